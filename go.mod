@@ -1,0 +1,3 @@
+module ttmem
+
+go 1.25

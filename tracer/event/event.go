@@ -1,0 +1,285 @@
+// Package event is the vocabulary of ttmem: what can happen to the memory of
+// a Tenstorrent device. Plain types, no I/O. The same events come live from
+// the tracer, from a file of JSON lines, and are what the aggregate is built
+// from.
+package event
+
+// Kind says what happened.
+type Kind uint8
+
+// The kinds of events.
+const (
+	// Alloc is a buffer that has got memory: it has an address now.
+	Alloc Kind = iota + 1
+	// Free is a buffer that gave its memory back, for Event.Reason.
+	Free
+	// AllocFailed is a request for memory that the library answered with an
+	// exception.
+	AllocFailed
+	// CBAlloc is a circular buffer, dataflow buffer or scratchpad of a program
+	// that was given a place in L1.
+	CBAlloc
+	// CBFree is the end of all circular and dataflow buffers of one program on
+	// Event.Devices (on every device, where none are given).
+	CBFree
+	// KernelLoad is a program whose kernels were compiled for a device: with
+	// the bytes of their binaries in DRAM and of their text in L1.
+	KernelLoad
+	// KernelUnload is the end of a program's kernels.
+	KernelUnload
+	// DeviceOpen is a device (a chip or a mesh) whose allocator was made, or
+	// that was seen for the first time: Event.Capacities has its regions.
+	DeviceOpen
+	// DeviceClose is an allocator that gave back everything at once; the
+	// buffers that were still allocated come as Free events before it, with
+	// ReasonDeviceClose.
+	DeviceClose
+	// ProcessStart is a process that is traced from now on.
+	ProcessStart
+	// ProcessExit is the end of a process, with ExitStatus where it is known.
+	// What it still held comes as Free events before it, with
+	// ReasonProcessExit.
+	ProcessExit
+	// Lost says that Event.Count events were lost because of Event.Cause.
+	Lost
+)
+
+var kindNames = [...]string{
+	Alloc: "alloc", Free: "free", AllocFailed: "alloc_failed",
+	CBAlloc: "cb_alloc", CBFree: "cb_free",
+	KernelLoad: "kernel_load", KernelUnload: "kernel_unload",
+	DeviceOpen: "device_open", DeviceClose: "device_close",
+	ProcessStart: "process_start", ProcessExit: "process_exit",
+	Lost: "lost",
+}
+
+// String is the name of the kind in the JSON record.
+func (k Kind) String() string { return name(kindNames[:], int(k)) }
+
+// Region is a kind of device memory.
+type Region uint8
+
+// The regions, with tt-metal's BufferType first.
+const (
+	DRAM Region = iota
+	L1
+	SystemMemory
+	L1Small
+	Trace
+	// CB is the part of each core's L1 where the static circular and dataflow
+	// buffers of programs lie.
+	CB
+	// Kernel is the binaries of kernels: in DRAM, and their text in the kernel
+	// config ring of L1.
+	Kernel
+	// NumRegions is the number of regions.
+	NumRegions
+)
+
+var regionNames = [...]string{
+	DRAM: "DRAM", L1: "L1", SystemMemory: "SYSTEM_MEMORY", L1Small: "L1_SMALL",
+	Trace: "TRACE", CB: "CB", Kernel: "KERNEL",
+}
+
+// String is the name of the region in the JSON record.
+func (r Region) String() string { return name(regionNames[:], int(r)) }
+
+// BankedRegions is the number of regions that are divided into banks by an
+// allocator: DRAM, L1, SystemMemory, L1Small and Trace, in this order.
+const BankedRegions = int(CB)
+
+// Layout is tt-metal's TensorMemoryLayout: how the pages of a buffer are
+// spread over the banks.
+type Layout uint8
+
+// The layouts.
+const (
+	Interleaved   Layout = 0
+	HeightSharded Layout = 2
+	WidthSharded  Layout = 3
+	BlockSharded  Layout = 4
+	NDSharded     Layout = 5
+)
+
+var layoutNames = [...]string{
+	Interleaved: "interleaved", 1: "single_bank", HeightSharded: "height_sharded",
+	WidthSharded: "width_sharded", BlockSharded: "block_sharded",
+	NDSharded: "nd_sharded",
+}
+
+// String is the name of the layout in the JSON record.
+func (l Layout) String() string { return name(layoutNames[:], int(l)) }
+
+// Sharded reports whether a buffer of this layout has a shard per core in
+// place of pages on all banks.
+func (l Layout) Sharded() bool { return l >= HeightSharded }
+
+// StaticKind says what kind of static L1 allocation a CBAlloc is.
+type StaticKind uint8
+
+// The kinds of static allocations.
+const (
+	NotStatic StaticKind = iota
+	CircularBuffer
+	DataflowBuffer
+	Scratchpad
+)
+
+var staticNames = [...]string{
+	CircularBuffer: "circular_buffer", DataflowBuffer: "dataflow_buffer",
+	Scratchpad: "scratchpad",
+}
+
+// String is the name of the kind in the JSON record.
+func (s StaticKind) String() string { return name(staticNames[:], int(s)) }
+
+// Reason says why something ended or failed.
+type Reason uint8
+
+// The reasons.
+const (
+	NoReason Reason = iota
+	// ReasonExplicit is a Free by deallocate_impl.
+	ReasonExplicit
+	// ReasonDeviceClose is a Free because the device was closed.
+	ReasonDeviceClose
+	// ReasonProcessExit is a Free because the process is gone.
+	ReasonProcessExit
+	// ReasonOutOfMemory is an AllocFailed for which no bank had room.
+	ReasonOutOfMemory
+	// ReasonStaticClash is an AllocFailed of region CB: the static region of a
+	// program would have grown into an L1 buffer.
+	ReasonStaticClash
+)
+
+var reasonNames = [...]string{
+	ReasonExplicit: "explicit", ReasonDeviceClose: "device_close",
+	ReasonProcessExit: "process_exit", ReasonOutOfMemory: "out_of_memory",
+	ReasonStaticClash: "static_clash",
+}
+
+// String is the name of the reason in the JSON record.
+func (r Reason) String() string { return name(reasonNames[:], int(r)) }
+
+// CoreRange is a rectangle of logical cores, both corners included.
+type CoreRange struct{ X0, Y0, X1, Y1 uint16 }
+
+// Cores is the number of cores in the rectangle.
+func (c CoreRange) Cores() int {
+	return (int(c.X1) - int(c.X0) + 1) * (int(c.Y1) - int(c.Y0) + 1)
+}
+
+// Contains reports whether the core at x, y lies in the rectangle.
+func (c CoreRange) Contains(x, y uint16) bool {
+	return c.X0 <= x && x <= c.X1 && c.Y0 <= y && y <= c.Y1
+}
+
+// Capacity is what one region of a device can hold.
+type Capacity struct {
+	// Banks is the number of banks on each chip.
+	Banks uint32
+	// BytesPerBank is what the allocator can give away of each bank.
+	BytesPerBank uint64
+}
+
+// Frame is one call of a stack.
+type Frame struct {
+	// Kind is "native" or "python".
+	Kind string `json:"kind"`
+	// Name is the function's, demangled; "" where no symbol covers the address.
+	Name string `json:"name,omitempty"`
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+	// Module is the base name of the mapped file.
+	Module string `json:"module,omitempty"`
+	// Address is the frame's address in the module's file, where Name is "".
+	Address uint64 `json:"address,omitempty"`
+}
+
+// Event is one thing that happened. Which fields are set depends on Kind; the
+// comments name the kinds.
+type Event struct {
+	// TimeNs is CLOCK_MONOTONIC in ns, taken in the kernel at the probe.
+	TimeNs uint64
+	Kind   Kind
+	// PID and TID are in the tracer's PID namespace.
+	PID, TID int
+	// Comm is the thread's name as the kernel has it.
+	Comm string
+
+	// Devices are the ids of all the chips that the event touches; a buffer on
+	// a mesh is one event with every chip of it. Not to be modified: events of
+	// one device share the slice.
+	Devices []int
+	Region  Region
+
+	// BufferID is Buffer::unique_id_, unique within a process. Alloc, Free.
+	BufferID uint64
+	// Object is the Buffer's address in the process. Alloc, Free.
+	Object uint64
+	// Allocator is the address of the allocator in the process: what one
+	// allocator holds is dropped together. Alloc, Free, DeviceOpen,
+	// DeviceClose.
+	Allocator uint64
+	// Address is where the memory lies in each bank, as the device addresses
+	// it. Alloc, Free, CBAlloc.
+	Address uint64
+	// SizeBytes is Buffer::size_ on each chip; for CBAlloc the bytes on each
+	// core; for KernelLoad the binary's bytes in DRAM on each chip.
+	SizeBytes uint64
+	// PageSizeBytes is Buffer::page_size_. Alloc, AllocFailed.
+	PageSizeBytes uint64
+	Layout        Layout
+	// BytesPerBank is what each of Banks banks gives away on each chip: equal
+	// to what tt-metal's allocator counts. Alloc, Free, AllocFailed. For
+	// KernelLoad the bytes of text in each core's L1.
+	BytesPerBank uint64
+	Banks        uint32
+
+	// ProgramID is ProgramImpl's id, unique within a process. CB*, Kernel*.
+	ProgramID uint64
+	// Cores are where the circular buffer or kernel is. CBAlloc, KernelLoad.
+	Cores      []CoreRange
+	StaticKind StaticKind
+	// Global marks a CBAlloc that lies inside an L1 buffer, which is counted
+	// already.
+	Global bool
+
+	Reason Reason
+	// Message is what the library threw. AllocFailed.
+	Message string
+	// BeforeAttach marks an Alloc that stands for a buffer found in the process
+	// when it was attached.
+	BeforeAttach bool
+	// Capacities are by region: DeviceOpen.
+	Capacities [BankedRegions]Capacity
+	// Board is the name of the chips' board where the host can tell.
+	// DeviceOpen.
+	Board string
+	// Arch is the chips' architecture where it is known. DeviceOpen.
+	Arch string
+	// Mesh is true where the device is a MeshDevice. DeviceOpen.
+	Mesh bool
+
+	// Command is the command line. ProcessStart.
+	Command string
+	// Library is the path of the traced library and Release its release, where
+	// known. ProcessStart.
+	Library, Release string
+	// ExitStatus is as in wait(2). ProcessExit.
+	ExitStatus int
+
+	// Count and Cause are those of Lost.
+	Count uint64
+	Cause string
+
+	// Stack is the call stack, innermost first; nil where none was taken.
+	Stack []Frame
+}
+
+func name(names []string, i int) string {
+	if i >= 0 && i < len(names) {
+		return names[i]
+	}
+	return ""
+}
