@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Devices: which chips a Device or MeshDevice stands for, and what the banks of
+ * its allocator hold. Told once, when a device is made or first met. */
+#pragma once
+
+static __always_inline void read_bank(const struct layout *l, u64 allocator, u32 type,
+				      struct bank_info *b)
+{
+	u64 manager = 0, at = 0;
+
+	__builtin_memset(b, 0, sizeof(*b));
+	if (type >= BUFFER_TYPES || l->managers[type] == NO_FIELD ||
+	    !read_u64(allocator + l->managers[type], &manager) || !manager)
+		return;
+	b->manager = manager;
+	if (!read_u32(manager + l->manager_banks, &b->banks) ||
+	    !read_u32(manager + l->manager_alignment, &b->alignment_bytes))
+		count_lost(LOST_DEVICE_UNREADABLE);
+	if (!follow(manager, &l->manager_size, &at) || !read_u64(at, &b->bytes_per_bank))
+		b->bytes_per_bank = 0; /* a region without banks has no free list */
+}
+
+/* The id of the chip in an entry of a mesh's vector: negative for a chip of
+ * another host, and where it cannot be read. Global, so that the verifier looks
+ * at it once and not for each entry. */
+__noinline s64 read_chip(u32 library, u64 entry)
+{
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
+	u64 chip = 0;
+	u8 local = 1;
+	u32 id = 0;
+
+	if (!l)
+		return -1;
+	if (l->mesh_local != NO_FIELD &&
+	    (bpf_probe_read_user(&local, 1, (void *)(entry + l->mesh_local)) || local != 1))
+		return -1;
+	if (!read_u64(entry, &chip) || !read_u32(chip + l->chip_id, &id)) {
+		count_lost(LOST_DEVICE_UNREADABLE);
+		return -1;
+	}
+	return id;
+}
+
+__noinline int tell_device(u32 library, u64 bias, u64 device, u64 allocator, u32 flags)
+{
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
+	struct device_record *r;
+	u64 vtable = 0, at, entry = 0, end = 0;
+
+	if (!l)
+		return 0;
+	r = RESERVE(struct device_record, RECORD_DEVICE, library);
+	if (!r)
+		return 0;
+	r->device = device;
+	r->allocator = allocator;
+	r->h.flags = flags;
+	for (u32 type = 0; type < BUFFER_TYPES; type++) {
+		if (allocator)
+			read_bank(l, allocator, type, &r->banks[type]);
+		else
+			__builtin_memset(&r->banks[type], 0, sizeof(r->banks[type]));
+	}
+	if (!read_u64(device, &vtable))
+		count_lost(LOST_DEVICE_UNREADABLE);
+	if (vtable == bias + l->device_vtable) {
+		r->h.count = 1;
+		if (!read_u32(device + l->chip_id, (u32 *)&r->chips[0]))
+			count_lost(LOST_DEVICE_UNREADABLE);
+	} else if (vtable == bias + l->mesh_vtable) {
+		r->h.flags |= DEVICE_MESH;
+		if (!follow(device, &l->mesh_devices, &at) || !read_u64(at, &entry) ||
+		    !read_u64(at + 8, &end))
+			count_lost(LOST_DEVICE_UNREADABLE);
+		for (u32 i = 0; i < MAX_CHIPS; i++) {
+			if (entry + 8 > end)
+				break;
+			r->chips[i] = read_chip(library, entry);
+			r->h.count = i + 1;
+			entry += l->mesh_stride;
+		}
+	} else {
+		count_lost(LOST_DEVICE_UNREADABLE);
+	}
+	send(r);
+	return 1;
+}
+
+/* Makes sure that user space knows a device before a record names it. */
+static __always_inline void meet_device(u32 library, u64 bias, u32 tgid, u64 device)
+{
+	struct object_key k = {.tgid = tgid, .object = device};
+	u8 one = 1;
+
+	if (!device || bpf_map_lookup_elem(&devices, &k))
+		return;
+	if (bpf_map_update_elem(&devices, &k, &one, BPF_ANY))
+		count_lost(LOST_MAP_FULL);
+	tell_device(library, bias, device, 0, 0);
+}
+
+static __always_inline void meet_allocator(u32 library, u64 bias, u32 tgid, u64 device,
+					   u64 allocator, u32 flags)
+{
+	struct object_key k = {.tgid = tgid, .object = allocator};
+	u64 *known = bpf_map_lookup_elem(&allocators, &k);
+
+	if (known && *known == device && !flags)
+		return;
+	if (bpf_map_update_elem(&allocators, &k, &device, BPF_ANY))
+		count_lost(LOST_MAP_FULL);
+	tell_device(library, bias, device, allocator, flags);
+}
+
+/* SubDeviceManagerTracker(IDevice *, unique_ptr<Allocator> &&, …): a device has
+ * its allocator, and nothing was allocated on it yet. */
+static __always_inline void device_ready(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid)
+{
+	struct object_key k = {.tgid = tgid, .object = ctx->si};
+	u64 allocator = 0;
+	u8 one = 1;
+
+	if (!read_u64(ctx->dx, &allocator) || !allocator) {
+		count_lost(LOST_DEVICE_UNREADABLE);
+		return;
+	}
+	bpf_map_update_elem(&devices, &k, &one, BPF_ANY);
+	meet_allocator(library, bias, tgid, ctx->si, allocator, DEVICE_READY);
+}
+
+/* Allocator::deallocate_buffers(): everything of it is free from now on. */
+static __always_inline void allocator_clear(struct pt_regs *ctx, u32 library, u32 tgid)
+{
+	struct object_key k = {.tgid = tgid, .object = ctx->di};
+	struct clear_record *r = RESERVE(struct clear_record, RECORD_CLEAR, library);
+	u64 *device = bpf_map_lookup_elem(&allocators, &k);
+
+	if (device) {
+		struct object_key d = {.tgid = tgid, .object = *device};
+		bpf_map_delete_elem(&devices, &d);
+		bpf_map_delete_elem(&allocators, &k);
+	}
+	if (!r)
+		return;
+	r->allocator = ctx->di;
+	send(r);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Where the fields lie in the objects of one tt-metal library: filled in by
+ * tracer/attach.go from what tracer/layout reads out of the machine code. */
+#pragma once
+
+#define MAX_LIBRARIES 64
+#define NO_FIELD 0xffffffff
+#define MAX_CHAIN 4
+
+/* A path of loads: every offset but the last is added and dereferenced, the
+ * last one is added. */
+struct chain {
+	u32 length;
+	u32 offset[MAX_CHAIN];
+};
+
+struct layout {
+	/* Buffer → the object that has the fields; NO_FIELD: the Buffer itself */
+	u32 buffer_impl;
+	/* the BUFFER_WINDOW starts here in that object */
+	u32 window;
+	/* offsets in the window */
+	u32 status, hooked, device, allocator;
+	/* offset in the object */
+	u32 unique_id;
+	/* deallocate_impl's Buffer is its second argument, and its first the impl */
+	u32 dealloc_has_impl;
+
+	/* Addresses in the file: a probe's tells where the library was loaded. */
+	u64 probe_address[MAX_PROBES];
+	u64 device_vtable, mesh_vtable;
+	u32 chip_id;			/* in Device */
+	u32 mesh_stride;
+	u32 mesh_local; /* offset of the "local" byte in an entry, or NO_FIELD */
+	u32 pad;
+	struct chain mesh_devices; /* MeshDevice → vector of chips */
+
+	u32 managers[BUFFER_TYPES]; /* in the allocator, or NO_FIELD */
+	u32 manager_banks;
+	u32 manager_alignment;
+	struct chain manager_size;
+
+	u32 program_id;	    /* in ProgramImpl */
+	u32 program_binary; /* begin of the vector of binary words in ProgramImpl */
+};

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Maps, and how a record is reserved, sent and counted when it is lost. */
+#pragma once
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 64 << 20);
+} records SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_LIBRARIES);
+	__type(key, u32);
+	__type(value, struct layout);
+} layouts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LOST_CAUSES);
+	__type(key, u32);
+	__type(value, u64);
+} lost SEC(".maps");
+
+/* Processes that are traced, by tgid. */
+struct process {
+	u32 flags;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, struct process);
+} processes SEC(".maps");
+
+/* An object of one process; library 0 where that does not matter. */
+struct object_key {
+	u32 tgid;
+	u32 library;
+	u64 object;
+};
+/* The device of an allocator that was already told to user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct object_key);
+	__type(value, u64);
+} allocators SEC(".maps");
+
+/* Devices that were already told to user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct object_key);
+	__type(value, u8);
+} devices SEC(".maps");
+
+/* Programs that hold circular buffers, dataflow buffers or kernels. */
+struct program {
+	u64 id;
+	u32 holds; /* PROGRAM_* */
+	u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct object_key);
+	__type(value, struct program);
+} programs SEC(".maps");
+
+/* What a thread is in the middle of. */
+enum phase {
+	PHASE_NONE,
+	PHASE_CBS,
+	PHASE_DFBS,
+	PHASE_SCRATCHPADS,
+	PHASE_VALIDATE_CBS,
+	PHASE_VALIDATE_DFBS,
+};
+struct thread {
+	struct bank_request request; /* manager 0: none */
+	u64 impl;		     /* ProgramImpl */
+	u64 program_id;
+	u64 device;
+	u32 phase;
+	u32 kernel_pending;
+	/* where finalize_kernel_bins leaves the size of a program's text */
+	u64 text_size_at;
+	u64 text_bytes;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/* Set before loading. */
+volatile const bool only_listed;      /* trace what is in `processes` alone */
+volatile const u32 own_tgid;	      /* ttmem itself is never traced */
+volatile const u32 wakeup_bytes = 1 << 20;
+
+static __always_inline void count_lost(u32 cause)
+{
+	u64 *n = bpf_map_lookup_elem(&lost, &cause);
+	if (n)
+		__sync_fetch_and_add(n, 1);
+}
+
+/* Waking the reader costs more than all the rest: it looks by itself every few
+ * milliseconds, and is woken when much has gathered. */
+static __always_inline void send(void *record)
+{
+	u64 gathered = bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA);
+	bpf_ringbuf_submit(record, gathered >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+
+/* For what user space has to act on at once. */
+static __always_inline void send_now(void *record)
+{
+	bpf_ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline void fill_header(struct header *h, u8 kind, u8 library)
+{
+	u64 id = bpf_get_current_pid_tgid();
+
+	h->time_ns = bpf_ktime_get_ns();
+	h->tgid = id >> 32;
+	h->tid = id;
+	h->kind = kind;
+	h->library = library;
+	h->flags = 0;
+	h->static_kind = 0;
+	h->count = 0;
+	bpf_get_current_comm(h->comm, sizeof(h->comm));
+}
+
+#define RESERVE(type, kind, library)                                            \
+	({                                                                     \
+		type *_r = bpf_ringbuf_reserve(&records, sizeof(type), 0);     \
+		if (_r)                                                        \
+			fill_header(&_r->h, kind, library);                    \
+		else                                                           \
+			count_lost(LOST_RING_FULL);                            \
+		_r;                                                            \
+	})
+
+static __always_inline bool read_u64(u64 at, u64 *value)
+{
+	return !bpf_probe_read_user(value, sizeof(*value), (void *)at);
+}
+
+static __always_inline bool read_u32(u64 at, u32 *value)
+{
+	return !bpf_probe_read_user(value, sizeof(*value), (void *)at);
+}
+
+/* Follows a chain from an object to the address of a field. */
+static __always_inline bool follow(u64 object, const struct chain *c, u64 *at)
+{
+	u64 a = object;
+
+	if (!c->length || c->length > MAX_CHAIN)
+		return false;
+	for (u32 i = 0; i < MAX_CHAIN; i++) {
+		a += (s64)(s32)c->offset[i];
+		if (i + 1 >= c->length) {
+			*at = a;
+			return true;
+		}
+		if (!read_u64(a, &a))
+			return false;
+	}
+	return false;
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Processes: which fork, exec and end. What they map is told by perf events
+ * (tracer/mappings.go): BPF has no hook for it on every kernel. */
+#pragma once
+
+/* Flags of struct process: user space sets them. */
+#define PROCESS_FOLLOW 1 /* its children are traced as well */
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
+{
+	u32 from = parent->tgid, to = child->tgid;
+	struct process *p, copy;
+	struct process_record *r;
+
+	if (from == to)
+		return 0;
+	p = bpf_map_lookup_elem(&processes, &from);
+	if (!p || !(p->flags & PROCESS_FOLLOW))
+		return 0;
+	copy = *p;
+	if (bpf_map_update_elem(&processes, &to, &copy, BPF_ANY))
+		count_lost(LOST_MAP_FULL);
+	r = RESERVE(struct process_record, RECORD_FORK, 0);
+	if (!r)
+		return 0;
+	r->h.tgid = to;
+	r->h.tid = child->pid;
+	r->h.count = from;
+	r->exit_code = 0;
+	r->pad = 0;
+	send(r);
+	return 0;
+}
+
+static __always_inline int process_ended(u8 kind, u32 tgid, s32 exit_code)
+{
+	struct process_record *r = RESERVE(struct process_record, kind, 0);
+
+	if (!r)
+		return 0;
+	r->exit_code = exit_code;
+	r->pad = 0;
+	send_now(r);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec, struct task_struct *task)
+{
+	u32 tgid = task->tgid;
+
+	if (!bpf_map_lookup_elem(&processes, &tgid))
+		return 0;
+	return process_ended(RECORD_EXEC, tgid, 0);
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(on_exit, struct task_struct *task)
+{
+	u32 tgid = task->tgid;
+
+	/* the last thread of a process turns the count to 0 before it gets here */
+	if (task->signal->live.counter > 0 || !bpf_map_lookup_elem(&processes, &tgid))
+		return 0;
+	bpf_map_delete_elem(&processes, &tgid);
+	return process_ended(RECORD_EXIT, tgid,
+			     task->signal->group_exit_code ?: task->exit_code);
+}

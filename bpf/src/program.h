@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Programs: their circular and dataflow buffers in L1, their kernels. */
+#pragma once
+
+/* The program that the thread now works on. */
+static __always_inline void enter_program(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
+					  const struct layout *l, struct thread *t, u32 phase)
+{
+	t->impl = ctx->di;
+	t->device = ctx->si;
+	t->phase = phase;
+	if (!read_u64(ctx->di + l->program_id, &t->program_id))
+		count_lost(LOST_PROGRAM_UNREADABLE);
+	meet_device(library, bias, tgid, ctx->si);
+}
+
+static __always_inline void program_holds(u32 tgid, u64 impl, u64 id, u32 what)
+{
+	struct object_key k = {.tgid = tgid, .object = impl};
+	struct program *known = bpf_map_lookup_elem(&programs, &k);
+
+	if (known && known->id == id) {
+		known->holds |= what;
+	} else {
+		struct program p = {.id = id, .holds = what};
+		if (bpf_map_update_elem(&programs, &k, &p, BPF_ANY))
+			count_lost(LOST_MAP_FULL);
+	}
+}
+
+/* A program gives up some of what it holds; programs that never held anything,
+ * such as those moved from, say nothing. */
+static __always_inline void program_gives_up(u32 library, u32 tgid, u64 impl, u32 what)
+{
+	struct object_key k = {.tgid = tgid, .object = impl};
+	struct program *known = bpf_map_lookup_elem(&programs, &k);
+	struct program_end_record *r;
+
+	if (!known || !(known->holds & what))
+		return;
+	r = RESERVE(struct program_end_record, RECORD_PROGRAM_END, library);
+	if (r) {
+		r->program_id = known->id;
+		r->h.flags = known->holds & what;
+		send(r);
+	}
+	known->holds &= ~what;
+	if (!known->holds)
+		bpf_map_delete_elem(&programs, &k);
+}
+
+struct cb_place {
+	u64 address, size_bytes, device;
+	u32 static_kind, flags;
+};
+
+/* One record for each MAX_RANGES ranges of a CoreRangeSet, which is a vector of
+ * CoreRange: x0, y0, x1, y1 as u64. */
+__noinline int tell_cb(u32 library, const struct cb_place *p, u64 program_id, u64 begin,
+			      u64 end)
+{
+	struct cb_record *r;
+	u64 corners[4];
+	u32 n = 0;
+
+	if (!p)
+		return 0;
+	r = RESERVE(struct cb_record, RECORD_CB, library);
+	if (!r)
+		return 0;
+	r->program_id = program_id;
+	r->device = p->device;
+	r->address = p->address;
+	r->size_bytes = p->size_bytes;
+	r->h.static_kind = p->static_kind;
+	r->h.flags = p->flags;
+	for (u32 i = 0; i < MAX_RANGES; i++) {
+		if (begin + sizeof(corners) > end)
+			break;
+		if (bpf_probe_read_user(corners, sizeof(corners), (void *)begin)) {
+			count_lost(LOST_PROGRAM_UNREADABLE);
+			break;
+		}
+		r->ranges[i].x0 = corners[0];
+		r->ranges[i].y0 = corners[1];
+		r->ranges[i].x1 = corners[2];
+		r->ranges[i].y1 = corners[3];
+		begin += sizeof(corners);
+		n++;
+	}
+	r->h.count = n;
+	send(r);
+	return 0;
+}
+
+#define MAX_RANGE_RECORDS 32
+
+/* GraphTracker::track_allocate_cb(CoreRangeSet &, address, bytes, global, IDevice *) */
+static __always_inline void cb_allocate(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
+					struct thread *t)
+{
+	struct cb_place p = {
+		.address = ctx->dx,
+		.size_bytes = ctx->cx,
+		.device = ctx->r9,
+		.static_kind = 1,
+		.flags = (ctx->r8 & 1) ? CB_GLOBAL : 0,
+	};
+	u64 begin = 0, end = 0;
+
+	if (!read_u64(ctx->si, &begin) || !read_u64(ctx->si + 8, &end)) {
+		count_lost(LOST_PROGRAM_UNREADABLE);
+		return;
+	}
+	meet_device(library, bias, tgid, p.device);
+	program_holds(tgid, t->impl, t->program_id, PROGRAM_CBS);
+	for (u32 i = 0; i < MAX_RANGE_RECORDS && begin < end; i++) {
+		tell_cb(library, &p, t->program_id, begin, end);
+		begin += MAX_RANGES * 32;
+	}
+	if (begin < end)
+		count_lost(LOST_PROGRAM_UNREADABLE);
+}
+
+/* CircularBufferAllocator::mark_address(address, bytes, base): the allocator
+ * begins with the CoreRange that it is for. */
+static __always_inline void cb_mark(struct pt_regs *ctx, u32 library, u32 tgid, struct thread *t)
+{
+	struct cb_place p = {
+		.address = ctx->si,
+		.size_bytes = ctx->dx,
+		.device = t->device,
+		.static_kind = t->phase == PHASE_DFBS ? 2 : 3,
+	};
+
+	if (t->phase != PHASE_DFBS && t->phase != PHASE_SCRATCHPADS)
+		return;
+	program_holds(tgid, t->impl, t->program_id, PROGRAM_DFBS);
+	tell_cb(library, &p, t->program_id, ctx->di, ctx->di + 32);
+}
+
+/* finalize_kernel_bins(device, core_type, …, base, &text_offset, &text_size)
+ * writes its results when it is done: those of one core type are read when the
+ * next one's turn comes. The first, index 0, is the Tensix cores. */
+static __always_inline void kernel_bins(struct pt_regs *ctx, struct thread *t)
+{
+	u32 bytes = 0;
+
+	if ((u32)ctx->si == 0) {
+		t->text_bytes = 0;
+		if (!read_u64(ctx->sp + 8, &t->text_size_at))
+			t->text_size_at = 0;
+		return;
+	}
+	if (t->text_size_at && read_u32(t->text_size_at, &bytes))
+		t->text_bytes = bytes;
+	t->text_size_at = 0;
+}
+
+/* populate_dispatch_data(IDevice *): once for each compiled program. It fills in
+ * the binaries, so that they are read at the thread's next step. */
+static __always_inline void program_compiled(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
+					     const struct layout *l, struct thread *t)
+{
+	u32 bytes = 0;
+
+	if (t->text_size_at && read_u32(t->text_size_at, &bytes))
+		t->text_bytes = bytes;
+	t->text_size_at = 0;
+	enter_program(ctx, library, bias, tgid, l, t, PHASE_NONE);
+	t->kernel_pending = 1;
+}
+
+static __always_inline void kernel_loaded(u32 library, u32 tgid, const struct layout *l,
+					  struct thread *t)
+{
+	struct kernel_record *r;
+	u64 begin = 0, end = 0;
+
+	if (!t->kernel_pending)
+		return;
+	t->kernel_pending = 0;
+	if (!read_u64(t->impl + l->program_binary, &begin) ||
+	    !read_u64(t->impl + l->program_binary + 8, &end) || end < begin) {
+		count_lost(LOST_PROGRAM_UNREADABLE);
+		begin = end = 0;
+	}
+	program_holds(tgid, t->impl, t->program_id, PROGRAM_KERNELS);
+	r = RESERVE(struct kernel_record, RECORD_KERNEL, library);
+	if (!r)
+		return;
+	r->program_id = t->program_id;
+	r->device = t->device;
+	r->binary_bytes = end - begin;
+	r->text_bytes = t->text_bytes;
+	t->text_bytes = 0;
+	send(r);
+}

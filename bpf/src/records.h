@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What the kernel tells user space: one record a message of the ring buffer.
+ * tracer/decode.go turns them into events. */
+#pragma once
+
+/* Which probe a hit belongs to: the low byte of the attach cookie. The numbers
+ * are those of tracer/probes.go, which gives the symbols. */
+enum probe {
+	PROBE_BUFFER_ALLOCATED = 1,
+	PROBE_BUFFER_DEALLOCATE,
+	PROBE_BANK_ALLOCATE,
+	PROBE_ALLOCATOR_CLEAR,
+	PROBE_DEVICE_READY,
+	PROBE_CB_ALLOCATE,
+	PROBE_CB_DEALLOCATE,
+	PROBE_CB_INVALIDATE,
+	PROBE_DFB_INVALIDATE,
+	PROBE_PROGRAM_CBS,
+	PROBE_PROGRAM_DFBS,
+	PROBE_PROGRAM_SCRATCHPADS,
+	PROBE_CB_MARK,
+	PROBE_PROGRAM_DESTROY,
+	PROBE_PROGRAM_COMPILED,
+	PROBE_KERNEL_BINS,
+	PROBE_PROGRAM_BINARIES,
+	PROBE_PROGRAM_TRACK,
+	PROBE_VALIDATE_CB,
+	PROBE_VALIDATE_DFB,
+	PROBE_THROW,
+
+};
+
+/* More than there are, and a mask for the verifier. */
+#define MAX_PROBES 32
+
+enum record_kind {
+	RECORD_ALLOC = 1,
+	RECORD_FREE,
+	RECORD_FAILED,
+	RECORD_CLEAR,
+	RECORD_DEVICE,
+	RECORD_CB,
+	RECORD_PROGRAM_END,
+	RECORD_KERNEL,
+	RECORD_EXEC,
+	RECORD_EXIT,
+	RECORD_FORK,
+};
+
+/* Bytes of the Buffer that a record carries as they are; user space knows what
+ * lies where. */
+#define BUFFER_WINDOW 96
+#define MAX_CHIPS 128
+#define MAX_RANGES 32
+#define MAX_MESSAGE 1024
+/* DRAM, L1, SYSTEM_MEMORY, L1_SMALL, TRACE: tt-metal's BufferType. */
+#define BUFFER_TYPES 5
+
+struct header {
+	u64 time_ns;
+	u32 tgid;
+	u32 tid;
+	u8 kind;
+	u8 library;
+	u8 flags;
+	u8 static_kind;
+	u32 count;
+	char comm[TASK_COMM_LEN];
+};
+
+/* What BankManager::allocate_buffer was asked for. */
+struct bank_request {
+	u64 manager;
+	u64 size_bytes;
+	u64 page_size_bytes;
+	/* optional<u32>: the value in the low half, bit 32 set where there is one */
+	u64 shards;
+};
+
+struct buffer_record {
+	struct header h;
+	u64 object;
+	u64 unique_id;
+	u64 device;
+	u64 allocator;
+	struct bank_request request;
+	u8 window[BUFFER_WINDOW];
+};
+
+struct free_record {
+	struct header h;
+	u64 object;
+	u64 unique_id;
+	u8 window[BUFFER_WINDOW];
+};
+
+struct failed_record {
+	struct header h;
+	struct bank_request request;
+	u64 device;
+	u64 program_id;
+	char message[MAX_MESSAGE];
+};
+
+struct clear_record {
+	struct header h;
+	u64 allocator;
+};
+
+struct bank_info {
+	u64 manager;
+	u64 bytes_per_bank;
+	u32 banks;
+	u32 alignment_bytes;
+};
+
+#define DEVICE_MESH 1
+#define DEVICE_READY 2
+struct device_record {
+	struct header h; /* count: chips that follow */
+	u64 device;
+	u64 allocator;
+	struct bank_info banks[BUFFER_TYPES];
+	s32 chips[MAX_CHIPS];
+};
+
+struct core_range {
+	u16 x0, y0, x1, y1;
+};
+
+#define CB_GLOBAL 1
+struct cb_record {
+	struct header h; /* count: ranges that follow */
+	u64 program_id;
+	u64 device;
+	u64 address;
+	u64 size_bytes;
+	struct core_range ranges[MAX_RANGES];
+};
+
+/* header.flags: which of the program's things ended */
+#define PROGRAM_CBS 1
+#define PROGRAM_DFBS 2
+#define PROGRAM_KERNELS 4
+struct program_end_record {
+	struct header h;
+	u64 program_id;
+};
+
+struct kernel_record {
+	struct header h;
+	u64 program_id;
+	u64 device;
+	u64 binary_bytes;
+	u64 text_bytes;
+};
+
+struct process_record {
+	struct header h; /* count: the parent's tgid for RECORD_FORK */
+	s32 exit_code;
+	u32 pad;
+};
+
+/* Why a record could not be sent or was incomplete: counts by cause. */
+enum lost {
+	LOST_RING_FULL,
+	LOST_BUFFER_UNREADABLE,
+	LOST_DEVICE_UNREADABLE,
+	LOST_PROGRAM_UNREADABLE,
+	LOST_MAP_FULL,
+	LOST_NO_THREAD_STATE,
+	LOST_CAUSES,
+};
+
+/* Nothing else keeps the records' types in the object, from which the Go types
+ * are made. */
+#define KEEP(type) const struct type *keep_##type __attribute__((unused))
+KEEP(header);
+KEEP(buffer_record);
+KEEP(free_record);
+KEEP(failed_record);
+KEEP(clear_record);
+KEEP(device_record);
+KEEP(cb_record);
+KEEP(program_end_record);
+KEEP(kernel_record);
+KEEP(process_record);

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
+/* ttmem's kernel side. One program serves all the probes of a library, so that
+ * one uprobe_multi link does: the cookie says which probe it is and in which
+ * library. There are entry probes only: a return probe would kill the target
+ * when an exception passes through it. */
+#include "vmlinux_min.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+
+#include "records.h"
+#include "layout.h"
+#include "maps.h"
+#include "device.h"
+#include "buffer.h"
+#include "program.h"
+#include "process.h"
+
+/* The kernel lets programs use the helpers that ttmem needs only under this
+ * licence. */
+char LICENSE[] SEC("license") = "GPL";
+
+static __always_inline bool traced(u32 tgid)
+{
+	struct process fresh = {};
+
+	if (bpf_map_lookup_elem(&processes, &tgid))
+		return true;
+	if (only_listed || tgid == own_tgid)
+		return false;
+	if (bpf_map_update_elem(&processes, &tgid, &fresh, BPF_NOEXIST))
+		count_lost(LOST_MAP_FULL);
+	return true;
+}
+
+SEC("uprobe.multi")
+int on_probe(struct pt_regs *ctx)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx);
+	u32 library = (cookie >> 8) & (MAX_LIBRARIES - 1);
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct layout *l;
+	struct thread *t;
+	u64 bias;
+
+	if (!traced(tgid))
+		return 0;
+	l = bpf_map_lookup_elem(&layouts, &library);
+	if (!l)
+		return 0;
+	if ((cookie & 0xff) == PROBE_BUFFER_DEALLOCATE) {
+		buffer_deallocate(ctx, library, l);
+		return 0;
+	}
+	bias = ctx->ip - l->probe_address[cookie & (MAX_PROBES - 1)];
+	t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0,
+				 BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!t) {
+		count_lost(LOST_NO_THREAD_STATE);
+		return 0;
+	}
+	switch (cookie & 0xff) {
+	case PROBE_BANK_ALLOCATE:
+		bank_allocate(ctx, t);
+		break;
+	case PROBE_BUFFER_ALLOCATED:
+		buffer_allocated(ctx, library, bias, tgid, l, t);
+		break;
+	case PROBE_ALLOCATOR_CLEAR:
+		allocator_clear(ctx, library, tgid);
+		break;
+	case PROBE_DEVICE_READY:
+		device_ready(ctx, library, bias, tgid);
+		break;
+	case PROBE_PROGRAM_CBS:
+		kernel_loaded(library, tgid, l, t);
+		enter_program(ctx, library, bias, tgid, l, t, PHASE_CBS);
+		break;
+	case PROBE_PROGRAM_DFBS:
+		enter_program(ctx, library, bias, tgid, l, t, PHASE_DFBS);
+		break;
+	case PROBE_PROGRAM_SCRATCHPADS:
+		enter_program(ctx, library, bias, tgid, l, t, PHASE_SCRATCHPADS);
+		break;
+	case PROBE_VALIDATE_CB:
+		enter_program(ctx, library, bias, tgid, l, t, PHASE_VALIDATE_CBS);
+		break;
+	case PROBE_VALIDATE_DFB:
+		enter_program(ctx, library, bias, tgid, l, t, PHASE_VALIDATE_DFBS);
+		break;
+	case PROBE_CB_ALLOCATE:
+		cb_allocate(ctx, library, bias, tgid, t);
+		break;
+	case PROBE_CB_MARK:
+		cb_mark(ctx, library, tgid, t);
+		break;
+	case PROBE_CB_INVALIDATE:
+		program_gives_up(library, tgid, ctx->di, PROGRAM_CBS);
+		break;
+	case PROBE_DFB_INVALIDATE:
+		program_gives_up(library, tgid, ctx->di, PROGRAM_DFBS);
+		break;
+	case PROBE_CB_DEALLOCATE:
+		program_gives_up(library, tgid, ctx->di, PROGRAM_CBS | PROGRAM_DFBS);
+		break;
+	case PROBE_PROGRAM_DESTROY:
+		kernel_loaded(library, tgid, l, t);
+		program_gives_up(library, tgid, ctx->di,
+				 PROGRAM_CBS | PROGRAM_DFBS | PROGRAM_KERNELS);
+		break;
+	case PROBE_KERNEL_BINS:
+		t->phase = PHASE_NONE;
+		kernel_bins(ctx, t);
+		break;
+	case PROBE_PROGRAM_COMPILED:
+		program_compiled(ctx, library, bias, tgid, l, t);
+		break;
+	case PROBE_PROGRAM_BINARIES:
+	case PROBE_PROGRAM_TRACK:
+		t->phase = PHASE_NONE;
+		kernel_loaded(library, tgid, l, t);
+		break;
+	case PROBE_THROW:
+		thrown(ctx, library, t);
+		break;
+	}
+	return 0;
+}
+
+/* Does nothing: what a probe costs before anything is done with it. */
+SEC("uprobe.multi")
+int on_empty(struct pt_regs *ctx)
+{
+	return 0;
+}
