@@ -161,6 +161,10 @@ var reasonNames = [...]string{
 // String is the name of the reason in the JSON record.
 func (r Reason) String() string { return name(reasonNames[:], int(r)) }
 
+// UnknownStatus is the exit status of a process that ended unseen. No status of
+// wait(2) is negative.
+const UnknownStatus = -1
+
 // CoreRange is a rectangle of logical cores, both corners included.
 type CoreRange struct{ X0, Y0, X1, Y1 uint16 }
 
@@ -266,7 +270,7 @@ type Event struct {
 	// Library is the path of the traced library and Release its release, where
 	// known. ProcessStart.
 	Library, Release string
-	// ExitStatus is as in wait(2). ProcessExit.
+	// ExitStatus is as in wait(2), or UnknownStatus. ProcessExit.
 	ExitStatus int
 
 	// Count and Cause are those of Lost.

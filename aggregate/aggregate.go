@@ -1,0 +1,93 @@
+// Package aggregate makes state out of events: which buffers are allocated on
+// which chip, by which process, what the programs' circular buffers and
+// kernels take of L1, and how high all of it has been. It is pure: no I/O, and
+// no clock but the events' own.
+package aggregate
+
+import (
+	"ttmem/tracer/event"
+)
+
+// State is what is known after a number of events. It is not safe for use by
+// several goroutines at once; its Snapshots and Held values are.
+type State struct {
+	now       uint64
+	chips     map[int]*chip
+	processes map[int]*process
+	// last is the process of the latest event, as most come in runs.
+	last *process
+	// exited are the newest processes that ended, oldest first.
+	exited      []Process
+	exitedCount uint64
+	coreSets    map[string]*coreSet
+	lost        map[string]uint64
+	anomalies   Anomalies
+	failures    failures
+}
+
+// New returns a State in which nothing is allocated.
+func New() *State {
+	return &State{
+		chips:     make(map[int]*chip),
+		processes: make(map[int]*process),
+		coreSets:  make(map[string]*coreSet),
+		lost:      make(map[string]uint64),
+	}
+}
+
+// Apply brings the state up to the event. Events are to come in time order.
+// The state keeps e.Stack, which must not change afterwards, and copies the
+// rest.
+//
+// An event that contradicts the state (a free of a buffer that is not
+// allocated, say) is counted in Anomalies and otherwise does the least harm:
+// no total goes below what is allocated.
+func (s *State) Apply(e *event.Event) {
+	s.now = max(s.now, e.TimeNs)
+	switch e.Kind {
+	case event.Alloc:
+		s.alloc(e)
+	case event.Free:
+		s.free(e)
+	case event.AllocFailed:
+		s.process(e)
+		s.failures.add(e)
+	case event.CBAlloc:
+		s.allocCB(e)
+	case event.CBFree:
+		s.freeCBs(e)
+	case event.KernelLoad:
+		s.loadKernel(e)
+	case event.KernelUnload:
+		s.unloadKernels(e)
+	case event.DeviceOpen:
+		s.openDevice(e)
+	case event.DeviceClose:
+		s.closeDevice(e)
+	case event.ProcessStart:
+		s.startProcess(e)
+	case event.ProcessExit:
+		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
+	case event.Lost:
+		s.lost[e.Cause] += e.Count
+	default:
+		s.anomalies.MalformedEvents++
+	}
+}
+
+// Anomalies count what should not have happened. All but MalformedEvents come
+// from lost events, or from a process that was attached late.
+type Anomalies struct {
+	// RepeatedFrees are frees of buffers that were not allocated: freed
+	// already, or never seen.
+	RepeatedFrees uint64 `json:"repeated_frees"`
+	// ReplacedBuffers are allocations whose buffer was allocated already; the
+	// later one counts.
+	ReplacedBuffers uint64 `json:"replaced_buffers"`
+	// UnplacedBuffers are allocations on no known chip: they are held, but in
+	// no chip's total.
+	UnplacedBuffers uint64 `json:"unplaced_buffers"`
+	// MalformedEvents are events that make no sense and were left out, such as
+	// a circular buffer on a range of a million cores.
+	MalformedEvents uint64 `json:"malformed_events"`
+}

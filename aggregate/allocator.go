@@ -1,0 +1,85 @@
+package aggregate
+
+import (
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// An allocator is one that a process has open, on the chips of a device or a
+// mesh.
+type allocator struct {
+	set        *deviceSet
+	capacities [event.BankedRegions]event.Capacity
+}
+
+func (s *State) openDevice(e *event.Event) {
+	p := s.process(e)
+	if old := p.allocators[e.Allocator]; old != nil {
+		old.close()
+	}
+	a := &allocator{set: s.set(p, e.Devices), capacities: e.Capacities}
+	p.allocators[e.Allocator] = a
+	for _, c := range a.set.chips {
+		if e.Board != "" {
+			c.chip.board = e.Board
+		}
+		if e.Arch != "" {
+			c.chip.arch = e.Arch
+		}
+		if a.capacities != [event.BankedRegions]event.Capacity{} {
+			c.chip.open = append(c.chip.open, a)
+			c.chip.updateCapacities()
+		}
+	}
+}
+
+// closeDevice drops what is still held with the allocator.
+//
+// The programs of the chip stay: they end with their own events, and the
+// library drops an allocator's buffers at times without closing the device.
+func (s *State) closeDevice(e *event.Event) {
+	p := s.known(e.PID)
+	if p == nil {
+		return
+	}
+	for _, b := range p.buffers {
+		if b.allocator == e.Allocator {
+			p.leave(b, event.ReasonDeviceClose)
+			s.drop(p, b)
+		}
+	}
+	if a := p.allocators[e.Allocator]; a != nil {
+		a.close()
+		delete(p.allocators, e.Allocator)
+	}
+}
+
+// close takes the allocator off its chips.
+func (a *allocator) close() {
+	for _, c := range a.set.chips {
+		if i := slices.Index(c.chip.open, a); i >= 0 {
+			c.chip.open = slices.Delete(c.chip.open, i, i+1)
+			c.chip.updateCapacities()
+		}
+	}
+}
+
+// updateCapacities makes each capacity the largest of the open allocators: a
+// mesh and its submeshes have one each, all on the same memory.
+func (c *chip) updateCapacities() {
+	if len(c.open) == 0 {
+		return
+	}
+	clear(c.capacities[:])
+	for _, a := range c.open {
+		for r, capacity := range a.capacities {
+			if total(capacity) > total(c.capacities[r]) {
+				c.capacities[r] = capacity
+			}
+		}
+	}
+}
+
+// total is the capacity of all banks, in bytes.
+func total(c event.Capacity) uint64 { return uint64(c.Banks) * c.BytesPerBank }

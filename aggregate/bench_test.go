@@ -1,0 +1,99 @@
+package aggregate_test
+
+import (
+	"runtime"
+	"testing"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// BenchmarkApply allocates and frees buffers beside 100,000 that live.
+func BenchmarkApply(b *testing.B) {
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	for _, bench := range []struct {
+		name  string
+		chips int
+	}{{"one chip", 1}, {"eight chips", 8}} {
+		b.Run(bench.name, func(b *testing.B) {
+			s := aggregate.New()
+			alloc := tensor(0, 7, 0, all[:bench.chips]...)
+			var id uint64
+			for ; id < 100_000; id++ {
+				alloc.BufferID = id
+				s.Apply(&alloc)
+			}
+			end := event.Event{Kind: event.Free, PID: 7, Reason: event.ReasonExplicit}
+			b.ReportAllocs()
+			events := 0
+			for b.Loop() {
+				alloc.BufferID, end.BufferID = id, id-100_000
+				s.Apply(&alloc)
+				s.Apply(&end)
+				id++
+				events += 2
+			}
+			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}
+
+// BenchmarkApplyCB compiles programs of which each has 12 circular buffers on
+// 64 cores, most of them like an earlier program's, and then ends them.
+func BenchmarkApplyCB(b *testing.B) {
+	s := aggregate.New()
+	events := 0
+	for program := uint64(0); b.Loop(); program++ {
+		for i := range uint64(12) {
+			e := cb(program, 7, program, 100_000+4096*i, 2048+program*512%8192, 7, 7, 0)
+			s.Apply(&e)
+		}
+		events += 12
+		if program >= 500 {
+			e := endCBs(program, 7, program-500)
+			s.Apply(&e)
+			events++
+		}
+	}
+	b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
+}
+
+// BenchmarkSnapshot is of a mesh of 32 chips with 500 programs.
+func BenchmarkSnapshot(b *testing.B) {
+	s := aggregate.New()
+	mesh := make([]int, 32)
+	for i := range mesh {
+		mesh[i] = i
+	}
+	for program := range uint64(500) {
+		e := cb(1, 7, program, 100_000, 2048+program*512%8192, 7, 7, mesh...)
+		s.Apply(&e)
+		e = kernels(1, 7, program, 1000, 300, mesh...)
+		s.Apply(&e)
+	}
+	for b.Loop() {
+		s.Snapshot()
+	}
+}
+
+// TestALiveBufferIsSmall checks what a million of them take.
+func TestALiveBufferIsSmall(t *testing.T) {
+	const count, limit = 1_000_000, 250
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	s := aggregate.New()
+	alloc := tensor(0, 7, 0, 0)
+	for id := range uint64(count) {
+		alloc.BufferID = id
+		s.Apply(&alloc)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	each := float64(after.HeapAlloc-before.HeapAlloc) / count
+	t.Logf("%.0f bytes for each of %d live buffers", each, count)
+	if each > limit {
+		t.Errorf("a live buffer takes %.0f bytes, more than %d", each, limit)
+	}
+	runtime.KeepAlive(s)
+}

@@ -1,0 +1,82 @@
+package aggregate
+
+import (
+	"ttmem/tracer/event"
+)
+
+// A chip is one physical device, with what all processes use of it.
+type chip struct {
+	id          int
+	board, arch string
+	// capacities by region; they stay when the last allocator is closed, as a
+	// report is mostly read afterwards.
+	capacities [event.BankedRegions]event.Capacity
+	// open are the allocators whose capacities are known.
+	open []*allocator
+	used usage
+}
+
+// usage is what is in use on one chip: by all processes, or by one of them.
+type usage struct {
+	regions [event.BankedRegions]regionUsage
+	static  staticUsage
+	kernels kernelUsage
+	// l1Peak is the most that buffers and circular buffers took of L1 together.
+	l1Peak l1Peak
+}
+
+type regionUsage struct {
+	buffers uint64
+	// size is the sum of the buffers' sizes, perBank of what they take of each
+	// bank, and allocated of what they take of all their banks. Bytes.
+	size, perBank, allocated uint64
+	// peak is the most that allocated has been, at peakTime, on a chip that had
+	// peakCapacity then.
+	peak, peakTime uint64
+	peakCapacity   event.Capacity
+}
+
+type l1Peak struct{ buffers, static, time uint64 }
+
+// chip returns the chip of that id, which it makes where there is none yet.
+func (s *State) chip(id int) *chip {
+	c := s.chips[id]
+	if c == nil {
+		c = &chip{id: id}
+		s.chips[id] = c
+	}
+	return c
+}
+
+// add counts a buffer that was allocated at the time now.
+func (u *usage) add(b *buffer, c *chip, now uint64) {
+	r := &u.regions[b.region]
+	r.buffers++
+	r.size += b.size
+	r.perBank += b.perBank
+	r.allocated += b.allocated()
+	if r.allocated > r.peak {
+		r.peak, r.peakTime, r.peakCapacity = r.allocated, now, c.capacities[b.region]
+	}
+	if b.region == event.L1 {
+		u.noteL1Peak(now)
+	}
+}
+
+// remove takes back what add counted.
+func (u *usage) remove(b *buffer) {
+	r := &u.regions[b.region]
+	r.buffers--
+	r.size -= b.size
+	r.perBank -= b.perBank
+	r.allocated -= b.allocated()
+}
+
+// noteL1Peak is to be called after each growth of buffers or circular buffers
+// in L1. The two grow towards each other, so it is their sum that has to fit.
+func (u *usage) noteL1Peak(now uint64) {
+	buffers, static := u.regions[event.L1].perBank, u.static.cores.max
+	if buffers+static > u.l1Peak.buffers+u.l1Peak.static {
+		u.l1Peak = l1Peak{buffers, static, now}
+	}
+}

@@ -1,0 +1,104 @@
+package aggregate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// Held is a buffer that is allocated.
+type Held struct {
+	PID, TID int
+	// Comm is the name of the thread that allocated it.
+	Comm string
+	// BufferID is unique within the process, Object is the Buffer's address in
+	// it and Allocator its allocator's.
+	BufferID, Object, Allocator uint64
+	// Devices are the chips that it is on. They must not be modified.
+	Devices []int
+	Region  event.Region
+	Layout  event.Layout
+	// Address is where it lies in each bank.
+	Address uint64
+	// SizeBytes is its size on each chip.
+	SizeBytes     uint64
+	PageSizeBytes uint64
+	// BytesPerBank is what it takes of each of Banks banks on each chip.
+	BytesPerBank uint64
+	Banks        uint32
+	// SinceNs is when it was allocated; for one that was found at a late
+	// attach, when it was found.
+	SinceNs      uint64
+	BeforeAttach bool
+	// Stack is where it was allocated, innermost first. It must not be
+	// modified.
+	Stack []event.Frame
+}
+
+// AllocatedBytes is what the buffer takes of all its banks on each chip.
+func (h *Held) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
+
+// Held returns all buffers that are allocated, in order of process and time.
+func (s *State) Held() []Held {
+	var all []Held
+	for _, p := range s.byPID() {
+		all = append(all, p.list(func(*buffer) bool { return true })...)
+	}
+	return all
+}
+
+// HeldByProcess returns what the process has allocated, in order of time.
+func (s *State) HeldByProcess(pid int) []Held {
+	p := s.known(pid)
+	if p == nil {
+		return nil
+	}
+	return p.list(func(*buffer) bool { return true })
+}
+
+// HeldByAllocator returns what the process has allocated with one allocator,
+// in order of time.
+func (s *State) HeldByAllocator(pid int, allocator uint64) []Held {
+	p := s.known(pid)
+	if p == nil {
+		return nil
+	}
+	return p.list(func(b *buffer) bool { return b.allocator == allocator })
+}
+
+// list returns the buffers that are wanted, in order of time.
+func (p *process) list(wanted func(*buffer) bool) []Held {
+	var list []Held
+	for _, b := range p.buffers {
+		if wanted(b) {
+			list = append(list, Held{
+				PID: p.pid, TID: int(b.tid), Comm: b.comm,
+				BufferID: b.id, Object: b.object, Allocator: b.allocator,
+				Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
+				Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
+				BytesPerBank: b.perBank, Banks: b.banks, SinceNs: b.since,
+				BeforeAttach: b.beforeAttach, Stack: b.stack,
+			})
+		}
+	}
+	slices.SortFunc(list, func(a, b Held) int {
+		// Ids go up with time within a process.
+		return cmp.Or(cmp.Compare(a.SinceNs, b.SinceNs), cmp.Compare(a.BufferID, b.BufferID))
+	})
+	return list
+}
+
+// byPID are the processes in order of their ids.
+func (s *State) byPID() []*process {
+	list := make([]*process, 0, len(s.processes))
+	for _, pid := range sortedKeys(s.processes) {
+		list = append(list, s.processes[pid])
+	}
+	return list
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	return slices.Sorted(maps.Keys(m))
+}

@@ -1,0 +1,75 @@
+package aggregate
+
+import (
+	"ttmem/tracer/event"
+)
+
+// kernelUsage is what the kernels of programs take of a chip. Their text lies
+// in a ring in each core's L1 that programs use one after the other, so that
+// the largest program counts there, not the sum.
+type kernelUsage struct {
+	programs uint64
+	// dram is the bytes of the binaries, textSum of the text per core.
+	dram, textSum      uint64
+	dramPeak, textPeak uint64
+}
+
+// A kernel is the kernels of one program on one chip, in bytes: of binaries in
+// DRAM, and of text in each core's L1.
+type kernel struct{ dram, text uint64 }
+
+// loadKernel takes the figures of the event for the whole program: a second
+// event of the same program is a correction.
+func (s *State) loadKernel(e *event.Event) {
+	p := s.process(e)
+	for _, c := range s.set(p, e.Devices).chips {
+		c.unloadKernel(e.ProgramID)
+		k := &kernel{e.SizeBytes, e.BytesPerBank}
+		c.program(e.ProgramID).kernel = k
+		for _, u := range c.both() {
+			t := &u.kernels
+			t.programs++
+			t.dram += k.dram
+			t.textSum += k.text
+			t.dramPeak = max(t.dramPeak, t.dram)
+			t.textPeak = max(t.textPeak, k.text)
+		}
+	}
+}
+
+func (s *State) unloadKernels(e *event.Event) {
+	p := s.known(e.PID)
+	if p == nil {
+		return
+	}
+	for _, c := range p.touched(e) {
+		c.unloadKernel(e.ProgramID)
+	}
+}
+
+// unloadKernel ends the kernels of a program, where it has any.
+func (c *processChip) unloadKernel(programID uint64) {
+	g := c.programs[programID]
+	if g == nil || g.kernel == nil {
+		return
+	}
+	for _, u := range c.both() {
+		t := &u.kernels
+		t.programs--
+		t.dram -= g.kernel.dram
+		t.textSum -= g.kernel.text
+	}
+	g.kernel = nil
+	c.tidy(programID)
+}
+
+// textMax is the most text that a live program of the process has on a core.
+func (c *processChip) textMax() uint64 {
+	var most uint64
+	for _, g := range c.programs {
+		if g.kernel != nil {
+			most = max(most, g.kernel.text)
+		}
+	}
+	return most
+}

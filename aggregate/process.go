@@ -1,0 +1,177 @@
+package aggregate
+
+import (
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// keptExited is how many processes that ended a State remembers.
+const keptExited = 64
+
+// A process is one that runs, as far as the events tell.
+type process struct {
+	pid                             int
+	comm, command, library, release string
+	since                           uint64
+	buffers                         map[uint64]*buffer
+	chips                           map[int]*processChip
+	sets                            []*deviceSet
+	lastSet                         *deviceSet
+	allocators                      map[uint64]*allocator
+	held                            [event.BankedRegions]Left
+	left                            map[leftKey]*Left
+}
+
+// A processChip is what one process has on one chip.
+type processChip struct {
+	chip     *chip
+	used     usage
+	programs map[uint64]*program
+}
+
+// both are the totals that everything counts in: the process's and all
+// processes'.
+func (c *processChip) both() [2]*usage { return [2]*usage{&c.used, &c.chip.used} }
+
+// A program is a tt-metal program on one chip.
+type program struct {
+	static []staticEntry
+	kernel *kernel
+}
+
+// process returns the process of the event, which it makes where the event is
+// the first that is seen of it.
+func (s *State) process(e *event.Event) *process {
+	p := s.known(e.PID)
+	if p == nil {
+		p = &process{
+			pid: e.PID, comm: e.Comm, since: e.TimeNs,
+			buffers:    make(map[uint64]*buffer),
+			chips:      make(map[int]*processChip),
+			allocators: make(map[uint64]*allocator),
+			left:       make(map[leftKey]*Left),
+		}
+		s.processes[e.PID] = p
+	}
+	if p.comm == "" {
+		p.comm = e.Comm
+	}
+	s.last = p
+	return p
+}
+
+// known returns the process of that id, or nil. What ends something does not
+// make a process.
+func (s *State) known(pid int) *process {
+	if s.last != nil && s.last.pid == pid {
+		return s.last
+	}
+	return s.processes[pid]
+}
+
+func (s *State) startProcess(e *event.Event) {
+	// The same id again is another process, or another program after exec.
+	s.endProcess(e.PID, e.TimeNs, event.UnknownStatus)
+	p := s.process(e)
+	p.command, p.library, p.release = e.Command, e.Library, e.Release
+}
+
+// endProcess drops all that the process has.
+func (s *State) endProcess(pid int, now uint64, status int) {
+	p := s.known(pid)
+	if p == nil {
+		return
+	}
+	for _, b := range p.buffers {
+		p.leave(b, event.ReasonProcessExit)
+		s.drop(p, b)
+	}
+	for _, c := range p.chips {
+		for id := range c.programs {
+			c.freeCBs(id)
+			c.unloadKernel(id)
+		}
+	}
+	for _, a := range p.allocators {
+		a.close()
+	}
+	view := p.view()
+	view.Exit = &Exit{TimeNs: now}
+	if status != event.UnknownStatus {
+		view.Exit.Status = &status
+	}
+	s.exitedCount++
+	if len(s.exited) == keptExited {
+		s.exited = slices.Delete(s.exited, 0, 1)
+	}
+	s.exited = append(s.exited, view)
+	delete(s.processes, pid)
+	s.last = nil
+}
+
+// A deviceSet is the chips of one mesh or device, as one process knows it.
+type deviceSet struct {
+	ids   []int
+	chips []*processChip
+}
+
+// set returns the set of these chips. A process has few of them, and the same
+// one mostly many times in a row.
+func (s *State) set(p *process, ids []int) *deviceSet {
+	if p.lastSet != nil && slices.Equal(p.lastSet.ids, ids) {
+		return p.lastSet
+	}
+	i := slices.IndexFunc(p.sets, func(d *deviceSet) bool { return slices.Equal(d.ids, ids) })
+	if i < 0 {
+		i = len(p.sets)
+		p.sets = append(p.sets, s.newSet(p, ids))
+	}
+	p.lastSet = p.sets[i]
+	return p.lastSet
+}
+
+func (s *State) newSet(p *process, ids []int) *deviceSet {
+	d := &deviceSet{ids: slices.Clone(ids)}
+	for i, id := range d.ids {
+		if slices.Contains(d.ids[:i], id) {
+			continue
+		}
+		c := p.chips[id]
+		if c == nil {
+			c = &processChip{chip: s.chip(id), programs: make(map[uint64]*program)}
+			p.chips[id] = c
+		}
+		d.chips = append(d.chips, c)
+	}
+	return d
+}
+
+// program returns the program of that id, which it makes where there is none.
+func (c *processChip) program(id uint64) *program {
+	g := c.programs[id]
+	if g == nil {
+		g = &program{}
+		c.programs[id] = g
+	}
+	return g
+}
+
+// tidy forgets the program where nothing of it is left.
+func (c *processChip) tidy(id uint64) {
+	if g := c.programs[id]; g != nil && len(g.static) == 0 && g.kernel == nil {
+		delete(c.programs, id)
+	}
+}
+
+// touched are the chips that an event of the process is about: all that the
+// process has, where the event names none.
+func (p *process) touched(e *event.Event) []*processChip {
+	var chips []*processChip
+	for id, c := range p.chips {
+		if len(e.Devices) == 0 || slices.Contains(e.Devices, id) {
+			chips = append(chips, c)
+		}
+	}
+	return chips
+}

@@ -1,0 +1,295 @@
+package aggregate
+
+import (
+	"maps"
+
+	"ttmem/tracer/event"
+)
+
+// A Snapshot is what a State knew at one time. It does not change afterwards,
+// and must not be changed. As JSON it is the document of `ttmem --json`.
+type Snapshot struct {
+	// V is the version of the document.
+	V int `json:"v"`
+	// TimeNs is the time of the latest event, CLOCK_MONOTONIC.
+	TimeNs uint64 `json:"time_ns"`
+	// Devices are the chips, in order of their ids.
+	Devices []Device `json:"devices"`
+	// Processes are those that run, in order of their ids, and then the newest
+	// of those that ended, in the order in which they did.
+	Processes []Process `json:"processes"`
+	// ExitedProcesses is how many have ended in all.
+	ExitedProcesses uint64 `json:"exited_processes"`
+	// Lost is how many events were lost, by cause. Totals may be wrong where
+	// there are any.
+	Lost      map[string]uint64 `json:"lost"`
+	Anomalies Anomalies         `json:"anomalies"`
+	// FailureCount is how many requests for memory failed, and Failures are the
+	// newest 1000 of them, oldest first.
+	FailureCount uint64    `json:"failure_count"`
+	Failures     []Failure `json:"failures"`
+}
+
+// LostEvents is the number of events that were lost for any cause.
+func (s *Snapshot) LostEvents() uint64 {
+	var n uint64
+	for _, count := range s.Lost {
+		n += count
+	}
+	return n
+}
+
+// A Device is one chip, with what all processes together use of it, or one of
+// them.
+type Device struct {
+	ID      int     `json:"id"`
+	Board   string  `json:"board,omitempty"`
+	Arch    string  `json:"arch,omitempty"`
+	Regions Regions `json:"regions"`
+	// L1PerCore is how buffers and circular buffers share each core's L1.
+	L1PerCore L1PerCore `json:"l1_per_core"`
+}
+
+// Regions are the regions of a chip.
+type Regions struct {
+	DRAM         Region     `json:"DRAM"`
+	L1           Region     `json:"L1"`
+	L1Small      Region     `json:"L1_SMALL"`
+	Trace        Region     `json:"TRACE"`
+	SystemMemory Region     `json:"SYSTEM_MEMORY"`
+	CB           StaticUse  `json:"CB"`
+	Kernel       KernelsUse `json:"KERNEL"`
+}
+
+// Banked is the region of that name; nil for CB and Kernel, which have no
+// banks.
+func (r *Regions) Banked(region event.Region) *Region {
+	switch region {
+	case event.DRAM:
+		return &r.DRAM
+	case event.L1:
+		return &r.L1
+	case event.L1Small:
+		return &r.L1Small
+	case event.Trace:
+		return &r.Trace
+	case event.SystemMemory:
+		return &r.SystemMemory
+	}
+	return nil
+}
+
+// A Region is a region that an allocator divides into banks.
+type Region struct {
+	Buffers uint64 `json:"buffers"`
+	// SizeBytes is the sum of the buffers' sizes, without what rounding to
+	// pages and banks costs.
+	SizeBytes uint64 `json:"size_bytes"`
+	// BytesPerBank is the sum of what the buffers take of each bank. Where all
+	// are interleaved it is what tt-metal calls
+	// total_bytes_allocated_per_bank.
+	BytesPerBank uint64 `json:"bytes_per_bank"`
+	// Banks is the number of banks, each of CapacityBytesPerBank; 0 where it is
+	// not known.
+	Banks uint32 `json:"banks"`
+	// AllocatedBytes is the sum over the buffers of what they take of all their
+	// banks.
+	AllocatedBytes uint64 `json:"allocated_bytes"`
+	// CapacityBytes is what the region can hold, 0 where it is not known; of a
+	// chip that nobody has open any more, what it could hold last.
+	CapacityBytes        uint64 `json:"capacity_bytes"`
+	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
+	// PeakBytes is the most that AllocatedBytes has been, at PeakTimeNs, when
+	// the capacity was PeakCapacityBytes.
+	PeakBytes         uint64 `json:"peak_bytes"`
+	PeakTimeNs        uint64 `json:"peak_time_ns"`
+	PeakCapacityBytes uint64 `json:"peak_capacity_bytes"`
+}
+
+// A StaticUse is what circular and dataflow buffers take of a chip's L1. Those
+// that lie in an L1 buffer are counted as GlobalCount only.
+type StaticUse struct {
+	Programs    uint64 `json:"programs"`
+	Count       uint64 `json:"count"`
+	GlobalCount uint64 `json:"global_count"`
+	// MaxBytesPerCore is what is in use on the core where it is most: the union
+	// over the live programs, which use the same space one after the other.
+	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
+	// Bytes is the sum over the cores of what is in use on each.
+	Bytes uint64 `json:"bytes"`
+	// SumBytes is the plain sum over all programs.
+	SumBytes uint64 `json:"sum_bytes"`
+	// PeakBytesPerCore is the most that MaxBytesPerCore has been, at
+	// PeakTimeNs.
+	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
+	PeakTimeNs       uint64 `json:"peak_time_ns"`
+}
+
+// A KernelsUse is what the kernels of programs take of a chip.
+type KernelsUse struct {
+	Programs uint64 `json:"programs"`
+	// MaxBytesPerCore is the text of the program that has most of it, on each
+	// core. Programs use the same ring in L1, which lies outside of the banks.
+	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
+	// SumBytes is the plain sum of the text per core over all programs.
+	SumBytes         uint64 `json:"sum_bytes"`
+	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
+	// DRAMBytes is the sum of the binaries in DRAM. They lie in DRAM buffers,
+	// which count in that region too.
+	DRAMBytes     uint64 `json:"dram_bytes"`
+	PeakDRAMBytes uint64 `json:"peak_dram_bytes"`
+}
+
+// L1PerCore is how the L1 of each core is shared: buffers grow from the top
+// down, circular and dataflow buffers from the base up. All in bytes.
+type L1PerCore struct {
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	BufferBytes   uint64 `json:"buffer_bytes"`
+	CBBytes       uint64 `json:"cb_bytes"`
+	FreeBytes     uint64 `json:"free_bytes"`
+	// Peak is when buffers and circular buffers together took most.
+	Peak L1Peak `json:"peak"`
+}
+
+// An L1Peak is the most that buffers and circular buffers took of each core's
+// L1 together. In bytes.
+type L1Peak struct {
+	TimeNs      uint64 `json:"time_ns"`
+	BufferBytes uint64 `json:"buffer_bytes"`
+	CBBytes     uint64 `json:"cb_bytes"`
+}
+
+// A Process is one whose memory is traced.
+type Process struct {
+	PID int `json:"pid"`
+	// Comm is the name of its first thread that was seen.
+	Comm    string `json:"comm,omitempty"`
+	Command string `json:"command,omitempty"`
+	// Library is the path of the traced library and Release its release.
+	Library string `json:"library,omitempty"`
+	Release string `json:"release,omitempty"`
+	// SinceNs is the time of its first event.
+	SinceNs uint64 `json:"since_ns"`
+	// Devices are the chips that it has used, with what it uses of each.
+	Devices []Device `json:"devices"`
+	// Exit is nil for a process that runs.
+	Exit *Exit `json:"exit,omitempty"`
+	// Held is what the process has allocated now, by region.
+	Held []Left `json:"held,omitempty"`
+	// Left is what the process did not free itself: what it held when it closed
+	// a device, or when it ended.
+	Left []Left `json:"left,omitempty"`
+}
+
+// An Exit is the end of a process.
+type Exit struct {
+	TimeNs uint64 `json:"time_ns"`
+	// Status is as in wait(2); nil where it is not known.
+	Status *int `json:"status,omitempty"`
+}
+
+// Left is the buffers of one region that a process has allocated still, or had
+// when something ended. A buffer on several chips is one.
+type Left struct {
+	Region string `json:"region"`
+	// Reason is "device_close" or "process_exit", and empty for what is held
+	// now.
+	Reason  string `json:"reason,omitempty"`
+	Buffers uint64 `json:"buffers"`
+	// SizeBytes and AllocatedBytes are over all chips.
+	SizeBytes      uint64 `json:"size_bytes"`
+	AllocatedBytes uint64 `json:"allocated_bytes"`
+}
+
+// Snapshot returns what the state knows now. Its cost is that of the chips,
+// programs and processes, not of the buffers.
+func (s *State) Snapshot() *Snapshot {
+	snap := &Snapshot{
+		V: 1, TimeNs: s.now, Devices: []Device{}, Processes: []Process{},
+		ExitedProcesses: s.exitedCount,
+		Lost:            maps.Clone(s.lost), Anomalies: s.anomalies,
+		FailureCount: s.failures.count, Failures: s.failures.newest(),
+	}
+	if snap.Failures == nil {
+		snap.Failures = []Failure{}
+	}
+	texts := make(map[int]uint64)
+	for _, p := range s.byPID() {
+		view := p.view()
+		for _, d := range view.Devices {
+			texts[d.ID] = max(texts[d.ID], d.Regions.Kernel.MaxBytesPerCore)
+		}
+		snap.Processes = append(snap.Processes, view)
+	}
+	snap.Processes = append(snap.Processes, s.exited...)
+	for _, id := range sortedKeys(s.chips) {
+		c := s.chips[id]
+		snap.Devices = append(snap.Devices, c.used.view(c, texts[id]))
+	}
+	return snap
+}
+
+func (p *process) view() Process {
+	view := Process{
+		PID: p.pid, Comm: p.comm, Command: p.command,
+		Library: p.library, Release: p.release, SinceNs: p.since,
+		Devices: []Device{},
+	}
+	for _, id := range sortedKeys(p.chips) {
+		c := p.chips[id]
+		view.Devices = append(view.Devices, c.used.view(c.chip, c.textMax()))
+	}
+	for region, l := range p.held {
+		if l.Buffers > 0 {
+			l.Region = event.Region(region).String()
+			view.Held = append(view.Held, l)
+		}
+	}
+	for _, reason := range [...]event.Reason{event.ReasonDeviceClose, event.ReasonProcessExit} {
+		for region := range event.NumRegions {
+			if l := p.left[leftKey{region, reason}]; l != nil {
+				view.Left = append(view.Left, *l)
+			}
+		}
+	}
+	return view
+}
+
+func (u *usage) view(c *chip, textMax uint64) Device {
+	d := Device{ID: c.id, Board: c.board, Arch: c.arch}
+	for r := range u.regions {
+		*d.Regions.Banked(event.Region(r)) = u.regions[r].view(c.capacities[r])
+	}
+	d.Regions.CB = StaticUse{
+		Programs: u.static.programs, Count: u.static.count, GlobalCount: u.static.global,
+		MaxBytesPerCore: u.static.cores.max, Bytes: u.static.cores.bytes, SumBytes: u.static.sum,
+		PeakBytesPerCore: u.static.peak, PeakTimeNs: u.static.peakTime,
+	}
+	d.Regions.Kernel = KernelsUse{
+		Programs: u.kernels.programs, MaxBytesPerCore: textMax, SumBytes: u.kernels.textSum,
+		PeakBytesPerCore: u.kernels.textPeak,
+		DRAMBytes:        u.kernels.dram, PeakDRAMBytes: u.kernels.dramPeak,
+	}
+	l1 := &d.L1PerCore
+	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
+	l1.BufferBytes, l1.CBBytes = d.Regions.L1.BytesPerBank, u.static.cores.max
+	if used := l1.BufferBytes + l1.CBBytes; used < l1.CapacityBytes {
+		l1.FreeBytes = l1.CapacityBytes - used
+	}
+	l1.Peak = L1Peak{TimeNs: u.l1Peak.time, BufferBytes: u.l1Peak.buffers, CBBytes: u.l1Peak.static}
+	return d
+}
+
+func (r *regionUsage) view(capacity event.Capacity) Region {
+	view := Region{
+		Buffers: r.buffers, SizeBytes: r.size, BytesPerBank: r.perBank,
+		Banks: capacity.Banks, AllocatedBytes: r.allocated,
+		CapacityBytes: total(capacity), CapacityBytesPerBank: capacity.BytesPerBank,
+		PeakBytes: r.peak, PeakTimeNs: r.peakTime, PeakCapacityBytes: total(r.peakCapacity),
+	}
+	if view.PeakCapacityBytes == 0 {
+		// The device was seen after its first buffers.
+		view.PeakCapacityBytes = view.CapacityBytes
+	}
+	return view
+}

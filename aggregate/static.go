@@ -1,0 +1,151 @@
+package aggregate
+
+import (
+	"math/bits"
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// staticUsage is what the circular and dataflow buffers of programs take of a
+// chip's L1.
+type staticUsage struct {
+	cores coreMap
+	// sum is the plain sum over programs, in bytes.
+	sum uint64
+	// programs have count entries in all, and global ones that lie in buffers.
+	programs, count, global uint64
+	peak, peakTime          uint64
+}
+
+// A staticEntry is one circular buffer, dataflow buffer or scratchpad of a
+// program.
+type staticEntry struct {
+	place  layout
+	kind   event.StaticKind
+	global bool
+	since  uint64
+}
+
+// bytes is what the entry takes of all its cores.
+func (e *staticEntry) bytes() uint64 {
+	return (e.place.end - e.place.start) * uint64(len(e.place.set.cores))
+}
+
+func (s *State) allocCB(e *event.Event) {
+	set := s.coreSet(e.Cores)
+	end, carry := bits.Add64(e.Address, e.SizeBytes, 0)
+	if set == nil || carry != 0 {
+		s.anomalies.MalformedEvents++
+		return
+	}
+	entry := staticEntry{layout{set, e.Address, end}, e.StaticKind, e.Global, e.TimeNs}
+	p := s.process(e)
+	for _, c := range s.set(p, e.Devices).chips {
+		c.allocCB(e.ProgramID, entry)
+	}
+}
+
+func (c *processChip) allocCB(programID uint64, entry staticEntry) {
+	g := c.program(programID)
+	for _, old := range g.static {
+		if old.place == entry.place && old.kind == entry.kind && old.global == entry.global {
+			// The program was given the place that it has.
+			return
+		}
+	}
+	g.static = append(g.static, entry)
+	for _, u := range c.both() {
+		t := &u.static
+		if len(g.static) == 1 {
+			t.programs++
+		}
+		if entry.global {
+			t.global++
+			continue
+		}
+		t.count++
+		t.sum += entry.bytes()
+		t.cores.add(entry.place)
+		if t.cores.max > t.peak {
+			t.peak, t.peakTime = t.cores.max, entry.since
+		}
+		u.noteL1Peak(entry.since)
+	}
+}
+
+func (s *State) freeCBs(e *event.Event) {
+	p := s.known(e.PID)
+	if p == nil {
+		return
+	}
+	for _, c := range p.touched(e) {
+		c.freeCBs(e.ProgramID)
+	}
+}
+
+// freeCBs ends the circular buffers of a program. Several probes tell of it,
+// so that it may come more than once.
+func (c *processChip) freeCBs(programID uint64) {
+	g := c.programs[programID]
+	if g == nil || len(g.static) == 0 {
+		return
+	}
+	for _, u := range c.both() {
+		t := &u.static
+		t.programs--
+		for _, entry := range g.static {
+			if entry.global {
+				t.global--
+				continue
+			}
+			t.count--
+			t.sum -= entry.bytes()
+			t.cores.remove(entry.place)
+		}
+	}
+	g.static = nil
+	c.tidy(programID)
+}
+
+// A Static is one circular buffer, dataflow buffer or scratchpad that a live
+// program has on one chip.
+type Static struct {
+	PID       int
+	Device    int
+	ProgramID uint64
+	// Cores must not be modified.
+	Cores []event.CoreRange
+	// Address is where it lies in the L1 of each core.
+	Address uint64
+	// BytesPerCore is its size on each core.
+	BytesPerCore uint64
+	Kind         event.StaticKind
+	// Global marks one that lies inside an L1 buffer and is counted there.
+	Global bool
+	// SinceNs is the time of the event that placed it.
+	SinceNs uint64
+}
+
+// Statics returns the circular and dataflow buffers of all live programs on one
+// chip, in order of process, program and time.
+func (s *State) Statics(device int) []Static {
+	var list []Static
+	for _, p := range s.byPID() {
+		c := p.chips[device]
+		if c == nil {
+			continue
+		}
+		for _, id := range sortedKeys(c.programs) {
+			for _, entry := range c.programs[id].static {
+				list = append(list, Static{
+					PID: p.pid, Device: device, ProgramID: id,
+					Cores:   slices.Clip(entry.place.set.ranges),
+					Address: entry.place.start, BytesPerCore: entry.place.end - entry.place.start,
+					Kind: entry.kind, Global: entry.global, SinceNs: entry.since,
+				})
+			}
+		}
+	}
+	return list
+}

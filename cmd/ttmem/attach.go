@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer"
+)
+
+func newAttach() *cobra.Command {
+	var o sessionOptions
+	var pids []int
+	var duration time.Duration
+	c := &cobra.Command{
+		Use:   "attach [-p PID]…",
+		Short: "Trace running processes from now on",
+		Long: `Traces the processes given, or all processes of the host that use tt-metal, now or
+later, until they end, the duration is over or Ctrl-C; then prints what they used
+of each chip's memory since. What they had allocated before is not counted.`,
+		Example: `  ttmem attach -p 4242
+  ttmem attach --duration 30s --json
+  ttmem attach -p 4242 -p 4243 --events events.jsonl`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, args []string) error { return attach(o, pids, duration) },
+	}
+	o.register(c)
+	c.Flags().IntSliceVarP(&pids, "pid", "p", nil, "trace the process `PID` (may be repeated; all processes if not given)")
+	c.Flags().DurationVar(&duration, "duration", 0, "end after this time, such as 30s or 5m")
+	return c
+}
+
+func attach(o sessionOptions, pids []int, duration time.Duration) error {
+	if duration < 0 {
+		return fmt.Errorf("--duration %v: must not be negative", duration)
+	}
+	for _, pid := range pids {
+		if pid <= 0 {
+			return fmt.Errorf("-p %d: not a process id", pid)
+		}
+	}
+	if err := tracer.Check(); err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if gone(pid) {
+			return fmt.Errorf("no process %d", pid)
+		}
+	}
+	s, err := newSession(o)
+	if err != nil {
+		return err
+	}
+	s.tracer, err = tracer.New(tracer.Options{Processes: pids, Warn: warn})
+	if err != nil {
+		return err
+	}
+	defer s.tracer.Close()
+	if err := attachedTo(s.tracer, pids); err != nil {
+		return err
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	if duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, duration)
+		defer cancel()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	looked := time.Now()
+	err = s.trace(ctx, func() {
+		if len(pids) == 0 || time.Since(looked) < 50*time.Millisecond {
+			return
+		}
+		looked = time.Now()
+		for _, pid := range pids {
+			if !s.ended[pid] && !gone(pid) {
+				return
+			}
+		}
+		cancel() // all have ended
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.report(); err != nil {
+		return err
+	}
+	if s.failed {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+// attachedTo tells what is traced from now on.
+func attachedTo(t *tracer.Tracer, pids []int) error {
+	for _, pid := range pids {
+		if t.Maps(pid) {
+			continue
+		}
+		if gone(pid) {
+			return fmt.Errorf("process %d ended before it could be traced", pid)
+		}
+		return fmt.Errorf("process %d has no tt-metal library loaded: attach once it has imported ttnn, or start it with `ttmem run`", pid)
+	}
+	if len(pids) == 0 {
+		warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
+	} else {
+		warn(fmt.Sprintf("tracing %s; Ctrl-C ends and reports", strings.Trim(fmt.Sprint("PID ", pids), "[]")))
+	}
+	return nil
+}
+
+// gone reports whether a process has ended, or is only waited for.
+func gone(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return true
+	}
+	for i := len(stat) - 1; i > 0; i-- {
+		if stat[i] == ')' { // the name may contain anything
+			return i+2 < len(stat) && stat[i+2] == 'Z'
+		}
+	}
+	return false
+}

@@ -1,0 +1,285 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// reportOptions say how a report is to look. The zero value is 80 columns of
+// ASCII without colours.
+type reportOptions struct {
+	// Width is the number of columns, 80 where it is 0.
+	Width int
+	// Color allows colours.
+	Color bool
+	// Unicode allows bars of block characters.
+	Unicode bool
+}
+
+// report is a report that is being written.
+type report struct {
+	painter
+	strings.Builder
+	snap  *aggregate.Snapshot
+	width int
+}
+
+// The columns of the table of a chip; the bar takes what they leave.
+const (
+	labelColumns   = 13
+	percentColumns = 4
+	bytesColumns   = 10
+	countColumns   = 7
+	tableColumns   = 1 + labelColumns + 1 + percentColumns + 3*(1+bytesColumns) + 1 + 2 + countColumns
+	// leastColumns is the width below which lines are let run over.
+	leastColumns = 64
+	mostColumns  = 120
+)
+
+// writeReport writes what the snapshot tells, for people: the most that each
+// region of each chip had in use and what it has at the end, then processes,
+// what was left behind, and failures. Lost events are told first and last.
+func writeReport(w io.Writer, s *aggregate.Snapshot, o reportOptions) error {
+	r := &report{
+		painter: painter{color: o.Color, ascii: !o.Unicode}, snap: s,
+		width: min(mostColumns, max(leastColumns, cmp.Or(o.Width, 80))),
+	}
+	r.heading()
+	r.warnLost()
+	r.devices()
+	r.processes()
+	r.leftBehind()
+	r.failures()
+	r.notes()
+	if s.LostEvents() > 0 {
+		r.WriteByte('\n')
+		r.warnLost()
+	}
+	_, err := io.WriteString(w, r.String())
+	return err
+}
+
+// line writes one line, without blanks at its end.
+func (r *report) line(parts ...string) {
+	r.WriteString(strings.TrimRight(strings.Join(parts, ""), " "))
+	r.WriteByte('\n')
+}
+
+func (r *report) heading() {
+	about := ""
+	if len(r.snap.Processes) > 0 {
+		first := r.snap.TimeNs
+		for _, p := range r.snap.Processes {
+			first = min(first, p.SinceNs)
+		}
+		about = " over " + formatSeconds(r.snap.TimeNs-first)
+	}
+	r.line(r.paint(bold, "Device memory"), r.paint(dim, about))
+}
+
+// warnLost says loudly that the figures are wrong, where they may be.
+func (r *report) warnLost() {
+	n := r.snap.LostEvents()
+	if n == 0 {
+		return
+	}
+	var causes []string
+	for cause, count := range r.snap.Lost {
+		if len(r.snap.Lost) == 1 {
+			causes = append(causes, plain(cause))
+		} else {
+			causes = append(causes, fmt.Sprintf("%d: %s", count, plain(cause)))
+		}
+	}
+	slices.Sort(causes)
+	text := fmt.Sprintf("totals may be too low: %s lost (%s)", formatCount(n, "event"), strings.Join(causes, ", "))
+	for i, line := range wrap(text, r.width-3) {
+		mark := r.pick("⚠  ", "!! ")
+		if i > 0 {
+			mark = "   "
+		}
+		r.line(r.paint(boldRed, mark+line))
+	}
+}
+
+// devices writes a table for each chip, or for all chips whose tables are the
+// same.
+func (r *report) devices() {
+	if len(r.snap.Devices) == 0 {
+		r.line()
+		r.line("No device memory was seen: no traced program opened a device.")
+		return
+	}
+	type group struct {
+		table string
+		name  string
+		ids   []int
+	}
+	var groups []group
+	for i := range r.snap.Devices {
+		d := &r.snap.Devices[i]
+		name := r.deviceName(d)
+		table := r.deviceTable(d)
+		at := slices.IndexFunc(groups, func(g group) bool { return g.table == table && g.name == name })
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, group{table: table, name: name})
+		}
+		groups[at].ids = append(groups[at].ids, d.ID)
+	}
+	for _, g := range groups {
+		title := formatIDs(g.ids)
+		if len(g.ids) > 1 {
+			title += " (each)"
+		}
+		r.line()
+		r.line(r.paint(bold, title), r.paint(dim, g.name))
+		r.WriteString(g.table)
+	}
+}
+
+func (r *report) deviceName(d *aggregate.Device) string {
+	name := ""
+	for _, part := range []string{d.Board, d.Arch} {
+		if part != "" {
+			name += r.pick(" · ", " - ") + plain(part)
+		}
+	}
+	return name
+}
+
+// A row is one line of a chip's table; what is empty stays blank.
+type row struct {
+	label, bar, percent, peak, capacity, end, count string
+	style                                           style
+}
+
+func (r *report) deviceTable(d *aggregate.Device) string {
+	t := &report{painter: r.painter, width: r.width}
+	t.row(row{
+		bar: left("", t.barColumns()), peak: "peak", capacity: "capacity",
+		end: "at the end", count: "buffers", style: dim,
+	})
+	regions := &d.Regions
+	t.region("DRAM", &regions.DRAM)
+	if k := &regions.Kernel; k.PeakDRAMBytes > 0 {
+		t.row(row{label: "  kernels", peak: formatBytes(k.PeakDRAMBytes), end: formatBytes(k.DRAMBytes), style: dim})
+	}
+	t.l1(d)
+	for _, small := range []event.Region{event.L1Small, event.Trace, event.SystemMemory} {
+		// A region that nobody reserved is not worth a line, nor is the host's
+		// memory until it is used.
+		b := regions.Banked(small)
+		if b.PeakBytes > 0 || b.CapacityBytes > 0 && small != event.SystemMemory {
+			t.region(small.String(), b)
+		}
+	}
+	return t.String()
+}
+
+// barColumns is the width of bars, 0 where there is no room for them.
+func (r *report) barColumns() int {
+	if n := r.width - tableColumns - 1; n >= 8 {
+		return min(n, 48)
+	}
+	return 0
+}
+
+// row writes the row, with the label in its style.
+func (r *report) row(w row) {
+	bar := ""
+	if n := r.barColumns(); n > 0 {
+		bar = " " + cmp.Or(w.bar, left("", n))
+	}
+	figures := func(s string, n int) string { return " " + r.paint(w.style, right(s, n)) }
+	end := w.style
+	if w.end == formatBytes(0) {
+		end = dim
+	}
+	count := w.style
+	if w.count == "0" {
+		count = dim
+	}
+	r.line(" ", r.paint(w.style, left(w.label, labelColumns)), bar,
+		figures(w.percent, percentColumns), figures(w.peak, bytesColumns),
+		" ", r.paint(dim, right(w.capacity, bytesColumns)),
+		"  ", r.paint(end, right(w.end, bytesColumns)),
+		"  ", r.paint(count, right(w.count, countColumns)))
+}
+
+// region writes the row of a region with banks.
+func (r *report) region(label string, b *aggregate.Region) {
+	capacity := b.PeakCapacityBytes
+	if b.PeakBytes == 0 {
+		capacity = b.CapacityBytes
+	}
+	w := row{
+		label: label, bar: r.bar(b.PeakBytes, capacity, r.barColumns()),
+		percent: formatPercent(b.PeakBytes, capacity), peak: formatBytes(b.PeakBytes),
+		capacity: "unknown", end: formatBytes(b.AllocatedBytes), count: fmt.Sprint(b.Buffers),
+	}
+	if capacity > 0 {
+		w.capacity = formatBytes(capacity)
+	}
+	r.row(w)
+}
+
+// l1 writes how the L1 of a core was shared when it was fullest. The rows below
+// the first are its parts, in the order in which they lie there.
+func (r *report) l1(d *aggregate.Device) {
+	l1, kernel := &d.L1PerCore, &d.Regions.Kernel
+	used := l1.Peak.CBBytes + l1.Peak.BufferBytes
+	var free uint64
+	capacity := "unknown"
+	if l1.CapacityBytes > 0 {
+		capacity = formatKiB(l1.CapacityBytes)
+		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
+	}
+	columns := r.barColumns()
+	g := newGap(l1.Peak.CBBytes, l1.Peak.BufferBytes, l1.CapacityBytes, columns)
+	st := level(used, l1.CapacityBytes)
+	empty := r.trough(g.free)
+	if l1.CapacityBytes == 0 {
+		empty = left("", g.free)
+	}
+	blank := func(n int) string { return left("", n) }
+
+	r.row(row{
+		label: "L1 per core", bar: r.base(g, st) + empty + r.top(g, st),
+		percent: formatPercent(used, l1.CapacityBytes), peak: formatKiB(used), capacity: capacity,
+		end: formatKiB(l1.CBBytes + l1.BufferBytes), count: fmt.Sprint(d.Regions.L1.Buffers),
+	})
+	if used > 0 {
+		r.row(row{
+			label: "  CBs, DFBs", bar: r.base(g, st) + blank(columns-g.base),
+			percent: formatPercent(l1.Peak.CBBytes, l1.CapacityBytes), peak: formatKiB(l1.Peak.CBBytes),
+			end: formatKiB(l1.CBBytes), style: dim,
+		})
+		if l1.CapacityBytes > 0 {
+			r.row(row{
+				label: "  free", bar: blank(g.base) + empty + blank(g.top),
+				percent: formatPercent(free, l1.CapacityBytes), peak: formatKiB(free),
+				end: formatKiB(l1.FreeBytes), style: dim,
+			})
+		}
+		r.row(row{
+			label: "  buffers", bar: blank(columns-g.top) + r.top(g, st),
+			percent: formatPercent(l1.Peak.BufferBytes, l1.CapacityBytes), peak: formatKiB(l1.Peak.BufferBytes),
+			end: formatKiB(l1.BufferBytes), style: dim,
+		})
+	}
+	// The ring with the kernels' text lies below the banks: it takes nothing of
+	// their capacity.
+	if kernel.PeakBytesPerCore > 0 {
+		r.row(row{
+			label: "Kernel ring", peak: formatKiB(kernel.PeakBytesPerCore),
+			end: formatKiB(kernel.MaxBytesPerCore), bar: r.paint(dim, left(truncate("outside the banks", columns, ""), columns)),
+		})
+	}
+}

@@ -1,0 +1,296 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+const second = 1_000_000_000
+
+// reportRun builds the events of a run, each a tenth of a second after the one
+// before.
+type reportRun struct {
+	state *aggregate.State
+	now   uint64
+	id    uint64
+}
+
+func newReportRun() *reportRun {
+	return &reportRun{state: aggregate.New(), now: 1000 * second}
+}
+
+func (r *reportRun) apply(e event.Event) {
+	r.now += second / 10
+	e.TimeNs = r.now
+	for _, implied := range r.state.Implied(&e) {
+		r.state.Apply(&implied)
+	}
+	r.state.Apply(&e)
+}
+
+func (r *reportRun) start(pid int, command string) {
+	r.apply(event.Event{Kind: event.ProcessStart, PID: pid, Comm: "python3", Command: command, Release: "0.81.1"})
+}
+
+func (r *reportRun) open(pid int, board string, devices ...int) {
+	r.apply(event.Event{
+		Kind: event.DeviceOpen, PID: pid, Allocator: 1, Devices: devices, Board: board, Arch: "wormhole_b0",
+		Capacities: [event.BankedRegions]event.Capacity{
+			event.DRAM:    {Banks: 12, BytesPerBank: 1071857600},
+			event.L1:      {Banks: 64, BytesPerBank: 1360544},
+			event.L1Small: {Banks: 64, BytesPerBank: 32768},
+			event.Trace:   {Banks: 12, BytesPerBank: 835584},
+		},
+	})
+}
+
+// alloc returns the new buffer's id.
+func (r *reportRun) alloc(pid int, region event.Region, perBank uint64, banks uint32, devices ...int) uint64 {
+	r.id++
+	r.apply(event.Event{
+		Kind: event.Alloc, PID: pid, Allocator: 1, BufferID: r.id, Devices: devices, Region: region,
+		SizeBytes: perBank * uint64(banks), BytesPerBank: perBank, Banks: banks,
+	})
+	return r.id
+}
+
+func (r *reportRun) free(pid int, id uint64) {
+	r.apply(event.Event{Kind: event.Free, PID: pid, BufferID: id, Reason: event.ReasonExplicit})
+}
+
+// program compiles a program with one circular buffer.
+func (r *reportRun) program(pid int, id, bytes uint64, devices ...int) {
+	r.apply(event.Event{
+		Kind: event.CBAlloc, PID: pid, ProgramID: id, Devices: devices, Address: 105824, SizeBytes: bytes,
+		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer,
+	})
+	r.apply(event.Event{Kind: event.KernelLoad, PID: pid, ProgramID: id, Devices: devices, SizeBytes: 40 << 10, BytesPerBank: 11 << 10})
+}
+
+func (r *reportRun) close(pid int, devices ...int) {
+	r.apply(event.Event{Kind: event.DeviceClose, PID: pid, Allocator: 1, Devices: devices})
+}
+
+func (r *reportRun) exit(pid, status int) {
+	r.apply(event.Event{Kind: event.ProcessExit, PID: pid, ExitStatus: status})
+}
+
+// A model on a mesh that frees all it had.
+func cleanRun() *reportRun {
+	r := newReportRun()
+	mesh := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	r.start(4242, "/usr/bin/python3 /srv/models/demo.py --batch 32 --prompts prompts.json")
+	r.open(4242, "n300", mesh...)
+	weights := r.alloc(4242, event.DRAM, 450<<20, 12, mesh...)
+	trace := r.alloc(4242, event.Trace, 600<<10, 12, mesh...)
+	r.program(4242, 1, 240<<10, mesh...)
+	activation := r.alloc(4242, event.L1, 672<<10, 64, mesh...)
+	r.free(4242, activation)
+	r.apply(event.Event{Kind: event.CBFree, PID: 4242, ProgramID: 1})
+	r.apply(event.Event{Kind: event.KernelUnload, PID: 4242, ProgramID: 1})
+	r.free(4242, weights)
+	r.free(4242, trace)
+	r.close(4242, mesh...)
+	r.exit(4242, 0)
+	return r
+}
+
+// Several processes on several chips, with all that can go wrong.
+func badRun() *reportRun {
+	r := newReportRun()
+	r.start(4242, "python3 -c 'import ttnn\nprint(\x1b[31m1)'")
+	r.open(4242, "n150", 0)
+	r.alloc(4242, event.DRAM, 1000<<20, 12, 0)
+	r.alloc(4242, event.DRAM, 45056, 12, 0)
+	r.alloc(4242, event.L1, 1200<<10, 64, 0)
+	r.alloc(4242, event.L1Small, 64, 8, 0)
+	r.program(4242, 1, 100<<10, 0)
+	r.apply(event.Event{
+		Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, Reason: event.ReasonOutOfMemory,
+		Message: "TT_FATAL @ bank_manager.cpp:439: !needs_free\n",
+	})
+	for range 2 {
+		r.apply(event.Event{
+			Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, Reason: event.ReasonOutOfMemory,
+			Message: "\nOut of Memory: Not enough space to allocate 33554432 B L1 buffer across 64 banks, where each bank needs to store 524288 B, but bank size is 1393312 B (allocated: 688128 B, free: 705184 B, largest free block: 49824 B).\nbacktrace:\n --- 0x7f",
+		})
+	}
+	r.apply(event.Event{
+		Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.CB, Reason: event.ReasonStaticClash,
+		Message: "Statically allocated dataflow buffers in program 2 clash with L1 buffers on core range [0-0 - 7-3]. L1 buffer allocated at 122880 and static dataflow buffer region ends at 267616",
+	})
+	r.start(4300, "./build/train --layers 12")
+	r.open(4300, "n150", 1, 2)
+	r.alloc(4300, event.DRAM, 2<<20, 12, 1, 2)
+	r.alloc(4300, event.L1, 4096, 64, 1)
+	r.alloc(4300, event.SystemMemory, 1<<20, 1, 2)
+	r.close(4242, 0)
+	r.exit(4242, 9)
+	r.free(4300, 999)
+	r.apply(event.Event{Kind: event.Lost, Count: 12, Cause: "ring buffer full"})
+	return r
+}
+
+func TestReportLooksLikeTheGoldenFile(t *testing.T) {
+	lost := cleanRun()
+	lost.apply(event.Event{Kind: event.Lost, Count: 12, Cause: "ring buffer full"})
+	lost.apply(event.Event{Kind: event.Lost, Count: 1, Cause: "a record could not be decoded"})
+	unknown := newReportRun()
+	unknown.alloc(4242, event.L1, 4096, 64, 0)
+	for _, test := range []struct {
+		name    string
+		run     *reportRun
+		options reportOptions
+	}{
+		{"clean", cleanRun(), reportOptions{Unicode: true}},
+		{"clean_color", cleanRun(), reportOptions{Unicode: true, Color: true}},
+		{"clean_ascii", cleanRun(), reportOptions{}},
+		{"clean_wide", cleanRun(), reportOptions{Unicode: true, Width: 120}},
+		{"clean_narrow", cleanRun(), reportOptions{Unicode: true, Width: 64}},
+		{"bad", badRun(), reportOptions{Unicode: true}},
+		{"bad_color", badRun(), reportOptions{Unicode: true, Color: true}},
+		{"lost", lost, reportOptions{Unicode: true}},
+		{"nothing", newReportRun(), reportOptions{Unicode: true}},
+		{"unknown_capacity", unknown, reportOptions{Unicode: true}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var b strings.Builder
+			qt.Assert(t, qt.IsNil(writeReport(&b, test.run.state.Snapshot(), test.options)))
+			checkGolden(t, "report_"+test.name+".golden", b.String())
+			checkLines(t, b.String(), test.options)
+		})
+	}
+}
+
+// checkGolden compares with a file of testdata; TTMEM_UPDATE_GOLDEN=1 writes it.
+func checkGolden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("TTMEM_UPDATE_GOLDEN") != "" {
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(got), 0o644)))
+	}
+	want, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(got, string(want)))
+}
+
+var colors = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// checkLines checks that lines fit, and that they have no more than was allowed.
+func checkLines(t *testing.T, report string, o reportOptions) {
+	t.Helper()
+	bare := report
+	if o.Color {
+		bare = colors.ReplaceAllString(report, "")
+	}
+	qt.Check(t, qt.IsFalse(strings.Contains(bare, "\x1b")))
+	limit := o.Width
+	if limit == 0 {
+		limit = 80
+	}
+	for line := range strings.Lines(bare) {
+		line = strings.TrimSuffix(line, "\n")
+		qt.Check(t, qt.IsTrue(width(line) <= limit), qt.Commentf("%d columns: %s", width(line), line))
+		qt.Check(t, qt.Equals(strings.TrimRight(line, " "), line))
+		for _, r := range line {
+			qt.Check(t, qt.IsTrue(o.Unicode || r < 128), qt.Commentf("%q", r))
+		}
+	}
+}
+
+func TestManyProcessesAreCutShort(t *testing.T) {
+	r := newReportRun()
+	for pid := range 100 {
+		r.start(pid+1, "true")
+		r.exit(pid+1, 0)
+	}
+	r.start(1000, "python3")
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(writeReport(&b, r.state.Snapshot(), reportOptions{})))
+	qt.Check(t, qt.StringContains(b.String(), "and 81 more"))
+}
+
+func TestChipsThatDifferAreShownApart(t *testing.T) {
+	r := newReportRun()
+	r.open(1, "n300", 0, 1, 2, 3, 4)
+	r.alloc(1, event.DRAM, 1<<20, 12, 1)
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(writeReport(&b, r.state.Snapshot(), reportOptions{})))
+	qt.Check(t, qt.StringContains(b.String(), "\nchips 0, 2-4 (each) - n300"))
+	qt.Check(t, qt.StringContains(b.String(), "\nchip 1 - n300"))
+}
+
+func TestFormatBytes(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1.0 KiB", 45056: "44.0 KiB",
+		1<<20 - 1: "1.0 MiB", 1<<20 - 60: "1023.9 KiB", 12 * 1072693184: "12.0 GiB", 1 << 40: "1.0 TiB",
+		1 << 50: "1.0 PiB", 1<<64 - 1: "16.0 EiB",
+	} {
+		qt.Check(t, qt.Equals(formatBytes(n), want), qt.Commentf("%d", n))
+		qt.Check(t, qt.IsTrue(len(formatBytes(n)) <= bytesColumns))
+	}
+}
+
+func TestL1IsAlwaysInKiB(t *testing.T) {
+	qt.Check(t, qt.Equals(formatKiB(0), "0 B"))
+	qt.Check(t, qt.Equals(formatKiB(512), "0.5 KiB"))
+	qt.Check(t, qt.Equals(formatKiB(1393312), "1360.7 KiB"))
+	qt.Check(t, qt.Equals(formatKiB(1<<40), "1.0 TiB"))
+}
+
+func TestFormatPercent(t *testing.T) {
+	for _, test := range []struct {
+		part, whole uint64
+		want        string
+	}{
+		{0, 100, "0%"}, {1, 1000, "<1%"}, {1, 100, "1%"}, {666, 1000, "67%"}, {9999, 10000, "99%"},
+		{100, 100, "100%"}, {104, 100, "104%"}, {1 << 60, 1, "over"}, {5, 0, ""},
+	} {
+		qt.Check(t, qt.Equals(formatPercent(test.part, test.whole), test.want))
+	}
+}
+
+func TestFormatSeconds(t *testing.T) {
+	for ns, want := range map[uint64]string{
+		12_000_000: "0.012 s", 12_345_000_000: "12.3 s", 125 * second: "2 min 05 s", 7385 * second: "2 h 03 min",
+	} {
+		qt.Check(t, qt.Equals(formatSeconds(ns), want))
+	}
+}
+
+func TestABarShowsWhatIsThereAtAll(t *testing.T) {
+	p := painter{}
+	qt.Check(t, qt.Equals(p.bar(0, 100, 10), "··········"))
+	qt.Check(t, qt.Equals(p.bar(1, 1<<40, 10), "▏·········"))
+	qt.Check(t, qt.Equals(p.bar(55, 100, 10), "█████▌····"))
+	qt.Check(t, qt.Equals(p.bar(200, 100, 10), "██████████"))
+	qt.Check(t, qt.Equals(painter{ascii: true}.bar(1, 1<<40, 10), "#........."))
+	for _, test := range []struct {
+		base, top, whole uint64
+		want             gap
+	}{
+		{0, 0, 100, gap{0, 10, 0}},
+		{1, 1, 1000, gap{1, 8, 1}},
+		{500, 499, 1000, gap{5, 1, 4}},
+		{999, 1, 1000, gap{9, 0, 1}},
+		{600, 600, 1000, gap{6, 0, 4}},
+		{5, 5, 0, gap{0, 10, 0}},
+	} {
+		got := newGap(test.base, test.top, test.whole, 10)
+		qt.Check(t, qt.Equals(got.base+got.free+got.top, 10))
+		qt.Check(t, qt.Equals(got, test.want), qt.Commentf("%+v", test))
+	}
+}
+
+func TestWhatProgramsSayDoesNothingToTheTerminal(t *testing.T) {
+	qt.Check(t, qt.Equals(plain("a\x1b[31m\n\tb\u200bc\x07"), "a[31m bc"))
+	qt.Check(t, qt.Equals(shortCommand("/usr/bin/python3 ../x/y.py --out=/a/b"), "python3 y.py --out=/a/b"))
+}

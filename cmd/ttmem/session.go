@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"ttmem/aggregate"
+	"ttmem/tracer"
+	"ttmem/tracer/event"
+)
+
+// sessionOptions are the flags that run and attach share.
+type sessionOptions struct {
+	events string
+	json   bool
+}
+
+func (o *sessionOptions) register(c *cobra.Command) {
+	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
+	c.Flags().BoolVar(&o.json, "json", false, "print the report as one line of JSON on standard output")
+	_ = c.MarkFlagFilename("events")
+}
+
+// session is what run and attach do with the events that they trace.
+type session struct {
+	o      sessionOptions
+	tracer *tracer.Tracer
+	state  *aggregate.State
+	events *eventFile // nil: nobody wants them
+	failed bool       // something was promised and could not be done
+	ended  map[int]bool
+}
+
+func newSession(o sessionOptions) (*session, error) {
+	s := &session{o: o, state: aggregate.New(), ended: make(map[int]bool)}
+	if o.events != "" {
+		f, err := createEventFile(o.events)
+		if err != nil {
+			return nil, err
+		}
+		s.events = f
+	}
+	return s, nil
+}
+
+// trace runs until the context is done; pause is called between batches.
+func (s *session) trace(ctx context.Context, pause func()) error {
+	return s.tracer.Run(ctx, s.handle, func() {
+		s.flush()
+		pause()
+	})
+}
+
+// handle takes an event, after those that it implies.
+func (s *session) handle(e *event.Event) {
+	for _, implied := range s.state.Implied(e) {
+		s.apply(&implied)
+	}
+	s.apply(e)
+	if e.Kind == event.ProcessExit {
+		s.ended[e.PID] = true
+	}
+}
+
+func (s *session) apply(e *event.Event) {
+	s.state.Apply(e)
+	if s.events != nil {
+		s.events.add(e)
+	}
+}
+
+func (s *session) flush() {
+	if s.events == nil {
+		return
+	}
+	if err := s.events.flush(); err != nil {
+		warn(fmt.Sprintf("%v; tracing goes on without --events", err))
+		s.failed = true
+		s.events = nil
+	}
+}
+
+// report prints what was found and closes what is open.
+func (s *session) report() error {
+	if s.events != nil {
+		if err := s.events.close(); err != nil {
+			warn(err.Error())
+			s.failed = true
+		}
+	}
+	snapshot := s.state.Snapshot()
+	if s.o.json {
+		return json.NewEncoder(os.Stdout).Encode(snapshot)
+	}
+	return writeReport(os.Stderr, snapshot, reportOptionsFor(os.Stderr))
+}
+
+// reportOptionsFor fits the report to where it is printed.
+func reportOptionsFor(f *os.File) reportOptions {
+	o := reportOptions{Width: 80, Unicode: utf8Locale()}
+	if !term.IsTerminal(int(f.Fd())) {
+		return o
+	}
+	o.Color = os.Getenv("NO_COLOR") == ""
+	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col >= 40 {
+		o.Width = min(int(size.Col), 120)
+	}
+	return o
+}
+
+// warn tells the user something in a line of its own.
+func warn(text string) { fmt.Fprintf(os.Stderr, "ttmem: %s\n", text) }
+

@@ -1,0 +1,127 @@
+package rig
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+)
+
+// libraryNames are the files that may hold tt_metal, in the order to look for
+// them: the oldest wheels link it into _ttnncpp.so.
+var libraryNames = []string{"libtt_metal.so", "_ttnncpp.so"}
+
+var errNoLibrary = errors.New("no libtt_metal.so in it")
+
+// findLibrary returns the path of the ELF file that holds tt_metal.
+func findLibrary(sitePackages string) (string, error) {
+	for _, name := range libraryNames {
+		for _, dir := range []string{"ttnn/build/lib", "ttnn"} {
+			p := filepath.Join(sitePackages, dir, name)
+			if _, err := os.Stat(p); err == nil {
+				return p, nil
+			}
+		}
+	}
+	return "", errNoLibrary
+}
+
+// Library returns the path of the ELF file that holds tt_metal in a release of
+// ttnn, any release, also those that do not run on the mock device. It
+// downloads a wheel if the cache has neither the file nor the wheel, and keeps
+// only the file. It is silent and takes as long as 100 MB take to arrive.
+func Library(ctx context.Context, version string) (string, error) {
+	if _, err := parseRelease(version); err != nil {
+		return "", err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return "", err
+	}
+	for _, py := range pythonVersions {
+		if env, err := load(envDir(cache, version, py)); err == nil {
+			return env.Library, nil
+		}
+	}
+	dir := filepath.Join(cache, "lib", version)
+	if p, ok := cachedLibrary(dir); ok {
+		return p, nil
+	}
+	held, err := lock(ctx, dir+".lock", func() {})
+	if err != nil {
+		return "", err
+	}
+	defer held.Close()
+	if p, ok := cachedLibrary(dir); ok { // the one that held the lock made it
+		return p, nil
+	}
+	const tag = "cp310"
+	wheel, kept := cachedWheel(filepath.Join(cache, "wheels"), version, tag)
+	if !kept {
+		tmp := dir + ".download"
+		defer os.RemoveAll(tmp)
+		if wheel, err = download(ctx, tmp, version, tag); err != nil {
+			return "", err
+		}
+	}
+	p, err := extractLibrary(wheel, dir)
+	if err != nil {
+		return "", fmt.Errorf("unpacking %s: %w", filepath.Base(wheel), err)
+	}
+	return p, nil
+}
+
+func cachedLibrary(dir string) (string, bool) {
+	for _, name := range libraryNames {
+		p := filepath.Join(dir, name)
+		if _, err := os.Stat(p); err == nil {
+			return p, true
+		}
+	}
+	return "", false
+}
+
+// extractLibrary takes the library out of a wheel.
+func extractLibrary(wheel, to string) (string, error) {
+	z, err := zip.OpenReader(wheel)
+	if err != nil {
+		return "", err
+	}
+	defer z.Close()
+	for _, name := range libraryNames {
+		for _, f := range z.File {
+			if path.Base(f.Name) == name {
+				return extract(f, filepath.Join(to, name))
+			}
+		}
+	}
+	return "", errNoLibrary
+}
+
+// extract writes the file under another name first: the final name says that
+// it is whole.
+func extract(f *zip.File, to string) (string, error) {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return "", err
+	}
+	r, err := f.Open()
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	tmp := to + ".part"
+	w, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o755)
+	if err != nil {
+		return "", err
+	}
+	_, err = io.Copy(w, r)
+	if err = errors.Join(err, w.Close()); err != nil {
+		os.Remove(tmp)
+		return "", err
+	}
+	return to, os.Rename(tmp, to)
+}

@@ -1,0 +1,258 @@
+// Package rig sets up the real ttnn from PyPI on its mock device, so that
+// tests and people can run real programs on a machine without a card.
+//
+// ttnn's wheel ships a mock device that has a real allocator, real programs,
+// circular buffers and kernels, and no silicon. It needs three things that the
+// wheel does not bring: a description of the cluster, a device compiler and a
+// CPython that the wheel was built for. The rig generates the first, writes a
+// stand-in for the second, finds the third, and keeps it all in a cache.
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// DefaultVersion is the ttnn release that is set up when none is asked for.
+const DefaultVersion = "0.81.1"
+
+// Options say which ttnn to set up. The zero value is a good default.
+type Options struct {
+	// Version is the release of ttnn, DefaultVersion if empty.
+	Version string
+	// Python is "3.10" or "3.12", the two that the wheels are built for. If
+	// empty: one that is installed already, or else 3.10 if this machine has
+	// one that is usable, or else 3.12.
+	Python string
+	// Progress receives one line for each step that takes over a second. Nil
+	// is silent.
+	Progress io.Writer
+}
+
+// Env is one installation of ttnn that is ready to run on the mock device.
+type Env struct {
+	// Version is the release of ttnn.
+	Version string
+	// PythonVersion is "3.10" or "3.12".
+	PythonVersion string
+	// Python is the path of the virtual environment's interpreter.
+	Python string
+	// SitePackages is the directory that holds the ttnn package.
+	SitePackages string
+	// Library is the path of the ELF file that holds tt_metal: libtt_metal.so,
+	// or _ttnncpp.so in releases that have none.
+	Library string
+}
+
+// Setup returns an installation of ttnn, installing it first if the cache has
+// none. It may be called by many processes at once: one installs, the others
+// wait for it. An installation that was interrupted is begun again.
+func Setup(ctx context.Context, o Options) (*Env, error) {
+	if o.Version == "" {
+		o.Version = DefaultVersion
+	}
+	rel, err := parseRelease(o.Version)
+	if err != nil {
+		return nil, err
+	}
+	if err := rel.mockable(); err != nil {
+		return nil, err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return nil, err
+	}
+	if o.Python != "" && !slices.Contains(pythonVersions, o.Python) {
+		return nil, fmt.Errorf("ttnn has no wheel for Python %s: choose %s", o.Python, strings.Join(pythonVersions, " or "))
+	}
+
+	// An installation that is ready answers without looking for an interpreter.
+	wanted := pythonVersions
+	if o.Python != "" {
+		wanted = []string{o.Python}
+	}
+	for _, py := range wanted {
+		if env, err := load(envDir(cache, o.Version, py)); err == nil {
+			return env, env.writeCompiler()
+		}
+	}
+
+	py, base, err := findPython(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	dir := envDir(cache, o.Version, py)
+	say := progress(o.Progress)
+	held, err := lock(ctx, dir+".lock", func() {
+		say("waiting for another set-up of ttnn %s for Python %s …", o.Version, py)
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer held.Close()
+	if env, err := load(dir); err == nil { // the one that held the lock made it
+		return env, env.writeCompiler()
+	}
+	env, err := install(ctx, dir, base, py, o.Version, say)
+	if err != nil {
+		os.RemoveAll(dir) // the log is beside it
+		return nil, err
+	}
+	return env, env.save(dir)
+}
+
+// marker is written last: a directory without it is an interrupted set-up.
+const marker = "ready.json"
+
+func envDir(cache, version, python string) string {
+	return filepath.Join(cache, "ttnn", version+"-py"+python)
+}
+
+// load reads the installation in dir. It fails if there is none, or if what it
+// stands on has gone, such as the interpreter behind the virtual environment.
+func load(dir string) (*Env, error) {
+	b, err := os.ReadFile(filepath.Join(dir, marker))
+	if err != nil {
+		return nil, err
+	}
+	env := new(Env)
+	if err := json.Unmarshal(b, env); err != nil {
+		return nil, err
+	}
+	for _, p := range []string{env.Python, env.Library} {
+		if _, err := os.Stat(p); err != nil {
+			return nil, err
+		}
+	}
+	return env, nil
+}
+
+func (e *Env) save(dir string) error {
+	b, err := json.MarshalIndent(e, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(dir, marker), append(b, '\n'), 0o644)
+}
+
+// ours are prefixes of variables that decide which cluster is opened and how.
+// What the caller has set for its own card must not reach the mock.
+var ours = []string{"TT_METAL_", "TT_MESH_", "TT_VISIBLE_DEVICES=", "LD_LIBRARY_PATH=", "PYTHONHOME="}
+
+// Environ returns the whole environment for a process that runs ttnn on board:
+// the caller's, without what it says about tt-metal, and with the rig's own.
+func (e *Env) Environ(board Board) ([]string, error) {
+	vars, err := e.vars(board)
+	if err != nil {
+		return nil, err
+	}
+	return append(slices.DeleteFunc(os.Environ(), isOurs), vars...), nil
+}
+
+func isOurs(kv string) bool {
+	return slices.ContainsFunc(ours, func(prefix string) bool { return strings.HasPrefix(kv, prefix) })
+}
+
+// vars are the variables that the rig sets.
+func (e *Env) vars(board Board) ([]string, error) {
+	rel, err := parseRelease(e.Version)
+	if err != nil {
+		return nil, err
+	}
+	cache, err := cacheDir()
+	if err != nil {
+		return nil, err
+	}
+	desc, err := board.write(filepath.Join(cache, "boards"))
+	if err != nil {
+		return nil, err
+	}
+	// Kernels of one release or board are no good to another.
+	kernels := filepath.Join(cache, "kernels", e.Version+"-"+string(board))
+	// Without this the library leaves a folder named generated wherever it runs.
+	logs := filepath.Join(cache, "logs", e.Version+"-"+string(board))
+	for _, dir := range []string{kernels, logs} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	vars := []string{
+		"TT_METAL_MOCK_CLUSTER_DESC_PATH=" + desc,
+		"TT_METAL_CACHE=" + kernels,
+		"TT_METAL_LOGS_PATH=" + logs,
+	}
+	// The library and Python's half of ttnn each have a log of their own.
+	for _, level := range []string{"TT_LOGGER_LEVEL=error", "LOGURU_LEVEL=WARNING"} {
+		if name, _, _ := strings.Cut(level, "="); os.Getenv(name) == "" {
+			vars = append(vars, level)
+		}
+	}
+	if rel.slowDispatch() {
+		vars = append(vars, "TT_METAL_SLOW_DISPATCH_MODE=1")
+	}
+	return vars, nil
+}
+
+// Exports returns the lines with which a shell enters the environment.
+func (e *Env) Exports(board Board) ([]string, error) {
+	vars, err := e.vars(board)
+	if err != nil {
+		return nil, err
+	}
+	lines := []string{"export PATH=" + shellQuote(filepath.Dir(e.Python)) + `:"$PATH"`}
+	for _, kv := range os.Environ() {
+		if isOurs(kv) {
+			name, _, _ := strings.Cut(kv, "=")
+			lines = append(lines, "unset "+name)
+		}
+	}
+	for _, kv := range vars {
+		name, value, _ := strings.Cut(kv, "=")
+		lines = append(lines, "export "+name+"="+shellQuote(value))
+	}
+	return lines, nil
+}
+
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
+
+// Command returns the command that runs the interpreter with args on board. It
+// runs in the caller's directory, which stays clean: what ttnn would write
+// there, a folder named generated, goes to the cache. An unknown board is
+// reported when the command is started.
+func (e *Env) Command(ctx context.Context, board Board, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, e.Python, args...)
+	env, err := e.Environ(board)
+	if err != nil {
+		cmd.Err = err
+	}
+	cmd.Env = env
+	return cmd
+}
+
+// cacheDir is $TTMEM_CACHE, or ttmem in the user's cache directory.
+func cacheDir() (string, error) {
+	if dir := os.Getenv("TTMEM_CACHE"); dir != "" {
+		return filepath.Abs(dir)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", errors.New("no cache directory: set TTMEM_CACHE or HOME")
+	}
+	return filepath.Join(dir, "ttmem"), nil
+}
+
+// progress returns a printf to w that adds the end of the line.
+func progress(w io.Writer) func(format string, args ...any) {
+	if w == nil {
+		w = io.Discard
+	}
+	return func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
+}

@@ -1,0 +1,296 @@
+// Package symbolize gives names to addresses: it reads the symbols, segments
+// and identity of ELF files.
+package symbolize
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// ErrNotELF means that a file is no ELF file for x86-64.
+var ErrNotELF = errors.New("not an ELF file for x86-64")
+
+// ELF is an opened ELF file for x86-64. Opening reads the headers only; symbols
+// are read when the first one is asked for. It is safe for concurrent use.
+//
+// Files may be truncated or hostile: debug/elf is used for the definitions, but
+// not for reading, because it inflates compressed sections of any claimed size.
+type ELF struct {
+	r       io.ReaderAt
+	size    int64
+	closer  io.Closer
+	headers []elf.ProgHeader
+	buildID string
+
+	symtab, dynsym section
+	// strings of the two, by table bit
+	strings [2]section
+	// stubs are the sections of executable PLT stubs, relocations those that
+	// fill the slots the stubs jump through
+	stubs, relocations []section
+
+	names namesIndex
+	funcs addressIndex
+	plt   pltIndex
+}
+
+// section is where a section lies in the file, and in memory.
+type section struct {
+	addr, offset, size uint64
+}
+
+// the sizes of the structures of a 64-bit ELF file, in bytes
+const (
+	headerSize  = 64
+	programSize = 56
+	sectionSize = 64
+	symbolSize  = 24
+	relaSize    = 24
+)
+
+// Limits of what is read from a file that may be hostile. The real libraries
+// stay a factor of ten below.
+const (
+	maxSections     = 1 << 14
+	maxSectionNames = 1 << 20
+	maxNote         = 1 << 16
+	maxTable        = 1 << 28
+	maxText         = 1 << 24
+	maxName         = 1 << 15
+)
+
+// Open opens the ELF file at path.
+func Open(path string) (*ELF, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	e, err := New(f, info.Size())
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	e.closer = f
+	return e, nil
+}
+
+// New reads an ELF file of size bytes through r, which has to stay usable until
+// Close and stays the caller's to close.
+func New(r io.ReaderAt, size int64) (*ELF, error) {
+	e := &ELF{r: r, size: size}
+	if err := e.readHeaders(); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close closes the file, if Open opened it, and drops what was read of it.
+func (e *ELF) Close() error {
+	e.names.drop()
+	e.funcs.drop()
+	e.plt.drop()
+	if e.closer != nil {
+		return e.closer.Close()
+	}
+	return nil
+}
+
+// BuildID is the GNU build id in hex, "" if the file has none.
+func (e *ELF) BuildID() string { return e.buildID }
+
+func (e *ELF) readHeaders() error {
+	b, err := e.read(0, headerSize, headerSize)
+	if err != nil {
+		return ErrNotELF
+	}
+	if !bytes.HasPrefix(b, []byte(elf.ELFMAG)) || elf.Class(b[elf.EI_CLASS]) != elf.ELFCLASS64 ||
+		elf.Data(b[elf.EI_DATA]) != elf.ELFDATA2LSB {
+		return ErrNotELF
+	}
+	var h elf.Header64
+	if err := binary.Read(bytes.NewReader(b), binary.LittleEndian, &h); err != nil {
+		return err
+	}
+	if elf.Machine(h.Machine) != elf.EM_X86_64 {
+		return ErrNotELF
+	}
+	if t := elf.Type(h.Type); t != elf.ET_DYN && t != elf.ET_EXEC {
+		return fmt.Errorf("%w: neither a library nor a program", ErrNotELF)
+	}
+	if err := e.readSegments(&h); err != nil {
+		return err
+	}
+	if err := e.readSections(&h); err != nil {
+		return err
+	}
+	if e.buildID == "" {
+		for _, p := range e.headers {
+			if p.Type == elf.PT_NOTE && e.buildID == "" {
+				e.buildID = e.findBuildID(p.Off, p.Filesz)
+			}
+		}
+	}
+	return nil
+}
+
+func (e *ELF) readSections(h *elf.Header64) error {
+	if h.Shoff == 0 {
+		return nil // nothing but segments: no symbols, which is allowed
+	}
+	if h.Shentsize != sectionSize {
+		return fmt.Errorf("section headers of %d bytes, not %d", h.Shentsize, sectionSize)
+	}
+	count, names := uint64(h.Shnum), uint64(h.Shstrndx)
+	if count == 0 || names == uint64(elf.SHN_XINDEX) { // too many for the header: they stand in section 0
+		b, err := e.read(h.Shoff, sectionSize, sectionSize)
+		if err != nil {
+			return fmt.Errorf("reading section headers: %w", err)
+		}
+		if count == 0 {
+			count = binary.LittleEndian.Uint64(b[32:])
+		}
+		if names == uint64(elf.SHN_XINDEX) {
+			names = uint64(binary.LittleEndian.Uint32(b[40:]))
+		}
+	}
+	if count > maxSections {
+		return fmt.Errorf("%d sections, more than %d", count, maxSections)
+	}
+	b, err := e.read(h.Shoff, count*sectionSize, maxSections*sectionSize)
+	if err != nil {
+		return fmt.Errorf("reading section headers: %w", err)
+	}
+	sections := make([]elf.Section64, count)
+	if err := binary.Read(bytes.NewReader(b), binary.LittleEndian, sections); err != nil {
+		return err
+	}
+	var shstr []byte
+	if names < count && sections[names].Size <= maxSectionNames {
+		// without the names only the PLT cannot be found
+		shstr, _ = e.read(sections[names].Off, sections[names].Size, maxSectionNames)
+	}
+	e.keepSections(sections, shstr)
+	return nil
+}
+
+// keepSections remembers the sections that are of use. Of each kind the first
+// is taken, so that many headers of the same bytes cost nothing.
+func (e *ELF) keepSections(sections []elf.Section64, names []byte) {
+	at := func(i uint32) section {
+		if int(i) >= len(sections) || elf.SectionType(sections[i].Type) == elf.SHT_NOBITS {
+			return section{}
+		}
+		return section{sections[i].Addr, sections[i].Off, sections[i].Size}
+	}
+	for i, s := range sections {
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_SYMTAB:
+			if e.symtab.size == 0 {
+				e.symtab, e.strings[tableSymtab] = at(uint32(i)), at(s.Link)
+			}
+		case elf.SHT_DYNSYM:
+			if e.dynsym.size == 0 {
+				e.dynsym, e.strings[tableDynsym] = at(uint32(i)), at(s.Link)
+			}
+		case elf.SHT_RELA:
+			if name := cString(names, s.Name); (name == ".rela.plt" || name == ".rela.dyn") && len(e.relocations) < 2 {
+				e.relocations = append(e.relocations, at(uint32(i)))
+			}
+		case elf.SHT_PROGBITS:
+			if name := cString(names, s.Name); len(name) >= 4 && name[:4] == ".plt" && len(e.stubs) < 3 {
+				e.stubs = append(e.stubs, at(uint32(i)))
+			}
+		case elf.SHT_NOTE:
+			if e.buildID == "" {
+				e.buildID = e.findBuildID(s.Off, s.Size)
+			}
+		}
+	}
+}
+
+// findBuildID looks for the build id among the notes in a part of the file.
+func (e *ELF) findBuildID(offset, size uint64) string {
+	b, err := e.read(offset, size, maxNote)
+	if err != nil {
+		return ""
+	}
+	const ntGNUBuildID = 3
+	for len(b) >= 12 {
+		name, desc := uint64(binary.LittleEndian.Uint32(b)), uint64(binary.LittleEndian.Uint32(b[4:]))
+		kind := binary.LittleEndian.Uint32(b[8:])
+		b = b[12:]
+		end := (name+3)&^3 + desc
+		if end > uint64(len(b)) {
+			return ""
+		}
+		if kind == ntGNUBuildID && name == 4 && string(b[:4]) == "GNU\x00" && desc > 0 && desc <= 64 {
+			return hex.EncodeToString(b[4:end])
+		}
+		b = b[min(uint64(len(b)), (end+3)&^3):]
+	}
+	return ""
+}
+
+// read reads size bytes at an offset of the file; more than limit, or more than
+// the file has, is an error before anything is allocated.
+func (e *ELF) read(offset, size, limit uint64) ([]byte, error) {
+	if size > limit {
+		return nil, fmt.Errorf("%d bytes at %#x: more than %d", size, offset, limit)
+	}
+	if e.size < 0 || offset > uint64(e.size) || size > uint64(e.size)-offset {
+		return nil, fmt.Errorf("%d bytes at %#x: %w", size, offset, io.ErrUnexpectedEOF)
+	}
+	b := make([]byte, size)
+	if n, err := e.r.ReadAt(b, int64(offset)); n < len(b) {
+		if err == nil || err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, fmt.Errorf("%d bytes at %#x: %w", size, offset, err)
+	}
+	return b, nil
+}
+
+// cString is the string that starts at an offset of b and ends at a NUL; "" if
+// there is none of a sane length.
+func cString(b []byte, offset uint32) string {
+	if uint64(offset) >= uint64(len(b)) {
+		return ""
+	}
+	b = b[offset:min(uint64(len(b)), uint64(offset)+maxName)]
+	if n := bytes.IndexByte(b, 0); n >= 0 {
+		return string(b[:n])
+	}
+	return ""
+}
+
+// once is a sync.Once whose result can be dropped.
+type once struct {
+	mu   sync.Mutex
+	done bool
+}
+
+// do runs f unless it ran before.
+func (o *once) do(f func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.done {
+		f()
+		o.done = true
+	}
+}

@@ -1,0 +1,167 @@
+package symbolize
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"strings"
+)
+
+// pltIndex knows the stubs through which a file calls functions that it
+// imports, or exports and so allows others to replace.
+type pltIndex struct {
+	once  once
+	names string
+	// byAddr gives for the address of a stub the offset of the function's name
+	byAddr map[uint64]uint32
+}
+
+func (x *pltIndex) drop() {
+	x.once.mu.Lock()
+	x.names, x.byAddr, x.once.done = "", nil, false
+	x.once.mu.Unlock()
+}
+
+// PLT is the address of the stub through which the file calls an imported
+// function such as __cxa_throw. It is found by what the stub's slot is
+// relocated to: symbols for stubs are not needed.
+func (e *ELF) PLT(name string) (addr uint64, ok bool) {
+	e.plt.once.do(e.indexPLT)
+	for a, n := range e.plt.byAddr {
+		rest := e.plt.names[n:]
+		if strings.HasPrefix(rest, name) && len(rest) > len(name) && rest[len(name)] == 0 && (!ok || a < addr) {
+			addr, ok = a, true
+		}
+	}
+	return addr, ok
+}
+
+// PLTName is the name of the function that the stub at an address calls.
+func (e *ELF) PLTName(addr uint64) (string, bool) {
+	e.plt.once.do(e.indexPLT)
+	n, ok := e.plt.byAddr[addr]
+	if !ok {
+		return "", false
+	}
+	rest := e.plt.names[n:min(uint64(len(e.plt.names)), uint64(n)+maxName)]
+	end := strings.IndexByte(rest, 0)
+	if end <= 0 {
+		return "", false
+	}
+	return rest[:end], true
+}
+
+func (e *ELF) indexPLT() {
+	x := &e.plt
+	x.byAddr = map[uint64]uint32{}
+	if x.names = e.tableNames(tableDynsym); x.names == "" {
+		return
+	}
+	slots := e.slots()
+	if len(slots) == 0 {
+		return
+	}
+	for _, s := range e.stubs {
+		code, err := e.read(s.offset, s.size, maxText)
+		if err != nil {
+			continue
+		}
+		for at := uint64(0); at < uint64(len(code)); at += 8 {
+			slot, ok := stubSlot(code[at:], s.addr+at)
+			if !ok {
+				continue
+			}
+			if name, ok := slots[slot]; ok {
+				x.byAddr[s.addr+at] = name
+			}
+		}
+	}
+}
+
+// slots are the addresses that the dynamic linker fills with the address of a
+// function, with the offset of its name.
+func (e *ELF) slots() map[uint64]uint32 {
+	symbols, err := e.read(e.dynsym.offset, e.dynsym.size, maxTable)
+	if err != nil {
+		return nil
+	}
+	slots := map[uint64]uint32{}
+	for _, s := range e.relocations {
+		b, err := e.read(s.offset, s.size-s.size%relaSize, maxTable)
+		if err != nil {
+			continue
+		}
+		for ; len(b) >= relaSize; b = b[relaSize:] {
+			info := binary.LittleEndian.Uint64(b[8:])
+			kind, symbol := elf.R_X86_64(uint32(info)), info>>32*symbolSize
+			if kind != elf.R_X86_64_JMP_SLOT && kind != elf.R_X86_64_GLOB_DAT || symbol+symbolSize > uint64(len(symbols)) {
+				continue
+			}
+			if name := binary.LittleEndian.Uint32(symbols[symbol:]); uint64(name) < uint64(len(e.plt.names)) {
+				slots[binary.LittleEndian.Uint64(b)] = name
+			}
+		}
+	}
+	return slots
+}
+
+// Slot is the name of the symbol whose address the dynamic linker writes to a
+// virtual address of the file (an entry of the GOT); false if there is none.
+func (e *ELF) Slot(vaddr uint64) (string, bool) {
+	names := e.tableNames(tableDynsym)
+	for _, s := range e.relocations {
+		b, err := e.read(s.offset, s.size-s.size%relaSize, maxTable)
+		if err != nil {
+			continue
+		}
+		for ; len(b) >= relaSize; b = b[relaSize:] {
+			if binary.LittleEndian.Uint64(b) != vaddr {
+				continue
+			}
+			info := binary.LittleEndian.Uint64(b[8:])
+			switch elf.R_X86_64(uint32(info)) {
+			case elf.R_X86_64_JMP_SLOT, elf.R_X86_64_GLOB_DAT, elf.R_X86_64_64:
+			default:
+				continue
+			}
+			raw, err := e.read(e.dynsym.offset+info>>32*symbolSize, symbolSize, symbolSize)
+			if err != nil {
+				return "", false
+			}
+			name := binary.LittleEndian.Uint32(raw)
+			if uint64(name) >= uint64(len(names)) {
+				return "", false
+			}
+			rest := names[name:min(uint64(len(names)), uint64(name)+maxName)]
+			end := strings.IndexByte(rest, 0)
+			if end <= 0 {
+				return "", false
+			}
+			return strings.Clone(rest[:end]), true
+		}
+	}
+	return "", false
+}
+
+var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
+
+// stubSlot is the address that the PLT stub at addr jumps through. A stub is
+// `jmp [rip+slot]`, after an endbr64 where the CPU may check for one, after a
+// `mov r11d, index` in the stubs of lld, and with the prefix bnd in old ones.
+func stubSlot(code []byte, addr uint64) (uint64, bool) {
+	n := 0
+	if bytes.HasPrefix(code, endbr64) {
+		n = len(endbr64)
+	}
+	if bytes.HasPrefix(code[n:], []byte{0x41, 0xbb}) && len(code) >= n+6 {
+		n += 6
+	}
+	if bytes.HasPrefix(code[n:], []byte{0xf2, 0xff, 0x25}) {
+		n++
+	}
+	if !bytes.HasPrefix(code[n:], []byte{0xff, 0x25}) || len(code) < n+6 {
+		return 0, false
+	}
+	displacement := int64(int32(binary.LittleEndian.Uint32(code[n+2:])))
+	return addr + uint64(n) + 6 + uint64(displacement), true
+}

@@ -1,0 +1,97 @@
+package symbolize
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+const pageMask = 0xfff
+
+func (e *ELF) readSegments(h *elf.Header64) error {
+	if h.Phnum == 0 {
+		return nil
+	}
+	if h.Phentsize != programSize {
+		return fmt.Errorf("program headers of %d bytes, not %d", h.Phentsize, programSize)
+	}
+	b, err := e.read(h.Phoff, uint64(h.Phnum)*programSize, 1<<16*programSize)
+	if err != nil {
+		return fmt.Errorf("reading program headers: %w", err)
+	}
+	raw := make([]elf.Prog64, h.Phnum)
+	if err := binary.Read(bytes.NewReader(b), binary.LittleEndian, raw); err != nil {
+		return err
+	}
+	for _, p := range raw {
+		e.headers = append(e.headers, elf.ProgHeader{
+			Type: elf.ProgType(p.Type), Flags: elf.ProgFlag(p.Flags), Off: p.Off, Vaddr: p.Vaddr,
+			Paddr: p.Paddr, Filesz: p.Filesz, Memsz: p.Memsz, Align: p.Align,
+		})
+	}
+	return nil
+}
+
+// ProgramHeaders are the segments as the file describes them, loadable and
+// other. Not to be modified.
+func (e *ELF) ProgramHeaders() []elf.ProgHeader { return e.headers }
+
+// FileOffset is where in the file the byte at a virtual address lies, which is
+// what a uprobe is placed by; false if no loaded segment has it in the file.
+func (e *ELF) FileOffset(vaddr uint64) (uint64, bool) {
+	offset, _, ok := e.locate(vaddr)
+	return offset, ok
+}
+
+// locate is the file offset of a virtual address and how many bytes of the
+// file follow in the same segment.
+func (e *ELF) locate(vaddr uint64) (offset, left uint64, ok bool) {
+	for _, p := range e.headers {
+		if p.Type != elf.PT_LOAD || vaddr < p.Vaddr || vaddr-p.Vaddr >= p.Filesz {
+			continue
+		}
+		in := vaddr - p.Vaddr
+		if p.Off > uint64(e.size) || in >= uint64(e.size)-p.Off {
+			return 0, 0, false
+		}
+		return p.Off + in, min(p.Filesz-in, uint64(e.size)-p.Off-in), true
+	}
+	return 0, 0, false
+}
+
+// Text is the n bytes at a virtual address as they stand in the file, fewer
+// where the segment ends before: the part of it that is loaded from the file,
+// before relocation.
+func (e *ELF) Text(vaddr uint64, n int) ([]byte, error) {
+	offset, left, ok := e.locate(vaddr)
+	if !ok {
+		return nil, fmt.Errorf("address %#x: %w", vaddr, io.ErrUnexpectedEOF)
+	}
+	return e.read(offset, min(uint64(max(n, 0)), left), maxText)
+}
+
+// Bias is what has to be added to an address of the file to get the address in
+// a process that maps the file from mapOffset on at mapStart (a line of
+// /proc/PID/maps); false if the file has no segment there.
+func (e *ELF) Bias(mapStart, mapOffset uint64) (uint64, bool) {
+	var best *elf.ProgHeader
+	for i := range e.headers {
+		p := &e.headers[i]
+		first := p.Off &^ pageMask
+		if p.Type != elf.PT_LOAD || p.Filesz == 0 || mapOffset < first || mapOffset-first >= p.Filesz+(p.Off-first) {
+			continue
+		}
+		// A page of the file may belong to the end of one segment and to the
+		// start of the next. A mapping starts where its segment does.
+		if best == nil || first == mapOffset {
+			best = p
+		}
+	}
+	if best == nil {
+		return 0, false
+	}
+	bias := mapStart - (best.Vaddr + mapOffset - best.Off)
+	return bias, bias&pageMask == 0
+}

@@ -1,0 +1,226 @@
+package symbolize
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"slices"
+	"strings"
+	"unsafe"
+)
+
+// Symbol is a function or an object of an ELF file.
+type Symbol struct {
+	// Name is the symbol's as it stands in the file: mangled. It may share
+	// memory with the whole table of names: clone it to keep it for long.
+	Name string
+	// Addr is a virtual address of the file, Size in bytes.
+	Addr, Size uint64
+}
+
+// the two tables of symbols, in the order in which they are trusted
+const (
+	tableSymtab = 0
+	tableDynsym = 1
+)
+
+// keyLength is by how many first bytes symbols are looked up. Shorter prefixes
+// are found by looking at all.
+const keyLength = 20
+
+// namesIndex finds symbols by name. It is a table of buckets by the hash of the
+// first keyLength bytes of the name, so that one index serves exact names and
+// prefixes; sorting 100,000 mangled names would take ten times as long.
+type namesIndex struct {
+	once    once
+	names   [2]string
+	starts  []uint32
+	entries []nameEntry
+}
+
+type nameEntry struct {
+	hash uint32
+	// name is the offset in the table of names
+	name uint32
+	// symbol is the index in the table of symbols, the table in the top bit
+	symbol uint32
+}
+
+const tableBit = 1 << 31
+
+func (x *namesIndex) drop() {
+	x.once.mu.Lock()
+	x.names, x.starts, x.entries, x.once.done = [2]string{}, nil, nil, false
+	x.once.mu.Unlock()
+}
+
+// Lookup is the defined function or object of a name.
+func (e *ELF) Lookup(name string) (Symbol, bool) {
+	found := e.find(name, true)
+	if len(found) == 0 {
+		return Symbol{}, false
+	}
+	return found[0], true
+}
+
+// WithPrefix are the defined functions and objects whose mangled names begin
+// with a prefix, sorted by address and name. Stubs (`$plt`, `@plt`), slots
+// (`$got`) and the cold parts of functions are left out.
+func (e *ELF) WithPrefix(prefix string) []Symbol {
+	found := e.find(prefix, false)
+	slices.SortFunc(found, func(a, b Symbol) int {
+		if a.Addr != b.Addr {
+			if a.Addr < b.Addr {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	// .symtab repeats what .dynsym has
+	return slices.CompactFunc(found, func(a, b Symbol) bool { return a.Addr == b.Addr && a.Name == b.Name })
+}
+
+func (e *ELF) find(prefix string, exact bool) (found []Symbol) {
+	e.names.once.do(e.indexNames)
+	x := &e.names
+	if len(x.entries) == 0 {
+		return nil
+	}
+	entries, hash := x.entries, uint32(0)
+	keyed := exact || len(prefix) >= keyLength
+	if keyed {
+		hash = hashKey(prefix)
+		bucket := hash >> bucketShift
+		entries = entries[x.starts[bucket]:x.starts[bucket+1]]
+	}
+	for _, n := range entries {
+		if keyed && n.hash != hash {
+			continue
+		}
+		table := int(n.symbol >> 31)
+		names := x.names[table]
+		if !strings.HasPrefix(names[n.name:], prefix) {
+			continue
+		}
+		end := strings.IndexByte(names[n.name:min(uint64(len(names)), uint64(n.name)+maxName)], 0)
+		if end < 0 || exact && end != len(prefix) {
+			continue
+		}
+		name := names[n.name:][:end]
+		if pseudo(name) {
+			continue
+		}
+		if s, ok := e.symbol(table, n.symbol&^tableBit); ok {
+			s.Name = name
+			found = append(found, s)
+			if exact {
+				return found
+			}
+		}
+	}
+	return found
+}
+
+// pseudo reports whether a name is one that a linker or compiler made beside
+// the function's own.
+func pseudo(name string) bool {
+	return strings.HasSuffix(name, "$plt") || strings.HasSuffix(name, "$got") ||
+		strings.HasSuffix(name, "@plt") || strings.Contains(name, ".cold")
+}
+
+// symbol reads one symbol, without its name.
+func (e *ELF) symbol(table int, index uint32) (Symbol, bool) {
+	b, err := e.read(e.table(table).offset+uint64(index)*symbolSize, symbolSize, symbolSize)
+	if err != nil {
+		return Symbol{}, false
+	}
+	return Symbol{Addr: binary.LittleEndian.Uint64(b[8:]), Size: binary.LittleEndian.Uint64(b[16:])}, true
+}
+
+func (e *ELF) table(table int) section {
+	if table == tableSymtab {
+		return e.symtab
+	}
+	return e.dynsym
+}
+
+// eachSymbol calls f with the defined functions and objects of a table.
+func (e *ELF) eachSymbol(table int, f func(index, name uint32, kind elf.SymType, s Symbol)) {
+	t := e.table(table)
+	b, err := e.read(t.offset, t.size-t.size%symbolSize, maxTable)
+	if err != nil {
+		return
+	}
+	for i := 0; i+symbolSize <= len(b); i += symbolSize {
+		raw := b[i:]
+		kind := elf.ST_TYPE(raw[4])
+		if kind != elf.STT_FUNC && kind != elf.STT_OBJECT && kind != elf.STT_GNU_IFUNC ||
+			elf.SectionIndex(binary.LittleEndian.Uint16(raw[6:])) == elf.SHN_UNDEF {
+			continue
+		}
+		f(uint32(i/symbolSize), binary.LittleEndian.Uint32(raw), kind, Symbol{
+			Addr: binary.LittleEndian.Uint64(raw[8:]), Size: binary.LittleEndian.Uint64(raw[16:]),
+		})
+	}
+}
+
+// tableNames reads the names of a table of symbols.
+func (e *ELF) tableNames(table int) string {
+	s := e.strings[table]
+	if s.size == 0 {
+		return ""
+	}
+	b, err := e.read(s.offset, s.size, maxTable)
+	if err != nil {
+		return ""
+	}
+	return unsafe.String(unsafe.SliceData(b), len(b)) // b is not written to again
+}
+
+func (e *ELF) indexNames() {
+	x := &e.names
+	var entries []nameEntry
+	for table := range x.names {
+		names := e.tableNames(table)
+		if names == "" {
+			continue
+		}
+		x.names[table] = names
+		entries = slices.Grow(entries, int(min(e.table(table).size, maxTable)/symbolSize)/2)
+		e.eachSymbol(table, func(index, name uint32, _ elf.SymType, _ Symbol) {
+			if uint64(name) < uint64(len(names)) {
+				entries = append(entries, nameEntry{hashKey(names[name:]), name, index | uint32(table)<<31})
+			}
+		})
+	}
+	// a counting sort by bucket, which keeps .symtab before .dynsym
+	x.starts = make([]uint32, 1<<bucketBits+1)
+	for _, n := range entries {
+		x.starts[n.hash>>bucketShift+1]++
+	}
+	for i := 1; i < len(x.starts); i++ {
+		x.starts[i] += x.starts[i-1]
+	}
+	next := slices.Clone(x.starts)
+	x.entries = make([]nameEntry, len(entries))
+	for _, n := range entries {
+		b := n.hash >> bucketShift
+		x.entries[next[b]] = n
+		next[b]++
+	}
+}
+
+const (
+	bucketBits  = 16
+	bucketShift = 32 - bucketBits
+)
+
+// hashKey is the FNV-1a hash of the first keyLength bytes of a string that ends
+// at a NUL or at its end. A shorter name is hashed as a whole.
+func hashKey(s string) uint32 {
+	h := uint32(2166136261)
+	for i := 0; i < len(s) && i < keyLength && s[i] != 0; i++ {
+		h = (h ^ uint32(s[i])) * 16777619
+	}
+	return h ^ h>>15 // the buckets are by the top bits, which need the low ones
+}

@@ -1,0 +1,393 @@
+package tracer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"unsafe"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+)
+
+// The kinds of records and their flags: those of bpf/src/records.h.
+const (
+	recordAlloc = iota + 1
+	recordFree
+	recordFailed
+	recordClear
+	recordDevice
+	recordCB
+	recordProgramEnd
+	recordKernel
+	recordExec
+	recordExit
+	recordFork
+)
+
+const (
+	deviceMesh  = 1
+	deviceReady = 2
+
+	cbGlobal = 1
+
+	programCBs     = 1
+	programDFBs    = 2
+	programKernels = 4
+)
+
+// lostCauses are the causes of lost records, in the order of bpf/src/records.h.
+var lostCauses = [...]string{
+	"ring buffer full",
+	"buffer not readable",
+	"device not readable",
+	"program not readable",
+	"kernel map full",
+	"no memory for a thread's state",
+}
+
+// decoder turns the kernel's records into events. It knows of each process which
+// devices and allocators it has met.
+type decoder struct {
+	processes map[int]*traced
+	libraries func(index uint8) *library
+	emit      func(event.Event)
+	// unknown counts records that make no sense, by cause.
+	unknown func(cause string)
+}
+
+// traced is what the decoder knows of a process.
+type traced struct {
+	started    bool
+	devices    map[uint64]*device
+	allocators map[uint64]*allocator
+	managers   map[uint64]bank
+}
+
+type device struct {
+	chips []int
+	mesh  bool
+}
+
+type allocator struct {
+	device *device
+	banks  [event.BankedRegions]bank
+}
+
+// bank is what one BankManager's banks are like.
+type bank struct {
+	region event.Region
+	device *device
+	bpf.KernelBankInfo
+}
+
+func newTraced() *traced {
+	return &traced{
+		devices:    make(map[uint64]*device),
+		allocators: make(map[uint64]*allocator),
+		managers:   make(map[uint64]bank),
+	}
+}
+
+func (d *decoder) process(pid int) *traced {
+	p := d.processes[pid]
+	if p == nil {
+		p = newTraced()
+		d.processes[pid] = p
+	}
+	return p
+}
+
+// as views a record as the type that it has, nil where it is too short.
+func as[T any](raw []byte) *T {
+	var t T
+	if len(raw) < int(unsafe.Sizeof(t)) {
+		return nil
+	}
+	return (*T)(unsafe.Pointer(unsafe.SliceData(raw)))
+}
+
+// decode turns a record into no, one or several events.
+func (d *decoder) decode(raw []byte) {
+	h := as[bpf.KernelHeader](raw)
+	if h == nil {
+		d.unknown("record too short")
+		return
+	}
+	e := event.Event{
+		TimeNs: h.TimeNs,
+		PID:    int(h.Tgid),
+		TID:    int(h.Tid),
+		Comm:   cString(h.Comm[:]),
+	}
+	known := true
+	switch h.Kind {
+	case recordAlloc:
+		known = with(raw, func(r *bpf.KernelBufferRecord) { d.alloc(e, r) })
+	case recordFree:
+		known = with(raw, func(r *bpf.KernelFreeRecord) { d.free(e, r) })
+	case recordFailed:
+		known = with(raw, func(r *bpf.KernelFailedRecord) { d.failed(e, r) })
+	case recordClear:
+		known = with(raw, func(r *bpf.KernelClearRecord) { d.clear(e, r) })
+	case recordDevice:
+		known = with(raw, func(r *bpf.KernelDeviceRecord) { d.device(e, r) })
+	case recordCB:
+		known = with(raw, func(r *bpf.KernelCbRecord) { d.cb(e, r) })
+	case recordProgramEnd:
+		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
+	case recordKernel:
+		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
+	case recordExec, recordExit:
+		known = with(raw, func(r *bpf.KernelProcessRecord) { d.processEnd(e, r) })
+	case recordFork:
+		// the child is followed in the kernel, and has no memory of its own yet
+	default:
+		known = false
+	}
+	if !known {
+		d.unknown("record not understood")
+	}
+}
+
+func with[T any](raw []byte, use func(*T)) bool {
+	r := as[T](raw)
+	if r != nil {
+		use(r)
+	}
+	return r != nil
+}
+
+// start tells of a process before the first event of it.
+func (d *decoder) start(e event.Event, lib *library) *traced {
+	p := d.process(e.PID)
+	if p.started {
+		return p
+	}
+	p.started = true
+	start := event.Event{
+		TimeNs: e.TimeNs, Kind: event.ProcessStart, PID: e.PID, TID: e.PID,
+		Comm: e.Comm, Command: commandLine(e.PID),
+	}
+	if name := threadName(e.PID); name != "" {
+		start.Comm = name
+	}
+	if lib != nil {
+		start.Library, start.Release = lib.path, lib.release
+	}
+	d.emit(start)
+	return p
+}
+
+func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
+	lib := d.libraries(r.H.Library)
+	if lib == nil {
+		d.unknown("library not known")
+		return
+	}
+	p := d.start(e, lib)
+	e.Kind = event.Alloc
+	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
+	hooked := lib.fill(&e, r.Window[:])
+	if hooked || e.SizeBytes == 0 || int(e.Region) >= event.BankedRegions {
+		return
+	}
+	if dev := p.devices[r.Device]; dev != nil {
+		e.Devices = dev.chips
+	} else {
+		d.unknown("device not known")
+	}
+	a := p.allocators[r.Allocator]
+	if a == nil {
+		d.unknown("allocator not known")
+	} else {
+		e.Banks, e.BytesPerBank = a.banks[e.Region].spread(r.Request)
+	}
+	d.emit(e)
+}
+
+// spread is what BankManager::allocate_buffer gives away for a request: the
+// pages are dealt out to all banks, or to as many as there are shards.
+func (b *bank) spread(r bpf.KernelBankRequest) (banks uint32, bytesPerBank uint64) {
+	banks = b.Banks
+	if r.Shards>>32&1 == 1 {
+		banks = uint32(r.Shards)
+	}
+	if banks == 0 || r.PageSizeBytes == 0 || b.AlignmentBytes == 0 {
+		return banks, 0
+	}
+	align := uint64(b.AlignmentBytes)
+	page := (r.PageSizeBytes + align - 1) / align * align
+	pages := r.SizeBytes / r.PageSizeBytes
+	return banks, (pages + uint64(banks) - 1) / uint64(banks) * page
+}
+
+func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
+	lib := d.libraries(r.H.Library)
+	if lib == nil {
+		d.unknown("library not known")
+		return
+	}
+	p := d.start(e, lib)
+	e.Kind, e.Reason = event.Free, event.ReasonExplicit
+	e.Object, e.BufferID = r.Object, r.UniqueId
+	owns := lib.owns(r.Window[:])
+	if hooked := lib.fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
+		return
+	}
+	e.Allocator = binary.LittleEndian.Uint64(r.Window[lib.kernel.Allocator:])
+	if a := p.allocators[e.Allocator]; a != nil && a.device != nil {
+		e.Devices = a.device.chips
+	}
+	d.emit(e)
+}
+
+func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
+	p := d.start(e, d.libraries(r.H.Library))
+	e.Kind = event.AllocFailed
+	e.Message = cString(r.Message[:])
+	if r.Request.Manager == 0 {
+		// the thread checked a program's static region a while ago: only the
+		// text tells whether that is what failed now
+		if !strings.Contains(e.Message, "clash") {
+			return
+		}
+		e.Region, e.Reason, e.ProgramID = event.CB, event.ReasonStaticClash, r.ProgramId
+		e.StaticKind = event.CircularBuffer
+		if r.H.StaticKind == phaseValidateDFBs {
+			e.StaticKind = event.DataflowBuffer
+		}
+		if dev := p.devices[r.Device]; dev != nil {
+			e.Devices = dev.chips
+		}
+		d.emit(e)
+		return
+	}
+	b, ok := p.managers[r.Request.Manager]
+	if !ok {
+		d.unknown("allocator not known")
+	}
+	e.Region = b.region
+	e.SizeBytes, e.PageSizeBytes = r.Request.SizeBytes, r.Request.PageSizeBytes
+	e.Banks, e.BytesPerBank = b.spread(r.Request)
+	if b.device != nil {
+		e.Devices = b.device.chips
+	}
+	if strings.Contains(e.Message, "Out of Memory") {
+		e.Reason = event.ReasonOutOfMemory
+	}
+	d.emit(e)
+}
+
+// phaseValidateDFBs is PHASE_VALIDATE_DFBS of bpf/src/maps.h.
+const phaseValidateDFBs = 5
+
+func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
+	p := d.start(e, d.libraries(r.H.Library))
+	a := p.allocators[r.Allocator]
+	if a == nil {
+		return // nothing was ever allocated with it
+	}
+	e.Kind, e.Allocator = event.DeviceClose, r.Allocator
+	if a.device != nil {
+		e.Devices, e.Mesh = a.device.chips, a.device.mesh
+	}
+	delete(p.allocators, r.Allocator)
+	for _, b := range a.banks {
+		delete(p.managers, b.Manager)
+	}
+	d.emit(e)
+}
+
+func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
+	lib := d.libraries(r.H.Library)
+	p := d.start(e, lib)
+	dev := &device{mesh: r.H.Flags&deviceMesh != 0}
+	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
+		if chip >= 0 { // others belong to other hosts
+			dev.chips = append(dev.chips, int(chip))
+		}
+	}
+	p.devices[r.Device] = dev
+	if r.Allocator == 0 {
+		return
+	}
+	a := &allocator{device: dev}
+	e.Kind = event.DeviceOpen
+	e.Devices, e.Allocator, e.Mesh = dev.chips, r.Allocator, dev.mesh
+	e.Board = boardName(dev.chips)
+	for i, info := range r.Banks {
+		a.banks[i] = bank{event.Region(i), dev, info}
+		if info.Manager != 0 {
+			p.managers[info.Manager] = a.banks[i]
+		}
+		e.Capacities[i] = event.Capacity{Banks: info.Banks, BytesPerBank: info.BytesPerBank}
+	}
+	p.allocators[r.Allocator] = a
+	d.emit(e)
+}
+
+func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
+	p := d.start(e, d.libraries(r.H.Library))
+	e.Kind, e.Region = event.CBAlloc, event.CB
+	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
+	e.StaticKind = event.StaticKind(r.H.StaticKind)
+	e.Global = r.H.Flags&cbGlobal != 0
+	for _, c := range r.Ranges[:min(int(r.H.Count), len(r.Ranges))] {
+		e.Cores = append(e.Cores, event.CoreRange{X0: c.X0, Y0: c.Y0, X1: c.X1, Y1: c.Y1})
+	}
+	if dev := p.devices[r.Device]; dev != nil {
+		e.Devices = dev.chips
+	} else {
+		d.unknown("device not known")
+	}
+	d.emit(e)
+}
+
+func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
+	d.start(e, d.libraries(r.H.Library))
+	e.ProgramID = r.ProgramId
+	end := func(kind event.Kind, region event.Region, static event.StaticKind) {
+		e.Kind, e.Region, e.StaticKind = kind, region, static
+		d.emit(e)
+	}
+	switch cbs := r.H.Flags & (programCBs | programDFBs); cbs {
+	case programCBs:
+		end(event.CBFree, event.CB, event.CircularBuffer)
+	case programDFBs:
+		end(event.CBFree, event.CB, event.DataflowBuffer)
+	case programCBs | programDFBs:
+		end(event.CBFree, event.CB, event.NotStatic)
+	}
+	if r.H.Flags&programKernels != 0 {
+		end(event.KernelUnload, event.Kernel, event.NotStatic)
+	}
+}
+
+func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
+	p := d.start(e, d.libraries(r.H.Library))
+	e.Kind, e.Region = event.KernelLoad, event.Kernel
+	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
+	if dev := p.devices[r.Device]; dev != nil {
+		e.Devices = dev.chips
+	}
+	d.emit(e)
+}
+
+// processEnd ends a process, or what it was before an exec.
+func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
+	p := d.processes[e.PID]
+	delete(d.processes, e.PID)
+	if p == nil || !p.started {
+		return
+	}
+	e.Kind, e.ExitStatus = event.ProcessExit, int(r.ExitCode)
+	d.emit(e)
+}
+
+func cString(b []byte) string {
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return string(b)
+}

@@ -1,0 +1,213 @@
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// samples has an event of every kind, with every field that it can have.
+var samples = []Event{
+	{
+		TimeNs: 1 << 60, Kind: Alloc, PID: 10, TID: 11, Comm: "python3",
+		Devices: []int{0, 1, 31}, Region: L1Small, BufferID: 42, Object: 0x7fff_0000_1000,
+		Allocator: 0x5555_0000_0010, Address: 1 << 30, SizeBytes: 524288, PageSizeBytes: 2048,
+		Layout: BlockSharded, BytesPerBank: 32768, Banks: 16, BeforeAttach: true,
+		Stack: []Frame{
+			{Kind: "python", Name: "forward", File: "model.py", Line: 123},
+			{Kind: "native", Name: "ttnn::add(int, std::string)", Module: "_ttnncpp.so"},
+			{Kind: "native", Module: "libtt_metal.so", Address: 0xdeadbeef},
+		},
+	},
+	{
+		TimeNs: 2, Kind: Free, PID: 10, TID: 11, Comm: "python3", Devices: []int{0},
+		Region: DRAM, BufferID: 42, Object: 1, Allocator: 2, Address: 3, SizeBytes: 4,
+		PageSizeBytes: 5, Layout: Interleaved, BytesPerBank: 6, Banks: 12, Reason: ReasonDeviceClose,
+	},
+	{
+		TimeNs: 3, Kind: AllocFailed, PID: 10, TID: 11, Comm: "a\"b\\c\nd\te\x01\x7f\u2028é",
+		Devices: []int{0}, Region: L1, SizeBytes: 1 << 40, PageSizeBytes: 2048, Layout: NDSharded,
+		BytesPerBank: 524288, Banks: 64, Reason: ReasonOutOfMemory,
+		Message: "Out of Memory: Not enough space\nbacktrace:",
+	},
+	{
+		TimeNs: 4, Kind: AllocFailed, PID: 10, Devices: []int{0}, Region: CB, ProgramID: 2,
+		SizeBytes: 267616, Cores: []CoreRange{{0, 0, 7, 3}}, Reason: ReasonStaticClash,
+		Message: "Statically allocated dataflow buffers in program 2 clash",
+	},
+	{
+		TimeNs: 5, Kind: CBAlloc, PID: 10, Devices: []int{0}, Region: CB, ProgramID: 7,
+		Address: 107040, SizeBytes: 4096, Cores: []CoreRange{{0, 0, 7, 6}, {0, 7, 3, 7}},
+		StaticKind: DataflowBuffer, Global: true,
+	},
+	{TimeNs: 6, Kind: CBFree, PID: 10, Region: CB, ProgramID: 7},
+	{TimeNs: 7, Kind: CBFree, PID: 10, Devices: []int{0}, Region: CB, ProgramID: 7, Reason: ReasonProcessExit},
+	{
+		TimeNs: 8, Kind: KernelLoad, PID: 10, Devices: []int{0}, Region: Kernel, ProgramID: 7,
+		SizeBytes: 9000, BytesPerBank: 3000, Cores: []CoreRange{{1, 2, 3, 4}},
+	},
+	{TimeNs: 9, Kind: KernelUnload, PID: 10, Region: Kernel, ProgramID: 7},
+	{
+		TimeNs: 10, Kind: DeviceOpen, PID: 10, Devices: []int{0, 1}, Allocator: 77,
+		Capacities: [BankedRegions]Capacity{DRAM: {12, 1072693184}, L1: {64, 1393312}},
+		Board:      "n300", Arch: "wormhole_b0", Mesh: true,
+	},
+	{TimeNs: 11, Kind: DeviceClose, PID: 10, Devices: []int{0, 1}, Allocator: 77},
+	{TimeNs: 12, Kind: ProcessStart, PID: 10, Comm: "python3", Command: "python3 -c 'x = 1'", Library: "/lib/libtt_metal.so", Release: "0.81.1"},
+	{TimeNs: 13, Kind: ProcessExit, PID: 10, ExitStatus: 139},
+	{TimeNs: 13, Kind: ProcessExit, PID: 10},
+	{TimeNs: 13, Kind: ProcessExit, PID: 10, ExitStatus: UnknownStatus},
+	{TimeNs: 14, Kind: Lost, Count: 12, Cause: "ring buffer full"},
+}
+
+func TestEveryKindSurvivesTheRoundTrip(t *testing.T) {
+	var file []byte
+	seen := make(map[Kind]bool)
+	for i := range samples {
+		file = append(samples[i].AppendJSON(file), '\n')
+		seen[samples[i].Kind] = true
+	}
+	qt.Check(t, qt.HasLen(seen, int(Lost)))
+
+	r := NewReader(bytes.NewReader(file))
+	for _, want := range samples {
+		got, err := r.Next()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.DeepEquals(got, want))
+	}
+	_, err := r.Next()
+	qt.Check(t, qt.ErrorMatches(err, "EOF"))
+}
+
+func TestTheRecordIsTheDocumentedOne(t *testing.T) {
+	e := Event{
+		TimeNs: 5, Kind: Alloc, PID: 1, TID: 2, Comm: "c", Devices: []int{0, 1}, Region: DRAM,
+		BufferID: 3, Object: 4, Address: 32, SizeBytes: 524288, PageSizeBytes: 2048,
+		BytesPerBank: 45056, Banks: 12,
+	}
+	qt.Check(t, qt.Equals(string(e.AppendJSON(nil)), `{"v":1,"time_ns":5,"kind":"alloc","pid":1,"tid":2,"comm":"c",`+
+		`"devices":[0,1],"region":"DRAM","buffer_id":3,"object":4,"address":32,"size_bytes":524288,`+
+		`"page_size_bytes":2048,"layout":"interleaved","bytes_per_bank":45056,"banks":12}`))
+
+	e = Event{TimeNs: 6, Kind: CBAlloc, PID: 1, ProgramID: 2, Address: 3, SizeBytes: 4, Cores: []CoreRange{{0, 0, 7, 3}}, StaticKind: CircularBuffer}
+	qt.Check(t, qt.Equals(string(e.AppendJSON(nil)), `{"v":1,"time_ns":6,"kind":"cb_alloc","pid":1,"devices":[],"region":"CB",`+
+		`"program_id":2,"address":3,"size_bytes":4,"cores":[[0,0,7,3]],"static_kind":"circular_buffer"}`))
+}
+
+func TestEveryRecordIsValidJSON(t *testing.T) {
+	for i := range samples {
+		e := samples[i]
+		e.Comm = "broken \xff\xc3 utf-8 \xe2\x82"
+		b := e.AppendJSON(nil)
+		qt.Check(t, qt.IsTrue(json.Valid(b)), qt.Commentf("%s", b))
+		var parsed struct{ Comm string }
+		qt.Check(t, qt.IsNil(json.Unmarshal(b, &parsed)))
+		qt.Check(t, qt.Equals(parsed.Comm, "broken \ufffd\ufffd utf-8 \ufffd\ufffd"))
+	}
+}
+
+func TestReaderSaysWhatIsWrongAndWhere(t *testing.T) {
+	for _, test := range []struct{ name, line, want string }{
+		{"no JSON", `nonsense`, `line 2: invalid character .*`},
+		{"no version", `{"kind":"alloc"}`, `line 2: not an event record: it has no "v"`},
+		{"no kind", `{"v":1}`, `line 2: not an event record: it has no "kind"`},
+		{"a newer version", `{"v":2,"kind":{"new":"shape"}}`, `line 2: the record has version 2, this ttmem reads version 1`},
+		{"an unknown kind", `{"v":1,"kind":"teleport"}`, `line 2: unknown kind "teleport": .*`},
+		{"an unknown region", `{"v":1,"kind":"alloc","region":"L2"}`, `line 2: unknown region "L2": .*`},
+		{"no region", `{"v":1,"kind":"alloc"}`, `line 2: alloc without a region`},
+		{"an unknown layout", `{"v":1,"kind":"alloc","region":"L1","layout":"heap"}`, `line 2: unknown layout "heap": .*`},
+		{"a short range of cores", `{"v":1,"kind":"cb_alloc","cores":[[1,2,3]]}`, `line 2: cores: a range has 3 numbers .*`},
+		{"a wrong type", `{"v":1,"kind":"alloc","pid":"1"}`, `line 2: .*pid.*`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := NewReader(strings.NewReader("\n" + test.line + "\n" + `{"v":1,"kind":"lost","count":1}` + "\n"))
+			_, err := r.Next()
+			qt.Check(t, qt.ErrorMatches(err, test.want))
+			e, err := r.Next()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.Equals(e.Count, 1))
+		})
+	}
+}
+
+func TestALastLineThatWasCutShortIsNamed(t *testing.T) {
+	r := NewReader(strings.NewReader(`{"v":1,"kind":"lost","count":1}` + "\n" + `{"v":1,"kind":"lo`))
+	_, err := r.Next()
+	qt.Assert(t, qt.IsNil(err))
+	_, err = r.Next()
+	qt.Check(t, qt.ErrorMatches(err, "line 2: the record is cut short: unexpected EOF"))
+}
+
+func TestALastLineNeedsNoNewline(t *testing.T) {
+	r := NewReader(strings.NewReader(`{"v":1,"kind":"lost","count":3}`))
+	e, err := r.Next()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(e.Count, 3))
+}
+
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	r := NewReader(strings.NewReader(`{"v":1,"kind":"device_open","future":[{}],"capacities":{"L9":{"banks":1}}}`))
+	e, err := r.Next()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.DeepEquals(e, Event{Kind: DeviceOpen}))
+}
+
+// FuzzReader checks that no line breaks the reader, and that what it accepts is
+// written and read again as the same record.
+func FuzzReader(f *testing.F) {
+	for i := range samples {
+		f.Add(samples[i].AppendJSON(nil))
+	}
+	f.Add([]byte("{}\n\n[1]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := NewReader(bytes.NewReader(data))
+		for range bytes.Count(data, []byte{'\n'}) + 1 {
+			e, err := r.Next()
+			if err != nil {
+				continue
+			}
+			first := e.AppendJSON(nil)
+			again, err := NewReader(bytes.NewReader(first)).Next()
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", first))
+			qt.Assert(t, qt.Equals(string(again.AppendJSON(nil)), string(first)))
+		}
+	})
+}
+
+// FuzzStrings checks that any string comes back, but for bytes that are not
+// UTF-8.
+func FuzzStrings(f *testing.F) {
+	f.Add("plain", "two\nlines", "\x00\xff")
+	f.Fuzz(func(t *testing.T, comm, message, name string) {
+		e := Event{
+			Kind: AllocFailed, Comm: comm, Message: message,
+			Stack: []Frame{{Kind: "native", Name: name}},
+		}
+		got, err := NewReader(bytes.NewReader(e.AppendJSON(nil))).Next()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(got.Comm, valid(comm)))
+		qt.Check(t, qt.Equals(got.Message, valid(message)))
+		qt.Check(t, qt.Equals(got.Stack[0].Name, valid(name)))
+	})
+}
+
+// valid replaces each byte that is not UTF-8.
+func valid(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+func BenchmarkAppendJSON(b *testing.B) {
+	e := samples[0]
+	var buf []byte
+	b.ReportAllocs()
+	for b.Loop() {
+		buf = e.AppendJSON(buf[:0])
+	}
+}

@@ -1,0 +1,206 @@
+package tracer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"ttmem/bpf"
+	"ttmem/symbolize"
+	"ttmem/tracer/event"
+	"ttmem/tracer/layout"
+)
+
+// ErrNoLibrary means that a process maps, or a file is, no tt-metal library.
+var ErrNoLibrary = layout.ErrNoLibrary
+
+// library is one tt-metal library file that is traced, in however many
+// processes.
+type library struct {
+	index   uint8
+	path    string
+	release string
+	layout  *layout.Layout
+	kernel  bpf.KernelLayout
+	// where in the window of a buffer record the fields lie
+	size, bufferType, bufferLayout, ownsData, address, pageSize int
+
+	file *os.File
+	link link.Link
+}
+
+// openLibrary reads a library; the file is kept open so that it can be attached
+// to under any name, also after it was deleted.
+func openLibrary(file *os.File, path string, root string) (*library, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	elf, err := symbolize.New(file, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	defer elf.Close()
+	l := &library{path: path, release: layout.Release(root, path), file: file}
+	if l.layout, err = layout.Derive(elf); err != nil {
+		return nil, err
+	}
+	return l, l.plan()
+}
+
+// required are the fields without which no buffer can be counted.
+var required = []string{
+	"device_", "size_", "buffer_type_", "owns_data_", "allocator_", "allocation_status_",
+	"hooked_allocation_", "address_", "page_size_", "unique_id_", "buffer_layout_",
+}
+
+// plan works out what the kernel side has to know of the library.
+func (l *library) plan() error {
+	fields := l.layout.Fields
+	k := &l.kernel
+	k.BufferImpl = noField
+	for _, name := range required {
+		c, ok := fields[name]
+		if !ok || len(c) == 0 || len(c) > 2 {
+			return fmt.Errorf("%s%s: cannot find Buffer::%s; `ttmem doctor --library %s` shows what was found",
+				l.path, inRelease(l.release), name, l.path)
+		}
+		if len(c) == 2 {
+			k.BufferImpl = uint32(c[0])
+		}
+	}
+	last := func(name string) int { c := fields[name]; return int(c[len(c)-1]) }
+	low, high := 1<<30, 0
+	for _, name := range required {
+		if name == "unique_id_" {
+			continue
+		}
+		low, high = min(low, last(name)), max(high, last(name)+8)
+	}
+	window := len(bpf.KernelBufferRecord{}.Window)
+	if high-low > window {
+		return fmt.Errorf("%s%s: the fields of Buffer lie %d bytes apart, more than %d",
+			l.path, inRelease(l.release), high-low, window)
+	}
+	in := func(name string) int { return last(name) - low }
+	k.Window = uint32(low)
+	k.Status, k.Hooked = uint32(in("allocation_status_")), uint32(in("hooked_allocation_"))
+	k.Device, k.Allocator = uint32(in("device_")), uint32(in("allocator_"))
+	k.UniqueId = uint32(last("unique_id_"))
+	l.size, l.bufferType, l.bufferLayout = in("size_"), in("buffer_type_"), in("buffer_layout_")
+	l.ownsData, l.address, l.pageSize = in("owns_data_"), in("address_"), in("page_size_")
+	if l.layout.ImplArgs {
+		k.DeallocHasImpl = 1
+	}
+
+	k.DeviceVtable, k.MeshVtable = l.layout.DeviceVtable, l.layout.MeshVtable
+	k.ChipId = l.single("Device.id_")
+	k.MeshStride = uint32(l.layout.MeshStride)
+	k.MeshLocal = noField
+	if l.layout.MeshLocal >= 0 {
+		k.MeshLocal = uint32(l.layout.MeshLocal)
+	}
+	k.MeshDevices = chain(fields["MeshDevice.devices"])
+	for i, offset := range l.layout.Managers {
+		k.Managers[i] = noField
+		if offset >= 0 {
+			k.Managers[i] = uint32(offset)
+		}
+	}
+	k.ManagerBanks = l.single("BankManager.num_banks_")
+	k.ManagerAlignment = l.single("BankManager.alignment_bytes_")
+	k.ManagerSize = chain(fields["BankManager.bank_size"])
+	k.ProgramId = l.single("ProgramImpl.id")
+	k.ProgramBinary = l.single("ProgramImpl.binary_data(begin)")
+	return nil
+}
+
+// noField is NO_FIELD of bpf/src/layout.h.
+const noField = 0xffffffff
+
+// single is the offset of a field that lies in the object itself. A missing one
+// is 0, which is harmless: what is read there is not believed, because the probe
+// that would read it is not placed.
+func (l *library) single(name string) uint32 {
+	c := l.layout.Fields[name]
+	if len(c) == 0 {
+		return 0
+	}
+	return uint32(c[len(c)-1])
+}
+
+func chain(c layout.Chain) (k bpf.KernelChain) {
+	if len(c) > len(k.Offset) {
+		return k
+	}
+	k.Length = uint32(len(c))
+	for i, offset := range c {
+		k.Offset[i] = uint32(offset)
+	}
+	return k
+}
+
+func inRelease(release string) string {
+	if release == "" {
+		return ""
+	}
+	return " (ttnn " + release + ")"
+}
+
+// attach places all probes of the library with one link.
+func (l *library) attach(objs *bpf.KernelObjects, index uint8) error {
+	l.index = index
+	var offsets, cookies []uint64
+	for id, name := range probeNames {
+		p, ok := l.layout.Probes[name]
+		if name == "" || !ok || !p.Found {
+			continue
+		}
+		l.kernel.ProbeAddress[id] = p.ProbeAddr
+		offsets = append(offsets, p.FileOffset)
+		cookies = append(cookies, uint64(index)<<8|uint64(id))
+	}
+	if err := objs.Layouts.Put(uint32(index), &l.kernel); err != nil {
+		return fmt.Errorf("telling the kernel the layout of %s: %w", l.path, err)
+	}
+	// by descriptor: the path may lie in another mount namespace, or be gone
+	path := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd())
+	exe, err := link.OpenExecutable(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", l.path, err)
+	}
+	l.link, err = exe.UprobeMulti(nil, objs.OnProbe, &link.UprobeMultiOptions{
+		Addresses: offsets, Cookies: cookies,
+	})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return fmt.Errorf("placing probes in %s: this kernel has no uprobe_multi (Linux 6.6 and later have): %w", l.path, err)
+	}
+	if err != nil {
+		return fmt.Errorf("placing probes in %s: %w", l.path, err)
+	}
+	return nil
+}
+
+func (l *library) close() {
+	if l.link != nil {
+		l.link.Close()
+	}
+	l.file.Close()
+}
+
+// fill sets what the window of a Buffer tells, and reports whether the
+// allocation was hooked by a graph capture: no memory is behind it then.
+func (l *library) fill(e *event.Event, window []uint8) (hooked bool) {
+	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(window[at:]) }
+	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(window[at:]) }
+	e.SizeBytes, e.PageSizeBytes, e.Address = u64(l.size), u64(l.pageSize), u64(l.address)
+	e.Region, e.Layout = event.Region(u32(l.bufferType)), event.Layout(u32(l.bufferLayout))
+	return window[l.kernel.Hooked] != 0
+}
+
+// owns reports whether the Buffer's memory is its own: a view's is not.
+func (l *library) owns(window []uint8) bool { return window[l.ownsData] != 0 }

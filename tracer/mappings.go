@@ -1,0 +1,213 @@
+package tracer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// mapping is an executable mapping that a process has just made.
+type mapping struct {
+	timeNs     uint64
+	pid        int
+	start, end uint64
+	file       fileID
+}
+
+// fileID is a file's identity on this host. The device number is the kernel's
+// own, as /proc/PID/maps has it: on btrfs and overlayfs stat(2) gives another.
+type fileID struct {
+	major, minor uint32
+	inode        uint64
+}
+
+// mappingWatch tells of executable mappings as they are made. It reads perf's
+// MMAP2 records: the one way to learn of mappings that every kernel has and that
+// costs other processes nothing.
+type mappingWatch struct {
+	rings []perfRing
+	wake  int
+	done  atomic.Bool
+}
+
+type perfRing struct {
+	fd   int
+	meta *unix.PerfEventMmapPage
+	mem  []byte
+	data []byte
+}
+
+const perfRingPages = 64
+
+// watchMappings watches a process and its future children, or with pid -1 all
+// processes of the host.
+func watchMappings(pid int) (_ *mappingWatch, err error) {
+	w := &mappingWatch{wake: -1}
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
+	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("making an eventfd: %w", err)
+	}
+	for cpu := range onlineCPUs() {
+		ring, err := openPerfRing(pid, cpu)
+		if errors.Is(err, unix.ENODEV) { // the CPU is offline
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("watching for mapped libraries: perf_event_open: %w", err)
+		}
+		w.rings = append(w.rings, ring)
+	}
+	return w, nil
+}
+
+func openPerfRing(pid, cpu int) (perfRing, error) {
+	attr := unix.PerfEventAttr{
+		Type:        unix.PERF_TYPE_SOFTWARE,
+		Config:      unix.PERF_COUNT_SW_DUMMY,
+		Size:        uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Sample_type: unix.PERF_SAMPLE_TIME,
+		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitSampleIDAll |
+			unix.PerfBitUseClockID | unix.PerfBitWatermark,
+		Wakeup:  1,
+		Clockid: unix.CLOCK_MONOTONIC,
+	}
+	if pid > 0 {
+		attr.Bits |= unix.PerfBitInherit
+	}
+	fd, err := unix.PerfEventOpen(&attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return perfRing{}, err
+	}
+	page := os.Getpagesize()
+	mem, err := unix.Mmap(fd, 0, (1+perfRingPages)*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return perfRing{}, err
+	}
+	return perfRing{
+		fd:   fd,
+		meta: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0])),
+		mem:  mem,
+		data: mem[page:],
+	}, nil
+}
+
+// onlineCPUs is an upper bound of the CPUs' numbers.
+func onlineCPUs() int {
+	var n int
+	if text, err := os.ReadFile("/sys/devices/system/cpu/possible"); err == nil {
+		var first int
+		if k, _ := fmt.Sscanf(string(text), "%d-%d", &first, &n); k == 2 {
+			return n + 1
+		}
+	}
+	return runtime.NumCPU()
+}
+
+// Read waits for mappings and gives them to handle, until the watch is
+// interrupted.
+func (w *mappingWatch) Read(handle func(mapping), lost func(uint64)) {
+	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
+	for _, r := range w.rings {
+		polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
+	}
+	for !w.done.Load() {
+		if _, err := unix.Poll(polled, -1); err != nil && !errors.Is(err, unix.EINTR) {
+			return
+		}
+		for i := range polled {
+			// a ring whose process is gone reports POLLHUP for ever
+			if i > 0 && polled[i].Revents&(unix.POLLHUP|unix.POLLERR) != 0 {
+				polled[i].Fd = -1
+			}
+		}
+		for i := range w.rings {
+			w.rings[i].drain(handle, lost)
+		}
+	}
+}
+
+// Interrupt ends Read.
+func (w *mappingWatch) Interrupt() {
+	w.done.Store(true)
+	one := [8]byte{1}
+	_, _ = unix.Write(w.wake, one[:])
+}
+
+// Close releases the watch; Read must have returned.
+func (w *mappingWatch) Close() {
+	for _, r := range w.rings {
+		unix.Munmap(r.mem)
+		unix.Close(r.fd)
+	}
+	if w.wake >= 0 {
+		unix.Close(w.wake)
+	}
+}
+
+func (r *perfRing) drain(handle func(mapping), lost func(uint64)) {
+	head := atomic.LoadUint64(&r.meta.Data_head)
+	tail := r.meta.Data_tail
+	size := uint64(len(r.data))
+	var record []byte
+	for tail < head {
+		header := r.copy(record[:0], tail%size, 8)
+		length := uint64(binary.NativeEndian.Uint16(header[6:]))
+		if length < 8 || tail+length > head {
+			tail = head // not a record: nothing behind it can be found
+			break
+		}
+		record = r.copy(header[:0], tail%size, length)
+		switch binary.NativeEndian.Uint32(record) {
+		case unix.PERF_RECORD_MMAP2:
+			if m, ok := parseMmap2(record[8:]); ok {
+				handle(m)
+			}
+		case unix.PERF_RECORD_LOST:
+			if len(record) >= 24 {
+				lost(binary.NativeEndian.Uint64(record[16:]))
+			}
+		}
+		tail += length
+	}
+	atomic.StoreUint64(&r.meta.Data_tail, tail)
+}
+
+// copy appends n bytes of the ring from a place in it, round its end.
+func (r *perfRing) copy(to []byte, from, n uint64) []byte {
+	first := min(n, uint64(len(r.data))-from)
+	to = append(to, r.data[from:from+first]...)
+	return append(to, r.data[:n-first]...)
+}
+
+// parseMmap2 reads the body of a PERF_RECORD_MMAP2: u32 pid, tid; u64 addr, len,
+// pgoff; u32 maj, min; u64 ino, generation; u32 prot, flags; the name; and, with
+// sample_id_all, u64 time at its end.
+func parseMmap2(b []byte) (mapping, bool) {
+	if len(b) < 64+8 {
+		return mapping{}, false
+	}
+	order := binary.NativeEndian
+	start := order.Uint64(b[8:])
+	return mapping{
+		pid:   int(order.Uint32(b)),
+		start: start,
+		end:   start + order.Uint64(b[16:]),
+		file: fileID{
+			major: order.Uint32(b[32:]),
+			minor: order.Uint32(b[36:]),
+			inode: order.Uint64(b[40:]),
+		},
+		timeNs: order.Uint64(b[len(b)-8:]),
+	}, true
+}

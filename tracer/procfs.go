@@ -1,0 +1,153 @@
+package tracer
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// procMap is an executable mapping of a file, as /proc/PID/maps has it.
+type procMap struct {
+	start, end, offset uint64
+	file               fileID
+	path               string
+	deleted            bool
+}
+
+// executableMaps are the files that a process maps as code.
+func executableMaps(pid int) ([]procMap, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, err
+	}
+	var maps []procMap
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if m, ok := parseMapsLine(lines.Text()); ok {
+			maps = append(maps, m)
+		}
+	}
+	return maps, nil
+}
+
+// parseMapsLine reads a line such as
+//
+//	7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so (deleted)
+//
+// and reports false for what is no code of a file.
+func parseMapsLine(line string) (procMap, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 6 || !strings.Contains(fields[1], "x") {
+		return procMap{}, false
+	}
+	var m procMap
+	if n, _ := fmt.Sscanf(fields[0], "%x-%x", &m.start, &m.end); n != 2 {
+		return procMap{}, false
+	}
+	if n, _ := fmt.Sscanf(fields[3], "%x:%x", &m.file.major, &m.file.minor); n != 2 {
+		return procMap{}, false
+	}
+	var err error
+	if m.offset, err = strconv.ParseUint(fields[2], 16, 64); err != nil {
+		return procMap{}, false
+	}
+	m.file.inode, err = strconv.ParseUint(fields[4], 10, 64)
+	if err != nil || m.file.inode == 0 {
+		return procMap{}, false
+	}
+	// the path is all that follows, blanks included
+	m.path = line[strings.Index(line, fields[5]):]
+	if i := strings.Index(line, " /"); i >= 0 {
+		m.path = line[i+1:]
+	}
+	if p, ok := strings.CutSuffix(m.path, " (deleted)"); ok {
+		m.path, m.deleted = p, true
+	}
+	return m, true
+}
+
+// openMapped opens the very file that a process has mapped there, also when it
+// was deleted or replaced, or lies in another mount namespace.
+func openMapped(pid int, start, end uint64) (*os.File, error) {
+	return os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end))
+}
+
+// identity is what the maps of a process that maps the file would say of it. On
+// overlayfs and btrfs stat(2) says something else, so that the file is mapped to
+// find out.
+func identity(file *os.File) (fileID, error) {
+	mem, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	if err != nil {
+		return fileID{}, fmt.Errorf("mapping %s: %w", file.Name(), err)
+	}
+	defer unix.Munmap(mem)
+	at := uint64(uintptr(unsafe.Pointer(&mem[0])))
+	maps, err := executableMaps(os.Getpid())
+	if err != nil {
+		return fileID{}, err
+	}
+	for _, m := range maps {
+		if m.start <= at && at < m.end {
+			return m.file, nil
+		}
+	}
+	return fileID{}, fmt.Errorf("mapping %s: not found among the mappings", file.Name())
+}
+
+// mappedPath is the path under which a process sees a mapped file.
+func mappedPath(pid int, file fileID) string {
+	maps, err := executableMaps(pid)
+	if err != nil {
+		return ""
+	}
+	for _, m := range maps {
+		if m.file == file {
+			return m.path
+		}
+	}
+	return ""
+}
+
+// commandLine is the command line of a process, blanks between its words.
+func commandLine(pid int) string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
+}
+
+// threadName is what the kernel calls a process's main thread.
+func threadName(pid int) string {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	return strings.TrimSpace(string(text))
+}
+
+// processes are the ids of all processes.
+func processes() ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// now is CLOCK_MONOTONIC in ns: the events' clock.
+func now() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}

@@ -1,0 +1,434 @@
+// Package tracer goes from a running host to a stream of events: it finds the
+// processes that map a tt-metal library, works out the library's layout, places
+// the probes and decodes what they send.
+//
+// Nothing is written into a traced process, and nothing stops it.
+package tracer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+)
+
+// Options say what to trace. The zero value traces every process of the host.
+type Options struct {
+	// Processes are the ids of the processes to trace.
+	Processes []int
+	// Children has the future children of Processes traced as well.
+	Children bool
+	// Warn is told what could not be seen, a line each; nil: nobody is.
+	Warn func(string)
+}
+
+// Tracer traces processes from New until Close.
+type Tracer struct {
+	objs     bpf.KernelObjects
+	links    []link.Link
+	ring     *ringbuf.Reader
+	mappings *mappingWatch
+	watching sync.WaitGroup
+	warn     func(string)
+	listed   map[int]bool
+
+	mu        sync.Mutex
+	libraries []*library
+	byFile    map[fileID]*library // nil: no tt-metal library
+	found     []event.Event       // from other goroutines, for Run
+	seen      map[int]bool        // processes that map a library
+
+	decoder decoder
+	queue   ordered
+	lost    [len(lostCauses)]uint64
+	unknown map[string]uint64
+}
+
+// Check finds out whether this host and user can trace at all; its error says
+// what is missing.
+func Check() error {
+	if os.Geteuid() != 0 {
+		return errors.New("tracing needs root: run it with sudo")
+	}
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		return errors.New("this kernel has no BTF (/sys/kernel/btf/vmlinux): ttmem needs one built with CONFIG_DEBUG_INFO_BTF")
+	}
+	return nil
+}
+
+// New loads the kernel side and attaches to all libraries that the processes map
+// already. Processes that map one later are met during Run.
+func New(o Options) (_ *Tracer, err error) {
+	if err := Check(); err != nil {
+		return nil, err
+	}
+	t := &Tracer{
+		warn:    o.Warn,
+		byFile:  make(map[fileID]*library),
+		seen:    make(map[int]bool),
+		listed:  make(map[int]bool),
+		unknown: make(map[string]uint64),
+	}
+	if t.warn == nil {
+		t.warn = func(string) {}
+	}
+	t.decoder = decoder{
+		processes: make(map[int]*traced),
+		libraries: t.library,
+		emit:      t.queue.push,
+		unknown:   func(cause string) { t.unknown[cause]++ },
+	}
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	if err := t.load(len(o.Processes) > 0); err != nil {
+		return nil, err
+	}
+	for _, pid := range o.Processes {
+		t.listed[pid] = true
+		p := bpf.KernelProcess{}
+		if o.Children {
+			p.Flags = processFollow
+		}
+		if err := t.objs.Processes.Put(uint32(pid), &p); err != nil {
+			return nil, fmt.Errorf("listing process %d: %w", pid, err)
+		}
+	}
+	if err := t.watch(o); err != nil {
+		return nil, err
+	}
+	return t, t.scan(o.Processes)
+}
+
+// processFollow is PROCESS_FOLLOW of bpf/src/process.h.
+const processFollow = 1
+
+func (t *Tracer) load(onlyListed bool) error {
+	spec, err := bpf.LoadKernel()
+	if err != nil {
+		return fmt.Errorf("reading the BPF object: %w", err)
+	}
+	vars := bpf.KernelVariableSpecs{}
+	if err := spec.Assign(&vars); err != nil {
+		return fmt.Errorf("reading the BPF object: %w", err)
+	}
+	if err := errors.Join(vars.OnlyListed.Set(onlyListed), vars.OwnTgid.Set(uint32(os.Getpid()))); err != nil {
+		return fmt.Errorf("setting BPF variables: %w", err)
+	}
+	if err := spec.LoadAndAssign(&t.objs, nil); err != nil {
+		return explainLoad(err)
+	}
+	for _, p := range []link.TracingOptions{
+		{Program: t.objs.OnFork}, {Program: t.objs.OnExec}, {Program: t.objs.OnExit},
+	} {
+		l, err := link.AttachTracing(p)
+		if err != nil {
+			return fmt.Errorf("attaching to the scheduler's tracepoints: %w", err)
+		}
+		t.links = append(t.links, l)
+	}
+	if t.ring, err = ringbuf.NewReader(t.objs.Records); err != nil {
+		return fmt.Errorf("opening the ring buffer: %w", err)
+	}
+	return nil
+}
+
+// explainLoad turns the kernel's refusal into what to do about it.
+func explainLoad(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("loading the BPF programs: not permitted: CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN are needed: %w", err)
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("loading the BPF programs: this kernel refuses them; Linux 6.6 or later with CONFIG_UPROBES and CONFIG_BPF_EVENTS is needed: %w", err)
+	}
+	return fmt.Errorf("loading the BPF programs: %w", err)
+}
+
+func (t *Tracer) watch(o Options) (err error) {
+	pid := -1
+	if len(o.Processes) == 1 {
+		pid = o.Processes[0]
+	}
+	if t.mappings, err = watchMappings(pid); err != nil {
+		if errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("no process %d", pid)
+		}
+		return err
+	}
+	t.watching.Add(1)
+	go func() {
+		defer t.watching.Done()
+		t.mappings.Read(t.mapped, func(n uint64) {
+			t.find(event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: "mappings not seen"})
+		})
+	}()
+	return nil
+}
+
+// scan attaches to what processes map already: those given, or all.
+func (t *Tracer) scan(pids []int) error {
+	named := len(pids) > 0
+	if !named {
+		var err error
+		if pids, err = processes(); err != nil {
+			return fmt.Errorf("listing processes: %w", err)
+		}
+	}
+	for _, pid := range pids {
+		maps, err := executableMaps(pid)
+		if err != nil {
+			if named {
+				return fmt.Errorf("no process %d", pid)
+			}
+			continue
+		}
+		at := now()
+		for _, m := range maps {
+			if err := t.meet(mapping{timeNs: at, pid: pid, start: m.start, end: m.end, file: m.file}, m.path); err != nil && named {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mapped takes what the kernel tells of a new mapping.
+func (t *Tracer) mapped(m mapping) {
+	if m.pid == os.Getpid() || m.file.inode == 0 {
+		return
+	}
+	if len(t.listed) > 0 {
+		var p bpf.KernelProcess
+		if t.objs.Processes.Lookup(uint32(m.pid), &p) != nil {
+			return
+		}
+	}
+	if err := t.meet(m, ""); err != nil {
+		t.warn(err.Error())
+	}
+}
+
+// meet looks at a mapped file, once, and attaches to it if it is a tt-metal
+// library.
+func (t *Tracer) meet(m mapping, path string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l, known := t.byFile[m.file]
+	if !known {
+		file, err := openMapped(m.pid, m.start, m.end)
+		if err != nil {
+			return nil // unmapped again, or the process is gone
+		}
+		if path == "" {
+			path = mappedPath(m.pid, m.file)
+		}
+		l, err = t.open(file, path, fmt.Sprintf("/proc/%d/root", m.pid))
+		t.byFile[m.file] = l
+		if errors.Is(err, ErrNoLibrary) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if l != nil && !t.seen[m.pid] {
+		t.seen[m.pid] = true
+		t.found = append(t.found, event.Event{
+			Kind: event.ProcessStart, TimeNs: m.timeNs, PID: m.pid, TID: m.pid,
+			Comm: threadName(m.pid), Library: l.path,
+		})
+	}
+	return nil
+}
+
+// maxLibraries is MAX_LIBRARIES of bpf/src/layout.h.
+const maxLibraries = 64
+
+func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
+	l, err := openLibrary(file, path, root)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	if len(t.libraries) == maxLibraries {
+		file.Close()
+		return nil, fmt.Errorf("%s is not traced: %d library files are traced already", path, maxLibraries)
+	}
+	for _, m := range l.layout.Missing {
+		t.warn(fmt.Sprintf("%s%s: %s: %s", path, inRelease(l.release), m.Name, m.Costs))
+	}
+	if err := l.attach(&t.objs, uint8(len(t.libraries))); err != nil {
+		l.close()
+		return nil, err
+	}
+	t.libraries = append(t.libraries, l)
+	return l, nil
+}
+
+// Prepare attaches to a library file before a process maps it.
+func (t *Tracer) Prepare(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	id, err := identity(file)
+	if err != nil {
+		file.Close()
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.byFile[id] != nil {
+		file.Close()
+		return nil
+	}
+	l, err := t.open(file, path, "/")
+	if err != nil {
+		return err
+	}
+	t.byFile[id] = l
+	return nil
+}
+
+// Libraries is the number of library files that are traced.
+func (t *Tracer) Libraries() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.libraries)
+}
+
+// Maps reports whether a process is known to map a tt-metal library.
+func (t *Tracer) Maps(pid int) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.seen[pid]
+}
+
+func (t *Tracer) library(index uint8) *library {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if int(index) < len(t.libraries) {
+		return t.libraries[index]
+	}
+	return nil
+}
+
+// find takes an event from another goroutine.
+func (t *Tracer) find(e event.Event) {
+	t.mu.Lock()
+	t.found = append(t.found, e)
+	t.mu.Unlock()
+}
+
+// pollInterval is how often the ring buffer is looked at when nobody wakes the
+// reader.
+const pollInterval = 10 * time.Millisecond
+
+// Run gives events to handle in the order of their times until the context is
+// done, then what had come in by then, and returns. After each batch, and at
+// least every pollInterval, it calls pause, where what handle gathered can be
+// written or shown.
+func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
+	var record ringbuf.Record
+	for {
+		done := ctx.Err() != nil
+		wait := pollInterval
+		if done {
+			wait = 0
+		}
+		before := now()
+		t.ring.SetDeadline(time.Now().Add(wait))
+		for {
+			err := t.ring.ReadInto(&record)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("reading the ring buffer: %w", err)
+			}
+			t.decoder.decode(record.RawSample)
+			if len(t.queue.events) >= 1<<16 {
+				break // a busy target must not keep what it did from being shown
+			}
+		}
+		t.takeFound()
+		t.countLost()
+		if done {
+			before = ^uint64(0)
+		} else {
+			before -= min(before, holdBackNs)
+		}
+		t.queue.release(before, handle)
+		pause()
+		if done {
+			return nil
+		}
+	}
+}
+
+func (t *Tracer) takeFound() {
+	t.mu.Lock()
+	found := t.found
+	t.found = nil
+	t.mu.Unlock()
+	for _, e := range found {
+		if e.Kind == event.ProcessStart {
+			var l *library
+			t.mu.Lock()
+			for _, candidate := range t.libraries {
+				if candidate.path == e.Library {
+					l = candidate
+				}
+			}
+			t.mu.Unlock()
+			t.decoder.start(e, l)
+			continue
+		}
+		t.queue.push(e)
+	}
+}
+
+// countLost tells of what was lost since it was last called.
+func (t *Tracer) countLost() {
+	for i := range t.lost {
+		var n uint64
+		if t.objs.Lost.Lookup(uint32(i), &n) == nil && n > t.lost[i] {
+			t.unknown[lostCauses[i]] += n - t.lost[i]
+			t.lost[i] = n
+		}
+	}
+	for cause, n := range t.unknown {
+		t.queue.push(event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: cause})
+	}
+	clear(t.unknown)
+}
+
+// Close removes all probes. The traced processes go on as they are.
+func (t *Tracer) Close() {
+	if t.mappings != nil {
+		t.mappings.Interrupt()
+		t.watching.Wait()
+		t.mappings.Close()
+	}
+	for _, l := range t.libraries {
+		l.close()
+	}
+	for _, l := range t.links {
+		l.Close()
+	}
+	if t.ring != nil {
+		t.ring.Close()
+	}
+	t.objs.Close()
+}
