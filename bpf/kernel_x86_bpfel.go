@@ -13,6 +13,22 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type KernelBankInfo struct {
+	_              structs.HostLayout
+	Manager        uint64
+	BytesPerBank   uint64
+	Banks          uint32
+	AlignmentBytes uint32
+}
+
+type KernelBankRequest struct {
+	_             structs.HostLayout
+	Manager       uint64
+	SizeBytes     uint64
+	PageSizeBytes uint64
+	Shards        uint64
+}
+
 type KernelBufferRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
@@ -20,14 +36,8 @@ type KernelBufferRecord struct {
 	UniqueId  uint64
 	Device    uint64
 	Allocator uint64
-	Request   struct {
-		_             structs.HostLayout
-		Manager       uint64
-		SizeBytes     uint64
-		PageSizeBytes uint64
-		Shards        uint64
-	}
-	Window [96]uint8
+	Request   KernelBankRequest
+	Window    [96]uint8
 }
 
 type KernelCbRecord struct {
@@ -37,13 +47,13 @@ type KernelCbRecord struct {
 	Device    uint64
 	Address   uint64
 	SizeBytes uint64
-	Ranges    [32]struct {
-		_  structs.HostLayout
-		X0 uint16
-		Y0 uint16
-		X1 uint16
-		Y1 uint16
-	}
+	Ranges    [32]KernelCoreRange
+}
+
+type KernelChain struct {
+	_      structs.HostLayout
+	Length uint32
+	Offset [4]uint32
 }
 
 type KernelClearRecord struct {
@@ -52,34 +62,30 @@ type KernelClearRecord struct {
 	Allocator uint64
 }
 
+type KernelCoreRange struct {
+	_  structs.HostLayout
+	X0 uint16
+	Y0 uint16
+	X1 uint16
+	Y1 uint16
+}
+
 type KernelDeviceRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
 	Device    uint64
 	Allocator uint64
-	Banks     [5]struct {
-		_              structs.HostLayout
-		Manager        uint64
-		BytesPerBank   uint64
-		Banks          uint32
-		AlignmentBytes uint32
-	}
-	Chips [128]int32
+	Banks     [5]KernelBankInfo
+	Chips     [128]int32
 }
 
 type KernelFailedRecord struct {
-	_       structs.HostLayout
-	H       KernelHeader
-	Request struct {
-		_             structs.HostLayout
-		Manager       uint64
-		SizeBytes     uint64
-		PageSizeBytes uint64
-		Shards        uint64
-	}
+	_         structs.HostLayout
+	H         KernelHeader
+	Request   KernelBankRequest
 	Device    uint64
 	ProgramId uint64
-	Message   [1024]int8
+	Message   [1024]uint8
 }
 
 type KernelFreeRecord struct {
@@ -100,7 +106,7 @@ type KernelHeader struct {
 	Flags      uint8
 	StaticKind uint8
 	Count      uint32
-	Comm       [16]int8
+	Comm       [16]uint8
 }
 
 type KernelKernelRecord struct {
@@ -113,38 +119,30 @@ type KernelKernelRecord struct {
 }
 
 type KernelLayout struct {
-	_              structs.HostLayout
-	BufferImpl     uint32
-	Window         uint32
-	Status         uint32
-	Hooked         uint32
-	Device         uint32
-	Allocator      uint32
-	UniqueId       uint32
-	DeallocHasImpl uint32
-	ProbeAddress   [32]uint64
-	DeviceVtable   uint64
-	MeshVtable     uint64
-	ChipId         uint32
-	MeshStride     uint32
-	MeshLocal      uint32
-	Pad            uint32
-	MeshDevices    struct {
-		_      structs.HostLayout
-		Length uint32
-		Offset [4]uint32
-	}
+	_                structs.HostLayout
+	BufferImpl       uint32
+	Window           uint32
+	Status           uint32
+	Hooked           uint32
+	Device           uint32
+	Allocator        uint32
+	UniqueId         uint32
+	DeallocHasImpl   uint32
+	ProbeAddress     [32]uint64
+	DeviceVtable     uint64
+	MeshVtable       uint64
+	ChipId           uint32
+	MeshStride       uint32
+	MeshLocal        uint32
+	Pad              uint32
+	MeshDevices      KernelChain
 	Managers         [5]uint32
 	ManagerBanks     uint32
 	ManagerAlignment uint32
-	ManagerSize      struct {
-		_      structs.HostLayout
-		Length uint32
-		Offset [4]uint32
-	}
-	ProgramId     uint32
-	ProgramBinary uint32
-	_             [4]byte
+	ManagerSize      KernelChain
+	ProgramId        uint32
+	ProgramBinary    uint32
+	_                [4]byte
 }
 
 type KernelObjectKey struct {

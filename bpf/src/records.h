@@ -65,7 +65,7 @@ struct header {
 	u8 flags;
 	u8 static_kind;
 	u32 count;
-	char comm[TASK_COMM_LEN];
+	u8 comm[TASK_COMM_LEN];
 };
 
 /* What BankManager::allocate_buffer was asked for. */
@@ -99,7 +99,7 @@ struct failed_record {
 	struct bank_request request;
 	u64 device;
 	u64 program_id;
-	char message[MAX_MESSAGE];
+	u8 message[MAX_MESSAGE];
 };
 
 struct clear_record {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -117,3 +118,13 @@ func reportOptionsFor(f *os.File) reportOptions {
 // warn tells the user something in a line of its own.
 func warn(text string) { fmt.Fprintf(os.Stderr, "ttmem: %s\n", text) }
 
+// utf8Locale reports whether the user's terminal shows more than ASCII.
+func utf8Locale() bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := os.Getenv(name); v != "" {
+			v = strings.ToLower(v)
+			return strings.Contains(v, "utf-8") || strings.Contains(v, "utf8")
+		}
+	}
+	return false
+}

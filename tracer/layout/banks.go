@@ -89,7 +89,7 @@ func (d *deriver) managers() bool {
 	if table == 0 || end == 0 {
 		return false
 	}
-	bytes, err := d.elf.Bytes(table, 5*8)
+	bytes, err := d.elf.Text(table, 5*8)
 	if err != nil || len(bytes) < 5*8 {
 		return false
 	}

@@ -31,8 +31,8 @@ const (
 	meshDeviceIDs    = "11distributed10MeshDevice14get_device_idsEv"
 	meshImplIDs      = "11distributed14MeshDeviceImpl14get_device_idsEv"
 	meshViewDevices  = "11distributed14MeshDeviceView11get_devicesEv"
-	deviceVtable     = "vtable 6DeviceE"
-	meshDeviceVtable = "vtable 11distributed10MeshDeviceE"
+	deviceVtable     = "_ZTVN2tt8tt_metal6DeviceE"
+	meshDeviceVtable = "_ZTVN2tt8tt_metal11distributed10MeshDeviceE"
 
 	numBanks     = "11BankManager9num_banksEv"
 	bankSize     = "11BankManager9bank_sizeEv"
@@ -40,9 +40,10 @@ const (
 	banksOf      = "13AllocatorImpl13get_num_banksE"
 	banksOfOld   = "9Allocator13get_num_banksE"
 
-	programID    = "6detail11ProgramImpl6get_idEv"
-	programPop   = "6detail11ProgramImpl22populate_dispatch_dataE"
-	trackProgram = "12GraphTracker13track_programE"
+	programID     = "6detail11ProgramImpl6get_idEv"
+	programPop    = "6detail11ProgramImpl22populate_dispatch_dataE"
+	trackProgram  = "12GraphTracker13track_programE"
+	trackAllocate = "12GraphTracker14track_allocateE"
 )
 
 func fieldFunctions() []string {
@@ -50,7 +51,7 @@ func fieldFunctions() []string {
 		bufferAddress, bufferPageSize, bufferIsDRAM, bufferNumPages, bufferNumCores, bufferUniqueID,
 		bufferDestructor, bufferDtor1, bufferCtor, implCtor, allocateImpl, allocateImplNew, deallocImpl,
 		deallocImplNew, deviceID, meshID, meshImplID, meshDeviceIDs, meshImplIDs, meshViewDevices,
-		deviceVtable, meshDeviceVtable, numBanks, bankSize, bankAllocate, banksOf, banksOfOld,
+		numBanks, bankSize, bankAllocate, banksOf, banksOfOld,
 		programID, programPop, trackProgram,
 	}
 }
@@ -260,7 +261,7 @@ func (d *deriver) devices() {
 	d.meshID()
 	d.meshDevices(costs)
 	for name, at := range map[string]*uint64{deviceVtable: &d.DeviceVtable, meshDeviceVtable: &d.MeshVtable} {
-		if f := d.function(name); f.Addr != 0 {
+		if f, ok := d.elf.Lookup(name); ok {
 			*at = f.Addr + 16 // after the offset to the top and the type information
 		} else {
 			d.miss(name, "no such symbol", costs)

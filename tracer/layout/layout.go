@@ -95,55 +95,29 @@ type deriver struct {
 // namespace is how the names of all functions begin that matter here.
 const namespace = "2tt8tt_metal"
 
-// index finds tt-metal's functions, by name and by address.
+// index finds the functions that matter here.
 func (d *deriver) index() error {
-	d.names = make(map[uint64]string)
-	wanted := wantedPrefixes()
-	err := d.elf.Symbols(func(s symbolize.Symbol) bool {
-		if s.Name == wordsAssignment {
-			d.names[s.Addr] = s.Name
-		}
-		rest, ok := cutNamespace(s.Name)
-		if !ok {
-			return true
-		}
-		d.names[s.Addr] = rest
-		for _, prefix := range wanted {
-			if strings.HasPrefix(rest, prefix) && !strings.Contains(rest, ".cold") {
+	for _, prefix := range wantedPrefixes() {
+		for _, mangled := range []string{"_ZN" + namespace, "_ZNK" + namespace} {
+			for _, s := range d.elf.WithPrefix(mangled + prefix) {
 				d.functions[prefix] = addOnce(d.functions[prefix], s)
 			}
 		}
-		return true
-	})
-	if err != nil {
-		return fmt.Errorf("%w: %v", ErrNoLibrary, err)
 	}
-	if d.function("12GraphTracker14track_allocateE").Addr == 0 {
+	if d.function(trackAllocate).Addr == 0 {
 		return ErrNoLibrary
-	}
-	for name, addr := range d.elf.PLT() {
-		if rest, ok := cutNamespace(name); ok {
-			d.names[addr] = rest
-		} else if name == wordsAssignment {
-			d.names[addr] = name
-		}
 	}
 	return nil
 }
 
 // cutNamespace takes _ZN, K for a const method, and the namespace off a mangled
-// name; a table of virtual functions begins with _ZTVN.
+// name.
 func cutNamespace(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, "_ZN")
 	if !ok {
-		if rest, ok = strings.CutPrefix(name, "_ZTVN"); ok {
-			rest, ok = strings.CutPrefix(rest, namespace)
-			return "vtable " + rest, ok
-		}
 		return "", false
 	}
-	rest = strings.TrimPrefix(rest, "K")
-	return strings.CutPrefix(rest, namespace)
+	return strings.CutPrefix(strings.TrimPrefix(rest, "K"), namespace)
 }
 
 func addOnce(list []symbolize.Symbol, s symbolize.Symbol) []symbolize.Symbol {

@@ -31,7 +31,7 @@ var probeList = []struct {
 	// optional: releases that lack it have nothing to be seen there
 	optional bool
 }{
-	{"buffer_allocated", []string{"12GraphTracker14track_allocateE"}, "allocations are not seen", false},
+	{"buffer_allocated", []string{trackAllocate}, "allocations are not seen", false},
 	{"buffer_deallocate", []string{deallocImplNew, deallocImpl}, "deallocations are not seen", false},
 	{"bank_allocate", []string{bankAllocate}, "what buffers take of each bank, and failed allocations, are not seen", false},
 	{"allocator_clear", []string{"13AllocatorImpl18deallocate_buffersEv", "9Allocator18deallocate_buffersEv"}, "buffers dropped by closing a device count as held", false},
@@ -72,13 +72,13 @@ func (d *deriver) probes() {
 		}
 		if f.Addr == 0 {
 			if !p.optional {
-				d.miss("probe "+p.name, fmt.Sprintf("no function %s", symbolize.Demangle("_ZN"+namespace+p.prefixes[0], false)), p.costs)
+				d.miss("probe "+p.name, fmt.Sprintf("no function %s", symbolize.Demangle("_ZN"+namespace+p.prefixes[0])), p.costs)
 			}
 			continue
 		}
 		d.place(p.name, f)
 	}
-	if addr, ok := d.elf.PLT()["__cxa_throw"]; ok {
+	if addr, ok := d.elf.PLT("__cxa_throw"); ok {
 		d.placeAt("throw", "__cxa_throw", addr, addr)
 	} else {
 		d.miss("probe throw", "the library throws nothing", "failed allocations are not seen")
@@ -105,7 +105,7 @@ func (d *deriver) placeAt(name, symbol string, addr, probe uint64) {
 
 // emulated reports whether the kernel can emulate the instruction at an address.
 func (d *deriver) emulated(addr uint64) bool {
-	code, err := d.elf.Bytes(addr, 16)
+	code, err := d.elf.Text(addr, 16)
 	if err != nil {
 		return false
 	}

@@ -78,10 +78,24 @@ func (s *step) reg(arg x86asm.Arg) value {
 // arg is what is known of the n-th argument at a call.
 func (s *step) arg(n int) value { return s.regs.at[arguments[n]] }
 
-// image is the code of a library with the names of its functions.
+// image is the code of a library.
 type image struct {
-	elf   *symbolize.ELF
-	names map[uint64]string // by address, PLT stubs too
+	elf *symbolize.ELF
+}
+
+// name is the function that starts at an address, or that the PLT stub there
+// leads to: without tt-metal's namespace, if it is in that.
+func (m *image) name(addr uint64) string {
+	s, offset, ok := m.elf.At(addr)
+	if !ok || offset != 0 {
+		if s.Name, ok = m.elf.PLTName(addr); !ok {
+			return ""
+		}
+	}
+	if rest, ok := cutNamespace(s.Name); ok {
+		return rest
+	}
+	return s.Name
 }
 
 // maxCode is how many bytes of a function are looked at: what is wanted stands
@@ -99,7 +113,7 @@ func (m *image) walk(f symbolize.Symbol, see func(*step) bool) {
 	if n == 0 {
 		n = 256
 	}
-	code, err := m.elf.Bytes(f.Addr, n)
+	code, err := m.elf.Text(f.Addr, n)
 	if err != nil {
 		return
 	}
@@ -153,7 +167,7 @@ func (m *image) describe(s *step, next uint64) {
 	}
 	if s.in.Op == x86asm.CALL || s.in.Op == x86asm.JMP {
 		if rel, ok := s.in.Args[0].(x86asm.Rel); ok {
-			s.call = m.names[uint64(int64(next)+int64(rel))]
+			s.call = m.name(uint64(int64(next) + int64(rel)))
 		}
 	}
 }
