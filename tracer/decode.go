@@ -236,9 +236,11 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 		return
 	}
 	e.Allocator = binary.LittleEndian.Uint64(r.Window[lib.kernel.Allocator:])
-	if a := p.allocators[e.Allocator]; a != nil && a.device != nil {
-		e.Devices = a.device.chips
+	a := p.allocators[e.Allocator]
+	if a == nil {
+		return // its device is closed: everything was given back then
 	}
+	e.Devices = a.device.chips
 	d.emit(e)
 }
 

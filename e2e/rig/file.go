@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// lock takes an exclusive lock on the file at path, which it creates. Closing
-// the file gives it back. It calls waiting once if it has to wait. The kernel
-// drops the lock when the last process that has the file open dies.
-func lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
+// lock takes an exclusive lock on the file at path, which it creates, and
+// returns what gives it back. It calls waiting once if it has to wait. The
+// kernel drops the lock of a process that dies.
+func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func lock(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	for waited := false; ; {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return f, nil
+			return func() { f.Close() }, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			f.Close()

@@ -8,8 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -76,7 +78,8 @@ func pip(verb string, args ...string) []string {
 }
 
 // runLogged runs a command with its output added to a log. The error is the
-// last thing that the command had to say.
+// last thing that the command had to say. The command dies with this process, which
+// holds the lock for what it writes.
 func runLogged(ctx context.Context, log, name string, args ...string) error {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
 	if err != nil {
@@ -92,6 +95,10 @@ func runLogged(ctx context.Context, log, name string, args ...string) error {
 		return strings.HasPrefix(kv, "PYTHONHOME=") || strings.HasPrefix(kv, "PYTHONPATH=")
 	})
 	cmd.Stdout, cmd.Stderr = f, f
+	// The signal comes when the thread that started the command is gone.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err = cmd.Run()
 	if err == nil {
 		return nil

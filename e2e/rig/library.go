@@ -51,11 +51,11 @@ func Library(ctx context.Context, version string) (string, error) {
 	if p, ok := cachedLibrary(dir); ok {
 		return p, nil
 	}
-	held, err := lock(ctx, dir+".lock", func() {})
+	unlock, err := lock(ctx, dir+".lock", func() {})
 	if err != nil {
 		return "", err
 	}
-	defer held.Close()
+	defer unlock()
 	if p, ok := cachedLibrary(dir); ok { // the one that held the lock made it
 		return p, nil
 	}

@@ -3,14 +3,12 @@ package rig
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 // pythonVersions are those that ttnn has wheels for, the preferred one first.

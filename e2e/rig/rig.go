@@ -91,13 +91,13 @@ func Setup(ctx context.Context, o Options) (*Env, error) {
 	}
 	dir := envDir(cache, o.Version, py)
 	say := progress(o.Progress)
-	held, err := lock(ctx, dir+".lock", func() {
+	unlock, err := lock(ctx, dir+".lock", func() {
 		say("waiting for another set-up of ttnn %s for Python %s …", o.Version, py)
 	})
 	if err != nil {
 		return nil, err
 	}
-	defer held.Close()
+	defer unlock()
 	if env, err := load(dir); err == nil { // the one that held the lock made it
 		return env, env.writeCompiler()
 	}

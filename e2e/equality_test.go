@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
+)
+
+// long has tests take all releases and boards in place of those that CI can
+// afford.
+var long = flag.Bool("long", false, "test on all releases and boards")
+
+// TestEquality: what ttmem rebuilds from events equals what the library's own
+// allocator counts, byte for byte, at 50 checkpoints of a program that does
+// everything.
+func TestEquality(t *testing.T) {
+	for _, c := range []struct {
+		version, python string
+		board           rig.Board
+		long            bool
+	}{
+		{"0.81.1", "3.10", "n150", false},
+		{"0.81.1", "3.12", "n300", false},
+		{"0.81.1", "3.10", "t3000", false},
+		{"0.76.0", "3.10", "n150", false},
+		{"0.76.0", "3.10", "t3000", true},
+		{"0.72.0", "3.10", "n150", false},
+		{"0.72.0", "3.10", "t3000", true},
+		{"0.68.0", "3.10", "n150", true},
+		{"0.68.0", "3.10", "n300", true},
+	} {
+		t.Run(c.version+"/python"+c.python+"/"+string(c.board), func(t *testing.T) {
+			if c.long && !*long {
+				t.Skip("takes -long")
+			}
+			run := traceRun(t, setup(t, c.version, c.python), c.board, program(t, "mix.py"))
+			t.Log(run.stderr)
+			qt.Assert(t, qt.Equals(run.status, 0))
+			checkpoints := readCheckpoints(t, run.dir)
+			qt.Assert(t, qt.HasLen(checkpoints, 50))
+			assertEqual(t, run.events, checkpoints)
+			qt.Check(t, qt.Equals(count(run.events, func(e *event.Event) bool { return e.Kind == event.Lost }), 0))
+			assertEnded(t, run.events)
+		})
+	}
+}
+
+// assertEnded checks that nothing is left of a program that closed its device and
+// ended.
+func assertEnded(t *testing.T, events []event.Event) {
+	t.Helper()
+	live := map[[2]uint64]bool{}
+	programs := map[uint64]bool{}
+	for _, e := range events {
+		switch e.Kind {
+		case event.Alloc:
+			live[[2]uint64{uint64(e.PID), e.BufferID}] = true
+		case event.Free:
+			delete(live, [2]uint64{uint64(e.PID), e.BufferID})
+		case event.CBAlloc:
+			programs[e.ProgramID] = true
+		case event.CBFree:
+			delete(programs, e.ProgramID)
+		}
+	}
+	qt.Check(t, qt.HasLen(live, 0))
+	qt.Check(t, qt.HasLen(programs, 0))
+	qt.Check(t, qt.Equals(events[len(events)-1].Kind, event.ProcessExit))
+}

@@ -1,0 +1,201 @@
+// Package e2e tests ttmem on the real ttnn.
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
+)
+
+// ttmem is the binary under test.
+var ttmem string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "ttmem-e2e-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		ttmem = filepath.Join(dir, "ttmem")
+		build := exec.Command("go", "build", "-o", ttmem, "ttmem/cmd/ttmem")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "building ttmem: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// setup makes a release ready.
+func setup(t *testing.T, version, python string) *rig.Env {
+	t.Helper()
+	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: python, Progress: os.Stderr})
+	qt.Assert(t, qt.IsNil(err))
+	return env
+}
+
+// program is the path of a test program.
+func program(t *testing.T, name string) string {
+	path, err := filepath.Abs(filepath.Join("programs", name))
+	qt.Assert(t, qt.IsNil(err))
+	return path
+}
+
+// traced is what a traced run left.
+type traced struct {
+	events []event.Event
+	stderr string
+	status int
+	dir    string
+}
+
+// traceRun runs a program under `ttmem run`.
+func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) traced {
+	t.Helper()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "events.jsonl")
+	under := env.Command(context.Background(), board, args...)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "--events", file, "--"}, under.Args...)...)
+	cmd.Args[4+1] = under.Path
+	cmd.Env = testEnviron(under.Env, board, dir)
+	cmd.Dir = dir
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return traced{readEvents(t, file), stderr.String(), cmd.ProcessState.ExitCode(), dir}
+}
+
+func testEnviron(env []string, board rig.Board, dir string) []string {
+	rows, cols := board.MeshShape()
+	return append(env, fmt.Sprintf("TTMEM_MESH=%dx%d", rows, cols),
+		"TTMEM_CHECKPOINTS="+filepath.Join(dir, "checkpoints.jsonl"), "PYTHONUNBUFFERED=1")
+}
+
+func readEvents(t *testing.T, path string) []event.Event {
+	t.Helper()
+	f, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	var events []event.Event
+	for r := event.NewReader(f); ; {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return events
+		}
+		qt.Assert(t, qt.IsNil(err))
+		events = append(events, e)
+	}
+}
+
+// checkpoint is what the library's own allocator said at a time.
+type checkpoint struct {
+	Name    string `json:"name"`
+	TimeNs  uint64 `json:"time_ns"`
+	Devices []struct {
+		Chips   []int                 `json:"chips"`
+		Regions map[string]memoryView `json:"regions"`
+	} `json:"devices"`
+}
+
+type memoryView struct {
+	Banks            uint32 `json:"banks"`
+	BytesPerBank     uint64 `json:"bytes_per_bank"`
+	AllocatedPerBank uint64 `json:"allocated_per_bank"`
+}
+
+func readCheckpoints(t *testing.T, dir string) []checkpoint {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, "checkpoints.jsonl"))
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	var list []checkpoint
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var c checkpoint
+		qt.Assert(t, qt.IsNil(json.Unmarshal(lines.Bytes(), &c)))
+		list = append(list, c)
+	}
+	return list
+}
+
+var regions = map[string]event.Region{
+	"DRAM": event.DRAM, "L1": event.L1, "L1_SMALL": event.L1Small, "TRACE": event.Trace,
+}
+
+// assertEqual compares the state at each checkpoint with what the library's own
+// allocator said there.
+func assertEqual(t *testing.T, events []event.Event, checkpoints []checkpoint) {
+	t.Helper()
+	state := aggregate.New()
+	next, compared := 0, 0
+	for _, c := range checkpoints {
+		for ; next < len(events) && events[next].TimeNs <= c.TimeNs; next++ {
+			state.Apply(&events[next])
+		}
+		s := state.Snapshot()
+		for _, d := range c.Devices {
+			for _, chip := range d.Chips {
+				for name, want := range d.Regions {
+					got := regionOf(s, chip, regions[name])
+					if got.BytesPerBank != want.AllocatedPerBank {
+						t.Errorf("%s: chip %d %s: %d B allocated in each bank, the library counts %d",
+							c.Name, chip, name, got.BytesPerBank, want.AllocatedPerBank)
+					}
+					if got.CapacityBytesPerBank != want.BytesPerBank || want.BytesPerBank > 0 && got.Banks != want.Banks {
+						t.Errorf("%s: chip %d %s: capacity %d × %d B, the library has %d × %d",
+							c.Name, chip, name, got.Banks, got.CapacityBytesPerBank, want.Banks, want.BytesPerBank)
+					}
+					compared++
+				}
+			}
+		}
+	}
+	t.Logf("%d checkpoints, %d figures compared", len(checkpoints), compared)
+	qt.Assert(t, qt.IsTrue(compared > 0))
+}
+
+func regionOf(s *aggregate.Snapshot, chip int, region event.Region) aggregate.Region {
+	for _, d := range s.Devices {
+		if d.ID == chip {
+			return *d.Regions.Banked(region)
+		}
+	}
+	return aggregate.Region{}
+}
+
+func count(events []event.Event, wanted func(*event.Event) bool) (n int) {
+	for i := range events {
+		if wanted(&events[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
