@@ -41,6 +41,7 @@ const (
 	banksOfOld   = "9Allocator13get_num_banksE"
 
 	programID     = "6detail11ProgramImpl6get_idEv"
+	runtimeID     = "7Program14get_runtime_idEv"
 	programPop    = "6detail11ProgramImpl22populate_dispatch_dataE"
 	trackProgram  = "12GraphTracker13track_programE"
 	trackAllocate = "12GraphTracker14track_allocateE"
@@ -52,7 +53,7 @@ func fieldFunctions() []string {
 		bufferDestructor, bufferDtor1, bufferCtor, implCtor, allocateImpl, allocateImplNew, deallocImpl,
 		deallocImplNew, deviceID, meshID, meshImplID, meshDeviceIDs, meshImplIDs, meshViewDevices,
 		numBanks, bankSize, bankAllocate, banksOf, banksOfOld,
-		programID, programPop, trackProgram,
+		programID, runtimeID, programPop, trackProgram,
 	}
 }
 
@@ -279,7 +280,7 @@ func (d *deriver) meshID() {
 	pimpl := d.first(d.function(meshID), func(s *step) bool { return isThis(s, 0, 8) && len(s.mem.loads) == 0 })
 	if len(inner) == 1 && pimpl != nil {
 		d.Fields["MeshDevice.pimpl_"] = pimpl.mem.chain()
-		d.Fields["MeshDevice.mesh_id_"] = append(pimpl.mem.chain(), inner...)
+		d.Fields["MeshDeviceImpl.mesh_id_"] = inner
 	}
 }
 

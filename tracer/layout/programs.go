@@ -14,6 +14,9 @@ func (d *deriver) programs() {
 	} else {
 		d.miss("ProgramImpl::id", "get_id() returns no field", "circular buffers and kernels cannot be told apart by program")
 	}
+	if c := d.lastLoad(d.function(runtimeID), 8); len(c) == 2 {
+		d.Fields["Program->runtime_id"] = c
+	}
 	// populate_dispatch_data gathers the words and assigns them to the member
 	binary := d.first(d.function(programPop), func(s *step) bool {
 		to := s.arg(0)

@@ -1,0 +1,116 @@
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"ttmem/symbolize"
+	"ttmem/tracer/layout"
+)
+
+// Inspection is what was found in a tt-metal library. As JSON it is an element of
+// `ttmem doctor --json`.
+type Inspection struct {
+	Path    string `json:"path"`
+	Release string `json:"release"`
+	BuildID string `json:"build_id"`
+	// Fields are offsets by name, from Buffer * or the object that the name
+	// begins with: "0x10+0x8" is the field at 8 of what the pointer at 16 points
+	// to.
+	Fields map[string]string `json:"fields"`
+	// Probes are the addresses in the file by the probes' names.
+	Probes map[string]string `json:"probes"`
+	// Missing is what was not found, and what that costs.
+	Missing []layout.Missing `json:"missing"`
+	// Slow are the probes on instructions that the kernel has to single-step.
+	Slow []string `json:"single_stepped"`
+	// Processes are those that map the library.
+	Processes []int `json:"processes,omitempty"`
+}
+
+// InspectFile looks at a library file.
+func InspectFile(path string) (*Inspection, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		var perr *os.PathError
+		if errors.As(err, &perr) {
+			err = perr.Err
+		}
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer f.Close()
+	return inspect(f, path, "/")
+}
+
+// InspectMapped looks at the libraries that processes map.
+func InspectMapped() ([]*Inspection, error) {
+	pids, err := processes()
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[fileID]*Inspection)
+	var list []*Inspection
+	for _, pid := range pids {
+		maps, err := executableMaps(pid)
+		if err != nil {
+			continue
+		}
+		for _, m := range maps {
+			one, known := found[m.file]
+			if !known {
+				f, err := openMapped(pid, m.start, m.end)
+				if err != nil {
+					continue
+				}
+				one, err = inspect(f, m.path, fmt.Sprintf("/proc/%d/root", pid))
+				f.Close()
+				found[m.file] = one
+				if err == nil {
+					list = append(list, one)
+				}
+			}
+			if one != nil && !slices.Contains(one.Processes, pid) {
+				one.Processes = append(one.Processes, pid)
+			}
+		}
+	}
+	return list, nil
+}
+
+func inspect(f *os.File, path, root string) (*Inspection, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file", path)
+	}
+	elf, err := symbolize.New(f, info.Size())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer elf.Close()
+	l, err := layout.Derive(elf)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	one := &Inspection{
+		Path: path, Release: layout.Release(root, path), BuildID: l.BuildID,
+		Fields: make(map[string]string), Probes: make(map[string]string),
+		Missing: append([]layout.Missing{}, l.Missing...), Slow: []string{},
+	}
+	for name, c := range l.Fields {
+		one.Fields[name] = c.String()
+	}
+	for name, p := range l.Probes {
+		one.Probes[name] = fmt.Sprintf("%#x", p.ProbeAddr)
+		if p.Stepped && name != "throw" { // which is rare anyway
+			one.Slow = append(one.Slow, name)
+		}
+	}
+	slices.SortFunc(one.Slow, strings.Compare)
+	return one, nil
+}
