@@ -39,32 +39,34 @@ static __always_inline void bank_allocate(struct pt_regs *ctx, struct thread *t)
 static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u64 bias,
 					     u32 tgid, const struct layout *l, struct thread *t)
 {
-	u64 object = buffer_object(l, ctx->si), device, allocator;
+	u64 object = buffer_object(l, ctx->si), unique_id, device, allocator;
+	struct bank_request request = t->request;
 	struct buffer_record *r;
+	u8 window[BUFFER_WINDOW];
 
 	/* without a request no bank was asked: a hooked or an empty buffer */
-	if (!t->request.manager)
+	if (!request.manager)
 		return;
-	r = RESERVE(struct buffer_record, RECORD_ALLOC, library);
-	if (!r) {
-		t->request.manager = 0;
-		return;
-	}
-	r->request = t->request;
 	t->request.manager = 0;
-	r->object = ctx->si;
-	if (bpf_probe_read_user(r->window, BUFFER_WINDOW, (void *)(object + l->window)) ||
-	    !read_u64(object + l->unique_id, &r->unique_id)) {
+	if (bpf_probe_read_user(window, BUFFER_WINDOW, (void *)(object + l->window)) ||
+	    !read_u64(object + l->unique_id, &unique_id)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
-		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		return;
 	}
-	device = window_u64(r->window, l->device);
-	allocator = window_u64(r->window, l->allocator);
+	device = window_u64(window, l->device);
+	allocator = window_u64(window, l->allocator);
+	meet_allocator(library, bias, tgid, device, allocator, 0);
+
+	r = RESERVE(struct buffer_record, RECORD_ALLOC, library);
+	if (!r)
+		return;
+	r->request = request;
+	r->object = ctx->si;
+	r->unique_id = unique_id;
 	r->device = device;
 	r->allocator = allocator;
+	__builtin_memcpy(r->window, window, BUFFER_WINDOW);
 	send(r);
-	meet_allocator(library, bias, tgid, device, allocator, 0);
 }
 
 /* deallocate_impl: does nothing unless the status is "allocated". */

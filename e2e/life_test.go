@@ -1,0 +1,319 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/e2e/rig"
+	"ttmem/symbolize"
+	"ttmem/tracer/event"
+	"ttmem/tracer/layout"
+)
+
+// TestFirstAndLast: `ttmem run` has the very first allocation and every free up
+// to the device's close, every time, also where it cannot know the library before
+// the command maps it.
+func TestFirstAndLast(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	runs := 10
+	if *long {
+		runs = 100
+	}
+	python := env.Command(context.Background(), "n150").Path
+	for i := range runs {
+		args := []string{python, program(t, "one.py")}
+		if i%2 == 1 { // a shell tells nothing of what Python it will start
+			args = []string{"sh", "-c", fmt.Sprintf("%s %s; true", python, program(t, "one.py"))}
+		}
+		dir := t.TempDir()
+		file := filepath.Join(dir, "events.jsonl")
+		cmd := exec.Command(ttmem, append([]string{"run", "--events", file, "--"}, args...)...)
+		cmd.Dir = dir
+		cmd.Env = testEnviron(env.Command(context.Background(), "n150").Env, "n150", dir)
+		out, err := cmd.CombinedOutput()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+		events := readEvents(t, file)
+		var allocs []uint64
+		for _, e := range events {
+			if e.Kind == event.Alloc {
+				allocs = append(allocs, e.BufferID)
+			}
+		}
+		// the views that ttnn makes take the odd ids
+		qt.Assert(t, qt.DeepEquals(allocs, []uint64{0, 2, 4, 6, 8}), qt.Commentf("run %d: %s", i, out))
+		qt.Assert(t, qt.Equals(count(events, func(e *event.Event) bool { return e.Kind == event.Free }), 5))
+		qt.Assert(t, qt.Equals(count(events, func(e *event.Event) bool { return e.Kind == event.DeviceOpen }), 1))
+		assertEnded(t, events)
+	}
+}
+
+// TestFailuresAreCaught: what the target catches without a tracer it catches
+// under one, and each failure is told with the library's own figures.
+func TestFailuresAreCaught(t *testing.T) {
+	for _, version := range []string{"0.81.1", "0.76.0"} {
+		t.Run(version, func(t *testing.T) {
+			run := traceRun(t, setup(t, version, "3.10"), "n150", program(t, "failures.py"))
+			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+			assertEqual(t, run.events, readCheckpoints(t, run.dir))
+			var reasons []event.Reason
+			for _, e := range run.events {
+				if e.Kind != event.AllocFailed {
+					continue
+				}
+				reasons = append(reasons, e.Reason)
+				qt.Check(t, qt.DeepEquals(e.Devices, []int{0}))
+				if e.Reason == event.ReasonOutOfMemory {
+					qt.Check(t, qt.Equals(e.Region, event.L1))
+					want := fmt.Sprintf("allocate %d B L1 buffer across %d banks, where each bank needs to store %d B",
+						e.SizeBytes, e.Banks, e.BytesPerBank)
+					qt.Check(t, qt.StringContains(e.Message, want))
+				} else {
+					qt.Check(t, qt.Equals(e.Region, event.CB))
+				}
+			}
+			qt.Check(t, qt.DeepEquals(reasons, []event.Reason{
+				event.ReasonOutOfMemory, event.ReasonOutOfMemory, event.ReasonStaticClash,
+			}))
+		})
+	}
+}
+
+// target is a program that runs by itself.
+type target struct {
+	*exec.Cmd
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+	stderr bytes.Buffer
+	env    *rig.Env
+}
+
+func startTarget(t *testing.T, env *rig.Env, board rig.Board, args ...string) *target {
+	t.Helper()
+	p := &target{Cmd: env.Command(context.Background(), board, args...), env: env}
+	p.Dir = t.TempDir()
+	p.Env = testEnviron(p.Env, board, p.Dir)
+	p.Stderr = &p.stderr
+	var err error
+	p.stdin, err = p.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	out, err := p.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	p.stdout = bufio.NewReader(out)
+	qt.Assert(t, qt.IsNil(p.Start()))
+	t.Cleanup(func() {
+		p.Process.Kill()
+		p.Wait()
+	})
+	return p
+}
+
+// expect reads lines until one that begins so.
+func (p *target) expect(t *testing.T, prefix string) string {
+	t.Helper()
+	for {
+		line, err := p.stdout.ReadString('\n')
+		if err != nil {
+			t.Fatalf("waiting for %q: %v\n%s", prefix, err, p.stderr.String())
+		}
+		if strings.HasPrefix(line, prefix) {
+			return strings.TrimSpace(line)
+		}
+	}
+}
+
+// attachTo starts `ttmem attach` and waits until it is attached.
+func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
+	t.Helper()
+	args := []string{"attach", "--json", "--events", file}
+	for _, pid := range pids {
+		args = append(args, "-p", fmt.Sprint(pid))
+	}
+	cmd := exec.Command(ttmem, args...)
+	stderr, err := cmd.StderrPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	r := bufio.NewReader(stderr)
+	for {
+		line, err := r.ReadString('\n')
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("attach ended: %s", line))
+		if strings.Contains(line, "Ctrl-C") {
+			break
+		}
+		t.Log(line)
+	}
+	go io.Copy(io.Discard, r)
+	return cmd
+}
+
+// TestKilledTracer: SIGKILL of ttmem in the middle of 100,000 events changes
+// nothing for the target and leaves no probe in it.
+func TestKilledTracer(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	p := startTarget(t, env, "n150", program(t, "loop.py"), "50000", "2")
+	p.expect(t, "ready")
+	file := filepath.Join(t.TempDir(), "events.jsonl")
+	tracer := attachTo(t, file, p.Process.Pid)
+	placed := probesIn(t, p)
+	qt.Assert(t, qt.IsTrue(placed > 10), qt.Commentf("%d probes are seen in the target", placed))
+
+	fmt.Fprintln(p.stdin) // the first round
+	waitForSize(t, file, 1<<20)
+	qt.Assert(t, qt.IsNil(tracer.Process.Kill()))
+	tracer.Wait()
+	p.expect(t, "")
+	qt.Check(t, qt.Equals(probesIn(t, p), 0))
+
+	fmt.Fprintln(p.stdin) // the second
+	p.expect(t, "")
+	p.expect(t, "done")
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	// what was written is whole lines
+	text, err := os.ReadFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	for _, line := range lines(string(text[:bytes.LastIndexByte(text, '\n')+1])) {
+		qt.Assert(t, qt.IsTrue(strings.HasSuffix(line, "}")))
+	}
+}
+
+// waitForSize waits until a file has grown to so many bytes.
+func waitForSize(t *testing.T, file string, size int64) {
+	t.Helper()
+	for range 1000 {
+		if info, err := os.Stat(file); err == nil && info.Size() >= size {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("%s does not grow to %d bytes", file, size)
+}
+
+// probesIn is how many of the library's probes stand in the target's memory: a
+// placed probe is an int3 in the place of the instruction's first byte.
+func probesIn(t *testing.T, p *target) (n int) {
+	t.Helper()
+	elf, err := symbolize.Open(p.env.Library)
+	qt.Assert(t, qt.IsNil(err))
+	defer elf.Close()
+	l, err := layout.Derive(elf)
+	qt.Assert(t, qt.IsNil(err))
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.Process.Pid))
+	qt.Assert(t, qt.IsNil(err))
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", p.Process.Pid))
+	qt.Assert(t, qt.IsNil(err))
+	defer mem.Close()
+	for _, line := range lines(string(maps)) {
+		if !strings.HasSuffix(line, filepath.Base(p.env.Library)) || !strings.Contains(line, "r-xp") {
+			continue
+		}
+		var start, end, offset uint64
+		_, err := fmt.Sscanf(line, "%x-%x r-xp %x", &start, &end, &offset)
+		qt.Assert(t, qt.IsNil(err))
+		for _, probe := range l.Probes {
+			var b [1]byte
+			if at := start + probe.FileOffset - offset; at < end {
+				_, err := mem.ReadAt(b[:], int64(at))
+				qt.Assert(t, qt.IsNil(err))
+			}
+			if b[0] == 0xcc {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// TestTwoProcesses: processes on the same and on different library files are kept
+// apart, and a killed one holds nothing any more.
+func TestTwoProcesses(t *testing.T) {
+	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
+	var targets []*target
+	var pids []int
+	for i, env := range envs {
+		p := startTarget(t, env, "n150", program(t, "hold.py"), fmt.Sprint(3+i), "512", "wait")
+		p.expect(t, "opened")
+		targets, pids = append(targets, p), append(pids, p.Process.Pid)
+	}
+	file := filepath.Join(t.TempDir(), "events.jsonl")
+	tracer := attachTo(t, file, pids...)
+	for _, p := range targets {
+		fmt.Fprintln(p.stdin)
+	}
+	for _, p := range targets {
+		p.expect(t, "holding")
+	}
+	const perBank = 45056 // 512×512 bfloat16 tiles: 256 pages on 12 banks
+	for i, pid := range pids {
+		held := waitForHeld(t, file, pid, uint64(3+i)*perBank)
+		qt.Check(t, qt.Equals(held, uint64(3+i)*perBank))
+	}
+	total := func() uint64 {
+		return regionOf(stateOf(t, file).Snapshot(), 0, event.DRAM).BytesPerBank
+	}
+	qt.Check(t, qt.Equals(total(), (3+4+5)*perBank))
+
+	qt.Assert(t, qt.IsNil(targets[1].Process.Signal(syscall.SIGKILL)))
+	targets[1].Wait()
+	qt.Check(t, qt.Equals(waitForHeld(t, file, pids[1], 0), 0))
+	qt.Check(t, qt.Equals(total(), (3+5)*perBank))
+	killed := count(readEvents(t, file), func(e *event.Event) bool {
+		return e.Kind == event.Free && e.PID == pids[1] && e.Reason == event.ReasonProcessExit
+	})
+	qt.Check(t, qt.Equals(killed, 4))
+
+	for _, i := range []int{0, 2} {
+		targets[i].stdin.Close()
+		qt.Check(t, qt.IsNil(targets[i].Wait()))
+	}
+	qt.Check(t, qt.IsNil(tracer.Wait())) // all of them have ended
+	qt.Check(t, qt.Equals(total(), 0))
+}
+
+func stateOf(t *testing.T, file string) *aggregate.State {
+	t.Helper()
+	state := aggregate.New()
+	for _, e := range readEvents(t, file) {
+		state.Apply(&e)
+	}
+	return state
+}
+
+// waitForHeld waits up to two seconds until a process holds so much of each DRAM
+// bank, and gives what it holds then.
+func waitForHeld(t *testing.T, file string, pid int, want uint64) (held uint64) {
+	t.Helper()
+	for range 40 {
+		held = 0
+		for _, b := range stateOf(t, file).HeldByProcess(pid) {
+			held += b.BytesPerBank
+		}
+		if held == want {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return held
+}
+
+// TestManyEvents: 200,000 events in a tight loop, and none is lost.
+func TestManyEvents(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	run := traceRun(t, env, "n150", program(t, "loop.py"), "100000")
+	qt.Assert(t, qt.Equals(run.status, 0))
+	for kind, want := range map[event.Kind]int{event.Alloc: 100000, event.Free: 100000, event.Lost: 0} {
+		qt.Check(t, qt.Equals(count(run.events, func(e *event.Event) bool { return e.Kind == kind }), want))
+	}
+}
