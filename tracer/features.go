@@ -40,7 +40,7 @@ func Features() []Feature {
 	try("uprobe_multi", "Linux 6.6 or later with CONFIG_UPROBES is needed", tryUprobeMulti)
 	try("scheduler tracepoints", "a kernel with CONFIG_BPF_EVENTS is needed", tryTracepoint)
 	try("mapping events", "a kernel with CONFIG_PERF_EVENTS is needed", func() error {
-		w, err := watchMappings(os.Getpid())
+		w, err := watchMappings()
 		if err == nil {
 			w.Close()
 		}

@@ -45,9 +45,9 @@ type perfRing struct {
 
 const perfRingPages = 64
 
-// watchMappings watches a process and its future children, or with pid -1 all
-// processes of the host.
-func watchMappings(pid int) (_ *mappingWatch, err error) {
+// watchMappings watches all processes of the host: a watch on one would follow a
+// single thread of it, and end when another thread calls exec.
+func watchMappings() (_ *mappingWatch, err error) {
 	w := &mappingWatch{wake: -1}
 	defer func() {
 		if err != nil {
@@ -58,7 +58,7 @@ func watchMappings(pid int) (_ *mappingWatch, err error) {
 		return nil, fmt.Errorf("making an eventfd: %w", err)
 	}
 	for cpu := range onlineCPUs() {
-		ring, err := openPerfRing(pid, cpu)
+		ring, err := openPerfRing(cpu)
 		if errors.Is(err, unix.ENODEV) { // the CPU is offline
 			continue
 		}
@@ -70,7 +70,7 @@ func watchMappings(pid int) (_ *mappingWatch, err error) {
 	return w, nil
 }
 
-func openPerfRing(pid, cpu int) (perfRing, error) {
+func openPerfRing(cpu int) (perfRing, error) {
 	attr := unix.PerfEventAttr{
 		Type:        unix.PERF_TYPE_SOFTWARE,
 		Config:      unix.PERF_COUNT_SW_DUMMY,
@@ -81,10 +81,7 @@ func openPerfRing(pid, cpu int) (perfRing, error) {
 		Wakeup:  1,
 		Clockid: unix.CLOCK_MONOTONIC,
 	}
-	if pid > 0 {
-		attr.Bits |= unix.PerfBitInherit
-	}
-	fd, err := unix.PerfEventOpen(&attr, pid, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
 		return perfRing{}, err
 	}
@@ -124,12 +121,6 @@ func (w *mappingWatch) Read(handle func(mapping), lost func(uint64)) {
 	for !w.done.Load() {
 		if _, err := unix.Poll(polled, -1); err != nil && !errors.Is(err, unix.EINTR) {
 			return
-		}
-		for i := range polled {
-			// a ring whose process is gone reports POLLHUP for ever
-			if i > 0 && polled[i].Revents&(unix.POLLHUP|unix.POLLERR) != 0 {
-				polled[i].Fd = -1
-			}
 		}
 		for i := range w.rings {
 			w.rings[i].drain(handle, lost)

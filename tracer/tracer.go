@@ -105,7 +105,7 @@ func New(o Options) (_ *Tracer, err error) {
 			return nil, fmt.Errorf("listing process %d: %w", pid, err)
 		}
 	}
-	if err := t.watch(o); err != nil {
+	if err := t.watch(); err != nil {
 		return nil, err
 	}
 	return t, t.scan(o.Processes)
@@ -155,15 +155,8 @@ func explainLoad(err error) error {
 	return fmt.Errorf("loading the BPF programs: %w", err)
 }
 
-func (t *Tracer) watch(o Options) (err error) {
-	pid := -1
-	if len(o.Processes) == 1 {
-		pid = o.Processes[0]
-	}
-	if t.mappings, err = watchMappings(pid); err != nil {
-		if errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("no process %d", pid)
-		}
+func (t *Tracer) watch() (err error) {
+	if t.mappings, err = watchMappings(); err != nil {
 		return err
 	}
 	t.watching.Add(1)
