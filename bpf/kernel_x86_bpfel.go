@@ -21,14 +21,6 @@ type KernelBankInfo struct {
 	AlignmentBytes uint32
 }
 
-type KernelBankRequest struct {
-	_             structs.HostLayout
-	Manager       uint64
-	SizeBytes     uint64
-	PageSizeBytes uint64
-	Shards        uint64
-}
-
 type KernelBufferRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
@@ -36,7 +28,7 @@ type KernelBufferRecord struct {
 	UniqueId  uint64
 	Device    uint64
 	Allocator uint64
-	Request   KernelBankRequest
+	Request   KernelShardRequest
 	Window    [96]uint8
 }
 
@@ -62,6 +54,12 @@ type KernelClearRecord struct {
 	Allocator uint64
 }
 
+type KernelCode struct {
+	_     structs.HostLayout
+	Start uint64
+	End   uint64
+}
+
 type KernelCoreRange struct {
 	_  structs.HostLayout
 	X0 uint16
@@ -82,9 +80,12 @@ type KernelDeviceRecord struct {
 type KernelFailedRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
-	Request   KernelBankRequest
+	Request   KernelShardRequest
+	Object    uint64
+	UniqueId  uint64
 	Device    uint64
 	ProgramId uint64
+	Window    [96]uint8
 	Message   [1024]uint8
 }
 
@@ -106,7 +107,6 @@ type KernelHeader struct {
 	Flags      uint8
 	StaticKind uint8
 	Count      uint32
-	Comm       [16]uint8
 }
 
 type KernelKernelRecord struct {
@@ -126,11 +126,18 @@ type KernelLayout struct {
 	Hooked           uint32
 	Device           uint32
 	Allocator        uint32
+	Sharding         uint32
 	UniqueId         uint32
+	ShardSize        uint32
+	ShardPage        uint32
+	ShardCount       uint32
 	DeallocHasImpl   uint32
 	ProbeAddress     [32]uint64
 	DeviceVtable     uint64
 	MeshVtable       uint64
+	Allocate         KernelCode
+	ValidateCbs      KernelCode
+	ValidateDfbs     KernelCode
 	ChipId           uint32
 	MeshStride       uint32
 	MeshLocal        uint32
@@ -170,6 +177,13 @@ type KernelProgramEndRecord struct {
 	ProgramId uint64
 }
 
+type KernelShardRequest struct {
+	_             structs.HostLayout
+	SizeBytes     uint64
+	PageSizeBytes uint64
+	Shards        uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -199,7 +213,6 @@ const (
 	KernelVarKeepProgramEndRecord = "keep_program_end_record"
 	KernelVarOnlyListed           = "only_listed"
 	KernelVarOwnTgid              = "own_tgid"
-	KernelVarWakeupBytes          = "wakeup_bytes"
 )
 
 // LoadKernel returns the embedded CollectionSpec for Kernel.
@@ -281,7 +294,6 @@ type KernelVariableSpecs struct {
 	KeepProgramEndRecord *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
 	OnlyListed           *ebpf.VariableSpec `ebpf:"only_listed"`
 	OwnTgid              *ebpf.VariableSpec `ebpf:"own_tgid"`
-	WakeupBytes          *ebpf.VariableSpec `ebpf:"wakeup_bytes"`
 }
 
 // KernelObjects contains all objects after they have been loaded into the kernel.
@@ -343,7 +355,6 @@ type KernelVariables struct {
 	KeepProgramEndRecord *ebpf.Variable `ebpf:"keep_program_end_record"`
 	OnlyListed           *ebpf.Variable `ebpf:"only_listed"`
 	OwnTgid              *ebpf.Variable `ebpf:"own_tgid"`
-	WakeupBytes          *ebpf.Variable `ebpf:"wakeup_bytes"`
 }
 
 // KernelPrograms contains all programs after they have been loaded into the kernel.

@@ -31,6 +31,9 @@ const (
 
 	cbGlobal = 1
 
+	failedAllocate     = 1
+	failedValidateDFBs = 4
+
 	programCBs     = 1
 	programDFBs    = 2
 	programKernels = 4
@@ -61,7 +64,8 @@ type traced struct {
 	started    bool
 	devices    map[uint64]*device
 	allocators map[uint64]*allocator
-	managers   map[uint64]bank
+	// names are the threads' names by their ids
+	names map[int]string
 }
 
 type device struct {
@@ -75,17 +79,13 @@ type allocator struct {
 }
 
 // bank is what one BankManager's banks are like.
-type bank struct {
-	region event.Region
-	device *device
-	bpf.KernelBankInfo
-}
+type bank bpf.KernelBankInfo
 
 func newTraced() *traced {
 	return &traced{
 		devices:    make(map[uint64]*device),
 		allocators: make(map[uint64]*allocator),
-		managers:   make(map[uint64]bank),
+		names:      make(map[int]string),
 	}
 }
 
@@ -118,7 +118,6 @@ func (d *decoder) decode(raw []byte) {
 		TimeNs: h.TimeNs,
 		PID:    int(h.Tgid),
 		TID:    int(h.Tid),
-		Comm:   cString(h.Comm[:]),
 	}
 	known := true
 	switch h.Kind {
@@ -158,19 +157,23 @@ func with[T any](raw []byte, use func(*T)) bool {
 	return r != nil
 }
 
-// start tells of a process before the first event of it.
-func (d *decoder) start(e event.Event, lib *library) *traced {
+// start tells of a process before the first event of it, and names the event's
+// thread.
+func (d *decoder) start(e *event.Event, lib *library) *traced {
 	p := d.process(e.PID)
+	name, ok := p.names[e.TID]
+	if !ok {
+		name = threadName(e.PID, e.TID)
+		p.names[e.TID] = name
+	}
+	e.Comm = name
 	if p.started {
 		return p
 	}
 	p.started = true
 	start := event.Event{
 		TimeNs: e.TimeNs, Kind: event.ProcessStart, PID: e.PID, TID: e.PID,
-		Comm: e.Comm, Command: commandLine(e.PID),
-	}
-	if name := threadName(e.PID); name != "" {
-		start.Comm = name
+		Comm: threadName(e.PID, e.PID), Command: commandLine(e.PID),
 	}
 	if lib != nil {
 		start.Library, start.Release = lib.path, lib.release
@@ -185,40 +188,49 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 		d.unknown("library not known")
 		return
 	}
-	p := d.start(e, lib)
+	p := d.start(&e, lib)
 	e.Kind = event.Alloc
 	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
 	hooked := lib.fill(&e, r.Window[:])
 	if hooked || e.SizeBytes == 0 || int(e.Region) >= event.BankedRegions {
 		return
 	}
-	if dev := p.devices[r.Device]; dev != nil {
+	d.place(&e, p, r.Device, r.Allocator, r.Request)
+	d.emit(e)
+}
+
+// place sets the chips that a buffer is on, and what it takes of their banks.
+func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) {
+	if dev := p.devices[dev]; dev != nil {
 		e.Devices = dev.chips
 	} else {
 		d.unknown("device not known")
 	}
-	a := p.allocators[r.Allocator]
+	a := p.allocators[alloc]
 	if a == nil {
 		d.unknown("allocator not known")
-	} else {
-		e.Banks, e.BytesPerBank = a.banks[e.Region].spread(r.Request)
+		return
 	}
-	d.emit(e)
+	if e.Layout.Sharded() && r.Shards == 0 {
+		d.unknown("shards not seen")
+	}
+	e.Banks, e.BytesPerBank = a.banks[e.Region].spread(e.SizeBytes, e.PageSizeBytes, r)
 }
 
-// spread is what BankManager::allocate_buffer gives away for a request: the
-// pages are dealt out to all banks, or to as many as there are shards.
-func (b *bank) spread(r bpf.KernelBankRequest) (banks uint32, bytesPerBank uint64) {
+// spread is what BankManager::allocate_buffer gives away: the pages of an
+// interleaved buffer are dealt out to all banks, those of a sharded one to as
+// many as there are shards.
+func (b *bank) spread(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
 	banks = b.Banks
-	if r.Shards>>32&1 == 1 {
-		banks = uint32(r.Shards)
+	if r.Shards != 0 {
+		banks, size, pageSize = uint32(r.Shards), r.SizeBytes, r.PageSizeBytes
 	}
-	if banks == 0 || r.PageSizeBytes == 0 || b.AlignmentBytes == 0 {
+	if banks == 0 || pageSize == 0 || b.AlignmentBytes == 0 {
 		return banks, 0
 	}
 	align := uint64(b.AlignmentBytes)
-	page := (r.PageSizeBytes + align - 1) / align * align
-	pages := r.SizeBytes / r.PageSizeBytes
+	page := (pageSize + align - 1) / align * align
+	pages := size / pageSize
 	return banks, (pages + uint64(banks) - 1) / uint64(banks) * page
 }
 
@@ -228,7 +240,7 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 		d.unknown("library not known")
 		return
 	}
-	p := d.start(e, lib)
+	p := d.start(&e, lib)
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit
 	e.Object, e.BufferID = r.Object, r.UniqueId
 	owns := lib.owns(r.Window[:])
@@ -245,47 +257,43 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 }
 
 func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
-	p := d.start(e, d.libraries(r.H.Library))
-	e.Kind = event.AllocFailed
-	e.Message = cString(r.Message[:])
-	if r.Request.Manager == 0 {
-		// the thread checked a program's static region a while ago: only the
-		// text tells whether that is what failed now
-		if !strings.Contains(e.Message, "clash") {
-			return
+	lib := d.libraries(r.H.Library)
+	if lib == nil {
+		d.unknown("library not known")
+		return
+	}
+	p := d.start(&e, lib)
+	e.Kind, e.Message = event.AllocFailed, cString(r.Message[:])
+	if r.H.Flags == failedAllocate {
+		e.Object, e.BufferID = r.Object, r.UniqueId
+		lib.fill(&e, r.Window[:])
+		if r.Object != 0 && int(e.Region) < event.BankedRegions {
+			u64 := func(at uint32) uint64 { return binary.LittleEndian.Uint64(r.Window[at:]) }
+			d.place(&e, p, u64(lib.kernel.Device), u64(lib.kernel.Allocator), r.Request)
+		} else {
+			d.unknown("failed buffer not found")
 		}
-		e.Region, e.Reason, e.ProgramID = event.CB, event.ReasonStaticClash, r.ProgramId
-		e.StaticKind = event.CircularBuffer
-		if r.H.StaticKind == phaseValidateDFBs {
-			e.StaticKind = event.DataflowBuffer
-		}
-		if dev := p.devices[r.Device]; dev != nil {
-			e.Devices = dev.chips
+		if strings.Contains(e.Message, "Out of Memory") {
+			e.Reason = event.ReasonOutOfMemory
 		}
 		d.emit(e)
 		return
 	}
-	b, ok := p.managers[r.Request.Manager]
-	if !ok {
-		d.unknown("allocator not known")
+	e.Region, e.ProgramID, e.StaticKind = event.CB, r.ProgramId, event.CircularBuffer
+	if r.H.Flags == failedValidateDFBs {
+		e.StaticKind = event.DataflowBuffer
 	}
-	e.Region = b.region
-	e.SizeBytes, e.PageSizeBytes = r.Request.SizeBytes, r.Request.PageSizeBytes
-	e.Banks, e.BytesPerBank = b.spread(r.Request)
-	if b.device != nil {
-		e.Devices = b.device.chips
+	if strings.Contains(e.Message, "clash") {
+		e.Reason = event.ReasonStaticClash
 	}
-	if strings.Contains(e.Message, "Out of Memory") {
-		e.Reason = event.ReasonOutOfMemory
+	if dev := p.devices[r.Device]; dev != nil {
+		e.Devices = dev.chips
 	}
 	d.emit(e)
 }
 
-// phaseValidateDFBs is PHASE_VALIDATE_DFBS of bpf/src/maps.h.
-const phaseValidateDFBs = 5
-
 func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
-	p := d.start(e, d.libraries(r.H.Library))
+	p := d.start(&e, d.libraries(r.H.Library))
 	a := p.allocators[r.Allocator]
 	if a == nil {
 		return // nothing was ever allocated with it
@@ -295,15 +303,12 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 		e.Devices, e.Mesh = a.device.chips, a.device.mesh
 	}
 	delete(p.allocators, r.Allocator)
-	for _, b := range a.banks {
-		delete(p.managers, b.Manager)
-	}
 	d.emit(e)
 }
 
 func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	lib := d.libraries(r.H.Library)
-	p := d.start(e, lib)
+	p := d.start(&e, lib)
 	dev := &device{mesh: r.H.Flags&deviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
 		if chip >= 0 { // others belong to other hosts
@@ -319,10 +324,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	e.Devices, e.Allocator, e.Mesh = dev.chips, r.Allocator, dev.mesh
 	e.Board = boardName(dev.chips)
 	for i, info := range r.Banks {
-		a.banks[i] = bank{event.Region(i), dev, info}
-		if info.Manager != 0 {
-			p.managers[info.Manager] = a.banks[i]
-		}
+		a.banks[i] = bank(info)
 		e.Capacities[i] = event.Capacity{Banks: info.Banks, BytesPerBank: info.BytesPerBank}
 	}
 	p.allocators[r.Allocator] = a
@@ -330,7 +332,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 }
 
 func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
-	p := d.start(e, d.libraries(r.H.Library))
+	p := d.start(&e, d.libraries(r.H.Library))
 	e.Kind, e.Region = event.CBAlloc, event.CB
 	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
 	e.StaticKind = event.StaticKind(r.H.StaticKind)
@@ -347,7 +349,7 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 }
 
 func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
-	d.start(e, d.libraries(r.H.Library))
+	d.start(&e, d.libraries(r.H.Library))
 	e.ProgramID = r.ProgramId
 	end := func(kind event.Kind, region event.Region, static event.StaticKind) {
 		e.Kind, e.Region, e.StaticKind = kind, region, static
@@ -367,7 +369,7 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 }
 
 func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
-	p := d.start(e, d.libraries(r.H.Library))
+	p := d.start(&e, d.libraries(r.H.Library))
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	if dev := p.devices[r.Device]; dev != nil {
@@ -383,6 +385,7 @@ func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	if p == nil || !p.started {
 		return
 	}
+	e.Comm = p.names[e.TID]
 	e.Kind, e.ExitStatus = event.ProcessExit, int(r.ExitCode)
 	d.emit(e)
 }

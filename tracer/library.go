@@ -90,6 +90,7 @@ func (l *library) plan() error {
 	k.Window = uint32(low)
 	k.Status, k.Hooked = uint32(in("allocation_status_")), uint32(in("hooked_allocation_"))
 	k.Device, k.Allocator = uint32(in("device_")), uint32(in("allocator_"))
+	k.Sharding = uint32(in("buffer_layout_"))
 	k.UniqueId = uint32(last("unique_id_"))
 	l.size, l.bufferType, l.bufferLayout = in("size_"), in("buffer_type_"), in("buffer_layout_")
 	l.ownsData, l.address, l.pageSize = in("owns_data_"), in("address_"), in("page_size_")
@@ -97,6 +98,11 @@ func (l *library) plan() error {
 		k.DeallocHasImpl = 1
 	}
 
+	registers := l.layout.ShardRegisters
+	k.ShardSize, k.ShardPage, k.ShardCount = uint32(registers[0]), uint32(registers[1]), uint32(registers[2])
+	f := l.layout.AllocateImpl
+	k.Allocate = bpf.KernelCode{Start: f.Addr, End: f.Addr + f.Size}
+	k.ValidateCbs, k.ValidateDfbs = l.code("validate_cb"), l.code("validate_dfb")
 	k.DeviceVtable, k.MeshVtable = l.layout.DeviceVtable, l.layout.MeshVtable
 	k.ChipId = l.single("Device.id_")
 	k.MeshStride = uint32(l.layout.MeshStride)
@@ -131,6 +137,12 @@ func (l *library) single(name string) uint32 {
 		return 0
 	}
 	return uint32(c[len(c)-1])
+}
+
+// code is a probed function.
+func (l *library) code(name string) bpf.KernelCode {
+	p := l.layout.Probes[name]
+	return bpf.KernelCode{Start: p.Addr, End: p.Addr + p.Size}
 }
 
 func chain(c layout.Chain) (k bpf.KernelChain) {

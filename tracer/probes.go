@@ -5,7 +5,7 @@ package tracer
 var probeNames = [...]string{
 	1:  "buffer_allocated",
 	2:  "buffer_deallocate",
-	3:  "bank_allocate",
+	3:  "bank_shards",
 	4:  "allocator_clear",
 	5:  "device_ready",
 	6:  "cb_allocate",

@@ -124,10 +124,15 @@ func commandLine(pid int) string {
 	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
 }
 
-// threadName is what the kernel calls a process's main thread.
-func threadName(pid int) string {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-	return strings.TrimSpace(string(text))
+// threadName is what the kernel calls a thread, or its process where the thread
+// has ended; "" where that has too.
+func threadName(pid, tid int) string {
+	for _, path := range []string{fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid), fmt.Sprintf("/proc/%d/comm", pid)} {
+		if text, err := os.ReadFile(path); err == nil {
+			return strings.TrimSpace(string(text))
+		}
+	}
+	return ""
 }
 
 // processes are the ids of all processes.

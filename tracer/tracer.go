@@ -239,7 +239,7 @@ func (t *Tracer) meet(m mapping, path string) error {
 		t.seen[m.pid] = true
 		t.found = append(t.found, event.Event{
 			Kind: event.ProcessStart, TimeNs: m.timeNs, PID: m.pid, TID: m.pid,
-			Comm: threadName(m.pid), Library: l.path,
+			Library: l.path,
 		})
 	}
 	return nil
@@ -385,7 +385,7 @@ func (t *Tracer) takeFound() {
 				}
 			}
 			t.mu.Unlock()
-			t.decoder.start(e, l)
+			t.decoder.start(&e, l)
 			continue
 		}
 		t.queue.push(e)

@@ -25,33 +25,56 @@ static __always_inline u64 window_u64(const u8 *window, u32 offset)
 	return v;
 }
 
-/* BankManager::allocate_buffer(size, page_size, bottom_up, grid, num_shards, …):
- * what allocate_impl will have got if nothing is thrown. */
-static __always_inline void bank_allocate(struct pt_regs *ctx, struct thread *t)
+/* A callee-saved register by its number in instructions. All are loaded first:
+ * clang would turn a choice among loads into one from a computed offset, which
+ * the verifier refuses. */
+static __always_inline u64 saved_register(const struct pt_regs *ctx, u32 n)
 {
-	t->request.manager = ctx->di;
-	t->request.size_bytes = ctx->si;
-	t->request.page_size_bytes = ctx->dx;
-	t->request.shards = ctx->r9;
+	u64 bx = ctx->bx, bp = ctx->bp;
+	u64 r12 = ctx->r12, r13 = ctx->r13, r14 = ctx->r14, r15 = ctx->r15;
+
+	barrier_var(bx);
+	barrier_var(bp);
+	barrier_var(r12);
+	barrier_var(r13);
+	barrier_var(r14);
+	barrier_var(r15);
+	return n == 3 ? bx : n == 5 ? bp : n == 12 ? r12 : n == 13 ? r13 : n == 14 ? r14 : r15;
+}
+
+/* Where BankManager::allocate_buffer turns to shards: what allocate_impl will
+ * have got if nothing is thrown. The shards are an optional<u32>: the value in
+ * the low half, bit 32 set where there is one. */
+static __always_inline void bank_shards(struct pt_regs *ctx, const struct layout *l,
+					struct thread *t)
+{
+	u64 shards = saved_register(ctx, l->shard_count);
+
+	t->request.size_bytes = saved_register(ctx, l->shard_size);
+	t->request.page_size_bytes = saved_register(ctx, l->shard_page);
+	t->request.shards = shards >> 32 & 1 ? (u32)shards : 0;
 }
 
 /* GraphTracker::track_allocate(Buffer *): address and status are set. */
 static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u64 bias,
-					     u32 tgid, const struct layout *l, struct thread *t)
+					     u32 tgid, const struct layout *l)
 {
 	u64 object = buffer_object(l, ctx->si), unique_id, device, allocator;
-	struct bank_request request = t->request;
+	struct shard_request request = {};
 	struct buffer_record *r;
 	u8 window[BUFFER_WINDOW];
 
-	/* without a request no bank was asked: a hooked or an empty buffer */
-	if (!request.manager)
-		return;
-	t->request.manager = 0;
 	if (bpf_probe_read_user(window, BUFFER_WINDOW, (void *)(object + l->window)) ||
 	    !read_u64(object + l->unique_id, &unique_id)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
+	}
+	if (l->sharding < BUFFER_WINDOW && window[l->sharding & 127] >= SHARDED) {
+		struct thread *t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0, 0);
+		if (t) {
+			request = t->request;
+			t->request.shards = 0;
+		}
 	}
 	device = window_u64(window, l->device);
 	allocator = window_u64(window, l->allocator);
@@ -97,35 +120,5 @@ static __always_inline void buffer_deallocate(struct pt_regs *ctx, u32 library,
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 		return;
 	}
-	send(r);
-}
-
-/* __cxa_throw(object, type, destructor) called from the library, while the
- * thread waits for memory or checks a program's static region. The library
- * throws std::runtime_error, whose text's pointer follows the vtable. */
-static __always_inline void thrown(struct pt_regs *ctx, u32 library, struct thread *t)
-{
-	struct failed_record *r;
-	u64 text = 0;
-
-	if (!t->request.manager && t->phase != PHASE_VALIDATE_CBS &&
-	    t->phase != PHASE_VALIDATE_DFBS)
-		return;
-	r = RESERVE(struct failed_record, RECORD_FAILED, library);
-	if (!r)
-		return;
-	r->request = t->request;
-	r->device = 0;
-	r->program_id = 0;
-	if (!t->request.manager) {
-		r->device = t->device;
-		r->program_id = t->program_id;
-		r->h.static_kind = t->phase;
-	}
-	t->request.manager = 0;
-	t->phase = PHASE_NONE;
-	r->message[0] = 0;
-	if (read_u64(ctx->di + 8, &text))
-		bpf_probe_read_user_str(r->message, MAX_MESSAGE, (void *)text);
 	send(r);
 }

@@ -6,6 +6,8 @@
 #define MAX_LIBRARIES 64
 #define NO_FIELD 0xffffffff
 #define MAX_CHAIN 4
+/* TensorMemoryLayout: this and the following have a shard per core */
+#define SHARDED 2
 
 /* A path of loads: every offset but the last is added and dereferenced, the
  * last one is added. */
@@ -14,21 +16,31 @@ struct chain {
 	u32 offset[MAX_CHAIN];
 };
 
+/* A function: its first address in the file, and the first behind it. */
+struct code {
+	u64 start, end;
+};
+
 struct layout {
 	/* Buffer → the object that has the fields; NO_FIELD: the Buffer itself */
 	u32 buffer_impl;
 	/* the BUFFER_WINDOW starts here in that object */
 	u32 window;
 	/* offsets in the window */
-	u32 status, hooked, device, allocator;
+	u32 status, hooked, device, allocator, sharding;
 	/* offset in the object */
 	u32 unique_id;
+	/* The registers that hold size, page size and shards at PROBE_BANK_SHARDS,
+	 * numbered as instructions do. */
+	u32 shard_size, shard_page, shard_count;
 	/* deallocate_impl's Buffer is its second argument, and its first the impl */
 	u32 dealloc_has_impl;
 
 	/* Addresses in the file: a probe's tells where the library was loaded. */
 	u64 probe_address[MAX_PROBES];
 	u64 device_vtable, mesh_vtable;
+	/* Functions that a failure is known by when they are on the stack. */
+	struct code allocate, validate_cbs, validate_dfbs;
 	u32 chip_id;			/* in Device */
 	u32 mesh_stride;
 	u32 mesh_local; /* offset of the "local" byte in an entry, or NO_FIELD */

@@ -77,12 +77,10 @@ enum phase {
 	PHASE_CBS,
 	PHASE_DFBS,
 	PHASE_SCRATCHPADS,
-	PHASE_VALIDATE_CBS,
-	PHASE_VALIDATE_DFBS,
 };
 struct thread {
-	struct bank_request request; /* manager 0: none */
-	u64 impl;		     /* ProgramImpl */
+	struct shard_request request;
+	u64 impl; /* ProgramImpl */
 	u64 program_id;
 	u64 device;
 	u32 phase;
@@ -99,9 +97,8 @@ struct {
 } threads SEC(".maps");
 
 /* Set before loading. */
-volatile const bool only_listed;      /* trace what is in `processes` alone */
-volatile const u32 own_tgid;	      /* ttmem itself is never traced */
-volatile const u32 wakeup_bytes = 1 << 20;
+volatile const bool only_listed; /* trace what is in `processes` alone */
+volatile const u32 own_tgid;	 /* ttmem itself is never traced */
 
 static __always_inline void count_lost(u32 cause)
 {
@@ -111,11 +108,10 @@ static __always_inline void count_lost(u32 cause)
 }
 
 /* Waking the reader costs more than all the rest: it looks by itself every few
- * milliseconds, and is woken when much has gathered. */
+ * milliseconds, in which no target fills the buffer. */
 static __always_inline void send(void *record)
 {
-	u64 gathered = bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA);
-	bpf_ringbuf_submit(record, gathered >= wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
 /* For what user space has to act on at once. */
@@ -136,7 +132,6 @@ static __always_inline void fill_header(struct header *h, u8 kind, u8 library)
 	h->flags = 0;
 	h->static_kind = 0;
 	h->count = 0;
-	bpf_get_current_comm(h->comm, sizeof(h->comm));
 }
 
 #define RESERVE(type, kind, library)                                            \

@@ -8,7 +8,7 @@
 enum probe {
 	PROBE_BUFFER_ALLOCATED = 1,
 	PROBE_BUFFER_DEALLOCATE,
-	PROBE_BANK_ALLOCATE,
+	PROBE_BANK_SHARDS,
 	PROBE_ALLOCATOR_CLEAR,
 	PROBE_DEVICE_READY,
 	PROBE_CB_ALLOCATE,
@@ -65,16 +65,14 @@ struct header {
 	u8 flags;
 	u8 static_kind;
 	u32 count;
-	u8 comm[TASK_COMM_LEN];
 };
 
-/* What BankManager::allocate_buffer was asked for. */
-struct bank_request {
-	u64 manager;
+/* What BankManager::allocate_buffer was asked for, where the buffer is sharded:
+ * its size and page are those of the shards, padding and alignment included. */
+struct shard_request {
 	u64 size_bytes;
 	u64 page_size_bytes;
-	/* optional<u32>: the value in the low half, bit 32 set where there is one */
-	u64 shards;
+	u64 shards; /* 0: the buffer is interleaved */
 };
 
 struct buffer_record {
@@ -83,7 +81,7 @@ struct buffer_record {
 	u64 unique_id;
 	u64 device;
 	u64 allocator;
-	struct bank_request request;
+	struct shard_request request;
 	u8 window[BUFFER_WINDOW];
 };
 
@@ -94,11 +92,18 @@ struct free_record {
 	u8 window[BUFFER_WINDOW];
 };
 
+/* header.flags: what the thread was doing, by the functions on its stack */
+#define FAILED_ALLOCATE 1
+#define FAILED_VALIDATE_CBS 2
+#define FAILED_VALIDATE_DFBS 4
 struct failed_record {
 	struct header h;
-	struct bank_request request;
-	u64 device;
+	struct shard_request request;
+	u64 object; /* the Buffer, 0 where none was found on the stack */
+	u64 unique_id;
+	u64 device; /* of the program */
 	u64 program_id;
+	u8 window[BUFFER_WINDOW];
 	u8 message[MAX_MESSAGE];
 };
 

@@ -13,6 +13,7 @@
 #include "maps.h"
 #include "device.h"
 #include "buffer.h"
+#include "failure.h"
 #include "program.h"
 #include "process.h"
 
@@ -48,11 +49,15 @@ int on_probe(struct pt_regs *ctx)
 	l = bpf_map_lookup_elem(&layouts, &library);
 	if (!l)
 		return 0;
-	if ((cookie & 0xff) == PROBE_BUFFER_DEALLOCATE) {
+	bias = ctx->ip - l->probe_address[cookie & (MAX_PROBES - 1)];
+	switch (cookie & 0xff) {
+	case PROBE_BUFFER_ALLOCATED:
+		buffer_allocated(ctx, library, bias, tgid, l);
+		return 0;
+	case PROBE_BUFFER_DEALLOCATE:
 		buffer_deallocate(ctx, library, l);
 		return 0;
 	}
-	bias = ctx->ip - l->probe_address[cookie & (MAX_PROBES - 1)];
 	t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0,
 				 BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!t) {
@@ -60,11 +65,8 @@ int on_probe(struct pt_regs *ctx)
 		return 0;
 	}
 	switch (cookie & 0xff) {
-	case PROBE_BANK_ALLOCATE:
-		bank_allocate(ctx, t);
-		break;
-	case PROBE_BUFFER_ALLOCATED:
-		buffer_allocated(ctx, library, bias, tgid, l, t);
+	case PROBE_BANK_SHARDS:
+		bank_shards(ctx, l, t);
 		break;
 	case PROBE_ALLOCATOR_CLEAR:
 		allocator_clear(ctx, library, tgid);
@@ -83,10 +85,8 @@ int on_probe(struct pt_regs *ctx)
 		enter_program(ctx, library, bias, tgid, l, t, PHASE_SCRATCHPADS);
 		break;
 	case PROBE_VALIDATE_CB:
-		enter_program(ctx, library, bias, tgid, l, t, PHASE_VALIDATE_CBS);
-		break;
 	case PROBE_VALIDATE_DFB:
-		enter_program(ctx, library, bias, tgid, l, t, PHASE_VALIDATE_DFBS);
+		enter_program(ctx, library, bias, tgid, l, t, PHASE_NONE);
 		break;
 	case PROBE_CB_ALLOCATE:
 		cb_allocate(ctx, library, bias, tgid, t);
@@ -121,7 +121,7 @@ int on_probe(struct pt_regs *ctx)
 		kernel_loaded(library, tgid, l, t);
 		break;
 	case PROBE_THROW:
-		thrown(ctx, library, t);
+		thrown(ctx, library, bias, tgid, l, t);
 		break;
 	}
 	return 0;

@@ -28,8 +28,6 @@ typedef _Bool bool;
 #define false 0
 #define NULL ((void *)0)
 
-#define TASK_COMM_LEN 16
-
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
@@ -45,7 +43,6 @@ enum {
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 	BPF_RB_NO_WAKEUP = 1,
 	BPF_RB_FORCE_WAKEUP = 2,
-	BPF_RB_AVAIL_DATA = 0,
 };
 
 /* The registers of the target at a probe: x86-64's own order, which is ABI. */

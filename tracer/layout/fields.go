@@ -155,6 +155,7 @@ func (d *deriver) allocation(impl Chain, set func(string, Chain, string)) {
 		f = d.function(allocateImplNew)
 		d.ImplArgs = f.Addr != 0
 	}
+	d.AllocateImpl = f
 	hooked := d.first(f, func(s *step) bool {
 		return s.store && isThis(s, 0, 1) && s.in.Args[1] == x86asm.Arg(x86asm.Imm(1)) && len(s.mem.loads) == 0
 	})

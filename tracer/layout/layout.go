@@ -43,6 +43,12 @@ type Layout struct {
 	// ImplArgs: Buffer's deallocate_impl takes (BufferImpl *, Buffer &) in place
 	// of (Buffer *).
 	ImplArgs bool
+	// ShardRegisters hold size, page size and shards at the probe bank_shards,
+	// numbered as instructions do.
+	ShardRegisters [3]int
+	// AllocateImpl is the function that is on the stack of each failed
+	// allocation.
+	AllocateImpl symbolize.Symbol
 	// DeviceVtable and MeshVtable are what the first word of a Device and of a
 	// MeshDevice points to, as an address of the file.
 	DeviceVtable, MeshVtable uint64

@@ -15,6 +15,8 @@ type Probe struct {
 	// Addr is the function, ProbeAddr the instruction that is probed, and
 	// FileOffset where that lies in the file.
 	Addr, ProbeAddr, FileOffset uint64
+	// Size is the function's bytes.
+	Size uint64
 	// Stepped: the kernel has to execute the instruction out of line, which
 	// costs about twenty times what it costs to emulate it.
 	Stepped bool
@@ -33,7 +35,6 @@ var probeList = []struct {
 }{
 	{"buffer_allocated", []string{trackAllocate}, "allocations are not seen", false},
 	{"buffer_deallocate", []string{deallocImplNew, deallocImpl}, "deallocations are not seen", false},
-	{"bank_allocate", []string{bankAllocate}, "what buffers take of each bank, and failed allocations, are not seen", false},
 	{"allocator_clear", []string{"13AllocatorImpl18deallocate_buffersEv", "9Allocator18deallocate_buffersEv"}, "buffers dropped by closing a device count as held", false},
 	{"device_ready", []string{"23SubDeviceManagerTrackerC2E", "23SubDeviceManagerTrackerC1E"}, "devices are seen from their first allocation on only", false},
 	{"cb_allocate", []string{"12GraphTracker17track_allocate_cbE"}, "circular buffers are not seen", false},
@@ -78,30 +79,59 @@ func (d *deriver) probes() {
 		}
 		d.place(p.name, f)
 	}
+	d.shards()
 	if addr, ok := d.elf.PLT("__cxa_throw"); ok {
-		d.placeAt("throw", "__cxa_throw", addr, addr)
+		d.placeAt("throw", symbolize.Symbol{Name: "__cxa_throw", Addr: addr}, addr)
 	} else {
 		d.miss("probe throw", "the library throws nothing", "failed allocations are not seen")
 	}
 }
 
-// place puts a probe on a function's first instruction, or on a cheaper one near
-// it before which nothing of the arguments is lost.
-func (d *deriver) place(name string, f symbolize.Symbol) {
-	d.placeAt(name, f.Name, f.Addr, f.Addr)
-}
+// place puts a probe on a function's first instruction.
+func (d *deriver) place(name string, f symbolize.Symbol) { d.placeAt(name, f, f.Addr) }
 
-func (d *deriver) placeAt(name, symbol string, addr, probe uint64) {
+func (d *deriver) placeAt(name string, f symbolize.Symbol, probe uint64) {
 	offset, ok := d.elf.FileOffset(probe)
 	if !ok {
 		d.miss("probe "+name, "its function lies outside the file", "it cannot be probed")
 		return
 	}
 	d.Probes[name] = Probe{
-		Symbol: symbol, Addr: addr, ProbeAddr: probe, FileOffset: offset,
+		Symbol: f.Name, Addr: f.Addr, Size: f.Size, ProbeAddr: probe, FileOffset: offset,
 		Stepped: !d.emulated(probe), Found: true,
 	}
 }
+
+// shards finds where BankManager::allocate_buffer counts the cores that shards
+// may lie on: only sharded buffers get there, and the registers still hold what
+// it was asked for.
+func (d *deriver) shards() {
+	const name = "bank_shards"
+	f := d.function(bankAllocate)
+	at := d.first(f, func(s *step) bool {
+		return s.in.Op == x86asm.CALL && contains(s.call, "12CoreRangeSet9num_coresEv")
+	})
+	if at == nil {
+		d.miss("probe "+name, "BankManager::allocate_buffer counts no cores", "sharded buffers are not counted")
+		return
+	}
+	for i, arg := range [...]int{1, 2, 5} { // size, page size, shards
+		d.ShardRegisters[i] = -1
+		for n, v := range at.regs.at {
+			// calls leave these alone, so that no copy of a moment is taken
+			if calleeSaved(n) && v.known && v.arg == arg && len(v.loads) == 0 && v.add == 0 {
+				d.ShardRegisters[i] = n
+			}
+		}
+		if d.ShardRegisters[i] < 0 {
+			d.miss("probe "+name, "BankManager::allocate_buffer keeps its arguments elsewhere", "sharded buffers are not counted")
+			return
+		}
+	}
+	d.placeAt(name, f, at.addr)
+}
+
+func calleeSaved(register int) bool { return register == 3 || register == 5 || register >= 12 }
 
 // emulated reports whether the kernel can emulate the instruction at an address.
 func (d *deriver) emulated(addr uint64) bool {
