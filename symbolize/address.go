@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"debug/elf"
 	"slices"
+	"strings"
 )
 
 // addressIndex finds functions by address.
@@ -26,13 +27,21 @@ func (x *addressIndex) drop() {
 	x.once.mu.Unlock()
 }
 
+// maxInside is how many functions with symbols may lie within another one.
+const maxInside = 4
+
 // At is the function that contains a virtual address of the file, and how far
-// in the address lies. Cold parts of functions are found under their own names.
+// in the address lies. Cold parts of functions are found under their own names,
+// stubs that have symbols under the names of the functions that they lead to.
 func (e *ELF) At(vaddr uint64) (s Symbol, offset uint64, ok bool) {
 	e.funcs.once.do(e.indexFunctions)
 	funcs := e.funcs.funcs
 	i, found := slices.BinarySearchFunc(funcs, vaddr, func(f function, a uint64) int { return cmp.Compare(f.addr, a) })
 	if !found {
+		i--
+	}
+	// a function may have others inside: the next one before may contain it
+	for last := max(0, i-maxInside); i > last && vaddr-funcs[i].addr >= uint64(funcs[i].size); {
 		i--
 	}
 	if i < 0 || vaddr-funcs[i].addr >= uint64(funcs[i].size) {
@@ -48,7 +57,7 @@ func (e *ELF) At(vaddr uint64) (s Symbol, offset uint64, ok bool) {
 	if err != nil {
 		return Symbol{}, 0, false
 	}
-	name := cString(b, 0)
+	name := strings.TrimSuffix(strings.TrimSuffix(cString(b, 0), "$plt"), "@plt")
 	return Symbol{Name: name, Addr: f.addr, Size: uint64(f.size)}, vaddr - f.addr, name != ""
 }
 

@@ -28,6 +28,7 @@ type ELF struct {
 	closer  io.Closer
 	headers []elf.ProgHeader
 	buildID string
+	notes   int // that were looked at
 
 	symtab, dynsym section
 	// strings of the two, by table bit
@@ -61,6 +62,7 @@ const (
 	maxSections     = 1 << 14
 	maxSectionNames = 1 << 20
 	maxNote         = 1 << 16
+	maxNotes        = 32
 	maxTable        = 1 << 28
 	maxText         = 1 << 24
 	maxName         = 1 << 15
@@ -226,6 +228,9 @@ func (e *ELF) keepSections(sections []elf.Section64, names []byte) {
 
 // findBuildID looks for the build id among the notes in a part of the file.
 func (e *ELF) findBuildID(offset, size uint64) string {
+	if e.notes++; e.notes > maxNotes {
+		return ""
+	}
 	b, err := e.read(offset, size, maxNote)
 	if err != nil {
 		return ""

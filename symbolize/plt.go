@@ -108,7 +108,8 @@ func (e *ELF) slots() map[uint64]uint32 {
 // Slot is the name of the symbol whose address the dynamic linker writes to a
 // virtual address of the file (an entry of the GOT); false if there is none.
 func (e *ELF) Slot(vaddr uint64) (string, bool) {
-	names := e.tableNames(tableDynsym)
+	e.plt.once.do(e.indexPLT)
+	names := e.plt.names
 	for _, s := range e.relocations {
 		b, err := e.read(s.offset, s.size-s.size%relaSize, maxTable)
 		if err != nil {

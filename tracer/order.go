@@ -1,7 +1,8 @@
 package tracer
 
 import (
-	"container/heap"
+	"cmp"
+	"slices"
 
 	"ttmem/tracer/event"
 )
@@ -11,46 +12,28 @@ import (
 // another CPU may be quicker in between.
 const holdBackNs = 10e6
 
-// ordered puts events in the order of their times.
+// ordered puts events in the order of their times; those of one time stay in the
+// order in which they came. Events come nearly in order, so that sorting a batch
+// costs little more than looking at it.
 type ordered struct {
-	events eventHeap
-	pushed uint64
+	events []event.Event
 }
 
-type queued struct {
-	event event.Event
-	// order of arrival, which decides between events of one time
-	arrival uint64
-}
-
-func (o *ordered) push(e event.Event) {
-	heap.Push(&o.events, queued{e, o.pushed})
-	o.pushed++
-}
+func (o *ordered) push(e event.Event) { o.events = append(o.events, e) }
 
 // release gives what happened before a time to handle, oldest first.
 func (o *ordered) release(before uint64, handle func(*event.Event)) {
-	for len(o.events) > 0 && o.events[0].event.TimeNs < before {
-		q := heap.Pop(&o.events).(queued)
-		handle(&q.event)
+	for i := 1; i < len(o.events); i++ {
+		if o.events[i].TimeNs < o.events[i-1].TimeNs {
+			slices.SortStableFunc(o.events, func(a, b event.Event) int { return cmp.Compare(a.TimeNs, b.TimeNs) })
+			break
+		}
 	}
-}
-
-type eventHeap []queued
-
-func (h eventHeap) Len() int { return len(h) }
-func (h eventHeap) Less(i, j int) bool {
-	if h[i].event.TimeNs != h[j].event.TimeNs {
-		return h[i].event.TimeNs < h[j].event.TimeNs
+	n, _ := slices.BinarySearchFunc(o.events, before, func(e event.Event, t uint64) int {
+		return cmp.Compare(e.TimeNs, t)
+	})
+	for i := range o.events[:n] {
+		handle(&o.events[i])
 	}
-	return h[i].arrival < h[j].arrival
-}
-func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *eventHeap) Push(x any)   { *h = append(*h, x.(queued)) }
-func (h *eventHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	old[len(old)-1] = queued{}
-	*h = old[:len(old)-1]
-	return last
+	o.events = slices.Delete(o.events, 0, n)
 }

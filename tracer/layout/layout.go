@@ -1,26 +1,27 @@
-// Package layout works out from a tt-metal library's own machine code where the
-// fields of its objects lie and where its functions can be probed. No table of
-// releases takes part: a library that nobody has seen before is read the same
-// way, and what cannot be found is named.
+// Package layout works out from the machine code of a tt-metal library where
+// the fields of its objects lie and where its functions can be probed. There is
+// no table of releases: a library that nobody has seen before is read the same
+// way, and what cannot be worked out is named, with what it costs.
 package layout
 
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"ttmem/symbolize"
 )
 
-// ErrNoLibrary means that a file holds no tt-metal.
-var ErrNoLibrary = errors.New("no tt-metal library")
+// ErrNoLibrary means that a file is no tt-metal library.
+var ErrNoLibrary = errors.New("not a tt-metal library")
 
-// Chain is the loads that lead from an object to a field: each offset but the
-// last is added and dereferenced, the last is added. {0x10, 0x40} is the field at
-// 0x40 of what the pointer at 0x10 points to.
+// Chain is the loads that lead from an object to a field: every element but the
+// last is added and dereferenced, the last is added. {0x10, 0x40} is the address
+// *(object+0x10)+0x40.
 type Chain []int32
 
-// String is the chain as 0x10+0x40.
+// String is the chain as `0x10+0x40`.
 func (c Chain) String() string {
 	parts := make([]string, len(c))
 	for i, offset := range c {
@@ -29,122 +30,236 @@ func (c Chain) String() string {
 	return strings.Join(parts, "+")
 }
 
-// Layout is what was found in a library.
+// Types is the number of tt-metal's BufferTypes: DRAM, L1, SYSTEM_MEMORY,
+// L1_SMALL and TRACE.
+const Types = 5
+
+// Layout is what was worked out of one library.
 type Layout struct {
+	// BuildID is the library's, in hex.
 	BuildID string
-	// Fields are by name, from the object that the first word of the name says:
-	// those without one are Buffer's.
+	// Fields are the fields that were found, by name: those of Buffer under
+	// their own names (`size_`), from Buffer*; others with their class
+	// (`Device.id_`), from a pointer to it. What
+	// each is for says costs.go.
 	Fields map[string]Chain
-	// Probes are by name; see the list in probes.go.
+	// Probes are the places to probe that were found, by name.
 	Probes map[string]Probe
-	// Missing is what was not found, and what is not seen for it.
+	// Missing is what was not found. What belongs to something that the release
+	// does not have at all, such as dataflow buffers, is not missing.
 	Missing []Missing
 
-	// ImplArgs: Buffer's deallocate_impl takes (BufferImpl *, Buffer &) in place
-	// of (Buffer *).
+	// ImplArgs says that Buffer's deallocate_impl and allocate_impl get
+	// (BufferImpl*, Buffer&), as from 0.79 on, and not (Buffer*).
 	ImplArgs bool
-	// ShardRegisters hold size, page size and shards at the probe bank_shards,
-	// numbered as instructions do.
-	ShardRegisters [3]int
-	// AllocateImpl is the function that is on the stack of each failed
-	// allocation.
+	// AllocateImpl is Buffer's allocate_impl, which is on the stack of each
+	// failed allocation.
 	AllocateImpl symbolize.Symbol
+	// ShardRegisters are the registers, numbered as instructions number them (rax
+	// is 0, r15 is 15), that hold at the probe bank_shards what the allocator was
+	// asked for: size and page size in bytes, and the optional number of shards
+	// as it was passed, with bit 32 set. -1 where not known.
+	ShardRegisters [3]int
 	// DeviceVtable and MeshVtable are what the first word of a Device and of a
-	// MeshDevice points to, as an address of the file.
+	// distributed::MeshDevice is, before the library's load bias is added; 0
+	// where not found.
 	DeviceVtable, MeshVtable uint64
-	// MeshStride is the bytes between the chips in a mesh's vector, and MeshLocal
-	// the offset in each of a byte that is 1 for chips of this host; -1: all are.
+	// MeshStride is how many bytes one chip takes in the vector that the field
+	// MeshDevice.devices leads to, and MeshLocal at which of them there is a
+	// byte that is 1 for the chips of this host: -1 where all are.
 	MeshStride, MeshLocal int
 	// Managers are the offsets in an allocator of the pointers to the
-	// BankManagers, by BufferType; -1: there is none.
-	Managers [5]int
+	// BankManagers by BufferType, -1 for types that have none.
+	Managers [Types]int
 }
 
-// Missing is something that was not found in a library.
+// Missing is a field or probe that was not found.
 type Missing struct {
+	// Name is as in Fields and Probes.
 	Name string `json:"name"`
-	// Why it was not found.
+	// Why it was not found, in one line.
 	Why string `json:"why"`
-	// Costs says what is not seen without it.
+	// Costs is what is not seen for it, in one line.
 	Costs string `json:"costs"`
 }
 
-// Derive reads a library.
-func Derive(elf *symbolize.ELF) (*Layout, error) {
-	d := &deriver{
-		Layout: Layout{
-			Fields: make(map[string]Chain), Probes: make(map[string]Probe),
-			MeshLocal: -1, Managers: [5]int{-1, -1, -1, -1, -1},
-		},
-		functions: make(map[string][]symbolize.Symbol),
-	}
-	d.elf = elf
-	if err := d.index(); err != nil {
+// Derive works out the layout of a library. What cannot be found is listed in
+// the result; the error is ErrNoLibrary for a file that is no tt-metal library
+// at all.
+func Derive(e *symbolize.ELF) (*Layout, error) {
+	d, err := derive(e)
+	if err != nil {
 		return nil, err
 	}
-	d.BuildID = elf.BuildID()
+	return d.layout, nil
+}
+
+func derive(e *symbolize.ELF) (*deriver, error) {
+	d := &deriver{
+		e: e, agreed: map[string]int{},
+		layout: &Layout{
+			BuildID: e.BuildID(), Fields: map[string]Chain{}, Probes: map[string]Probe{},
+			MeshLocal: -1, Managers: noManagers, ShardRegisters: noRegisters,
+		},
+		flows: map[uint64]*flow{},
+	}
+	if len(e.WithPrefix("_ZN2tt8tt_metal12GraphTracker14track_allocateE")) == 0 &&
+		len(e.WithPrefix("_ZNK2tt8tt_metal6Buffer7address")) == 0 {
+		return nil, ErrNoLibrary
+	}
 	d.probes()
 	d.buffer()
 	d.devices()
-	d.banks()
+	d.allocator()
 	d.programs()
-	return &d.Layout, nil
+	return d, nil
 }
 
+// deriver collects the layout of one library.
 type deriver struct {
-	Layout
-	image
-	// functions are by what their mangled names begin with.
-	functions map[string][]symbolize.Symbol
+	e      *symbolize.ELF
+	layout *Layout
+	flows  map[uint64]*flow
+	// agreed is how many sources told each field, for the tests
+	agreed map[string]int
 }
 
-// namespace is how the names of all functions begin that matter here.
-const namespace = "2tt8tt_metal"
+// source is one way to find a field.
+type source struct {
+	// function is the mangled name, or its beginning, of the function whose
+	// code tells. More than one where the function changed its name.
+	function []string
+	find     func(*flow) (Chain, error)
+}
 
-// index finds the functions that matter here.
-func (d *deriver) index() error {
-	for _, prefix := range wantedPrefixes() {
-		for _, mangled := range []string{"_ZN" + namespace, "_ZNK" + namespace} {
-			for _, s := range d.elf.WithPrefix(mangled + prefix) {
-				d.functions[prefix] = addOnce(d.functions[prefix], s)
+// from is a source.
+func from(find func(*flow) (Chain, error), function ...string) source {
+	return source{function, find}
+}
+
+// errShape means that a function's code is not what was expected.
+var errShape = errors.New("its code is not understood")
+
+// chain asks the sources for a field of width bytes. Those that know have to
+// agree: a field that two functions seem to use at different places is not
+// known.
+func (d *deriver) chain(width int32, sources ...source) (Chain, error) {
+	c, _, err := d.ask(width, sources)
+	return c, err
+}
+
+// ask is chain, with the number of sources that knew.
+func (d *deriver) ask(width int32, sources []source) (found Chain, agreed int, err error) {
+	var where string
+	var reasons []string
+	for _, s := range sources {
+		f, err := d.function(s.function...)
+		if err != nil {
+			reasons = append(reasons, err.Error())
+			continue
+		}
+		name := symbolize.Demangle(f.Name)
+		fl, err := d.flow(f)
+		if err == nil {
+			var c Chain
+			if c, err = s.find(fl); err == nil {
+				err = plausible(c, width)
+			}
+			if err == nil && found != nil && !slices.Equal(c, found) {
+				return nil, 0, fmt.Errorf("%s has it at %v, but %s at %v", where, found, name, c)
+			}
+			if err == nil {
+				found, where = c, name
+				agreed++
+				continue
 			}
 		}
+		reasons = append(reasons, name+": "+err.Error())
 	}
-	if d.function(trackAllocate).Addr == 0 {
-		return ErrNoLibrary
+	if found == nil {
+		return nil, 0, errors.New(strings.Join(slices.Compact(reasons), "; "))
+	}
+	return found, agreed, nil
+}
+
+// field finds a field of width bytes and puts it into the layout.
+func (d *deriver) field(name string, width int32, sources ...source) (Chain, bool) {
+	c, agreed, err := d.ask(width, sources)
+	if err != nil {
+		d.miss(name, err.Error())
+		return nil, false
+	}
+	d.agreed[name] = agreed
+	d.layout.Fields[name] = c
+	return c, true
+}
+
+func (d *deriver) miss(name, why string) {
+	d.layout.Missing = append(d.layout.Missing, Missing{Name: name, Why: why, Costs: costs[name]})
+}
+
+// maxOffset bounds the offset of a field, in bytes. The largest object of which
+// a field is wanted has 2 KiB.
+const maxOffset = 1 << 14
+
+// plausible checks that a chain can lead to a field of width bytes: no field is
+// unaligned, far away or behind a long chain.
+func plausible(c Chain, width int32) error {
+	if len(c) == 0 || len(c) > 4 {
+		return errShape
+	}
+	for i, offset := range c {
+		align := int32(8) // of the pointers on the way
+		if i == len(c)-1 {
+			align = width
+		}
+		if offset < 0 || offset > maxOffset || offset%align != 0 {
+			return fmt.Errorf("%v can be no field", c)
+		}
 	}
 	return nil
 }
 
-// cutNamespace takes _ZN, K for a const method, and the namespace off a mangled
-// name.
-func cutNamespace(name string) (string, bool) {
-	rest, ok := strings.CutPrefix(name, "_ZN")
-	if !ok {
-		return "", false
+// function is the one function whose mangled name begins with a prefix, of the
+// first prefix that there is one for.
+func (d *deriver) function(prefixes ...string) (symbolize.Symbol, error) {
+	for _, prefix := range prefixes {
+		found := d.e.WithPrefix(prefix)
+		if len(found) == 0 {
+			continue
+		}
+		for _, s := range found {
+			// the same code may have several names: C1 and C2 of a constructor
+			if s.Addr != found[0].Addr {
+				return symbolize.Symbol{}, fmt.Errorf("more than one function is named %s", readable(prefix))
+			}
+		}
+		found[0].Name = strings.Clone(found[0].Name)
+		return found[0], nil
 	}
-	return strings.CutPrefix(strings.TrimPrefix(rest, "K"), namespace)
+	return symbolize.Symbol{}, fmt.Errorf("the library has no %s", readable(prefixes[0]))
 }
 
-func addOnce(list []symbolize.Symbol, s symbolize.Symbol) []symbolize.Symbol {
-	for _, have := range list {
-		if have.Addr == s.Addr {
-			return list
+// readable is the name that a mangled prefix stands for: as much of it as can
+// be demangled.
+func readable(prefix string) string {
+	for _, end := range []string{"", "v", "Ev", "C1Ev"} {
+		if s := symbolize.Demangle(prefix + end); s != prefix+end {
+			return s
 		}
 	}
-	return append(list, s)
+	return prefix
 }
 
-// function is the first function whose name begins so; Addr is 0 where there is
-// none.
-func (d *deriver) function(prefix string) symbolize.Symbol {
-	if list := d.functions[prefix]; len(list) > 0 {
-		return list[0]
+// flow is what is known of a function's registers; worked out once.
+func (d *deriver) flow(f symbolize.Symbol) (*flow, error) {
+	if fl, ok := d.flows[f.Addr]; ok {
+		return fl, nil
 	}
-	return symbolize.Symbol{}
-}
-
-// miss notes that a field was not found.
-func (d *deriver) miss(name, why, costs string) {
-	d.Missing = append(d.Missing, Missing{name, why, costs})
+	fl, err := follow(d.e, f)
+	if err != nil {
+		return nil, err
+	}
+	d.flows[f.Addr] = fl
+	return fl, nil
 }

@@ -1,36 +1,60 @@
 package layout
 
 import (
-	"strings"
+	"fmt"
 
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// programs finds a program's id and the words of its kernels' binaries, from
-// ProgramImpl *.
+const (
+	programRuntimeID = "_ZNK2tt8tt_metal7Program14get_runtime_idE"
+	programID        = "_ZNK2tt8tt_metal7Program6get_idE"
+	programImplID    = "_ZNK2tt8tt_metal6detail11ProgramImpl6get_idE"
+	programBinBuffer = "_ZN2tt8tt_metal6detail11ProgramImpl33allocate_kernel_bin_buf_on_deviceE"
+	programPopulate  = "_ZN2tt8tt_metal6detail11ProgramImpl22populate_dispatch_dataE"
+)
+
+// programs finds the id of a program and the binaries of its kernels.
 func (d *deriver) programs() {
-	if c := d.lastLoad(d.function(programID), 8); len(c) == 1 {
-		d.Fields["ProgramImpl.id"] = c
+	d.field("ProgramImpl.id", 8, from((*flow).result, programImplID))
+	runtime, err := d.chain(8, from((*flow).result, programRuntimeID))
+	if err == nil && len(runtime) == 2 {
+		d.layout.Fields["ProgramImpl.runtime_id"] = runtime[1:]
+		d.layout.Fields["Program.impl"] = runtime[:1]
 	} else {
-		d.miss("ProgramImpl::id", "get_id() returns no field", "circular buffers and kernels cannot be told apart by program")
+		if err == nil {
+			err = fmt.Errorf("Program::get_runtime_id() returns %v", runtime)
+		}
+		d.miss("Program.impl", err.Error())
 	}
-	if c := d.lastLoad(d.function(runtimeID), 8); len(c) == 2 {
-		d.Fields["Program->runtime_id"] = c
+	// get_id() of the program, where it is exported, has to say the same
+	impl := d.layout.Fields["Program.impl"]
+	if id, err := d.chain(8, from((*flow).result, programID)); err == nil && impl != nil && (len(id) != 2 || id[0] != impl[0]) {
+		delete(d.layout.Fields, "Program.impl")
+		d.miss("Program.impl", fmt.Sprintf("get_runtime_id() has it at %v, get_id() at %v", impl, id))
 	}
-	// populate_dispatch_data gathers the words and assigns them to the member
-	binary := d.first(d.function(programPop), func(s *step) bool {
-		to := s.arg(0)
-		return s.in.Op == x86asm.CALL && s.call == wordsAssignment &&
-			to.known && to.arg == 0 && len(to.loads) == 0 && to.add > 0
-	})
-	if binary != nil {
-		d.Fields["ProgramImpl.binary_data(begin)"] = binary.arg(0).chain()
-	} else {
-		d.miss("ProgramImpl::binary_data", "populate_dispatch_data assigns no words", "the size of kernels' binaries is not known")
-	}
+	d.field("ProgramImpl.binary_data(begin)", 8,
+		from(func(f *flow) (Chain, error) {
+			for i := range f.steps {
+				if begin, ok := f.pair(i, 0); ok {
+					return begin, nil
+				}
+			}
+			return nil, errShape
+		}, programBinBuffer),
+		from(assigned, programPopulate))
 }
 
-// wordsAssignment is std::vector<uint32_t>::operator=(const &).
-const wordsAssignment = "_ZNSt6vectorIjSaIjEEaSERKS1_"
+// vectorAssign is std::vector<uint32_t>::operator=(const vector&).
+const vectorAssign = "_ZNSt6vectorIjSaIjEEaSERKS1_"
 
-func contains(name, part string) bool { return strings.Contains(name, part) }
+// assigned finds the vector of words that populate_dispatch_data assigns to.
+func assigned(f *flow) (Chain, error) {
+	return f.first(func(s *step) (Chain, bool) {
+		if s.op != x86asm.CALL || f.callee(s) != vectorAssign {
+			return nil, false
+		}
+		c, ok := s.state.arg(0).chain(0)
+		return c, ok && len(c) == 1
+	})
+}

@@ -1,28 +1,49 @@
 package layout
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 )
 
-// Release is the release of ttnn that a library belongs to, such as 0.81.1, from
-// the directory that pip leaves beside the package; "" where there is none. Root
-// is what the path is relative to: "/", or another mount namespace's root.
+// Release is the release of ttnn, such as 0.81.1, that the library at a path
+// belongs to: what the directory ttnn-X.Y.Z.dist-info says that pip leaves
+// beside the package. "" where there is none. Root is what the path is relative
+// to: "" or "/", or the root of another mount namespace, as /proc/PID/root.
 func Release(root, path string) string {
-	for dir := filepath.Dir(path); len(dir) > 1; dir = filepath.Dir(dir) {
-		found, _ := filepath.Glob(filepath.Join(escape(root), escape(dir), "ttnn-*.dist-info"))
-		for _, info := range found {
-			name := strings.TrimSuffix(filepath.Base(info), ".dist-info")
-			return strings.TrimPrefix(name, "ttnn-")
+	// the library lies a few directories into the package
+	dir := filepath.Dir(filepath.Clean("/" + path))
+	for range maxDepth {
+		if release := releaseIn(filepath.Join("/", root, dir)); release != "" {
+			return release
 		}
-		if filepath.Base(dir) == "site-packages" {
-			return ""
+		if dir == "/" {
+			break
 		}
+		dir = filepath.Dir(dir)
 	}
 	return ""
 }
 
-// escape takes the meaning of a pattern off a path.
-func escape(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+// maxDepth is how many directories above the library are looked at.
+const maxDepth = 6
+
+func releaseIn(dir string) string {
+	if base := filepath.Base(dir); base != "site-packages" && base != "dist-packages" {
+		// anything but a directory of packages may be huge, or slow
+		if _, err := os.Stat(filepath.Join(dir, "ttnn")); err != nil {
+			return ""
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return ""
+	}
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), "ttnn-")
+		if name, is := strings.CutSuffix(name, ".dist-info"); ok && is {
+			return name
+		}
+	}
+	return ""
 }

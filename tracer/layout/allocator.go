@@ -1,0 +1,262 @@
+package layout
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"ttmem/symbolize"
+)
+
+const (
+	implNumBanks      = "_ZNK2tt8tt_metal13AllocatorImpl13get_num_banksE"
+	allocatorNumBanks = "_ZNK2tt8tt_metal9Allocator13get_num_banksE"
+
+	managerNumBanks = "_ZNK2tt8tt_metal11BankManager9num_banksEv"
+	managerBankSize = "_ZNK2tt8tt_metal11BankManager9bank_sizeEv"
+	managerAllocate = "_ZN2tt8tt_metal11BankManager15allocate_bufferE"
+	managerCtor     = "_ZN2tt8tt_metal11BankManagerC1ERKNS0_10BufferTypeERKS"
+)
+
+var noManagers = [Types]int{-1, -1, -1, -1, -1}
+
+// allocator finds what tells how much a bank can give and what a buffer takes
+// of it.
+func (d *deriver) allocator() {
+	d.managers()
+	d.field("BankManager.num_banks_", 4,
+		from((*flow).result, managerNumBanks),
+		from(banksOfType, implNumBanks),
+		from(spread, managerAllocate))
+	d.field("BankManager.buffer_type_", 4, from(isL1, managerAllocate))
+	d.field("BankManager.bank_size", 8, from((*flow).result, managerBankSize))
+	d.alignment()
+	d.ctorAgrees()
+}
+
+// managers finds where the allocator has the BankManager of each type of buffer.
+// get_num_banks(const BufferType&) looks the type up in a table of offsets:
+// `mov rax, [table+type*8]; mov rax, [this+rax]`, for the types of a mask.
+func (d *deriver) managers() {
+	managers, err := d.findManagers()
+	if err != nil {
+		d.miss("Allocator.managers", err.Error())
+		return
+	}
+	d.layout.Managers = managers
+}
+
+func (d *deriver) findManagers() (managers [Types]int, err error) {
+	f, err := d.function(implNumBanks, allocatorNumBanks)
+	if err != nil {
+		return noManagers, err
+	}
+	fl, err := d.flow(f)
+	if err != nil {
+		return noManagers, err
+	}
+	wrong := func(err error) ([Types]int, error) {
+		return noManagers, fmt.Errorf("%s: %w", symbolize.Demangle(f.Name), err)
+	}
+	mask, table := fl.typeMask(), fl.table()
+	if mask == 0 || table == 0 {
+		return wrong(errShape)
+	}
+	words, err := d.e.Text(table, Types*8)
+	if err != nil || len(words) < Types*8 {
+		return wrong(fmt.Errorf("its table at %#x is not in the file", table))
+	}
+	for t := range managers {
+		managers[t] = -1
+		if mask>>t&1 == 0 {
+			continue
+		}
+		offset := binary.LittleEndian.Uint64(words[t*8:])
+		if offset == 0 || offset > maxOffset || offset%8 != 0 || slices.Contains(managers[:t], int(offset)) {
+			return wrong(fmt.Errorf("its table has %#x for type %d", offset, t))
+		}
+		managers[t] = int(offset)
+	}
+	return managers, nil
+}
+
+// typeMask is the set of types that a function has a table for: a constant that
+// `bt` or a shift looks into.
+func (f *flow) typeMask() uint64 {
+	for i := range f.steps {
+		s := &f.steps[i]
+		n, _, ok := general(s.args[0])
+		if !ok || s.op != x86asm.BT && s.op != x86asm.SHR {
+			continue
+		}
+		if _, register := s.args[1].(x86asm.Reg); !register {
+			continue
+		}
+		v := s.state.regs[n]
+		if v.root != constant && v.root != constant8 {
+			continue
+		}
+		if v.id == 0 || v.id >= 1<<Types {
+			return 0
+		}
+		return v.id
+	}
+	return 0
+}
+
+// table is the address of the table that a function takes the offset from at
+// which it loads from its object.
+func (f *flow) table() uint64 {
+	for i := range f.steps {
+		s := &f.steps[i]
+		m, _, ok := s.mem()
+		if !ok || s.op != x86asm.MOV || s.bytes != 8 || m.Index == 0 || m.Scale != 1 || m.Disp != 0 {
+			continue
+		}
+		base, _, ok := general(m.Base)
+		index, _, is := general(m.Index)
+		if !ok || !is {
+			continue
+		}
+		for _, v := range [][2]value{
+			{s.state.regs[base], s.state.regs[index]}, {s.state.regs[index], s.state.regs[base]},
+		} {
+			if v[0] == rooted(argument, 0) && v[1].root == entry {
+				return v[1].id
+			}
+		}
+	}
+	return 0
+}
+
+// banksOfType finds the number of banks where get_num_banks reads it from the
+// BankManager itself: behind the load that the table tells the offset of.
+func banksOfType(f *flow) (Chain, error) {
+	for i := 0; i+1 < len(f.steps); i++ {
+		s, next := &f.steps[i], &f.steps[i+1]
+		m, _, ok := s.mem()
+		if !ok || m.Index == 0 || m.Scale != 1 || s.op != x86asm.MOV || s.bytes != 8 {
+			continue
+		}
+		field, _, ok := next.mem()
+		if ok && next.op == x86asm.MOV && next.bytes == 4 && x86asm.Arg(field.Base) == s.args[0] && field.Index == 0 {
+			return Chain{int32(field.Disp)}, nil
+		}
+	}
+	return nil, errShape
+}
+
+// spread finds the number of banks over which allocate_buffer spreads the pages
+// unless there are shards: a variable of 4 bytes in its frame starts with it.
+func spread(f *flow) (Chain, error) {
+	return f.first(func(s *step) (Chain, bool) {
+		if s.op != x86asm.MOV || s.bytes != 4 {
+			return nil, false
+		}
+		if a, ok := s.access(); !ok || a.root != frame {
+			return nil, false
+		}
+		c, ok := s.operand(1).loaded(0)
+		return c, ok && len(c) == 1
+	})
+}
+
+// isL1 finds the type, which allocate_buffer compares with L1 because only that
+// has an address limit.
+func isL1(f *flow) (Chain, error) {
+	return f.first(func(s *step) (Chain, bool) {
+		a, n, ok := comparison(s, 4)
+		if !ok || n != 1 {
+			return nil, false
+		}
+		return a.chain(0)
+	})
+}
+
+// alignment finds what pages are rounded up to. allocate_buffer divides by it,
+// and by the number of banks; or it hands it to the function that does.
+func (d *deriver) alignment() {
+	banks := d.layout.Fields["BankManager.num_banks_"]
+	d.field("BankManager.alignment_bytes_", 4,
+		from(func(f *flow) (Chain, error) {
+			fields := f.all(func(s *step) (Chain, bool) {
+				if s.op != x86asm.DIV {
+					return nil, false
+				}
+				c, ok := s.operand(0).loaded(0)
+				return c, ok && len(c) == 1
+			})
+			fields = slices.DeleteFunc(fields, func(c Chain) bool { return slices.Equal(c, banks) })
+			if len(fields) != 1 {
+				return nil, errShape
+			}
+			return fields[0], nil
+		}, managerAllocate),
+		from(alignmentArgument, managerCtor+"t6vector"),
+		from(alignmentArgument, managerCtor+"t13unordered_map"))
+}
+
+// alignmentArgument finds where the constructor stores its argument
+// alignment_bytes: the first uint32_t after the sizes, which are uint64_t.
+func alignmentArgument(f *flow) (Chain, error) {
+	arg, ok := alignmentPosition(f.fn.Name)
+	if !ok {
+		return nil, fmt.Errorf("it has other parameters")
+	}
+	return f.first(func(s *step) (Chain, bool) {
+		if s.op != x86asm.MOV || s.bytes != 4 {
+			return nil, false
+		}
+		a, ok := s.access()
+		if !ok || s.operand(1) != rooted(argument, arg) {
+			return nil, false
+		}
+		c, ok := a.chain(0)
+		return c, ok && len(c) == 1
+	})
+}
+
+// alignmentPosition is the position of that argument in a constructor's mangled
+// name: (this, const BufferType&, offsets of the banks, size m, [address limit
+// m,] alignment j, …).
+func alignmentPosition(name string) (uint64, bool) {
+	for list, position := range map[string]uint64{"St6vectorIlSaIlEE": 4, "ESaISt4pairIKjlEEE": 5} {
+		_, rest, ok := strings.Cut(name, list)
+		if ok && strings.HasPrefix(strings.TrimLeft(rest, "m"), "j") && uint64(strings.IndexByte(rest, 'j')) == position-3 {
+			return position, true
+		}
+	}
+	return 0, false
+}
+
+// ctorAgrees checks the type of a BankManager against its constructor, which
+// copies it from its first argument.
+func (d *deriver) ctorAgrees() {
+	have, ok := d.layout.Fields["BankManager.buffer_type_"]
+	if !ok {
+		return
+	}
+	c, err := d.chain(4, from(func(f *flow) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			if s.op != x86asm.MOV || s.bytes != 4 {
+				return nil, false
+			}
+			from, ok := s.operand(1).loaded(1)
+			if !ok || len(from) != 1 || from[0] != 0 {
+				return nil, false
+			}
+			a, ok := s.access()
+			if !ok {
+				return nil, false
+			}
+			return a.chain(0)
+		})
+	}, managerCtor+"t6vector"))
+	if err == nil && !slices.Equal(c, have) {
+		delete(d.layout.Fields, "BankManager.buffer_type_")
+		d.miss("BankManager.buffer_type_", fmt.Sprintf("allocate_buffer has it at %v, the constructor at %v", have, c))
+	}
+}

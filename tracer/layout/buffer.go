@@ -1,0 +1,377 @@
+package layout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/arch/x86/x86asm"
+)
+
+// The functions of Buffer, whose fields lie in the Buffer up to 0.78 and in a
+// BufferImpl that it points to from then on. The accessors always get Buffer*;
+// allocate_impl, deallocate_impl and the constructor get the object that has
+// the fields.
+const (
+	bufferAddress   = "_ZNK2tt8tt_metal6Buffer7addressEv"
+	bufferAllocated = "_ZNK2tt8tt_metal6Buffer12is_allocatedEv"
+	bufferSize      = "_ZNK2tt8tt_metal6Buffer4sizeEv"
+	bufferPageSize  = "_ZNK2tt8tt_metal6Buffer9page_sizeEv"
+	bufferNumPages  = "_ZNK2tt8tt_metal6Buffer9num_pagesEv"
+	bufferType      = "_ZNK2tt8tt_metal6Buffer11buffer_typeEv"
+	bufferIsDRAM    = "_ZNK2tt8tt_metal6Buffer7is_dramEv"
+	bufferIsL1      = "_ZNK2tt8tt_metal6Buffer5is_l1Ev"
+	bufferLayout    = "_ZNK2tt8tt_metal6Buffer13buffer_layoutEv"
+	bufferNumCores  = "_ZNK2tt8tt_metal6Buffer9num_coresEv"
+	bufferPerBank   = "_ZNK2tt8tt_metal6Buffer21aligned_size_per_bankEv"
+	bufferDevice    = "_ZNK2tt8tt_metal6Buffer6deviceEv"
+	bufferUniqueID  = "_ZNK2tt8tt_metal6Buffer9unique_idEv"
+	bufferD1        = "_ZN2tt8tt_metal6BufferD1Ev"
+
+	implAllocate     = "_ZN2tt8tt_metal10BufferImpl13allocate_implE"
+	bufferAllocate   = "_ZN2tt8tt_metal6Buffer13allocate_implE"
+	implDeallocate   = "_ZN2tt8tt_metal10BufferImpl15deallocate_implE"
+	bufferDeallocate = "_ZN2tt8tt_metal6Buffer15deallocate_implE"
+	implRelease      = "_ZN2tt8tt_metal10BufferImpl10deallocateE"
+	bufferRelease    = "_ZN2tt8tt_metal6Buffer10deallocateE"
+	implCtor         = "_ZN2tt8tt_metal10BufferImplC1E"
+	bufferCtor       = "_ZN2tt8tt_metal6BufferC1EPNS0_7IDeviceE"
+)
+
+// bufferFields are Buffer's fields with their widths in bytes.
+var bufferFields = map[string]int32{
+	"device_": 8, "size_": 8, "buffer_type_": 4, "buffer_layout_": 4, "owns_data_": 1, "allocator_": 8,
+	"allocation_status_": 1, "hooked_allocation_": 1, "address_": 8, "page_size_": 8, "unique_id_": 8,
+}
+
+// buffer finds the fields of Buffer, from Buffer*.
+func (d *deriver) buffer() {
+	pageSize, ok := d.field("page_size_", 8,
+		from((*flow).result, bufferPageSize),
+		from(dividend(1), bufferNumPages))
+	if !ok {
+		// without it nobody knows where the other fields are counted from
+		for _, name := range slices.Sorted(maps.Keys(bufferFields)) {
+			if name != "page_size_" {
+				d.miss(name, "Buffer::page_size_ is not known, which tells whether there is a BufferImpl")
+			}
+		}
+		return
+	}
+	impl := pageSize[:len(pageSize)-1]
+	// inImpl is a chain from the object that has the fields as one from Buffer*
+	inImpl := func(find func(*flow) (Chain, error)) func(*flow) (Chain, error) {
+		return func(f *flow) (Chain, error) {
+			c, err := find(f)
+			if err != nil {
+				return nil, err
+			}
+			return slices.Concat(impl, c), nil
+		}
+	}
+
+	d.field("size_", 8,
+		from((*flow).result, bufferSize),
+		from(dividend(0), bufferNumPages),
+		from(inImpl(compared(8, 0)), implDeallocate, bufferDeallocate))
+	d.field("buffer_type_", 4,
+		from((*flow).result, bufferType),
+		from(firstAccess(4), bufferIsDRAM),
+		from(firstAccess(4), bufferIsL1))
+	d.field("buffer_layout_", 4,
+		from((*flow).result, bufferLayout),
+		from(firstAccess(4), bufferNumCores),
+		from(firstAccess(4), bufferPerBank))
+	status, _ := d.field("allocation_status_", 1,
+		from(compared(1, 0), bufferAddress),
+		from(compared(1, 1), bufferAllocated),
+		from(inImpl(compared(1, 1)), implDeallocate, bufferDeallocate))
+	d.field("address_", 8,
+		from((*flow).result, bufferAddress),
+		from(inImpl(allocated), implAllocate, bufferAllocate))
+	d.field("hooked_allocation_", 1,
+		from(inImpl(marked(status)), implAllocate, bufferAllocate),
+		from(inImpl(otherCompared(status)), implDeallocate, bufferDeallocate))
+	d.field("owns_data_", 1,
+		from(inImpl(firstCompared(1)), implRelease, bufferRelease),
+		from(destroyed(status), bufferD1))
+	d.field("device_", 8,
+		from((*flow).result, bufferDevice),
+		from(inImpl(asked), implDeallocate, bufferDeallocate),
+		from(inImpl(asked), implAllocate, bufferAllocate))
+	d.field("allocator_", 8,
+		from(inImpl(passed("15allocate_bufferEPNS0_6BufferE")), implAllocate, bufferAllocate),
+		from(inImpl(passed("17deallocate_bufferEPNS0_6BufferE")), implDeallocate, bufferDeallocate))
+	d.field("unique_id_", 8,
+		from((*flow).result, bufferUniqueID),
+		from(inImpl(d.counted), implCtor, bufferCtor))
+	d.checkBuffer(impl)
+}
+
+// checkBuffer drops fields that cannot be right together: all lie in the same
+// object, and none over another.
+func (d *deriver) checkBuffer(impl Chain) {
+	wrong := map[string]string{}
+	for name, width := range bufferFields {
+		c, ok := d.layout.Fields[name]
+		if !ok {
+			continue
+		}
+		if len(c) != len(impl)+1 || !slices.Equal(c[:len(impl)], impl) {
+			wrong[name] = fmt.Sprintf("found at %v, but page_size_ in another object at %v", c, d.layout.Fields["page_size_"])
+			continue
+		}
+		at := c[len(c)-1]
+		for other, otherWidth := range bufferFields {
+			o, ok := d.layout.Fields[other]
+			if !ok || other == name || len(o) != len(c) {
+				continue
+			}
+			if from := o[len(o)-1]; at < from+otherWidth && from < at+width {
+				wrong[name] = fmt.Sprintf("found at %v, over %s at %v", c, other, o)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		delete(d.layout.Fields, name)
+		d.miss(name, wrong[name])
+	}
+}
+
+// dividend finds what num_pages() divides, size_ (0), or by what, page_size_ (1).
+// A division by 32 bits follows one by 64 of the same values.
+func dividend(which int) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		for i := range f.steps {
+			s := &f.steps[i]
+			if s.op != x86asm.DIV {
+				continue
+			}
+			v := s.state.regs[rax]
+			if which == 1 {
+				v = s.operand(0)
+			}
+			if c, ok := v.loaded(0); ok {
+				return c, nil
+			}
+		}
+		return nil, errShape
+	}
+}
+
+// firstAccess finds the first field of some bytes that a function looks at.
+func firstAccess(bytes int) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			a, ok := s.access()
+			if !ok || s.bytes != bytes {
+				return nil, false
+			}
+			return a.chain(0)
+		})
+	}
+}
+
+// comparison is the address of what a step compares with a number.
+func comparison(s *step, bytes int) (a value, with int64, ok bool) {
+	if s.op != x86asm.CMP || s.bytes != bytes {
+		return value{}, 0, false
+	}
+	a, ok = s.access()
+	imm, is := s.args[1].(x86asm.Imm)
+	return a, int64(imm), ok && is
+}
+
+// compared finds the first field that a function compares with a number.
+func compared(bytes int, with int64) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			a, n, ok := comparison(s, bytes)
+			if !ok || n != with {
+				return nil, false
+			}
+			return a.chain(0)
+		})
+	}
+}
+
+// firstCompared finds the first field that a function compares with any number.
+func firstCompared(bytes int) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			if a, _, ok := comparison(s, bytes); ok {
+				return a.chain(0)
+			}
+			return nil, false
+		})
+	}
+}
+
+// otherCompared finds the one flag but the status that deallocate_impl looks at:
+// whether the allocation was hooked.
+func otherCompared(status Chain) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		return theOther(f.all(func(s *step) (Chain, bool) {
+			a, n, ok := comparison(s, 1)
+			if !ok || n != 0 && n != 1 {
+				return nil, false
+			}
+			c, ok := a.chain(0)
+			return c, ok && len(c) == 1
+		}), status)
+	}
+}
+
+// marked finds the one byte but the status that allocate_impl sets to 1: that
+// the allocation was hooked.
+func marked(status Chain) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		return theOther(f.all(func(s *step) (Chain, bool) {
+			if s.op != x86asm.MOV || s.bytes != 1 || s.args[1] != x86asm.Arg(x86asm.Imm(1)) {
+				return nil, false
+			}
+			a, ok := s.access()
+			if !ok {
+				return nil, false
+			}
+			return a.chain(0)
+		}), status)
+	}
+}
+
+// theOther is the one chain in the list that is not the status.
+func theOther(list []Chain, status Chain) (Chain, error) {
+	if len(status) == 0 {
+		return nil, fmt.Errorf("the status is not known")
+	}
+	list = slices.DeleteFunc(list, func(c Chain) bool { return c[len(c)-1] == status[len(status)-1] })
+	if len(list) != 1 {
+		return nil, errShape
+	}
+	return list[0], nil
+}
+
+// destroyed finds what ~Buffer looks at beside the status: whether the Buffer
+// owns its memory.
+func destroyed(status Chain) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		if len(status) == 0 {
+			return nil, fmt.Errorf("the status is not known")
+		}
+		past := false
+		return f.first(func(s *step) (Chain, bool) {
+			a, ok := s.access()
+			if !ok || s.bytes != 1 {
+				return nil, false
+			}
+			c, ok := a.chain(0)
+			if !ok || len(c) != len(status) {
+				return nil, false
+			}
+			if slices.Equal(c, status) {
+				past = true
+				return nil, false
+			}
+			return c, past && s.op == x86asm.CMP
+		})
+	}
+}
+
+// allocated finds where allocate_impl puts what the allocator returned: an
+// unknown value of 8 bytes, where the graph tracker's way puts 0.
+func allocated(f *flow) (Chain, error) {
+	list := f.all(func(s *step) (Chain, bool) {
+		if s.op != x86asm.MOV || s.bytes != 8 || s.args[1] != x86asm.Arg(x86asm.RAX) {
+			return nil, false
+		}
+		a, ok := s.access()
+		if !ok {
+			return nil, false
+		}
+		c, ok := a.chain(0)
+		return c, ok && len(c) == 1
+	})
+	if len(list) != 1 {
+		return nil, errShape
+	}
+	return list[0], nil
+}
+
+// asked finds the object in a field of which a function calls a virtual function
+// first: `mov rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
+func asked(f *flow) (Chain, error) {
+	return f.first(func(s *step) (Chain, bool) {
+		if s.op != x86asm.CALL {
+			return nil, false
+		}
+		a, ok := s.access()
+		if !ok {
+			return nil, false
+		}
+		function, ok := a.chain(0)
+		if !ok || len(function) != 3 || function[1] != 0 {
+			return nil, false
+		}
+		object, ok := s.state.arg(0).loaded(0)
+		return object, ok && len(object) == 1 && object[0] == function[0]
+	})
+}
+
+// passed finds the field that a function gives as first argument to the function
+// whose name ends so.
+func passed(suffix string) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			if !strings.HasSuffix(f.callee(s), suffix) {
+				return nil, false
+			}
+			return s.state.arg(0).loaded(0)
+		})
+	}
+}
+
+// counted finds where the constructor puts what it takes from the counter of
+// ids: `lock xadd [next_unique_id], rcx; mov [this+id], rcx`.
+func (d *deriver) counted(f *flow) (Chain, error) {
+	counters := map[uint64]bool{}
+	for i := range f.steps {
+		s := &f.steps[i]
+		if s.op != x86asm.XADD || s.bytes != 8 {
+			continue
+		}
+		if a, ok := s.access(); ok && d.isCounter(a) {
+			counters[s.at] = true
+		}
+	}
+	return f.first(func(s *step) (Chain, bool) {
+		if s.op != x86asm.MOV || s.bytes != 8 {
+			return nil, false
+		}
+		a, ok := s.access()
+		if v := s.operand(1); !ok || v.root != counter || v.n != 1 || v.path[0] != 0 || !counters[v.id] {
+			return nil, false
+		}
+		return a.chain(0)
+	})
+}
+
+// uniqueCounters are the names of the counter of ids.
+var uniqueCounters = []string{"_ZN2tt8tt_metal6Buffer14next_unique_idE", "_ZN2tt8tt_metal10BufferImpl14next_unique_idE"}
+
+// isCounter reports whether an address is that of next_unique_id: directly, or
+// as it stands in the table of global addresses.
+func (d *deriver) isCounter(a value) bool {
+	switch {
+	case a.root == constant:
+		for _, name := range uniqueCounters {
+			if s, ok := d.e.Lookup(name); ok && s.Addr == a.id {
+				return true
+			}
+		}
+	case a.root == global && a.n == 1 && a.path[0] == 0:
+		name, ok := d.e.Slot(a.id)
+		return ok && slices.Contains(uniqueCounters, name)
+	}
+	return false
+}

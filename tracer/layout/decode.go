@@ -1,0 +1,169 @@
+package layout
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"golang.org/x/arch/x86/x86asm"
+)
+
+// The general registers as the instructions number them.
+const (
+	rax = iota
+	rcx
+	rdx
+	rbx
+	rsp
+	rbp
+	rsi
+	rdi
+	r8
+	r9
+	r10
+	r11
+)
+
+// instruction is one decoded machine instruction.
+type instruction struct {
+	at   uint64
+	len  int
+	op   x86asm.Op
+	args x86asm.Args
+	// bytes is the width of the memory operand, 0 where there is none.
+	bytes int
+	// vector marks an AVX or BMI instruction: clobbers are the general registers
+	// that it may write, args[0] its memory operand, where it has one.
+	vector   bool
+	clobbers uint16
+}
+
+// next is the address of the instruction behind.
+func (in *instruction) next() uint64 { return in.at + uint64(in.len) }
+
+// target is where a direct jump or call goes.
+func (in *instruction) target() (uint64, bool) {
+	rel, ok := in.args[0].(x86asm.Rel)
+	return in.next() + uint64(int64(rel)), ok
+}
+
+// mem is the memory operand and its position.
+func (in *instruction) mem() (x86asm.Mem, int, bool) {
+	for i, a := range in.args {
+		if m, ok := a.(x86asm.Mem); ok {
+			return m, i, true
+		}
+	}
+	return x86asm.Mem{}, 0, false
+}
+
+var errDecode = errors.New("undecodable instruction")
+
+var (
+	endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
+	// tlsCall is how a call to __tls_get_addr is padded.
+	tlsCall = []byte{0x66, 0x66, 0x48, 0xe8}
+)
+
+// decode reads one instruction. x86asm knows neither AVX, for whose prefixes it
+// takes the bytes of instructions that 64-bit code cannot have, nor endbr64.
+func decode(code []byte, at uint64) (instruction, error) {
+	switch {
+	case len(code) == 0:
+		return instruction{}, errDecode
+	case bytes.HasPrefix(code, endbr64):
+		return instruction{at: at, len: 4, op: x86asm.NOP}, nil
+	case bytes.HasPrefix(code, tlsCall) && len(code) >= 8:
+		rel := x86asm.Rel(int32(binary.LittleEndian.Uint32(code[4:])))
+		return instruction{at: at, len: 8, op: x86asm.CALL, args: x86asm.Args{rel}}, nil
+	case code[0] == 0xc4 || code[0] == 0xc5:
+		return decodeVEX(code, at)
+	case code[0] == 0x62: // AVX-512
+		return instruction{}, errDecode
+	}
+	in, err := x86asm.Decode(code, 64)
+	if err != nil || in.Len <= 0 || in.Op == 0 {
+		return instruction{}, errDecode
+	}
+	return instruction{at: at, len: in.Len, op: in.Op, args: in.Args, bytes: in.MemBytes}, nil
+}
+
+// maxInstruction is how many bytes an instruction has at most.
+const maxInstruction = 15
+
+// vexWide is how many bytes a vector instruction may touch in memory.
+const vexWide = 32
+
+// decodeVEX reads as much of an AVX or BMI instruction as it takes to go past
+// it: its length, its memory operand, and which general registers it may write.
+func decodeVEX(code []byte, at uint64) (instruction, error) {
+	in := instruction{at: at, vector: true, bytes: vexWide}
+	var p struct{ r, x, b, vvvv, opcodes byte }
+	p.opcodes = 1
+	n, size := 2, len(code)
+	if size < maxInstruction { // so that nothing below looks behind the end
+		code = append(make([]byte, 0, maxInstruction), code...)[:maxInstruction]
+	}
+	last := code[1]
+	p.r = ^code[1] >> 7 & 1
+	if code[0] == 0xc4 {
+		p.x, p.b, p.opcodes = ^code[1]>>6&1, ^code[1]>>5&1, code[1]&0x1f
+		last, n = code[2], 3
+	}
+	p.vvvv = ^last >> 3 & 0xf
+	opcode := code[n]
+	n++
+	if p.opcodes == 1 && opcode == 0x77 { // vzeroupper
+		in.len = n
+		if n > size {
+			return in, errDecode
+		}
+		return in, nil
+	}
+	modrm := code[n]
+	n++
+	mod, reg, rm := modrm>>6, modrm>>3&7|p.r<<3, modrm&7
+	if mod != 3 {
+		mem := x86asm.Mem{Base: x86asm.RAX + x86asm.Reg(rm|p.b<<3)}
+		bytes := map[byte]int{1: 1, 2: 4}[mod]
+		if rm == 4 {
+			sib := code[n]
+			n++
+			mem.Base = x86asm.RAX + x86asm.Reg(sib&7|p.b<<3)
+			if index := sib>>3&7 | p.x<<3; index != rsp {
+				mem.Index, mem.Scale = x86asm.RAX+x86asm.Reg(index), 1<<(sib>>6)
+			}
+			if sib&7 == 5 && mod == 0 {
+				mem.Base, bytes = 0, 4
+			}
+		} else if rm == 5 && mod == 0 {
+			mem.Base, bytes = x86asm.RIP, 4
+		}
+		switch bytes {
+		case 1:
+			mem.Disp = int64(int8(code[n]))
+		case 4:
+			mem.Disp = int64(int32(binary.LittleEndian.Uint32(code[n:])))
+		}
+		n += bytes
+		in.args[0] = mem
+	}
+	if p.opcodes == 3 || p.opcodes == 1 && (opcode >= 0x70 && opcode <= 0x73 || opcode == 0xc2 || opcode >= 0xc4 && opcode <= 0xc6) {
+		n++ // a shuffle, shift or comparison by a constant
+	}
+	if n > size || p.opcodes == 0 || p.opcodes > 3 {
+		return in, errDecode
+	}
+	in.len = n
+	if p.opcodes != 1 || bytes.IndexByte(vexToGeneral, opcode) >= 0 {
+		in.clobbers = 1<<reg | 1<<(rm|p.b<<3) | 1<<p.vvvv | 1<<rcx // rcx: vpcmpistri
+		if mod != 3 {
+			in.clobbers = 1<<reg | 1<<p.vvvv | 1<<rcx
+		}
+	}
+	return in, nil
+}
+
+// vexToGeneral are the opcodes of the first map that write a general register:
+// conversions, and moves of masks and words.
+var vexToGeneral = []byte{0x2c, 0x2d, 0x50, 0x7e, 0x93, 0xc5, 0xd7}

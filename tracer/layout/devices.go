@@ -1,0 +1,245 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"ttmem/symbolize"
+)
+
+const (
+	deviceID    = "_ZNK2tt8tt_metal6Device2idEv"
+	meshID      = "_ZNK2tt8tt_metal11distributed10MeshDevice2idEv"
+	meshImplID  = "_ZNK2tt8tt_metal11distributed14MeshDeviceImpl2idEv"
+	meshIDs     = "_ZNK2tt8tt_metal11distributed10MeshDevice14get_device_idsEv"
+	meshDevices = "_ZNK2tt8tt_metal11distributed10MeshDevice11get_devicesEv"
+
+	deviceVtable = "_ZTVN2tt8tt_metal6DeviceE"
+	meshVtable   = "_ZTVN2tt8tt_metal11distributed10MeshDeviceE"
+)
+
+// devices finds what tells which chips a device is.
+func (d *deriver) devices() {
+	d.field("Device.id_", 4, from((*flow).result, deviceID))
+	d.meshID()
+	d.meshDevices()
+	d.layout.DeviceVtable = d.vtable("Device.vtable", deviceVtable)
+	d.layout.MeshVtable = d.vtable("MeshDevice.vtable", meshVtable)
+}
+
+// vtable is what objects of a class point to: behind the offset to the top and
+// the type information, 8 bytes each.
+func (d *deriver) vtable(name, symbol string) uint64 {
+	s, ok := d.e.Lookup(symbol)
+	if !ok {
+		d.miss(name, "the library has no "+symbolize.Demangle(symbol))
+		return 0
+	}
+	return s.Addr + 16
+}
+
+// meshID finds the id of a mesh: in the MeshDevice, or in the MeshDeviceImpl
+// that it asks through a virtual function: `mov rdi, [this+pimpl_];
+// mov rax, [rdi]; jmp [rax+n]`.
+func (d *deriver) meshID() {
+	if c, err := d.chain(4, from((*flow).result, meshID)); err == nil {
+		d.layout.Fields["MeshDevice.mesh_id_"] = c
+		return
+	}
+	pimpl, ok := d.field("MeshDevice.pimpl_", 8, from(func(f *flow) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			a, ok := s.access()
+			if !ok || s.op != x86asm.JMP && s.op != x86asm.CALL {
+				return nil, false
+			}
+			function, ok := a.chain(0)
+			object, is := s.state.arg(0).loaded(0)
+			return object, ok && is && len(object) == 1 && len(function) == 3 && function[0] == object[0] && function[1] == 0
+		})
+	}, meshID))
+	if !ok {
+		d.miss("MeshDevice.mesh_id_", "MeshDevice::id() neither returns a field nor asks a MeshDeviceImpl")
+		return
+	}
+	d.field("MeshDevice.mesh_id_", 4, from(func(f *flow) (Chain, error) {
+		c, err := f.result()
+		return slices.Concat(pimpl, c), err
+	}, meshImplID))
+}
+
+// vector is a vector of chips: where its begin pointer lies, how many bytes a
+// chip takes, and at which of them a 1 says that the chip is of this host.
+type vector struct {
+	begin         Chain
+	stride, local int
+}
+
+// meshDevices finds the vector of a mesh's chips, which get_device_ids() and
+// get_devices() both read, more or less directly.
+func (d *deriver) meshDevices() {
+	const name = "MeshDevice.devices"
+	ids, err := d.vectorOf(meshIDs, 0)
+	if err == nil {
+		var devices *vector
+		// which of the two has the loop over a vector of pointers differs: the
+		// stride is known from the first
+		if devices, err = d.vectorOf(meshDevices, 0); err == nil && !slices.Equal(ids.begin, devices.begin) {
+			err = fmt.Errorf("get_device_ids() reads them at %v, get_devices() at %v", ids.begin, devices.begin)
+		}
+	}
+	if err == nil {
+		err = plausible(ids.begin[max(0, len(ids.begin)-4):], 8)
+	}
+	if err != nil {
+		d.miss(name, err.Error())
+		return
+	}
+	d.layout.Fields[name] = ids.begin
+	d.layout.MeshStride, d.layout.MeshLocal = ids.stride, ids.local
+}
+
+// maxCalls is through how many functions the vector is followed.
+const maxCalls = 4
+
+// vectorOf finds the vector that a function reads. It returns another vector by
+// value, so that its object is the second argument.
+func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
+	f, err := d.function(function)
+	if err != nil {
+		return nil, err
+	}
+	fl, err := d.flow(f)
+	if err != nil {
+		return nil, err
+	}
+	if calls > maxCalls {
+		return nil, errShape
+	}
+	for i := range fl.steps {
+		s := &fl.steps[i]
+		name, v := fl.callee(s), s.state.arg(1)
+		switch {
+		case name == "":
+		case strings.Contains(name, "14extract_localsI"):
+			c, ok := v.chain(1)
+			if !ok {
+				break
+			}
+			stride, local, err := d.entries(name)
+			return &vector{c, stride, local}, err
+		case strings.Contains(name, "14get_device_idsEv"), strings.Contains(name, "11get_devicesEv"):
+			c, ok := v.loaded(1)
+			if !ok {
+				break
+			}
+			inner, err := d.vectorOf(name, calls+1)
+			if err != nil {
+				return nil, err
+			}
+			inner.begin = slices.Concat(c, inner.begin)
+			if inner.stride == 0 {
+				inner.stride = fl.stride()
+			}
+			return inner, nil
+		}
+		// or it has the loop itself
+		if begin, ok := fl.pair(i, 1); ok {
+			return &vector{begin, fl.stride(), -1}, nil
+		}
+	}
+	return nil, fmt.Errorf("%s: %w", symbolize.Demangle(function), errShape)
+}
+
+// pair is the begin pointer of a vector, if step i loads it and one of the next
+// loads the end that lies behind.
+func (f *flow) pair(i int, arg uint64) (Chain, bool) {
+	load := func(s *step) (Chain, bool) {
+		a, ok := s.access()
+		if !ok || s.op != x86asm.MOV || s.bytes != 8 {
+			return nil, false
+		}
+		if _, store := s.args[0].(x86asm.Mem); store {
+			return nil, false
+		}
+		return a.chain(arg)
+	}
+	begin, ok := load(&f.steps[i])
+	if !ok {
+		return nil, false
+	}
+	for j := i + 1; j < len(f.steps) && j <= i+3; j++ {
+		if end, ok := load(&f.steps[j]); ok && slices.Equal(end[:len(end)-1], begin[:len(begin)-1]) &&
+			end[len(end)-1] == begin[len(begin)-1]+8 {
+			return begin, true
+		}
+	}
+	return nil, false
+}
+
+// stride is how far the loop of a function goes through an array of pointers to
+// objects at a time: `mov rdi, [r15]; mov rax, [rdi]; call [rax+n]` with
+// `add r15, 8`. 0 if there is no such loop.
+func (f *flow) stride() int {
+	for i := 2; i < len(f.steps); i++ {
+		call, table, object := &f.steps[i], &f.steps[i-1], &f.steps[i-2]
+		if _, _, ok := call.mem(); !ok || call.op != x86asm.CALL || table.op != x86asm.MOV || object.op != x86asm.MOV {
+			continue
+		}
+		through, _, ok := table.mem()
+		if !ok || through.Base != x86asm.RDI || object.args[0] != x86asm.Arg(x86asm.RDI) {
+			continue
+		}
+		if element, _, ok := object.mem(); ok && element.Index == 0 && element.Disp == 0 {
+			return f.advance(element.Base)
+		}
+	}
+	return 0
+}
+
+// advance is the one number that a function adds to a register; 0 if it adds
+// none, or several.
+func (f *flow) advance(r x86asm.Reg) int {
+	found := 0
+	for i := range f.steps {
+		s := &f.steps[i]
+		n, ok := s.args[1].(x86asm.Imm)
+		if s.op != x86asm.ADD || s.args[0] != x86asm.Arg(r) || !ok {
+			continue
+		}
+		if n <= 0 || n > 1<<10 || found != 0 && found != int(n) {
+			return 0
+		}
+		found = int(n)
+	}
+	return found
+}
+
+// entries finds how the entries are read of a vector from which the function of
+// a name extracts those that are local: `cmp byte ptr [r13+8], 1` and
+// `mov rcx, [r13]` with `add r13, 0x10`.
+func (d *deriver) entries(function string) (stride, local int, err error) {
+	f, err := d.function(function)
+	if err != nil {
+		return 0, 0, err
+	}
+	fl, err := d.flow(f)
+	if err != nil {
+		return 0, 0, err
+	}
+	for i := range fl.steps {
+		s := &fl.steps[i]
+		m, _, ok := s.mem()
+		if !ok || s.op != x86asm.CMP || s.bytes != 1 || s.args[1] != x86asm.Arg(x86asm.Imm(1)) || m.Index != 0 {
+			continue
+		}
+		stride, local = fl.advance(m.Base), int(m.Disp)
+		if stride < 16 || local < 8 || local >= stride {
+			break
+		}
+		return stride, local, nil
+	}
+	return 0, 0, fmt.Errorf("%s: %w", symbolize.Demangle(function), errShape)
+}

@@ -1,0 +1,157 @@
+package layout
+
+import (
+	"encoding/hex"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/symbolize"
+)
+
+// code is a function at 0x1000 without a name.
+func code(t testing.TB, hexCode string) *flow {
+	t.Helper()
+	b, err := hex.DecodeString(hexCode)
+	qt.Assert(t, qt.IsNil(err))
+	return followCode(nil, symbolize.Symbol{Addr: 0x1000, Size: uint64(len(b))}, b)
+}
+
+func TestResult(t *testing.T) {
+	// "" is a result that is not known
+	for _, test := range []struct{ name, asm, code, want string }{
+		{"a field", "mov rax,[rdi+0x58]; ret", "488b4758c3", "0x58"},
+		{"a field of the implementation", "mov rax,[rdi+0x10]; mov eax,[rax+0x40]; ret", "488b47108b4040c3", "0x10+0x40"},
+		{"with a frame pointer", "push rbp; mov rbp,rsp; mov eax,[rdi+0x58]; pop rbp; ret", "554889e58b47585dc3", "0x58"},
+		{"behind endbr64", "endbr64; mov rax,[rdi+8]; ret", "f30f1efa488b4708c3", "0x8"},
+		{"through a register that calls keep",
+			"push rbx; mov rbx,rdi; call f; mov rax,[rbx+0x20]; pop rbx; ret", "534889fbe800000000488b43205bc3", "0x20"},
+		{"through a register that calls change",
+			"mov rdx,rdi; call f; mov rax,[rdx+0x20]; ret", "4889fae800000000488b4220c3", ""},
+		{"through the stack",
+			"sub rsp,0x18; mov [rsp+8],rdi; call f; mov rax,[rsp+8]; add rsp,0x18; mov rax,[rax+0x30]; ret",
+			"4883ec1848897c2408e800000000488b4424084883c418488b4030c3", "0x30"},
+		{"through a part of the stack that others know",
+			"sub rsp,0x18; mov rax,[rdi+8]; mov [rsp],rax; mov rdi,rsp; call f; mov rax,[rsp]; add rsp,0x18; ret",
+			"4883ec18488b4708488904244889e7e800000000488b04244883c418c3", ""},
+		{"a constant plus a field", "mov eax,0x178; add rax,[rdi]; mov rax,[rax]; ret", "b878010000480307488b00c3", "0x0+0x178"},
+		{"behind AVX", "vxorps xmm0,xmm0,xmm0; vmovups [rdi+0x30],ymm0; vzeroupper; mov rax,[rdi+0x18]; ret",
+			"c5f857c0c5fc114730c5f877488b4718c3", "0x18"},
+		{"AVX that writes the register", "mov rax,[rdi+8]; vmovq rax,xmm0; ret", "488b4708c4e1f97ec0c3", ""},
+		{"ways that agree", "cmp byte ptr [rdi+9],0; je 1f; mov rax,[rdi+0x40]; ret; 1: mov rax,[rdi+0x40]; ret",
+			"807f09007405488b4740c3488b4740c3", "0x40"},
+		{"ways that do not agree", "cmp byte ptr [rdi+9],0; je 1f; mov rax,[rdi+0x40]; ret; 1: mov rax,[rdi+0x48]; ret",
+			"807f09007405488b4740c3488b4748c3", ""},
+		{"ways that meet", "cmp byte ptr [rdi+9],0; je 1f; mov rdi,[rdi+0x10]; 1: mov rax,[rdi+0x40]; ret",
+			"807f09007404488b7f10488b4740c3", ""},
+		{"a loop", "1: mov rdi,[rdi]; test rdi,rdi; jne 1b; mov rax,[rdi+8]; ret", "488b3f4885ff75f8488b4708c3", ""},
+		{"an endless loop", "1: jmp 1b", "ebfe", ""},
+		{"a byte of the register changed", "mov rax,[rdi+8]; mov al,1; ret", "488b4708b001c3", ""},
+		{"a division", "mov rax,[rdi+8]; xor edx,edx; div rcx; ret", "488b470831d248f7f1c3", ""},
+		{"an index", "mov rax,[rdi+rsi*8]; ret", "488b04f7c3", ""},
+		{"AVX-512, which is not decoded", "vpaddd zmm0,zmm0,zmm1; mov rax,[rdi+8]; ret", "62f17d48fec1488b4708c3", ""},
+		{"nothing", "ret", "c3", ""},
+		{"no code", "", "", ""},
+		{"code that ends early", "mov rax,[rdi+…", "488b47", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, err := code(t, test.code).result()
+			if test.want == "" {
+				qt.Assert(t, qt.ErrorIs(err, errShape), qt.Commentf("%s: %v", test.asm, c))
+				return
+			}
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", test.asm))
+			qt.Assert(t, qt.Equals(c.String(), test.want), qt.Commentf("%s", test.asm))
+		})
+	}
+}
+
+func TestVEXLength(t *testing.T) {
+	for _, test := range []struct{ asm, code string }{
+		{"vzeroupper", "c5f877"},
+		{"vxorps xmm0,xmm0,xmm0", "c5f857c0"},
+		{"vmovups xmm0,[rip+0x12345678]", "c5f8100578563412"},
+		{"vmovups [rsp+0x20],ymm0", "c5fc11442420"},
+		{"vmovups [r12+0x390],ymm0", "c4c17c11842490030000"},
+		{"vpshufd xmm0,xmm1,1", "c5f970c101"},
+		{"vpinsrq xmm0,xmm0,[rdi+8],1", "c4e3f922470801"},
+		{"andn eax,ecx,edx", "c4e270f2c2"},
+		{"rorx eax,ecx,7", "c4e37bf0c107"},
+	} {
+		b, err := hex.DecodeString(test.code)
+		qt.Assert(t, qt.IsNil(err))
+		in, err := decode(b, 0)
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", test.asm))
+		qt.Assert(t, qt.Equals(in.len, len(b)), qt.Commentf("%s", test.asm))
+		for n := range b { // a part of it is nothing
+			if in, err := decode(b[:n], 0); err == nil {
+				t.Errorf("%s: %d of its bytes are %d bytes long", test.asm, n, in.len)
+			}
+		}
+	}
+}
+
+// FuzzFollow walks through any bytes: it neither panics nor takes long.
+func FuzzFollow(f *testing.F) {
+	for _, seed := range []string{
+		"488b47108b4040c3", "807f09007404488b7f10488b4740c3", "c5f857c0c5fc114730c5f877488b4718c3", "ebfe",
+		"4883ec18488b4708488904244889e7e800000000488b04244883c418c3", "f048" + "0fc108", "c9c3", "f348a5c3",
+	} {
+		b, err := hex.DecodeString(seed)
+		qt.Assert(f, qt.IsNil(err))
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		b = b[:min(len(b), maxCode)]
+		fl := followCode(nil, symbolize.Symbol{Addr: 0x1000, Size: uint64(len(b))}, b)
+		for i := range fl.steps {
+			s := &fl.steps[i]
+			s.access()
+			fl.callee(s)
+			fl.pair(i, 0)
+		}
+		fl.result()
+		fl.stride()
+		fl.table()
+		fl.typeMask()
+		asked(fl)
+		banksOfType(fl)
+		dividend(0)(fl)
+		emulatedStart(fl)
+	})
+}
+
+func emulatedStart(f *flow) {
+	d := &deriver{flows: map[uint64]*flow{f.fn.Addr: f}}
+	d.cheapen(&Probe{}, f.fn)
+}
+
+func TestProbedInstruction(t *testing.T) {
+	for _, test := range []struct {
+		name, code, kind string
+		at               uint64
+		delta            int
+	}{
+		{"push rbp", "554889e5c3", "push", 0, 0},
+		{"push r15", "4157c3", "push", 0, 0},
+		{"nop", "90c3", "nop", 0, 0},
+		{"cmp byte ptr [rdi+0x2d0],0; jne 1f", "80bfd002000000" + "7501c3c3", "jcc", 7, 0},
+		{"mov byte ptr [rdi],0; jmp 1f; 1: ret", "c60700eb00c3", "jmp", 3, 0},
+		{"sub rsp,0x18; mov [rsp+8],rbx; call f", "4883ec1848895c2408e800000000c3", "call", 9, 0x18},
+		{"the first argument is lost", "488b3f55c3", "", 0, 0},
+		{"a multi-byte nop is not emulated", "0f1f00c3", "", 0, 0},
+		{"a loop back to before", "488b07" + "4885c0" + "75f8c3", "", 0, 0},
+		{"an indirect jump", "ff6710", "", 0, 0},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			fl := code(t, test.code)
+			d := &deriver{flows: map[uint64]*flow{fl.fn.Addr: fl}}
+			p := Probe{Addr: fl.fn.Addr, ProbeAddr: fl.fn.Addr, Stepped: true}
+			d.cheapen(&p, fl.fn)
+			qt.Assert(t, qt.Equals(p.Kind, test.kind))
+			qt.Assert(t, qt.Equals(p.Stepped, test.kind == ""))
+			qt.Assert(t, qt.Equals(p.ProbeAddr, fl.fn.Addr+test.at))
+			qt.Assert(t, qt.Equals(p.StackDelta, test.delta))
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package layout
+
+import (
+	"fmt"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"ttmem/symbolize"
+)
+
+// place puts a probe on a function: on its first instruction if the kernel can
+// emulate that, on the next such one before which no argument is lost, or else
+// on the first all the same.
+func (d *deriver) place(name string, f symbolize.Symbol, function bool) {
+	p := Probe{Symbol: f.Name, Size: f.Size, Addr: f.Addr, ProbeAddr: f.Addr, Kind: singleStepped, Stepped: true, Found: true}
+	if function {
+		d.cheapen(&p, f)
+	}
+	d.put(name, p)
+}
+
+// put puts a probe into the layout.
+func (d *deriver) put(name string, p Probe) {
+	offset, ok := d.e.FileOffset(p.ProbeAddr)
+	if !ok {
+		d.miss(name, fmt.Sprintf("%s is not in the file", symbolize.Demangle(p.Symbol)))
+		return
+	}
+	p.FileOffset = offset
+	d.layout.Probes[name] = p
+}
+
+const singleStepped = "single-stepped"
+
+// emulated is the kind of instruction that the kernel emulates at a uprobe, ""
+// for one that it has to execute: see branch_setup_xol_ops and
+// push_setup_xol_ops in arch/x86/kernel/uprobes.c.
+func emulated(in *instruction) string {
+	if in.vector {
+		return ""
+	}
+	_, relative := in.args[0].(x86asm.Rel)
+	switch {
+	case in.op == x86asm.PUSH:
+		if _, bytes, ok := general(in.args[0]); ok && bytes == 8 {
+			return "push"
+		}
+	case in.op == x86asm.NOP && in.len == 1:
+		return "nop"
+	case in.op == x86asm.CALL && relative && in.len == 5:
+		return "call"
+	case in.op == x86asm.JMP && relative:
+		return "jmp"
+	case jump(in.op) && relative && (in.len == 2 || in.len == 6) && !loops(in.op):
+		return "jcc"
+	}
+	return ""
+}
+
+// loops reports whether a jump depends on rcx and not on the flags.
+func loops(op x86asm.Op) bool {
+	switch op {
+	case x86asm.LOOP, x86asm.LOOPE, x86asm.LOOPNE, x86asm.JCXZ, x86asm.JECXZ, x86asm.JRCXZ:
+		return true
+	}
+	return false
+}
+
+// maxLead is how many instructions are looked at before the one to probe.
+const maxLead = 8
+
+// startsEmulated is cheapen for most functions, whose first instruction is a
+// push: they need not be followed.
+func (d *deriver) startsEmulated(p *Probe, f symbolize.Symbol) bool {
+	if d.e == nil {
+		return false
+	}
+	code, err := d.e.Text(f.Addr, maxInstruction)
+	if err != nil {
+		return false
+	}
+	in, err := decode(code, f.Addr)
+	if err != nil {
+		return false
+	}
+	kind := emulated(&in)
+	if kind == "" || kind == "jmp" || kind == "jcc" { // it may be a loop
+		return false
+	}
+	p.Kind, p.Stepped = kind, false
+	return true
+}
+
+// cheapen moves a probe to the first instruction of its function that the
+// kernel emulates, if that is always reached exactly once, and with the
+// arguments that the function was called with.
+func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
+	if d.startsEmulated(p, f) {
+		return
+	}
+	fl, err := d.flow(f)
+	if err != nil {
+		return
+	}
+	for i := 0; i < len(fl.steps) && i < maxLead; i++ {
+		s := &fl.steps[i]
+		if i == 0 && s.at != f.Addr || i > 0 && s.at != fl.steps[i-1].next() {
+			return
+		}
+		sp := s.state.regs[rsp]
+		if sp.root != frame || sp.n != 1 || sp.path[0] > 0 {
+			return
+		}
+		for n, r := range arguments {
+			if s.state.regs[r] != rooted(argument, uint64(n)) {
+				return
+			}
+		}
+		if kind := emulated(&s.instruction); kind != "" {
+			if fl.entered(f.Addr, s.at) {
+				return
+			}
+			p.ProbeAddr, p.Kind, p.Stepped, p.StackDelta = s.at, kind, false, int(-sp.path[0])
+			return
+		}
+		if s.op == x86asm.JMP || s.op == x86asm.CALL || s.op == x86asm.RET || jump(s.op) {
+			return
+		}
+	}
+}
+
+// entered reports whether something jumps behind the entry of a function, up to
+// an instruction: that would run again without a call.
+func (f *flow) entered(entry, to uint64) bool {
+	for i := range f.steps {
+		s := &f.steps[i]
+		if target, ok := s.target(); ok && s.op != x86asm.CALL && target >= entry && target <= to {
+			return true
+		}
+	}
+	return false
+}

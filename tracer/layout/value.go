@@ -1,0 +1,221 @@
+package layout
+
+import "golang.org/x/arch/x86/x86asm"
+
+// root is what a value was worked out from.
+type root uint8
+
+const (
+	// unknown values may be anything.
+	unknown root = iota
+	// constant is the number value.id, which may be an address of the file.
+	constant
+	// constant8 is a number of 8 bits in the low byte, the rest unknown.
+	constant8
+	// argument is the argument of number value.id, 0 to 5.
+	argument
+	// frame is the stack pointer at the function's entry.
+	frame
+	// global is what stands at the address value.id of the file.
+	global
+	// entry is an element of the table of words at the address value.id.
+	entry
+	// counter is what the `lock xadd` at the address value.id gave.
+	counter
+)
+
+// maxPath is how far loads are followed.
+const maxPath = 6
+
+// value is what is known of a register: a root, and a path of loads from it.
+// The path of n elements is a Chain: all but the last are added and
+// dereferenced, the last is added.
+type value struct {
+	root root
+	n    int8
+	path [maxPath]int32
+	id   uint64
+}
+
+// rooted is the value of a root itself.
+func rooted(r root, id uint64) value { return value{root: r, n: 1, id: id} }
+
+// number is a constant.
+func number(n int64) value { return value{root: constant, id: uint64(n)} }
+
+// plus is the value with a constant added.
+func (v value) plus(n int64) value {
+	switch {
+	case v.root == constant:
+		v.id += uint64(n)
+	case v.n > 0 && n == int64(int32(n)):
+		v.path[v.n-1] += int32(n)
+	default:
+		return value{}
+	}
+	return v
+}
+
+// load is what stands at the address that the value is.
+func (v value) load() value {
+	switch {
+	case v.root == constant:
+		return rooted(global, v.id)
+	case v.n == 0 || v.n == maxPath || v.root == frame:
+		return value{}
+	}
+	v.n++
+	return v
+}
+
+// chain is the path from an argument to what the value points to.
+func (v value) chain(arg uint64) (Chain, bool) {
+	if v.root != argument || v.id != arg {
+		return nil, false
+	}
+	return append(Chain{}, v.path[:v.n]...), true
+}
+
+// loaded is the path from an argument to where the value was loaded from.
+func (v value) loaded(arg uint64) (Chain, bool) {
+	c, ok := v.chain(arg)
+	if !ok || len(c) < 2 || c[len(c)-1] != 0 {
+		return nil, false
+	}
+	return c[:len(c)-1], true
+}
+
+// slot is something that was stored in the stack frame.
+type slot struct {
+	at    int32
+	bytes int32
+	value value
+}
+
+// maxSlots bounds what is known of a frame.
+const maxSlots = 96
+
+// state is what is known before an instruction.
+type state struct {
+	regs [16]value
+	// slots are the known parts of the frame, in no order.
+	slots []slot
+	// escaped is the lowest place in the frame whose address was taken: from
+	// there on it may be written by others.
+	escaped int32
+}
+
+// arguments are the registers of the calling convention.
+var arguments = [...]int{rdi, rsi, rdx, rcx, r8, r9}
+
+const nothingEscaped = 1<<31 - 1
+
+func entryState() *state {
+	s := &state{escaped: nothingEscaped}
+	for i, r := range arguments {
+		s.regs[r] = rooted(argument, uint64(i))
+	}
+	s.regs[rsp] = rooted(frame, 0)
+	return s
+}
+
+// arg is the value of an argument at a call.
+func (s *state) arg(n int) value { return s.regs[arguments[n]] }
+
+// merge takes away what the two do not agree on, and reports whether that is
+// anything.
+func (s *state) merge(with *state) (changed bool) {
+	for i := range s.regs {
+		if s.regs[i] != with.regs[i] && s.regs[i].root != unknown {
+			s.regs[i] = value{}
+			changed = true
+		}
+	}
+	kept := s.slots[:0:0]
+	for _, have := range s.slots {
+		if v, ok := with.slot(have.at, have.bytes); ok && v == have.value {
+			kept = append(kept, have)
+		}
+	}
+	if len(kept) != len(s.slots) {
+		s.slots, changed = kept, true
+	}
+	if with.escaped < s.escaped {
+		s.escaped, changed = with.escaped, true
+	}
+	return changed
+}
+
+// slot is what was stored at a place in the frame.
+func (s *state) slot(at, bytes int32) (value, bool) {
+	for _, have := range s.slots {
+		if have.at == at && bytes <= have.bytes {
+			return have.value, true
+		}
+	}
+	return value{}, false
+}
+
+// forget drops what is known of a part of the frame. The slots are copied:
+// states share them.
+func (s *state) forget(from, to int64) {
+	kept := make([]slot, 0, len(s.slots)+1)
+	for _, have := range s.slots {
+		if int64(have.at)+int64(have.bytes) <= from || to <= int64(have.at) {
+			kept = append(kept, have)
+		}
+	}
+	s.slots = kept
+}
+
+// expose drops what others can have written to that know an address in the
+// frame. A copy of the first argument stays: that is `this`, or where the result
+// goes, which C++ has no way to change.
+func (s *state) expose() {
+	if s.escaped == nothingEscaped {
+		return
+	}
+	kept := make([]slot, 0, len(s.slots)+1)
+	for _, have := range s.slots {
+		if have.at+have.bytes <= s.escaped || have.value == rooted(argument, 0) {
+			kept = append(kept, have)
+		}
+	}
+	s.slots = kept
+}
+
+// store notes that bytes were stored at an address.
+func (s *state) store(to value, bytes int32, v value) {
+	if to.root != frame || to.n != 1 {
+		if to.root == unknown {
+			s.expose()
+		}
+		return
+	}
+	at := to.path[0]
+	s.forget(int64(at), int64(at)+int64(bytes))
+	if v.root != unknown && v.root != constant8 && bytes >= 4 && len(s.slots) < maxSlots {
+		s.slots = append(s.slots, slot{at, bytes, v})
+	}
+}
+
+// general is the number of a general register and its width in bytes.
+func general(arg x86asm.Arg) (n, bytes int, ok bool) {
+	r, ok := arg.(x86asm.Reg)
+	switch {
+	case !ok:
+	case r >= x86asm.RAX && r <= x86asm.R15:
+		return int(r - x86asm.RAX), 8, true
+	case r >= x86asm.EAX && r <= x86asm.R15L:
+		return int(r - x86asm.EAX), 4, true
+	case r >= x86asm.AX && r <= x86asm.R15W:
+		return int(r - x86asm.AX), 2, true
+	case r >= x86asm.AL && r <= x86asm.BL:
+		return int(r - x86asm.AL), 1, true
+	case r >= x86asm.AH && r <= x86asm.BH:
+		return int(r - x86asm.AH), 1, true
+	case r >= x86asm.SPB && r <= x86asm.R15B:
+		return int(r-x86asm.SPB) + rsp, 1, true
+	}
+	return 0, 0, false
+}
