@@ -40,6 +40,18 @@ type Held struct {
 // AllocatedBytes is what the buffer takes of all its banks on each chip.
 func (h *Held) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
 
+// Complete gives a Free what the buffer's Alloc told of it: the chips, and what it
+// took of their banks.
+func (s *State) Complete(e *event.Event) {
+	p := s.known(e.PID)
+	if e.Kind != event.Free || p == nil {
+		return
+	}
+	if b := p.buffers[e.BufferID]; b != nil {
+		e.Devices, e.BytesPerBank, e.Banks = b.set.ids, b.perBank, b.banks
+	}
+}
+
 // Held returns all buffers that are allocated, in order of process and time.
 func (s *State) Held() []Held {
 	var all []Held

@@ -89,7 +89,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	}
 	for _, c := range p.chips {
 		for id := range c.programs {
-			c.freeCBs(id)
+			c.freeCBs(id, event.NotStatic)
 			c.unloadKernel(id)
 		}
 	}

@@ -85,9 +85,9 @@ type Region struct {
 	// SizeBytes is the sum of the buffers' sizes, without what rounding to
 	// pages and banks costs.
 	SizeBytes uint64 `json:"size_bytes"`
-	// BytesPerBank is the sum of what the buffers take of each bank. Where all
-	// are interleaved it is what tt-metal calls
-	// total_bytes_allocated_per_bank.
+	// BytesPerBank is the sum of what the buffers take of each bank: what
+	// tt-metal calls total_bytes_allocated_per_bank. It takes a shard from all
+	// banks alike, also from those of cores that have none.
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	// Banks is the number of banks, each of CapacityBytesPerBank; 0 where it is
 	// not known.

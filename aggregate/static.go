@@ -80,21 +80,24 @@ func (s *State) freeCBs(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		c.freeCBs(e.ProgramID)
+		c.freeCBs(e.ProgramID, e.StaticKind)
 	}
 }
 
-// freeCBs ends the circular buffers of a program. Several probes tell of it,
-// so that it may come more than once.
-func (c *processChip) freeCBs(programID uint64) {
+// freeCBs ends the circular buffers of a program, or those of a kind: NotStatic
+// means all. Several probes tell of it, so that it may come more than once.
+func (c *processChip) freeCBs(programID uint64, kind event.StaticKind) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
 		return
 	}
-	for _, u := range c.both() {
-		t := &u.static
-		t.programs--
-		for _, entry := range g.static {
+	ends := func(entry staticEntry) bool { return kind == event.NotStatic || kindOfFree(entry.kind) == kind }
+	for _, entry := range g.static {
+		if !ends(entry) {
+			continue
+		}
+		for _, u := range c.both() {
+			t := &u.static
 			if entry.global {
 				t.global--
 				continue
@@ -104,8 +107,22 @@ func (c *processChip) freeCBs(programID uint64) {
 			t.cores.remove(entry.place)
 		}
 	}
-	g.static = nil
+	g.static = slices.DeleteFunc(g.static, ends)
+	if len(g.static) == 0 {
+		for _, u := range c.both() {
+			u.static.programs--
+		}
+	}
 	c.tidy(programID)
+}
+
+// kindOfFree is the kind under which an entry is freed: scratchpads go with the
+// dataflow buffers.
+func kindOfFree(kind event.StaticKind) event.StaticKind {
+	if kind == event.Scratchpad {
+		return event.DataflowBuffer
+	}
+	return kind
 }
 
 // A Static is one circular buffer, dataflow buffer or scratchpad that a live

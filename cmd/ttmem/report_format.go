@@ -122,6 +122,10 @@ func plain(s string) string {
 
 // firstLine is the first line of s that says something.
 func firstLine(s string) string {
+	// tt-metal puts where it was thrown first, and what happened after "info:"
+	if _, info, ok := strings.Cut(s, "\ninfo:\n"); ok {
+		s = info
+	}
 	for line := range strings.Lines(s) {
 		if line = plain(line); line != "" {
 			return line

@@ -70,6 +70,7 @@ func (s *session) handle(e *event.Event) {
 }
 
 func (s *session) apply(e *event.Event) {
+	s.state.Complete(e)
 	s.state.Apply(e)
 	if s.events != nil {
 		s.events.add(e)

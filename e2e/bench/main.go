@@ -30,8 +30,8 @@ import (
 )
 
 func main() {
-	pairs := flag.Int("pairs", 20000, "alloc+free pairs a round")
-	rounds := flag.Int("rounds", 9, "rounds of each way")
+	pairs := flag.Int("pairs", 3000, "alloc+free pairs a round")
+	rounds := flag.Int("rounds", 40, "rounds of each way")
 	version := flag.String("version", rig.DefaultVersion, "release of ttnn")
 	flag.Parse()
 	if err := run(*version, *pairs, *rounds); err != nil {

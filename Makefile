@@ -1,0 +1,71 @@
+# ttmem: see README.md for what to type, CONTRIBUTING.md for the rest.
+
+GO ?= go
+# The compiler that the committed BPF object was made with.
+CLANG_VERSION := 19
+BPF_CLANG := clang-$(CLANG_VERSION)
+BPF_STRIP := llvm-strip-$(CLANG_VERSION)
+# Probes need root; so do the tests that place them.
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
+VERSION ?= 0.81.1
+PYTHON ?=
+BOARD ?= n150
+
+.PHONY: all build demo test check long bench rig generate install clean tools
+
+all: build
+
+build: bin/ttmem
+
+bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(wildcard bpf/*.o) go.mod go.sum
+	CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./cmd/ttmem
+
+# Sets up the real ttnn on its mock device, once, and traces a program on it.
+demo: bin/ttmem bin/rig
+	bin/rig -version $(VERSION) -python "$(PYTHON)" -board $(BOARD) -env > bin/demo.env
+	@. ./bin/demo.env && echo '$$ ttmem run -- python e2e/programs/demo.py' && \
+	$(SUDO) bin/ttmem run -- python e2e/programs/demo.py
+
+bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
+	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig
+
+# All tests, on the real ttnn.
+test: tools
+	$(SUDO) env BPF_CLANG=$(BPF_CLANG) BPF_STRIP=$(BPF_STRIP) $(GO) test -timeout 20m ./...
+
+# The long forms of the tests: all releases, 100 runs of what CI runs 10 times.
+long: tools
+	$(SUDO) $(GO) test -timeout 60m ./tracer/layout -all
+	$(SUDO) $(GO) test -timeout 60m ./e2e -long
+
+# Formatting, vet and staticcheck.
+check:
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "gofmt: $$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+# What tracing costs the traced program.
+bench:
+	$(SUDO) $(GO) run ./e2e/bench -version $(VERSION)
+
+# The real ttnn without a card, for a person: make rig VERSION=0.76.0
+rig: bin/rig
+	bin/rig -version $(VERSION) -python "$(PYTHON)" -board $(BOARD)
+
+# Makes the committed BPF bindings and object again.
+generate: tools
+	cd bpf && BPF_CLANG=$(BPF_CLANG) BPF_STRIP=$(BPF_STRIP) $(GO) generate ./...
+
+# The pinned clang and libbpf's headers, from Debian or Ubuntu where they lack.
+tools:
+	@command -v $(BPF_CLANG) >/dev/null && command -v $(BPF_STRIP) >/dev/null && [ -e /usr/include/bpf/bpf_helpers.h ] || { \
+		echo "installing $(BPF_CLANG) and libbpf-dev"; \
+		command -v apt-get >/dev/null || { echo "install clang $(CLANG_VERSION), llvm $(CLANG_VERSION) and libbpf's headers first"; exit 1; }; \
+		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $(BPF_CLANG) llvm-$(CLANG_VERSION) libbpf-dev >/dev/null; }
+
+PREFIX ?= /usr/local
+install: bin/ttmem
+	install -D -m 755 bin/ttmem $(DESTDIR)$(PREFIX)/bin/ttmem
+
+clean:
+	rm -rf bin
