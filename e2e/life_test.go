@@ -189,6 +189,19 @@ func TestKilledTracer(t *testing.T) {
 	}
 }
 
+// TestEndsDuringAttach: processes that end while they are attached to are told in a
+// line, and nothing hangs.
+func TestEndsDuringAttach(t *testing.T) {
+	for range 20 {
+		p := exec.Command("sleep", "0.02")
+		qt.Assert(t, qt.IsNil(p.Start()))
+		go p.Wait()
+		_, stderr, status := runTtmem(t, nil, "attach", "-p", fmt.Sprint(p.Process.Pid))
+		qt.Check(t, qt.Equals(status, 1))
+		qt.Check(t, qt.HasLen(lines(stderr), 1), qt.Commentf("%s", stderr))
+	}
+}
+
 // waitForSize waits until a file has grown to so many bytes.
 func waitForSize(t *testing.T, file string, size int64) {
 	t.Helper()

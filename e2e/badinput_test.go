@@ -1,0 +1,153 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+)
+
+// runTtmem runs ttmem and gives its output and exit status.
+func runTtmem(t *testing.T, attr *syscall.SysProcAttr, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	cmd := exec.Command(ttmem, args...)
+	cmd.SysProcAttr = attr
+	cmd.Dir = "/"
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestBadInput: each mistake gets one line that says what to do, and an exit
+// status that is not 0.
+func TestBadInput(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, content, 0o644)))
+		return path
+	}
+	env := setup(t, "0.81.1", "3.10")
+	library, err := os.ReadFile(env.Library)
+	qt.Assert(t, qt.IsNil(err))
+	truncated := write("truncated.so", library[:len(library)/2])
+	hostile := append([]byte(nil), library[:1<<16]...)
+	for i := 40; i < 64; i++ { // offsets and counts of the headers
+		hostile[i] = 0xff
+	}
+	sleeper := exec.Command("sleep", "60")
+	qt.Assert(t, qt.IsNil(sleeper.Start()))
+	defer func() { sleeper.Process.Kill(); sleeper.Wait() }()
+	nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(ttmem), 0o755)))
+
+	for name, c := range map[string]struct {
+		attr   *syscall.SysProcAttr
+		args   []string
+		says   string
+		status int
+	}{
+		"no such process":         {nil, []string{"attach", "-p", "4194303"}, "no process 4194303", 1},
+		"no process id":           {nil, []string{"attach", "-p", "0"}, "not a process id", 1},
+		"not a number":            {nil, []string{"attach", "-p", "x"}, "invalid", 1},
+		"not permitted":           {nobody, []string{"attach", "-p", "1"}, "run it with sudo", 1},
+		"run, not permitted":      {nobody, []string{"run", "--", "true"}, "run it with sudo", 1},
+		"without the library":     {nil, []string{"attach", "-p", fmt.Sprint(sleeper.Process.Pid)}, "has no tt-metal library loaded", 1},
+		"no command":              {nil, []string{"run"}, "ttmem run -- python", 1},
+		"no such command":         {nil, []string{"run", "--", "no-such-command"}, "no such command", 127},
+		"unknown flag":            {nil, []string{"run", "--frob"}, "--help", 1},
+		"unknown command":         {nil, []string{"frob"}, "frob", 1},
+		"output in no folder":     {nil, []string{"run", "--events", "/no/such/folder/x", "--", "touch", filepath.Join(dir, "ran")}, "name a file that can be written", 1},
+		"output is a folder":      {nil, []string{"run", "--events", dir, "--", "true"}, "name a file that can be written", 1},
+		"negative duration":       {nil, []string{"attach", "--duration", "-1s"}, "must not be negative", 1},
+		"doctor: no file":         {nil, []string{"doctor", "--library", "/no/such/file"}, "no such file", 1},
+		"doctor: a folder":        {nil, []string{"doctor", "--library", dir}, "not a file", 1},
+		"doctor: another library": {nil, []string{"doctor", "--library", "/bin/sh"}, "not a tt-metal library", 1},
+		"doctor: no ELF":          {nil, []string{"doctor", "--library", write("text", []byte("hello"))}, "ELF", 1},
+		"doctor: truncated":       {nil, []string{"doctor", "--library", truncated}, truncated, 1},
+		"doctor: hostile":         {nil, []string{"doctor", "--library", write("hostile.so", hostile)}, "hostile.so", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			_, stderr, status := runTtmem(t, c.attr, c.args...)
+			qt.Check(t, qt.Equals(status, c.status))
+			qt.Check(t, qt.StringContains(stderr, c.says))
+			qt.Check(t, qt.HasLen(lines(stderr), 1), qt.Commentf("%s", stderr))
+			qt.Check(t, qt.IsTrue(time.Since(start) < 10*time.Second))
+		})
+	}
+	_, err = os.Stat(filepath.Join(dir, "ran"))
+	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist), qt.Commentf("the command ran although it could not be traced as asked"))
+}
+
+// TestSymbolMissing: a library without one of the symbols is told with what is
+// not seen for it, and the rest works.
+func TestSymbolMissing(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	library, err := os.ReadFile(env.Library)
+	qt.Assert(t, qt.IsNil(err))
+	changed := bytes.ReplaceAll(library, []byte("track_allocate_cb"), []byte("track_allocate_xx"))
+	path := filepath.Join(t.TempDir(), "changed.so")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, changed, 0o644)))
+	stdout, _, status := runTtmem(t, nil, "doctor", "--library", path)
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.StringContains(stdout, "MISSING   cb_allocate"))
+	qt.Check(t, qt.StringContains(stdout, "circular buffers are not seen"))
+}
+
+// TestExits: the command's exit status, its signals and its output are its own.
+func TestExits(t *testing.T) {
+	stdout, _, status := runTtmem(t, nil, "run", "--", "sh", "-c", "echo out; exit 7")
+	qt.Check(t, qt.Equals(stdout, "out\n"))
+	qt.Check(t, qt.Equals(status, 7))
+	_, _, status = runTtmem(t, nil, "run", "--", "sh", "-c", "kill -TERM $$")
+	qt.Check(t, qt.Equals(status, 128+15))
+
+	cmd := exec.Command(ttmem, "run", "--", "sh", "-c", `trap "exit 9" TERM; echo ready; while :; do sleep 0.05; done`)
+	out, err := cmd.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	ready := make([]byte, 6)
+	_, err = out.Read(ready)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Process.Signal(syscall.SIGTERM)))
+	cmd.Wait()
+	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 9))
+}
+
+// TestDiskFull: when the disk fills, the events written so far stay whole, the
+// user is told once, and the command ends as it would have.
+func TestDiskFull(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	dir := t.TempDir()
+	disk := filepath.Join(dir, "disk")
+	qt.Assert(t, qt.IsNil(os.Mkdir(disk, 0o755)))
+	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=256k")))
+	defer syscall.Unmount(disk, syscall.MNT_DETACH)
+	file := filepath.Join(disk, "events.jsonl")
+
+	p := env.Command(t.Context(), "n150", program(t, "loop.py"), "20000")
+	cmd := exec.Command(ttmem, append([]string{"run", "--events", file, "--", p.Path}, p.Args[1:]...)...)
+	cmd.Env, cmd.Dir = testEnviron(p.Env, "n150", dir), dir
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	cmd.Run()
+	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 1))
+	qt.Check(t, qt.StringContains(stdout.String(), "done"))
+	qt.Check(t, qt.Equals(strings.Count(stderr.String(), "no space left"), 1))
+	events := readEvents(t, file) // every line is whole
+	qt.Check(t, qt.IsTrue(len(events) > 100), qt.Commentf("%d events", len(events)))
+}
