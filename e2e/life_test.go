@@ -82,11 +82,89 @@ func TestFailuresAreCaught(t *testing.T) {
 					qt.Check(t, qt.StringContains(e.Message, want))
 				} else {
 					qt.Check(t, qt.Equals(e.Region, event.CB))
+					want := fmt.Sprintf("buffer region ends at %d", staticEnd(run.events, e.ProgramID))
+					qt.Check(t, qt.StringContains(e.Message, want))
 				}
 			}
 			qt.Check(t, qt.DeepEquals(reasons, []event.Reason{
 				event.ReasonOutOfMemory, event.ReasonOutOfMemory, event.ReasonStaticClash,
 			}))
+		})
+	}
+}
+
+// staticEnd is where the highest static buffer of a program ends.
+func staticEnd(events []event.Event, program uint64) (end uint64) {
+	for _, e := range events {
+		if e.Kind == event.CBAlloc && e.ProgramID == program {
+			end = max(end, e.Address+e.SizeBytes)
+		}
+	}
+	return end
+}
+
+// TestPrograms: each program is told with its circular or dataflow buffers and
+// its kernels, and their end when the program cache is cleared or the device
+// closed.
+func TestPrograms(t *testing.T) {
+	for _, c := range []struct {
+		version string
+		board   rig.Board
+		chips   int
+		text    bool // the mock tells how large the kernels' text is
+	}{
+		{"0.81.1", "n150", 1, true},
+		{"0.81.1", "t3000", 8, true},
+		{"0.76.0", "n150", 1, false},
+	} {
+		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
+			run := traceRun(t, setup(t, c.version, "3.10"), c.board, program(t, "mix.py"))
+			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+			buffers, kernels, kinds := map[uint64]int{}, map[uint64]int{}, map[event.StaticKind]int{}
+			var cleared, compiledAgain uint64
+			for _, p := range readCheckpoints(t, run.dir) {
+				switch p.Name {
+				case "program cache cleared":
+					cleared = p.TimeNs
+				case "compiled again":
+					compiledAgain = p.TimeNs
+				}
+			}
+			state := aggregate.New()
+			seenCleared := false
+			for _, e := range run.events {
+				if e.TimeNs > cleared && !seenCleared {
+					seenCleared = true
+					for _, d := range state.Snapshot().Devices {
+						qt.Check(t, qt.Equals(d.Regions.CB.Programs, 0), qt.Commentf("chip %d", d.ID))
+					}
+				}
+				state.Apply(&e)
+				switch e.Kind {
+				case event.CBAlloc:
+					buffers[e.ProgramID]++
+					kinds[e.StaticKind]++
+					qt.Check(t, qt.IsTrue(len(e.Cores) > 0 && e.SizeBytes > 0 && e.Address > 1<<16))
+				case event.KernelLoad:
+					kernels[e.ProgramID]++
+					qt.Check(t, qt.HasLen(e.Devices, c.chips))
+					qt.Check(t, qt.Equals(e.BytesPerBank > 0, c.text))
+					qt.Check(t, qt.IsTrue(e.TimeNs < cleared || e.TimeNs < compiledAgain))
+				case event.KernelUnload:
+					kernels[e.ProgramID]--
+				}
+			}
+			t.Logf("%d programs, static buffers by kind: %v", len(buffers), kinds)
+			qt.Check(t, qt.IsTrue(len(buffers) >= 6), qt.Commentf("%d programs", len(buffers)))
+			for id := range buffers { // a program may do without buffers, not without kernels
+				qt.Check(t, qt.IsTrue(kernels[id] == 0), qt.Commentf("program %d: kernels are left", id))
+				_, loaded := kernels[id]
+				qt.Check(t, qt.IsTrue(loaded), qt.Commentf("program %d: no kernels", id))
+			}
+			qt.Check(t, qt.IsTrue(kinds[event.CircularBuffer] > 0))
+			if c.version == "0.81.1" { // Metal 2.0's ops
+				qt.Check(t, qt.IsTrue(kinds[event.DataflowBuffer] > 0))
+			}
 		})
 	}
 }
