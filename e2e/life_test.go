@@ -112,10 +112,11 @@ func TestPrograms(t *testing.T) {
 		board   rig.Board
 		chips   int
 		text    bool // the mock tells how large the kernels' text is
+		global  bool // ops on shards use circular buffers, not dataflow buffers
 	}{
-		{"0.81.1", "n150", 1, true},
-		{"0.81.1", "t3000", 8, true},
-		{"0.76.0", "n150", 1, false},
+		{"0.81.1", "n150", 1, true, false},
+		{"0.81.1", "t3000", 8, true, false},
+		{"0.76.0", "n150", 1, false, true},
 	} {
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
 			run := traceRun(t, setup(t, c.version, "3.10"), c.board, program(t, "mix.py"))
@@ -131,7 +132,7 @@ func TestPrograms(t *testing.T) {
 				}
 			}
 			state := aggregate.New()
-			seenCleared := false
+			seenCleared, global := false, 0
 			for _, e := range run.events {
 				if e.TimeNs > cleared && !seenCleared {
 					seenCleared = true
@@ -144,6 +145,10 @@ func TestPrograms(t *testing.T) {
 				case event.CBAlloc:
 					buffers[e.ProgramID]++
 					kinds[e.StaticKind]++
+					if e.Global {
+						global++
+						qt.Check(t, qt.IsTrue(inBuffer(state, e)), qt.Commentf("%+v", e))
+					}
 					qt.Check(t, qt.IsTrue(len(e.Cores) > 0 && e.SizeBytes > 0 && e.Address > 1<<16))
 				case event.KernelLoad:
 					kernels[e.ProgramID]++
@@ -162,11 +167,22 @@ func TestPrograms(t *testing.T) {
 				qt.Check(t, qt.IsTrue(loaded), qt.Commentf("program %d: no kernels", id))
 			}
 			qt.Check(t, qt.IsTrue(kinds[event.CircularBuffer] > 0))
+			qt.Check(t, qt.Equals(global > 0, c.global))
 			if c.version == "0.81.1" { // Metal 2.0's ops
 				qt.Check(t, qt.IsTrue(kinds[event.DataflowBuffer] > 0))
 			}
 		})
 	}
+}
+
+// inBuffer reports whether a circular buffer lies in a live L1 buffer.
+func inBuffer(state *aggregate.State, cb event.Event) bool {
+	for _, b := range state.HeldByProcess(cb.PID) {
+		if b.Region == event.L1 && b.Address <= cb.Address && cb.Address+cb.SizeBytes <= b.Address+b.BytesPerBank {
+			return true
+		}
+	}
+	return false
 }
 
 // target is a program that runs by itself.
@@ -183,6 +199,13 @@ func startTarget(t *testing.T, env *rig.Env, board rig.Board, args ...string) *t
 	p := &target{Cmd: env.Command(context.Background(), board, args...), env: env}
 	p.Dir = t.TempDir()
 	p.Env = testEnviron(p.Env, board, p.Dir)
+	p.start(t)
+	return p
+}
+
+// start starts it with pipes, to be killed when the test ends.
+func (p *target) start(t *testing.T) {
+	t.Helper()
 	p.Stderr = &p.stderr
 	var err error
 	p.stdin, err = p.StdinPipe()
@@ -195,7 +218,6 @@ func startTarget(t *testing.T, env *rig.Env, board rig.Board, args ...string) *t
 		p.Process.Kill()
 		p.Wait()
 	})
-	return p
 }
 
 // expect reads lines until one that begins so.
@@ -371,6 +393,40 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	qt.Check(t, qt.IsNil(tracer.Wait())) // all of them have ended
 	qt.Check(t, qt.Equals(total(), 0))
+}
+
+// TestOtherNamespace: a process in its own mount namespace, with its own copy of
+// the library, which is deleted before ttmem comes.
+func TestOtherNamespace(t *testing.T) {
+	env := setup(t, "0.76.0", "3.10")
+	dir := t.TempDir()
+	own := filepath.Join(dir, "own.so")
+	library, err := os.ReadFile(env.Library)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile(own, library, 0o755)))
+
+	python := env.Command(context.Background(), "n150").Path
+	p := &target{Cmd: exec.Command("unshare", "--mount", "sh", "-c",
+		`mount --bind "$0" "$1" && shift && exec "$@"`, own, env.Library, python, program(t, "hold.py"), "6", "512", "wait"), env: env}
+	p.Dir = dir
+	p.Env = testEnviron(env.Command(context.Background(), "n150").Env, "n150", dir)
+	p.start(t)
+	p.expect(t, "opened")
+	qt.Assert(t, qt.IsNil(os.Remove(own)))
+
+	file := filepath.Join(dir, "events.jsonl")
+	attachTo(t, file, p.Process.Pid)
+	fmt.Fprintln(p.stdin)
+	p.expect(t, "holding")
+	const perBank = 45056
+	qt.Check(t, qt.Equals(waitForHeld(t, file, p.Process.Pid, 6*perBank), 6*perBank))
+	for _, e := range readEvents(t, file) {
+		if e.Kind == event.ProcessStart {
+			qt.Check(t, qt.Equals(e.Release, "0.76.0"))
+		}
+	}
+	p.stdin.Close()
+	qt.Check(t, qt.IsNil(p.Wait()))
 }
 
 func stateOf(t *testing.T, file string) *aggregate.State {

@@ -24,6 +24,7 @@ type sessionOptions struct {
 
 func (o *sessionOptions) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
+	c.Flags().Bool("no-stacks", false, "take no call stacks (so far none are taken anyway)")
 	c.Flags().BoolVar(&o.json, "json", false, "print the report as one line of JSON on standard output")
 	_ = c.MarkFlagFilename("events")
 }

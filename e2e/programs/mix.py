@@ -70,6 +70,7 @@ def main():
 
     a = empty(device, (1, 1, 512, 512), ttnn.DRAM_MEMORY_CONFIG)
     b = empty(device, (1, 1, 512, 512), ttnn.L1_MEMORY_CONFIG)
+    weight = empty(device, (1, 1, 64, 64), ttnn.DRAM_MEMORY_CONFIG)
     check("operands", device)
     results = []
     for name, op in (
@@ -83,6 +84,9 @@ def main():
             "to sharded",
             lambda: ttnn.to_memory_config(a, sharded(ttnn.TensorMemoryLayout.HEIGHT_SHARDED, (32, 512), 4, 4)),
         ),
+        ("relu of sharded", lambda: ttnn.relu(shards[0])),
+        # its circular buffers lie in the shards
+        ("matmul of sharded", lambda: ttnn.matmul(shards[0], weight, memory_config=shards[0].memory_config())),
         ("add again", lambda: ttnn.add(a, a)),
     ):
         results.append(attempt(name, op))
