@@ -1,10 +1,8 @@
 # ttmem: see README.md for what to type, CONTRIBUTING.md for the rest.
 
 GO ?= go
-# The compiler that the committed BPF object was made with.
-CLANG_VERSION := 19
-BPF_CLANG := clang-$(CLANG_VERSION)
-BPF_STRIP := llvm-strip-$(CLANG_VERSION)
+# The compiler that the committed BPF object was made with: bpf/gen.go names it.
+CLANG_VERSION := $(shell sed -n 's/.*-cc clang-\([0-9]*\) .*/\1/p' bpf/gen.go)
 # Probes need root; so do the tests that place them.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 VERSION ?= 0.81.1
@@ -31,7 +29,7 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 
 # All tests, on the real ttnn.
 test: tools
-	$(SUDO) env BPF_CLANG=$(BPF_CLANG) BPF_STRIP=$(BPF_STRIP) $(GO) test -timeout 20m ./...
+	$(SUDO) $(GO) test -timeout 20m ./...
 
 # The long forms of the tests: all releases, 100 runs of what CI runs 10 times.
 long: tools
@@ -54,14 +52,14 @@ rig: bin/rig
 
 # Makes the committed BPF bindings and object again.
 generate: tools
-	cd bpf && BPF_CLANG=$(BPF_CLANG) BPF_STRIP=$(BPF_STRIP) $(GO) generate ./...
+	$(GO) generate ./bpf
 
 # The pinned clang and libbpf's headers, from Debian or Ubuntu where they lack.
 tools:
-	@command -v $(BPF_CLANG) >/dev/null && command -v $(BPF_STRIP) >/dev/null && [ -e /usr/include/bpf/bpf_helpers.h ] || { \
-		echo "installing $(BPF_CLANG) and libbpf-dev"; \
+	@command -v clang-$(CLANG_VERSION) >/dev/null && command -v llvm-strip-$(CLANG_VERSION) >/dev/null && [ -e /usr/include/bpf/bpf_helpers.h ] || { \
+		echo "installing clang-$(CLANG_VERSION) and libbpf-dev"; \
 		command -v apt-get >/dev/null || { echo "install clang $(CLANG_VERSION), llvm $(CLANG_VERSION) and libbpf's headers first"; exit 1; }; \
-		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $(BPF_CLANG) llvm-$(CLANG_VERSION) libbpf-dev >/dev/null; }
+		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq clang-$(CLANG_VERSION) llvm-$(CLANG_VERSION) libbpf-dev >/dev/null; }
 
 PREFIX ?= /usr/local
 install: bin/ttmem

@@ -1,6 +1,7 @@
 // Package bpf holds ttmem's kernel side: C in src/, its records and maps, and
 // the bindings that bpf2go makes from it. The generated files are committed, so
-// that building ttmem needs no clang; `make generate` makes them again.
+// that building ttmem needs no clang; `make generate` makes them again,
+// with the clang that is named here.
 package bpf
 
-//go:generate go tool bpf2go -tags linux -target amd64 -cc $BPF_CLANG -strip $BPF_STRIP -no-global-types -type header -type bank_info -type shard_request -type code -type core_range -type chain -type buffer_record -type free_record -type failed_record -type clear_record -type device_record -type cb_record -type program_end_record -type kernel_record -type process_record -type layout -type process -type object_key Kernel src/ttmem.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -fdebug-prefix-map=$PWD=.
+//go:generate go tool bpf2go -tags linux -target amd64 -cc clang-19 -strip llvm-strip-19 -no-global-types -type header -type bank_info -type shard_request -type code -type core_range -type chain -type buffer_record -type free_record -type failed_record -type clear_record -type device_record -type cb_record -type program_end_record -type kernel_record -type process_record -type layout -type process -type object_key Kernel src/ttmem.bpf.c -- -O2 -g -Wall -Werror -mcpu=v3 -fdebug-prefix-map=$PWD=.

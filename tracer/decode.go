@@ -55,6 +55,8 @@ type decoder struct {
 	processes map[int]*traced
 	libraries func(index uint8) *library
 	emit      func(event.Event)
+	// forget is told of a process that has ended.
+	forget func(pid int)
 	// unknown counts records that make no sense, by cause.
 	unknown func(cause string)
 }
@@ -382,6 +384,7 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
+	d.forget(e.PID)
 	if p == nil || !p.started {
 		return
 	}

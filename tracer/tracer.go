@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
@@ -85,6 +86,7 @@ func New(o Options) (_ *Tracer, err error) {
 		processes: make(map[int]*traced),
 		libraries: t.library,
 		emit:      t.queue.push,
+		forget:    t.forget,
 		unknown:   func(cause string) { t.unknown[cause]++ },
 	}
 	defer func() {
@@ -389,6 +391,27 @@ func (t *Tracer) takeFound() {
 			continue
 		}
 		t.queue.push(e)
+	}
+}
+
+// forget drops what the kernel side knows of the objects of a process: another
+// one may get its id, and have other objects there.
+func (t *Tracer) forget(pid int) {
+	t.mu.Lock()
+	delete(t.seen, pid)
+	t.mu.Unlock()
+	for _, m := range []*ebpf.Map{t.objs.Devices, t.objs.Allocators, t.objs.Programs} {
+		var key bpf.KernelObjectKey
+		var keys []bpf.KernelObjectKey
+		value := make([]byte, m.ValueSize())
+		for objects := m.Iterate(); objects.Next(&key, &value); {
+			if key.Tgid == uint32(pid) {
+				keys = append(keys, key)
+			}
+		}
+		for _, key := range keys {
+			_ = m.Delete(&key) // it may be gone already
+		}
 	}
 }
 

@@ -42,6 +42,7 @@ __noinline s64 read_chip(u32 library, u64 entry)
 	return id;
 }
 
+/* Tells user space of a device; 0 where the record found no room. */
 __noinline int tell_device(u32 library, u64 bias, u64 device, u64 allocator, u32 flags)
 {
 	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
@@ -97,7 +98,8 @@ static __always_inline void meet_device(u32 library, u64 bias, u32 tgid, u64 dev
 		return;
 	if (bpf_map_update_elem(&devices, &k, &one, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
-	tell_device(library, bias, device, 0, 0);
+	if (!tell_device(library, bias, device, 0, 0))
+		bpf_map_delete_elem(&devices, &k); /* to be tried again */
 }
 
 static __always_inline void meet_allocator(u32 library, u64 bias, u32 tgid, u64 device,
@@ -110,7 +112,8 @@ static __always_inline void meet_allocator(u32 library, u64 bias, u32 tgid, u64 
 		return;
 	if (bpf_map_update_elem(&allocators, &k, &device, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
-	tell_device(library, bias, device, allocator, flags);
+	if (!tell_device(library, bias, device, allocator, flags))
+		bpf_map_delete_elem(&allocators, &k);
 }
 
 /* SubDeviceManagerTracker(IDevice *, unique_ptr<Allocator> &&, …): a device has

@@ -1,0 +1,127 @@
+package tracer
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+	"ttmem/tracer/layout"
+)
+
+// newTestDecoder is a decoder with one library, whose Buffer has its fields in
+// a row.
+func newTestDecoder(events *[]event.Event, unknown map[string]int) *decoder {
+	lib := &library{
+		path: "libtt_metal.so", release: "1.2.3", layout: &layout.Layout{},
+		size: 8, bufferType: 16, bufferLayout: 20, ownsData: 24, address: 32, pageSize: 40,
+	}
+	lib.kernel.Device, lib.kernel.Allocator, lib.kernel.Hooked, lib.kernel.Status = 0, 48, 57, 56
+	return &decoder{
+		processes: make(map[int]*traced),
+		libraries: func(index uint8) *library {
+			if index == 0 {
+				return lib
+			}
+			return nil
+		},
+		emit:    func(e event.Event) { *events = append(*events, e) },
+		forget:  func(int) {},
+		unknown: func(cause string) { unknown[cause]++ },
+	}
+}
+
+func raw[T any](t *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(t)), unsafe.Sizeof(*t))
+}
+
+func TestDecodeAllocation(t *testing.T) {
+	var events []event.Event
+	unknown := make(map[string]int)
+	d := newTestDecoder(&events, unknown)
+
+	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
+	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: recordDevice, Flags: deviceMesh | deviceReady, Count: 3}
+	dev.Chips[0], dev.Chips[1], dev.Chips[2] = 4, -1, 2 // the second is another host's
+	dev.Banks[event.L1] = bpf.KernelBankInfo{Manager: 1, BytesPerBank: 1 << 20, Banks: 64, AlignmentBytes: 16}
+	d.decode(raw(&dev))
+
+	buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 9, Device: 0x1000, Allocator: 0x2000}
+	buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordAlloc}
+	buffer.Window[8], buffer.Window[9] = 0, 0x10 // 4096 bytes
+	buffer.Window[16], buffer.Window[41] = byte(event.L1), 4
+	d.decode(raw(&buffer))
+
+	qt.Assert(t, qt.HasLen(events, 3))
+	qt.Check(t, qt.Equals(events[0].Kind, event.ProcessStart))
+	qt.Check(t, qt.Equals(events[1].Kind, event.DeviceOpen))
+	alloc := events[2]
+	qt.Check(t, qt.Equals(alloc.Kind, event.Alloc))
+	qt.Check(t, qt.DeepEquals(alloc.Devices, []int{4, 2}))
+	qt.Check(t, qt.Equals(alloc.SizeBytes, 4096))
+	qt.Check(t, qt.Equals(alloc.PageSizeBytes, 1024))
+	qt.Check(t, qt.Equals(alloc.Banks, 64))
+	qt.Check(t, qt.Equals(alloc.BytesPerBank, 1024)) // four pages on 64 banks
+	qt.Check(t, qt.HasLen(unknown, 0))
+}
+
+func TestSpread(t *testing.T) {
+	b := bank{Banks: 12, AlignmentBytes: 32}
+	for name, c := range map[string]struct {
+		size, page uint64
+		request    bpf.KernelShardRequest
+		banks      uint32
+		perBank    uint64
+	}{
+		"a page more than the banks":   {13 * 2048, 2048, bpf.KernelShardRequest{}, 12, 2 * 2048},
+		"pages are rounded up":         {100, 100, bpf.KernelShardRequest{}, 12, 128},
+		"256 pages":                    {524288, 2048, bpf.KernelShardRequest{}, 12, 45056},
+		"shards, with their padding":   {1, 1, bpf.KernelShardRequest{SizeBytes: 4 * 4096, PageSizeBytes: 1024, Shards: 4}, 4, 4096},
+		"smaller than a page":          {10, 2048, bpf.KernelShardRequest{}, 12, 0},
+		"no page size, as nothing has": {10, 0, bpf.KernelShardRequest{}, 12, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			banks, perBank := b.spread(c.size, c.page, c.request)
+			qt.Check(t, qt.Equals(banks, c.banks))
+			qt.Check(t, qt.Equals(perBank, c.perBank))
+		})
+	}
+}
+
+// FuzzDecode: whatever a record says, it is an event, or is counted.
+func FuzzDecode(f *testing.F) {
+	for kind := range uint8(recordFork + 2) {
+		r := bpf.KernelDeviceRecord{}
+		r.H = bpf.KernelHeader{Tgid: 1, Tid: 1, Kind: kind, Count: 1 << 31, Flags: 0xff, StaticKind: 0xff}
+		f.Add(append(raw(&r), make([]byte, 2048)...))
+		f.Add(raw(&r)[:20])
+	}
+	f.Fuzz(func(t *testing.T, record []byte) {
+		var events []event.Event
+		d := newTestDecoder(&events, make(map[string]int))
+		aligned := make([]uint64, len(record)/8+1)
+		b := unsafe.Slice((*byte)(unsafe.Pointer(&aligned[0])), len(record))
+		copy(b, record)
+		d.decode(b)
+		d.decode(b)
+		for i := range events {
+			_ = events[i].AppendJSON(nil)
+		}
+	})
+}
+
+func TestOrder(t *testing.T) {
+	var o ordered
+	for i, at := range []uint64{5, 3, 9, 3, 7} {
+		o.push(event.Event{TimeNs: at, BufferID: uint64(i)})
+	}
+	var got []uint64
+	take := func(e *event.Event) { got = append(got, e.TimeNs*10+e.BufferID) }
+	o.release(7, take)
+	qt.Check(t, qt.DeepEquals(got, []uint64{31, 33, 50})) // those of one time as they came
+	o.push(event.Event{TimeNs: 8, BufferID: 5})
+	o.release(^uint64(0), take)
+	qt.Check(t, qt.DeepEquals(got[3:], []uint64{74, 85, 92}))
+}

@@ -1,0 +1,59 @@
+package tracer
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestParseMapsLine(t *testing.T) {
+	for line, want := range map[string]procMap{
+		"7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so": {
+			0x7f0c8a400000, 0x7f0c8b200000, 0x785000, fileID{0xfe, 0, 525741}, "/usr/lib/libtt_metal.so", false,
+		},
+		"1000-2000 r-xp 00000000 08:1 9 /tmp/a b/x.so (deleted)": {
+			0x1000, 0x2000, 0, fileID{8, 1, 9}, "/tmp/a b/x.so", true,
+		},
+	} {
+		m, ok := parseMapsLine(line)
+		qt.Assert(t, qt.IsTrue(ok), qt.Commentf("%s", line))
+		qt.Check(t, qt.Equals(m, want))
+	}
+	for _, line := range []string{
+		"", "x", "1000-2000 rw-p 00000000 08:1 9 /data", "1000-2000 r-xp 00000000 00:00 0 [vdso]",
+		"1000 r-xp 0 08:1 9 /x", "1000-2000 r-xp 0 08 9 /x", "1000-2000 r-xp q 08:1 9 /x", "1000-2000 r-xp 0 08:1 q /x",
+	} {
+		_, ok := parseMapsLine(line)
+		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%s", line))
+	}
+}
+
+func FuzzParseMapsLine(f *testing.F) {
+	f.Add("7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so")
+	f.Fuzz(func(t *testing.T, line string) { parseMapsLine(line) })
+}
+
+func FuzzParseMmap2(f *testing.F) {
+	f.Add(make([]byte, 80))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		m, ok := parseMmap2(body)
+		qt.Check(t, qt.Equals(ok, len(body) >= 72))
+		if ok {
+			qt.Check(t, qt.Equals(m.pid, int(binary.NativeEndian.Uint32(body))))
+		}
+	})
+}
+
+// TestIdentity: a file is known by what the maps of those who map it say.
+func TestIdentity(t *testing.T) {
+	exe, err := os.Open("/proc/self/exe")
+	qt.Assert(t, qt.IsNil(err))
+	defer exe.Close()
+	id, err := identity(exe)
+	qt.Assert(t, qt.IsNil(err))
+	maps, err := executableMaps(os.Getpid())
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(id, maps[0].file))
+}
