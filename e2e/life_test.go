@@ -429,6 +429,35 @@ func TestOtherNamespace(t *testing.T) {
 	qt.Check(t, qt.IsNil(p.Wait()))
 }
 
+// TestOverwrittenLibrary: whoever writes to a library in place waits until its
+// probes are gone; they would land in the middle of other instructions.
+func TestOverwrittenLibrary(t *testing.T) {
+	env := setup(t, "0.76.0", "3.10")
+	dir := t.TempDir()
+	own := filepath.Join(dir, "libtt_metal.so")
+	library, err := os.ReadFile(env.Library)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile(own, library, 0o755)))
+	python := env.Command(context.Background(), "n150").Path
+	p := &target{Cmd: exec.Command("unshare", "--mount", "sh", "-c",
+		`mount --bind "$0" "$1" && shift && exec "$@"`, own, env.Library, python, program(t, "hold.py"), "6", "512"), env: env}
+	p.Dir = dir
+	p.Env = testEnviron(env.Command(context.Background(), "n150").Env, "n150", dir)
+	p.start(t)
+	p.expect(t, "holding")
+	tracer := attachTo(t, filepath.Join(dir, "events.jsonl"), p.Process.Pid)
+	qt.Assert(t, qt.IsTrue(probesIn(t, p) > 10))
+
+	writer, err := os.OpenFile(own, os.O_WRONLY, 0)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(probesIn(t, p), 0))
+	qt.Assert(t, qt.IsNil(writer.Close()))
+
+	p.stdin.Close()
+	qt.Check(t, qt.IsNil(p.Wait()))
+	qt.Check(t, qt.IsNil(tracer.Wait()))
+}
+
 func stateOf(t *testing.T, file string) *aggregate.State {
 	t.Helper()
 	state := aggregate.New()

@@ -95,7 +95,7 @@ func BecomeCommand() {
 	unix.CloseOnExec(goFD)
 	var b [1]byte
 	if n, err := unix.Read(goFD, b[:]); n != 1 || err != nil {
-		os.Exit(125) // ttmem could not trace it, and has said so
+		os.Exit(125) // ttmem has cancelled it
 	}
 	err := unix.Exec(os.Args[1], os.Args[2:], os.Environ())
 	fmt.Fprintf(os.Stderr, "ttmem: %s: %v\n", os.Args[1], err)

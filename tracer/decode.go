@@ -215,6 +215,7 @@ func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.Kern
 	}
 	if e.Layout.Sharded() && r.Shards == 0 {
 		d.unknown("shards not seen")
+		return
 	}
 	e.Banks, e.BytesPerBank = a.banks[e.Region].spread(e.SizeBytes, e.PageSizeBytes, r)
 }
@@ -272,8 +273,6 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 		if r.Object != 0 && int(e.Region) < event.BankedRegions {
 			u64 := func(at uint32) uint64 { return binary.LittleEndian.Uint64(r.Window[at:]) }
 			d.place(&e, p, u64(lib.kernel.Device), u64(lib.kernel.Allocator), r.Request)
-		} else {
-			d.unknown("failed buffer not found")
 		}
 		if strings.Contains(e.Message, "Out of Memory") {
 			e.Reason = event.ReasonOutOfMemory
@@ -343,6 +342,9 @@ func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	}
 	e.Comm = p.names[e.TID]
 	e.Kind, e.ExitStatus = event.ProcessExit, int(r.ExitCode)
+	if r.H.Kind == recordExec {
+		e.ExitStatus = event.UnknownStatus // the process lives on as another program
+	}
 	d.emit(e)
 }
 

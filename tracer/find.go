@@ -5,10 +5,17 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"ttmem/bpf"
+	"ttmem/symbolize"
 	"ttmem/tracer/event"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
 )
 
 func (t *Tracer) watch() (err error) {
@@ -18,9 +25,12 @@ func (t *Tracer) watch() (err error) {
 	t.watching.Add(1)
 	go func() {
 		defer t.watching.Done()
-		t.mappings.Read(t.mapped, func(n uint64) {
-			t.find(event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: "mappings not seen"})
+		err := t.mappings.Read(t.mapped, func(n uint64) {
+			t.find(found{event: event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: "mappings not seen"}})
 		})
+		if err != nil {
+			t.warn(fmt.Sprintf("libraries that are loaded from now on are not seen: %v", err))
+		}
 	}()
 	return nil
 }
@@ -37,8 +47,12 @@ func (t *Tracer) scan(pids []int) error {
 	for _, pid := range pids {
 		maps, err := executableMaps(pid)
 		if err != nil {
-			if named {
+			switch {
+			case !named:
+			case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 				return fmt.Errorf("no process %d", pid)
+			default:
+				return fmt.Errorf("process %d cannot be looked at: %w", pid, err)
 			}
 			continue
 		}
@@ -68,6 +82,16 @@ func (t *Tracer) mapped(m mapping) {
 	}
 }
 
+// found is an event that did not come through the ring buffer.
+type found struct {
+	event   event.Event
+	library *library
+}
+
+// lateNs is how long after its mapping a library may be attached to without a
+// word: no program has opened a device by then.
+const lateNs = 100e6
+
 // meet looks at a mapped file, once, and attaches to it if it is a tt-metal
 // library.
 func (t *Tracer) meet(m mapping, path string) error {
@@ -77,34 +101,73 @@ func (t *Tracer) meet(m mapping, path string) error {
 	if !known {
 		file, err := openMapped(m.pid, m.start, m.end)
 		if err != nil {
-			return nil // unmapped again, or the process is gone
+			t.missed(m, err)
+			return nil
 		}
 		if path == "" {
 			path = mappedPath(m.pid, m.file)
 		}
 		l, err = t.open(file, path, fmt.Sprintf("/proc/%d/root", m.pid))
-		t.byFile[m.file] = l
-		if errors.Is(err, ErrNoLibrary) {
+		t.remember(m.file, l)
+		if errors.Is(err, ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
+		if late := now() - m.timeNs; late > lateNs {
+			t.warn(fmt.Sprintf("%s was attached to %d ms after process %d had loaded it: what it allocated until then is not counted",
+				path, late/1e6, m.pid))
+		}
 	}
 	if l != nil && !t.seen[m.pid] {
-		t.seen[m.pid] = true
-		t.found = append(t.found, event.Event{
+		t.seen[m.pid], t.met = true, true
+		// its end is to be told, whether or not it ever hits a probe
+		_ = t.objs.Processes.Update(uint32(m.pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+		t.found = append(t.found, found{event.Event{
 			Kind: event.ProcessStart, TimeNs: m.timeNs, PID: m.pid, TID: m.pid,
-			Library: l.path,
-		})
+		}, l})
 	}
 	return nil
+}
+
+// missed tells of a library that could not be looked at because its process was
+// quicker. Most files that are missed so are none; their names tell.
+func (t *Tracer) missed(m mapping, err error) {
+	if name := filepath.Base(m.name); strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn") {
+		t.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.name, m.pid, err))
+		t.found = append(t.found, found{event: event.Event{
+			Kind: event.Lost, TimeNs: m.timeNs, Count: 1, Cause: "process ended before its library was traced",
+		}})
+	}
+}
+
+// maxFiles bounds how many files are remembered that are no library.
+const maxFiles = 1 << 16
+
+func (t *Tracer) remember(id fileID, l *library) {
+	if len(t.byFile) >= maxFiles {
+		maps.DeleteFunc(t.byFile, func(_ fileID, l *library) bool { return l == nil })
+	}
+	t.byFile[id] = l
 }
 
 // maxLibraries is MAX_LIBRARIES of bpf/src/layout.h.
 const maxLibraries = 64
 
 func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	for _, l := range t.libraries {
+		// under another name, or met before in another way
+		if l.link != nil && os.SameFile(l.info, info) {
+			file.Close()
+			return l, nil
+		}
+	}
 	l, err := openLibrary(file, path, root)
 	if err != nil {
 		file.Close()
@@ -121,7 +184,9 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 		l.close()
 		return nil, err
 	}
+	l.info = info
 	t.libraries = append(t.libraries, l)
+	t.guard(l)
 	return l, nil
 }
 
@@ -150,11 +215,11 @@ func (t *Tracer) Prepare(path string) error {
 	return nil
 }
 
-// Libraries is the number of library files that are traced.
-func (t *Tracer) Libraries() int {
+// MetAny reports whether any traced process mapped a library.
+func (t *Tracer) MetAny() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.libraries)
+	return t.met
 }
 
 // Maps reports whether a process is known to map a tt-metal library.
@@ -174,7 +239,7 @@ func (t *Tracer) library(index uint8) *library {
 }
 
 // find takes an event from another goroutine.
-func (t *Tracer) find(e event.Event) {
+func (t *Tracer) find(e found) {
 	t.mu.Lock()
 	t.found = append(t.found, e)
 	t.mu.Unlock()
@@ -182,22 +247,17 @@ func (t *Tracer) find(e event.Event) {
 
 func (t *Tracer) takeFound() {
 	t.mu.Lock()
-	found := t.found
+	list := t.found
 	t.found = nil
 	t.mu.Unlock()
-	for _, e := range found {
-		if e.Kind == event.ProcessStart {
-			var l *library
-			t.mu.Lock()
-			for _, candidate := range t.libraries {
-				if candidate.path == e.Library {
-					l = candidate
-				}
-			}
-			t.mu.Unlock()
-			t.decoder.start(&e, l)
-			continue
+	for _, f := range list {
+		// what happened meanwhile may be told already
+		f.event.TimeNs = max(f.event.TimeNs, t.queue.released)
+		switch {
+		case f.event.Kind != event.ProcessStart:
+			t.queue.push(f.event)
+		case isRunning(f.event.PID):
+			t.decoder.start(&f.event, f.library)
 		}
-		t.queue.push(e)
 	}
 }

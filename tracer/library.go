@@ -29,8 +29,10 @@ type library struct {
 	// where in the window of a buffer record the fields lie
 	size, bufferType, bufferLayout, ownsData, address, pageSize int
 
-	file *os.File
-	link link.Link
+	file   *os.File
+	info   os.FileInfo
+	leased bool
+	link   link.Link // nil: its probes are gone
 }
 
 // openLibrary reads a library; the file is kept open so that it can be attached

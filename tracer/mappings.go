@@ -18,6 +18,7 @@ type mapping struct {
 	pid        int
 	start, end uint64
 	file       fileID
+	name       string
 }
 
 // fileID is a file's identity on this host. The device number is the kernel's
@@ -25,6 +26,9 @@ type mapping struct {
 type fileID struct {
 	major, minor uint32
 	inode        uint64
+	// generation tells the files apart that have had an inode one after the
+	// other; 0 where it is not known.
+	generation uint64
 }
 
 // mappingWatch tells of executable mappings as they are made. It reads perf's
@@ -112,20 +116,21 @@ func onlineCPUs() int {
 }
 
 // Read waits for mappings and gives them to handle, until the watch is
-// interrupted.
-func (w *mappingWatch) Read(handle func(mapping), lost func(uint64)) {
+// interrupted or fails; lost is told how many could not be taken.
+func (w *mappingWatch) Read(handle func(mapping), lost func(uint64)) error {
 	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
 	for _, r := range w.rings {
 		polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
 	}
 	for !w.done.Load() {
 		if _, err := unix.Poll(polled, -1); err != nil && !errors.Is(err, unix.EINTR) {
-			return
+			return fmt.Errorf("poll: %w", err)
 		}
 		for i := range w.rings {
 			w.rings[i].drain(handle, lost)
 		}
 	}
+	return nil
 }
 
 // Interrupt ends Read.
@@ -156,6 +161,7 @@ func (r *perfRing) drain(handle func(mapping), lost func(uint64)) {
 		length := uint64(binary.NativeEndian.Uint16(header[6:]))
 		if length < 8 || tail+length > head {
 			tail = head // not a record: nothing behind it can be found
+			lost(1)
 			break
 		}
 		record = r.copy(header[:0], tail%size, length)
@@ -197,8 +203,9 @@ func parseMmap2(b []byte) (mapping, bool) {
 		file: fileID{
 			major: order.Uint32(b[32:]),
 			minor: order.Uint32(b[36:]),
-			inode: order.Uint64(b[40:]),
+			inode: order.Uint64(b[40:]), generation: order.Uint64(b[48:]),
 		},
+		name:   cString(b[64 : len(b)-8]),
 		timeNs: order.Uint64(b[len(b)-8:]),
 	}, true
 }

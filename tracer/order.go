@@ -17,6 +17,8 @@ const holdBackNs = 10e6
 // costs little more than looking at it.
 type ordered struct {
 	events []event.Event
+	// released is the time of the newest event that was given away.
+	released uint64
 }
 
 func (o *ordered) push(e event.Event) { o.events = append(o.events, e) }
@@ -33,6 +35,7 @@ func (o *ordered) release(before uint64, handle func(*event.Event)) {
 		return cmp.Compare(e.TimeNs, t)
 	})
 	for i := range o.events[:n] {
+		o.released = o.events[i].TimeNs
 		handle(&o.events[i])
 	}
 	o.events = slices.Delete(o.events, 0, n)

@@ -101,6 +101,25 @@ func identity(file *os.File) (fileID, error) {
 	return fileID{}, fmt.Errorf("mapping %s: not found among the mappings", file.Name())
 }
 
+// ProcessOf is the process that a thread belongs to: itself for a process's id, and
+// for one that is not there.
+func ProcessOf(tid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if err == nil {
+		for line := range strings.Lines(string(text)) {
+			if value, ok := strings.CutPrefix(line, "Tgid:"); ok {
+				if pid, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+					return pid
+				}
+			}
+		}
+	}
+	return tid
+}
+
+// isRunning reports whether a process exists.
+func isRunning(pid int) bool { return unix.Kill(pid, 0) != unix.ESRCH }
+
 // mappedPath is the path under which a process sees a mapped file.
 func mappedPath(pid int, file fileID) string {
 	maps, err := executableMaps(pid)
@@ -108,6 +127,7 @@ func mappedPath(pid int, file fileID) string {
 		return ""
 	}
 	for _, m := range maps {
+		file.generation = 0 // which the maps do not tell
 		if m.file == file {
 			return m.path
 		}

@@ -11,10 +11,10 @@ import (
 func TestParseMapsLine(t *testing.T) {
 	for line, want := range map[string]procMap{
 		"7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so": {
-			0x7f0c8a400000, 0x7f0c8b200000, 0x785000, fileID{0xfe, 0, 525741}, "/usr/lib/libtt_metal.so", false,
+			0x7f0c8a400000, 0x7f0c8b200000, 0x785000, fileID{0xfe, 0, 525741, 0}, "/usr/lib/libtt_metal.so", false,
 		},
 		"1000-2000 r-xp 00000000 08:1 9 /tmp/a b/x.so (deleted)": {
-			0x1000, 0x2000, 0, fileID{8, 1, 9}, "/tmp/a b/x.so", true,
+			0x1000, 0x2000, 0, fileID{8, 1, 9, 0}, "/tmp/a b/x.so", true,
 		},
 	} {
 		m, ok := parseMapsLine(line)

@@ -40,13 +40,15 @@ type Tracer struct {
 	mappings *mappingWatch
 	watching sync.WaitGroup
 	warn     func(string)
+	breaks   chan os.Signal
 	listed   map[int]bool
 
 	mu        sync.Mutex
 	libraries []*library
 	byFile    map[fileID]*library // nil: no tt-metal library
-	found     []event.Event       // from other goroutines, for Run
+	found     []found             // from other goroutines, for Run
 	seen      map[int]bool        // processes that map a library
+	met       bool                // there was one
 
 	decoder decoder
 	queue   ordered
@@ -62,6 +64,9 @@ func Check() error {
 	}
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		return errors.New("this kernel has no BTF (/sys/kernel/btf/vmlinux): ttmem needs one built with CONFIG_DEBUG_INFO_BTF")
+	}
+	if f := pidNamespace(); !f.OK {
+		return fmt.Errorf("the PID namespace is %s", f.Detail)
 	}
 	return nil
 }
@@ -107,6 +112,7 @@ func New(o Options) (_ *Tracer, err error) {
 			return nil, fmt.Errorf("listing process %d: %w", pid, err)
 		}
 	}
+	t.watchOverwrites()
 	if err := t.watch(); err != nil {
 		return nil, err
 	}
@@ -246,6 +252,7 @@ func (t *Tracer) Close() {
 		t.watching.Wait()
 		t.mappings.Close()
 	}
+	t.stopWatchingOverwrites()
 	for _, l := range t.libraries {
 		l.close()
 	}

@@ -52,18 +52,26 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 		if gone(pid) {
 			return fmt.Errorf("no process %d", pid)
 		}
+		if process := tracer.ProcessOf(pid); process != pid {
+			return fmt.Errorf("%d is a thread of process %d: attach to that", pid, process)
+		}
 	}
-	s, err := newSession(o)
+	t, err := tracer.New(tracer.Options{Processes: pids, Warn: warn})
 	if err != nil {
 		return err
 	}
-	s.tracer, err = tracer.New(tracer.Options{Processes: pids, Warn: warn})
+	defer t.Close()
+	if err := areTraced(t, pids); err != nil {
+		return err
+	}
+	s, err := newSession(t, o)
 	if err != nil {
 		return err
 	}
-	defer s.tracer.Close()
-	if err := attachedTo(s.tracer, pids); err != nil {
-		return err
+	if len(pids) == 0 {
+		warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
+	} else {
+		warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", strings.Trim(fmt.Sprint(pids), "[]")))
 	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
@@ -82,7 +90,7 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 		}
 		looked = time.Now()
 		for _, pid := range pids {
-			if !s.ended[pid] && !gone(pid) {
+			if !gone(pid) {
 				return
 			}
 		}
@@ -100,8 +108,8 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 	return nil
 }
 
-// attachedTo tells what is traced from now on.
-func attachedTo(t *tracer.Tracer, pids []int) error {
+// areTraced makes sure that there is something to be seen in each process.
+func areTraced(t *tracer.Tracer, pids []int) error {
 	for _, pid := range pids {
 		if t.Maps(pid) {
 			continue
@@ -110,11 +118,6 @@ func attachedTo(t *tracer.Tracer, pids []int) error {
 			return fmt.Errorf("process %d ended before it could be traced", pid)
 		}
 		return fmt.Errorf("process %d has no tt-metal library loaded: attach once it has imported ttnn, or start it with `ttmem run`", pid)
-	}
-	if len(pids) == 0 {
-		warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
-	} else {
-		warn(fmt.Sprintf("tracing %s; Ctrl-C ends and reports", strings.Trim(fmt.Sprint("PID ", pids), "[]")))
 	}
 	return nil
 }

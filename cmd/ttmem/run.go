@@ -46,10 +46,6 @@ func runCommand(o sessionOptions, args []string) error {
 	if err := tracer.Check(); err != nil {
 		return err
 	}
-	s, err := newSession(o)
-	if err != nil {
-		return err
-	}
 	command, err := tracer.StartCommand(args)
 	if err != nil {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
@@ -58,18 +54,23 @@ func runCommand(o sessionOptions, args []string) error {
 		}
 		return err
 	}
-	s.tracer, err = tracer.New(tracer.Options{
+	t, err := tracer.New(tracer.Options{
 		Processes: []int{command.PID()}, Children: true, Warn: warn,
 	})
 	if err != nil {
 		command.Cancel()
 		return err
 	}
-	defer s.tracer.Close()
+	defer t.Close()
 	for _, path := range tracer.LikelyLibraries(args[0]) {
-		if s.tracer.Prepare(path) == nil {
+		if t.Prepare(path) == nil {
 			break
 		}
+	}
+	s, err := newSession(t, o)
+	if err != nil {
+		command.Cancel()
+		return err
 	}
 
 	stop := passSignals(command)
@@ -99,8 +100,8 @@ func runCommand(o sessionOptions, args []string) error {
 		warn(err.Error())
 		s.failed = true
 	}
-	if s.tracer.Libraries() == 0 {
-		warn(fmt.Sprintf("%s loaded no tt-metal library: there was nothing to see", args[0]))
+	if !t.MetAny() {
+		warn("no tt-metal library was seen in the command or the processes that it started")
 	}
 	if exit == 0 && s.failed {
 		exit = 1

@@ -36,11 +36,10 @@ type session struct {
 	state  *aggregate.State
 	events *eventFile // nil: nobody wants them
 	failed bool       // something was promised and could not be done
-	ended  map[int]bool
 }
 
-func newSession(o sessionOptions) (*session, error) {
-	s := &session{o: o, state: aggregate.New(), ended: make(map[int]bool)}
+func newSession(t *tracer.Tracer, o sessionOptions) (*session, error) {
+	s := &session{o: o, tracer: t, state: aggregate.New()}
 	if o.events != "" {
 		f, err := createEventFile(o.events)
 		if err != nil {
@@ -65,9 +64,6 @@ func (s *session) handle(e *event.Event) {
 		s.apply(&implied)
 	}
 	s.apply(e)
-	if e.Kind == event.ProcessExit {
-		s.ended[e.PID] = true
-	}
 }
 
 func (s *session) apply(e *event.Event) {

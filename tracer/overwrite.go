@@ -1,0 +1,68 @@
+package tracer
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+// A library that is overwritten in place keeps its inode, and with it the kernel's
+// probes, which would then be put into the middle of other instructions and kill
+// whoever runs them. A lease on the file makes the writer wait until the probes
+// are gone. Files that are replaced, as pip and compilers do it, are no matter.
+
+// watchOverwrites has the probes of a library removed before somebody writes to
+// it.
+func (t *Tracer) watchOverwrites() {
+	t.breaks = make(chan os.Signal, 1)
+	signal.Notify(t.breaks, unix.SIGIO)
+	go func() {
+		for range t.breaks {
+			t.withdraw()
+		}
+	}()
+}
+
+func (t *Tracer) stopWatchingOverwrites() {
+	if t.breaks != nil {
+		signal.Stop(t.breaks)
+		close(t.breaks)
+	}
+}
+
+// guard takes a lease on a library's file.
+func (t *Tracer) guard(l *library) {
+	_, err := unix.FcntlInt(l.file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	l.leased = err == nil
+	if err != nil {
+		t.warn(fmt.Sprintf("%s: do not overwrite it while it is traced, which kills the programs that run it (its file system has no leases: %v)", l.path, err))
+	}
+}
+
+// withdraw removes the probes of the libraries that somebody wants to write to,
+// and lets him.
+func (t *Tracer) withdraw() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, l := range t.libraries {
+		if l.link == nil {
+			continue
+		}
+		// while a lease is being broken it is told as what it is to become
+		lease, err := unix.FcntlInt(l.file.Fd(), unix.F_GETLEASE, 0)
+		if err != nil || lease != unix.F_UNLCK || !l.leased {
+			continue
+		}
+		l.link.Close()
+		l.link = nil
+		_, _ = unix.FcntlInt(l.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		for id, other := range t.byFile {
+			if other == l {
+				delete(t.byFile, id)
+			}
+		}
+		t.warn(fmt.Sprintf("%s is being overwritten: processes that run it are not traced any more", l.path))
+	}
+}
