@@ -153,10 +153,10 @@ type KernelLayout struct {
 }
 
 type KernelObjectKey struct {
-	_       structs.HostLayout
-	Tgid    uint32
-	Library uint32
-	Object  uint64
+	_      structs.HostLayout
+	Tgid   uint32
+	Pad    uint32
+	Object uint64
 }
 
 type KernelProcess struct {

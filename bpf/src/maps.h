@@ -33,10 +33,10 @@ struct {
 	__type(value, struct process);
 } processes SEC(".maps");
 
-/* An object of one process; library 0 where that does not matter. */
+/* An object of one process. */
 struct object_key {
 	u32 tgid;
-	u32 library;
+	u32 pad;
 	u64 object;
 };
 /* The device of an allocator that was already told to user space. */

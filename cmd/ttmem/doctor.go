@@ -119,7 +119,7 @@ func writeLibrary(w io.Writer, l *tracer.Inspection) {
 	if len(l.Processes) > 0 {
 		fmt.Fprintf(w, "  mapped by %s\n", strings.Trim(fmt.Sprint(l.Processes), "[]"))
 	}
-	fmt.Fprintf(w, "  fields    %d found in the machine code\n  probes    %d placed\n", len(l.Fields), len(l.Probes))
+	fmt.Fprintf(w, "  fields    %d found in the machine code\n  probes    %d found\n", len(l.Fields), len(l.Probes))
 	if len(l.Slow) > 0 {
 		fmt.Fprintf(w, "            on single-stepped instructions, slower: %s\n", strings.Join(l.Slow, ", "))
 	}
