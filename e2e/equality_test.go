@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"flag"
+	"fmt"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -46,6 +47,17 @@ func TestEquality(t *testing.T) {
 			assertEqual(t, run.events, checkpoints)
 			qt.Check(t, qt.Equals(count(run.events, func(e *event.Event) bool { return e.Kind == event.Lost }), 0))
 			assertEnded(t, run.events)
+			failed := 0
+			for _, e := range run.events {
+				if e.Kind == event.AllocFailed {
+					failed++
+					qt.Check(t, qt.Equals(e.Reason, event.ReasonOutOfMemory))
+					qt.Check(t, qt.Equals(e.SizeBytes, 1<<31))
+					qt.Check(t, qt.DeepEquals(e.Devices, checkpoints[0].Devices[0].Chips))
+					qt.Check(t, qt.StringContains(e.Message, fmt.Sprintf("needs to store %d B", e.BytesPerBank)))
+				}
+			}
+			qt.Check(t, qt.Equals(failed, 1))
 		})
 	}
 }

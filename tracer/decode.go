@@ -268,13 +268,17 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	p := d.start(&e, lib)
 	e.Kind, e.Message = event.AllocFailed, cString(r.Message[:])
 	if r.H.Flags == failedAllocate {
+		outOfMemory := strings.Contains(e.Message, "Out of Memory")
+		if r.Object == 0 && !outOfMemory {
+			return // the function was on the stack by chance: no Buffer waits for memory
+		}
 		e.Object, e.BufferID = r.Object, r.UniqueId
 		lib.fill(&e, r.Window[:])
 		if r.Object != 0 && int(e.Region) < event.BankedRegions {
 			u64 := func(at uint32) uint64 { return binary.LittleEndian.Uint64(r.Window[at:]) }
 			d.place(&e, p, u64(lib.kernel.Device), u64(lib.kernel.Allocator), r.Request)
 		}
-		if strings.Contains(e.Message, "Out of Memory") {
+		if outOfMemory {
 			e.Reason = event.ReasonOutOfMemory
 		}
 		d.emit(e)

@@ -25,6 +25,21 @@ static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 	return address - bias >= c->start && address - bias < c->end;
 }
 
+/* Whether a call ends right before an address: a word of the stack that is none's
+ * return address is a rest of something else. */
+static __always_inline bool follows_call(u64 address)
+{
+	u8 code[7]; /* call rel32 is e8, and an indirect one ff /2 of 2 to 7 bytes */
+
+	if (bpf_probe_read_user(code, sizeof(code), (void *)(address - sizeof(code))))
+		return false;
+	return code[2] == 0xe8 || (code[5] == 0xff && (code[6] & 0x38) == 0x10) ||
+	       (code[4] == 0xff && (code[5] & 0x38) == 0x10) ||
+	       (code[3] == 0xff && (code[4] & 0x38) == 0x10) ||
+	       (code[1] == 0xff && (code[2] & 0x38) == 0x10) ||
+	       (code[0] == 0xff && (code[1] & 0x38) == 0x10);
+}
+
 /* One word of the search for a return address. */
 static long find_caller(u64 i, struct stack_scan *s)
 {
@@ -39,10 +54,11 @@ static long find_caller(u64 i, struct stack_scan *s)
 		s->what = FAILED_VALIDATE_CBS;
 	else if (inside(word, s->bias, &l->validate_dfbs))
 		s->what = FAILED_VALIDATE_DFBS;
-	if (s->what) {
+	if (s->what && follows_call(word)) {
 		s->found = s->at;
 		return 1;
 	}
+	s->what = 0;
 	s->at += 8;
 	return 0;
 }
