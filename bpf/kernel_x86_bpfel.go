@@ -90,11 +90,10 @@ type KernelFailedRecord struct {
 }
 
 type KernelFreeRecord struct {
-	_        structs.HostLayout
-	H        KernelHeader
-	Object   uint64
-	UniqueId uint64
-	Window   [96]uint8
+	_      structs.HostLayout
+	H      KernelHeader
+	Object uint64
+	Window [96]uint8
 }
 
 type KernelHeader struct {
@@ -194,6 +193,7 @@ const (
 	KernelMapLost                 = "lost"
 	KernelMapProcesses            = "processes"
 	KernelMapPrograms             = "programs"
+	KernelMapRecent               = "recent"
 	KernelMapRecords              = "records"
 	KernelMapThreads              = "threads"
 	KernelProgOnEmpty             = "on_empty"
@@ -201,6 +201,7 @@ const (
 	KernelProgOnExit              = "on_exit"
 	KernelProgOnFork              = "on_fork"
 	KernelProgOnProbe             = "on_probe"
+	KernelVarEndings              = "endings"
 	KernelVarKeepBufferRecord     = "keep_buffer_record"
 	KernelVarKeepCbRecord         = "keep_cb_record"
 	KernelVarKeepClearRecord      = "keep_clear_record"
@@ -274,6 +275,7 @@ type KernelMapSpecs struct {
 	Lost       *ebpf.MapSpec `ebpf:"lost"`
 	Processes  *ebpf.MapSpec `ebpf:"processes"`
 	Programs   *ebpf.MapSpec `ebpf:"programs"`
+	Recent     *ebpf.MapSpec `ebpf:"recent"`
 	Records    *ebpf.MapSpec `ebpf:"records"`
 	Threads    *ebpf.MapSpec `ebpf:"threads"`
 }
@@ -282,6 +284,7 @@ type KernelMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelVariableSpecs struct {
+	Endings              *ebpf.VariableSpec `ebpf:"endings"`
 	KeepBufferRecord     *ebpf.VariableSpec `ebpf:"keep_buffer_record"`
 	KeepCbRecord         *ebpf.VariableSpec `ebpf:"keep_cb_record"`
 	KeepClearRecord      *ebpf.VariableSpec `ebpf:"keep_clear_record"`
@@ -322,6 +325,7 @@ type KernelMaps struct {
 	Lost       *ebpf.Map `ebpf:"lost"`
 	Processes  *ebpf.Map `ebpf:"processes"`
 	Programs   *ebpf.Map `ebpf:"programs"`
+	Recent     *ebpf.Map `ebpf:"recent"`
 	Records    *ebpf.Map `ebpf:"records"`
 	Threads    *ebpf.Map `ebpf:"threads"`
 }
@@ -334,6 +338,7 @@ func (m *KernelMaps) Close() error {
 		m.Lost,
 		m.Processes,
 		m.Programs,
+		m.Recent,
 		m.Records,
 		m.Threads,
 	)
@@ -343,6 +348,7 @@ func (m *KernelMaps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelVariables struct {
+	Endings              *ebpf.Variable `ebpf:"endings"`
 	KeepBufferRecord     *ebpf.Variable `ebpf:"keep_buffer_record"`
 	KeepCbRecord         *ebpf.Variable `ebpf:"keep_cb_record"`
 	KeepClearRecord      *ebpf.Variable `ebpf:"keep_clear_record"`

@@ -3,6 +3,7 @@ package tracer
 import (
 	"bytes"
 	"encoding/binary"
+	"maps"
 	"strings"
 	"unsafe"
 
@@ -66,9 +67,13 @@ type traced struct {
 	started    bool
 	devices    map[uint64]*device
 	allocators map[uint64]*allocator
+	// live are the buffers that have memory, by the Buffer's address
+	live map[uint64]liveBuffer
 	// names are the threads' names by their ids
 	names map[int]string
 }
+
+type liveBuffer struct{ id, allocator uint64 }
 
 type device struct {
 	chips []int
@@ -87,6 +92,7 @@ func newTraced() *traced {
 	return &traced{
 		devices:    make(map[uint64]*device),
 		allocators: make(map[uint64]*allocator),
+		live:       make(map[uint64]liveBuffer),
 		names:      make(map[int]string),
 	}
 }
@@ -198,6 +204,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 		return
 	}
 	d.place(&e, p, r.Device, r.Allocator, r.Request)
+	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator}
 	d.emit(e)
 }
 
@@ -245,17 +252,19 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	}
 	p := d.start(&e, lib)
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit
-	e.Object, e.BufferID = r.Object, r.UniqueId
+	b, known := p.live[r.Object]
+	if !known {
+		return // allocated before ttmem came, a view, or given back when its device was closed
+	}
+	delete(p.live, r.Object)
+	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
 	owns := lib.owns(r.Window[:])
 	if hooked := lib.fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
 		return
 	}
-	e.Allocator = binary.LittleEndian.Uint64(r.Window[lib.kernel.Allocator:])
-	a := p.allocators[e.Allocator]
-	if a == nil {
-		return // its device is closed: everything was given back then
+	if a := p.allocators[e.Allocator]; a != nil {
+		e.Devices = a.device.chips
 	}
-	e.Devices = a.device.chips
 	d.emit(e)
 }
 
@@ -308,6 +317,7 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 		e.Devices, e.Mesh = a.device.chips, a.device.mesh
 	}
 	delete(p.allocators, r.Allocator)
+	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == r.Allocator })
 	d.emit(e)
 }
 

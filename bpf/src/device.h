@@ -106,10 +106,25 @@ static __always_inline void meet_allocator(u32 library, u64 bias, u32 tgid, u64 
 					   u64 allocator, u32 flags)
 {
 	struct object_key k = {.tgid = tgid, .object = allocator};
-	u64 *known = bpf_map_lookup_elem(&allocators, &k);
+	struct recent *last = last_hit();
+	u64 *known;
 
-	if (known && *known == device && !flags)
+	if (last && last->tgid == tgid && last->device == device && last->allocator == allocator &&
+	    last->endings == endings && !flags)
 		return;
+	known = bpf_map_lookup_elem(&allocators, &k);
+	if (known && *known == device && !flags) {
+		if (last) {
+			last->tgid = 0;
+			barrier();
+			last->device = device;
+			last->allocator = allocator;
+			last->endings = endings;
+			barrier();
+			last->tgid = tgid;
+		}
+		return;
+	}
 	if (bpf_map_update_elem(&allocators, &k, &device, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
 	if (!tell_device(library, bias, device, allocator, flags))
@@ -139,6 +154,7 @@ static __always_inline void allocator_clear(struct pt_regs *ctx, u32 library, u3
 	struct clear_record *r = RESERVE(struct clear_record, RECORD_CLEAR, library);
 	u64 *device = bpf_map_lookup_elem(&allocators, &k);
 
+	__sync_fetch_and_add(&endings, 1);
 	if (device) {
 		struct object_key d = {.tgid = tgid, .object = *device};
 		bpf_map_delete_elem(&devices, &d);

@@ -57,6 +57,26 @@ struct {
 	__type(value, u8);
 } devices SEC(".maps");
 
+/* What the last hit on a CPU found out: most hits find out the same. It holds
+ * while nothing has ended since, which `endings` counts. A hit that is preempted
+ * while it writes here leaves a mixture that matches nobody. */
+struct recent {
+	u64 endings;
+	u64 device;
+	u64 allocator;
+	u32 tgid; /* a traced process; 0 while the rest is written */
+	u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct recent);
+} recent SEC(".maps");
+
+/* How many processes and allocators have ended. */
+u64 endings;
+
 /* Programs that hold circular buffers, dataflow buffers or kernels. */
 struct program {
 	u64 id;
@@ -118,6 +138,13 @@ static __always_inline void send(void *record)
 static __always_inline void send_now(void *record)
 {
 	bpf_ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
+}
+
+static __always_inline struct recent *last_hit(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&recent, &zero);
 }
 
 static __always_inline void fill_header(struct header *h, u8 kind, u8 library)

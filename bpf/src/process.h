@@ -52,6 +52,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 
 	if (!bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
+	__sync_fetch_and_add(&endings, 1);
 	return process_ended(RECORD_EXEC, tgid, 0);
 }
 
@@ -64,6 +65,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (task->signal->live.counter > 0 || !bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
 	bpf_map_delete_elem(&processes, &tgid);
+	__sync_fetch_and_add(&endings, 1);
 	return process_ended(RECORD_EXIT, tgid,
 			     task->signal->group_exit_code ?: task->exit_code);
 }

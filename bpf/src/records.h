@@ -88,7 +88,6 @@ struct buffer_record {
 struct free_record {
 	struct header h;
 	u64 object;
-	u64 unique_id;
 	u8 window[BUFFER_WINDOW];
 };
 

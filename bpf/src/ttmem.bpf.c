@@ -23,8 +23,11 @@ char LICENSE[] SEC("license") = "GPL";
 
 static __always_inline bool traced(u32 tgid)
 {
+	struct recent *last = last_hit();
 	struct process fresh = {};
 
+	if (last && last->tgid == tgid && last->endings == endings)
+		return true;
 	if (bpf_map_lookup_elem(&processes, &tgid))
 		return true;
 	if (only_listed || tgid == own_tgid)
