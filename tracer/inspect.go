@@ -80,6 +80,26 @@ func InspectMapped() ([]*Inspection, error) {
 	return list, nil
 }
 
+// addParts names parts of fields that lie behind a pointer as they are tabulated
+// elsewhere: from the object that holds them.
+func (i *Inspection) addParts(l *layout.Layout) {
+	last := func(name string) layout.Chain {
+		c := l.Fields[name]
+		return c[max(len(c)-1, 0):]
+	}
+	for name, c := range map[string]layout.Chain{
+		"hooked_allocation_(rel impl)": last("hooked_allocation_"),
+		"Program->runtime_id":          slices.Concat(l.Fields["Program.impl"], l.Fields["ProgramImpl.runtime_id"]),
+	} {
+		if len(c) > 0 {
+			i.Fields[name] = c.String()
+		}
+	}
+	if _, ok := l.Fields["MeshDevice.pimpl_"]; ok {
+		i.Fields["MeshDeviceImpl.mesh_id_"] = last("MeshDevice.mesh_id_").String()
+	}
+}
+
 func inspect(f *os.File, path, root string) (*Inspection, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -105,6 +125,7 @@ func inspect(f *os.File, path, root string) (*Inspection, error) {
 	for name, c := range l.Fields {
 		one.Fields[name] = c.String()
 	}
+	one.addParts(l)
 	for name, p := range l.Probes {
 		one.Probes[name] = fmt.Sprintf("%#x", p.ProbeAddr)
 		if p.Stepped && name != "throw" { // which is rare anyway

@@ -58,6 +58,7 @@ const (
 
 	// dataflowBuffers are in libraries from 0.67 on, scratchpads from 0.75 on.
 	dataflowBuffers = programImpl + "25allocate_dataflow_buffers"
+	deallocateCBs   = programImpl + "27deallocate_circular_buffers"
 )
 
 // points are the functions to probe.
@@ -74,7 +75,8 @@ var points = []point{
 		parameters: `PNS0_7IDeviceEOSt10unique_ptrINS0_(?:9Allocator|13AllocatorImpl)E.*`},
 	// (core ranges, address, bytes, globally allocated, device)
 	{name: "cb_allocate", function: []string{graphTracker + "17track_allocate_cbE"}, parameters: coreRangeSet + `mmb` + iDevice},
-	{name: "cb_deallocate", function: []string{programImpl + "27deallocate_circular_buffersE"}, parameters: `v`},
+	// before 0.70.1 a program keeps them until it is destroyed
+	{name: "cb_deallocate", function: []string{deallocateCBs + "E"}, parameters: `v`, since: deallocateCBs},
 	{name: "cb_untrack", function: []string{graphTracker + "19track_deallocate_cbE"}, parameters: iDevice},
 	{name: "cb_invalidate", function: []string{programImpl + "37invalidate_circular_buffer_allocationE"}, parameters: `v`},
 	{name: "dfb_invalidate", function: []string{programImpl + "37invalidate_dataflow_buffer_allocationE"}, parameters: `v`,
