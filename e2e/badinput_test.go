@@ -93,6 +93,40 @@ func TestBadInput(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist), qt.Commentf("the command ran although it could not be traced as asked"))
 }
 
+// TestUnfitHosts: on a host that lacks what ttmem needs, it says so in a line, and
+// does not run the command untraced.
+func TestUnfitHosts(t *testing.T) {
+	for name, c := range map[string]struct {
+		under []string
+		says  string
+	}{
+		"no BTF": {
+			[]string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs none /sys/kernel/btf && exec "$0" "$@"`},
+			"CONFIG_DEBUG_INFO_BTF",
+		},
+		"another PID namespace": {
+			[]string{"unshare", "--pid", "--fork", "--mount-proc"},
+			"--pid=host",
+		},
+		"no capabilities": {
+			[]string{"setpriv", "--bounding-set", "-sys_admin,-bpf,-perfmon"},
+			"CAP_BPF",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append(c.under, ttmem, "run", "--", "echo", "ran")
+			cmd := exec.Command(args[0], args[1:]...)
+			var out, errs bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &out, &errs
+			cmd.Run()
+			qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 1))
+			qt.Check(t, qt.StringContains(errs.String(), c.says))
+			qt.Check(t, qt.HasLen(lines(errs.String()), 1), qt.Commentf("%s", errs.String()))
+			qt.Check(t, qt.Equals(out.String(), ""))
+		})
+	}
+}
+
 // TestSymbolMissing: a library without one of the symbols is told with what is
 // not seen for it, and the rest works.
 func TestSymbolMissing(t *testing.T) {

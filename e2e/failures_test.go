@@ -1,0 +1,52 @@
+package e2e
+
+import (
+	"fmt"
+	"testing"
+	"ttmem/tracer/event"
+
+	"github.com/go-quicktest/qt"
+)
+
+// TestFailuresAreCaught: what the target catches without a tracer it catches
+// under one, and each failure is told with the library's own figures.
+func TestFailuresAreCaught(t *testing.T) {
+	for _, version := range []string{"0.81.1", "0.76.0"} {
+		t.Run(version, func(t *testing.T) {
+			run := traceRun(t, setup(t, version, "3.10"), "n150", program(t, "failures.py"))
+			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+			assertEqual(t, run.events, readCheckpoints(t, run.dir))
+			var reasons []event.Reason
+			for _, e := range run.events {
+				if e.Kind != event.AllocFailed {
+					continue
+				}
+				reasons = append(reasons, e.Reason)
+				qt.Check(t, qt.DeepEquals(e.Devices, []int{0}))
+				if e.Reason == event.ReasonOutOfMemory {
+					qt.Check(t, qt.Equals(e.Region, event.L1))
+					want := fmt.Sprintf("allocate %d B L1 buffer across %d banks, where each bank needs to store %d B",
+						e.SizeBytes, e.Banks, e.BytesPerBank)
+					qt.Check(t, qt.StringContains(e.Message, want))
+				} else {
+					qt.Check(t, qt.Equals(e.Region, event.CB))
+					want := fmt.Sprintf("buffer region ends at %d", staticEnd(run.events, e.ProgramID))
+					qt.Check(t, qt.StringContains(e.Message, want))
+				}
+			}
+			qt.Check(t, qt.DeepEquals(reasons, []event.Reason{
+				event.ReasonOutOfMemory, event.ReasonOutOfMemory, event.ReasonStaticClash,
+			}))
+		})
+	}
+}
+
+// staticEnd is where the highest static buffer of a program ends.
+func staticEnd(events []event.Event, program uint64) (end uint64) {
+	for _, e := range events {
+		if e.Kind == event.CBAlloc && e.ProgramID == program {
+			end = max(end, e.Address+e.SizeBytes)
+		}
+	}
+	return end
+}

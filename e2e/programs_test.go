@@ -1,0 +1,92 @@
+package e2e
+
+import (
+	"testing"
+	"ttmem/aggregate"
+	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
+
+	"github.com/go-quicktest/qt"
+)
+
+// TestPrograms: each program is told with its circular or dataflow buffers and
+// its kernels, and their end when the program cache is cleared or the device
+// closed.
+func TestPrograms(t *testing.T) {
+	for _, c := range []struct {
+		version string
+		board   rig.Board
+		chips   int
+		text    bool // the mock tells how large the kernels' text is
+		global  bool // ops on shards use circular buffers, not dataflow buffers
+	}{
+		{"0.81.1", "n150", 1, true, false},
+		{"0.81.1", "t3000", 8, true, false},
+		{"0.76.0", "n150", 1, false, true},
+	} {
+		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
+			run := traceRun(t, setup(t, c.version, "3.10"), c.board, program(t, "mix.py"))
+			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+			buffers, kernels, kinds := map[uint64]int{}, map[uint64]int{}, map[event.StaticKind]int{}
+			var cleared, compiledAgain uint64
+			for _, p := range readCheckpoints(t, run.dir) {
+				switch p.Name {
+				case "program cache cleared":
+					cleared = p.TimeNs
+				case "compiled again":
+					compiledAgain = p.TimeNs
+				}
+			}
+			state := aggregate.New()
+			seenCleared, global := false, 0
+			for _, e := range run.events {
+				if e.TimeNs > cleared && !seenCleared {
+					seenCleared = true
+					for _, d := range state.Snapshot().Devices {
+						qt.Check(t, qt.Equals(d.Regions.CB.Programs, 0), qt.Commentf("chip %d", d.ID))
+					}
+				}
+				state.Apply(&e)
+				switch e.Kind {
+				case event.CBAlloc:
+					buffers[e.ProgramID]++
+					kinds[e.StaticKind]++
+					if e.Global {
+						global++
+						qt.Check(t, qt.IsTrue(inBuffer(state, e)), qt.Commentf("%+v", e))
+					}
+					qt.Check(t, qt.IsTrue(len(e.Cores) > 0 && e.SizeBytes > 0 && e.Address > 1<<16))
+				case event.KernelLoad:
+					kernels[e.ProgramID]++
+					qt.Check(t, qt.HasLen(e.Devices, c.chips))
+					qt.Check(t, qt.Equals(e.BytesPerBank > 0, c.text))
+					qt.Check(t, qt.IsTrue(e.TimeNs < cleared || e.TimeNs < compiledAgain))
+				case event.KernelUnload:
+					kernels[e.ProgramID]--
+				}
+			}
+			t.Logf("%d programs, static buffers by kind: %v", len(buffers), kinds)
+			qt.Check(t, qt.IsTrue(len(buffers) >= 6), qt.Commentf("%d programs", len(buffers)))
+			for id := range buffers { // a program may do without buffers, not without kernels
+				qt.Check(t, qt.IsTrue(kernels[id] == 0), qt.Commentf("program %d: kernels are left", id))
+				_, loaded := kernels[id]
+				qt.Check(t, qt.IsTrue(loaded), qt.Commentf("program %d: no kernels", id))
+			}
+			qt.Check(t, qt.IsTrue(kinds[event.CircularBuffer] > 0))
+			qt.Check(t, qt.Equals(global > 0, c.global))
+			if c.version == "0.81.1" { // Metal 2.0's ops
+				qt.Check(t, qt.IsTrue(kinds[event.DataflowBuffer] > 0))
+			}
+		})
+	}
+}
+
+// inBuffer reports whether a circular buffer lies in a live L1 buffer.
+func inBuffer(state *aggregate.State, cb event.Event) bool {
+	for _, b := range state.HeldByProcess(cb.PID) {
+		if b.Region == event.L1 && b.Address <= cb.Address && cb.Address+cb.SizeBytes <= b.Address+b.BytesPerBank {
+			return true
+		}
+	}
+	return false
+}
