@@ -3,9 +3,10 @@ package e2e
 import (
 	"fmt"
 	"testing"
-	"ttmem/tracer/event"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
 )
 
 // TestFailuresAreCaught: what the target catches without a tracer it catches

@@ -2,11 +2,12 @@ package e2e
 
 import (
 	"testing"
+
+	"github.com/go-quicktest/qt"
+
 	"ttmem/aggregate"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
-
-	"github.com/go-quicktest/qt"
 )
 
 // TestPrograms: each program is told with its circular or dataflow buffers and

@@ -12,12 +12,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-quicktest/qt"
+
 	"ttmem/aggregate"
 	"ttmem/e2e/rig"
 	"ttmem/symbolize"
 	"ttmem/tracer/layout"
-
-	"github.com/go-quicktest/qt"
 )
 
 // target is a program that runs by itself.
