@@ -15,7 +15,6 @@ import (
 
 type KernelBankInfo struct {
 	_              structs.HostLayout
-	Manager        uint64
 	BytesPerBank   uint64
 	Banks          uint32
 	AlignmentBytes uint32

@@ -23,7 +23,6 @@ const (
 	recordKernel
 	recordExec
 	recordExit
-	recordFork
 )
 
 const (
@@ -147,8 +146,6 @@ func (d *decoder) decode(raw []byte) {
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
 	case recordExec, recordExit:
 		known = with(raw, func(r *bpf.KernelProcessRecord) { d.processEnd(e, r) })
-	case recordFork:
-		// the child is followed in the kernel, and has no memory of its own yet
 	default:
 		known = false
 	}
@@ -208,13 +205,19 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 	d.emit(e)
 }
 
+// chips are those of a device, which was told of before anything that is on it.
+func (d *decoder) chips(p *traced, address uint64) []int {
+	dev := p.devices[address]
+	if dev == nil {
+		d.unknown("device not known")
+		return nil
+	}
+	return dev.chips
+}
+
 // place sets the chips that a buffer is on, and what it takes of their banks.
 func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) {
-	if dev := p.devices[dev]; dev != nil {
-		e.Devices = dev.chips
-	} else {
-		d.unknown("device not known")
-	}
+	e.Devices = d.chips(p, dev)
 	a := p.allocators[alloc]
 	if a == nil {
 		d.unknown("allocator not known")
@@ -300,9 +303,7 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	if strings.Contains(e.Message, "clash") {
 		e.Reason = event.ReasonStaticClash
 	}
-	if dev := p.devices[r.Device]; dev != nil {
-		e.Devices = dev.chips
-	}
+	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
 }
 
@@ -313,9 +314,7 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 		return // nothing was ever allocated with it
 	}
 	e.Kind, e.Allocator = event.DeviceClose, r.Allocator
-	if a.device != nil {
-		e.Devices, e.Mesh = a.device.chips, a.device.mesh
-	}
+	e.Devices, e.Mesh = a.device.chips, a.device.mesh
 	delete(p.allocators, r.Allocator)
 	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == r.Allocator })
 	d.emit(e)

@@ -14,11 +14,7 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	for _, c := range r.Ranges[:min(int(r.H.Count), len(r.Ranges))] {
 		e.Cores = append(e.Cores, event.CoreRange{X0: c.X0, Y0: c.Y0, X1: c.X1, Y1: c.Y1})
 	}
-	if dev := p.devices[r.Device]; dev != nil {
-		e.Devices = dev.chips
-	} else {
-		d.unknown("device not known")
-	}
+	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
 }
 
@@ -46,8 +42,6 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	p := d.start(&e, d.libraries(r.H.Library))
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
-	if dev := p.devices[r.Device]; dev != nil {
-		e.Devices = dev.chips
-	}
+	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
 }

@@ -45,7 +45,7 @@ func TestDecodeAllocation(t *testing.T) {
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: recordDevice, Flags: deviceMesh | deviceReady, Count: 3}
 	dev.Chips[0], dev.Chips[1], dev.Chips[2] = 4, -1, 2 // the second is another host's
-	dev.Banks[event.L1] = bpf.KernelBankInfo{Manager: 1, BytesPerBank: 1 << 20, Banks: 64, AlignmentBytes: 16}
+	dev.Banks[event.L1] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 64, AlignmentBytes: 16}
 	d.decode(raw(&dev))
 
 	buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 9, Device: 0x1000, Allocator: 0x2000}
@@ -92,7 +92,7 @@ func TestSpread(t *testing.T) {
 
 // FuzzDecode: whatever a record says, it is an event, or is counted.
 func FuzzDecode(f *testing.F) {
-	for kind := range uint8(recordFork + 2) {
+	for kind := range uint8(recordExit + 2) {
 		r := bpf.KernelDeviceRecord{}
 		r.H = bpf.KernelHeader{Tgid: 1, Tid: 1, Kind: kind, Count: 1 << 31, Flags: 0xff, StaticKind: 0xff}
 		f.Add(append(raw(&r), make([]byte, 2048)...))

@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
 	"ttmem/bpf"
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
-
-	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 )
 
 func (t *Tracer) watch() (err error) {
@@ -71,7 +71,7 @@ func (t *Tracer) mapped(m mapping) {
 	if m.pid == os.Getpid() || m.file.inode == 0 {
 		return
 	}
-	if len(t.listed) > 0 {
+	if t.onlyListed {
 		var p bpf.KernelProcess
 		if t.objs.Processes.Lookup(uint32(m.pid), &p) != nil {
 			return
@@ -168,7 +168,7 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 			return l, nil
 		}
 	}
-	l, err := openLibrary(file, path, root)
+	l, err := openLibrary(file, info, path, root)
 	if err != nil {
 		file.Close()
 		return nil, err
@@ -184,7 +184,6 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 		l.close()
 		return nil, err
 	}
-	l.info = info
 	t.libraries = append(t.libraries, l)
 	t.guard(l)
 	return l, nil

@@ -21,7 +21,6 @@ var ErrNoLibrary = layout.ErrNoLibrary
 // library is one tt-metal library file that is traced, in however many
 // processes.
 type library struct {
-	index   uint8
 	path    string
 	release string
 	layout  *layout.Layout
@@ -37,17 +36,13 @@ type library struct {
 
 // openLibrary reads a library; the file is kept open so that it can be attached
 // to under any name, also after it was deleted.
-func openLibrary(file *os.File, path string, root string) (*library, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return nil, err
-	}
+func openLibrary(file *os.File, info os.FileInfo, path, root string) (*library, error) {
 	elf, err := symbolize.New(file, info.Size())
 	if err != nil {
 		return nil, err
 	}
 	defer elf.Close()
-	l := &library{path: path, release: layout.Release(root, path), file: file}
+	l := &library{path: path, release: layout.Release(root, path), file: file, info: info}
 	if l.layout, err = layout.Derive(elf); err != nil {
 		return nil, err
 	}
@@ -167,7 +162,6 @@ func inRelease(release string) string {
 
 // attach places all probes of the library with one link.
 func (l *library) attach(objs *bpf.KernelObjects, index uint8) error {
-	l.index = index
 	var offsets, cookies []uint64
 	for id, name := range probeNames {
 		p, ok := l.layout.Probes[name]

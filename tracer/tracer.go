@@ -41,7 +41,8 @@ type Tracer struct {
 	watching sync.WaitGroup
 	warn     func(string)
 	breaks   chan os.Signal
-	listed   map[int]bool
+	// onlyListed: what the kernel side has listed is traced, and nothing else
+	onlyListed bool
 
 	mu        sync.Mutex
 	libraries []*library
@@ -78,11 +79,11 @@ func New(o Options) (_ *Tracer, err error) {
 		return nil, err
 	}
 	t := &Tracer{
-		warn:    o.Warn,
-		byFile:  make(map[fileID]*library),
-		seen:    make(map[int]bool),
-		listed:  make(map[int]bool),
-		unknown: make(map[string]uint64),
+		warn:       o.Warn,
+		byFile:     make(map[fileID]*library),
+		seen:       make(map[int]bool),
+		onlyListed: len(o.Processes) > 0,
+		unknown:    make(map[string]uint64),
 	}
 	if t.warn == nil {
 		t.warn = func(string) {}
@@ -99,11 +100,10 @@ func New(o Options) (_ *Tracer, err error) {
 			t.Close()
 		}
 	}()
-	if err := t.load(len(o.Processes) > 0); err != nil {
+	if err := t.load(); err != nil {
 		return nil, err
 	}
 	for _, pid := range o.Processes {
-		t.listed[pid] = true
 		p := bpf.KernelProcess{}
 		if o.Children {
 			p.Flags = processFollow
@@ -122,7 +122,7 @@ func New(o Options) (_ *Tracer, err error) {
 // processFollow is PROCESS_FOLLOW of bpf/src/process.h.
 const processFollow = 1
 
-func (t *Tracer) load(onlyListed bool) error {
+func (t *Tracer) load() error {
 	spec, err := bpf.LoadKernel()
 	if err != nil {
 		return fmt.Errorf("reading the BPF object: %w", err)
@@ -131,7 +131,7 @@ func (t *Tracer) load(onlyListed bool) error {
 	if err := spec.Assign(&vars); err != nil {
 		return fmt.Errorf("reading the BPF object: %w", err)
 	}
-	if err := errors.Join(vars.OnlyListed.Set(onlyListed), vars.OwnTgid.Set(uint32(os.Getpid()))); err != nil {
+	if err := errors.Join(vars.OnlyListed.Set(t.onlyListed), vars.OwnTgid.Set(uint32(os.Getpid()))); err != nil {
 		return fmt.Errorf("setting BPF variables: %w", err)
 	}
 	if err := spec.LoadAndAssign(&t.objs, nil); err != nil {

@@ -12,7 +12,6 @@ static __always_inline void read_bank(const struct layout *l, u64 allocator, u32
 	if (type >= BUFFER_TYPES || l->managers[type] == NO_FIELD ||
 	    !read_u64(allocator + l->managers[type], &manager) || !manager)
 		return;
-	b->manager = manager;
 	if (!read_u32(manager + l->manager_banks, &b->banks) ||
 	    !read_u32(manager + l->manager_alignment, &b->alignment_bytes))
 		count_lost(LOST_DEVICE_UNREADABLE);

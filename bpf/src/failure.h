@@ -90,7 +90,7 @@ static long find_buffer(u64 i, struct stack_scan *s)
 
 /* __cxa_throw(object, type, destructor), called from the library. The library
  * throws std::runtime_error, whose text's pointer follows the vtable. */
-static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
+static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias,
 				   const struct layout *l, struct thread *t)
 {
 	struct stack_scan s = {.at = ctx->sp, .bias = bias, .library = library};

@@ -11,7 +11,6 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	u32 from = parent->tgid, to = child->tgid;
 	struct process *p, copy;
-	struct process_record *r;
 
 	if (from == to)
 		return 0;
@@ -21,15 +20,6 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	copy = *p;
 	if (bpf_map_update_elem(&processes, &to, &copy, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
-	r = RESERVE(struct process_record, RECORD_FORK, 0);
-	if (!r)
-		return 0;
-	r->h.tgid = to;
-	r->h.tid = child->pid;
-	r->h.count = from;
-	r->exit_code = 0;
-	r->pad = 0;
-	send(r);
 	return 0;
 }
 

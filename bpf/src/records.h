@@ -44,7 +44,6 @@ enum record_kind {
 	RECORD_KERNEL,
 	RECORD_EXEC,
 	RECORD_EXIT,
-	RECORD_FORK,
 };
 
 /* Bytes of the Buffer that a record carries as they are; user space knows what
@@ -112,7 +111,6 @@ struct clear_record {
 };
 
 struct bank_info {
-	u64 manager;
 	u64 bytes_per_bank;
 	u32 banks;
 	u32 alignment_bytes;
@@ -160,7 +158,7 @@ struct kernel_record {
 };
 
 struct process_record {
-	struct header h; /* count: the parent's tgid for RECORD_FORK */
+	struct header h;
 	s32 exit_code;
 	u32 pad;
 };

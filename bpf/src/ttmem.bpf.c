@@ -124,7 +124,7 @@ int on_probe(struct pt_regs *ctx)
 		kernel_loaded(library, tgid, l, t);
 		break;
 	case PROBE_THROW:
-		thrown(ctx, library, bias, tgid, l, t);
+		thrown(ctx, library, bias, l, t);
 		break;
 	}
 	return 0;

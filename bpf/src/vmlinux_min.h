@@ -64,7 +64,6 @@ struct signal_struct {
 };
 
 struct task_struct {
-	int pid;
 	int tgid;
 	int exit_code;
 	struct signal_struct *signal;
