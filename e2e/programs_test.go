@@ -91,3 +91,36 @@ func inBuffer(state *aggregate.State, cb event.Event) bool {
 	}
 	return false
 }
+
+// TestReopened: when devices are closed and opened again, each circular buffer is
+// told once for each chip of the mesh, wherever the library put its objects.
+func TestReopened(t *testing.T) {
+	run := traceRun(t, setup(t, "0.81.1", "3.10"), "t3000", program(t, "reopen.py"))
+	qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+	type place struct{ program, address uint64 }
+	chips := map[place]map[int]int{}
+	opened := 0
+	for _, e := range run.events {
+		switch e.Kind {
+		case event.DeviceOpen:
+			opened++
+		case event.CBAlloc:
+			at := place{e.ProgramID, e.Address}
+			if chips[at] == nil {
+				chips[at] = map[int]int{}
+			}
+			for _, chip := range e.Devices {
+				chips[at][chip]++
+			}
+		}
+	}
+	qt.Check(t, qt.IsTrue(opened >= 4))
+	qt.Check(t, qt.IsTrue(len(chips) >= 4), qt.Commentf("%v", chips))
+	for at, count := range chips {
+		qt.Check(t, qt.HasLen(count, 8), qt.Commentf("%+v: %v", at, count))
+		for chip, n := range count {
+			qt.Check(t, qt.Equals(n, 1), qt.Commentf("%+v: chip %d", at, chip))
+		}
+	}
+	assertEnded(t, run.events)
+}

@@ -87,15 +87,22 @@ __noinline int tell_device(u32 library, u64 bias, u64 device, u64 allocator, u32
 	return 1;
 }
 
-/* Makes sure that user space knows a device before a record names it. */
-static __always_inline void meet_device(u32 library, u64 bias, u32 tgid, u64 device)
+/* Makes sure that user space knows a device before a record names it. What a mesh
+ * has where a Device has its id does not matter: at worst it is told again. */
+static __always_inline void meet_device(u32 library, u64 bias, u32 tgid, const struct layout *l,
+					u64 device)
 {
 	struct object_key k = {.tgid = tgid, .object = device};
-	u8 one = 1;
+	u32 *known, id = 0;
 
-	if (!device || bpf_map_lookup_elem(&devices, &k))
+	if (!device)
 		return;
-	if (bpf_map_update_elem(&devices, &k, &one, BPF_ANY))
+	if (!read_u32(device + l->chip_id, &id))
+		count_lost(LOST_DEVICE_UNREADABLE);
+	known = bpf_map_lookup_elem(&devices, &k);
+	if (known && *known == id)
+		return;
+	if (bpf_map_update_elem(&devices, &k, &id, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
 	if (!tell_device(library, bias, device, 0, 0))
 		bpf_map_delete_elem(&devices, &k); /* to be tried again */
@@ -134,15 +141,12 @@ static __always_inline void meet_allocator(u32 library, u64 bias, u32 tgid, u64 
  * its allocator, and nothing was allocated on it yet. */
 static __always_inline void device_ready(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid)
 {
-	struct object_key k = {.tgid = tgid, .object = ctx->si};
 	u64 allocator = 0;
-	u8 one = 1;
 
 	if (!read_u64(ctx->dx, &allocator) || !allocator) {
 		count_lost(LOST_DEVICE_UNREADABLE);
 		return;
 	}
-	bpf_map_update_elem(&devices, &k, &one, BPF_ANY);
 	meet_allocator(library, bias, tgid, ctx->si, allocator, DEVICE_READY);
 }
 

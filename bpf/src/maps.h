@@ -48,13 +48,14 @@ struct {
 	__type(value, u64);
 } allocators SEC(".maps");
 
-/* Devices that were already told to user space. */
+/* Devices that were already told to user space, with the chip's id: another chip's
+ * Device may come to lie where a closed one lay. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct object_key);
-	__type(value, u8);
+	__type(value, u32);
 } devices SEC(".maps");
 
 /* What the last hit on a CPU found out: most hits find out the same. It holds

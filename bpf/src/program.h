@@ -11,7 +11,7 @@ static __always_inline void enter_program(struct pt_regs *ctx, u32 library, u64 
 	t->phase = phase;
 	if (!read_u64(ctx->di + l->program_id, &t->program_id))
 		count_lost(LOST_PROGRAM_UNREADABLE);
-	meet_device(library, bias, tgid, ctx->si);
+	meet_device(library, bias, tgid, l, ctx->si);
 }
 
 static __always_inline void program_holds(u32 tgid, u64 impl, u64 id, u32 what)
@@ -97,7 +97,7 @@ __noinline int tell_cb(u32 library, const struct cb_place *p, u64 program_id, u6
 
 /* GraphTracker::track_allocate_cb(CoreRangeSet &, address, bytes, global, IDevice *) */
 static __always_inline void cb_allocate(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
-					struct thread *t)
+					const struct layout *l, struct thread *t)
 {
 	struct cb_place p = {
 		.address = ctx->dx,
@@ -112,7 +112,7 @@ static __always_inline void cb_allocate(struct pt_regs *ctx, u32 library, u64 bi
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
 	}
-	meet_device(library, bias, tgid, p.device);
+	meet_device(library, bias, tgid, l, p.device);
 	program_holds(tgid, t->impl, t->program_id, PROGRAM_CBS);
 	for (u32 i = 0; i < MAX_RANGE_RECORDS && begin < end; i++) {
 		tell_cb(library, &p, t->program_id, begin, end);

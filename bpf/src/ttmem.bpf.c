@@ -92,7 +92,7 @@ int on_probe(struct pt_regs *ctx)
 		enter_program(ctx, library, bias, tgid, l, t, PHASE_NONE);
 		break;
 	case PROBE_CB_ALLOCATE:
-		cb_allocate(ctx, library, bias, tgid, t);
+		cb_allocate(ctx, library, bias, tgid, l, t);
 		break;
 	case PROBE_CB_MARK:
 		cb_mark(ctx, library, tgid, t);

@@ -40,7 +40,6 @@ var costs = map[string]string{
 	"device_ready":        "devices are seen from their first buffer on",
 	"cb_allocate":         "circular buffers are not seen",
 	"cb_deallocate":       "circular buffers look held until their program is destroyed",
-	"cb_untrack":          "circular buffers look held until their program is destroyed",
 	"cb_invalidate":       "circular buffers that are placed anew are counted twice",
 	"dfb_invalidate":      "dataflow buffers that are placed anew are counted twice",
 	"program_cbs":         "circular buffers cannot be told apart by program",

@@ -77,7 +77,6 @@ var points = []point{
 	{name: "cb_allocate", function: []string{graphTracker + "17track_allocate_cbE"}, parameters: coreRangeSet + `mmb` + iDevice},
 	// before 0.70.1 a program keeps them until it is destroyed
 	{name: "cb_deallocate", function: []string{deallocateCBs + "E"}, parameters: `v`, since: deallocateCBs},
-	{name: "cb_untrack", function: []string{graphTracker + "19track_deallocate_cbE"}, parameters: iDevice},
 	{name: "cb_invalidate", function: []string{programImpl + "37invalidate_circular_buffer_allocationE"}, parameters: `v`},
 	{name: "dfb_invalidate", function: []string{programImpl + "37invalidate_dataflow_buffer_allocationE"}, parameters: `v`,
 		since: dataflowBuffers},
