@@ -12,7 +12,7 @@ type buffer struct {
 	perBank                 uint64
 	since                   uint64
 	set                     *deviceSet
-	stack                   []event.Frame
+	stack                   *event.Stack
 	comm                    string
 	tid                     int32
 	banks                   uint32

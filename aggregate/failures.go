@@ -26,8 +26,8 @@ type Failure struct {
 	Banks        uint32 `json:"banks,omitempty"`
 	ProgramID    uint64 `json:"program_id,omitempty"`
 	// Message is what the library threw.
-	Message string        `json:"message,omitempty"`
-	Stack   []event.Frame `json:"stack,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Stack   *event.Stack `json:"stack,omitempty"`
 }
 
 // failures is a list that only grows at its end, so that snapshots may share

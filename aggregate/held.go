@@ -32,9 +32,8 @@ type Held struct {
 	// attach, when it was found.
 	SinceNs      uint64
 	BeforeAttach bool
-	// Stack is where it was allocated, innermost first. It must not be
-	// modified.
-	Stack []event.Frame
+	// Stack is where it was allocated; nil where that is not known.
+	Stack *event.Stack
 }
 
 // AllocatedBytes is what the buffer takes of all its banks on each chip.

@@ -186,20 +186,6 @@ type Capacity struct {
 	BytesPerBank uint64
 }
 
-// Frame is one call of a stack.
-type Frame struct {
-	// Kind is "native" or "python".
-	Kind string `json:"kind"`
-	// Name is the function's, demangled; "" where no symbol covers the address.
-	Name string `json:"name,omitempty"`
-	File string `json:"file,omitempty"`
-	Line int    `json:"line,omitempty"`
-	// Module is the base name of the mapped file.
-	Module string `json:"module,omitempty"`
-	// Address is the frame's address in the module's file, where Name is "".
-	Address uint64 `json:"address,omitempty"`
-}
-
 // Event is one thing that happened. Which fields are set depends on Kind; the
 // comments name the kinds.
 type Event struct {
@@ -277,8 +263,8 @@ type Event struct {
 	Count uint64
 	Cause string
 
-	// Stack is the call stack, innermost first; nil where none was taken.
-	Stack []Frame
+	// Stack is the call stack; nil where none was taken.
+	Stack *Stack
 }
 
 func name(names []string, i int) string {

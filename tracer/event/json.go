@@ -94,7 +94,10 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		b = appendUint(b, "count", e.Count)
 		b = appendText(b, "cause", e.Cause)
 	}
-	b = appendStack(b, e.Stack)
+	if frames := e.Stack.Frames(); len(frames) > 0 {
+		b = append(b, `,"stack":`...)
+		b = appendFrames(b, frames)
+	}
 	return append(b, '}')
 }
 
@@ -190,11 +193,8 @@ func appendCores(b []byte, cores []CoreRange) []byte {
 	return append(b, ']')
 }
 
-func appendStack(b []byte, stack []Frame) []byte {
-	if len(stack) == 0 {
-		return b
-	}
-	b = append(b, `,"stack":[`...)
+func appendFrames(b []byte, stack []Frame) []byte {
+	b = append(b, '[')
 	for i := range stack {
 		f := &stack[i]
 		if i > 0 {
@@ -207,8 +207,11 @@ func appendStack(b []byte, stack []Frame) []byte {
 		if f.Line != 0 {
 			b = appendInt(b, "line", f.Line)
 		}
+		if f.Inlined {
+			b = append(b, `,"inlined":true`...)
+		}
 		b = appendText(b, "module", f.Module)
-		if f.Address != 0 {
+		if f.Name == "" && f.Address != 0 {
 			b = appendUint(b, "address", f.Address)
 		}
 		b = append(b, '}')

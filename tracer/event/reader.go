@@ -125,7 +125,7 @@ func (rec *record) event() (Event, error) {
 		e.Devices = rec.Devices
 	}
 	if len(rec.Stack) > 0 {
-		e.Stack = rec.Stack
+		e.Stack = StackOf(rec.Stack)
 	}
 	if rec.Kind == "" {
 		return Event{}, errors.New(`not an event record: it has no "kind"`)

@@ -1,0 +1,84 @@
+package event
+
+import (
+	"hash/maphash"
+	"sync"
+)
+
+// Frame is one call of a stack.
+type Frame struct {
+	// Kind is "native" or "python".
+	Kind string `json:"kind"`
+	// Name is the function's, in the form for people; "" where no symbol covers
+	// the address.
+	Name string `json:"name,omitempty"`
+	// Symbol is the name that the linker knows the function by, mangled.
+	Symbol string `json:"-"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	// Inlined marks a function that the compiler put into the frame that
+	// follows, with which it shares Address.
+	Inlined bool `json:"inlined,omitempty"`
+	// Module is the base name of the mapped file.
+	Module string `json:"module,omitempty"`
+	// BuildID is the mapped file's, in hexadecimal.
+	BuildID string `json:"-"`
+	// Address is the frame's address in the module's file: of the return
+	// address less one, which lies in the call. In records where Name is "".
+	Address uint64 `json:"address,omitempty"`
+}
+
+// The kinds of frames.
+const (
+	Native = "native"
+	Python = "python"
+)
+
+// Stack is a call stack, shared by all events that happened there. Names and
+// lines are looked up when they are first asked for.
+type Stack struct {
+	// ID tells the stacks of one trace apart; it is never 0.
+	ID uint64
+
+	once    sync.Once
+	resolve func() []Frame
+	frames  []Frame
+}
+
+// NewStack returns a stack whose frames resolve will give, innermost first, when
+// somebody asks.
+func NewStack(id uint64, resolve func() []Frame) *Stack {
+	return &Stack{ID: id, resolve: resolve}
+}
+
+// StackOf returns a stack of known frames, innermost first. Equal frames have
+// equal IDs within this run of the program.
+func StackOf(frames []Frame) *Stack {
+	var h maphash.Hash
+	h.SetSeed(stackSeed)
+	for i := range frames {
+		maphash.WriteComparable(&h, frames[i])
+	}
+	return &Stack{ID: h.Sum64() | 1, frames: frames}
+}
+
+var stackSeed = maphash.MakeSeed()
+
+// Frames are the calls, innermost first; none of a nil stack. They must not be
+// modified.
+func (s *Stack) Frames() []Frame {
+	if s == nil {
+		return nil
+	}
+	s.once.Do(func() {
+		if s.resolve != nil {
+			s.frames, s.resolve = s.resolve(), nil
+		}
+	})
+	return s.frames
+}
+
+// MarshalJSON gives the frames as a list.
+func (s *Stack) MarshalJSON() ([]byte, error) {
+	return appendFrames(nil, s.Frames()), nil
+}
