@@ -47,6 +47,11 @@ type KernelChain struct {
 	Offset [4]uint32
 }
 
+type KernelChunk struct {
+	_     structs.HostLayout
+	Words [4096]uint32
+}
+
 type KernelClearRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
@@ -57,6 +62,21 @@ type KernelCode struct {
 	_     structs.HostLayout
 	Start uint64
 	End   uint64
+}
+
+type KernelCodeRecord struct {
+	_            structs.HostLayout
+	H            KernelHeader
+	Id           uint32
+	Minor        uint32
+	FirstLine    uint32
+	TableBytes   uint32
+	Name         KernelText
+	Qualname     KernelText
+	File         KernelText
+	NameData     [256]uint8
+	QualnameData [256]uint8
+	FileData     [768]uint8
 }
 
 type KernelCoreRange struct {
@@ -105,6 +125,11 @@ type KernelHeader struct {
 	Flags      uint8
 	StaticKind uint8
 	Count      uint32
+	Stack      struct {
+		_      structs.HostLayout
+		Native uint64
+		Python uint64
+	}
 }
 
 type KernelKernelRecord struct {
@@ -150,6 +175,27 @@ type KernelLayout struct {
 	_                [4]byte
 }
 
+type KernelMapping struct {
+	_         structs.HostLayout
+	Start     uint64
+	End       uint64
+	Bias      uint64
+	Index     uint32
+	FirstPage uint32
+	Pages     uint32
+	Pad       uint32
+}
+
+type KernelNativeRecord struct {
+	_          structs.HostLayout
+	H          KernelHeader
+	Id         uint64
+	Generation uint32
+	Frames     uint16
+	End        uint16
+	Addresses  [128]uint64
+}
+
 type KernelObjectKey struct {
 	_      structs.HostLayout
 	Tgid   uint32
@@ -160,6 +206,7 @@ type KernelObjectKey struct {
 type KernelProcess struct {
 	_     structs.HostLayout
 	Flags uint32
+	Space uint32
 }
 
 type KernelProcessRecord struct {
@@ -175,6 +222,56 @@ type KernelProgramEndRecord struct {
 	ProgramId uint64
 }
 
+type KernelPythonCall struct {
+	_     structs.HostLayout
+	Code  uint32
+	Place uint32
+}
+
+type KernelPythonOffsets struct {
+	_                structs.HostLayout
+	Minor            uint32
+	ThreadFrame      uint32
+	CframeFrame      uint32
+	FrameBytes       uint32
+	FrameCode        uint32
+	FramePrevious    uint32
+	FrameInstruction uint32
+	FrameOwner       uint32
+	CodeName         uint32
+	CodeFile         uint32
+	CodeQualname     uint32
+	CodeFirstLine    uint32
+	CodeLineTable    uint32
+	CodeBytes        uint32
+	StrAscii         uint32
+	StrOther         uint32
+	Key              uint32
+	KeySlots         uint32
+	PthreadSpecific  uint32
+	KeyBlock         uint32
+	KeySlot          uint32
+	KeyData          uint32
+	CodeType         uint64
+}
+
+type KernelPythonRecord struct {
+	_      structs.HostLayout
+	H      KernelHeader
+	Id     uint64
+	Frames uint32
+	Pad    uint32
+	Calls  [128]KernelPythonCall
+}
+
+type KernelRule struct {
+	_         structs.HostLayout
+	Cfa       uint8
+	Bp        uint8
+	BpOffset  int16
+	CfaOffset int32
+}
+
 type KernelShardRequest struct {
 	_             structs.HostLayout
 	SizeBytes     uint64
@@ -182,11 +279,27 @@ type KernelShardRequest struct {
 	Shards        uint64
 }
 
+type KernelSpace struct {
+	_          structs.HostLayout
+	Generation uint32
+	Count      uint32
+	Python     KernelPythonOffsets
+	Mappings   [1024]KernelMapping
+}
+
+type KernelText struct {
+	_     structs.HostLayout
+	State uint32
+	Bytes uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	KernelMapAllocators           = "allocators"
+	KernelMapChunks               = "chunks"
+	KernelMapCodes                = "codes"
 	KernelMapDevices              = "devices"
 	KernelMapLayouts              = "layouts"
 	KernelMapLost                 = "lost"
@@ -194,25 +307,40 @@ const (
 	KernelMapPrograms             = "programs"
 	KernelMapRecent               = "recent"
 	KernelMapRecords              = "records"
+	KernelMapRules                = "rules"
+	KernelMapSpaces               = "spaces"
+	KernelMapStackEnds            = "stack_ends"
+	KernelMapStacks               = "stacks"
 	KernelMapThreads              = "threads"
+	KernelMapUnwinders            = "unwinders"
+	KernelProgOnCodeDealloc       = "on_code_dealloc"
 	KernelProgOnEmpty             = "on_empty"
 	KernelProgOnExec              = "on_exec"
 	KernelProgOnExit              = "on_exit"
 	KernelProgOnFork              = "on_fork"
 	KernelProgOnProbe             = "on_probe"
+	KernelVarCodeDeaths           = "code_deaths"
+	KernelVarCodeIds              = "code_ids"
 	KernelVarEndings              = "endings"
+	KernelVarFreeStacks           = "free_stacks"
 	KernelVarKeepBufferRecord     = "keep_buffer_record"
 	KernelVarKeepCbRecord         = "keep_cb_record"
+	KernelVarKeepChunk            = "keep_chunk"
 	KernelVarKeepClearRecord      = "keep_clear_record"
+	KernelVarKeepCodeRecord       = "keep_code_record"
 	KernelVarKeepDeviceRecord     = "keep_device_record"
 	KernelVarKeepFailedRecord     = "keep_failed_record"
 	KernelVarKeepFreeRecord       = "keep_free_record"
 	KernelVarKeepHeader           = "keep_header"
 	KernelVarKeepKernelRecord     = "keep_kernel_record"
+	KernelVarKeepNativeRecord     = "keep_native_record"
 	KernelVarKeepProcessRecord    = "keep_process_record"
 	KernelVarKeepProgramEndRecord = "keep_program_end_record"
+	KernelVarKeepPythonRecord     = "keep_python_record"
+	KernelVarKeepSpace            = "keep_space"
 	KernelVarOnlyListed           = "only_listed"
 	KernelVarOwnTgid              = "own_tgid"
+	KernelVarTakeStacks           = "take_stacks"
 )
 
 // LoadKernel returns the embedded CollectionSpec for Kernel.
@@ -257,11 +385,12 @@ type KernelSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelProgramSpecs struct {
-	OnEmpty *ebpf.ProgramSpec `ebpf:"on_empty"`
-	OnExec  *ebpf.ProgramSpec `ebpf:"on_exec"`
-	OnExit  *ebpf.ProgramSpec `ebpf:"on_exit"`
-	OnFork  *ebpf.ProgramSpec `ebpf:"on_fork"`
-	OnProbe *ebpf.ProgramSpec `ebpf:"on_probe"`
+	OnCodeDealloc *ebpf.ProgramSpec `ebpf:"on_code_dealloc"`
+	OnEmpty       *ebpf.ProgramSpec `ebpf:"on_empty"`
+	OnExec        *ebpf.ProgramSpec `ebpf:"on_exec"`
+	OnExit        *ebpf.ProgramSpec `ebpf:"on_exit"`
+	OnFork        *ebpf.ProgramSpec `ebpf:"on_fork"`
+	OnProbe       *ebpf.ProgramSpec `ebpf:"on_probe"`
 }
 
 // KernelMapSpecs contains maps before they are loaded into the kernel.
@@ -269,6 +398,8 @@ type KernelProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelMapSpecs struct {
 	Allocators *ebpf.MapSpec `ebpf:"allocators"`
+	Chunks     *ebpf.MapSpec `ebpf:"chunks"`
+	Codes      *ebpf.MapSpec `ebpf:"codes"`
 	Devices    *ebpf.MapSpec `ebpf:"devices"`
 	Layouts    *ebpf.MapSpec `ebpf:"layouts"`
 	Lost       *ebpf.MapSpec `ebpf:"lost"`
@@ -276,26 +407,40 @@ type KernelMapSpecs struct {
 	Programs   *ebpf.MapSpec `ebpf:"programs"`
 	Recent     *ebpf.MapSpec `ebpf:"recent"`
 	Records    *ebpf.MapSpec `ebpf:"records"`
+	Rules      *ebpf.MapSpec `ebpf:"rules"`
+	Spaces     *ebpf.MapSpec `ebpf:"spaces"`
+	StackEnds  *ebpf.MapSpec `ebpf:"stack_ends"`
+	Stacks     *ebpf.MapSpec `ebpf:"stacks"`
 	Threads    *ebpf.MapSpec `ebpf:"threads"`
+	Unwinders  *ebpf.MapSpec `ebpf:"unwinders"`
 }
 
 // KernelVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelVariableSpecs struct {
+	CodeDeaths           *ebpf.VariableSpec `ebpf:"code_deaths"`
+	CodeIds              *ebpf.VariableSpec `ebpf:"code_ids"`
 	Endings              *ebpf.VariableSpec `ebpf:"endings"`
+	FreeStacks           *ebpf.VariableSpec `ebpf:"free_stacks"`
 	KeepBufferRecord     *ebpf.VariableSpec `ebpf:"keep_buffer_record"`
 	KeepCbRecord         *ebpf.VariableSpec `ebpf:"keep_cb_record"`
+	KeepChunk            *ebpf.VariableSpec `ebpf:"keep_chunk"`
 	KeepClearRecord      *ebpf.VariableSpec `ebpf:"keep_clear_record"`
+	KeepCodeRecord       *ebpf.VariableSpec `ebpf:"keep_code_record"`
 	KeepDeviceRecord     *ebpf.VariableSpec `ebpf:"keep_device_record"`
 	KeepFailedRecord     *ebpf.VariableSpec `ebpf:"keep_failed_record"`
 	KeepFreeRecord       *ebpf.VariableSpec `ebpf:"keep_free_record"`
 	KeepHeader           *ebpf.VariableSpec `ebpf:"keep_header"`
 	KeepKernelRecord     *ebpf.VariableSpec `ebpf:"keep_kernel_record"`
+	KeepNativeRecord     *ebpf.VariableSpec `ebpf:"keep_native_record"`
 	KeepProcessRecord    *ebpf.VariableSpec `ebpf:"keep_process_record"`
 	KeepProgramEndRecord *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
+	KeepPythonRecord     *ebpf.VariableSpec `ebpf:"keep_python_record"`
+	KeepSpace            *ebpf.VariableSpec `ebpf:"keep_space"`
 	OnlyListed           *ebpf.VariableSpec `ebpf:"only_listed"`
 	OwnTgid              *ebpf.VariableSpec `ebpf:"own_tgid"`
+	TakeStacks           *ebpf.VariableSpec `ebpf:"take_stacks"`
 }
 
 // KernelObjects contains all objects after they have been loaded into the kernel.
@@ -319,6 +464,8 @@ func (o *KernelObjects) Close() error {
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelMaps struct {
 	Allocators *ebpf.Map `ebpf:"allocators"`
+	Chunks     *ebpf.Map `ebpf:"chunks"`
+	Codes      *ebpf.Map `ebpf:"codes"`
 	Devices    *ebpf.Map `ebpf:"devices"`
 	Layouts    *ebpf.Map `ebpf:"layouts"`
 	Lost       *ebpf.Map `ebpf:"lost"`
@@ -326,12 +473,19 @@ type KernelMaps struct {
 	Programs   *ebpf.Map `ebpf:"programs"`
 	Recent     *ebpf.Map `ebpf:"recent"`
 	Records    *ebpf.Map `ebpf:"records"`
+	Rules      *ebpf.Map `ebpf:"rules"`
+	Spaces     *ebpf.Map `ebpf:"spaces"`
+	StackEnds  *ebpf.Map `ebpf:"stack_ends"`
+	Stacks     *ebpf.Map `ebpf:"stacks"`
 	Threads    *ebpf.Map `ebpf:"threads"`
+	Unwinders  *ebpf.Map `ebpf:"unwinders"`
 }
 
 func (m *KernelMaps) Close() error {
 	return _KernelClose(
 		m.Allocators,
+		m.Chunks,
+		m.Codes,
 		m.Devices,
 		m.Layouts,
 		m.Lost,
@@ -339,7 +493,12 @@ func (m *KernelMaps) Close() error {
 		m.Programs,
 		m.Recent,
 		m.Records,
+		m.Rules,
+		m.Spaces,
+		m.StackEnds,
+		m.Stacks,
 		m.Threads,
+		m.Unwinders,
 	)
 }
 
@@ -347,34 +506,45 @@ func (m *KernelMaps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelVariables struct {
+	CodeDeaths           *ebpf.Variable `ebpf:"code_deaths"`
+	CodeIds              *ebpf.Variable `ebpf:"code_ids"`
 	Endings              *ebpf.Variable `ebpf:"endings"`
+	FreeStacks           *ebpf.Variable `ebpf:"free_stacks"`
 	KeepBufferRecord     *ebpf.Variable `ebpf:"keep_buffer_record"`
 	KeepCbRecord         *ebpf.Variable `ebpf:"keep_cb_record"`
+	KeepChunk            *ebpf.Variable `ebpf:"keep_chunk"`
 	KeepClearRecord      *ebpf.Variable `ebpf:"keep_clear_record"`
+	KeepCodeRecord       *ebpf.Variable `ebpf:"keep_code_record"`
 	KeepDeviceRecord     *ebpf.Variable `ebpf:"keep_device_record"`
 	KeepFailedRecord     *ebpf.Variable `ebpf:"keep_failed_record"`
 	KeepFreeRecord       *ebpf.Variable `ebpf:"keep_free_record"`
 	KeepHeader           *ebpf.Variable `ebpf:"keep_header"`
 	KeepKernelRecord     *ebpf.Variable `ebpf:"keep_kernel_record"`
+	KeepNativeRecord     *ebpf.Variable `ebpf:"keep_native_record"`
 	KeepProcessRecord    *ebpf.Variable `ebpf:"keep_process_record"`
 	KeepProgramEndRecord *ebpf.Variable `ebpf:"keep_program_end_record"`
+	KeepPythonRecord     *ebpf.Variable `ebpf:"keep_python_record"`
+	KeepSpace            *ebpf.Variable `ebpf:"keep_space"`
 	OnlyListed           *ebpf.Variable `ebpf:"only_listed"`
 	OwnTgid              *ebpf.Variable `ebpf:"own_tgid"`
+	TakeStacks           *ebpf.Variable `ebpf:"take_stacks"`
 }
 
 // KernelPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelPrograms struct {
-	OnEmpty *ebpf.Program `ebpf:"on_empty"`
-	OnExec  *ebpf.Program `ebpf:"on_exec"`
-	OnExit  *ebpf.Program `ebpf:"on_exit"`
-	OnFork  *ebpf.Program `ebpf:"on_fork"`
-	OnProbe *ebpf.Program `ebpf:"on_probe"`
+	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
+	OnEmpty       *ebpf.Program `ebpf:"on_empty"`
+	OnExec        *ebpf.Program `ebpf:"on_exec"`
+	OnExit        *ebpf.Program `ebpf:"on_exit"`
+	OnFork        *ebpf.Program `ebpf:"on_fork"`
+	OnProbe       *ebpf.Program `ebpf:"on_probe"`
 }
 
 func (p *KernelPrograms) Close() error {
 	return _KernelClose(
+		p.OnCodeDealloc,
 		p.OnEmpty,
 		p.OnExec,
 		p.OnExit,

@@ -61,6 +61,7 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 {
 	u64 object = buffer_object(l, ctx->si), unique_id, device, allocator;
 	struct shard_request request = {};
+	struct stack_ids stack;
 	struct buffer_record *r;
 	u8 window[BUFFER_WINDOW];
 
@@ -79,10 +80,12 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 	device = window_u64(window, l->device);
 	allocator = window_u64(window, l->allocator);
 	meet_allocator(library, bias, tgid, device, allocator, 0);
+	stack = stack_of(ctx);
 
 	r = RESERVE(struct buffer_record, RECORD_ALLOC, library);
 	if (!r)
 		return;
+	r->h.stack = stack;
 	r->request = request;
 	r->object = ctx->si;
 	r->unique_id = unique_id;
@@ -97,6 +100,7 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 static __always_inline void buffer_deallocate(struct pt_regs *ctx, u32 library,
 					      const struct layout *l)
 {
+	struct stack_ids stack = {};
 	u64 object, buffer;
 	struct free_record *r;
 	u8 window[BUFFER_WINDOW];
@@ -116,9 +120,12 @@ static __always_inline void buffer_deallocate(struct pt_regs *ctx, u32 library,
 	}
 	if (l->status >= BUFFER_WINDOW || window[l->status & 127] != 1)
 		return;
+	if (free_stacks)
+		stack = stack_of(ctx);
 	r = RESERVE(struct free_record, RECORD_FREE, library);
 	if (!r)
 		return;
+	r->h.stack = stack;
 	r->object = buffer;
 	__builtin_memcpy(r->window, window, BUFFER_WINDOW);
 	send(r);

@@ -25,21 +25,6 @@ static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 	return address - bias >= c->start && address - bias < c->end;
 }
 
-/* Whether a call ends right before an address: a word of the stack that is none's
- * return address is a rest of something else. */
-static __always_inline bool follows_call(u64 address)
-{
-	u8 code[7]; /* call rel32 is e8, and an indirect one ff /2 of 2 to 7 bytes */
-
-	if (bpf_probe_read_user(code, sizeof(code), (void *)(address - sizeof(code))))
-		return false;
-	return code[2] == 0xe8 || (code[5] == 0xff && (code[6] & 0x38) == 0x10) ||
-	       (code[4] == 0xff && (code[5] & 0x38) == 0x10) ||
-	       (code[3] == 0xff && (code[4] & 0x38) == 0x10) ||
-	       (code[1] == 0xff && (code[2] & 0x38) == 0x10) ||
-	       (code[0] == 0xff && (code[1] & 0x38) == 0x10);
-}
-
 /* One word of the search for a return address. */
 static long find_caller(u64 i, struct stack_scan *s)
 {
@@ -94,6 +79,7 @@ static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias,
 				   const struct layout *l, struct thread *t)
 {
 	struct stack_scan s = {.at = ctx->sp, .bias = bias, .library = library};
+	struct stack_ids stack;
 	struct failed_record *r;
 	u64 text = 0, object, buffer = 0;
 
@@ -107,9 +93,11 @@ static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias,
 		bpf_loop(STACK_WORDS, find_buffer, &s, 0);
 		buffer = s.found;
 	}
+	stack = stack_of(ctx);
 	r = RESERVE(struct failed_record, RECORD_FAILED, library);
 	if (!r)
 		return;
+	r->h.stack = stack;
 	r->h.flags = s.what;
 	r->request = t->request;
 	t->request.shards = 0;

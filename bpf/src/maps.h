@@ -24,6 +24,7 @@ struct {
 /* Processes that are traced, by tgid. */
 struct process {
 	u32 flags;
+	u32 space; /* the slot of its address space, 0: user space has told of none */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -109,6 +110,8 @@ struct thread {
 	/* where finalize_kernel_bins leaves the size of a program's text */
 	u64 text_size_at;
 	u64 text_bytes;
+	/* where the program was compiled */
+	struct stack_ids compiled;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -160,6 +163,7 @@ static __always_inline void fill_header(struct header *h, u8 kind, u8 library)
 	h->flags = 0;
 	h->static_kind = 0;
 	h->count = 0;
+	h->stack.native = h->stack.python = 0;
 }
 
 #define RESERVE(type, kind, library)                                            \
@@ -180,6 +184,21 @@ static __always_inline bool read_u64(u64 at, u64 *value)
 static __always_inline bool read_u32(u64 at, u32 *value)
 {
 	return !bpf_probe_read_user(value, sizeof(*value), (void *)at);
+}
+
+/* Whether a call ends right before an address: a word of the stack that is none's
+ * return address is a rest of something else. */
+static __always_inline bool follows_call(u64 address)
+{
+	u8 code[7]; /* call rel32 is e8, and an indirect one ff /2 of 2 to 7 bytes */
+
+	if (bpf_probe_read_user(code, sizeof(code), (void *)(address - sizeof(code))))
+		return false;
+	return code[2] == 0xe8 || (code[5] == 0xff && (code[6] & 0x38) == 0x10) ||
+	       (code[4] == 0xff && (code[5] & 0x38) == 0x10) ||
+	       (code[3] == 0xff && (code[4] & 0x38) == 0x10) ||
+	       (code[1] == 0xff && (code[2] & 0x38) == 0x10) ||
+	       (code[0] == 0xff && (code[1] & 0x38) == 0x10);
 }
 
 /* Follows a chain from an object to the address of a field. */

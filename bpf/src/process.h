@@ -40,8 +40,11 @@ int BPF_PROG(on_exec, struct task_struct *task)
 {
 	u32 tgid = task->tgid;
 
-	if (!bpf_map_lookup_elem(&processes, &tgid))
+	struct process *p = bpf_map_lookup_elem(&processes, &tgid);
+
+	if (!p)
 		return 0;
+	p->space = 0;
 	__sync_fetch_and_add(&endings, 1);
 	return process_ended(RECORD_EXEC, tgid, 0);
 }

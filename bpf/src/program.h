@@ -52,6 +52,7 @@ static __always_inline void program_gives_up(u32 library, u32 tgid, u64 impl, u3
 struct cb_place {
 	u64 address, size_bytes, device;
 	u32 static_kind, flags;
+	struct stack_ids stack;
 };
 
 /* One record for each MAX_RANGES ranges of a CoreRangeSet, which is a vector of
@@ -68,6 +69,7 @@ __noinline int tell_cb(u32 library, const struct cb_place *p, u64 program_id, u6
 	r = RESERVE(struct cb_record, RECORD_CB, library);
 	if (!r)
 		return 0;
+	r->h.stack = p->stack;
 	r->program_id = program_id;
 	r->device = p->device;
 	r->address = p->address;
@@ -113,6 +115,7 @@ static __always_inline void cb_allocate(struct pt_regs *ctx, u32 library, u64 bi
 		return;
 	}
 	meet_device(library, bias, tgid, l, p.device);
+	p.stack = stack_of(ctx);
 	program_holds(tgid, t->impl, t->program_id, PROGRAM_CBS);
 	for (u32 i = 0; i < MAX_RANGE_RECORDS && begin < end; i++) {
 		tell_cb(library, &p, t->program_id, begin, end);
@@ -135,6 +138,7 @@ static __always_inline void cb_mark(struct pt_regs *ctx, u32 library, u32 tgid, 
 
 	if (t->phase != PHASE_DFBS && t->phase != PHASE_SCRATCHPADS)
 		return;
+	p.stack = stack_of(ctx);
 	program_holds(tgid, t->impl, t->program_id, PROGRAM_DFBS);
 	tell_cb(library, &p, t->program_id, ctx->di, ctx->di + 32);
 }
@@ -168,6 +172,7 @@ static __always_inline void program_compiled(struct pt_regs *ctx, u32 library, u
 		t->text_bytes = bytes;
 	t->text_size_at = 0;
 	enter_program(ctx, library, bias, tgid, l, t, PHASE_NONE);
+	t->compiled = stack_of(ctx);
 	t->kernel_pending = 1;
 }
 
@@ -189,6 +194,7 @@ static __always_inline void kernel_loaded(u32 library, u32 tgid, const struct la
 	r = RESERVE(struct kernel_record, RECORD_KERNEL, library);
 	if (!r)
 		return;
+	r->h.stack = t->compiled;
 	r->program_id = t->program_id;
 	r->device = t->device;
 	r->binary_bytes = end - begin;

@@ -44,6 +44,9 @@ enum record_kind {
 	RECORD_KERNEL,
 	RECORD_EXEC,
 	RECORD_EXIT,
+	RECORD_NATIVE_STACK,
+	RECORD_PYTHON_STACK,
+	RECORD_CODE,
 };
 
 /* Bytes of the Buffer that a record carries as they are; user space knows what
@@ -55,6 +58,12 @@ enum record_kind {
 /* DRAM, L1, SYSTEM_MEMORY, L1_SMALL, TRACE: tt-metal's BufferType. */
 #define BUFFER_TYPES 5
 
+/* Where an event happened: what the stacks that were told of are known by, 0
+ * where there is none. */
+struct stack_ids {
+	u64 native, python;
+};
+
 struct header {
 	u64 time_ns;
 	u32 tgid;
@@ -64,6 +73,7 @@ struct header {
 	u8 flags;
 	u8 static_kind;
 	u32 count;
+	struct stack_ids stack;
 };
 
 /* What BankManager::allocate_buffer was asked for, where the buffer is sharded:
@@ -163,6 +173,61 @@ struct process_record {
 	u32 pad;
 };
 
+/* A native stack, innermost first: the probe's address, then addresses inside
+ * the calls. generation says in which state of the process's address space. */
+#define MAX_FRAMES 128
+struct native_record {
+	struct header h;
+	u64 id;
+	u32 generation;
+	u16 frames;
+	u16 end; /* enum stack_end */
+	u64 addresses[MAX_FRAMES];
+};
+
+/* Python's frames, innermost first: the code object's id, and the byte of its
+ * code at which it stands. PYTHON_ENTRY: C code called this one, so that an eval
+ * loop of its own is on the native stack. */
+#define PYTHON_ENTRY (1u << 31)
+struct python_call {
+	u32 code;
+	u32 place;
+};
+struct python_record {
+	struct header h;
+	u64 id;
+	u32 frames;
+	u32 pad;
+	struct python_call calls[MAX_FRAMES];
+};
+
+/* A code object: its strs as they are in memory, and its line table. */
+#define MAX_NAME 256
+#define MAX_FILE 768
+#define SMALL_TABLE 1024
+#define LARGE_TABLE 65536
+struct text {
+	u32 state; /* of the str: how many bytes a character has */
+	u32 bytes;
+};
+struct code_record {
+	struct header h;
+	u32 id;
+	u32 minor;
+	u32 first_line;
+	u32 table_bytes;
+	struct text name, qualname, file;
+	u8 name_data[MAX_NAME], qualname_data[MAX_NAME], file_data[MAX_FILE];
+};
+struct small_code_record {
+	struct code_record code;
+	u8 table[SMALL_TABLE];
+};
+struct large_code_record {
+	struct code_record code;
+	u8 table[LARGE_TABLE];
+};
+
 /* Why a record could not be sent or was incomplete: counts by cause. */
 enum lost {
 	LOST_RING_FULL,
@@ -173,17 +238,3 @@ enum lost {
 	LOST_NO_THREAD_STATE,
 	LOST_CAUSES,
 };
-
-/* Nothing else keeps the records' types in the object, from which the Go types
- * are made. */
-#define KEEP(type) const struct type *keep_##type __attribute__((unused))
-KEEP(header);
-KEEP(buffer_record);
-KEEP(free_record);
-KEEP(failed_record);
-KEEP(clear_record);
-KEEP(device_record);
-KEEP(cb_record);
-KEEP(program_end_record);
-KEEP(kernel_record);
-KEEP(process_record);

@@ -11,11 +11,35 @@
 #include "records.h"
 #include "layout.h"
 #include "maps.h"
+#include "space.h"
+#include "unwind.h"
+#include "python.h"
+#include "stack.h"
 #include "device.h"
 #include "buffer.h"
 #include "failure.h"
 #include "program.h"
 #include "process.h"
+
+/* Nothing else keeps the records' types in the object, from which the Go types
+ * are made. */
+#define KEEP(type) const struct type *keep_##type __attribute__((unused))
+KEEP(header);
+KEEP(buffer_record);
+KEEP(free_record);
+KEEP(failed_record);
+KEEP(clear_record);
+KEEP(device_record);
+KEEP(cb_record);
+KEEP(program_end_record);
+KEEP(kernel_record);
+KEEP(process_record);
+KEEP(native_record);
+KEEP(python_record);
+KEEP(code_record);
+/* Behind pointers, from maps in maps. */
+KEEP(chunk);
+KEEP(space);
 
 /* The kernel lets programs use the helpers that ttmem needs only under this
  * licence. */

@@ -21,17 +21,20 @@ typedef __u8 u8;
 typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
+typedef __s16 s16;
 typedef __s32 s32;
 typedef __s64 s64;
 typedef _Bool bool;
 #define true 1
 #define false 0
 #define NULL ((void *)0)
+#define offsetof(type, member) __builtin_offsetof(type, member)
 
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
@@ -63,10 +66,15 @@ struct signal_struct {
 	int group_exit_code;
 };
 
+struct thread_struct {
+	unsigned long fsbase;
+};
+
 struct task_struct {
 	int tgid;
 	int exit_code;
 	struct signal_struct *signal;
+	struct thread_struct thread;
 };
 
 #pragma clang attribute pop

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Python stacks: the frames of the thread's CPython, from the newest outward,
+ * and the code objects that they run, which are told of once. */
+#pragma once
+
+/* Code objects that user space knows, by their ids. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct object_key);
+	__type(value, u32);
+} codes SEC(".maps");
+
+/* Code objects that were told of, and that have died since. */
+u32 code_ids;
+u64 code_deaths;
+
+#define OWNER_GENERATOR 1
+#define OWNER_C_STACK 3
+
+/* A str: its state and its data, as they are. */
+static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
+				     u64 limit)
+{
+	u64 head[5]; /* of a str: length at 16, state at 32 */
+	u64 bytes;
+	u32 kind;
+
+	t->state = 0;
+	t->bytes = 0;
+	if (bpf_probe_read_user(head, sizeof(head), (void *)at))
+		return 0;
+	t->state = head[4];
+	kind = t->state >> 2 & 7;
+	bytes = head[2] * kind;
+	if (head[2] > limit)
+		bytes = limit;
+	barrier_var(bytes);
+	if (bytes > limit)
+		bytes = limit;
+	if (bpf_probe_read_user(to, bytes, (void *)(at + (t->state & 64 ? p->str_ascii : p->str_other))))
+		return 0;
+	t->bytes = bytes;
+	return 1;
+}
+
+static __always_inline void fill_code(struct code_record *r, const struct python_offsets *p,
+				      u64 code, u32 id, u64 table, u32 table_bytes)
+{
+	u64 at = 0;
+
+	fill_header(&r->h, RECORD_CODE, 0);
+	r->id = id;
+	r->minor = p->minor;
+	r->table_bytes = table_bytes;
+	r->first_line = 0;
+	r->name.bytes = r->qualname.bytes = r->file.bytes = 0;
+	read_u32(code + p->code_first_line, &r->first_line);
+	if (read_u64(code + p->code_name, &at))
+		copy_text(p, at, &r->name, r->name_data, MAX_NAME);
+	if (p->code_qualname != NO_FIELD && read_u64(code + p->code_qualname, &at))
+		copy_text(p, at, &r->qualname, r->qualname_data, MAX_NAME);
+	if (read_u64(code + p->code_file, &at))
+		copy_text(p, at, &r->file, r->file_data, MAX_FILE);
+}
+
+/* Tells user space of a code object; 0 where that could not be. */
+__noinline u32 tell_code(u64 code)
+{
+	struct unwinder *u = this_unwinder(0);
+	struct space *s = u ? space_at(u->slot) : NULL;
+	struct object_key key = {.tgid = bpf_get_current_pid_tgid() >> 32, .object = code};
+	const struct python_offsets *p;
+	u64 type = 0, table = 0, bytes = 0;
+	u32 id, *known;
+
+	if (!s)
+		return 0;
+	p = &s->python;
+	known = bpf_map_lookup_elem(&codes, &key);
+	if (known)
+		return *known;
+	if (!read_u64(code + 8, &type) || type != p->code_type ||
+	    !read_u64(code + p->code_line_table, &table) || !read_u64(table + 16, &bytes)) {
+		u->python_end = END_PYTHON_BAD;
+		return 0;
+	}
+	id = __sync_fetch_and_add(&code_ids, 1) + 1;
+	if (bytes <= SMALL_TABLE) {
+		struct small_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+		if (!r)
+			goto full;
+		fill_code(&r->code, p, code, id, table, bytes);
+		barrier_var(bytes);
+		if (bytes > SMALL_TABLE)
+			bytes = SMALL_TABLE;
+		if (bpf_probe_read_user(r->table, bytes, (void *)(table + 32)))
+			r->code.table_bytes = 0;
+		send(r);
+	} else {
+		struct large_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+		if (!r)
+			goto full;
+		if (bytes > LARGE_TABLE)
+			bytes = LARGE_TABLE;
+		fill_code(&r->code, p, code, id, table, bytes);
+		barrier_var(bytes);
+		if (bytes > LARGE_TABLE)
+			bytes = LARGE_TABLE;
+		if (bpf_probe_read_user(r->table, bytes, (void *)(table + 32)))
+			r->code.table_bytes = 0;
+		send(r);
+	}
+	if (bpf_map_update_elem(&codes, &key, &id, BPF_ANY)) {
+		u->python_end = END_PYTHON_NO_TABLE_ROOM;
+		return 0;
+	}
+	return id;
+full:
+	u->python_end = END_PYTHON_RING_FULL;
+	return 0;
+}
+
+/* Where the thread's CPython thread state is kept: pthread's slot for the key
+ * that CPython made. 0 where the thread has none. */
+__noinline u64 find_thread_slot(u32 slot)
+{
+	struct space *s = space_at(slot);
+	struct task_struct *task = bpf_get_current_task_btf();
+	u64 fs = task->thread.fsbase, block = 0;
+
+	if (!s || !s->python.key_slots)
+		return 0;
+	if (!read_u64(fs + s->python.pthread_specific + 8 * (s->python.key / s->python.key_slots),
+		      &block) ||
+	    !block)
+		return 0;
+	return block + s->python.key % s->python.key_slots * s->python.key_slot + s->python.key_data;
+}
+
+/* Has the window of Python's frames hold one. CPython from 3.11 keeps them next
+ * to each other, callers below callees. */
+__noinline int move_python_window(u64 at)
+{
+	struct unwinder *u = this_unwinder(0);
+	struct space *s = u ? space_at(u->slot) : NULL;
+	u32 bytes;
+
+	if (!s)
+		return 0;
+	bytes = s->python.frame_bytes;
+	if (bytes > 256)
+		return 0;
+	if (s->python.minor >= 11) {
+		u->python_window_at = at + bytes - PYTHON_WINDOW;
+		u->python_window_size = PYTHON_WINDOW;
+		if (!bpf_probe_read_user(u->python_window, PYTHON_WINDOW, (void *)u->python_window_at))
+			return 1;
+	}
+	u->python_window_at = at;
+	u->python_window_size = bytes;
+	if (bpf_probe_read_user(u->python_window, bytes, (void *)at)) {
+		u->python_window_size = 0;
+		return 0;
+	}
+	return 1;
+}
+
+static __always_inline u64 window_word(const struct unwinder *u, u64 offset)
+{
+	if (offset > PYTHON_WINDOW - 8)
+		return 0;
+	return *(u64 *)(u->python_window + offset);
+}
+
+__noinline u64 newest_frame(u32 slot)
+{
+	struct unwinder *u = this_unwinder(0);
+	struct space *s = space_at(slot);
+	u64 thread = 0, frame = 0;
+
+	if (!u || !s)
+		return 0;
+	if (!u->thread_slot)
+		u->thread_slot = find_thread_slot(slot);
+	if (!u->thread_slot || !read_u64(u->thread_slot, &thread) || !thread)
+		return 0;
+	if (!read_u64(thread + s->python.thread_frame, &frame)) {
+		u->python_end = END_PYTHON_NOT_READABLE;
+		return 0;
+	}
+	if (s->python.cframe_frame != NO_FIELD) {
+		if (!frame || !stack_word(u, frame + s->python.cframe_frame, &frame)) {
+			u->python_end = END_PYTHON_NOT_READABLE;
+			return 0;
+		}
+	}
+	return frame;
+}
+
+/* The code object's id, for what is being run. */
+static __always_inline u32 code_id(struct unwinder *u, u64 code)
+{
+	struct known_code *k = &u->codes[(code >> 4 ^ code >> 10) & (KNOWN_CODES - 1)];
+	u64 deaths = code_deaths;
+	u32 id;
+
+	if (k->code == code && k->deaths == deaths)
+		return k->id;
+	id = tell_code(code);
+	if (!id)
+		return 0;
+	k->code = code;
+	k->deaths = deaths;
+	k->id = id;
+	return id;
+}
+
+/* Takes the Python part of the thread's stack. */
+__noinline int walk_python(u64 seed)
+{
+	struct unwinder *u = this_unwinder(0);
+	struct space *s = u ? space_at(u->slot) : NULL;
+	u64 hash = seed, frame, code, instruction, offset;
+	u32 n = 0, id, owner, place;
+
+	if (!s)
+		return END_PYTHON_NONE;
+	u->python.frames = 0;
+	if (!s->python.minor)
+		return END_PYTHON_NONE;
+	u->python_end = END_PYTHON_NONE;
+	u->python_window_size = 0;
+	frame = newest_frame(u->slot);
+	if (!frame)
+		return u->python_end;
+	u->bp = frame; /* kept in memory, as the verifier wants it */
+	for (u32 i = 0; i < 2 * MAX_FRAMES; i++) {
+		frame = u->bp;
+		if (!frame)
+			break;
+		if (u->python.frames >= MAX_FRAMES) {
+			u->python.id = hash;
+			return END_PYTHON_TOO_DEEP;
+		}
+		offset = frame - u->python_window_at;
+		if (offset + s->python.frame_bytes > u->python_window_size) {
+			if (!move_python_window(frame))
+				return END_PYTHON_NOT_READABLE;
+			offset = frame - u->python_window_at;
+		}
+		u->bp = window_word(u, offset + s->python.frame_previous);
+		if (s->python.minor >= 11) {
+			owner = window_word(u, offset + s->python.frame_owner) & 0xff;
+			if (s->python.minor >= 12 && owner == OWNER_C_STACK) {
+				/* not a call: where C code called the ones above */
+				n = u->python.frames - 1;
+				if (n < MAX_FRAMES) {
+					u->python.calls[n].place |= PYTHON_ENTRY;
+					hash = mix(hash, PYTHON_ENTRY);
+				}
+				continue;
+			}
+		} else {
+			owner = 1;
+		}
+		code = window_word(u, offset + s->python.frame_code);
+		id = code_id(u, code);
+		if (!id)
+			return u->python_end;
+		instruction = window_word(u, offset + s->python.frame_instruction);
+		if (s->python.minor >= 11)
+			place = instruction - code - s->python.code_bytes;
+		else
+			place = (u32)instruction * 2; /* counted in units of two bytes */
+		place &= ~PYTHON_ENTRY;
+		if (s->python.minor < 12 && owner)
+			place |= PYTHON_ENTRY;
+		n = u->python.frames;
+		if (n >= MAX_FRAMES)
+			break;
+		u->python.calls[n].code = id;
+		u->python.calls[n].place = place;
+		u->python.frames = n + 1;
+		hash = mix(hash, (u64)id << 32 | place);
+	}
+	u->python.id = hash;
+	return u->bp ? END_PYTHON_TOO_DEEP : END_PYTHON;
+}
+
+/* code_dealloc(PyCodeObject *): another one may come to lie there. */
+SEC("uprobe.multi")
+int on_code_dealloc(struct pt_regs *ctx)
+{
+	struct object_key key = {.tgid = bpf_get_current_pid_tgid() >> 32, .object = ctx->di};
+
+	if (!bpf_map_delete_elem(&codes, &key))
+		__sync_fetch_and_add(&code_deaths, 1);
+	return 0;
+}

@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Stacks as events have them: two ids, of the native and of the Python part,
+ * each told of once. */
+#pragma once
+
+/* The ids of the stacks that user space knows, and the process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 524288);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u64);
+	__type(value, u32);
+} stacks SEC(".maps");
+
+/* Has user space know a native stack: 0 where it cannot be told. */
+__noinline u64 tell_native(u32 tgid)
+{
+	struct unwinder *u = this_unwinder(0);
+	u64 id, size;
+
+	if (!u)
+		return 0;
+	id = u->native.id;
+	if (!bpf_map_lookup_elem(&stacks, &id)) {
+		if (bpf_map_update_elem(&stacks, &id, &tgid, BPF_ANY)) {
+			u->end = END_NO_TABLE_ROOM;
+			return 0;
+		}
+		fill_header(&u->native.h, RECORD_NATIVE_STACK, 0);
+		u->native.generation = u->generation;
+		u->native.end = u->end;
+		size = u->native.frames;
+		if (size > MAX_FRAMES)
+			return 0;
+		size = offsetof(struct native_record, addresses) + size * 8;
+		if (bpf_ringbuf_output(&records, &u->native, size, BPF_RB_NO_WAKEUP)) {
+			bpf_map_delete_elem(&stacks, &id);
+			u->end = END_RING_FULL;
+			return 0;
+		}
+	}
+	u->native_ids[id & (KNOWN_IDS - 1)] = id;
+	return id;
+}
+
+__noinline u64 tell_python(u32 tgid)
+{
+	struct unwinder *u = this_unwinder(0);
+	u64 id, size;
+
+	if (!u)
+		return 0;
+	id = u->python.id;
+	if (!bpf_map_lookup_elem(&stacks, &id)) {
+		if (bpf_map_update_elem(&stacks, &id, &tgid, BPF_ANY)) {
+			u->python_end = END_PYTHON_NO_TABLE_ROOM;
+			return 0;
+		}
+		fill_header(&u->python.h, RECORD_PYTHON_STACK, 0);
+		size = u->python.frames;
+		if (size > MAX_FRAMES)
+			return 0;
+		size = offsetof(struct python_record, calls) + size * sizeof(struct python_call);
+		if (bpf_ringbuf_output(&records, &u->python, size, BPF_RB_NO_WAKEUP)) {
+			bpf_map_delete_elem(&stacks, &id);
+			u->python_end = END_PYTHON_RING_FULL;
+			return 0;
+		}
+	}
+	u->python_ids[id & (KNOWN_IDS - 1)] = id;
+	return id;
+}
+
+/* The slot of the process's space; 0 where user space has told of none. */
+static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
+{
+	struct process *p;
+
+	if (u->slot && u->endings == endings)
+		return u->slot;
+	u->endings = endings;
+	p = bpf_map_lookup_elem(&processes, &tgid);
+	u->slot = p ? p->space : 0;
+	return u->slot;
+}
+
+/* The stack of a probe's hit. */
+__noinline int take_stack(u64 ip, u64 sp, u64 bp)
+{
+	struct unwinder *u = this_unwinder(BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct space *s;
+	u64 seed, id;
+
+	if (!u) {
+		count_lost(LOST_NO_THREAD_STATE);
+		return 0;
+	}
+	u->native.id = u->python.id = 0;
+	if (!space_slot(u, tgid) || !(s = space_at(u->slot))) {
+		count_end(END_NO_SPACE);
+		return 0;
+	}
+	if (u->generation != s->generation) {
+		forget_rows(u);
+		u->generation = s->generation;
+		u->mapping = MAX_MAPPINGS;
+		u->thread_slot = 0;
+	}
+	seed = mix(tgid, s->generation);
+	u->pc = ip;
+	u->sp = sp;
+	u->bp = bp;
+	u->bp_at = 0;
+	u->bp_lost = 0;
+	u->exact = 1;
+	u->window_size = 0;
+	u->end = unwind(seed);
+	id = u->native.id;
+	if (u->native_ids[id & (KNOWN_IDS - 1)] != id)
+		u->native.id = tell_native(tgid);
+	count_end(u->end);
+
+	u->python_end = walk_python(~seed);
+	id = u->python.id;
+	if (u->python_end == END_PYTHON_NONE || !u->python.frames)
+		u->python.id = 0;
+	else if (u->python_ids[id & (KNOWN_IDS - 1)] != id)
+		u->python.id = tell_python(tgid);
+	count_end(u->python_end);
+	return 0;
+}
+
+volatile const bool take_stacks; /* set before loading */
+volatile const bool free_stacks; /* of frees as well */
+
+static __always_inline struct stack_ids stack_of(const struct pt_regs *ctx)
+{
+	struct stack_ids ids = {};
+	struct unwinder *u;
+
+	if (!take_stacks)
+		return ids;
+	take_stack(ctx->ip, ctx->sp, ctx->bp);
+	u = this_unwinder(0);
+	if (u) {
+		ids.native = u->native.id;
+		ids.python = u->python.id;
+	}
+	return ids;
+}

@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Native stacks: from a probe to the thread's start, by the unwind rows of the
+ * code. The library keeps no frame pointers. */
+#pragma once
+
+/* How a native stack ended. */
+enum stack_end {
+	END_START,	   /* at the thread's start */
+	END_TOO_DEEP,	   /* MAX_FRAMES frames were taken */
+	END_NO_SPACE,	   /* user space does not know the process yet */
+	END_NOT_MAPPED,	   /* an address in no code that user space has told of */
+	END_NO_ROW,	   /* code without unwind rows, and no frame pointer */
+	END_UNSUPPORTED,   /* a row that needs more than the stack and frame pointers */
+	END_BAD_FRAME,	   /* a frame that does not lie above the one that it called */
+	END_NOT_READABLE,  /* stack memory that is not resident */
+	END_NO_TABLE_ROOM, /* the table of stacks is full */
+	END_RING_FULL,	   /* the stack found no room in the ring buffer */
+	/* and of Python's: */
+	END_PYTHON_NONE, /* the thread runs no Python */
+	END_PYTHON,	 /* at the outermost frame */
+	END_PYTHON_TOO_DEEP,
+	END_PYTHON_NOT_READABLE,
+	END_PYTHON_BAD,
+	END_PYTHON_NO_TABLE_ROOM,
+	END_PYTHON_RING_FULL,
+	STACK_ENDS,
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, STACK_ENDS);
+	__type(key, u32);
+	__type(value, u64);
+} stack_ends SEC(".maps");
+
+static __always_inline void count_end(u32 end)
+{
+	u64 *n = bpf_map_lookup_elem(&stack_ends, &end);
+	if (n)
+		(*n)++;
+}
+
+#define WINDOW 16384
+#define WINDOW_STEP 8192
+#define KNOWN_ROWS 512
+#define KNOWN_IDS 16
+#define KNOWN_CODES 64
+#define PYTHON_WINDOW 2048
+
+struct known_row {
+	u64 at;
+	struct rule rule;
+};
+struct known_code {
+	u64 code;
+	u64 deaths;
+	u32 id;
+	u32 pad;
+};
+
+/* What a thread needs to unwind. Not on a CPU: a probe can be preempted. */
+struct unwinder {
+	/* the frame that is looked at */
+	u64 pc, sp, bp;
+	u64 bp_at; /* where bp lies; 0: bp has it */
+	u32 exact; /* pc is where the code stands, not behind a call */
+	u32 bp_lost;
+
+	u64 endings; /* slot holds while none is added */
+	u32 slot, generation;
+	u32 mapping; /* of the last row that was searched */
+	u32 end;
+	u64 window_at;
+	u32 window_size, window_hint;
+
+	/* the addresses of a thread's slot for autoTSSkey */
+	u64 thread_slot;
+	u64 python_window_at;
+	u32 python_window_size, python_end;
+
+	u64 native_ids[KNOWN_IDS], python_ids[KNOWN_IDS];
+	struct known_code codes[KNOWN_CODES];
+	struct known_row rows[KNOWN_ROWS];
+	struct native_record native;
+	struct python_record python;
+	u8 python_window[PYTHON_WINDOW];
+	u8 window[WINDOW];
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct unwinder);
+} unwinders SEC(".maps");
+
+static __always_inline struct unwinder *this_unwinder(u64 flags)
+{
+	return bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0, flags);
+}
+
+static __always_inline u64 mix(u64 hash, u64 word)
+{
+	hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+	return hash ^ hash >> 32;
+}
+
+/* The mapping that has an address, MAX_MAPPINGS where none has. */
+static __always_inline u32 find_mapping(const struct space *s, u64 at)
+{
+	u32 low = 0, high = s->count;
+
+	if (high > MAX_MAPPINGS)
+		return MAX_MAPPINGS;
+	/* the last one that begins at or below the address */
+	for (u32 i = 0; i < 11 && low < high; i++) {
+		u32 middle = (low + high) / 2;
+
+		if (middle >= MAX_MAPPINGS)
+			return MAX_MAPPINGS;
+		if (s->mappings[middle].start <= at)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (!low || low > MAX_MAPPINGS || s->mappings[low - 1].end <= at)
+		return MAX_MAPPINGS;
+	return low - 1;
+}
+
+/* The row that holds at a place in the file: its rule's number, -1 for none. */
+__noinline int find_row(u32 from, u32 to, u32 offset)
+{
+	struct chunk *c = chunk_at(from / CHUNK_WORDS);
+	u32 base = from & ~(CHUNK_WORDS - 1), low, high;
+
+	if (!c || to <= from || to - base > CHUNK_WORDS)
+		return -1;
+	low = from - base;
+	high = to - base;
+	for (u32 i = 0; i < 13; i++) {
+		u32 middle = (low + high) / 2;
+
+		if (low >= high)
+			break;
+		if (c->words[middle & (CHUNK_WORDS - 1)] >> 16 <= offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low <= from - base)
+		return -1;
+	return c->words[(low - 1) & (CHUNK_WORDS - 1)] & 0xffff;
+}
+
+/* Looks up the rule for an address, and remembers it. */
+__noinline int learn_rule(u64 at)
+{
+	struct unwinder *u = this_unwinder(0);
+	struct space *s;
+	struct mapping *m;
+	struct rule *r, rule = {};
+	struct known_row *k;
+	u32 n, page, from, to;
+	int number;
+
+	if (!u)
+		return END_NO_SPACE;
+	s = space_at(u->slot);
+	if (!s)
+		return END_NO_SPACE;
+	n = u->mapping;
+	if (n >= MAX_MAPPINGS || at < s->mappings[n].start || at >= s->mappings[n].end) {
+		n = find_mapping(s, at);
+		if (n >= MAX_MAPPINGS)
+			return END_NOT_MAPPED;
+		u->mapping = n;
+	}
+	m = &s->mappings[n];
+	rule.cfa = CFA_FRAME_POINTER;
+	page = ((at - m->bias) >> PAGE_SHIFT) - m->first_page;
+	if (m->index != NO_TABLE && page < m->pages) {
+		if (!word_at(m->index + page, &from) || !word_at(m->index + page + 1, &to))
+			return END_NO_SPACE;
+		/* a page that ends its chunk is followed by one that begins the next */
+		if (to > (from | (CHUNK_WORDS - 1)) + 1)
+			to = (from | (CHUNK_WORDS - 1)) + 1;
+		number = find_row(from, to, (at - m->bias) & ((1 << PAGE_SHIFT) - 1));
+		n = number;
+		if (number >= 0 && (r = bpf_map_lookup_elem(&rules, &n)) && r->cfa != CFA_NO_ROW)
+			rule = *r;
+	}
+	k = &u->rows[(at ^ at >> 9) & (KNOWN_ROWS - 1)];
+	k->at = at;
+	k->rule = rule;
+	return END_START;
+}
+
+/* Has the window begin at an address of the stack. */
+__noinline int move_window(u64 at)
+{
+	struct unwinder *u = this_unwinder(0);
+	u32 size;
+
+	if (!u)
+		return 0;
+	u->window_at = at;
+	size = u->window_hint;
+	if (size < 64 || size > WINDOW)
+		size = WINDOW_STEP;
+	if (bpf_probe_read_user(u->window, size, (void *)at)) {
+		/* near the stack's end: what is left of the page */
+		size = 4096 - (at & 4095);
+		if (size < 8 || size > 4096 || bpf_probe_read_user(u->window, size, (void *)at)) {
+			u->window_size = 0;
+			return 0;
+		}
+	}
+	u->window_size = size;
+	u->window_hint = WINDOW_STEP;
+	return 1;
+}
+
+/* A word of the stack. */
+static __always_inline bool stack_word(struct unwinder *u, u64 at, u64 *word)
+{
+	u64 offset = at - u->window_at;
+
+	if (offset + 8 > u->window_size || offset > WINDOW - 8) {
+		if (at < u->window_at)
+			return read_u64(at, word);
+		if (!move_window(at) || u->window_size < 8)
+			return read_u64(at, word);
+		offset = 0;
+	}
+	*word = *(u64 *)(u->window + offset);
+	return true;
+}
+
+static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
+{
+	u64 at = u->bp_at, value;
+
+	if (at) {
+		if (!stack_word(u, at, &value))
+			return false;
+		u->bp = value;
+		u->bp_at = 0;
+	}
+	*bp = u->bp;
+	return true;
+}
+
+/* Code without rows: the frame that rbp would point to, if it looks like one. */
+__noinline int frame_pointer_frame(u64 sp)
+{
+	struct unwinder *u = this_unwinder(0);
+	u64 bp, frame[2];
+
+	if (!u || u->bp_lost || !caller_bp(u, &bp))
+		return END_NO_ROW;
+	if (bp & 7 || bp < sp || bp - sp > 1 << 20 ||
+	    bpf_probe_read_user(frame, sizeof(frame), (void *)bp) || !follows_call(frame[1]))
+		return END_NO_ROW;
+	u->pc = frame[1];
+	u->sp = bp + 16;
+	u->bp = frame[0];
+	u->bp_at = 0;
+	return END_START;
+}
+
+/* The rarer rules: what the frame's address is, 0 where it cannot be told. */
+__noinline u64 rare_cfa(u64 packed)
+{
+	struct unwinder *u = this_unwinder(0);
+	u32 kind = packed & 0xff, offset = packed >> 32;
+	u64 base, word;
+
+	if (!u)
+		return 0;
+	base = u->sp;
+	if (kind == CFA_PLT)
+		return base + 8 + ((u->pc & 15) >= offset ? 8 : 0);
+	if (kind == CFA_DEREF_BP && (u->bp_lost || !caller_bp(u, &base)))
+		return 0;
+	if (!stack_word(u, base + (s64)(s16)offset, &word))
+		return 0;
+	return word + (s64)(s16)(offset >> 16);
+}
+
+/* A signal's frame: the kernel left there where the thread was. */
+__noinline int signal_frame(u64 sp)
+{
+	struct unwinder *u = this_unwinder(0);
+	u64 words[7]; /* rbp, rbx, rdx, rax, rcx, rsp, rip of struct sigcontext */
+
+	if (!u || bpf_probe_read_user(words, sizeof(words), (void *)(sp + 120)))
+		return END_NOT_READABLE;
+	u->bp = words[0];
+	u->bp_at = 0;
+	u->bp_lost = 0;
+	u->sp = words[5];
+	u->pc = words[6];
+	u->exact = 1;
+	return END_START;
+}
+
+static __always_inline void forget_rows(struct unwinder *u)
+{
+	for (u32 i = 0; i < KNOWN_ROWS; i++)
+		u->rows[i].at = 0;
+}
+
+/* Unwinds from where u stands to the thread's start. The state is in memory
+ * throughout: the verifier follows what is in registers too closely. */
+__noinline int unwind(u64 seed)
+{
+	struct unwinder *u = this_unwinder(0);
+	u64 hash = seed, at, cfa, bp, word, packed;
+	struct known_row *k;
+	u32 end = END_TOO_DEEP, i;
+
+	if (!u)
+		return END_NO_SPACE;
+	for (i = 0; i < MAX_FRAMES; i++) {
+		at = u->pc - 1 + (u->exact & 1);
+		k = &u->rows[(at ^ at >> 9) & (KNOWN_ROWS - 1)];
+		if (k->at != at) {
+			end = learn_rule(at);
+			if (end != END_START)
+				break;
+			end = END_TOO_DEEP;
+		}
+		u->exact = 0;
+		u->native.addresses[i] = at;
+		hash = mix(hash, at);
+		packed = *(u64 *)&k->rule;
+		switch (packed & 0xff) {
+		case CFA_SP:
+			cfa = u->sp + (s64)((s64)packed >> 32);
+			break;
+		case CFA_BP:
+			if (u->bp_lost) {
+				end = END_UNSUPPORTED;
+				goto out;
+			}
+			if (!caller_bp(u, &bp)) {
+				end = END_NOT_READABLE;
+				goto out;
+			}
+			cfa = bp + (s64)((s64)packed >> 32);
+			break;
+		case CFA_END:
+			end = END_START;
+			goto out;
+		case CFA_SIGNAL:
+			end = signal_frame(u->sp);
+			if (end != END_START)
+				goto out;
+			end = END_TOO_DEEP;
+			u->window_size = 0;
+			continue;
+		case CFA_FRAME_POINTER:
+			end = frame_pointer_frame(u->sp);
+			if (end != END_START)
+				goto out;
+			end = END_TOO_DEEP;
+			continue;
+		case CFA_PLT:
+		case CFA_DEREF_SP:
+		case CFA_DEREF_BP:
+			cfa = rare_cfa(packed);
+			break;
+		default:
+			end = END_UNSUPPORTED;
+			goto out;
+		}
+		if (cfa <= u->sp || cfa & 7) {
+			end = END_BAD_FRAME;
+			goto out;
+		}
+		switch (packed >> 8 & 0xff) {
+		case BP_AT_CFA:
+			u->bp_at = cfa + (s64)(s16)(packed >> 16);
+			u->bp_lost = 0;
+			break;
+		case BP_AT_BP:
+			if (!caller_bp(u, &bp))
+				u->bp_lost = 1;
+			else
+				u->bp_at = bp + (s64)(s16)(packed >> 16);
+			break;
+		case BP_LOST:
+			u->bp_lost = 1;
+			break;
+		}
+		if (!stack_word(u, cfa - 8, &word)) {
+			end = END_NOT_READABLE;
+			goto out;
+		}
+		u->pc = word;
+		u->sp = cfa;
+	}
+	/* here the frame that was looked at is not one of them */
+	u->native.frames = i;
+	u->native.id = hash;
+	return end;
+out:
+	u->native.frames = i + 1;
+	u->native.id = hash;
+	return end;
+}
