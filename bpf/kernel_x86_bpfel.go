@@ -125,11 +125,7 @@ type KernelHeader struct {
 	Flags      uint8
 	StaticKind uint8
 	Count      uint32
-	Stack      struct {
-		_      structs.HostLayout
-		Native uint64
-		Python uint64
-	}
+	Stack      KernelStackIds
 }
 
 type KernelKernelRecord struct {
@@ -285,6 +281,12 @@ type KernelSpace struct {
 	Count      uint32
 	Python     KernelPythonOffsets
 	Mappings   [1024]KernelMapping
+}
+
+type KernelStackIds struct {
+	_      structs.HostLayout
+	Native uint64
+	Python uint64
 }
 
 type KernelText struct {

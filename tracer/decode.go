@@ -23,6 +23,9 @@ const (
 	recordKernel
 	recordExec
 	recordExit
+	recordNativeStack
+	recordPythonStack
+	recordCode
 )
 
 const (
@@ -59,6 +62,12 @@ type decoder struct {
 	forget func(pid int)
 	// unknown counts records that make no sense, by cause.
 	unknown func(cause string)
+	// view is a process's code as it was at one time, nil where that is not known.
+	view func(pid int, generation uint32) *spaceView
+	// met is told of a process when its first record comes.
+	met func(pid int)
+	// show says how stacks are shown.
+	show stackOptions
 }
 
 // traced is what the decoder knows of a process.
@@ -69,7 +78,8 @@ type traced struct {
 	// live are the buffers that have memory, by the Buffer's address
 	live map[uint64]liveBuffer
 	// names are the threads' names by their ids
-	names map[int]string
+	names  map[int]string
+	stacks *processStacks
 }
 
 type liveBuffer struct{ id, allocator uint64 }
@@ -87,8 +97,9 @@ type allocator struct {
 // bank is what one BankManager's banks are like.
 type bank bpf.KernelBankInfo
 
-func newTraced() *traced {
+func newTraced(show stackOptions) *traced {
 	return &traced{
+		stacks:     newProcessStacks(show),
 		devices:    make(map[uint64]*device),
 		allocators: make(map[uint64]*allocator),
 		live:       make(map[uint64]liveBuffer),
@@ -99,8 +110,9 @@ func newTraced() *traced {
 func (d *decoder) process(pid int) *traced {
 	p := d.processes[pid]
 	if p == nil {
-		p = newTraced()
+		p = newTraced(d.show)
 		d.processes[pid] = p
+		d.met(pid)
 	}
 	return p
 }
@@ -144,6 +156,12 @@ func (d *decoder) decode(raw []byte) {
 		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
 	case recordKernel:
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
+	case recordNativeStack:
+		known = d.nativeStack(e.PID, raw)
+	case recordPythonStack:
+		known = d.pythonStack(e.PID, raw)
+	case recordCode:
+		known = d.code(e.PID, raw)
 	case recordExec, recordExit:
 		known = with(raw, func(r *bpf.KernelProcessRecord) { d.processEnd(e, r) })
 	default:
@@ -195,6 +213,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 	}
 	p := d.start(&e, lib)
 	e.Kind = event.Alloc
+	e.Stack = p.stacks.stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
 	hooked := lib.fill(&e, r.Window[:])
 	if hooked || e.SizeBytes == 0 || int(e.Region) >= event.BankedRegions {
@@ -260,6 +279,7 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 		return // allocated before ttmem came, a view, or given back when its device was closed
 	}
 	delete(p.live, r.Object)
+	e.Stack = p.stacks.stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
 	owns := lib.owns(r.Window[:])
 	if hooked := lib.fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
@@ -279,6 +299,7 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	}
 	p := d.start(&e, lib)
 	e.Kind, e.Message = event.AllocFailed, cString(r.Message[:])
+	e.Stack = p.stacks.stack(r.H.Stack)
 	if r.H.Flags == failedAllocate {
 		outOfMemory := strings.Contains(e.Message, "Out of Memory")
 		if r.Object == 0 && !outOfMemory {
@@ -350,6 +371,9 @@ func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
 	d.forget(e.PID)
+	if r.H.Kind == recordExec {
+		d.met(e.PID) // what it has become is another process with the same id
+	}
 	if p == nil || !p.started {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	p := d.start(&e, d.libraries(r.H.Library))
 	e.Kind, e.Region = event.CBAlloc, event.CB
+	e.Stack = p.stacks.stack(r.H.Stack)
 	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
 	e.StaticKind = event.StaticKind(r.H.StaticKind)
 	e.Global = r.H.Flags&cbGlobal != 0
@@ -41,6 +42,7 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	p := d.start(&e, d.libraries(r.H.Library))
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
+	e.Stack = p.stacks.stack(r.H.Stack)
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	e.Devices = d.chips(p, r.Device)
 	d.emit(e)

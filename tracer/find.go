@@ -80,6 +80,13 @@ func (t *Tracer) mapped(m mapping) {
 	if err := t.meet(m, ""); err != nil {
 		t.warn(err.Error())
 	}
+	switch {
+	case t.spaces == nil:
+	case t.onlyListed:
+		t.spaces.changed(m.pid) // at once, so that it is known by the first event
+	default:
+		t.spaces.changedIfKnown(m.pid)
+	}
 }
 
 // found is an event that did not come through the ring buffer.
@@ -124,6 +131,7 @@ func (t *Tracer) meet(m mapping, path string) error {
 		t.seen[m.pid], t.met = true, true
 		// its end is to be told, whether or not it ever hits a probe
 		_ = t.objs.Processes.Update(uint32(m.pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+		t.space(m.pid)
 		t.found = append(t.found, found{event.Event{
 			Kind: event.ProcessStart, TimeNs: m.timeNs, PID: m.pid, TID: m.pid,
 		}, l})

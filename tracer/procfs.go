@@ -1,10 +1,9 @@
 package tracer
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -12,65 +11,69 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// procMap is an executable mapping of a file, as /proc/PID/maps has it.
+// procMap is an executable mapping, as /proc/PID/maps has it.
 type procMap struct {
 	start, end, offset uint64
-	file               fileID
-	path               string
-	deleted            bool
+	file               fileID // no inode: it is no file's
+	path               string // "", or "[vdso]" and the like, where it is no file's
 }
 
-// executableMaps are the files that a process maps as code.
-func executableMaps(pid int) ([]procMap, error) {
+// codeMaps are the executable mappings of a process, ascending.
+func codeMaps(pid int) ([]procMap, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return nil, err
 	}
 	var maps []procMap
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if m, ok := parseMapsLine(lines.Text()); ok {
+	for line := range strings.Lines(string(text)) {
+		if m, ok := parseMapsLine(strings.TrimSuffix(line, "\n")); ok {
 			maps = append(maps, m)
 		}
 	}
 	return maps, nil
 }
 
+// executableMaps are the files that a process maps as code.
+func executableMaps(pid int) ([]procMap, error) {
+	maps, err := codeMaps(pid)
+	return slices.DeleteFunc(maps, func(m procMap) bool { return m.file.inode == 0 }), err
+}
+
 // parseMapsLine reads a line such as
 //
 //	7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so (deleted)
 //
-// and reports false for what is no code of a file.
+// and reports false for what is no code.
 func parseMapsLine(line string) (procMap, bool) {
 	fields := strings.Fields(line)
-	if len(fields) < 6 || !strings.Contains(fields[1], "x") {
+	if len(fields) < 5 || !strings.Contains(fields[1], "x") {
 		return procMap{}, false
 	}
-	var m procMap
-	if n, _ := fmt.Sscanf(fields[0], "%x-%x", &m.start, &m.end); n != 2 {
+	from, to, _ := strings.Cut(fields[0], "-")
+	major, minor, _ := strings.Cut(fields[3], ":")
+	var numbers [6]uint64
+	for i, field := range []string{from, to, fields[2], major, minor} {
+		n, err := strconv.ParseUint(field, 16, 64)
+		if err != nil {
+			return procMap{}, false
+		}
+		numbers[i] = n
+	}
+	inode, err := strconv.ParseUint(fields[4], 10, 64)
+	if err != nil {
 		return procMap{}, false
 	}
-	if n, _ := fmt.Sscanf(fields[3], "%x:%x", &m.file.major, &m.file.minor); n != 2 {
-		return procMap{}, false
-	}
-	var err error
-	if m.offset, err = strconv.ParseUint(fields[2], 16, 64); err != nil {
-		return procMap{}, false
-	}
-	m.file.inode, err = strconv.ParseUint(fields[4], 10, 64)
-	if err != nil || m.file.inode == 0 {
-		return procMap{}, false
+	m := procMap{
+		start: numbers[0], end: numbers[1], offset: numbers[2],
+		file: fileID{major: uint32(numbers[3]), minor: uint32(numbers[4]), inode: inode},
 	}
 	// the path is all that follows, blanks included
-	m.path = line[strings.Index(line, fields[5]):]
-	if i := strings.Index(line, " /"); i >= 0 {
-		m.path = line[i+1:]
+	if i := strings.IndexByte(line, '/'); i >= 0 {
+		m.path = strings.TrimSuffix(line[i:], " (deleted)")
+	} else if len(fields) > 5 {
+		m.path = fields[5]
 	}
-	if p, ok := strings.CutSuffix(m.path, " (deleted)"); ok {
-		m.path, m.deleted = p, true
-	}
-	return m, true
+	return m, m.end > m.start && m.start < 1<<63 // vsyscall is no code that runs
 }
 
 // openMapped opens the very file that a process has mapped there, also when it

@@ -11,19 +11,24 @@ import (
 func TestParseMapsLine(t *testing.T) {
 	for line, want := range map[string]procMap{
 		"7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so": {
-			0x7f0c8a400000, 0x7f0c8b200000, 0x785000, fileID{0xfe, 0, 525741, 0}, "/usr/lib/libtt_metal.so", false,
+			0x7f0c8a400000, 0x7f0c8b200000, 0x785000, fileID{0xfe, 0, 525741, 0}, "/usr/lib/libtt_metal.so",
 		},
 		"1000-2000 r-xp 00000000 08:1 9 /tmp/a b/x.so (deleted)": {
-			0x1000, 0x2000, 0, fileID{8, 1, 9, 0}, "/tmp/a b/x.so", true,
+			0x1000, 0x2000, 0, fileID{8, 1, 9, 0}, "/tmp/a b/x.so",
 		},
+		"7ffd1000-7ffd2000 r-xp 00000000 00:00 0                  [vdso]": {
+			0x7ffd1000, 0x7ffd2000, 0, fileID{}, "[vdso]",
+		},
+		"1000-2000 rwxp 00000000 00:00 0 ": {0x1000, 0x2000, 0, fileID{}, ""},
 	} {
 		m, ok := parseMapsLine(line)
 		qt.Assert(t, qt.IsTrue(ok), qt.Commentf("%s", line))
 		qt.Check(t, qt.Equals(m, want))
 	}
 	for _, line := range []string{
-		"", "x", "1000-2000 rw-p 00000000 08:1 9 /data", "1000-2000 r-xp 00000000 00:00 0 [vdso]",
+		"", "x", "1000-2000 rw-p 00000000 08:1 9 /data", "2000-1000 r-xp 00000000 08:1 9 /x",
 		"1000 r-xp 0 08:1 9 /x", "1000-2000 r-xp 0 08 9 /x", "1000-2000 r-xp q 08:1 9 /x", "1000-2000 r-xp 0 08:1 q /x",
+		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
 	} {
 		_, ok := parseMapsLine(line)
 		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%s", line))

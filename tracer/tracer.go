@@ -28,6 +28,14 @@ type Options struct {
 	Processes []int
 	// Children has the future children of Processes traced as well.
 	Children bool
+	// NoStacks takes no call stacks.
+	NoStacks bool
+	// FreeStacks takes the stacks of frees as well.
+	FreeStacks bool
+	// FullNames has functions named with their parameters and template arguments.
+	FullNames bool
+	// AllFrames keeps the Python interpreter's own calls in stacks.
+	AllFrames bool
 	// Warn is told what could not be seen, a line each; nil: nobody is.
 	Warn func(string)
 }
@@ -39,6 +47,7 @@ type Tracer struct {
 	ring     *ringbuf.Reader
 	mappings *mappingWatch
 	watching sync.WaitGroup
+	spaces   *spaces // nil: no stacks are taken
 	warn     func(string)
 	breaks   chan os.Signal
 	// onlyListed: what the kernel side has listed is traced, and nothing else
@@ -94,13 +103,16 @@ func New(o Options) (_ *Tracer, err error) {
 		emit:      t.queue.push,
 		forget:    t.forget,
 		unknown:   func(cause string) { t.unknown[cause]++ },
+		view:      t.view,
+		met:       t.space,
+		show:      stackOptions{fullNames: o.FullNames, allFrames: o.AllFrames},
 	}
 	defer func() {
 		if err != nil {
 			t.Close()
 		}
 	}()
-	if err := t.load(); err != nil {
+	if err := t.load(o); err != nil {
 		return nil, err
 	}
 	for _, pid := range o.Processes {
@@ -116,13 +128,19 @@ func New(o Options) (_ *Tracer, err error) {
 	if err := t.watch(); err != nil {
 		return nil, err
 	}
-	return t, t.scan(o.Processes)
+	if err := t.scan(o.Processes); err != nil {
+		return nil, err
+	}
+	if t.spaces != nil {
+		t.spaces.settle()
+	}
+	return t, nil
 }
 
 // processFollow is PROCESS_FOLLOW of bpf/src/process.h.
 const processFollow = 1
 
-func (t *Tracer) load() error {
+func (t *Tracer) load(o Options) error {
 	spec, err := bpf.LoadKernel()
 	if err != nil {
 		return fmt.Errorf("reading the BPF object: %w", err)
@@ -131,7 +149,10 @@ func (t *Tracer) load() error {
 	if err := spec.Assign(&vars); err != nil {
 		return fmt.Errorf("reading the BPF object: %w", err)
 	}
-	if err := errors.Join(vars.OnlyListed.Set(t.onlyListed), vars.OwnTgid.Set(uint32(os.Getpid()))); err != nil {
+	if err := errors.Join(
+		vars.OnlyListed.Set(t.onlyListed), vars.OwnTgid.Set(uint32(os.Getpid())),
+		vars.TakeStacks.Set(!o.NoStacks), vars.FreeStacks.Set(o.FreeStacks && !o.NoStacks),
+	); err != nil {
 		return fmt.Errorf("setting BPF variables: %w", err)
 	}
 	if err := spec.LoadAndAssign(&t.objs, nil); err != nil {
@@ -145,6 +166,11 @@ func (t *Tracer) load() error {
 			return fmt.Errorf("attaching to the scheduler's tracepoints: %w", err)
 		}
 		t.links = append(t.links, l)
+	}
+	if !o.NoStacks {
+		if t.spaces, err = newSpaces(&t.objs, spec, t.warn); err != nil {
+			return err
+		}
 	}
 	if t.ring, err = ringbuf.NewReader(t.objs.Records); err != nil {
 		return fmt.Errorf("opening the ring buffer: %w", err)
@@ -215,7 +241,11 @@ func (t *Tracer) forget(pid int) {
 	t.mu.Lock()
 	delete(t.seen, pid)
 	t.mu.Unlock()
-	for _, m := range []*ebpf.Map{t.objs.Devices, t.objs.Allocators, t.objs.Programs} {
+	if t.spaces != nil {
+		t.spaces.forget(pid)
+		t.forgetStacks(pid)
+	}
+	for _, m := range []*ebpf.Map{t.objs.Devices, t.objs.Allocators, t.objs.Programs, t.objs.Codes} {
 		var key bpf.KernelObjectKey
 		var keys []bpf.KernelObjectKey
 		value := make([]byte, m.ValueSize())
@@ -228,6 +258,84 @@ func (t *Tracer) forget(pid int) {
 			_ = m.Delete(&key) // it may be gone already
 		}
 	}
+}
+
+// space has a process's stacks taken, if any are.
+func (t *Tracer) space(pid int) {
+	if t.spaces != nil {
+		t.spaces.changed(pid)
+	}
+}
+
+func (t *Tracer) view(pid int, generation uint32) *spaceView {
+	if t.spaces == nil {
+		return nil
+	}
+	return t.spaces.view(pid, generation)
+}
+
+// forgetStacks drops the stacks of a process from the kernel side's table.
+func (t *Tracer) forgetStacks(pid int) {
+	var id uint64
+	var owner uint32
+	var ids []uint64
+	for stacks := t.objs.Stacks.Iterate(); stacks.Next(&id, &owner); {
+		if owner == uint32(pid) {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		_ = t.objs.Stacks.Delete(id)
+	}
+}
+
+// stackEnds are the ways in which a stack can end, in the order of
+// bpf/src/unwind.h: of the native part, then of Python's.
+var stackEnds = [...]string{
+	"at the thread's start",
+	"more than 128 frames",
+	"process not known yet",
+	"address in no known code",
+	"code without unwind rows",
+	"unwind row of another register",
+	"frames out of order",
+	"stack memory not readable",
+	"table of stacks full",
+	"ring buffer full",
+	"no Python",
+	"at the outermost Python frame",
+	"more than 128 Python frames",
+	"Python frame not readable",
+	"Python frame makes no sense",
+	"table of stacks full (Python)",
+	"ring buffer full (Python)",
+}
+
+// nativeEnds is the number of ways in which the native part can end.
+const nativeEnds = 10
+
+// StackEnds counts the stacks that were taken by how their native part and their
+// Python part ended.
+func (t *Tracer) StackEnds() (native, python map[string]uint64) {
+	native, python = make(map[string]uint64), make(map[string]uint64)
+	for i, name := range stackEnds {
+		var perCPU []uint64
+		if t.objs.StackEnds.Lookup(uint32(i), &perCPU) != nil {
+			continue
+		}
+		var n uint64
+		for _, k := range perCPU {
+			n += k
+		}
+		switch {
+		case n == 0:
+		case i < nativeEnds:
+			native[name] = n
+		default:
+			python[name] = n
+		}
+	}
+	return native, python
 }
 
 // countLost tells of what was lost since it was last called.
@@ -253,6 +361,9 @@ func (t *Tracer) Close() {
 		t.mappings.Close()
 	}
 	t.stopWatchingOverwrites()
+	if t.spaces != nil {
+		t.spaces.close()
+	}
 	for _, l := range t.libraries {
 		l.close()
 	}

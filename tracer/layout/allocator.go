@@ -59,7 +59,7 @@ func (d *deriver) findManagers() (managers [Types]int, err error) {
 		return noManagers, err
 	}
 	wrong := func(err error) ([Types]int, error) {
-		return noManagers, fmt.Errorf("%s: %w", symbolize.Demangle(f.Name), err)
+		return noManagers, fmt.Errorf("%s: %w", symbolize.ShortName(f.Name), err)
 	}
 	mask, table := fl.typeMask(), fl.table()
 	if mask == 0 || table == 0 {

@@ -35,7 +35,7 @@ func (d *deriver) devices() {
 func (d *deriver) vtable(name, symbol string) uint64 {
 	s, ok := d.e.Lookup(symbol)
 	if !ok {
-		d.miss(name, "the library has no "+symbolize.Demangle(symbol))
+		d.miss(name, "the library has no "+symbolize.ShortName(symbol))
 		return 0
 	}
 	return s.Addr + 16
@@ -150,7 +150,7 @@ func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
 			return &vector{begin, fl.stride(), -1}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", symbolize.Demangle(function), errShape)
+	return nil, fmt.Errorf("%s: %w", symbolize.ShortName(function), errShape)
 }
 
 // pair is the begin pointer of a vector, if step i loads it and one of the next
@@ -241,5 +241,5 @@ func (d *deriver) entries(function string) (stride, local int, err error) {
 		}
 		return stride, local, nil
 	}
-	return 0, 0, fmt.Errorf("%s: %w", symbolize.Demangle(function), errShape)
+	return 0, 0, fmt.Errorf("%s: %w", symbolize.ShortName(function), errShape)
 }

@@ -158,7 +158,7 @@ func (d *deriver) ask(width int32, sources []source) (found Chain, agreed int, e
 			reasons = append(reasons, err.Error())
 			continue
 		}
-		name := symbolize.Demangle(f.Name)
+		name := symbolize.ShortName(f.Name)
 		fl, err := d.flow(f)
 		if err == nil {
 			var c Chain
@@ -244,7 +244,7 @@ func (d *deriver) function(prefixes ...string) (symbolize.Symbol, error) {
 // be demangled.
 func readable(prefix string) string {
 	for _, end := range []string{"", "v", "Ev", "C1Ev"} {
-		if s := symbolize.Demangle(prefix + end); s != prefix+end {
+		if s := symbolize.ShortName(prefix + end); s != prefix+end {
 			return s
 		}
 	}

@@ -23,7 +23,7 @@ func (d *deriver) place(name string, f symbolize.Symbol, function bool) {
 func (d *deriver) put(name string, p Probe) {
 	offset, ok := d.e.FileOffset(p.ProbeAddr)
 	if !ok {
-		d.miss(name, fmt.Sprintf("%s is not in the file", symbolize.Demangle(p.Symbol)))
+		d.miss(name, fmt.Sprintf("%s is not in the file", symbolize.ShortName(p.Symbol)))
 		return
 	}
 	p.FileOffset = offset

@@ -1,0 +1,131 @@
+package tracer
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"ttmem/symbolize"
+	"ttmem/symbolize/python"
+	"ttmem/tracer/event"
+)
+
+// codeFile is a file that some process maps as code, or the code that the kernel
+// gives to each process (the vdso). It stays open, so that it can be read after
+// it was deleted and in whatever mount namespace it lies.
+type codeFile struct {
+	path, root string
+	elf        *symbolize.ELF // nil: not a file, or no ELF file
+
+	// python is set where the file is a CPython interpreter, and refused says
+	// why its frames cannot be read where it is one that ttmem does not know.
+	python  *python.Runtime
+	refused error
+	// pthread is set where the file is the C library.
+	pthread *python.Pthread
+
+	// table is where the kernel side has the file's unwind rows; nil where there
+	// are none, or none yet
+	table  *kernelTable
+	noRows bool
+
+	//once  sync.Once
+	//names *symbolize.Names
+}
+
+// anonymous is code that no file has: what a compiler made in the process.
+var anonymous = &codeFile{path: "[anonymous]"}
+
+// openCodeFile reads what is needed of a file for unwinding.
+func openCodeFile(r io.ReaderAt, size int64, path, root string) *codeFile {
+	f := &codeFile{path: path, root: root}
+	elf, err := symbolize.New(r, size)
+	if err != nil {
+		return f
+	}
+	f.elf = elf
+	f.python, err = python.Find(elf)
+	if err != nil && !errors.Is(err, python.ErrNotPython) {
+		f.refused = err
+	}
+	if name := filepath.Base(path); strings.HasPrefix(name, "libc.so") || strings.HasPrefix(name, "libc-") {
+		if p, err := python.Threads(elf); err == nil {
+			f.pthread = &p
+		}
+	}
+	return f
+}
+
+// openVDSO reads the code that the kernel maps into each process.
+func openVDSO(pid int, start, end uint64) *codeFile {
+	f := &codeFile{path: "[vdso]", root: "/"}
+	if end-start > 1<<20 {
+		return f
+	}
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	if err != nil {
+		return f
+	}
+	defer mem.Close()
+	image := make([]byte, end-start)
+	if n, err := mem.ReadAt(image, int64(start)); n < len(image) && err != nil {
+		return f
+	}
+	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]", "/")
+}
+
+// buildID tells equal files apart from others; "" where the file does not say.
+func (f *codeFile) buildID() string {
+	if f.elf == nil {
+		return ""
+	}
+	return f.elf.BuildID()
+}
+
+// inEval reports whether an address of the file lies in the loop that runs
+// Python's code.
+func (f *codeFile) inEval(addr uint64) bool {
+	if f.python == nil {
+		return false
+	}
+	for _, r := range f.python.Eval {
+		if r.Start <= addr && addr < r.End {
+			return true
+		}
+	}
+	return false
+}
+
+// frames are the calls at an address of the file, innermost first: more than one
+// where the compiler inlined functions.
+func (f *codeFile) frames(addr uint64, full bool) []event.Frame {
+	frame := event.Frame{
+		Kind: event.Native, Module: filepath.Base(f.path), BuildID: f.buildID(), Address: addr,
+	}
+	if f.elf == nil {
+		return []event.Frame{frame}
+	}
+	if sym, _, ok := f.elf.At(addr); ok {
+		frame.Symbol, frame.Name = sym.Name, symbolize.ShortName(sym.Name)
+	}
+	return []event.Frame{frame}
+/*
+	f.once.Do(func() { f.names = symbolize.NewNames(f.elf, f.path, f.root) })
+	functions := f.names.At(addr)
+	if len(functions) == 0 {
+		return []event.Frame{frame}
+	}
+	frames := make([]event.Frame, len(functions))
+	for i, fn := range functions {
+		frame.Name, frame.Symbol, frame.File, frame.Line, frame.Inlined = fn.Name, fn.Symbol, fn.File, fn.Line, fn.Inlined
+		if full && fn.Symbol != "" {
+			frame.Name = symbolize.FullName(fn.Symbol)
+		}
+		frames[i] = frame
+	}
+	return frames*/
+}

@@ -1,0 +1,145 @@
+package tracer
+
+import (
+	"sync"
+
+	"ttmem/bpf"
+	"ttmem/symbolize/python"
+	"ttmem/tracer/event"
+)
+
+// stackOptions say how stacks are shown.
+type stackOptions struct {
+	// fullNames has C++ functions named with parameters and template arguments.
+	fullNames bool
+	// allFrames keeps the interpreter's own calls between Python's.
+	allFrames bool
+}
+
+// processStacks are the stacks of a process. They come from the kernel side once
+// each; names and lines are looked up when somebody asks for them.
+type processStacks struct {
+	o stackOptions
+
+	mu     sync.Mutex
+	native map[uint64][]*place
+	python map[uint64][]bpf.KernelPythonCall
+	codes  map[uint32]*python.Code
+	shown  map[bpf.KernelStackIds]*event.Stack
+	places map[placeKey]*place
+}
+
+// place is an address that stacks of a process have, in the file that has it.
+type place struct {
+	placeKey
+	frames []event.Frame // nil: nobody has asked yet
+}
+
+type placeKey struct {
+	file *codeFile
+	addr uint64
+}
+
+func newProcessStacks(o stackOptions) *processStacks {
+	return &processStacks{
+		o:      o,
+		native: make(map[uint64][]*place),
+		python: make(map[uint64][]bpf.KernelPythonCall),
+		codes:  make(map[uint32]*python.Code),
+		shown:  make(map[bpf.KernelStackIds]*event.Stack),
+		places: make(map[placeKey]*place),
+	}
+}
+
+// addNative takes a native stack; view is the process's code as it was then.
+func (s *processStacks) addNative(r *bpf.KernelNativeRecord, addresses []uint64, view *spaceView) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stack := make([]*place, 0, len(addresses))
+	for _, addr := range addresses {
+		key := placeKey{anonymous, addr}
+		if view != nil {
+			if m, ok := view.find(addr); ok && m.file != anonymous {
+				key = placeKey{m.file, addr - m.bias}
+			}
+		}
+		p := s.places[key]
+		if p == nil {
+			p = &place{placeKey: key}
+			s.places[key] = p
+		}
+		stack = append(stack, p)
+	}
+	s.native[r.Id] = stack
+}
+
+func (s *processStacks) addPython(id uint64, calls []bpf.KernelPythonCall) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.python[id] = append([]bpf.KernelPythonCall(nil), calls...)
+}
+
+func (s *processStacks) addCode(r *bpf.KernelCodeRecord, table []byte) {
+	text := func(t bpf.KernelText, data []uint8) string {
+		return python.DecodeString(t.State, data[:min(int(t.Bytes), len(data))])
+	}
+	code := &python.Code{
+		Minor: int(r.Minor), Name: text(r.Name, r.NameData[:]), QualName: text(r.Qualname, r.QualnameData[:]),
+		File: text(r.File, r.FileData[:]), FirstLine: int(int32(r.FirstLine)),
+		LineTable: append([]byte(nil), table...),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.codes[r.Id] = code
+}
+
+// nextStackID makes the ids of stacks; the decoder alone uses it.
+var nextStackID uint64
+
+// stack is the stack that an event has; nil where none was taken.
+func (s *processStacks) stack(ids bpf.KernelStackIds) *event.Stack {
+	if ids.Native == 0 && ids.Python == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stack := s.shown[ids]
+	if stack == nil {
+		nextStackID++
+		stack = event.NewStack(nextStackID, func() []event.Frame { return s.resolve(ids) })
+		s.shown[ids] = stack
+	}
+	return stack
+}
+
+// resolve looks up the names and lines of a stack.
+func (s *processStacks) resolve(ids bpf.KernelStackIds) []event.Frame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	native := make([]nativeCall, 0, len(s.native[ids.Native]))
+	for _, p := range s.native[ids.Native] {
+		call := nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
+		if !call.interpreter || s.o.allFrames {
+			if p.frames == nil {
+				p.frames = p.file.frames(p.addr, s.o.fullNames)
+			}
+			call.frames = p.frames
+		}
+		native = append(native, call)
+	}
+	calls := s.python[ids.Python]
+	frames := make([]pythonCall, 0, len(calls))
+	for _, c := range calls {
+		frame := pythonCall{entry: c.Place&pythonEntry != 0, frame: event.Frame{Kind: event.Python}}
+		if code := s.codes[c.Code]; code != nil {
+			f := &frame.frame
+			f.Name, f.Symbol, f.File = code.QualName, code.Name, code.File
+			if f.Name == "" {
+				f.Name = code.Name
+			}
+			f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without pythonEntry, with its sign
+		}
+		frames = append(frames, frame)
+	}
+	return weave(native, frames, s.o.allFrames)
+}

@@ -1,0 +1,237 @@
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf"
+
+	"ttmem/bpf"
+	"ttmem/symbolize/unwind"
+)
+
+const (
+	// chunkWords is CHUNK_WORDS of bpf/src/space.h.
+	chunkWords = len(bpf.KernelChunk{}.Words)
+	maxRules   = 1 << 16
+	// noTable is NO_TABLE of bpf/src/space.h.
+	noTable = 0xffffffff
+	// keptChunks is how many chunks (16 KiB each) the tables of files that no
+	// process maps any more may take: the next process will map them again.
+	keptChunks = 1024
+)
+
+// unwindTables are the unwind tables that the kernel side has. Each belongs to a
+// file of code and is shared by all processes that map it.
+type unwindTables struct {
+	chunks, rules *ebpf.Map
+	inner         *ebpf.MapSpec
+
+	mu      sync.Mutex
+	taken   []bool // by chunk
+	used    int    // chunks
+	numbers map[unwind.Rule]uint16
+	idle    []*kernelTable // oldest first
+}
+
+// kernelTable is where the kernel side has the rows of a file.
+type kernelTable struct {
+	index, firstPage, pages uint32
+	firstChunk, chunks      int
+	users                   int // processes
+	gone                    bool
+}
+
+var errTablesFull = errors.New("the kernel side's room for unwind tables is full")
+
+func newUnwindTables(objs *bpf.KernelObjects, spec *ebpf.MapSpec) (*unwindTables, error) {
+	t := &unwindTables{
+		chunks: objs.Chunks, rules: objs.Rules, inner: spec.InnerMap,
+		taken:   make([]bool, objs.Chunks.MaxEntries()),
+		numbers: make(map[unwind.Rule]uint16),
+	}
+	// number 0 stands for "no row" in every table
+	_, err := t.number([]unwind.Rule{{}})
+	return t, err
+}
+
+// number gives the rules of a table their numbers in the kernel's dictionary.
+func (t *unwindTables) number(rules []unwind.Rule) ([]uint16, error) {
+	numbers := make([]uint16, len(rules))
+	var keys []uint32
+	var values []bpf.KernelRule
+	for i, r := range rules {
+		n, known := t.numbers[r]
+		if !known {
+			if len(t.numbers) == maxRules {
+				return nil, fmt.Errorf("%w: more than %d different rules", errTablesFull, maxRules)
+			}
+			n = uint16(len(t.numbers))
+			t.numbers[r] = n
+			keys = append(keys, uint32(n))
+			values = append(values, bpf.KernelRule{
+				Cfa: uint8(r.CFA), Bp: uint8(r.BP), BpOffset: r.BPOffset, CfaOffset: r.CFAOffset,
+			})
+		}
+		numbers[i] = n
+	}
+	if len(keys) > 0 {
+		if _, err := t.rules.BatchUpdate(keys, values, nil); err != nil {
+			return nil, fmt.Errorf("telling the kernel unwind rules: %w", err)
+		}
+	}
+	return numbers, nil
+}
+
+// arrange lays a table out in words: its rows, no page's across the end of a
+// chunk, then from word index on for each page the word of its first row.
+func arrange(table *unwind.Table, numbers []uint16) (words []uint32, index int) {
+	first := make([]uint32, len(table.Index))
+	for page := range len(table.Index) - 1 {
+		rows := table.Rows[table.Index[page]:table.Index[page+1]]
+		if left := chunkWords - len(words)%chunkWords; len(rows) > left {
+			words = pad(words)
+		}
+		first[page] = uint32(len(words))
+		for _, row := range rows {
+			words = append(words, row&0xffff0000|uint32(numbers[row&0xffff]))
+		}
+	}
+	index = len(words)
+	first[len(first)-1] = uint32(index)
+	return pad(append(words, first...)), index
+}
+
+// pad fills the last chunk with rows behind all others.
+func pad(words []uint32) []uint32 {
+	for len(words)%chunkWords != 0 {
+		words = append(words, ^uint32(0))
+	}
+	return words
+}
+
+// load gives tables to the kernel, all at once: the kernel waits for running
+// programs after every change.
+func (t *unwindTables) load(tables []*unwind.Table) ([]*kernelTable, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var keys, values []uint32
+	loaded := make([]*kernelTable, len(tables))
+	var inner []*ebpf.Map
+	defer func() {
+		for _, m := range inner {
+			m.Close() // the kernel keeps it
+		}
+	}()
+	for i, table := range tables {
+		numbers, err := t.number(table.Rules)
+		if err != nil {
+			return nil, err
+		}
+		words, index := arrange(table, numbers)
+		n := len(words) / chunkWords
+		at, err := t.place(n)
+		if err != nil {
+			return nil, err
+		}
+		base := uint32(at * chunkWords)
+		for page := range table.Index {
+			words[index+page] += base
+		}
+		loaded[i] = &kernelTable{
+			index: base + uint32(index), firstPage: table.FirstPage, pages: uint32(len(table.Index) - 1),
+			firstChunk: at, chunks: n,
+		}
+		for k := range n {
+			m, err := ebpf.NewMap(t.inner)
+			if err != nil {
+				return nil, fmt.Errorf("making room for unwind tables: %w", err)
+			}
+			inner = append(inner, m)
+			if err := m.Put(uint32(0), words[k*chunkWords:(k+1)*chunkWords]); err != nil {
+				return nil, fmt.Errorf("telling the kernel an unwind table: %w", err)
+			}
+			keys, values = append(keys, uint32(at+k)), append(values, uint32(m.FD()))
+		}
+	}
+	if len(keys) > 0 {
+		if _, err := t.chunks.BatchUpdate(keys, values, nil); err != nil {
+			return nil, fmt.Errorf("telling the kernel unwind tables: %w", err)
+		}
+	}
+	return loaded, nil
+}
+
+// place finds n chunks in a row that are free, and takes them.
+func (t *unwindTables) place(n int) (int, error) {
+	for {
+		free := 0
+		for i := range t.taken {
+			if t.taken[i] {
+				free = 0
+				continue
+			}
+			if free++; free == n {
+				first := i - n + 1
+				for k := first; k <= i; k++ {
+					t.taken[k] = true
+				}
+				t.used += n
+				return first, nil
+			}
+		}
+		if len(t.idle) == 0 {
+			return 0, errTablesFull
+		}
+		t.drop()
+	}
+}
+
+// use and release count the processes that map a table's file.
+func (t *unwindTables) use(k *kernelTable) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k.gone {
+		return false
+	}
+	if k.users == 0 {
+		for i, other := range t.idle {
+			if other == k {
+				t.idle = append(t.idle[:i], t.idle[i+1:]...)
+				break
+			}
+		}
+	}
+	k.users++
+	return true
+}
+
+func (t *unwindTables) release(k *kernelTable) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if k.users--; k.users > 0 {
+		return
+	}
+	t.idle = append(t.idle, k)
+	idle := 0
+	for _, k := range t.idle {
+		idle += k.chunks
+	}
+	for ; idle > keptChunks; idle -= t.drop() {
+	}
+}
+
+// drop gives up the table that has been without a user for longest, and says how
+// many chunks it had.
+func (t *unwindTables) drop() int {
+	k := t.idle[0]
+	t.idle = t.idle[1:]
+	k.gone = true
+	for n := k.firstChunk; n < k.firstChunk+k.chunks; n++ {
+		_ = t.chunks.Delete(uint32(n)) // it is overwritten when it is used again
+		t.taken[n] = false
+	}
+	t.used -= k.chunks
+	return k.chunks
+}

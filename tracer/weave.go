@@ -1,0 +1,53 @@
+package tracer
+
+import "ttmem/tracer/event"
+
+// pythonEntry is PYTHON_ENTRY of bpf/src/records.h.
+const pythonEntry = 1 << 31
+
+// nativeCall is a call of a native stack.
+type nativeCall struct {
+	// frames are what is shown of it, innermost first: several where the
+	// compiler inlined functions. None where an interpreter's own are folded.
+	frames []event.Frame
+	// eval marks a call of the loop that runs Python's code.
+	eval bool
+	// interpreter marks a call inside the interpreter.
+	interpreter bool
+}
+
+// pythonCall is a call of a Python stack.
+type pythonCall struct {
+	frame event.Frame
+	// entry marks a call that was made by C: the loop that runs it is on the
+	// native stack, and runs those that it called in Python as well.
+	entry bool
+}
+
+// weave puts the two parts of a stack together, innermost first: Python's calls
+// stand where the loop that runs them was called. The interpreter's own calls are
+// left out, unless all are wanted.
+func weave(native []nativeCall, python []pythonCall, all bool) []event.Frame {
+	var stack []event.Frame
+	for _, call := range native {
+		if !call.interpreter || all {
+			stack = append(stack, call.frames...)
+		}
+		if !call.eval {
+			continue
+		}
+		for len(python) > 0 {
+			stack = append(stack, python[0].frame)
+			entry := python[0].entry
+			python = python[1:]
+			if entry {
+				break
+			}
+		}
+	}
+	// the native part ended before the interpreter's outermost loop
+	for _, call := range python {
+		stack = append(stack, call.frame)
+	}
+	return stack
+}
