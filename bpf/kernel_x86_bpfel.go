@@ -321,6 +321,7 @@ const (
 	KernelProgOnExit              = "on_exit"
 	KernelProgOnFork              = "on_fork"
 	KernelProgOnProbe             = "on_probe"
+	KernelProgOnStack             = "on_stack"
 	KernelVarCodeDeaths           = "code_deaths"
 	KernelVarCodeIds              = "code_ids"
 	KernelVarEndings              = "endings"
@@ -393,6 +394,7 @@ type KernelProgramSpecs struct {
 	OnExit        *ebpf.ProgramSpec `ebpf:"on_exit"`
 	OnFork        *ebpf.ProgramSpec `ebpf:"on_fork"`
 	OnProbe       *ebpf.ProgramSpec `ebpf:"on_probe"`
+	OnStack       *ebpf.ProgramSpec `ebpf:"on_stack"`
 }
 
 // KernelMapSpecs contains maps before they are loaded into the kernel.
@@ -542,6 +544,7 @@ type KernelPrograms struct {
 	OnExit        *ebpf.Program `ebpf:"on_exit"`
 	OnFork        *ebpf.Program `ebpf:"on_fork"`
 	OnProbe       *ebpf.Program `ebpf:"on_probe"`
+	OnStack       *ebpf.Program `ebpf:"on_stack"`
 }
 
 func (p *KernelPrograms) Close() error {
@@ -552,6 +555,7 @@ func (p *KernelPrograms) Close() error {
 		p.OnExit,
 		p.OnFork,
 		p.OnProbe,
+		p.OnStack,
 	)
 }
 

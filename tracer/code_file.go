@@ -113,19 +113,24 @@ func (f *codeFile) frames(addr uint64, full bool) []event.Frame {
 		frame.Symbol, frame.Name = sym.Name, symbolize.ShortName(sym.Name)
 	}
 	return []event.Frame{frame}
-/*
-	f.once.Do(func() { f.names = symbolize.NewNames(f.elf, f.path, f.root) })
-	functions := f.names.At(addr)
-	if len(functions) == 0 {
-		return []event.Frame{frame}
-	}
-	frames := make([]event.Frame, len(functions))
-	for i, fn := range functions {
-		frame.Name, frame.Symbol, frame.File, frame.Line, frame.Inlined = fn.Name, fn.Symbol, fn.File, fn.Line, fn.Inlined
-		if full && fn.Symbol != "" {
-			frame.Name = symbolize.FullName(fn.Symbol)
-		}
-		frames[i] = frame
-	}
-	return frames*/
+	/*
+	   f.once.Do(func() { f.names = symbolize.NewNames(f.elf, f.path, f.root) })
+	   functions := f.names.At(addr)
+
+	   	if len(functions) == 0 {
+	   		return []event.Frame{frame}
+	   	}
+
+	   frames := make([]event.Frame, len(functions))
+
+	   	for i, fn := range functions {
+	   		frame.Name, frame.Symbol, frame.File, frame.Line, frame.Inlined = fn.Name, fn.Symbol, fn.File, fn.Line, fn.Inlined
+	   		if full && fn.Symbol != "" {
+	   			frame.Name = symbolize.FullName(fn.Symbol)
+	   		}
+	   		frames[i] = frame
+	   	}
+
+	   return frames
+	*/
 }

@@ -26,6 +26,7 @@ const (
 	recordNativeStack
 	recordPythonStack
 	recordCode
+	recordStack
 )
 
 const (
@@ -68,6 +69,8 @@ type decoder struct {
 	met func(pid int)
 	// show says how stacks are shown.
 	show stackOptions
+	// stackSeen is given what on_stack sends; nil outside tests.
+	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
 
 // traced is what the decoder knows of a process.
@@ -162,6 +165,10 @@ func (d *decoder) decode(raw []byte) {
 		known = d.pythonStack(e.PID, raw)
 	case recordCode:
 		known = d.code(e.PID, raw)
+	case recordStack:
+		if d.stackSeen != nil {
+			d.stackSeen(h, d.process(e.PID).stacks.stack(h.Stack))
+		}
 	case recordExec, recordExit:
 		known = with(raw, func(r *bpf.KernelProcessRecord) { d.processEnd(e, r) })
 	default:

@@ -149,3 +149,25 @@ static __always_inline struct stack_ids stack_of(const struct pt_regs *ctx)
 	}
 	return ids;
 }
+
+/* The stack of every call of a function: for tests and benchmarks. */
+SEC("uprobe.multi")
+int on_stack(struct pt_regs *ctx)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct stack_ids stack;
+	struct header *h;
+
+	if (!bpf_map_lookup_elem(&processes, &tgid))
+		return 0;
+	stack = stack_of(ctx);
+	h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
+	if (!h) {
+		count_lost(LOST_RING_FULL);
+		return 0;
+	}
+	fill_header(h, RECORD_STACK, 0);
+	h->stack = stack;
+	send(h);
+	return 0;
+}

@@ -1,0 +1,112 @@
+package tracer
+
+// What the tests of stacks share: the stacks of all calls of one function of a
+// running process, without a tt-metal library.
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/symbolize"
+	"ttmem/tracer/event"
+)
+
+// stackOf is one call of the traced function.
+type stackOf struct {
+	tid    int
+	timeNs uint64
+	ids    bpf.KernelStackIds
+	stack  *event.Stack
+}
+
+// stackTrace traces the calls of a function in a process.
+type stackTrace struct {
+	*Tracer
+	pid    int
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+
+	mu    sync.Mutex
+	calls []stackOf
+}
+
+// traceStacks traces the calls of a function, which a file that the process maps
+// has at its start. The probe is in place, and the process's code known, when it
+// returns.
+func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTrace {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	elf, err := symbolize.Open(file)
+	qt.Assert(t, qt.IsNil(err))
+	defer elf.Close()
+	s, ok := elf.Lookup(symbol)
+	qt.Assert(t, qt.IsTrue(ok), qt.Commentf("%s has no %s", file, symbol))
+	offset, ok := elf.FileOffset(s.Addr)
+	qt.Assert(t, qt.IsTrue(ok))
+
+	o.Processes = []int{pid}
+	if o.Warn == nil {
+		o.Warn = func(text string) { t.Log("warning: " + text) }
+	}
+	tr, err := New(o)
+	qt.Assert(t, qt.IsNil(err))
+	st := &stackTrace{Tracer: tr, pid: pid}
+	// no library is met: tell of the process's code all the same
+	tr.space(pid)
+	tr.spaces.settle()
+	exe, err := link.OpenExecutable(file)
+	qt.Assert(t, qt.IsNil(err))
+	l, err := exe.UprobeMulti(nil, tr.objs.OnStack, &link.UprobeMultiOptions{Addresses: []uint64{offset}, PID: uint32(pid)})
+	qt.Assert(t, qt.IsNil(err))
+	tr.links = append(tr.links, l)
+	tr.decoder.stackSeen = func(h *bpf.KernelHeader, stack *event.Stack) {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		st.calls = append(st.calls, stackOf{int(h.Tid), h.TimeNs, h.Stack, stack})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	st.cancel = cancel
+	st.ended.Go(func() {
+		if err := tr.Run(ctx, func(*event.Event) {}, func() {}); err != nil {
+			t.Errorf("tracing: %v", err)
+		}
+	})
+	t.Cleanup(func() { st.stop(); tr.Close() })
+	return st
+}
+
+// stop ends the trace and gives all calls in the order of their times.
+func (s *stackTrace) stop() []stackOf {
+	if s.cancel != nil {
+		time.Sleep(2 * pollInterval)
+		s.cancel()
+		s.ended.Wait()
+		s.cancel = nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// text is a frame as failures show it.
+func text(f *event.Frame) string {
+	if f.Kind == event.Python {
+		return fmt.Sprintf("%s (%s:%d)", f.Name, filepath.Base(f.File), f.Line)
+	}
+	name := f.Name
+	if name == "" {
+		name = fmt.Sprintf("%#x", f.Address)
+	}
+	return name + " in " + f.Module
+}
