@@ -17,6 +17,11 @@ import (
 func TestLoad(t *testing.T) {
 	spec, err := LoadKernel()
 	qt.Assert(t, qt.IsNil(err))
+	// or the verifier would leave out what unwinds
+	var vars KernelVariableSpecs
+	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
+	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(true)))
+	qt.Assert(t, qt.IsNil(vars.FreeStacks.Set(true)))
 	c, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
 		Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats},
 	})

@@ -161,7 +161,7 @@ func inRelease(release string) string {
 }
 
 // attach places all probes of the library with one link.
-func (l *library) attach(objs *bpf.KernelObjects, index uint8) error {
+func (l *library) attach(objs *objects, index uint8) error {
 	var offsets, cookies []uint64
 	for id, name := range probeNames {
 		p, ok := l.layout.Probes[name]

@@ -25,7 +25,7 @@ import (
 // spaces keeps the address spaces of traced processes as the kernel side has
 // them.
 type spaces struct {
-	objs   *bpf.KernelObjects
+	objs   *objects
 	inner  *ebpf.MapSpec
 	tables *unwindTables
 	warn   func(string)
@@ -79,7 +79,7 @@ type pythonSpace struct {
 // milliseconds after they were taken.
 const viewsKept = 64
 
-func newSpaces(objs *bpf.KernelObjects, spec *ebpf.CollectionSpec, warn func(string)) (*spaces, error) {
+func newSpaces(objs *objects, spec *ebpf.CollectionSpec, warn func(string)) (*spaces, error) {
 	tables, err := newUnwindTables(objs, spec.Maps["chunks"])
 	if err != nil {
 		return nil, err
@@ -123,8 +123,10 @@ func (s *spaces) work() {
 	}
 }
 
-// settle tells the kernel of all that has changed.
+// settle tells the kernel of all that has changed, and returns when that is done.
 func (s *spaces) settle() {
+	s.updating.Lock()
+	defer s.updating.Unlock()
 	for {
 		s.mu.Lock()
 		var pids []int
@@ -142,10 +144,8 @@ func (s *spaces) settle() {
 	}
 }
 
-// update tells the kernel of a process's code as it is now.
+// update tells the kernel of a process's code as it is now; s.updating is held.
 func (s *spaces) update(pid int) {
-	s.updating.Lock()
-	defer s.updating.Unlock()
 	err := s.tell(pid)
 	if err == nil || errors.Is(err, os.ErrNotExist) || !isRunning(pid) {
 		return

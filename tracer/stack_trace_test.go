@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/go-quicktest/qt"
 
@@ -65,9 +67,22 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	// no library is met: tell of the process's code all the same
 	tr.space(pid)
 	tr.spaces.settle()
+	spec, err := bpf.LoadKernel()
+	qt.Assert(t, qt.IsNil(err))
+	var vars bpf.KernelVariableSpecs
+	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
+	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(!o.NoStacks)))
+	for name := range spec.Programs {
+		if name != "on_stack" {
+			delete(spec.Programs, name)
+		}
+	}
+	probe, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: tr.maps()})
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(probe.Close)
 	exe, err := link.OpenExecutable(file)
 	qt.Assert(t, qt.IsNil(err))
-	l, err := exe.UprobeMulti(nil, tr.objs.OnStack, &link.UprobeMultiOptions{Addresses: []uint64{offset}, PID: uint32(pid)})
+	l, err := exe.UprobeMulti(nil, probe.Programs["on_stack"], &link.UprobeMultiOptions{Addresses: []uint64{offset}, PID: uint32(pid)})
 	qt.Assert(t, qt.IsNil(err))
 	tr.links = append(tr.links, l)
 	tr.decoder.stackSeen = func(h *bpf.KernelHeader, stack *event.Stack) {
@@ -84,6 +99,16 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	})
 	t.Cleanup(func() { st.stop(); tr.Close() })
 	return st
+}
+
+// maps are the kernel side's by their names: all that programs share.
+func (t *Tracer) maps() map[string]*ebpf.Map {
+	maps := make(map[string]*ebpf.Map)
+	v := reflect.ValueOf(t.objs.KernelMaps)
+	for i := range v.NumField() {
+		maps[v.Type().Field(i).Tag.Get("ebpf")] = v.Field(i).Interface().(*ebpf.Map)
+	}
+	return maps
 }
 
 // stop ends the trace and gives all calls in the order of their times.

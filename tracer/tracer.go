@@ -42,7 +42,7 @@ type Options struct {
 
 // Tracer traces processes from New until Close.
 type Tracer struct {
-	objs     bpf.KernelObjects
+	objs     objects
 	links    []link.Link
 	ring     *ringbuf.Reader
 	mappings *mappingWatch
@@ -64,6 +64,23 @@ type Tracer struct {
 	queue   ordered
 	lost    [len(lostCauses)]uint64
 	unknown map[string]uint64
+}
+
+// objects are what of the kernel side is loaded.
+type objects struct {
+	bpf.KernelMaps
+	OnProbe       *ebpf.Program `ebpf:"on_probe"`
+	OnFork        *ebpf.Program `ebpf:"on_fork"`
+	OnExec        *ebpf.Program `ebpf:"on_exec"`
+	OnExit        *ebpf.Program `ebpf:"on_exit"`
+	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
+}
+
+func (o *objects) close() {
+	o.KernelMaps.Close()
+	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc} {
+		p.Close()
+	}
 }
 
 // Check finds out whether this host and user can trace at all; its error says
@@ -373,5 +390,5 @@ func (t *Tracer) Close() {
 	if t.ring != nil {
 		t.ring.Close()
 	}
-	t.objs.Close()
+	t.objs.close()
 }

@@ -45,7 +45,7 @@ type kernelTable struct {
 
 var errTablesFull = errors.New("the kernel side's room for unwind tables is full")
 
-func newUnwindTables(objs *bpf.KernelObjects, spec *ebpf.MapSpec) (*unwindTables, error) {
+func newUnwindTables(objs *objects, spec *ebpf.MapSpec) (*unwindTables, error) {
 	t := &unwindTables{
 		chunks: objs.Chunks, rules: objs.Rules, inner: spec.InnerMap,
 		taken:   make([]bool, objs.Chunks.MaxEntries()),

@@ -174,6 +174,14 @@ static __always_inline u64 window_word(const struct unwinder *u, u64 offset)
 	return *(u64 *)(u->python_window + offset);
 }
 
+/* A byte may be the window's last, where no word begins. */
+static __always_inline u32 window_byte(const struct unwinder *u, u64 offset)
+{
+	if (offset > PYTHON_WINDOW - 1)
+		return 0;
+	return u->python_window[offset];
+}
+
 __noinline u64 newest_frame(u32 slot)
 {
 	struct unwinder *u = this_unwinder(0);
@@ -217,13 +225,65 @@ static __always_inline u32 code_id(struct unwinder *u, u64 code)
 	return id;
 }
 
+/* Takes one Python frame: STEP_ON, or how the stack ends here. */
+__noinline int python_step(void)
+{
+	struct unwinder *u = this_unwinder(0);
+	struct space *s = u ? space_at(u->slot) : NULL;
+	u64 frame, code, instruction, offset;
+	u32 n, id, owner = 1, place;
+
+	if (!s)
+		return END_PYTHON_NONE;
+	frame = u->python_frame;
+	if (!frame)
+		return END_PYTHON;
+	n = u->python.frames;
+	offset = frame - u->python_window_at;
+	/* below the window the offset is huge, and the sum would come around */
+	if (offset > u->python_window_size || offset + s->python.frame_bytes > u->python_window_size) {
+		if (!move_python_window(frame))
+			return END_PYTHON_NOT_READABLE;
+		offset = frame - u->python_window_at;
+	}
+	u->python_frame = window_word(u, offset + s->python.frame_previous);
+	if (s->python.minor >= 11)
+		owner = window_byte(u, offset + s->python.frame_owner);
+	if (s->python.minor >= 12 && owner == OWNER_C_STACK) {
+		/* not a call: where C code made the one above */
+		if (n && !(u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place & PYTHON_ENTRY)) {
+			u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place |= PYTHON_ENTRY;
+			u->python.id = mix(u->python.id, PYTHON_ENTRY);
+		}
+		return STEP_ON;
+	}
+	if (n >= MAX_FRAMES)
+		return END_PYTHON_TOO_DEEP;
+	code = window_word(u, offset + s->python.frame_code);
+	id = code_id(u, code);
+	if (!id)
+		return u->python_end;
+	instruction = window_word(u, offset + s->python.frame_instruction);
+	if (s->python.minor >= 11)
+		place = instruction - code - s->python.code_bytes;
+	else
+		place = (u32)instruction * 2; /* counted in units of two bytes */
+	place &= ~PYTHON_ENTRY;
+	if (s->python.minor < 12 && owner)
+		place |= PYTHON_ENTRY;
+	u->python.calls[n].code = id;
+	u->python.calls[n].place = place;
+	u->python.frames = n + 1;
+	u->python.id = mix(u->python.id, (u64)id << 32 | place);
+	return STEP_ON;
+}
+
 /* Takes the Python part of the thread's stack. */
 __noinline int walk_python(u64 seed)
 {
 	struct unwinder *u = this_unwinder(0);
 	struct space *s = u ? space_at(u->slot) : NULL;
-	u64 hash = seed, frame, code, instruction, offset;
-	u32 n = 0, id, owner, place;
+	int end;
 
 	if (!s)
 		return END_PYTHON_NONE;
@@ -232,61 +292,17 @@ __noinline int walk_python(u64 seed)
 		return END_PYTHON_NONE;
 	u->python_end = END_PYTHON_NONE;
 	u->python_window_size = 0;
-	frame = newest_frame(u->slot);
-	if (!frame)
+	u->python.id = seed;
+	u->python_frame = newest_frame(u->slot);
+	if (!u->python_frame)
 		return u->python_end;
-	u->bp = frame; /* kept in memory, as the verifier wants it */
-	for (u32 i = 0; i < 2 * MAX_FRAMES; i++) {
-		frame = u->bp;
-		if (!frame)
-			break;
-		if (u->python.frames >= MAX_FRAMES) {
-			u->python.id = hash;
-			return END_PYTHON_TOO_DEEP;
-		}
-		offset = frame - u->python_window_at;
-		if (offset + s->python.frame_bytes > u->python_window_size) {
-			if (!move_python_window(frame))
-				return END_PYTHON_NOT_READABLE;
-			offset = frame - u->python_window_at;
-		}
-		u->bp = window_word(u, offset + s->python.frame_previous);
-		if (s->python.minor >= 11) {
-			owner = window_word(u, offset + s->python.frame_owner) & 0xff;
-			if (s->python.minor >= 12 && owner == OWNER_C_STACK) {
-				/* not a call: where C code called the ones above */
-				n = u->python.frames - 1;
-				if (n < MAX_FRAMES) {
-					u->python.calls[n].place |= PYTHON_ENTRY;
-					hash = mix(hash, PYTHON_ENTRY);
-				}
-				continue;
-			}
-		} else {
-			owner = 1;
-		}
-		code = window_word(u, offset + s->python.frame_code);
-		id = code_id(u, code);
-		if (!id)
-			return u->python_end;
-		instruction = window_word(u, offset + s->python.frame_instruction);
-		if (s->python.minor >= 11)
-			place = instruction - code - s->python.code_bytes;
-		else
-			place = (u32)instruction * 2; /* counted in units of two bytes */
-		place &= ~PYTHON_ENTRY;
-		if (s->python.minor < 12 && owner)
-			place |= PYTHON_ENTRY;
-		n = u->python.frames;
-		if (n >= MAX_FRAMES)
-			break;
-		u->python.calls[n].code = id;
-		u->python.calls[n].place = place;
-		u->python.frames = n + 1;
-		hash = mix(hash, (u64)id << 32 | place);
+	/* and one where C code stands for each */
+	for (u32 i = 0; i < 2 * MAX_FRAMES + 1; i++) {
+		end = python_step();
+		if (end != STEP_ON)
+			return end;
 	}
-	u->python.id = hash;
-	return u->bp ? END_PYTHON_TOO_DEEP : END_PYTHON;
+	return END_PYTHON_TOO_DEEP;
 }
 
 /* code_dealloc(PyCodeObject *): another one may come to lie there. */

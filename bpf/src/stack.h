@@ -101,19 +101,14 @@ __noinline int take_stack(u64 ip, u64 sp, u64 bp)
 		count_end(END_NO_SPACE);
 		return 0;
 	}
-	if (u->generation != s->generation) {
-		forget_rows(u);
-		u->generation = s->generation;
-		u->mapping = MAX_MAPPINGS;
-		u->thread_slot = 0;
-	}
+	if (u->generation != s->generation)
+		forget_rows(s->generation);
 	seed = mix(tgid, s->generation);
-	u->pc = ip;
+	u->at = ip;
 	u->sp = sp;
 	u->bp = bp;
 	u->bp_at = 0;
 	u->bp_lost = 0;
-	u->exact = 1;
 	u->window_size = 0;
 	u->end = unwind(seed);
 	id = u->native.id;

@@ -59,21 +59,24 @@ struct known_code {
 
 /* What a thread needs to unwind. Not on a CPU: a probe can be preempted. */
 struct unwinder {
-	/* the frame that is looked at */
-	u64 pc, sp, bp;
+	/* The frame that is looked at: an address in the call that it is in, or where
+	 * it stands if it is the innermost one. */
+	u64 at, sp, bp;
 	u64 bp_at; /* where bp lies; 0: bp has it */
-	u32 exact; /* pc is where the code stands, not behind a call */
-	u32 bp_lost;
+	u64 bp_lost;
 
 	u64 endings; /* slot holds while none is added */
 	u32 slot, generation;
 	u32 mapping; /* of the last row that was searched */
+	u32 place;   /* in a search */
 	u32 end;
+	u32 pad;
 	u64 window_at;
 	u32 window_size, window_hint;
 
 	/* the addresses of a thread's slot for autoTSSkey */
 	u64 thread_slot;
+	u64 python_frame;
 	u64 python_window_at;
 	u32 python_window_size, python_end;
 
@@ -103,52 +106,52 @@ static __always_inline u64 mix(u64 hash, u64 word)
 	return hash ^ hash >> 32;
 }
 
+/* The searches keep their place in memory: whichever way a step goes, the
+ * verifier knows as little of it, and has one case to look at. */
+#define PLACE(u) (*(volatile u32 *)&(u)->place)
+
 /* The mapping that has an address, MAX_MAPPINGS where none has. */
-static __always_inline u32 find_mapping(const struct space *s, u64 at)
+__noinline u32 find_mapping(u32 slot, u64 at)
 {
-	u32 low = 0, high = s->count;
+	struct unwinder *u = this_unwinder(0);
+	struct space *s = space_at(slot);
+	u32 place;
 
-	if (high > MAX_MAPPINGS)
+	if (!s || !u)
 		return MAX_MAPPINGS;
-	/* the last one that begins at or below the address */
-	for (u32 i = 0; i < 11 && low < high; i++) {
-		u32 middle = (low + high) / 2;
+	PLACE(u) = 0;
+	for (u32 half = MAX_MAPPINGS / 2; half; half /= 2) {
+		u32 next = PLACE(u) + half;
 
-		if (middle >= MAX_MAPPINGS)
-			return MAX_MAPPINGS;
-		if (s->mappings[middle].start <= at)
-			low = middle + 1;
-		else
-			high = middle;
+		if (next < s->count && s->mappings[next & (MAX_MAPPINGS - 1)].start <= at)
+			PLACE(u) = next;
 	}
-	if (!low || low > MAX_MAPPINGS || s->mappings[low - 1].end <= at)
+	place = PLACE(u) & (MAX_MAPPINGS - 1);
+	if (!s->count || at < s->mappings[place].start || at >= s->mappings[place].end)
 		return MAX_MAPPINGS;
-	return low - 1;
+	return place;
 }
 
-/* The row that holds at a place in the file: its rule's number, -1 for none. */
+/* The rule's number of the row that holds at an offset of a page, of those from
+ * one word up to another; -1 where none does. */
 __noinline int find_row(u32 from, u32 to, u32 offset)
 {
+	struct unwinder *u = this_unwinder(0);
 	struct chunk *c = chunk_at(from / CHUNK_WORDS);
-	u32 base = from & ~(CHUNK_WORDS - 1), low, high;
+	u32 base = from & ~(CHUNK_WORDS - 1);
 
-	if (!c || to <= from || to - base > CHUNK_WORDS)
+	if (!u || !c || to <= from || c->words[from & (CHUNK_WORDS - 1)] >> 16 > offset)
 		return -1;
-	low = from - base;
-	high = to - base;
-	for (u32 i = 0; i < 13; i++) {
-		u32 middle = (low + high) / 2;
+	PLACE(u) = from;
+	for (u32 half = CHUNK_WORDS / 2; half; half /= 2) {
+		u32 next = PLACE(u) + half;
 
-		if (low >= high)
-			break;
-		if (c->words[middle & (CHUNK_WORDS - 1)] >> 16 <= offset)
-			low = middle + 1;
-		else
-			high = middle;
+		/* the words behind the last row of a chunk are larger than any row */
+		if (next < to && next - base < CHUNK_WORDS &&
+		    c->words[next & (CHUNK_WORDS - 1)] >> 16 <= offset)
+			PLACE(u) = next;
 	}
-	if (low <= from - base)
-		return -1;
-	return c->words[(low - 1) & (CHUNK_WORDS - 1)] & 0xffff;
+	return c->words[PLACE(u) & (CHUNK_WORDS - 1)] & 0xffff;
 }
 
 /* Looks up the rule for an address, and remembers it. */
@@ -169,7 +172,7 @@ __noinline int learn_rule(u64 at)
 		return END_NO_SPACE;
 	n = u->mapping;
 	if (n >= MAX_MAPPINGS || at < s->mappings[n].start || at >= s->mappings[n].end) {
-		n = find_mapping(s, at);
+		n = find_mapping(u->slot, at);
 		if (n >= MAX_MAPPINGS)
 			return END_NOT_MAPPED;
 		u->mapping = n;
@@ -180,9 +183,6 @@ __noinline int learn_rule(u64 at)
 	if (m->index != NO_TABLE && page < m->pages) {
 		if (!word_at(m->index + page, &from) || !word_at(m->index + page + 1, &to))
 			return END_NO_SPACE;
-		/* a page that ends its chunk is followed by one that begins the next */
-		if (to > (from | (CHUNK_WORDS - 1)) + 1)
-			to = (from | (CHUNK_WORDS - 1)) + 1;
 		number = find_row(from, to, (at - m->bias) & ((1 << PAGE_SHIFT) - 1));
 		n = number;
 		if (number >= 0 && (r = bpf_map_lookup_elem(&rules, &n)) && r->cfa != CFA_NO_ROW)
@@ -249,6 +249,15 @@ static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 	return true;
 }
 
+/* Whether a signal's handler returns to an address: there the thread calls
+ * rt_sigreturn (mov $15, %rax; syscall), and no call ends before it. */
+static __always_inline bool returns_from_signal(u64 address)
+{
+	u64 code;
+
+	return read_u64(address, &code) && code == 0x0f0000000fc0c748;
+}
+
 /* Code without rows: the frame that rbp would point to, if it looks like one. */
 __noinline int frame_pointer_frame(u64 sp)
 {
@@ -258,12 +267,27 @@ __noinline int frame_pointer_frame(u64 sp)
 	if (!u || u->bp_lost || !caller_bp(u, &bp))
 		return END_NO_ROW;
 	if (bp & 7 || bp < sp || bp - sp > 1 << 20 ||
-	    bpf_probe_read_user(frame, sizeof(frame), (void *)bp) || !follows_call(frame[1]))
+	    bpf_probe_read_user(frame, sizeof(frame), (void *)bp) ||
+	    (!follows_call(frame[1]) && !returns_from_signal(frame[1])))
 		return END_NO_ROW;
-	u->pc = frame[1];
+	u->at = frame[1] - 1;
 	u->sp = bp + 16;
 	u->bp = frame[0];
 	u->bp_at = 0;
+	return END_START;
+}
+
+/* Code without rows where a probe stands, at a function's beginning: the return
+ * address is the last thing on the stack, and rbp is the caller's still. */
+__noinline int entered_frame(u64 sp)
+{
+	struct unwinder *u = this_unwinder(0);
+	u64 word;
+
+	if (!u || !read_u64(sp, &word) || !follows_call(word))
+		return END_NO_ROW;
+	u->at = word - 1;
+	u->sp = sp + 8;
 	return END_START;
 }
 
@@ -278,7 +302,7 @@ __noinline u64 rare_cfa(u64 packed)
 		return 0;
 	base = u->sp;
 	if (kind == CFA_PLT)
-		return base + 8 + ((u->pc & 15) >= offset ? 8 : 0);
+		return base + 8 + ((u->at & 15) >= offset ? 8 : 0);
 	if (kind == CFA_DEREF_BP && (u->bp_lost || !caller_bp(u, &base)))
 		return 0;
 	if (!stack_word(u, base + (s64)(s16)offset, &word))
@@ -298,113 +322,156 @@ __noinline int signal_frame(u64 sp)
 	u->bp_at = 0;
 	u->bp_lost = 0;
 	u->sp = words[5];
-	u->pc = words[6];
-	u->exact = 1;
+	u->at = words[6];
+	u->window_size = 0;
 	return END_START;
 }
 
-static __always_inline void forget_rows(struct unwinder *u)
+/* Another state of the process: nothing that was learned holds. */
+__noinline int forget_rows(u32 generation)
 {
+	struct unwinder *u = this_unwinder(0);
+
+	if (!u)
+		return 0;
 	for (u32 i = 0; i < KNOWN_ROWS; i++)
 		u->rows[i].at = 0;
+	u->generation = generation;
+	u->mapping = MAX_MAPPINGS;
+	u->thread_slot = 0;
+	return 0;
 }
 
-/* Unwinds from where u stands to the thread's start. The state is in memory
+static __always_inline struct known_row *known_row(struct unwinder *u, u64 at)
+{
+	return &u->rows[(at ^ at >> 9) & (KNOWN_ROWS - 1)];
+}
+
+static __always_inline void add_frame(struct unwinder *u, u32 i)
+{
+	u->native.addresses[i & (MAX_FRAMES - 1)] = u->at;
+	u->native.frames = i + 1;
+	u->native.id = mix(u->native.id, u->at);
+}
+
+/* From a frame to its caller's in every way that there is: STEP_ON, or how the
+ * stack ends here. */
+#define STEP_ON STACK_ENDS
+__noinline int step(u32 i)
+{
+	struct unwinder *u = this_unwinder(0);
+	u64 cfa, bp, word, packed;
+	int end;
+
+	if (!u)
+		return END_NO_SPACE;
+	if (known_row(u, u->at)->at != u->at) {
+		end = learn_rule(u->at);
+		if (end != END_START)
+			return end; /* it is no address of code: not a frame */
+	}
+	add_frame(u, i);
+	packed = *(u64 *)&known_row(u, u->at)->rule;
+	switch (packed & 0xff) {
+	case CFA_SP:
+		cfa = u->sp + (s64)((s64)packed >> 32);
+		break;
+	case CFA_BP:
+		if (u->bp_lost)
+			return END_UNSUPPORTED;
+		if (!caller_bp(u, &bp))
+			return END_NOT_READABLE;
+		cfa = bp + (s64)((s64)packed >> 32);
+		break;
+	case CFA_END:
+		return END_START;
+	case CFA_SIGNAL:
+		end = signal_frame(u->sp);
+		return end == END_START ? STEP_ON : end;
+	case CFA_FRAME_POINTER:
+		end = i ? frame_pointer_frame(u->sp) : entered_frame(u->sp);
+		return end == END_START ? STEP_ON : end;
+	case CFA_PLT:
+	case CFA_DEREF_SP:
+	case CFA_DEREF_BP:
+		cfa = rare_cfa(packed);
+		break;
+	default:
+		return END_UNSUPPORTED;
+	}
+	if (cfa <= u->sp || cfa & 7)
+		return END_BAD_FRAME;
+	switch (packed >> 8 & 0xff) {
+	case BP_AT_CFA:
+		u->bp_at = cfa + (s64)(s16)(packed >> 16);
+		u->bp_lost = 0;
+		break;
+	case BP_AT_BP:
+		if (!caller_bp(u, &bp))
+			u->bp_lost = 1;
+		else
+			u->bp_at = bp + (s64)(s16)(packed >> 16);
+		break;
+	case BP_LOST:
+		u->bp_lost = 1;
+		break;
+	}
+	if (!stack_word(u, cfa - 8, &word))
+		return END_NOT_READABLE;
+	u->at = word - 1;
+	u->sp = cfa;
+	return STEP_ON;
+}
+
+/* The same for what nearly all frames are: the rule is known, the stack memory
+ * was read, and nothing is wrong. Changes nothing unless it is so. */
+static __always_inline bool quick_step(struct unwinder *u, u32 i)
+{
+	struct known_row *k = known_row(u, u->at);
+	u64 packed = *(u64 *)&k->rule, cfa = u->sp, offset;
+
+	if (k->at != u->at)
+		return false;
+	if ((packed & 0xff) == CFA_BP) {
+		if (u->bp_at | u->bp_lost)
+			return false;
+		cfa = u->bp;
+	} else if ((packed & 0xff) != CFA_SP) {
+		return false;
+	}
+	cfa += (s64)((s64)packed >> 32);
+	offset = cfa - 8 - u->window_at;
+	if (cfa <= u->sp || cfa & 7 || offset + 8 > u->window_size || offset > WINDOW - 8)
+		return false;
+	if ((packed >> 8 & 0xff) == BP_AT_CFA) {
+		u->bp_at = cfa + (s64)(s16)(packed >> 16);
+		u->bp_lost = 0;
+	} else if ((packed >> 8 & 0xff) != BP_SAME) {
+		return false;
+	}
+	add_frame(u, i);
+	u->at = *(u64 *)(u->window + offset) - 1;
+	u->sp = cfa;
+	return true;
+}
+
+/* Unwinds from where u stands to the thread's start. What is known lies in memory
  * throughout: the verifier follows what is in registers too closely. */
 __noinline int unwind(u64 seed)
 {
 	struct unwinder *u = this_unwinder(0);
-	u64 hash = seed, at, cfa, bp, word, packed;
-	struct known_row *k;
-	u32 end = END_TOO_DEEP, i;
 
 	if (!u)
 		return END_NO_SPACE;
-	for (i = 0; i < MAX_FRAMES; i++) {
-		at = u->pc - 1 + (u->exact & 1);
-		k = &u->rows[(at ^ at >> 9) & (KNOWN_ROWS - 1)];
-		if (k->at != at) {
-			end = learn_rule(at);
-			if (end != END_START)
-				break;
-			end = END_TOO_DEEP;
+	u->native.id = seed;
+	u->native.frames = 0;
+	for (u32 i = 0; i < MAX_FRAMES; i++) {
+		if (!quick_step(u, i)) {
+			int end = step(i);
+
+			if (end != STEP_ON)
+				return end;
 		}
-		u->exact = 0;
-		u->native.addresses[i] = at;
-		hash = mix(hash, at);
-		packed = *(u64 *)&k->rule;
-		switch (packed & 0xff) {
-		case CFA_SP:
-			cfa = u->sp + (s64)((s64)packed >> 32);
-			break;
-		case CFA_BP:
-			if (u->bp_lost) {
-				end = END_UNSUPPORTED;
-				goto out;
-			}
-			if (!caller_bp(u, &bp)) {
-				end = END_NOT_READABLE;
-				goto out;
-			}
-			cfa = bp + (s64)((s64)packed >> 32);
-			break;
-		case CFA_END:
-			end = END_START;
-			goto out;
-		case CFA_SIGNAL:
-			end = signal_frame(u->sp);
-			if (end != END_START)
-				goto out;
-			end = END_TOO_DEEP;
-			u->window_size = 0;
-			continue;
-		case CFA_FRAME_POINTER:
-			end = frame_pointer_frame(u->sp);
-			if (end != END_START)
-				goto out;
-			end = END_TOO_DEEP;
-			continue;
-		case CFA_PLT:
-		case CFA_DEREF_SP:
-		case CFA_DEREF_BP:
-			cfa = rare_cfa(packed);
-			break;
-		default:
-			end = END_UNSUPPORTED;
-			goto out;
-		}
-		if (cfa <= u->sp || cfa & 7) {
-			end = END_BAD_FRAME;
-			goto out;
-		}
-		switch (packed >> 8 & 0xff) {
-		case BP_AT_CFA:
-			u->bp_at = cfa + (s64)(s16)(packed >> 16);
-			u->bp_lost = 0;
-			break;
-		case BP_AT_BP:
-			if (!caller_bp(u, &bp))
-				u->bp_lost = 1;
-			else
-				u->bp_at = bp + (s64)(s16)(packed >> 16);
-			break;
-		case BP_LOST:
-			u->bp_lost = 1;
-			break;
-		}
-		if (!stack_word(u, cfa - 8, &word)) {
-			end = END_NOT_READABLE;
-			goto out;
-		}
-		u->pc = word;
-		u->sp = cfa;
 	}
-	/* here the frame that was looked at is not one of them */
-	u->native.frames = i;
-	u->native.id = hash;
-	return end;
-out:
-	u->native.frames = i + 1;
-	u->native.id = hash;
-	return end;
+	return END_TOO_DEEP;
 }

@@ -1,0 +1,142 @@
+package unwind
+
+import (
+	"cmp"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"slices"
+
+	"ttmem/symbolize"
+)
+
+// ErrNoRows means that a file does not say how to unwind its code.
+var ErrNoRows = errors.New("no unwind information (.eh_frame)")
+
+// Limits of what is read from a file that may be hostile.
+const (
+	// maxFrames is the size of an .eh_frame, in bytes; that of the largest
+	// library of ttnn is of 3 MB, that of PyTorch of 30
+	maxFrames = 1 << 28
+	// maxPage is the number of a page that a Table can begin or end with
+	maxPage = 1<<32 - 1
+)
+
+// maxPages is how many pages the code of a file of size bytes may be spread
+// over: an index of 256 KB, or of a sixty-fourth of the file.
+func maxPages(size uint64) uint64 { return 1<<16 + size/256 }
+
+// Build makes the table of a file: of its section .eh_frame or, where the file
+// has lost its section headers, of what the segment PT_GNU_EH_FRAME points to.
+// Errors are ErrNoRows, those of reading, and addresses that no table can have.
+// What is not understood is left out, and counted in Incomplete.
+//
+// Where FDEs overlap the one that begins later ends the one before, also past
+// its own end; of those that begin at the same address the file's first is
+// used. So does who looks FDEs up in the sorted table of .eh_frame_hdr.
+func Build(e *symbolize.ELF) (*Table, error) {
+	f, err := findFrames(e)
+	if err != nil {
+		return nil, err
+	}
+	return f.build(executable(e.ProgramHeaders()), maxPages(e.Size()))
+}
+
+// build makes the table of the FDEs of the code in text.
+func (f *frames) build(text spans, pages uint64) (*Table, error) {
+	t := &Table{}
+	m := &machine{frames: f, skipped: &t.Incomplete}
+	cies, fdes := f.read(m, text)
+	if len(fdes) == 0 {
+		return nil, ErrNoRows
+	}
+	slices.SortFunc(fdes, func(a, b fde) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.code, b.code))
+	})
+	fdes = slices.CompactFunc(fdes, func(a, b fde) bool { return a.start == b.start })
+	for i := range fdes[1:] {
+		fdes[i].end = min(fdes[i].end, fdes[i+1].start)
+	}
+	first, end := fdes[0].start, fdes[len(fdes)-1].end
+	if n := (end-1)>>PageShift - first>>PageShift + 1; n > pages {
+		return nil, fmt.Errorf("code of %d pages, from %#x to %#x: more than %d", n, first, end, pages)
+	}
+	if (end-1)>>PageShift > maxPage {
+		return nil, fmt.Errorf("code at %#x: beyond page %#x", end-1, uint64(maxPage))
+	}
+	out := newRows(t, first, end, len(f.data)/4)
+	for i := range fdes {
+		d := &fdes[i]
+		m.run(out, &cies[d.cie], d)
+		if i+1 < len(fdes) && d.end < fdes[i+1].start {
+			out.put(d.end, Rule{})
+		}
+	}
+	out.finish(end)
+	return t, nil
+}
+
+// findFrames finds a file's .eh_frame and reads it.
+func findFrames(e *symbolize.ELF) (*frames, error) {
+	f := &frames{}
+	var header elf.ProgHeader
+	for _, p := range e.ProgramHeaders() {
+		if p.Type == elf.PT_GNU_EH_FRAME {
+			header, f.hdr = p, p.Vaddr
+			break
+		}
+	}
+	section, ok := e.EHFrame()
+	switch {
+	case ok:
+		f.addr = section.Addr
+	case header.Type == 0:
+		return nil, ErrNoRows
+	default:
+		if section, ok = f.follow(e, header); !ok {
+			return nil, ErrNoRows
+		}
+	}
+	var err error
+	if f.data, err = e.Bytes(section.Offset, section.Size, maxFrames); err != nil {
+		return nil, fmt.Errorf("reading .eh_frame: %w", err)
+	}
+	return f, nil
+}
+
+// follow finds the frames that an .eh_frame_hdr points to. Where they end it
+// does not say: they end with their segment, or before the header itself, and
+// not before as many FDEs as the header's table has.
+func (f *frames) follow(e *symbolize.ELF, header elf.ProgHeader) (s symbolize.Section, ok bool) {
+	b, err := e.Text(header.Vaddr, int(min(header.Filesz, 32)))
+	if err != nil {
+		return s, false
+	}
+	c := cursor{b: b}
+	version, frames, count := c.u8(), c.u8(), c.u8()
+	c.u8() // the encoding of the table
+	f.addr = c.pointer(frames, header.Vaddr, header.Vaddr)
+	if c.bad || version != 1 {
+		return s, false
+	}
+	if n := c.pointer(count, header.Vaddr, header.Vaddr); !c.bad {
+		f.atLeast = n
+	}
+	s.Addr, f.ends = f.addr, true
+	for _, p := range e.ProgramHeaders() {
+		if p.Type != elf.PT_LOAD || s.Addr < p.Vaddr || s.Addr-p.Vaddr >= p.Filesz {
+			continue
+		}
+		s.Offset = p.Off + (s.Addr - p.Vaddr)
+		s.Size = p.Filesz - (s.Addr - p.Vaddr)
+		if header.Vaddr > s.Addr {
+			s.Size = min(s.Size, header.Vaddr-s.Addr)
+		}
+		if s.Offset >= e.Size() || s.Offset < p.Off {
+			return s, false
+		}
+		s.Size = min(s.Size, e.Size()-s.Offset, maxFrames)
+		return s, true
+	}
+	return s, false
+}

@@ -1,0 +1,218 @@
+package unwind
+
+// The call frame instructions. Of the first three the operand is in the low six
+// bits.
+const (
+	cfaAdvance = 0x40
+	cfaOffset  = 0x80
+	cfaRestore = 0xc0
+
+	cfaNop               = 0x00
+	cfaSetLoc            = 0x01
+	cfaAdvance1          = 0x02
+	cfaAdvance2          = 0x03
+	cfaAdvance4          = 0x04
+	cfaOffsetExtended    = 0x05
+	cfaRestoreExtended   = 0x06
+	cfaUndefined         = 0x07
+	cfaSameValue         = 0x08
+	cfaRegister          = 0x09
+	cfaRememberState     = 0x0a
+	cfaRestoreState      = 0x0b
+	cfaDefCFA            = 0x0c
+	cfaDefCFARegister    = 0x0d
+	cfaDefCFAOffset      = 0x0e
+	cfaDefCFAExpression  = 0x0f
+	cfaExpression        = 0x10
+	cfaOffsetExtendedSF  = 0x11
+	cfaDefCFASF          = 0x12
+	cfaDefCFAOffsetSF    = 0x13
+	cfaValOffset         = 0x14
+	cfaValOffsetSF       = 0x15
+	cfaValExpression     = 0x16
+	cfaArgsSize          = 0x2e // GNU: what a call's arguments take
+	cfaNegOffsetExtended = 0x2f // GNU: of old compilers
+)
+
+// maxRemembered is how many states an FDE may remember; compilers nest none.
+const maxRemembered = 64
+
+// maxFactored is the largest operand that is multiplied by a factor of the CIE,
+// which is at most maxFactor: so nothing overflows.
+const (
+	maxFactored = 1 << 40
+	maxFactor   = 1 << 16
+)
+
+// machine runs the instructions of CIEs and FDEs.
+type machine struct {
+	frames     *frames
+	skipped    *Skipped
+	remembered [maxRemembered]state
+}
+
+// begin runs the instructions of a CIE, which say what is so where a function
+// begins. They are of no address, so none of them may change it.
+func (m *machine) begin(k *cie, c cursor) bool {
+	k.initial.cfa = Unsupported
+	depth := 0
+	for c.more() {
+		op := c.u8()
+		if op>>6 == cfaAdvance>>6 || op >= cfaSetLoc && op <= cfaAdvance4 || op == cfaRestoreExtended || op>>6 == cfaRestore>>6 {
+			return false
+		}
+		m.do(&c, op, k, &k.initial, &depth)
+	}
+	return !c.bad
+}
+
+// run runs the instructions of an FDE and puts a row wherever they advance.
+func (m *machine) run(out *rows, k *cie, f *fde) {
+	if k.signal {
+		out.put(f.start, Rule{CFA: Signal})
+		return
+	}
+	c := cursor{b: m.frames.data[:f.codeEnd], at: int(f.code)}
+	now, loc, depth := k.initial, f.start, 0
+	for c.more() {
+		op := c.u8()
+		var advance uint64
+		switch {
+		case op>>6 == cfaAdvance>>6:
+			advance = uint64(op & 0x3f)
+		case op == cfaAdvance1:
+			advance = uint64(c.u8())
+		case op == cfaAdvance2:
+			advance = uint64(c.u16())
+		case op == cfaAdvance4:
+			advance = uint64(c.u32())
+		case op == cfaSetLoc:
+			to := c.pointer(k.encoding, m.frames.addr, m.frames.hdr)
+			if to < loc {
+				c.fail()
+			} else if to > loc && !c.bad {
+				out.put(loc, now.rule(m.skipped))
+				if to >= f.end {
+					return
+				}
+				loc = to
+			}
+			continue
+		default:
+			m.do(&c, op, k, &now, &depth)
+			continue
+		}
+		if c.bad {
+			break
+		}
+		if advance *= k.codeFactor; advance > 0 {
+			out.put(loc, now.rule(m.skipped))
+			if advance >= f.end-loc {
+				return
+			}
+			loc += advance
+		}
+	}
+	if c.bad {
+		m.skipped.Instructions++
+		out.put(loc, unsupported)
+		return
+	}
+	out.put(loc, now.rule(m.skipped))
+}
+
+// do executes an instruction that does not change the address.
+func (m *machine) do(c *cursor, op uint8, k *cie, s *state, depth *int) {
+	switch op >> 6 {
+	case cfaOffset >> 6:
+		s.saved(uint64(op&0x3f), k.factored(c))
+		return
+	case cfaRestore >> 6:
+		s.restore(uint64(op&0x3f), &k.initial)
+		return
+	}
+	switch op {
+	case cfaNop:
+	case cfaOffsetExtended:
+		reg := c.uleb()
+		s.saved(reg, k.factored(c))
+	case cfaOffsetExtendedSF:
+		reg := c.uleb()
+		s.saved(reg, k.signedFactored(c))
+	case cfaNegOffsetExtended:
+		reg := c.uleb()
+		s.saved(reg, -k.factored(c))
+	case cfaRestoreExtended:
+		s.restore(c.uleb(), &k.initial)
+	case cfaUndefined:
+		s.undefined(c.uleb())
+	case cfaSameValue:
+		s.same(c.uleb())
+	case cfaRegister:
+		s.computed(c.uleb())
+		c.uleb()
+	case cfaValOffset, cfaValOffsetSF:
+		s.computed(c.uleb())
+		c.uleb() // also as a signed one of the same length
+	case cfaValExpression:
+		s.computed(c.uleb())
+		c.take(c.uleb())
+	case cfaExpression:
+		reg := c.uleb()
+		s.computed(reg)
+		if offset, ok := parseBP(c.take(c.uleb())); ok && reg == regBP {
+			s.bp, s.bpOffset = AtBP, offset
+		}
+	case cfaDefCFA:
+		s.setRegister(c.uleb())
+		s.offset = int64(c.uleb())
+	case cfaDefCFASF:
+		s.setRegister(c.uleb())
+		s.offset = k.signedFactored(c)
+	case cfaDefCFARegister:
+		s.setRegister(c.uleb())
+	case cfaDefCFAOffset:
+		s.offset = int64(c.uleb())
+	case cfaDefCFAOffsetSF:
+		s.offset = k.signedFactored(c)
+	case cfaDefCFAExpression:
+		s.setExpression(c.take(c.uleb()))
+	case cfaRememberState:
+		if *depth == maxRemembered {
+			c.fail()
+			return
+		}
+		m.remembered[*depth] = *s
+		*depth++
+	case cfaRestoreState:
+		if *depth == 0 {
+			c.fail()
+			return
+		}
+		*depth--
+		*s = m.remembered[*depth]
+	case cfaArgsSize:
+		c.uleb()
+	default:
+		c.fail()
+	}
+}
+
+// factored reads an offset that is to be multiplied by the CIE's factor.
+func (k *cie) factored(c *cursor) int64 {
+	n := c.uleb()
+	if n > maxFactored {
+		c.fail()
+		return 0
+	}
+	return int64(n) * k.dataFactor
+}
+
+func (k *cie) signedFactored(c *cursor) int64 {
+	n := c.sleb()
+	if n > maxFactored || n < -maxFactored {
+		c.fail()
+		return 0
+	}
+	return n * k.dataFactor
+}

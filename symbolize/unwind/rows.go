@@ -1,0 +1,96 @@
+package unwind
+
+// maxRules is how many rules the 16 bits of a row can tell apart.
+const maxRules = 1 << 16
+
+// unsupported stands for everything that a Rule cannot say.
+var unsupported = Rule{CFA: Unsupported}
+
+// rows puts the rows of a table together, in the order of their addresses.
+type rows struct {
+	t *Table
+	// rule is the number of the rule in force where the last row ended
+	rule uint32
+
+	numbers map[Rule]uint32
+	// recent are rules and their numbers, by hash: the map would take a third
+	// of the time
+	recent [1024]struct {
+		rule   Rule
+		number uint32
+	}
+}
+
+// newRows begins a table of the code from first to before end; about is how
+// many rows to expect.
+func newRows(t *Table, first, end uint64, about int) *rows {
+	t.FirstPage = uint32(first >> PageShift)
+	pages := (end-1)>>PageShift - first>>PageShift + 1
+	t.Index = make([]uint32, 0, pages+1)
+	t.Rows = make([]uint32, 0, about)
+	// recent starts out right: the rule of zeroes has the number 0
+	t.Rules = append(t.Rules, Rule{}, unsupported)
+	return &rows{t: t, numbers: map[Rule]uint32{{}: 0, unsupported: 1}}
+}
+
+// put says that from an address on a rule is in force. Addresses ascend.
+func (r *rows) put(addr uint64, rule Rule) {
+	number := r.number(rule)
+	if number == r.rule {
+		return
+	}
+	page := addr>>PageShift - uint64(r.t.FirstPage)
+	offset := uint32(addr & (pageSize - 1))
+	if offset == 0 {
+		r.begin(page) // the row comes with the page's beginning
+		r.rule = number
+		return
+	}
+	r.begin(page + 1)
+	if uint32(len(r.t.Rows)) == r.t.Index[page] { // the page began with NoRow
+		r.t.Rows = append(r.t.Rows, 0)
+	}
+	r.t.Rows = append(r.t.Rows, offset<<16|number)
+	r.rule = number
+}
+
+// begin begins pages with the rule in force until there are n.
+func (r *rows) begin(n uint64) {
+	for uint64(len(r.t.Index)) < n {
+		r.t.Index = append(r.t.Index, uint32(len(r.t.Rows)))
+		if r.rule != 0 {
+			r.t.Rows = append(r.t.Rows, r.rule)
+		}
+	}
+}
+
+// finish ends the table at an address.
+func (r *rows) finish(end uint64) {
+	r.put(end, Rule{})
+	r.begin((end-1)>>PageShift - uint64(r.t.FirstPage) + 1)
+	r.t.Index = append(r.t.Index, uint32(len(r.t.Rows)))
+	if cap(r.t.Rows)-len(r.t.Rows) > len(r.t.Rows)/16 {
+		r.t.Rows = append(make([]uint32, 0, len(r.t.Rows)), r.t.Rows...)
+	}
+}
+
+// number is the number of a rule, a new one where needed.
+func (r *rows) number(rule Rule) uint32 {
+	hash := uint32(rule.CFA) + uint32(rule.BP)<<4 + uint32(rule.BPOffset)<<3 + uint32(rule.CFAOffset)<<1
+	entry := &r.recent[(hash^hash>>10)%uint32(len(r.recent))]
+	if entry.rule == rule {
+		return entry.number
+	}
+	number, ok := r.numbers[rule]
+	if !ok {
+		if len(r.t.Rules) == maxRules {
+			r.t.Incomplete.Rules++
+			return 1 // unsupported
+		}
+		number = uint32(len(r.t.Rules))
+		r.t.Rules = append(r.t.Rules, rule)
+		r.numbers[rule] = number
+	}
+	entry.rule, entry.number = rule, number
+	return number
+}

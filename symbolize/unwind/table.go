@@ -1,0 +1,145 @@
+// Package unwind makes tables of an ELF file's .eh_frame that are small enough
+// to stand in BPF maps and simple enough for a BPF program to search: for each
+// address of the code where the caller's frame is.
+//
+// The sources of what is read are the DWARF standard (chapter 6.4, call frame
+// information) and the Linux Standard Base (.eh_frame and .eh_frame_hdr);
+// registers have the numbers of the x86-64 psABI: rbp 6, rsp 7, and 16 for the
+// return address.
+package unwind
+
+import (
+	"sort"
+	"unsafe"
+)
+
+// CFA says how a frame's canonical frame address is found: what rsp was before
+// the call. The return address stands 8 bytes below it. The numbers are those
+// of the BPF program.
+type CFA uint8
+
+const (
+	// NoRow means that the file has no rule for the code.
+	NoRow CFA = iota
+	// End means that the return address is undefined: the thread began here.
+	End
+	// SP is rsp + CFAOffset.
+	SP
+	// BP is rbp + CFAOffset.
+	BP
+	// DerefSP is the word at rsp + Low, + High.
+	DerefSP
+	// DerefBP is the word at rbp + Low, + High.
+	DerefBP
+	// PLT is rsp + 8, and 8 more if rip & 15 is at least CFAOffset: the stub has
+	// then pushed the index of its function.
+	PLT
+	// Signal is the frame that the kernel makes for a signal's handler: rip is
+	// at rsp + 168, rsp at rsp + 160, rbp at rsp + 120.
+	Signal
+	// Unsupported means that there is a rule, and that a Rule cannot say it.
+	Unsupported
+)
+
+// BPRule says where the caller's rbp is. The numbers are those of the BPF
+// program.
+type BPRule uint8
+
+const (
+	// Same means that rbp is the caller's still.
+	Same BPRule = iota
+	// AtCFA is the word at the CFA + BPOffset.
+	AtCFA
+	// AtBP is the word at rbp + BPOffset.
+	AtBP
+	// Lost means that it is not known; it must not be used.
+	Lost
+)
+
+// Rule says how to get from a frame to its caller's. Offsets are in bytes. The
+// layout is the BPF program's.
+type Rule struct {
+	CFA       CFA
+	BP        BPRule
+	BPOffset  int16
+	CFAOffset int32
+}
+
+// Low is what DerefSP and DerefBP add to the register, in bytes.
+func (r Rule) Low() int16 { return int16(r.CFAOffset) }
+
+// High is what DerefSP and DerefBP add to the word that they read, in bytes.
+func (r Rule) High() int16 { return int16(r.CFAOffset >> 16) }
+
+// The pages that a Table's index goes by are of 4096 bytes.
+const (
+	PageShift = 12
+	pageSize  = 1 << PageShift
+)
+
+// Table has the unwind rows of a file, by virtual address of the file.
+type Table struct {
+	// FirstPage is the number (address >> PageShift) of the first page.
+	FirstPage uint32
+	// Index has for each page the index in Rows of its first row, and at its
+	// end len(Rows). A page may have no rows, which is the same as NoRow.
+	Index []uint32
+	// Rows are, page by page, the offset in the page in the high 16 bits and an
+	// index into Rules in the low ones. The offsets in a page ascend and begin
+	// with 0, and neighbours differ. A row holds up to the next one, or to the
+	// end of its page.
+	Rows []uint32
+	// Rules are the different rules, at most 65536. The first is NoRow.
+	Rules []Rule
+	// Incomplete says what there was in the file that the table lacks.
+	Incomplete Skipped
+}
+
+// Skipped counts what could not be made a row, by cause.
+type Skipped struct {
+	// Records is the number of CIEs and FDEs that are not understood: of an
+	// unknown version, augmentation or encoding, or damaged.
+	Records int
+	// Outside is the number of FDEs that are of no code: they are empty or not
+	// in an executable segment. Linkers leave those of discarded functions.
+	Outside int
+	// Instructions is the number of FDEs with an unknown or damaged
+	// instruction, from which on they are Unsupported.
+	Instructions int
+	// Registers is the number of rows whose CFA depends on a register other
+	// than rsp and rbp.
+	Registers int
+	// Expressions is the number of rows whose CFA is another expression.
+	Expressions int
+	// ReturnAddresses is the number of rows whose return address is not at
+	// CFA - 8, or whose caller's rsp is not the CFA.
+	ReturnAddresses int
+	// Offsets is the number of rows whose CFA is too far from its register.
+	Offsets int
+	// Rules is the number of rows that had no room among the Rules.
+	Rules int
+}
+
+// Find is the rule in force at a virtual address of the file. The BPF program
+// searches in the same way.
+func (t *Table) Find(vaddr uint64) Rule {
+	page := vaddr>>PageShift - uint64(t.FirstPage)
+	if page >= t.pages() {
+		return Rule{}
+	}
+	rows := t.Rows[t.Index[page]:t.Index[page+1]]
+	offset := uint32(vaddr & (pageSize - 1))
+	n := sort.Search(len(rows), func(i int) bool { return rows[i]>>16 > offset })
+	if n == 0 {
+		return Rule{}
+	}
+	return t.Rules[rows[n-1]&0xffff]
+}
+
+// pages is the number of pages, of which the index has one more.
+func (t *Table) pages() uint64 { return uint64(max(len(t.Index), 1) - 1) }
+
+// Bytes is the memory that the table takes, in bytes.
+func (t *Table) Bytes() int {
+	return 4*len(t.Index) + 4*len(t.Rows) + int(unsafe.Sizeof(Rule{}))*len(t.Rules)
+}

@@ -1,0 +1,429 @@
+package tracer
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// interpreter is a Python to test with.
+type interpreter struct {
+	exe, version, headers string
+	minor                 int
+}
+
+// interpreters are the Pythons of this machine that extensions can be compiled
+// for: pyenv's, uv's and those on PATH. It skips the test where there is none.
+func interpreters(t *testing.T) []interpreter {
+	t.Helper()
+	found := findInterpreters()
+	if len(found) == 0 {
+		t.Skip("no CPython 3.10 to 3.13 with its headers: neither pyenv, uv nor PATH has one")
+	}
+	return found
+}
+
+var findInterpreters = sync.OnceValue(func() (found []interpreter) {
+	var candidates []string
+	home, _ := os.UserHomeDir()
+	for _, pattern := range []string{
+		filepath.Join(os.Getenv("PYENV_ROOT"), "versions/3.*/bin/python3"),
+		filepath.Join(home, ".pyenv/versions/3.*/bin/python3"),
+		filepath.Join(home, ".local/share/uv/python/cpython-3.*/bin/python3"),
+	} {
+		m, _ := filepath.Glob(pattern) // fails only on a bad pattern
+		candidates = append(candidates, m...)
+	}
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		for _, name := range []string{"python3", "python3.10", "python3.11", "python3.12", "python3.13"} {
+			candidates = append(candidates, filepath.Join(dir, name))
+		}
+	}
+	for _, c := range candidates {
+		// pyenv's shims are scripts that tell where the program is
+		out, err := exec.Command(c, "-c", `import os, platform, sys, sysconfig
+headers = sysconfig.get_paths()["include"]
+if platform.python_implementation() == "CPython" and os.path.exists(headers + "/Python.h"):
+    print(os.path.realpath(sys.executable), platform.python_version(), headers, sys.version_info[1], sep="\n")`).Output()
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		if err != nil || len(lines) != 4 {
+			continue
+		}
+		p := interpreter{exe: lines[0], version: lines[1], headers: lines[2]}
+		if _, err := fmt.Sscan(lines[3], &p.minor); err != nil || p.minor < 10 || p.minor > 13 || slices.Contains(found, p) {
+			continue
+		}
+		found = append(found, p)
+	}
+	return found
+})
+
+// compileC compiles a C file without frame pointers. It skips the test where there
+// is no compiler.
+func compileC(t *testing.T, source, out string, flags ...string) {
+	t.Helper()
+	for _, cc := range []string{"gcc", "clang-19", "clang", "cc"} {
+		if path, err := exec.LookPath(cc); err == nil {
+			args := append([]string{"-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread", "-o", out, source}, flags...)
+			text, err := exec.Command(path, args...).CombinedOutput()
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", text))
+			return
+		}
+	}
+	t.Skip("no C compiler: neither gcc nor clang is installed")
+}
+
+// pythonProgram is a program that runs with ttprobe.
+type pythonProgram struct {
+	*exec.Cmd
+	interpreter
+	dir    string // has ttprobe.so
+	module string // the file that has the interpreter: its library, or the program
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+	stderr strings.Builder
+}
+
+// startPython starts a program of testdata/stack_python with ttprobe's folder and
+// args, up to where it says that it is ready.
+func startPython(t *testing.T, p interpreter, env []string, name string, args ...string) *pythonProgram {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	run := &pythonProgram{interpreter: p, dir: t.TempDir()}
+	compileC(t, "testdata/stack_python/ttprobe.c", run.probe(), "-Wall", "-Werror", "-shared", "-fPIC", "-I"+p.headers)
+	run.Cmd = exec.Command(p.exe, append([]string{"-X", "utf8", filepath.Join("testdata/stack_python", name), run.dir}, args...)...)
+	run.Env = append(os.Environ(), env...)
+	run.Stderr = &run.stderr
+	var err error
+	run.stdin, err = run.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	out, err := run.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	run.stdout = bufio.NewReader(out)
+	qt.Assert(t, qt.IsNil(run.Start()))
+	hang := time.AfterFunc(2*time.Minute, func() { run.Process.Kill() })
+	t.Cleanup(func() {
+		hang.Stop()
+		run.Process.Kill()
+		run.Wait()
+	})
+	line, err := run.stdout.ReadString('\n')
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", &run.stderr))
+	qt.Assert(t, qt.Equals(line, "ready\n"))
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", run.Process.Pid))
+	qt.Assert(t, qt.IsNil(err))
+	run.module = filepath.Base(p.exe)
+	if m := regexp.MustCompile(`libpython3[^/\n]*`).FindString(string(maps)); m != "" {
+		run.module = m
+	}
+	return run
+}
+
+// probe is the extension.
+func (p *pythonProgram) probe() string { return filepath.Join(p.dir, "ttprobe.so") }
+
+// finish has the program go on, and waits for its end.
+func (p *pythonProgram) finish(t *testing.T) {
+	t.Helper()
+	_, err := io.WriteString(p.stdin, "\n")
+	qt.Assert(t, qt.IsNil(err))
+	_, err = io.Copy(io.Discard, p.stdout)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(p.Wait()), qt.Commentf("%s", &p.stderr))
+	qt.Check(t, qt.Equals(p.stderr.String(), ""))
+}
+
+// said is what a program says of one of its calls.
+type said struct {
+	Kind   string
+	TID    int
+	Depths []int
+	Frames []saidFrame
+	// N is how many frames there are where there are more than Frames has.
+	N int
+	// Places is how many addresses the code objects had that died.
+	Places int
+}
+
+// saidFrame is name, qualified name, file and line.
+type saidFrame struct {
+	name, qualName, file string
+	line                 int
+}
+
+func (f *saidFrame) UnmarshalJSON(b []byte) error {
+	return json.Unmarshal(b, &[]any{&f.name, &f.qualName, &f.file, &f.line})
+}
+
+// readSaid reads what a program wrote: its calls in the order of each thread's,
+// and the last record.
+func readSaid(t *testing.T, path string) (threads map[int][]said, end said) {
+	t.Helper()
+	f, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	threads = make(map[int][]said)
+	for d := json.NewDecoder(bufio.NewReader(f)); ; {
+		var s said
+		err := d.Decode(&s)
+		if errors.Is(err, io.EOF) {
+			return threads, end
+		}
+		qt.Assert(t, qt.IsNil(err))
+		if s.Kind == "end" {
+			end = s
+			continue
+		}
+		threads[s.TID] = append(threads[s.TID], s)
+	}
+}
+
+// The limits of bpf/src/records.h, in bytes as the str has them, and whether a
+// text was cut.
+const (
+	maxName = 256
+	maxFile = 768
+)
+
+// shown is what is shown of a text: characters have 1, 2 or 4 bytes in memory,
+// as the largest of them needs.
+func shown(s string, limit int) string {
+	size := 1
+	for _, c := range s {
+		// a lone surrogate, which JSON could not tell, is U+FFFD here
+		switch {
+		case c > 0xffff:
+			size = 4
+		case c > 0xff:
+			size = max(size, 2)
+		}
+	}
+	runes := []rune(s)
+	return string(runes[:min(len(runes), limit/size)])
+}
+
+// pythonFrames are the Python frames of a stack, as the program says them.
+func pythonFrames(frames []event.Frame) (list []saidFrame) {
+	for _, f := range frames {
+		if f.Kind == event.Python {
+			list = append(list, saidFrame{f.Symbol, f.Name, f.File, f.Line})
+		}
+	}
+	return list
+}
+
+// sameFrame: a line table of which not all was copied may leave the line open, but
+// not have it wrong.
+func sameFrame(got, want saidFrame) bool {
+	if want.file == "<huge>" && got.line == 0 {
+		want.line = 0
+	}
+	return got == want
+}
+
+// expected are the Python frames that are to be shown.
+func (s said) expected() (list []saidFrame) {
+	for _, f := range s.Frames {
+		if f.qualName == "" { // 3.10 has none
+			f.qualName = f.name
+		}
+		list = append(list, saidFrame{shown(f.name, maxName), shown(f.qualName, maxName), shown(f.file, maxFile), f.line})
+	}
+	return list
+}
+
+// tally counts what was compared.
+type tally struct {
+	stacks, equal, frames int
+	kinds                 map[string]bool
+	failures              int
+}
+
+// compare compares the stacks of a trace with what the program says, thread by
+// thread.
+func compare(t *testing.T, calls []stackOf, threads map[int][]said, check func(said, []event.Frame) error) (n tally) {
+	t.Helper()
+	n.kinds = make(map[string]bool)
+	seen := make(map[int]int)
+	for _, c := range calls {
+		thread := threads[c.tid]
+		i := seen[c.tid]
+		seen[c.tid]++
+		if i >= len(thread) {
+			n.fail(t, "thread %d: call %d, of which it knows %d", c.tid, i, len(thread))
+			continue
+		}
+		want := thread[i]
+		n.stacks++
+		n.kinds[want.Kind] = true
+		n.frames += len(want.Frames)
+		frames := c.stack.Frames()
+		if got, want := pythonFrames(frames), want.expected(); !slices.EqualFunc(got, want, sameFrame) {
+			n.fail(t, "%s, call %d of thread %d: %s", thread[i].Kind, i, c.tid, difference(got, want))
+			continue
+		}
+		if err := check(want, frames); err != nil {
+			n.fail(t, "%s, call %d of thread %d: %v\n%s", want.Kind, i, c.tid, err, texts(frames))
+			continue
+		}
+		n.equal++
+	}
+	for tid, thread := range threads {
+		if seen[tid] != len(thread) {
+			n.fail(t, "thread %d: %d of %d calls were seen (%s)", tid, seen[tid], len(thread), thread[0].Kind)
+		}
+	}
+	if n.failures > maxFailures {
+		t.Errorf("and %d failures more", n.failures-maxFailures)
+	}
+	return n
+}
+
+const maxFailures = 20
+
+func (n *tally) fail(t *testing.T, format string, args ...any) {
+	t.Helper()
+	if n.failures++; n.failures <= maxFailures {
+		t.Errorf(format, args...)
+	}
+}
+
+// difference is the first difference of two stacks.
+func difference(got, want []saidFrame) string {
+	for i := range min(len(got), len(want)) {
+		if !sameFrame(got[i], want[i]) {
+			return fmt.Sprintf("frame %d of %d is\n%+v, not\n%+v", i, len(want), got[i], want[i])
+		}
+	}
+	if len(got) < len(want) {
+		return fmt.Sprintf("%d frames, not %d: ends before %+v", len(got), len(want), want[len(got)])
+	}
+	return fmt.Sprintf("%d frames, not %d: goes on with %+v", len(got), len(want), got[len(want)])
+}
+
+func texts(frames []event.Frame) string {
+	var b strings.Builder
+	for i := range frames {
+		b.WriteString("  " + text(&frames[i]) + "\n")
+	}
+	return b.String()
+}
+
+// woven checks that each of the extension's functions that called Python stands
+// right among Python's frames: as many are outside of it as had called it.
+func woven(s said, frames []event.Frame) error {
+	var depths []int
+	outside := max(len(s.Frames), s.N)
+	for _, f := range frames {
+		switch {
+		case f.Kind == event.Python:
+			outside--
+		case f.Symbol == "calling", f.Symbol == "descending":
+			if n := len(depths); n > 0 && f.Symbol == "descending" && depths[n-1] == outside {
+				continue // one in the other
+			}
+			depths = append(depths, outside)
+		}
+	}
+	slices.Reverse(depths)
+	if !slices.Equal(depths, s.Depths) {
+		return fmt.Errorf("C calls Python below %v frames, not %v", depths, s.Depths)
+	}
+	return nil
+}
+
+// folded checks a stack without the interpreter's own frames.
+func folded(module string, s said, frames []event.Frame) error {
+	if err := woven(s, frames); err != nil {
+		return err
+	}
+	for _, f := range frames {
+		if f.Kind == event.Native && f.Module == module {
+			return fmt.Errorf("%s is a frame of the interpreter's", text(&f))
+		}
+	}
+	if len(frames) == 0 || frames[0].Symbol != "probed" {
+		return errors.New("probed is not the innermost frame")
+	}
+	return nil
+}
+
+const evalLoop = "_PyEval_EvalFrameDefault"
+
+// inLoops checks that Python's frames stand where the interpreter's loop runs
+// them: in runs, each behind a call of the loop, and no loop without any.
+func inLoops(p interpreter, s said, frames []event.Frame, native bool) error {
+	if err := woven(s, frames); err != nil {
+		return err
+	}
+	if !native {
+		return nil // more native frames than are taken
+	}
+	for i, f := range frames {
+		loop := strings.HasPrefix(f.Symbol, evalLoop) && f.Kind == event.Native
+		runs := i+1 < len(frames) && frames[i+1].Kind == event.Python
+		switch {
+		case loop && !runs:
+			return fmt.Errorf("frame %d: a loop that runs nothing", i)
+		case f.Kind == event.Native && !loop && runs:
+			return fmt.Errorf("frame %d: %s is no loop, and runs %s", i, text(&f), text(&frames[i+1]))
+		case p.minor == 10 && f.Kind == event.Python && runs:
+			return fmt.Errorf("frame %d: a loop of 3.10 runs one frame, not two", i)
+		}
+	}
+	return nil
+}
+
+// TestPythonPartEqualsTraceback: at every call of a program with calls of all
+// kinds, what is shown of Python is what traceback.extract_stack says there.
+func TestPythonPartEqualsTraceback(t *testing.T) {
+	for _, p := range interpreters(t) {
+		t.Run(p.version, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "said")
+			run := startPython(t, p, nil, "program.py", out, "20000")
+			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
+			run.finish(t)
+			calls := trace.stop()
+			threads, end := readSaid(t, out)
+			n := compare(t, calls, threads, func(s said, frames []event.Frame) error { return folded(run.module, s, frames) })
+			t.Logf("%d of %d stacks equal, %d frames, %d kinds, %d threads; functions that died lay at %d addresses",
+				n.equal, n.stacks, n.frames, len(n.kinds), len(threads), end.Places)
+			qt.Check(t, qt.IsTrue(end.Places < 10000))
+			deep, none := uint64(0), uint64(0)
+			for _, thread := range threads {
+				for _, s := range thread {
+					if s.N > 0 {
+						deep++
+					}
+					if len(s.Frames) == 0 {
+						none++
+					}
+				}
+			}
+			native, python := trace.StackEnds()
+			t.Log(native, python)
+			qt.Check(t, qt.DeepEquals(python, map[string]uint64{
+				"at the outermost Python frame": uint64(n.stacks) - deep - none,
+				"more than 128 Python frames":   deep,
+				"no Python":                     none,
+			}))
+		})
+	}
+}
