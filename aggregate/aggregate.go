@@ -19,7 +19,7 @@ type State struct {
 	// exited are the newest processes that ended, oldest first.
 	exited      []Process
 	exitedCount uint64
-	coreSets    map[string]*coreSet
+	coreSets    coreSets
 	lost        map[string]uint64
 	anomalies   Anomalies
 	failures    failures
@@ -30,7 +30,7 @@ func New() *State {
 	return &State{
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
-		coreSets:  make(map[string]*coreSet),
+		coreSets:  make(coreSets),
 		lost:      make(map[string]uint64),
 	}
 }

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"math/bits"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -18,9 +19,12 @@ type coreSet struct {
 	cores  []core
 }
 
-// coreSet returns the set of the cores of these ranges, or nil where they make
+// coreSets are the sets that were met, by their ranges.
+type coreSets map[string]*coreSet
+
+// set returns the set of the cores of these ranges, or nil where they make
 // none.
-func (s *State) coreSet(ranges []event.CoreRange) *coreSet {
+func (m coreSets) set(ranges []event.CoreRange) *coreSet {
 	key := make([]byte, 0, 64)
 	cores := 0
 	for _, r := range ranges {
@@ -37,7 +41,7 @@ func (s *State) coreSet(ranges []event.CoreRange) *coreSet {
 	if cores == 0 {
 		return nil
 	}
-	if set := s.coreSets[string(key)]; set != nil {
+	if set := m[string(key)]; set != nil {
 		return set
 	}
 	set := &coreSet{ranges: slices.Clone(ranges)}
@@ -52,8 +56,16 @@ func (s *State) coreSet(ranges []event.CoreRange) *coreSet {
 			}
 		}
 	}
-	s.coreSets[string(key)] = set
+	m[string(key)] = set
 	return set
+}
+
+// layout returns where a CBAlloc lies on each of its cores. It is not ok where
+// that is no place.
+func (m coreSets) layout(e *event.Event) (l layout, ok bool) {
+	set := m.set(e.Cores)
+	end, carry := bits.Add64(e.Address, e.SizeBytes, 0)
+	return layout{set, e.Address, end}, set != nil && carry == 0
 }
 
 // A coreMap is what the circular buffers of all programs take of each core:

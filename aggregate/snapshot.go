@@ -28,6 +28,21 @@ type Snapshot struct {
 	// newest 1000 of them, oldest first.
 	FailureCount uint64    `json:"failure_count"`
 	Failures     []Failure `json:"failures"`
+	// Stacks is what the tracer says of the call stacks that it took; nil where it
+	// took none. A State knows nothing of it.
+	Stacks *Stacks `json:"stacks,omitempty"`
+}
+
+// Stacks counts call stacks.
+type Stacks struct {
+	// Taken is how many were taken, and Incomplete how many of them do not reach
+	// the thread's start, by cause.
+	Taken      uint64            `json:"taken"`
+	Incomplete map[string]uint64 `json:"incomplete"`
+	// Python is how many of the threads ran Python, and IncompletePython how many
+	// of those stacks do not reach Python's outermost frame, by cause.
+	Python           uint64            `json:"python"`
+	IncompletePython map[string]uint64 `json:"incomplete_python"`
 }
 
 // LostEvents is the number of events that were lost for any cause.

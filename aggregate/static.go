@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"math/bits"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -33,13 +32,12 @@ func (e *staticEntry) bytes() uint64 {
 }
 
 func (s *State) allocCB(e *event.Event) {
-	set := s.coreSet(e.Cores)
-	end, carry := bits.Add64(e.Address, e.SizeBytes, 0)
-	if set == nil || carry != 0 {
+	place, ok := s.coreSets.layout(e)
+	if !ok {
 		s.anomalies.MalformedEvents++
 		return
 	}
-	entry := staticEntry{layout{set, e.Address, end}, e.StaticKind, e.Global, e.TimeNs}
+	entry := staticEntry{place, e.StaticKind, e.Global, e.TimeNs}
 	p := s.process(e)
 	for _, c := range s.set(p, e.Devices).chips {
 		c.allocCB(e.ProgramID, entry)

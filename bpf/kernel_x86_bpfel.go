@@ -314,8 +314,10 @@ const (
 	KernelMapStackEnds            = "stack_ends"
 	KernelMapStacks               = "stacks"
 	KernelMapThreads              = "threads"
+	KernelMapUnloading            = "unloading"
 	KernelMapUnwinders            = "unwinders"
 	KernelProgOnCodeDealloc       = "on_code_dealloc"
+	KernelProgOnDebugState        = "on_debug_state"
 	KernelProgOnEmpty             = "on_empty"
 	KernelProgOnExec              = "on_exec"
 	KernelProgOnExit              = "on_exit"
@@ -389,6 +391,7 @@ type KernelSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelProgramSpecs struct {
 	OnCodeDealloc *ebpf.ProgramSpec `ebpf:"on_code_dealloc"`
+	OnDebugState  *ebpf.ProgramSpec `ebpf:"on_debug_state"`
 	OnEmpty       *ebpf.ProgramSpec `ebpf:"on_empty"`
 	OnExec        *ebpf.ProgramSpec `ebpf:"on_exec"`
 	OnExit        *ebpf.ProgramSpec `ebpf:"on_exit"`
@@ -416,6 +419,7 @@ type KernelMapSpecs struct {
 	StackEnds  *ebpf.MapSpec `ebpf:"stack_ends"`
 	Stacks     *ebpf.MapSpec `ebpf:"stacks"`
 	Threads    *ebpf.MapSpec `ebpf:"threads"`
+	Unloading  *ebpf.MapSpec `ebpf:"unloading"`
 	Unwinders  *ebpf.MapSpec `ebpf:"unwinders"`
 }
 
@@ -482,6 +486,7 @@ type KernelMaps struct {
 	StackEnds  *ebpf.Map `ebpf:"stack_ends"`
 	Stacks     *ebpf.Map `ebpf:"stacks"`
 	Threads    *ebpf.Map `ebpf:"threads"`
+	Unloading  *ebpf.Map `ebpf:"unloading"`
 	Unwinders  *ebpf.Map `ebpf:"unwinders"`
 }
 
@@ -502,6 +507,7 @@ func (m *KernelMaps) Close() error {
 		m.StackEnds,
 		m.Stacks,
 		m.Threads,
+		m.Unloading,
 		m.Unwinders,
 	)
 }
@@ -539,6 +545,7 @@ type KernelVariables struct {
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelPrograms struct {
 	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
+	OnDebugState  *ebpf.Program `ebpf:"on_debug_state"`
 	OnEmpty       *ebpf.Program `ebpf:"on_empty"`
 	OnExec        *ebpf.Program `ebpf:"on_exec"`
 	OnExit        *ebpf.Program `ebpf:"on_exit"`
@@ -550,6 +557,7 @@ type KernelPrograms struct {
 func (p *KernelPrograms) Close() error {
 	return _KernelClose(
 		p.OnCodeDealloc,
+		p.OnDebugState,
 		p.OnEmpty,
 		p.OnExec,
 		p.OnExit,

@@ -3,6 +3,7 @@ package symbolize
 import (
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -14,6 +15,7 @@ type addressIndex struct {
 }
 
 // function is 16 bytes, because there are 100,000 and several files are held.
+// Its name stays in the file until somebody asks.
 type function struct {
 	addr uint64
 	size uint32
@@ -27,60 +29,137 @@ func (x *addressIndex) drop() {
 	x.once.mu.Unlock()
 }
 
-// maxInside is how many functions with symbols may lie within another one.
-const maxInside = 4
+const (
+	// maxInside is how many functions with symbols may lie within another one.
+	maxInside = 8
+	// maxFunctions is how many are indexed: ten times what the largest library
+	// has, 32 MB.
+	maxFunctions = 1 << 21
+)
 
 // At is the function that contains a virtual address of the file, and how far
 // in the address lies. Cold parts of functions are found under their own names,
 // stubs that have symbols under the names of the functions that they lead to.
 func (e *ELF) At(vaddr uint64) (s Symbol, offset uint64, ok bool) {
-	e.funcs.once.do(e.indexFunctions)
-	funcs := e.funcs.funcs
-	i, found := slices.BinarySearchFunc(funcs, vaddr, func(f function, a uint64) int { return cmp.Compare(f.addr, a) })
-	if !found {
-		i--
-	}
-	// a function may have others inside: the next one before may contain it
-	for last := max(0, i-maxInside); i > last && vaddr-funcs[i].addr >= uint64(funcs[i].size); {
-		i--
-	}
-	if i < 0 || vaddr-funcs[i].addr >= uint64(funcs[i].size) {
+	f, ok := e.functionAt(vaddr)
+	if !ok {
 		return Symbol{}, 0, false
 	}
-	f := funcs[i]
-	names := e.strings[f.name>>31]
-	at := uint64(f.name &^ tableBit)
-	if at >= names.size {
+	name := e.functionName(f)
+	if target, stub := stubTarget(name); stub {
+		name = target
+	}
+	if name == "" {
 		return Symbol{}, 0, false
 	}
-	b, err := e.read(names.offset+at, min(names.size-at, maxName), maxName)
-	if err != nil {
-		return Symbol{}, 0, false
-	}
-	name := strings.TrimSuffix(strings.TrimSuffix(cString(b, 0), "$plt"), "@plt")
-	return Symbol{Name: name, Addr: f.addr, Size: uint64(f.size)}, vaddr - f.addr, name != ""
+	return Symbol{Name: name, Addr: f.addr, Size: uint64(f.size)}, vaddr - f.addr, true
 }
 
+// stubTarget is the function that a stub leads to, by the stub's symbol.
+func stubTarget(name string) (string, bool) {
+	for _, suffix := range []string{"$plt", "$pltgot", "@plt"} { // as the linker mold and as objdump write them
+		if target, ok := strings.CutSuffix(name, suffix); ok {
+			return target, true
+		}
+	}
+	return name, false
+}
+
+// functionAt is the innermost function that contains an address.
+func (e *ELF) functionAt(vaddr uint64) (function, bool) {
+	e.funcs.once.do(e.indexFunctions)
+	funcs := e.funcs.funcs
+	i, _ := slices.BinarySearchFunc(funcs, vaddr, func(f function, a uint64) int {
+		if f.addr <= a {
+			return -1
+		}
+		return 1
+	})
+	// a function may have others inside: one before the next may contain it
+	for n := 0; i > 0 && n <= maxInside; n++ {
+		i--
+		if vaddr-funcs[i].addr < uint64(funcs[i].size) {
+			return funcs[i], true
+		}
+	}
+	return function{}, false
+}
+
+// functionName reads the name of a function, mangled; "" if it cannot be read
+// or is longer than maxName.
+func (e *ELF) functionName(f function) string {
+	names := e.strings[f.name>>31]
+	at := uint64(f.name &^ tableBit)
+	// most names are short, and most of the others not very long
+	for n := uint64(256); ; n *= 8 {
+		if at >= names.size {
+			return ""
+		}
+		n = min(n, names.size-at, maxName)
+		b, err := e.read(names.offset+at, n, maxName)
+		if err != nil {
+			return ""
+		}
+		if name := cString(b, 0); name != "" || b[0] == 0 || n == maxName || n == names.size-at {
+			return name
+		}
+	}
+}
+
+// indexFunctions sorts the functions by address. Of several names for the same
+// bytes a global one is taken before a local one and a weak one last, and of
+// those the first in the file.
 func (e *ELF) indexFunctions() {
 	var funcs []function
-	tables := []int{tableSymtab}
-	if e.symtab.size == 0 { // stripped
-		tables = []int{tableDynsym}
+	if n := (e.symtab.size + e.dynsym.size) / symbolSize; n <= uint64(e.size)/symbolSize {
+		funcs = make([]function, 0, min(n, maxFunctions))
 	}
-	for _, table := range tables {
-		e.eachSymbol(table, func(_, name uint32, kind elf.SymType, s Symbol) {
-			if kind != elf.STT_OBJECT && s.Size > 0 && name < tableBit {
-				funcs = append(funcs, function{s.Addr, uint32(min(s.Size, 1<<32-1)), name | uint32(table)<<31})
-			}
-		})
+	for _, binds := range [][]elf.SymBind{{elf.STB_GLOBAL, stbUnique}, {elf.STB_LOCAL}, {elf.STB_WEAK}} {
+		for table := tableSymtab; table <= tableDynsym; table++ {
+			e.eachFunction(table, func(bind elf.SymBind, f function) {
+				if slices.Contains(binds, bind) && len(funcs) < maxFunctions {
+					funcs = append(funcs, f)
+				}
+			})
+		}
 	}
-	// Of several names for one function the first in the file is taken.
 	slices.SortStableFunc(funcs, func(a, b function) int {
 		if a.addr != b.addr {
 			return cmp.Compare(a.addr, b.addr)
 		}
 		return cmp.Compare(b.size, a.size)
 	})
-	funcs = slices.CompactFunc(funcs, func(a, b function) bool { return a.addr == b.addr })
-	e.funcs.funcs = slices.Clip(funcs)
+	funcs = slices.CompactFunc(funcs, func(a, b function) bool { return a.addr == b.addr && a.size == b.size })
+	e.funcs.funcs = slices.Clone(funcs) // without the room for those that were left out
+}
+
+// stbUnique is the binding STB_GNU_UNIQUE, of which a process has one.
+const stbUnique elf.SymBind = 10
+
+// eachFunction calls f with the defined functions of a table that have a size.
+// It reads the table in parts, because it is read once for each binding.
+func (e *ELF) eachFunction(table int, f func(elf.SymBind, function)) {
+	const part = 2048
+	t := e.table(table)
+	for at := uint64(0); at+symbolSize <= t.size; {
+		n := min(part*symbolSize, (t.size-at)/symbolSize*symbolSize)
+		b, err := e.read(t.offset+at, n, part*symbolSize)
+		if err != nil {
+			return
+		}
+		at += n
+		for ; len(b) >= symbolSize; b = b[symbolSize:] {
+			kind, size := elf.ST_TYPE(b[4]), binary.LittleEndian.Uint64(b[16:])
+			name := binary.LittleEndian.Uint32(b)
+			if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC || size == 0 || name >= tableBit ||
+				elf.SectionIndex(binary.LittleEndian.Uint16(b[6:])) == elf.SHN_UNDEF {
+				continue
+			}
+			f(elf.ST_BIND(b[4]), function{
+				addr: binary.LittleEndian.Uint64(b[8:]),
+				size: uint32(min(size, 1<<32-1)),
+				name: name | uint32(table)<<31,
+			})
+		}
+	}
 }

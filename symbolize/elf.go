@@ -36,6 +36,10 @@ type ELF struct {
 	// stubs are the sections of executable PLT stubs, relocations those that
 	// fill the slots the stubs jump through
 	stubs, relocations []section
+	// ehFrame says how to unwind the code
+	ehFrame section
+	// debug are the sections with debug information and the link to it, by name
+	debug map[string]debugSection
 
 	names namesIndex
 	funcs addressIndex
@@ -55,6 +59,10 @@ const (
 	symbolSize  = 24
 	relaSize    = 24
 )
+
+// shtUnwind is the type that some linkers give .eh_frame, in place of
+// SHT_PROGBITS: SHT_X86_64_UNWIND of the x86-64 psABI.
+const shtUnwind elf.SectionType = 0x70000001
 
 // Limits of what is read from a file that may be hostile. The real libraries
 // stay a factor of ten below.
@@ -201,6 +209,7 @@ func (e *ELF) keepSections(sections []elf.Section64, names []byte) {
 		return section{sections[i].Addr, sections[i].Off, sections[i].Size}
 	}
 	for i, s := range sections {
+		e.keepDebug(cString(names, s.Name), &s)
 		switch elf.SectionType(s.Type) {
 		case elf.SHT_SYMTAB:
 			if e.symtab.size == 0 {
@@ -214,9 +223,13 @@ func (e *ELF) keepSections(sections []elf.Section64, names []byte) {
 			if name := cString(names, s.Name); (name == ".rela.plt" || name == ".rela.dyn") && len(e.relocations) < 2 {
 				e.relocations = append(e.relocations, at(uint32(i)))
 			}
-		case elf.SHT_PROGBITS:
-			if name := cString(names, s.Name); len(name) >= 4 && name[:4] == ".plt" && len(e.stubs) < 3 {
+		case elf.SHT_PROGBITS, shtUnwind:
+			name := cString(names, s.Name)
+			if len(name) >= 4 && name[:4] == ".plt" && len(e.stubs) < 3 {
 				e.stubs = append(e.stubs, at(uint32(i)))
+			}
+			if name == ".eh_frame" && e.ehFrame.size == 0 {
+				e.ehFrame = at(uint32(i))
 			}
 		case elf.SHT_NOTE:
 			if e.buildID == "" {

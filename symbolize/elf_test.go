@@ -285,19 +285,6 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { use(b) })
 }
 
-func TestDemangle(t *testing.T) {
-	for name, want := range map[string]string{
-		"_ZN2tt8tt_metal10BufferImpl13allocate_implERNS0_6BufferE": "tt::tt_metal::BufferImpl::allocate_impl",
-		"_ZNSt6vectorIjSaIjEE9push_backEOj":                        "std::vector::push_back",
-		"_ZN2tt8tt_metal6BufferD2Ev.cold":                          "tt::tt_metal::Buffer::~Buffer",
-		"main":                                                     "main",
-		"":                                                         "",
-		"_Z":                                                       "_Z",
-	} {
-		qt.Check(t, qt.Equals(Demangle(name), want), qt.Commentf("%s", name))
-	}
-}
-
 // TestLibrary compares what is read of real libraries with what debug/elf reads.
 func TestLibrary(t *testing.T) {
 	for _, release := range []string{"0.64.5", "0.81.1"} {

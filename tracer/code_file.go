@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
@@ -27,14 +28,22 @@ type codeFile struct {
 	refused error
 	// pthread is set where the file is the C library.
 	pthread *python.Pthread
+	// loader is set where the file is the dynamic linker.
+	loader *loader
 
 	// table is where the kernel side has the file's unwind rows; nil where there
 	// are none, or none yet
 	table  *kernelTable
 	noRows bool
 
-	//once  sync.Once
-	//names *symbolize.Names
+	once  sync.Once
+	names *symbolize.Names
+}
+
+// loader is where the dynamic linker tells debuggers of what it does.
+type loader struct {
+	debugState symbolize.Symbol // the function that it calls before and after
+	debug      symbolize.Symbol // its struct r_debug
 }
 
 // anonymous is code that no file has: what a compiler made in the process.
@@ -55,6 +64,13 @@ func openCodeFile(r io.ReaderAt, size int64, path, root string) *codeFile {
 	if name := filepath.Base(path); strings.HasPrefix(name, "libc.so") || strings.HasPrefix(name, "libc-") {
 		if p, err := python.Threads(elf); err == nil {
 			f.pthread = &p
+		}
+	}
+	if strings.HasPrefix(filepath.Base(path), "ld-") || strings.HasPrefix(filepath.Base(path), "ld.so") {
+		state, ok := elf.Lookup("_dl_debug_state")
+		debug, ok2 := elf.Lookup("_r_debug")
+		if ok && ok2 {
+			f.loader = &loader{state, debug}
 		}
 	}
 	return f
@@ -109,28 +125,18 @@ func (f *codeFile) frames(addr uint64, full bool) []event.Frame {
 	if f.elf == nil {
 		return []event.Frame{frame}
 	}
-	if sym, _, ok := f.elf.At(addr); ok {
-		frame.Symbol, frame.Name = sym.Name, symbolize.ShortName(sym.Name)
+	f.once.Do(func() { f.names = symbolize.NewNames(f.elf, &symbolize.NamesOptions{Root: f.root, Path: f.path}) })
+	functions := f.names.At(addr)
+	if len(functions) == 0 {
+		return []event.Frame{frame}
 	}
-	return []event.Frame{frame}
-	/*
-	   f.once.Do(func() { f.names = symbolize.NewNames(f.elf, f.path, f.root) })
-	   functions := f.names.At(addr)
-
-	   	if len(functions) == 0 {
-	   		return []event.Frame{frame}
-	   	}
-
-	   frames := make([]event.Frame, len(functions))
-
-	   	for i, fn := range functions {
-	   		frame.Name, frame.Symbol, frame.File, frame.Line, frame.Inlined = fn.Name, fn.Symbol, fn.File, fn.Line, fn.Inlined
-	   		if full && fn.Symbol != "" {
-	   			frame.Name = symbolize.FullName(fn.Symbol)
-	   		}
-	   		frames[i] = frame
-	   	}
-
-	   return frames
-	*/
+	frames := make([]event.Frame, len(functions))
+	for i, fn := range functions {
+		frame.Name, frame.Symbol, frame.File, frame.Line, frame.Inlined = fn.Name, fn.Symbol, fn.File, fn.Line, fn.Inlined
+		if full && fn.Symbol != "" {
+			frame.Name = symbolize.FullName(fn.Symbol)
+		}
+		frames[i] = frame
+	}
+	return frames
 }

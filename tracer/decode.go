@@ -27,6 +27,7 @@ const (
 	recordPythonStack
 	recordCode
 	recordStack
+	recordUnloaded
 )
 
 const (
@@ -65,7 +66,8 @@ type decoder struct {
 	unknown func(cause string)
 	// view is a process's code as it was at one time, nil where that is not known.
 	view func(pid int, generation uint32) *spaceView
-	// met is told of a process when its first record comes.
+	// met is told of a process when its first record comes, and when it maps other
+	// code than before.
 	met func(pid int)
 	// show says how stacks are shown.
 	show stackOptions
@@ -165,6 +167,8 @@ func (d *decoder) decode(raw []byte) {
 		known = d.pythonStack(e.PID, raw)
 	case recordCode:
 		known = d.code(e.PID, raw)
+	case recordUnloaded:
+		d.met(e.PID)
 	case recordStack:
 		if d.stackSeen != nil {
 			d.stackSeen(h, d.process(e.PID).stacks.stack(h.Stack))

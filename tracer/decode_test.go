@@ -29,6 +29,8 @@ func newTestDecoder(events *[]event.Event, unknown map[string]int) *decoder {
 		},
 		emit:    func(e event.Event) { *events = append(*events, e) },
 		forget:  func(int) {},
+		met:     func(int) {},
+		view:    func(int, uint32) *spaceView { return nil },
 		unknown: func(cause string) { unknown[cause]++ },
 	}
 }

@@ -53,6 +53,7 @@ type space struct {
 	newest *spaceView
 	tables []*kernelTable
 	python *pythonSpace // nil: none that can be read
+	loader link.Link    // the probe on its dynamic linker; nil: none
 	warned bool
 }
 
@@ -163,6 +164,8 @@ func (s *spaces) update(pid int) {
 }
 
 func (s *spaces) tell(pid int) error {
+	var unloaded uint64 // how often by the time that its mappings are read
+	_ = s.objs.Unloading.Lookup(uint32(pid), &unloaded)
 	code, err := codeMaps(pid)
 	if err != nil {
 		return err
@@ -194,8 +197,50 @@ func (s *spaces) tell(pid int) error {
 		}
 		k.Count++
 	}
+	if err := s.probeLoader(pid, p, mappings); err != nil {
+		return err
+	}
 	s.findPython(pid, p, mappings, &k.Python)
-	return s.publish(pid, p, view, &k)
+	if err := s.publish(pid, p, view, &k); err != nil {
+		return err
+	}
+	var again uint64
+	if s.objs.Unloading.Lookup(uint32(pid), &again) == nil && again == unloaded {
+		_ = s.objs.Unloading.Delete(uint32(pid))
+	}
+	return nil
+}
+
+// probeLoader has the kernel side told when a process unloads code. One that is
+// linked statically has no dynamic linker and cannot.
+func (s *spaces) probeLoader(pid int, p *space, mappings []codeMapping) error {
+	if p.loader != nil {
+		return nil
+	}
+	i := slices.IndexFunc(mappings, func(m codeMapping) bool { return m.file.loader != nil })
+	if i < 0 {
+		return nil
+	}
+	m := &mappings[i]
+	var err error
+	p.loader, err = s.probe(pid, m, m.file.loader.debugState.Addr, s.objs.OnDebugState, m.file.loader.debug.Addr+m.bias)
+	return err
+}
+
+// probe places a probe in one process alone: others that map the same file are to
+// pay nothing.
+func (s *spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Program, cookie uint64) (link.Link, error) {
+	offset, ok := m.file.elf.FileOffset(addr)
+	if !ok {
+		return nil, fmt.Errorf("%s has no code at %#x", m.file.path, addr)
+	}
+	exe, err := link.OpenExecutable(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end))
+	if err != nil {
+		return nil, err
+	}
+	return exe.UprobeMulti(nil, program, &link.UprobeMultiOptions{
+		Addresses: []uint64{offset}, Cookies: []uint64{cookie}, PID: uint32(pid),
+	})
 }
 
 // publish gives a state to the kernel.
@@ -279,6 +324,10 @@ func (s *spaces) forget(pid int) {
 	if p.python != nil {
 		p.python.dealloc.Close()
 	}
+	if p.loader != nil {
+		p.loader.Close()
+	}
+	_ = s.objs.Unloading.Delete(uint32(pid))
 	_ = s.objs.Spaces.Delete(p.slot)
 	for _, t := range p.tables {
 		s.tables.release(t)
@@ -466,7 +515,8 @@ func (s *spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 		return
 	}
 	if p.python == nil {
-		dealloc, err := s.probeDealloc(pid, interpreter)
+		// of code objects that die: others come to lie where they were
+		dealloc, err := s.probe(pid, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, 0)
 		if err != nil {
 			if !p.warned {
 				p.warned = true
@@ -492,23 +542,6 @@ func (s *spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 	pthread := libc.file.pthread
 	k.KeySlots, k.PthreadSpecific = pthread.Level2Size, pthread.Specific
 	k.KeySlot, k.KeyData = pthread.KeySize, pthread.KeyData
-}
-
-// probeDealloc has the kernel side told when a code object of the process dies.
-// The link is the process's own: others that run the same interpreter are to pay
-// nothing.
-func (s *spaces) probeDealloc(pid int, m *codeMapping) (link.Link, error) {
-	offset, ok := m.file.elf.FileOffset(m.file.python.CodeDealloc)
-	if !ok {
-		return nil, errors.New("its interpreter has no code_dealloc")
-	}
-	exe, err := link.OpenExecutable(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end))
-	if err != nil {
-		return nil, err
-	}
-	return exe.UprobeMulti(nil, s.objs.OnCodeDealloc, &link.UprobeMultiOptions{
-		Addresses: []uint64{offset}, PID: uint32(pid),
-	})
 }
 
 // readProcess reads memory of a process.

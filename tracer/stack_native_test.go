@@ -101,6 +101,7 @@ func readShadow(t *testing.T, path string) (list []shadowCall) {
 // where threads begin.
 func glue(f *event.Frame) bool {
 	return f.Symbol == "_start" || strings.Contains(f.Symbol, "_Function_handler") ||
+		strings.HasPrefix(f.Symbol, "_ZL3wayi") ||
 		strings.HasPrefix(f.Module, "libc.so") || strings.HasPrefix(f.Module, "libstdc++.so") ||
 		strings.HasPrefix(f.Module, "libgcc_s.so") || strings.HasPrefix(f.Module, "ld-linux")
 }
@@ -387,4 +388,74 @@ func TestStackOfLibraryInPlaceOfAnother(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(complete >= len(known)))
 	t.Log(trace.StackEnds())
+}
+
+// TestStacksThatAreReused: what is remembered from one stack to the next never
+// shows in another: 100,000 stacks of frames that move, of alternating call sites
+// and over stale return addresses equal the program's own account, to the call
+// site.
+func TestStacksThatAreReused(t *testing.T) {
+	for _, compiler := range []string{"clang++-19", "g++"} {
+		t.Run(compiler, func(t *testing.T) {
+			exe := filepath.Join(t.TempDir(), "reuse")
+			compile(t, compiler, exe, "-rdynamic", "-fomit-frame-pointer", "reuse.cc", "shadow.cc")
+			p := startProgram(t, exe, "50000")
+			trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+			p.tell(t, "go")
+			qt.Assert(t, qt.IsNil(p.Wait()))
+			calls, want := trace.stop(), readShadow(t, p.shadow)
+			sites := siteAddresses{}
+			sites.learn(t, calls, want)
+			equal := assertShadow(t, calls, want, func(c *shadowCall) ([]string, bool) {
+				return slices.DeleteFunc(slices.Clone(c.names), isSite), true
+			})
+			different := make(map[uint64]bool)
+			for _, c := range calls {
+				different[c.ids.Native] = true
+			}
+			t.Logf("equal: %v, of which %d different; %d call sites", equal, len(different), len(sites))
+			t.Log(trace.StackEnds())
+			qt.Check(t, qt.Equals(equal["call"], 50000))
+		})
+	}
+}
+
+func isSite(name string) bool { return strings.HasPrefix(name, "site") }
+
+// siteAddresses are the places from which two_sites calls, by the account.
+type siteAddresses map[uint64]string
+
+// learn checks that a place is always the same one by the account.
+func (s siteAddresses) learn(t *testing.T, calls []stackOf, want []shadowCall) {
+	t.Helper()
+	byThread := make(map[int][]stackOf)
+	for _, c := range calls {
+		byThread[c.tid] = append(byThread[c.tid], c)
+	}
+	wrong := 0
+	for _, w := range want {
+		rest := byThread[w.tid]
+		if len(rest) == 0 {
+			return // assertShadow tells
+		}
+		byThread[w.tid] = rest[1:]
+		var places []uint64
+		for _, f := range rest[0].stack.Frames() {
+			if strings.HasPrefix(f.Symbol, "two_sites") {
+				places = append(places, f.Address)
+			}
+		}
+		for _, name := range w.names {
+			if !isSite(name) || len(places) == 0 {
+				continue
+			}
+			if known, ok := s[places[0]]; ok && known != name {
+				wrong++
+			}
+			s[places[0]] = name
+			places = places[1:]
+		}
+	}
+	qt.Check(t, qt.Equals(wrong, 0), qt.Commentf("call sites taken for others"))
+	qt.Check(t, qt.IsTrue(len(s) >= 2))
 }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/symbolize"
+	"ttmem/symbolize/python"
 	"ttmem/tracer/event"
 )
 
@@ -93,7 +95,8 @@ type pythonProgram struct {
 	*exec.Cmd
 	interpreter
 	dir    string // has ttprobe.so
-	module string // the file that has the interpreter: its library, or the program
+	// module is the file that has the interpreter: its library, or the program.
+	module string
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
 	stderr strings.Builder
@@ -129,8 +132,8 @@ func startPython(t *testing.T, p interpreter, env []string, name string, args ..
 	qt.Assert(t, qt.Equals(line, "ready\n"))
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", run.Process.Pid))
 	qt.Assert(t, qt.IsNil(err))
-	run.module = filepath.Base(p.exe)
-	if m := regexp.MustCompile(`libpython3[^/\n]*`).FindString(string(maps)); m != "" {
+	run.module = p.exe
+	if m := regexp.MustCompile(`/.*/libpython3[^/\n]*`).FindString(string(maps)); m != "" {
 		run.module = m
 	}
 	return run
@@ -158,6 +161,8 @@ type said struct {
 	Frames []saidFrame
 	// N is how many frames there are where there are more than Frames has.
 	N int
+	// Level is how many frames have no damage.
+	Level int
 	// Places is how many addresses the code objects had that died.
 	Places int
 }
@@ -355,7 +360,7 @@ func folded(module string, s said, frames []event.Frame) error {
 		return err
 	}
 	for _, f := range frames {
-		if f.Kind == event.Native && f.Module == module {
+		if f.Kind == event.Native && f.Module == filepath.Base(module) {
 			return fmt.Errorf("%s is a frame of the interpreter's", text(&f))
 		}
 	}
@@ -365,16 +370,25 @@ func folded(module string, s said, frames []event.Frame) error {
 	return nil
 }
 
+// maxFrames is MAX_FRAMES of bpf/src/records.h.
+const maxFrames = 128
+
 const evalLoop = "_PyEval_EvalFrameDefault"
 
 // inLoops checks that Python's frames stand where the interpreter's loop runs
 // them: in runs, each behind a call of the loop, and no loop without any.
-func inLoops(p interpreter, s said, frames []event.Frame, native bool) error {
+func inLoops(p interpreter, s said, frames []event.Frame) error {
 	if err := woven(s, frames); err != nil {
 		return err
 	}
-	if !native {
-		return nil // more native frames than are taken
+	native := 0
+	for _, f := range frames {
+		if f.Kind == event.Native && !f.Inlined {
+			native++
+		}
+	}
+	if native >= maxFrames {
+		return nil // the outer ones of Python's have no loop to stand at
 	}
 	for i, f := range frames {
 		loop := strings.HasPrefix(f.Symbol, evalLoop) && f.Kind == event.Native
@@ -426,4 +440,163 @@ func TestPythonPartEqualsTraceback(t *testing.T) {
 			}))
 		})
 	}
+}
+
+// TestPythonStandsInItsLoops: with all frames shown, Python's stand where the
+// interpreter's loop was called that runs them.
+func TestPythonStandsInItsLoops(t *testing.T) {
+	for _, p := range interpreters(t) {
+		t.Run(p.version, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "said")
+			run := startPython(t, p, nil, "program.py", out, "100")
+			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{AllFrames: true})
+			run.finish(t)
+			calls := trace.stop()
+			threads, _ := readSaid(t, out)
+			chains := 0
+			n := compare(t, calls, threads, func(s said, frames []event.Frame) error {
+				if s.Kind == "from_c" && len(s.Depths) > 1 {
+					chains++
+				}
+				return inLoops(p, s, frames)
+			})
+			t.Logf("%d of %d stacks equal, %d frames, %d chains of callbacks", n.equal, n.stacks, n.frames, chains)
+			qt.Check(t, qt.IsTrue(chains > 5))
+		})
+	}
+}
+
+// TestPythonBehindOtherKeys: the interpreter's pthread key is not among the
+// first, which lie elsewhere.
+func TestPythonBehindOtherKeys(t *testing.T) {
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "keys.c"), filepath.Join(dir, "keys.so")
+	qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte(`
+#include <pthread.h>
+__attribute__((constructor)) static void make(void) {
+	pthread_key_t key;
+	for (int i = 0; i < 100; i++) { pthread_key_create(&key, 0); pthread_setspecific(key, (void *)0xdead0000); }
+}`), 0o644)))
+	compileC(t, source, library, "-shared", "-fPIC")
+	for _, p := range interpreters(t) {
+		t.Run(p.version, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "said")
+			run := startPython(t, p, []string{"LD_PRELOAD=" + library}, "program.py", out, "100")
+			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
+			run.finish(t)
+			calls := trace.stop()
+			threads, _ := readSaid(t, out)
+			n := compare(t, calls, threads, func(s said, frames []event.Frame) error { return folded(run.module, s, frames) })
+			t.Logf("%d of %d stacks equal", n.equal, n.stacks)
+		})
+	}
+}
+
+// TestDamagedPython: whatever lies in the interpreter's memory, stacks have no
+// frame that is made up. Frames before the damage are right, then the Python part
+// ends, or goes on with functions that the program has.
+func TestDamagedPython(t *testing.T) {
+	for _, p := range interpreters(t) {
+		t.Run(p.version, func(t *testing.T) {
+			out := filepath.Join(t.TempDir(), "said")
+			run := startPython(t, p, nil, "damaged.py", out, "1000", offsetsOf(t, p))
+			trace := traceStacks(t, run.Process.Pid, run.probe(), "probed", Options{})
+			run.finish(t)
+			calls := trace.stop()
+			threads, _ := readSaid(t, out)
+			qt.Assert(t, qt.HasLen(threads, 1))
+			var list []said
+			for _, thread := range threads {
+				list = thread
+			}
+			qt.Assert(t, qt.HasLen(calls, len(list)))
+			var n tally
+			shown := 0
+			for i, s := range list {
+				got := pythonFrames(calls[i].stack.Frames())
+				shown += len(got)
+				n.stacks++
+				if err := notMadeUp(got, s); err != nil {
+					n.fail(t, "%s: %v", s.Kind, err)
+					continue
+				}
+				n.equal++
+			}
+			native, python := trace.StackEnds()
+			t.Logf("%d of %d stacks have no frame that is made up, %d frames of Python: %v, %v", n.equal, n.stacks, shown, native, python)
+			qt.Check(t, qt.DeepEquals(native, map[string]uint64{"at the thread's start": uint64(len(calls))}))
+			ends := uint64(0)
+			for _, n := range python {
+				ends += n
+			}
+			qt.Check(t, qt.Equals(ends, uint64(len(calls))))
+			qt.Check(t, qt.IsTrue(python["Python frame not readable"] > 0))
+			qt.Check(t, qt.IsTrue(python["Python frame makes no sense"] > 0))
+		})
+	}
+}
+
+// offsetsOf is where an interpreter keeps what, as JSON.
+func offsetsOf(t *testing.T, p interpreter) string {
+	t.Helper()
+	out, err := exec.Command(p.exe, "-c", `print(*{l.split()[-1] for l in open("/proc/self/maps") if "python" in l}, sep="\n")`).Output()
+	qt.Assert(t, qt.IsNil(err))
+	for path := range strings.Lines(string(out)) {
+		elf, err := symbolize.Open(strings.TrimSpace(path))
+		if err != nil {
+			continue
+		}
+		r, err := python.Find(elf)
+		elf.Close()
+		if err != nil {
+			continue
+		}
+		text, err := json.Marshal(r.Offsets)
+		qt.Assert(t, qt.IsNil(err))
+		return string(text)
+	}
+	t.Fatalf("%s: no file of it is an interpreter", p.exe)
+	return ""
+}
+
+// decoys are what damage may have a stack go on with: it is there, too.
+var decoys = []saidFrame{}
+
+// cutOff reports whether a frame is one of the program's, of which some texts are
+// not shown, or not in full.
+func cutOff(f saidFrame, want []saidFrame) bool {
+	return slices.ContainsFunc(want, func(w saidFrame) bool {
+		return strings.HasPrefix(w.name, f.name) && strings.HasPrefix(w.file, f.file) &&
+			(strings.HasPrefix(w.qualName, f.qualName) || f.qualName == f.name)
+	})
+}
+
+// notMadeUp checks the Python frames of a stack that has damage.
+func notMadeUp(got []saidFrame, s said) error {
+	want := s.expected()
+	real := make(map[saidFrame]bool)
+	for _, f := range append(want, decoys...) {
+		real[saidFrame{name: f.name, qualName: f.qualName, file: f.file}] = true
+	}
+	seen := make(map[saidFrame]bool)
+	for i, f := range got {
+		if i < s.Level {
+			if i >= len(want) || f != want[i] {
+				return fmt.Errorf("frame %d, before the damage, is %+v: %+v", i, f, want)
+			}
+			continue
+		}
+		f.line = 0
+		if i > s.Level && seen[f] {
+			return fmt.Errorf("frame %d is there again: %+v", i, f)
+		}
+		seen[f] = true
+		if !real[f] && !cutOff(f, want) {
+			return fmt.Errorf("frame %d is made up: %+v", i, f)
+		}
+	}
+	if s.Kind == "" && len(got) != len(want) {
+		return fmt.Errorf("%d frames, not %d, when all is well again", len(got), len(want))
+	}
+	return nil
 }

@@ -143,3 +143,18 @@ func (s *processStacks) resolve(ids bpf.KernelStackIds) []event.Frame {
 	}
 	return weave(native, frames, s.o.allFrames)
 }
+
+// forgetStacks drops the stacks of a process from the kernel side's table.
+func (t *Tracer) forgetStacks(pid int) {
+	var id uint64
+	var owner uint32
+	var ids []uint64
+	for stacks := t.objs.Stacks.Iterate(); stacks.Next(&id, &owner); {
+		if owner == uint32(pid) {
+			ids = append(ids, id)
+		}
+	}
+	for _, id := range ids {
+		_ = t.objs.Stacks.Delete(id)
+	}
+}

@@ -74,11 +74,12 @@ type objects struct {
 	OnExec        *ebpf.Program `ebpf:"on_exec"`
 	OnExit        *ebpf.Program `ebpf:"on_exit"`
 	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
+	OnDebugState  *ebpf.Program `ebpf:"on_debug_state"`
 }
 
 func (o *objects) close() {
 	o.KernelMaps.Close()
-	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc} {
+	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState} {
 		p.Close()
 	}
 }
@@ -289,70 +290,6 @@ func (t *Tracer) view(pid int, generation uint32) *spaceView {
 		return nil
 	}
 	return t.spaces.view(pid, generation)
-}
-
-// forgetStacks drops the stacks of a process from the kernel side's table.
-func (t *Tracer) forgetStacks(pid int) {
-	var id uint64
-	var owner uint32
-	var ids []uint64
-	for stacks := t.objs.Stacks.Iterate(); stacks.Next(&id, &owner); {
-		if owner == uint32(pid) {
-			ids = append(ids, id)
-		}
-	}
-	for _, id := range ids {
-		_ = t.objs.Stacks.Delete(id)
-	}
-}
-
-// stackEnds are the ways in which a stack can end, in the order of
-// bpf/src/unwind.h: of the native part, then of Python's.
-var stackEnds = [...]string{
-	"at the thread's start",
-	"more than 128 frames",
-	"process not known yet",
-	"address in no known code",
-	"code without unwind rows",
-	"unwind row of another register",
-	"frames out of order",
-	"stack memory not readable",
-	"table of stacks full",
-	"ring buffer full",
-	"no Python",
-	"at the outermost Python frame",
-	"more than 128 Python frames",
-	"Python frame not readable",
-	"Python frame makes no sense",
-	"table of stacks full (Python)",
-	"ring buffer full (Python)",
-}
-
-// nativeEnds is the number of ways in which the native part can end.
-const nativeEnds = 10
-
-// StackEnds counts the stacks that were taken by how their native part and their
-// Python part ended.
-func (t *Tracer) StackEnds() (native, python map[string]uint64) {
-	native, python = make(map[string]uint64), make(map[string]uint64)
-	for i, name := range stackEnds {
-		var perCPU []uint64
-		if t.objs.StackEnds.Lookup(uint32(i), &perCPU) != nil {
-			continue
-		}
-		var n uint64
-		for _, k := range perCPU {
-			n += k
-		}
-		switch {
-		case n == 0:
-		case i < nativeEnds:
-			native[name] = n
-		default:
-			python[name] = n
-		}
-	}
-	return native, python
 }
 
 // countLost tells of what was lost since it was last called.

@@ -16,30 +16,58 @@ struct {
 u32 code_ids;
 u64 code_deaths;
 
-#define OWNER_GENERATOR 1
+/* Frames of this owner and above stand for no Python code. */
 #define OWNER_C_STACK 3
+
+/* Of CPython's objects: the type, then for those of several items how many. */
+#define OBJECT_TYPE 8
+#define OBJECT_SIZE 16
+#define TYPE_FLAGS 168
+#define TYPE_IS_BYTES (1UL << 27)
+#define TYPE_IS_STR (1UL << 28)
+#define BYTES_DATA 32
+
+#define STR_STATE 32
+#define STR_COMPACT 32 /* the characters lie behind the object, not elsewhere */
+#define STR_ASCII 64
+
+/* More than any name, file or line table has. */
+#define MAX_ITEMS (1 << 24)
+
+/* Whether an object is a str, or a bytes: memory may be anything. */
+static __always_inline bool is_a(u64 type, u64 flag)
+{
+	u64 flags;
+
+	return read_u64(type + TYPE_FLAGS, &flags) && flags & flag;
+}
 
 /* A str: its state and its data, as they are. */
 static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
 				     u64 limit)
 {
-	u64 head[5]; /* of a str: length at 16, state at 32 */
-	u64 bytes;
+	u64 head[5]; /* of a str: how many characters, and its state */
+	u64 bytes, data;
 	u32 kind;
 
 	t->state = 0;
 	t->bytes = 0;
-	if (bpf_probe_read_user(head, sizeof(head), (void *)at))
+	if (bpf_probe_read_user(head, sizeof(head), (void *)at) ||
+	    !is_a(head[OBJECT_TYPE / 8], TYPE_IS_STR) || head[OBJECT_SIZE / 8] > MAX_ITEMS)
 		return 0;
-	t->state = head[4];
+	t->state = head[STR_STATE / 8];
 	kind = t->state >> 2 & 7;
-	bytes = head[2] * kind;
-	if (head[2] > limit)
-		bytes = limit;
+	data = at + (t->state & STR_ASCII ? p->str_ascii : p->str_other);
+	if (!(t->state & STR_COMPACT)) { /* of a class of the program's own */
+		if (!read_u64(at + p->str_other, &data))
+			return 0;
+		t->state |= STR_COMPACT;
+	}
+	bytes = head[OBJECT_SIZE / 8] * kind;
 	barrier_var(bytes);
 	if (bytes > limit)
 		bytes = limit;
-	if (bpf_probe_read_user(to, bytes, (void *)(at + (t->state & 64 ? p->str_ascii : p->str_other))))
+	if (bpf_probe_read_user(to, bytes, (void *)data))
 		return 0;
 	t->bytes = bytes;
 	return 1;
@@ -81,11 +109,14 @@ __noinline u32 tell_code(u64 code)
 	known = bpf_map_lookup_elem(&codes, &key);
 	if (known)
 		return *known;
-	if (!read_u64(code + 8, &type) || type != p->code_type ||
-	    !read_u64(code + p->code_line_table, &table) || !read_u64(table + 16, &bytes)) {
+	if (!read_u64(code + OBJECT_TYPE, &type) || type != p->code_type) {
 		u->python_end = END_PYTHON_BAD;
 		return 0;
 	}
+	/* without its table a code object has its name at least */
+	if (!read_u64(code + p->code_line_table, &table) || !read_u64(table + OBJECT_TYPE, &type) ||
+	    !is_a(type, TYPE_IS_BYTES) || !read_u64(table + OBJECT_SIZE, &bytes) || bytes > MAX_ITEMS)
+		bytes = 0;
 	id = __sync_fetch_and_add(&code_ids, 1) + 1;
 	if (bytes <= SMALL_TABLE) {
 		struct small_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
@@ -95,7 +126,7 @@ __noinline u32 tell_code(u64 code)
 		barrier_var(bytes);
 		if (bytes > SMALL_TABLE)
 			bytes = SMALL_TABLE;
-		if (bpf_probe_read_user(r->table, bytes, (void *)(table + 32)))
+		if (bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA)))
 			r->code.table_bytes = 0;
 		send(r);
 	} else {
@@ -108,7 +139,7 @@ __noinline u32 tell_code(u64 code)
 		barrier_var(bytes);
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
-		if (bpf_probe_read_user(r->table, bytes, (void *)(table + 32)))
+		if (bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA)))
 			r->code.table_bytes = 0;
 		send(r);
 	}
@@ -230,7 +261,7 @@ __noinline int python_step(void)
 {
 	struct unwinder *u = this_unwinder(0);
 	struct space *s = u ? space_at(u->slot) : NULL;
-	u64 frame, code, instruction, offset;
+	u64 frame, code, at, offset;
 	u32 n, id, owner = 1, place;
 
 	if (!s)
@@ -249,7 +280,7 @@ __noinline int python_step(void)
 	u->python_frame = window_word(u, offset + s->python.frame_previous);
 	if (s->python.minor >= 11)
 		owner = window_byte(u, offset + s->python.frame_owner);
-	if (s->python.minor >= 12 && owner == OWNER_C_STACK) {
+	if (s->python.minor >= 12 && owner >= OWNER_C_STACK) {
 		/* not a call: where C code made the one above */
 		if (n && !(u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place & PYTHON_ENTRY)) {
 			u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place |= PYTHON_ENTRY;
@@ -259,15 +290,20 @@ __noinline int python_step(void)
 	}
 	if (n >= MAX_FRAMES)
 		return END_PYTHON_TOO_DEEP;
-	code = window_word(u, offset + s->python.frame_code);
+	/* 3.14 keeps its reference counting in the low bits */
+	code = window_word(u, offset + s->python.frame_code) & ~7ull;
 	id = code_id(u, code);
 	if (!id)
 		return u->python_end;
-	instruction = window_word(u, offset + s->python.frame_instruction);
+	/* in bytes from the first of the code, before which it has not begun */
+	at = window_word(u, offset + s->python.frame_instruction);
 	if (s->python.minor >= 11)
-		place = instruction - code - s->python.code_bytes;
+		at -= code + s->python.code_bytes;
 	else
-		place = (u32)instruction * 2; /* counted in units of two bytes */
+		at = (s32)at * 2; /* counted in units of two bytes */
+	if (at + 2 > MAX_ITEMS || at & 1)
+		return END_PYTHON_BAD;
+	place = at;
 	place &= ~PYTHON_ENTRY;
 	if (s->python.minor < 12 && owner)
 		place |= PYTHON_ENTRY;
@@ -298,6 +334,12 @@ __noinline int walk_python(u64 seed)
 		return u->python_end;
 	/* and one where C code stands for each */
 	for (u32 i = 0; i < 2 * MAX_FRAMES + 1; i++) {
+		if (i && u->python_frame == u->python_passed) {
+			u->python.frames = 0; /* a ring of frames is no stack */
+			return END_PYTHON_BAD;
+		}
+		if (!(i & (i - 1)))
+			u->python_passed = u->python_frame;
 		end = python_step();
 		if (end != STEP_ON)
 			return end;

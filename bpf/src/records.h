@@ -47,7 +47,9 @@ enum record_kind {
 	RECORD_NATIVE_STACK,
 	RECORD_PYTHON_STACK,
 	RECORD_CODE,
-	RECORD_STACK, /* a header alone */
+	/* headers alone */
+	RECORD_STACK,
+	RECORD_UNLOADED,
 };
 
 /* Bytes of the Buffer that a record carries as they are; user space knows what

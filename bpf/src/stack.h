@@ -71,7 +71,18 @@ __noinline u64 tell_python(u32 tgid)
 	return id;
 }
 
-/* The slot of the process's space; 0 where user space has told of none. */
+/* Processes that are unloading code, or have, and of which user space does not
+ * know it yet: how often. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, u64);
+} unloading SEC(".maps");
+
+/* The slot of the process's space; 0 where user space has told of none that
+ * holds. */
 static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 {
 	struct process *p;
@@ -80,8 +91,45 @@ static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 		return u->slot;
 	u->endings = endings;
 	p = bpf_map_lookup_elem(&processes, &tgid);
-	u->slot = p ? p->space : 0;
+	u->slot = p && !bpf_map_lookup_elem(&unloading, &tgid) ? p->space : 0;
 	return u->slot;
+}
+
+/* struct r_debug of <link.h> */
+#define R_STATE 24
+#define RT_CONSISTENT 0
+#define RT_DELETE 2
+
+/* _dl_debug_state(), which ld.so calls before and after it changes what is
+ * mapped; the cookie is _r_debug's address. Other code may come to lie where
+ * some is unloaded: from before that until user space has seen what is there, no
+ * stacks are taken. */
+SEC("uprobe.multi")
+int on_debug_state(struct pt_regs *ctx)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32, state;
+	u64 one = 1, *times;
+	struct header *h;
+
+	if (!read_u32(bpf_get_attach_cookie(ctx) + R_STATE, &state))
+		return 0;
+	times = bpf_map_lookup_elem(&unloading, &tgid);
+	if (state == RT_DELETE) {
+		if (times)
+			__sync_fetch_and_add(times, 1);
+		else if (bpf_map_update_elem(&unloading, &tgid, &one, BPF_ANY))
+			count_lost(LOST_MAP_FULL);
+		__sync_fetch_and_add(&endings, 1);
+	} else if (state == RT_CONSISTENT && times) {
+		h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
+		if (!h) {
+			count_lost(LOST_RING_FULL);
+			return 0;
+		}
+		fill_header(h, RECORD_UNLOADED, 0);
+		send_now(h);
+	}
+	return 0;
 }
 
 /* The stack of a probe's hit. */

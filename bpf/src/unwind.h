@@ -203,7 +203,9 @@ __noinline int move_window(u64 at)
 	if (!u)
 		return 0;
 	u->window_at = at;
+	/* a stack is about as large as the thread's last one */
 	size = u->window_hint;
+	u->window_hint = 0;
 	if (size < 64 || size > WINDOW)
 		size = WINDOW_STEP;
 	if (bpf_probe_read_user(u->window, size, (void *)at)) {
@@ -215,7 +217,6 @@ __noinline int move_window(u64 at)
 		}
 	}
 	u->window_size = size;
-	u->window_hint = WINDOW_STEP;
 	return 1;
 }
 
@@ -336,6 +337,8 @@ __noinline int forget_rows(u32 generation)
 		return 0;
 	for (u32 i = 0; i < KNOWN_ROWS; i++)
 		u->rows[i].at = 0;
+	for (u32 i = 0; i < KNOWN_CODES; i++)
+		u->codes[i].code = 0;
 	u->generation = generation;
 	u->mapping = MAX_MAPPINGS;
 	u->thread_slot = 0;
@@ -460,18 +463,21 @@ static __always_inline bool quick_step(struct unwinder *u, u32 i)
 __noinline int unwind(u64 seed)
 {
 	struct unwinder *u = this_unwinder(0);
+	int end = STEP_ON;
+	u64 begin;
 
 	if (!u)
 		return END_NO_SPACE;
+	begin = u->sp;
 	u->native.id = seed;
 	u->native.frames = 0;
 	for (u32 i = 0; i < MAX_FRAMES; i++) {
 		if (!quick_step(u, i)) {
-			int end = step(i);
-
+			end = step(i);
 			if (end != STEP_ON)
-				return end;
+				break;
 		}
 	}
-	return END_TOO_DEEP;
+	u->window_hint = u->sp - begin + 64;
+	return end == STEP_ON ? END_TOO_DEEP : end;
 }

@@ -26,7 +26,8 @@ later, until they end, the duration is over or Ctrl-C; then prints what they use
 of each chip's memory since. What they had allocated before is not counted.`,
 		Example: `  ttmem attach -p 4242
   ttmem attach --duration 30s --json
-  ttmem attach -p 4242 -p 4243 --events events.jsonl`,
+  ttmem attach -p 4242 -p 4243 --events events.jsonl
+  ttmem attach -p 4242 --duration 1m --flamegraph memory.html`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, args []string) error { return attach(o, pids, duration) },
 	}
@@ -56,7 +57,9 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 			return fmt.Errorf("%d is a thread of process %d: attach to that", pid, process)
 		}
 	}
-	t, err := tracer.New(tracer.Options{Processes: pids, Warn: warn})
+	what := tracer.Options{Processes: pids, Warn: warn}
+	o.stacks.apply(&what)
+	t, err := tracer.New(what)
 	if err != nil {
 		return err
 	}
@@ -68,6 +71,7 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 	if err != nil {
 		return err
 	}
+	defer s.close()
 	if len(pids) == 0 {
 		warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
 	} else {

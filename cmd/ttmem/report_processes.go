@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -187,15 +188,25 @@ func (r *report) sinceStart(f *aggregate.Failure) (string, bool) {
 func (r *report) notes() {
 	a := r.snap.Anomalies
 	first := true
-	for _, note := range []struct {
+	type note struct {
 		text  string
 		count uint64
-	}{
+	}
+	list := []note{
 		{"frees of buffers that were not known to be allocated", a.RepeatedFrees},
 		{"allocations of buffers that were allocated already", a.ReplacedBuffers},
 		{"buffers on no known chip, in no table above", a.UnplacedBuffers},
 		{"events that made no sense and were left out", a.MalformedEvents},
-	} {
+	}
+	if s := r.snap.Stacks; s != nil {
+		for _, cause := range slices.Sorted(maps.Keys(s.Incomplete)) {
+			list = append(list, note{"call stacks that end early: " + plain(cause), s.Incomplete[cause]})
+		}
+		for _, cause := range slices.Sorted(maps.Keys(s.IncompletePython)) {
+			list = append(list, note{"call stacks whose Python part ends early: " + plain(cause), s.IncompletePython[cause]})
+		}
+	}
+	for _, note := range list {
 		if note.count == 0 {
 			continue
 		}

@@ -28,6 +28,9 @@ exit status becomes ttmem's (128 and the signal's number where a signal ended
 it). ttmem's own failures are 1, or 127 where there is no such command.`,
 		Example: `  ttmem run -- python model.py
   ttmem run --events events.jsonl -- pytest tests/test_attention.py
+  ttmem run --flamegraph memory.html -- python model.py
+  ttmem run --pprof memory.pb.gz -- python model.py && go tool pprof -http : memory.pb.gz
+  ttmem run --folded memory.folded --folded-value live-bytes -- python model.py
   ttmem run --json -- python model.py | tail -n 1 | jq .devices`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -54,9 +57,9 @@ func runCommand(o sessionOptions, args []string) error {
 		}
 		return err
 	}
-	t, err := tracer.New(tracer.Options{
-		Processes: []int{command.PID()}, Children: true, Warn: warn,
-	})
+	what := tracer.Options{Processes: []int{command.PID()}, Children: true, Warn: warn}
+	o.stacks.apply(&what)
+	t, err := tracer.New(what)
 	if err != nil {
 		command.Cancel()
 		return err
@@ -72,6 +75,7 @@ func runCommand(o sessionOptions, args []string) error {
 		command.Cancel()
 		return err
 	}
+	defer s.close()
 
 	stop := passSignals(command)
 	defer stop()

@@ -18,15 +18,24 @@ import (
 
 // sessionOptions are the flags that run and attach share.
 type sessionOptions struct {
-	events string
-	json   bool
+	events  string
+	json    bool
+	stacks  stackOptions
+	exports exportOptions
 }
 
 func (o *sessionOptions) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
-	c.Flags().Bool("no-stacks", false, "take no call stacks (so far none are taken anyway)")
 	c.Flags().BoolVar(&o.json, "json", false, "print the report as one line of JSON on standard output")
 	_ = c.MarkFlagFilename("events")
+	o.stacks.register(c)
+	o.exports.register(c)
+	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		if err := o.stacks.check(c); err != nil {
+			return err
+		}
+		return o.exports.check(c, o.events, o.json)
+	}
 }
 
 // session is what run and attach do with the events that they trace.
@@ -35,6 +44,7 @@ type session struct {
 	tracer *tracer.Tracer
 	state  *aggregate.State
 	events *eventFile // nil: nobody wants them
+	export *exporter  // nil: nobody wants it
 	failed bool       // something was promised and could not be done
 }
 
@@ -47,8 +57,16 @@ func newSession(t *tracer.Tracer, o sessionOptions) (*session, error) {
 		}
 		s.events = f
 	}
+	x, err := newExporter(o.exports)
+	if err != nil {
+		return nil, err
+	}
+	s.export = x
 	return s, nil
 }
+
+// close removes what was begun and will not be finished.
+func (s *session) close() { s.export.close() }
 
 // trace runs until the context is done; pause is called between batches.
 func (s *session) trace(ctx context.Context, pause func()) error {
@@ -72,6 +90,9 @@ func (s *session) apply(e *event.Event) {
 	if s.events != nil {
 		s.events.add(e)
 	}
+	if s.export != nil {
+		s.export.profile.Apply(e)
+	}
 }
 
 func (s *session) flush() {
@@ -85,7 +106,7 @@ func (s *session) flush() {
 	}
 }
 
-// report prints what was found and closes what is open.
+// report prints what was found, and writes and closes what is open.
 func (s *session) report() error {
 	if s.events != nil {
 		if err := s.events.close(); err != nil {
@@ -93,7 +114,16 @@ func (s *session) report() error {
 			s.failed = true
 		}
 	}
+	err := s.print()
+	if s.export != nil && !s.export.write() {
+		s.failed = true
+	}
+	return err
+}
+
+func (s *session) print() error {
 	snapshot := s.state.Snapshot()
+	snapshot.Stacks = stackCounts(s.tracer)
 	if s.o.json {
 		return json.NewEncoder(os.Stdout).Encode(snapshot)
 	}

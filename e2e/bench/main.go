@@ -1,254 +1,163 @@
-// Command bench measures what tracing costs the real ttnn: side by side in one
-// run, on a loop that allocates and frees one buffer.
+// Command bench measures what tracing costs the real ttnn, and what it costs ttmem:
+// everything is measured side by side in one run, and printed with its goal.
 //
 //	go run ./e2e/bench
+//	go run ./e2e/bench -parts loop,new -rounds 10
+//
+// A goal that is missed is printed so and is no failure: the exit status says
+// whether everything could be measured.
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
-
-	"ttmem/bpf"
 	"ttmem/e2e/rig"
 	"ttmem/symbolize"
+	"ttmem/tracer"
 	"ttmem/tracer/layout"
 )
 
+// options say how much is measured.
+type options struct {
+	parts      string
+	version    string
+	python     string
+	pairs      int
+	rounds     int
+	events     int
+	cpuEvents  int
+	perfEvents int
+	attaches   int
+}
+
+// bench is what the parts share.
+type bench struct {
+	options
+	*report
+	env    *rig.Env
+	dir    string // for files that go away at the end
+	module string // the sources
+	ttmem  string // the command, built from them
+	// where any tracer of buffers has to place its probes
+	alloc, free layout.Probe
+}
+
+// parts are what can be measured, in the order in which it is.
+var parts = []struct {
+	name, title string
+	measure     func(*bench) error
+}{
+	{"loop", "what tracing adds to a loop, where stacks repeat", (*bench).loop},
+	{"new", "what tracing adds where every stack is new", (*bench).newStacks},
+	{"events", "many events in a tight loop", (*bench).manyEvents},
+	{"cpu", "processor time from an event to its symbolized stack", (*bench).processorTime},
+	{"attach", "attaching to a running process", (*bench).attaching},
+}
+
 func main() {
-	pairs := flag.Int("pairs", 3000, "alloc+free pairs a round")
-	rounds := flag.Int("rounds", 40, "rounds of each way")
-	version := flag.String("version", rig.DefaultVersion, "release of ttnn")
+	var o options
+	var names []string
+	for _, p := range parts {
+		names = append(names, p.name)
+	}
+	flag.StringVar(&o.parts, "parts", strings.Join(names, ","), "what to measure")
+	flag.StringVar(&o.version, "version", rig.DefaultVersion, "release of ttnn")
+	flag.StringVar(&o.python, "python", "", "version of Python (3.10 or 3.12)")
+	flag.IntVar(&o.pairs, "pairs", 3000, "alloc+free pairs a round")
+	flag.IntVar(&o.rounds, "rounds", 12, "rounds of each way to trace")
+	flag.IntVar(&o.events, "events", 200000, "events with stacks in the tight loop")
+	flag.IntVar(&o.cpuEvents, "cpu-events", 50000, "events for ttmem's processor time")
+	flag.IntVar(&o.perfEvents, "perf-events", 2000, "events for perf's processor time")
+	flag.IntVar(&o.attaches, "attaches", 7, "times to attach")
 	flag.Parse()
-	if err := run(*version, *pairs, *rounds); err != nil {
+	if err := run(o, names); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-// way is one way to trace the loop; begin returns what ends it.
-type way struct {
-	name  string
-	begin func() (end func() error, err error)
-	ns    []float64
+func run(o options, names []string) error {
+	wanted := strings.Split(o.parts, ",")
+	for _, name := range wanted {
+		if !slices.Contains(names, name) {
+			return fmt.Errorf("-parts %s: no part %q; there are %s", o.parts, name, strings.Join(names, ", "))
+		}
+	}
+	b, err := setup(o)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(b.dir)
+	b.printf("ttnn %s, Python %s, mock N150\n", b.env.Version, b.env.PythonVersion)
+	for _, p := range parts {
+		if !slices.Contains(wanted, p.name) {
+			continue
+		}
+		b.title(p.title)
+		if err := p.measure(b); err != nil {
+			b.unmeasured(p.name, err)
+		}
+	}
+	return b.close()
 }
 
-func run(version string, pairs, rounds int) error {
-	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Progress: os.Stderr})
-	if err != nil {
-		return err
+func setup(o options) (_ *bench, err error) {
+	if err := tracer.Check(); err != nil {
+		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "ttmem-bench-")
+	b := &bench{options: o, report: newReport(os.Stdout)}
+	b.env, err = rig.Setup(context.Background(), rig.Options{Version: o.version, Python: o.python, Progress: os.Stderr})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	ttmem := filepath.Join(dir, "ttmem")
-	build := exec.Command("go", "build", "-o", ttmem, "ttmem/cmd/ttmem")
+	if err := b.findProbes(); err != nil {
+		return nil, err
+	}
+	if b.module, err = moduleDir(); err != nil {
+		return nil, err
+	}
+	if b.dir, err = os.MkdirTemp("", "ttmem-bench-"); err != nil {
+		return nil, err
+	}
+	b.ttmem = filepath.Join(b.dir, "ttmem")
+	build := exec.Command("go", "build", "-o", b.ttmem, "ttmem/cmd/ttmem")
 	build.Env, build.Stderr = append(os.Environ(), "CGO_ENABLED=0"), os.Stderr
 	if err := build.Run(); err != nil {
-		return fmt.Errorf("building ttmem: %w", err)
+		return nil, errors.Join(fmt.Errorf("building ttmem: %w", err), os.RemoveAll(b.dir))
 	}
-	loop, err := startLoop(env, dir, pairs, 1<<30)
+	return b, nil
+}
+
+// findProbes finds where ttmem would place its probes on an allocation and on a
+// deallocation: the others that are measured get theirs there too.
+func (b *bench) findProbes() error {
+	elf, err := symbolize.Open(b.env.Library)
 	if err != nil {
 		return err
 	}
-	defer loop.stop()
-
-	var lost uint64
-	attach := func(args ...string) func() (func() error, error) {
-		return func() (func() error, error) {
-			return attachTtmem(ttmem, loop.cmd.Process.Pid, &lost, args...)
-		}
-	}
-	ways := []*way{
-		{name: "nothing", begin: func() (func() error, error) { return func() error { return nil }, nil }},
-		{name: "two empty uprobes", begin: func() (func() error, error) { return emptyProbes(env.Library, loop.cmd.Process.Pid) }},
-		{name: "ttmem attach", begin: attach()},
-		{name: "ttmem attach --events", begin: attach("--events", filepath.Join(dir, "events.jsonl"))},
-	}
-	if _, err := loop.round(); err != nil { // warm up
+	defer elf.Close()
+	l, err := layout.Derive(elf)
+	if err != nil {
 		return err
 	}
-	for i := range rounds {
-		for _, w := range ways {
-			fmt.Fprintf(os.Stderr, "\rround %d of %d: %-30s", i+1, rounds, w.name)
-			end, err := w.begin()
-			if err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
-			}
-			ns, err := loop.round()
-			if err := errors.Join(err, end()); err != nil {
-				return fmt.Errorf("%s: %w", w.name, err)
-			}
-			w.ns = append(w.ns, float64(ns)/float64(pairs))
-		}
-	}
-	fmt.Fprintf(os.Stderr, "\r%-60s\r", "")
-	print(os.Stdout, version, pairs, rounds, ways, lost)
+	b.alloc, b.free = l.Probes["buffer_allocated"], l.Probes["buffer_deallocate"]
 	return nil
 }
 
-func print(w io.Writer, version string, pairs, rounds int, ways []*way, lost uint64) {
-	fmt.Fprintf(w, "ttnn %s, ttnn.empty + ttnn.deallocate, mock N150: %d rounds of %d pairs each way, in turn\n\n", version, rounds, pairs)
-	fmt.Fprintf(w, "%-24s %12s %12s %12s %22s\n", "traced by", "best, µs", "median, µs", "adds, µs", "× two empty uprobes")
-	base, floor := slices.Min(ways[0].ns), slices.Min(ways[1].ns)
-	for _, way := range ways {
-		sorted := slices.Sorted(slices.Values(way.ns))
-		best := sorted[0]
-		fmt.Fprintf(w, "%-24s %12.2f %12.2f %12.2f %22.2f\n", way.name, best/1e3, sorted[len(sorted)/2]/1e3,
-			(best-base)/1e3, (best-base)/(floor-base))
-	}
-	fmt.Fprintf(w, "\nevents lost: %d of %d\n", lost, 4*pairs*rounds)
-}
-
-// loop is a program that allocates and frees in rounds, when told to.
-type loop struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func startLoop(env *rig.Env, dir string, pairs, rounds int) (*loop, error) {
-	here, err := sourceDir()
-	if err != nil {
-		return nil, err
-	}
-	cmd := env.Command(context.Background(), "n150", filepath.Join(here, "e2e", "programs", "loop.py"),
-		strconv.Itoa(pairs), strconv.Itoa(rounds))
-	cmd.Dir = dir
-	l := &loop{cmd: cmd}
-	if l.in, err = cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	l.out = bufio.NewReader(out)
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	for {
-		line, err := l.out.ReadString('\n')
-		if err != nil {
-			return nil, fmt.Errorf("the loop did not start: %w", err)
-		}
-		if strings.TrimSpace(line) == "ready" {
-			return l, nil
-		}
-	}
-}
-
-// sourceDir is the module's directory, which `go run` leaves as the working
+// moduleDir is the module's directory, which `go run` leaves as the working
 // directory or above it.
-func sourceDir() (string, error) {
+func moduleDir() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return "", fmt.Errorf("finding the module: %w", err)
 	}
 	return strings.TrimSpace(string(out)), nil
-}
-
-// round has the loop run one round and gives the ns that it took.
-func (l *loop) round() (int64, error) {
-	if _, err := io.WriteString(l.in, "\n"); err != nil {
-		return 0, err
-	}
-	line, err := l.out.ReadString('\n')
-	if err != nil {
-		return 0, fmt.Errorf("the loop ended: %w", err)
-	}
-	return strconv.ParseInt(strings.TrimSpace(line), 10, 64)
-}
-
-func (l *loop) stop() {
-	l.in.Close()
-	l.cmd.Wait()
-}
-
-// emptyProbes places two probes that do nothing where any tracer would have to:
-// one on an allocation, one on a deallocation.
-func emptyProbes(library string, pid int) (func() error, error) {
-	elf, err := symbolize.Open(library)
-	if err != nil {
-		return nil, err
-	}
-	defer elf.Close()
-	l, err := layout.Derive(elf)
-	if err != nil {
-		return nil, err
-	}
-	spec, err := bpf.LoadKernel()
-	if err != nil {
-		return nil, err
-	}
-	var objs struct {
-		OnEmpty *ebpf.Program `ebpf:"on_empty"`
-	}
-	if err := spec.LoadAndAssign(&objs, nil); err != nil {
-		return nil, err
-	}
-	exe, err := link.OpenExecutable(library)
-	if err != nil {
-		return nil, err
-	}
-	placed, err := exe.UprobeMulti(nil, objs.OnEmpty, &link.UprobeMultiOptions{
-		Addresses: []uint64{l.Probes["buffer_allocated"].FileOffset, l.Probes["buffer_deallocate"].FileOffset},
-		PID:       uint32(pid),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return func() error { return errors.Join(placed.Close(), objs.OnEmpty.Close()) }, nil
-}
-
-// attachTtmem attaches the real command, and adds what it lost when it ends.
-func attachTtmem(ttmem string, pid int, lost *uint64, args ...string) (func() error, error) {
-	cmd := exec.Command(ttmem, append([]string{"attach", "--json", "-p", strconv.Itoa(pid)}, args...)...)
-	var out strings.Builder
-	cmd.Stdout = &out
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	lines := bufio.NewScanner(stderr)
-	for lines.Scan() && !strings.Contains(lines.Text(), "Ctrl-C") {
-	}
-	go io.Copy(io.Discard, stderr)
-	return func() error {
-		if err := cmd.Process.Signal(unix.SIGINT); err != nil {
-			return err
-		}
-		if err := cmd.Wait(); err != nil {
-			return fmt.Errorf("ttmem: %w", err)
-		}
-		var report struct {
-			Lost map[string]uint64 `json:"lost"`
-		}
-		if err := json.Unmarshal([]byte(out.String()), &report); err != nil {
-			return err
-		}
-		for _, n := range report.Lost {
-			*lost += n
-		}
-		return nil
-	}, nil
 }

@@ -1,0 +1,328 @@
+package export
+
+import (
+	"bufio"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"html"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// The page, with marks where its scripts, its data and its texts go.
+var (
+	//go:embed flamegraph.html
+	flameHTML string
+	//go:embed flamemodel.js
+	flameModelJS string
+	//go:embed flamegraph.js
+	flameJS string
+)
+
+// FlameGraph writes the profile as one HTML page that needs nothing else: a
+// flame graph of all values by process, device and region, to be searched and
+// zoomed into.
+//
+// It returns the number of different stacks.
+func FlameGraph(w io.Writer, p *aggregate.Profile, o Options) (stacks int, err error) {
+	t := newFlameTree(p)
+	out := bufio.NewWriterSize(w, 64<<10)
+	page := flameHTML
+	what := t.what(o)
+	for _, part := range []struct {
+		mark  string
+		write func() error
+	}{
+		{"{{title}}", func() error { return writeText(out, "Device memory by call stack - "+what) }},
+		{"{{what}}", func() error { return writeText(out, what) }},
+		{"{{data}}", func() error { return t.writeJSON(out, o) }},
+		{"{{model}}", func() error { _, err := out.WriteString(flameModelJS); return err }},
+		{"{{script}}", func() error { _, err := out.WriteString(flameJS); return err }},
+	} {
+		before, after, ok := strings.Cut(page, part.mark)
+		if !ok {
+			return 0, fmt.Errorf("the page has no %s", part.mark)
+		}
+		out.WriteString(before)
+		if err := part.write(); err != nil {
+			return 0, err
+		}
+		page = after
+	}
+	out.WriteString(page)
+	return len(t.seen), out.Flush()
+}
+
+func writeText(out *bufio.Writer, s string) error {
+	_, err := out.WriteString(html.EscapeString(oneLine(s)))
+	return err
+}
+
+// A flameTree is the stacks of all samples in one tree, from the outermost
+// frame on, with each name stored once.
+type flameTree struct {
+	profile *aggregate.Profile
+	samples []aggregate.Sample
+	seen    distinct
+
+	strings map[string]int
+	list    []string
+	frames  map[flameFrame]int32
+	order   []flameFrame
+	nodes   []flameNode
+	index   map[flameEdge]int32
+	// leaf is the innermost node of a stack.
+	leaf map[*event.Stack]int32
+}
+
+// A flameFrame is a function; of Python, a line of one. Native functions are one
+// box wherever they call from, so that their lines are the nodes'.
+type flameFrame struct {
+	kind               int
+	name, file, module int
+	line               int
+	inlined            bool
+}
+
+// The kinds of frames in the page's data.
+const (
+	flameNative = iota
+	flamePython
+	flameOther
+)
+
+type flameNode struct {
+	parent, frame int32
+	// line is 0 where it is not known, and severalLines where it differs.
+	line int
+}
+
+const severalLines = -1
+
+type flameEdge struct{ parent, frame int32 }
+
+func newFlameTree(p *aggregate.Profile) *flameTree {
+	t := &flameTree{
+		profile: p, samples: p.Samples(), seen: make(distinct),
+		strings: map[string]int{"": 0}, list: []string{""},
+		frames: make(map[flameFrame]int32),
+		nodes:  make([]flameNode, 1), // the root
+		index:  make(map[flameEdge]int32),
+		leaf:   make(map[*event.Stack]int32),
+	}
+	for i := range t.samples {
+		t.seen.add(t.samples[i].Stack)
+		t.add(&t.samples[i])
+	}
+	return t
+}
+
+// add puts the sample's stack into the tree, where it is not there yet.
+func (t *flameTree) add(s *aggregate.Sample) {
+	if _, ok := t.leaf[s.Stack]; ok {
+		return
+	}
+	var at int32
+	list := frames(s)
+	for i := len(list) - 1; i >= 0; i-- {
+		at = t.child(at, t.frame(&list[i]), list[i].Line)
+	}
+	t.leaf[s.Stack] = at
+}
+
+func (t *flameTree) child(parent, frame int32, line int) int32 {
+	edge := flameEdge{parent, frame}
+	i, ok := t.index[edge]
+	if !ok {
+		i = int32(len(t.nodes))
+		t.index[edge] = i
+		t.nodes = append(t.nodes, flameNode{parent, frame, line})
+	} else if n := &t.nodes[i]; n.line != line {
+		n.line = severalLines
+	}
+	return i
+}
+
+func (t *flameTree) frame(f *event.Frame) int32 {
+	key := flameFrame{
+		kind: flameOther, name: t.string(functionName(f)), file: t.string(f.File), module: t.string(f.Module),
+		inlined: f.Inlined,
+	}
+	switch f.Kind {
+	case event.Native:
+		key.kind = flameNative
+	case event.Python:
+		key.kind, key.line = flamePython, f.Line
+	}
+	i, ok := t.frames[key]
+	if !ok {
+		i = int32(len(t.order))
+		t.frames[key] = i
+		t.order = append(t.order, key)
+	}
+	return i
+}
+
+func (t *flameTree) string(s string) int {
+	i, ok := t.strings[s]
+	if !ok {
+		i = len(t.list)
+		t.strings[s] = i
+		t.list = append(t.list, strings.ToValidUTF8(s, "\ufffd"))
+	}
+	return i
+}
+
+// what says in one line what is shown and when it was traced.
+func (t *flameTree) what(o Options) string {
+	processes, devices := make(map[int]bool), make(map[int]bool)
+	for i := range t.samples {
+		processes[t.samples[i].PID], devices[t.samples[i].Device] = true, true
+	}
+	var parts []string
+	if len(processes) == 1 {
+		for pid := range processes {
+			parts = append(parts, processNames(t.profile).process(pid))
+		}
+	} else {
+		parts = append(parts, count(len(processes), "process", "processes"))
+	}
+	parts = append(parts, count(len(devices), "device", "devices"), count(len(t.seen), "stack", "stacks"))
+	first, last := t.profile.Span()
+	traced := "traced for " + strconv.FormatFloat(float64(last-first)/1e9, 'f', 1, 64) + " s"
+	if !o.Begun.IsZero() {
+		traced += " from " + o.Begun.Format("2006-01-02 15:04:05 MST")
+	}
+	return strings.Join(append(parts, traced), ", ")
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Grouped(n) + " " + many
+}
+
+// Grouped writes a number for people: "1,234,567".
+func Grouped(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// flameHead is the small part of the page's data.
+type flameHead struct {
+	Value string    `json:"value"`
+	Begun time.Time `json:"begun,omitzero"`
+	// Processes are pid, name and command line.
+	Processes [][3]any `json:"processes"`
+	// Peaks are device, region, bytes and seconds since the first event.
+	Peaks [][4]any `json:"peaks"`
+	// Groups are pid, device and region of samples that follow each other.
+	Groups [][3]any `json:"groups"`
+}
+
+// writeJSON writes the data of the page. Numbers are in flat lists, as there may
+// be millions: frames of kind, name, file, module, line, inlined; nodes of the
+// distance to the parent, frame, line (the root is left out); samples of group,
+// node and then count and bytes of allocated, live and peak. Nothing in it can
+// end the element that it stands in: json writes < as \u003c.
+func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
+	head := flameHead{Value: o.Value.String(), Begun: o.Begun}
+	for _, process := range t.profile.Processes() {
+		head.Processes = append(head.Processes, [3]any{process.PID, process.Comm, process.Command})
+	}
+	first, _ := t.profile.Span()
+	for _, q := range t.profile.Peaks() {
+		seconds := float64(q.TimeNs-first) / 1e9
+		head.Peaks = append(head.Peaks, [4]any{deviceName(q.Device), q.Region.String(), q.Bytes, seconds})
+	}
+	groups := make([]int, len(t.samples))
+	for i := range t.samples {
+		s := &t.samples[i]
+		if i == 0 || s.PID != t.samples[i-1].PID || s.Device != t.samples[i-1].Device || s.Region != t.samples[i-1].Region {
+			head.Groups = append(head.Groups, [3]any{s.PID, deviceName(s.Device), s.Region.String()})
+		}
+		groups[i] = len(head.Groups) - 1
+	}
+	small, err := json.Marshal(head)
+	if err != nil {
+		return err
+	}
+	names, err := json.Marshal(t.list)
+	if err != nil {
+		return err
+	}
+	out.WriteString(`{"head":`)
+	out.Write(small)
+	out.WriteString(",\n" + `"strings":`)
+	out.Write(names)
+
+	numbers := numberList{out: out}
+	numbers.begin("frames")
+	for _, f := range t.order {
+		inlined := uint64(0)
+		if f.inlined {
+			inlined = 1
+		}
+		numbers.add(uint64(f.kind), uint64(f.name), uint64(f.file), uint64(f.module), uint64(f.line), inlined)
+	}
+	numbers.begin("nodes")
+	for i, n := range t.nodes[1:] {
+		numbers.add(uint64(i+1)-uint64(n.parent), uint64(n.frame))
+		numbers.addInt(n.line)
+	}
+	numbers.begin("samples")
+	for i := range t.samples {
+		s := &t.samples[i]
+		numbers.add(uint64(groups[i]), uint64(t.leaf[s.Stack]), s.Allocated.Count, s.Allocated.Bytes,
+			s.Live.Count, s.Live.Bytes, s.Peak.Count, s.Peak.Bytes)
+	}
+	numbers.end()
+	_, err = out.WriteString("}")
+	return err
+}
+
+// A numberList writes lists of numbers as fields of a JSON object.
+type numberList struct {
+	out     *bufio.Writer
+	open    bool
+	any     bool
+	scratch []byte
+}
+
+func (l *numberList) begin(name string) {
+	l.end()
+	l.out.WriteString(",\n\"" + name + "\":[")
+	l.open, l.any = true, false
+}
+
+func (l *numberList) end() {
+	if l.open {
+		l.out.WriteByte(']')
+	}
+}
+
+func (l *numberList) add(list ...uint64) {
+	for _, n := range list {
+		l.put(strconv.AppendUint(l.scratch[:0], n, 10))
+	}
+}
+
+func (l *numberList) addInt(n int) { l.put(strconv.AppendInt(l.scratch[:0], int64(n), 10)) }
+
+func (l *numberList) put(text []byte) {
+	if l.any {
+		l.out.WriteByte(',')
+	}
+	l.any, l.scratch = true, text
+	l.out.Write(text)
+}

@@ -1,0 +1,168 @@
+"use strict";
+// What flamegraph.html shows: the data that flamegraph.go writes there (see
+// writeJSON for what is in it), and the tree of what is chosen of it. The page
+// itself is flamegraph.js.
+const flame = (() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const NATIVE = 0, PYTHON = 1, OTHER = 2;
+  const AMOUNTS = { allocated: 2, live: 4, peak: 6 }; // where the count is in a sample; bytes follow
+  const SAMPLE = 8, FRAME = 6, NODE = 3;
+
+  // --- the data -----------------------------------------------------------
+  const nodeCount = data.nodes.length / NODE + 1;
+  const parentOf = new Int32Array(nodeCount), frameOf = new Int32Array(nodeCount), lineOf = new Int32Array(nodeCount);
+  for (let i = 1, at = 0; i < nodeCount; i++) {
+    parentOf[i] = i - data.nodes[at++];
+    frameOf[i] = data.nodes[at++];
+    lineOf[i] = data.nodes[at++];
+  }
+  data.nodes = null;
+  const base = (file) => file.slice(file.lastIndexOf("/") + 1);
+  // shorter lists a function's name with fewer and fewer of its namespaces.
+  function shorter(f) {
+    const list = [f.name], separator = f.kind === PYTHON ? "." : f.kind === NATIVE ? "::" : "\n";
+    const end = f.name.search(/[<(]/), limit = end < 0 ? f.name.length : end;
+    for (let at; list.length < 8 && (at = f.name.indexOf(separator, f.name.length - list.at(-1).length)) >= 0 && at < limit;) {
+      list.push(f.name.slice(at + separator.length));
+    }
+    return list.filter((name) => name && !name.startsWith("{"));
+  }
+  const frames = [];
+  for (let at = 0; at < data.frames.length; at += FRAME) {
+    const [kind, name, file, module, line, inlined] = data.frames.slice(at, at + FRAME);
+    const f = { kind, name: data.strings[name], file: data.strings[file], module: data.strings[module], line, inlined };
+    f.place = f.file && f.line > 0 ? f.file + ":" + f.line : f.file;
+    f.text = kind === PYTHON && f.file ? `${f.name} (${base(f.place)})` : f.name;
+    f.names = shorter(f);
+    frames.push(f);
+  }
+  const groups = (data.head.groups || []).map(([pid, device, region]) => ({ pid, device, region, from: 0, to: 0 }));
+  for (let at = 0; at < data.samples.length; at += SAMPLE) {
+    const g = groups[data.samples[at]];
+    if (!g.to) g.from = at;
+    g.to = at + SAMPLE;
+  }
+  const processes = new Map((data.head.processes || []).map(([pid, name, command]) => [pid, { name, command }]));
+  const processName = (pid) => `${(processes.get(pid) || {}).name || "[unknown]"} (${pid})`;
+
+  // --- numbers for people -------------------------------------------------
+  function formatBytes(n) {
+    if (n < 1024) return n + " B";
+    let unit = 0;
+    for (n /= 1024; n >= 1023.95 && unit < 5; unit++) n /= 1024;
+    return n.toFixed(1) + " " + "KMGTPE"[unit] + "iB";
+  }
+  const formatCount = (n) => n.toLocaleString("en-US") + (n === 1 ? " object" : " objects");
+  function formatPercent(part, whole) {
+    const p = whole > 0 ? (100 * part) / whole : 0;
+    return (p === 0 || p >= 9.95 ? p.toFixed(1) : p.toPrecision(2)) + " %";
+  }
+
+  // --- the tree that is shown ---------------------------------------------
+  function selectedGroups({ process, device, region }) {
+    return groups.filter((g) => (!process || String(g.pid) === process) && (!device || g.device === device) && (!region || g.region === region));
+  }
+
+  function splitPath(g, split) {
+    switch (split) {
+      case "region": return [g.region];
+      case "device": return [g.device];
+      case "process": return [processName(g.pid)];
+      case "all": return [processName(g.pid), g.device, g.region];
+    }
+    return [];
+  }
+
+  // build makes the tree of what is chosen. Parents come before their children;
+  // 0 is the root. node is the index in the data's tree, or 0 for what only has
+  // a label; value is bytes or count.
+  function build(choice) {
+    const offset = AMOUNTS[choice.amount];
+    const t = { parent: [-1], node: [0], label: ["all"], bytes: [0], count: [0] };
+    const add = (parent, node, label, bytes, count) => {
+      t.parent.push(parent); t.node.push(node); t.label.push(label); t.bytes.push(bytes); t.count.push(count);
+      return t.parent.length - 1;
+    };
+    const parts = new Map(); // groups that are drawn as one tree, by what they are below
+    for (const g of selectedGroups(choice)) {
+      const path = splitPath(g, choice.split), key = path.join("\n");
+      if (!parts.has(key)) parts.set(key, { path, groups: [] });
+      parts.get(key).groups.push(g);
+    }
+    const bytes = new Float64Array(nodeCount), counts = new Float64Array(nodeCount), shown = new Int32Array(nodeCount);
+    const value = choice.unit === "bytes" ? bytes : counts;
+    const labels = new Map([["", 0]]);
+    for (const part of parts.values()) {
+      bytes.fill(0); counts.fill(0);
+      for (const g of part.groups) {
+        for (let at = g.from; at < g.to; at += SAMPLE) {
+          const n = data.samples[at + 1];
+          counts[n] += data.samples[at + offset];
+          bytes[n] += data.samples[at + offset + 1];
+        }
+      }
+      for (let i = nodeCount - 1; i > 0; i--) {
+        bytes[parentOf[i]] += bytes[i];
+        counts[parentOf[i]] += counts[i];
+      }
+      if (!(value[0] > 0)) continue;
+      let above = 0, key = "";
+      t.bytes[0] += bytes[0]; t.count[0] += counts[0];
+      for (const label of part.path) {
+        key += "\n" + label;
+        if (!labels.has(key)) labels.set(key, add(above, 0, label, 0, 0));
+        above = labels.get(key);
+        t.bytes[above] += bytes[0]; t.count[above] += counts[0];
+      }
+      shown[0] = above;
+      for (let i = 1; i < nodeCount; i++) {
+        if (value[i] > 0) shown[i] = add(shown[parentOf[i]], i, "", bytes[i], counts[i]);
+      }
+    }
+    t.value = choice.unit === "bytes" ? t.bytes : t.count;
+    sortChildren(t);
+    return t;
+  }
+
+  // sortChildren lists the children of all nodes one after the other, each
+  // node's widest first: what is too narrow to be drawn is then at the end.
+  function sortChildren(t) {
+    const n = t.parent.length;
+    t.first = new Int32Array(n + 1);
+    for (let i = 1; i < n; i++) t.first[t.parent[i] + 1]++;
+    for (let i = 0; i < n; i++) t.first[i + 1] += t.first[i];
+    const next = t.first.slice();
+    t.children = new Int32Array(Math.max(0, n - 1));
+    t.depth = new Int32Array(n);
+    for (let i = 1; i < n; i++) {
+      t.children[next[t.parent[i]]++] = i;
+      t.depth[i] = t.depth[t.parent[i]] + 1;
+    }
+    for (let i = 0; i < n; i++) {
+      if (t.first[i + 1] - t.first[i] > 1) {
+        t.children.subarray(t.first[i], t.first[i + 1]).sort((a, b) => t.value[b] - t.value[a] || a - b);
+      }
+    }
+  }
+
+  const frame = (tree, id) => (tree.node[id] ? frames[frameOf[tree.node[id]]] : null);
+  const line = (tree, id) => lineOf[tree.node[id]];
+
+  // mark tells of each node whether the pattern matches it, and the value of
+  // what matches in it, each part once.
+  function mark(tree, pattern) {
+    const matches = frames.map((f) => pattern.test(f.name + " " + f.place + " " + f.module));
+    const n = tree.parent.length, found = new Uint8Array(n), below = new Float64Array(n);
+    for (let i = n - 1; i >= 0; i--) {
+      found[i] = tree.node[i] ? matches[frameOf[tree.node[i]]] : i > 0 && pattern.test(tree.label[i]);
+      if (found[i]) below[i] = tree.value[i];
+      if (i > 0) below[tree.parent[i]] += below[i];
+    }
+    return { found, below };
+  }
+
+  return {
+    NATIVE, PYTHON, OTHER, head: data.head, frames, groups, processes, processName,
+    build, mark, frame, line, formatBytes, formatCount, formatPercent,
+  };
+})();

@@ -1,0 +1,63 @@
+package export
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+)
+
+// Folded writes one value of the profile in Brendan Gregg's collapsed format,
+// which flamegraph.pl, inferno and speedscope read: a line for each stack, with
+// its frames from the outermost to the innermost between semicolons, and the
+// value after a space. The first three are the process, the chip and the
+// region. The lines are sorted; stacks that look the same are one line, and
+// those whose value is 0 are none.
+//
+// It returns the number of different stacks.
+func Folded(w io.Writer, p *aggregate.Profile, o Options) (stacks int, err error) {
+	processes := processNames(p)
+	lines := make(map[string]uint64)
+	seen := make(distinct)
+	samples := p.Samples()
+	for i := range samples {
+		s := &samples[i]
+		value := o.Value.of(s)
+		if value == 0 {
+			continue
+		}
+		seen.add(s.Stack)
+		var b strings.Builder
+		b.WriteString(foldedText(processes.process(s.PID)))
+		b.WriteString(";" + deviceName(s.Device) + ";" + s.Region.String())
+		list := frames(s)
+		for i := range slices.Backward(list) {
+			b.WriteByte(';')
+			b.WriteString(foldedText(frameText(&list[i])))
+		}
+		lines[b.String()] += value
+	}
+	out := bufio.NewWriter(w)
+	for _, line := range slices.Sorted(maps.Keys(lines)) {
+		fmt.Fprintf(out, "%s %d\n", line, lines[line])
+	}
+	return len(seen), out.Flush()
+}
+
+// foldedText is a frame's text without what has a meaning in a folded line:
+// semicolons and newlines, and a number at the end, which flamegraph.pl would
+// take for the first of two values of a difference.
+func foldedText(s string) string {
+	s = strings.TrimSpace(strings.ReplaceAll(oneLine(s), ";", ":"))
+	if s == "" {
+		return unknown
+	}
+	if i := strings.LastIndexByte(s, ' '); i >= 0 && strings.Trim(s[i+1:], "0123456789.") == "" {
+		s = s[:i] + "_" + s[i+1:]
+	}
+	return s
+}

@@ -1,0 +1,66 @@
+package export
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+func folded(t *testing.T, p *aggregate.Profile, v Value) string {
+	t.Helper()
+	var b strings.Builder
+	_, err := Folded(&b, p, Options{Value: v})
+	qt.Assert(t, qt.IsNil(err))
+	return b.String()
+}
+
+func TestFoldedStacksLookLikeTheGoldenFile(t *testing.T) {
+	for _, v := range []Value{PeakBytes, LiveBytes, AllocatedCount} {
+		checkGolden(t, "small_"+v.String()+".folded", folded(t, smallRun().profile, v))
+	}
+}
+
+func TestFoldedLinesAreWhatOtherProgramsParse(t *testing.T) {
+	// flamegraph.pl takes two numbers at the end for a difference
+	line := regexp.MustCompile(`^(.*\S) (\d+)$`)
+	difference := regexp.MustCompile(` \d+(\.\d*)?$`)
+	p := smallRun().profile
+	var want uint64
+	for _, s := range p.Samples() {
+		want += s.Allocated.Bytes
+	}
+	var sum uint64
+	for text := range strings.Lines(folded(t, p, AllocatedBytes)) {
+		m := line.FindStringSubmatch(strings.TrimSuffix(text, "\n"))
+		qt.Assert(t, qt.IsNotNil(m), qt.Commentf("%q", text))
+		qt.Check(t, qt.IsFalse(difference.MatchString(m[1])), qt.Commentf("%q", text))
+		qt.Check(t, qt.IsTrue(len(strings.Split(m[1], ";")) >= 4), qt.Commentf("%q", text))
+		n, err := strconv.ParseUint(m[2], 10, 64)
+		qt.Assert(t, qt.IsNil(err))
+		sum += n
+	}
+	qt.Check(t, qt.Equals(sum, want))
+}
+
+func TestStacksThatLookTheSameAreOneLine(t *testing.T) {
+	r := newRun()
+	r.alloc(1, event.DRAM, 100, stackOf(ttnn("ttnn::add", 0x10)), 0)
+	r.alloc(1, event.DRAM, 11, stackOf(ttnn("ttnn::add", 0x20)), 0)
+	qt.Check(t, qt.Equals(folded(t, r.profile, LiveBytes), "[unknown] (1);device 0;DRAM;ttnn::add 111\n"))
+}
+
+func TestValuesHaveNames(t *testing.T) {
+	for v := PeakBytes; v <= AllocatedCount; v++ {
+		got, err := ParseValue(v.String())
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(got, v))
+	}
+	_, err := ParseValue("size")
+	qt.Check(t, qt.ErrorMatches(err, `no such value "size": one of peak-bytes, live-bytes, .*`))
+}

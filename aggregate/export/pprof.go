@@ -1,0 +1,233 @@
+package export
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/google/pprof/profile"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// Pprof writes the profile as a gzipped profile.proto, for `go tool pprof` and
+// all that read it. Sample types are alloc_objects, alloc_space (the default),
+// inuse_objects, inuse_space (what was not given back), peak_objects and
+// peak_space; samples have the labels process, pid, device and region.
+//
+// Native frames are locations with the address in their module's file, and with
+// a line for each function that was inlined there. Frames of Python have no
+// address and lie in a mapping of the name "python".
+//
+// It returns the number of different stacks.
+func Pprof(w io.Writer, p *aggregate.Profile, o Options) (stacks int, err error) {
+	b := newPprofBuilder()
+	first, last := p.Span()
+	b.profile.DurationNanos = clamp(last - first)
+	if !o.Begun.IsZero() {
+		b.profile.TimeNanos = o.Begun.UnixNano()
+	}
+	processes := processNames(p)
+	seen := make(distinct)
+	samples := p.Samples()
+	if len(samples) > 0 {
+		// What pprof takes for the program is the first mapping.
+		b.mapping(mappingKey{file: processes[samples[0].PID]})
+	}
+	for i := range samples {
+		s := &samples[i]
+		seen.add(s.Stack)
+		b.profile.Sample = append(b.profile.Sample, &profile.Sample{
+			Location: b.stack(s),
+			Value: []int64{
+				clamp(s.Allocated.Count), clamp(s.Allocated.Bytes), clamp(s.Live.Count), clamp(s.Live.Bytes),
+				clamp(s.Peak.Count), clamp(s.Peak.Bytes),
+			},
+			// pprof loses numeric labels that are 0, as the first device's would be.
+			Label: map[string][]string{
+				"process": {oneLine(processes[s.PID])}, "pid": {strconv.Itoa(s.PID)},
+				"device": {deviceLabel(s.Device)}, "region": {s.Region.String()},
+			},
+		})
+	}
+	b.finishMappings()
+	if err := b.profile.CheckValid(); err != nil {
+		return 0, fmt.Errorf("making a pprof profile: %w", err)
+	}
+	return len(seen), b.profile.Write(w)
+}
+
+func deviceLabel(id int) string {
+	if id == aggregate.NoDevice {
+		return "unknown"
+	}
+	return strconv.Itoa(id)
+}
+
+// clamp fits a sum into the format's signed numbers.
+func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
+// A pprofBuilder makes each mapping, function and location once.
+type pprofBuilder struct {
+	profile   *profile.Profile
+	mappings  map[mappingKey]*profile.Mapping
+	functions map[functionKey]*profile.Function
+	locations map[string]*profile.Location
+	stacks    map[*event.Stack][]*profile.Location
+	key       []byte
+}
+
+type mappingKey struct{ file, buildID string }
+
+type functionKey struct {
+	name, symbol, file string
+}
+
+func newPprofBuilder() *pprofBuilder {
+	return &pprofBuilder{
+		profile: &profile.Profile{
+			SampleType: []*profile.ValueType{
+				{Type: "alloc_objects", Unit: "count"}, {Type: "alloc_space", Unit: "bytes"},
+				{Type: "inuse_objects", Unit: "count"}, {Type: "inuse_space", Unit: "bytes"},
+				{Type: "peak_objects", Unit: "count"}, {Type: "peak_space", Unit: "bytes"},
+			},
+			DefaultSampleType: "alloc_space",
+			// every allocation is seen
+			PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"}, Period: 1,
+			Comments: []string{
+				"Memory of Tenstorrent devices, by ttmem.",
+				"inuse is what was not given back explicitly, peak what was allocated when a region of a device was fullest.",
+			},
+		},
+		mappings:  make(map[mappingKey]*profile.Mapping),
+		functions: make(map[functionKey]*profile.Function),
+		locations: make(map[string]*profile.Location),
+		stacks:    make(map[*event.Stack][]*profile.Location),
+	}
+}
+
+// stack returns the locations of the sample's stack, innermost first.
+func (b *pprofBuilder) stack(s *aggregate.Sample) []*profile.Location {
+	if list, ok := b.stacks[s.Stack]; ok {
+		return list
+	}
+	var list []*profile.Location
+	calls := frames(s)
+	for len(calls) > 0 {
+		n := oneCall(calls)
+		list = append(list, b.location(calls[:n]))
+		calls = calls[n:]
+	}
+	b.stacks[s.Stack] = list
+	return list
+}
+
+// oneCall is how many of the frames are one real call: functions inlined at an
+// address come before the one that they were inlined into.
+func oneCall(calls []event.Frame) int {
+	n := 1
+	for n < len(calls) && calls[n-1].Inlined && calls[n].Kind == event.Native &&
+		calls[n].Address == calls[0].Address && calls[n].Module == calls[0].Module {
+		n++
+	}
+	return n
+}
+
+func (b *pprofBuilder) location(calls []event.Frame) *profile.Location {
+	outer := &calls[len(calls)-1]
+	b.key = b.key[:0]
+	if outer.Kind == event.Native {
+		b.key = strconv.AppendUint(b.key, outer.Address, 16)
+	}
+	for i := range calls {
+		f := &calls[i]
+		for _, part := range [...]string{f.Kind, f.Module, f.BuildID, f.Name, f.Symbol, f.File} {
+			b.key = strconv.AppendInt(b.key, int64(len(part)), 10)
+			b.key = append(append(b.key, ':'), part...)
+		}
+		b.key = append(strconv.AppendInt(b.key, int64(f.Line), 10), '\n')
+	}
+	if l := b.locations[string(b.key)]; l != nil {
+		return l
+	}
+	l := &profile.Location{ID: uint64(len(b.profile.Location) + 1)}
+	switch outer.Kind {
+	case event.Native:
+		l.Address = outer.Address
+		l.Mapping = b.mapping(mappingKey{outer.Module, outer.BuildID})
+	case event.Python:
+		l.Mapping = b.mapping(mappingKey{file: event.Python})
+	}
+	for i := range calls {
+		f := &calls[i]
+		if f.Name == "" && l.Address != 0 && l.Mapping != nil {
+			// pprof shows the address
+			continue
+		}
+		l.Line = append(l.Line, profile.Line{Function: b.function(f), Line: int64(f.Line)})
+	}
+	b.locations[string(b.key)] = l
+	b.profile.Location = append(b.profile.Location, l)
+	return l
+}
+
+func (b *pprofBuilder) function(f *event.Frame) *profile.Function {
+	name := oneLine(functionName(f))
+	key := functionKey{name, f.Symbol, f.File}
+	if fn := b.functions[key]; fn != nil {
+		return fn
+	}
+	system := f.Symbol
+	if f.Kind == event.Python {
+		// Where both names are the same, pprof takes what is in angle brackets
+		// for C++ and cuts it: all of "<module>".
+		system = f.File + ":" + name
+	}
+	if system == "" {
+		system = name
+	}
+	fn := &profile.Function{
+		ID: uint64(len(b.profile.Function) + 1), Name: name, SystemName: oneLine(system), Filename: oneLine(f.File),
+	}
+	b.functions[key] = fn
+	b.profile.Function = append(b.profile.Function, fn)
+	return fn
+}
+
+// mapping returns the module's, nil where it has no name.
+func (b *pprofBuilder) mapping(key mappingKey) *profile.Mapping {
+	if key.file == "" {
+		return nil
+	}
+	if m := b.mappings[key]; m != nil {
+		return m
+	}
+	m := &profile.Mapping{
+		ID: uint64(len(b.profile.Mapping) + 1),
+		// Addresses are those of the file: pprof takes a mapping of the whole
+		// address space to mean so.
+		Start: 0, Limit: math.MaxUint64,
+		File: oneLine(key.file), BuildID: key.buildID,
+	}
+	b.mappings[key] = m
+	b.profile.Mapping = append(b.profile.Mapping, m)
+	return m
+}
+
+// finishMappings tells what is known of each mapping. All was looked up that can
+// be, so that one named function means that pprof need not look for the file.
+func (b *pprofBuilder) finishMappings() {
+	for _, l := range b.profile.Location {
+		m := l.Mapping
+		if m == nil {
+			continue
+		}
+		for _, line := range l.Line {
+			m.HasFunctions, m.HasInlineFrames = true, true
+			m.HasFilenames = m.HasFilenames || line.Function.Filename != ""
+			m.HasLineNumbers = m.HasLineNumbers || line.Line > 0
+		}
+	}
+}

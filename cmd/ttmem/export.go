@@ -1,0 +1,257 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/export"
+)
+
+// exportOptions are the flags that name files for the profile by stack.
+type exportOptions struct {
+	folded, pprof, flameGraph string
+	foldedValue               string
+}
+
+func (o *exportOptions) register(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&o.flameGraph, "flamegraph", "", "write a flame graph for a browser to `FILE` at the end (-: standard output)")
+	f.StringVar(&o.pprof, "pprof", "", "write a profile for go tool pprof to `FILE` at the end (-: standard output)")
+	f.StringVar(&o.folded, "folded", "", "write folded stacks to `FILE` at the end (-: standard output)")
+	f.StringVar(&o.foldedValue, "folded-value", export.PeakBytes.String(),
+		"the `VALUE` of folded stacks: "+strings.Join(export.ValueNames(), ", "))
+	_ = c.MarkFlagFilename("flamegraph", "html")
+	_ = c.MarkFlagFilename("pprof")
+	_ = c.MarkFlagFilename("folded")
+	_ = c.RegisterFlagCompletionFunc("folded-value",
+		cobra.FixedCompletions(export.ValueNames(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// An exportTarget is one of the files that are asked for.
+type exportTarget struct {
+	flag, path string
+	// what it is, before and after the number of stacks.
+	what  string
+	write func(io.Writer, *aggregate.Profile, export.Options) (int, error)
+}
+
+func (o *exportOptions) targets() []exportTarget {
+	var list []exportTarget
+	for _, t := range []exportTarget{
+		{"--flamegraph", o.flameGraph, "flame graph of %s", export.FlameGraph},
+		{"--pprof", o.pprof, "pprof profile of %s", export.Pprof},
+		{"--folded", o.folded, "folded " + o.foldedValue + " of %s", export.Folded},
+	} {
+		if t.path != "" {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// check finds what is wrong with the flags of a command before anything starts.
+func (o *exportOptions) check(c *cobra.Command, events string, json bool) error {
+	if _, err := export.ParseValue(o.foldedValue); err != nil {
+		return fmt.Errorf("--folded-value: %w", err)
+	}
+	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
+		if f := c.Flags().Lookup(flag); f.Changed && f.Value.String() == "" {
+			return fmt.Errorf("--%s: name a file", flag)
+		}
+	}
+	if o.folded == "" && c.Flags().Changed("folded-value") {
+		return errors.New("--folded-value is of folded stacks: give --folded FILE too")
+	}
+	targets := o.targets()
+	if len(targets) == 0 {
+		return nil
+	}
+	if without, err := c.Flags().GetBool("no-stacks"); err == nil && without {
+		return fmt.Errorf("%s shows call stacks: leave out --no-stacks", targets[0].flag)
+	}
+	used := make(map[string]string)
+	if events != "" {
+		used[filepath.Clean(events)] = "--events"
+	}
+	if json {
+		used["-"] = "--json"
+	}
+	for _, t := range targets {
+		path := filepath.Clean(t.path)
+		other, ok := used[path]
+		switch {
+		case ok && path == "-":
+			return fmt.Errorf("%s and %s cannot both be standard output", other, t.flag)
+		case ok:
+			return fmt.Errorf("%s and %s cannot both be %s", other, t.flag, t.path)
+		}
+		used[path] = t.flag
+	}
+	return nil
+}
+
+// An exporter has the profile of a session and the files that it goes to.
+type exporter struct {
+	profile *aggregate.Profile
+	options export.Options
+	files   []*exportFile
+}
+
+// newExporter creates the files, so that what cannot be written is known before
+// tracing starts. It is nil where none are asked for. The exporter is to be
+// closed.
+func newExporter(o exportOptions) (*exporter, error) {
+	targets := o.targets()
+	if len(targets) == 0 {
+		return nil, nil
+	}
+	value, err := export.ParseValue(o.foldedValue)
+	if err != nil {
+		return nil, err
+	}
+	x := &exporter{profile: aggregate.NewProfile(), options: export.Options{Value: value, Begun: time.Now()}}
+	for _, t := range targets {
+		f, err := createExportFile(t)
+		if err != nil {
+			x.close()
+			return nil, err
+		}
+		x.files = append(x.files, f)
+	}
+	return x, nil
+}
+
+// write writes all files and tells of each what it got. It reports whether all
+// were written.
+func (x *exporter) write() bool {
+	all := true
+	for _, f := range x.files {
+		stacks, err := f.finish(x.profile, x.options)
+		if err != nil {
+			warn(err.Error())
+			all = false
+			continue
+		}
+		noun := "stacks"
+		if stacks == 1 {
+			noun = "stack"
+		}
+		to := f.target.path
+		if to == "-" {
+			to = "standard output"
+		}
+		warn(fmt.Sprintf("wrote "+f.target.what+" to %s", export.Grouped(stacks)+" "+noun, to))
+	}
+	return all
+}
+
+// close removes the files that were not written. A nil exporter has none.
+func (x *exporter) close() {
+	if x == nil {
+		return
+	}
+	for _, f := range x.files {
+		f.discard()
+	}
+}
+
+// An exportFile is written at once when all is known. Until then whatever had
+// its name stays as it is: the file has a temporary name in the same folder.
+type exportFile struct {
+	target exportTarget
+	f      *os.File
+	// final is the name that it gets; "" for what cannot be renamed, such as
+	// standard output or a pipe.
+	final string
+	done  bool
+}
+
+func createExportFile(t exportTarget) (*exportFile, error) {
+	if t.path == "-" {
+		return &exportFile{target: t, f: os.Stdout}, nil
+	}
+	fail := func(err error) (*exportFile, error) {
+		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", t.flag, t.path, pathless(err))
+	}
+	final := t.path
+	if info, err := os.Stat(final); err == nil {
+		// Opening tells whether it may be written, without doing so.
+		f, err := os.OpenFile(final, os.O_WRONLY, 0)
+		if err != nil {
+			return fail(err)
+		}
+		if !info.Mode().IsRegular() {
+			return &exportFile{target: t, f: f}, nil
+		}
+		f.Close()
+		// What a symbolic link points to is replaced, not the link.
+		if final, err = filepath.EvalSymlinks(final); err != nil {
+			return fail(err)
+		}
+	}
+	dir, name := filepath.Split(final)
+	temporary := filepath.Join(dir, fmt.Sprintf(".%s.%d.tmp", name, os.Getpid()))
+	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return fail(err)
+	}
+	return &exportFile{target: t, f: f, final: final}, nil
+}
+
+// pathless is an error without the name of the file, which the user knows.
+func pathless(err error) error {
+	var perr *os.PathError
+	if errors.As(err, &perr) {
+		return perr.Err
+	}
+	return err
+}
+
+func (f *exportFile) finish(p *aggregate.Profile, o export.Options) (stacks int, err error) {
+	stacks, err = f.target.write(f.f, p, o)
+	if f.f != os.Stdout {
+		err = errors.Join(err, f.f.Close())
+	}
+	if err == nil && f.final != "" {
+		err = os.Rename(f.f.Name(), f.final)
+	}
+	if err != nil {
+		f.discard()
+		return 0, fmt.Errorf("%s %s: %w", f.target.flag, f.target.path, firstError(err))
+	}
+	f.done = true
+	return stacks, nil
+}
+
+// firstError is the first of joined errors, without names of files.
+func firstError(err error) error {
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		err = joined.Unwrap()[0]
+	}
+	var link *os.LinkError
+	if errors.As(err, &link) {
+		return link.Err
+	}
+	return pathless(err)
+}
+
+// discard removes a file that was not written.
+func (f *exportFile) discard() {
+	if f.done || f.f == os.Stdout {
+		return
+	}
+	f.done = true
+	f.f.Close()
+	if f.final != "" {
+		os.Remove(f.f.Name())
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"github.com/spf13/cobra"
+
+	"ttmem/tracer/event"
+)
+
+// checkFlags parses flags of a command and checks them as is done before it
+// starts.
+func checkFlags(c *cobra.Command, args ...string) error {
+	if err := c.ParseFlags(args); err != nil {
+		return err
+	}
+	return c.PreRunE(c, nil)
+}
+
+func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
+	for name, test := range map[string]struct{ args, says string }{
+		"nothing":              {"", ""},
+		"all three":            {"--folded a --pprof b --flamegraph c", ""},
+		"a value":              {"--folded a --folded-value live-count", ""},
+		"standard output":      {"--folded - --pprof b", ""},
+		"no such value":        {"--folded a --folded-value size", `--folded-value: no such value "size": one of peak-bytes, live-bytes, .*`},
+		"a value of nothing":   {"--pprof a --folded-value live-bytes", "--folded-value is of folded stacks: give --folded FILE too"},
+		"no name":              {"--flamegraph=", "--flamegraph: name a file"},
+		"without stacks":       {"--pprof a --no-stacks", "--pprof shows call stacks: leave out --no-stacks"},
+		"no stacks, no export": {"--no-stacks", ""},
+		"twice the same":       {"--pprof x --folded ./x", "--pprof and --folded cannot both be ./x"},
+		"the events":           {"--events x --folded x", "--events and --folded cannot both be x"},
+		"twice the output":     {"--pprof - --folded -", "--pprof and --folded cannot both be standard output"},
+		"the report":           {"--json --folded -", "--json and --folded cannot both be standard output"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, c := range []*cobra.Command{newRun(), newAttach()} {
+				err := checkFlags(c, strings.Fields(test.args)...)
+				if test.says == "" {
+					qt.Check(t, qt.IsNil(err))
+				} else {
+					qt.Check(t, qt.ErrorMatches(err, test.says))
+				}
+			}
+		})
+	}
+}
+
+func TestValuesOfFoldedStacksAreCompleted(t *testing.T) {
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(io.Discard)
+	root.SetArgs([]string{"__complete", "run", "--folded-value", ""})
+	qt.Assert(t, qt.IsNil(root.Execute()))
+	qt.Check(t, qt.StringContains(out.String(), "peak-bytes\nlive-bytes\nallocated-bytes\npeak-count\n"))
+}
+
+func TestHelpShowsHowToExport(t *testing.T) {
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs([]string{"help", "run"})
+	qt.Assert(t, qt.IsNil(root.Execute()))
+	for _, want := range []string{"ttmem run --flamegraph memory.html -- python model.py", "go tool pprof -http", "--folded-value VALUE"} {
+		qt.Check(t, qt.StringContains(out.String(), want))
+	}
+}
+
+// names of the files in a folder.
+func names(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	qt.Assert(t, qt.IsNil(err))
+	list := []string{}
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+// fill gives the exporter one buffer.
+func fill(x *exporter) {
+	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: "forward", File: "/srv/model.py", Line: 123}})
+	x.profile.Apply(&event.Event{
+		TimeNs: second, Kind: event.Alloc, PID: 7, Comm: "python3", BufferID: 1, Devices: []int{0},
+		BytesPerBank: 100, Banks: 12, Stack: stack,
+	})
+}
+
+func TestExportsAreWrittenAtTheEnd(t *testing.T) {
+	dir := t.TempDir()
+	o := exportOptions{
+		flameGraph: filepath.Join(dir, "x.html"), pprof: filepath.Join(dir, "x.pb.gz"),
+		folded: filepath.Join(dir, "x.folded"), foldedValue: "live-bytes",
+	}
+	qt.Assert(t, qt.IsNil(os.WriteFile(o.folded, []byte("what was there before"), 0o644)))
+	x, err := newExporter(o)
+	qt.Assert(t, qt.IsNil(err))
+	// whatever was there stays until all is known
+	before, err := os.ReadFile(o.folded)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(string(before), "what was there before"))
+	fill(x)
+	said := standardError(t, func() { qt.Check(t, qt.IsTrue(x.write())) })
+	x.close()
+
+	qt.Check(t, qt.DeepEquals(names(t, dir), []string{"x.folded", "x.html", "x.pb.gz"}))
+	folded, err := os.ReadFile(o.folded)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(string(folded), "python3 (7);device 0;DRAM;forward (model.py:123) 1200\n"))
+	page, err := os.ReadFile(o.flameGraph)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(bytes.HasPrefix(page, []byte("<!DOCTYPE html>"))))
+	f, err := os.Open(o.pprof)
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	_, err = gzip.NewReader(f)
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(said, "ttmem: wrote flame graph of 1 stack to "+o.flameGraph+"\n"+
+		"ttmem: wrote pprof profile of 1 stack to "+o.pprof+"\n"+
+		"ttmem: wrote folded live-bytes of 1 stack to "+o.folded+"\n"))
+}
+
+// standardError gives what f writes there.
+func standardError(t *testing.T, f func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	qt.Assert(t, qt.IsNil(err))
+	saved := os.Stderr
+	os.Stderr = w
+	f()
+	os.Stderr = saved
+	w.Close()
+	said, err := io.ReadAll(r)
+	qt.Assert(t, qt.IsNil(err))
+	return string(said)
+}
+
+func TestAnExportThatIsNotWrittenLeavesNothing(t *testing.T) {
+	dir := t.TempDir()
+	x, err := newExporter(exportOptions{pprof: filepath.Join(dir, "x"), foldedValue: "peak-bytes"})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(names(t, dir), 1))
+	x.close()
+	qt.Check(t, qt.HasLen(names(t, dir), 0))
+}
+
+func TestAnUnwritablePathIsAnErrorBeforeAnythingStarts(t *testing.T) {
+	dir := t.TempDir()
+	good := filepath.Join(dir, "good")
+	for path, says := range map[string]string{
+		filepath.Join(dir, "none", "x"): "--folded .*/none/x: no such file or directory; name a file that can be written",
+		dir:                             "--folded .*: is a directory; name a file that can be written",
+	} {
+		_, err := newExporter(exportOptions{flameGraph: good, folded: path, foldedValue: "peak-bytes"})
+		qt.Check(t, qt.ErrorMatches(err, says))
+		qt.Check(t, qt.HasLen(names(t, dir), 0))
+	}
+}
+
+func TestALinkStaysALink(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o644)))
+	qt.Assert(t, qt.IsNil(os.Symlink(file, link)))
+	x, err := newExporter(exportOptions{folded: link, foldedValue: "peak-bytes"})
+	qt.Assert(t, qt.IsNil(err))
+	fill(x)
+	standardError(t, func() { qt.Check(t, qt.IsTrue(x.write())) })
+	info, err := os.Lstat(link)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(info.Mode().Type(), os.ModeSymlink))
+	content, err := os.ReadFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(content), " 1200\n"))
+}
+
+func TestWhatCannotBeWrittenIsTold(t *testing.T) {
+	if _, err := os.Stat("/dev/full"); err != nil {
+		t.Skip("there is no /dev/full here")
+	}
+	x, err := newExporter(exportOptions{folded: "/dev/full", foldedValue: "peak-bytes"})
+	qt.Assert(t, qt.IsNil(err))
+	fill(x)
+	said := standardError(t, func() { qt.Check(t, qt.IsFalse(x.write())) })
+	qt.Check(t, qt.Equals(said, "ttmem: --folded /dev/full: no space left on device\n"))
+}
+
+func TestNothingIsExportedUnlessItIsAskedFor(t *testing.T) {
+	x, err := newExporter(exportOptions{foldedValue: "peak-bytes"})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsNil(x))
+	x.close()
+}

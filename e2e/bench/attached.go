@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// attached is a `ttmem attach` that traces a program.
+type attached struct {
+	cmd *exec.Cmd
+	out bytes.Buffer
+	// took is from the start of the command until it said that it traces, and
+	// busy is the processor time of that.
+	took, busy time.Duration
+}
+
+// outcome is what a `ttmem attach` came to.
+type outcome struct {
+	lost map[string]uint64
+	// cpu is the processor time of the whole command, traced of what it did after it
+	// was attached.
+	cpu, traced time.Duration
+}
+
+func (o outcome) lostEvents() (n uint64) {
+	for _, k := range o.lost {
+		n += k
+	}
+	return n
+}
+
+// attach attaches the real command to a program.
+func (b *bench) attach(p *program, args ...string) (*attached, error) {
+	a := &attached{cmd: exec.Command(b.ttmem, append([]string{"attach", "--json", "-p", strconv.Itoa(p.pid())}, args...)...)}
+	a.cmd.Stdout = &a.out
+	stderr, err := a.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	if err := a.cmd.Start(); err != nil {
+		return nil, err
+	}
+	said := ""
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "Ctrl-C") {
+			a.took, a.busy = time.Since(start), cpuTime(a.pid())
+			go io.Copy(os.Stderr, stderr) // warnings are not to be hidden
+			return a, nil
+		}
+		said = lines.Text()
+	}
+	return nil, fmt.Errorf("ttmem attach: %s (%w)", said, a.cmd.Wait())
+}
+
+func (a *attached) pid() int { return a.cmd.Process.Pid }
+
+// end ends it as Ctrl-C would.
+func (a *attached) end() (outcome, error) {
+	if err := a.cmd.Process.Signal(unix.SIGINT); err != nil {
+		return outcome{}, err
+	}
+	if err := a.cmd.Wait(); err != nil {
+		return outcome{}, fmt.Errorf("ttmem: %w", err)
+	}
+	var report struct {
+		Lost map[string]uint64 `json:"lost"`
+	}
+	if err := json.Unmarshal(a.out.Bytes(), &report); err != nil {
+		return outcome{}, fmt.Errorf("ttmem's report: %w", err)
+	}
+	cpu := a.cmd.ProcessState.UserTime() + a.cmd.ProcessState.SystemTime()
+	return outcome{report.Lost, cpu, cpu - a.busy}, nil
+}
+
+// canAttach reports whether `ttmem attach` has a flag.
+func (b *bench) canAttach(flag string) bool {
+	help, err := exec.Command(b.ttmem, "attach", "--help").Output()
+	return err == nil && strings.Contains(string(help), flag+" ")
+}
+
+// cpuTime is the processor time that the threads of a process have had: the first
+// number of each one's schedstat, in ns. /proc/PID/stat has ticks of 10 ms.
+func cpuTime(pid int) (sum time.Duration) {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // fails only on a bad pattern
+	for _, file := range files {
+		var ns int64
+		if text, err := os.ReadFile(file); err == nil {
+			_, _ = fmt.Sscan(string(text), &ns)
+		}
+		sum += time.Duration(ns)
+	}
+	return sum
+}
+
+// resident is the memory of a process in bytes, by the name of a line of
+// /proc/PID/status such as VmRSS.
+func resident(pid int, name string) (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			var kb float64
+			_, err := fmt.Sscan(rest, &kb)
+			return kb * 1024, err
+		}
+	}
+	return 0, errors.New("no " + name + " in /proc/PID/status")
+}

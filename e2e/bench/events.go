@@ -1,0 +1,58 @@
+package main
+
+import "fmt"
+
+// frames is how deep the stacks of the tight loop are to be.
+const frames = 35
+
+// manyEvents has as many events with stacks as fast as a program can make them.
+func (b *bench) manyEvents() error {
+	// some calls more than the loop has of its own, for the depth
+	loop, err := b.start("loop.py", "4")
+	if err != nil {
+		return err
+	}
+	defer loop.stop()
+	if err := b.flood(loop, fmt.Sprintf("%d events in a loop", b.events)); err != nil {
+		return err
+	}
+	different, err := b.start("stacks_new.py")
+	if err != nil {
+		return err
+	}
+	defer different.stop()
+	return b.flood(different, fmt.Sprintf("%d events, many different stacks", b.events))
+}
+
+// flood traces allocations, each with its stack and each with a free beside it.
+func (b *bench) flood(p *program, name string) error {
+	seen, err := b.observe(p, b.pairs)
+	if err != nil {
+		return err
+	}
+	b.printf("%s: stacks of %.1f native and %.1f Python frames\n", name, seen.native, seen.python)
+	if seen.native < frames {
+		b.unmeasured(name, fmt.Errorf("stacks are to have %d frames", frames))
+	}
+	a, err := b.attach(p)
+	if err != nil {
+		return err
+	}
+	progress("%s", name)
+	took, err := p.round(b.events)
+	progress("")
+	if err != nil {
+		return err
+	}
+	o, err := a.end()
+	if err != nil {
+		return err
+	}
+	b.figure("  rate, with a free for each", float64(b.events)/took.Seconds(), "events with a stack/s")
+	for cause, n := range o.lost {
+		b.printf("  lost: %d, %s\n", n, cause)
+	}
+	b.atMost("  lost: "+name, float64(o.lostEvents()), "", 0)
+	b.figure("  ttmem's processor time meanwhile", o.traced.Seconds()/took.Seconds()*100, "% of a processor")
+	return nil
+}

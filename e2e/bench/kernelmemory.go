@@ -1,0 +1,100 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// mapMemory is the kernel's memory for a BPF map, with the maps inside it.
+type mapMemory struct {
+	name  string
+	bytes uint64
+}
+
+// tableMaps are the maps of which unwind tables are made: rows, the rules that
+// they refer to, and the mappings of each process.
+var tableMaps = []string{"chunks", "rules", "spaces"}
+
+// kernelMemory is what the maps of a process take: those of unwind tables and the
+// rest, largest first.
+func kernelMemory(pid int) (tables, rest []mapMemory, err error) {
+	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := make(map[ebpf.MapID]bool)
+	for _, path := range infos {
+		id, ok := mapID(path)
+		if !ok || seen[id] {
+			continue
+		}
+		seen[id] = true
+		m, err := memoryOf(id)
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.Contains(tableMaps, m.name) {
+			tables = append(tables, m)
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	if len(tables) != len(tableMaps) {
+		return nil, nil, fmt.Errorf("want the maps %v, found %v", tableMaps, tables)
+	}
+	slices.SortFunc(rest, func(a, b mapMemory) int { return int(b.bytes) - int(a.bytes) })
+	return tables, rest, nil
+}
+
+// mapID is the map that a file descriptor stands for, if it does for one.
+func mapID(fdinfo string) (ebpf.MapID, bool) {
+	text, err := os.ReadFile(fdinfo)
+	if err != nil {
+		return 0, false // it is closed by now
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "map_id:"); ok {
+			var id uint32
+			_, err := fmt.Sscan(rest, &id)
+			return ebpf.MapID(id), err == nil
+		}
+	}
+	return 0, false
+}
+
+func memoryOf(id ebpf.MapID) (mapMemory, error) {
+	m, err := ebpf.NewMapFromID(id)
+	if err != nil {
+		return mapMemory{}, err
+	}
+	defer m.Close()
+	info, err := m.Info()
+	if err != nil {
+		return mapMemory{}, err
+	}
+	bytes, ok := info.Memlock()
+	if !ok {
+		return mapMemory{}, errors.New("this kernel does not tell the memory of a map")
+	}
+	all := mapMemory{info.Name, bytes}
+	if m.Type() != ebpf.ArrayOfMaps {
+		return all, nil
+	}
+	// what user space reads there are the ids of the maps inside
+	var key, inner uint32
+	maps := m.Iterate()
+	for maps.Next(&key, &inner) {
+		in, err := memoryOf(ebpf.MapID(inner))
+		if err != nil {
+			return mapMemory{}, err
+		}
+		all.bytes += in.bytes
+	}
+	return all, maps.Err()
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// report prints figures, each with its goal.
+type report struct {
+	w      io.Writer
+	missed []string
+	failed []string
+}
+
+func newReport(w io.Writer) *report { return &report{w: w} }
+
+func (r *report) printf(format string, args ...any) { fmt.Fprintf(r.w, format, args...) }
+
+func (r *report) title(text string) { r.printf("\n## %s\n\n", strings.ToUpper(text[:1])+text[1:]) }
+
+// atMost prints a figure that has a goal.
+func (r *report) atMost(name string, value float64, unit string, limit float64) {
+	r.printf("%-62s %10s   goal ≤ %-8s %s\n", name, quantity(value, unit), quantity(limit, unit),
+		r.verdict(name, value <= limit))
+}
+
+// figure prints a figure that has none.
+func (r *report) figure(name string, value float64, unit string) {
+	r.printf("%-62s %10s\n", name, quantity(value, unit))
+}
+
+// verdict is what stands beside a goal; what is missed is listed at the end.
+func (r *report) verdict(name string, ok bool) string {
+	if ok {
+		return "ok"
+	}
+	r.missed = append(r.missed, name)
+	return "MISSED"
+}
+
+// unmeasured says why a figure is not there.
+func (r *report) unmeasured(what string, err error) {
+	r.failed = append(r.failed, what)
+	r.printf("%s: not measured: %v\n", what, err)
+}
+
+// close prints what was missed; its error is what could not be measured.
+func (r *report) close() error {
+	r.printf("\n")
+	if len(r.missed) == 0 {
+		r.printf("No goal of what was measured is missed.\n")
+	} else {
+		r.printf("Missed:\n")
+		for _, name := range r.missed {
+			r.printf("  %s\n", name)
+		}
+	}
+	if len(r.failed) > 0 {
+		return errors.New("not measured: " + strings.Join(r.failed, ", "))
+	}
+	return nil
+}
+
+// progress shows on standard error what is being done.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "\r%-76s\r", fmt.Sprintf(format, args...))
+}
+
+// quantity is a number with three significant digits, or all of a whole one.
+func quantity(v float64, unit string) string {
+	text := fmt.Sprintf("%.0f", v)
+	if v != float64(int64(v)) && v < 100 {
+		digits := 1
+		switch {
+		case v < 1:
+			digits = 3
+		case v < 10:
+			digits = 2
+		}
+		text = fmt.Sprintf("%.*f", digits, v)
+	}
+	return strings.TrimSpace(text + " " + unit)
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}

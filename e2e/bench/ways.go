@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+)
+
+// ended ends a way to trace, and says how many events it lost.
+type ended func() (lost uint64, err error)
+
+// way is one way to trace a program.
+type way struct {
+	name  string
+	begin func(*program) (ended, error)
+	// limit is how often what two empty uprobes add it may add; 0: no goal.
+	limit float64
+
+	ns   []float64 // of a pair, by round
+	lost uint64
+	err  error // it cannot be measured
+}
+
+// ways are the ways to trace; limit is the goal for those that take the stacks of
+// allocations.
+func (b *bench) ways(limit float64) []*way {
+	ttmem := func(args ...string) func(*program) (ended, error) {
+		return func(p *program) (ended, error) {
+			a, err := b.attach(p, args...)
+			if err != nil {
+				return nil, err
+			}
+			return func() (uint64, error) {
+				o, err := a.end()
+				return o.lostEvents(), err
+			}, nil
+		}
+	}
+	nothing := func(*program) (ended, error) { return func() (uint64, error) { return 0, nil }, nil }
+	bpftrace := func(p *program) (ended, error) { return b.bpftrace(p, b.pairs) }
+	ways := []*way{
+		{name: "nothing", begin: nothing},
+		{name: "two empty uprobes", begin: b.emptyProbes},
+		{name: "bpftrace, ustack as key", begin: bpftrace},
+		{name: "ttmem attach --no-stacks", begin: ttmem("--no-stacks")},
+		{name: "ttmem attach", begin: ttmem(), limit: limit},
+		{name: "ttmem attach --free-stacks", begin: ttmem("--free-stacks")},
+		{name: "ttmem attach --events", begin: ttmem("--events", filepath.Join(b.dir, "events.jsonl"))},
+	}
+	return slices.DeleteFunc(ways, func(w *way) bool {
+		return w.name == "ttmem attach --free-stacks" && !b.canAttach("--free-stacks")
+	})
+}
+
+func (b *bench) loop() error {
+	p, err := b.start("loop.py")
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	b.printf("ttnn.empty + ttnn.deallocate: %d rounds of %d pairs each way, in turn\n", b.rounds, b.pairs)
+	return b.compare(p, b.ways(2))
+}
+
+func (b *bench) newStacks() error {
+	p, err := b.start("stacks_new.py")
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	b.printf("The same pair from another call path each time: %d rounds of %d pairs each way, in turn\n", b.rounds, b.pairs)
+	return b.compare(p, b.ways(5))
+}
+
+// compare plays rounds of a program, each way in turn, so that whatever else the
+// machine does falls on all of them.
+func (b *bench) compare(p *program, ways []*way) error {
+	seen, err := b.observe(p, b.pairs)
+	if err != nil {
+		return err
+	}
+	b.printf("%v\n\n", seen)
+	for i := range b.rounds {
+		for _, w := range ways {
+			if w.err != nil {
+				continue
+			}
+			progress("round %d of %d: %s", i+1, b.rounds, w.name)
+			if w.err = b.play(p, w); w.err != nil && i > 0 {
+				return fmt.Errorf("%s: %w", w.name, w.err)
+			}
+		}
+	}
+	progress("")
+	b.print(ways)
+	return nil
+}
+
+func (b *bench) play(p *program, w *way) error {
+	end, err := w.begin(p)
+	if err != nil {
+		return err
+	}
+	took, err := p.round(b.pairs)
+	lost, endErr := end()
+	if err != nil {
+		return err
+	}
+	w.ns = append(w.ns, float64(took.Nanoseconds())/float64(b.pairs))
+	w.lost += lost
+	return endErr
+}
+
+func (b *bench) print(ways []*way) {
+	b.printf("%-28s %9s %11s %8s %24s %9s\n", "traced by", "best, µs", "median, µs", "adds, µs", "× two empty uprobes", "lost")
+	b.printf("%-28s %9s %11s %8s %24s %9s\n", "", "", "", "", "by best     by median", "events")
+	base, floor := ways[0], ways[1]
+	for _, w := range ways {
+		if w.err != nil {
+			b.unmeasured(w.name, w.err)
+			continue
+		}
+		best, middle := slices.Min(w.ns), median(w.ns)
+		times := (best - slices.Min(base.ns)) / (slices.Min(floor.ns) - slices.Min(base.ns))
+		b.printf("%-28s %9.2f %11.2f %8.2f %12.2f %11.2f %9d", w.name, best/1e3, middle/1e3, (best-slices.Min(base.ns))/1e3,
+			times, (middle-median(base.ns))/(median(floor.ns)-median(base.ns)), w.lost)
+		if w.limit > 0 {
+			name := fmt.Sprintf("%s: %.2f times what two empty uprobes add, goal ≤ %g", w.name, times, w.limit)
+			b.printf("   goal ≤ %g × %s", w.limit, b.verdict(name, times <= w.limit))
+		}
+		b.printf("\n")
+	}
+}

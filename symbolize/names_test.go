@@ -1,0 +1,262 @@
+package symbolize
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"ttmem/e2e/rig"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestNames(t *testing.T) {
+	n := NewNames(mustNew(t, sample().image()), nil)
+	defer n.Close()
+	for _, test := range []struct {
+		addr         uint64
+		name, symbol string
+	}{
+		{textAddr, "tt::tt_metal::Buffer::create", "_ZN2tt8tt_metal6Buffer6createEv"},
+		{textAddr + 0x9, "inner", "inner"},
+		{textAddr + 0x1f, "tt::tt_metal::Buffer::create", "_ZN2tt8tt_metal6Buffer6createEv"},
+		{textAddr + 0x41, "tt::tt_metal::Buffer::~Buffer", "_ZN2tt8tt_metal6BufferD2Ev.cold"},
+		{stubsAddr + 0x20, "__cxa_throw@plt", "__cxa_throw@plt"},
+		{stubsAddr + 0x2f, "__cxa_throw@plt", "__cxa_throw@plt"},
+		{stubsAddr + 0x38, "tt::tt_metal::Buffer::create@plt", "_ZN2tt8tt_metal6Buffer6createEv@plt"},
+	} {
+		qt.Check(t, qt.DeepEquals(n.At(test.addr), []Function{{Name: test.name, Symbol: test.symbol}}),
+			qt.Commentf("%#x", test.addr))
+	}
+	for _, addr := range []uint64{0, textAddr - 1, textAddr + 0x30, stubsAddr, 1<<64 - 1} {
+		qt.Check(t, qt.HasLen(n.At(addr), 0), qt.Commentf("%#x", addr))
+	}
+	qt.Assert(t, qt.IsNil(n.Close()))
+	qt.Assert(t, qt.HasLen(n.At(textAddr), 0))
+	qt.Assert(t, qt.IsNil(n.Close()))
+}
+
+// TestAliases are several names for one function: .symtab lists local ones
+// first.
+func TestAliases(t *testing.T) {
+	const local, global, weak = elf.STB_LOCAL, elf.STB_GLOBAL, elf.STB_WEAK
+	type alias struct {
+		name string
+		bind elf.SymBind
+	}
+	symbols := func(list []alias) (all []testSymbol) {
+		for _, a := range list {
+			all = append(all, testSymbol{a.name, textAddr + 0x60, 0x10, elf.STT_FUNC, true})
+		}
+		return all
+	}
+	bind := func(image []byte, table section, list []alias) {
+		for i, a := range list {
+			image[table.offset+uint64(i+1)*symbolSize+4] = elf.ST_INFO(a.bind, elf.STT_FUNC)
+		}
+	}
+	for _, test := range []struct {
+		symtab, dynsym []alias
+		want           string
+	}{
+		{[]alias{{"local", local}, {"weak", weak}, {"global", global}}, nil, "global"},
+		{[]alias{{"weak", weak}, {"local", local}}, nil, "local"},
+		{[]alias{{"weak", weak}, {"weak2", weak}}, nil, "weak"},
+		{[]alias{{"local", local}}, []alias{{"global", global}}, "global"},
+		{nil, []alias{{"weak", weak}, {"unique", stbUnique}, {"second", global}}, "unique"},
+	} {
+		image := (&testFile{symtab: symbols(test.symtab), dynsym: symbols(test.dynsym)}).image()
+		e := mustNew(t, image)
+		bind(image, e.symtab, test.symtab)
+		bind(image, e.dynsym, test.dynsym)
+		n := NewNames(e, nil)
+		qt.Check(t, qt.DeepEquals(n.At(textAddr+0x68), []Function{{Name: test.want, Symbol: test.want}}))
+	}
+}
+
+// TestGoProgram reads a program of Go: DWARF 5, compressed, other conventions
+// than a C compiler's.
+func TestGoProgram(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "program")
+	run(t, ".", "go", "build", "-o", file, "ttmem/e2e/rig/cmd/rig")
+	e := mustOpen(t, file)
+	qt.Assert(t, qt.IsTrue(e.hasDebugInfo()))
+	var addrs []uint64
+	for _, s := range e.WithPrefix("main.") {
+		for a := s.Addr; a < s.Addr+s.Size && len(addrs) < 20000; a++ {
+			addrs = append(addrs, a)
+		}
+	}
+	n := NewNames(e, nil)
+	defer n.Close()
+	differ := 0
+	for i, want := range symbolized(t, file, addrs) {
+		if got := frames(n.At(addrs[i])); got != want {
+			if differ++; differ <= 5 {
+				t.Errorf("%#x:\n%swant\n%s", addrs[i], got, want)
+			}
+		}
+	}
+	t.Logf("%d addresses, %d differ", len(addrs), differ)
+}
+
+func TestConcurrentNames(t *testing.T) {
+	file := built(t, "g++", "-g", "-O2", "-gz=zlib")
+	n := NewNames(mustOpen(t, file), nil)
+	addrs := textOf(t, file)
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for _, a := range addrs {
+				n.At(a)
+			}
+		})
+	}
+	time.Sleep(time.Millisecond)
+	qt.Check(t, qt.IsNil(n.Close()))
+	group.Wait()
+	qt.Assert(t, qt.Equals(inflated.Load(), 0))
+}
+
+func TestRecent(t *testing.T) {
+	r := recent[int, int]{limit: 10}
+	for i := range 100 {
+		r.put(i, i, 1)
+		v, ok := r.get(0) // what is asked for stays
+		qt.Assert(t, qt.IsTrue(ok))
+		qt.Assert(t, qt.Equals(v, 0))
+	}
+	qt.Assert(t, qt.IsTrue(len(r.young)+len(r.old) <= 20))
+	_, ok := r.get(50)
+	qt.Assert(t, qt.IsFalse(ok))
+	r.put(1, 1, 1000) // more than the limit is kept until the next
+	_, ok = r.get(1)
+	qt.Assert(t, qt.IsTrue(ok))
+}
+
+// ttnn are the libraries of a release.
+func ttnn(t testing.TB) []string {
+	t.Helper()
+	path, err := rig.Library(context.Background(), "0.81.1")
+	qt.Assert(t, qt.IsNil(err))
+	lib := filepath.Dir(path)
+	all, err := filepath.Glob(filepath.Join(lib, "*.so"))
+	qt.Assert(t, qt.IsNil(err))
+	top, err := filepath.Glob(filepath.Join(lib, "../../_ttnn*.so"))
+	qt.Assert(t, qt.IsNil(err))
+	return append(all, top...)
+}
+
+// TestNamesOfTTNN compares the names of random functions of the real libraries
+// with what their tables of symbols say.
+func TestNamesOfTTNN(t *testing.T) {
+	debug.FreeOSMemory()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	rss := resident(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	var open []*Names
+	for _, path := range ttnn(t) {
+		e := mustOpen(t, path)
+		n := NewNames(e, nil)
+		open = append(open, n)
+		start := time.Now()
+		n.At(1 << 20)
+		first := time.Since(start)
+		var funcs []function
+		for range 1000 {
+			funcs = append(funcs, e.funcs.funcs[r.IntN(len(e.funcs.funcs))])
+		}
+		start = time.Now()
+		for _, f := range funcs {
+			got := n.At(f.addr + uint64(r.IntN(int(f.size))))
+			qt.Assert(t, qt.IsTrue(len(got) > 0))
+		}
+		t.Logf("%s: %d functions, first address %v, 1,000 more %v", filepath.Base(path), len(e.funcs.funcs), first,
+			time.Since(start))
+		qt.Check(t, qt.IsTrue(first < 3*time.Second)) // 0.1 s where nothing else runs
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	held := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("%d libraries: %d KB held, %d KB more resident", len(open), held>>10, (resident(t)-rss)>>10)
+	qt.Check(t, qt.IsTrue(held < 20<<20))
+	for _, n := range open {
+		checkNames(t, n, r)
+		n.Close()
+	}
+}
+
+// checkNames compares with all symbols that cover an address exactly as the
+// found one does.
+func checkNames(t *testing.T, n *Names, r *rand.Rand) {
+	t.Helper()
+	f, err := elf.NewFile(n.elf.r)
+	qt.Assert(t, qt.IsNil(err))
+	symbols, _ := f.Symbols()
+	dynamic, _ := f.DynamicSymbols()
+	symbols = append(symbols, dynamic...)
+	byAddr := map[uint64][]string{}
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 0 && s.Section != elf.SHN_UNDEF {
+			byAddr[s.Value] = append(byAddr[s.Value], s.Name)
+		}
+	}
+	checked := 0
+	for checked < 2000 {
+		s := symbols[r.IntN(len(symbols))]
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Size == 0 || s.Section == elf.SHN_UNDEF {
+			continue
+		}
+		checked++
+		got := n.At(s.Value)
+		ok := len(got) == 1
+		if ok {
+			ok = false
+			for _, name := range byAddr[s.Value] {
+				name = strings.Replace(name, "$plt", "@plt", 1)
+				ok = ok || name == got[0].Symbol && ShortName(name) == got[0].Name
+			}
+		}
+		if !ok {
+			t.Errorf("%#x: %v is not among %v", s.Value, got, byAddr[s.Value])
+		}
+	}
+}
+
+// resident is the memory of this process in bytes.
+func resident(t testing.TB) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/status")
+	qt.Assert(t, qt.IsNil(err))
+	var kb int64
+	if i := bytes.Index(b, []byte("VmRSS:")); i >= 0 {
+		fmt.Sscan(string(b[i+6:]), &kb)
+	}
+	return kb << 10
+}
+
+func BenchmarkFirstAddress(b *testing.B) {
+	path, err := rig.Library(context.Background(), "0.81.1")
+	qt.Assert(b, qt.IsNil(err))
+	path = filepath.Join(filepath.Dir(path), "_ttnncpp.so")
+	b.ReportAllocs()
+	for b.Loop() {
+		e, err := Open(path)
+		qt.Assert(b, qt.IsNil(err))
+		n := NewNames(e, nil)
+		n.At(1 << 20)
+		n.Close()
+		e.Close()
+	}
+}

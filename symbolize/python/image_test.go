@@ -1,0 +1,192 @@
+package python
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/symbolize"
+)
+
+// image is a file that is as an interpreter's where Find looks, and can be made
+// to differ. All of it is one segment, at the address 0.
+type image struct {
+	version uint32
+	// debug is _Py_DebugOffsets, key the offset that the code takes.
+	debug []byte
+	key   uint32
+	// dealloc is tp_dealloc, relocated whether a relocation puts it there.
+	dealloc   uint64
+	relocated bool
+	// without and with are names of symbols that are left out and added.
+	without, with string
+	// hash is set for a hash table of the exported symbols.
+	hash bool
+}
+
+// where things are in an image, which is kept small for fuzzing
+const (
+	imageRuntime = 0x200 // data
+	imageVersion = 0x490
+	imageType    = 0x4a0
+	imageGILCode = 0x500 // code
+	imageCold    = 0x540
+	imageColdEnd = 0x580
+	imageEval    = 0x580
+	imageDealloc = 0x600
+	imageUnwind  = 0x640 // data
+	imageHash    = 0x700
+	imageRela    = 0x740
+	imageDynamic = 0x780
+	imageSymbols = 0x800
+	imageStrings = 0x8c0
+	imageHeaders = 0xa00
+	imageSize    = 0xac0
+)
+
+// goodImage is an image of the interpreter of a minor version.
+func goodImage(minor int) *image {
+	f := &image{
+		version: 3<<24 | uint32(minor)<<16 | 4<<8 | 0xf0,
+		key:     uint32(layouts[minor].key), dealloc: imageDealloc, relocated: true, hash: true,
+	}
+	if minor >= 13 {
+		f.debug = debugOffsets(minor)
+	}
+	return f
+}
+
+// debugOffsets are those that the table has of a version, without what is not used.
+func debugOffsets(minor int) []byte {
+	d, o := debugLayouts[minor], layouts[minor].Offsets
+	b := make([]byte, d.size)
+	copy(b, debugCookie)
+	put := func(at int, values ...uint32) {
+		for i, v := range values {
+			binary.LittleEndian.PutUint64(b[at+i*8:], uint64(v))
+		}
+	}
+	put(8, 3<<24|uint32(minor)<<16|0x00f0)
+	put(d.runtime, 283320, 0, o.InterpretersHead)
+	put(d.interpreter, 194968, 0, 0, o.ThreadsHead)
+	put(d.thread, 304, 0, o.ThreadNext, o.ThreadInterp, o.ThreadFrame, o.ThreadID)
+	put(d.frame, 80, o.FramePrevious, o.FrameCode, o.FrameInstruction, 0, o.FrameMarker)
+	put(d.code, 216, o.CodeFile, o.CodeName, o.CodeQualName, o.CodeLineTable, o.CodeFirstLine, 0, 0, 0, o.CodeBytes)
+	put(d.bytes, 40, o.BytesSize, o.BytesData)
+	put(d.str, 64, o.StrState, o.StrLength, o.StrASCII)
+	return b
+}
+
+type imageSymbol struct {
+	name       string
+	addr, size uint64
+	kind       elf.SymType
+}
+
+func (f *image) symbols() (list []imageSymbol) {
+	for _, s := range []imageSymbol{
+		{"_PyRuntime", imageRuntime, 0x1000, elf.STT_OBJECT},
+		{"Py_Version", imageVersion, 4, elf.STT_OBJECT},
+		{"PyCode_Type", imageType, 416, elf.STT_OBJECT},
+		{"PyGILState_GetThisThreadState", imageGILCode, 32, elf.STT_FUNC},
+		{"_PyEval_EvalFrameDefault", imageEval, 0x80, elf.STT_FUNC},
+		{f.with, imageVersion, 8, elf.STT_OBJECT},
+	} {
+		if s.name != f.without && s.name != "" {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+func (f *image) bytes() []byte {
+	b := make([]byte, imageSize)
+	le := binary.LittleEndian
+	put := func(at int, values ...any) {
+		for _, v := range values {
+			n, _ := binary.Encode(b[at:], le, v) // only of fixed sizes
+			at += n
+		}
+	}
+	copy(b[imageRuntime:], f.debug)
+	put(imageVersion, f.version)
+
+	// lea rdi, [rip + key]; jmp +0
+	put(imageGILCode, [3]byte{0x48, 0x8d, 0x3d}, int32(imageRuntime+int(f.key)-imageGILCode-7), [5]byte{0xe9})
+	// jne cold+4, out of the function; jmp to another one
+	put(imageEval+0x10, [2]byte{0x0f, 0x85}, int32(imageCold+4-imageEval-0x16))
+	put(imageEval+0x20, byte(0xe9), int32(imageDealloc-imageEval-0x25))
+	// jmp back into the midst
+	put(imageCold+0x20, byte(0xe9), int32(imageEval+0x16-imageCold-0x25))
+
+	functions := [][2]int{{imageGILCode, 32}, {imageCold, imageColdEnd - imageCold}, {imageEval, 0x80}, {imageDealloc, 0x40}}
+	put(imageUnwind, [4]byte{1, 0x1b, 3, 0x3b}, uint32(0), uint32(len(functions)))
+	for i, r := range functions {
+		description := imageUnwind + 0x40 + i*16
+		put(imageUnwind+12+i*8, int32(r[0]-imageUnwind), int32(description-imageUnwind))
+		put(description, uint32(12), uint32(0), int32(r[0]-description-8), uint32(r[1]))
+	}
+
+	put(imageDynamic, uint64(elf.DT_SYMTAB), uint64(imageSymbols), uint64(elf.DT_STRTAB), uint64(imageStrings))
+	dynamicEnd := imageDynamic + 32
+	if f.relocated {
+		put(imageRela, uint64(8), uint64(elf.R_X86_64_RELATIVE), uint64(0),
+			uint64(imageType+48), uint64(elf.R_X86_64_RELATIVE), f.dealloc)
+		put(dynamicEnd, uint64(elf.DT_RELA), uint64(imageRela), uint64(elf.DT_RELASZ), uint64(48))
+		dynamicEnd += 32
+	} else {
+		put(imageType+48, f.dealloc)
+	}
+	list, text := f.symbols(), imageStrings+1
+	for i, s := range list {
+		put(imageSymbols+(i+1)*elf.Sym64Size, elf.Sym64{
+			Name: uint32(text - imageStrings), Info: byte(elf.STB_GLOBAL)<<4 | byte(s.kind), Shndx: 1, Value: s.addr, Size: s.size,
+		})
+		text += copy(b[text:], s.name) + 1
+	}
+	if f.hash {
+		// one bucket, all in one chain, a filter that lets everything through
+		put(imageHash, uint32(1), uint32(1), uint32(1), uint32(6), ^uint64(0), uint32(1))
+		for i, s := range list {
+			h := gnuHash(s.name) &^ 1
+			if i == len(list)-1 {
+				h |= 1
+			}
+			put(imageHash+28+i*4, h)
+		}
+		put(dynamicEnd, uint64(elf.DT_GNU_HASH), uint64(imageHash))
+		dynamicEnd += 16
+	}
+
+	programs := []elf.Prog64{
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Filesz: imageGILCode, Memsz: imageGILCode},
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: imageGILCode, Vaddr: imageGILCode, Filesz: imageUnwind - imageGILCode},
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: imageUnwind, Vaddr: imageUnwind, Filesz: imageHeaders - imageUnwind},
+		{Type: uint32(elf.PT_DYNAMIC), Off: imageDynamic, Vaddr: imageDynamic, Filesz: uint64(dynamicEnd + 16 - imageDynamic)},
+		{Type: uint32(elf.PT_GNU_EH_FRAME), Off: imageUnwind, Vaddr: imageUnwind, Filesz: imageHash - imageUnwind},
+	}
+	sections := []elf.Section64{{},
+		{Type: uint32(elf.SHT_DYNSYM), Off: imageSymbols, Addr: imageSymbols, Size: uint64(len(list)+1) * elf.Sym64Size, Link: 2, Entsize: elf.Sym64Size},
+		{Type: uint32(elf.SHT_STRTAB), Off: imageStrings, Addr: imageStrings, Size: uint64(text - imageStrings)},
+	}
+	put(0, elf.Header64{
+		Ident: [16]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1},
+		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
+		Phoff: 64, Phentsize: 56, Phnum: uint16(len(programs)),
+		Shoff: imageHeaders, Shentsize: 64, Shnum: uint16(len(sections)),
+	})
+	put(64, programs)
+	put(imageHeaders, sections)
+	return b
+}
+
+func (f *image) open(t testing.TB) *symbolize.ELF {
+	t.Helper()
+	b := f.bytes()
+	e, err := symbolize.New(bytes.NewReader(b), int64(len(b)))
+	qt.Assert(t, qt.IsNil(err))
+	return e
+}

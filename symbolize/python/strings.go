@@ -1,0 +1,63 @@
+package python
+
+import (
+	"encoding/binary"
+	"strings"
+	"unicode/utf8"
+)
+
+// The state of a str object, a u32 of bit fields (Include/cpython/unicodeobject.h):
+// how its characters are stored. These are the same from 3.10 to 3.14.
+const (
+	stateKind    = 7 << 2 // bytes a character: 1, 2 or 4
+	stateCompact = 1 << 5 // the characters follow the object itself
+	stateASCII   = 1 << 6
+)
+
+// ASCII reports whether the characters of a str object in this state begin at
+// Offsets.StrASCII, and not at Offsets.StrOther.
+func ASCII(state uint32) bool { return state&stateASCII != 0 }
+
+// CharSize is how many bytes a character of a str object in this state has: 1,
+// 2 or 4; 0 for one whose characters do not follow the object.
+func CharSize(state uint32) int {
+	if state&stateCompact == 0 {
+		return 0
+	}
+	switch n := state & stateKind >> 2; n {
+	case 1, 2, 4:
+		return int(n)
+	}
+	return 0
+}
+
+// DecodeString makes Go text of the characters of a str object as they were
+// copied, by the object's state. Where the data was cut short, it is the text up
+// to there. What is no character, such as a lone surrogate, becomes U+FFFD. It is
+// "" where the state is none of a str that has its characters with it.
+func DecodeString(state uint32, data []byte) string {
+	size := CharSize(state)
+	if size == 0 {
+		return ""
+	}
+	if size == 1 && ASCII(state) {
+		return strings.ToValidUTF8(string(data), string(utf8.RuneError))
+	}
+	var text strings.Builder
+	text.Grow(len(data))
+	for ; len(data) >= size; data = data[size:] {
+		var c uint32
+		switch size {
+		case 1:
+			c = uint32(data[0])
+		case 2:
+			c = uint32(binary.LittleEndian.Uint16(data))
+		case 4:
+			c = binary.LittleEndian.Uint32(data)
+		}
+		// Two surrogates are two characters in Python. WriteRune makes U+FFFD
+		// of each, but has no use for numbers that no rune can have.
+		text.WriteRune(rune(min(c, utf8.MaxRune+1)))
+	}
+	return text.String()
+}

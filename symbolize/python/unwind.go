@@ -1,0 +1,73 @@
+package python
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"sort"
+
+	"ttmem/symbolize"
+)
+
+// unwind is the table of functions that a file keeps for unwinding
+// (.eh_frame_hdr): it knows all of them, stripped or not, and knows the split-off
+// part of a function as one of its own.
+type unwind struct {
+	e    *symbolize.ELF
+	addr uint64
+	// table is pairs of i32, by address: where a function begins, and where it
+	// is described, both relative to addr
+	table []byte
+}
+
+// unwindEntry is the size of one in the table, in bytes.
+const unwindEntry = 8
+
+// readUnwind reads the table of a file; false if there is none of the usual form, and then it has no functions.
+func readUnwind(e *symbolize.ELF) (unwind, bool) {
+	for _, p := range e.ProgramHeaders() {
+		if p.Type != elf.PT_GNU_EH_FRAME {
+			continue
+		}
+		const head, maxSize = 12, 1 << 23
+		b, err := e.Text(p.Vaddr, int(min(p.Filesz, maxSize)))
+		// version 1; signed 4 bytes relative to the field, a count of 4 bytes,
+		// signed 4 bytes relative to the start: what all linkers write
+		if err != nil || len(b) < head || [4]byte(b) != [4]byte{1, 0x1b, 0x03, 0x3b} {
+			return unwind{}, false
+		}
+		count := uint64(binary.LittleEndian.Uint32(b[8:]))
+		b = b[head:]
+		return unwind{e, p.Vaddr, b[:min(count, uint64(len(b))/unwindEntry)*unwindEntry]}, true
+	}
+	return unwind{}, false
+}
+
+// at is the function, or part of one, that contains an address; false where none
+// does, or where its description is not of the usual form.
+func (u unwind) at(addr uint64) (Range, bool) {
+	field := func(i, offset int) uint64 {
+		return u.addr + relative(u.table[i*unwindEntry+offset:])
+	}
+	i := sort.Search(len(u.table)/unwindEntry, func(i int) bool { return field(i, 0) > addr }) - 1
+	if i < 0 {
+		return Range{}, false
+	}
+	// A description is its length, its distance from what it has in common with
+	// others, where the function begins, relative to that field, and its size.
+	// The fields are of 4 bytes, if the beginning then is what the table says.
+	const beginning, size = 8, 12
+	at := field(i, 4)
+	b, err := read(u.e, at, 16)
+	if err != nil {
+		return Range{}, false
+	}
+	r := Range{Start: field(i, 0)}
+	r.End = r.Start + uint64(binary.LittleEndian.Uint32(b[size:]))
+	if at+beginning+relative(b[beginning:]) != r.Start || !r.Contains(addr) {
+		return Range{}, false
+	}
+	return r, true
+}
+
+// relative is the signed number of 4 bytes at the start of b.
+func relative(b []byte) uint64 { return uint64(int64(int32(binary.LittleEndian.Uint32(b)))) }

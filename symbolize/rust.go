@@ -1,0 +1,58 @@
+package symbolize
+
+import (
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+)
+
+// rust reports whether a symbol is mangled as Rust does: `_R…`, or as before
+// 2025 `_ZN…17h<16 hexadecimal digits>E`.
+func rust(symbol string) bool {
+	if strings.HasPrefix(symbol, "_R") {
+		return true
+	}
+	symbol = withoutClones(symbol)
+	const hash = len("17h0123456789abcdefE")
+	return strings.HasPrefix(symbol, "_ZN") && strings.HasSuffix(symbol, "E") && len(symbol) > len("_ZN")+hash &&
+		symbol[len(symbol)-hash:len(symbol)-hash+3] == "17h"
+}
+
+// shortRust is the short form of a mangled Rust name, "" if it is none:
+// `core::ptr::drop_in_place`, `<alloc::vec::Vec as core::ops::Drop>::drop`.
+func shortRust(symbol string) string {
+	// With NoTemplateParams the demangler follows what it does not print, so
+	// that the limit does not bound its work: generics are cut out here.
+	full := demangled(func() (string, error) {
+		return demangle.ToString(withoutClones(symbol), demangle.NoParams, demangle.MaxLength(12))
+	})
+	return withoutGenerics(full)
+}
+
+// withoutGenerics cuts `::<T>` and `<T>` out of a Rust name, but not the type
+// `<T as Trait>` that a name may begin with.
+func withoutGenerics(name string) string {
+	var b strings.Builder
+	depth := 0
+	for i := 0; i < len(name); i++ {
+		switch c := name[i]; {
+		case depth == 0 && c == '<' && (i == 0 || strings.IndexByte("<&( ", name[i-1]) >= 0):
+			b.WriteByte(c)
+		case c == '<':
+			if depth++; depth == 1 {
+				trimmed := strings.TrimSuffix(b.String(), "::")
+				b.Reset()
+				b.WriteString(trimmed)
+			}
+		case c == '>' && i > 0 && name[i-1] == '-': // fn() -> T
+			if depth == 0 {
+				b.WriteByte(c)
+			}
+		case c == '>' && depth > 0:
+			depth--
+		case depth == 0:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}

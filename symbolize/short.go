@@ -1,0 +1,210 @@
+package symbolize
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+)
+
+// shortCPP is the short form of a mangled C++ name, "" if it is none.
+func shortCPP(symbol string) string {
+	if !manageable(symbol) {
+		return ""
+	}
+	return demangled(func() (string, error) {
+		// Verbose keeps the demangler from simplifying the tree, which takes the
+		// more time the more packs a name has; nothing of that is shown here.
+		options := []demangle.Option{demangle.NoParams, demangle.Verbose, demangle.NoABITags}
+		tree, err := demangle.ToAST(symbol, options...)
+		if err != nil {
+			// In constraints, which clang mangles since version 17, the demangler
+			// does not count the parameter of an outer template among what may be
+			// substituted. Of a pointer to it, it does.
+			tree, err = demangle.ToAST(outerParameter.ReplaceAllString(symbol, "PT_"), options...)
+		}
+		if err != nil {
+			return "", err
+		}
+		s := shortener{steps: maxSteps}
+		name := s.name(tree)
+		if s.steps < 0 {
+			return "", nil
+		}
+		return name, nil
+	})
+}
+
+// outerParameter is a parameter of a template around the one that is named.
+var outerParameter = regexp.MustCompile(`TL\d*__`)
+
+// maxSteps is how many nodes of a tree are looked at. A tree may be a graph:
+// what is substituted is not copied.
+const maxSteps = 2000
+
+// shortener writes down those parts of a name's tree that people care for.
+type shortener struct {
+	steps int
+	// callable is the scope whose operator() is all that it is for, so that it
+	// goes without saying
+	callable string
+}
+
+// name is a node that names something: a function, a class, a namespace.
+func (s *shortener) name(a demangle.AST) string {
+	if s.steps--; s.steps < 0 {
+		return ""
+	}
+	switch a := a.(type) {
+	case *demangle.Name:
+		return plainName(a.Name)
+	case *demangle.Qualified:
+		return s.qualified(a)
+	case *demangle.Template:
+		return s.template(a)
+	case *demangle.Typed:
+		return s.name(a.Name)
+	case *demangle.MethodWithQualifiers:
+		return s.name(a.Method)
+	case *demangle.TypeWithQualifiers:
+		return s.name(a.Base)
+	case *demangle.TaggedName:
+		return s.name(a.Name)
+	case *demangle.Clone:
+		return s.name(a.Base)
+	case *demangle.Constraint:
+		return s.name(a.Name)
+	case *demangle.EnableIf:
+		return s.name(a.Type)
+	case *demangle.Friend:
+		return s.name(a.Name)
+	case *demangle.ModuleEntity:
+		return s.name(a.Name)
+	case *demangle.Constructor:
+		return lastName(s.name(a.Name))
+	case *demangle.Destructor:
+		return "~" + lastName(s.name(a.Name))
+	case *demangle.Closure:
+		return lambda(a.Num + 1)
+	case *demangle.UnnamedType:
+		return "{unnamed#" + strconv.Itoa(a.Num+1) + "}"
+	case *demangle.Operator:
+		return operatorName(a.Name)
+	case *demangle.Unary: // operator"" _suffix
+		return s.name(a.Op) + " " + s.name(a.Expr)
+	case *demangle.Cast:
+		return "operator " + s.typeName(a.To)
+	case *demangle.DefaultArg:
+		return "{default#" + strconv.Itoa(a.Num+1) + "}"
+	case *demangle.Special:
+		if strings.Contains(a.Prefix, "thunk to") { // a step on the way to the function
+			return s.name(a.Val)
+		}
+		return a.Prefix + s.name(a.Val)
+	case *demangle.Special2:
+		return a.Prefix + s.name(a.Val1) + a.Middle + s.name(a.Val2)
+	case *demangle.GlobalCDtor:
+		if _, ok := a.Key.(*demangle.Name); ok {
+			return "" // of a file, not of a function: the symbol says more
+		}
+		return "global constructors keyed to " + s.name(a.Key)
+	default:
+		return s.typeName(a)
+	}
+}
+
+func lambda(n int) string { return "{lambda#" + strconv.Itoa(n) + "}" }
+
+// generated are names that nobody wrote: the namespaces that CMake's unity
+// builds put around a file (tt-metal's do), clang's names for lambdas in
+// functions that only one file sees, and versions of libraries.
+var (
+	unityName   = regexp.MustCompile(`^unity_[0-9a-f]{32}$`)
+	clangLambda = regexp.MustCompile(`^\$_(\d+)$`)
+)
+
+func plainName(name string) string {
+	switch {
+	case name == "(anonymous namespace)":
+		return "(anonymous)"
+	case name == "__cxx11", name == "__1", unityName.MatchString(name):
+		return ""
+	}
+	if m := clangLambda.FindStringSubmatch(name); m != nil {
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			return lambda(n + 1)
+		}
+	}
+	return name
+}
+
+func operatorName(name string) string {
+	name = strings.TrimSuffix(strings.TrimPrefix(name, "operator"), " ")
+	if name != "" && name[0] >= 'a' && name[0] <= 'z' {
+		return "operator " + name
+	}
+	return "operator" + name
+}
+
+// lastName is the part of a qualified name behind the last `::`.
+func lastName(name string) string {
+	if i := strings.LastIndex(name, "::"); i >= 0 && !strings.HasSuffix(name, ">") {
+		return name[i+2:]
+	}
+	return name
+}
+
+func (s *shortener) qualified(a *demangle.Qualified) string {
+	scope := s.name(a.Scope)
+	name := s.name(a.Name)
+	switch {
+	case scope == "":
+		return name
+	case name == "":
+		return scope
+	case strings.Replace(name, "basic_", "", 1) == strings.TrimPrefix(scope, "std::"),
+		strings.Replace(name, "~basic_", "", 1) == strings.TrimPrefix(scope, "std::"):
+		// std::string, whose class is std::basic_string
+		name = strings.Replace(name, "basic_", "", 1)
+	}
+	switch name {
+	case "operator()", "__invoke", "_FUN", "_M_invoke", "_M_run", "__visit_invoke":
+		// what is called when a lambda is, directly (GCC and clang name the
+		// function without captures differently) or through a wrapper
+		if scope == s.callable || strings.HasSuffix(scope, "}") && strings.Contains(scope, "{lambda#") {
+			return scope
+		}
+	}
+	if scope == "std::function" && name == "_M_invoke" {
+		name = "operator()"
+	}
+	return scope + "::" + name
+}
+
+// typeName is a type as far as it is of use in a name.
+func (s *shortener) typeName(a demangle.AST) string {
+	if s.steps--; s.steps < 0 {
+		return ""
+	}
+	switch a := a.(type) {
+	case *demangle.BuiltinType:
+		return a.Name
+	case *demangle.Name, *demangle.Qualified, *demangle.Template, *demangle.Closure, *demangle.UnnamedType,
+		*demangle.TaggedName:
+		return s.name(a)
+	case *demangle.PointerType:
+		return s.typeName(a.Base) + "*"
+	case *demangle.ReferenceType:
+		return s.typeName(a.Base) + "&"
+	case *demangle.RvalueReferenceType:
+		return s.typeName(a.Base) + "&&"
+	case *demangle.TypeWithQualifiers:
+		return s.typeName(a.Base) + " const"
+	case *demangle.TemplateParam:
+		if a.Template != nil && a.Index < len(a.Template.Args) {
+			return s.typeName(a.Template.Args[a.Index])
+		}
+	}
+	return "auto"
+}
