@@ -94,16 +94,14 @@ static __always_inline void fill_code(struct code_record *r, const struct python
 }
 
 /* Tells user space of a code object; 0 where that could not be. */
-__noinline u32 tell_code(u64 code)
+__noinline u32 tell_code(struct unwinder *u, const struct space *s, u64 code)
 {
-	struct unwinder *u = this_unwinder(0);
-	struct space *s = u ? space_at(u->slot) : NULL;
 	struct object_key key = {.tgid = bpf_get_current_pid_tgid() >> 32, .object = code};
 	const struct python_offsets *p;
 	u64 type = 0, table = 0, bytes = 0;
 	u32 id, *known;
 
-	if (!s)
+	if (!u || !s)
 		return 0;
 	p = &s->python;
 	known = bpf_map_lookup_elem(&codes, &key);
@@ -155,9 +153,8 @@ full:
 
 /* Where the thread's CPython thread state is kept: pthread's slot for the key
  * that CPython made. 0 where the thread has none. */
-__noinline u64 find_thread_slot(u32 slot)
+__noinline u64 find_thread_slot(const struct space *s)
 {
-	struct space *s = space_at(slot);
 	struct task_struct *task = bpf_get_current_task_btf();
 	u64 fs = task->thread.fsbase, block = 0;
 
@@ -172,13 +169,11 @@ __noinline u64 find_thread_slot(u32 slot)
 
 /* Has the window of Python's frames hold one. CPython from 3.11 keeps them next
  * to each other, callers below callees. */
-__noinline int move_python_window(u64 at)
+__noinline int move_python_window(struct unwinder *u, const struct space *s, u64 at)
 {
-	struct unwinder *u = this_unwinder(0);
-	struct space *s = u ? space_at(u->slot) : NULL;
 	u32 bytes;
 
-	if (!s)
+	if (!u || !s)
 		return 0;
 	bytes = s->python.frame_bytes;
 	if (bytes > 256)
@@ -213,16 +208,14 @@ static __always_inline u32 window_byte(const struct unwinder *u, u64 offset)
 	return u->python_window[offset];
 }
 
-__noinline u64 newest_frame(u32 slot)
+__noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 {
-	struct unwinder *u = this_unwinder(0);
-	struct space *s = space_at(slot);
 	u64 thread = 0, frame = 0;
 
 	if (!u || !s)
 		return 0;
 	if (!u->thread_slot)
-		u->thread_slot = find_thread_slot(slot);
+		u->thread_slot = find_thread_slot(s);
 	if (!u->thread_slot || !read_u64(u->thread_slot, &thread) || !thread)
 		return 0;
 	if (!read_u64(thread + s->python.thread_frame, &frame)) {
@@ -239,7 +232,7 @@ __noinline u64 newest_frame(u32 slot)
 }
 
 /* The code object's id, for what is being run. */
-static __always_inline u32 code_id(struct unwinder *u, u64 code)
+static __always_inline u32 code_id(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct known_code *k = &u->codes[(code >> 4 ^ code >> 10) & (KNOWN_CODES - 1)];
 	u64 deaths = code_deaths;
@@ -247,7 +240,7 @@ static __always_inline u32 code_id(struct unwinder *u, u64 code)
 
 	if (k->code == code && k->deaths == deaths)
 		return k->id;
-	id = tell_code(code);
+	id = tell_code(u, s, code);
 	if (!id)
 		return 0;
 	k->code = code;
@@ -257,14 +250,12 @@ static __always_inline u32 code_id(struct unwinder *u, u64 code)
 }
 
 /* Takes one Python frame: STEP_ON, or how the stack ends here. */
-__noinline int python_step(void)
+__noinline int python_step(struct unwinder *u, const struct space *s)
 {
-	struct unwinder *u = this_unwinder(0);
-	struct space *s = u ? space_at(u->slot) : NULL;
 	u64 frame, code, at, offset;
 	u32 n, id, owner = 1, place;
 
-	if (!s)
+	if (!u || !s)
 		return END_PYTHON_NONE;
 	frame = u->python_frame;
 	if (!frame)
@@ -273,7 +264,7 @@ __noinline int python_step(void)
 	offset = frame - u->python_window_at;
 	/* below the window the offset is huge, and the sum would come around */
 	if (offset > u->python_window_size || offset + s->python.frame_bytes > u->python_window_size) {
-		if (!move_python_window(frame))
+		if (!move_python_window(u, s, frame))
 			return END_PYTHON_NOT_READABLE;
 		offset = frame - u->python_window_at;
 	}
@@ -292,7 +283,7 @@ __noinline int python_step(void)
 		return END_PYTHON_TOO_DEEP;
 	/* 3.14 keeps its reference counting in the low bits */
 	code = window_word(u, offset + s->python.frame_code) & ~7ull;
-	id = code_id(u, code);
+	id = code_id(u, s, code);
 	if (!id)
 		return u->python_end;
 	/* in bytes from the first of the code, before which it has not begun */
@@ -315,13 +306,11 @@ __noinline int python_step(void)
 }
 
 /* Takes the Python part of the thread's stack. */
-__noinline int walk_python(u64 seed)
+__noinline int walk_python(struct unwinder *u, const struct space *s, u64 seed)
 {
-	struct unwinder *u = this_unwinder(0);
-	struct space *s = u ? space_at(u->slot) : NULL;
 	int end;
 
-	if (!s)
+	if (!u || !s)
 		return END_PYTHON_NONE;
 	u->python.frames = 0;
 	if (!s->python.minor)
@@ -329,7 +318,7 @@ __noinline int walk_python(u64 seed)
 	u->python_end = END_PYTHON_NONE;
 	u->python_window_size = 0;
 	u->python.id = seed;
-	u->python_frame = newest_frame(u->slot);
+	u->python_frame = newest_frame(u, s);
 	if (!u->python_frame)
 		return u->python_end;
 	/* and one where C code stands for each */
@@ -340,7 +329,7 @@ __noinline int walk_python(u64 seed)
 		}
 		if (!(i & (i - 1)))
 			u->python_passed = u->python_frame;
-		end = python_step();
+		end = python_step(u, s);
 		if (end != STEP_ON)
 			return end;
 	}

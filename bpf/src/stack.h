@@ -13,9 +13,8 @@ struct {
 } stacks SEC(".maps");
 
 /* Has user space know a native stack: 0 where it cannot be told. */
-__noinline u64 tell_native(u32 tgid)
+__noinline u64 tell_native(struct unwinder *u, u32 tgid)
 {
-	struct unwinder *u = this_unwinder(0);
 	u64 id, size;
 
 	if (!u)
@@ -43,9 +42,8 @@ __noinline u64 tell_native(u32 tgid)
 	return id;
 }
 
-__noinline u64 tell_python(u32 tgid)
+__noinline u64 tell_python(struct unwinder *u, u32 tgid)
 {
-	struct unwinder *u = this_unwinder(0);
 	u64 id, size;
 
 	if (!u)
@@ -133,24 +131,26 @@ int on_debug_state(struct pt_regs *ctx)
 }
 
 /* The stack of a probe's hit. */
-__noinline int take_stack(u64 ip, u64 sp, u64 bp)
+__noinline int take_stack(u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 {
-	struct unwinder *u = this_unwinder(BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct unwinder *u = bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0,
+						  BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct space *s;
 	u64 seed, id;
 
+	if (!ids)
+		return 0;
 	if (!u) {
 		count_lost(LOST_NO_THREAD_STATE);
 		return 0;
 	}
-	u->native.id = u->python.id = 0;
 	if (!space_slot(u, tgid) || !(s = space_at(u->slot))) {
 		count_end(END_NO_SPACE);
 		return 0;
 	}
 	if (u->generation != s->generation)
-		forget_rows(s->generation);
+		forget_rows(u, s->generation);
 	seed = mix(tgid, s->generation);
 	u->at = ip;
 	u->sp = sp;
@@ -158,18 +158,20 @@ __noinline int take_stack(u64 ip, u64 sp, u64 bp)
 	u->bp_at = 0;
 	u->bp_lost = 0;
 	u->window_size = 0;
-	u->end = unwind(seed);
+	u->end = unwind(u, s, seed);
 	id = u->native.id;
 	if (u->native_ids[id & (KNOWN_IDS - 1)] != id)
-		u->native.id = tell_native(tgid);
+		id = tell_native(u, tgid);
+	ids->native = id;
 	count_end(u->end);
 
-	u->python_end = walk_python(~seed);
-	id = u->python.id;
-	if (u->python_end == END_PYTHON_NONE || !u->python.frames)
-		u->python.id = 0;
-	else if (u->python_ids[id & (KNOWN_IDS - 1)] != id)
-		u->python.id = tell_python(tgid);
+	u->python_end = walk_python(u, s, ~seed);
+	if (u->python.frames) {
+		id = u->python.id;
+		if (u->python_ids[id & (KNOWN_IDS - 1)] != id)
+			id = tell_python(u, tgid);
+		ids->python = id;
+	}
 	count_end(u->python_end);
 	return 0;
 }
@@ -180,16 +182,9 @@ volatile const bool free_stacks; /* of frees as well */
 static __always_inline struct stack_ids stack_of(const struct pt_regs *ctx)
 {
 	struct stack_ids ids = {};
-	struct unwinder *u;
 
-	if (!take_stacks)
-		return ids;
-	take_stack(ctx->ip, ctx->sp, ctx->bp);
-	u = this_unwinder(0);
-	if (u) {
-		ids.native = u->native.id;
-		ids.python = u->python.id;
-	}
+	if (take_stacks)
+		take_stack(ctx->ip, ctx->sp, ctx->bp, &ids);
 	return ids;
 }
 

@@ -77,6 +77,7 @@ struct unwinder {
 	/* the addresses of a thread's slot for autoTSSkey */
 	u64 thread_slot;
 	u64 python_frame;
+	u64 python_passed; /* a frame further in: to meet it again is to go in a ring */
 	u64 python_window_at;
 	u32 python_window_size, python_end;
 
@@ -95,10 +96,9 @@ struct {
 	__type(value, struct unwinder);
 } unwinders SEC(".maps");
 
-static __always_inline struct unwinder *this_unwinder(u64 flags)
-{
-	return bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0, flags);
-}
+/* Functions that are not inlined are global, and get what they work on as
+ * arguments: the verifier looks at each once. It wants to see that these are not
+ * NULL, which they never are. */
 
 static __always_inline u64 mix(u64 hash, u64 word)
 {
@@ -111,10 +111,8 @@ static __always_inline u64 mix(u64 hash, u64 word)
 #define PLACE(u) (*(volatile u32 *)&(u)->place)
 
 /* The mapping that has an address, MAX_MAPPINGS where none has. */
-__noinline u32 find_mapping(u32 slot, u64 at)
+__noinline u32 find_mapping(struct unwinder *u, const struct space *s, u64 at)
 {
-	struct unwinder *u = this_unwinder(0);
-	struct space *s = space_at(slot);
 	u32 place;
 
 	if (!s || !u)
@@ -134,9 +132,8 @@ __noinline u32 find_mapping(u32 slot, u64 at)
 
 /* The rule's number of the row that holds at an offset of a page, of those from
  * one word up to another; -1 where none does. */
-__noinline int find_row(u32 from, u32 to, u32 offset)
+__noinline int find_row(struct unwinder *u, u32 from, u32 to, u32 offset)
 {
-	struct unwinder *u = this_unwinder(0);
 	struct chunk *c = chunk_at(from / CHUNK_WORDS);
 	u32 base = from & ~(CHUNK_WORDS - 1);
 
@@ -155,24 +152,19 @@ __noinline int find_row(u32 from, u32 to, u32 offset)
 }
 
 /* Looks up the rule for an address, and remembers it. */
-__noinline int learn_rule(u64 at)
+__noinline int learn_rule(struct unwinder *u, const struct space *s, u64 at)
 {
-	struct unwinder *u = this_unwinder(0);
-	struct space *s;
-	struct mapping *m;
+	const struct mapping *m;
 	struct rule *r, rule = {};
 	struct known_row *k;
 	u32 n, page, from, to;
 	int number;
 
-	if (!u)
-		return END_NO_SPACE;
-	s = space_at(u->slot);
-	if (!s)
+	if (!u || !s)
 		return END_NO_SPACE;
 	n = u->mapping;
 	if (n >= MAX_MAPPINGS || at < s->mappings[n].start || at >= s->mappings[n].end) {
-		n = find_mapping(u->slot, at);
+		n = find_mapping(u, s, at);
 		if (n >= MAX_MAPPINGS)
 			return END_NOT_MAPPED;
 		u->mapping = n;
@@ -183,7 +175,7 @@ __noinline int learn_rule(u64 at)
 	if (m->index != NO_TABLE && page < m->pages) {
 		if (!word_at(m->index + page, &from) || !word_at(m->index + page + 1, &to))
 			return END_NO_SPACE;
-		number = find_row(from, to, (at - m->bias) & ((1 << PAGE_SHIFT) - 1));
+		number = find_row(u, from, to, (at - m->bias) & ((1 << PAGE_SHIFT) - 1));
 		n = number;
 		if (number >= 0 && (r = bpf_map_lookup_elem(&rules, &n)) && r->cfa != CFA_NO_ROW)
 			rule = *r;
@@ -195,9 +187,8 @@ __noinline int learn_rule(u64 at)
 }
 
 /* Has the window begin at an address of the stack. */
-__noinline int move_window(u64 at)
+__noinline int move_window(struct unwinder *u, u64 at)
 {
-	struct unwinder *u = this_unwinder(0);
 	u32 size;
 
 	if (!u)
@@ -228,7 +219,7 @@ static __always_inline bool stack_word(struct unwinder *u, u64 at, u64 *word)
 	if (offset + 8 > u->window_size || offset > WINDOW - 8) {
 		if (at < u->window_at)
 			return read_u64(at, word);
-		if (!move_window(at) || u->window_size < 8)
+		if (!move_window(u, at) || u->window_size < 8)
 			return read_u64(at, word);
 		offset = 0;
 	}
@@ -260,14 +251,13 @@ static __always_inline bool returns_from_signal(u64 address)
 }
 
 /* Code without rows: the frame that rbp would point to, if it looks like one. */
-__noinline int frame_pointer_frame(u64 sp)
+__noinline int frame_pointer_frame(struct unwinder *u)
 {
-	struct unwinder *u = this_unwinder(0);
 	u64 bp, frame[2];
 
 	if (!u || u->bp_lost || !caller_bp(u, &bp))
 		return END_NO_ROW;
-	if (bp & 7 || bp < sp || bp - sp > 1 << 20 ||
+	if (bp & 7 || bp < u->sp || bp - u->sp > 1 << 20 ||
 	    bpf_probe_read_user(frame, sizeof(frame), (void *)bp) ||
 	    (!follows_call(frame[1]) && !returns_from_signal(frame[1])))
 		return END_NO_ROW;
@@ -280,22 +270,20 @@ __noinline int frame_pointer_frame(u64 sp)
 
 /* Code without rows where a probe stands, at a function's beginning: the return
  * address is the last thing on the stack, and rbp is the caller's still. */
-__noinline int entered_frame(u64 sp)
+__noinline int entered_frame(struct unwinder *u)
 {
-	struct unwinder *u = this_unwinder(0);
 	u64 word;
 
-	if (!u || !read_u64(sp, &word) || !follows_call(word))
+	if (!u || !read_u64(u->sp, &word) || !follows_call(word))
 		return END_NO_ROW;
 	u->at = word - 1;
-	u->sp = sp + 8;
+	u->sp += 8;
 	return END_START;
 }
 
 /* The rarer rules: what the frame's address is, 0 where it cannot be told. */
-__noinline u64 rare_cfa(u64 packed)
+__noinline u64 rare_cfa(struct unwinder *u, u64 packed)
 {
-	struct unwinder *u = this_unwinder(0);
 	u32 kind = packed & 0xff, offset = packed >> 32;
 	u64 base, word;
 
@@ -312,12 +300,11 @@ __noinline u64 rare_cfa(u64 packed)
 }
 
 /* A signal's frame: the kernel left there where the thread was. */
-__noinline int signal_frame(u64 sp)
+__noinline int signal_frame(struct unwinder *u)
 {
-	struct unwinder *u = this_unwinder(0);
 	u64 words[7]; /* rbp, rbx, rdx, rax, rcx, rsp, rip of struct sigcontext */
 
-	if (!u || bpf_probe_read_user(words, sizeof(words), (void *)(sp + 120)))
+	if (!u || bpf_probe_read_user(words, sizeof(words), (void *)(u->sp + 120)))
 		return END_NOT_READABLE;
 	u->bp = words[0];
 	u->bp_at = 0;
@@ -329,10 +316,8 @@ __noinline int signal_frame(u64 sp)
 }
 
 /* Another state of the process: nothing that was learned holds. */
-__noinline int forget_rows(u32 generation)
+__noinline int forget_rows(struct unwinder *u, u32 generation)
 {
-	struct unwinder *u = this_unwinder(0);
-
 	if (!u)
 		return 0;
 	for (u32 i = 0; i < KNOWN_ROWS; i++)
@@ -360,16 +345,15 @@ static __always_inline void add_frame(struct unwinder *u, u32 i)
 /* From a frame to its caller's in every way that there is: STEP_ON, or how the
  * stack ends here. */
 #define STEP_ON STACK_ENDS
-__noinline int step(u32 i)
+__noinline int step(struct unwinder *u, const struct space *s, u32 i)
 {
-	struct unwinder *u = this_unwinder(0);
 	u64 cfa, bp, word, packed;
 	int end;
 
-	if (!u)
+	if (!u || !s)
 		return END_NO_SPACE;
 	if (known_row(u, u->at)->at != u->at) {
-		end = learn_rule(u->at);
+		end = learn_rule(u, s, u->at);
 		if (end != END_START)
 			return end; /* it is no address of code: not a frame */
 	}
@@ -389,15 +373,15 @@ __noinline int step(u32 i)
 	case CFA_END:
 		return END_START;
 	case CFA_SIGNAL:
-		end = signal_frame(u->sp);
+		end = signal_frame(u);
 		return end == END_START ? STEP_ON : end;
 	case CFA_FRAME_POINTER:
-		end = i ? frame_pointer_frame(u->sp) : entered_frame(u->sp);
+		end = i ? frame_pointer_frame(u) : entered_frame(u);
 		return end == END_START ? STEP_ON : end;
 	case CFA_PLT:
 	case CFA_DEREF_SP:
 	case CFA_DEREF_BP:
-		cfa = rare_cfa(packed);
+		cfa = rare_cfa(u, packed);
 		break;
 	default:
 		return END_UNSUPPORTED;
@@ -460,20 +444,19 @@ static __always_inline bool quick_step(struct unwinder *u, u32 i)
 
 /* Unwinds from where u stands to the thread's start. What is known lies in memory
  * throughout: the verifier follows what is in registers too closely. */
-__noinline int unwind(u64 seed)
+__noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
 {
-	struct unwinder *u = this_unwinder(0);
 	int end = STEP_ON;
 	u64 begin;
 
-	if (!u)
+	if (!u || !s)
 		return END_NO_SPACE;
 	begin = u->sp;
 	u->native.id = seed;
 	u->native.frames = 0;
 	for (u32 i = 0; i < MAX_FRAMES; i++) {
 		if (!quick_step(u, i)) {
-			end = step(i);
+			end = step(u, s, i);
 			if (end != STEP_ON)
 				break;
 		}

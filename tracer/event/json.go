@@ -94,9 +94,9 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		b = appendUint(b, "count", e.Count)
 		b = appendText(b, "cause", e.Cause)
 	}
-	if frames := e.Stack.Frames(); len(frames) > 0 {
+	if e.Stack != nil {
 		b = append(b, `,"stack":`...)
-		b = appendFrames(b, frames)
+		b = e.Stack.appendJSON(b)
 	}
 	return append(b, '}')
 }

@@ -40,9 +40,13 @@ type Stack struct {
 	// ID tells the stacks of one trace apart; it is never 0.
 	ID uint64
 
-	once    sync.Once
-	resolve func() []Frame
+	mu      sync.Mutex
+	resolve func() []Frame // nil: frames has them
 	frames  []Frame
+	// json is the frames as records have them, kept from the second time on: most
+	// stacks of a program come once, and some come a million times.
+	json    []byte
+	written bool
 }
 
 // NewStack returns a stack whose frames resolve will give, innermost first, when
@@ -70,15 +74,36 @@ func (s *Stack) Frames() []Frame {
 	if s == nil {
 		return nil
 	}
-	s.once.Do(func() {
-		if s.resolve != nil {
-			s.frames, s.resolve = s.resolve(), nil
-		}
-	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.look()
+}
+
+// look looks the frames up; s.mu is held.
+func (s *Stack) look() []Frame {
+	if s.resolve != nil {
+		s.frames, s.resolve = s.resolve(), nil
+	}
 	return s.frames
+}
+
+// appendJSON appends the frames as a list.
+func (s *Stack) appendJSON(b []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.json != nil {
+		return append(b, s.json...)
+	}
+	begin := len(b)
+	b = appendFrames(b, s.look())
+	if s.written {
+		s.json = append([]byte(nil), b[begin:]...)
+	}
+	s.written = true
+	return b
 }
 
 // MarshalJSON gives the frames as a list.
 func (s *Stack) MarshalJSON() ([]byte, error) {
-	return appendFrames(nil, s.Frames()), nil
+	return s.appendJSON(nil), nil
 }
