@@ -14,7 +14,7 @@ type addressIndex struct {
 	funcs []function
 }
 
-// function is 16 bytes, because there are 100,000 and several files are held.
+// function is 16 bytes, because a library has 35,000 and several are held.
 // Its name stays in the file until somebody asks.
 type function struct {
 	addr uint64
@@ -32,8 +32,8 @@ func (x *addressIndex) drop() {
 const (
 	// maxInside is how many functions with symbols may lie within another one.
 	maxInside = 8
-	// maxFunctions is how many are indexed: ten times what the largest library
-	// has, 32 MB.
+	// maxFunctions is how many are indexed, 32 MB. The largest library of ttnn
+	// has 35,000.
 	maxFunctions = 1 << 21
 )
 

@@ -100,9 +100,12 @@ func (c *cursor) uint(size uint64) uint64 {
 	return 0
 }
 
+// maxLEB is how many bytes a LEB128 number may have: 64 bits and some padding.
+const maxLEB = 16
+
 // uleb is an unsigned LEB128 number; bits beyond the 64th are lost.
 func (c *cursor) uleb() (n uint64) {
-	for shift := uint(0); ; shift += 7 {
+	for shift := uint(0); shift < 7*maxLEB; shift += 7 {
 		b := c.u8()
 		if shift < 64 {
 			n |= uint64(b&0x7f) << shift
@@ -111,10 +114,12 @@ func (c *cursor) uleb() (n uint64) {
 			return n
 		}
 	}
+	c.bad = true
+	return 0
 }
 
 func (c *cursor) sleb() (n int64) {
-	for shift := uint(0); ; {
+	for shift := uint(0); shift < 7*maxLEB; {
 		b := c.u8()
 		if shift < 64 {
 			n |= int64(b&0x7f) << shift
@@ -127,6 +132,8 @@ func (c *cursor) sleb() (n int64) {
 			return n
 		}
 	}
+	c.bad = true
+	return 0
 }
 
 // skipText goes behind the NUL that ends a string.

@@ -17,7 +17,7 @@ import (
 const debugDir = "/usr/lib/debug"
 
 // maxDebugFile is the size in bytes up to which a file's checksum is taken.
-const maxDebugFile = 4 << 30
+const maxDebugFile = 2 << 30
 
 // findDebugFile looks for the debug file of e, as GDB does (Debugging with GDB,
 // "Debugging Information in Separate Files"): by build id, then by the link in

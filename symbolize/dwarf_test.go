@@ -89,6 +89,7 @@ extern "C" int plain(int x) { return shapes::Box{x, x + 1}.area(); }
 // built is a library made of program.
 func built(t testing.TB, compiler string, flags ...string) string {
 	t.Helper()
+	need(t, compiler, "objcopy", "llvm-symbolizer-19")
 	dir := t.TempDir()
 	for name, text := range program {
 		qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)))
@@ -96,6 +97,16 @@ func built(t testing.TB, compiler string, flags ...string) string {
 	args := append([]string{"-x", "c++", "-fPIC", "-shared", "-o", "lib.so", "main.cpp", "sink.cpp"}, flags...)
 	run(t, dir, compiler, args...)
 	return filepath.Join(dir, "lib.so")
+}
+
+// need skips a test where a tool is not installed. `make tools` installs LLVM's.
+func need(t testing.TB, tools ...string) {
+	t.Helper()
+	for _, tool := range tools {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("%s is not installed", tool)
+		}
+	}
 }
 
 func run(t testing.TB, dir, name string, args ...string) []byte {
@@ -180,9 +191,6 @@ func textOf(t testing.TB, file string) (addrs []uint64) {
 
 func TestInlined(t *testing.T) {
 	for _, compiler := range []string{"g++", "clang-19"} {
-		if _, err := exec.LookPath(compiler); err != nil {
-			t.Skipf("no %s here", compiler)
-		}
 		for _, flags := range []string{
 			"-g -O2 -gdwarf-4", "-g -O2 -gdwarf-5", "-g -O1 -gdwarf-5", "-g -O0 -gdwarf-5", "-g -O2 -gdwarf-3",
 			"-g -O3 -gdwarf-5 -ffunction-sections -Wl,--gc-sections",

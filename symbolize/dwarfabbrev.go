@@ -4,8 +4,8 @@ package symbolize
 type abbreviation struct {
 	tag      uint64
 	children bool
-	fixed    bool   // whether all attributes together have always size bytes
-	size     uint64 //
+	fixed    bool // whether the attributes take size bytes in each entry
+	size     uint64
 	attrs    []attribute
 }
 
@@ -21,7 +21,7 @@ type abbreviations struct {
 	high map[uint64]*abbreviation
 }
 
-// Limits of a table of abbreviations. The largest seen has 2,000.
+// Limits of a table of abbreviations, whose codes are small in practice.
 const (
 	maxAbbreviations = 1 << 16
 	maxAttributes    = 1 << 18 // of all abbreviations of a table

@@ -10,9 +10,9 @@ import (
 type loadedUnit struct {
 	unit    *unit
 	entries []call
-	ranges  []codeRange // of the calls, one after the other
-	tops    []codeRange // of the functions themselves, by address
-	scopes  []scopeOf   // by entry
+	ranges  []addressRange  // of the calls, one after the other
+	tops    []functionRange // of the functions themselves, by address
+	scopes  []scopeOf       // by entry
 	lines   *lineTable
 }
 
@@ -26,13 +26,16 @@ type call struct {
 	first, n   uint32 // its ranges
 }
 
-type codeRange struct {
-	low, high uint64
-	call      int32
+type addressRange struct{ low, high uint64 }
+
+// functionRange is a range of the code of a function, an index of entries.
+type functionRange struct {
+	addressRange
+	call int32
 }
 
-// Limits of what is kept of a unit. They are ten times what the largest units of
-// ttnn need.
+// Limits of what is kept of a unit: 10 MB of calls and 8 MB of ranges. What comes
+// after them in the unit has lines, but no inlined calls.
 const (
 	maxCalls      = 1 << 18
 	maxCallRanges = 1 << 19
@@ -47,7 +50,7 @@ func (d *debugInfo) load(u *unit) *loadedUnit {
 	l := &loadedUnit{unit: u}
 	d.loadCalls(l)
 	l.lines = d.lineTable(l.unit)
-	cost := 256 + 8*len(l.scopes) + 40*len(l.entries) + 24*(len(l.ranges)+len(l.tops)) + l.lines.cost()
+	cost := 256 + 8*len(l.scopes) + 40*len(l.entries) + 16*len(l.ranges) + 24*len(l.tops) + l.lines.cost()
 	d.loaded.put(u.start, l, cost)
 	return l
 }
@@ -77,7 +80,7 @@ func (d *debugInfo) loadCalls(l *loadedUnit) {
 			continue
 		}
 		a := table.get(code)
-		if a == nil {
+		if a == nil || !d.work(len(a.attrs)) {
 			break
 		}
 		this := openEntry{call: inside.call, scope: inside.scope}
@@ -113,7 +116,7 @@ func (d *debugInfo) loadCalls(l *loadedUnit) {
 	for _, o := range open { // a unit that ends early
 		l.close(o)
 	}
-	slices.SortStableFunc(l.tops, func(a, b codeRange) int { return cmp.Compare(a.low, b.low) })
+	slices.SortStableFunc(l.tops, func(a, b functionRange) int { return cmp.Compare(a.low, b.low) })
 	l.entries, l.ranges, l.tops = slices.Clone(l.entries), slices.Clone(l.ranges), slices.Clone(l.tops)
 }
 
@@ -139,9 +142,9 @@ func (d *debugInfo) addCall(l *loadedUnit, at, tag uint64, parent int32, e *entr
 	first := len(l.ranges)
 	d.eachRange(l.unit, e, func(low, high uint64) bool {
 		if d.text(low) && len(l.ranges) < maxCallRanges {
-			l.ranges = append(l.ranges, codeRange{low, high, k})
+			l.ranges = append(l.ranges, addressRange{low, high})
 			if tag == tagSubprogram {
-				l.tops = append(l.tops, codeRange{low, high, k})
+				l.tops = append(l.tops, functionRange{addressRange{low, high}, k})
 			}
 		}
 		return len(l.ranges) < maxCallRanges
@@ -167,7 +170,7 @@ func (l *loadedUnit) contains(c *call, vaddr uint64) bool {
 
 // function is the innermost function around an address, -1 if there is none.
 func (l *loadedUnit) function(vaddr uint64) int32 {
-	i, _ := slices.BinarySearchFunc(l.tops, vaddr, func(r codeRange, a uint64) int {
+	i, _ := slices.BinarySearchFunc(l.tops, vaddr, func(r functionRange, a uint64) int {
 		if r.low <= a {
 			return -1
 		}

@@ -102,6 +102,9 @@ func (t *lineTable) file(d *debugInfo, number uint32) string {
 	if dir < uint64(len(dirs)) {
 		name = join(d.string(t.unit, dirs[dir], &d.line), name)
 	}
+	if !t.old && dir == 0 { // the directory of the compilation, which may be relative
+		return name
+	}
 	return join(t.directory, name)
 }
 
@@ -192,7 +195,7 @@ func (c *cursor) lineNames(d *debugInfo, u *unit) (list []lineFile) {
 		format[i] = attribute{name: c.uleb(), form: c.uleb()}
 	}
 	count := c.uleb()
-	for ; count > 0 && !c.bad && len(list) < maxLineFiles && d.work(1); count-- {
+	for ; count > 0 && !c.bad && len(list) < maxLineFiles && d.work(1+int(n)); count-- {
 		var f lineFile
 		for _, a := range format[:n] {
 			v := c.form(a.form, u)

@@ -86,8 +86,8 @@ func TestAliases(t *testing.T) {
 // TestGoProgram reads a program of Go: DWARF 5, compressed, other conventions
 // than a C compiler's.
 func TestGoProgram(t *testing.T) {
-	dir := t.TempDir()
-	file := filepath.Join(dir, "program")
+	need(t, "llvm-symbolizer-19")
+	file := filepath.Join(t.TempDir(), "program")
 	run(t, ".", "go", "build", "-o", file, "ttmem/e2e/rig/cmd/rig")
 	e := mustOpen(t, file)
 	qt.Assert(t, qt.IsTrue(e.hasDebugInfo()))

@@ -6,8 +6,8 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// rust reports whether a symbol is mangled as Rust does: `_R…`, or as before
-// 2025 `_ZN…17h<16 hexadecimal digits>E`.
+// rust reports whether a symbol is mangled as Rust does: `_R…`, or in the older
+// form `_ZN…17h<16 hexadecimal digits>E`.
 func rust(symbol string) bool {
 	if strings.HasPrefix(symbol, "_R") {
 		return true

@@ -171,7 +171,13 @@ func (s *spaces) tell(pid int) error {
 		return err
 	}
 	mappings := s.open(pid, code)
-	if err := s.loadRows(mappings); err != nil {
+	tables, err := s.loadRows(mappings)
+	defer func() {
+		for _, t := range tables {
+			s.tables.release(t)
+		}
+	}()
+	if err != nil {
 		return err
 	}
 	p, err := s.space(pid)
@@ -179,6 +185,7 @@ func (s *spaces) tell(pid int) error {
 		return err
 	}
 	if p.newest != nil && slices.Equal(p.newest.mappings, mappings) && p.python != nil {
+		s.seen(pid, unloaded)
 		return nil
 	}
 	s.mu.Lock()
@@ -186,7 +193,8 @@ func (s *spaces) tell(pid int) error {
 	view := &spaceView{s.generation, mappings}
 	s.mu.Unlock()
 	k := bpf.KernelSpace{Generation: view.generation}
-	if len(mappings) > len(k.Mappings) {
+	if len(mappings) > len(k.Mappings) && !p.warned {
+		p.warned = true
 		s.warn(fmt.Sprintf("process %d maps code in %d places, of which %d can be unwound", pid, len(mappings), len(k.Mappings)))
 	}
 	for i, m := range mappings[:min(len(mappings), len(k.Mappings))] {
@@ -201,14 +209,20 @@ func (s *spaces) tell(pid int) error {
 		return err
 	}
 	s.findPython(pid, p, mappings, &k.Python)
-	if err := s.publish(pid, p, view, &k); err != nil {
+	if err := s.publish(pid, p, view, &k, &tables); err != nil {
 		return err
 	}
+	s.seen(pid, unloaded)
+	return nil
+}
+
+// seen has stacks of a process taken again that has unloaded code, unless it has
+// done so once more.
+func (s *spaces) seen(pid int, unloaded uint64) {
 	var again uint64
 	if s.objs.Unloading.Lookup(uint32(pid), &again) == nil && again == unloaded {
 		_ = s.objs.Unloading.Delete(uint32(pid))
 	}
-	return nil
 }
 
 // probeLoader has the kernel side told when a process unloads code. One that is
@@ -243,8 +257,9 @@ func (s *spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Progr
 	})
 }
 
-// publish gives a state to the kernel.
-func (s *spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace) error {
+// publish gives a state to the kernel. Of the tables that it uses and those that the
+// last one did it leaves those that are to be released.
+func (s *spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace, tables *[]*kernelTable) error {
 	m, err := ebpf.NewMap(s.inner)
 	if err != nil {
 		return fmt.Errorf("making room for its address space: %w", err)
@@ -262,20 +277,11 @@ func (s *spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace)
 		}
 	}
 	p.newest = view
-	used := p.tables
-	p.tables = nil
-	for _, m := range view.mappings {
-		if t := m.file.table; t != nil && s.tables.use(t) {
-			p.tables = append(p.tables, t)
-		}
-	}
 	s.mu.Unlock()
 	if err := s.objs.Spaces.Put(p.slot, m); err != nil {
 		return fmt.Errorf("telling the kernel its address space: %w", err)
 	}
-	for _, t := range used {
-		s.tables.release(t)
-	}
+	p.tables, *tables = *tables, p.tables
 	var process bpf.KernelProcess
 	if err := s.objs.Processes.Lookup(uint32(pid), &process); err != nil {
 		if !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -355,15 +361,20 @@ func (s *spaces) close() {
 	}
 }
 
-// view is a process's state by its generation, or the newest one.
+// view is a process's state by its generation. A child has its parent's until it
+// has one of its own.
 func (s *spaces) view(pid int, generation uint32) *spaceView {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.byPID[pid]
-	if p == nil {
-		return nil
+	if p := s.byPID[pid]; p != nil && p.views[generation] != nil {
+		return p.views[generation]
 	}
-	return p.views[generation]
+	for _, p := range s.byPID {
+		if v := p.views[generation]; v != nil {
+			return v
+		}
+	}
+	return nil
 }
 
 // find is the mapping that has an address.
@@ -433,22 +444,31 @@ func (s *spaces) openOne(pid int, m procMap) *codeFile {
 }
 
 // loadRows gives the kernel the unwind rows that it does not have yet. Files of one
-// build share theirs.
-func (s *spaces) loadRows(mappings []codeMapping) error {
+// build share theirs. It returns the tables of the mappings' files, which are in
+// use until they are released: those that are loaded must not drive them out.
+func (s *spaces) loadRows(mappings []codeMapping) (used []*kernelTable, err error) {
 	var files []*codeFile
+	seen := make(map[*codeFile]bool)
+	copies := make(map[string][]*codeFile) // by build-id, of one of files
 	for _, m := range mappings {
 		f := m.file
-		if f.table != nil && f.table.gone {
-			f.table = nil
-		}
-		if f.elf == nil || f.table != nil || f.noRows || slices.Contains(files, f) {
+		if f.elf == nil || f.noRows || seen[f] {
 			continue
 		}
-		if t := s.byBuild[f.buildID()]; t != nil && !t.gone {
-			f.table = t
+		seen[f] = true
+		if f.table == nil || f.table.gone {
+			f.table = s.byBuild[f.buildID()]
+		}
+		if f.table != nil && s.tables.use(f.table) {
+			used = append(used, f.table)
 			continue
 		}
-		files = append(files, f)
+		f.table = nil
+		id := f.buildID()
+		copies[id] = append(copies[id], f)
+		if id == "" || len(copies[id]) == 1 {
+			files = append(files, f)
+		}
 	}
 	rows := make([]*unwind.Table, len(files))
 	each(len(files), func(i int) {
@@ -461,15 +481,18 @@ func (s *spaces) loadRows(mappings []codeMapping) error {
 	rows = slices.DeleteFunc(rows, func(t *unwind.Table) bool { return t == nil })
 	tables, err := s.tables.load(rows)
 	if err != nil {
-		return err
+		return used, err
 	}
 	for i, f := range files {
 		f.table = tables[i]
 		if id := f.buildID(); id != "" {
 			s.byBuild[id] = tables[i]
+			for _, f := range copies[id] {
+				f.table = tables[i]
+			}
 		}
 	}
-	return nil
+	return append(used, tables...), nil
 }
 
 // each calls do for 0 to n-1, on all processors.

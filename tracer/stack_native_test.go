@@ -50,6 +50,14 @@ func startProgram(t *testing.T, args ...string) *nativeProgram {
 	t.Helper()
 	p := &nativeProgram{Cmd: exec.Command(args[0], args[1:]...), shadow: filepath.Join(t.TempDir(), "shadow")}
 	p.Env = append(os.Environ(), "SHADOW="+p.shadow)
+	p.start(t)
+	return p
+}
+
+// start starts the program, to be killed when the test ends, and waits until it
+// says that it is ready.
+func (p *nativeProgram) start(t *testing.T) {
+	t.Helper()
 	p.Stderr = os.Stderr
 	var err error
 	p.in, err = p.StdinPipe()
@@ -60,7 +68,6 @@ func startProgram(t *testing.T, args ...string) *nativeProgram {
 	qt.Assert(t, qt.IsNil(p.Start()))
 	t.Cleanup(func() { p.Process.Kill(); p.Wait() })
 	qt.Assert(t, qt.Equals(p.line(t), "ready"))
-	return p
 }
 
 func (p *nativeProgram) line(t *testing.T) string {
@@ -305,7 +312,9 @@ func (p *nativeProgram) callUntilKnown(t *testing.T, trace *stackTrace) {
 			return
 		}
 	}
-	t.Fatal("the stacks do not become complete")
+	calls := trace.seen()
+	ends, _ := trace.StackEnds()
+	t.Fatalf("the stacks do not become complete: %v, %v", all(calls[len(calls)-1].stack.Frames()), ends)
 }
 
 // seen are the calls until now.
@@ -458,4 +467,90 @@ func (s siteAddresses) learn(t *testing.T, calls []stackOf, want []shadowCall) {
 	}
 	qt.Check(t, qt.Equals(wrong, 0), qt.Commentf("call sites taken for others"))
 	qt.Check(t, qt.IsTrue(len(s) >= 2))
+}
+
+// TestStackAfterUnloading: a process that unloads code and does nothing else has
+// its stacks taken again.
+func TestStackAfterUnloading(t *testing.T) {
+	p, exe, libs := loadProgram(t)
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	for range 5 {
+		p.do(t, "open 1 %s", libs[0])
+		p.callUntilKnown(t, trace)
+		p.do(t, "close")
+		p.callUntilKnown(t, trace)
+	}
+	before := len(trace.seen())
+	p.do(t, "call 100 known")
+	p.in.Close()
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	calls, want := trace.stop(), readShadow(t, p.shadow)
+	assertNothingMadeUp(t, calls, want)
+	t.Log("equal:", assertShadow(t, calls[before:], want[before:], nil))
+}
+
+// TestStackOfChildren: the children of a traced process have stacks, from their
+// first call on and after their parent has ended.
+func TestStackOfChildren(t *testing.T) {
+	p, exe, libs := loadProgram(t)
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{Children: true})
+	p.do(t, "open 1 %s", libs[0])
+	p.callUntilKnown(t, trace)
+	before := len(trace.seen())
+	qt.Assert(t, qt.Equals(p.do(t, "fork 0 at-once"), "0"))
+	qt.Assert(t, qt.Equals(p.do(t, "fork 300 later"), "0"))
+	p.do(t, "call 10 parent")
+	qt.Assert(t, qt.Equals(p.do(t, "leave"), "child"))
+	time.Sleep(300 * time.Millisecond)
+	qt.Assert(t, qt.Equals(p.do(t, "call 10 orphan"), "10"))
+	p.callUntilKnown(t, trace)
+	qt.Assert(t, qt.Equals(p.do(t, "call 10 orphan-known"), "10"))
+	p.in.Close()
+	p.Wait()
+	time.Sleep(100 * time.Millisecond)
+	calls, want := trace.stop(), readShadow(t, p.shadow)
+	qt.Assert(t, qt.Equals(len(calls), len(want)))
+	ends := make(map[string][2]int)
+	for i := before; i < len(calls); i++ {
+		n := ends[want[i].what]
+		names := named(calls[i].stack.Frames())
+		switch {
+		case len(names) > 1 && slices.Equal(names[1:], want[i].names):
+			n[0]++
+		case len(names) > 1 && !slices.Equal(names[1:], want[i].names[:min(len(names)-1, len(want[i].names))]):
+			t.Errorf("%s: %v", want[i].what, all(calls[i].stack.Frames()))
+			n[1]++
+		default:
+			n[1]++
+		}
+		ends[want[i].what] = n
+	}
+	t.Logf("complete and not: %v", ends)
+	t.Log(trace.StackEnds())
+	for _, what := range []string{"at-once", "later", "parent", "orphan-known"} {
+		qt.Check(t, qt.Equals(ends[what][1], 0), qt.Commentf("%s", what))
+	}
+}
+
+// TestStackOfOtherProgram: a traced process that becomes another program has that
+// one's stacks.
+func TestStackOfOtherProgram(t *testing.T) {
+	p, exe, libs := loadProgram(t)
+	other := filepath.Join(filepath.Dir(exe), "other")
+	compile(t, "clang++-19", other, "-rdynamic", "load.cc", "shadow.cc", "-ldl", "-fno-omit-frame-pointer", "-O1")
+	trace := traceStacks(t, p.Process.Pid, other, "probed", Options{})
+	p.do(t, "call 5 ignored") // of the first program, in which there is no probe
+	qt.Assert(t, qt.Equals(p.do(t, "exec 0 %s", other), "ready"))
+	before := len(trace.seen())
+	p.do(t, "open 5 %s", libs[1])
+	p.callUntilKnown(t, trace)
+	known := len(trace.seen())
+	p.do(t, "call 100 known")
+	p.in.Close()
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	calls := trace.stop()
+	want := slices.DeleteFunc(readShadow(t, p.shadow), func(c shadowCall) bool { return c.what == "ignored" })
+	assertNothingMadeUp(t, calls, want)
+	qt.Assert(t, qt.Equals(before, 0))
+	t.Log("equal:", assertShadow(t, calls[known:], want[known:], nil))
 }

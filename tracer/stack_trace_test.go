@@ -5,10 +5,12 @@ package tracer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -77,12 +79,20 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 			delete(spec.Programs, name)
 		}
 	}
-	probe, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: tr.maps()})
+	maps := tr.maps()
+	maps[".bss"], err = tr.globals()
+	qt.Assert(t, qt.IsNil(err))
+	defer maps[".bss"].Close()
+	probe, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(probe.Close)
 	exe, err := link.OpenExecutable(file)
 	qt.Assert(t, qt.IsNil(err))
-	l, err := exe.UprobeMulti(nil, probe.Programs["on_stack"], &link.UprobeMultiOptions{Addresses: []uint64{offset}, PID: uint32(pid)})
+	probed := &link.UprobeMultiOptions{Addresses: []uint64{offset}}
+	if !o.Children {
+		probed.PID = uint32(pid)
+	}
+	l, err := exe.UprobeMulti(nil, probe.Programs["on_stack"], probed)
 	qt.Assert(t, qt.IsNil(err))
 	tr.links = append(tr.links, l)
 	tr.decoder.stackSeen = func(h *bpf.KernelHeader, stack *event.Stack) {
@@ -109,6 +119,27 @@ func (t *Tracer) maps() map[string]*ebpf.Map {
 		maps[v.Type().Field(i).Tag.Get("ebpf")] = v.Field(i).Interface().(*ebpf.Map)
 	}
 	return maps
+}
+
+// globals is the map of the tracer's global variables: a probe with its own would
+// not learn of code objects that die.
+func (t *Tracer) globals() (*ebpf.Map, error) {
+	info, err := t.objs.OnCodeDealloc.Info()
+	if err != nil {
+		return nil, err
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return nil, err
+		}
+		if info, err := m.Info(); err == nil && strings.HasSuffix(info.Name, ".bss") {
+			return m, nil
+		}
+		m.Close()
+	}
+	return nil, errors.New("the BPF program has no .bss")
 }
 
 // stop ends the trace and gives all calls in the order of their times.

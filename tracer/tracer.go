@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -152,6 +153,8 @@ func New(o Options) (_ *Tracer, err error) {
 	if t.spaces != nil {
 		t.spaces.settle()
 	}
+	// what was read of the kernel's types and of the libraries is not needed again
+	debug.FreeOSMemory()
 	return t, nil
 }
 
@@ -234,7 +237,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 				return fmt.Errorf("reading the ring buffer: %w", err)
 			}
 			t.decoder.decode(record.RawSample)
-			if len(t.queue.events) >= 1<<16 {
+			if len(t.queue.events) >= 1<<13 {
 				break // a busy target must not keep what it did from being shown
 			}
 		}

@@ -3,6 +3,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -58,17 +59,21 @@ func newUnwindTables(objs *objects, spec *ebpf.MapSpec) (*unwindTables, error) {
 
 // number gives the rules of a table their numbers in the kernel's dictionary.
 func (t *unwindTables) number(rules []unwind.Rule) ([]uint16, error) {
-	numbers := make([]uint16, len(rules))
 	var keys []uint32
 	var values []bpf.KernelRule
+	next := make(map[unwind.Rule]uint16)
+	numbers := make([]uint16, len(rules))
 	for i, r := range rules {
 		n, known := t.numbers[r]
 		if !known {
-			if len(t.numbers) == maxRules {
+			n, known = next[r]
+		}
+		if !known {
+			if len(t.numbers)+len(next) == maxRules {
 				return nil, fmt.Errorf("%w: more than %d different rules", errTablesFull, maxRules)
 			}
-			n = uint16(len(t.numbers))
-			t.numbers[r] = n
+			n = uint16(len(t.numbers) + len(next))
+			next[r] = n
 			keys = append(keys, uint32(n))
 			values = append(values, bpf.KernelRule{
 				Cfa: uint8(r.CFA), Bp: uint8(r.BP), BpOffset: r.BPOffset, CfaOffset: r.CFAOffset,
@@ -81,6 +86,7 @@ func (t *unwindTables) number(rules []unwind.Rule) ([]uint16, error) {
 			return nil, fmt.Errorf("telling the kernel unwind rules: %w", err)
 		}
 	}
+	maps.Copy(t.numbers, next)
 	return numbers, nil
 }
 
@@ -111,53 +117,60 @@ func pad(words []uint32) []uint32 {
 	return words
 }
 
-// load gives tables to the kernel, all at once: the kernel waits for running
-// programs after every change.
-func (t *unwindTables) load(tables []*unwind.Table) ([]*kernelTable, error) {
+// load gives tables to the kernel, all at once or none: the kernel waits for
+// running programs after every change. They have one user each.
+func (t *unwindTables) load(tables []*unwind.Table) (loaded []*kernelTable, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	defer func() {
+		if err != nil {
+			for _, k := range loaded {
+				t.free(k)
+			}
+			loaded = nil
+		}
+	}()
 	var keys, values []uint32
-	loaded := make([]*kernelTable, len(tables))
 	var inner []*ebpf.Map
 	defer func() {
 		for _, m := range inner {
 			m.Close() // the kernel keeps it
 		}
 	}()
-	for i, table := range tables {
+	for _, table := range tables {
 		numbers, err := t.number(table.Rules)
 		if err != nil {
-			return nil, err
+			return loaded, err
 		}
 		words, index := arrange(table, numbers)
 		n := len(words) / chunkWords
 		at, err := t.place(n)
 		if err != nil {
-			return nil, err
+			return loaded, err
 		}
 		base := uint32(at * chunkWords)
 		for page := range table.Index {
 			words[index+page] += base
 		}
-		loaded[i] = &kernelTable{
+		loaded = append(loaded, &kernelTable{
 			index: base + uint32(index), firstPage: table.FirstPage, pages: uint32(len(table.Index) - 1),
-			firstChunk: at, chunks: n,
-		}
+			firstChunk: at, chunks: n, users: 1,
+		})
 		for k := range n {
 			m, err := ebpf.NewMap(t.inner)
 			if err != nil {
-				return nil, fmt.Errorf("making room for unwind tables: %w", err)
+				return loaded, fmt.Errorf("making room for unwind tables: %w", err)
 			}
 			inner = append(inner, m)
 			if err := m.Put(uint32(0), words[k*chunkWords:(k+1)*chunkWords]); err != nil {
-				return nil, fmt.Errorf("telling the kernel an unwind table: %w", err)
+				return loaded, fmt.Errorf("telling the kernel an unwind table: %w", err)
 			}
 			keys, values = append(keys, uint32(at+k)), append(values, uint32(m.FD()))
 		}
 	}
 	if len(keys) > 0 {
 		if _, err := t.chunks.BatchUpdate(keys, values, nil); err != nil {
-			return nil, fmt.Errorf("telling the kernel unwind tables: %w", err)
+			return loaded, fmt.Errorf("telling the kernel unwind tables: %w", err)
 		}
 	}
 	return loaded, nil
@@ -227,11 +240,16 @@ func (t *unwindTables) release(k *kernelTable) {
 func (t *unwindTables) drop() int {
 	k := t.idle[0]
 	t.idle = t.idle[1:]
+	t.free(k)
+	return k.chunks
+}
+
+// free gives a table's chunks back.
+func (t *unwindTables) free(k *kernelTable) {
 	k.gone = true
 	for n := k.firstChunk; n < k.firstChunk+k.chunks; n++ {
 		_ = t.chunks.Delete(uint32(n)) // it is overwritten when it is used again
 		t.taken[n] = false
 	}
 	t.used -= k.chunks
-	return k.chunks
 }

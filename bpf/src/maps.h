@@ -4,7 +4,7 @@
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 64 << 20);
+	__uint(max_entries, 32 << 20);
 } records SEC(".maps");
 
 struct {

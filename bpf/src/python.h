@@ -3,13 +3,14 @@
  * and the code objects that they run, which are told of once. */
 #pragma once
 
-/* Code objects that user space knows, by their ids. */
+/* Code objects that user space knows: their ids, and above that how many bytes of
+ * code they have. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, struct object_key);
-	__type(value, u32);
+	__type(value, u64);
 } codes SEC(".maps");
 
 /* Code objects that were told of, and that have died since. */
@@ -94,12 +95,13 @@ static __always_inline void fill_code(struct code_record *r, const struct python
 }
 
 /* Tells user space of a code object; 0 where that could not be. */
-__noinline u32 tell_code(struct unwinder *u, const struct space *s, u64 code)
+__noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct object_key key = {.tgid = bpf_get_current_pid_tgid() >> 32, .object = code};
 	const struct python_offsets *p;
 	u64 type = 0, table = 0, bytes = 0;
-	u32 id, *known;
+	u64 size = 0, told, *known;
+	u32 id;
 
 	if (!u || !s)
 		return 0;
@@ -115,7 +117,11 @@ __noinline u32 tell_code(struct unwinder *u, const struct space *s, u64 code)
 	if (!read_u64(code + p->code_line_table, &table) || !read_u64(table + OBJECT_TYPE, &type) ||
 	    !is_a(type, TYPE_IS_BYTES) || !read_u64(table + OBJECT_SIZE, &bytes) || bytes > MAX_ITEMS)
 		bytes = 0;
+	/* 3.10's code objects do not say themselves how long they are */
+	if (p->minor < 11 || !read_u64(code + OBJECT_SIZE, &size) || size > MAX_ITEMS / 2)
+		size = MAX_ITEMS / 2;
 	id = __sync_fetch_and_add(&code_ids, 1) + 1;
+	told = size * 2 << 32 | id;
 	if (bytes <= SMALL_TABLE) {
 		struct small_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
 		if (!r)
@@ -141,11 +147,11 @@ __noinline u32 tell_code(struct unwinder *u, const struct space *s, u64 code)
 			r->code.table_bytes = 0;
 		send(r);
 	}
-	if (bpf_map_update_elem(&codes, &key, &id, BPF_ANY)) {
+	if (bpf_map_update_elem(&codes, &key, &told, BPF_ANY)) {
 		u->python_end = END_PYTHON_NO_TABLE_ROOM;
 		return 0;
 	}
-	return id;
+	return told;
 full:
 	u->python_end = END_PYTHON_RING_FULL;
 	return 0;
@@ -231,29 +237,29 @@ __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 	return frame;
 }
 
-/* The code object's id, for what is being run. */
-static __always_inline u32 code_id(struct unwinder *u, const struct space *s, u64 code)
+/* What was told of the code that is being run. */
+static __always_inline u64 told_of(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct known_code *k = &u->codes[(code >> 4 ^ code >> 10) & (KNOWN_CODES - 1)];
 	u64 deaths = code_deaths;
-	u32 id;
+	u64 told;
 
 	if (k->code == code && k->deaths == deaths)
-		return k->id;
-	id = tell_code(u, s, code);
-	if (!id)
+		return k->told;
+	told = tell_code(u, s, code);
+	if (!told)
 		return 0;
 	k->code = code;
 	k->deaths = deaths;
-	k->id = id;
-	return id;
+	k->told = told;
+	return told;
 }
 
 /* Takes one Python frame: STEP_ON, or how the stack ends here. */
 __noinline int python_step(struct unwinder *u, const struct space *s)
 {
-	u64 frame, code, at, offset;
-	u32 n, id, owner = 1, place;
+	u64 frame, code, at, offset, told;
+	u32 n, owner = 1, place;
 
 	if (!u || !s)
 		return END_PYTHON_NONE;
@@ -283,8 +289,8 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 		return END_PYTHON_TOO_DEEP;
 	/* 3.14 keeps its reference counting in the low bits */
 	code = window_word(u, offset + s->python.frame_code) & ~7ull;
-	id = code_id(u, s, code);
-	if (!id)
+	told = told_of(u, s, code);
+	if (!told)
 		return u->python_end;
 	/* in bytes from the first of the code, before which it has not begun */
 	at = window_word(u, offset + s->python.frame_instruction);
@@ -292,16 +298,16 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 		at -= code + s->python.code_bytes;
 	else
 		at = (s32)at * 2; /* counted in units of two bytes */
-	if (at + 2 > MAX_ITEMS || at & 1)
+	if (at + 2 >= (told >> 32) + 2 || at & 1)
 		return END_PYTHON_BAD;
 	place = at;
 	place &= ~PYTHON_ENTRY;
 	if (s->python.minor < 12 && owner)
 		place |= PYTHON_ENTRY;
-	u->python.calls[n].code = id;
+	u->python.calls[n].code = told;
 	u->python.calls[n].place = place;
 	u->python.frames = n + 1;
-	u->python.id = mix(u->python.id, (u64)id << 32 | place);
+	u->python.id = mix(u->python.id, told << 32 | place);
 	return STEP_ON;
 }
 

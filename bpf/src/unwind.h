@@ -53,8 +53,7 @@ struct known_row {
 struct known_code {
 	u64 code;
 	u64 deaths;
-	u32 id;
-	u32 pad;
+	u64 told; /* as the map codes has it */
 };
 
 /* What a thread needs to unwind. Not on a CPU: a probe can be preempted. */

@@ -41,6 +41,9 @@ func (f *eventFile) add(e *event.Event) {
 	f.pending = append(f.pending, '\n')
 }
 
+// full reports whether what was added is better written before more is.
+func (f *eventFile) full() bool { return len(f.pending) >= 1<<20 }
+
 // flush writes what was added. After an error the file ends with the last event
 // that found room, and nothing more is written.
 func (f *eventFile) flush() error {

@@ -89,6 +89,9 @@ func (s *session) apply(e *event.Event) {
 	s.state.Apply(e)
 	if s.events != nil {
 		s.events.add(e)
+		if s.events.full() {
+			s.flush()
+		}
 	}
 	if s.export != nil {
 		s.export.profile.Apply(e)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -104,21 +103,4 @@ func cpuTime(pid int) (sum time.Duration) {
 		sum += time.Duration(ns)
 	}
 	return sum
-}
-
-// resident is the memory of a process in bytes, by the name of a line of
-// /proc/PID/status such as VmRSS.
-func resident(pid int, name string) (float64, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, name+":"); ok {
-			var kb float64
-			_, err := fmt.Sscan(rest, &kb)
-			return kb * 1024, err
-		}
-	}
-	return 0, errors.New("no " + name + " in /proc/PID/status")
 }

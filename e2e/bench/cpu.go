@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"os"
@@ -11,7 +12,8 @@ import (
 // cost is the processor time that a tool takes for itself: what its probes do in
 // the program's own time is in the tables of what tracing adds.
 type cost struct {
-	events int // that came to have a stack
+	events, lost int     // that came to have a stack, and that did not
+	frames       float64 // native ones of a stack, without inlined ones
 	// start is what it takes however many events there are, all is the whole.
 	start, all time.Duration
 }
@@ -45,26 +47,33 @@ func (b *bench) compareCost(name string) error {
 	if err != nil {
 		return err
 	}
-	b.printf("%s\n", name)
+	b.printf("%s\n%-64s %8s %8s %8s %8s %8s\n", name, "", "µs/event", "start, s", "events", "lost", "frames")
 	b.printCost("ttmem attach --events", ours)
-	theirs, err := b.perfCost(p)
+	theirs, err := b.perfCosts(p)
 	if err != nil {
 		b.unmeasured("perf", err)
 		return nil
 	}
-	b.printCost("perf record --call-graph dwarf + perf script", theirs)
-	b.atMost(name+": ttmem/perf, µs an event", ours.each()/theirs.each(), "", 1.0/20)
+	for i, w := range perfWays {
+		b.printCost(w.String(), theirs[i])
+	}
+	b.printf("\n")
+	perf := theirs[0]
+	b.atMost(name+": ttmem/perf, µs an event", ours.each()/perf.each(), "", 1.0/20)
 	b.atMost(fmt.Sprintf("%s: ttmem/perf, whole commands, %d events", name, b.events),
-		ours.whole(b.events)/theirs.whole(b.events), "", 1.0/20)
+		ours.whole(b.events)/perf.whole(b.events), "", 1.0/20)
+	b.figure("  with perf's --no-inline, µs an event", ours.each()/theirs[1].each(), "")
+	b.figure("  with all of the stack for perf too, µs an event", ours.each()/theirs[2].each(), "")
+	b.printf("\n")
 	return nil
 }
 
 func (b *bench) printCost(name string, c cost) {
-	b.printf("  %-46s %7.1f µs an event, of %d, and %.2f s to start and end\n", name, c.each(), c.events, c.start.Seconds())
+	b.printf("%-64s %8.1f %8.2f %8d %8d %8.1f\n", name, c.each(), c.start.Seconds(), c.events, c.lost, c.frames)
 }
 
 func (b *bench) ttmemCost(p *program) (cost, error) {
-	few, err := b.ttmemRun(p, b.cpuEvents/10)
+	few, err := b.ttmemRun(p, b.cpuEvents/5)
 	if err != nil {
 		return cost{}, err
 	}
@@ -100,13 +109,28 @@ func (b *bench) ttmemRun(p *program, n int) (cost, error) {
 	if err != nil {
 		return cost{}, err
 	}
-	text, err := os.ReadFile(path)
+	stacks, frames, err := countStacks(path)
 	if err != nil {
 		return cost{}, err
 	}
-	stacks := bytes.Count(text, []byte(`"stack":[`))
-	if lost := o.lostEvents(); lost > 0 || stacks < n {
-		b.printf("  ttmem: %d of %d allocations have a stack, %d events were lost\n", stacks, n, lost)
+	return cost{events: stacks, lost: n - stacks + int(o.lostEvents()), frames: frames, all: o.cpu}, nil
+}
+
+// countStacks counts the events of a file that have a stack, and the native frames
+// of a stack. The interpreter's own are not there: Python's stand in their place.
+func countStacks(path string) (stacks int, frames float64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, 0, err
 	}
-	return cost{events: stacks, all: o.cpu}, nil
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		if bytes.Contains(lines.Bytes(), []byte(`"stack":[`)) {
+			stacks++
+			frames += float64(bytes.Count(lines.Bytes(), []byte(`"kind":"native"`)))
+		}
+	}
+	return stacks, frames / float64(max(stacks, 1)), lines.Err()
 }

@@ -75,7 +75,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 12, "rounds of each way to trace")
 	flag.IntVar(&o.events, "events", 200000, "events with stacks in the tight loop")
 	flag.IntVar(&o.cpuEvents, "cpu-events", 50000, "events for ttmem's processor time")
-	flag.IntVar(&o.perfEvents, "perf-events", 2000, "events for perf's processor time")
+	flag.IntVar(&o.perfEvents, "perf-events", 10000, "events for perf's processor time")
 	flag.IntVar(&o.attaches, "attaches", 7, "times to attach")
 	flag.Parse()
 	if err := run(o, names); err != nil {

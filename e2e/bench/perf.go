@@ -16,43 +16,58 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// perfCost is what `perf record --call-graph dwarf` and `perf script` take for the
-// allocations of a program. It reads 8 KiB of the stack for each, as it does unless
-// told otherwise, and unwinds them afterwards.
-func (b *bench) perfCost(p *program) (cost, error) {
+// perfWay is a way to get stacks from perf.
+type perfWay struct {
+	graph, script string
+}
+
+// perfWays are what one would type, which keeps 8 KiB of each stack; without the
+// names of inlined functions; and with as much of the stack as has all of it.
+var perfWays = []perfWay{{"dwarf", ""}, {"dwarf", "--no-inline"}, {"dwarf,16384", ""}}
+
+func (w perfWay) String() string {
+	return strings.TrimSpace("perf record --call-graph " + w.graph + " + perf script " + w.script)
+}
+
+// perfCosts are what the ways to use perf take for the allocations of a program.
+func (b *bench) perfCosts(p *program) ([]cost, error) {
 	path, err := exec.LookPath("perf")
 	if err != nil {
-		return cost{}, errors.New("perf is not installed: `make bench` installs it on Debian and Ubuntu")
+		return nil, errors.New("perf is not installed: `make bench` installs it on Debian and Ubuntu")
 	}
 	event, remove, err := b.tracepoint()
 	if err != nil {
-		return cost{}, err
+		return nil, err
 	}
 	defer remove()
-	few, err := b.perfRun(p, path, event, b.perfEvents/10)
-	if err != nil {
-		return cost{}, err
+	var costs []cost
+	for _, w := range perfWays {
+		few, err := b.perfRun(p, path, event, w, b.perfEvents/5)
+		if err != nil {
+			return nil, err
+		}
+		many, err := b.perfRun(p, path, event, w, b.perfEvents)
+		if err != nil {
+			return nil, err
+		}
+		costs = append(costs, split(few, many))
 	}
-	many, err := b.perfRun(p, path, event, b.perfEvents)
-	if err != nil {
-		return cost{}, err
-	}
-	return split(few, many), nil
+	return costs, nil
 }
 
-func (b *bench) perfRun(p *program, perf, event string, n int) (cost, error) {
+func (b *bench) perfRun(p *program, perf, event string, w perfWay, n int) (cost, error) {
 	data := filepath.Join(b.dir, "perf.data")
 	defer os.Remove(data)
-	progress("%d events with perf record", n)
+	progress("%d events with %v", n, w)
 	defer progress("")
-	recorded, err := record(p, perf, event, data, n)
+	recorded, err := record(p, perf, event, w.graph, data, n)
 	if err != nil {
 		return cost{}, fmt.Errorf("perf record: %w", err)
 	}
-	progress("perf script")
-	// Without --no-inline it starts addr2line for each frame and takes many times
-	// as long: this is perf at its best.
-	script := exec.Command(perf, "script", "-i", data, "--no-inline", "-F", "comm,ip,sym,dso")
+	script := exec.Command(perf, "script", "-i", data)
+	if w.script != "" {
+		script.Args = append(script.Args, w.script)
+	}
 	out, err := script.StdoutPipe()
 	if err != nil {
 		return cost{}, err
@@ -64,13 +79,15 @@ func (b *bench) perfRun(p *program, perf, event string, n int) (cost, error) {
 	if err := script.Wait(); err != nil {
 		return cost{}, fmt.Errorf("perf script: %w", err)
 	}
-	b.printf("  perf: of %d events %d were lost; %.1f native frames a stack\n", n, n-samples, float64(frames)/float64(max(samples, 1)))
+	if samples == 0 {
+		return cost{}, fmt.Errorf("perf lost all of %d events", n)
+	}
 	scripted := script.ProcessState.UserTime() + script.ProcessState.SystemTime()
-	return cost{events: samples, all: recorded + scripted}, nil
+	return cost{events: samples, lost: n - samples, frames: float64(frames) / float64(samples), all: recorded + scripted}, nil
 }
 
 // record has perf record a round, and gives its processor time.
-func record(p *program, perf, event, data string, n int) (time.Duration, error) {
+func record(p *program, perf, event, graph, data string, n int) (time.Duration, error) {
 	// perf starts to record when it is told to through one pipe, and says that it
 	// does through the other.
 	control, tell, err := os.Pipe()
@@ -84,7 +101,7 @@ func record(p *program, perf, event, data string, n int) (time.Duration, error) 
 		return 0, err
 	}
 	defer acknowledged.Close()
-	cmd := exec.Command(perf, "record", "-q", "-e", event, "--call-graph", "dwarf", "-p", strconv.Itoa(p.pid()),
+	cmd := exec.Command(perf, "record", "-q", "-e", event, "--call-graph", graph, "-p", strconv.Itoa(p.pid()),
 		"-o", data, "--delay=-1", "--control=fd:3,4")
 	cmd.ExtraFiles = []*os.File{control, acknowledge}
 	var problems bytes.Buffer
@@ -113,15 +130,16 @@ func record(p *program, perf, event, data string, n int) (time.Duration, error) 
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }
 
-// countSamples counts what perf script prints: a line for each sample and an
-// indented one for each frame of it.
+// countSamples counts what perf script prints: a line for each sample and one
+// with a tab for each frame of it, of which inlined ones share another's.
 func countSamples(r io.Reader) (samples, frames int) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20) // names of C++ functions
 	for lines.Scan() {
 		switch line := lines.Text(); {
 		case strings.TrimSpace(line) == "":
-		case line[0] == ' ' || line[0] == '\t':
+		case strings.HasSuffix(line, "(inlined)"):
+		case line[0] == '\t':
 			frames++
 		default:
 			samples++

@@ -81,6 +81,9 @@ func (b *bench) compare(p *program, ways []*way) error {
 	}
 	b.printf("%v\n\n", seen)
 	for i := range b.rounds {
+		if err := b.waitAlone(p); err != nil {
+			return err
+		}
 		for _, w := range ways {
 			if w.err != nil {
 				continue

@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-#define MODULE "main"
 #include "shadow.h"
 
 int main(int argc, char **argv)

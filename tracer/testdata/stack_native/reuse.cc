@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MODULE "reuse"
 #include "shadow.h"
 
 static __thread unsigned long die;

@@ -5,12 +5,11 @@ Arguments: the folder that has ttprobe.so, the file to write, how many rounds of
 several kinds of damage at once there are, and where the interpreter keeps what, as
 JSON. It prints "ready" and waits for a line, so that it can be attached to.
 
-Writes a line of JSON for each call: {kind, tid, level, field, frames}: the frames
-before level have no damage, and field says what else is known of the one at level.
+Writes a line of JSON for each call: {kind, tid, level, frames}: kind says what is
+damaged, "" nothing, and the frames before level have no damage.
 """
 
 import json
-import mmap
 import random
 import sys
 import threading
@@ -38,7 +37,7 @@ def suspended():
 
 generator = suspended()
 next(generator)
-DECOY_TEXT = "decoy" + str(len(OFFSETS))
+DECOY_TEXT = "a decoy"
 
 readable = [int(line.split("-")[0], 16) for line in open("/proc/self/maps") if " r--p " in line and "/" in line]
 
@@ -68,7 +67,7 @@ VALUES = {
     "bytes": lambda frames: id(b"\xff" * 100),
     "text": lambda frames: id(DECOY_TEXT),
     "code": lambda frames: id(decoy.__code__),
-    "page's end": lambda frames: readable[0] + mmap.PAGESIZE - 8,
+    "page's end": lambda frames: readable[0] + 4096 - 8,
     "thread": lambda frames: ttprobe.thread_state(),
     "random": lambda frames: dice.getrandbits(64),
     "random low": lambda frames: dice.getrandbits(47) & ~7,
@@ -94,6 +93,9 @@ def all_frames():
 
 def field(level, name, frames):
     """Where a field lies of the frame at a level, or of its code."""
+    if name == "slot":
+        # glibc has the first 32 keys' values before the pointers to all of them
+        return ttprobe.thread_slot(OFFSETS["Specific"] - 512, 512)
     if name == "thread":
         return ttprobe.thread_state() + OFFSETS["ThreadFrame"]
     if name == "cframe":
@@ -111,7 +113,7 @@ def field(level, name, frames):
 
 
 def fields():
-    names = ["thread", "FramePrevious", "FrameCode", "FrameInstruction", "type", "CodeName", "CodeFile", "CodeLineTable", "CodeFirstLine"]
+    names = ["slot", "thread", "FramePrevious", "FrameCode", "FrameInstruction", "type", "CodeName", "CodeFile", "CodeLineTable", "CodeFirstLine"]
     if OFFSETS["CFrame"]:
         names.append("cframe")
     if OFFSETS["FrameMarker"] != NONE:
@@ -134,6 +136,7 @@ def value(name, chosen, frames):
     return v(frames) if callable(v) else v
 
 
+OF_THREAD = ("slot", "thread", "cframe")  # of no frame
 LEVELS = 3  # of frames that are damaged: innermost, inner, outer
 
 
@@ -141,12 +144,12 @@ def cases():
     for name in fields():
         for chosen in values(name):
             for level in range(LEVELS):
-                if level and name in ("thread", "cframe"):
+                if level and name in OF_THREAD:
                     continue
                 yield [(level, name, chosen)]
     for _ in range(ROUNDS):
         names = dice.sample(fields(), dice.randrange(2, 5))
-        yield [(0 if n in ("thread", "cframe") else dice.randrange(LEVELS), n, dice.choice(list(values(n)))) for n in names]
+        yield [(0 if n in OF_THREAD else dice.randrange(LEVELS), n, dice.choice(list(values(n)))) for n in names]
 
 
 def note(case, frame):
@@ -157,7 +160,8 @@ def note(case, frame):
     notes.append({
         "kind": "; ".join(f"{n} of {level} is {v}" for level, n, v in case),
         "tid": threading.get_native_id(),
-        "level": min((level for level, _, _ in case), default=LEVELS + 10),
+        # the file's name is one for all
+        "level": min((0 if name.endswith(" of CodeFile") else level for level, name, _ in case), default=LEVELS + 10),
         "frames": frames,
     })
 

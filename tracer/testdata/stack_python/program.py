@@ -359,6 +359,12 @@ def odd_names():
     for name in ("", "a b", "ab\ud800c", "\x00", "<>", "\u2028", "\x7f", "\x80"):
         code = compile("probe()", "<odd>", "exec").replace(co_name=name)
         exec(code, globals())
+
+    class Text(str):
+        pass
+
+    for text in ("ascii", "latin-ÿ", "файл", "𐐨𐐩"):
+        exec(compile("probe()", Text(text), "exec").replace(co_name=Text("name " + text)), globals())
     f(plain.__code__.replace(co_name="other", co_filename="/other.py"), globals())()
 
 
@@ -650,6 +656,21 @@ def ten_threads():
             sorted([1], key=lambda _: call(lambda: probe()))
 
     threads = [threading.Thread(target=body, args=(i,), name=f"thread {i}") for i in range(10)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+
+@a_kind
+def dying_in_threads():
+    def body(t):
+        for i in range(200):
+            scope = {"probe": probe}
+            exec(compile("\n" * (i % 5) + f"def f{t}{i:03}():\n probe()", f"/made/up/{t}/{i:03}.py", "exec"), scope)
+            scope[f"f{t}{i:03}"]()
+
+    threads = [threading.Thread(target=body, args=(t,)) for t in range(5)]
     for t in threads:
         t.start()
     for t in threads:

@@ -185,6 +185,22 @@ static PyObject *thread_state(PyObject *self, PyObject *none)
 	return PyLong_FromVoidPtr(PyThreadState_Get());
 }
 
+// thread_slot(at, size): where in the pthread's own data the thread's state is.
+static PyObject *thread_slot(PyObject *self, PyObject *args)
+{
+	uint64_t state = (uint64_t)PyThreadState_Get(), word;
+	unsigned int at, size;
+
+	if (!PyArg_ParseTuple(args, "II", &at, &size))
+		return NULL;
+	for (uintptr_t p = pthread_self() + at; size >= 8; p += 8, size -= 8) {
+		memcpy(&word, (void *)p, sizeof(word));
+		if (word == state)
+			return PyLong_FromVoidPtr((void *)p);
+	}
+	return PyErr_Format(PyExc_LookupError, "the thread's state is not there");
+}
+
 static PyObject *peek(PyObject *self, PyObject *at)
 {
 	void *p = PyLong_AsVoidPtr(at);
@@ -227,6 +243,7 @@ static PyMethodDef methods[] = {
 	{"depths", get_depths, METH_NOARGS, NULL},
 	{"thread", thread, METH_O, NULL},
 	{"thread_state", thread_state, METH_NOARGS, NULL},
+	{"thread_slot", thread_slot, METH_VARARGS, NULL},
 	{"peek", peek, METH_O, NULL},
 	{"probe_damaged", probe_damaged, METH_O, NULL},
 	{NULL},

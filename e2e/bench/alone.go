@@ -1,0 +1,67 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// waitAlone waits until nobody else has a probe in the program. A probe lies in a
+// file of code: another tracer's is hit in all processes, also while it traces
+// another one, and what tracing adds would be taken for the program's own time.
+func (b *bench) waitAlone(p *program) error {
+	at, err := codeAddress(p.pid(), b.env.Library, b.alloc.FileOffset)
+	if err != nil {
+		return err
+	}
+	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", p.pid()))
+	if err != nil {
+		return err
+	}
+	defer mem.Close()
+	for until := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		var code [1]byte
+		if _, err := mem.ReadAt(code[:], int64(at)); err != nil {
+			return err
+		}
+		switch {
+		case code[0] != 0xcc: // int3
+			return nil
+		case time.Now().After(until):
+			return errors.New("another tracer has probes in the library: end it first")
+		}
+		progress("waiting for another tracer of the library to end")
+	}
+}
+
+// codeAddress is where a process has mapped the code at an offset of a file.
+func codeAddress(pid int, file string, offset uint64) (uint64, error) {
+	file, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return 0, err
+	}
+	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return 0, err
+	}
+	defer maps.Close()
+	lines := bufio.NewScanner(maps)
+	for lines.Scan() {
+		if !strings.HasSuffix(lines.Text(), file) {
+			continue
+		}
+		var start, end, from uint64
+		var mode string
+		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s %x", &start, &end, &mode, &from); err != nil {
+			return 0, err
+		}
+		if strings.Contains(mode, "x") && from <= offset && offset < from+end-start {
+			return start + offset - from, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d does not map the code of %s", pid, file)
+}

@@ -1,0 +1,318 @@
+package tracer
+
+// Stacks of the real ttnn, beside those that gdb sees at the same calls.
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"debug/elf"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
+	"ttmem/symbolize"
+	"ttmem/tracer/event"
+)
+
+// probedByGDB are functions that many ways lead to: memory of the device, and of
+// the host.
+var probedByGDB = []struct{ program, library, symbol string }{
+	{"demo.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker14track_allocateEPKNS0_6BufferE"},
+	{"mix.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker14track_allocateEPKNS0_6BufferE"},
+	{"mix.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker16track_deallocateEPNS0_6BufferE"},
+	{"mix.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker17track_allocate_cbERKNS0_12CoreRangeSetEmmbPKNS0_7IDeviceE"},
+	{"demo.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker13track_programEPNS0_7ProgramEPKNS0_7IDeviceE"},
+	{"demo.py", "libstdc++.so.6", "_Znwm"}, // operator new
+}
+
+// ttnnProgram starts a program of e2e/programs that waits, with ttnn imported,
+// until it is told to go on.
+func ttnnProgram(t *testing.T, version, name string, args ...string) (*nativeProgram, *rig.Env) {
+	t.Helper()
+	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: "3.10", Progress: os.Stderr})
+	qt.Assert(t, qt.IsNil(err))
+	path, err := filepath.Abs(filepath.Join("..", "e2e", "programs", name))
+	qt.Assert(t, qt.IsNil(err))
+	dir := t.TempDir()
+	p := &nativeProgram{Cmd: env.Command(context.Background(), rig.N150, append([]string{"-c", `
+import os, runpy, sys
+import ttnn
+sys.argv = sys.argv[1:]
+sys.path.insert(0, os.path.dirname(sys.argv[0]))
+print("ready", flush=True)
+sys.stdin.readline()
+runpy.run_path(sys.argv[0], run_name="__main__")
+`, path}, args...)...)}
+	p.Dir = dir
+	p.Env = append(p.Env, "TTMEM_MESH=1x1", "TTMEM_CHECKPOINTS="+filepath.Join(dir, "checkpoints"), "PYTHONUNBUFFERED=1")
+	p.start(t)
+	return p, env
+}
+
+// gdbStack is a stack that gdb has seen: modules and addresses in them, the
+// innermost frame first.
+type gdbStack struct {
+	tid    int
+	frames []gdbFrame
+	made   int // tail calls that gdb makes up, left out
+}
+
+type gdbFrame struct {
+	module string
+	// address is where the frame stands: behind its call, but for the innermost
+	// one and what a signal has interrupted
+	address uint64
+	exact   bool
+}
+
+func (f gdbFrame) String() string { return fmt.Sprintf("%s+%#x", f.module, f.address) }
+
+// attachGDB has gdb write the stack at each of the first hits of an address of a
+// process. It returns when gdb is attached.
+func attachGDB(t *testing.T, pid int, address uint64, hits int) (cmd *exec.Cmd, file string) {
+	t.Helper()
+	if _, err := exec.LookPath("gdb"); err != nil {
+		t.Skip("no gdb")
+	}
+	file = filepath.Join(t.TempDir(), "stacks")
+	cmd = exec.Command("gdb", "-nx", "-batch", "-p", strconv.Itoa(pid), "-x", filepath.Join("testdata", "stack_native", "gdb.py"))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("BREAK=%#x", address), fmt.Sprintf("HITS=%d", hits), "STACKS="+file)
+	out, err := cmd.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	cmd.Stderr = cmd.Stdout
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	var said strings.Builder
+	for r := bufio.NewReader(out); ; {
+		line, err := r.ReadString('\n')
+		said.WriteString(line)
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("gdb: %s", said.String()))
+		if line == "attached\n" {
+			go io.Copy(io.Discard, r)
+			return cmd, file
+		}
+	}
+}
+
+// readGDB reads what gdb.py has written.
+func readGDB(t *testing.T, file string) (stacks []gdbStack) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	var maps []procMap
+	biases := make(map[procMap]uint64)
+	fresh := true
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		rest, isStack := strings.CutPrefix(line, "stack ")
+		if !isStack {
+			if fresh {
+				maps, fresh = nil, false
+			}
+			if m, ok := parseMapsLine(line); ok {
+				maps = append(maps, m)
+			}
+			continue
+		}
+		fresh = true
+		fields := strings.Fields(rest)
+		tid, err := strconv.Atoi(fields[0])
+		qt.Assert(t, qt.IsNil(err))
+		s := gdbStack{tid: tid}
+		exact := true
+		for _, field := range fields[1:] {
+			pc, kind, _ := strings.Cut(field, ":")
+			at, err := strconv.ParseUint(pc, 16, 64)
+			qt.Assert(t, qt.IsNil(err))
+			switch kind {
+			case "tailcall": // it left no frame on the stack
+				s.made++
+				continue
+			case "inlined":
+				continue
+			}
+			f := gdbFrame{"?", at, exact}
+			i, found := slices.BinarySearchFunc(maps, at, func(m procMap, at uint64) int { return cmp.Compare(m.start, at) })
+			if !found {
+				i--
+			}
+			if i >= 0 && at < maps[i].end {
+				m := maps[i]
+				if _, known := biases[m]; !known {
+					biases[m] = biasOf(t, m)
+				}
+				f.module, f.address = filepath.Base(m.path), at-biases[m]
+			}
+			s.frames = append(s.frames, f)
+			exact = kind == "signal"
+		}
+		stacks = append(stacks, s)
+	}
+	return stacks
+}
+
+// biasOf is what is added to the addresses of a mapped file's program headers.
+func biasOf(t *testing.T, m procMap) uint64 {
+	if m.path == "" || m.path[0] != '/' {
+		return 0
+	}
+	f, err := elf.Open(m.path)
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Off&^4095 == m.offset {
+			return m.start - p.Vaddr&^4095
+		}
+	}
+	t.Fatalf("%s: no segment is mapped from %#x", m.path, m.offset)
+	return 0
+}
+
+// nativeFrames are the frames of a stack as gdb has them.
+func nativeFrames(frames []event.Frame) (list []gdbFrame) {
+	for _, f := range frames {
+		if f.Kind == event.Native && !f.Inlined {
+			list = append(list, gdbFrame{f.Module, f.Address + 1, false})
+		}
+	}
+	return list
+}
+
+// afterFirst is the address of the second instruction of a function that begins
+// with a push or endbr64: ttmem's probe stands on the first.
+func afterFirst(t *testing.T, file, symbol string) uint64 {
+	t.Helper()
+	e, err := symbolize.Open(file)
+	qt.Assert(t, qt.IsNil(err))
+	defer e.Close()
+	s, ok := e.Lookup(symbol)
+	qt.Assert(t, qt.IsTrue(ok))
+	code, err := e.Text(s.Addr, 4)
+	qt.Assert(t, qt.IsNil(err))
+	switch {
+	case code[0]&^7 == 0x50:
+		return s.Addr + 1
+	case code[0] == 0x41 && code[1]&^7 == 0x50:
+		return s.Addr + 2
+	case string(code) == "\xf3\x0f\x1e\xfa":
+		return s.Addr + 4
+	}
+	t.Fatalf("%s begins with % x, which is no push", symbol, code)
+	return 0
+}
+
+// TestNativeStackEqualsGDB: at the same calls of the real ttnn ttmem and gdb see
+// the same frames, address by address, to the thread's start.
+func TestNativeStackEqualsGDB(t *testing.T) {
+	for _, version := range []string{"0.81.1", "0.76.0"} {
+		t.Run(version, func(t *testing.T) {
+			var all gdbComparison
+			for _, c := range probedByGDB {
+				t.Run(symbolize.ShortName(c.symbol)+" of "+c.program, func(t *testing.T) {
+					c := compareWithGDB(t, version, c.program, c.library, c.symbol)
+					t.Logf("%d equal, %d of them different", c.equal, len(c.different))
+					all.add(c)
+				})
+			}
+			t.Logf("%s: %d stacks equal gdb's, %d of them different, of up to %d frames; %d differ. In %d gdb made up a tail call.",
+				version, all.equal, len(all.different), all.deepest, all.wrong, all.madeUp)
+			t.Logf("ends of %d stacks: %v", total(all.ends), all.ends)
+			qt.Check(t, qt.Equals(all.wrong, 0))
+			qt.Check(t, qt.IsTrue(len(all.different) >= 40))
+			qt.Check(t, qt.IsTrue(float64(all.ends["at the thread's start"]) >= 0.999*float64(total(all.ends))))
+		})
+	}
+}
+
+// gdbComparison counts stacks by whether they equal gdb's.
+type gdbComparison struct {
+	equal, wrong int
+	different    map[string]bool // equal ones
+	madeUp       int             // equal once a tail call that gdb made up is left out
+	deepest      int             // frames
+	ends         map[string]uint64
+}
+
+func (c *gdbComparison) add(other gdbComparison) {
+	if c.different == nil {
+		c.different, c.ends = make(map[string]bool), make(map[string]uint64)
+	}
+	c.equal, c.wrong, c.madeUp = c.equal+other.equal, c.wrong+other.wrong, c.madeUp+other.madeUp
+	c.deepest = max(c.deepest, other.deepest)
+	maps.Copy(c.different, other.different)
+	for end, n := range other.ends {
+		c.ends[end] += n
+	}
+}
+
+// compareWithGDB traces the calls of a function in a program and has gdb stop at
+// them.
+func compareWithGDB(t *testing.T, version, program, library, symbol string) (c gdbComparison) {
+	t.Helper()
+	p, _ := ttnnProgram(t, version, program)
+	maps, err := codeMaps(p.Process.Pid)
+	qt.Assert(t, qt.IsNil(err))
+	i := slices.IndexFunc(maps, func(m procMap) bool { return strings.HasPrefix(filepath.Base(m.path), library) })
+	qt.Assert(t, qt.IsTrue(i >= 0), qt.Commentf("%s is not mapped", library))
+	file := maps[i].path
+	trace := traceStacks(t, p.Process.Pid, file, symbol, Options{AllFrames: true})
+	gdb, output := attachGDB(t, p.Process.Pid, biasOf(t, maps[i])+afterFirst(t, file, symbol), 400)
+	attached := now()
+	p.tell(t, "go")
+	go io.Copy(io.Discard, p.out)
+	qt.Assert(t, qt.IsNil(gdb.Wait()))
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	byThread := make(map[int][]stackOf)
+	for _, call := range trace.stop() {
+		if call.timeNs > attached {
+			byThread[call.tid] = append(byThread[call.tid], call)
+		}
+	}
+	c.different = make(map[string]bool)
+	for n, want := range readGDB(t, output) {
+		rest := byThread[want.tid]
+		qt.Assert(t, qt.IsTrue(len(rest) > 0), qt.Commentf("gdb's stack %d was not seen", n))
+		byThread[want.tid] = rest[1:]
+		got := nativeFrames(rest[0].stack.Frames())
+		same := len(got) == len(want.frames)
+		for i := 1; i < len(got) && same; i++ { // the innermost one stands elsewhere
+			w := want.frames[i]
+			if w.exact {
+				w.address++
+			}
+			same = got[i].module == w.module && got[i].address == w.address
+		}
+		if !same {
+			if c.wrong++; c.wrong <= 3 {
+				t.Errorf("stack %d:\n got %v\nwant %v", n, got, want.frames)
+			}
+			continue
+		}
+		c.equal++
+		if want.made > 0 {
+			c.madeUp++
+		}
+		c.deepest = max(c.deepest, len(got))
+		c.different[fmt.Sprint(got)] = true
+	}
+	c.ends, _ = trace.StackEnds()
+	return c
+}
+
+func total(counts map[string]uint64) (n uint64) {
+	for _, k := range counts {
+		n += k
+	}
+	return n
+}
