@@ -334,17 +334,19 @@ static __always_inline struct known_row *known_row(struct unwinder *u, u64 at)
 	return &u->rows[(at ^ at >> 9) & (KNOWN_ROWS - 1)];
 }
 
-static __always_inline void add_frame(struct unwinder *u, u32 i)
+static __always_inline void add_frame(struct unwinder *u)
 {
-	u->native.addresses[i & (MAX_FRAMES - 1)] = u->at;
-	u->native.frames = i + 1;
+	u32 n = u->native.frames;
+
+	u->native.addresses[n & (MAX_FRAMES - 1)] = u->at;
+	u->native.frames = n + 1;
 	u->native.id = mix(u->native.id, u->at);
 }
 
 /* From a frame to its caller's in every way that there is: STEP_ON, or how the
  * stack ends here. */
 #define STEP_ON STACK_ENDS
-__noinline int step(struct unwinder *u, const struct space *s, u32 i)
+__noinline int step(struct unwinder *u, const struct space *s)
 {
 	u64 cfa, bp, word, packed;
 	int end;
@@ -356,7 +358,7 @@ __noinline int step(struct unwinder *u, const struct space *s, u32 i)
 		if (end != END_START)
 			return end; /* it is no address of code: not a frame */
 	}
-	add_frame(u, i);
+	add_frame(u);
 	packed = *(u64 *)&known_row(u, u->at)->rule;
 	switch (packed & 0xff) {
 	case CFA_SP:
@@ -375,7 +377,7 @@ __noinline int step(struct unwinder *u, const struct space *s, u32 i)
 		end = signal_frame(u);
 		return end == END_START ? STEP_ON : end;
 	case CFA_FRAME_POINTER:
-		end = i ? frame_pointer_frame(u) : entered_frame(u);
+		end = u->native.frames > 1 ? frame_pointer_frame(u) : entered_frame(u);
 		return end == END_START ? STEP_ON : end;
 	case CFA_PLT:
 	case CFA_DEREF_SP:
@@ -411,7 +413,7 @@ __noinline int step(struct unwinder *u, const struct space *s, u32 i)
 
 /* The same for what nearly all frames are: the rule is known, the stack memory
  * was read, and nothing is wrong. Changes nothing unless it is so. */
-static __always_inline bool quick_step(struct unwinder *u, u32 i)
+static __always_inline bool quick_step(struct unwinder *u)
 {
 	struct known_row *k = known_row(u, u->at);
 	u64 packed = *(u64 *)&k->rule, cfa = u->sp, offset;
@@ -435,10 +437,30 @@ static __always_inline bool quick_step(struct unwinder *u, u32 i)
 	} else if ((packed >> 8 & 0xff) != BP_SAME) {
 		return false;
 	}
-	add_frame(u, i);
+	add_frame(u);
 	u->at = *(u64 *)(u->window + offset) - 1;
 	u->sp = cfa;
 	return true;
+}
+
+/* Some steps: few enough that the verifier, which looks at each, is soon done. */
+#define SOME_STEPS 16
+__noinline int unwind_some(struct unwinder *u, const struct space *s)
+{
+	int end;
+
+	if (!u || !s)
+		return END_NO_SPACE;
+	for (u32 i = 0; i < SOME_STEPS; i++) {
+		if (u->native.frames >= MAX_FRAMES)
+			return END_TOO_DEEP;
+		if (!quick_step(u)) {
+			end = step(u, s);
+			if (end != STEP_ON)
+				return end;
+		}
+	}
+	return STEP_ON;
 }
 
 /* Unwinds from where u stands to the thread's start. What is known lies in memory
@@ -453,13 +475,10 @@ __noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
 	begin = u->sp;
 	u->native.id = seed;
 	u->native.frames = 0;
-	for (u32 i = 0; i < MAX_FRAMES; i++) {
-		if (!quick_step(u, i)) {
-			end = step(u, s, i);
-			if (end != STEP_ON)
-				break;
-		}
+	for (u32 i = 0; i <= MAX_FRAMES / SOME_STEPS; i++) {
+		if (end == STEP_ON)
+			end = unwind_some(u, s);
 	}
 	u->window_hint = u->sp - begin + 64;
-	return end == STEP_ON ? END_TOO_DEEP : end;
+	return end;
 }
