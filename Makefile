@@ -42,9 +42,15 @@ check:
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
-# What tracing costs the traced program.
+# What tracing costs, beside other tracers: BENCH="-parts loop,new" for a part of it.
+# Debian's and Ubuntu's bpftrace and perf are installed where they lack; without
+# them the bench says which rows are missing.
+BENCH ?=
 bench:
-	$(SUDO) $(GO) run ./e2e/bench -version $(VERSION)
+	@for tool in bpftrace:bpftrace perf:linux-perf; do \
+		command -v $${tool%:*} >/dev/null || { echo "installing $${tool#*:}"; \
+		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $${tool#*:} >/dev/null; } || true; done
+	$(SUDO) $(GO) run ./e2e/bench -version $(VERSION) $(BENCH)
 
 # The real ttnn without a card, for a person: make rig VERSION=0.76.0
 rig: bin/rig

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
+	"ttmem/symbolize/unwind"
 	"ttmem/tracer/event"
 )
 
@@ -31,10 +33,13 @@ type codeFile struct {
 	// loader is set where the file is the dynamic linker.
 	loader *loader
 
+	mu   sync.Mutex
+	rows *unwind.Table // until the kernel has them
+	same string        // of sameRows
 	// table is where the kernel side has the file's unwind rows; nil where there
 	// are none, or none yet
 	table  *kernelTable
-	noRows bool
+	noRows bool // frame pointers may do
 
 	once  sync.Once
 	names *symbolize.Names
@@ -101,6 +106,55 @@ func (f *codeFile) buildID() string {
 	}
 	return f.elf.BuildID()
 }
+
+// unwindRows builds the file's unwind rows; nil where it has none.
+func (f *codeFile) unwindRows() *unwind.Table {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rows == nil && !f.noRows {
+		var err error
+		if f.elf == nil {
+			f.noRows = true
+		} else if f.rows, err = unwind.Build(f.elf); err != nil {
+			f.rows, f.noRows = nil, true
+		}
+	}
+	return f.rows
+}
+
+// sameRows is equal for files with the same unwind rows: copies of one build. The
+// build-id alone does not do: whoever makes a file can give it another's. "" is
+// equal to no other.
+func (f *codeFile) sameRows() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := f.buildID()
+	if f.same != "" || id == "" {
+		return f.same
+	}
+	section, ok := f.elf.EHFrame()
+	if !ok {
+		return ""
+	}
+	frames, err := f.elf.Bytes(section.Offset, section.Size, maxFrameBytes)
+	if err != nil {
+		return ""
+	}
+	var h maphash.Hash
+	h.SetSeed(rowsSeed)
+	h.Write(frames)
+	maphash.WriteComparable(&h, section)
+	for _, p := range f.elf.ProgramHeaders() {
+		maphash.WriteComparable(&h, p)
+	}
+	f.same = fmt.Sprintf("%s %x", id, h.Sum64())
+	return f.same
+}
+
+var rowsSeed = maphash.MakeSeed()
+
+// maxFrameBytes is the most of an .eh_frame that is compared with others, in bytes.
+const maxFrameBytes = 64 << 20
 
 // inEval reports whether an address of the file lies in the loop that runs
 // Python's code.

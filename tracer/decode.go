@@ -61,7 +61,7 @@ type decoder struct {
 	libraries func(index uint8) *library
 	emit      func(event.Event)
 	// forget is told of a process that has ended.
-	forget func(pid int)
+	forget func(pid int, timeNs uint64)
 	// unknown counts records that make no sense, by cause.
 	unknown func(cause string)
 	// view is a process's code as it was at one time, nil where that is not known.
@@ -381,7 +381,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
-	d.forget(e.PID)
+	d.forget(e.PID, e.TimeNs)
 	if r.H.Kind == recordExec {
 		d.met(e.PID) // what it has become is another process with the same id
 	}

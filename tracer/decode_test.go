@@ -28,7 +28,7 @@ func newTestDecoder(events *[]event.Event, unknown map[string]int) *decoder {
 			return nil
 		},
 		emit:    func(e event.Event) { *events = append(*events, e) },
-		forget:  func(int) {},
+		forget:  func(int, uint64) {},
 		met:     func(int) {},
 		view:    func(int, uint32) *spaceView { return nil },
 		unknown: func(cause string) { unknown[cause]++ },

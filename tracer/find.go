@@ -58,7 +58,7 @@ func (t *Tracer) scan(pids []int) error {
 		}
 		at := now()
 		for _, m := range maps {
-			if err := t.meet(mapping{timeNs: at, pid: pid, start: m.start, end: m.end, file: m.file}, m.path); err != nil && named {
+			if err := t.meet(mapping{timeNs: at, pid: pid, start: m.start, end: m.end, file: m.file, old: true}, m.path); err != nil && named {
 				return err
 			}
 		}
@@ -82,7 +82,7 @@ func (t *Tracer) mapped(m mapping) {
 	}
 	switch {
 	case t.spaces == nil:
-	case t.onlyListed:
+	case t.named[m.pid]:
 		t.spaces.changed(m.pid) // at once, so that it is known by the first event
 	default:
 		t.spaces.changedIfKnown(m.pid)
@@ -122,7 +122,7 @@ func (t *Tracer) meet(m mapping, path string) error {
 		if err != nil {
 			return err
 		}
-		if late := now() - m.timeNs; late > lateNs {
+		if late := now() - m.timeNs; late > lateNs && !m.old {
 			t.warn(fmt.Sprintf("%s was attached to %d ms after process %d had loaded it: what it allocated until then is not counted",
 				path, late/1e6, m.pid))
 		}

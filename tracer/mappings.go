@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapping is an executable mapping that a process has just made.
+// mapping is an executable mapping that a process has made.
 type mapping struct {
 	timeNs     uint64
 	pid        int
 	start, end uint64
 	file       fileID
 	name       string
+	old        bool // it was there before it was looked for
 }
 
 // fileID is a file's identity on this host. The device number is the kernel's

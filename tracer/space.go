@@ -5,21 +5,17 @@ package tracer
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"ttmem/bpf"
-	"ttmem/symbolize/unwind"
 )
 
 // spaces keeps the address spaces of traced processes as the kernel side has
@@ -48,13 +44,14 @@ type spaces struct {
 
 // space is a process's address space.
 type space struct {
-	slot   uint32
-	views  map[uint32]*spaceView // by generation
-	newest *spaceView
-	tables []*kernelTable
-	python *pythonSpace // nil: none that can be read
-	loader link.Link    // the probe on its dynamic linker; nil: none
-	warned bool
+	slot    uint32
+	begunNs uint64                // when its mappings were first read
+	views   map[uint32]*spaceView // by generation
+	newest  *spaceView
+	tables  []*kernelTable
+	python  *pythonSpace // nil: none that can be read
+	loader  link.Link    // the probe on its dynamic linker; nil: none
+	warned  bool
 }
 
 // spaceView is one state of a process's address space. It does not change.
@@ -80,20 +77,34 @@ type pythonSpace struct {
 // milliseconds after they were taken.
 const viewsKept = 64
 
-func newSpaces(objs *objects, spec *ebpf.CollectionSpec, warn func(string)) (*spaces, error) {
-	tables, err := newUnwindTables(objs, spec.Maps["chunks"])
-	if err != nil {
-		return nil, err
-	}
-	s := &spaces{
-		objs: objs, inner: spec.Maps["spaces"].InnerMap, tables: tables, warn: warn,
-		wake: make(chan struct{}, 1), stopped: make(chan struct{}),
+func newSpaces(warn func(string)) *spaces {
+	return &spaces{
+		warn: warn, wake: make(chan struct{}, 1), stopped: make(chan struct{}),
 		byPID: make(map[int]*space), files: make(map[fileID]*codeFile),
 		byBuild: make(map[string]*kernelTable), dirty: make(map[int]bool),
-		slots: make([]bool, objs.Spaces.MaxEntries()),
+	}
+}
+
+// begin has the kernel told from now on of what changes.
+func (s *spaces) begin(objs *objects, spec *ebpf.CollectionSpec) (err error) {
+	s.objs, s.inner = objs, spec.Maps["spaces"].InnerMap
+	s.slots = make([]bool, objs.Spaces.MaxEntries())
+	if s.tables, err = newUnwindTables(objs, spec.Maps["chunks"]); err != nil {
+		return err
 	}
 	go s.work()
-	return s, nil
+	return nil
+}
+
+// read reads the files that processes map, as far as that can be done before the
+// kernel side is loaded.
+func (s *spaces) read(pids []int) {
+	for _, pid := range pids {
+		if code, err := codeMaps(pid); err == nil {
+			mappings := s.open(pid, code)
+			each(len(mappings), func(i int) { mappings[i].file.unwindRows() })
+		}
+	}
 }
 
 // changed says that a process maps other code than before.
@@ -125,24 +136,28 @@ func (s *spaces) work() {
 }
 
 // settle tells the kernel of all that has changed, and returns when that is done.
+// It lets others have their turn after each process: programs map code for
+// seconds on end.
 func (s *spaces) settle() {
+	for s.updateOne() {
+	}
+}
+
+func (s *spaces) updateOne() bool {
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	for {
-		s.mu.Lock()
-		var pids []int
-		for pid := range s.dirty {
-			pids = append(pids, pid)
-		}
-		clear(s.dirty)
-		s.mu.Unlock()
-		if len(pids) == 0 {
-			return
-		}
-		for _, pid := range pids {
-			s.update(pid)
-		}
+	s.mu.Lock()
+	pid, any := 0, false
+	for pid = range s.dirty {
+		delete(s.dirty, pid)
+		any = true
+		break
 	}
+	s.mu.Unlock()
+	if any {
+		s.update(pid)
+	}
+	return any
 }
 
 // update tells the kernel of a process's code as it is now; s.updating is held.
@@ -164,6 +179,7 @@ func (s *spaces) update(pid int) {
 }
 
 func (s *spaces) tell(pid int) error {
+	begun := now()
 	var unloaded uint64 // how often by the time that its mappings are read
 	_ = s.objs.Unloading.Lookup(uint32(pid), &unloaded)
 	code, err := codeMaps(pid)
@@ -180,11 +196,12 @@ func (s *spaces) tell(pid int) error {
 	if err != nil {
 		return err
 	}
-	p, err := s.space(pid)
+	p, err := s.space(pid, begun)
 	if err != nil {
 		return err
 	}
-	if p.newest != nil && slices.Equal(p.newest.mappings, mappings) && p.python != nil {
+	waits := p.python == nil && slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
+	if p.newest != nil && slices.Equal(p.newest.mappings, mappings) && !waits {
 		s.seen(pid, unloaded)
 		return nil
 	}
@@ -193,11 +210,17 @@ func (s *spaces) tell(pid int) error {
 	view := &spaceView{s.generation, mappings}
 	s.mu.Unlock()
 	k := bpf.KernelSpace{Generation: view.generation}
-	if len(mappings) > len(k.Mappings) && !p.warned {
-		p.warned = true
-		s.warn(fmt.Sprintf("process %d maps code in %d places, of which %d can be unwound", pid, len(mappings), len(k.Mappings)))
+	told := mappings
+	if len(mappings) > len(k.Mappings) {
+		// those that a compiler made in the process first: they have no rows
+		told = slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool { return m.file.table == nil })
+		told = told[:min(len(told), len(k.Mappings))]
+		if !p.warned {
+			p.warned = true
+			s.warn(fmt.Sprintf("process %d maps code in %d places, of which %d can be unwound", pid, len(mappings), len(told)))
+		}
 	}
-	for i, m := range mappings[:min(len(mappings), len(k.Mappings))] {
+	for i, m := range told {
 		to := &k.Mappings[i]
 		to.Start, to.End, to.Bias, to.Index = m.start, m.end, m.bias, noTable
 		if t := m.file.table; t != nil {
@@ -216,11 +239,11 @@ func (s *spaces) tell(pid int) error {
 	return nil
 }
 
-// seen has stacks of a process taken again that has unloaded code, unless it has
-// done so once more.
+// seen has stacks of a process taken again that has unloaded code, unless it is
+// about to, or has done so once more.
 func (s *spaces) seen(pid int, unloaded uint64) {
 	var again uint64
-	if s.objs.Unloading.Lookup(uint32(pid), &again) == nil && again == unloaded {
+	if s.objs.Unloading.Lookup(uint32(pid), &again) == nil && again == unloaded && again%2 == 0 {
 		_ = s.objs.Unloading.Delete(uint32(pid))
 	}
 }
@@ -296,8 +319,9 @@ func (s *spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 	return s.objs.Processes.Update(uint32(pid), &process, ebpf.UpdateExist)
 }
 
-// space is what is kept of a process, with a slot in the kernel's list.
-func (s *spaces) space(pid int) (*space, error) {
+// space is what is kept of a process, with a slot in the kernel's list; begun is
+// when its mappings were read.
+func (s *spaces) space(pid int, begun uint64) (*space, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.byPID[pid]; p != nil {
@@ -308,7 +332,7 @@ func (s *spaces) space(pid int) (*space, error) {
 		s.nextSlot = s.nextSlot%(len(s.slots)-1) + 1
 		if !s.slots[s.nextSlot] {
 			s.slots[s.nextSlot] = true
-			p := &space{slot: uint32(s.nextSlot), views: make(map[uint32]*spaceView)}
+			p := &space{begunNs: begun, slot: uint32(s.nextSlot), views: make(map[uint32]*spaceView)}
 			s.byPID[pid] = p
 			return p, nil
 		}
@@ -316,17 +340,19 @@ func (s *spaces) space(pid int) (*space, error) {
 	return nil, fmt.Errorf("the stacks of %d processes are taken already", len(s.slots)-1)
 }
 
-// forget drops a process that has ended, or has become another program.
-func (s *spaces) forget(pid int) {
+// forget drops a process that ended, or became another program, at a time. What is
+// known of what it is since then, or of another process with its id, is kept.
+func (s *spaces) forget(pid int, timeNs uint64) {
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	s.mu.Lock()
 	p := s.byPID[pid]
-	delete(s.byPID, pid)
-	s.mu.Unlock()
-	if p == nil {
+	if p == nil || p.begunNs > timeNs {
+		s.mu.Unlock()
 		return
 	}
+	delete(s.byPID, pid)
+	s.mu.Unlock()
 	if p.python != nil {
 		p.python.dealloc.Close()
 	}
@@ -355,24 +381,20 @@ func (s *spaces) forget(pid int) {
 
 func (s *spaces) close() {
 	close(s.wake)
-	<-s.stopped
+	if s.objs != nil {
+		<-s.stopped
+	}
 	for pid := range s.byPID {
-		s.forget(pid)
+		s.forget(pid, now())
 	}
 }
 
-// view is a process's state by its generation. A child has its parent's until it
-// has one of its own.
+// view is a process's state by its generation.
 func (s *spaces) view(pid int, generation uint32) *spaceView {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.byPID[pid]; p != nil && p.views[generation] != nil {
+	if p := s.byPID[pid]; p != nil {
 		return p.views[generation]
-	}
-	for _, p := range s.byPID {
-		if v := p.views[generation]; v != nil {
-			return v
-		}
 	}
 	return nil
 }
@@ -389,192 +411,4 @@ func (v *spaceView) find(addr uint64) (codeMapping, bool) {
 		return codeMapping{}, false
 	}
 	return v.mappings[i], true
-}
-
-// open opens the files of mappings that are not known yet.
-func (s *spaces) open(pid int, maps []procMap) []codeMapping {
-	mappings := make([]codeMapping, len(maps))
-	each(len(maps), func(i int) {
-		m := maps[i]
-		var f *codeFile
-		if m.file.inode != 0 {
-			s.mu.Lock()
-			f = s.files[m.file]
-			s.mu.Unlock()
-		}
-		if f == nil {
-			f = s.openOne(pid, m)
-		}
-		mappings[i] = codeMapping{start: m.start, end: m.end, file: f}
-	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, m := range maps {
-		to := &mappings[i]
-		if m.file.inode != 0 && to.file != anonymous {
-			if known := s.files[m.file]; known != nil {
-				to.file = known // mapped twice
-			}
-			s.files[m.file] = to.file
-		}
-		if to.file.elf != nil {
-			to.bias, _ = to.file.elf.Bias(m.start, m.offset)
-		}
-	}
-	return mappings
-}
-
-func (s *spaces) openOne(pid int, m procMap) *codeFile {
-	if m.path == "[vdso]" {
-		return openVDSO(pid, m.start, m.end)
-	}
-	if m.file.inode == 0 {
-		return anonymous
-	}
-	file, err := openMapped(pid, m.start, m.end)
-	if err != nil {
-		return anonymous
-	}
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		file.Close()
-		return anonymous
-	}
-	return openCodeFile(file, info.Size(), m.path, fmt.Sprintf("/proc/%d/root", pid))
-}
-
-// loadRows gives the kernel the unwind rows that it does not have yet. Files of one
-// build share theirs. It returns the tables of the mappings' files, which are in
-// use until they are released: those that are loaded must not drive them out.
-func (s *spaces) loadRows(mappings []codeMapping) (used []*kernelTable, err error) {
-	var files []*codeFile
-	seen := make(map[*codeFile]bool)
-	copies := make(map[string][]*codeFile) // by build-id, of one of files
-	for _, m := range mappings {
-		f := m.file
-		if f.elf == nil || f.noRows || seen[f] {
-			continue
-		}
-		seen[f] = true
-		if f.table == nil || f.table.gone {
-			f.table = s.byBuild[f.buildID()]
-		}
-		if f.table != nil && s.tables.use(f.table) {
-			used = append(used, f.table)
-			continue
-		}
-		f.table = nil
-		id := f.buildID()
-		copies[id] = append(copies[id], f)
-		if id == "" || len(copies[id]) == 1 {
-			files = append(files, f)
-		}
-	}
-	rows := make([]*unwind.Table, len(files))
-	each(len(files), func(i int) {
-		var err error
-		if rows[i], err = unwind.Build(files[i].elf); err != nil {
-			rows[i], files[i].noRows = nil, true // frame pointers may do
-		}
-	})
-	files = slices.DeleteFunc(files, func(f *codeFile) bool { return f.noRows })
-	rows = slices.DeleteFunc(rows, func(t *unwind.Table) bool { return t == nil })
-	tables, err := s.tables.load(rows)
-	if err != nil {
-		return used, err
-	}
-	for i, f := range files {
-		f.table = tables[i]
-		if id := f.buildID(); id != "" {
-			s.byBuild[id] = tables[i]
-			for _, f := range copies[id] {
-				f.table = tables[i]
-			}
-		}
-	}
-	return append(used, tables...), nil
-}
-
-// each calls do for 0 to n-1, on all processors.
-func each(n int, do func(i int)) {
-	var wait sync.WaitGroup
-	var next atomic.Int64
-	for range min(n, runtime.NumCPU()) {
-		wait.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				do(i)
-			}
-		})
-	}
-	wait.Wait()
-}
-
-// findPython tells the kernel how to read the process's CPython, if it has one.
-func (s *spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.KernelPythonOffsets) {
-	var interpreter, libc *codeMapping
-	for i := range mappings {
-		m := &mappings[i]
-		switch {
-		case m.file.python != nil && interpreter == nil:
-			interpreter = m
-		case m.file.pthread != nil:
-			libc = m
-		case m.file.refused != nil && !p.warned:
-			p.warned = true
-			s.warn(fmt.Sprintf("process %d: Python's part of stacks is not taken: %v", pid, m.file.refused))
-		}
-	}
-	if interpreter == nil || libc == nil {
-		return
-	}
-	r := interpreter.file.python
-	// struct Py_tss_t: is it initialised, and the key
-	tss, err := readProcess(pid, r.Runtime+interpreter.bias+r.Key, 8)
-	if err != nil || binary.LittleEndian.Uint32(tss) != 1 {
-		return // not yet
-	}
-	typ, ok := interpreter.file.elf.Lookup("PyCode_Type")
-	if !ok {
-		return
-	}
-	if p.python == nil {
-		// of code objects that die: others come to lie where they were
-		dealloc, err := s.probe(pid, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, 0)
-		if err != nil {
-			if !p.warned {
-				p.warned = true
-				s.warn(fmt.Sprintf("process %d: Python's part of stacks is not taken: %v", pid, err))
-			}
-			return
-		}
-		p.python = &pythonSpace{file: interpreter.file, bias: interpreter.bias, dealloc: dealloc}
-	}
-	o := &r.Offsets
-	*k = bpf.KernelPythonOffsets{
-		Minor: uint32(r.Minor), ThreadFrame: o.ThreadFrame, CframeFrame: noField,
-		FrameBytes: o.FrameSize, FrameCode: o.FrameCode, FramePrevious: o.FramePrevious,
-		FrameInstruction: o.FrameInstruction, FrameOwner: o.FrameMarker,
-		CodeName: o.CodeName, CodeFile: o.CodeFile, CodeQualname: o.CodeQualName,
-		CodeFirstLine: o.CodeFirstLine, CodeLineTable: o.CodeLineTable, CodeBytes: o.CodeBytes,
-		StrAscii: o.StrASCII, StrOther: o.StrOther,
-		Key: binary.LittleEndian.Uint32(tss[4:]), CodeType: typ.Addr + interpreter.bias,
-	}
-	if o.CFrame {
-		k.CframeFrame = o.CFrameFrame
-	}
-	pthread := libc.file.pthread
-	k.KeySlots, k.PthreadSpecific = pthread.Level2Size, pthread.Specific
-	k.KeySlot, k.KeyData = pthread.KeySize, pthread.KeyData
-}
-
-// readProcess reads memory of a process.
-func readProcess(pid int, at uint64, n int) ([]byte, error) {
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
-	if err != nil {
-		return nil, err
-	}
-	defer mem.Close()
-	b := make([]byte, n)
-	_, err = mem.ReadAt(b, int64(at))
-	return b, err
 }

@@ -53,6 +53,8 @@ type Tracer struct {
 	breaks   chan os.Signal
 	// onlyListed: what the kernel side has listed is traced, and nothing else
 	onlyListed bool
+	// named are the processes that are traced by name
+	named map[int]bool
 
 	mu        sync.Mutex
 	libraries []*library
@@ -112,6 +114,7 @@ func New(o Options) (_ *Tracer, err error) {
 		seen:       make(map[int]bool),
 		onlyListed: len(o.Processes) > 0,
 		unknown:    make(map[string]uint64),
+		named:      make(map[int]bool),
 	}
 	if t.warn == nil {
 		t.warn = func(string) {}
@@ -131,7 +134,14 @@ func New(o Options) (_ *Tracer, err error) {
 			t.Close()
 		}
 	}()
-	if err := t.load(o); err != nil {
+	var reading sync.WaitGroup
+	if !o.NoStacks {
+		t.spaces = newSpaces(t.warn)
+		reading.Go(func() { t.spaces.read(o.Processes) })
+	}
+	err = t.load(o)
+	reading.Wait()
+	if err != nil {
 		return nil, err
 	}
 	for _, pid := range o.Processes {
@@ -139,6 +149,7 @@ func New(o Options) (_ *Tracer, err error) {
 		if o.Children {
 			p.Flags = processFollow
 		}
+		t.named[pid] = true
 		if err := t.objs.Processes.Put(uint32(pid), &p); err != nil {
 			return nil, fmt.Errorf("listing process %d: %w", pid, err)
 		}
@@ -188,8 +199,8 @@ func (t *Tracer) load(o Options) error {
 		}
 		t.links = append(t.links, l)
 	}
-	if !o.NoStacks {
-		if t.spaces, err = newSpaces(&t.objs, spec, t.warn); err != nil {
+	if t.spaces != nil {
+		if err := t.spaces.begin(&t.objs, spec); err != nil {
 			return err
 		}
 	}
@@ -258,12 +269,12 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 
 // forget drops what the kernel side knows of the objects of a process: another
 // one may get its id, and have other objects there.
-func (t *Tracer) forget(pid int) {
+func (t *Tracer) forget(pid int, timeNs uint64) {
 	t.mu.Lock()
 	delete(t.seen, pid)
 	t.mu.Unlock()
 	if t.spaces != nil {
-		t.spaces.forget(pid)
+		t.spaces.forget(pid, timeNs)
 		t.forgetStacks(pid)
 	}
 	for _, m := range []*ebpf.Map{t.objs.Devices, t.objs.Allocators, t.objs.Programs, t.objs.Codes} {

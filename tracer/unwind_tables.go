@@ -47,8 +47,10 @@ type kernelTable struct {
 var errTablesFull = errors.New("the kernel side's room for unwind tables is full")
 
 func newUnwindTables(objs *objects, spec *ebpf.MapSpec) (*unwindTables, error) {
+	inner := spec.InnerMap.Copy()
+	inner.Key, inner.Value = nil, nil // the kernel would be told of these types with every chunk
 	t := &unwindTables{
-		chunks: objs.Chunks, rules: objs.Rules, inner: spec.InnerMap,
+		chunks: objs.Chunks, rules: objs.Rules, inner: inner,
 		taken:   make([]bool, objs.Chunks.MaxEntries()),
 		numbers: make(map[unwind.Rule]uint16),
 	}

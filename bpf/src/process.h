@@ -18,6 +18,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!p || !(p->flags & PROCESS_FOLLOW))
 		return 0;
 	copy = *p;
+	copy.space = 0; /* it has its parent's code for now, and soon its own */
 	if (bpf_map_update_elem(&processes, &to, &copy, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
 	return 0;

@@ -69,8 +69,8 @@ __noinline u64 tell_python(struct unwinder *u, u32 tgid)
 	return id;
 }
 
-/* Processes that are unloading code, or have, and of which user space does not
- * know it yet: how often. */
+/* Processes that unload code, or have, which user space does not know yet: how
+ * often that began or was done. It is odd while it goes on. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -113,12 +113,13 @@ int on_debug_state(struct pt_regs *ctx)
 		return 0;
 	times = bpf_map_lookup_elem(&unloading, &tgid);
 	if (state == RT_DELETE) {
-		if (times)
+		if (times && !(*times & 1))
 			__sync_fetch_and_add(times, 1);
-		else if (bpf_map_update_elem(&unloading, &tgid, &one, BPF_ANY))
+		else if (!times && bpf_map_update_elem(&unloading, &tgid, &one, BPF_ANY))
 			count_lost(LOST_MAP_FULL);
 		__sync_fetch_and_add(&endings, 1);
-	} else if (state == RT_CONSISTENT && times) {
+	} else if (state == RT_CONSISTENT && times && *times & 1) {
+		__sync_fetch_and_add(times, 1);
 		h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
 		if (!h) {
 			count_lost(LOST_RING_FULL);
@@ -146,6 +147,7 @@ __noinline int take_stack(u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 		return 0;
 	}
 	if (!space_slot(u, tgid) || !(s = space_at(u->slot))) {
+		u->slot = 0;
 		count_end(END_NO_SPACE);
 		return 0;
 	}

@@ -70,8 +70,8 @@ struct unwinder {
 	u32 place;   /* in a search */
 	u32 end;
 	u32 pad;
-	u64 window_at;
-	u32 window_size, window_hint;
+	u64 window_at, stack_end;
+	u32 window_size, pad2;
 
 	/* the addresses of a thread's slot for autoTSSkey */
 	u64 thread_slot;
@@ -188,18 +188,17 @@ __noinline int learn_rule(struct unwinder *u, const struct space *s, u64 at)
 /* Has the window begin at an address of the stack. */
 __noinline int move_window(struct unwinder *u, u64 at)
 {
+	u64 rest;
 	u32 size;
 
 	if (!u)
 		return 0;
 	u->window_at = at;
-	/* a stack is about as large as the thread's last one */
-	size = u->window_hint;
-	u->window_hint = 0;
-	if (size < 64 || size > WINDOW)
-		size = WINDOW_STEP;
+	/* to where the thread's last stack ended: behind it the memory may end */
+	rest = u->stack_end - at;
+	size = rest < 64 || rest > WINDOW ? WINDOW_STEP : rest;
 	if (bpf_probe_read_user(u->window, size, (void *)at)) {
-		/* near the stack's end: what is left of the page */
+		/* what is left of the page */
 		size = 4096 - (at & 4095);
 		if (size < 8 || size > 4096 || bpf_probe_read_user(u->window, size, (void *)at)) {
 			u->window_size = 0;
@@ -468,17 +467,15 @@ __noinline int unwind_some(struct unwinder *u, const struct space *s)
 __noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
 {
 	int end = STEP_ON;
-	u64 begin;
 
 	if (!u || !s)
 		return END_NO_SPACE;
-	begin = u->sp;
 	u->native.id = seed;
 	u->native.frames = 0;
 	for (u32 i = 0; i <= MAX_FRAMES / SOME_STEPS; i++) {
 		if (end == STEP_ON)
 			end = unwind_some(u, s);
 	}
-	u->window_hint = u->sp - begin + 64;
+	u->stack_end = u->sp + 64;
 	return end;
 }

@@ -44,6 +44,10 @@ func (b *bench) flood(p *program, name string) error {
 	if err != nil {
 		return err
 	}
+	most, err := resident(a.pid(), "VmHWM")
+	if err != nil {
+		return err
+	}
 	o, err := a.end()
 	if err != nil {
 		return err
@@ -53,6 +57,7 @@ func (b *bench) flood(p *program, name string) error {
 		b.printf("  lost: %d, %s\n", n, cause)
 	}
 	b.atMost("  lost: "+name, float64(o.lostEvents()), "", 0)
+	b.atMost("  ttmem resident at most, "+name, most/mb, "MB", 150)
 	b.figure("  ttmem's processor time meanwhile", o.traced.Seconds()/took.Seconds()*100, "% of a processor")
 	return nil
 }

@@ -4,7 +4,7 @@ import sys
 
 
 def play(turn, pairs, rounds):
-    """Calls turn, which allocates and frees that many times and says how many ns of processor time it took.
+    """Calls turn, which allocates and frees that many times and gives the ns that it took.
 
     Waits for a line on standard input before each round, if there are several; a
     number on it takes the place of pairs.

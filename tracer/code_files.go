@@ -1,0 +1,135 @@
+package tracer
+
+// This file opens the files that processes map, and gives their unwind rows to the
+// kernel.
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"ttmem/symbolize/unwind"
+)
+
+// open opens the files of mappings that are not known yet.
+func (s *spaces) open(pid int, maps []procMap) []codeMapping {
+	mappings := make([]codeMapping, len(maps))
+	each(len(maps), func(i int) {
+		m := maps[i]
+		var f *codeFile
+		s.mu.Lock()
+		if m.file.inode != 0 {
+			f = s.files[m.file]
+		} else if p := s.byPID[pid]; p != nil && p.newest != nil {
+			// what is no file's is what it was as long as it lies there
+			if k, ok := p.newest.find(m.start); ok && k.start == m.start && k.end == m.end && k.file.path == m.path {
+				f = k.file
+			}
+		}
+		s.mu.Unlock()
+		if f == nil {
+			f = s.openOne(pid, m)
+		}
+		mappings[i] = codeMapping{start: m.start, end: m.end, file: f}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, m := range maps {
+		to := &mappings[i]
+		if m.file.inode != 0 && to.file != anonymous {
+			if known := s.files[m.file]; known != nil {
+				to.file = known // mapped twice
+			}
+			s.files[m.file] = to.file
+		}
+		if to.file.elf != nil {
+			to.bias, _ = to.file.elf.Bias(m.start, m.offset)
+		}
+	}
+	return mappings
+}
+
+func (s *spaces) openOne(pid int, m procMap) *codeFile {
+	if m.path == "[vdso]" {
+		return openVDSO(pid, m.start, m.end)
+	}
+	if m.file.inode == 0 {
+		return anonymous
+	}
+	file, err := openMapped(pid, m.start, m.end)
+	if err != nil {
+		return anonymous
+	}
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return anonymous
+	}
+	return openCodeFile(file, info.Size(), m.path, fmt.Sprintf("/proc/%d/root", pid))
+}
+
+// loadRows gives the kernel the unwind rows that it does not have yet. Files of one
+// build share theirs. It returns the tables of the mappings' files, which are in
+// use until they are released: those that are loaded must not drive them out.
+func (s *spaces) loadRows(mappings []codeMapping) (used []*kernelTable, err error) {
+	var files []*codeFile
+	seen := make(map[*codeFile]bool)
+	copies := make(map[string][]*codeFile) // by sameRows, of one of files
+	for _, m := range mappings {
+		f := m.file
+		if f.elf == nil || f.noRows || seen[f] {
+			continue
+		}
+		seen[f] = true
+		if f.table == nil || f.table.gone {
+			f.table = s.byBuild[f.sameRows()]
+		}
+		if f.table != nil && s.tables.use(f.table) {
+			used = append(used, f.table)
+			continue
+		}
+		f.table = nil
+		id := f.sameRows()
+		copies[id] = append(copies[id], f)
+		if id == "" || len(copies[id]) == 1 {
+			files = append(files, f)
+		}
+	}
+	rows := make([]*unwind.Table, len(files))
+	each(len(files), func(i int) {
+		rows[i] = files[i].unwindRows()
+		files[i].rows = nil // the kernel will have them
+	})
+	files = slices.DeleteFunc(files, func(f *codeFile) bool { return f.noRows })
+	rows = slices.DeleteFunc(rows, func(t *unwind.Table) bool { return t == nil })
+	tables, err := s.tables.load(rows)
+	if err != nil {
+		return used, err
+	}
+	for i, f := range files {
+		f.table = tables[i]
+		if id := f.sameRows(); id != "" {
+			s.byBuild[id] = tables[i]
+			for _, f := range copies[id] {
+				f.table = tables[i]
+			}
+		}
+	}
+	return append(used, tables...), nil
+}
+
+// each calls do for 0 to n-1, on all processors.
+func each(n int, do func(i int)) {
+	var wait sync.WaitGroup
+	var next atomic.Int64
+	for range min(n, runtime.NumCPU()) {
+		wait.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	wait.Wait()
+}
