@@ -108,6 +108,16 @@ type KernelFailedRecord struct {
 	Message   [1024]uint8
 }
 
+type KernelFindDirectMap struct {
+	_      structs.HostLayout
+	Page   uint64
+	Words  [4]uint64
+	Mask   uint64
+	Levels uint32
+	Pad    uint32
+	Found  uint64
+}
+
 type KernelFreeRecord struct {
 	_      structs.HostLayout
 	H      KernelHeader
@@ -321,12 +331,16 @@ const (
 	KernelProgOnEmpty             = "on_empty"
 	KernelProgOnExec              = "on_exec"
 	KernelProgOnExit              = "on_exit"
+	KernelProgOnFindDirectMap     = "on_find_direct_map"
 	KernelProgOnFork              = "on_fork"
 	KernelProgOnProbe             = "on_probe"
 	KernelProgOnStack             = "on_stack"
 	KernelVarCodeDeaths           = "code_deaths"
 	KernelVarCodeIds              = "code_ids"
+	KernelVarDirectMap            = "direct_map"
 	KernelVarEndings              = "endings"
+	KernelVarFinding              = "finding"
+	KernelVarFrameMask            = "frame_mask"
 	KernelVarFreeStacks           = "free_stacks"
 	KernelVarKeepBufferRecord     = "keep_buffer_record"
 	KernelVarKeepCbRecord         = "keep_cb_record"
@@ -345,6 +359,7 @@ const (
 	KernelVarKeepSpace            = "keep_space"
 	KernelVarOnlyListed           = "only_listed"
 	KernelVarOwnTgid              = "own_tgid"
+	KernelVarTableLevels          = "table_levels"
 	KernelVarTakeStacks           = "take_stacks"
 )
 
@@ -390,14 +405,15 @@ type KernelSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelProgramSpecs struct {
-	OnCodeDealloc *ebpf.ProgramSpec `ebpf:"on_code_dealloc"`
-	OnDebugState  *ebpf.ProgramSpec `ebpf:"on_debug_state"`
-	OnEmpty       *ebpf.ProgramSpec `ebpf:"on_empty"`
-	OnExec        *ebpf.ProgramSpec `ebpf:"on_exec"`
-	OnExit        *ebpf.ProgramSpec `ebpf:"on_exit"`
-	OnFork        *ebpf.ProgramSpec `ebpf:"on_fork"`
-	OnProbe       *ebpf.ProgramSpec `ebpf:"on_probe"`
-	OnStack       *ebpf.ProgramSpec `ebpf:"on_stack"`
+	OnCodeDealloc   *ebpf.ProgramSpec `ebpf:"on_code_dealloc"`
+	OnDebugState    *ebpf.ProgramSpec `ebpf:"on_debug_state"`
+	OnEmpty         *ebpf.ProgramSpec `ebpf:"on_empty"`
+	OnExec          *ebpf.ProgramSpec `ebpf:"on_exec"`
+	OnExit          *ebpf.ProgramSpec `ebpf:"on_exit"`
+	OnFindDirectMap *ebpf.ProgramSpec `ebpf:"on_find_direct_map"`
+	OnFork          *ebpf.ProgramSpec `ebpf:"on_fork"`
+	OnProbe         *ebpf.ProgramSpec `ebpf:"on_probe"`
+	OnStack         *ebpf.ProgramSpec `ebpf:"on_stack"`
 }
 
 // KernelMapSpecs contains maps before they are loaded into the kernel.
@@ -429,7 +445,10 @@ type KernelMapSpecs struct {
 type KernelVariableSpecs struct {
 	CodeDeaths           *ebpf.VariableSpec `ebpf:"code_deaths"`
 	CodeIds              *ebpf.VariableSpec `ebpf:"code_ids"`
+	DirectMap            *ebpf.VariableSpec `ebpf:"direct_map"`
 	Endings              *ebpf.VariableSpec `ebpf:"endings"`
+	Finding              *ebpf.VariableSpec `ebpf:"finding"`
+	FrameMask            *ebpf.VariableSpec `ebpf:"frame_mask"`
 	FreeStacks           *ebpf.VariableSpec `ebpf:"free_stacks"`
 	KeepBufferRecord     *ebpf.VariableSpec `ebpf:"keep_buffer_record"`
 	KeepCbRecord         *ebpf.VariableSpec `ebpf:"keep_cb_record"`
@@ -448,6 +467,7 @@ type KernelVariableSpecs struct {
 	KeepSpace            *ebpf.VariableSpec `ebpf:"keep_space"`
 	OnlyListed           *ebpf.VariableSpec `ebpf:"only_listed"`
 	OwnTgid              *ebpf.VariableSpec `ebpf:"own_tgid"`
+	TableLevels          *ebpf.VariableSpec `ebpf:"table_levels"`
 	TakeStacks           *ebpf.VariableSpec `ebpf:"take_stacks"`
 }
 
@@ -518,7 +538,10 @@ func (m *KernelMaps) Close() error {
 type KernelVariables struct {
 	CodeDeaths           *ebpf.Variable `ebpf:"code_deaths"`
 	CodeIds              *ebpf.Variable `ebpf:"code_ids"`
+	DirectMap            *ebpf.Variable `ebpf:"direct_map"`
 	Endings              *ebpf.Variable `ebpf:"endings"`
+	Finding              *ebpf.Variable `ebpf:"finding"`
+	FrameMask            *ebpf.Variable `ebpf:"frame_mask"`
 	FreeStacks           *ebpf.Variable `ebpf:"free_stacks"`
 	KeepBufferRecord     *ebpf.Variable `ebpf:"keep_buffer_record"`
 	KeepCbRecord         *ebpf.Variable `ebpf:"keep_cb_record"`
@@ -537,6 +560,7 @@ type KernelVariables struct {
 	KeepSpace            *ebpf.Variable `ebpf:"keep_space"`
 	OnlyListed           *ebpf.Variable `ebpf:"only_listed"`
 	OwnTgid              *ebpf.Variable `ebpf:"own_tgid"`
+	TableLevels          *ebpf.Variable `ebpf:"table_levels"`
 	TakeStacks           *ebpf.Variable `ebpf:"take_stacks"`
 }
 
@@ -544,14 +568,15 @@ type KernelVariables struct {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelPrograms struct {
-	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
-	OnDebugState  *ebpf.Program `ebpf:"on_debug_state"`
-	OnEmpty       *ebpf.Program `ebpf:"on_empty"`
-	OnExec        *ebpf.Program `ebpf:"on_exec"`
-	OnExit        *ebpf.Program `ebpf:"on_exit"`
-	OnFork        *ebpf.Program `ebpf:"on_fork"`
-	OnProbe       *ebpf.Program `ebpf:"on_probe"`
-	OnStack       *ebpf.Program `ebpf:"on_stack"`
+	OnCodeDealloc   *ebpf.Program `ebpf:"on_code_dealloc"`
+	OnDebugState    *ebpf.Program `ebpf:"on_debug_state"`
+	OnEmpty         *ebpf.Program `ebpf:"on_empty"`
+	OnExec          *ebpf.Program `ebpf:"on_exec"`
+	OnExit          *ebpf.Program `ebpf:"on_exit"`
+	OnFindDirectMap *ebpf.Program `ebpf:"on_find_direct_map"`
+	OnFork          *ebpf.Program `ebpf:"on_fork"`
+	OnProbe         *ebpf.Program `ebpf:"on_probe"`
+	OnStack         *ebpf.Program `ebpf:"on_stack"`
 }
 
 func (p *KernelPrograms) Close() error {
@@ -561,6 +586,7 @@ func (p *KernelPrograms) Close() error {
 		p.OnEmpty,
 		p.OnExec,
 		p.OnExit,
+		p.OnFindDirectMap,
 		p.OnFork,
 		p.OnProbe,
 		p.OnStack,

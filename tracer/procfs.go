@@ -91,7 +91,7 @@ func identity(file *os.File) (fileID, error) {
 		return fileID{}, fmt.Errorf("mapping %s: %w", file.Name(), err)
 	}
 	defer unix.Munmap(mem)
-	at := uint64(uintptr(unsafe.Pointer(&mem[0])))
+	at := addressOf(mem)
 	maps, err := executableMaps(os.Getpid())
 	if err != nil {
 		return fileID{}, err
@@ -103,6 +103,9 @@ func identity(file *os.File) (fileID, error) {
 	}
 	return fileID{}, fmt.Errorf("mapping %s: not found among the mappings", file.Name())
 }
+
+// addressOf is where bytes lie in this process.
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 // ProcessOf is the process that a thread belongs to: itself for a process's id, and
 // for one that is not there.

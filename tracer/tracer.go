@@ -181,8 +181,13 @@ func (t *Tracer) load(o Options) error {
 	if err := spec.Assign(&vars); err != nil {
 		return fmt.Errorf("reading the BPF object: %w", err)
 	}
+	memory, err := findDirectMap()
+	if err != nil {
+		return explainLoad(err)
+	}
 	if err := errors.Join(
 		vars.OnlyListed.Set(t.onlyListed), vars.OwnTgid.Set(uint32(os.Getpid())),
+		vars.DirectMap.Set(memory.start), vars.FrameMask.Set(memory.frameMask), vars.TableLevels.Set(memory.tableLevels),
 		vars.TakeStacks.Set(!o.NoStacks), vars.FreeStacks.Set(o.FreeStacks && !o.NoStacks),
 	); err != nil {
 		return fmt.Errorf("setting BPF variables: %w", err)

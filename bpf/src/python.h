@@ -173,47 +173,6 @@ __noinline u64 find_thread_slot(const struct space *s)
 	return block + s->python.key % s->python.key_slots * s->python.key_slot + s->python.key_data;
 }
 
-/* Has the window of Python's frames hold one. CPython from 3.11 keeps them next
- * to each other, callers below callees. */
-__noinline int move_python_window(struct unwinder *u, const struct space *s, u64 at)
-{
-	u32 bytes;
-
-	if (!u || !s)
-		return 0;
-	bytes = s->python.frame_bytes;
-	if (bytes > 256)
-		return 0;
-	if (s->python.minor >= 11) {
-		u->python_window_at = at + bytes - PYTHON_WINDOW;
-		u->python_window_size = PYTHON_WINDOW;
-		if (!bpf_probe_read_user(u->python_window, PYTHON_WINDOW, (void *)u->python_window_at))
-			return 1;
-	}
-	u->python_window_at = at;
-	u->python_window_size = bytes;
-	if (bpf_probe_read_user(u->python_window, bytes, (void *)at)) {
-		u->python_window_size = 0;
-		return 0;
-	}
-	return 1;
-}
-
-static __always_inline u64 window_word(const struct unwinder *u, u64 offset)
-{
-	if (offset > PYTHON_WINDOW - 8)
-		return 0;
-	return *(u64 *)(u->python_window + offset);
-}
-
-/* A byte may be the window's last, where no word begins. */
-static __always_inline u32 window_byte(const struct unwinder *u, u64 offset)
-{
-	if (offset > PYTHON_WINDOW - 1)
-		return 0;
-	return u->python_window[offset];
-}
-
 __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 {
 	u64 thread = 0, frame = 0;
@@ -222,14 +181,14 @@ __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 		return 0;
 	if (!u->thread_slot)
 		u->thread_slot = find_thread_slot(s);
-	if (!u->thread_slot || !read_u64(u->thread_slot, &thread) || !thread)
+	if (!u->thread_slot || !peek(&u->view, u->thread_slot, &thread) || !thread)
 		return 0;
-	if (!read_u64(thread + s->python.thread_frame, &frame)) {
+	if (!peek(&u->view, thread + s->python.thread_frame, &frame)) {
 		u->python_end = END_PYTHON_NOT_READABLE;
 		return 0;
 	}
 	if (s->python.cframe_frame != NO_FIELD) {
-		if (!frame || !stack_word(u, frame + s->python.cframe_frame, &frame)) {
+		if (!frame || !peek(&u->view, frame + s->python.cframe_frame, &frame)) {
 			u->python_end = END_PYTHON_NOT_READABLE;
 			return 0;
 		}
@@ -258,8 +217,9 @@ static __always_inline u64 told_of(struct unwinder *u, const struct space *s, u6
 /* Takes one Python frame: STEP_ON, or how the stack ends here. */
 __noinline int python_step(struct unwinder *u, const struct space *s)
 {
-	u64 frame, code, at, offset, told;
-	u32 n, owner = 1, place;
+	u64 frame, code, at, marker, told;
+	u64 owner = 1;
+	u32 n, place;
 
 	if (!u || !s)
 		return END_PYTHON_NONE;
@@ -267,16 +227,16 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	if (!frame)
 		return END_PYTHON;
 	n = u->python.frames;
-	offset = frame - u->python_window_at;
-	/* below the window the offset is huge, and the sum would come around */
-	if (offset > u->python_window_size || offset + s->python.frame_bytes > u->python_window_size) {
-		if (!move_python_window(u, s, frame))
+	if (frame & 7 || !peek(&u->view, frame + s->python.frame_code, &code) ||
+	    !peek(&u->view, frame + s->python.frame_instruction, &at) ||
+	    !peek(&u->view, frame + s->python.frame_previous, &u->python_frame))
+		return END_PYTHON_NOT_READABLE;
+	if (s->python.minor >= 11) {
+		marker = s->python.frame_owner;
+		if (!peek(&u->view, frame + (marker & ~7ull), &owner))
 			return END_PYTHON_NOT_READABLE;
-		offset = frame - u->python_window_at;
+		owner = owner >> (marker & 7) * 8 & 0xff;
 	}
-	u->python_frame = window_word(u, offset + s->python.frame_previous);
-	if (s->python.minor >= 11)
-		owner = window_byte(u, offset + s->python.frame_owner);
 	if (s->python.minor >= 12 && owner >= OWNER_C_STACK) {
 		/* not a call: where C code made the one above */
 		if (n && !(u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place & PYTHON_ENTRY)) {
@@ -288,12 +248,11 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	if (n >= MAX_FRAMES)
 		return END_PYTHON_TOO_DEEP;
 	/* 3.14 keeps its reference counting in the low bits */
-	code = window_word(u, offset + s->python.frame_code) & ~7ull;
+	code &= ~7ull;
 	told = told_of(u, s, code);
 	if (!told)
 		return u->python_end;
 	/* in bytes from the first of the code, before which it has not begun */
-	at = window_word(u, offset + s->python.frame_instruction);
 	if (s->python.minor >= 11)
 		at -= code + s->python.code_bytes;
 	else
@@ -322,7 +281,6 @@ __noinline int walk_python(struct unwinder *u, const struct space *s, u64 seed)
 	if (!s->python.minor)
 		return END_PYTHON_NONE;
 	u->python_end = END_PYTHON_NONE;
-	u->python_window_size = 0;
 	u->python.id = seed;
 	u->python_frame = newest_frame(u, s);
 	if (!u->python_frame)

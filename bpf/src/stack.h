@@ -159,15 +159,20 @@ __noinline int take_stack(u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 	u->bp = bp;
 	u->bp_at = 0;
 	u->bp_lost = 0;
-	u->window_size = 0;
+	u->view.page = NO_PAGE;
+	u->view.torn = 0;
 	u->end = unwind(u, s, seed);
+	u->python_end = walk_python(u, s, ~seed);
+	check_view(&u->view);
+	if (u->view.torn) {
+		count_end(END_NOT_READABLE);
+		return 0;
+	}
 	id = u->native.id;
 	if (u->native_ids[id & (KNOWN_IDS - 1)] != id)
 		id = tell_native(u, tgid);
 	ids->native = id;
 	count_end(u->end);
-
-	u->python_end = walk_python(u, s, ~seed);
 	if (u->python.frames) {
 		id = u->python.id;
 		if (u->python_ids[id & (KNOWN_IDS - 1)] != id)

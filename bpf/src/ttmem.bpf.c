@@ -11,6 +11,7 @@
 #include "records.h"
 #include "layout.h"
 #include "maps.h"
+#include "memory.h"
 #include "space.h"
 #include "unwind.h"
 #include "python.h"

@@ -39,12 +39,9 @@ static __always_inline void count_end(u32 end)
 		(*n)++;
 }
 
-#define WINDOW 16384
-#define WINDOW_STEP 8192
 #define KNOWN_ROWS 512
 #define KNOWN_IDS 16
 #define KNOWN_CODES 64
-#define PYTHON_WINDOW 2048
 
 struct known_row {
 	u64 at;
@@ -70,23 +67,19 @@ struct unwinder {
 	u32 place;   /* in a search */
 	u32 end;
 	u32 pad;
-	u64 window_at, stack_end;
-	u32 window_size, pad2;
+	struct page_view view;
 
 	/* the addresses of a thread's slot for autoTSSkey */
 	u64 thread_slot;
 	u64 python_frame;
 	u64 python_passed; /* a frame further in: to meet it again is to go in a ring */
-	u64 python_window_at;
-	u32 python_window_size, python_end;
+	u32 python_end, pad2;
 
 	u64 native_ids[KNOWN_IDS], python_ids[KNOWN_IDS];
 	struct known_code codes[KNOWN_CODES];
 	struct known_row rows[KNOWN_ROWS];
 	struct native_record native;
 	struct python_record python;
-	u8 python_window[PYTHON_WINDOW];
-	u8 window[WINDOW];
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -185,52 +178,12 @@ __noinline int learn_rule(struct unwinder *u, const struct space *s, u64 at)
 	return END_START;
 }
 
-/* Has the window begin at an address of the stack. */
-__noinline int move_window(struct unwinder *u, u64 at)
-{
-	u64 rest;
-	u32 size;
-
-	if (!u)
-		return 0;
-	u->window_at = at;
-	/* to where the thread's last stack ended: behind it the memory may end */
-	rest = u->stack_end - at;
-	size = rest < 64 || rest > WINDOW ? WINDOW_STEP : rest;
-	if (bpf_probe_read_user(u->window, size, (void *)at)) {
-		/* what is left of the page */
-		size = 4096 - (at & 4095);
-		if (size < 8 || size > 4096 || bpf_probe_read_user(u->window, size, (void *)at)) {
-			u->window_size = 0;
-			return 0;
-		}
-	}
-	u->window_size = size;
-	return 1;
-}
-
-/* A word of the stack. */
-static __always_inline bool stack_word(struct unwinder *u, u64 at, u64 *word)
-{
-	u64 offset = at - u->window_at;
-
-	if (offset + 8 > u->window_size || offset > WINDOW - 8) {
-		if (at < u->window_at)
-			return read_u64(at, word);
-		if (!move_window(u, at) || u->window_size < 8)
-			return read_u64(at, word);
-		offset = 0;
-	}
-	*word = *(u64 *)(u->window + offset);
-	return true;
-}
-
 static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 {
 	u64 at = u->bp_at, value;
 
 	if (at) {
-		if (!stack_word(u, at, &value))
+		if (!peek(&u->view, at, &value))
 			return false;
 		u->bp = value;
 		u->bp_at = 0;
@@ -292,7 +245,7 @@ __noinline u64 rare_cfa(struct unwinder *u, u64 packed)
 		return base + 8 + ((u->at & 15) >= offset ? 8 : 0);
 	if (kind == CFA_DEREF_BP && (u->bp_lost || !caller_bp(u, &base)))
 		return 0;
-	if (!stack_word(u, base + (s64)(s16)offset, &word))
+	if (!peek(&u->view, base + (s64)(s16)offset, &word))
 		return 0;
 	return word + (s64)(s16)(offset >> 16);
 }
@@ -309,7 +262,6 @@ __noinline int signal_frame(struct unwinder *u)
 	u->bp_lost = 0;
 	u->sp = words[5];
 	u->at = words[6];
-	u->window_size = 0;
 	return END_START;
 }
 
@@ -403,7 +355,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 		u->bp_lost = 1;
 		break;
 	}
-	if (!stack_word(u, cfa - 8, &word))
+	if (!peek(&u->view, cfa - 8, &word))
 		return END_NOT_READABLE;
 	u->at = word - 1;
 	u->sp = cfa;
@@ -415,7 +367,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 static __always_inline bool quick_step(struct unwinder *u)
 {
 	struct known_row *k = known_row(u, u->at);
-	u64 packed = *(u64 *)&k->rule, cfa = u->sp, offset;
+	u64 packed = *(u64 *)&k->rule, cfa = u->sp;
 
 	if (k->at != u->at)
 		return false;
@@ -427,8 +379,7 @@ static __always_inline bool quick_step(struct unwinder *u)
 		return false;
 	}
 	cfa += (s64)((s64)packed >> 32);
-	offset = cfa - 8 - u->window_at;
-	if (cfa <= u->sp || cfa & 7 || offset + 8 > u->window_size || offset > WINDOW - 8)
+	if (cfa <= u->sp || cfa & 7 || !in_view(&u->view, cfa - 8, 8))
 		return false;
 	if ((packed >> 8 & 0xff) == BP_AT_CFA) {
 		u->bp_at = cfa + (s64)(s16)(packed >> 16);
@@ -437,7 +388,7 @@ static __always_inline bool quick_step(struct unwinder *u)
 		return false;
 	}
 	add_frame(u);
-	u->at = *(u64 *)(u->window + offset) - 1;
+	u->at = load_view(&u->view, cfa - 8) - 1;
 	u->sp = cfa;
 	return true;
 }
@@ -476,6 +427,5 @@ __noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
 		if (end == STEP_ON)
 			end = unwind_some(u, s);
 	}
-	u->stack_end = u->sp + 64;
 	return end;
 }

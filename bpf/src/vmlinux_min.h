@@ -66,6 +66,20 @@ struct signal_struct {
 	int group_exit_code;
 };
 
+typedef struct {
+	unsigned long pgd;
+} pgd_t;
+
+struct mm_struct {
+	pgd_t *pgd;
+};
+
+/* two words that may be read anywhere */
+struct timespec64 {
+	long tv_sec;
+	long tv_nsec;
+};
+
 struct thread_struct {
 	unsigned long fsbase;
 };
@@ -74,6 +88,7 @@ struct task_struct {
 	int tgid;
 	int exit_code;
 	struct signal_struct *signal;
+	struct mm_struct *mm;
 	struct thread_struct thread;
 };
 
