@@ -4,6 +4,17 @@
 
 /* The Buffer of a track_allocate or deallocate_impl, as the object that has the
  * fields; 0 where it cannot be read. */
+static __always_inline u64 viewed_object(struct page_view *v, const struct layout *l, u64 buffer)
+{
+	u64 impl = 0;
+
+	if (l->buffer_impl == NO_FIELD)
+		return buffer;
+	if (!peek(v, buffer + l->buffer_impl, &impl))
+		return 0;
+	return impl;
+}
+
 static __always_inline u64 buffer_object(const struct layout *l, u64 buffer)
 {
 	u64 impl = 0;
@@ -23,6 +34,21 @@ static __always_inline u64 window_u64(const u8 *window, u32 offset)
 		return 0;
 	__builtin_memcpy(&v, window + offset, 8);
 	return v;
+}
+
+/* Reads the window of a Buffer's object, and its id; what was read while a page was
+ * taken away is read again by the helper. */
+static __always_inline bool read_buffer(struct page_view *v, const struct layout *l, u64 object,
+					u64 *window, u64 *unique_id)
+{
+	u64 at = object + l->window;
+
+	if (!peek_words(v, at, window, BUFFER_WINDOW / 8) ||
+	    (unique_id && !peek(v, object + l->unique_id, unique_id)))
+		return false;
+	check_view(v);
+	return !v->torn || (!bpf_probe_read_user(window, BUFFER_WINDOW, (void *)at) &&
+			    (!unique_id || read_u64(object + l->unique_id, unique_id)));
 }
 
 /* A callee-saved register by its number in instructions. All are loaded first:
@@ -59,14 +85,15 @@ static __always_inline void bank_shards(struct pt_regs *ctx, const struct layout
 static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u64 bias,
 					     u32 tgid, const struct layout *l)
 {
-	u64 object = buffer_object(l, ctx->si), unique_id, device, allocator;
+	struct page_view view = {.page = NO_PAGE};
+	u64 object = viewed_object(&view, l, ctx->si), unique_id, device, allocator;
 	struct shard_request request = {};
 	struct stack_ids stack;
 	struct buffer_record *r;
-	u8 window[BUFFER_WINDOW];
+	u64 words[BUFFER_WINDOW / 8];
+	const u8 *window = (u8 *)words;
 
-	if (bpf_probe_read_user(window, BUFFER_WINDOW, (void *)(object + l->window)) ||
-	    !read_u64(object + l->unique_id, &unique_id)) {
+	if (!read_buffer(&view, l, object, words, &unique_id)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}
@@ -100,21 +127,21 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 static __always_inline void buffer_deallocate(struct pt_regs *ctx, u32 library,
 					      const struct layout *l)
 {
+	struct page_view view = {.page = NO_PAGE};
 	struct stack_ids stack = {};
 	u64 object, buffer;
 	struct free_record *r;
-	u8 window[BUFFER_WINDOW];
+	u64 words[BUFFER_WINDOW / 8];
+	const u8 *window = (u8 *)words;
 
 	if (l->dealloc_has_impl) {
 		object = ctx->di;
 		buffer = ctx->si;
 	} else {
 		buffer = ctx->di;
-		object = buffer_object(l, buffer);
+		object = viewed_object(&view, l, buffer);
 	}
-	/* by way of the stack: the kernel checks at length what it copies into the
-	 * ring buffer */
-	if (bpf_probe_read_user(window, BUFFER_WINDOW, (void *)(object + l->window))) {
+	if (!read_buffer(&view, l, object, words, NULL)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}

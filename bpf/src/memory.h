@@ -128,18 +128,13 @@ static __always_inline bool peek(struct page_view *v, u64 at, u64 *word)
 }
 
 /* Several words. */
-static __always_inline bool peek_words(u64 at, u64 *words, u32 n)
+static __always_inline bool peek_words(struct page_view *v, u64 at, u64 *words, u32 n)
 {
-	struct page_view v = {.page = NO_PAGE};
-
-	if (in_view(&v, at, n * 8)) {
-		for (u32 i = 0; i < n; i++)
-			words[i] = load_view(&v, at + 8 * i);
-		check_view(&v);
-		if (!v.torn)
-			return true;
-	}
-	return !bpf_probe_read_user(words, n * 8, (void *)at);
+	if (!in_view(v, at, n * 8))
+		return !bpf_probe_read_user(words, n * 8, (void *)at);
+	for (u32 i = 0; i < n; i++)
+		words[i] = load_view(v, at + 8 * i);
+	return true;
 }
 
 /* Finds the constants: user space runs it once, with the address of a page whose
