@@ -4,13 +4,13 @@
 
 /* The Buffer of a track_allocate or deallocate_impl, as the object that has the
  * fields; 0 where it cannot be read. */
-static __always_inline u64 viewed_object(struct page_view *v, const struct layout *l, u64 buffer)
+static __always_inline u64 viewed_object(struct memory *m, const struct layout *l, u64 buffer)
 {
 	u64 impl = 0;
 
 	if (l->buffer_impl == NO_FIELD)
 		return buffer;
-	if (!peek(v, buffer + l->buffer_impl, &impl))
+	if (!peek(m, buffer + l->buffer_impl, &impl))
 		return 0;
 	return impl;
 }
@@ -38,17 +38,16 @@ static __always_inline u64 window_u64(const u8 *window, u32 offset)
 
 /* Reads the window of a Buffer's object, and its id; what was read while a page was
  * taken away is read again by the helper. */
-static __always_inline bool read_buffer(struct page_view *v, const struct layout *l, u64 object,
+static __always_inline bool read_buffer(struct memory *m, const struct layout *l, u64 object,
 					u64 *window, u64 *unique_id)
 {
 	u64 at = object + l->window;
 
-	if (!peek_words(v, at, window, BUFFER_WINDOW / 8) ||
-	    (unique_id && !peek(v, object + l->unique_id, unique_id)))
+	if (!peek_words(m, at, window, BUFFER_WINDOW / 8) ||
+	    (unique_id && !peek(m, object + l->unique_id, unique_id)))
 		return false;
-	check_view(v);
-	return !v->torn || (!bpf_probe_read_user(window, BUFFER_WINDOW, (void *)at) &&
-			    (!unique_id || read_u64(object + l->unique_id, unique_id)));
+	return same_memory(m) || (!bpf_probe_read_user(window, BUFFER_WINDOW, (void *)at) &&
+				  (!unique_id || read_u64(object + l->unique_id, unique_id)));
 }
 
 /* A callee-saved register by its number in instructions. All are loaded first:
@@ -85,15 +84,19 @@ static __always_inline void bank_shards(struct pt_regs *ctx, const struct layout
 static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u64 bias,
 					     u32 tgid, const struct layout *l)
 {
-	struct page_view view = {.page = NO_PAGE};
-	u64 object = viewed_object(&view, l, ctx->si), unique_id, device, allocator;
+	struct unwinder *u = this_unwinder();
+	u64 object, unique_id, device, allocator;
 	struct shard_request request = {};
 	struct stack_ids stack;
 	struct buffer_record *r;
 	u64 words[BUFFER_WINDOW / 8];
 	const u8 *window = (u8 *)words;
 
-	if (!read_buffer(&view, l, object, words, &unique_id)) {
+	if (!u)
+		return;
+	open_memory(&u->memory);
+	object = viewed_object(&u->memory, l, ctx->si);
+	if (!read_buffer(&u->memory, l, object, words, &unique_id)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}
@@ -107,7 +110,7 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 	device = window_u64(window, l->device);
 	allocator = window_u64(window, l->allocator);
 	meet_allocator(library, bias, tgid, device, allocator, 0);
-	stack = stack_of(ctx);
+	stack = stack_of(ctx, u);
 
 	r = RESERVE(struct buffer_record, RECORD_ALLOC, library);
 	if (!r)
@@ -127,28 +130,31 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 static __always_inline void buffer_deallocate(struct pt_regs *ctx, u32 library,
 					      const struct layout *l)
 {
-	struct page_view view = {.page = NO_PAGE};
+	struct unwinder *u = this_unwinder();
 	struct stack_ids stack = {};
 	u64 object, buffer;
 	struct free_record *r;
 	u64 words[BUFFER_WINDOW / 8];
 	const u8 *window = (u8 *)words;
 
+	if (!u)
+		return;
+	open_memory(&u->memory);
 	if (l->dealloc_has_impl) {
 		object = ctx->di;
 		buffer = ctx->si;
 	} else {
 		buffer = ctx->di;
-		object = viewed_object(&view, l, buffer);
+		object = viewed_object(&u->memory, l, buffer);
 	}
-	if (!read_buffer(&view, l, object, words, NULL)) {
+	if (!read_buffer(&u->memory, l, object, words, NULL)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}
 	if (l->status >= BUFFER_WINDOW || window[l->status & 127] != 1)
 		return;
 	if (free_stacks)
-		stack = stack_of(ctx);
+		stack = stack_of(ctx, u);
 	r = RESERVE(struct free_record, RECORD_FREE, library);
 	if (!r)
 		return;

@@ -93,7 +93,7 @@ static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias,
 		bpf_loop(STACK_WORDS, find_buffer, &s, 0);
 		buffer = s.found;
 	}
-	stack = stack_of(ctx);
+	stack = stack_of(ctx, this_unwinder());
 	r = RESERVE(struct failed_record, RECORD_FAILED, library);
 	if (!r)
 		return;

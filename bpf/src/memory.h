@@ -2,9 +2,9 @@
 /* The traced process's memory. Copying a word out of it with a helper costs
  * 75 to 110 ns here, nearly all of it checks, and a stack takes fifty words. So
  * words are loaded from where the kernel has all memory mapped, by the process's
- * own page tables: 7 ns, and 1 ns from the page that was looked at last. Loads that
- * go wrong give 0, as the kernel takes care of it. What is not resident is left to
- * the helper, and so is everything where user space found no such mapping. */
+ * own page tables: 7 ns, and 1 ns where the page is known. Loads that go wrong give
+ * 0, as the kernel takes care of it. What is not resident is left to the helper,
+ * and so is everything where user space found no such mapping. */
 #pragma once
 
 /* Set before loading; 0: all is left to the helper. */
@@ -13,17 +13,23 @@ volatile const u64 frame_mask;	/* the bits of an entry that are a physical addre
 volatile const u32 table_levels; /* of page tables: 4 or 5 */
 
 #define PAGE_BYTES 4096
-#define NO_PAGE (~0ull)
 /* of an entry of a page table */
 #define ENTRY_PRESENT 1
 #define ENTRY_USER 4
 #define ENTRY_LARGE 128
 
-/* The page that was looked at last. */
-struct page_view {
-	u64 page; /* its number; NO_PAGE: none */
+/* The pages of a process that a thread has looked at. They hold as long as the
+ * kernel has flushed nothing of the process from the processors' own tables: it
+ * does so before it takes a page away. */
+#define VIEWS 32
+#define IS_VIEW (1ull << 63)
+struct view {
+	u64 page; /* its number and IS_VIEW */
 	u64 at;	  /* where the kernel has it */
-	u64 torn; /* a page was another one's after something was read of it */
+};
+struct memory {
+	u64 table, flushes;
+	struct view views[VIEWS]; /* by the lowest bits of the number */
 };
 
 extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym;
@@ -44,6 +50,12 @@ static __always_inline u64 load_kernel(u64 at)
 static __always_inline u64 first_table(void)
 {
 	return load_kernel((u64)&bpf_get_current_task_btf()->mm->pgd);
+}
+
+/* How often something of the running process was flushed. */
+static __always_inline u64 flushes(void)
+{
+	return load_kernel((u64)&bpf_get_current_task_btf()->mm->context.tlb_gen);
 }
 
 /* One level of page tables: 0 where the process may not read there. */
@@ -82,58 +94,79 @@ static __always_inline u64 kernel_page(u64 at, u64 map, u64 mask, u32 levels)
 	return entry ? map + (entry & mask) : 0;
 }
 
-/* Whether what was read through a view was the process's own all the time: a page
- * can be taken from it in between. */
-static __always_inline void check_view(struct page_view *v)
+/* Before memory is looked at. */
+static __always_inline void open_memory(struct memory *m)
 {
-	if (v->page != NO_PAGE &&
-	    kernel_page(v->page * PAGE_BYTES, direct_map, frame_mask, table_levels) != v->at)
-		v->torn = 1;
+	u64 table = first_table(), now = flushes();
+
+	if (m->table == table && m->flushes == now)
+		return;
+	m->table = table;
+	m->flushes = now;
+	for (u32 i = 0; i < VIEWS; i++)
+		m->views[i].page = 0;
 }
 
-/* Turns a view to the page of an address; 0 where that cannot be. */
-__noinline int turn_view(struct page_view *v, u64 at)
+/* Whether all that was looked at since was the process's own all the time. */
+static __always_inline bool same_memory(const struct memory *m)
 {
-	if (!v || !direct_map || at >> (table_levels == 5 ? 56 : 47))
+	return flushes() == m->flushes;
+}
+
+/* Finds the page of an address; 0 where that cannot be. */
+__noinline u64 find_page(struct memory *m, u64 at)
+{
+	struct view *v;
+	u64 page;
+
+	if (!m || !direct_map || at >> (table_levels == 5 ? 56 : 47))
 		return 0;
-	check_view(v);
-	v->page = NO_PAGE;
-	v->at = kernel_page(at, direct_map, frame_mask, table_levels);
-	if (!v->at)
+	page = kernel_page(at, direct_map, frame_mask, table_levels);
+	if (!page)
 		return 0;
-	v->page = at / PAGE_BYTES;
-	return 1;
+	v = &m->views[at / PAGE_BYTES & (VIEWS - 1)];
+	v->page = at / PAGE_BYTES | IS_VIEW;
+	v->at = page;
+	return page;
 }
 
-/* Whether the bytes at an address can be loaded through the view. */
-static __always_inline bool in_view(struct page_view *v, u64 at, u32 bytes)
+/* Where the kernel has the bytes at an address; 0: they are left to the helper. */
+static __always_inline u64 kernel_address(struct memory *m, u64 at, u32 bytes)
 {
-	if ((at & (PAGE_BYTES - 1)) > PAGE_BYTES - bytes)
-		return false;
-	return at / PAGE_BYTES == v->page || turn_view(v, at);
-}
+	u64 number = at / PAGE_BYTES, offset = at & (PAGE_BYTES - 1), page;
+	struct view *v = &m->views[number & (VIEWS - 1)];
 
-static __always_inline u64 load_view(const struct page_view *v, u64 at)
-{
-	return load_kernel(v->at + (at & (PAGE_BYTES - 1)));
+	if (offset > PAGE_BYTES - bytes)
+		return 0;
+	page = v->at;
+	if (v->page != (number | IS_VIEW)) {
+		page = find_page(m, at);
+		if (!page)
+			return 0;
+	}
+	return page + offset;
 }
 
 /* A word of the process's memory. */
-static __always_inline bool peek(struct page_view *v, u64 at, u64 *word)
+static __always_inline bool peek(struct memory *m, u64 at, u64 *word)
 {
-	if (!in_view(v, at, 8))
+	u64 from = kernel_address(m, at, 8);
+
+	if (!from)
 		return read_u64(at, word);
-	*word = load_view(v, at);
+	*word = load_kernel(from);
 	return true;
 }
 
 /* Several words. */
-static __always_inline bool peek_words(struct page_view *v, u64 at, u64 *words, u32 n)
+static __always_inline bool peek_words(struct memory *m, u64 at, u64 *words, u32 n)
 {
-	if (!in_view(v, at, n * 8))
+	u64 from = kernel_address(m, at, n * 8);
+
+	if (!from)
 		return !bpf_probe_read_user(words, n * 8, (void *)at);
 	for (u32 i = 0; i < n; i++)
-		words[i] = load_view(v, at + 8 * i);
+		words[i] = load_kernel(from + 8 * i);
 	return true;
 }
 

@@ -115,7 +115,7 @@ static __always_inline void cb_allocate(struct pt_regs *ctx, u32 library, u64 bi
 		return;
 	}
 	meet_device(library, bias, tgid, l, p.device);
-	p.stack = stack_of(ctx);
+	p.stack = stack_of(ctx, this_unwinder());
 	program_holds(tgid, t->impl, t->program_id, PROGRAM_CBS);
 	for (u32 i = 0; i < MAX_RANGE_RECORDS && begin < end; i++) {
 		tell_cb(library, &p, t->program_id, begin, end);
@@ -138,7 +138,7 @@ static __always_inline void cb_mark(struct pt_regs *ctx, u32 library, u32 tgid, 
 
 	if (t->phase != PHASE_DFBS && t->phase != PHASE_SCRATCHPADS)
 		return;
-	p.stack = stack_of(ctx);
+	p.stack = stack_of(ctx, this_unwinder());
 	program_holds(tgid, t->impl, t->program_id, PROGRAM_DFBS);
 	tell_cb(library, &p, t->program_id, ctx->di, ctx->di + 32);
 }
@@ -172,7 +172,7 @@ static __always_inline void program_compiled(struct pt_regs *ctx, u32 library, u
 		t->text_bytes = bytes;
 	t->text_size_at = 0;
 	enter_program(ctx, library, bias, tgid, l, t, PHASE_NONE);
-	t->compiled = stack_of(ctx);
+	t->compiled = stack_of(ctx, this_unwinder());
 	t->kernel_pending = 1;
 }
 

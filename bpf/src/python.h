@@ -181,14 +181,14 @@ __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 		return 0;
 	if (!u->thread_slot)
 		u->thread_slot = find_thread_slot(s);
-	if (!u->thread_slot || !peek(&u->view, u->thread_slot, &thread) || !thread)
+	if (!u->thread_slot || !peek(&u->memory, u->thread_slot, &thread) || !thread)
 		return 0;
-	if (!peek(&u->view, thread + s->python.thread_frame, &frame)) {
+	if (!peek(&u->memory, thread + s->python.thread_frame, &frame)) {
 		u->python_end = END_PYTHON_NOT_READABLE;
 		return 0;
 	}
 	if (s->python.cframe_frame != NO_FIELD) {
-		if (!frame || !peek(&u->view, frame + s->python.cframe_frame, &frame)) {
+		if (!frame || !peek(&u->memory, frame + s->python.cframe_frame, &frame)) {
 			u->python_end = END_PYTHON_NOT_READABLE;
 			return 0;
 		}
@@ -227,13 +227,13 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	if (!frame)
 		return END_PYTHON;
 	n = u->python.frames;
-	if (frame & 7 || !peek(&u->view, frame + s->python.frame_code, &code) ||
-	    !peek(&u->view, frame + s->python.frame_instruction, &at) ||
-	    !peek(&u->view, frame + s->python.frame_previous, &u->python_frame))
+	if (frame & 7 || !peek(&u->memory, frame + s->python.frame_code, &code) ||
+	    !peek(&u->memory, frame + s->python.frame_instruction, &at) ||
+	    !peek(&u->memory, frame + s->python.frame_previous, &u->python_frame))
 		return END_PYTHON_NOT_READABLE;
 	if (s->python.minor >= 11) {
 		marker = s->python.frame_owner;
-		if (!peek(&u->view, frame + (marker & ~7ull), &owner))
+		if (!peek(&u->memory, frame + (marker & ~7ull), &owner))
 			return END_PYTHON_NOT_READABLE;
 		owner = owner >> (marker & 7) * 8 & 0xff;
 	}

@@ -132,20 +132,14 @@ int on_debug_state(struct pt_regs *ctx)
 }
 
 /* The stack of a probe's hit. */
-__noinline int take_stack(u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
+__noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 {
-	struct unwinder *u = bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0,
-						  BPF_LOCAL_STORAGE_GET_F_CREATE);
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct space *s;
 	u64 seed, id;
 
-	if (!ids)
+	if (!u || !ids)
 		return 0;
-	if (!u) {
-		count_lost(LOST_NO_THREAD_STATE);
-		return 0;
-	}
 	if (!space_slot(u, tgid) || !(s = space_at(u->slot))) {
 		u->slot = 0;
 		count_end(END_NO_SPACE);
@@ -159,12 +153,10 @@ __noinline int take_stack(u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 	u->bp = bp;
 	u->bp_at = 0;
 	u->bp_lost = 0;
-	u->view.page = NO_PAGE;
-	u->view.torn = 0;
+	open_memory(&u->memory);
 	u->end = unwind(u, s, seed);
 	u->python_end = walk_python(u, s, ~seed);
-	check_view(&u->view);
-	if (u->view.torn) {
+	if (!same_memory(&u->memory)) {
 		count_end(END_NOT_READABLE);
 		return 0;
 	}
@@ -186,12 +178,12 @@ __noinline int take_stack(u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 volatile const bool take_stacks; /* set before loading */
 volatile const bool free_stacks; /* of frees as well */
 
-static __always_inline struct stack_ids stack_of(const struct pt_regs *ctx)
+static __always_inline struct stack_ids stack_of(const struct pt_regs *ctx, struct unwinder *u)
 {
 	struct stack_ids ids = {};
 
-	if (take_stacks)
-		take_stack(ctx->ip, ctx->sp, ctx->bp, &ids);
+	if (take_stacks && u)
+		take_stack(u, ctx->ip, ctx->sp, ctx->bp, &ids);
 	return ids;
 }
 
@@ -205,7 +197,7 @@ int on_stack(struct pt_regs *ctx)
 
 	if (!bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
-	stack = stack_of(ctx);
+	stack = stack_of(ctx, this_unwinder());
 	h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
 	if (!h) {
 		count_lost(LOST_RING_FULL);

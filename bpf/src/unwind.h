@@ -67,7 +67,7 @@ struct unwinder {
 	u32 place;   /* in a search */
 	u32 end;
 	u32 pad;
-	struct page_view view;
+	struct memory memory;
 
 	/* the addresses of a thread's slot for autoTSSkey */
 	u64 thread_slot;
@@ -91,6 +91,16 @@ struct {
 /* Functions that are not inlined are global, and get what they work on as
  * arguments: the verifier looks at each once. It wants to see that these are not
  * NULL, which they never are. */
+
+static __always_inline struct unwinder *this_unwinder(void)
+{
+	struct unwinder *u = bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0,
+						  BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!u)
+		count_lost(LOST_NO_THREAD_STATE);
+	return u;
+}
 
 static __always_inline u64 mix(u64 hash, u64 word)
 {
@@ -183,7 +193,7 @@ static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 	u64 at = u->bp_at, value;
 
 	if (at) {
-		if (!peek(&u->view, at, &value))
+		if (!peek(&u->memory, at, &value))
 			return false;
 		u->bp = value;
 		u->bp_at = 0;
@@ -245,7 +255,7 @@ __noinline u64 rare_cfa(struct unwinder *u, u64 packed)
 		return base + 8 + ((u->at & 15) >= offset ? 8 : 0);
 	if (kind == CFA_DEREF_BP && (u->bp_lost || !caller_bp(u, &base)))
 		return 0;
-	if (!peek(&u->view, base + (s64)(s16)offset, &word))
+	if (!peek(&u->memory, base + (s64)(s16)offset, &word))
 		return 0;
 	return word + (s64)(s16)(offset >> 16);
 }
@@ -355,7 +365,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 		u->bp_lost = 1;
 		break;
 	}
-	if (!peek(&u->view, cfa - 8, &word))
+	if (!peek(&u->memory, cfa - 8, &word))
 		return END_NOT_READABLE;
 	u->at = word - 1;
 	u->sp = cfa;
@@ -367,7 +377,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 static __always_inline bool quick_step(struct unwinder *u)
 {
 	struct known_row *k = known_row(u, u->at);
-	u64 packed = *(u64 *)&k->rule, cfa = u->sp;
+	u64 packed = *(u64 *)&k->rule, cfa = u->sp, from;
 
 	if (k->at != u->at)
 		return false;
@@ -379,7 +389,10 @@ static __always_inline bool quick_step(struct unwinder *u)
 		return false;
 	}
 	cfa += (s64)((s64)packed >> 32);
-	if (cfa <= u->sp || cfa & 7 || !in_view(&u->view, cfa - 8, 8))
+	if (cfa <= u->sp || cfa & 7)
+		return false;
+	from = kernel_address(&u->memory, cfa - 8, 8);
+	if (!from)
 		return false;
 	if ((packed >> 8 & 0xff) == BP_AT_CFA) {
 		u->bp_at = cfa + (s64)(s16)(packed >> 16);
@@ -388,7 +401,7 @@ static __always_inline bool quick_step(struct unwinder *u)
 		return false;
 	}
 	add_frame(u);
-	u->at = load_view(&u->view, cfa - 8) - 1;
+	u->at = load_kernel(from) - 1;
 	u->sp = cfa;
 	return true;
 }

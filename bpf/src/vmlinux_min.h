@@ -70,8 +70,17 @@ typedef struct {
 	unsigned long pgd;
 } pgd_t;
 
+typedef struct {
+	s64 counter;
+} atomic64_t;
+
+typedef struct {
+	atomic64_t tlb_gen;
+} mm_context_t;
+
 struct mm_struct {
 	pgd_t *pgd;
+	mm_context_t context;
 };
 
 /* two words that may be read anywhere */
