@@ -27,12 +27,18 @@ type processStacks struct {
 	codes  map[uint32]*python.Code
 	shown  map[bpf.KernelStackIds]*event.Stack
 	places map[placeKey]*place
+	// at are the places by where they were in the process, in the state of its
+	// code that has this number
+	at         map[uint64]*place
+	generation uint32
+	calls      map[bpf.KernelPythonCall]pythonCall // that were asked for
 }
 
 // place is an address that stacks of a process have, in the file that has it.
 type place struct {
 	placeKey
-	frames []event.Frame // nil: nobody has asked yet
+	call nativeCall // looked up when somebody asks
+	seen bool
 }
 
 type placeKey struct {
@@ -48,6 +54,7 @@ func newProcessStacks(o stackOptions) *processStacks {
 		codes:  make(map[uint32]*python.Code),
 		shown:  make(map[bpf.KernelStackIds]*event.Stack),
 		places: make(map[placeKey]*place),
+		calls:  make(map[bpf.KernelPythonCall]pythonCall),
 	}
 }
 
@@ -55,8 +62,15 @@ func newProcessStacks(o stackOptions) *processStacks {
 func (s *processStacks) addNative(r *bpf.KernelNativeRecord, addresses []uint64, view *spaceView) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.generation != r.Generation {
+		s.at, s.generation = make(map[uint64]*place), r.Generation
+	}
 	stack := make([]*place, 0, len(addresses))
 	for _, addr := range addresses {
+		if p := s.at[addr]; p != nil {
+			stack = append(stack, p)
+			continue
+		}
 		key := placeKey{anonymous, addr}
 		if view != nil {
 			if m, ok := view.find(addr); ok && m.file != anonymous {
@@ -68,6 +82,7 @@ func (s *processStacks) addNative(r *bpf.KernelNativeRecord, addresses []uint64,
 			p = &place{placeKey: key}
 			s.places[key] = p
 		}
+		s.at[addr] = p
 		stack = append(stack, p)
 	}
 	s.native[r.Id] = stack
@@ -106,42 +121,80 @@ func (s *processStacks) stack(ids bpf.KernelStackIds) *event.Stack {
 	stack := s.shown[ids]
 	if stack == nil {
 		nextStackID++
-		stack = event.NewStack(nextStackID, func() []event.Frame { return s.resolve(ids) })
+		stack = event.NewStack(nextStackID, &lazyStack{s, ids})
 		s.shown[ids] = stack
 	}
 	return stack
 }
 
+// lazyStack is a stack whose names nobody has asked for.
+type lazyStack struct {
+	of  *processStacks
+	ids bpf.KernelStackIds
+}
+
+// Frames gives the calls, innermost first.
+func (l *lazyStack) Frames() []event.Frame {
+	var frames []event.Frame
+	for _, call := range l.of.resolve(l.ids) {
+		frames = append(frames, call.frames...)
+	}
+	return frames
+}
+
+// AppendFrames appends the calls as records have them.
+func (l *lazyStack) AppendFrames(b []byte) []byte {
+	for i, call := range l.of.resolve(l.ids) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, call.json...)
+	}
+	return b
+}
+
 // resolve looks up the names and lines of a stack.
-func (s *processStacks) resolve(ids bpf.KernelStackIds) []event.Frame {
+func (s *processStacks) resolve(ids bpf.KernelStackIds) []*shownCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	native := make([]nativeCall, 0, len(s.native[ids.Native]))
 	for _, p := range s.native[ids.Native] {
-		call := nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
-		if !call.interpreter || s.o.allFrames {
-			if p.frames == nil {
-				p.frames = p.file.frames(p.addr, s.o.fullNames)
+		if !p.seen {
+			p.seen = true
+			p.call = nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
+			if !p.call.interpreter || s.o.allFrames {
+				p.call.shown = newShownCall(p.file.frames(p.addr, s.o.fullNames))
 			}
-			call.frames = p.frames
 		}
-		native = append(native, call)
+		native = append(native, p.call)
 	}
-	calls := s.python[ids.Python]
-	frames := make([]pythonCall, 0, len(calls))
-	for _, c := range calls {
-		frame := pythonCall{entry: c.Place&pythonEntry != 0, frame: event.Frame{Kind: event.Python}}
-		if code := s.codes[c.Code]; code != nil {
-			f := &frame.frame
-			f.Name, f.Symbol, f.File = code.QualName, code.Name, code.File
-			if f.Name == "" {
-				f.Name = code.Name
-			}
-			f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without pythonEntry, with its sign
+	calls := make([]pythonCall, 0, len(s.python[ids.Python]))
+	for _, c := range s.python[ids.Python] {
+		call, known := s.calls[c]
+		if !known {
+			call = s.pythonCall(c)
 		}
-		frames = append(frames, frame)
+		calls = append(calls, call)
 	}
-	return weave(native, frames, s.o.allFrames)
+	return weave(native, calls, s.o.allFrames)
+}
+
+// pythonCall looks up a call of Python; s.mu is held.
+func (s *processStacks) pythonCall(c bpf.KernelPythonCall) pythonCall {
+	f := event.Frame{Kind: event.Python}
+	code := s.codes[c.Code]
+	if code != nil {
+		f.Name, f.Symbol, f.File = code.QualName, code.Name, code.File
+		if f.Name == "" {
+			f.Name = code.Name
+		}
+		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without pythonEntry, with its sign
+	}
+	call := pythonCall{newShownCall([]event.Frame{f}), c.Place&pythonEntry != 0}
+	if code != nil { // or it may come later
+		s.calls[c] = call
+	}
+	return call
 }
 
 // forgetStacks drops the stacks of a process from the kernel side's table.

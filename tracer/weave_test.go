@@ -65,19 +65,21 @@ func TestWeave(t *testing.T) {
 			var all []nativeCall // where the interpreter's own are looked up as well
 			for _, name := range strings.Fields(test.native) {
 				call := nativeCall{eval: name == "E", interpreter: name == "E" || name[0] == 'i' && !strings.Contains(name, "+")}
+				var frames []event.Frame
 				for _, f := range strings.Split(name, "+") {
-					call.frames = append(call.frames, event.Frame{Kind: event.Native, Name: f})
+					frames = append(frames, event.Frame{Kind: event.Native, Name: f})
 				}
+				call.shown = newShownCall(frames)
 				all = append(all, call)
 				if call.interpreter {
-					call.frames = nil
+					call.shown = nil
 				}
 				native = append(native, call)
 			}
 			var python []pythonCall
 			for _, name := range strings.Fields(test.python) {
 				name, entry := strings.CutSuffix(name, "!")
-				python = append(python, pythonCall{event.Frame{Kind: event.Python, Name: name}, entry})
+				python = append(python, pythonCall{newShownCall([]event.Frame{{Kind: event.Python, Name: name}}), entry})
 			}
 			qt.Check(t, qt.Equals(names(weave(native, python, false)), test.folded))
 			qt.Check(t, qt.Equals(names(weave(all, python, false)), test.folded))
@@ -88,8 +90,12 @@ func TestWeave(t *testing.T) {
 
 // names are those of frames, with what is of another kind than it should be
 // marked.
-func names(frames []event.Frame) string {
+func names(calls []*shownCall) string {
 	var list []string
+	var frames []event.Frame
+	for _, call := range calls {
+		frames = append(frames, call.frames...)
+	}
 	for _, f := range frames {
 		if python := len(f.Name) == 1 && f.Name >= "f" && f.Name <= "k"; python != (f.Kind == event.Python) {
 			f.Name += "(" + f.Kind + ")"

@@ -193,8 +193,8 @@ func appendCores(b []byte, cores []CoreRange) []byte {
 	return append(b, ']')
 }
 
-func appendFrames(b []byte, stack []Frame) []byte {
-	b = append(b, '[')
+// AppendFrames appends frames as records have them, commas between them.
+func AppendFrames(b []byte, stack []Frame) []byte {
 	for i := range stack {
 		f := &stack[i]
 		if i > 0 {
@@ -216,7 +216,7 @@ func appendFrames(b []byte, stack []Frame) []byte {
 		}
 		b = append(b, '}')
 	}
-	return append(b, ']')
+	return b
 }
 
 // appendKey appends a comma and a key, which needs no escapes.

@@ -40,19 +40,26 @@ type Stack struct {
 	// ID tells the stacks of one trace apart; it is never 0.
 	ID uint64
 
-	mu      sync.Mutex
-	resolve func() []Frame // nil: frames has them
-	frames  []Frame
+	mu     sync.Mutex
+	lookup Lookup // nil: frames has them
+	frames []Frame
 	// json is the frames as records have them, kept from the second time on: most
 	// stacks of a program come once, and some come a million times.
 	json    []byte
 	written bool
 }
 
-// NewStack returns a stack whose frames resolve will give, innermost first, when
-// somebody asks.
-func NewStack(id uint64, resolve func() []Frame) *Stack {
-	return &Stack{ID: id, resolve: resolve}
+// Lookup is where the calls of a stack are looked up, innermost first.
+type Lookup interface {
+	Frames() []Frame
+	// AppendFrames appends the frames as AppendFrames does, and need not make
+	// them for that.
+	AppendFrames(b []byte) []byte
+}
+
+// NewStack returns a stack whose frames are looked up when somebody asks.
+func NewStack(id uint64, lookup Lookup) *Stack {
+	return &Stack{ID: id, lookup: lookup}
 }
 
 // StackOf returns a stack of known frames, innermost first. Equal frames have
@@ -76,13 +83,8 @@ func (s *Stack) Frames() []Frame {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.look()
-}
-
-// look looks the frames up; s.mu is held.
-func (s *Stack) look() []Frame {
-	if s.resolve != nil {
-		s.frames, s.resolve = s.resolve(), nil
+	if s.lookup != nil {
+		s.frames, s.lookup = s.lookup.Frames(), nil
 	}
 	return s.frames
 }
@@ -95,7 +97,13 @@ func (s *Stack) appendJSON(b []byte) []byte {
 		return append(b, s.json...)
 	}
 	begin := len(b)
-	b = appendFrames(b, s.look())
+	b = append(b, '[')
+	if s.lookup != nil {
+		b = s.lookup.AppendFrames(b)
+	} else {
+		b = AppendFrames(b, s.frames)
+	}
+	b = append(b, ']')
 	if s.written {
 		s.json = append([]byte(nil), b[begin:]...)
 	}
