@@ -22,14 +22,15 @@ type processStacks struct {
 	o stackOptions
 
 	mu     sync.Mutex
-	native map[uint64][]*place
+	native map[uint64][]int32 // indices of places, which the garbage collector can pass by
 	python map[uint64][]bpf.KernelPythonCall
 	codes  map[uint32]*python.Code
 	shown  map[bpf.KernelStackIds]*event.Stack
-	places map[placeKey]*place
+	places []place
+	known  map[placeKey]int32
 	// at are the places by where they were in the process, in the state of its
 	// code that has this number
-	at         map[uint64]*place
+	at         map[uint64]int32
 	generation uint32
 	calls      map[bpf.KernelPythonCall]pythonCall // that were asked for
 }
@@ -49,11 +50,11 @@ type placeKey struct {
 func newProcessStacks(o stackOptions) *processStacks {
 	return &processStacks{
 		o:      o,
-		native: make(map[uint64][]*place),
+		native: make(map[uint64][]int32),
 		python: make(map[uint64][]bpf.KernelPythonCall),
 		codes:  make(map[uint32]*python.Code),
 		shown:  make(map[bpf.KernelStackIds]*event.Stack),
-		places: make(map[placeKey]*place),
+		known:  make(map[placeKey]int32),
 		calls:  make(map[bpf.KernelPythonCall]pythonCall),
 	}
 }
@@ -63,12 +64,12 @@ func (s *processStacks) addNative(r *bpf.KernelNativeRecord, addresses []uint64,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.generation != r.Generation {
-		s.at, s.generation = make(map[uint64]*place), r.Generation
+		s.at, s.generation = make(map[uint64]int32), r.Generation
 	}
-	stack := make([]*place, 0, len(addresses))
+	stack := make([]int32, 0, len(addresses))
 	for _, addr := range addresses {
-		if p := s.at[addr]; p != nil {
-			stack = append(stack, p)
+		if i, ok := s.at[addr]; ok {
+			stack = append(stack, i)
 			continue
 		}
 		key := placeKey{anonymous, addr}
@@ -77,13 +78,14 @@ func (s *processStacks) addNative(r *bpf.KernelNativeRecord, addresses []uint64,
 				key = placeKey{m.file, addr - m.bias}
 			}
 		}
-		p := s.places[key]
-		if p == nil {
-			p = &place{placeKey: key}
-			s.places[key] = p
+		i, ok := s.known[key]
+		if !ok {
+			i = int32(len(s.places))
+			s.places = append(s.places, place{placeKey: key})
+			s.known[key] = i
 		}
-		s.at[addr] = p
-		stack = append(stack, p)
+		s.at[addr] = i
+		stack = append(stack, i)
 	}
 	s.native[r.Id] = stack
 }
@@ -158,7 +160,8 @@ func (s *processStacks) resolve(ids bpf.KernelStackIds) []*shownCall {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	native := make([]nativeCall, 0, len(s.native[ids.Native]))
-	for _, p := range s.native[ids.Native] {
+	for _, i := range s.native[ids.Native] {
+		p := &s.places[i]
 		if !p.seen {
 			p.seen = true
 			p.call = nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
