@@ -205,7 +205,7 @@ type KernelNativeRecord struct {
 type KernelObjectKey struct {
 	_      structs.HostLayout
 	Tgid   uint32
-	Pad    uint32
+	Image  uint32
 	Object uint64
 }
 
@@ -289,6 +289,8 @@ type KernelSpace struct {
 	_          structs.HostLayout
 	Generation uint32
 	Count      uint32
+	Image      uint32
+	Pad        uint32
 	Python     KernelPythonOffsets
 	Mappings   [1024]KernelMapping
 }

@@ -46,6 +46,7 @@ type spaces struct {
 type space struct {
 	slot    uint32
 	begunNs uint64                // when its mappings were first read
+	image   uint32                // the number of its first state
 	views   map[uint32]*spaceView // by generation
 	newest  *spaceView
 	tables  []*kernelTable
@@ -209,7 +210,10 @@ func (s *spaces) tell(pid int) error {
 	s.generation++
 	view := &spaceView{s.generation, mappings}
 	s.mu.Unlock()
-	k := bpf.KernelSpace{Generation: view.generation}
+	if p.image == 0 {
+		p.image = view.generation
+	}
+	k := bpf.KernelSpace{Generation: view.generation, Image: p.image}
 	told := mappings
 	if len(mappings) > len(k.Mappings) {
 		// those that a compiler made in the process first: they have no rows
@@ -353,6 +357,8 @@ func (s *spaces) forget(pid int, timeNs uint64) {
 	}
 	delete(s.byPID, pid)
 	s.mu.Unlock()
+	// before its probes: what they tell is needed as long as stacks are taken
+	_ = s.objs.Spaces.Delete(p.slot)
 	if p.python != nil {
 		p.python.dealloc.Close()
 	}
@@ -360,7 +366,6 @@ func (s *spaces) forget(pid int, timeNs uint64) {
 		p.loader.Close()
 	}
 	_ = s.objs.Unloading.Delete(uint32(pid))
-	_ = s.objs.Spaces.Delete(p.slot)
 	for _, t := range p.tables {
 		s.tables.release(t)
 	}
@@ -397,6 +402,17 @@ func (s *spaces) view(pid int, generation uint32) *spaceView {
 		return p.views[generation]
 	}
 	return nil
+}
+
+// image is the number by which the kernel side knows what a process is now; 0 where
+// it knows of none.
+func (s *spaces) image(pid int) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.byPID[pid]; p != nil {
+		return p.image
+	}
+	return 0
 }
 
 // find is the mapping that has an address.

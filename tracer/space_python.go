@@ -38,7 +38,7 @@ func (s *spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 	}
 	if p.python == nil {
 		// of code objects that die: others come to lie where they were
-		dealloc, err := s.probe(pid, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, 0)
+		dealloc, err := s.probe(pid, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, uint64(p.image))
 		if err != nil {
 			if !p.warned {
 				p.warned = true

@@ -278,16 +278,19 @@ func (t *Tracer) forget(pid int, timeNs uint64) {
 	t.mu.Lock()
 	delete(t.seen, pid)
 	t.mu.Unlock()
+	image := uint32(noField)
 	if t.spaces != nil {
 		t.spaces.forget(pid, timeNs)
 		t.forgetStacks(pid)
+		image = t.spaces.image(pid)
 	}
 	for _, m := range []*ebpf.Map{t.objs.Devices, t.objs.Allocators, t.objs.Programs, t.objs.Codes} {
 		var key bpf.KernelObjectKey
 		var keys []bpf.KernelObjectKey
 		value := make([]byte, m.ValueSize())
 		for objects := m.Iterate(); objects.Next(&key, &value); {
-			if key.Tgid == uint32(pid) {
+			// what it is already since an exec has code objects of its own
+			if key.Tgid == uint32(pid) && (key.Image == 0 || key.Image != image) {
 				keys = append(keys, key)
 			}
 		}

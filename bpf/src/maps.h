@@ -37,7 +37,7 @@ struct {
 /* An object of one process. */
 struct object_key {
 	u32 tgid;
-	u32 pad;
+	u32 image; /* of code objects: struct space's; else 0 */
 	u64 object;
 };
 /* The device of an allocator that was already told to user space. */

@@ -29,6 +29,7 @@ struct view {
 };
 struct memory {
 	u64 table, flushes;
+	u64 closed; /* all is left to the helper */
 	struct view views[VIEWS]; /* by the lowest bits of the number */
 };
 
@@ -99,10 +100,19 @@ static __always_inline void open_memory(struct memory *m)
 {
 	u64 table = first_table(), now = flushes();
 
-	if (m->table == table && m->flushes == now)
+	if (m->table == table && m->flushes == now && !m->closed)
 		return;
 	m->table = table;
 	m->flushes = now;
+	m->closed = 0;
+	for (u32 i = 0; i < VIEWS; i++)
+		m->views[i].page = 0;
+}
+
+/* Leaves all to the helper until it is opened again. */
+static __always_inline void close_memory(struct memory *m)
+{
+	m->closed = 1;
 	for (u32 i = 0; i < VIEWS; i++)
 		m->views[i].page = 0;
 }
@@ -119,7 +129,7 @@ __noinline u64 find_page(struct memory *m, u64 at)
 	struct view *v;
 	u64 page;
 
-	if (!m || !direct_map || at >> (table_levels == 5 ? 56 : 47))
+	if (!m || m->closed || !direct_map || at >> (table_levels == 5 ? 56 : 47))
 		return 0;
 	page = kernel_page(at, direct_map, frame_mask, table_levels);
 	if (!page)

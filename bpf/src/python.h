@@ -106,6 +106,7 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 	if (!u || !s)
 		return 0;
 	p = &s->python;
+	key.image = s->image;
 	known = bpf_map_lookup_elem(&codes, &key);
 	if (known)
 		return *known;
@@ -304,7 +305,11 @@ __noinline int walk_python(struct unwinder *u, const struct space *s, u64 seed)
 SEC("uprobe.multi")
 int on_code_dealloc(struct pt_regs *ctx)
 {
-	struct object_key key = {.tgid = bpf_get_current_pid_tgid() >> 32, .object = ctx->di};
+	struct object_key key = {
+		.tgid = bpf_get_current_pid_tgid() >> 32,
+		.image = bpf_get_attach_cookie(ctx),
+		.object = ctx->di,
+	};
 
 	if (!bpf_map_delete_elem(&codes, &key))
 		__sync_fetch_and_add(&code_deaths, 1);

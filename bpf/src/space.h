@@ -85,6 +85,10 @@ struct space {
 	/* another number for every state of every process */
 	u32 generation;
 	u32 count;
+	/* the number of the process's first state: another one for each program that
+	 * it becomes, where other code objects may lie at the same addresses */
+	u32 image;
+	u32 pad;
 	struct python_offsets python;
 	struct mapping mappings[MAX_MAPPINGS]; /* ascending */
 };

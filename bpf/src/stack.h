@@ -131,12 +131,30 @@ int on_debug_state(struct pt_regs *ctx)
 	return 0;
 }
 
+/* Walks both parts of the stack. */
+__noinline int walk(struct unwinder *u, const struct space *s, u64 ip, u64 sp, u64 bp)
+{
+	u64 seed;
+
+	if (!u || !s)
+		return 0;
+	seed = mix(bpf_get_current_pid_tgid() >> 32, s->generation);
+	u->at = ip;
+	u->sp = sp;
+	u->bp = bp;
+	u->bp_at = 0;
+	u->bp_lost = 0;
+	u->end = unwind(u, s, seed);
+	u->python_end = walk_python(u, s, ~seed);
+	return 0;
+}
+
 /* The stack of a probe's hit. */
 __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct space *s;
-	u64 seed, id;
+	u64 id;
 
 	if (!u || !ids)
 		return 0;
@@ -147,18 +165,16 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 	}
 	if (u->generation != s->generation)
 		forget_rows(u, s->generation);
-	seed = mix(tgid, s->generation);
-	u->at = ip;
-	u->sp = sp;
-	u->bp = bp;
-	u->bp_at = 0;
-	u->bp_lost = 0;
 	open_memory(&u->memory);
-	u->end = unwind(u, s, seed);
-	u->python_end = walk_python(u, s, ~seed);
+	walk(u, s, ip, sp, bp);
 	if (!same_memory(&u->memory)) {
-		count_end(END_NOT_READABLE);
-		return 0;
+		/* another thread gives memory back, which some do all the time */
+		open_memory(&u->memory);
+		walk(u, s, ip, sp, bp);
+		if (!same_memory(&u->memory)) {
+			close_memory(&u->memory);
+			walk(u, s, ip, sp, bp);
+		}
 	}
 	id = u->native.id;
 	if (u->native_ids[id & (KNOWN_IDS - 1)] != id)
