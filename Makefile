@@ -21,8 +21,8 @@ bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(wildcard bpf/*.o)
 # Sets up the real ttnn on its mock device, once, and traces a program on it.
 demo: bin/ttmem bin/rig
 	bin/rig -version $(VERSION) -python "$(PYTHON)" -board $(BOARD) -env > bin/demo.env
-	@. ./bin/demo.env && echo '$$ ttmem run -- python e2e/programs/demo.py' && \
-	$(SUDO) bin/ttmem run -- python e2e/programs/demo.py
+	@. ./bin/demo.env && echo '$$ ttmem run --flamegraph bin/demo.html -- python e2e/programs/demo.py' && \
+	$(SUDO) bin/ttmem run --flamegraph bin/demo.html -- python e2e/programs/demo.py
 
 bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig
