@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -170,7 +171,36 @@ func (r *report) failures() {
 		for _, line := range wrap(truncate(firstLine(f.Message), 4*(r.width-4), r.pick("…", "...")), r.width-4) {
 			r.line("    ", line)
 		}
+		if where := place(f.Stack.Frames()); where != "" {
+			for _, line := range wrap("in "+where, r.width-4) {
+				r.line("    ", line)
+			}
+		}
 	}
+}
+
+// shownCallers is how many calls tell a reader where in his program he is.
+const shownCallers = 3
+
+// place is where in the user's own Python something happened, innermost first: the
+// frames that are no installed package's, or those that are if there are no others.
+func place(stack []event.Frame) string {
+	var own, all []string
+	for i := range stack {
+		f := &stack[i]
+		if f.Kind != event.Python {
+			continue
+		}
+		text := fmt.Sprintf("%s (%s:%d)", plain(f.Name), plain(filepath.Base(f.File)), f.Line)
+		all = append(all, text)
+		if !strings.Contains(f.File, "/site-packages/") && !strings.Contains(f.File, "/dist-packages/") {
+			own = append(own, text)
+		}
+	}
+	if len(own) == 0 {
+		own = all
+	}
+	return strings.Join(own[:min(len(own), shownCallers)], ", ")
 }
 
 // sinceStart is the time of the failure since its process was first seen.

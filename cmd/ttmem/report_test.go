@@ -120,6 +120,13 @@ func badRun() *reportRun {
 	for range 2 {
 		r.apply(event.Event{
 			Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, Reason: event.ReasonOutOfMemory,
+			Stack: event.StackOf([]event.Frame{
+				{Kind: event.Native, Name: "tt::tt_metal::Buffer::allocate_impl", Module: "libtt_metal.so"},
+				{Kind: event.Python, Name: "__call__", File: "/venv/lib/python3.12/site-packages/ttnn/decorators.py", Line: 1245},
+				{Kind: event.Python, Name: "Attention.forward", File: "/srv/model.py", Line: 123},
+				{Kind: event.Native, Name: "nanobind::detail::nb_func_vectorcall_complex", Module: "_ttnn.so"},
+				{Kind: event.Python, Name: "run\x1b[31m", File: "/srv/run.py", Line: 7},
+			}),
 			Message: "\nOut of Memory: Not enough space to allocate 33554432 B L1 buffer across 64 banks, where each bank needs to store 524288 B, but bank size is 1393312 B (allocated: 688128 B, free: 705184 B, largest free block: 49824 B).\nbacktrace:\n --- 0x7f",
 		})
 	}
