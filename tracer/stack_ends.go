@@ -20,6 +20,7 @@ var stackEnds = [...]string{
 	"stack memory not readable",
 	"table of stacks full",
 	"ring buffer full",
+	"no memory for a thread's state",
 	NoPython,
 	CompletePython,
 	"more than 128 Python frames",
@@ -30,7 +31,7 @@ var stackEnds = [...]string{
 }
 
 // nativeEnds is the number of ways in which the native part can end.
-const nativeEnds = 10
+const nativeEnds = 11
 
 // StackEnds counts the stacks that were taken by how their native part and their
 // Python part ended.

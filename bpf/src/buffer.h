@@ -46,7 +46,7 @@ static __always_inline bool read_buffer(struct memory *m, const struct layout *l
 	if (!peek_words(m, at, window, BUFFER_WINDOW / 8) ||
 	    (unique_id && !peek(m, object + l->unique_id, unique_id)))
 		return false;
-	return same_memory(m) || (!bpf_probe_read_user(window, BUFFER_WINDOW, (void *)at) &&
+	return !m || same_memory(m) || (!bpf_probe_read_user(window, BUFFER_WINDOW, (void *)at) &&
 				  (!unique_id || read_u64(object + l->unique_id, unique_id)));
 }
 
@@ -92,11 +92,10 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 	u64 words[BUFFER_WINDOW / 8];
 	const u8 *window = (u8 *)words;
 
-	if (!u)
-		return;
-	open_memory(&u->memory);
-	object = viewed_object(&u->memory, l, ctx->si);
-	if (!read_buffer(&u->memory, l, object, words, &unique_id)) {
+	if (u)
+		open_memory(&u->memory);
+	object = viewed_object(u ? &u->memory : NULL, l, ctx->si);
+	if (!read_buffer(u ? &u->memory : NULL, l, object, words, &unique_id)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}
@@ -137,17 +136,16 @@ static __always_inline void buffer_deallocate(struct pt_regs *ctx, u32 library,
 	u64 words[BUFFER_WINDOW / 8];
 	const u8 *window = (u8 *)words;
 
-	if (!u)
-		return;
-	open_memory(&u->memory);
+	if (u)
+		open_memory(&u->memory);
 	if (l->dealloc_has_impl) {
 		object = ctx->di;
 		buffer = ctx->si;
 	} else {
 		buffer = ctx->di;
-		object = viewed_object(&u->memory, l, buffer);
+		object = viewed_object(u ? &u->memory : NULL, l, buffer);
 	}
-	if (!read_buffer(&u->memory, l, object, words, NULL)) {
+	if (!read_buffer(u ? &u->memory : NULL, l, object, words, NULL)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}

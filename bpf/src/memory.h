@@ -157,10 +157,10 @@ static __always_inline u64 kernel_address(struct memory *m, u64 at, u32 bytes)
 	return page + offset;
 }
 
-/* A word of the process's memory. */
+/* A word of the process's memory; m may be NULL. */
 static __always_inline bool peek(struct memory *m, u64 at, u64 *word)
 {
-	u64 from = kernel_address(m, at, 8);
+	u64 from = m ? kernel_address(m, at, 8) : 0;
 
 	if (!from)
 		return read_u64(at, word);
@@ -168,10 +168,10 @@ static __always_inline bool peek(struct memory *m, u64 at, u64 *word)
 	return true;
 }
 
-/* Several words. */
+/* Several words; m may be NULL. */
 static __always_inline bool peek_words(struct memory *m, u64 at, u64 *words, u32 n)
 {
-	u64 from = kernel_address(m, at, n * 8);
+	u64 from = m ? kernel_address(m, at, n * 8) : 0;
 
 	if (!from)
 		return !bpf_probe_read_user(words, n * 8, (void *)at);

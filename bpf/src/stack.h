@@ -198,8 +198,12 @@ static __always_inline struct stack_ids stack_of(const struct pt_regs *ctx, stru
 {
 	struct stack_ids ids = {};
 
-	if (take_stacks && u)
+	if (!take_stacks)
+		return ids;
+	if (u)
 		take_stack(u, ctx->ip, ctx->sp, ctx->bp, &ids);
+	else
+		count_end(END_NO_STATE);
 	return ids;
 }
 

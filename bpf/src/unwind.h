@@ -15,6 +15,7 @@ enum stack_end {
 	END_NOT_READABLE,  /* stack memory that is not resident */
 	END_NO_TABLE_ROOM, /* the table of stacks is full */
 	END_RING_FULL,	   /* the stack found no room in the ring buffer */
+	END_NO_STATE,	   /* no memory for the thread's state */
 	/* and of Python's: */
 	END_PYTHON_NONE, /* the thread runs no Python */
 	END_PYTHON,	 /* at the outermost frame */
@@ -65,15 +66,13 @@ struct unwinder {
 	u32 slot, generation;
 	u32 mapping; /* of the last row that was searched */
 	u32 place;   /* in a search */
-	u32 end;
-	u32 pad;
+	u32 end, python_end;
 	struct memory memory;
 
 	/* the addresses of a thread's slot for autoTSSkey */
 	u64 thread_slot;
 	u64 python_frame;
 	u64 python_passed; /* a frame further in: to meet it again is to go in a ring */
-	u32 python_end, pad2;
 
 	u64 native_ids[KNOWN_IDS], python_ids[KNOWN_IDS];
 	struct known_code codes[KNOWN_CODES];
@@ -92,14 +91,11 @@ struct {
  * arguments: the verifier looks at each once. It wants to see that these are not
  * NULL, which they never are. */
 
+/* NULL where there is no memory for it. */
 static __always_inline struct unwinder *this_unwinder(void)
 {
-	struct unwinder *u = bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0,
-						  BPF_LOCAL_STORAGE_GET_F_CREATE);
-
-	if (!u)
-		count_lost(LOST_NO_THREAD_STATE);
-	return u;
+	return bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0,
+				    BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
 static __always_inline u64 mix(u64 hash, u64 word)
