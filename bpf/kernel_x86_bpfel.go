@@ -210,9 +210,10 @@ type KernelObjectKey struct {
 }
 
 type KernelProcess struct {
-	_     structs.HostLayout
-	Flags uint32
-	Space uint32
+	_         structs.HostLayout
+	Flags     uint32
+	Space     uint32
+	Inherited uint32
 }
 
 type KernelProcessRecord struct {

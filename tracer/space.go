@@ -319,7 +319,7 @@ func (s *spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 	if process.Space == p.slot {
 		return nil
 	}
-	process.Space = p.slot
+	process.Space, process.Inherited = p.slot, 0
 	return s.objs.Processes.Update(uint32(pid), &process, ebpf.UpdateExist)
 }
 
@@ -394,12 +394,18 @@ func (s *spaces) close() {
 	}
 }
 
-// view is a process's state by its generation.
+// view is a process's state by its generation. A child has its parent's until it has
+// one of its own.
 func (s *spaces) view(pid int, generation uint32) *spaceView {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if p := s.byPID[pid]; p != nil {
+	if p := s.byPID[pid]; p != nil && p.views[generation] != nil {
 		return p.views[generation]
+	}
+	for _, p := range s.byPID {
+		if v := p.views[generation]; v != nil {
+			return v
+		}
 	}
 	return nil
 }

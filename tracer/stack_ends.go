@@ -24,6 +24,7 @@ var stackEnds = [...]string{
 	NoPython,
 	CompletePython,
 	"more than 128 Python frames",
+	"forked process not known yet",
 	"Python frame not readable",
 	"Python frame makes no sense",
 	"table of stacks full (Python)",

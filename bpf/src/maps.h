@@ -25,6 +25,9 @@ struct {
 struct process {
 	u32 flags;
 	u32 space; /* the slot of its address space, 0: user space has told of none */
+	/* It is a child that uses its parent's space for now, as long as that is in
+	 * this state; 0: the space is its own. */
+	u32 inherited;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

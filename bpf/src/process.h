@@ -11,6 +11,7 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	u32 from = parent->tgid, to = child->tgid;
 	struct process *p, copy;
+	struct space *s;
 
 	if (from == to)
 		return 0;
@@ -18,7 +19,9 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	if (!p || !(p->flags & PROCESS_FOLLOW))
 		return 0;
 	copy = *p;
-	copy.space = 0; /* it has its parent's code for now, and soon its own */
+	s = copy.space ? space_at(copy.space) : NULL;
+	if (s && !copy.inherited)
+		copy.inherited = s->generation;
 	if (bpf_map_update_elem(&processes, &to, &copy, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
 	return 0;
@@ -45,7 +48,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 
 	if (!p)
 		return 0;
-	p->space = 0;
+	p->space = p->inherited = 0;
 	__sync_fetch_and_add(&endings, 1);
 	return process_ended(RECORD_EXEC, tgid, 0);
 }

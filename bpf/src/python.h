@@ -281,6 +281,8 @@ __noinline int walk_python(struct unwinder *u, const struct space *s, u64 seed)
 	u->python.frames = 0;
 	if (!s->python.minor)
 		return END_PYTHON_NONE;
+	if (u->inherited)
+		return END_PYTHON_NO_SPACE; /* nobody tells of its code objects' ends yet */
 	u->python_end = END_PYTHON_NONE;
 	u->python.id = seed;
 	u->python_frame = newest_frame(u, s);

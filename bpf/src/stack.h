@@ -85,11 +85,15 @@ static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 {
 	struct process *p;
 
-	if (u->slot && u->endings == endings)
+	if (u->slot && !u->inherited && u->endings == endings)
 		return u->slot;
 	u->endings = endings;
+	u->slot = u->inherited = 0;
 	p = bpf_map_lookup_elem(&processes, &tgid);
-	u->slot = p && !bpf_map_lookup_elem(&unloading, &tgid) ? p->space : 0;
+	if (p && !bpf_map_lookup_elem(&unloading, &tgid)) {
+		u->slot = p->space;
+		u->inherited = p->inherited;
+	}
 	return u->slot;
 }
 
@@ -158,7 +162,8 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 
 	if (!u || !ids)
 		return 0;
-	if (!space_slot(u, tgid) || !(s = space_at(u->slot))) {
+	if (!space_slot(u, tgid) || !(s = space_at(u->slot)) ||
+	    (u->inherited && u->inherited != s->generation)) {
 		u->slot = 0;
 		count_end(END_NO_SPACE);
 		return 0;

@@ -20,6 +20,7 @@ enum stack_end {
 	END_PYTHON_NONE, /* the thread runs no Python */
 	END_PYTHON,	 /* at the outermost frame */
 	END_PYTHON_TOO_DEEP,
+	END_PYTHON_NO_SPACE,
 	END_PYTHON_NOT_READABLE,
 	END_PYTHON_BAD,
 	END_PYTHON_NO_TABLE_ROOM,
@@ -64,6 +65,8 @@ struct unwinder {
 
 	u64 endings; /* slot holds while none is added */
 	u32 slot, generation;
+	u32 inherited; /* as struct process has it */
+	u32 pad;
 	u32 mapping; /* of the last row that was searched */
 	u32 place;   /* in a search */
 	u32 end, python_end;
