@@ -1,0 +1,261 @@
+package tracer
+
+// Stacks of programs whose code changes: libraries that come and go, forks, exec,
+// deleted files.
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"ttmem/tracer/event"
+
+	"github.com/go-quicktest/qt"
+)
+
+// loadProgram builds a program that does what it is told, and two libraries for it
+// to load that have other functions and frames at the same addresses.
+func loadProgram(t *testing.T) (p *nativeProgram, exe string, libs [2]string) {
+	t.Helper()
+	dir := t.TempDir()
+	exe = filepath.Join(dir, "load")
+	compile(t, "clang++-19", exe, "-rdynamic", "load.cc", "shadow.cc", "-ldl")
+	for i, args := range [][]string{{"first", "200"}, {"other", "136"}} {
+		libs[i] = filepath.Join(dir, args[0]+".so")
+		compile(t, "clang++-19", libs[i], "-fPIC", "-shared", "-DNAME="+args[0], "-DROOM="+args[1], "loaded.cc")
+	}
+	return startProgram(t, exe), exe, libs
+}
+
+// do has the program do something, and gives its answer.
+func (p *nativeProgram) do(t *testing.T, format string, args ...any) string {
+	t.Helper()
+	p.tell(t, fmt.Sprintf(format, args...))
+	return p.line(t)
+}
+
+// callUntilKnown has the program call what it has loaded until its stacks go on to
+// the thread's start.
+func (p *nativeProgram) callUntilKnown(t *testing.T, trace *stackTrace) {
+	t.Helper()
+	for range 200 {
+		seen := len(trace.seen())
+		p.do(t, "call 1 settling")
+		for range 100 {
+			if len(trace.seen()) > seen {
+				break
+			}
+			time.Sleep(pollInterval)
+		}
+		calls := trace.seen()
+		qt.Assert(t, qt.IsTrue(len(calls) > seen), qt.Commentf("the call was not seen"))
+		if begins(calls[len(calls)-1].stack.Frames()) {
+			return
+		}
+	}
+	calls := trace.seen()
+	ends, _ := trace.StackEnds()
+	t.Fatalf("the stacks do not become complete: %v, %v", all(calls[len(calls)-1].stack.Frames()), ends)
+}
+
+// seen are the calls until now.
+func (s *stackTrace) seen() []stackOf {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
+}
+
+// assertNothingMadeUp allows stacks that end too early, and nothing else.
+func assertNothingMadeUp(t *testing.T, calls []stackOf, want []shadowCall) (complete, early int) {
+	t.Helper()
+	qt.Assert(t, qt.HasLen(calls, len(want)))
+	wrong := 0
+	for i, w := range want {
+		got := named(calls[i].stack.Frames())
+		if len(got) > 0 {
+			got = got[1:] // probed
+		}
+		switch {
+		case slices.Equal(got, w.names):
+			complete++
+		case len(got) < len(w.names) && slices.Equal(got, w.names[:len(got)]):
+			early++
+		default:
+			if wrong++; wrong <= 5 {
+				t.Errorf("call %d, %s:\n got %s\nwant %s", i, w.what, strings.Join(all(calls[i].stack.Frames()), " "), strings.Join(w.names, " "))
+			}
+		}
+	}
+	if wrong > 0 {
+		t.Errorf("%d of %d stacks have frames that are made up", wrong, len(want))
+	}
+	return complete, early
+}
+
+// TestStackOfLibraryLoadedLater: stacks through a library that is loaded while its
+// process is traced are complete once its rows are, and end early before.
+func TestStackOfLibraryLoadedLater(t *testing.T) {
+	p, exe, libs := loadProgram(t)
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	p.do(t, "open 200 %s", libs[0])
+	p.callUntilKnown(t, trace)
+	before := len(trace.seen())
+	p.do(t, "call 500 known")
+	p.in.Close()
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	calls, want := trace.stop(), readShadow(t, p.shadow)
+	complete, early := assertNothingMadeUp(t, calls[:before], want[:before])
+	t.Logf("at once: %d stacks complete, %d ended early", complete, early)
+	t.Log("then equal:", assertShadow(t, calls[before:], want[before:], nil))
+	t.Log(trace.StackEnds())
+}
+
+// TestStackOfLibraryInPlaceOfAnother: no stack has the functions or the frames of a
+// library that another has taken the place of.
+func TestStackOfLibraryInPlaceOfAnother(t *testing.T) {
+	p, exe, libs := loadProgram(t)
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	var places [2]string
+	for i := range 10 {
+		places[i%2] = p.do(t, "open 100 %s", libs[i%2])
+		p.callUntilKnown(t, trace)
+		p.do(t, "call 100 known")
+		p.do(t, "close")
+	}
+	if places[0] != places[1] {
+		t.Skipf("the libraries were not loaded at the same place: %v", places)
+	}
+	p.in.Close()
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	calls, want := trace.stop(), readShadow(t, p.shadow)
+	complete, early := assertNothingMadeUp(t, calls, want)
+	t.Logf("%d stacks complete, %d ended early", complete, early)
+	var known []shadowCall
+	for _, w := range want {
+		if w.what == "known" {
+			known = append(known, w)
+		}
+	}
+	qt.Check(t, qt.IsTrue(complete >= len(known)))
+	t.Log(trace.StackEnds())
+}
+
+// TestStackAfterUnloading: a process that unloads code and does nothing else has
+// its stacks taken again.
+func TestStackAfterUnloading(t *testing.T) {
+	p, exe, libs := loadProgram(t)
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	for range 5 {
+		p.do(t, "open 1 %s", libs[0])
+		p.callUntilKnown(t, trace)
+		p.do(t, "close")
+		p.callUntilKnown(t, trace)
+	}
+	before := len(trace.seen())
+	p.do(t, "call 100 known")
+	p.in.Close()
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	calls, want := trace.stop(), readShadow(t, p.shadow)
+	assertNothingMadeUp(t, calls, want)
+	t.Log("equal:", assertShadow(t, calls[before:], want[before:], nil))
+}
+
+// TestStackOfChildren: the children of a traced process have stacks, from their
+// first call on and after their parent has ended.
+func TestStackOfChildren(t *testing.T) {
+	p, exe, libs := loadProgram(t)
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{Children: true})
+	p.do(t, "open 1 %s", libs[0])
+	p.callUntilKnown(t, trace)
+	before := len(trace.seen())
+	qt.Assert(t, qt.Equals(p.do(t, "fork 0 at-once"), "0"))
+	qt.Assert(t, qt.Equals(p.do(t, "fork 300 later"), "0"))
+	p.do(t, "call 10 parent")
+	qt.Assert(t, qt.Equals(p.do(t, "leave"), "child"))
+	time.Sleep(300 * time.Millisecond)
+	qt.Assert(t, qt.Equals(p.do(t, "call 10 orphan"), "10"))
+	p.callUntilKnown(t, trace)
+	qt.Assert(t, qt.Equals(p.do(t, "call 10 orphan-known"), "10"))
+	p.in.Close()
+	p.Wait()
+	time.Sleep(100 * time.Millisecond)
+	calls, want := trace.stop(), readShadow(t, p.shadow)
+	qt.Assert(t, qt.Equals(len(calls), len(want)))
+	ends := make(map[string][2]int)
+	for i := before; i < len(calls); i++ {
+		n := ends[want[i].what]
+		names := named(calls[i].stack.Frames())
+		switch {
+		case len(names) > 1 && slices.Equal(names[1:], want[i].names):
+			n[0]++
+		case len(names) > 1 && !slices.Equal(names[1:], want[i].names[:min(len(names)-1, len(want[i].names))]):
+			t.Errorf("%s: %v", want[i].what, all(calls[i].stack.Frames()))
+			n[1]++
+		default:
+			n[1]++
+		}
+		ends[want[i].what] = n
+	}
+	t.Logf("complete and not: %v", ends)
+	t.Log(trace.StackEnds())
+	for _, what := range []string{"at-once", "later", "parent", "orphan-known"} {
+		qt.Check(t, qt.Equals(ends[what][1], 0), qt.Commentf("%s", what))
+	}
+}
+
+// TestStackOfOtherProgram: a traced process that becomes another program has that
+// one's stacks.
+func TestStackOfOtherProgram(t *testing.T) {
+	p, exe, libs := loadProgram(t)
+	other := filepath.Join(filepath.Dir(exe), "other")
+	compile(t, "clang++-19", other, "-rdynamic", "load.cc", "shadow.cc", "-ldl", "-fno-omit-frame-pointer", "-O1")
+	trace := traceStacks(t, p.Process.Pid, other, "probed", Options{})
+	p.do(t, "call 5 ignored") // of the first program, in which there is no probe
+	qt.Assert(t, qt.Equals(p.do(t, "exec 0 %s", other), "ready"))
+	before := len(trace.seen())
+	p.do(t, "open 5 %s", libs[1])
+	p.callUntilKnown(t, trace)
+	known := len(trace.seen())
+	p.do(t, "call 100 known")
+	p.in.Close()
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	calls := trace.stop()
+	want := slices.DeleteFunc(readShadow(t, p.shadow), func(c shadowCall) bool { return c.what == "ignored" })
+	assertNothingMadeUp(t, calls, want)
+	qt.Assert(t, qt.Equals(before, 0))
+	t.Log("equal:", assertShadow(t, calls[known:], want[known:], nil))
+}
+
+// TestStackOfDeletedFile: a program's functions have their names also where its file
+// lies in another mount namespace, and is no longer there.
+func TestStackOfDeletedFile(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("tracing needs root")
+	}
+	dir := t.TempDir()
+	exe := filepath.Join(dir, "load")
+	compile(t, "clang++-19", exe, "-rdynamic", "load.cc", "shadow.cc", "-ldl")
+	hidden := filepath.Join(dir, "hidden")
+	qt.Assert(t, qt.IsNil(os.Mkdir(hidden, 0o755)))
+	p := startProgram(t, "unshare", "--mount", "sh", "-ec",
+		`mount -t tmpfs none "$1"; cp "$0" "$1/elsewhere"; exec "$1/elsewhere"`, exe, hidden)
+	inside := fmt.Sprintf("/proc/%d/root%s/elsewhere", p.Process.Pid, hidden)
+	qt.Assert(t, qt.IsNil(os.Remove(inside)))
+
+	trace := traceStacks(t, p.Process.Pid, fmt.Sprintf("/proc/%d/exe", p.Process.Pid), "probed", Options{})
+	p.do(t, "call 10 deleted")
+	p.in.Close()
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	calls := trace.stop()
+	qt.Assert(t, qt.HasLen(calls, 10))
+	for _, c := range calls {
+		frames := c.stack.Frames()
+		qt.Check(t, qt.Equals(frames[0].Name, "probed"))
+		qt.Check(t, qt.Equals(frames[0].Module, "elsewhere"))
+		qt.Check(t, qt.IsTrue(slices.ContainsFunc(frames, func(f event.Frame) bool { return f.Name == "main" })), qt.Commentf("%v", all(frames)))
+		qt.Check(t, qt.IsTrue(begins(frames)), qt.Commentf("%v", all(frames)))
+	}
+}
