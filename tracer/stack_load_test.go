@@ -11,9 +11,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"ttmem/tracer/event"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
 )
 
 // loadProgram builds a program that does what it is told, and two libraries for it

@@ -1,0 +1,66 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// TestExports: the demo's memory in the formats of other programs, with the lines of
+// the demo that allocated it, and the totals of the report.
+func TestExports(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	under := env.Command(t.Context(), "n150", program(t, "demo.py"))
+	cmd := exec.Command(ttmem, append([]string{
+		"run", "--json", "--folded", file("folded"), "--folded-value", "live-bytes",
+		"--pprof", file("pprof"), "--flamegraph", file("flame.html"), "--", under.Path,
+	}, under.Args[1:]...)...)
+	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", stderr.String()))
+
+	var report struct {
+		Stacks struct {
+			Taken      uint64            `json:"taken"`
+			Incomplete map[string]uint64 `json:"incomplete"`
+		} `json:"stacks"`
+	}
+	printed := lines(string(out))
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(printed[len(printed)-1]), &report)))
+	qt.Check(t, qt.IsTrue(report.Stacks.Taken > 100))
+	qt.Check(t, qt.HasLen(report.Stacks.Incomplete, 0))
+
+	folded, err := os.ReadFile(file("folded"))
+	qt.Assert(t, qt.IsNil(err))
+	live := make(map[string]uint64) // by region
+	for _, line := range lines(string(folded)) {
+		i := strings.LastIndexByte(line, ' ')
+		stack := line[:i]
+		n, err := strconv.ParseUint(line[i+1:], 10, 64)
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", line))
+		region := strings.Split(stack, ";")[2]
+		live[region] += n
+		if region == "DRAM" {
+			qt.Check(t, qt.StringContains(stack, "<module> (demo.py:34);__init__ (demo.py:26);<listcomp> (demo.py:26);__init__ (demo.py:1"))
+		}
+	}
+	// what the report says was not freed when the device closed
+	qt.Check(t, qt.Equals(live["DRAM"], 16*540672))
+	qt.Check(t, qt.Equals(live["L1"], 2*524288))
+	pprof, err := exec.Command("go", "tool", "pprof", "-top", "-sample_index=alloc_space", file("pprof")).CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", pprof))
+	qt.Check(t, qt.StringContains(string(pprof), "matmul"))
+	page, err := os.ReadFile(file("flame.html"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(page), "demo.py"))
+}
