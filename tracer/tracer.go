@@ -108,6 +108,8 @@ func New(o Options) (_ *Tracer, err error) {
 	if err := Check(); err != nil {
 		return nil, err
 	}
+	// libraries are read once, and most of what that takes is dropped at once
+	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	t := &Tracer{
 		warn:       o.Warn,
 		byFile:     make(map[fileID]*library),
