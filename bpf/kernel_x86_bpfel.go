@@ -67,10 +67,13 @@ type KernelCode struct {
 type KernelCodeRecord struct {
 	_            structs.HostLayout
 	H            KernelHeader
+	Object       uint64
+	Image        uint32
 	Id           uint32
 	Minor        uint32
 	FirstLine    uint32
 	TableBytes   uint32
+	Pad          uint32
 	Name         KernelText
 	Qualname     KernelText
 	File         KernelText
@@ -240,7 +243,6 @@ type KernelPythonOffsets struct {
 	Minor            uint32
 	ThreadFrame      uint32
 	CframeFrame      uint32
-	FrameBytes       uint32
 	FrameCode        uint32
 	FramePrevious    uint32
 	FrameInstruction uint32
@@ -256,7 +258,6 @@ type KernelPythonOffsets struct {
 	Key              uint32
 	KeySlots         uint32
 	PthreadSpecific  uint32
-	KeyBlock         uint32
 	KeySlot          uint32
 	KeyData          uint32
 	CodeType         uint64

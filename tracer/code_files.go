@@ -5,6 +5,7 @@ package tracer
 
 import (
 	"fmt"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -16,7 +17,7 @@ import (
 // open opens the files of mappings that are not known yet.
 func (s *spaces) open(pid int, maps []procMap) []codeMapping {
 	mappings := make([]codeMapping, len(maps))
-	each(len(maps), func(i int) {
+	s.each(len(maps), func(i int) {
 		m := maps[i]
 		var f *codeFile
 		s.mu.Lock()
@@ -98,7 +99,7 @@ func (s *spaces) loadRows(mappings []codeMapping) (used []*kernelTable, err erro
 		}
 	}
 	rows := make([]*unwind.Table, len(files))
-	each(len(files), func(i int) {
+	s.each(len(files), func(i int) {
 		rows[i] = files[i].unwindRows()
 		files[i].rows = nil // the kernel will have them
 	})
@@ -120,14 +121,55 @@ func (s *spaces) loadRows(mappings []codeMapping) (used []*kernelTable, err erro
 	return append(used, tables...), nil
 }
 
-// each calls do for 0 to n-1, on all processors.
-func each(n int, do func(i int)) {
+// prepare reads files that are likely to be mapped, and gives the kernel their rows:
+// a program may allocate sooner after it has loaded them than they can be read.
+func (s *spaces) prepare(paths []string) {
+	mappings := make([]codeMapping, len(paths))
+	s.each(len(paths), func(i int) {
+		mappings[i].file = anonymous
+		file, err := os.Open(paths[i])
+		if err != nil {
+			return
+		}
+		info, err := file.Stat()
+		id, idErr := identity(file)
+		if err != nil || idErr != nil || !info.Mode().IsRegular() {
+			file.Close()
+			return
+		}
+		f := openCodeFile(file, info.Size(), paths[i], "/")
+		f.unwindRows()
+		mappings[i].file = f
+		s.mu.Lock()
+		s.files[id] = f
+		s.mu.Unlock()
+	})
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	tables, err := s.loadRows(mappings)
+	if err != nil {
+		s.warn(fmt.Sprintf("stacks may end early at first: %v", err))
+	}
+	// they stay in use, so that they are there when they are needed
+	s.mu.Lock()
+	s.prepared = append(s.prepared, tables...)
+	for _, m := range mappings {
+		s.kept = append(s.kept, m.file)
+	}
+	s.mu.Unlock()
+}
+
+// each calls do for 0 to n-1, on all processors, and lets a library that is to be
+// attached to have its turn first.
+func (s *spaces) each(n int, do func(i int)) {
 	var wait sync.WaitGroup
 	var next atomic.Int64
 	for range min(n, runtime.NumCPU()) {
 		wait.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				s.attaching.RLock()
 				do(i)
+				s.attaching.RUnlock()
 			}
 		})
 	}

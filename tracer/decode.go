@@ -61,7 +61,7 @@ type decoder struct {
 	libraries func(index uint8) *library
 	emit      func(event.Event)
 	// forget is told of a process that has ended.
-	forget func(pid int, timeNs uint64)
+	forget func(pid int, timeNs uint64, p *traced)
 	// unknown counts records that make no sense, by cause.
 	unknown func(cause string)
 	// view is a process's code as it was at one time, nil where that is not known.
@@ -69,6 +69,8 @@ type decoder struct {
 	// met is told of a process when its first record comes, and when it maps other
 	// code than before.
 	met func(pid int)
+	// named reports whether a process is traced by name.
+	named func(pid int) bool
 	// show says how stacks are shown.
 	show stackOptions
 	// stackSeen is given what on_stack sends; nil outside tests.
@@ -381,8 +383,8 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
-	d.forget(e.PID, e.TimeNs)
-	if r.H.Kind == recordExec {
+	d.forget(e.PID, e.TimeNs, p)
+	if r.H.Kind == recordExec && (p != nil || d.named(e.PID)) {
 		d.met(e.PID) // what it has become is another process with the same id
 	}
 	if p == nil || !p.started {

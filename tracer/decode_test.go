@@ -28,7 +28,8 @@ func newTestDecoder(events *[]event.Event, unknown map[string]int) *decoder {
 			return nil
 		},
 		emit:    func(e event.Event) { *events = append(*events, e) },
-		forget:  func(int, uint64) {},
+		forget:  func(int, uint64, *traced) {},
+		named:   func(int) bool { return false },
 		met:     func(int) {},
 		view:    func(int, uint32) *spaceView { return nil },
 		unknown: func(cause string) { unknown[cause]++ },

@@ -114,6 +114,7 @@ func (t *Tracer) meet(m mapping, path string) error {
 		if path == "" {
 			path = mappedPath(m.pid, m.file)
 		}
+		attached := len(t.libraries)
 		l, err = t.open(file, path, fmt.Sprintf("/proc/%d/root", m.pid))
 		t.remember(m.file, l)
 		if errors.Is(err, ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
@@ -122,7 +123,7 @@ func (t *Tracer) meet(m mapping, path string) error {
 		if err != nil {
 			return err
 		}
-		if late := now() - m.timeNs; late > lateNs && !m.old {
+		if late := now() - m.timeNs; late > lateNs && !m.old && len(t.libraries) > attached {
 			t.warn(fmt.Sprintf("%s was attached to %d ms after process %d had loaded it: what it allocated until then is not counted",
 				path, late/1e6, m.pid))
 		}
@@ -176,6 +177,10 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 			return l, nil
 		}
 	}
+	if t.spaces != nil {
+		t.spaces.attaching.Lock()
+		defer t.spaces.attaching.Unlock()
+	}
 	l, err := openLibrary(file, info, path, root)
 	if err != nil {
 		file.Close()
@@ -219,6 +224,13 @@ func (t *Tracer) Prepare(path string) error {
 		return err
 	}
 	t.byFile[id] = l
+	if t.spaces != nil {
+		// what is installed with it
+		dir := filepath.Dir(path)
+		beside, _ := filepath.Glob(filepath.Join(dir, "*.so*"))
+		extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
+		t.watching.Go(func() { t.spaces.prepare(append(beside, extensions...)) })
+	}
 	return nil
 }
 

@@ -38,6 +38,13 @@ type spaces struct {
 	nextSlot int
 	// generation is the number of the newest state of any process.
 	generation uint32
+	// prepared are the tables, and kept the files, of what was read before a process
+	// mapped it.
+	prepared []*kernelTable
+	kept     []*codeFile
+	// attaching is held for writing while a library is attached to: that is in a
+	// hurry, and what is done here can wait.
+	attaching sync.RWMutex
 	// updating is held while a process's state is worked out.
 	updating sync.Mutex
 }
@@ -69,8 +76,6 @@ type codeMapping struct {
 
 // pythonSpace is the CPython in a process.
 type pythonSpace struct {
-	file    *codeFile
-	bias    uint64
 	dealloc link.Link
 }
 
@@ -88,11 +93,11 @@ func newSpaces(warn func(string)) *spaces {
 
 // begin has the kernel told from now on of what changes.
 func (s *spaces) begin(objs *objects, spec *ebpf.CollectionSpec) (err error) {
-	s.objs, s.inner = objs, spec.Maps["spaces"].InnerMap
-	s.slots = make([]bool, objs.Spaces.MaxEntries())
 	if s.tables, err = newUnwindTables(objs, spec.Maps["chunks"]); err != nil {
 		return err
 	}
+	s.objs, s.inner = objs, spec.Maps["spaces"].InnerMap
+	s.slots = make([]bool, objs.Spaces.MaxEntries())
 	go s.work()
 	return nil
 }
@@ -103,7 +108,7 @@ func (s *spaces) read(pids []int) {
 	for _, pid := range pids {
 		if code, err := codeMaps(pid); err == nil {
 			mappings := s.open(pid, code)
-			each(len(mappings), func(i int) { mappings[i].file.unwindRows() })
+			s.each(len(mappings), func(i int) { mappings[i].file.unwindRows() })
 		}
 	}
 }
@@ -186,6 +191,9 @@ func (s *spaces) tell(pid int) error {
 	code, err := codeMaps(pid)
 	if err != nil {
 		return err
+	}
+	if len(code) == 0 {
+		return nil // it has ended, and nobody has waited for it yet
 	}
 	mappings := s.open(pid, code)
 	tables, err := s.loadRows(mappings)
@@ -373,6 +381,9 @@ func (s *spaces) forget(pid int, timeNs uint64) {
 	defer s.mu.Unlock()
 	s.slots[p.slot] = false
 	used := make(map[*codeFile]bool)
+	for _, f := range s.kept {
+		used[f] = true
+	}
 	for _, p := range s.byPID {
 		if p.newest != nil {
 			for _, m := range p.newest.mappings {
@@ -408,17 +419,6 @@ func (s *spaces) view(pid int, generation uint32) *spaceView {
 		}
 	}
 	return nil
-}
-
-// image is the number by which the kernel side knows what a process is now; 0 where
-// it knows of none.
-func (s *spaces) image(pid int) uint32 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.byPID[pid]; p != nil {
-		return p.image
-	}
-	return 0
 }
 
 // find is the mapping that has an address.

@@ -46,12 +46,12 @@ func (s *spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 			}
 			return
 		}
-		p.python = &pythonSpace{file: interpreter.file, bias: interpreter.bias, dealloc: dealloc}
+		p.python = &pythonSpace{dealloc}
 	}
 	o := &r.Offsets
 	*k = bpf.KernelPythonOffsets{
 		Minor: uint32(r.Minor), ThreadFrame: o.ThreadFrame, CframeFrame: noField,
-		FrameBytes: o.FrameSize, FrameCode: o.FrameCode, FramePrevious: o.FramePrevious,
+		FrameCode: o.FrameCode, FramePrevious: o.FramePrevious,
 		FrameInstruction: o.FrameInstruction, FrameOwner: o.FrameMarker,
 		CodeName: o.CodeName, CodeFile: o.CodeFile, CodeQualname: o.CodeQualName,
 		CodeFirstLine: o.CodeFirstLine, CodeLineTable: o.CodeLineTable, CodeBytes: o.CodeBytes,

@@ -25,6 +25,7 @@ type processStacks struct {
 	native map[uint64][]int32 // indices of places, which the garbage collector can pass by
 	python map[uint64][]bpf.KernelPythonCall
 	codes  map[uint32]*python.Code
+	keys   []bpf.KernelObjectKey // of the kernel side's code objects
 	shown  map[bpf.KernelStackIds]*event.Stack
 	places []place
 	known  map[placeKey]int32
@@ -108,6 +109,7 @@ func (s *processStacks) addCode(r *bpf.KernelCodeRecord, table []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.codes[r.Id] = code
+	s.keys = append(s.keys, bpf.KernelObjectKey{Tgid: r.H.Tgid, Image: r.Image, Object: r.Object})
 }
 
 // nextStackID makes the ids of stacks; the decoder alone uses it.
@@ -200,17 +202,18 @@ func (s *processStacks) pythonCall(c bpf.KernelPythonCall) pythonCall {
 	return call
 }
 
-// forgetStacks drops the stacks of a process from the kernel side's table.
-func (t *Tracer) forgetStacks(pid int) {
-	var id uint64
-	var owner uint32
-	var ids []uint64
-	for stacks := t.objs.Stacks.Iterate(); stacks.Next(&id, &owner); {
-		if owner == uint32(pid) {
-			ids = append(ids, id)
-		}
+// forgetStacks drops what the kernel side knows of the stacks of a process.
+func (t *Tracer) forgetStacks(s *processStacks) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// some may be gone already
+	for id := range s.native {
+		_ = t.objs.Stacks.Delete(&id)
 	}
-	for _, id := range ids {
-		_ = t.objs.Stacks.Delete(id)
+	for id := range s.python {
+		_ = t.objs.Stacks.Delete(&id)
+	}
+	for i := range s.keys {
+		_ = t.objs.Codes.Delete(&s.keys[i])
 	}
 }

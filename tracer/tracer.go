@@ -129,6 +129,7 @@ func New(o Options) (_ *Tracer, err error) {
 		unknown:   func(cause string) { t.unknown[cause]++ },
 		view:      t.view,
 		met:       t.space,
+		named:     func(pid int) bool { return t.named[pid] },
 		show:      stackOptions{fullNames: o.FullNames, allFrames: o.AllFrames},
 	}
 	defer func() {
@@ -276,23 +277,23 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 
 // forget drops what the kernel side knows of the objects of a process: another
 // one may get its id, and have other objects there.
-func (t *Tracer) forget(pid int, timeNs uint64) {
+func (t *Tracer) forget(pid int, timeNs uint64, p *traced) {
 	t.mu.Lock()
 	delete(t.seen, pid)
 	t.mu.Unlock()
-	image := uint32(noField)
 	if t.spaces != nil {
 		t.spaces.forget(pid, timeNs)
-		t.forgetStacks(pid)
-		image = t.spaces.image(pid)
 	}
-	for _, m := range []*ebpf.Map{t.objs.Devices, t.objs.Allocators, t.objs.Programs, t.objs.Codes} {
+	if p == nil {
+		return // nothing ever came from it
+	}
+	t.forgetStacks(p.stacks)
+	for _, m := range []*ebpf.Map{t.objs.Devices, t.objs.Allocators, t.objs.Programs} {
 		var key bpf.KernelObjectKey
 		var keys []bpf.KernelObjectKey
 		value := make([]byte, m.ValueSize())
 		for objects := m.Iterate(); objects.Next(&key, &value); {
-			// what it is already since an exec has code objects of its own
-			if key.Tgid == uint32(pid) && (key.Image == 0 || key.Image != image) {
+			if key.Tgid == uint32(pid) {
 				keys = append(keys, key)
 			}
 		}

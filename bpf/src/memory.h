@@ -28,7 +28,8 @@ struct view {
 	u64 at;	  /* where the kernel has it */
 };
 struct memory {
-	u64 table, flushes;
+	u64 space; /* the number that the kernel gives an address space, once */
+	u64 flushes;
 	u64 closed; /* all is left to the helper */
 	struct view views[VIEWS]; /* by the lowest bits of the number */
 };
@@ -98,11 +99,12 @@ static __always_inline u64 kernel_page(u64 at, u64 map, u64 mask, u32 levels)
 /* Before memory is looked at. */
 static __always_inline void open_memory(struct memory *m)
 {
-	u64 table = first_table(), now = flushes();
+	u64 space = load_kernel((u64)&bpf_get_current_task_btf()->mm->context.ctx_id);
+	u64 now = flushes();
 
-	if (m->table == table && m->flushes == now && !m->closed)
+	if (m->space == space && m->flushes == now && !m->closed)
 		return;
-	m->table = table;
+	m->space = space;
 	m->flushes = now;
 	m->closed = 0;
 	for (u32 i = 0; i < VIEWS; i++)

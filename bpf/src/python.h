@@ -75,11 +75,14 @@ static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, str
 }
 
 static __always_inline void fill_code(struct code_record *r, const struct python_offsets *p,
-				      u64 code, u32 id, u64 table, u32 table_bytes)
+				      u64 code, u32 image, u32 id, u32 table_bytes)
 {
 	u64 at = 0;
 
 	fill_header(&r->h, RECORD_CODE, 0);
+	r->object = code;
+	r->image = image;
+	r->pad = 0;
 	r->id = id;
 	r->minor = p->minor;
 	r->table_bytes = table_bytes;
@@ -123,11 +126,15 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 		size = MAX_ITEMS / 2;
 	id = __sync_fetch_and_add(&code_ids, 1) + 1;
 	told = size * 2 << 32 | id;
+	if (bpf_map_update_elem(&codes, &key, &told, BPF_ANY)) {
+		u->python_end = END_PYTHON_NO_TABLE_ROOM;
+		return 0;
+	}
 	if (bytes <= SMALL_TABLE) {
 		struct small_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
 		if (!r)
 			goto full;
-		fill_code(&r->code, p, code, id, table, bytes);
+		fill_code(&r->code, p, code, s->image, id, bytes);
 		barrier_var(bytes);
 		if (bytes > SMALL_TABLE)
 			bytes = SMALL_TABLE;
@@ -140,7 +147,7 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 			goto full;
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
-		fill_code(&r->code, p, code, id, table, bytes);
+		fill_code(&r->code, p, code, s->image, id, bytes);
 		barrier_var(bytes);
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
@@ -148,12 +155,9 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 			r->code.table_bytes = 0;
 		send(r);
 	}
-	if (bpf_map_update_elem(&codes, &key, &told, BPF_ANY)) {
-		u->python_end = END_PYTHON_NO_TABLE_ROOM;
-		return 0;
-	}
 	return told;
 full:
+	bpf_map_delete_elem(&codes, &key);
 	u->python_end = END_PYTHON_RING_FULL;
 	return 0;
 }

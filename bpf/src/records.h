@@ -215,10 +215,13 @@ struct text {
 };
 struct code_record {
 	struct header h;
+	u64 object;
+	u32 image; /* struct space's */
 	u32 id;
 	u32 minor;
 	u32 first_line;
 	u32 table_bytes;
+	u32 pad;
 	struct text name, qualname, file;
 	u8 name_data[MAX_NAME], qualname_data[MAX_NAME], file_data[MAX_FILE];
 };

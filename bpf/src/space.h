@@ -73,10 +73,10 @@ struct mapping {
 struct python_offsets {
 	u32 minor; /* 0: the process has no CPython that ttmem knows */
 	u32 thread_frame, cframe_frame;
-	u32 frame_bytes, frame_code, frame_previous, frame_instruction, frame_owner;
+	u32 frame_code, frame_previous, frame_instruction, frame_owner;
 	u32 code_name, code_file, code_qualname, code_first_line, code_line_table, code_bytes;
 	u32 str_ascii, str_other;
-	u32 key, key_slots, pthread_specific, key_block, key_slot, key_data;
+	u32 key, key_slots, pthread_specific, key_slot, key_data;
 	u64 code_type;
 };
 

@@ -142,7 +142,7 @@ __noinline int walk(struct unwinder *u, const struct space *s, u64 ip, u64 sp, u
 
 	if (!u || !s)
 		return 0;
-	seed = mix(bpf_get_current_pid_tgid() >> 32, s->generation);
+	seed = mix(0, bpf_get_current_pid_tgid() >> 32 << 32 | s->generation);
 	u->at = ip;
 	u->sp = sp;
 	u->bp = bp;

@@ -75,6 +75,7 @@ typedef struct {
 } atomic64_t;
 
 typedef struct {
+	u64 ctx_id;
 	atomic64_t tlb_gen;
 } mm_context_t;
 
