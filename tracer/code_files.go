@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"weak"
 
 	"ttmem/symbolize/unwind"
 )
@@ -22,7 +23,7 @@ func (s *spaces) open(pid int, maps []procMap) []codeMapping {
 		var f *codeFile
 		s.mu.Lock()
 		if m.file.inode != 0 {
-			f = s.files[m.file]
+			f = s.files[m.file].Value()
 		} else if p := s.byPID[pid]; p != nil && p.newest != nil {
 			// what is no file's is what it was as long as it lies there
 			if k, ok := p.newest.find(m.start); ok && k.start == m.start && k.end == m.end && k.file.path == m.path {
@@ -40,10 +41,10 @@ func (s *spaces) open(pid int, maps []procMap) []codeMapping {
 	for i, m := range maps {
 		to := &mappings[i]
 		if m.file.inode != 0 && to.file != anonymous {
-			if known := s.files[m.file]; known != nil {
+			if known := s.files[m.file].Value(); known != nil {
 				to.file = known // mapped twice
 			}
-			s.files[m.file] = to.file
+			s.files[m.file] = weak.Make(to.file)
 		}
 		if to.file.elf != nil {
 			to.bias, _ = to.file.elf.Bias(m.start, m.offset)
@@ -141,7 +142,7 @@ func (s *spaces) prepare(paths []string) {
 		f.unwindRows()
 		mappings[i].file = f
 		s.mu.Lock()
-		s.files[id] = f
+		s.files[id] = weak.Make(f)
 		s.mu.Unlock()
 	})
 	s.updating.Lock()

@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"weak"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -29,9 +30,10 @@ type spaces struct {
 	wake    chan struct{}
 	stopped chan struct{}
 
-	mu       sync.Mutex
-	byPID    map[int]*space
-	files    map[fileID]*codeFile
+	mu    sync.Mutex
+	byPID map[int]*space
+	// files are those that a process maps, or that a stack that is kept has
+	files    map[fileID]weak.Pointer[codeFile]
 	byBuild  map[string]*kernelTable
 	dirty    map[int]bool
 	slots    []bool // taken; 0 is none
@@ -86,7 +88,7 @@ const viewsKept = 64
 func newSpaces(warn func(string)) *spaces {
 	return &spaces{
 		warn: warn, wake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		byPID: make(map[int]*space), files: make(map[fileID]*codeFile),
+		byPID: make(map[int]*space), files: make(map[fileID]weak.Pointer[codeFile]),
 		byBuild: make(map[string]*kernelTable), dirty: make(map[int]bool),
 	}
 }
@@ -380,19 +382,8 @@ func (s *spaces) forget(pid int, timeNs uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slots[p.slot] = false
-	used := make(map[*codeFile]bool)
-	for _, f := range s.kept {
-		used[f] = true
-	}
-	for _, p := range s.byPID {
-		if p.newest != nil {
-			for _, m := range p.newest.mappings {
-				used[m.file] = true
-			}
-		}
-	}
-	// stacks that are kept keep theirs, and what is no longer held is closed
-	maps.DeleteFunc(s.files, func(_ fileID, f *codeFile) bool { return !used[f] })
+	maps.DeleteFunc(s.files, func(_ fileID, f weak.Pointer[codeFile]) bool { return f.Value() == nil })
+	maps.DeleteFunc(s.byBuild, func(_ string, t *kernelTable) bool { return t.gone })
 }
 
 func (s *spaces) close() {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,13 +80,13 @@ func (o *exportOptions) check(c *cobra.Command, events string, json bool) error 
 	}
 	used := make(map[string]string)
 	if events != "" {
-		used[filepath.Clean(events)] = "--events"
+		used[resolved(events)] = "--events"
 	}
 	if json {
 		used["-"] = "--json"
 	}
 	for _, t := range targets {
-		path := filepath.Clean(t.path)
+		path := resolved(t.path)
 		other, ok := used[path]
 		switch {
 		case ok && path == "-":
@@ -96,6 +97,34 @@ func (o *exportOptions) check(c *cobra.Command, events string, json bool) error 
 		used[path] = t.flag
 	}
 	return nil
+}
+
+// resolved is one name for all names of a file, whether or not it is there; "-" is
+// none.
+func resolved(path string) string {
+	if path == "-" {
+		return path
+	}
+	if abs, err := filepath.Abs(path); err == nil {
+		path = abs
+	}
+	for range 40 { // symbolic links may point to what is not there yet
+		if real, err := filepath.EvalSymlinks(path); err == nil {
+			return real
+		}
+		to, err := os.Readlink(path)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	return path
 }
 
 // An exporter has the profile of a session and the files that it goes to.
@@ -182,7 +211,8 @@ func createExportFile(t exportTarget) (*exportFile, error) {
 		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", t.flag, t.path, pathless(err))
 	}
 	final := t.path
-	if info, err := os.Stat(final); err == nil {
+	info, err := os.Stat(final)
+	if err == nil {
 		// Opening tells whether it may be written, without doing so.
 		f, err := os.OpenFile(final, os.O_WRONLY, 0)
 		if err != nil {
@@ -192,18 +222,34 @@ func createExportFile(t exportTarget) (*exportFile, error) {
 			return &exportFile{target: t, f: f}, nil
 		}
 		f.Close()
-		// What a symbolic link points to is replaced, not the link.
-		if final, err = filepath.EvalSymlinks(final); err != nil {
-			return fail(err)
-		}
 	}
-	dir, name := filepath.Split(final)
-	temporary := filepath.Join(dir, fmt.Sprintf(".%s.%d.tmp", name, os.Getpid()))
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	// what a symbolic link points to is replaced, not the link
+	final = resolved(final)
+	f, err := createBeside(final)
 	if err != nil {
 		return fail(err)
 	}
+	if info != nil {
+		// it is for whom the one before was
+		_ = f.Chmod(info.Mode().Perm())
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			_ = f.Chown(int(stat.Uid), int(stat.Gid))
+		}
+	}
 	return &exportFile{target: t, f: f, final: final}, nil
+}
+
+// createBeside creates a file of a temporary name in the folder of another one.
+func createBeside(path string) (f *os.File, err error) {
+	dir, name := filepath.Split(path)
+	for i := range 100 {
+		temporary := filepath.Join(dir, fmt.Sprintf(".%s.%d.%d.tmp", name, os.Getpid(), i))
+		f, err = os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		if !errors.Is(err, os.ErrExist) {
+			break
+		}
+	}
+	return f, err
 }
 
 // pathless is an error without the name of the file, which the user knows.

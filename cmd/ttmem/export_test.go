@@ -25,6 +25,8 @@ func checkFlags(c *cobra.Command, args ...string) error {
 }
 
 func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
+	here, err := os.Getwd()
+	qt.Assert(t, qt.IsNil(err))
 	for name, test := range map[string]struct{ args, says string }{
 		"nothing":              {"", ""},
 		"all three":            {"--folded a --pprof b --flamegraph c", ""},
@@ -37,6 +39,8 @@ func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
 		"no stacks, no export": {"--no-stacks", ""},
 		"twice the same":       {"--pprof x --folded ./x", "--pprof and --folded cannot both be ./x"},
 		"the events":           {"--events x --folded x", "--events and --folded cannot both be x"},
+		"a file's two names":   {"--pprof x --folded " + here + "/x", "--pprof and --folded cannot both be .*/x"},
+		"events to nowhere":    {"--events -", "--events -: name a file; /dev/stdout is standard output"},
 		"twice the output":     {"--pprof - --folded -", "--pprof and --folded cannot both be standard output"},
 		"the report":           {"--json --folded -", "--json and --folded cannot both be standard output"},
 	} {
@@ -199,4 +203,29 @@ func TestNothingIsExportedUnlessItIsAskedFor(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsNil(x))
 	x.close()
+}
+
+func TestExportsKeepWhatTheFileWasFor(t *testing.T) {
+	dir := t.TempDir()
+	private, link, dangling := filepath.Join(dir, "private"), filepath.Join(dir, "link"), filepath.Join(dir, "dangling")
+	qt.Assert(t, qt.IsNil(os.WriteFile(private, []byte("old"), 0o600)))
+	qt.Assert(t, qt.IsNil(os.Symlink("private", link)))
+	qt.Assert(t, qt.IsNil(os.Symlink("new", dangling)))
+	qt.Check(t, qt.Equals(resolved(link), resolved(private)))
+	qt.Check(t, qt.Equals(resolved(dangling), resolved(filepath.Join(dir, "new"))))
+	for _, path := range []string{link, dangling} {
+		x, err := newExporter(exportOptions{folded: path, foldedValue: "peak-bytes"})
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.IsTrue(x.write()))
+		x.close()
+		info, err := os.Lstat(path)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(info.Mode().Type(), os.ModeSymlink))
+	}
+	info, err := os.Stat(private)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(info.Mode().Perm(), os.FileMode(0o600)))
+	left, err := filepath.Glob(filepath.Join(dir, ".*"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(left, 0))
 }

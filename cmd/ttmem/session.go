@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -31,6 +32,9 @@ func (o *sessionOptions) register(c *cobra.Command) {
 	o.stacks.register(c)
 	o.exports.register(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		if o.events == "-" {
+			return errors.New("--events -: name a file; /dev/stdout is standard output")
+		}
 		if err := o.stacks.check(c); err != nil {
 			return err
 		}
