@@ -324,7 +324,10 @@ func (s *spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 		if !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return err
 		}
-		return nil // it has ended, or is not traced yet: listed tells
+		if len(p.views) == 1 {
+			s.drop(pid, p) // it had ended before this: nobody will tell of it again
+		}
+		return nil
 	}
 	if process.Space == p.slot {
 		return nil
@@ -361,10 +364,15 @@ func (s *spaces) forget(pid int, timeNs uint64) {
 	defer s.updating.Unlock()
 	s.mu.Lock()
 	p := s.byPID[pid]
-	if p == nil || p.begunNs > timeNs {
-		s.mu.Unlock()
-		return
+	s.mu.Unlock()
+	if p != nil && p.begunNs <= timeNs {
+		s.drop(pid, p)
 	}
+}
+
+// drop gives up what is kept of a process; s.updating is held.
+func (s *spaces) drop(pid int, p *space) {
+	s.mu.Lock()
 	delete(s.byPID, pid)
 	s.mu.Unlock()
 	// before its probes: what they tell is needed as long as stacks are taken
