@@ -40,8 +40,8 @@ type spaces struct {
 	nextSlot int
 	// generation is the number of the newest state of any process.
 	generation uint32
-	// prepared are the tables, and kept the files, of what was read before a process
-	// mapped it.
+	// prepared are the tables, and kept the files, of what was read before it was
+	// told of.
 	prepared []*kernelTable
 	kept     []*codeFile
 	// attaching is held for writing while a library is attached to: that is in a
@@ -111,6 +111,9 @@ func (s *spaces) read(pids []int) {
 		if code, err := codeMaps(pid); err == nil {
 			mappings := s.open(pid, code)
 			s.each(len(mappings), func(i int) { mappings[i].file.unwindRows() })
+			for _, m := range mappings {
+				s.kept = append(s.kept, m.file) // until the process is told of
+			}
 		}
 	}
 }

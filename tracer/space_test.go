@@ -33,6 +33,7 @@ func knowing(t *testing.T, warn func(string), pids ...int) *Tracer {
 
 func know(tr *Tracer, pids ...int) {
 	for _, pid := range pids {
+		_ = tr.objs.Processes.Update(uint32(pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
 		tr.spaces.changed(pid)
 		tr.spaces.settle() // in this order
 	}

@@ -108,8 +108,6 @@ func New(o Options) (_ *Tracer, err error) {
 	if err := Check(); err != nil {
 		return nil, err
 	}
-	// libraries are read once, and most of what that takes is dropped at once
-	defer debug.SetGCPercent(debug.SetGCPercent(50))
 	t := &Tracer{
 		warn:       o.Warn,
 		byFile:     make(map[fileID]*library),
@@ -166,6 +164,7 @@ func New(o Options) (_ *Tracer, err error) {
 	}
 	if t.spaces != nil {
 		t.spaces.settle()
+		t.spaces.kept = nil
 	}
 	// what was read of the kernel's types and of the libraries is not needed again
 	debug.FreeOSMemory()
