@@ -42,6 +42,7 @@ static __always_inline void count_end(u32 end)
 }
 
 #define KNOWN_ROWS 512
+#define MAX_WORDS 256
 #define KNOWN_IDS 16
 #define KNOWN_CODES 64
 
@@ -62,6 +63,16 @@ struct unwinder {
 	u64 at, sp, bp;
 	u64 bp_at; /* where bp lies; 0: bp has it */
 	u64 bp_lost;
+
+	/* All that the last native stack depends on: where it began, and the words of
+	 * memory that were read for it. As long as these are as they were, so is the
+	 * stack: in a loop most are, and comparing takes a third of unwinding. */
+	u64 begin_at, begin_sp, begin_bp;
+	u32 begin_generation;
+	u32 bp_own;  /* bp is still what the thread's register has */
+	u32 bp_used; /* and a frame was found by it */
+	u32 words;   /* MAX_WORDS + 1: more is read than can be compared */
+	u64 word_at[MAX_WORDS], word[MAX_WORDS];
 
 	u64 endings; /* slot holds while none is added */
 	u32 slot, generation;
@@ -187,6 +198,24 @@ __noinline int learn_rule(struct unwinder *u, const struct space *s, u64 at)
 	return END_START;
 }
 
+/* Notes a word that the stack depends on. */
+static __always_inline void note_word(struct unwinder *u, u64 at, u64 word)
+{
+	u32 n = u->words;
+
+	if (n < MAX_WORDS) {
+		u->word_at[n] = at;
+		u->word[n] = word;
+	}
+	u->words = n < MAX_WORDS ? n + 1 : MAX_WORDS + 1;
+}
+
+/* For what is read in other ways. */
+static __always_inline void never_compare(struct unwinder *u)
+{
+	u->words = MAX_WORDS + 1;
+}
+
 static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 {
 	u64 at = u->bp_at, value;
@@ -194,9 +223,12 @@ static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 	if (at) {
 		if (!peek(&u->memory, at, &value))
 			return false;
+		note_word(u, at, value);
 		u->bp = value;
 		u->bp_at = 0;
+		u->bp_own = 0;
 	}
+	u->bp_used |= u->bp_own;
 	*bp = u->bp;
 	return true;
 }
@@ -334,14 +366,17 @@ __noinline int step(struct unwinder *u, const struct space *s)
 	case CFA_END:
 		return END_START;
 	case CFA_SIGNAL:
+		never_compare(u);
 		end = signal_frame(u);
 		return end == END_START ? STEP_ON : end;
 	case CFA_FRAME_POINTER:
+		never_compare(u);
 		end = u->native.frames > 1 ? frame_pointer_frame(u) : entered_frame(u);
 		return end == END_START ? STEP_ON : end;
 	case CFA_PLT:
 	case CFA_DEREF_SP:
 	case CFA_DEREF_BP:
+		never_compare(u);
 		cfa = rare_cfa(u, packed);
 		break;
 	default:
@@ -366,6 +401,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 	}
 	if (!peek(&u->memory, cfa - 8, &word))
 		return END_NOT_READABLE;
+	note_word(u, cfa - 8, word);
 	u->at = word - 1;
 	u->sp = cfa;
 	return STEP_ON;
@@ -376,7 +412,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 static __always_inline bool quick_step(struct unwinder *u)
 {
 	struct known_row *k = known_row(u, u->at);
-	u64 packed = *(u64 *)&k->rule, cfa = u->sp, from;
+	u64 packed = *(u64 *)&k->rule, cfa = u->sp, from, word;
 
 	if (k->at != u->at)
 		return false;
@@ -384,6 +420,7 @@ static __always_inline bool quick_step(struct unwinder *u)
 		if (u->bp_at | u->bp_lost)
 			return false;
 		cfa = u->bp;
+		u->bp_used |= u->bp_own;
 	} else if ((packed & 0xff) != CFA_SP) {
 		return false;
 	}
@@ -400,7 +437,9 @@ static __always_inline bool quick_step(struct unwinder *u)
 		return false;
 	}
 	add_frame(u);
-	u->at = load_kernel(from) - 1;
+	word = load_kernel(from);
+	note_word(u, cfa - 8, word);
+	u->at = word - 1;
 	u->sp = cfa;
 	return true;
 }
@@ -425,6 +464,38 @@ __noinline int unwind_some(struct unwinder *u, const struct space *s)
 	return STEP_ON;
 }
 
+/* Whether some words are what they were. */
+__noinline int same_words(struct unwinder *u, u32 n)
+{
+	u64 from;
+
+	if (!u)
+		return 0;
+	for (u32 i = 0; i < SOME_STEPS; i++) {
+		if (n + i >= u->words)
+			return 1;
+		from = kernel_address(&u->memory, u->word_at[(n + i) & (MAX_WORDS - 1)], 8);
+		if (!from || load_kernel(from) != u->word[(n + i) & (MAX_WORDS - 1)])
+			return 0;
+	}
+	return 1;
+}
+
+/* Whether the stack is the last one. */
+static __always_inline bool same_stack(struct unwinder *u)
+{
+	if (u->words > MAX_WORDS || u->at != u->begin_at || u->sp != u->begin_sp ||
+	    u->generation != u->begin_generation || (u->bp_used && u->bp != u->begin_bp))
+		return false;
+	for (u32 n = 0; n < MAX_WORDS; n += SOME_STEPS) {
+		if (n >= u->words)
+			break;
+		if (!same_words(u, n))
+			return false;
+	}
+	return true;
+}
+
 /* Unwinds from where u stands to the thread's start. What is known lies in memory
  * throughout: the verifier follows what is in registers too closely. */
 __noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
@@ -433,11 +504,22 @@ __noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
 
 	if (!u || !s)
 		return END_NO_SPACE;
+	if (same_stack(u))
+		return u->end;
+	u->begin_at = u->at;
+	u->begin_sp = u->sp;
+	u->begin_bp = u->bp;
+	u->begin_generation = u->generation;
+	u->bp_own = 1;
+	u->bp_used = 0;
+	u->words = 0;
 	u->native.id = seed;
 	u->native.frames = 0;
 	for (u32 i = 0; i <= MAX_FRAMES / SOME_STEPS; i++) {
 		if (end == STEP_ON)
 			end = unwind_some(u, s);
 	}
+	if (end != END_START && end != END_TOO_DEEP)
+		never_compare(u); /* it ended at what could not be read, or made no sense */
 	return end;
 }
