@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -87,13 +87,8 @@ func openVDSO(pid int, start, end uint64) *codeFile {
 	if end-start > 1<<20 {
 		return f
 	}
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	image, err := readProcess(pid, start, int(end-start))
 	if err != nil {
-		return f
-	}
-	defer mem.Close()
-	image := make([]byte, end-start)
-	if n, err := mem.ReadAt(image, int64(start)); n < len(image) && err != nil {
 		return f
 	}
 	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]", "/")
@@ -162,12 +157,7 @@ func (f *codeFile) inEval(addr uint64) bool {
 	if f.python == nil {
 		return false
 	}
-	for _, r := range f.python.Eval {
-		if r.Start <= addr && addr < r.End {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.python.Eval, func(r python.Range) bool { return r.Contains(addr) })
 }
 
 // frames are the calls at an address of the file, innermost first: more than one

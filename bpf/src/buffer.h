@@ -3,25 +3,14 @@
 #pragma once
 
 /* The Buffer of a track_allocate or deallocate_impl, as the object that has the
- * fields; 0 where it cannot be read. */
-static __always_inline u64 viewed_object(struct memory *m, const struct layout *l, u64 buffer)
+ * fields; 0 where it cannot be read. m may be NULL. */
+static __always_inline u64 buffer_object(struct memory *m, const struct layout *l, u64 buffer)
 {
 	u64 impl = 0;
 
 	if (l->buffer_impl == NO_FIELD)
 		return buffer;
 	if (!peek(m, buffer + l->buffer_impl, &impl))
-		return 0;
-	return impl;
-}
-
-static __always_inline u64 buffer_object(const struct layout *l, u64 buffer)
-{
-	u64 impl = 0;
-
-	if (l->buffer_impl == NO_FIELD)
-		return buffer;
-	if (!read_u64(buffer + l->buffer_impl, &impl))
 		return 0;
 	return impl;
 }
@@ -92,9 +81,7 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 	u64 words[BUFFER_WINDOW / 8];
 	const u8 *window = (u8 *)words;
 
-	if (u)
-		open_memory(&u->memory);
-	object = viewed_object(u ? &u->memory : NULL, l, ctx->si);
+	object = buffer_object(u ? &u->memory : NULL, l, ctx->si);
 	if (!read_buffer(u ? &u->memory : NULL, l, object, words, &unique_id)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
@@ -136,14 +123,12 @@ static __always_inline void buffer_deallocate(struct pt_regs *ctx, u32 library,
 	u64 words[BUFFER_WINDOW / 8];
 	const u8 *window = (u8 *)words;
 
-	if (u)
-		open_memory(&u->memory);
 	if (l->dealloc_has_impl) {
 		object = ctx->di;
 		buffer = ctx->si;
 	} else {
 		buffer = ctx->di;
-		object = viewed_object(u ? &u->memory : NULL, l, buffer);
+		object = buffer_object(u ? &u->memory : NULL, l, buffer);
 	}
 	if (!read_buffer(u ? &u->memory : NULL, l, object, words, NULL)) {
 		count_lost(LOST_BUFFER_UNREADABLE);

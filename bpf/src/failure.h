@@ -62,7 +62,7 @@ static long find_buffer(u64 i, struct stack_scan *s)
 	s->at += 8;
 	if (word < 4096 || word & 7)
 		return 0;
-	object = buffer_object(l, word);
+	object = buffer_object(NULL, l, word);
 	if (!object ||
 	    bpf_probe_read_user(&status, 1, (void *)(object + l->window + l->status)) || status ||
 	    !read_u64(object + l->window + l->device, &device) || !read_u64(device, &vtable))
@@ -108,7 +108,7 @@ static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias,
 	r->message[0] = 0;
 	__builtin_memset(r->window, 0, BUFFER_WINDOW);
 	if (buffer) {
-		object = buffer_object(l, buffer);
+		object = buffer_object(NULL, l, buffer);
 		if (bpf_probe_read_user(r->window, BUFFER_WINDOW, (void *)(object + l->window)) ||
 		    !read_u64(object + l->unique_id, &r->unique_id))
 			count_lost(LOST_BUFFER_UNREADABLE);

@@ -170,7 +170,6 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 	}
 	if (u->generation != s->generation)
 		forget_rows(u, s->generation);
-	open_memory(&u->memory);
 	walk(u, s, ip, sp, bp);
 	if (!same_memory(&u->memory)) {
 		/* another thread gives memory back, which some do all the time */

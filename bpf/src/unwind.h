@@ -105,11 +105,15 @@ struct {
  * arguments: the verifier looks at each once. It wants to see that these are not
  * NULL, which they never are. */
 
-/* NULL where there is no memory for it. */
+/* The thread's, with its memory opened; NULL where there is no memory for it. */
 static __always_inline struct unwinder *this_unwinder(void)
 {
-	return bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0,
-				    BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct unwinder *u = bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0,
+						  BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (u)
+		open_memory(&u->memory);
+	return u;
 }
 
 static __always_inline u64 mix(u64 hash, u64 word)
