@@ -238,8 +238,9 @@ type Event struct {
 	Reason Reason
 	// Message is what the library threw. AllocFailed.
 	Message string
-	// BeforeAttach marks an Alloc that stands for a buffer found in the process
-	// when it was attached.
+	// BeforeAttach marks what was there before the process was attached, and was
+	// found in its memory: it has no stack. Alloc, CBAlloc, KernelLoad; and Free
+	// of such a buffer.
 	BeforeAttach bool
 	// Capacities are by region: DeviceOpen.
 	Capacities [BankedRegions]Capacity
@@ -256,6 +257,17 @@ type Event struct {
 	// Library is the path of the traced library and Release its release, where
 	// known. ProcessStart.
 	Library, Release string
+	// UID is the user that the process runs as. ProcessStart.
+	UID int
+	// Container is the id of the container that the process runs in, Pod the
+	// uid of its Kubernetes pod, and ContainerPID the process's id in its own
+	// PID namespace; "" and 0 where it is in none. ProcessStart.
+	Container, Pod string
+	ContainerPID   int
+	// AttachedLate marks a process that had opened a device before it was
+	// attached: its programs' circular buffers and kernels come when it next runs
+	// them. ProcessStart.
+	AttachedLate bool
 	// ExitStatus is as in wait(2), or UnknownStatus. ProcessExit.
 	ExitStatus int
 

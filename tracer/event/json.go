@@ -34,9 +34,6 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		b = e.appendDevices(b)
 		b = e.appendBuffer(b)
 		b = appendText(b, "reason", e.Reason.String())
-		if e.BeforeAttach {
-			b = append(b, `,"before_attach":true`...)
-		}
 	case AllocFailed:
 		b = e.appendDevices(b)
 		b = e.appendFailure(b)
@@ -86,6 +83,15 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		b = appendText(b, "command", e.Command)
 		b = appendText(b, "library", e.Library)
 		b = appendText(b, "release", e.Release)
+		b = appendInt(b, "uid", e.UID)
+		b = appendText(b, "container", e.Container)
+		b = appendText(b, "pod", e.Pod)
+		if e.ContainerPID != 0 {
+			b = appendInt(b, "container_pid", e.ContainerPID)
+		}
+		if e.AttachedLate {
+			b = append(b, `,"attached_late":true`...)
+		}
 	case ProcessExit:
 		if e.ExitStatus != UnknownStatus {
 			b = appendInt(b, "exit_status", e.ExitStatus)
@@ -93,6 +99,9 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	case Lost:
 		b = appendUint(b, "count", e.Count)
 		b = appendText(b, "cause", e.Cause)
+	}
+	if e.BeforeAttach {
+		b = append(b, `,"before_attach":true`...)
 	}
 	if e.Stack != nil {
 		b = append(b, `,"stack":`...)

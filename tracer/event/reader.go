@@ -81,6 +81,11 @@ type record struct {
 	Command       string              `json:"command"`
 	Library       string              `json:"library"`
 	Release       string              `json:"release"`
+	UID           int                 `json:"uid"`
+	Container     string              `json:"container"`
+	Pod           string              `json:"pod"`
+	ContainerPID  int                 `json:"container_pid"`
+	AttachedLate  bool                `json:"attached_late"`
 	ExitStatus    *int                `json:"exit_status"`
 	Count         uint64              `json:"count"`
 	Cause         string              `json:"cause"`
@@ -119,7 +124,8 @@ func (rec *record) event() (Event, error) {
 		Message: rec.Message, BeforeAttach: rec.BeforeAttach,
 		Board: rec.Board, Arch: rec.Arch, Mesh: rec.Mesh,
 		Command: rec.Command, Library: rec.Library, Release: rec.Release,
-		Count: rec.Count, Cause: rec.Cause,
+		UID: rec.UID, Container: rec.Container, Pod: rec.Pod, ContainerPID: rec.ContainerPID,
+		AttachedLate: rec.AttachedLate, Count: rec.Count, Cause: rec.Cause,
 	}
 	if len(rec.Devices) > 0 {
 		e.Devices = rec.Devices
