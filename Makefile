@@ -61,16 +61,15 @@ rig: bin/rig
 generate: tools
 	$(GO) generate ./bpf
 
-# The pinned clang and libbpf's headers, from Debian or Ubuntu where they lack.
+# The pinned clang and libbpf's headers, and what tests compare with: gdb, binutils, a
+# C compiler and a browser. From Debian or Ubuntu where they lack.
 tools:
-	@command -v clang-$(CLANG_VERSION) >/dev/null && command -v llvm-strip-$(CLANG_VERSION) >/dev/null && [ -e /usr/include/bpf/bpf_helpers.h ] || { \
-		echo "installing clang-$(CLANG_VERSION) and libbpf-dev"; \
-		command -v apt-get >/dev/null || { echo "install clang $(CLANG_VERSION), llvm $(CLANG_VERSION) and libbpf's headers first"; exit 1; }; \
-		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq clang-$(CLANG_VERSION) llvm-$(CLANG_VERSION) libbpf-dev >/dev/null; }
-
-PREFIX ?= /usr/local
-install: bin/ttmem
-	install -D -m 755 bin/ttmem $(DESTDIR)$(PREFIX)/bin/ttmem
-
-clean:
-	rm -rf bin
+	@set --; \
+	command -v clang-$(CLANG_VERSION) >/dev/null && command -v llvm-strip-$(CLANG_VERSION) >/dev/null || set -- clang-$(CLANG_VERSION) llvm-$(CLANG_VERSION); \
+	[ -e /usr/include/bpf/bpf_helpers.h ] || set -- "$$@" libbpf-dev; \
+	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils chromium:chromium; do \
+		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
+	[ $$# = 0 ] || { \
+		echo "installing $$*"; \
+		command -v apt-get >/dev/null || { echo "install $$* (or what they are called here) first"; exit 1; }; \
+		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq "$$@" >/dev/null; }

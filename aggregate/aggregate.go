@@ -17,7 +17,7 @@ type State struct {
 	// last is the process of the latest event, as most come in runs.
 	last *process
 	// exited are the newest processes that ended, oldest first.
-	exited      []Process
+	exited      []exited
 	exitedCount uint64
 	coreSets    coreSets
 	lost        map[string]uint64
@@ -50,8 +50,7 @@ func (s *State) Apply(e *event.Event) {
 	case event.Free:
 		s.free(e)
 	case event.AllocFailed:
-		s.process(e)
-		s.failures.add(e)
+		s.fail(e)
 	case event.CBAlloc:
 		s.allocCB(e)
 	case event.CBFree:
@@ -70,6 +69,12 @@ func (s *State) Apply(e *event.Event) {
 		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
 	case event.Lost:
 		s.lost[e.Cause] += e.Count
+	case event.Peak:
+		s.setPeak(e)
+	case event.Left:
+		s.addLeft(e)
+	case event.Total:
+		s.setTotal(e)
 	default:
 		s.anomalies.MalformedEvents++
 	}

@@ -11,26 +11,51 @@ import (
 type allocator struct {
 	set        *deviceSet
 	capacities [event.BankedRegions]event.Capacity
+	// since, board and so on are those of its event.
+	since              uint64
+	board, arch        string
+	mesh, beforeAttach bool
 }
 
 func (s *State) openDevice(e *event.Event) {
+	if e.PID == 0 {
+		s.describeChips(e)
+		return
+	}
 	p := s.process(e)
 	if old := p.allocators[e.Allocator]; old != nil {
 		old.close()
 	}
-	a := &allocator{set: s.set(p, e.Devices), capacities: e.Capacities}
+	a := &allocator{
+		set: s.set(p, e.Devices), capacities: e.Capacities, since: e.TimeNs,
+		board: e.Board, arch: e.Arch, mesh: e.Mesh, beforeAttach: e.BeforeAttach,
+	}
 	p.allocators[e.Allocator] = a
 	for _, c := range a.set.chips {
-		if e.Board != "" {
-			c.chip.board = e.Board
-		}
-		if e.Arch != "" {
-			c.chip.arch = e.Arch
-		}
+		c.chip.name(e)
 		if a.capacities != [event.BankedRegions]event.Capacity{} {
 			c.chip.open = append(c.chip.open, a)
 			c.chip.updateCapacities()
 		}
+	}
+}
+
+// describeChips takes what a checkpoint says of chips, whoever had them open.
+func (s *State) describeChips(e *event.Event) {
+	for _, id := range e.Devices {
+		c := s.chip(id)
+		c.name(e)
+		c.capacities = e.Capacities
+	}
+}
+
+// name takes the board and the architecture, where the event has them.
+func (c *chip) name(e *event.Event) {
+	if e.Board != "" {
+		c.board = e.Board
+	}
+	if e.Arch != "" {
+		c.arch = e.Arch
 	}
 }
 

@@ -46,6 +46,9 @@ func (s *State) alloc(e *event.Event) {
 	}
 	p.buffers[b.id] = b
 	p.held[b.region].add(b)
+	if b.beforeAttach {
+		p.beforeAttach++
+	}
 	for _, c := range b.set.chips {
 		for _, u := range c.both() {
 			u.add(b, c.chip, e.TimeNs)
@@ -81,32 +84,4 @@ func (s *State) drop(p *process, b *buffer) {
 			u.remove(b)
 		}
 	}
-}
-
-type leftKey struct {
-	region event.Region
-	reason event.Reason
-}
-
-// leave notes a buffer that nobody freed.
-func (p *process) leave(b *buffer, reason event.Reason) {
-	k := leftKey{b.region, reason}
-	l := p.left[k]
-	if l == nil {
-		l = &Left{Region: b.region.String(), Reason: reason.String()}
-		p.left[k] = l
-	}
-	l.add(b)
-}
-
-func (l *Left) add(b *buffer) {
-	l.Buffers++
-	l.SizeBytes += b.size * uint64(len(b.set.chips))
-	l.AllocatedBytes += b.allocated() * uint64(len(b.set.chips))
-}
-
-func (l *Left) remove(b *buffer) {
-	l.Buffers--
-	l.SizeBytes -= b.size * uint64(len(b.set.chips))
-	l.AllocatedBytes -= b.allocated() * uint64(len(b.set.chips))
 }

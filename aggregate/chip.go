@@ -31,9 +31,8 @@ type regionUsage struct {
 	// bank, and allocated of what they take of all their banks. Bytes.
 	size, perBank, allocated uint64
 	// peak is the most that allocated has been, at peakTime, on a chip that had
-	// peakCapacity then.
-	peak, peakTime uint64
-	peakCapacity   event.Capacity
+	// peakCapacity bytes then.
+	peak, peakTime, peakCapacity uint64
 }
 
 type l1Peak struct{ buffers, static, time uint64 }
@@ -56,7 +55,7 @@ func (u *usage) add(b *buffer, c *chip, now uint64) {
 	r.perBank += b.perBank
 	r.allocated += b.allocated()
 	if r.allocated > r.peak {
-		r.peak, r.peakTime, r.peakCapacity = r.allocated, now, c.capacities[b.region]
+		r.peak, r.peakTime, r.peakCapacity = r.allocated, now, total(c.capacities[b.region])
 	}
 	if b.region == event.L1 {
 		u.noteL1Peak(now)

@@ -26,8 +26,10 @@ type Failure struct {
 	Banks        uint32 `json:"banks,omitempty"`
 	ProgramID    uint64 `json:"program_id,omitempty"`
 	// Message is what the library threw.
-	Message string       `json:"message,omitempty"`
-	Stack   *event.Stack `json:"stack,omitempty"`
+	Message string `json:"message,omitempty"`
+	// UID is the user of the process; 0 where it is not known.
+	UID   int          `json:"uid"`
+	Stack *event.Stack `json:"stack,omitempty"`
 }
 
 // failures is a list that only grows at its end, so that snapshots may share
@@ -35,23 +37,49 @@ type Failure struct {
 type failures struct {
 	count uint64
 	list  []Failure
+	asked []asked
 }
 
-func (f *failures) add(e *event.Event) {
+// asked is what else is known of a Failure, for a checkpoint.
+type asked struct {
+	region   event.Region
+	reason   event.Reason
+	layout   event.Layout
+	pageSize uint64
+	cores    []event.CoreRange
+}
+
+// fail notes a failed request. It makes no process: a checkpoint tells of
+// failures in processes that are forgotten.
+func (s *State) fail(e *event.Event) {
+	uid := e.UID
+	if p := s.known(e.PID); p != nil {
+		if p.comm == "" {
+			p.comm = e.Comm
+		}
+		if uid == 0 {
+			uid = p.about.UID
+		}
+	}
+	s.failures.add(e, uid)
+}
+
+func (f *failures) add(e *event.Event, uid int) {
 	f.count++
 	if len(f.list) == 2*keptFailures {
-		f.list = slices.Clone(f.newest())
+		f.list, f.asked = slices.Clone(newest(f.list)), slices.Clone(newest(f.asked))
 	}
 	f.list = append(f.list, Failure{
 		TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm,
 		Devices: append([]int{}, e.Devices...),
 		Region:  e.Region.String(), Reason: e.Reason.String(),
 		SizeBytes: e.SizeBytes, BytesPerBank: e.BytesPerBank, Banks: e.Banks,
-		ProgramID: e.ProgramID, Message: e.Message, Stack: e.Stack,
+		ProgramID: e.ProgramID, Message: e.Message, UID: uid, Stack: e.Stack,
 	})
+	f.asked = append(f.asked, asked{e.Region, e.Reason, e.Layout, e.PageSizeBytes, slices.Clone(e.Cores)})
 }
 
 // newest are the failures that are remembered, oldest first.
-func (f *failures) newest() []Failure {
-	return slices.Clip(f.list[max(0, len(f.list)-keptFailures):])
-}
+func (f *failures) newest() []Failure { return slices.Clip(newest(f.list)) }
+
+func newest[T any](list []T) []T { return list[max(0, len(list)-keptFailures):] }

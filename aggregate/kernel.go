@@ -16,15 +16,18 @@ type kernelUsage struct {
 
 // A kernel is the kernels of one program on one chip, in bytes: of binaries in
 // DRAM, and of text in each core's L1.
-type kernel struct{ dram, text uint64 }
+type kernel struct {
+	dram, text uint64
+	from       *origin
+}
 
 // loadKernel takes the figures of the event for the whole program: a second
 // event of the same program is a correction.
 func (s *State) loadKernel(e *event.Event) {
 	p := s.process(e)
+	k := &kernel{e.SizeBytes, e.BytesPerBank, originOf(e)}
 	for _, c := range s.set(p, e.Devices).chips {
 		c.unloadKernel(e.ProgramID)
-		k := &kernel{e.SizeBytes, e.BytesPerBank}
 		c.program(e.ProgramID).kernel = k
 		for _, u := range c.both() {
 			t := &u.kernels

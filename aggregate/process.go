@@ -11,16 +11,27 @@ const keptExited = 64
 
 // A process is one that runs, as far as the events tell.
 type process struct {
-	pid                             int
-	comm, command, library, release string
-	since                           uint64
-	buffers                         map[uint64]*buffer
-	chips                           map[int]*processChip
-	sets                            []*deviceSet
-	lastSet                         *deviceSet
-	allocators                      map[uint64]*allocator
-	held                            [event.BankedRegions]Left
-	left                            map[leftKey]*Left
+	pid   int
+	comm  string
+	since uint64
+	// about is what its start told.
+	about      About
+	buffers    map[uint64]*buffer
+	chips      map[int]*processChip
+	sets       []*deviceSet
+	lastSet    *deviceSet
+	allocators map[uint64]*allocator
+	held       [event.BankedRegions]Left
+	left       map[leftKey]*holder
+	holders    map[holderKey]*holder
+	// beforeAttach is how many buffers there were before it was attached.
+	beforeAttach uint64
+}
+
+// exited is what is kept of a process that ended.
+type exited struct {
+	view Process
+	left []leftShare
 }
 
 // A processChip is what one process has on one chip.
@@ -50,7 +61,8 @@ func (s *State) process(e *event.Event) *process {
 			buffers:    make(map[uint64]*buffer),
 			chips:      make(map[int]*processChip),
 			allocators: make(map[uint64]*allocator),
-			left:       make(map[leftKey]*Left),
+			left:       make(map[leftKey]*holder),
+			holders:    make(map[holderKey]*holder),
 		}
 		s.processes[e.PID] = p
 	}
@@ -73,8 +85,10 @@ func (s *State) known(pid int) *process {
 func (s *State) startProcess(e *event.Event) {
 	// The same id again is another process, or another program after exec.
 	s.endProcess(e.PID, e.TimeNs, event.UnknownStatus)
-	p := s.process(e)
-	p.command, p.library, p.release = e.Command, e.Library, e.Release
+	s.process(e).about = About{
+		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
+		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
+	}
 }
 
 // endProcess drops all that the process has.
@@ -105,13 +119,14 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if len(s.exited) == keptExited {
 		s.exited = slices.Delete(s.exited, 0, 1)
 	}
-	s.exited = append(s.exited, view)
+	s.exited = append(s.exited, exited{view, p.leftShares(keptHolders)})
 	delete(s.processes, pid)
 	s.last = nil
 }
 
 // A deviceSet is the chips of one mesh or device, as one process knows it.
 type deviceSet struct {
+	pid   int
 	ids   []int
 	chips []*processChip
 }
@@ -132,7 +147,7 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{ids: slices.Clone(ids)}
+	d := &deviceSet{pid: p.pid, ids: slices.Clone(ids)}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue

@@ -63,6 +63,12 @@ type Device struct {
 	Regions Regions `json:"regions"`
 	// L1PerCore is how buffers and circular buffers share each core's L1.
 	L1PerCore L1PerCore `json:"l1_per_core"`
+	// Sharers are the processes that use the chip now, in order of their ids,
+	// each with its share. Of the chips of the Snapshot, not of a Process.
+	Sharers []Sharer `json:"sharers,omitempty"`
+	// OtherUsers is what stands for the Sharers of other users in a Snapshot
+	// that ForUser returned; nil where there are none.
+	OtherUsers *OtherUsers `json:"other_users,omitempty"`
 }
 
 // Regions are the regions of a chip.
@@ -178,11 +184,11 @@ type L1Peak struct {
 type Process struct {
 	PID int `json:"pid"`
 	// Comm is the name of its first thread that was seen.
-	Comm    string `json:"comm,omitempty"`
-	Command string `json:"command,omitempty"`
-	// Library is the path of the traced library and Release its release.
-	Library string `json:"library,omitempty"`
-	Release string `json:"release,omitempty"`
+	Comm string `json:"comm,omitempty"`
+	About
+	// BeforeAttachBuffers is how many buffers it had when it was attached, which
+	// were found in its memory.
+	BeforeAttachBuffers uint64 `json:"before_attach_buffers,omitempty"`
 	// SinceNs is the time of its first event.
 	SinceNs uint64 `json:"since_ns"`
 	// Devices are the chips that it has used, with what it uses of each.
@@ -194,6 +200,23 @@ type Process struct {
 	// Left is what the process did not free itself: what it held when it closed
 	// a device, or when it ended.
 	Left []Left `json:"left,omitempty"`
+}
+
+// About is what the start of a process told of it.
+type About struct {
+	Command string `json:"command,omitempty"`
+	// Library is the path of the traced library and Release its release.
+	Library string `json:"library,omitempty"`
+	Release string `json:"release,omitempty"`
+	// UID is the user that it runs as; 0 where it is not known.
+	UID int `json:"uid"`
+	// Container, Pod and ContainerPID are as in event.Event.
+	Container    string `json:"container,omitempty"`
+	Pod          string `json:"pod,omitempty"`
+	ContainerPID int    `json:"container_pid,omitempty"`
+	// AttachedLate marks a process that had opened a device before it was
+	// attached.
+	AttachedLate bool `json:"attached_late,omitempty"`
 }
 
 // An Exit is the end of a process.
@@ -214,6 +237,10 @@ type Left struct {
 	// SizeBytes and AllocatedBytes are over all chips.
 	SizeBytes      uint64 `json:"size_bytes"`
 	AllocatedBytes uint64 `json:"allocated_bytes"`
+	// Holders are the call stacks that most of it is from, largest first: of
+	// what the process did not free, the 16 that held most. What they leave is
+	// from other stacks, or from none that is known.
+	Holders []Holder `json:"holders,omitempty"`
 }
 
 // Snapshot returns what the state knows now. Its cost is that of the chips,
@@ -228,27 +255,35 @@ func (s *State) Snapshot() *Snapshot {
 	if snap.Failures == nil {
 		snap.Failures = []Failure{}
 	}
-	texts := make(map[int]uint64)
+	texts, sharers := make(map[int]uint64), make(map[int][]Sharer)
 	for _, p := range s.byPID() {
 		view := p.view()
-		for _, d := range view.Devices {
+		using := p.using()
+		for i := range view.Devices {
+			d := &view.Devices[i]
 			texts[d.ID] = max(texts[d.ID], d.Regions.Kernel.MaxBytesPerCore)
+			if using[d.ID] {
+				sharers[d.ID] = append(sharers[d.ID], d.share(p.pid))
+			}
 		}
 		snap.Processes = append(snap.Processes, view)
 	}
-	snap.Processes = append(snap.Processes, s.exited...)
+	for i := range s.exited {
+		snap.Processes = append(snap.Processes, s.exited[i].view)
+	}
 	for _, id := range sortedKeys(s.chips) {
 		c := s.chips[id]
-		snap.Devices = append(snap.Devices, c.used.view(c, texts[id]))
+		d := c.used.view(c, texts[id])
+		d.Sharers = sharers[id]
+		snap.Devices = append(snap.Devices, d)
 	}
 	return snap
 }
 
 func (p *process) view() Process {
 	view := Process{
-		PID: p.pid, Comm: p.comm, Command: p.command,
-		Library: p.library, Release: p.release, SinceNs: p.since,
-		Devices: []Device{},
+		PID: p.pid, Comm: p.comm, About: p.about, BeforeAttachBuffers: p.beforeAttach,
+		SinceNs: p.since, Devices: []Device{},
 	}
 	for _, id := range sortedKeys(p.chips) {
 		c := p.chips[id]
@@ -260,13 +295,7 @@ func (p *process) view() Process {
 			view.Held = append(view.Held, l)
 		}
 	}
-	for _, reason := range [...]event.Reason{event.ReasonDeviceClose, event.ReasonProcessExit} {
-		for region := range event.NumRegions {
-			if l := p.left[leftKey{region, reason}]; l != nil {
-				view.Left = append(view.Left, *l)
-			}
-		}
-	}
+	view.Left = p.leftView()
 	return view
 }
 
@@ -300,11 +329,34 @@ func (r *regionUsage) view(capacity event.Capacity) Region {
 		Buffers: r.buffers, SizeBytes: r.size, BytesPerBank: r.perBank,
 		Banks: capacity.Banks, AllocatedBytes: r.allocated,
 		CapacityBytes: total(capacity), CapacityBytesPerBank: capacity.BytesPerBank,
-		PeakBytes: r.peak, PeakTimeNs: r.peakTime, PeakCapacityBytes: total(r.peakCapacity),
+		PeakBytes: r.peak, PeakTimeNs: r.peakTime, PeakCapacityBytes: r.peakCapacity,
 	}
 	if view.PeakCapacityBytes == 0 {
 		// The device was seen after its first buffers.
 		view.PeakCapacityBytes = view.CapacityBytes
 	}
 	return view
+}
+
+// peaks are the peaks of which this is the view, and nothing else.
+func (d *Device) peaks() *usage {
+	u := &usage{}
+	for i := range u.regions {
+		b := d.Regions.Banked(event.Region(i))
+		u.regions[i] = regionUsage{peak: b.PeakBytes, peakTime: b.PeakTimeNs, peakCapacity: b.PeakCapacityBytes}
+	}
+	u.static.peak, u.static.peakTime = d.Regions.CB.PeakBytesPerCore, d.Regions.CB.PeakTimeNs
+	u.kernels.dramPeak, u.kernels.textPeak = d.Regions.Kernel.PeakDRAMBytes, d.Regions.Kernel.PeakBytesPerCore
+	peak := d.L1PerCore.Peak
+	u.l1Peak = l1Peak{peak.BufferBytes, peak.CBBytes, peak.TimeNs}
+	return u
+}
+
+// capacities are those of which this is the view.
+func (d *Device) capacities() (c [event.BankedRegions]event.Capacity) {
+	for i := range c {
+		b := d.Regions.Banked(event.Region(i))
+		c[i] = event.Capacity{Banks: b.Banks, BytesPerBank: b.CapacityBytesPerBank}
+	}
+	return c
 }

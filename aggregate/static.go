@@ -23,7 +23,21 @@ type staticEntry struct {
 	place  layout
 	kind   event.StaticKind
 	global bool
-	since  uint64
+	from   *origin
+}
+
+// An origin is the event that a circular buffer or a kernel came with, shared by
+// all chips of that event.
+type origin struct {
+	since        uint64
+	stack        *event.Stack
+	comm         string
+	tid          int
+	beforeAttach bool
+}
+
+func originOf(e *event.Event) *origin {
+	return &origin{e.TimeNs, e.Stack, e.Comm, e.TID, e.BeforeAttach}
 }
 
 // bytes is what the entry takes of all its cores.
@@ -37,7 +51,7 @@ func (s *State) allocCB(e *event.Event) {
 		s.anomalies.MalformedEvents++
 		return
 	}
-	entry := staticEntry{place, e.StaticKind, e.Global, e.TimeNs}
+	entry := staticEntry{place, e.StaticKind, e.Global, originOf(e)}
 	p := s.process(e)
 	for _, c := range s.set(p, e.Devices).chips {
 		c.allocCB(e.ProgramID, entry)
@@ -66,9 +80,9 @@ func (c *processChip) allocCB(programID uint64, entry staticEntry) {
 		t.sum += entry.bytes()
 		t.cores.add(entry.place)
 		if t.cores.max > t.peak {
-			t.peak, t.peakTime = t.cores.max, entry.since
+			t.peak, t.peakTime = t.cores.max, entry.from.since
 		}
-		u.noteL1Peak(entry.since)
+		u.noteL1Peak(entry.from.since)
 	}
 }
 
@@ -157,7 +171,7 @@ func (s *State) Statics(device int) []Static {
 					PID: p.pid, Device: device, ProgramID: id,
 					Cores:   slices.Clip(entry.place.set.ranges),
 					Address: entry.place.start, BytesPerCore: entry.place.end - entry.place.start,
-					Kind: entry.kind, Global: entry.global, SinceNs: entry.since,
+					Kind: entry.kind, Global: entry.global, SinceNs: entry.from.since,
 				})
 			}
 		}

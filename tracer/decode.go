@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"maps"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -69,6 +70,8 @@ type decoder struct {
 	// met is told of a process when its first record comes, and when it maps other
 	// code than before.
 	met func(pid int)
+	// late is what is kept of a process while what it held is read; nil for others.
+	late func(pid int) *lateAttach
 	// named reports whether a process is traced by name.
 	named func(pid int) bool
 	// show says how stacks are shown.
@@ -89,7 +92,10 @@ type traced struct {
 	stacks *processStacks
 }
 
-type liveBuffer struct{ id, allocator uint64 }
+type liveBuffer struct {
+	id, allocator uint64
+	before        bool // it was there before the attach
+}
 
 type device struct {
 	chips []int
@@ -211,6 +217,9 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 		TimeNs: e.TimeNs, Kind: event.ProcessStart, PID: e.PID, TID: e.PID,
 		Comm: threadName(e.PID, e.PID), Command: commandLine(e.PID),
 	}
+	start.AttachedLate = e.AttachedLate || d.late(e.PID) != nil
+	id := identityOf(e.PID)
+	start.UID, start.Container, start.Pod, start.ContainerPID = id.uid, id.container, id.pod, id.containerPID
 	if lib != nil {
 		start.Library, start.Release = lib.path, lib.release
 	}
@@ -233,7 +242,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 		return
 	}
 	d.place(&e, p, r.Device, r.Allocator, r.Request)
-	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator}
+	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator, false}
 	d.emit(e)
 }
 
@@ -289,11 +298,15 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit
 	b, known := p.live[r.Object]
 	if !known {
-		return // allocated before ttmem came, a view, or given back when its device was closed
+		// allocated before ttmem came, a view, or given back when its device was closed
+		if late := d.late(e.PID); late != nil {
+			late.freed[r.Object] = true
+		}
+		return
 	}
 	delete(p.live, r.Object)
 	e.Stack = p.stacks.stack(r.H.Stack)
-	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
+	e.Object, e.BufferID, e.Allocator, e.BeforeAttach = r.Object, b.id, b.allocator, b.before
 	owns := lib.owns(r.Window[:])
 	if hooked := lib.fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
 		return
@@ -343,6 +356,9 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 
 func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 	p := d.start(&e, d.libraries(r.H.Library))
+	if late := d.late(e.PID); late != nil {
+		late.cleared[r.Allocator] = true
+	}
 	a := p.allocators[r.Allocator]
 	if a == nil {
 		return // nothing was ever allocated with it
@@ -368,14 +384,25 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 		return
 	}
 	a := &allocator{device: dev}
-	e.Kind = event.DeviceOpen
-	e.Devices, e.Allocator, e.Mesh = dev.chips, r.Allocator, dev.mesh
-	e.Board = boardName(dev.chips)
 	for i, info := range r.Banks {
 		a.banks[i] = bank(info)
-		e.Capacities[i] = event.Capacity{Banks: info.Banks, BytesPerBank: info.BytesPerBank}
 	}
+	known := p.allocators[r.Allocator]
 	p.allocators[r.Allocator] = a
+	if known != nil && r.H.Flags&deviceReady == 0 && known.banks == a.banks && slices.Equal(known.device.chips, dev.chips) {
+		return // it was found in the process's memory before
+	}
+	d.openDevice(e, r.Allocator, a, false)
+}
+
+// openDevice tells of a device that has an allocator.
+func (d *decoder) openDevice(e event.Event, address uint64, a *allocator, before bool) {
+	e.Kind, e.BeforeAttach = event.DeviceOpen, before
+	e.Devices, e.Allocator, e.Mesh = a.device.chips, address, a.device.mesh
+	e.Board = boardName(a.device.chips)
+	for i, b := range a.banks {
+		e.Capacities[i] = event.Capacity{Banks: b.Banks, BytesPerBank: b.BytesPerBank}
+	}
 	d.emit(e)
 }
 

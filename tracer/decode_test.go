@@ -30,6 +30,7 @@ func newTestDecoder(events *[]event.Event, unknown map[string]int) *decoder {
 		emit:    func(e event.Event) { *events = append(*events, e) },
 		forget:  func(int, uint64, *traced) {},
 		named:   func(int) bool { return false },
+		late:    func(int) *lateAttach { return nil },
 		met:     func(int) {},
 		view:    func(int, uint32) *spaceView { return nil },
 		unknown: func(cause string) { unknown[cause]++ },

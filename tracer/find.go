@@ -58,7 +58,7 @@ func (t *Tracer) scan(pids []int) error {
 		}
 		at := now()
 		for _, m := range maps {
-			if err := t.meet(mapping{timeNs: at, pid: pid, start: m.start, end: m.end, file: m.file, old: true}, m.path); err != nil && named {
+			if err := t.meet(mapping{timeNs: at, pid: pid, start: m.start, end: m.end, offset: m.offset, file: m.file, old: true}, m.path); err != nil && named {
 				return err
 			}
 		}
@@ -95,8 +95,8 @@ type found struct {
 	library *library
 }
 
-// lateNs is how long after its mapping a library may be attached to without a
-// word: no program has opened a device by then.
+// lateNs is how long after its mapping a library may be attached to without looking
+// for what was allocated until then: no program has opened a device by then.
 const lateNs = 100e6
 
 // meet looks at a mapped file, once, and attaches to it if it is a tt-metal
@@ -123,10 +123,7 @@ func (t *Tracer) meet(m mapping, path string) error {
 		if err != nil {
 			return err
 		}
-		if late := now() - m.timeNs; late > lateNs && !m.old && len(t.libraries) > attached {
-			t.warn(fmt.Sprintf("%s was attached to %d ms after process %d had loaded it: what it allocated until then is not counted",
-				path, late/1e6, m.pid))
-		}
+		m.old = m.old || now()-m.timeNs > lateNs && len(t.libraries) > attached
 	}
 	if l != nil && !t.seen[m.pid] {
 		t.seen[m.pid], t.met = true, true
@@ -134,8 +131,11 @@ func (t *Tracer) meet(m mapping, path string) error {
 		_ = t.objs.Processes.Update(uint32(m.pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
 		t.space(m.pid)
 		t.found = append(t.found, found{event.Event{
-			Kind: event.ProcessStart, TimeNs: m.timeNs, PID: m.pid, TID: m.pid,
+			Kind: event.ProcessStart, TimeNs: m.timeNs, PID: m.pid, TID: m.pid, AttachedLate: m.old,
 		}, l})
+		if m.old {
+			t.attachLate(l, m)
+		}
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ type mapping struct {
 	timeNs     uint64
 	pid        int
 	start, end uint64
+	offset     uint64 // in the file
 	file       fileID
 	name       string
 	old        bool // it was there before it was looked for
@@ -198,9 +199,10 @@ func parseMmap2(b []byte) (mapping, bool) {
 	order := binary.NativeEndian
 	start := order.Uint64(b[8:])
 	return mapping{
-		pid:   int(order.Uint32(b)),
-		start: start,
-		end:   start + order.Uint64(b[16:]),
+		pid:    int(order.Uint32(b)),
+		start:  start,
+		end:    start + order.Uint64(b[16:]),
+		offset: order.Uint64(b[24:]),
 		file: fileID{
 			major: order.Uint32(b[32:]),
 			minor: order.Uint32(b[36:]),

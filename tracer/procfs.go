@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -23,6 +24,11 @@ func codeMaps(pid int) ([]procMap, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return nil, err
+	}
+	if len(text) == 0 { // its first thread has ended
+		if text, err = os.ReadFile(procDir(pid) + "/maps"); err != nil {
+			return nil, err
+		}
 	}
 	var maps []procMap
 	for line := range strings.Lines(string(text)) {
@@ -79,7 +85,14 @@ func parseMapsLine(line string) (procMap, bool) {
 // openMapped opens the very file that a process has mapped there, also when it
 // was deleted or replaced, or lies in another mount namespace.
 func openMapped(pid int, start, end uint64) (*os.File, error) {
-	return os.Open(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, start, end))
+	file := fmt.Sprintf("map_files/%x-%x", start, end)
+	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if errors.Is(err, unix.ESRCH) {
+		if dir := procDir(pid); dir != fmt.Sprintf("/proc/%d", pid) { // its first thread has ended
+			return os.Open(dir + "/" + file)
+		}
+	}
+	return f, err
 }
 
 // identity is what the maps of a process that maps the file would say of it. On
@@ -143,7 +156,7 @@ func mappedPath(pid int, file fileID) string {
 
 // commandLine is the command line of a process, blanks between its words.
 func commandLine(pid int) string {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	text, err := os.ReadFile(procDir(pid) + "/cmdline")
 	if err != nil {
 		return ""
 	}

@@ -34,6 +34,9 @@ type processStacks struct {
 	at         map[uint64]int32
 	generation uint32
 	calls      map[bpf.KernelPythonCall]pythonCall // that were asked for
+	// room for the two parts of one stack
+	nativeCalls []nativeCall
+	pythonCalls []pythonCall
 }
 
 // place is an address that stacks of a process have, in the file that has it.
@@ -125,63 +128,37 @@ func (s *processStacks) stack(ids bpf.KernelStackIds) *event.Stack {
 	stack := s.shown[ids]
 	if stack == nil {
 		nextStackID++
-		stack = event.NewStack(nextStackID, &lazyStack{s, ids})
+		stack = event.NewStack(nextStackID, func() []*event.Call { return s.resolve(ids) })
 		s.shown[ids] = stack
 	}
 	return stack
 }
 
-// lazyStack is a stack whose names nobody has asked for.
-type lazyStack struct {
-	of  *processStacks
-	ids bpf.KernelStackIds
-}
-
-// Frames gives the calls, innermost first.
-func (l *lazyStack) Frames() []event.Frame {
-	var frames []event.Frame
-	for _, call := range l.of.resolve(l.ids) {
-		frames = append(frames, call.frames...)
-	}
-	return frames
-}
-
-// AppendFrames appends the calls as records have them.
-func (l *lazyStack) AppendFrames(b []byte) []byte {
-	for i, call := range l.of.resolve(l.ids) {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(b, call.json...)
-	}
-	return b
-}
-
 // resolve looks up the names and lines of a stack.
-func (s *processStacks) resolve(ids bpf.KernelStackIds) []*shownCall {
+func (s *processStacks) resolve(ids bpf.KernelStackIds) []*event.Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	native := make([]nativeCall, 0, len(s.native[ids.Native]))
+	native, python := s.nativeCalls[:0], s.pythonCalls[:0]
 	for _, i := range s.native[ids.Native] {
 		p := &s.places[i]
 		if !p.seen {
 			p.seen = true
 			p.call = nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
 			if !p.call.interpreter || s.o.allFrames {
-				p.call.shown = newShownCall(p.file.frames(p.addr, s.o.fullNames))
+				p.call.shown = event.NewCall(p.file.frames(p.addr, s.o.fullNames))
 			}
 		}
 		native = append(native, p.call)
 	}
-	calls := make([]pythonCall, 0, len(s.python[ids.Python]))
 	for _, c := range s.python[ids.Python] {
 		call, known := s.calls[c]
 		if !known {
 			call = s.pythonCall(c)
 		}
-		calls = append(calls, call)
+		python = append(python, call)
 	}
-	return weave(native, calls, s.o.allFrames)
+	s.nativeCalls, s.pythonCalls = native, python
+	return weave(native, python, s.o.allFrames)
 }
 
 // pythonCall looks up a call of Python; s.mu is held.
@@ -195,7 +172,7 @@ func (s *processStacks) pythonCall(c bpf.KernelPythonCall) pythonCall {
 		}
 		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without pythonEntry, with its sign
 	}
-	call := pythonCall{newShownCall([]event.Frame{f}), c.Place&pythonEntry != 0}
+	call := pythonCall{event.NewCall([]event.Frame{f}), c.Place&pythonEntry != 0}
 	if code != nil { // or it may come later
 		s.calls[c] = call
 	}

@@ -48,6 +48,8 @@ type Tracer struct {
 	ring     *ringbuf.Reader
 	mappings *mappingWatch
 	watching sync.WaitGroup
+	closing  context.Context // done when the tracer is closed
+	close    context.CancelFunc
 	spaces   *spaces // nil: no stacks are taken
 	warn     func(string)
 	breaks   chan os.Signal
@@ -60,8 +62,11 @@ type Tracer struct {
 	libraries []*library
 	byFile    map[fileID]*library // nil: no tt-metal library
 	found     []found             // from other goroutines, for Run
-	seen      map[int]bool        // processes that map a library
-	met       bool                // there was one
+	late      map[int]*lateAttach // processes whose memory is read
+	// lateResults are of those that were read, for Run
+	lateResults []lateResult
+	seen        map[int]bool // processes that map a library
+	met         bool         // there was one
 
 	decoder decoder
 	queue   ordered
@@ -115,10 +120,12 @@ func New(o Options) (_ *Tracer, err error) {
 		onlyListed: len(o.Processes) > 0,
 		unknown:    make(map[string]uint64),
 		named:      make(map[int]bool),
+		late:       make(map[int]*lateAttach),
 	}
 	if t.warn == nil {
 		t.warn = func(string) {}
 	}
+	t.closing, t.close = context.WithCancel(context.Background())
 	t.decoder = decoder{
 		processes: make(map[int]*traced),
 		libraries: t.library,
@@ -128,6 +135,7 @@ func New(o Options) (_ *Tracer, err error) {
 		view:      t.view,
 		met:       t.space,
 		named:     func(pid int) bool { return t.named[pid] },
+		late:      t.lateOf,
 		show:      stackOptions{fullNames: o.FullNames, allFrames: o.AllFrames},
 	}
 	defer func() {
@@ -244,11 +252,12 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		if done {
 			wait = 0
 		}
-		before := now()
+		before, drained := now(), false
 		t.ring.SetDeadline(time.Now().Add(wait))
 		for {
 			err := t.ring.ReadInto(&record)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
+				drained = true
 				break
 			}
 			if err != nil {
@@ -266,6 +275,9 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		} else {
 			before -= min(before, holdBackNs)
 		}
+		if drained {
+			t.takeLate(before)
+		}
 		t.queue.release(before, handle)
 		pause()
 		if done {
@@ -279,6 +291,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 func (t *Tracer) forget(pid int, timeNs uint64, p *traced) {
 	t.mu.Lock()
 	delete(t.seen, pid)
+	delete(t.late, pid)
 	t.mu.Unlock()
 	if t.spaces != nil {
 		t.spaces.forget(pid, timeNs)
@@ -333,6 +346,7 @@ func (t *Tracer) countLost() {
 
 // Close removes all probes. The traced processes go on as they are.
 func (t *Tracer) Close() {
+	t.close()
 	if t.mappings != nil {
 		t.mappings.Interrupt()
 		t.watching.Wait()

@@ -69,7 +69,7 @@ func TestWeave(t *testing.T) {
 				for _, f := range strings.Split(name, "+") {
 					frames = append(frames, event.Frame{Kind: event.Native, Name: f})
 				}
-				call.shown = newShownCall(frames)
+				call.shown = event.NewCall(frames)
 				all = append(all, call)
 				if call.interpreter {
 					call.shown = nil
@@ -79,7 +79,7 @@ func TestWeave(t *testing.T) {
 			var python []pythonCall
 			for _, name := range strings.Fields(test.python) {
 				name, entry := strings.CutSuffix(name, "!")
-				python = append(python, pythonCall{newShownCall([]event.Frame{{Kind: event.Python, Name: name}}), entry})
+				python = append(python, pythonCall{event.NewCall([]event.Frame{{Kind: event.Python, Name: name}}), entry})
 			}
 			qt.Check(t, qt.Equals(names(weave(native, python, false)), test.folded))
 			qt.Check(t, qt.Equals(names(weave(all, python, false)), test.folded))
@@ -90,11 +90,11 @@ func TestWeave(t *testing.T) {
 
 // names are those of frames, with what is of another kind than it should be
 // marked.
-func names(calls []*shownCall) string {
+func names(calls []*event.Call) string {
 	var list []string
 	var frames []event.Frame
 	for _, call := range calls {
-		frames = append(frames, call.frames...)
+		frames = append(frames, call.Frames...)
 	}
 	for _, f := range frames {
 		if python := len(f.Name) == 1 && f.Name >= "f" && f.Name <= "k"; python != (f.Kind == event.Python) {

@@ -32,9 +32,15 @@ of each chip's memory since. What they had allocated before is not counted.`,
 		RunE: func(c *cobra.Command, args []string) error { return attach(o, pids, duration) },
 	}
 	o.register(c)
-	c.Flags().IntSliceVarP(&pids, "pid", "p", nil, "trace the process `PID` (may be repeated; all processes if not given)")
-	c.Flags().DurationVar(&duration, "duration", 0, "end after this time, such as 30s or 5m")
+	registerProcesses(c, &pids, &duration)
 	return c
+}
+
+// registerProcesses makes the flags that say which processes are traced, and until
+// when.
+func registerProcesses(c *cobra.Command, pids *[]int, duration *time.Duration) {
+	c.Flags().IntSliceVarP(pids, "pid", "p", nil, "trace the process `PID` (may be repeated; all processes if not given)")
+	c.Flags().DurationVar(duration, "duration", 0, "end after this time, such as 30s or 5m")
 }
 
 func attach(o sessionOptions, pids []int, duration time.Duration) error {
@@ -67,7 +73,7 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 	if err := areTraced(t, pids); err != nil {
 		return err
 	}
-	s, err := newSession(t, o)
+	s, err := traceSession(t, o)
 	if err != nil {
 		return err
 	}
@@ -88,7 +94,7 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	looked := time.Now()
-	err = s.trace(ctx, func() {
+	err = s.trace(ctx, t, func() {
 		if len(pids) == 0 || time.Since(looked) < 50*time.Millisecond {
 			return
 		}

@@ -70,7 +70,7 @@ func runCommand(o sessionOptions, args []string) error {
 			break
 		}
 	}
-	s, err := newSession(t, o)
+	s, err := traceSession(t, o)
 	if err != nil {
 		command.Cancel()
 		return err
@@ -87,7 +87,7 @@ func runCommand(o sessionOptions, args []string) error {
 	}
 	go func() { status <- command.Wait() }()
 	exit, ended := 0, time.Time{}
-	err = s.trace(ctx, func() {
+	err = s.trace(ctx, t, func() {
 		if ended.IsZero() {
 			select {
 			case exit = <-status:

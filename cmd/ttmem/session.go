@@ -17,64 +17,94 @@ import (
 	"ttmem/tracer/event"
 )
 
-// sessionOptions are the flags that run and attach share.
+// sessionOptions say what is made of a stream of events.
 type sessionOptions struct {
-	events  string
-	json    bool
+	output  outputOptions
 	stacks  stackOptions
+	record  recordOptions
 	exports exportOptions
 }
 
-func (o *sessionOptions) register(c *cobra.Command) {
+// outputOptions are the flags that say what is written besides the report.
+type outputOptions struct {
+	events string
+	json   bool
+}
+
+func (o *outputOptions) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
 	c.Flags().BoolVar(&o.json, "json", false, "print the report as one line of JSON on standard output")
 	_ = c.MarkFlagFilename("events")
-	o.stacks.register(c)
+}
+
+// registerOutput makes the flags of every command that ends with a report.
+func (o *sessionOptions) registerOutput(c *cobra.Command) {
+	o.output.register(c)
 	o.exports.register(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		if o.events == "-" {
+		if o.output.events == "-" {
 			return errors.New("--events -: name a file; /dev/stdout is standard output")
 		}
+		return o.exports.check(c, o.output.events, o.output.json)
+	}
+}
+
+// register makes the flags that run and attach share.
+func (o *sessionOptions) register(c *cobra.Command) {
+	o.registerOutput(c)
+	o.stacks.register(c)
+	check := c.PreRunE
+	c.PreRunE = func(c *cobra.Command, args []string) error {
 		if err := o.stacks.check(c); err != nil {
 			return err
 		}
-		return o.exports.check(c, o.events, o.json)
+		return check(c, args)
 	}
 }
 
-// session is what run and attach do with the events that they trace.
+// session is what is made of a stream of events, from a tracer or a recording.
 type session struct {
 	o      sessionOptions
-	tracer *tracer.Tracer
 	state  *aggregate.State
 	events *eventFile // nil: nobody wants them
+	record *recorder  // nil: nobody wants one
 	export *exporter  // nil: nobody wants it
-	failed bool       // something was promised and could not be done
+	// stacks counts the call stacks that were taken; nil where none were
+	stacks func() *aggregate.Stacks
+	failed bool // something was promised and could not be done
 }
 
-func newSession(t *tracer.Tracer, o sessionOptions) (*session, error) {
-	s := &session{o: o, tracer: t, state: aggregate.New()}
-	if o.events != "" {
-		f, err := createEventFile(o.events)
+// newSession begins what the options ask for; the session is to be closed.
+func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, err error) {
+	s := &session{o: o, state: aggregate.New(), stacks: stacks}
+	defer func() {
 		if err != nil {
-			return nil, err
+			s.close()
 		}
-		s.events = f
-	}
-	x, err := newExporter(o.exports)
-	if err != nil {
+	}()
+	if s.record, err = newRecorder(o.record, s.state); err != nil {
 		return nil, err
 	}
-	s.export = x
-	return s, nil
+	if o.output.events != "" {
+		if s.events, err = createEventFile(o.output.events); err != nil {
+			return nil, err
+		}
+	}
+	s.export, err = newExporter(o.exports)
+	return s, err
+}
+
+// traceSession is a session of what a tracer sees.
+func traceSession(t *tracer.Tracer, o sessionOptions) (*session, error) {
+	return newSession(o, func() *aggregate.Stacks { return stackCounts(t) })
 }
 
 // close removes what was begun and will not be finished.
 func (s *session) close() { s.export.close() }
 
 // trace runs until the context is done; pause is called between batches.
-func (s *session) trace(ctx context.Context, pause func()) error {
-	return s.tracer.Run(ctx, s.handle, func() {
+func (s *session) trace(ctx context.Context, t *tracer.Tracer, pause func()) error {
+	return t.Run(ctx, s.handle, func() {
 		s.flush()
 		pause()
 	})
@@ -93,9 +123,12 @@ func (s *session) apply(e *event.Event) {
 	s.state.Apply(e)
 	if s.events != nil {
 		s.events.add(e)
-		if s.events.full() {
-			s.flush()
-		}
+	}
+	if s.record != nil {
+		s.record.add(e)
+	}
+	if s.events != nil && s.events.full() || s.record != nil && s.record.full() {
+		s.flush()
 	}
 	if s.export != nil {
 		s.export.profile.Apply(e)
@@ -103,13 +136,19 @@ func (s *session) apply(e *event.Event) {
 }
 
 func (s *session) flush() {
-	if s.events == nil {
-		return
+	if s.events != nil {
+		if err := s.events.flush(); err != nil {
+			warn(fmt.Sprintf("%v; tracing goes on without --events", err))
+			s.failed = true
+			s.events = nil
+		}
 	}
-	if err := s.events.flush(); err != nil {
-		warn(fmt.Sprintf("%v; tracing goes on without --events", err))
-		s.failed = true
-		s.events = nil
+	if s.record != nil {
+		if err := s.record.flush(); err != nil {
+			warn(fmt.Sprintf("%v; tracing goes on and is not recorded", err))
+			s.failed = true
+			s.record = nil
+		}
 	}
 }
 
@@ -121,17 +160,30 @@ func (s *session) report() error {
 			s.failed = true
 		}
 	}
-	err := s.print()
+	snapshot := s.state.Snapshot()
+	snapshot.Stacks = s.stacks()
+	if s.record != nil {
+		if err := s.record.close(snapshot); err != nil {
+			warn(err.Error())
+			s.failed = true
+		}
+	}
+	err := s.print(snapshot)
 	if s.export != nil && !s.export.write() {
 		s.failed = true
 	}
 	return err
 }
 
-func (s *session) print() error {
-	snapshot := s.state.Snapshot()
-	snapshot.Stacks = stackCounts(s.tracer)
-	if s.o.json {
+func (s *session) print(snapshot *aggregate.Snapshot) error {
+	if s.o.record.path != "" {
+		return nil // the recording has it
+	}
+	return printSnapshot(snapshot, s.o.output.json)
+}
+
+func printSnapshot(snapshot *aggregate.Snapshot, asJSON bool) error {
+	if asJSON {
 		return json.NewEncoder(os.Stdout).Encode(snapshot)
 	}
 	return writeReport(os.Stderr, snapshot, reportOptionsFor(os.Stderr))

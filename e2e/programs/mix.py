@@ -136,4 +136,5 @@ def main():
     close_device(device)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -20,8 +20,9 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	b = strconv.AppendUint(b, e.TimeNs, 10)
 	b = append(b, `,"kind":`...)
 	b = appendString(b, e.Kind.String())
-	// Lost events belong to no process where the whole buffer was full.
-	if e.Kind != Lost || e.PID != 0 {
+	// Lost events belong to no process where the whole buffer was full, and a
+	// checkpoint has more that is of none.
+	if e.Kind < Lost || e.PID != 0 {
 		b = appendInt(b, "pid", e.PID)
 	}
 	if e.TID != 0 {
@@ -37,6 +38,9 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	case AllocFailed:
 		b = e.appendDevices(b)
 		b = e.appendFailure(b)
+		if e.UID != 0 {
+			b = appendInt(b, "uid", e.UID)
+		}
 	case CBAlloc:
 		b = e.appendDevices(b)
 		b = append(b, `,"region":"CB"`...)
@@ -96,7 +100,20 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		if e.ExitStatus != UnknownStatus {
 			b = appendInt(b, "exit_status", e.ExitStatus)
 		}
-	case Lost:
+	case Peak:
+		b = e.appendDevices(b)
+		b = appendText(b, "region", e.Region.String())
+		b = appendUint(b, "size_bytes", e.SizeBytes)
+		b = appendUint(b, "bytes_per_bank", e.BytesPerBank)
+		b = appendText(b, "static_kind", e.StaticKind.String())
+		b = e.appendCapacities(b)
+	case Left:
+		b = appendText(b, "region", e.Region.String())
+		b = appendUint(b, "size_bytes", e.SizeBytes)
+		b = appendUint(b, "bytes_per_bank", e.BytesPerBank)
+		b = appendText(b, "reason", e.Reason.String())
+		b = appendUint(b, "count", e.Count)
+	case Lost, Total:
 		b = appendUint(b, "count", e.Count)
 		b = appendText(b, "cause", e.Cause)
 	}
@@ -202,8 +219,8 @@ func appendCores(b []byte, cores []CoreRange) []byte {
 	return append(b, ']')
 }
 
-// AppendFrames appends frames as records have them, commas between them.
-func AppendFrames(b []byte, stack []Frame) []byte {
+// appendFrames appends frames as records have them, commas between them.
+func appendFrames(b []byte, stack []Frame) []byte {
 	for i := range stack {
 		f := &stack[i]
 		if i > 0 {

@@ -57,10 +57,26 @@ var samples = []Event{
 	},
 	{TimeNs: 11, Kind: DeviceClose, PID: 10, Devices: []int{0, 1}, Allocator: 77},
 	{TimeNs: 12, Kind: ProcessStart, PID: 10, Comm: "python3", Command: "python3 -c 'x = 1'", Library: "/lib/libtt_metal.so", Release: "0.81.1"},
+	{
+		TimeNs: 12, Kind: ProcessStart, PID: 10, UID: 1000, Container: "0123456789abcdef", Pod: "3c9e6b0a-5b1c",
+		ContainerPID: 7, AttachedLate: true,
+	},
 	{TimeNs: 13, Kind: ProcessExit, PID: 10, ExitStatus: 139},
 	{TimeNs: 13, Kind: ProcessExit, PID: 10},
 	{TimeNs: 13, Kind: ProcessExit, PID: 10, ExitStatus: UnknownStatus},
 	{TimeNs: 14, Kind: Lost, Count: 12, Cause: "ring buffer full"},
+	{TimeNs: 15, Kind: DeviceOpen, Devices: []int{1}, Capacities: [BankedRegions]Capacity{DRAM: {12, 8}}, Board: "n300"},
+	{
+		TimeNs: 16, Kind: Peak, Devices: []int{1}, Region: DRAM, SizeBytes: 100,
+		Capacities: [BankedRegions]Capacity{DRAM: {1, 4096}},
+	},
+	{TimeNs: 17, Kind: Peak, PID: 10, Devices: []int{1}, Region: L1, SizeBytes: 3, BytesPerBank: 4, StaticKind: CircularBuffer},
+	{
+		TimeNs: 18, Kind: Left, PID: 10, Region: L1Small, Count: 3, SizeBytes: 5, BytesPerBank: 6, Reason: ReasonProcessExit,
+		Stack: StackOf([]Frame{{Kind: Python, Name: "forward", File: "model.py", Line: 123}}),
+	},
+	{TimeNs: 19, Kind: Total, Count: 7, Cause: "failures"},
+	{TimeNs: 20, Kind: AllocFailed, PID: 10, Devices: []int{0}, UID: 1000, Reason: ReasonOutOfMemory},
 }
 
 func TestEveryKindSurvivesTheRoundTrip(t *testing.T) {
@@ -70,7 +86,7 @@ func TestEveryKindSurvivesTheRoundTrip(t *testing.T) {
 		file = append(samples[i].AppendJSON(file), '\n')
 		seen[samples[i].Kind] = true
 	}
-	qt.Check(t, qt.HasLen(seen, int(Lost)))
+	qt.Check(t, qt.HasLen(seen, int(Total)))
 
 	r := NewReader(bytes.NewReader(file))
 	for _, want := range samples {
@@ -120,6 +136,7 @@ func TestReaderSaysWhatIsWrongAndWhere(t *testing.T) {
 		{"an unknown kind", `{"v":1,"kind":"teleport"}`, `line 2: unknown kind "teleport": .*`},
 		{"an unknown region", `{"v":1,"kind":"alloc","region":"L2"}`, `line 2: unknown region "L2": .*`},
 		{"no region", `{"v":1,"kind":"alloc"}`, `line 2: alloc without a region`},
+		{"a peak of no region", `{"v":1,"kind":"peak","devices":[0]}`, `line 2: peak without a region`},
 		{"an unknown layout", `{"v":1,"kind":"alloc","region":"L1","layout":"heap"}`, `line 2: unknown layout "heap": .*`},
 		{"a short range of cores", `{"v":1,"kind":"cb_alloc","cores":[[1,2,3]]}`, `line 2: cores: a range has 3 numbers .*`},
 		{"a wrong type", `{"v":1,"kind":"alloc","pid":"1"}`, `line 2: .*pid.*`},

@@ -149,8 +149,11 @@ func (rec *record) event() (Event, error) {
 			e.ExitStatus = *rec.ExitStatus
 		}
 	}
-	if rec.Region == "" && (e.Kind == Alloc || e.Kind == Free || e.Kind == AllocFailed) {
-		return Event{}, fmt.Errorf("%s without a region", e.Kind)
+	switch e.Kind {
+	case Alloc, Free, AllocFailed, Peak, Left:
+		if rec.Region == "" {
+			return Event{}, fmt.Errorf("%s without a region", e.Kind)
+		}
 	}
 	if e.Layout, err = named[Layout]("layout", layoutNames[:], rec.Layout); err != nil {
 		return Event{}, err

@@ -34,6 +34,16 @@ const (
 	Python = "python"
 )
 
+// Call is a call as people see it: its frames innermost first, several where the
+// compiler inlined functions. Many stacks share it.
+type Call struct {
+	Frames []Frame
+	json   []byte // the frames as records have them
+}
+
+// NewCall returns a call of known frames, which must not be modified.
+func NewCall(frames []Frame) *Call { return &Call{frames, appendFrames(nil, frames)} }
+
 // Stack is a call stack, shared by all events that happened there. Names and
 // lines are looked up when they are first asked for.
 type Stack struct {
@@ -41,24 +51,17 @@ type Stack struct {
 	ID uint64
 
 	mu     sync.Mutex
-	lookup Lookup // nil: frames has them
-	frames []Frame
+	lookup func() []*Call // nil: calls has them
+	calls  []*Call
 	// json is the frames as records have them, kept from the second time on: most
 	// stacks of a program come once, and some come a million times.
 	json    []byte
 	written bool
 }
 
-// Lookup is where the calls of a stack are looked up, innermost first.
-type Lookup interface {
-	Frames() []Frame
-	// AppendFrames appends the frames as AppendFrames does, and need not make
-	// them for that.
-	AppendFrames(b []byte) []byte
-}
-
-// NewStack returns a stack whose frames are looked up when somebody asks.
-func NewStack(id uint64, lookup Lookup) *Stack {
+// NewStack returns a stack whose calls, innermost first, are looked up when
+// somebody asks; a stack without a look-up has none.
+func NewStack(id uint64, lookup func() []*Call) *Stack {
 	return &Stack{ID: id, lookup: lookup}
 }
 
@@ -70,23 +73,40 @@ func StackOf(frames []Frame) *Stack {
 	for i := range frames {
 		maphash.WriteComparable(&h, frames[i])
 	}
-	return &Stack{ID: h.Sum64() | 1, frames: frames}
+	return &Stack{ID: h.Sum64() | 1, calls: []*Call{NewCall(frames)}}
 }
 
 var stackSeed = maphash.MakeSeed()
 
-// Frames are the calls, innermost first; none of a nil stack. They must not be
+// Calls are the calls, innermost first; none of a nil stack. They must not be
 // modified.
-func (s *Stack) Frames() []Frame {
+func (s *Stack) Calls() []*Call {
 	if s == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	return s.lookUp()
+}
+
+func (s *Stack) lookUp() []*Call {
 	if s.lookup != nil {
-		s.frames, s.lookup = s.lookup.Frames(), nil
+		s.calls, s.lookup = s.lookup(), nil
 	}
-	return s.frames
+	return s.calls
+}
+
+// Frames are the frames of all calls, innermost first.
+func (s *Stack) Frames() []Frame {
+	calls := s.Calls()
+	if len(calls) == 1 {
+		return calls[0].Frames
+	}
+	var frames []Frame
+	for _, c := range calls {
+		frames = append(frames, c.Frames...)
+	}
+	return frames
 }
 
 // appendJSON appends the frames as a list.
@@ -98,10 +118,11 @@ func (s *Stack) appendJSON(b []byte) []byte {
 	}
 	begin := len(b)
 	b = append(b, '[')
-	if s.lookup != nil {
-		b = s.lookup.AppendFrames(b)
-	} else {
-		b = AppendFrames(b, s.frames)
+	for i, c := range s.lookUp() {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, c.json...)
 	}
 	b = append(b, ']')
 	if s.written {

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// recordOptions are the flags that say what is recorded where.
+type recordOptions struct {
+	path    string
+	maxSize byteSize
+	keep    int
+}
+
+func (o *recordOptions) register(c *cobra.Command) {
+	f := c.Flags()
+	f.Var(&o.maxSize, "max-size", "begin another file when one has this `SIZE`, such as 500MiB: the older one becomes FILE.1")
+	f.IntVar(&o.keep, "keep", 0, "keep `N` files in all and remove older ones (0: all)")
+}
+
+func (o *recordOptions) check(c *cobra.Command) error {
+	switch {
+	case o.keep < 0:
+		return fmt.Errorf("--keep %d: must not be negative", o.keep)
+	case o.keep == 1:
+		return errors.New("--keep 1: at least 2 files are needed, or a full one would take all with it")
+	case o.keep > 0 && o.maxSize == 0:
+		return errors.New("--keep is about several files: give --max-size too")
+	}
+	return nil
+}
+
+func newRecord() *cobra.Command {
+	var o sessionOptions
+	var pids []int
+	var duration time.Duration
+	c := &cobra.Command{
+		Use:   "record -o FILE [-p PID]… [-- COMMAND [ARG…]]",
+		Short: "Record a command, processes or the whole host to a file",
+		Long: `Records what happens to device memory: of a command from its start to its end, of
+the processes given, or of all processes of the host that use tt-metal, until they
+end, the duration is over or Ctrl-C.
+
+Every command that shows something takes the file in place of a live process.
+Whatever ends ttmem, the file has all but the last second. With --max-size it is
+continued in another one, which begins with all that was allocated then, so that
+each can be read alone.`,
+		Example: `  ttmem record -o model.ttmem -- python model.py
+  ttmem record -o host.ttmem --max-size 1GiB --keep 10
+  ttmem record -o model.ttmem -p 4242 --duration 10m
+  ttmem report model.ttmem --flamegraph memory.html`,
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case o.record.path == "":
+				return errors.New("record to which file? For example: ttmem record -o model.ttmem -- python model.py")
+			case len(args) > 0 && len(pids) > 0:
+				return errors.New("-p and a command: one or the other")
+			case len(args) > 0 && duration != 0:
+				return errors.New("--duration and a command: a command is traced to its end")
+			case len(args) > 0:
+				return runCommand(o, args)
+			}
+			return attach(o, pids, duration)
+		},
+		PreRunE: func(c *cobra.Command, _ []string) error {
+			return errors.Join(o.stacks.check(c), o.record.check(c))
+		},
+	}
+	c.Flags().SetInterspersed(false)
+	c.Flags().StringVarP(&o.record.path, "output", "o", "", "the `FILE` to record to")
+	_ = c.MarkFlagFilename("output", "ttmem")
+	o.record.register(c)
+	o.stacks.register(c)
+	registerProcesses(c, &pids, &duration)
+	return c
+}
+
+// byteSize is a flag of bytes, with or without a unit.
+type byteSize int64
+
+var byteUnits = []struct {
+	name  string
+	bytes float64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
+	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1},
+}
+
+func (b *byteSize) Set(text string) error {
+	number, unit := strings.TrimSpace(text), 1.0
+	for _, u := range byteUnits {
+		if n, ok := strings.CutSuffix(strings.ToLower(number), strings.ToLower(u.name)); ok {
+			number, unit = strings.TrimSpace(n), u.bytes
+			break
+		}
+	}
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(v >= 0 && v*unit < 1<<60) {
+		return errors.New("not a size: give one such as 64KiB, 500MiB or 2GiB")
+	}
+	*b = byteSize(v * unit)
+	return nil
+}
+
+func (b *byteSize) String() string {
+	if *b == 0 {
+		return ""
+	}
+	return formatBytes(uint64(*b))
+}
+
+func (b *byteSize) Type() string { return "size" }
+
+// recordFlush is how long what happened may not be in the file yet.
+const recordFlush = 500 * time.Millisecond
+
+// recorder writes a recording.
+type recorder struct {
+	file    *recording.File
+	path    string
+	events  uint64
+	flushed time.Time
+}
+
+// newRecorder is nil where nothing is to be recorded.
+func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
+	if o.path == "" {
+		return nil, nil
+	}
+	file, err := recording.Create(o.path, recording.FileOptions{
+		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: state.Checkpoint,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &recorder{file: file, path: o.path, flushed: time.Now()}, nil
+}
+
+func (r *recorder) add(e *event.Event) {
+	r.file.Add(e)
+	r.events++
+}
+
+// full reports whether what was added is better written before more is.
+func (r *recorder) full() bool { return r.file.Full() }
+
+// flush writes what was added, if it is time to.
+func (r *recorder) flush() error {
+	if time.Since(r.flushed) < recordFlush && !r.file.Full() {
+		return nil
+	}
+	r.flushed = time.Now()
+	return r.file.Flush()
+}
+
+// close ends the recording and says what it has.
+func (r *recorder) close(s *aggregate.Snapshot) error {
+	if err := r.file.Close(recordedEnd(s.Stacks)); err != nil {
+		return err
+	}
+	warn(fmt.Sprintf("recorded %s to %s (%s); `ttmem report %s` shows them",
+		formatCount(r.events, "event"), r.path, formatBytes(uint64(r.file.Size())), r.path))
+	if n := s.LostEvents(); n > 0 {
+		warn(fmt.Sprintf("%s were lost; the report says why", formatCount(n, "event")))
+	}
+	return nil
+}
+
+// recordedEnd is what a recording ends with.
+func recordedEnd(s *aggregate.Stacks) recording.End {
+	if s == nil {
+		return recording.End{}
+	}
+	return recording.End{
+		HasStacks: true, Taken: s.Taken, Python: s.Python,
+		Incomplete: s.Incomplete, IncompletePython: s.IncompletePython,
+	}
+}

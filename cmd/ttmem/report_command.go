@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+func newReport() *cobra.Command {
+	var o sessionOptions
+	c := &cobra.Command{
+		Use:   "report FILE",
+		Short: "Show what a recording has",
+		Long: `Prints what the processes of a recording used of each chip's memory, at the peak
+and at the end, as ttmem run does for a command. FILE is what ttmem record made, or
+a file of events (ttmem run --events).`,
+		Example: `  ttmem report model.ttmem
+  ttmem report model.ttmem --json | jq .devices
+  ttmem report model.ttmem --flamegraph memory.html
+  ttmem report model.ttmem --events events.jsonl`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("which recording? For example: ttmem report model.ttmem")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error { return showReport(o, args[0]) },
+	}
+	o.registerOutput(c)
+	return c
+}
+
+func showReport(o sessionOptions, path string) error {
+	r, err := openRecorded(path)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	s, err := newSession(o, r.stacks)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	damage := r.play(ctx, s.handle, s.flush)
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	if damage != nil {
+		warn(damage.Error())
+	}
+	if err := s.report(); err != nil {
+		return err
+	}
+	if s.failed || damage != nil {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+// recorded is a file of events.
+type recorded struct {
+	next   func(*event.Event) error
+	stacks func() *aggregate.Stacks
+	close  func() error
+	// done and size are how much of the file was read, and how much there is.
+	done func() int64
+	size int64
+}
+
+// openRecorded opens a recording, or a file of JSON lines.
+func openRecorded(path string) (*recorded, error) {
+	if f, err := openEventLines(path); f != nil || err != nil {
+		return f, err
+	}
+	f, err := recording.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &recorded{
+		next: f.Next, close: f.Close, done: f.Offset, size: f.Size(),
+		stacks: func() *aggregate.Stacks {
+			end, ok := f.End()
+			if !ok || !end.HasStacks {
+				return nil
+			}
+			return &aggregate.Stacks{
+				Taken: end.Taken, Python: end.Python,
+				Incomplete: end.Incomplete, IncompletePython: end.IncompletePython,
+			}
+		},
+	}, nil
+}
+
+// openEventLines opens a file that begins as JSON does; it is nil for another one.
+func openEventLines(path string) (*recorded, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, pathless(err))
+	}
+	var first [1]byte
+	info, err := f.Stat()
+	if n, _ := f.ReadAt(first[:], 0); err != nil || n == 0 || first[0] != '{' {
+		f.Close()
+		return nil, nil
+	}
+	lines := event.NewReader(f)
+	return &recorded{
+		next: func(e *event.Event) (err error) {
+			if *e, err = lines.Next(); err != nil && !errors.Is(err, io.EOF) {
+				err = fmt.Errorf("%s: %w", path, err)
+			}
+			return err
+		},
+		close:  f.Close,
+		done:   func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n },
+		size:   info.Size(),
+		stacks: func() *aggregate.Stacks { return nil },
+	}, nil
+}
+
+// play gives the events to handle until their end, or until they are damaged; pause
+// is called now and then.
+func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause func()) error {
+	p := newProgress(r.size)
+	defer p.end()
+	var e event.Event
+	for i := 0; ; i++ {
+		if i%4096 == 0 {
+			if ctx.Err() != nil {
+				return nil
+			}
+			p.show(r.done())
+			pause()
+		}
+		err := r.next(&e)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		handle(&e)
+	}
+}
+
+// progress shows on a terminal how far something got that takes over a second.
+type progress struct {
+	size  int64
+	begun time.Time
+	shown time.Time
+}
+
+func newProgress(size int64) *progress { return &progress{size: size, begun: time.Now()} }
+
+func (p *progress) show(done int64) {
+	now := time.Now()
+	if now.Sub(p.begun) < time.Second || now.Sub(p.shown) < 100*time.Millisecond || !term.IsTerminal(int(os.Stderr.Fd())) {
+		return
+	}
+	p.shown = now
+	fmt.Fprintf(os.Stderr, "\rreading: %3d %% of %s", 100*done/max(p.size, 1), formatBytes(uint64(p.size)))
+}
+
+// end removes what was shown.
+func (p *progress) end() {
+	if !p.shown.IsZero() {
+		fmt.Fprint(os.Stderr, "\r\033[K")
+	}
+}

@@ -1,0 +1,183 @@
+package tracer
+
+// This file has what a process held before it was attached read from its memory,
+// and reconciles that with what it did meanwhile.
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"ttmem/tracer/event"
+)
+
+// lateAttach is a process that runs while what it held is read. What it gives back
+// meanwhile, and nobody saw it allocate, is not to be told of.
+type lateAttach struct {
+	freed   map[uint64]bool // Buffers, by address
+	cleared map[uint64]bool // allocators, by address
+}
+
+// lateResult is what was found in a process's memory.
+type lateResult struct {
+	pid, parent int
+	library     *library
+	late        *lateAttach
+	// readNs is when the last of it was read.
+	readNs  uint64
+	devices []lateDevice
+	buffers []lateBuffer
+	err     error
+}
+
+// bias is what addresses in a library's file are moved by in a process that maps its
+// code there.
+func (l *library) bias(start, offset uint64) uint64 {
+	for _, p := range l.layout.Probes {
+		if p.Found {
+			// all probes lie in code, which is mapped as a whole
+			return start - offset + p.FileOffset - p.ProbeAddr
+		}
+	}
+	return 0
+}
+
+// attachLate has what a process held read, in the background; its probes are placed,
+// and t.mu is held.
+func (t *Tracer) attachLate(l *library, m mapping) {
+	late := &lateAttach{freed: make(map[uint64]bool), cleared: make(map[uint64]bool)}
+	t.late[m.pid] = late
+	t.watching.Go(func() {
+		r := lateResult{pid: m.pid, parent: parentOf(m.pid), library: l, late: late}
+		r.err = l.readLate(t.closing, m.pid, l.bias(m.start, m.offset), func(d lateDevice, buffers []lateBuffer) {
+			r.devices = append(r.devices, d)
+			r.buffers = append(r.buffers, buffers...)
+		})
+		r.readNs = now()
+		t.mu.Lock()
+		t.lateResults = append(t.lateResults, r)
+		t.mu.Unlock()
+	})
+}
+
+// lateOf is what is kept of a process while what it held is read; nil for others.
+func (t *Tracer) lateOf(pid int) *lateAttach {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.late[pid]
+}
+
+// takeLate tells of what was read from processes up to a time until which all that
+// happened is decoded.
+func (t *Tracer) takeLate(until uint64) {
+	t.mu.Lock()
+	list := t.lateResults
+	t.lateResults = nil
+	t.mu.Unlock()
+	var waiting []lateResult
+	for _, r := range list {
+		t.mu.Lock()
+		same := t.late[r.pid] == r.late // or it has ended, or is another program by now
+		wait := same && (r.readNs > until || t.late[r.parent] != nil)
+		if same && !wait {
+			delete(t.late, r.pid)
+		}
+		t.mu.Unlock()
+		switch {
+		case wait:
+			waiting = append(waiting, r)
+			continue
+		case !same:
+			continue
+		}
+		r.readNs = max(r.readNs, t.queue.released)
+		t.decoder.lateResult(&r)
+		if r.err != nil && !errors.Is(r.err, context.Canceled) && isRunning(r.pid) {
+			t.warn(fmt.Sprintf("process %d: what it had allocated before is not counted, or not all of it: %v", r.pid, r.err))
+			t.queue.push(event.Event{
+				Kind: event.Lost, TimeNs: r.readNs, PID: r.pid, Count: 1, Cause: "memory from before the attach not read",
+			})
+		}
+	}
+	t.mu.Lock()
+	t.lateResults = append(t.lateResults, waiting...)
+	t.mu.Unlock()
+}
+
+// lateResult tells of what a process had before.
+func (d *decoder) lateResult(r *lateResult) {
+	p, late := d.process(r.pid), r.late
+	e := event.Event{TimeNs: r.readNs, PID: r.pid, TID: r.pid}
+	parent := d.processes[r.parent]
+	for _, found := range r.devices {
+		if p.devices[found.address] == nil {
+			p.devices[found.address] = &device{chips: found.chips, mesh: found.mesh}
+		}
+		if found.allocator == 0 || p.allocators[found.allocator] != nil || late.cleared[found.allocator] {
+			continue
+		}
+		if parent != nil && parent.allocators[found.allocator] != nil && !holds(r.buffers, found.allocator, parent) {
+			continue // the process is a fork: the device is its parent's
+		}
+		p.allocators[found.allocator] = &allocator{device: p.devices[found.address], banks: found.banks}
+		d.start(&e, r.library)
+		d.openDevice(e, found.allocator, p.allocators[found.allocator], true)
+	}
+	for i := range r.buffers {
+		b := &r.buffers[i]
+		_, known := p.live[b.object]
+		if known || late.freed[b.object] || late.cleared[b.allocator] || inherited(b, parent) {
+			continue
+		}
+		a := p.allocators[b.allocator]
+		if a == nil {
+			continue
+		}
+		d.start(&e, r.library)
+		p.live[b.object] = liveBuffer{b.id, b.allocator, true}
+		found := b.event
+		found.TimeNs, found.Kind, found.PID, found.TID, found.Comm = e.TimeNs, event.Alloc, e.PID, e.TID, e.Comm
+		found.Object, found.BufferID, found.Allocator = b.object, b.id, b.allocator
+		found.Devices, found.BeforeAttach = a.device.chips, true
+		d.emit(found)
+	}
+}
+
+// holds reports whether a process has buffers of an allocator that are not its
+// parent's.
+func holds(buffers []lateBuffer, allocator uint64, parent *traced) bool {
+	for i := range buffers {
+		if b := &buffers[i]; b.allocator == allocator && !inherited(b, parent) {
+			return true
+		}
+	}
+	return false
+}
+
+// inherited reports whether a Buffer is a copy of a parent's: a fork copies memory,
+// and no device's.
+func inherited(b *lateBuffer, parent *traced) bool {
+	if parent == nil {
+		return false
+	}
+	theirs, ok := parent.live[b.object]
+	return ok && theirs.id == b.id
+}
+
+// parentOf is the parent of a process, 0 where that is not known.
+func parentOf(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "PPid:"); ok {
+			parent, _ := strconv.Atoi(strings.TrimSpace(value))
+			return parent
+		}
+	}
+	return 0
+}

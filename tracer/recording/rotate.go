@@ -1,0 +1,153 @@
+package recording
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"io/fs"
+	"os"
+
+	"ttmem/tracer/event"
+)
+
+// A file that follows another one is made complete under a name of its own, then
+// the older ones are renamed, the oldest first, then it gets the recording's
+// name. At any moment each block is in a file with one of the recording's names,
+// and a file that is dropped is so by a rename over it.
+
+// numbered is the name of the n-th file before the current one.
+func numbered(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
+
+// rotate begins a file that follows the current one.
+func (f *File) rotate() error {
+	var events iter.Seq[*event.Event]
+	if f.o.Checkpoint != nil {
+		events = f.o.Checkpoint()
+	}
+	was := f.header
+	now := NewHeader()
+	f.header.Created, f.header.MonotonicNs = now.Created, now.MonotonicNs
+	f.header.Part++
+	next, err := f.follow(events)
+	if err != nil {
+		f.header = was
+		return err
+	}
+	if err := f.shift(); err != nil {
+		next.drop()
+		return err
+	}
+	if f.w.Close(End{Continued: true}) != nil {
+		_ = f.f.Truncate(f.w.Size()) // it is complete without its end mark too
+	}
+	if err := os.Rename(next.f.Name(), f.path); err != nil {
+		next.drop()
+		return cause(err)
+	}
+	f.f.Close()
+	f.segment = next
+	f.parts++
+	if f.o.Keep > 0 {
+		f.parts = min(f.parts, f.o.Keep-1)
+	}
+	return nil
+}
+
+// replaceExisting begins a recording where there is another one.
+func (f *File) replaceExisting() error {
+	old, err := os.OpenFile(f.path, os.O_WRONLY, 0)
+	if err != nil {
+		return cause(err)
+	}
+	defer old.Close()
+	if err := lock(old); err != nil {
+		return err
+	}
+	next, err := f.follow(nil)
+	if err != nil {
+		return err
+	}
+	if err = f.shift(); err == nil {
+		if err = os.Rename(next.f.Name(), f.path); err == nil {
+			f.segment = next
+			return nil
+		}
+	}
+	next.drop()
+	return cause(err)
+}
+
+// follow begins a file under a name that it keeps until it is complete.
+func (f *File) follow(events iter.Seq[*event.Event]) (*segment, error) {
+	path := f.path + ".new"
+	// one that was left by a process that was killed
+	if err := removable(path); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, cause(err)
+	}
+	return f.begin(path, os.O_EXCL, events)
+}
+
+// drop removes a file that nobody will read.
+func (s *segment) drop() {
+	s.f.Close()
+	os.Remove(s.f.Name())
+}
+
+// shift renames the current file to FILE.1 and those before it likewise. The
+// current one is to be replaced by a rename over it where it is the only one to be
+// kept.
+func (f *File) shift() error {
+	if err := f.dropOldest(); err != nil {
+		return err
+	}
+	last := 1 // the first name that is free, or whose file is dropped
+	for ; f.o.Keep == 0 || last < f.o.Keep-1; last++ {
+		if _, err := os.Lstat(numbered(f.path, last)); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if f.o.Keep == 1 {
+		return nil
+	}
+	if err := removable(numbered(f.path, last)); err != nil {
+		return err
+	}
+	for n := last; n > 1; n-- {
+		if err := os.Rename(numbered(f.path, n-1), numbered(f.path, n)); err != nil {
+			return cause(err)
+		}
+	}
+	if err := os.Rename(f.path, numbered(f.path, 1)); err != nil {
+		return cause(err)
+	}
+	return nil
+}
+
+// dropOldest removes the files that are more than are kept, from when more were.
+func (f *File) dropOldest() error {
+	for n := f.o.Keep; n > 0; n++ {
+		path := numbered(f.path, n)
+		if _, err := os.Lstat(path); err != nil {
+			return nil
+		}
+		if err := removable(path); err != nil {
+			return err
+		}
+		if err := os.Remove(path); err != nil {
+			return cause(err)
+		}
+	}
+	return nil
+}
+
+// removable is an error where a file is not one that a rotation may drop.
+func removable(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0 || IsRecording(path) {
+		return nil
+	}
+	return fmt.Errorf("%s is in the way and is not a ttmem recording; move it away", path)
+}

@@ -1,0 +1,227 @@
+package recording
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+
+	"ttmem/tracer/event"
+)
+
+const (
+	// fullBytes is how much is better written before more is added, before
+	// compression.
+	fullBytes = 1 << 20
+	// mostBytes is how much is written by Add itself: far from maxRaw, since one
+	// more event may be long.
+	mostBytes = 2 << 20
+)
+
+// blockHead is the length of what comes before a block's payload.
+const blockHead = 40
+
+// The kinds of blocks. Those that a reader does not know it may pass over where
+// they are lower case.
+const (
+	blockEvents = 'D'
+	blockEnd    = 'E'
+)
+
+// The flags of a block.
+const (
+	// blockReset says that the definitions begin anew.
+	blockReset = 1 << iota
+	// blockPlain says that the payload is not compressed.
+	blockPlain
+	// blockCheckpoint marks events that repeat what files before this one have.
+	blockCheckpoint
+)
+
+// Options say how a recording is written. The zero value is good.
+type Options struct {
+	// Header is the one of the recording: where it is not set that of this host,
+	// now.
+	Header *Header
+	// Ttmem is the version of the program, where the one of the build is not good
+	// enough.
+	Ttmem string
+}
+
+func (o *Options) header() Header {
+	var h Header
+	if o.Header != nil {
+		h = *o.Header
+	} else {
+		h = NewHeader()
+	}
+	if o.Ttmem != "" {
+		h.Ttmem = o.Ttmem
+	}
+	return h
+}
+
+// A Writer writes a recording to a file or a stream. Only one goroutine may use
+// it at a time.
+type Writer struct {
+	out     io.Writer
+	size    int64
+	largest int // of the blocks that were written
+	err     error
+
+	zstd    *zstd.Encoder
+	define  definitions
+	events  columns
+	flags   byte // of the block that is being made
+	payload []byte
+	block   []byte
+}
+
+// NewWriter begins a recording: the header is written at once.
+func NewWriter(w io.Writer, o Options) (*Writer, error) {
+	// A window of 1 MiB is a whole block of a busy process. Default is twice as slow
+	// as Fastest and makes a quarter less of what is new, which a disk is glad of:
+	// it is still 30 ns an event.
+	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
+	if err != nil {
+		return nil, err
+	}
+	return newWriter(w, o.header(), z)
+}
+
+func newWriter(out io.Writer, h Header, z *zstd.Encoder) (*Writer, error) {
+	w := &Writer{out: out, zstd: z}
+	w.define.init()
+	w.events.init()
+	w.events.reset()
+	b := h.append(nil)
+	if _, err := out.Write(b); err != nil {
+		return nil, err
+	}
+	w.size = int64(len(b))
+	return w, nil
+}
+
+// Add adds an event, of which it keeps nothing but its stack's frames. After an
+// error of Flush it does nothing.
+//
+// A stack that was not met before is looked up, which takes long when it is the
+// first to do so.
+func (w *Writer) Add(e *event.Event) {
+	if w.err != nil {
+		return
+	}
+	w.events.add(e, &w.define)
+	if w.pending() >= mostBytes || w.define.full() {
+		_ = w.Flush() // the next Flush says it again
+	}
+}
+
+// pending is how much is to be written, before compression.
+func (w *Writer) pending() int { return w.define.pending() + w.events.pending() }
+
+// Size is how many bytes were written, without what Flush has not written yet.
+func (w *Writer) Size() int64 { return w.size }
+
+// Full reports whether so much was added that it is better flushed before more
+// is.
+func (w *Writer) Full() bool { return w.pending() >= fullBytes }
+
+// Flush writes what was added as a block: from now on it can be read, whatever
+// becomes of the writer. After an error nothing more is written, and Flush says
+// the same again.
+func (w *Writer) Flush() error {
+	if w.err != nil || w.events.count == 0 {
+		return w.err
+	}
+	p := w.payload[:0]
+	for i, section := range w.define.sections {
+		p = appendSection(p, i, section)
+		w.define.sections[i] = section[:0]
+	}
+	for i, column := range w.events.data {
+		p = appendSection(p, i, column)
+	}
+	w.payload = p
+	h := head{
+		kind: blockEvents, flags: w.flags, raw: uint32(len(p)), events: w.events.count,
+		earliest: w.events.earliest, latest: w.events.latest,
+	}
+	w.events.reset()
+	w.flags &^= blockReset
+	if w.define.full() {
+		w.define.reset()
+		w.flags |= blockReset
+	}
+	return w.write(h, p)
+}
+
+func appendSection(b []byte, number int, section []byte) []byte {
+	if len(section) == 0 {
+		return b
+	}
+	b = appendUvarint(b, uint64(number))
+	b = appendUvarint(b, uint64(len(section)))
+	return append(b, section...)
+}
+
+// Close flushes and ends the recording. The stream stays open.
+func (w *Writer) Close(end End) error {
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	p := end.append(nil)
+	return w.write(head{kind: blockEnd, raw: uint32(len(p))}, p)
+}
+
+// write writes a block, by one call.
+func (w *Writer) write(h head, payload []byte) error {
+	var room [blockHead]byte
+	b := w.zstd.EncodeAll(payload, append(w.block[:0], room[:]...))
+	if len(b)-blockHead >= len(payload) {
+		b = append(b[:blockHead], payload...)
+		h.flags |= blockPlain
+	}
+	h.packed = uint32(len(b) - blockHead)
+	h.put(b)
+	w.block = b
+	w.largest = max(w.largest, len(b))
+	if _, err := w.out.Write(b); err != nil {
+		w.err = err
+		return err
+	}
+	w.size += int64(len(b))
+	return nil
+}
+
+// head is what comes before a block's payload.
+type head struct {
+	kind, flags      byte
+	packed, raw      uint32 // the payload's length, as written and before compression
+	events           uint32
+	earliest, latest uint64 // of the events' times
+}
+
+// put writes the head at the beginning of a block.
+func (h *head) put(block []byte) {
+	le := binary.LittleEndian
+	copy(block, mark)
+	block[8], block[9] = h.kind, h.flags
+	le.PutUint32(block[12:], h.packed)
+	le.PutUint32(block[16:], h.raw)
+	le.PutUint32(block[20:], h.events)
+	le.PutUint64(block[24:], h.earliest)
+	le.PutUint64(block[32:], h.latest)
+	le.PutUint32(block[4:], crc32.Checksum(block[8:], castagnoli))
+}
+
+// get reads a head, and the checksum of what comes after it in the block.
+func (h *head) get(b []byte) (checksum uint32) {
+	le := binary.LittleEndian
+	h.kind, h.flags = b[8], b[9]
+	h.packed, h.raw, h.events = le.Uint32(b[12:]), le.Uint32(b[16:]), le.Uint32(b[20:])
+	h.earliest, h.latest = le.Uint64(b[24:]), le.Uint64(b[32:])
+	return le.Uint32(b[4:])
+}
