@@ -196,3 +196,21 @@ func TestManyEvents(t *testing.T) {
 		qt.Check(t, qt.Equals(count(run.events, func(e *event.Event) bool { return e.Kind == kind }), want))
 	}
 }
+
+// TestEndWithFullRing: what waited to be read when ttmem was told to end is told of.
+func TestEndWithFullRing(t *testing.T) {
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "30000", "1")
+	p.expect(t, "ready")
+	file := filepath.Join(t.TempDir(), "events.jsonl")
+	attach := attachTo(t, file, p.Process.Pid)
+	qt.Assert(t, qt.IsNil(attach.Process.Signal(syscall.SIGSTOP)))
+	fmt.Fprintln(p.stdin)
+	p.expect(t, "done")
+	qt.Assert(t, qt.IsNil(attach.Process.Signal(syscall.SIGINT)))
+	qt.Assert(t, qt.IsNil(attach.Process.Signal(syscall.SIGCONT)))
+	waitEnd(t, attach.Wait)
+	events := readEvents(t, file)
+	for kind, want := range map[event.Kind]int{event.Alloc: 30000, event.Free: 30000, event.Lost: 0} {
+		qt.Check(t, qt.Equals(count(events, func(e *event.Event) bool { return e.Kind == kind }), want))
+	}
+}

@@ -23,6 +23,14 @@ type ordered struct {
 
 func (o *ordered) push(e event.Event) { o.events = append(o.events, e) }
 
+// newest is the time of the event that came last; 0 where none waits.
+func (o *ordered) newest() uint64 {
+	if len(o.events) == 0 {
+		return 0
+	}
+	return o.events[len(o.events)-1].TimeNs
+}
+
 // release gives what happened before a time to handle, oldest first.
 func (o *ordered) release(before uint64, handle func(*event.Event)) {
 	for i := 1; i < len(o.events); i++ {

@@ -246,11 +246,14 @@ const pollInterval = 10 * time.Millisecond
 // written or shown.
 func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
 	var record ringbuf.Record
+	var end uint64 // when the context was done
 	for {
-		done := ctx.Err() != nil
 		wait := pollInterval
-		if done {
+		if ctx.Err() != nil {
 			wait = 0
+			if end == 0 {
+				end = now()
+			}
 		}
 		before, drained := now(), false
 		t.ring.SetDeadline(time.Now().Add(wait))
@@ -270,17 +273,19 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		}
 		t.takeFound()
 		t.countLost()
-		if done {
+		if drained {
+			t.takeLate(before - min(before, holdBackNs))
+		}
+		// what a target that goes on does after the end is not waited for
+		last := end != 0 && (drained || t.queue.newest() > end+holdBackNs)
+		if last {
 			before = ^uint64(0)
 		} else {
 			before -= min(before, holdBackNs)
 		}
-		if drained {
-			t.takeLate(before)
-		}
 		t.queue.release(before, handle)
 		pause()
-		if done {
+		if last {
 			return nil
 		}
 	}

@@ -16,10 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attached is a `ttmem attach` that traces a program.
+// attached is a `ttmem attach` or `ttmem record` that traces a program.
 type attached struct {
 	cmd *exec.Cmd
 	out bytes.Buffer
+	// recording is the file of a `ttmem record`.
+	recording string
 	// took is from the start of the command until it said that it traces, and
 	// busy is the processor time of that.
 	took, busy time.Duration
@@ -42,7 +44,16 @@ func (o outcome) lostEvents() (n uint64) {
 
 // attach attaches the real command to a program.
 func (b *bench) attach(p *program, args ...string) (*attached, error) {
-	a := &attached{cmd: exec.Command(b.ttmem, append([]string{"attach", "--json", "-p", strconv.Itoa(p.pid())}, args...)...)}
+	return b.trace(&attached{}, append([]string{"attach", "--json", "-p", strconv.Itoa(p.pid())}, args...)...)
+}
+
+// record records a program.
+func (b *bench) record(p *program, path string) (*attached, error) {
+	return b.trace(&attached{recording: path}, "record", "-o", path, "-p", strconv.Itoa(p.pid()))
+}
+
+func (b *bench) trace(a *attached, args ...string) (*attached, error) {
+	a.cmd = exec.Command(b.ttmem, args...)
 	a.cmd.Stdout = &a.out
 	stderr, err := a.cmd.StderrPipe()
 	if err != nil {
@@ -62,7 +73,7 @@ func (b *bench) attach(p *program, args ...string) (*attached, error) {
 		}
 		said = lines.Text()
 	}
-	return nil, fmt.Errorf("ttmem attach: %s (%w)", said, a.cmd.Wait())
+	return nil, fmt.Errorf("ttmem %s: %s (%w)", args[0], said, a.cmd.Wait())
 }
 
 func (a *attached) pid() int { return a.cmd.Process.Pid }
@@ -74,6 +85,13 @@ func (a *attached) end() (outcome, error) {
 	}
 	if err := a.cmd.Wait(); err != nil {
 		return outcome{}, fmt.Errorf("ttmem: %w", err)
+	}
+	if a.recording != "" {
+		out, err := exec.Command(a.cmd.Path, "report", a.recording, "--json").Output()
+		if err != nil {
+			return outcome{}, fmt.Errorf("ttmem report: %w", err)
+		}
+		a.out.Write(out)
 	}
 	var report struct {
 		Lost map[string]uint64 `json:"lost"`

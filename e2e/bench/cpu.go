@@ -3,10 +3,15 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
+
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
 )
 
 // cost is the processor time that a tool takes for itself: what its probes do in
@@ -43,12 +48,17 @@ func (b *bench) compareCost(name string) error {
 		return err
 	}
 	defer p.stop()
-	ours, err := b.ttmemCost(p)
+	ours, err := b.ttmemCost(p, b.recordRun)
+	if err != nil {
+		return err
+	}
+	lines, err := b.ttmemCost(p, b.eventsRun)
 	if err != nil {
 		return err
 	}
 	b.printf("%s\n%-64s %8s %8s %8s %8s %8s\n", name, "", "µs/event", "start, s", "events", "lost", "frames")
-	b.printCost("ttmem attach --events", ours)
+	b.printCost("ttmem record", ours)
+	b.printCost("ttmem attach --events, a stack in each line of JSON", lines)
 	theirs, err := b.perfCosts(p)
 	if err != nil {
 		b.unmeasured("perf", err)
@@ -72,12 +82,13 @@ func (b *bench) printCost(name string, c cost) {
 	b.printf("%-64s %8.1f %8.2f %8d %8d %8.1f\n", name, c.each(), c.start.Seconds(), c.events, c.lost, c.frames)
 }
 
-func (b *bench) ttmemCost(p *program) (cost, error) {
-	few, err := b.ttmemRun(p, b.cpuEvents/5)
+// ttmemCost is what a way of running ttmem costs.
+func (b *bench) ttmemCost(p *program, run func(p *program, n int) (cost, error)) (cost, error) {
+	few, err := run(p, b.cpuEvents/5)
 	if err != nil {
 		return cost{}, err
 	}
-	many, err := b.ttmemRun(p, b.cpuEvents)
+	many, err := run(p, b.cpuEvents)
 	if err != nil {
 		return cost{}, err
 	}
@@ -92,14 +103,29 @@ func split(few, many cost) cost {
 	return many
 }
 
-// ttmemRun is a run that writes every event with its stack to a file.
-func (b *bench) ttmemRun(p *program, n int) (cost, error) {
+// recordRun is a run that records every event with its stack.
+func (b *bench) recordRun(p *program, n int) (cost, error) {
+	path := filepath.Join(b.dir, "cost.ttmem")
+	defer os.Remove(path)
+	a, err := b.record(p, path)
+	if err != nil {
+		return cost{}, err
+	}
+	return b.ttmemRun(p, a, n, func() (int, float64, error) { return countRecorded(path) })
+}
+
+// eventsRun is a run that writes every event with its stack as a line of JSON.
+func (b *bench) eventsRun(p *program, n int) (cost, error) {
 	path := filepath.Join(b.dir, "cost.jsonl")
 	defer os.Remove(path)
 	a, err := b.attach(p, "--events", path)
 	if err != nil {
 		return cost{}, err
 	}
+	return b.ttmemRun(p, a, n, func() (int, float64, error) { return countStacks(path) })
+}
+
+func (b *bench) ttmemRun(p *program, a *attached, n int, count func() (int, float64, error)) (cost, error) {
 	progress("%d events with ttmem", n)
 	defer progress("")
 	if _, err := p.round(n); err != nil {
@@ -109,11 +135,44 @@ func (b *bench) ttmemRun(p *program, n int) (cost, error) {
 	if err != nil {
 		return cost{}, err
 	}
-	stacks, frames, err := countStacks(path)
+	stacks, frames, err := count()
 	if err != nil {
 		return cost{}, err
 	}
 	return cost{events: stacks, lost: n - stacks + int(o.lostEvents()), frames: frames, all: o.cpu}, nil
+}
+
+// countRecorded counts the events of a recording that have a stack, and the native
+// frames of a stack, as countStacks does.
+func countRecorded(path string) (stacks int, frames float64, err error) {
+	r, err := recording.Open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer r.Close()
+	known := make(map[uint64]int)
+	for {
+		var e event.Event
+		if err := r.Next(&e); errors.Is(err, io.EOF) {
+			return stacks, frames / float64(max(stacks, 1)), nil
+		} else if err != nil {
+			return 0, 0, err
+		}
+		if e.Stack == nil {
+			continue
+		}
+		n, ok := known[e.Stack.ID]
+		if !ok {
+			for _, f := range e.Stack.Frames() {
+				if f.Kind == event.Native {
+					n++
+				}
+			}
+			known[e.Stack.ID] = n
+		}
+		stacks++
+		frames += float64(n)
+	}
 }
 
 // countStacks counts the events of a file that have a stack, and the native frames

@@ -60,6 +60,7 @@ var parts = []struct {
 	{"events", "many events in a tight loop", (*bench).manyEvents},
 	{"cpu", "processor time from an event to its symbolized stack", (*bench).processorTime},
 	{"attach", "attaching to a running process", (*bench).attaching},
+	{"others", "what programs notice that do not use tt-metal", (*bench).others},
 }
 
 func main() {
