@@ -50,6 +50,10 @@ func attachLate(t *testing.T, p *target) int {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "events.jsonl")
 	attach := attachTo(t, file, p.Process.Pid)
+	waitFor(t, "what was there before", func() bool {
+		text, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(text), `"before_attach":true`)
+	})
 	seen := len(readCheckpoints(t, p.Dir))
 	waitFor(t, "checkpoints", func() bool { return len(readCheckpoints(t, p.Dir)) >= seen+5 })
 	qt.Assert(t, qt.IsNil(attach.Process.Signal(os.Interrupt)))

@@ -63,6 +63,8 @@ type decoder struct {
 	emit      func(event.Event)
 	// forget is told of a process that has ended.
 	forget func(pid int, timeNs uint64, p *traced)
+	// newest is the time of the newest record.
+	newest uint64
 	// unknown counts records that make no sense, by cause.
 	unknown func(cause string)
 	// view is a process's code as it was at one time, nil where that is not known.
@@ -94,7 +96,7 @@ type traced struct {
 
 type liveBuffer struct {
 	id, allocator uint64
-	before        bool // it was there before the attach
+	before        uint64 // it was there before the attach, and told of at this time
 }
 
 type device struct {
@@ -151,6 +153,7 @@ func (d *decoder) decode(raw []byte) {
 		PID:    int(h.Tgid),
 		TID:    int(h.Tid),
 	}
+	d.newest = max(d.newest, h.TimeNs)
 	known := true
 	switch h.Kind {
 	case recordAlloc:
@@ -217,6 +220,7 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 		TimeNs: e.TimeNs, Kind: event.ProcessStart, PID: e.PID, TID: e.PID,
 		Comm: threadName(e.PID, e.PID), Command: commandLine(e.PID),
 	}
+	p.names[e.PID] = start.Comm
 	start.AttachedLate = e.AttachedLate || d.late(e.PID) != nil
 	id := identityOf(e.PID)
 	start.UID, start.Container, start.Pod, start.ContainerPID = id.uid, id.container, id.pod, id.containerPID
@@ -234,6 +238,9 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 		return
 	}
 	p := d.start(&e, lib)
+	if late := d.late(e.PID); late != nil && e.TimeNs < late.sinceNs {
+		return
+	}
 	e.Kind = event.Alloc
 	e.Stack = p.stacks.stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
@@ -242,7 +249,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 		return
 	}
 	d.place(&e, p, r.Device, r.Allocator, r.Request)
-	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator, false}
+	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator, 0}
 	d.emit(e)
 }
 
@@ -296,17 +303,17 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	}
 	p := d.start(&e, lib)
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit
+	if late := d.late(e.PID); late != nil {
+		late.freed[r.Object] = true
+	}
 	b, known := p.live[r.Object]
 	if !known {
-		// allocated before ttmem came, a view, or given back when its device was closed
-		if late := d.late(e.PID); late != nil {
-			late.freed[r.Object] = true
-		}
-		return
+		return // allocated before ttmem came, a view, or given back when its device was closed
 	}
 	delete(p.live, r.Object)
 	e.Stack = p.stacks.stack(r.H.Stack)
-	e.Object, e.BufferID, e.Allocator, e.BeforeAttach = r.Object, b.id, b.allocator, b.before
+	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
+	e.BeforeAttach, e.TimeNs = b.before != 0, max(e.TimeNs, b.before)
 	owns := lib.owns(r.Window[:])
 	if hooked := lib.fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
 		return

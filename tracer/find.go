@@ -25,14 +25,36 @@ func (t *Tracer) watch() (err error) {
 	t.watching.Add(1)
 	go func() {
 		defer t.watching.Done()
-		err := t.mappings.Read(t.mapped, func(n uint64) {
-			t.find(found{event: event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: "mappings not seen"}})
-		})
+		err := t.mappings.Read(t.mapped, t.rescan)
 		if err != nil {
 			t.warn(fmt.Sprintf("libraries that are loaded from now on are not seen: %v", err))
 		}
 	}()
 	return nil
+}
+
+// rescan looks at what processes map after n new mappings were not seen.
+func (t *Tracer) rescan(n uint64) {
+	var pids []int
+	if t.onlyListed {
+		var pid uint32
+		var p bpf.KernelProcess
+		for listed := t.objs.Processes.Iterate(); listed.Next(&pid, &p); {
+			if !isRunning(int(pid)) {
+				continue
+			}
+			pids = append(pids, int(pid))
+			if t.spaces != nil {
+				t.spaces.changed(int(pid))
+			}
+		}
+	} else {
+		// of a process that came and went meanwhile nothing is known
+		t.find(found{event: event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: "mappings not seen"}})
+	}
+	if err := t.scan(pids); err != nil {
+		t.warn(err.Error())
+	}
 }
 
 // scan attaches to what processes map already: those given, or all.

@@ -15,8 +15,11 @@ import (
 )
 
 // lateAttach is a process that runs while what it held is read. What it gives back
-// meanwhile, and nobody saw it allocate, is not to be told of.
+// meanwhile is not to be told of: it may have been read before.
 type lateAttach struct {
+	// sinceNs is when all probes were placed. Before, an allocation may have been
+	// seen whose end was not: it is read like those before it.
+	sinceNs uint64
 	freed   map[uint64]bool // Buffers, by address
 	cleared map[uint64]bool // allocators, by address
 }
@@ -26,8 +29,9 @@ type lateResult struct {
 	pid, parent int
 	library     *library
 	late        *lateAttach
-	// readNs is when the last of it was read.
+	// readNs is when the last of it was read, and atNs when it is told of.
 	readNs  uint64
+	atNs    uint64
 	devices []lateDevice
 	buffers []lateBuffer
 	err     error
@@ -48,8 +52,9 @@ func (l *library) bias(start, offset uint64) uint64 {
 // attachLate has what a process held read, in the background; its probes are placed,
 // and t.mu is held.
 func (t *Tracer) attachLate(l *library, m mapping) {
-	late := &lateAttach{freed: make(map[uint64]bool), cleared: make(map[uint64]bool)}
+	late := &lateAttach{sinceNs: now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool)}
 	t.late[m.pid] = late
+	t.latePending.Add(1)
 	t.watching.Go(func() {
 		r := lateResult{pid: m.pid, parent: parentOf(m.pid), library: l, late: late}
 		r.err = l.readLate(t.closing, m.pid, l.bias(m.start, m.offset), func(d lateDevice, buffers []lateBuffer) {
@@ -65,9 +70,20 @@ func (t *Tracer) attachLate(l *library, m mapping) {
 
 // lateOf is what is kept of a process while what it held is read; nil for others.
 func (t *Tracer) lateOf(pid int) *lateAttach {
+	if t.latePending.Load() == 0 {
+		return nil // which is so nearly always
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.late[pid]
+}
+
+// forgetLate ends that a process's memory is waited for; t.mu is held.
+func (t *Tracer) forgetLate(pid int) {
+	if t.late[pid] != nil {
+		delete(t.late, pid)
+		t.latePending.Add(-1)
+	}
 }
 
 // takeLate tells of what was read from processes up to a time until which all that
@@ -83,7 +99,7 @@ func (t *Tracer) takeLate(until uint64) {
 		same := t.late[r.pid] == r.late // or it has ended, or is another program by now
 		wait := same && (r.readNs > until || t.late[r.parent] != nil)
 		if same && !wait {
-			delete(t.late, r.pid)
+			t.forgetLate(r.pid)
 		}
 		t.mu.Unlock()
 		switch {
@@ -93,12 +109,13 @@ func (t *Tracer) takeLate(until uint64) {
 		case !same:
 			continue
 		}
-		r.readNs = max(r.readNs, t.queue.released)
+		// what was freed up to the newest record is known, and what is so later is told
+		r.atNs = max(t.decoder.newest, r.readNs, t.queue.released)
 		t.decoder.lateResult(&r)
 		if r.err != nil && !errors.Is(r.err, context.Canceled) && isRunning(r.pid) {
 			t.warn(fmt.Sprintf("process %d: what it had allocated before is not counted, or not all of it: %v", r.pid, r.err))
 			t.queue.push(event.Event{
-				Kind: event.Lost, TimeNs: r.readNs, PID: r.pid, Count: 1, Cause: "memory from before the attach not read",
+				Kind: event.Lost, TimeNs: r.atNs, PID: r.pid, Count: 1, Cause: "memory from before the attach not read",
 			})
 		}
 	}
@@ -110,7 +127,7 @@ func (t *Tracer) takeLate(until uint64) {
 // lateResult tells of what a process had before.
 func (d *decoder) lateResult(r *lateResult) {
 	p, late := d.process(r.pid), r.late
-	e := event.Event{TimeNs: r.readNs, PID: r.pid, TID: r.pid}
+	e := event.Event{TimeNs: r.atNs, PID: r.pid, TID: r.pid}
 	parent := d.processes[r.parent]
 	for _, found := range r.devices {
 		if p.devices[found.address] == nil {
@@ -137,7 +154,7 @@ func (d *decoder) lateResult(r *lateResult) {
 			continue
 		}
 		d.start(&e, r.library)
-		p.live[b.object] = liveBuffer{b.id, b.allocator, true}
+		p.live[b.object] = liveBuffer{b.id, b.allocator, r.atNs}
 		found := b.event
 		found.TimeNs, found.Kind, found.PID, found.TID, found.Comm = e.TimeNs, event.Alloc, e.PID, e.TID, e.Comm
 		found.Object, found.BufferID, found.Allocator = b.object, b.id, b.allocator

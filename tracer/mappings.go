@@ -49,7 +49,7 @@ type perfRing struct {
 	data []byte
 }
 
-const perfRingPages = 64
+const perfRingPages = 256
 
 // watchMappings watches all processes of the host: a watch on one would follow a
 // single thread of it, and end when another thread calls exec.

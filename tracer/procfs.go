@@ -139,6 +139,14 @@ func ProcessOf(tid int) int {
 // isRunning reports whether a process exists.
 func isRunning(pid int) bool { return unix.Kill(pid, 0) != unix.ESRCH }
 
+// Ended reports whether a process has ended, or is only waited for. One whose first
+// thread has ended goes on as long as it has others.
+func Ended(pid int) bool {
+	dir := procDir(pid)
+	_, err := os.Stat(dir)
+	return err != nil || isZombie(dir)
+}
+
 // mappedPath is the path under which a process sees a mapped file.
 func mappedPath(pid int, file fileID) string {
 	maps, err := executableMaps(pid)

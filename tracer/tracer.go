@@ -12,6 +12,7 @@ import (
 	"os"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -58,11 +59,12 @@ type Tracer struct {
 	// named are the processes that are traced by name
 	named map[int]bool
 
-	mu        sync.Mutex
-	libraries []*library
-	byFile    map[fileID]*library // nil: no tt-metal library
-	found     []found             // from other goroutines, for Run
-	late      map[int]*lateAttach // processes whose memory is read
+	mu          sync.Mutex
+	libraries   []*library
+	byFile      map[fileID]*library // nil: no tt-metal library
+	found       []found             // from other goroutines, for Run
+	late        map[int]*lateAttach // processes whose memory is read
+	latePending atomic.Int32        // how many those are
 	// lateResults are of those that were read, for Run
 	lateResults []lateResult
 	seen        map[int]bool // processes that map a library
@@ -296,7 +298,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 func (t *Tracer) forget(pid int, timeNs uint64, p *traced) {
 	t.mu.Lock()
 	delete(t.seen, pid)
-	delete(t.late, pid)
+	t.forgetLate(pid)
 	t.mu.Unlock()
 	if t.spaces != nil {
 		t.spaces.forget(pid, timeNs)

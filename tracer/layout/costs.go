@@ -27,6 +27,16 @@ var costs = map[string]string{
 	"BankManager.bank_size":        "capacities of the regions are not known",
 	"BankManager.alignment_bytes_": "what a buffer takes of each bank is not known",
 
+	"Allocator.allocated_buffers_":                        "buffers from before ttmem came are not seen",
+	"SubDeviceManagerTracker.default_sub_device_manager_": "what devices held before ttmem came is not seen",
+	"SubDeviceManagerTracker.active_sub_device_manager_":  "what sub-devices held before ttmem came is not seen",
+	"SubDeviceManager.sub_device_allocators_":             "what devices held before ttmem came is not seen",
+	"MeshDevice.sub_device_manager_tracker_":              "what meshes held before ttmem came is not seen",
+	"Device.sub_device_manager_tracker_":                  "what single devices held before ttmem came is not seen",
+	"FreeListOpt.vtable":                                  "buffers from before ttmem came are not seen",
+	"FreeListOpt.blocks":                                  "what sharded buffers from before ttmem came take of each bank is not known",
+	"Buffer.shard_cores":                                  "what sharded buffers from before ttmem came take of each bank is not known",
+
 	"Program.impl":                   "programs that ran before ttmem came are not seen",
 	"ProgramImpl.id":                 "circular buffers and kernels cannot be told apart by program",
 	"ProgramImpl.binary_data(begin)": "what kernels take of DRAM is not known",

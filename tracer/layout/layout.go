@@ -71,6 +71,10 @@ type Layout struct {
 	// Managers are the offsets in an allocator of the pointers to the
 	// BankManagers by BufferType, -1 for types that have none.
 	Managers [Types]int
+	// FreeList and ShardCores are what live buffers take of their banks; without
+	// Sizes and without Cores where not found.
+	FreeList   FreeList
+	ShardCores ShardCores
 }
 
 // Missing is a field or probe that was not found.
@@ -111,6 +115,7 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 	d.buffer()
 	d.devices()
 	d.allocator()
+	d.heldBuffers()
 	d.programs()
 	return d, nil
 }

@@ -108,7 +108,7 @@ func model(n int, stacks []*event.Stack) []event.Event {
 			Region: event.Region(i % 300 / 200), BufferID: uint64(1000 + i),
 			Object: 0x7f1200340000 + 0x1c0*rng.Uint64N(400), Allocator: 0x5612a0 + uint64(i%2)<<12,
 			Address: 0x400000 + rng.Uint64N(500)<<11, SizeBytes: size, PageSizeBytes: 2048,
-			BytesPerBank: (size + 12*2048 - 1) / (12 * 2048) * 2048, Banks: 12, Stack: stacks[i%300],
+			BytesPerBank: (size + 12*2048 - 1) / (12 * 2048) * 2048, Banks: 12, Stack: stacks[i%300%len(stacks)],
 		}
 		live = append(live, e)
 		events = append(events, e)

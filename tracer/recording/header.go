@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
@@ -94,7 +95,7 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 	n, err := io.ReadFull(in, head[:])
 	have := head[:n]
 	if err != nil && !atEnd(err) {
-		return h, 0, err
+		return h, 0, fmt.Errorf("reading %s: %w", name, cause(err))
 	}
 	if n == 0 {
 		return h, 0, &emptyError{name}
@@ -117,7 +118,7 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 		if atEnd(err) {
 			return h, 0, &TruncatedError{name, 0}
 		}
-		return h, 0, err
+		return h, 0, fmt.Errorf("reading %s: %w", name, cause(err))
 	}
 	if crc32.Checksum(p, castagnoli) != binary.LittleEndian.Uint32(head[len(magic)+4:]) {
 		return h, 0, &DamagedError{name, 0, "the checksum of its header is wrong"}

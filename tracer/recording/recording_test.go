@@ -14,11 +14,16 @@ import (
 	"ttmem/tracer/event"
 )
 
+// fixed is the same header on all hosts.
+var fixed = Header{
+	Created: time.Unix(1_700_000_000, 0), MonotonicNs: 1e15, Host: "host", Kernel: "6.8.0", Ttmem: "v1.0.0", Recording: 1,
+}
+
 // write records events, flushed after each of the places given, and ends it.
 func write(t testing.TB, events []event.Event, flushAt ...int) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	w, err := NewWriter(&b, Options{})
+	w, err := NewWriter(&b, Options{Header: &fixed})
 	qt.Assert(t, qt.IsNil(err))
 	for i := range events {
 		w.Add(&events[i])
@@ -63,7 +68,11 @@ func equal(t testing.TB, got, want []event.Event) {
 	for i := range got {
 		g, w := got[i], want[i]
 		qt.Assert(t, qt.Equals(g.Stack != nil, w.Stack != nil))
-		qt.Assert(t, qt.DeepEquals(g.Stack.Frames(), w.Stack.Frames()))
+		if gf, wf := g.Stack.Frames(), w.Stack.Frames(); len(gf) != 0 || len(wf) != 0 {
+			if !reflect.DeepEqual(gf, wf) {
+				qt.Assert(t, qt.DeepEquals(gf, wf), qt.Commentf("stack of event %d", i))
+			}
+		}
 		g.Stack, w.Stack = nil, nil
 		if !reflect.DeepEqual(g, w) {
 			qt.Assert(t, qt.DeepEquals(g, w), qt.Commentf("event %d", i))
@@ -295,14 +304,17 @@ func TestAnEventThatNobodyFlushesIsWrittenAtLast(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	rng := rand.New(rand.NewPCG(1, 2))
 	full := false
-	for range 1_000_000 {
+	for range 200_000 {
 		w.Add(&event.Event{Kind: event.Alloc, Object: rng.Uint64(), Address: rng.Uint64()})
 		full = full || w.Full()
-		qt.Assert(t, qt.IsTrue(w.pending() < mostBytes+1000))
+		if w.pending() >= mostBytes {
+			t.Fatalf("%d bytes are pending", w.pending())
+		}
 	}
 	qt.Assert(t, qt.IsTrue(full))
+	qt.Assert(t, qt.IsTrue(w.Size() > mostBytes/2))
 	qt.Assert(t, qt.IsNil(w.Close(End{})))
-	qt.Assert(t, qt.Equals(len(read(t, b.Bytes())), 1_000_000))
+	qt.Assert(t, qt.Equals(len(read(t, b.Bytes())), 200_000))
 }
 
 func TestHeaderAndEnd(t *testing.T) {

@@ -3,8 +3,8 @@ package recording
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"io/fs"
+	"iter"
 	"os"
 
 	"ttmem/tracer/event"

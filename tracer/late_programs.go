@@ -1,0 +1,419 @@
+package tracer
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/event"
+	"ttmem/tracer/layout"
+)
+
+// lateProgram is what a ProgramImpl holds: what the events of its compilation would
+// have told.
+type lateProgram struct {
+	id      uint64
+	statics []lateStatic
+	// binaryBytes are in DRAM, textBytes in the L1 of each core.
+	binaryBytes, textBytes uint64
+}
+
+// lateStatic is a place in the L1 of some cores.
+type lateStatic struct {
+	address, bytes uint64
+	cores          []event.CoreRange
+	kind           event.StaticKind
+	global         bool
+}
+
+var (
+	// errProgramChanged means that a program was placed anew, or destroyed, while it
+	// was read. Events tell of what it has become.
+	errProgramChanged = errors.New("the program changed while it was read")
+	errNotAProgram    = errors.New("what is there makes no sense as a program")
+)
+
+// Bounds on what a program is believed to have.
+const (
+	maxLateCBs    = 1 << 14
+	maxLateRanges = 1 << 14
+	// coreRangeBytes are x0, y0, x1, y1 as u64.
+	coreRangeBytes = 32
+	// sharedBytes is a std::shared_ptr: the pointer, and its counts.
+	sharedBytes = 16
+	// maxCoord is more than any chip has cores in a row, and maxL1 more bytes than
+	// any core.
+	maxCoord = 1 << 10
+	maxL1    = 1 << 28
+)
+
+// lateHeader is what changes when a program's buffers are placed anew.
+type lateHeader struct {
+	id                     uint64
+	cbsNeeded, dfbsNeeded  bool
+	cbs, dfbs, allocators  span
+	binaryBytes, textBytes uint64
+}
+
+// span is a std::vector's begin and end.
+type span struct{ begin, end uint64 }
+
+// readProgram reads what the ProgramImpl at an address in a process holds. What the
+// layout does not know is left out: it is named in the layout's Missing.
+func (l *library) readProgram(pid int, impl uint64) (lateProgram, error) {
+	r := &programReader{pid: pid, fields: l.layout.Fields}
+	h := r.header(impl)
+	p := lateProgram{id: h.id, binaryBytes: h.binaryBytes, textBytes: h.textBytes}
+	if !h.cbsNeeded {
+		p.statics = r.circularBuffers(h.cbs)
+	}
+	if !h.dfbsNeeded {
+		p.statics = append(p.statics, r.dataflowBuffers(h)...)
+	}
+	again := &programReader{pid: pid, fields: l.layout.Fields}
+	switch now := again.header(impl); {
+	case again.err != nil:
+		return lateProgram{}, fmt.Errorf("program at %#x: %w", impl, again.err)
+	case now != h:
+		return lateProgram{}, fmt.Errorf("program %d: %w", h.id, errProgramChanged)
+	case r.err != nil:
+		return lateProgram{}, fmt.Errorf("program %d: %w", h.id, r.err)
+	}
+	return p, nil
+}
+
+// programReader reads a process's objects. After an error all that it reads is 0.
+type programReader struct {
+	pid    int
+	fields map[string]layout.Chain
+	err    error
+}
+
+// knows reports whether all these fields are known.
+func (r *programReader) knows(names ...string) bool {
+	for _, name := range names {
+		if len(r.fields[name]) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *programReader) header(impl uint64) (h lateHeader) {
+	const id = "ProgramImpl.id"
+	if !r.knows(id) {
+		r.err = fmt.Errorf("%s is not known", id)
+		return h
+	}
+	h.id = r.u64(impl, id)
+	const cbsNeeded = "ProgramImpl.local_circular_buffer_allocation_needed_"
+	if r.knows("ProgramImpl.circular_buffers_", cbsNeeded) {
+		h.cbsNeeded, h.cbs = r.flag(impl, cbsNeeded), r.span(impl, "ProgramImpl.circular_buffers_")
+	}
+	const dfbsNeeded = "ProgramImpl.local_dataflow_buffer_allocation_needed_"
+	if r.knows("ProgramImpl.dfb_allocators_", dfbsNeeded) {
+		h.dfbsNeeded, h.allocators = r.flag(impl, dfbsNeeded), r.span(impl, "ProgramImpl.dfb_allocators_")
+	}
+	if r.knows("ProgramImpl.dataflow_buffers_") {
+		h.dfbs = r.span(impl, "ProgramImpl.dataflow_buffers_")
+	}
+	if r.knows("ProgramImpl.binary_data(begin)") {
+		binaries := r.span(impl, "ProgramImpl.binary_data(begin)")
+		h.binaryBytes = binaries.end - binaries.begin
+	}
+	const text = "ProgramImpl.kernel_text_size"
+	if c := r.fields[text]; len(c) == 2 {
+		// a vector of ProgramConfigs, the first of which is for Tensix cores
+		if configs := r.spanAt(impl + uint64(c[0])); configs.begin != configs.end {
+			h.textBytes = r.u32(impl, text)
+		}
+		if h.textBytes > maxL1 {
+			r.fail()
+		}
+	}
+	return h
+}
+
+// circularBuffers reads a vector of shared pointers to circular buffers.
+func (r *programReader) circularBuffers(cbs span) (list []lateStatic) {
+	if !r.knows("CircularBuffer.core_ranges", "CircularBuffer.size", "CircularBuffer.is_global",
+		"CircularBuffer.has_local_address", "CircularBuffer.local_address") {
+		return nil
+	}
+	for _, cb := range r.shared(cbs, maxLateCBs) {
+		s := lateStatic{
+			bytes:  r.u32(cb, "CircularBuffer.size"),
+			kind:   event.CircularBuffer,
+			global: r.flag(cb, "CircularBuffer.is_global"),
+		}
+		switch {
+		case s.global && r.knows("CircularBuffer.global_address"):
+			s.address = r.u32(cb, "CircularBuffer.global_address")
+		case !s.global && r.flag(cb, "CircularBuffer.has_local_address"):
+			s.address = r.u32(cb, "CircularBuffer.local_address")
+		default:
+			continue
+		}
+		s.cores = r.coreRanges(r.span(cb, "CircularBuffer.core_ranges"))
+		list = append(list, s)
+	}
+	return list
+}
+
+// dataflowBuffers reads a vector of CircularBufferAllocators, each of which has a
+// range of cores and the regions that were given away there, one for all that lie
+// side by side.
+func (r *programReader) dataflowBuffers(h lateHeader) (list []lateStatic) {
+	if h.allocators.begin == h.allocators.end || !r.knows("CircularBufferAllocator.next", "CircularBufferAllocator.l1_regions") {
+		return nil
+	}
+	buffers, known := r.dataflowSizes(h.dfbs)
+	next := uint64(r.fields["CircularBufferAllocator.next"][0])
+	n := (h.allocators.end - h.allocators.begin) / next
+	if n > maxLateRanges || n*next != h.allocators.end-h.allocators.begin {
+		r.fail()
+		return nil
+	}
+	for at := h.allocators.begin; at < h.allocators.end && r.err == nil; at += next {
+		cores := r.coreRanges(span{at, at + coreRangeBytes})
+		var regions []span
+		for _, words := range r.words(r.span(at, "CircularBufferAllocator.l1_regions"), 2, maxLateRanges) {
+			region := span{words[0], words[1]}
+			if region.end < region.begin || region.end > maxL1 {
+				r.fail()
+				return nil
+			}
+			if region.begin != region.end { // the first may be the mark of where L1 begins
+				regions = append(regions, region)
+			}
+		}
+		if r.err != nil {
+			return nil
+		}
+		parts, rest := regions, span{}
+		if known {
+			parts, rest = divide(regions, cores[0], buffers)
+		}
+		add := func(s span, kind event.StaticKind) {
+			list = append(list, lateStatic{address: s.begin, bytes: s.end - s.begin, cores: cores, kind: kind})
+		}
+		for _, part := range parts {
+			add(part, event.DataflowBuffer)
+		}
+		if rest.begin != rest.end {
+			add(rest, event.Scratchpad)
+		}
+	}
+	return list
+}
+
+// lateDataflow is a dataflow buffer: what it takes of each of its cores.
+type lateDataflow struct {
+	bytes uint64
+	cores []event.CoreRange
+}
+
+// dataflowSizes reads a vector of shared pointers to dataflow buffers, where it is
+// known what they are like.
+func (r *programReader) dataflowSizes(dfbs span) (list []lateDataflow, known bool) {
+	const a, b, ranges = "DataflowBuffer.total_size(a)", "DataflowBuffer.total_size(b)", "DataflowBuffer.core_ranges"
+	if !r.knows("ProgramImpl.dataflow_buffers_", a, b, ranges) {
+		return nil, false
+	}
+	for _, dfb := range r.shared(dfbs, maxLateCBs) {
+		// the library multiplies 32 bits too
+		bytes := uint64(uint32(r.u32(dfb, a)) * uint32(r.u32(dfb, b)))
+		list = append(list, lateDataflow{bytes, r.coreRanges(r.span(dfb, ranges))})
+	}
+	return list, true
+}
+
+// maxDivisions bounds how many ways to divide regions are tried.
+const maxDivisions = 1 << 12
+
+// divide gives the regions of a range of cores to the buffers that take them, which
+// lie there in their order; some may share the place of another, or lie in a tensor.
+// What is left behind all of them is the kernels' scratchpads. Where there is no way
+// to divide the regions, or more than one, they stay whole: as many bytes, at the
+// same place, in fewer parts.
+func divide(regions []span, cores event.CoreRange, buffers []lateDataflow) (parts []span, rest span) {
+	var sizes []uint64
+	for _, b := range buffers {
+		if b.bytes != 0 && b.touches(cores) {
+			sizes = append(sizes, b.bytes)
+		}
+	}
+	var found []span
+	several, tries := false, 0
+	var try func(parts, regions []span, sizes []uint64)
+	try = func(parts, regions []span, sizes []uint64) {
+		if tries++; tries > maxDivisions || several {
+			return
+		}
+		if len(regions) == 0 {
+			several = found != nil && !slices.Equal(found, parts)
+			found = slices.Clone(parts)
+			return
+		}
+		for i, bytes := range sizes {
+			at := regions[0].begin
+			switch rest := regions[0].end - at; {
+			case bytes == rest:
+				try(append(parts, span{at, at + bytes}), regions[1:], sizes[i+1:])
+			case bytes < rest:
+				left := slices.Clone(regions)
+				left[0].begin += bytes
+				try(append(parts, span{at, at + bytes}), left, sizes[i+1:])
+			}
+		}
+	}
+	try(nil, regions, sizes)
+	switch {
+	case several || tries > maxDivisions:
+		return regions, rest
+	case found != nil:
+		return found, rest
+	}
+	// each has its place, and something is behind the last one
+	for i, region := range regions {
+		for at := region.begin; at < region.end; at = parts[len(parts)-1].end {
+			if len(sizes) == 0 && i == len(regions)-1 {
+				return parts, span{at, region.end}
+			}
+			if len(sizes) == 0 || at+sizes[0] > region.end {
+				return regions, rest
+			}
+			parts, sizes = append(parts, span{at, at + sizes[0]}), sizes[1:]
+		}
+	}
+	return regions, rest
+}
+
+func (b *lateDataflow) touches(c event.CoreRange) bool {
+	for _, r := range b.cores {
+		if r.X0 <= c.X1 && c.X0 <= r.X1 && r.Y0 <= c.Y1 && c.Y0 <= r.Y1 {
+			return true
+		}
+	}
+	return false
+}
+
+// coreRanges reads CoreRanges.
+func (r *programReader) coreRanges(s span) []event.CoreRange {
+	words := r.words(s, coreRangeBytes/8, maxLateRanges)
+	ranges := make([]event.CoreRange, len(words))
+	for i, w := range words {
+		if w[0] > w[2] || w[1] > w[3] || w[2] > maxCoord || w[3] > maxCoord {
+			r.fail()
+			return nil
+		}
+		ranges[i] = event.CoreRange{X0: uint16(w[0]), Y0: uint16(w[1]), X1: uint16(w[2]), Y1: uint16(w[3])}
+	}
+	return ranges
+}
+
+// shared reads a vector of shared pointers.
+func (r *programReader) shared(s span, limit int) []uint64 {
+	words := r.words(s, sharedBytes/8, limit)
+	objects := make([]uint64, len(words))
+	for i, w := range words {
+		objects[i] = w[0]
+	}
+	return objects
+}
+
+// words reads elements of n words, at most limit.
+func (r *programReader) words(s span, n, limit int) [][]uint64 {
+	bytes := uint64(n * 8)
+	if s.end < s.begin || (s.end-s.begin)%bytes != 0 || (s.end-s.begin)/bytes > uint64(limit) {
+		r.fail()
+		return nil
+	}
+	raw := r.read(s.begin, int(s.end-s.begin))
+	list := make([][]uint64, 0, len(raw)/int(bytes))
+	for len(raw) > 0 {
+		element := make([]uint64, n)
+		for i := range element {
+			element[i], raw = binary.LittleEndian.Uint64(raw), raw[8:]
+		}
+		list = append(list, element)
+	}
+	return list
+}
+
+// at is where a field of an object lies.
+func (r *programReader) at(object uint64, field string) uint64 {
+	c := r.fields[field]
+	for _, offset := range c[:len(c)-1] {
+		raw := r.read(object+uint64(offset), 8)
+		if raw == nil {
+			return 0
+		}
+		object = binary.LittleEndian.Uint64(raw)
+	}
+	return object + uint64(c[len(c)-1])
+}
+
+func (r *programReader) u64(object uint64, field string) uint64 {
+	if raw := r.read(r.at(object, field), 8); raw != nil {
+		return binary.LittleEndian.Uint64(raw)
+	}
+	return 0
+}
+
+func (r *programReader) u32(object uint64, field string) uint64 {
+	if raw := r.read(r.at(object, field), 4); raw != nil {
+		return uint64(binary.LittleEndian.Uint32(raw))
+	}
+	return 0
+}
+
+// flag reads a bool.
+func (r *programReader) flag(object uint64, field string) bool {
+	raw := r.read(r.at(object, field), 1)
+	if raw != nil && raw[0] > 1 {
+		r.fail()
+	}
+	return raw != nil && raw[0] != 0
+}
+
+func (r *programReader) span(object uint64, field string) span { return r.spanAt(r.at(object, field)) }
+
+func (r *programReader) spanAt(at uint64) (s span) {
+	if raw := r.read(at, 16); raw != nil {
+		s = span{binary.LittleEndian.Uint64(raw), binary.LittleEndian.Uint64(raw[8:])}
+	}
+	if s.end < s.begin {
+		r.fail()
+		return span{}
+	}
+	return s
+}
+
+func (r *programReader) fail() {
+	if r.err == nil {
+		r.err = errNotAProgram
+	}
+}
+
+// read reads n bytes; nil after an error.
+func (r *programReader) read(at uint64, n int) []byte {
+	if r.err != nil || n == 0 {
+		return nil
+	}
+	raw := make([]byte, n)
+	local := []unix.Iovec{{Base: &raw[0]}}
+	local[0].SetLen(n)
+	got, err := unix.ProcessVMReadv(r.pid, local, []unix.RemoteIovec{{Base: uintptr(at), Len: n}}, 0)
+	if err == nil && got != n {
+		err = unix.EFAULT
+	}
+	if err != nil {
+		r.err = fmt.Errorf("reading %d bytes at %#x of process %d: %w", n, at, r.pid, err)
+		return nil
+	}
+	return raw
+}

@@ -1,0 +1,301 @@
+package tracer
+
+// This file looks for what a process held before it was attached: for the devices in
+// its memory, and from there for their buffers.
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/event"
+)
+
+const (
+	// smallMapping is what malloc makes at most for many objects, in bytes; larger
+	// ones come last, and slowly.
+	smallMapping = 64 << 20
+	// scanBytes is how much is read at once.
+	scanBytes = 1 << 20
+	// scanRest is how long the scan of large mappings rests, for as long as it works.
+	scanRest = 3
+)
+
+// Bits of /proc/PID/pagemap.
+const (
+	pagePresent = 1 << 63
+	pageSwapped = 1 << 62
+)
+
+// readLate looks through a process's memory for devices, and tells of each with what
+// is allocated on it. The process goes on meanwhile: what it allocates and frees
+// while it is read may be among it or not. The error says what could not be read;
+// what was told of is right.
+func (l *library) readLate(ctx context.Context, pid int, bias uint64, found func(lateDevice, []lateBuffer)) error {
+	late, err := l.lateLayout()
+	if err != nil {
+		return err
+	}
+	r := &lateReader{lateLayout: late, memory: &processMemory{pid: pid}, bias: bias}
+	s := &lateScan{lateReader: r, found: found, devices: make(map[uint64]bool), allocators: make(map[uint64]bool)}
+	return s.run(ctx, pid)
+}
+
+// lateScan is the search through one process.
+type lateScan struct {
+	*lateReader
+	found      func(lateDevice, []lateBuffer)
+	devices    map[uint64]bool
+	allocators map[uint64]bool
+	problems   []error
+}
+
+// heapMap is a mapping that objects may lie in.
+type heapMap struct {
+	start, end uint64
+	heap       bool // of brk(2)
+}
+
+func (m heapMap) large() bool { return !m.heap && m.end-m.start > smallMapping }
+
+// heapMaps are a process's private writable mappings that are no file's, those
+// first that are likeliest to have small objects.
+func heapMaps(pid int) ([]heapMap, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, err
+	}
+	var maps []heapMap
+	for line := range strings.Lines(string(text)) {
+		if m, ok := parseHeapLine(strings.TrimSpace(line)); ok {
+			maps = append(maps, m)
+		}
+	}
+	rank := func(m heapMap) int {
+		switch {
+		case m.heap:
+			return 0
+		case !m.large():
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(maps, func(a, b heapMap) int { return cmp.Compare(rank(a), rank(b)) })
+	return maps, nil
+}
+
+// parseHeapLine reads a line of /proc/PID/maps, and reports false for what has no
+// objects.
+func parseHeapLine(line string) (heapMap, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 5 || !strings.HasPrefix(fields[1], "rw") || !strings.HasSuffix(fields[1], "p") || fields[4] != "0" {
+		return heapMap{}, false
+	}
+	if len(fields) > 5 && fields[5] != "[heap]" && !strings.HasPrefix(fields[5], "[anon") {
+		return heapMap{}, false
+	}
+	from, to, _ := strings.Cut(fields[0], "-")
+	start, err := strconv.ParseUint(from, 16, 64)
+	end, err2 := strconv.ParseUint(to, 16, 64)
+	return heapMap{start, end, len(fields) > 5 && fields[5] == "[heap]"}, err == nil && err2 == nil && start < end
+}
+
+func (s *lateScan) run(ctx context.Context, pid int) error {
+	maps, err := heapMaps(pid)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return errGone
+	}
+	if err != nil {
+		return fmt.Errorf("reading the mappings of process %d: %w", pid, err)
+	}
+	pages, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return errGone
+	}
+	if err != nil {
+		return fmt.Errorf("reading which memory process %d uses: %w", pid, err)
+	}
+	defer pages.Close()
+	for _, m := range maps {
+		if m.large() {
+			m.start = s.skipMapped(m)
+		}
+		if err := s.scan(ctx, pages, m); err != nil {
+			return errors.Join(append(s.problems, err)...)
+		}
+	}
+	return errors.Join(s.problems...)
+}
+
+// skipMapped is the end of what malloc has mapped one by one at the beginning of a
+// mapping: each is one allocation, too large for a device. glibc says so in the size
+// of each.
+func (s *lateScan) skipMapped(m heapMap) uint64 {
+	const isMapped = 2
+	page := uint64(os.Getpagesize())
+	at := m.start
+	for at < m.end {
+		header, err := readBytes(s.memory, at, 16)
+		if err != nil {
+			return at
+		}
+		size := word(header, 8)
+		bytes := size &^ 7
+		if size&7 != isMapped || word(header, 0) != 0 || bytes == 0 || bytes%page != 0 || bytes > m.end-at {
+			return at
+		}
+		at += bytes
+	}
+	return at
+}
+
+// scan looks for devices in what a process uses of a mapping.
+func (s *lateScan) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error {
+	page := uint64(os.Getpagesize())
+	wanted := uint64(pagePresent | pageSwapped)
+	if m.large() {
+		wanted = pagePresent
+	}
+	flags := make([]byte, scanBytes/page*8)
+	for at := m.start; at < m.end; at += scanBytes {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		began := time.Now()
+		n := min(scanBytes, m.end-at) / page
+		k, err := pages.ReadAt(flags[:n*8], int64(at/page*8))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("reading which memory is used: %w", err)
+		}
+		if k == 0 {
+			return errGone // its memory has no pages any more
+		}
+		if err := s.scanPages(ctx, at, flags[:k], wanted); err != nil {
+			return err
+		}
+		if m.large() {
+			select {
+			case <-ctx.Done():
+			case <-time.After(scanRest * time.Since(began)):
+			}
+		}
+	}
+	return nil
+}
+
+// scanPages reads the pages from an address on that have one of the wanted flags.
+func (s *lateScan) scanPages(ctx context.Context, at uint64, flags []byte, wanted uint64) error {
+	page := uint64(os.Getpagesize())
+	var pieces []piece
+	for i := 0; i*8 < len(flags); i++ {
+		if binary.LittleEndian.Uint64(flags[i*8:])&wanted == 0 {
+			continue
+		}
+		start := at + uint64(i)*page
+		if n := len(pieces); n > 0 && pieces[n-1].address+uint64(len(pieces[n-1].data)) == start {
+			p := &pieces[n-1]
+			p.data = p.data[:len(p.data)+int(page)]
+			continue
+		}
+		left := (len(flags)/8 - i) * int(page)
+		pieces = append(pieces, piece{address: start, data: make([]byte, page, left)})
+	}
+	if err := s.memory.read(pieces); err != nil {
+		return err
+	}
+	mesh, device := s.bias+s.kernel.MeshVtable, s.bias+s.kernel.DeviceVtable
+	for _, p := range pieces {
+		if !p.ok {
+			continue // unmapped meanwhile
+		}
+		for i := 0; i+8 <= len(p.data); i += 8 {
+			if w := word(p.data, i); w == mesh || w == device {
+				if err := s.meet(ctx, p.address+uint64(i)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// meet tells of a device that may lie at an address.
+func (s *lateScan) meet(ctx context.Context, address uint64) error {
+	if s.devices[address] {
+		return nil
+	}
+	d, allocators, err := s.device(address)
+	if err != nil {
+		return onlyStale(err)
+	}
+	var list []uint64
+	banks := make(map[uint64][event.BankedRegions]bank)
+	for _, a := range allocators {
+		b, err := s.banks(a)
+		if err := onlyStale(err); err != nil {
+			return err
+		}
+		if err == nil {
+			list, banks[a] = append(list, a), b
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	s.devices[address] = true
+	told := false
+	for _, a := range list {
+		if s.allocators[a] {
+			continue // it is another device's as well
+		}
+		b := banks[a]
+		buffers, err := s.buffers(ctx, a, &b)
+		if err != nil && (errors.Is(err, errGone) || ctx.Err() != nil) {
+			return err
+		}
+		if err != nil && !s.holds(address, a) {
+			continue // closed meanwhile
+		}
+		s.allocators[a] = true
+		if err != nil {
+			s.problems = append(s.problems, err)
+		}
+		if !d.mesh && s.own != noField && len(buffers) == 0 && err == nil {
+			continue // nothing tells when it is closed
+		}
+		d.allocator, d.banks, told = a, b, true
+		s.found(d, buffers)
+	}
+	if !told {
+		s.found(d, nil)
+	}
+	return nil
+}
+
+// holds reports whether a device has an allocator, still.
+func (s *lateScan) holds(device, allocator uint64) bool {
+	_, allocators, err := s.device(device)
+	if err != nil || !slices.Contains(allocators, allocator) {
+		return false
+	}
+	_, err = s.banks(allocator)
+	return err == nil
+}
+
+// onlyStale drops an error that means that something is not what it looked like.
+func onlyStale(err error) error {
+	if errors.Is(err, errStale) || errors.Is(err, errUnreadable) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,464 @@
+package recording
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/event"
+)
+
+// readFile reads the events of a file, and its end.
+func readFile(t testing.TB, path string) (events []event.Event, checkpoint int, r *FileReader) {
+	t.Helper()
+	r, err := Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer r.Close()
+	for {
+		var e event.Event
+		if err := r.Next(&e); err == io.EOF {
+			return events, checkpoint, r
+		} else if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if r.Checkpoint() {
+			checkpoint++
+		} else {
+			events = append(events, e)
+		}
+	}
+}
+
+// names are the files of a folder.
+func names(t testing.TB, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	qt.Assert(t, qt.IsNil(err))
+	var list []string
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return strings.Join(list, " ")
+}
+
+func TestAFileIsReadableWhileItIsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run.ttmem")
+	events := model(100, newStacks(3))
+	f, err := Create(path, FileOptions{})
+	qt.Assert(t, qt.IsNil(err))
+	got, _, r := readFile(t, path)
+	qt.Assert(t, qt.Equals(len(got), 0))
+	_, ended := r.End()
+	qt.Assert(t, qt.IsFalse(ended))
+	for i := range events {
+		f.Add(&events[i])
+		if i == 49 {
+			qt.Assert(t, qt.IsNil(f.Flush()))
+		}
+	}
+	got, _, r = readFile(t, path)
+	equal(t, got, events[:50])
+	_, ended = r.End()
+	qt.Assert(t, qt.IsFalse(ended))
+	qt.Assert(t, qt.IsNil(f.Close(End{HasStacks: true, Taken: 4, Incomplete: map[string]uint64{}, IncompletePython: map[string]uint64{}})))
+	got, _, r = readFile(t, path)
+	equal(t, got, events)
+	end, ended := r.End()
+	qt.Assert(t, qt.IsTrue(ended))
+	qt.Assert(t, qt.Equals(end.Taken, 4))
+	qt.Assert(t, qt.DeepEquals(f.Paths(), []string{path}))
+	qt.Assert(t, qt.ErrorMatches(f.Flush(), ".*the recording is closed"))
+}
+
+func TestWhatIsThereAlready(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "run.ttmem")
+	record := func(o FileOptions, n uint64) error {
+		f, err := Create(path, o)
+		if err != nil {
+			return err
+		}
+		f.Add(&event.Event{Kind: event.Lost, Count: n})
+		return f.Close(End{})
+	}
+	count := func(path string) uint64 {
+		events, _, _ := readFile(t, path)
+		return events[0].Count
+	}
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, nil, 0o600)))
+	qt.Assert(t, qt.IsNil(record(FileOptions{}, 1))) // empty
+	qt.Assert(t, qt.ErrorMatches(record(FileOptions{}, 2), path+" exists; remove it or name another"))
+	qt.Assert(t, qt.Equals(count(path), 1))
+
+	again := FileOptions{Existing: RotateExisting}
+	for n := range uint64(3) {
+		qt.Assert(t, qt.IsNil(record(again, n+2)))
+	}
+	qt.Assert(t, qt.Equals(names(t, dir), "run.ttmem run.ttmem.1 run.ttmem.2 run.ttmem.3"))
+	for n := range 4 {
+		p := path
+		if n > 0 {
+			p = numbered(path, n)
+		}
+		qt.Assert(t, qt.Equals(count(p), uint64(4-n)))
+	}
+	again.Keep = 3
+	qt.Assert(t, qt.IsNil(record(again, 5)))
+	qt.Assert(t, qt.Equals(names(t, dir), "run.ttmem run.ttmem.1 run.ttmem.2"))
+	qt.Assert(t, qt.Equals(count(path+".2"), 3))
+
+	f, err := Create(path, again)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.ErrorMatches(record(again, 6), path+": another ttmem is writing it; .*"))
+	qt.Assert(t, qt.IsNil(f.Close(End{})))
+
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("my notes"), 0o600)))
+	qt.Assert(t, qt.ErrorMatches(record(again, 7), path+" exists and is not a ttmem recording; remove it or name another"))
+	path = filepath.Join(dir, "none", "run.ttmem")
+	qt.Assert(t, qt.ErrorMatches(record(again, 7), path+": no such file or directory; name a file that can be written"))
+	path = dir
+	qt.Assert(t, qt.ErrorMatches(record(again, 7), path+" is a directory; name a file in it"))
+}
+
+func TestARotationLeavesForeignFilesAlone(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "run")
+	for _, foreign := range []string{path + ".new", path + ".1", path + ".2"} {
+		f, err := Create(path, FileOptions{})
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(f.Close(End{})))
+		qt.Assert(t, qt.IsNil(os.WriteFile(foreign, []byte("my notes"), 0o600)))
+		_, err = Create(path, FileOptions{Existing: RotateExisting, Keep: 2})
+		qt.Assert(t, qt.ErrorMatches(err, ".*"+foreign+" is in the way and is not a ttmem recording; move it away.*"))
+		content, err := os.ReadFile(foreign)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.Equals(string(content), "my notes"))
+		qt.Assert(t, qt.IsTrue(IsRecording(path)))
+		qt.Assert(t, qt.Equals(names(t, dir), "run "+filepath.Base(foreign)))
+		qt.Assert(t, qt.IsNil(os.Remove(foreign)))
+		qt.Assert(t, qt.IsNil(os.Remove(path)))
+	}
+}
+
+// rotated records events in files of 8 KiB, and says how many were flushed.
+func rotated(t testing.TB, path string, keep int, events []event.Event, flushed func(n int)) *File {
+	t.Helper()
+	added := 0
+	f, err := Create(path, FileOptions{MaxBytes: 8 << 10, Keep: keep, Checkpoint: func() iter.Seq[*event.Event] {
+		return slices.Values([]*event.Event{{Kind: event.Total, Count: uint64(added)}, {Kind: event.Total, Stack: events[0].Stack}})
+	}})
+	qt.Assert(t, qt.IsNil(err))
+	for i := range events {
+		f.Add(&events[i])
+		added++
+		if i%100 == 99 {
+			qt.Assert(t, qt.IsNil(f.Flush()))
+			flushed(added)
+		}
+	}
+	return f
+}
+
+func TestFilesFollowEachOther(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "run")
+	events := model(8000, newStacks(50))
+	f := rotated(t, path, 0, events, func(int) {})
+	qt.Assert(t, qt.IsNil(f.Close(End{HasStacks: true})))
+	paths := f.Paths()
+	qt.Assert(t, qt.IsTrue(len(paths) > 4), qt.Commentf("%v", paths))
+	qt.Assert(t, qt.Equals(len(strings.Fields(names(t, dir))), len(paths)))
+
+	var all []event.Event
+	var first Header
+	for i, p := range paths {
+		info, err := os.Stat(p)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsTrue(info.Size() <= 8<<10), qt.Commentf("%s has %d bytes", p, info.Size()))
+		got, checkpoint, r := readFile(t, p)
+		h := r.Header()
+		qt.Assert(t, qt.Equals(h.Part, i))
+		if i == 0 {
+			first = h
+			qt.Assert(t, qt.Equals(checkpoint, 0))
+		} else {
+			qt.Assert(t, qt.Equals(checkpoint, 2))
+			qt.Assert(t, qt.IsTrue(info.Size() > 4<<10 || i == len(paths)-1))
+		}
+		qt.Assert(t, qt.Equals(h.Recording, first.Recording))
+		end, ended := r.End()
+		qt.Assert(t, qt.IsTrue(ended))
+		qt.Assert(t, qt.Equals(end.Continued, i < len(paths)-1))
+
+		// each can be read alone: what it begins with is what was before
+		if i > 0 {
+			r, err := Open(p)
+			qt.Assert(t, qt.IsNil(err))
+			var e event.Event
+			qt.Assert(t, qt.IsNil(r.Next(&e)))
+			qt.Assert(t, qt.Equals(e.Count, uint64(len(all))))
+			qt.Assert(t, qt.IsNil(r.Close()))
+		}
+		all = append(all, got...)
+	}
+	equal(t, all, events)
+}
+
+func TestTheOldestFileIsRemoved(t *testing.T) {
+	for keep, want := range map[int]string{1: "run", 2: "run run.1", 3: "run run.1 run.2"} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "run")
+		events := model(5000, newStacks(50))
+		f := rotated(t, path, keep, events, func(int) {})
+		qt.Assert(t, qt.IsNil(f.Close(End{})))
+		qt.Assert(t, qt.Equals(names(t, dir), want))
+		var all []event.Event
+		for _, p := range f.Paths() {
+			got, _, _ := readFile(t, p)
+			all = append(all, got...)
+		}
+		equal(t, all, events[len(events)-len(all):])
+		if keep > 1 {
+			qt.Assert(t, qt.Equals(len(f.Paths()), keep))
+		}
+	}
+}
+
+const killedRun = "TTMEM_TEST_KILLED"
+
+// The test kills itself, run once more, anywhere in what writes files of one
+// block or a few.
+func TestAKilledWriterLosesNothingThatWasFlushed(t *testing.T) {
+	events := model(100_000, newStacks(50))
+	if path := os.Getenv(killedRun); path != "" {
+		rotated(t, path, 0, events, func(n int) { fmt.Println("flushed", n) })
+		return
+	}
+	rng := rand.New(rand.NewPCG(uint64(os.Getpid()), 1))
+	rotations := 0
+	for range 10 {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "run")
+		run := exec.Command(os.Args[0], "-test.run", "^TestAKilledWriterLosesNothingThatWasFlushed$")
+		run.Env = append(os.Environ(), killedRun+"="+path)
+		out, err := run.StdoutPipe()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsNil(run.Start()))
+		flushed, killAt := 0, 1+rng.IntN(300)
+		lines := bufio.NewScanner(out)
+		for n := 0; lines.Scan(); n++ {
+			_, _ = fmt.Sscanf(lines.Text(), "flushed %d", &flushed)
+			if n == killAt {
+				qt.Assert(t, qt.IsNil(run.Process.Kill()))
+			}
+		}
+		_ = run.Wait()
+
+		// It may have been killed between two renames: then a number is free, or the
+		// current file's name is, and what follows has only its checkpoint.
+		parts := make(map[int]string)
+		for _, name := range strings.Fields(names(t, dir)) {
+			if p := filepath.Join(dir, name); name != "run.new" {
+				r, err := Open(p)
+				qt.Assert(t, qt.IsNil(err))
+				h := r.Header()
+				parts[h.Part] = p
+				qt.Assert(t, qt.IsNil(r.Close()))
+			}
+		}
+		var all []event.Event
+		for i := range len(parts) {
+			r, err := Open(parts[i])
+			qt.Assert(t, qt.IsNil(err))
+			var e event.Event
+			for err = r.Next(&e); err == nil; err = r.Next(&e) {
+				if !r.Checkpoint() {
+					all = append(all, e)
+				}
+			}
+			var truncated *TruncatedError
+			qt.Assert(t, qt.IsTrue(err == io.EOF || errors.As(err, &truncated)), qt.Commentf("%v", err))
+			qt.Assert(t, qt.IsNil(r.Close()))
+		}
+		qt.Assert(t, qt.IsTrue(len(all) >= flushed), qt.Commentf("%d of %d", len(all), flushed))
+		qt.Assert(t, qt.IsTrue(len(all) < len(events)), qt.Commentf("it was killed too late"))
+		equal(t, all, events[:len(all)])
+		rotations += len(parts) - 1
+	}
+	qt.Assert(t, qt.IsTrue(rotations > 10), qt.Commentf("%d rotations", rotations))
+}
+
+// A rotation that is cut short at any of its steps loses nothing: the test makes
+// the folder as it is after each step, and records on.
+func TestARotationThatIsCutShortLosesNothing(t *testing.T) {
+	good := func(n uint64) []byte {
+		return write(t, []event.Event{{Kind: event.Lost, Count: n}})
+	}
+	for step, files := range []map[string]uint64{
+		{"run": 3, "run.1": 2, "run.2": 1, "run.new": 4}, // the one that follows is there
+		{"run": 3, "run.1": 2, "run.3": 1, "run.new": 4},
+		{"run": 3, "run.2": 2, "run.3": 1, "run.new": 4},
+		{"run.1": 3, "run.2": 2, "run.3": 1, "run.new": 4},
+	} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "run")
+		for name, n := range files {
+			qt.Assert(t, qt.IsNil(os.WriteFile(filepath.Join(dir, name), good(n), 0o600)))
+		}
+		f, err := Create(path, FileOptions{Existing: RotateExisting})
+		qt.Assert(t, qt.IsNil(err))
+		f.Add(&event.Event{Kind: event.Lost, Count: 5})
+		qt.Assert(t, qt.IsNil(f.Close(End{})))
+		seen := map[uint64]bool{}
+		for _, name := range strings.Fields(names(t, dir)) {
+			if name != "run.new" {
+				events, _, _ := readFile(t, filepath.Join(dir, name))
+				seen[events[0].Count] = true
+			}
+		}
+		for _, n := range []uint64{1, 2, 3, 5} {
+			qt.Assert(t, qt.IsTrue(seen[n]), qt.Commentf("step %d: %d is lost of %s", step, n, names(t, dir)))
+		}
+	}
+}
+
+func TestAStreamIsNoFileToBeRotated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	qt.Assert(t, qt.IsNil(unix.Mkfifo(path, 0o600)))
+	_, err := Create(path, FileOptions{MaxBytes: 1 << 20})
+	qt.Assert(t, qt.ErrorMatches(err, path+" is not a file: its size cannot be limited; name a file"))
+	events := model(100, newStacks(3))
+	got := make(chan []event.Event)
+	go func() {
+		r, err := Open(path)
+		if err != nil {
+			t.Error(err)
+			close(got)
+			return
+		}
+		events, err := readAll(r.Reader)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- events
+	}()
+	f, err := Create(path, FileOptions{})
+	qt.Assert(t, qt.IsNil(err))
+	for i := range events {
+		f.Add(&events[i])
+	}
+	qt.Assert(t, qt.IsNil(f.Close(End{})))
+	equal(t, <-got, events)
+}
+
+const limitedRun = "TTMEM_TEST_LIMITED"
+
+// The test runs itself with a limit on the length of files, which the kernel
+// keeps as it does a full disk: what has room is written, then comes an error.
+func TestAFullDiskLeavesWhatWasWritten(t *testing.T) {
+	if path := os.Getenv(limitedRun); path != "" {
+		recordUpToALimit(t, path)
+		return
+	}
+	path := filepath.Join(t.TempDir(), "run")
+	run := exec.Command(os.Args[0], "-test.run", "^TestAFullDiskLeavesWhatWasWritten$", "-test.v")
+	run.Env = append(os.Environ(), limitedRun+"="+path)
+	out, err := run.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+
+	var flushed int
+	_, err = fmt.Sscanf(string(out[bytes.Index(out, []byte("flushed ")):]), "flushed %d", &flushed)
+	qt.Assert(t, qt.IsNil(err))
+	got, _, r := readFile(t, path) // no error: it ends with a block
+	qt.Assert(t, qt.IsTrue(flushed > 0))
+	equal(t, got, model(5000, newStacks(50))[:flushed])
+	_, ended := r.End()
+	qt.Assert(t, qt.IsFalse(ended))
+}
+
+func recordUpToALimit(t *testing.T, path string) {
+	signal.Ignore(syscall.SIGXFSZ)
+	f, err := Create(path, FileOptions{})
+	qt.Assert(t, qt.IsNil(err))
+	limit := unix.Rlimit{Cur: 20_000, Max: 20_000}
+	qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)))
+	events := model(5000, newStacks(50))
+	for i := range events {
+		f.Add(&events[i])
+		if i%100 != 99 {
+			continue
+		}
+		if err := f.Flush(); err != nil {
+			qt.Assert(t, qt.ErrorMatches(err, path+": file too large; what was written up to now is intact"))
+			qt.Assert(t, qt.Equals(f.Flush(), err))
+			f.Add(&events[0])
+			qt.Assert(t, qt.Equals(f.Close(End{}), err))
+			fmt.Printf("flushed %d\n", i-99)
+			return
+		}
+	}
+	t.Fatal("no error at the limit")
+}
+
+func TestErrorsOfTheDiskSayWhatHappened(t *testing.T) {
+	full := &os.PathError{Op: "write", Path: "run", Err: syscall.ENOSPC}
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{full, "run: no space left; what was written up to now is intact"},
+		{&os.PathError{Op: "write", Path: "run", Err: syscall.EIO}, "run: input/output error; what was written up to now is intact"},
+	} {
+		out, err := os.Create(filepath.Join(t.TempDir(), "run"))
+		qt.Assert(t, qt.IsNil(err))
+		f := &File{path: "run", segment: &segment{f: out, w: &Writer{}}}
+		qt.Assert(t, qt.Equals(f.fail(c.err, "").Error(), c.want))
+	}
+}
+
+func TestAStreamThatBreaksIsSaidOnce(t *testing.T) {
+	broken := errors.New("broken pipe")
+	out := &breaking{left: 2, err: broken}
+	w, err := NewWriter(out, Options{})
+	qt.Assert(t, qt.IsNil(err))
+	w.Add(&event.Event{Kind: event.Lost})
+	qt.Assert(t, qt.IsNil(w.Flush()))
+	size := w.Size()
+	w.Add(&event.Event{Kind: event.Lost})
+	qt.Assert(t, qt.ErrorIs(w.Flush(), broken))
+	for range 3 {
+		w.Add(&event.Event{Kind: event.Lost})
+	}
+	qt.Assert(t, qt.ErrorIs(w.Close(End{}), broken))
+	qt.Assert(t, qt.Equals(w.Size(), size))
+	qt.Assert(t, qt.Equals(out.calls, 3))
+}
+
+// breaking fails after some writes.
+type breaking struct {
+	left, calls int
+	err         error
+}
+
+func (b *breaking) Write(p []byte) (int, error) {
+	b.calls++
+	if b.left--; b.left < 0 {
+		return len(p) / 2, b.err
+	}
+	return len(p), nil
+}
