@@ -75,19 +75,41 @@ func (s *State) closeDevice(e *event.Event) {
 		}
 	}
 	if a := p.allocators[e.Allocator]; a != nil {
-		a.close()
 		delete(p.allocators, e.Allocator)
+		a.close()
 	}
 }
 
 // close takes the allocator off its chips.
 func (a *allocator) close() {
+	a.remove()
+	a.updateCapacities()
+}
+
+func (a *allocator) remove() {
 	for _, c := range a.set.chips {
 		if i := slices.Index(c.chip.open, a); i >= 0 {
 			c.chip.open = slices.Delete(c.chip.open, i, i+1)
-			c.chip.updateCapacities()
 		}
 	}
+}
+
+func (a *allocator) updateCapacities() {
+	for _, c := range a.set.chips {
+		c.chip.updateCapacities()
+	}
+}
+
+// closeAll closes all allocators of the process at once: which is last does not
+// matter for the capacities that stay.
+func (p *process) closeAll() {
+	for _, a := range p.allocators {
+		a.remove()
+	}
+	for _, a := range p.allocators {
+		a.updateCapacities()
+	}
+	clear(p.allocators)
 }
 
 // updateCapacities makes each capacity the largest of the open allocators: a

@@ -97,3 +97,23 @@ func TestALiveBufferIsSmall(t *testing.T) {
 	}
 	runtime.KeepAlive(s)
 }
+
+// BenchmarkCheckpoint tells of a million live buffers and applies nothing.
+func BenchmarkCheckpoint(b *testing.B) {
+	s := aggregate.New()
+	alloc := tensor(0, 7, 0, 0)
+	for id := range uint64(1_000_000) {
+		alloc.BufferID, alloc.TimeNs = id, id/3
+		s.Apply(&alloc)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		events := 0
+		for range s.Checkpoint() {
+			events++
+		}
+		if events < 1_000_000 {
+			b.Fatalf("%d events", events)
+		}
+	}
+}

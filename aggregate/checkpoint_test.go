@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -33,10 +34,10 @@ func restored(t *testing.T, s *aggregate.State) *aggregate.State {
 // known is all that a State tells, as text.
 func known(t *testing.T, s *aggregate.State) string {
 	t.Helper()
-	text, err := json.MarshalIndent(s.Snapshot(), "", " ")
+	text, err := json.Marshal(s.Snapshot())
 	qt.Assert(t, qt.IsNil(err))
-	var b bytes.Buffer
-	b.Write(text)
+	var b strings.Builder
+	b.Write(bytes.ReplaceAll(text, []byte(","), []byte(",\n")))
 	for _, h := range s.Held() {
 		fmt.Fprintf(&b, "\n%+v", h)
 	}
@@ -46,6 +47,20 @@ func known(t *testing.T, s *aggregate.State) string {
 		}
 	}
 	return b.String()
+}
+
+// checkSame checks that two States know the same, and shows where they begin to
+// differ.
+func checkSame(t *testing.T, got, want *aggregate.State, comment qt.Comment) {
+	t.Helper()
+	a, b := strings.Split(known(t, got), "\n"), strings.Split(known(t, want), "\n")
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			from := max(0, i-30)
+			t.Fatalf("%s: got\n%s\nwant\n%s", comment, strings.Join(a[from:i+1], "\n"), b[i])
+		}
+	}
+	qt.Assert(t, qt.HasLen(a, len(b)), comment)
 }
 
 // fullEvent is as randomEvent, of every kind and with every field that a State
@@ -89,7 +104,7 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 }
 
 func TestACheckpointTellsAllThatAStateKnows(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(12) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		s := aggregate.New()
 		now := uint64(0)
@@ -106,14 +121,14 @@ func TestACheckpointTellsAllThatAStateKnows(t *testing.T) {
 		}
 		comment := qt.Commentf("seed %d, time %d", seed, now)
 		second := restored(t, s)
-		qt.Assert(t, qt.Equals(known(t, second), known(t, s)), comment)
+		checkSame(t, second, s, comment)
 		third := restored(t, second)
-		for range 30 {
-			for range 20 {
+		for range 4 {
+			for range 150 {
 				step(s, second, third)
 			}
-			qt.Assert(t, qt.Equals(known(t, second), known(t, s)), comment)
-			qt.Assert(t, qt.Equals(known(t, third), known(t, s)), comment)
+			checkSame(t, second, s, comment)
+			checkSame(t, third, s, comment)
 		}
 	}
 }
@@ -203,7 +218,7 @@ func TestACheckpointKeepsWhatIsForgotten(t *testing.T) {
 	qt.Check(t, qt.Equals(snap.ExitedProcesses, 300))
 	qt.Check(t, qt.Equals(snap.FailureCount, 2700))
 	qt.Check(t, qt.Equals(snap.Failures[0].UID, 189))
-	qt.Check(t, qt.Equals(known(t, second), known(t, s)))
+	checkSame(t, second, s, qt.Commentf(""))
 }
 
 func TestACheckpointKeepsPeaksOfChipsThatNobodyUses(t *testing.T) {

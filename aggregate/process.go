@@ -107,9 +107,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 			c.unloadKernel(id)
 		}
 	}
-	for _, a := range p.allocators {
-		a.close()
-	}
+	p.closeAll()
 	view := p.view()
 	view.Exit = &Exit{TimeNs: now}
 	if status != event.UnknownStatus {

@@ -160,6 +160,9 @@ func (f *codeFile) inEval(addr uint64) bool {
 	return slices.ContainsFunc(f.python.Eval, func(r python.Range) bool { return r.Contains(addr) })
 }
 
+// lacksRows reports whether the file has unwind rows that the kernel does not.
+func (f *codeFile) lacksRows() bool { return f.elf != nil && !f.noRows && f.table == nil }
+
 // frames are the calls at an address of the file, innermost first: more than one
 // where the compiler inlined functions.
 func (f *codeFile) frames(addr uint64, full bool) []event.Frame {

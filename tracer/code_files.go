@@ -72,13 +72,10 @@ func (s *spaces) openOne(pid int, m procMap) *codeFile {
 	return openCodeFile(file, info.Size(), m.path, fmt.Sprintf("/proc/%d/root", pid))
 }
 
-// loadRows gives the kernel the unwind rows that it does not have yet. Files of one
-// build share theirs. It returns the tables of the mappings' files, which are in
-// use until they are released: those that are loaded must not drive them out.
-func (s *spaces) loadRows(mappings []codeMapping) (used []*kernelTable, err error) {
-	var files []*codeFile
+// readyRows are the tables of the mappings' files that the kernel has, in use until
+// they are released, and whether some lack.
+func (s *spaces) readyRows(mappings []codeMapping) (used []*kernelTable, lacking bool) {
 	seen := make(map[*codeFile]bool)
-	copies := make(map[string][]*codeFile) // by sameRows, of one of files
 	for _, m := range mappings {
 		f := m.file
 		if f.elf == nil || f.noRows || seen[f] {
@@ -90,9 +87,31 @@ func (s *spaces) loadRows(mappings []codeMapping) (used []*kernelTable, err erro
 		}
 		if f.table != nil && s.tables.use(f.table) {
 			used = append(used, f.table)
+		} else {
+			f.table = nil
+			lacking = true
+		}
+	}
+	return used, lacking
+}
+
+// loadRows gives the kernel the unwind rows that it does not have yet. Files of one
+// build share theirs. It returns the tables of the mappings' files, which are in
+// use until they are released: those that are loaded must not drive them out.
+func (s *spaces) loadRows(mappings []codeMapping) ([]*kernelTable, error) {
+	used, lacking := s.readyRows(mappings)
+	if !lacking {
+		return used, nil
+	}
+	var files []*codeFile
+	seen := make(map[*codeFile]bool)
+	copies := make(map[string][]*codeFile) // by sameRows, of one of files
+	for _, m := range mappings {
+		f := m.file
+		if !f.lacksRows() || seen[f] {
 			continue
 		}
-		f.table = nil
+		seen[f] = true
 		id := f.sameRows()
 		copies[id] = append(copies[id], f)
 		if id == "" || len(copies[id]) == 1 {

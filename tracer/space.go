@@ -61,6 +61,8 @@ type space struct {
 	tables  []*kernelTable
 	python  *pythonSpace // nil: none that can be read
 	loader  link.Link    // the probe on its dynamic linker; nil: none
+	// lacksRows: some of the newest state's files have rows that were not read yet
+	lacksRows bool
 	warned  bool
 }
 
@@ -201,24 +203,55 @@ func (s *spaces) tell(pid int) error {
 		return nil // it has ended, and nobody has waited for it yet
 	}
 	mappings := s.open(pid, code)
-	tables, err := s.loadRows(mappings)
-	defer func() {
-		for _, t := range tables {
-			s.tables.release(t)
-		}
-	}()
-	if err != nil {
-		return err
-	}
 	p, err := s.space(pid, begun)
 	if err != nil {
 		return err
 	}
 	waits := p.python == nil && slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
-	if p.newest != nil && slices.Equal(p.newest.mappings, mappings) && !waits {
+	if p.newest != nil && slices.Equal(p.newest.mappings, mappings) && !p.lacksRows && !waits {
 		s.seen(pid, unloaded)
 		return nil
 	}
+	// A program that loads a hundred libraries may allocate before all their rows are
+	// read: it has what is there already at once.
+	if used, lacking := s.readyRows(mappings); lacking && p.gains(mappings) {
+		p.lacksRows = true
+		if err := s.show(pid, p, mappings, used); err != nil {
+			return err
+		}
+	} else {
+		s.release(used)
+	}
+	used, err := s.loadRows(mappings)
+	if err != nil {
+		s.release(used)
+		return err
+	}
+	p.lacksRows = false
+	if err := s.show(pid, p, mappings, used); err != nil {
+		return err
+	}
+	s.seen(pid, unloaded)
+	return nil
+}
+
+// gains reports whether mappings have rows that the newest state has not.
+func (p *space) gains(mappings []codeMapping) bool {
+	return slices.ContainsFunc(mappings, func(m codeMapping) bool {
+		return m.file.table != nil && (p.newest == nil || !slices.Contains(p.newest.mappings, m))
+	})
+}
+
+func (s *spaces) release(tables []*kernelTable) {
+	for _, t := range tables {
+		s.tables.release(t)
+	}
+}
+
+// show gives the kernel a process's code, with the tables that it uses: they are
+// released when they are not in use any more.
+func (s *spaces) show(pid int, p *space, mappings []codeMapping, tables []*kernelTable) error {
+	defer func() { s.release(tables) }()
 	s.mu.Lock()
 	s.generation++
 	view := &spaceView{s.generation, mappings}
@@ -227,10 +260,11 @@ func (s *spaces) tell(pid int) error {
 		p.image = view.generation
 	}
 	k := bpf.KernelSpace{Generation: view.generation, Image: p.image}
-	told := mappings
-	if len(mappings) > len(k.Mappings) {
+	// where rows are only not read yet, frame pointers would make up frames
+	told := slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool { return m.file.lacksRows() })
+	if len(told) > len(k.Mappings) {
 		// those that a compiler made in the process first: they have no rows
-		told = slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool { return m.file.table == nil })
+		told = slices.DeleteFunc(told, func(m codeMapping) bool { return m.file.table == nil })
 		told = told[:min(len(told), len(k.Mappings))]
 		if !p.warned {
 			p.warned = true
@@ -249,11 +283,7 @@ func (s *spaces) tell(pid int) error {
 		return err
 	}
 	s.findPython(pid, p, mappings, &k.Python)
-	if err := s.publish(pid, p, view, &k, &tables); err != nil {
-		return err
-	}
-	s.seen(pid, unloaded)
-	return nil
+	return s.publish(pid, p, view, &k, &tables)
 }
 
 // seen has stacks of a process taken again that has unloaded code, unless it is

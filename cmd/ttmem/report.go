@@ -180,6 +180,7 @@ func (r *report) deviceTable(d *aggregate.Device) string {
 			t.region(small.String(), b)
 		}
 	}
+	t.sharers(d)
 	return t.String()
 }
 

@@ -2,9 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -51,6 +48,7 @@ func (r *report) processes() {
 		}
 		fixed := figures(fmt.Sprint(p.PID), processState(p), formatBytes(dram), formatKiB(l1), formatBytes(held))
 		r.line(fixed, truncate(processName(p), r.width-width(fixed), r.pick("…", "~")))
+		r.items(detailColumns, "", r.details(p))
 	}
 	if hidden := max(0, len(list)-shownProcesses) + r.forgotten(); hidden > 0 {
 		r.line(r.paint(dim, fmt.Sprintf("  and %d more", hidden)))
@@ -95,51 +93,6 @@ func processState(p *aggregate.Process) string {
 	return fmt.Sprintf("exit %d", status.ExitStatus())
 }
 
-// leftBehind writes what processes hold still, and what they held when they
-// closed a device or ended.
-func (r *report) leftBehind() {
-	if len(r.snap.Devices) == 0 {
-		return
-	}
-	titled := false
-	for i := range r.snap.Processes {
-		p := &r.snap.Processes[i]
-		all := slices.Concat(p.Held, p.Left)
-		for j, l := range all {
-			if !titled {
-				titled = true
-				r.line()
-				r.line(r.paint(bold, "Not freed"))
-			}
-			var pid, when string
-			if j == 0 {
-				pid = fmt.Sprint(p.PID)
-			}
-			if j == 0 || all[j-1].Reason != l.Reason {
-				when = leftWhen(l.Reason)
-			}
-			r.line(" ", right(pid, 7), "  ", r.paint(dim, left(when, 24)), "  ", left(l.Region, labelColumns), " ",
-				right(formatBytes(l.AllocatedBytes), bytesColumns), "  ", right(formatCount(l.Buffers, "buffer"), 14))
-		}
-	}
-	// Not to be claimed of what was not seen, or is not remembered.
-	if !titled && r.snap.LostEvents() == 0 && r.forgotten() == 0 {
-		r.line()
-		r.line(r.paint(green, r.pick("✓ ", "")), "Every buffer was freed.")
-	}
-}
-
-// leftWhen is what a person calls the reason.
-func leftWhen(reason string) string {
-	switch reason {
-	case event.ReasonDeviceClose.String():
-		return "when its device closed"
-	case event.ReasonProcessExit.String():
-		return "when it ended"
-	}
-	return "held still"
-}
-
 // failures writes how many requests failed, and the newest.
 func (r *report) failures() {
 	if r.snap.FailureCount == 0 {
@@ -179,30 +132,6 @@ func (r *report) failures() {
 	}
 }
 
-// shownCallers is how many calls tell a reader where in his program he is.
-const shownCallers = 3
-
-// place is where in the user's own Python something happened, innermost first: the
-// frames that are no installed package's, or those that are if there are no others.
-func place(stack []event.Frame) string {
-	var own, all []string
-	for i := range stack {
-		f := &stack[i]
-		if f.Kind != event.Python {
-			continue
-		}
-		text := fmt.Sprintf("%s (%s:%d)", plain(f.Name), plain(filepath.Base(f.File)), f.Line)
-		all = append(all, text)
-		if !strings.Contains(f.File, "/site-packages/") && !strings.Contains(f.File, "/dist-packages/") {
-			own = append(own, text)
-		}
-	}
-	if len(own) == 0 {
-		own = all
-	}
-	return strings.Join(own[:min(len(own), shownCallers)], ", ")
-}
-
 // sinceStart is the time of the failure since its process was first seen.
 func (r *report) sinceStart(f *aggregate.Failure) (string, bool) {
 	for i := range r.snap.Processes {
@@ -212,38 +141,4 @@ func (r *report) sinceStart(f *aggregate.Failure) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// notes writes what did not fit together, quietly.
-func (r *report) notes() {
-	a := r.snap.Anomalies
-	first := true
-	type note struct {
-		text  string
-		count uint64
-	}
-	list := []note{
-		{"frees of buffers that were not known to be allocated", a.RepeatedFrees},
-		{"allocations of buffers that were allocated already", a.ReplacedBuffers},
-		{"buffers on no known chip, in no table above", a.UnplacedBuffers},
-		{"events that made no sense and were left out", a.MalformedEvents},
-	}
-	if s := r.snap.Stacks; s != nil {
-		for _, cause := range slices.Sorted(maps.Keys(s.Incomplete)) {
-			list = append(list, note{"call stacks that end early: " + plain(cause), s.Incomplete[cause]})
-		}
-		for _, cause := range slices.Sorted(maps.Keys(s.IncompletePython)) {
-			list = append(list, note{"call stacks whose Python part ends early: " + plain(cause), s.IncompletePython[cause]})
-		}
-	}
-	for _, note := range list {
-		if note.count == 0 {
-			continue
-		}
-		if first {
-			first = false
-			r.line()
-		}
-		r.line(r.paint(dim, fmt.Sprintf("note: %s: %d", note.text, note.count)))
-	}
 }

@@ -167,6 +167,10 @@ func TestReportLooksLikeTheGoldenFile(t *testing.T) {
 		{"lost", lost, reportOptions{Unicode: true}},
 		{"nothing", newReportRun(), reportOptions{Unicode: true}},
 		{"unknown_capacity", unknown, reportOptions{Unicode: true}},
+		{"shared", sharedRun(), reportOptions{Unicode: true}},
+		{"shared_wide", sharedRun(), reportOptions{Width: 120}},
+		{"left", leftRun(), reportOptions{Unicode: true}},
+		{"left_color", leftRun(), reportOptions{Unicode: true, Color: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var b strings.Builder
