@@ -151,37 +151,43 @@ type KernelKernelRecord struct {
 }
 
 type KernelLayout struct {
-	_                structs.HostLayout
-	BufferImpl       uint32
-	Window           uint32
-	Status           uint32
-	Hooked           uint32
-	Device           uint32
-	Allocator        uint32
-	Sharding         uint32
-	UniqueId         uint32
-	ShardSize        uint32
-	ShardPage        uint32
-	ShardCount       uint32
-	DeallocHasImpl   uint32
-	ProbeAddress     [32]uint64
-	DeviceVtable     uint64
-	MeshVtable       uint64
-	Allocate         KernelCode
-	ValidateCbs      KernelCode
-	ValidateDfbs     KernelCode
-	ChipId           uint32
-	MeshStride       uint32
-	MeshLocal        uint32
-	Pad              uint32
-	MeshDevices      KernelChain
-	Managers         [5]uint32
-	ManagerBanks     uint32
-	ManagerAlignment uint32
-	ManagerSize      KernelChain
-	ProgramId        uint32
-	ProgramBinary    uint32
-	_                [4]byte
+	_                 structs.HostLayout
+	BufferImpl        uint32
+	Window            uint32
+	Status            uint32
+	Hooked            uint32
+	Device            uint32
+	Allocator         uint32
+	Sharding          uint32
+	UniqueId          uint32
+	ShardSize         uint32
+	ShardPage         uint32
+	ShardCount        uint32
+	DeallocHasImpl    uint32
+	ProbeAddress      [32]uint64
+	DeviceVtable      uint64
+	MeshVtable        uint64
+	Allocate          KernelCode
+	ValidateCbs       KernelCode
+	ValidateDfbs      KernelCode
+	ChipId            uint32
+	MeshStride        uint32
+	MeshLocal         uint32
+	Pad               uint32
+	MeshDevices       KernelChain
+	Managers          [5]uint32
+	ManagerBanks      uint32
+	ManagerAlignment  uint32
+	ManagerSize       KernelChain
+	ProgramId         uint32
+	ProgramBinary     uint32
+	ProgramImpl       uint32
+	ProgramCbs        uint32
+	ProgramCbsNeeded  uint32
+	ProgramDfbs       uint32
+	ProgramDfbsNeeded uint32
+	ProgramText       KernelChain
+	_                 [4]byte
 }
 
 type KernelMapping struct {
@@ -230,6 +236,14 @@ type KernelProgramEndRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
 	ProgramId uint64
+}
+
+type KernelProgramMetRecord struct {
+	_         structs.HostLayout
+	H         KernelHeader
+	ProgramId uint64
+	Impl      uint64
+	Device    uint64
 }
 
 type KernelPythonCall struct {
@@ -359,6 +373,7 @@ const (
 	KernelVarKeepNativeRecord     = "keep_native_record"
 	KernelVarKeepProcessRecord    = "keep_process_record"
 	KernelVarKeepProgramEndRecord = "keep_program_end_record"
+	KernelVarKeepProgramMetRecord = "keep_program_met_record"
 	KernelVarKeepPythonRecord     = "keep_python_record"
 	KernelVarKeepSpace            = "keep_space"
 	KernelVarOnlyListed           = "only_listed"
@@ -467,6 +482,7 @@ type KernelVariableSpecs struct {
 	KeepNativeRecord     *ebpf.VariableSpec `ebpf:"keep_native_record"`
 	KeepProcessRecord    *ebpf.VariableSpec `ebpf:"keep_process_record"`
 	KeepProgramEndRecord *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
+	KeepProgramMetRecord *ebpf.VariableSpec `ebpf:"keep_program_met_record"`
 	KeepPythonRecord     *ebpf.VariableSpec `ebpf:"keep_python_record"`
 	KeepSpace            *ebpf.VariableSpec `ebpf:"keep_space"`
 	OnlyListed           *ebpf.VariableSpec `ebpf:"only_listed"`
@@ -560,6 +576,7 @@ type KernelVariables struct {
 	KeepNativeRecord     *ebpf.Variable `ebpf:"keep_native_record"`
 	KeepProcessRecord    *ebpf.Variable `ebpf:"keep_process_record"`
 	KeepProgramEndRecord *ebpf.Variable `ebpf:"keep_program_end_record"`
+	KeepProgramMetRecord *ebpf.Variable `ebpf:"keep_program_met_record"`
 	KeepPythonRecord     *ebpf.Variable `ebpf:"keep_python_record"`
 	KeepSpace            *ebpf.Variable `ebpf:"keep_space"`
 	OnlyListed           *ebpf.Variable `ebpf:"only_listed"`

@@ -27,6 +27,7 @@ const (
 	recordNativeStack
 	recordPythonStack
 	recordCode
+	recordProgramMet
 	recordStack
 	recordUnloaded
 )
@@ -170,6 +171,8 @@ func (d *decoder) decode(raw []byte) {
 		known = with(raw, func(r *bpf.KernelCbRecord) { d.cb(e, r) })
 	case recordProgramEnd:
 		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
+	case recordProgramMet:
+		known = with(raw, func(r *bpf.KernelProgramMetRecord) { d.programMet(e, r) })
 	case recordKernel:
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
 	case recordNativeStack:

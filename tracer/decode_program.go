@@ -1,6 +1,8 @@
 package tracer
 
 import (
+	"slices"
+
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 )
@@ -46,4 +48,43 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
+}
+
+// programMet tells what a program holds that was compiled before the process was
+// attached: it is read now, by when the program may have ended already.
+func (d *decoder) programMet(e event.Event, r *bpf.KernelProgramMetRecord) {
+	lib := d.libraries(r.H.Library)
+	if lib == nil {
+		d.unknown("library not known")
+		return
+	}
+	p := d.start(&e, lib)
+	program, err := lib.readProgram(e.PID, r.Impl)
+	if err != nil || program.id != r.ProgramId {
+		d.unknown("program not readable")
+		return
+	}
+	local := func(s lateStatic) bool { return !s.global }
+	if r.H.Flags == programCBs && !slices.ContainsFunc(program.statics, local) {
+		return // what lies in tensors waits for nothing: it may be about to be compiled
+	}
+	e.ProgramID, e.Devices, e.BeforeAttach = r.ProgramId, d.chips(p, r.Device), true
+	for _, s := range program.statics {
+		holds := uint8(programDFBs)
+		if s.kind == event.CircularBuffer {
+			holds = programCBs
+		}
+		if r.H.Flags&holds == 0 {
+			continue // placed since then, as an event tells
+		}
+		cb := e
+		cb.Kind, cb.Region, cb.StaticKind = event.CBAlloc, event.CB, s.kind
+		cb.Address, cb.SizeBytes, cb.Cores, cb.Global = s.address, s.bytes, s.cores, s.global
+		d.emit(cb)
+	}
+	if r.H.Flags&programKernels != 0 {
+		e.Kind, e.Region = event.KernelLoad, event.Kernel
+		e.SizeBytes, e.BytesPerBank = program.binaryBytes, program.textBytes
+		d.emit(e)
+	}
 }

@@ -151,6 +151,9 @@ func (t *Tracer) meet(m mapping, path string) error {
 		t.seen[m.pid], t.met = true, true
 		// its end is to be told, whether or not it ever hits a probe
 		_ = t.objs.Processes.Update(uint32(m.pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+		if m.old {
+			t.markLate(m.pid)
+		}
 		t.space(m.pid)
 		t.found = append(t.found, found{event.Event{
 			Kind: event.ProcessStart, TimeNs: m.timeNs, PID: m.pid, TID: m.pid, AttachedLate: m.old,

@@ -11,6 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cilium/ebpf"
+
+	"ttmem/bpf"
 	"ttmem/tracer/event"
 )
 
@@ -24,8 +27,9 @@ type lateAttach struct {
 	cleared map[uint64]bool // allocators, by address
 }
 
-// lateResult is what was found in a process's memory.
+// lateResult is what was found in some of a process's memory.
 type lateResult struct {
+	last        bool // all was read, or as much as could be
 	pid, parent int
 	library     *library
 	late        *lateAttach
@@ -49,6 +53,18 @@ func (l *library) bias(start, offset uint64) uint64 {
 	return 0
 }
 
+// lateUnread is the cause of what is lost where memory cannot be read.
+const lateUnread = "memory from before the attach not read"
+
+// markLate has the kernel side tell of programs that a process compiled before.
+func (t *Tracer) markLate(pid int) {
+	var p bpf.KernelProcess
+	if t.objs.Processes.Lookup(uint32(pid), &p) == nil {
+		p.Flags |= processLate
+		_ = t.objs.Processes.Update(uint32(pid), &p, ebpf.UpdateExist) // or it has ended
+	}
+}
+
 // attachLate has what a process held read, in the background; its probes are placed,
 // and t.mu is held.
 func (t *Tracer) attachLate(l *library, m mapping) {
@@ -57,14 +73,17 @@ func (t *Tracer) attachLate(l *library, m mapping) {
 	t.latePending.Add(1)
 	t.watching.Go(func() {
 		r := lateResult{pid: m.pid, parent: parentOf(m.pid), library: l, late: late}
-		r.err = l.readLate(t.closing, m.pid, l.bias(m.start, m.offset), func(d lateDevice, buffers []lateBuffer) {
-			r.devices = append(r.devices, d)
-			r.buffers = append(r.buffers, buffers...)
+		give := func(r lateResult) {
+			r.readNs = now()
+			t.mu.Lock()
+			t.lateResults = append(t.lateResults, r)
+			t.mu.Unlock()
+		}
+		err := l.readLate(t.closing, m.pid, l.bias(m.start, m.offset), func(d lateDevice, buffers []lateBuffer) {
+			r.devices, r.buffers = []lateDevice{d}, buffers
+			give(r)
 		})
-		r.readNs = now()
-		t.mu.Lock()
-		t.lateResults = append(t.lateResults, r)
-		t.mu.Unlock()
+		give(lateResult{last: true, pid: m.pid, parent: r.parent, library: l, late: late, err: err})
 	})
 }
 
@@ -98,7 +117,7 @@ func (t *Tracer) takeLate(until uint64) {
 		t.mu.Lock()
 		same := t.late[r.pid] == r.late // or it has ended, or is another program by now
 		wait := same && (r.readNs > until || t.late[r.parent] != nil)
-		if same && !wait {
+		if same && !wait && r.last {
 			t.forgetLate(r.pid)
 		}
 		t.mu.Unlock()
@@ -115,13 +134,22 @@ func (t *Tracer) takeLate(until uint64) {
 		if r.err != nil && !errors.Is(r.err, context.Canceled) && isRunning(r.pid) {
 			t.warn(fmt.Sprintf("process %d: what it had allocated before is not counted, or not all of it: %v", r.pid, r.err))
 			t.queue.push(event.Event{
-				Kind: event.Lost, TimeNs: r.atNs, PID: r.pid, Count: 1, Cause: "memory from before the attach not read",
+				Kind: event.Lost, TimeNs: r.atNs, PID: r.pid, Count: 1, Cause: lateUnread,
 			})
 		}
 	}
 	t.mu.Lock()
-	t.lateResults = append(t.lateResults, waiting...)
+	t.lateResults = append(waiting, t.lateResults...)
 	t.mu.Unlock()
+}
+
+// endLate tells of what was still to be read when tracing ended.
+func (t *Tracer) endLate() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for pid := range t.late {
+		t.queue.push(event.Event{Kind: event.Lost, TimeNs: now(), PID: pid, Count: 1, Cause: lateUnread})
+	}
 }
 
 // lateResult tells of what a process had before.

@@ -42,6 +42,7 @@ const (
 // to.
 type processMemory struct {
 	pid    int
+	local  []unix.Iovec
 	remote []unix.RemoteIovec
 	buffer []byte
 }
@@ -115,13 +116,22 @@ func (m *processMemory) read(pieces []piece) error {
 // readRuns reads runs of some bytes in all, and says how many could be read.
 func (m *processMemory) readRuns(list []run, size int) (done int, err error) {
 	m.buffer = slices.Grow(m.buffer[:0], size)[:size]
-	m.remote = m.remote[:0]
+	m.local, m.remote = m.local[:0], m.remote[:0]
+	at := uint64(0)
 	for _, r := range list {
-		m.remote = append(m.remote, unix.RemoteIovec{Base: uintptr(r.start), Len: int(r.end - r.start)})
+		length := r.end - r.start
+		to := m.buffer[at : at+length]
+		if len(r.pieces) == 1 {
+			to = r.pieces[0].data
+		}
+		local := unix.Iovec{Base: unsafe.SliceData(to)}
+		local.SetLen(int(length))
+		m.local = append(m.local, local)
+		m.remote = append(m.remote, unix.RemoteIovec{Base: uintptr(r.start), Len: int(length)})
+		at += length
 	}
-	local := unix.Iovec{Base: unsafe.SliceData(m.buffer)}
-	local.SetLen(size)
-	n, err := unix.ProcessVMReadv(m.pid, []unix.Iovec{local}, m.remote, 0)
+	n, err := unix.ProcessVMReadv(m.pid, m.local, m.remote, 0)
+	clear(m.local)
 	switch {
 	case err == nil, errors.Is(err, unix.EFAULT):
 	case errors.Is(err, unix.ESRCH):
@@ -131,13 +141,15 @@ func (m *processMemory) readRuns(list []run, size int) (done int, err error) {
 	default:
 		return 0, fmt.Errorf("reading the memory of process %d: %w", m.pid, err)
 	}
-	at := uint64(0)
+	at = 0
 	for _, r := range list {
 		if at+r.end-r.start > uint64(max(n, 0)) {
 			break
 		}
 		for _, p := range r.pieces {
-			copy(p.data, m.buffer[at+p.address-r.start:])
+			if len(r.pieces) > 1 {
+				copy(p.data, m.buffer[at+p.address-r.start:])
+			}
 			p.ok = true
 		}
 		at += r.end - r.start

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -47,7 +48,10 @@ func (l *library) readLate(ctx context.Context, pid int, bias uint64, found func
 		return err
 	}
 	r := &lateReader{lateLayout: late, memory: &processMemory{pid: pid}, bias: bias}
-	s := &lateScan{lateReader: r, found: found, devices: make(map[uint64]bool), allocators: make(map[uint64]bool)}
+	s := &lateScan{
+		lateReader: r, found: found, buffer: make([]byte, scanBytes),
+		devices: make(map[uint64]bool), allocators: make(map[uint64]bool),
+	}
 	return s.run(ctx, pid)
 }
 
@@ -58,6 +62,7 @@ type lateScan struct {
 	devices    map[uint64]bool
 	allocators map[uint64]bool
 	problems   []error
+	buffer     []byte // scanBytes
 }
 
 // heapMap is a mapping that objects may lie in.
@@ -127,9 +132,6 @@ func (s *lateScan) run(ctx context.Context, pid int) error {
 	}
 	defer pages.Close()
 	for _, m := range maps {
-		if m.large() {
-			m.start = s.skipMapped(m)
-		}
 		if err := s.scan(ctx, pages, m); err != nil {
 			return errors.Join(append(s.problems, err)...)
 		}
@@ -137,37 +139,26 @@ func (s *lateScan) run(ctx context.Context, pid int) error {
 	return errors.Join(s.problems...)
 }
 
-// skipMapped is the end of what malloc has mapped one by one at the beginning of a
-// mapping: each is one allocation, too large for a device. glibc says so in the size
-// of each.
-func (s *lateScan) skipMapped(m heapMap) uint64 {
+// mappedMin is the size from which on it is worth to skip an allocation, in bytes.
+const mappedMin = 1 << 20
+
+// skipMapped is the end of the one allocation that a page begins, where malloc has
+// mapped it by itself: it is too large for a device. glibc says so before it.
+func skipMapped(page []byte, at, end uint64) uint64 {
 	const isMapped = 2
-	page := uint64(os.Getpagesize())
-	at := m.start
-	for at < m.end {
-		header, err := readBytes(s.memory, at, 16)
-		if err != nil {
-			return at
-		}
-		size := word(header, 8)
-		bytes := size &^ 7
-		if size&7 != isMapped || word(header, 0) != 0 || bytes == 0 || bytes%page != 0 || bytes > m.end-at {
-			return at
-		}
-		at += bytes
+	size := word(page, 8)
+	bytes := size &^ 7
+	if word(page, 0) != 0 || size&7 != isMapped || bytes < mappedMin || bytes%uint64(len(page)) != 0 || bytes > end-at {
+		return at
 	}
-	return at
+	return at + bytes
 }
 
 // scan looks for devices in what a process uses of a mapping.
 func (s *lateScan) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error {
 	page := uint64(os.Getpagesize())
-	wanted := uint64(pagePresent | pageSwapped)
-	if m.large() {
-		wanted = pagePresent
-	}
 	flags := make([]byte, scanBytes/page*8)
-	for at := m.start; at < m.end; at += scanBytes {
+	for at := m.start; at < m.end; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -177,10 +168,10 @@ func (s *lateScan) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("reading which memory is used: %w", err)
 		}
-		if k == 0 {
+		if k < 8 {
 			return errGone // its memory has no pages any more
 		}
-		if err := s.scanPages(ctx, at, flags[:k], wanted); err != nil {
+		if at, err = s.scanPages(ctx, at, flags[:k/8*8], m); err != nil {
 			return err
 		}
 		if m.large() {
@@ -193,9 +184,14 @@ func (s *lateScan) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error
 	return nil
 }
 
-// scanPages reads the pages from an address on that have one of the wanted flags.
-func (s *lateScan) scanPages(ctx context.Context, at uint64, flags []byte, wanted uint64) error {
+// scanPages reads pages from an address on that are used, and says where to go on.
+func (s *lateScan) scanPages(ctx context.Context, at uint64, flags []byte, m heapMap) (uint64, error) {
 	page := uint64(os.Getpagesize())
+	wanted := uint64(pagePresent | pageSwapped)
+	if m.large() {
+		wanted = pagePresent
+	}
+	next := at + uint64(len(flags)/8)*page
 	var pieces []piece
 	for i := 0; i*8 < len(flags); i++ {
 		if binary.LittleEndian.Uint64(flags[i*8:])&wanted == 0 {
@@ -207,22 +203,39 @@ func (s *lateScan) scanPages(ctx context.Context, at uint64, flags []byte, wante
 			p.data = p.data[:len(p.data)+int(page)]
 			continue
 		}
-		left := (len(flags)/8 - i) * int(page)
-		pieces = append(pieces, piece{address: start, data: make([]byte, page, left)})
+		pieces = append(pieces, piece{address: start, data: s.buffer[i*int(page) : (i+1)*int(page)]})
 	}
 	if err := s.memory.read(pieces); err != nil {
-		return err
+		return 0, err
 	}
-	mesh, device := s.bias+s.kernel.MeshVtable, s.bias+s.kernel.DeviceVtable
 	for _, p := range pieces {
 		if !p.ok {
 			continue // unmapped meanwhile
 		}
-		for i := 0; i+8 <= len(p.data); i += 8 {
-			if w := word(p.data, i); w == mesh || w == device {
-				if err := s.meet(ctx, p.address+uint64(i)); err != nil {
-					return err
+		for i := uint64(0); i < uint64(len(p.data)); {
+			if m.large() {
+				if end := skipMapped(p.data[i:i+page], p.address+i, m.end); end > p.address+i {
+					next = max(next, end)
+					i = end - p.address
+					continue
 				}
+			}
+			if err := s.search(ctx, p.address+i, p.data[i:i+page]); err != nil {
+				return 0, err
+			}
+			i += page
+		}
+	}
+	return next, nil
+}
+
+// search looks for devices in a page.
+func (s *lateScan) search(ctx context.Context, at uint64, page []byte) error {
+	mesh, device := s.bias+s.kernel.MeshVtable, s.bias+s.kernel.DeviceVtable
+	for i, w := range unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(page))), len(page)/8) {
+		if w == mesh || w == device {
+			if err := s.meet(ctx, at+uint64(i)*8); err != nil {
+				return err
 			}
 		}
 	}

@@ -24,8 +24,8 @@ const (
 	maxBucket = 1 << 8
 	// maxTries is how often a bucket, and maxRereads how often a set, is read again
 	// that changes while it is read.
-	maxTries   = 1000
-	maxRereads = 20
+	maxTries   = 200
+	maxRereads = 10
 )
 
 // pointerSet is a set of pointers in a process. A node is the next one and the

@@ -306,13 +306,27 @@ func TestHeapMappings(t *testing.T) {
 }
 
 func TestLargeAllocationsAreSkipped(t *testing.T) {
-	m := newFakeMemory()
-	const start, first, second = 0x7f0000000000, 0x4000000, 0x2000
-	m.put(start, 0, first|2)
-	m.put(start+first, 0, second|2)
-	m.put(start+first+second, 0, 0x91) // a chunk of a heap
-	s := &lateScan{lateReader: &lateReader{memory: m}}
-	qt.Check(t, qt.Equals(s.skipMapped(heapMap{start: start, end: start + 0x8000000}), uint64(start+first+second)))
-	// one that would be larger than the mapping is none
-	qt.Check(t, qt.Equals(s.skipMapped(heapMap{start: start, end: start + first - 1}), uint64(start)))
+	const at, size = 0x7f0000000000, 0x4000000
+	for _, c := range []struct {
+		before, size, end uint64
+		skipped           bool
+	}{
+		{0, size | 2, at + size, true},
+		{0, size | 2, at + 2*size, true},
+		{0, size | 2, at + size - 1, false}, // not in the mapping
+		{0, size | 1, at + size, false},     // a chunk of a heap
+		{0, size | 4, at + size, false},
+		{16, size | 2, at + size, false},
+		{0, 0x2000 | 2, at + size, false}, // not worth it
+		{0, size + 16 | 2, at + 2*size, false},
+		{0, ^uint64(0) &^ 5, at + size, false},
+	} {
+		m := newFakeMemory()
+		m.put(at, c.before, c.size)
+		got := skipMapped(m.pages[at/fakePage], at, c.end)
+		qt.Check(t, qt.Equals(got != at, c.skipped), qt.Commentf("%+v", c))
+		if c.skipped {
+			qt.Check(t, qt.Equals(got, at+c.size&^7))
+		}
+	}
 }

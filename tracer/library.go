@@ -119,6 +119,12 @@ func (l *library) plan() error {
 	k.ManagerSize = chain(fields["BankManager.bank_size"])
 	k.ProgramId = l.single("ProgramImpl.id")
 	k.ProgramBinary = l.single("ProgramImpl.binary_data(begin)")
+	k.ProgramImpl = l.optional("Program.impl")
+	k.ProgramCbs = l.optional("ProgramImpl.circular_buffers_")
+	k.ProgramCbsNeeded = l.optional("ProgramImpl.local_circular_buffer_allocation_needed_")
+	k.ProgramDfbs = l.optional("ProgramImpl.dfb_allocators_")
+	k.ProgramDfbsNeeded = l.optional("ProgramImpl.local_dataflow_buffer_allocation_needed_")
+	k.ProgramText = chain(fields["ProgramImpl.kernel_text_size"])
 	return nil
 }
 
@@ -134,6 +140,14 @@ func (l *library) single(name string) uint32 {
 		return 0
 	}
 	return uint32(c[len(c)-1])
+}
+
+// optional is single for a field that is read whenever it is known.
+func (l *library) optional(name string) uint32 {
+	if len(l.layout.Fields[name]) != 1 {
+		return noField
+	}
+	return l.single(name)
 }
 
 // code is a probed function.

@@ -63,7 +63,7 @@ type space struct {
 	loader  link.Link    // the probe on its dynamic linker; nil: none
 	// lacksRows: some of the newest state's files have rows that were not read yet
 	lacksRows bool
-	warned  bool
+	warned    bool
 }
 
 // spaceView is one state of a process's address space. It does not change.

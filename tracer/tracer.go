@@ -181,8 +181,12 @@ func New(o Options) (_ *Tracer, err error) {
 	return t, nil
 }
 
-// processFollow is PROCESS_FOLLOW of bpf/src/process.h.
-const processFollow = 1
+// processFollow and processLate are PROCESS_FOLLOW and PROCESS_LATE of
+// bpf/src/process.h.
+const (
+	processFollow = 1
+	processLate   = 2
+)
 
 func (t *Tracer) load(o Options) error {
 	spec, err := bpf.LoadKernel()
@@ -281,6 +285,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		// what a target that goes on does after the end is not waited for
 		last := end != 0 && (drained || t.queue.newest() > end+holdBackNs)
 		if last {
+			t.endLate()
 			before = ^uint64(0)
 		} else {
 			before -= min(before, holdBackNs)

@@ -54,4 +54,9 @@ struct layout {
 
 	u32 program_id;	    /* in ProgramImpl */
 	u32 program_binary; /* begin of the vector of binary words in ProgramImpl */
+	/* What tells whether a program is compiled; NO_FIELD: not known. */
+	u32 program_impl; /* ProgramImpl * in Program */
+	u32 program_cbs, program_cbs_needed; /* vector, and a flag: no place yet */
+	u32 program_dfbs, program_dfbs_needed;
+	struct chain program_text; /* bytes of its kernels in L1, u32 */
 };

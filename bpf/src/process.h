@@ -5,6 +5,7 @@
 
 /* Flags of struct process: user space sets them. */
 #define PROCESS_FOLLOW 1 /* its children are traced as well */
+#define PROCESS_LATE 2	 /* it may have compiled programs before it was attached */
 
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
@@ -49,6 +50,7 @@ int BPF_PROG(on_exec, struct task_struct *task)
 	if (!p)
 		return 0;
 	p->space = p->inherited = 0;
+	p->flags &= ~PROCESS_LATE;
 	__sync_fetch_and_add(&endings, 1);
 	return process_ended(RECORD_EXEC, tgid, 0);
 }

@@ -35,13 +35,15 @@ static __always_inline void program_gives_up(u32 library, u32 tgid, u64 impl, u3
 	struct object_key k = {.tgid = tgid, .object = impl};
 	struct program *known = bpf_map_lookup_elem(&programs, &k);
 	struct program_end_record *r;
+	u32 ends;
 
 	if (!known || !(known->holds & what))
 		return;
-	r = RESERVE(struct program_end_record, RECORD_PROGRAM_END, library);
+	ends = known->holds & what & ~PROGRAM_KNOWN;
+	r = ends ? RESERVE(struct program_end_record, RECORD_PROGRAM_END, library) : NULL;
 	if (r) {
 		r->program_id = known->id;
-		r->h.flags = known->holds & what;
+		r->h.flags = ends;
 		send(r);
 	}
 	known->holds &= ~what;
@@ -200,5 +202,87 @@ static __always_inline void kernel_loaded(u32 library, u32 tgid, const struct la
 	r->binary_bytes = end - begin;
 	r->text_bytes = t->text_bytes;
 	t->text_bytes = 0;
+	send(r);
+}
+
+/* Whether a vector in a program has elements. */
+static __always_inline bool has_elements(u64 impl, u32 vector)
+{
+	u64 begin = 0, end = 0;
+
+	return vector != NO_FIELD && read_u64(impl + vector, &begin) &&
+	       read_u64(impl + vector + 8, &end) && begin < end;
+}
+
+/* Whether what a vector has was given its place in L1. */
+static __always_inline bool is_placed(u64 impl, u32 vector, u32 needed)
+{
+	u8 flag = 1;
+
+	return needed != NO_FIELD && has_elements(impl, vector) &&
+	       !bpf_probe_read_user(&flag, 1, (void *)(impl + needed)) && !flag;
+}
+
+/* What a program holds that is compiled; nothing while it is not. */
+__noinline int held_by_program(u32 library, u64 impl)
+{
+	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
+	u32 bytes = 0;
+	int what = 0;
+	u64 at;
+
+	if (!l)
+		return 0;
+	if (is_placed(impl, l->program_cbs, l->program_cbs_needed))
+		what |= PROGRAM_CBS;
+	if (is_placed(impl, l->program_dfbs, l->program_dfbs_needed))
+		what |= PROGRAM_DFBS;
+	/* without an address, before it is compiled */
+	if ((l->program_binary && has_elements(impl, l->program_binary)) ||
+	    (follow(impl, &l->program_text, &at) && read_u32(at, &bytes) && bytes))
+		what |= PROGRAM_KERNELS;
+	return what;
+}
+
+/* GraphTracker::track_program(Program *, IDevice *): each time a program is
+ * enqueued. One that nothing is known of, and that has its places in L1, was
+ * compiled before the process was attached. */
+static __always_inline void program_enqueued(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
+					     const struct layout *l)
+{
+	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
+	struct object_key k = {.tgid = tgid};
+	struct program fresh = {}, *known;
+	struct program_met_record *r;
+	u32 what;
+
+	if (!process || !(process->flags & PROCESS_LATE) || l->program_impl == NO_FIELD)
+		return;
+	if (!read_u64(ctx->si + l->program_impl, &k.object) ||
+	    !read_u64(k.object + l->program_id, &fresh.id)) {
+		count_lost(LOST_PROGRAM_UNREADABLE);
+		return;
+	}
+	known = bpf_map_lookup_elem(&programs, &k);
+	if (known && known->id == fresh.id)
+		return;
+	what = held_by_program(library, k.object);
+	fresh.holds = what | PROGRAM_KNOWN;
+	if (bpf_map_update_elem(&programs, &k, &fresh, BPF_ANY)) {
+		count_lost(LOST_MAP_FULL);
+		return; /* it would be told of each time */
+	}
+	if (!what)
+		return;
+	meet_device(library, bias, tgid, l, ctx->dx);
+	r = RESERVE(struct program_met_record, RECORD_PROGRAM_MET, library);
+	if (!r) {
+		bpf_map_delete_elem(&programs, &k); /* to be tried again */
+		return;
+	}
+	r->h.flags = what;
+	r->program_id = fresh.id;
+	r->impl = k.object;
+	r->device = ctx->dx;
 	send(r);
 }

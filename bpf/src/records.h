@@ -47,6 +47,7 @@ enum record_kind {
 	RECORD_NATIVE_STACK,
 	RECORD_PYTHON_STACK,
 	RECORD_CODE,
+	RECORD_PROGRAM_MET,
 	/* headers alone */
 	RECORD_STACK,
 	RECORD_UNLOADED,
@@ -157,9 +158,19 @@ struct cb_record {
 #define PROGRAM_CBS 1
 #define PROGRAM_DFBS 2
 #define PROGRAM_KERNELS 4
+#define PROGRAM_KNOWN 8 /* of struct program alone: it was looked at */
 struct program_end_record {
 	struct header h;
 	u64 program_id;
+};
+
+/* A program that was compiled before its process was attached: flags are what it
+ * holds, which user space reads from the process's memory. */
+struct program_met_record {
+	struct header h;
+	u64 program_id;
+	u64 impl; /* ProgramImpl */
+	u64 device;
 };
 
 struct kernel_record {

@@ -19,8 +19,8 @@
 #include "device.h"
 #include "buffer.h"
 #include "failure.h"
-#include "program.h"
 #include "process.h"
+#include "program.h"
 
 /* Nothing else keeps the records' types in the object, from which the Go types
  * are made. */
@@ -33,6 +33,7 @@ KEEP(clear_record);
 KEEP(device_record);
 KEEP(cb_record);
 KEEP(program_end_record);
+KEEP(program_met_record);
 KEEP(kernel_record);
 KEEP(process_record);
 KEEP(native_record);
@@ -134,7 +135,7 @@ int on_probe(struct pt_regs *ctx)
 	case PROBE_PROGRAM_DESTROY:
 		kernel_loaded(library, tgid, l, t);
 		program_gives_up(library, tgid, ctx->di,
-				 PROGRAM_CBS | PROGRAM_DFBS | PROGRAM_KERNELS);
+				 PROGRAM_CBS | PROGRAM_DFBS | PROGRAM_KERNELS | PROGRAM_KNOWN);
 		break;
 	case PROBE_KERNEL_BINS:
 		t->phase = PHASE_NONE;
@@ -144,9 +145,13 @@ int on_probe(struct pt_regs *ctx)
 		program_compiled(ctx, library, bias, tgid, l, t);
 		break;
 	case PROBE_PROGRAM_BINARIES:
+		t->phase = PHASE_NONE;
+		kernel_loaded(library, tgid, l, t);
+		break;
 	case PROBE_PROGRAM_TRACK:
 		t->phase = PHASE_NONE;
 		kernel_loaded(library, tgid, l, t);
+		program_enqueued(ctx, library, bias, tgid, l);
 		break;
 	case PROBE_THROW:
 		thrown(ctx, library, bias, l, t);

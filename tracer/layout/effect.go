@@ -17,7 +17,7 @@ func (s *state) address(in *instruction, m x86asm.Mem) value {
 	if !ok || bytes != 8 {
 		return value{}
 	}
-	return s.regs[n].plus(m.Disp)
+	return s.regs[n].plus(int64(int32(m.Disp))) // nor here
 }
 
 // fetch is what a load through a memory operand gives.

@@ -117,6 +117,7 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 	d.allocator()
 	d.heldBuffers()
 	d.programs()
+	d.heldPrograms()
 	return d, nil
 }
 

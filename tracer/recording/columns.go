@@ -11,7 +11,7 @@ import (
 type columns struct {
 	shapes    map[shape]uint32
 	known     []shapeState
-	recent    [16]uint32 // by kind: the newest shape's number and one more
+	recent    [64]uint32 // by kind, region and thread: the newest shape's number and one more
 	devices   lists[int]
 	cores     lists[event.CoreRange]
 	processes map[int]*processState
@@ -198,7 +198,7 @@ func (c *columns) shape(e *event.Event, d *definitions) *shapeState {
 		kind: e.Kind, region: e.Region, layout: e.Layout, static: e.StaticKind, reason: e.Reason,
 		flags: flagsOf(e), has: hasOf(e), banks: e.Banks, pid: e.PID, tid: e.TID, alloc: e.Allocator,
 	}
-	recent := &c.recent[int(e.Kind)%len(c.recent)]
+	recent := &c.recent[(uint(e.Kind)+5*uint(e.Region)+16*uint(e.TID))%uint(len(c.recent))]
 	if *recent != 0 {
 		s := &c.known[*recent-1]
 		key.comm, key.devices, key.cores = s.comm, s.devices, s.cores

@@ -162,8 +162,8 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		return path
 	}
 	good := write(t, model(10, newStacks(1)))
-	newer := bytes.Clone(good)
-	newer[len(magic)] = 2
+	second := bytes.Clone(good)
+	second[len(magic)] = 2
 	for _, c := range []struct {
 		path, want string
 		recording  bool
@@ -171,7 +171,7 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		{file("good", good), "", true},
 		{file("text", []byte("{}")), "FILE is not a ttmem recording", false},
 		{file("long", bytes.Repeat([]byte("text"), 100)), "FILE is not a ttmem recording", false},
-		{file("newer", newer), `FILE was written by a newer ttmem \(format 2; this one reads 1\)`, true},
+		{file("newer", second), `FILE was written by a newer ttmem \(format 2; this one reads 1\)`, true},
 		{file("empty", nil), "FILE is empty: nothing was recorded; record again", false},
 		{file("short", good[:20]), "FILE is cut short at byte 0: what came before was read", true},
 		{dir, "FILE is a directory; name a recording in it", false},
@@ -196,7 +196,7 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 	_, err := Open(file("foreign", []byte("PK\x03\x04 and so on")))
 	qt.Assert(t, qt.ErrorIs(err, ErrNotRecording))
 	var version *VersionError
-	_, err = NewReader(bytes.NewReader(newer))
+	_, err = NewReader(bytes.NewReader(second))
 	qt.Assert(t, qt.IsTrue(errors.As(err, &version)))
 }
 
@@ -243,6 +243,14 @@ func TestWhatANewerWriterAddsIsPassedOver(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	_, err = readAll(r)
 	qt.Assert(t, qt.ErrorMatches(err, ".*a newer ttmem can read it.*"))
+
+	for _, e := range []event.Event{{Kind: 200}, {Kind: event.Alloc, Region: 200}} {
+		r, err = NewReader(bytes.NewReader(write(t, []event.Event{event1[0], e})))
+		qt.Assert(t, qt.IsNil(err))
+		got, err := readAll(r)
+		equal(t, got, event1)
+		qt.Assert(t, qt.ErrorMatches(err, ".*a newer ttmem can read it.*"))
+	}
 }
 
 func TestLengthsAreBoundedBeforeAnythingIsAllocated(t *testing.T) {

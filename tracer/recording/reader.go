@@ -87,10 +87,16 @@ func (r *Reader) Next(e *event.Event) error {
 	if !r.rows.next(e) {
 		r.rows.left = 0
 		r.err = r.damaged("its events make no sense")
+		if r.rows.newer {
+			r.err = r.damaged(newer)
+		}
 		return r.err
 	}
 	return nil
 }
+
+// newer is what is wrong where there is what this version has not.
+const newer = "a newer ttmem can read it"
 
 func (r *Reader) damaged(cause string) error { return &DamagedError{r.name, r.begin, cause} }
 
@@ -157,7 +163,7 @@ func (r *Reader) nextBlock() error {
 		}
 		r.end = &end
 	case h.kind < 'a':
-		return r.damaged("a newer ttmem can read it")
+		return r.damaged(newer)
 	}
 	r.offset += int64(blockHead) + int64(h.packed)
 	return nil

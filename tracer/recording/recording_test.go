@@ -307,8 +307,8 @@ func TestAnEventThatNobodyFlushesIsWrittenAtLast(t *testing.T) {
 	for range 200_000 {
 		w.Add(&event.Event{Kind: event.Alloc, Object: rng.Uint64(), Address: rng.Uint64()})
 		full = full || w.Full()
-		if w.pending() >= mostBytes {
-			t.Fatalf("%d bytes are pending", w.pending())
+		if w.pending >= mostBytes {
+			t.Fatalf("%d bytes are pending", w.pending)
 		}
 	}
 	qt.Assert(t, qt.IsTrue(full))

@@ -26,6 +26,7 @@ func (r *rows) readShape(c *cursor) bool {
 	}
 	// What uses events has tables by kind and by region.
 	if e.Kind.String() == "" || e.Region >= event.NumRegions || flags&^allFlags != 0 || s.has&^allHas != 0 {
+		r.newer = true
 		return false
 	}
 	e.Banks = uint32(c.uint(32))

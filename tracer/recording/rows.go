@@ -15,6 +15,7 @@ type rows struct {
 	sizes     []sizes
 
 	time, object uint64
+	newer        bool // there is what a newer ttmem can read
 }
 
 // rowShape is what the events of a shape have, and what they had last.

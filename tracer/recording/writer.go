@@ -74,6 +74,7 @@ type Writer struct {
 	define  definitions
 	events  columns
 	flags   byte // of the block that is being made
+	pending int  // how long it is by now, before compression
 	payload []byte
 	block   []byte
 }
@@ -87,20 +88,15 @@ func NewWriter(w io.Writer, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newWriter(w, o.header(), z)
-}
-
-func newWriter(out io.Writer, h Header, z *zstd.Encoder) (*Writer, error) {
-	w := &Writer{out: out, zstd: z}
-	w.define.init()
-	w.events.init()
-	w.events.reset()
+	h := o.header()
 	b := h.append(nil)
-	if _, err := out.Write(b); err != nil {
+	if _, err := w.Write(b); err != nil {
 		return nil, err
 	}
-	w.size = int64(len(b))
-	return w, nil
+	r := &Writer{out: w, size: int64(len(b)), zstd: z}
+	r.define.init()
+	r.events.init()
+	return r, nil
 }
 
 // Add adds an event, of which it keeps nothing but its stack's frames. After an
@@ -113,20 +109,18 @@ func (w *Writer) Add(e *event.Event) {
 		return
 	}
 	w.events.add(e, &w.define)
-	if w.pending() >= mostBytes || w.define.full() {
+	w.pending = w.define.pending() + w.events.pending()
+	if w.pending >= mostBytes || w.define.full() {
 		_ = w.Flush() // the next Flush says it again
 	}
 }
-
-// pending is how much is to be written, before compression.
-func (w *Writer) pending() int { return w.define.pending() + w.events.pending() }
 
 // Size is how many bytes were written, without what Flush has not written yet.
 func (w *Writer) Size() int64 { return w.size }
 
 // Full reports whether so much was added that it is better flushed before more
 // is.
-func (w *Writer) Full() bool { return w.pending() >= fullBytes }
+func (w *Writer) Full() bool { return w.pending >= fullBytes }
 
 // Flush writes what was added as a block: from now on it can be read, whatever
 // becomes of the writer. After an error nothing more is written, and Flush says
@@ -149,6 +143,7 @@ func (w *Writer) Flush() error {
 		earliest: w.events.earliest, latest: w.events.latest,
 	}
 	w.events.reset()
+	w.pending = 0
 	w.flags &^= blockReset
 	if w.define.full() {
 		w.define.reset()
