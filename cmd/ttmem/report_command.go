@@ -59,13 +59,17 @@ func showReport(o sessionOptions, path string) error {
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
-	if damage != nil {
+	switch {
+	case damage != nil:
 		warn(damage.Error())
+	case !r.ended():
+		warn(path + " has no end: it is still being written, or its writer was killed")
 	}
 	if err := s.report(); err != nil {
 		return err
 	}
-	if s.failed || damage != nil {
+	// to be cut short is no damage: its writer was killed, or its disk was full
+	if s.failed || damage != nil && !errors.Is(damage, io.ErrUnexpectedEOF) {
 		return exitStatus(1)
 	}
 	return nil
@@ -75,7 +79,9 @@ func showReport(o sessionOptions, path string) error {
 type recorded struct {
 	next   func(*event.Event) error
 	stacks func() *aggregate.Stacks
-	close  func() error
+	// ended reports whether what was read ends as its writer meant it to.
+	ended func() bool
+	close func() error
 	// done and size are how much of the file was read, and how much there is.
 	done func() int64
 	size int64
@@ -92,6 +98,7 @@ func openRecorded(path string) (*recorded, error) {
 	}
 	return &recorded{
 		next: f.Next, close: f.Close, done: f.Offset, size: f.Size(),
+		ended: func() bool { _, ok := f.End(); return ok },
 		stacks: func() *aggregate.Stacks {
 			end, ok := f.End()
 			if !ok || !end.HasStacks {
@@ -129,6 +136,7 @@ func openEventLines(path string) (*recorded, error) {
 		done:   func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n },
 		size:   info.Size(),
 		stacks: func() *aggregate.Stacks { return nil },
+		ended:  func() bool { return true }, // lines have no end
 	}, nil
 }
 

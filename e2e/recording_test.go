@@ -1,0 +1,202 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// recordRun records a program that ttmem runs.
+func recordRun(t *testing.T, dir, file string, args ...string) (stderr string, status int) {
+	t.Helper()
+	env := setup(t, "0.81.1", "3.10")
+	under := env.Command(context.Background(), "n150", args...)
+	cmd := exec.Command(ttmem, append([]string{"record", "-o", file, "--", under.Path}, under.Args[1:]...)...)
+	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestRecording: a recording has what events have, byte for byte as the library's own
+// allocator counts it, and shows it as a live run does.
+func TestRecording(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "mix.ttmem")
+	stderr, status := recordRun(t, dir, file, program(t, "mix.py"))
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+	qt.Check(t, qt.StringContains(stderr, "ttmem report "+file))
+
+	lines := filepath.Join(dir, "events.jsonl")
+	out, errs, status := runTtmem(t, nil, "report", file, "--json", "--events", lines, "--folded", filepath.Join(dir, "folded"))
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	events := readEvents(t, lines)
+	assertEqual(t, events, readCheckpoints(t, dir))
+	assertEnded(t, events)
+	for i := range events {
+		if e := &events[i]; e.Kind == event.Alloc {
+			qt.Assert(t, qt.IsTrue(len(e.Stack.Frames()) > 5))
+		}
+	}
+	folded, err := os.ReadFile(filepath.Join(dir, "folded"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(folded), "mix.py"))
+
+	// the lines show what the recording shows, but for what only it has
+	again, errs, status := runTtmem(t, nil, "report", lines, "--json")
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.DeepEquals(snapshotOf(t, again), snapshotOf(t, out)))
+}
+
+// snapshotOf is a snapshot without what events do not have.
+func snapshotOf(t *testing.T, text string) any {
+	t.Helper()
+	var s map[string]any
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(text), &s)))
+	delete(s, "stacks")
+	return s
+}
+
+// TestKilledRecorder: whenever ttmem is killed, its recording has everything up to the
+// last second.
+func TestKilledRecorder(t *testing.T) {
+	times := 3
+	if *long {
+		times = 20
+	}
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "3000000")
+	p.expect(t, "ready")
+	for range times {
+		file := filepath.Join(t.TempDir(), "killed.ttmem")
+		record := exec.Command(ttmem, "record", "-o", file, "-p", fmt.Sprint(p.Process.Pid))
+		qt.Assert(t, qt.IsNil(record.Start()))
+		waitForSize(t, file, 4096)
+		time.Sleep(time.Duration(500+rand.IntN(1500)) * time.Millisecond)
+		killed := monotonicNs()
+		qt.Assert(t, qt.IsNil(record.Process.Kill()))
+		record.Wait()
+
+		var last uint64
+		r, err := recording.Open(file)
+		qt.Assert(t, qt.IsNil(err))
+		n := 0
+		for e := (event.Event{}); r.Next(&e) == nil; n++ {
+			last = e.TimeNs
+		}
+		r.Close()
+		t.Logf("%d events, the last %d ms before the end", n, (killed-last)/1e6)
+		qt.Check(t, qt.IsTrue(killed-last < uint64(time.Second)))
+		_, stderr, status := runTtmem(t, nil, "report", file)
+		qt.Check(t, qt.Equals(status, 0))
+		qt.Check(t, qt.StringContains(stderr, "Device memory over"))
+		if !strings.Contains(stderr, "has no end") && !strings.Contains(stderr, "cut short") {
+			t.Errorf("nothing is said of the missing end:\n%s", stderr)
+		}
+	}
+}
+
+func monotonicNs() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}
+
+// TestRecordingDiskFull: when the disk fills, what was recorded can be read, the user
+// is told once, and the command ends as it would have.
+func TestRecordingDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	disk := filepath.Join(dir, "disk")
+	qt.Assert(t, qt.IsNil(os.Mkdir(disk, 0o755)))
+	qt.Assert(t, qt.IsNil(syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=64k")))
+	defer syscall.Unmount(disk, syscall.MNT_DETACH)
+	file := filepath.Join(disk, "full.ttmem")
+	stderr, status := recordRun(t, dir, file, program(t, "loop.py"), "200000")
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.Equals(strings.Count(stderr, "no space left"), 1), qt.Commentf("%s", stderr))
+	out, errs, status := runTtmem(t, nil, "report", file, "--json")
+	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.StringContains(out, `"buffers"`))
+}
+
+// TestRotation: a recording of limited size keeps the newest files, and each can be
+// read alone: it begins with what was allocated.
+func TestRotation(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "loop.ttmem")
+	env := setup(t, "0.81.1", "3.10")
+	p := startTarget(t, env, "n150", program(t, "late.py"), "400")
+	p.expect(t, "ready")
+	record := exec.Command(ttmem, "record", "-o", file, "--max-size", "40KiB", "--keep", "3", "-p", fmt.Sprint(p.Process.Pid))
+	qt.Assert(t, qt.IsNil(record.Start()))
+	waitFor(t, "the third file", func() bool { _, err := os.Stat(file + ".2"); return err == nil })
+	seen := len(readCheckpoints(t, p.Dir))
+	waitFor(t, "checkpoints", func() bool { return len(readCheckpoints(t, p.Dir)) >= seen+8 })
+	qt.Assert(t, qt.IsNil(record.Process.Signal(os.Interrupt)))
+	waitEnd(t, record.Wait)
+	files, err := filepath.Glob(file + "*")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(files, 3))
+	compared := 0
+	for _, name := range files {
+		info, err := os.Stat(name)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.IsTrue(info.Size() < 60<<10), qt.Commentf("%s: %d bytes", name, info.Size()))
+		_, errs, status := runTtmem(t, nil, "report", name)
+		qt.Check(t, qt.Equals(status, 0))
+		qt.Check(t, qt.IsFalse(strings.Contains(errs, "has no end")), qt.Commentf("%s", errs))
+		events, first := readRecording(t, name)
+		last := events[len(events)-1].TimeNs
+		var within []checkpoint
+		for _, c := range readCheckpoints(t, p.Dir) {
+			if c.TimeNs > first && c.TimeNs < last {
+				within = append(within, c)
+			}
+		}
+		assertEqual(t, events, within)
+		compared += len(within)
+	}
+	qt.Check(t, qt.IsTrue(compared > 0))
+}
+
+// readRecording reads a recording, and from when on it is complete: from where what it
+// repeats of earlier ones ends, or what was there before the attach was found.
+func readRecording(t *testing.T, path string) (events []event.Event, firstNs uint64) {
+	t.Helper()
+	r, err := recording.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer r.Close()
+	for {
+		var e event.Event
+		err := r.Next(&e)
+		if errors.Is(err, io.EOF) {
+			return events, firstNs
+		}
+		qt.Assert(t, qt.IsNil(err))
+		if !r.Checkpoint() && (firstNs == 0 || e.BeforeAttach && e.Kind == event.Alloc) {
+			firstNs = e.TimeNs
+		}
+		events = append(events, e)
+	}
+}
