@@ -86,6 +86,7 @@ func impliedFrees(e *event.Event, held []Held, reason event.Reason) []event.Even
 		free.BufferID, free.Object, free.Allocator = h.BufferID, h.Object, h.Allocator
 		free.Address, free.SizeBytes, free.PageSizeBytes = h.Address, h.SizeBytes, h.PageSizeBytes
 		free.BytesPerBank, free.Banks = h.BytesPerBank, h.Banks
+		free.BeforeAttach, free.Stack = h.BeforeAttach, h.Stack
 		list = append(list, free)
 	}
 	return list

@@ -162,7 +162,7 @@ func TestRotation(t *testing.T) {
 	for _, name := range files {
 		info, err := os.Stat(name)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.IsTrue(info.Size() < 60<<10), qt.Commentf("%s: %d bytes", name, info.Size()))
+		qt.Check(t, qt.IsTrue(info.Size() < 80<<10), qt.Commentf("%s: %d bytes", name, info.Size()))
 		_, errs, status := runTtmem(t, nil, "report", name)
 		qt.Check(t, qt.Equals(status, 0))
 		qt.Check(t, qt.IsFalse(strings.Contains(errs, "has no end")), qt.Commentf("%s", errs))

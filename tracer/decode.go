@@ -304,15 +304,19 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 		d.unknown("library not known")
 		return
 	}
-	p := d.start(&e, lib)
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit
 	if late := d.late(e.PID); late != nil {
 		late.freed[r.Object] = true
+	}
+	p := d.processes[e.PID]
+	if p == nil {
+		return // a forked child frees what it inherited
 	}
 	b, known := p.live[r.Object]
 	if !known {
 		return // allocated before ttmem came, a view, or given back when its device was closed
 	}
+	d.start(&e, lib)
 	delete(p.live, r.Object)
 	e.Stack = p.stacks.stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
@@ -365,14 +369,15 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 }
 
 func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
-	p := d.start(&e, d.libraries(r.H.Library))
 	if late := d.late(e.PID); late != nil {
 		late.cleared[r.Allocator] = true
 	}
-	a := p.allocators[r.Allocator]
-	if a == nil {
+	p := d.processes[e.PID]
+	if p == nil || p.allocators[r.Allocator] == nil {
 		return // nothing was ever allocated with it
 	}
+	a := p.allocators[r.Allocator]
+	d.start(&e, d.libraries(r.H.Library))
 	e.Kind, e.Allocator = event.DeviceClose, r.Allocator
 	e.Devices, e.Mesh = a.device.chips, a.device.mesh
 	delete(p.allocators, r.Allocator)
@@ -427,7 +432,7 @@ func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	if p == nil || !p.started {
 		return
 	}
-	e.Comm = p.names[e.TID]
+	e.TID, e.Comm = e.PID, p.names[e.PID] // not those of the thread that ended last
 	e.Kind, e.ExitStatus = event.ProcessExit, int(r.ExitCode)
 	if r.H.Kind == recordExec {
 		e.ExitStatus = event.UnknownStatus // the process lives on as another program

@@ -137,7 +137,7 @@ func (t *Tracer) meet(m mapping, path string) error {
 			path = mappedPath(m.pid, m.file)
 		}
 		attached := len(t.libraries)
-		l, err = t.open(file, path, fmt.Sprintf("/proc/%d/root", m.pid))
+		l, err = t.open(file, path, procDir(m.pid)+"/root")
 		t.remember(m.file, l)
 		if errors.Is(err, ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
 			return nil
@@ -195,9 +195,10 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 		file.Close()
 		return nil, err
 	}
+	inode := handleOf(file)
 	for _, l := range t.libraries {
-		// under another name, or met before in another way
-		if l.link != nil && os.SameFile(l.info, info) {
+		// under another name, in another container, or met before in another way
+		if l.link != nil && (os.SameFile(l.info, info) || sameInode(l.inode, inode, l.info, info)) {
 			file.Close()
 			return l, nil
 		}
@@ -211,6 +212,7 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 		file.Close()
 		return nil, err
 	}
+	l.inode = inode
 	if len(t.libraries) == maxLibraries {
 		file.Close()
 		return nil, fmt.Errorf("%s is not traced: %d library files are traced already", path, maxLibraries)

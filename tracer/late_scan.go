@@ -76,7 +76,7 @@ func (m heapMap) large() bool { return !m.heap && m.end-m.start > smallMapping }
 // heapMaps are a process's private writable mappings that are no file's, those
 // first that are likeliest to have small objects.
 func heapMaps(pid int) ([]heapMap, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	text, err := os.ReadFile(procDir(pid) + "/maps")
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func (s *lateScan) run(ctx context.Context, pid int) error {
 	if err != nil {
 		return fmt.Errorf("reading the mappings of process %d: %w", pid, err)
 	}
-	pages, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
+	pages, err := os.Open(procDir(pid) + "/pagemap")
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return errGone
 	}

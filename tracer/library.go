@@ -30,6 +30,7 @@ type library struct {
 
 	file   *os.File
 	info   os.FileInfo
+	inode  inodeHandle
 	leased bool
 	link   link.Link // nil: its probes are gone
 }

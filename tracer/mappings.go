@@ -51,6 +51,11 @@ type perfRing struct {
 
 const perfRingPages = 256
 
+// mappingPollMs is how often mappings are looked for: in a small part of the time that
+// a program takes from loading a library to its first allocation. To be woken for each
+// would make an mmap of code cost several times as much for everybody.
+const mappingPollMs = 10
+
 // watchMappings watches all processes of the host: a watch on one would follow a
 // single thread of it, and end when another thread calls exec.
 func watchMappings() (_ *mappingWatch, err error) {
@@ -84,7 +89,7 @@ func openPerfRing(cpu int) (perfRing, error) {
 		Sample_type: unix.PERF_SAMPLE_TIME,
 		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitSampleIDAll |
 			unix.PerfBitUseClockID | unix.PerfBitWatermark,
-		Wakeup:  1,
+		Wakeup:  uint32(perfRingPages * os.Getpagesize() / 2),
 		Clockid: unix.CLOCK_MONOTONIC,
 	}
 	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
@@ -125,7 +130,7 @@ func (w *mappingWatch) Read(handle func(mapping), lost func(uint64)) error {
 		polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
 	}
 	for !w.done.Load() {
-		if _, err := unix.Poll(polled, -1); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Poll(polled, mappingPollMs); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll: %w", err)
 		}
 		for i := range w.rings {

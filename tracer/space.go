@@ -176,7 +176,7 @@ func (s *spaces) updateOne() bool {
 // update tells the kernel of a process's code as it is now; s.updating is held.
 func (s *spaces) update(pid int) {
 	err := s.tell(pid)
-	if err == nil || errors.Is(err, os.ErrNotExist) || !isRunning(pid) {
+	if err == nil || errors.Is(err, os.ErrNotExist) || Ended(pid) {
 		return
 	}
 	s.mu.Lock()
@@ -318,7 +318,7 @@ func (s *spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Progr
 	if !ok {
 		return nil, fmt.Errorf("%s has no code at %#x", m.file.path, addr)
 	}
-	exe, err := link.OpenExecutable(fmt.Sprintf("/proc/%d/map_files/%x-%x", pid, m.start, m.end))
+	exe, err := link.OpenExecutable(fmt.Sprintf("%s/map_files/%x-%x", procDir(pid), m.start, m.end))
 	if err != nil {
 		return nil, err
 	}

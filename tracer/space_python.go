@@ -68,7 +68,7 @@ func (s *spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 
 // readProcess reads memory of a process.
 func readProcess(pid int, at uint64, n int) ([]byte, error) {
-	mem, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+	mem, err := os.Open(procDir(pid) + "/mem")
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"os/signal"
 	"strings"
 	"time"
@@ -56,7 +55,7 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 		return err
 	}
 	for _, pid := range pids {
-		if gone(pid) {
+		if tracer.Ended(pid) {
 			return fmt.Errorf("no process %d", pid)
 		}
 		if process := tracer.ProcessOf(pid); process != pid {
@@ -100,7 +99,7 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 		}
 		looked = time.Now()
 		for _, pid := range pids {
-			if !gone(pid) {
+			if !tracer.Ended(pid) {
 				return
 			}
 		}
@@ -124,24 +123,10 @@ func areTraced(t *tracer.Tracer, pids []int) error {
 		if t.Maps(pid) {
 			continue
 		}
-		if gone(pid) {
+		if tracer.Ended(pid) {
 			return fmt.Errorf("process %d ended before it could be traced", pid)
 		}
 		return fmt.Errorf("process %d has no tt-metal library loaded: attach once it has imported ttnn, or start it with `ttmem run`", pid)
 	}
 	return nil
-}
-
-// gone reports whether a process has ended, or is only waited for.
-func gone(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true
-	}
-	for i := len(stat) - 1; i > 0; i-- {
-		if stat[i] == ')' { // the name may contain anything
-			return i+2 < len(stat) && stat[i+2] == 'Z'
-		}
-	}
-	return false
 }

@@ -52,7 +52,7 @@ root.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newAttach(), newRecord(), newReport(), newDoctor())
+	root.AddCommand(newRun(), newAttach(), newRecord(), newReport(), newServe(), newDoctor())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; `%s --help` shows what there is", err, c.CommandPath())
 	})

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os/signal"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/tracer"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// serveOptions are the flags of serve.
+type serveOptions struct {
+	socket string
+	http   string
+	stacks stackOptions
+	record recordOptions
+}
+
+func newServe() *cobra.Command {
+	var o serveOptions
+	c := &cobra.Command{
+		Use:   "serve [--socket PATH] [--record FILE]",
+		Short: "Trace the whole host as a service that its users can ask",
+		Long: `Traces every process of the host that uses tt-metal until it is told to end, and
+answers on a unix socket what it sees. Who asks is shown his own processes, and of
+the others' what they take of the chips in all; root is shown everything.
+
+With --record it keeps what happens in files as well. A line on standard error tells
+of each process, when it is met and when it ends, and of what was lost. SIGTERM and
+Ctrl-C end it, SIGHUP does nothing. docs/serve.md has the unit for systemd and what
+can be asked.`,
+		Example: `  ttmem serve
+  ttmem serve --record /var/lib/ttmem/host.ttmem --max-size 1GiB --keep 5
+  ttmem serve --socket /run/ttmem/ttmem.sock --no-stacks
+  curl --unix-socket /run/ttmem.sock http://ttmem/v1/snapshot`,
+		Args: cobra.NoArgs,
+		PreRunE: func(c *cobra.Command, _ []string) error {
+			if o.record.path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
+				return errors.New("--max-size and --keep are about a recording: give --record too")
+			}
+			return errors.Join(o.stacks.check(c), o.record.check(c))
+		},
+		RunE: func(*cobra.Command, []string) error { return serve(o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.socket, "socket", service.DefaultSocket, "answer on the unix socket `PATH`")
+	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: without processes, commands and stacks")
+	f.StringVar(&o.record.path, "record", "", "record what happens to `FILE`")
+	_ = c.MarkFlagFilename("record", "ttmem")
+	o.record.register(c)
+	o.stacks.register(c)
+	return c
+}
+
+func serve(o serveOptions) (err error) {
+	if err := tracer.Check(); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	signal.Ignore(unix.SIGHUP)
+	socket, err := service.Listen(o.socket)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, socket.Close()) }()
+	var tcp net.Listener
+	if o.http != "" {
+		if tcp, err = net.Listen("tcp", o.http); err != nil {
+			return fmt.Errorf("--http: %w", err)
+		}
+		defer tcp.Close()
+	}
+	what := tracer.Options{Warn: warn}
+	o.stacks.apply(&what)
+	t, err := tracer.New(what)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	s, err := newServed(o.record)
+	if err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	server := service.NewServer(s.hub, service.Options{
+		Version: version(), Stacks: func() *aggregate.Stacks { return stackCounts(t) },
+	})
+	defer server.Close()
+	serving := func(serve func() error) {
+		go func() {
+			if err := serve(); err != nil {
+				cancel(fmt.Errorf("answering: %w", err))
+			}
+		}()
+	}
+	serving(func() error { return server.ServeUnix(socket) })
+	where := socket.Path()
+	if tcp != nil {
+		serving(func() error { return server.ServeTCP(tcp) })
+		where += " and http://" + tcp.Addr().String()
+	}
+	warn("tracing every process that uses tt-metal; asked at " + where)
+	if err := service.Notify("READY=1"); err != nil {
+		warn(fmt.Sprintf("telling systemd that it is ready: %v", err))
+	}
+
+	err = t.Run(ctx, func(e *event.Event) { s.hub.Apply(e, s.take) }, s.pause)
+	_ = service.Notify("STOPPING=1") // which systemd takes as well if it is not told
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	server.Close()
+	s.end(stackCounts(t))
+	if err == nil && s.failed {
+		return exitStatus(1)
+	}
+	return err
+}
+
+// version is ttmem's, as the build has it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}
+
+// served is what a service does with the events that it traces, besides answering.
+type served struct {
+	hub     *service.Hub
+	record  *recorder // nil: nothing is recorded
+	ends    map[int]*[event.NumRegions]uint64
+	lost    map[string]uint64 // since it was last told
+	lostAt  time.Time
+	started time.Time
+	failed  bool // something was promised and could not be done
+}
+
+func newServed(o recordOptions) (*served, error) {
+	state := aggregate.New()
+	s := &served{
+		hub: service.NewHub(state), ends: make(map[int]*[event.NumRegions]uint64),
+		lost: make(map[string]uint64), started: time.Now(),
+	}
+	if o.path == "" {
+		return s, nil
+	}
+	file, err := recording.Create(o.path, recording.FileOptions{
+		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: state.Checkpoint,
+		Existing: recording.RotateExisting,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.record = &recorder{file: file, path: o.path, flushed: s.started}
+	return s, nil
+}
+
+// take takes an event that the state knows already.
+func (s *served) take(e *event.Event) {
+	if s.record != nil {
+		s.record.add(e)
+		if s.record.full() {
+			s.flush()
+		}
+	}
+	switch e.Kind {
+	case event.ProcessStart:
+		warn(metLine(e))
+	case event.Free:
+		s.hold(e)
+	case event.ProcessExit:
+		warn(endLine(e, s.ends[e.PID]))
+		delete(s.ends, e.PID)
+	case event.Lost:
+		s.lost[e.Cause] += e.Count
+	}
+}
+
+// hold counts what a process holds when it ends.
+func (s *served) hold(e *event.Event) {
+	if e.Reason != event.ReasonProcessExit {
+		return
+	}
+	held := s.ends[e.PID]
+	if held == nil {
+		held = new([event.NumRegions]uint64)
+		s.ends[e.PID] = held
+	}
+	held[e.Region] += e.BytesPerBank * uint64(e.Banks) * uint64(len(e.Devices))
+}
+
+// lostInterval is how often it is told what was lost, at most.
+const lostInterval = 10 * time.Second
+
+// pause is called between batches of events.
+func (s *served) pause() {
+	s.hub.Flush()
+	s.flush()
+	if len(s.lost) > 0 && time.Since(s.lostAt) >= lostInterval {
+		s.tellLost()
+	}
+}
+
+func (s *served) tellLost() {
+	for _, cause := range slices.Sorted(maps.Keys(s.lost)) {
+		warn(fmt.Sprintf("lost %s: %s; totals may be wrong from now on", formatCount(s.lost[cause], "event"), cause))
+	}
+	clear(s.lost)
+	s.lostAt = time.Now()
+}
+
+func (s *served) flush() {
+	if s.record == nil {
+		return
+	}
+	if err := s.record.flush(); err != nil {
+		warn(fmt.Sprintf("%v; the service goes on and does not record", err))
+		s.failed, s.record = true, nil
+	}
+}
+
+// end ends the recording, and says in a line what there was.
+func (s *served) end(stacks *aggregate.Stacks) {
+	s.tellLost()
+	snapshot := *s.hub.Snapshot(service.Viewer{All: true})
+	snapshot.Stacks = stacks
+	if s.record != nil {
+		if err := s.record.close(&snapshot); err != nil {
+			warn(err.Error())
+			s.failed = true
+		}
+	}
+	processes := snapshot.ExitedProcesses
+	for i := range snapshot.Processes {
+		if snapshot.Processes[i].Exit == nil {
+			processes++
+		}
+	}
+	warn(fmt.Sprintf("ended after %s: %d processes traced, %s lost", formatSeconds(uint64(time.Since(s.started))),
+		processes, formatCount(snapshot.LostEvents(), "event")))
+}
+
+// logCommand is how much of a command line is told, in characters.
+const logCommand = 120
+
+// metLine tells of a process that is traced from now on.
+func metLine(e *event.Event) string {
+	command := cmp.Or(plain(e.Command), plain(e.Comm), "a process that has ended")
+	line := fmt.Sprintf("met PID %d of user %d: %s", e.PID, e.UID, truncate(command, logCommand, "..."))
+	if e.Release != "" {
+		line += "; ttnn " + plain(e.Release)
+	}
+	if e.AttachedLate {
+		line += "; attached late"
+	}
+	return line
+}
+
+// endLine tells of a process that has ended, and of what it held until then on all
+// its chips; held is nil where that was nothing.
+func endLine(e *event.Event, held *[event.NumRegions]uint64) string {
+	line := fmt.Sprintf("PID %d ended", e.PID)
+	switch status := unix.WaitStatus(e.ExitStatus); {
+	case e.ExitStatus == event.UnknownStatus:
+	case status.Signaled():
+		line += " by " + unix.SignalName(status.Signal())
+	case status.Exited() && status.ExitStatus() != 0:
+		line += fmt.Sprintf(" with status %d", status.ExitStatus())
+	}
+	if held == nil {
+		return line + "; it held nothing"
+	}
+	var parts []string
+	for region, bytes := range held {
+		if bytes > 0 {
+			parts = append(parts, fmt.Sprintf("%s of %s", formatBytes(bytes), event.Region(region)))
+		}
+	}
+	return line + "; it held " + strings.Join(parts, ", ")
+}

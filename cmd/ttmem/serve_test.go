@@ -1,0 +1,82 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+func TestServeTellsOfAProcessInALine(t *testing.T) {
+	for _, c := range []struct {
+		start event.Event
+		want  string
+	}{
+		{event.Event{PID: 7, UID: 1000, Command: "python model.py", Release: "0.81.1"},
+			"met PID 7 of user 1000: python model.py; ttnn 0.81.1"},
+		{event.Event{PID: 7, Comm: "py", AttachedLate: true}, "met PID 7 of user 0: py; attached late"},
+		{event.Event{PID: 7}, "met PID 7 of user 0: a process that has ended"},
+		{event.Event{PID: 7, Command: "a\nttmem: PID 1 ended\x1b[2J" + string(make([]byte, 3))},
+			"met PID 7 of user 0: a ttmem: PID 1 ended[2J"},
+	} {
+		qt.Check(t, qt.Equals(metLine(&c.start), c.want))
+	}
+	long := event.Event{PID: 7, Command: string(make([]byte, 0, 1))}
+	for range 1000 {
+		long.Command += "x"
+	}
+	qt.Check(t, qt.IsTrue(len(metLine(&long)) < 200))
+}
+
+func TestServeTellsWhatAProcessHeldAtItsEnd(t *testing.T) {
+	s, err := newServed(recordOptions{})
+	qt.Assert(t, qt.IsNil(err))
+	lines := make(map[int]string)
+	take := func(e *event.Event) {
+		if e.Kind == event.ProcessExit {
+			lines[e.PID] = endLine(e, s.ends[e.PID])
+		}
+		s.take(e)
+	}
+	alloc := func(pid int, id uint64, region event.Region, chips ...int) {
+		s.hub.Apply(&event.Event{
+			Kind: event.Alloc, PID: pid, BufferID: id, Devices: chips, Region: region, BytesPerBank: 1 << 10, Banks: 12,
+		}, take)
+	}
+	alloc(1, 1, event.DRAM, 0, 1)
+	alloc(1, 2, event.DRAM, 0)
+	alloc(1, 3, event.L1, 0)
+	alloc(1, 4, event.L1, 0)
+	s.hub.Apply(&event.Event{Kind: event.Free, PID: 1, BufferID: 4, Region: event.L1, Reason: event.ReasonExplicit}, take)
+	alloc(2, 1, event.DRAM, 0)
+	s.hub.Apply(&event.Event{Kind: event.Free, PID: 2, BufferID: 1, Region: event.DRAM, Reason: event.ReasonExplicit}, take)
+	s.hub.Apply(&event.Event{Kind: event.ProcessExit, PID: 1, ExitStatus: 9}, take)
+	s.hub.Apply(&event.Event{Kind: event.ProcessExit, PID: 2, ExitStatus: 3 << 8}, take)
+	s.hub.Apply(&event.Event{Kind: event.ProcessStart, PID: 3}, take)
+	s.hub.Apply(&event.Event{Kind: event.ProcessExit, PID: 3, ExitStatus: event.UnknownStatus}, take)
+	qt.Check(t, qt.DeepEquals(lines, map[int]string{
+		1: "PID 1 ended by SIGKILL; it held 36.0 KiB of DRAM, 12.0 KiB of L1",
+		2: "PID 2 ended with status 3; it held nothing",
+		3: "PID 3 ended; it held nothing",
+	}))
+	qt.Check(t, qt.HasLen(s.ends, 0)) // which would grow with all that ever ran
+}
+
+func TestServeRefusesFlagsThatMakeNoSense(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--max-size", "1GiB"}, ".*give --record too"},
+		{[]string{"--keep", "3"}, ".*give --record too"},
+		{[]string{"--record", "f", "--keep", "3"}, ".*give --max-size too"},
+		{[]string{"--no-stacks", "--free-stacks"}, ".*leave out --no-stacks"},
+		{[]string{"extra"}, `unknown command "extra".*`},
+	} {
+		serve := newServe()
+		serve.SetArgs(c.args)
+		serve.SilenceErrors, serve.SilenceUsage = true, true
+		qt.Check(t, qt.ErrorMatches(serve.Execute(), c.want), qt.Commentf("%v", c.args))
+	}
+}

@@ -1,0 +1,144 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/recording"
+)
+
+// A Client asks a service of this host. It may be used by several goroutines.
+type Client struct {
+	path string
+	http *http.Client
+}
+
+// answerTimeout is how long a service may take to begin an answer.
+const answerTimeout = 30 * time.Second
+
+// Dial finds out whether a service that this ttmem understands answers at the
+// path; "" is DefaultSocket.
+func Dial(path string) (*Client, error) {
+	if path == "" {
+		path = DefaultSocket
+	}
+	c := &Client{path: path, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		},
+		DisableCompression:    true,
+		ResponseHeaderTimeout: answerTimeout,
+	}}}
+	if _, err := c.Health(context.Background()); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// Close closes connections that wait for another question.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Health says how the service does.
+func (c *Client) Health(ctx context.Context) (*Health, error) {
+	var h Health
+	if err := c.document(ctx, "health", &h); err != nil {
+		return nil, err
+	}
+	return &h, nil
+}
+
+// Stream gives what there is and what happens from then on, until the context is
+// done.
+func (c *Client) Stream(ctx context.Context) (*recording.Reader, error) {
+	body, err := c.get(ctx, "stream")
+	if err != nil {
+		return nil, err
+	}
+	r, err := recording.NewReader(body)
+	if err != nil {
+		body.Close()
+		return nil, fmt.Errorf("reading what the ttmem service at %s tells: %w", c.path, err)
+	}
+	return r, nil
+}
+
+// document reads what the service answers as JSON.
+func (c *Client) document(ctx context.Context, name string, v any) error {
+	body, err := c.get(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	if err == nil {
+		var version struct{ V int }
+		if err := json.Unmarshal(text, &version); err == nil && version.V != Protocol {
+			return c.otherVersion(fmt.Sprintf("version %d", version.V))
+		}
+		err = json.Unmarshal(text, v)
+	}
+	if err != nil {
+		return fmt.Errorf("reading the %s of the ttmem service at %s: %w", name, c.path, err)
+	}
+	return nil
+}
+
+// get asks for something; the error says what to do.
+func (c *Client) get(ctx context.Context, name string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://ttmem/v%d/%s", Protocol, name), nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.explain(ctx, err)
+	}
+	if answer.StatusCode == http.StatusOK && answer.Header.Get(versionHeader) != "" {
+		return answer.Body, nil
+	}
+	defer answer.Body.Close()
+	line, _ := io.ReadAll(io.LimitReader(answer.Body, 500))
+	text, isOurs := strings.CutPrefix(strings.TrimSpace(string(line)), "ttmem: ")
+	switch {
+	case !isOurs:
+		return nil, fmt.Errorf("what answers at %s is no ttmem service: give the path of one", c.path)
+	case answer.StatusCode == http.StatusNotFound:
+		return nil, c.otherVersion(answer.Header.Get(versionHeader))
+	}
+	return nil, fmt.Errorf("the ttmem service at %s: %s", c.path, text)
+}
+
+func (c *Client) otherVersion(version string) error {
+	return fmt.Errorf("the ttmem service at %s is of another version (%s): restart it with this ttmem", c.path, version)
+}
+
+// explain says why nobody answers.
+func (c *Client) explain(ctx context.Context, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("no ttmem service at %s: start one with `sudo ttmem serve`", c.path)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("the ttmem service at %s: no permission to connect: its folder or the socket is not open to this user", c.path)
+	case errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.ENOTSOCK):
+		return fmt.Errorf("what is at %s is no ttmem service: give the path of one", c.path)
+	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return fmt.Errorf("the ttmem service at %s has closed the connection: it ends, or too many are open", c.path)
+	case strings.Contains(err.Error(), "malformed HTTP"):
+		return fmt.Errorf("what answers at %s is no ttmem service: give the path of one", c.path)
+	}
+	return fmt.Errorf("asking the ttmem service at %s: %w", c.path, err)
+}

@@ -1,0 +1,193 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// backlogBytes is how much of what happened a follower may have before it is cut
+// off. Followers share it, so that it is what all of them together cost at most.
+const backlogBytes = 64 << 20
+
+// flushInterval is how long what happened is gathered before it is sent: a write
+// and a compressed block for each of the tracer's batches would be many small
+// ones.
+const flushInterval = 50 * time.Millisecond
+
+// A follower is somebody who is told what happens.
+type follower struct {
+	sight *sight
+	wake  chan struct{} // holds one: there is something to take
+
+	mu      sync.Mutex
+	pending []*batch
+	taken   *batch
+	bytes   int   // of both
+	end     error // why nothing more comes
+	missed  int   // events that were dropped for that
+}
+
+func newFollower() *follower { return &follower{wake: make(chan struct{}, 1)} }
+
+// push hands over a batch, or cuts off who has too many.
+func (f *follower) push(b *batch, backlog int) {
+	f.mu.Lock()
+	switch {
+	case f.end != nil:
+	case f.bytes+b.bytes > backlog:
+		f.end = errTooSlow
+		for _, b := range append(f.pending, b) {
+			f.missed += len(b.events)
+		}
+		f.pending = nil
+	default:
+		f.pending = append(f.pending, b)
+		f.bytes += b.bytes
+	}
+	f.mu.Unlock()
+	f.ring()
+}
+
+func (f *follower) finish(why error) {
+	f.mu.Lock()
+	if f.end == nil {
+		f.end = why
+	}
+	f.mu.Unlock()
+	f.ring()
+}
+
+func (f *follower) ring() {
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take gives the oldest batch that is left, which counts until the next is taken;
+// nil and, if nothing follows, why where there is none.
+func (f *follower) take() (*batch, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.taken != nil {
+		f.bytes -= f.taken.bytes
+		f.taken = nil
+	}
+	if len(f.pending) == 0 {
+		return nil, f.end
+	}
+	f.taken, f.pending = f.pending[0], f.pending[1:]
+	return f.taken, nil
+}
+
+// Follow writes a recording of what the viewer is shown: what there is, and what
+// happens from then on, until the context is done, the hub ends, the writer fails,
+// or it is so slow that it is cut off. A writer that has a Flush() error is flushed
+// whenever something is complete.
+func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
+	f, present, err := h.join(ctx, v)
+	if err != nil {
+		return err
+	}
+	defer h.leave(f)
+	out, err := newFollowed(w)
+	if err != nil {
+		return err
+	}
+	for i := range present {
+		if err := out.add(&present[i]); err != nil {
+			return err
+		}
+	}
+	present = nil
+	var latest uint64
+	for {
+		if err := out.flush(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.wake:
+		}
+		for {
+			b, end := f.take()
+			if end != nil {
+				if f.missed > 0 { // nobody changes it any more
+					_ = out.add(&event.Event{Kind: event.Lost, TimeNs: latest, Count: uint64(f.missed), Cause: end.Error()})
+				}
+				return errors.Join(end, out.close())
+			}
+			if b == nil {
+				break
+			}
+			latest = b.events[len(b.events)-1].TimeNs
+			for i := range b.events {
+				if e := &b.events[i]; f.sight.shows(e) {
+					if err := out.add(e); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(flushInterval):
+		}
+	}
+}
+
+// followed is the recording that one follower gets.
+type followed struct {
+	w     io.Writer
+	r     *recording.Writer
+	dirty bool
+}
+
+func newFollowed(w io.Writer) (*followed, error) {
+	r, err := recording.NewWriter(w, recording.Options{})
+	return &followed{w: w, r: r, dirty: true}, err
+}
+
+func (o *followed) add(e *event.Event) error {
+	o.dirty = true
+	o.r.Add(e)
+	if o.r.Full() {
+		return o.flush()
+	}
+	return nil
+}
+
+func (o *followed) flush() error {
+	if !o.dirty {
+		return nil
+	}
+	o.dirty = false
+	if err := o.r.Flush(); err != nil {
+		return err
+	}
+	return o.push()
+}
+
+// push sends what the writer has.
+func (o *followed) push() error {
+	if w, ok := o.w.(interface{ Flush() error }); ok {
+		return w.Flush()
+	}
+	return nil
+}
+
+// close ends the recording.
+func (o *followed) close() error {
+	if err := o.r.Close(recording.End{}); err != nil {
+		return fmt.Errorf("ending the recording: %w", err)
+	}
+	return o.push()
+}

@@ -1,0 +1,389 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+var root = Viewer{All: true}
+
+// host makes the events of processes that use device memory, in the order of time.
+type host struct {
+	hub  *Hub
+	now  uint64
+	next uint64
+	dice *rand.Rand
+	held map[int][]event.Event
+}
+
+func newHost() *host {
+	return &host{
+		hub: NewHub(aggregate.New()), dice: rand.New(rand.NewPCG(1, 2)), held: make(map[int][]event.Event),
+	}
+}
+
+func (h *host) apply(e event.Event) {
+	h.now++
+	e.TimeNs = h.now
+	h.hub.Apply(&e, func(*event.Event) {})
+}
+
+// start starts a process of a user, whose strings all have the user's name in them.
+func (h *host) start(pid, uid int) {
+	h.apply(event.Event{
+		Kind: event.ProcessStart, PID: pid, TID: pid, UID: uid, Comm: fmt.Sprintf("comm-of-%d", uid),
+		Command: fmt.Sprintf("python secret-of-%d.py", uid), Release: "0.81.1",
+	})
+	h.apply(event.Event{
+		Kind: event.DeviceOpen, PID: pid, TID: pid, Devices: []int{0}, Allocator: 7,
+		Capacities: [event.BankedRegions]event.Capacity{event.DRAM: {Banks: 12, BytesPerBank: 1 << 30}},
+	})
+}
+
+func (h *host) alloc(pid, uid int) {
+	h.next++
+	e := event.Event{
+		Kind: event.Alloc, PID: pid, TID: pid, Comm: fmt.Sprintf("comm-of-%d", uid), Devices: []int{0},
+		Region: event.DRAM, BufferID: h.next, Object: h.next << 8, Allocator: 7, SizeBytes: 1 << 10, PageSizeBytes: 1 << 10,
+		BytesPerBank: 1 << 10, Banks: 12, Stack: event.StackOf([]event.Frame{{
+			Kind: event.Native, Name: fmt.Sprintf("function_of_%d", uid), Module: fmt.Sprintf("module-of-%d.so", uid),
+		}}),
+	}
+	h.held[pid] = append(h.held[pid], e)
+	h.apply(e)
+}
+
+func (h *host) free(pid int) {
+	if len(h.held[pid]) == 0 {
+		return
+	}
+	i, last := h.dice.IntN(len(h.held[pid])), len(h.held[pid])-1
+	e := h.held[pid][i]
+	h.held[pid][i] = h.held[pid][last]
+	h.held[pid] = h.held[pid][:last]
+	e.Kind, e.Reason = event.Free, event.ReasonExplicit
+	h.apply(e)
+}
+
+func (h *host) fail(pid, uid int) {
+	h.apply(event.Event{
+		Kind: event.AllocFailed, PID: pid, TID: pid, Comm: fmt.Sprintf("comm-of-%d", uid), Devices: []int{0},
+		Region: event.DRAM, Reason: event.ReasonOutOfMemory, SizeBytes: 1 << 40, Message: fmt.Sprintf("message-of-%d", uid),
+	})
+}
+
+// churn allocates and frees a number of times.
+func (h *host) churn(pid, uid, times int) {
+	for range times {
+		if h.dice.IntN(3) > 0 {
+			h.alloc(pid, uid)
+		} else {
+			h.free(pid)
+		}
+	}
+}
+
+// pipe is a follower's writer, which can be held up.
+type pipe struct {
+	mu   sync.Mutex
+	b    bytes.Buffer
+	gate sync.Mutex // held: writes wait
+}
+
+func (p *pipe) Write(b []byte) (int, error) {
+	p.gate.Lock()
+	defer p.gate.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.b.Write(b)
+}
+
+func (p *pipe) bytes() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return bytes.Clone(p.b.Bytes())
+}
+
+// follow follows the hub until the function that it returns is called, which gives
+// why it ended.
+func follow(t *testing.T, h *Hub, v Viewer) (*pipe, func() error) {
+	t.Helper()
+	p := &pipe{}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	before := followers(h)
+	go func() { done <- h.Follow(ctx, v, p) }()
+	t.Cleanup(cancel)
+	waitFor(t, func() bool { return followers(h) > before })
+	return p, func() error {
+		select {
+		case err := <-done:
+			return err
+		case <-time.After(10 * time.Second):
+			cancel()
+			return errors.New("it did not end")
+		}
+	}
+}
+
+func followers(h *Hub) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.followers)
+}
+
+func waitFor(t *testing.T, condition func() bool) {
+	t.Helper()
+	for range 1000 {
+		if condition() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("waited in vain")
+}
+
+// read gives the events of a recording.
+func read(t *testing.T, b []byte) []event.Event {
+	t.Helper()
+	r, err := recording.NewReader(bytes.NewReader(b))
+	qt.Assert(t, qt.IsNil(err))
+	var events []event.Event
+	for {
+		var e event.Event
+		err := r.Next(&e)
+		if errors.Is(err, io.EOF) {
+			return events
+		}
+		qt.Assert(t, qt.IsNil(err))
+		events = append(events, e)
+	}
+}
+
+func stateAfter(events []event.Event) *aggregate.Snapshot {
+	s := aggregate.New()
+	for i := range events {
+		s.Apply(&events[i])
+	}
+	return s.Snapshot()
+}
+
+func asJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	qt.Assert(t, qt.IsNil(err))
+	return string(text)
+}
+
+// TestFollowerHasWhatThereWasAndWhatHappens: whenever a follower comes, what it
+// reads makes the state that the hub has.
+func TestFollowerHasWhatThereWasAndWhatHappens(t *testing.T) {
+	host := newHost()
+	host.start(10, 1000)
+	host.start(20, 2000)
+	host.churn(10, 1000, 500)
+	host.fail(20, 2000)
+	first, firstEnd := follow(t, host.hub, root)
+	host.churn(20, 2000, 500)
+	host.apply(event.Event{Kind: event.ProcessExit, PID: 10, TID: 10, ExitStatus: 9})
+	host.churn(20, 2000, 100) // not flushed: the next one finds it in the state
+	second, secondEnd := follow(t, host.hub, root)
+	host.churn(20, 2000, 500)
+	host.apply(event.Event{Kind: event.Lost, Count: 3, Cause: "a test"})
+	host.hub.End()
+	qt.Assert(t, qt.ErrorIs(firstEnd(), errEnded))
+	qt.Assert(t, qt.ErrorIs(secondEnd(), errEnded))
+
+	want := host.hub.Snapshot(root)
+	for i, p := range []*pipe{first, second} {
+		got := stateAfter(read(t, p.bytes()))
+		qt.Check(t, qt.Equals(asJSON(t, got.Devices), asJSON(t, want.Devices)), qt.Commentf("follower %d", i))
+		qt.Check(t, qt.Equals(asJSON(t, got.Lost), asJSON(t, want.Lost)))
+		qt.Check(t, qt.Equals(got.FailureCount, want.FailureCount))
+		qt.Check(t, qt.Equals(got.Anomalies, want.Anomalies))
+	}
+}
+
+// TestWhatHappensIsToldSoon: an event is there within a fraction of a second, also
+// when none follows.
+func TestWhatHappensIsToldSoon(t *testing.T) {
+	host := newHost()
+	host.start(10, 1000)
+	p, _ := follow(t, host.hub, root)
+	size := 0
+	waitFor(t, func() bool { size = len(p.bytes()); return size > 0 })
+	for range 5 {
+		host.alloc(10, 1000)
+		host.hub.Flush()
+		began := time.Now()
+		waitFor(t, func() bool { return len(p.bytes()) > size })
+		qt.Check(t, qt.IsTrue(time.Since(began) < 2*time.Second))
+		size = len(p.bytes())
+	}
+}
+
+// TestUserSeesNothingOfOthers: no byte of what a user is told is of another user's
+// process, while the totals of the chips in a snapshot are everybody's.
+func TestUserSeesNothingOfOthers(t *testing.T) {
+	host := newHost()
+	host.start(10, 1000)
+	host.churn(10, 1000, 100)
+	host.start(20, 2000)
+	host.churn(20, 2000, 100)
+	host.fail(20, 2000)
+	host.apply(event.Event{Kind: event.Alloc, PID: 30, Comm: "comm-of-nobody-knows", Region: event.DRAM, BufferID: 1})
+	p, ended := follow(t, host.hub, Viewer{UID: 1000})
+	host.churn(20, 2000, 100)
+	host.churn(10, 1000, 100)
+	host.fail(10, 1000)
+	host.fail(20, 2000)
+	// the same id is another user's process from now on
+	host.apply(event.Event{Kind: event.ProcessExit, PID: 10, TID: 10, ExitStatus: 0})
+	host.start(10, 2000)
+	host.churn(10, 2000, 100)
+	host.hub.End()
+	qt.Assert(t, qt.ErrorIs(ended(), errEnded))
+
+	events := read(t, p.bytes())
+	text := asJSON(t, jsonLines(events))
+	qt.Check(t, qt.StringContains(text, "secret-of-1000"))
+	qt.Check(t, qt.StringContains(text, "message-of-1000"))
+	for _, secret := range []string{"-of-2000", "_of_2000", "nobody-knows"} {
+		qt.Check(t, qt.Not(qt.StringContains(text, secret)))
+	}
+	mine := 0
+	for _, e := range events {
+		if e.Kind == event.Alloc {
+			mine++
+		}
+	}
+	qt.Check(t, qt.IsTrue(mine > 80), qt.Commentf("%d", mine))
+
+	all := host.hub.Snapshot(root)
+	for _, v := range []Viewer{{UID: 1000}, {UID: 3000}, Nobody} {
+		shown := host.hub.Snapshot(v)
+		qt.Check(t, qt.Equals(shown.Devices[0].Regions, all.Devices[0].Regions))
+		qt.Check(t, qt.Not(qt.StringContains(asJSON(t, shown), "of-2000")))
+	}
+	qt.Check(t, qt.StringContains(asJSON(t, host.hub.Snapshot(Viewer{UID: 2000})), "secret-of-2000"))
+}
+
+func jsonLines(events []event.Event) (lines []string) {
+	for i := range events {
+		lines = append(lines, string(events[i].AppendJSON(nil)))
+	}
+	return lines
+}
+
+// TestSlowFollowerIsCutOff: one who does not read holds up neither the tracer nor
+// other followers, costs no more than its backlog, and is told.
+func TestSlowFollowerIsCutOff(t *testing.T) {
+	host := newHost()
+	host.hub.backlog = 4 << 20
+	host.start(10, 1000)
+	slow, slowEnd := follow(t, host.hub, root)
+	waitFor(t, func() bool { return len(slow.bytes()) > 0 })
+	slow.gate.Lock()
+	host.alloc(10, 1000)
+	fast, fastEnd := follow(t, host.hub, root)
+	// the gate stays closed: who waited for the slow one would do so for ever
+	for i := range 4 * host.hub.backlog / eventBytes {
+		host.alloc(10, 1000)
+		host.free(10)
+		if i%200 == 0 {
+			host.hub.Flush()
+			time.Sleep(5 * time.Millisecond) // as long as a busy target needs for them
+			qt.Assert(t, qt.IsTrue(backlog(host.hub) <= host.hub.backlog))
+		}
+	}
+	slow.gate.Unlock()
+	qt.Check(t, qt.ErrorIs(slowEnd(), errTooSlow))
+	events := read(t, slow.bytes())
+	last := events[len(events)-1]
+	qt.Check(t, qt.Equals(last.Kind, event.Lost))
+	qt.Check(t, qt.IsTrue(last.Count > 1000), qt.Commentf("%d", last.Count))
+	qt.Check(t, qt.StringContains(last.Cause, "too slow"))
+
+	host.hub.End()
+	qt.Check(t, qt.ErrorIs(fastEnd(), errEnded))
+	got := stateAfter(read(t, fast.bytes()))
+	qt.Check(t, qt.Equals(asJSON(t, got.Devices), asJSON(t, host.hub.Snapshot(root).Devices)))
+}
+
+// eventBytes is less than what an event costs.
+const eventBytes = 512
+
+// backlog is what the follower has that has most.
+func backlog(h *Hub) (most int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for f := range h.followers {
+		f.mu.Lock()
+		most = max(most, f.bytes)
+		f.mu.Unlock()
+	}
+	return most
+}
+
+// TestWriterThatFailsEndsFollowing: a follower whose connection breaks is gone.
+func TestWriterThatFailsEndsFollowing(t *testing.T) {
+	host := newHost()
+	host.start(10, 1000)
+	err := host.hub.Follow(context.Background(), root, brokenWriter{})
+	qt.Check(t, qt.ErrorMatches(err, ".*broken.*"))
+	qt.Check(t, qt.Equals(followers(host.hub), 0))
+	host.hub.End()
+	qt.Check(t, qt.ErrorIs(host.hub.Follow(context.Background(), root, io.Discard), errEnded))
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken") }
+
+// TestSnapshotsWhileEventsCome: whoever asks while the tracer works gets a state
+// that was there at one time. The race detector looks on.
+func TestSnapshotsWhileEventsCome(t *testing.T) {
+	host := newHost()
+	host.start(10, 1000)
+	stop := make(chan struct{})
+	var asking sync.WaitGroup
+	for range 2 {
+		asking.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s := host.hub.Snapshot(root)
+				dram := s.Devices[0].Regions.DRAM
+				if dram.AllocatedBytes != dram.Buffers*12<<10 {
+					t.Errorf("%d buffers have %d bytes", dram.Buffers, dram.AllocatedBytes)
+				}
+				_ = asJSON(t, host.hub.Snapshot(Viewer{UID: 1000}))
+			}
+		})
+	}
+	p, ended := follow(t, host.hub, Viewer{UID: 1000})
+	host.churn(10, 1000, 20_000)
+	close(stop)
+	asking.Wait()
+	host.hub.End()
+	qt.Check(t, qt.ErrorIs(ended(), errEnded))
+	qt.Check(t, qt.IsTrue(strings.Contains(asJSON(t, jsonLines(read(t, p.bytes())[:2])), "secret-of-1000")))
+}

@@ -1,0 +1,23 @@
+package service
+
+import (
+	"net"
+	"os"
+)
+
+// Notify tells systemd how the service does, as sd_notify(3) has it: "READY=1",
+// "STOPPING=1". It does nothing where systemd did not start it.
+func Notify(state string) error {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return nil
+	}
+	// net takes a leading @ for an abstract one, as systemd does
+	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Write([]byte(state))
+	return err
+}

@@ -1,0 +1,256 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"ttmem/aggregate"
+)
+
+// Limits for who asks slowly, or much.
+const (
+	headerTimeout = 5 * time.Second  // for a request to come
+	idleTimeout   = 60 * time.Second // between two of them
+	writeTimeout  = 10 * time.Second // for the reader to take what it is sent
+	maxHeader     = 4 << 10
+	// Answers are made in memory, and a stream has one goroutine that encodes.
+	maxAnswers, maxAnswersPerUser = 32, 4
+	maxStreams, maxStreamsPerUser = 32, 4
+	forRoot                       = 8 // of each of the two
+)
+
+// versionHeader is on every answer: it says that it is ttmem that answers.
+const versionHeader = "Ttmem-Version"
+
+// Options say what a Server tells besides the Hub's state.
+type Options struct {
+	// Version is ttmem's.
+	Version string
+	// Stacks counts the stacks that were taken; nil where nobody does.
+	Stacks func() *aggregate.Stacks
+}
+
+// A Server answers who asks about the hub's state.
+type Server struct {
+	hub     *Hub
+	o       Options
+	http    *http.Server
+	started time.Time
+	limit   *limiter
+	answers *limiter
+	streams *limiter
+	// encoding is held while an answer is made: however many ask, it is one
+	// processor that is busy with them.
+	encoding sync.Mutex
+}
+
+// NewServer returns a server for the hub.
+func NewServer(hub *Hub, o Options) *Server {
+	s := &Server{
+		hub: hub, o: o, started: time.Now(),
+		limit:   newLimiter(maxConnections, maxConnectionsPerUser, connectionsForRoot),
+		answers: newLimiter(maxAnswers, maxAnswersPerUser, forRoot),
+		streams: newLimiter(maxStreams, maxStreamsPerUser, forRoot),
+	}
+	s.http = &http.Server{
+		Handler:                      s,
+		ReadTimeout:                  headerTimeout,
+		WriteTimeout:                 writeTimeout,
+		IdleTimeout:                  idleTimeout,
+		MaxHeaderBytes:               maxHeader,
+		ConnContext:                  withViewer,
+		DisableGeneralOptionsHandler: true,
+		// What clients do wrong is no news, and they could fill the log with it.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	return s
+}
+
+// ServeUnix answers on a socket, where each user is shown what is his, until
+// Close.
+func (s *Server) ServeUnix(l *Socket) error { return s.serve(l.UnixListener, peerViewer) }
+
+// ServeTCP answers on a listener where nobody knows who asks, until Close.
+func (s *Server) ServeTCP(l net.Listener) error { return s.serve(l, nobody) }
+
+func (s *Server) serve(l net.Listener, viewer func(net.Conn) (Viewer, error)) error {
+	err := s.http.Serve(&listener{Listener: l, limit: s.limit, viewer: viewer})
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// closeGrace is how long followers have to read the end of what they follow.
+const closeGrace = time.Second
+
+// Close tells followers that the service ends, and closes all connections.
+func (s *Server) Close() {
+	s.hub.End()
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
+	defer cancel()
+	_ = s.http.Shutdown(ctx)
+	s.http.Close()
+}
+
+// ServeHTTP answers a request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(versionHeader, s.o.Version)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if r.ContentLength != 0 { // -1: it has one of unknown length
+		w.Header().Set("Connection", "close") // without reading it
+		http.Error(w, "ttmem: a request has no body", http.StatusBadRequest)
+		return
+	}
+	answer := map[string]func(http.ResponseWriter, *http.Request, Viewer){
+		"/v1/snapshot": s.snapshot,
+		"/v1/stream":   s.stream,
+		"/v1/health":   s.health,
+	}[r.URL.Path]
+	switch {
+	case answer == nil:
+		http.Error(w, "ttmem: there is nothing here: ask for /v1/snapshot, /v1/stream or /v1/health", http.StatusNotFound)
+	case r.Method != http.MethodGet:
+		w.Header().Set("Allow", http.MethodGet)
+		http.Error(w, "ttmem: only GET is answered", http.StatusMethodNotAllowed)
+	default:
+		answer(w, r, viewerIn(r.Context()))
+	}
+}
+
+func (s *Server) snapshot(w http.ResponseWriter, _ *http.Request, v Viewer) {
+	s.answer(w, v, func() any {
+		snapshot := *s.hub.Snapshot(v)
+		if v.All && s.o.Stacks != nil {
+			snapshot.Stacks = s.o.Stacks()
+		}
+		return &snapshot
+	})
+}
+
+// Health says how the service does.
+type Health struct {
+	// V is the version of the document.
+	V int `json:"v"`
+	// Version is ttmem's.
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+	// UptimeNs is how long it has been serving.
+	UptimeNs uint64 `json:"uptime_ns"`
+	// Processes are those that are traced now, of all users, and ExitedProcesses
+	// those that have ended.
+	Processes       int    `json:"processes"`
+	ExitedProcesses uint64 `json:"exited_processes"`
+	LostEvents      uint64 `json:"lost_events"`
+	// ResidentBytes is the memory that the service takes.
+	ResidentBytes uint64 `json:"resident_bytes"`
+}
+
+func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {
+	s.answer(w, v, func() any {
+		all := s.hub.Snapshot(Viewer{All: true})
+		h := Health{
+			V: Protocol, Version: s.o.Version, PID: os.Getpid(),
+			UptimeNs:        uint64(time.Since(s.started)),
+			ExitedProcesses: all.ExitedProcesses, LostEvents: all.LostEvents(),
+			ResidentBytes: residentBytes(),
+		}
+		for i := range all.Processes {
+			if all.Processes[i].Exit == nil {
+				h.Processes++
+			}
+		}
+		return &h
+	})
+}
+
+// answer sends a document as JSON.
+func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() any) {
+	if !s.answers.acquire(v.UID) {
+		busy(w, "answers that nobody has read yet")
+		return
+	}
+	defer s.answers.release(v.UID)
+	s.encoding.Lock()
+	text, err := json.Marshal(document())
+	s.encoding.Unlock()
+	if err != nil {
+		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
+	_, _ = w.Write(append(text, '\n')) // who has gone needs no answer
+}
+
+func busy(w http.ResponseWriter, what string) {
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, "ttmem: too many "+what+" at once: close some, or try again later", http.StatusServiceUnavailable)
+}
+
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
+	if v == Nobody {
+		http.Error(w, "ttmem: events are told over the unix socket only, where it is known who asks", http.StatusForbidden)
+		return
+	}
+	if !s.streams.acquire(v.UID) {
+		busy(w, "streams")
+		return
+	}
+	defer s.streams.release(v.UID)
+	out := &streamWriter{w: w, control: http.NewResponseController(w)}
+	_ = out.control.SetReadDeadline(time.Time{}) // nothing more is to come
+	w.Header().Set("Content-Type", "application/octet-stream")
+	err := s.hub.Follow(r.Context(), v, out)
+	if errors.Is(err, errEnded) && !out.begun {
+		http.Error(w, "ttmem: "+errEnded.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// streamWriter writes to a reader who has to take each part within writeTimeout.
+type streamWriter struct {
+	w       io.Writer
+	control *http.ResponseController
+	begun   bool
+}
+
+func (w *streamWriter) Write(b []byte) (int, error) {
+	w.begun = true
+	if err := w.control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return 0, err
+	}
+	return w.w.Write(b)
+}
+
+// Flush sends what was written.
+func (w *streamWriter) Flush() error {
+	if err := w.control.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err
+	}
+	return w.control.Flush()
+}
+
+// residentBytes is the memory that this process has.
+func residentBytes() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, resident uint64
+	if _, err := fmt.Fscan(strings.NewReader(string(text)), &size, &resident); err != nil {
+		return 0
+	}
+	return resident * uint64(os.Getpagesize())
+}

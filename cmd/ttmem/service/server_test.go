@@ -1,0 +1,376 @@
+package service
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// serve starts a server on a socket, and on TCP.
+func serve(t *testing.T, hub *Hub) (path, addr string) {
+	t.Helper()
+	path = socketPath(t)
+	socket, err := Listen(path)
+	qt.Assert(t, qt.IsNil(err))
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	qt.Assert(t, qt.IsNil(err))
+	s := NewServer(hub, Options{Version: "1.2.3", Stacks: func() *aggregate.Stacks { return &aggregate.Stacks{Taken: 42} }})
+	done := make(chan error, 2)
+	go func() { done <- s.ServeUnix(socket) }()
+	go func() { done <- s.ServeTCP(tcp) }()
+	t.Cleanup(func() {
+		s.Close()
+		qt.Check(t, qt.IsNil(<-done))
+		qt.Check(t, qt.IsNil(<-done))
+		qt.Check(t, qt.IsNil(socket.Close()))
+	})
+	return path, tcp.Addr().String()
+}
+
+// talk sends text and gives all that comes back until the end or the deadline.
+func talk(t *testing.T, path, text string) string {
+	t.Helper()
+	c, err := net.Dial("unix", path)
+	qt.Assert(t, qt.IsNil(err))
+	defer c.Close()
+	qt.Assert(t, qt.IsNil(c.SetDeadline(time.Now().Add(10*time.Second))))
+	_, _ = io.WriteString(c, text) // it may be refused before all of it is there
+	answer, _ := io.ReadAll(c)
+	return string(answer)
+}
+
+func testHub() *host {
+	host := newHost()
+	host.start(10, os.Getuid())
+	host.churn(10, os.Getuid(), 100)
+	host.fail(10, os.Getuid())
+	return host
+}
+
+func TestClientGetsWhatTheHubHas(t *testing.T) {
+	host := testHub()
+	path, _ := serve(t, host.hub)
+	c, err := Dial(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer c.Close()
+	ctx := context.Background()
+
+	s, err := c.Snapshot(ctx)
+	qt.Assert(t, qt.IsNil(err))
+	want := *host.hub.Snapshot(viewerOf(uint32(os.Getuid())))
+	if os.Getuid() == 0 {
+		want.Stacks = &aggregate.Stacks{Taken: 42}
+	}
+	qt.Check(t, qt.Equals(asJSON(t, s), asJSON(t, want)))
+
+	h, err := c.Health(ctx)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(h.Version, "1.2.3"))
+	qt.Check(t, qt.Equals(h.Processes, 1))
+	qt.Check(t, qt.Equals(h.PID, os.Getpid()))
+	qt.Check(t, qt.IsTrue(h.ResidentBytes > 1<<20))
+
+	streaming, stop := context.WithCancel(ctx)
+	r, err := c.Stream(streaming)
+	qt.Assert(t, qt.IsNil(err))
+	var e event.Event
+	qt.Assert(t, qt.IsNil(r.Next(&e)))
+	qt.Check(t, qt.Equals(e.Kind, event.ProcessStart))
+	state := aggregate.New()
+	state.Apply(&e)
+	host.churn(10, os.Getuid(), 100)
+	host.apply(event.Event{Kind: event.ProcessExit, PID: 10, TID: 10, ExitStatus: 3})
+	host.hub.Flush()
+	for e.Kind != event.ProcessExit {
+		qt.Assert(t, qt.IsNil(r.Next(&e)))
+		state.Apply(&e)
+	}
+	qt.Check(t, qt.Equals(asJSON(t, state.Snapshot().Devices), asJSON(t, host.hub.Snapshot(root).Devices)))
+	stop()
+	qt.Check(t, qt.IsNotNil(r.Next(&e)))
+	waitFor(t, func() bool { return followers(host.hub) == 0 })
+}
+
+// TestStackOfAFailureComesBack: what the snapshot of a client shows is what that
+// of the service does.
+func TestStackOfAFailureComesBack(t *testing.T) {
+	host := newHost()
+	host.start(10, os.Getuid())
+	host.apply(event.Event{
+		Kind: event.AllocFailed, PID: 10, TID: 10, Region: event.L1, Reason: event.ReasonOutOfMemory,
+		Stack: event.StackOf([]event.Frame{{Kind: event.Python, Name: "main", File: "a.py", Line: 3}}),
+	})
+	path, _ := serve(t, host.hub)
+	c, err := Dial(path)
+	qt.Assert(t, qt.IsNil(err))
+	s, err := c.Snapshot(context.Background())
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.DeepEquals(s.Failures[0].Stack.Frames(), []event.Frame{{Kind: event.Python, Name: "main", File: "a.py", Line: 3}}))
+}
+
+// TestTCPShowsNoProcess: who asks over TCP gets totals and nothing else.
+func TestTCPShowsNoProcess(t *testing.T) {
+	host := testHub()
+	_, addr := serve(t, host.hub)
+	for path, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"/v1/snapshot": {200, `"allocated_bytes"`}, "/v1/health": {200, `"processes":1`}, "/v1/stream": {403, "unix socket"},
+	} {
+		answer, err := http.Get("http://" + addr + path)
+		qt.Assert(t, qt.IsNil(err))
+		text, err := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(answer.StatusCode, want.status))
+		qt.Check(t, qt.StringContains(string(text), want.text))
+		qt.Check(t, qt.Not(qt.StringContains(string(text), "of-")), qt.Commentf("%s: %s", path, text))
+	}
+}
+
+func TestWhatIsNotServedIsALine(t *testing.T) {
+	t.Parallel()
+	path, _ := serve(t, testHub().hub)
+	for request, want := range map[string]string{
+		"GET /v2/snapshot HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n":                       "404 Not Found",
+		"GET /v1/snapshot/../../etc HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n":             "404 Not Found",
+		"OPTIONS * HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n":                              "404 Not Found",
+		"POST /v1/snapshot HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n": "405 Method Not Allowed",
+		"CONNECT /v1/stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n":                     "405 Method Not Allowed",
+		"GET /v1/snapshot HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999\r\n\r\n":                "400 Bad Request",
+		"GET /v1/snapshot HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n":  "400 Bad Request",
+		"GET /v1/snapshot HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 100<<10) + "\r\n\r\n": "431 Request Header Fields Too Large",
+		"GET /v1/snapshot HTTP/1.1\r\nHost: x\r\n" + strings.Repeat("X: y\r\n", 20_000):           "431 Request Header Fields Too Large",
+		"\x00\xff\x16\x03\x01 garbage\r\n\r\n":                                                    "400 Bad Request",
+		"GET /v1/stream HTTP/2.0\r\n\r\n":                                                         "505 HTTP Version Not Supported",
+	} {
+		answer := talk(t, path, request)
+		status, rest, _ := strings.Cut(answer, "\r\n")
+		qt.Check(t, qt.StringContains(status, want), qt.Commentf("%.60q: %q", request, answer))
+		_, body, _ := strings.Cut(rest, "\r\n\r\n")
+		qt.Check(t, qt.HasLen(strings.Split(strings.TrimSpace(body), "\n"), 1))
+	}
+	qt.Check(t, qt.StringContains(talk(t, path, "GET /v1/health HTTP/1.0\r\n\r\n"), `"version":"1.2.3"`))
+}
+
+// TestQuietStreamStays: nothing happens for longer than a request may take, and the
+// stream is still there.
+func TestQuietStreamStays(t *testing.T) {
+	t.Parallel()
+	host := testHub()
+	path, _ := serve(t, host.hub)
+	c, err := Dial(path)
+	qt.Assert(t, qt.IsNil(err))
+	_, err = c.Stream(context.Background())
+	qt.Assert(t, qt.IsNil(err))
+	for range 2 { // the second would find that nobody reads
+		time.Sleep(headerTimeout/2 + time.Second)
+		host.alloc(10, os.Getuid())
+		host.hub.Flush()
+	}
+	qt.Check(t, qt.Equals(followers(host.hub), 1))
+}
+
+// TestHalfARequestIsNotWaitedForLong: who says nothing is cut off.
+func TestHalfARequestIsNotWaitedForLong(t *testing.T) {
+	t.Parallel()
+	path, _ := serve(t, testHub().hub)
+	began := time.Now()
+	qt.Check(t, qt.Not(qt.StringContains(talk(t, path, "GET /v1/snap"), "200 OK")))
+	took := time.Since(began)
+	qt.Check(t, qt.IsTrue(took >= headerTimeout-time.Second && took < headerTimeout+3*time.Second), qt.Commentf("%v", took))
+}
+
+// TestConnectionsAreBounded: the one too many is told so at once, and finds room
+// when another has gone.
+func TestConnectionsAreBounded(t *testing.T) {
+	path, _ := serve(t, testHub().hub)
+	most := maxConnectionsPerUser
+	if os.Getuid() == 0 {
+		most = maxConnections
+	}
+	var open []net.Conn
+	defer func() {
+		for _, c := range open {
+			c.Close()
+		}
+	}()
+	for range most {
+		c, err := net.Dial("unix", path)
+		qt.Assert(t, qt.IsNil(err))
+		open = append(open, c)
+		fmt.Fprint(c, "GET /v1/health HTTP/1.1\r\nHost: x\r\n\r\n")
+		_, err = http.ReadResponse(bufio.NewReader(c), nil)
+		qt.Assert(t, qt.IsNil(err))
+	}
+	refused := talk(t, path, "")
+	qt.Check(t, qt.StringContains(refused, "503 Service Unavailable"))
+	qt.Check(t, qt.StringContains(refused, "ttmem: too many connections"))
+	_, err := Dial(path)
+	qt.Check(t, qt.ErrorMatches(err, `the ttmem service at .*(too many connections: .*|or too many are open)`))
+	open[0].Close()
+	waitFor(t, func() bool {
+		c, err := Dial(path)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+}
+
+// TestStreamsAreBounded: a user has so many of them, root all but those of others.
+func TestStreamsAreBounded(t *testing.T) {
+	host := testHub()
+	path, _ := serve(t, host.hub)
+	c, err := Dial(path)
+	qt.Assert(t, qt.IsNil(err))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	most := maxStreamsPerUser
+	if os.Getuid() == 0 {
+		most = maxStreams
+	}
+	for range most {
+		_, err := c.Stream(ctx)
+		qt.Assert(t, qt.IsNil(err))
+	}
+	_, err = c.Stream(ctx)
+	qt.Check(t, qt.ErrorMatches(err, `the ttmem service at .*: too many streams at once: .*`))
+	cancel()
+	waitFor(t, func() bool { return followers(host.hub) == 0 })
+	_, err = c.Stream(context.Background())
+	qt.Check(t, qt.IsNil(err))
+}
+
+// TestClosingTellsFollowers: a stream ends as a whole recording when the service
+// does.
+func TestClosingTellsFollowers(t *testing.T) {
+	host := testHub()
+	path := socketPath(t)
+	socket, err := Listen(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer socket.Close()
+	s := NewServer(host.hub, Options{Version: "1"})
+	go s.ServeUnix(socket)
+	c, err := Dial(path)
+	qt.Assert(t, qt.IsNil(err))
+	r, err := c.Stream(context.Background())
+	qt.Assert(t, qt.IsNil(err))
+	host.alloc(10, 0)
+	began := time.Now()
+	s.Close()
+	qt.Check(t, qt.IsTrue(time.Since(began) < closeGrace+time.Second))
+	var e event.Event
+	last := uint64(0)
+	for err = r.Next(&e); err == nil; err = r.Next(&e) {
+		last = e.BufferID
+	}
+	qt.Check(t, qt.Equals(err, io.EOF))
+	qt.Check(t, qt.Equals(last, host.next)) // nothing is missing
+	_, complete := r.End()
+	qt.Check(t, qt.IsTrue(complete))
+}
+
+func TestLimiterKeepsAPartForRoot(t *testing.T) {
+	l := newLimiter(10, 3, 2)
+	for uid := 1; uid <= 3; uid++ {
+		for i := range 4 {
+			qt.Check(t, qt.Equals(l.acquire(uid), i < 3 && (uid < 3 || i < 2)), qt.Commentf("user %d, %d", uid, i))
+		}
+	}
+	qt.Check(t, qt.IsTrue(l.acquire(0)))
+	qt.Check(t, qt.IsTrue(l.acquire(0)))
+	qt.Check(t, qt.IsFalse(l.acquire(0)))
+	l.release(1)
+	qt.Check(t, qt.IsTrue(l.acquire(0)))
+	qt.Check(t, qt.IsFalse(l.acquire(4)))
+	qt.Check(t, qt.HasLen(l.by, 4))
+	for range 3 {
+		l.release(0)
+	}
+	qt.Check(t, qt.HasLen(l.by, 3)) // it does not grow with all who ever came
+}
+
+func TestDialSaysWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	stale := dir + "/stale"
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: stale, Net: "unix"})
+	qt.Assert(t, qt.IsNil(err))
+	l.SetUnlinkOnClose(false)
+	l.Close()
+	qt.Assert(t, qt.IsNil(os.WriteFile(dir+"/file", nil, 0o644)))
+	answers := func(name, text string) string {
+		l, err := net.Listen("unix", dir+"/"+name)
+		qt.Assert(t, qt.IsNil(err))
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = c.Read(make([]byte, 4096))
+				_, _ = io.WriteString(c, text)
+				c.Close()
+			}
+		}()
+		return dir + "/" + name
+	}
+	for path, want := range map[string]string{
+		dir + "/nothing": "no ttmem service at .*/nothing: start one with `sudo ttmem serve`",
+		stale:            "no ttmem service at .*/stale: start one with `sudo ttmem serve`",
+		dir + "/file":    "(no|what is at .* is no) ttmem service.*",
+		answers("garbage", "SSH-2.0-OpenSSH\r\n"):                        "what answers at .*/garbage is no ttmem service: .*",
+		answers("web", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"): "what answers at .*/web is no ttmem service: .*",
+		answers("mute", ""): "the ttmem service at .*/mute has closed the connection: .*",
+		answers("newer", "HTTP/1.1 404 Not Found\r\nTtmem-Version: 9\r\nContent-Length: 9\r\n\r\nttmem: no"): `the ttmem service at .*/newer is of another version \(9\): .*`,
+	} {
+		_, err := Dial(path)
+		qt.Check(t, qt.ErrorMatches(err, want))
+	}
+}
+
+// TestReaderThatDoesNotReadIsCutOff: a stream that nobody reads ends, with little
+// memory; the others and the tracer go on.
+func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes as long as a reader is waited for")
+	}
+	host := testHub()
+	path, _ := serve(t, host.hub)
+	c, err := net.Dial("unix", path)
+	qt.Assert(t, qt.IsNil(err))
+	defer c.Close()
+	fmt.Fprint(c, "GET /v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+	waitFor(t, func() bool { return followers(host.hub) == 1 })
+	began := time.Now()
+	for followers(host.hub) == 1 {
+		for range 2000 {
+			host.alloc(10, os.Getuid())
+			host.free(10)
+		}
+		host.hub.Flush()
+		time.Sleep(10 * time.Millisecond)
+		if time.Since(began) > writeTimeout+20*time.Second {
+			t.Fatal("it is still told what happens")
+		}
+	}
+	// what it gets when it reads at last is cut short, not wrong
+	b, _ := io.ReadAll(c)
+	qt.Check(t, qt.IsFalse(bytes.HasSuffix(b, []byte("0\r\n\r\n"))))
+}

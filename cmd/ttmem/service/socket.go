@@ -1,0 +1,180 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Socket is the unix socket where the service is asked. Everybody may connect:
+// what is shown depends on who does.
+type Socket struct {
+	*net.UnixListener
+	path string
+	file fs.FileInfo // the socket in the file system
+	lock *os.File
+}
+
+// Listen makes the socket, in the place of one that a killed service has left. It
+// is the only one at this path as long as it is open.
+func Listen(path string) (_ *Socket, err error) {
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, fmt.Errorf("--socket: %w", err)
+	}
+	lock, err := lockFile(path + ".lock")
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, another(path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--socket %s: %w", path, errnoOf(err))
+	}
+	s := &Socket{path: path, lock: lock}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	if err := clear(path); err != nil {
+		return nil, err
+	}
+	s.UnixListener, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return nil, fmt.Errorf("--socket %s: the path is too long for a socket: 107 bytes at most", path)
+	case err != nil:
+		return nil, fmt.Errorf("--socket %s: %w", path, errnoOf(err))
+	}
+	s.SetUnlinkOnClose(false) // it may not be ours any more by then
+	if s.file, err = os.Lstat(path); err != nil {
+		return nil, fmt.Errorf("--socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		return nil, fmt.Errorf("--socket: %w", err)
+	}
+	return s, nil
+}
+
+// Path is where the socket is.
+func (s *Socket) Path() string { return s.path }
+
+// Close closes the socket and removes it, if it is still the one that was made.
+func (s *Socket) Close() error {
+	var err error
+	if s.UnixListener != nil {
+		if err = s.UnixListener.Close(); errors.Is(err, net.ErrClosed) {
+			err = nil
+		}
+		if now, statErr := os.Lstat(s.path); statErr == nil && s.file != nil && os.SameFile(now, s.file) {
+			err = errors.Join(err, os.Remove(s.path))
+		}
+		s.UnixListener = nil
+	}
+	if s.lock != nil {
+		// removed while it is held: who waits for it finds that it is no file any more
+		err = errors.Join(err, os.Remove(s.lock.Name()), s.lock.Close())
+		s.lock = nil
+	}
+	return err
+}
+
+// another says that the path is taken, and by whom where that can be found out.
+func another(path string) error {
+	pid := ""
+	if c, err := net.Dial("unix", path); err == nil {
+		defer c.Close()
+		if cred, err := peer(c); err == nil {
+			pid = fmt.Sprintf(" (PID %d)", cred.Pid)
+		}
+	}
+	return fmt.Errorf("another ttmem serves on %s%s: end it, or give this one another --socket", path, pid)
+}
+
+// clear removes a socket where nobody answers, and nothing else.
+func clear(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("--socket: %w", err)
+	}
+	if info.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("--socket %s: there is something that is no socket: remove it, or give another path", path)
+	}
+	c, err := net.Dial("unix", path)
+	switch {
+	case err == nil:
+		c.Close()
+		return another(path)
+	case !errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("--socket %s: finding out whether somebody answers there: %w", path, errnoOf(err))
+	}
+	if err := os.Remove(path); err != nil {
+		return fmt.Errorf("--socket %s: removing the socket of a ttmem that was killed: %w", path, errnoOf(err))
+	}
+	return nil
+}
+
+// lockFile makes and locks a file that only its owner can open: else anybody could
+// lock it. The error is EWOULDBLOCK where it is locked.
+func lockFile(path string) (*os.File, error) {
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, err
+		}
+		if err := lock(f); err != nil {
+			f.Close()
+			return nil, err
+		}
+		held, err := f.Stat()
+		if err == nil && (!held.Mode().IsRegular() || held.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid())) {
+			err = fmt.Errorf("%s is not a file of this user: remove it", path)
+		}
+		if err != nil {
+			f.Close()
+			return nil, err
+		}
+		if now, err := os.Lstat(path); err == nil && os.SameFile(held, now) {
+			return f, nil
+		}
+		f.Close() // who had it has removed it meanwhile
+	}
+}
+
+func lock(f *os.File) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// peer is who is at the other end of a connection, as of when it connected.
+func peer(c net.Conn) (*unix.Ucred, error) {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cred *unix.Ucred
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return cred, errors.Join(err, credErr)
+}
+
+// errnoOf is the kernel's part of an error, which says all where the path is known.
+func errnoOf(err error) error {
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}

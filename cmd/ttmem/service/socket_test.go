@@ -1,0 +1,137 @@
+package service
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func socketPath(t *testing.T) string { return filepath.Join(t.TempDir(), "s.sock") }
+
+func entries(t *testing.T, path string) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(filepath.Dir(path))
+	qt.Assert(t, qt.IsNil(err))
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestSocketIsForEverybodyAndLeavesNothing(t *testing.T) {
+	path := socketPath(t)
+	s, err := Listen(path)
+	qt.Assert(t, qt.IsNil(err))
+	info, err := os.Stat(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(info.Mode(), os.ModeSocket|0o666))
+	lock, err := os.Stat(path + ".lock")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(lock.Mode(), 0o600)) // whom it opens for could lock it
+	qt.Check(t, qt.IsNil(s.Close()))
+	qt.Check(t, qt.HasLen(entries(t, path), 0))
+}
+
+func TestSecondServiceIsRefused(t *testing.T) {
+	path := socketPath(t)
+	s, err := Listen(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer s.Close()
+	for range 2 {
+		_, err = Listen(path)
+		qt.Check(t, qt.ErrorMatches(err, `another ttmem serves on .*/s.sock \(PID \d+\): end it, or .*`))
+	}
+	_, err = os.Stat(path)
+	qt.Check(t, qt.IsNil(err))
+	// also where somebody has removed the socket
+	qt.Assert(t, qt.IsNil(os.Remove(path)))
+	_, err = Listen(path)
+	qt.Check(t, qt.ErrorMatches(err, `another ttmem serves on .*`))
+}
+
+func TestSocketThatSomebodyElseAnswersIsKept(t *testing.T) {
+	path := socketPath(t)
+	other, err := net.Listen("unix", path)
+	qt.Assert(t, qt.IsNil(err))
+	defer other.Close()
+	_, err = Listen(path)
+	qt.Check(t, qt.ErrorMatches(err, `another ttmem serves on .*`))
+	qt.Check(t, qt.DeepEquals(entries(t, path), []string{"s.sock"}))
+}
+
+func TestSocketOfAKilledServiceIsReplaced(t *testing.T) {
+	path := socketPath(t)
+	killed, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	qt.Assert(t, qt.IsNil(err))
+	killed.SetUnlinkOnClose(false)
+	killed.Close()
+	qt.Assert(t, qt.IsNil(os.WriteFile(path+".lock", nil, 0o600)))
+	s, err := Listen(path)
+	qt.Assert(t, qt.IsNil(err))
+	c, err := net.Dial("unix", path)
+	qt.Assert(t, qt.IsNil(err))
+	c.Close()
+	qt.Check(t, qt.IsNil(s.Close()))
+	qt.Check(t, qt.HasLen(entries(t, path), 0))
+}
+
+func TestWhatIsNoSocketIsKept(t *testing.T) {
+	for name, put := range map[string]func(path string) error{
+		"file":    func(path string) error { return os.WriteFile(path, []byte("precious"), 0o644) },
+		"folder":  func(path string) error { return os.Mkdir(path, 0o755) },
+		"symlink": func(path string) error { return os.Symlink("/nowhere", path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := socketPath(t)
+			qt.Assert(t, qt.IsNil(put(path)))
+			_, err := Listen(path)
+			qt.Check(t, qt.ErrorMatches(err, `--socket .*: there is something that is no socket: .*`))
+			qt.Check(t, qt.DeepEquals(entries(t, path), []string{"s.sock"}))
+		})
+	}
+}
+
+func TestSocketThatIsNotOursAnyMoreIsKept(t *testing.T) {
+	path := socketPath(t)
+	s, err := Listen(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.Rename(path, path+".away")))
+	other, err := net.Listen("unix", path)
+	qt.Assert(t, qt.IsNil(err))
+	defer other.Close()
+	qt.Check(t, qt.IsNil(s.Close()))
+	_, err = os.Stat(path)
+	qt.Check(t, qt.IsNil(err))
+}
+
+func TestPathsThatAreNoGoodAreNamed(t *testing.T) {
+	long := filepath.Join(t.TempDir(), string(make([]byte, 0, 200))+"123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890")
+	for path, want := range map[string]string{
+		long:                  `--socket .*: the path is too long for a socket: 107 bytes at most`,
+		"/nowhere/there.sock": `--socket /nowhere/there.sock: no such file or directory`,
+	} {
+		_, err := Listen(path)
+		qt.Check(t, qt.ErrorMatches(err, want))
+		_, err = os.Stat(path + ".lock")
+		qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
+	}
+}
+
+func TestNotifyTellsSystemd(t *testing.T) {
+	for _, path := range []string{filepath.Join(t.TempDir(), "notify"), "@ttmem-test-notify"} {
+		l, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+		qt.Assert(t, qt.IsNil(err))
+		defer l.Close()
+		t.Setenv("NOTIFY_SOCKET", path)
+		qt.Assert(t, qt.IsNil(Notify("READY=1")))
+		b := make([]byte, 100)
+		n, err := l.Read(b)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(string(b[:n]), "READY=1"))
+	}
+	t.Setenv("NOTIFY_SOCKET", "")
+	qt.Check(t, qt.IsNil(Notify("READY=1")))
+}

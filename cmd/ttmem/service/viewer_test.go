@@ -1,0 +1,46 @@
+package service
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// TestSightFollowsWhoseAProcessIs: a process is a user's from its start to its end,
+// and its id may be another's before and after.
+func TestSightFollowsWhoseAProcessIs(t *testing.T) {
+	const own, other = 1000, 2000
+	s := newSight(Viewer{UID: own})
+	for i, step := range []struct {
+		e     event.Event
+		shown bool
+	}{
+		{event.Event{Kind: event.Alloc, PID: 1}, false}, // whose it is was never told
+		{event.Event{Kind: event.ProcessStart, PID: 1, UID: own}, true},
+		{event.Event{Kind: event.Alloc, PID: 1}, true},
+		{event.Event{Kind: event.ProcessExit, PID: 1}, true},
+		{event.Event{Kind: event.Free, PID: 1}, false},
+		{event.Event{Kind: event.ProcessStart, PID: 1, UID: own}, true},
+		{event.Event{Kind: event.ProcessStart, PID: 1, UID: other}, false}, // its end was lost
+		{event.Event{Kind: event.Alloc, PID: 1}, false},
+		{event.Event{Kind: event.AllocFailed, PID: 9, UID: own}, true}, // of one that has ended
+		{event.Event{Kind: event.AllocFailed, PID: 9, UID: other}, false},
+		{event.Event{Kind: event.AllocFailed, PID: 9}, false},
+		{event.Event{Kind: event.DeviceOpen}, true}, // what a chip is
+		{event.Event{Kind: event.Lost, Count: 1}, true},
+		{event.Event{Kind: event.Peak}, false}, // of all users
+		{event.Event{Kind: event.Total}, false},
+	} {
+		qt.Check(t, qt.Equals(s.shows(&step.e), step.shown), qt.Commentf("step %d: %s", i, step.e.Kind))
+	}
+}
+
+func TestOnlyRootIsShownAll(t *testing.T) {
+	qt.Check(t, qt.IsTrue(viewerOf(0).All))
+	for _, v := range []Viewer{viewerOf(1), viewerOf(65534), viewerOf(1<<32 - 1), Nobody} {
+		qt.Check(t, qt.IsFalse(v.All))
+		qt.Check(t, qt.IsFalse(newSight(v).shows(&event.Event{Kind: event.ProcessStart, PID: 1, UID: 0})))
+	}
+}

@@ -1,0 +1,278 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// TestEnds: what a process held when it was killed or crashed is freed at once, each
+// buffer by an event that says what it was and which code had allocated it; and the
+// report names it.
+func TestEnds(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	for name, c := range map[string]struct {
+		signal syscall.Signal
+		end    func(*target)
+	}{
+		"SIGKILL": {syscall.SIGKILL, func(p *target) { p.Process.Kill() }},
+		"SIGSEGV": {syscall.SIGSEGV, (*target).next},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "events.jsonl")
+			under := env.Command(context.Background(), "n150", program(t, "host.py"), "crash")
+			p := &target{env: env, Cmd: exec.Command(ttmem, append([]string{"run", "--events", file, "--", under.Path}, under.Args[1:]...)...)}
+			p.Dir, p.Env = dir, testEnviron(under.Env, "n150", dir)
+			p.start(t)
+			p.expect(t, "holding")
+			var pid int
+			for range 100 {
+				if events := readEvents(t, file); len(events) > 0 && kinds(events, event.Alloc) == 4 {
+					pid = events[0].PID
+					break
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+			if c.signal == syscall.SIGKILL {
+				qt.Assert(t, qt.IsNil(syscall.Kill(pid, c.signal)))
+			} else {
+				p.next()
+			}
+			p.Wait()
+			qt.Check(t, qt.Equals(p.ProcessState.ExitCode(), 128+int(c.signal)))
+
+			allocs := map[uint64]event.Event{}
+			events := readEvents(t, file)
+			for _, e := range events {
+				switch e.Kind {
+				case event.Alloc:
+					allocs[e.BufferID] = e
+				case event.Free:
+					a, known := allocs[e.BufferID]
+					qt.Assert(t, qt.IsTrue(known))
+					qt.Check(t, qt.Equals(e.Reason, event.ReasonProcessExit))
+					qt.Check(t, qt.DeepEquals(e.Devices, []int{0}))
+					qt.Check(t, qt.Equals(e.SizeBytes, a.SizeBytes))
+					qt.Check(t, qt.Equals(e.Region, a.Region))
+					qt.Check(t, qt.Equals(e.BytesPerBank, heldPerBank))
+					qt.Check(t, qt.Equals(e.Banks, a.Banks))
+					stack := a.Stack.Frames()
+					qt.Check(t, qt.IsTrue(len(stack) > 0 && slices.Equal(e.Stack.Frames(), stack)), qt.Commentf("%d frames, %d at the allocation", len(e.Stack.Frames()), len(stack)))
+				}
+			}
+			qt.Check(t, qt.Equals(dropped(events), 4))
+			status := syscall.WaitStatus(events[len(events)-1].ExitStatus)
+			qt.Check(t, qt.Equals(status.Signal(), c.signal))
+			report := p.stderr.String()
+			qt.Check(t, qt.StringContains(report, name))
+			qt.Check(t, qt.StringContains(report, "when it ended"))
+			qt.Check(t, qt.StringContains(report, "4 buffers"))
+		})
+	}
+}
+
+// TestReusedPID: a process with the id of one that has ended is another process.
+func TestReusedPID(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	free := exec.Command("true")
+	qt.Assert(t, qt.IsNil(free.Run()))
+	pid := free.Process.Pid
+	h := traceHost(t)
+	start := func(buffers string) *target {
+		hold := env.Command(context.Background(), "n150", program(t, "hold.py"), buffers, "512")
+		p := startTarget(t, env, "n150", append([]string{program(t, "spawn_as.py"), strconv.Itoa(pid), hold.Path}, hold.Args[1:]...)...)
+		p.expect(t, "holding")
+		return p
+	}
+	first := start("3")
+	h.holds(t, pid, 3)
+	qt.Assert(t, qt.IsNil(syscall.Kill(pid, syscall.SIGKILL)))
+	first.Wait()
+
+	second := start("2")
+	h.holds(t, pid, 2)
+	second.stdin.Close()
+	second.Wait()
+	events := h.ended(t, pid, 2)
+	var order []event.Kind
+	for _, e := range events {
+		if e.Kind == event.ProcessStart || e.Kind == event.ProcessExit {
+			order = append(order, e.Kind)
+		}
+	}
+	qt.Check(t, qt.DeepEquals(order, []event.Kind{event.ProcessStart, event.ProcessExit, event.ProcessStart, event.ProcessExit}))
+	qt.Check(t, qt.Equals(dropped(events), 3))
+	qt.Check(t, qt.Equals(kinds(events, event.Alloc), 5))
+}
+
+// kernelObjects are the ids of what a process holds in the kernel through BPF. No id
+// is given twice for a long time.
+type kernelObjects struct {
+	links    []link.ID
+	programs []ebpf.ProgramID
+	maps     []ebpf.MapID
+}
+
+func objectsOf(t *testing.T, pid int) (o kernelObjects) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	qt.Assert(t, qt.IsNil(err))
+	for _, file := range files {
+		f, err := os.Open(file)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			name, value, _ := strings.Cut(lines.Text(), ":")
+			id, _ := strconv.ParseUint(strings.TrimSpace(value), 10, 32)
+			switch name {
+			case "link_id":
+				o.links = append(o.links, link.ID(id))
+			case "prog_id":
+				o.programs = append(o.programs, ebpf.ProgramID(id))
+			case "map_id":
+				o.maps = append(o.maps, ebpf.MapID(id))
+			}
+		}
+		f.Close()
+	}
+	for _, id := range slices.Clone(o.maps) {
+		o.maps = append(o.maps, mapsIn(t, id)...)
+	}
+	return o
+}
+
+// mapsIn are the maps that a map of maps holds.
+func mapsIn(t *testing.T, id ebpf.MapID) (inner []ebpf.MapID) {
+	t.Helper()
+	m, err := ebpf.NewMapFromID(id)
+	qt.Assert(t, qt.IsNil(err))
+	defer m.Close()
+	if m.Type() != ebpf.ArrayOfMaps {
+		return nil
+	}
+	for i := range m.MaxEntries() {
+		var id ebpf.MapID
+		if m.Lookup(i, &id) == nil {
+			inner = append(inner, id)
+		}
+	}
+	return inner
+}
+
+// left is what of it the kernel still has.
+func (o kernelObjects) left() (left []string) {
+	note := func(what string, id any, c interface{ Close() error }, err error) {
+		if err == nil {
+			c.Close()
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			left = append(left, fmt.Sprint(what, " ", id))
+		}
+	}
+	for _, id := range o.links {
+		l, err := link.NewFromID(id)
+		note("link", id, l, err)
+	}
+	for _, id := range o.programs {
+		p, err := ebpf.NewProgramFromID(id)
+		note("program", id, p, err)
+	}
+	for _, id := range o.maps {
+		m, err := ebpf.NewMapFromID(id)
+		note("map", id, m, err)
+	}
+	return left
+}
+
+// TestNothingLeft: when ttmem ends, in whatever way, its links, programs and maps are
+// gone from the kernel, and its probes from the target.
+func TestNothingLeft(t *testing.T) {
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "hold.py"), "3", "512")
+	p.expect(t, "holding")
+	others := probesIn(t, p) // of another tracer on this host
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		tracer := attachTo(t, filepath.Join(t.TempDir(), "events.jsonl"))
+		objects := objectsOf(t, tracer.Process.Pid)
+		t.Logf("%v: %d links, %d programs, %d maps", signal, len(objects.links), len(objects.programs), len(objects.maps))
+		qt.Assert(t, qt.IsTrue(len(objects.links) > 3 && len(objects.programs) > 3 && len(objects.maps) > 100))
+		qt.Check(t, qt.IsTrue(len(objects.left()) > 100)) // they can be told from those that are gone
+		qt.Check(t, qt.IsTrue(probesIn(t, p) > 10))
+		qt.Assert(t, qt.IsNil(tracer.Process.Signal(signal)))
+		tracer.Wait()
+		left := objects.left()
+		for range 50 { // the kernel frees them after a grace period
+			if len(left) == 0 {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+			left = objects.left()
+		}
+		qt.Check(t, qt.HasLen(left, 0))
+		qt.Check(t, qt.Equals(probesIn(t, p), others))
+	}
+}
+
+// TestManyProcesses: processes that come and go leave nothing behind in ttmem.
+func TestManyProcesses(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	load := env.Command(context.Background(), "n150", "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('loaded', flush=True); input()", env.Library)
+	file := filepath.Join(t.TempDir(), "events.jsonl")
+	shell := under(t, env, load, ttmem, "run", "--events", file, "--", "sh", "-c", `while read line; do "$@"; done`, "sh")
+	processes := 0
+	told := func(kind event.Kind) {
+		for range 1000 {
+			if kinds(readEvents(t, file), kind) == processes {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatalf("%v: of %d processes not all are told", kind, processes)
+	}
+	come := func() {
+		processes++
+		shell.next()
+		shell.expect(t, "loaded")
+		told(event.ProcessStart)
+		shell.next()
+		told(event.ProcessExit)
+	}
+	left := func() (descriptors, maps int) {
+		files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", shell.Process.Pid))
+		qt.Assert(t, qt.IsNil(err))
+		return len(files), len(objectsOf(t, shell.Process.Pid).maps)
+	}
+	for range 3 {
+		come()
+	}
+	time.Sleep(300 * time.Millisecond) // what is read in the background is open for a moment
+	files, maps := left()
+	for range 10 {
+		come()
+	}
+	for range 50 {
+		if f, m := left(); f <= files && m <= maps {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	f, m := left()
+	t.Errorf("%d descriptors and %d maps, %d and %d ten processes before", f, m, files, maps)
+}

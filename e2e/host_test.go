@@ -1,0 +1,285 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// heldPerBank is what a buffer of host.py and hold.py takes of each DRAM bank:
+// 512×512 bfloat16 tiles, 256 pages on 12 banks.
+const heldPerBank = 45056
+
+// host is a host of which all processes are traced.
+type host struct {
+	*testing.T
+	file   string // of the events
+	tracer *exec.Cmd
+}
+
+func traceHost(t *testing.T) *host {
+	h := &host{T: t, file: filepath.Join(t.TempDir(), "events.jsonl")}
+	h.tracer = attachTo(t, h.file)
+	return h
+}
+
+// of are the events of a process up to now. Whatever else runs on this host is traced
+// as well, and is not worth reading.
+func (h *host) of(t *testing.T, pid int) (events []event.Event) {
+	t.Helper()
+	text, err := os.ReadFile(h.file)
+	qt.Assert(t, qt.IsNil(err))
+	var own bytes.Buffer
+	wanted := fmt.Appendf(nil, `"pid":%d,`, pid)
+	for line := range bytes.Lines(text) {
+		if bytes.Contains(line, wanted) && bytes.HasSuffix(line, []byte("\n")) {
+			own.Write(line)
+		}
+	}
+	for r := event.NewReader(&own); ; {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return events
+		}
+		qt.Assert(t, qt.IsNil(err))
+		events = append(events, e)
+	}
+}
+
+// ended waits for the end of a process, the nth with this id, and gives its events.
+func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
+	t.Helper()
+	for range 200 {
+		events := h.of(t, pid)
+		if kinds(events, event.ProcessExit) >= nth {
+			return events
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Fatalf("the end of process %d is not told", pid)
+	return nil
+}
+
+// holds checks that a process holds so many buffers within two seconds.
+func (h *host) holds(t *testing.T, pid, buffers int) {
+	t.Helper()
+	var held uint64
+	for range 40 {
+		state := aggregate.New()
+		for _, e := range h.of(t, pid) {
+			state.Apply(&e)
+		}
+		held = 0
+		for _, b := range state.HeldByProcess(pid) {
+			held += b.BytesPerBank
+		}
+		if held == uint64(buffers)*heldPerBank {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	t.Errorf("process %d holds %d B of each bank, not those of %d buffers", pid, held, buffers)
+}
+
+func kinds(events []event.Event, kind event.Kind) int {
+	return count(events, func(e *event.Event) bool { return e.Kind == kind })
+}
+
+// next is the word to go on.
+func (p *target) next() { fmt.Fprintln(p.stdin) }
+
+// TestHost: what processes of a host do, all of which are traced at once.
+func TestHost(t *testing.T) {
+	old, recent := setup(t, "0.76.0", "3.10"), setup(t, "0.81.1", "3.10")
+	// these two run before ttmem comes, and load the library after that
+	late := []*target{startTarget(t, old, "n150", program(t, "host.py"), "late"), startTarget(t, recent, "n150", program(t, "host.py"), "late")}
+	for _, p := range late {
+		p.expect(t, "started")
+	}
+	h := traceHost(t)
+	run := func(t *testing.T, what string) *target {
+		return startTarget(t, recent, "n150", program(t, "host.py"), what)
+	}
+
+	t.Run("loaded late, two releases", func(t *testing.T) {
+		for i, p := range late {
+			p.next()
+			p.expect(t, "holding")
+			h.holds(t, p.Process.Pid, 3)
+			start := h.of(t, p.Process.Pid)[0]
+			qt.Check(t, qt.Equals(start.Kind, event.ProcessStart))
+			qt.Check(t, qt.Equals(start.Release, []string{"0.76.0", "0.81.1"}[i]))
+			qt.Check(t, qt.Equals(start.ContainerPID, 0))
+		}
+		for _, p := range late {
+			p.next()
+			p.expect(t, "closed")
+			events := h.ended(t, p.Process.Pid, 1)
+			qt.Check(t, qt.Equals(kinds(events, event.Alloc), 3))
+			qt.Check(t, qt.Equals(explicit(events), 3))
+		}
+	})
+
+	t.Run("fork", func(t *testing.T) {
+		p := run(t, "fork")
+		p.expect(t, "holding")
+		p.next()
+		var children []int
+		for range 4 {
+			children = append(children, p.expectPID(t, "child"))
+		}
+		p.expect(t, "forked")
+		h.holds(t, p.Process.Pid, 3)
+		p.next()
+		p.expect(t, "holding 5")
+		h.holds(t, p.Process.Pid, 5)
+		p.next()
+		p.expect(t, "closed")
+		events := h.ended(t, p.Process.Pid, 1)
+		qt.Check(t, qt.Equals(explicit(events), 5))
+		qt.Check(t, qt.Equals(dropped(events), 0))
+		for _, child := range children {
+			for _, e := range h.of(t, child) {
+				t.Errorf("a child that has only what it inherited: %+v", e)
+			}
+		}
+	})
+
+	t.Run("posix_spawn and vfork", func(t *testing.T) {
+		p := run(t, "spawn")
+		p.expect(t, "holding")
+		p.next()
+		children := []int{p.expectPID(t, "child"), p.expectPID(t, "child")}
+		p.expect(t, "spawned")
+		h.holds(t, p.Process.Pid, 3)
+		p.next()
+		p.expect(t, "closed")
+		events := h.ended(t, p.Process.Pid, 1)
+		qt.Check(t, qt.Equals(explicit(events), 3))
+		qt.Check(t, qt.Equals(kinds(events, event.ProcessExit), 1))
+		for _, child := range children {
+			qt.Check(t, qt.HasLen(h.of(t, child), 0))
+		}
+	})
+
+	t.Run("exec", func(t *testing.T) {
+		p := run(t, "become")
+		p.expect(t, "holding 3")
+		h.holds(t, p.Process.Pid, 3)
+		p.next()
+		p.expect(t, "holding 2")
+		h.holds(t, p.Process.Pid, 2)
+		p.next()
+		events := h.ended(t, p.Process.Pid, 2)
+		h.holds(t, p.Process.Pid, 0)
+		qt.Check(t, qt.Equals(kinds(events, event.ProcessStart), 2))
+		qt.Check(t, qt.Equals(dropped(events), 3+2))
+		for _, e := range events {
+			if e.Kind == event.ProcessExit {
+				qt.Check(t, qt.Equals(e.ExitStatus, event.UnknownStatus))
+			}
+		}
+	})
+
+	t.Run("threads", func(t *testing.T) {
+		p := run(t, "threads")
+		p.expect(t, "holding")
+		p.next()
+		p.expect(t, "holding 20")
+		h.holds(t, p.Process.Pid, 20)
+		p.next()
+		p.expect(t, "closed")
+		tids := map[int]bool{}
+		events := h.ended(t, p.Process.Pid, 1)
+		for _, e := range events {
+			if e.Kind == event.Alloc {
+				tids[e.TID] = true
+			}
+		}
+		qt.Check(t, qt.HasLen(tids, 4))
+		qt.Check(t, qt.Equals(explicit(events), 20))
+		qt.Check(t, qt.Equals(kinds(events, event.ProcessExit), 1))
+	})
+
+	t.Run("the first thread ends first", func(t *testing.T) {
+		p := run(t, "first_thread_ends")
+		p.expect(t, "started")
+		p.waitForZombie(t)
+		p.next()
+		p.expect(t, "holding")
+		h.holds(t, p.Process.Pid, 3)
+		start := h.of(t, p.Process.Pid)[0]
+		qt.Check(t, qt.Equals(start.Release, "0.81.1"))
+		qt.Check(t, qt.StringContains(start.Command, "first_thread_ends"))
+		p.next()
+		events := h.ended(t, p.Process.Pid, 1)
+		qt.Check(t, qt.Equals(explicit(events), 3))
+		qt.Check(t, qt.Equals(events[len(events)-1].ExitStatus, 3<<8))
+	})
+}
+
+// explicit is how many buffers the process freed itself.
+func explicit(events []event.Event) int {
+	return count(events, func(e *event.Event) bool { return e.Kind == event.Free && e.Reason == event.ReasonExplicit })
+}
+
+// dropped is how many buffers the end of the process freed.
+func dropped(events []event.Event) int {
+	return count(events, func(e *event.Event) bool { return e.Kind == event.Free && e.Reason == event.ReasonProcessExit })
+}
+
+// expectPID reads a process id after a word.
+func (p *target) expectPID(t *testing.T, word string) int {
+	t.Helper()
+	pid, err := strconv.Atoi(strings.TrimPrefix(p.expect(t, word+" "), word+" "))
+	qt.Assert(t, qt.IsNil(err))
+	return pid
+}
+
+// waitForZombie waits until the process's first thread has ended.
+func (p *target) waitForZombie(t *testing.T) {
+	t.Helper()
+	for range 200 {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
+		qt.Assert(t, qt.IsNil(err))
+		if strings.Contains(string(text), ") Z ") {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatal("the first thread does not end")
+}
+
+// TestAttachAfterFirstThread: a process is attached to by its id although its first
+// thread has ended.
+func TestAttachAfterFirstThread(t *testing.T) {
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "host.py"), "first_thread_ends")
+	p.expect(t, "started")
+	p.waitForZombie(t)
+	p.next()
+	p.expect(t, "holding")
+	file := filepath.Join(t.TempDir(), "events.jsonl")
+	tracer := attachTo(t, file, p.Process.Pid)
+	time.Sleep(200 * time.Millisecond) // in which ttmem is not to take it for ended
+	p.next()
+	p.expect(t, "closed")
+	qt.Check(t, qt.IsNil(tracer.Wait()))
+	events := readEvents(t, file)
+	qt.Assert(t, qt.IsTrue(len(events) > 0))
+	last := events[len(events)-1]
+	qt.Check(t, qt.Equals(last.Kind, event.ProcessExit))
+	qt.Check(t, qt.Equals(last.ExitStatus, 3<<8))
+}

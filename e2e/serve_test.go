@@ -1,0 +1,508 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// server is a `ttmem serve`.
+type server struct {
+	*exec.Cmd
+	*service.Client
+	socket string
+	notify *net.UnixConn // what systemd would be told
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// startServer starts it and waits until it answers.
+func startServer(t *testing.T, args ...string) *server {
+	t.Helper()
+	s := &server{socket: filepath.Join(t.TempDir(), "ttmem.sock")}
+	for dir := s.socket; dir != os.TempDir() && dir != "/"; { // all users are to come to it
+		dir = filepath.Dir(dir)
+		if dir != os.TempDir() {
+			qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o755)))
+		}
+	}
+	s.Cmd = exec.Command(ttmem, append([]string{"serve", "--socket", s.socket}, args...)...)
+	s.Cmd.Stderr = s
+	var err error
+	notify := filepath.Join(t.TempDir(), "notify")
+	s.notify, err = net.ListenUnixgram("unixgram", &net.UnixAddr{Name: notify, Net: "unixgram"})
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { s.notify.Close() })
+	s.Cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify)
+	qt.Assert(t, qt.IsNil(s.Start()))
+	t.Cleanup(func() {
+		s.Process.Kill()
+		s.Wait()
+		if t.Failed() {
+			t.Logf("%s", s.said())
+		}
+	})
+	waitFor(t, "serve is ready", func() bool { return strings.Contains(s.said(), "asked at") })
+	s.Client, err = service.Dial(s.socket)
+	qt.Assert(t, qt.IsNil(err))
+	s.expectNotified(t, "READY=1")
+	return s
+}
+
+func (s *server) expectNotified(t *testing.T, want string) {
+	t.Helper()
+	b := make([]byte, 100)
+	qt.Assert(t, qt.IsNil(s.notify.SetReadDeadline(time.Now().Add(10*time.Second))))
+	n, err := s.notify.Read(b)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(string(b[:n]), want))
+}
+
+func (s *server) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(b)
+}
+
+// said is the log up to now.
+func (s *server) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+// stop ends it and checks that it leaves nothing.
+func (s *server) stop(t *testing.T) {
+	t.Helper()
+	objects := objectsOf(t, s.Process.Pid)
+	qt.Check(t, qt.IsTrue(len(objects.links) > 3 && len(objects.programs) > 3 && len(objects.maps) > 3))
+	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGTERM)))
+	qt.Check(t, qt.IsNil(s.Wait()), qt.Commentf("%s", s.said()))
+	s.expectNotified(t, "STOPPING=1")
+	log := lines(s.said())
+	qt.Check(t, qt.Matches(log[len(log)-1], `ttmem: ended after .*: \d+ process.* traced, \d+ events? lost`))
+	left, err := os.ReadDir(filepath.Dir(s.socket))
+	qt.Assert(t, qt.IsNil(err))
+	for _, file := range left {
+		qt.Check(t, qt.Not(qt.StringContains(file.Name(), ".sock")))
+	}
+	// the kernel frees them a moment after the last descriptor is closed
+	waitFor(t, "no probe is left", func() bool { return len(objects.left()) == 0 })
+}
+
+func (s *server) snapshot(t *testing.T) *aggregate.Snapshot {
+	t.Helper()
+	snapshot, err := s.Snapshot(context.Background())
+	qt.Assert(t, qt.IsNil(err))
+	return snapshot
+}
+
+// allocated is what a process that runs has in DRAM.
+func (s *server) allocated(t *testing.T, pid int) uint64 {
+	t.Helper()
+	for _, p := range s.snapshot(t).Processes {
+		for _, l := range p.Held {
+			if p.PID == pid && p.Exit == nil && l.Region == "DRAM" {
+				return l.AllocatedBytes
+			}
+		}
+	}
+	return 0
+}
+
+// descriptors is the number of files that it has open.
+func (s *server) descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Process.Pid))
+	qt.Assert(t, qt.IsNil(err))
+	return len(list)
+}
+
+// TestServe: what a service answers is what its processes hold, in a snapshot, on a
+// stream and in its recording, and the log tells of their ends.
+func TestServe(t *testing.T) {
+	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
+	file := filepath.Join(t.TempDir(), "host.ttmem")
+	s := startServer(t, "--record", file)
+	const banks = 12
+	var targets []*target
+	for i, env := range envs {
+		p := startTarget(t, env, "n150", program(t, "hold.py"), fmt.Sprint(3+i), "512", "wait")
+		p.expect(t, "opened")
+		targets = append(targets, p)
+	}
+	time.Sleep(time.Second) // in which what their stacks need is read
+	for _, p := range targets {
+		p.next()
+		p.expect(t, "holding")
+	}
+	holds := func(i int) func() bool {
+		return func() bool {
+			return s.allocated(t, targets[i].Process.Pid) == uint64(3+i)*heldPerBank*banks
+		}
+	}
+	for i := range targets {
+		waitFor(t, "it is told what is held", holds(i))
+	}
+	_, stderr, status := runTtmem(t, nil, "serve", "--socket", s.socket)
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.Matches(stderr, `ttmem: another ttmem serves on .* \(PID \d+\): .*\n`))
+
+	qt.Assert(t, qt.IsNil(s.Process.Signal(unix.SIGHUP))) // which does nothing
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	stream, err := s.Stream(ctx)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(targets[0].Process.Signal(unix.SIGKILL)))
+	targets[1].stdin.Close()
+	qt.Check(t, qt.IsNil(targets[1].Wait()))
+	followed, ends, withStack := aggregate.New(), 0, 0
+	for e := (event.Event{}); ends < len(targets); {
+		qt.Assert(t, qt.IsNil(stream.Next(&e)))
+		followed.Apply(&e)
+		for _, p := range targets {
+			if e.PID == p.Process.Pid && e.Kind == event.ProcessExit {
+				ends++
+			}
+			if e.PID == p.Process.Pid && e.Kind == event.Alloc && len(e.Stack.Frames()) > 3 {
+				withStack++
+			}
+		}
+	}
+	qt.Check(t, qt.IsTrue(withStack > 0)) // of what was there when the stream began
+	for i, p := range targets {
+		qt.Check(t, qt.HasLen(followed.HeldByProcess(p.Process.Pid), 0))
+		qt.Check(t, qt.Equals(s.allocated(t, p.Process.Pid), 0))
+		met := fmt.Sprintf("met PID %d of user 0: ", p.Process.Pid)
+		qt.Check(t, qt.Equals(strings.Count(s.said(), met), 1))
+		end := []string{" ended by SIGKILL; it held 1.5 MiB of DRAM\n", " ended; it held nothing\n"}[i]
+		qt.Check(t, qt.StringContains(s.said(), fmt.Sprintf("ttmem: PID %d%s", p.Process.Pid, end)))
+	}
+	s.stop(t)
+	// the stream ends with the service, as a whole recording
+	for e := (event.Event{}); err == nil; err = stream.Next(&e) {
+	}
+	qt.Check(t, qt.ErrorIs(err, io.EOF))
+
+	f, err := os.Open(file)
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	recorded, err := recording.NewReader(f)
+	qt.Assert(t, qt.IsNil(err))
+	allocs, recordedWithStack := 0, 0
+	for e := (event.Event{}); recorded.Next(&e) == nil; {
+		if e.Kind == event.Alloc && (e.PID == targets[0].Process.Pid || e.PID == targets[1].Process.Pid) {
+			allocs++
+			if len(e.Stack.Frames()) > 3 {
+				recordedWithStack++
+			}
+		}
+	}
+	_, complete := recorded.End()
+	qt.Check(t, qt.IsTrue(complete))
+	qt.Check(t, qt.Equals(allocs, 3+4))
+	qt.Check(t, qt.Equals(recordedWithStack, withStack))
+}
+
+// TestServeCrowd: processes of two releases come, are killed, crash and end at
+// random, and at the end of each round nothing of them is left: no byte on any
+// chip, no memory and no descriptor of the service; and no probe when it ends.
+func TestServeCrowd(t *testing.T) {
+	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
+	s := startServer(t)
+	for _, env := range envs { // what ends while its library is met for the first time is lost, and told so
+		p := startTarget(t, env, "n150", program(t, "hold.py"), "1", "32")
+		p.expect(t, "holding")
+		waitFor(t, "the library is known", func() bool { return s.allocated(t, p.Process.Pid) > 0 })
+		p.stdin.Close()
+		qt.Assert(t, qt.IsNil(p.Wait()))
+	}
+	dice := rand.New(rand.NewPCG(3, 4))
+	atOnce, atLeast := 4, time.Duration(0)
+	if *long {
+		atOnce, atLeast = 8, 10*time.Minute
+	}
+	type measure struct {
+		resident    uint64
+		descriptors int
+	}
+	var rounds []measure
+	processes := 0
+	for began := time.Now(); len(rounds) < 6 || time.Since(began) < atLeast; {
+		var pids []int
+		var crowd []*target
+		for i := range atOnce {
+			end := []string{"exit", "crash", "wait"}[dice.IntN(3)]
+			p := startTarget(t, envs[i%len(envs)], "n150", program(t, "serve_crowd.py"), fmt.Sprint(dice.Int32()), end)
+			crowd, pids = append(crowd, p), append(pids, p.Process.Pid)
+		}
+		for _, p := range crowd {
+			p.expect(t, "opened")
+			if p.Args[len(p.Args)-1] == "wait" {
+				time.Sleep(time.Duration(dice.IntN(100)) * time.Millisecond)
+				qt.Assert(t, qt.IsNil(p.Process.Kill()))
+			}
+		}
+		for _, p := range crowd {
+			p.Wait()
+		}
+		processes += len(crowd)
+		waitFor(t, "all are told to have ended", func() bool {
+			ended := 0
+			for _, p := range s.snapshot(t).Processes {
+				if p.Exit != nil && slices.Contains(pids, p.PID) {
+					ended++
+				}
+			}
+			return ended == len(pids)
+		})
+		assertTotals(t, s.snapshot(t))
+		h, err := s.Health(context.Background())
+		qt.Assert(t, qt.IsNil(err))
+		rounds = append(rounds, measure{h.ResidentBytes, s.descriptors(t)})
+	}
+	third := len(rounds) / 3
+	warm, last := rounds[third:2*third], rounds[2*third:]
+	most := func(list []measure) (m measure) {
+		for _, r := range list {
+			m.resident, m.descriptors = max(m.resident, r.resident), max(m.descriptors, r.descriptors)
+		}
+		return m
+	}
+	before, after := most(warm), most(last)
+	t.Logf("%d processes in %d rounds: %.1f MiB and %d descriptors after a third, %.1f MiB and %d at the end", processes, len(rounds),
+		float64(before.resident)/(1<<20), before.descriptors, float64(after.resident)/(1<<20), after.descriptors)
+	// what Go's collector has not taken yet goes up and down
+	qt.Check(t, qt.IsTrue(after.resident <= before.resident+before.resident/4+8<<20))
+	qt.Check(t, qt.IsTrue(after.descriptors <= before.descriptors+2))
+	s.stop(t)
+	qt.Check(t, qt.Not(qt.StringContains(s.said(), "lost 1 ")), qt.Commentf("%s", s.said()))
+}
+
+// assertTotals checks that what the chips have is what the processes that run hold:
+// nothing, where there are none. Lost is what nobody knows of.
+func assertTotals(t *testing.T, s *aggregate.Snapshot) {
+	t.Helper()
+	for cause, n := range s.Lost {
+		// a process of other tests, which ends while it loads the library
+		if cause != "process ended before its library was traced" {
+			t.Errorf("%d events were lost: %s", n, cause)
+		}
+	}
+	for _, chip := range s.Devices {
+		for region := range event.Region(event.BankedRegions) {
+			held := uint64(0)
+			for i := range s.Processes {
+				for j := range s.Processes[i].Devices {
+					if d := &s.Processes[i].Devices[j]; d.ID == chip.ID && s.Processes[i].Exit == nil {
+						held += d.Regions.Banked(region).AllocatedBytes
+					}
+				}
+			}
+			qt.Check(t, qt.Equals(chip.Regions.Banked(region).AllocatedBytes, held), qt.Commentf("chip %d %s", chip.ID, region))
+		}
+		running := slices.ContainsFunc(s.Processes, func(p aggregate.Process) bool { return p.Exit == nil })
+		if !running {
+			qt.Check(t, qt.Equals(chip.Regions.CB.Bytes, 0))
+			qt.Check(t, qt.Equals(chip.Regions.Kernel.DRAMBytes, 0))
+		}
+	}
+}
+
+// dialAs connects as another user: who connects is the thread, for the kernel.
+func dialAs(t *testing.T, path string, uid int) net.Conn {
+	t.Helper()
+	type dialed struct {
+		c   net.Conn
+		err error
+	}
+	done := make(chan dialed)
+	go func() {
+		runtime.LockOSThread() // and never unlocks: the thread ends with the goroutine
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
+				err = errno
+			} else {
+				err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+			}
+		}
+		if err != nil {
+			done <- dialed{err: err}
+			return
+		}
+		f := os.NewFile(uintptr(fd), path)
+		defer f.Close()
+		c, err := net.FileConn(f)
+		done <- dialed{c, err}
+	}()
+	d := <-done
+	qt.Assert(t, qt.IsNil(d.err))
+	t.Cleanup(func() { d.c.Close() })
+	return d.c
+}
+
+// getAs asks as another user. The answer of a stream has no end; nobody waits for
+// it longer than a minute.
+func getAs(t *testing.T, path string, uid int, what string) io.Reader {
+	t.Helper()
+	c := dialAs(t, path, uid)
+	qt.Assert(t, qt.IsNil(c.SetDeadline(time.Now().Add(time.Minute))))
+	fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", what)
+	answer, err := http.ReadResponse(bufio.NewReader(c), nil)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(answer.StatusCode, 200))
+	return answer.Body
+}
+
+func snapshotAs(t *testing.T, path string, uid int) string {
+	t.Helper()
+	text, err := io.ReadAll(getAs(t, path, uid, "/v1/snapshot"))
+	qt.Assert(t, qt.IsNil(err))
+	return string(text)
+}
+
+// nobody is a user without rights.
+const nobody = 65534
+
+// TestServeShowsUsersTheirOwn: no byte that a user is sent is of another user's
+// command or stacks; his own processes are all there.
+func TestServeShowsUsersTheirOwn(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	s := startServer(t)
+	theirs := startTarget(t, env, "n150", program(t, "hold.py"), "3", "512", "wait", "secret-of-root")
+	one := env.Command(context.Background(), "n150", program(t, "one.py"), "secret-of-nobody")
+	mine := &target{env: env, Cmd: exec.Command("sh", append([]string{"-c", `exec "$0" "$@"`, one.Path}, one.Args[1:]...)...)}
+	mine.Dir, mine.Env = "/", testEnviron(one.Env, "n150", t.TempDir())
+	mine.SysProcAttr = &syscall.SysProcAttr{ // the rig may lie in root's home; the shell's exec is what has the capability
+		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
+		AmbientCaps: []uintptr{unix.CAP_DAC_OVERRIDE},
+	}
+	theirs.expect(t, "opened")
+	stream, err := recording.NewReader(getAs(t, s.socket, nobody, "/v1/stream"))
+	qt.Assert(t, qt.IsNil(err))
+	mine.start(t)
+	theirs.next()
+	theirs.expect(t, "holding")
+	qt.Assert(t, qt.IsNil(mine.Wait()), qt.Commentf("%s", mine.stderr.String()))
+
+	var told strings.Builder
+	allocs := 0
+	for e := (event.Event{}); e.Kind != event.ProcessExit; {
+		qt.Assert(t, qt.IsNil(stream.Next(&e)))
+		told.Write(append(e.AppendJSON(nil), '\n'))
+		if e.Kind == event.Alloc {
+			allocs++
+			qt.Check(t, qt.Equals(e.PID, mine.Process.Pid))
+		}
+	}
+	qt.Check(t, qt.Equals(allocs, 5))
+	for _, text := range []string{told.String(), snapshotAs(t, s.socket, nobody)} {
+		qt.Check(t, qt.StringContains(text, "secret-of-nobody"))
+		qt.Check(t, qt.Not(qt.StringContains(text, "secret-of-root")))
+		qt.Check(t, qt.Not(qt.StringContains(text, "hold.py")))
+		qt.Check(t, qt.Not(qt.StringContains(text, fmt.Sprintf(`"pid":%d`, theirs.Process.Pid))))
+	}
+	// the same questions by root
+	qt.Check(t, qt.StringContains(snapshotAs(t, s.socket, 0), "secret-of-root"))
+	qt.Check(t, qt.Equals(s.allocated(t, theirs.Process.Pid), 3*heldPerBank*12))
+}
+
+// TestServeHostileClients: whatever clients send, do not send or do not read, the
+// service goes on to trace and to answer others, and takes little memory for it.
+func TestServeHostileClients(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	s := startServer(t)
+	p := startTarget(t, env, "n150", program(t, "loop.py"), "30000", "2")
+	p.expect(t, "ready")
+	before, err := s.Health(context.Background())
+	qt.Assert(t, qt.IsNil(err))
+
+	for range 4 { // readers that do not read
+		fmt.Fprint(dialAs(t, s.socket, 0), "GET /v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+	}
+	for i := range 4 {
+		fmt.Fprint(dialAs(t, s.socket, nobody), []string{"GET /v1/stream HTTP/1.1\r\nHost: x\r\n\r\n", "GET /v1/sn"}[i%2])
+	}
+	dice := rand.New(rand.NewPCG(5, 6))
+	for range 50 { // garbage
+		b := make([]byte, 64<<10)
+		for i := range b {
+			b[i] = byte(dice.Uint32())
+		}
+		c := dialAs(t, s.socket, nobody)
+		c.Write(b)
+		c.Close()
+	}
+	endless := dialAs(t, s.socket, nobody)
+	endlessEnds := make(chan error)
+	go func() {
+		_, err := io.WriteString(endless, "GET /v1/health HTTP/1.1\r\n")
+		for err == nil {
+			_, err = io.WriteString(endless, "X: "+strings.Repeat("x", 1000)+"\r\n")
+		}
+		endlessEnds <- err
+	}()
+	refused := 0
+	for range 1000 { // idle ones
+		c := dialAs(t, s.socket, nobody)
+		c.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
+		b := make([]byte, 1000)
+		n, _ := c.Read(b)
+		if bytes.Contains(b[:n], []byte("too many connections")) {
+			refused++
+			c.Close()
+		}
+	}
+	t.Logf("%d of 1000 idle connections were refused", refused)
+	qt.Check(t, qt.IsTrue(refused > 500))
+	qt.Check(t, qt.IsTrue(s.descriptors(t) < 400))
+
+	fmt.Fprintln(p.stdin) // the first round: while all of them are there
+	p.expect(t, "")
+	select {
+	case err := <-endlessEnds:
+		qt.Check(t, qt.IsNotNil(err))
+	case <-time.After(30 * time.Second):
+		t.Error("a header without end is read for ever")
+	}
+	after, err := s.Health(context.Background())
+	qt.Assert(t, qt.IsNil(err))
+	t.Logf("%.1f MiB before, %.1f MiB after", float64(before.ResidentBytes)/(1<<20), float64(after.ResidentBytes)/(1<<20))
+	qt.Check(t, qt.IsTrue(after.ResidentBytes < before.ResidentBytes+200<<20))
+
+	// and what it traces is right still
+	fmt.Fprintln(p.stdin)
+	p.expect(t, "done")
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	waitFor(t, "the end is told", func() bool {
+		return strings.Contains(s.said(), fmt.Sprintf("PID %d ended; it held nothing", p.Process.Pid))
+	})
+	assertTotals(t, s.snapshot(t))
+	s.stop(t)
+}
