@@ -211,7 +211,6 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
 	}
 	defer s.streams.release(v.UID)
 	out := &streamWriter{w: w, control: http.NewResponseController(w)}
-	_ = out.control.SetReadDeadline(time.Time{}) // nothing more is to come
 	w.Header().Set("Content-Type", "application/octet-stream")
 	err := s.hub.Follow(r.Context(), v, out)
 	if errors.Is(err, errEnded) && !out.begun {
