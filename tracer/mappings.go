@@ -35,7 +35,7 @@ type fileID struct {
 
 // mappingWatch tells of executable mappings as they are made. It reads perf's
 // MMAP2 records: the one way to learn of mappings that every kernel has and that
-// costs other processes nothing.
+// costs other processes no more than perf's record of each new mapping of code.
 type mappingWatch struct {
 	rings []perfRing
 	wake  int

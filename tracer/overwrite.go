@@ -37,7 +37,7 @@ func (t *Tracer) guard(l *library) {
 	_, err := unix.FcntlInt(l.file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	l.leased = err == nil
 	if err != nil {
-		t.warn(fmt.Sprintf("%s: do not overwrite it while it is traced, which kills the programs that run it (its file system has no leases: %v)", l.path, err))
+		t.warn(fmt.Sprintf("%s: do not overwrite it while it is traced, which kills the programs that run it (no lease on it: %v)", l.path, err))
 	}
 }
 

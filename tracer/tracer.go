@@ -235,7 +235,7 @@ func (t *Tracer) load(o Options) error {
 func explainLoad(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("loading the BPF programs: not permitted: CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN are needed: %w", err)
+		return fmt.Errorf("loading the BPF programs: not permitted: CAP_BPF and CAP_PERFMON are needed: %w", err)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("loading the BPF programs: this kernel refuses them; Linux 6.6 or later with CONFIG_UPROBES and CONFIG_BPF_EVENTS is needed: %w", err)
 	}

@@ -19,10 +19,11 @@ func newAttach() *cobra.Command {
 	var duration time.Duration
 	c := &cobra.Command{
 		Use:   "attach [-p PID]…",
-		Short: "Trace running processes from now on",
+		Short: "Trace running processes, with what they hold already",
 		Long: `Traces the processes given, or all processes of the host that use tt-metal, now or
 later, until they end, the duration is over or Ctrl-C; then prints what they used
-of each chip's memory since. What they had allocated before is not counted.`,
+of each chip's memory. What they had allocated before is found in their memory; it has
+no call stacks.`,
 		Example: `  ttmem attach -p 4242
   ttmem attach --duration 30s --json
   ttmem attach -p 4242 -p 4243 --events events.jsonl

@@ -44,10 +44,13 @@ func newRoot() *cobra.Command {
 		Short: "Show who holds the memory of Tenstorrent devices",
 		Long: `ttmem shows who holds the memory of Tenstorrent devices: how much is in use
 per chip and region, by which process, against what capacity. It looks at
-unmodified programs from outside, by uprobes on the tt-metal library, and needs
-root.`,
+unmodified programs from outside, by uprobes on the tt-metal library. To trace needs
+root; to show recordings, or what a service sees, does not.`,
 		Example: `  ttmem run -- python model.py          trace a program from its start to its end
-  ttmem attach -p 4242                  trace a running process from now on
+  ttmem attach -p 4242                  trace a running process, with what it holds already
+  ttmem record -o model.ttmem -- python model.py
+  ttmem report model.ttmem              show what a recording has
+  ttmem serve                           trace the host, and answer its users
   ttmem doctor                          what can be traced here, and what is missing`,
 		SilenceErrors: true,
 		SilenceUsage:  true,

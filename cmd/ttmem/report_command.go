@@ -14,32 +14,66 @@ import (
 	"golang.org/x/term"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
 
 func newReport() *cobra.Command {
 	var o sessionOptions
+	var socket string
 	c := &cobra.Command{
-		Use:   "report FILE",
-		Short: "Show what a recording has",
+		Use:   "report [FILE]",
+		Short: "Show what a recording has, or what ttmem serve sees",
 		Long: `Prints what the processes of a recording used of each chip's memory, at the peak
 and at the end, as ttmem run does for a command. FILE is what ttmem record made, or
-a file of events (ttmem run --events).`,
+a file of events (ttmem run --events).
+
+Without a file it asks the service of this host (ttmem serve), which shows root
+everything, and a user his own processes and what others take of each chip.`,
 		Example: `  ttmem report model.ttmem
+  ttmem report                          # what ttmem serve sees
   ttmem report model.ttmem --json | jq .devices
   ttmem report model.ttmem --flamegraph memory.html
   ttmem report model.ttmem --events events.jsonl`,
 		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("which recording? For example: ttmem report model.ttmem")
+			if len(args) > 1 {
+				return errors.New("one recording at a time: ttmem report model.ttmem")
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return showReport(o, args[0]) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return reportService(c, o, socket)
+			}
+			if c.Flags().Changed("socket") {
+				return errors.New("a file and --socket: one or the other")
+			}
+			return showReport(o, args[0])
+		},
 	}
 	o.registerOutput(c)
+	c.Flags().StringVar(&socket, "socket", service.DefaultSocket, "ask the service at `PATH`")
 	return c
+}
+
+// reportService prints what the host's service sees.
+func reportService(c *cobra.Command, o sessionOptions, socket string) error {
+	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
+		if c.Flags().Changed(flag) {
+			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
+		}
+	}
+	client, err := service.Dial(socket)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	snapshot, err := client.Snapshot(c.Context())
+	if err != nil {
+		return err
+	}
+	return printSnapshot(snapshot, o.output.json)
 }
 
 func showReport(o sessionOptions, path string) error {

@@ -49,7 +49,7 @@ func (r *report) leftBehind() {
 		}
 	}
 	// Not to be claimed of what was not seen, or is not remembered.
-	if !titled && r.snap.LostEvents() == 0 && r.forgotten() == 0 {
+	if !titled && r.snap.LostEvents() == 0 && r.forgotten() == 0 && len(r.snap.Processes) > 0 {
 		r.line()
 		r.line(r.paint(green, r.pick("✓ ", "")), "Every buffer was freed.")
 	}

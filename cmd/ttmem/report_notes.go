@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"ttmem/aggregate"
 )
 
 // notes writes what did not fit together and what could not be seen, quietly.
@@ -47,27 +45,16 @@ func (r *report) late() []string {
 	for i := range r.snap.Processes {
 		p := &r.snap.Processes[i]
 		switch {
-		case !p.AttachedLate:
+		case !p.AttachedLate || p.BeforeAttachBuffers == 0: // it had not begun by then
 		case len(list) == shownProcesses:
 			hidden++
 		default:
 			list = append(list, fmt.Sprintf("PID %d was attached late: %s found in its memory; circular buffers and kernels "+
-				"of programs that it compiled before are counted when it next runs them", p.PID, foundBuffers(p)))
+				"of programs that it compiled before are counted when it next runs them", p.PID, formatCount(p.BeforeAttachBuffers, "buffer")))
 		}
 	}
 	if hidden > 0 {
 		list = append(list, fmt.Sprintf("%d more processes were attached late", hidden))
 	}
 	return list
-}
-
-func foundBuffers(p *aggregate.Process) string {
-	switch n := p.BeforeAttachBuffers; n {
-	case 0:
-		return "no buffers were"
-	case 1:
-		return "1 buffer was"
-	default:
-		return fmt.Sprintf("%d buffers were", n)
-	}
 }

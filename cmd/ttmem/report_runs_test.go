@@ -111,11 +111,15 @@ func TestProcessesThatWereAttachedLateAreCutShort(t *testing.T) {
 	r := newReportRun()
 	for pid := range 30 {
 		r.apply(event.Event{Kind: event.ProcessStart, PID: pid + 1, AttachedLate: true})
+		if pid > 0 { // the first had allocated nothing
+			r.apply(event.Event{Kind: event.Alloc, PID: pid + 1, BufferID: 1, Devices: []int{0}, Banks: 1, BytesPerBank: 1, BeforeAttach: true})
+		}
 	}
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(writeReport(&b, r.state.Snapshot(), reportOptions{})))
-	qt.Check(t, qt.StringContains(b.String(), "note: PID 20 was attached late: no buffers were found"))
-	qt.Check(t, qt.StringContains(b.String(), "note: 10 more processes were attached late\n"))
+	qt.Check(t, qt.StringContains(b.String(), "note: PID 20 was attached late: 1 buffer found"))
+	qt.Check(t, qt.IsFalse(strings.Contains(b.String(), "PID 1 was attached late")))
+	qt.Check(t, qt.StringContains(b.String(), "note: 9 more processes were attached late\n"))
 }
 
 func TestAnOperationIsNamedAsItsCallerKnowsIt(t *testing.T) {

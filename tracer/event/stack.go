@@ -1,6 +1,7 @@
 package event
 
 import (
+	"encoding/json"
 	"hash/maphash"
 	"sync"
 )
@@ -135,4 +136,15 @@ func (s *Stack) appendJSON(b []byte) []byte {
 // MarshalJSON gives the frames as a list.
 func (s *Stack) MarshalJSON() ([]byte, error) {
 	return s.appendJSON(nil), nil
+}
+
+// UnmarshalJSON reads the frames that MarshalJSON wrote.
+func (s *Stack) UnmarshalJSON(b []byte) error {
+	var frames []Frame
+	if err := json.Unmarshal(b, &frames); err != nil {
+		return err
+	}
+	of := StackOf(frames)
+	s.ID, s.calls = of.ID, of.calls
+	return nil
 }

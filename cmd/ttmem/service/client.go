@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/aggregate"
 	"ttmem/tracer/recording"
 )
 
@@ -57,6 +58,15 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 		return nil, err
 	}
 	return &h, nil
+}
+
+// Snapshot is what the user is shown of the present state.
+func (c *Client) Snapshot(ctx context.Context) (*aggregate.Snapshot, error) {
+	var s aggregate.Snapshot
+	if err := c.document(ctx, "snapshot", &s); err != nil {
+		return nil, err
+	}
+	return &s, nil
 }
 
 // Stream gives what there is and what happens from then on, until the context is
