@@ -54,6 +54,10 @@ func TestBadInput(t *testing.T) {
 	nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(ttmem), 0o755)))
 
+	// the format's number follows the magic
+	newer := []byte("\x93TTMEM\r\n\xff\xff\x00\x00")
+	secret := write("secret.ttmem", nil)
+	qt.Assert(t, qt.IsNil(os.Chmod(secret, 0)))
 	for name, c := range map[string]struct {
 		attr   *syscall.SysProcAttr
 		args   []string
@@ -73,6 +77,24 @@ func TestBadInput(t *testing.T) {
 		"output in no folder":     {nil, []string{"run", "--events", "/no/such/folder/x", "--", "touch", filepath.Join(dir, "ran")}, "name a file that can be written", 1},
 		"output is a folder":      {nil, []string{"run", "--events", dir, "--", "true"}, "name a file that can be written", 1},
 		"negative duration":       {nil, []string{"attach", "--duration", "-1s"}, "must not be negative", 1},
+		"record: no file":         {nil, []string{"record", "--", "true"}, "ttmem record -o", 1},
+		"record: it exists":       {nil, []string{"record", "-o", write("exists.ttmem", []byte("mine")), "--", "true"}, "name another", 1},
+		"record: a folder":        {nil, []string{"record", "-o", dir, "--", "true"}, dir, 1},
+		"record: in no folder":    {nil, []string{"record", "-o", "/no/such/folder/x", "--", "true"}, "name a file that can be written", 1},
+		"record: one file kept":   {nil, []string{"record", "-o", filepath.Join(dir, "x"), "--max-size", "1MiB", "--keep", "1", "--", "true"}, "at least 2", 1},
+		"record: no size":         {nil, []string{"record", "-o", filepath.Join(dir, "x"), "--max-size", "big", "--", "true"}, "500MiB", 1},
+		"record: not permitted":   {nobody, []string{"record", "-o", filepath.Join(dir, "x"), "--", "true"}, "run it with sudo", 1},
+		"report: no file":         {nil, []string{"report", "/no/such/file"}, "no such file", 1},
+		"report: a folder":        {nil, []string{"report", dir}, dir, 1},
+		"report: empty":           {nil, []string{"report", write("empty.ttmem", nil)}, "empty.ttmem", 1},
+		"report: foreign":         {nil, []string{"report", "/bin/sh"}, "is not a ttmem recording", 1},
+		"report: newer":           {nil, []string{"report", write("newer.ttmem", newer)}, "a newer ttmem", 1},
+		"report: not readable":    {nobody, []string{"report", secret}, "permission denied", 1},
+		"report: no service":      {nil, []string{"report", "--socket", filepath.Join(dir, "no.sock")}, "sudo ttmem serve", 1},
+		"report: two files":       {nil, []string{"report", "a", "b"}, "one recording at a time", 1},
+		"report: no JSON event":   {nil, []string{"report", write("other.json", []byte("{\"a\":1}\n"))}, "not an event record", 1},
+		"serve: no socket":        {nil, []string{"serve", "--socket", write("file.sock", []byte("x"))}, "file.sock", 1},
+		"serve: not permitted":    {nobody, []string{"serve"}, "run it with sudo", 1},
 		"doctor: no file":         {nil, []string{"doctor", "--library", "/no/such/file"}, "no such file", 1},
 		"doctor: a folder":        {nil, []string{"doctor", "--library", dir}, "not a file", 1},
 		"doctor: another library": {nil, []string{"doctor", "--library", "/bin/sh"}, "not a tt-metal library", 1},

@@ -73,11 +73,11 @@ func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
 	return nil
 }
 
-// holds checks that a process holds so many buffers within two seconds.
+// holds checks that a process holds so many buffers within ten seconds.
 func (h *host) holds(t *testing.T, pid, buffers int) {
 	t.Helper()
 	var held uint64
-	for range 40 {
+	for range 200 {
 		state := aggregate.New()
 		for _, e := range h.of(t, pid) {
 			state.Apply(&e)

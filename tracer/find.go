@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -25,12 +26,25 @@ func (t *Tracer) watch() (err error) {
 	t.watching.Add(1)
 	go func() {
 		defer t.watching.Done()
-		err := t.mappings.Read(t.mapped, t.rescan)
+		hurry()
+		every := mappingPoll
+		if t.onlyListed {
+			every = commandPoll
+		}
+		err := t.mappings.Read(every, t.mapped, t.rescan)
 		if err != nil {
 			t.warn(fmt.Sprintf("libraries that are loaded from now on are not seen: %v", err))
 		}
 	}()
 	return nil
+}
+
+// hurry has the calling goroutine go before others on a busy host, as long as it runs:
+// what programs do until their library is known, and their code, is not seen as it
+// should be. It has little to do.
+func hurry() {
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) // or it waits its turn
 }
 
 // rescan looks at what processes map after n new mappings were not seen.

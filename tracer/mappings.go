@@ -51,10 +51,14 @@ type perfRing struct {
 
 const perfRingPages = 256
 
-// mappingPollMs is how often mappings are looked for: in a small part of the time that
-// a program takes from loading a library to its first allocation. To be woken for each
-// would make an mmap of code cost several times as much for everybody.
-const mappingPollMs = 10
+// How often mappings are looked for, in ms: in a small part of the time that a program
+// takes from loading a library to its first allocation. To be woken for each would make
+// an mmap of code cost several times as much for everybody.
+const (
+	mappingPoll = 10
+	// commandPoll is for a command that is run, which may be over soon.
+	commandPoll = 2
+)
 
 // watchMappings watches all processes of the host: a watch on one would follow a
 // single thread of it, and end when another thread calls exec.
@@ -122,15 +126,15 @@ func onlineCPUs() int {
 	return runtime.NumCPU()
 }
 
-// Read waits for mappings and gives them to handle, until the watch is
+// Read looks for mappings every so many ms and gives them to handle, until the watch is
 // interrupted or fails; lost is told how many could not be taken.
-func (w *mappingWatch) Read(handle func(mapping), lost func(uint64)) error {
+func (w *mappingWatch) Read(every int, handle func(mapping), lost func(uint64)) error {
 	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
 	for _, r := range w.rings {
 		polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
 	}
 	for !w.done.Load() {
-		if _, err := unix.Poll(polled, mappingPollMs); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Poll(polled, every); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll: %w", err)
 		}
 		for i := range w.rings {

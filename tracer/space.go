@@ -143,6 +143,7 @@ func (s *spaces) changedIfKnown(pid int) {
 
 func (s *spaces) work() {
 	defer close(s.stopped)
+	hurry()
 	for range s.wake {
 		s.settle()
 	}

@@ -89,9 +89,12 @@ func showReport(o sessionOptions, path string) error {
 	defer s.close()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	damage := r.play(ctx, s.handle, s.flush)
+	events, damage := r.play(ctx, s.handle, s.flush)
 	if ctx.Err() != nil {
 		return errors.New("interrupted")
+	}
+	if damage != nil && events == 0 {
+		return damage
 	}
 	switch {
 	case damage != nil:
@@ -174,29 +177,27 @@ func openEventLines(path string) (*recorded, error) {
 	}, nil
 }
 
-// play gives the events to handle until their end, or until they are damaged; pause
-// is called now and then.
-func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause func()) error {
+// play gives the events to handle until their end, or until they are damaged, and
+// counts them; pause is called now and then.
+func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause func()) (n int, err error) {
 	p := newProgress(r.size)
 	defer p.end()
 	var e event.Event
-	for i := 0; ; i++ {
-		if i%4096 == 0 {
-			if ctx.Err() != nil {
-				return nil
-			}
+	for ; ctx.Err() == nil; n++ {
+		if n%4096 == 0 {
 			p.show(r.done())
 			pause()
 		}
 		err := r.next(&e)
 		if errors.Is(err, io.EOF) {
-			return nil
+			break
 		}
 		if err != nil {
-			return err
+			return n, err
 		}
 		handle(&e)
 	}
+	return n, nil
 }
 
 // progress shows on a terminal how far something got that takes over a second.
