@@ -145,6 +145,7 @@ type KernelKernelRecord struct {
 	_           structs.HostLayout
 	H           KernelHeader
 	ProgramId   uint64
+	Impl        uint64
 	Device      uint64
 	BinaryBytes uint64
 	TextBytes   uint64

@@ -42,11 +42,32 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 }
 
 func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
-	p := d.start(&e, d.libraries(r.H.Library))
+	lib := d.libraries(r.H.Library)
+	p := d.start(&e, lib)
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	e.Stack = p.stacks.stack(r.H.Stack)
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	e.Devices = d.chips(p, r.Device)
+	d.emit(e)
+	if lib == nil || lib.kernel.ProgramDfbs == noField {
+		return
+	}
+	// the library calls nothing for a scratchpad that could be probed
+	program, err := lib.readProgram(e.PID, r.Impl)
+	if err != nil || program.id != r.ProgramId {
+		return // it is gone already, with all that it had
+	}
+	for _, s := range program.statics {
+		if s.kind == event.Scratchpad {
+			d.static(e, s)
+		}
+	}
+}
+
+// static tells of a place in L1 that was read from a program.
+func (d *decoder) static(e event.Event, s lateStatic) {
+	e.Kind, e.Region, e.StaticKind, e.BytesPerBank = event.CBAlloc, event.CB, s.kind, 0
+	e.Address, e.SizeBytes, e.Cores, e.Global = s.address, s.bytes, s.cores, s.global
 	d.emit(e)
 }
 
@@ -77,10 +98,7 @@ func (d *decoder) programMet(e event.Event, r *bpf.KernelProgramMetRecord) {
 		if r.H.Flags&holds == 0 {
 			continue // placed since then, as an event tells
 		}
-		cb := e
-		cb.Kind, cb.Region, cb.StaticKind = event.CBAlloc, event.CB, s.kind
-		cb.Address, cb.SizeBytes, cb.Cores, cb.Global = s.address, s.bytes, s.cores, s.global
-		d.emit(cb)
+		d.static(e, s)
 	}
 	if r.H.Flags&programKernels != 0 {
 		e.Kind, e.Region = event.KernelLoad, event.Kernel

@@ -259,14 +259,14 @@ func TestReadPrograms(t *testing.T) {
 	}
 }
 
-// alike takes out of what was read what no event tells of: scratchpads, for which
-// allocate_scratchpads calls no function; circular buffers in tensors of programs
-// that have no others, for which there is nothing to allocate; and kernels with slow
-// dispatch, which does without the functions that are probed.
+// alike takes out of what was read what no event tells of: circular buffers in tensors
+// of programs that have no others, for which there is nothing to allocate; and, with
+// slow dispatch, which does without the functions that are probed, kernels and the
+// scratchpads that are read with them.
 func alike(read *lateProgram, told *heldProgram, globals bool) {
 	local := func(s lateStatic) bool { return s.kind == event.CircularBuffer && !s.global }
 	read.statics = slices.DeleteFunc(read.statics, func(s lateStatic) bool {
-		return s.kind == event.Scratchpad || s.global && !(globals && slices.ContainsFunc(told.statics, local))
+		return s.kind == event.Scratchpad && !told.kernels || s.global && !(globals && slices.ContainsFunc(told.statics, local))
 	})
 	if !told.kernels {
 		read.textBytes = 0

@@ -192,10 +192,14 @@ static __always_inline void kernel_loaded(u32 library, u32 tgid, const struct la
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		begin = end = 0;
 	}
-	program_holds(tgid, t->impl, t->program_id, PROGRAM_KERNELS);
+	/* Scratchpads end with the dataflow buffers. No function is called for each of
+	 * them: user space reads the program. */
+	program_holds(tgid, t->impl, t->program_id,
+		      l->program_dfbs == NO_FIELD ? PROGRAM_KERNELS : PROGRAM_KERNELS | PROGRAM_DFBS);
 	r = RESERVE(struct kernel_record, RECORD_KERNEL, library);
 	if (!r)
 		return;
+	r->impl = t->impl;
 	r->h.stack = t->compiled;
 	r->program_id = t->program_id;
 	r->device = t->device;
