@@ -21,6 +21,7 @@ type cost struct {
 	frames       float64 // native ones of a stack, without inlined ones
 	// start is what it takes however many events there are, all is the whole.
 	start, all time.Duration
+	bytes      float64 // of a recording, for each event, with the frees
 }
 
 // each is the µs for one event, without the start.
@@ -72,6 +73,7 @@ func (b *bench) compareCost(name string) error {
 	b.atMost(name+": ttmem/perf, µs an event", ours.each()/perf.each(), "", 1.0/20)
 	b.atMost(fmt.Sprintf("%s: ttmem/perf, whole commands, %d events", name, b.events),
 		ours.whole(b.events)/perf.whole(b.events), "", 1.0/20)
+	b.atMost(name+": recording, bytes an event", ours.bytes, "", 40)
 	b.figure("  with perf's --no-inline, µs an event", ours.each()/theirs[1].each(), "")
 	b.figure("  with all of the stack for perf too, µs an event", ours.each()/theirs[2].each(), "")
 	b.printf("\n")
@@ -111,7 +113,16 @@ func (b *bench) recordRun(p *program, n int) (cost, error) {
 	if err != nil {
 		return cost{}, err
 	}
-	return b.ttmemRun(p, a, n, func() (int, float64, error) { return countRecorded(path) })
+	c, err := b.ttmemRun(p, a, n, func() (int, float64, error) { return countRecorded(path) })
+	if err != nil {
+		return cost{}, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return cost{}, err
+	}
+	c.bytes = float64(info.Size()) / float64(2*n)
+	return c, nil
 }
 
 // eventsRun is a run that writes every event with its stack as a line of JSON.
