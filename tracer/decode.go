@@ -205,12 +205,18 @@ func with[T any](raw []byte, use func(*T)) bool {
 	return r != nil
 }
 
+// maxNames bounds how many threads' names are remembered of a process.
+const maxNames = 1 << 14
+
 // start tells of a process before the first event of it, and names the event's
 // thread.
 func (d *decoder) start(e *event.Event, lib *library) *traced {
 	p := d.process(e.PID)
 	name, ok := p.names[e.TID]
 	if !ok {
+		if len(p.names) >= maxNames {
+			clear(p.names) // threads come and go
+		}
 		name = threadName(e.PID, e.TID)
 		p.names[e.TID] = name
 	}
@@ -306,7 +312,7 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	}
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit
 	if late := d.late(e.PID); late != nil {
-		late.freed[r.Object] = true
+		late.free(r.Object)
 	}
 	p := d.processes[e.PID]
 	if p == nil {

@@ -25,6 +25,20 @@ type lateAttach struct {
 	sinceNs uint64
 	freed   map[uint64]bool // Buffers, by address
 	cleared map[uint64]bool // allocators, by address
+	stop    context.CancelCauseFunc
+}
+
+// maxFreed bounds how much is remembered while a process's memory is read.
+const maxFreed = 1 << 20
+
+var errTooBusy = errors.New("it frees buffers faster than its memory can be read")
+
+func (l *lateAttach) free(object uint64) {
+	if len(l.freed) >= maxFreed {
+		l.stop(errTooBusy)
+		return
+	}
+	l.freed[object] = true
 }
 
 // lateResult is what was found in some of a process's memory.
@@ -68,7 +82,8 @@ func (t *Tracer) markLate(pid int) {
 // attachLate has what a process held read, in the background; its probes are placed,
 // and t.mu is held.
 func (t *Tracer) attachLate(l *library, m mapping) {
-	late := &lateAttach{sinceNs: now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool)}
+	ctx, stop := context.WithCancelCause(t.closing)
+	late := &lateAttach{sinceNs: now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
 	t.late[m.pid] = late
 	t.latePending.Add(1)
 	t.watching.Go(func() {
@@ -79,10 +94,14 @@ func (t *Tracer) attachLate(l *library, m mapping) {
 			t.lateResults = append(t.lateResults, r)
 			t.mu.Unlock()
 		}
-		err := l.readLate(t.closing, m.pid, l.bias(m.start, m.offset), func(d lateDevice, buffers []lateBuffer) {
+		defer stop(nil)
+		err := l.readLate(ctx, m.pid, l.bias(m.start, m.offset), func(d lateDevice, buffers []lateBuffer) {
 			r.devices, r.buffers = []lateDevice{d}, buffers
 			give(r)
 		})
+		if err != nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
 		give(lateResult{last: true, pid: m.pid, parent: r.parent, library: l, late: late, err: err})
 	})
 }
@@ -125,7 +144,7 @@ func (t *Tracer) takeLate(until uint64) {
 		case wait:
 			waiting = append(waiting, r)
 			continue
-		case !same:
+		case !same || !r.last && len(r.late.freed) >= maxFreed: // it may have been freed
 			continue
 		}
 		// what was freed up to the newest record is known, and what is so later is told
