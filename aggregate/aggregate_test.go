@@ -236,25 +236,37 @@ func TestOnlyTheNewestProcessesThatEndedAreKept(t *testing.T) {
 	qt.Check(t, qt.Equals(snap.Processes[63].PID, 1000))
 }
 
-func TestTheCapacityIsThatOfTheLargestOpenAllocator(t *testing.T) {
-	small := wormhole(2, 8, 2, 0)
+func TestAProcessHasTheCapacityOfItsLargestOpenAllocator(t *testing.T) {
+	small := wormhole(2, 7, 2, 0)
 	small.Capacities[event.L1].BytesPerBank = 1000
-	small.Capacities[event.L1Small] = event.Capacity{Banks: 64, BytesPerBank: 32768}
-	closed := func(pid int, allocator uint64) event.Event {
-		return event.Event{TimeNs: 9, Kind: event.DeviceClose, PID: pid, Allocator: allocator}
-	}
 	s := after(wormhole(1, 7, 1, 0), small)
 	qt.Check(t, qt.Equals(device(t, s, 0).Regions.L1.CapacityBytesPerBank, wormholeL1))
-	qt.Check(t, qt.Equals(device(t, s, 0).Regions.L1Small.CapacityBytes, 64*32768))
 	qt.Check(t, qt.Equals(device(t, s, 0).Board, "n150"))
 
-	e := closed(7, 1)
+	e := event.Event{TimeNs: 9, Kind: event.DeviceClose, PID: 7, Allocator: 1}
 	s.Apply(&e)
 	qt.Check(t, qt.Equals(device(t, s, 0).Regions.L1.CapacityBytesPerBank, 1000))
 
-	e = closed(8, 2)
+	e.Allocator = 2
 	s.Apply(&e)
 	qt.Check(t, qt.Equals(device(t, s, 0).Regions.L1.CapacityBytesPerBank, 1000), qt.Commentf("the last one stays"))
+}
+
+func TestWhatOneProcessReservesOfABankNoOtherCanUse(t *testing.T) {
+	reserving := wormhole(2, 8, 2, 0)
+	reserving.Capacities[event.L1].BytesPerBank = wormholeL1 - 32768
+	reserving.Capacities[event.L1Small] = event.Capacity{Banks: 64, BytesPerBank: 32768}
+	s := after(wormhole(1, 7, 1, 0), reserving)
+	snap := s.Snapshot()
+	qt.Check(t, qt.Equals(snap.Devices[0].Regions.L1.CapacityBytesPerBank, wormholeL1-32768))
+	qt.Check(t, qt.Equals(snap.Devices[0].Regions.L1Small.CapacityBytesPerBank, 32768))
+	qt.Check(t, qt.Equals(snap.Processes[0].Devices[0].Regions.L1.CapacityBytesPerBank, wormholeL1))
+	qt.Check(t, qt.Equals(snap.Processes[0].Devices[0].Regions.L1Small.CapacityBytesPerBank, 0))
+
+	s.Apply(&event.Event{TimeNs: 9, Kind: event.DeviceClose, PID: 8, Allocator: 2})
+	qt.Check(t, qt.Equals(device(t, s, 0).Regions.L1.CapacityBytesPerBank, wormholeL1))
+	qt.Check(t, qt.Equals(s.Snapshot().Processes[1].Devices[0].Regions.L1Small.CapacityBytesPerBank, 32768),
+		qt.Commentf("what it had stays"))
 }
 
 func TestThePeakKeepsTheCapacityOfItsTime(t *testing.T) {

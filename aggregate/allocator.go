@@ -10,7 +10,7 @@ import (
 // mesh.
 type allocator struct {
 	set        *deviceSet
-	capacities [event.BankedRegions]event.Capacity
+	capacities capacities
 	// since, board and so on are those of its event.
 	since              uint64
 	board, arch        string
@@ -33,9 +33,9 @@ func (s *State) openDevice(e *event.Event) {
 	p.allocators[e.Allocator] = a
 	for _, c := range a.set.chips {
 		c.chip.name(e)
-		if a.capacities != [event.BankedRegions]event.Capacity{} {
-			c.chip.open = append(c.chip.open, a)
-			c.chip.updateCapacities()
+		if a.capacities != (capacities{}) {
+			c.open = append(c.open, a)
+			c.updateCapacities()
 		}
 	}
 }
@@ -88,15 +88,15 @@ func (a *allocator) close() {
 
 func (a *allocator) remove() {
 	for _, c := range a.set.chips {
-		if i := slices.Index(c.chip.open, a); i >= 0 {
-			c.chip.open = slices.Delete(c.chip.open, i, i+1)
+		if i := slices.Index(c.open, a); i >= 0 {
+			c.open = slices.Delete(c.open, i, i+1)
 		}
 	}
 }
 
 func (a *allocator) updateCapacities() {
 	for _, c := range a.set.chips {
-		c.chip.updateCapacities()
+		c.updateCapacities()
 	}
 }
 
@@ -111,22 +111,3 @@ func (p *process) closeAll() {
 	}
 	clear(p.allocators)
 }
-
-// updateCapacities makes each capacity the largest of the open allocators: a
-// mesh and its submeshes have one each, all on the same memory.
-func (c *chip) updateCapacities() {
-	if len(c.open) == 0 {
-		return
-	}
-	clear(c.capacities[:])
-	for _, a := range c.open {
-		for r, capacity := range a.capacities {
-			if total(capacity) > total(c.capacities[r]) {
-				c.capacities[r] = capacity
-			}
-		}
-	}
-}
-
-// total is the capacity of all banks, in bytes.
-func total(c event.Capacity) uint64 { return uint64(c.Banks) * c.BytesPerBank }

@@ -50,9 +50,8 @@ func (s *State) alloc(e *event.Event) {
 		p.beforeAttach++
 	}
 	for _, c := range b.set.chips {
-		for _, u := range c.both() {
-			u.add(b, c.chip, e.TimeNs)
-		}
+		c.used.add(b, c.capacities(), e.TimeNs)
+		c.chip.used.add(b, &c.chip.capacities, e.TimeNs)
 	}
 }
 

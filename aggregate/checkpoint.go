@@ -158,6 +158,7 @@ func (c *collector) running(p *process, now uint64) {
 	}
 	for _, id := range sortedKeys(p.chips) {
 		c.peaks(p.pid, id, &p.chips[id].used, now)
+		c.closed(p.pid, id, p.chips[id])
 	}
 	c.programs(p)
 	c.step++
@@ -265,6 +266,16 @@ func (c *collector) peaks(pid, device int, u *usage, end uint64) {
 	}
 }
 
+// closed tells what the process had of a chip that it has closed.
+func (c *collector) closed(pid, device int, chip *processChip) {
+	if len(chip.open) > 0 || chip.own == (capacities{}) {
+		return
+	}
+	c.add(c.to, func(e *event.Event) {
+		e.Kind, e.PID, e.Devices, e.Capacities = event.Peak, pid, []int{device}, chip.own
+	})
+}
+
 // left tells what the process left.
 func (c *collector) left(pid int, shares []leftShare) {
 	for i := range shares {
@@ -277,7 +288,7 @@ func (c *collector) left(pid int, shares []leftShare) {
 }
 
 // describe tells what is known of a chip at the end of this rank.
-func (c *collector) describe(id int, board, arch string, capacities [event.BankedRegions]event.Capacity) {
+func (c *collector) describe(id int, board, arch string, capacities capacities) {
 	c.add(c.to, func(e *event.Event) {
 		e.Kind, e.Devices = event.DeviceOpen, []int{id}
 		e.Board, e.Arch, e.Capacities = board, arch, capacities

@@ -10,9 +10,9 @@ type chip struct {
 	board, arch string
 	// capacities by region; they stay when the last allocator is closed, as a
 	// report is mostly read afterwards.
-	capacities [event.BankedRegions]event.Capacity
-	// open are the allocators whose capacities are known.
-	open []*allocator
+	capacities capacities
+	// open are the processes that have it open, where their capacities are known.
+	open map[*processChip]bool
 	used usage
 }
 
@@ -41,21 +41,22 @@ type l1Peak struct{ buffers, static, time uint64 }
 func (s *State) chip(id int) *chip {
 	c := s.chips[id]
 	if c == nil {
-		c = &chip{id: id}
+		c = &chip{id: id, open: make(map[*processChip]bool)}
 		s.chips[id] = c
 	}
 	return c
 }
 
-// add counts a buffer that was allocated at the time now.
-func (u *usage) add(b *buffer, c *chip, now uint64) {
+// add counts a buffer that was allocated at the time now, on a chip of these
+// capacities.
+func (u *usage) add(b *buffer, c *capacities, now uint64) {
 	r := &u.regions[b.region]
 	r.buffers++
 	r.size += b.size
 	r.perBank += b.perBank
 	r.allocated += b.allocated()
 	if r.allocated > r.peak {
-		r.peak, r.peakTime, r.peakCapacity = r.allocated, now, total(c.capacities[b.region])
+		r.peak, r.peakTime, r.peakCapacity = r.allocated, now, total(c[b.region])
 	}
 	if b.region == event.L1 {
 		u.noteL1Peak(now)

@@ -36,8 +36,12 @@ type exited struct {
 
 // A processChip is what one process has on one chip.
 type processChip struct {
-	chip     *chip
-	used     usage
+	chip *chip
+	used usage
+	// open are the process's allocators whose capacities are known, and own what
+	// they have, or had when the last was closed.
+	open     []*allocator
+	own      capacities
 	programs map[uint64]*program
 }
 

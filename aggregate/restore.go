@@ -17,6 +17,9 @@ func (s *State) setPeak(e *event.Event) {
 		return
 	}
 	for _, c := range s.set(s.process(e), e.Devices).chips {
+		if e.SizeBytes == 0 && e.BytesPerBank == 0 && e.Capacities != (capacities{}) {
+			c.own = e.Capacities
+		}
 		c.used.setPeak(e)
 	}
 }

@@ -273,7 +273,7 @@ func (s *State) Snapshot() *Snapshot {
 	}
 	for _, id := range sortedKeys(s.chips) {
 		c := s.chips[id]
-		d := c.used.view(c, texts[id])
+		d := c.used.view(c, &c.capacities, texts[id])
 		d.Sharers = sharers[id]
 		snap.Devices = append(snap.Devices, d)
 	}
@@ -287,7 +287,7 @@ func (p *process) view() Process {
 	}
 	for _, id := range sortedKeys(p.chips) {
 		c := p.chips[id]
-		view.Devices = append(view.Devices, c.used.view(c.chip, c.textMax()))
+		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax()))
 	}
 	for region, l := range p.held {
 		if l.Buffers > 0 {
@@ -299,10 +299,10 @@ func (p *process) view() Process {
 	return view
 }
 
-func (u *usage) view(c *chip, textMax uint64) Device {
+func (u *usage) view(c *chip, capacities *capacities, textMax uint64) Device {
 	d := Device{ID: c.id, Board: c.board, Arch: c.arch}
 	for r := range u.regions {
-		*d.Regions.Banked(event.Region(r)) = u.regions[r].view(c.capacities[r])
+		*d.Regions.Banked(event.Region(r)) = u.regions[r].view(capacities[r])
 	}
 	d.Regions.CB = StaticUse{
 		Programs: u.static.programs, Count: u.static.count, GlobalCount: u.static.global,
@@ -353,7 +353,7 @@ func (d *Device) peaks() *usage {
 }
 
 // capacities are those of which this is the view.
-func (d *Device) capacities() (c [event.BankedRegions]event.Capacity) {
+func (d *Device) capacities() (c capacities) {
 	for i := range c {
 		b := d.Regions.Banked(event.Region(i))
 		c[i] = event.Capacity{Banks: b.Banks, BytesPerBank: b.CapacityBytesPerBank}

@@ -53,7 +53,8 @@ const (
 	// in DRAM and BytesPerBank of the text on each core, and no time is known.
 	// With region L1 and StaticKind CircularBuffer it is the peak of both
 	// together on each core: SizeBytes of circular buffers, BytesPerBank of
-	// buffers. A Peak of nothing says that the process has used the chips.
+	// buffers. A Peak of nothing says that the process has used the chips, and in
+	// Capacities what it had of them when it closed them.
 	Peak
 	// Left is Count buffers of Region that the process did not free, with what
 	// ended them in Reason: SizeBytes and BytesPerBank (of one bank) are their
