@@ -93,6 +93,11 @@ type traced struct {
 	// names are the threads' names by their ids
 	names  map[int]string
 	stacks *processStacks
+	// parent, of a process that was attached late, and when what it had was told of;
+	// found are the Buffers that it had, by address, with their ids
+	parent int
+	lateNs uint64
+	found  map[uint64]uint64
 }
 
 type liveBuffer struct {
@@ -385,6 +390,7 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 	a := p.allocators[r.Allocator]
 	d.start(&e, d.libraries(r.H.Library))
 	e.Kind, e.Allocator = event.DeviceClose, r.Allocator
+	e.TimeNs = max(e.TimeNs, p.lateNs) // not before what was found on it
 	e.Devices, e.Mesh = a.device.chips, a.device.mesh
 	delete(p.allocators, r.Allocator)
 	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == r.Allocator })
@@ -439,6 +445,7 @@ func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 		return
 	}
 	e.TID, e.Comm = e.PID, p.names[e.PID] // not those of the thread that ended last
+	e.TimeNs = max(e.TimeNs, p.lateNs)
 	e.Kind, e.ExitStatus = event.ProcessExit, int(r.ExitCode)
 	if r.H.Kind == recordExec {
 		e.ExitStatus = event.UnknownStatus // the process lives on as another program

@@ -54,7 +54,7 @@ func (t *Tracer) rescan(n uint64) {
 		var pid uint32
 		var p bpf.KernelProcess
 		for listed := t.objs.Processes.Iterate(); listed.Next(&pid, &p); {
-			if !isRunning(int(pid)) {
+			if Ended(int(pid)) {
 				continue
 			}
 			pids = append(pids, int(pid))
@@ -65,6 +65,9 @@ func (t *Tracer) rescan(n uint64) {
 	} else {
 		// of a process that came and went meanwhile nothing is known
 		t.find(found{event: event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: "mappings not seen"}})
+	}
+	if t.onlyListed && len(pids) == 0 {
+		return // all have ended
 	}
 	if err := t.scan(pids); err != nil {
 		t.warn(err.Error())
@@ -141,7 +144,8 @@ func (t *Tracer) meet(m mapping, path string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, known := t.byFile[m.file]
-	if !known {
+	if !known || l == nil && m.file.generation == 0 && namedLikeLibrary(m.name+path) {
+		// or another file has got the number of one that was no library
 		file, err := openMapped(m.pid, m.start, m.end)
 		if err != nil {
 			t.missed(m, err)
@@ -152,19 +156,29 @@ func (t *Tracer) meet(m mapping, path string) error {
 		}
 		attached := len(t.libraries)
 		l, err = t.open(file, path, procDir(m.pid)+"/root")
-		t.remember(m.file, l)
 		if errors.Is(err, ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
+			t.remember(m.file, nil)
 			return nil
 		}
 		if err != nil {
+			// the next process that maps it is to be told of, too
+			t.found = append(t.found, found{event: event.Event{
+				Kind: event.Lost, TimeNs: now(), PID: m.pid, Count: 1, Cause: "library not traced",
+			}})
 			return err
 		}
+		t.remember(m.file, l)
 		m.old = m.old || now()-m.timeNs > lateNs && len(t.libraries) > attached
 	}
 	if l != nil && !t.seen[m.pid] {
-		t.seen[m.pid], t.met = true, true
+		t.met = true
 		// its end is to be told, whether or not it ever hits a probe
 		_ = t.objs.Processes.Update(uint32(m.pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+		if Ended(m.pid) { // before that, perhaps: nobody would tell of it any more
+			_ = t.objs.Processes.Delete(uint32(m.pid))
+			return nil
+		}
+		t.seen[m.pid] = true
 		if m.old {
 			t.markLate(m.pid)
 		}
@@ -179,10 +193,16 @@ func (t *Tracer) meet(m mapping, path string) error {
 	return nil
 }
 
+// namedLikeLibrary reports whether a file's name is one that tt-metal libraries have.
+func namedLikeLibrary(path string) bool {
+	name := filepath.Base(path)
+	return strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn")
+}
+
 // missed tells of a library that could not be looked at because its process was
 // quicker. Most files that are missed so are none; their names tell.
 func (t *Tracer) missed(m mapping, err error) {
-	if name := filepath.Base(m.name); strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn") {
+	if namedLikeLibrary(m.name) {
 		t.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.name, m.pid, err))
 		t.found = append(t.found, found{event: event.Event{
 			Kind: event.Lost, TimeNs: m.timeNs, Count: 1, Cause: "process ended before its library was traced",
@@ -316,7 +336,7 @@ func (t *Tracer) takeFound() {
 		switch {
 		case f.event.Kind != event.ProcessStart:
 			t.queue.push(f.event)
-		case isRunning(f.event.PID):
+		case !Ended(f.event.PID):
 			t.decoder.start(&f.event, f.library)
 		}
 	}

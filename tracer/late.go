@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,6 +74,10 @@ const lateUnread = "memory from before the attach not read"
 
 // markLate has the kernel side tell of programs that a process compiled before.
 func (t *Tracer) markLate(pid int) {
+	if t.spaces != nil {
+		t.spaces.listing.Lock()
+		defer t.spaces.listing.Unlock()
+	}
 	var p bpf.KernelProcess
 	if t.objs.Processes.Lookup(uint32(pid), &p) == nil {
 		p.Flags |= processLate
@@ -132,10 +138,12 @@ func (t *Tracer) takeLate(until uint64) {
 	t.lateResults = nil
 	t.mu.Unlock()
 	var waiting []lateResult
+	held := make(map[int]bool) // a process's results stay in their order
 	for _, r := range list {
 		t.mu.Lock()
 		same := t.late[r.pid] == r.late // or it has ended, or is another program by now
-		wait := same && (r.readNs > until || t.late[r.parent] != nil)
+		wait := same && (held[r.pid] || r.readNs > until || t.late[r.parent] != nil)
+		held[r.pid] = held[r.pid] || wait
 		if same && !wait && r.last {
 			t.forgetLate(r.pid)
 		}
@@ -175,7 +183,10 @@ func (t *Tracer) endLate() {
 func (d *decoder) lateResult(r *lateResult) {
 	p, late := d.process(r.pid), r.late
 	e := event.Event{TimeNs: r.atNs, PID: r.pid, TID: r.pid}
-	parent := d.processes[r.parent]
+	p.parent, p.lateNs = r.parent, r.atNs
+	if p.found == nil {
+		p.found = make(map[uint64]uint64)
+	}
 	for _, found := range r.devices {
 		if p.devices[found.address] == nil {
 			p.devices[found.address] = &device{chips: found.chips, mesh: found.mesh}
@@ -183,7 +194,7 @@ func (d *decoder) lateResult(r *lateResult) {
 		if found.allocator == 0 || p.allocators[found.allocator] != nil || late.cleared[found.allocator] {
 			continue
 		}
-		if parent != nil && parent.allocators[found.allocator] != nil && !holds(r.buffers, found.allocator, parent) {
+		if d.ancestorHas(p, found.allocator) && !d.holds(p, r.buffers, found.allocator) {
 			continue // the process is a fork: the device is its parent's
 		}
 		p.allocators[found.allocator] = &allocator{device: p.devices[found.address], banks: found.banks}
@@ -192,8 +203,9 @@ func (d *decoder) lateResult(r *lateResult) {
 	}
 	for i := range r.buffers {
 		b := &r.buffers[i]
+		p.found[b.object] = b.id
 		_, known := p.live[b.object]
-		if known || late.freed[b.object] || late.cleared[b.allocator] || inherited(b, parent) {
+		if known || late.freed[b.object] || late.cleared[b.allocator] || d.inherited(p, b) {
 			continue
 		}
 		a := p.allocators[b.allocator]
@@ -206,29 +218,56 @@ func (d *decoder) lateResult(r *lateResult) {
 		found.TimeNs, found.Kind, found.PID, found.TID, found.Comm = e.TimeNs, event.Alloc, e.PID, e.TID, e.Comm
 		found.Object, found.BufferID, found.Allocator = b.object, b.id, b.allocator
 		found.Devices, found.BeforeAttach = a.device.chips, true
+		if own := p.devices[b.device]; own != nil {
+			found.Devices = own.chips // fewer than its allocator's, of a view of a mesh
+		}
 		d.emit(found)
 	}
 }
 
-// holds reports whether a process has buffers of an allocator that are not its
-// parent's.
-func holds(buffers []lateBuffer, allocator uint64, parent *traced) bool {
-	for i := range buffers {
-		if b := &buffers[i]; b.allocator == allocator && !inherited(b, parent) {
+// maxAncestors bounds how far back a process's forks are followed.
+const maxAncestors = 16
+
+// ancestors gives what is known of the processes that a process descends from, as far
+// as they were attached late.
+func (d *decoder) ancestors(p *traced) iter.Seq[*traced] {
+	return func(yield func(*traced) bool) {
+		for range maxAncestors {
+			if p = d.processes[p.parent]; p == nil || !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+func (d *decoder) ancestorHas(p *traced, allocator uint64) bool {
+	for a := range d.ancestors(p) {
+		if a.allocators[allocator] != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// inherited reports whether a Buffer is a copy of a parent's: a fork copies memory,
+// holds reports whether a process has buffers of an allocator that are no ancestor's.
+func (d *decoder) holds(p *traced, buffers []lateBuffer, allocator uint64) bool {
+	return slices.ContainsFunc(buffers, func(b lateBuffer) bool {
+		return b.allocator == allocator && !d.inherited(p, &b)
+	})
+}
+
+// inherited reports whether a Buffer is a copy of an ancestor's: a fork copies memory,
 // and no device's.
-func inherited(b *lateBuffer, parent *traced) bool {
-	if parent == nil {
-		return false
+func (d *decoder) inherited(p *traced, b *lateBuffer) bool {
+	for a := range d.ancestors(p) {
+		if id, ok := a.found[b.object]; ok && id == b.id {
+			return true
+		}
+		if live, ok := a.live[b.object]; ok && live.id == b.id {
+			return true
+		}
 	}
-	theirs, ok := parent.live[b.object]
-	return ok && theirs.id == b.id
+	return false
 }
 
 // parentOf is the parent of a process, 0 where that is not known.

@@ -208,6 +208,19 @@ func (s *lateScan) scanPages(ctx context.Context, at uint64, flags []byte, m hea
 	if err := s.memory.read(pieces); err != nil {
 		return 0, err
 	}
+	if slices.ContainsFunc(pieces, func(p piece) bool { return !p.ok && len(p.data) > int(page) }) {
+		// some of it was unmapped meanwhile: page by page the rest can be read
+		var single []piece
+		for _, p := range pieces {
+			for i := uint64(0); i < uint64(len(p.data)); i += page {
+				single = append(single, piece{address: p.address + i, data: p.data[i : i+page : i+page]})
+			}
+		}
+		pieces = single
+		if err := s.memory.read(pieces); err != nil {
+			return 0, err
+		}
+	}
 	for _, p := range pieces {
 		if !p.ok {
 			continue // unmapped meanwhile

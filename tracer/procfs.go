@@ -55,6 +55,15 @@ func parseMapsLine(line string) (procMap, bool) {
 	if len(fields) < 5 || !strings.Contains(fields[1], "x") {
 		return procMap{}, false
 	}
+	return parseMapping(line)
+}
+
+// parseMapping reads such a line of any mapping.
+func parseMapping(line string) (procMap, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 5 {
+		return procMap{}, false
+	}
 	from, to, _ := strings.Cut(fields[0], "-")
 	major, minor, _ := strings.Cut(fields[3], ":")
 	var numbers [6]uint64
@@ -99,18 +108,18 @@ func openMapped(pid int, start, end uint64) (*os.File, error) {
 // overlayfs and btrfs stat(2) says something else, so that the file is mapped to
 // find out.
 func identity(file *os.File) (fileID, error) {
-	mem, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	mem, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
 		return fileID{}, fmt.Errorf("mapping %s: %w", file.Name(), err)
 	}
 	defer unix.Munmap(mem)
 	at := addressOf(mem)
-	maps, err := executableMaps(os.Getpid())
+	text, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return fileID{}, err
 	}
-	for _, m := range maps {
-		if m.start <= at && at < m.end {
+	for line := range strings.Lines(string(text)) {
+		if m, ok := parseMapping(strings.TrimSuffix(line, "\n")); ok && m.start <= at && at < m.end {
 			return m.file, nil
 		}
 	}

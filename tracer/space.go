@@ -49,6 +49,8 @@ type spaces struct {
 	attaching sync.RWMutex
 	// updating is held while a process's state is worked out.
 	updating sync.Mutex
+	// listing is held while the kernel's entry of a process is changed.
+	listing sync.Mutex
 }
 
 // space is a process's address space.
@@ -353,6 +355,8 @@ func (s *spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 		return fmt.Errorf("telling the kernel its address space: %w", err)
 	}
 	p.tables, *tables = *tables, p.tables
+	s.listing.Lock()
+	defer s.listing.Unlock()
 	var process bpf.KernelProcess
 	if err := s.objs.Processes.Lookup(uint32(pid), &process); err != nil {
 		if !errors.Is(err, ebpf.ErrKeyNotExist) {
