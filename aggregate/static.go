@@ -153,7 +153,10 @@ type Static struct {
 	// Global marks one that lies inside an L1 buffer and is counted there.
 	Global bool
 	// SinceNs is the time of the event that placed it.
-	SinceNs uint64
+	SinceNs      uint64
+	BeforeAttach bool
+	// Stack is where it was placed; nil where that is not known.
+	Stack *event.Stack
 }
 
 // Statics returns the circular and dataflow buffers of all live programs on one
@@ -172,6 +175,7 @@ func (s *State) Statics(device int) []Static {
 					Cores:   slices.Clip(entry.place.set.ranges),
 					Address: entry.place.start, BytesPerCore: entry.place.end - entry.place.start,
 					Kind: entry.kind, Global: entry.global, SinceNs: entry.from.since,
+					BeforeAttach: entry.from.beforeAttach, Stack: entry.from.stack,
 				})
 			}
 		}

@@ -112,6 +112,10 @@ func (t *Tracer) attachLate(l *library, m mapping) {
 	})
 }
 
+// Reading reports whether what processes held before they were attached is still
+// read; where it is not, handle was given all of it, or is when Run ends.
+func (t *Tracer) Reading() bool { return t.latePending.Load() > 0 }
+
 // lateOf is what is kept of a process while what it held is read; nil for others.
 func (t *Tracer) lateOf(pid int) *lateAttach {
 	if t.latePending.Load() == 0 {

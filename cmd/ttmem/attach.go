@@ -47,21 +47,8 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 	if duration < 0 {
 		return fmt.Errorf("--duration %v: must not be negative", duration)
 	}
-	for _, pid := range pids {
-		if pid <= 0 {
-			return fmt.Errorf("-p %d: not a process id", pid)
-		}
-	}
-	if err := tracer.Check(); err != nil {
+	if err := canTrace(pids); err != nil {
 		return err
-	}
-	for _, pid := range pids {
-		if tracer.Ended(pid) {
-			return fmt.Errorf("no process %d", pid)
-		}
-		if process := tracer.ProcessOf(pid); process != pid {
-			return fmt.Errorf("%d is a thread of process %d: attach to that", pid, process)
-		}
 	}
 	what := tracer.Options{Processes: pids, Warn: warn}
 	o.stacks.apply(&what)
@@ -114,6 +101,27 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 	}
 	if s.failed {
 		return exitStatus(1)
+	}
+	return nil
+}
+
+// canTrace makes sure that processes can be traced, and are there.
+func canTrace(pids []int) error {
+	for _, pid := range pids {
+		if pid <= 0 {
+			return fmt.Errorf("-p %d: not a process id", pid)
+		}
+	}
+	if err := tracer.Check(); err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if tracer.Ended(pid) {
+			return fmt.Errorf("no process %d", pid)
+		}
+		if process := tracer.ProcessOf(pid); process != pid {
+			return fmt.Errorf("%d is a thread of process %d: attach to that", pid, process)
+		}
 	}
 	return nil
 }

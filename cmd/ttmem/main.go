@@ -50,12 +50,13 @@ root; to show recordings, or what a service sees, does not.`,
   ttmem attach -p 4242                  trace a running process, with what it holds already
   ttmem record -o model.ttmem -- python model.py
   ttmem report model.ttmem              show what a recording has
+  ttmem dump -p 4242                    list what a process has allocated now
   ttmem serve                           trace the host, and answer its users
   ttmem doctor                          what can be traced here, and what is missing`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newAttach(), newRecord(), newReport(), newServe(), newDoctor())
+	root.AddCommand(newRun(), newAttach(), newRecord(), newReport(), newDump(), newServe(), newDoctor())
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; `%s --help` shows what there is", err, c.CommandPath())
 	})

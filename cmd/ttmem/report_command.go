@@ -210,12 +210,19 @@ type progress struct {
 func newProgress(size int64) *progress { return &progress{size: size, begun: time.Now()} }
 
 func (p *progress) show(done int64) {
+	p.tell(func() string {
+		return fmt.Sprintf("%3d %% of %s", 100*done/max(p.size, 1), formatBytes(uint64(p.size)))
+	})
+}
+
+// tell shows how far it is.
+func (p *progress) tell(how func() string) {
 	now := time.Now()
 	if now.Sub(p.begun) < time.Second || now.Sub(p.shown) < 100*time.Millisecond || !term.IsTerminal(int(os.Stderr.Fd())) {
 		return
 	}
 	p.shown = now
-	fmt.Fprintf(os.Stderr, "\rreading: %3d %% of %s", 100*done/max(p.size, 1), formatBytes(uint64(p.size)))
+	fmt.Fprintf(os.Stderr, "\rreading: %s", how())
 }
 
 // end removes what was shown.

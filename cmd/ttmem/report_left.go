@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -72,23 +71,17 @@ func (r *report) holders(list []aggregate.Holder, sum aggregate.Holder) {
 		return
 	}
 	slices.SortStableFunc(list, func(a, b aggregate.Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	line := func(h aggregate.Holder, where string, st style) {
+	line := func(h aggregate.Holder, name aggregate.Name, st style) {
 		figures := fmt.Sprint(left("", 6), right(formatBytes(h.Bytes), bytesColumns),
 			right(formatCount(h.Count, "buffer"), 14), "  ")
-		// the line of the file, at the end, matters most
-		name, line := where, ""
-		if i := strings.LastIndex(where, " ("); i >= 0 {
-			name, line = where[:i], where[i:]
-		}
-		name = truncate(name, r.width-width(figures)-width(line), r.pick("…", "~"))
-		r.line(r.paint(dim, figures), r.paint(st, name+line))
+		r.line(r.paint(dim, figures), r.paint(st, r.fitName(name, r.width-width(figures))))
 	}
 	for _, h := range list[:min(len(list), shownHolders)] {
-		line(h, cmp.Or(holderPlace(h.Stack.Frames()), "unknown code"), noStyle)
+		line(h, cmp.Or(aggregate.NameOf(h.Stack.Frames()), aggregate.Name{Op: "unknown code"}), noStyle)
 		sum.Bytes -= h.Bytes
 		sum.Count -= h.Count
 	}
 	if sum.Count > 0 {
-		line(sum, "elsewhere", dim)
+		line(sum, aggregate.Name{Op: "elsewhere"}, dim)
 	}
 }

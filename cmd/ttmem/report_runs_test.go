@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -120,26 +119,4 @@ func TestProcessesThatWereAttachedLateAreCutShort(t *testing.T) {
 	qt.Check(t, qt.StringContains(b.String(), "note: PID 20 was attached late: 1 buffer found"))
 	qt.Check(t, qt.IsFalse(strings.Contains(b.String(), "PID 1 was attached late")))
 	qt.Check(t, qt.StringContains(b.String(), "note: 9 more processes were attached late\n"))
-}
-
-func TestAnOperationIsNamedAsItsCallerKnowsIt(t *testing.T) {
-	native := func(names ...string) (stack []event.Frame) {
-		for _, name := range names {
-			stack = append(stack, event.Frame{Kind: event.Native, Name: name, Module: "_ttnncpp.so"})
-		}
-		return stack
-	}
-	for _, test := range []struct {
-		want  string
-		stack []event.Frame
-	}{
-		{"ttnn.clamp", native("ttnn::clip", "ttnn::detail::make_method_wrapper<ttnn.clamp>::{lambda#1}")},
-		{"ttnn::add", native("tt::tt_metal::f", "ttnn::prim::binary_ng", "ttnn::add", "main")},
-		{"tt::tt_metal::f", native("tt::tt_metal::f", "main")},
-		{"", nil},
-	} {
-		qt.Check(t, qt.Equals(operation(test.stack), test.want), qt.Commentf(fmt.Sprint(test.stack)))
-	}
-	before := append(native("ttnn::zeros"), event.Frame{Kind: event.Python, Name: "f"})
-	qt.Check(t, qt.Equals(operation(append(before, native("ttnn::launch_model")...)), "ttnn::zeros"))
 }

@@ -24,6 +24,9 @@ type Client struct {
 	http *http.Client
 }
 
+// ErrNone is the error of Dial where no service runs.
+var ErrNone = errors.New("no ttmem service")
+
 // answerTimeout is how long a service may take to begin an answer.
 const answerTimeout = 30 * time.Second
 
@@ -69,10 +72,21 @@ func (c *Client) Snapshot(ctx context.Context) (*aggregate.Snapshot, error) {
 	return &s, nil
 }
 
+// State gives what there is, to its end: the events that bring a new state of
+// package aggregate to what the user is shown of the service's. The reader is to be
+// read until io.EOF, or the context be ended.
+func (c *Client) State(ctx context.Context) (*recording.Reader, error) {
+	return c.recording(ctx, "state")
+}
+
 // Stream gives what there is and what happens from then on, until the context is
 // done.
 func (c *Client) Stream(ctx context.Context) (*recording.Reader, error) {
-	body, err := c.get(ctx, "stream")
+	return c.recording(ctx, "stream")
+}
+
+func (c *Client) recording(ctx context.Context, name string) (*recording.Reader, error) {
+	body, err := c.get(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +154,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("no ttmem service at %s: start one with `sudo ttmem serve`", c.path)
+		return fmt.Errorf("%w at %s: start one with `sudo ttmem serve`", ErrNone, c.path)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the ttmem service at %s: no permission to connect: its folder or the socket is not open to this user", c.path)
 	case errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.ENOTSOCK):

@@ -92,19 +92,15 @@ func (f *follower) take() (*batch, error) {
 // or it is so slow that it is cut off. A writer that has a Flush() error is flushed
 // whenever something is complete.
 func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
-	f, present, err := h.join(ctx, v)
+	f := newFollower()
+	present, err := h.join(ctx, v, f)
 	if err != nil {
 		return err
 	}
 	defer h.leave(f)
-	out, err := newFollowed(w)
+	out, err := newFollowed(w, present)
 	if err != nil {
 		return err
-	}
-	for i := range present {
-		if err := out.add(&present[i]); err != nil {
-			return err
-		}
 	}
 	present = nil
 	var latest uint64
@@ -144,6 +140,20 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 	}
 }
 
+// WriteState writes what the viewer is shown of what there is, as a recording that
+// ends.
+func (h *Hub) WriteState(ctx context.Context, v Viewer, w io.Writer) error {
+	present, err := h.join(ctx, v, nil)
+	if err != nil {
+		return err
+	}
+	out, err := newFollowed(w, present)
+	if err != nil {
+		return err
+	}
+	return out.close()
+}
+
 // followed is the recording that one follower gets.
 type followed struct {
 	w     io.Writer
@@ -151,9 +161,19 @@ type followed struct {
 	dirty bool
 }
 
-func newFollowed(w io.Writer) (*followed, error) {
+// newFollowed begins the recording with what there is.
+func newFollowed(w io.Writer, present []event.Event) (*followed, error) {
 	r, err := recording.NewWriter(w, recording.Options{})
-	return &followed{w: w, r: r, dirty: true}, err
+	if err != nil {
+		return nil, err
+	}
+	out := &followed{w: w, r: r, dirty: true}
+	for i := range present {
+		if err := out.add(&present[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 func (o *followed) add(e *event.Event) error {

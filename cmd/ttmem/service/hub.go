@@ -133,21 +133,21 @@ func (h *Hub) End() {
 // themselves, at most: one in so many.
 const joinShare = 10
 
-// join gives a new follower and what brings it to the present state.
-func (h *Hub) join(ctx context.Context, v Viewer) (*follower, []event.Event, error) {
+// join gives what brings the viewer to the present state. A follower, where there is
+// one, is told what happens from then on.
+func (h *Hub) join(ctx context.Context, v Viewer, f *follower) ([]event.Event, error) {
 	select {
 	case h.joining <- struct{}{}:
 	case <-ctx.Done():
-		return nil, nil, ctx.Err()
+		return nil, ctx.Err()
 	}
-	f := newFollower()
 	var present []event.Event
 	sight := newSight(v)
 	h.mu.Lock()
 	if h.ended {
 		h.mu.Unlock()
 		<-h.joining
-		return nil, nil, errEnded
+		return nil, errEnded
 	}
 	h.flush() // to the others: it is in the state already
 	began := time.Now()
@@ -157,12 +157,14 @@ func (h *Hub) join(ctx context.Context, v Viewer) (*follower, []event.Event, err
 		}
 	}
 	took := time.Since(began)
-	f.sight = sight
-	h.followers[f] = true
+	if f != nil {
+		f.sight = sight
+		h.followers[f] = true
+	}
 	h.mu.Unlock()
 	// The goroutine that traces waited meanwhile, and is not to wait again soon.
 	time.AfterFunc((joinShare-1)*took, func() { <-h.joining })
-	return f, present, nil
+	return present, nil
 }
 
 func (h *Hub) leave(f *follower) {

@@ -116,12 +116,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := map[string]func(http.ResponseWriter, *http.Request, Viewer){
 		"/v1/snapshot": s.snapshot,
+		"/v1/state":    s.state,
 		"/v1/stream":   s.stream,
 		"/v1/health":   s.health,
 	}[r.URL.Path]
 	switch {
 	case answer == nil:
-		http.Error(w, "ttmem: there is nothing here: ask for /v1/snapshot, /v1/stream or /v1/health", http.StatusNotFound)
+		http.Error(w, "ttmem: there is nothing here: ask for /v1/snapshot, /v1/state, /v1/stream or /v1/health", http.StatusNotFound)
 	case r.Method != http.MethodGet:
 		w.Header().Set("Allow", http.MethodGet)
 		http.Error(w, "ttmem: only GET is answered", http.StatusMethodNotAllowed)
@@ -200,7 +201,18 @@ func busy(w http.ResponseWriter, what string) {
 	http.Error(w, "ttmem: too many "+what+" at once: close some, or try again later", http.StatusServiceUnavailable)
 }
 
+// state sends what there is, as a recording that ends.
+func (s *Server) state(w http.ResponseWriter, r *http.Request, v Viewer) {
+	s.record(w, v, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
+}
+
+// stream sends what there is and what happens.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
+	s.record(w, v, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
+}
+
+// record sends a recording, to who may see events.
+func (s *Server) record(w http.ResponseWriter, v Viewer, write func(io.Writer) error) {
 	if v == Nobody {
 		http.Error(w, "ttmem: events are told over the unix socket only, where it is known who asks", http.StatusForbidden)
 		return
@@ -212,7 +224,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
 	defer s.streams.release(v.UID)
 	out := &streamWriter{w: w, control: http.NewResponseController(w)}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	err := s.hub.Follow(r.Context(), v, out)
+	err := write(out)
 	if errors.Is(err, errEnded) && !out.begun {
 		http.Error(w, "ttmem: "+errEnded.Error(), http.StatusServiceUnavailable)
 	}

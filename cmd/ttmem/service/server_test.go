@@ -17,6 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
 )
 
 // serve starts a server on a socket, and on TCP.
@@ -104,6 +105,69 @@ func TestClientGetsWhatTheHubHas(t *testing.T) {
 	waitFor(t, func() bool { return followers(host.hub) == 0 })
 }
 
+// TestStateIsAWholeRecording: it ends, and makes the state that the service has, with
+// every buffer and its stack.
+func TestStateIsAWholeRecording(t *testing.T) {
+	host := testHub()
+	host.alloc(10, os.Getuid())
+	path, _ := serve(t, host.hub)
+	c, err := Dial(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer c.Close()
+	for range 2 {
+		r, err := c.State(context.Background())
+		qt.Assert(t, qt.IsNil(err))
+		state := aggregate.New()
+		var e event.Event
+		for err = r.Next(&e); err == nil; err = r.Next(&e) {
+			state.Apply(&e)
+		}
+		qt.Assert(t, qt.ErrorIs(err, io.EOF))
+		_, whole := r.End()
+		qt.Check(t, qt.IsTrue(whole))
+		qt.Check(t, qt.Equals(asJSON(t, state.Snapshot()), asJSON(t, host.hub.Snapshot(root))))
+		held := state.Held()
+		qt.Check(t, qt.Equals(len(held), len(host.held[10])))
+		qt.Check(t, qt.IsTrue(len(held) > 0))
+		for i := range held {
+			qt.Check(t, qt.HasLen(held[i].Stack.Frames(), 1))
+		}
+		qt.Check(t, qt.Equals(followers(host.hub), 0)) // nothing more is told to who asked
+		host.alloc(10, os.Getuid())
+	}
+	host.hub.End()
+	_, err = c.State(context.Background())
+	qt.Check(t, qt.ErrorMatches(err, ".*the service has ended"))
+}
+
+// TestStateShowsAUserHisOwn: of another user's processes there is not a word.
+func TestStateShowsAUserHisOwn(t *testing.T) {
+	host := testHub()
+	host.start(20, 4321)
+	host.alloc(20, 4321)
+	host.start(30, 4322)
+	host.alloc(30, 4322)
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil(host.hub.WriteState(context.Background(), Viewer{UID: 4321}, &b)))
+	r, err := recording.NewReader(&b)
+	qt.Assert(t, qt.IsNil(err))
+	state := aggregate.New()
+	for e := (event.Event{}); r.Next(&e) == nil; {
+		state.Apply(&e)
+	}
+	held := state.Held()
+	qt.Assert(t, qt.HasLen(held, 1))
+	qt.Check(t, qt.Equals(held[0].PID, 20))
+	qt.Check(t, qt.HasLen(state.Snapshot().Processes, 1))
+}
+
+// TestNoServiceIsToldFromOthers: who has other ways can take them.
+func TestNoServiceIsToldFromOthers(t *testing.T) {
+	_, err := Dial(socketPath(t))
+	qt.Check(t, qt.ErrorIs(err, ErrNone))
+	qt.Check(t, qt.ErrorMatches(err, "no ttmem service at .*: start one with `sudo ttmem serve`"))
+}
+
 // TestStackOfAFailureComesBack: what the snapshot of a client shows is what that
 // of the service does.
 func TestStackOfAFailureComesBack(t *testing.T) {
@@ -130,6 +194,7 @@ func TestTCPShowsNoProcess(t *testing.T) {
 		text   string
 	}{
 		"/v1/snapshot": {200, `"allocated_bytes"`}, "/v1/health": {200, `"processes":1`}, "/v1/stream": {403, "unix socket"},
+		"/v1/state": {403, "unix socket"},
 	} {
 		answer, err := http.Get("http://" + addr + path)
 		qt.Assert(t, qt.IsNil(err))

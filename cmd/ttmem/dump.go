@@ -1,0 +1,209 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// dumpOptions say what of a state is listed, and how.
+type dumpOptions struct {
+	source  sourceOptions
+	by      string
+	devices []int
+	regions []string
+	pids    []int
+	grep    string
+	rules   string
+	sort    string
+	n       int
+	json    bool
+}
+
+// dumpSorts are the orders of a list.
+var dumpSorts = []string{"size", "age", "address"}
+
+func newDump() *cobra.Command {
+	var o dumpOptions
+	c := &cobra.Command{
+		Use:   "dump [FILE]",
+		Short: "List everything that is allocated now, with the line that allocated it",
+		Long: `Lists the buffers that are allocated, and the circular and dataflow buffers of
+programs, by device and region: each with its address, size, bytes of each bank and
+number of banks, age, process and layout, and a name: the operation and the innermost
+line of the user's own code. --by counts them by something else, largest first.
+
+FILE is a recording, or a file of events: what was allocated at its end is listed.
+-p looks into a running process; what it had allocated before has no call stack there.
+Without either the service of this host (ttmem serve) is asked.
+
+--rules names a file that turns call stacks into components of a model. Its lines are
+REGEXP -> COMPONENT, where $1 is what the first group matched. The frames of a stack,
+outermost first, are compared as FILE:LINE FUNCTION; the first rule that matches a
+frame gives a part, and the parts are joined by slashes.`,
+		Example: `  ttmem dump                             # what ttmem serve sees
+  sudo ttmem dump -p 4242
+  ttmem dump model.ttmem --by op
+  ttmem dump model.ttmem --device 0 --region L1 --sort address
+  ttmem dump --by component --rules model.rules
+  ttmem dump --grep 'attention\.py:\d+' -n 20
+  ttmem dump --json | jq '.buffers[] | select(.size_bytes > 1e6) | .name'`,
+		RunE: func(c *cobra.Command, args []string) error { return dump(c, &o, args) },
+	}
+	o.source.register(c)
+	f := c.Flags()
+	f.StringVar(&o.by, "by", "", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
+	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
+	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
+	f.IntSliceVar(&o.pids, "pid", nil, "only the process `PID` (may be repeated)")
+	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
+	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
+	f.StringVar(&o.sort, "sort", "size", "the `ORDER`: "+strings.Join(dumpSorts, ", "))
+	f.IntVarP(&o.n, "limit", "n", 0, "list at most `N` (0: all)")
+	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
+	fixed := func(flag string, values []string) {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	fixed("by", dumpGroupings())
+	fixed("region", dumpRegions())
+	fixed("sort", dumpSorts)
+	for _, flag := range []string{"device", "pid", "grep", "limit"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	_ = c.MarkFlagFilename("rules")
+	return c
+}
+
+// dumpRegions are the regions that something can be listed of.
+func dumpRegions() (names []string) {
+	for _, region := range shownRegions {
+		names = append(names, region.String())
+	}
+	return names
+}
+
+// shownRegions are the regions in the order in which they are shown.
+var shownRegions = []event.Region{event.DRAM, event.L1, event.CB, event.L1Small, event.Trace, event.SystemMemory}
+
+// dumpFilter is what the flags let through, checked.
+type dumpFilter struct {
+	devices, pids []int
+	regions       []event.Region
+	grep          *regexp.Regexp
+}
+
+// check finds what is wrong with the flags before anything is read.
+func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err error) {
+	filter.devices, filter.pids = o.devices, o.pids
+	for _, name := range o.regions {
+		i := slices.IndexFunc(shownRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
+		if i < 0 {
+			return filter, nil, fmt.Errorf("--region %s: there are %s", name, strings.Join(dumpRegions(), ", "))
+		}
+		filter.regions = append(filter.regions, shownRegions[i])
+	}
+	switch {
+	case o.by != "" && !slices.Contains(dumpGroupings(), o.by):
+		return filter, nil, fmt.Errorf("--by %s: there are %s", o.by, strings.Join(dumpGroupings(), ", "))
+	case !slices.Contains(dumpSorts, o.sort):
+		return filter, nil, fmt.Errorf("--sort %s: there are %s", o.sort, strings.Join(dumpSorts, ", "))
+	case o.sort == "address" && o.by != "":
+		return filter, nil, errors.New("--sort address is of buffers, and --by counts them: leave one out")
+	case o.n < 0:
+		return filter, nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
+	}
+	if o.grep != "" {
+		if filter.grep, err = regexp.Compile(o.grep); err != nil {
+			return filter, nil, fmt.Errorf("--grep: %w", err)
+		}
+	}
+	if o.rules != "" {
+		f, err := os.Open(o.rules)
+		if err != nil {
+			return filter, nil, fmt.Errorf("--rules %s: %w", o.rules, pathless(err))
+		}
+		defer f.Close()
+		if rules, err = aggregate.ReadRules(o.rules, f); err != nil {
+			return filter, nil, fmt.Errorf("--rules %w", err)
+		}
+	}
+	return filter, rules, nil
+}
+
+func dump(c *cobra.Command, o *dumpOptions, args []string) error {
+	if err := o.source.check(c, args); err != nil {
+		return err
+	}
+	filter, rules, err := o.check()
+	if err != nil {
+		return err
+	}
+	p, err := o.source.read()
+	if err != nil {
+		return err
+	}
+	l, err := newListing(p, filter, rules)
+	if err != nil {
+		return err
+	}
+	if err := l.write(os.Stdout, o, listLayoutFor(os.Stdout)); err != nil {
+		return fmt.Errorf("writing the list: %w", pathless(err))
+	}
+	for _, note := range p.notes {
+		warn(note)
+	}
+	if n := l.snap.LostEvents(); n > 0 {
+		warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", formatCount(n, "event")))
+	}
+	if p.failed {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+// write writes the list as the options ask for.
+func (l *listing) write(w io.Writer, o *dumpOptions, layout listLayout) error {
+	l.sort(o.sort)
+	if o.by == "" {
+		l.cut(o.n)
+		if o.json {
+			return l.writeJSON(w)
+		}
+		return l.writeText(w, layout)
+	}
+	g := l.group(o.by, o.sort, o.n)
+	if o.json {
+		return g.writeJSON(w)
+	}
+	return g.writeText(w, layout)
+}
+
+// listLayout fits a list to where it is printed.
+type listLayout struct {
+	painter
+	// width is the terminal's; 0: what is no terminal takes lines of any length.
+	width int
+}
+
+func listLayoutFor(f *os.File) listLayout {
+	l := listLayout{painter: painter{ascii: !utf8Locale()}}
+	if !term.IsTerminal(int(f.Fd())) {
+		return l
+	}
+	l.color, l.width = os.Getenv("NO_COLOR") == "", 80
+	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col >= 40 {
+		l.width = int(size.Col)
+	}
+	return l
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/export"
+	"ttmem/tracer/event"
+)
+
+// dumpGrouping tells the groups of a dump apart: a row is in one, or in one for each
+// of its chips.
+type dumpGrouping struct {
+	name string
+	keys func(l *listing, a *allocation) []string
+}
+
+var groupings = []dumpGrouping{
+	{"device", func(_ *listing, a *allocation) (keys []string) {
+		for _, id := range a.devices {
+			keys = append(keys, fmt.Sprintf("chip %d", id))
+		}
+		if keys == nil {
+			keys = []string{"no known chip"}
+		}
+		return keys
+	}},
+	{"process", func(l *listing, a *allocation) []string { return []string{l.process(a.pid)} }},
+	{"stack", func(l *listing, a *allocation) []string { return []string{l.title(a, " · ")} }},
+	{"file", func(l *listing, a *allocation) []string {
+		return []string{cmp.Or(plain(a.name.Call.File), "(unknown file)")}
+	}},
+	{"op", func(l *listing, a *allocation) []string {
+		return []string{cmp.Or(plain(a.name.Op), "(unknown operation)")}
+	}},
+	{"component", func(l *listing, a *allocation) []string {
+		return []string{cmp.Or(plain(a.component), "(no component)")}
+	}},
+	{"type", func(l *listing, a *allocation) []string { return []string{a.region.String() + " " + a.layout} }},
+}
+
+func dumpGroupings() (names []string) {
+	for _, g := range groupings {
+		names = append(names, g.name)
+	}
+	return names
+}
+
+// process is what a process is called.
+func (l *listing) process(pid int) string {
+	for i := range l.snap.Processes {
+		if p := &l.snap.Processes[i]; p.PID == pid && p.Exit == nil {
+			return fmt.Sprintf("PID %d %s", pid, processName(p))
+		}
+	}
+	return fmt.Sprintf("PID %d", pid)
+}
+
+// dumpGroup is what is counted together.
+type dumpGroup struct {
+	Key string `json:"key"`
+	// Buffers is how many there are, and Bytes what they take of all banks of their
+	// chips.
+	Buffers uint64 `json:"buffers"`
+	Bytes   uint64 `json:"bytes"`
+	// Statics are circular and dataflow buffers. The programs of StaticBytes use the
+	// same space one after the other.
+	Statics     uint64 `json:"statics"`
+	StaticBytes uint64 `json:"static_bytes"`
+	// OldestNs is the age of the oldest of which that is known.
+	OldestNs uint64        `json:"oldest_ns"`
+	PID      int           `json:"pid,omitempty"`
+	Device   *int          `json:"device,omitempty"`
+	Region   string        `json:"region,omitempty"`
+	Stack    []event.Frame `json:"stack,omitempty"`
+}
+
+// grouped is a listing by something.
+type grouped struct {
+	*listing
+	by     string
+	groups []*dumpGroup
+	cutOff int
+}
+
+// group counts the rows by something, the largest or the oldest first.
+func (l *listing) group(by, order string, n int) *grouped {
+	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == by })]
+	type key struct {
+		text string
+		site *site
+	}
+	groups := make(map[key]*dumpGroup)
+	for i := range l.rows {
+		a := &l.rows[i]
+		keys := g.keys(l, a)
+		for j, text := range keys {
+			k := key{text: text}
+			if by == "stack" {
+				k.site = a.site
+			}
+			to := groups[k]
+			if to == nil {
+				to = &dumpGroup{Key: text}
+				switch {
+				case by == "stack":
+					to.Stack = a.stack.Frames()
+				case by == "process":
+					to.PID = a.pid
+				case by == "type":
+					to.Region = a.region.String()
+				case by == "device" && len(a.devices) > 0:
+					to.Device = &a.devices[j]
+				}
+				groups[k] = to
+			}
+			to.add(a, uint64(len(keys)), l.nowNs)
+		}
+	}
+	list := slices.SortedFunc(maps.Values(groups), func(a, b *dumpGroup) int {
+		if order == "age" {
+			if c := cmp.Compare(b.OldestNs, a.OldestNs); c != 0 {
+				return c
+			}
+		}
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
+			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key))
+	})
+	cut := 0
+	if n > 0 && n < len(list) {
+		cut = len(list) - n
+	}
+	return &grouped{l, by, list, cut}
+}
+
+// add counts a row that is in so many groups.
+func (g *dumpGroup) add(a *allocation, among, now uint64) {
+	bytes := a.taken() / among
+	if a.static != nil {
+		g.Statics++
+		g.StaticBytes += bytes
+	} else {
+		g.Buffers++
+		g.Bytes += bytes
+	}
+	if !a.before {
+		g.OldestNs = max(g.OldestNs, now-min(now, a.since))
+	}
+}
+
+// writeText writes a line for each group, with the calls of a stack below.
+func (g *grouped) writeText(w io.Writer, layout listLayout) error {
+	out := bufio.NewWriter(w)
+	if g.all == 0 {
+		fmt.Fprintln(out, g.nothing())
+		return out.Flush()
+	}
+	var bytes, statics uint64
+	for _, one := range g.groups {
+		bytes += one.Bytes
+		statics += one.Statics
+	}
+	head := right("bytes", sizeColumns) + right("", 6) + right("buffers", 10)
+	if statics > 0 {
+		head += right("CBs, DFBs", sizeColumns) + right("", 9)
+	}
+	fmt.Fprintln(out, layout.paint(dim, head+"  "+g.by))
+	for _, one := range g.groups[:len(g.groups)-g.cutOff] {
+		line := right(formatBytes(one.Bytes), sizeColumns) + right(formatPercent(one.Bytes, bytes), 6) + right(fmt.Sprint(one.Buffers), 10)
+		if statics > 0 {
+			line += right(formatBytes(one.StaticBytes), sizeColumns) + right(fmt.Sprint(one.Statics), 9)
+		}
+		line += "  "
+		parts := []string{one.Key}
+		if room := layout.width - width(line); layout.width > 0 && room >= 20 {
+			parts = wrap(one.Key, room)
+		}
+		for i, part := range parts {
+			if i > 0 {
+				line = left("", width(line))
+			}
+			fmt.Fprintln(out, line+part)
+		}
+		if g.by == "stack" {
+			for _, call := range aggregate.OwnCalls(one.Stack) {
+				fmt.Fprintln(out, layout.paint(dim, left("", width(line)+2)+plain(call.String())))
+			}
+		}
+	}
+	if g.cutOff > 0 {
+		fmt.Fprintf(out, "\nand %s more of %d: -n 0 lists all\n", formatGrouped(g.cutOff), len(g.groups))
+	}
+	return out.Flush()
+}
+
+// formatGrouped writes a number with a comma after the thousands.
+func formatGrouped(n int) string { return export.Grouped(n) }
+
+func sortedInts[V any](m map[int]V) []int { return slices.Sorted(maps.Keys(m)) }
