@@ -23,7 +23,6 @@ type dumpOptions struct {
 	by      string
 	devices []int
 	regions []string
-	pids    []int
 	grep    string
 	rules   string
 	sort    string
@@ -45,8 +44,8 @@ number of banks, age, process and layout, and a name: the operation and the inne
 line of the user's own code. --by counts them by something else, largest first.
 
 FILE is a recording, or a file of events: what was allocated at its end is listed.
--p looks into a running process; what it had allocated before has no call stack there.
-Without either the service of this host (ttmem serve) is asked.
+Without it the service of this host (ttmem serve) is asked. Where none runs, root looks
+into the memory of the processes themselves, which has no call stacks.
 
 --rules names a file that turns call stacks into components of a model. Its lines are
 REGEXP -> COMPONENT, where $1 is what the first group matched. The frames of a stack,
@@ -66,7 +65,6 @@ frame gives a part, and the parts are joined by slashes.`,
 	f.StringVar(&o.by, "by", "", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
 	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
 	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
-	f.IntSliceVar(&o.pids, "pid", nil, "only the process `PID` (may be repeated)")
 	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
 	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
 	f.StringVar(&o.sort, "sort", "size", "the `ORDER`: "+strings.Join(dumpSorts, ", "))
@@ -78,7 +76,7 @@ frame gives a part, and the parts are joined by slashes.`,
 	fixed("by", dumpGroupings())
 	fixed("region", dumpRegions())
 	fixed("sort", dumpSorts)
-	for _, flag := range []string{"device", "pid", "grep", "limit"} {
+	for _, flag := range []string{"device", "grep", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	_ = c.MarkFlagFilename("rules")
@@ -105,7 +103,7 @@ type dumpFilter struct {
 
 // check finds what is wrong with the flags before anything is read.
 func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err error) {
-	filter.devices, filter.pids = o.devices, o.pids
+	filter.devices, filter.pids = o.devices, o.source.pids
 	for _, name := range o.regions {
 		i := slices.IndexFunc(shownRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {

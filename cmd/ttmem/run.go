@@ -1,18 +1,9 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"os/signal"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-
-	"ttmem/tracer"
 )
 
 func newRun() *cobra.Command {
@@ -46,113 +37,26 @@ it). ttmem's own failures are 1, or 127 where there is no such command.`,
 }
 
 func runCommand(o sessionOptions, args []string) error {
-	if err := tracer.Check(); err != nil {
-		return err
-	}
-	command, err := tracer.StartCommand(args)
+	t, err := traceCommand(args, o.stacks)
 	if err != nil {
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			warn(fmt.Sprintf("%s: no such command", args[0]))
-			return exitStatus(127)
-		}
 		return err
 	}
-	what := tracer.Options{Processes: []int{command.PID()}, Children: true, Warn: warn}
-	o.stacks.apply(&what)
-	t, err := tracer.New(what)
-	if err != nil {
-		command.Cancel()
-		return err
-	}
-	defer t.Close()
-	for _, path := range tracer.LikelyLibraries(args[0]) {
-		if t.Prepare(path) == nil {
-			break
-		}
-	}
+	defer t.close()
 	s, err := traceSession(t, o)
 	if err != nil {
-		command.Cancel()
 		return err
 	}
 	defer s.close()
-
-	stop := passSignals(command)
-	defer stop()
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	status := make(chan int, 1)
-	if err := command.Go(); err != nil {
-		return err
-	}
-	go func() { status <- command.Wait() }()
-	exit, ended := 0, time.Time{}
-	err = s.trace(ctx, t, func() {
-		if ended.IsZero() {
-			select {
-			case exit = <-status:
-				ended = time.Now()
-			default:
-			}
-		}
-		// its last records are in the ring by the time it can be waited for
-		if !ended.IsZero() && time.Since(ended) > endGrace {
-			cancel()
-		}
-	})
+	err = t.run(s.handle, s.flush)
 	if err := errors.Join(err, s.report()); err != nil {
 		warn(err.Error())
 		s.failed = true
 	}
-	if !t.MetAny() {
-		warn("no tt-metal library was seen in the command or the processes that it started")
+	if t.exit != 0 {
+		return exitStatus(t.exit)
 	}
-	if exit == 0 && s.failed {
-		exit = 1
-	}
-	if exit != 0 {
-		return exitStatus(exit)
+	if s.failed {
+		return exitStatus(1)
 	}
 	return nil
-}
-
-// endGrace is how long events are waited for after the command's end.
-const endGrace = 30 * time.Millisecond
-
-// passSignals passes what ttmem is sent on to the command. What the terminal
-// sends goes to the whole foreground group, the command in it, and is not to
-// arrive twice.
-func passSignals(command *tracer.Command) (stop func()) {
-	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP,
-		unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT)
-	done := make(chan struct{})
-	go func() {
-		for {
-			select {
-			case sig := <-signals:
-				if (sig == unix.SIGINT || sig == unix.SIGQUIT) && inForeground() {
-					continue
-				}
-				command.Signal(sig)
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(done)
-	}
-}
-
-// inForeground reports whether ttmem is in the foreground of its terminal.
-func inForeground() bool {
-	tty, err := os.Open("/dev/tty")
-	if err != nil {
-		return false
-	}
-	defer tty.Close()
-	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
-	return err == nil && group == unix.Getpgrp()
 }

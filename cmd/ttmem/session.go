@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/term"
 
 	"ttmem/aggregate"
-	"ttmem/tracer"
 	"ttmem/tracer/event"
 )
 
@@ -72,6 +70,8 @@ type session struct {
 	// stacks counts the call stacks that were taken; nil where none were
 	stacks func() *aggregate.Stacks
 	failed bool // something was promised and could not be done
+	// useless ends a trace whose recording failed; nil where it goes on
+	useless func()
 }
 
 // newSession begins what the options ask for; the session is to be closed.
@@ -94,21 +94,17 @@ func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, 
 	return s, err
 }
 
-// traceSession is a session of what a tracer sees.
-func traceSession(t *tracer.Tracer, o sessionOptions) (*session, error) {
-	return newSession(o, func() *aggregate.Stacks { return stackCounts(t) })
+// traceSession is a session of what is traced.
+func traceSession(t *tracing, o sessionOptions) (*session, error) {
+	s, err := newSession(o, func() *aggregate.Stacks { return stackCounts(t.Tracer) })
+	if err == nil && t.command == nil {
+		s.useless = t.stop
+	}
+	return s, err
 }
 
 // close removes what was begun and will not be finished.
 func (s *session) close() { s.export.close() }
-
-// trace runs until the context is done; pause is called between batches.
-func (s *session) trace(ctx context.Context, t *tracer.Tracer, pause func()) error {
-	return t.Run(ctx, s.handle, func() {
-		s.flush()
-		pause()
-	})
-}
 
 // handle takes an event, after those that it implies.
 func (s *session) handle(e *event.Event) {
@@ -145,9 +141,14 @@ func (s *session) flush() {
 	}
 	if s.record != nil {
 		if err := s.record.flush(); err != nil {
-			warn(fmt.Sprintf("%v; tracing goes on and is not recorded", err))
 			s.failed = true
 			s.record = nil
+			if s.useless != nil {
+				warn(err.Error())
+				s.useless()
+				return
+			}
+			warn(fmt.Sprintf("%v; the command goes on and is not recorded", err))
 		}
 	}
 }

@@ -19,37 +19,111 @@ import (
 	"ttmem/tracer/event"
 )
 
-// sourceOptions say where a view's state comes from: a file, processes that run, or
-// else the service of this host.
+// sourceOptions say where a view's events come from: a file; a command that is run; or
+// the service of this host and, where none runs, a tracer of one's own.
 type sourceOptions struct {
-	file   string
-	pids   []int
-	socket string
+	file    string
+	command []string
+	pids    []int
+	socket  string
+	// asked is true where the user named the socket: nothing else will do
+	asked    bool
+	duration time.Duration
+	stacks   stackOptions
 }
 
+// register makes the flags of a view of what there is now.
 func (o *sourceOptions) register(c *cobra.Command) {
-	c.Flags().IntSliceVarP(&o.pids, "attach", "p", nil, "look into the running process `PID` (may be repeated; needs root)")
+	c.Flags().IntSliceVarP(&o.pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
 	c.Flags().StringVar(&o.socket, "socket", service.DefaultSocket, "ask the service at `PATH`")
-	_ = c.RegisterFlagCompletionFunc("attach", cobra.NoFileCompletions)
+	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
+	c.ValidArgsFunction = completeRecordings
 }
 
-// check takes the arguments of the command, and finds what contradicts itself.
+// registerWatch makes the flags of a view of what happens over a time.
+func (o *sourceOptions) registerWatch(c *cobra.Command) {
+	o.register(c)
+	c.Flags().DurationVar(&o.duration, "duration", 0, "watch what runs for this time, such as 30s or 5m (until Ctrl-C if not given)")
+	_ = c.RegisterFlagCompletionFunc("duration", cobra.NoFileCompletions)
+	o.stacks.register(c)
+}
+
+// completeRecordings completes the name of a recording, once.
+func completeRecordings(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{"ttmem", "jsonl"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// check takes the arguments of a command that shows what there is, FILE or none, and
+// finds what contradicts itself.
 func (o *sourceOptions) check(c *cobra.Command, args []string) error {
+	if n := c.ArgsLenAtDash(); n >= 0 {
+		return fmt.Errorf("%s shows what there is, and runs no command: ttmem record -o FILE -- %s", c.CommandPath(), strings.Join(args[n:], " "))
+	}
+	return o.checkFile(c, args)
+}
+
+// checkWatch is check for a command that takes -- COMMAND too.
+func (o *sourceOptions) checkWatch(c *cobra.Command, args []string) error {
+	if n := c.ArgsLenAtDash(); n >= 0 {
+		o.command, args = args[n:], args[:n]
+		switch {
+		case len(o.command) == 0:
+			return fmt.Errorf("which command? For example: %s -- python model.py", c.CommandPath())
+		case len(args) > 0:
+			return errors.New("a file and a command: one or the other")
+		case len(o.pids) > 0 || c.Flags().Changed("socket"):
+			return errors.New("-p or --socket and a command: one or the other")
+		case c.Flags().Changed("duration"):
+			return errors.New("--duration and a command: a command is traced to its end")
+		}
+	}
+	switch {
+	case o.duration < 0:
+		return fmt.Errorf("--duration %v: must not be negative", o.duration)
+	case len(args) > 0 && c.Flags().Changed("duration"):
+		return errors.New("a file and --duration: one or the other")
+	case len(args) > 1:
+		return fmt.Errorf("one file at a time: %s model.ttmem; a command goes behind --", c.CommandPath())
+	}
+	if err := o.stacks.check(c); err != nil {
+		return err
+	}
+	return o.checkFile(c, args)
+}
+
+func (o *sourceOptions) checkFile(c *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return fmt.Errorf("one file at a time: %s model.ttmem", c.CommandPath())
 	}
 	if len(args) == 1 {
 		o.file = args[0]
 	}
-	for _, flag := range []string{"attach", "socket"} {
-		if o.file != "" && c.Flags().Changed(flag) {
-			return fmt.Errorf("a file and --%s: one or the other", flag)
+	o.asked = c.Flags().Changed("socket")
+	if o.file != "" && o.asked {
+		return errors.New("a file and --socket: one or the other")
+	}
+	for _, pid := range o.pids {
+		if pid <= 0 {
+			return fmt.Errorf("-p %d: not a process id", pid)
 		}
 	}
-	if len(o.pids) > 0 && c.Flags().Changed("socket") {
-		return errors.New("--attach and --socket: one or the other")
-	}
 	return nil
+}
+
+// service connects to the host's service. It is nil where none runs and the user can
+// trace himself.
+func (o *sourceOptions) service() (*service.Client, error) {
+	client, err := service.Dial(o.socket)
+	if errors.Is(err, service.ErrNone) && !o.asked {
+		if os.Geteuid() == 0 {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%w, give a recording, or trace as root with sudo", err)
+	}
+	return client, err
 }
 
 // present is a state, and what is to be known of it.
@@ -67,15 +141,20 @@ type present struct {
 
 // read reads the state; Ctrl-C ends it.
 func (o *sourceOptions) read() (p *present, err error) {
+	if o.file != "" {
+		return presentOfFile(o.file)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	switch {
-	case o.file != "":
-		p, err = presentOfFile(ctx, o.file)
-	case len(o.pids) > 0:
+	client, err := o.service()
+	if err != nil {
+		return nil, err
+	}
+	if client != nil {
+		defer client.Close()
+		p, err = presentOfService(ctx, client, o.socket)
+	} else {
 		p, err = presentOfProcesses(ctx, o.pids)
-	default:
-		p, err = presentOfService(ctx, o.socket)
 	}
 	if ctx.Err() != nil {
 		return nil, errors.New("interrupted")
@@ -84,29 +163,13 @@ func (o *sourceOptions) read() (p *present, err error) {
 }
 
 // presentOfFile is the state at the end of a file.
-func presentOfFile(ctx context.Context, path string) (*present, error) {
-	r, err := openRecorded(path)
+func presentOfFile(path string) (*present, error) {
+	p := &present{State: aggregate.New(), of: "at the end of " + path}
+	w, err := watchFile(path, applying(p.State, func(*event.Event) {}), func() {})
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
-	p := &present{State: aggregate.New(), of: "at the end of " + path}
-	events, damage := r.play(ctx, func(e *event.Event) {
-		for _, implied := range p.Implied(e) {
-			p.Apply(&implied)
-		}
-		p.Apply(e)
-	}, func() {})
-	switch {
-	case damage != nil && events == 0:
-		return nil, damage
-	case damage != nil:
-		p.notes = append(p.notes, damage.Error())
-		p.failed = !errors.Is(damage, io.ErrUnexpectedEOF) // which is no damage: its writer was killed
-	case !r.ended():
-		p.notes = append(p.notes, path+" has no end: it is still being written, or its writer was killed")
-	}
-	p.nowNs = p.Snapshot().TimeNs
+	p.nowNs, p.notes, p.failed = p.Snapshot().TimeNs, w.notes, w.failed
 	return p, nil
 }
 
@@ -124,7 +187,10 @@ func presentOfProcesses(ctx context.Context, pids []int) (*present, error) {
 	if err := areTraced(t, pids); err != nil {
 		return nil, err
 	}
-	p := &present{State: aggregate.New(), of: "in PID " + strings.Trim(fmt.Sprint(pids), "[]")}
+	p := &present{State: aggregate.New(), of: "on this host"}
+	if len(pids) > 0 {
+		p.of = "in PID " + listPIDs(pids)
+	}
 	shown := newProgress(0)
 	defer shown.end()
 	ctx, done := context.WithCancel(ctx)
@@ -143,21 +209,13 @@ func presentOfProcesses(ctx context.Context, pids []int) (*present, error) {
 	p.nowNs = monotonicNow()
 	if len(p.Held()) > 0 {
 		p.notes = append(p.notes, "found in the memory of running processes: names and call stacks are not known, and circular buffers "+
-			"only of programs that run just now; a recording and the service have them")
+			"only of programs that run just now; `ttmem record` and `ttmem serve` have them")
 	}
 	return p, nil
 }
 
 // presentOfService is what the host's service knows.
-func presentOfService(ctx context.Context, socket string) (*present, error) {
-	client, err := service.Dial(socket)
-	if errors.Is(err, service.ErrNone) {
-		return nil, fmt.Errorf("%w, give a recording (ttmem dump FILE) or a process (sudo ttmem dump -p PID)", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
+func presentOfService(ctx context.Context, client *service.Client, socket string) (*present, error) {
 	r, err := client.State(ctx)
 	if err != nil {
 		return nil, err

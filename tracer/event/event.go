@@ -63,6 +63,9 @@ const (
 	// Total says that what Cause names is Count by now; of the process, where
 	// there is a PID.
 	Total
+	// Mark is a moment that somebody named: Cause is the name. UID is the user
+	// that set it, and PID the process whose call it was, if it was a call.
+	Mark
 )
 
 var kindNames = [...]string{
@@ -71,7 +74,7 @@ var kindNames = [...]string{
 	KernelLoad: "kernel_load", KernelUnload: "kernel_unload",
 	DeviceOpen: "device_open", DeviceClose: "device_close",
 	ProcessStart: "process_start", ProcessExit: "process_exit",
-	Lost: "lost", Peak: "peak", Left: "left", Total: "total",
+	Lost: "lost", Peak: "peak", Left: "left", Total: "total", Mark: "mark",
 }
 
 // String is the name of the kind in the JSON record.
@@ -278,8 +281,8 @@ type Event struct {
 	// Library is the path of the traced library and Release its release, where
 	// known. ProcessStart.
 	Library, Release string
-	// UID is the user that the process runs as. ProcessStart; and AllocFailed of
-	// a checkpoint, as its process may be forgotten.
+	// UID is the user that the process runs as. ProcessStart; AllocFailed of a
+	// checkpoint, as its process may be forgotten; and Mark.
 	UID int
 	// Container is the id of the container that the process runs in, Pod the
 	// uid of its Kubernetes pod, and ContainerPID the process's id in its own
@@ -293,7 +296,8 @@ type Event struct {
 	// ExitStatus is as in wait(2), or UnknownStatus. ProcessExit.
 	ExitStatus int
 
-	// Count and Cause are those of Lost and Total; Count is that of Left.
+	// Count and Cause are those of Lost and Total; Count is that of Left, and
+	// Cause that of Mark.
 	Count uint64
 	Cause string
 

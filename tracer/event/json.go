@@ -116,6 +116,9 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	case Lost, Total:
 		b = appendUint(b, "count", e.Count)
 		b = appendText(b, "cause", e.Cause)
+	case Mark:
+		b = appendText(b, "cause", e.Cause)
+		b = appendInt(b, "uid", e.UID)
 	}
 	if e.BeforeAttach {
 		b = append(b, `,"before_attach":true`...)

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer"
+	"ttmem/tracer/event"
+)
+
+// A tracing is what is traced: a command from its start to its end, processes, or all
+// of the host. It is to be closed.
+type tracing struct {
+	*tracer.Tracer
+	command  *tracer.Command // nil: nothing is run
+	pids     []int
+	duration time.Duration // 0: for as long as there is something to trace
+	// exit is the exit status of the command, when run has returned.
+	exit int
+	// stop ends run before its time.
+	stop context.CancelFunc
+	ctx  context.Context
+}
+
+// traceCommand prepares a command, which run lets go on. Where there is no such
+// command the error is an exitStatus.
+func traceCommand(args []string, stacks stackOptions) (*tracing, error) {
+	if err := tracer.Check(); err != nil {
+		return nil, err
+	}
+	command, err := tracer.StartCommand(args)
+	if err != nil {
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+			warn(fmt.Sprintf("%s: no such command", args[0]))
+			return nil, exitStatus(127)
+		}
+		return nil, err
+	}
+	what := tracer.Options{Processes: []int{command.PID()}, Children: true, Warn: warn}
+	stacks.apply(&what)
+	t, err := tracer.New(what)
+	if err != nil {
+		command.Cancel()
+		return nil, err
+	}
+	for _, path := range tracer.LikelyLibraries(args[0]) {
+		if t.Prepare(path) == nil {
+			break
+		}
+	}
+	return newTracing(&tracing{Tracer: t, command: command}), nil
+}
+
+// traceProcesses attaches to the processes given, or to all of the host.
+func traceProcesses(pids []int, duration time.Duration, stacks stackOptions) (*tracing, error) {
+	if duration < 0 {
+		return nil, fmt.Errorf("--duration %v: must not be negative", duration)
+	}
+	if err := canTrace(pids); err != nil {
+		return nil, err
+	}
+	what := tracer.Options{Processes: pids, Warn: warn}
+	stacks.apply(&what)
+	t, err := tracer.New(what)
+	if err != nil {
+		return nil, err
+	}
+	if err := areTraced(t, pids); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return newTracing(&tracing{Tracer: t, pids: pids, duration: duration}), nil
+}
+
+func newTracing(t *tracing) *tracing {
+	t.ctx, t.stop = context.WithCancel(context.Background())
+	return t
+}
+
+// announce says what is traced, and how it ends.
+func (t *tracing) announce() {
+	switch {
+	case t.command != nil:
+	case len(t.pids) == 0:
+		warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
+	default:
+		warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", listPIDs(t.pids)))
+	}
+}
+
+func listPIDs(pids []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ", "), "[]")
+}
+
+// run gives events to handle until what is traced has ended; pause is called between
+// batches.
+func (t *tracing) run(handle func(*event.Event), pause func()) error {
+	defer t.stop()
+	if t.command != nil {
+		return t.runCommand(handle, pause)
+	}
+	ctx, stop := signal.NotifyContext(t.ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	if t.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t.duration)
+		defer cancel()
+	}
+	looked := time.Now()
+	return t.Run(ctx, handle, func() {
+		pause()
+		if len(t.pids) == 0 || time.Since(looked) < 50*time.Millisecond {
+			return
+		}
+		looked = time.Now()
+		for _, pid := range t.pids {
+			if !tracer.Ended(pid) {
+				return
+			}
+		}
+		t.stop() // all have ended
+	})
+}
+
+// endGrace is how long events are waited for after the command's end.
+const endGrace = 30 * time.Millisecond
+
+func (t *tracing) runCommand(handle func(*event.Event), pause func()) error {
+	stop := passSignals(t.command)
+	defer stop()
+	status := make(chan int, 1)
+	command := t.command
+	if err := command.Go(); err != nil {
+		return err
+	}
+	t.command = nil // nothing to cancel any more
+	go func() { status <- command.Wait() }()
+	ended := time.Time{}
+	err := t.Run(t.ctx, handle, func() {
+		pause()
+		if ended.IsZero() {
+			select {
+			case t.exit = <-status:
+				ended = time.Now()
+			default:
+			}
+		}
+		// its last records are in the ring by the time it can be waited for
+		if !ended.IsZero() && time.Since(ended) > endGrace {
+			t.stop()
+		}
+	})
+	if !t.MetAny() {
+		warn("no tt-metal library was seen in the command or the processes that it started")
+	}
+	return err
+}
+
+// close ends tracing, and a command that was not let run.
+func (t *tracing) close() {
+	t.stop()
+	if t.command != nil {
+		t.command.Cancel()
+	}
+	t.Tracer.Close()
+}
+
+// canTrace makes sure that processes can be traced, and are there.
+func canTrace(pids []int) error {
+	for _, pid := range pids {
+		if pid <= 0 {
+			return fmt.Errorf("-p %d: not a process id", pid)
+		}
+	}
+	if err := tracer.Check(); err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if tracer.Ended(pid) {
+			return fmt.Errorf("no process %d", pid)
+		}
+		if process := tracer.ProcessOf(pid); process != pid {
+			return fmt.Errorf("%d is a thread of process %d: attach to that", pid, process)
+		}
+	}
+	return nil
+}
+
+// areTraced makes sure that there is something to be seen in each process.
+func areTraced(t *tracer.Tracer, pids []int) error {
+	for _, pid := range pids {
+		if t.Maps(pid) {
+			continue
+		}
+		if tracer.Ended(pid) {
+			return fmt.Errorf("process %d ended before it could be traced", pid)
+		}
+		return fmt.Errorf("process %d has no tt-metal library loaded: attach once it has imported ttnn, or start it with `ttmem run`", pid)
+	}
+	return nil
+}
+
+// passSignals passes what ttmem is sent on to the command. What the terminal
+// sends goes to the whole foreground group, the command in it, and is not to
+// arrive twice.
+func passSignals(command *tracer.Command) (stop func()) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP,
+		unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case sig := <-signals:
+				if (sig == unix.SIGINT || sig == unix.SIGQUIT) && inForeground() {
+					continue
+				}
+				command.Signal(sig)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+	}
+}
+
+// inForeground reports whether ttmem is in the foreground of its terminal.
+func inForeground() bool {
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}

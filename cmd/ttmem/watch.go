@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/tracer/event"
+)
+
+// A watched is what there is to say of events that were watched.
+type watched struct {
+	// of is where they are from: "model.ttmem", "PID 4242", "this host".
+	of string
+	// notes are what they lack, a line each.
+	notes []string
+	// failed is true where not all could be read.
+	failed bool
+	// exit is the exit status of the command that was run.
+	exit int
+	// live is true where the processes go on, and were not watched to their end.
+	live bool
+}
+
+// status is the exit status that follows: that of the command, or 1 where not all
+// could be read; nil for success.
+func (w *watched) status() error {
+	switch {
+	case w.exit != 0:
+		return exitStatus(w.exit)
+	case w.failed:
+		return exitStatus(1)
+	}
+	return nil
+}
+
+// watch gives all events to handle, in the order of their times: those of a file, or
+// what there is by now and what happens until the command ends, the duration is over
+// or Ctrl-C, which is an error while a file is read. pause is called between batches.
+func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched, error) {
+	handle = o.ofPIDs(handle)
+	if o.file != "" {
+		return watchFile(o.file, handle, pause)
+	}
+	if len(o.command) > 0 {
+		t, err := traceCommand(o.command, o.stacks)
+		if err != nil {
+			return nil, err
+		}
+		return watchTracing(t, "the command", handle, pause)
+	}
+	client, err := o.service()
+	if err != nil {
+		return nil, err
+	}
+	if client != nil {
+		defer client.Close()
+		return o.watchService(client, handle, pause)
+	}
+	t, err := traceProcesses(o.pids, o.duration, o.stacks)
+	if err != nil {
+		return nil, err
+	}
+	of := "this host"
+	if len(o.pids) > 0 {
+		of = "PID " + listPIDs(o.pids)
+	}
+	return watchTracing(t, of, handle, pause)
+}
+
+// ofPIDs lets through what is of the processes that were asked for, and of none.
+func (o *sourceOptions) ofPIDs(handle func(*event.Event)) func(*event.Event) {
+	if len(o.pids) == 0 {
+		return handle
+	}
+	return func(e *event.Event) {
+		// the peaks of a checkpoint without a process are of all together
+		if e.PID == 0 && e.Kind != event.Peak || slices.Contains(o.pids, e.PID) {
+			handle(e)
+		}
+	}
+}
+
+// applying brings the state up to each event, after those that it implies, and gives
+// it to then. A free is complete: it tells what was freed.
+func applying(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
+	return func(e *event.Event) {
+		for _, implied := range s.Implied(e) {
+			s.Complete(&implied)
+			s.Apply(&implied)
+			then(&implied)
+		}
+		s.Complete(e)
+		s.Apply(e)
+		then(e)
+	}
+}
+
+func watchFile(path string, handle func(*event.Event), pause func()) (*watched, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	r, err := openRecorded(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	w := &watched{of: path}
+	events, damage := r.play(ctx, handle, pause)
+	switch {
+	case ctx.Err() != nil:
+		return nil, errors.New("interrupted")
+	case damage != nil && events == 0:
+		return nil, damage
+	case damage != nil:
+		w.notes = append(w.notes, damage.Error())
+		w.failed = !errors.Is(damage, io.ErrUnexpectedEOF) // which is no damage: its writer was killed
+	case !r.ended():
+		w.notes = append(w.notes, path+" has no end: it is still being written, or its writer was killed")
+	}
+	return w, nil
+}
+
+func watchTracing(t *tracing, of string, handle func(*event.Event), pause func()) (*watched, error) {
+	defer t.close()
+	t.announce()
+	w := &watched{of: of, live: t.command == nil}
+	err := t.run(handle, pause)
+	w.exit = t.exit
+	return w, err
+}
+
+func (o *sourceOptions) watchService(client *service.Client, handle func(*event.Event), pause func()) (*watched, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	if o.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.duration)
+		defer cancel()
+	}
+	r, err := client.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	warn("watching what the service of this host sees; Ctrl-C ends and reports")
+	w := &watched{of: "this host", live: true}
+	if os.Geteuid() != 0 {
+		w.of = "your processes on this host"
+	}
+	var e event.Event
+	for {
+		err := r.Next(&e)
+		switch {
+		case ctx.Err() != nil:
+			return w, nil
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			w.notes = append(w.notes, fmt.Sprintf("the ttmem service at %s has ended, or was too slow to tell", o.socket))
+			w.failed = true
+			return w, nil
+		case err != nil:
+			return w, fmt.Errorf("reading what the ttmem service at %s tells: %w", o.socket, err)
+		}
+		handle(&e)
+		pause()
+	}
+}
