@@ -11,6 +11,8 @@ import (
 // State is what is known after a number of events. It is not safe for use by
 // several goroutines at once; its Snapshots and Held values are.
 type State struct {
+	// began is when tracing began, 0 where it is not known.
+	began     uint64
 	now       uint64
 	chips     map[int]*chip
 	processes map[int]*process
@@ -34,6 +36,14 @@ func New() *State {
 		lost:      make(map[string]uint64),
 	}
 }
+
+// Begin says that tracing began at that time (CLOCK_MONOTONIC, in ns), which is
+// before the first event.
+func (s *State) Begin(ns uint64) { s.began = ns }
+
+// Advance says that nothing is missing up to that time (CLOCK_MONOTONIC, in ns),
+// which may be long after the latest event.
+func (s *State) Advance(ns uint64) { s.now = max(s.now, ns) }
 
 // Apply brings the state up to the event. Events are to come in time order.
 // The state keeps e.Stack, which must not change afterwards, and copies the
@@ -65,8 +75,10 @@ func (s *State) Apply(e *event.Event) {
 		s.closeDevice(e)
 	case event.ProcessStart:
 		s.startProcess(e)
+		s.settle(e.PID) // of what the process was before
 	case event.ProcessExit:
 		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
+		s.settle(e.PID)
 	case event.Lost:
 		s.lost[e.Cause] += e.Count
 	case event.Peak:

@@ -458,3 +458,15 @@ func TestAProcessHoldsABufferOfAMeshOnce(t *testing.T) {
 		{Region: "DRAM", Buffers: 2, SizeBytes: 3 * 524288, AllocatedBytes: 3 * 540672},
 	}))
 }
+
+func TestTheTimeThatWasTracedIsNotThatOfTheEvents(t *testing.T) {
+	s := aggregate.New()
+	s.Begin(100)
+	s.Apply(&event.Event{TimeNs: 200, Kind: event.ProcessStart, PID: 7})
+	snap := s.Snapshot()
+	qt.Check(t, qt.Equals(snap.BeganNs, 100))
+	qt.Check(t, qt.Equals(snap.TimeNs, 200))
+	s.Advance(900)
+	s.Advance(300)
+	qt.Check(t, qt.Equals(s.Snapshot().TimeNs, 900))
+}

@@ -277,3 +277,53 @@ func TestACheckpointMayBeLeftEarly(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(n, 2))
 }
+
+// TestAFrozenCheckpointDoesNotChangeWithTheState: what is told is what the state
+// knew, whatever happens to it meanwhile. The race detector looks on.
+func TestAFrozenCheckpointDoesNotChangeWithTheState(t *testing.T) {
+	for seed := range uint64(8) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		s := aggregate.New()
+		now := uint64(0)
+		step := func() {
+			e := fullEvent(r, now)
+			s.Apply(&e)
+			now += r.Uint64N(4)
+		}
+		for range 1000 + r.IntN(2000) {
+			step()
+		}
+		var want []byte
+		for e := range s.Checkpoint() {
+			want = append(e.AppendJSON(want), '\n')
+		}
+		frozen := s.Freeze(nil)
+		told := make(chan []byte)
+		go func() {
+			var got []byte
+			for e := range frozen {
+				got = append(e.AppendJSON(got), '\n')
+			}
+			told <- got
+		}()
+		for range 3000 {
+			step()
+		}
+		qt.Assert(t, qt.Equals(string(<-told), string(want)), qt.Commentf("seed %d", seed))
+	}
+}
+
+func TestAFrozenCheckpointLeavesOutProcessesOfOthers(t *testing.T) {
+	started := func(pid int) event.Event {
+		return event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: pid, UID: 1000 + pid}
+	}
+	s := after(started(7), started(8), started(9), tensor(2, 7, 1, 0), tensor(2, 8, 1, 0), tensor(3, 9, 1, 0),
+		cb(4, 8, 3, 1000, 100, 1, 1, 0), event.Event{TimeNs: 5, Kind: event.ProcessExit, PID: 9})
+	seen := make(map[int]int)
+	for e := range s.Freeze(func(uid int) bool { return uid == 1007 }) {
+		seen[e.PID]++
+	}
+	delete(seen, 0)
+	qt.Check(t, qt.IsTrue(seen[7] > 2))
+	qt.Check(t, qt.HasLen(seen, 1), qt.Commentf("%v", seen))
+}

@@ -79,6 +79,24 @@ func (f *failures) add(e *event.Event, uid int) {
 	f.asked = append(f.asked, asked{e.Region, e.Reason, e.Layout, e.PageSizeBytes, slices.Clone(e.Cores)})
 }
 
+// settle looks up the names of the call stacks that are kept of a process that
+// ended. A stack that is not looked up holds on to all that is known of the
+// process's code.
+func (s *State) settle(pid int) {
+	for i := range s.failures.list {
+		if f := &s.failures.list[i]; f.PID == pid {
+			f.Stack.Calls()
+		}
+	}
+	for i := range s.exited {
+		if x := &s.exited[i]; x.view.PID == pid {
+			for j := range x.left {
+				x.left[j].Stack.Calls()
+			}
+		}
+	}
+}
+
 // newest are the failures that are remembered, oldest first.
 func (f *failures) newest() []Failure { return slices.Clip(newest(f.list)) }
 

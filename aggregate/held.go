@@ -101,6 +101,40 @@ func (p *process) list(wanted func(*buffer) bool) []Held {
 	return list
 }
 
+// WithHolders is the snapshot with the call stacks that what processes have
+// allocated now is from: the Holders of each Held, whose sums are this State's then.
+// It costs as much as there are buffers. The snapshot may be another State's that
+// knows the same processes.
+func (s *State) WithHolders(snap *Snapshot) *Snapshot {
+	with := *snap
+	with.Processes = slices.Clone(snap.Processes)
+	for i := range with.Processes {
+		view := &with.Processes[i]
+		if p := s.known(view.PID); p != nil && view.Exit == nil {
+			view.Held = p.heldView()
+		}
+	}
+	return &with
+}
+
+// heldView is what the process has allocated now, with the holders of it.
+func (p *process) heldView() []Left {
+	holders := make(map[holderKey]*holder)
+	for _, b := range p.buffers {
+		addHolder(holders, leftShare{leftKey{region: b.region}, holderOf(b)})
+	}
+	holders = collapse(holders, keptHolders)
+	var list []Left
+	for region, l := range p.held {
+		if l.Buffers > 0 {
+			l.Region = event.Region(region).String()
+			l.Holders = listHolders(holders, leftKey{region: event.Region(region)})
+			list = append(list, l)
+		}
+	}
+	return list
+}
+
 // byPID are the processes in order of their ids.
 func (s *State) byPID() []*process {
 	list := make([]*process, 0, len(s.processes))

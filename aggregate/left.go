@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// keptHolders is how many call stacks of what a process did not free are
-	// told: a State keeps as many of each process that ended.
+	// keptHolders is how many call stacks are told of what a process holds or did
+	// not free: a State keeps as many of each process that ended.
 	keptHolders = 16
 	// maxHolders bounds how many stacks are kept of a process that runs. It
 	// opens and closes devices as often as it likes; past this number the
@@ -18,12 +18,20 @@ const (
 	maxHolders = 1024
 )
 
-// A Holder is a call stack that allocated some of what a process did not free.
+// A Holder is where some of what a process holds, or did not free, was allocated:
+// at one call stack or at several that are not told apart. Without either, its
+// stack is not known.
 type Holder struct {
 	// Bytes is what its Count buffers took of all banks of all their chips.
 	Bytes uint64       `json:"bytes"`
 	Count uint64       `json:"count"`
-	Stack *event.Stack `json:"stack"`
+	Stack *event.Stack `json:"stack,omitempty"`
+	// Places is how many call stacks it is from, where they are not told apart. A
+	// stack that was forgotten and came again counts twice.
+	Places uint64 `json:"places,omitempty"`
+	// BeforeAttach marks what was there before the process was attached, and so
+	// has no call stack.
+	BeforeAttach bool `json:"before_attach,omitempty"`
 }
 
 // A holder has the sum of its buffers' sizes over all chips besides.
@@ -35,7 +43,17 @@ type holder struct {
 func (h *holder) add(more holder) {
 	h.Bytes += more.Bytes
 	h.Count += more.Count
+	h.Places += more.Places
 	h.size += more.size
+}
+
+// holderOf is the buffer's share.
+func holderOf(b *buffer) holder {
+	chips := uint64(len(b.set.chips))
+	return holder{
+		Holder{Bytes: b.allocated() * chips, Count: 1, Stack: b.stack, BeforeAttach: b.stack == nil && b.beforeAttach},
+		b.size * chips,
+	}
 }
 
 type leftKey struct {
@@ -45,10 +63,19 @@ type leftKey struct {
 
 type holderKey struct {
 	leftKey
-	stack uint64
+	// stack is 0 for what is from no stack, or from several.
+	stack         uint64
+	many, earlier bool
 }
 
-// A leftShare is one part of what a process left: a holder's, or the rest.
+func (h *holder) key(of leftKey) holderKey {
+	if h.Stack != nil {
+		return holderKey{leftKey: of, stack: h.Stack.ID}
+	}
+	return holderKey{leftKey: of, many: h.Places > 0, earlier: h.BeforeAttach}
+}
+
+// A leftShare is one part of what a process left: a holder's.
 type leftShare struct {
 	leftKey
 	holder
@@ -56,8 +83,7 @@ type leftShare struct {
 
 // leave notes a buffer that nobody freed.
 func (p *process) leave(b *buffer, reason event.Reason) {
-	chips := uint64(len(b.set.chips))
-	p.addLeft(leftShare{leftKey{b.region, reason}, holder{Holder{b.allocated() * chips, 1, b.stack}, b.size * chips}})
+	p.addLeft(leftShare{leftKey{b.region, reason}, holderOf(b)})
 }
 
 func (p *process) addLeft(share leftShare) {
@@ -67,31 +93,59 @@ func (p *process) addLeft(share leftShare) {
 		p.left[share.leftKey] = l
 	}
 	l.add(share.holder)
-	if share.Stack == nil {
-		return
+	addHolder(p.holders, share)
+	if len(p.holders) > maxHolders {
+		p.holders = collapse(p.holders, maxHolders/2)
 	}
-	k := holderKey{share.leftKey, share.Stack.ID}
-	if old := p.holders[k]; old != nil {
+}
+
+func addHolder(holders map[holderKey]*holder, share leftShare) {
+	k := share.key(share.leftKey)
+	if old := holders[k]; old != nil {
 		old.add(share.holder)
 		return
 	}
-	if len(p.holders) == maxHolders {
-		for _, small := range p.largestHolders(maxHolders)[maxHolders/2:] {
-			delete(p.holders, small)
-		}
-	}
-	p.holders[k] = &share.holder
+	first := share.holder
+	holders[k] = &first
 }
 
-// largestHolders are the holders that have most, largest first.
-func (p *process) largestHolders(limit int) []holderKey {
-	keys := slices.Collect(maps.Keys(p.holders))
-	slices.SortFunc(keys, func(a, b holderKey) int {
-		x, y := p.holders[a], p.holders[b]
+// collapse keeps the stacks that have most, and makes one holder of the others of
+// each region.
+func collapse(holders map[holderKey]*holder, limit int) map[holderKey]*holder {
+	kept := make(map[holderKey]*holder)
+	for _, k := range largestHolders(holders) {
+		share := leftShare{k.leftKey, *holders[k]}
+		if k.stack != 0 {
+			if limit == 0 {
+				share.Stack, share.Places = nil, 1
+			} else {
+				limit--
+			}
+		}
+		addHolder(kept, share)
+	}
+	return kept
+}
+
+// largestHolders are all holders, largest first.
+func largestHolders(holders map[holderKey]*holder) []holderKey {
+	return slices.SortedFunc(maps.Keys(holders), func(a, b holderKey) int {
+		x, y := holders[a], holders[b]
 		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count),
-			cmp.Compare(a.stack, b.stack), cmp.Compare(a.region, b.region), cmp.Compare(a.reason, b.reason))
+			cmp.Compare(a.stack, b.stack), cmp.Compare(a.region, b.region), cmp.Compare(a.reason, b.reason),
+			compareBools(a.earlier, b.earlier), compareBools(a.many, b.many))
 	})
-	return keys[:min(limit, len(keys))]
+}
+
+// compareBools puts what is so first.
+func compareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }
 
 // leftKeys are those of which the process left anything, in order.
@@ -104,40 +158,46 @@ func (p *process) leftKeys() []leftKey {
 // leftView is what the process left, with the holders that have most of it.
 func (p *process) leftView() []Left {
 	var list []Left
-	holders := p.largestHolders(keptHolders)
+	holders := collapse(p.holders, keptHolders)
 	for _, k := range p.leftKeys() {
 		sum := p.left[k]
-		l := Left{
+		list = append(list, Left{
 			Region: k.region.String(), Reason: k.reason.String(),
 			Buffers: sum.Count, SizeBytes: sum.size, AllocatedBytes: sum.Bytes,
-		}
-		for _, h := range holders {
-			if h.leftKey == k {
-				l.Holders = append(l.Holders, p.holders[h].Holder)
-			}
-		}
-		list = append(list, l)
+			Holders: listHolders(holders, k),
+		})
 	}
 	return list
+}
+
+// listHolders are the holders of that region: call stacks first, largest first.
+// There are none where no stack and no reason for that is known.
+func listHolders(holders map[holderKey]*holder, of leftKey) []Holder {
+	var stacks, others []Holder
+	told := false
+	for _, k := range largestHolders(holders) {
+		switch {
+		case k.leftKey != of:
+		case k.stack != 0:
+			stacks = append(stacks, holders[k].Holder)
+		default:
+			others = append(others, holders[k].Holder)
+			told = told || k.many || k.earlier
+		}
+	}
+	if stacks == nil && !told {
+		return nil
+	}
+	return append(stacks, others...)
 }
 
 // leftShares divides what the process left: what the largest holders have, and
 // the rest.
 func (p *process) leftShares(limit int) []leftShare {
 	var list []leftShare
-	rest := make(map[leftKey]holder)
-	for k, sum := range p.left {
-		rest[k] = *sum
-	}
-	for _, k := range p.largestHolders(limit) {
-		h, r := *p.holders[k], rest[k.leftKey]
-		rest[k.leftKey] = holder{Holder{r.Bytes - h.Bytes, r.Count - h.Count, nil}, r.size - h.size}
-		list = append(list, leftShare{k.leftKey, h})
-	}
-	for _, k := range p.leftKeys() {
-		if rest[k].Count > 0 {
-			list = append(list, leftShare{k, rest[k]})
-		}
+	holders := collapse(p.holders, limit)
+	for _, k := range largestHolders(holders) {
+		list = append(list, leftShare{k.leftKey, *holders[k]})
 	}
 	return list
 }

@@ -1,7 +1,9 @@
 package aggregate_test
 
 import (
+	"runtime"
 	"testing"
+	"weak"
 
 	"github.com/go-quicktest/qt"
 
@@ -22,8 +24,112 @@ func TestWhatAProcessLeftIsToldByStack(t *testing.T) {
 	left := s.Snapshot().Processes[0].Left
 	qt.Assert(t, qt.HasLen(left, 2))
 	qt.Check(t, qt.Equals(left[0].AllocatedBytes, 5*n))
-	checkHolders(t, left[0].Holders, aggregate.Holder{3 * n, 2, stacks[2]}, aggregate.Holder{n, 1, stacks[1]})
-	checkHolders(t, left[1].Holders, aggregate.Holder{n, 1, stacks[3]})
+	checkHolders(t, left[0].Holders, holds(3*n, 2, stacks[2]), holds(n, 1, stacks[1]), holds(n, 1, nil))
+	checkHolders(t, left[1].Holders, holds(n, 1, stacks[3]))
+}
+
+func holds(bytes, count uint64, stack *event.Stack) aggregate.Holder {
+	return aggregate.Holder{Bytes: bytes, Count: count, Stack: stack}
+}
+
+// crowd is a process with 20 stacks, each with more than the one before, one buffer
+// without a stack and two from before the attach.
+func crowd(end event.Event) *aggregate.State {
+	s := aggregate.New()
+	for i := range uint64(23) {
+		e := tensor(1, 7, i, 0)
+		e.Banks, e.BytesPerBank = 1, i+1
+		switch {
+		case i < 20:
+			e.Stack = event.NewStack(i+1, nil)
+		case i > 20:
+			e.BeforeAttach = true
+		}
+		s.Apply(&e)
+	}
+	s.Apply(&end)
+	return s
+}
+
+func checkCrowd(t *testing.T, l aggregate.Left) {
+	t.Helper()
+	qt.Assert(t, qt.HasLen(l.Holders, 19))
+	var bytes, count uint64
+	for i, h := range l.Holders {
+		bytes, count = bytes+h.Bytes, count+h.Count
+		if i < 16 {
+			qt.Check(t, qt.Equals(h.Stack.ID, uint64(20-i)))
+		}
+	}
+	qt.Check(t, qt.Equals(bytes, l.AllocatedBytes))
+	qt.Check(t, qt.Equals(count, l.Buffers))
+	checkHolders(t, l.Holders[16:],
+		aggregate.Holder{Bytes: 22 + 23, Count: 2, BeforeAttach: true}, holds(21, 1, nil),
+		aggregate.Holder{Bytes: 1 + 2 + 3 + 4, Count: 4, Places: 4})
+}
+
+func TestWhatIsFromNoStackThatIsToldSaysWhy(t *testing.T) {
+	s := crowd(end(9, 7))
+	checkCrowd(t, s.Snapshot().Processes[0].Left[0])
+	checkSame(t, restored(t, s), s, qt.Commentf("of one that ended"))
+	s = crowd(event.Event{TimeNs: 9, Kind: event.DeviceClose, PID: 7})
+	checkCrowd(t, s.Snapshot().Processes[0].Left[0])
+	checkSame(t, restored(t, s), s, qt.Commentf("of one that goes on"))
+}
+
+func TestWhatIsHeldNowIsToldByStackToo(t *testing.T) {
+	s := crowd(tensor(9, 8, 1, 0))
+	snap := s.Snapshot()
+	qt.Check(t, qt.HasLen(snap.Processes[0].Held[0].Holders, 0))
+	with := s.WithHolders(snap)
+	checkCrowd(t, with.Processes[0].Held[0])
+	// there are no stacks in process 8, and no reason for that is known
+	qt.Check(t, qt.HasLen(with.Processes[1].Held[0].Holders, 0))
+	qt.Check(t, qt.HasLen(snap.Processes[0].Held[0].Holders, 0), qt.Commentf("the snapshot was changed"))
+	checkCrowd(t, restored(t, s).WithHolders(snap).Processes[0].Held[0])
+}
+
+// resolver stands for all that is known of a process's code.
+type resolver struct{ calls []*event.Call }
+
+func (r *resolver) lookUp() []*event.Call { return r.calls }
+
+// lazyStack is a stack whose resolver can be freed once it was asked.
+func lazyStack(id uint64) (*event.Stack, weak.Pointer[resolver]) {
+	r := &resolver{[]*event.Call{event.NewCall([]event.Frame{{Kind: event.Python, Name: "forward"}})}}
+	return event.NewStack(id, r.lookUp), weak.Make(r)
+}
+
+func TestWhatAProcessLeavesDoesNotHoldItsCode(t *testing.T) {
+	for name, over := range map[string]event.Event{
+		"ended":           end(9, 7),
+		"another program": {TimeNs: 9, Kind: event.ProcessStart, PID: 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := aggregate.New()
+			held, heldCode := lazyStack(1)
+			failed, failedCode := lazyStack(2)
+			other, otherCode := lazyStack(3)
+			for _, e := range []event.Event{
+				{TimeNs: 1, Kind: event.Alloc, PID: 7, BufferID: 1, Banks: 1, BytesPerBank: 5, Devices: []int{0}, Stack: held},
+				{TimeNs: 2, Kind: event.AllocFailed, PID: 7, Stack: failed},
+				{TimeNs: 3, Kind: event.AllocFailed, PID: 8, Stack: other},
+				over,
+			} {
+				s.Apply(&e)
+			}
+			runtime.GC()
+			qt.Check(t, qt.IsNil(heldCode.Value()))
+			qt.Check(t, qt.IsNil(failedCode.Value()))
+			// what runs still is looked up when somebody asks
+			qt.Check(t, qt.IsNotNil(otherCode.Value()))
+			snap := s.Snapshot()
+			qt.Check(t, qt.Equals(snap.Failures[0].Stack.Frames()[0].Name, "forward"))
+			exited := snap.Processes[len(snap.Processes)-1]
+			qt.Check(t, qt.Equals(exited.Left[0].Holders[0].Stack.Frames()[0].Name, "forward"))
+			runtime.KeepAlive(s)
+		})
+	}
 }
 
 func checkHolders(t *testing.T, got []aggregate.Holder, want ...aggregate.Holder) {
@@ -47,7 +153,7 @@ func TestWhatIsLeftAtEachEndOfADeviceAddsUp(t *testing.T) {
 	left := s.Snapshot().Processes[0].Left
 	qt.Assert(t, qt.HasLen(left, 1))
 	qt.Check(t, qt.Equals(left[0].Reason, "device_close"))
-	checkHolders(t, left[0].Holders, aggregate.Holder{3 * 540672, 3, stacks[1]})
+	checkHolders(t, left[0].Holders, holds(3*540672, 3, stacks[1]))
 }
 
 func TestOnlyTheLargestHoldersAreKept(t *testing.T) {
@@ -73,10 +179,11 @@ func TestOnlyTheLargestHoldersAreKept(t *testing.T) {
 			left := s.Snapshot().Processes[0].Left
 			qt.Assert(t, qt.HasLen(left, 1))
 			qt.Check(t, qt.Equals(left[0].Buffers, count))
-			qt.Assert(t, qt.HasLen(left[0].Holders, 16))
+			qt.Assert(t, qt.HasLen(left[0].Holders, 17))
 			for _, h := range left[0].Holders[:10] {
 				qt.Check(t, qt.Equals(h.Bytes, 45056*1000))
 			}
+			qt.Check(t, qt.Equals(left[0].Holders[16].Places, count-16))
 			told := 0
 			for e := range s.Checkpoint() {
 				if e.Kind == event.Left {

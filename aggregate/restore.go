@@ -55,7 +55,9 @@ func (s *State) addLeft(e *event.Event) {
 		return
 	}
 	s.process(e).addLeft(leftShare{
-		leftKey{e.Region, e.Reason}, holder{Holder{e.BytesPerBank, e.Count, e.Stack}, e.SizeBytes},
+		leftKey{e.Region, e.Reason}, holder{
+			Holder{e.BytesPerBank, e.Count, e.Stack, uint64(e.Banks), e.BeforeAttach}, e.SizeBytes,
+		},
 	})
 }
 

@@ -11,8 +11,10 @@ import (
 type Snapshot struct {
 	// V is the version of the document.
 	V int `json:"v"`
-	// TimeNs is the time of the latest event, CLOCK_MONOTONIC.
-	TimeNs uint64 `json:"time_ns"`
+	// TimeNs is the time of the latest event or of the end of tracing, and BeganNs
+	// when tracing began, 0 where that is not known. CLOCK_MONOTONIC.
+	TimeNs  uint64 `json:"time_ns"`
+	BeganNs uint64 `json:"began_ns,omitempty"`
 	// Devices are the chips, in order of their ids.
 	Devices []Device `json:"devices"`
 	// Processes are those that run, in order of their ids, and then the newest
@@ -120,6 +122,9 @@ type Region struct {
 	// chip that nobody has open any more, what it could hold last.
 	CapacityBytes        uint64 `json:"capacity_bytes"`
 	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
+	// FreeSpace is what is free of each bank: of a region of the Snapshot's Devices, and
+	// nil where it is not known where the region lies in its banks. Not of a Process.
+	*FreeSpace
 	// PeakBytes is the most that AllocatedBytes has been, at PeakTimeNs, when
 	// the capacity was PeakCapacityBytes.
 	PeakBytes         uint64 `json:"peak_bytes"`
@@ -237,17 +242,19 @@ type Left struct {
 	// SizeBytes and AllocatedBytes are over all chips.
 	SizeBytes      uint64 `json:"size_bytes"`
 	AllocatedBytes uint64 `json:"allocated_bytes"`
-	// Holders are the call stacks that most of it is from, largest first: of
-	// what the process did not free, the 16 that held most. What they leave is
-	// from other stacks, or from none that is known.
+	// Holders are where it was allocated, and add up to it: the 16 call stacks of
+	// the process that hold most, largest first, then what is from other stacks or
+	// from none that is known. There are none where no stack is known, and of what is
+	// held now only after State.WithHolders.
 	Holders []Holder `json:"holders,omitempty"`
 }
 
-// Snapshot returns what the state knows now. Its cost is that of the chips,
-// programs and processes, not of the buffers.
+// Snapshot returns what the state knows now. Its cost is that of the chips, programs
+// and processes, and of putting the addresses of all buffers in order: 0.2 s for a
+// million.
 func (s *State) Snapshot() *Snapshot {
 	snap := &Snapshot{
-		V: 1, TimeNs: s.now, Devices: []Device{}, Processes: []Process{},
+		V: 1, TimeNs: s.now, BeganNs: s.began, Devices: []Device{}, Processes: []Process{},
 		ExitedProcesses: s.exitedCount,
 		Lost:            maps.Clone(s.lost), Anomalies: s.anomalies,
 		FailureCount: s.failures.count, Failures: s.failures.newest(),
@@ -271,9 +278,13 @@ func (s *State) Snapshot() *Snapshot {
 	for i := range s.exited {
 		snap.Processes = append(snap.Processes, s.exited[i].view)
 	}
+	free := s.freeSpaces()
 	for _, id := range sortedKeys(s.chips) {
 		c := s.chips[id]
 		d := c.used.view(c, &c.capacities, texts[id])
+		for region := range event.Region(event.BankedRegions) {
+			d.Regions.Banked(region).FreeSpace = free.of(id, region, c.capacities[region])
+		}
 		d.Sharers = sharers[id]
 		snap.Devices = append(snap.Devices, d)
 	}

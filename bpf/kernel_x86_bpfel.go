@@ -14,10 +14,12 @@ import (
 )
 
 type KernelBankInfo struct {
-	_              structs.HostLayout
-	BytesPerBank   uint64
-	Banks          uint32
-	AlignmentBytes uint32
+	_                   structs.HostLayout
+	BytesPerBank        uint64
+	Base                uint64
+	Banks               uint32
+	AlignmentBytes      uint32
+	BlockAlignmentBytes uint64
 }
 
 type KernelBufferRecord struct {
@@ -180,6 +182,8 @@ type KernelLayout struct {
 	ManagerBanks      uint32
 	ManagerAlignment  uint32
 	ManagerSize       KernelChain
+	ListBase          int32
+	ListAlignment     int32
 	ProgramId         uint32
 	ProgramBinary     uint32
 	ProgramImpl       uint32
@@ -352,6 +356,7 @@ const (
 	KernelProgOnExit              = "on_exit"
 	KernelProgOnFindDirectMap     = "on_find_direct_map"
 	KernelProgOnFork              = "on_fork"
+	KernelProgOnMark              = "on_mark"
 	KernelProgOnProbe             = "on_probe"
 	KernelProgOnStack             = "on_stack"
 	KernelVarCodeDeaths           = "code_deaths"
@@ -432,6 +437,7 @@ type KernelProgramSpecs struct {
 	OnExit          *ebpf.ProgramSpec `ebpf:"on_exit"`
 	OnFindDirectMap *ebpf.ProgramSpec `ebpf:"on_find_direct_map"`
 	OnFork          *ebpf.ProgramSpec `ebpf:"on_fork"`
+	OnMark          *ebpf.ProgramSpec `ebpf:"on_mark"`
 	OnProbe         *ebpf.ProgramSpec `ebpf:"on_probe"`
 	OnStack         *ebpf.ProgramSpec `ebpf:"on_stack"`
 }
@@ -597,6 +603,7 @@ type KernelPrograms struct {
 	OnExit          *ebpf.Program `ebpf:"on_exit"`
 	OnFindDirectMap *ebpf.Program `ebpf:"on_find_direct_map"`
 	OnFork          *ebpf.Program `ebpf:"on_fork"`
+	OnMark          *ebpf.Program `ebpf:"on_mark"`
 	OnProbe         *ebpf.Program `ebpf:"on_probe"`
 	OnStack         *ebpf.Program `ebpf:"on_stack"`
 }
@@ -610,6 +617,7 @@ func (p *KernelPrograms) Close() error {
 		p.OnExit,
 		p.OnFindDirectMap,
 		p.OnFork,
+		p.OnMark,
 		p.OnProbe,
 		p.OnStack,
 	)

@@ -30,6 +30,7 @@ const (
 	recordProgramMet
 	recordStack
 	recordUnloaded
+	recordMark
 )
 
 const (
@@ -77,8 +78,14 @@ type decoder struct {
 	late func(pid int) *lateAttach
 	// named reports whether a process is traced by name.
 	named func(pid int) bool
+	// startOf is the start of a process.
+	startOf func(pid int) event.Event
+	// markAt are the functions whose calls are marks.
+	markAt []string
 	// show says how stacks are shown.
 	show stackOptions
+	// ended are the processes that had ended when sweep was last called.
+	ended []int
 	// stackSeen is given what on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
@@ -188,6 +195,8 @@ func (d *decoder) decode(raw []byte) {
 		known = d.code(e.PID, raw)
 	case recordUnloaded:
 		d.met(e.PID)
+	case recordMark:
+		known = d.mark(e, h.Count)
 	case recordStack:
 		if d.stackSeen != nil {
 			d.stackSeen(h, d.process(e.PID).stacks.stack(h.Stack))
@@ -222,7 +231,9 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 		if len(p.names) >= maxNames {
 			clear(p.names) // threads come and go
 		}
-		name = threadName(e.PID, e.TID)
+		if name = threadName(e.PID, e.TID); name == "" {
+			name = d.startOf(e.PID).Comm // it has ended
+		}
 		p.names[e.TID] = name
 	}
 	e.Comm = name
@@ -230,14 +241,10 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 		return p
 	}
 	p.started = true
-	start := event.Event{
-		TimeNs: e.TimeNs, Kind: event.ProcessStart, PID: e.PID, TID: e.PID,
-		Comm: threadName(e.PID, e.PID), Command: commandLine(e.PID),
-	}
+	start := d.startOf(e.PID)
+	start.TimeNs = e.TimeNs
 	p.names[e.PID] = start.Comm
 	start.AttachedLate = e.AttachedLate || d.late(e.PID) != nil
-	id := identityOf(e.PID)
-	start.UID, start.Container, start.Pod, start.ContainerPID = id.uid, id.container, id.pod, id.containerPID
 	if lib != nil {
 		start.Library, start.Release = lib.path, lib.release
 	}
@@ -289,13 +296,28 @@ func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.Kern
 		d.unknown("shards not seen")
 		return
 	}
-	e.Banks, e.BytesPerBank = a.banks[e.Region].spread(e.SizeBytes, e.PageSizeBytes, r)
+	b := &a.banks[e.Region]
+	if e.Kind == event.AllocFailed {
+		e.Banks, e.BytesPerBank = b.asked(e.SizeBytes, e.PageSizeBytes, r)
+	} else {
+		e.Banks, e.BytesPerBank = b.spread(e.SizeBytes, e.PageSizeBytes, r)
+	}
 }
 
-// spread is what BankManager::allocate_buffer gives away: the pages of an
+// spread is what the banks give away: what BankManager::allocate_buffer asks each
+// for, rounded up to the blocks of its free list.
+func (b *bank) spread(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
+	banks, bytesPerBank = b.asked(size, pageSize, r)
+	if align := b.BlockAlignmentBytes; align != 0 {
+		bytesPerBank = (bytesPerBank + align - 1) / align * align
+	}
+	return banks, bytesPerBank
+}
+
+// asked is what BankManager::allocate_buffer asks each bank for: the pages of an
 // interleaved buffer are dealt out to all banks, those of a sharded one to as
 // many as there are shards.
-func (b *bank) spread(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
+func (b *bank) asked(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
 	banks = b.Banks
 	if r.Shards != 0 {
 		banks, size, pageSize = uint32(r.Shards), r.SizeBytes, r.PageSizeBytes
@@ -428,29 +450,52 @@ func (d *decoder) openDevice(e event.Event, address uint64, a *allocator, before
 	e.Devices, e.Allocator, e.Mesh = a.device.chips, address, a.device.mesh
 	e.Board = boardName(a.device.chips)
 	for i, b := range a.banks {
-		e.Capacities[i] = event.Capacity{Banks: b.Banks, BytesPerBank: b.BytesPerBank}
+		e.Capacities[i] = event.Capacity{Banks: b.Banks, BytesPerBank: b.BytesPerBank, Base: b.Base}
 	}
 	d.emit(e)
 }
 
 // processEnd ends a process, or what it was before an exec.
 func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
-	p := d.processes[e.PID]
-	delete(d.processes, e.PID)
-	d.forget(e.PID, e.TimeNs, p)
-	if r.H.Kind == recordExec && (p != nil || d.named(e.PID)) {
-		d.met(e.PID) // what it has become is another process with the same id
-	}
-	if p == nil || !p.started {
-		return
-	}
-	e.TID, e.Comm = e.PID, p.names[e.PID] // not those of the thread that ended last
-	e.TimeNs = max(e.TimeNs, p.lateNs)
-	e.Kind, e.ExitStatus = event.ProcessExit, int(r.ExitCode)
+	e.ExitStatus = int(r.ExitCode)
 	if r.H.Kind == recordExec {
 		e.ExitStatus = event.UnknownStatus // the process lives on as another program
 	}
-	d.emit(e)
+	known := d.endProcess(e)
+	if r.H.Kind == recordExec && (known || d.named(e.PID)) {
+		d.met(e.PID) // what it has become is another process with the same id
+	}
+}
+
+// endProcess forgets a process, and reports whether it was known.
+func (d *decoder) endProcess(e event.Event) bool {
+	p := d.processes[e.PID]
+	delete(d.processes, e.PID)
+	d.forget(e.PID, e.TimeNs, p)
+	if p != nil && p.started {
+		e.TID, e.Comm = e.PID, p.names[e.PID] // not those of the thread that ended last
+		e.TimeNs = max(e.TimeNs, p.lateNs)
+		e.Kind = event.ProcessExit
+		d.emit(e)
+	}
+	return p != nil
+}
+
+// sweep ends the processes that have ended and of whose end no record came: it was
+// lost. What was there when it was last called has had its time to come.
+func (d *decoder) sweep(timeNs uint64) {
+	var ended []int
+	for pid := range d.processes {
+		if Ended(pid) {
+			ended = append(ended, pid)
+		}
+	}
+	for _, pid := range ended {
+		if slices.Contains(d.ended, pid) {
+			d.endProcess(event.Event{TimeNs: timeNs, PID: pid, ExitStatus: event.UnknownStatus})
+		}
+	}
+	d.ended = ended
 }
 
 func cString(b []byte) string {

@@ -32,6 +32,7 @@ func newTestDecoder(events *[]event.Event, unknown map[string]int) *decoder {
 		named:   func(int) bool { return false },
 		late:    func(int) *lateAttach { return nil },
 		met:     func(int) {},
+		startOf: describeProcess,
 		view:    func(int, uint32) *spaceView { return nil },
 		unknown: func(cause string) { unknown[cause]++ },
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -66,11 +67,15 @@ func (t *Tracer) rescan(n uint64) {
 		// of a process that came and went meanwhile nothing is known
 		t.find(found{event: event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: "mappings not seen"}})
 	}
-	if t.onlyListed && len(pids) == 0 {
-		return // all have ended
+	if !t.onlyListed {
+		if err := t.scan(nil); err != nil {
+			t.warn(err.Error())
+		}
 	}
-	if err := t.scan(pids); err != nil {
-		t.warn(err.Error())
+	for _, pid := range pids {
+		if err := t.scan([]int{pid}); err != nil && !Ended(pid) {
+			t.warn(err.Error())
+		}
 	}
 }
 
@@ -91,7 +96,7 @@ func (t *Tracer) scan(pids []int) error {
 			case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 				return fmt.Errorf("no process %d", pid)
 			default:
-				return fmt.Errorf("process %d cannot be looked at: %w", pid, err)
+				return fmt.Errorf("process %d cannot be looked at: %w", pid, cause(err))
 			}
 			continue
 		}
@@ -141,6 +146,7 @@ const lateNs = 100e6
 // meet looks at a mapped file, once, and attaches to it if it is a tt-metal
 // library.
 func (t *Tracer) meet(m mapping, path string) error {
+	t.calls.meet(m)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	l, known := t.byFile[m.file]
@@ -154,7 +160,6 @@ func (t *Tracer) meet(m mapping, path string) error {
 		if path == "" {
 			path = mappedPath(m.pid, m.file)
 		}
-		attached := len(t.libraries)
 		l, err = t.open(file, path, procDir(m.pid)+"/root")
 		if errors.Is(err, ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
 			t.remember(m.file, nil)
@@ -168,9 +173,9 @@ func (t *Tracer) meet(m mapping, path string) error {
 			return err
 		}
 		t.remember(m.file, l)
-		m.old = m.old || now()-m.timeNs > lateNs && len(t.libraries) > attached
 	}
 	if l != nil && !t.seen[m.pid] {
+		m.old = m.old || l.attachedNs > m.timeNs+lateNs
 		t.met = true
 		// its end is to be told, whether or not it ever hits a probe
 		_ = t.objs.Processes.Update(uint32(m.pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
@@ -183,14 +188,36 @@ func (t *Tracer) meet(m mapping, path string) error {
 			t.markLate(m.pid)
 		}
 		t.space(m.pid)
-		t.found = append(t.found, found{event.Event{
-			Kind: event.ProcessStart, TimeNs: m.timeNs, PID: m.pid, TID: m.pid, AttachedLate: m.old,
-		}, l})
+		start := describeProcess(m.pid)
+		start.TimeNs, start.AttachedLate = m.timeNs, m.old
+		t.starts[m.pid] = start
+		t.found = append(t.found, found{start, l})
 		if m.old {
 			t.attachLate(l, m)
 		}
 	}
 	return nil
+}
+
+// describeProcess is the start of a process, with all that its files tell.
+func describeProcess(pid int) event.Event {
+	id := identityOf(pid)
+	return event.Event{
+		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: threadName(pid, pid), Command: commandLine(pid),
+		UID: id.uid, Container: id.container, Pod: id.pod, ContainerPID: id.containerPID,
+	}
+}
+
+// startOf is what a process was like when it was met. One that ends at once is not
+// there any more when its first record comes.
+func (t *Tracer) startOf(pid int) event.Event {
+	t.mu.Lock()
+	start, ok := t.starts[pid]
+	t.mu.Unlock()
+	if !ok {
+		start = describeProcess(pid)
+	}
+	return start
 }
 
 // namedLikeLibrary reports whether a file's name is one that tt-metal libraries have.
@@ -247,20 +274,81 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 		return nil, err
 	}
 	l.inode = inode
-	if len(t.libraries) == maxLibraries {
+	t.retire()
+	slot := t.slot()
+	if slot == maxLibraries {
 		file.Close()
 		return nil, fmt.Errorf("%s is not traced: %d library files are traced already", path, maxLibraries)
 	}
 	for _, m := range l.layout.Missing {
 		t.warn(fmt.Sprintf("%s%s: %s: %s", path, inRelease(l.release), m.Name, m.Costs))
 	}
-	if err := l.attach(&t.objs, uint8(len(t.libraries))); err != nil {
+	if err := l.attach(&t.objs, uint8(slot)); err != nil {
 		l.close()
 		return nil, err
 	}
-	t.libraries = append(t.libraries, l)
+	l.attachedNs = now()
+	if slot == len(t.libraries) {
+		t.libraries = append(t.libraries, l)
+	} else {
+		t.libraries[slot] = l
+	}
 	t.guard(l)
 	return l, nil
+}
+
+// retiredNs is how long after its last process the records of a library may still come.
+const retiredNs = 10e9
+
+// slot is where the next library goes: maxLibraries where there is no room.
+func (t *Tracer) slot() int {
+	i := slices.IndexFunc(t.libraries, func(l *library) bool { return l.link == nil && now()-l.retiredNs > retiredNs })
+	if i < 0 {
+		i = len(t.libraries)
+	}
+	return i
+}
+
+// retire gives up libraries that no process maps any more and none can: their files
+// are deleted; or any, where no more can be traced otherwise. t.mu is held.
+func (t *Tracer) retire() {
+	full := t.slot() == maxLibraries
+	var idle []*library
+	for _, l := range t.libraries {
+		if l.link != nil && (full || l.deleted()) {
+			idle = append(idle, l)
+		}
+	}
+	if len(idle) == 0 {
+		return
+	}
+	pids, err := processes()
+	if err != nil {
+		return
+	}
+	for _, pid := range pids {
+		maps, err := executableMaps(pid)
+		if err != nil && t.seen[pid] && !Ended(pid) {
+			return // nobody knows what it still maps
+		}
+		for _, m := range maps {
+			// the maps do not tell a file's generation
+			idle = slices.DeleteFunc(idle, func(l *library) bool {
+				for id, other := range t.byFile {
+					id.generation = 0
+					if other == l && id == m.file {
+						return true
+					}
+				}
+				return false
+			})
+		}
+	}
+	for _, l := range idle {
+		l.close()
+		l.link, l.retiredNs = nil, now()
+		maps.DeleteFunc(t.byFile, func(_ fileID, other *library) bool { return other == l })
+	}
 }
 
 // Prepare attaches to a library file before a process maps it.
@@ -285,12 +373,14 @@ func (t *Tracer) Prepare(path string) error {
 		return err
 	}
 	t.byFile[id] = l
+	// what is installed with it
+	dir := filepath.Dir(path)
+	beside, _ := filepath.Glob(filepath.Join(dir, "*.so*"))
+	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
+	beside = append(beside, extensions...)
+	t.calls.prepare(beside)
 	if t.spaces != nil {
-		// what is installed with it
-		dir := filepath.Dir(path)
-		beside, _ := filepath.Glob(filepath.Join(dir, "*.so*"))
-		extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
-		t.watching.Go(func() { t.spaces.prepare(append(beside, extensions...)) })
+		t.watching.Go(func() { t.spaces.prepare(beside) })
 	}
 	return nil
 }
@@ -316,6 +406,11 @@ func (t *Tracer) library(index uint8) *library {
 		return t.libraries[index]
 	}
 	return nil
+}
+
+// Mark puts a mark of this name between what happened before the call and after it.
+func (t *Tracer) Mark(name string, uid int) {
+	t.find(found{event: event.Event{Kind: event.Mark, TimeNs: now(), Cause: name, UID: uid}})
 }
 
 // find takes an event from another goroutine.

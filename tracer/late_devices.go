@@ -259,8 +259,11 @@ func (r *lateReader) banks(allocator uint64) (banks [event.BankedRegions]bank, e
 	return banks, nil
 }
 
-// maxBanks bounds what is believed of a region.
-const maxBanks = 1 << 16
+// maxBanks and maxAlignment bound what is believed of a region.
+const (
+	maxBanks     = 1 << 16
+	maxAlignment = 1 << 20
+)
 
 func (r *lateReader) bank(manager uint64) (bank, error) {
 	fields := piecesOf([]uint64{manager + uint64(r.kernel.ManagerBanks), manager + uint64(r.kernel.ManagerAlignment)}, 4)
@@ -272,7 +275,7 @@ func (r *lateReader) bank(manager uint64) (bank, error) {
 	}
 	u32 := binary.LittleEndian.Uint32
 	b := bank(bpf.KernelBankInfo{Banks: u32(fields[0].data), AlignmentBytes: u32(fields[1].data)})
-	if b.Banks > maxBanks || b.AlignmentBytes > 1<<20 {
+	if b.Banks > maxBanks || b.AlignmentBytes > maxAlignment {
 		return bank{}, errStale
 	}
 	list, ok, err := r.freeList(manager)
@@ -280,8 +283,23 @@ func (r *lateReader) bank(manager uint64) (bank, error) {
 		return b, err // a region without banks has no free list
 	}
 	size := r.kernel.ManagerSize
-	if b.BytesPerBank, err = readWord(r.memory, list+uint64(size.Offset[size.Length-1])); err != nil {
+	at := list + uint64(size.Offset[size.Length-1])
+	if b.BytesPerBank, err = readWord(r.memory, at); err != nil {
 		return bank{}, err
+	}
+	for _, beside := range []struct {
+		to *uint64
+		at int32
+	}{{&b.Base, r.kernel.ListBase}, {&b.BlockAlignmentBytes, r.kernel.ListAlignment}} {
+		if beside.at == 0 {
+			continue // it was not found in the library
+		}
+		if *beside.to, err = readWord(r.memory, at+uint64(int64(beside.at))); err != nil {
+			return bank{}, err
+		}
+	}
+	if b.BlockAlignmentBytes > maxAlignment {
+		return bank{}, errStale
 	}
 	return b, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
 	"ttmem/symbolize"
@@ -33,6 +34,8 @@ type library struct {
 	inode  inodeHandle
 	leased bool
 	link   link.Link // nil: its probes are gone
+	// when its probes were placed, and gone, CLOCK_MONOTONIC
+	attachedNs, retiredNs uint64
 }
 
 // openLibrary reads a library; the file is kept open so that it can be attached
@@ -118,6 +121,7 @@ func (l *library) plan() error {
 	k.ManagerBanks = l.single("BankManager.num_banks_")
 	k.ManagerAlignment = l.single("BankManager.alignment_bytes_")
 	k.ManagerSize = chain(fields["BankManager.bank_size"])
+	k.ListBase, k.ListAlignment = l.fromSize("FreeListOpt.offset_bytes_"), l.fromSize("FreeListOpt.alignment_")
 	k.ProgramId = l.single("ProgramImpl.id")
 	k.ProgramBinary = l.single("ProgramImpl.binary_data(begin)")
 	k.ProgramImpl = l.optional("Program.impl")
@@ -149,6 +153,16 @@ func (l *library) optional(name string) uint32 {
 		return noField
 	}
 	return l.single(name)
+}
+
+// fromSize is how far a field of a bank's free list is from its size, which the
+// kernel finds first.
+func (l *library) fromSize(name string) int32 {
+	size, c := l.layout.Fields["BankManager.bank_size"], l.layout.Fields[name]
+	if len(size) == 0 || len(c) != 1 {
+		return 0
+	}
+	return c[0] - size[len(size)-1]
 }
 
 // code is a probed function.
@@ -206,6 +220,12 @@ func (l *library) attach(objs *objects, index uint8) error {
 		return fmt.Errorf("placing probes in %s: %w", l.path, err)
 	}
 	return nil
+}
+
+// deleted reports whether the file has no name any more.
+func (l *library) deleted() bool {
+	var stat unix.Stat_t
+	return unix.Fstat(int(l.file.Fd()), &stat) == nil && stat.Nlink == 0
 }
 
 func (l *library) close() {

@@ -56,7 +56,7 @@ func (t *Tracer) withdraw() {
 			continue
 		}
 		l.link.Close()
-		l.link = nil
+		l.link, l.retiredNs = nil, now()
 		_, _ = unix.FcntlInt(l.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 		for id, other := range t.byFile {
 			if other == l {

@@ -191,6 +191,14 @@ func threadName(pid, tid int) string {
 	return ""
 }
 
+// cause is what went wrong with a file, without its name.
+func cause(err error) error {
+	if path := (*os.PathError)(nil); errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
 // processes are the ids of all processes.
 func processes() ([]int, error) {
 	entries, err := os.ReadDir("/proc")

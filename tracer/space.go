@@ -15,6 +15,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
 )
@@ -179,7 +180,7 @@ func (s *spaces) updateOne() bool {
 // update tells the kernel of a process's code as it is now; s.updating is held.
 func (s *spaces) update(pid int) {
 	err := s.tell(pid)
-	if err == nil || errors.Is(err, os.ErrNotExist) || Ended(pid) {
+	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || Ended(pid) {
 		return
 	}
 	s.mu.Lock()

@@ -38,6 +38,8 @@ type Options struct {
 	FullNames bool
 	// AllFrames keeps the Python interpreter's own calls in stacks.
 	AllFrames bool
+	// MarkAt are the names of native functions: each call of one is a Mark.
+	MarkAt []string
 	// Warn is told what could not be seen, a line each; nil: nobody is.
 	Warn func(string)
 }
@@ -51,7 +53,8 @@ type Tracer struct {
 	watching sync.WaitGroup
 	closing  context.Context // done when the tracer is closed
 	close    context.CancelFunc
-	spaces   *spaces // nil: no stacks are taken
+	spaces   *spaces    // nil: no stacks are taken
+	calls    *callMarks // nil: no calls are marks
 	warn     func(string)
 	breaks   chan os.Signal
 	// onlyListed: what the kernel side has listed is traced, and nothing else
@@ -67,8 +70,9 @@ type Tracer struct {
 	latePending atomic.Int32        // how many those are
 	// lateResults are of those that were read, for Run
 	lateResults []lateResult
-	seen        map[int]bool // processes that map a library
-	met         bool         // there was one
+	seen        map[int]bool        // processes that map a library
+	starts      map[int]event.Event // of those
+	met         bool                // there was one
 
 	decoder decoder
 	queue   ordered
@@ -85,11 +89,12 @@ type objects struct {
 	OnExit        *ebpf.Program `ebpf:"on_exit"`
 	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
 	OnDebugState  *ebpf.Program `ebpf:"on_debug_state"`
+	OnMark        *ebpf.Program `ebpf:"on_mark"`
 }
 
 func (o *objects) close() {
 	o.KernelMaps.Close()
-	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState} {
+	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark} {
 		p.Close()
 	}
 }
@@ -119,6 +124,7 @@ func New(o Options) (_ *Tracer, err error) {
 		warn:       o.Warn,
 		byFile:     make(map[fileID]*library),
 		seen:       make(map[int]bool),
+		starts:     make(map[int]event.Event),
 		onlyListed: len(o.Processes) > 0,
 		unknown:    make(map[string]uint64),
 		named:      make(map[int]bool),
@@ -138,6 +144,7 @@ func New(o Options) (_ *Tracer, err error) {
 		met:       t.space,
 		named:     func(pid int) bool { return t.named[pid] },
 		late:      t.lateOf,
+		startOf:   t.startOf,
 		show:      stackOptions{fullNames: o.FullNames, allFrames: o.AllFrames},
 	}
 	defer func() {
@@ -165,6 +172,9 @@ func New(o Options) (_ *Tracer, err error) {
 			return nil, fmt.Errorf("listing process %d: %w", pid, err)
 		}
 	}
+	if len(o.MarkAt) > 0 {
+		t.decoder.markAt, t.calls = o.MarkAt, newCallMarks(o.MarkAt, t.objs.OnMark, t.warn)
+	}
 	t.watchOverwrites()
 	if err := t.watch(); err != nil {
 		return nil, err
@@ -172,6 +182,7 @@ func New(o Options) (_ *Tracer, err error) {
 	if err := t.scan(o.Processes); err != nil {
 		return nil, err
 	}
+	t.calls.settle(o.Children)
 	if t.spaces != nil {
 		t.spaces.settle()
 		t.spaces.kept = nil
@@ -246,6 +257,9 @@ func explainLoad(err error) error {
 // reader.
 const pollInterval = 10 * time.Millisecond
 
+// sweepNs is how often it is made sure that processes are still there.
+const sweepNs = 10e9
+
 // Run gives events to handle in the order of their times until the context is
 // done, then what had come in by then, and returns. After each batch, and at
 // least every pollInterval, it calls pause, where what handle gathered can be
@@ -253,6 +267,7 @@ const pollInterval = 10 * time.Millisecond
 func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
 	var record ringbuf.Record
 	var end uint64 // when the context was done
+	swept := now()
 	for {
 		wait := pollInterval
 		if ctx.Err() != nil {
@@ -281,6 +296,10 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		t.countLost()
 		if drained {
 			t.takeLate(before - min(before, holdBackNs))
+			if before-swept > sweepNs {
+				swept = before
+				t.decoder.sweep(max(before, t.queue.released))
+			}
 		}
 		// what a target that goes on does after the end is not waited for
 		last := end != 0 && (drained || t.queue.newest() > end+holdBackNs)
@@ -293,6 +312,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		t.queue.release(before, handle)
 		pause()
 		if last {
+			t.calls.tell()
 			return nil
 		}
 	}
@@ -303,6 +323,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 func (t *Tracer) forget(pid int, timeNs uint64, p *traced) {
 	t.mu.Lock()
 	delete(t.seen, pid)
+	delete(t.starts, pid)
 	t.forgetLate(pid)
 	t.mu.Unlock()
 	if t.spaces != nil {
@@ -365,6 +386,7 @@ func (t *Tracer) Close() {
 		t.mappings.Close()
 	}
 	t.stopWatchingOverwrites()
+	t.calls.close()
 	if t.spaces != nil {
 		t.spaces.close()
 	}

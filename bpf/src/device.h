@@ -15,8 +15,15 @@ static __always_inline void read_bank(const struct layout *l, u64 allocator, u32
 	if (!read_u32(manager + l->manager_banks, &b->banks) ||
 	    !read_u32(manager + l->manager_alignment, &b->alignment_bytes))
 		count_lost(LOST_DEVICE_UNREADABLE);
-	if (!follow(manager, &l->manager_size, &at) || !read_u64(at, &b->bytes_per_bank))
+	if (!follow(manager, &l->manager_size, &at) || !read_u64(at, &b->bytes_per_bank)) {
 		b->bytes_per_bank = 0; /* a region without banks has no free list */
+		return;
+	}
+	if (l->list_base && !read_u64(at + l->list_base, &b->base))
+		count_lost(LOST_DEVICE_UNREADABLE);
+	if (l->list_alignment &&
+	    !read_u64(at + l->list_alignment, &b->block_alignment_bytes))
+		count_lost(LOST_DEVICE_UNREADABLE);
 }
 
 /* The id of the chip in an entry of a mesh's vector: negative for a chip of

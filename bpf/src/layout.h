@@ -51,6 +51,8 @@ struct layout {
 	u32 manager_banks;
 	u32 manager_alignment;
 	struct chain manager_size;
+	/* How far the free list's base and alignment are from its size; 0: not known. */
+	s32 list_base, list_alignment;
 
 	u32 program_id;	    /* in ProgramImpl */
 	u32 program_binary; /* begin of the vector of binary words in ProgramImpl */

@@ -51,6 +51,7 @@ enum record_kind {
 	/* headers alone */
 	RECORD_STACK,
 	RECORD_UNLOADED,
+	RECORD_MARK,
 };
 
 /* Bytes of the Buffer that a record carries as they are; user space knows what
@@ -126,8 +127,10 @@ struct clear_record {
 
 struct bank_info {
 	u64 bytes_per_bank;
+	u64 base; /* address of the first byte that can be given away; 0: not known */
 	u32 banks;
-	u32 alignment_bytes;
+	u32 alignment_bytes;	   /* of pages */
+	u64 block_alignment_bytes; /* of what the free list gives away; 0: not known */
 };
 
 #define DEVICE_MESH 1

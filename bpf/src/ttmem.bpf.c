@@ -20,6 +20,7 @@
 #include "buffer.h"
 #include "failure.h"
 #include "process.h"
+#include "mark.h"
 #include "program.h"
 
 /* Nothing else keeps the records' types in the object, from which the Go types

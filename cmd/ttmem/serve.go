@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
-	"ttmem/tracer/recording"
 )
 
 // serveOptions are the flags of serve.
@@ -40,7 +38,8 @@ func newServe() *cobra.Command {
 answers on a unix socket what it sees. Who asks is shown his own processes, and of
 the others' what they take of the chips in all; root is shown everything.
 
-With --record it keeps what happens in files as well. A line on standard error tells
+With --record it keeps what happens in files as well, which only root can read; when
+the disk is full it records again once there is space. A line on standard error tells
 of each process, when it is met and when it ends, and of what was lost. SIGTERM and
 Ctrl-C end it, SIGHUP does nothing. docs/serve.md has the unit for systemd and what
 can be asked.`,
@@ -100,9 +99,14 @@ func serve(o serveOptions) (err error) {
 
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	server := service.NewServer(s.hub, service.Options{
-		Version: version(), Stacks: func() *aggregate.Stacks { return stackCounts(t) },
-	})
+	answers := service.Options{
+		Version: buildVersion(), Stacks: func() *aggregate.Stacks { return stackCounts(t) },
+		Mark: func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
+	}
+	if s.record != nil {
+		answers.Recording = s.record.health
+	}
+	server := service.NewServer(s.hub, answers)
 	defer server.Close()
 	serving := func(serve func() error) {
 		go func() {
@@ -129,60 +133,37 @@ func serve(o serveOptions) (err error) {
 	}
 	server.Close()
 	s.end(stackCounts(t))
-	if err == nil && s.failed {
+	if err == nil && s.record != nil && s.record.failed {
 		return exitStatus(1)
 	}
 	return err
 }
 
-// version is ttmem's, as the build has it.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "unknown"
-	}
-	return info.Main.Version
-}
-
 // served is what a service does with the events that it traces, besides answering.
 type served struct {
 	hub     *service.Hub
-	record  *recorder // nil: nothing is recorded
+	record  *serviceRecorder // nil: nothing is recorded
 	ends    map[int]*[event.NumRegions]uint64
 	lost    map[string]uint64 // since it was last told
 	lostAt  time.Time
 	started time.Time
-	failed  bool // something was promised and could not be done
 }
 
 func newServed(o recordOptions) (*served, error) {
 	state := aggregate.New()
+	state.Begin(monotonicNow())
 	s := &served{
 		hub: service.NewHub(state), ends: make(map[int]*[event.NumRegions]uint64),
 		lost: make(map[string]uint64), started: time.Now(),
 	}
-	if o.path == "" {
-		return s, nil
-	}
-	file, err := recording.Create(o.path, recording.FileOptions{
-		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: state.Checkpoint,
-		Existing: recording.RotateExisting,
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.record = &recorder{file: file, path: o.path, flushed: s.started}
-	return s, nil
+	var err error
+	s.record, err = newServiceRecorder(o, state)
+	return s, err
 }
 
 // take takes an event that the state knows already.
 func (s *served) take(e *event.Event) {
-	if s.record != nil {
-		s.record.add(e)
-		if s.record.full() {
-			s.flush()
-		}
-	}
+	s.record.take(e)
 	switch e.Kind {
 	case event.ProcessStart:
 		warn(metLine(e))
@@ -215,7 +196,7 @@ const lostInterval = 10 * time.Second
 // pause is called between batches of events.
 func (s *served) pause() {
 	s.hub.Flush()
-	s.flush()
+	s.record.pause()
 	if len(s.lost) > 0 && time.Since(s.lostAt) >= lostInterval {
 		s.tellLost()
 	}
@@ -229,35 +210,28 @@ func (s *served) tellLost() {
 	s.lostAt = time.Now()
 }
 
-func (s *served) flush() {
-	if s.record == nil {
-		return
-	}
-	if err := s.record.flush(); err != nil {
-		warn(fmt.Sprintf("%v; the service goes on and does not record", err))
-		s.failed, s.record = true, nil
-	}
-}
-
 // end ends the recording, and says in a line what there was.
 func (s *served) end(stacks *aggregate.Stacks) {
 	s.tellLost()
 	snapshot := *s.hub.Snapshot(service.Viewer{All: true})
 	snapshot.Stacks = stacks
-	if s.record != nil {
-		if err := s.record.close(&snapshot); err != nil {
-			warn(err.Error())
-			s.failed = true
-		}
-	}
+	s.record.end(&snapshot)
 	processes := snapshot.ExitedProcesses
 	for i := range snapshot.Processes {
 		if snapshot.Processes[i].Exit == nil {
 			processes++
 		}
 	}
-	warn(fmt.Sprintf("ended after %s: %d processes traced, %s lost", formatSeconds(uint64(time.Since(s.started))),
-		processes, formatCount(snapshot.LostEvents(), "event")))
+	warn(endedLine(time.Since(s.started), processes, snapshot.LostEvents()))
+}
+
+// endedLine is the last one.
+func endedLine(took time.Duration, processes, lost uint64) string {
+	traced := "1 process traced"
+	if processes != 1 {
+		traced = fmt.Sprintf("%d processes traced", processes)
+	}
+	return fmt.Sprintf("ended after %s: %s, %s lost", formatSeconds(uint64(took)), traced, formatCount(lost, "event"))
 }
 
 // logCommand is how much of a command line is told, in characters.

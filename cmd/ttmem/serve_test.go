@@ -2,6 +2,7 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -61,6 +62,11 @@ func TestServeTellsWhatAProcessHeldAtItsEnd(t *testing.T) {
 		3: "PID 3 ended; it held nothing",
 	}))
 	qt.Check(t, qt.HasLen(s.ends, 0)) // which would grow with all that ever ran
+}
+
+func TestServeTellsOfItsEnd(t *testing.T) {
+	qt.Check(t, qt.Equals(endedLine(time.Second, 1, 1), "ended after 1.0 s: 1 process traced, 1 event lost"))
+	qt.Check(t, qt.Equals(endedLine(time.Second, 2, 0), "ended after 1.0 s: 2 processes traced, 0 events lost"))
 }
 
 func TestServeRefusesFlagsThatMakeNoSense(t *testing.T) {

@@ -58,7 +58,8 @@ const (
 	Peak
 	// Left is Count buffers of Region that the process did not free, with what
 	// ended them in Reason: SizeBytes and BytesPerBank (of one bank) are their
-	// sums over all chips. All of one Stack; without one, of any.
+	// sums over all chips. All are of one Stack; without one they are of as many
+	// stacks as Banks says, or of none that is known.
 	Left
 	// Total says that what Cause names is Count by now; of the process, where
 	// there is a PID.
@@ -208,6 +209,8 @@ type Capacity struct {
 	Banks uint32
 	// BytesPerBank is what the allocator can give away of each bank.
 	BytesPerBank uint64
+	// Base is the address where that begins in each bank; 0 where it is not known.
+	Base uint64
 }
 
 // Event is one thing that happened. Which fields are set depends on Kind; the

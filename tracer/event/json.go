@@ -111,6 +111,9 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		b = appendText(b, "region", e.Region.String())
 		b = appendUint(b, "size_bytes", e.SizeBytes)
 		b = appendUint(b, "bytes_per_bank", e.BytesPerBank)
+		if e.Banks != 0 {
+			b = appendUint(b, "banks", uint64(e.Banks))
+		}
 		b = appendText(b, "reason", e.Reason.String())
 		b = appendUint(b, "count", e.Count)
 	case Lost, Total:
@@ -198,6 +201,9 @@ func (e *Event) appendCapacities(b []byte) []byte {
 		b = append(b, `:{"banks":`...)
 		b = strconv.AppendUint(b, uint64(c.Banks), 10)
 		b = appendUint(b, "bytes_per_bank", c.BytesPerBank)
+		if c.Base != 0 {
+			b = appendUint(b, "base_address", c.Base)
+		}
 		b = append(b, '}')
 	}
 	return append(b, '}')

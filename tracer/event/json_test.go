@@ -52,7 +52,7 @@ var samples = []Event{
 	{TimeNs: 9, Kind: KernelUnload, PID: 10, Region: Kernel, ProgramID: 7},
 	{
 		TimeNs: 10, Kind: DeviceOpen, PID: 10, Devices: []int{0, 1}, Allocator: 77,
-		Capacities: [BankedRegions]Capacity{DRAM: {12, 1072693184}, L1: {64, 1393312}},
+		Capacities: [BankedRegions]Capacity{DRAM: {12, 1072693184, 1048640}, L1: {64, 1393312, 0}},
 		Board:      "n300", Arch: "wormhole_b0", Mesh: true,
 	},
 	{TimeNs: 11, Kind: DeviceClose, PID: 10, Devices: []int{0, 1}, Allocator: 77},
@@ -65,10 +65,10 @@ var samples = []Event{
 	{TimeNs: 13, Kind: ProcessExit, PID: 10},
 	{TimeNs: 13, Kind: ProcessExit, PID: 10, ExitStatus: UnknownStatus},
 	{TimeNs: 14, Kind: Lost, Count: 12, Cause: "ring buffer full"},
-	{TimeNs: 15, Kind: DeviceOpen, Devices: []int{1}, Capacities: [BankedRegions]Capacity{DRAM: {12, 8}}, Board: "n300"},
+	{TimeNs: 15, Kind: DeviceOpen, Devices: []int{1}, Capacities: [BankedRegions]Capacity{DRAM: {12, 8, 0}}, Board: "n300"},
 	{
 		TimeNs: 16, Kind: Peak, Devices: []int{1}, Region: DRAM, SizeBytes: 100,
-		Capacities: [BankedRegions]Capacity{DRAM: {1, 4096}},
+		Capacities: [BankedRegions]Capacity{DRAM: {1, 4096, 0}},
 	},
 	{TimeNs: 17, Kind: Peak, PID: 10, Devices: []int{1}, Region: L1, SizeBytes: 3, BytesPerBank: 4, StaticKind: CircularBuffer},
 	{

@@ -95,6 +95,7 @@ type record struct {
 type capacity struct {
 	Banks        uint32 `json:"banks"`
 	BytesPerBank uint64 `json:"bytes_per_bank"`
+	Base         uint64 `json:"base_address"`
 }
 
 // parse makes an event of one line.

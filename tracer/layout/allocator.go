@@ -19,6 +19,10 @@ const (
 	managerBankSize = "_ZNK2tt8tt_metal11BankManager9bank_sizeEv"
 	managerAllocate = "_ZN2tt8tt_metal11BankManager15allocate_bufferE"
 	managerCtor     = "_ZN2tt8tt_metal11BankManagerC1ERKNS0_10BufferTypeERKS"
+
+	freeListAllocate   = "_ZN2tt8tt_metal9allocator11FreeListOpt8allocateE"
+	freeListAllocateAt = "_ZN2tt8tt_metal9allocator11FreeListOpt19allocate_at_addressE"
+	freeListSizeAt     = "_ZNK2tt8tt_metal9allocator11FreeListOpt19get_allocation_sizeEm"
 )
 
 var noManagers = [Types]int{-1, -1, -1, -1, -1}
@@ -35,6 +39,29 @@ func (d *deriver) allocator() {
 	d.field("BankManager.bank_size", 8, from((*flow).result, managerBankSize))
 	d.alignment()
 	d.ctorAgrees()
+	// What a bank's free list adds to the addresses of its blocks, and what it rounds
+	// their sizes up to: in L1 to more than the BankManager rounds pages to.
+	d.field("FreeListOpt.offset_bytes_", 8,
+		from(subtractedFirst, freeListDeallocate),
+		from(subtractedFirst, freeListSizeAt))
+	d.field("FreeListOpt.alignment_", 8,
+		from(divisor, freeListAllocate),
+		from(divisor, freeListAllocateAt))
+}
+
+// divisor finds the one field that a function divides by.
+func divisor(f *flow) (Chain, error) {
+	fields := f.all(func(s *step) (Chain, bool) {
+		if s.op != x86asm.DIV {
+			return nil, false
+		}
+		c, ok := s.operand(0).loaded(0)
+		return c, ok && len(c) == 1
+	})
+	if len(fields) != 1 {
+		return nil, errShape
+	}
+	return fields[0], nil
 }
 
 // managers finds where the allocator has the BankManager of each type of buffer.

@@ -26,6 +26,8 @@ var costs = map[string]string{
 	"BankManager.buffer_type_":     "a failed allocation's region is not known",
 	"BankManager.bank_size":        "capacities of the regions are not known",
 	"BankManager.alignment_bytes_": "what a buffer takes of each bank is not known",
+	"FreeListOpt.offset_bytes_":    "where the regions lie in their banks, and with it the largest free block, is not known",
+	"FreeListOpt.alignment_":       "buffers of small pages look smaller than what they take of each bank",
 
 	"Allocator.allocated_buffers_":                        "buffers from before ttmem came are not seen",
 	"SubDeviceManagerTracker.default_sub_device_manager_": "what devices held before ttmem came is not seen",

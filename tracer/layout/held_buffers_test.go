@@ -55,6 +55,8 @@ func TestHeldBuffers(t *testing.T) {
 				"MeshDevice.sub_device_manager_tracker_":              c.mesh,
 				"Device.sub_device_manager_tracker_":                  c.device,
 				"Device.allocator_":                                   c.own,
+				"FreeListOpt.offset_bytes_":                           {0x10},
+				"FreeListOpt.alignment_":                              {0x20},
 			} {
 				qt.Check(t, qt.DeepEquals(l.Fields[name], want), qt.Commentf("%s: %s", name, missing(l, name)))
 			}

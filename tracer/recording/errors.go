@@ -76,6 +76,9 @@ func cause(err error) error {
 	return err
 }
 
+// errNoSpace says it without the system's words for a full disk and a full quota.
+var errNoSpace = errors.New("no space left")
+
 // diskFull reports whether there was no room for a write.
 func diskFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)

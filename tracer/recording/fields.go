@@ -71,6 +71,7 @@ const (
 	endIncompletePython
 	endCount
 	endContinued
+	endTime
 )
 
 func (e *End) append(b []byte) []byte {
@@ -89,6 +90,9 @@ func (e *End) append(b []byte) []byte {
 	counts(endIncompletePython, e.IncompletePython)
 	if e.Continued {
 		b = appendUintField(b, endContinued, 1)
+	}
+	if e.TimeNs != 0 {
+		b = appendUintField(b, endTime, e.TimeNs)
 	}
 	return appendUvarint(b, 0)
 }
@@ -117,6 +121,8 @@ func readEnd(b []byte) (e End, ok bool) {
 			}
 		case endContinued:
 			e.Continued = f.value != 0
+		case endTime:
+			e.TimeNs = f.value
 		}
 	}
 	if !e.HasStacks {

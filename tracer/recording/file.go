@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -41,6 +42,9 @@ type FileOptions struct {
 	Checkpoint func() iter.Seq[*event.Event]
 	// Existing says what becomes of a file that is there already.
 	Existing Existing
+	// Private lets nobody read the files but their owner, where they are files:
+	// command lines and paths are in them. Otherwise the umask decides.
+	Private bool
 }
 
 // A File is a recording on disk: the file with the recording's name, which is the
@@ -53,6 +57,10 @@ type File struct {
 	header Header
 	parts  int // files before the current one, that this File has written
 	err    error
+	closed bool
+	// missed is how many events came while err was set or were lost with what led to
+	// it, and latest the highest time of an event.
+	missed, latest uint64
 }
 
 // A segment is one file of a recording.
@@ -62,6 +70,8 @@ type segment struct {
 	// begun is how long its header and checkpoint are, without which it says nothing
 	// new.
 	begun int64
+	// added is how many events it was given, with those of the checkpoint.
+	added uint64
 	// stream marks what has no length, such as a pipe.
 	stream bool
 }
@@ -104,7 +114,11 @@ var errInUse = errors.New("another ttmem is writing it")
 // begin begins a file of the recording, with events that repeat what was before.
 // On an error there is no file that was not there.
 func (f *File) begin(path string, flags int, events iter.Seq[*event.Event]) (*segment, error) {
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|flags, 0o644)
+	mode := os.FileMode(0o644)
+	if f.o.Private {
+		mode = 0o600
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|flags, mode)
 	if err != nil {
 		return nil, cause(err)
 	}
@@ -120,6 +134,8 @@ func (f *File) begin(path string, flags int, events iter.Seq[*event.Event]) (*se
 		s.stream = true
 	} else if err := lock(out); err != nil {
 		return discard(err)
+	} else if err := f.private(out, info); err != nil {
+		return discard(err)
 	}
 	if s.w, err = NewWriter(out, Options{Header: &f.header}); err != nil {
 		return discard(err)
@@ -128,6 +144,7 @@ func (f *File) begin(path string, flags int, events iter.Seq[*event.Event]) (*se
 	if events != nil {
 		for e := range events {
 			s.w.Add(e)
+			s.added++
 			if s.w.Full() {
 				if err := s.w.Flush(); err != nil {
 					return discard(err)
@@ -143,6 +160,20 @@ func (f *File) begin(path string, flags int, events iter.Seq[*event.Event]) (*se
 	return s, nil
 }
 
+// errNotOurs says that who owns the file could read it.
+var errNotOurs = errors.New("it belongs to another user")
+
+// private makes a file that was there before one that only its owner can read.
+func (f *File) private(out *os.File, info fs.FileInfo) error {
+	if !f.o.Private {
+		return nil
+	}
+	if of, ok := info.Sys().(*syscall.Stat_t); ok && int(of.Uid) != os.Geteuid() {
+		return errNotOurs
+	}
+	return out.Chmod(0o600)
+}
+
 // lock keeps other writers away from the file, for as long as it is open. Where
 // the file system has no locks they are not kept away.
 func lock(f *os.File) error {
@@ -153,11 +184,15 @@ func lock(f *os.File) error {
 }
 
 // Add adds an event, of which it keeps nothing but its stack's frames. After an
-// error of Flush it does nothing.
+// error of Flush it does nothing but count what is missed.
 func (f *File) Add(e *event.Event) {
-	if f.err == nil {
-		f.w.Add(e)
+	f.latest = max(f.latest, e.TimeNs)
+	if f.err != nil {
+		f.missed++
+		return
 	}
+	f.added++
+	f.w.Add(e)
 }
 
 // Full reports whether so much was added that it is better flushed before more
@@ -167,7 +202,7 @@ func (f *File) Full() bool { return f.err == nil && f.w.Full() }
 // Flush writes what was added: from now on it can be read, whatever becomes of
 // this process. Where the file has become too long another one follows. After an
 // error the file ends with the last block that found room, and nothing more is
-// written; Flush says the same again.
+// written; Flush says the same again, until Resume.
 func (f *File) Flush() error {
 	if f.err != nil {
 		return f.err
@@ -191,18 +226,23 @@ func (f *File) full() bool {
 		f.w.Size() >= 2*f.begun
 }
 
-// fail ends the recording after an error.
+// fail ends the recording after an error, whose cause can be unwrapped.
 func (f *File) fail(err error, doing string) error {
 	if !f.stream {
 		// what was written of a block that found no room
 		_ = f.f.Truncate(f.w.Size())
 	}
 	f.f.Close()
+	f.missed += f.added - f.w.written
+	f.setError(err, doing)
+	return f.err
+}
+
+func (f *File) setError(err error, doing string) {
 	if err = cause(err); diskFull(err) {
-		err = errors.New("no space left")
+		err = errNoSpace
 	}
 	f.err = fmt.Errorf("%s: %s%w; what was written up to now is intact", f.path, doing, err)
-	return f.err
 }
 
 // Close ends the recording and closes its file.
@@ -213,7 +253,7 @@ func (f *File) Close(end End) error {
 	if err := f.w.Close(end); err != nil {
 		return f.fail(err, "")
 	}
-	f.err = fmt.Errorf("%s: the recording is closed", f.path)
+	f.err, f.closed = fmt.Errorf("%s: the recording is closed", f.path), true
 	if err := f.f.Close(); err != nil {
 		return fmt.Errorf("%s: %w", f.path, cause(err))
 	}

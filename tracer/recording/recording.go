@@ -20,6 +20,8 @@ const mark = "TTMb"
 
 // End is what only the tracer knows at the end of a recording.
 type End struct {
+	// TimeNs is when recording ended, CLOCK_MONOTONIC; 0 where it is not known.
+	TimeNs uint64
 	// HasStacks says whether stacks were taken: what follows counts them.
 	HasStacks bool
 	// Taken is how many stacks were taken, and Incomplete how many of them do not

@@ -37,14 +37,15 @@ func (f *File) rotate() error {
 		next.drop()
 		return err
 	}
-	if f.w.Close(End{Continued: true}) != nil {
+	// Where it has failed it is closed by now.
+	if f.err == nil && f.w.Close(End{Continued: true}) != nil {
 		_ = f.f.Truncate(f.w.Size()) // it is complete without its end mark too
 	}
 	if err := os.Rename(next.f.Name(), f.path); err != nil {
 		next.drop()
 		return cause(err)
 	}
-	f.f.Close()
+	f.f.Close() // again, where it has failed
 	f.segment = next
 	f.parts++
 	if f.o.Keep > 0 {
@@ -102,6 +103,9 @@ func (s *segment) drop() {
 func (f *File) shift() error {
 	if err := f.dropOldest(); err != nil {
 		return err
+	}
+	if _, err := os.Lstat(f.path); errors.Is(err, fs.ErrNotExist) {
+		return nil // somebody has moved it away
 	}
 	last := 1 // the first name that is free, or whose file is dropped
 	for ; f.o.Keep == 0 || last < f.o.Keep-1; last++ {

@@ -98,7 +98,13 @@ func (r *rows) extra(e *event.Event) bool {
 		case extraCapacities:
 			of := cursor{b: f.text}
 			for i := range e.Capacities {
-				e.Capacities[i] = event.Capacity{Banks: uint32(of.uint(32)), BytesPerBank: of.uvarint()}
+				e.Capacities[i].Banks, e.Capacities[i].BytesPerBank = uint32(of.uint(32)), of.uvarint()
+			}
+			c.bad = c.bad || of.bad
+		case extraBases:
+			of := cursor{b: f.text}
+			for i := range e.Capacities {
+				e.Capacities[i].Base = of.uvarint()
 			}
 			c.bad = c.bad || of.bad
 		case extraBoard:

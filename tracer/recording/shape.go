@@ -61,6 +61,7 @@ const (
 	extraExitStatus
 	extraCount
 	extraCause
+	extraBases
 )
 
 func flagsOf(e *event.Event) (f uint8) {
@@ -132,11 +133,16 @@ func appendExtra(b []byte, e *event.Event, d *definitions) []byte {
 	}
 	text(extraMessage, e.Message)
 	if e.Capacities != [event.BankedRegions]event.Capacity{} {
-		var c []byte
+		var c, bases []byte
+		known := uint64(0)
 		for _, of := range e.Capacities {
 			c = appendUvarint(appendUvarint(c, uint64(of.Banks)), of.BytesPerBank)
+			bases, known = appendUvarint(bases, of.Base), known|of.Base
 		}
 		b = append(appendUvarint(appendTag(b, extraCapacities, typeText), uint64(len(c))), c...)
+		if known != 0 {
+			b = append(appendUvarint(appendTag(b, extraBases, typeText), uint64(len(bases))), bases...)
+		}
 	}
 	shared(extraBoard, e.Board)
 	shared(extraArch, e.Arch)

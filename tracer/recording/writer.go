@@ -67,7 +67,8 @@ func (o *Options) header() Header {
 type Writer struct {
 	out     io.Writer
 	size    int64
-	largest int // of the blocks that were written
+	largest int    // of the blocks that were written
+	written uint64 // events in them
 	err     error
 
 	zstd    *zstd.Encoder
@@ -187,6 +188,7 @@ func (w *Writer) write(h head, payload []byte) error {
 		return err
 	}
 	w.size += int64(len(b))
+	w.written += uint64(h.events)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -85,6 +86,16 @@ func (c *Client) Stream(ctx context.Context) (*recording.Reader, error) {
 	return c.recording(ctx, "stream")
 }
 
+// Mark names the present moment: there is an event of it among those that the user is
+// told. CheckMark says what names there may be.
+func (c *Client) Mark(ctx context.Context, name string) error {
+	body, err := c.ask(ctx, http.MethodPost, "mark?name="+url.QueryEscape(name))
+	if err != nil {
+		return err
+	}
+	return body.Close()
+}
+
 func (c *Client) recording(ctx context.Context, name string) (*recording.Reader, error) {
 	body, err := c.get(ctx, name)
 	if err != nil {
@@ -119,9 +130,13 @@ func (c *Client) document(ctx context.Context, name string, v any) error {
 	return nil
 }
 
-// get asks for something; the error says what to do.
 func (c *Client) get(ctx context.Context, name string) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://ttmem/v%d/%s", Protocol, name), nil)
+	return c.ask(ctx, http.MethodGet, name)
+}
+
+// ask asks for something; the error says what to do.
+func (c *Client) ask(ctx context.Context, method, name string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://ttmem/v%d/%s", Protocol, name), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +144,7 @@ func (c *Client) get(ctx context.Context, name string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, c.explain(ctx, err)
 	}
-	if answer.StatusCode == http.StatusOK && answer.Header.Get(versionHeader) != "" {
+	if answer.StatusCode/100 == 2 && answer.Header.Get(versionHeader) != "" {
 		return answer.Body, nil
 	}
 	defer answer.Body.Close()
@@ -154,7 +169,11 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("%w at %s: start one with `sudo ttmem serve`", ErrNone, c.path)
+		start := "sudo ttmem serve"
+		if c.path != DefaultSocket {
+			start += " --socket " + c.path
+		}
+		return fmt.Errorf("%w at %s: start one with `%s`", ErrNone, c.path, start)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the ttmem service at %s: no permission to connect: its folder or the socket is not open to this user", c.path)
 	case errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.ENOTSOCK):

@@ -3,13 +3,11 @@ package service
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"sync"
 	"time"
 
 	"ttmem/tracer/event"
-	"ttmem/tracer/recording"
 )
 
 // backlogBytes is how much of what happened a follower may have before it is cut
@@ -34,7 +32,9 @@ type follower struct {
 	missed  int   // events that were dropped for that
 }
 
-func newFollower() *follower { return &follower{wake: make(chan struct{}, 1)} }
+func newFollower(v Viewer) *follower {
+	return &follower{sight: newSight(v), wake: make(chan struct{}, 1)}
+}
 
 // push hands over a batch, or cuts off who has too many.
 func (f *follower) push(b *batch, backlog int) {
@@ -92,17 +92,15 @@ func (f *follower) take() (*batch, error) {
 // or it is so slow that it is cut off. A writer that has a Flush() error is flushed
 // whenever something is complete.
 func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
-	f := newFollower()
-	present, err := h.join(ctx, v, f)
-	if err != nil {
-		return err
-	}
+	f := newFollower(v)
 	defer h.leave(f)
-	out, err := newFollowed(w, present)
+	out, err := h.join(ctx, f.sight, f)
 	if err != nil {
 		return err
 	}
-	present = nil
+	if err := out.send(w); err != nil {
+		return err
+	}
 	var latest uint64
 	for {
 		if err := out.flush(); err != nil {
@@ -143,71 +141,12 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 // WriteState writes what the viewer is shown of what there is, as a recording that
 // ends.
 func (h *Hub) WriteState(ctx context.Context, v Viewer, w io.Writer) error {
-	present, err := h.join(ctx, v, nil)
+	out, err := h.join(ctx, newSight(v), nil)
 	if err != nil {
 		return err
 	}
-	out, err := newFollowed(w, present)
-	if err != nil {
+	if err := out.send(w); err != nil {
 		return err
 	}
 	return out.close()
-}
-
-// followed is the recording that one follower gets.
-type followed struct {
-	w     io.Writer
-	r     *recording.Writer
-	dirty bool
-}
-
-// newFollowed begins the recording with what there is.
-func newFollowed(w io.Writer, present []event.Event) (*followed, error) {
-	r, err := recording.NewWriter(w, recording.Options{})
-	if err != nil {
-		return nil, err
-	}
-	out := &followed{w: w, r: r, dirty: true}
-	for i := range present {
-		if err := out.add(&present[i]); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
-}
-
-func (o *followed) add(e *event.Event) error {
-	o.dirty = true
-	o.r.Add(e)
-	if o.r.Full() {
-		return o.flush()
-	}
-	return nil
-}
-
-func (o *followed) flush() error {
-	if !o.dirty {
-		return nil
-	}
-	o.dirty = false
-	if err := o.r.Flush(); err != nil {
-		return err
-	}
-	return o.push()
-}
-
-// push sends what the writer has.
-func (o *followed) push() error {
-	if w, ok := o.w.(interface{ Flush() error }); ok {
-		return w.Flush()
-	}
-	return nil
-}
-
-// close ends the recording.
-func (o *followed) close() error {
-	if err := o.r.Close(recording.End{}); err != nil {
-		return fmt.Errorf("ending the recording: %w", err)
-	}
-	return o.push()
 }

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -24,7 +23,7 @@ type Hub struct {
 	// backlog is how many bytes a follower may have before it is cut off.
 	backlog int
 
-	// joining is held by the follower that is being given what is allocated: one
+	// joining is held while what there is is written for somebody, in memory: one
 	// after the other.
 	joining chan struct{}
 
@@ -127,44 +126,6 @@ func (h *Hub) End() {
 	for f := range h.followers {
 		f.finish(errEnded)
 	}
-}
-
-// joinShare is which part of the time new followers may have the state for
-// themselves, at most: one in so many.
-const joinShare = 10
-
-// join gives what brings the viewer to the present state. A follower, where there is
-// one, is told what happens from then on.
-func (h *Hub) join(ctx context.Context, v Viewer, f *follower) ([]event.Event, error) {
-	select {
-	case h.joining <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	var present []event.Event
-	sight := newSight(v)
-	h.mu.Lock()
-	if h.ended {
-		h.mu.Unlock()
-		<-h.joining
-		return nil, errEnded
-	}
-	h.flush() // to the others: it is in the state already
-	began := time.Now()
-	for e := range h.state.Checkpoint() {
-		if sight.shows(e) {
-			present = append(present, *e)
-		}
-	}
-	took := time.Since(began)
-	if f != nil {
-		f.sight = sight
-		h.followers[f] = true
-	}
-	h.mu.Unlock()
-	// The goroutine that traces waited meanwhile, and is not to wait again soon.
-	time.AfterFunc((joinShare-1)*took, func() { <-h.joining })
-	return present, nil
 }
 
 func (h *Hub) leave(f *follower) {

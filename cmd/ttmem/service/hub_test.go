@@ -183,6 +183,14 @@ func stateAfter(events []event.Event) *aggregate.Snapshot {
 	return s.Snapshot()
 }
 
+// present is the state that the hub has now, where its Snapshot may be some
+// milliseconds old.
+func present(h *Hub) *aggregate.Snapshot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state.Snapshot()
+}
+
 func asJSON(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)

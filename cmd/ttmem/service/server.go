@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,6 +36,10 @@ type Options struct {
 	Version string
 	// Stacks counts the stacks that were taken; nil where nobody does.
 	Stacks func() *aggregate.Stacks
+	// Recording is Health's; nil where nothing is recorded.
+	Recording func() string
+	// Mark names the present moment for the viewer; nil where that cannot be done.
+	Mark func(name string, v Viewer) error
 }
 
 // A Server answers who asks about the hub's state.
@@ -50,6 +51,7 @@ type Server struct {
 	limit   *limiter
 	answers *limiter
 	streams *limiter
+	marks   rate
 	// encoding is held while an answer is made: however many ask, it is one
 	// processor that is busy with them.
 	encoding sync.Mutex
@@ -114,18 +116,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "ttmem: a request has no body", http.StatusBadRequest)
 		return
 	}
+	method := http.MethodGet
 	answer := map[string]func(http.ResponseWriter, *http.Request, Viewer){
 		"/v1/snapshot": s.snapshot,
 		"/v1/state":    s.state,
 		"/v1/stream":   s.stream,
 		"/v1/health":   s.health,
 	}[r.URL.Path]
+	if r.URL.Path == "/v1/mark" && s.o.Mark != nil {
+		method, answer = http.MethodPost, s.mark
+	}
 	switch {
 	case answer == nil:
 		http.Error(w, "ttmem: there is nothing here: ask for /v1/snapshot, /v1/state, /v1/stream or /v1/health", http.StatusNotFound)
-	case r.Method != http.MethodGet:
-		w.Header().Set("Allow", http.MethodGet)
-		http.Error(w, "ttmem: only GET is answered", http.StatusMethodNotAllowed)
+	case r.Method != method:
+		w.Header().Set("Allow", method)
+		http.Error(w, "ttmem: only "+method+" is answered", http.StatusMethodNotAllowed)
 	default:
 		answer(w, r, viewerIn(r.Context()))
 	}
@@ -138,42 +144,6 @@ func (s *Server) snapshot(w http.ResponseWriter, _ *http.Request, v Viewer) {
 			snapshot.Stacks = s.o.Stacks()
 		}
 		return &snapshot
-	})
-}
-
-// Health says how the service does.
-type Health struct {
-	// V is the version of the document.
-	V int `json:"v"`
-	// Version is ttmem's.
-	Version string `json:"version"`
-	PID     int    `json:"pid"`
-	// UptimeNs is how long it has been serving.
-	UptimeNs uint64 `json:"uptime_ns"`
-	// Processes are those that are traced now, of all users, and ExitedProcesses
-	// those that have ended.
-	Processes       int    `json:"processes"`
-	ExitedProcesses uint64 `json:"exited_processes"`
-	LostEvents      uint64 `json:"lost_events"`
-	// ResidentBytes is the memory that the service takes.
-	ResidentBytes uint64 `json:"resident_bytes"`
-}
-
-func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {
-	s.answer(w, v, func() any {
-		all := s.hub.Snapshot(Viewer{All: true})
-		h := Health{
-			V: Protocol, Version: s.o.Version, PID: os.Getpid(),
-			UptimeNs:        uint64(time.Since(s.started)),
-			ExitedProcesses: all.ExitedProcesses, LostEvents: all.LostEvents(),
-			ResidentBytes: residentBytes(),
-		}
-		for i := range all.Processes {
-			if all.Processes[i].Exit == nil {
-				h.Processes++
-			}
-		}
-		return &h
 	})
 }
 
@@ -251,17 +221,4 @@ func (w *streamWriter) Flush() error {
 		return err
 	}
 	return w.control.Flush()
-}
-
-// residentBytes is the memory that this process has.
-func residentBytes() uint64 {
-	text, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
-		return 0
-	}
-	var size, resident uint64
-	if _, err := fmt.Fscan(strings.NewReader(string(text)), &size, &resident); err != nil {
-		return 0
-	}
-	return resident * uint64(os.Getpagesize())
 }

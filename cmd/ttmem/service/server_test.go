@@ -23,12 +23,18 @@ import (
 // serve starts a server on a socket, and on TCP.
 func serve(t *testing.T, hub *Hub) (path, addr string) {
 	t.Helper()
+	return serveWith(t, hub, Options{Stacks: func() *aggregate.Stacks { return &aggregate.Stacks{Taken: 42} }})
+}
+
+func serveWith(t *testing.T, hub *Hub, o Options) (path, addr string) {
+	t.Helper()
+	o.Version = "1.2.3"
 	path = socketPath(t)
 	socket, err := Listen(path)
 	qt.Assert(t, qt.IsNil(err))
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	qt.Assert(t, qt.IsNil(err))
-	s := NewServer(hub, Options{Version: "1.2.3", Stacks: func() *aggregate.Stacks { return &aggregate.Stacks{Taken: 42} }})
+	s := NewServer(hub, o)
 	done := make(chan error, 2)
 	go func() { done <- s.ServeUnix(socket) }()
 	go func() { done <- s.ServeTCP(tcp) }()
@@ -99,7 +105,7 @@ func TestClientGetsWhatTheHubHas(t *testing.T) {
 		qt.Assert(t, qt.IsNil(r.Next(&e)))
 		state.Apply(&e)
 	}
-	qt.Check(t, qt.Equals(asJSON(t, state.Snapshot().Devices), asJSON(t, host.hub.Snapshot(root).Devices)))
+	qt.Check(t, qt.Equals(asJSON(t, state.Snapshot().Devices), asJSON(t, present(host.hub).Devices)))
 	stop()
 	qt.Check(t, qt.IsNotNil(r.Next(&e)))
 	waitFor(t, func() bool { return followers(host.hub) == 0 })
@@ -125,7 +131,7 @@ func TestStateIsAWholeRecording(t *testing.T) {
 		qt.Assert(t, qt.ErrorIs(err, io.EOF))
 		_, whole := r.End()
 		qt.Check(t, qt.IsTrue(whole))
-		qt.Check(t, qt.Equals(asJSON(t, state.Snapshot()), asJSON(t, host.hub.Snapshot(root))))
+		qt.Check(t, qt.Equals(asJSON(t, state.Snapshot()), asJSON(t, present(host.hub))))
 		held := state.Held()
 		qt.Check(t, qt.Equals(len(held), len(host.held[10])))
 		qt.Check(t, qt.IsTrue(len(held) > 0))
@@ -165,7 +171,7 @@ func TestStateShowsAUserHisOwn(t *testing.T) {
 func TestNoServiceIsToldFromOthers(t *testing.T) {
 	_, err := Dial(socketPath(t))
 	qt.Check(t, qt.ErrorIs(err, ErrNone))
-	qt.Check(t, qt.ErrorMatches(err, "no ttmem service at .*: start one with `sudo ttmem serve`"))
+	qt.Check(t, qt.ErrorMatches(err, "no ttmem service at .*: start one with `sudo ttmem serve --socket .*`"))
 }
 
 // TestStackOfAFailureComesBack: what the snapshot of a client shows is what that
@@ -370,6 +376,15 @@ func TestLimiterKeepsAPartForRoot(t *testing.T) {
 	qt.Check(t, qt.HasLen(l.by, 3)) // it does not grow with all who ever came
 }
 
+func TestDialNamesTheSocketThatWasGiven(t *testing.T) {
+	c := &Client{path: DefaultSocket}
+	err := c.explain(context.Background(), os.ErrNotExist)
+	qt.Check(t, qt.ErrorMatches(err, "no ttmem service at /run/ttmem.sock: start one with `sudo ttmem serve`"))
+	c.path = "/run/other.sock"
+	err = c.explain(context.Background(), os.ErrNotExist)
+	qt.Check(t, qt.ErrorMatches(err, "no ttmem service at .*: start one with `sudo ttmem serve --socket /run/other.sock`"))
+}
+
 func TestDialSaysWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	stale := dir + "/stale"
@@ -396,8 +411,8 @@ func TestDialSaysWhatToDo(t *testing.T) {
 		return dir + "/" + name
 	}
 	for path, want := range map[string]string{
-		dir + "/nothing": "no ttmem service at .*/nothing: start one with `sudo ttmem serve`",
-		stale:            "no ttmem service at .*/stale: start one with `sudo ttmem serve`",
+		dir + "/nothing": "no ttmem service at .*/nothing: start one with `sudo ttmem serve --socket .*/nothing`",
+		stale:            "no ttmem service at .*/stale: start one with `sudo ttmem serve --socket .*/stale`",
 		dir + "/file":    "(no|what is at .* is no) ttmem service.*",
 		answers("garbage", "SSH-2.0-OpenSSH\r\n"):                        "what answers at .*/garbage is no ttmem service: .*",
 		answers("web", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"): "what answers at .*/web is no ttmem service: .*",

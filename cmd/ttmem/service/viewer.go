@@ -49,6 +49,8 @@ func (s *sight) shows(e *event.Event) bool {
 	switch {
 	case s.viewer.All:
 		return true
+	case e.Kind == event.Mark && e.PID == 0: // a user's own: names tell what he does
+		return e.UID == s.viewer.UID
 	case e.PID == 0: // of no process: what a chip is, and what was lost
 		return e.Kind == event.DeviceOpen || e.Kind == event.Lost
 	case e.Kind == event.ProcessStart:

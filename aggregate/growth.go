@@ -1,0 +1,323 @@
+package aggregate
+
+import (
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// Growth follows what each call stack has allocated and not given back: between two
+// marks, and over the time of the process. It needs no State, and not the events that
+// others imply: what ends with its device or its process was never given back.
+// It is not safe for use by several goroutines at once.
+type Growth struct {
+	o GrowthOptions
+	// first and now are the times of the first and the latest event.
+	first, now uint64
+	processes  map[int]*growthProcess
+	// sites are those of all processes, also of those that ended, as far as something
+	// of them was left.
+	sites map[growthKey]*growthSite
+	sets  []*growthSet
+	// serial tells processes apart that had one id after the other.
+	serial uint32
+
+	// marks are those so far, thinned where they are too many, and placed is how many
+	// there were.
+	marks  []growthMark
+	placed int
+	names  []string
+	// from is the number of the mark that counting begins at, and to of the last one
+	// where it may end; 0 where there was none. Marks are numbered from 1.
+	from, to int
+	// touched are the sites and processes that changed since the last mark.
+	touched          []*growthSite
+	touchedProcesses []*growthProcess
+	// next is when the next mark of Every is due, 0 before the first allocation.
+	next uint64
+}
+
+// GrowthOptions say where counting begins and ends.
+type GrowthOptions struct {
+	// From is the name of the mark from which on is counted: the first of that name.
+	// "" is the first of all, or the beginning where there is none.
+	From string
+	// To is the name of the mark up to which is counted: the last of that name. "" is
+	// the last of all where there are two or more, or else the end.
+	To string
+	// Begin and End stand for the beginning and the end, in place of From and To.
+	Begin, End bool
+	// EveryNs places a mark each so many ns of the events' own time, beginning at the
+	// first allocation; 0: none. Counting goes on to the end, without a To.
+	EveryNs uint64
+}
+
+// A growthMark is a moment that intervals begin and end at.
+type growthMark struct {
+	number int
+	name   string
+	time   uint64
+}
+
+// A growthKey tells sites apart.
+type growthKey struct {
+	process uint32 // its serial
+	stack   uint64
+	set     *growthSet
+	region  event.Region
+	layout  event.Layout
+}
+
+// A growthSet is the chips that a buffer is on.
+type growthSet struct{ ids []int }
+
+// A growthSite is what one stack of a process has allocated, in one region of the same
+// chips.
+type growthSite struct {
+	key     growthKey
+	process *growthProcess
+	stack   *event.Stack
+	// allocated is how many there were in all, live what is there now, and ended what
+	// was never freed before its device closed or its process ended.
+	allocated   uint64
+	live, ended Amount
+	// endedAge is the greatest age of what ended, in ns.
+	endedAge uint64
+	// churn is how many buffers the process had freed by the first and by the last
+	// allocation of the trend.
+	churn [2]uint64
+	trend trend
+
+	// best is the clearest trend of those before its device closed, and rests is true
+	// from then on, until it is open again.
+	best  Trend
+	rests bool
+
+	// fresh is what of live, and of ended, was allocated after the mark From.
+	fresh, freshEnded Amount
+	// oldGone is when the oldest was allocated that was there at the mark goneAt and
+	// is not any more.
+	oldGone uint64
+	goneAt  int
+	// history is what was fresh at marks, where it was not the same at the one before.
+	history []growthStep
+	touched bool
+}
+
+// A growthStep is what there was at a mark.
+type growthStep struct {
+	mark        int
+	live, ended Amount
+}
+
+// A growthProcess is a process that lives.
+type growthProcess struct {
+	pid           int
+	serial        uint32
+	comm, command string
+	buffers       map[uint64]growthBuffer
+	// allocations and frees are how many there were: the clock of the trends.
+	allocations, frees uint64
+	// history is the allocations at marks.
+	history []growthStep
+	touched bool
+}
+
+// A growthBuffer is one that lives; there may be a million of them.
+type growthBuffer struct {
+	site                    *growthSite
+	bytes, since, allocator uint64
+	placed                  int // how many marks there were when it was allocated
+}
+
+// NewGrowth returns a Growth of nothing.
+func NewGrowth(o GrowthOptions) *Growth {
+	return &Growth{o: o, processes: make(map[int]*growthProcess), sites: make(map[growthKey]*growthSite)}
+}
+
+// Apply counts an event. Events are to come in time order, with or without those that
+// they imply. Growth keeps e.Stack and copies the rest.
+func (g *Growth) Apply(e *event.Event) {
+	if g.first == 0 {
+		g.first = e.TimeNs
+	}
+	g.now = max(g.now, e.TimeNs)
+	if g.next != 0 && e.TimeNs >= g.next {
+		g.markEvery(e.TimeNs)
+	}
+	switch e.Kind {
+	case event.Alloc:
+		g.alloc(e)
+	case event.Free:
+		g.free(e)
+	case event.DeviceClose:
+		if p := g.processes[e.PID]; p != nil {
+			for id, b := range p.buffers {
+				if b.allocator == e.Allocator {
+					g.end(p, id, b)
+				}
+			}
+		}
+	case event.ProcessStart:
+		g.endProcess(e.PID)
+		p := g.process(e)
+		p.comm, p.command = e.Comm, e.Command
+	case event.ProcessExit:
+		g.endProcess(e.PID)
+	case event.Mark:
+		g.mark(e.Cause, e.TimeNs)
+	}
+}
+
+func (g *Growth) process(e *event.Event) *growthProcess {
+	p := g.processes[e.PID]
+	if p == nil {
+		g.serial++
+		p = &growthProcess{pid: e.PID, serial: g.serial, comm: e.Comm, buffers: make(map[uint64]growthBuffer)}
+		g.processes[e.PID] = p
+	}
+	return p
+}
+
+// set returns the set of these chips.
+func (g *Growth) set(ids []int) *growthSet {
+	// a host has few of them, and most events are of those that were met first
+	i := slices.IndexFunc(g.sets, func(s *growthSet) bool { return slices.Equal(s.ids, ids) })
+	if i < 0 {
+		i = len(g.sets)
+		g.sets = append(g.sets, &growthSet{slices.Clone(ids)})
+	}
+	return g.sets[i]
+}
+
+// maxGrowthSites is how many sites are kept of which nothing is left. A program has
+// some thousands of stacks.
+const maxGrowthSites = 1 << 16
+
+func (g *Growth) alloc(e *event.Event) {
+	if int(e.Region) >= event.BankedRegions || e.BeforeAttach {
+		return // nobody knows how old it is, nor where it is from
+	}
+	if g.o.EveryNs > 0 && g.next == 0 {
+		g.next = e.TimeNs + g.o.EveryNs
+		g.mark(everyName, e.TimeNs)
+	}
+	p := g.process(e)
+	if old, ok := p.buffers[e.BufferID]; ok {
+		g.remove(p, e.BufferID, old) // its free was lost
+	}
+	set := g.set(e.Devices)
+	key := growthKey{p.serial, stackID(e.Stack), set, e.Region, e.Layout}
+	s := g.sites[key]
+	if s == nil {
+		if len(g.sites) >= maxGrowthSites {
+			g.sweep()
+		}
+		s = &growthSite{key: key, process: p, stack: e.Stack, rests: true}
+		g.sites[key] = s
+	}
+	b := growthBuffer{
+		site: s, since: e.TimeNs, allocator: e.Allocator, placed: g.placed,
+		bytes: e.BytesPerBank * uint64(e.Banks) * uint64(max(1, len(e.Devices))),
+	}
+	p.buffers[e.BufferID] = b
+	if s.rests {
+		s.rests, s.trend, s.churn[0] = false, trend{start: p.allocations}, p.frees
+		s.trend.low[0] = uint32(s.live.Count)
+	}
+	s.trend.reach(p.allocations, s.live.Count)
+	p.allocations++
+	s.allocated++
+	s.churn[1] = p.frees
+	one := Amount{1, b.bytes}
+	s.live.add(one)
+	if g.isFresh(b) {
+		s.fresh.add(one)
+	}
+	g.touch(s)
+}
+
+// isFresh reports whether a buffer was allocated after the mark From.
+func (g *Growth) isFresh(b growthBuffer) bool {
+	if g.from == 0 {
+		return g.o.From == "" // as long as there is no mark, from the beginning
+	}
+	return b.placed >= g.from
+}
+
+func (g *Growth) free(e *event.Event) {
+	p := g.processes[e.PID]
+	if p == nil {
+		return
+	}
+	b, ok := p.buffers[e.BufferID]
+	switch {
+	case !ok:
+	case e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit:
+		g.end(p, e.BufferID, b)
+	default:
+		p.frees++
+		g.remove(p, e.BufferID, b)
+	}
+}
+
+// remove takes off a buffer that was freed.
+func (g *Growth) remove(p *growthProcess, id uint64, b growthBuffer) {
+	delete(p.buffers, id)
+	s, one := b.site, Amount{1, b.bytes}
+	s.trend.reach(p.allocations, s.live.Count)
+	s.live.sub(one)
+	s.trend.fall(s.live.Count)
+	if g.isFresh(b) {
+		s.fresh.sub(one)
+	}
+	g.left(b)
+}
+
+// end takes off a buffer that the end of its device or its process freed.
+func (g *Growth) end(p *growthProcess, id uint64, b growthBuffer) {
+	delete(p.buffers, id)
+	s, one := b.site, Amount{1, b.bytes}
+	s.rest(p)
+	s.live.sub(one)
+	s.ended.add(one)
+	s.endedAge = max(s.endedAge, g.now-min(g.now, b.since))
+	if g.isFresh(b) {
+		s.fresh.sub(one)
+		s.freshEnded.add(one)
+	}
+	g.left(b)
+}
+
+// left notes that a buffer is gone that was there at the mark To.
+func (g *Growth) left(b growthBuffer) {
+	s := b.site
+	g.touch(s)
+	if b.placed >= g.to || !g.isFresh(b) {
+		return // or there is no such mark
+	}
+	if s.goneAt != g.to {
+		s.goneAt, s.oldGone = g.to, b.since
+	}
+	s.oldGone = min(s.oldGone, b.since)
+}
+
+func (g *Growth) endProcess(pid int) {
+	p := g.processes[pid]
+	if p == nil {
+		return
+	}
+	for id, b := range p.buffers {
+		g.end(p, id, b)
+	}
+	delete(g.processes, pid)
+}
+
+// sweep forgets the sites of which nothing is left and nothing is to be told.
+func (g *Growth) sweep() {
+	for key, s := range g.sites {
+		if s.live.Count+s.ended.Count == 0 && len(s.history) == 0 && !s.touched {
+			delete(g.sites, key)
+		}
+	}
+}

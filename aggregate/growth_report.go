@@ -1,0 +1,183 @@
+package aggregate
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// A Grown is what one call stack of a process allocated and did not give back, in one
+// region of the same chips.
+type Grown struct {
+	PID int
+	// Comm and Command are the process's name and command line, where known.
+	Comm, Command string
+	Stack         *event.Stack // nil where that is not known
+	Region        event.Region
+	Layout        event.Layout
+	// Devices are the chips that each buffer is on. They must not be modified.
+	Devices []int
+	// Amount is what was allocated after From and is there at To: the bytes of all
+	// banks of all of its chips.
+	Amount
+	// Ended is what of it ended with its device or its process.
+	Ended Amount
+	// Allocated is how many buffers it allocated in all.
+	Allocated uint64
+	// OldestNs is the age of the oldest of them.
+	OldestNs uint64
+	// Trend is how the number of buffers went over the time of the process, and
+	// Between how from mark to mark, where there are marks.
+	Trend, Between Trend
+	// Steps are how many bytes came or went between two marks each, one for each pair
+	// of marks; nil without marks.
+	Steps []int64
+}
+
+// A GrowthMark is a mark, or the beginning or the end.
+type GrowthMark struct {
+	Name   string // "" for the beginning or the end
+	TimeNs uint64
+}
+
+// A GrowthReport is what was allocated and is left.
+type GrowthReport struct {
+	// From and To are what was looked at.
+	From, To GrowthMark
+	// Marks are those between From and To, with both: fewer than there were where
+	// they are very many. Without marks there are none.
+	Marks []GrowthMark
+	// TimeNs is the time of the latest event.
+	TimeNs uint64
+	// Left is what was allocated after From and is there at To, the most bytes first.
+	Left []Grown
+	// Over is what ended with its device or its process before the mark To.
+	Over Amount
+}
+
+// Report tells what was allocated after From and is there at To. Its error says which
+// mark there is not.
+func (g *Growth) Report() (*GrowthReport, error) {
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	toEnd := g.to == 0
+	if toEnd && g.placed > 0 {
+		g.settle()
+		g.placed++
+		g.marks = append(g.marks, growthMark{number: g.placed, time: g.now})
+	}
+	r := &GrowthReport{TimeNs: g.now, To: GrowthMark{TimeNs: g.now}}
+	marks := g.within()
+	for _, m := range marks {
+		r.Marks = append(r.Marks, GrowthMark{m.name, m.time})
+	}
+	if len(marks) > 0 {
+		r.From, r.To = r.Marks[0], r.Marks[len(r.Marks)-1]
+	}
+	oldest := g.oldest()
+	for _, s := range g.sites {
+		one := Grown{
+			PID: s.process.pid, Comm: s.process.comm, Command: s.process.command,
+			Stack: s.stack, Region: s.key.region, Layout: s.key.layout, Devices: slices.Clip(s.key.set.ids),
+			Allocated: s.allocated,
+		}
+		end := growthStep{0, s.fresh, s.freshEnded}
+		if len(marks) > 0 {
+			end = stepAt(s.history, marks[len(marks)-1].number)
+		}
+		one.Amount = end.live
+		if toEnd {
+			one.Ended = end.ended
+			one.Amount.add(end.ended)
+		} else {
+			r.Over.add(end.ended)
+		}
+		if one.Count == 0 {
+			continue
+		}
+		if since, ok := oldest[s]; ok {
+			one.OldestNs = r.To.TimeNs - min(r.To.TimeNs, since)
+		}
+		if one.Ended.Count > 0 {
+			one.OldestNs = max(one.OldestNs, s.endedAge)
+		}
+		one.Trend = s.trendNow(s.process)
+		if len(marks) > 0 {
+			one.Between, one.Steps = s.between(marks, toEnd)
+		}
+		r.Left = append(r.Left, one)
+	}
+	slices.SortFunc(r.Left, func(a, b Grown) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.PID, b.PID),
+			cmp.Compare(stackID(a.Stack), stackID(b.Stack)), cmp.Compare(a.Region, b.Region))
+	})
+	return r, nil
+}
+
+// within are the marks that are looked at, from From to To; where counting begins at
+// the beginning, that is the first.
+func (g *Growth) within() (marks []growthMark) {
+	if len(g.marks) == 0 {
+		return nil
+	}
+	to := g.to
+	if to == 0 {
+		to = g.placed
+	}
+	if g.from == 0 {
+		marks = []growthMark{{time: g.first}}
+	}
+	for _, m := range g.marks {
+		if m.number >= g.from && m.number <= to {
+			marks = append(marks, m)
+		}
+	}
+	return marks
+}
+
+// oldest is when the oldest buffer of each site was allocated that was there at To.
+func (g *Growth) oldest() map[*growthSite]uint64 {
+	oldest := make(map[*growthSite]uint64)
+	for _, p := range g.processes {
+		for _, b := range p.buffers {
+			if !g.isFresh(b) || g.to > 0 && b.placed >= g.to {
+				continue
+			}
+			if since, ok := oldest[b.site]; !ok || b.since < since {
+				oldest[b.site] = b.since
+			}
+		}
+	}
+	for _, s := range g.sites {
+		if g.to == 0 || s.goneAt != g.to {
+			continue
+		}
+		if since, ok := oldest[s]; !ok || s.oldGone < since {
+			oldest[s] = s.oldGone
+		}
+	}
+	return oldest
+}
+
+// between is how the site grew from mark to mark. An interval counts in which the
+// process allocated something.
+func (s *growthSite) between(marks []growthMark, toEnd bool) (t Trend, steps []int64) {
+	levels := []uint64{0}
+	var before, worked growthStep
+	for i, m := range marks {
+		now, work := stepAt(s.history, m.number), stepAt(s.process.history, m.number)
+		if toEnd {
+			now.live.add(now.ended)
+		}
+		if i > 0 {
+			steps = append(steps, int64(now.live.Bytes)-int64(before.live.Bytes))
+			if work.live.Count > worked.live.Count {
+				levels = append(levels, now.live.Count)
+			}
+		}
+		before, worked = now, work
+	}
+	return trendOf(levels), steps
+}

@@ -1,0 +1,310 @@
+package aggregate
+
+import (
+	"ttmem/tracer/event"
+)
+
+// Peaks are a State, and what each region of each chip was made of when it was
+// fullest, with how it went up and down. They are exact, of one pass over the events,
+// and keep what lives and what is part of a peak: not what is over. They are not safe
+// for use by several goroutines at once.
+//
+// The bytes of a region are those that its buffers take of all its banks. Those of L1
+// are per core: what buffers take of each core, and on top what circular and dataflow
+// buffers take of the core where that is most (L1PerCore.Peak).
+type Peaks struct {
+	*State
+	begin uint64
+	// restored is true where the events began with a checkpoint, after which begin is.
+	restored bool
+	pools    map[*chip]*[event.BankedRegions]*peakPool
+	sites    map[peakKey]*peakSite
+	// kept is how many sites there were when the rest was last forgotten.
+	kept int
+}
+
+// A peakPool is one region of a chip.
+type peakPool struct {
+	// pool.bytes has the static bytes too.
+	pool
+	chip   *chip
+	region event.Region
+	// static is what circular buffers take now of the core where it is most, and
+	// peakStatic what they took at the peak. In L1 alone.
+	static, peakStatic uint64
+	// capacity is what the region could hold at the peak.
+	capacity uint64
+	// ended are the circular buffers that were there at the peak and are not now.
+	ended []endedStatic
+	// line is of pool.bytes and staticLine of static.
+	line, staticLine *Timeline
+}
+
+type endedStatic struct {
+	pid     int
+	program uint64
+	staticEntry
+}
+
+// A peakKey tells apart what is allocated.
+type peakKey struct {
+	stack  uint64
+	set    *deviceSet // of one process
+	region event.Region
+	layout event.Layout
+	before bool
+}
+
+// A peakSite is what has one key, with a tally for each chip of the set.
+type peakSite struct {
+	stack   *event.Stack
+	tallies []peakTally
+}
+
+type peakTally struct {
+	tally
+	of *peakPool
+}
+
+// NewPeaks returns Peaks of a new State.
+func NewPeaks() *Peaks {
+	return &Peaks{
+		State: New(),
+		pools: make(map[*chip]*[event.BankedRegions]*peakPool),
+		sites: make(map[peakKey]*peakSite),
+	}
+}
+
+// Apply brings the state up to the event, after those that it implies. Where the
+// events begin with a checkpoint, the peaks are those since then.
+func (p *Peaks) Apply(e *event.Event) {
+	for _, implied := range p.Implied(e) {
+		p.apply(&implied)
+	}
+	p.apply(e)
+}
+
+func (p *Peaks) apply(e *event.Event) {
+	if p.begin == 0 {
+		p.begin = e.TimeNs
+	}
+	switch e.Kind {
+	case event.Alloc:
+		p.remove(e) // its free was lost
+		p.State.Apply(e)
+		p.add(e)
+	case event.Free:
+		p.remove(e)
+		p.State.Apply(e)
+	case event.CBAlloc:
+		p.State.Apply(e)
+		p.noteStatics(e)
+	case event.CBFree:
+		p.keepEnded(e)
+		p.State.Apply(e)
+		p.noteStatics(e)
+	case event.Total:
+		p.State.Apply(e)
+		// A checkpoint ends with totals that are of no process.
+		if e.PID == 0 && !p.restored {
+			p.restart(e.TimeNs)
+		}
+	default:
+		p.State.Apply(e)
+	}
+}
+
+// restart makes what is allocated now the peaks, and the time the beginning.
+func (p *Peaks) restart(now uint64) {
+	p.restored, p.begin = true, now
+	for _, regions := range p.pools {
+		for _, q := range regions {
+			if q != nil {
+				q.restart(now)
+			}
+		}
+	}
+}
+
+func (q *peakPool) restart(now uint64) {
+	q.reach(now)
+	q.line = newTimeline(now, q.bytes)
+	q.staticLine = newTimeline(now, q.static)
+}
+
+// pool returns the one of a region of a chip, which it makes where there is none yet.
+func (p *Peaks) pool(c *chip, region event.Region) *peakPool {
+	regions := p.pools[c]
+	if regions == nil {
+		regions = &[event.BankedRegions]*peakPool{}
+		p.pools[c] = regions
+	}
+	if regions[region] == nil {
+		regions[region] = &peakPool{
+			chip: c, region: region, line: newTimeline(p.begin, 0), staticLine: newTimeline(p.begin, 0),
+		}
+	}
+	return regions[region]
+}
+
+// reach makes what there is now the peak.
+func (q *peakPool) reach(now uint64) {
+	q.peak, q.peakTime = q.bytes, now
+	q.peaks++
+	q.reached()
+}
+
+// reached is to be called after each new peak.
+func (q *peakPool) reached() {
+	q.peakStatic, q.capacity = q.static, q.holds()
+	clear(q.ended)
+	q.ended = q.ended[:0]
+}
+
+// holds is what the region can hold now, in bytes as they are counted; 0 where that is
+// not known.
+func (q *peakPool) holds() uint64 {
+	c := q.chip.capacities[q.region]
+	if q.region == event.L1 {
+		return c.BytesPerBank
+	}
+	return total(c)
+}
+
+// counts is what a buffer counts in this region.
+func (q *peakPool) counts(b *buffer) uint64 {
+	if q.region == event.L1 {
+		return b.perBank
+	}
+	return b.allocated()
+}
+
+// add counts the buffer that the event has allocated.
+func (p *Peaks) add(e *event.Event) {
+	b := p.buffer(e)
+	if b == nil {
+		return
+	}
+	s := p.site(b)
+	for i := range s.tallies {
+		t := &s.tallies[i]
+		peaks := t.of.peaks
+		t.add(t.of.counts(b), e.TimeNs)
+		if t.of.peaks != peaks {
+			t.of.reached()
+		}
+		t.of.line.set(e.TimeNs, t.of.bytes)
+	}
+}
+
+// remove takes off the buffer that ends with the event, where there is one.
+func (p *Peaks) remove(e *event.Event) {
+	b := p.buffer(e)
+	if b == nil {
+		return
+	}
+	s := p.site(b)
+	for i := range s.tallies {
+		t := &s.tallies[i]
+		t.remove(t.of.counts(b), event.ReasonExplicit)
+		t.of.line.set(e.TimeNs, t.of.bytes)
+	}
+}
+
+// buffer is the one of the event, or nil.
+func (p *Peaks) buffer(e *event.Event) *buffer {
+	if process := p.known(e.PID); process != nil {
+		return process.buffers[e.BufferID]
+	}
+	return nil
+}
+
+func (p *Peaks) site(b *buffer) *peakSite {
+	key := peakKey{set: b.set, region: b.region, layout: b.layout, before: b.beforeAttach}
+	if b.stack != nil {
+		key.stack = b.stack.ID
+	}
+	s := p.sites[key]
+	if s == nil {
+		p.sweep()
+		s = &peakSite{stack: b.stack, tallies: make([]peakTally, len(b.set.chips))}
+		for i, c := range b.set.chips {
+			q := p.pool(c.chip, b.region)
+			s.tallies[i] = peakTally{tally{pool: &q.pool}, q}
+		}
+		p.sites[key] = s
+	}
+	return s
+}
+
+// keptSites is how many sites are kept at least, as most will hold something again.
+const keptSites = 1024
+
+// sweep forgets the sites that hold nothing and are part of no peak, each time that
+// there are twice as many as were left.
+func (p *Peaks) sweep() {
+	if len(p.sites) < 2*max(p.kept, keptSites) {
+		return
+	}
+	for key, s := range p.sites {
+		if !s.matters() {
+			delete(p.sites, key)
+		}
+	}
+	p.kept = len(p.sites)
+}
+
+func (s *peakSite) matters() bool {
+	for i := range s.tallies {
+		if t := &s.tallies[i]; t.current.Count > 0 || t.atPeak().Count > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// keepEnded keeps the circular buffers that end with the event and were there at the
+// peak.
+func (p *Peaks) keepEnded(e *event.Event) {
+	process := p.known(e.PID)
+	if process == nil {
+		return
+	}
+	for _, c := range process.touched(e) {
+		g := c.programs[e.ProgramID]
+		if g == nil {
+			continue
+		}
+		q := p.pool(c.chip, event.L1)
+		for _, entry := range g.static {
+			ends := e.StaticKind == event.NotStatic || kindOfFree(entry.kind) == e.StaticKind
+			if ends && q.had(&entry) {
+				q.ended = append(q.ended, endedStatic{e.PID, e.ProgramID, entry})
+			}
+		}
+	}
+}
+
+// had reports whether a circular buffer that is there now was there at the peak.
+func (q *peakPool) had(entry *staticEntry) bool {
+	return !entry.global && entry.from.since <= q.peakTime
+}
+
+// noteStatics counts what circular buffers take of the chips of the event by now.
+func (p *Peaks) noteStatics(e *event.Event) {
+	process := p.known(e.PID)
+	if process == nil {
+		return
+	}
+	for _, c := range process.touched(e) {
+		q := p.pool(c.chip, event.L1)
+		q.bytes -= q.static
+		q.static = c.chip.used.static.cores.max
+		q.bytes += q.static
+		if q.bytes > q.peak {
+			q.reach(e.TimeNs)
+		}
+		q.line.set(e.TimeNs, q.bytes)
+		q.staticLine.set(e.TimeNs, q.static)
+	}
+}

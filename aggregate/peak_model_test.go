@@ -1,0 +1,214 @@
+package aggregate_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// peakModel is the peaks without a thought for speed: all that lives is listed anew
+// at each event, and copied where there is more than ever before.
+type peakModel struct {
+	buffers, static []event.Event // static ones have one chip
+	peaks           map[chipRegion]*modelPeak
+}
+
+type chipRegion struct {
+	device int
+	region event.Region
+}
+
+type modelPeak struct {
+	time, bytes, staticBytes uint64
+	buffers, static          []event.Event
+}
+
+func (m *peakModel) apply(e event.Event) {
+	process := func(x event.Event) bool { return x.PID == e.PID }
+	switch e.Kind {
+	case event.Alloc, event.Free:
+		m.buffers = without(m.buffers, func(x event.Event) bool { return x.PID == e.PID && x.BufferID == e.BufferID })
+		if e.Kind == event.Alloc {
+			m.buffers = append(m.buffers, e)
+		}
+	case event.DeviceClose:
+		m.buffers = without(m.buffers, func(x event.Event) bool { return x.PID == e.PID && x.Allocator == e.Allocator })
+	case event.ProcessExit, event.ProcessStart:
+		m.buffers, m.static = without(m.buffers, process), without(m.static, process)
+	case event.CBAlloc:
+		for _, id := range e.Devices {
+			one := e
+			one.Devices = []int{id}
+			if !slices.ContainsFunc(m.static, func(x event.Event) bool {
+				return x.PID == e.PID && x.Devices[0] == id && x.ProgramID == e.ProgramID && x.Cores[0] == e.Cores[0] &&
+					x.Address == e.Address && x.SizeBytes == e.SizeBytes && x.Global == e.Global
+			}) {
+				m.static = append(m.static, one)
+			}
+		}
+	case event.CBFree:
+		m.static = without(m.static, func(x event.Event) bool {
+			return x.PID == e.PID && x.ProgramID == e.ProgramID && (len(e.Devices) == 0 || slices.Contains(e.Devices, x.Devices[0]))
+		})
+	}
+	m.note(e.TimeNs, false)
+}
+
+func without(list []event.Event, ends func(event.Event) bool) []event.Event {
+	return slices.DeleteFunc(slices.Clone(list), ends)
+}
+
+// note copies what is more than ever before; anew, all that there is.
+func (m *peakModel) note(now uint64, anew bool) {
+	for id := range modelChips {
+		sums := (&model{buffers: m.buffers, static: m.static}).regions(id)
+		for region := range event.Region(event.BankedRegions) {
+			bytes, static := sums.Banked(region).AllocatedBytes, uint64(0)
+			if region == event.L1 {
+				static = sums.CB.MaxBytesPerCore
+				bytes = sums.L1.BytesPerBank + static
+			}
+			at := chipRegion{id, region}
+			if old := m.peaks[at]; old == nil || anew || bytes > old.bytes {
+				m.peaks[at] = &modelPeak{now, bytes, static, m.buffers, m.static}
+			}
+		}
+	}
+}
+
+// holders are what there was of a region on a chip, as text.
+func (m *modelPeak) holders(at chipRegion) map[string]aggregate.Amount {
+	holders := make(map[string]aggregate.Amount)
+	for _, e := range m.buffers {
+		if e.Region != at.region || !slices.Contains(e.Devices, at.device) {
+			continue
+		}
+		bytes := e.BytesPerBank * uint64(e.Banks)
+		if at.region == event.L1 {
+			bytes = e.BytesPerBank
+		}
+		key := fmt.Sprint(e.PID, e.Stack, e.Devices, e.Layout, e.BeforeAttach)
+		holders[key] = amount(holders[key].Count+1, holders[key].Bytes+bytes)
+	}
+	return holders
+}
+
+// programs are what programs had on the first of the cores where they had most.
+func (m *modelPeak) programs(device int) map[string]aggregate.Amount {
+	var best map[string]aggregate.Amount
+	var most uint64
+	for y := range uint16(3) {
+		for x := range uint16(3) {
+			taken := make(map[uint64]bool)
+			byProgram := make(map[string]map[uint64]bool)
+			programs := make(map[string]aggregate.Amount)
+			for _, e := range m.static {
+				if e.Devices[0] != device || e.Global || e.SizeBytes == 0 || !e.Cores[0].Contains(x, y) {
+					continue
+				}
+				key := fmt.Sprint(e.PID, e.ProgramID, e.Stack, e.StaticKind, e.BeforeAttach)
+				if byProgram[key] == nil {
+					byProgram[key] = make(map[uint64]bool)
+				}
+				for a := e.Address; a < e.Address+e.SizeBytes; a++ {
+					taken[a], byProgram[key][a] = true, true
+				}
+				programs[key] = amount(programs[key].Count+1, uint64(len(byProgram[key])))
+			}
+			if uint64(len(taken)) > most {
+				most, best = uint64(len(taken)), programs
+			}
+		}
+	}
+	return best
+}
+
+func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		m := peakModel{peaks: make(map[chipRegion]*modelPeak)}
+		p := aggregate.NewPeaks()
+		earlier := make(map[chipRegion]uint64)
+		for now := uint64(1); now <= 400; now++ {
+			e := randomEvent(r, now)
+			e.Stack = stacks[r.IntN(len(stacks))]
+			if e.Kind == event.Alloc {
+				e.BeforeAttach = r.IntN(4) == 0
+			}
+			p.Apply(&e)
+			m.apply(e)
+			comment := qt.Commentf("seed %d, event %d %v", seed, now, e.Kind)
+			if now%7 == 0 {
+				checkPeaks(t, p, &m, earlier, comment)
+			}
+			if now == 150 && seed%2 == 1 {
+				// what is there goes on in another file
+				for at, peak := range m.peaks {
+					earlier[at] = peak.bytes
+				}
+				m.note(now, true)
+				p = restoredPeaks(p.State)
+				checkPeaks(t, p, &m, earlier, comment)
+			}
+		}
+	}
+}
+
+func restoredPeaks(s *aggregate.State) *aggregate.Peaks {
+	p := aggregate.NewPeaks()
+	for e := range s.Checkpoint() {
+		p.Apply(e)
+	}
+	return p
+}
+
+func checkPeaks(t *testing.T, p *aggregate.Peaks, m *peakModel, earlier map[chipRegion]uint64, comment qt.Comment) {
+	t.Helper()
+	seen := make(map[chipRegion]bool)
+	for _, peak := range p.RegionPeaks() {
+		at := chipRegion{peak.Device, peak.Region}
+		seen[at] = true
+		want := m.peaks[at]
+		if earlier[at] > want.bytes {
+			qt.Assert(t, qt.IsNotNil(peak.Earlier), comment)
+			qt.Assert(t, qt.Equals(peak.Earlier.Bytes, earlier[at]), comment)
+		} else {
+			qt.Assert(t, qt.IsNil(peak.Earlier), comment)
+		}
+		qt.Assert(t, qt.Equals(peak.Bytes, want.bytes), comment)
+		if peak.Bytes == 0 {
+			continue
+		}
+		qt.Assert(t, qt.Equals(peak.TimeNs, want.time), comment)
+		qt.Assert(t, qt.Equals(peak.StaticBytes, want.staticBytes), comment)
+		holders := make(map[string]aggregate.Amount)
+		sum := peak.StaticBytes
+		for _, h := range peak.Holders {
+			key := fmt.Sprint(h.PID, h.Stack, h.Devices, h.Layout, h.BeforeAttach)
+			qt.Assert(t, qt.Equals(holders[key], aggregate.Amount{}), comment)
+			holders[key] = amount(h.Count, h.Bytes)
+			sum += h.Bytes
+		}
+		qt.Assert(t, qt.Equals(sum, peak.Bytes), comment)
+		qt.Assert(t, qt.DeepEquals(holders, want.holders(at)), comment)
+		var programs map[string]aggregate.Amount
+		for _, g := range peak.Programs {
+			if programs == nil {
+				programs = make(map[string]aggregate.Amount)
+			}
+			programs[fmt.Sprint(g.PID, g.ProgramID, g.Stack, g.Kind, g.BeforeAttach)] = amount(g.Count, g.Bytes)
+		}
+		if peak.Region == event.L1 {
+			qt.Assert(t, qt.DeepEquals(programs, want.programs(peak.Device)), comment)
+		}
+	}
+	for at, want := range m.peaks {
+		qt.Assert(t, qt.Equals(seen[at], want.bytes > 0 || earlier[at] > want.bytes), comment)
+	}
+}

@@ -1,0 +1,145 @@
+package aggregate_test
+
+import (
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+func peaksOf(events ...event.Event) *aggregate.Peaks {
+	p := aggregate.NewPeaks()
+	for i := range events {
+		p.Apply(&events[i])
+	}
+	return p
+}
+
+func TestAPeakWithinAnOperationKeepsWhatIsFreedWithIt(t *testing.T) {
+	// stack 1 holds two; the operation of stack 2 has a temporary, and its result
+	p := peaksOf(wormhole(1, 7, 1, 0),
+		from(1, tensor(2, 7, 1, 0)), from(1, tensor(3, 7, 2, 0)),
+		from(2, tensor(4, 7, 3, 0)), from(2, tensor(5, 7, 4, 0)), free(6, 7, 3), free(7, 7, 1))
+	peaks := p.RegionPeaks()
+	qt.Assert(t, qt.HasLen(peaks, 1))
+	qt.Check(t, qt.Equals(peaks[0].TimeNs, 5))
+	qt.Check(t, qt.Equals(peaks[0].Bytes, 4*540672))
+	qt.Check(t, qt.Equals(peaks[0].CapacityBytes, 12*wormholeDRAM))
+	var counts []uint64
+	for _, h := range peaks[0].Holders {
+		counts = append(counts, h.Count)
+	}
+	qt.Check(t, qt.DeepEquals(counts, []uint64{2, 2}))
+}
+
+func TestL1IsBuffersAndCircularBuffersOfEachCore(t *testing.T) {
+	inL1 := tensor(3, 7, 1, 0)
+	inL1.Region, inL1.BytesPerBank, inL1.Banks = event.L1, 2048, 64
+	p := peaksOf(wormhole(1, 7, 1, 0),
+		from(1, cb(2, 7, 1, 1000, 300, 1, 1, 0)), from(2, inL1),
+		from(3, cb(4, 7, 2, 1000, 500, 0, 0, 0)), from(3, cb(5, 7, 2, 1500, 100, 0, 0, 0)),
+		endCBs(6, 7, 2), free(7, 7, 1))
+	peaks := p.RegionPeaks()
+	qt.Assert(t, qt.HasLen(peaks, 1))
+	l1 := peaks[0]
+	qt.Check(t, qt.Equals(l1.Region, event.L1))
+	qt.Check(t, qt.Equals(l1.TimeNs, 5))
+	qt.Check(t, qt.Equals(l1.Bytes, 2048+600))
+	qt.Check(t, qt.Equals(l1.StaticBytes, 600))
+	qt.Check(t, qt.Equals(l1.CapacityBytes, wormholeL1))
+	qt.Check(t, qt.IsTrue(slices.Equal(l1.Programs, []aggregate.PeakProgram{
+		{PID: 7, ProgramID: 2, Kind: event.CircularBuffer, Stack: stacks[3], Count: 2, Bytes: 600},
+		{PID: 7, ProgramID: 1, Kind: event.CircularBuffer, Stack: stacks[1], Count: 1, Bytes: 300},
+	})), qt.Commentf("%+v", l1.Programs))
+}
+
+func TestWhatWasThereBeforeTheAttachIsApart(t *testing.T) {
+	before := tensor(1, 7, 1, 0)
+	before.BeforeAttach = true
+	holders := peaksOf(before, tensor(2, 7, 2, 0)).RegionPeaks()[0].Holders
+	qt.Assert(t, qt.HasLen(holders, 2))
+	qt.Check(t, qt.IsTrue(holders[0].BeforeAttach != holders[1].BeforeAttach))
+}
+
+func TestAPeakBeforeACheckpointIsOnlyKnownToHaveBeen(t *testing.T) {
+	first := peaksOf(wormhole(1, 7, 1, 0),
+		from(1, tensor(2, 7, 1, 0)), from(1, tensor(3, 7, 2, 0)), from(2, tensor(4, 7, 3, 0)), free(5, 7, 1), free(6, 7, 2))
+	p := restoredPeaks(first.State)
+	begin, restored := p.Begin()
+	qt.Check(t, qt.IsTrue(restored))
+	qt.Check(t, qt.Equals(begin, 6))
+	next := from(1, tensor(8, 7, 4, 0))
+	p.Apply(&next)
+	peak := p.RegionPeaks()[0]
+	qt.Check(t, qt.DeepEquals(peak.Earlier, &aggregate.EarlierPeak{TimeNs: 4, Bytes: 3 * 540672, CapacityBytes: 12 * wormholeDRAM}))
+	qt.Check(t, qt.Equals(peak.Bytes, 2*540672))
+	qt.Check(t, qt.Equals(peak.TimeNs, 8))
+	qt.Check(t, qt.HasLen(peak.Holders, 2))
+	qt.Check(t, qt.Equals(peak.Timeline.BeginNs, 6))
+	qt.Check(t, qt.Equals(peak.Timeline.Spans(8)[0].Min, 540672))
+}
+
+// TestPeaksForgetWhatIsOver has a million stacks that each allocate for a moment.
+func TestPeaksForgetWhatIsOver(t *testing.T) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	p := peaksOf(wormhole(1, 7, 1, 0), from(1, tensor(2, 7, 0, 0)), from(1, tensor(3, 7, 1, 0)), free(4, 7, 1))
+	before := heap()
+	alloc, end := tensor(5, 7, 2, 0), free(6, 7, 2)
+	for id := range uint64(1_000_000) {
+		alloc.TimeNs, end.TimeNs = 5+2*id, 6+2*id
+		alloc.Stack = event.NewStack(id+100, nil)
+		p.Apply(&alloc)
+		p.Apply(&end)
+	}
+	grown := int64(heap()) - int64(before)
+	qt.Check(t, qt.IsTrue(grown < 4<<20), qt.Commentf("%d bytes more", grown))
+	peak := p.RegionPeaks()[0]
+	qt.Check(t, qt.Equals(peak.TimeNs, 3))
+	qt.Check(t, qt.HasLen(peak.Holders, 1))
+	runtime.KeepAlive(p)
+}
+
+// BenchmarkPeaksApply allocates and frees buffers beside 100,000 that live, from
+// 10,000 stacks.
+func BenchmarkPeaksApply(b *testing.B) {
+	many := make([]*event.Stack, 10_000)
+	for i := range many {
+		many[i] = event.NewStack(uint64(i+1), nil)
+	}
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	for _, bench := range []struct {
+		name  string
+		chips int
+	}{{"one chip", 1}, {"eight chips", 8}} {
+		b.Run(bench.name, func(b *testing.B) {
+			p := aggregate.NewPeaks()
+			alloc := tensor(1, 7, 0, all[:bench.chips]...)
+			var id uint64
+			for ; id < 100_000; id++ {
+				alloc.BufferID, alloc.Stack = id, many[id%10_000]
+				p.Apply(&alloc)
+			}
+			end := event.Event{Kind: event.Free, PID: 7, Reason: event.ReasonExplicit}
+			b.ReportAllocs()
+			events := 0
+			for b.Loop() {
+				alloc.BufferID, alloc.Stack, end.BufferID = id, many[id%10_000], id-100_000
+				alloc.TimeNs, end.TimeNs = id*5000, id*5000+2500
+				p.Apply(&alloc)
+				p.Apply(&end)
+				id++
+				events += 2
+			}
+			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
+		})
+	}
+}

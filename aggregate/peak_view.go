@@ -1,0 +1,240 @@
+package aggregate
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// A RegionPeak is one region of one chip when it was fullest. All in bytes of the
+// region: those of L1 are per core.
+type RegionPeak struct {
+	Device int
+	Region event.Region
+	// TimeNs is the first moment at which there were that many Bytes; 0 where there
+	// was never anything.
+	TimeNs, Bytes uint64
+	// CapacityBytes is what the region could hold then, or can now where that was not
+	// known yet; 0 where it is not known.
+	CapacityBytes uint64
+	// StaticBytes is the part that circular and dataflow buffers took, which Programs
+	// shared, and the rest is the sum of the Holders. In L1 alone.
+	StaticBytes uint64
+	// Holders are in order of bytes, most first, and so are Programs.
+	Holders  []PeakHolder
+	Programs []PeakProgram
+	// Earlier is a higher peak than that before the events began, of which there is no
+	// more than a checkpoint tells; nil where there is none.
+	Earlier *EarlierPeak
+	// Timeline is of what Bytes counts, and StaticTimeline of StaticBytes.
+	Timeline, StaticTimeline *Timeline
+}
+
+// A PeakHolder is what one call stack of a process had at a peak.
+type PeakHolder struct {
+	PID   int
+	Stack *event.Stack // nil where that is not known
+	// Devices are all the chips that the buffers are on. They must not be modified.
+	Devices      []int
+	Layout       event.Layout
+	BeforeAttach bool
+	// Count is how many buffers there were, and Bytes what they took.
+	Count, Bytes uint64
+}
+
+// A PeakProgram is what one call stack had placed for a program at a peak, on the core
+// where all circular buffers together took most. Programs use the same space one after
+// the other, so that their bytes do not add up.
+type PeakProgram struct {
+	PID          int
+	ProgramID    uint64
+	Kind         event.StaticKind
+	Stack        *event.Stack // nil where that is not known
+	BeforeAttach bool
+	Count, Bytes uint64
+}
+
+// An EarlierPeak is one of which nothing is known but this.
+type EarlierPeak struct{ TimeNs, Bytes, CapacityBytes uint64 }
+
+// Begin is when the timelines begin. restored is true where the events began with a
+// checkpoint: then it is the moment of that.
+func (p *Peaks) Begin() (ns uint64, restored bool) { return p.begin, p.restored }
+
+// RegionPeaks returns the peaks of all regions that ever held anything, in order of
+// chip and region. The timelines go on as the events do.
+func (p *Peaks) RegionPeaks() []RegionPeak {
+	holders := p.holders()
+	earlier := p.earlier()
+	var list []RegionPeak
+	for _, id := range sortedKeys(p.chips) {
+		for region := range event.Region(event.BankedRegions) {
+			q := p.pool(p.chips[id], region)
+			peak := RegionPeak{
+				Device: id, Region: region, TimeNs: q.peakTime, Bytes: q.peak, CapacityBytes: cmp.Or(q.capacity, q.holds()),
+				StaticBytes: q.peakStatic, Holders: holders[q], Timeline: q.line, StaticTimeline: q.staticLine,
+			}
+			if before := earlier[regionOf{id, region}]; p.restored && before.Bytes > q.peak {
+				peak.Earlier = &before
+			}
+			if peak.Bytes == 0 && peak.Earlier == nil {
+				continue
+			}
+			if region == event.L1 {
+				peak.Programs = p.programsAt(q)
+			}
+			list = append(list, peak)
+		}
+	}
+	return list
+}
+
+// holders are those of each peak.
+func (p *Peaks) holders() map[*peakPool][]PeakHolder {
+	holders := make(map[*peakPool][]PeakHolder)
+	for key, s := range p.sites {
+		for i := range s.tallies {
+			t := &s.tallies[i]
+			if a := t.atPeak(); a.Count > 0 {
+				holders[t.of] = append(holders[t.of], PeakHolder{
+					PID: key.set.pid, Stack: s.stack, Devices: slices.Clip(key.set.ids), Layout: key.layout,
+					BeforeAttach: key.before, Count: a.Count, Bytes: a.Bytes,
+				})
+			}
+		}
+	}
+	for _, list := range holders {
+		slices.SortFunc(list, func(a, b PeakHolder) int {
+			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), compareStacks(a.Stack, b.Stack),
+				cmp.Compare(a.Layout, b.Layout), slices.Compare(a.Devices, b.Devices), cmp.Compare(b.Count, a.Count))
+		})
+	}
+	return holders
+}
+
+// compareStacks orders stacks in a way that is the same on all chips.
+func compareStacks(a, b *event.Stack) int {
+	id := func(s *event.Stack) uint64 {
+		if s == nil {
+			return 0
+		}
+		return s.ID
+	}
+	return cmp.Compare(id(a), id(b))
+}
+
+type regionOf struct {
+	device int
+	region event.Region
+}
+
+// earlier are the highest peaks that the state knows: of a chip, or of one of its
+// processes, as those of all are not told to everybody.
+func (p *Peaks) earlier() map[regionOf]EarlierPeak {
+	peaks := make(map[regionOf]EarlierPeak)
+	note := func(devices []Device) {
+		for i := range devices {
+			d := &devices[i]
+			for region := range event.Region(event.BankedRegions) {
+				r := d.Regions.Banked(region)
+				peak := EarlierPeak{r.PeakTimeNs, r.PeakBytes, r.PeakCapacityBytes}
+				if l1 := &d.L1PerCore; region == event.L1 {
+					peak = EarlierPeak{l1.Peak.TimeNs, l1.Peak.BufferBytes + l1.Peak.CBBytes, l1.CapacityBytes}
+				}
+				if at := (regionOf{d.ID, region}); peak.Bytes > peaks[at].Bytes {
+					peaks[at] = peak
+				}
+			}
+		}
+	}
+	snap := p.Snapshot()
+	note(snap.Devices)
+	for i := range snap.Processes {
+		note(snap.Processes[i].Devices)
+	}
+	return peaks
+}
+
+// programsAt are the programs at the peak of the L1 of a chip.
+func (p *Peaks) programsAt(q *peakPool) []PeakProgram {
+	entries := p.staticsAt(q)
+	var m coreMap
+	for i := range entries {
+		m.add(entries[i].place)
+	}
+	core, found := m.fullest()
+	if !found {
+		return nil
+	}
+	type key struct {
+		pid     int
+		program uint64
+		kind    event.StaticKind
+		stack   uint64
+		before  bool
+	}
+	index := make(map[key]int)
+	var list []PeakProgram
+	var extents []extent // of each of the list
+	for i := range entries {
+		e := &entries[i]
+		if !slices.Contains(e.place.set.cores, core) {
+			continue
+		}
+		k := key{e.pid, e.program, e.kind, 0, e.from.beforeAttach}
+		if e.from.stack != nil {
+			k.stack = e.from.stack.ID
+		}
+		at, ok := index[k]
+		if !ok {
+			at = len(list)
+			index[k] = at
+			list = append(list, PeakProgram{
+				PID: e.pid, ProgramID: e.program, Kind: e.kind, Stack: e.from.stack, BeforeAttach: e.from.beforeAttach,
+			})
+			extents = append(extents, extent{})
+		}
+		list[at].Count++
+		extents[at].change(e.place.start, e.place.end, 1)
+	}
+	for i := range list {
+		list[i].Bytes = extents[i].covered
+	}
+	slices.SortFunc(list, func(a, b PeakProgram) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
+			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack))
+	})
+	return list
+}
+
+// staticsAt are the circular buffers that were there at the peak.
+func (p *Peaks) staticsAt(q *peakPool) []endedStatic {
+	list := slices.Clone(q.ended)
+	for _, process := range p.byPID() {
+		c := process.chips[q.chip.id]
+		if c == nil {
+			continue
+		}
+		for _, id := range sortedKeys(c.programs) {
+			for _, entry := range c.programs[id].static {
+				if q.had(&entry) {
+					list = append(list, endedStatic{process.pid, id, entry})
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(list, func(e endedStatic) bool { return e.place.start == e.place.end })
+}
+
+// fullest is the core of which most is taken, the first of them where there are
+// several.
+func (m *coreMap) fullest() (at core, found bool) {
+	for c, x := range m.cores {
+		first := cmp.Or(cmp.Compare(c.y, at.y), cmp.Compare(c.x, at.x)) < 0
+		if x.covered == m.max && m.max > 0 && (!found || first) {
+			at, found = c, true
+		}
+	}
+	return at, found
+}

@@ -1,0 +1,97 @@
+package aggregate
+
+import "math/bits"
+
+// maxSpans is how many spans a Timeline has at most: twice as many as a wide terminal
+// has columns, also after they were joined.
+const maxSpans = 1024
+
+// A Timeline is how a number of bytes went up and down. It keeps the least and the
+// most of each of up to 1024 spans of time, all as long: however many events there
+// are, it takes 16 KiB and no peak is lost.
+type Timeline struct {
+	// BeginNs is when the first span begins, CLOCK_MONOTONIC.
+	BeginNs uint64
+	// shift is the binary logarithm of how long a span is, in ns.
+	shift uint
+	spans []Span
+	now   uint64 // the bytes since the last change
+}
+
+// A Span is the least and the most bytes that there were in a time.
+type Span struct{ Min, Max uint64 }
+
+func (s Span) with(bytes uint64) Span { return Span{min(s.Min, bytes), max(s.Max, bytes)} }
+
+// newTimeline begins a timeline of that many bytes.
+func newTimeline(begin, bytes uint64) *Timeline {
+	return &Timeline{BeginNs: begin, spans: []Span{{bytes, bytes}}, now: bytes}
+}
+
+// set notes that from the time on there are that many bytes.
+func (t *Timeline) set(time, bytes uint64) {
+	t.reach(time)
+	t.now = bytes
+	last := &t.spans[len(t.spans)-1]
+	*last = last.with(bytes)
+}
+
+// reach makes the last span the one of the time, if that is later. What was before
+// goes on until then.
+func (t *Timeline) reach(time uint64) {
+	passed := time - min(time, t.BeginNs)
+	for passed>>t.shift >= maxSpans {
+		t.join(max(1, uint(bits.Len64(passed>>t.shift/maxSpans))))
+	}
+	for n := int(passed>>t.shift) + 1; len(t.spans) < n; {
+		t.spans = append(t.spans, Span{t.now, t.now})
+	}
+}
+
+// join makes spans 2^by times as long.
+func (t *Timeline) join(by uint) {
+	joined := t.spans[:0]
+	for i, s := range t.spans {
+		if at := i >> by; at < len(joined) {
+			joined[at] = joined[at].with(s.Min).with(s.Max)
+		} else {
+			joined = append(joined, s)
+		}
+	}
+	t.spans = joined
+	t.shift += by
+}
+
+// StepNs is how long each of the Spans is.
+func (t *Timeline) StepNs() uint64 { return 1 << t.shift }
+
+// Spans are the spans until the time end, one after the other. What begins a span is
+// in it too: of what was before its first change.
+func (t *Timeline) Spans(end uint64) []Span {
+	t.reach(end)
+	return t.spans
+}
+
+// Column is in which of n columns, from the beginning to the time end, the time lies.
+// A span is in one column as a whole: that of its beginning.
+func (t *Timeline) Column(time, end uint64, n int) int {
+	t.reach(end)
+	passed := time - min(time, t.BeginNs)
+	return int(passed>>t.shift) * n / max(n, len(t.spans))
+}
+
+// Columns are n columns that show the timeline from its beginning to the time end:
+// fewer where it has fewer spans.
+func (t *Timeline) Columns(end uint64, n int) []Span {
+	spans := t.Spans(end)
+	n = min(n, len(spans))
+	columns := make([]Span, 0, n)
+	for i, s := range spans {
+		if at := i * n / len(spans); at < len(columns) {
+			columns[at] = columns[at].with(s.Min).with(s.Max)
+		} else {
+			columns = append(columns, s)
+		}
+	}
+	return columns
+}

@@ -1,0 +1,107 @@
+package aggregate_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// steps are what there is from a time on.
+type steps []struct{ time, bytes uint64 }
+
+// span is the least and the most that there was from one time to another, not
+// included, with what was there right before.
+func (s steps) span(from, to uint64) aggregate.Span {
+	var now, least, most uint64
+	begun := false
+	for _, step := range s {
+		if step.time >= to {
+			break
+		}
+		if step.time >= from {
+			if !begun {
+				least, most, begun = now, now, true
+			}
+			least, most = min(least, step.bytes), max(most, step.bytes)
+		}
+		now = step.bytes
+	}
+	if !begun {
+		return aggregate.Span{Min: now, Max: now}
+	}
+	return aggregate.Span{Min: least, Max: most}
+}
+
+func TestAnySpanOfATimelineHasItsLeastAndMost(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		p := aggregate.NewPeaks()
+		var all steps
+		now, bytes := uint64(1000), uint64(0)
+		open := wormhole(now, 7, 1, 0)
+		p.Apply(&open)
+		live := make(map[uint64]uint64)
+		for range 300 {
+			now += r.Uint64N(1 << r.UintN(34))
+			id := r.Uint64N(20)
+			if old, ok := live[id]; ok {
+				end := free(now, 7, id)
+				p.Apply(&end)
+				bytes -= old
+				delete(live, id)
+			} else {
+				e := tensor(now, 7, id, 0)
+				e.BytesPerBank, e.Banks = 1+r.Uint64N(1<<20), 1
+				p.Apply(&e)
+				bytes += e.BytesPerBank
+				live[id] = e.BytesPerBank
+			}
+			all = append(all, struct{ time, bytes uint64 }{now, bytes})
+		}
+		now += r.Uint64N(1 << 34)
+		peak := p.RegionPeaks()[0]
+		line := peak.Timeline
+		spans := line.Spans(now)
+		qt.Assert(t, qt.IsTrue(len(spans) > 512 && len(spans) <= 1024), qt.Commentf("%d", len(spans)))
+		for i, got := range spans {
+			from := line.BeginNs + uint64(i)*line.StepNs()
+			qt.Assert(t, qt.Equals(got, all.span(from, from+line.StepNs())), qt.Commentf("seed %d, span %d", seed, i))
+		}
+		checkColumns(t, line, now, peak)
+	}
+}
+
+// checkColumns checks that columns show all that spans do, and the peak where it was.
+func checkColumns(t *testing.T, line *aggregate.Timeline, end uint64, peak aggregate.RegionPeak) {
+	t.Helper()
+	spans := line.Spans(end)
+	for _, n := range []int{1, 7, 80, 200, 512} {
+		columns := line.Columns(end, n)
+		qt.Assert(t, qt.HasLen(columns, n))
+		qt.Assert(t, qt.Equals(columns[line.Column(peak.TimeNs, end, n)].Max, peak.Bytes))
+		for i, s := range spans {
+			c := columns[line.Column(line.BeginNs+uint64(i)*line.StepNs(), end, n)]
+			qt.Assert(t, qt.IsTrue(c.Min <= s.Min && s.Max <= c.Max))
+		}
+	}
+}
+
+func TestATimelineThatIsShortHasFewColumns(t *testing.T) {
+	line := peaksOf(wormhole(1, 7, 1, 0), tensor(2, 7, 1, 0), free(4, 7, 1)).RegionPeaks()[0].Timeline
+	qt.Check(t, qt.DeepEquals(line.Columns(5, 80), []aggregate.Span{
+		{}, {Max: 540672}, {Min: 540672, Max: 540672}, {Max: 540672}, {},
+	}))
+}
+
+func TestALongSilenceIsWhatWasBefore(t *testing.T) {
+	line := peaksOf(wormhole(1, 7, 1, 0), tensor(2, 7, 1, 0), event.Event{TimeNs: 1 << 50, Kind: event.Lost}).RegionPeaks()[0].Timeline
+	spans := line.Spans(1 << 50)
+	qt.Check(t, qt.Equals(spans[0], aggregate.Span{Max: 540672}))
+	for _, s := range spans[1:] {
+		qt.Assert(t, qt.Equals(s, aggregate.Span{Min: 540672, Max: 540672}))
+	}
+}

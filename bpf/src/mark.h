@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* Functions whose calls are marks: the user names them. */
+#pragma once
+
+/* The cookie is the number of the name. */
+SEC("uprobe.multi")
+int on_mark(struct pt_regs *ctx)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct header *h;
+
+	if (!bpf_map_lookup_elem(&processes, &tgid))
+		return 0;
+	h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
+	if (!h) {
+		count_lost(LOST_RING_FULL);
+		return 0;
+	}
+	fill_header(h, RECORD_MARK, 0);
+	h->count = bpf_get_attach_cookie(ctx);
+	send(h);
+	return 0;
+}

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// resumeInterval is how often it is tried to record again after an error.
+const resumeInterval = 10 * time.Second
+
+// A serviceRecorder is the recording of a service, which goes on when it has failed
+// and the cause has gone. All that a nil one does is nothing.
+type serviceRecorder struct {
+	recorder
+	err    error // why nothing is recorded at present
+	tried  time.Time
+	failed bool // something was not recorded
+	// now is what health says, for those who ask.
+	now atomic.Pointer[string]
+}
+
+// newServiceRecorder is nil where nothing is to be recorded.
+func newServiceRecorder(o recordOptions, state *aggregate.State) (*serviceRecorder, error) {
+	if o.path == "" {
+		return nil, nil
+	}
+	header := recording.NewHeader()
+	header.Ttmem = buildVersion()
+	file, err := recording.Create(o.path, recording.FileOptions{
+		Options:  recording.Options{Header: &header},
+		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: state.Checkpoint,
+		Existing: recording.RotateExisting, Private: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r := &serviceRecorder{recorder: recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}}
+	r.tell(service.RecordingOK)
+	return r, nil
+}
+
+// health may be asked by any goroutine.
+func (r *serviceRecorder) health() string { return *r.now.Load() }
+
+func (r *serviceRecorder) tell(health string) { r.now.Store(&health) }
+
+// take takes an event.
+func (r *serviceRecorder) take(e *event.Event) {
+	if r == nil {
+		return
+	}
+	r.add(e)
+	if r.full() {
+		r.note(r.flush())
+	}
+}
+
+// pause is called between batches of events.
+func (r *serviceRecorder) pause() {
+	switch {
+	case r == nil:
+	case r.err == nil:
+		r.note(r.flush())
+	case time.Since(r.tried) >= resumeInterval:
+		r.tried = time.Now()
+		missed := r.file.Missed()
+		err := r.file.Resume()
+		if err == nil {
+			r.events -= missed
+			warn(fmt.Sprintf("%s: recorded again from now on; %s could not be", r.path, formatCount(missed, "event")))
+		}
+		r.note(err)
+	}
+}
+
+// note takes what became of a write. What changes is told once.
+func (r *serviceRecorder) note(err error) {
+	health := service.RecordingOK
+	if err != nil {
+		health = errors.Unwrap(err).Error() // the path is not everybody's to know
+	}
+	if err != nil && health != r.health() {
+		r.failed, r.tried = true, time.Now()
+		warn(fmt.Sprintf("%v; the service goes on, and tries to record again every %v", err, resumeInterval))
+	}
+	r.err = err
+	r.tell(health)
+}
+
+// end ends the recording.
+func (r *serviceRecorder) end(s *aggregate.Snapshot) {
+	if r == nil {
+		return
+	}
+	if err := r.close(s); err != nil {
+		r.failed = true
+		warn(err.Error())
+	}
+}

@@ -1,0 +1,67 @@
+package service
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+)
+
+// Health says how the service does.
+type Health struct {
+	// V is the version of the document.
+	V int `json:"v"`
+	// Version is ttmem's.
+	Version string `json:"version"`
+	PID     int    `json:"pid"`
+	// UptimeNs is how long it has been serving.
+	UptimeNs uint64 `json:"uptime_ns"`
+	// Processes are those that are traced now, of all users, and ExitedProcesses
+	// those that have ended.
+	Processes       int    `json:"processes"`
+	ExitedProcesses uint64 `json:"exited_processes"`
+	LostEvents      uint64 `json:"lost_events"`
+	// ResidentBytes is the memory that the service takes.
+	ResidentBytes uint64 `json:"resident_bytes"`
+	// Recording is RecordingOK, or why nothing is recorded at present; "" where
+	// nothing is to be.
+	Recording string `json:"recording,omitempty"`
+}
+
+// RecordingOK says that what happens is recorded.
+const RecordingOK = "ok"
+
+func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {
+	s.answer(w, v, func() any {
+		all := s.hub.Snapshot(Viewer{All: true})
+		h := Health{
+			V: Protocol, Version: s.o.Version, PID: os.Getpid(),
+			UptimeNs:        uint64(time.Since(s.started)),
+			ExitedProcesses: all.ExitedProcesses, LostEvents: all.LostEvents(),
+			ResidentBytes: residentBytes(),
+		}
+		if s.o.Recording != nil {
+			h.Recording = s.o.Recording()
+		}
+		for i := range all.Processes {
+			if all.Processes[i].Exit == nil {
+				h.Processes++
+			}
+		}
+		return &h
+	})
+}
+
+// residentBytes is the memory that this process has.
+func residentBytes() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	var size, resident uint64
+	if _, err := fmt.Fscan(strings.NewReader(string(text)), &size, &resident); err != nil {
+		return 0
+	}
+	return resident * uint64(os.Getpagesize())
+}

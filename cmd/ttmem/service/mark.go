@@ -1,0 +1,86 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxMark is how long the name of a mark may be, in characters.
+const maxMark = 128
+
+// maxMarks is how many marks a user may set in a second; root as many as it likes.
+const maxMarks = 20
+
+// mark names the present moment, for who may see events.
+func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
+	if v == Nobody {
+		http.Error(w, "ttmem: marks are set over the unix socket only, where it is known who sets them", http.StatusForbidden)
+		return
+	}
+	name, err := markName(r.URL.RawQuery)
+	if err != nil {
+		http.Error(w, "ttmem: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	if !v.All && !s.marks.allow(v.UID, time.Now()) {
+		busy(w, "marks")
+		return
+	}
+	if err := s.o.Mark(name, v); err != nil {
+		http.Error(w, "ttmem: "+err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// markName is the name that a query gives.
+func markName(query string) (string, error) {
+	values, err := url.ParseQuery(query)
+	if err != nil || len(values["name"]) != 1 {
+		return "", errors.New("a mark needs a name: POST /v1/mark?name=NAME")
+	}
+	name := values.Get("name")
+	return name, CheckMark(name)
+}
+
+// CheckMark says what is wrong with the name of a mark, if anything is.
+func CheckMark(name string) error {
+	n := utf8.RuneCountInString(name)
+	if n < 1 || n > maxMark {
+		return fmt.Errorf("the name of a mark has 1 to %d characters, not %d", maxMark, n)
+	}
+	for i, r := range name {
+		_, size := utf8.DecodeRuneInString(name[i:])
+		if !unicode.IsPrint(r) || r == utf8.RuneError && size == 1 {
+			return errors.New("the name of a mark is of characters that can be printed")
+		}
+	}
+	return nil
+}
+
+// A rate bounds how often users do something.
+type rate struct {
+	mu     sync.Mutex
+	second int64
+	by     map[int]int // in this second
+}
+
+// allow reports whether the user may do it once more in this second.
+func (r *rate) allow(uid int, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.second != now.Unix() {
+		r.second, r.by = now.Unix(), make(map[int]int)
+	}
+	if r.by[uid] >= maxMarks {
+		return false
+	}
+	r.by[uid]++
+	return true
+}

@@ -1,0 +1,75 @@
+package tracer
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/event"
+)
+
+// noProbes stands for the probes of a library that nobody runs.
+type noProbes struct{ link.Link }
+
+func (noProbes) Close() error { return nil }
+
+func TestDeletedLibrariesThatNobodyMapsAreGivenUp(t *testing.T) {
+	tracer := &Tracer{byFile: make(map[fileID]*library)}
+	add := func(name string, deleted, mapped bool) *library {
+		path := filepath.Join(t.TempDir(), name)
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 8192), 0o700)))
+		file, err := os.Open(path)
+		qt.Assert(t, qt.IsNil(err))
+		t.Cleanup(func() { file.Close() })
+		id, err := identity(file)
+		qt.Assert(t, qt.IsNil(err))
+		if mapped {
+			mem, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+			qt.Assert(t, qt.IsNil(err))
+			t.Cleanup(func() { qt.Check(t, qt.IsNil(unix.Munmap(mem))) })
+		}
+		if deleted {
+			qt.Assert(t, qt.IsNil(os.Remove(path)))
+		}
+		l := &library{path: path, file: file, link: noProbes{}}
+		tracer.libraries = append(tracer.libraries, l)
+		tracer.byFile[id] = l
+		return l
+	}
+	there := add("there", false, false)
+	running := add("running", true, true)
+	gone := add("gone", true, false)
+	tracer.retire()
+	qt.Check(t, qt.IsNotNil(there.link))
+	qt.Check(t, qt.IsNotNil(running.link))
+	qt.Check(t, qt.IsNil(gone.link))
+	qt.Check(t, qt.HasLen(tracer.byFile, 2))
+	qt.Check(t, qt.Equals(tracer.slot(), 3), qt.Commentf("its records may still come"))
+	gone.retiredNs -= 2 * retiredNs
+	qt.Check(t, qt.Equals(tracer.slot(), 2))
+}
+
+func TestAProcessEndsWhoseEndWasLost(t *testing.T) {
+	var events []event.Event
+	d := newTestDecoder(&events, map[string]int{})
+	command := exec.Command("true")
+	qt.Assert(t, qt.IsNil(command.Run()))
+	for _, pid := range []int{command.Process.Pid, os.Getpid()} {
+		d.start(&event.Event{PID: pid, TID: pid}, nil)
+	}
+	events = nil
+	d.sweep(1)
+	qt.Check(t, qt.HasLen(events, 0), qt.Commentf("its record may still come"))
+	d.sweep(2)
+	qt.Assert(t, qt.HasLen(events, 1))
+	qt.Check(t, qt.Equals(events[0].Kind, event.ProcessExit))
+	qt.Check(t, qt.Equals(events[0].PID, command.Process.Pid))
+	qt.Check(t, qt.Equals(events[0].ExitStatus, event.UnknownStatus))
+	d.sweep(3)
+	qt.Check(t, qt.HasLen(events, 1))
+}
