@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -19,16 +20,29 @@ type recordOptions struct {
 	path    string
 	maxSize byteSize
 	keep    int
+	// private is true where the recording has processes of other users.
+	private bool
 }
+
+// leastMaxSize is where a limit begins to make sense: a smaller file would have little
+// but its checkpoint.
+const leastMaxSize = 64 << 10
 
 func (o *recordOptions) register(c *cobra.Command) {
 	f := c.Flags()
-	f.Var(&o.maxSize, "max-size", "begin another file when one has this `SIZE`, such as 500MiB: the older one becomes FILE.1")
+	f.Var(&o.maxSize, "max-size", "begin another file when one has this `SIZE`, such as 500MiB (64KiB at least): the older one becomes FILE.1")
 	f.IntVar(&o.keep, "keep", 0, "keep `N` files in all and remove older ones (0: all)")
+	_ = c.RegisterFlagCompletionFunc("max-size", cobra.FixedCompletions(
+		[]string{"100MiB", "500MiB", "1GiB"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("keep", cobra.NoFileCompletions)
 }
 
 func (o *recordOptions) check(c *cobra.Command) error {
 	switch {
+	case o.path == "-":
+		return errors.New("a recording is no text: name a file; /dev/stdout is standard output")
+	case c.Flags().Changed("max-size") && o.maxSize < leastMaxSize:
+		return errors.New("--max-size: too small: give 64KiB at least, or leave it out for one file without a limit")
 	case o.keep < 0:
 		return fmt.Errorf("--keep %d: must not be negative", o.keep)
 	case o.keep == 1:
@@ -52,8 +66,12 @@ end, the duration is over or Ctrl-C.
 
 Every command that shows something takes the file in place of a live process.
 Whatever ends ttmem, the file has all but the last second. With --max-size it is
-continued in another one, which begins with all that was allocated then, so that
-each can be read alone.`,
+continued in another one, which begins with a checkpoint, all that was allocated
+then, so that each can be read alone. A file holds at least its checkpoint and as
+much again: where much is allocated it gets larger than the limit.
+
+A recording of the whole host can be read by its owner only, since it has command
+lines and paths of all users.`,
 		Example: `  ttmem record -o model.ttmem -- python model.py
   ttmem record -o host.ttmem --max-size 1GiB --keep 10
   ttmem record -o model.ttmem -p 4242 --duration 10m
@@ -69,10 +87,14 @@ each can be read alone.`,
 			case len(args) > 0:
 				return runCommand(o, args)
 			}
+			o.record.private = len(pids) == 0
 			return attach(o, pids, duration)
 		},
 		PreRunE: func(c *cobra.Command, _ []string) error {
-			return errors.Join(o.stacks.check(c), o.record.check(c))
+			if err := o.stacks.check(c); err != nil {
+				return err
+			}
+			return o.record.check(c)
 		},
 	}
 	c.Flags().SetInterspersed(false)
@@ -128,6 +150,7 @@ const recordFlush = 500 * time.Millisecond
 type recorder struct {
 	file    *recording.File
 	path    string
+	keep    int
 	events  uint64
 	flushed time.Time
 }
@@ -137,13 +160,16 @@ func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
 	if o.path == "" {
 		return nil, nil
 	}
+	header := recording.NewHeader()
+	header.Ttmem = buildVersion()
 	file, err := recording.Create(o.path, recording.FileOptions{
-		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: state.Checkpoint,
+		Options:  recording.Options{Header: &header},
+		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: state.Checkpoint, Private: o.private,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &recorder{file: file, path: o.path, flushed: time.Now()}, nil
+	return &recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
 }
 
 func (r *recorder) add(e *event.Event) {
@@ -165,15 +191,42 @@ func (r *recorder) flush() error {
 
 // close ends the recording and says what it has.
 func (r *recorder) close(s *aggregate.Snapshot) error {
-	if err := r.file.Close(recordedEnd(s.Stacks)); err != nil {
+	end := recordedEnd(s.Stacks)
+	end.TimeNs = s.TimeNs
+	if err := r.file.Close(end); err != nil {
 		return err
 	}
-	warn(fmt.Sprintf("recorded %s to %s (%s); `ttmem report %s` shows them",
-		formatCount(r.events, "event"), r.path, formatBytes(uint64(r.file.Size())), r.path))
+	warn(r.told(len(s.Processes) > 0))
 	if n := s.LostEvents(); n > 0 {
 		warn(fmt.Sprintf("%s were lost; the report says why", formatCount(n, "event")))
 	}
 	return nil
+}
+
+// told says what was recorded; met is true where a process was.
+func (r *recorder) told(met bool) string {
+	if !met {
+		return fmt.Sprintf("nothing was recorded to %s: no process that uses tt-metal was met; `ttmem doctor` lists the libraries that processes have loaded", r.path)
+	}
+	paths := r.file.Paths()
+	bytes := r.file.Size()
+	for _, path := range paths[:len(paths)-1] {
+		if info, err := os.Stat(path); err == nil {
+			bytes += info.Size()
+		}
+	}
+	size := formatBytes(uint64(bytes))
+	if n := len(paths); n > 1 {
+		size = fmt.Sprintf("%d files up to %s, %s in all", n, paths[0], size)
+		if n == r.keep {
+			size += "; older ones are not kept"
+		}
+	}
+	text := fmt.Sprintf("recorded %s to %s (%s)", formatCount(r.events, "event"), r.path, size)
+	if info, err := os.Stat(r.path); err == nil && info.Mode().IsRegular() {
+		text += fmt.Sprintf("; `ttmem report %s` shows them", r.path)
+	}
+	return text
 }
 
 // recordedEnd is what a recording ends with.

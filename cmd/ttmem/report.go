@@ -16,6 +16,10 @@ import (
 type reportOptions struct {
 	// Width is the number of columns, 80 where it is 0.
 	Width int
+	// Whole lets names and commands run over the width, where else they are cut.
+	Whole bool
+	// Live is for what goes on: what is allocated is so now, and not at the end.
+	Live bool
 	// Color allows colours.
 	Color bool
 	// Unicode allows bars of block characters.
@@ -26,35 +30,33 @@ type reportOptions struct {
 type report struct {
 	painter
 	strings.Builder
-	snap  *aggregate.Snapshot
-	width int
+	snap *aggregate.Snapshot
+	reportOptions
+	columns tableColumns
+	// end is when it is that something is allocated.
+	end string
 }
 
-// The columns of the table of a chip; the bar takes what they leave.
-const (
-	labelColumns   = 13
-	percentColumns = 4
-	bytesColumns   = 10
-	countColumns   = 7
-	tableColumns   = 1 + labelColumns + 1 + percentColumns + 3*(1+bytesColumns) + 1 + 2 + countColumns
-	// leastColumns is the width below which lines are let run over.
-	leastColumns = 64
-	mostColumns  = 120
-)
+// textColumns is the width beyond which sentences are not to run.
+const textColumns = 100
 
 // writeReport writes what the snapshot tells, for people: the most that each
 // region of each chip had in use and what it has at the end, then processes,
-// what was left behind, and failures. Lost events are told first and last.
+// what they hold or left behind, and failures. Lost events are told first and last.
 func writeReport(w io.Writer, s *aggregate.Snapshot, o reportOptions) error {
+	o.Width = cmp.Or(o.Width, 80)
 	r := &report{
 		painter: painter{color: o.Color, ascii: !o.Unicode}, snap: s,
-		width: min(mostColumns, max(leastColumns, cmp.Or(o.Width, 80))),
+		reportOptions: o, columns: columnsFor(o.Width), end: "at the end",
+	}
+	if o.Live {
+		r.end = "now"
 	}
 	r.heading()
 	r.warnLost()
 	r.devices()
 	r.processes()
-	r.leftBehind()
+	r.held()
 	r.failures()
 	r.notes()
 	if s.LostEvents() > 0 {
@@ -71,16 +73,40 @@ func (r *report) line(parts ...string) {
 	r.WriteByte('\n')
 }
 
+// cut cuts what is too long for the columns that are left, where that is wanted.
+func (r *report) cut(s string, columns int) string {
+	if r.Whole {
+		return s
+	}
+	return truncate(s, columns, r.pick("…", "~"))
+}
+
 func (r *report) heading() {
-	about := ""
-	if len(r.snap.Processes) > 0 {
-		first := r.snap.TimeNs
+	title, about := "Device memory", ""
+	if ns, ok := r.traced(); ok {
+		about = " over " + formatSeconds(ns)
+	}
+	if r.Live {
+		title += " now"
+		about = strings.Replace(about, " over ", ", traced for ", 1)
+	}
+	r.line(r.paint(bold, title), r.paint(dim, about))
+}
+
+// traced is for how long it was traced, in ns; from the first process to the last
+// event where no more is known.
+func (r *report) traced() (ns uint64, ok bool) {
+	first := r.snap.BeganNs
+	if first == 0 {
+		if len(r.snap.Processes) == 0 {
+			return 0, false
+		}
+		first = r.snap.TimeNs
 		for _, p := range r.snap.Processes {
 			first = min(first, p.SinceNs)
 		}
-		about = " over " + formatSeconds(r.snap.TimeNs-first)
 	}
-	r.line(r.paint(bold, "Device memory"), r.paint(dim, about))
+	return r.snap.TimeNs - min(first, r.snap.TimeNs), true
 }
 
 // warnLost says loudly that the figures are wrong, where they may be.
@@ -99,7 +125,7 @@ func (r *report) warnLost() {
 	}
 	slices.Sort(causes)
 	text := fmt.Sprintf("totals may be too low: %s lost (%s)", formatCount(n, "event"), strings.Join(causes, ", "))
-	for i, line := range wrap(text, r.width-3) {
+	for i, line := range wrap(text, r.Width-3) {
 		mark := r.pick("⚠  ", "!! ")
 		if i > 0 {
 			mark = "   "
@@ -161,11 +187,8 @@ type row struct {
 }
 
 func (r *report) deviceTable(d *aggregate.Device) string {
-	t := &report{painter: r.painter, width: r.width}
-	t.row(row{
-		bar: left("", t.barColumns()), peak: "peak", capacity: "capacity",
-		end: "at the end", count: "buffers", style: dim,
-	})
+	t := &report{painter: r.painter, reportOptions: r.reportOptions, columns: r.columns, end: r.end}
+	t.row(row{peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: dim})
 	regions := &d.Regions
 	t.region("DRAM", &regions.DRAM)
 	if k := &regions.Kernel; k.PeakDRAMBytes > 0 {
@@ -184,21 +207,20 @@ func (r *report) deviceTable(d *aggregate.Device) string {
 	return t.String()
 }
 
-// barColumns is the width of bars, 0 where there is no room for them.
-func (r *report) barColumns() int {
-	if n := r.width - tableColumns - 1; n >= 8 {
-		return min(n, 48)
-	}
-	return 0
-}
-
 // row writes the row, with the label in its style.
 func (r *report) row(w row) {
+	c := &r.columns
 	bar := ""
-	if n := r.barColumns(); n > 0 {
-		bar = " " + cmp.Or(w.bar, left("", n))
+	if c.bar > 0 {
+		bar = " " + cmp.Or(w.bar, left("", c.bar))
 	}
-	figures := func(s string, n int) string { return " " + r.paint(w.style, right(s, n)) }
+	// what has no column is left out
+	figures := func(st style, s string, n int) string {
+		if n == 0 {
+			return ""
+		}
+		return r.paint(st, right(s, n))
+	}
 	end := w.style
 	if w.end == formatBytes(0) {
 		end = dim
@@ -208,10 +230,8 @@ func (r *report) row(w row) {
 		count = dim
 	}
 	r.line(" ", r.paint(w.style, left(w.label, labelColumns)), bar,
-		figures(w.percent, percentColumns), figures(w.peak, bytesColumns),
-		" ", r.paint(dim, right(w.capacity, bytesColumns)),
-		"  ", r.paint(end, right(w.end, bytesColumns)),
-		"  ", r.paint(count, right(w.count, countColumns)))
+		figures(w.style, w.percent, c.percent), figures(w.style, w.peak, c.peak),
+		figures(dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
 }
 
 // region writes the row of a region with banks.
@@ -221,7 +241,7 @@ func (r *report) region(label string, b *aggregate.Region) {
 		capacity = b.CapacityBytes
 	}
 	w := row{
-		label: label, bar: r.bar(b.PeakBytes, capacity, r.barColumns()),
+		label: label, bar: r.bar(b.PeakBytes, capacity, r.columns.bar),
 		percent: formatPercent(b.PeakBytes, capacity), peak: formatBytes(b.PeakBytes),
 		capacity: "unknown", end: formatBytes(b.AllocatedBytes), count: fmt.Sprint(b.Buffers),
 	}
@@ -242,7 +262,7 @@ func (r *report) l1(d *aggregate.Device) {
 		capacity = formatKiB(l1.CapacityBytes)
 		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
 	}
-	columns := r.barColumns()
+	columns := r.columns.bar
 	g := newGap(l1.Peak.CBBytes, l1.Peak.BufferBytes, l1.CapacityBytes, columns)
 	st := level(used, l1.CapacityBytes)
 	empty := r.trough(g.free)

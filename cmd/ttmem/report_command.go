@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,6 +57,7 @@ everything, and a user his own processes and what others take of each chip.`,
 	}
 	o.registerOutput(c)
 	c.Flags().StringVar(&socket, "socket", service.DefaultSocket, "ask the service at `PATH`")
+	c.ValidArgsFunction = completeRecordings
 	return c
 }
 
@@ -65,6 +69,9 @@ func reportService(c *cobra.Command, o sessionOptions, socket string) error {
 		}
 	}
 	client, err := service.Dial(socket)
+	if errors.Is(err, service.ErrNone) {
+		return fmt.Errorf("%w, or give a recording: ttmem report FILE", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -73,49 +80,159 @@ func reportService(c *cobra.Command, o sessionOptions, socket string) error {
 	if err != nil {
 		return err
 	}
-	return printSnapshot(snapshot, o.output.json)
+	// The snapshot has what other users take as well, and the state what the call
+	// stacks are that processes hold memory from.
+	present, err := presentOfService(c.Context(), client, socket)
+	if err != nil {
+		return err
+	}
+	snapshot = present.WithHolders(snapshot)
+	snapshot.TimeNs = monotonicNow()
+	how := reportOptionsFor(os.Stdout)
+	how.Live = true
+	return printAsked(os.Stdout, snapshot, o.output.json, how)
 }
 
+// printAsked prints a report that was asked for.
+func printAsked(to *os.File, snapshot *aggregate.Snapshot, asJSON bool, how reportOptions) error {
+	if asJSON {
+		return json.NewEncoder(os.Stdout).Encode(snapshot)
+	}
+	return writeReport(to, snapshot, how)
+}
+
+// showReport makes everything that is asked for from a file.
 func showReport(o sessionOptions, path string) error {
 	r, err := openRecorded(path)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	s, err := newSession(o, r.stacks)
+	// before anything is opened for writing
+	if err := checkOutputs(o, path); err != nil {
+		return err
+	}
+	if r.private {
+		keepPrivate() // what is made of it is for whom it is
+	}
+	var lines *eventFile
+	if o.output.events != "" {
+		if lines, err = createEventCopy(o.output.events); err != nil {
+			return err
+		}
+	}
+	defer lines.discard()
+	x, err := newExporter(o.exports)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer x.close()
+
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	events, damage := r.play(ctx, s.handle, s.flush)
-	if ctx.Err() != nil {
-		return errors.New("interrupted")
-	}
-	if damage != nil && events == 0 {
-		return damage
-	}
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var failure error // of lines
+	state := aggregate.New()
+	state.Begin(r.began)
+	events, damage := r.play(reading, applying(state, func(e *event.Event) {
+		if lines != nil && failure == nil {
+			lines.add(e)
+			if lines.full() {
+				if failure = lines.flush(); failure != nil {
+					cancel()
+				}
+			}
+		}
+		if x != nil {
+			x.profile.Apply(e)
+		}
+	}), func() {})
 	switch {
+	case ctx.Err() != nil:
+		return errInterrupted
+	case failure != nil:
+		return failure
+	case damage != nil && events == 0:
+		return damage
 	case damage != nil:
 		warn(damage.Error())
 	case !r.ended():
-		warn(path + " has no end: it is still being written, or its writer was killed")
+		warn(path + " has no end: it is still being written, or its writer was killed, or its disk was full")
 	}
-	if err := s.report(); err != nil {
+	if lines != nil {
+		if err := lines.close(); err != nil {
+			return err
+		}
+	}
+	state.Advance(r.over())
+	snapshot := state.WithHolders(state.Snapshot())
+	snapshot.Stacks = r.stacks()
+	to := os.Stdout
+	if o.takesStdout() {
+		to = os.Stderr
+	}
+	if err := printAsked(to, snapshot, o.output.json, reportOptionsFor(to)); err != nil {
 		return err
 	}
+	if x != nil && !x.write() {
+		return exitStatus(1)
+	}
 	// to be cut short is no damage: its writer was killed, or its disk was full
-	if s.failed || damage != nil && !errors.Is(damage, io.ErrUnexpectedEOF) {
+	if damage != nil && !errors.Is(damage, io.ErrUnexpectedEOF) {
 		return exitStatus(1)
 	}
 	return nil
 }
 
+// checkOutputs is an error where writing would destroy what is read, under whatever
+// name.
+func checkOutputs(o sessionOptions, path string) error {
+	in, err := os.Stat(path)
+	if err != nil || !in.Mode().IsRegular() {
+		return nil
+	}
+	if out, err := os.Stdout.Stat(); err == nil && os.SameFile(in, out) {
+		return fmt.Errorf("standard output is %s, the file that is read: write to another", path)
+	}
+	targets := append(o.exports.targets(), exportTarget{flag: "--events", path: o.output.events})
+	for _, t := range targets {
+		if out, err := os.Stat(t.path); err == nil && os.SameFile(in, out) {
+			return fmt.Errorf("%s %s is the file that is read: name another", t.flag, t.path)
+		}
+	}
+	return nil
+}
+
+// takesStdout reports whether a file that is asked for is standard output.
+func (o *sessionOptions) takesStdout() bool {
+	out, err := os.Stdout.Stat()
+	if err != nil {
+		return false
+	}
+	for _, t := range append(o.exports.targets(), exportTarget{path: o.output.events}) {
+		if t.path == "-" {
+			return true
+		}
+		if info, err := os.Stat(t.path); err == nil && os.SameFile(info, out) {
+			return true
+		}
+	}
+	return false
+}
+
 // recorded is a file of events.
 type recorded struct {
-	next   func(*event.Event) error
-	stacks func() *aggregate.Stacks
+	name string
+	// part is what a file is made of: a block, or a line.
+	part string
+	// private is true where the file is for its owner and his group alone.
+	private bool
+	next    func(*event.Event) error
+	stacks  func() *aggregate.Stacks
+	// began and over are when recording began and ended, 0 where it is not known.
+	began uint64
+	over  func() uint64
 	// ended reports whether what was read ends as its writer meant it to.
 	ended func() bool
 	close func() error
@@ -131,10 +248,13 @@ func openRecorded(path string) (*recorded, error) {
 	}
 	f, err := recording.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, withoutEvents(err, path, "header")
 	}
 	return &recorded{
+		name: path, part: "block", private: isPrivate(path),
 		next: f.Next, close: f.Close, done: f.Offset, size: f.Size(),
+		began: f.Header().MonotonicNs,
+		over:  func() uint64 { end, _ := f.End(); return end.TimeNs },
 		ended: func() bool { _, ok := f.End(); return ok },
 		stacks: func() *aggregate.Stacks {
 			end, ok := f.End()
@@ -149,11 +269,22 @@ func openRecorded(path string) (*recorded, error) {
 	}, nil
 }
 
+// isPrivate reports whether a file is for some users only.
+func isPrivate(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o004 == 0
+}
+
 // openEventLines opens a file that begins as JSON does; it is nil for another one.
 func openEventLines(path string) (*recorded, error) {
 	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, pathless(err))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no such file: %s; `ttmem record -o FILE` makes a recording", path)
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return nil, fmt.Errorf("%s: permission denied; who recorded it, or root with sudo, can read it", path)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, pathless(err))
 	}
 	var first [1]byte
 	info, err := f.Stat()
@@ -163,18 +294,52 @@ func openEventLines(path string) (*recorded, error) {
 	}
 	lines := event.NewReader(f)
 	return &recorded{
+		name: path, part: "line", private: isPrivate(path),
 		next: func(e *event.Event) (err error) {
-			if *e, err = lines.Next(); err != nil && !errors.Is(err, io.EOF) {
-				err = fmt.Errorf("%s: %w", path, err)
+			*e, err = lines.Next()
+			switch {
+			case err == nil, errors.Is(err, io.EOF):
+				return err
+			case errors.Is(err, io.ErrUnexpectedEOF):
+				return cutError(path + " is cut short in its last line: what came before was read")
 			}
-			return err
+			// what is wrong with its JSON is in the words of Go
+			line, _, _ := strings.Cut(err.Error(), ":")
+			var syntax *json.SyntaxError
+			var types *json.UnmarshalTypeError
+			if errors.As(err, &syntax) || errors.As(err, &types) {
+				return fmt.Errorf("%s: %s is not an event record: what follows is not read", path, line)
+			}
+			return fmt.Errorf("%s: %w", path, err)
 		},
 		close:  f.Close,
 		done:   func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n },
 		size:   info.Size(),
 		stacks: func() *aggregate.Stacks { return nil },
+		over:   func() uint64 { return 0 },
 		ended:  func() bool { return true }, // lines have no end
 	}, nil
+}
+
+// A cutError says that a file ends too early, which is no damage.
+type cutError string
+
+func (e cutError) Error() string { return string(e) }
+
+// Unwrap is io.ErrUnexpectedEOF.
+func (e cutError) Unwrap() error { return io.ErrUnexpectedEOF }
+
+// withoutEvents is an error of reading a file before its first event: nothing came
+// before, as the error may say otherwise.
+func withoutEvents(err error, name, part string) error {
+	var damaged *recording.DamagedError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return cutError(fmt.Sprintf("%s is cut short in its %s: nothing in it can be read", name, part))
+	case errors.As(err, &damaged):
+		return fmt.Errorf("%s is damaged in its %s (%s): nothing in it can be read", name, part, damaged.Cause)
+	}
+	return err
 }
 
 // play gives the events to handle until their end, or until they are damaged, and
@@ -191,6 +356,9 @@ func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause fu
 		err := r.next(&e)
 		if errors.Is(err, io.EOF) {
 			break
+		}
+		if err != nil && n == 0 {
+			return 0, withoutEvents(err, r.name, "first "+r.part)
 		}
 		if err != nil {
 			return n, err
@@ -211,7 +379,10 @@ func newProgress(size int64) *progress { return &progress{size: size, begun: tim
 
 func (p *progress) show(done int64) {
 	p.tell(func() string {
-		return fmt.Sprintf("%3d %% of %s", 100*done/max(p.size, 1), formatBytes(uint64(p.size)))
+		if p.size == 0 { // a pipe
+			return formatBytes(uint64(done))
+		}
+		return fmt.Sprintf("%3d %% of %s", 100*done/p.size, formatBytes(uint64(p.size)))
 	})
 }
 

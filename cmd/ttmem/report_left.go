@@ -4,84 +4,286 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
 )
 
-// shownHolders is how many call stacks are shown of what a process did not free.
-const shownHolders = 3
+// shownPlaces is how many call stacks are shown of what a process holds or did not
+// free.
+const shownPlaces = 3
 
-// leftBehind writes what processes hold still, and what they held when they
-// closed a device or ended.
-func (r *report) leftBehind() {
+const (
+	// leastName is the width below which the name of a place says too little.
+	leastName = 40
+	// belowColumns is how far a name is indented that has a line of its own.
+	belowColumns = 18
+)
+
+// A holding is what a process has at one time, in several regions.
+type holding struct {
+	process *aggregate.Process
+	// when is "" for what is held at the time of the section's title.
+	when    string
+	regions []aggregate.Left
+}
+
+// held writes what processes hold, and what they held when they closed a device or
+// ended.
+func (r *report) held() {
 	if len(r.snap.Devices) == 0 {
 		return
 	}
-	titled := false
+	var held, freed []holding
 	for i := range r.snap.Processes {
 		p := &r.snap.Processes[i]
-		all := slices.Concat(p.Held, p.Left)
-		var holders []aggregate.Holder
-		var sum aggregate.Holder
-		for j, l := range all {
-			if !titled {
-				titled = true
-				r.line()
-				r.line(r.paint(bold, "Not freed"))
+		if len(p.Held) > 0 {
+			held = append(held, holding{p, "", p.Held})
+		}
+		for rest := p.Left; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && rest[n].Reason == rest[0].Reason {
+				n++
 			}
-			var pid, when string
-			if j == 0 {
-				pid = fmt.Sprint(p.PID)
-			}
-			if j == 0 || all[j-1].Reason != l.Reason {
-				when = leftWhen(l.Reason)
-			}
-			r.line(" ", right(pid, 7), "  ", r.paint(dim, left(when, 24)), "  ", left(l.Region, labelColumns), " ",
-				right(formatBytes(l.AllocatedBytes), bytesColumns), "  ", right(formatCount(l.Buffers, "buffer"), 14))
-			holders = append(holders, l.Holders...)
-			sum.Bytes, sum.Count = sum.Bytes+l.AllocatedBytes, sum.Count+l.Buffers
-			if j+1 == len(all) || all[j+1].Reason != l.Reason {
-				r.holders(holders, sum)
-				holders, sum = nil, aggregate.Holder{}
-			}
+			freed = append(freed, holding{p, leftWhen(rest[0].Reason) + ": ", rest[:n]})
+			rest = rest[n:]
 		}
 	}
-	// Not to be claimed of what was not seen, or is not remembered.
-	if !titled && r.snap.LostEvents() == 0 && r.forgotten() == 0 && len(r.snap.Processes) > 0 {
-		r.line()
+	r.holdings("Held "+r.end, held)
+	r.holdings("Not freed", freed)
+	if len(held)+len(freed) == 0 {
+		r.nothingHeld()
+	}
+}
+
+// nothingHeld says that nothing is held, and what that means; not of what was not
+// seen or is not remembered.
+func (r *report) nothingHeld() {
+	if r.snap.LostEvents() > 0 || r.forgotten() > 0 || len(r.snap.Processes) == 0 {
+		return
+	}
+	r.line()
+	switch {
+	case !slices.ContainsFunc(r.snap.Processes, allocated):
+		r.line("Nothing was allocated.")
+	case r.Live:
+		r.line("Nothing is held now.")
+	default:
 		r.line(r.paint(green, r.pick("✓ ", "")), "Every buffer was freed.")
 	}
 }
 
-// leftWhen is what a person calls the reason.
-func leftWhen(reason string) string {
-	switch reason {
-	case event.ReasonDeviceClose.String():
-		return "when its device closed"
-	case event.ReasonProcessExit.String():
-		return "when it ended"
-	}
-	return "held still"
+// allocated reports whether the process ever had a buffer.
+func allocated(p aggregate.Process) bool {
+	return slices.ContainsFunc(p.Devices, func(d aggregate.Device) bool {
+		for region := range event.Region(event.BankedRegions) {
+			if d.Regions.Banked(region).PeakBytes > 0 {
+				return true
+			}
+		}
+		return false
+	})
 }
 
-// holders writes what the largest holders of the sum have, and what is left of it.
-func (r *report) holders(list []aggregate.Holder, sum aggregate.Holder) {
+// leftWhen is what a person calls the reason.
+func leftWhen(reason string) string {
+	if reason == event.ReasonDeviceClose.String() {
+		return "when its device closed"
+	}
+	return "when it ended"
+}
+
+// holdings writes a section of what processes hold, the largest first.
+func (r *report) holdings(title string, list []holding) {
 	if len(list) == 0 {
 		return
 	}
-	slices.SortStableFunc(list, func(a, b aggregate.Holder) int { return cmp.Compare(b.Bytes, a.Bytes) })
-	line := func(h aggregate.Holder, name aggregate.Name, st style) {
-		figures := fmt.Sprint(left("", 6), right(formatBytes(h.Bytes), bytesColumns),
-			right(formatCount(h.Count, "buffer"), 14), "  ")
-		r.line(r.paint(dim, figures), r.paint(st, r.fitName(name, r.width-width(figures))))
+	sum := make(map[*aggregate.Process]uint64)
+	for _, h := range list {
+		for _, l := range h.regions {
+			sum[h.process] += l.AllocatedBytes
+		}
 	}
-	for _, h := range list[:min(len(list), shownHolders)] {
-		line(h, cmp.Or(aggregate.NameOf(h.Stack.Frames()), aggregate.Name{Op: "unknown code"}), noStyle)
-		sum.Bytes -= h.Bytes
-		sum.Count -= h.Count
+	about := ", in all banks"
+	if slices.ContainsFunc(list, func(h holding) bool { return len(h.process.Devices) > 1 }) {
+		about += " of all chips"
 	}
-	if sum.Count > 0 {
-		line(sum, aggregate.Name{Op: "elsewhere"}, dim)
+	r.line()
+	r.line(r.paint(bold, title), r.paint(dim, about))
+	slices.SortStableFunc(list, func(a, b holding) int { return cmp.Compare(sum[b.process], sum[a.process]) })
+	var last *aggregate.Process
+	for _, h := range list[:min(len(list), shownProcesses)] {
+		pid := ""
+		if h.process != last {
+			pid = fmt.Sprint(h.process.PID)
+		}
+		last = h.process
+		var items []string
+		for _, l := range h.regions {
+			items = append(items, fmt.Sprintf("%s %s (%s)", l.Region, formatBytes(l.AllocatedBytes), formatCount(l.Buffers, "buffer")))
+		}
+		head := " " + right(pid, processColumns) + "  "
+		r.items(head+h.when, width(head), noStyle, items)
+		r.sources(h.regions)
 	}
+	if hidden := len(list) - shownProcesses; hidden > 0 {
+		r.line(r.paint(dim, fmt.Sprintf("  and %d more", hidden)))
+	}
+}
+
+// A source is a place that memory of one region is from.
+type source struct {
+	aggregate.Holder
+	region string
+	name   aggregate.Name
+	// calls are those of the user's own code, as they are shown.
+	calls []string
+	// caller tells it from another one with the same name.
+	caller string
+}
+
+// sources writes which places the memory of the regions is from, and what is from
+// none that is known.
+func (r *report) sources(regions []aggregate.Left) {
+	list, others, earlier, unknown := sourcesOf(regions)
+	if len(list) == 0 && others.Count == 0 && earlier.Count == 0 {
+		return // nothing is known of any
+	}
+	shown := list
+	// A single other place is as well shown as told of.
+	if n := uint64(len(list)) + others.Places; n > shownPlaces+1 || others.Places > 0 {
+		shown = list[:min(len(list), shownPlaces)]
+	}
+	for _, s := range list[len(shown):] {
+		others.Bytes, others.Count, others.Places = others.Bytes+s.Bytes, others.Count+s.Count, others.Places+1
+	}
+	tellApart(shown)
+	regionColumns := 0
+	if len(regions) > 1 {
+		for _, s := range shown {
+			regionColumns = max(regionColumns, width(s.region)+2)
+		}
+	}
+	figures := func(h *aggregate.Holder) string {
+		return left("", 6) + right(formatBytes(h.Bytes), bytesColumns) + right(formatCount(h.Count, "buffer"), 14) + "  "
+	}
+	for i := range shown {
+		s := &shown[i]
+		r.source(s, figures(&s.Holder)+left(s.region, regionColumns)[:regionColumns])
+	}
+	if others.Count > 0 {
+		r.line(r.paint(dim, figures(&others)+formatCount(others.Places, "other place")))
+	}
+	if unknown.Count > 0 {
+		r.line(r.paint(dim, figures(&unknown)+"without a call stack"))
+	}
+	if earlier.Count > 0 {
+		r.line(r.paint(dim, figures(&earlier)+"allocated before the attach"))
+	}
+}
+
+// source writes where the source is, beside its figures where there is room.
+func (r *report) source(s *source, figures string) {
+	name, caller := plain(s.name.Text(r.separator())), ""
+	if s.caller != "" {
+		name, caller = name+", ", "from "+s.caller
+	}
+	columns := r.Width - width(figures)
+	switch {
+	case r.Whole || width(name+caller) <= columns:
+		r.line(r.paint(dim, figures), name+caller)
+		return
+	case columns >= leastName:
+		r.line(r.paint(dim, figures), r.fitName(s.name, columns))
+	default:
+		r.line(r.paint(dim, strings.TrimRight(figures, " ")))
+		columns = r.Width - belowColumns
+		r.line(left("", belowColumns), r.fitName(s.name, columns))
+	}
+	if caller != "" {
+		r.line(left("", r.Width-columns), r.cut(caller, columns))
+	}
+}
+
+// sourcesOf are the places that memory of the regions is from, the largest first;
+// then what is from places that are not told apart, what was there before the attach,
+// and what else no call stack is known of.
+func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknown aggregate.Holder) {
+	type key struct{ region, name, calls string }
+	known := make(map[key]int)
+	add := func(to *aggregate.Holder, h *aggregate.Holder) {
+		to.Bytes, to.Count, to.Places = to.Bytes+h.Bytes, to.Count+h.Count, to.Places+h.Places
+	}
+	for i := range regions {
+		l := &regions[i]
+		rest := aggregate.Holder{Bytes: l.AllocatedBytes, Count: l.Buffers}
+		for j := range l.Holders {
+			h := &l.Holders[j]
+			rest.Bytes, rest.Count = rest.Bytes-min(h.Bytes, rest.Bytes), rest.Count-min(h.Count, rest.Count)
+			switch {
+			case h.Places > 0:
+				add(&others, h)
+				continue
+			case h.BeforeAttach:
+				add(&earlier, h)
+				continue
+			case h.Stack == nil:
+				add(&unknown, h)
+				continue
+			}
+			frames := h.Stack.Frames()
+			s := source{
+				Holder: *h, region: l.Region, calls: callTexts(aggregate.OwnCalls(frames)),
+				name: cmp.Or(aggregate.NameOf(frames), aggregate.Name{Op: "unknown code"}),
+			}
+			// Stacks that differ only in what is not shown are one place.
+			k := key{s.region, s.name.String(), strings.Join(s.calls, "\n")}
+			if at, ok := known[k]; ok {
+				add(&list[at].Holder, h)
+				continue
+			}
+			known[k] = len(list)
+			list = append(list, s)
+		}
+		add(&unknown, &rest)
+	}
+	slices.SortStableFunc(list, func(a, b source) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list, others, earlier, unknown
+}
+
+// tellApart gives sources of the same region and name the callers in which they
+// differ.
+func tellApart(list []source) {
+	type key struct{ region, name, caller string }
+	depth := 0
+	for i := range list {
+		depth = max(depth, len(list[i].calls))
+	}
+	for at := 1; at < depth; at++ {
+		groups := make(map[key][]*source)
+		for i := range list {
+			s := &list[i]
+			k := key{s.region, s.name.String(), s.caller}
+			groups[k] = append(groups[k], s)
+		}
+		for _, group := range groups {
+			differ := slices.ContainsFunc(group, func(s *source) bool { return s.call(at) != group[0].call(at) })
+			if !differ {
+				continue
+			}
+			for _, s := range group {
+				if call := s.call(at); call != "" {
+					s.caller = strings.TrimPrefix(s.caller+", "+call, ", ")
+				}
+			}
+		}
+	}
+}
+
+func (s *source) call(at int) string {
+	if at < len(s.calls) {
+		return s.calls[at]
+	}
+	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // notes writes what did not fit together and what could not be seen, quietly.
@@ -27,34 +28,41 @@ func (r *report) notes() {
 			count("call stacks whose Python part ends early: "+plain(cause), s.IncompletePython[cause])
 		}
 	}
-	list = append(list, r.late()...)
+	if late := r.late(); late != "" {
+		list = append(list, late)
+	}
 	if len(list) > 0 {
 		r.line()
 	}
 	for _, text := range list {
-		for i, line := range wrap("note: "+text, r.width-6) {
+		for i, line := range wrap("note: "+text, min(r.Width, textColumns)-6) {
 			r.line(r.paint(dim, left("", 6*min(i, 1))+line))
 		}
 	}
 }
 
-// late tells of the processes that were attached late.
-func (r *report) late() []string {
-	var list []string
-	hidden := 0
+// late tells of the processes that were attached late, each once: one that went on
+// as another program is several in the snapshot.
+func (r *report) late() string {
+	found := make(map[int]uint64)
 	for i := range r.snap.Processes {
-		p := &r.snap.Processes[i]
-		switch {
-		case !p.AttachedLate || p.BeforeAttachBuffers == 0: // it had not begun by then
-		case len(list) == shownProcesses:
-			hidden++
-		default:
-			list = append(list, fmt.Sprintf("PID %d was attached late: %s found in its memory; circular buffers and kernels "+
-				"of programs that it compiled before are counted when it next runs them", p.PID, formatCount(p.BeforeAttachBuffers, "buffer")))
+		if p := &r.snap.Processes[i]; p.AttachedLate {
+			found[p.PID] += p.BeforeAttachBuffers
 		}
 	}
-	if hidden > 0 {
-		list = append(list, fmt.Sprintf("%d more processes were attached late", hidden))
+	// It had not begun by then.
+	maps.DeleteFunc(found, func(_ int, buffers uint64) bool { return buffers == 0 })
+	if len(found) == 0 {
+		return ""
 	}
-	return list
+	var list []string
+	pids := slices.Sorted(maps.Keys(found))
+	for _, pid := range pids[:min(len(pids), shownProcesses)] {
+		list = append(list, fmt.Sprintf("PID %d with %s", pid, formatCount(found[pid], "buffer")))
+	}
+	if hidden := len(pids) - len(list); hidden > 0 {
+		list = append(list, fmt.Sprintf("%d more", hidden))
+	}
+	return "attached late: " + strings.Join(list, ", ") +
+		" found in memory; circular buffers and kernels of programs that were compiled before are counted when they next run"
 }

@@ -13,11 +13,14 @@ const shownCallers = 3
 // place is where in the user's own code something happened, innermost first.
 func place(stack []event.Frame) string {
 	calls := aggregate.OwnCalls(stack)
-	var list []string
-	for _, c := range calls[:min(len(calls), shownCallers)] {
+	return strings.Join(callTexts(calls[:min(len(calls), shownCallers)]), ", ")
+}
+
+func callTexts(calls []aggregate.Call) (list []string) {
+	for _, c := range calls {
 		list = append(list, plain(c.String()))
 	}
-	return strings.Join(list, ", ")
+	return list
 }
 
 // separator stands between the operation and the line in the name of a buffer.

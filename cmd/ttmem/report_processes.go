@@ -2,53 +2,82 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
-	"ttmem/tracer/event"
 )
 
 // shownProcesses and shownFailures are how many of each a report shows.
 const (
 	shownProcesses = 20
 	shownFailures  = 3
+	// processColumns is the width of a process's id.
+	processColumns = 7
+	// leastCommand is the width below which a command is not worth its place.
+	leastCommand = 20
 )
 
-// processes writes a line for each process, with its peaks on the chip where
-// they were highest.
+// processes writes a line for each process. What it has of regions and of chips is
+// not added up: each figure is of the chip where it is highest.
 func (r *report) processes() {
 	list := r.snap.Processes
 	if len(list) == 0 {
 		return
 	}
-	const pidColumns, stateColumns = 7, 9
-	figures := func(pid, state, dram, l1, held string) string {
-		return strings.Join([]string{
-			"", right(pid, pidColumns), left(" "+state, stateColumns), right(dram, bytesColumns),
-			right(l1, bytesColumns), "", right(held, bytesColumns), " ",
-		}, " ")
+	const stateColumns, l1Columns = 9, 12
+	// Without the figures of what is allocated there is room for the command.
+	present := slices.ContainsFunc(list, func(p aggregate.Process) bool { return p.Exit == nil }) &&
+		r.Width >= 1+processColumns+2+stateColumns+3*(2+bytesColumns)+2+l1Columns
+	figures := func(pid, state, dramPeak, dram, l1Peak, l1 string) string {
+		line := " " + right(pid, processColumns) + "  " + left(state, stateColumns) + right(dramPeak, 2+bytesColumns)
+		if present {
+			line += right(dram, 2+bytesColumns)
+		}
+		line += right(l1Peak, 2+l1Columns)
+		if present {
+			line += right(l1, 2+bytesColumns)
+		}
+		return line
 	}
-	head := figures("PID", "state", "peak DRAM", "peak L1", "at the end")
+	about := ""
+	if slices.ContainsFunc(list, func(p aggregate.Process) bool { return len(p.Devices) > 1 }) {
+		about = ", each figure of the chip where it is highest"
+	}
 	r.line()
-	r.line(r.paint(bold, "Processes"))
-	r.line(r.paint(dim, head+"command"))
+	r.line(r.paint(bold, "Processes"), r.paint(dim, r.cut(about, r.Width-len("Processes"))))
+	head := figures("PID", "state", "DRAM peak", r.end, "L1/core peak", r.end)
+	// A command that has no room beside the figures has a line of its own.
+	room := r.Width - width(head) - 2
+	beside := r.Whole || room >= leastCommand
+	if beside {
+		head += "  command"
+	}
+	r.line(r.paint(dim, head))
 	for i := range list[:min(len(list), shownProcesses)] {
 		p := &list[i]
-		var dram, l1, held uint64
+		var dramPeak, dram, l1Peak, l1 uint64
 		for j := range p.Devices {
 			d := &p.Devices[j]
-			dram = max(dram, d.Regions.DRAM.PeakBytes)
-			l1 = max(l1, d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes)
-			for region := range event.Region(event.BankedRegions) {
-				held += d.Regions.Banked(region).AllocatedBytes
-			}
+			dramPeak, dram = max(dramPeak, d.Regions.DRAM.PeakBytes), max(dram, d.Regions.DRAM.AllocatedBytes)
+			l1Peak = max(l1Peak, d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes)
+			l1 = max(l1, d.L1PerCore.BufferBytes+d.L1PerCore.CBBytes)
 		}
-		fixed := figures(fmt.Sprint(p.PID), processState(p), formatBytes(dram), formatKiB(l1), formatBytes(held))
-		r.line(fixed, truncate(processName(p), r.width-width(fixed), r.pick("…", "~")))
-		r.items(detailColumns, "", r.details(p))
+		line := figures(fmt.Sprint(p.PID), processState(p), formatBytes(dramPeak), formatBytes(dram), formatKiB(l1Peak), formatKiB(l1))
+		name := processName(p)
+		switch {
+		case beside:
+			r.line(line, "  ", r.cut(name, room))
+		case name == "":
+			r.line(line)
+		default:
+			r.line(line)
+			r.line(left("", detailColumns), r.cut(name, r.Width-detailColumns))
+		}
+		r.items(left("", detailColumns), detailColumns, dim, r.details(p))
 	}
 	if hidden := max(0, len(list)-shownProcesses) + r.forgotten(); hidden > 0 {
 		r.line(r.paint(dim, fmt.Sprintf("  and %d more", hidden)))
@@ -110,7 +139,7 @@ func (r *report) failures() {
 		f := &list[i]
 		about := []string{fmt.Sprintf("PID %d", f.PID)}
 		if at, ok := r.sinceStart(f); ok {
-			about = append(about, "at "+at)
+			about = append(about, "after "+at)
 		}
 		about = append(about, f.Region)
 		if f.Reason != "" {
@@ -119,13 +148,16 @@ func (r *report) failures() {
 		if len(f.Devices) > 0 {
 			about = append(about, formatIDs(f.Devices))
 		}
-		r.line("  ", r.paint(yellow, strings.Join(about, r.pick(" · ", " - "))))
+		for _, line := range wrap(strings.Join(about, r.separator()), r.Width-2) {
+			r.line("  ", r.paint(yellow, line))
+		}
 		// The figures that matter stand in the message's first sentence.
-		for _, line := range wrap(truncate(firstLine(f.Message), 4*(r.width-4), r.pick("…", "...")), r.width-4) {
+		columns := min(r.Width, textColumns) - 4
+		for _, line := range wrap(r.cut(firstLine(f.Message), 4*columns), columns) {
 			r.line("    ", line)
 		}
 		if where := place(f.Stack.Frames()); where != "" {
-			for _, line := range wrap("in "+where, r.width-4) {
+			for _, line := range wrap("in "+where, columns) {
 				r.line("    ", line)
 			}
 		}

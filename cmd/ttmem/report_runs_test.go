@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,39 +57,161 @@ func leftRun() *reportRun {
 	r := newReportRun()
 	r.start(4242, "python3 run.py")
 	r.open(4242, "n150", 0)
-	from := func(pid int, stack *event.Stack, region event.Region, perBank uint64, buffers int) {
-		for range buffers {
-			r.id++
-			r.apply(event.Event{
-				Kind: event.Alloc, PID: pid, Allocator: 1, BufferID: r.id, Devices: []int{0}, Region: region,
-				SizeBytes: perBank * 12, BytesPerBank: perBank, Banks: 12, Stack: stack,
-			})
-		}
-	}
-	from(4242, binding("zeros", "weights", 4), event.DRAM, 8<<20, 40)
-	from(4242, binding("matmul", "Attention.forward", 31), event.L1, 64<<10, 2)
-	from(4242, binding("add", "Attention.forward_with_a_name_that_is_longer_than_a_line_of_the_report", 32), event.DRAM, 1<<20, 3)
-	from(4242, binding("softmax", "Attention.forward", 33), event.DRAM, 1<<10, 5)
-	from(4242, nil, event.DRAM, 1<<10, 1)
+	r.from(4242, binding("zeros", "weights", 4), event.DRAM, 8<<20, 40)
+	r.from(4242, binding("matmul", "Attention.forward", 31), event.L1, 64<<10, 2)
+	r.from(4242, binding("add", "Attention.forward_with_a_name_that_is_longer_than_a_line_of_the_report", 32), event.DRAM, 1<<20, 3)
+	r.from(4242, binding("softmax", "Attention.forward", 33), event.DRAM, 1<<10, 5)
+	r.from(4242, nil, event.DRAM, 1<<10, 1)
 	r.exit(4242, 9)
 	r.start(4300, "./train")
 	r.open(4300, "n150", 0)
-	from(4300, event.StackOf([]event.Frame{
+	r.from(4300, event.StackOf([]event.Frame{
 		{Kind: event.Native, Name: "tt::tt_metal::BufferImpl::create", Module: "libtt_metal.so"},
 		{Kind: event.Native, Name: "Trainer::step(int)", Module: "train"},
 		{Kind: event.Native, Name: "main", Module: "train"},
 	}), event.DRAM, 1<<20, 2)
 	r.close(4300, 0)
-	from(4300, event.StackOf([]event.Frame{{Kind: event.Native, Module: "train", Address: 7}}), event.DRAM, 2<<20, 1)
+	r.from(4300, event.StackOf([]event.Frame{{Kind: event.Native, Module: "train", Address: 7}}), event.DRAM, 2<<20, 1)
 	r.exit(4300, 0)
 	return r
+}
+
+// from allocates buffers of 12 banks at a stack.
+func (r *reportRun) from(pid int, stack *event.Stack, region event.Region, perBank uint64, buffers int) {
+	for range buffers {
+		r.id++
+		r.apply(event.Event{
+			Kind: event.Alloc, PID: pid, Allocator: 1, BufferID: r.id, Devices: []int{0}, Region: region,
+			SizeBytes: perBank * 12, BytesPerBank: perBank, Banks: 12, Stack: stack,
+		})
+	}
+}
+
+// A host on which several processes hold memory now: one attached late that went on as
+// another program since, and one that has nothing.
+func liveRun() *reportRun {
+	r := newReportRun()
+	r.state.Begin(r.now - 600*second)
+	for range 2 {
+		r.apply(event.Event{Kind: event.ProcessStart, PID: 55, Comm: "python3", Command: "python3 serve.py", AttachedLate: true})
+		r.open(55, "n150", 0)
+		r.id++
+		r.apply(event.Event{
+			Kind: event.Alloc, PID: 55, Allocator: 1, BufferID: r.id, Devices: []int{0}, Region: event.DRAM,
+			SizeBytes: 12 << 10, BytesPerBank: 1 << 10, Banks: 12, BeforeAttach: true,
+		})
+	}
+	for layer := range 20 {
+		r.from(55, calledFrom("zeros", layer), event.DRAM, uint64(layer+1)<<20, 1)
+	}
+	r.from(55, binding("matmul", "Attention.forward", 31), event.L1, 8<<10, 2)
+	r.start(66, "/opt/venv/bin/python3 /srv/benchmarks/embeddings/benchmark_embeddings.py --batch 64 --model large")
+	r.open(66, "n150", 0)
+	r.from(66, calledFrom("zeros", 1), event.DRAM, 2<<20, 1)
+	r.from(66, calledFrom("zeros", 2), event.DRAM, 1<<20, 1)
+	r.from(66, calledFrom("zeros", 1), event.L1, 1<<10, 1)
+	r.from(66, nil, event.DRAM, 1<<10, 1)
+	r.start(77, "tt-smi")
+	r.state.Advance(r.now + 1800*second)
+	return r
+}
+
+// calledFrom is a stack of which only the caller tells the layer.
+func calledFrom(op string, layer int) *event.Stack {
+	frames := slices.Clone(binding(op, "weights", 4).Frames())
+	frames = slices.Insert(frames, len(frames)-1,
+		event.Frame{Kind: event.Python, Name: "Layer.__init__", File: "/srv/layer.py", Line: 12},
+		event.Frame{Kind: event.Python, Name: "build", File: "/srv/model.py", Line: 100 + layer})
+	return event.StackOf(frames)
+}
+
+func TestWhatHasTheSameNameIsToldApartByItsCallers(t *testing.T) {
+	text := liveRun().report(t, reportOptions{Live: true, Whole: true})
+	// the caller that is the same for all says nothing
+	qt.Check(t, qt.StringContains(text, "  240.0 MiB      1 buffer  DRAM  ttnn.zeros - model.py:4 weights, from model.py:119 build\n"))
+	qt.Check(t, qt.StringContains(text, "   24.0 MiB      1 buffer  DRAM  ttnn.zeros - model.py:4 weights, from model.py:101 build\n"))
+	qt.Check(t, qt.StringContains(text, "   12.0 MiB      1 buffer  DRAM  ttnn.zeros - model.py:4 weights, from model.py:102 build\n"))
+	// what is in another region is another thing
+	qt.Check(t, qt.StringContains(text, "   12.0 KiB      1 buffer  L1    ttnn.zeros - model.py:4 weights\n"))
+}
+
+func TestStacksThatDifferInNothingThatIsShownAreOnePlace(t *testing.T) {
+	r := newReportRun()
+	for _, name := range []string{"tt::a", "tt::b"} {
+		stack := append([]event.Frame{{Kind: event.Native, Name: name}}, binding("add", "forward", 3).Frames()...)
+		r.from(1, event.StackOf(stack), event.DRAM, 1<<20, 2)
+	}
+	qt.Check(t, qt.StringContains(r.report(t, reportOptions{}), "\n        48.0 MiB     4 buffers  ttnn.add - model.py:3 forward\n"))
+}
+
+func TestWhatIsNotShownByNameSaysWhatItIs(t *testing.T) {
+	const from = 30 // where the names begin, less two
+	names := func(stacks int, more ...*event.Event) (list []string) {
+		r := newReportRun()
+		for line := range stacks {
+			r.from(1, binding("add", "forward", 10+line), event.DRAM, uint64(100-line)<<10, 1)
+		}
+		for _, e := range more {
+			r.apply(*e)
+		}
+		_, text, _ := strings.Cut(r.report(t, reportOptions{}), "Held at the end, in all banks\n       1  DRAM ")
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(line, "      ") && len(line) > from {
+				list = append(list, strings.TrimSpace(line[from:]))
+			}
+		}
+		return list
+	}
+	add := func(line int) string { return fmt.Sprintf("ttnn.add - model.py:%d forward", line) }
+	bare := &event.Event{Kind: event.Alloc, PID: 1, BufferID: 900, Devices: []int{0}, Banks: 1, BytesPerBank: 1}
+	earlier := *bare
+	earlier.BufferID, earlier.BeforeAttach = 901, true
+	qt.Check(t, qt.DeepEquals(names(4), []string{add(10), add(11), add(12), add(13)}))
+	qt.Check(t, qt.DeepEquals(names(5), []string{add(10), add(11), add(12), "2 other places"}))
+	qt.Check(t, qt.DeepEquals(names(40), []string{add(10), add(11), add(12), "37 other places"}))
+	qt.Check(t, qt.DeepEquals(names(1, bare, &earlier), []string{add(10), "without a call stack", "allocated before the attach"}))
+	qt.Check(t, qt.DeepEquals(names(0, &earlier), []string{"allocated before the attach"}))
+	qt.Check(t, qt.HasLen(names(0, bare), 0)) // and why is not known
+}
+
+func TestOnlyWhatWasAllocatedCanBeFreed(t *testing.T) {
+	r := newReportRun()
+	r.start(1, "python3")
+	r.open(1, "n150", 0)
+	check := func(o reportOptions, want string) {
+		t.Helper()
+		text := r.report(t, o)
+		for _, line := range []string{"Nothing was allocated.", "Nothing is held now.", "Every buffer was freed."} {
+			qt.Check(t, qt.Equals(strings.Contains(text, "\n"+line+"\n"), line == want), qt.Commentf("%s", text))
+		}
+	}
+	live := reportOptions{Live: true}
+	check(reportOptions{}, "Nothing was allocated.")
+	check(live, "Nothing was allocated.")
+	id := r.alloc(1, event.DRAM, 1<<20, 12, 0)
+	check(reportOptions{}, "")
+	r.free(1, id)
+	check(reportOptions{}, "Every buffer was freed.")
+	check(live, "Nothing is held now.")
+	r.exit(1, 0)
+	check(reportOptions{}, "Every buffer was freed.")
+}
+
+func TestTheTimeIsThatOfTracing(t *testing.T) {
+	r := newReportRun()
+	r.start(1, "python3")
+	qt.Check(t, qt.StringContains(r.report(t, reportOptions{}), "Device memory over 0.000 s\n"))
+	r.state.Begin(r.now - 4*second)
+	r.state.Advance(r.now + 6*second)
+	qt.Check(t, qt.StringContains(r.report(t, reportOptions{}), "Device memory over 10.0 s\n"))
+	qt.Check(t, qt.StringContains(r.report(t, reportOptions{Live: true}), "Device memory now, traced for 10.0 s\n"))
 }
 
 func TestTheReportForAUserNamesNobodyElse(t *testing.T) {
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(writeReport(&b, sharedRun().state.Snapshot().ForUser(1000), reportOptions{})))
-	qt.Check(t, qt.StringContains(b.String(), "Shared by 3 processes: PID 123 2.3 GiB, other users (2) 576.0 MiB\n"))
-	qt.Check(t, qt.StringContains(b.String(), "chip 0 shared across 3 processes"))
+	qt.Check(t, qt.StringContains(b.String(), "Shared across 3 processes: PID 123 2.3 GiB, other users (2) 576.0 MiB\n"))
+	qt.Check(t, qt.Equals(strings.Count(b.String(), "across 3 processes"), 1))
 	for _, other := range []string{"456", "789", "embed.py", "tt-smi"} {
 		qt.Check(t, qt.IsFalse(strings.Contains(b.String(), other)), qt.Commentf("%s in\n%s", other, b.String()))
 	}
@@ -101,7 +225,7 @@ func TestAChipOfManyProcessesNamesTheLargest(t *testing.T) {
 	}
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(writeReport(&b, r.state.Snapshot(), reportOptions{})))
-	qt.Check(t, qt.StringContains(b.String(), "Shared by 50 processes: PID 50 50.0 KiB, PID 49 49.0 KiB"))
+	qt.Check(t, qt.StringContains(b.String(), "Shared across 50 processes: PID 50 50.0 KiB, PID 49 49.0 KiB"))
 	qt.Check(t, qt.StringContains(b.String(), "PID 43 43.0 KiB, 42 more 903.0 KiB\n"))
 	checkLines(t, b.String(), reportOptions{})
 }
@@ -114,9 +238,12 @@ func TestProcessesThatWereAttachedLateAreCutShort(t *testing.T) {
 			r.apply(event.Event{Kind: event.Alloc, PID: pid + 1, BufferID: 1, Devices: []int{0}, Banks: 1, BytesPerBank: 1, BeforeAttach: true})
 		}
 	}
-	var b strings.Builder
-	qt.Assert(t, qt.IsNil(writeReport(&b, r.state.Snapshot(), reportOptions{})))
-	qt.Check(t, qt.StringContains(b.String(), "note: PID 20 was attached late: 1 buffer found"))
-	qt.Check(t, qt.IsFalse(strings.Contains(b.String(), "PID 1 was attached late")))
-	qt.Check(t, qt.StringContains(b.String(), "note: 9 more processes were attached late\n"))
+	text := strings.Join(strings.Fields(r.report(t, reportOptions{})), " ")
+	qt.Check(t, qt.StringContains(text, "note: attached late: PID 2 with 1 buffer, PID 3 with 1 buffer,"))
+	qt.Check(t, qt.StringContains(text, "PID 21 with 1 buffer, 9 more found in memory;"))
+}
+
+func TestAProcessThatIsAnotherProgramNowIsInTheNotesOnce(t *testing.T) {
+	text := liveRun().report(t, reportOptions{Width: 200})
+	qt.Check(t, qt.StringContains(text, "note: attached late: PID 55 with 2 buffers found in memory;"))
 }

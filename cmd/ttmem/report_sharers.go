@@ -49,37 +49,33 @@ func (r *report) sharers(d *aggregate.Device) {
 	if o := d.OtherUsers; o != nil {
 		items = append(items, fmt.Sprintf("other users (%d) %s", o.Processes, formatBytes(o.AllocatedBytes)))
 	}
-	r.items(1, fmt.Sprintf("Shared by %d processes: ", n), items)
+	r.items(fmt.Sprintf(" Shared across %d processes: ", n), 3, dim, items)
 }
 
-// items writes a list in dim lines. An item stays in one line.
-func (r *report) items(indent int, title string, items []string) {
-	line := title
+// items writes a list, after the head; lines that follow are indented. An item stays
+// in one line.
+func (r *report) items(head string, indent int, st style, items []string) {
+	line := head
 	for i, item := range items {
 		if i+1 < len(items) {
 			item += ","
 		}
-		if i > 0 && indent+width(line)+1+width(item) > r.width {
-			r.line(left("", indent), r.paint(dim, line))
-			line = " "
+		blank := min(i, 1)
+		if width(line)+blank+width(item) > r.Width && width(line) > indent {
+			r.line(r.paint(st, line))
+			line, blank = left("", indent), 0
 		}
-		if i > 0 {
-			line += " "
-		}
+		line += left("", blank)
 		line += item
 	}
 	if len(items) > 0 {
-		r.line(left("", indent), r.paint(dim, line))
+		r.line(r.paint(st, line))
 	}
 }
 
-// details is what is told of a process besides its figures: with how many others it
-// shares its chips, and where it runs.
+// details is what is told of a process besides its figures: where it runs.
 func (r *report) details(p *aggregate.Process) []string {
 	var list []string
-	if p.Exit == nil {
-		list = r.shared(p)
-	}
 	if p.Container != "" {
 		id := []rune(plain(p.Container))
 		text := "container " + string(id[:min(len(id), containerDigits)])
@@ -90,30 +86,6 @@ func (r *report) details(p *aggregate.Process) []string {
 	}
 	if p.Pod != "" {
 		list = append(list, "pod "+plain(p.Pod))
-	}
-	return list
-}
-
-// shared tells of the chips that the process shares, those together that as many
-// processes share.
-func (r *report) shared(p *aggregate.Process) []string {
-	chips := make(map[int][]int)
-	var numbers []int
-	for i := range r.snap.Devices {
-		d := &r.snap.Devices[i]
-		uses := slices.ContainsFunc(d.Sharers, func(s aggregate.Sharer) bool { return s.PID == p.PID })
-		n := sharing(d)
-		if !uses || n < 2 {
-			continue
-		}
-		if chips[n] == nil {
-			numbers = append(numbers, n)
-		}
-		chips[n] = append(chips[n], d.ID)
-	}
-	var list []string
-	for _, n := range numbers {
-		list = append(list, fmt.Sprintf("%s shared across %d processes", formatIDs(chips[n]), n))
 	}
 	return list
 }

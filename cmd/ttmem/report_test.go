@@ -171,13 +171,52 @@ func TestReportLooksLikeTheGoldenFile(t *testing.T) {
 		{"shared_wide", sharedRun(), reportOptions{Width: 120}},
 		{"left", leftRun(), reportOptions{Unicode: true}},
 		{"left_color", leftRun(), reportOptions{Unicode: true, Color: true}},
+		{"left_whole", leftRun(), reportOptions{Unicode: true, Whole: true}},
+		{"live", liveRun(), reportOptions{Unicode: true, Live: true}},
+		{"live_narrow", liveRun(), reportOptions{Unicode: true, Live: true, Width: 60}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var b strings.Builder
-			qt.Assert(t, qt.IsNil(writeReport(&b, test.run.state.Snapshot(), test.options)))
-			checkGolden(t, "report_"+test.name+".golden", b.String())
-			checkLines(t, b.String(), test.options)
+			text := test.run.report(t, test.options)
+			checkGolden(t, "report_"+test.name+".golden", text)
+			if !test.options.Whole {
+				checkLines(t, text, test.options)
+			}
 		})
+	}
+}
+
+// report is the report of what was applied.
+func (r *reportRun) report(t *testing.T, o reportOptions) string {
+	t.Helper()
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(writeReport(&b, r.state.WithHolders(r.state.Snapshot()), o)))
+	return b.String()
+}
+
+func TestAReportFitsAnyTerminal(t *testing.T) {
+	for name, run := range map[string]func() *reportRun{
+		"clean": cleanRun, "bad": badRun, "shared": sharedRun, "left": leftRun, "live": liveRun,
+	} {
+		for _, columns := range []int{60, 61, 62, 66, 68, 69, 70, 71, 72, 79, 80, 81, 88, 89, 90, 100, 120, 200} {
+			for _, o := range []reportOptions{{Width: columns}, {Width: columns, Unicode: true, Color: true, Live: true}} {
+				checkLines(t, run().report(t, o), o)
+				if t.Failed() {
+					t.Fatalf("%s at %d columns", name, columns)
+				}
+			}
+		}
+	}
+}
+
+func TestNothingIsCutWhereThereIsNoTerminal(t *testing.T) {
+	name := "Attention.forward_with_a_name_that_is_longer_than_a_line_of_the_report"
+	command := "python3 demo.py --batch 32 --prompts prompts.json"
+	qt.Check(t, qt.Not(qt.StringContains(leftRun().report(t, reportOptions{}), name)))
+	qt.Check(t, qt.StringContains(leftRun().report(t, reportOptions{Whole: true}), "ttnn.add - model.py:32 "+name+"\n"))
+	qt.Check(t, qt.Not(qt.StringContains(cleanRun().report(t, reportOptions{}), command)))
+	qt.Check(t, qt.StringContains(cleanRun().report(t, reportOptions{Whole: true}), command+"\n"))
+	for _, run := range []*reportRun{cleanRun(), badRun(), sharedRun(), leftRun(), liveRun()} {
+		qt.Check(t, qt.Not(qt.StringContains(run.report(t, reportOptions{Whole: true}), "~")))
 	}
 }
 

@@ -97,6 +97,9 @@ func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, 
 // traceSession is a session of what is traced.
 func traceSession(t *tracing, o sessionOptions) (*session, error) {
 	s, err := newSession(o, func() *aggregate.Stacks { return stackCounts(t.Tracer) })
+	if err == nil {
+		s.state.Begin(monotonicNow())
+	}
 	if err == nil && t.command == nil {
 		s.useless = t.stop
 	}
@@ -161,7 +164,8 @@ func (s *session) report() error {
 			s.failed = true
 		}
 	}
-	snapshot := s.state.Snapshot()
+	s.state.Advance(monotonicNow())
+	snapshot := s.state.WithHolders(s.state.Snapshot())
 	snapshot.Stacks = s.stacks()
 	if s.record != nil {
 		if err := s.record.close(snapshot); err != nil {
@@ -194,11 +198,12 @@ func printSnapshot(snapshot *aggregate.Snapshot, asJSON bool) error {
 func reportOptionsFor(f *os.File) reportOptions {
 	o := reportOptions{Width: 80, Unicode: utf8Locale()}
 	if !term.IsTerminal(int(f.Fd())) {
+		o.Whole = true
 		return o
 	}
 	o.Color = os.Getenv("NO_COLOR") == ""
 	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col >= 40 {
-		o.Width = min(int(size.Col), 120)
+		o.Width = int(size.Col)
 	}
 	return o
 }
