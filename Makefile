@@ -5,6 +5,10 @@ GO ?= go
 CLANG_VERSION := $(shell sed -n 's/.*-cc clang-\([0-9]*\) .*/\1/p' bpf/gen.go)
 # Probes need root; so do the tests that place them.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
+PREFIX ?= /usr/local
+# What ttmem --version says: a tag and a commit; nothing outside of a checkout.
+BUILD := $(shell git describe --tags --always --dirty 2>/dev/null)
+# The release of ttnn that the demo and the rig use.
 VERSION ?= 0.81.1
 PYTHON ?=
 BOARD ?= n150
@@ -16,7 +20,23 @@ all: build
 build: bin/ttmem
 
 bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(wildcard bpf/*.o) go.mod go.sum
-	CGO_ENABLED=0 $(GO) build -trimpath -o $@ ./cmd/ttmem
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.build=$(BUILD)' -o $@ ./cmd/ttmem
+
+# The program, and what can be made with it: manual pages and completions of shells.
+# DESTDIR is for packagers.
+install: bin/ttmem
+	install -D -m 755 bin/ttmem $(DESTDIR)$(PREFIX)/bin/ttmem
+	@umask 022 && share=$(DESTDIR)$(PREFIX)/share && bin/ttmem --version >/dev/null && \
+	install -d $$share/man/man1 $$share/bash-completion/completions \
+		$$share/zsh/site-functions $$share/fish/vendor_completions.d && \
+	bin/ttmem man $$share/man/man1 && \
+	bin/ttmem completion bash > $$share/bash-completion/completions/ttmem && \
+	bin/ttmem completion zsh > $$share/zsh/site-functions/_ttmem && \
+	bin/ttmem completion fish > $$share/fish/vendor_completions.d/ttmem.fish || \
+	echo "without manual pages and completions"
+
+clean:
+	rm -rf bin
 
 # Sets up the real ttnn on its mock device, once, and traces a program on it.
 demo: bin/ttmem bin/rig

@@ -56,6 +56,9 @@ func TestBadInput(t *testing.T) {
 
 	// the format's number follows the magic
 	newer := []byte("\x93TTMEM\r\n\xff\xff\x00\x00")
+	cut := write("cut.ttmem", []byte("\x93TTMEM\r\n\x01"))
+	link := filepath.Join(dir, "link.ttmem")
+	qt.Assert(t, qt.IsNil(os.Symlink(cut, link)))
 	secret := write("secret.ttmem", nil)
 	qt.Assert(t, qt.IsNil(os.Chmod(secret, 0)))
 	for name, c := range map[string]struct {
@@ -66,14 +69,17 @@ func TestBadInput(t *testing.T) {
 	}{
 		"no such process":         {nil, []string{"attach", "-p", "4194303"}, "no process 4194303", 1},
 		"no process id":           {nil, []string{"attach", "-p", "0"}, "not a process id", 1},
-		"not a number":            {nil, []string{"attach", "-p", "x"}, "invalid", 1},
+		"not a number":            {nil, []string{"attach", "-p", "x"}, "not a process id", 1},
+		"no duration":             {nil, []string{"attach", "--duration", "5"}, "30s or 5m", 1},
 		"not permitted":           {nobody, []string{"attach", "-p", "1"}, "run it with sudo", 1},
 		"run, not permitted":      {nobody, []string{"run", "--", "true"}, "run it with sudo", 1},
 		"without the library":     {nil, []string{"attach", "-p", fmt.Sprint(sleeper.Process.Pid)}, "has no tt-metal library loaded", 1},
 		"no command":              {nil, []string{"run"}, "ttmem run -- python", 1},
 		"no such command":         {nil, []string{"run", "--", "no-such-command"}, "no such command", 127},
 		"unknown flag":            {nil, []string{"run", "--frob"}, "--help", 1},
-		"unknown command":         {nil, []string{"frob"}, "frob", 1},
+		"unknown command":         {nil, []string{"frob"}, "ttmem help", 1},
+		"mistyped command":        {nil, []string{"recrod"}, "did you mean ttmem record?", 1},
+		"a file, no command":      {nil, []string{cut}, "ttmem report " + cut, 1},
 		"output in no folder":     {nil, []string{"run", "--events", "/no/such/folder/x", "--", "touch", filepath.Join(dir, "ran")}, "name a file that can be written", 1},
 		"output is a folder":      {nil, []string{"run", "--events", dir, "--", "true"}, "name a file that can be written", 1},
 		"negative duration":       {nil, []string{"attach", "--duration", "-1s"}, "must not be negative", 1},
@@ -82,6 +88,8 @@ func TestBadInput(t *testing.T) {
 		"record: a folder":        {nil, []string{"record", "-o", dir, "--", "true"}, dir, 1},
 		"record: in no folder":    {nil, []string{"record", "-o", "/no/such/folder/x", "--", "true"}, "name a file that can be written", 1},
 		"record: one file kept":   {nil, []string{"record", "-o", filepath.Join(dir, "x"), "--max-size", "1MiB", "--keep", "1", "--", "true"}, "at least 2", 1},
+		"record: a small file":    {nil, []string{"record", "-o", filepath.Join(dir, "x"), "--max-size", "10KiB", "--", "true"}, "64KiB at least", 1},
+		"record: to no file":      {nil, []string{"record", "-o", "-", "--", "true"}, "name a file", 1},
 		"record: no size":         {nil, []string{"record", "-o", filepath.Join(dir, "x"), "--max-size", "big", "--", "true"}, "500MiB", 1},
 		"record: not permitted":   {nobody, []string{"record", "-o", filepath.Join(dir, "x"), "--", "true"}, "run it with sudo", 1},
 		"report: no file":         {nil, []string{"report", "/no/such/file"}, "no such file", 1},
@@ -90,11 +98,14 @@ func TestBadInput(t *testing.T) {
 		"report: foreign":         {nil, []string{"report", "/bin/sh"}, "is not a ttmem recording", 1},
 		"report: newer":           {nil, []string{"report", write("newer.ttmem", newer)}, "a newer ttmem", 1},
 		"report: not readable":    {nobody, []string{"report", secret}, "permission denied", 1},
+		"report: over its input":  {nil, []string{"report", cut, "--events", link}, "is the file that is read", 1},
+		"report: cut short":       {nil, []string{"report", cut}, "nothing in it can be read", 1},
 		"report: no service":      {nil, []string{"report", "--socket", filepath.Join(dir, "no.sock")}, "sudo ttmem serve", 1},
 		"report: two files":       {nil, []string{"report", "a", "b"}, "one recording at a time", 1},
 		"report: no JSON event":   {nil, []string{"report", write("other.json", []byte("{\"a\":1}\n"))}, "not an event record", 1},
 		"serve: no socket":        {nil, []string{"serve", "--socket", write("file.sock", []byte("x"))}, "file.sock", 1},
 		"serve: not permitted":    {nobody, []string{"serve"}, "run it with sudo", 1},
+		"doctor: an argument":     {nil, []string{"doctor", "x"}, "--library x", 1},
 		"doctor: no file":         {nil, []string{"doctor", "--library", "/no/such/file"}, "no such file", 1},
 		"doctor: a folder":        {nil, []string{"doctor", "--library", dir}, "not a file", 1},
 		"doctor: another library": {nil, []string{"doctor", "--library", "/bin/sh"}, "not a tt-metal library", 1},
@@ -113,6 +124,33 @@ func TestBadInput(t *testing.T) {
 	}
 	_, err = os.Stat(filepath.Join(dir, "ran"))
 	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist), qt.Commentf("the command ran although it could not be traced as asked"))
+}
+
+// TestDoctorWithoutRoot: it says first that rights are what lacks, and not of the
+// kernel that it lacks what could not be tried.
+func TestDoctorWithoutRoot(t *testing.T) {
+	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(ttmem), 0o755)))
+	nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	stdout, stderr, status := runTtmem(t, nobody, "doctor")
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.Equals(stderr, ""))
+	qt.Check(t, qt.IsTrue(strings.HasPrefix(stdout, "Run without root")), qt.Commentf("%s", stdout))
+	qt.Check(t, qt.StringContains(stdout, "?        uprobe_multi            not tried: needs root"))
+	qt.Check(t, qt.IsFalse(strings.Contains(stdout, "not permitted")), qt.Commentf("%s", stdout))
+}
+
+// TestRecordOfTheHost: a recording of all users' processes is for its owner alone,
+// and one that met no process says so.
+func TestRecordOfTheHost(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "host.ttmem")
+	_, stderr, status := runTtmem(t, nil, "record", "-o", file, "--duration", "100ms")
+	qt.Check(t, qt.Equals(status, 0))
+	if !strings.Contains(stderr, "recorded ") { // others may run on this host
+		qt.Check(t, qt.StringContains(stderr, "no process that uses tt-metal was met"))
+	}
+	info, err := os.Stat(file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o600))
 }
 
 // TestUnfitHosts: on a host that lacks what ttmem needs, it says so in a line, and

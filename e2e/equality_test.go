@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 )
@@ -59,6 +62,34 @@ func TestEquality(t *testing.T) {
 			}
 			qt.Check(t, qt.Equals(failed, 1))
 		})
+	}
+}
+
+// assertSpace compares where the buffers of a region lie, and what they leave, with the
+// library's own list of blocks.
+func assertSpace(t *testing.T, where string, space *aggregate.Space, got aggregate.Region, want memoryView) {
+	t.Helper()
+	if want.BytesPerBank == 0 {
+		return // there is no such region
+	}
+	if got.FreeSpace == nil || space == nil || !space.Known() {
+		t.Errorf("%s: what is free is not known", where)
+		return
+	}
+	view := aggregate.FreeSpace{FreeBytesPerBank: want.Free, LargestFreeBytesPerBank: want.LargestFree}
+	if *got.FreeSpace != view || space.FreeSpace != view {
+		t.Errorf("%s: free %+v, and %+v in the list of addresses; the library counts %+v", where, *got.FreeSpace, space.FreeSpace, view)
+	}
+	if want.Blocks == nil {
+		return
+	}
+	var blocks [][2]uint64
+	for _, b := range space.Blocks {
+		blocks = append(blocks, [2]uint64{b.Address - space.Start, b.BytesPerBank})
+	}
+	slices.SortFunc(want.Blocks, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
+	if !slices.Equal(blocks, want.Blocks) {
+		t.Errorf("%s: blocks %v, the library has %v", where, blocks, want.Blocks)
 	}
 }
 

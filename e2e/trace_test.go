@@ -125,6 +125,11 @@ type memoryView struct {
 	Banks            uint32 `json:"banks"`
 	BytesPerBank     uint64 `json:"bytes_per_bank"`
 	AllocatedPerBank uint64 `json:"allocated_per_bank"`
+	Free             uint64 `json:"free"`
+	LargestFree      uint64 `json:"largest_free"`
+	// Blocks are the offsets and sizes of what is allocated, in any order; nil where
+	// the release does not tell.
+	Blocks [][2]uint64 `json:"blocks"`
 }
 
 // readCheckpoints reads what a program has written so far, which may go on.
@@ -171,6 +176,7 @@ func assertEqual(t *testing.T, events []event.Event, checkpoints []checkpoint) {
 						t.Errorf("%s: chip %d %s: capacity %d × %d B, the library has %d × %d",
 							c.Name, chip, name, got.Banks, got.CapacityBytesPerBank, want.Banks, want.BytesPerBank)
 					}
+					assertSpace(t, fmt.Sprintf("%s: chip %d %s", c.Name, chip, name), state.Space(chip, regions[name]), got, want)
 					compared++
 				}
 			}

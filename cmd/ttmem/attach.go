@@ -44,7 +44,7 @@ func registerProcesses(c *cobra.Command, pids *[]int, duration *time.Duration) {
 }
 
 func attach(o sessionOptions, pids []int, duration time.Duration) error {
-	t, err := traceProcesses(pids, duration, o.stacks)
+	t, err := traceProcesses(pids, duration, o.stacks, false)
 	if err != nil {
 		return err
 	}

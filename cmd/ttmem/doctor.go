@@ -2,13 +2,14 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"ttmem/tracer"
 )
@@ -18,6 +19,8 @@ type diagnosis struct {
 	V         int                  `json:"v"`
 	Features  []tracer.Feature     `json:"features"`
 	Libraries []*tracer.Inspection `json:"libraries"`
+	// untried are the names of the features that could not be tried.
+	untried []string
 }
 
 func newDoctor() *cobra.Command {
@@ -35,8 +38,14 @@ The exit status is 0 where everything needed is there, and 1 elsewhere.`,
 		Example: `  ttmem doctor
   ttmem doctor --library venv/lib/python3.10/site-packages/ttnn/build/lib/libtt_metal.so
   ttmem doctor --json | jq '.libraries[].missing'`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, args []string) error { return doctor(os.Stdout, files, asJSON) },
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("doctor takes no argument: a library is looked at with ttmem doctor --library %s", args[0])
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE:              func(c *cobra.Command, args []string) error { return doctor(os.Stdout, files, asJSON) },
 	}
 	c.Flags().StringArrayVar(&files, "library", nil, "look at this library `FILE` (may be repeated; all mapped ones if not given)")
 	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -46,11 +55,13 @@ The exit status is 0 where everything needed is there, and 1 elsewhere.`,
 
 func doctor(w io.Writer, files []string, asJSON bool) error {
 	d := diagnosis{V: 1, Features: tracer.Features(), Libraries: []*tracer.Inspection{}}
-	var failed []error
+	d.untried = explainRefused(d.Features, os.Geteuid() == 0)
+	failed := false
 	for _, file := range files {
 		one, err := tracer.InspectFile(file)
 		if err != nil {
-			failed = append(failed, err)
+			warn(err.Error() + "; name a libtt_metal.so")
+			failed = true
 			continue
 		}
 		d.Libraries = append(d.Libraries, one)
@@ -67,10 +78,10 @@ func doctor(w io.Writer, files []string, asJSON bool) error {
 			return err
 		}
 	} else {
-		d.write(w, len(files) == 0)
+		d.write(w, len(files) == 0, os.Geteuid() == 0)
 	}
-	if err := errors.Join(failed...); err != nil {
-		return err
+	if failed {
+		return exitStatus(1)
 	}
 	for _, f := range d.Features {
 		// a file can be looked at anywhere
@@ -86,19 +97,57 @@ func doctor(w io.Writer, files []string, asJSON bool) error {
 	return nil
 }
 
-func (d *diagnosis) write(w io.Writer, mapped bool) {
-	if mapped {
-		fmt.Fprintln(w, "Host")
-		for _, f := range d.Features {
-			mark := "ok"
-			if !f.OK {
-				mark = "MISSING"
-			}
-			fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-7s  %-22s  %s", mark, f.Name, f.Detail), " "))
-		}
-		fmt.Fprintln(w)
+// explainRefused says of the features that could not be tried, for lack of rights, that
+// it was not the kernel that lacked them, and gives their names.
+func explainRefused(features []tracer.Feature, root bool) (untried []string) {
+	why := "not tried: needs root"
+	if root {
+		why = "not tried: root lacks CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN here (give a container --privileged)"
 	}
-	if mapped && len(d.Libraries) == 0 {
+	for i := range features {
+		f := &features[i]
+		if !f.OK && (strings.Contains(f.Detail, unix.EPERM.Error()) || strings.Contains(f.Detail, unix.EACCES.Error())) {
+			f.Detail = why
+			untried = append(untried, f.Name)
+		}
+	}
+	return untried
+}
+
+// writeHost writes what there is of the features, and first what could not be tried.
+func (d *diagnosis) writeHost(w io.Writer, root bool) {
+	if !root {
+		fmt.Fprintln(w, "Run without root: the libraries of processes are not looked at, and of the kernel")
+		if len(d.untried) > 0 {
+			fmt.Fprintf(w, "could not be tried: %s.\n", strings.Join(d.untried, ", "))
+		} else {
+			fmt.Fprintln(w, "all could be tried.")
+		}
+		fmt.Fprint(w, "`sudo ttmem doctor` tells what there is.\n\n")
+	}
+	fmt.Fprintln(w, "Host")
+	for _, f := range d.Features {
+		mark := "ok"
+		switch {
+		case slices.Contains(d.untried, f.Name):
+			mark = "?"
+		case !f.OK:
+			mark = "MISSING"
+		}
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-7s  %-22s  %s", mark, f.Name, f.Detail), " "))
+	}
+	fmt.Fprintln(w)
+}
+
+func (d *diagnosis) write(w io.Writer, mapped, root bool) {
+	if mapped {
+		d.writeHost(w, root)
+	}
+	switch {
+	case !mapped || len(d.Libraries) > 0:
+	case !root:
+		fmt.Fprintln(w, "--library FILE looks at a library without root.")
+	default:
 		fmt.Fprintln(w, "No process maps a tt-metal library now; --library FILE looks at a file.")
 	}
 	for i, l := range d.Libraries {

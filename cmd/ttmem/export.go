@@ -163,7 +163,7 @@ func newExporter(o exportOptions) (*exporter, error) {
 func (x *exporter) write() bool {
 	all := true
 	for _, f := range x.files {
-		stacks, err := f.finish(x.profile, x.options)
+		stacks, err := f.write(x.profile, x.options)
 		if err != nil {
 			warn(err.Error())
 			all = false
@@ -192,25 +192,39 @@ func (x *exporter) close() {
 	}
 }
 
-// An exportFile is written at once when all is known. Until then whatever had
-// its name stays as it is: the file has a temporary name in the same folder.
+// An exportFile is a file that is written at once when all is known.
 type exportFile struct {
+	*wholeFile
 	target exportTarget
-	f      *os.File
+}
+
+func createExportFile(t exportTarget) (*exportFile, error) {
+	f := &wholeFile{f: os.Stdout}
+	if t.path != "-" {
+		var err error
+		if f, err = createWhole(t.flag, t.path); err != nil {
+			return nil, err
+		}
+	}
+	return &exportFile{f, t}, nil
+}
+
+// A wholeFile gets its name when all of it is written. Until then whatever had that
+// name stays as it is: the file has a temporary name in the same folder.
+type wholeFile struct {
+	f *os.File
 	// final is the name that it gets; "" for what cannot be renamed, such as
 	// standard output or a pipe.
 	final string
 	done  bool
 }
 
-func createExportFile(t exportTarget) (*exportFile, error) {
-	if t.path == "-" {
-		return &exportFile{target: t, f: os.Stdout}, nil
+// createWhole creates a file that a flag names.
+func createWhole(flag, path string) (*wholeFile, error) {
+	fail := func(err error) (*wholeFile, error) {
+		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", flag, path, pathless(err))
 	}
-	fail := func(err error) (*exportFile, error) {
-		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", t.flag, t.path, pathless(err))
-	}
-	final := t.path
+	final := path
 	info, err := os.Stat(final)
 	if err == nil {
 		// Opening tells whether it may be written, without doing so.
@@ -219,7 +233,7 @@ func createExportFile(t exportTarget) (*exportFile, error) {
 			return fail(err)
 		}
 		if !info.Mode().IsRegular() {
-			return &exportFile{target: t, f: f}, nil
+			return &wholeFile{f: f}, nil
 		}
 		f.Close()
 	}
@@ -236,7 +250,35 @@ func createExportFile(t exportTarget) (*exportFile, error) {
 			_ = f.Chown(int(stat.Uid), int(stat.Gid))
 		}
 	}
-	return &exportFile{target: t, f: f, final: final}, nil
+	return &wholeFile{f: f, final: final}, nil
+}
+
+// finish gives the file its name; err is how writing it went.
+func (f *wholeFile) finish(err error) error {
+	if f.f != os.Stdout {
+		err = errors.Join(err, f.f.Close())
+	}
+	if err == nil && f.final != "" {
+		err = os.Rename(f.f.Name(), f.final)
+	}
+	if err != nil {
+		f.discard()
+		return firstError(err)
+	}
+	f.done = true
+	return nil
+}
+
+// discard removes a file that is not to be finished.
+func (f *wholeFile) discard() {
+	if f.done || f.f == os.Stdout {
+		return
+	}
+	f.done = true
+	f.f.Close()
+	if f.final != "" {
+		os.Remove(f.f.Name())
+	}
 }
 
 // createBeside creates a file of a temporary name in the folder of another one.
@@ -261,19 +303,12 @@ func pathless(err error) error {
 	return err
 }
 
-func (f *exportFile) finish(p *aggregate.Profile, o export.Options) (stacks int, err error) {
+// write writes the profile and finishes the file.
+func (f *exportFile) write(p *aggregate.Profile, o export.Options) (stacks int, err error) {
 	stacks, err = f.target.write(f.f, p, o)
-	if f.f != os.Stdout {
-		err = errors.Join(err, f.f.Close())
+	if err := f.finish(err); err != nil {
+		return 0, fmt.Errorf("%s %s: %w", f.target.flag, f.target.path, err)
 	}
-	if err == nil && f.final != "" {
-		err = os.Rename(f.f.Name(), f.final)
-	}
-	if err != nil {
-		f.discard()
-		return 0, fmt.Errorf("%s %s: %w", f.target.flag, f.target.path, firstError(err))
-	}
-	f.done = true
 	return stacks, nil
 }
 
@@ -288,16 +323,4 @@ func firstError(err error) error {
 		return link.Err
 	}
 	return pathless(err)
-}
-
-// discard removes a file that was not written.
-func (f *exportFile) discard() {
-	if f.done || f.f == os.Stdout {
-		return
-	}
-	f.done = true
-	f.f.Close()
-	if f.final != "" {
-		os.Remove(f.f.Name())
-	}
 }

@@ -6,8 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"ttmem/tracer"
 )
@@ -28,9 +34,42 @@ func run(args []string) int {
 		return 0
 	case errors.As(err, &status):
 		return int(status)
+	case errors.Is(err, errInterrupted):
+		newLine()
+	}
+	if _, _, unknown := root.Find(args); unknown != nil && unknown.Error() == err.Error() {
+		err = unknownCommand(root, args)
 	}
 	fmt.Fprintf(os.Stderr, "ttmem: %v\n", err)
 	return 1
+}
+
+// unknownCommand says in a line what may have been meant by the first argument that is
+// no flag.
+func unknownCommand(root *cobra.Command, args []string) error {
+	name := args[slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })]
+	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no command: `ttmem report %s` shows a recording, `ttmem run -- %s` runs a program", name, name, name)
+	}
+	root.SuggestionsMinimumDistance = 2
+	if like := root.SuggestionsFor(name); len(like) > 0 {
+		return fmt.Errorf("there is no command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
+	}
+	return fmt.Errorf("there is no command %s; `ttmem help` lists what there is", name)
+}
+
+// errInterrupted says that Ctrl-C ended something before it was done.
+var errInterrupted = errors.New("interrupted")
+
+// keepPrivate makes the files that are created from now on readable by nobody else:
+// they have command lines and paths of other users.
+func keepPrivate() { unix.Umask(0o077) }
+
+// newLine begins a line on a terminal, which shows Ctrl-C as ^C in the current one.
+func newLine() {
+	if term.IsTerminal(int(os.Stderr.Fd())) {
+		fmt.Fprintln(os.Stderr)
+	}
 }
 
 // exitStatus is an error that was told already and only sets the exit status.
@@ -53,12 +92,142 @@ root; to show recordings, or what a service sees, does not.`,
   ttmem dump -p 4242                    list what a process has allocated now
   ttmem serve                           trace the host, and answer its users
   ttmem doctor                          what can be traced here, and what is missing`,
+		Version:       buildVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newAttach(), newRecord(), newReport(), newDump(), newServe(), newDoctor())
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w; `%s --help` shows what there is", err, c.CommandPath())
-	})
+	root.AddCommand(newRun(), newAttach(), newRecord(), newReport(), newDump(), newServe(), newDoctor(), newMan())
+	root.SetFlagErrorFunc(flagError)
 	return root
+}
+
+// flagError says what to give instead where a flag makes no sense.
+func flagError(c *cobra.Command, err error) error {
+	wrong, ok := err.(interface{ GetValue() string })
+	// the text has the flag's names: invalid argument "x" for "-p, --pid" flag: …
+	_, rest, found := strings.Cut(err.Error(), "--")
+	name, _, _ := strings.Cut(rest, "\"")
+	f := c.Flags().Lookup(name)
+	if !ok || !found || f == nil {
+		return fmt.Errorf("%w; `%s --help` shows what there is", err, c.CommandPath())
+	}
+	want := errors.Unwrap(err).Error()
+	switch f.Value.Type() {
+	case "int", "intSlice":
+		want = "not a number"
+		if name == "pid" {
+			want = "not a process id: `pgrep -af python` finds them"
+		}
+	case "duration":
+		want = "not a duration: give one such as 30s or 5m"
+	case "bool":
+		want = "neither true nor false"
+	}
+	return fmt.Errorf("--%s %s: %s", name, wrong.GetValue(), want)
+}
+
+// build is the version that the Makefile gives: the tag and commit that was built.
+var build string
+
+// buildVersion is ttmem's version.
+func buildVersion() string {
+	if build != "" {
+		return build
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
+// newMan is the command that `make install` makes the manual with.
+func newMan() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man DIR",
+		Short:  "Write a manual page for each command to a folder",
+		Hidden: true,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("manual pages to which folder? For example: ttmem man /usr/local/share/man/man1")
+			}
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			for _, one := range append([]*cobra.Command{c.Root()}, manCommands(c.Root())...) {
+				path := filepath.Join(args[0], manName(one)+".1")
+				if err := os.WriteFile(path, []byte(manPage(one)), 0o644); err != nil {
+					return fmt.Errorf("%s: %w; name a folder that can be written to", path, pathless(err))
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// manCommands are the commands below one that have a manual page.
+func manCommands(c *cobra.Command) []*cobra.Command {
+	return slices.DeleteFunc(slices.Clone(c.Commands()), func(one *cobra.Command) bool {
+		return !one.IsAvailableCommand() || one.Name() == "completion"
+	})
+}
+
+func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
+
+// manPage is the manual page of a command, in the language of man(7).
+func manPage(c *cobra.Command) string {
+	var b strings.Builder
+	text := func(s string) {
+		s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(strings.TrimRight(s, "\n"))
+		for line := range strings.Lines(s) {
+			if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+				line = `\&` + line
+			}
+			b.WriteString(line)
+		}
+		b.WriteByte('\n')
+	}
+	section := func(title, verbatim string) {
+		fmt.Fprintf(&b, ".SH %s\n.nf\n", title)
+		text(verbatim)
+		b.WriteString(".fi\n")
+	}
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"ttmem %s\"\n.SH NAME\n", strings.ToUpper(manName(c)), buildVersion())
+	text(manName(c) + " - " + c.Short)
+	use := c.UseLine()
+	if c.HasAvailableSubCommands() {
+		use = c.CommandPath() + " COMMAND"
+	}
+	section("SYNOPSIS", use)
+	b.WriteString(".SH DESCRIPTION\n")
+	for i, paragraph := range strings.Split(c.Long, "\n\n") {
+		if i > 0 {
+			b.WriteString(".PP\n")
+		}
+		text(paragraph)
+	}
+	if commands := manCommands(c); len(commands) > 0 {
+		var list strings.Builder
+		for _, one := range commands {
+			fmt.Fprintf(&list, "  %-10s %s\n", one.Name(), one.Short)
+		}
+		section("COMMANDS", list.String())
+	}
+	if c.HasAvailableLocalFlags() {
+		section("OPTIONS", c.LocalFlags().FlagUsagesWrapped(78))
+	}
+	if c.Example != "" {
+		section("EXAMPLES", c.Example)
+	}
+	b.WriteString(".SH SEE ALSO\n")
+	var others []string
+	for _, other := range append([]*cobra.Command{c.Root()}, manCommands(c.Root())...) {
+		if other != c {
+			others = append(others, manName(other)+"(1)")
+		}
+	}
+	text(strings.Join(others, ", "))
+	return b.String()
 }

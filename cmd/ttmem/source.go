@@ -30,6 +30,11 @@ type sourceOptions struct {
 	asked    bool
 	duration time.Duration
 	stacks   stackOptions
+	// expected is true where the processes may load their library later
+	expected bool
+	// began is told when events begin to come of what runs, with what sets a mark
+	// among them; nil: nobody is
+	began func(mark func(name string) error)
 }
 
 // register makes the flags of a view of what there is now.

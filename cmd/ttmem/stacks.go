@@ -16,6 +16,8 @@ import (
 type stackOptions struct {
 	none, ofFrees, fullNames bool
 	nativeFrames             string
+	// markAt are the functions whose calls are marks.
+	markAt []string
 }
 
 // The values of --native-frames.
@@ -54,6 +56,7 @@ func (o *stackOptions) check(c *cobra.Command) error {
 func (o *stackOptions) apply(t *tracer.Options) {
 	t.NoStacks, t.FreeStacks, t.FullNames = o.none, o.ofFrees, o.fullNames
 	t.AllFrames = o.nativeFrames == allFrames
+	t.MarkAt = o.markAt
 }
 
 // stackCounts are those of a trace; nil where no stacks were taken.

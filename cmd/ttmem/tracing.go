@@ -59,8 +59,9 @@ func traceCommand(args []string, stacks stackOptions) (*tracing, error) {
 	return newTracing(&tracing{Tracer: t, command: command}), nil
 }
 
-// traceProcesses attaches to the processes given, or to all of the host.
-func traceProcesses(pids []int, duration time.Duration, stacks stackOptions) (*tracing, error) {
+// traceProcesses attaches to the processes given, or to all of the host. Where they are
+// expected they need not have loaded a library yet.
+func traceProcesses(pids []int, duration time.Duration, stacks stackOptions, expected bool) (*tracing, error) {
 	if duration < 0 {
 		return nil, fmt.Errorf("--duration %v: must not be negative", duration)
 	}
@@ -73,9 +74,11 @@ func traceProcesses(pids []int, duration time.Duration, stacks stackOptions) (*t
 	if err != nil {
 		return nil, err
 	}
-	if err := areTraced(t, pids); err != nil {
-		t.Close()
-		return nil, err
+	if !expected {
+		if err := areTraced(t, pids); err != nil {
+			t.Close()
+			return nil, err
+		}
 	}
 	return newTracing(&tracing{Tracer: t, pids: pids, duration: duration}), nil
 }

@@ -55,7 +55,7 @@ func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched
 		if err != nil {
 			return nil, err
 		}
-		return watchTracing(t, "the command", handle, pause)
+		return o.watchTracing(t, "the command", handle, pause)
 	}
 	client, err := o.service()
 	if err != nil {
@@ -65,7 +65,7 @@ func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched
 		defer client.Close()
 		return o.watchService(client, handle, pause)
 	}
-	t, err := traceProcesses(o.pids, o.duration, o.stacks)
+	t, err := traceProcesses(o.pids, o.duration, o.stacks, o.expected)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched
 	if len(o.pids) > 0 {
 		of = "PID " + listPIDs(o.pids)
 	}
-	return watchTracing(t, of, handle, pause)
+	return o.watchTracing(t, of, handle, pause)
 }
 
 // ofPIDs lets through what is of the processes that were asked for, and of none.
@@ -128,9 +128,16 @@ func watchFile(path string, handle func(*event.Event), pause func()) (*watched, 
 	return w, nil
 }
 
-func watchTracing(t *tracing, of string, handle func(*event.Event), pause func()) (*watched, error) {
+func (o *sourceOptions) watchTracing(t *tracing, of string, handle func(*event.Event), pause func()) (*watched, error) {
 	defer t.close()
-	t.announce()
+	if o.began == nil {
+		t.announce()
+	} else {
+		o.began(func(name string) error {
+			t.Mark(name, os.Getuid())
+			return nil
+		})
+	}
 	w := &watched{of: of, live: t.command == nil}
 	err := t.run(handle, pause)
 	w.exit = t.exit
@@ -149,7 +156,11 @@ func (o *sourceOptions) watchService(client *service.Client, handle func(*event.
 	if err != nil {
 		return nil, err
 	}
-	warn("watching what the service of this host sees; Ctrl-C ends and reports")
+	if o.began == nil {
+		warn("watching what the service of this host sees; Ctrl-C ends and reports")
+	} else {
+		o.began(func(name string) error { return errors.New("this service takes no marks") })
+	}
 	w := &watched{of: "this host", live: true}
 	if os.Geteuid() != 0 {
 		w.of = "your processes on this host"

@@ -36,6 +36,8 @@ type options struct {
 	cpuEvents  int
 	perfEvents int
 	attaches   int
+
+	scaleLive, scaleEvents int
 }
 
 // bench is what the parts share.
@@ -61,6 +63,7 @@ var parts = []struct {
 	{"cpu", "processor time from an event to its symbolized stack", (*bench).processorTime},
 	{"attach", "attaching to a running process", (*bench).attaching},
 	{"others", "what programs notice that do not use tt-metal", (*bench).others},
+	{"scale", "a million live buffers, a hundred million events", (*bench).scale},
 }
 
 func main() {
@@ -77,6 +80,8 @@ func main() {
 	flag.IntVar(&o.events, "events", 200000, "events with stacks in the tight loop")
 	flag.IntVar(&o.cpuEvents, "cpu-events", 50000, "events for ttmem's processor time")
 	flag.IntVar(&o.perfEvents, "perf-events", 10000, "events for perf's processor time")
+	flag.IntVar(&o.scaleLive, "scale-live", 1_000_000, "buffers that live in a large recording")
+	flag.IntVar(&o.scaleEvents, "scale-events", 100_000_000, "events in a large recording")
 	flag.IntVar(&o.attaches, "attaches", 7, "times to attach")
 	flag.Parse()
 	if err := run(o, names); err != nil {

@@ -28,6 +28,12 @@ func (r *report) atMost(name string, value float64, unit string, limit float64) 
 		r.verdict(name, value <= limit))
 }
 
+// atLeast prints a figure whose goal is a lower bound.
+func (r *report) atLeast(name string, value float64, unit string, limit float64) {
+	r.printf("%-62s %10s   goal ≥ %-8s %s\n", name, quantity(value, unit), quantity(limit, unit),
+		r.verdict(name, value >= limit))
+}
+
 // figure prints a figure that has none.
 func (r *report) figure(name string, value float64, unit string) {
 	r.printf("%-62s %10s\n", name, quantity(value, unit))

@@ -39,9 +39,19 @@ def memory(device):
             "banks": int(view.num_banks),
             "bytes_per_bank": int(view.total_bytes_per_bank),
             "allocated_per_bank": int(view.total_bytes_allocated_per_bank),
+            "free": int(view.total_bytes_free_per_bank),
             "largest_free": int(view.largest_contiguous_bytes_free_per_bank),
+            "blocks": blocks(view),
         }
     return views
+
+
+def blocks(view):
+    """Offset and size of what is allocated; None where the release cannot tell Python."""
+    try:
+        return [[int(b["address"]), int(b["size"])] for b in view.block_table if b["allocated"] == "yes"]
+    except TypeError:
+        return None
 
 
 class Checkpoints:

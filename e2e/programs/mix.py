@@ -44,6 +44,12 @@ def main():
         "row major", lambda: empty(device, (7, 100), ttnn.DRAM_MEMORY_CONFIG, ttnn.uint32, ttnn.ROW_MAJOR_LAYOUT)
     )
     check("row major with odd pages", device)
+    # smaller than the blocks that an allocator gives away
+    tiny = [
+        attempt(f"{n} values", lambda: empty(device, (1, n), ttnn.L1_MEMORY_CONFIG, BF16, ttnn.ROW_MAJOR_LAYOUT))
+        for n in (8, 16, 24, 40)
+    ]
+    check("row major with tiny pages", device)
 
     kinds = ttnn.TensorMemoryLayout
     shards = [
@@ -54,6 +60,9 @@ def main():
     ]
     check("sharded", device)
 
+    del tiny[1]
+    gc.collect()
+    check("tiny pages dropped", device)
     ttnn.deallocate(live[2])
     check("deallocate", device)
     ttnn.deallocate(live[2])  # does nothing any more

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// diffOptions say what is compared, and how.
+type diffOptions struct {
+	at, from, to string
+	by           string
+	ignoreLines  bool
+	devices      []int
+	regions      []string
+	grep         string
+	rules        string
+	failOver     byteSize
+	all          bool
+	n            int
+	json         bool
+}
+
+func newDiff() *cobra.Command {
+	var o diffOptions
+	c := &cobra.Command{
+		Use:   "diff A B | diff FILE --from MARK [--to MARK]",
+		Short: "Compare what two recordings, or two moments of one, have allocated",
+		Long: `Shows what is allocated in B and not in A, or in other amounts: the totals of each
+chip and region, and then by call stack, largest growth first. A and B are recordings or
+files of events, compared at their ends; or two moments of one file.
+
+At the end of a file is what was allocated there, and what nobody had freed when its
+device was closed or its process ended. --at peak compares each region when it was
+fullest, in all chips together.
+
+Call stacks are the same where the operation and the user's own calls are: by function,
+name of the file and line. Addresses, processes and releases of ttnn do not matter;
+--ignore-lines, or --by with something else, helps where the program was edited.`,
+		Example: `  ttmem diff yesterday.ttmem today.ttmem
+  ttmem diff yesterday.ttmem today.ttmem --at peak --by op
+  ttmem diff model.ttmem --from warm --to trained
+  ttmem diff loop.ttmem --from step#10 --to step#20 --fail-over 64KiB
+  ttmem diff a.ttmem b.ttmem --json | jq '.groups[0]'`,
+		RunE: func(c *cobra.Command, args []string) error { return diff(c, &o, args) },
+		ValidArgsFunction: func(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 1 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return completeRecordings(c, nil, text)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.at, "at", "end", "compare A and B at `MOMENT`: "+momentUsage)
+	f.StringVar(&o.from, "from", "", "compare FILE at this `MOMENT` with another one: a mark's first time, or as for --at")
+	f.StringVar(&o.to, "to", "", "compare --from with this `MOMENT`: a mark's last time, or as for --at (default: the end)")
+	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(diffGroupings, ", "))
+	f.BoolVar(&o.ignoreLines, "ignore-lines", false, "take calls of one function from different lines for the same")
+	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
+	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
+	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
+	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
+	f.Var(&o.failOver, "fail-over", "exit 3 where all buffers of a region take over `SIZE` more in B, such as 1MiB")
+	f.BoolVar(&o.all, "all", false, "list what is the same in both too")
+	f.IntVarP(&o.n, "limit", "n", 0, "list at most `N` (0: all)")
+	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
+	fixed := func(flag string, values []string) {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	fixed("by", diffGroupings)
+	fixed("region", dumpRegions())
+	fixed("at", []string{"end", "peak"})
+	for _, flag := range []string{"from", "to", "device", "grep", "fail-over", "limit"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	_ = c.MarkFlagFilename("rules")
+	return c
+}
+
+// A diffSide is one of what is compared.
+type diffSide struct {
+	path string
+	at   moment
+	// begun is true where the file has it.
+	parts   aggregate.Parts
+	devices []int
+	lost    map[string]uint64
+}
+
+// String is the side in a sentence: "model.ttmem at the end".
+func (s *diffSide) String() string { return s.path + " " + s.at.String() }
+
+// sides are what the arguments and flags ask to compare.
+func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, err error) {
+	marked := o.from != "" || o.to != ""
+	switch {
+	case len(args) == 0:
+		return nil, nil, fmt.Errorf("compare what? For example: %s yesterday.ttmem today.ttmem", c.CommandPath())
+	case len(args) > 2:
+		return nil, nil, fmt.Errorf("two files at a time: %s A B", c.CommandPath())
+	case len(args) == 2 && marked:
+		return nil, nil, errors.New("--from and --to are of one file: for two, --at says at which moment of each")
+	case len(args) == 1 && !marked:
+		return nil, nil, fmt.Errorf("compare %s with what? Give a second file, or two moments: --from MARK --to MARK", args[0])
+	case len(args) == 1 && c.Flags().Changed("at"):
+		return nil, nil, errors.New("--at is of two files: for one, give --from and --to")
+	case len(args) == 1 && o.from == "":
+		return nil, nil, errors.New("--to without --from: from which moment on?")
+	}
+	if len(args) == 2 {
+		at, err := parseMoment("at", o.at)
+		if err != nil {
+			return nil, nil, err
+		}
+		at.last = true
+		return &diffSide{path: args[0], at: at}, &diffSide{path: args[1], at: at}, nil
+	}
+	from, err := parseMoment("from", o.from)
+	if err != nil {
+		return nil, nil, err
+	}
+	to := moment{text: "end"}
+	if o.to != "" {
+		if to, err = parseMoment("to", o.to); err != nil {
+			return nil, nil, err
+		}
+	}
+	to.last = true
+	return &diffSide{path: args[0], at: from}, &diffSide{path: args[0], at: to}, nil
+}
+
+// check finds what is wrong with the other flags before anything is read.
+func (o *diffOptions) check() (filter dumpFilter, rules *aggregate.Rules, err error) {
+	if !slices.Contains(diffGroupings, o.by) {
+		return filter, nil, fmt.Errorf("--by %s: there are %s", o.by, strings.Join(diffGroupings, ", "))
+	}
+	like := dumpOptions{devices: o.devices, regions: o.regions, grep: o.grep, rules: o.rules, sort: dumpSorts[0], n: o.n}
+	return like.check()
+}
+
+func diff(c *cobra.Command, o *diffOptions, args []string) error {
+	a, b, err := o.sides(c, args)
+	if err != nil {
+		return err
+	}
+	filter, rules, err := o.check()
+	if err != nil {
+		return err
+	}
+	notes, failed, err := readSides(a, b)
+	if err != nil {
+		return err
+	}
+	if err := checkChips(filter.devices, a, b); err != nil {
+		return err
+	}
+	d := newDifference(a, b, filter, rules, o)
+	if o.json {
+		err = d.writeJSON(os.Stdout)
+	} else {
+		err = d.writeText(os.Stdout, listLayoutFor(os.Stdout))
+	}
+	if err != nil {
+		return fmt.Errorf("writing the difference: %w", pathless(err))
+	}
+	for _, note := range notes {
+		warn(note)
+	}
+	for _, side := range []*diffSide{a, b} {
+		var lost uint64
+		for _, n := range side.lost {
+			lost += n
+		}
+		if lost > 0 {
+			warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.path, formatCount(lost, "event")))
+		}
+		if side.path == b.path {
+			break
+		}
+	}
+	if region, grown := d.grown(); c.Flags().Changed("fail-over") && grown > int64(o.failOver) {
+		warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, formatBytes(uint64(grown)), formatBytes(uint64(o.failOver))))
+		return exitStatus(3)
+	}
+	if failed {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+// readSides reads both sides.
+func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
+	read := func(path string, sides ...*diffSide) error {
+		var moments []moment
+		var left []*diffSide // which have what nobody freed
+		for _, side := range sides {
+			moments = append(moments, side.at)
+			if side.at.atEnd() {
+				left = append(left, side)
+			}
+		}
+		w, state, err := visit(path, moments, func(e *event.Event) {
+			for _, side := range left {
+				side.parts.AddLeft(e)
+			}
+		}, func(i int, s *aggregate.State, wanted func(event.Region) bool) { sides[i].parts.AddHeld(s, wanted) })
+		if err != nil {
+			return err
+		}
+		notes, failed = append(notes, w.notes...), failed || w.failed
+		snap := state.Snapshot()
+		for _, side := range sides {
+			side.lost = snap.Lost
+			for i := range snap.Devices {
+				side.devices = append(side.devices, snap.Devices[i].ID)
+			}
+		}
+		return nil
+	}
+	if a.path == b.path && a.at != b.at {
+		return notes, failed, read(a.path, a, b)
+	}
+	if err := read(a.path, a); err != nil {
+		return nil, false, err
+	}
+	return notes, failed, read(b.path, b)
+}
+
+// checkChips makes sure that chips that are asked for are there.
+func checkChips(asked []int, a, b *diffSide) error {
+	have := slices.Concat(a.devices, b.devices)
+	slices.Sort(have)
+	have = slices.Compact(have)
+	for _, id := range asked {
+		switch {
+		case len(have) == 0:
+			return fmt.Errorf("--device %d: no chip is used in %s or %s", id, a.path, b.path)
+		case !slices.Contains(have, id):
+			return fmt.Errorf("--device %d: there is %s", id, formatIDs(have))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+func TestACopyOfEventsHasItsNameWhenItIsComplete(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("before"), 0o640)))
+	for _, interrupted := range []bool{true, false} {
+		f, err := createEventCopy(path)
+		qt.Assert(t, qt.IsNil(err))
+		f.add(&event.Event{Kind: event.Alloc, PID: 7})
+		qt.Assert(t, qt.IsNil(f.flush()))
+		qt.Check(t, qt.Equals(readAll(t, path), "before"))
+		want := "before"
+		if !interrupted {
+			qt.Assert(t, qt.IsNil(f.close()))
+			want = string((&event.Event{Kind: event.Alloc, PID: 7}).AppendJSON(nil)) + "\n"
+		}
+		f.discard()
+		qt.Check(t, qt.Equals(readAll(t, path), want))
+		files, err := os.ReadDir(filepath.Dir(path))
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.HasLen(files, 1))
+	}
+	info, err := os.Stat(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o640)) // it is for whom the one before was
+}
+
+func TestACopyThatFindsNoRoomIsNotThere(t *testing.T) {
+	f, err := createEventCopy("/dev/full")
+	qt.Assert(t, qt.IsNil(err))
+	f.add(&event.Event{Kind: event.Alloc, PID: 7})
+	qt.Check(t, qt.ErrorMatches(f.close(), "--events /dev/full: no space left; nothing was written"))
+}
+
+func TestEventsOfALiveTraceCanBeReadBeforeItsEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	f, err := createEventFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	f.add(&event.Event{Kind: event.Alloc, PID: 7})
+	qt.Assert(t, qt.IsNil(f.flush()))
+	qt.Check(t, qt.StringContains(readAll(t, path), `"kind":"alloc"`))
+	f.discard() // what there is stays, also where tracing fails
+	qt.Check(t, qt.StringContains(readAll(t, path), `"kind":"alloc"`))
+	_, err = createEventFile("/no/such/folder/x")
+	qt.Check(t, qt.ErrorMatches(err, "--events /no/such/folder/x: no such file or directory; name a file that can be written"))
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// leaksOptions say what of what is left is a leak, and how it is shown.
+type leaksOptions struct {
+	dumpOptions
+	from, to  string
+	every     time.Duration
+	markAt    []string
+	suppress  string
+	failOver  byteSize
+	suppressS *aggregate.Suppressions
+}
+
+// The names of --from and --to that are no marks.
+const (
+	atBegin = "begin"
+	atEnd   = "end"
+)
+
+// leaked is the exit status where --fail-over finds too much.
+const leaked = 3
+
+// listedLeaks is how many leaks are listed where nobody says.
+const listedLeaks = 20
+
+func newLeaks() *cobra.Command {
+	o := leaksOptions{dumpOptions: dumpOptions{sort: "size"}}
+	c := &cobra.Command{
+		Use:   "leaks [FILE | -- COMMAND]",
+		Short: "Show what was allocated again and again and never given back",
+		Long: `Shows by call stack what was allocated after one mark and is still there at another,
+or, without marks, what was allocated again and again and never freed, to the end: the
+end of the program, where what only the device's closing freed counts as never freed.
+
+Marks come from ttmem mark NAME, from a key in ttmem top, and from --mark-at while
+tracing; --every places one each so many seconds, also when a recording is read. --from
+is the first mark where it is not given, --to the last one; "begin" and "end" stand for
+the beginning and the end.
+
+What tt-metal itself keeps, such as kernel binaries and what belongs to programs in the
+program cache, is no leak and listed below. What loads weights looks like a leak as long
+as nothing else runs; it is listed apart, too.
+
+FILE is a recording, or a file of events. Without it COMMAND is run and traced to its
+end, or what runs already is watched until Ctrl-C: by the service of this host (ttmem
+serve) or, where none runs, by root.
+
+--suppress names a file of regular expressions, one a line: what has a frame that one
+matches, as FILE:LINE FUNCTION, is not told of.`,
+		Example: `  ttmem leaks model.ttmem
+  sudo ttmem leaks -- python model.py
+  sudo ttmem leaks -p 4242 --duration 1m
+  ttmem leaks model.ttmem --from warm --to done
+  ttmem leaks model.ttmem --every 10s --by component --rules model.rules
+  sudo ttmem leaks --mark-at ttnn::softmax -- python model.py
+  sudo ttmem leaks --fail-over 1MiB --suppress known.txt -- python test.py  # status 3: too much
+  ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
+		RunE: func(c *cobra.Command, args []string) error { return leaks(c, &o, args) },
+	}
+	o.source.registerWatch(c)
+	f := c.Flags()
+	f.StringVar(&o.from, "from", "", "what was allocated after the first mark `NAME`")
+	f.StringVar(&o.to, "to", "", "what is still there at the last mark `NAME`")
+	f.DurationVar(&o.every, "every", 0, "place a mark each `TIME`, such as 10s, from the first allocation on")
+	o.source.stacks.registerMarkAt(c)
+	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
+	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
+	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(leakRegions(), ", ")+" (may be repeated)")
+	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
+	f.StringVar(&o.suppress, "suppress", "", "leave out the stacks that a line of `FILE` matches")
+	f.Var(&o.failOver, "fail-over", "exit with status 3 where more than `SIZE` leaked, such as 1MiB")
+	f.IntVarP(&o.n, "limit", "n", listedLeaks, "list at most `N` leaks (0: all)")
+	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON, with all leaks and their whole stacks")
+	fixed := func(flag string, values []string) {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	fixed("by", dumpGroupings())
+	fixed("region", leakRegions())
+	for _, flag := range []string{"from", "to", "every", "device", "limit", "fail-over"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	_ = c.MarkFlagFilename("rules")
+	_ = c.MarkFlagFilename("suppress")
+	return c
+}
+
+// leakRegions are the regions that buffers are in.
+func leakRegions() (names []string) {
+	for _, region := range shownRegions {
+		if region != event.CB {
+			names = append(names, region.String())
+		}
+	}
+	return names
+}
+
+// checkMarks finds what is wrong with what is said of marks, and makes of it what
+// package aggregate is told.
+func (o *leaksOptions) checkMarks(c *cobra.Command) (g aggregate.GrowthOptions, err error) {
+	f := c.Flags()
+	ends := func(flag, value string) error {
+		if f.Changed(flag) && value == "" {
+			return fmt.Errorf("--%s: name a mark", flag)
+		}
+		return nil
+	}
+	if err := errors.Join(ends("from", o.from), ends("to", o.to)); err != nil {
+		return g, err
+	}
+	switch {
+	case f.Changed("every") && o.every < time.Millisecond:
+		return g, fmt.Errorf("--every %v: at least 1ms", o.every)
+	case o.every > 0 && (o.from != "" || o.to != ""):
+		return g, errors.New("--every and --from or --to: marks of one kind")
+	case o.every > 0 && len(o.source.stacks.markAt) > 0:
+		return g, errors.New("--every and --mark-at: marks of one kind")
+	}
+	g = aggregate.GrowthOptions{From: o.from, To: o.to, EveryNs: uint64(o.every)}
+	if o.from == atBegin {
+		g.From, g.Begin = "", true
+	}
+	if o.to == atEnd {
+		g.To, g.End = "", true
+	}
+	return g, nil
+}
+
+// check finds what is wrong with the flags before anything is read.
+func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, error) {
+	if o.by == "" {
+		return dumpFilter{}, nil, fmt.Errorf("--by: there are %s", strings.Join(dumpGroupings(), ", "))
+	}
+	filter, rules, err := o.dumpOptions.check()
+	if err != nil {
+		return filter, nil, err
+	}
+	for _, region := range filter.regions {
+		if region == event.CB {
+			return filter, nil, fmt.Errorf("--region CB: programs give back their circular buffers; there are %s", strings.Join(leakRegions(), ", "))
+		}
+	}
+	if o.suppress != "" {
+		f, err := os.Open(o.suppress)
+		if err != nil {
+			return filter, nil, fmt.Errorf("--suppress %s: %w", o.suppress, pathless(err))
+		}
+		defer f.Close()
+		if o.suppressS, err = aggregate.ReadSuppressions(o.suppress, f); err != nil {
+			return filter, nil, fmt.Errorf("--suppress %w", err)
+		}
+	}
+	return filter, rules, nil
+}
+
+func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
+	if err := o.source.checkWatch(c, args); err != nil {
+		return err
+	}
+	if err := o.source.checkMarkAt(); err != nil {
+		return err
+	}
+	marks, err := o.checkMarks(c)
+	if err != nil {
+		return err
+	}
+	filter, rules, err := o.check(c)
+	if err != nil {
+		return err
+	}
+	growth := aggregate.NewGrowth(marks)
+	lost := uint64(0)
+	w, err := o.source.watch(func(e *event.Event) {
+		if e.Kind == event.Lost {
+			lost += e.Count
+		}
+		growth.Apply(e)
+	}, func() {})
+	if err != nil {
+		return err
+	}
+	report, err := growth.Report()
+	if err != nil {
+		return errors.Join(err, w.status())
+	}
+	page := newLeakPage(report, w, o, filter, rules)
+	if err := page.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
+		return fmt.Errorf("writing the leaks: %w", pathless(err))
+	}
+	for _, note := range append(page.notes(), w.notes...) {
+		warn(note)
+	}
+	if lost > 0 {
+		warn(fmt.Sprintf("there may be fewer leaks, or others: %s lost", formatCount(lost, "event")))
+	}
+	if err := w.status(); err != nil {
+		return err
+	}
+	if total := page.leaked(); c.Flags().Changed("fail-over") && total.Bytes > uint64(o.failOver) {
+		warn(fmt.Sprintf("%s leaked, more than --fail-over %s", formatBytes(total.Bytes), formatBytes(uint64(o.failOver))))
+		return exitStatus(leaked)
+	}
+	return nil
+}
+
+// write writes the page as the options ask for.
+func (p *leakPage) write(w io.Writer, layout listLayout) error {
+	out := bufio.NewWriter(w)
+	if p.o.json {
+		if err := p.writeJSON(out); err != nil {
+			return err
+		}
+		return out.Flush()
+	}
+	p.writeText(out, layout)
+	return out.Flush()
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"io"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// leakDoc is the page as JSON.
+type leakDoc struct {
+	V      int       `json:"v"`
+	TimeNs uint64    `json:"time_ns"`
+	From   *leakMark `json:"from,omitempty"`
+	To     *leakMark `json:"to,omitempty"`
+	// Marks are those between which GrowthBytes are.
+	Marks []leakMark `json:"marks,omitempty"`
+	// LeakedBytes and LeakedCount are the sums of Leaks, which --fail-over compares.
+	LeakedBytes uint64 `json:"leaked_bytes"`
+	LeakedCount uint64 `json:"leaked_count"`
+	// Leaks are leaks, worst first.
+	Leaks []leakRow `json:"leaks"`
+	// By and Groups are the leaks counted by something else than the stack.
+	By     string       `json:"by,omitempty"`
+	Groups []*leakGroup `json:"groups,omitempty"`
+	// Unclear is what grew while next to nothing was freed: weights that are loaded
+	// do so, too.
+	Unclear []leakRow `json:"unclear"`
+	// Kept is what tt-metal keeps.
+	Kept []leakRow `json:"kept"`
+	// Steady is what is left and does not grow.
+	Steady leakSum `json:"steady"`
+	// Suppressed is what --suppress left out.
+	Suppressed leakSum `json:"suppressed"`
+	// EndedBefore is what ended with its device or process before the mark To.
+	EndedBefore leakSum `json:"ended_before"`
+}
+
+type leakMark struct {
+	Name   string `json:"name,omitempty"`
+	TimeNs uint64 `json:"time_ns"`
+}
+
+type leakSum struct {
+	Stacks int    `json:"stacks,omitempty"`
+	Count  uint64 `json:"count"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+// leakRow is a stack.
+type leakRow struct {
+	Bytes uint64 `json:"bytes"`
+	Count uint64 `json:"count"`
+	// Allocated is how many the stack allocated in all.
+	Allocated uint64 `json:"allocated"`
+	// Growing, Rises of Intervals and Verdict say how it grew; they are not of what
+	// is kept.
+	Growing   bool   `json:"growing"`
+	Verdict   string `json:"verdict,omitempty"`
+	Intervals int    `json:"intervals,omitempty"`
+	Rises     int    `json:"rises,omitempty"`
+	// GrowthBytes is how many bytes came from each mark to the next.
+	GrowthBytes []int64 `json:"growth_bytes,omitempty"`
+	OldestNs    uint64  `json:"oldest_ns"`
+	// Name is the operation and the innermost line of the user's own code.
+	Name      string `json:"name"`
+	Component string `json:"component,omitempty"`
+	// Kind and Why are of what is kept.
+	Kind    string        `json:"kind,omitempty"`
+	Why     string        `json:"why,omitempty"`
+	PID     int           `json:"pid"`
+	Region  string        `json:"region"`
+	Layout  string        `json:"layout"`
+	Devices []int         `json:"devices"`
+	Stack   []event.Frame `json:"stack"`
+}
+
+func (p *leakPage) writeJSON(w io.Writer) error {
+	sum := p.leaked()
+	doc := leakDoc{
+		V: 1, TimeNs: p.TimeNs, LeakedBytes: sum.Bytes, LeakedCount: sum.Count,
+		Leaks: p.rows(p.leaks), Unclear: p.rows(p.unclear), Kept: p.rows(p.kept),
+		Steady:      leakSum{p.steadyStacks, p.steady.Count, p.steady.Bytes},
+		Suppressed:  leakSum{p.suppressedStacks, p.suppressed.Count, p.suppressed.Bytes},
+		EndedBefore: leakSum{0, p.Over.Count, p.Over.Bytes},
+	}
+	if len(p.Marks) > 0 {
+		doc.From, doc.To = toLeakMark(p.From), toLeakMark(p.To)
+		for _, m := range p.Marks {
+			doc.Marks = append(doc.Marks, *toLeakMark(m))
+		}
+	}
+	if p.o.by != "stack" {
+		doc.By, doc.Groups = p.o.by, p.groups()
+	}
+	return encode(w, &doc)
+}
+
+func toLeakMark(m aggregate.GrowthMark) *leakMark { return &leakMark{m.Name, m.TimeNs} }
+
+func (p *leakPage) rows(list []leak) []leakRow {
+	rows := []leakRow{}
+	for i := range list {
+		l := &list[i]
+		row := leakRow{
+			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Growing: l.growing,
+			GrowthBytes: l.Steps, OldestNs: l.OldestNs, Name: p.title(l, " · "), Component: l.component,
+			PID: l.PID, Region: l.Region.String(), Layout: l.Layout.String(), Devices: l.Devices,
+			Stack: append([]event.Frame{}, l.stack.Frames()...),
+		}
+		trend := &l.Trend
+		if !p.judged {
+			trend = &l.Between
+		}
+		row.Intervals, row.Rises = trend.Intervals, trend.Rises
+		if l.keeps != nil {
+			row.Growing, row.Kind, row.Why = false, l.keeps.Name, l.keeps.Why
+		} else {
+			row.Verdict = p.verdict(l)
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// A leak is what one call stack allocated and did not give back.
+type leak struct {
+	aggregate.Grown
+	*site
+	// keeps is what of tt-metal's own keeps it; nil for the program's own.
+	keeps *aggregate.Kept
+	// growing is true where it grows time and again.
+	growing bool
+}
+
+// leakPage is what there is to show of what is left.
+type leakPage struct {
+	*aggregate.GrowthReport
+	o *leaksOptions
+	w *watched
+	// leaks are leaks, the largest first; unclear is what grew while nothing else was
+	// freed, and kept what tt-metal keeps.
+	leaks, unclear, kept []leak
+	// steady is what is left and does not grow, and suppressed what is not to be told
+	// of, of suppressedStacks stacks.
+	steady, suppressed             aggregate.Amount
+	steadyStacks, suppressedStacks int
+	// judged is true where only what grows is a leak.
+	judged bool
+	list   *listing
+}
+
+// judgedIntervals is from how many intervals between marks on only what grows is a
+// leak, where the marks were not named by the user.
+const judgedIntervals = 4
+
+func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter dumpFilter, rules *aggregate.Rules) *leakPage {
+	named := o.from != "" || o.to != ""
+	p := &leakPage{GrowthReport: r, o: o, w: w, list: &listing{
+		present: &present{of: w.of, nowNs: r.TimeNs}, snap: &aggregate.Snapshot{}, rules: rules, filter: filter,
+	}}
+	p.judged = len(r.Marks) == 0 || o.every > 0 || !named && len(r.Marks) > judgedIntervals
+	sites := make(map[*event.Stack]*site)
+	known := make(map[int]bool)
+	for i := range r.Left {
+		g := &r.Left[i]
+		if len(filter.regions) > 0 && !slices.Contains(filter.regions, g.Region) ||
+			len(filter.devices) > 0 && !slices.ContainsFunc(g.Devices, func(id int) bool { return slices.Contains(filter.devices, id) }) {
+			continue
+		}
+		one := leak{Grown: *g, site: sites[g.Stack]}
+		if one.site == nil {
+			one.site = p.list.newSite(g.Stack)
+			sites[g.Stack] = one.site
+		}
+		if !known[g.PID] {
+			known[g.PID] = true
+			process := aggregate.Process{PID: g.PID, Comm: g.Comm}
+			process.Command = g.Command
+			p.list.snap.Processes = append(p.list.snap.Processes, process)
+		}
+		p.add(one)
+	}
+	for _, list := range [][]leak{p.leaks, p.unclear} {
+		slices.SortStableFunc(list, func(a, b leak) int {
+			return cmp.Or(compareBool(b.growing, a.growing), cmp.Compare(b.Bytes, a.Bytes))
+		})
+	}
+	return p
+}
+
+// add puts what is left where it belongs.
+func (p *leakPage) add(one leak) {
+	frames := one.stack.Frames()
+	one.keeps, one.growing = aggregate.KeptBy(frames), one.Between.Growing
+	if p.judged {
+		one.growing = one.Trend.Growing
+	}
+	switch {
+	case p.o.suppressS.Has(frames):
+		p.suppressedStacks++
+		p.suppressed.Count += one.Count
+		p.suppressed.Bytes += one.Bytes
+	case one.keeps != nil:
+		p.kept = append(p.kept, one)
+	case !p.judged:
+		p.leaks = append(p.leaks, one)
+	case !one.growing:
+		p.steadyStacks++
+		p.steady.Count += one.Count
+		p.steady.Bytes += one.Bytes
+	case one.Trend.Lonely && !aggregate.ResultOfOperation(frames):
+		p.unclear = append(p.unclear, one)
+	default:
+		p.leaks = append(p.leaks, one)
+	}
+}
+
+// leaked is all that leaked.
+func (p *leakPage) leaked() (sum aggregate.Amount) {
+	for i := range p.leaks {
+		sum.Count += p.leaks[i].Count
+		sum.Bytes += p.leaks[i].Bytes
+	}
+	return sum
+}
+
+// verdict says in one line how it grew.
+func (p *leakPage) verdict(l *leak) string {
+	if !p.judged {
+		return between(&l.Between)
+	}
+	t := &l.Trend
+	if t.Intervals == 0 {
+		return "too few to tell whether it grows"
+	}
+	text := fmt.Sprintf("grew in %d of %d intervals, ", t.Rises, t.Intervals)
+	if l.Allocated > l.Count {
+		text += fmt.Sprintf("%d of %d never freed", l.Count, l.Allocated)
+	} else {
+		text += fmt.Sprintf("%d times, never freed", l.Count)
+	}
+	switch {
+	case t.Growing:
+		text += ", still growing"
+	case t.Rises > 0:
+		text += fmt.Sprintf(", not after the %s", ordinal(t.Last))
+	}
+	if len(p.Marks) > 0 {
+		text += "; " + between(&l.Between)
+	}
+	return text
+}
+
+// between says how it grew from mark to mark.
+func between(t *aggregate.Trend) string {
+	if t.Intervals == 1 {
+		return "grew between the two marks"
+	}
+	return fmt.Sprintf("grew in %d of %d intervals between marks", t.Rises, t.Intervals)
+}
+
+func ordinal(n int) string {
+	suffix := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprint(n, suffix)
+}
+
+// title is what it is called, in one line.
+func (p *leakPage) title(l *leak, separator string) string {
+	return p.list.title(&allocation{site: l.site}, separator)
+}
+
+// leakGroup is what is counted together.
+type leakGroup struct {
+	Key     string `json:"key"`
+	Bytes   uint64 `json:"bytes"`
+	Count   uint64 `json:"count"`
+	Growing bool   `json:"growing"`
+}
+
+// groups are the leaks by something, the most bytes first.
+func (p *leakPage) groups() []*leakGroup {
+	by := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == p.o.by })]
+	groups := make(map[string]*leakGroup)
+	for i := range p.leaks {
+		l := &p.leaks[i]
+		a := allocation{devices: l.Devices, region: l.Region, pid: l.PID, layout: l.Layout.String(), site: l.site}
+		keys := by.keys(p.list, &a)
+		for _, key := range keys {
+			g := groups[key]
+			if g == nil {
+				g = &leakGroup{Key: key}
+				groups[key] = g
+			}
+			g.Bytes += l.Bytes / uint64(len(keys))
+			g.Count += l.Count
+			g.Growing = g.Growing || l.growing
+		}
+	}
+	return slices.SortedFunc(maps.Values(groups), func(a, b *leakGroup) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Key, b.Key))
+	})
+}
+
+// notes are what is to be known of the page.
+func (p *leakPage) notes() (notes []string) {
+	if p.o.every > 0 && len(p.Marks) <= judgedIntervals {
+		notes = append(notes, fmt.Sprintf("--every %v: the allocations take no more than %s, so that there are few marks; judged without them",
+			p.o.every, formatSeconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
+	}
+	if p.Over.Count > 0 {
+		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
+			formatCount(p.Over.Count, "buffer"), formatBytes(p.Over.Bytes), p.To.Name))
+	}
+	return notes
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+
+	"ttmem/aggregate"
+)
+
+// The columns of a leak, which its name follows.
+const (
+	leakCountColumns = 8
+	leakAgeColumns   = 11
+	leakColumns      = sizeColumns + leakCountColumns + leakAgeColumns
+	// leakIndent is how far what is below a leak is indented.
+	leakIndent = 6
+)
+
+func (p *leakPage) writeText(out *bufio.Writer, layout listLayout) {
+	fmt.Fprintln(out, layout.paint(bold, p.headline()))
+	switch {
+	case len(p.leaks) == 0:
+	case p.o.by != "stack":
+		p.writeGroups(out, layout)
+	default:
+		p.writeLeaks(out, layout, p.leaks)
+	}
+	if len(p.unclear) > 0 {
+		p.writeSection(out, layout, "Not clear", "grew to the end while next to nothing was freed: loading weights looks the same; marks tell", p.unclear)
+	}
+	for _, group := range keptGroups(p.kept) {
+		p.writeSection(out, layout, "Kept: "+group[0].keeps.Name, group[0].keeps.Why, group)
+	}
+	var rest []string
+	if p.steadyStacks > 0 {
+		rest = append(rest, fmt.Sprintf("%s of %s are left in %s from %s and do not grow: ttmem dump has them",
+			formatCount(p.steady.Count, "buffer"), formatBytes(p.steady.Bytes), plural(p.steadyStacks, "place"), p.fromWhat()))
+	}
+	if p.o.suppress != "" {
+		rest = append(rest, fmt.Sprintf("%s suppressed by %s: %s of %s", plural(p.suppressedStacks, "stack"), p.o.suppress,
+			formatCount(p.suppressed.Count, "buffer"), formatBytes(p.suppressed.Bytes)))
+	}
+	if len(rest) > 0 {
+		fmt.Fprintln(out)
+	}
+	for _, text := range rest {
+		for _, line := range wrap(text, layout.columns()) {
+			fmt.Fprintln(out, layout.paint(dim, line))
+		}
+	}
+}
+
+// columns are how wide text is broken.
+func (l *listLayout) columns() int {
+	if l.width == 0 {
+		return 80
+	}
+	return l.width
+}
+
+func plural(n int, noun string) string { return formatCount(uint64(n), noun) }
+
+// headline says what was found, and between what.
+func (p *leakPage) headline() string {
+	where := plain(p.w.of)
+	if len(p.Marks) > 0 {
+		where += fmt.Sprintf(", from %s to %s", p.markText(p.From, "the beginning"), p.markText(p.To, "the end"))
+		if n := len(p.Marks) - 1; n > 1 {
+			where += fmt.Sprintf(" (%d intervals, %s)", n, formatSeconds(p.To.TimeNs-p.From.TimeNs))
+		} else {
+			where += fmt.Sprintf(" (%s)", formatSeconds(p.To.TimeNs-p.From.TimeNs))
+		}
+	}
+	sum := p.leaked()
+	switch {
+	case sum.Count == 0 && p.judged:
+		return "No leaks in " + where + ": nothing grew to the end."
+	case sum.Count == 0:
+		return "No leaks in " + where + ": nothing is left."
+	}
+	return fmt.Sprintf("%s leaked in %s, %s by %s", formatBytes(sum.Bytes), where,
+		formatCount(sum.Count, "buffer"), plural(len(p.leaks), "stack"))
+}
+
+func (p *leakPage) markText(m aggregate.GrowthMark, none string) string {
+	if m.Name == "" || p.o.every > 0 {
+		return none
+	}
+	return fmt.Sprintf("%q", m.Name)
+}
+
+func (p *leakPage) fromWhat() string {
+	if len(p.Marks) == 0 {
+		return "the whole time"
+	}
+	return "this time"
+}
+
+// writeSection writes what is no leak, under a title that says why.
+func (p *leakPage) writeSection(out *bufio.Writer, layout listLayout, title, why string, list []leak) {
+	var sum aggregate.Amount
+	for i := range list {
+		sum.Count += list[i].Count
+		sum.Bytes += list[i].Bytes
+	}
+	fmt.Fprintln(out)
+	fmt.Fprintf(out, "%s  %s\n", layout.paint(bold, title), layout.paint(dim, fmt.Sprintf("%s, %s", formatCount(sum.Count, "buffer"), formatBytes(sum.Bytes))))
+	for _, line := range wrap(why, layout.columns()-2) {
+		fmt.Fprintln(out, "  "+layout.paint(dim, line))
+	}
+	p.writeRows(out, layout, list, false)
+}
+
+// writeLeaks writes each leak with its verdict and its calls.
+func (p *leakPage) writeLeaks(out *bufio.Writer, layout listLayout, list []leak) {
+	fmt.Fprintln(out)
+	p.writeRows(out, layout, list, true)
+}
+
+// keptRows is how many rows of what is kept are listed.
+const keptRows = 5
+
+func (p *leakPage) writeRows(out *bufio.Writer, layout listLayout, list []leak, whole bool) {
+	limit := p.o.n
+	if !whole && (limit == 0 || limit > keptRows) {
+		limit = keptRows
+	}
+	fmt.Fprintln(out, layout.paint(dim, right("bytes", sizeColumns)+right("buffers", leakCountColumns)+right("oldest", leakAgeColumns)))
+	for i := range list {
+		if limit > 0 && i == limit {
+			more := fmt.Sprintf("and %s more", formatGrouped(len(list)-i))
+			if whole {
+				more += ": -n 0 lists all"
+			}
+			fmt.Fprintln(out, layout.paint(dim, left("", leakIndent)+more))
+			break
+		}
+		l := &list[i]
+		line := right(formatBytes(l.Bytes), sizeColumns) + right(fmt.Sprint(l.Count), leakCountColumns) + right(formatSeconds(l.OldestNs), leakAgeColumns) + "  "
+		title := p.title(l, layout.pick(" · ", " - ")) + p.place(l)
+		if layout.width > 0 && width(line)+width(title) > layout.width {
+			fmt.Fprintln(out, strings.TrimRight(line, " "))
+			for _, part := range wrap(title, layout.width-leakIndent) {
+				fmt.Fprintln(out, left("", leakIndent)+layout.paint(green, part))
+			}
+		} else {
+			fmt.Fprintln(out, line+layout.paint(green, title))
+		}
+		if !whole {
+			continue
+		}
+		st := noStyle
+		if l.growing {
+			st = yellow
+		}
+		for _, part := range wrap(p.verdict(l), layout.columns()-leakIndent) {
+			fmt.Fprintln(out, left("", leakIndent)+layout.paint(st, part))
+		}
+		for _, call := range aggregate.OwnCalls(l.stack.Frames()) {
+			fmt.Fprintln(out, left("", leakIndent+2)+layout.paint(dim, plain(call.String())))
+		}
+	}
+}
+
+// place is where a leak is, where that is not DRAM of the only chip and process.
+func (p *leakPage) place(l *leak) (text string) {
+	if name := l.Region.String(); name != "DRAM" {
+		text += ", " + name
+	}
+	if len(l.Devices) > 1 {
+		text += ", " + formatIDs(l.Devices)
+	}
+	if len(p.list.snap.Processes) > 1 {
+		text += fmt.Sprintf(", PID %d", l.PID)
+	}
+	return text
+}
+
+func (p *leakPage) writeGroups(out *bufio.Writer, layout listLayout) {
+	groups := p.groups()
+	fmt.Fprintln(out)
+	fmt.Fprintln(out, layout.paint(dim, right("bytes", sizeColumns)+right("buffers", leakCountColumns)+"  "+p.o.by))
+	for i, g := range groups {
+		if p.o.n > 0 && i == p.o.n {
+			fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("and %s more: -n 0 lists all", formatGrouped(len(groups)-i))))
+			break
+		}
+		fmt.Fprintln(out, right(formatBytes(g.Bytes), sizeColumns)+right(fmt.Sprint(g.Count), leakCountColumns)+"  "+g.Key)
+	}
+}
+
+// keptGroups are what is kept, by what keeps it; the most bytes first within each.
+func keptGroups(kept []leak) (groups [][]leak) {
+	index := make(map[*aggregate.Kept]int)
+	for _, l := range kept {
+		i, ok := index[l.keeps]
+		if !ok {
+			i = len(groups)
+			index[l.keeps] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], l)
+	}
+	return groups
+}

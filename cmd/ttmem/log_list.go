@@ -1,0 +1,125 @@
+package main
+
+import (
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// maxSites is how many call stacks a log has names of at a time.
+const maxSites = 1 << 16
+
+// eventLog lists events.
+type eventLog struct {
+	history *aggregate.History
+	filter  *logFilter
+	names   *listing // which names call stacks
+	sites   map[uint64]*site
+	layout  listLayout
+	out     *logOutput
+	stacks  bool
+	json    bool
+	head    bool // it is written
+	// begin is the time of the first event and last that of the latest.
+	begin, last  uint64
+	seen, listed uint64
+	kinds        map[event.Kind]uint64
+	// keep is how many events are kept in place of being listed, as long as they are
+	// from before the time from or are in a file: those in kept, the oldest at next.
+	keep int
+	from uint64
+	live bool
+	kept []keptEvent
+	next int
+	line []byte
+}
+
+type keptEvent struct {
+	event.Event
+	note aggregate.Note
+}
+
+func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout listLayout, out *logOutput) *eventLog {
+	return &eventLog{
+		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
+		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
+		sites: make(map[uint64]*site), kinds: make(map[event.Kind]uint64),
+		keep: o.n, live: o.source.file == "" && len(o.source.command) == 0,
+	}
+}
+
+// handle lists the event, after those that it implies, if it is asked for.
+func (l *eventLog) handle(e *event.Event) { l.history.Apply(e, l.each) }
+
+func (l *eventLog) each(e *event.Event, n *aggregate.Note) {
+	if l.seen == 0 {
+		l.begin = e.TimeNs
+	}
+	l.seen++
+	l.last = max(l.last, e.TimeNs)
+	l.kinds[e.Kind]++
+	// what has happened before is there: the rest is told as it happens
+	if l.keep > 0 && l.live && e.TimeNs >= l.from {
+		l.end()
+		l.keep = 0
+	}
+	if !l.filter.passes(e, n, l.begin, l.site) {
+		return
+	}
+	if l.keep == 0 {
+		l.write(e, n)
+		return
+	}
+	one := keptEvent{*e, *n}
+	one.Devices, one.Cores = slices.Clone(e.Devices), slices.Clone(e.Cores)
+	if len(l.kept) < l.keep {
+		l.kept = append(l.kept, one)
+		return
+	}
+	l.kept[l.next] = one
+	l.next = (l.next + 1) % l.keep
+}
+
+// end lists what was kept.
+func (l *eventLog) end() {
+	for i := range l.kept {
+		one := &l.kept[(l.next+i)%len(l.kept)]
+		l.write(&one.Event, &one.note)
+	}
+	l.kept, l.next = nil, 0
+}
+
+// write writes the event.
+func (l *eventLog) write(e *event.Event, n *aggregate.Note) {
+	l.listed++
+	if l.json {
+		l.line = l.appendJSON(l.line[:0], e, n)
+	} else {
+		l.line = l.appendText(l.line[:0], e, n)
+	}
+	l.out.write(l.line)
+}
+
+// site is what there is to know of a call stack. Many come again and again.
+func (l *eventLog) site(stack *event.Stack) *site {
+	var id uint64
+	if stack != nil {
+		id = stack.ID
+	}
+	s := l.sites[id]
+	if s == nil {
+		if len(l.sites) >= maxSites {
+			clear(l.sites)
+		}
+		s = l.names.newSite(stack)
+		l.sites[id] = s
+	}
+	return s
+}
+
+// nameOf is what something is called that was allocated at a stack.
+func (l *eventLog) nameOf(stack *event.Stack, before bool) string {
+	a := allocation{site: l.site(stack), before: before}
+	return l.names.title(&a, l.layout.separator())
+}

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// The columns of a line of a log; the rest follows, or is in lines of its own.
+const (
+	logTimeColumns    = 12
+	logChipsColumns   = 6
+	logKindColumns    = 13
+	logAddressColumns = 11
+	logSizeColumns    = 10
+	logEachColumns    = 10
+	logBanksColumns   = 3
+	logPlaceColumns   = 23
+	logBufferColumns  = 8
+	logObjectColumns  = 15
+	logPIDColumns     = 8
+	logFewColumns     = logTimeColumns + 1 + logChipsColumns + 1 + logKindColumns + logAddressColumns + logSizeColumns + logEachColumns + 3 + logBanksColumns
+	logColumns        = logFewColumns + 2 + logPlaceColumns + logBufferColumns + logObjectColumns + logPIDColumns
+)
+
+// logRow is what a line says.
+type logRow struct {
+	address, size, each, banks, place, buffer, object string
+	// text is what it is called, or says.
+	text  string
+	notes []logNote
+}
+
+type logNote struct {
+	text  string
+	wrong bool
+}
+
+func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byte {
+	if !l.head {
+		l.head = true
+		b = l.appendHead(b)
+	}
+	r := l.row(e, n)
+	chips := ""
+	if len(e.Devices) > 0 {
+		_, chips, _ = strings.Cut(formatIDs(e.Devices), " ")
+	}
+	times := l.layout.pick(" × ", " x ")
+	if r.banks == "" {
+		times = "   "
+	}
+	line := right(fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.begin, e.TimeNs))/1e9), logTimeColumns) + " " +
+		right(chips, logChipsColumns) + " " + left(e.Kind.String(), logKindColumns) + right(r.address, logAddressColumns) +
+		right(r.size, logSizeColumns) + right(r.each, logEachColumns) + times + left(r.banks, logBanksColumns)
+	pid := ""
+	if e.PID != 0 {
+		pid = fmt.Sprint(e.PID)
+	}
+	rest := "  " + left(r.place, logPlaceColumns) + right(r.buffer, logBufferColumns) + right(r.object, logObjectColumns) + right(pid, logPIDColumns)
+	text := r.text
+	if l.layout.width == 0 {
+		line += rest
+		for _, note := range r.notes {
+			text += l.layout.separator() + note.text
+		}
+		b = append(append(b, strings.TrimRight(line+"  "+text, " ")...), '\n')
+		return l.appendStacks(b, e, n)
+	}
+	if logColumns+2+30 <= l.layout.width { // the name has room in the line
+		line += rest + "  "
+	} else {
+		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
+		if pid != "" {
+			pid = "PID " + pid
+		}
+		object := ""
+		if r.buffer != "" {
+			object = "buffer " + r.buffer + " at " + r.object
+		}
+		text = strings.Join(slices.DeleteFunc([]string{pid, r.place, object, text}, func(s string) bool { return s == "" }), ", ")
+		line = left("", nameIndent)
+	}
+	for i, part := range wrap(text, l.layout.width-width(line)) {
+		if i > 0 {
+			line = left("", width(line))
+		}
+		b = append(append(append(b, line...), l.layout.paint(green, part)...), '\n')
+	}
+	if text == "" {
+		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
+	}
+	for _, note := range r.notes {
+		style := dim
+		if note.wrong {
+			style = red
+		}
+		for _, part := range wrap(note.text, l.layout.width-nameIndent) {
+			b = append(append(b, left("", nameIndent)+l.layout.paint(style, part)...), '\n')
+		}
+	}
+	return l.appendStacks(b, e, n)
+}
+
+func (l *eventLog) appendHead(b []byte) []byte {
+	head := right("seconds", logTimeColumns) + " " + right("chips", logChipsColumns) + " " + left("event", logKindColumns) +
+		right("address", logAddressColumns) + right("size", logSizeColumns) +
+		right("per bank", logEachColumns) + l.layout.pick(" × ", " x ") + "banks"
+	if l.layout.width == 0 || logColumns+2+30 <= l.layout.width {
+		head += left("  region", logPlaceColumns) + right("buffer", logBufferColumns) + right("Buffer at", logObjectColumns) + right("PID", logPIDColumns) + "  what"
+	}
+	return append(append(b, l.layout.paint(dim, strings.TrimRight(head, " "))...), '\n')
+}
+
+// row says what there is to say of an event.
+func (l *eventLog) row(e *event.Event, n *aggregate.Note) logRow {
+	var r logRow
+	switch e.Kind {
+	case event.Alloc, event.Free:
+		r.setBuffer(e)
+		if e.Kind == event.Alloc {
+			r.text = l.nameOf(e.Stack, e.BeforeAttach)
+		} else if b := n.Ended(); b != nil {
+			r.text = l.nameOf(b.Stack, b.BeforeAttach) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
+		}
+		r.text += endedBy(e.Reason)
+		r.notes = l.notes(e, n)
+	case event.AllocFailed:
+		r.setBuffer(e)
+		r.address, r.buffer, r.object = "", "", ""
+		if e.Region == event.CB {
+			r.place = "CB"
+		}
+		r.text = strings.ReplaceAll(e.Reason.String(), "_", " ") + ": " + l.nameOf(e.Stack, false)
+		if message := firstLine(e.Message); message != "" {
+			r.text += l.layout.separator() + message
+		}
+	case event.CBAlloc:
+		r.address, r.size = fmt.Sprintf("%#x", e.Address), formatBytes(e.SizeBytes)
+		cores := 0
+		for _, c := range e.Cores {
+			cores += c.Cores()
+		}
+		r.each, r.banks = r.size, fmt.Sprint(cores)
+		r.place = "CB " + shortStatic(e.StaticKind)
+		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))
+		if e.Global {
+			r.text += ", in an L1 buffer"
+		}
+	case event.CBFree, event.KernelUnload:
+		r.place = strings.TrimSpace(regionOf(e).String() + " " + shortStatic(e.StaticKind))
+		r.text = fmt.Sprintf("program %d%s", e.ProgramID, endedBy(e.Reason))
+	case event.KernelLoad:
+		r.place, r.size, r.each = regionOf(e).String(), formatBytes(e.SizeBytes), formatBytes(e.BytesPerBank)
+		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))
+	case event.DeviceOpen:
+		r.text = strings.TrimSpace(plain(e.Board + " " + e.Arch))
+		if e.Mesh {
+			r.text = strings.TrimSpace(r.text + " mesh")
+		}
+	case event.ProcessStart:
+		r.text = plain(e.Command)
+	case event.ProcessExit:
+		if e.ExitStatus != event.UnknownStatus {
+			r.text = processState(&aggregate.Process{Exit: &aggregate.Exit{Status: &e.ExitStatus}})
+		}
+	case event.Lost:
+		r.text = formatCount(e.Count, "event") + " lost: " + plain(e.Cause)
+	case event.Mark:
+		r.text = plain(e.Cause)
+	}
+	return r
+}
+
+// setBuffer sets the columns of a buffer.
+func (r *logRow) setBuffer(e *event.Event) {
+	r.address, r.size = fmt.Sprintf("%#x", e.Address), formatBytes(e.SizeBytes)
+	if e.Banks > 0 {
+		r.each, r.banks = formatBytes(e.BytesPerBank), fmt.Sprint(e.Banks)
+	}
+	layout := strings.ReplaceAll(e.Layout.String(), "_sharded", "")
+	if e.Layout.Sharded() {
+		layout += " shards"
+	}
+	r.place, r.buffer, r.object = e.Region.String()+" "+layout, fmt.Sprint(e.BufferID), fmt.Sprintf("%#x", e.Object)
+}
+
+// shortStatic is what kind of static buffer it is, in a column.
+func shortStatic(k event.StaticKind) string { return strings.ReplaceAll(k.String(), "_buffer", "") }
+
+// endedBy is what ended something, where nobody asked for its end.
+func endedBy(r event.Reason) string {
+	switch r {
+	case event.ReasonDeviceClose:
+		return ", by closing the device"
+	case event.ReasonProcessExit:
+		return ", by the end of the process"
+	}
+	return ""
+}
+
+// lived is how long a buffer was there.
+func lived(since, end uint64, before bool) string {
+	text := "lived " + formatShort(end-min(since, end))
+	if before {
+		text += " or more"
+	}
+	return text
+}
+
+// formatShort writes a time that may be short.
+func formatShort(ns uint64) string {
+	switch {
+	case ns < 1000:
+		return fmt.Sprintf("%d ns", ns)
+	case ns < 1000_000:
+		return fmt.Sprintf("%.1f us", float64(ns)/1e3)
+	case ns < 1000_000_000:
+		return fmt.Sprintf("%.1f ms", float64(ns)/1e6)
+	}
+	return formatSeconds(ns)
+}
+
+// notes are what is to be said besides of an Alloc or a Free.
+func (l *eventLog) notes(e *event.Event, n *aggregate.Note) (list []logNote) {
+	wrong := func(format string, args ...any) {
+		list = append(list, logNote{"! " + fmt.Sprintf(format, args...), true})
+	}
+	if u := n.Freed; u != nil {
+		wrong("double free: it was freed %s earlier, %s", formatShort(e.TimeNs-min(u.EndNs, e.TimeNs)), l.nameOf(u.Stack, u.BeforeAttach))
+	}
+	if n.Unseen {
+		wrong("free of what was never seen: it was allocated before the events begin, or that event was lost")
+	}
+	if b := n.Replaced(); b != nil {
+		wrong("buffer %d was there already, %s at %#x of %s: the event of its end is missing",
+			b.BufferID, formatBytes(b.SizeBytes), b.Address, l.nameOf(b.Stack, b.BeforeAttach))
+	}
+	if b := n.Overlapped(); b != nil {
+		wrong("overlaps buffer %d%s, %s per bank at %#x since %s earlier, %s", b.BufferID, otherPID(b.PID, e.PID),
+			formatBytes(b.BytesPerBank), b.Address, formatShort(e.TimeNs-min(b.SinceNs, e.TimeNs)), l.nameOf(b.Stack, b.BeforeAttach))
+	}
+	if u := n.Earlier; u != nil {
+		list = append(list, logNote{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", formatBytes(u.BytesPerBank),
+			formatShort(e.TimeNs-min(u.EndNs, e.TimeNs)), otherPID(u.PID, e.PID), l.nameOf(u.Stack, u.BeforeAttach)), false})
+	}
+	return list
+}
+
+// otherPID names a process where it is not the one of the event.
+func otherPID(pid, own int) string {
+	if pid == own {
+		return ""
+	}
+	return fmt.Sprintf(" of PID %d", pid)
+}
+
+// appendStacks appends the calls of the event and, for a free, of the allocation.
+func (l *eventLog) appendStacks(b []byte, e *event.Event, n *aggregate.Note) []byte {
+	if !l.stacks {
+		return b
+	}
+	if e.Kind != event.Free {
+		return l.appendFrames(b, e.Stack)
+	}
+	held := n.Ended()
+	if e.Stack != nil && (held == nil || e.Stack != held.Stack) {
+		b = append(append(b, left("", nameIndent)+l.layout.paint(dim, "freed by")...), '\n')
+		b = l.appendFrames(b, e.Stack)
+	}
+	if held != nil && held.Stack != nil {
+		b = append(append(b, left("", nameIndent)+l.layout.paint(dim, "allocated by")...), '\n')
+		b = l.appendFrames(b, held.Stack)
+	}
+	return b
+}
+
+// appendFrames appends the calls of a stack, innermost first, a line each.
+func (l *eventLog) appendFrames(b []byte, s *event.Stack) []byte {
+	frames := s.Frames()
+	for i := range frames {
+		f := &frames[i]
+		text := f.Name
+		if text == "" {
+			text = fmt.Sprintf("%#x", f.Address)
+		}
+		switch {
+		case f.File != "":
+			text += fmt.Sprintf("  %s:%d", f.File, f.Line)
+		case f.Module != "":
+			text += "  in " + f.Module
+		}
+		b = append(append(b, left("", nameIndent+2)+l.layout.paint(dim, plain(text))...), '\n')
+	}
+	return b
+}

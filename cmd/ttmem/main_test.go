@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// asCommand is set where this test is to be ttmem itself.
+const asCommand = "TTMEM_TEST_AS_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		os.Exit(run(os.Args[1:]))
+	}
+	os.Exit(m.Run())
+}
+
+// execute gives the error of a command line.
+func execute(args ...string) error {
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetOut(io.Discard)
+	root.SetErr(io.Discard)
+	return root.Execute()
+}
+
+func TestFlagsThatMakeNoSenseAreToldInALineWithoutGo(t *testing.T) {
+	for args, want := range map[string]string{
+		"attach -p x":                `--pid x: not a process id: .*`,
+		"attach -p 1,x":              `--pid 1,x: not a process id: .*`,
+		"attach --duration 5":        `--duration 5: not a duration: give one such as 30s or 5m`,
+		"record --keep many -o f":    `--keep many: not a number`,
+		"record --max-size big -o f": `--max-size big: not a size: give one such as 64KiB, .*`,
+		"report --json=maybe":        `--json maybe: neither true nor false`,
+		"run --frob":                 "unknown flag: --frob; `ttmem run --help` shows what there is",
+		"run -z":                     "unknown shorthand flag: 'z' in -z; `ttmem run --help` shows what there is",
+		"run --events":               "flag needs an argument: --events; `ttmem run --help` shows what there is",
+		"doctor libtt_metal.so":      `doctor takes no argument: .* ttmem doctor --library libtt_metal.so`,
+		"man":                        `manual pages to which folder\? .*`,
+	} {
+		qt.Check(t, qt.ErrorMatches(execute(strings.Fields(args)...), want), qt.Commentf("%s", args))
+	}
+}
+
+func TestUnknownCommandsAreAnsweredWithTheOneThatIsMeant(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "model.ttmem")
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o644)))
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"recrod"}, "there is no command recrod: did you mean ttmem record?"},
+		{[]string{"--json", "xyzzy"}, "there is no command xyzzy; `ttmem help` lists what there is"},
+		{[]string{file}, file + " is no command: `ttmem report " + file + "` shows a recording, `ttmem run -- " + file + "` runs a program"},
+	} {
+		qt.Check(t, qt.Equals(unknownCommand(newRoot(), c.args).Error(), c.want))
+	}
+}
+
+func TestEveryCommandHasAManualPage(t *testing.T) {
+	dir := t.TempDir()
+	qt.Assert(t, qt.IsNil(execute("man", dir)))
+	for _, c := range newRoot().Commands() {
+		if c.Hidden {
+			continue
+		}
+		page, err := os.ReadFile(filepath.Join(dir, "ttmem-"+c.Name()+".1"))
+		qt.Assert(t, qt.IsNil(err))
+		for _, want := range []string{".TH TTMEM-" + strings.ToUpper(c.Name()) + " 1", ".SH EXAMPLES", "ttmem(1)"} {
+			qt.Check(t, qt.StringContains(string(page), want))
+		}
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "ttmem.1"))
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(page), "  doctor     Tell what can be traced here"))
+	qt.Check(t, qt.ErrorMatches(execute("man", filepath.Join(dir, "none")), ".*; name a folder that can be written to"))
+}
+
+func TestManualPagesKeepWhatManWouldTakeForACommand(t *testing.T) {
+	c := newDoctor()
+	c.Long = ".so is how a library's name ends\n'quoted' a\\b\n\nand more"
+	page := manPage(c)
+	qt.Check(t, qt.StringContains(page, "\n\\&.so is how a library's name ends\n\\&'quoted' a\\eb\n.PP\nand more\n"))
+}
+
+func TestArgumentsAreCompleted(t *testing.T) {
+	for args, want := range map[string]string{
+		"report":              "ttmem\njsonl\n:8\n",
+		"report model.ttmem":  ":4\n",
+		"record -o":           "ttmem\n:8\n",
+		"record --keep":       ":4\n",
+		"record --max-size":   "100MiB\n500MiB\n1GiB\n:4\n",
+		"doctor":              ":4\n",
+		"doctor --library":    "so\n:8\n",
+		"man":                 ":16\n",
+		"report x --pprof":    ":0\n",
+		"run --flamegraph":    "html\n:8\n",
+		"run --native-frames": "folded\nall\n:4\n",
+	} {
+		root := newRoot()
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetErr(io.Discard)
+		root.SetArgs(append(append([]string{"__complete"}, strings.Fields(args)...), ""))
+		qt.Assert(t, qt.IsNil(root.Execute()))
+		qt.Check(t, qt.Equals(out.String(), want), qt.Commentf("%s", args))
+	}
+}
+
+func TestTheVersionIsThatOfTheBuild(t *testing.T) {
+	defer func(was string) { build = was }(build)
+	build = "v1.2-3-gabcdef"
+	var out bytes.Buffer
+	root := newRoot()
+	root.SetOut(&out)
+	root.SetArgs([]string{"--version"})
+	qt.Assert(t, qt.IsNil(root.Execute()))
+	qt.Check(t, qt.Equals(out.String(), "ttmem version v1.2-3-gabcdef\n"))
+}

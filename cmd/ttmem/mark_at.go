@@ -1,0 +1,31 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+// registerMarkAt makes the flag of commands whose marks may be calls.
+func (o *stackOptions) registerMarkAt(c *cobra.Command) {
+	c.Flags().StringArrayVar(&o.markAt, "mark-at", nil, "place a mark at each call of the native `FUNCTION`, such as ttnn::softmax or a mangled name "+
+		"(may be repeated); functions of Python have no address: take a native one that they call, or `ttmem mark`")
+	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
+}
+
+// checkMarkAt is an error where calls cannot be seen.
+func (o *sourceOptions) checkMarkAt() error {
+	switch {
+	case len(o.stacks.markAt) == 0:
+	case o.file != "":
+		return errors.New("--mark-at places marks while a program is traced: ttmem record --mark-at … -o FILE")
+	case len(o.command) == 0 && len(o.pids) == 0:
+		return errors.New("--mark-at: of which program? Give -p PID or -- COMMAND")
+	}
+	for _, name := range o.stacks.markAt {
+		if name == "" {
+			return errors.New("--mark-at: name a function")
+		}
+	}
+	return nil
+}

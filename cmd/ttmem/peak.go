@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// peakOptions say which peaks are shown, and how. What they have in common with a
+// dump's is in its options.
+type peakOptions struct {
+	dumpOptions
+	timeline string
+}
+
+// listedHolders is how many lines a peak's list has if nothing else is asked for.
+const listedHolders = 10
+
+func newPeak() *cobra.Command {
+	o := peakOptions{dumpOptions: dumpOptions{sort: "size"}}
+	c := &cobra.Command{
+		Use:   "peak [FILE | -- COMMAND]",
+		Short: "Show when each region was fullest, and what it was made of",
+		Long: `Shows for each chip and region the moment at which it was fullest, what it was made
+of then, by the lines that allocated it, and how it went up and down over the time.
+L1 is that of each core: its buffers, and the circular and dataflow buffers of programs
+on the core where they take most.
+
+Each column of a timeline has the least and the most that there was in its time: thin
+lines are what was there for less than that. ▲ is below the peak.
+
+FILE is a recording, or a file of events. Without it COMMAND is run and traced to its
+end, or what runs already is watched until Ctrl-C: by the service of this host (ttmem
+serve) or, where none runs, by root.`,
+		Example: `  ttmem peak model.ttmem
+  sudo ttmem peak -- python model.py
+  sudo ttmem peak -p 4242 --duration 1m
+  ttmem peak model.ttmem --region L1 --by op -n 20
+  ttmem peak model.ttmem --timeline memory.svg
+  ttmem peak model.ttmem --json | jq '.peaks[] | {region, bytes, time_ns}'`,
+		RunE: func(c *cobra.Command, args []string) error { return peak(c, &o, args) },
+	}
+	o.source.registerWatch(c)
+	f := c.Flags()
+	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
+	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
+	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated; CB is part of L1)")
+	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
+	f.IntVarP(&o.n, "limit", "n", listedHolders, "list at most `N` of each peak (0: all)")
+	f.StringVar(&o.timeline, "timeline", "", "draw the timelines to `FILE`, as SVG (-: standard output, in place of the text)")
+	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON, with all that the peaks were made of")
+	fixed := func(flag string, values []string) {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	fixed("by", dumpGroupings())
+	fixed("region", dumpRegions())
+	for _, flag := range []string{"device", "limit"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	_ = c.MarkFlagFilename("rules")
+	_ = c.MarkFlagFilename("timeline", "svg")
+	return c
+}
+
+// check finds what is wrong with the flags before anything is read.
+func (o *peakOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, error) {
+	timeline := c.Flags().Changed("timeline")
+	switch {
+	case timeline && o.timeline == "":
+		return dumpFilter{}, nil, errors.New("--timeline: name a file")
+	case o.timeline == "-" && o.json:
+		return dumpFilter{}, nil, errors.New("--json and --timeline cannot both be standard output")
+	case o.by == "":
+		return dumpFilter{}, nil, fmt.Errorf("--by: there are %s", strings.Join(dumpGroupings(), ", "))
+	case o.json && c.Flags().Changed("limit"):
+		return dumpFilter{}, nil, errors.New("-n is of the text: --json has everything")
+	}
+	return o.dumpOptions.check()
+}
+
+func peak(c *cobra.Command, o *peakOptions, args []string) error {
+	if err := o.source.checkWatch(c, args); err != nil {
+		return err
+	}
+	filter, rules, err := o.check(c)
+	if err != nil {
+		return err
+	}
+	var svg *wholeFile
+	if o.timeline != "" && o.timeline != "-" {
+		if svg, err = createWhole("--timeline", o.timeline); err != nil {
+			return err
+		}
+		defer svg.discard()
+	}
+	peaks := aggregate.NewPeaks()
+	w, err := o.source.watch(peaks.Apply, func() {})
+	if err != nil {
+		return err
+	}
+	page, err := newPeakPage(peaks, w, filter, rules, o.by)
+	if err != nil {
+		return err
+	}
+	if err := page.write(os.Stdout, o, listLayoutFor(os.Stdout)); err != nil {
+		return fmt.Errorf("writing the peaks: %w", pathless(err))
+	}
+	if svg != nil {
+		if err := svg.finish(page.writeSVG(svg.f)); err != nil {
+			return fmt.Errorf("--timeline %s: %w", o.timeline, err)
+		}
+		warn("drew the timelines to " + o.timeline)
+	}
+	for _, note := range w.notes {
+		warn(note)
+	}
+	if n := page.list.snap.LostEvents(); n > 0 {
+		warn(fmt.Sprintf("the peaks may be wrong: %s lost", formatCount(n, "event")))
+	}
+	return w.status()
+}
+
+// write writes the page as the options ask for.
+func (p *peakPage) write(w io.Writer, o *peakOptions, layout listLayout) error {
+	out := bufio.NewWriter(w)
+	var err error
+	switch {
+	case o.json:
+		err = p.writeJSON(out)
+	case o.timeline == "-":
+		err = p.writeSVG(out)
+	default:
+		p.writeText(out, layout, o.n)
+	}
+	return errors.Join(err, out.Flush())
+}
+
+// A peakPage is what there is to show of peaks.
+type peakPage struct {
+	of      string
+	peaks   *aggregate.Peaks
+	list    *listing // names and groups what the peaks are made of
+	by      string
+	beginNs uint64
+	endNs   uint64
+	// restored is true where something was before the beginning, of which there are
+	// only its highest peaks.
+	restored bool
+	regions  []*chipsPeak
+	// sites are those of all that the peaks were made of.
+	sites map[*event.Stack]*site
+	notes []string
+	// chosen is true where the user named the chips to be shown.
+	chosen bool
+}
+
+// A chipsPeak is the peak of a region of chips that are alike.
+type chipsPeak struct {
+	aggregate.RegionPeak
+	ids            []int
+	rows, programs []peakRow
+}
+
+func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *aggregate.Rules, by string) (*peakPage, error) {
+	begin, restored := peaks.Begin()
+	snap := peaks.Snapshot()
+	p := &peakPage{
+		of: w.of, peaks: peaks, by: by, beginNs: begin, endNs: max(begin, snap.TimeNs), restored: restored,
+		list:   &listing{present: &present{State: peaks.State, nowNs: snap.TimeNs, of: "in " + w.of}, snap: snap, rules: rules},
+		chosen: len(filter.devices) > 0, sites: make(map[*event.Stack]*site), notes: w.notes,
+	}
+	if err := p.checkFilter(&filter); err != nil {
+		return nil, err
+	}
+	all := peaks.RegionPeaks()
+	for _, region := range peakRegions {
+		for i := range all {
+			peak := &all[i]
+			wanted := len(filter.regions) == 0 || slices.Contains(filter.regions, region) ||
+				region == event.L1 && slices.Contains(filter.regions, event.CB)
+			if peak.Region != region || !wanted || len(filter.devices) > 0 && !slices.Contains(filter.devices, peak.Device) {
+				continue
+			}
+			one := &chipsPeak{RegionPeak: *peak, ids: []int{peak.Device}}
+			same := slices.IndexFunc(p.regions, func(other *chipsPeak) bool { return p.alike(other, one) })
+			if same >= 0 {
+				p.regions[same].ids = append(p.regions[same].ids, peak.Device)
+				continue
+			}
+			one.rows, one.programs = p.holderRows(peak), p.programRows(peak)
+			p.regions = append(p.regions, one)
+		}
+	}
+	return p, nil
+}
+
+// peakRegions are the regions in the order in which they are shown.
+var peakRegions = slices.DeleteFunc(slices.Clone(shownRegions), func(r event.Region) bool { return r == event.CB })
+
+// checkFilter makes sure that what is asked for by number was there.
+func (p *peakPage) checkFilter(filter *dumpFilter) error {
+	var devices []int
+	for i := range p.list.snap.Devices {
+		devices = append(devices, p.list.snap.Devices[i].ID)
+	}
+	for _, id := range filter.devices {
+		switch {
+		case len(devices) == 0:
+			return fmt.Errorf("--device %d: no chip is used in %s", id, p.of)
+		case !slices.Contains(devices, id):
+			return fmt.Errorf("--device %d: used in %s: %s", id, p.of, formatIDs(devices))
+		}
+	}
+	for _, pid := range filter.pids {
+		if !slices.ContainsFunc(p.list.snap.Processes, func(one aggregate.Process) bool { return one.PID == pid }) {
+			return fmt.Errorf("--pid %d: nothing of it is in %s; `ttmem report` shows the processes of a recording", pid, p.of)
+		}
+	}
+	return nil
+}
+
+// alike reports whether two chips have the same peak, made of the same.
+func (p *peakPage) alike(a, b *chipsPeak) bool {
+	earlier := (a.Earlier == nil) == (b.Earlier == nil) && (a.Earlier == nil || *a.Earlier == *b.Earlier)
+	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
+		a.StaticBytes == b.StaticBytes && earlier &&
+		slices.EqualFunc(a.Holders, b.Holders, func(a, b aggregate.PeakHolder) bool {
+			return a.PID == b.PID && a.Stack == b.Stack && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
+				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
+		}) &&
+		slices.Equal(a.Programs, b.Programs) &&
+		slices.Equal(a.Timeline.Spans(p.endNs), b.Timeline.Spans(p.endNs)) &&
+		slices.Equal(a.StaticTimeline.Spans(p.endNs), b.StaticTimeline.Spans(p.endNs))
+}

@@ -1,0 +1,313 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+const (
+	// chartHeight is the lines of a timeline, and chartGutter the columns before it.
+	chartHeight = 5
+	chartGutter = 13
+	// defaultWidth is that of what is no terminal.
+	defaultWidth = 100
+	// shownUnlike is how many peaks of one region, on chips that are not alike, are
+	// shown in full, and shownBriefly how many more have a line.
+	shownUnlike, shownBriefly = 2, 8
+	// shownOwners is how many processes have a line.
+	shownOwners = 8
+)
+
+// writeText writes the peaks by region. Chips that are alike are one; of many that are
+// not, those that were fullest are shown in full, and the others in a line each.
+func (p *peakPage) writeText(out *bufio.Writer, layout listLayout, n int) {
+	if layout.width == 0 {
+		layout.width = defaultWidth
+	}
+	if len(p.regions) == 0 {
+		fmt.Fprintln(out, p.nothing())
+		return
+	}
+	over := p.endNs - p.beginNs
+	fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("%s, over %s", plain(p.of), formatMoment(over))))
+	for _, region := range peakRegions {
+		var peaks []*chipsPeak
+		for _, one := range p.regions {
+			if one.Region == region {
+				peaks = append(peaks, one)
+			}
+		}
+		slices.SortStableFunc(peaks, func(a, b *chipsPeak) int { return compareBool(a.Bytes > b.Bytes, b.Bytes > a.Bytes) })
+		full := len(peaks)
+		if full > shownUnlike+1 && !p.chosen {
+			full = shownUnlike
+		}
+		for _, one := range peaks[:full] {
+			fmt.Fprintln(out)
+			p.writePeak(out, layout, one, n)
+		}
+		p.writeBriefly(out, layout, peaks[full:])
+	}
+	p.writeProcesses(out, layout)
+}
+
+// nothing says that there is nothing to show.
+func (p *peakPage) nothing() string {
+	for _, region := range p.peaks.RegionPeaks() {
+		if region.Bytes > 0 || region.Earlier != nil {
+			return fmt.Sprintf("Nothing of that was allocated in %s: other regions or chips have peaks.", plain(p.of))
+		}
+	}
+	return fmt.Sprintf("Nothing was allocated in %s.", plain(p.of))
+}
+
+// regionTitle is what a region is called.
+func regionTitle(region event.Region) string {
+	if region == event.L1 {
+		return "L1 per core"
+	}
+	return region.String()
+}
+
+// chips names the chips of a peak.
+func (c *chipsPeak) chips() string {
+	if len(c.ids) > 1 {
+		return formatIDs(c.ids) + " (each)"
+	}
+	return formatIDs(c.ids)
+}
+
+// bytes writes bytes of the region.
+func (c *chipsPeak) format(n uint64) string {
+	if c.Region == event.L1 {
+		return formatKiB(n)
+	}
+	return formatBytes(n)
+}
+
+// share is which part of the capacity that is, with "of".
+func (c *chipsPeak) share(bytes, capacity uint64) string {
+	if capacity == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %s of %s", formatPercent(bytes, capacity), c.format(capacity))
+}
+
+// writePeak writes a peak: its moment, its timeline and what it was made of.
+func (p *peakPage) writePeak(out *bufio.Writer, layout listLayout, c *chipsPeak, n int) {
+	fmt.Fprintln(out, layout.paint(bold, regionTitle(c.Region))+layout.paint(dim, "  "+c.chips()))
+	if e := c.Earlier; e != nil {
+		for _, line := range wrap(fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
+			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), formatMoment(p.beginNs-min(p.beginNs, e.TimeNs))), layout.width-1) {
+			fmt.Fprintln(out, " "+layout.paint(yellow, line))
+		}
+	}
+	at := ""
+	switch {
+	case c.Bytes == 0:
+		fmt.Fprintln(out, " nothing")
+		return
+	case c.TimeNs <= p.beginNs && p.restored:
+		at = "at the beginning"
+	default:
+		at = "at " + formatMoment(c.TimeNs-min(c.TimeNs, p.beginNs))
+	}
+	fmt.Fprintf(out, " peak %s%s, %s\n", layout.paint(bold, c.format(c.Bytes)), c.share(c.Bytes, c.CapacityBytes), at)
+	if c.StaticBytes > 0 {
+		fmt.Fprintf(out, " %s %s of buffers, %s %s of circular and dataflow buffers\n", layout.pick("█", "#"),
+			c.format(c.Bytes-c.StaticBytes), layout.pick("▓", "="), c.format(c.StaticBytes))
+	}
+	p.writeChart(out, layout, c)
+	if c.Region != event.L1 {
+		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes, n)
+		return
+	}
+	if buffers := c.Bytes - c.StaticBytes; buffers > 0 {
+		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes, n)
+	}
+	if c.StaticBytes > 0 {
+		p.writeRows(out, layout, c, "CBs, DFBs", c.programs, c.Bytes, n)
+		if len(c.programs) > 1 {
+			for _, line := range wrap("Programs use the same space one after the other: these do not add up.", layout.width-1) {
+				fmt.Fprintln(out, " "+layout.paint(dim, line))
+			}
+		}
+	}
+}
+
+// writeChart writes the timeline.
+func (p *peakPage) writeChart(out *bufio.Writer, layout listLayout, c *chipsPeak) {
+	columns := layout.width - chartGutter - 1
+	chart := textChart{painter: layout.painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: level(c.Bytes, c.CapacityBytes)}
+	if c.StaticBytes > 0 {
+		chart.base = c.StaticTimeline.Columns(p.endNs, columns)
+	}
+	for i, row := range chart.rows(chartHeight) {
+		label, edge := "", layout.pick("│", "|")
+		if i == 0 {
+			label, edge = c.format(c.Bytes), layout.pick("┤", "+")
+		}
+		fmt.Fprintln(out, right(label, chartGutter-2)+" "+layout.paint(dim, edge)+row)
+	}
+	mark := c.Timeline.Column(c.TimeNs, p.endNs, columns)
+	line, labels := chart.axisLines(p.endNs-p.beginNs, mark)
+	fmt.Fprintln(out, right("0 B", chartGutter-2)+" "+layout.paint(dim, layout.pick("┼", "+")+line))
+	fmt.Fprintln(out, left("", chartGutter)+layout.paint(dim, labels))
+}
+
+// writeRows writes what a peak was made of.
+func (p *peakPage) writeRows(out *bufio.Writer, layout listLayout, c *chipsPeak, noun string, rows []peakRow, whole uint64, n int) {
+	shown := rows
+	if n > 0 && len(rows) > n {
+		shown = rows[:n]
+	}
+	head := right("bytes", sizeColumns) + right("%", 5) + right(noun, 11)
+	fmt.Fprintln(out, layout.paint(dim, head+"  "+p.by))
+	for i := range shown {
+		row := &shown[i]
+		line := right(c.format(row.bytes), sizeColumns) + right(formatPercent(row.bytes, whole), 6) + right(fmt.Sprint(row.count), 10) + "  "
+		title := row.key
+		if p.by == "stack" && len(p.list.snap.Processes) > 1 {
+			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.separator(), title)
+		}
+		if len(row.programs) > 1 {
+			title += fmt.Sprintf(" (%d programs)", len(row.programs))
+		}
+		indent := width(line)
+		for _, part := range wrap(title, max(20, layout.width-indent)) {
+			fmt.Fprintln(out, line+layout.paint(green, part))
+			line = left("", indent)
+		}
+		for _, part := range joinCallers(row.callers, layout, max(20, layout.width-indent-2)) {
+			fmt.Fprintln(out, left("", indent+2)+layout.paint(dim, part))
+		}
+	}
+	if more := rows[len(shown):]; len(more) > 0 {
+		var bytes, count uint64
+		for i := range more {
+			bytes, count = bytes+more[i].bytes, count+more[i].count
+		}
+		line := right(c.format(bytes), sizeColumns) + right(formatPercent(bytes, whole), 6)
+		if more[0].programs != nil {
+			line = right("", sizeColumns+6) // they do not add up
+		}
+		fmt.Fprintln(out, line+right(fmt.Sprint(count), 10)+"  "+fmt.Sprintf("and %s more: -n 0 lists all", formatGrouped(len(more))))
+	}
+}
+
+// joinCallers breaks calls into lines of at most limit columns, between them.
+func joinCallers(calls []string, layout listLayout, limit int) (lines []string) {
+	for _, call := range calls {
+		call = layout.pick("← ", "< ") + call
+		if n := len(lines); n > 0 && width(lines[n-1])+1+width(call) <= limit {
+			lines[n-1] += " " + call
+		} else {
+			lines = append(lines, call)
+		}
+	}
+	return lines
+}
+
+// writeBriefly writes a line for each of the peaks, which are of one region.
+func (p *peakPage) writeBriefly(out *bufio.Writer, layout listLayout, peaks []*chipsPeak) {
+	if len(peaks) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	fmt.Fprintln(out, layout.paint(bold, regionTitle(peaks[0].Region))+layout.paint(dim, "  other chips; --device N shows what theirs were made of"))
+	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
+		line := right(c.format(c.Bytes), sizeColumns) + right(formatPercent(c.Bytes, c.CapacityBytes), 6) +
+			right(formatMoment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12) + "  " + left(c.chips(), 16) + "  "
+		columns := layout.width - width(line) - 1
+		if columns < 10 {
+			fmt.Fprintln(out, strings.TrimRight(line, " "))
+			continue
+		}
+		chart := textChart{painter: layout.painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: level(c.Bytes, c.CapacityBytes)}
+		fmt.Fprintln(out, line+chart.rows(1)[0])
+	}
+	if more := peaks[min(len(peaks), shownBriefly):]; len(more) > 0 {
+		chips := 0
+		for _, c := range more {
+			chips += len(c.ids)
+		}
+		fmt.Fprintf(out, "%s more, from %s to %s\n", right("and "+formatCount(uint64(chips), "chip"), sizeColumns+6),
+			more[len(more)-1].format(more[len(more)-1].Bytes), more[0].format(more[0].Bytes))
+	}
+}
+
+// writeProcesses writes what each process had most of, on the chip where it was most.
+func (p *peakPage) writeProcesses(out *bufio.Writer, layout listLayout) {
+	type owner struct {
+		text  string
+		bytes uint64
+	}
+	var owners []owner
+	for i := range p.list.snap.Processes {
+		one := &p.list.snap.Processes[i]
+		o := owner{}
+		for _, region := range peakRegions {
+			if peak := processPeak(one, region); peak.Bytes > 0 {
+				shown := chipsPeak{RegionPeak: aggregate.RegionPeak{Region: region}}
+				o.text += fmt.Sprintf("%s%s %s at %s", layout.separator(), regionTitle(region), shown.format(peak.Bytes), p.moment(peak.TimeNs))
+				o.bytes += peak.Bytes
+			}
+		}
+		if o.bytes > 0 {
+			o.text = fmt.Sprintf("PID %d %s%s", one.PID, processName(one), o.text)
+			owners = append(owners, o)
+		}
+	}
+	if len(owners) < 2 {
+		return
+	}
+	slices.SortStableFunc(owners, func(a, b owner) int { return compareBool(a.bytes > b.bytes, b.bytes > a.bytes) })
+	fmt.Fprintln(out)
+	fmt.Fprintln(out, layout.paint(bold, "Processes")+layout.paint(dim, "  each one's own peaks; -p PID shows what they were made of"))
+	for _, o := range owners[:min(len(owners), shownOwners)] {
+		indent := " "
+		for _, line := range wrap(o.text, layout.width-4) {
+			fmt.Fprintln(out, indent+line)
+			indent = "   "
+		}
+	}
+	if more := len(owners) - shownOwners; more > 0 {
+		fmt.Fprintf(out, " and %d more: --json has all\n", more)
+	}
+}
+
+// moment is a time since the beginning.
+func (p *peakPage) moment(ns uint64) string {
+	if ns < p.beginNs {
+		return "-" + formatMoment(p.beginNs-ns)
+	}
+	return formatMoment(ns - p.beginNs)
+}
+
+// processPeak is the most that a process had of a region on one chip.
+func processPeak(one *aggregate.Process, region event.Region) (peak aggregate.EarlierPeak) {
+	for i := range one.Devices {
+		d := &one.Devices[i]
+		bytes, time := d.Regions.Banked(region).PeakBytes, d.Regions.Banked(region).PeakTimeNs
+		if region == event.L1 {
+			bytes, time = d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes, d.L1PerCore.Peak.TimeNs
+		}
+		if bytes > peak.Bytes {
+			peak = aggregate.EarlierPeak{TimeNs: time, Bytes: bytes}
+		}
+	}
+	return peak
+}
+
+// formatMoment writes a time in ns to the millisecond, if it is not long.
+func formatMoment(ns uint64) string {
+	if ns < 120e9 {
+		return fmt.Sprintf("%.3f s", float64(ns)/1e9)
+	}
+	return formatSeconds(ns)
+}

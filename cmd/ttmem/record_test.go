@@ -1,0 +1,110 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+func TestFlagsOfRecordingsAreCheckedEarly(t *testing.T) {
+	for args, want := range map[string]string{
+		"-o f":                           "",
+		"-o f --max-size 64KiB --keep 2": "",
+		"-o -":                           "a recording is no text: name a file; /dev/stdout is standard output",
+		"-o f --max-size 63KiB":          "--max-size: too small: give 64KiB at least, .*",
+		"-o f --max-size 0":              "--max-size: too small: give 64KiB at least, .*",
+		"-o f --keep 2":                  "--keep is about several files: give --max-size too",
+		"-o f --keep -1":                 "--keep -1: must not be negative",
+		"-o - --no-stacks --full-names":  "--full-names is about call stacks: leave out --no-stacks", // one at a time
+	} {
+		err := checkFlags(newRecord(), strings.Fields(args)...)
+		if want == "" {
+			qt.Check(t, qt.IsNil(err), qt.Commentf("%s", args))
+		} else {
+			qt.Check(t, qt.ErrorMatches(err, want), qt.Commentf("%s", args))
+		}
+	}
+}
+
+// record records events until there are as many files.
+func record(t *testing.T, o recordOptions, files int) *recorder {
+	t.Helper()
+	state := aggregate.New()
+	r, err := newRecorder(o, state)
+	qt.Assert(t, qt.IsNil(err))
+	for i := uint64(0); i < 1<<20; i++ {
+		if _, err := os.Stat(fmt.Sprintf("%s.%d", o.path, files-1)); err == nil || i > 100 && files == 1 {
+			return r
+		}
+		e := event.Event{Kind: event.Alloc, PID: 1, TimeNs: i * 1e6, BufferID: i, Object: rand.Uint64(), Address: rand.Uint64()}
+		r.add(&e)
+		if i%1000 == 0 {
+			qt.Assert(t, qt.IsNil(r.file.Flush()))
+		}
+	}
+	t.Fatalf("never were there %d files", files)
+	return nil
+}
+
+func TestRecordTellsOfAllFilesThatItWrote(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "host.ttmem")
+	for _, c := range []struct {
+		o     recordOptions
+		files int
+		want  string
+	}{
+		{recordOptions{path: path}, 1,
+			"recorded %d events to " + path + " (%s); `ttmem report " + path + "` shows them"},
+		{recordOptions{path: path, maxSize: 64 << 10}, 3,
+			"recorded %d events to " + path + " (3 files up to " + path + ".2, %s in all); `ttmem report " + path + "` shows them"},
+		{recordOptions{path: path, maxSize: 64 << 10, keep: 3}, 3,
+			"recorded %d events to " + path + " (3 files up to " + path + ".2, %s in all; older ones are not kept); `ttmem report " + path + "` shows them"},
+	} {
+		r := record(t, c.o, c.files)
+		qt.Assert(t, qt.IsNil(r.close(&aggregate.Snapshot{})))
+		files, err := filepath.Glob(path + "*")
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(files, c.files))
+		size := int64(0)
+		for _, file := range files {
+			info, err := os.Stat(file)
+			qt.Assert(t, qt.IsNil(err))
+			size += info.Size()
+		}
+		qt.Check(t, qt.Equals(r.told(true), fmt.Sprintf(c.want, r.events, formatBytes(uint64(size)))))
+		for _, file := range files {
+			qt.Assert(t, qt.IsNil(os.Remove(file)))
+		}
+	}
+}
+
+func TestRecordOfNothingSaysWhatToCheck(t *testing.T) {
+	r, err := newRecorder(recordOptions{path: filepath.Join(t.TempDir(), "x")}, aggregate.New())
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Matches(r.told(false), "nothing was recorded to .*/x: no process that uses tt-metal was met; `ttmem doctor` .*"))
+}
+
+func TestRecordDoesNotAdviseToReadWhatIsNoFile(t *testing.T) {
+	r, err := newRecorder(recordOptions{path: "/dev/null"}, aggregate.New())
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Matches(r.told(true), `recorded 0 events to /dev/null \([^;]*\)`))
+}
+
+func TestARecordingOfTheWholeHostIsItsOwnersAlone(t *testing.T) {
+	for private, want := range map[bool]os.FileMode{true: 0o600, false: 0o644} {
+		path := filepath.Join(t.TempDir(), "x")
+		_, err := newRecorder(recordOptions{path: path, private: private}, aggregate.New())
+		qt.Assert(t, qt.IsNil(err))
+		info, err := os.Stat(path)
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(info.Mode().Perm(), want))
+	}
+}

@@ -1,0 +1,310 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ttmem/aggregate"
+)
+
+// A chipGroup is chips that look alike.
+type chipGroup struct {
+	ids     []int
+	devices []*aggregate.Device
+}
+
+// alike is how far apart the use of two chips may be in one group, in parts of the
+// capacity.
+const alike = 0.05
+
+// chipGroups are the chips; folded, those that look alike are one.
+func chipGroups(devices []aggregate.Device, folded bool) []chipGroup {
+	var groups []chipGroup
+	for i := range devices {
+		d := &devices[i]
+		at := -1
+		if folded {
+			at = slices.IndexFunc(groups, func(g chipGroup) bool { return looksAlike(g.devices[0], d) })
+		}
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, chipGroup{})
+		}
+		groups[at].ids = append(groups[at].ids, d.ID)
+		groups[at].devices = append(groups[at].devices, d)
+	}
+	return groups
+}
+
+// looksAlike reports whether a viewer would not miss one of the two.
+func looksAlike(a, b *aggregate.Device) bool {
+	x, y := &a.Regions, &b.Regions
+	if a.Board != b.Board || a.Arch != b.Arch || x.DRAM.CapacityBytes != y.DRAM.CapacityBytes ||
+		a.L1PerCore.CapacityBytes != b.L1PerCore.CapacityBytes || x.L1Small.CapacityBytes != y.L1Small.CapacityBytes {
+		return false
+	}
+	near := func(a, b, whole uint64) bool {
+		if level(a, whole) != level(b, whole) {
+			return false // of another colour, or one has nothing
+		}
+		return float64(max(a, b)-min(a, b)) <= alike*float64(whole)
+	}
+	return near(x.DRAM.AllocatedBytes, y.DRAM.AllocatedBytes, x.DRAM.CapacityBytes) &&
+		near(a.L1PerCore.CBBytes, b.L1PerCore.CBBytes, a.L1PerCore.CapacityBytes) &&
+		near(a.L1PerCore.BufferBytes, b.L1PerCore.BufferBytes, a.L1PerCore.CapacityBytes)
+}
+
+// span is the least and the most of a figure of the chips.
+func (g *chipGroup) span(figure func(*aggregate.Device) uint64) (least, most uint64) {
+	for i, d := range g.devices {
+		n := figure(d)
+		if i == 0 {
+			least = n
+		}
+		least, most = min(least, n), max(most, n)
+	}
+	return least, most
+}
+
+// figures of a chip.
+func dramUsed(d *aggregate.Device) uint64  { return d.Regions.DRAM.AllocatedBytes }
+func l1Tensors(d *aggregate.Device) uint64 { return d.L1PerCore.BufferBytes }
+func l1Static(d *aggregate.Device) uint64  { return d.L1PerCore.CBBytes }
+func l1Used(d *aggregate.Device) uint64    { return d.L1PerCore.BufferBytes + d.L1PerCore.CBBytes }
+func l1Peak(d *aggregate.Device) uint64 {
+	return d.L1PerCore.Peak.BufferBytes + d.L1PerCore.Peak.CBBytes
+}
+func l1Free(d *aggregate.Device) uint64 {
+	return d.L1PerCore.CapacityBytes - min(d.L1PerCore.CapacityBytes, l1Used(d))
+}
+func kernelText(d *aggregate.Device) uint64 { return d.Regions.Kernel.MaxBytesPerCore }
+func smallUsed(d *aggregate.Device) uint64  { return d.Regions.L1Small.BytesPerBank }
+
+// The columns of a chip's rows; the bar takes what they leave.
+const (
+	labelColumns   = 9
+	percentColumns = 5
+	bytesColumns   = 11
+	rangeColumns   = 17
+)
+
+// A chipBlock draws one group of chips.
+type chipBlock struct {
+	painter
+	*chipGroup
+	width int
+	// few leaves out what is not there.
+	few bool
+}
+
+// used is how many columns a figure takes that may be a range.
+func (b *chipBlock) used() int {
+	if len(b.ids) > 1 {
+		return rangeColumns
+	}
+	return bytesColumns
+}
+
+func (b *chipBlock) bar() int {
+	return max(4, b.width-1-labelColumns-percentColumns-b.used()-2*bytesColumns)
+}
+
+// lines are the lines of the block.
+func (b *chipBlock) lines() []string {
+	d := b.devices[0]
+	title := "chip " + formatIDs(b.ids)
+	about := ""
+	if len(b.ids) > 1 {
+		title = "chips " + formatIDs(b.ids)
+		about = fmt.Sprintf("  %d alike", len(b.ids))
+	}
+	for _, part := range []string{d.Board, d.Arch} {
+		if part != "" {
+			about += b.pick(" · ", " - ") + b.clean(part)
+		}
+	}
+	title = " " + title
+	heads := b.right("used", b.used()) + b.right("peak", bytesColumns) + b.right("capacity", bytesColumns)
+	room := b.width - width(heads)
+	title = b.cut(title, room)
+	lines := []string{b.paint(bold, title) + b.paint(dim, b.left(about, room-width(title))+heads)}
+
+	least, most := b.span(dramUsed)
+	_, peak := b.span(func(d *aggregate.Device) uint64 { return d.Regions.DRAM.PeakBytes })
+	capacity := d.Regions.DRAM.CapacityBytes
+	st := level(most, capacity)
+	lines = append(lines, b.row("DRAM", bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st, topStyle: st},
+		formatBytes, least, most, peak, capacity, st))
+	lines = append(lines, b.l1()...)
+	for _, r := range []struct {
+		name string
+		of   func(*aggregate.Device) *aggregate.Region
+		// least is below what capacity the region is not worth a line while nothing
+		// is in it
+		always bool
+	}{
+		{"L1_SMALL", func(d *aggregate.Device) *aggregate.Region { return &d.Regions.L1Small }, !b.few},
+		{"TRACE", func(d *aggregate.Device) *aggregate.Region { return &d.Regions.Trace }, !b.few},
+		{"host", func(d *aggregate.Device) *aggregate.Region { return &d.Regions.SystemMemory }, false},
+	} {
+		least, most := b.span(func(d *aggregate.Device) uint64 { return r.of(d).AllocatedBytes })
+		_, peak := b.span(func(d *aggregate.Device) uint64 { return r.of(d).PeakBytes })
+		capacity := r.of(d).CapacityBytes
+		if peak == 0 && (capacity == 0 || !r.always) {
+			continue
+		}
+		st := level(most, capacity)
+		lines = append(lines, b.row(r.name, bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st},
+			formatBytes, least, most, peak, capacity, st))
+	}
+	return lines
+}
+
+// row is one region, of which least and most are used.
+func (b *chipBlock) row(label string, line bar, f format, least, most, peak, capacity uint64, st style) string {
+	of := "unknown"
+	if capacity > 0 {
+		of = f(capacity)
+	}
+	return " " + b.left(label, labelColumns) + b.draw(line, b.bar()) +
+		b.paint(st, b.right(formatPercent(most, capacity), percentColumns)) +
+		b.paint(zeroDim(most), b.right(f.span(least, most), b.used())) +
+		b.right(f(peak), bytesColumns) + b.paint(dim, b.right(of, bytesColumns))
+}
+
+func zeroDim(n uint64) style {
+	if n == 0 {
+		return dim
+	}
+	return bold
+}
+
+// l1 is how the L1 of a core is shared: circular buffers from the base, tensors from
+// the top, and what else lies there.
+func (b *chipBlock) l1() []string {
+	capacity := b.devices[0].L1PerCore.CapacityBytes
+	leastUsed, mostUsed := b.span(l1Used)
+	leastStatic, mostStatic := b.span(l1Static)
+	leastTensors, mostTensors := b.span(l1Tensors)
+	leastFree, mostFree := b.span(l1Free)
+	_, peak := b.span(l1Peak)
+	_, text := b.span(kernelText)
+	leastSmall, mostSmall := b.span(smallUsed)
+	st := level(mostUsed, capacity)
+	lines := []string{b.row("L1/core", bar{
+		base: mostStatic, top: mostTensors, whole: capacity, baseStyle: blue, topStyle: st,
+	}, formatKiB, leastUsed, mostUsed, peak, capacity, st)}
+
+	parts := []struct {
+		mark, name, figure string
+		style              style
+		there              bool
+	}{
+		{b.pick("█", "#"), "CBs, DFBs", format(formatKiB).span(leastStatic, mostStatic), blue, true},
+		{b.pick("█", "="), "tensors", format(formatKiB).span(leastTensors, mostTensors), cmp.Or(st, green), true},
+		{b.pick("·", "."), "free", format(formatKiB).span(leastFree, mostFree), dim, capacity > 0},
+		{"", "kernels", formatKiB(text), dim, true},
+		{"", "L1_SMALL", format(formatKiB).span(leastSmall, mostSmall), dim, b.few},
+	}
+	line := blank(1 + labelColumns)
+	begun := false
+	for _, part := range parts {
+		if !part.there {
+			continue
+		}
+		text := part.name + " " + part.figure
+		columns := width(text)
+		if part.mark != "" {
+			columns += 2
+			text = b.paint(part.style, part.mark) + " " + text
+		}
+		if begun && width(line)+2+columns > b.width {
+			lines = append(lines, line)
+			line, begun = blank(1+labelColumns), false
+		}
+		if begun {
+			line += "  "
+		}
+		line += text
+		begun = true
+	}
+	return append(lines, line)
+}
+
+// The columns of a cell of the grid, without its label, where there is room and where
+// there is little, and the columns between two.
+const (
+	cellColumns  = 38
+	smallColumns = 21
+	cellGap      = 2
+)
+
+// grid draws the groups as cells of one line, for many chips: DRAM, then L1. It has at
+// most limit lines, and fewer where the cells can be small.
+func (p painter) grid(groups []chipGroup, columns, limit int) []string {
+	label := 4
+	for i := range groups {
+		label = max(label, min(9, width(formatIDs(groups[i].ids))))
+	}
+	across := func(cell int) int { return max(1, (columns+cellGap)/(label+cell+cellGap)) }
+	wide, down := across(cellColumns), 0
+	for ; ; wide++ {
+		down = (len(groups) + wide - 1) / wide
+		if down <= limit/2 || wide >= across(smallColumns) {
+			break
+		}
+	}
+	down = max(1, min(down, limit-1))
+	cell := (columns+cellGap)/wide - cellGap
+	room := cell - label - 2*(percentColumns+1)
+	dram, l1 := (room+1)/2, room/2
+	top := p.right("chip", label) + " " + p.left("DRAM", dram+percentColumns) + " " + p.left("L1/core", l1+percentColumns)
+	wide = min(wide, (len(groups)+down-1)/down)
+	lines := []string{}
+	line := ""
+	for x := range wide {
+		if x > 0 {
+			line += blank(cellGap)
+		}
+		line += p.left(top, cell)
+	}
+	lines = append(lines, p.paint(dim, line))
+	for y := range down {
+		line := ""
+		for x := range wide {
+			at := x*down + y
+			if at >= len(groups) {
+				break
+			}
+			if x > 0 {
+				line += blank(cellGap)
+			}
+			line += p.groupCell(&groups[at], label, dram, l1)
+		}
+		lines = append(lines, line)
+	}
+	if hidden := len(groups) - wide*down; hidden > 0 {
+		lines[len(lines)-1] = p.cut(lines[len(lines)-1], columns-12) + p.paint(dim, fmt.Sprintf(" +%d more", hidden))
+	}
+	return lines
+}
+
+// groupCell is the cell of a group.
+func (p painter) groupCell(g *chipGroup, label, dram, l1 int) string {
+	d := g.devices[0]
+	least, most := g.span(dramUsed)
+	_, peak := g.span(func(d *aggregate.Device) uint64 { return d.Regions.DRAM.PeakBytes })
+	capacity := d.Regions.DRAM.CapacityBytes
+	st := level(most, capacity)
+	_, static := g.span(l1Static)
+	_, tensors := g.span(l1Tensors)
+	_, used := g.span(l1Used)
+	core := d.L1PerCore.CapacityBytes
+	l1Style := level(used, core)
+	return p.paint(bold, p.right(formatIDs(g.ids), label)) + " " +
+		p.draw(bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st}, dram) +
+		p.paint(st, p.right(formatPercent(most, capacity), percentColumns)) + " " +
+		p.draw(bar{base: static, top: tensors, whole: core, baseStyle: blue, topStyle: l1Style}, l1) +
+		p.paint(l1Style, p.right(formatPercent(used, core), percentColumns))
+}

@@ -1,0 +1,148 @@
+package top
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// formatBytes writes a number of bytes in IEC units with one decimal: "0 B",
+// "44.0 KiB", "12.0 GiB". It is at most 10 characters long.
+func formatBytes(n uint64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value := float64(n) / 1024
+	units := "KMGTPE"
+	// What would be printed as 1024.0 is 1.0 of the next unit.
+	for value >= 1023.95 && len(units) > 1 {
+		value /= 1024
+		units = units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[0])
+}
+
+// formatKiB writes a number of bytes of one core's L1, always in KiB: parts that are to
+// be added up and compared have one unit.
+func formatKiB(n uint64) string {
+	if n == 0 || n >= 10_000<<10 {
+		return formatBytes(n)
+	}
+	return fmt.Sprintf("%.1f KiB", float64(n)/1024)
+}
+
+// A format writes a number of bytes.
+type format func(uint64) string
+
+// span writes the least and the most of several chips, in one unit where they have one.
+func (f format) span(least, most uint64) string {
+	a, b := f(least), f(most)
+	if a == b {
+		return a
+	}
+	number, unit, _ := strings.Cut(a, " ")
+	if strings.HasSuffix(b, " "+unit) {
+		a = number
+	}
+	return a + "-" + b
+}
+
+// formatPercent writes part of whole without decimals. It says neither 0% of what is
+// there nor 100% of what is not full.
+func formatPercent(part, whole uint64) string {
+	if whole == 0 {
+		return ""
+	}
+	percent := 100 * float64(part) / float64(whole)
+	switch {
+	case part == 0:
+		return "0%"
+	case percent < 1:
+		return "<1%"
+	case part >= whole:
+		return "100%"
+	}
+	return fmt.Sprintf("%d%%", min(99, int(percent+0.5)))
+}
+
+// formatNumber writes a number with a comma after the thousands.
+func formatNumber(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// formatShort writes a number in at most 5 characters: "999", "12.3k", "4.5M".
+func formatShort(n uint64) string {
+	switch {
+	case n < 10_000:
+		return strconv.FormatUint(n, 10)
+	case n < 100_000:
+		return fmt.Sprintf("%.1fk", float64(n/100)/10)
+	case n < 1_000_000:
+		return fmt.Sprintf("%dk", n/1000)
+	case n < 1_000_000_000:
+		return fmt.Sprintf("%.1fM", float64(n/100_000)/10)
+	}
+	return fmt.Sprintf("%.1fG", float64(n/100_000_000)/10)
+}
+
+// formatAge writes a time in ns in at most 6 characters: "12 s", "5 min", "3.1 h",
+// "12 d".
+func formatAge(ns uint64) string {
+	seconds := float64(ns) / 1e9
+	switch {
+	case seconds < 10:
+		return fmt.Sprintf("%.1f s", seconds)
+	case seconds < 100:
+		return fmt.Sprintf("%.0f s", seconds)
+	case seconds < 100*60:
+		return fmt.Sprintf("%.0f min", seconds/60)
+	case seconds < 48*3600:
+		return fmt.Sprintf("%.1f h", seconds/3600)
+	}
+	return fmt.Sprintf("%.0f d", seconds/86400)
+}
+
+// formatIDs writes the ids of chips, which are in order: "3", "0-7,9".
+func formatIDs(ids []int) string {
+	var b strings.Builder
+	for i := 0; i < len(ids); {
+		j := i
+		for j+1 < len(ids) && ids[j+1] == ids[j]+1 {
+			j++
+		}
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		switch {
+		case j == i:
+			fmt.Fprintf(&b, "%d", ids[i])
+		default:
+			fmt.Fprintf(&b, "%d-%d", ids[i], ids[j])
+		}
+		i = j + 1
+	}
+	return b.String()
+}
+
+// parseIDs reads what formatIDs writes.
+func parseIDs(s string) (ids []int, err error) {
+	for _, part := range strings.FieldsFunc(s, func(r rune) bool { return r == ',' || r == ' ' }) {
+		first, last, isRange := strings.Cut(part, "-")
+		if !isRange {
+			last = first
+		}
+		a, errA := strconv.Atoi(first)
+		b, errB := strconv.Atoi(last)
+		if errA != nil || errB != nil || a < 0 || b < a || b-a > 10_000 {
+			return nil, fmt.Errorf("%q is no chip: type 3, or 0-7,12", part)
+		}
+		for id := a; id <= b; id++ {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,222 @@
+package top
+
+import "strings"
+
+// What a key asks of those who run the model.
+type request int
+
+const (
+	nothing request = iota
+	quit
+	mark
+	unmark
+	lookAgain
+)
+
+// A binding is what a key does, for the help.
+type binding struct{ key, does string }
+
+var bindings = []struct {
+	title string
+	list  []binding
+}{
+	{"Look", []binding{
+		{"↑ ↓ PgUp PgDn", "select a row (or k j, Home End)"},
+		{"Enter", "the call stack of a row; what is in a group, by stack"},
+		{"Esc", "back; then: no filter"},
+		{"Space", "pause, and go on"},
+		{"m  M", "mark: show what is allocated from now on as growth; no mark"},
+		{"f", "fold chips that look alike, or unfold them"},
+		{"o", "what the traced command writes, and notes"},
+	}},
+	{"Arrange", []binding{
+		{"g  G", "group by stack, op, component, file, type, size, process, chip"},
+		{"s  S", "sort by size, count, growth, rate, age, name; the other way round"},
+	}},
+	{"Filter", []binding{
+		{"/", "by text: name, component, or any frame as FILE:LINE FUNCTION; a regular expression"},
+		{"c", "by chip: 3, or 0-7,12; nothing for all"},
+		{"]  [", "the next chip, the one before"},
+		{"p  P", "the next process, the one before: bars show its share"},
+		{"r  R", "the next region, the one before"},
+	}},
+}
+
+// press does what a key asks for.
+func (m *model) press(key string) request {
+	m.said = ""
+	if key == "ctrl+c" {
+		return quit
+	}
+	if m.prompt != promptNone {
+		m.edit(key)
+		return nothing
+	}
+	switch key {
+	case "q":
+		if m.page != pageTable {
+			m.page = pageTable
+			return nothing
+		}
+		return quit
+	case "?", "h", "f1":
+		m.turn(pageHelp)
+		return nothing
+	case "esc":
+		m.back()
+		return nothing
+	case "o":
+		m.turn(pageOutput)
+		if m.page == pageOutput {
+			m.scroll = 1 << 30 // the end
+		}
+		return nothing
+	case "space":
+		m.paused = !m.paused
+		if m.paused {
+			return nothing
+		}
+		return lookAgain
+	case "m":
+		if m.present != nil && m.present.Ended != "" {
+			m.said = "nothing more is allocated: " + m.present.Ended
+			return nothing
+		}
+		m.paused = false
+		m.sortBy(byGrowth)
+		return mark
+	case "M":
+		if m.order == byGrowth {
+			m.sortBy(bySize)
+		}
+		return unmark
+	}
+	if m.page != pageTable {
+		m.scrollPage(key)
+		return nothing
+	}
+	if m.present != nil {
+		m.pressInTable(key)
+	}
+	return nothing
+}
+
+// turn turns to a page, or back from it.
+func (m *model) turn(to page) {
+	if m.page == to {
+		to = pageTable
+	}
+	m.page, m.scroll, m.shift = to, 0, 0
+}
+
+func (m *model) pressInTable(key string) {
+	switch key {
+	case "up", "k":
+		m.move(-1)
+	case "down", "j":
+		m.move(1)
+	case "pgup", "ctrl+b":
+		m.move(-max(1, m.tableHeight-1))
+	case "pgdown", "ctrl+f":
+		m.move(max(1, m.tableHeight-1))
+	case "home":
+		m.move(-len(m.rows))
+	case "end":
+		m.move(len(m.rows))
+	case "enter":
+		m.open()
+	case "g", "tab":
+		m.by = (m.by + 1) % len(groupings)
+		m.regroup()
+	case "G", "shift+tab":
+		m.by = (m.by + len(groupings) - 1) % len(groupings)
+		m.regroup()
+	case "s":
+		next := (m.order + 1) % len(orders)
+		if next == byGrowth && !m.present.Marked {
+			next++
+		}
+		m.sortBy(next)
+	case "S":
+		m.reversed = !m.reversed
+		m.regroup()
+	case "f":
+		m.unfolded = !m.unfolded
+	case "/":
+		m.prompt, m.typed = promptText, m.filter.text
+	case "c":
+		m.prompt, m.typed = promptChips, formatIDs(m.filter.chips)
+	case "]":
+		m.stepChip(1)
+	case "[":
+		m.stepChip(-1)
+	case "p":
+		m.filter.pid = step(m.pids(), m.filter.pid, 1)
+		m.regroup()
+	case "P":
+		m.filter.pid = step(m.pids(), m.filter.pid, -1)
+		m.regroup()
+	case "r", "R":
+		by := 1
+		if key == "R" {
+			by = -1
+		}
+		n := len(shownRegions) + 1
+		m.filter.region = (m.filter.region + by + n) % n
+		m.regroup()
+	}
+}
+
+func (m *model) scrollPage(key string) {
+	n := max(1, m.height-4)
+	switch key {
+	case "up", "k":
+		m.scroll--
+	case "down", "j":
+		m.scroll++
+	case "pgup", "ctrl+b":
+		m.scroll -= n
+	case "pgdown", "ctrl+f":
+		m.scroll += n
+	case "home":
+		m.scroll, m.shift = 0, 0
+	case "end":
+		m.scroll = 1 << 30
+	case "right", "l":
+		m.shift += 8
+	case "left":
+		m.shift = max(0, m.shift-8)
+	case "enter":
+		m.page = pageTable
+	}
+	m.scroll = max(0, m.scroll)
+}
+
+// edit takes a key while something is typed.
+func (m *model) edit(key string) {
+	switch key {
+	case "enter":
+		m.accept()
+	case "esc":
+		m.prompt = promptNone
+	case "backspace":
+		if r := []rune(m.typed); len(r) > 0 {
+			m.typed = string(r[:len(r)-1])
+		}
+	case "ctrl+u":
+		m.typed = ""
+	case "space":
+		m.typed += " "
+	default:
+		if len([]rune(key)) == 1 {
+			m.typed += key
+		}
+	}
+}
+
+// paste takes what was pasted while something is typed.
+func (m *model) paste(text string) {
+	if m.prompt != promptNone {
+		m.typed += m.clean(strings.TrimSpace(text))
+	}
+}

@@ -1,0 +1,247 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+
+	"ttmem/aggregate"
+)
+
+// A page is what fills the screen.
+type page int
+
+const (
+	pageTable page = iota
+	pageStack
+	pageHelp
+	pageOutput
+)
+
+// What a prompt asks for.
+const (
+	promptNone = iota
+	promptText
+	promptChips
+)
+
+// model is what is shown and how. It is pure: it looks at no source and draws no
+// terminal.
+type model struct {
+	painter
+	sites         *sites
+	width, height int
+	// once leaves out what is for somebody who has keys.
+	once bool
+	// limit is how many rows are listed once.
+	limit int
+	// output says that a command is traced, whose output there is.
+	output bool
+
+	present *Present
+	paused  bool
+
+	by, order int
+	reversed  bool
+	filter    filter
+	// opened are the views that Esc goes back to.
+	opened   []opened
+	unfolded bool
+
+	rows []*row
+	// cursor is the selected row, whose key stays selected when rows move.
+	cursor, offset int
+	selected       string
+	tableHeight    int
+
+	page page
+	// shown is the row of pageStack.
+	shown         *row
+	scroll, shift int
+
+	prompt int
+	typed  string
+	said   string // the answer to the last key
+}
+
+// opened is a view from which a row was opened.
+type opened struct {
+	by, order int
+	filter    filter
+	selected  string
+}
+
+// show takes what there is now.
+func (m *model) show(p *Present) {
+	if m.paused {
+		return
+	}
+	m.present = p
+	m.arrange()
+}
+
+// arrange makes the rows, and keeps the selected one selected.
+func (m *model) arrange() {
+	if m.present == nil {
+		return
+	}
+	g := &groups{present: m.present, sites: m.sites, filter: m.filter}
+	m.rows = g.rows(m.by, m.order, m.reversed)
+	if m.shown != nil {
+		if i := m.find(m.shown.key); i >= 0 {
+			m.shown = m.rows[i]
+		}
+	}
+	if i := m.find(m.selected); i >= 0 {
+		m.cursor = i
+	}
+	m.move(0)
+}
+
+func (m *model) find(key string) int {
+	return slices.IndexFunc(m.rows, func(r *row) bool { return r.key == key })
+}
+
+// move moves the selection by n rows. At the top it stays at the top, whatever comes
+// there: the reader wants to see the largest.
+func (m *model) move(n int) {
+	m.cursor = max(0, min(m.cursor+n, len(m.rows)-1))
+	m.selected = ""
+	if m.cursor > 0 {
+		m.selected = m.rows[m.cursor].key
+	}
+}
+
+// regroup shows other rows.
+func (m *model) regroup() {
+	m.selected, m.cursor, m.offset = "", 0, 0
+	m.arrange()
+}
+
+// sortBy sorts anew, where the selected row stays selected.
+func (m *model) sortBy(order int) {
+	m.order, m.reversed = order, false
+	m.selected, m.cursor = "", 0
+	m.arrange()
+}
+
+// open opens the selected row: a stack is shown, others are taken apart by stack.
+func (m *model) open() {
+	if m.cursor >= len(m.rows) {
+		return
+	}
+	r := m.rows[m.cursor]
+	if groupings[m.by].stack {
+		m.page, m.shown, m.scroll, m.shift = pageStack, r, 0, 0
+		return
+	}
+	m.opened = append(m.opened, opened{m.by, m.order, m.filter, r.key})
+	m.filter.in, m.filter.inBy, m.by = r.key, m.by, 0
+	m.regroup()
+}
+
+// back goes back by one step, and reports whether there was one.
+func (m *model) back() bool {
+	switch {
+	case m.page != pageTable:
+		m.page = pageTable
+	case len(m.opened) > 0:
+		last := m.opened[len(m.opened)-1]
+		m.opened = m.opened[:len(m.opened)-1]
+		m.by, m.order, m.filter, m.selected = last.by, last.order, last.filter, last.selected
+		m.arrange()
+	case m.filter.text != "" || m.filter.pid != 0 || m.filter.region != 0 || len(m.filter.chips) > 0:
+		m.filter = filter{}
+		m.regroup()
+	default:
+		return false
+	}
+	return true
+}
+
+// pids are the processes that run.
+func (m *model) pids() (pids []int) {
+	for i := range m.present.Processes {
+		if p := &m.present.Processes[i]; p.Exit == nil {
+			pids = append(pids, p.PID)
+		}
+	}
+	return pids
+}
+
+// chips are the ids of all chips.
+func (m *model) chips() (ids []int) {
+	for i := range m.present.Devices {
+		ids = append(ids, m.present.Devices[i].ID)
+	}
+	return ids
+}
+
+// devices are the chips that are looked at, with what the process has of them that is
+// looked at.
+func (m *model) devices() []aggregate.Device {
+	all := m.present.Devices
+	if m.filter.pid != 0 {
+		for i := range m.present.Processes {
+			if p := &m.present.Processes[i]; p.PID == m.filter.pid && p.Exit == nil {
+				all = p.Devices
+			}
+		}
+	}
+	if len(m.filter.chips) == 0 {
+		return all
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(d aggregate.Device) bool { return !slices.Contains(m.filter.chips, d.ID) })
+}
+
+// step is the value after (or before) the present one in a list, of which the zero
+// value, for everything, is part too.
+func step(list []int, present, by int) int {
+	list = append([]int{0}, list...)
+	at := max(0, slices.Index(list, present))
+	return list[(at+by+len(list))%len(list)]
+}
+
+// stepChip looks at the next chip, or at all after the last.
+func (m *model) stepChip(by int) {
+	ids := m.chips()
+	at := -1
+	if len(m.filter.chips) == 1 {
+		at = slices.Index(ids, m.filter.chips[0])
+	}
+	at += by
+	if at == -2 {
+		at = len(ids) - 1
+	}
+	m.filter.chips = nil
+	if at >= 0 && at < len(ids) {
+		m.filter.chips = []int{ids[at]}
+	}
+	m.regroup()
+}
+
+// accept takes what was typed.
+func (m *model) accept() {
+	switch m.prompt {
+	case promptText:
+		m.filter.text = m.typed
+	case promptChips:
+		ids, err := parseIDs(m.typed)
+		if err != nil {
+			m.said = err.Error()
+			break
+		}
+		have := m.chips()
+		if i := slices.IndexFunc(ids, func(id int) bool { return !slices.Contains(have, id) }); i >= 0 {
+			m.said = fmt.Sprintf("no chip %d: there are %s", ids[i], formatIDs(have))
+			break
+		}
+		m.filter.chips = ids
+	}
+	m.prompt = promptNone
+	m.regroup()
+}
+
+// markAge is how long ago the mark was set.
+func (m *model) markAge() string {
+	return formatAge(m.present.NowNs - min(m.present.NowNs, m.present.MarkNs))
+}

@@ -1,0 +1,135 @@
+package top
+
+import (
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+)
+
+// A painter writes text and bars with what the terminal can do.
+type painter struct {
+	// color allows colours, ascii nothing but ASCII, and plain no escapes at all.
+	color, ascii, plain bool
+}
+
+// style is SGR parameters of the terminal; of the 16 colours, which follow the user's
+// theme.
+type style string
+
+const (
+	noStyle style = ""
+	bold    style = "1"
+	dim     style = "2"
+	reverse style = "7"
+	red     style = "31"
+	green   style = "32"
+	yellow  style = "33"
+	blue    style = "34"
+	cyan    style = "36"
+	boldRed style = "1;31"
+	// label is for the title and the keys, and head for the heads of tables.
+	label style = "30;46"
+	head  style = "30;42"
+	alarm style = "30;41"
+	pause style = "30;43"
+)
+
+// withoutColor is what stands for a style where there are no colours.
+var withoutColor = map[style]style{
+	bold: bold, dim: dim, reverse: reverse, boldRed: bold,
+	label: reverse, head: reverse, alarm: reverse, pause: reverse,
+}
+
+// paint puts s into the style.
+func (p painter) paint(st style, s string) string {
+	if !p.color {
+		st = withoutColor[st]
+	}
+	if p.plain || st == noStyle || s == "" {
+		return s
+	}
+	return "\x1b[" + string(st) + "m" + s + "\x1b[0m"
+}
+
+// pick is the Unicode or the ASCII form of something.
+func (p painter) pick(unicode, ascii string) string {
+	if p.ascii {
+		return ascii
+	}
+	return unicode
+}
+
+// level is the colour of part in whole: green has room, yellow is at 70 % and red at
+// 90 %.
+func level(part, whole uint64) style {
+	switch share := float64(part) / float64(max(1, whole)); {
+	case part == 0 || whole == 0:
+		return noStyle
+	case share >= 0.9:
+		return red
+	case share >= 0.7:
+		return yellow
+	}
+	return green
+}
+
+// clean makes one line of s that does nothing to a terminal: what programs are called
+// and write is not to be trusted.
+func (p painter) clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t', r == '\n':
+			return ' '
+		case r < ' ', r == 0x7f, r >= 0x80 && r < 0xa0, r == 0xfffd && p.ascii:
+			return -1
+		case r == '·' && p.ascii:
+			return '-'
+		case r == '…' && p.ascii:
+			return '~'
+		case r > 0x7e && p.ascii:
+			return '?'
+		case r >= 0x200b && r <= 0x200f, r >= 0x202a && r <= 0x202e, r >= 0x2066 && r <= 0x2069:
+			return -1 // has no width, or turns the direction
+		}
+		return r
+	}, s)
+}
+
+// width is the number of columns that s takes.
+func width(s string) int { return ansi.StringWidth(s) }
+
+// cut is s in at most n columns, with a mark where something was left out.
+func (p painter) cut(s string, n int) string {
+	if width(s) <= n {
+		return s
+	}
+	return ansi.Truncate(s, max(0, n), p.pick("…", "~"))
+}
+
+// cutLeft is the end of s in at most n columns: of paths it says most.
+func (p painter) cutLeft(s string, n int) string {
+	if w := width(s); w > n {
+		return ansi.TruncateLeft(s, w-n+1, p.pick("…", "~"))
+	}
+	return s
+}
+
+// left and right are s in exactly n columns.
+func (p painter) left(s string, n int) string {
+	s = p.cut(s, n)
+	return s + blank(n-width(s))
+}
+
+func (p painter) right(s string, n int) string {
+	s = p.cut(s, n)
+	return blank(n-width(s)) + s
+}
+
+func blank(n int) string { return strings.Repeat(" ", max(0, n)) }
+
+// ends is a line of n columns with one text at its left end, which gives way, and one at
+// its right.
+func (p painter) ends(a, b string, n int) string {
+	a = p.cut(a, max(0, n-width(b)-1))
+	return p.cut(a+blank(n-width(a)-width(b))+b, n)
+}

@@ -1,0 +1,292 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// A row is what is counted together.
+type row struct {
+	key string
+	// title is what the row is called; name is that of one call stack, where it is
+	// all of one.
+	title string
+	name  aggregate.Name
+	// caller is where in the user's own code the call was made that name has.
+	caller aggregate.Call
+	// bytes is what count buffers take of all banks of their chips, and static what
+	// statics circular buffers take of all cores, by the plain sum over programs that
+	// take turns.
+	bytes, static  uint64
+	count, statics uint64
+	// grown is what of bytes and static was allocated after the mark.
+	grown uint64
+	// rate is allocations a second.
+	rate    float64
+	since   uint64 // ns; 0: not known
+	regions regionSet
+	pids    map[int]bool
+	devices map[int]bool
+	stack   *event.Stack // of one stack: the first
+}
+
+// total orders rows by what they hold.
+func (r *row) total() uint64 { return r.bytes + r.static }
+
+// regionSet is a set of regions.
+type regionSet uint16
+
+func (s *regionSet) add(r event.Region) { *s |= 1 << r }
+
+// String is the short name of the only region, or that there are several.
+func (s regionSet) String() string {
+	for r, name := range regionNames {
+		if s == 1<<r {
+			return name
+		}
+	}
+	if s == 0 {
+		return ""
+	}
+	return "mixed"
+}
+
+// regionNames are short names of the regions.
+var regionNames = map[event.Region]string{
+	event.DRAM: "DRAM", event.L1: "L1", event.CB: "CB", event.L1Small: "small", event.Trace: "trace", event.SystemMemory: "host",
+}
+
+// shownRegions are the regions in the order in which they are filtered by.
+var shownRegions = []event.Region{event.DRAM, event.L1, event.CB, event.L1Small, event.Trace, event.SystemMemory}
+
+// A grouping tells rows apart.
+type grouping struct {
+	name string
+	// opens says that a row has one stack, which can be shown.
+	stack bool
+	// keys are those of the rows that a holding is in, and titles what they are
+	// called.
+	keys func(g *groups, h *aggregate.Holding) []string
+}
+
+var groupings = []grouping{
+	{"stack", true, func(g *groups, h *aggregate.Holding) []string { return []string{g.stackKey(h)} }},
+	{"op", false, func(g *groups, h *aggregate.Holding) []string {
+		return []string{cmp.Or(g.sites.of(h.Stack).name.Op, g.unknown(h))}
+	}},
+	{"component", false, func(g *groups, h *aggregate.Holding) []string {
+		return []string{cmp.Or(g.sites.of(h.Stack).component, g.unknown(h))}
+	}},
+	{"file", false, func(g *groups, h *aggregate.Holding) []string {
+		return []string{cmp.Or(g.sites.of(h.Stack).name.Call.File, g.unknown(h))}
+	}},
+	{"type", false, func(_ *groups, h *aggregate.Holding) []string {
+		kind := h.Layout.String()
+		if h.Static != event.NotStatic {
+			kind = h.Static.String()
+		}
+		return []string{h.Region.String() + " " + strings.ReplaceAll(kind, "_", " ")}
+	}},
+	{"size", false, func(_ *groups, h *aggregate.Holding) []string {
+		return []string{formatBytes(h.Bytes) + " on each chip"}
+	}},
+	{"process", false, func(g *groups, h *aggregate.Holding) []string { return []string{g.process(h.PID)} }},
+	{"chip", false, func(_ *groups, h *aggregate.Holding) (keys []string) {
+		for _, id := range h.Devices {
+			keys = append(keys, fmt.Sprintf("chip %d", id))
+		}
+		return keys
+	}},
+}
+
+// An order is one in which rows are.
+type order struct {
+	name    string
+	compare func(a, b *row) int
+}
+
+var orders = []order{
+	{"size", func(a, b *row) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.static, a.static))
+	}},
+	{"count", func(a, b *row) int { return cmp.Compare(b.count+b.statics, a.count+a.statics) }},
+	{"growth", func(a, b *row) int { return cmp.Compare(b.grown, a.grown) }},
+	{"rate", func(a, b *row) int { return cmp.Compare(b.rate, a.rate) }},
+	{"age", func(a, b *row) int { return cmp.Compare(a.since-1, b.since-1) }}, // not known is last
+	{"name", func(a, b *row) int { return cmp.Compare(a.title, b.title) }},
+}
+
+// The orders that are set by themselves.
+const (
+	bySize   = 0
+	byGrowth = 2
+)
+
+// groups are the rows that are made of a Present.
+type groups struct {
+	present *Present
+	sites   *sites
+	filter  filter
+	names   map[int]string // of processes
+}
+
+// A filter is what is looked at; the zero value is everything.
+type filter struct {
+	chips  []int
+	pid    int
+	region int // one of shownRegions, plus 1
+	text   string
+	// in is the row that was opened, and inBy its grouping.
+	in   string
+	inBy int
+}
+
+// rows are what is held, by one of the groupings, in order.
+func (g *groups) rows(by, order int, reversed bool) []*row {
+	one, byRate := &groupings[by], orders[order].name == "rate"
+	rows := make(map[string]*row)
+	var pattern = patternOf(g.filter.text)
+	for i := range g.present.Holdings {
+		h := &g.present.Holdings[i]
+		on := g.chips(h)
+		if h.Count == 0 && !(byRate && i < len(g.present.rates) && g.present.rates[i] > 0) {
+			continue // all was freed, and that is what is asked for only by rate
+		}
+		if on == 0 || !g.wants(h) || g.filter.text != "" && !g.sites.match(h.Stack, g.filter.text, pattern) {
+			continue
+		}
+		for _, key := range one.keys(g, h) {
+			chips := on
+			if one.name == "chip" {
+				if !g.isOn(key) {
+					continue
+				}
+				chips = 1
+			}
+			r := rows[key]
+			if r == nil {
+				r = &row{key: key, title: key, pids: make(map[int]bool), devices: make(map[int]bool)}
+				if one.stack {
+					s := g.sites.of(h.Stack)
+					r.stack, r.name, r.caller = h.Stack, s.name, s.caller
+					r.title = cmp.Or(r.name.String(), g.unknown(h))
+				}
+				rows[key] = r
+			}
+			rate := 0.0
+			if i < len(g.present.rates) {
+				rate = g.present.rates[i]
+			}
+			r.add(h, uint64(chips), rate)
+		}
+	}
+	list := slices.SortedFunc(maps.Values(rows), func(a, b *row) int {
+		return cmp.Or(orders[order].compare(a, b), cmp.Compare(b.total(), a.total()), cmp.Compare(a.title, b.title), cmp.Compare(a.key, b.key))
+	})
+	if reversed {
+		slices.Reverse(list)
+	}
+	return list
+}
+
+// wants reports whether the filter lets a holding through, but for its chips and text.
+func (g *groups) wants(h *aggregate.Holding) bool {
+	f := &g.filter
+	if f.pid != 0 && h.PID != f.pid || f.region > 0 && h.Region != shownRegions[f.region-1] {
+		return false
+	}
+	return f.in == "" || slices.Contains(groupings[f.inBy].keys(g, h), f.in)
+}
+
+// chips is on how many of the chips that are looked at a holding is; 1 where its chips
+// are not known.
+func (g *groups) chips(h *aggregate.Holding) int {
+	if len(g.filter.chips) == 0 {
+		return max(1, len(h.Devices))
+	}
+	n := 0
+	for _, id := range h.Devices {
+		if slices.Contains(g.filter.chips, id) {
+			n++
+		}
+	}
+	return n
+}
+
+// isOn reports whether the chip of a key is looked at.
+func (g *groups) isOn(key string) bool {
+	var id int
+	_, _ = fmt.Sscanf(key, "chip %d", &id)
+	return len(g.filter.chips) == 0 || slices.Contains(g.filter.chips, id)
+}
+
+func (r *row) add(h *aggregate.Holding, chips uint64, rate float64) {
+	bytes := h.Bytes * chips
+	if h.Static != event.NotStatic {
+		r.statics += h.Count
+		r.static += bytes * h.Count
+	} else {
+		r.count += h.Count
+		r.bytes += bytes * h.Count
+	}
+	r.grown += bytes * h.Fresh
+	r.rate += rate
+	if !h.BeforeAttach && (r.since == 0 || h.SinceNs < r.since) {
+		r.since = h.SinceNs
+	}
+	r.regions.add(h.Region)
+	r.pids[h.PID] = true
+	for _, id := range h.Devices {
+		r.devices[id] = true
+	}
+}
+
+// stackKey tells stacks apart by their lines; of what has none, it is what that is.
+func (g *groups) stackKey(h *aggregate.Holding) string {
+	if h.Stack == nil {
+		return g.unknown(h)
+	}
+	return g.sites.of(h.Stack).key
+}
+
+// unknown is what is said where a stack does not tell something.
+func (g *groups) unknown(h *aggregate.Holding) string {
+	switch {
+	case h.BeforeAttach:
+		return "(there before the attach)"
+	case h.Stack == nil:
+		return "(no call stack)"
+	}
+	return "(unknown code)"
+}
+
+// process is what a process is called.
+func (g *groups) process(pid int) string {
+	if g.names == nil {
+		g.names = make(map[int]string)
+		for i := range g.present.Processes {
+			if p := &g.present.Processes[i]; p.Exit == nil {
+				g.names[p.PID] = processName(p)
+			}
+		}
+	}
+	return strings.TrimSpace(fmt.Sprintf("PID %d %s", pid, g.names[pid]))
+}
+
+// processName is the command line without the folders of its files, or the name of a
+// thread.
+func processName(p *aggregate.Process) string {
+	words := strings.Fields(p.Command)
+	for i, word := range words {
+		if !strings.HasPrefix(word, "-") && !strings.ContainsAny(word, "=:") && !strings.HasSuffix(word, "/") {
+			words[i] = word[strings.LastIndexByte(word, '/')+1:]
+		}
+	}
+	return cmp.Or(strings.Join(words, " "), p.Comm)
+}

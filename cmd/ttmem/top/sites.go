@@ -1,0 +1,138 @@
+package top
+
+import (
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"regexp"
+	"strings"
+	"sync"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// A site is what there is to know of a call stack, looked up once.
+type site struct {
+	// key is the same for stacks that look the same: a line may have several calls.
+	key  string
+	name aggregate.Name
+	// caller is the call of the user's own code around that of the name.
+	caller    aggregate.Call
+	component string
+	// matches is whether the pattern, which is one of the user's, was found in it.
+	pattern string
+	matches bool
+}
+
+// sites are those of the call stacks that hold something.
+type sites struct {
+	rules *aggregate.Rules
+
+	mu    sync.Mutex
+	known map[uint64]*site
+}
+
+// prepare looks up all that are wanted, and forgets the others. To look up a stack
+// of a live process may take a while: it is not for the goroutine that answers keys.
+func (s *sites) prepare(holdings []aggregate.Holding, wanted func(i int) bool) {
+	s.mu.Lock()
+	old := s.known
+	s.mu.Unlock()
+	known := make(map[uint64]*site)
+	for i := range holdings {
+		stack := holdings[i].Stack
+		if stack == nil || !wanted(i) || known[stack.ID] != nil {
+			continue
+		}
+		one := old[stack.ID]
+		if one == nil {
+			one = s.look(stack)
+		}
+		known[stack.ID] = one
+	}
+	s.mu.Lock()
+	s.known = known
+	s.mu.Unlock()
+}
+
+func keyOf(frames []event.Frame) string {
+	h := fnv.New128a()
+	for i := range frames {
+		f := &frames[i]
+		fmt.Fprintf(h, "%s\x00%s\x00%d\x00%s\x00", f.Name, f.File, f.Line, f.Module)
+		if f.Name == "" {
+			fmt.Fprintf(h, "%d", f.Address)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func (s *sites) look(stack *event.Stack) *site {
+	frames := stack.Frames()
+	one := &site{key: keyOf(frames), name: aggregate.NameOf(frames)}
+	if calls := aggregate.OwnCalls(frames); len(calls) > 1 {
+		one.caller = calls[1]
+	}
+	if s.rules != nil {
+		one.component = s.rules.Component(frames)
+	} else {
+		one.component = aggregate.DefaultComponent(frames)
+	}
+	return one
+}
+
+// nowhere is the site of what has no stack.
+var nowhere = &site{}
+
+// of is the site of a stack.
+func (s *sites) of(stack *event.Stack) *site {
+	if stack == nil {
+		return nowhere
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.known[stack.ID]
+	if one == nil {
+		one = s.look(stack)
+		if s.known == nil {
+			s.known = make(map[uint64]*site)
+		}
+		s.known[stack.ID] = one
+	}
+	return one
+}
+
+// match reports whether the name, the component or a frame of a stack has the pattern,
+// of which the text is the user's.
+func (s *sites) match(stack *event.Stack, text string, pattern *regexp.Regexp) bool {
+	one := s.of(stack)
+	if one == nowhere {
+		return false
+	}
+	if one.pattern == text {
+		return one.matches
+	}
+	one.pattern = text
+	one.matches = pattern.MatchString(one.name.String()) || pattern.MatchString(one.component)
+	frames := stack.Frames()
+	for i := 0; i < len(frames) && !one.matches; i++ {
+		one.matches = pattern.MatchString(aggregate.FrameText(&frames[i]))
+	}
+	return one.matches
+}
+
+// patternOf is the regular expression that the user means: as in other viewers it looks
+// for capitals only where it has one, and what is no regular expression is looked for
+// as it is.
+func patternOf(text string) *regexp.Regexp {
+	flags := ""
+	if strings.ToLower(text) == text {
+		flags = "(?i)"
+	}
+	pattern, err := regexp.Compile(flags + text)
+	if err != nil {
+		pattern = regexp.MustCompile(flags + regexp.QuoteMeta(text))
+	}
+	return pattern
+}

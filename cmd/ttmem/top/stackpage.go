@@ -1,0 +1,160 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// stackHead says what the shown row holds.
+func (m *model) stackHead() []string {
+	r := m.shown
+	title := m.clean(r.title)
+	lines := []string{"", " " + m.paint(bold, m.cut(title, m.width-1))}
+	var facts []string
+	if r.count > 0 {
+		facts = append(facts, fmt.Sprintf("%s in %s", formatBytes(r.bytes), plural(int(r.count), "buffer", "buffers")))
+	}
+	if r.statics > 0 {
+		facts = append(facts, fmt.Sprintf("%s in %s", formatBytes(r.static), plural(int(r.statics), "circular buffer", "circular buffers")))
+	}
+	if m.present.Marked {
+		facts = append(facts, "+"+formatBytes(r.grown)+" since the mark")
+	}
+	if r.since > 0 {
+		facts = append(facts, "there for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
+	}
+	facts = append(facts, r.regions.String())
+	var ids, pids []int
+	for id := range r.devices {
+		ids = append(ids, id)
+	}
+	for pid := range r.pids {
+		pids = append(pids, pid)
+	}
+	slices.Sort(ids)
+	slices.Sort(pids)
+	if len(ids) > 0 {
+		facts = append(facts, "chip "+formatIDs(ids))
+	}
+	facts = append(facts, "PID "+strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", "))
+	lines = append(lines, " "+m.cut(strings.Join(facts, m.pick(" · ", " - ")), m.width-1))
+	if component := m.sites.of(r.stack).component; component != "" {
+		lines = append(lines, " "+m.paint(dim, m.cut(m.clean(component), m.width-1)))
+	}
+	return append(lines, "", m.paint(head, m.left("        innermost call first", m.width)))
+}
+
+// stackLines are the calls of the shown row, innermost first: those of the user's own
+// code stand out.
+func (m *model) stackLines() []string {
+	frames := m.shown.stack.Frames()
+	if len(frames) == 0 {
+		return []string{"", " Its call stack is not known: it was there before the attach, or none was taken."}
+	}
+	own := make(map[aggregate.Call]bool)
+	for _, call := range aggregate.OwnCalls(frames) {
+		own[call] = true
+	}
+	var lines []string
+	for i := range frames {
+		lines = append(lines, m.frameLine(&frames[i], own))
+	}
+	return lines
+}
+
+func (m *model) frameLine(f *event.Frame, own map[aggregate.Call]bool) string {
+	kind, kindStyle := "C++", blue
+	if f.Kind == event.Python {
+		kind, kindStyle = "Python", yellow
+	}
+	name := m.clean(f.Name)
+	if name == "" {
+		name = fmt.Sprintf("%#x", f.Address)
+	}
+	place := m.clean(f.Module)
+	if f.File != "" {
+		place = m.clean(fmt.Sprintf("%s:%d", f.File, f.Line))
+	}
+	st := noStyle
+	if own[aggregate.Call{Function: f.Name, File: f.File, Line: f.Line}] {
+		st = bold
+	}
+	if f.Inlined {
+		name += " (inlined)"
+	}
+	return " " + m.paint(kindStyle, m.left(kind, 7)) + m.paint(st, name) + "  " + m.paint(dim, place)
+}
+
+// shifted is a line without its first columns, but for what kind of frame it is.
+func (m *model) shifted(line string, n int) string {
+	const kept = 8
+	return ansi.Truncate(line, kept, "") + ansi.TruncateLeft(line, kept+n, "")
+}
+
+// helpLines are the keys.
+func (m *model) helpLines() []string {
+	var lines []string
+	for _, part := range bindings {
+		lines = append(lines, "", " "+m.paint(bold, part.title))
+		for _, b := range part.list {
+			key := b.key
+			if m.ascii {
+				key = strings.NewReplacer("↑ ↓", "up down").Replace(key)
+			}
+			text := wrap(b.does, max(20, m.width-20))
+			lines = append(lines, "   "+m.paint(cyan, m.left(key, 15))+" "+text[0])
+			for _, more := range text[1:] {
+				lines = append(lines, blank(19)+more)
+			}
+		}
+	}
+	lines = append(lines, "", " "+m.paint(bold, "What is shown"))
+	for _, text := range []string{
+		"The line in a bar is the peak. L1 is that of the core where it is fullest: circular buffers (CBs) and dataflow buffers (DFBs) grow from the left, tensors from the right; what is between them is free. Kernels lie in a ring outside of it, L1_SMALL beside it.",
+		"SIZE is what buffers take of all banks of the chips. Circular buffers are blue: programs take turns in the same space, and their sizes are the plain sum. FOR is how long there has been one. GROWTH is what was allocated after the mark and is still there.",
+		"Chips that look alike are one: of those a figure is the least and the most, and the bar has both.",
+	} {
+		for _, line := range wrap(text, max(20, m.width-4)) {
+			lines = append(lines, "   "+line)
+		}
+		lines = append(lines, "")
+	}
+	return lines
+}
+
+// outputLines are what the view may lack, and what the traced command wrote last.
+func (m *model) outputLines() []string {
+	var lines []string
+	for _, note := range m.present.Notes {
+		for _, line := range wrap(m.clean(note), max(20, m.width-2)) {
+			lines = append(lines, " "+m.paint(yellow, line))
+		}
+	}
+	if m.output {
+		if len(lines) > 0 {
+			lines = append(lines, "")
+		}
+		for _, line := range m.present.Output {
+			lines = append(lines, " "+m.clean(ansi.Strip(line)))
+		}
+	}
+	if len(lines) == 0 {
+		lines = []string{"", " Nothing to note."}
+		if m.output {
+			lines[1] = " The command has written nothing."
+		}
+	}
+	return lines
+}
+
+// wrap breaks s between words into lines of at most limit columns. Longer words stay
+// whole.
+func wrap(s string, limit int) []string {
+	return strings.Split(ansi.Wordwrap(strings.Join(strings.Fields(s), " "), limit, ""), "\n")
+}

@@ -1,0 +1,305 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+)
+
+// A column is one of a table, where there is room for it.
+type column struct {
+	name  string
+	width int // columns, with the blank before it
+	// least is the width of the terminal below which it is left out.
+	least int
+	cell  func(m *model, r *row, all uint64) (string, style)
+}
+
+var columns = []column{
+	{"SIZE", 10, 0, func(m *model, r *row, _ uint64) (string, style) {
+		if r.count == 0 && r.statics > 0 {
+			return formatBytes(r.static), blue
+		}
+		return formatBytes(r.bytes), bold
+	}},
+	{"%", 5, 0, func(m *model, r *row, all uint64) (string, style) {
+		if r.count == 0 {
+			return "", noStyle
+		}
+		return formatPercent(r.bytes, all), noStyle
+	}},
+	{"COUNT", 8, 0, func(m *model, r *row, _ uint64) (string, style) { return formatNumber(r.count + r.statics), noStyle }},
+	{"GROWTH", 12, 0, func(m *model, r *row, _ uint64) (string, style) {
+		if r.grown == 0 {
+			return m.pick("·", "."), dim
+		}
+		return "+" + formatBytes(r.grown), red
+	}},
+	{"CBs", 11, 110, func(m *model, r *row, _ uint64) (string, style) {
+		if r.statics == 0 {
+			return "", noStyle
+		}
+		return formatBytes(r.static), blue
+	}},
+	{"RATE/s", 8, 100, func(m *model, r *row, _ uint64) (string, style) {
+		switch {
+		case r.rate == 0:
+			return m.pick("·", "."), dim
+		case r.rate < 10:
+			return fmt.Sprintf("%.1f", r.rate), yellow
+		}
+		return formatShort(uint64(r.rate + 0.5)), yellow
+	}},
+	{"FOR", 8, 72, func(m *model, r *row, _ uint64) (string, style) {
+		if r.since == 0 {
+			return "earlier", dim
+		}
+		return formatAge(m.present.NowNs - min(m.present.NowNs, r.since)), noStyle
+	}},
+	{"CHIPS", 7, 130, func(m *model, r *row, _ uint64) (string, style) {
+		return fmt.Sprint(len(r.devices)), noStyle
+	}},
+	{"PID", 9, 150, func(m *model, r *row, _ uint64) (string, style) {
+		if len(r.pids) > 1 {
+			return fmt.Sprintf("%d procs", len(r.pids)), dim
+		}
+		for pid := range r.pids {
+			return fmt.Sprint(pid), noStyle
+		}
+		return "", noStyle
+	}},
+	{"IN", 6, 0, func(m *model, r *row, _ uint64) (string, style) {
+		if r.regions.String() == "CB" {
+			return "CB", blue
+		}
+		return r.regions.String(), cyan
+	}},
+}
+
+// shareColumns are those of the bar of a row's share.
+const shareColumns = 10
+
+// columns are those that there is room for.
+func (m *model) columns() (list []column) {
+	for _, c := range columns {
+		// growth takes the place of what matters less
+		if c.name == "FOR" || c.name == "%" {
+			if m.present.Marked && m.width < 100 {
+				continue
+			}
+		}
+		if m.width < c.least || c.name == "GROWTH" && !m.present.Marked || c.name == "RATE/s" && m.once {
+			continue
+		}
+		list = append(list, c)
+	}
+	return list
+}
+
+func (m *model) shares() bool { return m.width >= 120 }
+
+// tableHead names the columns.
+func (m *model) tableHead() string {
+	var line strings.Builder
+	sorted := map[string]string{"size": "SIZE", "count": "COUNT", "growth": "GROWTH", "rate": "RATE/s", "age": "FOR", "name": "name"}[orders[m.order].name]
+	for _, c := range m.columns() {
+		name := c.name
+		if name == sorted {
+			name += m.arrow()
+		}
+		line.WriteString(m.right(name, c.width))
+	}
+	if m.shares() {
+		line.WriteString(blank(shareColumns + 2))
+	}
+	title := "  " + strings.ToUpper(groupings[m.by].name)
+	if sorted == "name" {
+		title += m.arrow()
+	}
+	line.WriteString(title)
+	return m.paint(head, m.left(line.String(), m.width))
+}
+
+// arrow shows which way is sorted.
+func (m *model) arrow() string {
+	down := orders[m.order].name != "name"
+	if down != m.reversed {
+		return m.pick("▼", "v")
+	}
+	return m.pick("▲", "^")
+}
+
+// tableRows are the rows that there is room for, around the selected one.
+func (m *model) tableRows() []string {
+	if len(m.rows) == 0 {
+		return []string{"", m.cut(" "+m.nothing(), m.width)}
+	}
+	first, last := 0, len(m.rows)
+	if m.once {
+		last = min(last, m.limit)
+	} else {
+		m.offset = max(m.cursor-m.tableHeight+1, min(m.offset, m.cursor, max(0, len(m.rows)-m.tableHeight)))
+		first = m.offset
+		last = min(len(m.rows), first+m.tableHeight)
+	}
+	var all uint64
+	for _, r := range m.rows {
+		all += r.bytes
+	}
+	var lines []string
+	for i, r := range m.rows[first:last] {
+		lines = append(lines, m.tableRow(r, all, first+i == m.cursor && !m.once))
+	}
+	if m.once && last < len(m.rows) {
+		lines = append(lines, m.paint(dim, fmt.Sprintf(" and %s more", formatNumber(uint64(len(m.rows)-last)))))
+	}
+	return lines
+}
+
+func (m *model) tableRow(r *row, all uint64, selected bool) string {
+	p := m.painter
+	if selected { // all of the line in one style
+		p = painter{ascii: m.ascii, plain: true}
+	}
+	var line strings.Builder
+	columns := 0
+	for _, c := range m.columns() {
+		text, st := c.cell(m, r, all)
+		line.WriteString(p.paint(st, p.right(text, c.width)))
+		columns += c.width
+	}
+	if m.shares() {
+		st := style(green)
+		if r.count == 0 {
+			st = dim
+		}
+		line.WriteString("  " + p.draw(bar{base: r.bytes, whole: max(all, 1), baseStyle: st}, shareColumns))
+		columns += shareColumns + 2
+	}
+	line.WriteString("  " + p.rowTitle(r, m.width-columns-2))
+	if selected {
+		return m.paint(reverse, m.left(line.String(), m.width))
+	}
+	return line.String()
+}
+
+// rowTitle is what a row is called in at most n columns. Of a stack the line matters
+// most: a long operation is cut first.
+func (p painter) rowTitle(r *row, n int) string {
+	op, call := p.clean(r.name.Op), p.clean(r.name.Call.String())
+	if op == "" || call == "" {
+		title := p.clean(r.title)
+		if strings.HasPrefix(title, "/") {
+			return p.cutLeft(title, n)
+		}
+		return p.cut(title, n)
+	}
+	separator := p.pick(" · ", " - ")
+	op = p.cut(op, max(n/3, n-width(separator)-width(call)))
+	title := p.paint(cyan, op) + p.paint(dim, separator) + p.cut(call, n-width(op)-width(separator))
+	if room := n - width(title); r.caller.Line > 0 && room >= 6 {
+		caller := p.clean(r.caller.String())
+		if r.caller.File == r.name.Call.File {
+			caller = caller[strings.IndexByte(caller, ':'):]
+		}
+		title += p.paint(dim, p.cut(p.pick(" ← ", " < ")+caller, room))
+	}
+	return title
+}
+
+// nothing says why there is no row.
+func (m *model) nothing() string {
+	f := &m.filter
+	switch {
+	case !slices.ContainsFunc(m.present.Holdings, func(h aggregate.Holding) bool { return h.Count > 0 }):
+		return "Nothing is allocated now."
+	case f.text != "":
+		return fmt.Sprintf("Nothing that is allocated has %q in its name or its stack: Esc shows all.", f.text)
+	}
+	return "Nothing of that is allocated: Esc shows all."
+}
+
+// processLines are the processes, those that hold most first.
+func (m *model) processLines() []string {
+	type use struct {
+		*aggregate.Process
+		dram, l1, cb, buffers uint64
+	}
+	var list []use
+	for i := range m.present.Processes {
+		p := &m.present.Processes[i]
+		u := use{Process: p}
+		for j := range p.Devices {
+			d := &p.Devices[j]
+			u.dram += d.Regions.DRAM.AllocatedBytes
+			u.l1 = max(u.l1, d.L1PerCore.BufferBytes)
+			u.cb = max(u.cb, d.L1PerCore.CBBytes)
+		}
+		for _, held := range p.Held {
+			u.buffers += held.Buffers
+		}
+		list = append(list, u)
+	}
+	slices.SortStableFunc(list, func(a, b use) int {
+		switch {
+		case a.Exit == nil && b.Exit != nil:
+			return -1
+		case a.Exit != nil && b.Exit == nil:
+			return 1
+		case a.Exit != nil:
+			return compare(b.Exit.TimeNs, a.Exit.TimeNs)
+		}
+		return compare(b.dram+b.l1, a.dram+a.l1)
+	})
+	room := 3
+	if m.height >= 30 {
+		room = max(3, m.height/6)
+	}
+	if m.once {
+		room = len(list)
+	}
+	if len(list) > room {
+		room-- // for the line that says so
+	}
+	const fixed = 8 + 11 + 11 + 11 + 9 + 8 + 2
+	lines := []string{m.paint(head, m.left(m.right("PID", 8)+m.right("DRAM", 11)+m.right("L1/core", 11)+m.right("CBs/core", 11)+
+		m.right("BUFFERS", 9)+m.right("FOR", 8)+"  PROCESS", m.width))}
+	for i, u := range list[:min(room, len(list))] {
+		if i > 0 && u.Exit != nil && !m.once && m.height < 30 {
+			break // who has ended gives way to the table
+		}
+		end, st := m.present.NowNs, noStyle
+		name := m.clean(processName(u.Process))
+		if u.Exit != nil {
+			end, st = u.Exit.TimeNs, dim
+			name += " (ended"
+			if u.Exit.Status != nil && *u.Exit.Status != 0 {
+				name += fmt.Sprintf(", status %#x", *u.Exit.Status)
+			}
+			name += ")"
+		}
+		if u.PID == m.filter.pid {
+			st = bold
+		}
+		line := m.right(fmt.Sprint(u.PID), 8) + m.right(formatBytes(u.dram), 11) + m.right(formatBytes(u.l1), 11) +
+			m.right(formatBytes(u.cb), 11) + m.right(formatNumber(u.buffers), 9) +
+			m.right(formatAge(end-min(end, u.SinceNs)), 8) + "  " + m.cut(name, m.width-fixed)
+		lines = append(lines, m.paint(st, line))
+	}
+	if hidden := len(list) - (len(lines) - 1); hidden > 0 && len(list) > room {
+		lines = append(lines, m.paint(dim, fmt.Sprintf("%8s %d more: p looks at one after the other", "", hidden)))
+	}
+	return lines
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,290 @@
+package top
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The least terminal that there is room in.
+const (
+	leastWidth  = 60
+	leastHeight = 14
+)
+
+// frame is what is to be seen, as lines of at most the width; as many as the height,
+// but for one that is printed once.
+func (m *model) frame() []string {
+	if m.width < leastWidth || !m.once && m.height < leastHeight {
+		return m.tooSmall()
+	}
+	var lines []string
+	lines = append(lines, m.heading())
+	if m.present == nil {
+		return m.fill(append(lines, "", " Looking…"))
+	}
+	switch m.page {
+	case pageHelp:
+		lines = m.scrolled(lines, m.helpLines(), 0)
+	case pageOutput:
+		lines = m.scrolled(lines, m.outputLines(), 0)
+	case pageStack:
+		lines = append(lines, m.stackHead()...)
+		lines = m.scrolled(lines, m.stackLines(), m.shift)
+	default:
+		lines = m.tablePage(lines)
+	}
+	if m.once {
+		return lines
+	}
+	return append(m.fill(lines)[:m.height-1], m.footer())
+}
+
+// fill brings the lines to the height.
+func (m *model) fill(lines []string) []string {
+	for len(lines) < m.height {
+		lines = append(lines, "")
+	}
+	return lines
+}
+
+func (m *model) tooSmall() []string {
+	text := fmt.Sprintf("too small: %dx%d, top needs %dx%d", m.width, m.height, leastWidth, leastHeight)
+	var lines []string
+	for text != "" && len(lines) < max(1, m.height) {
+		n := min(len(text), max(1, m.width))
+		lines, text = append(lines, text[:n]), text[n:]
+	}
+	return m.fill(lines)
+}
+
+// heading is the first line: what is looked at, and how it does.
+func (m *model) heading() string {
+	title := m.paint(label, " ttmem top ")
+	p := m.present
+	if p == nil {
+		return title
+	}
+	state := ""
+	notes := ""
+	if n := len(p.Notes); n > 0 && !m.once {
+		notes = plural(n, "note", "notes") + ": o"
+	}
+	for _, part := range []string{p.Doing, p.Ended, notes} {
+		if part != "" {
+			state += m.paint(dim, m.pick(" · ", " - ")) + m.paint(yellow, m.clean(part))
+		}
+	}
+	running, buffers := 0, uint64(0)
+	for i := range p.Processes {
+		if p.Processes[i].Exit == nil {
+			running++
+			for _, held := range p.Processes[i].Held {
+				buffers += held.Buffers
+			}
+		}
+	}
+	facts := plural(running, "process", "processes") + "  " + plural(int(buffers), "buffer", "buffers")
+	if p.Ended == "" && !m.once {
+		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + " events/s"
+	}
+	facts = m.paint(dim, facts)
+	if p.Marked {
+		facts += "  " + m.paint(label, " mark "+m.markAge()+" ago ")
+	}
+	if m.paused {
+		facts += "  " + m.paint(pause, " PAUSED ")
+	}
+	room := m.width - width(title) - width(state) - width(facts) - 3
+	return m.ends(title+" "+m.paint(bold, m.cut(m.clean(p.Of), max(8, room)))+state, facts, m.width)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return formatNumber(uint64(n)) + " " + many
+}
+
+// warnings are lines of what may be wrong.
+func (m *model) warnings() []string {
+	var list []string
+	p := m.present
+	if n := p.LostEvents(); n > 0 {
+		var causes []string
+		for cause := range p.Lost {
+			causes = append(causes, m.clean(cause))
+		}
+		slices.Sort(causes)
+		list = append(list, m.paint(alarm, " ! ")+" "+m.paint(boldRed, plural(int(n), "event", "events")+" lost, totals may be wrong: "+strings.Join(causes, ", ")))
+	}
+	if n := p.FailureCount; n > 0 {
+		last := p.Failures[len(p.Failures)-1]
+		list = append(list, m.paint(alarm, " ! ")+" "+m.paint(boldRed, plural(int(n), "allocation", "allocations")+" failed")+
+			m.paint(dim, fmt.Sprintf(", the last %s ago: %s of %s in PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)),
+				formatBytes(last.SizeBytes), last.Region, last.PID)))
+	}
+	for i := range list {
+		list[i] = m.cut(list[i], m.width)
+	}
+	return list
+}
+
+// tablePage is the page of bars, processes and holders.
+func (m *model) tablePage(lines []string) []string {
+	lines = append(lines, m.warnings()...)
+	lines = append(lines, m.chipLines()...)
+	roomy := m.height >= 30 && !m.once
+	if roomy || m.once {
+		lines = append(lines, "")
+	}
+	lines = append(lines, m.processLines()...)
+	if roomy || m.once {
+		lines = append(lines, "")
+	}
+	lines = append(lines, m.choices(), m.tableHead())
+	m.tableHeight = max(1, m.height-1-len(lines))
+	return append(lines, m.tableRows()...)
+}
+
+// chipLines are the bars: a block for each group of chips, or a grid where that is too
+// much.
+func (m *model) chipLines() []string {
+	devices := m.devices()
+	if len(devices) == 0 {
+		return []string{"", " No device memory is in use: no traced program has a device open.", ""}
+	}
+	groups := chipGroups(devices, !m.unfolded)
+	across := max(1, min(len(groups), m.width/95))
+	columns := (m.width - 3*(across-1)) / across
+	var blocks [][]string
+	tallest := 0
+	for i := range groups {
+		b := &chipBlock{painter: m.painter, chipGroup: &groups[i], width: columns, few: m.height < 30 && !m.once}
+		blocks = append(blocks, b.lines())
+		tallest = max(tallest, len(blocks[i]))
+		if i > 16 && !m.once {
+			break
+		}
+	}
+	room := max(8, m.height*2/5)
+	if down := (len(groups) + across - 1) / across; !m.once && down*tallest > room {
+		return m.grid(groups, m.width, m.height-8)
+	}
+	var lines []string
+	for first := 0; first < len(blocks); first += across {
+		row := blocks[first:min(first+across, len(blocks))]
+		for y := range tallest {
+			var line strings.Builder
+			for x, block := range row {
+				if x > 0 {
+					line.WriteString(m.paint(dim, m.pick(" │ ", " | ")))
+				}
+				if y < len(block) {
+					line.WriteString(m.left(block[y], columns))
+				} else {
+					line.WriteString(blank(columns))
+				}
+			}
+			if text := strings.TrimRight(line.String(), " "); text != "" || across > 1 {
+				lines = append(lines, text)
+			}
+		}
+	}
+	return lines
+}
+
+// choices is the line that says what the table shows, and with which keys that is
+// changed.
+func (m *model) choices() string {
+	f := &m.filter
+	choice := func(key, text string, set bool) string {
+		if m.once {
+			key = ""
+		} else {
+			key = m.paint(label, key) + " "
+		}
+		if set {
+			return key + m.paint(bold, text)
+		}
+		return key + m.paint(dim, text)
+	}
+	sorted := orders[m.order].name
+	if m.reversed {
+		sorted += " " + m.pick("↑", "^")
+	}
+	chips, pid, region := "all chips", "all processes", "all regions"
+	if len(f.chips) > 0 {
+		chips = "chip " + formatIDs(f.chips)
+	}
+	if f.pid != 0 {
+		pid = fmt.Sprintf("PID %d", f.pid)
+	}
+	if f.region > 0 {
+		region = shownRegions[f.region-1].String()
+	}
+	text := f.text
+	if text == "" {
+		text = "all"
+	}
+	by := "by " + groupings[m.by].name
+	if f.in != "" {
+		by += " in " + m.cut(m.clean(f.in), 24)
+	}
+	list := []string{choice("g", by, true), choice("s", sorted, true)}
+	if !m.once || len(f.chips)+f.pid+f.region > 0 || f.text != "" {
+		list = append(list, choice("c", chips, len(f.chips) > 0), choice("p", pid, f.pid != 0),
+			choice("r", region, f.region > 0), choice("/", m.clean(text), f.text != ""))
+	}
+	return m.cut(" "+strings.Join(list, "  "), m.width)
+}
+
+// footer is the last line: what is typed, what was answered, or the keys.
+func (m *model) footer() string {
+	switch m.prompt {
+	case promptText:
+		return m.ends(" "+m.paint(bold, "/"+m.clean(m.typed))+m.paint(reverse, " "), m.paint(dim, "text or regular expression, Enter, Esc "), m.width)
+	case promptChips:
+		return m.ends(" "+m.paint(bold, "chips: "+m.clean(m.typed))+m.paint(reverse, " "), m.paint(dim, "0-7,12 or nothing for all, Enter, Esc "), m.width)
+	}
+	if m.said != "" {
+		return m.cut(" "+m.paint(yellow, m.clean(m.said)), m.width)
+	}
+	keys := [][2]string{{"?", "help"}, {m.pick("↵", "Enter"), "stack"}, {"Space", "pause"}, {"m", "mark"}, {"f", "unfold"}, {"o", "notes"}, {"q", "quit"}}
+	if m.output {
+		keys[5][1] = "output"
+	}
+	if m.unfolded {
+		keys[4][1] = "fold"
+	}
+	if m.page != pageTable {
+		keys = [][2]string{{"Esc", "back"}, {m.pick("↑ ↓", "up, down"), "scroll"}}
+		if m.page == pageStack {
+			keys = append(keys, [2]string{m.pick("← →", "left, right"), "long names"})
+		}
+	} else if !groupings[m.by].stack {
+		keys[1][1] = "open"
+	}
+	line := ""
+	for _, key := range keys {
+		line += " " + m.paint(label, key[0]) + " " + key[1] + " "
+	}
+	if m.page == pageTable && len(m.rows) > 0 {
+		return m.ends(line, m.paint(dim, fmt.Sprintf("%s of %s ", formatNumber(uint64(m.cursor+1)), formatNumber(uint64(len(m.rows))))), m.width)
+	}
+	return m.cut(line, m.width)
+}
+
+// scrolled adds as many of the text's lines as there is room for, and bounds the
+// scrolling.
+func (m *model) scrolled(lines, text []string, shift int) []string {
+	room := max(1, m.height-1-len(lines))
+	m.scroll = max(0, min(m.scroll, len(text)-room))
+	for _, line := range text[m.scroll:min(len(text), m.scroll+room)] {
+		if shift > 0 {
+			line = m.shifted(line, shift)
+		}
+		lines = append(lines, m.cut(line, m.width))
+	}
+	return lines
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// The goals of a large recording.
+const (
+	liveBytes   = 250 // of memory for each live buffer
+	applyRate   = 1e6 // events a second through the aggregate
+	answerLimit = 10  // seconds to the answer of a command, or to its first line
+)
+
+// synthetic are the events of a program that was made up: no real one is known that
+// holds a million buffers. It opens a chip, allocates so many buffers that live, and
+// then allocates and frees others, the oldest of 1000 at a time, from 1000 places in
+// Python; every thousandth stays.
+type synthetic struct {
+	live, events int
+	stacks       []*event.Stack
+	random       *rand.Rand
+	last         int // the events that it gave
+}
+
+const (
+	syntheticPID   = 4242
+	syntheticYoung = 1000
+	syntheticStep  = 20_000 // ns from an event to the next
+)
+
+func newSynthetic(live, events int) *synthetic {
+	s := &synthetic{live: live, events: events, random: rand.New(rand.NewPCG(1, 2))}
+	for i := range 1000 {
+		s.stacks = append(s.stacks, event.StackOf([]event.Frame{
+			{Kind: event.Native, Name: "tt::tt_metal::Buffer::allocate_impl", Module: "libtt_metal.so"},
+			{Kind: event.Native, Name: "ttnn::add", Module: "_ttnncpp.so"},
+			{Kind: event.Python, Name: fmt.Sprintf("Layer.forward_%d", i%50), File: "/models/layers.py", Line: 10 + i},
+			{Kind: event.Python, Name: "Model.forward", File: "/models/model.py", Line: 7},
+			{Kind: event.Python, Name: "<module>", File: "/models/run.py", Line: 3},
+		}))
+	}
+	return s
+}
+
+// each gives all events to use.
+func (s *synthetic) each(use func(*event.Event)) {
+	n, now := 0, uint64(1e9)
+	give := func(e event.Event) {
+		now += syntheticStep
+		e.TimeNs, e.PID, e.TID, e.Comm = now, syntheticPID, syntheticPID, "python"
+		n++
+		use(&e)
+	}
+	chips := []int{0}
+	give(event.Event{Kind: event.ProcessStart, Command: "python run.py", Release: "0.81.1"})
+	give(event.Event{
+		Kind: event.DeviceOpen, Devices: chips, Allocator: 1, Board: "n150", Arch: "wormhole_b0",
+		Capacities: [event.BankedRegions]event.Capacity{event.DRAM: {Banks: 12, BytesPerBank: 1 << 30}, event.L1: {Banks: 64, BytesPerBank: 1 << 20}},
+	})
+	buffer := func(id uint64, kind event.Kind) event.Event {
+		e := event.Event{
+			Kind: kind, Devices: chips, Region: event.DRAM, BufferID: id, Object: 0x7f0000000000 + id*512, Allocator: 1,
+			Address: 1024 * (1 + id%(1<<20)), SizeBytes: 12 * 1024, PageSizeBytes: 1024, BytesPerBank: 1024, Banks: 12,
+		}
+		if kind == event.Alloc {
+			e.Stack = s.stacks[id%uint64(len(s.stacks))]
+		} else {
+			e.Reason = event.ReasonExplicit
+		}
+		return e
+	}
+	id := uint64(0)
+	for range s.live {
+		give(buffer(id, event.Alloc))
+		id++
+	}
+	for young := []uint64(nil); n < s.events; {
+		give(buffer(id, event.Alloc))
+		if id%1000 != 0 {
+			young = append(young, id)
+		}
+		id++
+		if len(young) == syntheticYoung {
+			i := s.random.IntN(len(young))
+			give(buffer(young[i], event.Free))
+			young[i] = young[len(young)-1]
+			young = young[:len(young)-1]
+		}
+	}
+	s.last = n
+}
+
+// scale measures the aggregate and the commands with more than any program has.
+func (b *bench) scale() error {
+	s := newSynthetic(b.scaleLive, b.scaleEvents)
+	b.printf("%d events of a program that was made up, with %d buffers that live\n", s.events, s.live)
+	if err := b.aggregateScale(); err != nil {
+		return err
+	}
+	path := filepath.Join(b.dir, "scale.ttmem")
+	begun := time.Now()
+	if err := s.record(path); err != nil {
+		return err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(path)
+	b.figure("  recorded at", float64(s.last)/time.Since(begun).Seconds(), "events/s")
+	b.figure("  bytes of the recording, for each event", float64(info.Size())/float64(s.last), "B")
+	for _, args := range [][]string{
+		{"report", path}, {"dump", path, "-n", "20"}, {"dump", path, "--by", "op"}, {"map", path}, {"oom", path},
+		{"peak", path}, {"leaks", path}, {"log", path}, {"diff", path, path},
+	} {
+		if err := b.answer(args); err != nil {
+			b.unmeasured("ttmem "+args[0], err)
+		}
+	}
+	return nil
+}
+
+// record writes all events, as ttmem record does.
+func (s *synthetic) record(path string) error {
+	state := aggregate.New()
+	file, err := recording.Create(path, recording.FileOptions{Checkpoint: state.Checkpoint})
+	if err != nil {
+		return err
+	}
+	n := 0
+	s.each(func(e *event.Event) {
+		state.Apply(e)
+		file.Add(e)
+		if n++; file.Full() {
+			progress("recording %d of %d events", n, s.events)
+			if failed := file.Flush(); failed != nil && err == nil {
+				err = failed
+			}
+		}
+	})
+	progress("")
+	if err != nil {
+		return err
+	}
+	return file.Close(recording.End{})
+}
+
+// aggregateScale measures package aggregate alone.
+func (b *bench) aggregateScale() error {
+	// the events are made beforehand, as many as fit
+	var list []event.Event
+	newSynthetic(b.scaleLive, b.scaleLive+2_000_000).each(func(e *event.Event) { list = append(list, *e) })
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	state := aggregate.New()
+	for i := range list[:b.scaleLive] {
+		state.Apply(&list[i])
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	held := float64(after.HeapAlloc-before.HeapAlloc) / float64(b.scaleLive)
+	begun := time.Now()
+	for i := range list[b.scaleLive:] {
+		state.Apply(&list[b.scaleLive+i])
+	}
+	rate := float64(len(list)-b.scaleLive) / time.Since(begun).Seconds()
+	begun = time.Now()
+	state.Snapshot()
+	b.figure("  a snapshot takes", time.Since(begun).Seconds()*1e3, "ms")
+	runtime.KeepAlive(list)
+	b.atMost("  memory for each live buffer", held, "B", liveBytes)
+	b.atLeast("  through the aggregate", rate, "events/s", applyRate)
+	return nil
+}
+
+// answer runs a command and takes the time to its first line and to its end.
+func (b *bench) answer(args []string) error {
+	progress("ttmem %v", args)
+	defer progress("")
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, b.ttmem, args...)
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	begun := time.Now()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	var first time.Duration
+	one := make([]byte, 1)
+	if _, err := io.ReadFull(out, one); err == nil {
+		first = time.Since(begun)
+	}
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%w: %s", err, bytes.TrimSpace(errs.Bytes()))
+	}
+	all := time.Since(begun)
+	name := "ttmem " + args[0]
+	if len(args) > 2 && args[0] == "dump" {
+		name += " " + args[2] + " " + args[3]
+	}
+	b.atMost("  "+name+": to its first line", first.Seconds(), "s", answerLimit)
+	b.figure("    to its end", all.Seconds(), "s")
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		b.figure("    resident at most", float64(usage.Maxrss)*1024/mb, "MB")
+	}
+	return nil
+}

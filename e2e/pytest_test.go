@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// TestPytestPlugin: ttmem-pytest, installed by pip from the tree, fails the tests that
+// leave device memory or use too much of it, names the line, and lets the others pass.
+func TestPytestPlugin(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	dir := t.TempDir()
+	under := env.Command(context.Background(), "n150")
+	plugin, err := filepath.Abs("../cmd/ttmem-pytest")
+	qt.Assert(t, qt.IsNil(err))
+	// pip builds beside the sources
+	source := filepath.Join(dir, "source")
+	qt.Assert(t, qt.IsNil(os.CopyFS(source, os.DirFS(plugin))))
+	packages := filepath.Join(dir, "site-packages")
+	out, err := exec.Command(under.Path, "-m", "pip", "install", "--quiet", "--target", packages, source).CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+
+	pytest := func(args ...string) (string, int) {
+		cmd := exec.Command(under.Path, append([]string{"-m", "pytest", "-p", "no:cacheprovider", "--ttmem-command", ttmem}, args...)...)
+		cmd.Dir = filepath.Dir(program(t, "test_limits.py"))
+		cmd.Env = append(testEnviron(under.Env, "n150", dir), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1")
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		if exit := (*exec.ExitError)(nil); err != nil {
+			qt.Assert(t, qt.ErrorAs(err, &exit))
+			return string(out), exit.ExitCode()
+		}
+		return string(out), 0
+	}
+
+	text, status := pytest("--ttmem", "-v", "test_limits.py")
+	qt.Check(t, qt.Equals(status, 1))
+	for name, want := range map[string]string{
+		"test_clean": "PASSED", "test_leaks": "ERROR", "test_peak": "ERROR", "test_misspelt": "ERROR", "test_unmarked": "PASSED", "test_last": "PASSED",
+	} {
+		qt.Check(t, qt.Equals(verdict(text, name), want), qt.Commentf("%s", name))
+	}
+	for _, want := range []string{
+		"left 1.5 MiB allocated, more than limit_leaks = 64.0 KiB:",
+		"3 in DRAM  ttnn.empty · test_limits.py:",
+		"had 512.0 KiB of L1 in use on a chip, more than limit_peak = 256.0 KiB",
+		"ttmem takes limit_leaks and limit_peak, not limit_leak",
+	} {
+		qt.Check(t, qt.StringContains(text, want))
+	}
+	qt.Check(t, qt.IsFalse(strings.Contains(text, "Warning")))
+
+	// only marked tests are measured, or none
+	text, status = pytest("-v", "test_limits.py::test_clean", "test_limits.py::test_unmarked")
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.StringContains(text, "0 B"))
+	_, summary, _ := strings.Cut(text, "device memory")
+	qt.Check(t, qt.StringContains(summary, "test_clean"))
+	qt.Check(t, qt.IsFalse(strings.Contains(summary, "test_unmarked")))
+	text, status = pytest("-v", "--no-ttmem", "test_limits.py::test_leaks")
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.IsFalse(strings.Contains(text, "device memory")))
+	text, status = pytest("-v", "--ttmem-command", "/nonexistent/ttmem", "test_limits.py::test_clean", "test_limits.py::test_unmarked")
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.StringContains(text, "device memory cannot be measured: no /nonexistent/ttmem"))
+	qt.Check(t, qt.Equals(verdict(text, "test_unmarked"), "PASSED"))
+}
+
+// verdict is the last that `pytest -v` says of a test.
+func verdict(text, name string) (last string) {
+	for line := range strings.Lines(text) {
+		if _, rest, ok := strings.Cut(line, "::"+name+" "); ok {
+			last = strings.Fields(rest)[0]
+		}
+	}
+	return last
+}

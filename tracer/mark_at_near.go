@@ -1,0 +1,95 @@
+package tracer
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"ttmem/symbolize"
+)
+
+// maxNear is how many names are told to who named none that there is, and maxDistance by
+// how many letters they may differ.
+const (
+	maxNear     = 5
+	maxDistance = 3
+)
+
+// nearest are the names of functions in the files that are nearest to a name.
+func (c *callMarks) nearest(name string) []string {
+	want := lastIdentifier(name)
+	if want == "" {
+		return nil
+	}
+	distances := make(map[string]int)
+	for i := range c.files {
+		elf, err := symbolize.Open(c.files[i].path)
+		if err != nil {
+			continue
+		}
+		eachCode(elf, func(symbol string, _ uint64) {
+			if identifierNear(symbol, want) > maxDistance {
+				return // without what naming it costs
+			}
+			short := symbolize.ShortName(symbol)
+			if lastNear := distance(lastIdentifier(short), want); lastNear <= maxDistance {
+				distances[short] = 2*lastNear + distance(short, name)
+			}
+		})
+		elf.Close()
+	}
+	near := make([]string, 0, len(distances))
+	for short := range distances {
+		near = append(near, short)
+	}
+	slices.SortFunc(near, func(a, b string) int { return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(a, b)) })
+	return near[:min(len(near), maxNear)]
+}
+
+// identifierNear is how far the nearest identifier of a mangled name is from another. In
+// a mangled name each has its length in front of it; a name that is not mangled is one.
+func identifierNear(symbol, want string) int {
+	if !strings.HasPrefix(symbol, "_Z") {
+		return distance(symbol, want)
+	}
+	nearest := maxDistance + 1
+	for i := 2; i < len(symbol); {
+		n := 0
+		for i < len(symbol) && '0' <= symbol[i] && symbol[i] <= '9' && n < len(symbol) {
+			n = 10*n + int(symbol[i]-'0')
+			i++
+		}
+		if n == 0 || i+n > len(symbol) {
+			i++
+			continue
+		}
+		nearest = min(nearest, distance(symbol[i:i+n], want))
+		i += n
+	}
+	return nearest
+}
+
+// distance is by how many letters two words differ, as Levenshtein counts; more than
+// maxDistance at once where their lengths do.
+func distance(a, b string) int {
+	if d := len(a) - len(b); d > 4*maxDistance || -d > 4*maxDistance {
+		return 4*maxDistance + 1
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		left := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replace := left
+			if a[i] != b[j] {
+				replace++
+			}
+			left = row[j+1]
+			row[j+1] = min(replace, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}
