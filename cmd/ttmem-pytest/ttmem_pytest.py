@@ -92,7 +92,7 @@ class Watcher:
         return self.answer(key)
 
     def begin(self, name):
-        self.ask("begin " + " ".join(name.split()), "began")
+        return self.ask("begin " + " ".join(name.split()), "began")
 
     def end(self):
         gc.collect()  # what only a cycle keeps is no leak

@@ -96,7 +96,7 @@ root; to show recordings, or what a service sees, does not.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newAttach(), newRecord(), newReport(), newDump(), newServe(), newDoctor(), newMan())
+	root.AddCommand(newRun(), newAttach(), newRecord(), newReport(), newDump(), newLeaks(), newPeak(), newLog(), newDiff(), newMark(), newTop(), newServe(), newSteps(), newDoctor(), newMan())
 	root.SetFlagErrorFunc(flagError)
 	return root
 }

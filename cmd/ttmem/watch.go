@@ -159,7 +159,7 @@ func (o *sourceOptions) watchService(client *service.Client, handle func(*event.
 	if o.began == nil {
 		warn("watching what the service of this host sees; Ctrl-C ends and reports")
 	} else {
-		o.began(func(name string) error { return errors.New("this service takes no marks") })
+		o.began(func(name string) error { return client.Mark(ctx, name) })
 	}
 	w := &watched{of: "this host", live: true}
 	if os.Geteuid() != 0 {

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+func newSteps() *cobra.Command {
+	o := sourceOptions{expected: true, stacks: stackOptions{nativeFrames: foldedFrames}}
+	c := &cobra.Command{
+		Use:   "steps -p PID",
+		Short: "Tell a test runner what each step of a process did to memory",
+		Long: `For test runners and other programs: what each step of a process allocated and did
+not free, and how high its memory went. The pytest plugin ttmem-pytest is made of it.
+
+It reads lines from standard input and answers each with a line of JSON:
+
+  begin NAME   a step begins: {"began":"NAME"}
+  end          the step ends: {"step":"NAME","peaks":[…],"left":[…],…}
+
+Before the first one it prints {"ready":true}. The process may load its library later.
+It ends with its input, or with the process.`,
+		Example: `  ttmem steps -p 4242
+  pip install ./cmd/ttmem-pytest && pytest --ttmem tests/`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(o.pids) == 0 {
+				return errors.New("steps of which process? Give it with -p PID")
+			}
+			if err := o.check(c, args); err != nil {
+				return err
+			}
+			return tellSteps(o, os.Stdin, os.Stdout)
+		},
+	}
+	o.register(c)
+	c.ValidArgsFunction = cobra.NoFileCompletions
+	return c
+}
+
+// step is the answer to its end.
+type step struct {
+	Step    string `json:"step"`
+	BeginNs uint64 `json:"begin_ns"`
+	EndNs   uint64 `json:"end_ns"`
+	// Peaks are the most that each region of each chip had in use during the step,
+	// with what was there when it began.
+	Peaks []stepPeak `json:"peaks"`
+	// Left is what was allocated in the step and is still, by call stack, largest
+	// first.
+	Left []stepLeft `json:"left"`
+	// Lost is how many events were lost: where there are any, the rest may be wrong.
+	Lost uint64 `json:"lost"`
+}
+
+type stepPeak struct {
+	Device        int    `json:"device"`
+	Region        string `json:"region"`
+	BeginBytes    uint64 `json:"begin_bytes"`
+	PeakBytes     uint64 `json:"peak_bytes"`
+	EndBytes      uint64 `json:"end_bytes"`
+	CapacityBytes uint64 `json:"capacity_bytes"`
+}
+
+type stepLeft struct {
+	Region string `json:"region"`
+	// Bytes is over all banks and chips.
+	Bytes   uint64 `json:"bytes"`
+	Buffers uint64 `json:"buffers"`
+	Name    string `json:"name"`
+	// Kept is what of tt-metal's own keeps it; "" for the program's.
+	Kept  string   `json:"kept,omitempty"`
+	Calls []string `json:"calls"`
+}
+
+// steps follows one process.
+type steps struct {
+	mu      sync.Mutex // for out
+	out     *json.Encoder
+	state   *aggregate.State
+	used    map[stepRegion]*stepUse
+	current step
+	running bool
+	lost    uint64
+
+	wishes chan stepWish // that were marked, in order
+	next   *stepWish     // the first of them, that was taken
+}
+
+type stepRegion struct {
+	device int
+	region event.Region
+}
+
+type stepUse struct{ begin, now, peak uint64 }
+
+// stepWish is a line of the input.
+type stepWish struct {
+	name string
+	ends bool
+}
+
+func (w stepWish) mark() string {
+	if w.ends {
+		return w.name + " (end)"
+	}
+	return w.name
+}
+
+func tellSteps(o sourceOptions, in io.Reader, out io.Writer) error {
+	s := &steps{
+		out: json.NewEncoder(out), state: aggregate.New(), used: make(map[stepRegion]*stepUse),
+		wishes: make(chan stepWish, 64),
+	}
+	failed := make(chan error, 1)
+	o.began = func(mark func(string) error) {
+		s.say(struct {
+			V     int  `json:"v"`
+			Ready bool `json:"ready"`
+		}{1, true})
+		go func() {
+			failed <- s.listen(in, mark)
+			_ = unix.Kill(os.Getpid(), unix.SIGTERM) // which ends the watch
+		}()
+	}
+	_, err := o.watch(applying(s.state, s.apply), func() {})
+	select {
+	case input := <-failed:
+		return errors.Join(err, input)
+	default:
+		return err
+	}
+}
+
+func (s *steps) say(answer any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.out.Encode(answer) // whoever does not listen will end the input
+}
+
+// listen takes the input and puts a mark for each line between the events.
+func (s *steps) listen(in io.Reader, mark func(string) error) error {
+	name, running := "", false
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		verb, rest, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
+		wish := stepWish{name: name, ends: verb == "end"}
+		switch {
+		case verb == "begin" && rest == "":
+			return errors.New("begin without a name: a line is `begin NAME` or `end`")
+		case verb == "begin" && running:
+			return fmt.Errorf("begin %s: %s has not ended", rest, name)
+		case verb == "begin":
+			name = rest
+			wish.name = rest
+		case verb == "end" && !running:
+			return errors.New("end: no step has begun")
+		case verb != "end":
+			return fmt.Errorf("%q: a line is `begin NAME` or `end`", lines.Text())
+		}
+		running = !wish.ends
+		s.wishes <- wish
+		if err := mark(wish.mark()); err != nil {
+			return err
+		}
+		if running {
+			s.say(struct {
+				Began string `json:"began"`
+			}{name})
+		}
+	}
+	return lines.Err()
+}
+
+// apply takes an event that the state knows of already.
+func (s *steps) apply(e *event.Event) {
+	switch e.Kind {
+	case event.Alloc, event.Free:
+		for _, id := range e.Devices {
+			s.use(id, e)
+		}
+	case event.Lost:
+		s.lost += e.Count
+	case event.Mark:
+		if s.next == nil {
+			select {
+			case wish := <-s.wishes:
+				s.next = &wish
+			default:
+				return // somebody else's
+			}
+		}
+		if s.next.mark() != e.Cause {
+			return
+		}
+		wish := *s.next
+		s.next = nil
+		if wish.ends {
+			s.end(e.TimeNs)
+		} else {
+			s.begin(wish.name, e.TimeNs)
+		}
+	}
+}
+
+func (s *steps) use(id int, e *event.Event) {
+	key := stepRegion{id, e.Region}
+	u := s.used[key]
+	if u == nil {
+		u = &stepUse{}
+		s.used[key] = u
+	}
+	bytes := e.BytesPerBank * uint64(e.Banks)
+	if e.Kind == event.Free {
+		u.now -= min(bytes, u.now)
+		return
+	}
+	u.now += bytes
+	u.peak = max(u.peak, u.now)
+}
+
+func (s *steps) begin(name string, timeNs uint64) {
+	s.running = true
+	s.current = step{Step: name, BeginNs: timeNs}
+	s.lost = 0
+	for _, u := range s.used {
+		u.begin, u.peak = u.now, u.now
+	}
+}
+
+func (s *steps) end(timeNs uint64) {
+	if !s.running {
+		return
+	}
+	s.running = false
+	one := &s.current
+	one.EndNs, one.Lost = timeNs, s.lost
+	one.Peaks, one.Left = []stepPeak{}, s.left(one.BeginNs)
+	snap := s.state.Snapshot()
+	for i := range snap.Devices {
+		d := &snap.Devices[i]
+		for r := range event.Region(event.BankedRegions) {
+			if u := s.used[stepRegion{d.ID, r}]; u != nil {
+				one.Peaks = append(one.Peaks, stepPeak{
+					Device: d.ID, Region: r.String(), BeginBytes: u.begin, PeakBytes: u.peak, EndBytes: u.now,
+					CapacityBytes: d.Regions.Banked(r).CapacityBytes,
+				})
+			}
+		}
+	}
+	s.say(one)
+}
+
+// left is what was allocated since a time, by stack and region.
+func (s *steps) left(since uint64) []stepLeft {
+	type key struct {
+		stack  *event.Stack
+		region event.Region
+	}
+	sums := make(map[key]*stepLeft)
+	held := s.state.Held()
+	for i := range held {
+		h := &held[i]
+		if h.SinceNs < since || h.BeforeAttach {
+			continue
+		}
+		k := key{h.Stack, h.Region}
+		one := sums[k]
+		if one == nil {
+			frames := h.Stack.Frames()
+			one = &stepLeft{Region: h.Region.String(), Name: aggregate.NameOf(frames).String(), Calls: []string{}}
+			if kept := aggregate.KeptBy(frames); kept != nil {
+				one.Kept = kept.Name
+			}
+			for _, c := range aggregate.OwnCalls(frames) {
+				one.Calls = append(one.Calls, c.String())
+			}
+			sums[k] = one
+		}
+		one.Bytes += h.AllocatedBytes() * uint64(max(1, len(h.Devices)))
+		one.Buffers++
+	}
+	list := []stepLeft{}
+	for _, one := range sums {
+		list = append(list, *one)
+	}
+	slices.SortFunc(list, func(a, b stepLeft) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Region, b.Region))
+	})
+	return list
+}
