@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,12 +25,21 @@ no call stacks.`,
   ttmem attach -p 4242 -p 4243 --events events.jsonl
   ttmem attach -p 4242 --duration 1m --flamegraph memory.html`,
 		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return fmt.Errorf("attach to %q? Processes are given by id: ttmem attach -p PID; `ttmem run -- COMMAND` starts one", args[0])
+			if len(args) == 0 {
+				return nil
 			}
-			return nil
+			if _, err := strconv.Atoi(args[0]); err == nil {
+				return fmt.Errorf("attach %s: did you mean ttmem attach -p %s?", args[0], args[0])
+			}
+			return fmt.Errorf("attach to %q? Processes are given by id: ttmem attach -p PID; `ttmem run -- COMMAND` starts one", args[0])
 		},
-		RunE: func(c *cobra.Command, args []string) error { return attach(o, pids, duration) },
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(pids) == 0 {
+				keepPrivate()
+			}
+			return attach(o, pids, duration)
+		},
 	}
 	o.register(c)
 	registerProcesses(c, &pids, &duration)
@@ -41,6 +51,9 @@ no call stacks.`,
 func registerProcesses(c *cobra.Command, pids *[]int, duration *time.Duration) {
 	c.Flags().IntSliceVarP(pids, "pid", "p", nil, "trace the process `PID` (may be repeated; all processes if not given)")
 	c.Flags().DurationVar(duration, "duration", 0, "end after this time, such as 30s or 5m")
+	for _, flag := range []string{"pid", "duration"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
 }
 
 func attach(o sessionOptions, pids []int, duration time.Duration) error {

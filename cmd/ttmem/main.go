@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -138,96 +137,4 @@ func buildVersion() string {
 		return info.Main.Version
 	}
 	return "unknown"
-}
-
-// newMan is the command that `make install` makes the manual with.
-func newMan() *cobra.Command {
-	return &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write a manual page for each command to a folder",
-		Hidden: true,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("manual pages to which folder? For example: ttmem man /usr/local/share/man/man1")
-			}
-			return nil
-		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveFilterDirs
-		},
-		RunE: func(c *cobra.Command, args []string) error {
-			for _, one := range append([]*cobra.Command{c.Root()}, manCommands(c.Root())...) {
-				path := filepath.Join(args[0], manName(one)+".1")
-				if err := os.WriteFile(path, []byte(manPage(one)), 0o644); err != nil {
-					return fmt.Errorf("%s: %w; name a folder that can be written to", path, pathless(err))
-				}
-			}
-			return nil
-		},
-	}
-}
-
-// manCommands are the commands below one that have a manual page.
-func manCommands(c *cobra.Command) []*cobra.Command {
-	return slices.DeleteFunc(slices.Clone(c.Commands()), func(one *cobra.Command) bool {
-		return !one.IsAvailableCommand() || one.Name() == "completion"
-	})
-}
-
-func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
-
-// manPage is the manual page of a command, in the language of man(7).
-func manPage(c *cobra.Command) string {
-	var b strings.Builder
-	text := func(s string) {
-		s = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(strings.TrimRight(s, "\n"))
-		for line := range strings.Lines(s) {
-			if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
-				line = `\&` + line
-			}
-			b.WriteString(line)
-		}
-		b.WriteByte('\n')
-	}
-	section := func(title, verbatim string) {
-		fmt.Fprintf(&b, ".SH %s\n.nf\n", title)
-		text(verbatim)
-		b.WriteString(".fi\n")
-	}
-	fmt.Fprintf(&b, ".TH %s 1 \"\" \"ttmem %s\"\n.SH NAME\n", strings.ToUpper(manName(c)), buildVersion())
-	text(manName(c) + " - " + c.Short)
-	use := c.UseLine()
-	if c.HasAvailableSubCommands() {
-		use = c.CommandPath() + " COMMAND"
-	}
-	section("SYNOPSIS", use)
-	b.WriteString(".SH DESCRIPTION\n")
-	for i, paragraph := range strings.Split(c.Long, "\n\n") {
-		if i > 0 {
-			b.WriteString(".PP\n")
-		}
-		text(paragraph)
-	}
-	if commands := manCommands(c); len(commands) > 0 {
-		var list strings.Builder
-		for _, one := range commands {
-			fmt.Fprintf(&list, "  %-10s %s\n", one.Name(), one.Short)
-		}
-		section("COMMANDS", list.String())
-	}
-	if c.HasAvailableLocalFlags() {
-		section("OPTIONS", c.LocalFlags().FlagUsagesWrapped(78))
-	}
-	if c.Example != "" {
-		section("EXAMPLES", c.Example)
-	}
-	b.WriteString(".SH SEE ALSO\n")
-	var others []string
-	for _, other := range append([]*cobra.Command{c.Root()}, manCommands(c.Root())...) {
-		if other != c {
-			others = append(others, manName(other)+"(1)")
-		}
-	}
-	text(strings.Join(others, ", "))
-	return b.String()
 }

@@ -103,15 +103,15 @@ func printAsked(to *os.File, snapshot *aggregate.Snapshot, asJSON bool, how repo
 
 // showReport makes everything that is asked for from a file.
 func showReport(o sessionOptions, path string) error {
+	// before anything is opened for writing
+	if err := checkOutputs(o, path); err != nil {
+		return err
+	}
 	r, err := openRecorded(path)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	// before anything is opened for writing
-	if err := checkOutputs(o, path); err != nil {
-		return err
-	}
 	if r.private {
 		keepPrivate() // what is made of it is for whom it is
 	}

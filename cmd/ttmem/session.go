@@ -32,7 +32,7 @@ type outputOptions struct {
 func (o *outputOptions) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
 	c.Flags().BoolVar(&o.json, "json", false, "print the report as one line of JSON on standard output")
-	_ = c.MarkFlagFilename("events")
+	_ = c.MarkFlagFilename("events", "jsonl")
 }
 
 // registerOutput makes the flags of every command that ends with a report.

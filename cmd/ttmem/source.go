@@ -162,7 +162,7 @@ func (o *sourceOptions) read() (p *present, err error) {
 		p, err = presentOfProcesses(ctx, o.pids)
 	}
 	if ctx.Err() != nil {
-		return nil, errors.New("interrupted")
+		return nil, errInterrupted
 	}
 	return p, err
 }

@@ -110,6 +110,9 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 	if t.command != nil {
 		return t.runCommand(handle, pause)
 	}
+	ctrlC := make(chan os.Signal, 1)
+	signal.Notify(ctrlC, unix.SIGINT)
+	defer signal.Stop(ctrlC)
 	ctx, stop := signal.NotifyContext(t.ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	if t.duration > 0 {
@@ -118,7 +121,7 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 		defer cancel()
 	}
 	looked := time.Now()
-	return t.Run(ctx, handle, func() {
+	err := t.Run(ctx, handle, func() {
 		pause()
 		if len(t.pids) == 0 || time.Since(looked) < 50*time.Millisecond {
 			return
@@ -131,6 +134,12 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 		}
 		t.stop() // all have ended
 	})
+	select {
+	case <-ctrlC:
+		newLine()
+	default:
+	}
+	return err
 }
 
 // endGrace is how long events are waited for after the command's end.

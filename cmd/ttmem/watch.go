@@ -116,14 +116,14 @@ func watchFile(path string, handle func(*event.Event), pause func()) (*watched, 
 	events, damage := r.play(ctx, handle, pause)
 	switch {
 	case ctx.Err() != nil:
-		return nil, errors.New("interrupted")
+		return nil, errInterrupted
 	case damage != nil && events == 0:
 		return nil, damage
 	case damage != nil:
 		w.notes = append(w.notes, damage.Error())
 		w.failed = !errors.Is(damage, io.ErrUnexpectedEOF) // which is no damage: its writer was killed
 	case !r.ended():
-		w.notes = append(w.notes, path+" has no end: it is still being written, or its writer was killed")
+		w.notes = append(w.notes, path+" has no end: it is still being written, or its writer was killed, or its disk was full")
 	}
 	return w, nil
 }
