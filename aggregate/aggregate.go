@@ -87,6 +87,9 @@ func (s *State) Apply(e *event.Event) {
 		s.addLeft(e)
 	case event.Total:
 		s.setTotal(e)
+	case event.Mark: // a moment: nothing changes
+	case event.Evidence:
+		s.addEvidence(e)
 	default:
 		s.anomalies.MalformedEvents++
 	}

@@ -58,7 +58,7 @@ func (s *sight) shows(e *event.Event) bool {
 		if e.UID == s.viewer.UID {
 			s.own[e.PID] = true
 		}
-	case e.Kind == event.AllocFailed && e.UID != 0: // of one that may have ended
+	case (e.Kind == event.AllocFailed || e.Kind == event.Evidence) && e.UID != 0: // of one that may have ended
 		return e.UID == s.viewer.UID
 	}
 	shown := s.own[e.PID]

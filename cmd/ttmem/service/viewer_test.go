@@ -28,6 +28,8 @@ func TestSightFollowsWhoseAProcessIs(t *testing.T) {
 		{event.Event{Kind: event.AllocFailed, PID: 9, UID: own}, true}, // of one that has ended
 		{event.Event{Kind: event.AllocFailed, PID: 9, UID: other}, false},
 		{event.Event{Kind: event.AllocFailed, PID: 9}, false},
+		{event.Event{Kind: event.Evidence, PID: 9, UID: own}, true},
+		{event.Event{Kind: event.Evidence, PID: 9, UID: other}, false},
 		{event.Event{Kind: event.DeviceOpen}, true}, // what a chip is
 		{event.Event{Kind: event.Lost, Count: 1}, true},
 		{event.Event{Kind: event.Peak}, false}, // of all users
