@@ -88,14 +88,33 @@ root; to show recordings, or what a service sees, does not.`,
   ttmem attach -p 4242                  trace a running process, with what it holds already
   ttmem record -o model.ttmem -- python model.py
   ttmem report model.ttmem              show what a recording has
-  ttmem dump -p 4242                    list what a process has allocated now
+  ttmem peak model.ttmem                when each region was fullest, and of what
+  ttmem leaks model.ttmem               what was allocated again and again, and kept
+  ttmem top                             watch the host, live
   ttmem serve                           trace the host, and answer its users
   ttmem doctor                          what can be traced here, and what is missing`,
 		Version:       buildVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.AddCommand(newRun(), newAttach(), newRecord(), newReport(), newDump(), newLeaks(), newPeak(), newLog(), newDiff(), newMark(), newTop(), newServe(), newSteps(), newDoctor(), newMan())
+	for _, group := range []struct {
+		id, title string
+		commands  []*cobra.Command
+	}{
+		{"trace", "Trace and record:", []*cobra.Command{newRun(), newAttach(), newRecord(), newServe(), newMark()}},
+		{"ask", "Ask (a recording, a command, or what runs):", []*cobra.Command{
+			newTop(), newReport(), newDump(), newPeak(), newLeaks(), newLog(), newDiff(),
+		}},
+		{"other", "Others:", []*cobra.Command{newSteps(), newDoctor(), newMan()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
+		for _, c := range group.commands {
+			c.GroupID = group.id
+			root.AddCommand(c)
+		}
+	}
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
 	root.SetFlagErrorFunc(flagError)
 	return root
 }
