@@ -83,6 +83,19 @@ type growthSite struct {
 	live, ended Amount
 	// endedAge is the greatest age of what ended, in ns.
 	endedAge uint64
+	// tail is what was freed since the last allocation of the process, which was the
+	// one of the number tailAt, and torn what of that was so when its device closed or
+	// its process ended: it was there to the end of all work. tailNs and tornNs are
+	// when the oldest of it was allocated.
+	tail, torn     Amount
+	tailAt         uint64
+	tailNs, tornNs uint64
+	tailLow        uint32 // the least that there was in the window before
+	// made is how many it allocated since the trend began.
+	made uint64
+	// lastAt is when the last was allocated, and gap the longest time from one to the
+	// next, on the clock of the trend.
+	lastAt, gap uint64
 	// churn is how many buffers the process had freed by the first and by the last
 	// allocation of the trend.
 	churn [2]uint64
@@ -95,6 +108,9 @@ type growthSite struct {
 
 	// fresh is what of live, and of ended, was allocated after the mark From.
 	fresh, freshEnded Amount
+	// replaced is what is gone since the mark From that was there then: as much of
+	// what is fresh has only taken its place.
+	replaced Amount
 	// oldGone is when the oldest was allocated that was there at the mark goneAt and
 	// is not any more.
 	oldGone uint64
@@ -106,8 +122,8 @@ type growthSite struct {
 
 // A growthStep is what there was at a mark.
 type growthStep struct {
-	mark        int
-	live, ended Amount
+	mark                  int
+	live, ended, replaced Amount
 }
 
 // A growthProcess is a process that lives.
@@ -116,6 +132,7 @@ type growthProcess struct {
 	serial        uint32
 	comm, command string
 	buffers       map[uint64]growthBuffer
+	sites         []*growthSite
 	// allocations and frees are how many there were: the clock of the trends.
 	allocations, frees uint64
 	// history is the allocations at marks.
@@ -152,6 +169,7 @@ func (g *Growth) Apply(e *event.Event) {
 		g.free(e)
 	case event.DeviceClose:
 		if p := g.processes[e.PID]; p != nil {
+			p.tear()
 			for id, b := range p.buffers {
 				if b.allocator == e.Allocator {
 					g.end(p, id, b)
@@ -215,6 +233,7 @@ func (g *Growth) alloc(e *event.Event) {
 		}
 		s = &growthSite{key: key, process: p, stack: e.Stack, rests: true}
 		g.sites[key] = s
+		p.sites = append(p.sites, s)
 	}
 	b := growthBuffer{
 		site: s, since: e.TimeNs, allocator: e.Allocator, placed: g.placed,
@@ -224,10 +243,13 @@ func (g *Growth) alloc(e *event.Event) {
 	if s.rests {
 		s.rests, s.trend, s.churn[0] = false, trend{start: p.allocations}, p.frees
 		s.trend.low[0] = uint32(s.live.Count)
+		s.made, s.lastAt, s.gap = s.live.Count, p.allocations, 1
 	}
+	s.lastAt, s.gap = p.allocations, max(s.gap, p.allocations-s.lastAt)
 	s.trend.reach(p.allocations, s.live.Count)
 	p.allocations++
 	s.allocated++
+	s.made++
 	s.churn[1] = p.frees
 	one := Amount{1, b.bytes}
 	s.live.add(one)
@@ -267,11 +289,35 @@ func (g *Growth) remove(p *growthProcess, id uint64, b growthBuffer) {
 	s, one := b.site, Amount{1, b.bytes}
 	s.trend.reach(p.allocations, s.live.Count)
 	s.live.sub(one)
+	if s.tailAt != p.allocations || s.tail.Count == 0 {
+		s.tail, s.tailAt, s.tailNs = Amount{}, p.allocations, b.since
+		s.tailLow = s.trend.low[s.trend.at]
+	}
 	s.trend.fall(s.live.Count)
 	if g.isFresh(b) {
 		s.fresh.sub(one)
+		s.tail.add(one)
+		s.tailNs = min(s.tailNs, b.since)
+	} else {
+		s.replaced.add(one)
 	}
 	g.left(b)
+}
+
+// tear notes what was freed after the last allocation of a process, all of whose work
+// is over.
+func (p *growthProcess) tear() {
+	for _, s := range p.sites {
+		if s.tail.Count == 0 || s.tailAt != p.allocations {
+			continue
+		}
+		s.rest(p)
+		if s.torn.Count == 0 {
+			s.tornNs = s.tailNs
+		}
+		s.torn.add(s.tail)
+		s.tail = Amount{}
+	}
 }
 
 // end takes off a buffer that the end of its device or its process freed.
@@ -307,17 +353,27 @@ func (g *Growth) endProcess(pid int) {
 	if p == nil {
 		return
 	}
+	p.tear()
 	for id, b := range p.buffers {
 		g.end(p, id, b)
 	}
+	p.sites = nil
 	delete(g.processes, pid)
 }
 
 // sweep forgets the sites of which nothing is left and nothing is to be told.
 func (g *Growth) sweep() {
 	for key, s := range g.sites {
-		if s.live.Count+s.ended.Count == 0 && len(s.history) == 0 && !s.touched {
+		if s.idle() {
 			delete(g.sites, key)
 		}
 	}
+	for _, p := range g.processes {
+		p.sites = slices.DeleteFunc(p.sites, (*growthSite).idle)
+	}
+}
+
+// idle reports whether there is nothing to be told of a site.
+func (s *growthSite) idle() bool {
+	return s.live.Count+s.ended.Count+s.torn.Count == 0 && len(s.history) == 0 && !s.touched
 }

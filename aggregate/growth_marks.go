@@ -47,11 +47,11 @@ func (g *Growth) mark(name string, timeNs uint64) {
 func (g *Growth) settle() {
 	for _, s := range g.touched {
 		s.touched = false
-		s.history = addStep(s.history, growthStep{g.placed + 1, s.fresh, s.freshEnded})
+		s.history = addStep(s.history, growthStep{g.placed + 1, s.fresh, s.freshEnded, s.replaced})
 	}
 	for _, p := range g.touchedProcesses {
 		p.touched = false
-		p.history = addStep(p.history, growthStep{g.placed + 1, Amount{Count: p.allocations}, Amount{}})
+		p.history = addStep(p.history, growthStep{mark: g.placed + 1, live: Amount{Count: p.allocations}})
 	}
 	g.touched, g.touchedProcesses = g.touched[:0], g.touchedProcesses[:0]
 }
@@ -62,7 +62,7 @@ func addStep(history []growthStep, now growthStep) []growthStep {
 	if len(history) > 0 {
 		before = history[len(history)-1]
 	}
-	if before.live == now.live && before.ended == now.ended {
+	if before.live == now.live && before.ended == now.ended && before.replaced == now.replaced {
 		return history
 	}
 	return append(history, now)
@@ -95,7 +95,7 @@ func (g *Growth) touch(s *growthSite) {
 // forgetFresh begins to count.
 func (g *Growth) forgetFresh() {
 	for _, s := range g.sites {
-		s.fresh, s.freshEnded, s.history = Amount{}, Amount{}, nil
+		s.fresh, s.freshEnded, s.replaced, s.history = Amount{}, Amount{}, Amount{}, nil
 	}
 }
 

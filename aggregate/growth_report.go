@@ -21,8 +21,14 @@ type Grown struct {
 	// Amount is what was allocated after From and is there at To: the bytes of all
 	// banks of all of its chips.
 	Amount
+	// Replaced is what the stack had there at From and is gone: as much of Amount has
+	// only taken its place.
+	Replaced Amount
 	// Ended is what of it ended with its device or its process.
 	Ended Amount
+	// Torn is what was freed after the last allocation of a process that ended, or
+	// closed its device: it was there to the end of its work. It is not in Amount.
+	Torn Amount
 	// Allocated is how many buffers it allocated in all.
 	Allocated uint64
 	// OldestNs is the age of the oldest of them.
@@ -50,7 +56,8 @@ type GrowthReport struct {
 	Marks []GrowthMark
 	// TimeNs is the time of the latest event.
 	TimeNs uint64
-	// Left is what was allocated after From and is there at To, the most bytes first.
+	// Left is what was allocated after From and is there at To, the most bytes first;
+	// and what was there at From and is gone.
 	Left []Grown
 	// Over is what ended with its device or its process before the mark To.
 	Over Amount
@@ -83,7 +90,7 @@ func (g *Growth) Report() (*GrowthReport, error) {
 			Stack: s.stack, Region: s.key.region, Layout: s.key.layout, Devices: slices.Clip(s.key.set.ids),
 			Allocated: s.allocated,
 		}
-		end := growthStep{0, s.fresh, s.freshEnded}
+		end := growthStep{0, s.fresh, s.freshEnded, s.replaced}
 		if len(marks) > 0 {
 			end = stepAt(s.history, marks[len(marks)-1].number)
 		}
@@ -91,10 +98,14 @@ func (g *Growth) Report() (*GrowthReport, error) {
 		if toEnd {
 			one.Ended = end.ended
 			one.Amount.add(end.ended)
+			one.Torn = s.torn
 		} else {
 			r.Over.add(end.ended)
 		}
-		if one.Count == 0 {
+		if len(marks) > 0 {
+			one.Replaced = end.replaced
+		}
+		if one.Count+one.Torn.Count+one.Replaced.Count == 0 {
 			continue
 		}
 		if since, ok := oldest[s]; ok {
@@ -102,6 +113,9 @@ func (g *Growth) Report() (*GrowthReport, error) {
 		}
 		if one.Ended.Count > 0 {
 			one.OldestNs = max(one.OldestNs, s.endedAge)
+		}
+		if one.Torn.Count > 0 {
+			one.OldestNs = max(one.OldestNs, g.now-min(g.now, s.tornNs))
 		}
 		one.Trend = s.trendNow(s.process)
 		if len(marks) > 0 {
@@ -172,12 +186,19 @@ func (s *growthSite) between(marks []growthMark, toEnd bool) (t Trend, steps []i
 			now.live.add(now.ended)
 		}
 		if i > 0 {
-			steps = append(steps, int64(now.live.Bytes)-int64(before.live.Bytes))
+			steps = append(steps, now.net().bytes-before.net().bytes)
 			if work.live.Count > worked.live.Count {
-				levels = append(levels, now.live.Count)
+				levels = append(levels, uint64(max(0, now.net().count)))
 			}
 		}
 		before, worked = now, work
 	}
 	return trendOf(levels), steps
+}
+
+// net is how many more there are than at the mark From.
+func (s growthStep) net() (n struct{ count, bytes int64 }) {
+	n.count = int64(s.live.Count) - int64(s.replaced.Count)
+	n.bytes = int64(s.live.Bytes) - int64(s.replaced.Bytes)
+	return n
 }

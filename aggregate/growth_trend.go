@@ -113,12 +113,28 @@ func (s *growthSite) rest(p *growthProcess) {
 	}
 }
 
+// quiet is after how many times the longest time between two allocations there will be
+// no other: weights are loaded one after the other, and then they are.
+const quiet = 4
+
 // trendNow is the clearest trend up to now.
 func (s *growthSite) trendNow(p *growthProcess) Trend {
 	if s.rests {
 		return s.best
 	}
-	t := s.trend.view(p.allocations, s.live.Count)
-	t.Lonely = 2*(s.churn[1]-s.churn[0]) < s.live.Count
+	trend, live := s.trend, s.live.Count
+	if s.tail.Count > 0 && s.tailAt == p.allocations {
+		trend.low[trend.at] = s.tailLow
+		live += s.tail.Count
+	}
+	t := trend.view(p.allocations, live)
+	if p.allocations-s.lastAt > quiet*s.gap {
+		t.Growing = false // it has stopped
+	}
+	// what is mostly given back goes up and down by chance, too
+	if t.Growing && 2*live < s.made && t.Rises < t.Intervals-1 {
+		t.Growing = false
+	}
+	t.Lonely = 2*(s.churn[1]-s.churn[0]) < live
 	return s.best.clearer(t)
 }

@@ -1,6 +1,9 @@
 package aggregate
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // maxSpans is how many spans a Timeline has at most: twice as many as a wide terminal
 // has columns, also after they were joined.
@@ -94,4 +97,16 @@ func (t *Timeline) Columns(end uint64, n int) []Span {
 		}
 	}
 	return columns
+}
+
+// With is this timeline and another one that began with it, until the time end: each
+// span has the least and the most of either.
+func (t *Timeline) With(other *Timeline, end uint64) *Timeline {
+	spans, others := slices.Clone(t.Spans(end)), other.Spans(end)
+	both := *t // whose spans are as long as the others by now, as both have come as far
+	both.spans = spans
+	for i, s := range others {
+		both.spans[i] = both.spans[i].with(s.Min).with(s.Max)
+	}
+	return &both
 }

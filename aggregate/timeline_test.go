@@ -105,3 +105,22 @@ func TestALongSilenceIsWhatWasBefore(t *testing.T) {
 		qt.Assert(t, qt.Equals(s, aggregate.Span{Min: 540672, Max: 540672}))
 	}
 }
+
+func TestTwoTimelinesHaveTheLeastAndTheMostOfEither(t *testing.T) {
+	// one is of many short spans still, and the other has gone on
+	p := peaksOf(wormhole(1, 7, 1, 0, 1), tensor(100, 7, 1, 0), tensor(200, 7, 2, 0, 1), free(300, 7, 1), tensor(1<<20, 7, 3, 1), free(1<<21, 7, 3))
+	peaks := p.RegionPeaks()
+	const end = 1 << 22
+	one, other := peaks[0].Timeline, peaks[1].Timeline
+	both := one.With(other, end)
+	qt.Check(t, qt.Equals(both.StepNs(), other.StepNs()))
+	spans := both.Spans(end)
+	for i, s := range spans {
+		a, b := one.Spans(end)[i], other.Spans(end)[i]
+		qt.Assert(t, qt.Equals(s, aggregate.Span{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}))
+	}
+	qt.Check(t, qt.Equals(spans[both.Column(3<<19, end, 1024)], aggregate.Span{Min: 540672, Max: 2 * 540672}))
+	next := tensor(end+1, 7, 4, 0)
+	p.Apply(&next)
+	qt.Check(t, qt.Equals(both.Spans(end)[len(spans)-1].Max, 540672)) // it is a copy
+}

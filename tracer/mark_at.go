@@ -22,13 +22,15 @@ type callMarks struct {
 	program *ebpf.Program
 	warn    func(string)
 
-	mu    sync.Mutex
-	files []markedFile
 	// waiting are files that were mapped and not looked at.
 	waiting chan *os.File
-	reading sync.WaitGroup // those that wait
 	working sync.WaitGroup
-	found   []bool // by name
+
+	mu      sync.Mutex
+	files   []markedFile
+	unread  int        // files that wait, or are being read
+	settled *sync.Cond // there are none
+	found   []bool     // by name
 	links   []link.Link
 }
 
@@ -43,11 +45,16 @@ func newCallMarks(names []string, program *ebpf.Program, warn func(string)) *cal
 		names: names, program: program, warn: warn, found: make([]bool, len(names)),
 		waiting: make(chan *os.File, 1024),
 	}
+	c.settled = sync.NewCond(&c.mu)
 	c.working.Go(func() {
 		for file := range c.waiting {
 			c.place(file)
 			file.Close()
-			c.reading.Done()
+			c.mu.Lock()
+			if c.unread--; c.unread == 0 {
+				c.settled.Broadcast()
+			}
+			c.mu.Unlock()
 		}
 	})
 	return c
@@ -76,26 +83,34 @@ func (c *callMarks) prepare(paths []string) {
 			c.take(file)
 		}
 	}
-	c.reading.Wait()
+	c.wait()
+}
+
+// wait waits until all files that were met have been looked at.
+func (c *callMarks) wait() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.unread > 0 {
+		c.settled.Wait()
+	}
 }
 
 func (c *callMarks) take(file *os.File) {
 	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || c.known(info, file.Name()) {
+	if err != nil || !info.Mode().IsRegular() || !c.isNew(info, file.Name()) {
 		file.Close()
 		return
 	}
-	c.reading.Add(1)
 	c.waiting <- file
 }
 
-// known reports whether a file was met before.
-func (c *callMarks) known(info os.FileInfo, name string) bool {
+// isNew reports whether a file was never met, and is to be read.
+func (c *callMarks) isNew(info os.FileInfo, name string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range c.files {
 		if os.SameFile(c.files[i].info, info) {
-			return true
+			return false
 		}
 	}
 	path, err := os.Readlink(name) // of /proc/PID/map_files
@@ -103,7 +118,8 @@ func (c *callMarks) known(info os.FileInfo, name string) bool {
 		path = name
 	}
 	c.files = append(c.files, markedFile{info, path})
-	return false
+	c.unread++
+	return true
 }
 
 // place places the probes of a file that has functions of those names.
@@ -223,7 +239,7 @@ func (c *callMarks) settle(more bool) {
 	if c == nil {
 		return
 	}
-	c.reading.Wait()
+	c.wait()
 	if !more {
 		c.tell()
 	}
@@ -234,7 +250,7 @@ func (c *callMarks) tell() {
 	if c == nil {
 		return
 	}
-	c.reading.Wait()
+	c.wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i, name := range c.names {

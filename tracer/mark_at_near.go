@@ -8,12 +8,11 @@ import (
 	"ttmem/symbolize"
 )
 
-// maxNear is how many names are told to who named none that there is, and maxDistance by
-// how many letters they may differ.
-const (
-	maxNear     = 5
-	maxDistance = 3
-)
+// maxNear is how many names are told to who named none that there is.
+const maxNear = 5
+
+// maxDistance is by how many letters a name may differ from what was meant.
+func maxDistance(name string) int { return min(3, max(1, len(name)/4)) }
 
 // nearest are the names of functions in the files that are nearest to a name.
 func (c *callMarks) nearest(name string) []string {
@@ -28,12 +27,12 @@ func (c *callMarks) nearest(name string) []string {
 			continue
 		}
 		eachCode(elf, func(symbol string, _ uint64) {
-			if identifierNear(symbol, want) > maxDistance {
+			if !identifierNear(symbol, want) {
 				return // without what naming it costs
 			}
 			short := symbolize.ShortName(symbol)
-			if lastNear := distance(lastIdentifier(short), want); lastNear <= maxDistance {
-				distances[short] = 2*lastNear + distance(short, name)
+			if lastNear := distance(lastIdentifier(short), want); lastNear <= maxDistance(want) {
+				distances[short] = 4*lastNear + distance(short, name)
 			}
 		})
 		elf.Close()
@@ -46,13 +45,12 @@ func (c *callMarks) nearest(name string) []string {
 	return near[:min(len(near), maxNear)]
 }
 
-// identifierNear is how far the nearest identifier of a mangled name is from another. In
-// a mangled name each has its length in front of it; a name that is not mangled is one.
-func identifierNear(symbol, want string) int {
+// identifierNear reports whether an identifier of a mangled name is near another. In a
+// mangled name each has its length in front of it; a name that is not mangled is one.
+func identifierNear(symbol, want string) bool {
 	if !strings.HasPrefix(symbol, "_Z") {
-		return distance(symbol, want)
+		return distance(symbol, want) <= maxDistance(want)
 	}
-	nearest := maxDistance + 1
 	for i := 2; i < len(symbol); {
 		n := 0
 		for i < len(symbol) && '0' <= symbol[i] && symbol[i] <= '9' && n < len(symbol) {
@@ -63,17 +61,22 @@ func identifierNear(symbol, want string) int {
 			i++
 			continue
 		}
-		nearest = min(nearest, distance(symbol[i:i+n], want))
+		if distance(symbol[i:i+n], want) <= maxDistance(want) {
+			return true
+		}
 		i += n
 	}
-	return nearest
+	return false
 }
 
-// distance is by how many letters two words differ, as Levenshtein counts; more than
-// maxDistance at once where their lengths do.
+// farApart is a distance that nothing near has.
+const farApart = 16
+
+// distance is by how many letters two words differ, as Levenshtein counts; farApart where
+// their lengths do by as many.
 func distance(a, b string) int {
-	if d := len(a) - len(b); d > 4*maxDistance || -d > 4*maxDistance {
-		return 4*maxDistance + 1
+	if d := len(a) - len(b); d >= farApart || -d >= farApart {
+		return farApart
 	}
 	row := make([]int, len(b)+1)
 	for j := range row {

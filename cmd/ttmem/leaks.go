@@ -18,12 +18,12 @@ import (
 // leaksOptions say what of what is left is a leak, and how it is shown.
 type leaksOptions struct {
 	dumpOptions
-	from, to  string
-	every     time.Duration
-	markAt    []string
-	suppress  string
-	failOver  byteSize
-	suppressS *aggregate.Suppressions
+	from, to string
+	every    time.Duration
+	suppress string
+	failOver byteSize
+	// known is what --suppress names
+	known *aggregate.Suppressions
 }
 
 // The names of --from and --to that are no marks.
@@ -160,7 +160,7 @@ func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, er
 			return filter, nil, fmt.Errorf("--suppress %s: %w", o.suppress, pathless(err))
 		}
 		defer f.Close()
-		if o.suppressS, err = aggregate.ReadSuppressions(o.suppress, f); err != nil {
+		if o.known, err = aggregate.ReadSuppressions(o.suppress, f); err != nil {
 			return filter, nil, fmt.Errorf("--suppress %w", err)
 		}
 	}

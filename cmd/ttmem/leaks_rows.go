@@ -34,7 +34,17 @@ type leakPage struct {
 	steadyStacks, suppressedStacks int
 	// judged is true where only what grows is a leak.
 	judged bool
-	list   *listing
+	// replaced is what was there at From and is gone.
+	replaced map[placeKey]aggregate.Amount
+	list     *listing
+}
+
+// A placeKey is a line of a process: what it has there now takes the place of what it
+// had there before, whoever called it.
+type placeKey struct {
+	pid    int
+	region event.Region
+	name   aggregate.Name
 }
 
 // judgedIntervals is from how many intervals between marks on only what grows is a
@@ -43,12 +53,13 @@ const judgedIntervals = 4
 
 func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter dumpFilter, rules *aggregate.Rules) *leakPage {
 	named := o.from != "" || o.to != ""
-	p := &leakPage{GrowthReport: r, o: o, w: w, list: &listing{
+	p := &leakPage{GrowthReport: r, o: o, w: w, replaced: make(map[placeKey]aggregate.Amount), list: &listing{
 		present: &present{of: w.of, nowNs: r.TimeNs}, snap: &aggregate.Snapshot{}, rules: rules, filter: filter,
 	}}
 	p.judged = len(r.Marks) == 0 || o.every > 0 || !named && len(r.Marks) > judgedIntervals
 	sites := make(map[*event.Stack]*site)
 	known := make(map[int]bool)
+	var all []leak
 	for i := range r.Left {
 		g := &r.Left[i]
 		if len(filter.regions) > 0 && !slices.Contains(filter.regions, g.Region) ||
@@ -66,6 +77,12 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 			process.Command = g.Command
 			p.list.snap.Processes = append(p.list.snap.Processes, process)
 		}
+		key := placeKey{one.PID, one.Region, one.name}
+		sum := p.replaced[key]
+		p.replaced[key] = aggregate.Amount{Count: sum.Count + one.Replaced.Count, Bytes: sum.Bytes + one.Replaced.Bytes}
+		all = append(all, one)
+	}
+	for _, one := range all {
 		p.add(one)
 	}
 	for _, list := range [][]leak{p.leaks, p.unclear} {
@@ -81,18 +98,23 @@ func (p *leakPage) add(one leak) {
 	frames := one.stack.Frames()
 	one.keeps, one.growing = aggregate.KeptBy(frames), one.Between.Growing
 	if p.judged {
-		one.growing = one.Trend.Growing
+		if one.growing = one.Trend.Growing; one.growing {
+			one.Count += one.Torn.Count
+			one.Bytes += one.Torn.Bytes
+		}
 	}
 	switch {
-	case p.o.suppressS.Has(frames):
+	case p.o.known.Has(frames):
 		p.suppressedStacks++
 		p.suppressed.Count += one.Count
 		p.suppressed.Bytes += one.Bytes
 	case one.keeps != nil:
 		p.kept = append(p.kept, one)
-	case !p.judged:
+	case one.Count == 0 && !one.growing:
+		// it was freed
+	case !p.judged && p.takePlace(&one):
 		p.leaks = append(p.leaks, one)
-	case !one.growing:
+	case !p.judged || !one.growing:
 		p.steadyStacks++
 		p.steady.Count += one.Count
 		p.steady.Bytes += one.Bytes
@@ -101,6 +123,21 @@ func (p *leakPage) add(one leak) {
 	default:
 		p.leaks = append(p.leaks, one)
 	}
+}
+
+// takePlace takes from what is left what only took the place of something that is gone,
+// and reports whether there is more.
+func (p *leakPage) takePlace(one *leak) bool {
+	key := placeKey{one.PID, one.Region, one.name}
+	gone := p.replaced[key]
+	taken := aggregate.Amount{Count: min(gone.Count, one.Count), Bytes: min(gone.Bytes, one.Bytes)}
+	p.replaced[key] = aggregate.Amount{Count: gone.Count - taken.Count, Bytes: gone.Bytes - taken.Bytes}
+	if taken.Count == one.Count {
+		return false
+	}
+	one.Count -= taken.Count
+	one.Bytes -= taken.Bytes
+	return true
 }
 
 // leaked is all that leaked.
@@ -114,37 +151,35 @@ func (p *leakPage) leaked() (sum aggregate.Amount) {
 
 // verdict says in one line how it grew.
 func (p *leakPage) verdict(l *leak) string {
-	if !p.judged {
-		return between(&l.Between)
+	if !p.judged || len(p.Marks) > 0 && l.growing {
+		return between(&l.Between, l.growing && l.Between.Intervals > 1)
 	}
 	t := &l.Trend
-	if t.Intervals == 0 {
-		return "too few to tell whether it grows"
-	}
 	text := fmt.Sprintf("grew in %d of %d intervals, ", t.Rises, t.Intervals)
-	if l.Allocated > l.Count {
+	switch {
+	case l.Torn.Count > 0:
+		text += fmt.Sprintf("%d times, freed only at the end", l.Count)
+	case l.Allocated > l.Count:
 		text += fmt.Sprintf("%d of %d never freed", l.Count, l.Allocated)
-	} else {
+	default:
 		text += fmt.Sprintf("%d times, never freed", l.Count)
 	}
-	switch {
-	case t.Growing:
-		text += ", still growing"
-	case t.Rises > 0:
-		text += fmt.Sprintf(", not after the %s", ordinal(t.Last))
-	}
-	if len(p.Marks) > 0 {
-		text += "; " + between(&l.Between)
-	}
-	return text
+	return text + ", still growing"
 }
 
-// between says how it grew from mark to mark.
-func between(t *aggregate.Trend) string {
-	if t.Intervals == 1 {
+// between says how it grew from mark to mark, of intervals in which the process
+// allocated something.
+func between(t *aggregate.Trend, growing bool) string {
+	text := fmt.Sprintf("grew in %d of %d intervals between marks", t.Rises, t.Intervals)
+	switch {
+	case t.Intervals == 1:
 		return "grew between the two marks"
+	case growing:
+		text += ", still growing"
+	case t.Last > 0 && t.Last < t.Intervals:
+		text += fmt.Sprintf(", not after the %s", ordinal(t.Last))
 	}
-	return fmt.Sprintf("grew in %d of %d intervals between marks", t.Rises, t.Intervals)
+	return text
 }
 
 func ordinal(n int) string {

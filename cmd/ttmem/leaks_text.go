@@ -34,11 +34,11 @@ func (p *leakPage) writeText(out *bufio.Writer, layout listLayout) {
 	}
 	var rest []string
 	if p.steadyStacks > 0 {
-		rest = append(rest, fmt.Sprintf("%s of %s are left in %s from %s and do not grow: ttmem dump has them",
-			formatCount(p.steady.Count, "buffer"), formatBytes(p.steady.Bytes), plural(p.steadyStacks, "place"), p.fromWhat()))
+		rest = append(rest, fmt.Sprintf("Also there, and not growing: %s of %s by %s.",
+			formatCount(p.steady.Count, "buffer"), formatBytes(p.steady.Bytes), plural(p.steadyStacks, "stack")))
 	}
 	if p.o.suppress != "" {
-		rest = append(rest, fmt.Sprintf("%s suppressed by %s: %s of %s", plural(p.suppressedStacks, "stack"), p.o.suppress,
+		rest = append(rest, fmt.Sprintf("Suppressed by %[2]s: %[1]s, %[3]s of %[4]s.", plural(p.suppressedStacks, "stack"), p.o.suppress,
 			formatCount(p.suppressed.Count, "buffer"), formatBytes(p.suppressed.Bytes)))
 	}
 	if len(rest) > 0 {
@@ -88,13 +88,6 @@ func (p *leakPage) markText(m aggregate.GrowthMark, none string) string {
 		return none
 	}
 	return fmt.Sprintf("%q", m.Name)
-}
-
-func (p *leakPage) fromWhat() string {
-	if len(p.Marks) == 0 {
-		return "the whole time"
-	}
-	return "this time"
 }
 
 // writeSection writes what is no leak, under a title that says why.

@@ -178,6 +178,9 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *a
 		list:   &listing{present: &present{State: peaks.State, nowNs: snap.TimeNs, of: "in " + w.of}, snap: snap, rules: rules},
 		chosen: len(filter.devices) > 0, sites: make(map[*event.Stack]*site), notes: w.notes,
 	}
+	if w.live {
+		p.endNs = max(p.endNs, monotonicNow()) // nothing has happened since
+	}
 	if err := p.checkFilter(&filter); err != nil {
 		return nil, err
 	}
@@ -193,7 +196,7 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *a
 			one := &chipsPeak{RegionPeak: *peak, ids: []int{peak.Device}}
 			same := slices.IndexFunc(p.regions, func(other *chipsPeak) bool { return p.alike(other, one) })
 			if same >= 0 {
-				p.regions[same].ids = append(p.regions[same].ids, peak.Device)
+				p.regions[same].add(peak, p.endNs)
 				continue
 			}
 			one.rows, one.programs = p.holderRows(peak), p.programRows(peak)
@@ -237,7 +240,12 @@ func (p *peakPage) alike(a, b *chipsPeak) bool {
 			return a.PID == b.PID && a.Stack == b.Stack && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
 				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
 		}) &&
-		slices.Equal(a.Programs, b.Programs) &&
-		slices.Equal(a.Timeline.Spans(p.endNs), b.Timeline.Spans(p.endNs)) &&
-		slices.Equal(a.StaticTimeline.Spans(p.endNs), b.StaticTimeline.Spans(p.endNs))
+		slices.Equal(a.Programs, b.Programs)
+}
+
+// add adds a chip that is alike. What it had at other times is in the timeline.
+func (c *chipsPeak) add(peak *aggregate.RegionPeak, end uint64) {
+	c.ids = append(c.ids, peak.Device)
+	c.Timeline = c.Timeline.With(peak.Timeline, end)
+	c.StaticTimeline = c.StaticTimeline.With(peak.StaticTimeline, end)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,7 +43,7 @@ func (p *peakPage) writeText(out *bufio.Writer, layout listLayout, n int) {
 				peaks = append(peaks, one)
 			}
 		}
-		slices.SortStableFunc(peaks, func(a, b *chipsPeak) int { return compareBool(a.Bytes > b.Bytes, b.Bytes > a.Bytes) })
+		slices.SortStableFunc(peaks, func(a, b *chipsPeak) int { return cmp.Compare(b.Bytes, a.Bytes) })
 		full := len(peaks)
 		if full > shownUnlike+1 && !p.chosen {
 			full = shownUnlike
@@ -102,10 +103,8 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 func (p *peakPage) writePeak(out *bufio.Writer, layout listLayout, c *chipsPeak, n int) {
 	fmt.Fprintln(out, layout.paint(bold, regionTitle(c.Region))+layout.paint(dim, "  "+c.chips()))
 	if e := c.Earlier; e != nil {
-		for _, line := range wrap(fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
-			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), formatMoment(p.beginNs-min(p.beginNs, e.TimeNs))), layout.width-1) {
-			fmt.Fprintln(out, " "+layout.paint(yellow, line))
-		}
+		writeLine(out, layout, yellow, fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
+			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), formatMoment(p.beginNs-min(p.beginNs, e.TimeNs))))
 	}
 	at := ""
 	switch {
@@ -117,10 +116,10 @@ func (p *peakPage) writePeak(out *bufio.Writer, layout listLayout, c *chipsPeak,
 	default:
 		at = "at " + formatMoment(c.TimeNs-min(c.TimeNs, p.beginNs))
 	}
-	fmt.Fprintf(out, " peak %s%s, %s\n", layout.paint(bold, c.format(c.Bytes)), c.share(c.Bytes, c.CapacityBytes), at)
+	writeLine(out, layout, bold, fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
 	if c.StaticBytes > 0 {
-		fmt.Fprintf(out, " %s %s of buffers, %s %s of circular and dataflow buffers\n", layout.pick("█", "#"),
-			c.format(c.Bytes-c.StaticBytes), layout.pick("▓", "="), c.format(c.StaticBytes))
+		writeLine(out, layout, noStyle, fmt.Sprintf("%s %s of buffers, %s %s of circular and dataflow buffers", layout.pick("█", "#"),
+			c.format(c.Bytes-c.StaticBytes), layout.pick("▓", "="), c.format(c.StaticBytes)))
 	}
 	p.writeChart(out, layout, c)
 	if c.Region != event.L1 {
@@ -133,10 +132,15 @@ func (p *peakPage) writePeak(out *bufio.Writer, layout listLayout, c *chipsPeak,
 	if c.StaticBytes > 0 {
 		p.writeRows(out, layout, c, "CBs, DFBs", c.programs, c.Bytes, n)
 		if len(c.programs) > 1 {
-			for _, line := range wrap("Programs use the same space one after the other: these do not add up.", layout.width-1) {
-				fmt.Fprintln(out, " "+layout.paint(dim, line))
-			}
+			writeLine(out, layout, dim, "Programs use the same space one after the other: these do not add up.")
 		}
+	}
+}
+
+// writeLine writes a line, as several where it is too long for one.
+func writeLine(out *bufio.Writer, layout listLayout, st style, text string) {
+	for _, line := range wrap(text, layout.width-1) {
+		fmt.Fprintln(out, " "+layout.paint(st, line))
 	}
 }
 
@@ -171,7 +175,7 @@ func (p *peakPage) writeRows(out *bufio.Writer, layout listLayout, c *chipsPeak,
 	for i := range shown {
 		row := &shown[i]
 		line := right(c.format(row.bytes), sizeColumns) + right(formatPercent(row.bytes, whole), 6) + right(fmt.Sprint(row.count), 10) + "  "
-		title := row.key
+		title := strings.ReplaceAll(row.key, " · ", layout.separator())
 		if p.by == "stack" && len(p.list.snap.Processes) > 1 {
 			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.separator(), title)
 		}
@@ -219,7 +223,7 @@ func (p *peakPage) writeBriefly(out *bufio.Writer, layout listLayout, peaks []*c
 		return
 	}
 	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.paint(bold, regionTitle(peaks[0].Region))+layout.paint(dim, "  other chips; --device N shows what theirs were made of"))
+	fmt.Fprintln(out, layout.paint(bold, regionTitle(peaks[0].Region))+layout.paint(dim, "  other chips (--device N: of what)"))
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
 		line := right(c.format(c.Bytes), sizeColumns) + right(formatPercent(c.Bytes, c.CapacityBytes), 6) +
 			right(formatMoment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12) + "  " + left(c.chips(), 16) + "  "
@@ -266,9 +270,9 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout listLayout) {
 	if len(owners) < 2 {
 		return
 	}
-	slices.SortStableFunc(owners, func(a, b owner) int { return compareBool(a.bytes > b.bytes, b.bytes > a.bytes) })
+	slices.SortStableFunc(owners, func(a, b owner) int { return cmp.Compare(b.bytes, a.bytes) })
 	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.paint(bold, "Processes")+layout.paint(dim, "  each one's own peaks; -p PID shows what they were made of"))
+	fmt.Fprintln(out, layout.paint(bold, "Processes")+layout.paint(dim, "  their own peaks (-p PID: of what)"))
 	for _, o := range owners[:min(len(owners), shownOwners)] {
 		indent := " "
 		for _, line := range wrap(o.text, layout.width-4) {

@@ -78,6 +78,8 @@ lines and paths of all users.`,
   ttmem report model.ttmem --flamegraph memory.html`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
+			case len(o.stacks.markAt) > 0 && len(args) == 0 && len(pids) == 0:
+				return errors.New("--mark-at: of which program? Give -p PID or -- COMMAND")
 			case o.record.path == "":
 				return errors.New("record to which file? For example: ttmem record -o model.ttmem -- python model.py")
 			case len(args) > 0 && len(pids) > 0:
@@ -102,6 +104,7 @@ lines and paths of all users.`,
 	_ = c.MarkFlagFilename("output", "ttmem")
 	o.record.register(c)
 	o.stacks.register(c)
+	o.stacks.registerMarkAt(c)
 	registerProcesses(c, &pids, &duration)
 	return c
 }

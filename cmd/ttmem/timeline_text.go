@@ -71,44 +71,60 @@ func (t *textChart) level(bytes, height uint64) uint64 {
 	return max(1, uint64(float64(bytes)/float64(t.top)*float64(height*8)+0.5))
 }
 
-// A timeAxis is the ticks of a time.
+// A timeAxis is the ticks of a time, each step ns after the one before.
 type timeAxis struct {
-	spanNs, stepNs uint64
-	unit           timeUnit
+	stepNs uint64
+	unit   timeUnit
 }
 
 type timeUnit struct {
 	name string
 	ns   uint64
-	// steps are the distances that ticks may have, in ns.
-	steps []uint64
 }
 
 // timeUnits are in order, the largest first.
-var timeUnits = []timeUnit{
-	{"h", 3600e9, []uint64{3600e9, 2 * 3600e9, 6 * 3600e9, 12 * 3600e9, 24 * 3600e9, 48 * 3600e9, 168 * 3600e9}},
-	{"min", 60e9, []uint64{60e9, 120e9, 300e9, 600e9, 1200e9, 1800e9}},
-	{"s", 1e9, []uint64{1e9, 2e9, 5e9, 10e9, 20e9, 30e9}},
-	{"ms", 1e6, []uint64{1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 200e6, 500e6}},
-	{"µs", 1e3, []uint64{1e3, 2e3, 5e3, 10e3, 20e3, 50e3, 100e3, 200e3, 500e3}},
-}
+var timeUnits = []timeUnit{{"h", 3600e9}, {"min", 60e9}, {"s", 1e9}, {"ms", 1e6}, {"µs", 1e3}}
 
-// newTimeAxis has at most n ticks after the first, if the time is not longer than
-// years.
+// tickSteps are the distances that ticks may have, in ns: 1, 2 and 5 times a power of
+// ten until half a minute, and then parts and multiples of an hour.
+var tickSteps = func() (steps []uint64) {
+	for power := uint64(1e3); power <= 1e9; power *= 10 {
+		steps = append(steps, power, 2*power, 5*power)
+	}
+	for _, seconds := range []uint64{10, 20, 30, 60, 120, 300, 600, 1200, 1800} {
+		steps = append(steps, seconds*1e9)
+	}
+	for hours := uint64(1); hours < 1e5; hours *= 2 {
+		steps = append(steps, hours*3600e9)
+	}
+	return steps
+}()
+
+// newTimeAxis has at most n ticks after the first.
 func newTimeAxis(spanNs uint64, n int) timeAxis {
-	for i := len(timeUnits) - 1; i >= 0; i-- {
-		for _, step := range timeUnits[i].steps {
-			if spanNs/step <= uint64(max(1, n)) {
-				return timeAxis{spanNs, step, timeUnits[i]}
-			}
+	a := timeAxis{stepNs: tickSteps[len(tickSteps)-1]}
+	for _, step := range tickSteps {
+		if spanNs/step <= uint64(max(1, n)) {
+			a.stepNs = step
+			break
 		}
 	}
-	return timeAxis{spanNs, max(1, spanNs/uint64(max(1, n))), timeUnits[0]}
+	// the largest unit that the time has, and of which a step is no less than a tenth
+	for _, a.unit = range timeUnits {
+		if a.unit.ns <= spanNs && a.stepNs%(a.unit.ns/10) == 0 {
+			break
+		}
+	}
+	return a
 }
 
-// label is that of the tick at a time. An axis of seconds begins at 0 s.
+// label is that of the tick at a time: all have the same unit.
 func (a timeAxis) label(ns uint64) string {
-	return fmt.Sprintf("%d %s", ns/a.unit.ns, a.unit.name)
+	tenths := ns / (a.unit.ns / 10)
+	if a.stepNs%a.unit.ns == 0 {
+		return fmt.Sprintf("%d %s", tenths/10, a.unit.name)
+	}
+	return fmt.Sprintf("%d.%d %s", tenths/10, tenths%10, a.unit.name)
 }
 
 // axisLines are the axis below a chart, with a mark at a column, and its labels.

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// leakyFile is a file of events of a program that leaks at one line, loads weights, and
+// has a program cache.
+func leakyFile(t *testing.T) string {
+	t.Helper()
+	python := func(file string, line int, name string) event.Frame {
+		return event.Frame{Kind: event.Python, Name: name, File: file, Line: line}
+	}
+	native := func(name string) event.Frame { return event.Frame{Kind: event.Native, Name: name} }
+	operation := func(line int) *event.Stack {
+		return event.StackOf([]event.Frame{
+			native("ttnn::device_operation::detail::launch"), native("nanobind::detail::func_create<ttnn.add>::{lambda#1}"),
+			python("/site-packages/ttnn/decorators.py", 1, "__call__"),
+			python("/work/model.py", line, "Attention.forward"), python("/work/main.py", 3, "main"),
+		})
+	}
+	leak, temporary := operation(12), operation(13)
+	weight := event.StackOf([]event.Frame{python("/work/model.py", 5, "load")})
+	cached := event.StackOf([]event.Frame{
+		native("ttnn::device_operation::detail::create_and_cache_mesh_workload"),
+		native("nanobind::detail::func_create<ttnn.halo>::{lambda#1}"), python("/work/model.py", 14, "forward"),
+	})
+	var text []byte
+	now, id := uint64(1e9), uint64(0)
+	add := func(e event.Event) uint64 {
+		now += 1e6
+		e.TimeNs, e.PID, e.Comm, e.Devices, e.Allocator = now, 42, "python", []int{0}, 1
+		text = append(e.AppendJSON(text), '\n')
+		return e.BufferID
+	}
+	alloc := func(stack *event.Stack) uint64 {
+		id++
+		return add(event.Event{Kind: event.Alloc, BufferID: id, SizeBytes: 8192, BytesPerBank: 2048, Banks: 12, Stack: stack})
+	}
+	add(event.Event{Kind: event.ProcessStart, Command: "python main.py"})
+	for range 10 {
+		alloc(weight)
+	}
+	for i := range 20 {
+		if i%10 == 5 {
+			add(event.Event{Kind: event.Mark, Cause: fmt.Sprint("step ", i)})
+		}
+		free := alloc(temporary)
+		alloc(leak)
+		if i%2 == 0 {
+			alloc(cached)
+		}
+		add(event.Event{Kind: event.Free, BufferID: free, Reason: event.ReasonExplicit})
+	}
+	add(event.Event{Kind: event.ProcessExit})
+	file := filepath.Join(t.TempDir(), "leaky.jsonl")
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, text, 0o600)))
+	return file
+}
+
+// leaksText is the page of a file.
+func leaksText(t *testing.T, file string, o leaksOptions, marks aggregate.GrowthOptions, layout listLayout) string {
+	t.Helper()
+	growth := aggregate.NewGrowth(marks)
+	w, err := watchFile(file, growth.Apply, func() {})
+	qt.Assert(t, qt.IsNil(err))
+	w.of = filepath.Base(w.of)
+	r, err := growth.Report()
+	qt.Assert(t, qt.IsNil(err))
+	var out strings.Builder
+	qt.Assert(t, qt.IsNil(newLeakPage(r, w, &o, dumpFilter{}, nil).write(&out, layout)))
+	return out.String()
+}
+
+func TestLeaksPage(t *testing.T) {
+	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}}
+	file := leakyFile(t)
+	without, err := os.ReadFile(file)
+	qt.Assert(t, qt.IsNil(err))
+	var kept []string
+	for _, line := range strings.SplitAfter(string(without), "\n") {
+		if !strings.Contains(line, `"kind":"mark"`) {
+			kept = append(kept, line)
+		}
+	}
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(strings.Join(kept, "")), 0o600)))
+	text := leaksText(t, file, o, aggregate.GrowthOptions{}, listLayout{width: 80})
+	qt.Check(t, qt.Equals(text, `480.0 KiB leaked in leaky.jsonl, 20 buffers by 1 stack
+
+      bytes buffers     oldest
+  480.0 KiB      20    0.071 s  ttnn.add · model.py:12 Attention.forward
+      grew in 8 of 8 intervals, 20 times, never freed, still growing
+        model.py:12 Attention.forward
+        main.py:3 main
+
+Kept: program cache  10 buffers, 240.0 KiB
+  made together with a program, and there as long as it is cached:
+  configuration, semaphores, global circular buffers
+      bytes buffers     oldest
+  240.0 KiB      10    0.070 s  ttnn.halo · model.py:14 forward
+
+Also there, and not growing: 10 buffers of 240.0 KiB by 1 stack.
+`))
+	for _, line := range strings.Split(text, "\n") {
+		qt.Check(t, qt.IsTrue(width(line) <= 80), qt.Commentf("%s", line))
+	}
+}
+
+func TestLeaksBetweenNamedMarks(t *testing.T) {
+	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}}
+	text := leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, listLayout{width: 80})
+	qt.Check(t, qt.StringContains(text, `240.0 KiB leaked in leaky.jsonl, from "step 5" to "step 15" (0.036 s), 10 buffers by 1 stack`))
+	qt.Check(t, qt.StringContains(text, "grew between the two marks\n"))
+	qt.Check(t, qt.StringContains(text, "Kept: program cache  5 buffers"))
+}
+
+func TestLeaksBySomethingElse(t *testing.T) {
+	o := leaksOptions{dumpOptions: dumpOptions{by: "op"}}
+	text := leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, listLayout{width: 80})
+	qt.Check(t, qt.StringContains(text, "      bytes buffers  op\n  240.0 KiB      10  ttnn.add\n"))
+	o.by = "process"
+	text = leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, listLayout{width: 80})
+	qt.Check(t, qt.StringContains(text, "PID 42 python main.py\n"))
+}
+
+func TestLeaksSaysWhatIsWrong(t *testing.T) {
+	file := leakyFile(t)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{file, "--from", "x"}, `no mark "x": there are step 5, step 15`},
+		{[]string{file, "--from", ""}, `--from: name a mark`},
+		{[]string{file, "--from", "step 15", "--to", "step 5"}, `no mark "step 5" after the mark "step 15"`},
+		{[]string{file, "--every", "1us"}, `--every 1µs: at least 1ms`},
+		{[]string{file, "--every", "1s", "--to", "x"}, `--every and --from or --to: .*`},
+		{[]string{file, "--by", "x"}, `--by x: there are device, .*`},
+		{[]string{file, "--region", "CB"}, `--region CB: programs give back .*`},
+		{[]string{file, "--fail-over", "x"}, `.*not a size: .*`},
+		{[]string{file, "--suppress", file + "-none"}, `--suppress .*-none: no such file or directory`},
+		{[]string{file, "--mark-at", "f"}, `--mark-at places marks while a program is traced: .*`},
+		{[]string{"--mark-at", "f"}, `--mark-at: of which program\? .*`},
+		{[]string{"--mark-at", "", "--", "true"}, `--mark-at: name a function`},
+	} {
+		c := newLeaks()
+		c.SilenceErrors, c.SilenceUsage = true, true
+		c.SetArgs(test.args)
+		qt.Check(t, qt.ErrorMatches(c.Execute(), test.want), qt.Commentf("%q", test.args))
+	}
+}
+
+func TestMarkSaysWhatIsWrong(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, `which name\? For example: ttmem mark warm`},
+		{[]string{"epoch", "3"}, `one name: quote it .* ttmem mark "epoch 3"`},
+		{[]string{"warm", "--socket", filepath.Join(t.TempDir(), "none")}, `no ttmem service.*`},
+	} {
+		c := newMark()
+		c.SilenceErrors, c.SilenceUsage = true, true
+		c.SetArgs(test.args)
+		qt.Check(t, qt.ErrorMatches(c.Execute(), test.want), qt.Commentf("%q", test.args))
+	}
+}

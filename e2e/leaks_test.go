@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
+)
+
+// leaksPage is what `ttmem leaks --json` prints.
+type leaksPage struct {
+	LeakedBytes uint64 `json:"leaked_bytes"`
+	Marks       []struct{ Name string }
+	Leaks       []leakRow
+	Unclear     []leakRow
+	Kept        []leakRow
+	Suppressed  struct{ Stacks, Count, Bytes uint64 }
+}
+
+type leakRow struct {
+	Name, Verdict, Kind string
+	Bytes, Count        uint64
+	Growing             bool
+	GrowthBytes         []int64 `json:"growth_bytes"`
+	Stack               []event.Frame
+}
+
+// leaksOf runs `ttmem leaks` on a program, or, without one, on what the arguments name.
+func leaksOf(t *testing.T, dir string, flags []string, args ...string) (page leaksPage, stderr string, status int) {
+	t.Helper()
+	cmd := exec.Command(ttmem, append([]string{"leaks", "--json"}, flags...)...)
+	if len(args) > 0 {
+		under := setup(t, "0.81.1", "3.10").Command(context.Background(), rig.Board("n150"), args...)
+		cmd.Args = append(append(cmd.Args, "--", under.Path), under.Args[1:]...)
+		cmd.Env = testEnviron(under.Env, "n150", dir)
+	}
+	cmd.Dir = dir
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	printed := lines(out.String()) // by the program, too
+	if last := printed[len(printed)-1]; last != "" {
+		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(last), &page)), qt.Commentf("%s\n%s", out.String(), errs.String()))
+	}
+	return page, errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// leakLine is where the program has the comment "# line: leak".
+func leakLine(t *testing.T, name string) (line int) {
+	t.Helper()
+	text, err := os.ReadFile(program(t, name))
+	qt.Assert(t, qt.IsNil(err))
+	for i, s := range lines(string(text)) {
+		if strings.HasSuffix(s, "# line: leak") {
+			line = i + 1
+		}
+	}
+	qt.Assert(t, qt.IsTrue(line > 0))
+	return line
+}
+
+// TestPlantedLeak: the line that keeps a result of each call is the only leak, without
+// marks and with those of a time, of calls and by name.
+func TestPlantedLeak(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "leak.ttmem")
+	stderr, status := recordRun(t, dir, file, program(t, "leak_planted.py"), "30")
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+	line := leakLine(t, "leak_planted.py")
+	isTheLeak := func(t *testing.T, page leaksPage, count uint64) {
+		t.Helper()
+		qt.Assert(t, qt.HasLen(page.Leaks, 1), qt.Commentf("%+v", page.Leaks))
+		leak := page.Leaks[0]
+		qt.Check(t, qt.Matches(leak.Name, `ttnn\.add · leak_planted\.py:`+strconv.Itoa(line)+` .*forward`))
+		qt.Check(t, qt.IsTrue(leak.Growing))
+		qt.Check(t, qt.Equals(leak.Count, count))
+		qt.Check(t, qt.Equals(leak.Bytes, count*24<<10)) // 4 tiles of 2 KiB take one page of each of 12 banks
+		qt.Check(t, qt.Equals(page.LeakedBytes, leak.Bytes))
+		qt.Check(t, qt.HasLen(page.Unclear, 0))
+	}
+	t.Run("without marks", func(t *testing.T) {
+		page, stderr, status := leaksOf(t, dir, []string{file})
+		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+		isTheLeak(t, page, 30)
+		qt.Check(t, qt.Matches(page.Leaks[0].Verdict, "grew in 8 of 8 intervals, 30 times, freed only at the end, still growing"))
+	})
+	t.Run("marks of a time", func(t *testing.T) {
+		page, stderr, status := leaksOf(t, dir, []string{file, "--every", "3ms"})
+		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+		isTheLeak(t, page, 30)
+		qt.Check(t, qt.IsTrue(len(page.Marks) > 4))
+		qt.Check(t, qt.HasLen(page.Leaks[0].GrowthBytes, len(page.Marks)-1))
+	})
+	t.Run("at calls of a function", func(t *testing.T) {
+		page, stderr, status := leaksOf(t, dir, []string{"--mark-at", "ttnn::multiply"}, program(t, "leak_planted.py"), "30")
+		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+		isTheLeak(t, page, 29) // it is called after the model's own operations and before what leaks
+		qt.Check(t, qt.HasLen(page.Marks, 30))
+		for _, bytes := range page.Leaks[0].GrowthBytes {
+			qt.Check(t, qt.Equals(bytes, 24<<10))
+		}
+	})
+	t.Run("too much", func(t *testing.T) {
+		_, stderr, status := leaksOf(t, dir, []string{file, "--fail-over", "719KiB"})
+		qt.Check(t, qt.Equals(status, 3))
+		qt.Check(t, qt.StringContains(stderr, "720.0 KiB leaked, more than --fail-over 719.0 KiB"))
+		_, _, status = leaksOf(t, dir, []string{file, "--fail-over", "720KiB"})
+		qt.Check(t, qt.Equals(status, 0))
+	})
+	t.Run("suppressed", func(t *testing.T) {
+		known := filepath.Join(dir, "known.txt")
+		qt.Assert(t, qt.IsNil(os.WriteFile(known, []byte("# by design\nleak_planted\\.py:\\d+ .*forward\n"), 0o600)))
+		page, _, status := leaksOf(t, dir, []string{file, "--suppress", known, "--fail-over", "0"})
+		qt.Check(t, qt.Equals(status, 0))
+		qt.Check(t, qt.HasLen(page.Leaks, 0))
+		qt.Check(t, qt.Equals(page.Suppressed.Count, 30))
+	})
+	t.Run("unknown mark", func(t *testing.T) {
+		_, stderr, status := leaksOf(t, dir, []string{file, "--from", "warm"})
+		qt.Check(t, qt.Equals(status, 1))
+		qt.Check(t, qt.StringContains(stderr, `no mark "warm": there are no marks`))
+	})
+}
+
+// TestCleanPrograms: what loads, caches, replaces and reuses is no leak.
+func TestCleanPrograms(t *testing.T) {
+	for _, name := range []string{"model", "loading", "once", "late", "again", "dropped"} {
+		t.Run(name, func(t *testing.T) {
+			page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-over", "0"}, program(t, "leak_clean.py"), name)
+			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+			qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
+			// as long as nothing else runs, nobody can tell loading from a leak
+			qt.Check(t, qt.Equals(len(page.Unclear) > 0, name == "loading"))
+		})
+	}
+	for _, name := range []string{"demo.py", "mix.py"} {
+		t.Run(name, func(t *testing.T) {
+			page, stderr, status := leaksOf(t, t.TempDir(), nil, program(t, name))
+			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+			qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
+		})
+	}
+}
+
+// TestProgramCacheIsKept: what cached programs have grows with each new program, and is
+// told apart.
+func TestProgramCacheIsKept(t *testing.T) {
+	page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-over", "0"}, program(t, "leak_cache.py"))
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+	qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
+	buffers := uint64(0)
+	for _, kept := range page.Kept {
+		qt.Check(t, qt.Equals(kept.Kind, "program cache"))
+		buffers += kept.Count
+	}
+	qt.Check(t, qt.IsTrue(buffers >= 16), qt.Commentf("%d buffers", buffers))
+}
+
+// TestMarkAtAFunctionThatIsNotThere: the nearest names are told, and what to do instead.
+func TestMarkAtAFunctionThatIsNotThere(t *testing.T) {
+	_, stderr, status := leaksOf(t, t.TempDir(), []string{"--mark-at", "ttnn::softmx", "--mark-at", "Model.forward"}, program(t, "leak_clean.py"), "once")
+	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.Matches(stderr, `(?s).*--mark-at ttnn::softmx: no native function of that name .*there is ttnn::softmax,.*`))
+	qt.Check(t, qt.Matches(stderr, `(?s).*--mark-at Model.forward: .*a function of Python has no address.*`))
+}
+
+// TestLeaksFailsAsTheCommandDoes: its exit status is not hidden.
+func TestLeaksFailsAsTheCommandDoes(t *testing.T) {
+	cmd := exec.Command(ttmem, "leaks", "--fail-over", "0", "--", "sh", "-c", "exit 5")
+	_ = cmd.Run()
+	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 5))
+}

@@ -1,0 +1,183 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
+)
+
+// peaksSaid is what ttmem peak --json prints, as far as it is compared.
+type peaksSaid struct {
+	BeginNs uint64 `json:"begin_ns"`
+	Peaks   []struct {
+		Devices     []int  `json:"devices"`
+		Region      string `json:"region"`
+		TimeNs      uint64 `json:"time_ns"`
+		Bytes       uint64 `json:"bytes"`
+		StaticBytes uint64 `json:"static_bytes"`
+		Earlier     *struct {
+			TimeNs uint64 `json:"time_ns"`
+			Bytes  uint64
+		}
+		Holders  []peakHolderSaid
+		Programs []peakHolderSaid
+		Timeline struct {
+			MaxBytes []uint64 `json:"max_bytes"`
+		}
+	}
+	Lost map[string]uint64
+}
+
+type peakHolderSaid struct {
+	Bytes, Count uint64
+	File         string
+	Line         int
+	Op           string
+}
+
+// markedLines are the lines of a program that are marked with what they are called.
+func markedLines(t *testing.T, path string) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	lines := make(map[string]int)
+	for i, line := range strings.Split(string(text), "\n") {
+		if m := regexp.MustCompile(`# line: (.*)$`).FindStringSubmatch(line); m != nil {
+			lines[m[1]] = i + 1
+		}
+	}
+	return lines
+}
+
+// TestPeak: a peak inside an operation, of a temporary that nobody sees afterwards and
+// of what two lines hold, is named by its lines, with what the library's own allocator
+// counted; so is one of L1, of buffers and circular buffers together.
+func TestPeak(t *testing.T) {
+	for _, board := range []rig.Board{"n150", "t3000"} {
+		t.Run(string(board), func(t *testing.T) {
+			env := setup(t, "0.81.1", "3.10")
+			dir, path := t.TempDir(), program(t, "peak_op.py")
+			under := env.Command(t.Context(), board, path)
+			picture := filepath.Join(dir, "memory.svg")
+			cmd := exec.Command(ttmem, append([]string{"peak", "--json", "--timeline", picture, "--", under.Path}, under.Args[1:]...)...)
+			cmd.Env, cmd.Dir = testEnviron(under.Env, board, dir), dir
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", stderr.String()))
+			var said peaksSaid
+			printed := lines(string(out))
+			qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(printed[len(printed)-1]), &said)))
+			qt.Check(t, qt.HasLen(said.Lost, 0))
+
+			allocated := make(map[string]map[string]uint64) // by checkpoint and region, of each bank
+			times := make(map[string]uint64)
+			checkpoints := readCheckpoints(t, dir)
+			chips := len(checkpoints[0].Devices[0].Chips)
+			for _, c := range checkpoints {
+				times[c.Name] = c.TimeNs
+				allocated[c.Name] = make(map[string]uint64)
+				for region, view := range c.Devices[0].Regions {
+					allocated[c.Name][region] = view.AllocatedPerBank
+				}
+			}
+			marked := markedLines(t, path)
+			qt.Assert(t, qt.Equals(len(said.Peaks), 2))
+			dram, l1 := said.Peaks[0], said.Peaks[1]
+
+			qt.Check(t, qt.Equals(dram.Region, "DRAM"))
+			qt.Check(t, qt.HasLen(dram.Devices, chips))
+			qt.Check(t, qt.IsTrue(dram.TimeNs > times["before tril"] && dram.TimeNs < times["after tril"]))
+			// the mask and the result are as large as what they are of
+			tensor := allocated["after tril"]["DRAM"] - allocated["before tril"]["DRAM"]
+			qt.Check(t, qt.Equals(dram.Bytes, (allocated["before tril"]["DRAM"]+2*tensor)*12))
+			qt.Check(t, qt.DeepEquals(byLine(dram.Holders), map[int]peakHolderSaid{
+				marked["cache"]:  {Bytes: 3 * 12 * tensor, Count: 3, Op: "ttnn.empty", Line: marked["cache"]},
+				marked["scores"]: {Bytes: 12 * tensor, Count: 1, Op: "ttnn.empty", Line: marked["scores"]},
+				marked["tril"]:   {Bytes: 2 * 12 * tensor, Count: 2, Op: "ttnn.tril", Line: marked["tril"]},
+			}))
+
+			qt.Check(t, qt.Equals(l1.Region, "L1"))
+			qt.Check(t, qt.HasLen(l1.Devices, chips))
+			qt.Check(t, qt.IsTrue(l1.TimeNs > times["before softmax"] && l1.TimeNs < times["after softmax"]))
+			qt.Check(t, qt.Equals(l1.Bytes-l1.StaticBytes, allocated["after softmax"]["L1"]))
+			result := allocated["after softmax"]["L1"] - allocated["before softmax"]["L1"]
+			qt.Check(t, qt.DeepEquals(byLine(l1.Holders), map[int]peakHolderSaid{
+				marked["tokens"]:    {Bytes: result, Count: 1, Op: "ttnn.empty", Line: marked["tokens"]},
+				marked["positions"]: {Bytes: 2 * result, Count: 1, Op: "ttnn.empty", Line: marked["positions"]},
+				marked["softmax"]:   {Bytes: result, Count: 1, Op: "ttnn.softmax", Line: marked["softmax"]},
+			}))
+			programs := byLine(l1.Programs)
+			qt.Check(t, qt.Equals(programs[marked["softmax"]].Bytes, l1.StaticBytes))
+			qt.Check(t, qt.Equals(l1.Programs[0].Op, "ttnn.softmax"))
+			qt.Check(t, qt.IsTrue(programs[marked["tril"]].Bytes < l1.StaticBytes))
+			for _, peak := range said.Peaks {
+				var most uint64
+				for _, n := range peak.Timeline.MaxBytes {
+					most = max(most, n)
+				}
+				qt.Check(t, qt.Equals(most, peak.Bytes))
+			}
+			drawn, err := os.ReadFile(picture)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Check(t, qt.StringContains(string(drawn), "</svg>"))
+		})
+	}
+}
+
+// byLine adds up what is from one line.
+func byLine(list []peakHolderSaid) map[int]peakHolderSaid {
+	sums := make(map[int]peakHolderSaid)
+	for _, h := range list {
+		sum := sums[h.Line]
+		sums[h.Line] = peakHolderSaid{Bytes: sum.Bytes + h.Bytes, Count: sum.Count + h.Count, Line: h.Line, Op: h.Op}
+	}
+	return sums
+}
+
+// TestPeakOfARotatedRecording: of a peak that came before the file that is left it is
+// told how high it was, and what is known is of the file.
+func TestPeakOfARotatedRecording(t *testing.T) {
+	dir, env := t.TempDir(), setup(t, "0.81.1", "3.10")
+	file := filepath.Join(dir, "model.ttmem")
+	under := env.Command(t.Context(), "n150", program(t, "peak_first.py"), "20000")
+	cmd := exec.Command(ttmem, append([]string{"record", "-o", file, "--max-size", "64KiB", "--keep", "2", "--", under.Path}, under.Args[1:]...)...)
+	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
+	said, err := cmd.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", said))
+
+	out, errs, status := runTtmem(t, nil, "peak", file, "--json")
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	var peaks peaksSaid
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(out), &peaks)))
+	checkpoints := readCheckpoints(t, dir)
+	qt.Assert(t, qt.HasLen(checkpoints, 2))
+	dram := func(c checkpoint) uint64 { return c.Devices[0].Regions["DRAM"].AllocatedPerBank * 12 }
+	qt.Assert(t, qt.Equals(len(peaks.Peaks), 1))
+	peak := peaks.Peaks[0]
+	qt.Assert(t, qt.IsNotNil(peak.Earlier))
+	qt.Check(t, qt.Equals(peak.Earlier.Bytes, dram(checkpoints[0])))
+	qt.Check(t, qt.IsTrue(peak.Earlier.TimeNs < checkpoints[0].TimeNs && checkpoints[0].TimeNs < peaks.BeginNs))
+	// a round is allocated before the last one is given back
+	tensor := dram(checkpoints[0]) / 10
+	qt.Check(t, qt.Equals(dram(checkpoints[1]), 5*tensor))
+	qt.Check(t, qt.Equals(peak.Bytes, 8*tensor))
+	qt.Check(t, qt.IsTrue(peak.TimeNs >= peaks.BeginNs))
+	var bytes uint64
+	for _, h := range peak.Holders {
+		bytes += h.Bytes
+	}
+	qt.Check(t, qt.Equals(bytes, peak.Bytes))
+
+	text, errs, status := runTtmem(t, nil, "peak", file)
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	qt.Check(t, qt.StringContains(text, "Its highest peak was 5.2 MiB, <1% of 12.0 GiB"))
+}
