@@ -91,6 +91,7 @@ func (c *collector) failure(f *Failure, a *asked) {
 		e.SizeBytes, e.PageSizeBytes, e.BytesPerBank, e.Banks = f.SizeBytes, a.pageSize, f.BytesPerBank, f.Banks
 		e.ProgramID, e.Cores, e.Message, e.Stack = f.ProgramID, a.cores, f.Message, f.Stack
 	})
+	c.evidence(f)
 }
 
 // exited tells of a process that ended, of which there is nothing but its view.

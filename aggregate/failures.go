@@ -30,6 +30,9 @@ type Failure struct {
 	// UID is the user of the process; 0 where it is not known.
 	UID   int          `json:"uid"`
 	Stack *event.Stack `json:"stack,omitempty"`
+	// Evidence is what the banks were like; nil where that is not known. `ttmem oom`
+	// prints it.
+	Evidence *Evidence `json:"-"`
 }
 
 // failures is a list that only grows at its end, so that snapshots may share
@@ -53,7 +56,9 @@ type asked struct {
 // failures in processes that are forgotten.
 func (s *State) fail(e *event.Event) {
 	uid := e.UID
+	var found *Evidence
 	if p := s.known(e.PID); p != nil {
+		found = p.evidence(e)
 		if p.comm == "" {
 			p.comm = e.Comm
 		}
@@ -61,10 +66,10 @@ func (s *State) fail(e *event.Event) {
 			uid = p.about.UID
 		}
 	}
-	s.failures.add(e, uid)
+	s.failures.add(e, uid, found)
 }
 
-func (f *failures) add(e *event.Event, uid int) {
+func (f *failures) add(e *event.Event, uid int, found *Evidence) {
 	f.count++
 	if len(f.list) == 2*keptFailures {
 		f.list, f.asked = slices.Clone(newest(f.list)), slices.Clone(newest(f.asked))
@@ -74,7 +79,7 @@ func (f *failures) add(e *event.Event, uid int) {
 		Devices: append([]int{}, e.Devices...),
 		Region:  e.Region.String(), Reason: e.Reason.String(),
 		SizeBytes: e.SizeBytes, BytesPerBank: e.BytesPerBank, Banks: e.Banks,
-		ProgramID: e.ProgramID, Message: e.Message, UID: uid, Stack: e.Stack,
+		ProgramID: e.ProgramID, Message: e.Message, UID: uid, Stack: e.Stack, Evidence: found,
 	})
 	f.asked = append(f.asked, asked{e.Region, e.Reason, e.Layout, e.PageSizeBytes, slices.Clone(e.Cores)})
 }
@@ -86,6 +91,7 @@ func (s *State) settle(pid int) {
 	for i := range s.failures.list {
 		if f := &s.failures.list[i]; f.PID == pid {
 			f.Stack.Calls()
+			f.Evidence.settle()
 		}
 	}
 	for i := range s.exited {

@@ -382,7 +382,8 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 		lib.fill(&e, r.Window[:])
 		if r.Object != 0 && int(e.Region) < event.BankedRegions {
 			u64 := func(at uint32) uint64 { return binary.LittleEndian.Uint64(r.Window[at:]) }
-			d.place(&e, p, u64(lib.kernel.Device), u64(lib.kernel.Allocator), r.Request)
+			e.Allocator = u64(lib.kernel.Allocator)
+			d.place(&e, p, u64(lib.kernel.Device), e.Allocator, r.Request)
 		}
 		if outOfMemory {
 			e.Reason = event.ReasonOutOfMemory

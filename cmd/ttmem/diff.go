@@ -18,6 +18,7 @@ type diffOptions struct {
 	at, from, to string
 	by           string
 	ignoreLines  bool
+	pids         []int
 	devices      []int
 	regions      []string
 	grep         string
@@ -63,6 +64,7 @@ name of the file and line. Addresses, processes and releases of ttnn do not matt
 	f.StringVar(&o.to, "to", "", "compare --from with this `MOMENT`: a mark's last time, or as for --at (default: the end)")
 	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(diffGroupings, ", "))
 	f.BoolVar(&o.ignoreLines, "ignore-lines", false, "take calls of one function from different lines for the same")
+	f.IntSliceVarP(&o.pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
 	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
 	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
 	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
@@ -77,7 +79,7 @@ name of the file and line. Addresses, processes and releases of ttnn do not matt
 	fixed("by", diffGroupings)
 	fixed("region", dumpRegions())
 	fixed("at", []string{"end", "peak"})
-	for _, flag := range []string{"from", "to", "device", "grep", "fail-over", "limit"} {
+	for _, flag := range []string{"from", "to", "pid", "device", "grep", "fail-over", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	_ = c.MarkFlagFilename("rules")
@@ -86,9 +88,8 @@ name of the file and line. Addresses, processes and releases of ttnn do not matt
 
 // A diffSide is one of what is compared.
 type diffSide struct {
-	path string
-	at   moment
-	// begun is true where the file has it.
+	path    string
+	at      moment
 	parts   aggregate.Parts
 	devices []int
 	lost    map[string]uint64
@@ -141,7 +142,7 @@ func (o *diffOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 	if !slices.Contains(diffGroupings, o.by) {
 		return filter, nil, fmt.Errorf("--by %s: there are %s", o.by, strings.Join(diffGroupings, ", "))
 	}
-	like := dumpOptions{devices: o.devices, regions: o.regions, grep: o.grep, rules: o.rules, sort: dumpSorts[0], n: o.n}
+	like := dumpOptions{source: sourceOptions{pids: o.pids}, devices: o.devices, regions: o.regions, grep: o.grep, rules: o.rules, sort: dumpSorts[0], n: o.n}
 	return like.check()
 }
 
@@ -206,7 +207,7 @@ func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
 				left = append(left, side)
 			}
 		}
-		w, state, err := visit(path, moments, func(e *event.Event) {
+		w, state, err := visit(path, moments, everyEvent, func(e *event.Event) {
 			for _, side := range left {
 				side.parts.AddLeft(e)
 			}

@@ -143,7 +143,7 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 		}
 	}
 	d.groups = slices.SortedFunc(maps.Values(groups), func(a, b *diffGroup) int {
-		return cmp.Or(compareBool(b.Static, a.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
+		return cmp.Or(compareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
 			cmp.Compare(b.ChangeBuffers, a.ChangeBuffers), cmp.Compare(b.B.Bytes, a.B.Bytes), cmp.Compare(a.Key, b.Key))
 	})
 	if !o.all {

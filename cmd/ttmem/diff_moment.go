@@ -85,10 +85,12 @@ type stop struct {
 	wanted func(event.Region) bool
 }
 
+func everyEvent(handle func(*event.Event)) func(*event.Event) { return handle }
+
 func everyRegion(event.Region) bool { return true }
 
 // survey finds the moments in a file, but for its end: stops in the order of events.
-func survey(path string, moments []moment) (stops []stop, err error) {
+func survey(path string, moments []moment, only func(func(*event.Event)) func(*event.Event)) (stops []stop, err error) {
 	type markAt struct {
 		name  string
 		event uint64
@@ -128,7 +130,7 @@ func survey(path string, moments []moment) (stops []stop, err error) {
 		})
 		apply = func(e *event.Event) { count(e); applied(e) }
 	}
-	if _, err := watchFile(path, apply, func() {}); err != nil {
+	if _, err := watchFile(path, only(apply), func() {}); err != nil {
 		return nil, err
 	}
 	for i := range moments {
@@ -177,26 +179,27 @@ func survey(path string, moments []moment) (stops []stop, err error) {
 
 // visit plays a file. reached is called at each moment, by its index, with the state and
 // the regions that it is of: once for each region, where these have their peaks at
-// different times. each is called with every event, complete, and what it implies.
-func visit(path string, moments []moment, each func(*event.Event), reached func(i int, s *aggregate.State, wanted func(event.Region) bool)) (*watched, *aggregate.State, error) {
+// different times. each is called with every event, complete, and what it implies; only
+// leaves out events.
+func visit(path string, moments []moment, only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted func(event.Region) bool)) (*watched, *aggregate.State, error) {
 	var stops []stop
 	if slices.ContainsFunc(moments, func(m moment) bool { return !m.atEnd() }) {
 		var err error
-		if stops, err = survey(path, moments); err != nil {
+		if stops, err = survey(path, moments, only); err != nil {
 			return nil, nil, err
 		}
 	}
 	state := aggregate.New()
 	apply := applying(state, each)
 	var n uint64
-	w, err := watchFile(path, func(e *event.Event) {
+	w, err := watchFile(path, only(func(e *event.Event) {
 		n++
 		apply(e)
 		for len(stops) > 0 && stops[0].event == n {
 			reached(stops[0].of, state, stops[0].wanted)
 			stops = stops[1:]
 		}
-	}, func() {})
+	}), func() {})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -26,7 +27,10 @@ func (d *difference) writeText(w io.Writer, layout listLayout) error {
 		return out.Flush()
 	}
 	d.writeTotals(out, layout)
-	statics := false
+	statics, what := false, "  "+d.by
+	if d.totals[0].Device != d.totals[len(d.totals)-1].Device {
+		what += ", on all chips together"
+	}
 	for i, g := range d.groups {
 		if i == 0 || g.Static != statics {
 			statics = g.Static
@@ -34,7 +38,7 @@ func (d *difference) writeText(w io.Writer, layout listLayout) error {
 			if statics {
 				fmt.Fprintln(out, layout.paint(bold, "CBs, DFBs")+layout.paint(dim, "  of all programs that are cached: they use the same space in turn"))
 			}
-			fmt.Fprintln(out, layout.paint(dim, d.head("  "+d.by, layout)))
+			fmt.Fprintln(out, layout.paint(dim, d.head(what)))
 		}
 		d.writeGroup(out, layout, g)
 	}
@@ -69,7 +73,7 @@ func (d *difference) nothing() string {
 	return text
 }
 
-func (d *difference) head(what string, layout listLayout) string {
+func (d *difference) head(what string) string {
 	return right("change", changeColumns) + right("A", amountColumns) + right("B", amountColumns) + right("buffers", buffersColumns) + what
 }
 
@@ -106,7 +110,7 @@ func (d *difference) writeTotals(out *bufio.Writer, layout listLayout) {
 		}
 		if i == 0 {
 			fmt.Fprintln(out)
-			fmt.Fprintln(out, layout.paint(dim, d.head("", layout)))
+			fmt.Fprintln(out, layout.paint(dim, d.head("")))
 		}
 		fmt.Fprintln(out, layout.paint(bold, title))
 		for _, t := range c.totals {
@@ -167,7 +171,7 @@ func (d *difference) writeGroup(out *bufio.Writer, layout listLayout, g *diffGro
 	if layout.width == 0 || width(title) <= room {
 		fmt.Fprintln(out, line+title)
 	} else {
-		fmt.Fprintln(out, line)
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
 		for _, part := range wrap(title, layout.width-nameIndent) {
 			fmt.Fprintln(out, left("", nameIndent)+part)
 		}

@@ -65,7 +65,10 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 	if l.layout.width == 0 {
 		line += rest
 		for _, note := range r.notes {
-			text += l.layout.separator() + note.text
+			if text != "" {
+				text += l.layout.separator()
+			}
+			text += note.text
 		}
 		b = append(append(b, strings.TrimRight(line+"  "+text, " ")...), '\n')
 		return l.appendStacks(b, e, n)

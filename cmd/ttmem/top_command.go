@@ -163,12 +163,20 @@ func topLive(o *topOptions, view top.Options) error {
 		of = "PID " + listPIDs(o.source.pids)
 	}
 	live := top.NewLive(of)
-	view.Source = live
+	w := newTopWatch(live)
+	view.Source = w
 	streams, err := takeStreams(live, view.Output)
 	if err != nil {
 		return err
 	}
-	defer streams.giveBack()
+	// what was said meanwhile is told when there is a screen for it again
+	defer func() {
+		streams.giveBack()
+		for _, note := range live.Notes() {
+			warn(note)
+		}
+		tellOutput(live)
+	}()
 
 	// All that ends watching is a signal, also that the user quits, as it is to reach
 	// the command too.
@@ -178,16 +186,14 @@ func topLive(o *topOptions, view top.Options) error {
 	quit := make(chan struct{})
 	view.Quit = quit
 
-	w := startTop(o, live)
+	w.start(o)
 	select {
 	case <-w.began:
 	case <-w.done:
 		if w.err != nil {
-			streams.giveBack()
 			return w.err
 		}
 	case <-signals:
-		streams.giveBack()
 		w.end()
 		return exitStatus(130)
 	}
@@ -197,13 +203,6 @@ func topLive(o *topOptions, view top.Options) error {
 	}()
 	err = top.Run(in, screen, view)
 	ended := w.end()
-	streams.giveBack()
-	for _, note := range live.Notes() {
-		warn(note)
-	}
-	if view.Output {
-		tellOutput(live)
-	}
 	switch {
 	case err != nil:
 		return fmt.Errorf("showing the view: %w", err)
@@ -233,21 +232,43 @@ func terminalInput() (*os.File, error) {
 
 // topWatch is the watching beside the view.
 type topWatch struct {
+	*top.Live
 	began, done chan struct{}
+	// mark names a moment among the events; nil before they come.
+	mark        func(name string) error
 	err, status error
 }
 
-// startTop begins to bring what is live up to date.
-func startTop(o *topOptions, live *top.Live) *topWatch {
-	w := &topWatch{began: make(chan struct{}), done: make(chan struct{})}
-	started := false
+func newTopWatch(live *top.Live) *topWatch {
+	return &topWatch{Live: live, began: make(chan struct{}), done: make(chan struct{})}
+}
+
+// Mark sets the mark of the view, and one of its name for all who follow the service.
+func (w *topWatch) Mark() {
+	w.Live.Mark()
+	if w.mark == nil {
+		return
+	}
+	go func() {
+		if err := w.mark("top " + time.Now().Format(time.TimeOnly)); err != nil {
+			w.Note("the mark is of this view alone: " + err.Error())
+		}
+	}()
+}
+
+// start begins to bring what is live up to date.
+func (w *topWatch) start(o *topOptions) {
+	live, started := w.Live, false
 	begin := func() {
 		if !started {
 			started = true
 			close(w.began)
 		}
 	}
-	o.source.began = func(func(string) error) { begin() }
+	o.source.began = func(mark func(string) error) {
+		w.mark = mark
+		begin()
+	}
 	if o.source.file != "" {
 		live.Doing("reading")
 	}
@@ -274,7 +295,6 @@ func startTop(o *topOptions, live *top.Live) *topWatch {
 		}
 		live.End(why)
 	}()
-	return w
 }
 
 // endPatience is how long a command may take to end that was asked to.

@@ -67,6 +67,9 @@ const (
 	// Mark is a moment that somebody named: Cause is the name. UID is the user
 	// that set it, and PID the process whose call it was, if it was a call.
 	Mark
+	// Evidence is in a checkpoint behind an AllocFailed, of which it tells what the
+	// banks were like: Cause says what part of that.
+	Evidence
 )
 
 var kindNames = [...]string{
@@ -76,6 +79,7 @@ var kindNames = [...]string{
 	DeviceOpen: "device_open", DeviceClose: "device_close",
 	ProcessStart: "process_start", ProcessExit: "process_exit",
 	Lost: "lost", Peak: "peak", Left: "left", Total: "total", Mark: "mark",
+	Evidence: "evidence",
 }
 
 // String is the name of the kind in the JSON record.
@@ -235,8 +239,8 @@ type Event struct {
 	// Object is the Buffer's address in the process. Alloc, Free.
 	Object uint64
 	// Allocator is the address of the allocator in the process: what one
-	// allocator holds is dropped together. Alloc, Free, DeviceOpen,
-	// DeviceClose.
+	// allocator holds is dropped together. Alloc, Free, AllocFailed,
+	// DeviceOpen, DeviceClose.
 	Allocator uint64
 	// Address is where the memory lies in each bank, as the device addresses
 	// it. Alloc, Free, CBAlloc.

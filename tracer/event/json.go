@@ -122,6 +122,8 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	case Mark:
 		b = appendText(b, "cause", e.Cause)
 		b = appendInt(b, "uid", e.UID)
+	case Evidence:
+		b = e.appendEvidence(b)
 	}
 	if e.BeforeAttach {
 		b = append(b, `,"before_attach":true`...)
@@ -161,8 +163,12 @@ func (e *Event) appendFailure(b []byte) []byte {
 		b = appendText(b, "layout", e.Layout.String())
 		b = appendUint(b, "bytes_per_bank", e.BytesPerBank)
 		b = appendUint(b, "banks", uint64(e.Banks))
+		if e.Allocator != 0 {
+			b = appendUint(b, "allocator", e.Allocator)
+		}
 	} else {
 		b = appendUint(b, "program_id", e.ProgramID)
+		b = appendText(b, "static_kind", e.StaticKind.String())
 		if e.SizeBytes != 0 {
 			b = appendUint(b, "size_bytes", e.SizeBytes)
 		}
@@ -172,6 +178,27 @@ func (e *Event) appendFailure(b []byte) []byte {
 	}
 	b = appendText(b, "reason", e.Reason.String())
 	return appendText(b, "message", e.Message)
+}
+
+// appendEvidence appends what a checkpoint tells of a failure.
+func (e *Event) appendEvidence(b []byte) []byte {
+	b = appendText(b, "region", e.Region.String())
+	b = appendText(b, "cause", e.Cause)
+	b = appendInt(b, "uid", e.UID)
+	b = appendUint(b, "address", e.Address)
+	b = appendUint(b, "size_bytes", e.SizeBytes)
+	b = appendUint(b, "bytes_per_bank", e.BytesPerBank)
+	b = appendUint(b, "count", e.Count)
+	if e.Capacities != [BankedRegions]Capacity{} {
+		b = e.appendCapacities(b)
+	}
+	if e.StaticKind != NotStatic {
+		b = e.appendDevices(b)
+		b = appendUint(b, "program_id", e.ProgramID)
+		b = appendText(b, "static_kind", e.StaticKind.String())
+		b = appendCores(b, e.Cores)
+	}
+	return b
 }
 
 func (e *Event) appendDevices(b []byte) []byte {

@@ -151,7 +151,7 @@ func (rec *record) event() (Event, error) {
 		}
 	}
 	switch e.Kind {
-	case Alloc, Free, AllocFailed, Peak, Left:
+	case Alloc, Free, AllocFailed, Peak, Left, Evidence:
 		if rec.Region == "" {
 			return Event{}, fmt.Errorf("%s without a region", e.Kind)
 		}

@@ -37,9 +37,13 @@ type FileOptions struct {
 	// Keep is how many files there may be, with the current one; 0 is all.
 	Keep int
 	// Checkpoint is the state that a following file begins with: after all events
-	// that were added. Flush calls it. Without it, what was before can only be
-	// known from the files before.
+	// that were added when it is called, which Flush does. They are iterated later, by
+	// another goroutine, while events are added. Without it, what was before can only
+	// be known from the files before, and a long file has no checkpoints in it.
 	Checkpoint func() iter.Seq[*event.Event]
+	// CheckpointEvents is how many events there are between two checkpoints in a file
+	// at least; 0 is so many that they cost little.
+	CheckpointEvents int
 	// Existing says what becomes of a file that is there already.
 	Existing Existing
 	// Private lets nobody read the files but their owner, where they are files:
@@ -61,6 +65,8 @@ type File struct {
 	// missed is how many events came while err was set or were lost with what led to
 	// it, and latest the highest time of an event.
 	missed, latest uint64
+	// making is a section that is being made; nil: none is.
+	making chan *section
 }
 
 // A segment is one file of a recording.
@@ -72,6 +78,9 @@ type segment struct {
 	begun int64
 	// added is how many events it was given, with those of the checkpoint.
 	added uint64
+	// since is how many events came since its last checkpoint, and told how many that
+	// has.
+	since, told uint64
 	// stream marks what has no length, such as a pipe.
 	stream bool
 }
@@ -156,7 +165,7 @@ func (f *File) begin(path string, flags int, events iter.Seq[*event.Event]) (*se
 		return discard(err)
 	}
 	s.w.flags &^= blockCheckpoint
-	s.begun = s.w.Size()
+	s.begun, s.told = s.w.Size(), s.added
 	return s, nil
 }
 
@@ -192,6 +201,7 @@ func (f *File) Add(e *event.Event) {
 		return
 	}
 	f.added++
+	f.since++
 	f.w.Add(e)
 }
 
@@ -211,6 +221,9 @@ func (f *File) Flush() error {
 		return f.fail(err, "")
 	}
 	if !f.full() {
+		if err := f.checkpoint(); err != nil {
+			return f.fail(err, "")
+		}
 		return nil
 	}
 	if err := f.rotate(); err != nil {
@@ -219,9 +232,11 @@ func (f *File) Flush() error {
 	return nil
 }
 
+// endMark is how many bytes an end mark has at most, unless there are many causes.
+const endMark = 512
+
 // full reports whether the next block may not find room in the current file.
 func (f *File) full() bool {
-	const endMark = 512 // bytes at most, unless there are many causes
 	return f.o.MaxBytes > 0 && f.w.Size()+int64(f.w.largest)+endMark > f.o.MaxBytes &&
 		f.w.Size() >= 2*f.begun
 }
@@ -249,6 +264,9 @@ func (f *File) setError(err error, doing string) {
 func (f *File) Close(end End) error {
 	if f.err != nil {
 		return f.err
+	}
+	if err := errors.Join(f.w.Flush(), f.finishSection()); err != nil {
+		return f.fail(err, "")
 	}
 	if err := f.w.Close(end); err != nil {
 		return f.fail(err, "")

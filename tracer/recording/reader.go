@@ -17,7 +17,7 @@ import (
 // A Reader reads a recording. Only one goroutine may use it at a time; the stacks
 // of its events may be used by any.
 type Reader struct {
-	in     io.Reader
+	in     *bufio.Reader
 	name   string
 	zstd   *zstd.Decoder
 	header Header
@@ -30,6 +30,11 @@ type Reader struct {
 	payload    []byte
 	end        *End
 	err        error
+
+	// storage is what a section is read from, up to sectionEnd; then reading goes on
+	// at resume. Without a section it is nil.
+	storage            storage
+	sectionEnd, resume int64
 }
 
 // NewReader returns a Reader of a recording, whose header it reads at once.
@@ -113,6 +118,12 @@ func (r *Reader) nextBlock() error {
 	if r.end != nil {
 		return io.EOF
 	}
+	if r.sectionEnd != 0 && r.offset == r.sectionEnd {
+		r.sectionEnd = 0
+		if err := r.jump(r.resume); err != nil {
+			return err
+		}
+	}
 	r.begin = r.offset
 	var room [blockHead]byte
 	n, err := io.ReadFull(r.in, room[:])
@@ -136,6 +147,13 @@ func (r *Reader) nextBlock() error {
 	}
 	if crc32.Update(crc32.Checksum(room[8:], castagnoli), castagnoli, r.packed) != checksum {
 		return r.damaged("its checksum is wrong")
+	}
+	if h.kind == blockState && r.sectionEnd != 0 {
+		h.kind = blockEvents
+	}
+	r.offset += int64(blockHead) + int64(h.packed)
+	if h.kind >= 'a' {
+		return nil // it is for others
 	}
 	payload := r.packed
 	if h.flags&blockPlain == 0 {
@@ -165,6 +183,5 @@ func (r *Reader) nextBlock() error {
 	case h.kind < 'a':
 		return r.damaged(newer)
 	}
-	r.offset += int64(blockHead) + int64(h.packed)
 	return nil
 }

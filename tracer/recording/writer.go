@@ -27,6 +27,9 @@ const blockHead = 40
 const (
 	blockEvents = 'D'
 	blockEnd    = 'E'
+	// blockSection begins a section, and blockState has events of it.
+	blockSection = 'k'
+	blockState   = 'c'
 )
 
 // The flags of a block.
@@ -74,6 +77,7 @@ type Writer struct {
 	zstd    *zstd.Encoder
 	define  definitions
 	events  columns
+	kind    byte // of blocks of events
 	flags   byte // of the block that is being made
 	pending int  // how long it is by now, before compression
 	payload []byte
@@ -82,6 +86,19 @@ type Writer struct {
 
 // NewWriter begins a recording: the header is written at once.
 func NewWriter(w io.Writer, o Options) (*Writer, error) {
+	r, err := newWriter(w)
+	if err != nil {
+		return nil, err
+	}
+	h := o.header()
+	if err := r.append(h.append(nil)); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// newWriter returns a Writer that writes no header.
+func newWriter(w io.Writer) (*Writer, error) {
 	// A window of 1 MiB is a whole block of a busy process. The columns leave little
 	// to find: SpeedDefault makes 8 % less of an eager model and needs a second table.
 	z, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
@@ -89,12 +106,7 @@ func NewWriter(w io.Writer, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := o.header()
-	b := h.append(nil)
-	if _, err := w.Write(b); err != nil {
-		return nil, err
-	}
-	r := &Writer{out: w, size: int64(len(b)), zstd: z}
+	r := &Writer{out: w, zstd: z, kind: blockEvents}
 	r.define.init()
 	r.events.init()
 	return r, nil
@@ -140,17 +152,23 @@ func (w *Writer) Flush() error {
 	}
 	w.payload = p
 	h := head{
-		kind: blockEvents, flags: w.flags, raw: uint32(len(p)), events: w.events.count,
+		kind: w.kind, flags: w.flags, raw: uint32(len(p)), events: w.events.count,
 		earliest: w.events.earliest, latest: w.events.latest,
 	}
 	w.events.reset()
 	w.pending = 0
 	w.flags &^= blockReset
 	if w.define.full() {
-		w.define.reset()
-		w.flags |= blockReset
+		w.forget()
 	}
 	return w.write(h, p)
+}
+
+// forget begins the definitions anew with the next block. What was added must have been
+// flushed.
+func (w *Writer) forget() {
+	w.define.reset()
+	w.flags |= blockReset
 }
 
 func appendSection(b []byte, number int, section []byte) []byte {
@@ -183,12 +201,20 @@ func (w *Writer) write(h head, payload []byte) error {
 	h.put(b)
 	w.block = b
 	w.largest = max(w.largest, len(b))
+	if err := w.append(b); err != nil {
+		return err
+	}
+	w.written += uint64(h.events)
+	return nil
+}
+
+// append writes what is ready to be written.
+func (w *Writer) append(b []byte) error {
 	if _, err := w.out.Write(b); err != nil {
 		w.err = err
 		return err
 	}
 	w.size += int64(len(b))
-	w.written += uint64(h.events)
 	return nil
 }
 

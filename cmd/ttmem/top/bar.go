@@ -10,6 +10,9 @@ type bar struct {
 	whole           uint64
 	// peak is where a mark shows how far base has been; 0: none.
 	peak uint64
+	// shared says that base and top are of two kinds, which are told apart without
+	// colours too.
+	shared bool
 	// baseStyle and topStyle are their colours.
 	baseStyle, topStyle style
 }
@@ -39,11 +42,11 @@ func (p painter) draw(b bar, columns int) string {
 	base, part := p.fill(b.base, b.whole, columns)
 	more, _ := p.fill(max(b.base, b.more), b.whole, columns)
 	top, _ := p.fill(b.top, b.whole, columns)
+	if b.shared && base == 0 && part > 0 {
+		base = 1
+	}
 	if b.top > 0 { // a bar of whole columns, from the right
 		top = max(1, int(float64(b.top)/float64(b.whole)*float64(columns)+0.5))
-		if base == 0 && part > 0 {
-			base, part = 1, 0
-		}
 	}
 	for i := range min(base, columns) {
 		cells[i] = cellBase
@@ -54,7 +57,7 @@ func (p painter) draw(b bar, columns int) string {
 	for i := max(0, columns-top); i < columns; i++ {
 		cells[i] = cellTop
 	}
-	if more > base || b.top > 0 || p.ascii {
+	if more > base || b.shared || p.ascii {
 		part = 0
 	}
 	if b.peak > max(b.base, b.more) {
@@ -102,6 +105,9 @@ func (p painter) cell(kind int, b bar, n int) string {
 	switch kind {
 	case cellBase:
 		unicode, ascii, st = "█", "#", b.baseStyle
+		if b.shared {
+			unicode = "▓"
+		}
 	case cellMore:
 		unicode, ascii, st = "▒", "+", b.baseStyle
 	case cellTop:

@@ -96,11 +96,13 @@ type chipBlock struct {
 	width int
 	// few leaves out what is not there.
 	few bool
+	// ranges says that figures may be ranges, in this block or one beside it.
+	ranges bool
 }
 
 // used is how many columns a figure takes that may be a range.
 func (b *chipBlock) used() int {
-	if len(b.ids) > 1 {
+	if b.ranges {
 		return rangeColumns
 	}
 	return bytesColumns
@@ -193,7 +195,7 @@ func (b *chipBlock) l1() []string {
 	leastSmall, mostSmall := b.span(smallUsed)
 	st := level(mostUsed, capacity)
 	lines := []string{b.row("L1/core", bar{
-		base: mostStatic, top: mostTensors, whole: capacity, baseStyle: blue, topStyle: st,
+		base: mostStatic, top: mostTensors, whole: capacity, shared: true, baseStyle: blue, topStyle: st,
 	}, formatKiB, leastUsed, mostUsed, peak, capacity, st)}
 
 	parts := []struct {
@@ -201,7 +203,7 @@ func (b *chipBlock) l1() []string {
 		style              style
 		there              bool
 	}{
-		{b.pick("█", "#"), "CBs, DFBs", format(formatKiB).span(leastStatic, mostStatic), blue, true},
+		{b.pick("▓", "#"), "CBs, DFBs", format(formatKiB).span(leastStatic, mostStatic), blue, true},
 		{b.pick("█", "="), "tensors", format(formatKiB).span(leastTensors, mostTensors), cmp.Or(st, green), true},
 		{b.pick("·", "."), "free", format(formatKiB).span(leastFree, mostFree), dim, capacity > 0},
 		{"", "kernels", formatKiB(text), dim, true},
@@ -305,6 +307,6 @@ func (p painter) groupCell(g *chipGroup, label, dram, l1 int) string {
 	return p.paint(bold, p.right(formatIDs(g.ids), label)) + " " +
 		p.draw(bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st}, dram) +
 		p.paint(st, p.right(formatPercent(most, capacity), percentColumns)) + " " +
-		p.draw(bar{base: static, top: tensors, whole: core, baseStyle: blue, topStyle: l1Style}, l1) +
+		p.draw(bar{base: static, top: tensors, whole: core, shared: true, baseStyle: blue, topStyle: l1Style}, l1) +
 		p.paint(l1Style, p.right(formatPercent(used, core), percentColumns))
 }

@@ -31,9 +31,9 @@ type row struct {
 	rate    float64
 	since   uint64 // ns; 0: not known
 	regions regionSet
-	pids    map[int]bool
-	devices map[int]bool
-	stack   *event.Stack // of one stack: the first
+	// pids and devices are those that it is of, each once.
+	pids, devices []int
+	stack         *event.Stack // of one stack: the first
 }
 
 // total orders rows by what they hold.
@@ -68,36 +68,38 @@ var shownRegions = []event.Region{event.DRAM, event.L1, event.CB, event.L1Small,
 // A grouping tells rows apart.
 type grouping struct {
 	name string
-	// opens says that a row has one stack, which can be shown.
+	// stack says that a row has one stack, which can be shown.
 	stack bool
+	// mixed says that a row may have buffers and circular buffers.
+	mixed bool
 	// keys are those of the rows that a holding is in, and titles what they are
 	// called.
 	keys func(g *groups, h *aggregate.Holding) []string
 }
 
 var groupings = []grouping{
-	{"stack", true, func(g *groups, h *aggregate.Holding) []string { return []string{g.stackKey(h)} }},
-	{"op", false, func(g *groups, h *aggregate.Holding) []string {
+	{"stack", true, false, func(g *groups, h *aggregate.Holding) []string { return []string{g.stackKey(h)} }},
+	{"op", false, true, func(g *groups, h *aggregate.Holding) []string {
 		return []string{cmp.Or(g.sites.of(h.Stack).name.Op, g.unknown(h))}
 	}},
-	{"component", false, func(g *groups, h *aggregate.Holding) []string {
+	{"component", false, true, func(g *groups, h *aggregate.Holding) []string {
 		return []string{cmp.Or(g.sites.of(h.Stack).component, g.unknown(h))}
 	}},
-	{"file", false, func(g *groups, h *aggregate.Holding) []string {
+	{"file", false, true, func(g *groups, h *aggregate.Holding) []string {
 		return []string{cmp.Or(g.sites.of(h.Stack).name.Call.File, g.unknown(h))}
 	}},
-	{"type", false, func(_ *groups, h *aggregate.Holding) []string {
+	{"type", false, false, func(_ *groups, h *aggregate.Holding) []string {
 		kind := h.Layout.String()
 		if h.Static != event.NotStatic {
 			kind = h.Static.String()
 		}
 		return []string{h.Region.String() + " " + strings.ReplaceAll(kind, "_", " ")}
 	}},
-	{"size", false, func(_ *groups, h *aggregate.Holding) []string {
+	{"size", false, false, func(_ *groups, h *aggregate.Holding) []string {
 		return []string{formatBytes(h.Bytes) + " on each chip"}
 	}},
-	{"process", false, func(g *groups, h *aggregate.Holding) []string { return []string{g.process(h.PID)} }},
-	{"chip", false, func(_ *groups, h *aggregate.Holding) (keys []string) {
+	{"process", false, true, func(g *groups, h *aggregate.Holding) []string { return []string{g.process(h.PID)} }},
+	{"chip", false, true, func(_ *groups, h *aggregate.Holding) (keys []string) {
 		for _, id := range h.Devices {
 			keys = append(keys, fmt.Sprintf("chip %d", id))
 		}
@@ -171,7 +173,7 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 			}
 			r := rows[key]
 			if r == nil {
-				r = &row{key: key, title: key, pids: make(map[int]bool), devices: make(map[int]bool)}
+				r = &row{key: key, title: key}
 				if one.stack {
 					s := g.sites.of(h.Stack)
 					r.stack, r.name, r.caller = h.Stack, s.name, s.caller
@@ -241,9 +243,13 @@ func (r *row) add(h *aggregate.Holding, chips uint64, rate float64) {
 		r.since = h.SinceNs
 	}
 	r.regions.add(h.Region)
-	r.pids[h.PID] = true
+	if !slices.Contains(r.pids, h.PID) {
+		r.pids = append(r.pids, h.PID)
+	}
 	for _, id := range h.Devices {
-		r.devices[id] = true
+		if !slices.Contains(r.devices, id) {
+			r.devices = append(r.devices, id)
+		}
 	}
 }
 

@@ -30,17 +30,9 @@ func (m *model) stackHead() []string {
 		facts = append(facts, "there for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
 	}
 	facts = append(facts, r.regions.String())
-	var ids, pids []int
-	for id := range r.devices {
-		ids = append(ids, id)
-	}
-	for pid := range r.pids {
-		pids = append(pids, pid)
-	}
-	slices.Sort(ids)
-	slices.Sort(pids)
+	ids, pids := slices.Sorted(slices.Values(r.devices)), slices.Sorted(slices.Values(r.pids))
 	if len(ids) > 0 {
-		facts = append(facts, "chip "+formatIDs(ids))
+		facts = append(facts, "on "+plural(len(ids), "chip", "chips")+": "+formatIDs(ids))
 	}
 	facts = append(facts, "PID "+strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", "))
 	lines = append(lines, " "+m.cut(strings.Join(facts, m.pick(" · ", " - ")), m.width-1))

@@ -65,10 +65,7 @@ var columns = []column{
 		if len(r.pids) > 1 {
 			return fmt.Sprintf("%d procs", len(r.pids)), dim
 		}
-		for pid := range r.pids {
-			return fmt.Sprint(pid), noStyle
-		}
-		return "", noStyle
+		return fmt.Sprint(r.pids[0]), noStyle
 	}},
 	{"IN", 6, 0, func(m *model, r *row, _ uint64) (string, style) {
 		if r.regions.String() == "CB" {
@@ -90,7 +87,8 @@ func (m *model) columns() (list []column) {
 				continue
 			}
 		}
-		if m.width < c.least || c.name == "GROWTH" && !m.present.Marked || c.name == "RATE/s" && m.once {
+		if m.width < c.least || c.name == "GROWTH" && !m.present.Marked || c.name == "RATE/s" && m.once ||
+			c.name == "CBs" && !groupings[m.by].mixed {
 			continue
 		}
 		list = append(list, c)

@@ -228,7 +228,7 @@ func TestAProcessFilterShowsItsShareInTheBars(t *testing.T) {
 	s.press("p", "p") // the training
 	text := s.text()
 	qt.Check(t, qt.StringContains(text, "chips 24-31"))
-	qt.Check(t, qt.StringContains(text, "1.9 GiB"))
+	qt.Check(t, qt.StringContains(text, "2.2 GiB"))
 }
 
 func TestGroupingsAddUp(t *testing.T) {
@@ -382,4 +382,27 @@ func TestOncePrintsAFrameForScripts(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsFalse(strings.Contains(out.String(), "\x1b")))
 	qt.Check(t, qt.Matches(out.String(), `(?s).*chips 0-2,4-23.*PROCESS.*STACK\n([^\n]*\n){3} and 24 more\n`))
+}
+
+// BenchmarkLook is what a look and its frame cost: of 100,000 buffers that 10,000 stacks
+// hold.
+func BenchmarkLook(b *testing.B) {
+	s := emptyStage(200, 50)
+	var stacks []*event.Stack
+	for i := range 10_000 {
+		stacks = append(stacks, event.StackOf([]event.Frame{
+			{Kind: event.Native, Name: "tt::tt_metal::Buffer::create"},
+			{Kind: event.Python, Name: "forward", File: "/home/user/model.py", Line: i},
+		}))
+	}
+	for i := range 100_000 {
+		s.live.Handle(&event.Event{
+			Kind: event.Alloc, PID: 7, Devices: []int{i % 8}, Region: event.DRAM, BufferID: uint64(i),
+			BytesPerBank: 4096, Banks: 12, Stack: stacks[i%len(stacks)],
+		})
+	}
+	for b.Loop() {
+		s.refresh()
+		s.frame()
+	}
 }

@@ -157,19 +157,20 @@ func (m *model) chipLines() []string {
 	groups := chipGroups(devices, !m.unfolded)
 	across := max(1, min(len(groups), m.width/95))
 	columns := (m.width - 3*(across-1)) / across
+	room := max(8, m.height*2/5)
+	if m.height >= 30 {
+		room = m.height / 2
+	}
 	var blocks [][]string
 	tallest := 0
-	for i := range groups {
-		b := &chipBlock{painter: m.painter, chipGroup: &groups[i], width: columns, few: m.height < 30 && !m.once}
-		blocks = append(blocks, b.lines())
-		tallest = max(tallest, len(blocks[i]))
-		if i > 16 && !m.once {
+	for _, few := range []bool{false, true} {
+		blocks, tallest = m.blocks(groups, columns, few || m.height < 30 && !m.once)
+		if m.once || (len(groups)+across-1)/across*tallest <= room {
 			break
 		}
-	}
-	room := max(8, m.height*2/5)
-	if down := (len(groups) + across - 1) / across; !m.once && down*tallest > room {
-		return m.grid(groups, m.width, m.height-8)
+		if few {
+			return m.grid(groups, m.width, m.height-8)
+		}
 	}
 	var lines []string
 	for first := 0; first < len(blocks); first += across {
@@ -192,6 +193,17 @@ func (m *model) chipLines() []string {
 		}
 	}
 	return lines
+}
+
+// blocks are those of the groups, and how many lines the tallest has.
+func (m *model) blocks(groups []chipGroup, columns int, few bool) (blocks [][]string, tallest int) {
+	ranges := slices.ContainsFunc(groups, func(g chipGroup) bool { return len(g.ids) > 1 })
+	for i := range groups {
+		b := &chipBlock{painter: m.painter, chipGroup: &groups[i], width: columns, few: few, ranges: ranges}
+		blocks = append(blocks, b.lines())
+		tallest = max(tallest, len(blocks[i]))
+	}
+	return blocks, tallest
 }
 
 // choices is the line that says what the table shows, and with which keys that is

@@ -2,11 +2,7 @@
 // of views. It is the same each time: no clock, no dice.
 package scene
 
-import (
-	"fmt"
-
-	"ttmem/tracer/event"
-)
+import "ttmem/tracer/event"
 
 // A Scene is a host with 32 chips: a server of a large model on all of them, a training
 // on the last eight, a test on chip 3. Its server forgets to free what it logs.
@@ -20,7 +16,7 @@ type Scene struct {
 	ids, programs uint64
 	// tokens are what the server frees one after the other.
 	tokens []uint64
-	stacks map[string]*event.Stack
+	stacks map[place]*event.Stack
 }
 
 // The processes of a scene.
@@ -51,7 +47,7 @@ var Capacities = [event.BankedRegions]event.Capacity{
 
 // New returns a scene of which nothing has happened.
 func New(emit func(*event.Event)) *Scene {
-	return &Scene{Emit: emit, NowNs: begin, pace: loadPace, stacks: make(map[string]*event.Stack)}
+	return &Scene{Emit: emit, NowNs: begin, pace: loadPace, stacks: make(map[place]*event.Stack)}
 }
 
 // chips are those from a to b.
@@ -91,7 +87,7 @@ func (s *Scene) Load() {
 	}
 	s.start(Training, "python train.py --data c4", last)
 	for range 32 {
-		s.alloc(Training, last, event.DRAM, 4_194_304, call("ttnn.from_torch", "train.py", 88, "Layer.__init__", "train.py", 20, "build"))
+		s.alloc(Training, last, event.DRAM, 5_242_880, call("ttnn.from_torch", "train.py", 88, "Layer.__init__", "train.py", 20, "build"))
 		s.alloc(Training, last, event.DRAM, 1_048_576, call("ttnn.zeros_like", "adam.py", 31, "Adam.state", "train.py", 120, "build"))
 	}
 	s.start(Test, "pytest tests/test_conv.py", one)
@@ -167,9 +163,24 @@ func (s *Scene) program(pid int, on []int, op string) {
 	}
 }
 
+// A place tells stacks apart.
+type place struct {
+	op, file, function string
+	line, caller       int
+}
+
+// decoratorLine is where ttnn's Python calls operations.
+const decoratorLine = 512
+
 // stack is the one of the frames, shared by all that is from there.
 func (s *Scene) stack(frames []event.Frame) *event.Stack {
-	key := fmt.Sprint(frames)
+	var key place
+	for i := range frames {
+		if f := &frames[i]; f.Kind == event.Python && f.Line != decoratorLine {
+			key = place{frames[i-2].Name, f.File, f.Name, f.Line, frames[i+1].Line}
+			break
+		}
+	}
 	if s.stacks[key] == nil {
 		s.stacks[key] = event.StackOf(frames)
 	}
@@ -199,7 +210,7 @@ func call(op, file string, line int, function, callerFile string, callerLine int
 		{Kind: event.Native, Name: "ttnn::create_device_tensor", Module: "_ttnncpp.so"},
 		{Kind: event.Native, Name: name, Module: "_ttnncpp.so"},
 		{Kind: event.Native, Name: "nanobind::detail::func_create<" + op + ">::{lambda#1}", Module: "_ttnn.cpython-310-x86_64-linux-gnu.so"},
-		{Kind: event.Python, Name: "__call__", File: "/usr/lib/python3/dist-packages/ttnn/decorators.py", Line: 512},
+		{Kind: event.Python, Name: "__call__", File: "/usr/lib/python3/dist-packages/ttnn/decorators.py", Line: decoratorLine},
 		{Kind: event.Python, Name: function, File: home + file, Line: line},
 		{Kind: event.Python, Name: caller, File: home + callerFile, Line: callerLine},
 		{Kind: event.Python, Name: "main", File: home + "main.py", Line: 12},

@@ -1,0 +1,214 @@
+package aggregate_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// calledBy has the event come from a call stack of one function.
+func calledBy(name string, e event.Event) event.Event {
+	e.Stack = event.StackOf([]event.Frame{{Kind: event.Python, Name: name, File: "model.py", Line: 3}})
+	return e
+}
+
+// wants is a request for memory that failed.
+func wants(time uint64, pid int, perBank uint64, devices ...int) event.Event {
+	return event.Event{
+		TimeNs: time, Kind: event.AllocFailed, PID: pid, Allocator: 5, Region: event.L1, Devices: devices,
+		SizeBytes: perBank * 64, BytesPerBank: perBank, Banks: 64, Reason: event.ReasonOutOfMemory,
+	}
+}
+
+// failed is the one failure of a state.
+func failed(t *testing.T, s *aggregate.State) *aggregate.Failure {
+	t.Helper()
+	list := s.Snapshot().Failures
+	qt.Assert(t, qt.HasLen(list, 1))
+	return &list[0]
+}
+
+func names(list []aggregate.Blame) (names []string) {
+	for _, l := range list {
+		names = append(names, l.Stack.Frames()[0].Name)
+	}
+	return names
+}
+
+// TestAFragmentedRequestBlamesTheFewestBytes: L1 is 100 to 1100, with three holes of
+// 200, 100 and 150 bytes.
+func TestAFragmentedRequestBlamesTheFewestBytes(t *testing.T) {
+	s := after(
+		opened(7, 5, 0),
+		calledBy("weights", lies(1, 7, 1, 300, 400, 0)),
+		calledBy("cache", lies(2, 7, 2, 800, 50, 0)), calledBy("cache", lies(3, 7, 3, 850, 20, 0)),
+		calledBy("mask", lies(4, 7, 4, 870, 80, 0)),
+		lies(5, 8, 9, 100, 200, 0), // another process's allocator is another
+		calledBy("forward", wants(6, 7, 260, 0)),
+	)
+	f := failed(t, s)
+	qt.Check(t, qt.Equals(f.Verdict(), aggregate.Fragmented))
+	e := f.Evidence
+	qt.Check(t, qt.DeepEquals(e.FreeSpace, aggregate.FreeSpace{FreeBytesPerBank: 450, LargestFreeBytesPerBank: 200}))
+	qt.Check(t, qt.DeepEquals([2]uint64{e.From, e.To}, [2]uint64{700, 960}))
+	qt.Check(t, qt.DeepEquals(e.Blocking, aggregate.Blame{BytesPerBank: 150, Count: 3, Address: 800, End: 950}))
+	qt.Check(t, qt.DeepEquals(names(e.Blockers), []string{"mask", "cache"}))
+	qt.Check(t, qt.Equals(e.Blockers[1].BytesPerBank, 70))
+	qt.Check(t, qt.DeepEquals(names(e.Holders), []string{"weights", "mask", "cache"}))
+	qt.Check(t, qt.DeepEquals(e.Held, aggregate.Blame{BytesPerBank: 550, Count: 4, Address: 300, End: 950}))
+}
+
+func TestWhatARequestLacksIsToldApart(t *testing.T) {
+	for _, c := range []struct {
+		perBank uint64
+		want    aggregate.Verdict
+		place   [2]uint64
+	}{
+		{1001, aggregate.TooLarge, [2]uint64{}},
+		{1000, aggregate.TooLittle, [2]uint64{100, 1100}},
+		{701, aggregate.TooLittle, [2]uint64{100, 801}},
+		{700, aggregate.Fragmented, [2]uint64{100, 800}},
+		{300, aggregate.Unexplained, [2]uint64{}},
+	} {
+		s := after(opened(7, 5, 0), lies(1, 7, 1, 400, 100, 0), lies(1, 7, 2, 600, 200, 0), wants(2, 7, c.perBank, 0))
+		f := failed(t, s)
+		qt.Check(t, qt.Equals(f.Verdict(), c.want), qt.Commentf("%d", c.perBank))
+		qt.Check(t, qt.DeepEquals([2]uint64{f.Evidence.From, f.Evidence.To}, c.place), qt.Commentf("%d", c.perBank))
+	}
+}
+
+// TestThePlaceIsTheCheapest compares it with all places that there are.
+func TestThePlaceIsTheCheapest(t *testing.T) {
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		s := after(opened(7, 5, 0))
+		var owner [1101]int
+		id := 0
+		for at := uint64(100) + r.Uint64N(60); at < 1080; {
+			size := 1 + r.Uint64N(min(100, 1100-at))
+			id++
+			e := lies(1, 7, uint64(id), at, size, 0)
+			s.Apply(&e)
+			for a := at; a < at+size; a++ {
+				owner[a] = int(size)<<8 | id
+			}
+			at += size + r.Uint64N(80)
+		}
+		bytes := 50 + r.Uint64N(600)
+		e := wants(2, 7, bytes, 0)
+		s.Apply(&e)
+		f := failed(t, s)
+		if v := f.Verdict(); v != aggregate.Fragmented && v != aggregate.TooLittle {
+			continue
+		}
+		best := uint64(1 << 20)
+		for start := uint64(100); start+bytes <= 1100; start++ {
+			var cost uint64
+			last := 0
+			for a := start; a < start+bytes; a++ {
+				if o := owner[a]; o != 0 && o != last {
+					cost += uint64(o >> 8)
+					last = o
+				}
+			}
+			best = min(best, cost)
+		}
+		found := f.Evidence
+		qt.Assert(t, qt.Equals(found.To-found.From, bytes), qt.Commentf("seed %d", seed))
+		qt.Assert(t, qt.Equals(found.Blocking.BytesPerBank, best), qt.Commentf("seed %d", seed))
+	}
+}
+
+// clashing is a program whose buffers end at 600, and tensors from 400 on.
+func clashing() []event.Event {
+	static := func(address, size uint64, kind event.StaticKind) event.Event {
+		e := cb(2, 7, 3, address, size, 1, 1, 0)
+		e.StaticKind = kind
+		return e
+	}
+	other := cb(2, 7, 4, 100, 900, 1, 1, 0) // of another program
+	other.StaticKind = event.DataflowBuffer
+	return []event.Event{
+		opened(7, 5, 0),
+		calledBy("high", lies(1, 7, 1, 900, 200, 0)), calledBy("low", lies(1, 7, 2, 400, 50, 0)), calledBy("middle", lies(1, 7, 3, 500, 200, 0)),
+		static(100, 200, event.DataflowBuffer), static(300, 250, event.DataflowBuffer), static(550, 50, event.Scratchpad),
+		static(600, 300, event.CircularBuffer), other,
+		calledBy("softmax", event.Event{
+			TimeNs: 3, Kind: event.AllocFailed, PID: 7, Region: event.CB, Devices: []int{0}, ProgramID: 3,
+			StaticKind: event.DataflowBuffer, Reason: event.ReasonStaticClash,
+		}),
+	}
+}
+
+func TestAClashBlamesTheLowestTensors(t *testing.T) {
+	f := failed(t, after(clashing()...))
+	qt.Check(t, qt.Equals(f.Verdict(), aggregate.Clash))
+	e := f.Evidence
+	qt.Check(t, qt.Equals(e.Region, event.L1))
+	qt.Check(t, qt.DeepEquals([3]uint64{e.Lowest, e.From, e.To}, [3]uint64{400, 100, 600}))
+	qt.Check(t, qt.DeepEquals(names(e.Blockers), []string{"low", "middle"}))
+	qt.Check(t, qt.Equals(e.Blocking.BytesPerBank, 250))
+	var ends []uint64
+	for i := range e.Statics {
+		ends = append(ends, e.Statics[i].End())
+	}
+	qt.Check(t, qt.DeepEquals(ends, []uint64{600, 550}))
+}
+
+// TestEvidenceIsKeptOverACheckpoint: also where all of it is gone by then.
+func TestEvidenceIsKeptOverACheckpoint(t *testing.T) {
+	for _, gone := range []bool{false, true} {
+		for _, events := range [][]event.Event{
+			clashing(),
+			{
+				opened(7, 5, 0), calledBy("weights", lies(1, 7, 1, 300, 400, 0)), calledBy("cache", lies(2, 7, 2, 800, 50, 0)),
+				calledBy("forward", wants(6, 7, 310, 0)),
+			},
+		} {
+			s := after(events...)
+			if gone {
+				s.Apply(&event.Event{TimeNs: 9, Kind: event.ProcessExit, PID: 7})
+			} else {
+				s.Apply(&event.Event{TimeNs: 9, Kind: event.Free, PID: 7, BufferID: 2, Reason: event.ReasonExplicit})
+			}
+			restored := aggregate.New()
+			for e := range s.Checkpoint() {
+				restored.Apply(e)
+			}
+			want, got := failed(t, s), failed(t, restored)
+			qt.Assert(t, qt.IsNotNil(got.Evidence))
+			qt.Check(t, qt.Equals(got.Verdict(), want.Verdict()))
+			for _, e := range []*aggregate.Evidence{want.Evidence, got.Evidence} {
+				for i := range e.Statics {
+					e.Statics[i].SinceNs = 0 // not told
+				}
+			}
+			qt.Check(t, qt.DeepEquals(described(got.Evidence), described(want.Evidence)))
+			qt.Check(t, qt.Equals(restored.Snapshot().Anomalies, s.Snapshot().Anomalies))
+		}
+	}
+}
+
+// described is evidence with the names of its stacks in place of them.
+func described(e *aggregate.Evidence) any {
+	c := *e
+	c.Holders, c.Blockers = withoutStacks(e.Holders), withoutStacks(e.Blockers)
+	return []any{c, names(e.Holders), names(e.Blockers)}
+}
+
+func withoutStacks(list []aggregate.Blame) (without []aggregate.Blame) {
+	for _, l := range list {
+		l.Stack = nil
+		without = append(without, l)
+	}
+	return without
+}
+
+func TestEvidenceWithoutAFailureIsMalformed(t *testing.T) {
+	s := after(event.Event{TimeNs: 1, Kind: event.Evidence, PID: 7, Region: event.L1, Cause: "space"})
+	qt.Check(t, qt.Equals(s.Snapshot().Anomalies.MalformedEvents, 1))
+}

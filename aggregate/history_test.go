@@ -1,0 +1,221 @@
+package aggregate
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// a historyRun applies events, a microsecond after each other, and keeps the last note.
+type historyRun struct {
+	*History
+	now  uint64
+	note Note
+}
+
+func newHistoryRun() *historyRun { return &historyRun{History: NewHistory()} }
+
+func (r *historyRun) apply(e event.Event) {
+	r.now += 1000
+	e.TimeNs = r.now
+	r.Apply(&e, func(_ *event.Event, n *Note) { r.note = *n })
+}
+
+func (r *historyRun) alloc(pid int, id, address, perBank uint64, devices ...int) {
+	r.apply(event.Event{
+		Kind: event.Alloc, PID: pid, BufferID: id, Allocator: 1, Devices: devices, Region: event.DRAM,
+		Address: address, SizeBytes: perBank * 2, BytesPerBank: perBank, Banks: 2,
+	})
+}
+
+func (r *historyRun) free(pid int, id uint64) {
+	r.apply(event.Event{Kind: event.Free, PID: pid, BufferID: id, Region: event.DRAM, Reason: event.ReasonExplicit})
+}
+
+func TestAFreeTellsWhatItEnded(t *testing.T) {
+	r := newHistoryRun()
+	r.alloc(1, 7, 0x1000, 64, 0)
+	qt.Check(t, qt.IsNil(r.note.Ended()))
+	r.free(1, 7)
+	qt.Assert(t, qt.IsNotNil(r.note.Ended()))
+	qt.Check(t, qt.Equals(r.note.Ended().SinceNs, 1000))
+	qt.Check(t, qt.IsNil(r.note.Freed))
+	qt.Check(t, qt.IsFalse(r.note.Unseen))
+}
+
+func TestASecondFreeIsADoubleFree(t *testing.T) {
+	r := newHistoryRun()
+	r.alloc(1, 7, 0x1000, 64, 0)
+	r.free(1, 7)
+	r.free(1, 7)
+	qt.Assert(t, qt.IsNotNil(r.note.Freed))
+	qt.Check(t, qt.Equals(r.note.Freed.EndNs, 2000))
+	qt.Check(t, qt.IsFalse(r.note.Unseen))
+	qt.Check(t, qt.IsNil(r.note.Ended()))
+}
+
+func TestAFreeOfAnotherProcessIsNotADoubleFree(t *testing.T) {
+	r := newHistoryRun()
+	r.alloc(1, 7, 0x1000, 64, 0)
+	r.free(1, 7)
+	r.free(2, 7)
+	qt.Check(t, qt.IsNil(r.note.Freed))
+	qt.Check(t, qt.IsTrue(r.note.Unseen))
+}
+
+func TestAnIDThatIsUsedAgainMayBeFreedAgain(t *testing.T) {
+	r := newHistoryRun()
+	for range 2 {
+		r.alloc(1, 7, 0x1000, 64, 0)
+		r.free(1, 7)
+		qt.Check(t, qt.IsNil(r.note.Freed))
+	}
+}
+
+func TestAnAddressTellsItsEarlierUseOfAnotherSize(t *testing.T) {
+	r := newHistoryRun()
+	r.alloc(1, 7, 0x1000, 64, 0)
+	r.free(1, 7)
+	r.alloc(1, 8, 0x1000, 64, 0)
+	qt.Check(t, qt.IsNil(r.note.Earlier), qt.Commentf("the same size"))
+	r.free(1, 8)
+	r.alloc(2, 1, 0x1000, 32, 1)
+	qt.Check(t, qt.IsNil(r.note.Earlier), qt.Commentf("another chip"))
+	r.alloc(2, 2, 0x1000, 32, 0)
+	qt.Assert(t, qt.IsNotNil(r.note.Earlier))
+	qt.Check(t, qt.Equals(*r.note.Earlier, Use{
+		PID: 1, BufferID: 8, Address: 0x1000, SizeBytes: 128, BytesPerBank: 64, SinceNs: 3000, EndNs: 4000,
+	}))
+}
+
+func TestBuffersThatOverlapAreTold(t *testing.T) {
+	for name, c := range map[string]struct {
+		pid            int
+		address, bytes uint64
+		devices        []int
+		overlaps       bool
+	}{
+		"the same place":          {1, 0x1000, 64, []int{0}, true},
+		"its end":                 {1, 0x103f, 64, []int{0}, true},
+		"behind it":               {1, 0x1040, 64, []int{0}, false},
+		"its start":               {1, 0x0fc1, 64, []int{0}, true},
+		"before it":               {1, 0x0fc0, 64, []int{0}, false},
+		"all of it":               {1, 0x0800, 0x1000, []int{0}, true},
+		"of another process":      {2, 0x1000, 64, []int{0}, true},
+		"with one chip in common": {1, 0x1000, 64, []int{1, 0}, true},
+		"on another chip":         {1, 0x1000, 64, []int{1}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newHistoryRun()
+			r.alloc(1, 7, 0x1000, 64, 0)
+			r.alloc(c.pid, 8, c.address, c.bytes, c.devices...)
+			qt.Assert(t, qt.Equals(r.note.Overlapped() != nil, c.overlaps))
+			if c.overlaps {
+				qt.Check(t, qt.Equals(r.note.Overlapped().BufferID, 7))
+			}
+		})
+	}
+}
+
+func TestWhatIsFreedOverlapsNothing(t *testing.T) {
+	r := newHistoryRun()
+	r.alloc(1, 7, 0x1000, 64, 0)
+	r.apply(event.Event{Kind: event.ProcessExit, PID: 1})
+	r.alloc(2, 8, 0x1000, 64, 0)
+	qt.Check(t, qt.IsNil(r.note.Overlapped()))
+	qt.Check(t, qt.HasLen(r.live, 1), qt.Commentf("what the process had is still there"))
+}
+
+func TestABufferThatIsAllocatedTwiceReplacesTheFirst(t *testing.T) {
+	r := newHistoryRun()
+	r.alloc(1, 7, 0x1000, 64, 0)
+	r.alloc(1, 7, 0x2000, 64, 0)
+	qt.Assert(t, qt.IsNotNil(r.note.Replaced()))
+	qt.Check(t, qt.Equals(r.note.Replaced().Address, 0x1000))
+	r.alloc(1, 8, 0x1000, 64, 0)
+	qt.Check(t, qt.IsNil(r.note.Overlapped()), qt.Commentf("the first is still there"))
+}
+
+// TestAHistoryKeepsAddressesInOrder compares with looking at every buffer.
+func TestAHistoryKeepsAddressesInOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var o inAddressOrder
+	var all []*buffer
+	for i := range 20000 {
+		if i > 4000 && random.IntN(2) == 0 {
+			k := random.IntN(len(all))
+			qt.Assert(t, qt.IsTrue(o.remove(all[k])))
+			qt.Assert(t, qt.IsFalse(o.remove(all[k])))
+			all[k] = all[len(all)-1]
+			all = all[:len(all)-1]
+		} else {
+			// no two overlap, and some are next to each other
+			b := &buffer{address: uint64(random.IntN(1<<20)) * 16, perBank: uint64(1 + random.IntN(16))}
+			if o.overlapping(b.address, b.address+16) != nil {
+				continue
+			}
+			o.add(b)
+			all = append(all, b)
+		}
+		start := uint64(random.IntN(1 << 24))
+		end := start + uint64(1+random.IntN(512))
+		var want bool
+		for _, b := range all {
+			want = want || b.address < end && b.address+b.perBank > start
+		}
+		if got := o.overlapping(start, end); (got != nil) != want {
+			t.Fatalf("%#x to %#x: overlapping %v, want %v", start, end, got, want)
+		}
+	}
+	for _, b := range all {
+		qt.Assert(t, qt.IsTrue(o.remove(b)))
+	}
+	qt.Check(t, qt.HasLen(o.chunks, 0))
+}
+
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	r := recent[int, int]{keep: 100}
+	for i := range 10000 {
+		r.set(i, i+1)
+		if len(r.young)+len(r.old) > 200 {
+			t.Fatalf("%d are kept", len(r.young)+len(r.old))
+		}
+		if oldest := max(0, i-99); r.get(oldest) != oldest+1 {
+			t.Fatalf("%d is forgotten at %d", oldest, i)
+		}
+	}
+	r.remove(9999)
+	qt.Check(t, qt.Equals(r.get(9999), 0))
+}
+
+func TestHeatCountsEachPlace(t *testing.T) {
+	var h Heat
+	add := func(address, bytes uint64, devices ...int) {
+		h.Add(&event.Event{Kind: event.Alloc, Region: event.L1, Address: address, BytesPerBank: bytes, Devices: devices})
+	}
+	add(100, 50, 0)
+	add(100, 20, 0, 1)
+	add(120, 10, 0)
+	h.Add(&event.Event{Kind: event.Free, Region: event.L1, Address: 100, BytesPerBank: 50, Devices: []int{0}})
+	qt.Check(t, qt.DeepEquals(h.Of(0, event.L1), []HeatStep{{100, 2}, {130, 1}, {150, 0}}))
+	qt.Check(t, qt.DeepEquals(h.Of(1, event.L1), []HeatStep{{100, 1}, {120, 0}}))
+	qt.Check(t, qt.HasLen(h.Of(0, event.DRAM), 0))
+}
+
+func TestHeatIsBounded(t *testing.T) {
+	var h Heat
+	const n = 3 * maxBorders
+	for i := range uint64(n) {
+		h.Add(&event.Event{Kind: event.Alloc, Region: event.DRAM, Address: i * 96, BytesPerBank: 64, Devices: []int{0}})
+	}
+	qt.Check(t, qt.IsTrue(len(h.last.change) <= maxBorders))
+	steps := h.Of(0, event.DRAM)
+	qt.Assert(t, qt.IsTrue(len(steps) > 0))
+	qt.Check(t, qt.Equals(steps[0].Address, 0))
+	last := steps[len(steps)-1]
+	qt.Check(t, qt.Equals(last.Count, 0))
+	qt.Check(t, qt.IsTrue(last.Address >= (n-1)*96+64 && last.Address < n*96+1024))
+}

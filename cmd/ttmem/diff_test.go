@@ -1,0 +1,263 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"github.com/spf13/cobra"
+
+	"ttmem/tracer/event"
+)
+
+// A trainingRun holds weights, grows by a buffer with each step from one line, and
+// leaves what another line has in the end.
+type trainingRun struct {
+	events []event.Event
+	id     uint64
+	pid    int
+}
+
+func newTrainingRun(pid int) *trainingRun {
+	r := &trainingRun{pid: pid}
+	r.add(event.Event{Kind: event.ProcessStart, Command: "python3 train.py"})
+	r.add(event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Capacities: eventCapacities})
+	return r
+}
+
+func (r *trainingRun) add(e event.Event) {
+	e.PID = r.pid
+	r.events = append(r.events, e)
+}
+
+func (r *trainingRun) alloc(region event.Region, perBank uint64, stack *event.Stack) uint64 {
+	r.id++
+	r.add(bufferEvent(event.Alloc, r.id, region, 0x2000+r.id*0x100, perBank, stack, 0, 1))
+	return r.id
+}
+
+func (r *trainingRun) free(id uint64) {
+	r.add(bufferEvent(event.Free, id, event.DRAM, 0, 0, nil, 0, 1))
+}
+
+func (r *trainingRun) mark(name string) { r.add(event.Event{Kind: event.Mark, Cause: name}) }
+
+// steps are so many, each of which leaks so many buffers; the line of the weights is
+// another one where the program was edited.
+func (r *trainingRun) steps(n, leaks, line int) *trainingRun {
+	for range 4 {
+		r.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", line))
+	}
+	for range n {
+		temporary := r.alloc(event.DRAM, 8192, binding("matmul", "Model.step", 40))
+		for range leaks {
+			r.alloc(event.DRAM, 1024, binding("add", "Model.step", 41))
+		}
+		r.add(event.Event{
+			Kind: event.CBAlloc, ProgramID: r.id, Devices: []int{0, 1}, Address: 0x8000, SizeBytes: 2048,
+			Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: binding("matmul", "Model.step", 40),
+		})
+		r.free(temporary)
+		r.mark("step")
+	}
+	return r
+}
+
+// diffOf compares as a command line asks.
+func diffOf(t *testing.T, layout listLayout, args ...string) (text string, d *difference) {
+	t.Helper()
+	var o diffOptions
+	c := newDiff()
+	// the same flags, of options that can be looked at
+	qt.Assert(t, qt.IsNil(c.ParseFlags(args)))
+	f := c.Flags()
+	get := func(name string) string { return f.Lookup(name).Value.String() }
+	o.at, o.from, o.to, o.by, o.grep = get("at"), get("from"), get("to"), get("by"), get("grep")
+	o.ignoreLines, o.all = get("ignore-lines") == "true", get("all") == "true"
+	o.regions, _ = f.GetStringSlice("region")
+	o.devices, _ = f.GetIntSlice("device")
+	o.n, _ = f.GetInt("limit")
+	a, b, err := o.sides(c, f.Args())
+	qt.Assert(t, qt.IsNil(err))
+	filter, rules, err := o.check()
+	qt.Assert(t, qt.IsNil(err))
+	_, _, err = readSides(a, b)
+	qt.Assert(t, qt.IsNil(err))
+	d = newDifference(a, b, filter, rules, &o)
+	var out strings.Builder
+	qt.Assert(t, qt.IsNil(d.writeText(&out, layout)))
+	return regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(out.String(), "$1"), d
+}
+
+func TestTheDifferenceOfTwoRecordings(t *testing.T) {
+	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
+	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 12).events)
+	for _, test := range []struct {
+		name   string
+		layout listLayout
+		args   []string
+	}{
+		{"diff_stack", listLayout{}, []string{a, b}},
+		{"diff_narrow", listLayout{width: 80}, []string{a, b, "--all"}},
+		{"diff_color", listLayout{painter: painter{color: true}, width: 120}, []string{b, a}},
+		{"diff_op", listLayout{painter: painter{ascii: true}}, []string{a, b, "--by", "op", "--all"}},
+		{"diff_region", listLayout{}, []string{a, b, "--by", "region"}},
+		{"diff_peak", listLayout{}, []string{a, b, "--at", "peak"}},
+		{"diff_same", listLayout{}, []string{a, a}},
+		{"diff_nothing", listLayout{}, []string{a, b, "--region", "TRACE"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text, _ := diffOf(t, test.layout, test.args...)
+			checkGolden(t, test.name+".golden", text)
+		})
+	}
+}
+
+// TestWhatGrewIsFirst: the line that leaks, and nothing else, whatever the processes'
+// ids, and the lines where a program was edited.
+func TestWhatGrewIsFirst(t *testing.T) {
+	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
+	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 15).events)
+	buffers := func(d *difference) (keys []string) {
+		for _, g := range d.groups {
+			if !g.Static {
+				keys = append(keys, g.Key)
+			}
+		}
+		return keys
+	}
+	const leak = "ttnn.add · model.py:41 Model.step"
+	_, d := diffOf(t, listLayout{}, a, b, "--ignore-lines")
+	qt.Check(t, qt.DeepEquals(buffers(d), []string{leak}))
+	qt.Check(t, qt.Equals(d.groups[0].ChangeBytes, 2*6*1024*12))
+	_, d = diffOf(t, listLayout{}, a, b)
+	qt.Check(t, qt.DeepEquals(buffers(d), []string{"ttnn.zeros · model.py:15 Model.__init__", leak, "ttnn.zeros · model.py:12 Model.__init__"}))
+	_, d = diffOf(t, listLayout{}, a, b, "--by", "file")
+	qt.Check(t, qt.DeepEquals(buffers(d), []string{"/srv/model.py"}))
+}
+
+// TestWhatNobodyFreedIsHeldAtTheEnd: a program that ends or closes its device has not
+// freed what it had.
+func TestWhatNobodyFreedIsHeldAtTheEnd(t *testing.T) {
+	running := newTrainingRun(100).steps(3, 2, 12)
+	exited := newTrainingRun(100).steps(3, 2, 12)
+	exited.add(event.Event{Kind: event.ProcessExit})
+	closed := newTrainingRun(100).steps(3, 2, 12)
+	closed.add(event.Event{Kind: event.DeviceClose, Allocator: 1})
+	a := writeEvents(t, "a.jsonl", running.events)
+	for _, run := range []*trainingRun{exited, closed} {
+		_, d := diffOf(t, listLayout{}, a, writeEvents(t, "b.jsonl", run.events), "--region", "DRAM")
+		qt.Check(t, qt.HasLen(d.groups, 0))
+		qt.Check(t, qt.Equals(d.same, 2))
+	}
+}
+
+func TestTheDifferenceOfTwoMarks(t *testing.T) {
+	path := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(10, 2, 12).events)
+	for name, c := range map[string]struct {
+		from, to string
+		grown    int64 // buffers
+	}{
+		"the first and the last":   {"step", "step", 18},
+		"the first and the end":    {"step#1", "end", 18},
+		"numbered":                 {"step#4", "step#7", 6},
+		"backwards":                {"step#7", "step#4", -6},
+		"a time":                   {"100ms", "step#1", 2},
+		"named like a time":        {"mark:step#2", "step#3", 2},
+		"the peak, which is later": {"step#2", "peak", 16},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, d := diffOf(t, listLayout{}, path, "--from", c.from, "--to", c.to, "--grep", "ttnn.add", "--region", "DRAM")
+			qt.Assert(t, qt.HasLen(d.groups, 1))
+			qt.Check(t, qt.Equals(d.groups[0].ChangeBuffers, c.grown))
+			region, bytes := d.grown()
+			if c.grown > 0 {
+				qt.Check(t, qt.Equals(region, "DRAM"))
+				qt.Check(t, qt.Equals(bytes, c.grown*1024*12*2))
+			} else {
+				qt.Check(t, qt.Equals(bytes, 0))
+			}
+		})
+	}
+}
+
+func TestTheDifferenceAsJSON(t *testing.T) {
+	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
+	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 12).events)
+	_, d := diffOf(t, listLayout{}, a, b)
+	var out strings.Builder
+	qt.Assert(t, qt.IsNil(d.writeJSON(&out)))
+	var doc diffDocument
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(out.String()), &doc)))
+	qt.Assert(t, qt.HasLen(doc.Groups, 1))
+	qt.Check(t, qt.Equals(doc.Groups[0].B, amount{6, 2 * 6 * 1024 * 12}))
+	qt.Check(t, qt.Equals(doc.Groups[0].A, amount{}))
+	qt.Check(t, qt.IsTrue(len(doc.Groups[0].Stack) > 3))
+	qt.Check(t, qt.Equals(doc.Totals[0].B, amount{10, (4*4096 + 6*1024) * 12}))
+	qt.Check(t, qt.Equals(doc.V, 1))
+}
+
+func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
+	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(2, 0, 12).events)
+	unmarked := writeEvents(t, "b.jsonl", newTrainingRun(100).events)
+	empty := writeEvents(t, "empty.jsonl", nil)
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"nothing":          {nil, "ttmem diff yesterday.ttmem"},
+		"three files":      {[]string{a, a, a}, "two files at a time"},
+		"one file":         {[]string{a}, "--from MARK --to MARK"},
+		"marks of two":     {[]string{a, a, "--from", "x"}, "--at says at which moment"},
+		"to alone":         {[]string{a, "--to", "x"}, "from which moment on"},
+		"at of one":        {[]string{a, "--from", "step", "--at", "peak"}, "give --from and --to"},
+		"unknown mark":     {[]string{a, "--from", "warm"}, "no mark warm in " + a + ": there are step"},
+		"too high":         {[]string{a, "--from", "step#3"}, "there are 2 of that name"},
+		"no marks":         {[]string{unmarked, "--from", "warm"}, "ttmem mark NAME"},
+		"too late":         {[]string{a, "--from", "1h"}, "nothing 1h0m0s after its first event"},
+		"before the first": {[]string{a, "--from", "-1s"}, "must not be negative"},
+		"no moment":        {[]string{a, a, "--at", ""}, "give end, peak, a mark's name"},
+		"grouping":         {[]string{a, a, "--by", "color"}, "there are stack, op,"},
+		"region":           {[]string{a, a, "--region", "SRAM"}, "there are DRAM, L1, CB"},
+		"chip":             {[]string{a, a, "--device", "7"}, "--device 7: there is chips 0, 1"},
+		"limit":            {[]string{a, a, "-n", "-1"}, "0 lists all"},
+		"size":             {[]string{a, a, "--fail-over", "lots"}, "not a size"},
+		"no file":          {[]string{a, "/no/such/file"}, "no such file"},
+		"no events":        {[]string{a, empty}, empty},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := &cobra.Command{Use: "ttmem", SilenceErrors: true, SilenceUsage: true}
+			root.AddCommand(newDiff())
+			root.SetArgs(append([]string{"diff"}, c.args...))
+			err := root.Execute()
+			qt.Assert(t, qt.IsNotNil(err))
+			qt.Check(t, qt.StringContains(err.Error(), c.says))
+			qt.Check(t, qt.IsFalse(strings.Contains(err.Error(), "\n")))
+		})
+	}
+}
+
+func TestTooMuchGrowthFails(t *testing.T) {
+	path := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(4, 2, 12).events)
+	stdout := os.Stdout
+	defer func() { os.Stdout = stdout }()
+	run := func(args ...string) error {
+		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+		qt.Assert(t, qt.IsNil(err))
+		defer null.Close()
+		os.Stdout = null
+		c := newDiff()
+		c.SilenceErrors, c.SilenceUsage = true, true
+		c.SetArgs(append([]string{path, "--from", "step", "--to", "step"}, args...))
+		return c.Execute()
+	}
+	// 6 buffers of 12 KiB on two chips
+	qt.Check(t, qt.IsNil(run()))
+	qt.Check(t, qt.IsNil(run("--fail-over", "144KiB")))
+	qt.Check(t, qt.Equals(run("--fail-over", "143KiB"), error(exitStatus(3))))
+	qt.Check(t, qt.Equals(run("--fail-over", "0"), error(exitStatus(3))))
+	qt.Check(t, qt.IsNil(run("--fail-over", "0", "--grep", "ttnn.zeros")))
+}

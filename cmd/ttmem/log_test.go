@@ -1,0 +1,312 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// writeEvents writes a file of events, each a tenth of a second after the one before
+// where it has no time of its own.
+func writeEvents(t *testing.T, name string, events []event.Event) string {
+	t.Helper()
+	var b []byte
+	now := uint64(1000 * second)
+	for _, e := range events {
+		if e.TimeNs == 0 {
+			now += second / 10
+			e.TimeNs = now
+		}
+		now = e.TimeNs
+		b = append(e.AppendJSON(b), '\n')
+	}
+	path := filepath.Join(t.TempDir(), name)
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o644)))
+	return path
+}
+
+var eventCapacities = [event.BankedRegions]event.Capacity{
+	event.DRAM: {Banks: 12, BytesPerBank: 1 << 20, Base: 0x1000},
+	event.L1:   {Banks: 64, BytesPerBank: 0x10000, Base: 0x8000},
+}
+
+// bufferEvent is an Alloc or a Free of PID 4242.
+func bufferEvent(kind event.Kind, id uint64, region event.Region, address, perBank uint64, stack *event.Stack, devices ...int) event.Event {
+	e := event.Event{
+		Kind: kind, PID: 4242, TID: 4242, Comm: "python3", Devices: devices, Region: region, BufferID: id,
+		Object: 0x7f0000001000 + id*0x100, Allocator: 1, Address: address, SizeBytes: perBank * 12, PageSizeBytes: 2048,
+		BytesPerBank: perBank, Banks: 12, Stack: stack,
+	}
+	if kind == event.Free {
+		e.Reason, e.Stack = event.ReasonExplicit, nil
+	}
+	return e
+}
+
+// oddEvents have one of everything that a log tells.
+func oddEvents() []event.Event {
+	add, mul := binding("add", "Attention.forward", 31), binding("matmul", "Attention.forward", 32)
+	alloc, free := event.Alloc, event.Free
+	cores := []event.CoreRange{{X1: 7, Y1: 7}}
+	other := bufferEvent(alloc, 1, event.DRAM, 0x8000, 4096, add, 0)
+	other.PID, other.TID = 4300, 4300
+	sharded := bufferEvent(alloc, 6, event.L1, 0x17800, 2048, mul, 0, 1)
+	sharded.Layout, sharded.Banks = event.HeightSharded, 4
+	unseen := bufferEvent(free, 99, event.DRAM, 0x9000, 4096, nil, 0)
+	early := bufferEvent(alloc, 3, event.DRAM, 0x20000, 1024, nil, 0)
+	early.BeforeAttach = true
+	return []event.Event{
+		{Kind: event.ProcessStart, PID: 4242, Comm: "python3", Command: "python3 run.py", Release: "0.81.1"},
+		{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: eventCapacities},
+		early,
+		bufferEvent(alloc, 1, event.DRAM, 0x8000, 8192, add, 0, 1),
+		bufferEvent(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
+		bufferEvent(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
+		bufferEvent(alloc, 2, event.DRAM, 0x8000, 4096, mul, 0, 1),
+		other,
+		unseen,
+		{Kind: event.CBAlloc, PID: 4242, ProgramID: 5, Devices: []int{0, 1}, Region: event.CB, Address: 0x8000, SizeBytes: 4096, Cores: cores, StaticKind: event.CircularBuffer, Stack: mul},
+		{Kind: event.KernelLoad, PID: 4242, ProgramID: 5, Devices: []int{0, 1}, Region: event.Kernel, SizeBytes: 20000, BytesPerBank: 800, Cores: cores, Stack: mul},
+		sharded,
+		{Kind: event.AllocFailed, PID: 4242, Devices: []int{0, 1}, Region: event.L1, SizeBytes: 1 << 30, BytesPerBank: 1 << 24, Banks: 64,
+			Reason: event.ReasonOutOfMemory, Message: "TT_FATAL @ bank_manager.cpp:514: false\ninfo:\nOut of Memory: Not enough space to allocate\n", Stack: mul},
+		{Kind: event.Mark, Cause: "warm"},
+		bufferEvent(alloc, 2, event.DRAM, 0xa000, 4096, mul, 0, 1),
+		{Kind: event.Lost, Count: 3, Cause: "ring buffer full"},
+		bufferEvent(free, 3, event.DRAM, 0x20000, 1024, nil, 0),
+		{Kind: event.CBFree, PID: 4242, ProgramID: 5, Devices: []int{0, 1}},
+		{Kind: event.ProcessExit, PID: 4242, ExitStatus: 9},
+		// of a checkpoint: not listed
+		{Kind: event.Total, Count: 3, Cause: "failures"},
+	}
+}
+
+// logOf is what a log of a file prints.
+func logOf(t *testing.T, path string, o logOptions, layout listLayout) (string, *eventLog) {
+	t.Helper()
+	o.source.file = path
+	filter, err := o.check(newLog())
+	qt.Assert(t, qt.IsNil(err))
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	out := newLogOutput(f, false)
+	l := newEventLog(&o, filter, nil, layout, out)
+	_, err = o.source.watch(l.handle, func() {})
+	qt.Assert(t, qt.IsNil(err))
+	l.end()
+	qt.Assert(t, qt.IsNil(out.close()))
+	text, err := os.ReadFile(f.Name())
+	qt.Assert(t, qt.IsNil(err))
+	return string(text), l
+}
+
+func TestTheLog(t *testing.T) {
+	path := writeEvents(t, "odd.jsonl", oddEvents())
+	for _, test := range []struct {
+		name    string
+		options logOptions
+		layout  listLayout
+	}{
+		{"log_lines", logOptions{}, listLayout{}},
+		{"log_wide", logOptions{}, listLayout{width: 200}},
+		{"log_narrow", logOptions{}, listLayout{width: 80}},
+		{"log_color", logOptions{}, listLayout{painter: painter{color: true}, width: 100}},
+		{"log_ascii", logOptions{}, listLayout{painter: painter{ascii: true}}},
+		{"log_stacks", logOptions{stacks: true, buffers: []uint{1}}, listLayout{width: 100}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text, _ := logOf(t, path, test.options, test.layout)
+			checkGolden(t, test.name+".golden", text)
+			if test.layout.width > 0 {
+				for line := range strings.Lines(colors.ReplaceAllString(text, "")) {
+					qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= test.layout.width), qt.Commentf("%s", line))
+				}
+			}
+		})
+	}
+}
+
+// TestTheLogListsWhatIsAskedFor: of the events by their numbers, with those that the
+// exit implies behind the last.
+func TestTheLogListsWhatIsAskedFor(t *testing.T) {
+	path := writeEvents(t, "odd.jsonl", oddEvents())
+	for name, c := range map[string]struct {
+		options logOptions
+		want    string // kind and buffer
+	}{
+		"address":              {logOptions{addresses: []string{"0x8000"}}, "alloc1 free1 free1 alloc2 alloc1 cb_alloc"},
+		"an address inside":    {logOptions{addresses: []string{"0x9fff"}}, "alloc1 free1 free1 free99"},
+		"a decimal address":    {logOptions{addresses: []string{"131072"}}, "alloc3 free3"},
+		"buffer":               {logOptions{buffers: []uint{2}}, "alloc2 alloc2 free2"},
+		"object":               {logOptions{objects: []string{"0x7f0000001600"}}, "alloc6 free6"},
+		"region":               {logOptions{regions: []string{"l1"}}, "alloc6 alloc_failed free6"},
+		"circular buffers":     {logOptions{regions: []string{"CB"}}, "cb_alloc cb_free"},
+		"kernels":              {logOptions{regions: []string{"KERNEL"}}, "kernel_load kernel_unload"},
+		"device":               {logOptions{devices: []int{1}, kinds: []string{"alloc"}}, "alloc1 alloc2 alloc6 alloc2"},
+		"kind":                 {logOptions{kinds: []string{"mark", "lost"}}, "mark lost"},
+		"grep a line":          {logOptions{grep: `model\.py:31`}, "alloc1 free1 alloc1"},
+		"grep a message":       {logOptions{grep: "Not enough"}, "alloc_failed"},
+		"process":              {logOptions{source: sourceOptions{pids: []int{4300}}, regions: []string{"DRAM"}}, "alloc1"},
+		"since":                {logOptions{since: 1700 * time.Millisecond}, "cb_free free6 free2 kernel_unload process_exit"},
+		"until":                {logOptions{until: 200 * time.Millisecond}, "process_start device_open alloc3"},
+		"double free":          {logOptions{notes: []string{noteDoubleFree}}, "free1"},
+		"unseen":               {logOptions{notes: []string{noteUnseen}}, "free99"},
+		"overlap and replaced": {logOptions{notes: []string{noteOverlap, noteReplaced}}, "alloc1 alloc2"},
+		"reuse":                {logOptions{notes: []string{noteReuse}}, "alloc2"},
+		"the last":             {logOptions{n: 2, kinds: []string{"alloc"}}, "alloc6 alloc2"},
+		"more than there are":  {logOptions{n: 50, kinds: []string{"mark"}}, "mark"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.options.json = true
+			text, _ := logOf(t, path, c.options, listLayout{})
+			var got []string
+			for line := range strings.Lines(text) {
+				var e struct {
+					Kind     string  `json:"kind"`
+					BufferID *uint64 `json:"buffer_id"`
+				}
+				qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &e)))
+				if e.BufferID != nil {
+					e.Kind += strings.TrimSpace(string(mustJSON(*e.BufferID)))
+				}
+				got = append(got, e.Kind)
+			}
+			qt.Check(t, qt.Equals(strings.Join(got, " "), c.want))
+		})
+	}
+}
+
+func mustJSON(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// TestALineOfTheLogIsAnEvent: what reads event records reads them.
+func TestALineOfTheLogIsAnEvent(t *testing.T) {
+	path := writeEvents(t, "odd.jsonl", oddEvents())
+	text, l := logOf(t, path, logOptions{json: true}, listLayout{})
+	r := event.NewReader(strings.NewReader(text))
+	n := uint64(0)
+	for {
+		_, err := r.Next()
+		if err != nil {
+			break
+		}
+		n++
+	}
+	qt.Check(t, qt.Equals(n, l.listed))
+	var note struct {
+		Kind string      `json:"kind"`
+		Note logNoteJSON `json:"note"`
+	}
+	for line := range strings.Lines(text) {
+		note.Note = logNoteJSON{}
+		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &note)))
+		if len(note.Note.Kinds) > 0 && note.Note.Kinds[0] == noteReuse {
+			break
+		}
+	}
+	qt.Assert(t, qt.IsNotNil(note.Note.Earlier))
+	qt.Check(t, qt.Equals(note.Note.Earlier.BytesPerBank, 8192))
+	qt.Check(t, qt.Equals(note.Note.Earlier.Name, "ttnn.add · model.py:31 Attention.forward"))
+	qt.Check(t, qt.IsTrue(*note.Note.OwnsData))
+}
+
+func TestTheLogSaysWhatIsWrongWithItsFlags(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"region":          {[]string{"--region", "SRAM"}, "there are DRAM, L1, CB,"},
+		"kind":            {[]string{"--kind", "malloc"}, "there are alloc, free,"},
+		"note":            {[]string{"--note", "odd"}, "there are double_free,"},
+		"address":         {[]string{"--address", "here"}, "give one such as 0x1c40"},
+		"object":          {[]string{"--object", "here"}, "give one such as 0x1c40"},
+		"grep":            {[]string{"--grep", "("}, "--grep: error parsing regexp"},
+		"since":           {[]string{"--since", "-1s"}, "must not be negative"},
+		"until":           {[]string{"--since", "2s", "--until", "1s"}, "is not after"},
+		"last":            {[]string{"-n", "-1"}, "0 lists all"},
+		"json and stacks": {[]string{"--json", "--stacks"}, "leave out --stacks"},
+		"two files":       {[]string{"a", "b"}, "one file at a time"},
+		"no file":         {[]string{"/no/such/file"}, "no such file"},
+		"no rules":        {[]string{"--rules", "/no/such/file", "x"}, "--rules /no/such/file: no such file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command := newLog()
+			command.SilenceErrors, command.SilenceUsage = true, true
+			command.SetArgs(c.args)
+			err := command.Execute()
+			qt.Assert(t, qt.IsNotNil(err))
+			qt.Check(t, qt.StringContains(err.Error(), c.says))
+			qt.Check(t, qt.IsFalse(strings.Contains(err.Error(), "\n")))
+		})
+	}
+}
+
+func TestALogThatListsNothingSaysWhy(t *testing.T) {
+	path := writeEvents(t, "odd.jsonl", oddEvents())
+	for name, c := range map[string]struct {
+		options logOptions
+		says    string
+	}{
+		"chip":    {logOptions{devices: []int{7}}, "there is chips 0, 1"},
+		"since":   {logOptions{since: time.Hour}, "the last is 1.9 s after the first"},
+		"address": {logOptions{addresses: []string{"0x1"}}, "--object takes those in the process"},
+		"kind":    {logOptions{kinds: []string{"device_close"}}, "there are alloc, free, alloc_failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, l := logOf(t, path, c.options, listLayout{})
+			qt.Check(t, qt.Equals(text, ""))
+			qt.Check(t, qt.StringContains(l.filter.hint(l), c.says))
+		})
+	}
+}
+
+// TestALiveLogBeginsWithTheLast: with -n, what has happened before is cut short, and
+// what happens from then on is not.
+func TestALiveLogBeginsWithTheLast(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	out := newLogOutput(f, false)
+	l := newEventLog(&logOptions{n: 1}, &logFilter{}, nil, listLayout{}, out)
+	l.from = 100
+	for i, time := range []uint64{50, 60, 100, 110} {
+		l.handle(&event.Event{Kind: event.Mark, TimeNs: time, Cause: []string{"a", "b", "c", "d"}[i]})
+	}
+	qt.Assert(t, qt.IsNil(out.close()))
+	text, err := os.ReadFile(f.Name())
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.DeepEquals(regexp.MustCompile(`(?m)\w$`).FindAllString(string(text), -1)[1:], []string{"b", "c", "d"}))
+}
+
+// TestLinesAreWrittenSoon: whoever follows a log does not wait for the next event.
+func TestLinesAreWrittenSoon(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	qt.Assert(t, qt.IsNil(err))
+	defer f.Close()
+	out := newLogOutput(f, false)
+	out.write([]byte("one\n"))
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		text, err := os.ReadFile(f.Name())
+		qt.Assert(t, qt.IsNil(err))
+		if string(text) == "one\n" {
+			return
+		}
+		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
+		time.Sleep(time.Millisecond)
+	}
+}

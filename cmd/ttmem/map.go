@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// mapOptions say which address spaces are drawn, and how.
+type mapOptions struct {
+	source  sourceOptions
+	at      string
+	devices []int
+	regions []string
+	rules   string
+	n       int
+	svg     string
+	json    bool
+}
+
+// mappedRegions are the regions that have banks, in the order in which they are shown.
+var mappedRegions = []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace}
+
+func newMap() *cobra.Command {
+	var o mapOptions
+	c := &cobra.Command{
+		Use:   "map [FILE]",
+		Short: "Draw the address space of a region: what lies where, and what is free",
+		Long: `Draws the addresses of each region: buffers, the holes between them, and how often each
+place was allocated. All banks of a region are used alike, so that one stands for all.
+What is free is told with the largest hole, which is the largest allocation that can
+succeed, and the fragmentation: the part of what is free that is outside of it. In L1 the
+circular and dataflow buffers of programs lie below the buffers, and grow towards them.
+
+FILE is a recording, or a file of events, at its end or at another moment. Without it
+the service of this host (ttmem serve) is asked or, where none runs, root looks into the
+memory of the processes; how often a place was allocated is known from files alone.`,
+		Example: `  ttmem map model.ttmem --at peak
+  ttmem map model.ttmem --at trained --region L1 --svg l1.svg
+  ttmem map                                  # what ttmem serve sees, now
+  sudo ttmem map -p 4242 --region DRAM -n 0
+  ttmem map model.ttmem --json | jq '.regions[] | {region, fragmentation}'`,
+		RunE: func(c *cobra.Command, args []string) error { return drawMap(c, &o, args) },
+	}
+	o.source.register(c)
+	f := c.Flags()
+	f.StringVar(&o.at, "at", "end", "draw FILE at this `MOMENT`: "+momentUsage)
+	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
+	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(regionNames(mappedRegions), ", ")+" (may be repeated)")
+	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
+	f.IntVarP(&o.n, "limit", "n", 12, "list the `N` largest buffers and holes of each region (0: all)")
+	f.StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser")
+	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
+	fixed := func(flag string, values []string) {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+	fixed("region", regionNames(mappedRegions))
+	fixed("at", []string{"end", "peak"})
+	for _, flag := range []string{"device", "limit"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	_ = c.MarkFlagFilename("rules")
+	_ = c.MarkFlagFilename("svg", "svg")
+	return c
+}
+
+// check finds what is wrong with the flags before anything is read.
+func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions []event.Region, rules *aggregate.Rules, err error) {
+	if err := o.source.check(c, args); err != nil {
+		return at, nil, nil, err
+	}
+	if at, err = parseMoment("at", o.at); err != nil {
+		return at, nil, nil, err
+	}
+	at.last = true
+	for _, name := range o.regions {
+		i := slices.IndexFunc(mappedRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
+		if i < 0 {
+			return at, nil, nil, fmt.Errorf("--region %s: there are %s; circular buffers are in the map of L1", name, strings.Join(regionNames(mappedRegions), ", "))
+		}
+		regions = append(regions, mappedRegions[i])
+	}
+	switch {
+	case o.n < 0:
+		return at, nil, nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
+	case o.source.file == "" && !at.atEnd():
+		return at, nil, nil, errors.New("--at is of a recording: what is there now is drawn without it")
+	case c.Flags().Changed("svg") && o.svg == "":
+		return at, nil, nil, errors.New("--svg: name a file")
+	case o.svg == "-" && o.json:
+		return at, nil, nil, errors.New("--svg and --json cannot both be standard output")
+	}
+	if o.rules != "" {
+		rules, err = readRules(o.rules)
+	}
+	return at, regions, rules, err
+}
+
+func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
+	at, regions, rules, err := o.check(c, args)
+	if err != nil {
+		return err
+	}
+	var svg *wholeFile
+	if o.svg == "-" {
+		svg = &wholeFile{f: os.Stdout}
+	} else if o.svg != "" {
+		if svg, err = createWhole("--svg", o.svg); err != nil {
+			return err
+		}
+		defer svg.discard()
+	}
+	page := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
+	if err := page.read(o, at); err != nil {
+		return err
+	}
+	if err := page.checkChips(); err != nil {
+		return err
+	}
+	switch layout := listLayoutFor(os.Stdout); {
+	case o.json:
+		err = page.writeJSON(os.Stdout)
+	case svg == nil:
+		err = page.writeText(os.Stdout, layout)
+	}
+	if err != nil {
+		return fmt.Errorf("writing the map: %w", pathless(err))
+	}
+	if svg != nil {
+		if err := svg.finish(page.writeSVG(svg.f)); err != nil {
+			return fmt.Errorf("--svg %s: %w", o.svg, firstError(err))
+		}
+		if o.svg != "-" {
+			warn(fmt.Sprintf("drew %s to %s", formatCount(uint64(len(page.maps)), "region"), o.svg))
+		}
+	}
+	for _, note := range page.notes {
+		warn(note)
+	}
+	if n := page.snap.LostEvents(); n > 0 {
+		warn(fmt.Sprintf("the map may lack buffers, or have too many: %s lost", formatCount(n, "event")))
+	}
+	if page.failed {
+		return exitStatus(1)
+	}
+	return nil
+}
+
+// read reads what is drawn.
+func (m *mapPage) read(o *mapOptions, at moment) error {
+	if o.source.file == "" {
+		p, err := o.source.read()
+		if err != nil {
+			return err
+		}
+		m.of, m.notes, m.failed, m.snap = p.of, p.notes, p.failed, p.Snapshot()
+		m.add(p.State, p.nowNs, everyRegion)
+		return nil
+	}
+	m.heat = &aggregate.Heat{}
+	only := func(handle func(*event.Event)) func(*event.Event) { return o.source.ofPIDs(handle) }
+	w, state, err := visit(o.source.file, []moment{at}, only, m.heat.Add, func(_ int, s *aggregate.State, wanted func(event.Region) bool) {
+		m.add(s, s.Snapshot().TimeNs, wanted)
+	})
+	if err != nil {
+		return err
+	}
+	m.of = at.String() + " of " + o.source.file
+	if !at.atEnd() {
+		m.of = at.String() + ", of " + o.source.file
+	}
+	m.ended = at.atEnd()
+	m.notes, m.failed, m.snap = w.notes, w.failed, state.Snapshot()
+	return nil
+}
+
+// checkChips makes sure that the chips that are asked for are there.
+func (m *mapPage) checkChips() error {
+	var have []int
+	for i := range m.snap.Devices {
+		have = append(have, m.snap.Devices[i].ID)
+	}
+	for _, id := range m.asked {
+		switch {
+		case len(have) == 0:
+			return fmt.Errorf("--device %d: no chip is used %s", id, m.of)
+		case !slices.Contains(have, id):
+			return fmt.Errorf("--device %d: there is %s", id, formatIDs(have))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"github.com/spf13/cobra"
+
+	"ttmem/tracer/event"
+)
+
+// holedEvents leave holes in DRAM, where one place is used again and again, and have
+// circular buffers below the buffers of L1. All is freed in the end.
+func holedEvents() []event.Event {
+	r := newTrainingRun(100)
+	add := func(kind event.Kind, id uint64, region event.Region, address, perBank uint64, line int) {
+		r.add(bufferEvent(kind, id, region, address, perBank, binding("empty", "Model.load", line), 0, 1))
+	}
+	for i := range uint64(8) {
+		add(event.Alloc, i, event.DRAM, 0x1000+i*0x10000, 0x10000, 10+int(i))
+	}
+	for i := range uint64(8) {
+		if i%2 == 1 {
+			add(event.Free, i, event.DRAM, 0, 0, 0)
+		}
+	}
+	for i := range uint64(20) {
+		add(event.Alloc, 100+i, event.DRAM, 0x11000, 0x800, 30)
+		if i < 19 {
+			add(event.Free, 100+i, event.DRAM, 0, 0, 0)
+		}
+	}
+	add(event.Alloc, 200, event.L1, 0x17000, 0x800, 50)
+	add(event.Alloc, 201, event.L1, 0x17800, 0x800, 51)
+	for i := range uint64(2) {
+		r.add(event.Event{
+			Kind: event.CBAlloc, ProgramID: i, Devices: []int{0, 1}, Address: 0x8000 + i*0x400, SizeBytes: 0x800,
+			Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: binding("matmul", "Model.step", 40),
+		})
+	}
+	r.mark("loaded")
+	r.add(event.Event{Kind: event.ProcessExit})
+	return r.events
+}
+
+// mapOf is the page of a file.
+func mapOf(t *testing.T, path string, o mapOptions) *mapPage {
+	t.Helper()
+	c := newMap()
+	if o.at == "" {
+		o.at = "loaded"
+	}
+	at, regions, rules, err := o.check(c, []string{path})
+	qt.Assert(t, qt.IsNil(err))
+	m := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
+	qt.Assert(t, qt.IsNil(m.read(&o, at)))
+	qt.Assert(t, qt.IsNil(m.checkChips()))
+	m.of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.of, "$1")
+	return m
+}
+
+func TestTheMap(t *testing.T) {
+	path := writeEvents(t, "holed.jsonl", holedEvents())
+	old := holedEvents()
+	for i := range old {
+		for r := range old[i].Capacities { // as an older ttmem recorded it
+			old[i].Capacities[r].Base = 0
+		}
+	}
+	without := writeEvents(t, "old.jsonl", old)
+	for _, test := range []struct {
+		name    string
+		path    string
+		options mapOptions
+		layout  listLayout
+	}{
+		{"map", path, mapOptions{n: 12}, listLayout{}},
+		{"map_narrow", path, mapOptions{n: 4}, listLayout{width: 80}},
+		{"map_color", path, mapOptions{n: 4, devices: []int{1}}, listLayout{painter: painter{color: true}, width: 80}},
+		{"map_ascii", path, mapOptions{n: 4, regions: []string{"l1"}}, listLayout{painter: painter{ascii: true}}},
+		{"map_peak", path, mapOptions{n: 12, at: "peak", regions: []string{"DRAM"}}, listLayout{}},
+		{"map_end", path, mapOptions{at: "end"}, listLayout{}},
+		{"map_empty", path, mapOptions{at: "end", regions: []string{"DRAM"}}, listLayout{}},
+		{"map_unknown", without, mapOptions{}, listLayout{}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var b strings.Builder
+			qt.Assert(t, qt.IsNil(mapOf(t, test.path, test.options).writeText(&b, test.layout)))
+			checkGolden(t, test.name+".golden", b.String())
+			if test.layout.width > 0 {
+				for line := range strings.Lines(colors.ReplaceAllString(b.String(), "")) {
+					qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= test.layout.width), qt.Commentf("%s", line))
+				}
+			}
+		})
+	}
+}
+
+func TestTheMapAsJSON(t *testing.T) {
+	path := writeEvents(t, "holed.jsonl", holedEvents())
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).writeJSON(&b)))
+	var doc mapDocument
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(b.String()), &doc)))
+	qt.Assert(t, qt.HasLen(doc.Regions, 2))
+	dram, l1 := doc.Regions[0], doc.Regions[1]
+	qt.Check(t, qt.DeepEquals(dram.Devices, []int{0, 1}))
+	qt.Check(t, qt.Equals(dram.Region, "DRAM"))
+	qt.Check(t, qt.HasLen(dram.Blocks, 5))
+	// behind the second block, and behind the others
+	qt.Check(t, qt.DeepEquals(dram.Holes, []mapHole{{0x11800, 0xf800, 1}, {0x31000, 0x10000, 1}, {0x51000, 0x10000, 1}, {0x71000, 0x90000, 1}}))
+	qt.Check(t, qt.Equals(dram.Free.LargestFreeBytesPerBank, 0x90000))
+	qt.Check(t, qt.Equals(*dram.Fragmentation, 1-float64(0x90000)/float64(0xf800+2*0x10000+0x90000)))
+	qt.Check(t, qt.Equals(dram.Blocks[1].Allocated, 21))
+	qt.Check(t, qt.Equals(dram.Blocks[1].Name, "ttnn.empty · model.py:30 Model.load"))
+	qt.Check(t, qt.DeepEquals(l1.Statics, []mapStatic{{0x8000, 0xc00, 2, "CBs, DFBs of 2 programs · ttnn.matmul · model.py:40 Model.step"}}))
+}
+
+func TestTheMapAsAPicture(t *testing.T) {
+	path := writeEvents(t, "holed.jsonl", holedEvents())
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).writeSVG(&b)))
+	titles := make(map[string]int)
+	rects, inTitle := 0, false
+	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		qt.Assert(t, qt.IsNil(err))
+		switch token := token.(type) {
+		case xml.StartElement:
+			inTitle = token.Name.Local == "title"
+			if token.Name.Local == "rect" {
+				rects++
+			}
+			for _, a := range token.Attr {
+				// nothing is asked of another host
+				qt.Check(t, qt.IsTrue(a.Name.Local != "href" && a.Name.Local != "src"))
+			}
+		case xml.EndElement:
+			inTitle = false
+		case xml.CharData:
+			if inTitle {
+				titles[string(token)]++
+			}
+		}
+	}
+	qt.Check(t, qt.IsTrue(rects > 12))
+	for _, want := range []string{
+		"ttnn.empty · model.py:10 Model.load\n0x1000, 64.0 KiB per bank, 5.5 s old\nallocated 1 time here\nbuffer 0 of PID 100\nmodel.py:10 Model.load, run.py:7",
+		"ttnn.empty · model.py:30 Model.load\n0x11000, 2.0 KiB per bank, 0.500 s old\nallocated 21 times here\nbuffer 119 of PID 100\nmodel.py:30 Model.load, run.py:7",
+		"free\n0x71000, 576.0 KiB per bank\nallocated 1 time here",
+	} {
+		if titles[want] == 0 {
+			t.Errorf("no title %q in %v", want, titles)
+		}
+	}
+}
+
+// TestAPictureOfManyBuffersStaysSmall: what is narrower than half a pixel is one.
+func TestAPictureOfManyBuffersStaysSmall(t *testing.T) {
+	r := newTrainingRun(100)
+	for i := range uint64(20000) {
+		r.add(bufferEvent(event.Alloc, i, event.DRAM, 0x1000+i*32, 32, binding("empty", "Model.load", 10), 0))
+	}
+	r.mark("loaded")
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(mapOf(t, writeEvents(t, "many.jsonl", r.events), mapOptions{}).writeSVG(&b)))
+	if n := strings.Count(b.String(), "<rect"); n < 100 || n > 5000 {
+		t.Errorf("%d rectangles", n)
+	}
+	qt.Check(t, qt.StringContains(b.String(), " buffers, "))
+}
+
+func TestTheMapSaysWhatIsWrong(t *testing.T) {
+	path := writeEvents(t, "holed.jsonl", holedEvents())
+	svg := filepath.Join(t.TempDir(), "map.svg")
+	for name, c := range map[string]struct {
+		args []string
+		says string
+	}{
+		"unknown mark":  {[]string{path, "--at", "warm"}, "there are loaded"},
+		"region":        {[]string{path, "--region", "SRAM"}, "there are DRAM, L1, L1_SMALL, TRACE"},
+		"no banks":      {[]string{path, "--region", "CB"}, "circular buffers are in the map of L1"},
+		"chip":          {[]string{path, "--device", "7", "--svg", svg}, "--device 7: there is chips 0, 1"},
+		"limit":         {[]string{path, "-n", "-1"}, "0 lists all"},
+		"live at":       {[]string{"--at", "peak"}, "--at is of a recording"},
+		"a command":     {[]string{"--", "python", "x.py"}, "ttmem record -o FILE -- python x.py"},
+		"no file":       {[]string{"/no/such/file"}, "no such file"},
+		"svg in no dir": {[]string{path, "--svg", "/no/such/dir/x.svg"}, "name a file that can be written"},
+		"svg unnamed":   {[]string{path, "--svg", ""}, "name a file"},
+		"both":          {[]string{path, "--svg", "-", "--json"}, "cannot both be standard output"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := &cobra.Command{Use: "ttmem", SilenceErrors: true, SilenceUsage: true}
+			root.AddCommand(newMap())
+			root.SetArgs(append([]string{"map"}, c.args...))
+			err := root.Execute()
+			qt.Assert(t, qt.IsNotNil(err))
+			qt.Check(t, qt.StringContains(err.Error(), c.says))
+			qt.Check(t, qt.IsFalse(strings.Contains(err.Error(), "\n")))
+		})
+	}
+	_, err := os.Stat(svg)
+	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
+}

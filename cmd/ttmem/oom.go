@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// oomOptions say which failures are shown, and how.
+type oomOptions struct {
+	source  sourceOptions
+	devices []int
+	n       int
+	json    bool
+}
+
+// listedFailures is how many failures are shown where nobody says.
+const listedFailures = 10
+
+func newOOM() *cobra.Command {
+	var o oomOptions
+	c := &cobra.Command{
+		Use:   "oom [FILE | -- COMMAND]",
+		Short: "Show why allocations failed, and what would have to go",
+		Long: `Shows each request for memory that failed: what was asked for and by which line, what
+each bank had left, the largest free block, and why it failed:
+
+  too large   more than a bank has when it is empty
+  too little  more than was free in all
+  fragmented  as much was free, but in no block large enough
+  clash       the circular or dataflow buffers of a program, which grow from the bottom
+              of L1 up, met a tensor, which grow from the top down
+
+and what to look at first: the lines that allocated what is in the way. All of it is as
+it was when the request failed, also where the program went on or died.
+
+FILE is a recording, or a file of events. Without it COMMAND is run and traced to its
+end; or the service of this host (ttmem serve) tells what has failed by now; or, where
+none runs, root watches what runs until Ctrl-C. The newest 1000 failures are known.`,
+		Example: `  ttmem oom model.ttmem
+  sudo ttmem oom -- python model.py
+  sudo ttmem oom -p 4242 --duration 1m
+  ttmem oom model.ttmem --device 0 -n 1   # the last one
+  ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
+		RunE: func(c *cobra.Command, args []string) error { return oom(c, &o, args) },
+	}
+	o.source.registerWatch(c)
+	f := c.Flags()
+	f.IntSliceVar(&o.devices, "device", nil, "only on the chip `N` (may be repeated)")
+	f.IntVarP(&o.n, "limit", "n", listedFailures, "show at most `N`, the newest (0: all)")
+	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON, with whole stacks")
+	for _, flag := range []string{"device", "limit"} {
+		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
+	return c
+}
+
+func oom(c *cobra.Command, o *oomOptions, args []string) error {
+	if err := o.source.checkWatch(c, args); err != nil {
+		return err
+	}
+	if o.n < 0 {
+		return fmt.Errorf("-n %d: must not be negative; 0 shows all", o.n)
+	}
+	snap, w, err := o.read()
+	if err != nil {
+		return err
+	}
+	page, err := newOOMPage(snap, w, o)
+	if err != nil {
+		return err
+	}
+	if err := page.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
+		return fmt.Errorf("writing the failures: %w", pathless(err))
+	}
+	for _, note := range w.notes {
+		warn(note)
+	}
+	if n := snap.LostEvents(); n > 0 {
+		warn(fmt.Sprintf("failures may be missing, and figures wrong: %s lost", formatCount(n, "event")))
+	}
+	return w.status()
+}
+
+// read is what there is of failures. A service that runs has seen them: it is asked,
+// and not watched, unless a time is given.
+func (o *oomOptions) read() (*aggregate.Snapshot, *watched, error) {
+	if o.source.file == "" && len(o.source.command) == 0 && o.source.duration == 0 {
+		client, err := o.source.service()
+		if err != nil {
+			return nil, nil, err
+		}
+		if client != nil {
+			defer client.Close()
+			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+			defer stop()
+			p, err := presentOfService(ctx, client, o.source.socket)
+			switch {
+			case ctx.Err() != nil:
+				return nil, nil, errors.New("interrupted")
+			case err != nil:
+				return nil, nil, err
+			}
+			snap := p.Snapshot()
+			snap.TimeNs = p.nowNs
+			return snap, &watched{of: p.of, notes: p.notes, failed: p.failed, live: true}, nil
+		}
+	}
+	s := aggregate.New()
+	w, err := o.source.watch(applying(s, func(*event.Event) {}), func() {})
+	if err != nil {
+		return nil, nil, err
+	}
+	w.of = "in " + w.of
+	return s.Snapshot(), w, nil
+}
+
+// oomPage is what there is to show of failures.
+type oomPage struct {
+	o    *oomOptions
+	w    *watched
+	snap *aggregate.Snapshot
+	// failures are those asked for, oldest first, and omitted how many of them are
+	// not shown; forgotten are those of which nothing is known any more.
+	failures  []*aggregate.Failure
+	omitted   int
+	forgotten uint64
+}
+
+func newOOMPage(snap *aggregate.Snapshot, w *watched, o *oomOptions) (*oomPage, error) {
+	p := &oomPage{o: o, w: w, snap: snap, forgotten: snap.FailureCount - uint64(len(snap.Failures))}
+	if err := p.checkDevices(); err != nil {
+		return nil, err
+	}
+	for i := range snap.Failures {
+		f := &snap.Failures[i]
+		if len(o.devices) > 0 && !slices.ContainsFunc(f.Devices, func(id int) bool { return slices.Contains(o.devices, id) }) ||
+			len(o.source.pids) > 0 && !slices.Contains(o.source.pids, f.PID) {
+			continue
+		}
+		p.failures = append(p.failures, f)
+	}
+	return p, nil
+}
+
+// checkDevices makes sure that the chips that are asked for are there.
+func (p *oomPage) checkDevices() error {
+	var devices []int
+	for i := range p.snap.Devices {
+		devices = append(devices, p.snap.Devices[i].ID)
+	}
+	for _, id := range p.o.devices {
+		switch {
+		case len(devices) == 0:
+			return fmt.Errorf("--device %d: no chip is used %s", id, p.w.of)
+		case !slices.Contains(devices, id):
+			return fmt.Errorf("--device %d: used %s: %s", id, p.w.of, formatIDs(devices))
+		}
+	}
+	return nil
+}
+
+// write writes the page as the options ask for.
+func (p *oomPage) write(w io.Writer, layout listLayout) error {
+	out := bufio.NewWriter(w)
+	var err error
+	if p.o.json {
+		err = p.writeJSON(out)
+	} else {
+		p.writeText(out, layout)
+	}
+	return errors.Join(err, out.Flush())
+}
+
+// cutNewest keeps the newest of what is to be shown.
+func cutNewest[T any](list []T, n int) (kept []T, omitted int) {
+	if n > 0 && len(list) > n {
+		return list[len(list)-n:], len(list) - n
+	}
+	return list, 0
+}
+
+// process is the name of the process of a failure; "" where it is forgotten.
+func (p *oomPage) process(f *aggregate.Failure) string {
+	name := plain(f.Comm)
+	for i := range p.snap.Processes {
+		if one := &p.snap.Processes[i]; one.PID == f.PID && one.SinceNs <= f.TimeNs {
+			name = processName(one)
+		}
+	}
+	return name
+}

@@ -1,0 +1,256 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// alikeFailures are failures of one line that asked for the same and got the same
+// answer: what is shown is the newest.
+type alikeFailures struct {
+	*aggregate.Failure
+	times uint64
+	first uint64 // the time of the oldest
+}
+
+// groups are the failures by what failed, in order of the newest of each.
+func (p *oomPage) groups() (list []*alikeFailures) {
+	type key struct {
+		pid                   int
+		stack, bytes, program uint64
+		banks                 uint32
+		region                string
+		verdict               aggregate.Verdict
+	}
+	known := make(map[key]*alikeFailures)
+	for i := len(p.failures) - 1; i >= 0; i-- {
+		f := p.failures[i]
+		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: f.Verdict()}
+		if f.Stack != nil {
+			k.stack = f.Stack.ID
+		}
+		if known[k] == nil {
+			known[k] = &alikeFailures{Failure: f}
+			list = append([]*alikeFailures{known[k]}, list...)
+		}
+		known[k].times++
+		known[k].first = f.TimeNs
+	}
+	return list
+}
+
+func (p *oomPage) writeText(out *bufio.Writer, layout listLayout) {
+	groups := p.groups()
+	if len(groups) == 0 {
+		fmt.Fprintln(out, p.nothing())
+		return
+	}
+	head := fmt.Sprintf("%s failed %s", formatCount(uint64(len(p.failures)), "request"), plain(p.w.of))
+	fmt.Fprintln(out, layout.paint(dim, head))
+	shown, omitted := cutNewest(groups, p.o.n)
+	for _, g := range shown {
+		fmt.Fprintln(out)
+		p.writeFailure(out, layout, g)
+	}
+	if omitted > 0 {
+		fmt.Fprintf(out, "\nand %s earlier of another kind: -n 0 shows all\n", formatGrouped(omitted))
+	}
+	if p.forgotten > 0 {
+		fmt.Fprintf(out, "\nBefore these, %s failed of which nothing more is known.\n", formatCount(p.forgotten, "request"))
+	}
+}
+
+// nothing says that there is nothing to show.
+func (p *oomPage) nothing() string {
+	if p.snap.FailureCount > 0 {
+		return fmt.Sprintf("No such allocation failed %s: %s did, of which none is what the flags ask for.",
+			plain(p.w.of), formatCount(p.snap.FailureCount, "other"))
+	}
+	return fmt.Sprintf("No allocation failed %s.", plain(p.w.of))
+}
+
+// verdicts name why a request failed.
+var verdicts = map[aggregate.Verdict]string{
+	aggregate.Unexplained: "failed", aggregate.TooLarge: "too large", aggregate.TooLittle: "too little is free",
+	aggregate.Fragmented: "fragmented", aggregate.Clash: "a program meets a tensor",
+}
+
+// failureRegion is the region in which something was asked for.
+func failureRegion(f *aggregate.Failure) string {
+	if f.Region == event.CB.String() {
+		return event.L1.String()
+	}
+	return f.Region
+}
+
+func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFailures) {
+	frames := g.Stack.Frames()
+	title := failureRegion(g.Failure) + ": " + verdicts[g.Verdict()]
+	at := "on " + formatIDs(g.Devices)
+	if len(g.Devices) == 0 {
+		at = "on an unknown chip"
+	}
+	fmt.Fprintln(out, layout.paint(boldRed, title)+layout.paint(dim, "  "+at))
+	name := plain(aggregate.NameOf(frames).Text(layout.separator()))
+	if name == "" {
+		name = "(no call stack)"
+	}
+	writeLine(out, p.sized(layout), green, name)
+	for _, line := range joinCallers(callers(frames), layout, layout.columns()-4) {
+		fmt.Fprintln(out, "   "+layout.paint(dim, line))
+	}
+	who := fmt.Sprintf("PID %d %s, %s", g.PID, p.process(g.Failure), p.moment(g.TimeNs))
+	if g.times > 1 {
+		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
+	}
+	writeLine(out, p.sized(layout), dim, who)
+	if g.Verdict() == aggregate.Unexplained {
+		writeLine(out, p.sized(layout), noStyle, firstLine(g.Message))
+	}
+	e := g.Evidence
+	if e == nil {
+		return
+	}
+	if g.Verdict() == aggregate.Clash {
+		p.writeClash(out, layout, g.Failure)
+		return
+	}
+	p.writeFigures(out, layout, g.Failure)
+	writeLine(out, p.sized(layout), bold, explain(g.Failure))
+	if e.To > 0 {
+		p.writeBlames(out, layout, e.Blockers, e.Blocking)
+	}
+	if e.Held.Count > e.Blocking.Count && e.Held.Count > 0 {
+		writeLine(out, p.sized(layout), noStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
+			g.Region, formatBytes(e.Held.BytesPerBank), formatCount(e.Held.Count, "buffer")))
+		p.writeBlames(out, layout, e.Holders, e.Held)
+	}
+}
+
+// sized is the layout with the width that text is broken at.
+func (p *oomPage) sized(layout listLayout) listLayout {
+	layout.width = layout.columns()
+	return layout
+}
+
+// moment says when that was.
+func (p *oomPage) moment(ns uint64) string {
+	if p.w.live {
+		return formatSeconds(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " ago"
+	}
+	if p.snap.BeganNs != 0 && p.snap.BeganNs <= ns {
+		return "at " + formatMoment(ns-p.snap.BeganNs)
+	}
+	return formatMoment(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " before the end"
+}
+
+// writeFigures writes what was asked for and what there was.
+func (p *oomPage) writeFigures(out *bufio.Writer, layout listLayout, f *aggregate.Failure) {
+	e := f.Evidence
+	line := func(what string, n uint64, more string) {
+		fmt.Fprintln(out, left("   "+what, 24)+right(fmt.Sprint(n), 12)+" B"+right(formatBytes(n), 12)+more)
+	}
+	fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("   of each of %d banks", f.Banks)))
+	line("asked for", f.BytesPerBank, layout.paint(dim, "  "+formatBytes(f.BytesPerBank*uint64(f.Banks))+" in all"))
+	if e.Capacity.Base != 0 {
+		line("largest free block", e.LargestFreeBytesPerBank, "")
+		line("free", e.FreeBytesPerBank, "")
+		line("allocated", e.Held.BytesPerBank, "")
+		line("capacity", e.Capacity.BytesPerBank, "")
+	}
+}
+
+// explain says why a request failed and what helps.
+func explain(f *aggregate.Failure) string {
+	e := f.Evidence
+	place := fmt.Sprintf("%s (%s of each bank, between %#x and %#x)", formatCount(e.Blocking.Count, "buffer"),
+		formatBytes(e.Blocking.BytesPerBank), e.From, e.To)
+	switch f.Verdict() {
+	case aggregate.TooLarge:
+		return "It would not fit if nothing else were there: split it, shard it over more banks, or move it to DRAM."
+	case aggregate.TooLittle:
+		return fmt.Sprintf("%s are missing in each bank. It would fit if these were gone: at least %s.",
+			formatBytes(f.BytesPerBank-e.FreeBytesPerBank), place)
+	case aggregate.Fragmented:
+		return "Enough is free, but in pieces that are all too small. In the way are the fewest bytes here: " + place + "."
+	}
+	return "ttmem does not know why: by its own count there was room."
+}
+
+// writeClash writes how far a program's static buffers reach into tensors.
+func (p *oomPage) writeClash(out *bufio.Writer, layout listLayout, f *aggregate.Failure) {
+	e := f.Evidence
+	line := func(what string, n uint64, note string) {
+		fmt.Fprintln(out, left("   "+what, 30)+right(fmt.Sprint(n), 12)+right(fmt.Sprintf("%#x", n), 12)+layout.paint(dim, note))
+	}
+	if e.To == 0 || e.Lowest == 0 {
+		writeLine(out, p.sized(layout), noStyle, "Where they meet is not known.")
+		return
+	}
+	line("program's buffers end at", e.To, "")
+	line("lowest tensor begins at", e.Lowest, "  "+formatBytes(e.To-min(e.To, e.Lowest))+" too low")
+	writeLine(out, p.sized(layout), bold, fmt.Sprintf("These buffers of program %d reach above it, and are there on each of their cores:", f.ProgramID))
+	fmt.Fprintln(out, layout.paint(dim, right("from", 14)+right("to", 10)+right("bytes", 12)+"  kind, cores"))
+	for i := range e.Statics {
+		s := &e.Statics[i]
+		text := right(fmt.Sprintf("%#x", s.Address), 14) + right(fmt.Sprintf("%#x", s.End()), 10) + right(formatBytes(s.BytesPerCore), 12) + "  "
+		indent := width(text)
+		for _, part := range wrap(strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores), max(20, layout.columns()-indent)) {
+			fmt.Fprintln(out, text+part)
+			text = left("", indent)
+		}
+	}
+	if e.Blocking.Count > 0 {
+		writeLine(out, p.sized(layout), bold, fmt.Sprintf("Below %#x lie %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers:",
+			e.To, formatCount(e.Blocking.Count, "tensor"), formatBytes(e.Blocking.BytesPerBank)))
+		p.writeBlames(out, layout, e.Blockers, e.Blocking)
+	}
+}
+
+// formatRanges writes rectangles of cores as tt-metal does.
+func formatRanges(ranges []event.CoreRange) string {
+	var parts []string
+	for _, r := range ranges {
+		parts = append(parts, fmt.Sprintf("[%d-%d - %d-%d]", r.X0, r.Y0, r.X1, r.Y1))
+	}
+	return strings.Join(parts, " ")
+}
+
+// writeBlames writes the call stacks that something is from.
+func (p *oomPage) writeBlames(out *bufio.Writer, layout listLayout, list []aggregate.Blame, all aggregate.Blame) {
+	fmt.Fprintln(out, layout.paint(dim, right("each bank", 13)+right("buffers", 9)+right("from", 11)+"  allocated by"))
+	rest := all
+	for i := range list {
+		l := &list[i]
+		rest.Count -= min(rest.Count, l.Count)
+		rest.BytesPerBank -= min(rest.BytesPerBank, l.BytesPerBank)
+		frames := l.Stack.Frames()
+		name := plain(aggregate.NameOf(frames).Text(layout.separator()))
+		switch {
+		case name != "":
+		case l.BeforeAttach:
+			name = "(there before the attach)"
+		default:
+			name = "(no call stack)"
+		}
+		if kept := aggregate.KeptBy(frames); kept != nil {
+			name += " (kept by tt-metal: " + kept.Name + ")"
+		}
+		text := right(formatBytes(l.BytesPerBank), 13) + right(fmt.Sprint(l.Count), 9) + right(fmt.Sprintf("%#x", l.Address), 11) + "  "
+		indent := width(text)
+		for _, part := range wrap(name, max(20, layout.columns()-indent)) {
+			fmt.Fprintln(out, text+layout.paint(green, part))
+			text = left("", indent)
+		}
+		for _, part := range joinCallers(callers(frames), layout, max(20, layout.columns()-indent-2)) {
+			fmt.Fprintln(out, left("", indent+2)+layout.paint(dim, part))
+		}
+	}
+	if rest.Count > 0 {
+		fmt.Fprintln(out, right(formatBytes(rest.BytesPerBank), 13)+right(fmt.Sprint(rest.Count), 9)+right("", 11)+"  by other lines")
+	}
+}

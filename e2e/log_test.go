@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// loggedEvent is a line of `ttmem log --json`, as far as tests look at it.
+type loggedEvent struct {
+	Kind     string `json:"kind"`
+	TimeNs   uint64 `json:"time_ns"`
+	Region   string `json:"region"`
+	Address  uint64 `json:"address"`
+	BufferID uint64 `json:"buffer_id"`
+	Object   uint64 `json:"object"`
+	Size     uint64 `json:"size_bytes"`
+	PerBank  uint64 `json:"bytes_per_bank"`
+	Note     struct {
+		Kinds       []string      `json:"kinds"`
+		Name        string        `json:"name"`
+		LivedNs     *uint64       `json:"lived_ns"`
+		AllocatedNs uint64        `json:"allocated_ns"`
+		AllocatedBy []event.Frame `json:"allocated_by"`
+		Earlier     *struct {
+			BytesPerBank uint64        `json:"bytes_per_bank"`
+			Stack        []event.Frame `json:"stack"`
+		} `json:"earlier"`
+	} `json:"note"`
+}
+
+// logLines are what `ttmem log --json` lists.
+func logLines(t *testing.T, args ...string) (list []loggedEvent) {
+	t.Helper()
+	out, errs, status := runTtmem(t, nil, append([]string{"log", "--json"}, args...)...)
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	for line := range strings.Lines(out) {
+		var e loggedEvent
+		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &e)))
+		list = append(list, e)
+	}
+	return list
+}
+
+// recordStory records log_story.py with so many steps.
+func recordStory(t *testing.T, steps int) (file, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	file = filepath.Join(dir, fmt.Sprintf("story%d.ttmem", steps))
+	stderr, status := recordRun(t, dir, file, program(t, "log_story.py"), fmt.Sprint(steps))
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+	return file, dir
+}
+
+// calls reports whether a stack has that line of the story.
+func calls(stack []event.Frame, line int) bool {
+	for i := range stack {
+		if strings.HasSuffix(stack[i].File, "/log_story.py") && stack[i].Line == line {
+			return true
+		}
+	}
+	return false
+}
+
+// TestLog: the history of one address of a real program has each of its users, with
+// their lines, lifetimes and sizes; what is no memory of its own is no event.
+func TestLog(t *testing.T) {
+	file, _ := recordStory(t, 20)
+	at := markedLines(t, program(t, "log_story.py"))
+	all := logLines(t, file)
+	// the buffer that is viewed and freed twice
+	var viewed loggedEvent
+	for _, e := range all {
+		if e.Kind == "free" && calls(e.Note.AllocatedBy, at["viewed"]) {
+			qt.Assert(t, qt.Equals(viewed.Kind, ""), qt.Commentf("it is freed twice, or its view is an event"))
+			viewed = e
+		}
+		for _, kind := range e.Note.Kinds {
+			qt.Check(t, qt.Equals(kind, "reuse"), qt.Commentf("a clean program has no such note"))
+		}
+	}
+	qt.Assert(t, qt.Equals(viewed.Kind, "free"))
+	one := logLines(t, file, "--buffer", fmt.Sprint(viewed.BufferID))
+	qt.Assert(t, qt.HasLen(one, 2))
+	qt.Check(t, qt.Equals(one[0].Kind, "alloc"))
+	qt.Check(t, qt.Equals(*one[1].Note.LivedNs, one[1].TimeNs-one[0].TimeNs))
+	qt.Check(t, qt.Equals(one[1].Note.AllocatedNs, one[0].TimeNs))
+	qt.Check(t, qt.Equals(one[1].Object, one[0].Object))
+
+	// something larger had its place, then 21 steps by turns, itself, and what came later
+	place := logLines(t, file, "--address", fmt.Sprintf("%#x", viewed.Address), "--region", "DRAM", "--kind", "alloc")
+	qt.Assert(t, qt.HasLen(place, 24))
+	qt.Check(t, qt.IsTrue(place[0].PerBank > place[1].PerBank))
+	qt.Check(t, qt.Equals(place[22].BufferID, viewed.BufferID))
+
+	out, errs, status := runTtmem(t, nil, "log", file, "--grep", fmt.Sprintf(`log_story\.py:%d`, at["leak"]), "--kind", "alloc", "--stacks", "-n", "3")
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	name := fmt.Sprintf("ttnn.empty · log_story.py:%d", at["leak"])
+	qt.Check(t, qt.Equals(strings.Count(out, name), 3), qt.Commentf("%s", out))
+	qt.Check(t, qt.StringContains(out, "track_allocate"))
+
+	// what goes with the device is told with where it was allocated
+	left := 0
+	for _, e := range logLines(t, file, "--kind", "free") {
+		if calls(e.Note.AllocatedBy, at["leak"]) {
+			left++
+		}
+	}
+	qt.Check(t, qt.Equals(left, 21))
+}
+
+// TestLogWithAnotherSize: an address that had another size before says whose it was.
+func TestLogWithAnotherSize(t *testing.T) {
+	file, _ := recordStory(t, 1)
+	at := markedLines(t, program(t, "log_story.py"))
+	found := false
+	for _, e := range logLines(t, file, "--note", "reuse") {
+		qt.Check(t, qt.Equals(e.Kind, "alloc"))
+		qt.Check(t, qt.Not(qt.Equals(e.Note.Earlier.BytesPerBank, e.PerBank)))
+		found = found || calls(e.Note.Earlier.Stack, at["swapped"])
+	}
+	qt.Check(t, qt.IsTrue(found))
+}
+
+// TestLogFollows: what happens is listed as it happens, until Ctrl-C.
+func TestLogFollows(t *testing.T) {
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "3000000")
+	p.expect(t, "ready")
+	follow := exec.Command(ttmem, "log", "-p", fmt.Sprint(p.Process.Pid), "--kind", "alloc,free")
+	stdout, err := follow.StdoutPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(follow.Start()))
+	defer follow.Process.Kill()
+	text := make(chan string, 1000)
+	go func() {
+		defer close(text)
+		for s := bufio.NewScanner(stdout); s.Scan(); {
+			text <- s.Text()
+		}
+	}()
+	seen, deadline := 0, time.After(time.Minute)
+	for seen < 100 {
+		select {
+		case line := <-text:
+			if strings.Contains(line, "loop.py:") {
+				seen++
+			}
+		case <-deadline:
+			t.Fatalf("%d lines", seen)
+		}
+	}
+	qt.Assert(t, qt.IsNil(follow.Process.Signal(os.Interrupt)))
+	for range text { // which ends
+	}
+	qt.Check(t, qt.IsNil(follow.Wait()))
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+type mapBlockSaid struct {
+	Address, Allocated uint64
+	PerBank            uint64 `json:"bytes_per_bank"`
+	Name               string
+}
+
+// mapRegionSaid is a region of `ttmem map --json`.
+type mapRegionSaid struct {
+	Devices []int
+	Region  string
+	Banks   uint32
+	Start   uint64 `json:"start_address"`
+	End     uint64 `json:"end_address"`
+	Free    struct {
+		Bytes   uint64 `json:"free_bytes_per_bank"`
+		Largest uint64 `json:"largest_free_bytes_per_bank"`
+	}
+	Blocks  []mapBlockSaid
+	Statics []struct {
+		Address uint64
+		PerCore uint64 `json:"bytes_per_core"`
+		Name    string
+	}
+}
+
+func mapSaid(t *testing.T, args ...string) map[string]mapRegionSaid {
+	t.Helper()
+	out, errs, status := runTtmem(t, nil, append([]string{"map", "--json"}, args...)...)
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	var doc struct{ Regions []mapRegionSaid }
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(out), &doc)))
+	said := make(map[string]mapRegionSaid)
+	for _, r := range doc.Regions {
+		qt.Check(t, qt.DeepEquals(r.Devices, []int{0}))
+		said[r.Region] = r
+	}
+	return said
+}
+
+// TestMap: at each checkpoint of a real program its map has the blocks that the
+// library's own allocator lists, and what is free is what it counts.
+func TestMap(t *testing.T) {
+	file, dir := recordStory(t, 20)
+	at := markedLines(t, program(t, "log_story.py"))
+	begin := logLines(t, file)[0].TimeNs
+	compared := 0
+	for _, c := range readCheckpoints(t, dir) {
+		said := mapSaid(t, file, "--at", fmt.Sprintf("%dns", c.TimeNs-begin), "--region", "DRAM,L1,L1_SMALL")
+		for _, name := range []string{"DRAM", "L1", "L1_SMALL"} {
+			want, got := c.Devices[0].Regions[name], said[name]
+			qt.Check(t, qt.Equals(got.Banks, want.Banks))
+			qt.Check(t, qt.Equals(got.End-got.Start, want.BytesPerBank))
+			qt.Check(t, qt.Equals(got.Free.Bytes, want.Free), qt.Commentf("%s: free of %s", c.Name, name))
+			qt.Check(t, qt.Equals(got.Free.Largest, want.LargestFree), qt.Commentf("%s: largest of %s", c.Name, name))
+			blocks := [][2]uint64{}
+			for _, b := range got.Blocks {
+				blocks = append(blocks, [2]uint64{b.Address - got.Start, b.PerBank})
+			}
+			slices.SortFunc(want.Blocks, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
+			qt.Check(t, qt.DeepEquals(blocks, want.Blocks), qt.Commentf("%s: %s", c.Name, name))
+			compared += len(want.Blocks)
+		}
+		if c.Name == "holed" {
+			// the place that all steps took, 21 times, and others after them
+			most := slices.MaxFunc(said["DRAM"].Blocks, func(a, b mapBlockSaid) int { return cmp.Compare(a.Allocated, b.Allocated) })
+			qt.Check(t, qt.IsTrue(most.Allocated > 20), qt.Commentf("%+v", most))
+			statics := said["L1"].Statics
+			qt.Assert(t, qt.IsTrue(len(statics) > 0))
+			qt.Check(t, qt.Equals(statics[0].Address, said["L1"].Start))
+			qt.Check(t, qt.StringContains(statics[0].Name, fmt.Sprintf("ttnn.relu · log_story.py:%d", at["relu"])))
+			qt.Check(t, qt.StringContains(said["L1"].Blocks[0].Name, fmt.Sprintf("log_story.py:%d", at["l1"])))
+		}
+	}
+	t.Logf("%d blocks compared", compared)
+	qt.Check(t, qt.IsTrue(compared > 20))
+
+	picture := filepath.Join(dir, "map.svg")
+	_, errs, status := runTtmem(t, nil, "map", file, "--at", "peak", "--svg", picture)
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	svg, err := os.ReadFile(picture)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(string(svg), fmt.Sprintf("log_story.py:%d step", at["leak"])))
+
+	out, _, _ := runTtmem(t, nil, "map", file)
+	qt.Check(t, qt.StringContains(out, "--at peak"))
+	qt.Check(t, qt.IsTrue(strings.HasPrefix(out, "Nothing is allocated")))
+}
+
+// TestMapOfARunningProgram: what is there is drawn without a recording, too.
+func TestMapOfARunningProgram(t *testing.T) {
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "dump.py"))
+	p.expect(t, "holding")
+	out, errs, status := runTtmem(t, nil, "map", "-p", fmt.Sprint(p.Process.Pid), "--json", "--region", "DRAM")
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
+	var doc struct{ Regions []mapRegionSaid }
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(out), &doc)))
+	qt.Assert(t, qt.HasLen(doc.Regions, 1))
+	points := readCheckpoints(t, p.Dir)
+	want := points[len(points)-1].Devices[0].Regions["DRAM"]
+	qt.Check(t, qt.HasLen(doc.Regions[0].Blocks, len(want.Blocks)))
+	qt.Check(t, qt.Equals(doc.Regions[0].Free.Bytes, want.Free))
+}

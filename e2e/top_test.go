@@ -1,0 +1,360 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/top/picture"
+	"ttmem/cmd/ttmem/top/scene"
+	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
+)
+
+var pictures = flag.String("pictures", "", "write pictures of what terminals show into the folder")
+
+// terminal is a tmux with one command in it, as on a user's terminal.
+type terminal struct {
+	t      *testing.T
+	socket string
+	dir    string
+	width  int
+}
+
+// startTerminal runs a command in a terminal of that size. Before and after it the
+// settings of the terminal are written down.
+func startTerminal(t *testing.T, width, height int, env []string, args ...string) *terminal {
+	t.Helper()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		t.Fatal("tmux is not installed: apt-get install tmux")
+	}
+	term := &terminal{t: t, dir: t.TempDir(), width: width}
+	term.socket = filepath.Join(term.dir, "tmux")
+	script := `stty -g > before; "$@"; echo $? > status.new; stty -g > after; mv status.new status; sleep 600`
+	cmd := exec.Command("tmux", append([]string{"-S", term.socket, "-u", "-f", "/dev/null", "new-session", "-d",
+		"-x", strconv.Itoa(width), "-y", strconv.Itoa(height), "--", "sh", "-c", script, "sh"}, args...)...)
+	cmd.Dir = term.dir
+	cmd.Env = append(env, "LC_ALL=C.UTF-8", "TERM=xterm", "TMUX=")
+	out, err := cmd.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the terminal shows:\n%s", term.screen())
+		}
+		_ = exec.Command("tmux", "-S", term.socket, "kill-server").Run()
+	})
+	return term
+}
+
+func (term *terminal) tmux(args ...string) string {
+	out, err := exec.Command("tmux", append([]string{"-S", term.socket}, args...)...).CombinedOutput()
+	if err != nil {
+		term.t.Logf("tmux %v: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+// screen is what the terminal shows.
+func (term *terminal) screen() string { return term.tmux("capture-pane", "-p") }
+
+func (term *terminal) press(keys ...string) { term.tmux(append([]string{"send-keys"}, keys...)...) }
+
+func (term *terminal) resize(width, height int) {
+	term.width = width
+	term.tmux("resize-window", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height))
+}
+
+// expect waits until the terminal shows something, and returns the screen.
+func (term *terminal) expect(pattern string) string {
+	term.t.Helper()
+	re := regexp.MustCompile(pattern)
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if screen := term.screen(); re.MatchString(screen) {
+			return screen
+		}
+	}
+	term.t.Fatalf("the terminal does not show %q:\n%s", pattern, term.screen())
+	return ""
+}
+
+// picture writes what is shown, where that is wanted.
+func (term *terminal) picture(name string) {
+	if *pictures == "" {
+		return
+	}
+	lines := strings.Split(strings.TrimSuffix(term.tmux("capture-pane", "-p", "-e", "-N"), "\n"), "\n")
+	path := filepath.Join(*pictures, name+".svg")
+	qt.Assert(term.t, qt.IsNil(os.WriteFile(path, []byte(picture.SVG(lines, term.width)), 0o644)))
+}
+
+// end waits until the command has ended, and checks that it left the terminal as it was.
+func (term *terminal) end(status string) {
+	term.t.Helper()
+	waitFor(term.t, "the command in the terminal ends", func() bool {
+		_, err := os.Stat(filepath.Join(term.dir, "status"))
+		return err == nil
+	})
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(term.dir, name))
+		qt.Assert(term.t, qt.IsNil(err))
+		return strings.TrimSpace(string(text))
+	}
+	qt.Check(term.t, qt.Equals(read("status"), status))
+	qt.Check(term.t, qt.Equals(read("after"), read("before")))
+	qt.Check(term.t, qt.Equals(strings.TrimSpace(term.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}")), "0 1"))
+}
+
+// lineMarked is the line of a program that is marked so, as FILE:LINE.
+func lineMarked(t *testing.T, name, as string) string {
+	t.Helper()
+	text, err := os.ReadFile(program(t, name))
+	qt.Assert(t, qt.IsNil(err))
+	for i, line := range strings.Split(string(text), "\n") {
+		if strings.HasSuffix(line, "# line: "+as) {
+			return fmt.Sprintf("%s:%d", name, i+1)
+		}
+	}
+	t.Fatalf("%s has no line %q", name, as)
+	return ""
+}
+
+// topOf runs top on a real program in a terminal.
+func topOf(t *testing.T, board rig.Board, width, height int, args ...string) *terminal {
+	t.Helper()
+	env := setup(t, "0.81.1", "3.10")
+	under := env.Command(context.Background(), board, append([]string{program(t, "top_model.py")}, args...)...)
+	command := append([]string{ttmem, "top", "-w", "0.3", "--", under.Path}, under.Args[1:]...)
+	return startTerminal(t, width, height, testEnviron(under.Env, board, t.TempDir()), command...)
+}
+
+// TestTop drives top with a real program on one chip: what it leaks is found with a mark
+// and by its line, while the terminal's size changes.
+func TestTop(t *testing.T) {
+	leak := lineMarked(t, "top_model.py", "leak")
+	term := topOf(t, rig.N150, 80, 24, "100000", "0.02", "100")
+	screen := term.expect(regexp.QuoteMeta(leak))
+	qt.Check(t, qt.StringContains(screen, "chip 0"))
+	qt.Check(t, qt.Matches(screen, `(?s).*DRAM .*MiB +12\.0 GiB.*L1/core .*1328\.7 KiB.*CBs, DFBs \d+.*top_model\.py:22 weight.*`))
+	term.picture("top-n150")
+
+	// of what a stack of the planted line leaks nothing is freed: it grows after a mark,
+	// as the caches in L1 do
+	term.press("r") // DRAM alone
+	term.press("m")
+	screen = term.expect(`GROWTH[^\n]*\n[^\n]*\+\d+\.\d KiB +DRAM  ttnn.add[^\n]*` + leak)
+	qt.Check(t, qt.StringContains(screen, "mark "))
+	for _, line := range lines(screen) {
+		if strings.Contains(line, "+") { // a look may come between an allocation of the loop and its end
+			qt.Check(t, qt.Matches(line, `.*(`+regexp.QuoteMeta(leak)+`| \+24\.0 KiB .* churn ).*`))
+		}
+	}
+	term.picture("top-n150-growth")
+
+	term.press("Enter")
+	screen = term.expect("innermost call first")
+	qt.Check(t, qt.StringContains(screen, "tt::tt_metal::"))
+	qt.Check(t, qt.StringContains(screen, leak))
+	term.press("End")
+	term.expect(`<module>`)
+	term.picture("top-n150-stack")
+	term.press("Escape")
+	term.expect("GROWTH")
+
+	term.resize(200, 50)
+	term.expect("CHIPS")
+	term.resize(20, 5)
+	term.expect(`too small: 20x5`)
+	term.resize(80, 24)
+	term.expect("GROWTH")
+
+	term.press("o")
+	term.expect(`step \d+`)
+	term.press("o", "Space")
+	paused := term.expect("PAUSED")
+	time.Sleep(time.Second)
+	qt.Check(t, qt.Equals(term.screen(), paused))
+	term.press("q")
+	term.end("143") // the command was ended
+}
+
+// TestTopEnds ends top in other ways than by its key, of which the terminal and the
+// command know nothing.
+func TestTopEnds(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		end    func(term *terminal)
+		status string
+	}{
+		{"Ctrl-C", func(term *terminal) { term.press("C-c") }, "143"},
+		{"SIGTERM", func(term *terminal) { signalTop(term, "TERM") }, "143"},
+		{"SIGHUP", func(term *terminal) { signalTop(term, "HUP") }, "129"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			term := topOf(t, rig.N150, 80, 24, "100000", "0.05")
+			screen := term.expect(`(?m)^ +\d+ .* python`)
+			pid := regexp.MustCompile(`(?m)^ +(\d+) .* python`).FindStringSubmatch(screen)[1]
+			test.end(term)
+			term.end(test.status)
+			_, err := os.Stat("/proc/" + pid)
+			qt.Check(t, qt.IsNotNil(err), qt.Commentf("PID %s still runs", pid))
+		})
+	}
+}
+
+// signalTop sends a signal to the top in a terminal.
+func signalTop(term *terminal, signal string) {
+	shell := strings.TrimSpace(term.tmux("display-message", "-p", "#{pane_pid}"))
+	out, err := exec.Command("pkill", "-"+signal, "-P", shell, "ttmem").CombinedOutput()
+	qt.Assert(term.t, qt.IsNil(err), qt.Commentf("%s", out))
+}
+
+// TestTopManyChips shows a real program on the 32 chips of a Galaxy: they are one line
+// until they are unfolded.
+func TestTopManyChips(t *testing.T) {
+	term := topOf(t, rig.Galaxy, 80, 24, "100000", "0.05")
+	screen := term.expect(regexp.QuoteMeta(lineMarked(t, "top_model.py", "leak")))
+	qt.Check(t, qt.StringContains(screen, "chips 0-31  32 alike"))
+	term.press("f")
+	screen = term.expect(`chip DRAM +L1/core +chip DRAM`)
+	for id := range 32 {
+		qt.Check(t, qt.Matches(screen, fmt.Sprintf(`(?s).*[\n ] +%d [^ ]+ +<?\d+%%.*`, id)))
+	}
+	term.resize(200, 50)
+	term.press("c")
+	term.expect("chips:")
+	term.press("7", "Enter")
+	screen = term.expect(`(?m)^ chip 7 `)
+	qt.Check(t, qt.IsFalse(strings.Contains(screen, "chips 0-31")))
+	term.press("q")
+	term.end("143")
+}
+
+// TestTopBusyHost follows a service that tells of 10,000 made-up events a second on 32
+// chips: the view keeps up, and answers keys at once.
+func TestTopBusyHost(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "ttmem.sock")
+	hub := service.NewHub(aggregate.New())
+	server := service.NewServer(hub, service.Options{Version: "test"})
+	listener, err := service.Listen(socket)
+	qt.Assert(t, qt.IsNil(err))
+	go func() { _ = server.ServeUnix(listener) }()
+	defer server.Close()
+
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	events := 0
+	s := scene.New(func(e *event.Event) {
+		hub.Apply(e, func(*event.Event) {})
+		events++
+	})
+	s.Load()
+	hub.Flush()
+	go func() {
+		defer close(done)
+		begun, first := time.Now(), events
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+			for float64(events-first) < 10_000*time.Since(begun).Seconds() {
+				s.Step()
+			}
+			hub.Flush()
+		}
+	}()
+	defer func() { close(stop); <-done }()
+
+	term := startTerminal(t, 80, 24, os.Environ(), ttmem, "top", "--socket", socket)
+	screen := term.expect(`serve\.py:88`)
+	for _, chips := range []string{"0-2,4-23", "24-31"} {
+		qt.Check(t, qt.StringContains(screen, chips))
+	}
+	rate := `( 9[0-9]{3}| 1[01]\.[0-9]k) events/s`
+	term.expect(rate)
+	for _, size := range [][2]int{{200, 50}, {80, 24}, {132, 43}, {80, 24}} {
+		term.resize(size[0], size[1])
+		time.Sleep(200 * time.Millisecond)
+	}
+	for _, key := range []string{"f", "g", "s", "p", "r", "]", "Escape", "m", "?", "Escape", "M"} {
+		before := term.screen()
+		pressed := time.Now()
+		term.press(key)
+		for term.screen() == before && time.Since(pressed) < 5*time.Second {
+			time.Sleep(10 * time.Millisecond)
+		}
+		qt.Check(t, qt.IsTrue(time.Since(pressed) < 700*time.Millisecond), qt.Commentf("%s took %v", key, time.Since(pressed)))
+	}
+	term.expect(rate) // still
+	term.press("q")
+	term.end("0")
+}
+
+// TestTopOnce prints one frame for scripts, of a program that runs: what it holds is
+// what the library's own allocator counts.
+func TestTopOnce(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	p := startTarget(t, env, rig.N150, program(t, "dump.py"))
+	p.expect(t, "holding")
+	out, err := exec.Command(ttmem, "top", "--once", "-p", strconv.Itoa(p.Process.Pid)).Output()
+	qt.Assert(t, qt.IsNil(err))
+	held := readCheckpoints(t, p.Dir)[0].Devices[0].Regions["DRAM"]
+	bytes := float64(held.AllocatedPerBank*uint64(held.Banks)) / (1 << 20)
+	qt.Check(t, qt.Matches(string(out), fmt.Sprintf(`(?s).*DRAM +[^\n]* %.1f MiB +%.1f MiB +12\.0 GiB\n.*`, bytes, bytes)))
+	qt.Check(t, qt.StringContains(string(out), "(there before the attach)"))
+	qt.Check(t, qt.IsFalse(strings.Contains(string(out), "\x1b")))
+}
+
+// TestTopErrors are told in one line, on a terminal that stays as it is.
+func TestTopErrors(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no terminal", []string{"-p", "1"}, "standard output is no terminal: ttmem top --once prints one frame"},
+		{"an interval of nothing", []string{"--once", "-w", "0"}, "-w 0: between 0.1 and 3600 seconds"},
+		{"no file", []string{"--once", "/nowhere.ttmem"}, "there is no such file: /nowhere.ttmem; `ttmem record -o FILE` makes a recording"},
+		{"once of a command", []string{"--once", "--", "true"}, "--once is of what runs already: ttmem run -- true traces a command and reports"},
+		{"no rules", []string{"--once", "--rules", "/nowhere", "/nowhere.ttmem"}, "--rules /nowhere: no such file or directory"},
+		{"no rows", []string{"--once", "-n", "0"}, "-n 0: at least one holder is listed"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			out, err := exec.Command(ttmem, append([]string{"top"}, test.args...)...).CombinedOutput()
+			qt.Check(t, qt.IsNotNil(err))
+			qt.Check(t, qt.Equals(strings.TrimSpace(string(out)), "ttmem: "+test.want))
+		})
+	}
+	for _, test := range []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"no such process", []string{"-p", "999999999"}, "ttmem: no process 999999999"},
+		{"no such command", []string{"--", "no-such-command"}, "ttmem: no-such-command: no such command"},
+		{"no such file", []string{"/nowhere.ttmem"}, "ttmem: there is no such file: /nowhere.ttmem"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			term := startTerminal(t, 80, 24, os.Environ(), append([]string{ttmem, "top"}, test.args...)...)
+			term.expect(test.want)
+			status := "1"
+			if test.args[0] == "--" {
+				status = "127"
+			}
+			term.end(status)
+		})
+	}
+}

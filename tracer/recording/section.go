@@ -1,0 +1,122 @@
+package recording
+
+import (
+	"bytes"
+	"iter"
+
+	"ttmem/tracer/event"
+)
+
+// A section is a checkpoint in the middle of a file: events that bring a reader to the
+// state that the events before a block have made, and what it needs to read them. Who
+// wants the state at the end of a long recording begins at the last section; who reads
+// all events passes over it.
+
+const (
+	// checkpointEvents is how many events there are between two sections at least.
+	checkpointEvents = 4 << 20
+	// checkpointShare is how many times the events of a section there are before the
+	// next one: it costs a share of that more.
+	checkpointShare = 8
+)
+
+// section is one that is ready to be written.
+type section struct {
+	of     *segment
+	resume int64 // the offset of the block that follows its state
+	events uint64
+	blocks []byte
+	err    error
+}
+
+// The fields of the block that begins a section.
+const (
+	// sectionBack is how many bytes before this block the one begins with which
+	// reading goes on after the section.
+	sectionBack = 1 + iota
+	// sectionLength is how many bytes the blocks of the section have, which follow.
+	sectionLength
+	// sectionEvents is how many events they have.
+	sectionEvents
+)
+
+// checkpoint begins a section when it is time for one, and writes what is ready. What
+// was added must have been flushed.
+func (f *File) checkpoint() error {
+	select {
+	case s := <-f.making:
+		f.making = nil
+		if err := f.writeSection(s); err != nil {
+			return err
+		}
+	default:
+	}
+	if f.o.Checkpoint == nil || f.stream || f.making != nil || f.since < max(f.least(), checkpointShare*f.told) {
+		return nil
+	}
+	f.since = 0
+	// Who begins here knows no definitions.
+	f.w.forget()
+	f.making = make(chan *section, 1)
+	go makeSection(f.making, &section{of: f.segment, resume: f.w.Size()}, f.o.Checkpoint())
+	return nil
+}
+
+// least is how many events are between two sections at least.
+func (f *File) least() uint64 {
+	if f.o.CheckpointEvents > 0 {
+		return uint64(f.o.CheckpointEvents)
+	}
+	return checkpointEvents
+}
+
+// makeSection makes the blocks of a section.
+func makeSection(done chan<- *section, s *section, events iter.Seq[*event.Event]) {
+	var out bytes.Buffer
+	w, err := newWriter(&out)
+	if err != nil {
+		s.err = err
+		done <- s
+		return
+	}
+	w.kind, w.flags = blockState, blockReset|blockCheckpoint
+	for e := range events {
+		w.Add(e)
+		s.events++
+		if w.Full() {
+			_ = w.Flush() // the last one says it again
+		}
+	}
+	s.err = w.Flush()
+	s.blocks = out.Bytes()
+	done <- s
+}
+
+// writeSection writes a section, unless another file has begun since or it has no room.
+func (f *File) writeSection(s *section) error {
+	if s.err != nil || s.of != f.segment {
+		return s.err
+	}
+	f.told = s.events
+	if f.o.MaxBytes > 0 && f.w.Size()+int64(len(s.blocks)+f.w.largest)+endMark > f.o.MaxBytes {
+		return nil // the file that follows begins with a checkpoint
+	}
+	p := appendUintField(nil, sectionBack, uint64(f.w.Size()-s.resume))
+	p = appendUintField(p, sectionLength, uint64(len(s.blocks)))
+	p = appendUintField(p, sectionEvents, s.events)
+	p = appendUvarint(p, 0)
+	if err := f.w.write(head{kind: blockSection, raw: uint32(len(p))}, p); err != nil {
+		return err
+	}
+	return f.w.append(s.blocks)
+}
+
+// finishSection waits for the section that is being made, and writes it.
+func (f *File) finishSection() error {
+	if f.making == nil {
+		return nil
+	}
+	s := <-f.making
+	f.making = nil
+	return f.writeSection(s)
+}
