@@ -68,7 +68,7 @@ func (s *State) closeDevice(e *event.Event) {
 	if p == nil {
 		return
 	}
-	for _, b := range p.buffers {
+	for b := range p.buffers.all() {
 		if b.allocator == e.Allocator {
 			p.leave(b, event.ReasonDeviceClose)
 			s.drop(p, b)

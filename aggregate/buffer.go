@@ -30,7 +30,7 @@ func (s *State) alloc(e *event.Event) {
 		return
 	}
 	p := s.process(e)
-	if old := p.buffers[e.BufferID]; old != nil {
+	if old := p.buffers.get(e.BufferID); old != nil {
 		s.anomalies.ReplacedBuffers++
 		s.drop(p, old)
 	}
@@ -44,7 +44,7 @@ func (s *State) alloc(e *event.Event) {
 		set: s.set(p, e.Devices), stack: e.Stack, comm: e.Comm, tid: int32(e.TID),
 		region: e.Region, layout: e.Layout, beforeAttach: e.BeforeAttach,
 	}
-	p.buffers[b.id] = b
+	p.buffers.put(b)
 	p.held[b.region].add(b)
 	if b.beforeAttach {
 		p.beforeAttach++
@@ -63,7 +63,7 @@ func (s *State) free(e *event.Event) {
 		s.anomalies.RepeatedFrees++
 		return
 	}
-	b := p.buffers[e.BufferID]
+	b := p.buffers.get(e.BufferID)
 	if b == nil {
 		s.anomalies.RepeatedFrees++
 		return
@@ -76,7 +76,7 @@ func (s *State) free(e *event.Event) {
 
 // drop forgets a buffer that is allocated.
 func (s *State) drop(p *process, b *buffer) {
-	delete(p.buffers, b.id)
+	p.buffers.remove(b)
 	p.held[b.region].remove(b)
 	for _, c := range b.set.chips {
 		for _, u := range c.both() {

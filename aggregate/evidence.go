@@ -105,7 +105,7 @@ func (p *process) evidence(e *event.Event) *Evidence {
 		found.Capacity = a.capacities[found.Region]
 	}
 	var buffers []*buffer
-	for _, b := range p.buffers {
+	for b := range p.buffers.all() {
 		// A program's static buffers have to stay clear of all allocators of its
 		// device; a request is one allocator's.
 		if b.region == found.Region && (b.allocator == at || clash && slices.Equal(b.set.ids, e.Devices)) {

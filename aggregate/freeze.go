@@ -109,8 +109,8 @@ func (c *collector) running(p *process, now uint64) frozenProcess {
 		rank: c.rank, pid: p.pid, beforeAttach: p.beforeAttach, programs: p.frozenPrograms(),
 		left: process{left: copied(p.left), holders: copied(p.holders)},
 	}
-	f.buffers = make([]*buffer, 0, len(p.buffers))
-	for _, b := range p.buffers {
+	f.buffers = make([]*buffer, 0, p.buffers.len)
+	for b := range p.buffers.all() {
 		f.buffers = append(f.buffers, b)
 	}
 	return f

@@ -46,7 +46,7 @@ func (s *State) Complete(e *event.Event) {
 	if e.Kind != event.Free || p == nil {
 		return
 	}
-	if b := p.buffers[e.BufferID]; b != nil {
+	if b := p.buffers.get(e.BufferID); b != nil {
 		e.Devices, e.BytesPerBank, e.Banks = b.set.ids, b.perBank, b.banks
 	}
 }
@@ -82,7 +82,7 @@ func (s *State) HeldByAllocator(pid int, allocator uint64) []Held {
 // list returns the buffers that are wanted, in order of time.
 func (p *process) list(wanted func(*buffer) bool) []Held {
 	var list []Held
-	for _, b := range p.buffers {
+	for b := range p.buffers.all() {
 		if wanted(b) {
 			list = append(list, Held{
 				PID: p.pid, TID: int(b.tid), Comm: b.comm,
@@ -120,7 +120,7 @@ func (s *State) WithHolders(snap *Snapshot) *Snapshot {
 // heldView is what the process has allocated now, with the holders of it.
 func (p *process) heldView() []Left {
 	holders := make(map[holderKey]*holder)
-	for _, b := range p.buffers {
+	for b := range p.buffers.all() {
 		addHolder(holders, leftShare{leftKey{region: b.region}, holderOf(b)})
 	}
 	holders = collapse(holders, keptHolders)

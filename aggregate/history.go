@@ -137,12 +137,11 @@ func (s *State) bufferOf(pid int, id uint64) *buffer {
 	if p == nil {
 		return nil
 	}
-	return p.buffers[id]
+	return p.buffers.get(id)
 }
 
 // begin notes a buffer that was allocated, and what it meets.
 func (h *History) begin(b *buffer, n *Note) {
-	h.freed.remove(freedKey{b.set.pid, b.id})
 	if b.perBank == 0 || len(b.set.ids) == 0 {
 		return // it is not known where it lies
 	}
@@ -246,9 +245,4 @@ func (r *recent[K, V]) set(k K, v V) {
 		}
 	}
 	r.young[k] = v
-}
-
-func (r *recent[K, V]) remove(k K) {
-	delete(r.young, k)
-	delete(r.old, k)
 }

@@ -10,7 +10,7 @@ import (
 type inAddressOrder struct{ chunks [][]*buffer }
 
 // maxChunk is how many buffers a chunk has at most.
-const maxChunk = 512
+const maxChunk = 128
 
 // find is where the first buffer is whose address is not below.
 func (o *inAddressOrder) find(address uint64) (chunk, at int) {

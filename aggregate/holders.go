@@ -177,7 +177,7 @@ func (h *Holders) bufferOf(pid int, id uint64) *buffer {
 	if p == nil {
 		return nil
 	}
-	return p.buffers[id]
+	return p.buffers.get(id)
 }
 
 // holding is the one of the buffer.

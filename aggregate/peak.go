@@ -214,7 +214,7 @@ func (p *Peaks) remove(e *event.Event) {
 // buffer is the one of the event, or nil.
 func (p *Peaks) buffer(e *event.Event) *buffer {
 	if process := p.known(e.PID); process != nil {
-		return process.buffers[e.BufferID]
+		return process.buffers.get(e.BufferID)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ type process struct {
 	since uint64
 	// about is what its start told.
 	about      About
-	buffers    map[uint64]*buffer
+	buffers    bufferTable
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	lastSet    *deviceSet
@@ -62,7 +62,6 @@ func (s *State) process(e *event.Event) *process {
 	if p == nil {
 		p = &process{
 			pid: e.PID, comm: e.Comm, since: e.TimeNs,
-			buffers:    make(map[uint64]*buffer),
 			chips:      make(map[int]*processChip),
 			allocators: make(map[uint64]*allocator),
 			left:       make(map[leftKey]*holder),
@@ -101,7 +100,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if p == nil {
 		return
 	}
-	for _, b := range p.buffers {
+	for b := range p.buffers.all() {
 		p.leave(b, event.ReasonProcessExit)
 		s.drop(p, b)
 	}

@@ -186,7 +186,7 @@ func (s *State) freeSpaces() *freeSpaces {
 		lists := make(map[placed]*[]block)
 		var last placed
 		var list *[]block
-		for _, b := range p.buffers {
+		for b := range p.buffers.all() {
 			if at := (placed{b.set, b.region}); list == nil || at != last {
 				if last, list = at, lists[at]; list == nil {
 					list = new([]block)

@@ -65,6 +65,34 @@ func TestEquality(t *testing.T) {
 	}
 }
 
+// TestEqualityOfSubmeshes: a mesh and its submeshes have an allocator each, which give
+// away the same memory. Each of them counts for itself.
+func TestEqualityOfSubmeshes(t *testing.T) {
+	run := traceRun(t, setup(t, "0.81.1", "3.10"), "t3000", program(t, "submesh.py"))
+	qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+	state := aggregate.New()
+	next, compared := 0, 0
+	var open []event.Event
+	for _, c := range readCheckpoints(t, run.dir) {
+		for ; next < len(run.events) && run.events[next].TimeNs <= c.TimeNs; next++ {
+			state.Apply(&run.events[next])
+			if run.events[next].Kind == event.DeviceOpen {
+				open = append(open, run.events[next])
+			}
+		}
+		for _, d := range c.Devices {
+			i := slices.IndexFunc(open, func(e event.Event) bool { return slices.Equal(e.Devices, d.Chips) })
+			qt.Assert(t, qt.IsTrue(i >= 0), qt.Commentf("chips %v", d.Chips))
+			for name, want := range d.Regions {
+				space := state.AllocatorSpace(open[i].PID, open[i].Allocator, regions[name])
+				assertSpace(t, fmt.Sprintf("%s: chips %v %s", c.Name, d.Chips, name), space, aggregate.Region{FreeSpace: &space.FreeSpace}, want)
+				compared++
+			}
+		}
+	}
+	qt.Check(t, qt.Equals(compared, 7*3*4))
+}
+
 // assertSpace compares where the buffers of a region lie, and what they leave, with the
 // library's own list of blocks.
 func assertSpace(t *testing.T, where string, space *aggregate.Space, got aggregate.Region, want memoryView) {

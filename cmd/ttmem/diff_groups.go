@@ -23,7 +23,9 @@ type difference struct {
 	// same is how many groups are the same in both and not listed, and cutOff how many
 	// are not because of -n.
 	same, cutOff int
-	totals       []diffTotal
+	// moved is how many groups of A alone are in B at other lines, as after an edit.
+	moved  int
+	totals []diffTotal
 }
 
 // An amount is a number of buffers, and what they take of all banks of all their chips.
@@ -46,6 +48,8 @@ type diffGroup struct {
 	ChangeBytes   int64  `json:"change_bytes"`
 	// Stack is one of B, or of A where B has none.
 	Stack []event.Frame `json:"stack,omitempty"`
+	// calls are those of the stack without their lines.
+	calls diffKey
 }
 
 // A diffTotal is all of one region of a chip.
@@ -95,6 +99,9 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *aggregate.Rules, o 
 				g := groups[key]
 				if g == nil {
 					g = &diffGroup{Static: key.static}
+					if o.by == "stack" {
+						g.calls = diffKey{stackKey(row, true), key.static}
+					}
 					groups[key] = g
 				}
 				if g.Key == "" || side == b && g.B.Buffers == 0 {
@@ -135,7 +142,14 @@ func (t *diffTotal) of(b bool) *amount {
 
 // order puts the groups in order, without those that are not to be listed.
 func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
+	inB := make(map[diffKey]bool)
 	for _, g := range groups {
+		inB[g.calls] = inB[g.calls] || o.by == "stack" && g.A.Buffers == 0
+	}
+	for _, g := range groups {
+		if g.B.Buffers == 0 && inB[g.calls] {
+			d.moved++
+		}
 		g.ChangeBytes = int64(g.B.Bytes) - int64(g.A.Bytes)
 		g.ChangeBuffers = int64(g.B.Buffers) - int64(g.A.Buffers)
 		if !o.all && g.A == g.B {
@@ -180,7 +194,7 @@ func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys [
 	case "region":
 		return []groupKey{{a.region.String(), a.region.String()}}
 	case "stack":
-		return []groupKey{{o.stackKey(a), l.title(a, " · ")}}
+		return []groupKey{{stackKey(a, o.ignoreLines), l.title(a, " · ")}}
 	}
 	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == o.by })]
 	for _, text := range g.keys(l, a) {
@@ -192,12 +206,12 @@ func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys [
 // stackKey is the same in two runs for what the same calls of the same program
 // allocated: the operation and the user's own calls. What tt-metal and ttnn do in
 // between may be different in another release.
-func (o *diffOptions) stackKey(a *allocation) string {
+func stackKey(a *allocation, ignoreLines bool) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%t %t %s", a.stack == nil, a.before, a.name.Op)
 	for _, call := range aggregate.OwnCalls(a.stack.Frames()) {
 		fmt.Fprintf(&b, "\n%s %s", path.Base(call.File), call.Function)
-		if !o.ignoreLines {
+		if !ignoreLines {
 			fmt.Fprintf(&b, ":%d", call.Line)
 		}
 	}

@@ -18,8 +18,10 @@ import (
 type moment struct {
 	text string
 	peak bool
-	// mark is the name of a mark, and nth which of that name: 0 is the first or, where
-	// last is true, the last.
+	// failure is true for a request for memory that failed.
+	failure bool
+	// mark is the name of a mark, and nth which of that name, or of the failures: 0 is
+	// the first or, where last is true, the last.
 	mark string
 	nth  int
 	last bool
@@ -29,10 +31,10 @@ type moment struct {
 }
 
 // momentUsage says how moments are written.
-const momentUsage = "end, peak, a mark's name (NAME#2 is the second of that name), or a time after the first event such as 2.5s"
+const momentUsage = "end, peak, a mark's name (NAME#2 is the second of that name), failure (of an allocation; failure#2 is the second), or a time after the first event such as 2.5s"
 
-// parseMoment reads a moment: the name of a mark, but for "end", "peak" and times, which
-// mark:NAME names too.
+// parseMoment reads a moment: the name of a mark, but for "end", "peak", "failure" and
+// times, which mark:NAME names too.
 func parseMoment(flag, text string) (moment, error) {
 	m := moment{text: text}
 	name, marked := strings.CutPrefix(text, "mark:")
@@ -60,16 +62,33 @@ func parseMoment(flag, text string) (moment, error) {
 			m.mark, m.nth = name[:i], n
 		}
 	}
+	if !marked && m.mark == "failure" {
+		m.mark, m.failure = "", true
+	}
 	return m, nil
 }
 
-func (m *moment) atEnd() bool { return !m.peak && m.mark == "" && !m.timed }
+func (m *moment) atEnd() bool { return !m.peak && !m.failure && m.mark == "" && !m.timed }
+
+// which is the one of so many that is meant, from 1.
+func (m *moment) which(n int) int {
+	if m.nth == 0 && m.last {
+		return max(n, 1)
+	}
+	return max(m.nth, 1)
+}
 
 // String is the moment in a sentence.
 func (m *moment) String() string {
 	switch {
 	case m.peak:
 		return "at the peak of each region"
+	case m.failure && m.nth > 0:
+		return "at the " + ordinal(m.nth) + " failure"
+	case m.failure && m.last:
+		return "at the last failure"
+	case m.failure:
+		return "at the first failure"
 	case m.mark != "":
 		return "at the mark " + strings.TrimPrefix(m.text, "mark:")
 	case m.timed:
@@ -97,6 +116,7 @@ func survey(path string, moments []moment, only func(func(*event.Event)) func(*e
 	}
 	var (
 		marks        []markAt
+		failures     []uint64
 		peaks        [event.NumRegions]struct{ bytes, event uint64 }
 		n            uint64
 		begin, until uint64
@@ -107,8 +127,11 @@ func survey(path string, moments []moment, only func(func(*event.Event)) func(*e
 			begin = e.TimeNs
 		}
 		until = max(until, e.TimeNs)
-		if e.Kind == event.Mark {
+		switch e.Kind {
+		case event.Mark:
 			marks = append(marks, markAt{e.Cause, n})
+		case event.AllocFailed:
+			failures = append(failures, n)
 		}
 		for i := range moments {
 			if moments[i].timed && e.TimeNs <= begin+uint64(moments[i].after) {
@@ -141,6 +164,15 @@ func survey(path string, moments []moment, only func(func(*event.Event)) func(*e
 					stops = append(stops, stop{i, peaks[r].event, func(region event.Region) bool { return region == event.Region(r) }})
 				}
 			}
+		case m.failure:
+			switch nth := m.which(len(failures)); {
+			case len(failures) == 0:
+				return nil, fmt.Errorf("no allocation failed in %s", path)
+			case nth > len(failures):
+				return nil, fmt.Errorf("no %s in %s: %s failed", m.text, path, formatCount(uint64(len(failures)), "allocation"))
+			default:
+				stops = append(stops, stop{i, failures[nth-1], everyRegion})
+			}
 		case m.mark != "":
 			var named []uint64
 			var names []string
@@ -152,11 +184,7 @@ func survey(path string, moments []moment, only func(func(*event.Event)) func(*e
 					names = append(names, name)
 				}
 			}
-			nth := m.nth
-			if nth == 0 && m.last {
-				nth = len(named)
-			}
-			nth = max(nth, 1)
+			nth := m.which(len(named))
 			switch {
 			case len(marks) == 0:
 				return nil, fmt.Errorf("no mark %s in %s: it has no marks at all; `ttmem mark NAME` sets them while it is recorded", m.mark, path)

@@ -219,7 +219,7 @@ func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
 		"no marks":         {[]string{unmarked, "--from", "warm"}, "ttmem mark NAME"},
 		"too late":         {[]string{a, "--from", "1h"}, "nothing 1h0m0s after its first event"},
 		"before the first": {[]string{a, "--from", "-1s"}, "must not be negative"},
-		"no moment":        {[]string{a, a, "--at", ""}, "give end, peak, a mark's name"},
+		"no moment":        {[]string{a, a, "--at", ""}, "give end, peak,"},
 		"grouping":         {[]string{a, a, "--by", "color"}, "there are stack, op,"},
 		"region":           {[]string{a, a, "--region", "SRAM"}, "there are DRAM, L1, CB"},
 		"chip":             {[]string{a, a, "--device", "7"}, "--device 7: there is chips 0, 1"},

@@ -27,6 +27,13 @@ func (d *difference) writeText(w io.Writer, layout listLayout) error {
 		return out.Flush()
 	}
 	d.writeTotals(out, layout)
+	if d.moved > 0 {
+		text := formatCount(uint64(d.moved), "stack") + " of A may be in B with other line numbers, as after an edit: --ignore-lines compares without them"
+		fmt.Fprintln(out)
+		for _, line := range wrap(text, layout.columns()) {
+			fmt.Fprintln(out, line)
+		}
+	}
 	statics, what := false, "  "+d.by
 	if d.totals[0].Device != d.totals[len(d.totals)-1].Device {
 		what += ", on all chips together"

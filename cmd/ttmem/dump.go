@@ -20,6 +20,7 @@ import (
 // dumpOptions say what of a state is listed, and how.
 type dumpOptions struct {
 	source  sourceOptions
+	at      string
 	by      string
 	devices []int
 	regions []string
@@ -43,9 +44,10 @@ programs, by device and region: each with its address, size, bytes of each bank 
 number of banks, age, process and layout, and a name: the operation and the innermost
 line of the user's own code. --by counts them by something else, largest first.
 
-FILE is a recording, or a file of events: what was allocated at its end is listed.
-Without it the service of this host (ttmem serve) is asked. Where none runs, root looks
-into the memory of the processes themselves, which has no call stacks.
+FILE is a recording, or a file of events: what was allocated at its end is listed, or at
+another moment; at the peak, for each region that of its own. Without it the service of this host
+(ttmem serve) is asked. Where none runs, root looks into the memory of the processes
+themselves, which has no call stacks.
 
 --rules names a file that turns call stacks into components of a model. Its lines are
 REGEXP -> COMPONENT, where $1 is what the first group matched. The frames of a stack,
@@ -53,7 +55,7 @@ outermost first, are compared as FILE:LINE FUNCTION; the first rule that matches
 frame gives a part, and the parts are joined by slashes.`,
 		Example: `  ttmem dump                             # what ttmem serve sees
   sudo ttmem dump -p 4242
-  ttmem dump model.ttmem --by op
+  ttmem dump model.ttmem --at peak --by op
   ttmem dump model.ttmem --device 0 --region L1 --sort address
   ttmem dump --by component --rules model.rules
   ttmem dump --grep 'attention\.py:\d+' -n 20
@@ -62,6 +64,7 @@ frame gives a part, and the parts are joined by slashes.`,
 	}
 	o.source.register(c)
 	f := c.Flags()
+	f.StringVar(&o.at, "at", "end", "list what FILE had at this `MOMENT`: "+momentUsage)
 	f.StringVar(&o.by, "by", "", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
 	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
 	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
@@ -76,6 +79,7 @@ frame gives a part, and the parts are joined by slashes.`,
 	fixed("by", dumpGroupings())
 	fixed("region", dumpRegions())
 	fixed("sort", dumpSorts)
+	fixed("at", []string{"end", "peak", "failure"})
 	for _, flag := range []string{"device", "grep", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -147,24 +151,31 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	p, err := o.source.read()
+	at, err := parseMoment("at", o.at)
 	if err != nil {
 		return err
 	}
-	l, err := newListing(p, filter, rules)
+	if at.last = true; o.source.file == "" && !at.atEnd() {
+		return errors.New("--at is of a recording: what is there now is listed without it")
+	}
+	l, err := o.list(at, filter, rules)
 	if err != nil {
 		return err
 	}
-	if err := l.write(os.Stdout, o, listLayoutFor(os.Stdout)); err != nil {
+	layout := listLayoutFor(os.Stdout)
+	if !at.atEnd() && !o.json && l.all > 0 {
+		fmt.Println(layout.paint(dim, plain(l.of)))
+	}
+	if err := l.write(os.Stdout, o, layout); err != nil {
 		return fmt.Errorf("writing the list: %w", pathless(err))
 	}
-	for _, note := range p.notes {
+	for _, note := range l.notes {
 		warn(note)
 	}
 	if n := l.snap.LostEvents(); n > 0 {
 		warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", formatCount(n, "event")))
 	}
-	if p.failed {
+	if l.failed {
 		return exitStatus(1)
 	}
 	return nil

@@ -119,7 +119,7 @@ func (l *listing) group(by, order string, n int) *grouped {
 				}
 				groups[k] = to
 			}
-			to.add(a, uint64(len(keys)), l.nowNs)
+			to.add(a, uint64(len(keys)))
 		}
 	}
 	list := slices.SortedFunc(maps.Values(groups), func(a, b *dumpGroup) int {
@@ -139,7 +139,7 @@ func (l *listing) group(by, order string, n int) *grouped {
 }
 
 // add counts a row that is in so many groups.
-func (g *dumpGroup) add(a *allocation, among, now uint64) {
+func (g *dumpGroup) add(a *allocation, among uint64) {
 	bytes := a.taken() / among
 	if a.static != nil {
 		g.Statics++
@@ -149,7 +149,7 @@ func (g *dumpGroup) add(a *allocation, among, now uint64) {
 		g.Bytes += bytes
 	}
 	if !a.before {
-		g.OldestNs = max(g.OldestNs, now-min(now, a.since))
+		g.OldestNs = max(g.OldestNs, a.age())
 	}
 }
 

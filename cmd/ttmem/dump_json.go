@@ -89,7 +89,7 @@ func (l *listing) place(a *allocation) dumpPlace {
 		Component: a.component,
 	}
 	if !a.before {
-		age := l.nowNs - min(l.nowNs, a.since)
+		age := a.age()
 		p.AgeNs = &age
 	}
 	return p

@@ -24,7 +24,7 @@ type allocation struct {
 	// perBank is what it takes of each of banks banks of each chip; for what is
 	// static, of each core.
 	perBank, banks uint64
-	since          uint64
+	since, nowNs   uint64
 	before         bool // it was there before the attach, and since is not known
 	layout         string
 	*site
@@ -36,10 +36,15 @@ type site struct {
 	name      aggregate.Name
 	component string
 	matches   bool
+	// caller tells it from another one with the same name, where that is asked for.
+	caller string
 }
 
 // bytes is what it takes on each chip.
 func (a *allocation) bytes() uint64 { return a.perBank * a.banks }
+
+// age is how long it has been there.
+func (a *allocation) age() uint64 { return a.nowNs - min(a.nowNs, a.since) }
 
 // taken is what it takes on all of its chips that are shown; nothing where it lies in
 // a buffer.
@@ -57,8 +62,10 @@ type listing struct {
 	rows []allocation
 	// cutOff are how many rows are not listed, of all.
 	cutOff, all int
-	rules       *aggregate.Rules
-	filter      dumpFilter
+	// ended is true for the end of a file, at which all may be freed.
+	ended  bool
+	rules  *aggregate.Rules
+	filter dumpFilter
 }
 
 func newListing(p *present, filter dumpFilter, rules *aggregate.Rules) (*listing, error) {
@@ -109,7 +116,7 @@ func (l *listing) checkFilter() error {
 func (l *listing) addBuffer(h *aggregate.Held, sites map[*event.Stack]*site) {
 	l.add(allocation{
 		buffer: h, devices: h.Devices, region: h.Region, pid: h.PID, address: h.Address,
-		perBank: h.BytesPerBank, banks: uint64(h.Banks), since: h.SinceNs, before: h.BeforeAttach, layout: h.Layout.String(),
+		perBank: h.BytesPerBank, banks: uint64(h.Banks), since: h.SinceNs, nowNs: l.nowNs, before: h.BeforeAttach, layout: h.Layout.String(),
 	}, h.Stack, sites)
 }
 
@@ -146,7 +153,7 @@ func (l *listing) addStatics(sites map[*event.Stack]*site) {
 		}
 		l.add(allocation{
 			static: s, devices: devices[k], region: event.CB, pid: s.PID, address: s.Address,
-			perBank: s.BytesPerCore, banks: uint64(cores), since: s.SinceNs, before: s.BeforeAttach, layout: s.Kind.String(),
+			perBank: s.BytesPerCore, banks: uint64(cores), since: s.SinceNs, nowNs: l.nowNs, before: s.BeforeAttach, layout: s.Kind.String(),
 		}, s.Stack, sites)
 	}
 }

@@ -21,6 +21,15 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 		fmt.Fprintln(out, l.nothing())
 		return out.Flush()
 	}
+	var sites []*site
+	listed := make(map[*site]bool)
+	for i := range l.rows {
+		if s := l.rows[i].site; !listed[s] {
+			listed[s] = true
+			sites = append(sites, s)
+		}
+	}
+	tellSitesApart(sites)
 	type chip struct {
 		rows   []int
 		totals [event.NumRegions]sectionTotal
@@ -96,7 +105,11 @@ func (l *listing) nothing() string {
 	if held > 0 {
 		return fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.of, formatCount(uint64(held), "buffer"))
 	}
-	return fmt.Sprintf("Nothing is allocated %s.", l.of)
+	text := fmt.Sprintf("Nothing is allocated %s.", l.of)
+	if l.ended {
+		text += " --at peak lists each region as it was when it was fullest; `ttmem leaks` tells what was never given back."
+	}
+	return text
 }
 
 // deviceName is what kind of chip it is.
@@ -133,8 +146,6 @@ const (
 	pidColumns     = 8
 	layoutColumns  = 15
 	rowColumns     = addressColumns + 2*sizeColumns + 3 + banksColumns + ageColumns + pidColumns + 2 + layoutColumns
-	// fewColumns is a row without PID and layout, for narrow terminals.
-	fewColumns = rowColumns - pidColumns - 2 - layoutColumns
 	// nameIndent is how far a name is indented that is in a line of its own.
 	nameIndent = 6
 )
@@ -201,7 +212,7 @@ func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event
 
 // rowTitle is the name of a row, and what else there is to say of it.
 func (l *listing) rowTitle(a *allocation, layout listLayout) string {
-	title := l.title(a, layout.separator())
+	title := a.withCaller(l.title(a, layout.separator()))
 	if a.chips > 1 {
 		title += fmt.Sprintf(", shared across %d chips", a.chips)
 	}
@@ -216,5 +227,5 @@ func (l *listing) age(a *allocation) string {
 	if a.before {
 		return "earlier"
 	}
-	return formatSeconds(l.nowNs - min(l.nowNs, a.since))
+	return formatSeconds(a.age())
 }

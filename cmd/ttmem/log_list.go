@@ -16,6 +16,7 @@ type eventLog struct {
 	filter  *logFilter
 	names   *listing // which names call stacks
 	sites   map[uint64]*site
+	titles  map[titleKey]string // of sites
 	layout  listLayout
 	out     *logOutput
 	stacks  bool
@@ -35,6 +36,12 @@ type eventLog struct {
 	line []byte
 }
 
+// A titleKey tells apart what allocations are called.
+type titleKey struct {
+	stack  uint64
+	before bool
+}
+
 type keptEvent struct {
 	event.Event
 	note aggregate.Note
@@ -44,7 +51,7 @@ func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout lis
 	return &eventLog{
 		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
 		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
-		sites: make(map[uint64]*site), kinds: make(map[event.Kind]uint64),
+		sites: make(map[uint64]*site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
 		keep: o.n, live: o.source.file == "" && len(o.source.command) == 0,
 	}
 }
@@ -103,14 +110,12 @@ func (l *eventLog) write(e *event.Event, n *aggregate.Note) {
 
 // site is what there is to know of a call stack. Many come again and again.
 func (l *eventLog) site(stack *event.Stack) *site {
-	var id uint64
-	if stack != nil {
-		id = stack.ID
-	}
+	id := stackID(stack)
 	s := l.sites[id]
 	if s == nil {
 		if len(l.sites) >= maxSites {
 			clear(l.sites)
+			clear(l.titles)
 		}
 		s = l.names.newSite(stack)
 		l.sites[id] = s
@@ -118,8 +123,22 @@ func (l *eventLog) site(stack *event.Stack) *site {
 	return s
 }
 
+// stackID tells stacks apart; it is 0 for none.
+func stackID(stack *event.Stack) uint64 {
+	if stack == nil {
+		return 0
+	}
+	return stack.ID
+}
+
 // nameOf is what something is called that was allocated at a stack.
 func (l *eventLog) nameOf(stack *event.Stack, before bool) string {
-	a := allocation{site: l.site(stack), before: before}
-	return l.names.title(&a, l.layout.separator())
+	key := titleKey{stackID(stack), before}
+	title, ok := l.titles[key]
+	if !ok {
+		a := allocation{site: l.site(stack), before: before}
+		title = l.names.title(&a, l.layout.separator())
+		l.titles[key] = title
+	}
+	return title
 }

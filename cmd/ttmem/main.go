@@ -103,7 +103,7 @@ root; to show recordings, or what a service sees, does not.`,
 	}{
 		{"trace", "Trace and record:", []*cobra.Command{newRun(), newAttach(), newRecord(), newServe(), newMark()}},
 		{"ask", "Ask (a recording, a command, or what runs):", []*cobra.Command{
-			newTop(), newReport(), newDump(), newPeak(), newLeaks(), newLog(), newDiff(),
+			newTop(), newReport(), newDump(), newPeak(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(),
 		}},
 		{"other", "Others:", []*cobra.Command{newSteps(), newDoctor(), newMan()}},
 	} {

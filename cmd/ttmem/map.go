@@ -62,7 +62,7 @@ memory of the processes; how often a place was allocated is known from files alo
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	fixed("region", regionNames(mappedRegions))
-	fixed("at", []string{"end", "peak"})
+	fixed("at", []string{"end", "peak", "failure"})
 	for _, flag := range []string{"device", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}

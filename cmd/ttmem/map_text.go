@@ -25,6 +25,17 @@ func (m *mapPage) writeText(w io.Writer, layout listLayout) error {
 	}
 	fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("%s buffers, %s in part, %s CBs and DFBs, %s free\n%s",
 		layout.pick("█", "#"), layout.pick("▄", "+"), layout.pick("▒", ":"), layout.pick("·", "."), m.heatLegend())))
+	var sites []*site
+	for _, r := range m.maps {
+		rows := r.rows()
+		for i := range rows {
+			m.site(&rows[i])
+		}
+	}
+	for _, s := range m.sites {
+		sites = append(sites, s)
+	}
+	tellSitesApart(sites)
 	for i, r := range m.maps {
 		if i == 0 || !slices.Equal(r.devices, m.maps[i-1].devices) {
 			title := formatIDs(r.devices)
@@ -174,6 +185,9 @@ func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) 
 		}
 		line += right(r.age(row), 9) + "  "
 		title := m.title(row, layout.separator())
+		if whole := m.site(row).withCaller(title); layout.width == 0 || width(line)+width(whole) <= layout.width {
+			title = whole
+		}
 		if room := layout.width - width(line); layout.width > 0 && width(title) > room {
 			title = truncate(title, room, layout.pick("…", "~"))
 			if name := m.name(row); name != nil {
@@ -187,7 +201,7 @@ func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) 
 		fmt.Fprintln(out, line+layout.paint(style, title))
 	}
 	if n := all - len(rows); n > 0 {
-		fmt.Fprintf(out, "  and %s that are smaller: -n 0 lists all\n", formatGrouped(n))
+		fmt.Fprintf(out, "  and %s more, none of them larger: -n 0 lists all\n", formatGrouped(n))
 	}
 }
 

@@ -131,10 +131,9 @@ type oomPage struct {
 	o    *oomOptions
 	w    *watched
 	snap *aggregate.Snapshot
-	// failures are those asked for, oldest first, and omitted how many of them are
-	// not shown; forgotten are those of which nothing is known any more.
+	// failures are those asked for, oldest first; forgotten is how many there were of
+	// which nothing is known any more.
 	failures  []*aggregate.Failure
-	omitted   int
 	forgotten uint64
 }
 
@@ -183,7 +182,7 @@ func (p *oomPage) write(w io.Writer, layout listLayout) error {
 	return errors.Join(err, out.Flush())
 }
 
-// cutNewest keeps the newest of what is to be shown.
+// cutNewest keeps the newest n, or all where n is 0.
 func cutNewest[T any](list []T, n int) (kept []T, omitted int) {
 	if n > 0 && len(list) > n {
 		return list[len(list)-n:], len(list) - n

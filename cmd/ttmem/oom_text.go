@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"slices"
 	"strings"
 
 	"ttmem/aggregate"
@@ -59,6 +60,15 @@ func (p *oomPage) writeText(out *bufio.Writer, layout listLayout) {
 	if omitted > 0 {
 		fmt.Fprintf(out, "\nand %s earlier of another kind: -n 0 shows all\n", formatGrouped(omitted))
 	}
+	if p.o.source.file != "" && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
+		return g.Evidence != nil && (g.Verdict() == aggregate.Fragmented || g.Verdict() == aggregate.Clash)
+	}) {
+		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", plain(p.o.source.file))
+		fmt.Fprintln(out)
+		for _, line := range wrap(text, layout.columns()) {
+			fmt.Fprintln(out, layout.paint(dim, line))
+		}
+	}
 	if p.forgotten > 0 {
 		fmt.Fprintf(out, "\nBefore these, %s failed of which nothing more is known.\n", formatCount(p.forgotten, "request"))
 	}
@@ -103,7 +113,7 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFai
 	for _, line := range joinCallers(callers(frames), layout, layout.columns()-4) {
 		fmt.Fprintln(out, "   "+layout.paint(dim, line))
 	}
-	who := fmt.Sprintf("PID %d %s, %s", g.PID, p.process(g.Failure), p.moment(g.TimeNs))
+	who := strings.TrimRight(fmt.Sprintf("PID %d %s", g.PID, p.process(g.Failure)), " ") + ", " + p.moment(g.TimeNs)
 	if g.times > 1 {
 		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
 	}
@@ -124,7 +134,7 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFai
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	if e.Held.Count > e.Blocking.Count && e.Held.Count > 0 {
+	if e.Held.Count > e.Blocking.Count && g.Verdict() != aggregate.TooLarge {
 		writeLine(out, p.sized(layout), noStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
 			g.Region, formatBytes(e.Held.BytesPerBank), formatCount(e.Held.Count, "buffer")))
 		p.writeBlames(out, layout, e.Holders, e.Held)
@@ -171,12 +181,19 @@ func explain(f *aggregate.Failure) string {
 		formatBytes(e.Blocking.BytesPerBank), e.From, e.To)
 	switch f.Verdict() {
 	case aggregate.TooLarge:
-		return "It would not fit if nothing else were there: split it, shard it over more banks, or move it to DRAM."
+		text := "It would not fit if nothing else were there: split it"
+		if f.Banks < e.Capacity.Banks {
+			text += ", or spread it over more banks"
+		}
+		if e.Region == event.L1 {
+			text += ", or put it into DRAM"
+		}
+		return text + "."
 	case aggregate.TooLittle:
 		return fmt.Sprintf("%s are missing in each bank. It would fit if these were gone: at least %s.",
 			formatBytes(f.BytesPerBank-e.FreeBytesPerBank), place)
 	case aggregate.Fragmented:
-		return "Enough is free, but in pieces that are all too small. In the way are the fewest bytes here: " + place + "."
+		return "Enough is free, but in pieces that are all too small. It would fit if these were gone: at least " + place + "."
 	}
 	return "ttmem does not know why: by its own count there was room."
 }
@@ -184,16 +201,18 @@ func explain(f *aggregate.Failure) string {
 // writeClash writes how far a program's static buffers reach into tensors.
 func (p *oomPage) writeClash(out *bufio.Writer, layout listLayout, f *aggregate.Failure) {
 	e := f.Evidence
-	line := func(what string, n uint64, note string) {
-		fmt.Fprintln(out, left("   "+what, 30)+right(fmt.Sprint(n), 12)+right(fmt.Sprintf("%#x", n), 12)+layout.paint(dim, note))
+	line := func(what string, n uint64, same string) {
+		fmt.Fprintln(out, left("   "+what, 27)+right(fmt.Sprint(n), 10)+right(same, 12))
 	}
 	if e.To == 0 || e.Lowest == 0 {
 		writeLine(out, p.sized(layout), noStyle, "Where they meet is not known.")
 		return
 	}
-	line("program's buffers end at", e.To, "")
-	line("lowest tensor begins at", e.Lowest, "  "+formatBytes(e.To-min(e.To, e.Lowest))+" too low")
-	writeLine(out, p.sized(layout), bold, fmt.Sprintf("These buffers of program %d reach above it, and are there on each of their cores:", f.ProgramID))
+	line("program's buffers end at", e.To, fmt.Sprintf("%#x", e.To))
+	line("lowest tensor begins at", e.Lowest, fmt.Sprintf("%#x", e.Lowest))
+	over := e.To - min(e.To, e.Lowest)
+	line("that is too low by", over, formatBytes(over))
+	writeLine(out, p.sized(layout), bold, fmt.Sprintf("These buffers of program %d reach above it, on each of their cores:", f.ProgramID))
 	fmt.Fprintln(out, layout.paint(dim, right("from", 14)+right("to", 10)+right("bytes", 12)+"  kind, cores"))
 	for i := range e.Statics {
 		s := &e.Statics[i]
@@ -205,7 +224,7 @@ func (p *oomPage) writeClash(out *bufio.Writer, layout listLayout, f *aggregate.
 		}
 	}
 	if e.Blocking.Count > 0 {
-		writeLine(out, p.sized(layout), bold, fmt.Sprintf("Below %#x lie %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers:",
+		writeLine(out, p.sized(layout), bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
 			e.To, formatCount(e.Blocking.Count, "tensor"), formatBytes(e.Blocking.BytesPerBank)))
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}

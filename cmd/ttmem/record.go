@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"strconv"
 	"strings"
@@ -167,12 +168,17 @@ func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
 	header.Ttmem = buildVersion()
 	file, err := recording.Create(o.path, recording.FileOptions{
 		Options:  recording.Options{Header: &header},
-		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: state.Checkpoint, Private: o.private,
+		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: frozen(state), Private: o.private,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
+}
+
+// frozen are the checkpoints of a state, as it is when one is asked for.
+func frozen(state *aggregate.State) func() iter.Seq[*event.Event] {
+	return func() iter.Seq[*event.Event] { return state.Freeze(nil) }
 }
 
 func (r *recorder) add(e *event.Event) {

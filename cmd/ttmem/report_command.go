@@ -133,6 +133,11 @@ func showReport(o sessionOptions, path string) error {
 	reading, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var failure error // of lines
+	if lines == nil && x == nil {
+		if err := r.last(); err != nil {
+			return err
+		}
+	}
 	state := aggregate.New()
 	state.Begin(r.began)
 	events, damage := r.play(reading, applying(state, func(e *event.Event) {
@@ -229,7 +234,10 @@ type recorded struct {
 	// private is true where the file is for its owner and his group alone.
 	private bool
 	next    func(*event.Event) error
-	stacks  func() *aggregate.Stacks
+	// last goes on at the last checkpoint, where there is one: for who wants the state
+	// at the end, and not all events.
+	last   func() error
+	stacks func() *aggregate.Stacks
 	// began and over are when recording began and ended, 0 where it is not known.
 	began uint64
 	over  func() uint64
@@ -252,7 +260,7 @@ func openRecorded(path string) (*recorded, error) {
 	}
 	return &recorded{
 		name: path, part: "block", private: isPrivate(path),
-		next: f.Next, close: f.Close, done: f.Offset, size: f.Size(),
+		next: f.Next, last: f.Last, close: f.Close, done: f.Offset, size: f.Size(),
 		began: f.Header().MonotonicNs,
 		over:  func() uint64 { end, _ := f.End(); return end.TimeNs },
 		ended: func() bool { _, ok := f.End(); return ok },
@@ -312,6 +320,7 @@ func openEventLines(path string) (*recorded, error) {
 			}
 			return fmt.Errorf("%s: %w", path, err)
 		},
+		last:   func() error { return nil },
 		close:  f.Close,
 		done:   func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n },
 		size:   info.Size(),

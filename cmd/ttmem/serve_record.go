@@ -35,7 +35,7 @@ func newServiceRecorder(o recordOptions, state *aggregate.State) (*serviceRecord
 	header.Ttmem = buildVersion()
 	file, err := recording.Create(o.path, recording.FileOptions{
 		Options:  recording.Options{Header: &header},
-		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: state.Checkpoint,
+		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: frozen(state),
 		Existing: recording.RotateExisting, Private: true,
 	})
 	if err != nil {

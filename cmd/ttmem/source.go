@@ -170,7 +170,7 @@ func (o *sourceOptions) read() (p *present, err error) {
 // presentOfFile is the state at the end of a file.
 func presentOfFile(path string) (*present, error) {
 	p := &present{State: aggregate.New(), of: "at the end of " + path}
-	w, err := watchFile(path, applying(p.State, func(*event.Event) {}), func() {})
+	w, err := watchEnd(path, applying(p.State, func(*event.Event) {}))
 	if err != nil {
 		return nil, err
 	}

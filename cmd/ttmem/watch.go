@@ -105,14 +105,33 @@ func applying(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
 }
 
 func watchFile(path string, handle func(*event.Event), pause func()) (*watched, error) {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	defer stop()
 	r, err := openRecorded(path)
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
-	w := &watched{of: path}
+	return r.watch(handle, pause)
+}
+
+// watchEnd is watchFile for who wants the state at the end alone: where the file has
+// checkpoints the events are those of the last one, and what follows.
+func watchEnd(path string, handle func(*event.Event)) (*watched, error) {
+	r, err := openRecorded(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	if err := r.last(); err != nil {
+		return nil, err
+	}
+	return r.watch(handle, func() {})
+}
+
+// watch gives the events of a file to handle.
+func (r *recorded) watch(handle func(*event.Event), pause func()) (*watched, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	w := &watched{of: r.name}
 	events, damage := r.play(ctx, handle, pause)
 	switch {
 	case ctx.Err() != nil:
@@ -123,7 +142,7 @@ func watchFile(path string, handle func(*event.Event), pause func()) (*watched, 
 		w.notes = append(w.notes, damage.Error())
 		w.failed = !errors.Is(damage, io.ErrUnexpectedEOF) // which is no damage: its writer was killed
 	case !r.ended():
-		w.notes = append(w.notes, path+" has no end: it is still being written, or its writer was killed, or its disk was full")
+		w.notes = append(w.notes, r.name+" has no end: it is still being written, or its writer was killed, or its disk was full")
 	}
 	return w, nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -137,7 +138,9 @@ func (b *bench) scale() error {
 // record writes all events, as ttmem record does.
 func (s *synthetic) record(path string) error {
 	state := aggregate.New()
-	file, err := recording.Create(path, recording.FileOptions{Checkpoint: state.Checkpoint})
+	file, err := recording.Create(path, recording.FileOptions{
+		Checkpoint: func() iter.Seq[*event.Event] { return state.Freeze(nil) },
+	})
 	if err != nil {
 		return err
 	}

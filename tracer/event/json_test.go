@@ -78,6 +78,20 @@ var samples = []Event{
 	{TimeNs: 19, Kind: Total, Count: 7, Cause: "failures"},
 	{TimeNs: 20, Kind: AllocFailed, PID: 10, Devices: []int{0}, UID: 1000, Reason: ReasonOutOfMemory},
 	{TimeNs: 21, Kind: Mark, UID: 1000, Cause: "after warm-up"},
+	{
+		TimeNs: 22, Kind: AllocFailed, PID: 10, Devices: []int{0}, Region: CB, ProgramID: 2, StaticKind: DataflowBuffer,
+		Reason: ReasonStaticClash,
+	},
+	{TimeNs: 22, Kind: AllocFailed, PID: 10, Devices: []int{0}, Region: L1, Allocator: 77, Reason: ReasonOutOfMemory},
+	{
+		TimeNs: 22, Kind: Evidence, PID: 10, UID: 1000, Region: L1, Cause: "space", SizeBytes: 7, BytesPerBank: 9, Address: 5,
+		Capacities: [BankedRegions]Capacity{L1: {64, 1000, 100}},
+	},
+	{TimeNs: 22, Kind: Evidence, PID: 10, Region: L1, Cause: "holder", SizeBytes: 7, BytesPerBank: 9, Address: 5, Count: 3, BeforeAttach: true},
+	{
+		TimeNs: 22, Kind: Evidence, PID: 10, Region: L1, Cause: "static", Devices: []int{0}, ProgramID: 2, Address: 5, SizeBytes: 8,
+		StaticKind: Scratchpad, Cores: []CoreRange{{0, 0, 7, 3}},
+	},
 }
 
 func TestEveryKindSurvivesTheRoundTrip(t *testing.T) {
@@ -87,7 +101,7 @@ func TestEveryKindSurvivesTheRoundTrip(t *testing.T) {
 		file = append(samples[i].AppendJSON(file), '\n')
 		seen[samples[i].Kind] = true
 	}
-	qt.Check(t, qt.HasLen(seen, int(Mark)))
+	qt.Check(t, qt.HasLen(seen, int(Evidence)))
 
 	r := NewReader(bytes.NewReader(file))
 	for _, want := range samples {

@@ -265,10 +265,14 @@ func (f *File) Close(end End) error {
 	if f.err != nil {
 		return f.err
 	}
-	if err := errors.Join(f.w.Flush(), f.finishSection()); err != nil {
-		return f.fail(err, "")
+	err := f.w.Flush()
+	if err == nil {
+		err = f.finishSection()
 	}
-	if err := f.w.Close(end); err != nil {
+	if err == nil {
+		err = f.w.Close(end)
+	}
+	if err != nil {
 		return f.fail(err, "")
 	}
 	f.err, f.closed = fmt.Errorf("%s: the recording is closed", f.path), true

@@ -15,21 +15,21 @@ type storage interface {
 	io.ReaderAt
 }
 
-// Last goes on at the last checkpoint in the file, and reports whether there is one:
-// Next gives the events of the checkpoint, and then those that came after it. They make
-// the same state as all events of the file. It is to be called before Next; without a
-// checkpoint nothing changes.
+// Last goes on at the last checkpoint in the file, where there is one: Next gives the
+// events of the checkpoint, and then those that came after it. They make the same state
+// as all events of the file. It is to be called before Next. Without a checkpoint Next
+// gives all events.
 //
 // What is damaged before the checkpoint is not met.
-func (r *FileReader) Last() (bool, error) {
+func (r *FileReader) Last() error {
 	if r.size == 0 {
-		return false, nil // a pipe
+		return nil // a pipe
 	}
 	return r.last(r.file, r.size)
 }
 
 // last is Last, of something of that size.
-func (r *Reader) last(in storage, size int64) (bool, error) {
+func (r *Reader) last(in storage, size int64) error {
 	sections := findSections(in, r.offset, size)
 	for i := len(sections) - 1; i >= 0; i-- {
 		s := &sections[i]
@@ -37,9 +37,9 @@ func (r *Reader) last(in storage, size int64) (bool, error) {
 			continue
 		}
 		r.storage, r.resume, r.sectionEnd = in, s.resume, s.end
-		return true, r.jump(s.begin)
+		return r.jump(s.begin)
 	}
-	return false, nil
+	return nil
 }
 
 // foundSection is where the blocks of a section lie, and the block with which reading

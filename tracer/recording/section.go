@@ -14,10 +14,10 @@ import (
 
 const (
 	// checkpointEvents is how many events there are between two sections at least.
-	checkpointEvents = 4 << 20
+	checkpointEvents = 2 << 20
 	// checkpointShare is how many times the events of a section there are before the
 	// next one: it costs a share of that more.
-	checkpointShare = 8
+	checkpointShare = 4
 )
 
 // section is one that is ready to be written.
@@ -25,8 +25,7 @@ type section struct {
 	of     *segment
 	resume int64 // the offset of the block that follows its state
 	events uint64
-	blocks []byte
-	err    error
+	blocks []byte // nil: they could not be made
 }
 
 // The fields of the block that begins a section.
@@ -75,7 +74,6 @@ func makeSection(done chan<- *section, s *section, events iter.Seq[*event.Event]
 	var out bytes.Buffer
 	w, err := newWriter(&out)
 	if err != nil {
-		s.err = err
 		done <- s
 		return
 	}
@@ -84,18 +82,18 @@ func makeSection(done chan<- *section, s *section, events iter.Seq[*event.Event]
 		w.Add(e)
 		s.events++
 		if w.Full() {
-			_ = w.Flush() // the last one says it again
+			_ = w.Flush() // a write to memory does not fail
 		}
 	}
-	s.err = w.Flush()
+	_ = w.Flush()
 	s.blocks = out.Bytes()
 	done <- s
 }
 
 // writeSection writes a section, unless another file has begun since or it has no room.
 func (f *File) writeSection(s *section) error {
-	if s.err != nil || s.of != f.segment {
-		return s.err
+	if s.blocks == nil || s.of != f.segment {
+		return nil
 	}
 	f.told = s.events
 	if f.o.MaxBytes > 0 && f.w.Size()+int64(len(s.blocks)+f.w.largest)+endMark > f.o.MaxBytes {

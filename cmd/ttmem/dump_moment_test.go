@@ -1,0 +1,128 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// dumpOf is what `ttmem dump` lists of a file.
+func dumpOf(t *testing.T, path string, o dumpOptions) (*listing, error) {
+	t.Helper()
+	o.source.file = path
+	at, err := parseMoment("at", o.at)
+	qt.Assert(t, qt.IsNil(err))
+	at.last = true
+	if o.sort == "" {
+		o.sort = "size"
+	}
+	filter, rules, err := o.check()
+	qt.Assert(t, qt.IsNil(err))
+	return o.list(at, filter, rules)
+}
+
+// turningEvents have most of DRAM and most of L1 at different times, two marks, and two
+// allocations that fail.
+func turningEvents() []event.Event {
+	r := newTrainingRun(100)
+	fail := func() { r.add(event.Event{Kind: event.AllocFailed, Region: event.DRAM, Devices: []int{0, 1}}) }
+	r.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	r.mark("step")
+	first := r.alloc(event.DRAM, 8192, binding("matmul", "Model.step", 40))
+	fail()
+	r.free(first)
+	r.mark("step")
+	r.alloc(event.L1, 2048, binding("add", "Model.step", 41))
+	fail()
+	r.add(event.Event{Kind: event.ProcessExit})
+	return r.events
+}
+
+func TestDumpOfAMoment(t *testing.T) {
+	path := writeEvents(t, "turning.jsonl", turningEvents())
+	for _, test := range []struct {
+		at   string
+		want []string // what is listed
+	}{
+		{"end", nil},
+		{"step#1", []string{"ttnn.zeros"}},
+		{"step", []string{"ttnn.zeros"}},
+		{"failure#1", []string{"ttnn.matmul", "ttnn.zeros"}},
+		{"failure", []string{"ttnn.zeros", "ttnn.add"}},
+		{"peak", []string{"ttnn.matmul", "ttnn.zeros", "ttnn.add"}}, // each region at its own
+	} {
+		t.Run(test.at, func(t *testing.T) {
+			l, err := dumpOf(t, path, dumpOptions{at: test.at})
+			qt.Assert(t, qt.IsNil(err))
+			l.sort("size")
+			var ops []string
+			for _, row := range l.rows {
+				ops = append(ops, row.name.Op)
+				qt.Check(t, qt.IsTrue(row.age() < 2*second))
+			}
+			qt.Check(t, qt.DeepEquals(ops, test.want))
+		})
+	}
+	l, err := dumpOf(t, path, dumpOptions{at: "peak", regions: []string{"L1"}})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(l.rows, 1))
+	qt.Check(t, qt.Equals(l.rows[0].name.Op, "ttnn.add"))
+
+	var text strings.Builder
+	l, err = dumpOf(t, path, dumpOptions{at: "end"})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(l.writeText(&text, listLayout{})))
+	qt.Check(t, qt.StringContains(text.String(), "--at peak lists each region"))
+
+	for at, says := range map[string]string{
+		"failure#3": "no failure#3 in .*: 2 allocations failed",
+		"warm":      "no mark warm in .*: there are step",
+	} {
+		_, err := dumpOf(t, path, dumpOptions{at: at})
+		qt.Check(t, qt.ErrorMatches(err, says))
+	}
+	_, err = dumpOf(t, writeEvents(t, "a.jsonl", newTrainingRun(1).steps(1, 0, 12).events), dumpOptions{at: "failure"})
+	qt.Check(t, qt.ErrorMatches(err, "no allocation failed in .*"))
+	qt.Check(t, qt.ErrorMatches(dump(newDump(), &dumpOptions{at: "peak", sort: "size"}, nil), "--at is of a recording.*"))
+}
+
+// TestAHelperIsNotWhoHolds: buffers of one name are told apart by who called.
+func TestAHelperIsNotWhoHolds(t *testing.T) {
+	helper := event.Frame{Kind: event.Python, Name: "empty", File: "/home/u/model.py", Line: 5}
+	by := func(line int) *event.Stack {
+		caller := event.Frame{Kind: event.Python, Name: "load", File: "/home/u/model.py", Line: line}
+		return event.StackOf([]event.Frame{helper, caller})
+	}
+	r := newTrainingRun(100)
+	r.alloc(event.DRAM, 4096, by(20))
+	r.alloc(event.DRAM, 4096, by(30))
+	r.mark("loaded")
+	path := writeEvents(t, "helper.jsonl", r.events)
+	l, err := dumpOf(t, path, dumpOptions{at: "loaded"})
+	qt.Assert(t, qt.IsNil(err))
+	var text strings.Builder
+	qt.Assert(t, qt.IsNil(l.writeText(&text, listLayout{})))
+	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).writeText(&text, listLayout{})))
+	for _, line := range []string{"20", "30"} {
+		qt.Check(t, qt.Equals(strings.Count(text.String(), "model.py:5 empty, from model.py:"+line+" load"), 2), qt.Commentf("%s", text.String()))
+	}
+	var doc strings.Builder
+	qt.Assert(t, qt.IsNil(l.writeJSON(&doc))) // names of fields stay as they are
+	qt.Check(t, qt.StringContains(doc.String(), `"name":"model.py:5 empty"`))
+}
+
+// TestADifferenceTellsOfAnEdit: what is in both but for its lines is told of.
+func TestADifferenceTellsOfAnEdit(t *testing.T) {
+	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
+	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 15).events)
+	_, d := diffOf(t, listLayout{}, a, b)
+	qt.Check(t, qt.Equals(d.moved, 1))
+	for _, flags := range [][]string{{"--ignore-lines", a, b}, {"--by", "op", a, b}, {a, a}} {
+		text, d := diffOf(t, listLayout{}, flags...)
+		qt.Check(t, qt.Equals(d.moved, 0))
+		qt.Check(t, qt.Not(qt.StringContains(text, "--ignore-lines")))
+	}
+}
