@@ -207,13 +207,30 @@ func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
 				left = append(left, side)
 			}
 		}
-		w, state, err := visit(path, moments, everyEvent, func(e *event.Event) {
+		addLeft := func(e *event.Event) {
 			for _, side := range left {
 				side.parts.AddLeft(e)
 			}
-		}, func(i int, s *aggregate.State, wanted func(event.Region) bool) { sides[i].parts.AddHeld(s, wanted) })
+		}
+		addHeld := func(i int, s *aggregate.State, wanted func(event.Region) bool) { sides[i].parts.AddHeld(s, wanted) }
+		var w, seen *watched
+		var state *aggregate.State
+		var err error
+		if len(sides) == 1 && len(left) == 1 {
+			seen, err = watchLeft(path, addLeft)
+		}
+		switch {
+		case err != nil:
+		case seen != nil:
+			w, state, err = visitEnd(path, everyEvent, func(*event.Event) {}, addHeld)
+		default:
+			w, state, err = visit(path, moments, everyEvent, addLeft, addHeld)
+		}
 		if err != nil {
 			return err
+		}
+		if seen != nil && seen.failed {
+			w = seen // it is damaged before its last checkpoint
 		}
 		notes, failed = append(notes, w.notes...), failed || w.failed
 		snap := state.Snapshot()

@@ -75,6 +75,7 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *aggregate.Rules, o 
 		region event.Region
 	}
 	totals := make(map[chipRegion]*diffTotal)
+	ops := operationsOf(a, b)
 	for _, side := range []*diffSide{a, b} {
 		l := &listing{rules: rules, filter: filter}
 		sites := make(map[*event.Stack]*site)
@@ -83,6 +84,9 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *aggregate.Rules, o 
 			row := l.ofPart(part, sites)
 			if row == nil {
 				continue
+			}
+			if row.name.Op == "" {
+				row.site.name.Op = cmp.Or(ops[callsKey(row.site, false)], ops[callsKey(row.site, true)])
 			}
 			for _, id := range row.devices {
 				key := chipRegion{id, part.Region}
@@ -207,9 +211,43 @@ func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys [
 // allocated: the operation and the user's own calls. What tt-metal and ttnn do in
 // between may be different in another release.
 func stackKey(a *allocation, ignoreLines bool) string {
+	return fmt.Sprintf("%t %t %s", a.stack == nil, a.before, a.name.Op) + callsKey(a.site, ignoreLines)
+}
+
+// operationsOf are the operations that calls are in, with their lines and without, where
+// they are in one alone. The first stacks of a process may lack theirs in one run and have
+// it in another: they end early while the libraries are read.
+func operationsOf(sides ...*diffSide) map[string]string {
+	ops := make(map[string]string)
+	known := make(map[*event.Stack]bool)
+	for _, side := range sides {
+		for i := range side.parts.List {
+			stack := side.parts.List[i].Stack
+			if stack == nil || known[stack] {
+				continue
+			}
+			known[stack] = true
+			op := aggregate.NameOf(stack.Frames()).Op
+			if op == "" {
+				continue
+			}
+			for _, ignoreLines := range []bool{false, true} {
+				calls := callsKey(&site{stack: stack}, ignoreLines)
+				if other, ok := ops[calls]; ok && other != op {
+					ops[calls] = ""
+				} else {
+					ops[calls] = op
+				}
+			}
+		}
+	}
+	return ops
+}
+
+// callsKey is the same for the same calls of the user's own code.
+func callsKey(s *site, ignoreLines bool) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%t %t %s", a.stack == nil, a.before, a.name.Op)
-	for _, call := range aggregate.OwnCalls(a.stack.Frames()) {
+	for _, call := range aggregate.OwnCalls(s.stack.Frames()) {
 		fmt.Fprintf(&b, "\n%s %s", path.Base(call.File), call.Function)
 		if !ignoreLines {
 			fmt.Fprintf(&b, ":%d", call.Line)

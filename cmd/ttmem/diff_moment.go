@@ -217,17 +217,29 @@ func visit(path string, moments []moment, only func(func(*event.Event)) func(*ev
 			return nil, nil, err
 		}
 	}
+	read := func(handle func(*event.Event)) (*watched, error) { return watchFile(path, handle, func() {}) }
+	return visitStops(path, moments, stops, read, only, each, reached)
+}
+
+// visitEnd is visit of the end: each is called with what came since the last checkpoint
+// in the file, and with what the checkpoint tells of.
+func visitEnd(path string, only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted func(event.Region) bool)) (*watched, *aggregate.State, error) {
+	read := func(handle func(*event.Event)) (*watched, error) { return watchEnd(path, handle) }
+	return visitStops(path, []moment{{}}, nil, read, only, each, reached)
+}
+
+func visitStops(path string, moments []moment, stops []stop, read func(func(*event.Event)) (*watched, error), only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted func(event.Region) bool)) (*watched, *aggregate.State, error) {
 	state := aggregate.New()
 	apply := applying(state, each)
 	var n uint64
-	w, err := watchFile(path, only(func(e *event.Event) {
+	w, err := read(only(func(e *event.Event) {
 		n++
 		apply(e)
 		for len(stops) > 0 && stops[0].event == n {
 			reached(stops[0].of, state, stops[0].wanted)
 			stops = stops[1:]
 		}
-	}), func() {})
+	}))
 	if err != nil {
 		return nil, nil, err
 	}

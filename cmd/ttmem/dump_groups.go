@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/export"
 	"ttmem/tracer/event"
 )
@@ -187,8 +186,8 @@ func (g *grouped) writeText(w io.Writer, layout listLayout) error {
 			fmt.Fprintln(out, line+part)
 		}
 		if g.by == "stack" {
-			for _, call := range aggregate.OwnCalls(one.Stack) {
-				fmt.Fprintln(out, layout.paint(dim, left("", width(line)+2)+plain(call.String())))
+			for _, call := range callers(one.Stack) {
+				fmt.Fprintln(out, layout.paint(dim, left("", width(line)+2)+call))
 			}
 		}
 	}

@@ -113,16 +113,3 @@ func TestAHelperIsNotWhoHolds(t *testing.T) {
 	qt.Assert(t, qt.IsNil(l.writeJSON(&doc))) // names of fields stay as they are
 	qt.Check(t, qt.StringContains(doc.String(), `"name":"model.py:5 empty"`))
 }
-
-// TestADifferenceTellsOfAnEdit: what is in both but for its lines is told of.
-func TestADifferenceTellsOfAnEdit(t *testing.T) {
-	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
-	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 15).events)
-	_, d := diffOf(t, listLayout{}, a, b)
-	qt.Check(t, qt.Equals(d.moved, 1))
-	for _, flags := range [][]string{{"--ignore-lines", a, b}, {"--by", "op", a, b}, {a, a}} {
-		text, d := diffOf(t, listLayout{}, flags...)
-		qt.Check(t, qt.Equals(d.moved, 0))
-		qt.Check(t, qt.Not(qt.StringContains(text, "--ignore-lines")))
-	}
-}

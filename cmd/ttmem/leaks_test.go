@@ -99,7 +99,6 @@ func TestLeaksPage(t *testing.T) {
       bytes buffers     oldest
   480.0 KiB      20    0.071 s  ttnn.add · model.py:12 Attention.forward
       grew in 8 of 8 intervals, 20 times, never freed, still growing
-        model.py:12 Attention.forward
         main.py:3 main
 
 Kept: program cache  10 buffers, 240.0 KiB

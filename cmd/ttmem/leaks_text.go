@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"ttmem/aggregate"
@@ -65,7 +67,11 @@ func plural(n int, noun string) string { return formatCount(uint64(n), noun) }
 func (p *leakPage) headline() string {
 	where := plain(p.w.of)
 	if len(p.Marks) > 0 {
-		where += fmt.Sprintf(", from %s to %s", p.markText(p.From, "the beginning"), p.markText(p.To, "the end"))
+		from, to := p.markText(p.From, "the beginning"), p.markText(p.To, "the end")
+		if from == to {
+			from, to = "the first "+from, "the last"
+		}
+		where += fmt.Sprintf(", from %s to %s", from, to)
 		if n := len(p.Marks) - 1; n > 1 {
 			where += fmt.Sprintf(" (%d intervals, %s)", n, formatSeconds(p.To.TimeNs-p.From.TimeNs))
 		} else {
@@ -102,7 +108,26 @@ func (p *leakPage) writeSection(out *bufio.Writer, layout listLayout, title, why
 	for _, line := range wrap(why, layout.columns()-2) {
 		fmt.Fprintln(out, "  "+layout.paint(dim, line))
 	}
-	p.writeRows(out, layout, list, false)
+	p.writeRows(out, layout, p.merged(list), false)
+}
+
+// merged are the rows of which no calls are listed, those with the same title as one.
+func (p *leakPage) merged(list []leak) (rows []leak) {
+	index := make(map[string]int)
+	for _, l := range list {
+		key := p.title(&l, "") + p.place(&l)
+		i, ok := index[key]
+		if !ok {
+			index[key] = len(rows)
+			rows = append(rows, l)
+			continue
+		}
+		rows[i].Count += l.Count
+		rows[i].Bytes += l.Bytes
+		rows[i].OldestNs = max(rows[i].OldestNs, l.OldestNs)
+	}
+	slices.SortStableFunc(rows, func(a, b leak) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return rows
 }
 
 // writeLeaks writes each leak with its verdict and its calls.
@@ -150,8 +175,8 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout listLayout, list []leak, 
 		for _, part := range wrap(p.verdict(l), layout.columns()-leakIndent) {
 			fmt.Fprintln(out, left("", leakIndent)+layout.paint(st, part))
 		}
-		for _, call := range aggregate.OwnCalls(l.stack.Frames()) {
-			fmt.Fprintln(out, left("", leakIndent+2)+layout.paint(dim, plain(call.String())))
+		for _, call := range callers(l.stack.Frames()) {
+			fmt.Fprintln(out, left("", leakIndent+2)+layout.paint(dim, call))
 		}
 	}
 }

@@ -166,11 +166,20 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 	}
 	m.heat = &aggregate.Heat{}
 	only := func(handle func(*event.Event)) func(*event.Event) { return o.source.ofPIDs(handle) }
-	w, state, err := visit(o.source.file, []moment{at}, only, m.heat.Add, func(_ int, s *aggregate.State, wanted func(event.Region) bool) {
-		m.add(s, s.Snapshot().TimeNs, wanted)
-	})
+	add := func(_ int, s *aggregate.State, wanted func(event.Region) bool) { m.add(s, s.Snapshot().TimeNs, wanted) }
+	var w *watched
+	var state *aggregate.State
+	var err error
+	if at.atEnd() {
+		w, state, err = visitEnd(o.source.file, only, m.heat.Add, add)
+	} else {
+		w, state, err = visit(o.source.file, []moment{at}, only, m.heat.Add, add)
+	}
 	if err != nil {
 		return err
+	}
+	if w.skipped {
+		w.notes = append(w.notes, "the recording is long: how often a place was allocated is counted from its last checkpoint on")
 	}
 	m.of = at.String() + " of " + o.source.file
 	if !at.atEnd() {

@@ -158,13 +158,23 @@ func (r *regionMap) summary() (lines []string) {
 	return lines
 }
 
+// largestRows are the n largest, of which half may be holes: what lies between them is
+// small where much is free in pieces.
+func largestRows(rows []mapRow, n int) (largest []mapRow) {
+	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b mapRow) int { return cmp.Compare(b.bytes, a.bytes) })
+	isHole := func(r mapRow) bool { return r.block == nil && r.static == nil }
+	used := slices.DeleteFunc(slices.Clone(sizes), isHole)
+	holes := slices.DeleteFunc(sizes, func(r mapRow) bool { return !isHole(r) })
+	holes = holes[:min(len(holes), max(n/2, n-len(used)))]
+	return append(holes, used[:n-len(holes)]...)
+}
+
 // writeRows lists the largest buffers and holes, in order of their addresses.
 func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) {
 	rows := r.rows()
 	all := len(rows)
 	if m.n > 0 && m.n < all {
-		sizes := slices.SortedFunc(slices.Values(rows), func(a, b mapRow) int { return cmp.Compare(b.bytes, a.bytes) })
-		rows = sizes[:m.n]
+		rows = largestRows(rows, m.n)
 		slices.SortStableFunc(rows, func(a, b mapRow) int { return cmp.Compare(a.address, b.address) })
 	}
 	head := right("address", 12) + right("per bank", 11)
@@ -201,7 +211,7 @@ func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) 
 		fmt.Fprintln(out, line+layout.paint(style, title))
 	}
 	if n := all - len(rows); n > 0 {
-		fmt.Fprintf(out, "  and %s more, none of them larger: -n 0 lists all\n", formatGrouped(n))
+		fmt.Fprintf(out, "  and %s more: -n 0 lists all\n", formatGrouped(n))
 	}
 }
 

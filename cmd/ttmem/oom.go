@@ -117,6 +117,13 @@ func (o *oomOptions) read() (*aggregate.Snapshot, *watched, error) {
 			return snap, &watched{of: p.of, notes: p.notes, failed: p.failed, live: true}, nil
 		}
 	}
+	if o.source.file != "" && len(o.source.pids) == 0 {
+		p, err := presentOfFile(o.source.file)
+		if err != nil {
+			return nil, nil, err
+		}
+		return p.Snapshot(), &watched{of: "in " + o.source.file, notes: p.notes, failed: p.failed}, nil
+	}
 	s := aggregate.New()
 	w, err := o.source.watch(applying(s, func(*event.Event) {}), func() {})
 	if err != nil {

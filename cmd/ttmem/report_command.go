@@ -134,7 +134,7 @@ func showReport(o sessionOptions, path string) error {
 	defer cancel()
 	var failure error // of lines
 	if lines == nil && x == nil {
-		if err := r.last(); err != nil {
+		if _, err := r.last(); err != nil {
 			return err
 		}
 	}
@@ -234,9 +234,12 @@ type recorded struct {
 	// private is true where the file is for its owner and his group alone.
 	private bool
 	next    func(*event.Event) error
-	// last goes on at the last checkpoint, where there is one: for who wants the state
-	// at the end, and not all events.
-	last   func() error
+	// last goes on at the last checkpoint, and reports whether there is one: for who
+	// wants the state at the end, and not all events.
+	last func() (bool, error)
+	// left begins again with what tells of buffers that nobody freed. It is to be
+	// called where there is a last checkpoint.
+	left   func() error
 	stacks func() *aggregate.Stacks
 	// began and over are when recording began and ended, 0 where it is not known.
 	began uint64
@@ -260,7 +263,7 @@ func openRecorded(path string) (*recorded, error) {
 	}
 	return &recorded{
 		name: path, part: "block", private: isPrivate(path),
-		next: f.Next, last: f.Last, close: f.Close, done: f.Offset, size: f.Size(),
+		next: f.Next, last: f.Last, left: f.Left, close: f.Close, done: f.Offset, size: f.Size(),
 		began: f.Header().MonotonicNs,
 		over:  func() uint64 { end, _ := f.End(); return end.TimeNs },
 		ended: func() bool { _, ok := f.End(); return ok },
@@ -320,7 +323,7 @@ func openEventLines(path string) (*recorded, error) {
 			}
 			return fmt.Errorf("%s: %w", path, err)
 		},
-		last:   func() error { return nil },
+		last:   func() (bool, error) { return false, nil },
 		close:  f.Close,
 		done:   func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n },
 		size:   info.Size(),
@@ -349,32 +352,6 @@ func withoutEvents(err error, name, part string) error {
 		return fmt.Errorf("%s is damaged in its %s (%s): nothing in it can be read", name, part, damaged.Cause)
 	}
 	return err
-}
-
-// play gives the events to handle until their end, or until they are damaged, and
-// counts them; pause is called now and then.
-func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause func()) (n int, err error) {
-	p := newProgress(r.size)
-	defer p.end()
-	var e event.Event
-	for ; ctx.Err() == nil; n++ {
-		if n%4096 == 0 {
-			p.show(r.done())
-			pause()
-		}
-		err := r.next(&e)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil && n == 0 {
-			return 0, withoutEvents(err, r.name, "first "+r.part)
-		}
-		if err != nil {
-			return n, err
-		}
-		handle(&e)
-	}
-	return n, nil
 }
 
 // progress shows on a terminal how far something got that takes over a second.

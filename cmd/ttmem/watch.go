@@ -28,6 +28,8 @@ type watched struct {
 	exit int
 	// live is true where the processes go on, and were not watched to their end.
 	live bool
+	// skipped is true where events were not read, as a checkpoint says what they made.
+	skipped bool
 }
 
 // status is the exit status that follows: that of the command, or 1 where not all
@@ -121,7 +123,30 @@ func watchEnd(path string, handle func(*event.Event)) (*watched, error) {
 		return nil, err
 	}
 	defer r.close()
-	if err := r.last(); err != nil {
+	skipped, err := r.last()
+	if err != nil {
+		return nil, err
+	}
+	w, err := r.watch(handle, func() {})
+	if w != nil {
+		w.skipped = skipped
+	}
+	return w, err
+}
+
+// watchLeft gives all events of a file to handle that tell of buffers which nobody
+// freed, and some others. It does nothing and is nil where the file has no checkpoint:
+// short ones are better read as a whole.
+func watchLeft(path string, handle func(*event.Event)) (*watched, error) {
+	r, err := openRecorded(path)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	if found, err := r.last(); err != nil || !found {
+		return nil, err
+	}
+	if err := r.left(); err != nil {
 		return nil, err
 	}
 	return r.watch(handle, func() {})

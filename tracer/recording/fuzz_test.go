@@ -99,11 +99,19 @@ func FuzzReader(f *testing.F) {
 	f.Add(recorded)
 	f.Add(plain(f, recorded))
 	f.Add(recorded[:len(recorded)/2])
+	long, _ := withSections(f, model(300, newStacks(3)), 100)
+	f.Add(long)
+	f.Add(plain(f, long))
 	f.Fuzz(func(t *testing.T, input []byte) {
-		for _, b := range [][]byte{input, seal(input)} {
+		for i, b := range [][]byte{input, seal(input), input, seal(input)} {
 			r, err := NewReader(bytes.NewReader(b))
 			if err != nil {
 				continue
+			}
+			if i >= 2 {
+				if _, err := r.last(bytes.NewReader(b), int64(len(b))); err != nil {
+					t.Fatal(err)
+				}
 			}
 			var e event.Event
 			for n := 0; ; n++ {

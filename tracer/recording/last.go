@@ -15,21 +15,21 @@ type storage interface {
 	io.ReaderAt
 }
 
-// Last goes on at the last checkpoint in the file, where there is one: Next gives the
-// events of the checkpoint, and then those that came after it. They make the same state
-// as all events of the file. It is to be called before Next. Without a checkpoint Next
-// gives all events.
+// Last goes on at the last checkpoint in the file, and reports whether there is one:
+// Next gives the events of the checkpoint, and then those that came after it. They make
+// the same state as all events of the file. It is to be called before Next; without a
+// checkpoint nothing changes.
 //
 // What is damaged before the checkpoint is not met.
-func (r *FileReader) Last() error {
+func (r *FileReader) Last() (found bool, err error) {
 	if r.size == 0 {
-		return nil // a pipe
+		return false, nil // a pipe
 	}
 	return r.last(r.file, r.size)
 }
 
 // last is Last, of something of that size.
-func (r *Reader) last(in storage, size int64) error {
+func (r *Reader) last(in storage, size int64) (found bool, err error) {
 	sections := findSections(in, r.offset, size)
 	for i := len(sections) - 1; i >= 0; i-- {
 		s := &sections[i]
@@ -37,9 +37,18 @@ func (r *Reader) last(in storage, size int64) error {
 			continue
 		}
 		r.storage, r.resume, r.sectionEnd = in, s.resume, s.end
-		return r.jump(s.begin)
+		return true, r.jump(s.begin)
 	}
-	return nil
+	return false, nil
+}
+
+// Left begins again, and passes over most of what says nothing of buffers that nobody
+// freed: Next gives all events that tell of the end of such a buffer, and some others.
+// A pipe cannot begin again.
+func (r *FileReader) Left() error {
+	r.onlyLeft, r.sectionEnd, r.storage = true, 0, r.file
+	r.err, r.end, r.rows.left = nil, nil, 0
+	return r.jump(r.first)
 }
 
 // foundSection is where the blocks of a section lie, and the block with which reading

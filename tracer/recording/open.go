@@ -11,8 +11,9 @@ import (
 // A FileReader reads a recording in a file.
 type FileReader struct {
 	*Reader
-	file *os.File
-	size int64
+	file  *os.File
+	first int64 // the offset of its first block
+	size  int64
 }
 
 // Open opens a recording. One that is still being written can be read up to what
@@ -45,7 +46,7 @@ func open(f *os.File, path string) (*FileReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &FileReader{r, f, info.Size()}, nil
+	return &FileReader{r, f, r.offset, info.Size()}, nil
 }
 
 // Size is how long the file was when it was opened; 0 for what has no length,

@@ -35,6 +35,7 @@ type Reader struct {
 	// at resume. Without a section it is nil.
 	storage            storage
 	sectionEnd, resume int64
+	onlyLeft           bool // Left was called
 }
 
 // NewReader returns a Reader of a recording, whose header it reads at once.
@@ -172,6 +173,9 @@ func (r *Reader) nextBlock() error {
 		}
 		if !r.rows.begin(payload, h.events) {
 			return r.damaged("its definitions make no sense")
+		}
+		if r.onlyLeft && h.flags&blockNoneLeft != 0 {
+			r.rows.skip()
 		}
 		r.checkpoint = h.flags&blockCheckpoint != 0
 	case h.kind == blockEnd:

@@ -40,6 +40,9 @@ const (
 	blockPlain
 	// blockCheckpoint marks events that repeat what files before this one have.
 	blockCheckpoint
+	// blockNoneLeft says that no event is a Free of a buffer that went with its device
+	// or its process.
+	blockNoneLeft
 )
 
 // Options say how a recording is written. The zero value is good.
@@ -154,6 +157,9 @@ func (w *Writer) Flush() error {
 	h := head{
 		kind: w.kind, flags: w.flags, raw: uint32(len(p)), events: w.events.count,
 		earliest: w.events.earliest, latest: w.events.latest,
+	}
+	if !w.events.left {
+		h.flags |= blockNoneLeft
 	}
 	w.events.reset()
 	w.pending = 0
