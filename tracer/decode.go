@@ -482,12 +482,13 @@ func (d *decoder) endProcess(e event.Event) bool {
 	return p != nil
 }
 
-// sweep ends the processes that have ended and of whose end no record came: it was
-// lost. What was there when it was last called has had its time to come.
-func (d *decoder) sweep(timeNs uint64) {
+// sweep ends the processes, of which others are seen, that have ended and of whose end
+// no record came: it was lost. What was there when it was last called has had its time
+// to come.
+func (d *decoder) sweep(timeNs uint64, seen []int) {
 	var ended []int
-	for pid := range d.processes {
-		if Ended(pid) {
+	for _, pid := range slices.Concat(slices.Collect(maps.Keys(d.processes)), seen) {
+		if !slices.Contains(ended, pid) && Ended(pid) {
 			ended = append(ended, pid)
 		}
 	}

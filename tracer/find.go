@@ -256,6 +256,12 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 		file.Close()
 		return nil, err
 	}
+	attaching := false
+	defer func() {
+		if attaching {
+			t.spaces.attaching.Unlock()
+		}
+	}()
 	inode := handleOf(file)
 	for _, l := range t.libraries {
 		// under another name, in another container, or met before in another way
@@ -264,11 +270,12 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 			return l, nil
 		}
 	}
-	if t.spaces != nil {
-		t.spaces.attaching.Lock()
-		defer t.spaces.attaching.Unlock()
-	}
-	l, err := openLibrary(file, info, path, root)
+	l, err := openLibrary(file, info, path, root, func() {
+		if t.spaces != nil {
+			t.spaces.attaching.Lock()
+			attaching = true
+		}
+	})
 	if err != nil {
 		file.Close()
 		return nil, err
@@ -300,6 +307,9 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 // retiredNs is how long after its last process the records of a library may still come.
 const retiredNs = 10e9
 
+// spareSlots are kept for libraries that are met while others are given up.
+const spareSlots = 8
+
 // slot is where the next library goes: maxLibraries where there is no room.
 func (t *Tracer) slot() int {
 	i := slices.IndexFunc(t.libraries, func(l *library) bool { return l.link == nil && now()-l.retiredNs > retiredNs })
@@ -312,7 +322,7 @@ func (t *Tracer) slot() int {
 // retire gives up libraries that no process maps any more and none can: their files
 // are deleted; or any, where no more can be traced otherwise. t.mu is held.
 func (t *Tracer) retire() {
-	full := t.slot() == maxLibraries
+	full := len(t.libraries) >= maxLibraries-spareSlots
 	var idle []*library
 	for _, l := range t.libraries {
 		if l.link != nil && (full || l.deleted()) {
@@ -326,22 +336,22 @@ func (t *Tracer) retire() {
 	if err != nil {
 		return
 	}
+	of := make(map[fileID][]*library)
+	for id, l := range t.byFile {
+		if l != nil && slices.Contains(idle, l) {
+			id.generation = 0 // which the maps do not tell
+			of[id] = append(of[id], l)
+		}
+	}
 	for _, pid := range pids {
 		maps, err := executableMaps(pid)
 		if err != nil && t.seen[pid] && !Ended(pid) {
 			return // nobody knows what it still maps
 		}
 		for _, m := range maps {
-			// the maps do not tell a file's generation
-			idle = slices.DeleteFunc(idle, func(l *library) bool {
-				for id, other := range t.byFile {
-					id.generation = 0
-					if other == l && id == m.file {
-						return true
-					}
-				}
-				return false
-			})
+			for _, l := range of[m.file] {
+				idle = slices.DeleteFunc(idle, func(other *library) bool { return other == l })
+			}
 		}
 	}
 	for _, l := range idle {
@@ -390,6 +400,13 @@ func (t *Tracer) MetAny() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.met
+}
+
+// seenPIDs are the processes that are known to map a library.
+func (t *Tracer) seenPIDs() []int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.seen))
 }
 
 // Maps reports whether a process is known to map a tt-metal library.

@@ -63,13 +63,13 @@ func TestAProcessEndsWhoseEndWasLost(t *testing.T) {
 		d.start(&event.Event{PID: pid, TID: pid}, nil)
 	}
 	events = nil
-	d.sweep(1)
+	d.sweep(1, nil)
 	qt.Check(t, qt.HasLen(events, 0), qt.Commentf("its record may still come"))
-	d.sweep(2)
+	d.sweep(2, nil)
 	qt.Assert(t, qt.HasLen(events, 1))
 	qt.Check(t, qt.Equals(events[0].Kind, event.ProcessExit))
 	qt.Check(t, qt.Equals(events[0].PID, command.Process.Pid))
 	qt.Check(t, qt.Equals(events[0].ExitStatus, event.UnknownStatus))
-	d.sweep(3)
+	d.sweep(3, nil)
 	qt.Check(t, qt.HasLen(events, 1))
 }

@@ -99,7 +99,7 @@ func openMappedLibrary(t *testing.T, pid int) (*library, uint64) {
 		t.Cleanup(func() { f.Close() })
 		info, err := f.Stat()
 		qt.Assert(t, qt.IsNil(err))
-		l, err := openLibrary(f, info, m.path, "/")
+		l, err := openLibrary(f, info, m.path, "/", func() {})
 		if err == nil {
 			return l, l.bias(m.start, m.offset)
 		}

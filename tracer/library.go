@@ -39,13 +39,17 @@ type library struct {
 }
 
 // openLibrary reads a library; the file is kept open so that it can be attached
-// to under any name, also after it was deleted.
-func openLibrary(file *os.File, info os.FileInfo, path, root string) (*library, error) {
+// to under any name, also after it was deleted. It calls found before what takes long.
+func openLibrary(file *os.File, info os.FileInfo, path, root string, found func()) (*library, error) {
 	elf, err := symbolize.New(file, info.Size())
 	if err != nil {
 		return nil, err
 	}
 	defer elf.Close()
+	if !layout.IsLibrary(elf) {
+		return nil, ErrNoLibrary
+	}
+	found()
 	l := &library{path: path, release: layout.Release(root, path), file: file, info: info}
 	if l.layout, err = layout.Derive(elf); err != nil {
 		return nil, err

@@ -298,7 +298,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 			t.takeLate(before - min(before, holdBackNs))
 			if before-swept > sweepNs {
 				swept = before
-				t.decoder.sweep(max(before, t.queue.released))
+				t.decoder.sweep(max(before, t.queue.released), t.seenPIDs())
 			}
 		}
 		// what a target that goes on does after the end is not waited for

@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -68,15 +69,26 @@ class Watcher:
         words = [command, "steps", "-p", str(os.getpid())]
         if os.geteuid() != 0 and not os.path.exists("/run/ttmem.sock"):
             words = ["sudo", "-n"] + words  # no service to ask: tracing needs root
+        self.said = tempfile.TemporaryFile("w+")  # no pipe: it may say much
         self.process = subprocess.Popen(
-            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True, start_new_session=True
         )
+        # a process that a test leaves is not to hold the pipes open, nor to use them
+        os.register_at_fork(after_in_child=self.leave)
         self.answer("ready")
+
+    def leave(self):
+        for pipe in (self.process.stdin, self.process.stdout):
+            try:
+                os.close(pipe.fileno())
+            except (OSError, ValueError):
+                pass  # closed already
 
     def answer(self, key):
         line = self.process.stdout.readline()
         if not line:
-            said = self.process.stderr.read().strip().splitlines()
+            self.said.seek(0)
+            said = self.said.read().strip().splitlines()
             raise RuntimeError(said[-1].removeprefix("ttmem: ") if said else "ttmem ended")
         answer = json.loads(line)
         if key not in answer:
@@ -100,9 +112,13 @@ class Watcher:
 
     def close(self):
         try:
-            self.process.communicate(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+            self.process.stdin.close()
+            self.process.wait(timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            try:
+                self.process.kill()
+            except OSError:
+                pass  # it is root's, and ends with this process
 
 
 def pytest_addoption(parser):

@@ -37,6 +37,7 @@ no call stacks.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(pids) == 0 {
 				keepPrivate()
+				o.output.private = true
 			}
 			return attach(o, pids, duration)
 		},

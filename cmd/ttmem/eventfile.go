@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -26,13 +27,36 @@ type eventFile struct {
 	written int64
 }
 
-// createEventFile creates a file that can be read while events happen.
-func createEventFile(path string) (*eventFile, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+// createEventFile creates a file that can be read while events happen: where it is
+// private, by nobody else.
+func createEventFile(path string, private bool) (*eventFile, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, pathless(err))
 	}
+	if err := emptyEventFile(f, private); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("--events %s: %w; name another file", path, pathless(err))
+	}
 	return newEventFile(f, path), nil
+}
+
+// emptyEventFile removes what a file has, when nobody else can read it any more that is
+// not to.
+func emptyEventFile(f *os.File, private bool) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	if private {
+		if of, ok := info.Sys().(*syscall.Stat_t); ok && int(of.Uid) != os.Geteuid() {
+			return errors.New("it is another user's, who could read what all users do")
+		}
+		if err := f.Chmod(0o600); err != nil {
+			return err
+		}
+	}
+	return f.Truncate(0)
 }
 
 // createEventCopy creates a file for events that are recorded already. Until it is

@@ -44,13 +44,25 @@ func TestACopyThatFindsNoRoomIsNotThere(t *testing.T) {
 
 func TestEventsOfALiveTraceCanBeReadBeforeItsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	f, err := createEventFile(path)
+	f, err := createEventFile(path, false)
 	qt.Assert(t, qt.IsNil(err))
 	f.add(&event.Event{Kind: event.Alloc, PID: 7})
 	qt.Assert(t, qt.IsNil(f.flush()))
 	qt.Check(t, qt.StringContains(readAll(t, path), `"kind":"alloc"`))
 	f.discard() // what there is stays, also where tracing fails
 	qt.Check(t, qt.StringContains(readAll(t, path), `"kind":"alloc"`))
-	_, err = createEventFile("/no/such/folder/x")
+	_, err = createEventFile("/no/such/folder/x", false)
 	qt.Check(t, qt.ErrorMatches(err, "--events /no/such/folder/x: no such file or directory; name a file that can be written"))
+}
+
+func TestAnEventFileOfAllUsersIsReadByItsOwnerAlone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "events.jsonl")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("old"), 0o644)))
+	f, err := createEventFile(path, true)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(f.close()))
+	info, err := os.Stat(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(info.Mode(), 0o600))
+	qt.Check(t, qt.Equals(info.Size(), 0))
 }

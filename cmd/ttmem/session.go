@@ -27,6 +27,8 @@ type sessionOptions struct {
 type outputOptions struct {
 	events string
 	json   bool
+	// private keeps what is written from other users: it has what all of them do
+	private bool
 }
 
 func (o *outputOptions) register(c *cobra.Command) {
@@ -86,7 +88,7 @@ func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, 
 		return nil, err
 	}
 	if o.output.events != "" {
-		if s.events, err = createEventFile(o.output.events); err != nil {
+		if s.events, err = createEventFile(o.output.events, o.output.private); err != nil {
 			return nil, err
 		}
 	}

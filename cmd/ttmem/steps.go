@@ -114,12 +114,21 @@ type stepWish struct {
 	ends bool
 }
 
+// mark is the name of its mark: names of tests may be longer than those of marks, and
+// of other characters.
 func (w stepWish) mark() string {
-	if w.ends {
-		return w.name + " (end)"
+	name := []rune(plain(w.name))
+	if len(name) > stepMark {
+		name = append(name[:stepMark], '…')
 	}
-	return w.name
+	if w.ends {
+		return string(name) + " (end)"
+	}
+	return string(name)
 }
+
+// stepMark is how many characters of a step's name are in that of its mark.
+const stepMark = 100
 
 func tellSteps(o sourceOptions, in io.Reader, out io.Writer) error {
 	s := &steps{

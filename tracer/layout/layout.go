@@ -98,6 +98,13 @@ func Derive(e *symbolize.ELF) (*Layout, error) {
 	return d.layout, nil
 }
 
+// IsLibrary reports whether a file is a tt-metal library. It takes a thousandth of what
+// Derive takes.
+func IsLibrary(e *symbolize.ELF) bool {
+	return len(e.WithPrefix("_ZN2tt8tt_metal12GraphTracker14track_allocateE")) > 0 ||
+		len(e.WithPrefix("_ZNK2tt8tt_metal6Buffer7address")) > 0
+}
+
 func derive(e *symbolize.ELF) (*deriver, error) {
 	d := &deriver{
 		e: e, agreed: map[string]int{},
@@ -107,8 +114,7 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 		},
 		flows: map[uint64]*flow{},
 	}
-	if len(e.WithPrefix("_ZN2tt8tt_metal12GraphTracker14track_allocateE")) == 0 &&
-		len(e.WithPrefix("_ZNK2tt8tt_metal6Buffer7address")) == 0 {
+	if !IsLibrary(e) {
 		return nil, ErrNoLibrary
 	}
 	d.probes()

@@ -14,8 +14,9 @@ import (
 // maxMark is how long the name of a mark may be, in characters.
 const maxMark = 128
 
-// maxMarks is how many marks a user may set in a second; root as many as it likes.
-const maxMarks = 20
+// maxMarks is how many marks a user may set in a second; root as many as it likes. A
+// test is two, and some run at a time.
+const maxMarks = 1000
 
 // mark names the present moment, for who may see events.
 func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
