@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"os/exec"
 	"path/filepath"
@@ -58,8 +59,10 @@ func oomOf(t *testing.T, dir, file string) (failures []failureSaid) {
 	t.Helper()
 	cmd := exec.Command(ttmem, "oom", "--json", "-n", "0", file)
 	cmd.Dir = dir
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
 	out, err := cmd.Output()
-	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", &errs))
 	var said struct {
 		Failures []failureSaid
 		Lost     map[string]uint64

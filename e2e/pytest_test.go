@@ -42,7 +42,7 @@ func TestPytestPlugin(t *testing.T) {
 	text, status := pytest("--ttmem", "-v", "test_limits.py")
 	qt.Check(t, qt.Equals(status, 1))
 	for name, want := range map[string]bool{
-		"test_clean": false, "test_leaks": true, "test_peak": true, "test_misspelt": true, "test_unmarked": false, "test_last": false,
+		"test_hidden": true, "test_freed": false, "test_clean": false, "test_leaks": true, "test_peak": true, "test_misspelt": true, "test_unmarked": false, "test_last": false,
 	} {
 		qt.Check(t, qt.Equals(fails(t, text, name), want), qt.Commentf("%s", name))
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -374,18 +376,24 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	e.Kind, e.Message = event.AllocFailed, cString(r.Message[:])
 	e.Stack = p.stacks.stack(r.H.Stack)
 	if r.H.Flags == failedAllocate {
-		outOfMemory := strings.Contains(e.Message, "Out of Memory")
-		if r.Object == 0 && !outOfMemory {
+		full := strings.Contains(e.Message, "Out of Memory")
+		if r.Object == 0 && !full {
 			return // the function was on the stack by chance: no Buffer waits for memory
 		}
 		e.Object, e.BufferID = r.Object, r.UniqueId
 		lib.fill(&e, r.Window[:])
-		if r.Object != 0 && int(e.Region) < event.BankedRegions {
+		asked, told := askedFor(e.Message)
+		if told && e.SizeBytes != asked.SizeBytes || int(e.Region) >= event.BankedRegions {
+			// what was found on the stack is another Buffer, or none
+			e.Object, e.BufferID, e.Address, e.PageSizeBytes, e.Layout = 0, 0, 0, 0, 0
+			e.SizeBytes, e.Region, e.Banks, e.BytesPerBank = asked.SizeBytes, asked.Region, asked.Banks, asked.BytesPerBank
+		}
+		if e.Object != 0 {
 			u64 := func(at uint32) uint64 { return binary.LittleEndian.Uint64(r.Window[at:]) }
 			e.Allocator = u64(lib.kernel.Allocator)
 			d.place(&e, p, u64(lib.kernel.Device), e.Allocator, r.Request)
 		}
-		if outOfMemory {
+		if full {
 			e.Reason = event.ReasonOutOfMemory
 		}
 		d.emit(e)
@@ -400,6 +408,28 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	}
 	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
+}
+
+// outOfMemory is how the library says what memory was asked for.
+var outOfMemory = regexp.MustCompile(`Not enough space to allocate (\d+) B (\w+) buffer across (\d+) banks, where each bank needs to store (\d+) B`)
+
+// askedFor is what a message says was asked for: SizeBytes, Region, Banks and
+// BytesPerBank; false where it does not say.
+func askedFor(message string) (e event.Event, ok bool) {
+	parts := outOfMemory.FindStringSubmatch(message)
+	if parts == nil {
+		return e, false
+	}
+	for r := range event.Region(event.BankedRegions) {
+		if r.String() == parts[2] {
+			e.Region, ok = r, true
+		}
+	}
+	banks, _ := strconv.ParseUint(parts[3], 10, 32) // all are digits
+	e.SizeBytes, _ = strconv.ParseUint(parts[1], 10, 64)
+	e.BytesPerBank, _ = strconv.ParseUint(parts[4], 10, 64)
+	e.Banks = uint32(banks)
+	return e, ok
 }
 
 func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {

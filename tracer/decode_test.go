@@ -141,3 +141,23 @@ func TestOrder(t *testing.T) {
 	o.release(^uint64(0), take)
 	qt.Check(t, qt.DeepEquals(got[3:], []uint64{74, 85, 92}))
 }
+
+func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
+	var events []event.Event
+	d := newTestDecoder(&events, map[string]int{})
+	failed := bpf.KernelFailedRecord{Object: 0x3000, UniqueId: 9}
+	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordFailed, Flags: failedAllocate}
+	for i := range failed.Window {
+		failed.Window[i] = 0xc4
+	}
+	message := "TT_FATAL: Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B"
+	copy(failed.Message[:], message)
+	d.decode(raw(&failed))
+	e := events[len(events)-1]
+	qt.Check(t, qt.Equals(e.Kind, event.AllocFailed))
+	qt.Check(t, qt.Equals(e.Region, event.L1Small))
+	qt.Check(t, qt.Equals(e.SizeBytes, 131072))
+	qt.Check(t, qt.Equals(e.Banks, 4))
+	qt.Check(t, qt.Equals(e.BytesPerBank, 32768))
+	qt.Check(t, qt.Equals(e.BufferID, 0))
+}

@@ -60,8 +60,8 @@ type step struct {
 	// Peaks are the most that each region of each chip had in use during the step,
 	// with what was there when it began.
 	Peaks []stepPeak `json:"peaks"`
-	// Left is what was allocated in the step and is still, by call stack, largest
-	// first.
+	// Left is what was allocated in the step and not freed, other than by the closing
+	// of its device, by call stack, largest first.
 	Left []stepLeft `json:"left"`
 	// Lost is how many events were lost: where there are any, the rest may be wrong.
 	Lost uint64 `json:"lost"`
@@ -96,6 +96,8 @@ type steps struct {
 	current step
 	running bool
 	lost    uint64
+	// ended are what of the step's a device's closing freed, or a process's end
+	ended []aggregate.Held
 
 	wishes chan stepWish // that were marked, in order
 	next   *stepWish     // the first of them, that was taken
@@ -146,7 +148,13 @@ func tellSteps(o sourceOptions, in io.Reader, out io.Writer) error {
 			_ = unix.Kill(os.Getpid(), unix.SIGTERM) // which ends the watch
 		}()
 	}
-	_, err := o.watch(applying(s.state, s.apply), func() {})
+	apply := applying(s.state, s.apply)
+	_, err := o.watch(func(e *event.Event) {
+		if s.running {
+			s.unfreed(e)
+		}
+		apply(e)
+	}, func() {})
 	select {
 	case input := <-failed:
 		return errors.Join(err, input)
@@ -226,6 +234,17 @@ func (s *steps) apply(e *event.Event) {
 	}
 }
 
+// unfreed notes what is freed only because all is: a fixture that closes the device
+// hides nothing.
+func (s *steps) unfreed(e *event.Event) {
+	switch e.Kind {
+	case event.DeviceClose:
+		s.ended = append(s.ended, s.state.HeldByAllocator(e.PID, e.Allocator)...)
+	case event.ProcessExit:
+		s.ended = append(s.ended, s.state.HeldByProcess(e.PID)...)
+	}
+}
+
 func (s *steps) use(id int, e *event.Event) {
 	key := stepRegion{id, e.Region}
 	u := s.used[key]
@@ -245,7 +264,7 @@ func (s *steps) use(id int, e *event.Event) {
 func (s *steps) begin(name string, timeNs uint64) {
 	s.running = true
 	s.current = step{Step: name, BeginNs: timeNs}
-	s.lost = 0
+	s.lost, s.ended = 0, nil
 	for _, u := range s.used {
 		u.begin, u.peak = u.now, u.now
 	}
@@ -281,7 +300,7 @@ func (s *steps) left(since uint64) []stepLeft {
 		region event.Region
 	}
 	sums := make(map[key]*stepLeft)
-	held := s.state.Held()
+	held := append(s.state.Held(), s.ended...)
 	for i := range held {
 		h := &held[i]
 		if h.SinceNs < since || h.BeforeAttach {

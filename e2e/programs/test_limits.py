@@ -21,6 +21,23 @@ def tensor(device, memory=ttnn.DRAM_MEMORY_CONFIG):
     return ttnn.empty([1, 1, 512, 512], ttnn.bfloat16, ttnn.TILE_LAYOUT, device, memory)
 
 
+@pytest.fixture
+def own_device():
+    device = open_device()
+    yield device
+    close_device(device)
+
+
+@pytest.mark.ttmem(limit_leaks="64 KiB")
+def test_hidden(own_device):
+    KEPT.append(tensor(own_device))  # until its device is closed, which is no free
+
+
+@pytest.mark.ttmem(limit_leaks="64 KiB")
+def test_freed(own_device):
+    tensor(own_device)
+
+
 @pytest.mark.ttmem(limit_leaks=0, limit_peak={"DRAM": "16 MiB"})
 def test_clean(device):
     ttnn.add(tensor(device), tensor(device))

@@ -121,8 +121,8 @@ func newWriter(w io.Writer) (*Writer, error) {
 // A stack that was not met before is looked up, which takes long when it is the
 // first to do so.
 func (w *Writer) Add(e *event.Event) {
-	if w.err != nil {
-		return
+	if w.err != nil || e.Kind.String() == "" || e.Region >= event.NumRegions {
+		return // no reader would take it, nor what follows
 	}
 	w.events.add(e, &w.define)
 	w.pending = w.define.pending() + w.events.pending()
