@@ -195,7 +195,9 @@ func (l *listing) newSite(stack *event.Stack) *site {
 	return s
 }
 
-// sort brings the rows in order: the largest or the oldest first, or by address.
+// sort brings the rows in order: the largest or the oldest first, or by address. By
+// size buffers come before what is static: that is laid over what other programs have,
+// so that the sizes of both do not compare.
 func (l *listing) sort(by string) {
 	slices.SortStableFunc(l.rows, func(a, b allocation) int {
 		size := cmp.Compare(b.taken(), a.taken())
@@ -207,7 +209,7 @@ func (l *listing) sort(by string) {
 		case "address":
 			return cmp.Or(cmp.Compare(a.address, b.address), size, place)
 		}
-		return cmp.Or(size, place)
+		return cmp.Or(compareBool(a.static != nil, b.static != nil), size, place)
 	})
 }
 

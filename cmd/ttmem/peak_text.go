@@ -258,7 +258,7 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout listLayout) {
 		for _, region := range peakRegions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {
 				shown := chipsPeak{RegionPeak: aggregate.RegionPeak{Region: region}}
-				o.text += fmt.Sprintf("%s%s %s at %s", layout.separator(), regionTitle(region), shown.format(peak.Bytes), p.moment(peak.TimeNs))
+				o.text += fmt.Sprintf("%s%s %s %s", layout.separator(), regionTitle(region), shown.format(peak.Bytes), p.moment(peak.TimeNs))
 				o.bytes += peak.Bytes
 			}
 		}
@@ -288,9 +288,9 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout listLayout) {
 // moment is a time since the beginning.
 func (p *peakPage) moment(ns uint64) string {
 	if ns < p.beginNs {
-		return "-" + formatMoment(p.beginNs-ns)
+		return formatMoment(p.beginNs-ns) + " before"
 	}
-	return formatMoment(ns - p.beginNs)
+	return "at " + formatMoment(ns-p.beginNs)
 }
 
 // processPeak is the most that a process had of a region on one chip.

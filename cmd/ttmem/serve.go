@@ -47,7 +47,13 @@ can be asked.`,
   ttmem serve --record /var/lib/ttmem/host.ttmem --max-size 1GiB --keep 5
   ttmem serve --socket /run/ttmem/ttmem.sock --no-stacks
   curl --unix-socket /run/ttmem.sock http://ttmem/v1/snapshot`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("serve takes no argument %q: it traces the whole host", args[0])
+			}
+			return nil
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
 		PreRunE: func(c *cobra.Command, _ []string) error {
 			if o.record.path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
 				return errors.New("--max-size and --keep are about a recording: give --record too")

@@ -78,7 +78,7 @@ func TestServeRefusesFlagsThatMakeNoSense(t *testing.T) {
 		{[]string{"--keep", "3"}, ".*give --record too"},
 		{[]string{"--record", "f", "--keep", "3"}, ".*give --max-size too"},
 		{[]string{"--no-stacks", "--free-stacks"}, ".*leave out --no-stacks"},
-		{[]string{"extra"}, `unknown command "extra".*`},
+		{[]string{"extra"}, `serve takes no argument "extra": it traces the whole host`},
 	} {
 		serve := newServe()
 		serve.SetArgs(c.args)

@@ -209,16 +209,16 @@ func (b *bench) answer(args []string) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	most, stopWatching := watchResident(cmd.Process.Pid)
 	one := make([]byte, 1)
 	_, err = io.ReadFull(out, one)
 	first := time.Since(begun)
-	// that of getrusage has what this process had when it was forked
-	most, _ := resident(cmd.Process.Pid, "VmHWM")
 	streams := args[0] == "log"
 	if streams {
 		cancel()
 	}
 	_, _ = io.Copy(io.Discard, out)
+	stopWatching()
 	if failed := cmd.Wait(); failed != nil && !streams || err != nil {
 		return fmt.Errorf("%w: %s", errors.Join(failed, err), bytes.TrimSpace(errs.Bytes()))
 	}
@@ -227,10 +227,35 @@ func (b *bench) answer(args []string) error {
 		name += " " + args[2] + " " + args[3]
 	}
 	b.atMost("  "+name+": to its first line", first.Seconds(), "s", answerLimit)
-	b.figure("    resident at most by then", most/mb, "MB")
+	b.figure("    resident at most", *most/mb, "MB")
 	if !streams {
 		b.figure("    to its end", time.Since(begun).Seconds(), "s")
 		b.figure("    of processors", (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds(), "s")
 	}
 	return nil
+}
+
+// watchResident looks at the memory of a process until stop is called: by then most is
+// what it had at most. What getrusage says of a child is what this process had when it
+// was forked, where that is more.
+func watchResident(pid int) (most *float64, stop func()) {
+	most = new(float64)
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if bytes, err := resident(pid, "VmHWM"); err == nil {
+				*most = max(*most, bytes)
+			}
+			select {
+			case <-end:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	return most, func() {
+		close(end)
+		<-ended
+	}
 }
