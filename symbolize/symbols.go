@@ -121,6 +121,27 @@ func (e *ELF) find(prefix string, exact bool) (found []Symbol) {
 	return found
 }
 
+// EachFunction calls f with each function that the file defines, once for each table
+// of symbols that has it. Left out are what WithPrefix leaves out, objects, which may lie
+// among the code, and indirect functions: at the address of one is what chooses the
+// function that is called.
+func (e *ELF) EachFunction(f func(Symbol)) {
+	for table := range e.strings {
+		names := e.tableNames(table)
+		e.eachSymbol(table, func(_, name uint32, kind elf.SymType, s Symbol) {
+			if kind != elf.STT_FUNC || uint64(name) >= uint64(len(names)) {
+				return
+			}
+			end := strings.IndexByte(names[name:min(uint64(len(names)), uint64(name)+maxName)], 0)
+			if end <= 0 || pseudo(names[name:][:end]) {
+				return
+			}
+			s.Name = names[name:][:end]
+			f(s)
+		})
+	}
+}
+
 // pseudo reports whether a name is one that a linker or compiler made beside
 // the function's own.
 func pseudo(name string) bool {

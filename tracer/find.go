@@ -363,7 +363,7 @@ func (t *Tracer) retire() {
 
 // Prepare attaches to a library file before a process maps it.
 func (t *Tracer) Prepare(path string) error {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a FIFO by now
 	if err != nil {
 		return err
 	}

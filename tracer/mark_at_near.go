@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,34 +15,32 @@ const maxNear = 5
 // maxDistance is by how many letters a name may differ from what was meant.
 func maxDistance(name string) int { return min(3, max(1, len(name)/4)) }
 
-// nearest are the names of functions in the files that are nearest to a name.
-func (c *callMarks) nearest(name string) []string {
+// nearNames are the names of functions that are nearest to one, and how far they are
+// from it.
+type nearNames map[string]int
+
+// look takes what is nearest to name in a file, too.
+func (n nearNames) look(e *symbolize.ELF, name string) {
 	want := lastIdentifier(name)
 	if want == "" {
-		return nil
+		return
 	}
-	distances := make(map[string]int)
-	for i := range c.files {
-		elf, err := symbolize.Open(c.files[i].path)
-		if err != nil {
-			continue
+	eachCode(e, func(symbol string, _ uint64) {
+		if !identifierNear(symbol, want) {
+			return // without what naming it costs
 		}
-		eachCode(elf, func(symbol string, _ uint64) {
-			if !identifierNear(symbol, want) {
-				return // without what naming it costs
-			}
-			short := symbolize.ShortName(symbol)
-			if lastNear := distance(lastIdentifier(short), want); lastNear <= maxDistance(want) {
-				distances[short] = 4*lastNear + distance(short, name)
-			}
-		})
-		elf.Close()
-	}
-	near := make([]string, 0, len(distances))
-	for short := range distances {
-		near = append(near, short)
-	}
-	slices.SortFunc(near, func(a, b string) int { return cmp.Or(cmp.Compare(distances[a], distances[b]), cmp.Compare(a, b)) })
+		short := symbolize.ShortName(symbol)
+		if lastNear := distance(lastIdentifier(short), want); lastNear <= maxDistance(want) {
+			n[strings.Clone(short)] = 4*lastNear + distance(short, name) // the file's names are not kept
+		}
+	})
+	best := n.best()
+	maps.DeleteFunc(n, func(short string, _ int) bool { return !slices.Contains(best, short) })
+}
+
+// best are the nearest ones, the nearest first.
+func (n nearNames) best() []string {
+	near := slices.SortedFunc(maps.Keys(n), func(a, b string) int { return cmp.Or(cmp.Compare(n[a], n[b]), cmp.Compare(a, b)) })
 	return near[:min(len(near), maxNear)]
 }
 
@@ -61,7 +60,7 @@ func identifierNear(symbol, want string) bool {
 			i++
 			continue
 		}
-		if distance(symbol[i:i+n], want) <= maxDistance(want) {
+		if d := n - len(want); max(d, -d) <= maxDistance(want) && distance(symbol[i:i+n], want) <= maxDistance(want) {
 			return true
 		}
 		i += n
@@ -78,7 +77,8 @@ func distance(a, b string) int {
 	if d := len(a) - len(b); d >= farApart || -d >= farApart {
 		return farApart
 	}
-	row := make([]int, len(b)+1)
+	var room [64]int // of most words: this is asked for each one of a library
+	row := append(room[:0], make([]int, len(b)+1)...)
 	for j := range row {
 		row[j] = j
 	}

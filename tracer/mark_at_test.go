@@ -52,11 +52,17 @@ func TestFunctionsNamed(t *testing.T) {
 }
 
 func TestNearest(t *testing.T) {
-	c := &callMarks{files: []markedFile{{path: libc(t)}}}
-	near := c.nearest("qsrt")
-	qt.Assert(t, qt.IsTrue(len(near) > 0 && len(near) <= maxNear))
-	qt.Check(t, qt.Equals(near[0], "qsort"))
-	qt.Check(t, qt.HasLen(c.nearest("no_function_has_such_a_name"), 0))
+	e, err := symbolize.Open(libc(t))
+	qt.Assert(t, qt.IsNil(err))
+	defer e.Close()
+	near := make(nearNames)
+	near.look(e, "qsrt")
+	best := near.best()
+	qt.Assert(t, qt.IsTrue(len(best) > 0 && len(best) <= maxNear))
+	qt.Check(t, qt.Equals(best[0], "qsort"))
+	none := make(nearNames)
+	none.look(e, "no_function_has_such_a_name")
+	qt.Check(t, qt.HasLen(none.best(), 0))
 }
 
 func TestDistance(t *testing.T) {

@@ -41,18 +41,21 @@ func (t *Tracer) guard(l *library) {
 	}
 }
 
+// leaseBroken reports whether somebody wants to write to a file that there is a lease on:
+// while a lease is being broken it is told as what it is to become.
+func leaseBroken(file *os.File) bool {
+	lease, err := unix.FcntlInt(file.Fd(), unix.F_GETLEASE, 0)
+	return err == nil && lease == unix.F_UNLCK
+}
+
 // withdraw removes the probes of the libraries that somebody wants to write to,
 // and lets him.
 func (t *Tracer) withdraw() {
+	t.calls.withdraw()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.libraries {
-		if l.link == nil {
-			continue
-		}
-		// while a lease is being broken it is told as what it is to become
-		lease, err := unix.FcntlInt(l.file.Fd(), unix.F_GETLEASE, 0)
-		if err != nil || lease != unix.F_UNLCK || !l.leased {
+		if l.link == nil || !l.leased || !leaseBroken(l.file) {
 			continue
 		}
 		l.link.Close()

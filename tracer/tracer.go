@@ -390,9 +390,11 @@ func (t *Tracer) Close() {
 	if t.spaces != nil {
 		t.spaces.close()
 	}
+	t.mu.Lock() // a library may be withdrawn just now
 	for _, l := range t.libraries {
 		l.close()
 	}
+	t.mu.Unlock()
 	for _, l := range t.links {
 		l.Close()
 	}
