@@ -18,7 +18,11 @@ type Growth struct {
 	// sites are those of all processes, also of those that ended, as far as something
 	// of them was left.
 	sites map[growthKey]*growthSite
-	sets  []*growthSet
+	// keptSites is how many there were after the last look for some to forget, and
+	// others what those had that were forgotten.
+	keptSites int
+	others    growthOthers
+	sets      []*growthSet
 	// serial tells processes apart that had one id after the other.
 	serial uint32
 
@@ -30,6 +34,8 @@ type Growth struct {
 	// from is the number of the mark that counting begins at, and to of the last one
 	// where it may end; 0 where there was none. Marks are numbered from 1.
 	from, to int
+	// fromSeen and toSeen are how many marks there were with these names.
+	fromSeen, toSeen int
 	// touched are the sites and processes that changed since the last mark.
 	touched          []*growthSite
 	touchedProcesses []*growthProcess
@@ -39,12 +45,16 @@ type Growth struct {
 
 // GrowthOptions say where counting begins and ends.
 type GrowthOptions struct {
-	// From is the name of the mark from which on is counted: the first of that name.
-	// "" is the first of all, or the beginning where there is none.
-	From string
-	// To is the name of the mark up to which is counted: the last of that name. "" is
-	// the last of all where there are two or more, or else the end.
-	To string
+	// From is the name of the mark from which on is counted: the one of that name
+	// that FromNth says, from 1; 0 is the first. "" is the first of all, or the
+	// beginning where there is none.
+	From    string
+	FromNth int
+	// To is the name of the mark up to which is counted: the one of that name that
+	// ToNth says, from 1; 0 is the last. "" is the last of all where there are two or
+	// more, or else the end.
+	To    string
+	ToNth int
 	// Begin and End stand for the beginning and the end, in place of From and To.
 	Begin, End bool
 	// EveryNs places a mark each so many ns of the events' own time, beginning at the
@@ -118,6 +128,7 @@ type growthSite struct {
 	// history is what was fresh at marks, where it was not the same at the one before.
 	history []growthStep
 	touched bool
+	gone    bool // it was forgotten
 }
 
 // A growthStep is what there was at a mark.
@@ -126,7 +137,7 @@ type growthStep struct {
 	live, ended, replaced Amount
 }
 
-// A growthProcess is a process that lives.
+// A growthProcess is a process that lives or, where it is over, has left something.
 type growthProcess struct {
 	pid           int
 	serial        uint32
@@ -136,8 +147,8 @@ type growthProcess struct {
 	// allocations and frees are how many there were: the clock of the trends.
 	allocations, frees uint64
 	// history is the allocations at marks.
-	history []growthStep
-	touched bool
+	history       []growthStep
+	touched, over bool
 }
 
 // A growthBuffer is one that lives; there may be a million of them.
@@ -208,10 +219,6 @@ func (g *Growth) set(ids []int) *growthSet {
 	return g.sets[i]
 }
 
-// maxGrowthSites is how many sites are kept of which nothing is left. A program has
-// some thousands of stacks.
-const maxGrowthSites = 1 << 16
-
 func (g *Growth) alloc(e *event.Event) {
 	if int(e.Region) >= event.BankedRegions || e.BeforeAttach {
 		return // nobody knows how old it is, nor where it is from
@@ -228,9 +235,7 @@ func (g *Growth) alloc(e *event.Event) {
 	key := growthKey{p.serial, stackID(e.Stack), set, e.Region, e.Layout}
 	s := g.sites[key]
 	if s == nil {
-		if len(g.sites) >= maxGrowthSites {
-			g.sweep()
-		}
+		g.makeRoom()
 		s = &growthSite{key: key, process: p, stack: e.Stack, rests: true}
 		g.sites[key] = s
 		p.sites = append(p.sites, s)
@@ -357,23 +362,6 @@ func (g *Growth) endProcess(pid int) {
 	for id, b := range p.buffers {
 		g.end(p, id, b)
 	}
-	p.sites = nil
+	p.sites, p.over = nil, true
 	delete(g.processes, pid)
-}
-
-// sweep forgets the sites of which nothing is left and nothing is to be told.
-func (g *Growth) sweep() {
-	for key, s := range g.sites {
-		if s.idle() {
-			delete(g.sites, key)
-		}
-	}
-	for _, p := range g.processes {
-		p.sites = slices.DeleteFunc(p.sites, (*growthSite).idle)
-	}
-}
-
-// idle reports whether there is nothing to be told of a site.
-func (s *growthSite) idle() bool {
-	return s.live.Count+s.ended.Count+s.torn.Count == 0 && len(s.history) == 0 && !s.touched
 }

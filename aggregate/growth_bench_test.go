@@ -45,3 +45,31 @@ func BenchmarkGrowth(b *testing.B) {
 	b.ReportMetric(2*float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	runtime.KeepAlive(g)
 }
+
+// BenchmarkGrowthOfShortProcesses: each of them allocates and frees at a hundred stacks
+// of its own, a thousand processes an iteration.
+func BenchmarkGrowthOfShortProcesses(b *testing.B) {
+	const processes, pairs = 1000, 100
+	devices := []int{0}
+	events := 0
+	for b.Loop() {
+		g := aggregate.NewGrowth(aggregate.GrowthOptions{})
+		now := uint64(0)
+		apply := func(e event.Event) {
+			now++
+			e.TimeNs = now
+			g.Apply(&e)
+			events++
+		}
+		id := uint64(0)
+		for pid := range processes {
+			for range pairs {
+				id++
+				apply(event.Event{Kind: event.Alloc, PID: pid, BufferID: id, Devices: devices, BytesPerBank: 2048, Banks: 12, Stack: &event.Stack{ID: id}})
+				apply(event.Event{Kind: event.Free, PID: pid, BufferID: id, Reason: event.ReasonExplicit})
+			}
+			apply(event.Event{Kind: event.ProcessExit, PID: pid})
+		}
+	}
+	b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
+}

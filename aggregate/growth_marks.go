@@ -31,11 +31,20 @@ func (g *Growth) mark(name string, timeNs uint64) {
 	if len(g.names) < maxMarkNames && !slices.Contains(g.names, name) {
 		g.names = append(g.names, name)
 	}
-	first := g.o.From == "" && g.placed == 1 && name != g.o.To && !g.o.Begin
-	if first || g.from == 0 && g.o.From != "" && g.o.From == name {
+	isFrom, isTo := g.o.From != "" && g.o.From == name, g.o.To != "" && g.o.To == name
+	if isFrom {
+		g.fromSeen++
+		isFrom = g.from == 0 && g.fromSeen >= g.o.FromNth
+	}
+	if isTo {
+		g.toSeen++
+		isTo = g.o.ToNth == 0 || g.toSeen == g.o.ToNth
+	}
+	first := g.o.From == "" && g.placed == 1 && !isTo && !g.o.Begin
+	if first || isFrom {
 		g.from = g.placed
 		g.forgetFresh()
-	} else if g.o.EveryNs == 0 && !g.o.End && (g.o.To == "" || g.o.To == name) && (g.from > 0 || g.o.From == "") {
+	} else if g.o.EveryNs == 0 && !g.o.End && (g.o.To == "" || isTo) && (g.from > 0 || g.o.From == "") {
 		g.to = g.placed
 	}
 	if len(g.marks) > maxGrowthMarks {
@@ -54,6 +63,7 @@ func (g *Growth) settle() {
 		p.history = addStep(p.history, growthStep{mark: g.placed + 1, live: Amount{Count: p.allocations}})
 	}
 	g.touched, g.touchedProcesses = g.touched[:0], g.touchedProcesses[:0]
+	g.others.history = addStep(g.others.history, growthStep{mark: g.placed + 1, ended: g.others.ended})
 }
 
 // addStep adds what there is at a mark, where it is not as before.
@@ -94,6 +104,7 @@ func (g *Growth) touch(s *growthSite) {
 
 // forgetFresh begins to count.
 func (g *Growth) forgetFresh() {
+	g.others = growthOthers{}
 	for _, s := range g.sites {
 		s.fresh, s.freshEnded, s.replaced, s.history = Amount{}, Amount{}, Amount{}, nil
 	}
@@ -111,6 +122,7 @@ func (g *Growth) thin() {
 	for _, s := range g.sites {
 		s.history = g.thinned(s.history)
 	}
+	g.others.history = g.thinned(g.others.history)
 	for _, p := range g.processes {
 		p.history = g.thinned(p.history)
 	}
@@ -137,19 +149,33 @@ const maxMarkNames = 16
 
 // check finds marks that are asked for and were not there.
 func (g *Growth) check() error {
-	missing := ""
 	switch {
 	case g.o.From != "" && g.from == 0:
-		missing = g.o.From
+		return g.missing(g.o.From, g.o.FromNth, g.fromSeen)
 	case g.o.To == "" || g.to > 0:
 		return nil
-	case slices.Contains(g.names, g.o.To):
-		return fmt.Errorf("no mark %q after the mark %q", g.o.To, g.o.From)
-	default:
-		missing = g.o.To
+	case g.toSeen > 0 && g.toSeen >= g.o.ToNth:
+		return fmt.Errorf("no mark %q after the mark %q", MarkText(g.o.To, g.o.ToNth), MarkText(g.o.From, g.o.FromNth))
 	}
-	if len(g.names) == 0 {
-		return fmt.Errorf("no mark %q: there are no marks; `ttmem mark NAME` sets one while a program runs", missing)
+	return g.missing(g.o.To, g.o.ToNth, g.toSeen)
+}
+
+// missing says that there is no such mark, and what there is.
+func (g *Growth) missing(name string, nth, seen int) error {
+	text := MarkText(name, nth)
+	switch {
+	case len(g.names) == 0:
+		return fmt.Errorf("no mark %q: there are no marks; `ttmem mark NAME` sets one while a program runs", text)
+	case seen > 0:
+		return fmt.Errorf("no mark %q: there are %d of that name", text, seen)
 	}
-	return fmt.Errorf("no mark %q: there are %s", missing, strings.Join(g.names, ", "))
+	return fmt.Errorf("no mark %q: there are %s", text, strings.Join(g.names, ", "))
+}
+
+// MarkText is how the mark of a name is written: with its number where it has one.
+func MarkText(name string, nth int) string {
+	if nth > 0 {
+		return fmt.Sprintf("%s#%d", name, nth)
+	}
+	return name
 }

@@ -61,6 +61,9 @@ type GrowthReport struct {
 	Left []Grown
 	// Over is what ended with its device or its process before the mark To.
 	Over Amount
+	// Others is what is not in Left, of stacks that were too many to be told apart:
+	// those that had least of what ended with its device or its process.
+	Others Amount
 }
 
 // Report tells what was allocated after From and is there at To. Its error says which
@@ -123,11 +126,24 @@ func (g *Growth) Report() (*GrowthReport, error) {
 		}
 		r.Left = append(r.Left, one)
 	}
+	g.reportOthers(r, marks, toEnd)
 	slices.SortFunc(r.Left, func(a, b Grown) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.PID, b.PID),
 			cmp.Compare(stackID(a.Stack), stackID(b.Stack)), cmp.Compare(a.Region, b.Region))
 	})
 	return r, nil
+}
+
+// reportOthers tells what those had that were forgotten.
+func (g *Growth) reportOthers(r *GrowthReport, marks []growthMark, toEnd bool) {
+	if toEnd {
+		r.Others = g.others.ended
+		r.Others.add(g.others.torn)
+	} else if len(marks) > 0 {
+		end := stepAt(g.others.history, marks[len(marks)-1].number)
+		r.Others = end.live
+		r.Over.add(end.ended)
+	}
 }
 
 // within are the marks that are looked at, from From to To; where counting begins at

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"weak"
 
+	"golang.org/x/sys/unix"
+
 	"ttmem/symbolize/unwind"
 )
 
@@ -147,7 +149,7 @@ func (s *spaces) prepare(paths []string) {
 	mappings := make([]codeMapping, len(paths))
 	s.each(len(paths), func(i int) {
 		mappings[i].file = anonymous
-		file, err := os.Open(paths[i])
+		file, err := os.OpenFile(paths[i], os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return
 		}

@@ -49,8 +49,12 @@ end of the program, where what only the device's closing freed counts as never f
 
 Marks come from ttmem mark NAME, from a key in ttmem top, and from --mark-at while
 tracing; --every places one each so many seconds, also when a recording is read. --from
-is the first mark where it is not given, --to the last one; "begin" and "end" stand for
-the beginning and the end.
+is the first mark where it is not given, and the first of its name; --to is the last one.
+NAME#2 is the second of that name, and "begin" and "end" stand for the beginning and the end.
+
+Between two marks everything leaked that is left; where others are between them, what
+grows from mark to mark to the last. What does not grow, such as a cache that has filled,
+is listed as left, and --fail-over does not count it.
 
 What tt-metal itself keeps, such as kernel binaries and what belongs to programs in the
 program cache, is no leak and listed below. What loads weights looks like a leak as long
@@ -74,8 +78,8 @@ matches, as FILE:LINE FUNCTION, is not told of.`,
 	}
 	o.source.registerWatch(c)
 	f := c.Flags()
-	f.StringVar(&o.from, "from", "", "what was allocated after the first mark `NAME`")
-	f.StringVar(&o.to, "to", "", "what is still there at the last mark `NAME`")
+	f.StringVar(&o.from, "from", "", "what was allocated after the first mark `NAME`; NAME#2 is the second")
+	f.StringVar(&o.to, "to", "", "what is still there at the last mark `NAME`; NAME#2 is the second")
 	f.DurationVar(&o.every, "every", 0, "place a mark each `TIME`, such as 10s, from the first allocation on")
 	o.source.stacks.registerMarkAt(c)
 	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
@@ -83,7 +87,7 @@ matches, as FILE:LINE FUNCTION, is not told of.`,
 	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(leakRegions(), ", ")+" (may be repeated)")
 	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
 	f.StringVar(&o.suppress, "suppress", "", "leave out the stacks that a line of `FILE` matches")
-	f.Var(&o.failOver, "fail-over", "exit with status 3 where more than `SIZE` leaked, such as 1MiB")
+	f.Var(&o.failOver, "fail-over", "exit with status 3 where more than `SIZE` leaked, such as 1MiB; what is left and does not grow is not counted")
 	f.IntVarP(&o.n, "limit", "n", listedLeaks, "list at most `N` leaks (0: all)")
 	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON, with all leaks and their whole stacks")
 	fixed := func(flag string, values []string) {
@@ -130,14 +134,24 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (g aggregate.GrowthOptions, 
 	case o.every > 0 && len(o.source.stacks.markAt) > 0:
 		return g, errors.New("--every and --mark-at: marks of one kind")
 	}
-	g = aggregate.GrowthOptions{From: o.from, To: o.to, EveryNs: uint64(o.every)}
-	if o.from == atBegin {
-		g.From, g.Begin = "", true
+	g = aggregate.GrowthOptions{EveryNs: uint64(o.every)}
+	if g.Begin = o.from == atBegin; !g.Begin {
+		g.From, g.FromNth = markNth(o.from)
 	}
-	if o.to == atEnd {
-		g.To, g.End = "", true
+	if g.End = o.to == atEnd; !g.End {
+		g.To, g.ToNth = markNth(o.to)
 	}
 	return g, nil
+}
+
+// markNth is the name of a mark and which of that name, 0 where that is not said: as
+// other commands take it, with mark: before names that mean something else.
+func markNth(text string) (name string, nth int) {
+	if text == "" {
+		return "", 0
+	}
+	m, _ := parseMoment("", "mark:"+strings.TrimPrefix(text, "mark:")) // a mark has no wrong name
+	return m.mark, m.nth
 }
 
 // check finds what is wrong with the flags before anything is read.

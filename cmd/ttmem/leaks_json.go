@@ -23,6 +23,9 @@ type leakDoc struct {
 	// By and Groups are the leaks counted by something else than the stack.
 	By     string       `json:"by,omitempty"`
 	Groups []*leakGroup `json:"groups,omitempty"`
+	// Left is what is left at To and does not grow, where there are marks between
+	// From and To.
+	Left []leakRow `json:"left"`
 	// Unclear is what grew while next to nothing was freed: weights that are loaded
 	// do so, too.
 	Unclear []leakRow `json:"unclear"`
@@ -32,6 +35,9 @@ type leakDoc struct {
 	Steady leakSum `json:"steady"`
 	// Suppressed is what --suppress left out.
 	Suppressed leakSum `json:"suppressed"`
+	// Others is what ended with its device or process, of stacks that were too many to
+	// be told apart.
+	Others leakSum `json:"others"`
 	// EndedBefore is what ended with its device or process before the mark To.
 	EndedBefore leakSum `json:"ended_before"`
 }
@@ -79,9 +85,10 @@ func (p *leakPage) writeJSON(w io.Writer) error {
 	sum := p.leaked()
 	doc := leakDoc{
 		V: 1, TimeNs: p.TimeNs, LeakedBytes: sum.Bytes, LeakedCount: sum.Count,
-		Leaks: p.rows(p.leaks), Unclear: p.rows(p.unclear), Kept: p.rows(p.kept),
+		Leaks: p.rows(p.leaks), Left: p.rows(p.left), Unclear: p.rows(p.unclear), Kept: p.rows(p.kept),
 		Steady:      leakSum{p.steadyStacks, p.steady.Count, p.steady.Bytes},
 		Suppressed:  leakSum{p.suppressedStacks, p.suppressed.Count, p.suppressed.Bytes},
+		Others:      leakSum{0, p.Others.Count, p.Others.Bytes},
 		EndedBefore: leakSum{0, p.Over.Count, p.Over.Bytes},
 	}
 	if len(p.Marks) > 0 {

@@ -25,9 +25,9 @@ type leakPage struct {
 	*aggregate.GrowthReport
 	o *leaksOptions
 	w *watched
-	// leaks are leaks, the largest first; unclear is what grew while nothing else was
-	// freed, and kept what tt-metal keeps.
-	leaks, unclear, kept []leak
+	// leaks are leaks, the largest first; left is what between marks does not grow,
+	// unclear what grew while nothing else was freed, and kept what tt-metal keeps.
+	leaks, left, unclear, kept []leak
 	// steady is what is left and does not grow, and suppressed what is not to be told
 	// of, of suppressedStacks stacks.
 	steady, suppressed             aggregate.Amount
@@ -85,7 +85,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 	for _, one := range all {
 		p.add(one)
 	}
-	for _, list := range [][]leak{p.leaks, p.unclear} {
+	for _, list := range [][]leak{p.leaks, p.left, p.unclear} {
 		slices.SortStableFunc(list, func(a, b leak) int {
 			return cmp.Or(compareBool(b.growing, a.growing), cmp.Compare(b.Bytes, a.Bytes))
 		})
@@ -113,7 +113,11 @@ func (p *leakPage) add(one leak) {
 	case one.Count == 0 && !one.growing:
 		// it was freed
 	case !p.judged && p.takePlace(&one):
-		p.leaks = append(p.leaks, one)
+		if p.grows(&one.Between) {
+			p.leaks = append(p.leaks, one)
+		} else {
+			p.left = append(p.left, one)
+		}
 	case !p.judged || !one.growing:
 		p.steadyStacks++
 		p.steady.Count += one.Count
@@ -123,6 +127,12 @@ func (p *leakPage) add(one leak) {
 	default:
 		p.leaks = append(p.leaks, one)
 	}
+}
+
+// grows reports whether what is left between marks is a leak. Of one interval all is; of
+// so few that a trend cannot be told, what rose in the last of them.
+func (p *leakPage) grows(t *aggregate.Trend) bool {
+	return t.Growing || t.Intervals <= 1 || t.Intervals < judgedIntervals && t.Last == t.Intervals
 }
 
 // takePlace takes from what is left what only took the place of something that is gone,
@@ -141,10 +151,12 @@ func (p *leakPage) takePlace(one *leak) bool {
 }
 
 // leaked is all that leaked.
-func (p *leakPage) leaked() (sum aggregate.Amount) {
-	for i := range p.leaks {
-		sum.Count += p.leaks[i].Count
-		sum.Bytes += p.leaks[i].Bytes
+func (p *leakPage) leaked() aggregate.Amount { return sumOf(p.leaks) }
+
+func sumOf(list []leak) (sum aggregate.Amount) {
+	for i := range list {
+		sum.Count += list[i].Count
+		sum.Bytes += list[i].Bytes
 	}
 	return sum
 }
@@ -239,6 +251,10 @@ func (p *leakPage) notes() (notes []string) {
 	if p.o.every > 0 && len(p.Marks) <= judgedIntervals {
 		notes = append(notes, fmt.Sprintf("--every %v: the allocations take no more than %s, so that there are few marks; judged without them",
 			p.o.every, formatSeconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
+	}
+	if p.Others.Count > 0 {
+		notes = append(notes, fmt.Sprintf("%s of %s that ended with a device or a process are not told apart, nor counted: they are of too many call stacks",
+			formatCount(p.Others.Count, "buffer"), formatBytes(p.Others.Bytes)))
 	}
 	if p.Over.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",

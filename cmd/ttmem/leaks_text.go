@@ -28,11 +28,17 @@ func (p *leakPage) writeText(out *bufio.Writer, layout listLayout) {
 	default:
 		p.writeLeaks(out, layout, p.leaks)
 	}
+	if len(p.left) > 0 {
+		p.writeSection(out, layout, "Left", "allocated between the marks and still there, but not growing to the last", p.left)
+		p.writeRows(out, layout, p.left, true)
+	}
 	if len(p.unclear) > 0 {
 		p.writeSection(out, layout, "Not clear", "grew to the end while next to nothing was freed: loading weights looks the same; marks tell", p.unclear)
+		p.writeRows(out, layout, p.merged(p.unclear), false)
 	}
 	for _, group := range keptGroups(p.kept) {
 		p.writeSection(out, layout, "Kept: "+group[0].keeps.Name, group[0].keeps.Why, group)
+		p.writeRows(out, layout, p.merged(group), false)
 	}
 	var rest []string
 	if p.steadyStacks > 0 {
@@ -67,7 +73,7 @@ func plural(n int, noun string) string { return formatCount(uint64(n), noun) }
 func (p *leakPage) headline() string {
 	where := plain(p.w.of)
 	if len(p.Marks) > 0 {
-		from, to := p.markText(p.From, "the beginning"), p.markText(p.To, "the end")
+		from, to := p.markText(p.From, p.o.from, "the beginning"), p.markText(p.To, p.o.to, "the end")
 		if from == to {
 			from, to = "the first "+from, "the last"
 		}
@@ -80,7 +86,7 @@ func (p *leakPage) headline() string {
 	}
 	sum := p.leaked()
 	switch {
-	case sum.Count == 0 && p.judged:
+	case sum.Count == 0 && (p.judged || len(p.left) > 0):
 		return "No leaks in " + where + ": nothing grew to the end."
 	case sum.Count == 0:
 		return "No leaks in " + where + ": nothing is left."
@@ -89,26 +95,23 @@ func (p *leakPage) headline() string {
 		formatCount(sum.Count, "buffer"), plural(len(p.leaks), "stack"))
 }
 
-func (p *leakPage) markText(m aggregate.GrowthMark, none string) string {
+// markText names a mark, with the number of those of its name where it was asked for.
+func (p *leakPage) markText(m aggregate.GrowthMark, asked, none string) string {
 	if m.Name == "" || p.o.every > 0 {
 		return none
 	}
-	return fmt.Sprintf("%q", m.Name)
+	_, nth := markNth(asked)
+	return fmt.Sprintf("%q", aggregate.MarkText(m.Name, nth))
 }
 
-// writeSection writes what is no leak, under a title that says why.
+// writeSection writes the head of a list of what is no leak: a title, and why.
 func (p *leakPage) writeSection(out *bufio.Writer, layout listLayout, title, why string, list []leak) {
-	var sum aggregate.Amount
-	for i := range list {
-		sum.Count += list[i].Count
-		sum.Bytes += list[i].Bytes
-	}
+	sum := sumOf(list)
 	fmt.Fprintln(out)
 	fmt.Fprintf(out, "%s  %s\n", layout.paint(bold, title), layout.paint(dim, fmt.Sprintf("%s, %s", formatCount(sum.Count, "buffer"), formatBytes(sum.Bytes))))
 	for _, line := range wrap(why, layout.columns()-2) {
 		fmt.Fprintln(out, "  "+layout.paint(dim, line))
 	}
-	p.writeRows(out, layout, p.merged(list), false)
 }
 
 // merged are the rows of which no calls are listed, those with the same title as one.

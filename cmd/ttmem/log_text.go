@@ -47,7 +47,11 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 	r := l.row(e, n)
 	chips := ""
 	if len(e.Devices) > 0 {
-		_, chips, _ = strings.Cut(formatIDs(e.Devices), " ")
+		_, chips, _ = strings.Cut(formatIDs(slices.Sorted(slices.Values(e.Devices))), " ")
+	}
+	if l.layout.width > 0 && width(chips) > logChipsColumns {
+		r.text = strings.TrimPrefix(r.text+", chips "+chips, ", ")
+		chips = "many"
 	}
 	times := l.layout.pick(" × ", " x ")
 	if r.banks == "" {
@@ -87,7 +91,7 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 		text = strings.Join(slices.DeleteFunc([]string{pid, r.place, object, text}, func(s string) bool { return s == "" }), ", ")
 		line = left("", nameIndent)
 	}
-	for i, part := range wrap(text, l.layout.width-width(line)) {
+	for i, part := range fold(text, l.layout.width-width(line)) {
 		if i > 0 {
 			line = left("", width(line))
 		}
@@ -101,7 +105,7 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 		if note.wrong {
 			style = red
 		}
-		for _, part := range wrap(note.text, l.layout.width-nameIndent) {
+		for _, part := range fold(note.text, l.layout.width-nameIndent) {
 			b = append(append(b, left("", nameIndent)+l.layout.paint(style, part)...), '\n')
 		}
 	}
@@ -134,6 +138,9 @@ func (l *eventLog) row(e *event.Event, n *aggregate.Note) logRow {
 	case event.AllocFailed:
 		r.setBuffer(e)
 		r.address, r.buffer, r.object = "", "", ""
+		if e.SizeBytes == 0 { // it is not known what a program asked for
+			r.size, r.each = "", ""
+		}
 		if e.Region == event.CB {
 			r.place = "CB"
 		}
@@ -296,7 +303,34 @@ func (l *eventLog) appendFrames(b []byte, s *event.Stack) []byte {
 		case f.Module != "":
 			text += "  in " + f.Module
 		}
-		b = append(append(b, left("", nameIndent+2)+l.layout.paint(dim, plain(text))...), '\n')
+		text = plain(text)
+		if l.layout.width == 0 {
+			b = append(append(b, left("", nameIndent+2)+text...), '\n')
+			continue
+		}
+		indent := nameIndent + 2
+		for _, part := range fold(text, l.layout.width-indent-2) {
+			b = append(append(b, left("", indent)+l.layout.paint(dim, part)...), '\n')
+			indent = nameIndent + 4
+		}
 	}
 	return b
+}
+
+// fold is wrap, with words cut that are longer than a line: names of templates and paths,
+// after a part of them where that is possible.
+func fold(s string, limit int) (lines []string) {
+	limit = max(limit, 20)
+	for _, line := range wrap(s, limit) {
+		for width(line) > limit {
+			head := string([]rune(line)[:limit])
+			if i := strings.LastIndexAny(head, ":/,"); i > len(head)/2 {
+				head = head[:i+1]
+			}
+			lines = append(lines, head)
+			line = line[len(head):]
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }

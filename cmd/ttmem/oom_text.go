@@ -212,7 +212,12 @@ func (p *oomPage) writeClash(out *bufio.Writer, layout listLayout, f *aggregate.
 	line("lowest tensor begins at", e.Lowest, fmt.Sprintf("%#x", e.Lowest))
 	over := e.To - min(e.To, e.Lowest)
 	line("that is too low by", over, formatBytes(over))
-	writeLine(out, p.sized(layout), bold, fmt.Sprintf("These buffers of program %d reach above it, on each of their cores:", f.ProgramID))
+	if e.Blocking.Count > 0 {
+		writeLine(out, p.sized(layout), bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
+			e.To, formatCount(e.Blocking.Count, "tensor"), formatBytes(e.Blocking.BytesPerBank)))
+		p.writeBlames(out, layout, e.Blockers, e.Blocking)
+	}
+	writeLine(out, p.sized(layout), bold, fmt.Sprintf("These buffers of program %d reach above %#x, on each of their cores:", f.ProgramID, e.Lowest))
 	fmt.Fprintln(out, layout.paint(dim, right("from", 14)+right("to", 10)+right("bytes", 12)+"  kind, cores"))
 	for i := range e.Statics {
 		s := &e.Statics[i]
@@ -222,11 +227,6 @@ func (p *oomPage) writeClash(out *bufio.Writer, layout listLayout, f *aggregate.
 			fmt.Fprintln(out, text+part)
 			text = left("", indent)
 		}
-	}
-	if e.Blocking.Count > 0 {
-		writeLine(out, p.sized(layout), bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
-			e.To, formatCount(e.Blocking.Count, "tensor"), formatBytes(e.Blocking.BytesPerBank)))
-		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
 }
 
