@@ -134,7 +134,7 @@ func svgScale(c *chipsPeak) uint64 {
 
 // svgSummary is what a panel says of its peak.
 func (p *peakPage) svgSummary(c *chipsPeak) string {
-	s := fmt.Sprintf("peak %s%s, at %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), p.moment(max(c.TimeNs, p.beginNs)))
+	s := fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), p.moment(max(c.TimeNs, p.beginNs)))
 	if c.StaticBytes > 0 {
 		s += fmt.Sprintf("; orange: circular and dataflow buffers, %s of it", c.format(c.StaticBytes))
 	}
