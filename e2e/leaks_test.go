@@ -23,6 +23,7 @@ type leaksPage struct {
 	LeakedBytes uint64 `json:"leaked_bytes"`
 	Marks       []struct{ Name string }
 	Leaks       []leakRow
+	Left        []leakRow
 	Unclear     []leakRow
 	Kept        []leakRow
 	Suppressed  struct{ Stacks, Count, Bytes uint64 }
@@ -114,6 +115,14 @@ func TestPlantedLeak(t *testing.T) {
 		for _, bytes := range page.Leaks[0].GrowthBytes {
 			qt.Check(t, qt.Equals(bytes, 24<<10))
 		}
+	})
+	t.Run("between calls by number", func(t *testing.T) {
+		page, stderr, status := leaksOf(t, dir, []string{"--mark-at", "ttnn::multiply", "--from", "ttnn::multiply#11", "--to", "ttnn::multiply#21"},
+			program(t, "leak_planted.py"), "30")
+		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+		isTheLeak(t, page, 10)
+		qt.Check(t, qt.HasLen(page.Marks, 11))
+		qt.Check(t, qt.HasLen(page.Left, 0))
 	})
 	t.Run("too much", func(t *testing.T) {
 		_, stderr, status := leaksOf(t, dir, []string{file, "--fail-over", "719KiB"})

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// TestBuffersComeBeforeWhatIsLaidOverOthers: a program's circular buffers take more of L1
+// than buffers do, and share it with those of the next program.
+func TestBuffersComeBeforeWhatIsLaidOverOthers(t *testing.T) {
+	cores := []event.CoreRange{{X1: 7, Y1: 7}}
+	circular := event.Event{
+		Kind: event.CBAlloc, PID: 4242, ProgramID: 5, Devices: []int{0}, Region: event.CB, Cores: cores,
+		StaticKind: event.CircularBuffer, Address: 0x8000, SizeBytes: 1 << 20,
+	}
+	larger := circular
+	larger.Address, larger.SizeBytes = 0x200000, 2<<20
+	path := writeEvents(t, "static.jsonl", []event.Event{
+		circular,
+		bufferEvent(event.Alloc, 1, event.DRAM, 0x8000, 2048, binding("add", "forward", 3), 0),
+		larger,
+		bufferEvent(event.Alloc, 2, event.DRAM, 0x9000, 4096, binding("add", "forward", 4), 0),
+	})
+	l, err := dumpOf(t, path, dumpOptions{at: "end"})
+	qt.Assert(t, qt.IsNil(err))
+	l.sort("size")
+	var order []uint64
+	for i := range l.rows {
+		order = append(order, l.rows[i].address)
+	}
+	qt.Check(t, qt.DeepEquals(order, []uint64{0x9000, 0x8000, 0x200000, 0x8000}))
+}

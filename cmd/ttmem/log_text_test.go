@@ -1,0 +1,54 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// TestTheLogFitsTheTerminal: also chips, names and paths that are longer than a line.
+func TestTheLogFitsTheTerminal(t *testing.T) {
+	long := event.StackOf([]event.Frame{
+		{Kind: event.Native, Name: strings.Repeat("ttnn::device_operation::", 12) + "create_mesh_workload", Module: "_ttnncpp.so"},
+		{Kind: event.Python, Name: "forward", File: "/" + strings.Repeat("folder/", 30) + "model.py", Line: 3},
+		{Kind: event.Native, Name: strings.Repeat("x", 300)},
+	})
+	var odd, all []int
+	for i := range 32 {
+		all = append(all, 31-i) // in the order of the mesh
+		if i%2 == 1 {
+			odd = append(odd, i)
+		}
+	}
+	path := writeEvents(t, "wide.jsonl", []event.Event{
+		bufferEvent(event.Alloc, 1, event.DRAM, 0x8000, 4096, long, all...),
+		bufferEvent(event.Alloc, 2, event.DRAM, 0x9000, 4096, long, odd...),
+		{Kind: event.ProcessStart, PID: 4242, Command: "python3 " + strings.Repeat("a", 500)},
+	})
+	for _, columns := range []int{80, 120, 200} {
+		text, _ := logOf(t, path, logOptions{stacks: true}, listLayout{width: columns})
+		for line := range strings.Lines(text) {
+			qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%d columns: %s", columns, line))
+		}
+		whole := strings.Join(strings.Fields(text), "")
+		for _, f := range long.Frames() { // nothing of it is cut off
+			qt.Check(t, qt.IsTrue(strings.Count(whole, f.Name) >= 2), qt.Commentf("%s", f.Name))
+		}
+		qt.Check(t, qt.StringContains(text, " 0-31 alloc "))
+		qt.Check(t, qt.StringContains(text, " many alloc "))
+		qt.Check(t, qt.StringContains(whole, "chips1,3,5,7,"))
+	}
+}
+
+// TestAClashHasNoSize: nobody knows what the program asked for.
+func TestAClashHasNoSize(t *testing.T) {
+	path := writeEvents(t, "clash.jsonl", []event.Event{{
+		Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.CB, Reason: event.ReasonStaticClash, ProgramID: 5,
+	}})
+	text, _ := logOf(t, path, logOptions{}, listLayout{})
+	qt.Check(t, qt.StringContains(text, "alloc_failed"))
+	qt.Check(t, qt.Not(qt.StringContains(text, "0 B")))
+}
