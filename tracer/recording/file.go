@@ -41,6 +41,13 @@ type FileOptions struct {
 	// another goroutine, while events are added. Without it, what was before can only
 	// be known from the files before, and a long file has no checkpoints in it.
 	Checkpoint func() iter.Seq[*event.Event]
+	// CheckpointNote is called right after Checkpoint, and what it returns right after
+	// the iteration, by the same goroutine: that is kept with the checkpoint, for
+	// FileReader.CheckpointNote. It may be nil, and so may what it returns.
+	CheckpointNote func() func() []byte
+	// Note is called after events were written: what it returns is kept behind them,
+	// for FileReader.Notes. It may be nil, and so may what it returns.
+	Note func() []byte
 	// CheckpointEvents is how many events there are between two checkpoints in a file
 	// at least; 0 is so many that they cost little.
 	CheckpointEvents int
@@ -65,6 +72,10 @@ type File struct {
 	// missed is how many events came while err was set or were lost with what led to
 	// it, and latest the highest time of an event.
 	missed, latest uint64
+	// noted is the highest time that a note was of, and unnoted is true where events
+	// were added since.
+	noted   uint64
+	unnoted bool
 	// making is a section that is being made; nil: none is.
 	making chan *section
 }
@@ -120,9 +131,9 @@ func Create(path string, o FileOptions) (*File, error) {
 // errInUse says that somebody writes a recording.
 var errInUse = errors.New("another ttmem is writing it")
 
-// begin begins a file of the recording, with events that repeat what was before.
+// begin begins a file of the recording, with a checkpoint of what was before or nil.
 // On an error there is no file that was not there.
-func (f *File) begin(path string, flags int, events iter.Seq[*event.Event]) (*segment, error) {
+func (f *File) begin(path string, flags int, of *checkpoint) (*segment, error) {
 	mode := os.FileMode(0o644)
 	if f.o.Private {
 		mode = 0o600
@@ -150,18 +161,7 @@ func (f *File) begin(path string, flags int, events iter.Seq[*event.Event]) (*se
 		return discard(err)
 	}
 	s.w.flags |= blockCheckpoint
-	if events != nil {
-		for e := range events {
-			s.w.Add(e)
-			s.added++
-			if s.w.Full() {
-				if err := s.w.Flush(); err != nil {
-					return discard(err)
-				}
-			}
-		}
-	}
-	if err := s.w.Flush(); err != nil {
+	if s.added, err = of.write(s.w); err != nil {
 		return discard(err)
 	}
 	s.w.flags &^= blockCheckpoint
@@ -202,6 +202,7 @@ func (f *File) Add(e *event.Event) {
 	}
 	f.added++
 	f.since++
+	f.unnoted = true
 	f.w.Add(e)
 }
 
@@ -217,7 +218,7 @@ func (f *File) Flush() error {
 	if f.err != nil {
 		return f.err
 	}
-	if err := f.w.Flush(); err != nil {
+	if err := f.flush(); err != nil {
 		return f.fail(err, "")
 	}
 	if !f.full() {
@@ -230,6 +231,20 @@ func (f *File) Flush() error {
 		return f.fail(err, "beginning the file that follows: ")
 	}
 	return nil
+}
+
+// flush writes what was added, and the note on it.
+func (f *File) flush() error {
+	if err := f.w.Flush(); err != nil || f.o.Note == nil || f.stream || !f.unnoted {
+		return err
+	}
+	data := f.o.Note()
+	if len(data) == 0 || len(data) > maxRaw {
+		return nil
+	}
+	h := head{kind: blockNote, raw: uint32(len(data)), earliest: f.noted, latest: f.latest}
+	f.noted, f.unnoted = f.latest, false
+	return f.w.write(h, data)
 }
 
 // endMark is how many bytes an end mark has at most, unless there are many causes.
@@ -265,7 +280,7 @@ func (f *File) Close(end End) error {
 	if f.err != nil {
 		return f.err
 	}
-	err := f.w.Flush()
+	err := f.flush()
 	if err == nil {
 		err = f.finishSection()
 	}

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
-
-	"ttmem/tracer/event"
 )
 
 // A file that follows another one is made complete under a name of its own, then
@@ -20,15 +17,11 @@ func numbered(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) 
 
 // rotate begins a file that follows the current one.
 func (f *File) rotate() error {
-	var events iter.Seq[*event.Event]
-	if f.o.Checkpoint != nil {
-		events = f.o.Checkpoint()
-	}
 	was := f.header
 	now := NewHeader()
 	f.header.Created, f.header.MonotonicNs = now.Created, now.MonotonicNs
 	f.header.Part++
-	next, err := f.follow(events)
+	next, err := f.follow(f.takeCheckpoint())
 	if err != nil {
 		f.header = was
 		return err
@@ -79,7 +72,7 @@ func (f *File) replaceExisting() error {
 }
 
 // follow begins a file under a name that it keeps until it is complete.
-func (f *File) follow(events iter.Seq[*event.Event]) (*segment, error) {
+func (f *File) follow(of *checkpoint) (*segment, error) {
 	path := f.path + ".new"
 	// one that was left by a process that was killed
 	if err := removable(path); err != nil {
@@ -88,7 +81,7 @@ func (f *File) follow(events iter.Seq[*event.Event]) (*segment, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, cause(err)
 	}
-	return f.begin(path, os.O_EXCL, events)
+	return f.begin(path, os.O_EXCL, of)
 }
 
 // drop removes a file that nobody will read.

@@ -57,8 +57,49 @@ func (f *File) checkpoint() error {
 	// Who begins here knows no definitions.
 	f.w.forget()
 	f.making = make(chan *section, 1)
-	go makeSection(f.making, &section{of: f.segment, resume: f.w.Size()}, f.o.Checkpoint())
+	go makeSection(f.making, &section{of: f.segment, resume: f.w.Size()}, f.takeCheckpoint())
 	return nil
+}
+
+// A checkpoint is the state at one moment, and what is to be noted with it.
+type checkpoint struct {
+	events iter.Seq[*event.Event]
+	note   func() []byte // nil: nothing
+}
+
+// takeCheckpoint is the state now; nil where nobody tells.
+func (f *File) takeCheckpoint() *checkpoint {
+	if f.o.Checkpoint == nil {
+		return nil
+	}
+	c := &checkpoint{events: f.o.Checkpoint()}
+	if f.o.CheckpointNote != nil {
+		c.note = f.o.CheckpointNote()
+	}
+	return c
+}
+
+// write writes the checkpoint, which may be nil, and reports how many events it has.
+func (c *checkpoint) write(w *Writer) (events uint64, err error) {
+	if c == nil {
+		return 0, nil
+	}
+	for e := range c.events {
+		w.Add(e)
+		events++
+		if w.Full() {
+			if err := w.Flush(); err != nil {
+				return events, err
+			}
+		}
+	}
+	if err := w.Flush(); err != nil || c.note == nil {
+		return events, err
+	}
+	if data := c.note(); len(data) > 0 && len(data) <= maxRaw {
+		err = w.write(head{kind: blockStateNote, raw: uint32(len(data))}, data)
+	}
+	return events, err
 }
 
 // least is how many events are between two sections at least.
@@ -70,7 +111,7 @@ func (f *File) least() uint64 {
 }
 
 // makeSection makes the blocks of a section.
-func makeSection(done chan<- *section, s *section, events iter.Seq[*event.Event]) {
+func makeSection(done chan<- *section, s *section, of *checkpoint) {
 	var out bytes.Buffer
 	w, err := newWriter(&out)
 	if err != nil {
@@ -78,14 +119,7 @@ func makeSection(done chan<- *section, s *section, events iter.Seq[*event.Event]
 		return
 	}
 	w.kind, w.flags = blockState, blockReset|blockCheckpoint
-	for e := range events {
-		w.Add(e)
-		s.events++
-		if w.Full() {
-			_ = w.Flush() // a write to memory does not fail
-		}
-	}
-	_ = w.Flush()
+	s.events, _ = of.write(w) // a write to memory does not fail
 	s.blocks = out.Bytes()
 	done <- s
 }

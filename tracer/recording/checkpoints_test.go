@@ -1,0 +1,156 @@
+package recording
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// noting is how a recording is made that has notes: each says how many events were
+// added when it was made.
+func noting(events []event.Event, every int, added *int) FileOptions {
+	said := func() []byte { return binary.AppendUvarint(nil, uint64(*added)) }
+	return FileOptions{
+		Checkpoint: restating(events, added), CheckpointEvents: every, Note: said,
+		CheckpointNote: func() func() []byte {
+			now := said()
+			return func() []byte { return now }
+		},
+	}
+}
+
+func noted(data []byte) int {
+	n, _ := binary.Uvarint(data)
+	return int(n)
+}
+
+// withNotes is a recording with a section each so many events, and notes.
+func withNotes(t testing.TB, events []event.Event, every int) string {
+	t.Helper()
+	path, added := filepath.Join(t.TempDir(), "x"), 0
+	f, err := Create(path, noting(events, every, &added))
+	qt.Assert(t, qt.IsNil(err))
+	addFlushed(t, f, events, &added)
+	qt.Assert(t, qt.IsNil(f.Close(End{})))
+	return path
+}
+
+func TestFromGoesOnAtAnyCheckpoint(t *testing.T) {
+	events := model(1000, newStacks(30))
+	r, err := Open(withNotes(t, events, 300))
+	qt.Assert(t, qt.IsNil(err))
+	defer r.Close()
+	list := r.Checkpoints()
+	qt.Assert(t, qt.HasLen(list, 3))
+	for _, i := range []int{2, 0, 1, 0} {
+		before := 300 * (i + 1)
+		qt.Check(t, qt.Equals(noted(r.CheckpointNote(list[i])), before))
+		qt.Check(t, qt.Equals(list[i].TimeNs, events[before-1].TimeNs))
+		intact, err := r.From(list[i])
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsTrue(intact))
+		var first event.Event
+		qt.Assert(t, qt.IsNil(r.Next(&first)))
+		qt.Check(t, qt.IsTrue(r.Checkpoint()))
+		qt.Check(t, qt.Equals(int(first.Count), before))
+		got, err := readAll(r.Reader)
+		qt.Assert(t, qt.IsNil(err))
+		equal(t, got, events[before-1:])
+	}
+}
+
+func TestNotesAreOfTheEventsBeforeThem(t *testing.T) {
+	events := model(100, newStacks(3))
+	r, err := Open(withNotes(t, events, 30))
+	qt.Assert(t, qt.IsNil(err))
+	defer r.Close()
+	n, last := 0, uint64(0)
+	for note := range r.Notes() {
+		n += 10
+		qt.Check(t, qt.Equals(noted(note.Data), n))
+		qt.Check(t, qt.Equals(note.FirstNs, last))
+		last = note.LastNs
+		qt.Check(t, qt.Equals(last, latest(events[:n])))
+	}
+	qt.Check(t, qt.Equals(n, 100))
+	got, err := readAll(r.Reader)
+	qt.Assert(t, qt.IsNil(err))
+	equal(t, got, events)
+}
+
+func latest(events []event.Event) (ns uint64) {
+	for i := range events {
+		ns = max(ns, events[i].TimeNs)
+	}
+	return ns
+}
+
+func TestAFileThatFollowsBeginsWithACheckpoint(t *testing.T) {
+	events := model(5000, newStacks(100))
+	path, added := filepath.Join(t.TempDir(), "x"), 0
+	o := noting(events, 1<<30, &added)
+	o.MaxBytes = 16 << 10
+	f, err := Create(path, o)
+	qt.Assert(t, qt.IsNil(err))
+	addFlushed(t, f, events, &added)
+	qt.Assert(t, qt.IsNil(f.Close(End{})))
+	for i, path := range f.Paths() {
+		r, err := Open(path)
+		qt.Assert(t, qt.IsNil(err))
+		defer r.Close()
+		list := r.Checkpoints()
+		if i == 0 {
+			qt.Check(t, qt.HasLen(list, 0))
+			continue
+		}
+		qt.Assert(t, qt.HasLen(list, 1))
+		before := noted(r.CheckpointNote(list[0]))
+		intact, err := r.From(list[0])
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.IsTrue(intact))
+		var first event.Event
+		qt.Assert(t, qt.IsNil(r.Next(&first)))
+		qt.Check(t, qt.Equals(int(first.Count), before))
+		qt.Check(t, qt.Equals(list[0].TimeNs, events[before-1].TimeNs))
+	}
+}
+
+func TestDamagedNotesAreNotGiven(t *testing.T) {
+	events := model(70, newStacks(2))
+	path := withNotes(t, events, 30)
+	recorded, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	read := func(b []byte) (notes, ofCheckpoints int) {
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o644)))
+		r, err := Open(path)
+		if err != nil {
+			return 0, 0
+		}
+		defer r.Close()
+		for note := range r.Notes() {
+			qt.Assert(t, qt.Equals(noted(note.Data)%10, 0))
+			notes++
+		}
+		for _, c := range r.Checkpoints() {
+			if data := r.CheckpointNote(c); data != nil {
+				qt.Assert(t, qt.Equals(noted(data)%30, 0))
+				ofCheckpoints++
+			}
+		}
+		return notes, ofCheckpoints
+	}
+	for at := 0; at < len(recorded); at += 3 {
+		changed := bytes.Clone(recorded)
+		changed[at] ^= 0x10
+		read(changed)
+	}
+	notes, ofCheckpoints := read(recorded)
+	qt.Check(t, qt.Equals(notes, 7))
+	qt.Check(t, qt.Equals(ofCheckpoints, 2))
+}
