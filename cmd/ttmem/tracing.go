@@ -28,6 +28,10 @@ type tracing struct {
 	// stop ends run before its time.
 	stop context.CancelFunc
 	ctx  context.Context
+	// ctrlC has what the terminal sent, and unlisten lets signals end ttmem again; nil
+	// where a command gets them.
+	ctrlC    chan os.Signal
+	unlisten func()
 }
 
 // traceCommand prepares a command, which run lets go on. Where there is no such
@@ -80,12 +84,28 @@ func traceProcesses(pids []int, duration time.Duration, stacks stackOptions, exp
 			return nil, err
 		}
 	}
-	return newTracing(&tracing{Tracer: t, pids: pids, duration: duration}), nil
+	tracing := newTracing(&tracing{Tracer: t, pids: pids, duration: duration})
+	tracing.listen()
+	return tracing, nil
 }
 
 func newTracing(t *tracing) *tracing {
 	t.ctx, t.stop = context.WithCancel(context.Background())
+	t.unlisten = func() {}
 	return t
+}
+
+// listen makes signals end run, also before it has begun: nobody is to be told of
+// Ctrl-C before.
+func (t *tracing) listen() {
+	t.ctrlC = make(chan os.Signal, 1)
+	signal.Notify(t.ctrlC, unix.SIGINT)
+	ctx, stop := signal.NotifyContext(t.ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	t.ctx = ctx
+	t.unlisten = func() {
+		signal.Stop(t.ctrlC)
+		stop()
+	}
 }
 
 // announce says what is traced, and how it ends.
@@ -110,11 +130,8 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 	if t.command != nil {
 		return t.runCommand(handle, pause)
 	}
-	ctrlC := make(chan os.Signal, 1)
-	signal.Notify(ctrlC, unix.SIGINT)
-	defer signal.Stop(ctrlC)
-	ctx, stop := signal.NotifyContext(t.ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
-	defer stop()
+	defer t.unlisten()
+	ctx := t.ctx
 	if t.duration > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t.duration)
@@ -135,7 +152,7 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 		t.stop() // all have ended
 	})
 	select {
-	case <-ctrlC:
+	case <-t.ctrlC:
 		newLine()
 	default:
 	}
@@ -179,6 +196,7 @@ func (t *tracing) runCommand(handle func(*event.Event), pause func()) error {
 // close ends tracing, and a command that was not let run.
 func (t *tracing) close() {
 	t.stop()
+	t.unlisten()
 	if t.command != nil {
 		t.command.Cancel()
 	}
