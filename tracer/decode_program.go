@@ -81,7 +81,10 @@ func (d *decoder) programMet(e event.Event, r *bpf.KernelProgramMetRecord) {
 	}
 	p := d.start(&e, lib)
 	program, err := lib.readProgram(e.PID, r.Impl)
-	if err != nil || program.id != r.ProgramId {
+	switch {
+	case err == nil && program.id != r.ProgramId, err != nil && hasNoMemory(e.PID):
+		return // it is gone already, with all that it had
+	case err != nil:
 		d.unknown("program not readable")
 		return
 	}

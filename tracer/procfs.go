@@ -156,6 +156,13 @@ func Ended(pid int) bool {
 	return err != nil || isZombie(dir)
 }
 
+// hasNoMemory reports whether a process has ended, or has come so far in ending that
+// nothing of its memory is left.
+func hasNoMemory(pid int) bool {
+	maps, err := executableMaps(pid)
+	return err != nil || len(maps) == 0
+}
+
 // mappedPath is the path under which a process sees a mapped file.
 func mappedPath(pid int, file fileID) string {
 	maps, err := executableMaps(pid)
