@@ -101,15 +101,20 @@ type KernelDeviceRecord struct {
 	Chips     [128]int32
 }
 
+type KernelFailedBuffer struct {
+	_        structs.HostLayout
+	Object   uint64
+	UniqueId uint64
+	Window   [96]uint8
+}
+
 type KernelFailedRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
 	Request   KernelShardRequest
-	Object    uint64
-	UniqueId  uint64
+	Buffers   [4]KernelFailedBuffer
 	Device    uint64
 	ProgramId uint64
-	Window    [96]uint8
 	Message   [1024]uint8
 }
 

@@ -377,22 +377,10 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	e.Stack = p.stacks.stack(r.H.Stack)
 	if r.H.Flags == failedAllocate {
 		full := strings.Contains(e.Message, "Out of Memory")
-		if r.Object == 0 && !full {
+		if r.Buffers[0].Object == 0 && !full {
 			return // the function was on the stack by chance: no Buffer waits for memory
 		}
-		e.Object, e.BufferID = r.Object, r.UniqueId
-		lib.fill(&e, r.Window[:])
-		asked, told := askedFor(e.Message)
-		if told && e.SizeBytes != asked.SizeBytes || int(e.Region) >= event.BankedRegions {
-			// what was found on the stack is another Buffer, or none
-			e.Object, e.BufferID, e.Address, e.PageSizeBytes, e.Layout = 0, 0, 0, 0, 0
-			e.SizeBytes, e.Region, e.Banks, e.BytesPerBank = asked.SizeBytes, asked.Region, asked.Banks, asked.BytesPerBank
-		}
-		if e.Object != 0 {
-			u64 := func(at uint32) uint64 { return binary.LittleEndian.Uint64(r.Window[at:]) }
-			e.Allocator = u64(lib.kernel.Allocator)
-			d.place(&e, p, u64(lib.kernel.Device), e.Allocator, r.Request)
-		}
+		d.wanted(&e, p, lib, r)
 		if full {
 			e.Reason = event.ReasonOutOfMemory
 		}
@@ -408,6 +396,42 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	}
 	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
+}
+
+// wanted sets what memory was asked for: that of the Buffer on the stack that the
+// message is of, the newest one where there are several, or only what the message says.
+func (d *decoder) wanted(e *event.Event, p *traced, lib *library, r *bpf.KernelFailedRecord) {
+	asked, told := askedFor(e.Message)
+	found := -1
+	var best event.Event
+	for i := range r.Buffers {
+		b := &r.Buffers[i]
+		one := *e
+		one.Object, one.BufferID = b.Object, b.UniqueId
+		if b.Object == 0 {
+			break
+		}
+		lib.fill(&one, b.Window[:])
+		if int(one.Region) >= event.BankedRegions || told && (one.SizeBytes != asked.SizeBytes || one.Region != asked.Region) {
+			continue // an earlier one, or none at all
+		}
+		if found < 0 || told && one.BufferID > best.BufferID {
+			found, best = i, one
+		}
+	}
+	if found >= 0 {
+		word := func(at uint32) uint64 { return binary.LittleEndian.Uint64(r.Buffers[found].Window[at:]) }
+		*e = best
+		e.Allocator = word(lib.kernel.Allocator)
+		d.place(e, p, word(lib.kernel.Device), e.Allocator, r.Request)
+		return
+	}
+	e.SizeBytes, e.Region, e.Banks, e.BytesPerBank = asked.SizeBytes, asked.Region, asked.Banks, asked.BytesPerBank
+	if len(p.allocators) == 1 { // it can be of no other
+		for at, a := range p.allocators {
+			e.Allocator, e.Devices = at, a.device.chips
+		}
+	}
 }
 
 // outOfMemory is how the library says what memory was asked for.

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"encoding/binary"
 	"testing"
 	"unsafe"
 
@@ -145,10 +146,11 @@ func TestOrder(t *testing.T) {
 func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
 	var events []event.Event
 	d := newTestDecoder(&events, map[string]int{})
-	failed := bpf.KernelFailedRecord{Object: 0x3000, UniqueId: 9}
+	failed := bpf.KernelFailedRecord{}
+	failed.Buffers[0] = bpf.KernelFailedBuffer{Object: 0x3000, UniqueId: 9}
 	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordFailed, Flags: failedAllocate}
-	for i := range failed.Window {
-		failed.Window[i] = 0xc4
+	for i := range failed.Buffers[0].Window {
+		failed.Buffers[0].Window[i] = 0xc4
 	}
 	message := "TT_FATAL: Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B"
 	copy(failed.Message[:], message)
@@ -160,4 +162,29 @@ func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
 	qt.Check(t, qt.Equals(e.Banks, 4))
 	qt.Check(t, qt.Equals(e.BytesPerBank, 32768))
 	qt.Check(t, qt.Equals(e.BufferID, 0))
+}
+
+func TestTheBufferThatTheMessageIsOfIsTakenFromTheStack(t *testing.T) {
+	var events []event.Event
+	d := newTestDecoder(&events, map[string]int{})
+	d.decode(raw(&bpf.KernelDeviceRecord{
+		H: bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 8, Kind: recordDevice, Count: 1}, Device: 0x1000,
+	}))
+	failed := bpf.KernelFailedRecord{}
+	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordFailed, Flags: failedAllocate}
+	// what earlier calls left, of another size; the one, of an earlier try and of this
+	for i, b := range []struct{ id, size uint64 }{{11, 4096}, {12, 131072}, {13, 131072}} {
+		failed.Buffers[i] = bpf.KernelFailedBuffer{Object: 0x3000 + b.id, UniqueId: b.id}
+		w := failed.Buffers[i].Window[:]
+		binary.LittleEndian.PutUint64(w[0:], 0x1000)
+		binary.LittleEndian.PutUint64(w[8:], b.size)
+		w[16] = byte(event.L1Small)
+		w[24] = 1
+	}
+	copy(failed.Message[:], "Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B")
+	d.decode(raw(&failed))
+	e := events[len(events)-1]
+	qt.Check(t, qt.Equals(e.Kind, event.AllocFailed))
+	qt.Check(t, qt.Equals(e.BufferID, 13))
+	qt.Check(t, qt.DeepEquals(e.Devices, []int{0}))
 }

@@ -15,7 +15,8 @@ struct stack_scan {
 	u64 at;
 	u64 limit;
 	u64 bias;
-	u64 found; /* where on the stack, or the Buffer */
+	u64 found; /* where on the stack */
+	u64 buffers[FAILED_BUFFERS];
 	u32 library;
 	u32 what; /* FAILED_* */
 };
@@ -48,10 +49,9 @@ static long find_caller(u64 i, struct stack_scan *s)
 	return 0;
 }
 
-/* One word of the search for the Buffer that memory was asked for. It proves
- * itself: it has a size, no memory yet, and a Device's or MeshDevice's vtable
- * behind its device. */
-static long find_buffer(u64 i, struct stack_scan *s)
+/* One word of the search for the Buffer that memory was asked for: one that has a
+ * size, no memory yet, and a Device's or MeshDevice's vtable behind its device. */
+static long find_buffers(u64 i, struct stack_scan *s)
 {
 	struct layout *l = bpf_map_lookup_elem(&layouts, &s->library);
 	u64 word, object, device, vtable = 0;
@@ -69,8 +69,31 @@ static long find_buffer(u64 i, struct stack_scan *s)
 		return 0;
 	if (vtable != s->bias + l->device_vtable && vtable != s->bias + l->mesh_vtable)
 		return 0;
-	s->found = word;
+	for (int n = 0; n < FAILED_BUFFERS; n++) {
+		if (s->buffers[n] == word)
+			return 0;
+		if (!s->buffers[n]) {
+			s->buffers[n] = word;
+			return n == FAILED_BUFFERS - 1;
+		}
+	}
 	return 1;
+}
+
+/* Takes what is known of a Buffer. */
+static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, const struct layout *l)
+{
+	u64 object;
+
+	b->object = buffer;
+	b->unique_id = 0;
+	__builtin_memset(b->window, 0, BUFFER_WINDOW);
+	if (!buffer)
+		return;
+	object = buffer_object(NULL, l, buffer);
+	if (bpf_probe_read_user(b->window, BUFFER_WINDOW, (void *)(object + l->window)) ||
+	    !read_u64(object + l->unique_id, &b->unique_id))
+		count_lost(LOST_BUFFER_UNREADABLE);
 }
 
 /* __cxa_throw(object, type, destructor), called from the library. The library
@@ -81,7 +104,7 @@ static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias,
 	struct stack_scan s = {.at = ctx->sp, .bias = bias, .library = library};
 	struct stack_ids stack;
 	struct failed_record *r;
-	u64 text = 0, object, buffer = 0;
+	u64 text = 0;
 
 	bpf_loop(STACK_WORDS, find_caller, &s, 0);
 	if (!s.what)
@@ -89,9 +112,7 @@ static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias,
 	if (s.what == FAILED_ALLOCATE) {
 		s.limit = s.found + FRAME_BYTES;
 		s.at = ctx->sp;
-		s.found = 0;
-		bpf_loop(STACK_WORDS, find_buffer, &s, 0);
-		buffer = s.found;
+		bpf_loop(STACK_WORDS, find_buffers, &s, 0);
 	}
 	stack = stack_of(ctx, this_unwinder());
 	r = RESERVE(struct failed_record, RECORD_FAILED, library);
@@ -101,18 +122,11 @@ static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias,
 	r->h.flags = s.what;
 	r->request = t->request;
 	t->request.shards = 0;
-	r->object = buffer;
-	r->unique_id = 0;
+	for (int n = 0; n < FAILED_BUFFERS; n++)
+		fill_failed(&r->buffers[n], s.buffers[n], l);
 	r->device = t->device;
 	r->program_id = t->program_id;
 	r->message[0] = 0;
-	__builtin_memset(r->window, 0, BUFFER_WINDOW);
-	if (buffer) {
-		object = buffer_object(NULL, l, buffer);
-		if (bpf_probe_read_user(r->window, BUFFER_WINDOW, (void *)(object + l->window)) ||
-		    !read_u64(object + l->unique_id, &r->unique_id))
-			count_lost(LOST_BUFFER_UNREADABLE);
-	}
 	if (read_u64(ctx->di + 8, &text))
 		bpf_probe_read_user_str(r->message, MAX_MESSAGE, (void *)text);
 	send(r);

@@ -109,14 +109,21 @@ struct free_record {
 #define FAILED_ALLOCATE 1
 #define FAILED_VALIDATE_CBS 2
 #define FAILED_VALIDATE_DFBS 4
+/* How many Buffers are taken from the stack: what earlier calls left there, of other
+ * Buffers, looks the same. Who knows the message knows which one it is. */
+#define FAILED_BUFFERS 4
+struct failed_buffer {
+	u64 object; /* 0: there are no more */
+	u64 unique_id;
+	u8 window[BUFFER_WINDOW];
+};
+
 struct failed_record {
 	struct header h;
 	struct shard_request request;
-	u64 object; /* the Buffer, 0 where none was found on the stack */
-	u64 unique_id;
+	struct failed_buffer buffers[FAILED_BUFFERS];
 	u64 device; /* of the program */
 	u64 program_id;
-	u8 window[BUFFER_WINDOW];
 	u8 message[MAX_MESSAGE];
 };
 
