@@ -28,9 +28,11 @@ func (t *Tracer) watch() (err error) {
 	go func() {
 		defer t.watching.Done()
 		hurry()
-		every := mappingPoll
-		if t.onlyListed {
-			every = commandPoll
+		every := func() int {
+			if t.onlyListed && !t.MetAny() {
+				return commandPoll
+			}
+			return mappingPoll
 		}
 		err := t.mappings.Read(every, t.mapped, t.rescan)
 		if err != nil {

@@ -56,7 +56,8 @@ const perfRingPages = 256
 // an mmap of code cost several times as much for everybody.
 const (
 	mappingPoll = 10
-	// commandPoll is for a command that is run, which may be over soon.
+	// commandPoll is for a command that is run, until it has loaded a library: it may be
+	// over soon.
 	commandPoll = 2
 )
 
@@ -128,13 +129,13 @@ func onlineCPUs() int {
 
 // Read looks for mappings every so many ms and gives them to handle, until the watch is
 // interrupted or fails; lost is told how many could not be taken.
-func (w *mappingWatch) Read(every int, handle func(mapping), lost func(uint64)) error {
+func (w *mappingWatch) Read(every func() int, handle func(mapping), lost func(uint64)) error {
 	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
 	for _, r := range w.rings {
 		polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
 	}
 	for !w.done.Load() {
-		if _, err := unix.Poll(polled, every); err != nil && !errors.Is(err, unix.EINTR) {
+		if _, err := unix.Poll(polled, every()); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll: %w", err)
 		}
 		for i := range w.rings {

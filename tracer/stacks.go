@@ -22,8 +22,8 @@ type processStacks struct {
 	o stackOptions
 
 	mu     sync.Mutex
-	native map[uint64][]int32 // indices of places, which the garbage collector can pass by
-	python map[uint64][]bpf.KernelPythonCall
+	native lists[int32] // indices of places
+	python lists[bpf.KernelPythonCall]
 	codes  map[uint32]*python.Code
 	keys   []bpf.KernelObjectKey // of the kernel side's code objects
 	shown  map[bpf.KernelStackIds]*event.Stack
@@ -33,7 +33,11 @@ type processStacks struct {
 	// code that has this number
 	at         map[uint64]int32
 	generation uint32
-	calls      map[bpf.KernelPythonCall]pythonCall // that were asked for
+	// recent are those of at that were met last, where they are found in less time
+	recent *[1 << recentBits]recentPlace
+	calls  map[bpf.KernelPythonCall]pythonCall // that were asked for
+	// called are those of calls that were asked for last
+	called *[1 << recentBits]recentCall
 	// room for the two parts of one stack
 	nativeCalls []nativeCall
 	pythonCalls []pythonCall
@@ -46,6 +50,23 @@ type place struct {
 	seen bool
 }
 
+// recentBits is the binary logarithm of how many places and calls are found without a
+// map: a program has some hundreds in most of its stacks.
+const recentBits = 9
+
+// recentSlot is where a number is looked for.
+func recentSlot(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 >> (64 - recentBits) }
+
+type recentPlace struct {
+	addr  uint64 // 0: none
+	place int32
+}
+
+type recentCall struct {
+	of   bpf.KernelPythonCall
+	call pythonCall // without shown: none
+}
+
 type placeKey struct {
 	file *codeFile
 	addr uint64
@@ -54,50 +75,59 @@ type placeKey struct {
 func newProcessStacks(o stackOptions) *processStacks {
 	return &processStacks{
 		o:      o,
-		native: make(map[uint64][]int32),
-		python: make(map[uint64][]bpf.KernelPythonCall),
+		native: newLists[int32](),
+		python: newLists[bpf.KernelPythonCall](),
 		codes:  make(map[uint32]*python.Code),
 		shown:  make(map[bpf.KernelStackIds]*event.Stack),
 		known:  make(map[placeKey]int32),
 		calls:  make(map[bpf.KernelPythonCall]pythonCall),
+		called: new([1 << recentBits]recentCall),
 	}
 }
 
 // addNative takes a native stack; view is the process's code as it was then.
-func (s *processStacks) addNative(r *bpf.KernelNativeRecord, addresses []uint64, view *spaceView) {
+func (s *processStacks) addNative(id uint64, generation uint32, addresses []uint64, view *spaceView) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generation != r.Generation {
-		s.at, s.generation = make(map[uint64]int32), r.Generation
+	if s.generation != generation || s.at == nil {
+		s.at, s.generation = make(map[uint64]int32), generation
+		s.recent = new([1 << recentBits]recentPlace)
 	}
-	stack := make([]int32, 0, len(addresses))
-	for _, addr := range addresses {
-		if i, ok := s.at[addr]; ok {
-			stack = append(stack, i)
-			continue
+	stack := s.native.add(id, len(addresses))
+	for i, addr := range addresses {
+		recent := &s.recent[recentSlot(addr)]
+		if recent.addr != addr || addr == 0 {
+			*recent = recentPlace{addr, s.placeOf(addr, view)}
 		}
-		key := placeKey{anonymous, addr}
-		if view != nil {
-			if m, ok := view.find(addr); ok && m.file != anonymous {
-				key = placeKey{m.file, addr - m.bias}
-			}
-		}
-		i, ok := s.known[key]
-		if !ok {
-			i = int32(len(s.places))
-			s.places = append(s.places, place{placeKey: key})
-			s.known[key] = i
-		}
-		s.at[addr] = i
-		stack = append(stack, i)
+		stack[i] = recent.place
 	}
-	s.native[r.Id] = stack
+}
+
+// placeOf is the index of the place at an address; s.mu is held.
+func (s *processStacks) placeOf(addr uint64, view *spaceView) int32 {
+	if i, ok := s.at[addr]; ok {
+		return i
+	}
+	key := placeKey{anonymous, addr}
+	if view != nil {
+		if m, ok := view.find(addr); ok && m.file != anonymous {
+			key = placeKey{m.file, addr - m.bias}
+		}
+	}
+	i, ok := s.known[key]
+	if !ok {
+		i = int32(len(s.places))
+		s.places = append(s.places, place{placeKey: key})
+		s.known[key] = i
+	}
+	s.at[addr] = i
+	return i
 }
 
 func (s *processStacks) addPython(id uint64, calls []bpf.KernelPythonCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.python[id] = append([]bpf.KernelPythonCall(nil), calls...)
+	copy(s.python.add(id, len(calls)), calls)
 }
 
 func (s *processStacks) addCode(r *bpf.KernelCodeRecord, table []byte) {
@@ -139,7 +169,7 @@ func (s *processStacks) resolve(ids bpf.KernelStackIds) []*event.Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	native, python := s.nativeCalls[:0], s.pythonCalls[:0]
-	for _, i := range s.native[ids.Native] {
+	for _, i := range s.native.get(ids.Native) {
 		p := &s.places[i]
 		if !p.seen {
 			p.seen = true
@@ -150,19 +180,28 @@ func (s *processStacks) resolve(ids bpf.KernelStackIds) []*event.Call {
 		}
 		native = append(native, p.call)
 	}
-	for _, c := range s.python[ids.Python] {
-		call, known := s.calls[c]
-		if !known {
-			call = s.pythonCall(c)
+	for _, c := range s.python.get(ids.Python) {
+		recent := &s.called[recentSlot(uint64(c.Code)<<32|uint64(c.Place))]
+		if recent.of != c || recent.call.shown == nil {
+			call, known := s.calls[c]
+			if !known {
+				call, known = s.pythonCall(c)
+			}
+			if !known {
+				python = append(python, call)
+				continue
+			}
+			*recent = recentCall{c, call}
 		}
-		python = append(python, call)
+		python = append(python, recent.call)
 	}
 	s.nativeCalls, s.pythonCalls = native, python
 	return weave(native, python, s.o.allFrames)
 }
 
-// pythonCall looks up a call of Python; s.mu is held.
-func (s *processStacks) pythonCall(c bpf.KernelPythonCall) pythonCall {
+// pythonCall looks up a call of Python, and reports whether its code is known by now;
+// s.mu is held.
+func (s *processStacks) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known bool) {
 	f := event.Frame{Kind: event.Python}
 	code := s.codes[c.Code]
 	if code != nil {
@@ -172,11 +211,11 @@ func (s *processStacks) pythonCall(c bpf.KernelPythonCall) pythonCall {
 		}
 		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without pythonEntry, with its sign
 	}
-	call := pythonCall{event.NewCall([]event.Frame{f}), c.Place&pythonEntry != 0}
+	call = pythonCall{event.NewCall([]event.Frame{f}), c.Place&pythonEntry != 0}
 	if code != nil { // or it may come later
 		s.calls[c] = call
 	}
-	return call
+	return call, code != nil
 }
 
 // forgetStacks drops what the kernel side knows of the stacks of a process.
@@ -184,10 +223,10 @@ func (t *Tracer) forgetStacks(s *processStacks) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// some may be gone already
-	for id := range s.native {
+	for id := range s.native.at {
 		_ = t.objs.Stacks.Delete(&id)
 	}
-	for id := range s.python {
+	for id := range s.python.at {
 		_ = t.objs.Stacks.Delete(&id)
 	}
 	for i := range s.keys {
