@@ -1,8 +1,6 @@
 package aggregate
 
 import (
-	"slices"
-
 	"ttmem/tracer/event"
 )
 
@@ -14,15 +12,20 @@ type Growth struct {
 	o GrowthOptions
 	// first and now are the times of the first and the latest event.
 	first, now uint64
-	processes  map[int]*growthProcess
+	// allocated is how many buffers were allocated in all.
+	allocated uint64
+	processes map[int]*growthProcess
+	// last is the process of the latest event, as most come in runs.
+	last *growthProcess
 	// sites are those of all processes, also of those that ended, as far as something
 	// of them was left.
-	sites map[growthKey]*growthSite
+	sites []*growthSite
 	// keptSites is how many there were after the last look for some to forget, and
 	// others what those had that were forgotten.
 	keptSites int
 	others    growthOthers
 	sets      []*growthSet
+	lastSet   *growthSet
 	// serial tells processes apart that had one id after the other.
 	serial uint32
 
@@ -31,6 +34,11 @@ type Growth struct {
 	marks  []growthMark
 	placed int
 	names  []string
+	// stepMarks is how many marks of steps were passed over.
+	stepMarks int
+	// noted is how many steps all histories had together when some were last forgotten,
+	// and what was added since.
+	noted int
 	// from is the number of the mark that counting begins at, and to of the last one
 	// where it may end; 0 where there was none. Marks are numbered from 1.
 	from, to int
@@ -60,6 +68,9 @@ type GrowthOptions struct {
 	// EveryNs places a mark each so many ns of the events' own time, beginning at the
 	// first allocation; 0: none. Counting goes on to the end, without a To.
 	EveryNs uint64
+	// StackID tells stacks apart; nil: by their IDs. It is asked once for each stack of
+	// a process, or now and then.
+	StackID func(*event.Stack) uint64
 }
 
 // A growthMark is a moment that intervals begin and end at.
@@ -72,7 +83,7 @@ type growthMark struct {
 // A growthKey tells sites apart.
 type growthKey struct {
 	process uint32 // its serial
-	stack   uint64
+	stack   uint64 // its ID
 	set     *growthSet
 	region  event.Region
 	layout  event.Layout
@@ -87,6 +98,8 @@ type growthSite struct {
 	key     growthKey
 	process *growthProcess
 	stack   *event.Stack
+	// next is another one of the same stack and process; nil: there is none.
+	next *growthSite
 	// allocated is how many there were in all, live what is there now, and ended what
 	// was never freed before its device closed or its process ended.
 	allocated   uint64
@@ -142,8 +155,12 @@ type growthProcess struct {
 	pid           int
 	serial        uint32
 	comm, command string
-	buffers       map[uint64]growthBuffer
+	buffers       growthBuffers
 	sites         []*growthSite
+	// byStack has the first of the sites of each stack, by its ID.
+	byStack map[uint64]*growthSite
+	// ids are what GrowthOptions.StackID said of stacks, by the IDs that events have.
+	ids map[uint64]uint64
 	// allocations and frees are how many there were: the clock of the trends.
 	allocations, frees uint64
 	// history is the allocations at marks.
@@ -151,16 +168,9 @@ type growthProcess struct {
 	touched, over bool
 }
 
-// A growthBuffer is one that lives; there may be a million of them.
-type growthBuffer struct {
-	site                    *growthSite
-	bytes, since, allocator uint64
-	placed                  int // how many marks there were when it was allocated
-}
-
 // NewGrowth returns a Growth of nothing.
 func NewGrowth(o GrowthOptions) *Growth {
-	return &Growth{o: o, processes: make(map[int]*growthProcess), sites: make(map[growthKey]*growthSite)}
+	return &Growth{o: o, processes: make(map[int]*growthProcess)}
 }
 
 // Apply counts an event. Events are to come in time order, with or without those that
@@ -179,11 +189,11 @@ func (g *Growth) Apply(e *event.Event) {
 	case event.Free:
 		g.free(e)
 	case event.DeviceClose:
-		if p := g.processes[e.PID]; p != nil {
+		if p := g.known(e.PID); p != nil {
 			p.tear()
-			for id, b := range p.buffers {
+			for b := range p.buffers.all() {
 				if b.allocator == e.Allocator {
-					g.end(p, id, b)
+					g.end(p, *b)
 				}
 			}
 		}
@@ -198,53 +208,54 @@ func (g *Growth) Apply(e *event.Event) {
 	}
 }
 
+// known is the process of that id, or nil.
+func (g *Growth) known(pid int) *growthProcess {
+	if g.last == nil || g.last.pid != pid {
+		p := g.processes[pid]
+		if p == nil {
+			return nil
+		}
+		g.last = p
+	}
+	return g.last
+}
+
 func (g *Growth) process(e *event.Event) *growthProcess {
-	p := g.processes[e.PID]
+	p := g.known(e.PID)
 	if p == nil {
 		g.serial++
-		p = &growthProcess{pid: e.PID, serial: g.serial, comm: e.Comm, buffers: make(map[uint64]growthBuffer)}
+		p = &growthProcess{pid: e.PID, serial: g.serial, comm: e.Comm, byStack: make(map[uint64]*growthSite)}
 		g.processes[e.PID] = p
 	}
 	return p
 }
 
-// set returns the set of these chips.
-func (g *Growth) set(ids []int) *growthSet {
-	// a host has few of them, and most events are of those that were met first
-	i := slices.IndexFunc(g.sets, func(s *growthSet) bool { return slices.Equal(s.ids, ids) })
-	if i < 0 {
-		i = len(g.sets)
-		g.sets = append(g.sets, &growthSet{slices.Clone(ids)})
-	}
-	return g.sets[i]
-}
-
 func (g *Growth) alloc(e *event.Event) {
-	if int(e.Region) >= event.BankedRegions || e.BeforeAttach {
-		return // nobody knows how old it is, nor where it is from
+	if int(e.Region) >= event.BankedRegions {
+		return
+	}
+	if e.BeforeAttach { // nobody knows how old it is, nor where it is from
+		if p := g.known(e.PID); p != nil {
+			if old := p.buffers.get(e.BufferID); old != nil {
+				g.remove(p, *old) // its free was lost
+			}
+		}
+		return
 	}
 	if g.o.EveryNs > 0 && g.next == 0 {
 		g.next = e.TimeNs + g.o.EveryNs
 		g.mark(everyName, e.TimeNs)
 	}
 	p := g.process(e)
-	if old, ok := p.buffers[e.BufferID]; ok {
-		g.remove(p, e.BufferID, old) // its free was lost
+	if old := p.buffers.get(e.BufferID); old != nil {
+		g.remove(p, *old) // its free was lost
 	}
-	set := g.set(e.Devices)
-	key := growthKey{p.serial, stackID(e.Stack), set, e.Region, e.Layout}
-	s := g.sites[key]
-	if s == nil {
-		g.makeRoom()
-		s = &growthSite{key: key, process: p, stack: e.Stack, rests: true}
-		g.sites[key] = s
-		p.sites = append(p.sites, s)
-	}
+	s := g.site(p, e)
 	b := growthBuffer{
-		site: s, since: e.TimeNs, allocator: e.Allocator, placed: g.placed,
+		site: s, id: e.BufferID, since: e.TimeNs, allocator: e.Allocator, placed: uint32(g.placed),
 		bytes: e.BytesPerBank * uint64(e.Banks) * uint64(max(1, len(e.Devices))),
 	}
-	p.buffers[e.BufferID] = b
+	p.buffers.put(b)
 	if s.rests {
 		s.rests, s.trend, s.churn[0] = false, trend{start: p.allocations}, p.frees
 		s.trend.low[0] = uint32(s.live.Count)
@@ -253,6 +264,7 @@ func (g *Growth) alloc(e *event.Event) {
 	s.lastAt, s.gap = p.allocations, max(s.gap, p.allocations-s.lastAt)
 	s.trend.reach(p.allocations, s.live.Count)
 	p.allocations++
+	g.allocated++
 	s.allocated++
 	s.made++
 	s.churn[1] = p.frees
@@ -269,28 +281,28 @@ func (g *Growth) isFresh(b growthBuffer) bool {
 	if g.from == 0 {
 		return g.o.From == "" // as long as there is no mark, from the beginning
 	}
-	return b.placed >= g.from
+	return int(b.placed) >= g.from
 }
 
 func (g *Growth) free(e *event.Event) {
-	p := g.processes[e.PID]
+	p := g.known(e.PID)
 	if p == nil {
 		return
 	}
-	b, ok := p.buffers[e.BufferID]
+	b := p.buffers.get(e.BufferID)
 	switch {
-	case !ok:
+	case b == nil:
 	case e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit:
-		g.end(p, e.BufferID, b)
+		g.end(p, *b)
 	default:
 		p.frees++
-		g.remove(p, e.BufferID, b)
+		g.remove(p, *b)
 	}
 }
 
 // remove takes off a buffer that was freed.
-func (g *Growth) remove(p *growthProcess, id uint64, b growthBuffer) {
-	delete(p.buffers, id)
+func (g *Growth) remove(p *growthProcess, b growthBuffer) {
+	p.buffers.remove(b.id)
 	s, one := b.site, Amount{1, b.bytes}
 	s.trend.reach(p.allocations, s.live.Count)
 	s.live.sub(one)
@@ -326,8 +338,8 @@ func (p *growthProcess) tear() {
 }
 
 // end takes off a buffer that the end of its device or its process freed.
-func (g *Growth) end(p *growthProcess, id uint64, b growthBuffer) {
-	delete(p.buffers, id)
+func (g *Growth) end(p *growthProcess, b growthBuffer) {
+	p.buffers.remove(b.id)
 	s, one := b.site, Amount{1, b.bytes}
 	s.rest(p)
 	s.live.sub(one)
@@ -344,7 +356,7 @@ func (g *Growth) end(p *growthProcess, id uint64, b growthBuffer) {
 func (g *Growth) left(b growthBuffer) {
 	s := b.site
 	g.touch(s)
-	if b.placed >= g.to || !g.isFresh(b) {
+	if int(b.placed) >= g.to || !g.isFresh(b) {
 		return // or there is no such mark
 	}
 	if s.goneAt != g.to {
@@ -354,14 +366,15 @@ func (g *Growth) left(b growthBuffer) {
 }
 
 func (g *Growth) endProcess(pid int) {
-	p := g.processes[pid]
+	p := g.known(pid)
 	if p == nil {
 		return
 	}
 	p.tear()
-	for id, b := range p.buffers {
-		g.end(p, id, b)
+	for b := range p.buffers.all() {
+		g.end(p, *b)
 	}
-	p.sites, p.over = nil, true
+	p.sites, p.byStack, p.ids, p.buffers, p.over = nil, nil, nil, growthBuffers{}, true
 	delete(g.processes, pid)
+	g.last = nil
 }

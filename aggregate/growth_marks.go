@@ -12,6 +12,13 @@ const everyName = "every"
 // maxGrowthMarks is how many marks are kept: of more every second one is forgotten.
 const maxGrowthMarks = 1024
 
+const (
+	// maxGrowthSteps is how much is noted at marks, of all call stacks: 60 MB. Where there
+	// is more, marks are forgotten, but for some.
+	maxGrowthSteps   = 1 << 20
+	leastGrowthMarks = 16
+)
+
 // markEvery places the marks that are due by now.
 func (g *Growth) markEvery(now uint64) {
 	for g.next <= now {
@@ -25,12 +32,16 @@ func (g *Growth) mark(name string, timeNs uint64) {
 	if g.o.EveryNs > 0 && name != everyName {
 		return // the user wants others
 	}
-	g.settle()
-	g.placed++
-	g.marks = append(g.marks, growthMark{g.placed, name, timeNs})
 	if len(g.names) < maxMarkNames && !slices.Contains(g.names, name) {
 		g.names = append(g.names, name)
 	}
+	if IsStepMark(name) && !IsStepMark(g.o.From) && !IsStepMark(g.o.To) {
+		g.stepMarks++
+		return
+	}
+	g.settle()
+	g.placed++
+	g.marks = append(g.marks, growthMark{g.placed, name, timeNs})
 	isFrom, isTo := g.o.From != "" && g.o.From == name, g.o.To != "" && g.o.To == name
 	if isFrom {
 		g.fromSeen++
@@ -50,24 +61,39 @@ func (g *Growth) mark(name string, timeNs uint64) {
 	if len(g.marks) > maxGrowthMarks {
 		g.thin()
 	}
+	for g.noted > maxGrowthSteps && len(g.marks) > leastGrowthMarks {
+		g.thin()
+	}
 }
+
+// IsStepMark reports whether a mark is the beginning or the end of a step, such as a test:
+// ttmem steps places them, and the pytest plugin by it.
+func IsStepMark(name string) bool {
+	return strings.HasSuffix(name, StepBegin) || strings.HasSuffix(name, StepEnd)
+}
+
+// What the names of the marks of steps end with.
+const (
+	StepBegin = " (begin)"
+	StepEnd   = " (end)"
+)
 
 // settle writes down what there is at the latest mark, of what changed before the next.
 func (g *Growth) settle() {
 	for _, s := range g.touched {
 		s.touched = false
-		s.history = addStep(s.history, growthStep{g.placed + 1, s.fresh, s.freshEnded, s.replaced})
+		s.history = g.addStep(s.history, growthStep{g.placed + 1, s.fresh, s.freshEnded, s.replaced})
 	}
 	for _, p := range g.touchedProcesses {
 		p.touched = false
-		p.history = addStep(p.history, growthStep{mark: g.placed + 1, live: Amount{Count: p.allocations}})
+		p.history = g.addStep(p.history, growthStep{mark: g.placed + 1, live: Amount{Count: p.allocations}})
 	}
 	g.touched, g.touchedProcesses = g.touched[:0], g.touchedProcesses[:0]
-	g.others.history = addStep(g.others.history, growthStep{mark: g.placed + 1, ended: g.others.ended})
+	g.others.history = g.addStep(g.others.history, growthStep{mark: g.placed + 1, ended: g.others.ended})
 }
 
 // addStep adds what there is at a mark, where it is not as before.
-func addStep(history []growthStep, now growthStep) []growthStep {
+func (g *Growth) addStep(history []growthStep, now growthStep) []growthStep {
 	before := growthStep{}
 	if len(history) > 0 {
 		before = history[len(history)-1]
@@ -75,6 +101,7 @@ func addStep(history []growthStep, now growthStep) []growthStep {
 	if before.live == now.live && before.ended == now.ended && before.replaced == now.replaced {
 		return history
 	}
+	g.noted++
 	return append(history, now)
 }
 
@@ -104,7 +131,7 @@ func (g *Growth) touch(s *growthSite) {
 
 // forgetFresh begins to count.
 func (g *Growth) forgetFresh() {
-	g.others = growthOthers{}
+	g.others, g.noted = growthOthers{}, 0
 	for _, s := range g.sites {
 		s.fresh, s.freshEnded, s.replaced, s.history = Amount{}, Amount{}, Amount{}, nil
 	}
@@ -112,13 +139,13 @@ func (g *Growth) forgetFresh() {
 
 // thin forgets every second mark, and what was noted for it.
 func (g *Growth) thin() {
-	kept := g.marks[:0]
+	kept := make([]growthMark, 0, maxGrowthMarks) // a Note may have those that there were
 	for i, m := range g.marks {
 		if i%2 == 0 || m.number == g.from || m.number == g.to || i == len(g.marks)-1 {
 			kept = append(kept, m)
 		}
 	}
-	g.marks = kept
+	g.marks, g.noted = kept, 0
 	for _, s := range g.sites {
 		s.history = g.thinned(s.history)
 	}
@@ -130,7 +157,7 @@ func (g *Growth) thin() {
 
 // thinned keeps of the steps between two marks the last one.
 func (g *Growth) thinned(history []growthStep) []growthStep {
-	kept := history[:0]
+	var kept []growthStep // a Note may have what there was
 	next := 0
 	for i, s := range history {
 		for next < len(g.marks) && g.marks[next].number < s.mark {
@@ -141,6 +168,7 @@ func (g *Growth) thinned(history []growthStep) []growthStep {
 		}
 		kept = append(kept, s)
 	}
+	g.noted += len(kept)
 	return kept
 }
 

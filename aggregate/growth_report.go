@@ -54,6 +54,11 @@ type GrowthReport struct {
 	// Marks are those between From and To, with both: fewer than there were where
 	// they are very many. Without marks there are none.
 	Marks []GrowthMark
+	// Allocated is how many buffers were allocated in all, without what there was before
+	// the attach.
+	Allocated uint64
+	// StepMarks is how many marks of steps there were that were passed over.
+	StepMarks int
 	// TimeNs is the time of the latest event.
 	TimeNs uint64
 	// Left is what was allocated after From and is there at To, the most bytes first;
@@ -78,7 +83,7 @@ func (g *Growth) Report() (*GrowthReport, error) {
 		g.placed++
 		g.marks = append(g.marks, growthMark{number: g.placed, time: g.now})
 	}
-	r := &GrowthReport{TimeNs: g.now, To: GrowthMark{TimeNs: g.now}}
+	r := &GrowthReport{TimeNs: g.now, To: GrowthMark{TimeNs: g.now}, StepMarks: g.stepMarks, Allocated: g.allocated}
 	marks := g.within()
 	for _, m := range marks {
 		r.Marks = append(r.Marks, GrowthMark{m.name, m.time})
@@ -127,7 +132,7 @@ func (g *Growth) Report() (*GrowthReport, error) {
 		r.Left = append(r.Left, one)
 	}
 	g.reportOthers(r, marks, toEnd)
-	slices.SortFunc(r.Left, func(a, b Grown) int {
+	slices.SortStableFunc(r.Left, func(a, b Grown) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.PID, b.PID),
 			cmp.Compare(stackID(a.Stack), stackID(b.Stack)), cmp.Compare(a.Region, b.Region))
 	})
@@ -171,8 +176,8 @@ func (g *Growth) within() (marks []growthMark) {
 func (g *Growth) oldest() map[*growthSite]uint64 {
 	oldest := make(map[*growthSite]uint64)
 	for _, p := range g.processes {
-		for _, b := range p.buffers {
-			if !g.isFresh(b) || g.to > 0 && b.placed >= g.to {
+		for b := range p.buffers.all() {
+			if !g.isFresh(*b) || g.to > 0 && int(b.placed) >= g.to {
 				continue
 			}
 			if since, ok := oldest[b.site]; !ok || b.since < since {

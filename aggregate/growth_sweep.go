@@ -38,7 +38,7 @@ func (g *Growth) sweep() {
 	for _, s := range g.sites {
 		switch {
 		case g.idle(s):
-			g.forget(s)
+			s.gone = true
 		case s.live.Count == 0 && !g.wasThere(s):
 			over = append(over, s)
 		}
@@ -47,20 +47,16 @@ func (g *Growth) sweep() {
 		g.foldSmallest(over)
 	}
 	gone := func(s *growthSite) bool { return s.gone }
+	g.sites = slices.DeleteFunc(g.sites, gone)
 	g.touched = slices.DeleteFunc(g.touched, gone)
 	for _, p := range g.processes {
-		p.sites = slices.DeleteFunc(p.sites, gone)
+		p.dropForgotten()
 	}
 	told := make(map[*growthProcess]bool)
 	for _, s := range g.sites {
 		told[s.process] = true
 	}
 	g.touchedProcesses = slices.DeleteFunc(g.touchedProcesses, func(p *growthProcess) bool { return p.over && !told[p] })
-}
-
-func (g *Growth) forget(s *growthSite) {
-	s.gone = true
-	delete(g.sites, s.key)
 }
 
 // wasThere reports whether something of a site was there at the mark From and is gone.
@@ -103,7 +99,7 @@ func (g *Growth) foldSmallest(over []*growthSite) {
 	}
 	slices.SortFunc(list, func(a, b ranked) int {
 		return cmp.Or(compareBools(a.growing, b.growing), cmp.Compare(b.bytes, a.bytes),
-			cmp.Compare(a.key.process, b.key.process), cmp.Compare(a.key.stack, b.key.stack))
+			compareSites(a.growthSite, b.growthSite))
 	})
 	for _, one := range list[maxOverSites:] {
 		g.others.ended.add(one.freshEnded)
@@ -111,8 +107,14 @@ func (g *Growth) foldSmallest(over []*growthSite) {
 			g.others.torn.add(one.torn)
 		}
 		g.others.history = addHistories(g.others.history, one.history)
-		g.forget(one.growthSite)
+		one.gone = true
 	}
+}
+
+// compareSites puts sites in an order that does not depend on when they were met.
+func compareSites(a, b *growthSite) int {
+	return cmp.Or(cmp.Compare(a.key.process, b.key.process), cmp.Compare(a.key.stack, b.key.stack),
+		cmp.Compare(a.key.region, b.key.region), cmp.Compare(a.key.layout, b.key.layout), slices.Compare(a.key.set.ids, b.key.set.ids))
 }
 
 // addHistories is what two had together at marks.

@@ -22,6 +22,16 @@ type Checkpoint struct {
 	leads              bool  // it is at the beginning of the file
 }
 
+// Offset is where in the file that begins which comes after the checkpoint: events before
+// are in it.
+func (c *Checkpoint) Offset() int64 { return c.resume }
+
+// Size is how many bytes of the file it takes.
+func (c *Checkpoint) Size() int64 { return c.end - c.begin }
+
+// Leads reports whether it is at the beginning of the file, and not between its events.
+func (c *Checkpoint) Leads() bool { return c.leads }
+
 // Checkpoints are those of the file, in order of time, up to the first damage.
 func (r *FileReader) Checkpoints() []Checkpoint {
 	if r.size == 0 {
@@ -62,7 +72,10 @@ func (r *FileReader) CheckpointNote(c Checkpoint) []byte {
 // A Note is what was noted on the events after FirstNs up to LastNs, CLOCK_MONOTONIC.
 type Note struct {
 	FirstNs, LastNs uint64
-	Data            []byte
+	// Offset is where the note ends in the file: those events are before, and what
+	// begins there comes after them.
+	Offset int64
+	Data   []byte
 }
 
 // Notes are those on the events of the file, in order of time, up to the first damage.
@@ -77,7 +90,7 @@ func (r *FileReader) Notes() iter.Seq[Note] {
 				continue
 			}
 			data := r.noteAt(r.file, at)
-			if data == nil || !yield(Note{h.earliest, h.latest, data}) {
+			if data == nil || !yield(Note{h.earliest, h.latest, at + int64(blockHead) + int64(h.packed), data}) {
 				return
 			}
 		}
@@ -93,7 +106,7 @@ func (r *Reader) noteAt(in io.ReaderAt, at int64) []byte {
 	data := block[blockHead:]
 	if h.flags&blockPlain == 0 {
 		var err error
-		if data, err = r.zstd.DecodeAll(data, nil); err != nil {
+		if data, err = r.zstd.DecodeAll(data, make([]byte, 0, h.raw)); err != nil {
 			return nil
 		}
 	}

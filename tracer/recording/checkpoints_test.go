@@ -52,6 +52,8 @@ func TestFromGoesOnAtAnyCheckpoint(t *testing.T) {
 		before := 300 * (i + 1)
 		qt.Check(t, qt.Equals(noted(r.CheckpointNote(list[i])), before))
 		qt.Check(t, qt.Equals(list[i].TimeNs, events[before-1].TimeNs))
+		qt.Check(t, qt.IsFalse(list[i].Leads()))
+		qt.Check(t, qt.IsTrue(list[i].Size() > 0))
 		intact, err := r.From(list[i])
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsTrue(intact))
@@ -70,9 +72,14 @@ func TestNotesAreOfTheEventsBeforeThem(t *testing.T) {
 	r, err := Open(withNotes(t, events, 30))
 	qt.Assert(t, qt.IsNil(err))
 	defer r.Close()
+	checkpoints := r.Checkpoints()
+	qt.Assert(t, qt.HasLen(checkpoints, 3))
 	n, last := 0, uint64(0)
 	for note := range r.Notes() {
 		n += 10
+		for i := range checkpoints {
+			qt.Check(t, qt.Equals(note.Offset <= checkpoints[i].Offset(), n <= 30*(i+1)))
+		}
 		qt.Check(t, qt.Equals(noted(note.Data), n))
 		qt.Check(t, qt.Equals(note.FirstNs, last))
 		last = note.LastNs
@@ -153,4 +160,46 @@ func TestDamagedNotesAreNotGiven(t *testing.T) {
 	notes, ofCheckpoints := read(recorded)
 	qt.Check(t, qt.Equals(notes, 7))
 	qt.Check(t, qt.Equals(ofCheckpoints, 2))
+}
+
+// TestALongNoteIsGiven: it is compressed, as events are.
+func TestALongNoteIsGiven(t *testing.T) {
+	events := model(60, newStacks(2))
+	path, added := filepath.Join(t.TempDir(), "x"), 0
+	o := noting(events, 30, &added)
+	long := bytes.Repeat([]byte("what was "), 10_000)
+	o.Note = func() []byte { return long }
+	o.CheckpointNote = func() func() []byte { return o.Note }
+	f, err := Create(path, o)
+	qt.Assert(t, qt.IsNil(err))
+	addFlushed(t, f, events, &added)
+	qt.Assert(t, qt.IsNil(f.Close(End{})))
+	r, err := Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer r.Close()
+	qt.Assert(t, qt.IsTrue(r.Size() < int64(len(long))))
+	list := r.Checkpoints()
+	qt.Assert(t, qt.HasLen(list, 2))
+	qt.Check(t, qt.DeepEquals(r.CheckpointNote(list[0]), long))
+	for note := range r.Notes() {
+		qt.Check(t, qt.DeepEquals(note.Data, long))
+	}
+}
+
+func TestStacksHaveTheSameIDWhereverTheyAreReadFrom(t *testing.T) {
+	events := model(200, newStacks(40))
+	r, err := Open(withNotes(t, events, 60))
+	qt.Assert(t, qt.IsNil(err))
+	defer r.Close()
+	got, err := readAll(r.Reader)
+	qt.Assert(t, qt.IsNil(err))
+	some := false
+	for i := range got {
+		if s := events[i].Stack; s != nil {
+			some = true
+			qt.Assert(t, qt.Equals(got[i].Stack.ID, StackID(s)))
+			qt.Assert(t, qt.Equals(StackID(got[i].Stack), StackID(s)))
+		}
+	}
+	qt.Check(t, qt.IsTrue(some))
 }

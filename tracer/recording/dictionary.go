@@ -127,10 +127,9 @@ func (d *dictionary) readStack(c *cursor) bool {
 
 	id := uint64(n)
 	for _, f := range d.refs[begin:] {
-		id = (id ^ d.hashes[f]) * 0x9e3779b97f4a7c15
-		id ^= id >> 29
+		id = mixed(id, d.hashes[f])
 	}
-	id |= 1 // never 0
+	id |= 1 // as StackID
 	stack := d.byID[id]
 	if stack == nil {
 		at := d.last
