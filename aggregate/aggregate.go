@@ -25,6 +25,8 @@ type State struct {
 	lost        map[string]uint64
 	anomalies   Anomalies
 	failures    failures
+	// marks only grow at their end, so that checkpoints may share them.
+	marks []mark
 }
 
 // New returns a State in which nothing is allocated.
@@ -88,6 +90,7 @@ func (s *State) Apply(e *event.Event) {
 	case event.Total:
 		s.setTotal(e)
 	case event.Mark: // a moment: nothing changes
+		s.mark(e)
 	case event.Evidence:
 		s.addEvidence(e)
 	default:

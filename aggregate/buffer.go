@@ -46,12 +46,14 @@ func (s *State) alloc(e *event.Event) {
 	}
 	p.buffers.put(b)
 	p.held[b.region].add(b)
+	b.lay()
 	if b.beforeAttach {
 		p.beforeAttach++
 	}
 	for _, c := range b.set.chips {
 		c.used.add(b, c.capacities(), e.TimeNs)
 		c.chip.used.add(b, &c.chip.capacities, e.TimeNs)
+		c.chip.noteLevel(b.region)
 	}
 }
 
@@ -78,9 +80,11 @@ func (s *State) free(e *event.Event) {
 func (s *State) drop(p *process, b *buffer) {
 	p.buffers.remove(b)
 	p.held[b.region].remove(b)
+	b.lift()
 	for _, c := range b.set.chips {
 		for _, u := range c.both() {
 			u.remove(b)
 		}
+		c.chip.noteLevel(b.region)
 	}
 }

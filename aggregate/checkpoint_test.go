@@ -94,6 +94,8 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 		e.Devices = append(e.Devices, r.IntN(3))
 	case 7:
 		e.Kind, e.Devices = event.Alloc, nil
+	case 8:
+		e = event.Event{TimeNs: now, Kind: event.Mark, Cause: fmt.Sprint("mark ", now), UID: 1000 + r.IntN(3)}
 	}
 	if e.Kind == event.ProcessStart {
 		e.Command, e.Library, e.Release = fmt.Sprint("run ", now), "/lib/libtt_metal.so", "0.81.1"
@@ -311,6 +313,40 @@ func TestAFrozenCheckpointDoesNotChangeWithTheState(t *testing.T) {
 		}
 		qt.Assert(t, qt.Equals(string(<-told), string(want)), qt.Commentf("seed %d", seed))
 	}
+}
+
+// TestACheckpointTellsOfTheNewestMarks: at their times, among what was allocated before
+// and after; of others' to nobody else; and not of calls that were marked.
+func TestACheckpointTellsOfTheNewestMarks(t *testing.T) {
+	mark := func(timeNs uint64, name string, uid int) event.Event {
+		return event.Event{TimeNs: timeNs, Kind: event.Mark, Cause: name, UID: uid}
+	}
+	call := mark(4, "ttnn::add", 0)
+	call.PID = 7
+	s := after(tensor(1, 7, 1, 0), mark(2, "warm", 1000), tensor(3, 7, 2, 0), call, mark(5, "hot", 1001))
+	told := func(wanted func(int) bool) (list []string) {
+		for e := range s.Freeze(wanted) {
+			switch e.Kind {
+			case event.Alloc:
+				list = append(list, "alloc")
+			case event.Mark:
+				qt.Check(t, qt.IsTrue(e.BeforeAttach))
+				list = append(list, fmt.Sprintf("%s at %d of %d", e.Cause, e.TimeNs, e.UID))
+			}
+		}
+		return list
+	}
+	qt.Check(t, qt.DeepEquals(told(nil), []string{"alloc", "warm at 2 of 1000", "alloc", "hot at 5 of 1001"}))
+	qt.Check(t, qt.DeepEquals(told(func(uid int) bool { return uid == 1001 }), []string{"hot at 5 of 1001"}))
+
+	for i := range uint64(5000) {
+		e := mark(10+i, fmt.Sprint(i), 0)
+		s.Apply(&e)
+	}
+	got := told(nil)
+	qt.Check(t, qt.HasLen(got, 1002)) // with the allocations
+	qt.Check(t, qt.Equals(got[2], "4000 at 4010 of 0"))
+	qt.Check(t, qt.Equals(got[1001], "4999 at 5009 of 0"))
 }
 
 func TestAFrozenCheckpointLeavesOutProcessesOfOthers(t *testing.T) {

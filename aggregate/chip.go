@@ -14,6 +14,10 @@ type chip struct {
 	// open are the processes that have it open, where their capacities are known.
 	open map[*processChip]bool
 	used usage
+	// ranges are the least and the most of each level since TakeRanges, and staticRange
+	// of what circular buffers take.
+	ranges      [event.BankedRegions]Span
+	staticRange Span
 }
 
 // usage is what is in use on one chip: by all processes, or by one of them.

@@ -66,6 +66,7 @@ func (s *State) freeze(wanted func(uid int) bool) *frozen {
 	for i := range failed {
 		c.failure(&failed[i], &asked[i])
 	}
+	c.marks(s.marks, wanted)
 	for _, id := range sortedKeys(s.chips) {
 		c.peaks(0, id, &s.chips[id].used, s.now)
 	}

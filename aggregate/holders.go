@@ -171,15 +171,6 @@ func (one *holding) view(v Holding) Holding {
 	return v
 }
 
-// bufferOf is the buffer of that id, or nil.
-func (h *Holders) bufferOf(pid int, id uint64) *buffer {
-	p := h.known(pid)
-	if p == nil {
-		return nil
-	}
-	return p.buffers.get(id)
-}
-
 // holding is the one of the buffer.
 func (h *Holders) holding(b *buffer) *holding {
 	key := holdingKey{stackID(b.stack), b.allocated(), b.set, b.region, b.layout, b.beforeAttach}

@@ -19,6 +19,8 @@ type Peaks struct {
 	restored bool
 	pools    map[*chip]*[event.BankedRegions]*peakPool
 	sites    map[peakKey]*peakSite
+	// early are the processes that ran already when the events began.
+	early map[int]bool
 	// kept is how many sites there were when the rest was last forgotten.
 	kept int
 }
@@ -38,6 +40,11 @@ type peakPool struct {
 	ended []endedStatic
 	// line is of pool.bytes and staticLine of static.
 	line, staticLine *Timeline
+	// before is the peak where it was before these events: nil where it was not.
+	before *RegionPeak
+	// changed is true where anything happened but that what was there before the events
+	// began was told.
+	changed bool
 }
 
 type endedStatic struct {
@@ -72,8 +79,12 @@ func NewPeaks() *Peaks {
 		State: New(),
 		pools: make(map[*chip]*[event.BankedRegions]*peakPool),
 		sites: make(map[peakKey]*peakSite),
+		early: make(map[int]bool),
 	}
 }
+
+// earlyNs is how long after the first event those processes are met that ran already.
+const earlyNs = 1e9
 
 // Apply brings the state up to the event, after those that it implies. Where the
 // events begin with a checkpoint, the peaks are those since then.
@@ -108,6 +119,13 @@ func (p *Peaks) apply(e *event.Event) {
 		// A checkpoint ends with totals that are of no process.
 		if e.PID == 0 && !p.restored {
 			p.restart(e.TimeNs)
+		}
+	case event.ProcessStart:
+		p.State.Apply(e)
+		if e.AttachedLate && !p.restored && e.TimeNs-min(e.TimeNs, p.begin) <= earlyNs {
+			p.early[e.PID] = true
+		} else {
+			delete(p.early, e.PID)
 		}
 	default:
 		p.State.Apply(e)
@@ -193,7 +211,7 @@ func (p *Peaks) add(e *event.Event) {
 		if t.of.peaks != peaks {
 			t.of.reached()
 		}
-		t.of.line.set(e.TimeNs, t.of.bytes)
+		p.draw(t.of, e)
 	}
 }
 
@@ -207,7 +225,7 @@ func (p *Peaks) remove(e *event.Event) {
 	for i := range s.tallies {
 		t := &s.tallies[i]
 		t.remove(t.of.counts(b), event.ReasonExplicit)
-		t.of.line.set(e.TimeNs, t.of.bytes)
+		p.draw(t.of, e)
 	}
 }
 
@@ -304,7 +322,19 @@ func (p *Peaks) noteStatics(e *event.Event) {
 		if q.bytes > q.peak {
 			q.reach(e.TimeNs)
 		}
-		q.line.set(e.TimeNs, q.bytes)
+		p.draw(q, e)
+	}
+}
+
+// draw notes in the timelines what the event has made of a pool. What was there before
+// the events began has been there from their beginning on, though it is told later.
+func (p *Peaks) draw(q *peakPool, e *event.Event) {
+	if q.changed = q.changed || !e.BeforeAttach || !p.early[e.PID]; !q.changed {
+		q.line, q.staticLine = newTimeline(p.begin, q.bytes), newTimeline(p.begin, q.static)
+		return
+	}
+	q.line.set(e.TimeNs, q.bytes)
+	if q.region == event.L1 {
 		q.staticLine.set(e.TimeNs, q.static)
 	}
 }

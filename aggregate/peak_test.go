@@ -65,6 +65,30 @@ func TestWhatWasThereBeforeTheAttachIsApart(t *testing.T) {
 	qt.Check(t, qt.IsTrue(holders[0].BeforeAttach != holders[1].BeforeAttach))
 }
 
+// TestWhatWasThereBeforeTheAttachDidNotRise: the tracer reads what a process has from its
+// memory, some time after it began.
+func TestWhatWasThereBeforeTheAttachDidNotRise(t *testing.T) {
+	before := func(e event.Event) event.Event {
+		e.BeforeAttach = true
+		return e
+	}
+	start := func(now uint64, pid int) event.Event {
+		return event.Event{TimeNs: now, Kind: event.ProcessStart, PID: pid, AttachedLate: true}
+	}
+	const read = 100e6
+	p := peaksOf(start(1, 7), before(wormhole(read, 7, 1, 0)), before(tensor(read, 7, 1, 0)), before(tensor(read, 7, 2, 0)),
+		before(cb(read, 7, 1, 1000, 300, 1, 1, 0)), free(2*read, 7, 1), before(tensor(2*read, 7, 3, 0)),
+		start(10e9, 8), before(tensor(11e9, 8, 1, 0)), before(tensor(11e9, 8, 2, 1)))
+	dram, l1, other := p.RegionPeaks()[0], p.RegionPeaks()[1], p.RegionPeaks()[2]
+	qt.Check(t, qt.Equals(dram.Timeline.BeginNs, 1))
+	at := func(l *aggregate.Timeline, ns uint64) aggregate.Span { return l.Spans(12e9)[l.Column(ns, 12e9, 1024)] }
+	qt.Check(t, qt.Equals(at(dram.Timeline, 1), aggregate.Span{Min: 2 * 540672, Max: 2 * 540672}))
+	qt.Check(t, qt.Equals(at(dram.Timeline, 2*read).Min, 540672))
+	qt.Check(t, qt.Equals(at(l1.StaticTimeline, 1), aggregate.Span{Min: 300, Max: 300}))
+	qt.Check(t, qt.Equals(at(other.Timeline, 1), aggregate.Span{})) // long after the beginning
+	qt.Check(t, qt.Equals(dram.Bytes, 3*540672))
+}
+
 func TestAPeakBeforeACheckpointIsOnlyKnownToHaveBeen(t *testing.T) {
 	first := peaksOf(wormhole(1, 7, 1, 0),
 		from(1, tensor(2, 7, 1, 0)), from(1, tensor(3, 7, 2, 0)), from(2, tensor(4, 7, 3, 0)), free(5, 7, 1), free(6, 7, 2))

@@ -71,23 +71,34 @@ func (p *Peaks) RegionPeaks() []RegionPeak {
 	for _, id := range sortedKeys(p.chips) {
 		for region := range event.Region(event.BankedRegions) {
 			q := p.pool(p.chips[id], region)
-			peak := RegionPeak{
-				Device: id, Region: region, TimeNs: q.peakTime, Bytes: q.peak, CapacityBytes: cmp.Or(q.capacity, q.holds()),
-				StaticBytes: q.peakStatic, Holders: holders[q], Timeline: q.line, StaticTimeline: q.staticLine,
+			peak := p.peakOf(q, holders[q])
+			if q.before != nil {
+				peak = *q.before
 			}
-			if before := earlier[regionOf{id, region}]; p.restored && before.Bytes > q.peak {
+			peak.CapacityBytes = cmp.Or(peak.CapacityBytes, q.holds())
+			peak.Timeline, peak.StaticTimeline = q.line, q.staticLine
+			if before := earlier[regionOf{id, region}]; p.restored && before.Bytes > peak.Bytes {
 				peak.Earlier = &before
 			}
-			if peak.Bytes == 0 && peak.Earlier == nil {
-				continue
+			if peak.Bytes > 0 || peak.Earlier != nil {
+				list = append(list, peak)
 			}
-			if region == event.L1 {
-				peak.Programs = p.programsAt(q)
-			}
-			list = append(list, peak)
 		}
 	}
 	return list
+}
+
+// peakOf is the peak of a pool, of which the capacity is 0 where it was not known then,
+// without its timelines.
+func (p *Peaks) peakOf(q *peakPool, holders []PeakHolder) RegionPeak {
+	peak := RegionPeak{
+		Device: q.chip.id, Region: q.region, TimeNs: q.peakTime, Bytes: q.peak, CapacityBytes: q.capacity,
+		StaticBytes: q.peakStatic, Holders: holders,
+	}
+	if q.region == event.L1 && q.peak > 0 {
+		peak.Programs = p.programsAt(q)
+	}
+	return peak
 }
 
 // holders are those of each peak.
@@ -107,7 +118,8 @@ func (p *Peaks) holders() map[*peakPool][]PeakHolder {
 	for _, list := range holders {
 		slices.SortFunc(list, func(a, b PeakHolder) int {
 			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), compareStacks(a.Stack, b.Stack),
-				cmp.Compare(a.Layout, b.Layout), slices.Compare(a.Devices, b.Devices), cmp.Compare(b.Count, a.Count))
+				cmp.Compare(a.Layout, b.Layout), slices.Compare(a.Devices, b.Devices), cmp.Compare(b.Count, a.Count),
+				compareBefore(a.BeforeAttach, b.BeforeAttach))
 		})
 	}
 	return holders
@@ -122,6 +134,17 @@ func compareStacks(a, b *event.Stack) int {
 		return s.ID
 	}
 	return cmp.Compare(id(a), id(b))
+}
+
+// compareBefore puts what was there before the attach first.
+func compareBefore(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }
 
 type regionOf struct {
@@ -203,7 +226,7 @@ func (p *Peaks) programsAt(q *peakPool) []PeakProgram {
 	}
 	slices.SortFunc(list, func(a, b PeakProgram) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
-			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack))
+			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), compareBefore(a.BeforeAttach, b.BeforeAttach))
 	})
 	return list
 }

@@ -130,6 +130,8 @@ type deviceSet struct {
 	pid   int
 	ids   []int
 	chips []*processChip
+	// laid is where its buffers lie, by region; nil where nobody asks.
+	laid [event.BankedRegions]*laidBlocks
 }
 
 // set returns the set of these chips. A process has few of them, and the same

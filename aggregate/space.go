@@ -100,13 +100,21 @@ func (d *deviceSet) has(device int) bool { return slices.Contains(d.ids, device)
 // A block is the addresses of a buffer: from start, up to and without end.
 type block struct{ start, end uint64 }
 
+// compareBlocks orders blocks by their addresses.
+func compareBlocks(a, b block) int {
+	if a.start == b.start {
+		return cmp.Compare(a.end, b.end)
+	}
+	return cmp.Compare(a.start, b.start)
+}
+
 // sortBlocks brings blocks into the order of their addresses. A million of them have
 // to be put in order while somebody waits: addresses of one region differ in few bits,
 // of which each pass takes 11.
 func sortBlocks(blocks []block) {
 	const digits = 11
 	if len(blocks) < 1<<digits {
-		slices.SortFunc(blocks, func(a, b block) int { return cmp.Compare(a.start, b.start) })
+		slices.SortFunc(blocks, compareBlocks)
 		return
 	}
 	var differ uint64
@@ -130,7 +138,15 @@ func sortBlocks(blocks []block) {
 		}
 		from, to = to, from
 	}
-	copy(blocks, from) // does nothing where they are the same
+	copy(blocks, from)             // does nothing where they are the same
+	for i := 0; i < len(blocks); { // few begin at the same address, and seldom end at different ones
+		j := i + 1
+		for j < len(blocks) && blocks[j].start == blocks[i].start {
+			j++
+		}
+		slices.SortFunc(blocks[i:j], compareBlocks)
+		i = j
+	}
 }
 
 // holes are what blocks, which are in order, leave between two addresses.
@@ -151,95 +167,7 @@ func holes(blocks []block, start, end uint64) func(func(Hole) bool) {
 	}
 }
 
-// A placed is the blocks of one region on one set of chips, or on all that is on one
-// chip.
-type placed struct {
-	set    *deviceSet
-	region event.Region
-}
-
-// freeSpaces works out what is free on all chips at once: what a mesh has is put in
-// order once and not for each of its chips.
-type freeSpaces struct {
-	blocks map[placed][]block
-	// sets are those with blocks, by chip and region.
-	sets map[placedOn][]*deviceSet
-	// known are what was worked out, for chips that have the same.
-	known map[sameSpace]*FreeSpace
-}
-
-type placedOn struct {
-	device int
-	region event.Region
-}
-
-// sameSpace is what has the same free space: the region of chips on which nothing
-// lies but what is on one set of chips.
-type sameSpace struct {
-	placed
-	capacity event.Capacity
-}
-
-func (s *State) freeSpaces() *freeSpaces {
-	f := &freeSpaces{make(map[placed][]block), make(map[placedOn][]*deviceSet), make(map[sameSpace]*FreeSpace)}
-	for _, p := range s.byPID() {
-		lists := make(map[placed]*[]block)
-		var last placed
-		var list *[]block
-		for b := range p.buffers.all() {
-			if at := (placed{b.set, b.region}); list == nil || at != last {
-				if last, list = at, lists[at]; list == nil {
-					list = new([]block)
-					lists[at] = list
-				}
-			}
-			*list = append(*list, block{b.address, b.address + b.perBank})
-		}
-		for at, list := range lists {
-			f.blocks[at] = *list
-		}
-		for _, set := range p.sets {
-			for region := range event.Region(event.BankedRegions) {
-				blocks := f.blocks[placed{set, region}]
-				if len(blocks) == 0 {
-					continue
-				}
-				sortBlocks(blocks)
-				for _, c := range set.chips {
-					on := placedOn{c.chip.id, region}
-					f.sets[on] = append(f.sets[on], set)
-				}
-			}
-		}
-	}
-	return f
-}
-
-// of is what is free of a region of a chip; nil where it is not known where the region
-// lies in its banks.
-func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity) *FreeSpace {
-	if capacity.Base == 0 || capacity.BytesPerBank == 0 {
-		return nil
-	}
-	sets := f.sets[placedOn{device, region}]
-	if len(sets) > 1 {
-		var all []block
-		for _, set := range sets {
-			all = append(all, f.blocks[placed{set, region}]...)
-		}
-		sortBlocks(all)
-		return freeOf(all, capacity)
-	}
-	same := sameSpace{placed{nil, region}, capacity}
-	if len(sets) == 1 {
-		same.set = sets[0]
-	}
-	if f.known[same] == nil {
-		f.known[same] = freeOf(f.blocks[same.placed], capacity)
-	}
-	return f.known[same]
-}
-
+// freeOf is what blocks, which are in order, leave free.
 func freeOf(blocks []block, capacity event.Capacity) *FreeSpace {
 	free := &FreeSpace{}
 	for hole := range holes(blocks, capacity.Base, capacity.Base+capacity.BytesPerBank) {

@@ -1,8 +1,8 @@
 package aggregate_test
 
 import (
-	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -118,24 +118,81 @@ func TestSpaceEqualsACountOfEachByte(t *testing.T) {
 	}
 }
 
-// BenchmarkSnapshotOfBuffers is of a million buffers in DRAM on a mesh, in no order.
+// TestSpaceStaysRightWhileBuffersComeAndGo: what a snapshot says of what is free, which
+// is kept from the one before, is what the buffers leave; however much happens between two.
+func TestSpaceStaysRightWhileBuffersComeAndGo(t *testing.T) {
+	for seed, test := range []struct{ processes, sets, every int }{{3, 3, 10}, {3, 3, 1000}, {1, 1, 6000}, {1, 1, 20_000}} {
+		r := rand.New(rand.NewPCG(uint64(seed), 2))
+		s := after(opened(7, 5, 0, 1), opened(8, 5, 0), opened(9, 5, 1))
+		var live []event.Event
+		for id := uint64(0); id < 40_000; id++ {
+			switch n := r.IntN(20_000); {
+			case n == 0: // a process closes its device, or ends
+				e := event.Event{Kind: []event.Kind{event.DeviceClose, event.ProcessExit}[r.IntN(2)], PID: 7 + r.IntN(3), Allocator: 5}
+				live = slices.DeleteFunc(live, func(one event.Event) bool { return one.PID == e.PID })
+				s.Apply(&e)
+				e = opened(e.PID, 5, 0, 1)
+				s.Apply(&e)
+			case n < 10_000 && len(live) > 0 || len(live) > 300:
+				i := r.IntN(len(live))
+				e := event.Event{Kind: event.Free, PID: live[i].PID, BufferID: live[i].BufferID}
+				s.Apply(&e)
+				live = slices.Delete(live, i, i+1)
+			default: // at few addresses, so that many begin at the same one
+				e := lies(id, 7+r.IntN(test.processes), id, 100+50*r.Uint64N(20), 1+r.Uint64N(3), [][]int{{0, 1}, {1}, {0}}[r.IntN(test.sets)]...)
+				s.Apply(&e)
+				live = append(live, e)
+			}
+			if r.IntN(test.every) > 0 {
+				continue
+			}
+			for d, device := range s.Snapshot().Devices {
+				want := s.Space(d, event.L1).FreeSpace
+				qt.Assert(t, qt.DeepEquals(device.Regions.L1.FreeSpace, &want), qt.Commentf("seed %d chip %d after %d", seed, d, id))
+			}
+		}
+	}
+}
+
+// BenchmarkSnapshotOfBuffers is of a million buffers in DRAM on a mesh, in no order, of
+// which 10,000 are replaced between two snapshots.
 func BenchmarkSnapshotOfBuffers(b *testing.B) {
-	for _, chips := range []int{1, 32} {
-		b.Run(fmt.Sprintf("%d chips", chips), func(b *testing.B) {
-			devices := make([]int, chips)
+	for _, bench := range []struct {
+		name             string
+		chips, processes int
+	}{{"one chip", 1, 1}, {"32 chips", 32, 1}, {"32 chips of two processes", 32, 2}} {
+		b.Run(bench.name, func(b *testing.B) {
+			devices := make([]int, bench.chips)
 			for i := range devices {
 				devices[i] = i
 			}
 			s := aggregate.New()
-			e := opened(7, 5, devices...)
-			e.Capacities[event.DRAM] = event.Capacity{Banks: 12, BytesPerBank: 1 << 30, Base: 1 << 20}
-			s.Apply(&e)
-			for id, n := range rand.New(rand.NewPCG(1, 1)).Perm(1_000_000) {
-				e := lies(1, 7, uint64(id), 1<<20+uint64(n)*1024, 512, devices...)
-				e.Region = event.DRAM
+			for i := range bench.processes {
+				e := opened(7+i, 5, devices...)
+				e.Capacities[event.DRAM] = event.Capacity{Banks: 12, BytesPerBank: 1 << 30, Base: 1 << 20}
 				s.Apply(&e)
 			}
+			order := rand.New(rand.NewPCG(1, 1)).Perm(1_000_000)
+			next := uint64(0)
+			alloc := func() {
+				n := order[next%1_000_000]
+				e := lies(1, 7+n%bench.processes, next, 1<<20+uint64(n)*1024, 512, devices...)
+				e.Region = event.DRAM
+				s.Apply(&e)
+				next++
+			}
+			for range order {
+				alloc()
+			}
+			s.Snapshot()
 			for b.Loop() {
+				b.StopTimer()
+				for range 10_000 {
+					freed := next - 1_000_000
+					s.Apply(&event.Event{Kind: event.Free, PID: 7 + order[freed%1_000_000]%bench.processes, BufferID: freed})
+					alloc()
+				}
+				b.StartTimer()
 				s.Snapshot()
 			}
 		})

@@ -84,6 +84,7 @@ func (c *processChip) allocCB(programID uint64, entry staticEntry) {
 		}
 		u.noteL1Peak(entry.from.since)
 	}
+	c.chip.noteStaticLevel()
 }
 
 func (s *State) freeCBs(e *event.Event) {
@@ -119,6 +120,7 @@ func (c *processChip) freeCBs(programID uint64, kind event.StaticKind) {
 			t.cores.remove(entry.place)
 		}
 	}
+	c.chip.noteStaticLevel()
 	g.static = slices.DeleteFunc(g.static, ends)
 	if len(g.static) == 0 {
 		for _, u := range c.both() {

@@ -51,6 +51,21 @@ func (t *Timeline) reach(time uint64) {
 	}
 }
 
+// cover notes that from one time to another there were at least and at most that many
+// bytes, at whatever moments, and now at the end.
+func (t *Timeline) cover(from, to uint64, s Span, now uint64) {
+	t.reach(from)
+	t.now = s.Min
+	t.reach(to)
+	t.now = now
+	for i := t.index(from); i <= t.index(to); i++ {
+		t.spans[i] = t.spans[i].with(s.Min).with(s.Max)
+	}
+}
+
+// index is that of the span of a time.
+func (t *Timeline) index(time uint64) int { return int((time - min(time, t.BeginNs)) >> t.shift) }
+
 // join makes spans 2^by times as long.
 func (t *Timeline) join(by uint) {
 	joined := t.spans[:0]
@@ -79,8 +94,7 @@ func (t *Timeline) Spans(end uint64) []Span {
 // A span is in one column as a whole: that of its beginning.
 func (t *Timeline) Column(time, end uint64, n int) int {
 	t.reach(end)
-	passed := time - min(time, t.BeginNs)
-	return int(passed>>t.shift) * n / max(n, len(t.spans))
+	return t.index(time) * n / max(n, len(t.spans))
 }
 
 // Columns are n columns that show the timeline from its beginning to the time end:
@@ -97,6 +111,15 @@ func (t *Timeline) Columns(end uint64, n int) []Span {
 		}
 	}
 	return columns
+}
+
+// followedBy is this timeline with another one of what came then, until the time end.
+func (t *Timeline) followedBy(other *Timeline, end uint64) *Timeline {
+	for i, s := range other.spans {
+		from := other.BeginNs + uint64(i)<<other.shift
+		t.cover(from, min(from+1<<other.shift-1, max(from, end)), s, other.now)
+	}
+	return t
 }
 
 // With is this timeline and another one that began with it, until the time end: each

@@ -180,14 +180,6 @@ func TestProgramCacheIsKept(t *testing.T) {
 	qt.Check(t, qt.IsTrue(buffers >= 16), qt.Commentf("%d buffers", buffers))
 }
 
-// TestMarkAtAFunctionThatIsNotThere: the nearest names are told, and what to do instead.
-func TestMarkAtAFunctionThatIsNotThere(t *testing.T) {
-	_, stderr, status := leaksOf(t, t.TempDir(), []string{"--mark-at", "ttnn::softmx", "--mark-at", "Model.forward"}, program(t, "leak_clean.py"), "once")
-	qt.Check(t, qt.Equals(status, 0))
-	qt.Check(t, qt.Matches(stderr, `(?s).*--mark-at ttnn::softmx: no native function of that name .*there is ttnn::softmax,.*`))
-	qt.Check(t, qt.Matches(stderr, `(?s).*--mark-at Model.forward: .*a function of Python has no address.*`))
-}
-
 // TestLeaksFailsAsTheCommandDoes: its exit status is not hidden.
 func TestLeaksFailsAsTheCommandDoes(t *testing.T) {
 	cmd := exec.Command(ttmem, "leaks", "--fail-over", "0", "--", "sh", "-c", "exit 5")

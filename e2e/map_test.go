@@ -115,3 +115,35 @@ func TestMapOfARunningProgram(t *testing.T) {
 	qt.Check(t, qt.HasLen(doc.Regions[0].Blocks, len(want.Blocks)))
 	qt.Check(t, qt.Equals(doc.Regions[0].Free.Bytes, want.Free))
 }
+
+// TestMapAtThePeakHasCircularBuffers: a program that has none but circular buffers in L1,
+// and one whose buffers are there before and after, are drawn at the moment that peak
+// tells of, with what it counts.
+func TestMapAtThePeakHasCircularBuffers(t *testing.T) {
+	for _, name := range []string{"story_peak.py", "demo.py"} {
+		t.Run(name, func(t *testing.T) {
+			file := recorded(t, t.TempDir(), "peak", program(t, name))
+			var peak struct {
+				Peaks []struct {
+					Region string
+					Bytes  uint64
+					Static uint64 `json:"static_bytes"`
+				}
+			}
+			qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(ask(t, "peak", file, "--region", "L1", "--json")), &peak)))
+			qt.Assert(t, qt.HasLen(peak.Peaks, 1))
+			l1 := mapSaid(t, file, "--at", "peak", "--region", "L1")["L1"]
+			var buffers, end uint64
+			for _, b := range l1.Blocks {
+				buffers += b.PerBank
+			}
+			qt.Check(t, qt.Equals(buffers, peak.Peaks[0].Bytes-peak.Peaks[0].Static))
+			for _, s := range l1.Statics {
+				end = max(end, s.Address+s.PerCore)
+			}
+			// they are placed from the beginning on, without holes
+			qt.Check(t, qt.Equals(end-l1.Start, peak.Peaks[0].Static))
+			qt.Check(t, qt.IsTrue(peak.Peaks[0].Static > 0))
+		})
+	}
+}

@@ -22,7 +22,7 @@ func TestPytestPlugin(t *testing.T) {
 	// pip builds beside the sources
 	source := filepath.Join(dir, "source")
 	qt.Assert(t, qt.IsNil(os.CopyFS(source, os.DirFS(plugin))))
-	packages := filepath.Join(dir, "site-packages")
+	packages := filepath.Join(dir, "packages") // not a site's: pytest is to be known even so
 	out, err := exec.Command(under.Path, "-m", "pip", "install", "--quiet", "--target", packages, source).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 
@@ -55,6 +55,11 @@ func TestPytestPlugin(t *testing.T) {
 		qt.Check(t, qt.StringContains(text, want))
 	}
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "Warning")))
+	// the test's own function is the outermost call that is told
+	qt.Check(t, qt.StringContains(text, " test_leaks\n"))
+	for _, runner := range []string{"pytest_pyfunc_call", "_multicall"} {
+		qt.Check(t, qt.IsFalse(strings.Contains(text, runner)))
+	}
 
 	// only marked tests are measured, or none
 	text, status = pytest("-v", "test_limits.py::test_clean", "test_limits.py::test_unmarked")

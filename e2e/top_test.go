@@ -147,7 +147,7 @@ func TestTop(t *testing.T) {
 	term := topOf(t, rig.N150, 80, 24, "100000", "0.02", "100")
 	screen := term.expect(regexp.QuoteMeta(leak))
 	qt.Check(t, qt.StringContains(screen, "chip 0"))
-	qt.Check(t, qt.Matches(screen, `(?s).*DRAM .*MiB +12\.0 GiB.*L1/core .*1328\.7 KiB.*CBs, DFBs \d+.*top_model\.py:22 weight.*`))
+	qt.Check(t, qt.Matches(screen, `(?s).*DRAM .*MiB +12\.0 GiB.*L1 per core .*1328\.7 KiB.*CBs, DFBs \d+.*top_model\.py:22 ← :39.*top_model\.py:22 ← :27.*`))
 	term.picture("top-n150")
 
 	// of what a stack of the planted line leaks nothing is freed: it grows after a mark,
@@ -230,7 +230,7 @@ func TestTopManyChips(t *testing.T) {
 	screen := term.expect(regexp.QuoteMeta(lineMarked(t, "top_model.py", "leak")))
 	qt.Check(t, qt.StringContains(screen, "chips 0-31  32 alike"))
 	term.press("f")
-	screen = term.expect(`chip DRAM +L1/core +chip DRAM`)
+	screen = term.expect(`chip DRAM +L1 +chip DRAM`)
 	for id := range 32 {
 		qt.Check(t, qt.Matches(screen, fmt.Sprintf(`(?s).*[\n ] +%d [^ ]+ +<?\d+%%.*`, id)))
 	}

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -25,9 +26,12 @@ type Command struct {
 	gun *os.File
 }
 
-// StartCommand starts a command with ttmem's standard streams and stops short of
-// its first instruction, until Go is called.
-func StartCommand(args []string) (*Command, error) {
+// Streams are the standard streams of a command. The zero value are ttmem's own.
+type Streams struct{ In, Out, Err *os.File }
+
+// StartCommand starts a command and stops short of its first instruction, until Go is
+// called.
+func StartCommand(args []string, streams Streams) (*Command, error) {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		return nil, err
@@ -39,7 +43,8 @@ func StartCommand(args []string) (*Command, error) {
 	defer read.Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = append([]string{waitingName, path}, args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Stdin = cmp.Or(streams.In, os.Stdin)
+	cmd.Stdout, cmd.Stderr = cmp.Or(streams.Out, os.Stdout), cmp.Or(streams.Err, os.Stderr)
 	cmd.ExtraFiles = []*os.File{read} // becomes goFD
 	if err := cmd.Start(); err != nil {
 		write.Close()

@@ -1,10 +1,8 @@
 package tracer
 
 import (
-	"fmt"
 	"maps"
 	"os"
-	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -134,39 +132,27 @@ func (c *callMarks) isNew(f *markedFile) bool {
 	return true
 }
 
-// settle waits until the files that are mapped by now have been looked at. Unless
-// others are to come, it tells what was not found.
-func (c *callMarks) settle(more bool) {
-	if c == nil {
-		return
-	}
-	c.wait()
-	if !more {
-		c.tell()
+// settle waits until the files that are mapped by now have been looked at.
+func (c *callMarks) settle() {
+	if c != nil {
+		c.wait()
 	}
 }
 
-// tell tells which functions were not found, once.
-func (c *callMarks) tell() {
+// unfound are errors that name the functions which are in no file that was met.
+func (c *callMarks) unfound() (list []error) {
 	if c == nil {
-		return
+		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waitLocked()
 	for i, name := range c.names {
-		if c.found[i] {
-			continue
+		if !c.found[i] {
+			list = append(list, c.near[i].unfound(name, len(c.files)))
 		}
-		c.found[i] = true
-		text := fmt.Sprintf("--mark-at %s: no native function of that name is in the %d files that were mapped", name, len(c.files))
-		if near := c.near[i].best(); len(near) > 0 {
-			text += "; there is " + strings.Join(near, ", ")
-		} else {
-			text += "; a function of Python has no address: take a native one that it calls, or `ttmem mark`"
-		}
-		c.warn(text)
 	}
+	return list
 }
 
 func (c *callMarks) close() {

@@ -2,6 +2,8 @@ package tracer
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -21,6 +23,7 @@ type nearNames map[string]int
 
 // look takes what is nearest to name in a file, too.
 func (n nearNames) look(e *symbolize.ELF, name string) {
+	name = asNative(name)
 	want := lastIdentifier(name)
 	if want == "" {
 		return
@@ -42,6 +45,27 @@ func (n nearNames) look(e *symbolize.ELF, name string) {
 func (n nearNames) best() []string {
 	near := slices.SortedFunc(maps.Keys(n), func(a, b string) int { return cmp.Or(cmp.Compare(n[a], n[b]), cmp.Compare(a, b)) })
 	return near[:min(len(near), maxNear)]
+}
+
+// unfound is the error that no function of that name is in so many files.
+func (n nearNames) unfound(name string, files int) error {
+	text := fmt.Sprintf("--mark-at %s: no native function of that name is in the %d files that are mapped", name, files)
+	near := n.best()
+	if len(near) > 0 {
+		text += "; there is " + strings.Join(near, ", ")
+	}
+	if len(near) == 0 || asNative(name) != name {
+		text += "; a function of Python has no address: take a native one that it calls, or `ttmem mark`"
+	}
+	return errors.New(text)
+}
+
+// asNative is how a name that is written as in Python is written in C++.
+func asNative(name string) string {
+	if strings.ContainsAny(name, ":(<") {
+		return name
+	}
+	return strings.ReplaceAll(name, ".", "::")
 }
 
 // identifierNear reports whether an identifier of a mangled name is near another. In a

@@ -60,6 +60,10 @@ func TestNearest(t *testing.T) {
 	best := near.best()
 	qt.Assert(t, qt.IsTrue(len(best) > 0 && len(best) <= maxNear))
 	qt.Check(t, qt.Equals(best[0], "qsort"))
+	as := make(nearNames)
+	as.look(e, "libc.qsrt")
+	qt.Check(t, qt.ErrorMatches(as.unfound("libc.qsrt", 3), `--mark-at libc\.qsrt: no native function of that name is in the 3 files that are mapped; `+
+		"there is qsort(, .*)?; a function of Python has no address: take a native one that it calls, or `ttmem mark`"))
 	none := make(nearNames)
 	none.look(e, "no_function_has_such_a_name")
 	qt.Check(t, qt.HasLen(none.best(), 0))

@@ -38,7 +38,8 @@ type Options struct {
 	FullNames bool
 	// AllFrames keeps the Python interpreter's own calls in stacks.
 	AllFrames bool
-	// MarkAt are the names of native functions: each call of one is a Mark.
+	// MarkAt are the names of native functions: each call of one is a Mark. Where there
+	// are no Children each is to be in a file that is mapped.
 	MarkAt []string
 	// Warn is told what could not be seen, a line each; nil: nobody is.
 	Warn func(string)
@@ -182,7 +183,12 @@ func New(o Options) (_ *Tracer, err error) {
 	if err := t.scan(o.Processes); err != nil {
 		return nil, err
 	}
-	t.calls.settle(o.Children)
+	t.calls.settle()
+	if !o.Children { // which may map more
+		if err := errors.Join(t.calls.unfound()...); err != nil {
+			return nil, err
+		}
+	}
 	if t.spaces != nil {
 		t.spaces.settle()
 		t.spaces.kept = nil
@@ -257,6 +263,10 @@ func explainLoad(err error) error {
 // reader.
 const pollInterval = 10 * time.Millisecond
 
+// countNs is how often the kernel side is asked what it has lost: that costs as much as
+// to look at the ring buffer.
+const countNs = 100e6
+
 // sweepNs is how often it is made sure that processes are still there.
 const sweepNs = 10e9
 
@@ -267,7 +277,7 @@ const sweepNs = 10e9
 func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
 	var record ringbuf.Record
 	var end uint64 // when the context was done
-	swept := now()
+	swept, counted := now(), uint64(0)
 	for {
 		wait := pollInterval
 		if ctx.Err() != nil {
@@ -293,7 +303,11 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 			}
 		}
 		t.takeFound()
-		t.countLost()
+		if before-counted > countNs || end != 0 {
+			counted = before
+			t.countLost()
+		}
+		t.tellUnknown()
 		if drained {
 			t.takeLate(before - min(before, holdBackNs))
 			if before-swept > sweepNs {
@@ -312,7 +326,6 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		t.queue.release(before, handle)
 		pause()
 		if last {
-			t.calls.tell()
 			return nil
 		}
 	}
@@ -362,7 +375,7 @@ func (t *Tracer) view(pid int, generation uint32) *spaceView {
 	return t.spaces.view(pid, generation)
 }
 
-// countLost tells of what was lost since it was last called.
+// countLost asks the kernel side what was lost since it was last called.
 func (t *Tracer) countLost() {
 	for i := range t.lost {
 		var n uint64
@@ -371,11 +384,19 @@ func (t *Tracer) countLost() {
 			t.lost[i] = n
 		}
 	}
+}
+
+// tellUnknown tells of what was lost.
+func (t *Tracer) tellUnknown() {
 	for cause, n := range t.unknown {
 		t.queue.push(event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: cause})
 	}
 	clear(t.unknown)
 }
+
+// Unfound are errors that name the functions of MarkAt which are in no file that a traced
+// process has mapped: to be asked after Run.
+func (t *Tracer) Unfound() []error { return t.calls.unfound() }
 
 // Close removes all probes. The traced processes go on as they are.
 func (t *Tracer) Close() {

@@ -92,7 +92,7 @@ class Watcher:
             raise RuntimeError(said[-1].removeprefix("ttmem: ") if said else "ttmem ended")
         answer = json.loads(line)
         if key not in answer:
-            raise RuntimeError(f"ttmem answered {line.strip()}")
+            raise RuntimeError(answer.get("error", f"ttmem answered {line.strip()}"))
         return answer
 
     def ask(self, line, key):

@@ -17,8 +17,8 @@ func newAttach() *cobra.Command {
 		Short: "Trace running processes, with what they hold already",
 		Long: `Traces the processes given, or all processes of the host that use tt-metal, now or
 later, until they end, the duration is over or Ctrl-C; then prints what they used
-of each chip's memory. What they had allocated before is found in their memory; it has
-no call stacks.`,
+of each chip's memory. What they had allocated before is found in their memory, and the
+duration begins when it has been read; it has no call stacks.`,
 		Example: `  ttmem attach -p 4242
   ttmem attach -p 4242 --duration 1s    look at what it holds now, and end
   ttmem attach --duration 30s --json
@@ -58,7 +58,7 @@ func registerProcesses(c *cobra.Command, pids *[]int, duration *time.Duration) {
 }
 
 func attach(o sessionOptions, pids []int, duration time.Duration) error {
-	t, err := traceProcesses(pids, duration, o.stacks, false)
+	t, err := traceProcesses(pids, duration, o.stacks, false, beside{})
 	if err != nil {
 		return err
 	}

@@ -36,11 +36,11 @@ func newDiff() *cobra.Command {
 		Short: "Compare what two recordings, or two moments of one, have allocated",
 		Long: `Shows what is allocated in B and not in A, or in other amounts: the totals of each
 chip and region, and then by call stack, largest growth first. A and B are recordings or
-files of events, compared at their ends; or two moments of one file.
+files of events, compared by what is left at their ends; or two moments of one file.
 
-At the end of a file is what was allocated there, and what nobody had freed when its
-device was closed or its process ended. --at peak compares each region when it was
-fullest, in all chips together.
+` + momentHelp + `
+left, which is compared where nothing else is asked for, is the end with what nobody had
+freed when its device was closed or its process ended. leaks counts that, too.
 
 Call stacks are the same where the operation and the user's own calls are: by function,
 name of the file and line. Addresses, processes and releases of ttnn do not matter;
@@ -59,9 +59,9 @@ name of the file and line. Addresses, processes and releases of ttnn do not matt
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.at, "at", "end", "compare A and B at `MOMENT`: "+momentUsage)
+	f.StringVar(&o.at, "at", "left", "compare A and B at `MOMENT`: left (the end, with what nobody had freed), "+momentUsage)
 	f.StringVar(&o.from, "from", "", "compare FILE at this `MOMENT` with another one: a mark's first time, or as for --at")
-	f.StringVar(&o.to, "to", "", "compare --from with this `MOMENT`: a mark's last time, or as for --at (default: the end)")
+	f.StringVar(&o.to, "to", "left", "compare --from with this `MOMENT`: a mark's last time, or as for --at")
 	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(diffGroupings, ", "))
 	f.BoolVar(&o.ignoreLines, "ignore-lines", false, "take calls of one function from different lines for the same")
 	f.IntSliceVarP(&o.pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
@@ -78,8 +78,10 @@ name of the file and line. Addresses, processes and releases of ttnn do not matt
 	}
 	fixed("by", diffGroupings)
 	fixed("region", dumpRegions())
-	fixed("at", []string{"end", "peak"})
-	for _, flag := range []string{"from", "to", "pid", "device", "grep", "fail-over", "limit"} {
+	fixed("at", []string{"left", "end", "peak"})
+	fixed("from", []string{"begin", "peak"})
+	fixed("to", []string{"left", "end", "peak"})
+	for _, flag := range []string{"pid", "device", "grep", "fail-over", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	_ = c.MarkFlagFilename("rules")
@@ -100,7 +102,7 @@ func (s *diffSide) String() string { return s.path + " " + s.at.String() }
 
 // sides are what the arguments and flags ask to compare.
 func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, err error) {
-	marked := o.from != "" || o.to != ""
+	marked := o.from != "" || c.Flags().Changed("to")
 	switch {
 	case len(args) == 0:
 		return nil, nil, fmt.Errorf("compare what? For example: %s yesterday.ttmem today.ttmem", c.CommandPath())
@@ -127,11 +129,9 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	if err != nil {
 		return nil, nil, err
 	}
-	to := moment{text: "end"}
-	if o.to != "" {
-		if to, err = parseMoment("to", o.to); err != nil {
-			return nil, nil, err
-		}
+	to, err := parseMoment("to", o.to)
+	if err != nil {
+		return nil, nil, err
 	}
 	to.last = true
 	return &diffSide{path: args[0], at: from}, &diffSide{path: args[0], at: to}, nil
@@ -203,7 +203,7 @@ func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
 		var left []*diffSide // which have what nobody freed
 		for _, side := range sides {
 			moments = append(moments, side.at)
-			if side.at.atEnd() {
+			if side.at.left() {
 				left = append(left, side)
 			}
 		}
@@ -221,7 +221,7 @@ func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
 		}
 		switch {
 		case err != nil:
-		case seen != nil:
+		case seen != nil, len(sides) == 1 && sides[0].at.end:
 			w, state, err = visitEnd(path, everyEvent, func(*event.Event) {}, addHeld)
 		default:
 			w, state, err = visit(path, moments, everyEvent, addLeft, addHeld)

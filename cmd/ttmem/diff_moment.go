@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,11 +12,15 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A moment is a time in a file, at which its state is looked at. Its zero value is the
-// end.
+// A moment is a time in a file, at which its state is looked at. Its zero value is what
+// is left: the end, with what nobody had freed when its device was closed or its process
+// ended.
 type moment struct {
 	text string
-	peak bool
+	// end is the end without what went with devices and processes, and begin the moment
+	// before anything happened.
+	end, begin bool
+	peak       bool
 	// failure is true for a request for memory that failed.
 	failure bool
 	// mark is the name of a mark, and nth which of that name, or of the failures: 0 is
@@ -31,16 +34,31 @@ type moment struct {
 }
 
 // momentUsage says how moments are written.
-const momentUsage = "end, peak, a mark's name (NAME#2 is the second of that name), failure (of an allocation; failure#2 is the second), or a time after the first event such as 2.5s"
+const momentUsage = "begin, end, peak, a mark's name (NAME#2 is the second of that name), failure (of an allocation), or a time after the first event such as 2.5s"
 
-// parseMoment reads a moment: the name of a mark, but for "end", "peak", "failure" and
-// times, which mark:NAME names too.
+// momentHelp says what moments are, in the help of each command that takes one.
+const momentHelp = `Moments are the same in dump, map and diff: begin is before anything happened, and end
+the end of FILE, at which a program that has closed its device, or ended, has nothing
+any more. peak is when each region was fullest, in all chips together: L1 with the
+circular and dataflow buffers that lie in it.`
+
+// errLeft says that what is left is no moment.
+var errLeft = errors.New("--at left: what nobody had freed is no moment: `ttmem leaks` and `ttmem diff` tell of it; a mark of this name is mark:left")
+
+// parseMoment reads a moment: the name of a mark, but for "begin", "end", "left", "peak",
+// "failure" and times, which mark:NAME names too.
 func parseMoment(flag, text string) (moment, error) {
 	m := moment{text: text}
 	name, marked := strings.CutPrefix(text, "mark:")
 	if !marked {
 		switch text {
+		case "left":
+			return m, nil
 		case "end":
+			m.end = true
+			return m, nil
+		case "begin":
+			m.begin = true
 			return m, nil
 		case "peak":
 			m.peak = true
@@ -68,7 +86,13 @@ func parseMoment(flag, text string) (moment, error) {
 	return m, nil
 }
 
-func (m *moment) atEnd() bool { return !m.peak && !m.failure && m.mark == "" && !m.timed }
+// atEnd reports whether it is the end, with what is left or without.
+func (m *moment) atEnd() bool { return m.end || m.left() }
+
+// left reports whether what nobody had freed belongs to it.
+func (m *moment) left() bool {
+	return !m.end && !m.begin && !m.peak && !m.failure && m.mark == "" && !m.timed
+}
 
 // which is the one of so many that is meant, from 1.
 func (m *moment) which(n int) int {
@@ -81,6 +105,10 @@ func (m *moment) which(n int) int {
 // String is the moment in a sentence.
 func (m *moment) String() string {
 	switch {
+	case m.begin:
+		return "at the beginning"
+	case m.end:
+		return "at the end"
 	case m.peak:
 		return "at the peak of each region"
 	case m.failure && m.nth > 0:
@@ -94,7 +122,15 @@ func (m *moment) String() string {
 	case m.timed:
 		return fmt.Sprintf("%v after the first event", m.after)
 	}
-	return "at the end"
+	return "at the end, with what nobody had freed"
+}
+
+// of is the moment of a file in a sentence: "at the end of model.ttmem".
+func (m *moment) of(path string) string {
+	if m.begin || m.end {
+		return m.String() + " of " + path
+	}
+	return m.String() + ", of " + path
 }
 
 // A stop is an event after which a state is looked at, and the regions for which.
@@ -108,103 +144,6 @@ func everyEvent(handle func(*event.Event)) func(*event.Event) { return handle }
 
 func everyRegion(event.Region) bool { return true }
 
-// survey finds the moments in a file, but for its end: stops in the order of events.
-func survey(path string, moments []moment, only func(func(*event.Event)) func(*event.Event)) (stops []stop, err error) {
-	type markAt struct {
-		name  string
-		event uint64
-	}
-	var (
-		marks        []markAt
-		failures     []uint64
-		peaks        [event.NumRegions]struct{ bytes, event uint64 }
-		n            uint64
-		begin, until uint64
-	)
-	times := make([]uint64, len(moments)) // the last event of each that is timed
-	apply := func(e *event.Event) {
-		if n++; n == 1 {
-			begin = e.TimeNs
-		}
-		until = max(until, e.TimeNs)
-		switch e.Kind {
-		case event.Mark:
-			marks = append(marks, markAt{e.Cause, n})
-		case event.AllocFailed:
-			failures = append(failures, n)
-		}
-		for i := range moments {
-			if moments[i].timed && e.TimeNs <= begin+uint64(moments[i].after) {
-				times[i] = n
-			}
-		}
-	}
-	if slices.ContainsFunc(moments, func(m moment) bool { return m.peak }) {
-		state, count := aggregate.New(), apply
-		applied := applying(state, func(e *event.Event) {
-			if e.Kind != event.Alloc && e.Kind != event.CBAlloc {
-				return
-			}
-			if r := regionOf(e); int(r) < len(peaks) {
-				if bytes := state.InUse(r); bytes > peaks[r].bytes {
-					peaks[r].bytes, peaks[r].event = bytes, n
-				}
-			}
-		})
-		apply = func(e *event.Event) { count(e); applied(e) }
-	}
-	if _, err := watchFile(path, only(apply), func() {}); err != nil {
-		return nil, err
-	}
-	for i := range moments {
-		switch m := &moments[i]; {
-		case m.peak:
-			for r := range peaks {
-				if peaks[r].event > 0 {
-					stops = append(stops, stop{i, peaks[r].event, func(region event.Region) bool { return region == event.Region(r) }})
-				}
-			}
-		case m.failure:
-			switch nth := m.which(len(failures)); {
-			case len(failures) == 0:
-				return nil, fmt.Errorf("no allocation failed in %s", path)
-			case nth > len(failures):
-				return nil, fmt.Errorf("no %s in %s: %s failed", m.text, path, formatCount(uint64(len(failures)), "allocation"))
-			default:
-				stops = append(stops, stop{i, failures[nth-1], everyRegion})
-			}
-		case m.mark != "":
-			var named []uint64
-			var names []string
-			for _, at := range marks {
-				if at.name == m.mark {
-					named = append(named, at.event)
-				}
-				if name := plain(at.name); !slices.Contains(names, name) {
-					names = append(names, name)
-				}
-			}
-			nth := m.which(len(named))
-			switch {
-			case len(marks) == 0:
-				return nil, fmt.Errorf("no mark %s in %s: it has no marks at all; `ttmem mark NAME` sets them while it is recorded", m.mark, path)
-			case len(named) == 0:
-				return nil, fmt.Errorf("no mark %s in %s: there are %s", m.mark, path, strings.Join(names, ", "))
-			case nth > len(named):
-				return nil, fmt.Errorf("no mark %s in %s: there are %d of that name", m.text, path, len(named))
-			}
-			stops = append(stops, stop{i, named[nth-1], everyRegion})
-		case m.timed:
-			if length := until - begin; uint64(m.after) > length {
-				return nil, fmt.Errorf("%s has nothing %v after its first event: the last is at %s", path, m.after, time.Duration(length).Round(time.Microsecond))
-			}
-			stops = append(stops, stop{i, times[i], everyRegion})
-		}
-	}
-	slices.SortStableFunc(stops, func(a, b stop) int { return cmp.Compare(a.event, b.event) })
-	return stops, nil
-}
-
 // visit plays a file. reached is called at each moment, by its index, with the state and
 // the regions that it is of: once for each region, where these have their peaks at
 // different times. each is called with every event, complete, and what it implies; only
@@ -213,7 +152,7 @@ func visit(path string, moments []moment, only func(func(*event.Event)) func(*ev
 	var stops []stop
 	if slices.ContainsFunc(moments, func(m moment) bool { return !m.atEnd() }) {
 		var err error
-		if stops, err = survey(path, moments, only); err != nil {
+		if stops, err = surveyed(path, moments, only); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -225,20 +164,24 @@ func visit(path string, moments []moment, only func(func(*event.Event)) func(*ev
 // in the file, and with what the checkpoint tells of.
 func visitEnd(path string, only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted func(event.Region) bool)) (*watched, *aggregate.State, error) {
 	read := func(handle func(*event.Event)) (*watched, error) { return watchEnd(path, handle) }
-	return visitStops(path, []moment{{}}, nil, read, only, each, reached)
+	return visitStops(path, []moment{{end: true}}, nil, read, only, each, reached)
 }
 
 func visitStops(path string, moments []moment, stops []stop, read func(func(*event.Event)) (*watched, error), only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted func(event.Region) bool)) (*watched, *aggregate.State, error) {
 	state := aggregate.New()
 	apply := applying(state, each)
 	var n uint64
-	w, err := read(only(func(e *event.Event) {
-		n++
-		apply(e)
+	reach := func() {
 		for len(stops) > 0 && stops[0].event == n {
 			reached(stops[0].of, state, stops[0].wanted)
 			stops = stops[1:]
 		}
+	}
+	reach() // what is before the first event
+	w, err := read(only(func(e *event.Event) {
+		n++
+		apply(e)
+		reach()
 	}))
 	if err != nil {
 		return nil, nil, err

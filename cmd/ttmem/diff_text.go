@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"ttmem/aggregate"
@@ -16,42 +17,47 @@ const (
 	changeColumns  = 12
 	amountColumns  = 11
 	buffersColumns = 17
+	amountsColumns = changeColumns + 2*amountColumns + buffersColumns + 2
 )
 
 func (d *difference) writeText(w io.Writer, layout listLayout) error {
 	out := bufio.NewWriter(w)
-	fmt.Fprintln(out, layout.paint(bold, "A")+" "+plain(d.a.String()))
-	fmt.Fprintln(out, layout.paint(bold, "B")+" "+plain(d.b.String()))
+	layout.beside(out, layout.paint(bold, "A")+" ", noStyle, plain(d.a.String()))
+	layout.beside(out, layout.paint(bold, "B")+" ", noStyle, plain(d.b.String()))
 	if len(d.totals) == 0 {
-		fmt.Fprintln(out, "\n"+d.nothing())
+		fmt.Fprintln(out)
+		layout.write(out, 0, noStyle, d.nothing())
 		return out.Flush()
 	}
 	d.writeTotals(out, layout)
 	if d.moved > 0 {
 		text := formatCount(uint64(d.moved), "stack") + " of A may be in B with other line numbers, as after an edit: --ignore-lines compares without them"
 		fmt.Fprintln(out)
-		for _, line := range wrap(text, layout.columns()) {
-			fmt.Fprintln(out, line)
-		}
+		layout.write(out, 0, noStyle, text)
 	}
 	statics, what := false, "  "+d.by
 	if d.totals[0].Device != d.totals[len(d.totals)-1].Device {
-		what += ", on all chips together"
+		what += ", all chips together"
 	}
 	for i, g := range d.groups {
 		if i == 0 || g.Static != statics {
 			statics = g.Static
 			fmt.Fprintln(out)
 			if statics {
-				fmt.Fprintln(out, layout.paint(bold, "CBs, DFBs")+layout.paint(dim, "  of all programs that are cached: they use the same space in turn"))
+				layout.writeTitle(out, "", "CBs, DFBs", "  of all programs that are cached: they use the same space in turn")
 			}
-			fmt.Fprintln(out, layout.paint(dim, d.head(what)))
+			head := diffHead(layout)
+			if layout.width == 0 || width(head+what) <= layout.width {
+				head += what
+			}
+			fmt.Fprintln(out, layout.paint(dim, head))
 		}
 		d.writeGroup(out, layout, g)
 	}
 	switch {
 	case len(d.groups) == 0:
-		fmt.Fprintf(out, "\nNothing differs by %s: %s the same in both.\n", d.by, isOrAre(d.same))
+		fmt.Fprintln(out)
+		layout.write(out, 0, noStyle, fmt.Sprintf("Nothing differs by %s: %s the same in both.", d.by, isOrAre(d.same)))
 	case d.cutOff > 0:
 		fmt.Fprintf(out, "\nand %s more: -n 0 lists all\n", formatGrouped(d.cutOff))
 	}
@@ -71,18 +77,45 @@ func isOrAre(n int) string {
 // nothing says that there is nothing to compare, and where there may be something.
 func (d *difference) nothing() string {
 	if len(d.a.parts.List)+len(d.b.parts.List) > 0 {
-		return "Neither has anything of what the flags ask for."
+		return "Neither has anything of what the flags ask for. A has " + d.a.has() + ", B " + d.b.has() + "."
 	}
 	text := "Neither has anything allocated."
-	if d.a.at.atEnd() && d.b.at.atEnd() {
+	if d.a.at.left() && d.b.at.left() {
 		text += " --at peak compares what they had when they had most."
 	}
 	return text
 }
 
-func (d *difference) head(what string) string {
-	return right("change", changeColumns) + right("A", amountColumns) + right("B", amountColumns) + right("buffers", buffersColumns) + what
+// has is what there is to ask for: "DRAM, L1 of PID 7".
+func (s *diffSide) has() string {
+	var regions, pids []string
+	for _, r := range shownRegions {
+		if slices.ContainsFunc(s.parts.List, func(p aggregate.Part) bool { return p.Region == r }) {
+			regions = append(regions, r.String())
+		}
+	}
+	if regions == nil {
+		return "nothing"
+	}
+	for i := range s.parts.List {
+		if pid := fmt.Sprint(s.parts.List[i].PID); !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	return strings.Join(regions, ", ") + " of PID " + listSome(pids, "process")
 }
+
+// diffHead is the head of the columns that amounts writes.
+func diffHead(layout listLayout) string {
+	head := right("change", changeColumns) + right("A", amountColumns) + right("B", amountColumns)
+	if layout.fewAmounts() {
+		return head
+	}
+	return head + right("buffers", buffersColumns)
+}
+
+// fewAmounts reports whether there is no room for numbers of buffers beside the amounts.
+func (l listLayout) fewAmounts() bool { return l.width > 0 && l.width < amountsColumns }
 
 // writeTotals writes a line for each region of each chip. Chips that have the same are
 // one.
@@ -117,7 +150,7 @@ func (d *difference) writeTotals(out *bufio.Writer, layout listLayout) {
 		}
 		if i == 0 {
 			fmt.Fprintln(out)
-			fmt.Fprintln(out, layout.paint(dim, d.head("")))
+			fmt.Fprintln(out, layout.paint(dim, diffHead(layout)))
 		}
 		fmt.Fprintln(out, layout.paint(bold, title))
 		for _, t := range c.totals {
@@ -125,7 +158,7 @@ func (d *difference) writeTotals(out *bufio.Writer, layout listLayout) {
 			if t.region == event.CB {
 				name = "CBs, DFBs, of all programs"
 			}
-			fmt.Fprintln(out, amounts(layout, t.A, t.B)+"  "+name)
+			writeAmounts(out, layout, t.A, t.B, name)
 		}
 	}
 }
@@ -142,8 +175,8 @@ func sameTotals(a, b []diffTotal) bool {
 	return true
 }
 
-// amounts are the columns of two amounts.
-func amounts(layout listLayout, a, b amount) string {
+// writeAmounts writes two amounts, and what they are of.
+func writeAmounts(out *bufio.Writer, layout listLayout, a, b amount, title string) {
 	style := noStyle
 	switch {
 	case b.Bytes > a.Bytes:
@@ -151,12 +184,28 @@ func amounts(layout listLayout, a, b amount) string {
 	case b.Bytes < a.Bytes:
 		style = green
 	}
-	buffers := fmt.Sprint(b.Buffers)
+	buffers, noun := fmt.Sprint(b.Buffers), " buffers"
+	if b.Buffers == 1 {
+		noun = " buffer"
+	}
 	if a.Buffers != b.Buffers {
 		buffers = fmt.Sprintf("%d%s%d", a.Buffers, layout.pick(" → ", " > "), b.Buffers)
 	}
-	return layout.paint(style, right(formatChange(int64(b.Bytes)-int64(a.Bytes)), changeColumns)) +
-		right(formatBytes(a.Bytes), amountColumns) + right(formatBytes(b.Bytes), amountColumns) + right(buffers, buffersColumns)
+	columns := layout.paint(style, right(formatChange(int64(b.Bytes)-int64(a.Bytes)), changeColumns)) +
+		right(formatBytes(a.Bytes), amountColumns) + right(formatBytes(b.Bytes), amountColumns)
+	below := layout.fewAmounts()
+	if below {
+		title = buffers + noun + ", " + title
+	} else {
+		columns += right(buffers, buffersColumns) + "  "
+		below = layout.width > 0 && amountsColumns+width(title) > layout.width
+	}
+	if !below {
+		fmt.Fprintln(out, columns+title)
+		return
+	}
+	fmt.Fprintln(out, strings.TrimRight(columns, " "))
+	layout.write(out, nameIndent, noStyle, title)
 }
 
 // formatChange writes a change of bytes with its sign.
@@ -171,22 +220,11 @@ func formatChange(n int64) string {
 }
 
 func (d *difference) writeGroup(out *bufio.Writer, layout listLayout, g *diffGroup) {
-	line := amounts(layout, g.A, g.B) + "  "
-	const columns = changeColumns + 2*amountColumns + buffersColumns + 2
-	title := plain(g.Key)
-	room := layout.width - columns
-	if layout.width == 0 || width(title) <= room {
-		fmt.Fprintln(out, line+title)
-	} else {
-		fmt.Fprintln(out, strings.TrimRight(line, " "))
-		for _, part := range wrap(title, layout.width-nameIndent) {
-			fmt.Fprintln(out, left("", nameIndent)+part)
-		}
-	}
+	writeAmounts(out, layout, g.A, g.B, layout.separated(plain(g.Key)))
 	// the innermost is in the title
 	calls := aggregate.OwnCalls(g.Stack)
 	for i := 1; i < len(calls); i++ {
-		fmt.Fprintln(out, layout.paint(dim, left("", nameIndent+2)+plain(calls[i].String())))
+		layout.write(out, nameIndent+2, dim, plain(calls[i].String()))
 	}
 }
 

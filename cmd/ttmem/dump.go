@@ -10,8 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -40,14 +38,17 @@ func newDump() *cobra.Command {
 		Use:   "dump [FILE]",
 		Short: "List everything that is allocated now, with the line that allocated it",
 		Long: `Lists the buffers that are allocated, and the circular and dataflow buffers of
-programs, by device and region: each with its address, size, bytes of each bank and
-number of banks, age, process and layout, and a name: the operation and the innermost
-line of the user's own code. --by counts them by something else, largest first.
+programs, by device and region: each with its address, what is allocated for it on each
+chip (of each bank and of how many banks: whole pages, and as the allocator rounds them,
+so that it may be more than the size of ttmem log), age, process and layout, and a name:
+the operation and the innermost line of the user's own code. --by counts them by
+something else, largest first.
 
 FILE is a recording, or a file of events: what was allocated at its end is listed, or at
-another moment; at the peak, for each region that of its own. Without it the service of this host
-(ttmem serve) is asked. Where none runs, root looks into the memory of the processes
-themselves, which has no call stacks.
+another moment. Without it the service of this host (ttmem serve) is asked. Where none
+runs, root looks into the memory of the processes themselves, which has no call stacks.
+
+` + momentHelp + `
 
 --rules names a file that turns call stacks into components of a model. Its lines are
 REGEXP -> COMPONENT, where $1 is what the first group matched. The frames of a stack,
@@ -70,7 +71,7 @@ frame gives a part, and the parts are joined by slashes.`,
 	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
 	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
 	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.StringVar(&o.sort, "sort", "size", "the `ORDER`: "+strings.Join(dumpSorts, ", "))
+	f.StringVar(&o.sort, "sort", "size", "the `ORDER`: "+strings.Join(dumpSorts, ", ")+" (size is what is allocated)")
 	f.IntVarP(&o.n, "limit", "n", 0, "list at most `N` (0: all)")
 	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
 	fixed := func(flag string, values []string) {
@@ -79,7 +80,7 @@ frame gives a part, and the parts are joined by slashes.`,
 	fixed("by", dumpGroupings())
 	fixed("region", dumpRegions())
 	fixed("sort", dumpSorts)
-	fixed("at", []string{"end", "peak", "failure"})
+	fixed("at", []string{"begin", "end", "peak", "failure"})
 	for _, flag := range []string{"device", "grep", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -130,17 +131,8 @@ func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 			return filter, nil, fmt.Errorf("--grep: %w", err)
 		}
 	}
-	if o.rules != "" {
-		f, err := os.Open(o.rules)
-		if err != nil {
-			return filter, nil, fmt.Errorf("--rules %s: %w", o.rules, pathless(err))
-		}
-		defer f.Close()
-		if rules, err = aggregate.ReadRules(o.rules, f); err != nil {
-			return filter, nil, fmt.Errorf("--rules %w", err)
-		}
-	}
-	return filter, rules, nil
+	rules, err = readRules(o.rules)
+	return filter, rules, err
 }
 
 func dump(c *cobra.Command, o *dumpOptions, args []string) error {
@@ -155,7 +147,11 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	if at.last = true; o.source.file == "" && !at.atEnd() {
+	at.last = true
+	switch {
+	case at.left():
+		return errLeft
+	case o.source.file == "" && !at.atEnd():
 		return errors.New("--at is of a recording: what is there now is listed without it")
 	}
 	l, err := o.list(at, filter, rules)
@@ -164,7 +160,9 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 	}
 	layout := listLayoutFor(os.Stdout)
 	if !at.atEnd() && !o.json && l.all > 0 {
-		fmt.Println(layout.paint(dim, plain(l.of)))
+		for _, line := range layout.lines(plain(l.of), 0) {
+			fmt.Println(layout.paint(dim, line))
+		}
 	}
 	if err := l.write(os.Stdout, o, layout); err != nil {
 		return fmt.Errorf("writing the list: %w", pathless(err))
@@ -196,23 +194,4 @@ func (l *listing) write(w io.Writer, o *dumpOptions, layout listLayout) error {
 		return g.writeJSON(w)
 	}
 	return g.writeText(w, layout)
-}
-
-// listLayout fits a list to where it is printed.
-type listLayout struct {
-	painter
-	// width is the terminal's; 0: what is no terminal takes lines of any length.
-	width int
-}
-
-func listLayoutFor(f *os.File) listLayout {
-	l := listLayout{painter: painter{ascii: !utf8Locale()}}
-	if !term.IsTerminal(int(f.Fd())) {
-		return l
-	}
-	l.color, l.width = os.Getenv("NO_COLOR") == "", 80
-	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col >= 40 {
-		l.width = int(size.Col)
-	}
-	return l
 }

@@ -152,11 +152,14 @@ func (g *dumpGroup) add(a *allocation, among uint64) {
 	}
 }
 
+// groupColumns are the columns of a group with circular buffers; what it is of follows.
+const groupColumns = 2*sizeColumns + 6 + 10 + 9 + 2
+
 // writeText writes a line for each group, with the calls of a stack below.
 func (g *grouped) writeText(w io.Writer, layout listLayout) error {
 	out := bufio.NewWriter(w)
 	if g.all == 0 {
-		fmt.Fprintln(out, g.nothing())
+		layout.write(out, 0, noStyle, g.nothing())
 		return out.Flush()
 	}
 	var bytes, statics uint64
@@ -164,30 +167,28 @@ func (g *grouped) writeText(w io.Writer, layout listLayout) error {
 		bytes += one.Bytes
 		statics += one.Statics
 	}
-	head := right("bytes", sizeColumns) + right("", 6) + right("buffers", 10)
-	if statics > 0 {
-		head += right("CBs, DFBs", sizeColumns) + right("", 9)
+	few := layout.width > 0 && layout.width < groupColumns+leastBeside
+	columns := func(bytes, part, buffers, staticBytes, count string) string {
+		line := right(bytes, sizeColumns)
+		if !few {
+			line += right(part, 6)
+		}
+		line += right(buffers, 10)
+		if statics == 0 {
+			return line
+		}
+		if line += right(staticBytes, sizeColumns); !few {
+			line += right(count, 9)
+		}
+		return line
 	}
-	fmt.Fprintln(out, layout.paint(dim, head+"  "+g.by))
+	layout.writeHead(out, columns("bytes", "", "buffers", "CBs, DFBs", ""), "  "+g.by)
 	for _, one := range g.groups[:len(g.groups)-g.cutOff] {
-		line := right(formatBytes(one.Bytes), sizeColumns) + right(formatPercent(one.Bytes, bytes), 6) + right(fmt.Sprint(one.Buffers), 10)
-		if statics > 0 {
-			line += right(formatBytes(one.StaticBytes), sizeColumns) + right(fmt.Sprint(one.Statics), 9)
-		}
-		line += "  "
-		parts := []string{one.Key}
-		if room := layout.width - width(line); layout.width > 0 && room >= 20 {
-			parts = wrap(one.Key, room)
-		}
-		for i, part := range parts {
-			if i > 0 {
-				line = left("", width(line))
-			}
-			fmt.Fprintln(out, line+part)
-		}
+		line := columns(formatBytes(one.Bytes), formatPercent(one.Bytes, bytes), fmt.Sprint(one.Buffers), formatBytes(one.StaticBytes), fmt.Sprint(one.Statics))
+		indent := layout.beside(out, line+"  ", noStyle, layout.separated(one.Key)) + 2
 		if g.by == "stack" {
 			for _, call := range callers(one.Stack) {
-				fmt.Fprintln(out, layout.paint(dim, left("", width(line)+2)+call))
+				layout.write(out, indent, dim, call)
 			}
 		}
 	}

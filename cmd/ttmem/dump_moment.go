@@ -1,12 +1,44 @@
 package main
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
 )
+
+// missing is an error where none of the processes that are asked for is in the file. It
+// is to be called where nothing was found: it reads the file's end once more.
+func (o *sourceOptions) missing() error {
+	if o.file == "" || len(o.pids) == 0 {
+		return nil
+	}
+	p, err := presentOfFile(o.file)
+	if err != nil {
+		return nil // which was told of before
+	}
+	var pids []int
+	for _, one := range p.Snapshot().Processes {
+		if slices.Contains(o.pids, one.PID) {
+			return nil
+		}
+		if !slices.Contains(pids, one.PID) {
+			pids = append(pids, one.PID)
+		}
+	}
+	if len(pids) == 0 {
+		return fmt.Errorf("--pid %s: there is no process in %s", listPIDs(o.pids), o.file)
+	}
+	slices.Sort(pids)
+	var names []string
+	for _, pid := range pids {
+		names = append(names, fmt.Sprint(pid))
+	}
+	return fmt.Errorf("--pid %s: in %s is PID %s", listPIDs(o.pids), o.file, listSome(names, "process"))
+}
 
 // list is what there is to list at the moment that the options name.
 func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules) (*listing, error) {
@@ -16,12 +48,16 @@ func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules)
 			return nil, err
 		}
 		l, err := newListing(p, filter, rules)
-		if err == nil {
-			l.ended = o.source.file != ""
+		if err != nil {
+			if err = cmp.Or(o.source.missing(), err); o.source.file != "" && len(filter.pids) > 0 {
+				err = fmt.Errorf("%w; --at peak lists what was there before", err)
+			}
+			return nil, err
 		}
-		return l, err
+		l.ended = o.source.file != ""
+		return l, nil
 	}
-	of := at.String() + ", of " + o.source.file
+	of := at.of(o.source.file)
 	var l *listing
 	var failed error
 	// at the peak each region is of another time
@@ -39,13 +75,14 @@ func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules)
 			return
 		}
 		l.rows, l.all, l.nowNs, l.snap = append(l.rows, one.rows...), l.all+one.all, one.nowNs, one.snap
+		l.there = max(l.there, one.there)
 	})
 	if err := errors.Join(err, failed); err != nil {
-		return nil, err
+		return nil, cmp.Or(o.source.missing(), err)
 	}
 	if l == nil { // nothing of these regions was ever there
 		return newListing(&present{State: state, nowNs: state.Snapshot().TimeNs, of: of, notes: w.notes, failed: w.failed}, filter, rules)
 	}
-	l.notes, l.failed = w.notes, w.failed
+	l.notes, l.failed, l.filter = w.notes, w.failed, filter
 	return l, nil
 }

@@ -62,6 +62,8 @@ type listing struct {
 	rows []allocation
 	// cutOff are how many rows are not listed, of all.
 	cutOff, all int
+	// there is how many buffers there are, also those that were not asked for.
+	there int
 	// ended is true for the end of a file, at which all may be freed.
 	ended  bool
 	rules  *aggregate.Rules
@@ -79,7 +81,7 @@ func newListing(p *present, filter dumpFilter, rules *aggregate.Rules) (*listing
 		l.addBuffer(&held[i], sites)
 	}
 	l.addStatics(sites)
-	l.all = len(l.rows)
+	l.all, l.there = len(l.rows), len(held)
 	return l, nil
 }
 

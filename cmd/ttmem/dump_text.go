@@ -18,7 +18,7 @@ type sectionTotal struct{ count, bytes uint64 }
 func (l *listing) writeText(w io.Writer, layout listLayout) error {
 	out := bufio.NewWriter(w)
 	if l.all == 0 {
-		fmt.Fprintln(out, l.nothing())
+		layout.write(out, 0, noStyle, l.nothing())
 		return out.Flush()
 	}
 	var sites []*site
@@ -86,7 +86,7 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 		case len(s.ids) > 1:
 			title += " (each)"
 		}
-		fmt.Fprintln(out, layout.paint(bold, title)+layout.paint(dim, s.name))
+		layout.writeTitle(out, "", title, s.name)
 		for _, region := range shownRegions {
 			if s.totals[region].count > 0 {
 				l.writeRegion(out, layout, region, s.ids[0], s.totals[region], s.rows)
@@ -94,18 +94,24 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 		}
 	}
 	if l.cutOff > 0 {
-		fmt.Fprintf(out, "\nand %s more of %d: -n 0 lists all\n", formatGrouped(l.cutOff), l.all)
+		fmt.Fprintf(out, "\nand %s more of %s: -n 0 lists all\n", formatGrouped(l.cutOff), formatGrouped(l.all))
 	}
 	return out.Flush()
 }
 
 // nothing says that there is nothing to list.
 func (l *listing) nothing() string {
-	held := len(l.Held())
-	if held > 0 {
-		return fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.of, formatCount(uint64(held), "buffer"))
+	if l.there > 0 {
+		text := fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.of, formatCount(uint64(l.there), "buffer"))
+		if f := l.filter.regions; slices.Contains(f, event.L1) && !slices.Contains(f, event.CB) {
+			text += " Circular and dataflow buffers are --region CB."
+		}
+		return text
 	}
 	text := fmt.Sprintf("Nothing is allocated %s.", l.of)
+	if len(l.filter.regions) > 0 {
+		text = fmt.Sprintf("Nothing of %s is allocated %s.", strings.Join(regionNames(l.filter.regions), ", "), l.of)
+	}
 	if l.ended {
 		text += " --at peak lists each region as it was when it was fullest; `ttmem leaks` tells what was never given back."
 	}
@@ -146,15 +152,17 @@ const (
 	pidColumns     = 8
 	layoutColumns  = 15
 	rowColumns     = addressColumns + 2*sizeColumns + 3 + banksColumns + ageColumns + pidColumns + 2 + layoutColumns
+	// fewColumns are those without the process and the layout.
+	fewColumns = addressColumns + 2*sizeColumns + 3 + banksColumns + ageColumns
 	// nameIndent is how far a name is indented that is in a line of its own.
 	nameIndent = 6
 )
 
 // writeRegion writes one region of a chip, with those of its rows that are listed.
 func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event.Region, id int, total sectionTotal, rows []int) {
-	noun, each, of := "buffer", "per bank × banks", ""
+	noun, each, parts, of := "buffer", "per bank × banks", " banks", ""
 	if region == event.CB {
-		noun, each, of = "static buffer", "per core × cores", ", placed anew by each program that runs"
+		noun, each, parts, of = "static buffer", "per core × cores", " cores", ", placed anew by each program that runs"
 	}
 	if layout.ascii {
 		each = strings.Replace(each, "×", "x", 1)
@@ -166,7 +174,7 @@ func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event
 	if region == event.CB {
 		name = "CBs, DFBs"
 	}
-	fmt.Fprintln(out, " "+layout.paint(bold, name)+layout.paint(dim, fmt.Sprintf("  %s, %s%s", formatCount(total.count, noun), formatBytes(total.bytes), of)))
+	layout.writeTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", formatCount(total.count, noun), formatBytes(total.bytes), of))
 	rows = slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return l.rows[i].region != region })
 	titles := make([]string, len(rows))
 	widest := 0
@@ -179,7 +187,12 @@ func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event
 	}
 	oneLine := layout.width == 0 || rowColumns+2+widest <= layout.width
 	few := layout.width > 0 && rowColumns > layout.width
-	head := right("address", addressColumns) + right("size", sizeColumns) + right(each, sizeColumns+3+banksColumns) + right("age", ageColumns)
+	least := layout.width > 0 && fewColumns > layout.width
+	head := right("address", addressColumns) + right("allocated", sizeColumns)
+	if !least {
+		head += right(each, sizeColumns+3+banksColumns)
+	}
+	head += right("age", ageColumns)
 	if !few {
 		head += right("PID", pidColumns) + "  " + left("layout", layoutColumns)
 	}
@@ -189,9 +202,12 @@ func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event
 	fmt.Fprintln(out, layout.paint(dim, strings.TrimRight(head, " ")))
 	for i, row := range rows {
 		a := &l.rows[row]
-		line := right(fmt.Sprintf("%#x", a.address), addressColumns) + right(formatBytes(a.bytes()), sizeColumns) +
-			right(formatBytes(a.perBank), sizeColumns) + layout.pick(" × ", " x ") + left(fmt.Sprint(a.banks), banksColumns) +
-			right(l.age(a), ageColumns)
+		line := right(fmt.Sprintf("%#x", a.address), addressColumns) + right(formatBytes(a.bytes()), sizeColumns)
+		share := right(formatBytes(a.perBank), sizeColumns) + layout.pick(" × ", " x ") + left(fmt.Sprint(a.banks), banksColumns)
+		if !least {
+			line += share
+		}
+		line += right(l.age(a), ageColumns)
 		title := titles[i]
 		kind := strings.ReplaceAll(a.layout, "_", " ")
 		if few {
@@ -204,9 +220,10 @@ func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event
 			continue
 		}
 		fmt.Fprintln(out, strings.TrimRight(line, " "))
-		for _, part := range wrap(title, layout.width-nameIndent) {
-			fmt.Fprintln(out, left("", nameIndent)+layout.paint(green, part))
+		if least {
+			title = strings.TrimSpace(share) + parts + ", " + title
 		}
+		layout.write(out, nameIndent, green, title)
 	}
 }
 

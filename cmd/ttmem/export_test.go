@@ -73,7 +73,7 @@ func TestHelpShowsHowToExport(t *testing.T) {
 	root.SetOut(&out)
 	root.SetArgs([]string{"help", "run"})
 	qt.Assert(t, qt.IsNil(root.Execute()))
-	for _, want := range []string{"ttmem run --flamegraph memory.html -- python model.py", "go tool pprof -http", "--folded-value VALUE"} {
+	for _, want := range []string{"ttmem run --flamegraph memory.html -- python model.py", "go tool pprof -top -cum", "--folded-value VALUE"} {
 		qt.Check(t, qt.StringContains(out.String(), want))
 	}
 }

@@ -24,6 +24,8 @@ type leaksOptions struct {
 	failOver byteSize
 	// known is what --suppress names
 	known *aggregate.Suppressions
+	// watchedNs is how long what runs was watched, in ns; 0 for what was seen to its end
+	watchedNs uint64
 }
 
 // The names of --from and --to that are no marks.
@@ -50,7 +52,9 @@ end of the program, where what only the device's closing freed counts as never f
 Marks come from ttmem mark NAME, from a key in ttmem top, and from --mark-at while
 tracing; --every places one each so many seconds, also when a recording is read. --from
 is the first mark where it is not given, and the first of its name; --to is the last one.
-NAME#2 is the second of that name, and "begin" and "end" stand for the beginning and the end.
+NAME#2 is the second of that name, and "begin" and "end" stand for the beginning and the
+end. Marks of steps, as ttmem steps and pytest --ttmem place them, count only where --from
+or --to names one.
 
 Between two marks everything leaked that is left; where others are between them, what
 grows from mark to mark to the last. What does not grow, such as a cache that has filled,
@@ -196,14 +200,7 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	growth := aggregate.NewGrowth(marks)
-	lost := uint64(0)
-	w, err := o.source.watch(func(e *event.Event) {
-		if e.Kind == event.Lost {
-			lost += e.Count
-		}
-		growth.Apply(e)
-	}, func() {})
+	w, growth, lost, err := o.follow(marks)
 	if err != nil {
 		return err
 	}
@@ -229,6 +226,37 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 		return exitStatus(leaked)
 	}
 	return nil
+}
+
+// follow follows what grows until there are no more events, and counts those that were
+// lost.
+func (o *leaksOptions) follow(marks aggregate.GrowthOptions) (w *watched, growth *aggregate.Growth, lost uint64, err error) {
+	if o.source.file != "" {
+		w, f, err := watchLeaks(o.source.file, o, marks)
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		return w, f.growth, f.lost, nil
+	}
+	growth = aggregate.NewGrowth(marks)
+	began := uint64(0)
+	begin := func() {
+		if began == 0 {
+			began = monotonicNow()
+		}
+	}
+	w, err = o.source.watch(func(e *event.Event) {
+		begin()
+		if e.Kind == event.Lost {
+			lost += e.Count
+		}
+		growth.Apply(e)
+	}, begin)
+	if w != nil && w.live {
+		begin()
+		o.watchedNs = monotonicNow() - began
+	}
+	return w, growth, lost, err
 }
 
 // write writes the page as the options ask for.

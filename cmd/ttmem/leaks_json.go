@@ -15,6 +15,12 @@ type leakDoc struct {
 	To     *leakMark `json:"to,omitempty"`
 	// Marks are those between which GrowthBytes are.
 	Marks []leakMark `json:"marks,omitempty"`
+	// WatchedNs is how long processes were watched that go on.
+	WatchedNs uint64 `json:"watched_ns,omitempty"`
+	// Allocated is how many buffers were allocated in all: of few nothing can be told.
+	Allocated uint64 `json:"allocated"`
+	// StepMarks is how many marks of steps were passed over.
+	StepMarks int `json:"step_marks,omitempty"`
 	// LeakedBytes and LeakedCount are the sums of Leaks, which --fail-over compares.
 	LeakedBytes uint64 `json:"leaked_bytes"`
 	LeakedCount uint64 `json:"leaked_count"`
@@ -84,7 +90,7 @@ type leakRow struct {
 func (p *leakPage) writeJSON(w io.Writer) error {
 	sum := p.leaked()
 	doc := leakDoc{
-		V: 1, TimeNs: p.TimeNs, LeakedBytes: sum.Bytes, LeakedCount: sum.Count,
+		V: 1, TimeNs: p.TimeNs, WatchedNs: p.o.watchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, LeakedBytes: sum.Bytes, LeakedCount: sum.Count,
 		Leaks: p.rows(p.leaks), Left: p.rows(p.left), Unclear: p.rows(p.unclear), Kept: p.rows(p.kept),
 		Steady:      leakSum{p.steadyStacks, p.steady.Count, p.steady.Bytes},
 		Suppressed:  leakSum{p.suppressedStacks, p.suppressed.Count, p.suppressed.Bytes},

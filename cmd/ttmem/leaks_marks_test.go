@@ -96,7 +96,8 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 func TestWhatIsLeftIsShownApart(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}, from: "step#1", to: "step"}
 	text := leaksText(t, markedFile(t, 8), o, aggregate.GrowthOptions{From: "step", FromNth: 1, To: "step"}, listLayout{width: 80})
-	qt.Check(t, qt.Equals(text, `96.0 KiB leaked in marked.jsonl, from "step#1" to "step" (8 intervals, 1.8 s), 8 buffers by 1 stack
+	qt.Check(t, qt.Equals(text, `96.0 KiB leaked in marked.jsonl, from "step#1" to "step" (8 intervals, 1.8 s), 8
+buffers by 1 stack
 
       bytes buffers     oldest
    96.0 KiB       8      1.7 s  ttnn.add · model.py:31 Attention.forward

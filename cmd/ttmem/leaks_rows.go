@@ -256,6 +256,9 @@ func (p *leakPage) notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("%s of %s that ended with a device or a process are not told apart, nor counted: they are of too many call stacks",
 			formatCount(p.Others.Count, "buffer"), formatBytes(p.Others.Bytes)))
 	}
+	if p.StepMarks > 0 {
+		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", formatCount(uint64(p.StepMarks), "mark")))
+	}
 	if p.Over.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
 			formatCount(p.Over.Count, "buffer"), formatBytes(p.Over.Bytes), p.To.Name))

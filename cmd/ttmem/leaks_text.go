@@ -20,7 +20,7 @@ const (
 )
 
 func (p *leakPage) writeText(out *bufio.Writer, layout listLayout) {
-	fmt.Fprintln(out, layout.paint(bold, p.headline()))
+	layout.write(out, 0, bold, p.headline())
 	switch {
 	case len(p.leaks) == 0:
 	case p.o.by != "stack":
@@ -53,9 +53,7 @@ func (p *leakPage) writeText(out *bufio.Writer, layout listLayout) {
 		fmt.Fprintln(out)
 	}
 	for _, text := range rest {
-		for _, line := range wrap(text, layout.columns()) {
-			fmt.Fprintln(out, layout.paint(dim, line))
-		}
+		p.writeWrapped(out, layout, 0, dim, text)
 	}
 }
 
@@ -65,6 +63,13 @@ func (l *listLayout) columns() int {
 		return 80
 	}
 	return l.width
+}
+
+// writeWrapped writes a text in lines that are not too long to read, whatever takes them.
+func (p *leakPage) writeWrapped(out *bufio.Writer, layout listLayout, indent int, st style, text string) {
+	for _, line := range fold(text, layout.columns()-indent) {
+		fmt.Fprintln(out, left("", indent)+layout.paint(st, line))
+	}
 }
 
 func plural(n int, noun string) string { return formatCount(uint64(n), noun) }
@@ -84,8 +89,13 @@ func (p *leakPage) headline() string {
 			where += fmt.Sprintf(" (%s)", formatSeconds(p.To.TimeNs-p.From.TimeNs))
 		}
 	}
+	if p.o.watchedNs > 0 {
+		where += ", watched for " + formatSeconds(p.o.watchedNs)
+	}
 	sum := p.leaked()
 	switch {
+	case sum.Count == 0 && p.judged && p.Allocated < leastAllocated:
+		return "Too little to tell in " + where + ": " + allocatedText(p.Allocated)
 	case sum.Count == 0 && (p.judged || len(p.left) > 0):
 		return "No leaks in " + where + ": nothing grew to the end."
 	case sum.Count == 0:
@@ -93,6 +103,19 @@ func (p *leakPage) headline() string {
 	}
 	return fmt.Sprintf("%s leaked in %s, %s by %s", formatBytes(sum.Bytes), where,
 		formatCount(sum.Count, "buffer"), plural(len(p.leaks), "stack"))
+}
+
+// leastAllocated is how many buffers are allocated by what could leak.
+const leastAllocated = 5
+
+func allocatedText(n uint64) string {
+	switch n {
+	case 0:
+		return "no buffer was allocated."
+	case 1:
+		return "1 buffer was allocated."
+	}
+	return fmt.Sprintf("%d buffers were allocated.", n)
 }
 
 // markText names a mark, with the number of those of its name where it was asked for.
@@ -108,10 +131,8 @@ func (p *leakPage) markText(m aggregate.GrowthMark, asked, none string) string {
 func (p *leakPage) writeSection(out *bufio.Writer, layout listLayout, title, why string, list []leak) {
 	sum := sumOf(list)
 	fmt.Fprintln(out)
-	fmt.Fprintf(out, "%s  %s\n", layout.paint(bold, title), layout.paint(dim, fmt.Sprintf("%s, %s", formatCount(sum.Count, "buffer"), formatBytes(sum.Bytes))))
-	for _, line := range wrap(why, layout.columns()-2) {
-		fmt.Fprintln(out, "  "+layout.paint(dim, line))
-	}
+	layout.writeTitle(out, "", title, fmt.Sprintf("  %s, %s", formatCount(sum.Count, "buffer"), formatBytes(sum.Bytes)))
+	p.writeWrapped(out, layout, 2, dim, why)
 }
 
 // merged are the rows of which no calls are listed, those with the same title as one.
@@ -162,9 +183,7 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout listLayout, list []leak, 
 		title := p.title(l, layout.pick(" · ", " - ")) + p.place(l)
 		if layout.width > 0 && width(line)+width(title) > layout.width {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			for _, part := range wrap(title, layout.width-leakIndent) {
-				fmt.Fprintln(out, left("", leakIndent)+layout.paint(green, part))
-			}
+			layout.write(out, leakIndent, green, title)
 		} else {
 			fmt.Fprintln(out, line+layout.paint(green, title))
 		}
@@ -175,11 +194,9 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout listLayout, list []leak, 
 		if l.growing {
 			st = yellow
 		}
-		for _, part := range wrap(p.verdict(l), layout.columns()-leakIndent) {
-			fmt.Fprintln(out, left("", leakIndent)+layout.paint(st, part))
-		}
+		p.writeWrapped(out, layout, leakIndent, st, p.verdict(l))
 		for _, call := range callers(l.stack.Frames()) {
-			fmt.Fprintln(out, left("", leakIndent+2)+layout.paint(dim, call))
+			layout.write(out, leakIndent+2, dim, call)
 		}
 	}
 }
@@ -207,7 +224,7 @@ func (p *leakPage) writeGroups(out *bufio.Writer, layout listLayout) {
 			fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("and %s more: -n 0 lists all", formatGrouped(len(groups)-i))))
 			break
 		}
-		fmt.Fprintln(out, right(formatBytes(g.Bytes), sizeColumns)+right(fmt.Sprint(g.Count), leakCountColumns)+"  "+g.Key)
+		layout.beside(out, right(formatBytes(g.Bytes), sizeColumns)+right(fmt.Sprint(g.Count), leakCountColumns)+"  ", noStyle, layout.separated(g.Key))
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate"
 	"ttmem/tracer/event"
 )
 
@@ -25,7 +25,7 @@ type logOptions struct {
 	notes        []string
 	addresses    []string
 	objects      []string
-	buffers      []uint
+	buffers      []string
 	grep         string
 	rules        string
 	since, until time.Duration
@@ -45,7 +45,7 @@ var logRegions = append(slices.Clone(shownRegions), event.Kernel)
 func newLog() *cobra.Command {
 	var o logOptions
 	c := &cobra.Command{
-		Use:   "log [FILE | -- COMMAND [ARG…]]",
+		Use:   "log [FILE | -- COMMAND]",
 		Short: "List what happened to an address, a buffer, a region or a process",
 		Long: `Lists events in the order in which they happened: each with the time since the
 first one, chips, kind, address, size on each chip, bytes of each bank and number of
@@ -71,7 +71,7 @@ memory of their own and make no events: all that is listed owns its memory.`,
 	o.source.registerWatch(c)
 	f := c.Flags()
 	f.StringSliceVar(&o.addresses, "address", nil, "only what has the address `ADDR`, such as 0x1c40 (may be repeated)")
-	f.UintSliceVar(&o.buffers, "buffer", nil, "only the buffer `ID` (may be repeated)")
+	f.StringSliceVar(&o.buffers, "buffer", nil, "only the buffer `ID` (may be repeated)")
 	f.StringSliceVar(&o.objects, "object", nil, "only the Buffer at `POINTER` in its process (may be repeated)")
 	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
 	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(regionNames(logRegions), ", ")+" (may be repeated)")
@@ -114,8 +114,12 @@ func kindNames() (names []string) {
 // check finds what is wrong with the flags before anything is read.
 func (o *logOptions) check(c *cobra.Command) (*logFilter, error) {
 	f := &logFilter{devices: o.devices, since: uint64(max(0, o.since)), until: uint64(max(0, o.until)), notes: o.notes}
-	for _, id := range o.buffers {
-		f.buffers = append(f.buffers, uint64(id))
+	for _, text := range o.buffers {
+		id, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--buffer %s: not a buffer's id: give its number, such as 1234, of the column \"buffer\"", text)
+		}
+		f.buffers = append(f.buffers, id)
 	}
 	var err error
 	if f.addresses, err = parseAddresses("address", o.addresses); err != nil {
@@ -181,17 +185,15 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	var rules *aggregate.Rules
-	if o.rules != "" {
-		if rules, err = readRules(o.rules); err != nil {
-			return err
-		}
+	rules, err := readRules(o.rules)
+	if err != nil {
+		return err
 	}
 	layout := listLayoutFor(os.Stdout)
 	out := newLogOutput(os.Stdout, layout.width > 0 && o.source.file != "")
 	l := newEventLog(o, filter, rules, layout, out)
 	l.from = monotonicNow()
-	w, err := o.source.watch(l.handle, func() {})
+	w, err := l.watch(&o.source)
 	l.end()
 	if err := errors.Join(out.close(), err); err != nil {
 		return firstError(err)
@@ -202,14 +204,41 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	for _, note := range w.notes {
 		warn(note)
 	}
-	l.summary(w)
+	l.summary(&o.source, w)
 	return w.status()
 }
 
+// laterEvents is how long after a time, in ns, events of before that may still come. The
+// tracer holds events back for 10 ms to put them in order; one whose thread was stopped
+// while it told of it comes later.
+const laterEvents = 1e9
+
+// watch handles events up to the end, or up to where nothing more is asked for: a file is
+// not read on after the time of --until.
+func (l *eventLog) watch(o *sourceOptions) (*watched, error) {
+	if o.file == "" || l.filter.until == 0 {
+		return o.watch(l.handle, func() {})
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	o.ctx = ctx
+	w, err := o.watch(func(e *event.Event) {
+		if l.handle(e); l.last-l.begin > l.filter.until+laterEvents {
+			stop()
+		}
+	}, func() {})
+	if errors.Is(err, errInterrupted) && ctx.Err() != nil {
+		return &watched{of: o.file}, nil
+	}
+	return w, err
+}
+
 // summary says what a reader of the list cannot see in it.
-func (l *eventLog) summary(w *watched) {
+func (l *eventLog) summary(o *sourceOptions, w *watched) {
 	if l.listed == 0 {
-		switch {
+		switch err := o.missing(); {
+		case err != nil:
+			warn(err.Error())
 		case l.seen == 0:
 			warn(fmt.Sprintf("nothing happened in %s", w.of))
 		default:

@@ -100,7 +100,7 @@ func logOf(t *testing.T, path string, o logOptions, layout listLayout) (string, 
 	defer f.Close()
 	out := newLogOutput(f, false)
 	l := newEventLog(&o, filter, nil, layout, out)
-	_, err = o.source.watch(l.handle, func() {})
+	_, err = l.watch(&o.source)
 	qt.Assert(t, qt.IsNil(err))
 	l.end()
 	qt.Assert(t, qt.IsNil(out.close()))
@@ -121,7 +121,7 @@ func TestTheLog(t *testing.T) {
 		{"log_narrow", logOptions{}, listLayout{width: 80}},
 		{"log_color", logOptions{}, listLayout{painter: painter{color: true}, width: 100}},
 		{"log_ascii", logOptions{}, listLayout{painter: painter{ascii: true}}},
-		{"log_stacks", logOptions{stacks: true, buffers: []uint{1}}, listLayout{width: 100}},
+		{"log_stacks", logOptions{stacks: true, buffers: []string{"1"}}, listLayout{width: 100}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, _ := logOf(t, path, test.options, test.layout)
@@ -146,7 +146,7 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 		"address":              {logOptions{addresses: []string{"0x8000"}}, "alloc1 free1 free1 alloc2 alloc1 cb_alloc"},
 		"an address inside":    {logOptions{addresses: []string{"0x9fff"}}, "alloc1 free1 free1 free99"},
 		"a decimal address":    {logOptions{addresses: []string{"131072"}}, "alloc3 free3"},
-		"buffer":               {logOptions{buffers: []uint{2}}, "alloc2 alloc2 free2"},
+		"buffer":               {logOptions{buffers: []string{"2"}}, "alloc2 alloc2 free2"},
 		"object":               {logOptions{objects: []string{"0x7f0000001600"}}, "alloc6 free6"},
 		"region":               {logOptions{regions: []string{"l1"}}, "alloc6 alloc_failed free6"},
 		"circular buffers":     {logOptions{regions: []string{"CB"}}, "cb_alloc cb_free"},
@@ -232,6 +232,7 @@ func TestTheLogSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		"region":          {[]string{"--region", "SRAM"}, "there are DRAM, L1, CB,"},
 		"kind":            {[]string{"--kind", "malloc"}, "there are alloc, free,"},
 		"note":            {[]string{"--note", "odd"}, "there are double_free,"},
+		"buffer":          {[]string{"--buffer", "x"}, "give its number, such as 1234"},
 		"address":         {[]string{"--address", "here"}, "give one such as 0x1c40"},
 		"object":          {[]string{"--object", "here"}, "give one such as 0x1c40"},
 		"grep":            {[]string{"--grep", "("}, "--grep: error parsing regexp"},
@@ -265,6 +266,11 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		"since":   {logOptions{since: time.Hour}, "the last is 1.9 s after the first"},
 		"address": {logOptions{addresses: []string{"0x1"}}, "--object takes those in the process"},
 		"kind":    {logOptions{kinds: []string{"device_close"}}, "there are alloc, free, alloc_failed"},
+		"region":  {logOptions{regions: []string{"TRACE"}}, "there are events of DRAM, L1, CB, KERNEL"},
+		"buffer":  {logOptions{buffers: []string{"1000"}}, "buffers are from 1 to 99"},
+		"object":  {logOptions{objects: []string{"0x1"}}, "--address takes those in the banks"},
+		"grep":    {logOptions{grep: "ttnn.nothing"}, "(?i) ignores case"},
+		"note":    {logOptions{notes: []string{"overlap"}, addresses: nil, until: 100 * time.Millisecond}, "nothing to be noted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, l := logOf(t, path, c.options, listLayout{})

@@ -47,7 +47,7 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 	r := l.row(e, n)
 	chips := ""
 	if len(e.Devices) > 0 {
-		_, chips, _ = strings.Cut(formatIDs(slices.Sorted(slices.Values(e.Devices))), " ")
+		chips = chipNumbers(slices.Sorted(slices.Values(e.Devices)))
 	}
 	if l.layout.width > 0 && width(chips) > logChipsColumns {
 		r.text = strings.TrimPrefix(r.text+", chips "+chips, ", ")
@@ -57,13 +57,15 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 	if r.banks == "" {
 		times = "   "
 	}
-	line := right(fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.begin, e.TimeNs))/1e9), logTimeColumns) + " " +
-		right(chips, logChipsColumns) + " " + left(e.Kind.String(), logKindColumns) + right(r.address, logAddressColumns) +
-		right(r.size, logSizeColumns) + right(r.each, logEachColumns) + times + left(r.banks, logBanksColumns)
 	pid := ""
 	if e.PID != 0 {
 		pid = fmt.Sprint(e.PID)
 	}
+	if l.layout.width > 0 && l.layout.width < logFewColumns+width(" banks") {
+		return l.appendNarrow(b, e, n, &r, chips, pid)
+	}
+	line := l.firstColumns(e, chips) + right(r.address, logAddressColumns) +
+		right(r.size, logSizeColumns) + right(r.each, logEachColumns) + times + left(r.banks, logBanksColumns)
 	rest := "  " + left(r.place, logPlaceColumns) + right(r.buffer, logBufferColumns) + right(r.object, logObjectColumns) + right(pid, logPIDColumns)
 	text := r.text
 	if l.layout.width == 0 {
@@ -81,23 +83,49 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 		line += rest + "  "
 	} else {
 		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
-		if pid != "" {
-			pid = "PID " + pid
-		}
-		object := ""
-		if r.buffer != "" {
-			object = "buffer " + r.buffer + " at " + r.object
-		}
-		text = strings.Join(slices.DeleteFunc([]string{pid, r.place, object, text}, func(s string) bool { return s == "" }), ", ")
-		line = left("", nameIndent)
+		text, line = r.below(pid), left("", nameIndent)
 	}
+	return l.appendBelow(b, e, n, &r, line, text)
+}
+
+// below is what is said of an event where the columns have no room for it.
+func (r *logRow) below(pid string, first ...string) string {
+	if pid != "" {
+		pid = "PID " + pid
+	}
+	object := ""
+	if r.buffer != "" {
+		object = "buffer " + r.buffer + " at " + r.object
+	}
+	return strings.Join(slices.DeleteFunc(append(first, pid, r.place, object, r.text), func(s string) bool { return s == "" }), ", ")
+}
+
+// appendNarrow is appendText where only the first columns have room.
+func (l *eventLog) appendNarrow(b []byte, e *event.Event, n *aggregate.Note, r *logRow, chips, pid string) []byte {
+	b = append(append(b, strings.TrimRight(l.firstColumns(e, chips), " ")...), '\n')
+	each := r.each
+	if r.banks != "" {
+		each += l.layout.pick(" × ", " x ") + r.banks
+	}
+	return l.appendBelow(b, e, n, r, left("", nameIndent), r.below(pid, r.address, r.size, each))
+}
+
+// firstColumns are the time of an event, its chips and its kind.
+func (l *eventLog) firstColumns(e *event.Event, chips string) string {
+	return right(fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.begin, e.TimeNs))/1e9), logTimeColumns) + " " +
+		right(chips, logChipsColumns) + " " + left(e.Kind.String(), logKindColumns)
+}
+
+// appendBelow appends the text of an event behind what is in its line, and its notes and
+// calls below.
+func (l *eventLog) appendBelow(b []byte, e *event.Event, n *aggregate.Note, r *logRow, line, text string) []byte {
 	for i, part := range fold(text, l.layout.width-width(line)) {
 		if i > 0 {
 			line = left("", width(line))
 		}
 		b = append(append(append(b, line...), l.layout.paint(green, part)...), '\n')
 	}
-	if text == "" {
+	if text == "" && strings.TrimSpace(line) != "" {
 		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
 	}
 	for _, note := range r.notes {
@@ -112,10 +140,18 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 	return l.appendStacks(b, e, n)
 }
 
+// chipNumbers are the ids of chips, which are in order, without the noun: "0-7, 9".
+func chipNumbers(ids []int) string {
+	_, numbers, _ := strings.Cut(formatIDs(ids), " ")
+	return numbers
+}
+
 func (l *eventLog) appendHead(b []byte) []byte {
-	head := right("seconds", logTimeColumns) + " " + right("chips", logChipsColumns) + " " + left("event", logKindColumns) +
-		right("address", logAddressColumns) + right("size", logSizeColumns) +
-		right("per bank", logEachColumns) + l.layout.pick(" × ", " x ") + "banks"
+	head := right("seconds", logTimeColumns) + " " + right("chips", logChipsColumns) + " " + left("event", logKindColumns)
+	if all := right("address", logAddressColumns) + right("size", logSizeColumns) +
+		right("per bank", logEachColumns) + l.layout.pick(" × ", " x ") + "banks"; l.layout.width == 0 || width(head+all) <= l.layout.width {
+		head += all
+	}
 	if l.layout.width == 0 || logColumns+2+30 <= l.layout.width {
 		head += left("  region", logPlaceColumns) + right("buffer", logBufferColumns) + right("Buffer at", logObjectColumns) + right("PID", logPIDColumns) + "  what"
 	}
@@ -315,22 +351,4 @@ func (l *eventLog) appendFrames(b []byte, s *event.Stack) []byte {
 		}
 	}
 	return b
-}
-
-// fold is wrap, with words cut that are longer than a line: names of templates and paths,
-// after a part of them where that is possible.
-func fold(s string, limit int) (lines []string) {
-	limit = max(limit, 20)
-	for _, line := range wrap(s, limit) {
-		for width(line) > limit {
-			head := string([]rune(line)[:limit])
-			if i := strings.LastIndexAny(head, ":/,"); i > len(head)/2 {
-				head = head[:i+1]
-			}
-			lines = append(lines, head)
-			line = line[len(head):]
-		}
-		lines = append(lines, line)
-	}
-	return lines
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,6 +24,10 @@ func main() {
 // run carries out a command line and gives the exit status.
 func run(args []string) int {
 	root := newRoot()
+	if len(args) > 1 && args[0] == "--" {
+		warn(fmt.Sprintf("what is to be done with %s? `ttmem run -- %s` traces it", args[1], strings.Join(args[1:], " ")))
+		return 1
+	}
 	root.SetArgs(args)
 	err := root.Execute()
 	var status exitStatus
@@ -39,22 +42,8 @@ func run(args []string) int {
 	if _, _, unknown := root.Find(args); unknown != nil && unknown.Error() == err.Error() {
 		err = unknownCommand(root, args)
 	}
-	fmt.Fprintf(os.Stderr, "ttmem: %v\n", err)
+	warn(err.Error())
 	return 1
-}
-
-// unknownCommand says in a line what may have been meant by the first argument that is
-// no flag.
-func unknownCommand(root *cobra.Command, args []string) error {
-	name := args[slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })]
-	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
-		return fmt.Errorf("%s is no command: `ttmem report %s` shows a recording, `ttmem run -- %s` runs a program", name, name, name)
-	}
-	root.SuggestionsMinimumDistance = 2
-	if like := root.SuggestionsFor(name); len(like) > 0 {
-		return fmt.Errorf("there is no command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
-	}
-	return fmt.Errorf("there is no command %s; `ttmem help` lists what there is", name)
 }
 
 // errInterrupted says that Ctrl-C ended something before it was done.
@@ -105,7 +94,7 @@ root; to show recordings, or what a service sees, does not.`,
 		{"ask", "Ask (a recording, a command, or what runs):", []*cobra.Command{
 			newTop(), newReport(), newDump(), newPeak(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(),
 		}},
-		{"other", "Others:", []*cobra.Command{newSteps(), newDoctor(), newMan()}},
+		{"other", "Others:", []*cobra.Command{newSteps(), newDoctor(), newMan(), newVersion()}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, c := range group.commands {
@@ -113,35 +102,26 @@ root; to show recordings, or what a service sees, does not.`,
 			root.AddCommand(c)
 		}
 	}
-	root.SetHelpCommandGroupID("other")
+	help := newHelp()
+	help.GroupID = "other"
+	root.SetHelpCommand(help)
 	root.SetCompletionCommandGroupID("other")
+	addCompletion(root)
 	root.SetFlagErrorFunc(flagError)
 	return root
 }
 
-// flagError says what to give instead where a flag makes no sense.
-func flagError(c *cobra.Command, err error) error {
-	wrong, ok := err.(interface{ GetValue() string })
-	// the text has the flag's names: invalid argument "x" for "-p, --pid" flag: …
-	_, rest, found := strings.Cut(err.Error(), "--")
-	name, _, _ := strings.Cut(rest, "\"")
-	f := c.Flags().Lookup(name)
-	if !ok || !found || f == nil {
-		return fmt.Errorf("%w; `%s --help` shows what there is", err, c.CommandPath())
+// newVersion is for who does not think of the flag.
+func newVersion() *cobra.Command {
+	return &cobra.Command{
+		Use:    "version",
+		Short:  "Show ttmem's version",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		Run: func(c *cobra.Command, _ []string) {
+			fmt.Fprintf(c.OutOrStdout(), "ttmem version %s\n", buildVersion())
+		},
 	}
-	want := errors.Unwrap(err).Error()
-	switch f.Value.Type() {
-	case "int", "intSlice":
-		want = "not a number"
-		if name == "pid" {
-			want = "not a process id: `pgrep -af python` finds them"
-		}
-	case "duration":
-		want = "not a duration: give one such as 30s or 5m"
-	case "bool":
-		want = "neither true nor false"
-	}
-	return fmt.Errorf("--%s %s: %s", name, wrong.GetValue(), want)
 }
 
 // build is the version that the Makefile gives: the tag and commit that was built.

@@ -40,9 +40,16 @@ func TestFlagsThatMakeNoSenseAreToldInALineWithoutGo(t *testing.T) {
 		"report --json=maybe":        `--json maybe: neither true nor false`,
 		"run --frob":                 "unknown flag: --frob; `ttmem run --help` shows what there is",
 		"run -z":                     "unknown shorthand flag: 'z' in -z; `ttmem run --help` shows what there is",
-		"run --events":               "flag needs an argument: --events; `ttmem run --help` shows what there is",
+		"run --events":               "--events needs a value, --events FILE; `ttmem run --help` shows what there is",
 		"doctor libtt_metal.so":      `doctor takes no argument: .* ttmem doctor --library libtt_metal.so`,
+		"record -o":                  "--output needs a value, --output FILE; `ttmem record --help` shows what there is",
+		"steps 4242":                 `steps takes no argument "4242": the process is given by ttmem steps -p PID`,
+		"steps -p 1 -p 2":            `steps are of one process: .*`,
 		"man":                        `manual pages to which folder\? .*`,
+		"help frobnicate":            "there is no command frobnicate; `ttmem help` lists what there is",
+		"help run leaks":             "help for one command: ttmem help run",
+		"completion tcsh":            `no completions for tcsh: there are bash, fish, powershell, zsh`,
+		"completion":                 `completions for which shell\? .*`,
 	} {
 		qt.Check(t, qt.ErrorMatches(execute(strings.Fields(args)...), want), qt.Commentf("%s", args))
 	}

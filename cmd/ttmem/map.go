@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -41,7 +42,9 @@ circular and dataflow buffers of programs lie below the buffers, and grow toward
 
 FILE is a recording, or a file of events, at its end or at another moment. Without it
 the service of this host (ttmem serve) is asked or, where none runs, root looks into the
-memory of the processes; how often a place was allocated is known from files alone.`,
+memory of the processes; how often a place was allocated is known from files alone.
+
+` + momentHelp,
 		Example: `  ttmem map model.ttmem --at peak
   ttmem map model.ttmem --at trained --region L1 --svg l1.svg
   ttmem map                                  # what ttmem serve sees, now
@@ -62,7 +65,7 @@ memory of the processes; how often a place was allocated is known from files alo
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	fixed("region", regionNames(mappedRegions))
-	fixed("at", []string{"end", "peak", "failure"})
+	fixed("at", []string{"begin", "end", "peak", "failure"})
 	for _, flag := range []string{"device", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -90,6 +93,8 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	switch {
 	case o.n < 0:
 		return at, nil, nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
+	case at.left():
+		return at, nil, nil, errLeft
 	case o.source.file == "" && !at.atEnd():
 		return at, nil, nil, errors.New("--at is of a recording: what is there now is drawn without it")
 	case c.Flags().Changed("svg") && o.svg == "":
@@ -97,9 +102,7 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	case o.svg == "-" && o.json:
 		return at, nil, nil, errors.New("--svg and --json cannot both be standard output")
 	}
-	if o.rules != "" {
-		rules, err = readRules(o.rules)
-	}
+	rules, err = readRules(o.rules)
 	return at, regions, rules, err
 }
 
@@ -176,15 +179,12 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 		w, state, err = visit(o.source.file, []moment{at}, only, m.heat.Add, add)
 	}
 	if err != nil {
-		return err
+		return cmp.Or(o.source.missing(), err)
 	}
 	if w.skipped {
 		w.notes = append(w.notes, "the recording is long: how often a place was allocated is counted from its last checkpoint on")
 	}
-	m.of = at.String() + " of " + o.source.file
-	if !at.atEnd() {
-		m.of = at.String() + ", of " + o.source.file
-	}
+	m.of = at.of(o.source.file)
 	m.ended = at.atEnd()
 	m.notes, m.failed, m.snap = w.notes, w.failed, state.Snapshot()
 	return nil

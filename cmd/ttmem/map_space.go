@@ -153,6 +153,9 @@ type mapRow struct {
 	reuse    uint64
 }
 
+// free reports whether it is a hole.
+func (r *mapRow) free() bool { return r.block == nil && r.static == nil }
+
 // rows are all that there is, in order of addresses.
 func (r *regionMap) rows() []mapRow {
 	var rows []mapRow
@@ -213,14 +216,6 @@ func (m *mapPage) site(row *mapRow) *site {
 		m.sites[stack] = s
 	}
 	return s
-}
-
-// name is the name of a buffer; nil where the row is called something else.
-func (m *mapPage) name(row *mapRow) *aggregate.Name {
-	if row.block == nil || m.names.rules != nil || row.block.Stack == nil {
-		return nil
-	}
-	return &m.site(row).name
 }
 
 // title is what a row is called.

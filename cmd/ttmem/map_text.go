@@ -3,30 +3,33 @@ package main
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math/bits"
 	"slices"
 	"strings"
-
-	"ttmem/aggregate"
 )
 
-// mapColumns is how wide a map is drawn: it fits into a terminal of 80 columns.
+// mapColumns is how wide a map is drawn where there is room: it fits into a terminal of 80
+// columns.
 const mapColumns = 76
+
+// mapWidth is how wide a map is drawn.
+func (l listLayout) mapWidth() int { return min(mapColumns, l.columns()-2) }
 
 func (m *mapPage) writeText(w io.Writer, layout listLayout) error {
 	out := bufio.NewWriter(w)
 	m.order()
 	if len(m.maps) == 0 {
-		fmt.Fprintln(out, m.nothing())
+		layout.write(out, 0, noStyle, m.nothing())
 		return out.Flush()
 	}
-	fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("%s buffers, %s in part, %s CBs and DFBs, %s free\n%s",
-		layout.pick("█", "#"), layout.pick("▄", "+"), layout.pick("▒", ":"), layout.pick("·", "."), m.heatLegend())))
+	layout.write(out, 0, dim, fmt.Sprintf("%s buffers, %s in part, %s CBs and DFBs, %s free",
+		layout.pick("█", "#"), layout.pick("▄", "+"), layout.pick("▒", ":"), layout.pick("·", ".")))
+	layout.write(out, 0, dim, m.heatLegend())
 	var sites []*site
-	for _, r := range m.maps {
+	whole, brief := m.worthDrawing()
+	for _, r := range whole {
 		rows := r.rows()
 		for i := range rows {
 			m.site(&rows[i])
@@ -36,21 +39,21 @@ func (m *mapPage) writeText(w io.Writer, layout listLayout) error {
 		sites = append(sites, s)
 	}
 	tellSitesApart(sites)
-	for i, r := range m.maps {
-		if i == 0 || !slices.Equal(r.devices, m.maps[i-1].devices) {
-			title := formatIDs(r.devices)
+	for i, r := range whole {
+		fmt.Fprintln(out)
+		if i == 0 || !slices.Equal(r.devices, whole[i-1].devices) {
+			title, of := formatIDs(r.devices), layout.separator()+m.of
 			if len(r.devices) > 1 {
 				title += " (each)"
 			}
 			if r.board != "" {
-				r.board = layout.separator() + r.board
+				of = layout.separator() + r.board + of
 			}
-			fmt.Fprintln(out, "\n"+layout.paint(bold, title)+layout.paint(dim, r.board+layout.separator()+m.of))
-		} else {
-			fmt.Fprintln(out)
+			layout.writeTitle(out, "", title, of)
 		}
 		m.writeRegion(out, layout, r)
 	}
+	m.writeBriefly(out, layout, brief)
 	return out.Flush()
 }
 
@@ -64,6 +67,9 @@ func (m *mapPage) heatLegend() string {
 // nothing says that there is nothing to draw.
 func (m *mapPage) nothing() string {
 	text := "Nothing is allocated " + m.of + "."
+	if len(m.regions) > 0 {
+		text = "Nothing of " + strings.Join(regionNames(m.regions), ", ") + " is allocated " + m.of + "."
+	}
 	if m.ended {
 		text += " --at peak draws each region when it was fullest."
 	}
@@ -79,14 +85,14 @@ func (m *mapPage) writeRegion(out *bufio.Writer, layout listLayout, r *regionMap
 	case s.Banks > 0:
 		of = fmt.Sprintf("  %s, all used alike", formatCount(uint64(s.Banks), "bank"))
 	}
-	fmt.Fprintln(out, " "+layout.paint(bold, s.Region.String())+layout.paint(dim, of))
+	layout.writeTitle(out, " ", s.Region.String(), of)
 	m.writeStrip(out, layout, r, r.start, r.end)
 	for _, part := range r.zooms() {
 		fmt.Fprintln(out, layout.paint(dim, "  of which:"))
 		m.writeStrip(out, layout, r, part[0], part[1])
 	}
 	for _, line := range r.summary() {
-		for _, part := range wrap(line, mapColumns) {
+		for _, part := range wrap(line, layout.mapWidth()) {
 			fmt.Fprintln(out, "  "+part)
 		}
 	}
@@ -96,9 +102,10 @@ func (m *mapPage) writeRegion(out *bufio.Writer, layout listLayout, r *regionMap
 // writeStrip draws the addresses from start to end.
 func (m *mapPage) writeStrip(out *bufio.Writer, layout listLayout, r *regionMap, start, end uint64) {
 	from, to := fmt.Sprintf("%#x", start), fmt.Sprintf("%#x", end)
-	fmt.Fprintln(out, "  "+layout.paint(dim, from+right(to, mapColumns-width(from))))
+	columns := layout.mapWidth()
+	fmt.Fprintln(out, "  "+layout.paint(dim, from+right(to, columns-width(from))))
 	var strip, heat strings.Builder
-	for _, c := range r.cells(start, end, mapColumns) {
+	for _, c := range r.cells(start, end, columns) {
 		switch size := c.end - c.start; {
 		case c.used >= size:
 			strip.WriteString(layout.pick("█", "#"))
@@ -125,14 +132,18 @@ func heatDigit(count uint64) string {
 	return fmt.Sprint(min(9, bits.Len64(count)))
 }
 
+// used is what buffers have of each bank.
+func (r *regionMap) used() (bytes uint64) {
+	for i := range r.space.Blocks {
+		bytes += r.space.Blocks[i].BytesPerBank
+	}
+	return bytes
+}
+
 // summary says what is used and free.
 func (r *regionMap) summary() (lines []string) {
 	s := r.space
-	var used uint64
-	for i := range s.Blocks {
-		used += s.Blocks[i].BytesPerBank
-	}
-	text := fmt.Sprintf("per bank: %s in %s", formatBytes(used), formatCount(uint64(len(s.Blocks)), "buffer"))
+	text := fmt.Sprintf("per bank: %s in %s", formatBytes(r.used()), formatCount(uint64(len(s.Blocks)), "buffer"))
 	if s.Known() {
 		text += fmt.Sprintf(", %s free in %s, the largest %s, fragmentation %s", formatBytes(s.FreeBytesPerBank),
 			formatCount(uint64(len(s.Holes)), "hole"), formatBytes(s.LargestFreeBytesPerBank),
@@ -162,12 +173,14 @@ func (r *regionMap) summary() (lines []string) {
 // small where much is free in pieces.
 func largestRows(rows []mapRow, n int) (largest []mapRow) {
 	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b mapRow) int { return cmp.Compare(b.bytes, a.bytes) })
-	isHole := func(r mapRow) bool { return r.block == nil && r.static == nil }
-	used := slices.DeleteFunc(slices.Clone(sizes), isHole)
-	holes := slices.DeleteFunc(sizes, func(r mapRow) bool { return !isHole(r) })
+	used := slices.DeleteFunc(slices.Clone(sizes), func(r mapRow) bool { return r.free() })
+	holes := slices.DeleteFunc(sizes, func(r mapRow) bool { return !r.free() })
 	holes = holes[:min(len(holes), max(n/2, n-len(used)))]
 	return append(holes, used[:n-len(holes)]...)
 }
+
+// mapRowColumns is from which width on a row and its name are one line.
+const mapRowColumns = 72
 
 // writeRows lists the largest buffers and holes, in order of their addresses.
 func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) {
@@ -177,12 +190,16 @@ func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) 
 		rows = largestRows(rows, m.n)
 		slices.SortStableFunc(rows, func(a, b mapRow) int { return cmp.Compare(a.address, b.address) })
 	}
+	narrow := layout.width > 0 && layout.width < mapRowColumns
 	head := right("address", 12) + right("per bank", 11)
 	if r.heat != nil {
-		head += right("allocated", 10)
+		head += right("times", 7)
 	}
-	head += right("age", 9) + "  "
-	fmt.Fprintln(out, layout.paint(dim, head+"what"))
+	head += right("age", 9)
+	if !narrow {
+		head += "  what"
+	}
+	fmt.Fprintln(out, layout.paint(dim, head))
 	for i := range rows {
 		row := &rows[i]
 		line := right(fmt.Sprintf("%#x", row.address), 12) + right(formatBytes(row.bytes), 11)
@@ -191,114 +208,30 @@ func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) 
 			if row.reuse > 0 {
 				times = formatGrouped(int(row.reuse)) + layout.pick("×", "x")
 			}
-			line += right(times, 10)
-		}
-		line += right(r.age(row), 9) + "  "
-		title := m.title(row, layout.separator())
-		if whole := m.site(row).withCaller(title); layout.width == 0 || width(line)+width(whole) <= layout.width {
-			title = whole
-		}
-		if room := layout.width - width(line); layout.width > 0 && width(title) > room {
-			title = truncate(title, room, layout.pick("…", "~"))
-			if name := m.name(row); name != nil {
-				title = layout.fitName(*name, room)
-			}
+			line += right(times, 7)
 		}
 		style := noStyle
 		if row.block == nil {
 			style = dim
 		}
-		fmt.Fprintln(out, line+layout.paint(style, title))
+		title := m.title(row, layout.separator())
+		whole := m.site(row).withCaller(title)
+		if narrow && row.free() { // which has no age
+			fmt.Fprintln(out, line+layout.paint(style, right(title, 9)))
+			continue
+		}
+		line += right(r.age(row), 9)
+		switch room := layout.width - width(line) - 2; {
+		case layout.width == 0 || !narrow && width(whole) <= room:
+			fmt.Fprintln(out, line+"  "+layout.paint(style, whole))
+		case !narrow && width(title) <= room:
+			fmt.Fprintln(out, line+"  "+layout.paint(style, title))
+		default:
+			fmt.Fprintln(out, line)
+			layout.write(out, nameIndent, style, whole)
+		}
 	}
 	if n := all - len(rows); n > 0 {
 		fmt.Fprintf(out, "  and %s more: -n 0 lists all\n", formatGrouped(n))
 	}
-}
-
-// mapDocument is what `ttmem map --json` prints.
-type mapDocument struct {
-	V       int          `json:"v"`
-	Regions []*mapRegion `json:"regions"`
-	// Lost is how many events were lost, by cause.
-	Lost  map[string]uint64 `json:"lost"`
-	Notes []string          `json:"notes,omitempty"`
-}
-
-// A mapRegion is a region of chips on which it is used alike.
-type mapRegion struct {
-	Devices []int  `json:"devices"`
-	Region  string `json:"region"`
-	TimeNs  uint64 `json:"time_ns"`
-	Banks   uint32 `json:"banks"`
-	// StartAddress and EndAddress are where it lies in each bank; left out, with what is
-	// free, where that is not known.
-	StartAddress  uint64               `json:"start_address,omitempty"`
-	EndAddress    uint64               `json:"end_address,omitempty"`
-	Free          *aggregate.FreeSpace `json:"free,omitempty"`
-	Fragmentation *float64             `json:"fragmentation,omitempty"`
-	Blocks        []mapBlock           `json:"blocks"`
-	Holes         []mapHole            `json:"holes"`
-	Statics       []mapStatic          `json:"statics"`
-	// Allocated is how often the addresses from each on were allocated; left out where
-	// that is not known.
-	Allocated []aggregate.HeatStep `json:"allocated,omitempty"`
-}
-
-type mapBlock struct {
-	Address      uint64 `json:"address"`
-	BytesPerBank uint64 `json:"bytes_per_bank"`
-	PID          int    `json:"pid"`
-	BufferID     uint64 `json:"buffer_id"`
-	SinceNs      uint64 `json:"since_ns"`
-	BeforeAttach bool   `json:"before_attach,omitempty"`
-	Allocated    uint64 `json:"allocated,omitempty"`
-	Name         string `json:"name"`
-}
-
-type mapHole struct {
-	Address      uint64 `json:"address"`
-	BytesPerBank uint64 `json:"bytes_per_bank"`
-	Allocated    uint64 `json:"allocated,omitempty"`
-}
-
-type mapStatic struct {
-	Address      uint64 `json:"address"`
-	BytesPerCore uint64 `json:"bytes_per_core"`
-	Programs     int    `json:"programs"`
-	Name         string `json:"name"`
-}
-
-func (m *mapPage) writeJSON(w io.Writer) error {
-	m.order()
-	doc := &mapDocument{V: 1, Regions: []*mapRegion{}, Lost: m.snap.Lost, Notes: m.notes}
-	for _, r := range m.maps {
-		one := &mapRegion{
-			Devices: r.devices, Region: r.space.Region.String(), TimeNs: r.nowNs, Banks: r.space.Banks, Allocated: r.heat,
-			Blocks: []mapBlock{}, Holes: []mapHole{}, Statics: []mapStatic{},
-		}
-		if r.space.Known() {
-			part := r.fragmentation()
-			one.StartAddress, one.EndAddress, one.Free, one.Fragmentation = r.space.Start, r.space.End, &r.space.FreeSpace, &part
-		}
-		rows := r.rows()
-		for i := range rows {
-			row := &rows[i]
-			switch {
-			case row.block != nil:
-				one.Blocks = append(one.Blocks, mapBlock{
-					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, row.reuse, m.title(row, " · "),
-				})
-			case row.static != nil:
-				one.Statics = append(one.Statics, mapStatic{row.address, row.bytes, row.programs, m.title(row, " · ")})
-			default:
-				one.Holes = append(one.Holes, mapHole{row.address, row.bytes, row.reuse})
-			}
-		}
-		doc.Regions = append(doc.Regions, one)
-	}
-	out := bufio.NewWriter(w)
-	if err := json.NewEncoder(out).Encode(doc); err != nil {
-		return err
-	}
-	return out.Flush()
 }

@@ -9,7 +9,7 @@ import (
 // registerMarkAt makes the flag of commands whose marks may be calls.
 func (o *stackOptions) registerMarkAt(c *cobra.Command) {
 	c.Flags().StringArrayVar(&o.markAt, "mark-at", nil, "place a mark at each call of the native `FUNCTION`, such as ttnn::softmax or a mangled name "+
-		"(may be repeated); functions of Python have no address: take a native one that they call, or `ttmem mark`")
+		"(may be repeated; fails where no mapped file has it); functions of Python have no address: take a native one that they call, or `ttmem mark`")
 	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
 }
 
@@ -21,6 +21,8 @@ func (o *sourceOptions) checkMarkAt() error {
 		return errors.New("--mark-at places marks while a program is traced: ttmem record --mark-at … -o FILE")
 	case len(o.command) == 0 && len(o.pids) == 0:
 		return errors.New("--mark-at: of which program? Give -p PID or -- COMMAND")
+	case o.asked:
+		return errors.New("--mark-at: the service places no probes of one's own: leave out --socket, and trace as root")
 	}
 	for _, name := range o.stacks.markAt {
 		if name == "" {

@@ -81,6 +81,11 @@ func oom(c *cobra.Command, o *oomOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	if len(page.failures) == 0 {
+		if err := o.source.missing(); err != nil {
+			return err
+		}
+	}
 	if err := page.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
 		return fmt.Errorf("writing the failures: %w", pathless(err))
 	}

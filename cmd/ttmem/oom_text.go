@@ -47,30 +47,30 @@ func (p *oomPage) groups() (list []*alikeFailures) {
 func (p *oomPage) writeText(out *bufio.Writer, layout listLayout) {
 	groups := p.groups()
 	if len(groups) == 0 {
-		fmt.Fprintln(out, p.nothing())
+		layout.write(out, 0, noStyle, p.nothing())
 		return
 	}
 	head := fmt.Sprintf("%s failed %s", formatCount(uint64(len(p.failures)), "request"), plain(p.w.of))
-	fmt.Fprintln(out, layout.paint(dim, head))
+	layout.write(out, 0, dim, head)
 	shown, omitted := cutNewest(groups, p.o.n)
 	for _, g := range shown {
 		fmt.Fprintln(out)
 		p.writeFailure(out, layout, g)
 	}
 	if omitted > 0 {
-		fmt.Fprintf(out, "\nand %s earlier of another kind: -n 0 shows all\n", formatGrouped(omitted))
+		fmt.Fprintln(out)
+		layout.write(out, 0, noStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", formatGrouped(omitted)))
 	}
 	if p.o.source.file != "" && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
 		return g.Evidence != nil && (g.Verdict() == aggregate.Fragmented || g.Verdict() == aggregate.Clash)
 	}) {
 		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", plain(p.o.source.file))
 		fmt.Fprintln(out)
-		for _, line := range wrap(text, layout.columns()) {
-			fmt.Fprintln(out, layout.paint(dim, line))
-		}
+		p.sized(layout).write(out, 0, dim, text)
 	}
 	if p.forgotten > 0 {
-		fmt.Fprintf(out, "\nBefore these, %s failed of which nothing more is known.\n", formatCount(p.forgotten, "request"))
+		fmt.Fprintln(out)
+		layout.write(out, 0, noStyle, fmt.Sprintf("Before these, %s failed of which nothing more is known.", formatCount(p.forgotten, "request")))
 	}
 }
 
@@ -79,6 +79,9 @@ func (p *oomPage) nothing() string {
 	if p.snap.FailureCount > 0 {
 		return fmt.Sprintf("No such allocation failed %s: %s did, of which none is what the flags ask for.",
 			plain(p.w.of), formatCount(p.snap.FailureCount, "other"))
+	}
+	if pids := p.o.source.pids; len(pids) > 0 {
+		return fmt.Sprintf("No allocation of PID %s failed %s.", listPIDs(pids), plain(p.w.of))
 	}
 	return fmt.Sprintf("No allocation failed %s.", plain(p.w.of))
 }
@@ -100,26 +103,29 @@ func failureRegion(f *aggregate.Failure) string {
 func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFailures) {
 	frames := g.Stack.Frames()
 	title := failureRegion(g.Failure) + ": " + verdicts[g.Verdict()]
-	at := "on " + formatIDs(g.Devices)
+	at := "on " + formatIDs(slices.Sorted(slices.Values(g.Devices)))
 	if len(g.Devices) == 0 {
 		at = "on an unknown chip"
 	}
-	fmt.Fprintln(out, layout.paint(boldRed, title)+layout.paint(dim, "  "+at))
+	if layout.width == 0 || width(title+at)+2 <= layout.width {
+		fmt.Fprintln(out, layout.paint(boldRed, title)+layout.paint(dim, "  "+at))
+	} else {
+		layout.write(out, 0, boldRed, title)
+		layout.write(out, 1, dim, at)
+	}
 	name := plain(aggregate.NameOf(frames).Text(layout.separator()))
 	if name == "" {
 		name = "(no call stack)"
 	}
-	writeLine(out, p.sized(layout), green, name)
-	for _, line := range joinCallers(callers(frames), layout, layout.columns()-4) {
-		fmt.Fprintln(out, "   "+layout.paint(dim, line))
-	}
+	p.sized(layout).write(out, 1, green, name)
+	p.writeCallers(out, layout, 3, frames)
 	who := strings.TrimRight(fmt.Sprintf("PID %d %s", g.PID, p.process(g.Failure)), " ") + ", " + p.moment(g.TimeNs)
 	if g.times > 1 {
 		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
 	}
-	writeLine(out, p.sized(layout), dim, who)
+	p.sized(layout).write(out, 1, dim, who)
 	if g.Verdict() == aggregate.Unexplained {
-		writeLine(out, p.sized(layout), noStyle, firstLine(g.Message))
+		p.sized(layout).write(out, 1, noStyle, firstLine(g.Message))
 	}
 	e := g.Evidence
 	if e == nil {
@@ -130,12 +136,12 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFai
 		return
 	}
 	p.writeFigures(out, layout, g.Failure)
-	writeLine(out, p.sized(layout), bold, explain(g.Failure))
+	p.sized(layout).write(out, 1, bold, explain(g.Failure))
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
 	if e.Held.Count > e.Blocking.Count && g.Verdict() != aggregate.TooLarge {
-		writeLine(out, p.sized(layout), noStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
+		p.sized(layout).write(out, 1, noStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
 			g.Region, formatBytes(e.Held.BytesPerBank), formatCount(e.Held.Count, "buffer")))
 		p.writeBlames(out, layout, e.Holders, e.Held)
 	}
@@ -162,10 +168,15 @@ func (p *oomPage) moment(ns uint64) string {
 func (p *oomPage) writeFigures(out *bufio.Writer, layout listLayout, f *aggregate.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, more string) {
-		fmt.Fprintln(out, left("   "+what, 24)+right(fmt.Sprint(n), 12)+" B"+right(formatBytes(n), 12)+more)
+		text, same := left("   "+what, 24)+right(fmt.Sprint(n), 12)+" B", right(formatBytes(n), 12)
+		if layout.width > 0 && width(text+same+more) > layout.width {
+			fmt.Fprintln(out, text)
+			text, same = "", right(strings.TrimSpace(same), 38-width(more))
+		}
+		fmt.Fprintln(out, text+same+layout.paint(dim, more))
 	}
 	fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("   of each of %d banks", f.Banks)))
-	line("asked for", f.BytesPerBank, layout.paint(dim, "  "+formatBytes(f.BytesPerBank*uint64(f.Banks))+" in all"))
+	line("asked for", f.BytesPerBank, "  "+formatBytes(f.BytesPerBank*uint64(f.Banks))+" in all")
 	if e.Capacity.Base != 0 {
 		line("largest free block", e.LargestFreeBytesPerBank, "")
 		line("free", e.FreeBytesPerBank, "")
@@ -202,10 +213,15 @@ func explain(f *aggregate.Failure) string {
 func (p *oomPage) writeClash(out *bufio.Writer, layout listLayout, f *aggregate.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, same string) {
-		fmt.Fprintln(out, left("   "+what, 27)+right(fmt.Sprint(n), 10)+right(same, 12))
+		text := left("   "+what, 27) + right(fmt.Sprint(n), 10)
+		if same = right(same, 12); layout.width > 0 && width(text+same) > layout.width {
+			fmt.Fprintln(out, text)
+			text, same = "", right(strings.TrimSpace(same), 37)
+		}
+		fmt.Fprintln(out, text+same)
 	}
 	if e.To == 0 || e.Lowest == 0 {
-		writeLine(out, p.sized(layout), noStyle, "Where they meet is not known.")
+		p.sized(layout).write(out, 1, noStyle, "Where they meet is not known.")
 		return
 	}
 	line("program's buffers end at", e.To, fmt.Sprintf("%#x", e.To))
@@ -213,20 +229,24 @@ func (p *oomPage) writeClash(out *bufio.Writer, layout listLayout, f *aggregate.
 	over := e.To - min(e.To, e.Lowest)
 	line("that is too low by", over, formatBytes(over))
 	if e.Blocking.Count > 0 {
-		writeLine(out, p.sized(layout), bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
+		p.sized(layout).write(out, 1, bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
 			e.To, formatCount(e.Blocking.Count, "tensor"), formatBytes(e.Blocking.BytesPerBank)))
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	writeLine(out, p.sized(layout), bold, fmt.Sprintf("These buffers of program %d reach above %#x, on each of their cores:", f.ProgramID, e.Lowest))
-	fmt.Fprintln(out, layout.paint(dim, right("from", 14)+right("to", 10)+right("bytes", 12)+"  kind, cores"))
+	p.sized(layout).write(out, 1, bold, fmt.Sprintf("These buffers of program %d reach above %#x, on each of their cores:", f.ProgramID, e.Lowest))
+	p.sized(layout).writeHead(out, right("from", 14)+right("to", 10)+right("bytes", 12), "  kind, cores")
 	for i := range e.Statics {
 		s := &e.Statics[i]
 		text := right(fmt.Sprintf("%#x", s.Address), 14) + right(fmt.Sprintf("%#x", s.End()), 10) + right(formatBytes(s.BytesPerCore), 12) + "  "
-		indent := width(text)
-		for _, part := range wrap(strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores), max(20, layout.columns()-indent)) {
-			fmt.Fprintln(out, text+part)
-			text = left("", indent)
-		}
+		p.sized(layout).beside(out, text, noStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
+	}
+}
+
+// writeCallers writes the calls that led to an allocation.
+func (p *oomPage) writeCallers(out *bufio.Writer, layout listLayout, indent int, frames []event.Frame) {
+	layout = p.sized(layout)
+	for _, line := range joinCallers(callers(frames), layout, layout.width-indent) {
+		layout.write(out, indent, dim, line)
 	}
 }
 
@@ -241,7 +261,7 @@ func formatRanges(ranges []event.CoreRange) string {
 
 // writeBlames writes the call stacks that something is from.
 func (p *oomPage) writeBlames(out *bufio.Writer, layout listLayout, list []aggregate.Blame, all aggregate.Blame) {
-	fmt.Fprintln(out, layout.paint(dim, right("each bank", 13)+right("buffers", 9)+right("from", 11)+"  allocated by"))
+	p.sized(layout).writeHead(out, right("each bank", 13)+right("buffers", 9)+right("from", 11), "  allocated by")
 	rest := all
 	for i := range list {
 		l := &list[i]
@@ -260,16 +280,10 @@ func (p *oomPage) writeBlames(out *bufio.Writer, layout listLayout, list []aggre
 			name += " (kept by tt-metal: " + kept.Name + ")"
 		}
 		text := right(formatBytes(l.BytesPerBank), 13) + right(fmt.Sprint(l.Count), 9) + right(fmt.Sprintf("%#x", l.Address), 11) + "  "
-		indent := width(text)
-		for _, part := range wrap(name, max(20, layout.columns()-indent)) {
-			fmt.Fprintln(out, text+layout.paint(green, part))
-			text = left("", indent)
-		}
-		for _, part := range joinCallers(callers(frames), layout, max(20, layout.columns()-indent-2)) {
-			fmt.Fprintln(out, left("", indent+2)+layout.paint(dim, part))
-		}
+		indent := p.sized(layout).beside(out, text, green, name)
+		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {
-		fmt.Fprintln(out, right(formatBytes(rest.BytesPerBank), 13)+right(fmt.Sprint(rest.Count), 9)+right("", 11)+"  by other lines")
+		layout.beside(out, right(formatBytes(rest.BytesPerBank), 13)+right(fmt.Sprint(rest.Count), 9)+right("", 11)+"  ", noStyle, "by other lines")
 	}
 }

@@ -102,8 +102,7 @@ func peak(c *cobra.Command, o *peakOptions, args []string) error {
 		}
 		defer svg.discard()
 	}
-	peaks := aggregate.NewPeaks()
-	w, err := o.source.watch(peaks.Apply, func() {})
+	peaks, w, err := o.watchPeaks(filter.wantsPeak)
 	if err != nil {
 		return err
 	}
@@ -156,8 +155,9 @@ type peakPage struct {
 	// only its highest peaks.
 	restored bool
 	regions  []*chipsPeak
-	// sites are those of all that the peaks were made of.
-	sites map[*event.Stack]*site
+	// sites are those of all that the peaks were made of, by the ids of stacks: where
+	// parts of a recording were read apart, the same stack has come more than once.
+	sites map[uint64]*site
 	notes []string
 	// chosen is true where the user named the chips to be shown.
 	chosen bool
@@ -174,9 +174,9 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *a
 	begin, restored := peaks.Begin()
 	snap := peaks.Snapshot()
 	p := &peakPage{
-		of: w.of, peaks: peaks, by: by, beginNs: begin, endNs: max(begin, snap.TimeNs), restored: restored,
+		of: w.of, peaks: peaks, by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
 		list:   &listing{present: &present{State: peaks.State, nowNs: snap.TimeNs, of: "in " + w.of}, snap: snap, rules: rules},
-		chosen: len(filter.devices) > 0, sites: make(map[*event.Stack]*site), notes: w.notes,
+		chosen: len(filter.devices) > 0, sites: make(map[uint64]*site), notes: w.notes,
 	}
 	if w.live {
 		p.endNs = max(p.endNs, monotonicNow()) // nothing has happened since
@@ -188,9 +188,7 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *a
 	for _, region := range peakRegions {
 		for i := range all {
 			peak := &all[i]
-			wanted := len(filter.regions) == 0 || slices.Contains(filter.regions, region) ||
-				region == event.L1 && slices.Contains(filter.regions, event.CB)
-			if peak.Region != region || !wanted || len(filter.devices) > 0 && !slices.Contains(filter.devices, peak.Device) {
+			if peak.Region != region || !filter.wantsPeak(peak.Device, region) {
 				continue
 			}
 			one := &chipsPeak{RegionPeak: *peak, ids: []int{peak.Device}}
@@ -204,6 +202,13 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *a
 		}
 	}
 	return p, nil
+}
+
+// wantsPeak reports whether the peak of a region is to be shown. Circular buffers are part
+// of that of L1.
+func (f *dumpFilter) wantsPeak(device int, region event.Region) bool {
+	return (len(f.devices) == 0 || slices.Contains(f.devices, device)) &&
+		(len(f.regions) == 0 || slices.Contains(f.regions, region) || region == event.L1 && slices.Contains(f.regions, event.CB))
 }
 
 // peakRegions are the regions in the order in which they are shown.
@@ -237,10 +242,14 @@ func (p *peakPage) alike(a, b *chipsPeak) bool {
 	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
 		a.StaticBytes == b.StaticBytes && earlier &&
 		slices.EqualFunc(a.Holders, b.Holders, func(a, b aggregate.PeakHolder) bool {
-			return a.PID == b.PID && a.Stack == b.Stack && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
+			return a.PID == b.PID && stackID(a.Stack) == stackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
 				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
 		}) &&
-		slices.Equal(a.Programs, b.Programs)
+		slices.EqualFunc(a.Programs, b.Programs, func(a, b aggregate.PeakProgram) bool {
+			same := stackID(a.Stack) == stackID(b.Stack)
+			a.Stack, b.Stack = nil, nil
+			return same && a == b
+		})
 }
 
 // add adds a chip that is alike. What it had at other times is in the timeline.

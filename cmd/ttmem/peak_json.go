@@ -106,18 +106,18 @@ func (p *peakPage) writeJSON(w io.Writer) error {
 		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.by,
 		Peaks: []peakRegion{}, Processes: p.processesJSON(), Lost: p.list.snap.Lost, Notes: p.notes, Stacks: []*event.Stack{},
 	}
-	stacks := make(map[*event.Stack]*int)
+	stacks := make(map[uint64]*int) // by id
 	holder := func(h peakHolder, stack *event.Stack, before bool) peakHolder {
-		a := &allocation{before: before, site: p.sites[stack]}
+		a := &allocation{before: before, site: p.sites[stackID(stack)]}
 		h.BeforeAttach, h.Name, h.Component = before, p.list.title(a, " · "), a.component
 		h.Op, h.Function, h.File, h.Line = a.name.Op, a.name.Call.Function, a.name.Call.File, a.name.Call.Line
 		if stack != nil {
-			if stacks[stack] == nil {
+			if stacks[stack.ID] == nil {
 				n := len(doc.Stacks)
-				stacks[stack] = &n
+				stacks[stack.ID] = &n
 				doc.Stacks = append(doc.Stacks, stack)
 			}
-			h.Stack = stacks[stack]
+			h.Stack = stacks[stack.ID]
 		}
 		return h
 	}

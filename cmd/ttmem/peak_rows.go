@@ -44,9 +44,9 @@ type peakRowKey struct {
 
 // row is the one for what an allocation stands for.
 func (r *peakRows) row(a *allocation, stack *event.Stack) *peakRow {
-	if a.site = r.page.sites[stack]; a.site == nil {
+	if a.site = r.page.sites[stackID(stack)]; a.site == nil {
 		a.site = r.page.list.newSite(stack)
-		r.page.sites[stack] = a.site
+		r.page.sites[stackID(stack)] = a.site
 	}
 	k := peakRowKey{text: r.page.key(a)}
 	var calls []string

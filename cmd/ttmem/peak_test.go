@@ -128,9 +128,14 @@ func TestAPeakPageFitsItsTerminal(t *testing.T) {
 	events := modelEvents(0)
 	deep := at("ttnn.experimental.nlp_create_qkv_heads_decode", 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112)
 	events = append(events[:6:6], append([]event.Event{buffered(305, 99, 900, deep, 0)}, events[6:]...)...)
-	for _, columns := range []int{80, 120, 250} {
+	long := at("ttnn::operations::"+strings.Repeat("experimental::", 5)+"create", 10, 20)
+	for id := range 32 { // chips that are not alike, of two processes
+		events = append(events, opened(8, id), buffered(uint64(700+id), uint64(1000+id), uint64(100+id), long, id))
+		events[len(events)-1].PID = 8
+	}
+	for _, columns := range []int{40, 60, 80, 120, 250} {
 		for _, ascii := range []bool{false, true} {
-			text := pageOf(t, "stack", dumpFilter{}, events...).text(listLayout{painter: painter{ascii: ascii}, width: columns}, 10)
+			text := pageOf(t, "stack", dumpFilter{}, events...).text(listLayout{painter: painter{ascii: ascii}, width: columns}, 1)
 			for line := range strings.Lines(text) {
 				qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%d: %q", columns, line))
 				for _, r := range line {
@@ -336,4 +341,7 @@ func TestWhatIsWatchedGoesOnUntilTheEndOfTheWatch(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(page.endNs >= now, live))
 	}
+	page, err := newPeakPage(peaks, &watched{of: "model.ttmem", endNs: now + 5e9}, dumpFilter{}, nil, "stack")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(page.endNs, now+5e9)) // nothing happened before the recording's end
 }

@@ -20,6 +20,9 @@ const (
 	// shownUnlike is how many peaks of one region, on chips that are not alike, are
 	// shown in full, and shownBriefly how many more have a line.
 	shownUnlike, shownBriefly = 2, 8
+	// leastTitle is how many columns there are at least for what a peak was made of
+	// beside its bytes: where there are fewer it is below them, behind narrowIndent.
+	leastTitle, narrowIndent = 30, 4
 	// shownOwners is how many processes have a line.
 	shownOwners = 8
 )
@@ -31,11 +34,15 @@ func (p *peakPage) writeText(out *bufio.Writer, layout listLayout, n int) {
 		layout.width = defaultWidth
 	}
 	if len(p.regions) == 0 {
-		fmt.Fprintln(out, p.nothing())
+		for _, line := range fit(p.nothing(), layout.width) {
+			fmt.Fprintln(out, line)
+		}
 		return
 	}
 	over := p.endNs - p.beginNs
-	fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("%s, over %s", plain(p.of), formatMoment(over))))
+	for _, line := range fit(fmt.Sprintf("%s, over %s", plain(p.of), formatMoment(over)), layout.width) {
+		fmt.Fprintln(out, layout.paint(dim, line))
+	}
 	for _, region := range peakRegions {
 		var peaks []*chipsPeak
 		for _, one := range p.regions {
@@ -101,7 +108,7 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 
 // writePeak writes a peak: its moment, its timeline and what it was made of.
 func (p *peakPage) writePeak(out *bufio.Writer, layout listLayout, c *chipsPeak, n int) {
-	fmt.Fprintln(out, layout.paint(bold, regionTitle(c.Region))+layout.paint(dim, "  "+c.chips()))
+	writeHead(out, layout, regionTitle(c.Region), c.chips())
 	if e := c.Earlier; e != nil {
 		writeLine(out, layout, yellow, fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
 			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), formatMoment(p.beginNs-min(p.beginNs, e.TimeNs))))
@@ -137,11 +144,40 @@ func (p *peakPage) writePeak(out *bufio.Writer, layout listLayout, c *chipsPeak,
 	}
 }
 
+// writeHead writes a title and what comes after it, below where there is no room.
+func writeHead(out *bufio.Writer, layout listLayout, title, rest string) {
+	if width(title)+2+width(rest) <= layout.width {
+		fmt.Fprintln(out, layout.paint(bold, title)+layout.paint(dim, "  "+rest))
+		return
+	}
+	fmt.Fprintln(out, layout.paint(bold, title))
+	writeLine(out, layout, dim, rest)
+}
+
 // writeLine writes a line, as several where it is too long for one.
 func writeLine(out *bufio.Writer, layout listLayout, st style, text string) {
-	for _, line := range wrap(text, layout.width-1) {
+	for _, line := range fit(text, layout.width-1) {
 		fmt.Fprintln(out, " "+layout.paint(st, line))
 	}
+}
+
+// fit breaks a text into lines of at most limit columns: between words, and within those
+// that are longer.
+func fit(text string, limit int) (lines []string) {
+	for _, line := range wrap(text, limit) {
+		for width(line) > limit {
+			n, columns := 0, 0
+			for i, r := range line {
+				if columns += width(string(r)); columns > limit {
+					n = i
+					break
+				}
+			}
+			lines, line = append(lines, line[:n]), line[n:]
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 // writeChart writes the timeline.
@@ -183,11 +219,15 @@ func (p *peakPage) writeRows(out *bufio.Writer, layout listLayout, c *chipsPeak,
 			title += fmt.Sprintf(" (%d programs)", len(row.programs))
 		}
 		indent := width(line)
-		for _, part := range wrap(title, max(20, layout.width-indent)) {
+		if layout.width-indent < leastTitle {
+			fmt.Fprintln(out, strings.TrimRight(line, " "))
+			indent, line = narrowIndent, left("", narrowIndent)
+		}
+		for _, part := range fit(title, layout.width-indent) {
 			fmt.Fprintln(out, line+layout.paint(green, part))
 			line = left("", indent)
 		}
-		for _, part := range joinCallers(row.callers, layout, max(20, layout.width-indent-2)) {
+		for _, part := range joinCallers(row.callers, layout, layout.width-indent-2) {
 			fmt.Fprintln(out, left("", indent+2)+layout.paint(dim, part))
 		}
 	}
@@ -200,7 +240,13 @@ func (p *peakPage) writeRows(out *bufio.Writer, layout listLayout, c *chipsPeak,
 		if more[0].programs != nil {
 			line = right("", sizeColumns+6) // they do not add up
 		}
-		fmt.Fprintln(out, line+right(fmt.Sprint(count), 10)+"  "+fmt.Sprintf("and %s more: -n 0 lists all", formatGrouped(len(more))))
+		line += right(fmt.Sprint(count), 10) + "  "
+		text := fmt.Sprintf("and %s more: -n 0 lists all", formatGrouped(len(more)))
+		if layout.width-width(line) < leastTitle {
+			fmt.Fprintln(out, strings.TrimRight(line, " "))
+			line = left("", narrowIndent)
+		}
+		fmt.Fprintln(out, line+text)
 	}
 }
 
@@ -211,7 +257,7 @@ func joinCallers(calls []string, layout listLayout, limit int) (lines []string) 
 		if n := len(lines); n > 0 && width(lines[n-1])+1+width(call) <= limit {
 			lines[n-1] += " " + call
 		} else {
-			lines = append(lines, call)
+			lines = append(lines, fit(call, limit)...)
 		}
 	}
 	return lines
@@ -223,10 +269,18 @@ func (p *peakPage) writeBriefly(out *bufio.Writer, layout listLayout, peaks []*c
 		return
 	}
 	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.paint(bold, regionTitle(peaks[0].Region))+layout.paint(dim, "  other chips (--device N: of what)"))
+	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--device N: of what)")
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
 		line := right(c.format(c.Bytes), sizeColumns) + right(formatPercent(c.Bytes, c.CapacityBytes), 6) +
-			right(formatMoment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12) + "  " + left(c.chips(), 16) + "  "
+			right(formatMoment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
+		if width(line)+2+width(c.chips()) > layout.width {
+			fmt.Fprintln(out, line)
+			for _, part := range fit(c.chips(), layout.width-narrowIndent) {
+				fmt.Fprintln(out, left("", narrowIndent)+part)
+			}
+			continue
+		}
+		line += "  " + left(c.chips(), 16) + "  "
 		columns := layout.width - width(line) - 1
 		if columns < 10 {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
@@ -240,8 +294,8 @@ func (p *peakPage) writeBriefly(out *bufio.Writer, layout listLayout, peaks []*c
 		for _, c := range more {
 			chips += len(c.ids)
 		}
-		fmt.Fprintf(out, "%s more, from %s to %s\n", right("and "+formatCount(uint64(chips), "chip"), sizeColumns+6),
-			more[len(more)-1].format(more[len(more)-1].Bytes), more[0].format(more[0].Bytes))
+		writeLine(out, layout, noStyle, fmt.Sprintf("%s more, from %s to %s", "and "+formatCount(uint64(chips), "chip"),
+			more[len(more)-1].format(more[len(more)-1].Bytes), more[0].format(more[0].Bytes)))
 	}
 }
 
@@ -272,10 +326,10 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout listLayout) {
 	}
 	slices.SortStableFunc(owners, func(a, b owner) int { return cmp.Compare(b.bytes, a.bytes) })
 	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.paint(bold, "Processes")+layout.paint(dim, "  their own peaks (-p PID: of what)"))
+	writeHead(out, layout, "Processes", "their own peaks (-p PID: of what)")
 	for _, o := range owners[:min(len(owners), shownOwners)] {
 		indent := " "
-		for _, line := range wrap(o.text, layout.width-4) {
+		for _, line := range fit(o.text, layout.width-4) {
 			fmt.Fprintln(out, indent+line)
 			indent = "   "
 		}

@@ -53,7 +53,9 @@ func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause fu
 		case <-ctx.Done():
 			return n, nil
 		}
-		p.show(b.done)
+		if !r.quiet {
+			p.show(b.done)
+		}
 		pause()
 		for i := range b.events[:b.n] {
 			handle(&b.events[i])

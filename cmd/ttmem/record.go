@@ -157,6 +157,7 @@ type recorder struct {
 	keep    int
 	events  uint64
 	flushed time.Time
+	growth  *aggregate.Growth // what ttmem leaks goes on with at a checkpoint
 }
 
 // newRecorder is nil where nothing is to be recorded.
@@ -166,14 +167,16 @@ func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
 	}
 	header := recording.NewHeader()
 	header.Ttmem = buildVersion()
+	growth := recordedGrowth()
 	file, err := recording.Create(o.path, recording.FileOptions{
 		Options:  recording.Options{Header: &header},
 		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: frozen(state), Private: o.private,
+		Note: state.TakeRanges, CheckpointNote: growth.Note,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
+	return &recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now(), growth: growth}, nil
 }
 
 // frozen are the checkpoints of a state, as it is when one is asked for.
@@ -182,6 +185,7 @@ func frozen(state *aggregate.State) func() iter.Seq[*event.Event] {
 }
 
 func (r *recorder) add(e *event.Event) {
+	r.growth.Apply(e)
 	r.file.Add(e)
 	r.events++
 }

@@ -20,6 +20,8 @@ type reportOptions struct {
 	Whole bool
 	// Live is for what goes on: what is allocated is so now, and not at the end.
 	Live bool
+	// Own is for a user who is shown his own processes alone.
+	Own bool
 	// Color allows colours.
 	Color bool
 	// Unicode allows bars of block characters.
@@ -91,22 +93,23 @@ func (r *report) heading() {
 		about = strings.Replace(about, " over ", ", traced for ", 1)
 	}
 	r.line(r.paint(bold, title), r.paint(dim, about))
+	if r.Own {
+		r.line(r.paint(dim, "Chips with what all users have of them; of the processes only your own."))
+	}
 }
 
-// traced is for how long it was traced, in ns; from the first process to the last
-// event where no more is known.
+// traced is for how long there was something to trace, in ns: from the first process on,
+// as all commands count it; of what goes on, or where no process is known, or not all are,
+// from when tracing began.
 func (r *report) traced() (ns uint64, ok bool) {
 	first := r.snap.BeganNs
-	if first == 0 {
-		if len(r.snap.Processes) == 0 {
-			return 0, false
-		}
+	if len(r.snap.Processes) > 0 && (first == 0 || !r.Live && r.forgotten() == 0) {
 		first = r.snap.TimeNs
 		for _, p := range r.snap.Processes {
 			first = min(first, p.SinceNs)
 		}
 	}
-	return r.snap.TimeNs - min(first, r.snap.TimeNs), true
+	return r.snap.TimeNs - min(first, r.snap.TimeNs), first > 0
 }
 
 // warnLost says loudly that the figures are wrong, where they may be.
@@ -139,7 +142,11 @@ func (r *report) warnLost() {
 func (r *report) devices() {
 	if len(r.snap.Devices) == 0 {
 		r.line()
-		r.line("No device memory was seen: no traced program opened a device.")
+		if r.snap.Reading || r.snap.LostEvents() > 0 {
+			r.line("No device memory was seen yet.")
+		} else {
+			r.line("No device memory was seen: no traced program opened a device.")
+		}
 		return
 	}
 	type group struct {

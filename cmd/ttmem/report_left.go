@@ -60,13 +60,15 @@ func (r *report) held() {
 // nothingHeld says that nothing is held, and what that means; not of what was not
 // seen or is not remembered.
 func (r *report) nothingHeld() {
-	if r.snap.LostEvents() > 0 || r.forgotten() > 0 || len(r.snap.Processes) == 0 {
+	if r.snap.LostEvents() > 0 || r.forgotten() > 0 || len(r.snap.Processes) == 0 && !r.Own {
 		return
 	}
 	r.line()
 	switch {
-	case !slices.ContainsFunc(r.snap.Processes, allocated):
+	case !r.Own && !slices.ContainsFunc(r.snap.Processes, allocated):
 		r.line("Nothing was allocated.")
+	case r.Own:
+		r.line("Your processes hold nothing now.")
 	case r.Live:
 		r.line("Nothing is held now.")
 	default:
@@ -150,6 +152,7 @@ func (r *report) sources(regions []aggregate.Left) {
 	if len(list) == 0 && others.Count == 0 && earlier.Count == 0 {
 		return // nothing is known of any
 	}
+	tellApart(list) // also from those that are not shown
 	shown := list
 	// A single other place is as well shown as told of.
 	if n := uint64(len(list)) + others.Places; n > shownPlaces+1 || others.Places > 0 {
@@ -158,7 +161,6 @@ func (r *report) sources(regions []aggregate.Left) {
 	for _, s := range list[len(shown):] {
 		others.Bytes, others.Count, others.Places = others.Bytes+s.Bytes, others.Count+s.Count, others.Places+1
 	}
-	tellApart(shown)
 	regionColumns := 0
 	if len(regions) > 1 {
 		for _, s := range shown {

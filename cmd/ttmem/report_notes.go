@@ -15,6 +15,9 @@ func (r *report) notes() {
 			list = append(list, fmt.Sprintf("%s: %d", text, n))
 		}
 	}
+	if r.snap.Reading {
+		list = append(list, notRead)
+	}
 	a := r.snap.Anomalies
 	count("frees of buffers that were not known to be allocated", a.RepeatedFrees)
 	count("allocations of buffers that were allocated already", a.ReplacedBuffers)
@@ -40,6 +43,9 @@ func (r *report) notes() {
 		}
 	}
 }
+
+// notRead is said while totals are too low because of what was there before.
+const notRead = "the memory of processes that ran before ttmem is still being read: what they have allocated is not all counted yet, ask again"
 
 // late tells of the processes that were attached late, each once: one that went on
 // as another program is several in the snapshot.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,7 +71,7 @@ func (r *report) processes() {
 		name := processName(p)
 		switch {
 		case beside:
-			r.line(line, "  ", r.cut(name, room))
+			r.line(line, "  ", r.cut(cmp.Or(name, unknownCommandLine), room))
 		case name == "":
 			r.line(line)
 		default:
@@ -96,12 +97,13 @@ func (r *report) forgotten() int {
 	return n
 }
 
-// processName is what a person calls the process.
+// unknownCommandLine stands for the command of a process that ended before it could be
+// read, or went on as another program.
+const unknownCommandLine = "?"
+
+// processName is what a person calls the process; "" where that is not known.
 func processName(p *aggregate.Process) string {
-	if name := shortCommand(p.Command); name != "" {
-		return name
-	}
-	return plain(p.Comm)
+	return cmp.Or(shortCommand(p.Command), plain(p.Comm))
 }
 
 // processState is how the process is or ended.
@@ -122,23 +124,61 @@ func processState(p *aggregate.Process) string {
 	return fmt.Sprintf("exit %d", status.ExitStatus())
 }
 
-// failures writes how many requests failed, and the newest.
+// A failing is requests that failed for the same reason at the same place: a program may
+// try again.
+type failing struct {
+	*aggregate.Failure // the newest
+	where              string
+	times              uint64
+}
+
+// failings are those that are remembered, the newest last.
+func (r *report) failings() (list []*failing) {
+	type key struct {
+		pid                            int
+		region, reason, devices, where string
+	}
+	known := make(map[key]*failing)
+	for i := range r.snap.Failures {
+		f := &r.snap.Failures[i]
+		one := &failing{f, place(f.Stack.Frames()), 1}
+		k := key{f.PID, f.Region, f.Reason, fmt.Sprint(f.Devices), one.where}
+		if k.where == "" {
+			k.where = f.Message
+		}
+		if before := known[k]; before != nil {
+			one.times += before.times
+			list = slices.DeleteFunc(list, func(l *failing) bool { return l == before })
+		}
+		known[k] = one
+		list = append(list, one)
+	}
+	return list
+}
+
+// failures writes how many requests failed, and the newest: those of one place once.
 func (r *report) failures() {
 	if r.snap.FailureCount == 0 {
 		return
 	}
-	list := r.snap.Failures[max(0, len(r.snap.Failures)-shownFailures):]
+	all := r.failings()
+	list := all[max(0, len(all)-shownFailures):]
 	r.line()
 	title := formatCount(r.snap.FailureCount, "failed allocation")
 	note := ""
-	if uint64(len(list)) < r.snap.FailureCount {
+	if len(list) < len(all) || uint64(len(r.snap.Failures)) < r.snap.FailureCount {
 		note = fmt.Sprintf(", the newest %d", len(list))
 	}
 	r.line(r.paint(bold, title), r.paint(dim, note))
-	for i := range list {
-		f := &list[i]
+	for _, f := range list {
 		about := []string{fmt.Sprintf("PID %d", f.PID)}
-		if at, ok := r.sinceStart(f); ok {
+		at, ok := r.sinceStart(f.Failure)
+		switch {
+		case f.times > 1 && ok:
+			about = append(about, fmt.Sprintf("%d times, the last after %s", f.times, at))
+		case f.times > 1:
+			about = append(about, fmt.Sprintf("%d times", f.times))
+		case ok:
 			about = append(about, "after "+at)
 		}
 		about = append(about, f.Region)
@@ -156,8 +196,8 @@ func (r *report) failures() {
 		for _, line := range wrap(r.cut(firstLine(f.Message), 4*columns), columns) {
 			r.line("    ", line)
 		}
-		if where := place(f.Stack.Frames()); where != "" {
-			for _, line := range wrap("in "+where, columns) {
+		for _, line := range wrap("in "+f.where, columns) {
+			if f.where != "" {
 				r.line("    ", line)
 			}
 		}

@@ -197,14 +197,46 @@ func TestOnlyWhatWasAllocatedCanBeFreed(t *testing.T) {
 	check(reportOptions{}, "Every buffer was freed.")
 }
 
-func TestTheTimeIsThatOfTracing(t *testing.T) {
+// TestTheTimeIsThatOfTheProcesses: what came before the first is the start of a command;
+// of what goes on it is that of tracing.
+func TestTheTimeIsThatOfTheProcesses(t *testing.T) {
 	r := newReportRun()
+	r.state.Begin(r.now - 4*second)
+	qt.Check(t, qt.StringContains(r.report(t, reportOptions{}), "Device memory over 0.000 s\n"))
 	r.start(1, "python3")
 	qt.Check(t, qt.StringContains(r.report(t, reportOptions{}), "Device memory over 0.000 s\n"))
-	r.state.Begin(r.now - 4*second)
 	r.state.Advance(r.now + 6*second)
-	qt.Check(t, qt.StringContains(r.report(t, reportOptions{}), "Device memory over 10.0 s\n"))
-	qt.Check(t, qt.StringContains(r.report(t, reportOptions{Live: true}), "Device memory now, traced for 10.0 s\n"))
+	qt.Check(t, qt.StringContains(r.report(t, reportOptions{}), "Device memory over 6.0 s\n"))
+	qt.Check(t, qt.StringContains(r.report(t, reportOptions{Live: true}), "Device memory now, traced for 10.1 s\n"))
+}
+
+// TestAUserIsToldWhatIsNotHis: also where all of a chip is others'.
+func TestAUserIsToldWhatIsNotHis(t *testing.T) {
+	report := func(uid int) string {
+		var b strings.Builder
+		snap := sharedRun().state.Snapshot().ForUser(uid)
+		qt.Assert(t, qt.IsNil(writeReport(&b, snap, reportOptions{Live: true, Own: true})))
+		return b.String()
+	}
+	for _, want := range []string{"of the processes only your own", " Not used by you: other users (3) 2.9 GiB\n", "Your processes hold nothing now."} {
+		qt.Check(t, qt.StringContains(report(7), want))
+	}
+	qt.Check(t, qt.StringContains(report(1000), "of the processes only your own"))
+	qt.Check(t, qt.Not(qt.StringContains(report(1000), "hold nothing")))
+
+	all := sharedRun().state.Snapshot()
+	qt.Check(t, qt.Equals(othersHold(all.ForUser(1000)), "other users hold 576.0 MiB of 12.0 GiB of DRAM on each of chips 0, 1"))
+	qt.Check(t, qt.Equals(othersHold(all), "other users use no chip"))
+}
+
+// TestAReportSaysThatMemoryIsStillRead: then figures are too low.
+func TestAReportSaysThatMemoryIsStillRead(t *testing.T) {
+	snap := newReportRun().state.Snapshot()
+	snap.Reading = true
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(writeReport(&b, snap, reportOptions{Live: true})))
+	qt.Check(t, qt.StringContains(b.String(), "No device memory was seen yet."))
+	qt.Check(t, qt.StringContains(b.String(), "still being read"))
 }
 
 func TestTheReportForAUserNamesNobodyElse(t *testing.T) {

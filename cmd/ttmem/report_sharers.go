@@ -26,11 +26,11 @@ func sharing(d *aggregate.Device) int {
 	return n
 }
 
-// sharers writes who shares the chip, where more than one does, with what each has
-// of its banks.
+// sharers writes who shares the chip, where more than one does or another user, with
+// what each has of its banks.
 func (r *report) sharers(d *aggregate.Device) {
 	n := sharing(d)
-	if n < 2 {
+	if n < 2 && d.OtherUsers == nil {
 		return
 	}
 	list := slices.Clone(d.Sharers)
@@ -49,7 +49,11 @@ func (r *report) sharers(d *aggregate.Device) {
 	if o := d.OtherUsers; o != nil {
 		items = append(items, fmt.Sprintf("other users (%d) %s", o.Processes, formatBytes(o.AllocatedBytes)))
 	}
-	r.items(fmt.Sprintf(" Shared across %d processes: ", n), 3, dim, items)
+	head := fmt.Sprintf(" Shared across %d processes: ", n)
+	if len(d.Sharers) == 0 {
+		head = " Not used by you: "
+	}
+	r.items(head, 3, dim, items)
 }
 
 // items writes a list, after the head; lines that follow are indented. An item stays

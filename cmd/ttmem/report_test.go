@@ -185,6 +185,38 @@ func TestReportLooksLikeTheGoldenFile(t *testing.T) {
 	}
 }
 
+// TestAFailureIsToldOnce: what fails at one place for one reason is one entry, which has
+// the newest; beyond a few places the newest are told.
+func TestAFailureIsToldOnce(t *testing.T) {
+	r := newReportRun()
+	r.start(4242, "python3 run.py")
+	r.open(4242, "n150", 0)
+	fail := func(message string, line int) {
+		e := event.Event{
+			Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, Reason: event.ReasonOutOfMemory, Message: message,
+		}
+		if line > 0 {
+			e.Stack = binding("empty", "forward", line)
+		}
+		r.apply(e)
+	}
+	for range 50 {
+		fail("not enough for the first", 1)
+		fail("not enough for the second", 2)
+		fail("not enough, says nobody", 0)
+	}
+	text := r.report(t, reportOptions{})
+	qt.Check(t, qt.StringContains(text, "150 failed allocations\n"))
+	qt.Check(t, qt.StringContains(text, "PID 4242 - 50 times, the last after 14.9 s - L1 - out of memory - chip 0\n    not enough for the first\n"))
+	for _, message := range []string{"for the first", "for the second", "says nobody"} {
+		qt.Check(t, qt.Equals(strings.Count(text, message), 1))
+	}
+	fail("not enough, says another", 0)
+	text = r.report(t, reportOptions{})
+	qt.Check(t, qt.StringContains(text, "151 failed allocations, the newest 3\n"))
+	qt.Check(t, qt.Not(qt.StringContains(text, "for the first")))
+}
+
 // report is the report of what was applied.
 func (r *reportRun) report(t *testing.T, o reportOptions) string {
 	t.Helper()

@@ -16,11 +16,13 @@ standard error what they used of each chip's memory, at the peak and at the end.
 
 The command's standard streams are its own, signals are passed on to it, and its
 exit status becomes ttmem's (128 and the signal's number where a signal ended
-it). ttmem's own failures are 1, or 127 where there is no such command.`,
+it). ttmem's own failures are 1; 127 where there is no such command, and 126 where it
+cannot be executed.`,
 		Example: `  ttmem run -- python model.py
   ttmem run --events events.jsonl -- pytest tests/test_attention.py
   ttmem run --flamegraph memory.html -- python model.py
-  ttmem run --pprof memory.pb.gz -- python model.py && go tool pprof -http : memory.pb.gz
+  ttmem run --pprof memory.pb.gz -- python model.py
+  go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space memory.pb.gz
   ttmem run --folded memory.folded --folded-value live-bytes -- python model.py
   ttmem run --json -- python model.py | tail -n 1 | jq .devices`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -37,7 +39,7 @@ it). ttmem's own failures are 1, or 127 where there is no such command.`,
 }
 
 func runCommand(o sessionOptions, args []string) error {
-	t, err := traceCommand(args, o.stacks)
+	t, err := traceCommand(args, o.stacks, beside{})
 	if err != nil {
 		return err
 	}
@@ -55,7 +57,7 @@ func runCommand(o sessionOptions, args []string) error {
 	if t.exit != 0 {
 		return exitStatus(t.exit)
 	}
-	if s.failed {
+	if s.failed || t.failed {
 		return exitStatus(1)
 	}
 	return nil

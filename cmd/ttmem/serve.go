@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"os/signal"
 	"slices"
 	"strings"
@@ -87,7 +88,7 @@ func serve(o serveOptions) (err error) {
 	var tcp net.Listener
 	if o.http != "" {
 		if tcp, err = net.Listen("tcp", o.http); err != nil {
-			return fmt.Errorf("--http: %w", err)
+			return fmt.Errorf("--http %s: %w; give an address of this host and a port that is free, such as localhost:9464", o.http, withoutListen(err))
 		}
 		defer tcp.Close()
 	}
@@ -107,7 +108,8 @@ func serve(o serveOptions) (err error) {
 	defer cancel(nil)
 	answers := service.Options{
 		Version: buildVersion(), Stacks: func() *aggregate.Stacks { return stackCounts(t) },
-		Mark: func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
+		Reading: t.Reading,
+		Mark:    func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
 	}
 	if s.record != nil {
 		answers.Recording = s.record.health
@@ -141,6 +143,19 @@ func serve(o serveOptions) (err error) {
 	s.end(stackCounts(t))
 	if err == nil && s.record != nil && s.record.failed {
 		return exitStatus(1)
+	}
+	return err
+}
+
+// withoutListen is the cause of an error of net.Listen, without what was asked for.
+func withoutListen(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	var call *os.SyscallError
+	if errors.As(err, &call) {
+		err = call.Err
 	}
 	return err
 }
@@ -245,7 +260,7 @@ const logCommand = 120
 
 // metLine tells of a process that is traced from now on.
 func metLine(e *event.Event) string {
-	command := cmp.Or(plain(e.Command), plain(e.Comm), "a process that has ended")
+	command := cmp.Or(plain(e.Command), plain(e.Comm), unknownCommandLine)
 	line := fmt.Sprintf("met PID %d of user %d: %s", e.PID, e.UID, truncate(command, logCommand, "..."))
 	if e.Release != "" {
 		line += "; ttnn " + plain(e.Release)

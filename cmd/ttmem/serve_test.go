@@ -17,7 +17,7 @@ func TestServeTellsOfAProcessInALine(t *testing.T) {
 		{event.Event{PID: 7, UID: 1000, Command: "python model.py", Release: "0.81.1"},
 			"met PID 7 of user 1000: python model.py; ttnn 0.81.1"},
 		{event.Event{PID: 7, Comm: "py", AttachedLate: true}, "met PID 7 of user 0: py; attached late"},
-		{event.Event{PID: 7}, "met PID 7 of user 0: a process that has ended"},
+		{event.Event{PID: 7}, "met PID 7 of user 0: ?"},
 		{event.Event{PID: 7, Command: "a\nttmem: PID 1 ended\x1b[2J" + string(make([]byte, 3))},
 			"met PID 7 of user 0: a ttmem: PID 1 ended[2J"},
 	} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,14 @@ type sourceOptions struct {
 	// began is told when events begin to come of what runs, with what sets a mark
 	// among them; nil: nobody is
 	began func(mark func(name string) error)
+	// ctx ends what is watched when it is done, as Ctrl-C does; nil: nothing else does
+	ctx    context.Context
+	beside beside
+}
+
+// until is done with o.ctx, or when one of the signals comes.
+func (o *sourceOptions) until(signals ...os.Signal) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(cmp.Or(o.ctx, context.Background()), signals...)
 }
 
 // register makes the flags of a view of what there is now.
@@ -149,7 +158,7 @@ func (o *sourceOptions) read() (p *present, err error) {
 	if o.file != "" {
 		return presentOfFile(o.file)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	client, err := o.service()
 	if err != nil {
@@ -174,6 +183,7 @@ func presentOfFile(path string) (*present, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Advance(w.endNs)
 	p.nowNs, p.notes, p.failed = p.Snapshot().TimeNs, w.notes, w.failed
 	return p, nil
 }
@@ -246,7 +256,14 @@ func presentOfService(ctx context.Context, client *service.Client, socket string
 	p.nowNs = monotonicNow()
 	if os.Geteuid() != 0 {
 		p.of = "by your processes on this host"
-		p.notes = append(p.notes, "of your own processes only: `ttmem report` has what other users take of each chip")
+		others := "what other users hold is not known"
+		if all, err := client.Snapshot(ctx); err == nil {
+			others = othersHold(all)
+		}
+		p.notes = append(p.notes, "only your own processes are shown: "+others)
+	}
+	if health, err := client.Health(ctx); err == nil && health.Reading {
+		p.notes = append(p.notes, notRead)
 	}
 	return p, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -27,19 +27,35 @@ func newSteps() *cobra.Command {
 		Long: `For test runners and other programs: what each step of a process allocated and did
 not free, and how high its memory went. The pytest plugin ttmem-pytest is made of it.
 
-It reads lines from standard input and answers each with a line of JSON:
+It prints {"v":1,"ready":true} on standard output when it sees the process, which may
+load its library later. Then it reads lines from standard input, and answers each with
+a line of JSON:
 
-  begin NAME   a step begins: {"began":"NAME"}
-  end          the step ends: {"step":"NAME","peaks":[…],"left":[…],…}
+  begin NAME   {"began":"NAME"}
+  end          {"step":"NAME","begin_ns":…,"end_ns":…,"peaks":[…],"left":[…],"lost":0}
+  another      {"error":"…"}
 
-Before the first one it prints {"ready":true}. The process may load its library later.
+peaks are of each region of each chip: {"device":0,"region":"DRAM","begin_bytes":…,
+"peak_bytes":…,"end_bytes":…,"capacity_bytes":…}. left is what was allocated in the
+step and not freed, by call stack, largest first: {"region":"DRAM","bytes":…,
+"buffers":…,"name":"…","calls":["…"]}, with "kept":"…" where it is what a program
+always keeps. lost counts events: where it is not 0 the figures may be wrong.
+
 It ends with its input, or with the process.`,
 		Example: `  ttmem steps -p 4242
   pip install ./cmd/ttmem-pytest && pytest --ttmem tests/`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("steps takes no argument %q: the process is given by ttmem steps -p PID", args[0])
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(o.pids) == 0 {
+			switch {
+			case len(o.pids) == 0:
 				return errors.New("steps of which process? Give it with -p PID")
+			case len(o.pids) > 1:
+				return errors.New("steps are of one process: give one -p PID")
 			}
 			if err := o.check(c, args); err != nil {
 				return err
@@ -124,9 +140,9 @@ func (w stepWish) mark() string {
 		name = append(name[:stepMark], '…')
 	}
 	if w.ends {
-		return string(name) + " (end)"
+		return string(name) + aggregate.StepEnd
 	}
-	return string(name)
+	return string(name) + aggregate.StepBegin
 }
 
 // stepMark is how many characters of a step's name are in that of its mark.
@@ -137,6 +153,9 @@ func tellSteps(o sourceOptions, in io.Reader, out io.Writer) error {
 		out: json.NewEncoder(out), state: aggregate.New(), used: make(map[stepRegion]*stepUse),
 		wishes: make(chan stepWish, 64),
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	o.ctx = ctx
 	failed := make(chan error, 1)
 	o.began = func(mark func(string) error) {
 		s.say(struct {
@@ -145,7 +164,7 @@ func tellSteps(o sourceOptions, in io.Reader, out io.Writer) error {
 		}{1, true})
 		go func() {
 			failed <- s.listen(in, mark)
-			_ = unix.Kill(os.Getpid(), unix.SIGTERM) // which ends the watch
+			stop()
 		}()
 	}
 	apply := applying(s.state, s.apply)
@@ -169,27 +188,38 @@ func (s *steps) say(answer any) {
 	_ = s.out.Encode(answer) // whoever does not listen will end the input
 }
 
+// parseStep is what a line of the input asks for, where the step of that name runs, or
+// none.
+func parseStep(line, name string, running bool) (stepWish, error) {
+	verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+	switch {
+	case verb == "begin" && plain(rest) == "":
+		return stepWish{}, errors.New("begin without a name: a line is `begin NAME` or `end`")
+	case verb == "begin" && running:
+		return stepWish{}, fmt.Errorf("begin %s: %s has not ended", rest, name)
+	case verb == "begin":
+		return stepWish{name: rest}, nil
+	case verb != "end" || rest != "":
+		return stepWish{}, fmt.Errorf("%q: a line is `begin NAME` or `end`", line)
+	case !running:
+		return stepWish{}, errors.New("end: no step has begun")
+	}
+	return stepWish{name: name, ends: true}, nil
+}
+
 // listen takes the input and puts a mark for each line between the events.
 func (s *steps) listen(in io.Reader, mark func(string) error) error {
 	name, running := "", false
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		verb, rest, _ := strings.Cut(strings.TrimSpace(lines.Text()), " ")
-		wish := stepWish{name: name, ends: verb == "end"}
-		switch {
-		case verb == "begin" && rest == "":
-			return errors.New("begin without a name: a line is `begin NAME` or `end`")
-		case verb == "begin" && running:
-			return fmt.Errorf("begin %s: %s has not ended", rest, name)
-		case verb == "begin":
-			name = rest
-			wish.name = rest
-		case verb == "end" && !running:
-			return errors.New("end: no step has begun")
-		case verb != "end":
-			return fmt.Errorf("%q: a line is `begin NAME` or `end`", lines.Text())
+		wish, err := parseStep(lines.Text(), name, running)
+		if err != nil {
+			s.say(struct {
+				Error string `json:"error"`
+			}{err.Error()})
+			continue
 		}
-		running = !wish.ends
+		name, running = wish.name, !wish.ends
 		s.wishes <- wish
 		if err := mark(wish.mark()); err != nil {
 			return err
@@ -213,6 +243,9 @@ func (s *steps) apply(e *event.Event) {
 	case event.Lost:
 		s.lost += e.Count
 	case event.Mark:
+		if e.BeforeAttach {
+			return // a service tells of earlier ones, which may have the same name
+		}
 		if s.next == nil {
 			select {
 			case wish := <-s.wishes:
@@ -314,7 +347,7 @@ func (s *steps) left(since uint64) []stepLeft {
 			if kept := aggregate.KeptBy(frames); kept != nil {
 				one.Kept = kept.Name
 			}
-			for _, c := range aggregate.OwnCalls(frames) {
+			for _, c := range aggregate.OwnCalls(withoutRunner(frames)) {
 				one.Calls = append(one.Calls, c.String())
 			}
 			sums[k] = one

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,5 +62,26 @@ func TestThePeakIsMarkedOnTheAxis(t *testing.T) {
 	qt.Check(t, qt.Equals(width(line[:strings.Index(line, "▲")]), 33))
 	for i, label := range []string{"0 s", "1 s", "5 s"} {
 		qt.Check(t, qt.Equals(strings.Index(labels, label), []int{0, 10, 50}[i]), qt.Commentf("%s", label))
+	}
+}
+
+// TestLabelsOfAnAxisFit: none is wider than the chart or runs into another one, and there
+// are two at least, so that one can count.
+func TestLabelsOfAnAxisFit(t *testing.T) {
+	for _, columns := range []int{40, 60, 80, 120} {
+		n := columns - chartGutter - 1
+		for span := uint64(1e6); span < 1e15; span += span / 7 {
+			c := textChart{columns: make([]aggregate.Span, n)}
+			line, labels := c.axisLines(span, n)
+			comment := qt.Commentf("%d columns, %d ns\n%s\n%s", columns, span, line, labels)
+			qt.Assert(t, qt.Equals(width(line), n), comment)
+			qt.Assert(t, qt.IsTrue(width(labels) <= n), comment)
+			words := strings.Fields(labels)
+			qt.Assert(t, qt.IsTrue(len(words) >= 4), comment)
+			for i := 0; i < len(words); i += 2 { // a number and its unit
+				qt.Assert(t, qt.IsTrue(strings.Trim(words[i], "0123456789.") == ""), comment)
+				qt.Assert(t, qt.IsTrue(slices.ContainsFunc(timeUnits, func(u timeUnit) bool { return u.name == words[i+1] })), comment)
+			}
+		}
 	}
 }

@@ -127,12 +127,13 @@ func (a timeAxis) label(ns uint64) string {
 	return fmt.Sprintf("%d.%d %s", tenths/10, tenths%10, a.unit.name)
 }
 
-// axisLines are the axis below a chart, with a mark at a column, and its labels.
+// axisLines are the axis below a chart, with a mark at a column, and its labels: one
+// begins at its tick, or ends with the chart.
 func (t *textChart) axisLines(spanNs uint64, mark int) (line, labels string) {
 	n := len(t.columns)
 	axis := newTimeAxis(spanNs, n/10)
 	marks := []rune(strings.Repeat(t.pick("─", "-"), n))
-	text := []rune(strings.Repeat(" ", n+12))
+	text := []rune(strings.Repeat(" ", n))
 	free := 0 // where the next label may begin
 	for ns := uint64(0); ns <= spanNs; ns += axis.stepNs {
 		at := int(float64(ns) / float64(max(1, spanNs)) * float64(n))
@@ -140,12 +141,13 @@ func (t *textChart) axisLines(spanNs uint64, mark int) (line, labels string) {
 			break
 		}
 		marks[at] = []rune(t.pick("┬", "+"))[0]
-		if label := []rune(axis.label(ns)); at >= free {
-			if t.ascii {
-				label = []rune(strings.Replace(string(label), "µ", "u", 1))
-			}
-			copy(text[at:], label)
-			free = at + len(label) + 1
+		label := []rune(axis.label(ns))
+		if t.ascii {
+			label = []rune(strings.Replace(string(label), "µ", "u", 1))
+		}
+		if begin := min(at, n-len(label)); begin >= free {
+			copy(text[begin:], label)
+			free = begin + len(label) + 1
 		}
 	}
 	if mark < n {

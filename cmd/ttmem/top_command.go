@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,9 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/top"
-	"ttmem/tracer/event"
 )
 
 // topOptions say what is looked at, and how often.
@@ -82,13 +80,11 @@ func showTop(o *topOptions) error {
 	if o.source.file != "" {
 		view.NowNs = func() uint64 { return 0 }
 	}
-	if o.rules != "" {
-		rules, err := readRules(o.rules)
-		if err != nil {
-			return err
-		}
-		view.Rules = rules
+	rules, err := readRules(o.rules)
+	if err != nil {
+		return err
 	}
+	view.Rules = rules
 	if o.once {
 		return topOnce(o, view)
 	}
@@ -99,19 +95,6 @@ func showTop(o *topOptions) error {
 		return fmt.Errorf("TERM=%s cannot show this: set TERM to what the terminal is, or print one frame with --once", t)
 	}
 	return topLive(o, view)
-}
-
-func readRules(path string) (*aggregate.Rules, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("--rules %s: %w", path, pathless(err))
-	}
-	defer f.Close()
-	rules, err := aggregate.ReadRules(path, f)
-	if err != nil {
-		return nil, fmt.Errorf("--rules %w", err)
-	}
-	return rules, nil
 }
 
 // topOnce prints one frame of what there is.
@@ -126,6 +109,10 @@ func topOnce(o *topOptions, view top.Options) error {
 	live := top.NewLive(p.of)
 	for e := range p.Checkpoint() {
 		live.Handle(e)
+	}
+	if o.source.ownOnly() { // which the notes say too
+		live.OwnOnly(otherUsers(context.Background(), &o.source))
+		p.notes = slices.DeleteFunc(p.notes, func(note string) bool { return strings.HasPrefix(note, ownOnlyNote) })
 	}
 	view.Source = live
 	view.NowNs = func() uint64 { return p.nowNs }
@@ -152,7 +139,6 @@ func topLive(o *topOptions, view top.Options) error {
 		return err
 	}
 	defer in.Close()
-	screen := os.Stdout
 	of := "this host"
 	switch {
 	case o.source.file != "":
@@ -163,30 +149,28 @@ func topLive(o *topOptions, view top.Options) error {
 		of = "PID " + listPIDs(o.source.pids)
 	}
 	live := top.NewLive(of)
-	w := newTopWatch(live)
-	view.Source = w
-	streams, err := takeStreams(live, view.Output)
+	output, err := newTopOutput(live, &o.source)
 	if err != nil {
 		return err
 	}
+	o.source.beside.warn, o.source.beside.doing = live.Note, live.Doing
 	// what was said meanwhile is told when there is a screen for it again
 	defer func() {
-		streams.giveBack()
+		output.close()
 		for _, note := range live.Notes() {
 			warn(note)
 		}
 		tellOutput(live)
 	}()
 
-	// All that ends watching is a signal, also that the user quits, as it is to reach
-	// the command too.
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer signal.Stop(signals)
 	quit := make(chan struct{})
 	view.Quit = quit
 
-	w.start(o)
+	w := startTopWatch(o, live)
+	view.Source = w
 	select {
 	case <-w.began:
 	case <-w.done:
@@ -201,13 +185,15 @@ func topLive(o *topOptions, view top.Options) error {
 		<-signals
 		close(quit)
 	}()
-	err = top.Run(in, screen, view)
+	err = top.Run(in, os.Stdout, view)
 	ended := w.end()
 	switch {
 	case err != nil:
 		return fmt.Errorf("showing the view: %w", err)
 	case !ended:
 		return errors.New("the command does not end: it was asked to, and goes on without ttmem")
+	case errors.Is(w.err, errInterrupted): // by who quit the view
+		return nil
 	case w.err != nil:
 		return w.err
 	}
@@ -228,156 +214,4 @@ func terminalInput() (*os.File, error) {
 		return nil, errors.New("there is no terminal that keys could come from: ttmem top --once prints one frame")
 	}
 	return tty, nil
-}
-
-// topWatch is the watching beside the view.
-type topWatch struct {
-	*top.Live
-	began, done chan struct{}
-	// mark names a moment among the events; nil before they come.
-	mark        func(name string) error
-	err, status error
-}
-
-func newTopWatch(live *top.Live) *topWatch {
-	return &topWatch{Live: live, began: make(chan struct{}), done: make(chan struct{})}
-}
-
-// Mark sets the mark of the view, and one of its name for all who follow the service.
-func (w *topWatch) Mark() {
-	w.Live.Mark()
-	if w.mark == nil {
-		return
-	}
-	go func() {
-		if err := w.mark("top " + time.Now().Format(time.TimeOnly)); err != nil {
-			w.Note("the mark is of this view alone: " + err.Error())
-		}
-	}()
-}
-
-// start begins to bring what is live up to date.
-func (w *topWatch) start(o *topOptions) {
-	live, started := w.Live, false
-	begin := func() {
-		if !started {
-			started = true
-			close(w.began)
-		}
-	}
-	o.source.began = func(mark func(string) error) {
-		w.mark = mark
-		begin()
-	}
-	if o.source.file != "" {
-		live.Doing("reading")
-	}
-	go func() {
-		defer close(w.done)
-		watched, err := o.source.watch(func(e *event.Event) {
-			begin()
-			live.Handle(e)
-		}, func() {})
-		why := "ended"
-		switch {
-		case err != nil:
-			w.err, why = err, err.Error()
-		case o.source.file != "":
-			why = "its end"
-		case len(o.source.command) > 0:
-			why = fmt.Sprintf("ended with status %d", watched.exit)
-		}
-		if watched != nil {
-			w.status = watched.status()
-			for _, note := range watched.notes {
-				live.Note(note)
-			}
-		}
-		live.End(why)
-	}()
-}
-
-// endPatience is how long a command may take to end that was asked to.
-const endPatience = 5 * time.Second
-
-// end ends watching, and reports whether it has.
-func (w *topWatch) end() bool {
-	select {
-	case <-w.done:
-		return true
-	default:
-	}
-	_ = unix.Kill(os.Getpid(), unix.SIGTERM) // to those who watch, who pass it on to a command
-	select {
-	case <-w.done:
-		return true
-	case <-time.After(endPatience):
-		return false
-	}
-}
-
-// takenStreams are the standard streams while the screen is not theirs.
-type takenStreams struct {
-	in, out, err *os.File
-	null, write  *os.File
-	copied       chan struct{}
-}
-
-// takeStreams has what anybody writes to the standard streams go to the view: what a
-// command writes, whose streams they are, and ttmem's own warnings.
-func takeStreams(live *top.Live, ofCommand bool) (*takenStreams, error) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return nil, errors.Join(err, read.Close(), write.Close())
-	}
-	t := &takenStreams{os.Stdin, os.Stdout, os.Stderr, null, write, make(chan struct{})}
-	os.Stdin, os.Stdout, os.Stderr = null, write, write
-	go func() {
-		defer close(t.copied)
-		defer read.Close()
-		if ofCommand {
-			_, _ = io.Copy(live, read)
-			return
-		}
-		lines := bufio.NewScanner(read)
-		for lines.Scan() {
-			live.Note(strings.TrimPrefix(lines.Text(), "ttmem: "))
-		}
-	}()
-	return t, nil
-}
-
-// giveBack gives the streams back, once; what was written to them is with the view then,
-// but for what is written by processes that a command has left.
-func (t *takenStreams) giveBack() {
-	if t.write == nil {
-		return
-	}
-	os.Stdin, os.Stdout, os.Stderr = t.in, t.out, t.err
-	t.write.Close()
-	t.null.Close()
-	t.write = nil
-	select {
-	case <-t.copied:
-	case <-time.After(200 * time.Millisecond):
-	}
-}
-
-// toldLines is how much of a command's output is told after the view.
-const toldLines = 20
-
-// tellOutput prints what the command wrote last, which the view covered.
-func tellOutput(live *top.Live) {
-	lines := live.Present(0).Output
-	if n := len(lines); n > toldLines {
-		warn(fmt.Sprintf("the last %d lines that the command wrote:", toldLines))
-		lines = lines[n-toldLines:]
-	}
-	for _, line := range lines {
-		fmt.Fprintln(os.Stderr, line)
-	}
 }

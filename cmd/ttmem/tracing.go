@@ -23,8 +23,11 @@ type tracing struct {
 	command  *tracer.Command // nil: nothing is run
 	pids     []int
 	duration time.Duration // 0: for as long as there is something to trace
+	beside   beside
 	// exit is the exit status of the command, when run has returned.
 	exit int
+	// failed is true where something that was asked for was not there.
+	failed bool
 	// stop ends run before its time.
 	stop context.CancelFunc
 	ctx  context.Context
@@ -34,21 +37,49 @@ type tracing struct {
 	unlisten func()
 }
 
+// beside says where goes what is written beside what is traced: where the terminal is a
+// view's. The zero value is to the standard streams.
+type beside struct {
+	// streams are those of a command.
+	streams tracer.Streams
+	// warn takes warnings, a line each.
+	warn func(string)
+	// doing is told what takes a while, and "" when it is done; nil: these are warnings.
+	doing func(string)
+}
+
+// reading tells that the memory of processes is being read, or that it was.
+func (b beside) reading(of string, now bool) {
+	switch {
+	case now && b.doing != nil:
+		b.doing("reading the memory of " + of)
+	case now:
+		b.tell("reading the memory of " + of + ": what was allocated before is not counted yet")
+	case b.doing != nil:
+		b.doing("")
+	default:
+		b.tell("what " + of + " had before is read, and counted from now on")
+	}
+}
+
+func (b beside) tell(warning string) {
+	if b.warn == nil {
+		b.warn = warn
+	}
+	b.warn(warning)
+}
+
 // traceCommand prepares a command, which run lets go on. Where there is no such
-// command the error is an exitStatus.
-func traceCommand(args []string, stacks stackOptions) (*tracing, error) {
+// command, or it cannot be executed, the error is an exitStatus.
+func traceCommand(args []string, stacks stackOptions, beside beside) (*tracing, error) {
 	if err := tracer.Check(); err != nil {
 		return nil, err
 	}
-	command, err := tracer.StartCommand(args)
+	command, err := tracer.StartCommand(args, beside.streams)
 	if err != nil {
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			warn(fmt.Sprintf("%s: no such command", args[0]))
-			return nil, exitStatus(127)
-		}
-		return nil, err
+		return nil, notStarted(args[0], err, beside)
 	}
-	what := tracer.Options{Processes: []int{command.PID()}, Children: true, Warn: warn}
+	what := tracer.Options{Processes: []int{command.PID()}, Children: true, Warn: beside.tell}
 	stacks.apply(&what)
 	t, err := tracer.New(what)
 	if err != nil {
@@ -60,19 +91,35 @@ func traceCommand(args []string, stacks stackOptions) (*tracing, error) {
 			break
 		}
 	}
-	return newTracing(&tracing{Tracer: t, command: command}), nil
+	return newTracing(&tracing{Tracer: t, command: command, beside: beside}), nil
+}
+
+// notStarted tells why there is no such command; the exit status is the shells'.
+func notStarted(name string, err error, beside beside) error {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
+		beside.tell(fmt.Sprintf("%s: no such command", name))
+		return exitStatus(127)
+	case errors.Is(err, unix.EISDIR):
+		beside.tell(name + ": is a directory, and no command")
+		return exitStatus(126)
+	case errors.Is(err, os.ErrPermission):
+		beside.tell(fmt.Sprintf("%s: may not be executed: `chmod +x` allows it, or name the program that runs it, such as python", name))
+		return exitStatus(126)
+	}
+	return err
 }
 
 // traceProcesses attaches to the processes given, or to all of the host. Where they are
 // expected they need not have loaded a library yet.
-func traceProcesses(pids []int, duration time.Duration, stacks stackOptions, expected bool) (*tracing, error) {
+func traceProcesses(pids []int, duration time.Duration, stacks stackOptions, expected bool, beside beside) (*tracing, error) {
 	if duration < 0 {
 		return nil, fmt.Errorf("--duration %v: must not be negative", duration)
 	}
 	if err := canTrace(pids); err != nil {
 		return nil, err
 	}
-	what := tracer.Options{Processes: pids, Warn: warn}
+	what := tracer.Options{Processes: pids, Warn: beside.tell}
 	stacks.apply(&what)
 	t, err := tracer.New(what)
 	if err != nil {
@@ -84,7 +131,7 @@ func traceProcesses(pids []int, duration time.Duration, stacks stackOptions, exp
 			return nil, err
 		}
 	}
-	tracing := newTracing(&tracing{Tracer: t, pids: pids, duration: duration})
+	tracing := newTracing(&tracing{Tracer: t, pids: pids, duration: duration, beside: beside})
 	tracing.listen()
 	return tracing, nil
 }
@@ -131,15 +178,15 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 		return t.runCommand(handle, pause)
 	}
 	defer t.unlisten()
-	ctx := t.ctx
-	if t.duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, t.duration)
-		defer cancel()
-	}
+	read := t.whenRead(func() {
+		if t.duration > 0 {
+			time.AfterFunc(t.duration, t.stop)
+		}
+	})
 	looked := time.Now()
-	err := t.Run(ctx, handle, func() {
+	err := t.Run(t.ctx, handle, func() {
 		pause()
+		read()
 		if len(t.pids) == 0 || time.Since(looked) < 50*time.Millisecond {
 			return
 		}
@@ -157,6 +204,34 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 	default:
 	}
 	return err
+}
+
+// readingPatience is how long nothing is said of processes whose memory is read.
+const readingPatience = 500 * time.Millisecond
+
+// whenRead calls then once what processes held before they were attached has been read
+// from their memory, and says so where that takes long. It returns what is to be called
+// now and then.
+func (t *tracing) whenRead(then func()) func() {
+	began, told, done := time.Now(), false, false
+	of := "processes"
+	if len(t.pids) > 0 {
+		of = "PID " + listPIDs(t.pids)
+	}
+	return func() {
+		switch {
+		case done:
+		case !t.Reading():
+			done = true
+			if told {
+				t.beside.reading(of, false)
+			}
+			then()
+		case !told && (t.beside.doing != nil || time.Since(began) > readingPatience):
+			told = true
+			t.beside.reading(of, true)
+		}
+	}
 }
 
 // endGrace is how long events are waited for after the command's end.
@@ -188,9 +263,22 @@ func (t *tracing) runCommand(handle func(*event.Event), pause func()) error {
 		}
 	})
 	if !t.MetAny() {
-		warn("no tt-metal library was seen in the command or the processes that it started")
+		t.beside.tell("no tt-metal library was seen in the command or the processes that it started")
+	}
+	for _, unfound := range t.Unfound() {
+		t.beside.tell(unfound.Error())
+		t.failed = true
 	}
 	return err
+}
+
+// interrupt is what ends run from another goroutine: a command is told to end, as by a
+// signal that ttmem is sent.
+func (t *tracing) interrupt() func() {
+	if command := t.command; command != nil {
+		return func() { command.Signal(unix.SIGTERM) }
+	}
+	return t.stop
 }
 
 // close ends tracing, and a command that was not let run.

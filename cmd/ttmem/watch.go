@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/tracer"
 	"ttmem/tracer/event"
 )
 
@@ -26,6 +26,9 @@ type watched struct {
 	failed bool
 	// exit is the exit status of the command that was run.
 	exit int
+	// endNs is when watching ended, or when a file was, CLOCK_MONOTONIC; 0 where that is
+	// not known.
+	endNs uint64
 	// live is true where the processes go on, and were not watched to their end.
 	live bool
 	// skipped is true where events were not read, as a checkpoint says what they made.
@@ -50,24 +53,33 @@ func (w *watched) status() error {
 func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched, error) {
 	handle = o.ofPIDs(handle)
 	if o.file != "" {
-		return watchFile(o.file, handle, pause)
+		r, err := openRecorded(o.file)
+		if err != nil {
+			return nil, err
+		}
+		defer r.close()
+		r.quiet = o.beside.warn != nil
+		return r.watch(o, handle, pause)
 	}
 	if len(o.command) > 0 {
-		t, err := traceCommand(o.command, o.stacks)
+		t, err := traceCommand(o.command, o.stacks, o.beside)
 		if err != nil {
 			return nil, err
 		}
 		return o.watchTracing(t, "the command", handle, pause)
 	}
-	client, err := o.service()
-	if err != nil {
-		return nil, err
+	var client *service.Client
+	if len(o.stacks.markAt) == 0 { // for which it takes a tracer of one's own
+		var err error
+		if client, err = o.service(); err != nil {
+			return nil, err
+		}
 	}
 	if client != nil {
 		defer client.Close()
 		return o.watchService(client, handle, pause)
 	}
-	t, err := traceProcesses(o.pids, o.duration, o.stacks, o.expected)
+	t, err := traceProcesses(o.pids, o.duration, o.stacks, o.expected, o.beside)
 	if err != nil {
 		return nil, err
 	}
@@ -106,13 +118,19 @@ func applying(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
 	}
 }
 
+// watchFile gives the events of a file to handle, for who wants to know what there was at
+// moments: those of marks of before the file began are not known.
 func watchFile(path string, handle func(*event.Event), pause func()) (*watched, error) {
 	r, err := openRecorded(path)
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
-	return r.watch(handle, pause)
+	return r.watch(&sourceOptions{}, func(e *event.Event) {
+		if e.Kind != event.Mark || !e.BeforeAttach {
+			handle(e)
+		}
+	}, pause)
 }
 
 // watchEnd is watchFile for who wants the state at the end alone: where the file has
@@ -127,7 +145,7 @@ func watchEnd(path string, handle func(*event.Event)) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := r.watch(handle, func() {})
+	w, err := r.watch(&sourceOptions{}, handle, func() {})
 	if w != nil {
 		w.skipped = skipped
 	}
@@ -149,15 +167,16 @@ func watchLeft(path string, handle func(*event.Event)) (*watched, error) {
 	if err := r.left(); err != nil {
 		return nil, err
 	}
-	return r.watch(handle, func() {})
+	return r.watch(&sourceOptions{}, handle, func() {})
 }
 
 // watch gives the events of a file to handle.
-func (r *recorded) watch(handle func(*event.Event), pause func()) (*watched, error) {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+func (r *recorded) watch(o *sourceOptions, handle func(*event.Event), pause func()) (*watched, error) {
+	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	w := &watched{of: r.name}
 	events, damage := r.play(ctx, handle, pause)
+	w.endNs = r.over()
 	switch {
 	case ctx.Err() != nil:
 		return nil, errInterrupted
@@ -174,22 +193,44 @@ func (r *recorded) watch(handle func(*event.Event), pause func()) (*watched, err
 
 func (o *sourceOptions) watchTracing(t *tracing, of string, handle func(*event.Event), pause func()) (*watched, error) {
 	defer t.close()
-	if o.began == nil {
+	mark := func(name string) error {
+		t.Mark(name, os.Getuid())
+		return nil
+	}
+	switch {
+	case o.began == nil:
 		t.announce()
-	} else {
-		o.began(func(name string) error {
-			t.Mark(name, os.Getuid())
-			return nil
-		})
+	case o.expected:
+		// What there was before is to be known when the first step begins.
+		pause = onceRead(t.Tracer, pause, func() { o.began(mark) })
+	default:
+		o.began(mark)
+	}
+	if o.ctx != nil {
+		stop := context.AfterFunc(o.ctx, t.interrupt())
+		defer stop()
 	}
 	w := &watched{of: of, live: t.command == nil}
 	err := t.run(handle, pause)
-	w.exit = t.exit
+	w.exit, w.failed, w.endNs = t.exit, t.failed, monotonicNow()
 	return w, err
 }
 
+// onceRead is pause, which calls then once what processes held before they were attached
+// has been read.
+func onceRead(t *tracer.Tracer, pause, then func()) func() {
+	done := false
+	return func() {
+		pause()
+		if !done && !t.Reading() {
+			done = true
+			then()
+		}
+	}
+}
+
 func (o *sourceOptions) watchService(client *service.Client, handle func(*event.Event), pause func()) (*watched, error) {
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	if o.duration > 0 {
 		var cancel context.CancelFunc
@@ -206,6 +247,7 @@ func (o *sourceOptions) watchService(client *service.Client, handle func(*event.
 		o.began(func(name string) error { return client.Mark(ctx, name) })
 	}
 	w := &watched{of: "this host", live: true}
+	defer func() { w.endNs = monotonicNow() }()
 	if os.Geteuid() != 0 {
 		w.of = "your processes on this host"
 	}

@@ -138,8 +138,10 @@ func (b *bench) scale() error {
 // record writes all events, as ttmem record does.
 func (s *synthetic) record(path string) error {
 	state := aggregate.New()
+	growth := aggregate.NewGrowth(aggregate.GrowthOptions{StackID: recording.StackID})
 	file, err := recording.Create(path, recording.FileOptions{
-		Checkpoint: func() iter.Seq[*event.Event] { return state.Freeze(nil) },
+		Checkpoint:     func() iter.Seq[*event.Event] { return state.Freeze(nil) },
+		CheckpointNote: growth.Note, Note: state.TakeRanges,
 	})
 	if err != nil {
 		return err
@@ -147,6 +149,7 @@ func (s *synthetic) record(path string) error {
 	n := 0
 	s.each(func(e *event.Event) {
 		state.Apply(e)
+		growth.Apply(e)
 		file.Add(e)
 		if n++; file.Full() {
 			progress("recording %d of %d events", n, s.events)

@@ -27,6 +27,9 @@ type Health struct {
 	// Recording is RecordingOK, or why nothing is recorded at present; "" where
 	// nothing is to be.
 	Recording string `json:"recording,omitempty"`
+	// Reading is true where what processes held before they were attached is still read
+	// from their memory, and totals are too low.
+	Reading bool `json:"reading,omitempty"`
 }
 
 // RecordingOK says that what happens is recorded.
@@ -39,7 +42,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {
 			V: Protocol, Version: s.o.Version, PID: os.Getpid(),
 			UptimeNs:        uint64(time.Since(s.started)),
 			ExitedProcesses: all.ExitedProcesses, LostEvents: all.LostEvents(),
-			ResidentBytes: residentBytes(),
+			ResidentBytes: residentBytes(), Reading: s.reading(),
 		}
 		if s.o.Recording != nil {
 			h.Recording = s.o.Recording()

@@ -20,6 +20,8 @@ type Hub struct {
 	followers map[*follower]bool
 	batch     *batch // what followers have not been given yet
 	ended     bool
+	// version is ttmem's, for the headers of recordings.
+	version string
 	// backlog is how many bytes a follower may have before it is cut off.
 	backlog int
 

@@ -39,7 +39,7 @@ func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error
 	// The goroutine that traces may have waited meanwhile, and is not to wait again
 	// soon.
 	free = began.Add(joinShare * time.Since(began))
-	return newFollowed(ctx, func(yield func(*event.Event) bool) {
+	return newFollowed(ctx, h.version, func(yield func(*event.Event) bool) {
 		for e := range present {
 			if s.shows(e) && !yield(e) {
 				return
@@ -76,9 +76,11 @@ type followed struct {
 }
 
 // newFollowed begins the recording with what there is.
-func newFollowed(ctx context.Context, present iter.Seq[*event.Event]) (_ *followed, err error) {
+func newFollowed(ctx context.Context, version string, present iter.Seq[*event.Event]) (_ *followed, err error) {
 	o := &followed{dirty: true}
-	if o.r, err = recording.NewWriter(o, recording.Options{}); err != nil {
+	header := recording.NewHeader()
+	header.Ttmem = version
+	if o.r, err = recording.NewWriter(o, recording.Options{Header: &header}); err != nil {
 		return nil, err
 	}
 	for e := range present {

@@ -40,6 +40,9 @@ type Options struct {
 	Recording func() string
 	// Mark names the present moment for the viewer; nil where that cannot be done.
 	Mark func(name string, v Viewer) error
+	// Reading reports whether what processes held before they were attached is still
+	// read from their memory; nil: it never is.
+	Reading func() bool
 }
 
 // A Server answers who asks about the hub's state.
@@ -57,8 +60,9 @@ type Server struct {
 	encoding sync.Mutex
 }
 
-// NewServer returns a server for the hub.
+// NewServer returns a server for the hub, which nobody else asks yet.
 func NewServer(hub *Hub, o Options) *Server {
+	hub.version = o.Version
 	s := &Server{
 		hub: hub, o: o, started: time.Now(),
 		limit:   newLimiter(maxConnections, maxConnectionsPerUser, connectionsForRoot),
@@ -137,14 +141,45 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *Server) snapshot(w http.ResponseWriter, _ *http.Request, v Viewer) {
+func (s *Server) snapshot(w http.ResponseWriter, r *http.Request, v Viewer) {
+	s.awaitRead(r.Context())
 	s.answer(w, v, func() any {
+		reading := s.reading()
 		snapshot := *s.hub.Snapshot(v)
+		snapshot.Reading = reading
 		if v.All && s.o.Stacks != nil {
 			snapshot.Stacks = s.o.Stacks()
 		}
 		return &snapshot
 	})
+}
+
+func (s *Server) reading() bool { return s.o.Reading != nil && s.o.Reading() }
+
+// readPatience is how long after its start a Server waits with answers for what
+// processes had before: to be told of an empty chip helps nobody.
+const (
+	readPatience = 5 * time.Second
+	readInterval = 50 * time.Millisecond
+)
+
+// awaitRead waits until what there was when the service began is in the hub, or patience
+// or the context ends.
+func (s *Server) awaitRead(ctx context.Context) {
+	for waited := false; ctx.Err() == nil && time.Since(s.started) < readPatience; waited = true {
+		reading := s.reading()
+		if !reading && !waited {
+			return
+		}
+		// what is read is held back for a moment, to be in order with what happens
+		select {
+		case <-ctx.Done():
+		case <-time.After(readInterval):
+		}
+		if !reading {
+			return
+		}
+	}
 }
 
 // answer sends a document as JSON.
@@ -173,11 +208,13 @@ func busy(w http.ResponseWriter, what string) {
 
 // state sends what there is, as a recording that ends.
 func (s *Server) state(w http.ResponseWriter, r *http.Request, v Viewer) {
+	s.awaitRead(r.Context())
 	s.record(w, v, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
 }
 
 // stream sends what there is and what happens.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
+	s.awaitRead(r.Context())
 	s.record(w, v, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
 }
 

@@ -79,11 +79,13 @@ func l1Free(d *aggregate.Device) uint64 {
 	return d.L1PerCore.CapacityBytes - min(d.L1PerCore.CapacityBytes, l1Used(d))
 }
 func kernelText(d *aggregate.Device) uint64 { return d.Regions.Kernel.MaxBytesPerCore }
-func smallUsed(d *aggregate.Device) uint64  { return d.Regions.L1Small.BytesPerBank }
+
+// l1PerCore is what the L1 is called that each core of a chip has.
+const l1PerCore = "L1 per core"
 
 // The columns of a chip's rows; the bar takes what they leave.
 const (
-	labelColumns   = 9
+	labelColumns   = 12
 	percentColumns = 5
 	bytesColumns   = 11
 	rangeColumns   = 17
@@ -192,9 +194,8 @@ func (b *chipBlock) l1() []string {
 	leastFree, mostFree := b.span(l1Free)
 	_, peak := b.span(l1Peak)
 	_, text := b.span(kernelText)
-	leastSmall, mostSmall := b.span(smallUsed)
 	st := level(mostUsed, capacity)
-	lines := []string{b.row("L1/core", bar{
+	lines := []string{b.row(l1PerCore, bar{
 		base: mostStatic, top: mostTensors, whole: capacity, shared: true, baseStyle: blue, topStyle: st,
 	}, formatKiB, leastUsed, mostUsed, peak, capacity, st)}
 
@@ -207,29 +208,35 @@ func (b *chipBlock) l1() []string {
 		{b.pick("█", "="), "tensors", format(formatKiB).span(leastTensors, mostTensors), cmp.Or(st, green), true},
 		{b.pick("·", "."), "free", format(formatKiB).span(leastFree, mostFree), dim, capacity > 0},
 		{"", "kernels", formatKiB(text), dim, true},
-		{"", "L1_SMALL", format(formatKiB).span(leastSmall, mostSmall), dim, b.few},
 	}
-	line := blank(1 + labelColumns)
-	begun := false
+	texts, whole := []string{}, -2
 	for _, part := range parts {
 		if !part.there {
 			continue
 		}
 		text := part.name + " " + part.figure
-		columns := width(text)
 		if part.mark != "" {
-			columns += 2
 			text = b.paint(part.style, part.mark) + " " + text
 		}
-		if begun && width(line)+2+columns > b.width {
+		texts = append(texts, text)
+		whole += 2 + width(text)
+	}
+	// below the bar, where there is room
+	indent := 1 + labelColumns
+	if indent+whole > b.width {
+		indent = 1
+	}
+	line := blank(indent)
+	for _, text := range texts {
+		switch {
+		case width(line) == indent:
+		case width(line)+2+width(text) > b.width:
 			lines = append(lines, line)
-			line, begun = blank(1+labelColumns), false
-		}
-		if begun {
+			line = blank(indent)
+		default:
 			line += "  "
 		}
 		line += text
-		begun = true
 	}
 	return append(lines, line)
 }
@@ -261,7 +268,11 @@ func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 	cell := (columns+cellGap)/wide - cellGap
 	room := cell - label - 2*(percentColumns+1)
 	dram, l1 := (room+1)/2, room/2
-	top := p.right("chip", label) + " " + p.left("DRAM", dram+percentColumns) + " " + p.left("L1/core", l1+percentColumns)
+	l1Head := l1PerCore
+	if l1+percentColumns < len(l1Head) {
+		l1Head = "L1"
+	}
+	top := p.right("chip", label) + " " + p.left("DRAM", dram+percentColumns) + " " + p.left(l1Head, l1+percentColumns)
 	wide = min(wide, (len(groups)+down-1)/down)
 	lines := []string{}
 	line := ""

@@ -31,6 +31,14 @@ func formatKiB(n uint64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/1024)
 }
 
+// formatCount writes a number in at most 7 columns: "763", "12,345", "1.0M".
+func formatCount(n uint64) string {
+	if n < 1_000_000 {
+		return formatNumber(n)
+	}
+	return formatShort(n)
+}
+
 // A format writes a number of bytes.
 type format func(uint64) string
 

@@ -21,7 +21,7 @@ var bindings = []struct {
 	list  []binding
 }{
 	{"Look", []binding{
-		{"↑ ↓ PgUp PgDn", "select a row (or k j, Home End)"},
+		{"↑ ↓", "select a row (or k j); PgUp PgDn Home End go further"},
 		{"Enter", "the call stack of a row; what is in a group, by stack"},
 		{"Esc", "back; then: no filter"},
 		{"Space", "pause, and go on"},
@@ -39,6 +39,38 @@ var bindings = []struct {
 		{"]  [", "the next chip, the one before"},
 		{"p  P", "the next process, the one before: bars show its share"},
 		{"r  R", "the next region, the one before"},
+	}},
+}
+
+// glossary is what the figures are, for the help.
+var glossary = []struct {
+	title string
+	list  []binding
+}{
+	{"Chips", []binding{
+		{"DRAM", "of all banks of the chip"},
+		{l1PerCore, "the memory that each core of the chip has, of the core where it is fullest: circular and dataflow buffers of programs (CBs, DFBs) fill it from the left, tensors from the right, and what is between them is free; kernels lie in a ring of their own"},
+		{"L1_SMALL", "a part of each core's L1 that is set aside for small buffers of operations"},
+		{"TRACE, host", "a part of the DRAM that is set aside for traces; memory of the host that the chip reads"},
+		{"used, peak", "now, and the most there has been: the line in a bar"},
+		{"0-2,4-23", "chips that look alike are one: a figure is the least and the most of them, and the bar has both"},
+	}},
+	{"Processes", []binding{
+		{"DRAM", "of all chips that it uses"},
+		{"L1 PER CORE", "its tensors and circular buffers, on the core where they take most"},
+		{"OF IT CBs", "circular and dataflow buffers alone"},
+		{"FOR", "how long it has been seen"},
+	}},
+	{"What holds memory", []binding{
+		{"SIZE", "what the buffers take of all banks of all chips; blue is what circular buffers take of all cores: programs take turns in the same space, and this is the plain sum"},
+		{"%", "of all that is listed"},
+		{"BUFFERS", "how many there are; 3 CBs are as many circular or dataflow buffers"},
+		{"CBs", "what circular buffers take, of a group that has others too"},
+		{"GROWTH", "what was allocated after the mark and is still there"},
+		{"RATE/s", "how many are allocated a second"},
+		{"FOR", "how long there has been one"},
+		{"CHIPS, PID", "on how many chips; of which process"},
+		{"IN", "DRAM, L1, CB (circular buffers in L1), small (L1_SMALL), trace, host, or mixed"},
 	}},
 }
 
@@ -79,7 +111,7 @@ func (m *model) press(key string) request {
 		return lookAgain
 	case "m":
 		if m.present != nil && m.present.Ended != "" {
-			m.said = "nothing more is allocated: " + m.present.Ended
+			m.said = "no mark is set: nothing more is allocated after it"
 			return nothing
 		}
 		m.paused = false
@@ -134,6 +166,9 @@ func (m *model) pressInTable(key string) {
 	case "s":
 		next := (m.order + 1) % len(orders)
 		if next == byGrowth && !m.present.Marked {
+			next++
+		}
+		if next == byRate && !m.present.Live() {
 			next++
 		}
 		m.sortBy(next)

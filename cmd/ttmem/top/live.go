@@ -30,9 +30,15 @@ type Told struct {
 	Ended string
 	// Notes are what the view may lack, a line each.
 	Notes []string
+	// Others is what is known of the processes of other users, where only the user's own
+	// are seen: "other users hold …"; "" where all are seen.
+	Others string
 	// Events is how many were counted.
 	Events uint64
 }
+
+// Live says whether what is told happens just now: a second of it is a second.
+func (t *Told) Live() bool { return t.Doing == "" && t.Ended == "" }
 
 // A Present is what a Live knew at one time. It does not change afterwards.
 type Present struct {
@@ -89,6 +95,13 @@ func (l *Live) Doing(what string) {
 func (l *Live) End(why string) {
 	l.mu.Lock()
 	l.tell.Doing, l.tell.Ended = "", why
+	l.mu.Unlock()
+}
+
+// OwnOnly says that only the user's own processes are seen, and what is known of others.
+func (l *Live) OwnOnly(others string) {
+	l.mu.Lock()
+	l.tell.Others = others
 	l.mu.Unlock()
 }
 

@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -232,7 +233,7 @@ func (m *model) accept() {
 		}
 		have := m.chips()
 		if i := slices.IndexFunc(ids, func(id int) bool { return !slices.Contains(have, id) }); i >= 0 {
-			m.said = fmt.Sprintf("no chip %d: there are %s", ids[i], formatIDs(have))
+			m.said = fmt.Sprintf("no chip %d: there %s %s", ids[i], either(len(have), "is", "are"), cmp.Or(formatIDs(have), "none yet"))
 			break
 		}
 		m.filter.chips = ids

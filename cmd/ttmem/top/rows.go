@@ -20,6 +20,8 @@ type row struct {
 	name  aggregate.Name
 	// caller is where in the user's own code the call was made that name has.
 	caller aggregate.Call
+	// twin says that another row has the same name, and a caller tells them apart.
+	twin bool
 	// bytes is what count buffers take of all banks of their chips, and static what
 	// statics circular buffers take of all cores, by the plain sum over programs that
 	// take turns.
@@ -117,7 +119,9 @@ var orders = []order{
 	{"size", func(a, b *row) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.static, a.static))
 	}},
-	{"count", func(a, b *row) int { return cmp.Compare(b.count+b.statics, a.count+a.statics) }},
+	{"count", func(a, b *row) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(b.statics, a.statics))
+	}},
 	{"growth", func(a, b *row) int { return cmp.Compare(b.grown, a.grown) }},
 	{"rate", func(a, b *row) int { return cmp.Compare(b.rate, a.rate) }},
 	{"age", func(a, b *row) int { return cmp.Compare(a.since-1, b.since-1) }}, // not known is last
@@ -128,6 +132,7 @@ var orders = []order{
 const (
 	bySize   = 0
 	byGrowth = 2
+	byRate   = 3
 )
 
 // groups are the rows that are made of a Present.
@@ -151,13 +156,13 @@ type filter struct {
 
 // rows are what is held, by one of the groupings, in order.
 func (g *groups) rows(by, order int, reversed bool) []*row {
-	one, byRate := &groupings[by], orders[order].name == "rate"
+	one := &groupings[by]
 	rows := make(map[string]*row)
 	var pattern = patternOf(g.filter.text)
 	for i := range g.present.Holdings {
 		h := &g.present.Holdings[i]
 		on := g.chips(h)
-		if h.Count == 0 && !(byRate && i < len(g.present.rates) && g.present.rates[i] > 0) {
+		if h.Count == 0 && !(order == byRate && i < len(g.present.rates) && g.present.rates[i] > 0) {
 			continue // all was freed, and that is what is asked for only by rate
 		}
 		if on == 0 || !g.wants(h) || g.filter.text != "" && !g.sites.match(h.Stack, g.filter.text, pattern) {
@@ -188,6 +193,9 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 			r.add(h, uint64(chips), rate)
 		}
 	}
+	if one.stack {
+		tellApart(rows)
+	}
 	list := slices.SortedFunc(maps.Values(rows), func(a, b *row) int {
 		return cmp.Or(orders[order].compare(a, b), cmp.Compare(b.total(), a.total()), cmp.Compare(a.title, b.title), cmp.Compare(a.key, b.key))
 	})
@@ -195,6 +203,19 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 		slices.Reverse(list)
 	}
 	return list
+}
+
+// tellApart finds the rows of which there are others of the same name.
+func tellApart(rows map[string]*row) {
+	first := make(map[aggregate.Name]*row)
+	for _, r := range rows {
+		switch other := first[r.name]; {
+		case other == nil:
+			first[r.name] = r
+		case other.caller != r.caller:
+			r.twin, other.twin = true, true
+		}
+	}
 }
 
 // wants reports whether the filter lets a holding through, but for its chips and text.

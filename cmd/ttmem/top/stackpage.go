@@ -89,10 +89,10 @@ func (m *model) shifted(line string, n int) string {
 	return ansi.Truncate(line, kept, "") + ansi.TruncateLeft(line, kept+n, "")
 }
 
-// helpLines are the keys.
+// helpLines are the keys, and what the figures are.
 func (m *model) helpLines() []string {
 	var lines []string
-	for _, part := range bindings {
+	for _, part := range slices.Concat(bindings, glossary) {
 		lines = append(lines, "", " "+m.paint(bold, part.title))
 		for _, b := range part.list {
 			key := b.key
@@ -106,18 +106,7 @@ func (m *model) helpLines() []string {
 			}
 		}
 	}
-	lines = append(lines, "", " "+m.paint(bold, "What is shown"))
-	for _, text := range []string{
-		"The line in a bar is the peak. L1 is that of the core where it is fullest: circular buffers (CBs) and dataflow buffers (DFBs) grow from the left, tensors from the right; what is between them is free. Kernels lie in a ring outside of it, L1_SMALL beside it.",
-		"SIZE is what buffers take of all banks of the chips. Circular buffers are blue: programs take turns in the same space, and their sizes are the plain sum. FOR is how long there has been one. GROWTH is what was allocated after the mark and is still there.",
-		"Chips that look alike are one: of those a figure is the least and the most, and the bar has both.",
-	} {
-		for _, line := range wrap(text, max(20, m.width-4)) {
-			lines = append(lines, "   "+line)
-		}
-		lines = append(lines, "")
-	}
-	return lines
+	return append(lines, "")
 }
 
 // outputLines are what the view may lack, and what the traced command wrote last.

@@ -30,7 +30,12 @@ var columns = []column{
 		}
 		return formatPercent(r.bytes, all), noStyle
 	}},
-	{"COUNT", 8, 0, func(m *model, r *row, _ uint64) (string, style) { return formatNumber(r.count + r.statics), noStyle }},
+	{"BUFFERS", 9, 0, func(m *model, r *row, _ uint64) (string, style) {
+		if r.count == 0 && r.statics > 0 {
+			return formatShort(r.statics) + either(int(r.statics), " CB", " CBs"), blue
+		}
+		return formatCount(r.count), noStyle
+	}},
 	{"GROWTH", 12, 0, func(m *model, r *row, _ uint64) (string, style) {
 		if r.grown == 0 {
 			return m.pick("·", "."), dim
@@ -87,7 +92,7 @@ func (m *model) columns() (list []column) {
 				continue
 			}
 		}
-		if m.width < c.least || c.name == "GROWTH" && !m.present.Marked || c.name == "RATE/s" && m.once ||
+		if m.width < c.least || c.name == "GROWTH" && !m.present.Marked || c.name == "RATE/s" && (m.once || !m.present.Live()) ||
 			c.name == "CBs" && !groupings[m.by].mixed {
 			continue
 		}
@@ -101,7 +106,7 @@ func (m *model) shares() bool { return m.width >= 120 }
 // tableHead names the columns.
 func (m *model) tableHead() string {
 	var line strings.Builder
-	sorted := map[string]string{"size": "SIZE", "count": "COUNT", "growth": "GROWTH", "rate": "RATE/s", "age": "FOR", "name": "name"}[orders[m.order].name]
+	sorted := map[string]string{"size": "SIZE", "count": "BUFFERS", "growth": "GROWTH", "rate": "RATE/s", "age": "FOR", "name": "name"}[orders[m.order].name]
 	for _, c := range m.columns() {
 		name := c.name
 		if name == sorted {
@@ -187,7 +192,7 @@ func (m *model) tableRow(r *row, all uint64, selected bool) string {
 // most: a long operation is cut first.
 func (p painter) rowTitle(r *row, n int) string {
 	op, call := p.clean(r.name.Op), p.clean(r.name.Call.String())
-	if op == "" || call == "" {
+	if call == "" {
 		title := p.clean(r.title)
 		if strings.HasPrefix(title, "/") {
 			return p.cutLeft(title, n)
@@ -195,109 +200,49 @@ func (p painter) rowTitle(r *row, n int) string {
 		return p.cut(title, n)
 	}
 	separator := p.pick(" · ", " - ")
-	op = p.cut(op, max(n/3, n-width(separator)-width(call)))
-	title := p.paint(cyan, op) + p.paint(dim, separator) + p.cut(call, n-width(op)-width(separator))
-	if room := n - width(title); r.caller.Line > 0 && room >= 6 {
-		caller := p.clean(r.caller.String())
-		if r.caller.File == r.name.Call.File {
-			caller = caller[strings.IndexByte(caller, ':'):]
+	if op == "" {
+		separator = ""
+	}
+	caller, kept := p.caller(r), 0
+	if r.twin { // which the callers tell apart: their lines matter more than what the functions are called
+		if width(op)+width(separator)+width(call)+width(caller) > n {
+			short := *r
+			short.name.Call.Function, short.caller.Function = "", ""
+			call, caller = p.clean(short.name.Call.String()), p.caller(&short)
 		}
-		title += p.paint(dim, p.cut(p.pick(" ← ", " < ")+caller, room))
+		kept = min(width(caller), n/3)
+	}
+	op = p.cut(op, max((n-kept)/3, n-kept-width(separator)-width(call)))
+	title := p.paint(cyan, op) + p.paint(dim, separator) + p.cut(call, n-kept-width(op)-width(separator))
+	if room := n - width(title); room >= min(6, width(caller)) {
+		title += p.paint(dim, p.cut(caller, room))
 	}
 	return title
+}
+
+// caller is where the call was made that a row is named by; "" where that is not known.
+func (p painter) caller(r *row) string {
+	if r.caller.Line == 0 {
+		return ""
+	}
+	caller := p.clean(r.caller.String())
+	if r.caller.File == r.name.Call.File {
+		caller = caller[strings.IndexByte(caller, ':'):]
+	}
+	return p.pick(" ← ", " < ") + caller
 }
 
 // nothing says why there is no row.
 func (m *model) nothing() string {
 	f := &m.filter
+	none := !slices.ContainsFunc(m.present.Holdings, func(h aggregate.Holding) bool { return h.Count > 0 })
 	switch {
-	case !slices.ContainsFunc(m.present.Holdings, func(h aggregate.Holding) bool { return h.Count > 0 }):
+	case none && m.present.Ended != "":
+		return "Nothing is allocated at the end. What there was: `ttmem peak` of a recording."
+	case none:
 		return "Nothing is allocated now."
 	case f.text != "":
 		return fmt.Sprintf("Nothing that is allocated has %q in its name or its stack: Esc shows all.", f.text)
 	}
 	return "Nothing of that is allocated: Esc shows all."
-}
-
-// processLines are the processes, those that hold most first.
-func (m *model) processLines() []string {
-	type use struct {
-		*aggregate.Process
-		dram, l1, cb, buffers uint64
-	}
-	var list []use
-	for i := range m.present.Processes {
-		p := &m.present.Processes[i]
-		u := use{Process: p}
-		for j := range p.Devices {
-			d := &p.Devices[j]
-			u.dram += d.Regions.DRAM.AllocatedBytes
-			u.l1 = max(u.l1, d.L1PerCore.BufferBytes)
-			u.cb = max(u.cb, d.L1PerCore.CBBytes)
-		}
-		for _, held := range p.Held {
-			u.buffers += held.Buffers
-		}
-		list = append(list, u)
-	}
-	slices.SortStableFunc(list, func(a, b use) int {
-		switch {
-		case a.Exit == nil && b.Exit != nil:
-			return -1
-		case a.Exit != nil && b.Exit == nil:
-			return 1
-		case a.Exit != nil:
-			return compare(b.Exit.TimeNs, a.Exit.TimeNs)
-		}
-		return compare(b.dram+b.l1, a.dram+a.l1)
-	})
-	room := 3
-	if m.height >= 30 {
-		room = max(3, m.height/6)
-	}
-	if m.once {
-		room = len(list)
-	}
-	if len(list) > room {
-		room-- // for the line that says so
-	}
-	const fixed = 8 + 11 + 11 + 11 + 9 + 8 + 2
-	lines := []string{m.paint(head, m.left(m.right("PID", 8)+m.right("DRAM", 11)+m.right("L1/core", 11)+m.right("CBs/core", 11)+
-		m.right("BUFFERS", 9)+m.right("FOR", 8)+"  PROCESS", m.width))}
-	for i, u := range list[:min(room, len(list))] {
-		if i > 0 && u.Exit != nil && !m.once && m.height < 30 {
-			break // who has ended gives way to the table
-		}
-		end, st := m.present.NowNs, noStyle
-		name := m.clean(processName(u.Process))
-		if u.Exit != nil {
-			end, st = u.Exit.TimeNs, dim
-			name += " (ended"
-			if u.Exit.Status != nil && *u.Exit.Status != 0 {
-				name += fmt.Sprintf(", status %#x", *u.Exit.Status)
-			}
-			name += ")"
-		}
-		if u.PID == m.filter.pid {
-			st = bold
-		}
-		line := m.right(fmt.Sprint(u.PID), 8) + m.right(formatBytes(u.dram), 11) + m.right(formatBytes(u.l1), 11) +
-			m.right(formatBytes(u.cb), 11) + m.right(formatNumber(u.buffers), 9) +
-			m.right(formatAge(end-min(end, u.SinceNs)), 8) + "  " + m.cut(name, m.width-fixed)
-		lines = append(lines, m.paint(st, line))
-	}
-	if hidden := len(list) - (len(lines) - 1); hidden > 0 && len(list) > room {
-		lines = append(lines, m.paint(dim, fmt.Sprintf("%8s %d more: p looks at one after the other", "", hidden)))
-	}
-	return lines
-}
-
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

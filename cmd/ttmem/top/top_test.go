@@ -83,7 +83,7 @@ func (s *stage) text() string { return ansi.Strip(strings.Join(s.frame(), "\n"))
 func (s *stage) table() []string {
 	lines := strings.Split(s.text(), "\n")
 	for i, line := range lines {
-		if strings.Contains(line, " COUNT") {
+		if strings.Contains(line, " BUFFERS") && strings.Contains(line, " SIZE") {
 			return lines[i+1 : len(lines)-1]
 		}
 	}
@@ -337,8 +337,15 @@ func TestNothingAllocatedIsSaid(t *testing.T) {
 	s := emptyStage(80, 24)
 	qt.Check(t, qt.StringContains(s.text(), "Looking"))
 	s.refresh()
-	qt.Check(t, qt.StringContains(s.text(), "No device memory is in use"))
+	qt.Check(t, qt.StringContains(s.text(), "No process has a device open."))
 	qt.Check(t, qt.StringContains(s.text(), "Nothing is allocated now."))
+	s.live.Doing("reading the memory of PID 7")
+	s.refresh()
+	qt.Check(t, qt.StringContains(s.text(), "No device is known yet: reading the memory of PID 7…"))
+	s.live.End("ended with status 0")
+	s.refresh()
+	qt.Check(t, qt.StringContains(s.text(), "No device was opened."))
+	qt.Check(t, qt.StringContains(s.text(), "Nothing is allocated at the end."))
 	qt.Check(t, qt.Equals(s.press("enter", "down", "esc", "["), nothing))
 }
 
@@ -352,7 +359,7 @@ func TestLossesAndFailuresAreTold(t *testing.T) {
 	}
 	s.refresh()
 	qt.Check(t, qt.StringContains(s.text(), "12 events lost, totals may be wrong: ring buffer full"))
-	qt.Check(t, qt.StringContains(s.text(), "1 allocation failed, the last 0.0 s ago: 512.0 MiB of L1 in PID 6001"))
+	qt.Check(t, qt.StringContains(s.text(), "1 allocation failed, the last 0.0 s ago: 512.0 MiB of L1, PID 6001"))
 }
 
 func TestNamesDoNothingToATerminal(t *testing.T) {

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
 )
 
 // The least terminal that there is room in.
@@ -85,8 +88,8 @@ func (m *model) heading() string {
 		}
 	}
 	facts := plural(running, "process", "processes") + "  " + plural(int(buffers), "buffer", "buffers")
-	if p.Ended == "" && !m.once {
-		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + " events/s"
+	if p.Live() && !m.once {
+		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + either(int(p.eventRate+0.5), " event/s", " events/s")
 	}
 	facts = m.paint(dim, facts)
 	if p.Marked {
@@ -100,13 +103,17 @@ func (m *model) heading() string {
 }
 
 func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return formatNumber(uint64(n)) + " " + many
+	return formatNumber(uint64(n)) + " " + either(n, one, many)
 }
 
-// warnings are lines of what may be wrong.
+func either(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// warnings are lines of what may be wrong, or lacks.
 func (m *model) warnings() []string {
 	var list []string
 	p := m.present
@@ -121,13 +128,28 @@ func (m *model) warnings() []string {
 	if n := p.FailureCount; n > 0 {
 		last := p.Failures[len(p.Failures)-1]
 		list = append(list, m.paint(alarm, " ! ")+" "+m.paint(boldRed, plural(int(n), "allocation", "allocations")+" failed")+
-			m.paint(dim, fmt.Sprintf(", the last %s ago: %s of %s in PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)),
-				formatBytes(last.SizeBytes), last.Region, last.PID)))
+			m.paint(dim, fmt.Sprintf(", the last %s ago: %s, PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)), asked(&last), last.PID)))
+	}
+	if p.Others != "" {
+		for _, line := range wrap("Only your own processes are shown: "+m.clean(p.Others), m.width-2) {
+			list = append(list, " "+line)
+		}
 	}
 	for i := range list {
 		list[i] = m.cut(list[i], m.width)
 	}
 	return list
+}
+
+// asked is what was asked for that there was no room for.
+func asked(f *aggregate.Failure) string {
+	switch {
+	case f.Region == event.CB.String():
+		return "circular buffers"
+	case f.SizeBytes == 0:
+		return f.Region
+	}
+	return formatBytes(f.SizeBytes) + " of " + f.Region
 }
 
 // tablePage is the page of bars, processes and holders.
@@ -152,7 +174,7 @@ func (m *model) tablePage(lines []string) []string {
 func (m *model) chipLines() []string {
 	devices := m.devices()
 	if len(devices) == 0 {
-		return []string{"", " No device memory is in use: no traced program has a device open.", ""}
+		return []string{"", m.cut(" "+m.noChip(), m.width), ""}
 	}
 	groups := chipGroups(devices, !m.unfolded)
 	across := max(1, min(len(groups), m.width/95))
@@ -193,6 +215,22 @@ func (m *model) chipLines() []string {
 		}
 	}
 	return lines
+}
+
+// noChip says why there is no bar.
+func (m *model) noChip() string {
+	p := m.present
+	switch {
+	case p.Ended != "":
+		return "No device was opened."
+	case p.Doing != "":
+		return "No device is known yet: " + m.clean(p.Doing) + m.pick("…", "...")
+	case m.output:
+		return "The command has opened no device yet."
+	case p.Others != "":
+		return "None of your processes has a device open."
+	}
+	return "No process has a device open."
 }
 
 // blocks are those of the groups, and how many lines the tallest has.
@@ -262,29 +300,40 @@ func (m *model) footer() string {
 	if m.said != "" {
 		return m.cut(" "+m.paint(yellow, m.clean(m.said)), m.width)
 	}
-	keys := [][2]string{{"?", "help"}, {m.pick("↵", "Enter"), "stack"}, {"Space", "pause"}, {"m", "mark"}, {"f", "unfold"}, {"o", "notes"}, {"q", "quit"}}
-	if m.output {
-		keys[5][1] = "output"
+	at := ""
+	if m.page == pageTable && len(m.rows) > 0 {
+		at = fmt.Sprintf("%s of %s ", formatNumber(uint64(m.cursor+1)), formatNumber(uint64(len(m.rows))))
+	}
+	line, columns := "", width(at)
+	for _, key := range m.keys() {
+		text := " " + m.paint(label, key[0]) + " " + key[1] + " "
+		if columns += width(text); columns <= m.width {
+			line += text
+		}
+	}
+	return m.ends(line, m.paint(dim, at), m.width)
+}
+
+// keys are those that the footer names, and what they do: what matters most first.
+func (m *model) keys() [][2]string {
+	switch m.page {
+	case pageTable:
+	case pageStack:
+		return [][2]string{{"Esc", "back"}, {m.pick("↑ ↓", "up, down"), "scroll"}, {m.pick("← →", "left, right"), "long names"}}
+	default:
+		return [][2]string{{"Esc", "back"}, {m.pick("↑ ↓", "up, down"), "scroll"}}
+	}
+	open, fold, notes := "open", "unfold", "notes"
+	if groupings[m.by].stack {
+		open = "stack"
 	}
 	if m.unfolded {
-		keys[4][1] = "fold"
+		fold = "fold"
 	}
-	if m.page != pageTable {
-		keys = [][2]string{{"Esc", "back"}, {m.pick("↑ ↓", "up, down"), "scroll"}}
-		if m.page == pageStack {
-			keys = append(keys, [2]string{m.pick("← →", "left, right"), "long names"})
-		}
-	} else if !groupings[m.by].stack {
-		keys[1][1] = "open"
+	if m.output {
+		notes = "output"
 	}
-	line := ""
-	for _, key := range keys {
-		line += " " + m.paint(label, key[0]) + " " + key[1] + " "
-	}
-	if m.page == pageTable && len(m.rows) > 0 {
-		return m.ends(line, m.paint(dim, fmt.Sprintf("%s of %s ", formatNumber(uint64(m.cursor+1)), formatNumber(uint64(len(m.rows))))), m.width)
-	}
-	return m.cut(line, m.width)
+	return [][2]string{{"q", "quit"}, {"?", "help"}, {m.pick("↵", "Enter"), open}, {"m", "mark"}, {"Space", "pause"}, {"o", notes}, {"f", fold}}
 }
 
 // scrolled adds as many of the text's lines as there is room for, and bounds the

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// staticEvent is circular buffers of a program on the two chips of a run.
+func staticEvent(program, address, bytes uint64) event.Event {
+	return event.Event{
+		Kind: event.CBAlloc, ProgramID: program, Devices: []int{0, 1}, Address: address, SizeBytes: bytes,
+		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: binding("matmul", "Model.step", 40),
+	}
+}
+
+// TestThePeakOfL1HasItsCircularBuffers: the two share a core's L1, so that its peak is
+// when both together have most, as `ttmem peak` tells, and not when buffers have.
+func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
+	r := newTrainingRun(100)
+	early := r.alloc(event.L1, 3000, binding("zeros", "Model.__init__", 12)) // most of buffers
+	r.free(early)
+	r.alloc(event.L1, 2000, binding("add", "Model.step", 41))
+	r.add(staticEvent(7, 0x8000, 1500)) // most of both
+	r.add(event.Event{Kind: event.CBFree, ProgramID: 7, Devices: []int{0, 1}})
+	r.add(staticEvent(8, 0x8000, 1200))
+	path := writeEvents(t, "peak.jsonl", r.events)
+
+	m := mapOf(t, path, mapOptions{at: "peak", regions: []string{"L1"}, devices: []int{0}})
+	qt.Assert(t, qt.HasLen(m.maps, 1))
+	qt.Assert(t, qt.HasLen(m.maps[0].statics, 1))
+	qt.Check(t, qt.Equals(m.maps[0].statics[0].BytesPerCore, 1500))
+	qt.Assert(t, qt.HasLen(m.maps[0].space.Blocks, 1))
+	qt.Check(t, qt.Equals(m.maps[0].space.Blocks[0].BytesPerBank, 2000))
+
+	l, err := dumpOf(t, path, dumpOptions{at: "peak"})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(l.rows, 2)) // the same moment of both
+	for _, row := range l.rows {
+		qt.Check(t, qt.Equals(row.perBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.region]))
+	}
+
+	peaks := aggregate.NewPeaks()
+	_, err = watchFile(path, peaks.Apply, func() {})
+	qt.Assert(t, qt.IsNil(err))
+	for _, p := range peaks.RegionPeaks() {
+		if p.Region == event.L1 && p.Device == 0 {
+			qt.Check(t, qt.Equals(p.Bytes, 2000+1500))
+		}
+	}
+}
+
+// TestAMapOfCircularBuffersAlone: a program without buffers in L1 has a peak there, too.
+func TestAMapOfCircularBuffersAlone(t *testing.T) {
+	r := newTrainingRun(100)
+	r.add(staticEvent(7, 0x8000, 1500))
+	r.add(event.Event{Kind: event.ProcessExit})
+	m := mapOf(t, writeEvents(t, "static.jsonl", r.events), mapOptions{at: "peak"})
+	qt.Assert(t, qt.HasLen(m.maps, 1))
+	qt.Check(t, qt.HasLen(m.maps[0].statics, 1))
+}
+
+// TestTheBeginning: what was there before anything happened, in a file that a program
+// begins with, one that begins with a checkpoint, and one of a process that ran already
+// and goes on while it is read.
+func TestTheBeginning(t *testing.T) {
+	// ids are those of the buffers that are listed at a moment.
+	ids := func(path, at string) (ids []uint64) {
+		l, err := dumpOf(t, path, dumpOptions{at: at, sort: "address"})
+		qt.Assert(t, qt.IsNil(err))
+		l.sort("address")
+		for _, row := range l.rows {
+			ids = append(ids, row.buffer.BufferID)
+		}
+		return ids
+	}
+	run := newTrainingRun(100)
+	kept := run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	run.free(run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 13)))
+	path := writeEvents(t, "run.jsonl", run.events)
+	qt.Check(t, qt.HasLen(ids(path, "begin"), 0))
+	qt.Check(t, qt.DeepEquals(ids(path, "end"), []uint64{kept}))
+
+	state := aggregate.New()
+	_, err := watchFile(path, applying(state, func(*event.Event) {}), func() {})
+	qt.Assert(t, qt.IsNil(err))
+	var events []event.Event
+	for e := range state.Checkpoint() {
+		events = append(events, *e)
+	}
+	later := bufferEvent(event.Alloc, 50, event.DRAM, 0x9000, 4096, binding("add", "Model.step", 41), 0, 1)
+	later.PID, later.TimeNs = 100, events[len(events)-1].TimeNs+second
+	rotated := writeEvents(t, "rotated.jsonl", append(events, later))
+	qt.Check(t, qt.DeepEquals(ids(rotated, "begin"), []uint64{kept}))
+	qt.Check(t, qt.DeepEquals(ids(rotated, "end"), []uint64{kept, 50}))
+
+	attached := newTrainingRun(100)
+	meanwhile := attached.alloc(event.DRAM, 4096, binding("add", "Model.step", 41))
+	found := bufferEvent(event.Alloc, 60, event.DRAM, 0xa000, 4096, nil, 0, 1)
+	found.BeforeAttach = true
+	attached.add(found)
+	last := attached.alloc(event.DRAM, 4096, binding("add", "Model.step", 41))
+	// of a process that comes later, and is no part of the beginning
+	attached.events = append(attached.events, event.Event{Kind: event.ProcessStart, PID: 200})
+	found.BufferID, found.PID = 61, 200
+	attached.events = append(attached.events, found)
+	path = writeEvents(t, "attached.jsonl", attached.events)
+	qt.Check(t, qt.DeepEquals(ids(path, "begin"), []uint64{meanwhile, 60}))
+	qt.Check(t, qt.HasLen(ids(path, "end"), 4))
+	qt.Check(t, qt.Equals(last, 2))
+}
+
+// TestTheEndIsTheSameEverywhere: it is that of the file, at which a process that ended
+// has nothing. What nobody had freed is what diff alone calls left.
+func TestTheEndIsTheSameEverywhere(t *testing.T) {
+	run := newTrainingRun(100)
+	run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	run.add(event.Event{Kind: event.ProcessExit})
+	path := writeEvents(t, "run.jsonl", run.events)
+	l, err := dumpOf(t, path, dumpOptions{at: "end"})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(l.rows, 0))
+	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).maps, 0))
+	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
+		_, d := diffOf(t, listLayout{}, args...)
+		qt.Check(t, qt.HasLen(d.totals, 0), qt.Commentf("%v", args))
+	}
+	for _, args := range [][]string{{path, path}, {path, path, "--at", "left"}, {path, "--from", "begin"}} {
+		text, d := diffOf(t, listLayout{}, args...)
+		qt.Assert(t, qt.HasLen(d.totals, 2), qt.Commentf("%v", args)) // on two chips
+		qt.Check(t, qt.Equals(d.totals[0].B.Buffers, 1))
+		qt.Check(t, qt.StringContains(text, "at the end, with what nobody had freed"))
+	}
+	for _, command := range []string{"dump", "map"} {
+		qt.Check(t, qt.ErrorMatches(commandSays(t, command, path, "--at", "left"), "--at left: .*`ttmem leaks`.*mark:left"))
+	}
+}

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// openEventLines opens a file that begins as JSON does; it is nil for another one.
+func openEventLines(path string) (*recorded, error) {
+	f, err := os.Open(path)
+	switch {
+	case path == "":
+		return nil, errors.New("the name of the file is empty: name a recording")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no such file: %s; `ttmem record -o FILE` makes a recording", path)
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return nil, fmt.Errorf("%s: permission denied; who recorded it, or root with sudo, can read it", path)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, pathless(err))
+	}
+	var first [1]byte
+	info, err := f.Stat()
+	if n, _ := f.ReadAt(first[:], 0); err != nil || n == 0 || first[0] != '{' {
+		f.Close()
+		return nil, nil
+	}
+	lines := event.NewReader(f)
+	return &recorded{
+		name: path, part: "line", private: isPrivate(path),
+		next: func(e *event.Event) (err error) {
+			*e, err = lines.Next()
+			switch {
+			case err == nil, errors.Is(err, io.EOF):
+				return err
+			case errors.Is(err, io.ErrUnexpectedEOF):
+				return cutError(path + " is cut short in its last line: what came before was read")
+			}
+			// what is wrong with its JSON is in the words of Go
+			line, _, _ := strings.Cut(err.Error(), ":")
+			var syntax *json.SyntaxError
+			var types *json.UnmarshalTypeError
+			if errors.As(err, &syntax) || errors.As(err, &types) {
+				return fmt.Errorf("%s: %s is not an event record: what follows is not read", path, line)
+			}
+			return fmt.Errorf("%s: %w", path, err)
+		},
+		last:   func() (bool, error) { return false, nil },
+		close:  f.Close,
+		done:   func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n },
+		size:   info.Size(),
+		stacks: func() *aggregate.Stacks { return nil },
+		over:   func() uint64 { return 0 },
+		ended:  func() bool { return true }, // lines have no end
+	}, nil
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// newHelp is help, which fails where there is no such command.
+func newHelp() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show what a command does, with examples",
+		Long:  "Shows what a command does, its flags and examples; without a command, which there are.",
+		Example: `  ttmem help run
+  ttmem help leaks`,
+		Args: func(c *cobra.Command, args []string) error {
+			found, rest, err := c.Root().Find(args)
+			switch {
+			case err != nil || found == c.Root() && len(rest) > 0:
+				return unknownCommand(c.Root(), args)
+			case len(rest) > 0:
+				return fmt.Errorf("help for one command: ttmem help %s", strings.TrimPrefix(found.CommandPath(), "ttmem "))
+			}
+			return nil
+		},
+		ValidArgsFunction: func(c *cobra.Command, args []string, begun string) (names []string, _ cobra.ShellCompDirective) {
+			if found, rest, err := c.Root().Find(args); err == nil && len(rest) == 0 {
+				for _, sub := range found.Commands() {
+					if sub.IsAvailableCommand() && strings.HasPrefix(sub.Name(), begun) {
+						names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			found, _, err := c.Root().Find(args)
+			if err != nil {
+				return err
+			}
+			found.InitDefaultHelpFlag() // which its text is to list
+			return found.Help()
+		},
+	}
+}
+
+// addCompletion adds the command that writes completions of shells, which fails where
+// it does not know the shell.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	c, _, err := root.Find([]string{"completion"})
+	if err != nil || c == root {
+		return
+	}
+	c.Use = "completion SHELL"
+	c.Long = "Writes to standard output what completes ttmem's commands, flags and files in a shell.\n`make install` puts it where shells look for it."
+	c.Example = "  source <(ttmem completion bash)       in this shell\n  ttmem completion zsh > ~/.zfunc/_ttmem"
+	c.Args = cobra.ArbitraryArgs
+	c.RunE = func(c *cobra.Command, args []string) error {
+		var shells []string
+		for _, shell := range c.Commands() {
+			shells = append(shells, shell.Name())
+		}
+		known := strings.Join(shells, ", ")
+		if len(args) == 0 {
+			return fmt.Errorf("completions for which shell? There are %s: ttmem completion bash", known)
+		}
+		return fmt.Errorf("no completions for %s: there are %s", args[0], known)
+	}
+}
+
+// unknownCommand says in a line what may have been meant by the first argument that is
+// no flag.
+func unknownCommand(root *cobra.Command, args []string) error {
+	name := args[slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })]
+	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no command: `ttmem report %s` shows a recording, `ttmem run -- %s` runs a program", name, name, name)
+	}
+	root.SuggestionsMinimumDistance = 2
+	if like := root.SuggestionsFor(name); len(like) > 0 {
+		return fmt.Errorf("there is no command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
+	}
+	return fmt.Errorf("there is no command %s; `ttmem help` lists what there is", name)
+}
+
+// flagError says what to give instead where a flag makes no sense.
+func flagError(c *cobra.Command, err error) error {
+	if missing, ok := err.(interface {
+		GetSpecifiedName() string
+		GetSpecifiedShortnames() string
+	}); ok && strings.HasPrefix(err.Error(), "flag needs") {
+		f := c.Flags().Lookup(missing.GetSpecifiedName())
+		if missing.GetSpecifiedShortnames() != "" {
+			f = c.Flags().ShorthandLookup(missing.GetSpecifiedName())
+		}
+		_, what, _ := strings.Cut(f.Usage, "`")
+		what, _, _ = strings.Cut(what, "`")
+		if what == "" {
+			what = "…"
+		}
+		return fmt.Errorf("--%s needs a value, --%s %s; `%s --help` shows what there is", f.Name, f.Name, what, c.CommandPath())
+	}
+	wrong, ok := err.(interface{ GetValue() string })
+	// the text has the flag's names: invalid argument "x" for "-p, --pid" flag: …
+	_, rest, found := strings.Cut(err.Error(), "--")
+	name, _, _ := strings.Cut(rest, "\"")
+	f := c.Flags().Lookup(name)
+	if !ok || !found || f == nil {
+		return fmt.Errorf("%w; `%s --help` shows what there is", err, c.CommandPath())
+	}
+	want := errors.Unwrap(err).Error()
+	switch f.Value.Type() {
+	case "int", "intSlice":
+		want = "not a number"
+		if name == "pid" {
+			want = "not a process id: `pgrep -af python` finds them"
+		}
+	case "duration":
+		want = "not a duration: give one such as 30s or 5m"
+	case "bool":
+		want = "neither true nor false"
+	}
+	return fmt.Errorf("--%s %s: %s", name, wrong.GetValue(), want)
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// TestALogReadsNoFurtherThanAsked: what comes after --until is not read, but for events
+// that come late.
+func TestALogReadsNoFurtherThanAsked(t *testing.T) {
+	begin := uint64(1000 * second)
+	mark := func(name string, after time.Duration) event.Event {
+		return event.Event{Kind: event.Mark, Cause: name, TimeNs: begin + uint64(after)}
+	}
+	path := writeEvents(t, "long.jsonl", []event.Event{
+		mark("first", 0), mark("second", time.Second), mark("later", 1500*time.Millisecond),
+		mark("late", 900*time.Millisecond), // of a thread that was stopped
+		mark("past", 3*time.Second),
+	})
+	text, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, append(text, "no event\n"...), 0o644)))
+
+	out, l := logOf(t, path, logOptions{until: time.Second}, listLayout{})
+	for name, listed := range map[string]bool{"first": true, "second": true, "later": false, "late": true, "past": false} {
+		qt.Check(t, qt.Equals(strings.Contains(out, name+"\n"), listed), qt.Commentf("%s in\n%s", name, out))
+	}
+
+	// the damage behind is met by who reads on, and by nobody else
+	for until, damaged := range map[uint64]bool{uint64(time.Second): false, 0: true} {
+		l.filter.until = until
+		w, err := l.watch(&sourceOptions{file: path})
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(w.failed, damaged), qt.Commentf("until %d", until))
+	}
+}
+
+// TestAnotherProcessIsNamed: who asks for a process that is not in a file is told which
+// are.
+func TestAnotherProcessIsNamed(t *testing.T) {
+	path := writeEvents(t, "run.jsonl", newTrainingRun(100).steps(2, 1, 12).events)
+	for _, args := range [][]string{
+		{"dump", path, "-p", "7"}, {"dump", path, "-p", "7", "--at", "peak"}, {"map", path, "-p", "7"}, {"oom", path, "-p", "7"},
+	} {
+		qt.Check(t, qt.StringContains(commandSays(t, args...).Error(), "--pid 7: in "+path+" is PID 100"), qt.Commentf("%v", args))
+	}
+	out, err := commandOutput(t, "log", path, "-p", "7")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(out, "--pid 7: in "+path+" is PID 100"))
+	out, err = commandOutput(t, "diff", path, path, "-p", "7")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.StringContains(out, "A has DRAM, CB of PID 100"))
+}

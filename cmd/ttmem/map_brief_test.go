@@ -1,0 +1,43 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+// TestManyChipsAreToldOfBriefly: of 32 chips that are used in different ways, those are
+// drawn that have the least room; a line tells of those of the others that are as full.
+func TestManyChipsAreToldOfBriefly(t *testing.T) {
+	var events []event.Event
+	for id := range 32 {
+		events = append(events, event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: uint64(id), Devices: []int{id}, Capacities: eventCapacities})
+		for i := range uint64(id/2 + 1) { // two chips have as much, in buffers of their own
+			events = append(events, bufferEvent(event.Alloc, uint64(id)<<8+i, event.DRAM, 0x1000+i*0x1000, 0x1000, binding("empty", "Model.load", 10), id))
+		}
+	}
+	path := writeEvents(t, "many.jsonl", events)
+	text := func(o mapOptions, layout listLayout) string {
+		var b strings.Builder
+		o.at = "end"
+		qt.Assert(t, qt.IsNil(mapOf(t, path, o).writeText(&b, layout)))
+		return b.String()
+	}
+	page := text(mapOptions{n: 12}, listLayout{})
+	for _, title := range []string{"\nchip 28 ", "\nchip 29 ", "\nchip 30 ", "\nchip 31 "} {
+		qt.Check(t, qt.StringContains(page, title))
+	}
+	qt.Check(t, qt.Equals(strings.Count(page, "\nchip "), 4))
+	// the 1 MiB of a bank less what 14 buffers take
+	qt.Check(t, qt.StringContains(page, "   56.0 KiB     968.0 KiB  968.0 KiB       14      1  26, 27\n"))
+	qt.Check(t, qt.StringContains(page, "--device N draws one, -n 0 all"))
+	qt.Check(t, qt.IsTrue(strings.Count(page, "\n") < 140), qt.Commentf("%d lines", strings.Count(page, "\n")))
+	qt.Check(t, qt.Equals(strings.Count(text(mapOptions{n: 0}, listLayout{}), "\nchip "), 32))
+	qt.Check(t, qt.Equals(strings.Count(text(mapOptions{n: 12, devices: []int{0, 1, 2, 3, 4, 5}}, listLayout{}), "\nchip "), 6))
+	for line := range strings.Lines(text(mapOptions{n: 12}, listLayout{width: 40})) {
+		qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= 40), qt.Commentf("%s", line))
+	}
+}

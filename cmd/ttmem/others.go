@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+)
+
+// shownOthers is for how many groups of chips it is told what other users hold.
+const shownOthers = 4
+
+// othersHold says in a line what other users hold, whose processes a user is not shown.
+// The snapshot is the service's, with the totals of all.
+func othersHold(s *aggregate.Snapshot) string {
+	var texts []string
+	chips := make(map[string][]int)
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		if d.OtherUsers == nil {
+			continue
+		}
+		dram := d.Regions.DRAM.AllocatedBytes
+		for j := range s.Processes {
+			if p := &s.Processes[j]; p.Exit == nil {
+				if at := slices.IndexFunc(p.Devices, func(own aggregate.Device) bool { return own.ID == d.ID }); at >= 0 {
+					dram -= min(dram, p.Devices[at].Regions.DRAM.AllocatedBytes)
+				}
+			}
+		}
+		text := formatBytes(dram)
+		if capacity := d.Regions.DRAM.CapacityBytes; capacity > 0 {
+			text += " of " + formatBytes(capacity)
+		}
+		text += " of DRAM"
+		if rest := d.OtherUsers.AllocatedBytes; rest > dram {
+			text += " and " + formatBytes(rest-dram) + " elsewhere"
+		}
+		if chips[text] == nil {
+			texts = append(texts, text)
+		}
+		chips[text] = append(chips[text], d.ID)
+	}
+	if len(texts) == 0 {
+		return "other users use no chip"
+	}
+	var list []string
+	for _, text := range texts[:min(len(texts), shownOthers)] {
+		ids := chips[text]
+		on := formatIDs(ids)
+		if len(ids) > 1 {
+			on = "each of " + on
+		}
+		list = append(list, text+" on "+on)
+	}
+	if hidden := len(texts) - len(list); hidden > 0 {
+		list = append(list, fmt.Sprintf("more on %d others", hidden))
+	}
+	return "other users hold " + strings.Join(list, ", ")
+}

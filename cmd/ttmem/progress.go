@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/term"
+)
+
+// progress shows on a terminal how far something got that takes over a second.
+type progress struct {
+	size  int64
+	begun time.Time
+	shown time.Time
+}
+
+func newProgress(size int64) *progress { return &progress{size: size, begun: time.Now()} }
+
+func (p *progress) show(done int64) {
+	p.tell(func() string {
+		if p.size == 0 { // a pipe
+			return formatBytes(uint64(done))
+		}
+		return fmt.Sprintf("%3d %% of %s", 100*done/p.size, formatBytes(uint64(p.size)))
+	})
+}
+
+// tell shows how far it is.
+func (p *progress) tell(how func() string) {
+	now := time.Now()
+	if now.Sub(p.begun) < time.Second || now.Sub(p.shown) < 100*time.Millisecond || !term.IsTerminal(int(os.Stderr.Fd())) {
+		return
+	}
+	p.shown = now
+	fmt.Fprintf(os.Stderr, "\rreading: %s", how())
+}
+
+// end removes what was shown.
+func (p *progress) end() {
+	if !p.shown.IsZero() {
+		fmt.Fprint(os.Stderr, "\r\033[K")
+	}
+}

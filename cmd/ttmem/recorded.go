@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// recorded is a file of events.
+type recorded struct {
+	name string
+	// part is what a file is made of: a block, or a line.
+	part string
+	// private is true where the file is for its owner and his group alone.
+	private bool
+	next    func(*event.Event) error
+	// file is what the events are read from; nil for lines.
+	file *recording.FileReader
+	// last goes on at the last checkpoint, and reports whether there is one: for who
+	// wants the state at the end, and not all events.
+	last func() (bool, error)
+	// left begins again with what tells of buffers that nobody freed. It is to be
+	// called where there is a last checkpoint.
+	left   func() error
+	stacks func() *aggregate.Stacks
+	// began and over are when recording began and ended, 0 where it is not known.
+	began uint64
+	over  func() uint64
+	// ended reports whether what was read ends as its writer meant it to.
+	ended func() bool
+	close func() error
+	// done and size are how much of the file was read, and how much there is.
+	done func() int64
+	size int64
+	// quiet leaves out to tell how far it is
+	quiet bool
+}
+
+// openRecorded opens a recording, or a file of JSON lines; "-" is standard input.
+func openRecorded(path string) (*recorded, error) {
+	if path == "-" {
+		if term.IsTerminal(int(os.Stdin.Fd())) {
+			return nil, errors.New("-: standard input is a terminal: name a recording, or give it one")
+		}
+		path = "/dev/stdin"
+	}
+	if f, err := openEventLines(path); f != nil || err != nil {
+		return f, err
+	}
+	f, err := recording.Open(path)
+	if err != nil {
+		return nil, withoutEvents(err, path, "header")
+	}
+	return &recorded{
+		name: path, part: "block", private: isPrivate(path),
+		file: f, next: f.Next, last: f.Last, left: f.Left, close: f.Close, done: f.Offset, size: f.Size(),
+		began: f.Header().MonotonicNs,
+		over:  func() uint64 { end, _ := f.End(); return end.TimeNs },
+		ended: func() bool { _, ok := f.End(); return ok },
+		stacks: func() *aggregate.Stacks {
+			end, ok := f.End()
+			if !ok || !end.HasStacks {
+				return nil
+			}
+			return &aggregate.Stacks{
+				Taken: end.Taken, Python: end.Python,
+				Incomplete: end.Incomplete, IncompletePython: end.IncompletePython,
+			}
+		},
+	}, nil
+}
+
+// isPrivate reports whether a file is for some users only.
+func isPrivate(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o004 == 0
+}
+
+// A cutError says that a file ends too early, which is no damage.
+type cutError string
+
+func (e cutError) Error() string { return string(e) }
+
+// Unwrap is io.ErrUnexpectedEOF.
+func (e cutError) Unwrap() error { return io.ErrUnexpectedEOF }
+
+// withoutEvents is an error of reading a file before its first event: nothing came
+// before, as the error may say otherwise.
+func withoutEvents(err error, name, part string) error {
+	var damaged *recording.DamagedError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return cutError(fmt.Sprintf("%s is cut short in its %s: nothing in it can be read", name, part))
+	case errors.As(err, &damaged):
+		return fmt.Errorf("%s is damaged in its %s (%s): nothing in it can be read", name, part, damaged.Cause)
+	}
+	return err
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+func newTestSteps(out *bytes.Buffer) *steps {
+	return &steps{
+		out: json.NewEncoder(out), state: aggregate.New(), used: make(map[stepRegion]*stepUse),
+		wishes: make(chan stepWish, 64),
+	}
+}
+
+// TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn: a line of the input that makes no sense
+// is answered, and changes nothing.
+func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
+	var out bytes.Buffer
+	var marks []string
+	s := newTestSteps(&out)
+	input := "end\nfrob\nbegin\nbegin one two\nbegin three\nend now\nend\n\nbegin four\n"
+	qt.Assert(t, qt.IsNil(s.listen(strings.NewReader(input), func(name string) error {
+		marks = append(marks, name)
+		return nil
+	})))
+	qt.Check(t, qt.DeepEquals(marks, []string{"one two (begin)", "one two (end)", "four (begin)"}))
+	qt.Check(t, qt.Equals(out.String(), strings.Join([]string{
+		`{"error":"end: no step has begun"}`,
+		"{\"error\":\"\\\"frob\\\": a line is `begin NAME` or `end`\"}",
+		"{\"error\":\"begin without a name: a line is `begin NAME` or `end`\"}",
+		`{"began":"one two"}`,
+		`{"error":"begin three: one two has not ended"}`,
+		"{\"error\":\"\\\"end now\\\": a line is `begin NAME` or `end`\"}",
+		"{\"error\":\"\\\"\\\": a line is `begin NAME` or `end`\"}",
+		`{"began":"four"}`, "",
+	}, "\n")))
+
+	gone := errors.New("gone")
+	qt.Check(t, qt.ErrorIs(s.listen(strings.NewReader("begin one\n"), func(string) error { return gone }), gone))
+}
+
+// TestAStepBeginsWithItsOwnMark: a service tells who joins of marks that were set
+// before, which may have the same name.
+func TestAStepBeginsWithItsOwnMark(t *testing.T) {
+	var out bytes.Buffer
+	s := newTestSteps(&out)
+	qt.Assert(t, qt.IsNil(s.listen(strings.NewReader("begin one\nend\n"), func(string) error { return nil })))
+	mark := func(name string, before bool) {
+		s.apply(&event.Event{Kind: event.Mark, Cause: name, BeforeAttach: before})
+	}
+	mark("one (begin)", true)
+	mark("one (end)", true)
+	qt.Check(t, qt.IsFalse(s.running))
+	mark("one (begin)", false)
+	qt.Check(t, qt.IsTrue(s.running))
+	mark("one (end)", false)
+	qt.Check(t, qt.IsFalse(s.running))
+	qt.Check(t, qt.StringContains(out.String(), `{"step":"one","begin_ns":`))
+}
+
+// TestCallsOfAStepHaveNoRunner: pytest is not what allocated, nor what started it.
+func TestCallsOfAStepHaveNoRunner(t *testing.T) {
+	frame := func(file string) event.Frame { return event.Frame{Kind: event.Python, File: file, Line: 1} }
+	native := event.Frame{Kind: event.Native, Name: "ttnn::empty"}
+	of := func(files ...string) []event.Frame {
+		list := []event.Frame{native}
+		for _, file := range files {
+			list = append(list, frame(file))
+		}
+		return list
+	}
+	for _, c := range []struct{ stack, want []event.Frame }{
+		{of("/t/test_a.py", "/p/_pytest/python.py", "/p/pluggy/_callers.py", "/venv/bin/pytest"), of("/t/test_a.py")},
+		// the test has pytest call something
+		{of("/t/test_a.py", "/p/_pytest/raises.py", "/t/test_b.py", "/p/_pytest/python.py"), of("/t/test_a.py", "/t/test_b.py")},
+		{of("/t/model.py", "/t/main.py"), of("/t/model.py", "/t/main.py")},
+		// nothing else is there
+		{of("/p/_pytest/python.py", "/venv/bin/pytest"), of("/p/_pytest/python.py", "/venv/bin/pytest")},
+	} {
+		qt.Check(t, qt.DeepEquals(withoutRunner(c.stack), c.want))
+	}
+}

@@ -1,0 +1,81 @@
+package top
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+func TestTheHelpSaysWhatEachColumnIs(t *testing.T) {
+	s := newStage(t, 80, 200)
+	s.press("?")
+	help := s.text()
+	for _, part := range []struct{ title, end string }{{" Chips\n", " Processes\n"}, {" Processes\n", " What holds memory\n"}, {" What holds memory\n", "Esc back"}} {
+		_, text, found := strings.Cut(help, "\n"+part.title)
+		qt.Assert(t, qt.IsTrue(found), qt.Commentf("%s", part.title))
+		text, _, _ = strings.Cut(text, part.end)
+		names := []string{"DRAM", l1PerCore, "L1_SMALL", "TRACE", "host", "used", "peak"}
+		switch part.title {
+		case " Processes\n":
+			names = nil
+			for _, c := range processColumns {
+				if c.name != "PID" && c.name != "BUFFERS" { // as below
+					names = append(names, c.name)
+				}
+			}
+		case " What holds memory\n":
+			names = nil
+			for _, c := range columns {
+				names = append(names, c.name)
+			}
+		}
+		for _, name := range names {
+			qt.Check(t, qt.Matches("\n"+text, `(?s).*\n   [^\n]{0,12}`+regexp.QuoteMeta(name)+`.*`), qt.Commentf("%s", name))
+		}
+	}
+}
+
+func TestARecordingHasNoRates(t *testing.T) {
+	s := newStage(t, 120, 40)
+	qt.Assert(t, qt.StringContains(s.text(), "RATE/s"))
+	s.live.End("its end")
+	s.refresh()
+	for range orders {
+		s.press("s")
+		text := s.text()
+		qt.Check(t, qt.IsFalse(strings.Contains(text, "RATE/s") || strings.Contains(text, "events/s") || strings.Contains(text, "s rate")))
+	}
+}
+
+func TestWhoSeesHisOwnProcessesAloneIsToldWhatOthersHold(t *testing.T) {
+	s := newStage(t, 80, 24)
+	s.live.OwnOnly("other users hold 3.0 GiB of 12.0 GiB of DRAM on each of 1-3")
+	s.refresh()
+	qt.Check(t, qt.StringContains(s.text(), "\n Only your own processes are shown: other users hold 3.0 GiB of 12.0 GiB of\n DRAM on each of 1-3\n"))
+	s = emptyStage(80, 24)
+	s.live.OwnOnly("other users use no chip")
+	s.refresh()
+	qt.Check(t, qt.StringContains(s.text(), "None of your processes has a device open."))
+}
+
+func TestRowsOfOneLineAreToldApartByTheirCallers(t *testing.T) {
+	s := emptyStage(80, 24)
+	for line := range 3 {
+		s.live.Handle(&event.Event{
+			Kind: event.Alloc, PID: 1, BufferID: uint64(line), Devices: []int{0}, Region: event.DRAM, BytesPerBank: 1024, Banks: 1,
+			Stack: event.StackOf([]event.Frame{
+				{Kind: event.Python, Name: "a_function_of_a_very_long_name", File: "/home/user/layers_of_a_model.py", Line: 1234},
+				{Kind: event.Python, Name: "its_caller_of_a_very_long_name", File: "/home/user/layers_of_a_model.py", Line: 2000 + line},
+			}),
+		})
+	}
+	s.refresh()
+	for line := range 3 {
+		qt.Check(t, qt.StringContains(s.text(), fmt.Sprintf("layers_of_a_model.py:1234 ← :200%d", line)))
+	}
+}

@@ -1,0 +1,86 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/e2e/rig"
+)
+
+// TestTheDurationBeginsWhenMemoryIsRead: attach, and a service that has just begun, are
+// asked before the memory of a process with much can have been read, and tell all of it.
+func TestTheDurationBeginsWhenMemoryIsRead(t *testing.T) {
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "20000", "32")
+	p.expect(t, "holding")
+	stdout, stderr, status := runTtmem(t, nil, "attach", "-p", fmt.Sprint(p.Process.Pid), "--duration", "1ns", "--json")
+	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+	var attached aggregate.Snapshot
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(stdout), &attached)))
+	qt.Check(t, qt.HasLen(attached.Lost, 0))
+	qt.Check(t, qt.Equals(dramBuffers(&attached, p.Process.Pid), 20000))
+
+	served, err := startServer(t).Snapshot(context.Background())
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsFalse(served.Reading))
+	qt.Check(t, qt.Equals(dramBuffers(served, p.Process.Pid), 20000))
+}
+
+// dramBuffers is how many buffers a process has in DRAM, which others may use as well.
+func dramBuffers(s *aggregate.Snapshot, pid int) (n uint64) {
+	for _, p := range s.Processes {
+		if p.PID == pid && p.Exit == nil {
+			for _, d := range p.Devices {
+				n += d.Regions.DRAM.Buffers
+			}
+		}
+	}
+	return n
+}
+
+// TestAMarkIsKnownToWhoJoinsLater: what was allocated since a mark that a service was told
+// of before anybody listened; and another user's marks are not his.
+func TestAMarkIsKnownToWhoJoinsLater(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	s := startServer(t)
+	qt.Assert(t, qt.IsNil(s.Mark(context.Background(), "warm")))
+	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "7", "512", "wait")
+	p.expect(t, "opened")
+	waitFor(t, "the service to meet it", func() bool {
+		return slices.ContainsFunc(s.snapshot(t).Processes, func(o aggregate.Process) bool { return o.PID == p.Process.Pid })
+	})
+	p.next()
+	p.expect(t, "holding")
+	waitFor(t, "the service to have its buffers", func() bool { return dramBuffers(s.snapshot(t), p.Process.Pid) == 7 })
+	stdout, stderr, status := runTtmem(t, nil, "leaks", "--socket", s.socket, "--from", "warm", "--duration", "1s")
+	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
+	qt.Check(t, qt.StringContains(stdout, "hold.py:"))
+	qt.Check(t, qt.StringContains(stdout, `"warm"`))
+
+	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // which this user can reach
+	qt.Assert(t, qt.IsNil(exec.Command("cp", ttmem, binary).Run()))
+	cmd := exec.Command(binary, "leaks", "--socket", s.socket, "--from", "warm", "--duration", "1s")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	qt.Check(t, qt.IsNotNil(err))
+	qt.Check(t, qt.StringContains(string(out), `no mark "warm"`))
+
+	// a report says whose the rest is
+	cmd = exec.Command(binary, "report", "--socket", s.socket)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err = cmd.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	for _, want := range []string{"of the processes only your own", "Not used by you: other users (", "Your processes hold nothing now."} {
+		qt.Check(t, qt.StringContains(string(out), want))
+	}
+	qt.Check(t, qt.IsFalse(strings.Contains(string(out), "hold.py")))
+}

@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
+)
+
+// TestMarkAtAFunctionThatIsNotThere: the nearest names are told, and what to do instead,
+// and it is a failure: of a command when it has ended, which may load more until then.
+func TestMarkAtAFunctionThatIsNotThere(t *testing.T) {
+	dir := t.TempDir()
+	const softmx = `(?s).*ttmem: --mark-at ttnn::softmx: no native function of that name [^\n]*there is ttnn::softmax,.*`
+	page, stderr, status := leaksOf(t, dir, []string{"--mark-at", "ttnn::softmx", "--mark-at", "Model.forward"}, program(t, "leak_clean.py"), "once")
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.Matches(stderr, softmx))
+	qt.Check(t, qt.Matches(stderr, `(?s).*ttmem: --mark-at Model.forward: [^\n]*a function of Python has no address.*`))
+	qt.Check(t, qt.HasLen(page.Marks, 0)) // of what there was it is told all the same
+
+	file := filepath.Join(dir, "model.ttmem")
+	_, stderr, status = askOf(t, dir, []string{"record", "-o", file, "--mark-at", "ttnn::softmx"}, program(t, "hold.py"), "1", "64")
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.Matches(stderr, softmx))
+	_, err := os.Stat(file)
+	qt.Check(t, qt.IsNil(err))
+}
+
+// TestMarkAtAFunctionThatARunningProcessHasNot fails at once: nothing is recorded.
+func TestMarkAtAFunctionThatARunningProcessHasNot(t *testing.T) {
+	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "1", "64")
+	p.expect(t, "holding")
+	file := filepath.Join(t.TempDir(), "model.ttmem")
+	for _, args := range [][]string{{"record", "-o", file}, {"leaks"}} {
+		cmd := exec.Command(ttmem, append(args, "-p", strconv.Itoa(p.Process.Pid), "--mark-at", "ttnn::softmx")...)
+		begun := time.Now()
+		out, err := cmd.CombinedOutput()
+		qt.Check(t, qt.IsNotNil(err))
+		qt.Check(t, qt.Matches(string(out), `ttmem: --mark-at ttnn::softmx: no native function of that name is in the \d+ files that are mapped; there is ttnn::softmax, [^\n]*\n`))
+		qt.Check(t, qt.IsTrue(time.Since(begun) < 30*time.Second))
+		_, err = os.Stat(file)
+		qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
+	}
+}

@@ -1,0 +1,41 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// TestWhatCannotBeStarted ends every command that runs another as a shell would: with
+// 127 where there is no such program, with 126 where it cannot be executed, and a line.
+func TestWhatCannotBeStarted(t *testing.T) {
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "model.py")
+	qt.Assert(t, qt.IsNil(os.WriteFile(plain, []byte("print(1)\n"), 0o644)))
+	for _, command := range [][]string{
+		{"run"}, {"run", "--json"}, {"record", "-o", filepath.Join(dir, "model.ttmem")}, {"leaks"}, {"peak"}, {"oom"}, {"log"},
+	} {
+		for _, c := range []struct {
+			program, says string
+			status        int
+		}{
+			{"no-such-program", "no-such-program: no such command", 127},
+			{"./no/such/program", "./no/such/program: no such command", 127},
+			{plain, "`chmod +x` allows it", 126},
+			{dir, "is a directory", 126},
+		} {
+			stdout, stderr, status := runTtmem(t, nil, append(command, "--", c.program)...)
+			what := qt.Commentf("ttmem %s -- %s", strings.Join(command, " "), c.program)
+			qt.Check(t, qt.Equals(stdout, ""), what)
+			qt.Check(t, qt.StringContains(stderr, c.says), what)
+			qt.Check(t, qt.Equals(strings.Count(stderr, "\n"), 1), what)
+			qt.Check(t, qt.Equals(status, c.status), what)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(left, 1), qt.Commentf("a recording was begun"))
+}

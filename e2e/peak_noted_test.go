@@ -1,0 +1,120 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// recordNoted records the events of a recording once more, with notes and with a
+// checkpoint each so many events, and returns where in the file they are.
+func recordNoted(t *testing.T, from, to string, every int) []recording.Checkpoint {
+	t.Helper()
+	in, err := recording.Open(from)
+	qt.Assert(t, qt.IsNil(err))
+	defer in.Close()
+	header := in.Header()
+	state := aggregate.New()
+	out, err := recording.Create(to, recording.FileOptions{
+		Options: recording.Options{Header: &header}, Note: state.TakeRanges, CheckpointEvents: every,
+		Checkpoint: func() iter.Seq[*event.Event] { return state.Freeze(nil) },
+	})
+	qt.Assert(t, qt.IsNil(err))
+	var e event.Event
+	for n := 1; ; n++ {
+		err := in.Next(&e)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		qt.Assert(t, qt.IsNil(err))
+		state.Apply(&e)
+		out.Add(&e)
+		if n%200 == 0 {
+			qt.Assert(t, qt.IsNil(out.Flush()))
+			time.Sleep(100 * time.Microsecond) // a checkpoint is made meanwhile
+		}
+	}
+	end, _ := in.End()
+	qt.Assert(t, qt.IsNil(out.Close(end)))
+	again, err := recording.Open(to)
+	qt.Assert(t, qt.IsNil(err))
+	defer again.Close()
+	return again.Checkpoints()
+}
+
+// peakPage is what ttmem peak --json prints of a file, without its timelines, and the
+// highest that each has.
+func peakPage(t *testing.T, file string) (page string, most []float64) {
+	t.Helper()
+	out, err := exec.Command(ttmem, "peak", "--json", file).Output()
+	qt.Assert(t, qt.IsNil(err))
+	var doc map[string]any
+	qt.Assert(t, qt.IsNil(json.Unmarshal(out, &doc)))
+	for _, peak := range doc["peaks"].([]any) {
+		peak := peak.(map[string]any)
+		high := 0.0
+		for _, n := range peak["timeline"].(map[string]any)["max_bytes"].([]any) {
+			high = max(high, n.(float64))
+		}
+		most = append(most, high)
+		delete(peak, "timeline")
+		delete(peak, "static_timeline")
+	}
+	text, err := json.MarshalIndent(doc, "", " ")
+	qt.Assert(t, qt.IsNil(err))
+	return string(text), most
+}
+
+// TestPeakFromNotes: of a long recording most is not read, and what is told is what all
+// events say.
+func TestPeakFromNotes(t *testing.T) {
+	for _, board := range []rig.Board{"n150", "t3000"} {
+		t.Run(string(board), func(t *testing.T) {
+			dir, env := t.TempDir(), setup(t, "0.81.1", "3.10")
+			file, again := filepath.Join(dir, "once.ttmem"), filepath.Join(dir, "again.ttmem")
+			under := env.Command(t.Context(), board, program(t, "peak_first.py"), "3000")
+			cmd := exec.Command(ttmem, append([]string{"record", "-o", file, "--", under.Path}, under.Args[1:]...)...)
+			cmd.Env, cmd.Dir = testEnviron(under.Env, board, dir), dir
+			said, err := cmd.CombinedOutput()
+			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", said))
+			r, err := recording.Open(file)
+			qt.Assert(t, qt.IsNil(err))
+			notes := 0
+			for range r.Notes() {
+				notes++
+			}
+			qt.Check(t, qt.IsNil(r.Close()))
+			qt.Check(t, qt.IsTrue(notes > 1), qt.Commentf("%d", notes)) // ttmem record makes them
+
+			checkpoints := recordNoted(t, file, again, 2000)
+			qt.Assert(t, qt.IsTrue(len(checkpoints) > 4))
+			want, highest := peakPage(t, file)
+			got, most := peakPage(t, again)
+			qt.Check(t, qt.Equals(got, want))
+			qt.Check(t, qt.DeepEquals(most, highest))
+
+			// what is damaged in the middle would be met by who reads all
+			recorded, err := os.ReadFile(again)
+			qt.Assert(t, qt.IsNil(err))
+			recorded[checkpoints[2].Offset()+60] ^= 1
+			qt.Assert(t, qt.IsNil(os.WriteFile(again, recorded, 0o600)))
+			_, _, status := runTtmem(t, nil, "log", again, "-n", "1")
+			qt.Check(t, qt.Equals(status, 1))
+			got, _ = peakPage(t, again)
+			qt.Check(t, qt.Equals(got, want))
+		})
+	}
+}

@@ -1,0 +1,43 @@
+package e2e
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/e2e/rig"
+)
+
+// TestTopOfAnotherUser shows a user who has no process what others hold: the page itself
+// says that it does not show all.
+func TestTopOfAnotherUser(t *testing.T) {
+	env := setup(t, "0.81.1", "3.10")
+	s := startServer(t)
+	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "4", "1024")
+	p.expect(t, "holding")
+	waitFor(t, "the service to have its buffers", func() bool {
+		return slices.ContainsFunc(s.snapshot(t).Processes, func(one aggregate.Process) bool {
+			return one.PID == p.Process.Pid && len(one.Held) > 0
+		})
+	})
+	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // which this user can reach
+	qt.Assert(t, qt.IsNil(exec.Command("cp", ttmem, binary).Run()))
+	const want = `Only your own processes are shown: other users hold [0-9.]+ .iB of 12\.0 GiB of DRAM` // and what else runs here
+
+	cmd := exec.Command(binary, "top", "--once", "--socket", s.socket)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	qt.Check(t, qt.Matches(string(out), "(?s).*"+want+".*"))
+
+	term := startTerminal(t, 120, 24, nil, "setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", binary, "top", "--socket", s.socket)
+	screen := term.expect(want)
+	qt.Check(t, qt.StringContains(screen, "0 processes  0 buffers"))
+	term.press("q")
+	term.end("0")
+}
