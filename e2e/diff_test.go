@@ -79,8 +79,9 @@ func TestDiff(t *testing.T) {
 func TestDiffOfMarks(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "host.ttmem")
-	s := startServer(t, "--record", file)
-	p := &target{Cmd: setup(t, "0.81.1", "3.10").Command(context.Background(), "n150", program(t, "log_story.py"), "20")}
+	s, env := startServer(t, "--record", file), setup(t, "0.81.1", "3.10")
+	s.meet(t, env)
+	p := &target{Cmd: env.Command(context.Background(), "n150", program(t, "log_story.py"), "20")}
 	p.Env, p.Dir = append(testEnviron(p.Env, "n150", dir), "TTMEM_MARK="+ttmem+" mark --socket "+s.socket), dir
 	out, err := p.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))

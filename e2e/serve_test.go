@@ -229,18 +229,25 @@ func TestServe(t *testing.T) {
 	qt.Check(t, qt.Equals(recordedWithStack, withStack))
 }
 
+// meet has the service know a release: what ends while its library is met for the first
+// time is lost, and told so, and what is allocated meanwhile has no stacks.
+func (s *server) meet(t *testing.T, env *rig.Env) {
+	t.Helper()
+	p := startTarget(t, env, "n150", program(t, "hold.py"), "1", "32")
+	p.expect(t, "holding")
+	waitFor(t, "the library is known", func() bool { return s.allocated(t, p.Process.Pid) > 0 })
+	p.stdin.Close()
+	qt.Assert(t, qt.IsNil(p.Wait()))
+}
+
 // TestServeCrowd: processes of two releases come, are killed, crash and end at
 // random, and at the end of each round nothing of them is left: no byte on any
 // chip, no memory and no descriptor of the service; and no probe when it ends.
 func TestServeCrowd(t *testing.T) {
 	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
 	s := startServer(t)
-	for _, env := range envs { // what ends while its library is met for the first time is lost, and told so
-		p := startTarget(t, env, "n150", program(t, "hold.py"), "1", "32")
-		p.expect(t, "holding")
-		waitFor(t, "the library is known", func() bool { return s.allocated(t, p.Process.Pid) > 0 })
-		p.stdin.Close()
-		qt.Assert(t, qt.IsNil(p.Wait()))
+	for _, env := range envs {
+		s.meet(t, env)
 	}
 	dice := rand.New(rand.NewPCG(3, 4))
 	atOnce, atLeast := 4, time.Duration(0)
