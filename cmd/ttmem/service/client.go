@@ -178,7 +178,9 @@ func (c *Client) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("the ttmem service at %s: no permission to connect: its folder or the socket is not open to this user", c.path)
 	case errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.ENOTSOCK):
 		return fmt.Errorf("what is at %s is no ttmem service: give the path of one", c.path)
-	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE),
+		// net/http's words where the answer, a refusal, came before the question
+		strings.Contains(err.Error(), "readLoopPeekFailLocked"):
 		return fmt.Errorf("the ttmem service at %s has closed the connection: it ends, or too many are open", c.path)
 	case strings.Contains(err.Error(), "malformed HTTP"):
 		return fmt.Errorf("what answers at %s is no ttmem service: give the path of one", c.path)
