@@ -10,11 +10,6 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// recordedGrowth follows what is recorded, for the notes that checkpoints have.
-func recordedGrowth() *aggregate.Growth {
-	return aggregate.NewGrowth(aggregate.GrowthOptions{StackID: recording.StackID})
-}
-
 // leaksFile is what grew in a file, which has events that are counted as lost.
 type leaksFile struct {
 	*recorded

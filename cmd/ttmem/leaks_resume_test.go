@@ -22,7 +22,9 @@ import (
 func leakRecording(t *testing.T, every int, o recording.FileOptions, events func(add func(event.Event))) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.ttmem")
-	state, growth := aggregate.New(), recordedGrowth()
+	var f *recording.File
+	state := aggregate.New()
+	growth := aggregate.NewGrowth(aggregate.GrowthOptions{StackID: func(s *event.Stack) uint64 { return f.StackID(s) }})
 	header := recording.NewHeader()
 	o.Header = &header
 	o.Checkpoint, o.CheckpointEvents = frozen(state), every
@@ -32,8 +34,8 @@ func leakRecording(t *testing.T, every int, o recording.FileOptions, events func
 	f, err := recording.Create(path, o)
 	qt.Assert(t, qt.IsNil(err))
 	record := applying(state, func(e *event.Event) {
-		growth.Apply(e)
 		f.Add(e)
+		growth.Apply(e)
 	})
 	n := 0
 	events(func(e event.Event) {
@@ -220,7 +222,7 @@ func TestANoteOfANewerTtmemIsNotUsed(t *testing.T) {
 func TestLeaksOfTheNewestFileAreThoseOfTheRecording(t *testing.T) {
 	for seed := range uint64(6) {
 		var last string
-		whole := recordedGrowth()
+		whole := aggregate.NewGrowth(aggregate.GrowthOptions{StackID: recording.StackID})
 		all := randomLeaks(seed, 9000, []int{0, 700}[seed%2])
 		path := leakRecording(t, []int{1000, 1 << 30}[seed/2%2], recording.FileOptions{MaxBytes: 40 << 10}, func(add func(event.Event)) {
 			all(add)

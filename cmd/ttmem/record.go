@@ -165,18 +165,28 @@ func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
 	if o.path == "" {
 		return nil, nil
 	}
-	header := recording.NewHeader()
-	header.Ttmem = buildVersion()
-	growth := recordedGrowth()
-	file, err := recording.Create(o.path, recording.FileOptions{
-		Options:  recording.Options{Header: &header},
-		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: frozen(state), Private: o.private,
-		Note: state.TakeRanges, CheckpointNote: growth.Note,
-	})
+	r, err := createRecording(o, state, recording.FileOptions{Private: o.private})
 	if err != nil {
 		return nil, err
 	}
-	return &recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now(), growth: growth}, nil
+	return &r, nil
+}
+
+// createRecording begins a recording of what the state is of.
+func createRecording(o recordOptions, state *aggregate.State, files recording.FileOptions) (r recorder, err error) {
+	header := recording.NewHeader()
+	header.Ttmem = buildVersion()
+	var file *recording.File
+	growth := aggregate.NewGrowth(aggregate.GrowthOptions{
+		StackID: func(s *event.Stack) uint64 { return file.StackID(s) },
+	})
+	files.Options = recording.Options{Header: &header}
+	files.MaxBytes, files.Keep = int64(o.maxSize), o.keep
+	files.Checkpoint, files.CheckpointNote, files.Note = frozen(state), growth.Note, state.TakeRanges
+	if file, err = recording.Create(o.path, files); err != nil {
+		return r, err
+	}
+	return recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now(), growth: growth}, nil
 }
 
 // frozen are the checkpoints of a state, as it is when one is asked for.
@@ -185,8 +195,8 @@ func frozen(state *aggregate.State) func() iter.Seq[*event.Event] {
 }
 
 func (r *recorder) add(e *event.Event) {
-	r.growth.Apply(e)
 	r.file.Add(e)
+	r.growth.Apply(e) // asks the file for what Add has found out of its stack
 	r.events++
 }
 

@@ -31,19 +31,11 @@ func newServiceRecorder(o recordOptions, state *aggregate.State) (*serviceRecord
 	if o.path == "" {
 		return nil, nil
 	}
-	header := recording.NewHeader()
-	header.Ttmem = buildVersion()
-	growth := recordedGrowth()
-	file, err := recording.Create(o.path, recording.FileOptions{
-		Options:  recording.Options{Header: &header},
-		MaxBytes: int64(o.maxSize), Keep: o.keep, Checkpoint: frozen(state),
-		Note: state.TakeRanges, CheckpointNote: growth.Note,
-		Existing: recording.RotateExisting, Private: true,
-	})
+	of, err := createRecording(o, state, recording.FileOptions{Existing: recording.RotateExisting, Private: true})
 	if err != nil {
 		return nil, err
 	}
-	r := &serviceRecorder{recorder: recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now(), growth: growth}}
+	r := &serviceRecorder{recorder: of}
 	r.tell(service.RecordingOK)
 	return r, nil
 }

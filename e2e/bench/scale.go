@@ -138,7 +138,8 @@ func (b *bench) scale() error {
 // record writes all events, as ttmem record does.
 func (s *synthetic) record(path string) error {
 	state := aggregate.New()
-	growth := aggregate.NewGrowth(aggregate.GrowthOptions{StackID: recording.StackID})
+	var file *recording.File
+	growth := aggregate.NewGrowth(aggregate.GrowthOptions{StackID: func(s *event.Stack) uint64 { return file.StackID(s) }})
 	file, err := recording.Create(path, recording.FileOptions{
 		Checkpoint:     func() iter.Seq[*event.Event] { return state.Freeze(nil) },
 		CheckpointNote: growth.Note, Note: state.TakeRanges,
@@ -149,8 +150,8 @@ func (s *synthetic) record(path string) error {
 	n := 0
 	s.each(func(e *event.Event) {
 		state.Apply(e)
-		growth.Apply(e)
 		file.Add(e)
+		growth.Apply(e)
 		if n++; file.Full() {
 			progress("recording %d of %d events", n, s.events)
 			if failed := file.Flush(); failed != nil && err == nil {

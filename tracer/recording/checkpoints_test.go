@@ -188,7 +188,21 @@ func TestALongNoteIsGiven(t *testing.T) {
 
 func TestStacksHaveTheSameIDWhereverTheyAreReadFrom(t *testing.T) {
 	events := model(200, newStacks(40))
-	r, err := Open(withNotes(t, events, 60))
+	path, added := filepath.Join(t.TempDir(), "x"), 0
+	f, err := Create(path, noting(events, 60, &added))
+	qt.Assert(t, qt.IsNil(err))
+	for i := range events {
+		f.Add(&events[i])
+		if s := events[i].Stack; s != nil {
+			qt.Assert(t, qt.Equals(f.StackID(s), StackID(s)))
+		}
+		added++
+		if added%10 == 0 {
+			qt.Assert(t, qt.IsNil(f.Flush()))
+		}
+	}
+	qt.Assert(t, qt.IsNil(f.Close(End{})))
+	r, err := Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	defer r.Close()
 	got, err := readAll(r.Reader)
