@@ -53,7 +53,10 @@ func (s *State) alloc(e *event.Event) {
 	for _, c := range b.set.chips {
 		c.used.add(b, c.capacities(), e.TimeNs)
 		c.chip.used.add(b, &c.chip.capacities, e.TimeNs)
-		c.chip.noteLevel(b.region)
+		if b.region == event.L1 {
+			c.noteL1Peak(e.TimeNs)
+		}
+		c.chip.noteLevel(b.region, true)
 	}
 }
 
@@ -85,6 +88,6 @@ func (s *State) drop(p *process, b *buffer) {
 		for _, u := range c.both() {
 			u.remove(b)
 		}
-		c.chip.noteLevel(b.region)
+		c.chip.noteLevel(b.region, false)
 	}
 }

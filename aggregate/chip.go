@@ -18,6 +18,7 @@ type chip struct {
 	// of what circular buffers take.
 	ranges      [event.BankedRegions]Span
 	staticRange Span
+	l1          l1Level
 }
 
 // usage is what is in use on one chip: by all processes, or by one of them.
@@ -37,6 +38,21 @@ type regionUsage struct {
 	// peak is the most that allocated has been, at peakTime, on a chip that had
 	// peakCapacity bytes then.
 	peak, peakTime, peakCapacity uint64
+}
+
+// An l1Level is what is taken of a core's L1, and what circular buffers take of that. While
+// these do not fit it is what it was before, less what is freed: the library places the
+// circular buffers of a program before it looks whether they meet a tensor, and those that
+// do were never there.
+type l1Level struct{ all, static uint64 }
+
+// note is to be called after each change of what is taken, of so much at the most: 0 where
+// that is not known. What comes to fit as something is freed is known to do so when
+// something grows.
+func (l *l1Level) note(all, static, most uint64, grew bool) {
+	if (most == 0 || all <= most) && (grew || all <= l.all) {
+		*l = l1Level{all, static}
+	}
 }
 
 type l1Peak struct{ buffers, static, time uint64 }
@@ -62,9 +78,6 @@ func (u *usage) add(b *buffer, c *capacities, now uint64) {
 	if r.allocated > r.peak {
 		r.peak, r.peakTime, r.peakCapacity = r.allocated, now, total(c[b.region])
 	}
-	if b.region == event.L1 {
-		u.noteL1Peak(now)
-	}
 }
 
 // remove takes back what add counted.
@@ -76,11 +89,17 @@ func (u *usage) remove(b *buffer) {
 	r.allocated -= b.allocated()
 }
 
-// noteL1Peak is to be called after each growth of buffers or circular buffers
-// in L1. The two grow towards each other, so it is their sum that has to fit.
-func (u *usage) noteL1Peak(now uint64) {
-	buffers, static := u.regions[event.L1].perBank, u.static.cores.max
-	if buffers+static > u.l1Peak.buffers+u.l1Peak.static {
-		u.l1Peak = l1Peak{buffers, static, now}
+// noteL1Peak is to be called after each growth of buffers or circular buffers in L1. The two
+// grow towards each other, so it is their sum that has to fit.
+func (c *processChip) noteL1Peak(now uint64) {
+	u := &c.chip.used
+	if most := c.chip.capacities[event.L1].BytesPerBank; most > 0 && u.regions[event.L1].perBank+u.static.cores.max > most {
+		return // which is no moment: see l1Level
+	}
+	for _, u := range c.both() {
+		buffers, static := u.regions[event.L1].perBank, u.static.cores.max
+		if buffers+static > u.l1Peak.buffers+u.l1Peak.static {
+			u.l1Peak = l1Peak{buffers, static, now}
+		}
 	}
 }

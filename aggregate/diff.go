@@ -111,16 +111,13 @@ func deviceKey(ids []int) string {
 	return string(key)
 }
 
-// InUse is what is allocated of a region of all chips together, in bytes: of CB what is
-// in use on the cores, which programs share.
+// InUse is what buffers take of a region of all chips together, in bytes.
 func (s *State) InUse(region event.Region) (bytes uint64) {
+	if int(region) >= event.BankedRegions {
+		return 0
+	}
 	for _, c := range s.chips {
-		switch {
-		case int(region) < event.BankedRegions:
-			bytes += c.used.regions[region].allocated
-		case region == event.CB:
-			bytes += c.used.static.cores.bytes
-		}
+		bytes += c.used.regions[region].allocated
 	}
 	return bytes
 }

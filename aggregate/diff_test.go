@@ -39,7 +39,6 @@ func TestPartsAddUpWhatOneStackHas(t *testing.T) {
 	}
 	qt.Check(t, qt.DeepEquals(sums(&p), []sum{{event.DRAM, 3, 120}, {event.L1, 1, 10}, {event.CB, 1, 64}}))
 	qt.Check(t, qt.Equals(s.InUse(event.DRAM), 2*120))
-	qt.Check(t, qt.Equals(s.InUse(event.CB), 64))
 
 	var l1 Parts
 	l1.AddHeld(s, func(r event.Region) bool { return r == event.L1 })

@@ -168,38 +168,41 @@ func (found *Evidence) measure(buffers []*buffer) {
 	found.FreeSpace = *freeOf(blocks, found.Capacity)
 }
 
-// place finds where the fewest bytes would have to be freed for a block of so many.
-// The place begins where a buffer ends, or where the region does: from anywhere else
-// it can be moved down to there and needs no more.
+// place finds where the fewest bytes would have to be freed for a block of so many; of
+// as many, the fewest buffers, and of as many of those the newest, as their ids tell: what
+// was allocated first is rather to stay. The place begins where a buffer ends, or where
+// the region does: from anywhere else it can be moved down to there and needs no more.
 func (found *Evidence) place(buffers []*buffer, bytes uint64) {
 	c := found.Capacity
 	if c.Base == 0 || bytes == 0 || bytes > c.BytesPerBank || bytes <= found.LargestFreeBytesPerBank {
 		return
 	}
-	best := ^uint64(0)
-	var taken uint64 // by buffers[first:last], which lie from start on
+	best, fewest, newest := ^uint64(0), 0, uint64(0)
+	var taken, ids uint64 // by buffers[first:last], which lie from start on, and the sum of their ids
 	last := 0
-	try := func(start uint64) bool {
+	try := func(start uint64, first int) bool {
 		if start+bytes > c.Base+c.BytesPerBank {
 			return false
 		}
 		for ; last < len(buffers) && buffers[last].address < start+bytes; last++ {
-			taken += buffers[last].perBank
+			taken, ids = taken+buffers[last].perBank, ids+buffers[last].id
 		}
-		if taken < best {
-			best, found.From, found.To = taken, start, start+bytes
+		count := last - min(first, last)
+		if cmp.Or(cmp.Compare(taken, best), cmp.Compare(count, fewest), cmp.Compare(newest, ids)) < 0 {
+			best, fewest, newest = taken, count, ids
+			found.From, found.To = start, start+bytes
 		}
 		return true
 	}
-	if !try(c.Base) {
+	if !try(c.Base, 0) {
 		return
 	}
 	for first, b := range buffers {
 		if first >= last {
-			last, taken = first+1, b.perBank // it lay beyond the last place
+			last, taken, ids = first+1, b.perBank, b.id // it lay beyond the last place
 		}
-		taken -= b.perBank
-		if !try(b.address + b.perBank) {
+		taken, ids = taken-b.perBank, ids-b.id
+		if !try(b.address+b.perBank, first+1) {
 			return
 		}
 	}

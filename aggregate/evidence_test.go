@@ -123,6 +123,27 @@ func TestThePlaceIsTheCheapest(t *testing.T) {
 	}
 }
 
+// TestOfAsManyBytesTheFewestAndNewestBuffersAreInTheWay: of old weights and large buffers
+// that lie side by side and have the same bytes.
+func TestOfAsManyBytesTheFewestAndNewestBuffersAreInTheWay(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lie  [][3]uint64 // id, address, size
+		want [2]uint64
+	}{
+		{"fewest", [][3]uint64{{1, 100, 100}, {2, 200, 100}, {3, 300, 100}, {4, 400, 300}, {5, 700, 300}}, [2]uint64{700, 1000}},
+		{"newest", [][3]uint64{{1, 100, 300}, {9, 400, 300}, {3, 700, 300}}, [2]uint64{400, 700}},
+		{"fewest before newest", [][3]uint64{{1, 100, 300}, {7, 400, 150}, {8, 550, 150}, {9, 700, 300}, {10, 1000, 50}}, [2]uint64{700, 1000}},
+	} {
+		events := []event.Event{opened(7, 5, 0)}
+		for _, b := range c.lie {
+			events = append(events, lies(1, 7, b[0], b[1], b[2], 0))
+		}
+		e := failed(t, after(append(events, wants(2, 7, 300, 0))...)).Evidence
+		qt.Check(t, qt.DeepEquals([2]uint64{e.From, e.To}, c.want), qt.Commentf("%s", c.name))
+	}
+}
+
 // clashing is a program whose buffers end at 600, and tensors from 400 on.
 func clashing() []event.Event {
 	static := func(address, size uint64, kind event.StaticKind) event.Event {

@@ -36,6 +36,13 @@ type Growth struct {
 	names  []string
 	// stepMarks is how many marks of steps were passed over.
 	stepMarks int
+	// earlierMarks is how many marks of before the beginning were passed over, and begun
+	// is true where what there was before is told of.
+	earlierMarks int
+	begun        bool
+	// earlier is true where the mark From lies before the beginning, and over where To
+	// does.
+	earlier, over bool
 	// noted is how many steps all histories had together when some were last forgotten,
 	// and what was added since.
 	noted int
@@ -204,7 +211,15 @@ func (g *Growth) Apply(e *event.Event) {
 	case event.ProcessExit:
 		g.endProcess(e.PID)
 	case event.Mark:
-		g.mark(e.Cause, e.TimeNs)
+		if e.BeforeAttach {
+			g.markEarlier(e.Cause, e.TimeNs)
+		} else {
+			g.mark(e.Cause, e.TimeNs)
+		}
+	case event.Total: // of no process: what a checkpoint ends with
+		if e.PID == 0 && !g.begun {
+			g.begin()
+		}
 	}
 }
 
@@ -257,9 +272,7 @@ func (g *Growth) alloc(e *event.Event) {
 	}
 	p.buffers.put(b)
 	if s.rests {
-		s.rests, s.trend, s.churn[0] = false, trend{start: p.allocations}, p.frees
-		s.trend.low[0] = uint32(s.live.Count)
-		s.made, s.lastAt, s.gap = s.live.Count, p.allocations, 1
+		s.begin()
 	}
 	s.lastAt, s.gap = p.allocations, max(s.gap, p.allocations-s.lastAt)
 	s.trend.reach(p.allocations, s.live.Count)

@@ -32,9 +32,7 @@ func (g *Growth) mark(name string, timeNs uint64) {
 	if g.o.EveryNs > 0 && name != everyName {
 		return // the user wants others
 	}
-	if len(g.names) < maxMarkNames && !slices.Contains(g.names, name) {
-		g.names = append(g.names, name)
-	}
+	g.name(name)
 	if IsStepMark(name) && !IsStepMark(g.o.From) && !IsStepMark(g.o.To) {
 		g.stepMarks++
 		return
@@ -63,6 +61,13 @@ func (g *Growth) mark(name string, timeNs uint64) {
 	}
 	for g.noted > maxGrowthSteps && len(g.marks) > leastGrowthMarks {
 		g.thin()
+	}
+}
+
+// name remembers the name of a mark.
+func (g *Growth) name(name string) {
+	if len(g.names) < maxMarkNames && !slices.Contains(g.names, name) {
+		g.names = append(g.names, name)
 	}
 }
 
@@ -178,6 +183,8 @@ const maxMarkNames = 16
 // check finds marks that are asked for and were not there.
 func (g *Growth) check() error {
 	switch {
+	case g.over:
+		return &EarlierMarkError{MarkText(g.o.To, g.o.ToNth)}
 	case g.o.From != "" && g.from == 0:
 		return g.missing(g.o.From, g.o.FromNth, g.fromSeen)
 	case g.o.To == "" || g.to > 0:

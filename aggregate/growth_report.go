@@ -59,6 +59,13 @@ type GrowthReport struct {
 	Allocated uint64
 	// StepMarks is how many marks of steps there were that were passed over.
 	StepMarks int
+	// EarlierMarks is how many marks there were that were passed over as they lie before
+	// the beginning.
+	EarlierMarks int
+	// Earlier is true where the mark From lies before the beginning: nobody told what was
+	// there then and was freed before the beginning, so that some of Left may only have
+	// taken its place. Each Trend is of what happened from the beginning on.
+	Earlier bool
 	// TimeNs is the time of the latest event.
 	TimeNs uint64
 	// Left is what was allocated after From and is there at To, the most bytes first;
@@ -83,7 +90,7 @@ func (g *Growth) Report() (*GrowthReport, error) {
 		g.placed++
 		g.marks = append(g.marks, growthMark{number: g.placed, time: g.now})
 	}
-	r := &GrowthReport{TimeNs: g.now, To: GrowthMark{TimeNs: g.now}, StepMarks: g.stepMarks, Allocated: g.allocated}
+	r := &GrowthReport{TimeNs: g.now, To: GrowthMark{TimeNs: g.now}, StepMarks: g.stepMarks, EarlierMarks: g.earlierMarks, Earlier: g.earlier, Allocated: g.allocated}
 	marks := g.within()
 	for _, m := range marks {
 		r.Marks = append(r.Marks, GrowthMark{m.name, m.time})

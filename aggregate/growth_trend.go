@@ -8,7 +8,10 @@ type trend struct {
 	start uint64 // on the clock
 	shift uint8  // a window is 1<<shift allocations of the process long
 	at    uint8  // the window that it is in
-	low   [trendWindows]uint32
+	// base is how many there were at its beginning of which it is not to be told how they
+	// came to be there.
+	base uint32
+	low  [trendWindows]uint32
 }
 
 const (
@@ -72,12 +75,12 @@ func trendOf(levels []uint64) Trend {
 
 // view judges the trend up to a time on the clock, with live buffers there.
 func (t trend) view(clock, live uint64) Trend {
-	if live < trendCount {
+	if live < uint64(t.base)+trendCount {
 		return Trend{}
 	}
 	t.reach(clock, live)
 	windows := int((clock-t.start-1)>>t.shift) + 1
-	intervals := min(trendIntervals, int(min(live, trendIntervals)), windows)
+	intervals := min(trendIntervals, int(min(live-uint64(t.base), trendIntervals)), windows)
 	levels := make([]uint64, intervals+1)
 	for i := range intervals {
 		from, to := i*windows/intervals, (i+1)*windows/intervals
@@ -103,6 +106,14 @@ func (t Trend) clearer(other Trend) Trend {
 		return other
 	}
 	return t
+}
+
+// begin begins to follow how many there are: some are there already.
+func (s *growthSite) begin() {
+	p := s.process
+	s.rests, s.trend, s.churn[0] = false, trend{start: p.allocations}, p.frees
+	s.trend.low[0] = uint32(s.live.Count)
+	s.made, s.lastAt, s.gap = s.live.Count, p.allocations, 1
 }
 
 // rest keeps what the trend says when buffers end with their device: it is not that of
@@ -135,6 +146,6 @@ func (s *growthSite) trendNow(p *growthProcess) Trend {
 	if t.Growing && 2*live < s.made && t.Rises < t.Intervals-1 {
 		t.Growing = false
 	}
-	t.Lonely = 2*(s.churn[1]-s.churn[0]) < live
+	t.Lonely = 2*(s.churn[1]-s.churn[0]) < live-min(live, uint64(trend.base))
 	return s.best.clearer(t)
 }

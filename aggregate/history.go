@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -191,22 +192,25 @@ func (h *History) place(b *buffer) placeKey {
 }
 
 // overlapping is a buffer on one of the same chips that has some of the addresses of
-// this one; nil where there is none.
+// this one; nil where there is none. Of several it is one on all of the same chips, or
+// the first by address.
 func (h *History) overlapping(b *buffer) *buffer {
 	if h.live[b.set] != nil {
 		if other := h.live[b.set][b.region].overlapping(b.address, b.address+b.perBank); other != nil {
 			return other
 		}
 	}
+	var first *buffer
 	for set, regions := range h.live {
 		if set == b.set || !set.meets(b.set) {
 			continue
 		}
-		if other := regions[b.region].overlapping(b.address, b.address+b.perBank); other != nil {
-			return other
+		other := regions[b.region].overlapping(b.address, b.address+b.perBank)
+		if other != nil && (first == nil || cmp.Or(cmp.Compare(other.address, first.address), cmp.Compare(other.id, first.id)) < 0) {
+			first = other
 		}
 	}
-	return nil
+	return first
 }
 
 // meets reports whether the sets have a chip in common.

@@ -38,7 +38,9 @@ type peakPool struct {
 	capacity uint64
 	// ended are the circular buffers that were there at the peak and are not now.
 	ended []endedStatic
-	// line is of pool.bytes and staticLine of static.
+	// level is what was there when it last fit: line is of that, and staticLine of what
+	// is static of it.
+	level            l1Level
 	line, staticLine *Timeline
 	// before is the peak where it was before these events: nil where it was not.
 	before *RegionPeak
@@ -145,9 +147,28 @@ func (p *Peaks) restart(now uint64) {
 }
 
 func (q *peakPool) restart(now uint64) {
+	q.limit()
 	q.reach(now)
-	q.line = newTimeline(now, q.bytes)
-	q.staticLine = newTimeline(now, q.static)
+	if !q.fits() {
+		q.peak = 0
+	}
+	q.note(true)
+	q.line = newTimeline(now, q.level.all)
+	q.staticLine = newTimeline(now, q.level.static)
+}
+
+// limit has pool.most be what L1 holds by now. Of other regions no more than they hold is
+// told.
+func (q *peakPool) limit() {
+	if q.region == event.L1 {
+		q.most = q.holds()
+	}
+}
+
+// note is to be called after each change.
+func (q *peakPool) note(grew bool) {
+	q.limit()
+	q.level.note(q.bytes, q.static, q.most, grew)
 }
 
 // pool returns the one of a region of a chip, which it makes where there is none yet.
@@ -199,7 +220,7 @@ func (q *peakPool) counts(b *buffer) uint64 {
 
 // add counts the buffer that the event has allocated.
 func (p *Peaks) add(e *event.Event) {
-	b := p.buffer(e)
+	b := p.bufferOf(e.PID, e.BufferID)
 	if b == nil {
 		return
 	}
@@ -207,17 +228,19 @@ func (p *Peaks) add(e *event.Event) {
 	for i := range s.tallies {
 		t := &s.tallies[i]
 		peaks := t.of.peaks
+		t.of.limit()
 		t.add(t.of.counts(b), e.TimeNs)
 		if t.of.peaks != peaks {
 			t.of.reached()
 		}
+		t.of.note(true)
 		p.draw(t.of, e)
 	}
 }
 
 // remove takes off the buffer that ends with the event, where there is one.
 func (p *Peaks) remove(e *event.Event) {
-	b := p.buffer(e)
+	b := p.bufferOf(e.PID, e.BufferID)
 	if b == nil {
 		return
 	}
@@ -225,16 +248,9 @@ func (p *Peaks) remove(e *event.Event) {
 	for i := range s.tallies {
 		t := &s.tallies[i]
 		t.remove(t.of.counts(b), event.ReasonExplicit)
+		t.of.note(false)
 		p.draw(t.of, e)
 	}
-}
-
-// buffer is the one of the event, or nil.
-func (p *Peaks) buffer(e *event.Event) *buffer {
-	if process := p.known(e.PID); process != nil {
-		return process.buffers.get(e.BufferID)
-	}
-	return nil
 }
 
 func (p *Peaks) site(b *buffer) *peakSite {
@@ -319,7 +335,8 @@ func (p *Peaks) noteStatics(e *event.Event) {
 		q.bytes -= q.static
 		q.static = c.chip.used.static.cores.max
 		q.bytes += q.static
-		if q.bytes > q.peak {
+		q.note(e.Kind == event.CBAlloc)
+		if q.bytes > q.peak && q.fits() && e.Kind == event.CBAlloc {
 			q.reach(e.TimeNs)
 		}
 		p.draw(q, e)
@@ -330,11 +347,11 @@ func (p *Peaks) noteStatics(e *event.Event) {
 // the events began has been there from their beginning on, though it is told later.
 func (p *Peaks) draw(q *peakPool, e *event.Event) {
 	if q.changed = q.changed || !e.BeforeAttach || !p.early[e.PID]; !q.changed {
-		q.line, q.staticLine = newTimeline(p.begin, q.bytes), newTimeline(p.begin, q.static)
+		q.line, q.staticLine = newTimeline(p.begin, q.level.all), newTimeline(p.begin, q.level.static)
 		return
 	}
-	q.line.set(e.TimeNs, q.bytes)
+	q.line.set(e.TimeNs, q.level.all)
 	if q.region == event.L1 {
-		q.staticLine.set(e.TimeNs, q.static)
+		q.staticLine.set(e.TimeNs, q.level.static)
 	}
 }

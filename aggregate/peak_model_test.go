@@ -16,6 +16,7 @@ import (
 // at each event, and copied where there is more than ever before.
 type peakModel struct {
 	buffers, static []event.Event // static ones have one chip
+	capacity        uint64        // of a core's L1; 0: not known
 	peaks           map[chipRegion]*modelPeak
 }
 
@@ -57,15 +58,27 @@ func (m *peakModel) apply(e event.Event) {
 			return x.PID == e.PID && x.ProgramID == e.ProgramID && (len(e.Devices) == 0 || slices.Contains(e.Devices, x.Devices[0]))
 		})
 	}
-	m.note(e.TimeNs, false)
+	m.note(&e, false)
+}
+
+// modelCapacity is less than buffers and circular buffers often take together.
+const modelCapacity = 60
+
+// smallL1 opens all chips with that much of L1, of each core.
+func smallL1() *event.Event {
+	e := &event.Event{TimeNs: 1, Kind: event.DeviceOpen, PID: 99, Allocator: 99, Devices: []int{0, 1, 2}}
+	e.Capacities[event.L1] = event.Capacity{Banks: 4, BytesPerBank: modelCapacity}
+	return e
 }
 
 func without(list []event.Event, ends func(event.Event) bool) []event.Event {
 	return slices.DeleteFunc(slices.Clone(list), ends)
 }
 
-// note copies what is more than ever before; anew, all that there is.
-func (m *peakModel) note(now uint64, anew bool) {
+// note copies what is more than ever before, as far as it fits; anew, all that there is. Of
+// L1 that is known when it grows.
+func (m *peakModel) note(e *event.Event, anew bool) {
+	now := e.TimeNs
 	for id := range modelChips {
 		sums := (&model{buffers: m.buffers, static: m.static}).regions(id)
 		for region := range event.Region(event.BankedRegions) {
@@ -75,11 +88,22 @@ func (m *peakModel) note(now uint64, anew bool) {
 				bytes = sums.L1.BytesPerBank + static
 			}
 			at := chipRegion{id, region}
+			if fits := region != event.L1 || m.capacity == 0 || bytes <= m.capacity; !fits && anew {
+				m.peaks[at] = &modelPeak{time: now}
+				continue
+			} else if !anew && m.peaks[at] != nil && (!fits || region == event.L1 && !m.grewL1(e, id)) {
+				continue
+			}
 			if old := m.peaks[at]; old == nil || anew || bytes > old.bytes {
 				m.peaks[at] = &modelPeak{now, bytes, static, m.buffers, m.static}
 			}
 		}
 	}
+}
+
+// grewL1 reports whether something was added to the L1 of a chip.
+func (m *peakModel) grewL1(e *event.Event, id int) bool {
+	return (e.Kind == event.CBAlloc || e.Kind == event.Alloc && e.Region == event.L1) && slices.Contains(e.Devices, id)
 }
 
 // holders are what there was of a region on a chip, as text.
@@ -134,6 +158,10 @@ func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		m := peakModel{peaks: make(map[chipRegion]*modelPeak)}
 		p := aggregate.NewPeaks()
+		if seed%4 > 1 {
+			m.capacity = modelCapacity
+			p.Apply(smallL1())
+		}
 		earlier := make(map[chipRegion]uint64)
 		for now := uint64(1); now <= 400; now++ {
 			e := randomEvent(r, now)
@@ -152,7 +180,7 @@ func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
 				for at, peak := range m.peaks {
 					earlier[at] = peak.bytes
 				}
-				m.note(now, true)
+				m.note(&e, true)
 				p = restoredPeaks(p.State)
 				checkPeaks(t, p, &m, earlier, comment)
 			}

@@ -17,6 +17,8 @@ type pool struct {
 	bytes, peak, peakTime uint64
 	// peaks is how often bytes was higher than ever before.
 	peaks uint64
+	// most is what there can be at the most: more is no peak; 0 where that is not known.
+	most uint64
 }
 
 // A profileSet is the chips that something is on, each once.
@@ -64,11 +66,14 @@ func (t *tally) add(bytes, now uint64) {
 	t.allocated.add(n)
 	t.current.add(n)
 	p := t.pool
-	if p.bytes += bytes; p.bytes > p.peak {
+	if p.bytes += bytes; p.bytes > p.peak && p.fits() {
 		p.peak, p.peakTime = p.bytes, now
 		p.peaks++
 	}
 }
+
+// fits reports whether what there is can be there.
+func (p *pool) fits() bool { return p.most == 0 || p.bytes <= p.most }
 
 // remove ends one of that many bytes. It was given back if reason says that
 // nothing else took it.

@@ -8,22 +8,21 @@ import (
 )
 
 // noteLevel is to be called after each change of what buffers take of a region of the
-// chip or, in L1, circular buffers.
-func (c *chip) noteLevel(region event.Region) {
+// chip or, in L1, circular buffers; grew is true where it was no free.
+func (c *chip) noteLevel(region event.Region, grew bool) {
+	if region == event.L1 {
+		static := c.used.static.cores.max
+		c.l1.note(c.used.regions[event.L1].perBank+static, static, c.capacities[event.L1].BytesPerBank, grew)
+		c.staticRange = c.staticRange.with(c.l1.static)
+	}
 	c.ranges[region] = c.ranges[region].with(c.level(region))
 }
 
-// noteStaticLevel is to be called after each change of what circular buffers take.
-func (c *chip) noteStaticLevel() {
-	c.staticRange = c.staticRange.with(c.used.static.cores.max)
-	c.noteLevel(event.L1)
-}
-
 // level is what a peak of the region counts, in bytes: of L1 what is taken of each core,
-// by buffers and by circular buffers on the core where these take most.
+// by buffers and by circular buffers on the core where these take most (l1Level).
 func (c *chip) level(region event.Region) uint64 {
 	if region == event.L1 {
-		return c.used.regions[event.L1].perBank + c.used.static.cores.max
+		return c.l1.all
 	}
 	return c.used.regions[region].allocated
 }
@@ -84,7 +83,7 @@ func (c *chip) takeLevels() (l levels) {
 		l[region] = levelRange{c.ranges[region], now}
 		c.ranges[region] = Span{now, now}
 	}
-	now := c.used.static.cores.max
+	now := c.l1.static
 	l[statics] = levelRange{c.staticRange, now}
 	c.staticRange = Span{now, now}
 	return l

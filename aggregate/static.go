@@ -59,6 +59,12 @@ func (s *State) allocCB(e *event.Event) {
 }
 
 func (c *processChip) allocCB(programID uint64, entry staticEntry) {
+	c.addCB(programID, entry)
+	c.noteL1Peak(entry.from.since)
+	c.chip.noteLevel(event.L1, true)
+}
+
+func (c *processChip) addCB(programID uint64, entry staticEntry) {
 	g := c.program(programID)
 	for _, old := range g.static {
 		if old.place == entry.place && old.kind == entry.kind && old.global == entry.global {
@@ -82,9 +88,7 @@ func (c *processChip) allocCB(programID uint64, entry staticEntry) {
 		if t.cores.max > t.peak {
 			t.peak, t.peakTime = t.cores.max, entry.from.since
 		}
-		u.noteL1Peak(entry.from.since)
 	}
-	c.chip.noteStaticLevel()
 }
 
 func (s *State) freeCBs(e *event.Event) {
@@ -120,7 +124,7 @@ func (c *processChip) freeCBs(programID uint64, kind event.StaticKind) {
 			t.cores.remove(entry.place)
 		}
 	}
-	c.chip.noteStaticLevel()
+	c.chip.noteLevel(event.L1, false)
 	g.static = slices.DeleteFunc(g.static, ends)
 	if len(g.static) == 0 {
 		for _, u := range c.both() {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,16 +55,27 @@ func TestAMarkIsKnownToWhoJoinsLater(t *testing.T) {
 	qt.Assert(t, qt.IsNil(s.Mark(context.Background(), "warm")))
 	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "7", "512", "wait")
 	p.expect(t, "opened")
-	waitFor(t, "the service to meet it", func() bool {
-		return slices.ContainsFunc(s.snapshot(t).Processes, func(o aggregate.Process) bool { return o.PID == p.Process.Pid })
-	})
+	waitFor(t, "the service to meet it", func() bool { return s.knows(t, p.Process.Pid) })
 	p.next()
 	p.expect(t, "holding")
 	waitFor(t, "the service to have its buffers", func() bool { return dramBuffers(s.snapshot(t), p.Process.Pid) == 7 })
-	stdout, stderr, status := runTtmem(t, nil, "leaks", "--socket", s.socket, "--from", "warm", "--duration", "1s")
+	of := []string{"leaks", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid)} // others may run
+	stdout, stderr, status := runTtmem(t, nil, append(of, "--from", "warm", "--duration", "1s", "--fail-over", "0")...)
 	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	qt.Check(t, qt.StringContains(stdout, "hold.py:"))
-	qt.Check(t, qt.StringContains(stdout, `"warm"`))
+	qt.Check(t, qt.StringContains(stdout, `No leaks on this host, from "warm" to the end`))
+	qt.Check(t, qt.StringContains(stdout, "Left  7 buffers"))
+	qt.Check(t, qt.StringContains(stderr, `the mark "warm" lies before you asked`))
+
+	// it chooses nothing on its own, and is no end
+	stdout, stderr, _ = runTtmem(t, nil, append(of, "--duration", "1s")...)
+	qt.Check(t, qt.IsFalse(strings.Contains(stdout, "warm")), qt.Commentf("%s", stdout))
+	qt.Check(t, qt.StringContains(stderr, "1 mark from before you asked not used"))
+	for _, flags := range [][]string{{"--to", "warm"}, {"--from", "begin", "--to", "warm"}, {"-p", "4194304"}} {
+		_, stderr, status = runTtmem(t, nil, append([]string{"leaks", "--socket", s.socket}, flags...)...) // and not until Ctrl-C
+		qt.Check(t, qt.Equals(status, 1), qt.Commentf("%v: %s", flags, stderr))
+		qt.Check(t, qt.Matches(stderr, `(?s).*ttmem: --(to warm: the mark is from before you asked|pid 4194304: nothing of it is on this host).*`))
+	}
 
 	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // which this user can reach
 	qt.Assert(t, qt.IsNil(exec.Command("cp", ttmem, binary).Run()))
@@ -75,11 +85,18 @@ func TestAMarkIsKnownToWhoJoinsLater(t *testing.T) {
 	qt.Check(t, qt.IsNotNil(err))
 	qt.Check(t, qt.StringContains(string(out), `no mark "warm"`))
 
-	// a report says whose the rest is
-	cmd = exec.Command(binary, "report", "--socket", s.socket)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	out, err = cmd.CombinedOutput()
-	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	// a page says whose the rest is
+	asNobody := func(args ...string) []byte {
+		cmd := exec.Command(binary, append(args, "--socket", s.socket)...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		out, err := cmd.Output()
+		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+		return out
+	}
+	for _, args := range [][]string{{"dump"}, {"dump", "--by", "op"}, {"map"}, {"oom"}} {
+		qt.Check(t, qt.StringContains(string(asNobody(args...)), "Only your own processes are shown: other users hold "), qt.Commentf("%v", args))
+	}
+	out = asNobody("report")
 	for _, want := range []string{"of the processes only your own", "Not used by you: other users (", "Your processes hold nothing now."} {
 		qt.Check(t, qt.StringContains(string(out), want))
 	}

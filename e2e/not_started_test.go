@@ -15,6 +15,8 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "model.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(plain, []byte("print(1)\n"), 0o644)))
+	script := filepath.Join(dir, "model")
+	qt.Assert(t, qt.IsNil(os.WriteFile(script, []byte("echo 1\n"), 0o755)))
 	for _, command := range [][]string{
 		{"run"}, {"run", "--json"}, {"record", "-o", filepath.Join(dir, "model.ttmem")}, {"leaks"}, {"peak"}, {"oom"}, {"log"},
 	} {
@@ -26,6 +28,7 @@ func TestWhatCannotBeStarted(t *testing.T) {
 			{"./no/such/program", "./no/such/program: no such command", 127},
 			{plain, "`chmod +x` allows it", 126},
 			{dir, "is a directory", 126},
+			{script, "does not begin with #!: name the program that runs it", 126},
 		} {
 			stdout, stderr, status := runTtmem(t, nil, append(command, "--", c.program)...)
 			what := qt.Commentf("ttmem %s -- %s", strings.Join(command, " "), c.program)
@@ -37,5 +40,5 @@ func TestWhatCannotBeStarted(t *testing.T) {
 	}
 	left, err := os.ReadDir(dir)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(left, 1), qt.Commentf("a recording was begun"))
+	qt.Check(t, qt.HasLen(left, 2), qt.Commentf("a recording was begun"))
 }

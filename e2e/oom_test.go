@@ -199,6 +199,25 @@ func TestOOMOfAProgramThatDies(t *testing.T) {
 	}
 }
 
+// TestWhatCouldNotBePlacedIsNoPeak: circular buffers that met a tensor were never there.
+func TestWhatCouldNotBePlacedIsNoPeak(t *testing.T) {
+	dir, status := recordOOM(t, "0.81.1", "3.10", "n150")
+	qt.Assert(t, qt.Equals(status, 0))
+	qt.Assert(t, qt.IsTrue(slices.ContainsFunc(oomOf(t, dir, "oom.ttmem"), func(f failureSaid) bool { return f.Reason == "static_clash" })))
+	out, err := exec.Command(ttmem, "peak", "--json", "--region", "L1", filepath.Join(dir, "oom.ttmem")).Output()
+	qt.Assert(t, qt.IsNil(err))
+	var page struct {
+		Peaks []struct {
+			Bytes    uint64 `json:"bytes"`
+			Capacity uint64 `json:"capacity_bytes"`
+		}
+	}
+	qt.Assert(t, qt.IsNil(json.Unmarshal(out, &page)))
+	qt.Assert(t, qt.HasLen(page.Peaks, 1))
+	peak := page.Peaks[0]
+	qt.Check(t, qt.IsTrue(peak.Bytes > peak.Capacity/2 && peak.Bytes <= peak.Capacity), qt.Commentf("%+v", peak))
+}
+
 func TestOOMOfAProgramWithoutFailures(t *testing.T) {
 	dir := t.TempDir()
 	under := setup(t, "0.81.1", "3.10").Command(t.Context(), "n150", program(t, "one.py"))

@@ -2,58 +2,16 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
-	"io"
-	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
 	"ttmem/e2e/rig"
-	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
-
-// recordNoted records the events of a recording once more, with notes and with a
-// checkpoint each so many events, and returns where in the file they are.
-func recordNoted(t *testing.T, from, to string, every int) []recording.Checkpoint {
-	t.Helper()
-	in, err := recording.Open(from)
-	qt.Assert(t, qt.IsNil(err))
-	defer in.Close()
-	header := in.Header()
-	state := aggregate.New()
-	out, err := recording.Create(to, recording.FileOptions{
-		Options: recording.Options{Header: &header}, Note: state.TakeRanges, CheckpointEvents: every,
-		Checkpoint: func() iter.Seq[*event.Event] { return state.Freeze(nil) },
-	})
-	qt.Assert(t, qt.IsNil(err))
-	var e event.Event
-	for n := 1; ; n++ {
-		err := in.Next(&e)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		qt.Assert(t, qt.IsNil(err))
-		state.Apply(&e)
-		out.Add(&e)
-		if n%200 == 0 {
-			qt.Assert(t, qt.IsNil(out.Flush()))
-			time.Sleep(100 * time.Microsecond) // a checkpoint is made meanwhile
-		}
-	}
-	end, _ := in.End()
-	qt.Assert(t, qt.IsNil(out.Close(end)))
-	again, err := recording.Open(to)
-	qt.Assert(t, qt.IsNil(err))
-	defer again.Close()
-	return again.Checkpoints()
-}
 
 // peakPage is what ttmem peak --json prints of a file, without its timelines, and the
 // highest that each has.
@@ -99,7 +57,7 @@ func TestPeakFromNotes(t *testing.T) {
 			qt.Check(t, qt.IsNil(r.Close()))
 			qt.Check(t, qt.IsTrue(notes > 1), qt.Commentf("%d", notes)) // ttmem record makes them
 
-			checkpoints := recordNoted(t, file, again, 2000)
+			checkpoints, _ := recordAgain(t, file, again, 2000)
 			qt.Assert(t, qt.IsTrue(len(checkpoints) > 4))
 			want, highest := peakPage(t, file)
 			got, most := peakPage(t, again)

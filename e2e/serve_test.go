@@ -135,6 +135,12 @@ func (s *server) allocated(t *testing.T, pid int) uint64 {
 	return 0
 }
 
+// knows reports whether it traces a process.
+func (s *server) knows(t *testing.T, pid int) bool {
+	t.Helper()
+	return slices.ContainsFunc(s.snapshot(t).Processes, func(p aggregate.Process) bool { return p.PID == pid })
+}
+
 // descriptors is the number of files that it has open.
 func (s *server) descriptors(t *testing.T) int {
 	t.Helper()
@@ -149,6 +155,9 @@ func TestServe(t *testing.T) {
 	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
 	file := filepath.Join(t.TempDir(), "host.ttmem")
 	s := startServer(t, "--record", file)
+	for _, env := range envs {
+		s.meet(t, env)
+	}
 	const banks = 12
 	var targets []*target
 	for i, env := range envs {
@@ -156,8 +165,8 @@ func TestServe(t *testing.T) {
 		p.expect(t, "opened")
 		targets = append(targets, p)
 	}
-	time.Sleep(time.Second) // in which what their stacks need is read
 	for _, p := range targets {
+		waitFor(t, "the service to meet it", func() bool { return s.knows(t, p.Process.Pid) })
 		p.next()
 		p.expect(t, "holding")
 	}
@@ -403,6 +412,7 @@ const nobody = 65534
 func TestServeShowsUsersTheirOwn(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	s := startServer(t)
+	s.meet(t, env)
 	theirs := startTarget(t, env, "n150", program(t, "hold.py"), "3", "512", "wait", "secret-of-root")
 	one := env.Command(context.Background(), "n150", program(t, "one.py"), "secret-of-nobody")
 	mine := &target{env: env, Cmd: exec.Command("sh", append([]string{"-c", `exec "$0" "$@"`, one.Path}, one.Args[1:]...)...)}

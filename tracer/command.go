@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -36,6 +37,9 @@ func StartCommand(args []string, streams Streams) (*Command, error) {
 	if err != nil {
 		return nil, err
 	}
+	if isText(path) {
+		return nil, fmt.Errorf("starting %s: %w", args[0], unix.ENOEXEC)
+	}
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -51,6 +55,23 @@ func StartCommand(args []string, streams Streams) (*Command, error) {
 		return nil, fmt.Errorf("starting %s: %w", args[0], err)
 	}
 	return &Command{cmd, write}, nil
+}
+
+// isText reports whether the kernel will refuse a command as it is a text that does not say
+// which program runs it. A shell would run it itself. Where the kernel is told of other
+// formats (binfmt_misc) nobody knows.
+func isText(path string) bool {
+	if formats, _ := filepath.Glob("/proc/sys/fs/binfmt_misc/*"); len(formats) > 2 {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false // it may be executed, and not read
+	}
+	defer f.Close()
+	var b [256]byte
+	n, _ := f.Read(b[:])
+	return !bytes.HasPrefix(b[:n], []byte("#!")) && !bytes.ContainsRune(b[:n], 0)
 }
 
 // PID is the command's process.

@@ -97,6 +97,8 @@ func (t *Tracer) scan(pids []int) error {
 			case !named:
 			case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 				return fmt.Errorf("no process %d", pid)
+			case errors.Is(err, os.ErrPermission):
+				return fmt.Errorf("process %d cannot be looked at: %w: it takes CAP_SYS_PTRACE where the process runs; a container has it with --privileged --pid=host", pid, cause(err))
 			default:
 				return fmt.Errorf("process %d cannot be looked at: %w", pid, cause(err))
 			}

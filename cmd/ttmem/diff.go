@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -78,9 +79,9 @@ name of the file and line. Addresses, processes and releases of ttnn do not matt
 	}
 	fixed("by", diffGroupings)
 	fixed("region", dumpRegions())
-	fixed("at", []string{"left", "end", "peak"})
-	fixed("from", []string{"begin", "peak"})
-	fixed("to", []string{"left", "end", "peak"})
+	completeMoments(c, "at", "left", "end", "peak")
+	completeMoments(c, "from", "begin", "peak")
+	completeMoments(c, "to", "left", "end", "peak")
 	for _, flag := range []string{"pid", "device", "grep", "fail-over", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -196,59 +197,77 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 	return nil
 }
 
-// readSides reads both sides.
+// readSides reads both sides: two files at once, as each is read by one processor.
 func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
-	read := func(path string, sides ...*diffSide) error {
-		var moments []moment
-		var left []*diffSide // which have what nobody freed
-		for _, side := range sides {
-			moments = append(moments, side.at)
-			if side.at.left() {
-				left = append(left, side)
-			}
-		}
-		addLeft := func(e *event.Event) {
-			for _, side := range left {
-				side.parts.AddLeft(e)
-			}
-		}
-		addHeld := func(i int, s *aggregate.State, wanted func(event.Region) bool) { sides[i].parts.AddHeld(s, wanted) }
-		var w, seen *watched
-		var state *aggregate.State
-		var err error
-		if len(sides) == 1 && len(left) == 1 {
-			seen, err = watchLeft(path, addLeft)
-		}
-		switch {
-		case err != nil:
-		case seen != nil, len(sides) == 1 && sides[0].at.end:
-			w, state, err = visitEnd(path, everyEvent, func(*event.Event) {}, addHeld)
-		default:
-			w, state, err = visit(path, moments, everyEvent, addLeft, addHeld)
-		}
-		if err != nil {
-			return err
-		}
-		if seen != nil && seen.failed {
-			w = seen // it is damaged before its last checkpoint
-		}
-		notes, failed = append(notes, w.notes...), failed || w.failed
-		snap := state.Snapshot()
-		for _, side := range sides {
-			side.lost = snap.Lost
-			for i := range snap.Devices {
-				side.devices = append(side.devices, snap.Devices[i].ID)
-			}
-		}
-		return nil
-	}
 	if a.path == b.path && a.at != b.at {
-		return notes, failed, read(a.path, a, b)
+		w, err := readSide(a.path, a, b)
+		if err != nil {
+			return nil, false, err
+		}
+		return w.notes, w.failed, nil
 	}
-	if err := read(a.path, a); err != nil {
+	if a.path == b.path {
+		if err := readOnce(a.path); err != nil {
+			return nil, false, err
+		}
+	}
+	var first, second *watched
+	var firstErr, secondErr error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		first, firstErr = readSide(a.path, a)
+	}()
+	second, secondErr = readSide(b.path, b)
+	<-done
+	if err := cmp.Or(firstErr, secondErr); err != nil {
 		return nil, false, err
 	}
-	return notes, failed, read(b.path, b)
+	return slices.Concat(first.notes, second.notes), first.failed || second.failed, nil
+}
+
+// readSide reads one file, for one side or both.
+func readSide(path string, sides ...*diffSide) (w *watched, err error) {
+	var moments []moment
+	var left []*diffSide // which have what nobody freed
+	for _, side := range sides {
+		moments = append(moments, side.at)
+		if side.at.left() {
+			left = append(left, side)
+		}
+	}
+	addLeft := func(e *event.Event) {
+		for _, side := range left {
+			side.parts.AddLeft(e)
+		}
+	}
+	addHeld := func(i int, s *aggregate.State, wanted func(event.Region) bool) { sides[i].parts.AddHeld(s, wanted) }
+	var seen *watched
+	var state *aggregate.State
+	if len(sides) == 1 && len(left) == 1 && readOnce(path) == nil {
+		seen, err = watchLeft(path, addLeft)
+	}
+	switch {
+	case err != nil:
+	case seen != nil, len(sides) == 1 && sides[0].at.end:
+		w, state, err = visitEnd(path, everyEvent, func(*event.Event) {}, addHeld)
+	default:
+		w, state, err = visit(path, moments, everyEvent, addLeft, addHeld)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if seen != nil && seen.failed {
+		w = seen // it is damaged before its last checkpoint
+	}
+	snap := state.Snapshot()
+	for _, side := range sides {
+		side.lost = snap.Lost
+		for i := range snap.Devices {
+			side.devices = append(side.devices, snap.Devices[i].ID)
+		}
+	}
+	return w, nil
 }
 
 // checkChips makes sure that chips that are asked for are there.

@@ -128,9 +128,9 @@ func (m *moment) String() string {
 // of is the moment of a file in a sentence: "at the end of model.ttmem".
 func (m *moment) of(path string) string {
 	if m.begin || m.end {
-		return m.String() + " of " + path
+		return m.String() + " of " + shownName(path)
 	}
-	return m.String() + ", of " + path
+	return m.String() + ", of " + shownName(path)
 }
 
 // A stop is an event after which a state is looked at, and the regions for which.

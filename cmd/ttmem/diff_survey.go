@@ -16,6 +16,7 @@ import (
 type survey struct {
 	n            uint64
 	first, until uint64 // times
+	began        bool   // there is a first
 	// begun is the last event of what was there before anything happened: of a
 	// checkpoint that the file begins with, or of what was found in the memory of the
 	// processes that ran already. That takes a while, in which they go on.
@@ -24,6 +25,9 @@ type survey struct {
 	restored bool         // the checkpoint is over
 	running  map[int]bool // those processes
 	marks    []markAt
+	// earlier are the names of marks that lie before the file begins: a checkpoint tells
+	// of them, and not what there was then.
+	earlier  []string
 	failures []uint64
 	peaks    [event.NumRegions]struct{ bytes, event uint64 }
 }
@@ -35,6 +39,9 @@ type markAt struct {
 
 // surveyed finds the moments in a file, but for its end: stops in the order of events.
 func surveyed(path string, moments []moment, only func(func(*event.Event)) func(*event.Event)) (stops []stop, err error) {
+	if err := readOnce(path); err != nil {
+		return nil, err
+	}
 	s := survey{running: make(map[int]bool)}
 	times := make([]uint64, len(moments)) // the last event of each that is timed
 	apply := func(e *event.Event) {
@@ -68,8 +75,15 @@ func surveyed(path string, moments []moment, only func(func(*event.Event)) func(
 }
 
 func (s *survey) add(e *event.Event) {
-	if s.n++; s.n == 1 {
-		s.first = e.TimeNs
+	s.n++
+	if e.Kind == event.Mark && e.BeforeAttach {
+		if !slices.Contains(s.earlier, e.Cause) {
+			s.earlier = append(s.earlier, e.Cause)
+		}
+		return
+	}
+	if !s.began {
+		s.first, s.began = e.TimeNs, true
 	}
 	s.until = max(s.until, e.TimeNs)
 	switch e.Kind {
@@ -171,6 +185,8 @@ func (s *survey) mark(path string, m *moment) (uint64, error) {
 	}
 	nth := m.which(len(named))
 	switch {
+	case len(named) == 0 && slices.Contains(s.earlier, m.mark):
+		return 0, fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.text, path, plain(m.mark), path)
 	case len(s.marks) == 0:
 		return 0, fmt.Errorf("no mark %s in %s: it has no marks at all; `ttmem mark NAME` sets them while it is recorded", m.mark, path)
 	case len(named) == 0:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -111,6 +112,42 @@ func TestTheBeginning(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(ids(path, "begin"), []uint64{meanwhile, 60}))
 	qt.Check(t, qt.HasLen(ids(path, "end"), 4))
 	qt.Check(t, qt.Equals(last, 2))
+}
+
+// TestAMarkOfBeforeTheFile: a checkpoint tells of a mark, and not what there was then. One
+// of the same name in the file is found, and leaks knows the one of before.
+func TestAMarkOfBeforeTheFile(t *testing.T) {
+	run := newTrainingRun(100)
+	kept := run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	run.events = append(run.events, event.Event{Kind: event.Mark, Cause: "warm"}, event.Event{Kind: event.Mark, Cause: "again"})
+	state := aggregate.New()
+	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), applying(state, func(*event.Event) {}), func() {})
+	qt.Assert(t, qt.IsNil(err))
+	var events []event.Event
+	for e := range state.Checkpoint() {
+		events = append(events, *e)
+	}
+	later := bufferEvent(event.Alloc, 50, event.DRAM, 0x9000, 4096, binding("add", "Model.step", 41), 0, 1)
+	later.PID = 100
+	last := bufferEvent(event.Alloc, 51, event.DRAM, 0xa000, 4096, binding("add", "Model.step", 41), 0, 1)
+	last.PID = 100
+	events = append(events, later, event.Event{Kind: event.Mark, Cause: "again"}, last)
+	path := writeEvents(t, "rotated.jsonl", events)
+
+	for _, args := range [][]string{{"diff", path, "--from", "warm"}, {"dump", path, "--at", "warm"}, {"map", path, "--at", "warm"}} {
+		qt.Check(t, qt.ErrorMatches(commandSays(t, args...), "no mark warm in .*: the mark warm lies before .*rotated.jsonl begins"))
+	}
+	qt.Check(t, qt.ErrorMatches(commandSays(t, "dump", path, "--at", "cold"), "no mark cold in .*: there are again"))
+	l, err := dumpOf(t, path, dumpOptions{at: "again", sort: "address"})
+	qt.Assert(t, qt.IsNil(err))
+	var ids []uint64
+	for _, row := range l.rows {
+		ids = append(ids, row.buffer.BufferID)
+	}
+	slices.Sort(ids)
+	qt.Check(t, qt.DeepEquals(ids, []uint64{kept, 50}))
+	_, err = leaksJSON(t, path, "--from", "warm")
+	qt.Check(t, qt.IsNil(err))
 }
 
 // TestTheEndIsTheSameEverywhere: it is that of the file, at which a process that ended

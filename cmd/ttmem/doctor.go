@@ -23,6 +23,9 @@ type diagnosis struct {
 	untried []string
 }
 
+// libraryExample is where the library lies that pip installs.
+const libraryExample = "…/site-packages/ttnn/build/lib/libtt_metal.so"
+
 func newDoctor() *cobra.Command {
 	var files []string
 	var asJSON bool
@@ -146,9 +149,9 @@ func (d *diagnosis) write(w io.Writer, mapped, root bool) {
 	switch {
 	case !mapped || len(d.Libraries) > 0:
 	case !root:
-		fmt.Fprintln(w, "--library FILE looks at a library without root.")
+		fmt.Fprintln(w, "--library FILE looks at a library without root: "+libraryExample)
 	default:
-		fmt.Fprintln(w, "No process maps a tt-metal library now; --library FILE looks at a file.")
+		fmt.Fprintln(w, "No process maps a tt-metal library now. --library FILE looks at a file: "+libraryExample)
 	}
 	for i, l := range d.Libraries {
 		if i > 0 {

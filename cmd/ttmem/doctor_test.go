@@ -34,8 +34,12 @@ Host
   ?        mapping events          not tried: needs root
   MISSING  uprobe_multi            invalid argument; Linux 6.6 or later is needed
 
---library FILE looks at a library without root.
+--library FILE looks at a library without root: …/site-packages/ttnn/build/lib/libtt_metal.so
 `))
+
+	out.Reset()
+	d.write(&out, true, true)
+	qt.Check(t, qt.StringContains(out.String(), "--library FILE looks at a file: …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
 
 	asRoot := features()
 	qt.Check(t, qt.DeepEquals(explainRefused(asRoot, true), []string{"ring buffer", "mapping events"}))

@@ -80,7 +80,7 @@ frame gives a part, and the parts are joined by slashes.`,
 	fixed("by", dumpGroupings())
 	fixed("region", dumpRegions())
 	fixed("sort", dumpSorts)
-	fixed("at", []string{"begin", "end", "peak", "failure"})
+	completeMoments(c, "at", "begin", "end", "peak", "failure")
 	for _, flag := range []string{"device", "grep", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -163,6 +163,9 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 		for _, line := range layout.lines(plain(l.of), 0) {
 			fmt.Println(layout.paint(dim, line))
 		}
+	}
+	if o.json {
+		l.notes = withOthers(l.notes, l.others)
 	}
 	if err := l.write(os.Stdout, o, layout); err != nil {
 		return fmt.Errorf("writing the list: %w", pathless(err))

@@ -158,6 +158,7 @@ const groupColumns = 2*sizeColumns + 6 + 10 + 9 + 2
 // writeText writes a line for each group, with the calls of a stack below.
 func (g *grouped) writeText(w io.Writer, layout listLayout) error {
 	out := bufio.NewWriter(w)
+	layout.writeOthers(out, g.others)
 	if g.all == 0 {
 		layout.write(out, 0, noStyle, g.nothing())
 		return out.Flush()

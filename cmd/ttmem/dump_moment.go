@@ -10,36 +10,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// missing is an error where none of the processes that are asked for is in the file. It
-// is to be called where nothing was found: it reads the file's end once more.
-func (o *sourceOptions) missing() error {
-	if o.file == "" || len(o.pids) == 0 {
-		return nil
-	}
-	p, err := presentOfFile(o.file)
-	if err != nil {
-		return nil // which was told of before
-	}
-	var pids []int
-	for _, one := range p.Snapshot().Processes {
-		if slices.Contains(o.pids, one.PID) {
-			return nil
-		}
-		if !slices.Contains(pids, one.PID) {
-			pids = append(pids, one.PID)
-		}
-	}
-	if len(pids) == 0 {
-		return fmt.Errorf("--pid %s: there is no process in %s", listPIDs(o.pids), o.file)
-	}
-	slices.Sort(pids)
-	var names []string
-	for _, pid := range pids {
-		names = append(names, fmt.Sprint(pid))
-	}
-	return fmt.Errorf("--pid %s: in %s is PID %s", listPIDs(o.pids), o.file, listSome(names, "process"))
-}
-
 // list is what there is to list at the moment that the options name.
 func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules) (*listing, error) {
 	if at.atEnd() {
@@ -49,7 +19,10 @@ func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules)
 		}
 		l, err := newListing(p, filter, rules)
 		if err != nil {
-			if err = cmp.Or(o.source.missing(), err); o.source.file != "" && len(filter.pids) > 0 {
+			if missing := o.source.missing(); missing != nil {
+				return nil, missing
+			}
+			if o.source.file != "" && len(filter.pids) > 0 {
 				err = fmt.Errorf("%w; --at peak lists what was there before", err)
 			}
 			return nil, err

@@ -96,16 +96,14 @@ func (l *listing) checkFilter() error {
 			pids = append(pids, l.snap.Processes[i].PID)
 		}
 	}
-	for _, id := range l.filter.devices {
-		switch {
-		case len(devices) == 0:
-			return fmt.Errorf("--device %d: no chip is used %s", id, l.of)
-		case !slices.Contains(devices, id):
-			return fmt.Errorf("--device %d: used %s: %s", id, l.of, formatIDs(devices))
-		}
+	if err := checkAsked(nil, l.filter.devices, nil, devices, l.of); err != nil {
+		return err
 	}
 	for _, pid := range l.filter.pids {
+		ended := func(p aggregate.Process) bool { return p.PID == pid && p.Exit != nil }
 		switch {
+		case !slices.Contains(pids, pid) && slices.ContainsFunc(l.snap.Processes, ended):
+			return fmt.Errorf("--pid %d: it has ended, and holds nothing %s; `ttmem report … -p %d` shows what it had", pid, l.of, pid)
 		case len(pids) == 0:
 			return fmt.Errorf("--pid %d: no process is running %s", pid, l.of)
 		case !slices.Contains(pids, pid):

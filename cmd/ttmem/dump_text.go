@@ -17,6 +17,7 @@ type sectionTotal struct{ count, bytes uint64 }
 // section.
 func (l *listing) writeText(w io.Writer, layout listLayout) error {
 	out := bufio.NewWriter(w)
+	layout.writeOthers(out, l.others)
 	if l.all == 0 {
 		layout.write(out, 0, noStyle, l.nothing())
 		return out.Flush()

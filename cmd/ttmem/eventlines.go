@@ -14,7 +14,7 @@ import (
 )
 
 // openEventLines opens a file that begins as JSON does; it is nil for another one.
-func openEventLines(path string) (*recorded, error) {
+func openEventLines(path, name string) (*recorded, error) {
 	f, err := os.Open(path)
 	switch {
 	case path == "":
@@ -34,23 +34,23 @@ func openEventLines(path string) (*recorded, error) {
 	}
 	lines := event.NewReader(f)
 	return &recorded{
-		name: path, part: "line", private: isPrivate(path),
+		name: name, part: "line", private: isPrivate(path),
 		next: func(e *event.Event) (err error) {
 			*e, err = lines.Next()
 			switch {
 			case err == nil, errors.Is(err, io.EOF):
 				return err
 			case errors.Is(err, io.ErrUnexpectedEOF):
-				return cutError(path + " is cut short in its last line: what came before was read")
+				return cutError(name + " is cut short in its last line: what came before was read")
 			}
 			// what is wrong with its JSON is in the words of Go
 			line, _, _ := strings.Cut(err.Error(), ":")
 			var syntax *json.SyntaxError
 			var types *json.UnmarshalTypeError
 			if errors.As(err, &syntax) || errors.As(err, &types) {
-				return fmt.Errorf("%s: %s is not an event record: what follows is not read", path, line)
+				return fmt.Errorf("%s: %s is not an event record: what follows is not read", name, line)
 			}
-			return fmt.Errorf("%s: %w", path, err)
+			return fmt.Errorf("%s: %w", name, err)
 		},
 		last:   func() (bool, error) { return false, nil },
 		close:  f.Close,

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -24,6 +26,8 @@ type leaksOptions struct {
 	failOver byteSize
 	// known is what --suppress names
 	known *aggregate.Suppressions
+	// asked is what --pid and --device name
+	asked asked
 	// watchedNs is how long what runs was watched, in ns; 0 for what was seen to its end
 	watchedNs uint64
 }
@@ -55,6 +59,10 @@ is the first mark where it is not given, and the first of its name; --to is the 
 NAME#2 is the second of that name, and "begin" and "end" stand for the beginning and the
 end. Marks of steps, as ttmem steps and pytest --ttmem place them, count only where --from
 or --to names one.
+
+Marks that are older than the watch count only where --from names one: what was freed
+since is not told, so that what is still there is listed as left, and only what grows while
+it is watched leaks. The service's recording (ttmem serve --record FILE) knows all.
 
 Between two marks everything leaked that is left; where others are between them, what
 grows from mark to mark to the last. What does not grow, such as a cache that has filled,
@@ -99,7 +107,9 @@ matches, as FILE:LINE FUNCTION, is not told of.`,
 	}
 	fixed("by", dumpGroupings())
 	fixed("region", leakRegions())
-	for _, flag := range []string{"from", "to", "every", "device", "limit", "fail-over"} {
+	completeMoments(c, "from", "begin")
+	completeMoments(c, "to", "end")
+	for _, flag := range []string{"every", "device", "limit", "fail-over"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
 	_ = c.MarkFlagFilename("rules")
@@ -200,13 +210,17 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	o.asked = newAsked(filter.pids, filter.devices)
 	w, growth, lost, err := o.follow(marks)
 	if err != nil {
 		return err
 	}
+	if err := o.asked.check(w.in()); err != nil {
+		return errors.Join(cmp.Or(o.source.missing(), err), w.status())
+	}
 	report, err := growth.Report()
 	if err != nil {
-		return errors.Join(err, w.status())
+		return errors.Join(o.markError(w, err), w.status())
 	}
 	page := newLeakPage(report, w, o, filter, rules)
 	if err := page.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
@@ -245,18 +259,39 @@ func (o *leaksOptions) follow(marks aggregate.GrowthOptions) (w *watched, growth
 			began = monotonicNow()
 		}
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	o.source.ctx = ctx
 	w, err = o.source.watch(func(e *event.Event) {
 		begin()
 		if e.Kind == event.Lost {
 			lost += e.Count
 		}
+		o.asked.meet(e)
 		growth.Apply(e)
+		if growth.Over() || e.Kind == event.Total && e.PID == 0 && o.asked.gone() {
+			stop() // nothing that comes helps
+		}
 	}, begin)
 	if w != nil && w.live {
 		begin()
 		o.watchedNs = monotonicNow() - began
 	}
 	return w, growth, lost, err
+}
+
+// markError says where to look for a mark that lies before what is known.
+func (o *leaksOptions) markError(w *watched, err error) error {
+	var earlier *aggregate.EarlierMarkError
+	switch {
+	case !errors.As(err, &earlier):
+		return err
+	case o.source.file != "":
+		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.Mark, w.of)
+	}
+	from := cmp.Or(o.from, atBegin)
+	return fmt.Errorf("--to %s: the mark is from before you asked, and what was freed since is not told: "+
+		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.Mark, from, o.to)
 }
 
 // write writes the page as the options ask for.

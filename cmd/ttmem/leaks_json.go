@@ -13,6 +13,9 @@ type leakDoc struct {
 	TimeNs uint64    `json:"time_ns"`
 	From   *leakMark `json:"from,omitempty"`
 	To     *leakMark `json:"to,omitempty"`
+	// FromIsEarlier is true where From lies before what is known: leaks are what grew
+	// since.
+	FromIsEarlier bool `json:"from_is_earlier,omitempty"`
 	// Marks are those between which GrowthBytes are.
 	Marks []leakMark `json:"marks,omitempty"`
 	// WatchedNs is how long processes were watched that go on.
@@ -90,7 +93,7 @@ type leakRow struct {
 func (p *leakPage) writeJSON(w io.Writer) error {
 	sum := p.leaked()
 	doc := leakDoc{
-		V: 1, TimeNs: p.TimeNs, WatchedNs: p.o.watchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, LeakedBytes: sum.Bytes, LeakedCount: sum.Count,
+		V: 1, TimeNs: p.TimeNs, WatchedNs: p.o.watchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, FromIsEarlier: p.Earlier, LeakedBytes: sum.Bytes, LeakedCount: sum.Count,
 		Leaks: p.rows(p.leaks), Left: p.rows(p.left), Unclear: p.rows(p.unclear), Kept: p.rows(p.kept),
 		Steady:      leakSum{p.steadyStacks, p.steady.Count, p.steady.Bytes},
 		Suppressed:  leakSum{p.suppressedStacks, p.suppressed.Count, p.suppressed.Bytes},
@@ -122,7 +125,7 @@ func (p *leakPage) rows(list []leak) []leakRow {
 			Stack: append([]event.Frame{}, l.stack.Frames()...),
 		}
 		trend := &l.Trend
-		if !p.judged {
+		if !p.byTrend() {
 			trend = &l.Between
 		}
 		row.Intervals, row.Rises = trend.Intervals, trend.Rises

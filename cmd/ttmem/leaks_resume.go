@@ -15,6 +15,7 @@ type leaksFile struct {
 	*recorded
 	growth *aggregate.Growth
 	lost   uint64
+	asked  *asked
 }
 
 // watchLeaks follows what grows by the events of a file. Where all are asked for that no
@@ -26,7 +27,7 @@ func watchLeaks(path string, o *leaksOptions, marks aggregate.GrowthOptions) (*w
 		return nil, nil, err
 	}
 	defer r.close()
-	f := &leaksFile{recorded: r}
+	f := &leaksFile{recorded: r, asked: &o.asked}
 	begun := false // before the file
 	if r.file != nil {
 		list := r.file.Checkpoints()
@@ -50,7 +51,7 @@ func watchLeaks(path string, o *leaksOptions, marks aggregate.GrowthOptions) (*w
 	}
 	w.skipped = resumed
 	if begun && !resumed {
-		w.notes = append(w.notes, path+" goes on from an earlier file: what was freed before it is not known here, nor how what was there had grown")
+		w.notes = append(w.notes, w.of+" goes on from an earlier file: what was freed before it is not known here, nor how what was there had grown")
 	}
 	return w, f, nil
 }
@@ -60,7 +61,9 @@ func (f *leaksFile) apply(e *event.Event) {
 	f.growth.Apply(e)
 }
 
+// count counts lost events, and notes what the event is of.
 func (f *leaksFile) count(e *event.Event) {
+	f.asked.meet(e)
 	if e.Kind == event.Lost {
 		f.lost += e.Count
 	}

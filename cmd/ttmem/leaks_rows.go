@@ -97,7 +97,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 func (p *leakPage) add(one leak) {
 	frames := one.stack.Frames()
 	one.keeps, one.growing = aggregate.KeptBy(frames), one.Between.Growing
-	if p.judged {
+	if p.byTrend() {
 		if one.growing = one.Trend.Growing; one.growing {
 			one.Count += one.Torn.Count
 			one.Bytes += one.Torn.Bytes
@@ -112,22 +112,22 @@ func (p *leakPage) add(one leak) {
 		p.kept = append(p.kept, one)
 	case one.Count == 0 && !one.growing:
 		// it was freed
-	case !p.judged && p.takePlace(&one):
-		if p.grows(&one.Between) {
-			p.leaks = append(p.leaks, one)
-		} else {
-			p.left = append(p.left, one)
-		}
-	case !p.judged || !one.growing:
+	case p.judged && !one.growing, !p.judged && !p.takePlace(&one):
 		p.steadyStacks++
 		p.steady.Count += one.Count
 		p.steady.Bytes += one.Bytes
-	case one.Trend.Lonely && !aggregate.ResultOfOperation(frames):
+	case p.Earlier && !one.growing, !p.byTrend() && !p.grows(&one.Between):
+		p.left = append(p.left, one)
+	case p.byTrend() && one.Trend.Lonely && !aggregate.ResultOfOperation(frames):
 		p.unclear = append(p.unclear, one)
 	default:
 		p.leaks = append(p.leaks, one)
 	}
 }
+
+// byTrend reports whether a leak is what grows over time, and not from mark to mark: where
+// a mark is from before what is known, so much may only have been replaced.
+func (p *leakPage) byTrend() bool { return p.judged || p.Earlier }
 
 // grows reports whether what is left between marks is a leak. Of one interval all is; of
 // so few that a trend cannot be told, what rose in the last of them.
@@ -163,12 +163,20 @@ func sumOf(list []leak) (sum aggregate.Amount) {
 
 // verdict says in one line how it grew.
 func (p *leakPage) verdict(l *leak) string {
-	if !p.judged || len(p.Marks) > 0 && l.growing {
-		return between(&l.Between, l.growing && l.Between.Intervals > 1)
+	if !p.byTrend() {
+		return p.between(&l.Between, l.growing && l.Between.Intervals > 1)
 	}
 	t := &l.Trend
+	switch {
+	case p.Earlier && t.Intervals == 0:
+		return "did not grow since then"
+	case p.Earlier && !l.growing:
+		return fmt.Sprintf("grew in %d of %d intervals since then, not to the end", t.Rises, t.Intervals)
+	}
 	text := fmt.Sprintf("grew in %d of %d intervals, ", t.Rises, t.Intervals)
 	switch {
+	case p.Earlier:
+		text = fmt.Sprintf("grew in %d of %d intervals since then, %d since the mark never freed", t.Rises, t.Intervals, l.Count)
 	case l.Torn.Count > 0:
 		text += fmt.Sprintf("%d times, freed only at the end", l.Count)
 	case l.Allocated > l.Count:
@@ -181,10 +189,14 @@ func (p *leakPage) verdict(l *leak) string {
 
 // between says how it grew from mark to mark, of intervals in which the process
 // allocated something.
-func between(t *aggregate.Trend, growing bool) string {
+func (p *leakPage) between(t *aggregate.Trend, growing bool) string {
 	text := fmt.Sprintf("grew in %d of %d intervals between marks", t.Rises, t.Intervals)
 	switch {
-	case t.Intervals == 1:
+	case t.Intervals == 1 && len(p.Marks) == 2 && p.To.Name == "":
+		return "grew since the mark"
+	case t.Intervals == 1 && len(p.Marks) == 2 && p.From.Name == "":
+		return "grew before the mark"
+	case t.Intervals == 1 && len(p.Marks) == 2:
 		return "grew between the two marks"
 	case growing:
 		text += ", still growing"
@@ -255,6 +267,20 @@ func (p *leakPage) notes() (notes []string) {
 	if p.Others.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s that ended with a device or a process are not told apart, nor counted: they are of too many call stacks",
 			formatCount(p.Others.Count, "buffer"), formatBytes(p.Others.Bytes)))
+	}
+	if p.Earlier {
+		since, known := "you asked", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) knows"
+		if p.o.source.file != "" {
+			since, known = p.w.of+" begins", "the files before it know"
+		}
+		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: what was there at it and was freed by then is not known, so that of what is left some may only "+
+			"have replaced it; a leak is what grew since. %s it exactly", p.From.Name, since, known))
+	} else if p.EarlierMarks > 0 && p.o.from == "" && p.o.every == 0 {
+		before := "you asked"
+		if p.o.source.file != "" {
+			before = p.w.of + " begins"
+		}
+		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", formatCount(uint64(p.EarlierMarks), "mark"), before))
 	}
 	if p.StepMarks > 0 {
 		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", formatCount(uint64(p.StepMarks), "mark")))

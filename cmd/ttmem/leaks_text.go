@@ -29,7 +29,11 @@ func (p *leakPage) writeText(out *bufio.Writer, layout listLayout) {
 		p.writeLeaks(out, layout, p.leaks)
 	}
 	if len(p.left) > 0 {
-		p.writeSection(out, layout, "Left", "allocated between the marks and still there, but not growing to the last", p.left)
+		why := "allocated between the marks and still there, but not growing to the last"
+		if p.Earlier {
+			why = "allocated after the mark and still there, in place of others or not"
+		}
+		p.writeSection(out, layout, "Left", why, p.left)
 		p.writeRows(out, layout, p.left, true)
 	}
 	if len(p.unclear) > 0 {
@@ -76,7 +80,7 @@ func plural(n int, noun string) string { return formatCount(uint64(n), noun) }
 
 // headline says what was found, and between what.
 func (p *leakPage) headline() string {
-	where := plain(p.w.of)
+	where := plain(p.w.in())
 	if len(p.Marks) > 0 {
 		from, to := p.markText(p.From, p.o.from, "the beginning"), p.markText(p.To, p.o.to, "the end")
 		if from == to {
@@ -95,13 +99,15 @@ func (p *leakPage) headline() string {
 	sum := p.leaked()
 	switch {
 	case sum.Count == 0 && p.judged && p.Allocated < leastAllocated:
-		return "Too little to tell in " + where + ": " + allocatedText(p.Allocated)
+		return "Too little to tell " + where + ": " + allocatedText(p.Allocated)
+	case sum.Count == 0 && p.Earlier && p.o.watchedNs > 0:
+		return "No leaks " + where + ": nothing grew meanwhile."
 	case sum.Count == 0 && (p.judged || len(p.left) > 0):
-		return "No leaks in " + where + ": nothing grew to the end."
+		return "No leaks " + where + ": nothing grew to the end."
 	case sum.Count == 0:
-		return "No leaks in " + where + ": nothing is left."
+		return "No leaks " + where + ": nothing is left."
 	}
-	return fmt.Sprintf("%s leaked in %s, %s by %s", formatBytes(sum.Bytes), where,
+	return fmt.Sprintf("%s leaked %s, %s by %s", formatBytes(sum.Bytes), where,
 		formatCount(sum.Count, "buffer"), plural(len(p.leaks), "stack"))
 }
 

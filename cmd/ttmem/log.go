@@ -204,7 +204,12 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	for _, note := range w.notes {
 		warn(note)
 	}
-	l.summary(&o.source, w)
+	if l.listed == 0 {
+		if err := o.source.missing(); err != nil {
+			return err
+		}
+	}
+	l.summary(w)
 	return w.status()
 }
 
@@ -234,16 +239,13 @@ func (l *eventLog) watch(o *sourceOptions) (*watched, error) {
 }
 
 // summary says what a reader of the list cannot see in it.
-func (l *eventLog) summary(o *sourceOptions, w *watched) {
-	if l.listed == 0 {
-		switch err := o.missing(); {
-		case err != nil:
-			warn(err.Error())
-		case l.seen == 0:
-			warn(fmt.Sprintf("nothing happened in %s", w.of))
-		default:
-			warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", formatCount(l.seen, "event"), w.of, l.filter.hint(l)))
-		}
+func (l *eventLog) summary(w *watched) {
+	switch {
+	case l.listed > 0:
+	case l.seen == 0:
+		warn("nothing happened " + w.in())
+	default:
+		warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", formatCount(l.seen, "event"), w.of, l.filter.hint(l)))
 	}
 	if n := l.history.Snapshot().LostEvents(); n > 0 {
 		warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", formatCount(n, "event")))

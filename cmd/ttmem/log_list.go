@@ -71,6 +71,9 @@ func (l *eventLog) each(e *event.Event, n *aggregate.Note) {
 		l.end()
 		l.keep = 0
 	}
+	if e.Kind == event.DeviceOpen && e.PID == 0 && !l.json {
+		return // a checkpoint describes a chip: nobody opened it
+	}
 	if !l.filter.passes(e, n, l.begin, l.site) {
 		return
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -208,7 +209,7 @@ func (l *eventLog) row(e *event.Event, n *aggregate.Note) logRow {
 			r.text = strings.TrimSpace(r.text + " mesh")
 		}
 	case event.ProcessStart:
-		r.text = plain(e.Command)
+		r.text = cmp.Or(plain(e.Command), unknownCommandLine)
 	case event.ProcessExit:
 		if e.ExitStatus != event.UnknownStatus {
 			r.text = processState(&aggregate.Process{Exit: &aggregate.Exit{Status: &e.ExitStatus}})

@@ -65,7 +65,7 @@ memory of the processes; how often a place was allocated is known from files alo
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	fixed("region", regionNames(mappedRegions))
-	fixed("at", []string{"begin", "end", "peak", "failure"})
+	completeMoments(c, "at", "begin", "end", "peak", "failure")
 	for _, flag := range []string{"device", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -163,7 +163,10 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 		if err != nil {
 			return err
 		}
-		m.of, m.notes, m.failed, m.snap = p.of, p.notes, p.failed, p.Snapshot()
+		m.of, m.notes, m.others, m.failed, m.snap = p.of, p.notes, p.others, p.failed, p.Snapshot()
+		if o.json || o.svg != "" {
+			m.notes = withOthers(m.notes, m.others)
+		}
 		m.add(p.State, p.nowNs, everyRegion)
 		return nil
 	}
@@ -184,6 +187,11 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 	if w.skipped {
 		w.notes = append(w.notes, "the recording is long: how often a place was allocated is counted from its last checkpoint on")
 	}
+	if checkAsked(o.source.pids, nil, pidsOf(state.Snapshot()), nil, "") != nil {
+		if err := o.source.missing(); err != nil {
+			return err
+		}
+	}
 	m.of = at.of(o.source.file)
 	m.ended = at.atEnd()
 	m.notes, m.failed, m.snap = w.notes, w.failed, state.Snapshot()
@@ -196,13 +204,5 @@ func (m *mapPage) checkChips() error {
 	for i := range m.snap.Devices {
 		have = append(have, m.snap.Devices[i].ID)
 	}
-	for _, id := range m.asked {
-		switch {
-		case len(have) == 0:
-			return fmt.Errorf("--device %d: no chip is used %s", id, m.of)
-		case !slices.Contains(have, id):
-			return fmt.Errorf("--device %d: there is %s", id, formatIDs(have))
-		}
-	}
-	return nil
+	return checkAsked(nil, m.asked, nil, have, m.of)
 }

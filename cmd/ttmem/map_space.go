@@ -15,6 +15,7 @@ type mapPage struct {
 	names  *listing // which names call stacks
 	sites  map[*event.Stack]*site
 	notes  []string
+	others string // of a present
 	failed bool
 	// ended is true for the end of a file, at which all may be freed.
 	ended bool

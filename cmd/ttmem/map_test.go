@@ -191,7 +191,7 @@ func TestTheMapSaysWhatIsWrong(t *testing.T) {
 		"unknown mark":  {[]string{path, "--at", "warm"}, "there are loaded"},
 		"region":        {[]string{path, "--region", "SRAM"}, "there are DRAM, L1, L1_SMALL, TRACE"},
 		"no banks":      {[]string{path, "--region", "CB"}, "circular buffers are in the map of L1"},
-		"chip":          {[]string{path, "--device", "7", "--svg", svg}, "--device 7: there is chips 0, 1"},
+		"chip":          {[]string{path, "--device", "7", "--svg", svg}, "--device 7: used at the end of " + path + ": chips 0, 1"},
 		"limit":         {[]string{path, "-n", "-1"}, "0 lists all"},
 		"live at":       {[]string{"--at", "peak"}, "--at is of a recording"},
 		"a command":     {[]string{"--", "python", "x.py"}, "ttmem record -o FILE -- python x.py"},

@@ -20,6 +20,7 @@ func (l listLayout) mapWidth() int { return min(mapColumns, l.columns()-2) }
 func (m *mapPage) writeText(w io.Writer, layout listLayout) error {
 	out := bufio.NewWriter(w)
 	m.order()
+	layout.writeOthers(out, m.others)
 	if len(m.maps) == 0 {
 		layout.write(out, 0, noStyle, m.nothing())
 		return out.Flush()

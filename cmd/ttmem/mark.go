@@ -19,7 +19,8 @@ func newMark() *cobra.Command {
 		Short: "Give the present moment a name",
 		Long: `Gives the present moment a name among the events of the service of this host (ttmem
 serve): in what it records, and for who watches what it sees. What happened before the
-command began is before the mark, and what happens after it ended is after it.
+command began is before the mark, and what happens after it ended is after it. Who joins
+later is told of the newest 1000 marks.
 
 ttmem leaks --from NAME --to NAME shows what was allocated between two marks and is still
 there. Who traces a program without the service has marks by ttmem leaks --every, by

@@ -77,6 +77,9 @@ func oom(c *cobra.Command, o *oomOptions, args []string) error {
 	if err != nil {
 		return err
 	}
+	if o.json {
+		w.notes = withOthers(w.notes, w.others)
+	}
 	page, err := newOOMPage(snap, w, o)
 	if err != nil {
 		return err
@@ -119,7 +122,7 @@ func (o *oomOptions) read() (*aggregate.Snapshot, *watched, error) {
 			}
 			snap := p.Snapshot()
 			snap.TimeNs = p.nowNs
-			return snap, &watched{of: p.of, notes: p.notes, failed: p.failed, live: true}, nil
+			return snap, &watched{of: p.of, notes: p.notes, others: p.others, failed: p.failed, live: true}, nil
 		}
 	}
 	if o.source.file != "" && len(o.source.pids) == 0 {
@@ -127,14 +130,14 @@ func (o *oomOptions) read() (*aggregate.Snapshot, *watched, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		return p.Snapshot(), &watched{of: "in " + o.source.file, notes: p.notes, failed: p.failed}, nil
+		return p.Snapshot(), &watched{of: placeIn(shownName(o.source.file)), notes: p.notes, failed: p.failed}, nil
 	}
 	s := aggregate.New()
 	w, err := o.source.watch(applying(s, func(*event.Event) {}), func() {})
 	if err != nil {
 		return nil, nil, err
 	}
-	w.of = "in " + w.of
+	w.of = w.in()
 	return s.Snapshot(), w, nil
 }
 
@@ -171,15 +174,7 @@ func (p *oomPage) checkDevices() error {
 	for i := range p.snap.Devices {
 		devices = append(devices, p.snap.Devices[i].ID)
 	}
-	for _, id := range p.o.devices {
-		switch {
-		case len(devices) == 0:
-			return fmt.Errorf("--device %d: no chip is used %s", id, p.w.of)
-		case !slices.Contains(devices, id):
-			return fmt.Errorf("--device %d: used %s: %s", id, p.w.of, formatIDs(devices))
-		}
-	}
-	return nil
+	return checkAsked(nil, p.o.devices, nil, devices, p.w.of)
 }
 
 // write writes the page as the options ask for.

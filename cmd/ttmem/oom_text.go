@@ -45,6 +45,7 @@ func (p *oomPage) groups() (list []*alikeFailures) {
 }
 
 func (p *oomPage) writeText(out *bufio.Writer, layout listLayout) {
+	layout.writeOthers(out, p.w.others)
 	groups := p.groups()
 	if len(groups) == 0 {
 		layout.write(out, 0, noStyle, p.nothing())
@@ -61,7 +62,7 @@ func (p *oomPage) writeText(out *bufio.Writer, layout listLayout) {
 		fmt.Fprintln(out)
 		layout.write(out, 0, noStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", formatGrouped(omitted)))
 	}
-	if p.o.source.file != "" && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
+	if p.o.source.file != "" && readOnce(p.o.source.file) == nil && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
 		return g.Evidence != nil && (g.Verdict() == aggregate.Fragmented || g.Verdict() == aggregate.Clash)
 	}) {
 		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", plain(p.o.source.file))
@@ -81,7 +82,11 @@ func (p *oomPage) nothing() string {
 			plain(p.w.of), formatCount(p.snap.FailureCount, "other"))
 	}
 	if pids := p.o.source.pids; len(pids) > 0 {
-		return fmt.Sprintf("No allocation of PID %s failed %s.", listPIDs(pids), plain(p.w.of))
+		of := "PID " + listPIDs(pids)
+		if p.w.of == "in "+of {
+			return fmt.Sprintf("No allocation of %s failed.", of)
+		}
+		return fmt.Sprintf("No allocation of %s failed %s.", of, plain(p.w.of))
 	}
 	return fmt.Sprintf("No allocation failed %s.", plain(p.w.of))
 }
@@ -158,8 +163,8 @@ func (p *oomPage) moment(ns uint64) string {
 	if p.w.live {
 		return formatSeconds(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " ago"
 	}
-	if p.snap.BeganNs != 0 && p.snap.BeganNs <= ns {
-		return "at " + formatMoment(ns-p.snap.BeganNs)
+	if first := firstNs(p.snap, false); first > 0 && first <= ns && forgottenProcesses(p.snap) == 0 {
+		return "at " + formatMoment(ns-first)
 	}
 	return formatMoment(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " before the end"
 }
@@ -188,8 +193,9 @@ func (p *oomPage) writeFigures(out *bufio.Writer, layout listLayout, f *aggregat
 // explain says why a request failed and what helps.
 func explain(f *aggregate.Failure) string {
 	e := f.Evidence
-	place := fmt.Sprintf("%s (%s of each bank, between %#x and %#x)", formatCount(e.Blocking.Count, "buffer"),
-		formatBytes(e.Blocking.BytesPerBank), e.From, e.To)
+	// The bytes are the least that there are; other places may have fewer buffers.
+	place := fmt.Sprintf("It would fit if at least this were gone: %s of each bank (%s, between %#x and %#x).",
+		formatBytes(e.Blocking.BytesPerBank), formatCount(e.Blocking.Count, "buffer"), e.From, e.To)
 	switch f.Verdict() {
 	case aggregate.TooLarge:
 		text := "It would not fit if nothing else were there: split it"
@@ -201,10 +207,9 @@ func explain(f *aggregate.Failure) string {
 		}
 		return text + "."
 	case aggregate.TooLittle:
-		return fmt.Sprintf("%s are missing in each bank. It would fit if these were gone: at least %s.",
-			formatBytes(f.BytesPerBank-e.FreeBytesPerBank), place)
+		return fmt.Sprintf("%s are missing in each bank. %s", formatBytes(f.BytesPerBank-e.FreeBytesPerBank), place)
 	case aggregate.Fragmented:
-		return "Enough is free, but in pieces that are all too small. It would fit if these were gone: at least " + place + "."
+		return "Enough is free, but in pieces that are all too small. " + place
 	}
 	return "ttmem does not know why: by its own count there was room."
 }

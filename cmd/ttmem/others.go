@@ -1,12 +1,31 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"slices"
 	"strings"
 
 	"ttmem/aggregate"
 )
+
+// ownOnlyNote is said to a user who sees his own processes alone, before what others hold.
+const ownOnlyNote = "only your own processes are shown: "
+
+// writeOthers says on a page what it lacks of the processes of other users, if anything.
+func (l listLayout) writeOthers(out *bufio.Writer, others string) {
+	if others != "" {
+		l.write(out, 0, dim, strings.ToUpper(ownOnlyNote[:1])+ownOnlyNote[1:]+others)
+	}
+}
+
+// withOthers are notes with the same.
+func withOthers(notes []string, others string) []string {
+	if others == "" {
+		return notes
+	}
+	return append([]string{ownOnlyNote + others}, notes...)
+}
 
 // shownOthers is for how many groups of chips it is told what other users hold.
 const shownOthers = 4

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -108,7 +109,10 @@ func peak(c *cobra.Command, o *peakOptions, args []string) error {
 	}
 	page, err := newPeakPage(peaks, w, filter, rules, o.by)
 	if err != nil {
-		return err
+		return cmp.Or(o.source.missing(), err)
+	}
+	if older := olderOf(o.source.file); older != "" {
+		page.about = append(page.about, older)
 	}
 	if err := page.write(os.Stdout, o, listLayoutFor(os.Stdout)); err != nil {
 		return fmt.Errorf("writing the peaks: %w", pathless(err))
@@ -159,6 +163,8 @@ type peakPage struct {
 	// parts of a recording were read apart, the same stack has come more than once.
 	sites map[uint64]*site
 	notes []string
+	// about is what is to be known of the timelines, a sentence each.
+	about []string
 	// chosen is true where the user named the chips to be shown.
 	chosen bool
 }
@@ -175,7 +181,7 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *a
 	snap := peaks.Snapshot()
 	p := &peakPage{
 		of: w.of, peaks: peaks, by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
-		list:   &listing{present: &present{State: peaks.State, nowNs: snap.TimeNs, of: "in " + w.of}, snap: snap, rules: rules},
+		list:   &listing{present: &present{State: peaks.State, nowNs: snap.TimeNs, of: w.in()}, snap: snap, rules: rules},
 		chosen: len(filter.devices) > 0, sites: make(map[uint64]*site), notes: w.notes,
 	}
 	if w.live {
@@ -183,6 +189,9 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *a
 	}
 	if err := p.checkFilter(&filter); err != nil {
 		return nil, err
+	}
+	if late := p.late(&filter); late != "" {
+		p.about = append(p.about, late)
 	}
 	all := peaks.RegionPeaks()
 	for _, region := range peakRegions {
@@ -220,20 +229,7 @@ func (p *peakPage) checkFilter(filter *dumpFilter) error {
 	for i := range p.list.snap.Devices {
 		devices = append(devices, p.list.snap.Devices[i].ID)
 	}
-	for _, id := range filter.devices {
-		switch {
-		case len(devices) == 0:
-			return fmt.Errorf("--device %d: no chip is used in %s", id, p.of)
-		case !slices.Contains(devices, id):
-			return fmt.Errorf("--device %d: used in %s: %s", id, p.of, formatIDs(devices))
-		}
-	}
-	for _, pid := range filter.pids {
-		if !slices.ContainsFunc(p.list.snap.Processes, func(one aggregate.Process) bool { return one.PID == pid }) {
-			return fmt.Errorf("--pid %d: nothing of it is in %s; `ttmem report` shows the processes of a recording", pid, p.of)
-		}
-	}
-	return nil
+	return checkAsked(filter.pids, filter.devices, pidsOf(p.list.snap), devices, placeIn(p.of))
 }
 
 // alike reports whether two chips have the same peak, made of the same.

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"slices"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -104,7 +105,7 @@ type peakProcessPeak struct {
 func (p *peakPage) writeJSON(w io.Writer) error {
 	doc := &peakDocument{
 		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.by,
-		Peaks: []peakRegion{}, Processes: p.processesJSON(), Lost: p.list.snap.Lost, Notes: p.notes, Stacks: []*event.Stack{},
+		Peaks: []peakRegion{}, Processes: p.processesJSON(), Lost: p.list.snap.Lost, Notes: slices.Concat(p.about, p.notes), Stacks: []*event.Stack{},
 	}
 	stacks := make(map[uint64]*int) // by id
 	holder := func(h peakHolder, stack *event.Stack, before bool) peakHolder {

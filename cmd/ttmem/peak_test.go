@@ -312,7 +312,7 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 		{[]string{file, "--by", ""}, "--by: there are device, process"},
 		{[]string{file, "--region", "SRAM"}, "--region SRAM: there are DRAM"},
 		{[]string{file, "--device", "3"}, "--device 3: used in .*: chip 0"},
-		{[]string{file, "-p", "9"}, "--pid 9: nothing of it is in .*ttmem report"},
+		{[]string{file, "-p", "9"}, "--pid 9: nothing of it is in .*, but of PID "},
 		{[]string{file, "-n", "-1"}, "-n -1: must not be negative"},
 		{[]string{file, "--json", "-n", "3"}, "-n is of the text"},
 		{[]string{file, "--json", "--timeline", "-"}, "--json and --timeline cannot both be standard output"},

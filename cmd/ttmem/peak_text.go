@@ -37,12 +37,14 @@ func (p *peakPage) writeText(out *bufio.Writer, layout listLayout, n int) {
 		for _, line := range fit(p.nothing(), layout.width) {
 			fmt.Fprintln(out, line)
 		}
+		p.writeAbout(out, layout)
 		return
 	}
 	over := p.endNs - p.beginNs
 	for _, line := range fit(fmt.Sprintf("%s, over %s", plain(p.of), formatMoment(over)), layout.width) {
 		fmt.Fprintln(out, layout.paint(dim, line))
 	}
+	p.writeAbout(out, layout)
 	for _, region := range peakRegions {
 		var peaks []*chipsPeak
 		for _, one := range p.regions {
@@ -64,14 +66,23 @@ func (p *peakPage) writeText(out *bufio.Writer, layout listLayout, n int) {
 	p.writeProcesses(out, layout)
 }
 
+// writeAbout writes what is to be known of all that is shown.
+func (p *peakPage) writeAbout(out *bufio.Writer, layout listLayout) {
+	for _, text := range p.about {
+		for _, line := range fit(text, layout.width) {
+			fmt.Fprintln(out, layout.paint(dim, line))
+		}
+	}
+}
+
 // nothing says that there is nothing to show.
 func (p *peakPage) nothing() string {
 	for _, region := range p.peaks.RegionPeaks() {
 		if region.Bytes > 0 || region.Earlier != nil {
-			return fmt.Sprintf("Nothing of that was allocated in %s: other regions or chips have peaks.", plain(p.of))
+			return fmt.Sprintf("Nothing of that was allocated %s: other regions or chips have peaks.", plain(placeIn(p.of)))
 		}
 	}
-	return fmt.Sprintf("Nothing was allocated in %s.", plain(p.of))
+	return fmt.Sprintf("Nothing was allocated %s.", plain(placeIn(p.of)))
 }
 
 // regionTitle is what a region is called.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
@@ -26,8 +27,14 @@ func (p *progress) show(done int64) {
 	})
 }
 
+// showing is the one that is shown, of several at a time: the first.
+var showing atomic.Pointer[progress]
+
 // tell shows how far it is.
 func (p *progress) tell(how func() string) {
+	if !showing.CompareAndSwap(nil, p) && showing.Load() != p {
+		return
+	}
 	now := time.Now()
 	if now.Sub(p.begun) < time.Second || now.Sub(p.shown) < 100*time.Millisecond || !term.IsTerminal(int(os.Stderr.Fd())) {
 		return
@@ -38,6 +45,7 @@ func (p *progress) tell(how func() string) {
 
 // end removes what was shown.
 func (p *progress) end() {
+	showing.CompareAndSwap(p, nil)
 	if !p.shown.IsZero() {
 		fmt.Fprint(os.Stderr, "\r\033[K")
 	}

@@ -49,18 +49,32 @@ func openRecorded(path string) (*recorded, error) {
 		if term.IsTerminal(int(os.Stdin.Fd())) {
 			return nil, errors.New("-: standard input is a terminal: name a recording, or give it one")
 		}
-		path = "/dev/stdin"
+		return openNamed("/dev/stdin", shownName(path))
 	}
-	if f, err := openEventLines(path); f != nil || err != nil {
+	return openNamed(path, path)
+}
+
+// shownName is what a file is called.
+func shownName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// openNamed opens a file that is called name.
+func openNamed(path, name string) (*recorded, error) {
+	if f, err := openEventLines(path, name); f != nil || err != nil {
 		return f, err
 	}
 	f, err := recording.Open(path)
 	if err != nil {
-		return nil, withoutEvents(err, path, "header")
+		return nil, withoutEvents(err, name, "header")
 	}
+	next := func(e *event.Event) error { return called(name, f.Next(e)) }
 	return &recorded{
-		name: path, part: "block", private: isPrivate(path),
-		file: f, next: f.Next, last: f.Last, left: f.Left, close: f.Close, done: f.Offset, size: f.Size(),
+		name: name, part: "block", private: isPrivate(path),
+		file: f, next: next, last: f.Last, left: f.Left, close: f.Close, done: f.Offset, size: f.Size(),
 		began: f.Header().MonotonicNs,
 		over:  func() uint64 { end, _ := f.End(); return end.TimeNs },
 		ended: func() bool { _, ok := f.End(); return ok },
@@ -75,6 +89,35 @@ func openRecorded(path string) (*recorded, error) {
 			}
 		},
 	}, nil
+}
+
+// called is an error of reading a recording, with what the file is called.
+func called(name string, err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	var cut *recording.TruncatedError
+	var damaged *recording.DamagedError
+	switch {
+	case errors.As(err, &cut):
+		return &recording.TruncatedError{Name: name, Offset: cut.Offset}
+	case errors.As(err, &damaged):
+		return &recording.DamagedError{Name: name, Offset: damaged.Offset, Cause: damaged.Cause}
+	}
+	return err
+}
+
+// readOnce is an error where a file can be read only once, as a pipe, by who has to read it
+// again.
+func readOnce(path string) error {
+	of := path
+	if path == "-" {
+		of = "/dev/stdin"
+	}
+	if info, err := os.Stat(of); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is no file, and can be read only once, where this takes it twice: give a file", path)
+	}
+	return nil
 }
 
 // isPrivate reports whether a file is for some users only.

@@ -22,6 +22,10 @@ type reportOptions struct {
 	Live bool
 	// Own is for a user who is shown his own processes alone.
 	Own bool
+	// PID is the process that all is of; 0: it is of all.
+	PID int
+	// Older says that there is an older part of the recording; "" where there is none.
+	Older string
 	// Color allows colours.
 	Color bool
 	// Unicode allows bars of block characters.
@@ -85,6 +89,9 @@ func (r *report) cut(s string, columns int) string {
 
 func (r *report) heading() {
 	title, about := "Device memory", ""
+	if r.PID > 0 {
+		title += fmt.Sprintf(" of PID %d", r.PID)
+	}
 	if ns, ok := r.traced(); ok {
 		about = " over " + formatSeconds(ns)
 	}
@@ -93,23 +100,29 @@ func (r *report) heading() {
 		about = strings.Replace(about, " over ", ", traced for ", 1)
 	}
 	r.line(r.paint(bold, title), r.paint(dim, about))
-	if r.Own {
+	if r.Own && r.PID == 0 {
 		r.line(r.paint(dim, "Chips with what all users have of them; of the processes only your own."))
 	}
 }
 
-// traced is for how long there was something to trace, in ns: from the first process on,
-// as all commands count it; of what goes on, or where no process is known, or not all are,
-// from when tracing began.
+// traced is for how long there was something to trace, in ns.
 func (r *report) traced() (ns uint64, ok bool) {
-	first := r.snap.BeganNs
-	if len(r.snap.Processes) > 0 && (first == 0 || !r.Live && r.forgotten() == 0) {
-		first = r.snap.TimeNs
-		for _, p := range r.snap.Processes {
-			first = min(first, p.SinceNs)
+	first := firstNs(r.snap, r.Live)
+	return r.snap.TimeNs - min(first, r.snap.TimeNs), first > 0
+}
+
+// firstNs is where times are counted from: when the first process began, as all commands
+// count them; of what goes on, or where no process is known, or not all are, when tracing
+// began. It is 0 where that is not known.
+func firstNs(s *aggregate.Snapshot, live bool) uint64 {
+	first := s.BeganNs
+	if len(s.Processes) > 0 && (first == 0 || !live && forgottenProcesses(s) == 0) {
+		first = s.TimeNs
+		for i := range s.Processes {
+			first = min(first, s.Processes[i].SinceNs)
 		}
 	}
-	return r.snap.TimeNs - min(first, r.snap.TimeNs), first > 0
+	return first
 }
 
 // warnLost says loudly that the figures are wrong, where they may be.
@@ -187,7 +200,8 @@ func (r *report) deviceName(d *aggregate.Device) string {
 	return name
 }
 
-// A row is one line of a chip's table; what is empty stays blank.
+// A row is one line of a chip's table; what is empty stays blank. Bar and percent are of
+// the peak, and of what goes on of end: each stands beside its figure.
 type row struct {
 	label, bar, percent, peak, capacity, end, count string
 	style                                           style
@@ -195,7 +209,8 @@ type row struct {
 
 func (r *report) deviceTable(d *aggregate.Device) string {
 	t := &report{painter: r.painter, reportOptions: r.reportOptions, columns: r.columns, end: r.end}
-	t.row(row{peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: dim})
+	// L1 alone is of each core.
+	t.row(row{label: "in all banks", peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: dim})
 	regions := &d.Regions
 	t.region("DRAM", &regions.DRAM)
 	if k := &regions.Kernel; k.PeakDRAMBytes > 0 {
@@ -236,20 +251,27 @@ func (r *report) row(w row) {
 	if w.count == "0" {
 		count = dim
 	}
+	peak := w.style
+	if r.Live {
+		w.peak, w.end, peak, end = w.end, w.peak, end, dim
+	}
 	r.line(" ", r.paint(w.style, left(w.label, labelColumns)), bar,
-		figures(w.style, w.percent, c.percent), figures(w.style, w.peak, c.peak),
+		figures(w.style, w.percent, c.percent), figures(peak, w.peak, c.peak),
 		figures(dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
 }
 
 // region writes the row of a region with banks.
 func (r *report) region(label string, b *aggregate.Region) {
-	capacity := b.PeakCapacityBytes
-	if b.PeakBytes == 0 {
+	drawn, capacity := b.PeakBytes, b.PeakCapacityBytes
+	if r.Live {
+		drawn = b.AllocatedBytes
+	}
+	if r.Live || b.PeakBytes == 0 {
 		capacity = b.CapacityBytes
 	}
 	w := row{
-		label: label, bar: r.bar(b.PeakBytes, capacity, r.columns.bar),
-		percent: formatPercent(b.PeakBytes, capacity), peak: formatBytes(b.PeakBytes),
+		label: label, bar: r.bar(drawn, capacity, r.columns.bar),
+		percent: formatPercent(drawn, capacity), peak: formatBytes(b.PeakBytes),
 		capacity: "unknown", end: formatBytes(b.AllocatedBytes), count: fmt.Sprint(b.Buffers),
 	}
 	if capacity > 0 {
@@ -258,20 +280,25 @@ func (r *report) region(label string, b *aggregate.Region) {
 	r.row(w)
 }
 
-// l1 writes how the L1 of a core was shared when it was fullest. The rows below
-// the first are its parts, in the order in which they lie there.
+// l1 writes how the L1 of a core was shared when it was fullest, or of what goes on how
+// it is. The rows below the first are its parts, in the order in which they lie there.
 func (r *report) l1(d *aggregate.Device) {
 	l1, kernel := &d.L1PerCore, &d.Regions.Kernel
 	used := l1.Peak.CBBytes + l1.Peak.BufferBytes
-	var free uint64
+	cbs, buffers := l1.Peak.CBBytes, l1.Peak.BufferBytes // what is drawn
+	if r.Live {
+		cbs, buffers = l1.CBBytes, l1.BufferBytes
+	}
+	drawn := cbs + buffers
+	var free uint64 // at the peak
 	capacity := "unknown"
 	if l1.CapacityBytes > 0 {
 		capacity = formatKiB(l1.CapacityBytes)
 		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
 	}
 	columns := r.columns.bar
-	g := newGap(l1.Peak.CBBytes, l1.Peak.BufferBytes, l1.CapacityBytes, columns)
-	st := level(used, l1.CapacityBytes)
+	g := newGap(cbs, buffers, l1.CapacityBytes, columns)
+	st := level(drawn, l1.CapacityBytes)
 	empty := r.trough(g.free)
 	if l1.CapacityBytes == 0 {
 		empty = left("", g.free)
@@ -280,25 +307,25 @@ func (r *report) l1(d *aggregate.Device) {
 
 	r.row(row{
 		label: "L1 per core", bar: r.base(g, st) + empty + r.top(g, st),
-		percent: formatPercent(used, l1.CapacityBytes), peak: formatKiB(used), capacity: capacity,
+		percent: formatPercent(drawn, l1.CapacityBytes), peak: formatKiB(used), capacity: capacity,
 		end: formatKiB(l1.CBBytes + l1.BufferBytes), count: fmt.Sprint(d.Regions.L1.Buffers),
 	})
 	if used > 0 {
 		r.row(row{
 			label: "  CBs, DFBs", bar: r.base(g, st) + blank(columns-g.base),
-			percent: formatPercent(l1.Peak.CBBytes, l1.CapacityBytes), peak: formatKiB(l1.Peak.CBBytes),
+			percent: formatPercent(cbs, l1.CapacityBytes), peak: formatKiB(l1.Peak.CBBytes),
 			end: formatKiB(l1.CBBytes), style: dim,
 		})
 		if l1.CapacityBytes > 0 {
 			r.row(row{
 				label: "  free", bar: blank(g.base) + empty + blank(g.top),
-				percent: formatPercent(free, l1.CapacityBytes), peak: formatKiB(free),
+				percent: formatPercent(l1.CapacityBytes-min(drawn, l1.CapacityBytes), l1.CapacityBytes), peak: formatKiB(free),
 				end: formatKiB(l1.FreeBytes), style: dim,
 			})
 		}
 		r.row(row{
 			label: "  buffers", bar: blank(columns-g.top) + r.top(g, st),
-			percent: formatPercent(l1.Peak.BufferBytes, l1.CapacityBytes), peak: formatKiB(l1.Peak.BufferBytes),
+			percent: formatPercent(buffers, l1.CapacityBytes), peak: formatKiB(l1.Peak.BufferBytes),
 			end: formatKiB(l1.BufferBytes), style: dim,
 		})
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -18,8 +19,7 @@ import (
 )
 
 func newReport() *cobra.Command {
-	var o sessionOptions
-	var socket string
+	var o reportCommand
 	c := &cobra.Command{
 		Use:   "report [FILE]",
 		Short: "Show what a recording has, or what ttmem serve sees",
@@ -28,9 +28,13 @@ and at the end, as ttmem run does for a command. FILE is what ttmem record made,
 a file of events (ttmem run --events); - is a recording on standard input.
 
 Without a file it asks the service of this host (ttmem serve), which shows root
-everything, and a user his own processes and what others take of each chip.`,
+everything, and a user his own processes and what others take of each chip.
+
+Of what runs, bars and percents are of what there is now; of a file, of the peaks. With
+-p all is of that one process, also where it has ended.`,
 		Example: `  ttmem report model.ttmem
   ttmem report                          # what ttmem serve sees
+  ttmem report model.ttmem -p 4242      # what this process had of each chip
   ttmem report model.ttmem --json | jq .devices
   ttmem report model.ttmem --flamegraph memory.html
   ttmem report model.ttmem --events events.jsonl`,
@@ -41,29 +45,53 @@ everything, and a user his own processes and what others take of each chip.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
+			if c.Flags().Changed("pid") && o.pid <= 0 {
+				return fmt.Errorf("-p %d: not a process id", o.pid)
+			}
 			if len(args) == 0 {
-				return reportService(c, o, socket)
+				return reportService(c, &o)
 			}
 			if c.Flags().Changed("socket") {
 				return errors.New("a file and --socket: one or the other")
 			}
-			return showReport(o, args[0])
+			return showReport(&o, args[0])
 		},
 	}
 	o.registerOutput(c)
-	c.Flags().StringVar(&socket, "socket", service.DefaultSocket, "ask the service at `PATH`")
+	c.Flags().IntVarP(&o.pid, "pid", "p", 0, "only the process `PID`")
+	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
+	c.Flags().StringVar(&o.socket, "socket", service.DefaultSocket, "ask the service at `PATH`")
 	c.ValidArgsFunction = completeRecordings
 	return c
 }
 
+// A reportCommand is what a report that is asked for is of.
+type reportCommand struct {
+	sessionOptions
+	socket string
+	pid    int // 0: of all
+}
+
+// of is the part of the snapshot that is asked for, which is from where.
+func (o *reportCommand) of(snapshot *aggregate.Snapshot, from string) (*aggregate.Snapshot, error) {
+	if o.pid == 0 {
+		return snapshot, nil
+	}
+	one := snapshot.ForProcess(o.pid)
+	if one == nil {
+		return nil, fmt.Errorf("--pid %d: nothing of it is in %s; `ttmem report` without --pid shows the processes", o.pid, from)
+	}
+	return one, nil
+}
+
 // reportService prints what the host's service sees.
-func reportService(c *cobra.Command, o sessionOptions, socket string) error {
+func reportService(c *cobra.Command, o *reportCommand) error {
 	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
 		if c.Flags().Changed(flag) {
 			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
 		}
 	}
-	client, err := service.Dial(socket)
+	client, err := service.Dial(o.socket)
 	if errors.Is(err, service.ErrNone) {
 		return fmt.Errorf("%w, or give a recording: ttmem report FILE", err)
 	}
@@ -75,17 +103,37 @@ func reportService(c *cobra.Command, o sessionOptions, socket string) error {
 	if err != nil {
 		return err
 	}
-	// The snapshot has what other users take as well, and the state what the call
-	// stacks are that processes hold memory from.
-	present, err := presentOfService(c.Context(), client, socket)
+	present, err := presentOfService(c.Context(), client, o.socket)
 	if err != nil {
 		return err
 	}
-	snapshot = present.WithHolders(snapshot)
-	snapshot.TimeNs = monotonicNow()
+	snapshot, err = o.of(atOnce(snapshot, present, os.Geteuid() == 0), "what the service sees")
+	if err != nil {
+		return err
+	}
 	how := reportOptionsFor(os.Stdout)
-	how.Live, how.Own = true, os.Geteuid() != 0
+	how.PID = o.pid
+	how.Live, how.Own = !over(snapshot, o.pid), os.Geteuid() != 0
 	return printAsked(os.Stdout, snapshot, o.output.json, how)
+}
+
+// over reports whether the process of the snapshot has ended: there is no now of it.
+func over(of *aggregate.Snapshot, pid int) bool {
+	return pid > 0 && !slices.ContainsFunc(of.Processes, func(p aggregate.Process) bool { return p.Exit == nil })
+}
+
+// atOnce is what the service has shown, as it is with the state that it told after, so
+// that all figures are of one moment. Root is told all of it. Others are told of their own
+// processes: what all users have of a chip is only in what was shown.
+func atOnce(shown *aggregate.Snapshot, p *present, root bool) *aggregate.Snapshot {
+	of := p.WithHolders(p.Snapshot())
+	now := *shown
+	now.Processes, now.TimeNs = of.Processes, p.nowNs
+	if !root {
+		return &now
+	}
+	of.TimeNs, of.BeganNs, of.Stacks, of.Reading = p.nowNs, shown.BeganNs, shown.Stacks, shown.Reading
+	return of
 }
 
 // printAsked prints a report that was asked for.
@@ -97,9 +145,9 @@ func printAsked(to *os.File, snapshot *aggregate.Snapshot, asJSON bool, how repo
 }
 
 // showReport makes everything that is asked for from a file.
-func showReport(o sessionOptions, path string) error {
+func showReport(o *reportCommand, path string) error {
 	// before anything is opened for writing
-	if err := checkOutputs(o, path); err != nil {
+	if err := checkOutputs(o.sessionOptions, path); err != nil {
 		return err
 	}
 	r, err := openRecorded(path)
@@ -135,7 +183,11 @@ func showReport(o sessionOptions, path string) error {
 	}
 	state := aggregate.New()
 	state.Begin(r.began)
-	events, damage := r.play(reading, applying(state, func(e *event.Event) {
+	var only sourceOptions
+	if o.pid > 0 {
+		only.pids = []int{o.pid}
+	}
+	events, damage := r.play(reading, applying(state, only.ofPIDs(func(e *event.Event) {
 		if lines != nil && failure == nil {
 			lines.add(e)
 			if lines.full() {
@@ -147,7 +199,7 @@ func showReport(o sessionOptions, path string) error {
 		if x != nil {
 			x.profile.Apply(e)
 		}
-	}), func() {})
+	})), func() {})
 	switch {
 	case ctx.Err() != nil:
 		return errInterrupted
@@ -168,11 +220,16 @@ func showReport(o sessionOptions, path string) error {
 	state.Advance(r.over())
 	snapshot := state.WithHolders(state.Snapshot())
 	snapshot.Stacks = r.stacks()
+	if snapshot, err = o.of(snapshot, path); err != nil {
+		return err
+	}
 	to := os.Stdout
 	if o.takesStdout() {
 		to = os.Stderr
 	}
-	if err := printAsked(to, snapshot, o.output.json, reportOptionsFor(to)); err != nil {
+	how := reportOptionsFor(to)
+	how.PID, how.Older = o.pid, r.older()
+	if err := printAsked(to, snapshot, o.output.json, how); err != nil {
 		return err
 	}
 	if x != nil && !x.write() {

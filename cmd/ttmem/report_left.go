@@ -170,8 +170,17 @@ func (r *report) sources(regions []aggregate.Left) {
 	figures := func(h *aggregate.Holder) string {
 		return left("", 6) + right(formatBytes(h.Bytes), bytesColumns) + right(formatCount(h.Count, "buffer"), 14) + "  "
 	}
+	before := func() { // last, unless it is more than a place that is shown
+		if earlier.Count > 0 {
+			r.line(r.paint(dim, figures(&earlier)+"allocated before the attach"))
+		}
+		earlier.Count = 0
+	}
 	for i := range shown {
 		s := &shown[i]
+		if earlier.Bytes > s.Bytes {
+			before()
+		}
 		r.source(s, figures(&s.Holder)+left(s.region, regionColumns)[:regionColumns])
 	}
 	if others.Count > 0 {
@@ -180,9 +189,7 @@ func (r *report) sources(regions []aggregate.Left) {
 	if unknown.Count > 0 {
 		r.line(r.paint(dim, figures(&unknown)+"without a call stack"))
 	}
-	if earlier.Count > 0 {
-		r.line(r.paint(dim, figures(&earlier)+"allocated before the attach"))
-	}
+	before()
 }
 
 // source writes where the source is, beside its figures where there is room.

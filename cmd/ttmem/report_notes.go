@@ -25,11 +25,18 @@ func (r *report) notes() {
 	count("events that made no sense and were left out", a.MalformedEvents)
 	if s := r.snap.Stacks; s != nil {
 		for _, cause := range slices.Sorted(maps.Keys(s.Incomplete)) {
-			count("call stacks that end early: "+plain(cause), s.Incomplete[cause])
+			about := plain(cause)
+			if cause == unknownProcess {
+				about += " (the first moments, before its code was read, or while it unloads some)"
+			}
+			count("call stacks that end early: "+about, s.Incomplete[cause])
 		}
 		for _, cause := range slices.Sorted(maps.Keys(s.IncompletePython)) {
 			count("call stacks whose Python part ends early: "+plain(cause), s.IncompletePython[cause])
 		}
+	}
+	if r.Older != "" {
+		list = append(list, r.Older)
 	}
 	if late := r.late(); late != "" {
 		list = append(list, late)
@@ -43,6 +50,9 @@ func (r *report) notes() {
 		}
 	}
 }
+
+// unknownProcess is the tracer's cause of stacks that end where they begin.
+const unknownProcess = "process not known yet"
 
 // notRead is said while totals are too low because of what was there before.
 const notRead = "the memory of processes that ran before ttmem is still being read: what they have allocated is not all counted yet, ask again"

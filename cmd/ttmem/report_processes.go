@@ -30,19 +30,31 @@ func (r *report) processes() {
 		return
 	}
 	const stateColumns, l1Columns = 9, 12
-	// Without the figures of what is allocated there is room for the command.
-	present := slices.ContainsFunc(list, func(p aggregate.Process) bool { return p.Exit == nil }) &&
+	// What is told first stands where there is no room for both: of what goes on that is
+	// what there is now, and else the peaks. Without the others there is room for the
+	// command.
+	first, second := "peak", r.end
+	if r.Live {
+		first, second = r.end, "peak"
+	}
+	both := slices.ContainsFunc(list, func(p aggregate.Process) bool { return p.Exit == nil }) &&
 		r.Width >= 1+processColumns+2+stateColumns+3*(2+bytesColumns)+2+l1Columns
-	figures := func(pid, state, dramPeak, dram, l1Peak, l1 string) string {
-		line := " " + right(pid, processColumns) + "  " + left(state, stateColumns) + right(dramPeak, 2+bytesColumns)
-		if present {
-			line += right(dram, 2+bytesColumns)
+	figures := func(pid, state string, dram, l1 [2]string) string {
+		line := " " + right(pid, processColumns) + "  " + left(state, stateColumns) + right(dram[0], 2+bytesColumns)
+		if both {
+			line += right(dram[1], 2+bytesColumns)
 		}
-		line += right(l1Peak, 2+l1Columns)
-		if present {
-			line += right(l1, 2+bytesColumns)
+		line += right(l1[0], 2+l1Columns)
+		if both {
+			line += right(l1[1], 2+bytesColumns)
 		}
 		return line
+	}
+	inOrder := func(peak, present string) [2]string {
+		if r.Live {
+			return [2]string{present, peak}
+		}
+		return [2]string{peak, present}
 	}
 	about := ""
 	if slices.ContainsFunc(list, func(p aggregate.Process) bool { return len(p.Devices) > 1 }) {
@@ -50,7 +62,7 @@ func (r *report) processes() {
 	}
 	r.line()
 	r.line(r.paint(bold, "Processes"), r.paint(dim, r.cut(about, r.Width-len("Processes"))))
-	head := figures("PID", "state", "DRAM peak", r.end, "L1/core peak", r.end)
+	head := figures("PID", "state", [2]string{"DRAM " + first, second}, [2]string{"L1/core " + first, second})
 	// A command that has no room beside the figures has a line of its own.
 	room := r.Width - width(head) - 2
 	beside := r.Whole || room >= leastCommand
@@ -67,7 +79,8 @@ func (r *report) processes() {
 			l1Peak = max(l1Peak, d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes)
 			l1 = max(l1, d.L1PerCore.BufferBytes+d.L1PerCore.CBBytes)
 		}
-		line := figures(fmt.Sprint(p.PID), processState(p), formatBytes(dramPeak), formatBytes(dram), formatKiB(l1Peak), formatKiB(l1))
+		line := figures(fmt.Sprint(p.PID), processState(p),
+			inOrder(formatBytes(dramPeak), formatBytes(dram)), inOrder(formatKiB(l1Peak), formatKiB(l1)))
 		name := processName(p)
 		switch {
 		case beside:
@@ -85,12 +98,14 @@ func (r *report) processes() {
 	}
 }
 
-// forgotten is how many processes ended that the snapshot does not have: it
+func (r *report) forgotten() int { return forgottenProcesses(r.snap) }
+
+// forgottenProcesses is how many processes ended that the snapshot does not have: it
 // keeps the newest.
-func (r *report) forgotten() int {
-	n := int(r.snap.ExitedProcesses)
-	for i := range r.snap.Processes {
-		if r.snap.Processes[i].Exit != nil {
+func forgottenProcesses(s *aggregate.Snapshot) int {
+	n := int(s.ExitedProcesses)
+	for i := range s.Processes {
+		if s.Processes[i].Exit != nil {
 			n--
 		}
 	}

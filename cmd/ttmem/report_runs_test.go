@@ -171,6 +171,9 @@ func TestWhatIsNotShownByNameSaysWhatItIs(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(names(40), []string{add(10), add(11), add(12), "37 other places"}))
 	qt.Check(t, qt.DeepEquals(names(1, bare, &earlier), []string{add(10), "without a call stack", "allocated before the attach"}))
 	qt.Check(t, qt.DeepEquals(names(0, &earlier), []string{"allocated before the attach"}))
+	most := earlier
+	most.BytesPerBank = 12*99<<10 + 1 // of one bank, and so more than the second of twelve
+	qt.Check(t, qt.DeepEquals(names(3, &most), []string{add(10), "allocated before the attach", add(11), add(12)}))
 	qt.Check(t, qt.HasLen(names(0, bare), 0)) // and why is not known
 }
 

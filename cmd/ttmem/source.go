@@ -149,6 +149,9 @@ type present struct {
 	of string
 	// notes are what it lacks, a line each.
 	notes []string
+	// others is what is known of the processes of other users, where only the user's own
+	// are seen; "" where all are.
+	others string
 	// failed is true where not all could be read.
 	failed bool
 }
@@ -178,7 +181,7 @@ func (o *sourceOptions) read() (p *present, err error) {
 
 // presentOfFile is the state at the end of a file.
 func presentOfFile(path string) (*present, error) {
-	p := &present{State: aggregate.New(), of: "at the end of " + path}
+	p := &present{State: aggregate.New(), of: "at the end of " + shownName(path)}
 	w, err := watchEnd(path, applying(p.State, func(*event.Event) {}))
 	if err != nil {
 		return nil, err
@@ -256,11 +259,7 @@ func presentOfService(ctx context.Context, client *service.Client, socket string
 	p.nowNs = monotonicNow()
 	if os.Geteuid() != 0 {
 		p.of = "by your processes on this host"
-		others := "what other users hold is not known"
-		if all, err := client.Snapshot(ctx); err == nil {
-			others = othersHold(all)
-		}
-		p.notes = append(p.notes, "only your own processes are shown: "+others)
+		p.others = otherUsers(ctx, client)
 	}
 	if health, err := client.Health(ctx); err == nil && health.Reading {
 		p.notes = append(p.notes, notRead)

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -106,13 +106,17 @@ func topOnce(o *topOptions, view top.Options) error {
 	if err != nil {
 		return err
 	}
+	if err := checkAsked(o.source.pids, nil, pidsOf(p.Snapshot()), nil, p.of); err != nil {
+		return cmp.Or(o.source.missing(), err)
+	}
 	live := top.NewLive(p.of)
 	for e := range p.Checkpoint() {
 		live.Handle(e)
 	}
-	if o.source.ownOnly() { // which the notes say too
-		live.OwnOnly(otherUsers(context.Background(), &o.source))
-		p.notes = slices.DeleteFunc(p.notes, func(note string) bool { return strings.HasPrefix(note, ownOnlyNote) })
+	live.OwnOnly(p.others)
+	if i := slices.Index(p.notes, notRead); i >= 0 { // which the frame says
+		live.Unread(true)
+		p.notes = slices.Delete(p.notes, i, i+1)
 	}
 	view.Source = live
 	view.NowNs = func() uint64 { return p.nowNs }
@@ -139,7 +143,7 @@ func topLive(o *topOptions, view top.Options) error {
 		return err
 	}
 	defer in.Close()
-	of := "this host"
+	of := thisHost
 	switch {
 	case o.source.file != "":
 		of = o.source.file

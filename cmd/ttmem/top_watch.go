@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/top"
 	"ttmem/tracer/event"
 )
@@ -49,7 +50,9 @@ func startTopWatch(o *topOptions, live *top.Live) *topWatch {
 	}
 	if source.ownOnly() {
 		live.OwnOnly(othersUnknown)
-		go followOtherUsers(source.ctx, &source, live)
+	}
+	if source.file == "" && len(source.command) == 0 {
+		go followService(source.ctx, &source, live)
 	}
 	go func() {
 		defer close(w.done)
@@ -83,34 +86,42 @@ func (o *sourceOptions) ownOnly() bool {
 	return o.file == "" && len(o.command) == 0 && os.Geteuid() != 0
 }
 
-// otherUsersInterval is the time between two looks at what other users hold.
-const otherUsersInterval = 2 * time.Second
+// serviceInterval is the time between two looks at what a service tells beside events.
+const serviceInterval = 2 * time.Second
 
-// followOtherUsers tells live what other users hold until ctx is done.
-func followOtherUsers(ctx context.Context, source *sourceOptions, live *top.Live) {
+// followService tells live what the service knows beside its events until ctx is done:
+// whether it still reads memory, and to who sees his own processes alone what other users
+// hold. Where no service is asked there is nothing to tell.
+func followService(ctx context.Context, source *sourceOptions, live *top.Live) {
 	for ctx.Err() == nil {
-		live.OwnOnly(otherUsers(ctx, source))
+		client, err := source.service()
+		switch {
+		case err == nil && client == nil:
+			return
+		case err == nil:
+			if health, err := client.Health(ctx); err == nil {
+				live.Unread(health.Reading)
+			}
+			if source.ownOnly() {
+				live.OwnOnly(otherUsers(ctx, client))
+			}
+			client.Close()
+		case source.ownOnly():
+			live.OwnOnly(othersUnknown)
+		}
 		select {
-		case <-time.After(otherUsersInterval):
+		case <-time.After(serviceInterval):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// What is said to a user who sees his own processes alone, and where it is not known what
-// others hold.
-const (
-	ownOnlyNote   = "only your own processes are shown"
-	othersUnknown = "what other users hold is not known"
-)
+// othersUnknown is said to a user who sees his own processes alone where it is not known
+// what others hold.
+const othersUnknown = "what other users hold is not known"
 
 // otherUsers is what the service tells of other users.
-func otherUsers(ctx context.Context, source *sourceOptions) string {
-	client, err := source.service()
-	if err != nil || client == nil {
-		return othersUnknown
-	}
-	defer client.Close()
+func otherUsers(ctx context.Context, client *service.Client) string {
 	snap, err := client.Snapshot(ctx)
 	if err != nil {
 		return othersUnknown

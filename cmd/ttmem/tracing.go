@@ -103,6 +103,9 @@ func notStarted(name string, err error, beside beside) error {
 	case errors.Is(err, unix.EISDIR):
 		beside.tell(name + ": is a directory, and no command")
 		return exitStatus(126)
+	case errors.Is(err, unix.ENOEXEC):
+		beside.tell(fmt.Sprintf("%s: is no program, and does not begin with #!: name the program that runs it, such as python or sh", name))
+		return exitStatus(126)
 	case errors.Is(err, os.ErrPermission):
 		beside.tell(fmt.Sprintf("%s: may not be executed: `chmod +x` allows it, or name the program that runs it, such as python", name))
 		return exitStatus(126)

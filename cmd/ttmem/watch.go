@@ -22,6 +22,8 @@ type watched struct {
 	of string
 	// notes are what they lack, a line each.
 	notes []string
+	// others is that of a present.
+	others string
 	// failed is true where not all could be read.
 	failed bool
 	// exit is the exit status of the command that was run.
@@ -33,6 +35,26 @@ type watched struct {
 	live bool
 	// skipped is true where events were not read, as a checkpoint says what they made.
 	skipped bool
+}
+
+// What watched.of is where it is of no file, command or process.
+const (
+	thisHost      = "this host"
+	ownOnThisHost = "your processes on this host"
+)
+
+// in says that something is in what was watched.
+func (w *watched) in() string { return placeIn(w.of) }
+
+// placeIn says that something is in a place, such as a file or a host.
+func placeIn(of string) string {
+	switch of {
+	case thisHost:
+		return "on " + of
+	case ownOnThisHost:
+		return "by " + of
+	}
+	return "in " + of
 }
 
 // status is the exit status that follows: that of the command, or 1 where not all
@@ -83,7 +105,7 @@ func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched
 	if err != nil {
 		return nil, err
 	}
-	of := "this host"
+	of := thisHost
 	if len(o.pids) > 0 {
 		of = "PID " + listPIDs(o.pids)
 	}
@@ -118,19 +140,14 @@ func applying(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
 	}
 }
 
-// watchFile gives the events of a file to handle, for who wants to know what there was at
-// moments: those of marks of before the file began are not known.
+// watchFile gives all events of a file to handle.
 func watchFile(path string, handle func(*event.Event), pause func()) (*watched, error) {
 	r, err := openRecorded(path)
 	if err != nil {
 		return nil, err
 	}
 	defer r.close()
-	return r.watch(&sourceOptions{}, func(e *event.Event) {
-		if e.Kind != event.Mark || !e.BeforeAttach {
-			handle(e)
-		}
-	}, pause)
+	return r.watch(&sourceOptions{}, handle, pause)
 }
 
 // watchEnd is watchFile for who wants the state at the end alone: where the file has
@@ -246,10 +263,10 @@ func (o *sourceOptions) watchService(client *service.Client, handle func(*event.
 	} else {
 		o.began(func(name string) error { return client.Mark(ctx, name) })
 	}
-	w := &watched{of: "this host", live: true}
+	w := &watched{of: thisHost, live: true}
 	defer func() { w.endNs = monotonicNow() }()
 	if os.Geteuid() != 0 {
-		w.of = "your processes on this host"
+		w.of = ownOnThisHost
 	}
 	var e event.Event
 	for {

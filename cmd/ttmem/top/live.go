@@ -33,6 +33,9 @@ type Told struct {
 	// Others is what is known of the processes of other users, where only the user's own
 	// are seen: "other users hold …"; "" where all are seen.
 	Others string
+	// Unread is true while what processes held before they were seen is still read from
+	// their memory: not all of it is counted.
+	Unread bool
 	// Events is how many were counted.
 	Events uint64
 }
@@ -65,11 +68,12 @@ func NewLive(of string) *Live {
 }
 
 // Handle brings the state up to the event, after those that it implies. A mark among
-// the events counts until the user of the view sets one himself.
+// the events counts until the user of the view sets one himself, but for one that a
+// checkpoint tells of: what was allocated and freed since is not known.
 func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
 	l.holders.Apply(e)
-	if e.Kind == event.Mark && !l.own {
+	if e.Kind == event.Mark && !l.own && !e.BeforeAttach {
 		l.holders.Mark()
 		l.marked = true
 	}
@@ -102,6 +106,13 @@ func (l *Live) End(why string) {
 func (l *Live) OwnOnly(others string) {
 	l.mu.Lock()
 	l.tell.Others = others
+	l.mu.Unlock()
+}
+
+// Unread says whether what processes held before they were seen is still read.
+func (l *Live) Unread(now bool) {
+	l.mu.Lock()
+	l.tell.Unread = now
 	l.mu.Unlock()
 }
 

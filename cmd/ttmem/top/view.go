@@ -135,6 +135,11 @@ func (m *model) warnings() []string {
 			list = append(list, " "+line)
 		}
 	}
+	if p.Unread {
+		for _, line := range wrap("The memory of processes that ran before ttmem is still being read: not all that they hold is counted yet.", m.width-2) {
+			list = append(list, " "+m.paint(yellow, line))
+		}
+	}
 	for i := range list {
 		list[i] = m.cut(list[i], m.width)
 	}

@@ -63,6 +63,26 @@ func TestWhoSeesHisOwnProcessesAloneIsToldWhatOthersHold(t *testing.T) {
 	qt.Check(t, qt.StringContains(s.text(), "None of your processes has a device open."))
 }
 
+func TestThatMemoryIsStillReadIsSaid(t *testing.T) {
+	s := newStage(t, 80, 24)
+	s.live.Unread(true)
+	s.refresh()
+	qt.Check(t, qt.StringContains(s.text(), "\n The memory of processes that ran before ttmem is still being read: not all\n that they hold is counted yet.\n"))
+	s.live.Unread(false)
+	s.refresh()
+	qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "still being read")))
+}
+
+// TestAMarkOfBeforeIsNoMarkOfTheView: a checkpoint tells of marks, and not of what was freed
+// since.
+func TestAMarkOfBeforeIsNoMarkOfTheView(t *testing.T) {
+	live := NewLive("this host")
+	live.Handle(&event.Event{Kind: event.Mark, Cause: "warm", BeforeAttach: true})
+	qt.Check(t, qt.IsFalse(live.Present(0).Marked))
+	live.Handle(&event.Event{Kind: event.Mark, Cause: "warm"})
+	qt.Check(t, qt.IsTrue(live.Present(0).Marked))
+}
+
 func TestRowsOfOneLineAreToldApartByTheirCallers(t *testing.T) {
 	s := emptyStage(80, 24)
 	for line := range 3 {

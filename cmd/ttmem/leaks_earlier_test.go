@@ -1,0 +1,148 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// joinedFile is a file of what who joins a service later is told: of a program that has
+// loaded weights, and replaces its state. Two marks are of before; leaks says whether it
+// keeps a result of each step that is seen.
+func joinedFile(t *testing.T, leaks bool) string {
+	t.Helper()
+	run := newTrainingRun(100)
+	mark := func(name string) { run.events = append(run.events, event.Event{Kind: event.Mark, Cause: name}) }
+	for range 8 {
+		run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	}
+	run.alloc(event.DRAM, 4096, binding("add", "Model.state", 21))
+	mark("lunch")
+	state := run.alloc(event.DRAM, 4096, binding("add", "Model.state", 21))
+	mark("lunch2")
+	before := aggregate.New()
+	_, err := watchFile(writeEvents(t, "before.jsonl", run.events), applying(before, func(*event.Event) {}), func() {})
+	qt.Assert(t, qt.IsNil(err))
+	var events []event.Event
+	for e := range before.Checkpoint() {
+		events = append(events, *e)
+	}
+	id := uint64(1000)
+	alloc := func(stack *event.Stack) uint64 {
+		id++
+		e := bufferEvent(event.Alloc, id, event.DRAM, 0x1000*id, 4096, stack, 0)
+		e.PID = 100
+		events = append(events, e)
+		return id
+	}
+	for range 24 {
+		next := alloc(binding("add", "Model.state", 21))
+		events = append(events, event.Event{Kind: event.Free, PID: 100, BufferID: state, Reason: event.ReasonExplicit})
+		if state = next; leaks {
+			alloc(binding("softmax", "Model.forward", 31))
+		}
+	}
+	return writeEvents(t, "joined.jsonl", events)
+}
+
+// TestMarksOfBeforeDoNotHideLeaks: without --from and --to, and from the beginning, what
+// grows is told as if nobody had ever set a mark.
+func TestMarksOfBeforeDoNotHideLeaks(t *testing.T) {
+	for _, flags := range [][]string{nil, {"--from", "begin"}} {
+		doc, err := leaksJSON(t, append(flags, joinedFile(t, true), "--fail-over", "0")...)
+		qt.Check(t, qt.Equals(err, error(exitStatus(leaked))))
+		qt.Check(t, qt.Equals(doc.LeakedCount, 24))
+		qt.Check(t, qt.IsNil(doc.From))
+		doc, err = leaksJSON(t, append(flags, joinedFile(t, false), "--fail-over", "0")...)
+		qt.Check(t, qt.IsNil(err))
+		qt.Check(t, qt.Equals(doc.LeakedCount, 0))
+	}
+}
+
+// TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft: it may have replaced what was there at the
+// mark. What grew since the beginning leaked.
+func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
+	doc, err := leaksJSON(t, joinedFile(t, false), "--from", "lunch", "--fail-over", "0")
+	qt.Check(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(doc.FromIsEarlier))
+	qt.Check(t, qt.Equals(doc.LeakedCount, 0))
+	qt.Assert(t, qt.HasLen(doc.Left, 1))
+	qt.Check(t, qt.Equals(doc.Left[0].Count, 1))
+	qt.Check(t, qt.Equals(doc.Left[0].Verdict, "did not grow since then"))
+
+	doc, err = leaksJSON(t, joinedFile(t, true), "--from", "lunch", "--fail-over", "0")
+	qt.Check(t, qt.Equals(err, error(exitStatus(leaked))))
+	qt.Check(t, qt.HasLen(doc.Left, 1))
+	qt.Assert(t, qt.HasLen(doc.Leaks, 1))
+	qt.Check(t, qt.Equals(doc.Leaks[0].Count, 24))
+	qt.Check(t, qt.Equals(doc.Leaks[0].Verdict, "grew in 8 of 8 intervals since then, 24 since the mark never freed, still growing"))
+
+	file := joinedFile(t, false)
+	out, err := commandOutput(t, "leaks", file, "--from", "lunch")
+	qt.Assert(t, qt.IsNil(err))
+	for _, want := range []string{
+		`No leaks in joined.jsonl, from "lunch" to the end`,
+		"allocated after the mark and still there, in place of others or not",
+		`the mark "lunch" lies before ` + file + " begins: ",
+	} {
+		qt.Check(t, qt.StringContains(strings.ReplaceAll(out, strings.TrimSuffix(file, "joined.jsonl")+"joined.jsonl,", "joined.jsonl,"), want))
+	}
+	qt.Check(t, qt.ErrorMatches(commandSays(t, "leaks", file, "--from", "lunch", "--to", "lunch2"), "--to lunch2: the mark lies before .*joined.jsonl begins, .*"))
+}
+
+// TestWhatIsAskedForHasToBeThere: a wrong number is not told that nothing leaks.
+func TestWhatIsAskedForHasToBeThere(t *testing.T) {
+	for _, file := range []string{joinedFile(t, true), markedFile(t, 8)} {
+		_, err := leaksJSON(t, file, "-p", "99999")
+		qt.Check(t, qt.ErrorMatches(err, "--pid 99999: nothing of it is in .*"))
+		_, err = leaksJSON(t, file, "--device", "7")
+		qt.Check(t, qt.ErrorMatches(err, "--device 7: used in .*: chip.* 0.*"))
+		_, err = leaksJSON(t, file, "--device", "0")
+		qt.Check(t, qt.IsNil(err))
+	}
+}
+
+// TestTheVerdictIsByWhatJudged: of many marks that nobody named the growth over time
+// decides, of few what came from one to the next.
+func TestTheVerdictIsByWhatJudged(t *testing.T) {
+	for _, test := range []struct {
+		steps int
+		flags []string
+		want  string
+	}{
+		{29, nil, "grew in 8 of 8 intervals, 29 times, never freed, still growing"},
+		{29, []string{"--from", "step"}, "grew in 29 of 29 intervals between marks, still growing"},
+		{3, nil, "grew in 3 of 3 intervals between marks, still growing"},
+		{1, nil, "grew between the two marks"},
+		{2, []string{"--from", "step#2", "--to", "end"}, "grew in 1 of 1 intervals between marks"},
+		{2, []string{"--from", "begin", "--to", "step#2"}, "grew in 1 of 1 intervals between marks"},
+	} {
+		doc, err := leaksJSON(t, append(test.flags, markedFile(t, test.steps))...)
+		qt.Assert(t, qt.IsNil(err))
+		rows := append(doc.Leaks, doc.Unclear...)
+		qt.Assert(t, qt.IsTrue(len(rows) > 0), qt.Commentf("%+v", test))
+		qt.Check(t, qt.Equals(rows[0].Verdict, test.want), qt.Commentf("%+v", test))
+	}
+}
+
+// TestTheVerdictSinceOneMark names what there is.
+func TestTheVerdictSinceOneMark(t *testing.T) {
+	mark := event.Event{Kind: event.Mark, Cause: "warm"}
+	held := bufferEvent(event.Alloc, 1, event.DRAM, 0x1000, 1024, binding("add", "Attention.forward", 31), 0)
+	for want, events := range map[string][]event.Event{
+		"grew since the mark": {mark, held}, "grew before the mark": {held, mark},
+	} {
+		flag := "--from"
+		if want == "grew before the mark" {
+			flag = "--to"
+		}
+		doc, err := leaksJSON(t, writeEvents(t, "one.jsonl", events), flag, "warm")
+		qt.Assert(t, qt.IsNil(err))
+		qt.Assert(t, qt.HasLen(doc.Leaks, 1))
+		qt.Check(t, qt.Equals(doc.Leaks[0].Verdict, want))
+	}
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+)
+
+// late says of processes that ran before they were attached that the rise with which they
+// begin is none: that is when their memory was read. It is "" where there are none.
+func (p *peakPage) late(filter *dumpFilter) string {
+	var pids []int
+	var buffers uint64
+	for i := range p.list.snap.Processes {
+		one := &p.list.snap.Processes[i]
+		// One that was attached before the beginning is in what there was by then.
+		if one.BeforeAttachBuffers == 0 || one.SinceNs < p.beginNs || len(filter.pids) > 0 && !slices.Contains(filter.pids, one.PID) {
+			continue
+		}
+		buffers += one.BeforeAttachBuffers
+		if !slices.Contains(pids, one.PID) {
+			pids = append(pids, one.PID)
+		}
+	}
+	if len(pids) == 0 {
+		return ""
+	}
+	if len(pids) > 1 {
+		return fmt.Sprintf("PID %s ran already: their first rises are no allocations, but the reading of what they had from their memory: %s.",
+			listPIDs(pids[:min(len(pids), shownOwners)]), formatCount(buffers, "buffer"))
+	}
+	return fmt.Sprintf("PID %d ran already: its first rise is no allocation, but the reading of what it had from its memory: %s.",
+		pids[0], formatCount(buffers, "buffer"))
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// emptiedRun is a chip that was nearly full, of DRAM and L1, and has little now.
+func emptiedRun() *reportRun {
+	r := newReportRun()
+	r.start(7, "python3 serve.py")
+	r.open(7, "n150", 0)
+	r.alloc(7, event.DRAM, 1<<20, 12, 0)
+	dram := r.alloc(7, event.DRAM, 1000<<20, 12, 0)
+	l1 := r.alloc(7, event.L1, 1200<<10, 64, 0)
+	r.free(7, dram)
+	r.free(7, l1)
+	return r
+}
+
+// TestBarsOfWhatGoesOnAreOfNow: those of what is over are of the peaks.
+func TestBarsOfWhatGoesOnAreOfNow(t *testing.T) {
+	for live, want := range map[bool][]string{
+		true: {
+			" DRAM          #................  <1%   12.0 MiB   12.0 GiB    11.7 GiB        1\n",
+			" L1 per core   .................   0%        0 B 1328.7 KiB  1200.0 KiB        0\n",
+			"   free        ................. 100% 1328.7 KiB              128.7 KiB\n",
+			"     PID  state        DRAM now        peak   L1/core now        peak\n       7  running      12.0 MiB    11.7 GiB           0 B  1200.0 KiB\n",
+		},
+		false: {
+			" DRAM          ################.  98%   11.7 GiB   12.0 GiB    12.0 MiB        1\n",
+			" L1 per core   ..###############  90% 1200.0 KiB 1328.7 KiB         0 B        0\n",
+			"   free        ..                 10%  128.7 KiB             1328.7 KiB\n",
+			"     PID  state       DRAM peak  at the end  L1/core peak  at the end\n       7  running      11.7 GiB    12.0 MiB    1200.0 KiB         0 B\n",
+		},
+	} {
+		text := emptiedRun().report(t, reportOptions{Live: live})
+		for _, line := range want {
+			qt.Check(t, qt.StringContains(text, line))
+		}
+	}
+	// where there is room for one, it is what there is now
+	text := emptiedRun().report(t, reportOptions{Live: true, Width: 60})
+	qt.Check(t, qt.StringContains(text, "     PID  state        DRAM now   L1/core now\n       7  running      12.0 MiB           0 B\n"))
+}
+
+// TestALiveReportIsOfOneMoment: between the two answers of the service something was
+// allocated.
+func TestALiveReportIsOfOneMoment(t *testing.T) {
+	r := emptiedRun()
+	r.state.Begin(5)
+	shown := r.state.Snapshot()
+	shown.Reading = true
+	r.from(7, binding("add", "forward", 3), event.DRAM, 1<<20, 1)
+	later := &present{State: aggregate.New(), nowNs: r.now + second}
+	for e := range r.state.Checkpoint() {
+		later.Apply(e)
+	}
+	for _, root := range []bool{true, false} {
+		now := atOnce(shown, later, root)
+		p := &now.Processes[0]
+		qt.Check(t, qt.Equals(p.Devices[0].Regions.DRAM.Buffers, 2))
+		qt.Check(t, qt.Equals(p.Held[0].Buffers, 2))
+		qt.Check(t, qt.IsTrue(len(p.Held[0].Holders) > 0))
+		qt.Check(t, qt.Equals(now.TimeNs, r.now+second))
+		qt.Check(t, qt.Equals(now.BeganNs, 5))
+		qt.Check(t, qt.IsTrue(now.Reading))
+		// what others have of a chip is not in what a user is told
+		want := uint64(1)
+		if root {
+			want = 2
+		}
+		qt.Check(t, qt.Equals(now.Devices[0].Regions.DRAM.Buffers, want))
+	}
+	qt.Check(t, qt.Equals(shown.Processes[0].Devices[0].Regions.DRAM.Buffers, 1))
+}
+
+// TestAReportOfOneProcess: also of one that has ended.
+func TestAReportOfOneProcess(t *testing.T) {
+	alloc := func(pid int, id, perBank uint64) event.Event {
+		e := bufferEvent(event.Alloc, id, event.DRAM, 0x1000*id, perBank, binding("add", "forward", pid), 0)
+		e.PID = pid
+		return e
+	}
+	path := writeEvents(t, "two.jsonl", []event.Event{
+		{Kind: event.ProcessStart, PID: 7, Command: "python3 seven.py"}, alloc(7, 1, 3<<20),
+		{Kind: event.ProcessExit, PID: 7},
+		{Kind: event.ProcessStart, PID: 8, Command: "python3 eight.py"}, alloc(8, 2, 1<<20),
+	})
+	for _, c := range []struct {
+		pid       string
+		want, not []string
+	}{
+		{"7", []string{"Device memory of PID 7 over 0.200 s", "36.0 MiB", "seven.py"}, []string{"12.0 MiB", "eight.py"}},
+		{"8", []string{"Device memory of PID 8 over", "12.0 MiB", "eight.py"}, []string{"36.0 MiB", "seven.py"}},
+	} {
+		text, err := commandOutput(t, "report", path, "-p", c.pid)
+		qt.Assert(t, qt.IsNil(err))
+		for _, s := range c.want {
+			qt.Check(t, qt.StringContains(text, s))
+		}
+		for _, s := range c.not {
+			qt.Check(t, qt.Not(qt.StringContains(text, s)))
+		}
+	}
+	lines := filepath.Join(t.TempDir(), "copy")
+	qt.Assert(t, qt.IsNil(execute("report", path, "--json", "-p", "7", "--events", lines)))
+	qt.Check(t, qt.Equals(strings.Count(readAll(t, lines), `"pid":7,`), 4)) // with the free that its end implies
+	qt.Check(t, qt.Equals(strings.Count(readAll(t, lines), "\n"), 4))
+	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "9"), "--pid 9: nothing of it is in .*two.jsonl; .*"))
+	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "0"), "-p 0: not a process id"))
+	// who looks for what it holds is told where what it had is
+	qt.Check(t, qt.ErrorMatches(execute("dump", path, "-p", "7"), "--pid 7: it has ended, .* `ttmem report … -p 7` shows what it had; .*"))
+}
+
+// TestAPartOfARecordingNamesTheOneBefore: as a note of the report, and on the page of
+// peaks.
+func TestAPartOfARecordingNamesTheOneBefore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m.ttmem")
+	r := record(t, recordOptions{path: path, maxSize: 64 << 10}, 3)
+	qt.Assert(t, qt.IsNil(r.close(&aggregate.Snapshot{})))
+	says := func(file string) string {
+		t.Helper()
+		report, err := commandOutput(t, "report", file)
+		qt.Assert(t, qt.IsNil(err))
+		peak, err := commandOutput(t, "peak", file)
+		qt.Assert(t, qt.IsNil(err))
+		about := olderOf(file)
+		flat := strings.Join(strings.Fields(report), "")
+		qt.Check(t, qt.Equals(strings.Contains(flat, "goesonfrom"), about != ""))
+		qt.Check(t, qt.StringContains(flat, strings.ReplaceAll(about, " ", "")))
+		qt.Check(t, qt.StringContains(strings.Join(strings.Fields(peak), ""), strings.ReplaceAll(about, " ", "")))
+		return strings.TrimPrefix(about, file)
+	}
+	qt.Check(t, qt.Equals(says(path), " goes on from m.ttmem.1, which has what was before"))
+	qt.Check(t, qt.Equals(says(path+".1"), " goes on from m.ttmem.2, which has what was before"))
+	qt.Check(t, qt.Equals(says(path+".2"), ""))
+	// A number may be free; and what is there may be of another recording.
+	qt.Assert(t, qt.IsNil(os.Rename(path+".2", path+".3")))
+	qt.Check(t, qt.Equals(says(path+".1"), " goes on from m.ttmem.3, which has what was before"))
+	qt.Assert(t, qt.IsNil(os.Rename(path, path+".3")))
+	qt.Check(t, qt.Equals(says(path+".1"), " goes on from an older file, which is not beside it"))
+}
+
+func TestTheFirstRiseOfWhatRanAlreadyIsExplained(t *testing.T) {
+	found := buffered(200, 1, 512, heldAt, 0)
+	found.BeforeAttach = true
+	start := event.Event{TimeNs: 100, PID: found.PID, Kind: event.ProcessStart, AttachedLate: true}
+	page := pageOf(t, "stack", dumpFilter{}, start, found)
+	text := page.text(listLayout{width: 200}, 10)
+	qt.Check(t, qt.StringContains(text, "ran already: its first rise is no allocation, but the reading of what it had from its memory: 1 buffer."))
+	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", dumpFilter{}, start, buffered(200, 1, 512, heldAt, 0)).text(listLayout{width: 200}, 10), "ran already")))
+}
+
+func TestStacksOfTheFirstMomentsAreExplained(t *testing.T) {
+	s := emptiedRun().state.Snapshot()
+	s.Stacks = &aggregate.Stacks{Incomplete: map[string]uint64{unknownProcess: 15, "other": 2}}
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(writeReport(&b, s, reportOptions{Width: 200})))
+	qt.Check(t, qt.StringContains(strings.Join(strings.Fields(b.String()), " "),
+		"note: call stacks that end early: other: 2 note: call stacks that end early: process not known yet (the first moments, before its code was read, or while it unloads some): 15"))
+}
