@@ -25,14 +25,14 @@ func leakyFile(t *testing.T) string {
 		return event.StackOf([]event.Frame{
 			native("ttnn::device_operation::detail::launch"), native("nanobind::detail::func_create<ttnn.add>::{lambda#1}"),
 			python("/site-packages/ttnn/decorators.py", 1, "__call__"),
-			python("/work/model.py", line, "Attention.forward"), python("/work/main.py", 3, "main"),
+			python("/code/model.py", line, "Attention.forward"), python("/code/main.py", 3, "main"),
 		})
 	}
 	leak, temporary := operation(12), operation(13)
-	weight := event.StackOf([]event.Frame{python("/work/model.py", 5, "load")})
+	weight := event.StackOf([]event.Frame{python("/code/model.py", 5, "load")})
 	cached := event.StackOf([]event.Frame{
 		native("ttnn::device_operation::detail::create_and_cache_mesh_workload"),
-		native("nanobind::detail::func_create<ttnn.halo>::{lambda#1}"), python("/work/model.py", 14, "forward"),
+		native("nanobind::detail::func_create<ttnn.halo>::{lambda#1}"), python("/code/model.py", 14, "forward"),
 	})
 	var text []byte
 	now, id := uint64(1e9), uint64(0)

@@ -15,7 +15,7 @@ import (
 func TestLeaksFitTheTerminal(t *testing.T) {
 	long := strings.Repeat("model::Attention<bfloat16, tt::Layout::TILE>::", 4) + "forward_with_cache"
 	python := func(line int, name string) event.Frame {
-		return event.Frame{Kind: event.Python, Name: name, File: "/work/models/" + strings.Repeat("deep/", 9) + "a_file_with_a_long_name.py", Line: line}
+		return event.Frame{Kind: event.Python, Name: name, File: "/code/models/" + strings.Repeat("deep/", 9) + "a_file_with_a_long_name.py", Line: line}
 	}
 	stackOf := func(line int, operation string) *event.Stack {
 		return event.StackOf([]event.Frame{
@@ -54,7 +54,7 @@ func TestLeaksFitTheTerminal(t *testing.T) {
 			by    string
 			marks aggregate.GrowthOptions
 		}{{"stack", aggregate.GrowthOptions{}}, {"stack", aggregate.GrowthOptions{Begin: true, End: true}}, {"file", aggregate.GrowthOptions{}}, {"op", aggregate.GrowthOptions{}}, {"device", aggregate.GrowthOptions{}}} {
-			o := leaksOptions{suppress: "/work/" + strings.Repeat("known", 20), watchedNs: 3e9}
+			o := leaksOptions{suppress: "/code/" + strings.Repeat("known", 20), watchedNs: 3e9}
 			o.by = test.by
 			if test.marks.Begin {
 				o.from, o.to = atBegin, atEnd
