@@ -48,9 +48,10 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig
 
 # All tests, on the real ttnn. Never from the cache: it does not see that ttmem itself,
-# which e2e builds, has changed.
+# which e2e builds, has changed. One package at a time: who traces the host sees what the
+# tests of the others run.
 test: tools
-	$(SUDO) $(GO) test -count=1 -timeout 20m ./...
+	$(SUDO) $(GO) test -count=1 -p 1 -timeout 20m ./...
 
 # The long forms of the tests: all releases, 100 runs of what CI runs 10 times.
 long: tools
