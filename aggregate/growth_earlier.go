@@ -12,15 +12,7 @@ func (g *Growth) markEarlier(name string, timeNs uint64) {
 		return // the user wants others
 	}
 	g.name(name)
-	isFrom, isTo := g.o.From != "" && g.o.From == name, g.o.To != "" && g.o.To == name
-	if isFrom {
-		g.fromSeen++
-		isFrom = g.from == 0 && g.fromSeen >= g.o.FromNth
-	}
-	if isTo {
-		g.toSeen++
-		isTo = g.o.ToNth == 0 || g.toSeen == g.o.ToNth
-	}
+	isFrom, isTo := g.asked(name)
 	switch {
 	case isFrom:
 		g.settle()

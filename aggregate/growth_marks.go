@@ -40,15 +40,7 @@ func (g *Growth) mark(name string, timeNs uint64) {
 	g.settle()
 	g.placed++
 	g.marks = append(g.marks, growthMark{g.placed, name, timeNs})
-	isFrom, isTo := g.o.From != "" && g.o.From == name, g.o.To != "" && g.o.To == name
-	if isFrom {
-		g.fromSeen++
-		isFrom = g.from == 0 && g.fromSeen >= g.o.FromNth
-	}
-	if isTo {
-		g.toSeen++
-		isTo = g.o.ToNth == 0 || g.toSeen == g.o.ToNth
-	}
+	isFrom, isTo := g.asked(name)
 	first := g.o.From == "" && g.placed == 1 && !isTo && !g.o.Begin
 	if first || isFrom {
 		g.from = g.placed
@@ -62,6 +54,21 @@ func (g *Growth) mark(name string, timeNs uint64) {
 	for g.noted > maxGrowthSteps && len(g.marks) > leastGrowthMarks {
 		g.thin()
 	}
+}
+
+// asked counts a mark among those of its name, and reports whether it is the mark From or
+// one that may be the mark To.
+func (g *Growth) asked(name string) (isFrom, isTo bool) {
+	isFrom, isTo = g.o.From != "" && g.o.From == name, g.o.To != "" && g.o.To == name
+	if isFrom {
+		g.fromSeen++
+		isFrom = g.from == 0 && g.fromSeen >= g.o.FromNth
+	}
+	if isTo {
+		g.toSeen++
+		isTo = g.o.ToNth == 0 || g.toSeen == g.o.ToNth
+	}
+	return isFrom, isTo
 }
 
 // name remembers the name of a mark.

@@ -119,33 +119,14 @@ func (p *Peaks) holders() map[*peakPool][]PeakHolder {
 		slices.SortFunc(list, func(a, b PeakHolder) int {
 			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), compareStacks(a.Stack, b.Stack),
 				cmp.Compare(a.Layout, b.Layout), slices.Compare(a.Devices, b.Devices), cmp.Compare(b.Count, a.Count),
-				compareBefore(a.BeforeAttach, b.BeforeAttach))
+				compareBools(a.BeforeAttach, b.BeforeAttach))
 		})
 	}
 	return holders
 }
 
 // compareStacks orders stacks in a way that is the same on all chips.
-func compareStacks(a, b *event.Stack) int {
-	id := func(s *event.Stack) uint64 {
-		if s == nil {
-			return 0
-		}
-		return s.ID
-	}
-	return cmp.Compare(id(a), id(b))
-}
-
-// compareBefore puts what was there before the attach first.
-func compareBefore(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	}
-	return 1
-}
+func compareStacks(a, b *event.Stack) int { return cmp.Compare(stackID(a), stackID(b)) }
 
 type regionOf struct {
 	device int
@@ -226,7 +207,7 @@ func (p *Peaks) programsAt(q *peakPool) []PeakProgram {
 	}
 	slices.SortFunc(list, func(a, b PeakProgram) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
-			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), compareBefore(a.BeforeAttach, b.BeforeAttach))
+			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), compareBools(a.BeforeAttach, b.BeforeAttach))
 	})
 	return list
 }

@@ -18,12 +18,18 @@ import (
 	"ttmem/bpf"
 )
 
-// knowing starts a trace that knows the code of some processes, and no events.
-func knowing(t *testing.T, warn func(string), pids ...int) *Tracer {
+// needsRoot skips a test that traces where that is not allowed: make test runs as root.
+func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("tracing needs root")
 	}
+}
+
+// knowing starts a trace that knows the code of some processes, and no events.
+func knowing(t *testing.T, warn func(string), pids ...int) *Tracer {
+	t.Helper()
+	needsRoot(t)
 	tr, err := New(Options{Processes: pids, Warn: warn})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(tr.Close)

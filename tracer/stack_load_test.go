@@ -233,9 +233,7 @@ func TestStackOfOtherProgram(t *testing.T) {
 // TestStackOfDeletedFile: a program's functions have their names also where its file
 // lies in another mount namespace, and is no longer there.
 func TestStackOfDeletedFile(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("tracing needs root")
-	}
+	needsRoot(t)
 	dir := t.TempDir()
 	exe := filepath.Join(dir, "load")
 	compile(t, "clang++-19", exe, "-rdynamic", "load.cc", "shadow.cc", "-ldl")

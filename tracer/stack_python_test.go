@@ -106,9 +106,7 @@ type pythonProgram struct {
 // args, up to where it says that it is ready.
 func startPython(t *testing.T, p interpreter, env []string, name string, args ...string) *pythonProgram {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("tracing needs root")
-	}
+	needsRoot(t)
 	run := &pythonProgram{interpreter: p, dir: t.TempDir()}
 	compileC(t, "testdata/stack_python/ttprobe.c", run.probe(), "-Wall", "-Werror", "-shared", "-fPIC", "-I"+p.headers)
 	run.Cmd = exec.Command(p.exe, append([]string{"-X", "utf8", filepath.Join("testdata/stack_python", name), run.dir}, args...)...)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -48,9 +47,7 @@ type stackTrace struct {
 // returns.
 func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTrace {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("tracing needs root")
-	}
+	needsRoot(t)
 	elf, err := symbolize.Open(file)
 	qt.Assert(t, qt.IsNil(err))
 	defer elf.Close()
