@@ -28,6 +28,9 @@ type tracing struct {
 	exit int
 	// failed is true where something that was asked for was not there.
 	failed bool
+	// ready is called once what processes held before they were attached has been read;
+	// nil: nobody asks. Of a command there is nothing to be read.
+	ready func()
 	// stop ends run before its time.
 	stop context.CancelFunc
 	ctx  context.Context
@@ -184,6 +187,9 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 	read := t.whenRead(func() {
 		if t.duration > 0 {
 			time.AfterFunc(t.duration, t.stop)
+		}
+		if t.ready != nil {
+			t.ready()
 		}
 	})
 	looked := time.Now()

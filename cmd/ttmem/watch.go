@@ -12,7 +12,6 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/service"
-	"ttmem/tracer"
 	"ttmem/tracer/event"
 )
 
@@ -219,7 +218,7 @@ func (o *sourceOptions) watchTracing(t *tracing, of string, handle func(*event.E
 		t.announce()
 	case o.expected:
 		// What there was before is to be known when the first step begins.
-		pause = onceRead(t.Tracer, pause, func() { o.began(mark) })
+		t.ready = func() { o.began(mark) }
 	default:
 		o.began(mark)
 	}
@@ -231,19 +230,6 @@ func (o *sourceOptions) watchTracing(t *tracing, of string, handle func(*event.E
 	err := t.run(handle, pause)
 	w.exit, w.failed, w.endNs = t.exit, t.failed, monotonicNow()
 	return w, err
-}
-
-// onceRead is pause, which calls then once what processes held before they were attached
-// has been read.
-func onceRead(t *tracer.Tracer, pause, then func()) func() {
-	done := false
-	return func() {
-		pause()
-		if !done && !t.Reading() {
-			done = true
-			then()
-		}
-	}
 }
 
 func (o *sourceOptions) watchService(client *service.Client, handle func(*event.Event), pause func()) (*watched, error) {

@@ -56,7 +56,7 @@ func (r *Reader) from(in storage, c *Checkpoint) error {
 	if c.leads {
 		r.sectionEnd = 0
 	}
-	r.err, r.end, r.rows.left, r.onlyLeft = nil, nil, 0, false
+	r.onlyLeft = false
 	return r.jump(c.begin)
 }
 
@@ -237,5 +237,6 @@ func (r *Reader) jump(to int64) error {
 	}
 	r.in = bufio.NewReaderSize(r.storage, 64<<10)
 	r.offset, r.rows.of = to, newDictionary()
+	r.err, r.end, r.rows.left = nil, nil, 0
 	return nil
 }

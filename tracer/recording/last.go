@@ -37,6 +37,5 @@ func (r *Reader) last(in storage, size int64) (found bool, err error) {
 // A pipe cannot begin again.
 func (r *FileReader) Left() error {
 	r.onlyLeft, r.sectionEnd, r.storage = true, 0, r.file
-	r.err, r.end, r.rows.left = nil, nil, 0
 	return r.jump(r.first)
 }
