@@ -3,6 +3,7 @@ package tracer
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 
 	"github.com/cilium/ebpf"
@@ -22,18 +23,14 @@ type directMap struct {
 // findDirectMap looks for the direct map with a page of its own, which is at the
 // right place in memory if the random words in it are. The kernel tells nobody, and
 // on some machines (encrypted memory, Xen's paravirtual guests) page tables say
-// something else.
-func findDirectMap() (directMap, error) {
+// something else. spec is not used again.
+func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {
 	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
 		return directMap{}, fmt.Errorf("mapping a page: %w", err)
 	}
 	defer unix.Munmap(page)
 	if _, err := rand.Read(page); err != nil {
-		return directMap{}, err
-	}
-	spec, err := bpf.LoadKernel()
-	if err != nil {
 		return directMap{}, err
 	}
 	var objs struct {
@@ -46,6 +43,7 @@ func findDirectMap() (directMap, error) {
 	defer objs.Program.Close()
 
 	const physical = 1<<52 - 1<<12
+	const maxGibibytes, gibibytesARun = 65536, 4 // GIBIBYTES_A_RUN of bpf/src/memory.h
 	for _, levels := range []uint32{4, 5} {
 		// AMD's memory encryption marks entries with one of the address's bits
 		for _, mask := range []uint64{physical, physical &^ (1 << 51), physical &^ (1 << 47)} {
@@ -53,19 +51,21 @@ func findDirectMap() (directMap, error) {
 			for i := range f.Words {
 				f.Words[i] = binary.NativeEndian.Uint64(page[8*i:])
 			}
-			if err := objs.Finding.Set(&f); err != nil {
-				return directMap{}, err
-			}
-			if _, err := objs.Program.Run(&ebpf.RunOptions{}); err != nil {
-				return directMap{}, fmt.Errorf("searching for the direct map: %w", err)
-			}
-			if err := objs.Finding.Get(&f); err != nil {
-				return directMap{}, err
-			}
-			if f.Found != 0 {
-				return directMap{f.Found, mask, levels}, nil
+			for f.From = 0; f.From < maxGibibytes; f.From += gibibytesARun {
+				if err := objs.Finding.Set(&f); err != nil {
+					return directMap{}, err
+				}
+				if _, err := objs.Program.Run(&ebpf.RunOptions{}); err != nil {
+					return directMap{}, fmt.Errorf("searching for the direct map: %w", err)
+				}
+				if err := objs.Finding.Get(&f); err != nil {
+					return directMap{}, err
+				}
+				if f.Found != 0 {
+					return directMap{f.Found, mask, levels}, nil
+				}
 			}
 		}
 	}
-	return directMap{}, nil
+	return directMap{}, errors.New("the kernel's map of physical memory was not found")
 }

@@ -4,69 +4,98 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/features"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
-// Feature is something that ttmem needs of the host.
+// Feature is something that ttmem needs of the host, or can do without.
 type Feature struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
 	// Detail says what was found, or what to do where OK is false.
 	Detail string `json:"detail"`
+	// Untried: it could not be tried, for lack of rights.
+	Untried bool `json:"untried,omitempty"`
+	// Instead says what is used in its place where the host lacks it and ttmem can do
+	// without, and what that costs.
+	Instead string `json:"instead,omitempty"`
 }
 
-// Features tries out what ttmem needs of the kernel and the user.
+// Features tries out what ttmem needs of the kernel and the user. It loads what tracing
+// loads and traces a small program, so that it says "ok" of nothing else than what was
+// seen to work.
 func Features() []Feature {
-	list := []Feature{kernelVersion(), privileges(), typeInformation()}
-	try := func(name, need string, check func() error) {
+	list := []Feature{kernelVersion(), processor()}
+	if !list[1].OK {
+		return list
+	}
+	list = append(list, privileges(), typeInformation(), pidNamespace())
+	mapping := Feature{Name: "mapping events", OK: true}
+	if w, err := watchMappings(); err == nil {
+		w.Close()
+	} else {
+		mapping.OK, mapping.Untried = false, notPermitted(err)
+		mapping.Detail = fmt.Sprintf("%v; a kernel with CONFIG_PERF_EVENTS is needed", err)
+	}
+	list = append(list, mapping)
+	list = append(list, selfTest()...)
+	if os.Geteuid() != 0 {
+		return list
+	}
+	return append(list, optionalFeatures()...)
+}
+
+// instead says what is used in the place of an optional feature, and what that costs.
+var instead = map[string]string{
+	featureUprobeMulti: "a perf event for each probe: ttmem ends two seconds after its report",
+	featureBatch:       "unwind tables are loaded in pieces: the first stacks of a new program may end early",
+	featureDirectMap:   "memory is read with a helper: an allocation with its stack costs a quarter more",
+}
+
+// optionalFeatures are those that ttmem can do without.
+func optionalFeatures() (list []Feature) {
+	k, err := findKernel()
+	if err != nil {
+		return nil // the self-test has said so
+	}
+	for _, name := range optional {
 		f := Feature{Name: name, OK: true}
-		if err := check(); err != nil {
-			f.OK, f.Detail = false, fmt.Sprintf("%v; %s", err, need)
+		if why, lacks := k.why[name]; lacks {
+			f.Detail, f.Instead = why, instead[name]
 		}
 		list = append(list, f)
 	}
-	try("ring buffer", "Linux 5.8 or later is needed", func() error {
-		return features.HaveMapType(ebpf.RingBuf)
-	})
-	try("task storage", "Linux 5.11 or later is needed", func() error {
-		return features.HaveMapType(ebpf.TaskStorage)
-	})
-	try("uprobe_multi", "Linux 6.6 or later with CONFIG_UPROBES is needed", tryUprobeMulti)
-	try("scheduler tracepoints", "a kernel with CONFIG_BPF_EVENTS is needed", tryTracepoint)
-	try("mapping events", "a kernel with CONFIG_PERF_EVENTS is needed", func() error {
-		w, err := watchMappings()
-		if err == nil {
-			w.Close()
-		}
-		return err
-	})
-	return append(list, pidNamespace())
+	return list
 }
 
 func kernelVersion() Feature {
-	var u unix.Utsname
-	_ = unix.Uname(&u)
-	return Feature{"kernel", true, "Linux " + unix.ByteSliceToString(u.Release[:])}
+	return Feature{Name: "kernel", OK: true, Detail: kernelRelease()}
+}
+
+// processor: layouts are derived from x86-64 machine code, and the kernel side reads
+// x86-64's registers.
+func processor() Feature {
+	if runtime.GOARCH != "amd64" {
+		return Feature{Name: "processor", Detail: runtime.GOARCH + ": ttmem traces on x86-64 only; it can show recordings here"}
+	}
+	return Feature{Name: "processor", OK: true, Detail: "x86-64"}
 }
 
 func privileges() Feature {
 	if os.Geteuid() != 0 {
-		return Feature{"privileges", false, "not root: run it with sudo"}
+		return Feature{Name: "privileges", Detail: "not root: run it with sudo"}
 	}
-	return Feature{"privileges", true, "root"}
+	return Feature{Name: "privileges", OK: true, Detail: "root"}
 }
 
 func typeInformation() Feature {
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
-		return Feature{"BTF", false, "no /sys/kernel/btf/vmlinux: a kernel with CONFIG_DEBUG_INFO_BTF is needed"}
+		return Feature{Name: "BTF", Detail: "no /sys/kernel/btf/vmlinux: a kernel with CONFIG_DEBUG_INFO_BTF is needed"}
 	}
-	return Feature{"BTF", true, ""}
+	return Feature{Name: "BTF", OK: true, Detail: ""}
 }
 
 // pidNamespace: the kernel tells process ids as the host's; elsewhere they could
@@ -75,48 +104,33 @@ func pidNamespace() Feature {
 	const initial = "pid:[4026531836]"
 	ns, err := os.Readlink("/proc/self/ns/pid")
 	if err == nil && ns != initial {
-		return Feature{"PID namespace", false, "not the host's: run ttmem on the host, or its container with --pid=host"}
+		return Feature{Name: "PID namespace", Detail: "not the host's: run ttmem on the host, or its container with --pid=host"}
 	}
-	return Feature{"PID namespace", true, "the host's"}
+	return Feature{Name: "PID namespace", OK: true, Detail: "the host's"}
 }
 
-func tryUprobeMulti() error {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	})
-	if err != nil {
-		return short(err)
-	}
-	defer prog.Close()
-	exe, err := link.OpenExecutable("/proc/self/exe")
-	if err != nil {
-		return err
-	}
-	l, err := exe.UprobeMulti([]string{"runtime.main"}, prog, &link.UprobeMultiOptions{PID: uint32(os.Getpid())})
-	if err != nil {
-		return short(err)
-	}
-	return l.Close()
+// kernelRelease is the running kernel's name, such as "Linux 6.12.107+deb13-amd64".
+func kernelRelease() string {
+	var u unix.Utsname
+	_ = unix.Uname(&u)
+	return "Linux " + unix.ByteSliceToString(u.Release[:])
 }
 
-func tryTracepoint() error {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Type: ebpf.Tracing, AttachType: ebpf.AttachTraceRawTp, AttachTo: "sched_process_exit", License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()},
-	})
-	if err != nil {
-		return short(err)
-	}
-	return prog.Close()
+// notPermitted reports whether rights are what lacks. The verifier says EACCES too, of
+// programs that it refuses.
+func notPermitted(err error) bool {
+	var refused *ebpf.VerifierError
+	return !errors.As(err, &refused) && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES))
 }
 
-// short is an error without the verifier's log.
+// short is an error without the verifier's log, in one line.
 func short(err error) error {
 	var refused *ebpf.VerifierError
 	if errors.As(err, &refused) {
 		err = refused.Cause
 	}
-	line, _, _ := strings.Cut(err.Error(), "\n")
-	return errors.New(line)
+	if line, _, more := strings.Cut(err.Error(), "\n"); more {
+		return errors.New(line)
+	}
+	return err
 }

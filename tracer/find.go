@@ -269,7 +269,7 @@ func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
 	inode := handleOf(file)
 	for _, l := range t.libraries {
 		// under another name, in another container, or met before in another way
-		if l.link != nil && (os.SameFile(l.info, info) || sameInode(l.inode, inode, l.info, info)) {
+		if l.probes != nil && (os.SameFile(l.info, info) || sameInode(l.inode, inode, l.info, info)) {
 			file.Close()
 			return l, nil
 		}
@@ -316,7 +316,7 @@ const spareSlots = 8
 
 // slot is where the next library goes: maxLibraries where there is no room.
 func (t *Tracer) slot() int {
-	i := slices.IndexFunc(t.libraries, func(l *library) bool { return l.link == nil && now()-l.retiredNs > retiredNs })
+	i := slices.IndexFunc(t.libraries, func(l *library) bool { return l.probes == nil && now()-l.retiredNs > retiredNs })
 	if i < 0 {
 		i = len(t.libraries)
 	}
@@ -329,7 +329,7 @@ func (t *Tracer) retire() {
 	full := len(t.libraries) >= maxLibraries-spareSlots
 	var idle []*library
 	for _, l := range t.libraries {
-		if l.link != nil && (full || l.deleted()) {
+		if l.probes != nil && (full || l.deleted()) {
 			idle = append(idle, l)
 		}
 	}
@@ -360,7 +360,7 @@ func (t *Tracer) retire() {
 	}
 	for _, l := range idle {
 		l.close()
-		l.link, l.retiredNs = nil, now()
+		l.probes, l.retiredNs = nil, now()
 		maps.DeleteFunc(t.byFile, func(_ fileID, other *library) bool { return other == l })
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/cilium/ebpf/link"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
@@ -14,7 +13,7 @@ import (
 )
 
 // noProbes stands for the probes of a library that nobody runs.
-type noProbes struct{ link.Link }
+type noProbes struct{}
 
 func (noProbes) Close() error { return nil }
 
@@ -36,7 +35,7 @@ func TestDeletedLibrariesThatNobodyMapsAreGivenUp(t *testing.T) {
 		if deleted {
 			qt.Assert(t, qt.IsNil(os.Remove(path)))
 		}
-		l := &library{path: path, file: file, link: noProbes{}}
+		l := &library{path: path, file: file, probes: noProbes{}}
 		tracer.libraries = append(tracer.libraries, l)
 		tracer.byFile[id] = l
 		return l
@@ -45,9 +44,9 @@ func TestDeletedLibrariesThatNobodyMapsAreGivenUp(t *testing.T) {
 	running := add("running", true, true)
 	gone := add("gone", true, false)
 	tracer.retire()
-	qt.Check(t, qt.IsNotNil(there.link))
-	qt.Check(t, qt.IsNotNil(running.link))
-	qt.Check(t, qt.IsNil(gone.link))
+	qt.Check(t, qt.IsNotNil(there.probes))
+	qt.Check(t, qt.IsNotNil(running.probes))
+	qt.Check(t, qt.IsNil(gone.probes))
 	qt.Check(t, qt.HasLen(tracer.byFile, 2))
 	qt.Check(t, qt.Equals(tracer.slot(), 3), qt.Commentf("its records may still come"))
 	gone.retiredNs -= 2 * retiredNs

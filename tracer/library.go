@@ -2,12 +2,10 @@ package tracer
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
+	"io"
 	"os"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
@@ -33,7 +31,7 @@ type library struct {
 	info   os.FileInfo
 	inode  inodeHandle
 	leased bool
-	link   link.Link // nil: its probes are gone
+	probes io.Closer // nil: they are gone
 	// when its probes were placed, and gone, CLOCK_MONOTONIC
 	attachedNs, retiredNs uint64
 }
@@ -193,7 +191,7 @@ func inRelease(release string) string {
 	return " (ttnn " + release + ")"
 }
 
-// attach places all probes of the library with one link.
+// attach places all probes of the library.
 func (l *library) attach(objs *objects, index uint8) error {
 	var offsets, cookies []uint64
 	for id, name := range probeNames {
@@ -209,18 +207,8 @@ func (l *library) attach(objs *objects, index uint8) error {
 		return fmt.Errorf("telling the kernel the layout of %s: %w", l.path, err)
 	}
 	// by descriptor: the path may lie in another mount namespace, or be gone
-	path := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd())
-	exe, err := link.OpenExecutable(path)
-	if err != nil {
-		return fmt.Errorf("%s: %w", l.path, err)
-	}
-	l.link, err = exe.UprobeMulti(nil, objs.OnProbe, &link.UprobeMultiOptions{
-		Addresses: offsets, Cookies: cookies,
-	})
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return fmt.Errorf("placing probes in %s: this kernel has no uprobe_multi (Linux 6.6 and later have): %w", l.path, err)
-	}
-	if err != nil {
+	path, err := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), error(nil)
+	if l.probes, err = objs.kernel.uprobes.place(path, objs.OnProbe, offsets, cookies, 0); err != nil {
 		return fmt.Errorf("placing probes in %s: %w", l.path, err)
 	}
 	return nil
@@ -233,8 +221,8 @@ func (l *library) deleted() bool {
 }
 
 func (l *library) close() {
-	if l.link != nil {
-		l.link.Close()
+	if l.probes != nil {
+		l.probes.Close()
 	}
 	l.file.Close()
 }

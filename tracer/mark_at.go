@@ -16,6 +16,7 @@ import (
 type callMarks struct {
 	names   []string
 	program *ebpf.Program
+	uprobes uprobes
 	warn    func(string)
 
 	own os.FileInfo // ttmem's own program, which a command is before it begins; nil: not known
@@ -32,9 +33,9 @@ type callMarks struct {
 	found   []bool     // by name
 }
 
-func newCallMarks(names []string, program *ebpf.Program, warn func(string)) *callMarks {
+func newCallMarks(names []string, program *ebpf.Program, uprobes uprobes, warn func(string)) *callMarks {
 	c := &callMarks{
-		names: names, program: program, warn: warn,
+		names: names, program: program, uprobes: uprobes, warn: warn,
 		found: make([]bool, len(names)), near: make([]nearNames, len(names)),
 		files: make(map[fileKey]*markedFile), waiting: make(chan *markedFile, 1024),
 	}
@@ -164,9 +165,9 @@ func (c *callMarks) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.files {
-		if f.link != nil {
-			f.link.Close()
-			f.link = nil
+		if f.probes != nil {
+			f.probes.Close()
+			f.probes = nil
 		}
 		if f.file != nil {
 			f.file.Close() // which lets writers go on

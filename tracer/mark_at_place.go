@@ -3,14 +3,13 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
 	"strings"
 	"syscall"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"ttmem/symbolize"
@@ -19,11 +18,11 @@ import (
 // A markedFile is a file that was met. Once its probes are placed it stays open for as
 // long: its lease goes with it, see overwrite.go.
 type markedFile struct {
-	file  *os.File // nil: it has no probes
-	info  os.FileInfo
-	inode inodeHandle
-	link  link.Link // nil: it has no probes, or none yet
-	calls string    // what is marked, for people
+	file   *os.File // nil: it has no probes
+	info   os.FileInfo
+	inode  inodeHandle
+	probes io.Closer // nil: it has none, or none yet
+	calls  string    // what is marked, for people
 	// refused: somebody had it open for writing
 	refused bool
 	// same is the file that has the probes of this one, too: another container's
@@ -53,7 +52,7 @@ func (c *callMarks) place(f *markedFile) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if f.link == nil && f.file != nil {
+		if f.probes == nil && f.file != nil {
 			f.file.Close()
 			f.file = nil
 		}
@@ -84,7 +83,7 @@ func (c *callMarks) place(f *markedFile) {
 		return
 	}
 	c.mu.Lock()
-	f.link = l
+	f.probes = l
 	c.mu.Unlock()
 	c.withdraw() // who wanted to write meanwhile was told to wait, and nobody has looked
 }
@@ -95,7 +94,7 @@ func (c *callMarks) hasProbes(f *markedFile) bool {
 	defer c.mu.Unlock()
 	f.inode = handleOf(f.file)
 	for _, other := range c.files {
-		if other.link != nil && sameInode(other.inode, f.inode, other.info, f.info) {
+		if other.probes != nil && sameInode(other.inode, f.inode, other.info, f.info) {
 			f.same = other
 			return true
 		}
@@ -150,16 +149,8 @@ func (c *callMarks) lease(f *markedFile) bool {
 	return false
 }
 
-func (c *callMarks) attach(file *os.File, offsets, numbers []uint64) (link.Link, error) {
-	exe, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
-	if err != nil {
-		return nil, err
-	}
-	l, err := exe.UprobeMulti(nil, c.program, &link.UprobeMultiOptions{Addresses: offsets, Cookies: numbers})
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		err = errors.New("this kernel has no uprobe_multi (Linux 6.6 and later have)")
-	}
-	return l, err
+func (c *callMarks) attach(file *os.File, offsets, numbers []uint64) (io.Closer, error) {
+	return c.uprobes.place(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), c.program, offsets, numbers, 0)
 }
 
 // withdraw removes the probes of the files that somebody wants to write to, and lets him.
@@ -170,11 +161,11 @@ func (c *callMarks) withdraw() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, f := range c.files {
-		if f.link == nil || !leaseBroken(f.file) {
+		if f.probes == nil || !leaseBroken(f.file) {
 			continue
 		}
-		f.link.Close()
-		f.link = nil
+		f.probes.Close()
+		f.probes = nil
 		// who maps it from now on maps another content
 		where := "processes that run it"
 		maps.DeleteFunc(c.files, func(_ fileKey, other *markedFile) bool {

@@ -122,7 +122,7 @@ func takeNamed(t *testing.T, c *callMarks, path string) {
 // unplaced looks at files, but has no program that it could place.
 func unplaced(t *testing.T, names ...string) (*callMarks, *lines) {
 	var told lines
-	c := newCallMarks(names, nil, told.add)
+	c := newCallMarks(names, nil, uprobes{}, told.add)
 	t.Cleanup(c.close)
 	return c, &told
 }

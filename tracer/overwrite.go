@@ -55,11 +55,11 @@ func (t *Tracer) withdraw() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.libraries {
-		if l.link == nil || !l.leased || !leaseBroken(l.file) {
+		if l.probes == nil || !l.leased || !leaseBroken(l.file) {
 			continue
 		}
-		l.link.Close()
-		l.link, l.retiredNs = nil, now()
+		l.probes.Close()
+		l.probes, l.retiredNs = nil, now()
 		_, _ = unix.FcntlInt(l.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
 		for id, other := range t.byFile {
 			if other == l {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -14,7 +15,6 @@ import (
 	"weak"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
@@ -50,6 +50,8 @@ type spaces struct {
 	attaching sync.RWMutex
 	// updating is held while a process's state is worked out.
 	updating sync.Mutex
+	// removing are probes that are being removed.
+	removing sync.WaitGroup
 	// listing is held while the kernel's entry of a process is changed.
 	listing sync.Mutex
 }
@@ -63,7 +65,7 @@ type space struct {
 	newest  *spaceView
 	tables  []*kernelTable
 	python  *pythonSpace // nil: none that can be read
-	loader  link.Link    // the probe on its dynamic linker; nil: none
+	loader  io.Closer    // the probe on its dynamic linker; nil: none
 	// lacksRows: some of the newest state's files have rows that were not read yet
 	lacksRows bool
 	warned    bool
@@ -83,7 +85,7 @@ type codeMapping struct {
 
 // pythonSpace is the CPython in a process.
 type pythonSpace struct {
-	dealloc link.Link
+	dealloc io.Closer
 }
 
 // viewsKept is how many states of a process are kept: stacks come a few
@@ -317,18 +319,13 @@ func (s *spaces) probeLoader(pid int, p *space, mappings []codeMapping) error {
 
 // probe places a probe in one process alone: others that map the same file are to
 // pay nothing.
-func (s *spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Program, cookie uint64) (link.Link, error) {
+func (s *spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Program, cookie uint64) (io.Closer, error) {
 	offset, ok := m.file.elf.FileOffset(addr)
 	if !ok {
 		return nil, fmt.Errorf("%s has no code at %#x", m.file.path, addr)
 	}
-	exe, err := link.OpenExecutable(fmt.Sprintf("%s/map_files/%x-%x", procDir(pid), m.start, m.end))
-	if err != nil {
-		return nil, err
-	}
-	return exe.UprobeMulti(nil, program, &link.UprobeMultiOptions{
-		Addresses: []uint64{offset}, Cookies: []uint64{cookie}, PID: uint32(pid),
-	})
+	path := fmt.Sprintf("%s/map_files/%x-%x", procDir(pid), m.start, m.end)
+	return s.objs.kernel.uprobes.place(path, program, []uint64{offset}, []uint64{cookie}, pid)
 }
 
 // publish gives a state to the kernel. Of the tables that it uses and those that the
@@ -417,10 +414,10 @@ func (s *spaces) drop(pid int, p *space) {
 	// before its probes: what they tell is needed as long as stacks are taken
 	_ = s.objs.Spaces.Delete(p.slot)
 	if p.python != nil {
-		p.python.dealloc.Close()
+		s.remove(p.python.dealloc)
 	}
 	if p.loader != nil {
-		p.loader.Close()
+		s.remove(p.loader)
 	}
 	_ = s.objs.Unloading.Delete(uint32(pid))
 	for _, t := range p.tables {
@@ -433,6 +430,12 @@ func (s *spaces) drop(pid int, p *space) {
 	maps.DeleteFunc(s.byBuild, func(_ string, t *kernelTable) bool { return t.gone })
 }
 
+// remove removes probes of a process that needs them no more. That takes the kernel up to
+// a tenth of a second for each, for which nothing else waits.
+func (s *spaces) remove(probes io.Closer) {
+	s.removing.Go(func() { probes.Close() })
+}
+
 func (s *spaces) close() {
 	close(s.wake)
 	if s.objs != nil {
@@ -440,6 +443,10 @@ func (s *spaces) close() {
 	}
 	for pid := range s.byPID {
 		s.forget(pid, now())
+	}
+	s.removing.Wait()
+	if s.tables != nil {
+		s.tables.close()
 	}
 }
 

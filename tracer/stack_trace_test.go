@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
@@ -66,8 +65,14 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	// no library is met: tell of the process's code all the same
 	tr.space(pid)
 	tr.spaces.settle()
-	spec, err := bpf.LoadKernel()
+	k, err := findKernel()
 	qt.Assert(t, qt.IsNil(err))
+	spec := k.spec
+	limit := pid // of the probe
+	if o.Children {
+		limit = 0
+	}
+	spec.Programs["on_stack"].AttachType = k.uprobes.attachType(limit != 0)
 	var vars bpf.KernelVariableSpecs
 	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
 	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(!o.NoStacks)))
@@ -83,15 +88,9 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	probe, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(probe.Close)
-	exe, err := link.OpenExecutable(file)
+	probes, err := k.uprobes.place(file, probe.Programs["on_stack"], []uint64{offset}, []uint64{0}, limit)
 	qt.Assert(t, qt.IsNil(err))
-	probed := &link.UprobeMultiOptions{Addresses: []uint64{offset}}
-	if !o.Children {
-		probed.PID = uint32(pid)
-	}
-	l, err := exe.UprobeMulti(nil, probe.Programs["on_stack"], probed)
-	qt.Assert(t, qt.IsNil(err))
-	tr.links = append(tr.links, l)
+	tr.links = append(tr.links, probes)
 	tr.decoder.stackSeen = func(h *bpf.KernelHeader, stack *event.Stack) {
 		st.mu.Lock()
 		defer st.mu.Unlock()

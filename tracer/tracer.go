@@ -9,8 +9,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,7 +20,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
@@ -48,7 +49,7 @@ type Options struct {
 // Tracer traces processes from New until Close.
 type Tracer struct {
 	objs     objects
-	links    []link.Link
+	links    []io.Closer // of what is no library's
 	ring     *ringbuf.Reader
 	mappings *mappingWatch
 	watching sync.WaitGroup
@@ -81,8 +82,14 @@ type Tracer struct {
 	unknown map[string]uint64
 }
 
-// objects are what of the kernel side is loaded.
+// objects are the kernel side.
 type objects struct {
+	loaded
+	kernel *kernel // what it was loaded for
+}
+
+// loaded is what of the kernel side is loaded.
+type loaded struct {
 	bpf.KernelMaps
 	OnProbe       *ebpf.Program `ebpf:"on_probe"`
 	OnFork        *ebpf.Program `ebpf:"on_fork"`
@@ -93,7 +100,7 @@ type objects struct {
 	OnMark        *ebpf.Program `ebpf:"on_mark"`
 }
 
-func (o *objects) close() {
+func (o *loaded) close() {
 	o.KernelMaps.Close()
 	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark} {
 		p.Close()
@@ -103,11 +110,14 @@ func (o *objects) close() {
 // Check finds out whether this host and user can trace at all; its error says
 // what is missing.
 func Check() error {
+	if f := processor(); !f.OK {
+		return errors.New(f.Detail)
+	}
 	if os.Geteuid() != 0 {
 		return errors.New("tracing needs root: run it with sudo")
 	}
-	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
-		return errors.New("this kernel has no BTF (/sys/kernel/btf/vmlinux): ttmem needs one built with CONFIG_DEBUG_INFO_BTF")
+	if f := typeInformation(); !f.OK {
+		return errors.New(f.Detail)
 	}
 	if f := pidNamespace(); !f.OK {
 		return fmt.Errorf("the PID namespace is %s", f.Detail)
@@ -174,7 +184,7 @@ func New(o Options) (_ *Tracer, err error) {
 		}
 	}
 	if len(o.MarkAt) > 0 {
-		t.decoder.markAt, t.calls = o.MarkAt, newCallMarks(o.MarkAt, t.objs.OnMark, t.warn)
+		t.decoder.markAt, t.calls = o.MarkAt, newCallMarks(o.MarkAt, t.objs.OnMark, t.objs.kernel.uprobes, t.warn)
 	}
 	t.watchOverwrites()
 	if err := t.watch(); err != nil {
@@ -206,27 +216,28 @@ const (
 )
 
 func (t *Tracer) load(o Options) error {
-	spec, err := bpf.LoadKernel()
+	k, err := findKernel()
 	if err != nil {
-		return fmt.Errorf("reading the BPF object: %w", err)
+		return err
 	}
+	t.objs.kernel = k
+	spec := k.spec
 	vars := bpf.KernelVariableSpecs{}
 	if err := spec.Assign(&vars); err != nil {
 		return fmt.Errorf("reading the BPF object: %w", err)
 	}
-	memory, err := findDirectMap()
-	if err != nil {
-		return explainLoad(err)
-	}
 	if err := errors.Join(
 		vars.OnlyListed.Set(t.onlyListed), vars.OwnTgid.Set(uint32(os.Getpid())),
-		vars.DirectMap.Set(memory.start), vars.FrameMask.Set(memory.frameMask), vars.TableLevels.Set(memory.tableLevels),
+		vars.DirectMap.Set(k.memory.start), vars.FrameMask.Set(k.memory.frameMask), vars.TableLevels.Set(k.memory.tableLevels),
 		vars.TakeStacks.Set(!o.NoStacks), vars.FreeStacks.Set(o.FreeStacks && !o.NoStacks),
 	); err != nil {
 		return fmt.Errorf("setting BPF variables: %w", err)
 	}
-	if err := spec.LoadAndAssign(&t.objs, nil); err != nil {
+	if err := spec.LoadAndAssign(&t.objs.loaded, nil); err != nil {
 		return explainLoad(err)
+	}
+	if bpf.SharesStack(t.objs.OnProbe) {
+		return fmt.Errorf("%s has the threads of a CPU share a stack in BPF programs, which could crash it: nothing is traced; please report it", kernelRelease())
 	}
 	for _, p := range []link.TracingOptions{
 		{Program: t.objs.OnFork}, {Program: t.objs.OnExec}, {Program: t.objs.OnExit},
@@ -248,15 +259,28 @@ func (t *Tracer) load(o Options) error {
 	return nil
 }
 
-// explainLoad turns the kernel's refusal into what to do about it.
+// explainLoad turns the kernel's refusal into a line that says what to do about it. What
+// the verifier had to say goes to a file.
 func explainLoad(err error) error {
-	switch {
-	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("loading the BPF programs: not permitted: CAP_BPF and CAP_PERFMON are needed: %w", err)
-	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("loading the BPF programs: this kernel refuses them; Linux 6.6 or later with CONFIG_UPROBES and CONFIG_BPF_EVENTS is needed: %w", err)
+	if notPermitted(err) {
+		return fmt.Errorf("loading the BPF programs: root lacks CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN here (give a container --privileged): %w", short(err))
 	}
-	return fmt.Errorf("loading the BPF programs: %w", err)
+	var refused *ebpf.VerifierError
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("%s does not load ttmem's BPF programs: %w; Linux 5.15 or later is needed: `ttmem doctor` checks this host", kernelRelease(), short(err))
+	}
+	program, _, _ := strings.Cut(err.Error(), ": load program")
+	if i := strings.LastIndexByte(program, ' '); i >= 0 {
+		program = program[i+1:]
+	}
+	log := "could not be saved"
+	if f, err := os.CreateTemp("", "ttmem-verifier-*.log"); err == nil {
+		fmt.Fprintf(f, "%s\n%+v\n", kernelRelease(), refused)
+		log = "is in " + f.Name()
+		f.Close()
+	}
+	return fmt.Errorf("%s refuses ttmem's BPF program %s (%v): its verifier's log %s; please report it with the output of `ttmem doctor`",
+		kernelRelease(), program, refused.Cause, log)
 }
 
 // pollInterval is how often the ring buffer is looked at when nobody wakes the

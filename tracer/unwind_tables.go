@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -28,6 +29,9 @@ const (
 type unwindTables struct {
 	chunks, rules *ebpf.Map
 	inner         *ebpf.MapSpec
+	batch         bool // the kernel takes several chunks at once
+	// prepared are chunks whose maps are in place, with nothing in them.
+	prepared map[int]*ebpf.Map
 
 	mu      sync.Mutex
 	taken   []bool // by chunk
@@ -47,16 +51,55 @@ type kernelTable struct {
 var errTablesFull = errors.New("the kernel side's room for unwind tables is full")
 
 func newUnwindTables(objs *objects, spec *ebpf.MapSpec) (*unwindTables, error) {
-	inner := spec.InnerMap.Copy()
-	inner.Key, inner.Value = nil, nil // the kernel would be told of these types with every chunk
 	t := &unwindTables{
-		chunks: objs.Chunks, rules: objs.Rules, inner: inner,
+		chunks: objs.Chunks, rules: objs.Rules, inner: spec.InnerMap, batch: objs.kernel.batch,
 		taken:   make([]bool, objs.Chunks.MaxEntries()),
 		numbers: make(map[unwind.Rule]uint16),
 	}
 	// number 0 stands for "no row" in every table
-	_, err := t.number([]unwind.Rule{{}})
-	return t, err
+	if _, err := t.number([]unwind.Rule{{}}); err != nil {
+		return nil, err
+	}
+	if !t.batch {
+		t.mu.Lock()
+		go func() {
+			defer t.mu.Unlock()
+			t.prepare(min(preparedChunks, len(t.taken)))
+		}()
+	}
+	return t, nil
+}
+
+// preparedChunks are twice as many as a program of Python and ttnn needs.
+const preparedChunks = 512
+
+// prepare puts maps into the map of all before there is something to be put into them:
+// where that takes a call for each, a program would wait for it with its first stacks.
+// What fails here fails again when it is needed.
+func (t *unwindTables) prepare(n int) {
+	maps := make(map[int]*ebpf.Map)
+	var keys, values []uint32
+	for i := range n {
+		m, err := ebpf.NewMap(t.inner)
+		if err != nil {
+			break
+		}
+		maps[i] = m
+		keys, values = append(keys, uint32(i)), append(values, uint32(m.FD()))
+	}
+	if t.putChunks(keys, values) == nil {
+		t.prepared = maps
+	}
+}
+
+// close gives up what was prepared and not used.
+func (t *unwindTables) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range t.prepared {
+		m.Close()
+	}
+	t.prepared = nil
 }
 
 // number gives the rules of a table their numbers in the kernel's dictionary.
@@ -159,23 +202,52 @@ func (t *unwindTables) load(tables []*unwind.Table) (loaded []*kernelTable, err 
 			firstChunk: at, chunks: n, users: 1,
 		})
 		for k := range n {
-			m, err := ebpf.NewMap(t.inner)
-			if err != nil {
-				return loaded, fmt.Errorf("making room for unwind tables: %w", err)
+			m, inPlace := t.prepared[at+k]
+			if !inPlace {
+				if m, err = ebpf.NewMap(t.inner); err != nil {
+					return loaded, fmt.Errorf("making room for unwind tables: %w", err)
+				}
+				keys, values = append(keys, uint32(at+k)), append(values, uint32(m.FD()))
 			}
+			delete(t.prepared, at+k)
 			inner = append(inner, m)
 			if err := m.Put(uint32(0), words[k*chunkWords:(k+1)*chunkWords]); err != nil {
 				return loaded, fmt.Errorf("telling the kernel an unwind table: %w", err)
 			}
-			keys, values = append(keys, uint32(at+k)), append(values, uint32(m.FD()))
 		}
 	}
-	if len(keys) > 0 {
-		if _, err := t.chunks.BatchUpdate(keys, values, nil); err != nil {
-			return loaded, fmt.Errorf("telling the kernel unwind tables: %w", err)
-		}
+	if err := t.putChunks(keys, values); err != nil {
+		return loaded, fmt.Errorf("telling the kernel unwind tables: %w", err)
 	}
 	return loaded, nil
+}
+
+// putsAtOnce is how many chunks are put at the same time where each takes a call.
+const putsAtOnce = 256
+
+// putChunks puts chunks' maps into the map of all. With each call the kernel waits until
+// no program runs that began before: where it takes one chunk a call, many threads wait
+// at the same time.
+func (t *unwindTables) putChunks(keys, values []uint32) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	if t.batch {
+		_, err := t.chunks.BatchUpdate(keys, values, nil)
+		return err
+	}
+	var next atomic.Int64
+	errs := make([]error, min(putsAtOnce, len(keys)))
+	var putting sync.WaitGroup
+	for worker := range errs {
+		putting.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(keys)) && errs[worker] == nil; i = next.Add(1) - 1 {
+				errs[worker] = t.chunks.Put(keys[i], values[i])
+			}
+		})
+	}
+	putting.Wait()
+	return errors.Join(errs...)
 }
 
 // place finds n chunks in a row that are free, and takes them.

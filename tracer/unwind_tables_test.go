@@ -123,10 +123,11 @@ func tableStore(t *testing.T, chunks uint32) *unwindTables {
 	if os.Geteuid() != 0 {
 		t.Skip("the kernel's maps need root")
 	}
-	spec, err := bpf.LoadKernel()
+	k, err := findKernel()
 	qt.Assert(t, qt.IsNil(err))
+	spec := k.spec
 	spec.Maps["chunks"].MaxEntries = chunks
-	objs := new(objects)
+	objs := &objects{kernel: k}
 	for name, m := range map[string]**ebpf.Map{"chunks": &objs.Chunks, "rules": &objs.Rules} {
 		*m, err = ebpf.NewMap(spec.Maps[name])
 		qt.Assert(t, qt.IsNil(err))

@@ -59,30 +59,28 @@ static __always_inline u64 saved_register(const struct pt_regs *ctx, u32 n)
 /* Where BankManager::allocate_buffer turns to shards: what allocate_impl will
  * have got if nothing is thrown. The shards are an optional<u32>: the value in
  * the low half, bit 32 set where there is one. */
-static __always_inline void bank_shards(struct pt_regs *ctx, const struct layout *l,
-					struct thread *t)
+HANDLER void bank_shards(const struct hit *h, struct thread *t)
 {
-	u64 shards = saved_register(ctx, l->shard_count);
+	u64 shards = saved_register(h->ctx, h->l->shard_count);
 
-	t->request.size_bytes = saved_register(ctx, l->shard_size);
-	t->request.page_size_bytes = saved_register(ctx, l->shard_page);
+	t->request.size_bytes = saved_register(h->ctx, h->l->shard_size);
+	t->request.page_size_bytes = saved_register(h->ctx, h->l->shard_page);
 	t->request.shards = shards >> 32 & 1 ? (u32)shards : 0;
 }
 
 /* GraphTracker::track_allocate(Buffer *): address and status are set. */
-static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u64 bias,
-					     u32 tgid, const struct layout *l)
+HANDLER void buffer_allocated(const struct hit *h)
 {
-	struct unwinder *u = this_unwinder();
-	u64 object, unique_id, device, allocator;
-	struct shard_request request = {};
-	struct stack_ids stack;
-	struct buffer_record *r;
+	const struct layout *l = h->l;
+	struct memory *m = memory_of(h);
 	u64 words[BUFFER_WINDOW / 8];
 	const u8 *window = (u8 *)words;
+	struct shard_request request = {};
+	u64 object, unique_id, device, allocator;
+	struct buffer_record *r;
 
-	object = buffer_object(u ? &u->memory : NULL, l, ctx->si);
-	if (!read_buffer(u ? &u->memory : NULL, l, object, words, &unique_id)) {
+	object = buffer_object(m, l, h->ctx->si);
+	if (!read_buffer(m, l, object, words, &unique_id)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}
@@ -95,15 +93,14 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 	}
 	device = window_u64(window, l->device);
 	allocator = window_u64(window, l->allocator);
-	meet_allocator(library, bias, tgid, device, allocator, 0);
-	stack = stack_of(ctx, u);
+	meet_allocator(h, device, allocator, 0);
 
-	r = RESERVE(struct buffer_record, RECORD_ALLOC, library);
+	r = RESERVE(struct buffer_record, RECORD_ALLOC, h->library);
 	if (!r)
 		return;
-	r->h.stack = stack;
+	r->h.stack = h->stack;
 	r->request = request;
-	r->object = ctx->si;
+	r->object = h->ctx->si;
 	r->unique_id = unique_id;
 	r->device = device;
 	r->allocator = allocator;
@@ -113,35 +110,32 @@ static __always_inline void buffer_allocated(struct pt_regs *ctx, u32 library, u
 
 /* deallocate_impl: does nothing unless the status is "allocated". The Buffer's id
  * is not read: user space knows it by the Buffer's address. */
-static __always_inline void buffer_deallocate(struct pt_regs *ctx, u32 library,
-					      const struct layout *l)
+HANDLER void buffer_deallocate(const struct hit *h)
 {
-	struct unwinder *u = this_unwinder();
-	struct stack_ids stack = {};
-	u64 object, buffer;
-	struct free_record *r;
+	const struct layout *l = h->l;
+	struct memory *m = memory_of(h);
 	u64 words[BUFFER_WINDOW / 8];
 	const u8 *window = (u8 *)words;
+	u64 object, buffer;
+	struct free_record *r;
 
 	if (l->dealloc_has_impl) {
-		object = ctx->di;
-		buffer = ctx->si;
+		object = h->ctx->di;
+		buffer = h->ctx->si;
 	} else {
-		buffer = ctx->di;
-		object = buffer_object(u ? &u->memory : NULL, l, buffer);
+		buffer = h->ctx->di;
+		object = buffer_object(m, l, buffer);
 	}
-	if (!read_buffer(u ? &u->memory : NULL, l, object, words, NULL)) {
+	if (!read_buffer(m, l, object, words, NULL)) {
 		count_lost(LOST_BUFFER_UNREADABLE);
 		return;
 	}
 	if (l->status >= BUFFER_WINDOW || window[l->status & 127] != 1)
 		return;
-	if (free_stacks)
-		stack = stack_of(ctx, u);
-	r = RESERVE(struct free_record, RECORD_FREE, library);
+	r = RESERVE(struct free_record, RECORD_FREE, h->library);
 	if (!r)
 		return;
-	r->h.stack = stack;
+	r->h.stack = h->stack;
 	r->object = buffer;
 	__builtin_memcpy(r->window, window, BUFFER_WINDOW);
 	send(r);

@@ -96,33 +96,32 @@ __noinline int tell_device(u32 library, u64 bias, u64 device, u64 allocator, u32
 
 /* Makes sure that user space knows a device before a record names it. What a mesh
  * has where a Device has its id does not matter: at worst it is told again. */
-static __always_inline void meet_device(u32 library, u64 bias, u32 tgid, const struct layout *l,
-					u64 device)
+static __always_inline void meet_device(const struct hit *h, u64 device)
 {
-	struct object_key k = {.tgid = tgid, .object = device};
+	struct object_key k = {.tgid = h->tgid, .object = device};
 	u32 *known, id = 0;
 
 	if (!device)
 		return;
-	if (!read_u32(device + l->chip_id, &id))
+	if (!read_u32(device + h->l->chip_id, &id))
 		count_lost(LOST_DEVICE_UNREADABLE);
 	known = bpf_map_lookup_elem(&devices, &k);
 	if (known && *known == id)
 		return;
 	if (bpf_map_update_elem(&devices, &k, &id, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
-	if (!tell_device(library, bias, device, 0, 0))
+	if (!tell_device(h->library, h->bias, device, 0, 0))
 		bpf_map_delete_elem(&devices, &k); /* to be tried again */
 }
 
-static __always_inline void meet_allocator(u32 library, u64 bias, u32 tgid, u64 device,
-					   u64 allocator, u32 flags)
+static __always_inline void meet_allocator(const struct hit *h, u64 device, u64 allocator,
+					   u32 flags)
 {
-	struct object_key k = {.tgid = tgid, .object = allocator};
+	struct object_key k = {.tgid = h->tgid, .object = allocator};
 	struct recent *last = last_hit();
 	u64 *known;
 
-	if (last && last->tgid == tgid && last->device == device && last->allocator == allocator &&
+	if (last && last->tgid == h->tgid && last->device == device && last->allocator == allocator &&
 	    last->endings == endings && !flags)
 		return;
 	known = bpf_map_lookup_elem(&allocators, &k);
@@ -134,44 +133,46 @@ static __always_inline void meet_allocator(u32 library, u64 bias, u32 tgid, u64 
 			last->allocator = allocator;
 			last->endings = endings;
 			barrier();
-			last->tgid = tgid;
+			last->tgid = h->tgid;
 		}
 		return;
 	}
 	if (bpf_map_update_elem(&allocators, &k, &device, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
-	if (!tell_device(library, bias, device, allocator, flags))
+	if (!tell_device(h->library, h->bias, device, allocator, flags))
 		bpf_map_delete_elem(&allocators, &k);
 }
 
 /* SubDeviceManagerTracker(IDevice *, unique_ptr<Allocator> &&, …): a device has
  * its allocator, and nothing was allocated on it yet. */
-static __always_inline void device_ready(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid)
+HANDLER void device_ready(const struct hit *h)
 {
 	u64 allocator = 0;
 
-	if (!read_u64(ctx->dx, &allocator) || !allocator) {
+	if (!read_u64(h->ctx->dx, &allocator) || !allocator) {
 		count_lost(LOST_DEVICE_UNREADABLE);
 		return;
 	}
-	meet_allocator(library, bias, tgid, ctx->si, allocator, DEVICE_READY);
+	meet_allocator(h, h->ctx->si, allocator, DEVICE_READY);
 }
 
 /* Allocator::deallocate_buffers(): everything of it is free from now on. */
-static __always_inline void allocator_clear(struct pt_regs *ctx, u32 library, u32 tgid)
+HANDLER void allocator_clear(const struct hit *h)
 {
-	struct object_key k = {.tgid = tgid, .object = ctx->di};
-	struct clear_record *r = RESERVE(struct clear_record, RECORD_CLEAR, library);
+	struct object_key k = {.tgid = h->tgid, .object = h->ctx->di};
+	struct clear_record *r;
 	u64 *device = bpf_map_lookup_elem(&allocators, &k);
 
 	__sync_fetch_and_add(&endings, 1);
 	if (device) {
-		struct object_key d = {.tgid = tgid, .object = *device};
+		struct object_key d = {.tgid = h->tgid, .object = *device};
 		bpf_map_delete_elem(&devices, &d);
 		bpf_map_delete_elem(&allocators, &k);
 	}
+	/* only now: Linux 6.1's verifier takes a check of r in between for a second one */
+	r = RESERVE(struct clear_record, RECORD_CLEAR, h->library);
 	if (!r)
 		return;
-	r->allocator = ctx->di;
+	r->allocator = h->ctx->di;
 	send(r);
 }

@@ -11,76 +11,120 @@
  * functions in between save it in their frames. */
 #define FRAME_BYTES 512
 
-struct stack_scan {
-	u64 at;
-	u64 limit;
-	u64 bias;
-	u64 found; /* where on the stack */
-	u64 buffers[FAILED_BUFFERS];
-	u32 library;
-	u32 what; /* FAILED_* */
-};
+/* How many words one call of a search looks at. The verifier looks at each step of a
+ * call, but at the function once. */
+#define WORDS_A_CALL 8
 
 static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 {
 	return address - bias >= c->start && address - bias < c->end;
 }
 
-/* One word of the search for a return address. */
-static long find_caller(u64 i, struct stack_scan *s)
+/* What a return address on the stack says that the thread is doing: FAILED_*, or 0. */
+static __always_inline u32 doing(const struct layout *l, u64 bias, u64 word)
 {
-	struct layout *l = bpf_map_lookup_elem(&layouts, &s->library);
-	u64 word;
-
-	if (!l || !read_u64(s->at, &word))
-		return 1;
-	if (inside(word, s->bias, &l->allocate))
-		s->what = FAILED_ALLOCATE;
-	else if (inside(word, s->bias, &l->validate_cbs))
-		s->what = FAILED_VALIDATE_CBS;
-	else if (inside(word, s->bias, &l->validate_dfbs))
-		s->what = FAILED_VALIDATE_DFBS;
-	if (s->what && follows_call(word)) {
-		s->found = s->at;
-		return 1;
-	}
-	s->what = 0;
-	s->at += 8;
+	if (inside(word, bias, &l->allocate))
+		return FAILED_ALLOCATE;
+	if (inside(word, bias, &l->validate_cbs))
+		return FAILED_VALIDATE_CBS;
+	if (inside(word, bias, &l->validate_dfbs))
+		return FAILED_VALIDATE_DFBS;
 	return 0;
 }
 
-/* One word of the search for the Buffer that memory was asked for: one that has a
- * size, no memory yet, and a Device's or MeshDevice's vtable behind its device. */
-static long find_buffers(u64 i, struct stack_scan *s)
+/* Looks at the next words for the return address that says what the thread is doing.
+ * 0 when the search is over. */
+__noinline int find_caller(struct stack_scan *s)
 {
-	struct layout *l = bpf_map_lookup_elem(&layouts, &s->library);
-	u64 word, object, device, vtable = 0;
-	u8 status = 1;
+	u32 library, what;
+	struct layout *l;
+	u64 word;
 
-	if (!l || s->at >= s->limit || !read_u64(s->at, &word))
-		return 1;
-	s->at += 8;
-	if (word < 4096 || word & 7)
+	if (!s)
 		return 0;
-	object = buffer_object(NULL, l, word);
-	if (!object ||
-	    bpf_probe_read_user(&status, 1, (void *)(object + l->window + l->status)) || status ||
-	    !read_u64(object + l->window + l->device, &device) || !read_u64(device, &vtable))
+	library = s->library;
+	l = bpf_map_lookup_elem(&layouts, &library);
+	if (!l)
 		return 0;
-	if (vtable != s->bias + l->device_vtable && vtable != s->bias + l->mesh_vtable)
-		return 0;
-	for (int n = 0; n < FAILED_BUFFERS; n++) {
-		if (s->buffers[n] == word)
+	for (u32 i = 0; i < WORDS_A_CALL; i++) {
+		if (!read_u64(s->at, &word))
 			return 0;
-		if (!s->buffers[n]) {
-			s->buffers[n] = word;
-			return n == FAILED_BUFFERS - 1;
+		what = doing(l, s->bias, word);
+		if (what && follows_call(word)) {
+			s->what = what;
+			s->found = s->at;
+			return 0;
 		}
+		s->at += 8;
 	}
 	return 1;
 }
 
-/* Takes what is known of a Buffer. */
+/* Whether memory was asked for a Buffer: it has a size, no memory yet, and a Device's or
+ * MeshDevice's vtable behind its device. */
+static __always_inline bool lacks_memory(const struct layout *l, u64 bias, u64 buffer)
+{
+	u64 object, device, vtable = 0;
+	u8 status = 1;
+
+	if (buffer < 4096 || buffer & 7)
+		return false;
+	object = buffer_object(NULL, l, buffer);
+	if (!object ||
+	    bpf_probe_read_user(&status, 1, (void *)(object + l->window + l->status)) || status ||
+	    !read_u64(object + l->window + l->device, &device) || !read_u64(device, &vtable))
+		return false;
+	return vtable == bias + l->device_vtable || vtable == bias + l->mesh_vtable;
+}
+
+/* Notes a Buffer that was found; false when there is room for no more. */
+static __always_inline bool note_buffer(struct stack_scan *s, u64 buffer)
+{
+	for (int n = 0; n < FAILED_BUFFERS; n++) {
+		if (s->buffers[n] == buffer)
+			return true;
+		if (!s->buffers[n]) {
+			s->buffers[n] = buffer;
+			return n < FAILED_BUFFERS - 1;
+		}
+	}
+	return false;
+}
+
+/* Looks at the next word for the Buffer that memory was asked for. 0 when the search is
+ * over. */
+__noinline int find_buffer(struct stack_scan *s)
+{
+	struct layout *l;
+	u32 library;
+	u64 word;
+
+	if (!s)
+		return 0;
+	library = s->library;
+	l = bpf_map_lookup_elem(&layouts, &library);
+	if (!l || s->at >= s->limit || !read_u64(s->at, &word))
+		return 0;
+	s->at += 8;
+	return !lacks_memory(l, s->bias, word) || note_buffer(s, word);
+}
+
+/* __cxa_throw(object, type, destructor), called from the library: whether it fails in
+ * what ttmem reports. */
+HANDLER bool failure_begins(const struct hit *h, struct stack_scan *s)
+{
+	s->at = h->ctx->sp;
+	s->bias = h->bias;
+	s->library = h->library;
+	s->what = 0;
+	for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++) {
+		if (!find_caller(s))
+			break;
+	}
+	return s->what;
+}
+
+/* Reads what is known of a Buffer into a record. */
 static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, const struct layout *l)
 {
 	u64 object;
@@ -96,38 +140,37 @@ static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, con
 		count_lost(LOST_BUFFER_UNREADABLE);
 }
 
-/* __cxa_throw(object, type, destructor), called from the library. The library
- * throws std::runtime_error, whose text's pointer follows the vtable. */
-static __always_inline void thrown(struct pt_regs *ctx, u32 library, u64 bias,
-				   const struct layout *l, struct thread *t)
+/* Records a failure that failure_begins has found. The library throws
+ * std::runtime_error, whose text's pointer follows the vtable. */
+HANDLER void failed(const struct hit *h, struct thread *t)
 {
-	struct stack_scan s = {.at = ctx->sp, .bias = bias, .library = library};
-	struct stack_ids stack;
+	struct stack_scan *s = &t->scan;
 	struct failed_record *r;
 	u64 text = 0;
 
-	bpf_loop(STACK_WORDS, find_caller, &s, 0);
-	if (!s.what)
-		return;
-	if (s.what == FAILED_ALLOCATE) {
-		s.limit = s.found + FRAME_BYTES;
-		s.at = ctx->sp;
-		bpf_loop(STACK_WORDS, find_buffers, &s, 0);
+	for (int n = 0; n < FAILED_BUFFERS; n++)
+		s->buffers[n] = 0;
+	if (s->what == FAILED_ALLOCATE) {
+		s->limit = s->found + FRAME_BYTES;
+		s->at = h->ctx->sp;
+		for (u32 i = 0; i < STACK_WORDS; i++) {
+			if (!find_buffer(s))
+				break;
+		}
 	}
-	stack = stack_of(ctx, this_unwinder());
-	r = RESERVE(struct failed_record, RECORD_FAILED, library);
+	r = RESERVE(struct failed_record, RECORD_FAILED, h->library);
 	if (!r)
 		return;
-	r->h.stack = stack;
-	r->h.flags = s.what;
+	r->h.stack = h->stack;
+	r->h.flags = s->what;
 	r->request = t->request;
 	t->request.shards = 0;
 	for (int n = 0; n < FAILED_BUFFERS; n++)
-		fill_failed(&r->buffers[n], s.buffers[n], l);
+		fill_failed(&r->buffers[n], s->buffers[n], h->l);
 	r->device = t->device;
 	r->program_id = t->program_id;
 	r->message[0] = 0;
-	if (read_u64(ctx->di + 8, &text))
+	if (read_u64(h->ctx->di + 8, &text))
 		bpf_probe_read_user_str(r->message, MAX_MESSAGE, (void *)text);
 	send(r);
 }

@@ -103,6 +103,16 @@ enum phase {
 	PHASE_DFBS,
 	PHASE_SCRATCHPADS,
 };
+/* The search of a thread's stack for what it was doing when it threw. */
+struct stack_scan {
+	u64 at;	   /* the next word */
+	u64 limit; /* of the search for Buffers */
+	u64 bias;
+	u64 found; /* where the return address lies that told */
+	u64 buffers[FAILED_BUFFERS];
+	u32 library;
+	u32 what; /* FAILED_* */
+};
 struct thread {
 	struct shard_request request;
 	u64 impl; /* ProgramImpl */
@@ -115,6 +125,7 @@ struct thread {
 	u64 text_bytes;
 	/* where the program was compiled */
 	struct stack_ids compiled;
+	struct stack_scan scan;
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
@@ -122,6 +133,25 @@ struct {
 	__type(key, int);
 	__type(value, struct thread);
 } threads SEC(".maps");
+
+/* From Linux 6.13 on a program of uprobes gets a stack of its own for each CPU, in the
+ * belief that it cannot be preempted. It can, where the kernel is built for that: then
+ * another thread's hit overwrites the stack, and what was a pointer of the kernel's is
+ * anything. A program with a tail call keeps to the thread's stack. So each program with
+ * large frames has one, to no program, that is never reached.
+ * TestStackIsTheThreads looks for the other kind in the machine code. */
+#define KEEP_THREAD_STACK(ctx, none)                       \
+	do {                                               \
+		if (!(ctx)->ip)                            \
+			bpf_tail_call(ctx, &(none), 0);    \
+	} while (0)
+#define NO_PROGRAMS(name)                                  \
+	struct {                                           \
+		__uint(type, BPF_MAP_TYPE_PROG_ARRAY);     \
+		__uint(max_entries, 1);                    \
+		__type(key, u32);                          \
+		__type(value, u32);                        \
+	} name SEC(".maps")
 
 /* Set before loading. */
 volatile const bool only_listed; /* trace what is in `processes` alone */

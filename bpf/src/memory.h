@@ -34,7 +34,10 @@ struct memory {
 	struct view views[VIEWS]; /* by the lowest bits of the number */
 };
 
-extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym;
+/* Linux 6.2 and later. Weak, so that the object loads without it: user space then
+ * leaves direct_map 0, and the verifier removes every call. So each use is behind a
+ * check of direct_map that the verifier can decide. */
+extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
 
 static __always_inline u64 load_kernel(u64 at)
 {
@@ -99,9 +102,12 @@ static __always_inline u64 kernel_page(u64 at, u64 map, u64 mask, u32 levels)
 /* Before memory is looked at. */
 static __always_inline void open_memory(struct memory *m)
 {
-	u64 space = load_kernel((u64)&bpf_get_current_task_btf()->mm->context.ctx_id);
-	u64 now = flushes();
+	u64 space, now;
 
+	if (!direct_map)
+		return;
+	space = load_kernel((u64)&bpf_get_current_task_btf()->mm->context.ctx_id);
+	now = flushes();
 	if (m->space == space && m->flushes == now && !m->closed)
 		return;
 	m->space = space;
@@ -122,7 +128,7 @@ static __always_inline void close_memory(struct memory *m)
 /* Whether all that was looked at since was the process's own all the time. */
 static __always_inline bool same_memory(const struct memory *m)
 {
-	return flushes() == m->flushes;
+	return !direct_map || flushes() == m->flushes;
 }
 
 /* Finds the page of an address; 0 where that cannot be. */
@@ -148,7 +154,7 @@ static __always_inline u64 kernel_address(struct memory *m, u64 at, u32 bytes)
 	u64 number = at / PAGE_BYTES, offset = at & (PAGE_BYTES - 1), page;
 	struct view *v = &m->views[number & (VIEWS - 1)];
 
-	if (offset > PAGE_BYTES - bytes)
+	if (!direct_map || offset > PAGE_BYTES - bytes)
 		return 0;
 	page = v->at;
 	if (v->page != (number | IS_VIEW)) {
@@ -182,41 +188,47 @@ static __always_inline bool peek_words(struct memory *m, u64 at, u64 *words, u32
 	return true;
 }
 
-/* Finds the constants: user space runs it once, with the address of a page whose
- * words only it knows, and says what to try. The result is direct_map, 0 for none. */
+/* Finds the constants. User space runs on_find_direct_map with the address of a page
+ * whose words only it knows, and with what to try; found is direct_map, or 0. */
 struct find_direct_map {
 	u64 page;
 	u64 words[4]; /* the page's first ones */
 	u64 mask;
 	u32 levels;
-	u32 pad;
+	u32 from; /* the first candidate: GiB below the process's first page table */
 	u64 found;
 };
 struct find_direct_map finding;
 
-/* The kernel may have it at any multiple of 1 GiB below one of its own pages. */
-#define MAX_GIBIBYTES 65536
-static long try_direct_map(u64 i, u64 *begin)
+static __always_inline bool is_direct_map(u64 map)
 {
-	u64 map = *begin - (i << 30), at;
+	u64 at = kernel_page(finding.page, map, finding.mask, finding.levels);
 
-	at = kernel_page(finding.page, map, finding.mask, finding.levels);
 	if (!at)
-		return 0;
+		return false;
 	for (u32 k = 0; k < 4; k++) {
 		if (load_kernel(at + 8 * k) != finding.words[k])
-			return 0;
+			return false;
 	}
-	finding.found = map;
-	return 1;
+	return true;
 }
 
+/* The direct map begins at a multiple of 1 GiB, below each page that the kernel has.
+ * One run tries a few of them. */
+#define GIBIBYTES_A_RUN 4
 SEC("raw_tp")
 int on_find_direct_map(void *ctx)
 {
-	u64 begin = first_table() & ~((1ull << 30) - 1);
+	u64 begin = (first_table() & ~((1ull << 30) - 1)) - ((u64)finding.from << 30);
 
 	finding.found = 0;
-	bpf_loop(MAX_GIBIBYTES, try_direct_map, &begin, 0);
+	for (u32 i = 0; i < GIBIBYTES_A_RUN; i++) {
+		u64 map = begin - ((u64)i << 30);
+
+		if (is_direct_map(map)) {
+			finding.found = map;
+			break;
+		}
+	}
 	return 0;
 }

@@ -41,14 +41,14 @@ static __always_inline int process_ended(u8 kind, u32 tgid, s32 exit_code)
 }
 
 SEC("tp_btf/sched_process_exec")
-int BPF_PROG(on_exec, struct task_struct *task)
+int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 {
 	u32 tgid = task->tgid;
-
 	struct process *p = bpf_map_lookup_elem(&processes, &tgid);
 
 	if (!p)
 		return 0;
+	drop_unwinder(old_tid); /* from now on the thread has the process's id */
 	p->space = p->inherited = 0;
 	p->flags &= ~PROCESS_LATE;
 	__sync_fetch_and_add(&endings, 1);
@@ -60,6 +60,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 {
 	u32 tgid = task->tgid;
 
+	drop_unwinder(bpf_get_current_pid_tgid());
 	/* the last thread of a process turns the count to 0 before it gets here */
 	if (task->signal->live.counter > 0 || !bpf_map_lookup_elem(&processes, &tgid))
 		return 0;

@@ -3,15 +3,14 @@
 #pragma once
 
 /* The program that the thread now works on. */
-static __always_inline void enter_program(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
-					  const struct layout *l, struct thread *t, u32 phase)
+HANDLER void enter_program(const struct hit *h, struct thread *t, u32 phase)
 {
-	t->impl = ctx->di;
-	t->device = ctx->si;
+	t->impl = h->ctx->di;
+	t->device = h->ctx->si;
 	t->phase = phase;
-	if (!read_u64(ctx->di + l->program_id, &t->program_id))
+	if (!read_u64(t->impl + h->l->program_id, &t->program_id))
 		count_lost(LOST_PROGRAM_UNREADABLE);
-	meet_device(library, bias, tgid, l, ctx->si);
+	meet_device(h, t->device);
 }
 
 static __always_inline void program_holds(u32 tgid, u64 impl, u64 id, u32 what)
@@ -30,9 +29,9 @@ static __always_inline void program_holds(u32 tgid, u64 impl, u64 id, u32 what)
 
 /* A program gives up some of what it holds; programs that never held anything,
  * such as those moved from, say nothing. */
-static __always_inline void program_gives_up(u32 library, u32 tgid, u64 impl, u32 what)
+HANDLER void program_gives_up(const struct hit *h, u32 what)
 {
-	struct object_key k = {.tgid = tgid, .object = impl};
+	struct object_key k = {.tgid = h->tgid, .object = h->ctx->di};
 	struct program *known = bpf_map_lookup_elem(&programs, &k);
 	struct program_end_record *r;
 	u32 ends;
@@ -40,7 +39,7 @@ static __always_inline void program_gives_up(u32 library, u32 tgid, u64 impl, u3
 	if (!known || !(known->holds & what))
 		return;
 	ends = known->holds & what & ~PROGRAM_KNOWN;
-	r = ends ? RESERVE(struct program_end_record, RECORD_PROGRAM_END, library) : NULL;
+	r = ends ? RESERVE(struct program_end_record, RECORD_PROGRAM_END, h->library) : NULL;
 	if (r) {
 		r->program_id = known->id;
 		r->h.flags = ends;
@@ -100,61 +99,59 @@ __noinline int tell_cb(u32 library, const struct cb_place *p, u64 program_id, u6
 #define MAX_RANGE_RECORDS 32
 
 /* GraphTracker::track_allocate_cb(CoreRangeSet &, address, bytes, global, IDevice *) */
-static __always_inline void cb_allocate(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
-					const struct layout *l, struct thread *t)
+HANDLER void cb_allocate(const struct hit *h, struct thread *t)
 {
 	struct cb_place p = {
-		.address = ctx->dx,
-		.size_bytes = ctx->cx,
-		.device = ctx->r9,
+		.address = h->ctx->dx,
+		.size_bytes = h->ctx->cx,
+		.device = h->ctx->r9,
 		.static_kind = 1,
-		.flags = (ctx->r8 & 1) ? CB_GLOBAL : 0,
+		.flags = (h->ctx->r8 & 1) ? CB_GLOBAL : 0,
+		.stack = h->stack,
 	};
 	u64 begin = 0, end = 0;
 
-	if (!read_u64(ctx->si, &begin) || !read_u64(ctx->si + 8, &end)) {
+	if (!read_u64(h->ctx->si, &begin) || !read_u64(h->ctx->si + 8, &end)) {
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
 	}
-	meet_device(library, bias, tgid, l, p.device);
-	p.stack = stack_of(ctx, this_unwinder());
-	program_holds(tgid, t->impl, t->program_id, PROGRAM_CBS);
+	meet_device(h, p.device);
+	program_holds(h->tgid, t->impl, t->program_id, PROGRAM_CBS);
 	for (u32 i = 0; i < MAX_RANGE_RECORDS && begin < end; i++) {
-		tell_cb(library, &p, t->program_id, begin, end);
+		tell_cb(h->library, &p, t->program_id, begin, end);
 		begin += MAX_RANGES * 32;
 	}
 	if (begin < end)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 }
 
-/* CircularBufferAllocator::mark_address(address, bytes, base): the allocator
- * begins with the CoreRange that it is for. */
-static __always_inline void cb_mark(struct pt_regs *ctx, u32 library, u32 tgid, struct thread *t)
+/* CircularBufferAllocator::mark_address(address, bytes, base), while the thread places
+ * dataflow buffers or scratchpads: the allocator begins with the CoreRange that it is
+ * for. */
+HANDLER void cb_mark(const struct hit *h, struct thread *t)
 {
 	struct cb_place p = {
-		.address = ctx->si,
-		.size_bytes = ctx->dx,
+		.address = h->ctx->si,
+		.size_bytes = h->ctx->dx,
 		.device = t->device,
 		.static_kind = t->phase == PHASE_DFBS ? 2 : 3,
+		.stack = h->stack,
 	};
 
-	if (t->phase != PHASE_DFBS && t->phase != PHASE_SCRATCHPADS)
-		return;
-	p.stack = stack_of(ctx, this_unwinder());
-	program_holds(tgid, t->impl, t->program_id, PROGRAM_DFBS);
-	tell_cb(library, &p, t->program_id, ctx->di, ctx->di + 32);
+	program_holds(h->tgid, t->impl, t->program_id, PROGRAM_DFBS);
+	tell_cb(h->library, &p, t->program_id, h->ctx->di, h->ctx->di + 32);
 }
 
 /* finalize_kernel_bins(device, core_type, …, base, &text_offset, &text_size)
  * writes its results when it is done: those of one core type are read when the
  * next one's turn comes. The first, index 0, is the Tensix cores. */
-static __always_inline void kernel_bins(struct pt_regs *ctx, struct thread *t)
+HANDLER void kernel_bins(const struct hit *h, struct thread *t)
 {
 	u32 bytes = 0;
 
-	if ((u32)ctx->si == 0) {
+	if ((u32)h->ctx->si == 0) {
 		t->text_bytes = 0;
-		if (!read_u64(ctx->sp + 8, &t->text_size_at))
+		if (!read_u64(h->ctx->sp + 8, &t->text_size_at))
 			t->text_size_at = 0;
 		return;
 	}
@@ -165,22 +162,20 @@ static __always_inline void kernel_bins(struct pt_regs *ctx, struct thread *t)
 
 /* populate_dispatch_data(IDevice *): once for each compiled program. It fills in
  * the binaries, so that they are read at the thread's next step. */
-static __always_inline void program_compiled(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
-					     const struct layout *l, struct thread *t)
+HANDLER void program_compiled(const struct hit *h, struct thread *t)
 {
 	u32 bytes = 0;
 
 	if (t->text_size_at && read_u32(t->text_size_at, &bytes))
 		t->text_bytes = bytes;
 	t->text_size_at = 0;
-	enter_program(ctx, library, bias, tgid, l, t, PHASE_NONE);
-	t->compiled = stack_of(ctx, this_unwinder());
+	t->compiled = h->stack;
 	t->kernel_pending = 1;
 }
 
-static __always_inline void kernel_loaded(u32 library, u32 tgid, const struct layout *l,
-					  struct thread *t)
+HANDLER void kernel_loaded(const struct hit *h, struct thread *t)
 {
+	const struct layout *l = h->l;
 	struct kernel_record *r;
 	u64 begin = 0, end = 0;
 
@@ -194,9 +189,9 @@ static __always_inline void kernel_loaded(u32 library, u32 tgid, const struct la
 	}
 	/* Scratchpads end with the dataflow buffers. No function is called for each of
 	 * them: user space reads the program. */
-	program_holds(tgid, t->impl, t->program_id,
+	program_holds(h->tgid, t->impl, t->program_id,
 		      l->program_dfbs == NO_FIELD ? PROGRAM_KERNELS : PROGRAM_KERNELS | PROGRAM_DFBS);
-	r = RESERVE(struct kernel_record, RECORD_KERNEL, library);
+	r = RESERVE(struct kernel_record, RECORD_KERNEL, h->library);
 	if (!r)
 		return;
 	r->impl = t->impl;
@@ -251,9 +246,10 @@ __noinline int held_by_program(u32 library, u64 impl)
 /* GraphTracker::track_program(Program *, IDevice *): each time a program is
  * enqueued. One that nothing is known of, and that has its places in L1, was
  * compiled before the process was attached. */
-static __always_inline void program_enqueued(struct pt_regs *ctx, u32 library, u64 bias, u32 tgid,
-					     const struct layout *l)
+HANDLER void program_enqueued(const struct hit *h)
 {
+	const struct layout *l = h->l;
+	u32 tgid = h->tgid;
 	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
 	struct object_key k = {.tgid = tgid};
 	struct program fresh = {}, *known;
@@ -262,7 +258,7 @@ static __always_inline void program_enqueued(struct pt_regs *ctx, u32 library, u
 
 	if (!process || !(process->flags & PROCESS_LATE) || l->program_impl == NO_FIELD)
 		return;
-	if (!read_u64(ctx->si + l->program_impl, &k.object) ||
+	if (!read_u64(h->ctx->si + l->program_impl, &k.object) ||
 	    !read_u64(k.object + l->program_id, &fresh.id)) {
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
@@ -270,7 +266,7 @@ static __always_inline void program_enqueued(struct pt_regs *ctx, u32 library, u
 	known = bpf_map_lookup_elem(&programs, &k);
 	if (known && known->id == fresh.id)
 		return;
-	what = held_by_program(library, k.object);
+	what = held_by_program(h->library, k.object);
 	fresh.holds = what | PROGRAM_KNOWN;
 	if (bpf_map_update_elem(&programs, &k, &fresh, BPF_ANY)) {
 		count_lost(LOST_MAP_FULL);
@@ -278,8 +274,8 @@ static __always_inline void program_enqueued(struct pt_regs *ctx, u32 library, u
 	}
 	if (!what)
 		return;
-	meet_device(library, bias, tgid, l, ctx->dx);
-	r = RESERVE(struct program_met_record, RECORD_PROGRAM_MET, library);
+	meet_device(h, h->ctx->dx);
+	r = RESERVE(struct program_met_record, RECORD_PROGRAM_MET, h->library);
 	if (!r) {
 		bpf_map_delete_elem(&programs, &k); /* to be tried again */
 		return;
@@ -287,6 +283,6 @@ static __always_inline void program_enqueued(struct pt_regs *ctx, u32 library, u
 	r->h.flags = what;
 	r->program_id = fresh.id;
 	r->impl = k.object;
-	r->device = ctx->dx;
+	r->device = h->ctx->dx;
 	send(r);
 }

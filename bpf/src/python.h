@@ -47,16 +47,16 @@ static __always_inline bool is_a(u64 type, u64 flag)
 static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
 				     u64 limit)
 {
-	u64 head[5]; /* of a str: how many characters, and its state */
-	u64 bytes, data;
-	u32 kind;
+	u64 type, length, bytes, data;
+	u32 kind, state;
 
 	t->state = 0;
 	t->bytes = 0;
-	if (bpf_probe_read_user(head, sizeof(head), (void *)at) ||
-	    !is_a(head[OBJECT_TYPE / 8], TYPE_IS_STR) || head[OBJECT_SIZE / 8] > MAX_ITEMS)
+	if (!read_u64(at + OBJECT_TYPE, &type) || !is_a(type, TYPE_IS_STR) ||
+	    !read_u64(at + OBJECT_SIZE, &length) || length > MAX_ITEMS ||
+	    !read_u32(at + STR_STATE, &state))
 		return 0;
-	t->state = head[STR_STATE / 8];
+	t->state = state;
 	kind = t->state >> 2 & 7;
 	data = at + (t->state & STR_ASCII ? p->str_ascii : p->str_other);
 	if (!(t->state & STR_COMPACT)) { /* of a class of the program's own */
@@ -64,7 +64,7 @@ static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, str
 			return 0;
 		t->state |= STR_COMPACT;
 	}
-	bytes = head[OBJECT_SIZE / 8] * kind;
+	bytes = length * kind;
 	barrier_var(bytes);
 	if (bytes > limit)
 		bytes = limit;
@@ -268,6 +268,10 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	place &= ~PYTHON_ENTRY;
 	if (s->python.minor < 12 && owner)
 		place |= PYTHON_ENTRY;
+	/* n is below MAX_FRAMES, which Linux 6.1's verifier has forgotten by now; and clang
+	 * would leave out what changes nothing */
+	barrier_var(n);
+	n &= MAX_FRAMES - 1;
 	u->python.calls[n].code = told;
 	u->python.calls[n].place = place;
 	u->python.frames = n + 1;

@@ -198,20 +198,21 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 volatile const bool take_stacks; /* set before loading */
 volatile const bool free_stacks; /* of frees as well */
 
-static __always_inline struct stack_ids stack_of(const struct pt_regs *ctx, struct unwinder *u)
+static __always_inline void stack_of(const struct pt_regs *ctx, struct unwinder *u,
+				     struct stack_ids *ids)
 {
-	struct stack_ids ids = {};
-
+	ids->native = ids->python = 0;
 	if (!take_stacks)
-		return ids;
+		return;
 	if (u)
-		take_stack(u, ctx->ip, ctx->sp, ctx->bp, &ids);
+		take_stack(u, ctx->ip, ctx->sp, ctx->bp, ids);
 	else
 		count_end(END_NO_STATE);
-	return ids;
 }
 
 /* The stack of every call of a function: for tests and benchmarks. */
+NO_PROGRAMS(after_stack);
+
 SEC("uprobe.multi")
 int on_stack(struct pt_regs *ctx)
 {
@@ -219,9 +220,10 @@ int on_stack(struct pt_regs *ctx)
 	struct stack_ids stack;
 	struct header *h;
 
+	KEEP_THREAD_STACK(ctx, after_stack);
 	if (!bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
-	stack = stack_of(ctx, this_unwinder());
+	stack_of(ctx, this_unwinder(), &stack);
 	h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
 	if (!h) {
 		count_lost(LOST_RING_FULL);

@@ -16,6 +16,7 @@
 #include "unwind.h"
 #include "python.h"
 #include "stack.h"
+#include "hit.h"
 #include "device.h"
 #include "buffer.h"
 #include "failure.h"
@@ -64,28 +65,55 @@ static __always_inline bool traced(u32 tgid)
 	return true;
 }
 
+/* Whether the stack of a hit is taken. */
+static __always_inline bool has_stack(const struct hit *h, u32 probe, struct thread *t)
+{
+	switch (probe) {
+	case PROBE_CB_ALLOCATE:
+	case PROBE_PROGRAM_COMPILED:
+		return true;
+	case PROBE_CB_MARK:
+		return t->phase == PHASE_DFBS || t->phase == PHASE_SCRATCHPADS;
+	case PROBE_THROW:
+		return failure_begins(h, &t->scan);
+	}
+	return false;
+}
+
+NO_PROGRAMS(after_probe);
+
 SEC("uprobe.multi")
 int on_probe(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
-	u32 library = (cookie >> 8) & (MAX_LIBRARIES - 1);
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	struct layout *l;
+	u32 probe = cookie & 0xff;
+	struct hit h = {
+		.ctx = ctx,
+		.library = (cookie >> 8) & (MAX_LIBRARIES - 1),
+		.tgid = bpf_get_current_pid_tgid() >> 32,
+	};
+	bool wanted;
 	struct thread *t;
-	u64 bias;
+	u32 library = h.library;
 
-	if (!traced(tgid))
+	KEEP_THREAD_STACK(ctx, after_probe);
+	if (!traced(h.tgid))
 		return 0;
-	l = bpf_map_lookup_elem(&layouts, &library);
-	if (!l)
+	h.l = bpf_map_lookup_elem(&layouts, &library);
+	if (!h.l)
 		return 0;
-	bias = ctx->ip - l->probe_address[cookie & (MAX_PROBES - 1)];
-	switch (cookie & 0xff) {
+	h.bias = ctx->ip - h.l->probe_address[cookie & (MAX_PROBES - 1)];
+	switch (probe) {
 	case PROBE_BUFFER_ALLOCATED:
-		buffer_allocated(ctx, library, bias, tgid, l);
+		h.u = this_unwinder();
+		stack_of(ctx, h.u, &h.stack);
+		buffer_allocated(&h);
 		return 0;
 	case PROBE_BUFFER_DEALLOCATE:
-		buffer_deallocate(ctx, library, l);
+		h.u = this_unwinder();
+		if (free_stacks)
+			stack_of(ctx, h.u, &h.stack);
+		buffer_deallocate(&h);
 		return 0;
 	}
 	t = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), 0,
@@ -94,68 +122,75 @@ int on_probe(struct pt_regs *ctx)
 		count_lost(LOST_NO_THREAD_STATE);
 		return 0;
 	}
-	switch (cookie & 0xff) {
+	wanted = has_stack(&h, probe, t);
+	if (wanted) {
+		h.u = this_unwinder();
+		stack_of(ctx, h.u, &h.stack);
+	}
+	switch (probe) {
 	case PROBE_BANK_SHARDS:
-		bank_shards(ctx, l, t);
+		bank_shards(&h, t);
 		break;
 	case PROBE_ALLOCATOR_CLEAR:
-		allocator_clear(ctx, library, tgid);
+		allocator_clear(&h);
 		break;
 	case PROBE_DEVICE_READY:
-		device_ready(ctx, library, bias, tgid);
+		device_ready(&h);
 		break;
 	case PROBE_PROGRAM_CBS:
-		kernel_loaded(library, tgid, l, t);
-		enter_program(ctx, library, bias, tgid, l, t, PHASE_CBS);
+		kernel_loaded(&h, t);
+		enter_program(&h, t, PHASE_CBS);
 		break;
 	case PROBE_PROGRAM_DFBS:
-		enter_program(ctx, library, bias, tgid, l, t, PHASE_DFBS);
+		enter_program(&h, t, PHASE_DFBS);
 		break;
 	case PROBE_PROGRAM_SCRATCHPADS:
-		enter_program(ctx, library, bias, tgid, l, t, PHASE_SCRATCHPADS);
+		enter_program(&h, t, PHASE_SCRATCHPADS);
 		break;
 	case PROBE_VALIDATE_CB:
 	case PROBE_VALIDATE_DFB:
-		enter_program(ctx, library, bias, tgid, l, t, PHASE_NONE);
+		enter_program(&h, t, PHASE_NONE);
 		break;
 	case PROBE_CB_ALLOCATE:
-		cb_allocate(ctx, library, bias, tgid, l, t);
+		cb_allocate(&h, t);
 		break;
 	case PROBE_CB_MARK:
-		cb_mark(ctx, library, tgid, t);
+		if (wanted)
+			cb_mark(&h, t);
 		break;
 	case PROBE_CB_INVALIDATE:
-		program_gives_up(library, tgid, ctx->di, PROGRAM_CBS);
+		program_gives_up(&h, PROGRAM_CBS);
 		break;
 	case PROBE_DFB_INVALIDATE:
-		program_gives_up(library, tgid, ctx->di, PROGRAM_DFBS);
+		program_gives_up(&h, PROGRAM_DFBS);
 		break;
 	case PROBE_CB_DEALLOCATE:
-		program_gives_up(library, tgid, ctx->di, PROGRAM_CBS | PROGRAM_DFBS);
+		program_gives_up(&h, PROGRAM_CBS | PROGRAM_DFBS);
 		break;
 	case PROBE_PROGRAM_DESTROY:
-		kernel_loaded(library, tgid, l, t);
-		program_gives_up(library, tgid, ctx->di,
-				 PROGRAM_CBS | PROGRAM_DFBS | PROGRAM_KERNELS | PROGRAM_KNOWN);
+		kernel_loaded(&h, t);
+		program_gives_up(&h, PROGRAM_CBS | PROGRAM_DFBS | PROGRAM_KERNELS | PROGRAM_KNOWN);
 		break;
 	case PROBE_KERNEL_BINS:
 		t->phase = PHASE_NONE;
-		kernel_bins(ctx, t);
+		kernel_bins(&h, t);
 		break;
 	case PROBE_PROGRAM_COMPILED:
-		program_compiled(ctx, library, bias, tgid, l, t);
+		enter_program(&h, t, PHASE_NONE);
+		program_compiled(&h, t);
 		break;
 	case PROBE_PROGRAM_BINARIES:
 		t->phase = PHASE_NONE;
-		kernel_loaded(library, tgid, l, t);
+		kernel_loaded(&h, t);
 		break;
 	case PROBE_PROGRAM_TRACK:
 		t->phase = PHASE_NONE;
-		kernel_loaded(library, tgid, l, t);
-		program_enqueued(ctx, library, bias, tgid, l);
+		kernel_loaded(&h, t);
+		program_enqueued(&h);
 		break;
 	case PROBE_THROW:
-		thrown(ctx, library, bias, l, t);
+		if (wanted)
+			failed(&h, t);
 		break;
 	}
 	return 0;

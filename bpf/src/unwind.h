@@ -94,26 +94,50 @@ struct unwinder {
 	struct native_record native;
 	struct python_record python;
 };
+/* By thread id. Task storage would be the natural place, but from Linux 6.19 on it
+ * takes no value of this size. on_exit and on_exec delete entries. */
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
+	__type(key, u32);
 	__type(value, struct unwinder);
 } unwinders SEC(".maps");
+
+/* What a new entry is made from: zeros, too many for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct unwinder);
+} new_unwinder SEC(".maps");
 
 /* Functions that are not inlined are global, and get what they work on as
  * arguments: the verifier looks at each once. It wants to see that these are not
  * NULL, which they never are. */
 
-/* The thread's, with its memory opened; NULL where there is no memory for it. */
-static __always_inline struct unwinder *this_unwinder(void)
+/* The running thread's, with its memory opened; NULL where the kernel has no memory
+ * for it, or the map is full. */
+static __noinline struct unwinder *this_unwinder(void)
 {
-	struct unwinder *u = bpf_task_storage_get(&unwinders, bpf_get_current_task_btf(), 0,
-						  BPF_LOCAL_STORAGE_GET_F_CREATE);
+	u32 tid = bpf_get_current_pid_tgid(), zero = 0;
+	struct unwinder *u = bpf_map_lookup_elem(&unwinders, &tid), *fresh;
 
+	if (!u) {
+		fresh = bpf_map_lookup_elem(&new_unwinder, &zero);
+		if (fresh && !bpf_map_update_elem(&unwinders, &tid, fresh, BPF_NOEXIST))
+			u = bpf_map_lookup_elem(&unwinders, &tid);
+	}
 	if (u)
 		open_memory(&u->memory);
 	return u;
+}
+
+static __always_inline void drop_unwinder(u32 tid)
+{
+	/* nearly every thread of the host has none, and the look-up takes no lock */
+	if (bpf_map_lookup_elem(&unwinders, &tid))
+		bpf_map_delete_elem(&unwinders, &tid);
 }
 
 static __always_inline u64 mix(u64 hash, u64 word)

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"ttmem/tracer"
 )
@@ -31,13 +30,14 @@ func newDoctor() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor [--library FILE]…",
-		Short: "Tell what can be traced here, and what is missing",
-		Long: `Tries out what ttmem needs of the kernel and of the user, and reads the tt-metal
-libraries that processes map, or the files given: their release and build-id, the
-fields and probes found in their machine code, and a line for everything that is
-missing and what that costs.
+		Short: "Check whether tracing works here, and what is missing",
+		Long: `Checks whether tracing works on this host: loads what tracing loads, traces a small
+program of its own, and compares its calls and call stacks with what was seen. Then
+reads the tt-metal libraries that processes map, or the files given: release, build-id,
+the fields and probes found in their machine code, and what is missing.
 
-The exit status is 0 where everything needed is there, and 1 elsewhere.`,
+"slower" marks a feature that this kernel lacks and ttmem replaces. The exit status is 0
+where tracing works, and 1 elsewhere.`,
 		Example: `  ttmem doctor
   ttmem doctor --library venv/lib/python3.10/site-packages/ttnn/build/lib/libtt_metal.so
   ttmem doctor --json | jq '.libraries[].missing'`,
@@ -58,7 +58,7 @@ The exit status is 0 where everything needed is there, and 1 elsewhere.`,
 
 func doctor(w io.Writer, files []string, asJSON bool) error {
 	d := diagnosis{V: 1, Features: tracer.Features(), Libraries: []*tracer.Inspection{}}
-	d.untried = explainRefused(d.Features, os.Geteuid() == 0)
+	d.untried = explainUntried(d.Features, os.Geteuid() == 0)
 	failed := false
 	for _, file := range files {
 		one, err := tracer.InspectFile(file)
@@ -100,16 +100,15 @@ func doctor(w io.Writer, files []string, asJSON bool) error {
 	return nil
 }
 
-// explainRefused says of the features that could not be tried, for lack of rights, that
-// it was not the kernel that lacked them, and gives their names.
-func explainRefused(features []tracer.Feature, root bool) (untried []string) {
+// explainUntried says of the features that could not be tried why not, and gives their
+// names.
+func explainUntried(features []tracer.Feature, root bool) (untried []string) {
 	why := "not tried: needs root"
 	if root {
 		why = "not tried: root lacks CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN here (give a container --privileged)"
 	}
 	for i := range features {
-		f := &features[i]
-		if !f.OK && (strings.Contains(f.Detail, unix.EPERM.Error()) || strings.Contains(f.Detail, unix.EACCES.Error())) {
+		if f := &features[i]; f.Untried {
 			f.Detail = why
 			untried = append(untried, f.Name)
 		}
@@ -136,10 +135,32 @@ func (d *diagnosis) writeHost(w io.Writer, root bool) {
 			mark = "?"
 		case !f.OK:
 			mark = "MISSING"
+		case f.Instead != "":
+			mark = "slower"
 		}
 		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-7s  %-22s  %s", mark, f.Name, f.Detail), " "))
+		if f.Instead != "" {
+			fmt.Fprintf(w, "  %-7s  %-22s  instead: %s\n", "", "", f.Instead)
+		}
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "\n%s\n\n", d.verdict())
+}
+
+// verdict is whether tracing works on this host, in a line.
+func (d *diagnosis) verdict() string {
+	var missing []string
+	for _, f := range d.Features {
+		if !f.OK && !slices.Contains(d.untried, f.Name) {
+			missing = append(missing, f.Name)
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		return "Tracing does not work here: " + strings.Join(missing, ", ") + "."
+	case len(d.untried) > 0:
+		return "Whether tracing works here is not known."
+	}
+	return "Tracing works here."
 }
 
 func (d *diagnosis) write(w io.Writer, mapped, root bool) {

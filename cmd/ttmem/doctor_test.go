@@ -14,25 +14,27 @@ func TestDoctorWithoutRootDoesNotSayThatTheKernelLacksWhatItCouldNotTry(t *testi
 		return []tracer.Feature{
 			{Name: "kernel", OK: true, Detail: "Linux 6.8"},
 			{Name: "privileges", Detail: "not root: run it with sudo"},
-			{Name: "ring buffer", Detail: "detect support for RingBuf: operation not permitted; Linux 5.8 or later is needed"},
-			{Name: "mapping events", Detail: "perf_event_open: permission denied; a kernel with CONFIG_PERF_EVENTS is needed"},
-			{Name: "uprobe_multi", Detail: "invalid argument; Linux 6.6 or later is needed"},
+			{Name: "BPF programs", Untried: true, Detail: "operation not permitted"},
+			{Name: "mapping events", Untried: true, Detail: "perf_event_open: permission denied; a kernel with CONFIG_PERF_EVENTS is needed"},
+			{Name: "BTF", Detail: "a kernel with CONFIG_DEBUG_INFO_BTF is needed"},
 		}
 	}
 	d := diagnosis{Features: features()}
-	d.untried = explainRefused(d.Features, false)
+	d.untried = explainUntried(d.Features, false)
 	var out strings.Builder
 	d.write(&out, true, false)
 	qt.Check(t, qt.Equals(out.String(), `Run without root: the libraries of processes are not looked at, and of the kernel
-could not be tried: ring buffer, mapping events.
+could not be tried: BPF programs, mapping events.
 `+"`sudo ttmem doctor`"+` tells what there is.
 
 Host
   ok       kernel                  Linux 6.8
   MISSING  privileges              not root: run it with sudo
-  ?        ring buffer             not tried: needs root
+  ?        BPF programs            not tried: needs root
   ?        mapping events          not tried: needs root
-  MISSING  uprobe_multi            invalid argument; Linux 6.6 or later is needed
+  MISSING  BTF                     a kernel with CONFIG_DEBUG_INFO_BTF is needed
+
+Tracing does not work here: privileges, BTF.
 
 --library FILE looks at a library without root: …/site-packages/ttnn/build/lib/libtt_metal.so
 `))
@@ -42,7 +44,34 @@ Host
 	qt.Check(t, qt.StringContains(out.String(), "--library FILE looks at a file: …/site-packages/ttnn/build/lib/libtt_metal.so\n"))
 
 	asRoot := features()
-	qt.Check(t, qt.DeepEquals(explainRefused(asRoot, true), []string{"ring buffer", "mapping events"}))
+	qt.Check(t, qt.DeepEquals(explainUntried(asRoot, true), []string{"BPF programs", "mapping events"}))
 	qt.Check(t, qt.StringContains(asRoot[2].Detail, "CAP_BPF"))
 	qt.Check(t, qt.IsFalse(asRoot[2].OK)) // nothing can be traced without it
+}
+
+func TestDoctorSaysWhetherTracingWorks(t *testing.T) {
+	features := []tracer.Feature{
+		{Name: "call stacks", OK: true, Detail: "2 of 2 right"},
+		{Name: "uprobe_multi", OK: true, Detail: "not supported", Instead: "a perf event for each probe"},
+	}
+	text := func() string {
+		d := diagnosis{Features: features}
+		d.untried = explainUntried(d.Features, true)
+		var out strings.Builder
+		d.writeHost(&out, true)
+		return out.String()
+	}
+	qt.Check(t, qt.Equals(text(), `Host
+  ok       call stacks             2 of 2 right
+  slower   uprobe_multi            not supported
+                                   instead: a perf event for each probe
+
+Tracing works here.
+
+`))
+	features[0] = tracer.Feature{Name: "call stacks", Detail: "0 of 2 right"}
+	qt.Check(t, qt.StringContains(text(), "\n  MISSING  call stacks             0 of 2 right\n"))
+	qt.Check(t, qt.StringContains(text(), "\nTracing does not work here: call stacks.\n"))
+	features[0].Untried = true
+	qt.Check(t, qt.StringContains(text(), "\nWhether tracing works here is not known.\n"))
 }

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -43,7 +42,7 @@ func leakRecording(t *testing.T, every int, o recording.FileOptions, events func
 		record(&e)
 		if n++; n%50 == 0 {
 			qt.Assert(t, qt.IsNil(f.Flush()))
-			time.Sleep(200 * time.Microsecond) // a checkpoint is made meanwhile
+			qt.Assert(t, qt.IsNil(f.Settle()))
 		}
 	})
 	qt.Assert(t, qt.IsNil(f.Close(recording.End{TimeNs: header.MonotonicNs + 1e9})))

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -43,6 +42,7 @@ func notedRecording(t *testing.T, seed uint64, events int, o recording.FileOptio
 		record(&e)
 		if r.IntN(20) == 0 {
 			qt.Assert(t, qt.IsNil(f.Flush()))
+			qt.Assert(t, qt.IsNil(f.Settle()))
 		}
 		now += r.Uint64N(1 << 24)
 	}
@@ -217,7 +217,7 @@ func TestNotesAreUsedWhereThatIsQuicker(t *testing.T) {
 			record(&end)
 			if n%50 == 0 {
 				qt.Assert(t, qt.IsNil(f.Flush()))
-				time.Sleep(100 * time.Microsecond) // a checkpoint is made meanwhile
+				qt.Assert(t, qt.IsNil(f.Settle()))
 			}
 		}
 		qt.Assert(t, qt.IsNil(f.Close(recording.End{})))

@@ -282,7 +282,7 @@ func (f *File) Close(end End) error {
 	}
 	err := f.flush()
 	if err == nil {
-		err = f.finishSection()
+		err = f.Settle()
 	}
 	if err == nil {
 		err = f.w.Close(end)

@@ -33,7 +33,7 @@ func addFlushed(t testing.TB, f *File, events []event.Event, added *int) {
 		f.Add(&events[i])
 		if *added = i + 1; *added%10 == 0 {
 			qt.Assert(t, qt.IsNil(f.Flush()))
-			qt.Assert(t, qt.IsNil(f.finishSection()))
+			qt.Assert(t, qt.IsNil(f.Settle()))
 		}
 	}
 }

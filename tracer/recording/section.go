@@ -143,8 +143,9 @@ func (f *File) writeSection(s *section) error {
 	return f.w.append(s.blocks)
 }
 
-// finishSection waits for the section that is being made, and writes it.
-func (f *File) finishSection() error {
+// Settle waits for the checkpoint that is being made, and writes it. What was added must
+// have been flushed.
+func (f *File) Settle() error {
 	if f.making == nil {
 		return nil
 	}
