@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -34,7 +37,59 @@ func TestDoctor(t *testing.T) {
 		qt.Check(t, qt.HasLen(l.Missing, 0))
 		qt.Check(t, qt.IsTrue(len(l.Probes) > 20))
 	}
-	// the host itself
-	_, _, status := runTtmem(t, nil, "doctor")
+}
+
+// TestDoctorOfTheHost: tracing works here, also where features are ruled out; what is
+// used in their place is named with its cost.
+func TestDoctorOfTheHost(t *testing.T) {
+	stdout, stderr, status := runTtmem(t, nil, "doctor")
+	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s%s", stdout, stderr))
+	qt.Check(t, qt.StringContains(stdout, "2 of 2 stacks of 8 frames right"))
+	qt.Check(t, qt.StringContains(stdout, "Tracing works here."))
+
+	t.Setenv("TTMEM_WITHOUT", "uprobe_multi,batch,direct_map")
+	stdout, _, status = runTtmem(t, nil, "doctor")
 	qt.Check(t, qt.Equals(status, 0))
+	qt.Check(t, qt.StringContains(stdout, "slower   uprobe_multi            TTMEM_WITHOUT rules it out"))
+	qt.Check(t, qt.StringContains(stdout, "2 of 2 stacks of 8 frames right"))
+
+	t.Setenv("TTMEM_WITHOUT", "uprobes")
+	stdout, _, status = runTtmem(t, nil, "doctor")
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.StringContains(stdout, "Tracing does not work here: BPF programs"))
+	_, stderr, status = runTtmem(t, nil, "run", "--", "true")
+	qt.Check(t, qt.Equals(status, 1))
+	qt.Check(t, qt.HasLen(lines(stderr), 1))
+	qt.Check(t, qt.StringContains(stderr, "there are uprobe_multi, batch, direct_map"))
+}
+
+// TestOtherProcessors: ttmem can be built for arm64, where it says in a line that it
+// does not trace, and shows recordings.
+func TestOtherProcessors(t *testing.T) {
+	dir := t.TempDir()
+	exe, file := filepath.Join(dir, "ttmem"), filepath.Join(dir, "one.ttmem")
+	build := exec.Command("go", "build", "-o", exe, "ttmem/cmd/ttmem")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=arm64")
+	out, err := build.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	const says = "ttmem: arm64: ttmem traces on x86-64 only; it can show recordings here\n"
+	for _, args := range [][]string{{"run", "true"}, {"attach", "-p", "1"}, {"top", "--once"}, {"serve"}} {
+		cmd := exec.Command("qemu-aarch64", append([]string{exe}, args...)...)
+		out, err := cmd.CombinedOutput()
+		qt.Check(t, qt.ErrorMatches(err, "exit status 1"), qt.Commentf("%v", args))
+		qt.Check(t, qt.Equals(string(out), says), qt.Commentf("%v", args))
+	}
+	out, _ = exec.Command("qemu-aarch64", exe, "doctor").CombinedOutput()
+	qt.Check(t, qt.StringContains(string(out), "Tracing does not work here: processor."))
+
+	under := setup(t, "0.81.1", "3.10").Command(t.Context(), "n150", program(t, "one.py"))
+	record := exec.Command(ttmem, append([]string{"record", "-o", file, "--", under.Path}, under.Args[1:]...)...)
+	record.Env, record.Dir = testEnviron(under.Env, "n150", dir), dir
+	out, err = record.CombinedOutput()
+	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
+	here, err := exec.Command(ttmem, "report", file).Output()
+	qt.Assert(t, qt.IsNil(err))
+	there, err := exec.Command("qemu-aarch64", exe, "report", file).Output()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(string(there), string(here)))
 }

@@ -42,27 +42,33 @@ func TestEquality(t *testing.T) {
 		{"0.68.0", "3.10", "t3000"},
 	} {
 		t.Run(c.version+"/python"+c.python+"/"+string(c.board), func(t *testing.T) {
-			run := traceRun(t, setup(t, c.version, c.python), c.board, program(t, "mix.py"))
-			t.Log(run.stderr)
-			qt.Assert(t, qt.Equals(run.status, 0))
-			checkpoints := readCheckpoints(t, run.dir)
-			qt.Assert(t, qt.HasLen(checkpoints, 50))
-			assertEqual(t, run.events, checkpoints)
-			qt.Check(t, qt.Equals(count(run.events, func(e *event.Event) bool { return e.Kind == event.Lost }), 0))
-			assertEnded(t, run.events)
-			failed := 0
-			for _, e := range run.events {
-				if e.Kind == event.AllocFailed {
-					failed++
-					qt.Check(t, qt.Equals(e.Reason, event.ReasonOutOfMemory))
-					qt.Check(t, qt.Equals(e.SizeBytes, 1<<31))
-					qt.Check(t, qt.DeepEquals(e.Devices, checkpoints[0].Devices[0].Chips))
-					qt.Check(t, qt.StringContains(e.Message, fmt.Sprintf("needs to store %d B", e.BytesPerBank)))
-				}
-			}
-			qt.Check(t, qt.Equals(failed, 1))
+			assertMixEqual(t, c.version, c.python, c.board)
 		})
 	}
+}
+
+// assertMixEqual runs the program that does everything.
+func assertMixEqual(t *testing.T, version, python string, board rig.Board) {
+	t.Helper()
+	run := traceRun(t, setup(t, version, python), board, program(t, "mix.py"))
+	t.Log(run.stderr)
+	qt.Assert(t, qt.Equals(run.status, 0))
+	checkpoints := readCheckpoints(t, run.dir)
+	qt.Assert(t, qt.HasLen(checkpoints, 50))
+	assertEqual(t, run.events, checkpoints)
+	qt.Check(t, qt.Equals(count(run.events, func(e *event.Event) bool { return e.Kind == event.Lost }), 0))
+	assertEnded(t, run.events)
+	failed := 0
+	for _, e := range run.events {
+		if e.Kind == event.AllocFailed {
+			failed++
+			qt.Check(t, qt.Equals(e.Reason, event.ReasonOutOfMemory))
+			qt.Check(t, qt.Equals(e.SizeBytes, 1<<31))
+			qt.Check(t, qt.DeepEquals(e.Devices, checkpoints[0].Devices[0].Chips))
+			qt.Check(t, qt.StringContains(e.Message, fmt.Sprintf("needs to store %d B", e.BytesPerBank)))
+		}
+	}
+	qt.Check(t, qt.Equals(failed, 1))
 }
 
 // TestEqualityOfSubmeshes: a mesh and its submeshes have an allocator each, which give

@@ -62,22 +62,21 @@ func (h *host) of(t *testing.T, pid int) (events []event.Event) {
 // ended waits for the end of a process, the nth with this id, and gives its events.
 func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
 	t.Helper()
-	for range 200 {
-		events := h.of(t, pid)
-		if kinds(events, event.ProcessExit) >= nth {
-			return events
-		}
-		time.Sleep(50 * time.Millisecond)
+	var events []event.Event
+	if !eventually(10*time.Second, func() bool {
+		events = h.of(t, pid)
+		return kinds(events, event.ProcessExit) >= nth
+	}) {
+		t.Fatalf("the end of process %d is not told", pid)
 	}
-	t.Fatalf("the end of process %d is not told", pid)
-	return nil
+	return events
 }
 
 // holds checks that a process holds so many buffers within ten seconds.
 func (h *host) holds(t *testing.T, pid, buffers int) {
 	t.Helper()
 	var held uint64
-	for range 200 {
+	if !eventually(10*time.Second, func() bool {
 		state := aggregate.New()
 		for _, e := range h.of(t, pid) {
 			state.Apply(&e)
@@ -86,12 +85,10 @@ func (h *host) holds(t *testing.T, pid, buffers int) {
 		for _, b := range state.HeldByProcess(pid) {
 			held += b.BytesPerBank
 		}
-		if held == uint64(buffers)*heldPerBank {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
+		return held == uint64(buffers)*heldPerBank
+	}) {
+		t.Errorf("process %d holds %d B of each bank, not those of %d buffers", pid, held, buffers)
 	}
-	t.Errorf("process %d holds %d B of each bank, not those of %d buffers", pid, held, buffers)
 }
 
 func kinds(events []event.Event, kind event.Kind) int {
@@ -252,15 +249,13 @@ func (p *target) expectPID(t *testing.T, word string) int {
 // waitForZombie waits until the process's first thread has ended.
 func (p *target) waitForZombie(t *testing.T) {
 	t.Helper()
-	for range 200 {
+	if !eventually(2*time.Second, func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
 		qt.Assert(t, qt.IsNil(err))
-		if strings.Contains(string(text), ") Z ") {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+		return strings.Contains(string(text), ") Z ")
+	}) {
+		t.Fatal("the first thread does not end")
 	}
-	t.Fatal("the first thread does not end")
 }
 
 // TestAttachAfterFirstThread: a process is attached to by its id although its first

@@ -27,20 +27,24 @@ func TestLateAttach(t *testing.T) {
 	}
 	for _, version := range []string{"0.81.1", "0.76.0", "0.72.0", "0.68.0"} {
 		for _, board := range []rig.Board{"n150", "t3000"} {
-			t.Run(version+"/"+string(board), func(t *testing.T) {
-				p := startTarget(t, setup(t, version, "3.10"), board, program(t, "late.py"), "400")
-				p.expect(t, "ready")
-				compared := 0
-				for range moments {
-					time.Sleep(time.Duration(rand.IntN(50_000)) * time.Microsecond)
-					compared += attachLate(t, p)
-				}
-				p.stdin.Close()
-				qt.Check(t, qt.IsNil(p.Wait()), qt.Commentf("%s", p.stderr.String()))
-				t.Logf("%d attaches, %d checkpoints after them", moments, compared)
-			})
+			t.Run(version+"/"+string(board), func(t *testing.T) { assertLateEqual(t, version, board, moments) })
 		}
 	}
+}
+
+// assertLateEqual attaches to a busy program at some moments.
+func assertLateEqual(t *testing.T, version string, board rig.Board, moments int) {
+	t.Helper()
+	p := startTarget(t, setup(t, version, "3.10"), board, program(t, "late.py"), "400")
+	p.expect(t, "ready")
+	compared := 0
+	for range moments {
+		time.Sleep(time.Duration(rand.IntN(50_000)) * time.Microsecond)
+		compared += attachLate(t, p)
+	}
+	p.stdin.Close()
+	qt.Check(t, qt.IsNil(p.Wait()), qt.Commentf("%s", p.stderr.String()))
+	t.Logf("%d attaches, %d checkpoints after them", moments, compared)
 }
 
 // attachLate attaches to a busy program until it has stopped at some checkpoints, and
@@ -127,10 +131,8 @@ func assertAtAttach(t *testing.T, events []event.Event, at uint64, log []logged)
 // waitFor waits until something is so, for a minute at most.
 func waitFor(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	for begun := time.Now(); !so(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(begun) > time.Minute {
-			t.Fatalf("waiting for %s", what)
-		}
+	if !eventually(time.Minute, so) {
+		t.Fatalf("waiting for %s", what)
 	}
 }
 
@@ -142,7 +144,7 @@ func waitEnd(t *testing.T, wait func() error) {
 	select {
 	case err := <-done:
 		qt.Check(t, qt.IsNil(err))
-	case <-time.After(time.Minute):
+	case <-time.After(time.Minute * patience):
 		t.Fatal("it did not end")
 	}
 }

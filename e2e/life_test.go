@@ -23,8 +23,11 @@ import (
 func TestFirstAndLast(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	runs := 10
-	if *long {
+	switch {
+	case *long:
 		runs = 100
+	case testing.Short():
+		runs = 2
 	}
 	python := env.Command(context.Background(), "n150").Path
 	for i := range runs {

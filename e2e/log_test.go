@@ -148,7 +148,7 @@ func TestLogFollows(t *testing.T) {
 			text <- s.Text()
 		}
 	}()
-	seen, deadline := 0, time.After(time.Minute)
+	seen, deadline := 0, time.After(time.Minute*patience)
 	for seen < 100 {
 		select {
 		case line := <-text:

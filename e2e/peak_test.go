@@ -143,16 +143,33 @@ func byLine(list []peakHolderSaid) map[int]peakHolderSaid {
 	return sums
 }
 
+// recordUntil records peak_first.py, which goes on after its peak until something is so.
+func recordUntil(t *testing.T, env *rig.Env, board rig.Board, dir string, flags []string, so func() bool) {
+	t.Helper()
+	under := env.Command(t.Context(), board, program(t, "peak_first.py"))
+	args := append(append([]string{"record"}, flags...), "--", under.Path)
+	cmd := exec.Command(ttmem, append(args, under.Args[1:]...)...)
+	cmd.Env, cmd.Dir = testEnviron(under.Env, board, dir), dir
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	in, err := cmd.StdinPipe()
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() { cmd.Process.Kill() })
+	waitFor(t, "the recording", so)
+	qt.Assert(t, qt.IsNil(in.Close()))
+	qt.Assert(t, qt.IsNil(cmd.Wait()), qt.Commentf("%s", &said))
+}
+
 // TestPeakOfARotatedRecording: of a peak that came before the file that is left it is
 // told how high it was, and what is known is of the file.
 func TestPeakOfARotatedRecording(t *testing.T) {
 	dir, env := t.TempDir(), setup(t, "0.81.1", "3.10")
 	file := filepath.Join(dir, "model.ttmem")
-	under := env.Command(t.Context(), "n150", program(t, "peak_first.py"), "20000")
-	cmd := exec.Command(ttmem, append([]string{"record", "-o", file, "--max-size", "64KiB", "--keep", "3", "--", under.Path}, under.Args[1:]...)...)
-	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
-	said, err := cmd.CombinedOutput()
-	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", said))
+	recordUntil(t, env, "n150", dir, []string{"-o", file, "--max-size", "64KiB", "--keep", "3"}, func() bool {
+		_, err := os.Stat(file + ".2") // the peak is in it, or in one that was before it
+		return err == nil
+	})
 
 	file += ".1" // the newest may have no more than the end of the program
 	out, errs, status := runTtmem(t, nil, "peak", file, "--json")

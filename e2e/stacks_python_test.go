@@ -41,40 +41,44 @@ func TestPythonPartOfTTNN(t *testing.T) {
 	for _, release := range []struct{ version, python string }{
 		{"0.81.1", "3.10"}, {"0.81.1", "3.12"}, {"0.76.0", "3.10"},
 	} {
-		t.Run(release.version+" "+release.python, func(t *testing.T) {
-			env := setup(t, release.version, release.python)
-			file := filepath.Join(t.TempDir(), "stacks.jsonl")
-			t.Setenv("TTMEM_STACKS", file)
-			run := traceRun(t, env, "n150", program(t, "stacks.py"))
-			qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
-			for _, line := range lines(run.stderr) {
-				if strings.HasPrefix(line, "refused: ") || strings.Contains(line, "stack") {
-					t.Log(line)
-				}
-			}
-			n := compareTTNN(t, run.events, readStacks(t, file))
-			t.Logf("%d allocations in %d calls of %d kinds: %d of %d stacks equal, %d frames",
-				n.allocations, n.calls, n.kinds, n.equal, n.allocations, n.frames)
-
-			// C++ called Python: there is more of the library outside of Python's frames
-			qt.Check(t, qt.IsTrue(n.calledBack > 0))
-
-			whole, all := 0, 0
-			ends := make(map[string]int)
-			for i := range run.events {
-				if frames := run.events[i].Stack.Frames(); len(frames) > 0 && !recursive(frames) {
-					all++
-					if end, ok := atStart(frames); ok {
-						whole++
-					} else {
-						ends[end]++
-					}
-				}
-			}
-			t.Logf("%d of %d native stacks reach the thread's start; others end at %v", whole, all, ends)
-			qt.Check(t, qt.IsTrue(float64(whole) >= 0.999*float64(all)))
-		})
+		t.Run(release.version+" "+release.python, func(t *testing.T) { assertStacksOfTTNN(t, release.version, release.python) })
 	}
+}
+
+// assertStacksOfTTNN runs the program that allocates in all kinds of calls.
+func assertStacksOfTTNN(t *testing.T, version, python string) {
+	t.Helper()
+	env := setup(t, version, python)
+	file := filepath.Join(t.TempDir(), "stacks.jsonl")
+	t.Setenv("TTMEM_STACKS", file)
+	run := traceRun(t, env, "n150", program(t, "stacks.py"))
+	qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
+	for _, line := range lines(run.stderr) {
+		if strings.HasPrefix(line, "refused: ") || strings.Contains(line, "stack") {
+			t.Log(line)
+		}
+	}
+	n := compareTTNN(t, run.events, readStacks(t, file))
+	t.Logf("%d allocations in %d calls of %d kinds: %d of %d stacks equal, %d frames",
+		n.allocations, n.calls, n.kinds, n.equal, n.allocations, n.frames)
+
+	// C++ called Python: there is more of the library outside of Python's frames
+	qt.Check(t, qt.IsTrue(n.calledBack > 0))
+
+	whole, all := 0, 0
+	ends := make(map[string]int)
+	for i := range run.events {
+		if frames := run.events[i].Stack.Frames(); len(frames) > 0 && !recursive(frames) {
+			all++
+			if end, ok := atStart(frames); ok {
+				whole++
+			} else {
+				ends[end]++
+			}
+		}
+	}
+	t.Logf("%d of %d native stacks reach the thread's start; others end at %v", whole, all, ends)
+	qt.Check(t, qt.IsTrue(float64(whole) >= 0.999*float64(all)))
 }
 
 func readStacks(t *testing.T, path string) (threads map[int][]saidStack) {

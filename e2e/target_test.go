@@ -114,13 +114,12 @@ func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
 // waitForSize waits until a file has grown to so many bytes.
 func waitForSize(t *testing.T, file string, size int64) {
 	t.Helper()
-	for range 1000 {
-		if info, err := os.Stat(file); err == nil && info.Size() >= size {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !eventually(10*time.Second, func() bool {
+		info, err := os.Stat(file)
+		return err == nil && info.Size() >= size
+	}) {
+		t.Fatalf("%s does not grow to %d bytes", file, size)
 	}
-	t.Fatalf("%s does not grow to %d bytes", file, size)
 }
 
 // probesIn is how many of the library's probes stand in the target's memory: a
@@ -171,15 +170,12 @@ func stateOf(t *testing.T, file string) *aggregate.State {
 // bank, and gives what it holds then.
 func waitForHeld(t *testing.T, file string, pid int, want uint64) (held uint64) {
 	t.Helper()
-	for range 40 {
+	eventually(2*time.Second, func() bool {
 		held = 0
 		for _, b := range stateOf(t, file).HeldByProcess(pid) {
 			held += b.BytesPerBank
 		}
-		if held == want {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return held == want
+	})
 	return held
 }

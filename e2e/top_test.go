@@ -81,7 +81,7 @@ func (term *terminal) resize(width, height int) {
 func (term *terminal) expect(pattern string) string {
 	term.t.Helper()
 	re := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second * patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if screen := term.screen(); re.MatchString(screen) {
 			return screen
 		}

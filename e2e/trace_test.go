@@ -22,11 +22,19 @@ import (
 	"ttmem/tracer/event"
 )
 
-// ttmem is the binary under test.
+// ttmem is the binary under test: TTMEM_BINARY, or else built from this tree.
 var ttmem string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
+		if ready := os.Getenv("TTMEM_BINARY"); ready != "" {
+			var err error
+			if ttmem, err = filepath.Abs(ready); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				return 1
+			}
+			return m.Run()
+		}
 		dir, err := os.MkdirTemp("", "ttmem-e2e-")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -73,7 +81,7 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 	dir := t.TempDir()
 	file := filepath.Join(dir, "events.jsonl")
 	under := env.Command(context.Background(), board, args...)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute*patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, ttmem, append([]string{"run", "--events", file, "--"}, under.Args...)...)
 	cmd.Args[4+1] = under.Path
@@ -85,6 +93,9 @@ func traceRun(t *testing.T, env *rig.Env, board rig.Board, args ...string) trace
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Fatalf("no events were written:\n%s", stderr.String())
 	}
 	return traced{readEvents(t, file), stderr.String(), cmd.ProcessState.ExitCode(), dir}
 }

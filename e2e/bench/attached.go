@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,6 +23,10 @@ type attached struct {
 	out bytes.Buffer
 	// recording is the file of a `ttmem record`.
 	recording string
+	// exe is another ttmem than the one that is measured, and env what is added to its
+	// environment.
+	exe string
+	env []string
 	// took is from the start of the command until it said that it traces, and
 	// busy is the processor time of that.
 	took, busy time.Duration
@@ -44,7 +49,11 @@ func (o outcome) lostEvents() (n uint64) {
 
 // attach attaches the real command to a program.
 func (b *bench) attach(p *program, args ...string) (*attached, error) {
-	return b.trace(&attached{}, append([]string{"attach", "--json", "-p", strconv.Itoa(p.pid())}, args...)...)
+	return b.trace(&attached{}, attachArgs(p, args...)...)
+}
+
+func attachArgs(p *program, args ...string) []string {
+	return append([]string{"attach", "--json", "-p", strconv.Itoa(p.pid())}, args...)
 }
 
 // record records a program.
@@ -53,7 +62,8 @@ func (b *bench) record(p *program, path string) (*attached, error) {
 }
 
 func (b *bench) trace(a *attached, args ...string) (*attached, error) {
-	a.cmd = exec.Command(b.ttmem, args...)
+	a.cmd = exec.Command(cmp.Or(a.exe, b.ttmem), args...)
+	a.cmd.Env = append(os.Environ(), a.env...)
 	a.cmd.Stdout = &a.out
 	stderr, err := a.cmd.StderrPipe()
 	if err != nil {

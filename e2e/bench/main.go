@@ -36,6 +36,7 @@ type options struct {
 	cpuEvents  int
 	perfEvents int
 	attaches   int
+	beside     string
 
 	scaleLive, scaleEvents int
 }
@@ -58,6 +59,7 @@ var parts = []struct {
 	measure     func(*bench) error
 }{
 	{"loop", "what tracing adds to a loop, where stacks repeat", (*bench).loop},
+	{"fallbacks", "what it costs where the kernel lacks something", (*bench).fallbacks},
 	{"new", "what tracing adds where every stack is new", (*bench).newStacks},
 	{"events", "many events in a tight loop", (*bench).manyEvents},
 	{"cpu", "processor time from an event to its symbolized stack", (*bench).processorTime},
@@ -83,6 +85,7 @@ func main() {
 	flag.IntVar(&o.scaleLive, "scale-live", 1_000_000, "buffers that live in a large recording")
 	flag.IntVar(&o.scaleEvents, "scale-events", 100_000_000, "events in a large recording")
 	flag.IntVar(&o.attaches, "attaches", 7, "times to attach")
+	flag.StringVar(&o.beside, "beside", "", "another build of ttmem, a `FILE`, to measure in turn with this one")
 	flag.Parse()
 	if err := run(o, names); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -96,6 +99,9 @@ func run(o options, names []string) error {
 		if !slices.Contains(names, name) {
 			return fmt.Errorf("-parts %s: no part %q; there are %s", o.parts, name, strings.Join(names, ", "))
 		}
+	}
+	if err := o.checkBeside(); err != nil {
+		return err
 	}
 	b, err := setup(o)
 	if err != nil {

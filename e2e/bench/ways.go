@@ -29,21 +29,11 @@ const turns = 5
 // allocations.
 func (b *bench) ways(limit float64) []*way {
 	ttmem := func(args ...string) func(*program) (ended, error) {
-		return func(p *program) (ended, error) {
-			a, err := b.attach(p, args...)
-			if err != nil {
-				return nil, err
-			}
-			return func() (uint64, error) {
-				o, err := a.end()
-				return o.lostEvents(), err
-			}, nil
-		}
+		return func(p *program) (ended, error) { return b.tracedBy(&attached{}, p, args...) }
 	}
-	nothing := func(*program) (ended, error) { return func() (uint64, error) { return 0, nil }, nil }
 	bpftrace := func(p *program) (ended, error) { return b.bpftrace(p, turns*b.pairs) }
 	ways := []*way{
-		{name: "nothing", begin: nothing},
+		{name: "nothing", begin: untraced},
 		{name: "two empty uprobes", begin: b.emptyProbes},
 		{name: "bpftrace, ustack as key", begin: bpftrace},
 		{name: "ttmem attach --no-stacks", begin: ttmem("--no-stacks")},
@@ -51,9 +41,23 @@ func (b *bench) ways(limit float64) []*way {
 		{name: "ttmem attach --free-stacks", begin: ttmem("--free-stacks")},
 		{name: "ttmem attach --events", begin: ttmem("--events", filepath.Join(b.dir, "events.jsonl"))},
 	}
+	if b.beside != "" {
+		ways = append(ways, b.besideWay())
+	}
 	return slices.DeleteFunc(ways, func(w *way) bool {
 		return w.name == "ttmem attach --free-stacks" && !b.canAttach("--free-stacks")
 	})
+}
+
+// tracedBy has a ttmem trace a program.
+func (b *bench) tracedBy(a *attached, p *program, args ...string) (ended, error) {
+	if _, err := b.trace(a, attachArgs(p, args...)...); err != nil {
+		return nil, err
+	}
+	return func() (uint64, error) {
+		o, err := a.end()
+		return o.lostEvents(), err
+	}, nil
 }
 
 func (b *bench) loop() error {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// lock takes an exclusive lock on the file at path, which it creates, and
+// Lock takes an exclusive lock on the file at path, which it creates, and
 // returns what gives it back. It calls waiting once if it has to wait. The
 // kernel drops the lock of a process that dies.
-func lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+func Lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}

@@ -38,7 +38,7 @@ func Library(ctx context.Context, version string) (string, error) {
 	if _, err := parseRelease(version); err != nil {
 		return "", err
 	}
-	cache, err := cacheDir()
+	cache, err := CacheDir()
 	if err != nil {
 		return "", err
 	}
@@ -51,7 +51,7 @@ func Library(ctx context.Context, version string) (string, error) {
 	if p, ok := cachedLibrary(dir); ok {
 		return p, nil
 	}
-	unlock, err := lock(ctx, dir+".lock", func() {})
+	unlock, err := Lock(ctx, dir+".lock", func() {})
 	if err != nil {
 		return "", err
 	}

@@ -27,15 +27,28 @@ func findPython(ctx context.Context, versions []string) (version, path string, e
 			return "", "", err
 		}
 	}
-	first := versions[0]
-	hint := ""
+	choose := ""
 	for _, v := range pythonVersions {
 		if !slices.Contains(versions, v) {
-			hint = ", or choose Python " + v
+			choose = ", or choose Python " + v
 		}
 	}
-	return "", "", fmt.Errorf("no usable Python %s (venv and pip are needed): install it with \"apt install python%s-venv\", pyenv or uv%s",
-		strings.Join(versions, " or "), first, hint)
+	return "", "", fmt.Errorf("no usable Python %s (venv and pip are needed): %s%s",
+		strings.Join(versions, " or "), howToInstall(versions), choose)
+}
+
+// ubuntuWith is the release of Ubuntu that has a version of Python in its packages.
+// Debian has none of them: 12 has 3.11, 13 has 3.13.
+var ubuntuWith = map[string]string{"3.10": "22.04", "3.12": "24.04"}
+
+// howToInstall are commands that install one of the versions.
+func howToInstall(versions []string) string {
+	var apt []string
+	for _, v := range versions {
+		apt = append(apt, fmt.Sprintf("`sudo apt install python%s-venv` on Ubuntu %s", v, ubuntuWith[v]))
+	}
+	return fmt.Sprintf("%s; `sudo apt install pipx && pipx run uv python install %s` on Debian and other releases of Ubuntu",
+		strings.Join(apt, ", "), versions[len(versions)-1])
 }
 
 // pythonCandidates are the places where an interpreter of a version may be: on

@@ -33,9 +33,9 @@ func TestFindPython(t *testing.T) {
 	t.Run("none", func(t *testing.T) {
 		bare(t)
 		_, _, err := findPython(t.Context(), []string{"3.10"})
-		qt.Check(t, qt.ErrorMatches(err, `no usable Python 3\.10 .*"apt install python3\.10-venv", pyenv or uv, or choose Python 3\.12`))
+		qt.Check(t, qt.ErrorMatches(err, `no usable Python 3\.10 .*apt install python3\.10-venv.* on Ubuntu 22\.04; .*uv python install 3\.10.* on Debian .*, or choose Python 3\.12`))
 		_, _, err = findPython(t.Context(), pythonVersions)
-		qt.Check(t, qt.ErrorMatches(err, `no usable Python 3\.10 or 3\.12 .*pyenv or uv`))
+		qt.Check(t, qt.ErrorMatches(err, `no usable Python 3\.10 or 3\.12 .*python3\.10-venv.*python3\.12-venv.* on Ubuntu 24\.04; .*uv python install 3\.12. on Debian and other releases of Ubuntu`))
 	})
 	t.Run("on PATH", func(t *testing.T) {
 		home := bare(t)

@@ -66,7 +66,7 @@ func Setup(ctx context.Context, o Options) (*Env, error) {
 	if err := rel.mockable(); err != nil {
 		return nil, err
 	}
-	cache, err := cacheDir()
+	cache, err := CacheDir()
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func Setup(ctx context.Context, o Options) (*Env, error) {
 	}
 	dir := envDir(cache, o.Version, py)
 	say := progress(o.Progress)
-	unlock, err := lock(ctx, dir+".lock", func() {
+	unlock, err := Lock(ctx, dir+".lock", func() {
 		say("waiting for another set-up of ttnn %s for Python %s …", o.Version, py)
 	})
 	if err != nil {
@@ -167,7 +167,7 @@ func (e *Env) vars(board Board) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	cache, err := cacheDir()
+	cache, err := CacheDir()
 	if err != nil {
 		return nil, err
 	}
@@ -237,8 +237,8 @@ func (e *Env) Command(ctx context.Context, board Board, args ...string) *exec.Cm
 	return cmd
 }
 
-// cacheDir is $TTMEM_CACHE, or ttmem in the user's cache directory.
-func cacheDir() (string, error) {
+// CacheDir is $TTMEM_CACHE, or ttmem in the user's cache directory.
+func CacheDir() (string, error) {
 	if dir := os.Getenv("TTMEM_CACHE"); dir != "" {
 		return filepath.Abs(dir)
 	}

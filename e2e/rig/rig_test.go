@@ -116,14 +116,14 @@ func TestLoadWantsAFinishedInstallation(t *testing.T) {
 
 func TestLockWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "lock")
-	unlock, err := lock(t.Context(), path, func() { t.Error("waited for nobody") })
+	unlock, err := Lock(t.Context(), path, func() { t.Error("waited for nobody") })
 	qt.Assert(t, qt.IsNil(err))
 
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = lock(ctx, path, cancel)
+	_, err = Lock(ctx, path, cancel)
 	qt.Check(t, qt.ErrorIs(err, context.Canceled))
 
-	second, err := lock(t.Context(), path, unlock)
+	second, err := Lock(t.Context(), path, unlock)
 	qt.Assert(t, qt.IsNil(err))
 	second()
 }

@@ -22,7 +22,7 @@ func Wheel(ctx context.Context, version, tag string) (string, error) {
 	if !slices.ContainsFunc(pythonVersions, func(v string) bool { return tag == pythonTag(v) }) {
 		return "", fmt.Errorf("ttnn has no wheel for %q: choose cp310 or cp312", tag)
 	}
-	cache, err := cacheDir()
+	cache, err := CacheDir()
 	if err != nil {
 		return "", err
 	}
@@ -31,7 +31,7 @@ func Wheel(ctx context.Context, version, tag string) (string, error) {
 		return p, nil
 	}
 	name := filepath.Join(dir, version+"-"+tag)
-	unlock, err := lock(ctx, name+".lock", func() {})
+	unlock, err := Lock(ctx, name+".lock", func() {})
 	if err != nil {
 		return "", err
 	}

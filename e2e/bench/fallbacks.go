@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"ttmem/tracer"
+)
+
+// fallback is a way to trace on a kernel that lacks something.
+type fallback struct {
+	without string
+	// attach and end are how long it takes to attach and to end, in s, each time.
+	attach, end []float64
+}
+
+// fallbacks measures what it costs where a kernel lacks what ttmem can do without.
+func (b *bench) fallbacks() error {
+	p, err := b.start("loop.py", "4")
+	if err != nil {
+		return err
+	}
+	defer p.stop()
+	all := []*fallback{{}}
+	for _, name := range tracer.Optional() {
+		all = append(all, &fallback{without: name})
+	}
+	all = append(all, &fallback{without: strings.Join(tracer.Optional(), ",")})
+
+	ways := []*way{
+		{name: "nothing", begin: untraced},
+		{name: "two empty uprobes", begin: b.emptyProbes},
+		{name: "two empty perf-event uprobes", begin: b.emptyPerfProbes},
+	}
+	if b.beside != "" {
+		ways = append(ways, b.besideWay())
+	}
+	for _, f := range all {
+		name := "ttmem attach"
+		if f.without != "" {
+			name = "  without " + f.without
+		}
+		if strings.Contains(f.without, ",") {
+			name = "  without all of these"
+		}
+		ways = append(ways, &way{name: name, begin: func(p *program) (ended, error) {
+			a := &attached{env: []string{tracer.WithoutVariable + "=" + f.without}}
+			end, err := b.tracedBy(a, p)
+			if err != nil {
+				return nil, err
+			}
+			f.attach = append(f.attach, a.took.Seconds())
+			return func() (uint64, error) {
+				begun := time.Now()
+				defer func() { f.end = append(f.end, time.Since(begun).Seconds()) }()
+				return end()
+			}, nil
+		}})
+	}
+	b.printf("ttnn.empty + ttnn.deallocate: %d rounds of %d × %d pairs each way, in turn\n", b.rounds, turns, b.pairs)
+	if err := b.compare(p, ways); err != nil {
+		return err
+	}
+	b.printf("\n%-40s %18s %18s\n", "", "attaching, s", "ending, s")
+	for i, f := range all {
+		name := ways[len(ways)-len(all)+i].name
+		b.printf("%-40s %18.2f %18.2f\n", name, median(f.attach), median(f.end))
+	}
+	return nil
+}
+
+// untraced is no way to trace.
+func untraced(*program) (ended, error) { return func() (uint64, error) { return 0, nil }, nil }
+
+// besideWay traces with the other build of ttmem.
+func (b *bench) besideWay() *way {
+	return &way{name: "ttmem attach, -beside", begin: func(p *program) (ended, error) {
+		return b.tracedBy(&attached{exe: b.beside}, p)
+	}}
+}
+
+// checkBeside makes sure that the other build is there before anything is measured.
+func (o *options) checkBeside() error {
+	if o.beside == "" {
+		return nil
+	}
+	if _, err := os.Stat(o.beside); err != nil {
+		return fmt.Errorf("-beside: %w", err)
+	}
+	return nil
+}

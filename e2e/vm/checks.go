@@ -1,0 +1,175 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"ttmem/tracer"
+)
+
+// check is a command that runs in the guest.
+type check struct {
+	name    string // has no spaces
+	title   string // of its column
+	dir     string // in which it runs, below that of the input
+	command []string
+	limit   time.Duration
+	short   bool // it is in the short form
+	// result says what a command's output shows that ended with status 0.
+	result func(output string) (cell string, ok bool)
+}
+
+// checks are the columns of the table, in the order in which they run.
+var checks = []check{
+	{name: "doctor", title: "doctor", short: true, dir: "e2e",
+		command: []string{"/vm/ttmem", "doctor"}, limit: 5 * time.Minute, result: func(string) (string, bool) { return "ok", true }},
+	test("first", "first and last", "e2e", "TestFirstAndLast"),
+	test("equality", "equality", "e2e", "TestEquality/0.81.1/python3.10/n150").
+		figure(`\d+ checkpoints, (\d+) figures compared`, "%s figures equal").inShort(),
+	test("stacks", "Python stacks", "e2e", "TestPythonPartOfTTNN/0.81.1_3.10").
+		figure(`(\d+) of (\d+) stacks equal`, "%s of %s").inShort(),
+	// The other cases of it take minutes and show nothing more.
+	test("native", "native stacks", "tracer", "TestNativeStackEqualsGDB/0.81.1/operator_new_of_demo.py").
+		figure(`(\d+) stacks equal gdb's`, "%s equal gdb's"),
+	test("late", "late attach", "e2e", "TestLateAttach/0.81.1/n150").
+		figure(`(\d+) attaches, (\d+) checkpoints after them`, "%s attaches equal"),
+	// With what Linux 5.15 lacks as well ruled out: it is not in Debian.
+	test("fallbacks", "all fallbacks", "e2e", "TestFallbacks/"+strings.Join(tracer.Optional(), ",")+"/equality").
+		figure(`\d+ checkpoints, (\d+) figures compared`, "%s figures equal"),
+	test("oom", "out of memory", "e2e", "TestFailuresAreCaught/0.81.1"),
+	test("nothing-left", "nothing left", "e2e", "TestNothingLeft"),
+}
+
+// testLimit is what a test may take. None takes a fifth of it on an emulated processor.
+const testLimit = 15 * time.Minute
+
+// test is a check that runs one test of a package, or a subtest of it.
+func test(name, title, pkg, path string) check {
+	var pattern []string
+	for part := range strings.SplitSeq(path, "/") {
+		pattern = append(pattern, "^"+regexp.QuoteMeta(part)+"$")
+	}
+	return check{
+		name: name, title: title, dir: pkg, limit: testLimit + 30*time.Second,
+		command: []string{"/vm/" + pkg + ".test", "-test.run=" + strings.Join(pattern, "/"), "-test.v", "-test.short",
+			"-test.timeout=" + testLimit.String()},
+		result: func(output string) (string, bool) { return passed(output, path) },
+	}
+}
+
+// passed reports whether a test ran and passed: one that was skipped or that is not
+// there leaves status 0 as well.
+func passed(output, path string) (string, bool) {
+	switch {
+	case strings.Contains(output, "--- PASS: "+path+" "):
+		return "ok", true
+	case strings.Contains(output, "--- SKIP: "+path+" "):
+		return "skipped", false
+	}
+	return "did not run", false
+}
+
+// figure has the cell show what a test has logged.
+func (c check) figure(logged, format string) check {
+	re, ran := regexp.MustCompile(logged), c.result
+	c.result = func(output string) (string, bool) {
+		cell, ok := ran(output)
+		found := re.FindStringSubmatch(output)
+		if !ok || found == nil {
+			return cell, ok
+		}
+		var values []any
+		for _, v := range found[1:][:strings.Count(format, "%s")] {
+			values = append(values, v)
+		}
+		return fmt.Sprintf(format, values...), true
+	}
+	return c
+}
+
+func (c check) inShort() check {
+	c.short = true
+	return c
+}
+
+// selectChecks are the checks of a form, full or short, or those that are named.
+func selectChecks(form, names string) (list []check, err error) {
+	if form != "" && form != "full" && form != "short" {
+		return nil, fmt.Errorf("no form %q: there are full and short", form)
+	}
+	wanted := strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
+	for _, c := range checks {
+		if names == "" && (c.short || form != "short") || slices.Contains(wanted, c.name) {
+			list = append(list, c)
+		}
+	}
+	if names != "" && len(list) != len(wanted) {
+		var all []string
+		for _, c := range checks {
+			all = append(all, c.name)
+		}
+		return nil, fmt.Errorf("not every one of %s is a check: there are %s", names, strings.Join(all, ", "))
+	}
+	return list, nil
+}
+
+// cell is what is seen of a check on a kernel.
+type cell struct {
+	text   string
+	ok     bool
+	reason string // why it is not ok
+}
+
+// cell is what a result shows. Without a result the check did not run.
+func (c check) cell(r *result) cell {
+	switch {
+	case r == nil:
+		return cell{text: "not run", reason: "it did not run"}
+	case r.status == 124 || r.status == 137: // of timeout
+		return cell{text: "timed out", reason: fmt.Sprintf("no end within %v", c.limit)}
+	case r.status != 0:
+		return cell{text: "FAILED", reason: reasonOf(r.output, r.status)}
+	}
+	text, ok := c.result(r.output)
+	if !ok {
+		return cell{text: "FAILED", reason: text}
+	}
+	return cell{text: text, ok: true}
+}
+
+// reasonOf is the line of a failed command's output that says most: what ttmem failed
+// at, or else what a test asserted, or else the last one.
+func reasonOf(output string, status int) string {
+	for _, line := range strings.Split(output, "\n") {
+		_, said, found := strings.Cut(line, "ttmem: ")
+		if found && !strings.HasPrefix(said, "wrote ") {
+			return said
+		}
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "Tracing does not work here") || strings.HasPrefix(line, "panic: ") {
+			return line
+		}
+	}
+	if m := asserted.FindStringSubmatch(output); m != nil {
+		reason := m[1] + ": " + m[2]
+		if m[3] != "" {
+			reason += ": " + m[3] + ", not " + m[4]
+		}
+		return reason
+	}
+	if m := testSays.FindString(output); m != "" {
+		return m
+	}
+	if line := strings.TrimSpace(lastLine(output)); line != "" {
+		return line
+	}
+	return fmt.Sprintf("status %d", status)
+}
+
+var (
+	// asserted is what qt prints, with both values where they are short.
+	asserted = regexp.MustCompile(`(\w+_test\.go:\d+): ?\n\s+error:\n\s+(.+)(?:\n\s+got:\n\s+(.{1,60})\n\s+want:\n\s+(.{1,60})\n)?`)
+	testSays = regexp.MustCompile(`\w+_test\.go:\d+: .+`)
+)

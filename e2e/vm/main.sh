@@ -1,0 +1,7 @@
+# The guest's first process once the root is mounted. It stays, so that a failure of
+# the checks is no panic of the kernel.
+. /vm/environment
+/bin/bash /vm/checks.sh
+echo "ttmem-vm: ended"
+sync
+/vm/busybox poweroff -f

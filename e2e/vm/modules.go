@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// wantedModules are what the guest needs to mount its root, if they are not a part of
+// the kernel. Crc32c_generic is not named by ext4 as something that it depends on.
+var wantedModules = []struct {
+	name     string
+	optional bool
+}{
+	{"virtio_pci", false}, {"virtio_blk", false}, {"crc32c_generic", true}, {"ext4", false},
+}
+
+// unpackModules writes the modules that are wanted and what they depend on, not
+// compressed, with names in the order in which they have to be loaded.
+func unpackModules(ctx context.Context, root, modules, release, to string) error {
+	if _, err := output(ctx, "depmod", "-b", root, release); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(modules, "modules.dep"))
+	if err != nil {
+		return err
+	}
+	// Newer kernels have the list of what is a part of them in a package that nothing
+	// else of is needed.
+	builtin, err := os.ReadFile(filepath.Join(modules, "modules.builtin"))
+	unknown := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !unknown {
+		return err
+	}
+	needs := parseNeeds(string(text))
+	var names []string
+	for _, m := range wantedModules {
+		switch {
+		case find(needs, m.name) != "":
+			names = append(names, m.name)
+		case !m.optional && !unknown && !strings.Contains(string(builtin), "/"+m.name+".ko"):
+			return fmt.Errorf("the kernel has no module %s", m.name)
+		}
+	}
+	if err := os.MkdirAll(to, 0o755); err != nil {
+		return err
+	}
+	for i, path := range loadOrder(needs, names) {
+		text, err := decompress(ctx, filepath.Join(modules, path))
+		if err != nil {
+			return err
+		}
+		name := fmt.Sprintf("%02d-%s.ko", i, moduleName(path))
+		if err := os.WriteFile(filepath.Join(to, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parseNeeds reads modules.dep: a module's path, a colon, and those that it needs.
+func parseNeeds(text string) map[string][]string {
+	needs := make(map[string][]string)
+	for line := range strings.Lines(text) {
+		if path, rest, found := strings.Cut(line, ":"); found {
+			needs[path] = strings.Fields(rest)
+		}
+	}
+	return needs
+}
+
+// loadOrder returns the paths of modules and of all that they need, each behind what
+// it needs.
+func loadOrder(needs map[string][]string, names []string) (order []string) {
+	done := make(map[string]bool)
+	var add func(path string)
+	add = func(path string) {
+		if done[path] {
+			return
+		}
+		done[path] = true
+		for _, p := range needs[path] {
+			add(p)
+		}
+		order = append(order, path)
+	}
+	for _, name := range names {
+		add(find(needs, name))
+	}
+	return order
+}
+
+// find returns the path of a module, or "".
+func find(needs map[string][]string, name string) string {
+	for path := range needs {
+		if moduleName(path) == name {
+			return path
+		}
+	}
+	return ""
+}
+
+// moduleName is the name of the module in a file. In names of files a dash and an
+// underscore are the same.
+func moduleName(path string) string {
+	name, _, _ := strings.Cut(filepath.Base(path), ".ko")
+	return strings.ReplaceAll(name, "-", "_")
+}
+
+func decompress(ctx context.Context, path string) ([]byte, error) {
+	tool := map[string]string{".xz": "xz", ".zst": "zstd"}[filepath.Ext(path)]
+	if tool == "" {
+		return os.ReadFile(path)
+	}
+	text, err := output(ctx, tool, "-dc", path)
+	return []byte(text), err
+}
