@@ -13,7 +13,7 @@ VERSION ?= 0.81.1
 PYTHON ?=
 BOARD ?= n150
 
-.PHONY: all build demo test check long bench rig generate install clean tools
+.PHONY: all build demo test check long bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -38,8 +38,12 @@ install: bin/ttmem
 clean:
 	rm -rf bin
 
-# Sets up the real ttnn on its mock device, once, and traces a program on it.
+# Sets up the real ttnn on its mock device, once, and traces a program on it. What would
+# stop it is found out before anything is downloaded.
 demo: bin/ttmem bin/rig
+	@[ "$$(id -u)" = 0 ] || command -v sudo >/dev/null || { \
+		echo "make demo: tracing needs root, and there is no sudo here: run it as root"; exit 1; }
+	@$(SUDO) bin/ttmem doctor > bin/doctor.txt || { cat bin/doctor.txt; exit 1; }
 	bin/rig -version $(VERSION) -python "$(PYTHON)" -board $(BOARD) -env > bin/demo.env
 	@. ./bin/demo.env && echo '$$ ttmem run --flamegraph bin/demo.html -- python e2e/programs/demo.py' && \
 	$(SUDO) bin/ttmem run --flamegraph bin/demo.html -- python e2e/programs/demo.py
@@ -48,10 +52,12 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig
 
 # All tests, on the real ttnn. Never from the cache: it does not see that ttmem itself,
-# which e2e builds, has changed. One package at a time: who traces the host sees what the
-# tests of the others run.
+# which e2e builds, has changed. Packages that trace run one after the other: who traces
+# the host sees what the tests of the others run.
+TRACING := ./tracer ./e2e
 test: tools
-	$(SUDO) $(GO) test -count=1 -p 1 -timeout 20m ./...
+	$(SUDO) $(GO) test -count=1 -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(TRACING))")
+	$(SUDO) $(GO) test -count=1 -p 1 -timeout 20m $(TRACING)
 
 # The long forms of the tests: all releases, 100 runs of what CI runs 10 times.
 long: tools
@@ -74,13 +80,36 @@ bench:
 		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $${tool#*:} >/dev/null; } || true; done
 	$(SUDO) $(GO) run ./e2e/bench -version $(VERSION) $(BENCH)
 
+# Tests on Debian's kernels in QEMU: KERNEL=6.12, KERNEL=6.1,newest; FORM=short for the
+# checks that CI runs. MIRROR=URL names a mirror of Debian where the host's apt has none.
+# More: VMTEST="-markdown table.md", and go run ./e2e/vm -h.
+KERNEL ?=
+FORM ?= full
+VMTEST ?=
+vmtest: vmtools
+	$(SUDO) $(GO) run ./e2e/vm -form $(FORM) $(if $(KERNEL),-kernel $(KERNEL)) $(if $(MIRROR),-mirror $(MIRROR)) $(VMTEST)
+
 # The real ttnn without a card, for a person: make rig VERSION=0.76.0
 rig: bin/rig
 	bin/rig -version $(VERSION) -python "$(PYTHON)" -board $(BOARD)
 
 # Makes the committed BPF bindings and object again.
 generate: tools
-	$(GO) generate ./bpf
+	$(GO) generate ./bpf ./tracer
+
+# What boots kernels, from Debian or Ubuntu where it lacks. PATH need not have the
+# programs for administrators.
+vmtools:
+	@PATH=$$PATH:/usr/sbin:/sbin; set --; \
+	for tool in qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod mke2fs:e2fsprogs \
+		mmdebstrap:mmdebstrap xz:xz-utils zstd:zstd; do \
+		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
+	ldd "$$(command -v busybox)" 2>&1 | grep -q 'not a dynamic' || set -- "$$@" busybox-static; \
+	[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || set -- "$$@" debian-archive-keyring; \
+	[ $$# = 0 ] || { \
+		echo "installing $$*"; \
+		command -v apt-get >/dev/null || { echo "install $$* (or what they are called here) first"; exit 1; }; \
+		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq "$$@" >/dev/null; }
 
 # The pinned clang and libbpf's headers, and what tests compare with: gdb, binutils, a
 # C compiler and a browser. From Debian or Ubuntu where they lack.
@@ -88,7 +117,7 @@ tools:
 	@set --; \
 	command -v clang-$(CLANG_VERSION) >/dev/null && command -v llvm-strip-$(CLANG_VERSION) >/dev/null || set -- clang-$(CLANG_VERSION) llvm-$(CLANG_VERSION); \
 	[ -e /usr/include/bpf/bpf_helpers.h ] || set -- "$$@" libbpf-dev; \
-	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils chromium:chromium tmux:tmux; do \
+	for tool in gdb:gdb gcc:gcc g++:g++ readelf:binutils chromium:chromium tmux:tmux qemu-aarch64:qemu-user; do \
 		command -v $${tool%:*} >/dev/null || set -- "$$@" $${tool#*:}; done; \
 	[ $$# = 0 ] || { \
 		echo "installing $$*"; \
