@@ -63,7 +63,7 @@ func assertStacksOfTTNN(t *testing.T, version, python string) {
 		n.allocations, n.calls, n.kinds, n.equal, n.allocations, n.frames)
 
 	// C++ called Python: there is more of the library outside of Python's frames
-	qt.Check(t, qt.IsTrue(n.calledBack > 0))
+	qt.Check(t, qt.IsTrue(n.calledBack > 0), qt.Commentf("no stack has frames of ttnn between Python's"))
 
 	whole, all := 0, 0
 	ends := make(map[string]int)
@@ -78,7 +78,8 @@ func assertStacksOfTTNN(t *testing.T, version, python string) {
 		}
 	}
 	t.Logf("%d of %d native stacks reach the thread's start; others end at %v", whole, all, ends)
-	qt.Check(t, qt.IsTrue(float64(whole) >= 0.999*float64(all)))
+	qt.Check(t, qt.IsTrue(float64(whole) >= 0.999*float64(all)),
+		qt.Commentf("%d of %d native stacks do not reach the thread's start, but end at %v", all-whole, all, ends))
 }
 
 func readStacks(t *testing.T, path string) (threads map[int][]saidStack) {
