@@ -155,7 +155,10 @@ func reasonOf(output string, status int) string {
 	if m := asserted.FindStringSubmatch(output); m != nil {
 		reason := m[1] + ": " + m[2]
 		if m[3] != "" {
-			reason += ": " + m[3] + ", not " + m[4]
+			return m[1] + ": " + m[3]
+		}
+		if m[4] != "" {
+			reason += ": " + m[4] + ", not " + m[5]
 		}
 		return reason
 	}
@@ -169,7 +172,7 @@ func reasonOf(output string, status int) string {
 }
 
 var (
-	// asserted is what qt prints, with both values where they are short.
-	asserted = regexp.MustCompile(`(\w+_test\.go:\d+): ?\n\s+error:\n\s+(.+)(?:\n\s+got:\n\s+(.{1,60})\n\s+want:\n\s+(.{1,60})\n)?`)
+	// asserted is what qt prints: the test's own comment, or both values where they are short.
+	asserted = regexp.MustCompile(`(\w+_test\.go:\d+): ?\n\s+error:\n\s+(.+)(?:\n\s+comment:\n\s+(.+))?(?:\n\s+got:\n\s+(.{1,60})\n\s+want:\n\s+(.{1,60})\n)?`)
 	testSays = regexp.MustCompile(`\w+_test\.go:\d+: .+`)
 )

@@ -46,6 +46,8 @@ func TestCells(t *testing.T) {
 		"asserted": {&result{status: 1, output: "x_test.go:1: ttmem: wrote 3 events to a file\n" +
 			"    x_test.go:51: \n        error:\n          values are not equal\n        got:\n          int(21)\n        want:\n          int(0)\n        stack:\n"},
 			cell{text: "FAILED", reason: "x_test.go:51: values are not equal: int(21), not int(0)"}},
+		"commented": {&result{status: 1, output: "    x_test.go:5: \n        error:\n          value is false\n        comment:\n          2 stacks end early\n        got:\n          bool(false)\n        want:\n          bool(true)\n"},
+			cell{text: "FAILED", reason: "x_test.go:5: 2 stacks end early"}},
 		"asserted nil": {&result{status: 1, output: "    x_test.go:5: \n        error:\n          got non-nil value\n        got:\n          e\"no\"\n        stack:\n"},
 			cell{text: "FAILED", reason: "x_test.go:5: got non-nil value"}},
 		"crashed":   {&result{status: 139}, cell{text: "FAILED", reason: "status 139"}},
