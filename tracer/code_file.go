@@ -52,7 +52,7 @@ type loader struct {
 }
 
 // anonymous is code that no file has: what a compiler made in the process.
-var anonymous = &codeFile{path: "[anonymous]"}
+var anonymous = &codeFile{path: "[anonymous]", noRows: true}
 
 // openCodeFile reads what is needed of a file for unwinding.
 func openCodeFile(r io.ReaderAt, size int64, path, root string) *codeFile {

@@ -1,14 +1,14 @@
 package tracer
 
 import (
-	"bytes"
 	"encoding/binary"
 	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
@@ -62,35 +62,51 @@ var lostCauses = [...]string{
 // decoder turns the kernel's records into events. It knows of each process which
 // devices and allocators it has met.
 type decoder struct {
+	found     discoveries
+	spaces    *spaces // nil: no stacks are taken
 	processes map[int]*traced
-	libraries func(index uint8) *library
-	emit      func(event.Event)
-	// forget is told of a process that has ended.
-	forget func(pid int, timeNs uint64, p *traced)
+	// queue has the events, in the order in which they came.
+	queue ordered
+	// lost counts what could not be seen, and records that make no sense, by cause.
+	lost map[string]uint64
 	// newest is the time of the newest record.
 	newest uint64
-	// unknown counts records that make no sense, by cause.
-	unknown func(cause string)
-	// view is a process's code as it was at one time, nil where that is not known.
-	view func(pid int, generation uint32) *spaceView
-	// met is told of a process when its first record comes, and when it maps other
-	// code than before.
-	met func(pid int)
-	// late is what is kept of a process while what it held is read; nil for others.
-	late func(pid int) *lateAttach
-	// named reports whether a process is traced by name.
-	named func(pid int) bool
-	// startOf is the start of a process.
-	startOf func(pid int) event.Event
 	// markAt are the functions whose calls are marks.
 	markAt []string
 	// show says how stacks are shown.
 	show stackOptions
+	// lastStack counts the stacks.
+	lastStack uint64
 	// ended are the processes that had ended when sweep was last called.
 	ended []int
 	// stackSeen is given what on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
+
+// discoveries are what the decoder asks of what finds processes and libraries on the host.
+type discoveries interface {
+	// library is the one with an index in records; nil where there is none.
+	library(index uint8) *library
+	// startOf is the start of a process, as it was when it was seen first.
+	startOf(pid int) event.Event
+	// lateOf is what is kept of a process while its memory is read; nil for others.
+	lateOf(pid int) *lateAttach
+	// processEnded is told of a process that has ended, or has become another program
+	// (execed), with the stacks that came from it: nil where nothing did.
+	processEnded(pid int, timeNs uint64, execed bool, stacks *processStacks)
+}
+
+func newDecoder(found discoveries, spaces *spaces, show stackOptions) *decoder {
+	return &decoder{
+		found: found, spaces: spaces, show: show,
+		processes: make(map[int]*traced), lost: make(map[string]uint64),
+	}
+}
+
+func (d *decoder) emit(e event.Event) { d.queue.push(e) }
+
+// unknown counts what could not be understood.
+func (d *decoder) unknown(cause string) { d.lost[cause]++ }
 
 // traced is what the decoder knows of a process.
 type traced struct {
@@ -124,12 +140,9 @@ type allocator struct {
 	banks  [event.BankedRegions]bank
 }
 
-// bank is what one BankManager's banks are like.
-type bank bpf.KernelBankInfo
-
-func newTraced(show stackOptions) *traced {
+func (d *decoder) newTraced() *traced {
 	return &traced{
-		stacks:     newProcessStacks(show),
+		stacks:     newProcessStacks(d.show, &d.lastStack),
 		devices:    make(map[uint64]*device),
 		allocators: make(map[uint64]*allocator),
 		live:       make(map[uint64]liveBuffer),
@@ -140,25 +153,16 @@ func newTraced(show stackOptions) *traced {
 func (d *decoder) process(pid int) *traced {
 	p := d.processes[pid]
 	if p == nil {
-		p = newTraced(d.show)
+		p = d.newTraced()
 		d.processes[pid] = p
-		d.met(pid)
+		d.spaces.changed(pid)
 	}
 	return p
 }
 
-// as views a record as the type that it has, nil where it is too short.
-func as[T any](raw []byte) *T {
-	var t T
-	if len(raw) < int(unsafe.Sizeof(t)) {
-		return nil
-	}
-	return (*T)(unsafe.Pointer(unsafe.SliceData(raw)))
-}
-
 // decode turns a record into no, one or several events.
 func (d *decoder) decode(raw []byte) {
-	h := as[bpf.KernelHeader](raw)
+	h := bpf.As[bpf.KernelHeader](raw)
 	if h == nil {
 		d.unknown("record too short")
 		return
@@ -190,13 +194,13 @@ func (d *decoder) decode(raw []byte) {
 	case recordKernel:
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
 	case recordNativeStack:
-		known = d.nativeStack(e.PID, raw)
+		known = d.process(e.PID).stacks.addNativeRecord(raw, e.PID, d.spaces)
 	case recordPythonStack:
-		known = d.pythonStack(e.PID, raw)
+		known = d.process(e.PID).stacks.addPythonRecord(raw)
 	case recordCode:
-		known = d.code(e.PID, raw)
+		known = d.process(e.PID).stacks.addCodeRecord(raw)
 	case recordUnloaded:
-		d.met(e.PID)
+		d.spaces.changed(e.PID)
 	case recordMark:
 		known = d.mark(e, h.Count)
 	case recordStack:
@@ -214,7 +218,7 @@ func (d *decoder) decode(raw []byte) {
 }
 
 func with[T any](raw []byte, use func(*T)) bool {
-	r := as[T](raw)
+	r := bpf.As[T](raw)
 	if r != nil {
 		use(r)
 	}
@@ -234,7 +238,7 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 			clear(p.names) // threads come and go
 		}
 		if name = threadName(e.PID, e.TID); name == "" {
-			name = d.startOf(e.PID).Comm // it has ended
+			name = d.found.startOf(e.PID).Comm // it has ended
 		}
 		p.names[e.TID] = name
 	}
@@ -243,10 +247,10 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 		return p
 	}
 	p.started = true
-	start := d.startOf(e.PID)
+	start := d.found.startOf(e.PID)
 	start.TimeNs = e.TimeNs
 	p.names[e.PID] = start.Comm
-	start.AttachedLate = e.AttachedLate || d.late(e.PID) != nil
+	start.AttachedLate = e.AttachedLate || d.found.lateOf(e.PID) != nil
 	if lib != nil {
 		start.Library, start.Release = lib.path, lib.release
 	}
@@ -255,13 +259,13 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 }
 
 func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
-	lib := d.libraries(r.H.Library)
+	lib := d.found.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
 		return
 	}
 	p := d.start(&e, lib)
-	if late := d.late(e.PID); late != nil && e.TimeNs < late.sinceNs {
+	if late := d.found.lateOf(e.PID); late != nil && e.TimeNs < late.sinceNs {
 		return
 	}
 	e.Kind = event.Alloc
@@ -306,41 +310,14 @@ func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.Kern
 	}
 }
 
-// spread is what the banks give away: what BankManager::allocate_buffer asks each
-// for, rounded up to the blocks of its free list.
-func (b *bank) spread(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
-	banks, bytesPerBank = b.asked(size, pageSize, r)
-	if align := b.BlockAlignmentBytes; align != 0 {
-		bytesPerBank = (bytesPerBank + align - 1) / align * align
-	}
-	return banks, bytesPerBank
-}
-
-// asked is what BankManager::allocate_buffer asks each bank for: the pages of an
-// interleaved buffer are dealt out to all banks, those of a sharded one to as
-// many as there are shards.
-func (b *bank) asked(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
-	banks = b.Banks
-	if r.Shards != 0 {
-		banks, size, pageSize = uint32(r.Shards), r.SizeBytes, r.PageSizeBytes
-	}
-	if banks == 0 || pageSize == 0 || b.AlignmentBytes == 0 {
-		return banks, 0
-	}
-	align := uint64(b.AlignmentBytes)
-	page := (pageSize + align - 1) / align * align
-	pages := size / pageSize
-	return banks, (pages + uint64(banks) - 1) / uint64(banks) * page
-}
-
 func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
-	lib := d.libraries(r.H.Library)
+	lib := d.found.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
 		return
 	}
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit
-	if late := d.late(e.PID); late != nil {
+	if late := d.found.lateOf(e.PID); late != nil {
 		late.free(r.Object)
 	}
 	p := d.processes[e.PID]
@@ -367,13 +344,13 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 }
 
 func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
-	lib := d.libraries(r.H.Library)
+	lib := d.found.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
 		return
 	}
 	p := d.start(&e, lib)
-	e.Kind, e.Message = event.AllocFailed, cString(r.Message[:])
+	e.Kind, e.Message = event.AllocFailed, unix.ByteSliceToString(r.Message[:])
 	e.Stack = p.stacks.stack(r.H.Stack)
 	if r.H.Flags == failedAllocate {
 		full := strings.Contains(e.Message, "Out of Memory")
@@ -457,7 +434,7 @@ func askedFor(message string) (e event.Event, ok bool) {
 }
 
 func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
-	if late := d.late(e.PID); late != nil {
+	if late := d.found.lateOf(e.PID); late != nil {
 		late.cleared[r.Allocator] = true
 	}
 	p := d.processes[e.PID]
@@ -465,7 +442,7 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 		return // nothing was ever allocated with it
 	}
 	a := p.allocators[r.Allocator]
-	d.start(&e, d.libraries(r.H.Library))
+	d.start(&e, d.found.library(r.H.Library))
 	e.Kind, e.Allocator = event.DeviceClose, r.Allocator
 	e.TimeNs = max(e.TimeNs, p.lateNs) // not before what was found on it
 	e.Devices, e.Mesh = a.device.chips, a.device.mesh
@@ -475,7 +452,7 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 }
 
 func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
-	lib := d.libraries(r.H.Library)
+	lib := d.found.library(r.H.Library)
 	p := d.start(&e, lib)
 	dev := &device{mesh: r.H.Flags&deviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
@@ -513,27 +490,28 @@ func (d *decoder) openDevice(e event.Event, address uint64, a *allocator, before
 // processEnd ends a process, or what it was before an exec.
 func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	e.ExitStatus = int(r.ExitCode)
-	if r.H.Kind == recordExec {
+	execed := r.H.Kind == recordExec
+	if execed {
 		e.ExitStatus = event.UnknownStatus // the process lives on as another program
 	}
-	known := d.endProcess(e)
-	if r.H.Kind == recordExec && (known || d.named(e.PID)) {
-		d.met(e.PID) // what it has become is another process with the same id
-	}
+	d.endProcess(e, execed)
 }
 
-// endProcess forgets a process, and reports whether it was known.
-func (d *decoder) endProcess(e event.Event) bool {
+// endProcess forgets a process.
+func (d *decoder) endProcess(e event.Event, execed bool) {
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
-	d.forget(e.PID, e.TimeNs, p)
-	if p != nil && p.started {
+	if p == nil {
+		d.found.processEnded(e.PID, e.TimeNs, execed, nil)
+		return
+	}
+	d.found.processEnded(e.PID, e.TimeNs, execed, p.stacks)
+	if p.started {
 		e.TID, e.Comm = e.PID, p.names[e.PID] // not those of the thread that ended last
 		e.TimeNs = max(e.TimeNs, p.lateNs)
 		e.Kind = event.ProcessExit
 		d.emit(e)
 	}
-	return p != nil
 }
 
 // sweep ends the processes, of which others are seen, that have ended and of whose end
@@ -548,15 +526,18 @@ func (d *decoder) sweep(timeNs uint64, seen []int) {
 	}
 	for _, pid := range ended {
 		if slices.Contains(d.ended, pid) {
-			d.endProcess(event.Event{TimeNs: timeNs, PID: pid, ExitStatus: event.UnknownStatus})
+			d.endProcess(event.Event{TimeNs: timeNs, PID: pid, ExitStatus: event.UnknownStatus}, false)
 		}
 	}
 	d.ended = ended
 }
 
-func cString(b []byte) string {
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		b = b[:i]
+// mark tells of a call, and reports whether its name is known.
+func (d *decoder) mark(e event.Event, name uint32) bool {
+	if int(name) >= len(d.markAt) {
+		return false
 	}
-	return string(b)
+	e.Kind, e.Cause, e.UID = event.Mark, d.markAt[name], d.found.startOf(e.PID).UID
+	d.emit(e)
+	return true
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
-	p := d.start(&e, d.libraries(r.H.Library))
+	p := d.start(&e, d.found.library(r.H.Library))
 	e.Kind, e.Region = event.CBAlloc, event.CB
 	e.Stack = p.stacks.stack(r.H.Stack)
 	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
@@ -22,7 +22,7 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 }
 
 func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
-	d.start(&e, d.libraries(r.H.Library))
+	d.start(&e, d.found.library(r.H.Library))
 	e.ProgramID = r.ProgramId
 	end := func(kind event.Kind, region event.Region, static event.StaticKind) {
 		e.Kind, e.Region, e.StaticKind = kind, region, static
@@ -42,7 +42,7 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 }
 
 func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
-	lib := d.libraries(r.H.Library)
+	lib := d.found.library(r.H.Library)
 	p := d.start(&e, lib)
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	e.Stack = p.stacks.stack(r.H.Stack)
@@ -74,7 +74,7 @@ func (d *decoder) static(e event.Event, s lateStatic) {
 // programMet tells what a program holds that was compiled before the process was
 // attached: it is read now, by when the program may have ended already.
 func (d *decoder) programMet(e event.Event, r *bpf.KernelProgramMetRecord) {
-	lib := d.libraries(r.H.Library)
+	lib := d.found.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
 		return

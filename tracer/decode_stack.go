@@ -32,46 +32,40 @@ const (
 	_ = unsafe.Offsetof(bpf.KernelPythonRecord{}.Calls) - unsafe.Sizeof(pythonHead{})
 )
 
-func (d *decoder) nativeStack(pid int, raw []byte) bool {
-	h := as[nativeHead](raw)
+// addNativeRecord takes the record of a native stack; of has the states of
+// the process's code. It reports whether the record makes sense.
+func (s *processStacks) addNativeRecord(raw []byte, pid int, of *spaces) bool {
+	h := bpf.As[nativeHead](raw)
 	if h == nil {
 		return false
 	}
-	addresses, ok := listed[uint64](raw[unsafe.Sizeof(*h):], int(h.Frames), len(bpf.KernelNativeRecord{}.Addresses))
+	addresses, ok := bpf.Values[uint64](raw[unsafe.Sizeof(*h):], int(h.Frames), len(bpf.KernelNativeRecord{}.Addresses))
 	if ok {
-		d.process(pid).stacks.addNative(h.ID, h.Generation, addresses, d.view(pid, h.Generation))
+		s.addNative(h.ID, h.Generation, addresses, of.view(pid, h.Generation))
 	}
 	return ok
 }
 
-func (d *decoder) pythonStack(pid int, raw []byte) bool {
-	h := as[pythonHead](raw)
+// addPythonRecord takes the record of a Python stack.
+func (s *processStacks) addPythonRecord(raw []byte) bool {
+	h := bpf.As[pythonHead](raw)
 	if h == nil {
 		return false
 	}
-	calls, ok := listed[bpf.KernelPythonCall](raw[unsafe.Sizeof(*h):], int(h.Frames), len(bpf.KernelPythonRecord{}.Calls))
+	calls, ok := bpf.Values[bpf.KernelPythonCall](raw[unsafe.Sizeof(*h):], int(h.Frames), len(bpf.KernelPythonRecord{}.Calls))
 	if ok {
-		d.process(pid).stacks.addPython(h.ID, calls)
+		s.addPython(h.ID, calls)
 	}
 	return ok
 }
 
-// listed are n values of which raw, which is aligned, has at least that many; false
-// where it has not, or there cannot be as many.
-func listed[T any](raw []byte, n, most int) ([]T, bool) {
-	var one T
-	if n > most || len(raw) < n*int(unsafe.Sizeof(one)) {
-		return nil, false
-	}
-	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(raw))), n), true
-}
-
-func (d *decoder) code(pid int, raw []byte) bool {
-	r := as[bpf.KernelCodeRecord](raw)
+// addCodeRecord takes the record of a code object of Python.
+func (s *processStacks) addCodeRecord(raw []byte) bool {
+	r := bpf.As[bpf.KernelCodeRecord](raw)
 	if r == nil {
 		return false
 	}
 	table := raw[unsafe.Sizeof(*r):]
-	d.process(pid).stacks.addCode(r, table[:min(len(table), int(r.TableBytes))])
+	s.addCode(r, table[:min(len(table), int(r.TableBytes))])
 	return true
 }

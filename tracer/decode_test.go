@@ -12,31 +12,28 @@ import (
 	"ttmem/tracer/layout"
 )
 
+// oneLibrary is a host on which one library was found.
+type oneLibrary struct{ lib *library }
+
+func (o oneLibrary) library(index uint8) *library {
+	if index == 0 {
+		return o.lib
+	}
+	return nil
+}
+func (oneLibrary) startOf(pid int) event.Event                    { return describeProcess(pid) }
+func (oneLibrary) lateOf(int) *lateAttach                         { return nil }
+func (oneLibrary) processEnded(int, uint64, bool, *processStacks) {}
+
 // newTestDecoder is a decoder with one library, whose Buffer has its fields in
 // a row.
-func newTestDecoder(events *[]event.Event, unknown map[string]int) *decoder {
-	lib := &library{
+func newTestDecoder() *decoder {
+	lib := &library{heapLibrary: &heapLibrary{
 		path: "libtt_metal.so", release: "1.2.3", layout: &layout.Layout{},
 		size: 8, bufferType: 16, bufferLayout: 20, ownsData: 24, address: 32, pageSize: 40,
-	}
+	}}
 	lib.kernel.Device, lib.kernel.Allocator, lib.kernel.Hooked, lib.kernel.Status = 0, 48, 57, 56
-	return &decoder{
-		processes: make(map[int]*traced),
-		libraries: func(index uint8) *library {
-			if index == 0 {
-				return lib
-			}
-			return nil
-		},
-		emit:    func(e event.Event) { *events = append(*events, e) },
-		forget:  func(int, uint64, *traced) {},
-		named:   func(int) bool { return false },
-		late:    func(int) *lateAttach { return nil },
-		met:     func(int) {},
-		startOf: describeProcess,
-		view:    func(int, uint32) *spaceView { return nil },
-		unknown: func(cause string) { unknown[cause]++ },
-	}
+	return newDecoder(oneLibrary{lib}, nil, stackOptions{})
 }
 
 func raw[T any](t *T) []byte {
@@ -44,9 +41,7 @@ func raw[T any](t *T) []byte {
 }
 
 func TestDecodeAllocation(t *testing.T) {
-	var events []event.Event
-	unknown := make(map[string]int)
-	d := newTestDecoder(&events, unknown)
+	d := newTestDecoder()
 
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: recordDevice, Flags: deviceMesh | deviceReady, Count: 3}
@@ -60,6 +55,7 @@ func TestDecodeAllocation(t *testing.T) {
 	buffer.Window[16], buffer.Window[41] = byte(event.L1), 4
 	d.decode(raw(&buffer))
 
+	events := d.queue.events
 	qt.Assert(t, qt.HasLen(events, 3))
 	qt.Check(t, qt.Equals(events[0].Kind, event.ProcessStart))
 	qt.Check(t, qt.Equals(events[1].Kind, event.DeviceOpen))
@@ -70,7 +66,7 @@ func TestDecodeAllocation(t *testing.T) {
 	qt.Check(t, qt.Equals(alloc.PageSizeBytes, 1024))
 	qt.Check(t, qt.Equals(alloc.Banks, 64))
 	qt.Check(t, qt.Equals(alloc.BytesPerBank, 1024)) // four pages on 64 banks
-	qt.Check(t, qt.HasLen(unknown, 0))
+	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
 func TestSpread(t *testing.T) {
@@ -116,15 +112,14 @@ func FuzzDecode(f *testing.F) {
 		f.Add(raw(&r)[:20])
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
-		var events []event.Event
-		d := newTestDecoder(&events, make(map[string]int))
+		d := newTestDecoder()
 		aligned := make([]uint64, len(record)/8+1)
 		b := unsafe.Slice((*byte)(unsafe.Pointer(&aligned[0])), len(record))
 		copy(b, record)
 		d.decode(b)
 		d.decode(b)
-		for i := range events {
-			_ = events[i].AppendJSON(nil)
+		for i := range d.queue.events {
+			_ = d.queue.events[i].AppendJSON(nil)
 		}
 	})
 }
@@ -144,8 +139,7 @@ func TestOrder(t *testing.T) {
 }
 
 func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
-	var events []event.Event
-	d := newTestDecoder(&events, map[string]int{})
+	d := newTestDecoder()
 	failed := bpf.KernelFailedRecord{}
 	failed.Buffers[0] = bpf.KernelFailedBuffer{Object: 0x3000, UniqueId: 9}
 	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordFailed, Flags: failedAllocate}
@@ -155,7 +149,7 @@ func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
 	message := "TT_FATAL: Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B"
 	copy(failed.Message[:], message)
 	d.decode(raw(&failed))
-	e := events[len(events)-1]
+	e := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.Equals(e.Kind, event.AllocFailed))
 	qt.Check(t, qt.Equals(e.Region, event.L1Small))
 	qt.Check(t, qt.Equals(e.SizeBytes, 131072))
@@ -165,8 +159,7 @@ func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
 }
 
 func TestTheBufferThatTheMessageIsOfIsTakenFromTheStack(t *testing.T) {
-	var events []event.Event
-	d := newTestDecoder(&events, map[string]int{})
+	d := newTestDecoder()
 	d.decode(raw(&bpf.KernelDeviceRecord{
 		H: bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 8, Kind: recordDevice, Count: 1}, Device: 0x1000,
 	}))
@@ -183,7 +176,7 @@ func TestTheBufferThatTheMessageIsOfIsTakenFromTheStack(t *testing.T) {
 	}
 	copy(failed.Message[:], "Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B")
 	d.decode(raw(&failed))
-	e := events[len(events)-1]
+	e := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.Equals(e.Kind, event.AllocFailed))
 	qt.Check(t, qt.Equals(e.BufferID, 13))
 	qt.Check(t, qt.DeepEquals(e.Devices, []int{0}))

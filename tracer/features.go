@@ -71,6 +71,24 @@ func optionalFeatures() (list []Feature) {
 	return list
 }
 
+// Check finds out whether this host and user can trace at all; its error says
+// what is missing.
+func Check() error {
+	if f := processor(); !f.OK {
+		return errors.New(f.Detail)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("tracing needs root: run it with sudo")
+	}
+	if f := typeInformation(); !f.OK {
+		return errors.New(f.Detail)
+	}
+	if f := pidNamespace(); !f.OK {
+		return fmt.Errorf("the PID namespace is %s", f.Detail)
+	}
+	return nil
+}
+
 func kernelVersion() Feature {
 	return Feature{Name: "kernel", OK: true, Detail: kernelRelease()}
 }

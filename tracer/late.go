@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/cilium/ebpf"
+	"sync/atomic"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
@@ -57,48 +57,50 @@ type lateResult struct {
 	err     error
 }
 
-// bias is what addresses in a library's file are moved by in a process that maps its
-// code there.
-func (l *library) bias(start, offset uint64) uint64 {
-	for _, p := range l.layout.Probes {
-		if p.Found {
-			// all probes lie in code, which is mapped as a whole
-			return start - offset + p.FileOffset - p.ProbeAddr
-		}
-	}
-	return 0
-}
-
 // lateUnread is the cause of what is lost where memory cannot be read.
 const lateUnread = "memory from before the attach not read"
 
 // markLate has the kernel side tell of programs that a process compiled before.
-func (t *Tracer) markLate(pid int) {
-	if t.spaces != nil {
-		t.spaces.listing.Lock()
-		defer t.spaces.listing.Unlock()
-	}
-	var p bpf.KernelProcess
-	if t.objs.Processes.Lookup(uint32(pid), &p) == nil {
+func (f *finder) markLate(pid int) {
+	_, _ = f.objs.changeProcess(pid, func(p *bpf.KernelProcess) bool { // or it has ended
 		p.Flags |= processLate
-		_ = t.objs.Processes.Update(uint32(pid), &p, ebpf.UpdateExist) // or it has ended
+		return true
+	})
+}
+
+// lateAttaches are the processes whose memory is read. Its methods need a lock around
+// them, but for reading.
+type lateAttaches struct {
+	byPID   map[int]*lateAttach
+	pending atomic.Int32 // how many those are
+	results []lateResult // of those that were read, for Run
+}
+
+// reading reports whether any process is read, or was and that is not reported yet.
+func (l *lateAttaches) reading() bool { return l.pending.Load() > 0 }
+
+// forget ends that a process's memory is waited for.
+func (l *lateAttaches) forget(pid int) {
+	if l.byPID[pid] != nil {
+		delete(l.byPID, pid)
+		l.pending.Add(-1)
 	}
 }
 
 // attachLate has what a process held read, in the background; its probes are placed,
-// and t.mu is held.
-func (t *Tracer) attachLate(l *library, m mapping) {
-	ctx, stop := context.WithCancelCause(t.closing)
+// and f.mu is held.
+func (f *finder) attachLate(l *library, m mapping) {
+	ctx, stop := context.WithCancelCause(f.closing)
 	late := &lateAttach{sinceNs: now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
-	t.late[m.pid] = late
-	t.latePending.Add(1)
-	t.watching.Go(func() {
+	f.late.byPID[m.pid] = late
+	f.late.pending.Add(1)
+	f.working.Go(func() {
 		r := lateResult{pid: m.pid, parent: parentOf(m.pid), library: l, late: late}
 		give := func(r lateResult) {
 			r.readNs = now()
-			t.mu.Lock()
-			t.lateResults = append(t.lateResults, r)
-			t.mu.Unlock()
+			f.mu.Lock()
+			f.late.results = append(f.late.results, r)
+			f.mu.Unlock()
 		}
 		defer stop(nil)
 		err := l.readLate(ctx, m.pid, l.bias(m.start, m.offset), func(d lateDevice, buffers []lateBuffer) {
@@ -112,74 +114,72 @@ func (t *Tracer) attachLate(l *library, m mapping) {
 	})
 }
 
-// Reading reports whether what processes held before they were attached is still
-// read; where it is not, handle was given all of it, or is when Run ends.
-func (t *Tracer) Reading() bool { return t.latePending.Load() > 0 }
-
 // lateOf is what is kept of a process while what it held is read; nil for others.
-func (t *Tracer) lateOf(pid int) *lateAttach {
-	if t.latePending.Load() == 0 {
+func (f *finder) lateOf(pid int) *lateAttach {
+	if !f.late.reading() {
 		return nil // which is so nearly always
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.late[pid]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.late.byPID[pid]
 }
 
-// forgetLate ends that a process's memory is waited for; t.mu is held.
-func (t *Tracer) forgetLate(pid int) {
-	if t.late[pid] != nil {
-		delete(t.late, pid)
-		t.latePending.Add(-1)
-	}
-}
-
-// takeLate tells of what was read from processes up to a time until which all that
-// happened is decoded.
-func (t *Tracer) takeLate(until uint64) {
-	t.mu.Lock()
-	list := t.lateResults
-	t.lateResults = nil
-	t.mu.Unlock()
+// takeLate gives what was read from processes up to a time to report. What is newer waits.
+func (f *finder) takeLate(until uint64, report func(*lateResult)) {
+	f.mu.Lock()
+	list := f.late.results
+	f.late.results = nil
+	f.mu.Unlock()
 	var waiting []lateResult
 	held := make(map[int]bool) // a process's results stay in their order
 	for _, r := range list {
-		t.mu.Lock()
-		same := t.late[r.pid] == r.late // or it has ended, or is another program by now
-		wait := same && (held[r.pid] || r.readNs > until || t.late[r.parent] != nil)
+		f.mu.Lock()
+		same := f.late.byPID[r.pid] == r.late // or it has ended, or is another program by now
+		wait := same && (held[r.pid] || r.readNs > until || f.late.byPID[r.parent] != nil)
 		held[r.pid] = held[r.pid] || wait
 		if same && !wait && r.last {
-			t.forgetLate(r.pid)
+			f.late.forget(r.pid)
 		}
-		t.mu.Unlock()
+		f.mu.Unlock()
 		switch {
 		case wait:
 			waiting = append(waiting, r)
-			continue
-		case !same || !r.last && len(r.late.freed) >= maxFreed: // it may have been freed
-			continue
+		case same && (r.last || len(r.late.freed) < maxFreed): // or it may have been freed
+			report(&r)
 		}
-		// what was freed up to the newest record is known, and what is so later is told
-		r.atNs = max(t.decoder.newest, r.readNs, t.queue.released)
-		t.decoder.lateResult(&r)
+	}
+	f.mu.Lock()
+	f.late.results = append(waiting, f.late.results...)
+	f.mu.Unlock()
+}
+
+// unreadPIDs are the processes of which not all was read.
+func (f *finder) unreadPIDs() []int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.late.byPID))
+}
+
+// takeLate reports what was read from processes up to a time until which all that
+// happened is decoded.
+func (t *Tracer) takeLate(until uint64) {
+	t.finder.takeLate(until, func(r *lateResult) {
+		// what was freed up to the newest record is known, and what is so later is reported
+		r.atNs = max(t.decoder.newest, r.readNs, t.decoder.queue.released)
+		t.decoder.lateResult(r)
 		if r.err != nil && !errors.Is(r.err, context.Canceled) && isRunning(r.pid) {
 			t.warn(fmt.Sprintf("process %d: what it had allocated before is not counted, or not all of it: %v", r.pid, r.err))
-			t.queue.push(event.Event{
+			t.decoder.emit(event.Event{
 				Kind: event.Lost, TimeNs: r.atNs, PID: r.pid, Count: 1, Cause: lateUnread,
 			})
 		}
-	}
-	t.mu.Lock()
-	t.lateResults = append(waiting, t.lateResults...)
-	t.mu.Unlock()
+	})
 }
 
-// endLate tells of what was still to be read when tracing ended.
+// endLate reports what was still to be read when tracing ended.
 func (t *Tracer) endLate() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for pid := range t.late {
-		t.queue.push(event.Event{Kind: event.Lost, TimeNs: now(), PID: pid, Count: 1, Cause: lateUnread})
+	for _, pid := range t.finder.unreadPIDs() {
+		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: now(), PID: pid, Count: 1, Cause: lateUnread})
 	}
 }
 

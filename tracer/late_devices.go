@@ -27,7 +27,7 @@ type lateDevice struct {
 // lateLayout is where things lie that are read at a late attach, beside what the
 // kernel side reads.
 type lateLayout struct {
-	*library
+	*heapLibrary
 	set int // of live buffers, in an allocator
 	// tracker leads to a mesh's SubDeviceManagerTracker, deviceTracker to that of a
 	// Device; both nil where not known
@@ -49,11 +49,11 @@ func offsets(c layout.Chain) []uint32 {
 }
 
 // lateLayout says what of it is not known.
-func (l *library) lateLayout() (*lateLayout, error) {
+func (l *heapLibrary) lateLayout() (*lateLayout, error) {
 	fields := l.layout.Fields
 	missing := func(name string) error {
 		return fmt.Errorf("%s%s: cannot find %s; `ttmem doctor --library %s` shows what was found",
-			l.path, inRelease(l.release), name, l.path)
+			l.path, l.inRelease(), name, l.path)
 	}
 	for _, name := range []string{
 		"Allocator.allocated_buffers_", "SubDeviceManager.sub_device_allocators_",
@@ -66,7 +66,7 @@ func (l *library) lateLayout() (*lateLayout, error) {
 		}
 	}
 	late := &lateLayout{
-		library: l, own: noField,
+		heapLibrary: l, own: noField,
 		set:     int(fields["Allocator.allocated_buffers_"][0]),
 		tracker: offsets(fields["MeshDevice.sub_device_manager_tracker_"]),
 		managers: []uint32{

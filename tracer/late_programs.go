@@ -46,7 +46,7 @@ const maxLateTries = 3
 
 // readProgram reads what the ProgramImpl at an address in a process holds. What the
 // layout does not know is left out: it is named in the layout's Missing.
-func (l *library) readProgram(pid int, impl uint64) (p lateProgram, err error) {
+func (l *heapLibrary) readProgram(pid int, impl uint64) (p lateProgram, err error) {
 	for range maxLateTries {
 		if p, err = l.readProgramOnce(pid, impl); !errors.Is(err, errProgramChanged) {
 			break
@@ -58,7 +58,7 @@ func (l *library) readProgram(pid int, impl uint64) (p lateProgram, err error) {
 	return p, nil
 }
 
-func (l *library) readProgramOnce(pid int, impl uint64) (lateProgram, error) {
+func (l *heapLibrary) readProgramOnce(pid int, impl uint64) (lateProgram, error) {
 	r := &programReader{pid: pid, fields: l.layout.Fields}
 	h := r.header(impl)
 	p := lateProgram{id: h.id, binaryBytes: h.binaryBytes, textBytes: h.textBytes}

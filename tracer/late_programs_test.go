@@ -234,7 +234,7 @@ func TestReadPrograms(t *testing.T) {
 			for objects := tr.objs.Programs.Iterate(); objects.Next(&key, &value); {
 				id := binary.LittleEndian.Uint64(value)
 				start := time.Now()
-				got, err := tr.libraries[0].readProgram(pid, key.Object)
+				got, err := tr.finder.libraries.list[0].readProgram(pid, key.Object)
 				took += time.Since(start)
 				qt.Assert(t, qt.IsNil(err))
 				qt.Check(t, qt.Equals(got.id, id))
@@ -361,7 +361,7 @@ func TestReadMadeUpProgram(t *testing.T) {
 			shared[0] = at(cb)
 			copy(impl, []uint64{77, at(shared), at(shared) + 16, 0, at(configs), at(configs) + 8, 1000, 1400})
 			c.damage(impl, cb, ranges)
-			l := &library{layout: &layout.Layout{Fields: madeUpFields}}
+			l := &heapLibrary{layout: &layout.Layout{Fields: madeUpFields}}
 			p, err := l.readProgram(os.Getpid(), at(impl))
 			runtime.KeepAlive(shared)
 			if c.want != "" {
@@ -377,7 +377,7 @@ func TestReadMadeUpProgram(t *testing.T) {
 			qt.Check(t, qt.Equals(p.id, want.id))
 		})
 	}
-	_, err := (&library{layout: &layout.Layout{}}).readProgram(os.Getpid(), 1<<12)
+	_, err := (&heapLibrary{layout: &layout.Layout{}}).readProgram(os.Getpid(), 1<<12)
 	qt.Check(t, qt.ErrorMatches(err, ".*ProgramImpl.id is not known"))
 }
 

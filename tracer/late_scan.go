@@ -42,7 +42,7 @@ const (
 // is allocated on it. The process goes on meanwhile: what it allocates and frees
 // while it is read may be among it or not. The error says what could not be read;
 // what was told of is right.
-func (l *library) readLate(ctx context.Context, pid int, bias uint64, found func(lateDevice, []lateBuffer)) error {
+func (l *heapLibrary) readLate(ctx context.Context, pid int, bias uint64, found func(lateDevice, []lateBuffer)) error {
 	late, err := l.lateLayout()
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
+	"ttmem/tracer/layout"
 )
 
 // heldView is what the library says of a region, in bytes of each bank.
@@ -31,7 +32,7 @@ type heldView struct {
 // holding is a program that holds buffers and waits.
 type holding struct {
 	pid     int
-	library *library
+	library *heapLibrary
 	bias    uint64
 	chips   []int
 	regions map[string]heldView
@@ -89,7 +90,7 @@ func startHolding(t *testing.T, version string, board rig.Board, args ...string)
 }
 
 // openMappedLibrary reads the library that a process maps.
-func openMappedLibrary(t *testing.T, pid int) (*library, uint64) {
+func openMappedLibrary(t *testing.T, pid int) (*heapLibrary, uint64) {
 	t.Helper()
 	maps, err := executableMaps(pid)
 	qt.Assert(t, qt.IsNil(err))
@@ -99,14 +100,14 @@ func openMappedLibrary(t *testing.T, pid int) (*library, uint64) {
 		t.Cleanup(func() { f.Close() })
 		info, err := f.Stat()
 		qt.Assert(t, qt.IsNil(err))
-		l, err := openLibrary(f, info, m.path, "/", func() {})
+		l, err := openHeapLibrary(f, info.Size(), m.path, "/", func() {})
 		if err == nil {
 			return l, l.bias(m.start, m.offset)
 		}
 		if !strings.HasSuffix(m.path, ".so") {
 			continue
 		}
-		qt.Assert(t, qt.ErrorIs(err, ErrNoLibrary), qt.Commentf("%s", m.path))
+		qt.Assert(t, qt.ErrorIs(err, layout.ErrNoLibrary), qt.Commentf("%s", m.path))
 	}
 	t.Fatal("the process maps no tt-metal library")
 	return nil, 0

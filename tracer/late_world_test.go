@@ -35,8 +35,8 @@ const (
 )
 
 // worldLibrary has a layout as a library might.
-func worldLibrary() *library {
-	l := &library{layout: &layout.Layout{
+func worldLibrary() *heapLibrary {
+	l := &heapLibrary{layout: &layout.Layout{
 		Fields: map[string]layout.Chain{
 			"Allocator.allocated_buffers_":                        {0x100},
 			"SubDeviceManager.sub_device_allocators_":             {0x60},

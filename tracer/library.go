@@ -4,9 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"os"
-
-	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
 	"ttmem/symbolize"
@@ -14,41 +11,31 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// ErrNoLibrary means that a process maps, or a file is, no tt-metal library.
-var ErrNoLibrary = layout.ErrNoLibrary
-
-// library is one tt-metal library file that is traced, in however many
-// processes.
-type library struct {
+// heapLibrary is where a tt-metal library keeps what is read of its objects: by the
+// kernel side, in its records and in the memory of a process that maps it.
+type heapLibrary struct {
 	path    string
-	release string
+	release string // "" where it is not known
 	layout  *layout.Layout
-	kernel  bpf.KernelLayout
+	// kernel is what the kernel side has to know of the library.
+	kernel bpf.KernelLayout
 	// where in the window of a buffer record the fields lie
 	size, bufferType, bufferLayout, ownsData, address, pageSize int
-
-	file   *os.File
-	info   os.FileInfo
-	inode  inodeHandle
-	leased bool
-	probes io.Closer // nil: they are gone
-	// when its probes were placed, and gone, CLOCK_MONOTONIC
-	attachedNs, retiredNs uint64
 }
 
-// openLibrary reads a library; the file is kept open so that it can be attached
-// to under any name, also after it was deleted. It calls found before what takes long.
-func openLibrary(file *os.File, info os.FileInfo, path, root string, found func()) (*library, error) {
-	elf, err := symbolize.New(file, info.Size())
+// openHeapLibrary reads a library's layout out of its machine code. It calls found before
+// what takes long.
+func openHeapLibrary(file io.ReaderAt, size int64, path, root string, found func()) (*heapLibrary, error) {
+	elf, err := symbolize.New(file, size)
 	if err != nil {
 		return nil, err
 	}
 	defer elf.Close()
 	if !layout.IsLibrary(elf) {
-		return nil, ErrNoLibrary
+		return nil, layout.ErrNoLibrary
 	}
 	found()
-	l := &library{path: path, release: layout.Release(root, path), file: file, info: info}
+	l := &heapLibrary{path: path, release: layout.Release(root, path)}
 	if l.layout, err = layout.Derive(elf); err != nil {
 		return nil, err
 	}
@@ -62,7 +49,7 @@ var required = []string{
 }
 
 // plan works out what the kernel side has to know of the library.
-func (l *library) plan() error {
+func (l *heapLibrary) plan() error {
 	fields := l.layout.Fields
 	k := &l.kernel
 	k.BufferImpl = noField
@@ -70,7 +57,7 @@ func (l *library) plan() error {
 		c, ok := fields[name]
 		if !ok || len(c) == 0 || len(c) > 2 {
 			return fmt.Errorf("%s%s: cannot find Buffer::%s; `ttmem doctor --library %s` shows what was found",
-				l.path, inRelease(l.release), name, l.path)
+				l.path, l.inRelease(), name, l.path)
 		}
 		if len(c) == 2 {
 			k.BufferImpl = uint32(c[0])
@@ -87,7 +74,7 @@ func (l *library) plan() error {
 	window := len(bpf.KernelBufferRecord{}.Window)
 	if high-low > window {
 		return fmt.Errorf("%s%s: the fields of Buffer lie %d bytes apart, more than %d",
-			l.path, inRelease(l.release), high-low, window)
+			l.path, l.inRelease(), high-low, window)
 	}
 	in := func(name string) int { return last(name) - low }
 	k.Window = uint32(low)
@@ -141,7 +128,7 @@ const noField = 0xffffffff
 // single is the offset of a field that lies in the object itself. A missing one
 // is 0, which is harmless: what is read there is not believed, because the probe
 // that would read it is not placed.
-func (l *library) single(name string) uint32 {
+func (l *heapLibrary) single(name string) uint32 {
 	c := l.layout.Fields[name]
 	if len(c) == 0 {
 		return 0
@@ -150,7 +137,7 @@ func (l *library) single(name string) uint32 {
 }
 
 // optional is single for a field that is read whenever it is known.
-func (l *library) optional(name string) uint32 {
+func (l *heapLibrary) optional(name string) uint32 {
 	if len(l.layout.Fields[name]) != 1 {
 		return noField
 	}
@@ -159,7 +146,7 @@ func (l *library) optional(name string) uint32 {
 
 // fromSize is how far a field of a bank's free list is from its size, which the
 // kernel finds first.
-func (l *library) fromSize(name string) int32 {
+func (l *heapLibrary) fromSize(name string) int32 {
 	size, c := l.layout.Fields["BankManager.bank_size"], l.layout.Fields[name]
 	if len(size) == 0 || len(c) != 1 {
 		return 0
@@ -168,7 +155,7 @@ func (l *library) fromSize(name string) int32 {
 }
 
 // code is a probed function.
-func (l *library) code(name string) bpf.KernelCode {
+func (l *heapLibrary) code(name string) bpf.KernelCode {
 	p := l.layout.Probes[name]
 	return bpf.KernelCode{Start: p.Addr, End: p.Addr + p.Size}
 }
@@ -184,52 +171,29 @@ func chain(c layout.Chain) (k bpf.KernelChain) {
 	return k
 }
 
-func inRelease(release string) string {
-	if release == "" {
+// inRelease is the release as it follows the library's path in a message.
+func (l *heapLibrary) inRelease() string {
+	if l.release == "" {
 		return ""
 	}
-	return " (ttnn " + release + ")"
+	return " (ttnn " + l.release + ")"
 }
 
-// attach places all probes of the library.
-func (l *library) attach(objs *objects, index uint8) error {
-	var offsets, cookies []uint64
-	for id, name := range probeNames {
-		p, ok := l.layout.Probes[name]
-		if name == "" || !ok || !p.Found {
-			continue
+// bias is what addresses in the library's file are moved by in a process that maps its
+// code there.
+func (l *heapLibrary) bias(start, offset uint64) uint64 {
+	for _, p := range l.layout.Probes {
+		if p.Found {
+			// all probes lie in code, which is mapped as a whole
+			return start - offset + p.FileOffset - p.ProbeAddr
 		}
-		l.kernel.ProbeAddress[id] = p.ProbeAddr
-		offsets = append(offsets, p.FileOffset)
-		cookies = append(cookies, uint64(index)<<8|uint64(id))
 	}
-	if err := objs.Layouts.Put(uint32(index), &l.kernel); err != nil {
-		return fmt.Errorf("telling the kernel the layout of %s: %w", l.path, err)
-	}
-	// by descriptor: the path may lie in another mount namespace, or be gone
-	path, err := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), error(nil)
-	if l.probes, err = objs.kernel.uprobes.place(path, objs.OnProbe, offsets, cookies, 0); err != nil {
-		return fmt.Errorf("placing probes in %s: %w", l.path, err)
-	}
-	return nil
-}
-
-// deleted reports whether the file has no name any more.
-func (l *library) deleted() bool {
-	var stat unix.Stat_t
-	return unix.Fstat(int(l.file.Fd()), &stat) == nil && stat.Nlink == 0
-}
-
-func (l *library) close() {
-	if l.probes != nil {
-		l.probes.Close()
-	}
-	l.file.Close()
+	return 0
 }
 
 // fill sets what the window of a Buffer tells, and reports whether the
 // allocation was hooked by a graph capture: no memory is behind it then.
-func (l *library) fill(e *event.Event, window []uint8) (hooked bool) {
+func (l *heapLibrary) fill(e *event.Event, window []uint8) (hooked bool) {
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(window[at:]) }
 	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(window[at:]) }
 	e.SizeBytes, e.PageSizeBytes, e.Address = u64(l.size), u64(l.pageSize), u64(l.address)
@@ -238,4 +202,4 @@ func (l *library) fill(e *event.Event, window []uint8) (hooked bool) {
 }
 
 // owns reports whether the Buffer's memory is its own: a view's is not.
-func (l *library) owns(window []uint8) bool { return window[l.ownsData] != 0 }
+func (l *heapLibrary) owns(window []uint8) bool { return window[l.ownsData] != 0 }

@@ -218,7 +218,7 @@ func parseMmap2(b []byte) (mapping, bool) {
 			minor: order.Uint32(b[36:]),
 			inode: order.Uint64(b[40:]), generation: order.Uint64(b[48:]),
 		},
-		name:   cString(b[64 : len(b)-8]),
+		name:   unix.ByteSliceToString(b[64 : len(b)-8]),
 		timeNs: order.Uint64(b[len(b)-8:]),
 	}, true
 }

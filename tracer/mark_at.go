@@ -7,9 +7,10 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
-
-	"ttmem/tracer/event"
 )
+
+// maxMarkedFiles bounds how many files are remembered that have no probes.
+const maxMarkedFiles = 1 << 16
 
 // callMarks places probes on the functions whose calls are marks, in every file that a
 // traced process maps. Its methods do nothing where there is none.
@@ -125,7 +126,7 @@ func (c *callMarks) isNew(f *markedFile) bool {
 		}
 		f.refused = before.refused
 	}
-	if len(c.files) >= maxFiles {
+	if len(c.files) >= maxMarkedFiles {
 		maps.DeleteFunc(c.files, func(_ fileKey, f *markedFile) bool { return f.file == nil })
 	}
 	c.files[key] = f
@@ -174,14 +175,4 @@ func (c *callMarks) close() {
 			f.file = nil
 		}
 	}
-}
-
-// mark tells of a call, and reports whether its name is known.
-func (d *decoder) mark(e event.Event, name uint32) bool {
-	if int(name) >= len(d.markAt) {
-		return false
-	}
-	e.Kind, e.Cause, e.UID = event.Mark, d.markAt[name], d.startOf(e.PID).UID
-	d.emit(e)
-	return true
 }

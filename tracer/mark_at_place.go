@@ -133,7 +133,7 @@ func (c *callMarks) nowFound(numbers []uint64) []bool {
 // lease has writers to the file wait until its probes are gone, and reports whether they
 // will. Without that no probes are placed: the target comes first.
 func (c *callMarks) lease(f *markedFile) bool {
-	_, err := unix.FcntlInt(f.file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	err := takeLease(f.file)
 	again := f.refused
 	f.refused = errors.Is(err, unix.EAGAIN)
 	if err == nil {
@@ -175,7 +175,7 @@ func (c *callMarks) withdraw() {
 			return other == f || other.same == f
 		})
 		c.warn(fmt.Sprintf("%s is being overwritten: calls of %s in %s are not marked any more", pathOf(f.file), f.calls, where))
-		_, _ = unix.FcntlInt(f.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+		endLease(f.file)
 		f.file.Close()
 		f.file = nil
 	}

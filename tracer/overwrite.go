@@ -1,9 +1,7 @@
 package tracer
 
 import (
-	"fmt"
 	"os"
-	"os/signal"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,34 +9,13 @@ import (
 // A library that is overwritten in place keeps its inode, and with it the kernel's
 // probes, which would then be put into the middle of other instructions and kill
 // whoever runs them. A lease on the file makes the writer wait until the probes
-// are gone. Files that are replaced, as pip and compilers do it, are no matter.
+// are gone: the process that has it gets a SIGIO. Files that are replaced, as pip and
+// compilers do it, are no matter.
 
-// watchOverwrites has the probes of a library removed before somebody writes to
-// it.
-func (t *Tracer) watchOverwrites() {
-	t.breaks = make(chan os.Signal, 1)
-	signal.Notify(t.breaks, unix.SIGIO)
-	go func() {
-		for range t.breaks {
-			t.withdraw()
-		}
-	}()
-}
-
-func (t *Tracer) stopWatchingOverwrites() {
-	if t.breaks != nil {
-		signal.Stop(t.breaks)
-		close(t.breaks)
-	}
-}
-
-// guard takes a lease on a library's file.
-func (t *Tracer) guard(l *library) {
-	_, err := unix.FcntlInt(l.file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
-	l.leased = err == nil
-	if err != nil {
-		t.warn(fmt.Sprintf("%s: do not overwrite it while it is traced, which kills the programs that run it (no lease on it: %v)", l.path, err))
-	}
+// takeLease has writers to a file wait; unix.EAGAIN says that it is open for writing.
+func takeLease(file *os.File) error {
+	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	return err
 }
 
 // leaseBroken reports whether somebody wants to write to a file that there is a lease on:
@@ -48,24 +25,5 @@ func leaseBroken(file *os.File) bool {
 	return err == nil && lease == unix.F_UNLCK
 }
 
-// withdraw removes the probes of the libraries that somebody wants to write to,
-// and lets him.
-func (t *Tracer) withdraw() {
-	t.calls.withdraw()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, l := range t.libraries {
-		if l.probes == nil || !l.leased || !leaseBroken(l.file) {
-			continue
-		}
-		l.probes.Close()
-		l.probes, l.retiredNs = nil, now()
-		_, _ = unix.FcntlInt(l.file.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
-		for id, other := range t.byFile {
-			if other == l {
-				delete(t.byFile, id)
-			}
-		}
-		t.warn(fmt.Sprintf("%s is being overwritten: processes that run it are not traced any more", l.path))
-	}
-}
+// endLease lets writers to a file go on.
+func endLease(file *os.File) { _, _ = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK) }

@@ -173,7 +173,7 @@ func (t *Tracer) traceSelftest(target *selftestProcess) (seen selftestSeen, err 
 		return seen, fmt.Errorf("placing a probe: %w", short(err))
 	}
 	defer probes.Close()
-	t.space(target.pid())
+	t.spaces.changed(target.pid())
 	t.spaces.settle()
 	for range selftestCalls {
 		if err := target.call(); err != nil {
@@ -188,14 +188,14 @@ func (t *Tracer) readSelftest(elf *symbolize.ELF) (seen selftestSeen, err error)
 	var record ringbuf.Record
 	var ids []uint64
 	stacks := make(map[uint64][]string)
-	t.ring.SetDeadline(time.Now().Add(pollInterval)) // all is there: the target has answered
+	t.objs.ring.SetDeadline(time.Now().Add(pollInterval)) // all is there: the target has answered
 	for len(ids) < selftestCalls {
-		if err := t.ring.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := t.objs.ring.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		} else if err != nil {
 			return seen, fmt.Errorf("reading the ring buffer: %w", err)
 		}
-		switch h := as[bpf.KernelHeader](record.RawSample); {
+		switch h := bpf.As[bpf.KernelHeader](record.RawSample); {
 		case h == nil:
 		case h.Kind == recordAlloc:
 			ids = append(ids, h.Stack.Native)

@@ -21,7 +21,7 @@ import (
 )
 
 // spaces keeps the address spaces of traced processes as the kernel side has
-// them.
+// them. A nil one keeps none: no stacks are taken.
 type spaces struct {
 	objs   *objects
 	inner  *ebpf.MapSpec
@@ -52,8 +52,6 @@ type spaces struct {
 	updating sync.Mutex
 	// removing are probes that are being removed.
 	removing sync.WaitGroup
-	// listing is held while the kernel's entry of a process is changed.
-	listing sync.Mutex
 }
 
 // space is a process's address space.
@@ -100,8 +98,22 @@ func newSpaces(warn func(string)) *spaces {
 	}
 }
 
+// pause has files that are read here wait until resume is called: a library that is
+// attached to is in a hurry.
+func (s *spaces) pause() (resume func()) {
+	if s == nil {
+		return func() {}
+	}
+	s.attaching.Lock()
+	return s.attaching.Unlock
+}
+
 // begin has the kernel told from now on of what changes.
-func (s *spaces) begin(objs *objects, spec *ebpf.CollectionSpec) (err error) {
+func (s *spaces) begin(objs *objects) (err error) {
+	if s == nil {
+		return nil
+	}
+	spec := objs.kernel.spec
 	if s.tables, err = newUnwindTables(objs, spec.Maps["chunks"]); err != nil {
 		return err
 	}
@@ -109,6 +121,15 @@ func (s *spaces) begin(objs *objects, spec *ebpf.CollectionSpec) (err error) {
 	s.slots = make([]bool, objs.Spaces.MaxEntries())
 	go s.work()
 	return nil
+}
+
+// begun settles what has changed until now, and lets go of what was read before.
+func (s *spaces) begun() {
+	if s == nil {
+		return
+	}
+	s.settle()
+	s.kept = nil
 }
 
 // read reads the files that processes map, as far as that can be done before the
@@ -127,6 +148,9 @@ func (s *spaces) read(pids []int) {
 
 // changed says that a process maps other code than before.
 func (s *spaces) changed(pid int) {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	s.dirty[pid] = true
 	s.mu.Unlock()
@@ -138,6 +162,9 @@ func (s *spaces) changed(pid int) {
 
 // changedIfKnown is changed for a process that has a space.
 func (s *spaces) changedIfKnown(pid int) {
+	if s == nil {
+		return
+	}
 	s.mu.Lock()
 	known := s.byPID[pid] != nil
 	s.mu.Unlock()
@@ -353,23 +380,17 @@ func (s *spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 		return fmt.Errorf("telling the kernel its address space: %w", err)
 	}
 	p.tables, *tables = *tables, p.tables
-	s.listing.Lock()
-	defer s.listing.Unlock()
-	var process bpf.KernelProcess
-	if err := s.objs.Processes.Lookup(uint32(pid), &process); err != nil {
-		if !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return err
+	listed, err := s.objs.changeProcess(pid, func(process *bpf.KernelProcess) bool {
+		if process.Space == p.slot {
+			return false
 		}
-		if len(p.views) == 1 {
-			s.drop(pid, p) // it had ended before this: nobody will tell of it again
-		}
-		return nil
+		process.Space, process.Inherited = p.slot, 0
+		return true
+	})
+	if !listed && err == nil && len(p.views) == 1 {
+		s.drop(pid, p) // it had ended before this: nobody will tell of it again
 	}
-	if process.Space == p.slot {
-		return nil
-	}
-	process.Space, process.Inherited = p.slot, 0
-	return s.objs.Processes.Update(uint32(pid), &process, ebpf.UpdateExist)
+	return err
 }
 
 // space is what is kept of a process, with a slot in the kernel's list; begun is
@@ -396,6 +417,9 @@ func (s *spaces) space(pid int, begun uint64) (*space, error) {
 // forget drops a process that ended, or became another program, at a time. What is
 // known of what it is since then, or of another process with its id, is kept.
 func (s *spaces) forget(pid int, timeNs uint64) {
+	if s == nil {
+		return
+	}
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	s.mu.Lock()
@@ -437,6 +461,9 @@ func (s *spaces) remove(probes io.Closer) {
 }
 
 func (s *spaces) close() {
+	if s == nil {
+		return
+	}
 	close(s.wake)
 	if s.objs != nil {
 		<-s.stopped
@@ -453,6 +480,9 @@ func (s *spaces) close() {
 // view is a process's state by its generation. A child has its parent's until it has
 // one of its own.
 func (s *spaces) view(pid int, generation uint32) *spaceView {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.byPID[pid]; p != nil && p.views[generation] != nil {

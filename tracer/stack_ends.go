@@ -34,13 +34,13 @@ var stackEnds = [...]string{
 // nativeEnds is the number of ways in which the native part can end.
 const nativeEnds = 11
 
-// StackEnds counts the stacks that were taken by how their native part and their
+// countEnds counts the stacks that were taken by how their native part and their
 // Python part ended.
-func (t *Tracer) StackEnds() (native, python map[string]uint64) {
+func countEnds(objs *objects) (native, python map[string]uint64) {
 	native, python = make(map[string]uint64), make(map[string]uint64)
 	for i, name := range stackEnds {
 		var perCPU []uint64
-		if t.objs.StackEnds.Lookup(uint32(i), &perCPU) != nil {
+		if objs.StackEnds.Lookup(uint32(i), &perCPU) != nil {
 			continue
 		}
 		var n uint64

@@ -63,7 +63,7 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	qt.Assert(t, qt.IsNil(err))
 	st := &stackTrace{Tracer: tr, pid: pid}
 	// no library is met: tell of the process's code all the same
-	tr.space(pid)
+	tr.spaces.changed(pid)
 	tr.spaces.settle()
 	k, err := findKernel()
 	qt.Assert(t, qt.IsNil(err))
@@ -90,7 +90,6 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	t.Cleanup(probe.Close)
 	probes, err := k.uprobes.place(file, probe.Programs["on_stack"], []uint64{offset}, []uint64{0}, limit)
 	qt.Assert(t, qt.IsNil(err))
-	tr.links = append(tr.links, probes)
 	tr.decoder.stackSeen = func(h *bpf.KernelHeader, stack *event.Stack) {
 		st.mu.Lock()
 		defer st.mu.Unlock()
@@ -103,7 +102,7 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 			t.Errorf("tracing: %v", err)
 		}
 	})
-	t.Cleanup(func() { st.stop(); tr.Close() })
+	t.Cleanup(func() { st.stop(); probes.Close(); tr.Close() })
 	return st
 }
 

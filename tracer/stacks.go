@@ -19,7 +19,8 @@ type stackOptions struct {
 // processStacks are the stacks of a process. They come from the kernel side once
 // each; names and lines are looked up when somebody asks for them.
 type processStacks struct {
-	o stackOptions
+	o      stackOptions
+	lastID *uint64 // of any process's stacks
 
 	mu     sync.Mutex
 	native lists[int32] // indices of places
@@ -72,9 +73,12 @@ type placeKey struct {
 	addr uint64
 }
 
-func newProcessStacks(o stackOptions) *processStacks {
+// newProcessStacks has no stacks yet. The ids of stacks are counted in lastID, for all
+// processes.
+func newProcessStacks(o stackOptions, lastID *uint64) *processStacks {
 	return &processStacks{
 		o:      o,
+		lastID: lastID,
 		native: newLists[int32](),
 		python: newLists[bpf.KernelPythonCall](),
 		codes:  make(map[uint32]*python.Code),
@@ -145,9 +149,6 @@ func (s *processStacks) addCode(r *bpf.KernelCodeRecord, table []byte) {
 	s.keys = append(s.keys, bpf.KernelObjectKey{Tgid: r.H.Tgid, Image: r.Image, Object: r.Object})
 }
 
-// nextStackID makes the ids of stacks; the decoder alone uses it.
-var nextStackID uint64
-
 // stack is the stack that an event has; nil where none was taken.
 func (s *processStacks) stack(ids bpf.KernelStackIds) *event.Stack {
 	if ids.Native == 0 && ids.Python == 0 {
@@ -157,8 +158,8 @@ func (s *processStacks) stack(ids bpf.KernelStackIds) *event.Stack {
 	defer s.mu.Unlock()
 	stack := s.shown[ids]
 	if stack == nil {
-		nextStackID++
-		stack = event.NewStack(nextStackID, func() []*event.Call { return s.resolve(ids) })
+		*s.lastID++
+		stack = event.NewStack(*s.lastID, func() []*event.Call { return s.resolve(ids) })
 		s.shown[ids] = stack
 	}
 	return stack
@@ -218,18 +219,18 @@ func (s *processStacks) pythonCall(c bpf.KernelPythonCall) (call pythonCall, kno
 	return call, code != nil
 }
 
-// forgetStacks drops what the kernel side knows of the stacks of a process.
-func (t *Tracer) forgetStacks(s *processStacks) {
+// forget drops what the kernel side knows of the process's stacks.
+func (s *processStacks) forget(objs *objects) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// some may be gone already
 	for id := range s.native.at {
-		_ = t.objs.Stacks.Delete(&id)
+		_ = objs.Stacks.Delete(&id)
 	}
 	for id := range s.python.at {
-		_ = t.objs.Stacks.Delete(&id)
+		_ = objs.Stacks.Delete(&id)
 	}
 	for i := range s.keys {
-		_ = t.objs.Codes.Delete(&s.keys[i])
+		_ = objs.Codes.Delete(&s.keys[i])
 	}
 }

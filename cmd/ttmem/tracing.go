@@ -271,7 +271,7 @@ func (t *tracing) runCommand(handle func(*event.Event), pause func()) error {
 			t.stop()
 		}
 	})
-	if !t.MetAny() {
+	if !t.Discovered() {
 		t.beside.tell("no tt-metal library was seen in the command or the processes that it started")
 	}
 	for _, unfound := range t.Unfound() {

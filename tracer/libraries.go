@@ -1,0 +1,229 @@
+package tracer
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// library is a tt-metal library file that is traced, in however many processes.
+type library struct {
+	*heapLibrary
+	file   *os.File // kept open, so that it can be attached to under any name, also after it was deleted
+	info   os.FileInfo
+	inode  inodeHandle
+	leased bool
+	probes io.Closer // nil: they are gone
+	// when its probes were placed, and gone, CLOCK_MONOTONIC
+	attachedNs, retiredNs uint64
+}
+
+// attach places all probes of the library.
+func (l *library) attach(objs *objects, index uint8) error {
+	var offsets, cookies []uint64
+	for id, name := range probeNames {
+		p, ok := l.layout.Probes[name]
+		if name == "" || !ok || !p.Found {
+			continue
+		}
+		l.kernel.ProbeAddress[id] = p.ProbeAddr
+		offsets = append(offsets, p.FileOffset)
+		cookies = append(cookies, uint64(index)<<8|uint64(id))
+	}
+	if err := objs.Layouts.Put(uint32(index), &l.kernel); err != nil {
+		return fmt.Errorf("telling the kernel the layout of %s: %w", l.path, err)
+	}
+	// by descriptor: the path may lie in another mount namespace, or be gone
+	path, err := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), error(nil)
+	if l.probes, err = objs.kernel.uprobes.place(path, objs.OnProbe, offsets, cookies, 0); err != nil {
+		return fmt.Errorf("placing probes in %s: %w", l.path, err)
+	}
+	return nil
+}
+
+// deleted reports whether the file has no name any more.
+func (l *library) deleted() bool {
+	var stat unix.Stat_t
+	return unix.Fstat(int(l.file.Fd()), &stat) == nil && stat.Nlink == 0
+}
+
+func (l *library) close() {
+	if l.probes != nil {
+		l.probes.Close()
+	}
+	l.file.Close()
+}
+
+// libraries are the tt-metal libraries that are traced, and what other files are known to
+// be none. Its methods need a lock around them.
+type libraries struct {
+	objs   *objects
+	spaces *spaces
+	warn   func(string)
+	list   []*library          // by the index in their records
+	byFile map[fileID]*library // nil: no tt-metal library
+	seen   map[int]bool        // processes that map one
+}
+
+// maxFiles bounds how many files are remembered that are no library.
+const maxFiles = 1 << 16
+
+func (s *libraries) remember(id fileID, l *library) {
+	if len(s.byFile) >= maxFiles {
+		maps.DeleteFunc(s.byFile, func(_ fileID, l *library) bool { return l == nil })
+	}
+	s.byFile[id] = l
+}
+
+// maxLibraries is MAX_LIBRARIES of bpf/src/layout.h.
+const maxLibraries = 64
+
+// open attaches to a library, unless that was done already.
+func (s *libraries) open(file *os.File, path, root string) (*library, error) {
+	info, err := file.Stat()
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	inode := handleOf(file)
+	for _, l := range s.list {
+		// under another name, in another container, or met before in another way
+		if l.probes != nil && (os.SameFile(l.info, info) || sameInode(l.inode, inode, l.info, info)) {
+			file.Close()
+			return l, nil
+		}
+	}
+	resume := func() {}
+	defer func() { resume() }()
+	known, err := openHeapLibrary(file, info.Size(), path, root, func() { resume = s.spaces.pause() })
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	l := &library{heapLibrary: known, file: file, info: info, inode: inode}
+	s.retire()
+	slot := s.slot()
+	if slot == maxLibraries {
+		file.Close()
+		return nil, fmt.Errorf("%s is not traced: %d library files are traced already", path, maxLibraries)
+	}
+	for _, m := range l.layout.Missing {
+		s.warn(fmt.Sprintf("%s%s: %s: %s", path, l.inRelease(), m.Name, m.Costs))
+	}
+	if err := l.attach(s.objs, uint8(slot)); err != nil {
+		l.close()
+		return nil, err
+	}
+	l.attachedNs = now()
+	if slot == len(s.list) {
+		s.list = append(s.list, l)
+	} else {
+		s.list[slot] = l
+	}
+	s.guard(l)
+	return l, nil
+}
+
+// retiredNs is how long after its last process the records of a library may still come.
+const retiredNs = 10e9
+
+// spareSlots are kept for libraries that are met while others are given up.
+const spareSlots = 8
+
+// slot is where the next library goes: maxLibraries where there is no room.
+func (s *libraries) slot() int {
+	i := slices.IndexFunc(s.list, func(l *library) bool { return l.probes == nil && now()-l.retiredNs > retiredNs })
+	if i < 0 {
+		i = len(s.list)
+	}
+	return i
+}
+
+// retire gives up libraries that no process maps any more and none can: their files
+// are deleted; or any, where no more can be traced otherwise.
+func (s *libraries) retire() {
+	full := len(s.list) >= maxLibraries-spareSlots
+	var idle []*library
+	for _, l := range s.list {
+		if l.probes != nil && (full || l.deleted()) {
+			idle = append(idle, l)
+		}
+	}
+	if len(idle) == 0 {
+		return
+	}
+	pids, err := processes()
+	if err != nil {
+		return
+	}
+	of := make(map[fileID][]*library)
+	for id, l := range s.byFile {
+		if l != nil && slices.Contains(idle, l) {
+			id.generation = 0 // which the maps do not tell
+			of[id] = append(of[id], l)
+		}
+	}
+	for _, pid := range pids {
+		maps, err := executableMaps(pid)
+		if err != nil && s.seen[pid] && !Ended(pid) {
+			return // nobody knows what it still maps
+		}
+		for _, m := range maps {
+			for _, l := range of[m.file] {
+				idle = slices.DeleteFunc(idle, func(other *library) bool { return other == l })
+			}
+		}
+	}
+	for _, l := range idle {
+		l.close()
+		l.probes, l.retiredNs = nil, now()
+		s.forget(l)
+	}
+}
+
+// forget has the files of a library opened again when they are seen.
+func (s *libraries) forget(l *library) {
+	maps.DeleteFunc(s.byFile, func(_ fileID, other *library) bool { return other == l })
+}
+
+// at is the library with an index; nil where there is none.
+func (s *libraries) at(index uint8) *library {
+	if int(index) < len(s.list) {
+		return s.list[index]
+	}
+	return nil
+}
+
+// guard takes a lease on a library's file.
+func (s *libraries) guard(l *library) {
+	err := takeLease(l.file)
+	l.leased = err == nil
+	if err != nil {
+		s.warn(fmt.Sprintf("%s: do not overwrite it while it is traced, which kills the programs that run it (no lease on it: %v)", l.path, err))
+	}
+}
+
+// withdraw removes the probes of the libraries that somebody wants to write to, and lets
+// the writer go on.
+func (s *libraries) withdraw() {
+	for _, l := range s.list {
+		if l.probes == nil || !l.leased || !leaseBroken(l.file) {
+			continue
+		}
+		l.probes.Close()
+		l.probes, l.retiredNs = nil, now()
+		endLease(l.file)
+		s.forget(l)
+		s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are not traced any more", l.path))
+	}
+}
+
+func (s *libraries) close() {
+	for _, l := range s.list {
+		l.close()
+	}
+}
