@@ -14,50 +14,28 @@ import (
 	"ttmem/tracer/event"
 )
 
-// The kinds of records and their flags: those of bpf/src/records.h.
-const (
-	recordAlloc = iota + 1
-	recordFree
-	recordFailed
-	recordClear
-	recordDevice
-	recordCB
-	recordProgramEnd
-	recordKernel
-	recordExec
-	recordExit
-	recordNativeStack
-	recordPythonStack
-	recordCode
-	recordProgramMet
-	recordStack
-	recordUnloaded
-	recordMark
-)
-
-const (
-	deviceMesh  = 1
-	deviceReady = 2
-
-	cbGlobal = 1
-
-	failedAllocate     = 1
-	failedValidateDFBs = 4
-
-	programCBs     = 1
-	programDFBs    = 2
-	programKernels = 4
-)
-
-// lostCauses are the causes of lost records, in the order of bpf/src/records.h.
-var lostCauses = [...]string{
-	"ring buffer full",
-	"buffer not readable",
-	"device not readable",
-	"program not readable",
-	"kernel map full",
-	"no memory for a thread's state",
+// lostCauses say what was lost.
+var lostCauses = [bpf.KernelLostCauseLOST_CAUSES]string{
+	bpf.KernelLostCauseLOST_RING_FULL:          "ring buffer full",
+	bpf.KernelLostCauseLOST_BUFFER_UNREADABLE:  "buffer not readable",
+	bpf.KernelLostCauseLOST_DEVICE_UNREADABLE:  "device not readable",
+	bpf.KernelLostCauseLOST_PROGRAM_UNREADABLE: "program not readable",
+	bpf.KernelLostCauseLOST_MAP_FULL:           "kernel map full",
+	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
 }
+
+// These are the same for the kernel side and in events: of two equal numbers each can be
+// taken from the other.
+const (
+	_ = bpf.StaticCircularBuffer - uint8(event.CircularBuffer)
+	_ = uint8(event.CircularBuffer) - bpf.StaticCircularBuffer
+	_ = bpf.StaticDataflowBuffer - uint8(event.DataflowBuffer)
+	_ = uint8(event.DataflowBuffer) - bpf.StaticDataflowBuffer
+	_ = bpf.StaticScratchpad - uint8(event.Scratchpad)
+	_ = uint8(event.Scratchpad) - bpf.StaticScratchpad
+	_ = uint(len(bpf.KernelDeviceRecord{}.Banks) - event.BankedRegions)
+	_ = uint(event.BankedRegions - len(bpf.KernelDeviceRecord{}.Banks))
+)
 
 // decoder turns the kernel's records into events. It knows of each process which
 // devices and allocators it has met.
@@ -175,39 +153,39 @@ func (d *decoder) decode(raw []byte) {
 	d.newest = max(d.newest, h.TimeNs)
 	known := true
 	switch h.Kind {
-	case recordAlloc:
+	case bpf.RecordAlloc:
 		known = with(raw, func(r *bpf.KernelBufferRecord) { d.alloc(e, r) })
-	case recordFree:
+	case bpf.RecordFree:
 		known = with(raw, func(r *bpf.KernelFreeRecord) { d.free(e, r) })
-	case recordFailed:
+	case bpf.RecordFailed:
 		known = with(raw, func(r *bpf.KernelFailedRecord) { d.failed(e, r) })
-	case recordClear:
+	case bpf.RecordClear:
 		known = with(raw, func(r *bpf.KernelClearRecord) { d.clear(e, r) })
-	case recordDevice:
+	case bpf.RecordDevice:
 		known = with(raw, func(r *bpf.KernelDeviceRecord) { d.device(e, r) })
-	case recordCB:
+	case bpf.RecordCB:
 		known = with(raw, func(r *bpf.KernelCbRecord) { d.cb(e, r) })
-	case recordProgramEnd:
+	case bpf.RecordProgramEnd:
 		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
-	case recordProgramMet:
+	case bpf.RecordProgramMet:
 		known = with(raw, func(r *bpf.KernelProgramMetRecord) { d.programMet(e, r) })
-	case recordKernel:
+	case bpf.RecordKernel:
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
-	case recordNativeStack:
+	case bpf.RecordNativeStack:
 		known = d.process(e.PID).stacks.addNativeRecord(raw, e.PID, d.spaces)
-	case recordPythonStack:
+	case bpf.RecordPythonStack:
 		known = d.process(e.PID).stacks.addPythonRecord(raw)
-	case recordCode:
+	case bpf.RecordCode:
 		known = d.process(e.PID).stacks.addCodeRecord(raw)
-	case recordUnloaded:
+	case bpf.RecordUnloaded:
 		d.spaces.changed(e.PID)
-	case recordMark:
+	case bpf.RecordMark:
 		known = d.mark(e, h.Count)
-	case recordStack:
+	case bpf.RecordStack:
 		if d.stackSeen != nil {
 			d.stackSeen(h, d.process(e.PID).stacks.stack(h.Stack))
 		}
-	case recordExec, recordExit:
+	case bpf.RecordExec, bpf.RecordExit:
 		known = with(raw, func(r *bpf.KernelProcessRecord) { d.processEnd(e, r) })
 	default:
 		known = false
@@ -352,7 +330,7 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	p := d.start(&e, lib)
 	e.Kind, e.Message = event.AllocFailed, unix.ByteSliceToString(r.Message[:])
 	e.Stack = p.stacks.stack(r.H.Stack)
-	if r.H.Flags == failedAllocate {
+	if r.H.Flags == bpf.FailedAllocate {
 		full := strings.Contains(e.Message, "Out of Memory")
 		if r.Buffers[0].Object == 0 && !full {
 			return // the function was on the stack by chance: no Buffer waits for memory
@@ -365,7 +343,7 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 		return
 	}
 	e.Region, e.ProgramID, e.StaticKind = event.CB, r.ProgramId, event.CircularBuffer
-	if r.H.Flags == failedValidateDFBs {
+	if r.H.Flags == bpf.FailedValidateDFBs {
 		e.StaticKind = event.DataflowBuffer
 	}
 	if strings.Contains(e.Message, "clash") {
@@ -454,7 +432,7 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	lib := d.found.library(r.H.Library)
 	p := d.start(&e, lib)
-	dev := &device{mesh: r.H.Flags&deviceMesh != 0}
+	dev := &device{mesh: r.H.Flags&bpf.DeviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
 		if chip >= 0 { // others belong to other hosts
 			dev.chips = append(dev.chips, int(chip))
@@ -470,7 +448,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	}
 	known := p.allocators[r.Allocator]
 	p.allocators[r.Allocator] = a
-	if known != nil && r.H.Flags&deviceReady == 0 && known.banks == a.banks && slices.Equal(known.device.chips, dev.chips) {
+	if known != nil && r.H.Flags&bpf.DeviceReady == 0 && known.banks == a.banks && slices.Equal(known.device.chips, dev.chips) {
 		return // it was found in the process's memory before
 	}
 	d.openDevice(e, r.Allocator, a, false)
@@ -490,7 +468,7 @@ func (d *decoder) openDevice(e event.Event, address uint64, a *allocator, before
 // processEnd ends a process, or what it was before an exec.
 func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	e.ExitStatus = int(r.ExitCode)
-	execed := r.H.Kind == recordExec
+	execed := r.H.Kind == bpf.RecordExec
 	if execed {
 		e.ExitStatus = event.UnknownStatus // the process lives on as another program
 	}

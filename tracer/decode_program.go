@@ -13,7 +13,7 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	e.Stack = p.stacks.stack(r.H.Stack)
 	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
 	e.StaticKind = event.StaticKind(r.H.StaticKind)
-	e.Global = r.H.Flags&cbGlobal != 0
+	e.Global = r.H.Flags&bpf.CBGlobal != 0
 	for _, c := range r.Ranges[:min(int(r.H.Count), len(r.Ranges))] {
 		e.Cores = append(e.Cores, event.CoreRange{X0: c.X0, Y0: c.Y0, X1: c.X1, Y1: c.Y1})
 	}
@@ -28,15 +28,15 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 		e.Kind, e.Region, e.StaticKind = kind, region, static
 		d.emit(e)
 	}
-	switch cbs := r.H.Flags & (programCBs | programDFBs); cbs {
-	case programCBs:
+	switch cbs := r.H.Flags & (bpf.ProgramCBs | bpf.ProgramDFBs); cbs {
+	case bpf.ProgramCBs:
 		end(event.CBFree, event.CB, event.CircularBuffer)
-	case programDFBs:
+	case bpf.ProgramDFBs:
 		end(event.CBFree, event.CB, event.DataflowBuffer)
-	case programCBs | programDFBs:
+	case bpf.ProgramCBs | bpf.ProgramDFBs:
 		end(event.CBFree, event.CB, event.NotStatic)
 	}
-	if r.H.Flags&programKernels != 0 {
+	if r.H.Flags&bpf.ProgramKernels != 0 {
 		end(event.KernelUnload, event.Kernel, event.NotStatic)
 	}
 }
@@ -49,7 +49,7 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
-	if lib == nil || lib.kernel.ProgramDfbs == noField {
+	if lib == nil || lib.kernel.ProgramDfbs == bpf.NoField {
 		return
 	}
 	// the library calls nothing for a scratchpad that could be probed
@@ -89,21 +89,21 @@ func (d *decoder) programMet(e event.Event, r *bpf.KernelProgramMetRecord) {
 		return
 	}
 	local := func(s lateStatic) bool { return !s.global }
-	if r.H.Flags == programCBs && !slices.ContainsFunc(program.statics, local) {
+	if r.H.Flags == bpf.ProgramCBs && !slices.ContainsFunc(program.statics, local) {
 		return // what lies in tensors waits for nothing: it may be about to be compiled
 	}
 	e.ProgramID, e.Devices, e.BeforeAttach = r.ProgramId, d.chips(p, r.Device), true
 	for _, s := range program.statics {
-		holds := uint8(programDFBs)
+		holds := bpf.ProgramDFBs
 		if s.kind == event.CircularBuffer {
-			holds = programCBs
+			holds = bpf.ProgramCBs
 		}
 		if r.H.Flags&holds == 0 {
 			continue // placed since then, as an event tells
 		}
 		d.static(e, s)
 	}
-	if r.H.Flags&programKernels != 0 {
+	if r.H.Flags&bpf.ProgramKernels != 0 {
 		e.Kind, e.Region = event.KernelLoad, event.Kernel
 		e.SizeBytes, e.BytesPerBank = program.binaryBytes, program.textBytes
 		d.emit(e)

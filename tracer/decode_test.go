@@ -44,13 +44,13 @@ func TestDecodeAllocation(t *testing.T) {
 	d := newTestDecoder()
 
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
-	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: recordDevice, Flags: deviceMesh | deviceReady, Count: 3}
+	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Flags: bpf.DeviceMesh | bpf.DeviceReady, Count: 3}
 	dev.Chips[0], dev.Chips[1], dev.Chips[2] = 4, -1, 2 // the second is another host's
 	dev.Banks[event.L1] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 64, AlignmentBytes: 16}
 	d.decode(raw(&dev))
 
 	buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 9, Device: 0x1000, Allocator: 0x2000}
-	buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordAlloc}
+	buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordAlloc}
 	buffer.Window[8], buffer.Window[9] = 0, 0x10 // 4096 bytes
 	buffer.Window[16], buffer.Window[41] = byte(event.L1), 4
 	d.decode(raw(&buffer))
@@ -105,7 +105,7 @@ func TestABankGivesAwayWholeBlocks(t *testing.T) {
 
 // FuzzDecode: whatever a record says, it is an event, or is counted.
 func FuzzDecode(f *testing.F) {
-	for kind := range uint8(recordExit + 2) {
+	for kind := range bpf.RecordMark + 2 {
 		r := bpf.KernelDeviceRecord{}
 		r.H = bpf.KernelHeader{Tgid: 1, Tid: 1, Kind: kind, Count: 1 << 31, Flags: 0xff, StaticKind: 0xff}
 		f.Add(append(raw(&r), make([]byte, 2048)...))
@@ -142,7 +142,7 @@ func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
 	d := newTestDecoder()
 	failed := bpf.KernelFailedRecord{}
 	failed.Buffers[0] = bpf.KernelFailedBuffer{Object: 0x3000, UniqueId: 9}
-	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordFailed, Flags: failedAllocate}
+	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordFailed, Flags: bpf.FailedAllocate}
 	for i := range failed.Buffers[0].Window {
 		failed.Buffers[0].Window[i] = 0xc4
 	}
@@ -161,10 +161,10 @@ func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
 func TestTheBufferThatTheMessageIsOfIsTakenFromTheStack(t *testing.T) {
 	d := newTestDecoder()
 	d.decode(raw(&bpf.KernelDeviceRecord{
-		H: bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 8, Kind: recordDevice, Count: 1}, Device: 0x1000,
+		H: bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 8, Kind: bpf.RecordDevice, Count: 1}, Device: 0x1000,
 	}))
 	failed := bpf.KernelFailedRecord{}
-	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordFailed, Flags: failedAllocate}
+	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordFailed, Flags: bpf.FailedAllocate}
 	// what earlier calls left, of another size; the one, of an earlier try and of this
 	for i, b := range []struct{ id, size uint64 }{{11, 4096}, {12, 131072}, {13, 131072}} {
 		failed.Buffers[i] = bpf.KernelFailedBuffer{Object: 0x3000 + b.id, UniqueId: b.id}

@@ -43,7 +43,7 @@ func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {
 	defer objs.Program.Close()
 
 	const physical = 1<<52 - 1<<12
-	const maxGibibytes, gibibytesARun = 65536, 4 // GIBIBYTES_A_RUN of bpf/src/memory.h
+	const maxGibibytes = 65536
 	for _, levels := range []uint32{4, 5} {
 		// AMD's memory encryption marks entries with one of the address's bits
 		for _, mask := range []uint64{physical, physical &^ (1 << 51), physical &^ (1 << 47)} {
@@ -51,7 +51,7 @@ func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {
 			for i := range f.Words {
 				f.Words[i] = binary.NativeEndian.Uint64(page[8*i:])
 			}
-			for f.From = 0; f.From < maxGibibytes; f.From += gibibytesARun {
+			for f.From = 0; f.From < maxGibibytes; f.From += bpf.GibibytesARun {
 				if err := objs.Finding.Set(&f); err != nil {
 					return directMap{}, err
 				}

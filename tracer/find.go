@@ -90,7 +90,7 @@ func (f *finder) list(pids []int, children bool) error {
 	for _, pid := range pids {
 		p := bpf.KernelProcess{}
 		if children {
-			p.Flags = processFollow
+			p.Flags = bpf.ProcessFollow
 		}
 		f.named[pid] = true
 		if err := f.objs.Processes.Put(uint32(pid), &p); err != nil {

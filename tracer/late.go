@@ -63,7 +63,7 @@ const lateUnread = "memory from before the attach not read"
 // markLate has the kernel side tell of programs that a process compiled before.
 func (f *finder) markLate(pid int) {
 	_, _ = f.objs.changeProcess(pid, func(p *bpf.KernelProcess) bool { // or it has ended
-		p.Flags |= processLate
+		p.Flags |= bpf.ProcessLate
 		return true
 	})
 }

@@ -148,7 +148,7 @@ func (r *lateReader) lookOnce(list []*candidate, allocator uint64) error {
 		c.impl = c.buffer
 		at[i] = c.buffer + uint64(k.BufferImpl)
 	}
-	if k.BufferImpl != noField {
+	if k.BufferImpl != bpf.NoField {
 		impls := piecesOf(at, 8)
 		if err := r.memory.read(impls); err != nil {
 			return err

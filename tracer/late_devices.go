@@ -36,7 +36,7 @@ type lateLayout struct {
 	// is the vector of allocators in one
 	managers   []uint32
 	allocators uint32
-	// own is the pointer in a Device to its allocator; noField where it has none
+	// own is the pointer in a Device to its allocator; bpf.NoField where it has none
 	own uint32
 }
 
@@ -66,7 +66,7 @@ func (l *heapLibrary) lateLayout() (*lateLayout, error) {
 		}
 	}
 	late := &lateLayout{
-		heapLibrary: l, own: noField,
+		heapLibrary: l, own: bpf.NoField,
 		set:     int(fields["Allocator.allocated_buffers_"][0]),
 		tracker: offsets(fields["MeshDevice.sub_device_manager_tracker_"]),
 		managers: []uint32{
@@ -80,7 +80,7 @@ func (l *heapLibrary) lateLayout() (*lateLayout, error) {
 		return nil, missing("the virtual tables of Device and MeshDevice")
 	case l.layout.FreeList.Vtable == 0:
 		return nil, missing("FreeListOpt.vtable")
-	case l.kernel.Managers[event.DRAM] == noField || l.kernel.Managers[event.L1] == noField:
+	case l.kernel.Managers[event.DRAM] == bpf.NoField || l.kernel.Managers[event.L1] == bpf.NoField:
 		return nil, missing("Allocator.managers")
 	case len(fields["Device.allocator_"]) == 1:
 		late.own = uint32(fields["Device.allocator_"][0])
@@ -127,7 +127,7 @@ func (r *lateReader) device(address uint64) (d lateDevice, allocators []uint64, 
 		}
 		d.chips = []int{id}
 		switch {
-		case r.own != noField:
+		case r.own != bpf.NoField:
 			var own uint64
 			own, err = readWord(r.memory, address+uint64(r.own))
 			allocators = []uint64{own}
@@ -163,7 +163,7 @@ func (r *lateReader) chips(mesh uint64) ([]int, error) {
 	}
 	var chips []int
 	for ; len(entries) >= stride; entries = entries[stride:] {
-		if k.MeshLocal != noField && entries[k.MeshLocal] != 1 {
+		if k.MeshLocal != bpf.NoField && entries[k.MeshLocal] != 1 {
 			continue // another host's
 		}
 		vtable, err := readWord(r.memory, word(entries, 0))
@@ -237,7 +237,7 @@ func (r *lateReader) tracked(device uint64, to []uint32) ([]uint64, error) {
 func (r *lateReader) banks(allocator uint64) (banks [event.BankedRegions]bank, err error) {
 	for region := range banks {
 		offset := r.kernel.Managers[region]
-		if offset == noField {
+		if offset == bpf.NoField {
 			continue
 		}
 		manager, err := readWord(r.memory, allocator+uint64(offset))

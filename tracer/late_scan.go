@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/bpf"
 	"ttmem/tracer/event"
 )
 
@@ -296,7 +297,7 @@ func (s *lateScan) meet(ctx context.Context, address uint64) error {
 		if err != nil {
 			s.problems = append(s.problems, err)
 		}
-		if !d.mesh && s.own != noField && len(buffers) == 0 && err == nil {
+		if !d.mesh && s.own != bpf.NoField && len(buffers) == 0 && err == nil {
 			continue // nothing tells when it is closed
 		}
 		d.allocator, d.banks, told = a, b, true

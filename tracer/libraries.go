@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 
+	"ttmem/bpf"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -79,9 +81,6 @@ func (s *libraries) remember(id fileID, l *library) {
 	s.byFile[id] = l
 }
 
-// maxLibraries is MAX_LIBRARIES of bpf/src/layout.h.
-const maxLibraries = 64
-
 // open attaches to a library, unless that was done already.
 func (s *libraries) open(file *os.File, path, root string) (*library, error) {
 	info, err := file.Stat()
@@ -107,9 +106,9 @@ func (s *libraries) open(file *os.File, path, root string) (*library, error) {
 	l := &library{heapLibrary: known, file: file, info: info, inode: inode}
 	s.retire()
 	slot := s.slot()
-	if slot == maxLibraries {
+	if slot == bpf.MaxLibraries {
 		file.Close()
-		return nil, fmt.Errorf("%s is not traced: %d library files are traced already", path, maxLibraries)
+		return nil, fmt.Errorf("%s is not traced: %d library files are traced already", path, bpf.MaxLibraries)
 	}
 	for _, m := range l.layout.Missing {
 		s.warn(fmt.Sprintf("%s%s: %s: %s", path, l.inRelease(), m.Name, m.Costs))
@@ -134,7 +133,7 @@ const retiredNs = 10e9
 // spareSlots are kept for libraries that are met while others are given up.
 const spareSlots = 8
 
-// slot is where the next library goes: maxLibraries where there is no room.
+// slot is where the next library goes: bpf.MaxLibraries where there is no room.
 func (s *libraries) slot() int {
 	i := slices.IndexFunc(s.list, func(l *library) bool { return l.probes == nil && now()-l.retiredNs > retiredNs })
 	if i < 0 {
@@ -146,7 +145,7 @@ func (s *libraries) slot() int {
 // retire gives up libraries that no process maps any more and none can: their files
 // are deleted; or any, where no more can be traced otherwise.
 func (s *libraries) retire() {
-	full := len(s.list) >= maxLibraries-spareSlots
+	full := len(s.list) >= bpf.MaxLibraries-spareSlots
 	var idle []*library
 	for _, l := range s.list {
 		if l.probes != nil && (full || l.deleted()) {

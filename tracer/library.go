@@ -52,7 +52,7 @@ var required = []string{
 func (l *heapLibrary) plan() error {
 	fields := l.layout.Fields
 	k := &l.kernel
-	k.BufferImpl = noField
+	k.BufferImpl = bpf.NoField
 	for _, name := range required {
 		c, ok := fields[name]
 		if !ok || len(c) == 0 || len(c) > 2 {
@@ -96,13 +96,13 @@ func (l *heapLibrary) plan() error {
 	k.DeviceVtable, k.MeshVtable = l.layout.DeviceVtable, l.layout.MeshVtable
 	k.ChipId = l.single("Device.id_")
 	k.MeshStride = uint32(l.layout.MeshStride)
-	k.MeshLocal = noField
+	k.MeshLocal = bpf.NoField
 	if l.layout.MeshLocal >= 0 {
 		k.MeshLocal = uint32(l.layout.MeshLocal)
 	}
 	k.MeshDevices = chain(fields["MeshDevice.devices"])
 	for i, offset := range l.layout.Managers {
-		k.Managers[i] = noField
+		k.Managers[i] = bpf.NoField
 		if offset >= 0 {
 			k.Managers[i] = uint32(offset)
 		}
@@ -122,9 +122,6 @@ func (l *heapLibrary) plan() error {
 	return nil
 }
 
-// noField is NO_FIELD of bpf/src/layout.h.
-const noField = 0xffffffff
-
 // single is the offset of a field that lies in the object itself. A missing one
 // is 0, which is harmless: what is read there is not believed, because the probe
 // that would read it is not placed.
@@ -139,7 +136,7 @@ func (l *heapLibrary) single(name string) uint32 {
 // optional is single for a field that is read whenever it is known.
 func (l *heapLibrary) optional(name string) uint32 {
 	if len(l.layout.Fields[name]) != 1 {
-		return noField
+		return bpf.NoField
 	}
 	return l.single(name)
 }

@@ -161,7 +161,7 @@ func (t *Tracer) traceSelftest(target *selftestProcess) (seen selftestSeen, err 
 		return seen, errors.New("the test program has no function to probe")
 	}
 	// a Buffer of zeros, whose first byte is each of its fields
-	layout := bpf.KernelLayout{BufferImpl: noField}
+	layout := bpf.KernelLayout{BufferImpl: bpf.NoField}
 	id := slices.Index(probeNames[:], "buffer_allocated")
 	layout.ProbeAddress[id] = probed.Addr
 	if err := t.objs.Layouts.Put(uint32(0), &layout); err != nil {
@@ -197,9 +197,9 @@ func (t *Tracer) readSelftest(elf *symbolize.ELF) (seen selftestSeen, err error)
 		}
 		switch h := bpf.As[bpf.KernelHeader](record.RawSample); {
 		case h == nil:
-		case h.Kind == recordAlloc:
+		case h.Kind == bpf.RecordAlloc:
 			ids = append(ids, h.Stack.Native)
-		case h.Kind == recordNativeStack:
+		case h.Kind == bpf.RecordNativeStack:
 			var r bpf.KernelNativeRecord
 			copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)), record.RawSample)
 			for _, address := range r.Addresses[:min(int(r.Frames), len(r.Addresses))] {

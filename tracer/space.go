@@ -306,7 +306,7 @@ func (s *spaces) show(pid int, p *space, mappings []codeMapping, tables []*kerne
 	}
 	for i, m := range told {
 		to := &k.Mappings[i]
-		to.Start, to.End, to.Bias, to.Index = m.start, m.end, m.bias, noTable
+		to.Start, to.End, to.Bias, to.Index = m.start, m.end, m.bias, bpf.NoTable
 		if t := m.file.table; t != nil {
 			to.Index, to.FirstPage, to.Pages = t.index, t.firstPage, t.pages
 		}

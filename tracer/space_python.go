@@ -50,7 +50,7 @@ func (s *spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 	}
 	o := &r.Offsets
 	*k = bpf.KernelPythonOffsets{
-		Minor: uint32(r.Minor), ThreadFrame: o.ThreadFrame, CframeFrame: noField,
+		Minor: uint32(r.Minor), ThreadFrame: o.ThreadFrame, CframeFrame: bpf.NoField,
 		FrameCode: o.FrameCode, FramePrevious: o.FramePrevious,
 		FrameInstruction: o.FrameInstruction, FrameOwner: o.FrameMarker,
 		CodeName: o.CodeName, CodeFile: o.CodeFile, CodeQualname: o.CodeQualName,

@@ -1,5 +1,7 @@
 package tracer
 
+import "ttmem/bpf"
+
 // How a stack ends where nothing went wrong.
 const (
 	CompleteStack  = "at the thread's start"
@@ -7,32 +9,31 @@ const (
 	CompletePython = "at the outermost Python frame"
 )
 
-// stackEnds are the ways in which a stack can end, in the order of
-// bpf/src/unwind.h: of the native part, then of Python's.
-var stackEnds = [...]string{
-	CompleteStack,
-	"more than 128 frames",
-	"process not known yet",
-	"address in no known code",
-	"code without unwind rows",
-	"unwind row of another register",
-	"frames out of order",
-	"stack memory not readable",
-	"table of stacks full",
-	"ring buffer full",
-	"no memory for a thread's state",
-	NoPython,
-	CompletePython,
-	"more than 128 Python frames",
-	"forked process not known yet",
-	"Python frame not readable",
-	"Python frame makes no sense",
-	"table of stacks full (Python)",
-	"ring buffer full (Python)",
+// stackEnds are the ways in which a stack can end: of the native part, then of Python's.
+var stackEnds = [bpf.KernelStackEndSTACK_ENDS]string{
+	bpf.KernelStackEndEND_START:                CompleteStack,
+	bpf.KernelStackEndEND_TOO_DEEP:             "more than 128 frames",
+	bpf.KernelStackEndEND_NO_SPACE:             "process not known yet",
+	bpf.KernelStackEndEND_NOT_MAPPED:           "address in no known code",
+	bpf.KernelStackEndEND_NO_ROW:               "code without unwind rows",
+	bpf.KernelStackEndEND_UNSUPPORTED:          "unwind row of another register",
+	bpf.KernelStackEndEND_BAD_FRAME:            "frames out of order",
+	bpf.KernelStackEndEND_NOT_READABLE:         "stack memory not readable",
+	bpf.KernelStackEndEND_NO_TABLE_ROOM:        "table of stacks full",
+	bpf.KernelStackEndEND_RING_FULL:            "ring buffer full",
+	bpf.KernelStackEndEND_NO_STATE:             "no memory for a thread's state",
+	bpf.KernelStackEndEND_PYTHON_NONE:          NoPython,
+	bpf.KernelStackEndEND_PYTHON:               CompletePython,
+	bpf.KernelStackEndEND_PYTHON_TOO_DEEP:      "more than 128 Python frames",
+	bpf.KernelStackEndEND_PYTHON_NO_SPACE:      "forked process not known yet",
+	bpf.KernelStackEndEND_PYTHON_NOT_READABLE:  "Python frame not readable",
+	bpf.KernelStackEndEND_PYTHON_BAD:           "Python frame makes no sense",
+	bpf.KernelStackEndEND_PYTHON_NO_TABLE_ROOM: "table of stacks full (Python)",
+	bpf.KernelStackEndEND_PYTHON_RING_FULL:     "ring buffer full (Python)",
 }
 
 // nativeEnds is the number of ways in which the native part can end.
-const nativeEnds = 11
+const nativeEnds = int(bpf.KernelStackEndEND_PYTHON_NONE)
 
 // countEnds counts the stacks that were taken by how their native part and their
 // Python part ended.

@@ -210,9 +210,9 @@ func (s *processStacks) pythonCall(c bpf.KernelPythonCall) (call pythonCall, kno
 		if f.Name == "" {
 			f.Name = code.Name
 		}
-		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without pythonEntry, with its sign
+		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without bpf.PythonEntry, with its sign
 	}
-	call = pythonCall{event.NewCall([]event.Frame{f}), c.Place&pythonEntry != 0}
+	call = pythonCall{event.NewCall([]event.Frame{f}), c.Place&bpf.PythonEntry != 0}
 	if code != nil { // or it may come later
 		s.calls[c] = call
 	}

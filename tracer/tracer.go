@@ -99,13 +99,6 @@ func (t *Tracer) load(o *Options) error {
 	return t.spaces.begin(t.objs)
 }
 
-// processFollow and processLate are PROCESS_FOLLOW and PROCESS_LATE of
-// bpf/src/process.h.
-const (
-	processFollow = 1
-	processLate   = 2
-)
-
 // pollInterval is how often the ring buffer is looked at when nobody wakes the
 // reader.
 const pollInterval = 10 * time.Millisecond

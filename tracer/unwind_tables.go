@@ -14,11 +14,8 @@ import (
 )
 
 const (
-	// chunkWords is CHUNK_WORDS of bpf/src/space.h.
+	// chunkWords is how many words of tables are in a chunk.
 	chunkWords = len(bpf.KernelChunk{}.Words)
-	maxRules   = 1 << 16
-	// noTable is NO_TABLE of bpf/src/space.h.
-	noTable = 0xffffffff
 	// keptChunks is how many chunks (16 KiB each) the tables of files that no
 	// process maps any more may take: the next process will map them again.
 	keptChunks = 1024
@@ -114,8 +111,8 @@ func (t *unwindTables) number(rules []unwind.Rule) ([]uint16, error) {
 			n, known = next[r]
 		}
 		if !known {
-			if len(t.numbers)+len(next) == maxRules {
-				return nil, fmt.Errorf("%w: more than %d different rules", errTablesFull, maxRules)
+			if len(t.numbers)+len(next) == bpf.MaxRules {
+				return nil, fmt.Errorf("%w: more than %d different rules", errTablesFull, bpf.MaxRules)
 			}
 			n = uint16(len(t.numbers) + len(next))
 			next[r] = n

@@ -2,9 +2,6 @@ package tracer
 
 import "ttmem/tracer/event"
 
-// pythonEntry is PYTHON_ENTRY of bpf/src/records.h.
-const pythonEntry = 1 << 31
-
 // nativeCall is a call of a native stack.
 type nativeCall struct {
 	// shown is what is shown of it; nil where an interpreter's own are folded.

@@ -3,8 +3,10 @@
  * tracer/library.go from what tracer/layout reads out of the machine code. */
 #pragma once
 
-#define MAX_LIBRARIES 64
-#define NO_FIELD 0xffffffff
+enum layout_limit {
+	MAX_LIBRARIES = 64,
+	NO_FIELD = 0xffffffff, /* in the place of an offset */
+};
 #define MAX_CHAIN 4
 /* TensorMemoryLayout: this and the following have a shard per core */
 #define SHARDED 2

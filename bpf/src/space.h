@@ -48,7 +48,9 @@ struct rule {
 	s16 bp_offset;
 	s32 cfa_offset;
 };
-#define MAX_RULES 65536
+enum rules_limit {
+	MAX_RULES = 65536,
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_RULES);
@@ -59,7 +61,9 @@ struct {
 /* Code that a process maps. Page p of the file's addresses, counted from
  * first_page, has the rows from words[index + p] to words[index + p + 1]. */
 #define PAGE_SHIFT 12
-#define NO_TABLE 0xffffffff
+enum table_index {
+	NO_TABLE = 0xffffffff,
+};
 struct mapping {
 	u64 start, end;
 	u64 bias; /* address in the process less that in the file */
