@@ -26,7 +26,8 @@ import (
 //go:embed selftest/target
 var selftestTarget []byte
 
-// selftestStack are the functions on its stack at the probe, innermost first.
+// selftestStack are the functions on its stack at the probe, innermost first. It does not
+// change.
 var selftestStack = []string{"probed", "inner", "middle", "middle", "middle", "outer", "run", "_start"}
 
 // selftestCalls is how often the target calls the probed function: the first call
@@ -34,8 +35,9 @@ var selftestStack = []string{"probed", "inner", "middle", "middle", "middle", "o
 const selftestCalls = 2
 
 // selfTest loads what tracing loads, traces a small program and compares what it sees
-// with what that program does. It reports a feature for each step.
-func selfTest() []Feature {
+// with what that program does: stack is that of its call of the probed function, which it
+// begins with. It reports a feature for each step.
+func selfTest(stack []string) []Feature {
 	programs := Feature{Name: "BPF programs"}
 	probes := Feature{Name: "probes", Detail: "not tried: the BPF programs do not load"}
 	stacks := Feature{Name: "call stacks", Detail: "not tried: no probe is hit"}
@@ -48,13 +50,13 @@ func selfTest() []Feature {
 			return fmt.Errorf("starting the program to be traced: %w", err)
 		}
 		defer target.end()
-		t, err := New(Options{Processes: []int{target.pid()}})
+		t, err := loadSelftest()
 		if err != nil {
 			return err
 		}
-		defer t.Close()
+		defer t.close()
 		programs.OK, programs.Detail = true, "loaded as tracing loads them"
-		seen, err := t.traceSelftest(target)
+		seen, err := t.trace(target, stack[0])
 		if err != nil {
 			probes.Detail = err.Error()
 			return nil
@@ -65,12 +67,12 @@ func selfTest() []Feature {
 		}
 		equal := 0
 		for _, s := range seen.stacks {
-			if slices.Equal(s, selftestStack) {
+			if slices.Equal(s, stack) {
 				equal++
 			}
 		}
 		stacks.OK = equal == seen.hits
-		stacks.Detail = fmt.Sprintf("%d of %d stacks of %d frames right", equal, seen.hits, len(selftestStack))
+		stacks.Detail = fmt.Sprintf("%d of %d stacks of %d frames right", equal, seen.hits, len(stack))
 		if !stacks.OK && len(seen.stacks) > 0 {
 			stacks.Detail += "; the first is " + strings.Join(seen.stacks[0], " ")
 		}
@@ -147,22 +149,53 @@ type selftestSeen struct {
 	stacks [][]string
 }
 
-// traceSelftest places the probe of an allocation in the target and has it call the
-// function that it stands on.
-func (t *Tracer) traceSelftest(target *selftestProcess) (seen selftestSeen, err error) {
+// selftest is what traces the target: what is loaded for tracing, and what it needs to
+// take stacks.
+type selftest struct {
+	objs   *objects
+	spaces *spaces
+}
+
+func loadSelftest() (*selftest, error) {
+	if err := Check(); err != nil {
+		return nil, err
+	}
+	k, err := findKernel()
+	if err != nil {
+		return nil, err
+	}
+	t := &selftest{spaces: newSpaces(func(string) {})}
+	if t.objs, err = k.load(loadOptions{onlyListed: true, stacks: true}); err != nil {
+		return nil, err
+	}
+	if err := t.spaces.begin(t.objs); err != nil {
+		t.objs.close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *selftest) close() {
+	t.spaces.close()
+	t.objs.close()
+}
+
+// trace places the probe of an allocation in the target and has it call the function that
+// it stands on.
+func (t *selftest) trace(target *selftestProcess, function string) (seen selftestSeen, err error) {
 	elf, err := symbolize.New(target.exe, int64(len(selftestTarget)))
 	if err != nil {
 		return seen, err
 	}
 	defer elf.Close()
-	probed, ok := elf.Lookup(selftestStack[0])
+	probed, ok := elf.Lookup(function)
 	offset, ok2 := elf.FileOffset(probed.Addr)
 	if !ok || !ok2 {
 		return seen, errors.New("the test program has no function to probe")
 	}
 	// a Buffer of zeros, whose first byte is each of its fields
 	layout := bpf.KernelLayout{BufferImpl: bpf.NoField}
-	id := slices.Index(probeNames[:], "buffer_allocated")
+	const id = bpf.KernelProbePROBE_BUFFER_ALLOCATED
 	layout.ProbeAddress[id] = probed.Addr
 	if err := t.objs.Layouts.Put(uint32(0), &layout); err != nil {
 		return seen, err
@@ -173,6 +206,9 @@ func (t *Tracer) traceSelftest(target *selftestProcess) (seen selftestSeen, err 
 		return seen, fmt.Errorf("placing a probe: %w", short(err))
 	}
 	defer probes.Close()
+	if err := t.objs.Processes.Put(uint32(target.pid()), &bpf.KernelProcess{}); err != nil {
+		return seen, fmt.Errorf("listing the test program: %w", err)
+	}
 	t.spaces.changed(target.pid())
 	t.spaces.settle()
 	for range selftestCalls {
@@ -180,15 +216,18 @@ func (t *Tracer) traceSelftest(target *selftestProcess) (seen selftestSeen, err 
 			return seen, fmt.Errorf("the test program ended at the probe: %w", err)
 		}
 	}
-	return t.readSelftest(elf)
+	return t.read(elf)
 }
 
-// readSelftest reads what the target's calls have sent.
-func (t *Tracer) readSelftest(elf *symbolize.ELF) (seen selftestSeen, err error) {
+// answerTime is how long is waited for the records of calls that the target has made.
+const answerTime = 10 * time.Millisecond
+
+// read reads what the target's calls have sent.
+func (t *selftest) read(elf *symbolize.ELF) (seen selftestSeen, err error) {
 	var record ringbuf.Record
 	var ids []uint64
 	stacks := make(map[uint64][]string)
-	t.objs.ring.SetDeadline(time.Now().Add(pollInterval)) // all is there: the target has answered
+	t.objs.ring.SetDeadline(time.Now().Add(answerTime)) // all is there: the target has answered
 	for len(ids) < selftestCalls {
 		if err := t.objs.ring.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
 			break

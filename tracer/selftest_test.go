@@ -32,28 +32,23 @@ func TestSelfTestWithEachFallback(t *testing.T) {
 // TestSelfTestSeesWhatIsWrong: nothing is "ok" that was not seen to work.
 func TestSelfTestSeesWhatIsWrong(t *testing.T) {
 	needsRoot(t)
-	state := func() map[string]bool {
+	state := func(stack []string) map[string]bool {
 		ok := make(map[string]bool)
-		for _, f := range selfTest() {
+		for _, f := range selfTest(stack) {
 			ok[f.Name] = f.OK
 		}
 		return ok
 	}
 	t.Run("the programs do not load", func(t *testing.T) {
 		t.Setenv(WithoutVariable, "no such feature")
-		qt.Check(t, qt.DeepEquals(state(), map[string]bool{"BPF programs": false, "probes": false, "call stacks": false}))
+		qt.Check(t, qt.DeepEquals(state(selftestStack), map[string]bool{"BPF programs": false, "probes": false, "call stacks": false}))
 	})
 	t.Run("another stack", func(t *testing.T) {
-		right := selftestStack
-		defer func() { selftestStack = right }()
-		selftestStack = append([]string{"probed", "middle"}, right[2:]...)
-		qt.Check(t, qt.DeepEquals(state(), map[string]bool{"BPF programs": true, "probes": true, "call stacks": false}))
+		other := append([]string{"probed", "middle"}, selftestStack[2:]...)
+		qt.Check(t, qt.DeepEquals(state(other), map[string]bool{"BPF programs": true, "probes": true, "call stacks": false}))
 	})
 	t.Run("the probe is not hit", func(t *testing.T) {
-		right := selftestStack
-		defer func() { selftestStack = right }()
-		selftestStack = []string{"_start"}
-		qt.Check(t, qt.DeepEquals(state(), map[string]bool{"BPF programs": true, "probes": false, "call stacks": false}))
+		qt.Check(t, qt.DeepEquals(state([]string{"_start"}), map[string]bool{"BPF programs": true, "probes": false, "call stacks": false}))
 	})
 }
 
