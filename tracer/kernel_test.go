@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"ttmem/tracer/tracetest"
+
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
@@ -25,7 +27,7 @@ func TestRulingOutAFeatureThatIsNone(t *testing.T) {
 // TestWhatTheVerifierRefuses: the error is a line that names the kernel and the program,
 // and the verifier's log is in a file.
 func TestWhatTheVerifierRefuses(t *testing.T) {
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	t.Setenv("TMPDIR", t.TempDir())
 	var objs struct {
 		Wrong *ebpf.Program `ebpf:"wrong"`

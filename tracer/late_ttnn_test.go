@@ -20,6 +20,7 @@ import (
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 	"ttmem/tracer/layout"
+	"ttmem/tracer/tracetest"
 )
 
 // heldView is what the library says of a region, in bytes of each bank.
@@ -46,12 +47,11 @@ func startHolding(t *testing.T, version string, board rig.Board, args ...string)
 	}
 	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: "3.10", Progress: os.Stderr})
 	qt.Assert(t, qt.IsNil(err))
-	path, err := filepath.Abs(filepath.Join("..", "e2e", "programs", "held.py"))
-	qt.Assert(t, qt.IsNil(err))
+	path := filepath.Join(tracetest.Programs(t), "held.py")
 	dir := t.TempDir()
 	checkpoints := filepath.Join(dir, "checkpoints")
 	rows, cols := board.MeshShape()
-	p := &nativeProgram{Cmd: env.Command(context.Background(), board, append([]string{path}, args...)...)}
+	p := &tracetest.Program{Cmd: env.Command(context.Background(), board, append([]string{path}, args...)...)}
 	p.Dir = dir
 	p.Env = append(p.Env, fmt.Sprintf("TTMEM_MESH=%dx%d", rows, cols), "TTMEM_CHECKPOINTS="+checkpoints, "PYTHONUNBUFFERED=1")
 	var stderr bytes.Buffer

@@ -18,6 +18,7 @@ import (
 
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
+	"ttmem/tracer/tracetest"
 )
 
 // The two contents of a library. Where work begins in the first one the second one has
@@ -67,7 +68,7 @@ func markedLibraries(t *testing.T) (first, second, program string) {
 	build := func(name, source string, args ...string) string {
 		from, to := filepath.Join(dir, name+".c"), filepath.Join(dir, name)
 		qt.Assert(t, qt.IsNil(os.WriteFile(from, []byte(source), 0o600)))
-		compile(t, "cc", to, append([]string{from}, args...)...)
+		tracetest.Compile(t, "", "cc", to, append([]string{from}, args...)...)
 		return to
 	}
 	library := []string{"-shared", "-nostdlib", "-fPIC"}
@@ -153,7 +154,7 @@ func TestMarksAreOfFunctionsOnly(t *testing.T) {
 // tracedMarks traces the calls of work in processes; count tells how many there were.
 func tracedMarks(t *testing.T, pids ...int) (told *lines, count func() int) {
 	t.Helper()
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	told = new(lines)
 	tr, err := New(Options{Processes: pids, Children: true, NoStacks: true, MarkAt: []string{"work"}, Warn: told.add})
 	qt.Assert(t, qt.IsNil(err))
@@ -180,13 +181,13 @@ func tracedMarks(t *testing.T, pids ...int) (told *lines, count func() int) {
 
 // untilMarked has the program load and call its library until a mark comes of it. Each
 // time it has to print the same as where nothing is traced.
-func untilMarked(t *testing.T, p *nativeProgram, count func() int, want string) {
+func untilMarked(t *testing.T, p *tracetest.Program, count func() int, want string) {
 	t.Helper()
 	before := count()
 	for end := time.Now().Add(20 * time.Second); count() == before; time.Sleep(50 * time.Millisecond) {
 		qt.Assert(t, qt.IsTrue(time.Now().Before(end)), qt.Commentf("no mark has come"))
-		p.tell(t, "load")
-		qt.Assert(t, qt.Equals(p.line(t), want))
+		p.Tell(t, "load")
+		qt.Assert(t, qt.Equals(p.Line(t), want))
 	}
 }
 
@@ -213,7 +214,7 @@ func untraced(t *testing.T, program, lib string) string {
 // that no process finds one among the new content; which is read, and marked, in its turn.
 func TestOverwritingAMarkedLibrary(t *testing.T) {
 	lib, second, program := markedLibraries(t)
-	p := startProgram(t, program, lib)
+	p := tracetest.Start(t, program, lib)
 	told, count := tracedMarks(t, p.Process.Pid)
 	untilMarked(t, p, count, "2 0")
 
@@ -239,15 +240,15 @@ func TestOverwritingAMarkedLibrary(t *testing.T) {
 // soon as he is done.
 func TestALibraryThatIsOpenForWritingIsNotMarked(t *testing.T) {
 	lib, second, program := markedLibraries(t)
-	p := startProgram(t, program, lib)
+	p := tracetest.Start(t, program, lib)
 	writer, err := os.OpenFile(lib, os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
 	defer writer.Close()
 	told, count := tracedMarks(t, p.Process.Pid)
 	for end := time.Now().Add(20 * time.Second); !strings.Contains(told.String(), lib); time.Sleep(50 * time.Millisecond) {
 		qt.Assert(t, qt.IsTrue(time.Now().Before(end)), qt.Commentf("no warning has come"))
-		p.tell(t, "load")
-		qt.Assert(t, qt.Equals(p.line(t), "2 0"))
+		p.Tell(t, "load")
+		qt.Assert(t, qt.Equals(p.Line(t), "2 0"))
 	}
 	qt.Check(t, qt.Equals(told.String(), fmt.Sprintf("--mark-at: calls of work in %s are not marked: it is open for writing", lib)))
 
@@ -257,8 +258,8 @@ func TestALibraryThatIsOpenForWritingIsNotMarked(t *testing.T) {
 	_, err = io.Copy(writer, content)
 	qt.Assert(t, qt.IsNil(err))
 	for range 10 {
-		p.tell(t, "load")
-		qt.Check(t, qt.Equals(p.line(t), "2 64"))
+		p.Tell(t, "load")
+		qt.Check(t, qt.Equals(p.Line(t), "2 64"))
 	}
 	qt.Check(t, qt.Equals(count(), 0))
 	writer.Close()
@@ -269,7 +270,7 @@ func TestALibraryThatIsOpenForWritingIsNotMarked(t *testing.T) {
 // TestAFileOfTwoContainersIsMarkedOnce: on overlayfs it is two files to look at, and one
 // that has the probes.
 func TestAFileOfTwoContainersIsMarkedOnce(t *testing.T) {
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	lib, second, program := markedLibraries(t)
 	var libs [2]string
 	for i := range libs {
@@ -286,14 +287,14 @@ func TestAFileOfTwoContainersIsMarkedOnce(t *testing.T) {
 		t.Cleanup(func() { qt.Check(t, qt.IsNil(unix.Unmount(merged, unix.MNT_DETACH))) })
 		libs[i] = filepath.Join(merged, filepath.Base(lib))
 	}
-	a, b := startProgram(t, program, libs[0]), startProgram(t, program, libs[1])
+	a, b := tracetest.Start(t, program, libs[0]), tracetest.Start(t, program, libs[1])
 	told, count := tracedMarks(t, a.Process.Pid, b.Process.Pid)
 	untilMarked(t, a, count, "2 0")
 	untilMarked(t, b, count, "2 0")
 	time.Sleep(300 * time.Millisecond) // what was called is told of by then
 	before := count()
-	b.tell(t, "load")
-	qt.Assert(t, qt.Equals(b.line(t), "2 0"))
+	b.Tell(t, "load")
+	qt.Assert(t, qt.Equals(b.Line(t), "2 0"))
 	time.Sleep(300 * time.Millisecond)
 	qt.Check(t, qt.Equals(count()-before, 1))
 

@@ -8,13 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"ttmem/tracer/tracetest"
+
 	"github.com/go-quicktest/qt"
 )
 
 // TestSelfTestWithEachFallback: the test program's calls and stacks are seen in each way
 // in which ttmem traces.
 func TestSelfTestWithEachFallback(t *testing.T) {
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	for _, names := range append([]string{"", strings.Join(optional, ",")}, optional...) {
 		t.Run("without "+names, func(t *testing.T) {
 			t.Setenv(WithoutVariable, names)
@@ -31,7 +33,7 @@ func TestSelfTestWithEachFallback(t *testing.T) {
 
 // TestSelfTestSeesWhatIsWrong: nothing is "ok" that was not seen to work.
 func TestSelfTestSeesWhatIsWrong(t *testing.T) {
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	state := func(stack []string) map[string]bool {
 		ok := make(map[string]bool)
 		for _, f := range selfTest(stack) {

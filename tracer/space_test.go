@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,39 +15,47 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/tracer/tracetest"
 )
 
-// needsRoot skips a test that traces where that is not allowed: make test runs as root.
-func needsRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("tracing needs root")
-	}
+// known are address spaces that are told of when a test says so.
+type known struct {
+	*spaces
+	objs *objects
 }
 
-// knowing starts a trace that knows the code of some processes, and no events.
-func knowing(t *testing.T, warn func(string), pids ...int) *Tracer {
+// knowing knows the code of some processes, and takes no events.
+func knowing(t *testing.T, warn func(string), pids ...int) *known {
 	t.Helper()
-	needsRoot(t)
-	tr, err := New(Options{Processes: pids, Warn: warn})
+	tracetest.NeedsRoot(t)
+	if warn == nil {
+		warn = func(string) {}
+	}
+	k, err := findKernel()
 	qt.Assert(t, qt.IsNil(err))
-	t.Cleanup(tr.Close)
+	objs, err := k.load(loadOptions{onlyListed: true, stacks: true})
+	qt.Assert(t, qt.IsNil(err))
+	s := newSpaces(warn)
+	qt.Assert(t, qt.IsNil(s.begin(objs)))
+	t.Cleanup(func() { s.close(); objs.close() })
+	tr := &known{s, objs}
 	know(tr, pids...)
 	return tr
 }
 
-func know(tr *Tracer, pids ...int) {
+func know(tr *known, pids ...int) {
 	for _, pid := range pids {
 		_ = tr.objs.Processes.Update(uint32(pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
-		tr.spaces.changed(pid)
-		tr.spaces.settle() // in this order
+		tr.changed(pid)
+		tr.settle() // in this order
 	}
 }
 
 // sleeper is a process that does nothing.
-func sleeper(t *testing.T) int {
+func sleeper(t *testing.T, environ ...string) int {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
+	cmd.Env = append(os.Environ(), environ...)
 	qt.Assert(t, qt.IsNil(cmd.Start()))
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
 	for { // until it is that program
@@ -62,7 +69,7 @@ func sleeper(t *testing.T) int {
 }
 
 // kernelSpace is what the kernel side has in a slot.
-func kernelSpace(t *testing.T, tr *Tracer, slot uint32) (k bpf.KernelSpace) {
+func kernelSpace(t *testing.T, tr *known, slot uint32) (k bpf.KernelSpace) {
 	t.Helper()
 	var id ebpf.MapID
 	qt.Assert(t, qt.IsNil(tr.objs.Spaces.Lookup(slot, &id)))
@@ -143,12 +150,14 @@ func openFiles(path string) (n int) {
 // TestForgottenFilesAreClosed: the files of a process that has ended are closed
 // unless another maps them, and its tables are kept for the next that does.
 func TestForgottenFilesAreClosed(t *testing.T) {
-	own, _, libs := loadProgram(t)
-	own.do(t, "open 0 %s", libs[0])
-	other := sleeper(t)
-	tr := knowing(t, nil, own.Process.Pid, other)
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "own.c"), filepath.Join(dir, "own.so")
+	qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte("int own(int n) { return n + 1; }"), 0o600)))
+	tracetest.Compile(t, dir, "cc", library, "-shared", "-fPIC", "-Wl,--build-id", source)
+	own, other := sleeper(t, "LD_PRELOAD="+library), sleeper(t)
+	tr := knowing(t, nil, own, other)
 	s := tr.spaces
-	table := s.byPID[own.Process.Pid].newest.file(libs[0]).table
+	table := s.byPID[own].newest.file(library).table
 	qt.Assert(t, qt.IsNotNil(table))
 	qt.Check(t, qt.Equals(table.users, 1))
 	libc := s.byPID[other].newest.mappings
@@ -156,17 +165,17 @@ func TestForgottenFilesAreClosed(t *testing.T) {
 		return strings.HasPrefix(filepath.Base(m.file.path), "libc.so")
 	})].file.table
 	qt.Check(t, qt.Equals(libcTable.users, 2))
-	qt.Check(t, qt.Equals(openFiles(libs[0]), 1))
+	qt.Check(t, qt.Equals(openFiles(library), 1))
 
-	s.forget(own.Process.Pid, now())
+	s.forget(own, now())
 	for range 100 {
 		runtime.GC()
-		if openFiles(libs[0]) == 0 {
+		if openFiles(library) == 0 {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	qt.Check(t, qt.Equals(openFiles(libs[0]), 0))
+	qt.Check(t, qt.Equals(openFiles(library), 0))
 	qt.Check(t, qt.Equals(table.users, 0))
 	qt.Check(t, qt.IsFalse(table.gone))
 	qt.Check(t, qt.Equals(libcTable.users, 1))
@@ -176,8 +185,8 @@ func TestForgottenFilesAreClosed(t *testing.T) {
 		}
 	}
 
-	know(tr, own.Process.Pid)
-	qt.Check(t, qt.Equals(s.byPID[own.Process.Pid].newest.file(libs[0]).table, table))
+	know(tr, own)
+	qt.Check(t, qt.Equals(s.byPID[own].newest.file(library).table, table))
 	qt.Check(t, qt.Equals(table.users, 1))
 }
 
@@ -189,89 +198,6 @@ func (v *spaceView) file(path string) *codeFile {
 		}
 	}
 	return nil
-}
-
-// TestCopiesShareATable: files of one build have one table, met together or one
-// after the other, and stacks through either are right.
-func TestCopiesShareATable(t *testing.T) {
-	p, exe, libs := loadProgram(t)
-	var copies []string
-	text, err := os.ReadFile(libs[0])
-	qt.Assert(t, qt.IsNil(err))
-	for i := range 3 {
-		copies = append(copies, filepath.Join(t.TempDir(), fmt.Sprintf("copy%d.so", i)))
-		qt.Assert(t, qt.IsNil(os.WriteFile(copies[i], text, 0o755)))
-	}
-	p.do(t, "open 0 %s", copies[0])
-	p.do(t, "open 0 %s", copies[1])
-	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
-	p.do(t, "call 50 known")
-	before := trace.spaces.tables.used
-	p.do(t, "open 0 %s", copies[2])
-	p.callUntilKnown(t, trace)
-	p.do(t, "call 50 known")
-	qt.Check(t, qt.Equals(trace.spaces.tables.used, before))
-	view := trace.spaces.byPID[p.Process.Pid].newest
-	table := view.file(copies[0]).table
-	qt.Check(t, qt.IsNotNil(table))
-	for _, path := range copies {
-		qt.Check(t, qt.Equals(view.file(path).table, table))
-	}
-	p.in.Close()
-	qt.Assert(t, qt.IsNil(p.Wait()))
-	calls, want := trace.stop(), readShadow(t, p.shadow)
-	qt.Assert(t, qt.HasLen(calls, len(want)))
-	for i, w := range want {
-		// all three say that they are first.so
-		got := named(calls[i].stack.Frames())
-		for j, name := range got {
-			if strings.Contains(name, "@copy") {
-				function, _, _ := strings.Cut(name, "@")
-				got[j] = function + "@first.so"
-			}
-		}
-		if w.what == "known" {
-			qt.Assert(t, qt.DeepEquals(got[1:], w.names))
-		}
-	}
-}
-
-// TestManyMappings: of a process that maps code in more places than the kernel
-// side has room for the first ones are known, and it is said once.
-func TestManyMappings(t *testing.T) {
-	p, exe, _ := loadProgram(t)
-	var mu sync.Mutex
-	var warnings []string
-	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{Warn: func(text string) {
-		mu.Lock()
-		defer mu.Unlock()
-		warnings = append(warnings, text)
-	}})
-	places := len(trace.spaces.byPID[p.Process.Pid].newest.mappings)
-	room := len(bpf.KernelSpace{}.Mappings)
-	p.do(t, "map %d", room-places) // as many as there is room for
-	know(trace.Tracer, p.Process.Pid)
-	slot := trace.spaces.byPID[p.Process.Pid].slot
-	k := kernelSpace(t, trace.Tracer, slot)
-	qt.Assert(t, qt.Equals(int(k.Count), room))
-	p.callUntilKnown(t, trace)
-	qt.Check(t, qt.HasLen(warnings, 0))
-
-	p.do(t, "map 100")
-	know(trace.Tracer, p.Process.Pid)
-	know(trace.Tracer, p.Process.Pid)
-	k = kernelSpace(t, trace.Tracer, slot)
-	qt.Check(t, qt.Equals(int(k.Count), room))
-	p.do(t, "call 10 crowded")
-	p.in.Close()
-	qt.Assert(t, qt.IsNil(p.Wait()))
-	calls, want := trace.stop(), readShadow(t, p.shadow)
-	complete, early := assertNothingMadeUp(t, calls, want)
-	t.Logf("%d stacks complete, %d ended early; %v", complete, early, warnings)
-	mu.Lock()
-	defer mu.Unlock()
-	qt.Assert(t, qt.HasLen(warnings, 1))
-	qt.Check(t, qt.Matches(warnings[0], fmt.Sprintf(`process \d+ maps code in 1\d\d\d places, of which %d can be unwound`, room)))
 }
 
 // TestVDSOIsKnown: the code that the kernel gives to each process has rows as well.

@@ -21,6 +21,7 @@ import (
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
 	"ttmem/tracer/event"
+	"ttmem/tracer/tracetest"
 )
 
 // interpreter is a Python to test with.
@@ -106,7 +107,7 @@ type pythonProgram struct {
 // args, up to where it says that it is ready.
 func startPython(t *testing.T, p interpreter, env []string, name string, args ...string) *pythonProgram {
 	t.Helper()
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	run := &pythonProgram{interpreter: p, dir: t.TempDir()}
 	compileC(t, "testdata/stack_python/ttprobe.c", run.probe(), "-Wall", "-Werror", "-shared", "-fPIC", "-I"+p.headers)
 	run.Cmd = exec.Command(p.exe, append([]string{"-X", "utf8", filepath.Join("testdata/stack_python", name), run.dir}, args...)...)

@@ -20,6 +20,7 @@ import (
 	"ttmem/bpf"
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
+	"ttmem/tracer/tracetest"
 )
 
 // stackOf is one call of the traced function.
@@ -46,7 +47,7 @@ type stackTrace struct {
 // returns.
 func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTrace {
 	t.Helper()
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	elf, err := symbolize.Open(file)
 	qt.Assert(t, qt.IsNil(err))
 	defer elf.Close()

@@ -1,0 +1,338 @@
+package tracer
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
+	"ttmem/tracer/tracetest"
+)
+
+// opsProgram compiles programs with circular and dataflow buffers, in tensors too,
+// and does so again for each line, or drops them for the line "clear".
+const opsProgram = `
+import sys
+sys.path.insert(0, sys.argv[1])
+import ttnn
+from device import open_device
+print("ready", flush=True)
+sys.stdin.readline()
+device = open_device()
+TILE, BF16, kinds = ttnn.TILE_LAYOUT, ttnn.bfloat16, ttnn.TensorMemoryLayout
+
+def sharded(layout, shape, x, y):
+    grid = ttnn.CoreRangeSet({ttnn.CoreRange(ttnn.CoreCoord(0, 0), ttnn.CoreCoord(x - 1, y - 1))})
+    spec = ttnn.ShardSpec(grid, list(shape), ttnn.ShardOrientation.ROW_MAJOR)
+    return ttnn.MemoryConfig(layout, ttnn.BufferType.L1, spec)
+
+def empty(shape, config):
+    return ttnn.empty(list(shape), BF16, TILE, device, config)
+
+a = empty((1, 1, 512, 512), ttnn.DRAM_MEMORY_CONFIG)
+b = empty((1, 1, 512, 512), ttnn.L1_MEMORY_CONFIG)
+weight = empty((1, 1, 64, 64), ttnn.DRAM_MEMORY_CONFIG)
+gamma = empty((1, 1, 32, 512), ttnn.DRAM_MEMORY_CONFIG)
+shard = empty((1, 1, 512, 64), sharded(kinds.HEIGHT_SHARDED, (32, 64), 4, 4))
+
+def run():
+    for op in (
+        lambda: ttnn.add(a, a),
+        lambda: ttnn.add(b, b),
+        lambda: ttnn.relu(a),
+        lambda: ttnn.matmul(a, a),
+        lambda: ttnn.softmax(a),
+        lambda: ttnn.to_memory_config(a, ttnn.L1_MEMORY_CONFIG),
+        lambda: ttnn.to_memory_config(a, sharded(kinds.HEIGHT_SHARDED, (32, 512), 4, 4)),
+        lambda: ttnn.relu(shard),
+        lambda: ttnn.add(shard, shard),
+        lambda: ttnn.matmul(shard, weight, memory_config=shard.memory_config()),
+        lambda: ttnn.transpose(a, -2, -1),
+        lambda: ttnn.layer_norm(a, weight=gamma, bias=gamma),
+        lambda: ttnn.sum(a, dim=-1),
+        lambda: ttnn.concat([a, a], dim=-1),
+    ):
+        try:
+            op()
+        except RuntimeError:
+            pass
+
+run()
+print("done", flush=True)
+for line in sys.stdin:
+    if line == "clear\n":
+        device.clear_program_cache()
+    else:
+        run()
+    print("done", flush=True)
+`
+
+// startOps starts opsProgram.
+func startOps(t *testing.T, version string, board rig.Board, mesh string, environ ...string) *tracetest.Program {
+	t.Helper()
+	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: "3.10", Progress: os.Stderr})
+	qt.Assert(t, qt.IsNil(err))
+	p := &tracetest.Program{Cmd: env.Command(context.Background(), board, "-c", opsProgram, tracetest.Programs(t))}
+	p.Dir = t.TempDir()
+	p.Env = append(append(p.Env, "TTMEM_MESH="+mesh), environ...)
+	p.StartReady(t)
+	return p
+}
+
+// runOps has the program do something, and waits until it is done.
+func runOps(t *testing.T, p *tracetest.Program, what string) {
+	t.Helper()
+	p.Tell(t, what)
+	qt.Assert(t, qt.Equals(p.Line(t), "done"))
+}
+
+// traceProgram traces a program, and gives all events up to when it is asked.
+func traceProgram(t *testing.T, pid int) (tr *Tracer, events func() []event.Event) {
+	t.Helper()
+	tr, err := New(Options{Processes: []int{pid}, NoStacks: true, Warn: func(line string) { t.Log(line) }})
+	qt.Assert(t, qt.IsNil(err))
+	var mu sync.Mutex
+	var list []event.Event
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		handle := func(e *event.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			list = append(list, *e)
+		}
+		qt.Check(t, qt.IsNil(tr.Run(ctx, handle, func() {})))
+	})
+	t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
+	return tr, func() []event.Event {
+		time.Sleep(200 * time.Millisecond) // what happened is told of by then
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(list)
+	}
+}
+
+// heldProgram is what a program holds by its events.
+type heldProgram struct {
+	lateProgram
+	devices []int
+	kernels bool // told of
+}
+
+// heldPrograms are the live programs by their events, by id.
+func heldPrograms(t *testing.T, events []event.Event) map[uint64]*heldProgram {
+	t.Helper()
+	held := make(map[uint64]*heldProgram)
+	for _, e := range events {
+		if e.Kind == event.Lost {
+			t.Errorf("lost: %d %s", e.Count, e.Cause)
+		}
+		if e.ProgramID == 0 && e.Kind != event.CBAlloc && e.Kind != event.KernelLoad {
+			continue
+		}
+		p := held[e.ProgramID]
+		if p == nil {
+			p = &heldProgram{lateProgram: lateProgram{id: e.ProgramID}}
+			held[e.ProgramID] = p
+		}
+		switch e.Kind {
+		case event.CBAlloc:
+			s := lateStatic{e.Address, e.SizeBytes, e.Cores, e.StaticKind, e.Global}
+			same := func(other lateStatic) bool { return compareStatics(s, other) == 0 }
+			if !slices.ContainsFunc(p.statics, same) { // each device of a mesh is told of
+				p.statics = append(p.statics, s)
+			}
+			for _, d := range e.Devices {
+				if !slices.Contains(p.devices, d) {
+					p.devices = append(p.devices, d)
+				}
+			}
+		case event.CBFree:
+			p.statics = slices.DeleteFunc(p.statics, func(s lateStatic) bool {
+				return e.StaticKind == event.NotStatic || s.kind == e.StaticKind ||
+					s.kind == event.Scratchpad && e.StaticKind == event.DataflowBuffer
+			})
+		case event.KernelLoad:
+			p.binaryBytes, p.textBytes, p.kernels = e.SizeBytes, e.BytesPerBank, true
+		case event.KernelUnload:
+			p.binaryBytes, p.textBytes, p.kernels = 0, 0, false
+		}
+	}
+	return held
+}
+
+func compareStatics(a, b lateStatic) int {
+	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.address, b.address), cmp.Compare(a.bytes, b.bytes),
+		strings.Compare(fmt.Sprint(a.cores, a.global), fmt.Sprint(b.cores, b.global)))
+}
+
+// describe is a program's memory as a line for each place, sorted.
+func describe(p lateProgram) string {
+	var b strings.Builder
+	list := slices.SortedFunc(slices.Values(p.statics), compareStatics)
+	list = slices.CompactFunc(list, func(a, b lateStatic) bool { return compareStatics(a, b) == 0 })
+	for _, s := range list {
+		fmt.Fprintf(&b, "%v %#x %d %v global %v\n", s.kind, s.address, s.bytes, s.cores, s.global)
+	}
+	fmt.Fprintf(&b, "binary %d text %d\n", p.binaryBytes, p.textBytes)
+	return b.String()
+}
+
+// TestReadPrograms: what is read of a program from memory is what the events of its
+// compilation told, for all programs of a process.
+func TestReadPrograms(t *testing.T) {
+	const slow = "TT_METAL_SLOW_DISPATCH_MODE=1"
+	circular := []event.StaticKind{event.CircularBuffer}
+	mixed := []event.StaticKind{event.CircularBuffer, event.DataflowBuffer, event.Scratchpad}
+	for _, c := range []struct {
+		version string
+		board   rig.Board
+		mesh    string
+		environ []string
+		// globals: circular buffers that lie in tensors are told of; before 0.70.1
+		// they are not
+		globals bool
+		kinds   []event.StaticKind
+	}{
+		{"0.81.1", rig.N150, "1x1", nil, true, mixed},
+		{"0.81.1", "n300", "1x2", nil, true, mixed},
+		{"0.81.1", rig.N150, "1x1", []string{slow}, true, mixed},
+		{"0.80.0", rig.N150, "1x1", nil, true, mixed},
+		{"0.76.0", rig.N150, "1x1", nil, true, circular},
+		{"0.76.0", "t3000", "1x8", nil, true, circular},
+		{"0.75.0", rig.N150, "1x1", nil, true, circular},
+		{"0.66.0", rig.N150, "1x1", nil, false, circular},
+	} {
+		t.Run(strings.Join(append([]string{c.version, string(c.board)}, c.environ...), "/"), func(t *testing.T) {
+			p := startOps(t, c.version, c.board, c.mesh, c.environ...)
+			pid := p.Process.Pid
+			tr, events := traceProgram(t, pid)
+			runOps(t, p, "go")
+			runOps(t, p, "again")
+			held := heldPrograms(t, events())
+			kinds := map[event.StaticKind]int{}
+			var took time.Duration
+			var key bpf.KernelObjectKey
+			value := make([]byte, tr.objs.Programs.ValueSize())
+			for objects := tr.objs.Programs.Iterate(); objects.Next(&key, &value); {
+				id := binary.LittleEndian.Uint64(value)
+				start := time.Now()
+				got, err := tr.finder.libraries.list[0].readProgram(pid, key.Object)
+				took += time.Since(start)
+				qt.Assert(t, qt.IsNil(err))
+				qt.Check(t, qt.Equals(got.id, id))
+				for _, s := range got.statics {
+					kinds[s.kind]++
+				}
+				want := held[id]
+				if want == nil { // the kernel side has looked at it, and no event tells of it
+					want = &heldProgram{}
+					alike(&got, want, c.globals)
+					qt.Check(t, qt.HasLen(got.statics, 0), qt.Commentf("program %d: %s", id, describe(got)))
+					continue
+				}
+				delete(held, id)
+				alike(&got, want, c.globals)
+				qt.Check(t, qt.Equals(describe(got), describe(want.lateProgram)), qt.Commentf("program %d", id))
+			}
+			qt.Check(t, qt.HasLen(held, 0)) // all were read
+			qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(kinds)), c.kinds))
+			t.Log(kinds, "read in", took)
+		})
+	}
+}
+
+// alike takes out of what was read what no event tells of: circular buffers in tensors
+// of programs that have no others, for which there is nothing to allocate; and, with
+// slow dispatch, which does without the functions that are probed, kernels and the
+// scratchpads that are read with them.
+func alike(read *lateProgram, told *heldProgram, globals bool) {
+	local := func(s lateStatic) bool { return s.kind == event.CircularBuffer && !s.global }
+	read.statics = slices.DeleteFunc(read.statics, func(s lateStatic) bool {
+		return s.kind == event.Scratchpad && !told.kernels || s.global && !(globals && slices.ContainsFunc(told.statics, local))
+	})
+	if !told.kernels {
+		read.textBytes = 0
+	}
+}
+
+// TestLatePrograms: a program that was compiled before the attach is told of when it
+// is enqueued again, as if it had been compiled then, and so is its end.
+func TestLatePrograms(t *testing.T) {
+	for _, c := range []struct {
+		version string
+		board   rig.Board
+		mesh    string
+		globals bool
+	}{
+		{"0.81.1", rig.N150, "1x1", true},
+		{"0.81.1", "n300", "1x2", true},
+		{"0.76.0", "t3000", "1x8", true},
+		{"0.66.0", rig.N150, "1x1", false},
+	} {
+		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
+			early := startOps(t, c.version, c.board, c.mesh)
+			_, earlyEvents := traceProgram(t, early.Process.Pid)
+			runOps(t, early, "go")
+			runOps(t, early, "again")
+			want := heldPrograms(t, earlyEvents())
+			runOps(t, early, "clear")
+
+			late := startOps(t, c.version, c.board, c.mesh)
+			runOps(t, late, "go")
+			_, events := traceProgram(t, late.Process.Pid)
+			runOps(t, late, "again")
+			list := events()
+			got := heldPrograms(t, list)
+			for id, w := range want {
+				g := got[id]
+				if g == nil && len(w.statics) == 0 && w.binaryBytes+w.textBytes == 0 {
+					// before 0.79 a mock says nothing of kernels: it might be about to be compiled
+					delete(want, id)
+					continue
+				}
+				qt.Assert(t, qt.IsNotNil(g), qt.Commentf("program %d: %s", id, describe(w.lateProgram)))
+				alike(&g.lateProgram, w, c.globals)
+				qt.Check(t, qt.Equals(describe(g.lateProgram), describe(w.lateProgram)), qt.Commentf("program %d", id))
+				slices.Sort(w.devices)
+				slices.Sort(g.devices)
+				if len(w.devices) > 0 {
+					qt.Check(t, qt.DeepEquals(g.devices, w.devices), qt.Commentf("program %d", id))
+				}
+			}
+			qt.Check(t, qt.HasLen(got, len(want)))
+			before := func(e event.Event) bool {
+				return !e.BeforeAttach || e.Kind != event.CBAlloc && e.Kind != event.KernelLoad
+			}
+			met := slices.DeleteFunc(list, before)
+			t.Logf("%d programs, %d events of what was before", len(got), len(met))
+			runOps(t, late, "again") // nothing is told twice
+			qt.Check(t, qt.HasLen(slices.DeleteFunc(events(), before), len(met)))
+			runOps(t, late, "clear") // all but what the library keeps
+			qt.Check(t, qt.DeepEquals(live(heldPrograms(t, events())), live(heldPrograms(t, earlyEvents()))))
+		})
+	}
+}
+
+// live are the ids of programs that hold something.
+func live(programs map[uint64]*heldProgram) (ids []uint64) {
+	for id, p := range programs {
+		if len(p.statics) > 0 || p.binaryBytes+p.textBytes > 0 {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
