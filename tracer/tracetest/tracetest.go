@@ -129,4 +129,3 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 	p.StartReady(t)
 	return p, env
 }
-
