@@ -1,7 +1,6 @@
 package tracer
 
 import (
-	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -147,35 +146,4 @@ func unescapeUnit(name string) string {
 		}
 		return string([]byte{byte(b)})
 	})
-}
-
-// procDir is the folder of /proc that tells of a process: its own, or, where its
-// first thread has ended before the others, that of one of those. The first thread's
-// has no mappings, command line or cgroup any more.
-func procDir(pid int) string {
-	own := fmt.Sprintf("/proc/%d", pid)
-	if !isZombie(own) {
-		return own
-	}
-	threads, err := os.ReadDir(own + "/task")
-	if err != nil {
-		return own
-	}
-	for _, thread := range threads {
-		if dir := "/proc/" + thread.Name(); !isZombie(dir) {
-			return dir
-		}
-	}
-	return own
-}
-
-// isZombie reports whether the thread of a folder of /proc has ended.
-func isZombie(dir string) bool {
-	text, err := os.ReadFile(dir + "/stat")
-	if err != nil {
-		return false
-	}
-	// "PID (name) state": the name may contain anything
-	_, state, ok := strings.Cut(string(text[max(0, strings.LastIndexByte(string(text), ')')):]), " ")
-	return ok && (strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"))
 }

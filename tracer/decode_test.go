@@ -28,11 +28,18 @@ func (oneLibrary) processEnded(int, uint64, bool, *processStacks) {}
 // newTestDecoder is a decoder with one library, whose Buffer has its fields in
 // a row.
 func newTestDecoder() *decoder {
-	lib := &library{heapLibrary: &heapLibrary{
-		path: "libtt_metal.so", release: "1.2.3", layout: &layout.Layout{},
-		size: 8, bufferType: 16, bufferLayout: 20, ownsData: 24, address: 32, pageSize: 40,
-	}}
-	lib.kernel.Device, lib.kernel.Allocator, lib.kernel.Hooked, lib.kernel.Status = 0, 48, 57, 56
+	fields := make(map[string]layout.Chain)
+	for name, offset := range map[string]int32{
+		"device_": 0, "size_": 8, "buffer_type_": 16, "buffer_layout_": 20, "owns_data_": 24, "address_": 32,
+		"page_size_": 40, "allocator_": 48, "allocation_status_": 56, "hooked_allocation_": 57, "unique_id_": 64,
+	} {
+		fields[name] = layout.Chain{offset}
+	}
+	known, err := newLibrary(&layout.Layout{Fields: fields}, "libtt_metal.so", "1.2.3")
+	if err != nil {
+		panic(err)
+	}
+	lib := &library{heapLibrary: known}
 	return newDecoder(oneLibrary{lib}, nil, stackOptions{})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -47,7 +48,7 @@ func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {
 	for _, levels := range []uint32{4, 5} {
 		// AMD's memory encryption marks entries with one of the address's bits
 		for _, mask := range []uint64{physical, physical &^ (1 << 51), physical &^ (1 << 47)} {
-			f := bpf.KernelFindDirectMap{Page: addressOf(page), Mask: mask, Levels: levels}
+			f := bpf.KernelFindDirectMap{Page: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(page)))), Mask: mask, Levels: levels}
 			for i := range f.Words {
 				f.Words[i] = binary.NativeEndian.Uint64(page[8*i:])
 			}

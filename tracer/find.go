@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -120,14 +119,6 @@ func (f *finder) watch() (err error) {
 		}
 	}()
 	return nil
-}
-
-// hurry has the calling goroutine go before others on a busy host, as long as it runs:
-// what programs do until their library is known, and their code, is not seen as it
-// should be. It has little to do.
-func hurry() {
-	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) // or it waits its turn
 }
 
 // rescan looks at what processes map after n new mappings were not seen.

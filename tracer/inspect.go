@@ -1,7 +1,6 @@
 package tracer
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -35,11 +34,7 @@ type Inspection struct {
 func InspectFile(path string) (*Inspection, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		var perr *os.PathError
-		if errors.As(err, &perr) {
-			err = perr.Err
-		}
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, cause(err))
 	}
 	defer f.Close()
 	return inspect(f, path, "/")

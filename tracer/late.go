@@ -9,10 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"ttmem/bpf"
@@ -272,19 +269,4 @@ func (d *decoder) inherited(p *traced, b *lateBuffer) bool {
 		}
 	}
 	return false
-}
-
-// parentOf is the parent of a process, 0 where that is not known.
-func parentOf(pid int) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "PPid:"); ok {
-			parent, _ := strconv.Atoi(strings.TrimSpace(value))
-			return parent
-		}
-	}
-	return 0
 }

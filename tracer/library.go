@@ -35,10 +35,17 @@ func openHeapLibrary(file io.ReaderAt, size int64, path, root string, found func
 		return nil, layout.ErrNoLibrary
 	}
 	found()
-	l := &heapLibrary{path: path, release: layout.Release(root, path)}
-	if l.layout, err = layout.Derive(elf); err != nil {
+	derived, err := layout.Derive(elf)
+	if err != nil {
 		return nil, err
 	}
+	return newLibrary(derived, path, layout.Release(root, path))
+}
+
+// newLibrary is a library with a layout. The error names a field without which no buffer
+// can be counted.
+func newLibrary(derived *layout.Layout, path, release string) (*heapLibrary, error) {
+	l := &heapLibrary{path: path, release: release, layout: derived}
 	return l, l.plan()
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -129,6 +130,49 @@ func identity(file *os.File) (fileID, error) {
 // addressOf is where bytes lie in this process.
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
+// readProcess reads memory of a process.
+func readProcess(pid int, at uint64, n int) ([]byte, error) {
+	mem, err := os.Open(procDir(pid) + "/mem")
+	if err != nil {
+		return nil, err
+	}
+	defer mem.Close()
+	b := make([]byte, n)
+	_, err = mem.ReadAt(b, int64(at))
+	return b, err
+}
+
+// procDir is the folder of /proc that tells of a process: its own, or, where its
+// first thread has ended before the others, that of one of those. The first thread's
+// has no mappings, command line or cgroup any more.
+func procDir(pid int) string {
+	own := fmt.Sprintf("/proc/%d", pid)
+	if !isZombie(own) {
+		return own
+	}
+	threads, err := os.ReadDir(own + "/task")
+	if err != nil {
+		return own
+	}
+	for _, thread := range threads {
+		if dir := "/proc/" + thread.Name(); !isZombie(dir) {
+			return dir
+		}
+	}
+	return own
+}
+
+// isZombie reports whether the thread of a folder of /proc has ended.
+func isZombie(dir string) bool {
+	text, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return false
+	}
+	// "PID (name) state": the name may contain anything
+	_, state, ok := strings.Cut(string(text[max(0, strings.LastIndexByte(string(text), ')')):]), " ")
+	return ok && (strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"))
+}
+
 // ProcessOf is the process that a thread belongs to: itself for a process's id, and
 // for one that is not there.
 func ProcessOf(tid int) int {
@@ -154,6 +198,21 @@ func Ended(pid int) bool {
 	dir := procDir(pid)
 	_, err := os.Stat(dir)
 	return err != nil || isZombie(dir)
+}
+
+// parentOf is the parent of a process, 0 where that is not known.
+func parentOf(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "PPid:"); ok {
+			parent, _ := strconv.Atoi(strings.TrimSpace(value))
+			return parent
+		}
+	}
+	return 0
 }
 
 // hasNoMemory reports whether a process has ended, or has come so far in ending that
@@ -219,6 +278,14 @@ func processes() ([]int, error) {
 		}
 	}
 	return pids, nil
+}
+
+// hurry has the calling goroutine go before others on a busy host, as long as it runs:
+// what programs do until their library is known, and their code, is not seen as it
+// should be. It has little to do.
+func hurry() {
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) // or it waits its turn
 }
 
 // now is CLOCK_MONOTONIC in ns: the events' clock.

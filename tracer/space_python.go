@@ -3,7 +3,6 @@ package tracer
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 
 	"ttmem/bpf"
 )
@@ -64,16 +63,4 @@ func (s *spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 	pthread := libc.file.pthread
 	k.KeySlots, k.PthreadSpecific = pthread.Level2Size, pthread.Specific
 	k.KeySlot, k.KeyData = pthread.KeySize, pthread.KeyData
-}
-
-// readProcess reads memory of a process.
-func readProcess(pid int, at uint64, n int) ([]byte, error) {
-	mem, err := os.Open(procDir(pid) + "/mem")
-	if err != nil {
-		return nil, err
-	}
-	defer mem.Close()
-	b := make([]byte, n)
-	_, err = mem.ReadAt(b, int64(at))
-	return b, err
 }
