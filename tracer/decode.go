@@ -12,6 +12,9 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
+	"ttmem/tracer/stack"
 )
 
 // lostCauses say what was lost.
@@ -40,8 +43,8 @@ const (
 // decoder turns the kernel's records into events. It knows of each process which
 // devices and allocators it has met.
 type decoder struct {
-	found     discoveries
-	spaces    *spaces // nil: no stacks are taken
+	host      hostView
+	spaces    *stack.Spaces // nil: no stacks are taken
 	processes map[int]*traced
 	// queue has the events, in the order in which they came.
 	queue ordered
@@ -52,7 +55,7 @@ type decoder struct {
 	// markAt are the functions whose calls are marks.
 	markAt []string
 	// show says how stacks are shown.
-	show stackOptions
+	show stack.Options
 	// lastStack counts the stacks.
 	lastStack uint64
 	// ended are the processes that had ended when sweep was last called.
@@ -61,8 +64,8 @@ type decoder struct {
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
 
-// discoveries are what the decoder asks of what finds processes and libraries on the host.
-type discoveries interface {
+// hostView are what the decoder asks of what finds processes and libraries on the host.
+type hostView interface {
 	// library is the one with an index in records; nil where there is none.
 	library(index uint8) *library
 	// startOf is the start of a process, as it was when it was seen first.
@@ -71,12 +74,12 @@ type discoveries interface {
 	lateOf(pid int) *lateAttach
 	// processEnded is told of a process that has ended, or has become another program
 	// (execed), with the stacks that came from it: nil where nothing did.
-	processEnded(pid int, timeNs uint64, execed bool, stacks *processStacks)
+	processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process)
 }
 
-func newDecoder(found discoveries, spaces *spaces, show stackOptions) *decoder {
+func newDecoder(found hostView, spaces *stack.Spaces, show stack.Options) *decoder {
 	return &decoder{
-		found: found, spaces: spaces, show: show,
+		host: found, spaces: spaces, show: show,
 		processes: make(map[int]*traced), lost: make(map[string]uint64),
 	}
 }
@@ -95,7 +98,7 @@ type traced struct {
 	live map[uint64]liveBuffer
 	// names are the threads' names by their ids
 	names  map[int]string
-	stacks *processStacks
+	stacks *stack.Process
 	// parent, of a process that was attached late, and when what it had was told of;
 	// found are the Buffers that it had, by address, with their ids
 	parent int
@@ -115,12 +118,12 @@ type device struct {
 
 type allocator struct {
 	device *device
-	banks  [event.BankedRegions]bank
+	banks  [event.BankedRegions]heap.Bank
 }
 
 func (d *decoder) newTraced() *traced {
 	return &traced{
-		stacks:     newProcessStacks(d.show, &d.lastStack),
+		stacks:     stack.NewProcess(d.show, &d.lastStack),
 		devices:    make(map[uint64]*device),
 		allocators: make(map[uint64]*allocator),
 		live:       make(map[uint64]liveBuffer),
@@ -133,7 +136,7 @@ func (d *decoder) process(pid int) *traced {
 	if p == nil {
 		p = d.newTraced()
 		d.processes[pid] = p
-		d.spaces.changed(pid)
+		d.spaces.Changed(pid)
 	}
 	return p
 }
@@ -172,18 +175,18 @@ func (d *decoder) decode(raw []byte) {
 	case bpf.RecordKernel:
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
 	case bpf.RecordNativeStack:
-		known = d.process(e.PID).stacks.addNativeRecord(raw, e.PID, d.spaces)
+		known = d.process(e.PID).stacks.AddNativeRecord(raw, e.PID, d.spaces)
 	case bpf.RecordPythonStack:
-		known = d.process(e.PID).stacks.addPythonRecord(raw)
+		known = d.process(e.PID).stacks.AddPythonRecord(raw)
 	case bpf.RecordCode:
-		known = d.process(e.PID).stacks.addCodeRecord(raw)
+		known = d.process(e.PID).stacks.AddCodeRecord(raw)
 	case bpf.RecordUnloaded:
-		d.spaces.changed(e.PID)
+		d.spaces.Changed(e.PID)
 	case bpf.RecordMark:
 		known = d.mark(e, h.Count)
 	case bpf.RecordStack:
 		if d.stackSeen != nil {
-			d.stackSeen(h, d.process(e.PID).stacks.stack(h.Stack))
+			d.stackSeen(h, d.process(e.PID).stacks.Stack(h.Stack))
 		}
 	case bpf.RecordExec, bpf.RecordExit:
 		known = with(raw, func(r *bpf.KernelProcessRecord) { d.processEnd(e, r) })
@@ -215,8 +218,8 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 		if len(p.names) >= maxNames {
 			clear(p.names) // threads come and go
 		}
-		if name = threadName(e.PID, e.TID); name == "" {
-			name = d.found.startOf(e.PID).Comm // it has ended
+		if name = host.ThreadName(e.PID, e.TID); name == "" {
+			name = d.host.startOf(e.PID).Comm // it has ended
 		}
 		p.names[e.TID] = name
 	}
@@ -225,31 +228,31 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 		return p
 	}
 	p.started = true
-	start := d.found.startOf(e.PID)
+	start := d.host.startOf(e.PID)
 	start.TimeNs = e.TimeNs
 	p.names[e.PID] = start.Comm
-	start.AttachedLate = e.AttachedLate || d.found.lateOf(e.PID) != nil
+	start.AttachedLate = e.AttachedLate || d.host.lateOf(e.PID) != nil
 	if lib != nil {
-		start.Library, start.Release = lib.path, lib.release
+		start.Library, start.Release = lib.Path, lib.Release
 	}
 	d.emit(start)
 	return p
 }
 
 func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
-	lib := d.found.library(r.H.Library)
+	lib := d.host.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
 		return
 	}
 	p := d.start(&e, lib)
-	if late := d.found.lateOf(e.PID); late != nil && e.TimeNs < late.sinceNs {
+	if late := d.host.lateOf(e.PID); late != nil && e.TimeNs < late.sinceNs {
 		return
 	}
 	e.Kind = event.Alloc
-	e.Stack = p.stacks.stack(r.H.Stack)
+	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
-	hooked := lib.fill(&e, r.Window[:])
+	hooked := lib.Fill(&e, r.Window[:])
 	if hooked || e.SizeBytes == 0 || int(e.Region) >= event.BankedRegions {
 		return
 	}
@@ -282,20 +285,20 @@ func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.Kern
 	}
 	b := &a.banks[e.Region]
 	if e.Kind == event.AllocFailed {
-		e.Banks, e.BytesPerBank = b.asked(e.SizeBytes, e.PageSizeBytes, r)
+		e.Banks, e.BytesPerBank = b.RequestedPerBank(e.SizeBytes, e.PageSizeBytes, r)
 	} else {
-		e.Banks, e.BytesPerBank = b.spread(e.SizeBytes, e.PageSizeBytes, r)
+		e.Banks, e.BytesPerBank = b.AllocatedPerBank(e.SizeBytes, e.PageSizeBytes, r)
 	}
 }
 
 func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
-	lib := d.found.library(r.H.Library)
+	lib := d.host.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
 		return
 	}
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit
-	if late := d.found.lateOf(e.PID); late != nil {
+	if late := d.host.lateOf(e.PID); late != nil {
 		late.free(r.Object)
 	}
 	p := d.processes[e.PID]
@@ -308,11 +311,11 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	}
 	d.start(&e, lib)
 	delete(p.live, r.Object)
-	e.Stack = p.stacks.stack(r.H.Stack)
+	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
 	e.BeforeAttach, e.TimeNs = b.before != 0, max(e.TimeNs, b.before)
-	owns := lib.owns(r.Window[:])
-	if hooked := lib.fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
+	owns := lib.Owns(r.Window[:])
+	if hooked := lib.Fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
 		return
 	}
 	if a := p.allocators[e.Allocator]; a != nil {
@@ -322,14 +325,14 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 }
 
 func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
-	lib := d.found.library(r.H.Library)
+	lib := d.host.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
 		return
 	}
 	p := d.start(&e, lib)
 	e.Kind, e.Message = event.AllocFailed, unix.ByteSliceToString(r.Message[:])
-	e.Stack = p.stacks.stack(r.H.Stack)
+	e.Stack = p.stacks.Stack(r.H.Stack)
 	if r.H.Flags == bpf.FailedAllocate {
 		full := strings.Contains(e.Message, "Out of Memory")
 		if r.Buffers[0].Object == 0 && !full {
@@ -366,7 +369,7 @@ func (d *decoder) wanted(e *event.Event, p *traced, lib *library, r *bpf.KernelF
 		if b.Object == 0 {
 			break
 		}
-		lib.fill(&one, b.Window[:])
+		lib.Fill(&one, b.Window[:])
 		if int(one.Region) >= event.BankedRegions || told && (one.SizeBytes != asked.SizeBytes || one.Region != asked.Region) {
 			continue // an earlier one, or none at all
 		}
@@ -377,8 +380,8 @@ func (d *decoder) wanted(e *event.Event, p *traced, lib *library, r *bpf.KernelF
 	if found >= 0 {
 		word := func(at uint32) uint64 { return binary.LittleEndian.Uint64(r.Buffers[found].Window[at:]) }
 		*e = best
-		e.Allocator = word(lib.kernel.Allocator)
-		d.place(e, p, word(lib.kernel.Device), e.Allocator, r.Request)
+		e.Allocator = word(lib.Kernel.Allocator)
+		d.place(e, p, word(lib.Kernel.Device), e.Allocator, r.Request)
 		return
 	}
 	e.SizeBytes, e.Region, e.Banks, e.BytesPerBank = asked.SizeBytes, asked.Region, asked.Banks, asked.BytesPerBank
@@ -412,7 +415,7 @@ func askedFor(message string) (e event.Event, ok bool) {
 }
 
 func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
-	if late := d.found.lateOf(e.PID); late != nil {
+	if late := d.host.lateOf(e.PID); late != nil {
 		late.cleared[r.Allocator] = true
 	}
 	p := d.processes[e.PID]
@@ -420,7 +423,7 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 		return // nothing was ever allocated with it
 	}
 	a := p.allocators[r.Allocator]
-	d.start(&e, d.found.library(r.H.Library))
+	d.start(&e, d.host.library(r.H.Library))
 	e.Kind, e.Allocator = event.DeviceClose, r.Allocator
 	e.TimeNs = max(e.TimeNs, p.lateNs) // not before what was found on it
 	e.Devices, e.Mesh = a.device.chips, a.device.mesh
@@ -430,7 +433,7 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 }
 
 func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
-	lib := d.found.library(r.H.Library)
+	lib := d.host.library(r.H.Library)
 	p := d.start(&e, lib)
 	dev := &device{mesh: r.H.Flags&bpf.DeviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
@@ -444,7 +447,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	}
 	a := &allocator{device: dev}
 	for i, info := range r.Banks {
-		a.banks[i] = bank(info)
+		a.banks[i] = heap.Bank(info)
 	}
 	known := p.allocators[r.Allocator]
 	p.allocators[r.Allocator] = a
@@ -458,7 +461,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 func (d *decoder) openDevice(e event.Event, address uint64, a *allocator, before bool) {
 	e.Kind, e.BeforeAttach = event.DeviceOpen, before
 	e.Devices, e.Allocator, e.Mesh = a.device.chips, address, a.device.mesh
-	e.Board = boardName(a.device.chips)
+	e.Board = host.BoardName(a.device.chips)
 	for i, b := range a.banks {
 		e.Capacities[i] = event.Capacity{Banks: b.Banks, BytesPerBank: b.BytesPerBank, Base: b.Base}
 	}
@@ -480,10 +483,10 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
 	if p == nil {
-		d.found.processEnded(e.PID, e.TimeNs, execed, nil)
+		d.host.processEnded(e.PID, e.TimeNs, execed, nil)
 		return
 	}
-	d.found.processEnded(e.PID, e.TimeNs, execed, p.stacks)
+	d.host.processEnded(e.PID, e.TimeNs, execed, p.stacks)
 	if p.started {
 		e.TID, e.Comm = e.PID, p.names[e.PID] // not those of the thread that ended last
 		e.TimeNs = max(e.TimeNs, p.lateNs)
@@ -498,7 +501,7 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 func (d *decoder) sweep(timeNs uint64, seen []int) {
 	var ended []int
 	for _, pid := range slices.Concat(slices.Collect(maps.Keys(d.processes)), seen) {
-		if !slices.Contains(ended, pid) && Ended(pid) {
+		if !slices.Contains(ended, pid) && host.Ended(pid) {
 			ended = append(ended, pid)
 		}
 	}
@@ -515,7 +518,7 @@ func (d *decoder) mark(e event.Event, name uint32) bool {
 	if int(name) >= len(d.markAt) {
 		return false
 	}
-	e.Kind, e.Cause, e.UID = event.Mark, d.markAt[name], d.found.startOf(e.PID).UID
+	e.Kind, e.Cause, e.UID = event.Mark, d.markAt[name], d.host.startOf(e.PID).UID
 	d.emit(e)
 	return true
 }

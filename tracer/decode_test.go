@@ -9,7 +9,9 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
 	"ttmem/tracer/layout"
+	"ttmem/tracer/stack"
 )
 
 // oneLibrary is a host on which one library was found.
@@ -23,7 +25,7 @@ func (o oneLibrary) library(index uint8) *library {
 }
 func (oneLibrary) startOf(pid int) event.Event                    { return describeProcess(pid) }
 func (oneLibrary) lateOf(int) *lateAttach                         { return nil }
-func (oneLibrary) processEnded(int, uint64, bool, *processStacks) {}
+func (oneLibrary) processEnded(int, uint64, bool, *stack.Process) {}
 
 // newTestDecoder is a decoder with one library, whose Buffer has its fields in
 // a row.
@@ -35,12 +37,12 @@ func newTestDecoder() *decoder {
 	} {
 		fields[name] = layout.Chain{offset}
 	}
-	known, err := newLibrary(&layout.Layout{Fields: fields}, "libtt_metal.so", "1.2.3")
+	known, err := heap.NewLibrary(&layout.Layout{Fields: fields}, "libtt_metal.so", "1.2.3")
 	if err != nil {
 		panic(err)
 	}
-	lib := &library{heapLibrary: known}
-	return newDecoder(oneLibrary{lib}, nil, stackOptions{})
+	lib := &library{Library: known}
+	return newDecoder(oneLibrary{lib}, nil, stack.Options{})
 }
 
 func raw[T any](t *T) []byte {
@@ -77,7 +79,7 @@ func TestDecodeAllocation(t *testing.T) {
 }
 
 func TestSpread(t *testing.T) {
-	b := bank{Banks: 12, AlignmentBytes: 32}
+	b := heap.Bank{Banks: 12, AlignmentBytes: 32}
 	for name, c := range map[string]struct {
 		size, page uint64
 		request    bpf.KernelShardRequest
@@ -92,7 +94,7 @@ func TestSpread(t *testing.T) {
 		"no page size, as nothing has": {10, 0, bpf.KernelShardRequest{}, 12, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			banks, perBank := b.spread(c.size, c.page, c.request)
+			banks, perBank := b.AllocatedPerBank(c.size, c.page, c.request)
 			qt.Check(t, qt.Equals(banks, c.banks))
 			qt.Check(t, qt.Equals(perBank, c.perBank))
 		})
@@ -101,12 +103,12 @@ func TestSpread(t *testing.T) {
 
 // TestABankGivesAwayWholeBlocks: what is asked for stays what it is.
 func TestABankGivesAwayWholeBlocks(t *testing.T) {
-	b := bank{Banks: 64, AlignmentBytes: 16, BlockAlignmentBytes: 32}
-	_, perBank := b.spread(65*48, 48, bpf.KernelShardRequest{})
+	b := heap.Bank{Banks: 64, AlignmentBytes: 16, BlockAlignmentBytes: 32}
+	_, perBank := b.AllocatedPerBank(65*48, 48, bpf.KernelShardRequest{})
 	qt.Check(t, qt.Equals(perBank, 96))
-	_, perBank = b.spread(16, 16, bpf.KernelShardRequest{})
+	_, perBank = b.AllocatedPerBank(16, 16, bpf.KernelShardRequest{})
 	qt.Check(t, qt.Equals(perBank, 32))
-	_, perBank = b.asked(16, 16, bpf.KernelShardRequest{})
+	_, perBank = b.RequestedPerBank(16, 16, bpf.KernelShardRequest{})
 	qt.Check(t, qt.Equals(perBank, 16))
 }
 

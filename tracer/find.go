@@ -20,21 +20,25 @@ import (
 	"ttmem/bpf"
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 	"ttmem/tracer/layout"
+	"ttmem/tracer/marks"
+	"ttmem/tracer/stack"
 )
 
 // finder finds the processes that map a tt-metal library, and attaches to it.
 type finder struct {
-	objs   *objects
-	spaces *spaces    // nil: no stacks are taken
-	calls  *callMarks // nil: no calls are marks
+	objs   *kernel.Objects
+	spaces *stack.Spaces // nil: no stacks are taken
+	calls  *marks.Placer // nil: no calls are marks
 	warn   func(string)
 	// onlyListed: what the kernel side has listed is traced, and nothing else
 	onlyListed bool
 	// named are the processes that are traced by name
 	named map[int]bool
 
-	mappings *mappingWatch
+	mappings *host.MappingWatch
 	breaks   chan os.Signal // of leases
 	working  sync.WaitGroup
 	closing  context.Context // done when tracing ends
@@ -44,17 +48,17 @@ type finder struct {
 	libraries libraries
 	late      lateAttaches
 	starts    map[int]event.Event // of processes that map a library
-	inbox     []found             // for Run
+	inbox     []discovered        // for Run
 	seenAny   bool                // a process mapped a library
 }
 
-func newFinder(objs *objects, spaces *spaces, o *Options) *finder {
+func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 	f := &finder{
 		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0,
 		named: make(map[int]bool), starts: make(map[int]event.Event),
 		libraries: libraries{
 			objs: objs, spaces: spaces, warn: o.Warn,
-			byFile: make(map[fileID]*library), seen: make(map[int]bool),
+			byFile: make(map[host.FileID]*library), seen: make(map[int]bool),
 		},
 		late: lateAttaches{byPID: make(map[int]*lateAttach)},
 	}
@@ -68,7 +72,7 @@ func (f *finder) begin(o *Options) error {
 		return err
 	}
 	if len(o.MarkAt) > 0 {
-		f.calls = newCallMarks(o.MarkAt, f.objs.OnMark, f.objs.kernel.uprobes, f.warn)
+		f.calls = marks.New(o.MarkAt, f.objs.OnMark, f.objs.Support.Uprobes, f.warn)
 	}
 	f.watchOverwrites()
 	if err := f.watch(); err != nil {
@@ -77,11 +81,11 @@ func (f *finder) begin(o *Options) error {
 	if err := f.scan(o.Processes); err != nil {
 		return err
 	}
-	f.calls.settle()
+	f.calls.Settle()
 	if o.Children {
 		return nil // they may map more
 	}
-	return errors.Join(f.calls.unfound()...)
+	return errors.Join(f.calls.Unfound()...)
 }
 
 // list has the processes that are traced by name in the kernel side's list.
@@ -100,18 +104,18 @@ func (f *finder) list(pids []int, children bool) error {
 }
 
 func (f *finder) watch() (err error) {
-	if f.mappings, err = watchMappings(); err != nil {
+	if f.mappings, err = host.WatchMappings(); err != nil {
 		return err
 	}
 	f.working.Add(1)
 	go func() {
 		defer f.working.Done()
-		hurry()
+		host.RaisePriority()
 		every := func() int {
 			if f.onlyListed && !f.anySeen() {
-				return commandPoll
+				return host.CommandPollMs
 			}
-			return mappingPoll
+			return host.MappingPollMs
 		}
 		err := f.mappings.Read(every, f.mapped, f.rescan)
 		if err != nil {
@@ -128,15 +132,15 @@ func (f *finder) rescan(n uint64) {
 		var pid uint32
 		var p bpf.KernelProcess
 		for listed := f.objs.Processes.Iterate(); listed.Next(&pid, &p); {
-			if Ended(int(pid)) {
+			if host.Ended(int(pid)) {
 				continue
 			}
 			pids = append(pids, int(pid))
-			f.spaces.changed(int(pid))
+			f.spaces.Changed(int(pid))
 		}
 	} else {
 		// of a process that came and went meanwhile nothing is known
-		f.add(found{event: event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: "mappings not seen"}})
+		f.add(discovered{event: event.Event{Kind: event.Lost, TimeNs: host.Now(), Count: n, Cause: "mappings not seen"}})
 	}
 	if !f.onlyListed {
 		if err := f.scan(nil); err != nil {
@@ -144,7 +148,7 @@ func (f *finder) rescan(n uint64) {
 		}
 	}
 	for _, pid := range pids {
-		if err := f.scan([]int{pid}); err != nil && !Ended(pid) {
+		if err := f.scan([]int{pid}); err != nil && !host.Ended(pid) {
 			f.warn(err.Error())
 		}
 	}
@@ -155,27 +159,27 @@ func (f *finder) scan(pids []int) error {
 	named := len(pids) > 0
 	if !named {
 		var err error
-		if pids, err = processes(); err != nil {
+		if pids, err = host.PIDs(); err != nil {
 			return fmt.Errorf("listing processes: %w", err)
 		}
 	}
 	for _, pid := range pids {
-		maps, err := executableMaps(pid)
+		maps, err := host.FileMappings(pid)
 		if err != nil {
 			switch {
 			case !named:
 			case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 				return fmt.Errorf("no process %d", pid)
 			case errors.Is(err, os.ErrPermission):
-				return fmt.Errorf("process %d cannot be looked at: %w: it takes CAP_SYS_PTRACE where the process runs; a container has it with --privileged --pid=host", pid, cause(err))
+				return fmt.Errorf("process %d cannot be looked at: %w: it takes CAP_SYS_PTRACE where the process runs; a container has it with --privileged --pid=host", pid, host.WithoutPath(err))
 			default:
-				return fmt.Errorf("process %d cannot be looked at: %w", pid, cause(err))
+				return fmt.Errorf("process %d cannot be looked at: %w", pid, host.WithoutPath(err))
 			}
 			continue
 		}
-		at := now()
+		at := host.Now()
 		for _, m := range maps {
-			if err := f.meet(mapping{timeNs: at, pid: pid, start: m.start, end: m.end, offset: m.offset, file: m.file, old: true}, m.path); err != nil && named {
+			if err := f.discover(host.NewMapping{TimeNs: at, PID: pid, Start: m.Start, End: m.End, Offset: m.Offset, File: m.File, Existing: true}, m.Path); err != nil && named {
 				return err
 			}
 		}
@@ -184,29 +188,29 @@ func (f *finder) scan(pids []int) error {
 }
 
 // mapped takes what the kernel tells of a new mapping.
-func (f *finder) mapped(m mapping) {
-	if m.pid == os.Getpid() || m.file.inode == 0 {
+func (f *finder) mapped(m host.NewMapping) {
+	if m.PID == os.Getpid() || m.File.Inode == 0 {
 		return
 	}
 	if f.onlyListed {
 		var p bpf.KernelProcess
-		if f.objs.Processes.Lookup(uint32(m.pid), &p) != nil {
+		if f.objs.Processes.Lookup(uint32(m.PID), &p) != nil {
 			return
 		}
 	}
-	if err := f.meet(m, ""); err != nil {
+	if err := f.discover(m, ""); err != nil {
 		f.warn(err.Error())
 	}
 	switch {
-	case f.named[m.pid]:
-		f.spaces.changed(m.pid) // at once, so that it is known by the first event
+	case f.named[m.PID]:
+		f.spaces.Changed(m.PID) // at once, so that it is known by the first event
 	default:
-		f.spaces.changedIfKnown(m.pid)
+		f.spaces.ChangedIfKnown(m.PID)
 	}
 }
 
-// found is an event that did not come through the ring buffer.
-type found struct {
+// discovered is an event that did not come through the ring buffer.
+type discovered struct {
 	event   event.Event
 	library *library
 }
@@ -215,56 +219,56 @@ type found struct {
 // for what was allocated until then: no program has opened a device by then.
 const lateNs = 100e6
 
-// meet looks at a mapped file, once, and attaches to it if it is a tt-metal
+// discover looks at a mapped file, once, and attaches to it if it is a tt-metal
 // library.
-func (f *finder) meet(m mapping, path string) error {
-	f.calls.meet(m)
+func (f *finder) discover(m host.NewMapping, path string) error {
+	f.calls.Inspect(m)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l, known := f.libraries.byFile[m.file]
-	if !known || l == nil && m.file.generation == 0 && namedLikeLibrary(m.name+path) {
+	l, known := f.libraries.byFile[m.File]
+	if !known || l == nil && m.File.Generation == 0 && namedLikeLibrary(m.Name+path) {
 		// or another file has got the number of one that was no library
-		file, err := openMapped(m.pid, m.start, m.end)
+		file, err := host.OpenMapped(m.PID, m.Start, m.End)
 		if err != nil {
-			f.missed(m, err)
+			f.reportMissed(m, err)
 			return nil
 		}
 		if path == "" {
-			path = mappedPath(m.pid, m.file)
+			path = host.MappedPath(m.PID, m.File)
 		}
-		l, err = f.libraries.open(file, path, procDir(m.pid)+"/root")
+		l, err = f.libraries.open(file, path, host.ProcDir(m.PID)+"/root")
 		if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
-			f.libraries.remember(m.file, nil)
+			f.libraries.remember(m.File, nil)
 			return nil
 		}
 		if err != nil {
 			// the next process that maps it is to be told of, too
-			f.inbox = append(f.inbox, found{event: event.Event{
-				Kind: event.Lost, TimeNs: now(), PID: m.pid, Count: 1, Cause: "library not traced",
+			f.inbox = append(f.inbox, discovered{event: event.Event{
+				Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: "library not traced",
 			}})
 			return err
 		}
-		f.libraries.remember(m.file, l)
+		f.libraries.remember(m.File, l)
 	}
-	if l != nil && !f.libraries.seen[m.pid] {
-		m.old = m.old || l.attachedNs > m.timeNs+lateNs
+	if l != nil && !f.libraries.seen[m.PID] {
+		m.Existing = m.Existing || l.attachedNs > m.TimeNs+lateNs
 		f.seenAny = true
 		// its end is to be told, whether or not it ever hits a probe
-		_ = f.objs.Processes.Update(uint32(m.pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
-		if Ended(m.pid) { // before that, perhaps: nobody would tell of it any more
-			_ = f.objs.Processes.Delete(uint32(m.pid))
+		_ = f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+		if host.Ended(m.PID) { // before that, perhaps: nobody would tell of it any more
+			_ = f.objs.Processes.Delete(uint32(m.PID))
 			return nil
 		}
-		f.libraries.seen[m.pid] = true
-		if m.old {
-			f.markLate(m.pid)
+		f.libraries.seen[m.PID] = true
+		if m.Existing {
+			f.markLate(m.PID)
 		}
-		f.spaces.changed(m.pid)
-		start := describeProcess(m.pid)
-		start.TimeNs, start.AttachedLate = m.timeNs, m.old
-		f.starts[m.pid] = start
-		f.inbox = append(f.inbox, found{start, l})
-		if m.old {
+		f.spaces.Changed(m.PID)
+		start := describeProcess(m.PID)
+		start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
+		f.starts[m.PID] = start
+		f.inbox = append(f.inbox, discovered{start, l})
+		if m.Existing {
 			f.attachLate(l, m)
 		}
 	}
@@ -273,10 +277,10 @@ func (f *finder) meet(m mapping, path string) error {
 
 // describeProcess is the start of a process, with all that its files tell.
 func describeProcess(pid int) event.Event {
-	id := identityOf(pid)
+	id := host.IdentityOf(pid)
 	return event.Event{
-		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: threadName(pid, pid), Command: commandLine(pid),
-		UID: id.uid, Container: id.container, Pod: id.pod, ContainerPID: id.containerPID,
+		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid), Command: host.CommandLine(pid),
+		UID: id.UID, Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID,
 	}
 }
 
@@ -298,13 +302,13 @@ func namedLikeLibrary(path string) bool {
 	return strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn")
 }
 
-// missed tells of a library that could not be looked at because its process was
+// reportMissed tells of a library that could not be looked at because its process was
 // quicker. Most files that are missed so are none; their names tell.
-func (f *finder) missed(m mapping, err error) {
-	if namedLikeLibrary(m.name) {
-		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.name, m.pid, err))
-		f.inbox = append(f.inbox, found{event: event.Event{
-			Kind: event.Lost, TimeNs: m.timeNs, Count: 1, Cause: "process ended before its library was traced",
+func (f *finder) reportMissed(m host.NewMapping, err error) {
+	if namedLikeLibrary(m.Name) {
+		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
+		f.inbox = append(f.inbox, discovered{event: event.Event{
+			Kind: event.Lost, TimeNs: m.TimeNs, Count: 1, Cause: "process ended before its library was traced",
 		}})
 	}
 }
@@ -315,7 +319,7 @@ func (f *finder) prepare(path string) error {
 	if err != nil {
 		return err
 	}
-	id, err := identity(file)
+	id, err := host.FileIDOf(file)
 	if err != nil {
 		file.Close()
 		return err
@@ -336,9 +340,9 @@ func (f *finder) prepare(path string) error {
 	beside, _ := filepath.Glob(filepath.Join(dir, "*.so*"))
 	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
 	beside = append(beside, extensions...)
-	f.calls.prepare(beside)
+	f.calls.Prepare(beside)
 	if f.spaces != nil {
-		f.working.Go(func() { f.spaces.prepare(beside) })
+		f.working.Go(func() { f.spaces.Prepare(beside) })
 	}
 	return nil
 }
@@ -371,7 +375,7 @@ func (f *finder) library(index uint8) *library {
 }
 
 // take gives what was found since it was last called.
-func (f *finder) take() []found {
+func (f *finder) take() []discovered {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	list := f.inbox
@@ -380,7 +384,7 @@ func (f *finder) take() []found {
 }
 
 // add takes an event from any goroutine.
-func (f *finder) add(e found) {
+func (f *finder) add(e discovered) {
 	f.mu.Lock()
 	f.inbox = append(f.inbox, e)
 	f.mu.Unlock()
@@ -388,19 +392,19 @@ func (f *finder) add(e found) {
 
 // processEnded drops what is known of a process, here and in the kernel: another one may
 // get its id, and have other objects where this one had them.
-func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *processStacks) {
+func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process) {
 	f.mu.Lock()
 	delete(f.libraries.seen, pid)
 	delete(f.starts, pid)
 	f.late.forget(pid)
 	f.mu.Unlock()
-	f.spaces.forget(pid, timeNs)
+	f.spaces.Forget(pid, timeNs)
 	if stacks != nil {
-		stacks.forget(f.objs)
+		stacks.Forget(f.objs)
 		f.forgetObjects(pid)
 	}
 	if execed && (stacks != nil || f.named[pid]) {
-		f.spaces.changed(pid) // what it has become is another process with the same id
+		f.spaces.Changed(pid) // what it has become is another process with the same id
 	}
 }
 
@@ -428,7 +432,7 @@ func (f *finder) watchOverwrites() {
 	signal.Notify(f.breaks, unix.SIGIO)
 	go func() {
 		for range f.breaks {
-			f.calls.withdraw()
+			f.calls.Withdraw()
 			f.mu.Lock()
 			f.libraries.withdraw()
 			f.mu.Unlock()
@@ -448,7 +452,7 @@ func (f *finder) close() {
 		signal.Stop(f.breaks)
 		close(f.breaks)
 	}
-	f.calls.close()
+	f.calls.Close()
 	f.mu.Lock() // a library may be withdrawn just now
 	defer f.mu.Unlock()
 	f.libraries.close()

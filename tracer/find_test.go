@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
 )
 
 // noProbes stands for the probes of a library that nobody runs.
@@ -18,14 +20,14 @@ type noProbes struct{}
 func (noProbes) Close() error { return nil }
 
 func TestDeletedLibrariesThatNobodyMapsAreGivenUp(t *testing.T) {
-	traced := &libraries{byFile: make(map[fileID]*library)}
+	traced := &libraries{byFile: make(map[host.FileID]*library)}
 	add := func(name string, deleted, mapped bool) *library {
 		path := filepath.Join(t.TempDir(), name)
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 8192), 0o700)))
 		file, err := os.Open(path)
 		qt.Assert(t, qt.IsNil(err))
 		t.Cleanup(func() { file.Close() })
-		id, err := identity(file)
+		id, err := host.FileIDOf(file)
 		qt.Assert(t, qt.IsNil(err))
 		if mapped {
 			mem, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
@@ -35,7 +37,7 @@ func TestDeletedLibrariesThatNobodyMapsAreGivenUp(t *testing.T) {
 		if deleted {
 			qt.Assert(t, qt.IsNil(os.Remove(path)))
 		}
-		l := &library{heapLibrary: &heapLibrary{path: path}, file: file, probes: noProbes{}}
+		l := &library{Library: &heap.Library{Path: path}, file: file, probes: noProbes{}}
 		traced.list = append(traced.list, l)
 		traced.byFile[id] = l
 		return l

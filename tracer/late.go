@@ -14,6 +14,8 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
 )
 
 // lateAttach is a process that runs while what it held is read. What it gives back
@@ -49,8 +51,8 @@ type lateResult struct {
 	// readNs is when the last of it was read, and atNs when it is told of.
 	readNs  uint64
 	atNs    uint64
-	devices []lateDevice
-	buffers []lateBuffer
+	devices []heap.Device
+	buffers []heap.Buffer
 	err     error
 }
 
@@ -59,7 +61,7 @@ const lateUnread = "memory from before the attach not read"
 
 // markLate has the kernel side tell of programs that a process compiled before.
 func (f *finder) markLate(pid int) {
-	_, _ = f.objs.changeProcess(pid, func(p *bpf.KernelProcess) bool { // or it has ended
+	_, _ = f.objs.ChangeProcess(pid, func(p *bpf.KernelProcess) bool { // or it has ended
 		p.Flags |= bpf.ProcessLate
 		return true
 	})
@@ -86,28 +88,28 @@ func (l *lateAttaches) forget(pid int) {
 
 // attachLate has what a process held read, in the background; its probes are placed,
 // and f.mu is held.
-func (f *finder) attachLate(l *library, m mapping) {
+func (f *finder) attachLate(l *library, m host.NewMapping) {
 	ctx, stop := context.WithCancelCause(f.closing)
-	late := &lateAttach{sinceNs: now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
-	f.late.byPID[m.pid] = late
+	late := &lateAttach{sinceNs: host.Now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
+	f.late.byPID[m.PID] = late
 	f.late.pending.Add(1)
 	f.working.Go(func() {
-		r := lateResult{pid: m.pid, parent: parentOf(m.pid), library: l, late: late}
+		r := lateResult{pid: m.PID, parent: host.Parent(m.PID), library: l, late: late}
 		give := func(r lateResult) {
-			r.readNs = now()
+			r.readNs = host.Now()
 			f.mu.Lock()
 			f.late.results = append(f.late.results, r)
 			f.mu.Unlock()
 		}
 		defer stop(nil)
-		err := l.readLate(ctx, m.pid, l.bias(m.start, m.offset), func(d lateDevice, buffers []lateBuffer) {
-			r.devices, r.buffers = []lateDevice{d}, buffers
+		err := l.Read(ctx, m.PID, l.Bias(m.Start, m.Offset), func(d heap.Device, buffers []heap.Buffer) {
+			r.devices, r.buffers = []heap.Device{d}, buffers
 			give(r)
 		})
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		give(lateResult{last: true, pid: m.pid, parent: r.parent, library: l, late: late, err: err})
+		give(lateResult{last: true, pid: m.PID, parent: r.parent, library: l, late: late, err: err})
 	})
 }
 
@@ -164,7 +166,7 @@ func (t *Tracer) takeLate(until uint64) {
 		// what was freed up to the newest record is known, and what is so later is reported
 		r.atNs = max(t.decoder.newest, r.readNs, t.decoder.queue.released)
 		t.decoder.lateResult(r)
-		if r.err != nil && !errors.Is(r.err, context.Canceled) && isRunning(r.pid) {
+		if r.err != nil && !errors.Is(r.err, context.Canceled) && host.Running(r.pid) {
 			t.warn(fmt.Sprintf("process %d: what it had allocated before is not counted, or not all of it: %v", r.pid, r.err))
 			t.decoder.emit(event.Event{
 				Kind: event.Lost, TimeNs: r.atNs, PID: r.pid, Count: 1, Cause: lateUnread,
@@ -176,7 +178,7 @@ func (t *Tracer) takeLate(until uint64) {
 // endLate reports what was still to be read when tracing ended.
 func (t *Tracer) endLate() {
 	for _, pid := range t.finder.unreadPIDs() {
-		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: now(), PID: pid, Count: 1, Cause: lateUnread})
+		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: lateUnread})
 	}
 }
 
@@ -189,37 +191,37 @@ func (d *decoder) lateResult(r *lateResult) {
 		p.found = make(map[uint64]uint64)
 	}
 	for _, found := range r.devices {
-		if p.devices[found.address] == nil {
-			p.devices[found.address] = &device{chips: found.chips, mesh: found.mesh}
+		if p.devices[found.Address] == nil {
+			p.devices[found.Address] = &device{chips: found.Chips, mesh: found.Mesh}
 		}
-		if found.allocator == 0 || p.allocators[found.allocator] != nil || late.cleared[found.allocator] {
+		if found.Allocator == 0 || p.allocators[found.Allocator] != nil || late.cleared[found.Allocator] {
 			continue
 		}
-		if d.ancestorHas(p, found.allocator) && !d.holds(p, r.buffers, found.allocator) {
+		if d.ancestorHas(p, found.Allocator) && !d.holds(p, r.buffers, found.Allocator) {
 			continue // the process is a fork: the device is its parent's
 		}
-		p.allocators[found.allocator] = &allocator{device: p.devices[found.address], banks: found.banks}
+		p.allocators[found.Allocator] = &allocator{device: p.devices[found.Address], banks: found.Banks}
 		d.start(&e, r.library)
-		d.openDevice(e, found.allocator, p.allocators[found.allocator], true)
+		d.openDevice(e, found.Allocator, p.allocators[found.Allocator], true)
 	}
 	for i := range r.buffers {
 		b := &r.buffers[i]
-		p.found[b.object] = b.id
-		_, known := p.live[b.object]
-		if known || late.freed[b.object] || late.cleared[b.allocator] || d.inherited(p, b) {
+		p.found[b.Object] = b.ID
+		_, known := p.live[b.Object]
+		if known || late.freed[b.Object] || late.cleared[b.Allocator] || d.inherited(p, b) {
 			continue
 		}
-		a := p.allocators[b.allocator]
+		a := p.allocators[b.Allocator]
 		if a == nil {
 			continue
 		}
 		d.start(&e, r.library)
-		p.live[b.object] = liveBuffer{b.id, b.allocator, r.atNs}
-		found := b.event
+		p.live[b.Object] = liveBuffer{b.ID, b.Allocator, r.atNs}
+		found := b.Event
 		found.TimeNs, found.Kind, found.PID, found.TID, found.Comm = e.TimeNs, event.Alloc, e.PID, e.TID, e.Comm
-		found.Object, found.BufferID, found.Allocator = b.object, b.id, b.allocator
+		found.Object, found.BufferID, found.Allocator = b.Object, b.ID, b.Allocator
 		found.Devices, found.BeforeAttach = a.device.chips, true
-		if own := p.devices[b.device]; own != nil {
+		if own := p.devices[b.Device]; own != nil {
 			found.Devices = own.chips // fewer than its allocator's, of a view of a mesh
 		}
 		d.emit(found)
@@ -251,20 +253,20 @@ func (d *decoder) ancestorHas(p *traced, allocator uint64) bool {
 }
 
 // holds reports whether a process has buffers of an allocator that are no ancestor's.
-func (d *decoder) holds(p *traced, buffers []lateBuffer, allocator uint64) bool {
-	return slices.ContainsFunc(buffers, func(b lateBuffer) bool {
-		return b.allocator == allocator && !d.inherited(p, &b)
+func (d *decoder) holds(p *traced, buffers []heap.Buffer, allocator uint64) bool {
+	return slices.ContainsFunc(buffers, func(b heap.Buffer) bool {
+		return b.Allocator == allocator && !d.inherited(p, &b)
 	})
 }
 
 // inherited reports whether a Buffer is a copy of an ancestor's: a fork copies memory,
 // and no device's.
-func (d *decoder) inherited(p *traced, b *lateBuffer) bool {
+func (d *decoder) inherited(p *traced, b *heap.Buffer) bool {
 	for a := range d.ancestors(p) {
-		if id, ok := a.found[b.object]; ok && id == b.id {
+		if id, ok := a.found[b.Object]; ok && id == b.ID {
 			return true
 		}
-		if live, ok := a.live[b.object]; ok && live.id == b.id {
+		if live, ok := a.live[b.Object]; ok && live.id == b.ID {
 			return true
 		}
 	}

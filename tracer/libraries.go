@@ -8,16 +8,20 @@ import (
 	"slices"
 
 	"ttmem/bpf"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
+	"ttmem/tracer/stack"
 
 	"golang.org/x/sys/unix"
 )
 
 // library is a tt-metal library file that is traced, in however many processes.
 type library struct {
-	*heapLibrary
+	*heap.Library
 	file   *os.File // kept open, so that it can be attached to under any name, also after it was deleted
 	info   os.FileInfo
-	inode  inodeHandle
+	inode  host.InodeHandle
 	leased bool
 	probes io.Closer // nil: they are gone
 	// when its probes were placed, and gone, CLOCK_MONOTONIC
@@ -25,24 +29,24 @@ type library struct {
 }
 
 // attach places all probes of the library.
-func (l *library) attach(objs *objects, index uint8) error {
+func (l *library) attach(objs *kernel.Objects, index uint8) error {
 	var offsets, cookies []uint64
 	for id, name := range probeNames {
-		p, ok := l.layout.Probes[name]
+		p, ok := l.Layout.Probes[name]
 		if name == "" || !ok || !p.Found {
 			continue
 		}
-		l.kernel.ProbeAddress[id] = p.ProbeAddr
+		l.Kernel.ProbeAddress[id] = p.ProbeAddr
 		offsets = append(offsets, p.FileOffset)
 		cookies = append(cookies, uint64(index)<<8|uint64(id))
 	}
-	if err := objs.Layouts.Put(uint32(index), &l.kernel); err != nil {
-		return fmt.Errorf("telling the kernel the layout of %s: %w", l.path, err)
+	if err := objs.Layouts.Put(uint32(index), &l.Kernel); err != nil {
+		return fmt.Errorf("telling the kernel the layout of %s: %w", l.Path, err)
 	}
 	// by descriptor: the path may lie in another mount namespace, or be gone
 	path, err := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), error(nil)
-	if l.probes, err = objs.kernel.uprobes.place(path, objs.OnProbe, offsets, cookies, 0); err != nil {
-		return fmt.Errorf("placing probes in %s: %w", l.path, err)
+	if l.probes, err = objs.Support.Uprobes.Place(path, objs.OnProbe, offsets, cookies, 0); err != nil {
+		return fmt.Errorf("placing probes in %s: %w", l.Path, err)
 	}
 	return nil
 }
@@ -63,20 +67,20 @@ func (l *library) close() {
 // libraries are the tt-metal libraries that are traced, and what other files are known to
 // be none. Its methods need a lock around them.
 type libraries struct {
-	objs   *objects
-	spaces *spaces
+	objs   *kernel.Objects
+	spaces *stack.Spaces
 	warn   func(string)
-	list   []*library          // by the index in their records
-	byFile map[fileID]*library // nil: no tt-metal library
-	seen   map[int]bool        // processes that map one
+	list   []*library               // by the index in their records
+	byFile map[host.FileID]*library // nil: no tt-metal library
+	seen   map[int]bool             // processes that map one
 }
 
 // maxFiles bounds how many files are remembered that are no library.
 const maxFiles = 1 << 16
 
-func (s *libraries) remember(id fileID, l *library) {
+func (s *libraries) remember(id host.FileID, l *library) {
 	if len(s.byFile) >= maxFiles {
-		maps.DeleteFunc(s.byFile, func(_ fileID, l *library) bool { return l == nil })
+		maps.DeleteFunc(s.byFile, func(_ host.FileID, l *library) bool { return l == nil })
 	}
 	s.byFile[id] = l
 }
@@ -88,36 +92,36 @@ func (s *libraries) open(file *os.File, path, root string) (*library, error) {
 		file.Close()
 		return nil, err
 	}
-	inode := handleOf(file)
+	inode := host.HandleOf(file)
 	for _, l := range s.list {
 		// under another name, in another container, or met before in another way
-		if l.probes != nil && (os.SameFile(l.info, info) || sameInode(l.inode, inode, l.info, info)) {
+		if l.probes != nil && (os.SameFile(l.info, info) || host.SameInode(l.inode, inode, l.info, info)) {
 			file.Close()
 			return l, nil
 		}
 	}
 	resume := func() {}
 	defer func() { resume() }()
-	known, err := openHeapLibrary(file, info.Size(), path, root, func() { resume = s.spaces.pause() })
+	known, err := heap.OpenLibrary(file, info.Size(), path, root, func() { resume = s.spaces.Pause() })
 	if err != nil {
 		file.Close()
 		return nil, err
 	}
-	l := &library{heapLibrary: known, file: file, info: info, inode: inode}
+	l := &library{Library: known, file: file, info: info, inode: inode}
 	s.retire()
 	slot := s.slot()
 	if slot == bpf.MaxLibraries {
 		file.Close()
 		return nil, fmt.Errorf("%s is not traced: %d library files are traced already", path, bpf.MaxLibraries)
 	}
-	for _, m := range l.layout.Missing {
-		s.warn(fmt.Sprintf("%s%s: %s: %s", path, l.inRelease(), m.Name, m.Costs))
+	for _, m := range l.Layout.Missing {
+		s.warn(fmt.Sprintf("%s%s: %s: %s", path, l.InRelease(), m.Name, m.Costs))
 	}
 	if err := l.attach(s.objs, uint8(slot)); err != nil {
 		l.close()
 		return nil, err
 	}
-	l.attachedNs = now()
+	l.attachedNs = host.Now()
 	if slot == len(s.list) {
 		s.list = append(s.list, l)
 	} else {
@@ -135,7 +139,7 @@ const spareSlots = 8
 
 // slot is where the next library goes: bpf.MaxLibraries where there is no room.
 func (s *libraries) slot() int {
-	i := slices.IndexFunc(s.list, func(l *library) bool { return l.probes == nil && now()-l.retiredNs > retiredNs })
+	i := slices.IndexFunc(s.list, func(l *library) bool { return l.probes == nil && host.Now()-l.retiredNs > retiredNs })
 	if i < 0 {
 		i = len(s.list)
 	}
@@ -155,38 +159,38 @@ func (s *libraries) retire() {
 	if len(idle) == 0 {
 		return
 	}
-	pids, err := processes()
+	pids, err := host.PIDs()
 	if err != nil {
 		return
 	}
-	of := make(map[fileID][]*library)
+	of := make(map[host.FileID][]*library)
 	for id, l := range s.byFile {
 		if l != nil && slices.Contains(idle, l) {
-			id.generation = 0 // which the maps do not tell
+			id.Generation = 0 // which the maps do not tell
 			of[id] = append(of[id], l)
 		}
 	}
 	for _, pid := range pids {
-		maps, err := executableMaps(pid)
-		if err != nil && s.seen[pid] && !Ended(pid) {
+		maps, err := host.FileMappings(pid)
+		if err != nil && s.seen[pid] && !host.Ended(pid) {
 			return // nobody knows what it still maps
 		}
 		for _, m := range maps {
-			for _, l := range of[m.file] {
+			for _, l := range of[m.File] {
 				idle = slices.DeleteFunc(idle, func(other *library) bool { return other == l })
 			}
 		}
 	}
 	for _, l := range idle {
 		l.close()
-		l.probes, l.retiredNs = nil, now()
+		l.probes, l.retiredNs = nil, host.Now()
 		s.forget(l)
 	}
 }
 
 // forget has the files of a library opened again when they are seen.
 func (s *libraries) forget(l *library) {
-	maps.DeleteFunc(s.byFile, func(_ fileID, other *library) bool { return other == l })
+	maps.DeleteFunc(s.byFile, func(_ host.FileID, other *library) bool { return other == l })
 }
 
 // at is the library with an index; nil where there is none.
@@ -199,10 +203,10 @@ func (s *libraries) at(index uint8) *library {
 
 // guard takes a lease on a library's file.
 func (s *libraries) guard(l *library) {
-	err := takeLease(l.file)
+	err := host.TakeLease(l.file)
 	l.leased = err == nil
 	if err != nil {
-		s.warn(fmt.Sprintf("%s: do not overwrite it while it is traced, which kills the programs that run it (no lease on it: %v)", l.path, err))
+		s.warn(fmt.Sprintf("%s: do not overwrite it while it is traced, which kills the programs that run it (no lease on it: %v)", l.Path, err))
 	}
 }
 
@@ -210,14 +214,14 @@ func (s *libraries) guard(l *library) {
 // the writer go on.
 func (s *libraries) withdraw() {
 	for _, l := range s.list {
-		if l.probes == nil || !l.leased || !leaseBroken(l.file) {
+		if l.probes == nil || !l.leased || !host.LeaseBroken(l.file) {
 			continue
 		}
 		l.probes.Close()
-		l.probes, l.retiredNs = nil, now()
-		endLease(l.file)
+		l.probes, l.retiredNs = nil, host.Now()
+		host.EndLease(l.file)
 		s.forget(l)
-		s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are not traced any more", l.path))
+		s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are not traced any more", l.Path))
 	}
 }
 

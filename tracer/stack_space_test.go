@@ -13,12 +13,13 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/tracer/host"
 )
 
 // tell has the kernel side told of a process's code, of which no library told.
 func tell(tr *Tracer, pid int) {
-	tr.spaces.changed(pid)
-	tr.spaces.settle()
+	tr.spaces.Changed(pid)
+	tr.spaces.Settle()
 }
 
 // kernelSpaceOf is what the kernel side has of a process's code.
@@ -38,14 +39,14 @@ func kernelSpaceOf(t *testing.T, tr *Tracer, pid int) (k bpf.KernelSpace) {
 // tablesOf is where the kernel side has the unwind rows of what a process maps, by path.
 func tablesOf(t *testing.T, tr *Tracer, pid int) map[string]uint32 {
 	t.Helper()
-	code, err := codeMaps(pid)
+	code, err := host.CodeMappings(pid)
 	qt.Assert(t, qt.IsNil(err))
 	tables := make(map[string]uint32)
 	k := kernelSpaceOf(t, tr, pid)
 	for _, m := range k.Mappings[:k.Count] {
-		i := slices.IndexFunc(code, func(c procMap) bool { return c.start == m.Start })
+		i := slices.IndexFunc(code, func(c host.Mapping) bool { return c.Start == m.Start })
 		qt.Assert(t, qt.IsTrue(i >= 0))
-		tables[code[i].path] = m.Index
+		tables[code[i].Path] = m.Index
 	}
 	return tables
 }
@@ -103,7 +104,7 @@ func TestManyMappings(t *testing.T) {
 		defer mu.Unlock()
 		warnings = append(warnings, text)
 	}})
-	code, err := codeMaps(p.Process.Pid)
+	code, err := host.CodeMappings(p.Process.Pid)
 	qt.Assert(t, qt.IsNil(err))
 	places := len(code)
 	room := len(bpf.KernelSpace{}.Mappings)

@@ -22,6 +22,7 @@ import (
 
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/tracetest"
 )
 
@@ -86,8 +87,8 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	qt.Assert(t, qt.IsNil(err))
-	var maps []procMap
-	biases := make(map[procMap]uint64)
+	var maps []host.Mapping
+	biases := make(map[host.Mapping]uint64)
 	fresh := true
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -96,7 +97,7 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 			if fresh {
 				maps, fresh = nil, false
 			}
-			if m, ok := parseMapsLine(line); ok {
+			if m, ok := host.ParseCodeMapping(line); ok {
 				maps = append(maps, m)
 			}
 			continue
@@ -119,16 +120,16 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 				continue
 			}
 			f := gdbFrame{"?", at, exact}
-			i, found := slices.BinarySearchFunc(maps, at, func(m procMap, at uint64) int { return cmp.Compare(m.start, at) })
+			i, found := slices.BinarySearchFunc(maps, at, func(m host.Mapping, at uint64) int { return cmp.Compare(m.Start, at) })
 			if !found {
 				i--
 			}
-			if i >= 0 && at < maps[i].end {
+			if i >= 0 && at < maps[i].End {
 				m := maps[i]
 				if _, known := biases[m]; !known {
 					biases[m] = biasOf(t, m)
 				}
-				f.module, f.address = filepath.Base(m.path), at-biases[m]
+				f.module, f.address = filepath.Base(m.Path), at-biases[m]
 			}
 			s.frames = append(s.frames, f)
 			exact = kind == "signal"
@@ -139,19 +140,19 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 }
 
 // biasOf is what is added to the addresses of a mapped file's program headers.
-func biasOf(t *testing.T, m procMap) uint64 {
-	if m.path == "" || m.path[0] != '/' {
+func biasOf(t *testing.T, m host.Mapping) uint64 {
+	if m.Path == "" || m.Path[0] != '/' {
 		return 0
 	}
-	f, err := elf.Open(m.path)
+	f, err := elf.Open(m.Path)
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Off&^4095 == m.offset {
-			return m.start - p.Vaddr&^4095
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Off&^4095 == m.Offset {
+			return m.Start - p.Vaddr&^4095
 		}
 	}
-	t.Fatalf("%s: no segment is mapped from %#x", m.path, m.offset)
+	t.Fatalf("%s: no segment is mapped from %#x", m.Path, m.Offset)
 	return 0
 }
 
@@ -237,14 +238,14 @@ func (c *gdbComparison) add(other gdbComparison) {
 func compareWithGDB(t *testing.T, version, program, library, symbol string) (c gdbComparison) {
 	t.Helper()
 	p, _ := tracetest.TTNN(t, version, program)
-	maps, err := codeMaps(p.Process.Pid)
+	maps, err := host.CodeMappings(p.Process.Pid)
 	qt.Assert(t, qt.IsNil(err))
-	i := slices.IndexFunc(maps, func(m procMap) bool { return strings.HasPrefix(filepath.Base(m.path), library) })
+	i := slices.IndexFunc(maps, func(m host.Mapping) bool { return strings.HasPrefix(filepath.Base(m.Path), library) })
 	qt.Assert(t, qt.IsTrue(i >= 0), qt.Commentf("%s is not mapped", library))
-	file := maps[i].path
+	file := maps[i].Path
 	trace := traceStacks(t, p.Process.Pid, file, symbol, Options{AllFrames: true})
 	gdb, output := attachGDB(t, p.Process.Pid, biasOf(t, maps[i])+afterFirst(t, file, symbol), 400)
-	attached := now()
+	attached := host.Now()
 	p.Tell(t, "go")
 	go io.Copy(io.Discard, p.Out)
 	qt.Assert(t, qt.IsNil(gdb.Wait()))

@@ -17,6 +17,9 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
+	"ttmem/tracer/stack"
 )
 
 // Options say what to trace. The zero value traces every process of the host.
@@ -42,8 +45,8 @@ type Options struct {
 
 // Tracer traces processes from New until Close.
 type Tracer struct {
-	objs    *objects
-	spaces  *spaces // nil: no stacks are taken
+	objs    *kernel.Objects
+	spaces  *stack.Spaces // nil: no stacks are taken
 	finder  *finder
 	decoder *decoder
 	warn    func(string)
@@ -53,7 +56,7 @@ type Tracer struct {
 // New loads the kernel side and attaches to all libraries that the processes map
 // already. Processes that map one later are discovered during Run.
 func New(o Options) (_ *Tracer, err error) {
-	if err := Check(); err != nil {
+	if err := kernel.Check(); err != nil {
 		return nil, err
 	}
 	if o.Warn == nil {
@@ -67,8 +70,8 @@ func New(o Options) (_ *Tracer, err error) {
 	}()
 	var reading sync.WaitGroup
 	if !o.NoStacks {
-		t.spaces = newSpaces(t.warn)
-		reading.Go(func() { t.spaces.read(o.Processes) })
+		t.spaces = stack.NewSpaces(t.warn)
+		reading.Go(func() { t.spaces.Read(o.Processes) })
 	}
 	err = t.load(&o)
 	reading.Wait()
@@ -76,27 +79,27 @@ func New(o Options) (_ *Tracer, err error) {
 		return nil, err
 	}
 	t.finder = newFinder(t.objs, t.spaces, &o)
-	t.decoder = newDecoder(t.finder, t.spaces, stackOptions{fullNames: o.FullNames, allFrames: o.AllFrames})
+	t.decoder = newDecoder(t.finder, t.spaces, stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames})
 	t.decoder.markAt = o.MarkAt
 	if err := t.finder.begin(&o); err != nil {
 		return nil, err
 	}
-	t.spaces.begun()
+	t.spaces.Started()
 	// what was read of the kernel's types and of the libraries is not needed again
 	debug.FreeOSMemory()
 	return t, nil
 }
 
 func (t *Tracer) load(o *Options) error {
-	k, err := findKernel()
+	k, err := kernel.Detect()
 	if err != nil {
 		return err
 	}
-	t.objs, err = k.load(loadOptions{onlyListed: len(o.Processes) > 0, stacks: !o.NoStacks, freeStacks: o.FreeStacks})
+	t.objs, err = k.Load(kernel.LoadOptions{OnlyListed: len(o.Processes) > 0, Stacks: !o.NoStacks, FreeStacks: o.FreeStacks})
 	if err != nil {
 		return err
 	}
-	return t.spaces.begin(t.objs)
+	return t.spaces.Start(t.objs)
 }
 
 // pollInterval is how often the ring buffer is looked at when nobody wakes the
@@ -117,19 +120,19 @@ const sweepNs = 10e9
 func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
 	var record ringbuf.Record
 	var end uint64 // when the context was done
-	swept, counted := now(), uint64(0)
+	swept, counted := host.Now(), uint64(0)
 	for {
 		wait := pollInterval
 		if ctx.Err() != nil {
 			wait = 0
 			if end == 0 {
-				end = now()
+				end = host.Now()
 			}
 		}
-		before, drained := now(), false
-		t.objs.ring.SetDeadline(time.Now().Add(wait))
+		before, drained := host.Now(), false
+		t.objs.Ring.SetDeadline(time.Now().Add(wait))
 		for {
-			err := t.objs.ring.ReadInto(&record)
+			err := t.objs.Ring.ReadInto(&record)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				drained = true
 				break
@@ -185,7 +188,7 @@ func (t *Tracer) countLost() {
 // reportLost reports what was lost.
 func (t *Tracer) reportLost() {
 	for cause, n := range t.decoder.lost {
-		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: cause})
+		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: host.Now(), Count: n, Cause: cause})
 	}
 	clear(t.decoder.lost)
 }
@@ -198,7 +201,7 @@ func (t *Tracer) takeFound() {
 		switch {
 		case f.event.Kind != event.ProcessStart:
 			t.decoder.emit(f.event)
-		case !Ended(f.event.PID):
+		case !host.Ended(f.event.PID):
 			t.decoder.start(&f.event, f.library)
 		}
 	}
@@ -206,7 +209,7 @@ func (t *Tracer) takeFound() {
 
 // Mark puts a mark of this name between what happened before the call and after it.
 func (t *Tracer) Mark(name string, uid int) {
-	t.finder.add(found{event: event.Event{Kind: event.Mark, TimeNs: now(), Cause: name, UID: uid}})
+	t.finder.add(discovered{event: event.Event{Kind: event.Mark, TimeNs: host.Now(), Cause: name, UID: uid}})
 }
 
 // Prepare attaches to a library file before a process maps it.
@@ -224,19 +227,19 @@ func (t *Tracer) Reading() bool { return t.finder.late.reading() }
 
 // StackEnds counts the stacks that were taken by how their native part and their
 // Python part ended.
-func (t *Tracer) StackEnds() (native, python map[string]uint64) { return countEnds(t.objs) }
+func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.CountEnds(t.objs) }
 
 // Unfound are errors that name the functions of MarkAt which are in no file that a traced
 // process has mapped: to be asked after Run.
-func (t *Tracer) Unfound() []error { return t.finder.calls.unfound() }
+func (t *Tracer) Unfound() []error { return t.finder.calls.Unfound() }
 
 // Close removes all probes. The traced processes go on as they are.
 func (t *Tracer) Close() {
 	if t.finder != nil {
 		t.finder.close()
 	}
-	t.spaces.close()
+	t.spaces.Close()
 	if t.objs != nil {
-		t.objs.close()
+		t.objs.Close()
 	}
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Where the fields lie in the objects of one tt-metal library: filled in by
- * tracer/library.go from what tracer/layout reads out of the machine code. */
+ * tracer/heap/library.go from what tracer/layout reads out of the machine code. */
 #pragma once
 
 enum layout_limit {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Processes: which fork, exec and end. What they map is told by perf events
- * (tracer/mappings.go): BPF has no hook for it on every kernel. */
+ * (tracer/host/watch.go): BPF has no hook for it on every kernel. */
 #pragma once
 
 /* Flags of struct process: user space sets them. */

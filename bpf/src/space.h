@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* What user space tells of a process's address space, for unwinding: the code
- * that is mapped, its unwind rows, its CPython. tracer/space.go fills it in. */
+ * that is mapped, its unwind rows, its CPython. tracer/stack fills it in. */
 #pragma once
 
 /* Unwind tables are runs of 32-bit words, in chunks that come as they are

@@ -20,6 +20,7 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
+	"ttmem/tracer/kernel"
 )
 
 // serveOptions are the flags of serve.
@@ -74,7 +75,7 @@ can be asked.`,
 }
 
 func serve(o serveOptions) (err error) {
-	if err := tracer.Check(); err != nil {
+	if err := kernel.Check(); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)

@@ -100,8 +100,9 @@ func Programs(t *testing.T) string {
 	dir, err := os.Getwd()
 	qt.Assert(t, qt.IsNil(err))
 	for ; ; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return filepath.Join(dir, "e2e", "programs")
+		programs := filepath.Join(dir, "e2e", "programs")
+		if _, err := os.Stat(programs); err == nil {
+			return programs
 		}
 		qt.Assert(t, qt.Not(qt.Equals(dir, "/")), qt.Commentf("not in the repository"))
 	}
