@@ -560,7 +560,7 @@ func offsetsOf(t *testing.T, p interpreter) string {
 		}
 		elf.Close()
 	}
-	qt.Assert(t, qt.IsTrue(o.FrameSize > 0 && o.Specific > 0), qt.Commentf("%s: no file of it is an interpreter, or the C library", p.exe))
+	qt.Assert(t, qt.IsTrue(o.ThreadFrame > 0 && o.Specific > 0), qt.Commentf("%s: no file of it is an interpreter, or the C library", p.exe))
 	text, err := json.Marshal(o)
 	qt.Assert(t, qt.IsNil(err))
 	return string(text)
