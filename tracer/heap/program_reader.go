@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"golang.org/x/sys/unix"
-
 	"ttmem/tracer/event"
 	"ttmem/tracer/layout"
 )
@@ -29,7 +27,7 @@ type span struct{ begin, end uint64 }
 
 // programReader reads a process's objects. After an error all that it reads is 0.
 type programReader struct {
-	pid    int
+	memory memory
 	fields map[string]layout.Chain
 	err    error
 }
@@ -147,15 +145,9 @@ func (r *programReader) read(at uint64, n int) []byte {
 	if r.err != nil || n == 0 {
 		return nil
 	}
-	raw := make([]byte, n)
-	local := []unix.Iovec{{Base: &raw[0]}}
-	local[0].SetLen(n)
-	got, err := unix.ProcessVMReadv(r.pid, local, []unix.RemoteIovec{{Base: uintptr(at), Len: n}}, 0)
-	if err == nil && got != n {
-		err = unix.EFAULT
-	}
+	raw, err := readBytes(r.memory, at, n)
 	if err != nil {
-		r.err = fmt.Errorf("reading %d bytes at %#x: %w", n, at, err)
+		r.err = fmt.Errorf("reading %d bytes at %w", n, err)
 		return nil
 	}
 	return raw

@@ -46,7 +46,7 @@ func TestDivide(t *testing.T) {
 		{"too many ways", []span{{0, 1 << 20}}, buffers(slices.Repeat([]uint64{3}, 64)...), []span{{0, 1 << 20}}, span{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			parts, rest := divide(c.regions, here, c.buffers)
+			parts, rest := divide(c.regions, sizesOn(here, c.buffers))
 			qt.Check(t, qt.IsTrue(slices.Equal(parts, c.parts)), qt.Commentf("%v", parts))
 			qt.Check(t, qt.Equals(rest, c.rest))
 		})
@@ -83,8 +83,8 @@ func TestReadMadeUpProgram(t *testing.T) {
 		{"half an element", func(impl, _, _ []uint64) { impl[2] = impl[1] + 8 }, ".*makes no sense.*"},
 		{"very many buffers", func(impl, _, _ []uint64) { impl[2] = impl[1] + 1<<30 }, ".*makes no sense.*"},
 		{"a flag of 0x70", func(impl, _, _ []uint64) { impl[3] = 0x70 }, ".*makes no sense.*"},
-		{"no vector there", func(impl, _, _ []uint64) { impl[1], impl[2] = 16, 32 }, ".*reading 16 bytes at 0x10.*bad address"},
-		{"no buffer there", func(_, cb, _ []uint64) { cb[0], cb[1] = 64, 96 }, ".*reading 32 bytes at 0x40.*bad address"},
+		{"no vector there", func(impl, _, _ []uint64) { impl[1], impl[2] = 16, 32 }, ".*reading 16 bytes at 0x10: not readable"},
+		{"no buffer there", func(_, cb, _ []uint64) { cb[0], cb[1] = 64, 96 }, ".*reading 32 bytes at 0x40: not readable"},
 		{"a range that ends before it begins", func(_, _, ranges []uint64) { ranges[0] = 9 }, ".*makes no sense.*"},
 		{"a range of very many cores", func(_, _, ranges []uint64) { ranges[2] = 1 << 40 }, ".*makes no sense.*"},
 	} {
