@@ -41,7 +41,7 @@ const (
 )
 
 // decoder turns the kernel's records into events. It knows of each process which
-// devices and allocators it has met.
+// devices and allocators it has.
 type decoder struct {
 	host      hostView
 	spaces    *stack.Spaces // nil: no stacks are taken
@@ -72,8 +72,8 @@ type hostView interface {
 	startOf(pid int) event.Event
 	// lateOf is what is kept of a process while its memory is read; nil for others.
 	lateOf(pid int) *lateAttach
-	// processEnded is told of a process that has ended, or has become another program
-	// (execed), with the stacks that came from it: nil where nothing did.
+	// processEnded forgets a process that has ended, or has become another program
+	// (execed). stacks are those that came from it: nil where nothing did.
 	processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process)
 }
 
@@ -99,7 +99,7 @@ type traced struct {
 	// names are the threads' names by their ids
 	names  map[int]string
 	stacks *stack.Process
-	// parent, of a process that was attached late, and when what it had was told of;
+	// parent, of a process that was attached late, and when what it had was reported;
 	// found are the Buffers that it had, by address, with their ids
 	parent int
 	lateNs uint64
@@ -108,7 +108,7 @@ type traced struct {
 
 type liveBuffer struct {
 	id, allocator uint64
-	before        uint64 // it was there before the attach, and told of at this time
+	before        uint64 // allocated before the attach, and reported at this time
 }
 
 type device struct {
@@ -209,7 +209,7 @@ func with[T any](raw []byte, use func(*T)) bool {
 // maxNames bounds how many threads' names are remembered of a process.
 const maxNames = 1 << 14
 
-// start tells of a process before the first event of it, and names the event's
+// start reports a process before the first event of it, and names the event's
 // thread.
 func (d *decoder) start(e *event.Event, lib *library) *traced {
 	p := d.process(e.PID)
@@ -261,7 +261,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 	d.emit(e)
 }
 
-// chips are those of a device, which was told of before anything that is on it.
+// chips are those of a device, which was reported before anything that is on it.
 func (d *decoder) chips(p *traced, address uint64) []int {
 	dev := p.devices[address]
 	if dev == nil {
@@ -338,7 +338,7 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 		if r.Buffers[0].Object == 0 && !full {
 			return // the function was on the stack by chance: no Buffer waits for memory
 		}
-		d.wanted(&e, p, lib, r)
+		d.setRequested(&e, p, lib, r)
 		if full {
 			e.Reason = event.ReasonOutOfMemory
 		}
@@ -356,10 +356,10 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	d.emit(e)
 }
 
-// wanted sets what memory was asked for: that of the Buffer on the stack that the
+// setRequested sets what memory was asked for: that of the Buffer on the stack that the
 // message is of, the newest one where there are several, or only what the message says.
-func (d *decoder) wanted(e *event.Event, p *traced, lib *library, r *bpf.KernelFailedRecord) {
-	asked, told := askedFor(e.Message)
+func (d *decoder) setRequested(e *event.Event, p *traced, lib *library, r *bpf.KernelFailedRecord) {
+	requested, known := requestedIn(e.Message)
 	found := -1
 	var best event.Event
 	for i := range r.Buffers {
@@ -370,10 +370,10 @@ func (d *decoder) wanted(e *event.Event, p *traced, lib *library, r *bpf.KernelF
 			break
 		}
 		lib.Fill(&one, b.Window[:])
-		if int(one.Region) >= event.BankedRegions || told && (one.SizeBytes != asked.SizeBytes || one.Region != asked.Region) {
+		if int(one.Region) >= event.BankedRegions || known && (one.SizeBytes != requested.SizeBytes || one.Region != requested.Region) {
 			continue // an earlier one, or none at all
 		}
-		if found < 0 || told && one.BufferID > best.BufferID {
+		if found < 0 || known && one.BufferID > best.BufferID {
 			found, best = i, one
 		}
 	}
@@ -384,7 +384,7 @@ func (d *decoder) wanted(e *event.Event, p *traced, lib *library, r *bpf.KernelF
 		d.place(e, p, word(lib.Kernel.Device), e.Allocator, r.Request)
 		return
 	}
-	e.SizeBytes, e.Region, e.Banks, e.BytesPerBank = asked.SizeBytes, asked.Region, asked.Banks, asked.BytesPerBank
+	e.SizeBytes, e.Region, e.Banks, e.BytesPerBank = requested.SizeBytes, requested.Region, requested.Banks, requested.BytesPerBank
 	if len(p.allocators) == 1 { // it can be of no other
 		for at, a := range p.allocators {
 			e.Allocator, e.Devices = at, a.device.chips
@@ -395,9 +395,9 @@ func (d *decoder) wanted(e *event.Event, p *traced, lib *library, r *bpf.KernelF
 // outOfMemory is how the library says what memory was asked for.
 var outOfMemory = regexp.MustCompile(`Not enough space to allocate (\d+) B (\w+) buffer across (\d+) banks, where each bank needs to store (\d+) B`)
 
-// askedFor is what a message says was asked for: SizeBytes, Region, Banks and
+// requestedIn is what a message says was asked for: SizeBytes, Region, Banks and
 // BytesPerBank; false where it does not say.
-func askedFor(message string) (e event.Event, ok bool) {
+func requestedIn(message string) (e event.Event, ok bool) {
 	parts := outOfMemory.FindStringSubmatch(message)
 	if parts == nil {
 		return e, false
@@ -457,7 +457,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	d.openDevice(e, r.Allocator, a, false)
 }
 
-// openDevice tells of a device that has an allocator.
+// openDevice reports a device that has an allocator.
 func (d *decoder) openDevice(e event.Event, address uint64, a *allocator, before bool) {
 	e.Kind, e.BeforeAttach = event.DeviceOpen, before
 	e.Devices, e.Allocator, e.Mesh = a.device.chips, address, a.device.mesh
@@ -513,7 +513,7 @@ func (d *decoder) sweep(timeNs uint64, seen []int) {
 	d.ended = ended
 }
 
-// mark tells of a call, and reports whether its name is known.
+// mark reports a call that is a mark; false where its name is not known.
 func (d *decoder) mark(e event.Event, name uint32) bool {
 	if int(name) >= len(d.markAt) {
 		return false

@@ -66,7 +66,7 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	}
 }
 
-// static tells of a place in L1 that was read from a program.
+// static reports a place in L1 that was read from a program.
 func (d *decoder) static(e event.Event, s heap.Static) {
 	e.Kind, e.Region, e.StaticKind, e.BytesPerBank = event.CBAlloc, event.CB, s.Kind, 0
 	e.Address, e.SizeBytes, e.Cores, e.Global = s.Address, s.Bytes, s.Cores, s.Global

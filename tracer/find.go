@@ -125,7 +125,7 @@ func (f *finder) watch() (err error) {
 	return nil
 }
 
-// rescan looks at what processes map after n new mappings were not seen.
+// rescan reads what processes map after n new mappings were not seen.
 func (f *finder) rescan(n uint64) {
 	var pids []int
 	if f.onlyListed {
@@ -187,7 +187,7 @@ func (f *finder) scan(pids []int) error {
 	return nil
 }
 
-// mapped takes what the kernel tells of a new mapping.
+// mapped takes a new mapping from the kernel.
 func (f *finder) mapped(m host.NewMapping) {
 	if m.PID == os.Getpid() || m.File.Inode == 0 {
 		return
@@ -219,8 +219,7 @@ type discovered struct {
 // for what was allocated until then: no program has opened a device by then.
 const lateNs = 100e6
 
-// discover looks at a mapped file, once, and attaches to it if it is a tt-metal
-// library.
+// discover reads a mapped file, once, and attaches to it if it is a tt-metal library.
 func (f *finder) discover(m host.NewMapping, path string) error {
 	f.calls.Inspect(m)
 	f.mu.Lock()
@@ -242,7 +241,7 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 			return nil
 		}
 		if err != nil {
-			// the next process that maps it is to be told of, too
+			// the next process that maps it is reported, too
 			f.inbox = append(f.inbox, discovered{event: event.Event{
 				Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: "library not traced",
 			}})
@@ -253,9 +252,9 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 	if l != nil && !f.libraries.seen[m.PID] {
 		m.Existing = m.Existing || l.attachedNs > m.TimeNs+lateNs
 		f.seenAny = true
-		// its end is to be told, whether or not it ever hits a probe
+		// its end is reported, whether or not it ever hits a probe
 		_ = f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
-		if host.Ended(m.PID) { // before that, perhaps: nobody would tell of it any more
+		if host.Ended(m.PID) { // before that, perhaps: its end would not be reported any more
 			_ = f.objs.Processes.Delete(uint32(m.PID))
 			return nil
 		}
@@ -284,7 +283,7 @@ func describeProcess(pid int) event.Event {
 	}
 }
 
-// startOf is what a process was like when it was met. One that ends at once is not
+// startOf is what a process was like when it was discovered. One that ends at once is not
 // there any more when its first record comes.
 func (f *finder) startOf(pid int) event.Event {
 	f.mu.Lock()
@@ -302,8 +301,8 @@ func namedLikeLibrary(path string) bool {
 	return strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn")
 }
 
-// reportMissed tells of a library that could not be looked at because its process was
-// quicker. Most files that are missed so are none; their names tell.
+// reportMissed reports a library that could not be read because its process was quicker.
+// Most files that are missed so are no libraries, as their names say.
 func (f *finder) reportMissed(m host.NewMapping, err error) {
 	if namedLikeLibrary(m.Name) {
 		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
@@ -425,8 +424,7 @@ func (f *finder) forgetObjects(pid int) {
 	}
 }
 
-// watchOverwrites has the probes of a library removed before somebody writes to
-// it.
+// watchOverwrites has the probes of a library removed before it is written to.
 func (f *finder) watchOverwrites() {
 	f.breaks = make(chan os.Signal, 1)
 	signal.Notify(f.breaks, unix.SIGIO)

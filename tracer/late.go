@@ -19,7 +19,7 @@ import (
 )
 
 // lateAttach is a process that runs while what it held is read. What it gives back
-// meanwhile is not to be told of: it may have been read before.
+// meanwhile is not reported: it may have been read before.
 type lateAttach struct {
 	// sinceNs is when all probes were placed. Before, an allocation may have been
 	// seen whose end was not: it is read like those before it.
@@ -48,7 +48,7 @@ type lateResult struct {
 	pid, parent int
 	library     *library
 	late        *lateAttach
-	// readNs is when the last of it was read, and atNs when it is told of.
+	// readNs is when the last of it was read, and atNs when it is reported.
 	readNs  uint64
 	atNs    uint64
 	devices []heap.Device
@@ -59,7 +59,7 @@ type lateResult struct {
 // lateUnread is the cause of what is lost where memory cannot be read.
 const lateUnread = "memory from before the attach not read"
 
-// markLate has the kernel side tell of programs that a process compiled before.
+// markLate has the kernel side report programs that a process compiled before.
 func (f *finder) markLate(pid int) {
 	_, _ = f.objs.ChangeProcess(pid, func(p *bpf.KernelProcess) bool { // or it has ended
 		p.Flags |= bpf.ProcessLate
@@ -182,7 +182,7 @@ func (t *Tracer) endLate() {
 	}
 }
 
-// lateResult tells of what a process had before.
+// lateResult reports what a process had before.
 func (d *decoder) lateResult(r *lateResult) {
 	p, late := d.process(r.pid), r.late
 	e := event.Event{TimeNs: r.atNs, PID: r.pid, TID: r.pid}

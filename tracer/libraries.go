@@ -94,7 +94,7 @@ func (s *libraries) open(file *os.File, path, root string) (*library, error) {
 	}
 	inode := host.HandleOf(file)
 	for _, l := range s.list {
-		// under another name, in another container, or met before in another way
+		// under another name, in another container, or discovered before in another way
 		if l.probes != nil && (os.SameFile(l.info, info) || host.SameInode(l.inode, inode, l.info, info)) {
 			file.Close()
 			return l, nil
@@ -134,7 +134,7 @@ func (s *libraries) open(file *os.File, path, root string) (*library, error) {
 // retiredNs is how long after its last process the records of a library may still come.
 const retiredNs = 10e9
 
-// spareSlots are kept for libraries that are met while others are given up.
+// spareSlots are kept for libraries that are discovered while others are given up.
 const spareSlots = 8
 
 // slot is where the next library goes: bpf.MaxLibraries where there is no room.
@@ -173,7 +173,7 @@ func (s *libraries) retire() {
 	for _, pid := range pids {
 		maps, err := host.FileMappings(pid)
 		if err != nil && s.seen[pid] && !host.Ended(pid) {
-			return // nobody knows what it still maps
+			return // it is not known what it still maps
 		}
 		for _, m := range maps {
 			for _, l := range of[m.File] {
@@ -210,8 +210,7 @@ func (s *libraries) guard(l *library) {
 	}
 }
 
-// withdraw removes the probes of the libraries that somebody wants to write to, and lets
-// the writer go on.
+// withdraw removes the probes of the libraries that writers wait for, and lets them go on.
 func (s *libraries) withdraw() {
 	for _, l := range s.list {
 		if l.probes == nil || !l.leased || !host.LeaseBroken(l.file) {

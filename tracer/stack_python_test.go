@@ -330,9 +330,9 @@ func texts(frames []event.Frame) string {
 	return b.String()
 }
 
-// woven checks that each of the extension's functions that called Python stands
+// interleaved checks that each of the extension's functions that called Python stands
 // right among Python's frames: as many are outside of it as had called it.
-func woven(s said, frames []event.Frame) error {
+func interleaved(s said, frames []event.Frame) error {
 	var depths []int
 	outside := max(len(s.Frames), s.N)
 	for _, f := range frames {
@@ -355,7 +355,7 @@ func woven(s said, frames []event.Frame) error {
 
 // folded checks a stack without the interpreter's own frames.
 func folded(module string, s said, frames []event.Frame) error {
-	if err := woven(s, frames); err != nil {
+	if err := interleaved(s, frames); err != nil {
 		return err
 	}
 	for _, f := range frames {
@@ -377,7 +377,7 @@ const evalLoop = "_PyEval_EvalFrameDefault"
 // inLoops checks that Python's frames stand where the interpreter's loop runs
 // them: in runs, each behind a call of the loop, and no loop without any.
 func inLoops(p interpreter, s said, frames []event.Frame) error {
-	if err := woven(s, frames); err != nil {
+	if err := interleaved(s, frames); err != nil {
 		return err
 	}
 	native := 0

@@ -39,7 +39,7 @@ type Options struct {
 	// MarkAt are the names of native functions: each call of one is a Mark. Where there
 	// are no Children each is to be in a file that is mapped.
 	MarkAt []string
-	// Warn is told what could not be seen, a line each; nil: nobody is.
+	// Warn gets what could not be seen, a line each; nil: it is dropped.
 	Warn func(string)
 }
 
@@ -102,7 +102,7 @@ func (t *Tracer) load(o *Options) error {
 	return t.spaces.Start(t.objs)
 }
 
-// pollInterval is how often the ring buffer is looked at when nobody wakes the
+// pollInterval is how often the ring buffer is read when the kernel side does not wake the
 // reader.
 const pollInterval = 10 * time.Millisecond
 

@@ -17,7 +17,7 @@ import (
 // Buffer is a buffer that was found allocated.
 type Buffer struct {
 	Object, ID, Device, Allocator uint64
-	// Event is as decoder.alloc fills it, but for who did it and when, and the
+	// Event is as the record of an allocation fills it, but for its thread and time, and the
 	// chips. Banks and BytesPerBank are 0 where they could not be read.
 	Event event.Event
 }
@@ -93,7 +93,7 @@ func (r *reader) buffers(ctx context.Context, allocator uint64, banks *[event.Ba
 	return list, errors.Join(unknown...)
 }
 
-// bufferOf is what is told of a Buffer; false where no memory of a device is
+// bufferOf is what is reported of a Buffer; false where no memory of a device is
 // behind it.
 func (r *reader) bufferOf(c *candidate) (Buffer, bool) {
 	k := &r.Kernel

@@ -27,7 +27,7 @@ type Static struct {
 
 var (
 	// errProgramChanged means that a program was placed anew, or destroyed, while it
-	// was read. Events tell of what it has become.
+	// was read. Events say what it has become.
 	errProgramChanged = errors.New("the program changed while it was read")
 	errNotAProgram    = errors.New("what is there makes no sense as a program")
 )

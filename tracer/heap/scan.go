@@ -40,10 +40,10 @@ const (
 	pageSwapped = 1 << 62
 )
 
-// Read looks through a process's memory for devices, and tells of each with what
+// Read searches a process's memory for devices, and calls found for each with what
 // is allocated on it. The process goes on meanwhile: what it allocates and frees
 // while it is read may be among it or not. The error says what could not be read;
-// what was told of is right.
+// what found was called with is right.
 func (l *Library) Read(ctx context.Context, pid int, bias uint64, found func(Device, []Buffer)) error {
 	late, err := l.objectLayout()
 	if err != nil {
@@ -257,7 +257,7 @@ func (s *scanner) search(ctx context.Context, at uint64, page []byte) error {
 	return nil
 }
 
-// discover tells of a device that may lie at an address.
+// discover reads a device that may lie at an address.
 func (s *scanner) discover(ctx context.Context, address uint64) error {
 	if s.devices[address] {
 		return nil
@@ -281,7 +281,7 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		return nil
 	}
 	s.devices[address] = true
-	told := false
+	reported := false
 	for _, a := range list {
 		if s.allocators[a] {
 			continue // it is another device's as well
@@ -301,10 +301,10 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		if !d.Mesh && s.own != bpf.NoField && len(buffers) == 0 && err == nil {
 			continue // nothing tells when it is closed
 		}
-		d.Allocator, d.Banks, told = a, b, true
+		d.Allocator, d.Banks, reported = a, b, true
 		s.found(d, buffers)
 	}
-	if !told {
+	if !reported {
 		s.found(d, nil)
 	}
 	return nil

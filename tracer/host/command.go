@@ -18,7 +18,7 @@ import (
 // command's first instruction.
 const waitingName = "ttmem-waiting"
 
-// goFD is the descriptor on which the waiting process is told to go on.
+// goFD is the descriptor from which the waiting process reads that it may go on.
 const goFD = 3
 
 // Command is a command that is started but does not run yet.
@@ -58,8 +58,8 @@ func StartCommand(args []string, streams Streams) (*Command, error) {
 }
 
 // isText reports whether the kernel will refuse a command as it is a text that does not say
-// which program runs it. A shell would run it itself. Where the kernel is told of other
-// formats (binfmt_misc) nobody knows.
+// which program runs it. A shell would run it itself. Where other formats are registered
+// (binfmt_misc) that cannot be known.
 func isText(path string) bool {
 	if formats, _ := filepath.Glob("/proc/sys/fs/binfmt_misc/*"); len(formats) > 2 {
 		return false
@@ -130,7 +130,7 @@ func BecomeCommand() {
 
 // LikelyLibraries are the tt-metal libraries that a command will probably map:
 // those of the Python environment that it lies in. To be attached to them before
-// they are mapped saves a race; others are met when they are mapped.
+// they are mapped saves a race; others are discovered when they are mapped.
 func LikelyLibraries(command string) []string {
 	path, err := exec.LookPath(command)
 	if err != nil {

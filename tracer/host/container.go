@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Identity is who a process is: the user that it runs as, its container and its
+// Identity is what a process belongs to: the user that it runs as, its container and its
 // Kubernetes pod, and its id in its own PID namespace. What cannot be read because
 // the process has ended is left empty.
 type Identity struct {
@@ -16,6 +16,7 @@ type Identity struct {
 	ContainerPID   int
 }
 
+// IdentityOf reads the identity of a process.
 func IdentityOf(pid int) Identity {
 	var id Identity
 	dir := ProcDir(pid)

@@ -7,8 +7,8 @@ import (
 )
 
 // A library that is overwritten in place keeps its inode, and with it the kernel's
-// probes, which would then be put into the middle of other instructions and kill
-// whoever runs them. A lease on the file makes the writer wait until the probes
+// probes, which would then be put into the middle of other instructions and kill the
+// processes that run them. A lease on the file makes the writer wait until the probes
 // are gone: the process that has it gets a SIGIO. Files that are replaced, as pip and
 // compilers do it, are no matter.
 
@@ -18,8 +18,8 @@ func TakeLease(file *os.File) error {
 	return err
 }
 
-// LeaseBroken reports whether somebody wants to write to a file that there is a lease on:
-// while a lease is being broken it is told as what it is to become.
+// LeaseBroken reports whether a writer waits for a file that there is a lease on: while a
+// lease is being broken the kernel gives it as what it is to become.
 func LeaseBroken(file *os.File) bool {
 	lease, err := unix.FcntlInt(file.Fd(), unix.F_GETLEASE, 0)
 	return err == nil && lease == unix.F_UNLCK

@@ -1,6 +1,5 @@
-// Package host reads what the host tells of its processes: what they map, as it is and as
-// it changes, who and in which container they are, their files and memory. It starts the
-// commands that are traced.
+// Package host reads the processes of the host: what they map, as it is and as it changes,
+// their users and containers, files and memory. It starts the commands that are traced.
 package host
 
 import (
@@ -145,7 +144,7 @@ func ReadMemory(pid int, at uint64, n int) ([]byte, error) {
 	return b, err
 }
 
-// ProcDir is the folder of /proc that tells of a process: its own, or, where its
+// ProcDir is the folder of /proc that describes a process: its own, or, where its
 // first thread has ended before the others, that of one of those. The first thread's
 // has no mappings, command line or cgroup any more.
 func ProcDir(pid int) string {

@@ -20,7 +20,7 @@ type NewMapping struct {
 	Offset     uint64 // in the file
 	File       FileID
 	Name       string
-	Existing   bool // it was there before it was looked for
+	Existing   bool // it was there before the watch
 }
 
 // FileID is a file's identity on this host. The device number is the kernel's
@@ -33,7 +33,7 @@ type FileID struct {
 	Generation uint64
 }
 
-// MappingWatch tells of executable mappings as they are made. It reads perf's
+// MappingWatch gives executable mappings as they are made. It reads perf's
 // MMAP2 records: the one way to learn of mappings that every kernel has and that
 // costs other processes no more than perf's record of each new mapping of code.
 type MappingWatch struct {
@@ -128,7 +128,7 @@ func onlineCPUs() int {
 }
 
 // Read looks for mappings every so many ms and gives them to handle, until the watch is
-// interrupted or fails; lost is told how many could not be taken.
+// interrupted or fails; lost gets how many could not be taken.
 func (w *MappingWatch) Read(every func() int, handle func(NewMapping), lost func(uint64)) error {
 	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
 	for _, r := range w.rings {

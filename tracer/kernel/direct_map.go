@@ -22,7 +22,7 @@ type directMap struct {
 }
 
 // findDirectMap looks for the direct map with a page of its own, which is at the
-// right place in memory if the random words in it are. The kernel tells nobody, and
+// right place in memory if the random words in it are. The kernel does not say where it is, and
 // on some machines (encrypted memory, Xen's paravirtual guests) page tables say
 // something else. spec is not used again.
 func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {

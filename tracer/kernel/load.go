@@ -43,7 +43,7 @@ type loaded struct {
 type LoadOptions struct {
 	// OnlyListed has it trace the processes in its list, and no others.
 	OnlyListed bool
-	// Stacks has it take call stacks, and freeStacks those of frees as well.
+	// Stacks has it take call stacks, and FreeStacks those of frees as well.
 	Stacks, FreeStacks bool
 }
 

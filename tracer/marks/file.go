@@ -16,22 +16,22 @@ import (
 	"ttmem/tracer/host"
 )
 
-// A markedFile is a file that was met. Once its probes are placed it stays open for as
-// long: its lease goes with it, see overwrite.go.
+// A markedFile is a file that was mapped. Once its probes are placed it stays open for as
+// long: its lease goes with it, see host.TakeLease.
 type markedFile struct {
 	file   *os.File // nil: it has no probes
 	info   os.FileInfo
 	inode  host.InodeHandle
 	probes io.Closer // nil: it has none, or none yet
 	calls  string    // what is marked, for people
-	// refused: somebody had it open for writing
+	// refused: it was open for writing
 	refused bool
 	// same is the file that has the probes of this one, too: another container's
 	same *markedFile
 }
 
 // fileKey is what a file is known by. An inode's number is given to another file when the
-// first one is deleted: which of them it was is told by unchanged.
+// first one is deleted: unchanged tells them apart.
 type fileKey struct{ device, inode uint64 }
 
 func keyOf(info os.FileInfo) fileKey {
@@ -65,7 +65,7 @@ func (c *Placer) place(f *markedFile) {
 	if c.hasProbes(f) || !c.lease(f) {
 		return
 	}
-	// From here on nobody writes to it. What was written meanwhile is read again.
+	// From here on writers wait. What was written meanwhile is read again.
 	info, err := f.file.Stat()
 	if err != nil {
 		return
@@ -86,7 +86,7 @@ func (c *Placer) place(f *markedFile) {
 	c.mu.Lock()
 	f.probes = l
 	c.mu.Unlock()
-	c.Withdraw() // who wanted to write meanwhile was told to wait, and nobody has looked
+	c.Withdraw() // a writer may have come to wait before there were probes to be withdrawn
 }
 
 // hasProbes reports whether the probes of another file are this one's, too.
@@ -154,7 +154,7 @@ func (c *Placer) attach(file *os.File, offsets, numbers []uint64) (io.Closer, er
 	return c.uprobes.Place(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), c.program, offsets, numbers, 0)
 }
 
-// Withdraw removes the probes of the files that somebody wants to write to, and lets him.
+// Withdraw removes the probes of the files that writers wait for, and lets them go on.
 func (c *Placer) Withdraw() {
 	if c == nil {
 		return
@@ -167,7 +167,7 @@ func (c *Placer) Withdraw() {
 		}
 		f.probes.Close()
 		f.probes = nil
-		// who maps it from now on maps another content
+		// it has another content for processes that map it from now on
 		where := "processes that run it"
 		maps.DeleteFunc(c.files, func(_ fileKey, other *markedFile) bool {
 			if other.same == f {

@@ -39,6 +39,7 @@ type Placer struct {
 	found   []bool     // by name
 }
 
+// New places program on the functions of the names. warn gets what cannot be placed.
 func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, warn func(string)) *Placer {
 	c := &Placer{
 		names: names, program: program, uprobes: uprobes, warn: warn,
@@ -82,7 +83,7 @@ func (c *Placer) Prepare(paths []string) {
 		return
 	}
 	for _, path := range paths {
-		// without waiting for whoever writes into a FIFO of that name
+		// without waiting for a writer, where it is a FIFO
 		if file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
 			c.take(file)
 		}
@@ -90,7 +91,7 @@ func (c *Placer) Prepare(paths []string) {
 	c.wait()
 }
 
-// wait waits until all files that were met have been looked at.
+// wait waits until all files that were mapped have been read.
 func (c *Placer) wait() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,14 +119,14 @@ func (c *Placer) take(file *os.File) {
 	c.waiting <- f
 }
 
-// isNew reports whether a file was never met, or not with the content that it has now,
+// isNew reports whether a file was never seen, or not with the content that it has now,
 // and is to be read.
 func (c *Placer) isNew(f *markedFile) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := keyOf(f.info)
 	if before := c.files[key]; before != nil {
-		// one that is held open is the one that was met
+		// one that is held open is the one that was seen
 		if before.file != nil || !before.refused && unchanged(before.info, f.info) {
 			return false
 		}
@@ -146,7 +147,7 @@ func (c *Placer) Settle() {
 	}
 }
 
-// Unfound are errors that name the functions which are in no file that was met.
+// Unfound are errors that name the functions which are in no file that was mapped.
 func (c *Placer) Unfound() (list []error) {
 	if c == nil {
 		return nil
@@ -162,6 +163,7 @@ func (c *Placer) Unfound() (list []error) {
 	return list
 }
 
+// Close removes all probes.
 func (c *Placer) Close() {
 	if c == nil {
 		return

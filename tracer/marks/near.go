@@ -11,7 +11,7 @@ import (
 	"ttmem/symbolize"
 )
 
-// maxNear is how many names are told to who named none that there is.
+// maxNear is how many names an error offers in the place of one that there is not.
 const maxNear = 5
 
 // maxDistance is by how many letters a name may differ from what was meant.

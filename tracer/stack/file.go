@@ -119,7 +119,7 @@ func (f *codeFile) unwindRows() *unwind.Table {
 }
 
 // sameRows is equal for files with the same unwind rows: copies of one build. The
-// build-id alone does not do: whoever makes a file can give it another's. "" is
+// build-id alone does not do: a file can be made with another's. "" is
 // equal to no other.
 func (f *codeFile) sameRows() string {
 	f.mu.Lock()

@@ -1,5 +1,5 @@
-// Package stack takes call stacks: it tells the kernel side what it needs to unwind a
-// process, and makes of the addresses and Python frames that come back stacks with names.
+// Package stack takes call stacks: it gives the kernel side what it needs to unwind a
+// process, and turns the addresses and Python frames that come back into stacks with names.
 package stack
 
 import (
@@ -20,7 +20,7 @@ type Options struct {
 }
 
 // Process are the stacks of a process. They come from the kernel side once
-// each; names and lines are looked up when somebody asks for them.
+// each; names and lines are looked up when they are asked for.
 type Process struct {
 	o      Options
 	lastID *uint64 // of any process's stacks
@@ -37,7 +37,7 @@ type Process struct {
 	// code that has this number
 	at         map[uint64]int32
 	generation uint32
-	// recent are those of at that were met last, where they are found in less time
+	// recent are those of at that were used last, where they are found in less time
 	recent *[1 << recentBits]recentPlace
 	calls  map[bpf.KernelPythonCall]pythonCall // that were asked for
 	// called are those of calls that were asked for last
@@ -50,7 +50,7 @@ type Process struct {
 // place is an address that stacks of a process have, in the file that has it.
 type place struct {
 	placeKey
-	call nativeCall // looked up when somebody asks
+	call nativeCall // looked up when it is asked for
 	seen bool
 }
 

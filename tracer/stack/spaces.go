@@ -43,8 +43,8 @@ type Spaces struct {
 	nextSlot int
 	// generation is the number of the newest state of any process.
 	generation uint32
-	// prepared are the tables, and kept the files, of what was read before it was
-	// told of.
+	// prepared are the tables, and kept the files, of what was read before any process
+	// was known to map it.
 	prepared []*kernelTable
 	kept     []*codeFile
 	// attaching is held for writing while a library is attached to: that is in a
@@ -92,6 +92,7 @@ type pythonSpace struct {
 // milliseconds after they were taken.
 const viewsKept = 64
 
+// NewSpaces knows no process yet. warn gets what stacks cannot be taken of.
 func NewSpaces(warn func(string)) *Spaces {
 	return &Spaces{
 		warn: warn, wake: make(chan struct{}, 1), stopped: make(chan struct{}),
@@ -142,7 +143,7 @@ func (s *Spaces) Read(pids []int) {
 			mappings := s.open(pid, code)
 			s.each(len(mappings), func(i int) { mappings[i].file.unwindRows() })
 			for _, m := range mappings {
-				s.kept = append(s.kept, m.file) // until the process is told of
+				s.kept = append(s.kept, m.file) // until the process is known
 			}
 		}
 	}
@@ -235,7 +236,7 @@ func (s *Spaces) updateSpace(pid int) error {
 		return err
 	}
 	if len(code) == 0 {
-		return nil // it has ended, and nobody has waited for it yet
+		return nil // it has ended, and is only waited for
 	}
 	mappings := s.open(pid, code)
 	p, err := s.space(pid, begun)
@@ -296,17 +297,17 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kerne
 	}
 	k := bpf.KernelSpace{Generation: view.generation, Image: p.execID}
 	// where rows are only not read yet, frame pointers would make up frames
-	told := slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool { return m.file.lacksRows() })
-	if len(told) > len(k.Mappings) {
+	listed := slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool { return m.file.lacksRows() })
+	if len(listed) > len(k.Mappings) {
 		// those that a compiler made in the process first: they have no rows
-		told = slices.DeleteFunc(told, func(m codeMapping) bool { return m.file.table == nil })
-		told = told[:min(len(told), len(k.Mappings))]
+		listed = slices.DeleteFunc(listed, func(m codeMapping) bool { return m.file.table == nil })
+		listed = listed[:min(len(listed), len(k.Mappings))]
 		if !p.warned {
 			p.warned = true
-			s.warn(fmt.Sprintf("process %d maps code in %d places, of which %d can be unwound", pid, len(mappings), len(told)))
+			s.warn(fmt.Sprintf("process %d maps code in %d places, of which %d can be unwound", pid, len(mappings), len(listed)))
 		}
 	}
-	for i, m := range told {
+	for i, m := range listed {
 		to := &k.Mappings[i]
 		to.Start, to.End, to.Bias, to.Index = m.start, m.end, m.bias, bpf.NoTable
 		if t := m.file.table; t != nil {
@@ -390,7 +391,7 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 		return true
 	})
 	if !listed && err == nil && len(p.views) == 1 {
-		s.drop(pid, p) // it had ended before this: nobody will tell of it again
+		s.drop(pid, p) // it had ended before this: its end will not be reported again
 	}
 	return err
 }
@@ -462,6 +463,7 @@ func (s *Spaces) remove(probes io.Closer) {
 	s.removing.Go(func() { probes.Close() })
 }
 
+// Close forgets all processes and removes their probes.
 func (s *Spaces) Close() {
 	if s == nil {
 		return

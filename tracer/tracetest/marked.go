@@ -100,6 +100,7 @@ func (l *Lines) Add(line string) {
 	l.list = append(l.list, line)
 }
 
+// String is all lines.
 func (l *Lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
