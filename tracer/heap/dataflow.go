@@ -21,7 +21,7 @@ func (r *programReader) dataflowBuffers(h programHeader) (list []Static) {
 		return nil
 	}
 	for at := h.allocators.begin; at < h.allocators.end && r.err == nil; at += next {
-		cores := r.coreRanges(span{at, at + coreRangeBytes})
+		cores := r.coreRanges(span{at, at + rangeBytes})
 		var regions []span
 		for _, words := range r.words(r.span(at, "CircularBufferAllocator.l1_regions"), 2, maxProgramRanges) {
 			region := span{words[0], words[1]}

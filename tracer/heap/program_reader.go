@@ -12,8 +12,6 @@ import (
 const (
 	maxProgramCBs    = 1 << 14
 	maxProgramRanges = 1 << 14
-	// coreRangeBytes are x0, y0, x1, y1 as u64.
-	coreRangeBytes = 32
 	// sharedBytes is a std::shared_ptr: the pointer, and its counts.
 	sharedBytes = 16
 	// maxCoord is more than any chip has cores in a row, and maxL1 more bytes than
@@ -44,7 +42,7 @@ func (r *programReader) knows(names ...string) bool {
 
 // coreRanges reads CoreRanges.
 func (r *programReader) coreRanges(s span) []event.CoreRange {
-	words := r.words(s, coreRangeBytes/8, maxProgramRanges)
+	words := r.words(s, rangeBytes/8, maxProgramRanges)
 	ranges := make([]event.CoreRange, len(words))
 	for i, w := range words {
 		if w[0] > w[2] || w[1] > w[3] || w[2] > maxCoord || w[3] > maxCoord {
