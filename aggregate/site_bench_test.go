@@ -10,9 +10,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// BenchmarkProfileApply allocates and frees buffers beside 100,000 that live,
+// BenchmarkManySites allocates and frees buffers beside 100,000 that live,
 // from 10,000 stacks.
-func BenchmarkProfileApply(b *testing.B) {
+func BenchmarkManySites(b *testing.B) {
 	many := make([]*event.Stack, 10_000)
 	for i := range many {
 		many[i] = event.NewStack(uint64(i+1), nil)
@@ -23,7 +23,7 @@ func BenchmarkProfileApply(b *testing.B) {
 		chips int
 	}{{"one chip", 1}, {"eight chips", 8}} {
 		b.Run(bench.name, func(b *testing.B) {
-			p := aggregate.NewProfile()
+			p := aggregate.New()
 			alloc := tensor(1, 7, 0, all[:bench.chips]...)
 			var id uint64
 			for ; id < 100_000; id++ {
@@ -47,20 +47,20 @@ func BenchmarkProfileApply(b *testing.B) {
 
 // BenchmarkProfileSamples is of 100,000 stacks.
 func BenchmarkProfileSamples(b *testing.B) {
-	p := aggregate.NewProfile()
+	p := aggregate.New()
 	for id := range uint64(100_000) {
 		alloc := tensor(1, 7, id, 0)
 		alloc.Stack = event.NewStack(id+1, nil)
 		p.Apply(&alloc)
 	}
 	for b.Loop() {
-		p.Samples()
+		p.Profile()
 	}
 }
 
-// TestAProfileIsSmall checks what a million live buffers take, and 100,000
-// stacks besides what the events hold of them.
-func TestAProfileIsSmall(t *testing.T) {
+// TestAStateIsSmall checks what a million live buffers take, and a buffer each of
+// 100,000 stacks besides what the events hold of them.
+func TestAStateIsSmall(t *testing.T) {
 	heap := func() float64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -70,13 +70,13 @@ func TestAProfileIsSmall(t *testing.T) {
 	for _, test := range []struct {
 		name                    string
 		buffers, stacks, limits int
-	}{{"live buffer", 1_000_000, 1, 64}, {"stack", 100_000, 100_000, 350}} {
+	}{{"live buffer", 1_000_000, 1, 150}, {"stack", 100_000, 100_000, 400}} {
 		list := make([]*event.Stack, test.stacks)
 		for i := range list {
 			list[i] = event.NewStack(uint64(i+1), nil)
 		}
 		before := heap()
-		p := aggregate.NewProfile()
+		p := aggregate.New()
 		alloc := tensor(1, 7, 0, 0)
 		for id := range uint64(test.buffers) {
 			alloc.BufferID, alloc.Stack = id, list[id%uint64(test.stacks)]
