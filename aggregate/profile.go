@@ -112,6 +112,14 @@ func (s *State) Profile() *Profile {
 	return p
 }
 
+// PeakOf is the peak of a region of a chip by now; zero where there was nothing.
+func (s *State) PeakOf(device int, region event.Region) Peak {
+	if c := s.chips[device]; c != nil && int(region) < event.BankedRegions {
+		return Peak{device, region, c.pools[region].peak, c.pools[region].peakTime}
+	}
+	return Peak{}
+}
+
 // device is the id of the pool's chip.
 func (q *pool) device() int {
 	if q.chip == nil {

@@ -10,10 +10,10 @@ import (
 // A Live is a state that somebody brings up to date while others look at it. Its zero
 // value is not usable: New makes one. Its methods may be called by any goroutine.
 type Live struct {
-	mu      sync.Mutex
-	state   *aggregate.State
-	markNs  uint64
-	marked  bool
+	mu     sync.Mutex
+	state  *aggregate.State
+	markNs uint64
+	marked bool
 	// own is true where the user of the view has set the mark, or taken it off.
 	own    bool
 	tell   Told

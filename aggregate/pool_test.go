@@ -9,9 +9,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestL1InUseIsWhatPeaksCount: what buffers and circular buffers take of a core together,
+// TestThePeakOfL1IsOfACore: what buffers and circular buffers take of a core together,
 // not what they take of all of them.
-func TestL1InUseIsWhatPeaksCount(t *testing.T) {
+func TestThePeakOfL1IsOfACore(t *testing.T) {
 	static := event.Event{
 		TimeNs: 2, Kind: event.CBAlloc, PID: 7, ProgramID: 1, Devices: []int{0}, Address: 100, SizeBytes: 150,
 		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer,
@@ -24,8 +24,8 @@ func TestL1InUseIsWhatPeaksCount(t *testing.T) {
 		s.Apply(&events[i])
 		peaks.Apply(&events[i])
 	}
-	qt.Check(t, qt.Equals(s.L1InUse(), 250))
+	qt.Check(t, qt.Equals(s.PeakOf(0, event.L1).Bytes, 250))
 	list := peaks.RegionPeaks()
 	qt.Assert(t, qt.HasLen(list, 1))
-	qt.Check(t, qt.Equals(list[0].Bytes, s.L1InUse()))
+	qt.Check(t, qt.Equals(list[0].Bytes, 250))
 }
