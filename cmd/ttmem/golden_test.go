@@ -238,11 +238,18 @@ func runOnStreams(t *testing.T, terminal bool, args []string) (out, errs string,
 	shown := make(chan string)
 	os.Stdout = openTerminal(t, shown)
 	status = run(args)
+	// what is still on its way when a terminal is closed may be lost
+	_, err := os.Stdout.WriteString(terminalEnd)
+	qt.Assert(t, qt.IsNil(err))
+	out = <-shown
 	qt.Assert(t, qt.IsNil(os.Stdout.Close()))
-	return <-shown, text(os.Stderr), status
+	return out, text(os.Stderr), status
 }
 
-// openTerminal opens a terminal, and sends all that was written to it when it is closed.
+// terminalEnd is what is written to a terminal last.
+const terminalEnd = "\x00end\x00"
+
+// openTerminal opens a terminal, and sends all that was written to it before terminalEnd.
 func openTerminal(t *testing.T, shown chan<- string) *os.File {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -257,11 +264,17 @@ func openTerminal(t *testing.T, shown chan<- string) *os.File {
 	_, err = term.MakeRaw(int(slave.Fd())) // ends of lines stay as they are
 	qt.Assert(t, qt.IsNil(err))
 	go func() {
-		var b bytes.Buffer
-		_, _ = b.ReadFrom(master) // EIO after the slave was closed
-		master.Close()
+		defer master.Close()
+		var text []byte
+		for part := make([]byte, 4096); !bytes.HasSuffix(text, []byte(terminalEnd)); {
+			n, err := master.Read(part)
+			if err != nil {
+				break
+			}
+			text = append(text, part[:n]...)
+		}
 		// what a terminal does not show any more: how far reading was
-		shown <- strings.ReplaceAll(b.String(), "\r\033[K", "")
+		shown <- strings.ReplaceAll(strings.TrimSuffix(string(text), terminalEnd), "\r\033[K", "")
 	}()
 	return slave
 }
