@@ -33,6 +33,7 @@ func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules)
 	of := at.of(o.source.file)
 	var l *listing
 	var failed error
+	var moments []dumpMoment
 	// at the peak each region of each chip is of another time
 	w, state, err := visit(o.source.file, []moment{at}, everyEvent, func(*event.Event) {}, func(_ int, s *aggregate.State, wanted wantedFunc) {
 		for _, some := range filter.split(s, wanted) {
@@ -40,6 +41,9 @@ func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules)
 				return
 			}
 			one, err := newListing(&present{State: s, nowNs: s.Snapshot().TimeNs, of: of}, some, rules)
+			if err == nil && at.peak {
+				moments = append(moments, momentOf(&some, one.snap))
+			}
 			if err != nil || l == nil {
 				l, failed = one, err
 				continue
@@ -54,7 +58,7 @@ func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules)
 	if l == nil { // nothing of these regions was ever there
 		return newListing(&present{State: state, nowNs: state.Snapshot().TimeNs, of: of, notes: w.notes, failed: w.failed}, filter, rules)
 	}
-	l.notes, l.failed, l.filter = w.notes, w.failed, filter
+	l.notes, l.failed, l.filter, l.moments = w.notes, w.failed, filter, moments
 	return l, nil
 }
 
@@ -91,4 +95,18 @@ func (f *dumpFilter) split(s *aggregate.State, wanted wantedFunc) (list []dumpFi
 		list[same].regions = append(list[same].regions, region)
 	}
 	return list
+}
+
+// momentOf is when what a filter lets through is listed.
+func momentOf(f *dumpFilter, snap *aggregate.Snapshot) dumpMoment {
+	m := dumpMoment{Devices: f.devices, TimeNs: snap.TimeNs}
+	for _, region := range f.regions {
+		m.Regions = append(m.Regions, region.String())
+	}
+	for i := range snap.Devices {
+		if f.devices == nil {
+			m.Devices = append(m.Devices, snap.Devices[i].ID)
+		}
+	}
+	return m
 }
