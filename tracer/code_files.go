@@ -71,7 +71,7 @@ func (s *spaces) openOne(pid int, m procMap) *codeFile {
 		file.Close()
 		return anonymous
 	}
-	return openCodeFile(file, info.Size(), m.path, fmt.Sprintf("/proc/%d/root", pid))
+	return openCodeFile(file, info.Size(), m.path)
 }
 
 // readyRows are the tables of the mappings' files that the kernel has, in use until
@@ -159,7 +159,7 @@ func (s *spaces) prepare(paths []string) {
 			file.Close()
 			return
 		}
-		f := openCodeFile(file, info.Size(), paths[i], "/")
+		f := openCodeFile(file, info.Size(), paths[i])
 		f.unwindRows()
 		mappings[i].file = f
 		s.mu.Lock()

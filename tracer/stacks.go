@@ -175,7 +175,7 @@ func (s *processStacks) resolve(ids bpf.KernelStackIds) []*event.Call {
 			p.seen = true
 			p.call = nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
 			if !p.call.interpreter || s.o.allFrames {
-				p.call.shown = event.NewCall(p.file.frames(p.addr, s.o.fullNames))
+				p.call.shown = event.NewCall([]event.Frame{p.file.frame(p.addr, s.o.fullNames)})
 			}
 		}
 		native = append(native, p.call)
