@@ -27,6 +27,16 @@ type State struct {
 	failures    failures
 	// marks only grow at their end, so that checkpoints may share them.
 	marks []mark
+	// sites are all call sites, as they were first seen, and keptSites how many there
+	// were when the idle ones were last forgotten.
+	sites     []*callSite
+	keptSites int
+	keepSites bool
+	// freshSince is when what is fresh begins, in ns.
+	freshSince uint64
+	// unplaced are the pools of buffers on no known chip.
+	unplaced [event.BankedRegions]pool
+	first    uint64 // the time of the first event
 }
 
 // New returns a State in which nothing is allocated.
@@ -36,6 +46,7 @@ func New() *State {
 		processes: make(map[int]*process),
 		coreSets:  make(coreSets),
 		lost:      make(map[string]uint64),
+		unplaced:  newPools(nil),
 	}
 }
 
@@ -55,6 +66,9 @@ func (s *State) Advance(ns uint64) { s.now = max(s.now, ns) }
 // allocated, say) is counted in Anomalies and otherwise does the least harm:
 // no total goes below what is allocated.
 func (s *State) Apply(e *event.Event) {
+	if s.first == 0 {
+		s.first = e.TimeNs
+	}
 	s.now = max(s.now, e.TimeNs)
 	switch e.Kind {
 	case event.Alloc:

@@ -70,8 +70,7 @@ func (s *State) closeDevice(e *event.Event) {
 	}
 	for b := range p.buffers.all() {
 		if b.allocator == e.Allocator {
-			p.leave(b, event.ReasonDeviceClose)
-			s.drop(p, b)
+			s.drop(p, b, event.ReasonDeviceClose)
 		}
 	}
 	if a := p.allocators[e.Allocator]; a != nil {

@@ -5,24 +5,28 @@ import (
 )
 
 // A buffer is one that is allocated. A million of them have to fit: mind the
-// size, which is 128 bytes.
+// size, which is 96 bytes.
 type buffer struct {
+	*callSite               // where it was allocated, with its region, layout and chips
 	id, object, allocator   uint64
 	address, size, pageSize uint64
 	perBank                 uint64
 	since                   uint64
-	set                     *deviceSet
-	stack                   *event.Stack
 	comm                    string
 	tid                     int32
 	banks                   uint32
-	region                  event.Region
-	layout                  event.Layout
-	beforeAttach            bool
 }
 
 // allocated is what the buffer takes of all its banks on each chip, in bytes.
 func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
+
+// counts is what the buffer counts in its pools.
+func (b *buffer) counts() uint64 {
+	if b.region == event.L1 {
+		return b.perBank
+	}
+	return b.allocated()
+}
 
 func (s *State) alloc(e *event.Event) {
 	if int(e.Region) >= event.BankedRegions {
@@ -32,23 +36,27 @@ func (s *State) alloc(e *event.Event) {
 	p := s.process(e)
 	if old := p.buffers.get(e.BufferID); old != nil {
 		s.anomalies.ReplacedBuffers++
-		s.drop(p, old)
+		s.drop(p, old, event.ReasonExplicit) // its free was lost
 	}
 	if len(e.Devices) == 0 {
 		s.anomalies.UnplacedBuffers++
 	}
 	b := &buffer{
-		id: e.BufferID, object: e.Object, allocator: e.Allocator,
+		callSite: s.site(p, s.set(p, e.Devices), siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach}, e.Stack),
+		id:       e.BufferID, object: e.Object, allocator: e.Allocator,
 		address: e.Address, size: e.SizeBytes, pageSize: e.PageSizeBytes,
 		perBank: e.BytesPerBank, banks: e.Banks, since: e.TimeNs,
-		set: s.set(p, e.Devices), stack: e.Stack, comm: e.Comm, tid: int32(e.TID),
-		region: e.Region, layout: e.Layout, beforeAttach: e.BeforeAttach,
+		comm: e.Comm, tid: int32(e.TID),
 	}
 	p.buffers.put(b)
 	p.held[b.region].add(b)
 	b.lay()
-	if b.beforeAttach {
+	if b.before {
 		p.beforeAttach++
+	}
+	s.addTo(b.callSite, b.allocated(), b.perBank, b.since)
+	for _, q := range b.set.poolsOf(b.region) {
+		q.grow(b.counts(), b.since)
 	}
 	for _, c := range b.set.chips {
 		c.used.add(b, c.capacities(), e.TimeNs)
@@ -73,15 +81,19 @@ func (s *State) free(e *event.Event) {
 		s.anomalies.RepeatedFrees++
 		return
 	}
-	if e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit {
-		p.leave(b, e.Reason)
-	}
-	s.drop(p, b)
+	s.drop(p, b, e.Reason)
 }
 
-// drop forgets a buffer that is allocated.
-func (s *State) drop(p *process, b *buffer) {
+// drop forgets a buffer that is allocated, and ends for that reason.
+func (s *State) drop(p *process, b *buffer, reason event.Reason) {
+	if isEnd(reason) {
+		p.leave(b, reason)
+	}
 	p.buffers.remove(b)
+	s.removeFrom(b.callSite, b.allocated(), b.perBank, b.since, reason)
+	for _, q := range b.set.poolsOf(b.region) {
+		q.bytes -= b.counts()
+	}
 	p.held[b.region].remove(b)
 	b.lift()
 	for _, c := range b.set.chips {

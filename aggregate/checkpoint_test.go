@@ -235,7 +235,8 @@ func TestACheckpointKeepsPeaksOfChipsThatNobodyUses(t *testing.T) {
 func TestAProfileGetsWhatLivesFromACheckpoint(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 4))
-		p, s := aggregate.NewProfile(), aggregate.New()
+		s := aggregate.New()
+		s.KeepSites()
 		for now := range uint64(600) {
 			e := fullEvent(r, now)
 			switch e.Kind {
@@ -245,24 +246,24 @@ func TestAProfileGetsWhatLivesFromACheckpoint(t *testing.T) {
 			case event.Free:
 				e.Reason = event.ReasonExplicit
 			}
-			feed(p, s, &e)
+			feed(s, &e)
 		}
-		fresh := aggregate.NewProfile()
+		fresh := aggregate.New()
 		for e := range s.Checkpoint() {
 			fresh.Apply(e)
 		}
 		live := func(p *aggregate.Profile) map[place]aggregate.Amount {
 			m := make(map[place]aggregate.Amount)
-			for _, sample := range p.Samples() {
+			for _, sample := range p.Samples {
 				if sample.Live.Count > 0 {
 					m[place{sample.PID, sample.Device, sample.Region, sample.Stack}] = sample.Live
 				}
 			}
 			return m
 		}
-		want := live(p)
+		want := live(s.Profile())
 		qt.Assert(t, qt.Not(qt.HasLen(want, 0)))
-		got := live(fresh)
+		got := live(fresh.Profile())
 		qt.Assert(t, qt.HasLen(got, len(want)))
 		for at, a := range want {
 			qt.Assert(t, qt.Equals(got[at], a), qt.Commentf("seed %d: %+v", seed, at))

@@ -19,6 +19,7 @@ type chip struct {
 	ranges      [event.BankedRegions]Span
 	staticRange Span
 	l1          l1Level
+	pools       [event.BankedRegions]pool
 }
 
 // usage is what is in use on one chip: by all processes, or by one of them.
@@ -62,6 +63,7 @@ func (s *State) chip(id int) *chip {
 	c := s.chips[id]
 	if c == nil {
 		c = &chip{id: id, open: make(map[*processChip]bool)}
+		c.pools = newPools(c)
 		s.chips[id] = c
 	}
 	return c

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"ttmem/tracer/event"
 )
@@ -41,21 +42,30 @@ type Parts struct {
 	List  []Part
 }
 
-// AddHeld adds what is allocated in a state, of the regions that are wanted: buffers,
-// and circular buffers that do not lie in one.
-func (p *Parts) AddHeld(s *State, wanted func(event.Region) bool) {
+// AddHeld adds what is allocated in a state, of the regions of chips that are wanted:
+// buffers, and circular buffers that do not lie in one.
+func (p *Parts) AddHeld(s *State, wanted func(device int, region event.Region) bool) {
 	for _, process := range s.byPID() {
-		for _, h := range process.list(func(b *buffer) bool { return wanted(b.region) }) {
+		for _, h := range process.list(func(*buffer) bool { return true }) {
+			devices := h.Devices
+			if len(devices) > 0 {
+				devices = slices.DeleteFunc(slices.Clone(devices), func(id int) bool { return !wanted(id, h.Region) })
+				if len(devices) == 0 {
+					continue
+				}
+			} else if !wanted(NoDevice, h.Region) {
+				continue
+			}
 			p.add(Part{
 				PID: h.PID, Stack: h.Stack, Region: h.Region, Layout: h.Layout, BeforeAttach: h.BeforeAttach,
-				Devices: h.Devices, Count: 1, Bytes: h.AllocatedBytes(),
+				Devices: devices, Count: 1, Bytes: h.AllocatedBytes(),
 			})
 		}
 	}
-	if !wanted(event.CB) {
-		return
-	}
 	for _, id := range sortedKeys(s.chips) {
+		if !wanted(id, event.CB) {
+			continue
+		}
 		for _, one := range s.Statics(id) {
 			if one.Global {
 				continue
@@ -109,15 +119,4 @@ func deviceKey(ids []int) string {
 		key = binary.AppendUvarint(key, uint64(id))
 	}
 	return string(key)
-}
-
-// InUse is what buffers take of a region of all chips together, in bytes.
-func (s *State) InUse(region event.Region) (bytes uint64) {
-	if int(region) >= event.BankedRegions {
-		return 0
-	}
-	for _, c := range s.chips {
-		bytes += c.used.regions[region].allocated
-	}
-	return bytes
 }

@@ -259,7 +259,7 @@ func blame(buffers []*buffer) (all Blame, by []Blame) {
 		if !ok {
 			i = len(by)
 			index[key] = i
-			by = append(by, Blame{Address: b.address, Stack: b.stack, BeforeAttach: b.beforeAttach})
+			by = append(by, Blame{Address: b.address, Stack: b.stack, BeforeAttach: b.before})
 		}
 		if all.Count == 0 {
 			all.Address = b.address

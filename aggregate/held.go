@@ -90,7 +90,7 @@ func (p *process) list(wanted func(*buffer) bool) []Held {
 				Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
 				Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
 				BytesPerBank: b.perBank, Banks: b.banks, SinceNs: b.since,
-				BeforeAttach: b.beforeAttach, Stack: b.stack,
+				BeforeAttach: b.before, Stack: b.stack,
 			})
 		}
 	}

@@ -84,7 +84,7 @@ func heldOf(b *buffer) *Held {
 		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
 		Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
 		BytesPerBank: b.perBank, Banks: b.banks, SinceNs: b.since,
-		BeforeAttach: b.beforeAttach, Stack: b.stack,
+		BeforeAttach: b.before, Stack: b.stack,
 	}
 }
 
@@ -162,7 +162,7 @@ func (h *History) begin(b *buffer, n *Note) {
 func (h *History) end(b *buffer, now uint64) {
 	u := &Use{
 		PID: b.set.pid, BufferID: b.id, Address: b.address, SizeBytes: b.size, BytesPerBank: b.perBank,
-		SinceNs: b.since, EndNs: now, BeforeAttach: b.beforeAttach, Stack: b.stack,
+		SinceNs: b.since, EndNs: now, BeforeAttach: b.before, Stack: b.stack,
 	}
 	h.freed.set(freedKey{u.PID, u.BufferID}, u)
 	regions := h.live[b.set]

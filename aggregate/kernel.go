@@ -19,15 +19,23 @@ type kernelUsage struct {
 type kernel struct {
 	dram, text uint64
 	from       *origin
+	site       *callSite
 }
 
 // loadKernel takes the figures of the event for the whole program: a second
 // event of the same program is a correction.
 func (s *State) loadKernel(e *event.Event) {
 	p := s.process(e)
-	k := &kernel{e.SizeBytes, e.BytesPerBank, originOf(e)}
+	from := originOf(e)
 	for _, c := range s.set(p, e.Devices).chips {
-		c.unloadKernel(e.ProgramID)
+		if g := c.programs[e.ProgramID]; g != nil && g.kernel != nil {
+			old := g.kernel
+			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
+			old.site.allocated.sub(Amount{1, old.dram})
+		}
+		site := s.site(p, s.aloneOf(p, c), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
+		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}
+		s.addTo(site, k.dram, 0, e.TimeNs)
 		c.program(e.ProgramID).kernel = k
 		for _, u := range c.both() {
 			t := &u.kernels
@@ -46,12 +54,12 @@ func (s *State) unloadKernels(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		c.unloadKernel(e.ProgramID)
+		s.unloadKernel(c, e.ProgramID, e.Reason)
 	}
 }
 
 // unloadKernel ends the kernels of a program, where it has any.
-func (c *processChip) unloadKernel(programID uint64) {
+func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || g.kernel == nil {
 		return
@@ -62,6 +70,7 @@ func (c *processChip) unloadKernel(programID uint64) {
 		t.dram -= g.kernel.dram
 		t.textSum -= g.kernel.text
 	}
+	s.removeFrom(g.kernel.site, g.kernel.dram, 0, g.kernel.from.since, reason)
 	g.kernel = nil
 	c.tidy(programID)
 }

@@ -51,7 +51,7 @@ func (h *holder) add(more holder) {
 func holderOf(b *buffer) holder {
 	chips := uint64(len(b.set.chips))
 	return holder{
-		Holder{Bytes: b.allocated() * chips, Count: 1, Stack: b.stack, BeforeAttach: b.stack == nil && b.beforeAttach},
+		Holder{Bytes: b.allocated() * chips, Count: 1, Stack: b.stack, BeforeAttach: b.stack == nil && b.before},
 		b.size * chips,
 	}
 }

@@ -55,5 +55,5 @@ func TestWhatDoesNotFitIsNoPeak(t *testing.T) {
 	s.Apply(&last)
 	peaks.Apply(&last)
 	check(8, 900, 100)
-	qt.Check(t, qt.Equals(s.L1InUse(), capacity))
+	qt.Check(t, qt.Equals(s.PeakOf(0, event.L1).Bytes, 1000))
 }

@@ -87,7 +87,7 @@ func (n *NotedPeaks) Missing() []NotedPeak {
 // Find takes those that are missing from peaks of some of the events, which are to be
 // given in the order of their times.
 func (n *NotedPeaks) Find(p *Peaks) {
-	holders := p.holders()
+	holders := p.peakHolders()
 	for of, r := range n.regions {
 		q := p.knownPool(of)
 		switch {
@@ -102,12 +102,12 @@ func (n *NotedPeaks) Find(p *Peaks) {
 }
 
 // knownPool is the pool of a region, or nil.
-func (p *Peaks) knownPool(of regionOf) *peakPool {
-	regions := p.pools[p.chips[of.device]]
-	if regions == nil {
+func (p *Peaks) knownPool(of regionOf) *pool {
+	c := p.chips[of.device]
+	if c == nil {
 		return nil
 	}
-	return regions[of.region]
+	return &c.pools[of.region]
 }
 
 // Complete makes peaks of the events from a checkpoint on to the end those of all, and
@@ -116,28 +116,24 @@ func (p *Peaks) knownPool(of regionOf) *peakPool {
 // is to be applied any more.
 func (n *NotedPeaks) Complete(p *Peaks, wanted func(device int, region event.Region) bool) bool {
 	for of, r := range n.regions {
-		if c := p.chips[of.device]; c != nil {
-			p.pool(c, of.region)
-		}
 		q := p.knownPool(of)
 		switch {
 		case q == nil:
 			return false
 		case r.found != nil && r.peak >= q.peak:
-			q.before = r.found
+			p.linesOf(q).before = r.found
 		case r.peak < q.peak: // at the end, without a note
 		case !wanted(of.device, of.region):
-			q.before = &RegionPeak{Device: of.device, Region: of.region, Bytes: r.peak}
+			p.linesOf(q).before = &RegionPeak{Device: of.device, Region: of.region, Bytes: r.peak}
 		case r.peak > q.peak:
 			return false
 		}
 	}
-	for c, regions := range p.pools {
-		for region, q := range regions {
-			if q != nil {
-				r := n.region(regionOf{c.id, event.Region(region)})
-				q.line, q.staticLine = r.line.followedBy(q.line, p.now), r.staticLine.followedBy(q.staticLine, p.now)
-			}
+	for _, c := range p.chips {
+		for region := range c.pools {
+			r := n.region(regionOf{c.id, event.Region(region)})
+			l := p.linesOf(&c.pools[region])
+			l.line, l.static = r.line.followedBy(l.line, p.now), r.staticLine.followedBy(l.static, p.now)
 		}
 	}
 	p.begin, p.restored = n.begin, n.restored

@@ -65,18 +65,19 @@ func (p *Peaks) Begin() (ns uint64, restored bool) { return p.begin, p.restored 
 // RegionPeaks returns the peaks of all regions that ever held anything, in order of
 // chip and region. The timelines go on as the events do.
 func (p *Peaks) RegionPeaks() []RegionPeak {
-	holders := p.holders()
+	holders := p.peakHolders()
 	earlier := p.earlier()
 	var list []RegionPeak
 	for _, id := range sortedKeys(p.chips) {
 		for region := range event.Region(event.BankedRegions) {
-			q := p.pool(p.chips[id], region)
+			q := &p.chips[id].pools[region]
+			lines := p.linesOf(q)
 			peak := p.peakOf(q, holders[q])
-			if q.before != nil {
-				peak = *q.before
+			if lines.before != nil {
+				peak = *lines.before
 			}
 			peak.CapacityBytes = cmp.Or(peak.CapacityBytes, q.holds())
-			peak.Timeline, peak.StaticTimeline = q.line, q.staticLine
+			peak.Timeline, peak.StaticTimeline = lines.line, lines.static
 			if before := earlier[regionOf{id, region}]; p.restored && before.Bytes > peak.Bytes {
 				peak.Earlier = &before
 			}
@@ -90,29 +91,37 @@ func (p *Peaks) RegionPeaks() []RegionPeak {
 
 // peakOf is the peak of a pool, of which the capacity is 0 where it was not known then,
 // without its timelines.
-func (p *Peaks) peakOf(q *peakPool, holders []PeakHolder) RegionPeak {
+func (s *State) peakOf(q *pool, holders []PeakHolder) RegionPeak {
 	peak := RegionPeak{
 		Device: q.chip.id, Region: q.region, TimeNs: q.peakTime, Bytes: q.peak, CapacityBytes: q.capacity,
 		StaticBytes: q.peakStatic, Holders: holders,
 	}
 	if q.region == event.L1 && q.peak > 0 {
-		peak.Programs = p.programsAt(q)
+		peak.Programs = s.programsAt(q)
 	}
 	return peak
 }
 
-// holders are those of each peak.
-func (p *Peaks) holders() map[*peakPool][]PeakHolder {
-	holders := make(map[*peakPool][]PeakHolder)
-	for key, s := range p.sites {
-		for i := range s.tallies {
-			t := &s.tallies[i]
-			if a := t.atPeak(); a.Count > 0 {
-				holders[t.of] = append(holders[t.of], PeakHolder{
-					PID: key.set.pid, Stack: s.stack, Devices: slices.Clip(key.set.ids), Layout: key.layout,
-					BeforeAttach: key.before, Count: a.Count, Bytes: a.Bytes,
-				})
+// peakHolders are the buffers of each peak, by call site.
+func (s *State) peakHolders() map[*pool][]PeakHolder {
+	holders := make(map[*pool][]PeakHolder)
+	for _, c := range s.sites {
+		if int(c.region) >= event.BankedRegions {
+			continue
+		}
+		for i, q := range c.set.poolsOf(c.region) {
+			at := c.peakIn(i)
+			if at.Count == 0 {
+				continue
 			}
+			bytes := at.Bytes
+			if c.region == event.L1 {
+				bytes = at.perBank
+			}
+			holders[q] = append(holders[q], PeakHolder{
+				PID: c.process.pid, Stack: c.stack, Devices: slices.Clip(c.set.ids), Layout: c.layout,
+				BeforeAttach: c.before, Count: at.Count, Bytes: bytes,
+			})
 		}
 	}
 	for _, list := range holders {
@@ -161,8 +170,8 @@ func (p *Peaks) earlier() map[regionOf]EarlierPeak {
 }
 
 // programsAt are the programs at the peak of the L1 of a chip.
-func (p *Peaks) programsAt(q *peakPool) []PeakProgram {
-	entries := p.staticsAt(q)
+func (s *State) programsAt(q *pool) []PeakProgram {
+	entries := s.staticsAt(q)
 	var m coreMap
 	for i := range entries {
 		m.add(entries[i].place)
@@ -213,9 +222,9 @@ func (p *Peaks) programsAt(q *peakPool) []PeakProgram {
 }
 
 // staticsAt are the circular buffers that were there at the peak.
-func (p *Peaks) staticsAt(q *peakPool) []endedStatic {
+func (s *State) staticsAt(q *pool) []endedStatic {
 	list := slices.Clone(q.ended)
-	for _, process := range p.byPID() {
+	for _, process := range s.byPID() {
 		c := process.chips[q.chip.id]
 		if c == nil {
 			continue

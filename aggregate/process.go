@@ -13,6 +13,7 @@ const keptExited = 64
 type process struct {
 	pid   int
 	comm  string
+	name  *processName
 	since uint64
 	// about is what its start told.
 	about      About
@@ -43,6 +44,8 @@ type processChip struct {
 	open     []*allocator
 	own      capacities
 	programs map[uint64]*program
+	// alone is the set of this chip alone, to which circular buffers and kernels belong.
+	alone *deviceSet
 }
 
 // both are the totals that everything counts in: the process's and all
@@ -61,7 +64,7 @@ func (s *State) process(e *event.Event) *process {
 	p := s.known(e.PID)
 	if p == nil {
 		p = &process{
-			pid: e.PID, comm: e.Comm, since: e.TimeNs,
+			pid: e.PID, comm: e.Comm, name: &processName{pid: e.PID, comm: e.Comm}, since: e.TimeNs,
 			chips:      make(map[int]*processChip),
 			allocators: make(map[uint64]*allocator),
 			left:       make(map[leftKey]*holder),
@@ -70,7 +73,7 @@ func (s *State) process(e *event.Event) *process {
 		s.processes[e.PID] = p
 	}
 	if p.comm == "" {
-		p.comm = e.Comm
+		p.comm, p.name.comm = e.Comm, e.Comm
 	}
 	s.last = p
 	return p
@@ -88,7 +91,9 @@ func (s *State) known(pid int) *process {
 func (s *State) startProcess(e *event.Event) {
 	// The same id again is another process, or another program after exec.
 	s.endProcess(e.PID, e.TimeNs, event.UnknownStatus)
-	s.process(e).about = About{
+	p := s.process(e)
+	p.name.command = e.Command
+	p.about = About{
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}
@@ -101,16 +106,16 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		return
 	}
 	for b := range p.buffers.all() {
-		p.leave(b, event.ReasonProcessExit)
-		s.drop(p, b)
+		s.drop(p, b, event.ReasonProcessExit)
 	}
 	for _, c := range p.chips {
 		for id := range c.programs {
-			c.freeCBs(id, event.NotStatic)
-			c.unloadKernel(id)
+			s.freeCBsOf(c, id, event.NotStatic, event.ReasonProcessExit)
+			s.unloadKernel(c, id, event.ReasonProcessExit)
 		}
 	}
 	p.closeAll()
+	s.forgetEnded(p)
 	view := p.view()
 	view.Exit = &Exit{TimeNs: now}
 	if status != event.UnknownStatus {
@@ -132,6 +137,11 @@ type deviceSet struct {
 	chips []*processChip
 	// laid is where its buffers lie, by region; nil where nobody asks.
 	laid [event.BankedRegions]*laidBlocks
+	// pools are those of its chips, by region; where it has none, those of no chip.
+	pools [event.BankedRegions][]*pool
+	sites map[siteKey]*callSite
+	// recent are sites that were looked up lately, by their stack IDs.
+	recent [recentSites]*callSite
 }
 
 // set returns the set of these chips. A process has few of them, and the same
@@ -150,7 +160,7 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{pid: p.pid, ids: slices.Clone(ids)}
+	d := &deviceSet{pid: p.pid, ids: slices.Clone(ids), sites: make(map[siteKey]*callSite)}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue
@@ -162,7 +172,23 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 		}
 		d.chips = append(d.chips, c)
 	}
+	for region := range d.pools {
+		for _, c := range d.chips {
+			d.pools[region] = append(d.pools[region], &c.chip.pools[region])
+		}
+		if len(d.chips) == 0 {
+			d.pools[region] = []*pool{&s.unplaced[region]}
+		}
+	}
 	return d
+}
+
+// aloneOf is the set of one chip of a process.
+func (s *State) aloneOf(p *process, c *processChip) *deviceSet {
+	if c.alone == nil {
+		c.alone = s.newSet(p, []int{c.chip.id})
+	}
+	return c.alone
 }
 
 // program returns the program of that id, which it makes where there is none.

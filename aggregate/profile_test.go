@@ -24,23 +24,23 @@ func from(stack int, e event.Event) event.Event {
 	return e
 }
 
-// profileOf feeds a profile as a session does.
+// profileOf is that of some events.
 func profileOf(events ...event.Event) *aggregate.Profile {
-	p, s := aggregate.NewProfile(), aggregate.New()
+	s := aggregate.New()
+	s.KeepSites()
 	for i := range events {
-		feed(p, s, &events[i])
+		feed(s, &events[i])
 	}
-	return p
+	return s.Profile()
 }
 
-func feed(p *aggregate.Profile, s *aggregate.State, e *event.Event) {
+// feed applies an event as a session does.
+func feed(s *aggregate.State, e *event.Event) {
 	for _, implied := range s.Implied(e) {
 		s.Apply(&implied)
-		p.Apply(&implied)
 	}
 	s.Complete(e)
 	s.Apply(e)
-	p.Apply(e)
 }
 
 func amount(count, bytes uint64) aggregate.Amount {
@@ -54,13 +54,13 @@ func TestAStackKeepsWhatItHadAtThePeak(t *testing.T) {
 		free(4, 7, 1), free(5, 7, 3), from(3, tensor(6, 7, 4, 0)), free(7, 7, 2),
 	)
 	const n = 540672
-	qt.Check(t, qt.IsTrue(slices.Equal(p.Samples(), []aggregate.Sample{
+	qt.Check(t, qt.IsTrue(slices.Equal(p.Samples, []aggregate.Sample{
 		{PID: 7, Stack: stacks[1], Allocated: amount(2, 2*n), Peak: amount(2, 2*n)},
 		{PID: 7, Stack: stacks[2], Allocated: amount(1, n), Peak: amount(1, n)},
 		{PID: 7, Stack: stacks[3], Allocated: amount(1, n), Live: amount(1, n)},
-	})), qt.Commentf("%+v", p.Samples()))
-	qt.Check(t, qt.DeepEquals(p.Peaks(), []aggregate.Peak{{Device: 0, Region: event.DRAM, Bytes: 3 * n, TimeNs: 3}}))
-	first, last := p.Span()
+	})), qt.Commentf("%+v", p.Samples))
+	qt.Check(t, qt.DeepEquals(p.Peaks, []aggregate.Peak{{Device: 0, Region: event.DRAM, Bytes: 3 * n, TimeNs: 3}}))
+	first, last := p.FirstNs, p.LastNs
 	qt.Check(t, qt.Equals(first, 1))
 	qt.Check(t, qt.Equals(last, 7))
 }
@@ -71,7 +71,7 @@ func TestThePeakIsOfAllProcesses(t *testing.T) {
 		from(1, tensor(1, 7, 1, 0)), from(1, tensor(2, 7, 2, 0)), free(3, 7, 1),
 		from(1, tensor(4, 8, 1, 0)), from(1, tensor(5, 8, 2, 0)),
 	)
-	samples := p.Samples()
+	samples := p.Samples
 	qt.Assert(t, qt.HasLen(samples, 2))
 	qt.Check(t, qt.Equals(samples[0].Peak.Count, 1))
 	qt.Check(t, qt.Equals(samples[1].Peak.Count, 2))
@@ -89,7 +89,7 @@ func TestWhatNobodyGaveBackIsLive(t *testing.T) {
 		event.Event{TimeNs: 9, Kind: event.ProcessExit, PID: 7},
 	)
 	live := make(map[event.Region]aggregate.Amount)
-	for _, s := range p.Samples() {
+	for _, s := range p.Samples {
 		live[s.Region] = s.Live
 	}
 	qt.Check(t, qt.DeepEquals(live, map[event.Region]aggregate.Amount{
@@ -98,14 +98,15 @@ func TestWhatNobodyGaveBackIsLive(t *testing.T) {
 }
 
 func TestAProfileWithoutImpliedExitsLeavesTheSame(t *testing.T) {
-	p := aggregate.NewProfile()
+	s := aggregate.New()
+	s.KeepSites()
 	for _, e := range []event.Event{
 		from(1, tensor(1, 7, 1, 0)), from(2, cb(2, 7, 1, 1000, 100, 1, 0, 0)), from(3, kernels(3, 7, 1, 300, 10, 0)),
 		{TimeNs: 4, Kind: event.ProcessExit, PID: 7},
 	} {
-		p.Apply(&e)
+		s.Apply(&e)
 	}
-	for _, s := range p.Samples() {
+	for _, s := range s.Profile().Samples {
 		qt.Check(t, qt.Equals(s.Live, s.Allocated))
 	}
 }
@@ -114,7 +115,7 @@ func TestAStackOnSeveralSetsOfChipsIsOneSampleAChip(t *testing.T) {
 	p := profileOf(from(1, tensor(1, 7, 1, 0, 1)), from(1, tensor(2, 7, 2, 1, 1)), from(1, tensor(3, 7, 3)))
 	var got []uint64
 	var devices []int
-	for _, s := range p.Samples() {
+	for _, s := range p.Samples {
 		got, devices = append(got, s.Allocated.Count), append(devices, s.Device)
 	}
 	qt.Check(t, qt.DeepEquals(devices, []int{aggregate.NoDevice, 0, 1}))
@@ -125,7 +126,7 @@ func TestProcessesHaveTheNamesThatTheyStartedWith(t *testing.T) {
 	named := tensor(1, 8, 1, 0)
 	named.Comm = "worker"
 	p := profileOf(named, event.Event{TimeNs: 2, Kind: event.ProcessStart, PID: 7, Comm: "python3", Command: "python3 x.py"})
-	qt.Check(t, qt.DeepEquals(p.Processes(), []aggregate.ProfileProcess{
+	qt.Check(t, qt.DeepEquals(p.Processes, []aggregate.ProfileProcess{
 		{PID: 7, Comm: "python3", Command: "python3 x.py"}, {PID: 8, Comm: "worker"},
 	}))
 }

@@ -24,6 +24,7 @@ type staticEntry struct {
 	kind   event.StaticKind
 	global bool
 	from   *origin
+	site   *callSite // nil for a global one
 }
 
 // An origin is the event that a circular buffer or a kernel came with, shared by
@@ -51,26 +52,30 @@ func (s *State) allocCB(e *event.Event) {
 		s.anomalies.MalformedEvents++
 		return
 	}
-	entry := staticEntry{place, e.StaticKind, e.Global, originOf(e)}
+	entry := staticEntry{place: place, kind: e.StaticKind, global: e.Global, from: originOf(e)}
 	p := s.process(e)
 	for _, c := range s.set(p, e.Devices).chips {
-		c.allocCB(e.ProgramID, entry)
+		s.addCB(p, c, e.ProgramID, entry)
+		c.noteL1Peak(e.TimeNs)
+		c.chip.noteLevel(event.L1, true)
+		q := &c.chip.pools[event.L1]
+		q.setStatic(c.chip.used.static.cores.max)
+		q.note(e.TimeNs)
 	}
 }
 
-func (c *processChip) allocCB(programID uint64, entry staticEntry) {
-	c.addCB(programID, entry)
-	c.noteL1Peak(entry.from.since)
-	c.chip.noteLevel(event.L1, true)
-}
-
-func (c *processChip) addCB(programID uint64, entry staticEntry) {
+func (s *State) addCB(p *process, c *processChip, programID uint64, entry staticEntry) {
 	g := c.program(programID)
 	for _, old := range g.static {
 		if old.place == entry.place && old.kind == entry.kind && old.global == entry.global {
 			// The program was given the place that it has.
 			return
 		}
+	}
+	if !entry.global {
+		key := siteKey{region: event.CB, static: entry.kind, before: entry.from.beforeAttach}
+		entry.site = s.site(p, s.aloneOf(p, c), key, entry.from.stack)
+		s.addTo(entry.site, entry.bytes(), 0, entry.from.since)
 	}
 	g.static = append(g.static, entry)
 	for _, u := range c.both() {
@@ -97,13 +102,13 @@ func (s *State) freeCBs(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		c.freeCBs(e.ProgramID, e.StaticKind)
+		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.Reason)
 	}
 }
 
-// freeCBs ends the circular buffers of a program, or those of a kind: NotStatic
-// means all. Several probes tell of it, so that it may come more than once.
-func (c *processChip) freeCBs(programID uint64, kind event.StaticKind) {
+// freeCBsOf ends the circular buffers of a program, or those of a kind: NotStatic
+// means all. Several probes report it, so that it may come more than once.
+func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
 		return
@@ -112,6 +117,12 @@ func (c *processChip) freeCBs(programID uint64, kind event.StaticKind) {
 	for _, entry := range g.static {
 		if !ends(entry) {
 			continue
+		}
+		if entry.site != nil {
+			s.removeFrom(entry.site, entry.bytes(), 0, entry.from.since, reason)
+		}
+		if q := &c.chip.pools[event.L1]; q.had(&entry) {
+			q.ended = append(q.ended, endedStatic{c.alone.pid, programID, entry})
 		}
 		for _, u := range c.both() {
 			t := &u.static
@@ -125,6 +136,7 @@ func (c *processChip) freeCBs(programID uint64, kind event.StaticKind) {
 		}
 	}
 	c.chip.noteLevel(event.L1, false)
+	c.chip.pools[event.L1].setStatic(c.chip.used.static.cores.max)
 	g.static = slices.DeleteFunc(g.static, ends)
 	if len(g.static) == 0 {
 		for _, u := range c.both() {

@@ -127,7 +127,7 @@ type names map[int]string
 
 func processNames(p *aggregate.Profile) names {
 	list := make(names)
-	for _, process := range p.Processes() {
+	for _, process := range p.Processes {
 		list[process.PID] = process.Comm
 		if process.Comm == "" {
 			list[process.PID] = unknown

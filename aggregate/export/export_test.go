@@ -17,13 +17,14 @@ const second = 1_000_000_000
 // a run is a profile in the making, each event a tenth of a second after the
 // one before.
 type run struct {
-	profile *aggregate.Profile
 	state   *aggregate.State
 	now, id uint64
 }
 
 func newRun() *run {
-	return &run{profile: aggregate.NewProfile(), state: aggregate.New(), now: 1000 * second}
+	r := &run{state: aggregate.New(), now: 1000 * second}
+	r.state.KeepSites()
+	return r
 }
 
 func (r *run) apply(e event.Event) {
@@ -31,10 +32,8 @@ func (r *run) apply(e event.Event) {
 	e.TimeNs = r.now
 	for _, implied := range r.state.Implied(&e) {
 		r.state.Apply(&implied)
-		r.profile.Apply(&implied)
 	}
 	r.state.Apply(&e)
-	r.profile.Apply(&e)
 }
 
 func (r *run) start(pid int, comm, command string) {

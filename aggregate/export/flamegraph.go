@@ -109,7 +109,7 @@ type flameEdge struct{ parent, frame int32 }
 
 func newFlameTree(p *aggregate.Profile) *flameTree {
 	t := &flameTree{
-		profile: p, samples: p.Samples(), seen: make(distinct),
+		profile: p, samples: p.Samples, seen: make(distinct),
 		strings: map[string]int{"": 0}, list: []string{""},
 		frames: make(map[flameFrame]int32),
 		nodes:  make([]flameNode, 1), // the root
@@ -194,7 +194,7 @@ func (t *flameTree) what(o Options) string {
 		parts = append(parts, count(len(processes), "process", "processes"))
 	}
 	parts = append(parts, count(len(devices), "device", "devices"), count(len(t.seen), "stack", "stacks"))
-	first, last := t.profile.Span()
+	first, last := t.profile.FirstNs, t.profile.LastNs
 	traced := "traced for " + strconv.FormatFloat(float64(last-first)/1e9, 'f', 1, 64) + " s"
 	if !o.Begun.IsZero() {
 		traced += " from " + o.Begun.Format("2006-01-02 15:04:05 MST")
@@ -237,11 +237,11 @@ type flameHead struct {
 // end the element that it stands in: json writes < as \u003c.
 func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 	head := flameHead{Value: o.Value.String(), Begun: o.Begun}
-	for _, process := range t.profile.Processes() {
+	for _, process := range t.profile.Processes {
 		head.Processes = append(head.Processes, [3]any{process.PID, process.Comm, process.Command})
 	}
-	first, _ := t.profile.Span()
-	for _, q := range t.profile.Peaks() {
+	first := t.profile.FirstNs
+	for _, q := range t.profile.Peaks {
 		seconds := float64(q.TimeNs-first) / 1e9
 		head.Peaks = append(head.Peaks, [4]any{deviceName(q.Device), q.Region.String(), q.Bytes, seconds})
 	}

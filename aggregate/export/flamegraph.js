@@ -281,10 +281,12 @@
     const amount = { peak: "live at the peak", live: "live at the end", allocated: "allocated in all" }[$("amount").value];
     let s = `${formatBytes(tree.bytes[0])} in ${formatCount(tree.count[0])} ${amount}`;
     if ($("amount").value === "peak") {
-      const device = $("device").value, region = $("region").value;
+      const device = $("device").value;
+      // circular buffers are part of the peak of L1, kernels of that of DRAM
+      const region = { CB: "L1", KERNEL: "DRAM" }[$("region").value] || $("region").value;
       const peaks = (flame.head.peaks || []).filter((p) => (!device || p[0] === device) && (!region || p[1] === region));
       s += peaks.length === 1
-        ? ` of ${peaks[0][1]} on ${peaks[0][0]}: ${formatBytes(peaks[0][2])} at ${peaks[0][3].toFixed(3)} s`
+        ? ` of ${peaks[0][1]} on ${peaks[0][0]}: ${formatBytes(peaks[0][2])}${peaks[0][1] === "L1" ? " per core" : ""} at ${peaks[0][3].toFixed(3)} s`
         : " of each region of each device";
     } else if ($("amount").value === "live") {
       s += " (not given back)";

@@ -35,7 +35,7 @@ func pageData(t *testing.T, page string) string {
 }
 
 func TestTheDataOfAFlameGraphLooksLikeTheGoldenFile(t *testing.T) {
-	data := pageData(t, flameGraph(t, smallRun().profile))
+	data := pageData(t, flameGraph(t, smallRun().state.Profile()))
 	qt.Check(t, qt.IsTrue(json.Valid([]byte(data))))
 	checkGolden(t, "small.flamegraph.json", data)
 }
@@ -44,14 +44,14 @@ func TestHostileNamesStayInTheirPlace(t *testing.T) {
 	r := smallRun()
 	r.apply(event.Event{Kind: event.ProcessStart, PID: 1400, Comm: "</title><b>{{script}}", Command: "</script>"})
 	r.alloc(1400, event.DRAM, 1, nil, 0)
-	page := flameGraph(t, r.profile)
+	page := flameGraph(t, r.state.Profile())
 	qt.Check(t, qt.Equals(strings.Count(page, "</script>"), 3))
 	qt.Check(t, qt.Equals(strings.Count(page, "<img"), 0))
 	qt.Check(t, qt.Equals(strings.Count(page, "</title>"), 1))
 }
 
 func TestAFlameGraphNeedsNothingElse(t *testing.T) {
-	page := flameGraph(t, newRun().profile)
+	page := flameGraph(t, newRun().state.Profile())
 	for _, sign := range []string{"http:", "https:", "src=", "@import", "url("} {
 		qt.Check(t, qt.IsFalse(strings.Contains(page, sign)), qt.Commentf("%s", sign))
 	}
@@ -94,7 +94,7 @@ func (b *browser) clickBox(text string) {
 func TestTheFlameGraphWorksInABrowser(t *testing.T) {
 	b := newBrowser(t, 1280, 800)
 	file := filepath.Join(t.TempDir(), "flame graph.html")
-	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(flameGraph(t, smallRun().profile)), 0o644)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(flameGraph(t, smallRun().state.Profile())), 0o644)))
 	b.open(strings.ReplaceAll(file, " ", "%20"))
 
 	const mib = 1 << 20
@@ -245,7 +245,7 @@ func modelRun(variants int) *run {
 func TestAFlameGraphOfAModelCanBeShown(t *testing.T) {
 	b := newBrowser(t, 1440, 720)
 	file := filepath.Join(t.TempDir(), "model.html")
-	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(flameGraph(t, modelRun(900).profile)), 0o644)))
+	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(flameGraph(t, modelRun(900).state.Profile())), 0o644)))
 	b.open(file)
 	b.screenshot("model_light")
 	b.dark(true)
@@ -282,7 +282,7 @@ func TestAFlameGraphOf200000StacksIsQuick(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "large.html")
 	f, err := os.Create(file)
 	qt.Assert(t, qt.IsNil(err))
-	stacks, err := FlameGraph(f, r.profile, Options{})
+	stacks, err := FlameGraph(f, r.state.Profile(), Options{})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(f.Close()))
 	info, err := os.Stat(file)
@@ -316,7 +316,7 @@ func TestAFlameGraphOf200000StacksIsQuick(t *testing.T) {
 
 // BenchmarkExports writes a profile of 20,000 stacks.
 func BenchmarkExports(b *testing.B) {
-	p := modelRun(20_000).profile
+	p := modelRun(20_000).state.Profile()
 	for name, write := range map[string]func(io.Writer, *aggregate.Profile, Options) (int, error){
 		"folded": Folded, "pprof": Pprof, "flamegraph": FlameGraph,
 	} {

@@ -23,7 +23,7 @@ func Folded(w io.Writer, p *aggregate.Profile, o Options) (stacks int, err error
 	processes := processNames(p)
 	lines := make(map[string]uint64)
 	seen := make(distinct)
-	samples := p.Samples()
+	samples := p.Samples
 	for i := range samples {
 		s := &samples[i]
 		value := o.Value.of(s)

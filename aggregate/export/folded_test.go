@@ -22,7 +22,7 @@ func folded(t *testing.T, p *aggregate.Profile, v Value) string {
 
 func TestFoldedStacksLookLikeTheGoldenFile(t *testing.T) {
 	for _, v := range []Value{PeakBytes, LiveBytes, AllocatedCount} {
-		checkGolden(t, "small_"+v.String()+".folded", folded(t, smallRun().profile, v))
+		checkGolden(t, "small_"+v.String()+".folded", folded(t, smallRun().state.Profile(), v))
 	}
 }
 
@@ -30,9 +30,9 @@ func TestFoldedLinesAreWhatOtherProgramsParse(t *testing.T) {
 	// flamegraph.pl takes two numbers at the end for a difference
 	line := regexp.MustCompile(`^(.*\S) (\d+)$`)
 	difference := regexp.MustCompile(` \d+(\.\d*)?$`)
-	p := smallRun().profile
+	p := smallRun().state.Profile()
 	var want uint64
-	for _, s := range p.Samples() {
+	for _, s := range p.Samples {
 		want += s.Allocated.Bytes
 	}
 	var sum uint64
@@ -52,7 +52,7 @@ func TestStacksThatLookTheSameAreOneLine(t *testing.T) {
 	r := newRun()
 	r.alloc(1, event.DRAM, 100, stackOf(ttnn("ttnn::add", 0x10)), 0)
 	r.alloc(1, event.DRAM, 11, stackOf(ttnn("ttnn::add", 0x20)), 0)
-	qt.Check(t, qt.Equals(folded(t, r.profile, LiveBytes), "[unknown] (1);device 0;DRAM;ttnn::add 111\n"))
+	qt.Check(t, qt.Equals(folded(t, r.state.Profile(), LiveBytes), "[unknown] (1);device 0;DRAM;ttnn::add 111\n"))
 }
 
 func TestValuesHaveNames(t *testing.T) {

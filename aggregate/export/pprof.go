@@ -24,14 +24,14 @@ import (
 // It returns the number of different stacks.
 func Pprof(w io.Writer, p *aggregate.Profile, o Options) (stacks int, err error) {
 	b := newPprofBuilder()
-	first, last := p.Span()
+	first, last := p.FirstNs, p.LastNs
 	b.profile.DurationNanos = clamp(last - first)
 	if !o.Begun.IsZero() {
 		b.profile.TimeNanos = o.Begun.UnixNano()
 	}
 	processes := processNames(p)
 	seen := make(distinct)
-	samples := p.Samples()
+	samples := p.Samples
 	if len(samples) > 0 {
 		// What pprof takes for the program is the first mapping.
 		b.mapping(mappingKey{file: processes[samples[0].PID]})

@@ -26,14 +26,14 @@ func pprofOf(t *testing.T, p *aggregate.Profile) ([]byte, *profile.Profile) {
 }
 
 func TestPprofLooksLikeTheGoldenFile(t *testing.T) {
-	_, p := pprofOf(t, smallRun().profile)
+	_, p := pprofOf(t, smallRun().state.Profile())
 	checkGolden(t, "small.pprof.txt", p.String())
 }
 
 func TestInlinedFunctionsShareALocation(t *testing.T) {
 	r := newRun()
 	r.alloc(1, event.DRAM, 100, stackOf(allocator(), main), 0)
-	_, p := pprofOf(t, r.profile)
+	_, p := pprofOf(t, r.state.Profile())
 	qt.Assert(t, qt.HasLen(p.Sample, 1))
 	locations := p.Sample[0].Location
 	qt.Assert(t, qt.HasLen(locations, 3))
@@ -53,13 +53,13 @@ func TestAFunctionThatIsInlinedAtTheEndOfAStackIsShown(t *testing.T) {
 	cut.Inlined = true
 	r := newRun()
 	r.alloc(1, event.DRAM, 100, stackOf(cut), 0)
-	_, p := pprofOf(t, r.profile)
+	_, p := pprofOf(t, r.state.Profile())
 	qt.Check(t, qt.Equals(p.Sample[0].Location[0].Line[0].Function.Name, "f"))
 }
 
 // TestGoToolPprofReadsIt opens the profile with the real `go tool pprof`.
 func TestGoToolPprofReadsIt(t *testing.T) {
-	raw, _ := pprofOf(t, smallRun().profile)
+	raw, _ := pprofOf(t, smallRun().state.Profile())
 	file := filepath.Join(t.TempDir(), "x.pprof")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, raw, 0o644)))
 	for _, test := range []struct {

@@ -241,7 +241,7 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 			side.parts.AddLeft(e)
 		}
 	}
-	addHeld := func(i int, s *aggregate.State, wanted func(event.Region) bool) { sides[i].parts.AddHeld(s, wanted) }
+	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].parts.AddHeld(s, wanted) }
 	var seen *watched
 	var state *aggregate.State
 	if len(sides) == 1 && len(left) == 1 && readOnce(path) == nil {

@@ -39,8 +39,8 @@ const momentUsage = "begin, end, peak, a mark's name (NAME#2 is the second of th
 // momentHelp says what moments are, in the help of each command that takes one.
 const momentHelp = `Moments are the same in dump, map and diff: begin is before anything happened, and end
 the end of FILE, at which a program that has closed its device, or ended, has nothing
-any more. peak is when each region was fullest, in all chips together: L1 with the
-circular and dataflow buffers that lie in it.`
+any more. peak is when each region of each chip was fullest: L1 with the circular and
+dataflow buffers that lie in it.`
 
 // errLeft says that what is left is no moment.
 var errLeft = errors.New("--at left: what nobody had freed is no moment: `ttmem leaks` and `ttmem diff` tell of it; a mark of this name is mark:left")
@@ -133,22 +133,25 @@ func (m *moment) of(path string) string {
 	return m.String() + ", of " + shownName(path)
 }
 
+// A wantedFunc reports whether a region of a chip is looked at.
+type wantedFunc func(device int, region event.Region) bool
+
 // A stop is an event after which a state is looked at, and the regions for which.
 type stop struct {
 	of     int // the moment
 	event  uint64
-	wanted func(event.Region) bool
+	wanted wantedFunc
 }
 
 func everyEvent(handle func(*event.Event)) func(*event.Event) { return handle }
 
-func everyRegion(event.Region) bool { return true }
+func everyRegion(int, event.Region) bool { return true }
 
 // visit plays a file. reached is called at each moment, by its index, with the state and
-// the regions that it is of: once for each region, where these have their peaks at
+// the regions that it is of: several times where regions have their peaks at
 // different times. each is called with every event, complete, and what it implies; only
 // leaves out events.
-func visit(path string, moments []moment, only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted func(event.Region) bool)) (*watched, *aggregate.State, error) {
+func visit(path string, moments []moment, only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted wantedFunc)) (*watched, *aggregate.State, error) {
 	var stops []stop
 	if slices.ContainsFunc(moments, func(m moment) bool { return !m.atEnd() }) {
 		var err error
@@ -162,12 +165,12 @@ func visit(path string, moments []moment, only func(func(*event.Event)) func(*ev
 
 // visitEnd is visit of the end: each is called with what came since the last checkpoint
 // in the file, and with what the checkpoint tells of.
-func visitEnd(path string, only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted func(event.Region) bool)) (*watched, *aggregate.State, error) {
+func visitEnd(path string, only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted wantedFunc)) (*watched, *aggregate.State, error) {
 	read := func(handle func(*event.Event)) (*watched, error) { return watchEnd(path, handle) }
 	return visitStops(path, []moment{{end: true}}, nil, read, only, each, reached)
 }
 
-func visitStops(path string, moments []moment, stops []stop, read func(func(*event.Event)) (*watched, error), only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted func(event.Region) bool)) (*watched, *aggregate.State, error) {
+func visitStops(path string, moments []moment, stops []stop, read func(func(*event.Event)) (*watched, error), only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted wantedFunc)) (*watched, *aggregate.State, error) {
 	state := aggregate.New()
 	apply := applying(state, each)
 	var n uint64

@@ -29,8 +29,17 @@ type survey struct {
 	// of them, and not what there was then.
 	earlier  []string
 	failures []uint64
-	peaks    [event.NumRegions]struct{ bytes, event uint64 }
+	peaks    map[peakPlace]peakAt
 }
+
+// A peakPlace is a region of a chip, and peakAt its peak: the event after which it was.
+type (
+	peakPlace struct {
+		device int
+		region event.Region
+	}
+	peakAt struct{ bytes, event uint64 }
+)
 
 type markAt struct {
 	name  string
@@ -42,7 +51,7 @@ func surveyed(path string, moments []moment, only func(func(*event.Event)) func(
 	if err := readOnce(path); err != nil {
 		return nil, err
 	}
-	s := survey{running: make(map[int]bool)}
+	s := survey{running: make(map[int]bool), peaks: make(map[peakPlace]peakAt)}
 	times := make([]uint64, len(moments)) // the last event of each that is timed
 	apply := func(e *event.Event) {
 		s.add(e)
@@ -116,20 +125,21 @@ func happens(e *event.Event) bool {
 	return e.Kind >= event.Alloc && e.Kind <= event.KernelUnload && !e.BeforeAttach
 }
 
-// addPeak notes where a region has more than ever. L1 is what buffers and circular
-// buffers take of it together, and the peak of both.
+// addPeak notes which regions of chips are fuller than ever.
 func (s *survey) addPeak(state *aggregate.State, e *event.Event) {
-	region, bytes := e.Region, uint64(0)
-	switch {
-	case e.Kind == event.CBAlloc || e.Kind == event.Alloc && region == event.L1:
-		region, bytes = event.L1, state.L1InUse()
-	case e.Kind == event.Alloc && int(region) < len(s.peaks):
-		bytes = state.InUse(region)
+	region := e.Region
+	switch e.Kind {
+	case event.CBAlloc:
+		region = event.L1 // which they are part of
+	case event.Alloc:
 	default:
 		return
 	}
-	if p := &s.peaks[region]; bytes > p.bytes {
-		p.bytes, p.event = bytes, s.n
+	for _, id := range e.Devices {
+		at := peakPlace{id, region}
+		if bytes := state.PeakOf(id, region).Bytes; bytes > s.peaks[at].bytes {
+			s.peaks[at] = peakAt{bytes, s.n}
+		}
 	}
 }
 
@@ -141,13 +151,17 @@ func (s *survey) find(path string, m *moment, timed uint64) (stops []stop, err e
 	case m.begin:
 		return at(s.begun), nil
 	case m.peak:
-		for r := range s.peaks {
-			if s.peaks[r].event > 0 {
-				peak := event.Region(r)
-				stops = append(stops, stop{event: s.peaks[r].event, wanted: func(region event.Region) bool {
-					return region == peak || region == event.CB && peak == event.L1
-				}})
-			}
+		events := make(map[uint64]bool)
+		for _, peak := range s.peaks {
+			events[peak.event] = true
+		}
+		for n := range events {
+			stops = append(stops, stop{event: n, wanted: func(device int, region event.Region) bool {
+				if region == event.CB {
+					region = event.L1
+				}
+				return s.peaks[peakPlace{device, region}].event == n
+			}})
 		}
 		return stops, nil
 	case m.failure:

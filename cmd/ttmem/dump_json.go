@@ -13,10 +13,19 @@ type dumpHead struct {
 	V int `json:"v"`
 	// TimeNs is CLOCK_MONOTONIC of what is listed.
 	TimeNs uint64 `json:"time_ns"`
+	// Moments are when each region was fullest, where --at peak lists several.
+	Moments []dumpMoment `json:"moments,omitempty"`
 	// Omitted is how many were not listed because of -n.
 	Omitted int               `json:"omitted"`
 	Lost    map[string]uint64 `json:"lost"`
 	Notes   []string          `json:"notes,omitempty"`
+}
+
+// A dumpMoment is when the regions of some chips are listed.
+type dumpMoment struct {
+	Devices []int    `json:"devices"`
+	Regions []string `json:"regions"`
+	TimeNs  uint64   `json:"time_ns"`
 }
 
 // dumpList is what it prints without --by.
@@ -79,7 +88,7 @@ type dumpStatic struct {
 }
 
 func (l *listing) head(omitted int) dumpHead {
-	return dumpHead{V: 1, TimeNs: l.nowNs, Omitted: omitted, Lost: l.snap.Lost, Notes: l.notes}
+	return dumpHead{V: 1, TimeNs: l.nowNs, Moments: l.moments, Omitted: omitted, Lost: l.snap.Lost, Notes: l.notes}
 }
 
 func (l *listing) place(a *allocation) dumpPlace {

@@ -64,6 +64,8 @@ type listing struct {
 	cutOff, all int
 	// there is how many buffers there are, also those that were not asked for.
 	there int
+	// moments are those of the peaks of regions, where these are listed.
+	moments []dumpMoment
 	// ended is true for the end of a file, at which all may be freed.
 	ended  bool
 	rules  *aggregate.Rules

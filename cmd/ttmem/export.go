@@ -127,9 +127,8 @@ func resolved(path string) string {
 	return path
 }
 
-// An exporter has the profile of a session and the files that it goes to.
+// An exporter has the files that the profile of a session goes to.
 type exporter struct {
-	profile *aggregate.Profile
 	options export.Options
 	files   []*exportFile
 }
@@ -146,7 +145,7 @@ func newExporter(o exportOptions) (*exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := &exporter{profile: aggregate.NewProfile(), options: export.Options{Value: value, Begun: time.Now()}}
+	x := &exporter{options: export.Options{Value: value, Begun: time.Now()}}
 	for _, t := range targets {
 		f, err := createExportFile(t)
 		if err != nil {
@@ -160,10 +159,10 @@ func newExporter(o exportOptions) (*exporter, error) {
 
 // write writes all files and tells of each what it got. It reports whether all
 // were written.
-func (x *exporter) write() bool {
+func (x *exporter) write(profile *aggregate.Profile) bool {
 	all := true
 	for _, f := range x.files {
-		stacks, err := f.write(x.profile, x.options)
+		stacks, err := f.write(profile, x.options)
 		if err != nil {
 			warn(err.Error())
 			all = false

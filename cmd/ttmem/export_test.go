@@ -12,6 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate"
 	"ttmem/tracer/event"
 )
 
@@ -90,13 +91,15 @@ func names(t *testing.T, dir string) []string {
 	return list
 }
 
-// fill gives the exporter one buffer.
-func fill(x *exporter) {
+// oneBuffer is a profile of one buffer.
+func oneBuffer() *aggregate.Profile {
+	state := aggregate.New()
 	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: "forward", File: "/srv/model.py", Line: 123}})
-	x.profile.Apply(&event.Event{
+	state.Apply(&event.Event{
 		TimeNs: second, Kind: event.Alloc, PID: 7, Comm: "python3", BufferID: 1, Devices: []int{0},
 		BytesPerBank: 100, Banks: 12, Stack: stack,
 	})
+	return state.Profile()
 }
 
 func TestExportsAreWrittenAtTheEnd(t *testing.T) {
@@ -112,8 +115,7 @@ func TestExportsAreWrittenAtTheEnd(t *testing.T) {
 	before, err := os.ReadFile(o.folded)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(string(before), "what was there before"))
-	fill(x)
-	said := standardError(t, func() { qt.Check(t, qt.IsTrue(x.write())) })
+	said := standardError(t, func() { qt.Check(t, qt.IsTrue(x.write(oneBuffer()))) })
 	x.close()
 
 	qt.Check(t, qt.DeepEquals(names(t, dir), []string{"x.folded", "x.html", "x.pb.gz"}))
@@ -177,8 +179,7 @@ func TestALinkStaysALink(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Symlink(file, link)))
 	x, err := newExporter(exportOptions{folded: link, foldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
-	fill(x)
-	standardError(t, func() { qt.Check(t, qt.IsTrue(x.write())) })
+	standardError(t, func() { qt.Check(t, qt.IsTrue(x.write(oneBuffer()))) })
 	info, err := os.Lstat(link)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(info.Mode().Type(), os.ModeSymlink))
@@ -193,8 +194,7 @@ func TestWhatCannotBeWrittenIsTold(t *testing.T) {
 	}
 	x, err := newExporter(exportOptions{folded: "/dev/full", foldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
-	fill(x)
-	said := standardError(t, func() { qt.Check(t, qt.IsFalse(x.write())) })
+	said := standardError(t, func() { qt.Check(t, qt.IsFalse(x.write(oneBuffer()))) })
 	qt.Check(t, qt.Equals(said, "ttmem: --folded /dev/full: no space left on device\n"))
 }
 
@@ -216,7 +216,7 @@ func TestExportsKeepWhatTheFileWasFor(t *testing.T) {
 	for _, path := range []string{link, dangling} {
 		x, err := newExporter(exportOptions{folded: path, foldedValue: "peak-bytes"})
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.IsTrue(x.write()))
+		qt.Check(t, qt.IsTrue(x.write(oneBuffer())))
 		x.close()
 		info, err := os.Lstat(path)
 		qt.Assert(t, qt.IsNil(err))

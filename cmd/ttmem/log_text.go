@@ -314,7 +314,7 @@ func (l *eventLog) appendStacks(b []byte, e *event.Event, n *aggregate.Note) []b
 		return l.appendFrames(b, e.Stack)
 	}
 	held := n.Ended()
-	if e.Stack != nil && (held == nil || e.Stack != held.Stack) {
+	if e.Stack != nil && (held == nil || stackID(e.Stack) != stackID(held.Stack)) {
 		b = append(append(b, left("", nameIndent)+l.layout.paint(dim, "freed by")...), '\n')
 		b = l.appendFrames(b, e.Stack)
 	}

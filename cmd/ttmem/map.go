@@ -172,7 +172,7 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 	}
 	m.heat = &aggregate.Heat{}
 	only := func(handle func(*event.Event)) func(*event.Event) { return o.source.ofPIDs(handle) }
-	add := func(_ int, s *aggregate.State, wanted func(event.Region) bool) { m.add(s, s.Snapshot().TimeNs, wanted) }
+	add := func(_ int, s *aggregate.State, wanted wantedFunc) { m.add(s, s.Snapshot().TimeNs, wanted) }
 	var w *watched
 	var state *aggregate.State
 	var err error

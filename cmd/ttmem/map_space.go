@@ -42,15 +42,15 @@ type regionMap struct {
 }
 
 // add adds the regions that are wanted as they are in a state.
-func (m *mapPage) add(s *aggregate.State, nowNs uint64, wanted func(event.Region) bool) {
+func (m *mapPage) add(s *aggregate.State, nowNs uint64, wanted wantedFunc) {
 	snap := s.Snapshot()
 	for _, region := range mappedRegions {
-		if !wanted(region) || len(m.regions) > 0 && !slices.Contains(m.regions, region) {
+		if len(m.regions) > 0 && !slices.Contains(m.regions, region) {
 			continue
 		}
 		for i := range snap.Devices {
 			d := &snap.Devices[i]
-			if len(m.asked) == 0 || slices.Contains(m.asked, d.ID) {
+			if wanted(d.ID, region) && (len(m.asked) == 0 || slices.Contains(m.asked, d.ID)) {
 				m.addRegion(s, nowNs, d, region)
 			}
 		}

@@ -71,6 +71,7 @@ func openNamed(path, name string) (*recorded, error) {
 	if err != nil {
 		return nil, withoutEvents(err, name, "header")
 	}
+	f.Lines = nativeLines.of
 	next := func(e *event.Event) error { return called(name, f.Next(e)) }
 	return &recorded{
 		name: name, part: "block", private: isPrivate(path),

@@ -184,9 +184,12 @@ func showReport(o *reportCommand, path string) error {
 	state := aggregate.New()
 	state.Begin(r.began)
 	var only sourceOptions
+	profiled := state
 	if o.pid > 0 {
 		only.pids = []int{o.pid}
+		profiled = aggregate.New() // of this process alone, as if there were no other
 	}
+	profiled.KeepSites()
 	events, damage := r.play(reading, applying(state, only.ofPIDs(func(e *event.Event) {
 		if lines != nil && failure == nil {
 			lines.add(e)
@@ -196,8 +199,8 @@ func showReport(o *reportCommand, path string) error {
 				}
 			}
 		}
-		if x != nil {
-			x.profile.Apply(e)
+		if x != nil && profiled != state {
+			profiled.Apply(e)
 		}
 	})), func() {})
 	switch {
@@ -232,7 +235,7 @@ func showReport(o *reportCommand, path string) error {
 	if err := printAsked(to, snapshot, o.output.json, how); err != nil {
 		return err
 	}
-	if x != nil && !x.write() {
+	if x != nil && !x.write(profiled.Profile()) {
 		return exitStatus(1)
 	}
 	// to be cut short is no damage: its writer was killed, or its disk was full

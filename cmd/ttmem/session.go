@@ -92,7 +92,9 @@ func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, 
 			return nil, err
 		}
 	}
-	s.export, err = newExporter(o.exports)
+	if s.export, err = newExporter(o.exports); s.export != nil {
+		s.state.KeepSites()
+	}
 	return s, err
 }
 
@@ -130,9 +132,6 @@ func (s *session) apply(e *event.Event) {
 	}
 	if s.events != nil && s.events.full() || s.record != nil && s.record.full() {
 		s.flush()
-	}
-	if s.export != nil {
-		s.export.profile.Apply(e)
 	}
 }
 
@@ -176,7 +175,7 @@ func (s *session) report() error {
 		}
 	}
 	err := s.print(snapshot)
-	if s.export != nil && !s.export.write() {
+	if s.export != nil && !s.export.write(s.state.Profile()) {
 		s.failed = true
 	}
 	return err

@@ -22,8 +22,10 @@ import (
 // gives to each process (the vdso). It stays open, so that it can be read after
 // it was deleted and in whatever mount namespace it lies.
 type codeFile struct {
-	path, root string
-	elf        *symbolize.ELF // nil: not a file, or no ELF file
+	path string
+	elf  *symbolize.ELF // nil: not a file, or no ELF file
+	// names are those of its functions.
+	names *symbolize.Names
 
 	// python is set where the file is a CPython interpreter, and refused says
 	// why its frames cannot be read where it is one that ttmem does not know.
@@ -41,9 +43,6 @@ type codeFile struct {
 	// are none, or none yet
 	table  *kernelTable
 	noRows bool // frame pointers may do
-
-	once  sync.Once
-	names *symbolize.Names
 }
 
 // loader is where the dynamic linker tells debuggers of what it does.
@@ -56,13 +55,13 @@ type loader struct {
 var anonymous = &codeFile{path: "[anonymous]", noRows: true}
 
 // openCodeFile reads what is needed of a file for unwinding.
-func openCodeFile(r io.ReaderAt, size int64, path, root string) *codeFile {
-	f := &codeFile{path: path, root: root}
+func openCodeFile(r io.ReaderAt, size int64, path string) *codeFile {
+	f := &codeFile{path: path}
 	elf, err := symbolize.New(r, size)
 	if err != nil {
 		return f
 	}
-	f.elf = elf
+	f.elf, f.names = elf, symbolize.NewNames(elf)
 	f.python, err = python.Find(elf)
 	if err != nil && !errors.Is(err, python.ErrNotPython) {
 		f.refused = err
@@ -84,7 +83,7 @@ func openCodeFile(r io.ReaderAt, size int64, path, root string) *codeFile {
 
 // openVDSO reads the code that the kernel maps into each process.
 func openVDSO(pid int, start, end uint64) *codeFile {
-	f := &codeFile{path: "[vdso]", root: "/"}
+	f := &codeFile{path: "[vdso]"}
 	if end-start > 1<<20 {
 		return f
 	}
@@ -92,7 +91,7 @@ func openVDSO(pid int, start, end uint64) *codeFile {
 	if err != nil {
 		return f
 	}
-	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]", "/")
+	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]")
 }
 
 // buildID tells equal files apart from others; "" where the file does not say.
@@ -164,27 +163,23 @@ func (f *codeFile) inEval(addr uint64) bool {
 // lacksRows reports whether the file has unwind rows that the kernel does not.
 func (f *codeFile) lacksRows() bool { return f.elf != nil && !f.noRows && f.table == nil }
 
-// frames are the calls at an address of the file, innermost first: more than one
-// where the compiler inlined functions.
-func (f *codeFile) frames(addr uint64, full bool) []event.Frame {
+// frame is the function at an address of the file. Its line, and what was inlined into
+// it, is found where a recording is shown: root does not read DWARF of a user's file.
+func (f *codeFile) frame(addr uint64, full bool) event.Frame {
 	frame := event.Frame{
 		Kind: event.Native, Module: filepath.Base(f.path), BuildID: f.buildID(), Address: addr,
 	}
 	if f.elf == nil {
-		return []event.Frame{frame}
+		return frame
 	}
-	f.once.Do(func() { f.names = symbolize.NewNames(f.elf, &symbolize.NamesOptions{Root: f.root, Path: f.path}) })
-	functions := f.names.At(addr)
-	if len(functions) == 0 {
-		return []event.Frame{frame}
+	if frame.BuildID != "" && filepath.IsAbs(f.path) {
+		frame.Path = f.path
 	}
-	frames := make([]event.Frame, len(functions))
-	for i, fn := range functions {
-		frame.Name, frame.Symbol, frame.File, frame.Line, frame.Inlined = fn.Name, fn.Symbol, fn.File, fn.Line, fn.Inlined
-		if full && fn.Symbol != "" {
+	for _, fn := range f.names.At(addr) {
+		frame.Name, frame.Symbol = fn.Name, fn.Symbol
+		if full {
 			frame.Name = symbolize.FullName(fn.Symbol)
 		}
-		frames[i] = frame
 	}
-	return frames
+	return frame
 }

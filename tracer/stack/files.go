@@ -72,7 +72,7 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 		file.Close()
 		return anonymous
 	}
-	return openCodeFile(file, info.Size(), m.Path, fmt.Sprintf("/proc/%d/root", pid))
+	return openCodeFile(file, info.Size(), m.Path)
 }
 
 // readyRows are the tables of the mappings' files that the kernel has, in use until
@@ -160,7 +160,7 @@ func (s *Spaces) Prepare(paths []string) {
 			file.Close()
 			return
 		}
-		f := openCodeFile(file, info.Size(), paths[i], "/")
+		f := openCodeFile(file, info.Size(), paths[i])
 		f.unwindRows()
 		mappings[i].file = f
 		s.mu.Lock()

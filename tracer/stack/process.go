@@ -179,7 +179,7 @@ func (s *Process) resolve(ids bpf.KernelStackIds) []*event.Call {
 			p.seen = true
 			p.call = nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
 			if !p.call.interpreter || s.o.AllFrames {
-				p.call.shown = event.NewCall(p.file.frames(p.addr, s.o.FullNames))
+				p.call.shown = event.NewCall([]event.Frame{p.file.frame(p.addr, s.o.FullNames)})
 			}
 		}
 		native = append(native, p.call)

@@ -10,9 +10,10 @@ import (
 // A Live is a state that somebody brings up to date while others look at it. Its zero
 // value is not usable: New makes one. Its methods may be called by any goroutine.
 type Live struct {
-	mu      sync.Mutex
-	holders *aggregate.Holders
-	marked  bool
+	mu     sync.Mutex
+	state  *aggregate.State
+	markNs uint64
+	marked bool
 	// own is true where the user of the view has set the mark, or taken it off.
 	own    bool
 	tell   Told
@@ -64,7 +65,7 @@ type Present struct {
 
 // NewLive returns a Live in which nothing is allocated.
 func NewLive(of string) *Live {
-	return &Live{holders: aggregate.NewHolders(), tell: Told{Of: of}}
+	return &Live{state: aggregate.New(), tell: Told{Of: of}}
 }
 
 // Handle brings the state up to the event, after those that it implies. A mark among
@@ -72,9 +73,12 @@ func NewLive(of string) *Live {
 // checkpoint tells of: what was allocated and freed since is not known.
 func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
-	l.holders.Apply(e)
+	for _, implied := range l.state.Implied(e) {
+		l.state.Apply(&implied)
+	}
+	l.state.Apply(e)
 	if e.Kind == event.Mark && !l.own && !e.BeforeAttach {
-		l.holders.Mark()
+		l.markNs = l.state.MarkFresh()
 		l.marked = true
 	}
 	l.tell.Events++
@@ -136,7 +140,7 @@ func (l *Live) Notes() []string {
 // Mark has what is allocated from now on shown as growth.
 func (l *Live) Mark() {
 	l.mu.Lock()
-	l.holders.Mark()
+	l.markNs = l.state.MarkFresh()
 	l.marked, l.own = true, true
 	l.mu.Unlock()
 }
@@ -154,8 +158,8 @@ func (l *Live) Present(nowNs uint64) *Present {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &Present{
-		Told: l.tell, Snapshot: l.holders.Snapshot(), Holdings: l.holders.Holdings(),
-		Marked: l.marked, MarkNs: l.holders.MarkNs(), Output: l.output.lines(),
+		Told: l.tell, Snapshot: l.state.Snapshot(), Holdings: l.state.Holdings(),
+		Marked: l.marked, MarkNs: l.markNs, Output: l.output.lines(),
 	}
 	p.NowNs = max(nowNs, p.TimeNs)
 	return p

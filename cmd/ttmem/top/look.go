@@ -31,7 +31,7 @@ type looker struct {
 
 // A holdingID tells holdings apart from one look to the next.
 type holdingID struct {
-	stack, bytes  uint64
+	stack         uint64
 	pid, chip, on int
 	region        event.Region
 	layout        event.Layout
@@ -41,7 +41,7 @@ type holdingID struct {
 
 func idOf(h *aggregate.Holding) holdingID {
 	id := holdingID{
-		bytes: h.Bytes, pid: h.PID, on: len(h.Devices),
+		pid: h.PID, on: len(h.Devices),
 		region: h.Region, layout: h.Layout, static: h.Static, before: h.BeforeAttach,
 	}
 	if h.Stack != nil {

@@ -98,7 +98,10 @@ var groupings = []grouping{
 		return []string{h.Region.String() + " " + strings.ReplaceAll(kind, "_", " ")}
 	}},
 	{"size", false, false, func(_ *groups, h *aggregate.Holding) []string {
-		return []string{formatBytes(h.Bytes) + " on each chip"}
+		if h.EachBytes == 0 {
+			return []string{"various sizes"}
+		}
+		return []string{formatBytes(h.EachBytes) + " on each chip"}
 	}},
 	{"process", false, true, func(g *groups, h *aggregate.Holding) []string { return []string{g.process(h.PID)} }},
 	{"chip", false, true, func(_ *groups, h *aggregate.Holding) (keys []string) {
@@ -250,15 +253,14 @@ func (g *groups) isOn(key string) bool {
 }
 
 func (r *row) add(h *aggregate.Holding, chips uint64, rate float64) {
-	bytes := h.Bytes * chips
 	if h.Static != event.NotStatic {
 		r.statics += h.Count
-		r.static += bytes * h.Count
+		r.static += h.Bytes * chips
 	} else {
 		r.count += h.Count
-		r.bytes += bytes * h.Count
+		r.bytes += h.Bytes * chips
 	}
-	r.grown += bytes * h.Fresh
+	r.grown += h.Fresh.Bytes * chips
 	r.rate += rate
 	if !h.BeforeAttach && (r.since == 0 || h.SinceNs < r.since) {
 		r.since = h.SinceNs

@@ -1,0 +1,94 @@
+package aggregate
+
+import (
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// A Holding is what one call site has: one call stack of a process, in one region of the
+// same chips.
+type Holding struct {
+	PID    int
+	Stack  *event.Stack // nil where that is not known
+	Region event.Region
+	// Layout is that of buffers, and Static what kind of static buffers of programs
+	// they are; NotStatic for buffers.
+	Layout       event.Layout
+	Static       event.StaticKind
+	BeforeAttach bool
+	// Devices are the chips that each is on. They must not be modified.
+	Devices []int
+	// Amount is what is live, with the bytes on each of the chips: of all banks, or all
+	// cores. Fresh is the part that was allocated after the Mark.
+	Amount
+	Fresh Amount
+	// EachBytes is what each takes on each of the chips; 0 where that differs.
+	EachBytes uint64
+	// Allocated is how many were allocated in all.
+	Allocated uint64
+	// SinceNs is since when there was one at any time.
+	SinceNs uint64
+}
+
+// MarkFresh has what is allocated from now on counted as Fresh, and returns the time.
+func (s *State) MarkFresh() (ns uint64) {
+	s.freshSince = s.now
+	for _, c := range s.sites {
+		c.fresh = Amount{}
+	}
+	return s.now
+}
+
+// Holdings are the call sites, in no order: also some of which nothing is live any more.
+// Circular buffers that lie in an L1 buffer are not among them. The cost is that of the
+// call sites, not of the buffers.
+func (s *State) Holdings() []Holding {
+	var list []Holding
+	// circular buffers have a site for each chip: what is the same on several is one
+	type same struct {
+		siteKey
+		process         *processName
+		live, fresh     Amount
+		each, allocated uint64
+	}
+	index := make(map[same]int)
+	for _, c := range s.sites {
+		if c.region == event.Kernel {
+			continue
+		}
+		h := c.holding()
+		if c.region == event.CB {
+			k := same{c.siteKey, c.process, c.live, c.fresh, h.EachBytes, c.allocated.Count}
+			if at, ok := index[k]; ok {
+				one := &list[at]
+				one.Devices = append(slices.Clip(one.Devices), h.Devices...)
+				slices.Sort(one.Devices)
+				one.SinceNs = min(one.SinceNs, h.SinceNs)
+				continue
+			}
+			index[k] = len(list)
+		}
+		list = append(list, h)
+	}
+	return list
+}
+
+func (c *callSite) holding() Holding {
+	h := Holding{
+		PID: c.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static, BeforeAttach: c.before,
+		Devices: slices.Clip(c.set.ids), Amount: c.live, Fresh: c.fresh, EachBytes: c.each,
+		Allocated: c.allocated.Count, SinceNs: c.since,
+	}
+	if c.mixed {
+		h.EachBytes = 0
+	}
+	return h
+}
+
+func stackID(s *event.Stack) uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.ID
+}

@@ -1,0 +1,31 @@
+package aggregate_test
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// TestThePeakOfL1IsOfACore: what buffers and circular buffers take of a core together,
+// not what they take of all of them.
+func TestThePeakOfL1IsOfACore(t *testing.T) {
+	static := event.Event{
+		TimeNs: 2, Kind: event.CBAlloc, PID: 7, ProgramID: 1, Devices: []int{0}, Address: 100, SizeBytes: 150,
+		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer,
+	}
+	shared := static // of another program, in the same place
+	shared.ProgramID, shared.SizeBytes = 2, 120
+	events := []event.Event{opened(7, 5, 0), lies(1, 7, 1, 1000, 100, 0), static, shared}
+	s, peaks := aggregate.New(), aggregate.NewPeaks()
+	for i := range events {
+		s.Apply(&events[i])
+		peaks.Apply(&events[i])
+	}
+	qt.Check(t, qt.Equals(s.PeakOf(0, event.L1).Bytes, 250))
+	list := peaks.RegionPeaks()
+	qt.Assert(t, qt.HasLen(list, 1))
+	qt.Check(t, qt.Equals(list[0].Bytes, 250))
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"slices"
+	"strings"
+)
+
+// A goldenStory is a program that was recorded, and what is asked of the recording.
+type goldenStory struct {
+	name string
+	// commands have FILE where the recording is named, and PID1, PID2 and so on for its
+	// processes.
+	commands []goldenCommand
+}
+
+// storyCheckpoint is how many events there are between two checkpoints of a recording that
+// has many.
+const storyCheckpoint = 200
+
+// goldenRules name components of the models, for --rules model.rules.
+const goldenRules = `story_model\.py:\d+ .*\bAttention\b|dump\.py:\d+ forward -> attention
+(\w+)\.py:\d+ forward -> $1
+dump\.py:\d+ -> setup
+`
+
+// goldenStories are made by TestRecordStories of e2e, which has the programs.
+var goldenStories = []goldenStory{
+	// One line keeps a tensor for each token, beside weights, a cache that is filled once
+	// and temporaries; each token is a mark. Closing the device frees everything.
+	{"leak", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		{name: "leaks_marks", args: "leaks FILE --from ttnn::log#5 --to ttnn::log#25"},
+		{name: "leaks_every", args: "leaks FILE --every 20ms --by op"},
+		// stacks that a checkpoint is between are counted apart; the fourth and the fifth
+		// have the same size and name, and no order
+		{name: "dump_mark", args: "dump FILE --at ttnn::log#30 --by stack -n 3", uneven: true},
+		{name: "dump_file", args: "dump FILE --at ttnn::log#30 --by file"},
+		{name: "dump_component", args: "dump FILE --at ttnn::log#30 --by component --rules model.rules"},
+		{name: "diff", args: "diff repaired.ttmem FILE"},
+		{name: "diff_marks", args: "diff FILE --from ttnn::log#10 --to ttnn::log#20"},
+		{name: "diff_peak", args: "diff repaired.ttmem FILE --at peak --by op"},
+		{name: "map_mark", args: "map FILE --at ttnn::log#15 --region DRAM -n 5"},
+		{name: "log_leak", args: `log FILE --grep story_leak\.py:21 --kind alloc -n 3`},
+		{name: "log_stacks", args: `log FILE --grep story_leak\.py:21 --kind free -n 2 --stacks`, form: goldenText},
+		{name: "log_marks", args: "log FILE --kind mark,process_start,process_exit,device_open,device_close"},
+		pprof, peakJSON,
+	})},
+	// The same program without that line.
+	{"repaired", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		{name: "diff", args: "diff leak.ttmem FILE --by op"},
+	})},
+	// The last few results are kept by turns, and others are replaced: nothing leaks.
+	{"ring", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		dumpPeakJSON, folded, timeline,
+		{name: "oom", args: "oom FILE"},
+		{name: "log_reuse", args: "log FILE --note reuse -n 5"},
+		{name: "log_since", args: "log FILE --since 0.21s --until 0.22s -n 20", form: goldenText},
+		{name: "dump_time", args: "dump FILE --at 0.25s"},
+		{name: "diff_times", args: "diff FILE --from 0.21s --to 0.25s"},
+	})},
+	// Each shape is another program in the program cache, with tensors of its own.
+	{"cache", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		{name: "dump_op", args: "dump FILE --at peak --by op"},
+		{name: "log_reuse", args: "log FILE --note reuse -n 5"},
+		{name: "log_kernels", args: "log FILE --kind kernel_load,kernel_unload -n 6"},
+		{name: "peak_op", args: "peak FILE --by op --region L1", uneven: true},
+	})},
+	// L1 is fragmented, then circular buffers overlap a tensor, and the program dies.
+	{"fragments", slices.Concat(commonCommands, []goldenCommand{
+		{name: "oom", args: "oom FILE"},
+		{name: "oom_last", args: "oom FILE -n 1 --device 0", form: goldenText},
+		{name: "map_failure", args: "map FILE --at failure#1 --region L1"},
+		{name: "map_clash", args: "map FILE --at failure --region L1 -n 0", form: goldenText},
+		{name: "dump_failure", args: "dump FILE --at failure#1 --by stack"},
+		{name: "log_failures", args: "log FILE --kind alloc_failed"},
+		{name: "diff_failures", args: "diff FILE --from failure#1 --to failure#2"},
+		peakJSON,
+	})},
+	// Two peaks inside of operations: of DRAM, and of L1 with circular buffers.
+	{"peak", slices.Concat(commonCommands, []goldenCommand{
+		dumpPeakJSON, peakJSON, folded, flameGraph, pprof, timeline, mapSVG, events,
+		{name: "folded_allocated", args: "report --folded out --folded-value allocated-bytes FILE", form: goldenText, exported: whole},
+		{name: "peak_op", args: "peak FILE --by op", uneven: true, form: goldenText},
+		{name: "peak_type", args: "peak FILE --by type --region L1", uneven: true, form: goldenText},
+		{name: "dump_peak_l1", args: "dump FILE --at peak --region L1 --region CB --by op"},
+		{name: "diff_peak", args: "diff FILE --from begin --to peak"},
+		{name: "log", args: "log FILE", form: goldenText},
+		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free -n 3"},
+	})},
+	// The device is opened and closed four times.
+	{"reopen", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		dumpPeakJSON, folded, flameGraph, events,
+		{name: "log", args: "log FILE", form: goldenText},
+		{name: "log_device", args: "log FILE --kind device_open,device_close,process_start,process_exit"},
+		{name: "dump_begin", args: "dump FILE --at begin"},
+		{name: "map_begin", args: "map FILE --at begin"},
+	})},
+	// Every reason for which an allocation can fail; SIGKILL ends the process.
+	{"killed", slices.Concat(commonCommands, []goldenCommand{
+		{name: "oom", args: "oom FILE"},
+		{name: "oom_small", args: "oom FILE -n 3", form: goldenText},
+		{name: "map_failure", args: "map FILE --at failure#4 -n 4"},
+		{name: "dump_failure", args: "dump FILE --at failure --by file"},
+		{name: "log_exit", args: "log FILE --kind process_start,process_exit,alloc_failed -n 4"},
+	})},
+	// A mesh of eight chips with submeshes, each with an allocator of its own.
+	{"mesh", slices.Concat(commonCommands, []goldenCommand{
+		dumpPeakJSON, peakJSON, mapSVG, folded,
+		{name: "log", args: "log FILE", form: goldenText},
+		{name: "dump_device", args: "dump FILE --at peak --by device"},
+		{name: "dump_chip", args: "dump FILE --at peak --device 6 --sort address"},
+		{name: "peak_chip", args: "peak FILE --device 3 --by device", uneven: true},
+		{name: "map_chip", args: "map FILE --at peak --device 0 --device 5 --region L1"},
+		{name: "diff_device", args: "diff FILE --from begin --to peak --by device"},
+		{name: "no_such_chip", args: "dump FILE --at peak --device 9", form: goldenText},
+	})},
+	// A small model on two chips.
+	{"chips", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		flameGraph, peakJSON,
+		{name: "oom", args: "oom FILE"},
+		{name: "dump_type", args: "dump FILE --at peak --by type"},
+		{name: "diff_op", args: "diff FILE --from begin --to peak --by op"},
+		{name: "dump_grep", args: `dump FILE --at peak --grep demo\.py:16 --sort age -n 5`},
+	})},
+	// All layouts and regions, programs with buffers inside of shards, a failure, and a
+	// program cache that is cleared, of an older release.
+	{"mix", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		dumpPeakJSON, folded, pprof,
+		{name: "oom", args: "oom FILE"},
+		{name: "dump_address", args: "dump FILE --at 0.35s --sort address --region L1", form: goldenText},
+		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free,kernel_load,kernel_unload -n 12", form: goldenText},
+		{name: "log_small", args: "log FILE --region L1_SMALL --region CB --kind alloc,free", form: goldenText},
+	})},
+	// Four processes share a chip: one holds memory, one ends and two crash.
+	{"crowd", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		timeline, folded,
+		{name: "report_process", args: "report FILE -p PID2"},
+		{name: "dump_process", args: "dump FILE --at peak --by process"},
+		{name: "dump_one", args: "dump FILE --at peak -p PID2 --by stack", uneven: true},
+		{name: "peak_process", args: "peak FILE --by process", uneven: true, form: goldenText},
+		{name: "map_process", args: "map FILE --at peak -p PID1 -n 3"},
+		{name: "log_exit", args: "log FILE --kind process_start,process_exit,device_open"},
+		{name: "diff_process", args: "diff FILE --from begin --to peak -p PID2 --by region"},
+	})},
+	// A busy program is attached to late; recording ends while it runs.
+	{"late", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		timeline, peakJSON,
+		{name: "dump", args: "dump FILE"},
+		{name: "map", args: "map FILE", uneven: true},
+		{name: "dump_begin", args: "dump FILE --at begin", form: goldenText},
+		{name: "log_first", args: "log FILE --until 0.1s", form: goldenText},
+		{name: "diff", args: "diff FILE --from 0.2s --to end --by op"},
+	})},
+	// A model is held when recording ends; the device was open when it began.
+	{"held", slices.Concat(commonCommands, leakCommands, []goldenCommand{
+		dumpPeakJSON, events, folded,
+		{name: "dump", args: "dump FILE"},
+		{name: "dump_type", args: "dump FILE --by type"},
+		{name: "dump_component", args: "dump FILE --by component --rules model.rules"},
+		{name: "map", args: "map FILE"},
+		{name: "log", args: "log FILE", form: goldenText},
+		{name: "diff_op", args: "diff FILE --from begin --to end --by op"},
+	})},
+	// What the service recorded: two processes, one after the other, and marks with names.
+	{"marks", slices.Concat(commonCommands, []goldenCommand{
+		mapSVG,
+		{name: "leaks_marks", args: "leaks FILE --from first --to last"},
+		{name: "dump_mark", args: "dump FILE --at holed"},
+		{name: "map_mark", args: "map FILE --at holed"},
+		{name: "diff_marks", args: "diff FILE --from first --to last"},
+		{name: "no_such_mark", args: "dump FILE --at warm", form: goldenText},
+		{name: "report_process", args: "report FILE -p PID1", form: goldenText},
+		{name: "log_marks", args: "log FILE --kind mark"},
+		{name: "log_hole", args: "log FILE --region DRAM --note reuse"},
+	})},
+}
+
+// commonCommands are asked of every story.
+var commonCommands = []goldenCommand{
+	{name: "report", args: "report FILE"},
+	{name: "top", args: "top --once FILE", form: goldenText, piped: true},
+	{name: "dump_peak", args: "dump FILE --at peak", form: goldenText},
+	{name: "map_peak", args: "map FILE --at peak"},
+	// its timeline is as fine as the notes of the recording
+	{name: "peak", args: "peak FILE", form: goldenText, uneven: true},
+	{name: "leaks", args: "leaks FILE"},
+	{name: "log_last", args: "log FILE -n 12", form: goldenText},
+	{name: "log_three", args: "log FILE -n 3", form: goldenJSON},
+}
+
+// leakCommands are asked of stories that leak, or may seem to.
+var leakCommands = []goldenCommand{
+	{name: "diff_left", args: "diff FILE --from begin --to left --by op"},
+	{name: "leaks_file", args: "leaks FILE --by file", form: goldenText},
+}
+
+// The commands that some stories share.
+var (
+	// the list of stacks has some twice where a checkpoint is between them
+	dumpPeakJSON = goldenCommand{name: "dump_peak", args: "dump FILE --at peak", form: goldenJSON, uneven: true}
+	events       = goldenCommand{name: "events", args: "report --events out FILE", form: goldenText, exported: whole}
+	folded       = goldenCommand{name: "folded", args: "report --folded out FILE", form: goldenText, exported: whole}
+	pprof        = goldenCommand{name: "pprof", args: "report --pprof out FILE", form: goldenText, exported: pprofText}
+	flameGraph   = goldenCommand{name: "flamegraph", args: "report --flamegraph out FILE", form: goldenText, exported: flameData}
+	peakJSON     = goldenCommand{name: "peak", args: "peak FILE", form: goldenJSON, uneven: true}
+	mapSVG       = goldenCommand{name: "map_svg", args: "map --at peak --svg out FILE", form: goldenText, exported: whole}
+	timeline     = goldenCommand{name: "timeline", args: "peak --timeline out FILE", form: goldenText, exported: whole, uneven: true}
+)
+
+// argsFor are the arguments of a command for a story whose processes have these ids.
+func (c *goldenCommand) argsFor(story string, pids []string) []string {
+	names := []string{"FILE", story + ".ttmem"}
+	for i, pid := range pids {
+		names = append(names, "PID"+string(rune('1'+i)), pid)
+	}
+	return strings.Fields(strings.NewReplacer(names...).Replace(c.args))
+}

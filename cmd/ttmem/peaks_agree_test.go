@@ -1,0 +1,210 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+)
+
+// A shownPeak is what a command says of the peak of a region of a chip.
+type shownPeak struct {
+	TimeNs, Bytes uint64
+}
+
+type shownPeaks map[chipRegion]shownPeak
+
+type chipRegion struct {
+	device int
+	region string
+}
+
+// TestPeaksAgree: the flame graph, `peak`, `dump --at peak`, `map --at peak` and `report`
+// name the same moment and the same bytes for the peak of each region of each chip, on the
+// recordings of all stories.
+func TestPeaksAgree(t *testing.T) {
+	root, err := filepath.Abs(goldenFolder)
+	qt.Assert(t, qt.IsNil(err))
+	t.Chdir(t.TempDir())
+	compared := 0
+	for _, s := range goldenStories {
+		readStory(t, storyEvents(root, s.name)).record(t, s.name+".ttmem", 0)
+		t.Run(s.name, func(t *testing.T) {
+			file := s.name + ".ttmem"
+			want, buffers, statics, beginNs := peaksOfPeak(t, file)
+			qt.Check(t, qt.DeepEquals(peaksOfReport(t, file), want), qt.Commentf("report"))
+			qt.Check(t, qt.DeepEquals(peaksOfFlameGraph(t, file, beginNs), want), qt.Commentf("flame graph"))
+			dumped, perBank, dumpedStatics := peaksOfDump(t, file)
+			qt.Check(t, qt.DeepEquals(dumped, buffers), qt.Commentf("dump"))
+			qt.Check(t, qt.DeepEquals(dumpedStatics, statics), qt.Commentf("circular buffers of dump"))
+			qt.Check(t, qt.DeepEquals(peaksOfMap(t, file), perBank), qt.Commentf("map"))
+			compared += len(want)
+		})
+	}
+	qt.Check(t, qt.IsTrue(compared > 30), qt.Commentf("%d peaks", compared))
+}
+
+func jsonOf(t *testing.T, to any, args ...string) {
+	t.Helper()
+	out, _, status := runOnStreams(t, false, args)
+	qt.Assert(t, qt.Equals(status, 0))
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(out), to)))
+}
+
+// peaksOfPeak also gives the part that is buffers, and what circular buffers take.
+func peaksOfPeak(t *testing.T, file string) (all, buffers shownPeaks, statics map[int]uint64, beginNs uint64) {
+	t.Helper()
+	var d peakDocument
+	jsonOf(t, &d, "peak", "--json", file)
+	all, buffers, statics = make(shownPeaks), make(shownPeaks), make(map[int]uint64)
+	for _, p := range d.Peaks {
+		for _, id := range p.Devices {
+			at := chipRegion{id, p.Region}
+			all[at] = shownPeak{p.TimeNs, p.Bytes}
+			if p.Bytes > p.StaticBytes {
+				buffers[at] = shownPeak{p.TimeNs, p.Bytes - p.StaticBytes}
+			}
+			if p.StaticBytes > 0 {
+				statics[id] = p.StaticBytes
+			}
+		}
+	}
+	return all, buffers, statics, d.BeginNs
+}
+
+func peaksOfReport(t *testing.T, file string) shownPeaks {
+	t.Helper()
+	var snap aggregate.Snapshot
+	jsonOf(t, &snap, "report", "--json", file)
+	peaks := make(shownPeaks)
+	for i := range snap.Devices {
+		d := &snap.Devices[i]
+		for _, region := range peakRegions {
+			r := d.Regions.Banked(region)
+			peak := shownPeak{r.PeakTimeNs, r.PeakBytes}
+			if region.String() == "L1" {
+				peak = shownPeak{d.L1PerCore.Peak.TimeNs, d.L1PerCore.Peak.BufferBytes + d.L1PerCore.Peak.CBBytes}
+			}
+			if peak.Bytes > 0 {
+				peaks[chipRegion{d.ID, region.String()}] = peak
+			}
+		}
+	}
+	return peaks
+}
+
+func peaksOfFlameGraph(t *testing.T, file string, beginNs uint64) shownPeaks {
+	t.Helper()
+	_, _, status := runOnStreams(t, false, []string{"report", "--flamegraph", "flame.html", file})
+	qt.Assert(t, qt.Equals(status, 0))
+	page, err := os.ReadFile("flame.html")
+	qt.Assert(t, qt.IsNil(err))
+	var d struct {
+		Peaks [][4]any `json:"peaks"` // chip, region, bytes and seconds since the first event
+	}
+	qt.Assert(t, qt.IsNil(json.NewDecoder(strings.NewReader(flameData(t, page))).Decode(&d)))
+	peaks := make(shownPeaks)
+	for _, p := range d.Peaks {
+		var at chipRegion
+		_, err := fmt.Sscanf(p[0].(string), "device %d", &at.device)
+		qt.Assert(t, qt.IsNil(err))
+		at.region = p[1].(string)
+		peaks[at] = shownPeak{beginNs + uint64(math.Round(p[3].(float64)*1e9)), uint64(p[2].(float64))}
+	}
+	return peaks
+}
+
+// inRegion are the bytes that a buffer counts in the peak of its region.
+func inRegion(region string, perBank, banks uint64) uint64 {
+	if region == "L1" {
+		return perBank
+	}
+	return perBank * banks
+}
+
+// peaksOfDump are those of buffers, in all and of one bank, and what circular buffers take
+// of the core where they take most.
+func peaksOfDump(t *testing.T, file string) (buffers, perBank shownPeaks, statics map[int]uint64) {
+	t.Helper()
+	var d dumpList
+	jsonOf(t, &d, "dump", "--at", "peak", "--json", file)
+	buffers, perBank, statics = make(shownPeaks), make(shownPeaks), make(map[int]uint64)
+	for _, b := range d.Buffers {
+		for _, id := range b.Devices {
+			at := chipRegion{id, b.Region}
+			time := d.timeOf(at)
+			if b.AgeNs != nil { // those from before the attach have none
+				qt.Check(t, qt.Equals(b.SinceNs+*b.AgeNs, time))
+			}
+			buffers[at] = shownPeak{time, buffers[at].Bytes + inRegion(b.Region, b.BytesPerBank, uint64(b.Banks))}
+			perBank[at] = shownPeak{time, perBank[at].Bytes + b.BytesPerBank}
+		}
+	}
+	type core struct {
+		device int
+		x, y   uint16
+	}
+	taken := make(map[core][][2]uint64)
+	for _, s := range d.Statics {
+		if s.Global {
+			continue
+		}
+		for _, id := range s.Devices {
+			for _, r := range s.Cores {
+				for x := r[0]; x <= r[2]; x++ {
+					for y := r[1]; y <= r[3]; y++ {
+						taken[core{id, x, y}] = append(taken[core{id, x, y}], [2]uint64{s.Address, s.Address + s.BytesPerCore})
+					}
+				}
+			}
+		}
+	}
+	for at, places := range taken {
+		slices.SortFunc(places, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
+		var sum, end uint64
+		for _, p := range places {
+			sum += max(p[1], end) - max(p[0], end)
+			end = max(p[1], end)
+		}
+		statics[at.device] = max(statics[at.device], sum)
+	}
+	maps.DeleteFunc(statics, func(_ int, bytes uint64) bool { return bytes == 0 })
+	return buffers, perBank, statics
+}
+
+// timeOf is when a region of a chip is listed.
+func (d *dumpList) timeOf(at chipRegion) uint64 {
+	for _, m := range d.Moments {
+		if slices.Contains(m.Devices, at.device) && slices.Contains(m.Regions, at.region) {
+			return m.TimeNs
+		}
+	}
+	return 0
+}
+
+// peaksOfMap are those of buffers, of one bank.
+func peaksOfMap(t *testing.T, file string) shownPeaks {
+	t.Helper()
+	var d mapDocument
+	jsonOf(t, &d, "map", "--at", "peak", "--json", file)
+	peaks := make(shownPeaks)
+	for _, r := range d.Regions {
+		for _, id := range r.Devices {
+			at := chipRegion{id, r.Region}
+			for _, b := range r.Blocks {
+				peaks[at] = shownPeak{r.TimeNs, peaks[at].Bytes + b.BytesPerBank}
+			}
+		}
+	}
+	return peaks
+}
