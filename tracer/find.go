@@ -312,38 +312,46 @@ func (f *finder) reportMissed(m host.NewMapping, err error) {
 	}
 }
 
-// prepare attaches to a library file before a process maps it.
+// prepare attaches to a library file before a process maps it, and reads how it and what
+// is installed with it are unwound. That takes half a second of processor time, in which a
+// program that has begun would allocate already, and its first stacks would end early.
 func (f *finder) prepare(path string) error {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a FIFO by now
+	beside, err := f.prepareLibrary(path)
 	if err != nil {
 		return err
+	}
+	f.calls.Prepare(beside)
+	f.spaces.Prepare(beside)
+	return nil
+}
+
+// prepareLibrary returns the files that are installed with the library, and may be mapped
+// with it.
+func (f *finder) prepareLibrary(path string) (beside []string, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a FIFO by now
+	if err != nil {
+		return nil, err
 	}
 	id, err := host.FileIDOf(file)
 	if err != nil {
 		file.Close()
-		return err
+		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.libraries.byFile[id] != nil {
 		file.Close()
-		return nil
+		return nil, nil
 	}
 	l, err := f.libraries.open(file, path, "/")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	f.libraries.byFile[id] = l
-	// what is installed with it
 	dir := filepath.Dir(path)
-	beside, _ := filepath.Glob(filepath.Join(dir, "*.so*"))
+	beside, _ = filepath.Glob(filepath.Join(dir, "*.so*"))
 	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
-	beside = append(beside, extensions...)
-	f.calls.Prepare(beside)
-	if f.spaces != nil {
-		f.working.Go(func() { f.spaces.Prepare(beside) })
-	}
-	return nil
+	return append(beside, extensions...), nil
 }
 
 // anySeen reports whether any traced process mapped a library.

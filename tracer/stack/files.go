@@ -147,6 +147,9 @@ func (s *Spaces) loadRows(mappings []codeMapping) ([]*kernelTable, error) {
 // Prepare reads files that are likely to be mapped, and gives the kernel their rows:
 // a program may allocate sooner after it has loaded them than they can be read.
 func (s *Spaces) Prepare(paths []string) {
+	if s == nil {
+		return
+	}
 	mappings := make([]codeMapping, len(paths))
 	s.each(len(paths), func(i int) {
 		mappings[i].file = anonymous
