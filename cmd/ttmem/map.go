@@ -34,15 +34,14 @@ func newMap() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "map [FILE]",
 		Short: "Draw the address space of a region: what lies where, and what is free",
-		Long: `Draws the addresses of each region: buffers, the holes between them, and how often each
-place was allocated. All banks of a region are used alike, so that one stands for all.
+		Long: `Draws the addresses of each region: buffers, and the holes between them. All banks of a region are used alike, so that one stands for all.
 What is free is told with the largest hole, which is the largest allocation that can
 succeed, and the fragmentation: the part of what is free that is outside of it. In L1 the
 circular and dataflow buffers of programs lie below the buffers, and grow towards them.
 
 FILE is a recording, or a file of events, at its end or at another moment. Without it
 the service of this host (ttmem serve) is asked or, where none runs, root looks into the
-memory of the processes; how often a place was allocated is known from files alone.
+memory of the processes.
 
 ` + momentHelp,
 		Example: `  ttmem map model.ttmem --at peak
@@ -170,22 +169,18 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 		m.add(p.State, p.nowNs, everyRegion)
 		return nil
 	}
-	m.heat = &aggregate.Heat{}
 	only := func(handle func(*event.Event)) func(*event.Event) { return o.source.ofPIDs(handle) }
 	add := func(_ int, s *aggregate.State, wanted wantedFunc) { m.add(s, s.Snapshot().TimeNs, wanted) }
 	var w *watched
 	var state *aggregate.State
 	var err error
 	if at.atEnd() {
-		w, state, err = visitEnd(o.source.file, only, m.heat.Add, add)
+		w, state, err = visitEnd(o.source.file, only, func(*event.Event) {}, add)
 	} else {
-		w, state, err = visit(o.source.file, []moment{at}, only, m.heat.Add, add)
+		w, state, err = visit(o.source.file, []moment{at}, only, func(*event.Event) {}, add)
 	}
 	if err != nil {
 		return cmp.Or(o.source.missing(), err)
-	}
-	if w.skipped {
-		w.notes = append(w.notes, "the recording is long: how often a place was allocated is counted from its last checkpoint on")
 	}
 	if checkAsked(o.source.pids, nil, pidsOf(state.Snapshot()), nil, "") != nil {
 		if err := o.source.missing(); err != nil {
