@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -176,12 +177,15 @@ func TestStoryOfALeak(t *testing.T) {
 		qt.Check(t, qt.StringContains(page, fmt.Sprintf("+%s", mib(60*storyTensor))))
 	})
 	t.Run("what happened to this address?", func(t *testing.T) {
-		var last struct {
-			Buffers []struct{ Address, ID uint64 }
+		type buffer struct {
+			Address uint64
+			SinceNs uint64 `json:"since_ns"`
 		}
-		said := ask(t, "dump", file, "--at", fmt.Sprintf("ttnn::log#%d", storyTokens), "--grep", "story_leak.py:.* forward$", "--sort", "age", "--json")
+		var last struct{ Buffers []buffer }
+		said := ask(t, "dump", file, "--at", fmt.Sprintf("ttnn::log#%d", storyTokens), "--grep", "story_leak.py:.* forward$", "--json")
 		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(said), &last)))
 		qt.Assert(t, qt.IsTrue(len(last.Buffers) > 0))
+		slices.SortFunc(last.Buffers, func(a, b buffer) int { return cmp.Compare(a.SinceNs, b.SinceNs) })
 		place := last.Buffers[len(last.Buffers)/2]
 		page := lines(ask(t, "log", file, "--region", "DRAM", "--address", fmt.Sprintf("%#x", place.Address)))
 		// temporaries were there by turns, then what leaks came to stay

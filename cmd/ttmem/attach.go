@@ -23,7 +23,7 @@ duration begins when it has been read; it has no call stacks.`,
   ttmem attach -p 4242 --duration 1s    look at what it holds now, and end
   ttmem attach --duration 30s --json
   ttmem attach -p 4242 -p 4243 --events events.jsonl
-  ttmem attach -p 4242 --duration 1m --flamegraph memory.html`,
+  ttmem record -o model.ttmem -p 4242 --duration 1m   for ttmem report, leaks, peak …`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -43,6 +43,7 @@ duration begins when it has been read; it has no call stacks.`,
 		},
 	}
 	o.register(c)
+	o.stacks.register(c)
 	registerProcesses(c, &pids, &duration)
 	return c
 }

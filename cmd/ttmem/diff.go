@@ -143,7 +143,7 @@ func (o *diffOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 	if !slices.Contains(diffGroupings, o.by) {
 		return filter, nil, fmt.Errorf("--by %s: there are %s", o.by, strings.Join(diffGroupings, ", "))
 	}
-	like := dumpOptions{source: sourceOptions{pids: o.pids}, devices: o.devices, regions: o.regions, grep: o.grep, rules: o.rules, sort: dumpSorts[0], n: o.n}
+	like := dumpOptions{source: sourceOptions{pids: o.pids}, devices: o.devices, regions: o.regions, grep: o.grep, rules: o.rules, n: o.n}
 	return like.check()
 }
 

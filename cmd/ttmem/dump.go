@@ -24,13 +24,9 @@ type dumpOptions struct {
 	regions []string
 	grep    string
 	rules   string
-	sort    string
 	n       int
 	json    bool
 }
-
-// dumpSorts are the orders of a list.
-var dumpSorts = []string{"size", "age", "address"}
 
 func newDump() *cobra.Command {
 	var o dumpOptions
@@ -57,7 +53,7 @@ frame gives a part, and the parts are joined by slashes.`,
 		Example: `  ttmem dump                             # what ttmem serve sees
   sudo ttmem dump -p 4242
   ttmem dump model.ttmem --at peak --by op
-  ttmem dump model.ttmem --device 0 --region L1 --sort address
+  ttmem dump model.ttmem --device 0 --region L1
   ttmem dump --by component --rules model.rules
   ttmem dump --grep 'attention\.py:\d+' -n 20
   ttmem dump --json | jq '.buffers[] | select(.size_bytes > 1e6) | .name'`,
@@ -71,7 +67,6 @@ frame gives a part, and the parts are joined by slashes.`,
 	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
 	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
 	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.StringVar(&o.sort, "sort", "size", "the `ORDER`: "+strings.Join(dumpSorts, ", ")+" (size is what is allocated)")
 	f.IntVarP(&o.n, "limit", "n", 0, "list at most `N` (0: all)")
 	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
 	fixed := func(flag string, values []string) {
@@ -79,7 +74,6 @@ frame gives a part, and the parts are joined by slashes.`,
 	}
 	fixed("by", dumpGroupings())
 	fixed("region", dumpRegions())
-	fixed("sort", dumpSorts)
 	completeMoments(c, "at", "begin", "end", "peak", "failure")
 	for _, flag := range []string{"device", "grep", "limit"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
@@ -119,10 +113,6 @@ func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 	switch {
 	case o.by != "" && !slices.Contains(dumpGroupings(), o.by):
 		return filter, nil, fmt.Errorf("--by %s: there are %s", o.by, strings.Join(dumpGroupings(), ", "))
-	case !slices.Contains(dumpSorts, o.sort):
-		return filter, nil, fmt.Errorf("--sort %s: there are %s", o.sort, strings.Join(dumpSorts, ", "))
-	case o.sort == "address" && o.by != "":
-		return filter, nil, errors.New("--sort address is of buffers, and --by counts them: leave one out")
 	case o.n < 0:
 		return filter, nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
 	}
@@ -184,7 +174,7 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 
 // write writes the list as the options ask for.
 func (l *listing) write(w io.Writer, o *dumpOptions, layout listLayout) error {
-	l.sort(o.sort)
+	l.sort()
 	if o.by == "" {
 		l.cut(o.n)
 		if o.json {
@@ -192,7 +182,7 @@ func (l *listing) write(w io.Writer, o *dumpOptions, layout listLayout) error {
 		}
 		return l.writeText(w, layout)
 	}
-	g := l.group(o.by, o.sort, o.n)
+	g := l.group(o.by, o.n)
 	if o.json {
 		return g.writeJSON(w)
 	}

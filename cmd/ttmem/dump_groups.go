@@ -87,8 +87,8 @@ type grouped struct {
 	cutOff int
 }
 
-// group counts the rows by something, the largest or the oldest first.
-func (l *listing) group(by, order string, n int) *grouped {
+// group counts the rows by something, the largest first.
+func (l *listing) group(by string, n int) *grouped {
 	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == by })]
 	type key struct {
 		text string
@@ -122,11 +122,6 @@ func (l *listing) group(by, order string, n int) *grouped {
 		}
 	}
 	list := slices.SortedFunc(maps.Values(groups), func(a, b *dumpGroup) int {
-		if order == "age" {
-			if c := cmp.Compare(b.OldestNs, a.OldestNs); c != 0 {
-				return c
-			}
-		}
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
 			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key))
 	})

@@ -110,7 +110,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 
 		for _, at := range []string{"peak", "loaded"} {
 			for by, want := range map[string]string{"": "model.py:31 MultiHead", "stack": "model.py:31 MultiHead", "type": "DRAM interleaved", "device": "chip 12"} {
-				o := dumpOptions{at: at, by: by, sort: "size"}
+				o := dumpOptions{at: at, by: by}
 				l, err := dumpOf(t, file, o)
 				page(err)
 				page(l.write(&b, &o, layout))
@@ -120,7 +120,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 				fits("dump by "+by, want)
 			}
 		}
-		o := dumpOptions{at: "begin", sort: "size"}
+		o := dumpOptions{at: "begin"}
 		l, err := dumpOf(t, file, o)
 		page(err)
 		page(l.write(&b, &o, layout))
@@ -167,7 +167,7 @@ func TestSizeIsTheSameInAllPages(t *testing.T) {
 	log, _ := logOf(t, path, logOptions{kinds: []string{"alloc"}}, listLayout{})
 	qt.Check(t, qt.IsTrue(regexp.MustCompile(`address +size +per bank`).MatchString(log)), qt.Commentf("%s", log))
 	qt.Check(t, qt.StringContains(log, " 2.9 KiB   2.0 KiB × 12"))
-	o := dumpOptions{at: "there", sort: "size"}
+	o := dumpOptions{at: "there"}
 	l, err := dumpOf(t, path, o)
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder

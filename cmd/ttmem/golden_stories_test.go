@@ -107,7 +107,7 @@ var goldenStories = []goldenStory{
 		dumpPeakJSON, peakJSON, mapSVG, folded,
 		{name: "log", args: "log FILE", form: goldenText},
 		{name: "dump_device", args: "dump FILE --at peak --by device"},
-		{name: "dump_chip", args: "dump FILE --at peak --device 6 --sort address"},
+		{name: "dump_chip", args: "dump FILE --at peak --device 6"},
 		{name: "peak_chip", args: "peak FILE --device 3 --by device", uneven: true},
 		{name: "map_chip", args: "map FILE --at peak --device 0 --device 5 --region L1"},
 		{name: "diff_device", args: "diff FILE --from begin --to peak --by device"},
@@ -119,14 +119,14 @@ var goldenStories = []goldenStory{
 		{name: "oom", args: "oom FILE"},
 		{name: "dump_type", args: "dump FILE --at peak --by type"},
 		{name: "diff_op", args: "diff FILE --from begin --to peak --by op"},
-		{name: "dump_grep", args: `dump FILE --at peak --grep demo\.py:16 --sort age -n 5`},
+		{name: "dump_grep", args: `dump FILE --at peak --grep demo\.py:16 -n 5`},
 	})},
 	// All layouts and regions, programs with buffers inside of shards, a failure, and a
 	// program cache that is cleared, of an older release.
 	{"mix", slices.Concat(commonCommands, leakCommands, []goldenCommand{
 		dumpPeakJSON, folded, pprof,
 		{name: "oom", args: "oom FILE"},
-		{name: "dump_address", args: "dump FILE --at 0.35s --sort address --region L1", form: goldenText},
+		{name: "dump_l1", args: "dump FILE --at 0.35s --region L1", form: goldenText},
 		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free,kernel_load,kernel_unload -n 12", form: goldenText},
 		{name: "log_small", args: "log FILE --region L1_SMALL --region CB --kind alloc,free", form: goldenText},
 	})},

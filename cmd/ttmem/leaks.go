@@ -45,7 +45,7 @@ const leaked = 3
 const listedLeaks = 20
 
 func newLeaks() *cobra.Command {
-	o := leaksOptions{dumpOptions: dumpOptions{sort: "size"}}
+	var o leaksOptions
 	c := &cobra.Command{
 		Use:   "leaks [FILE | -- COMMAND]",
 		Short: "Show what was allocated again and again and never given back",

@@ -88,17 +88,16 @@ func TestEveryCommandHasAManualPage(t *testing.T) {
 
 func TestArgumentsAreCompleted(t *testing.T) {
 	for args, want := range map[string]string{
-		"report":              "ttmem\njsonl\n:8\n",
-		"report model.ttmem":  ":4\n",
-		"record -o":           "ttmem\n:8\n",
-		"record --keep":       ":4\n",
-		"record --max-size":   "100MiB\n500MiB\n1GiB\n:4\n",
-		"doctor":              ":4\n",
-		"doctor --library":    "so\n:8\n",
-		"man":                 ":16\n",
-		"report x --pprof":    ":0\n",
-		"run --flamegraph":    "html\n:8\n",
-		"run --native-frames": "folded\nall\n:4\n",
+		"report":             "ttmem\njsonl\n:8\n",
+		"report model.ttmem": ":4\n",
+		"record -o":          "ttmem\n:8\n",
+		"record --keep":      ":4\n",
+		"record --max-size":  "100MiB\n500MiB\n1GiB\n:4\n",
+		"doctor":             ":4\n",
+		"doctor --library":   "so\n:8\n",
+		"man":                ":16\n",
+		"report x --pprof":   ":0\n",
+		"run --flamegraph":   "html\n:8\n",
 	} {
 		root := newRoot()
 		var out bytes.Buffer

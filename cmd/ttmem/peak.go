@@ -27,7 +27,7 @@ type peakOptions struct {
 const listedHolders = 10
 
 func newPeak() *cobra.Command {
-	o := peakOptions{dumpOptions: dumpOptions{sort: "size"}}
+	var o peakOptions
 	c := &cobra.Command{
 		Use:   "peak [FILE | -- COMMAND]",
 		Short: "Show when each region was fullest, and what it was made of",

@@ -94,7 +94,7 @@ lines and paths of all users.`,
 			return attach(o, pids, duration)
 		},
 		PreRunE: func(c *cobra.Command, _ []string) error {
-			if err := o.stacks.check(c); err != nil {
+			if err := o.stacks.check(); err != nil {
 				return err
 			}
 			return o.record.check(c)
@@ -104,7 +104,7 @@ lines and paths of all users.`,
 	c.Flags().StringVarP(&o.record.path, "output", "o", "", "the `FILE` to record to")
 	_ = c.MarkFlagFilename("output", "ttmem")
 	o.record.register(c)
-	o.stacks.register(c)
+	o.stacks.registerMore(c)
 	o.stacks.registerMarkAt(c)
 	registerProcesses(c, &pids, &duration)
 	return c

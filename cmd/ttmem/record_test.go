@@ -23,7 +23,7 @@ func TestFlagsOfRecordingsAreCheckedEarly(t *testing.T) {
 		"-o f --max-size 0":              "--max-size: too small: give 64KiB at least, .*",
 		"-o f --keep 2":                  "--keep is about several files: give --max-size too",
 		"-o f --keep -1":                 "--keep -1: must not be negative",
-		"-o - --no-stacks --full-names":  "--full-names is about call stacks: leave out --no-stacks", // one at a time
+		"-o - --no-stacks --full-stacks": "--full-stacks takes call stacks: leave out --no-stacks", // one at a time
 	} {
 		err := checkFlags(newRecord(), strings.Fields(args)...)
 		if want == "" {

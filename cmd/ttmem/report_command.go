@@ -37,6 +37,9 @@ Of what runs, bars and percents are of what there is now; of a file, of the peak
   ttmem report model.ttmem -p 4242      # what this process had of each chip
   ttmem report model.ttmem --json | jq .devices
   ttmem report model.ttmem --flamegraph memory.html
+  ttmem report model.ttmem --pprof memory.pb.gz
+  go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space memory.pb.gz
+  ttmem report model.ttmem --folded memory.folded --folded-value live-bytes
   ttmem report model.ttmem --events events.jsonl`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -57,7 +60,8 @@ Of what runs, bars and percents are of what there is now; of a file, of the peak
 			return showReport(&o, args[0])
 		},
 	}
-	o.registerOutput(c)
+	o.register(c)
+	o.exports.register(c)
 	c.Flags().IntVarP(&o.pid, "pid", "p", 0, "only the process `PID`")
 	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
 	c.Flags().StringVar(&o.socket, "socket", service.DefaultSocket, "ask the service at `PATH`")

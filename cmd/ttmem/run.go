@@ -21,9 +21,6 @@ cannot be executed.`,
 		Example: `  ttmem run -- python model.py
   ttmem run --events events.jsonl -- pytest tests/test_attention.py
   ttmem run --flamegraph memory.html -- python model.py
-  ttmem run --pprof memory.pb.gz -- python model.py
-  go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space memory.pb.gz
-  ttmem run --folded memory.folded --folded-value live-bytes -- python model.py
   ttmem run --json -- python model.py | tail -n 1 | jq .devices`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -35,6 +32,7 @@ cannot be executed.`,
 	}
 	c.Flags().SetInterspersed(false)
 	o.register(c)
+	o.exports.registerFlameGraph(c)
 	return c
 }
 

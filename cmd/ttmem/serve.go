@@ -59,7 +59,7 @@ can be asked.`,
 			if o.record.path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
 				return errors.New("--max-size and --keep are about a recording: give --record too")
 			}
-			return errors.Join(o.stacks.check(c), o.record.check(c))
+			return o.record.check(c)
 		},
 		RunE: func(*cobra.Command, []string) error { return serve(o) },
 	}

@@ -77,7 +77,6 @@ func TestServeRefusesFlagsThatMakeNoSense(t *testing.T) {
 		{[]string{"--max-size", "1GiB"}, ".*give --record too"},
 		{[]string{"--keep", "3"}, ".*give --record too"},
 		{[]string{"--record", "f", "--keep", "3"}, ".*give --max-size too"},
-		{[]string{"--no-stacks", "--free-stacks"}, ".*leave out --no-stacks"},
 		{[]string{"extra"}, `serve takes no argument "extra": it traces the whole host`},
 	} {
 		serve := newServe()

@@ -59,7 +59,6 @@ func (o *sourceOptions) registerWatch(c *cobra.Command) {
 	o.register(c)
 	c.Flags().DurationVar(&o.duration, "duration", 0, "watch what runs for this time, such as 30s or 5m (until Ctrl-C if not given)")
 	_ = c.RegisterFlagCompletionFunc("duration", cobra.NoFileCompletions)
-	o.stacks.register(c)
 }
 
 // completeRecordings completes the name of a recording, once.
@@ -101,9 +100,6 @@ func (o *sourceOptions) checkWatch(c *cobra.Command, args []string) error {
 		return errors.New("a file and --duration: one or the other")
 	case len(args) > 1:
 		return fmt.Errorf("one file at a time: %s model.ttmem; a command goes behind --", c.CommandPath())
-	}
-	if err := o.stacks.check(c); err != nil {
-		return err
 	}
 	return o.checkFile(c, args)
 }

@@ -20,7 +20,7 @@ import (
 )
 
 func newSteps() *cobra.Command {
-	o := sourceOptions{expected: true, stacks: stackOptions{nativeFrames: foldedFrames}}
+	o := sourceOptions{expected: true}
 	c := &cobra.Command{
 		Use:   "steps -p PID",
 		Short: "Tell a test runner what each step of a process did to memory",

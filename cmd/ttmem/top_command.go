@@ -53,7 +53,6 @@ writes is shown by the key o. To quit ends the command.`,
 		},
 	}
 	o.source.register(c)
-	o.source.stacks.register(c)
 	f := c.Flags()
 	f.Float64VarP(&o.seconds, "interval", "w", 1, "look every `SECONDS`")
 	f.BoolVar(&o.once, "once", false, "print one frame and end")
