@@ -53,9 +53,9 @@ func checkAsked(pids, devices, metPIDs, metDevices []int, where string) error {
 	for _, id := range devices {
 		switch {
 		case len(metDevices) == 0:
-			return fmt.Errorf("--device %d: no chip is used %s", id, where)
+			return fmt.Errorf("--chip %d: no chip is used %s", id, where)
 		case !slices.Contains(metDevices, id):
-			return fmt.Errorf("--device %d: used %s: %s", id, where, formatIDs(metDevices))
+			return fmt.Errorf("--chip %d: no such chip %s; available: %s", id, where, formatIDs(metDevices))
 		}
 	}
 	for _, pid := range pids {

@@ -44,18 +44,9 @@ duration begins when it has been read; it has no call stacks.`,
 	}
 	o.register(c)
 	o.stacks.register(c)
-	registerProcesses(c, &pids, &duration)
+	addPIDs(c, &pids)
+	addDuration(c, &duration)
 	return c
-}
-
-// registerProcesses makes the flags that say which processes are traced, and until
-// when.
-func registerProcesses(c *cobra.Command, pids *[]int, duration *time.Duration) {
-	c.Flags().IntSliceVarP(pids, "pid", "p", nil, "trace the process `PID` (may be repeated; all processes if not given)")
-	c.Flags().DurationVar(duration, "duration", 0, "end after this time, such as 30s or 5m")
-	for _, flag := range []string{"pid", "duration"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
 }
 
 func attach(o sessionOptions, pids []int, duration time.Duration) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,12 +19,10 @@ type diffOptions struct {
 	by           string
 	ignoreLines  bool
 	pids         []int
-	devices      []int
 	regions      []string
 	grep         string
 	rules        string
-	failOver     byteSize
-	all          bool
+	failAbove    byteSize
 	n            int
 	json         bool
 }
@@ -59,33 +56,17 @@ name of the file and line. Addresses, processes and releases of ttnn do not matt
 			return completeRecordings(c, nil, text)
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&o.at, "at", "left", "compare A and B at `MOMENT`: left (the end, with what nobody had freed), "+momentUsage)
-	f.StringVar(&o.from, "from", "", "compare FILE at this `MOMENT` with another one: a mark's first time, or as for --at")
-	f.StringVar(&o.to, "to", "left", "compare --from with this `MOMENT`: a mark's last time, or as for --at")
-	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(diffGroupings, ", "))
-	f.BoolVar(&o.ignoreLines, "ignore-lines", false, "take calls of one function from different lines for the same")
-	f.IntSliceVarP(&o.pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
-	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
-	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
-	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.Var(&o.failOver, "fail-over", "exit 3 where all buffers of a region take over `SIZE` more in B, such as 1MiB")
-	f.BoolVar(&o.all, "all", false, "list what is the same in both too")
-	f.IntVarP(&o.n, "limit", "n", 0, "list at most `N` (0: all)")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
-	fixed := func(flag string, values []string) {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	fixed("by", diffGroupings)
-	fixed("region", dumpRegions())
-	completeMoments(c, "at", "left", "end", "peak")
-	completeMoments(c, "from", "begin", "peak")
-	completeMoments(c, "to", "left", "end", "peak")
-	for _, flag := range []string{"pid", "device", "grep", "fail-over", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addAt(c, &o.at, "left")
+	addFrom(c, &o.from, "begin", "peak")
+	addTo(c, &o.to, "left", "left", "end", "peak")
+	addBy(c, &o.by, "stack")
+	c.Flags().BoolVar(&o.ignoreLines, "ignore-lines", false, "compare call stacks by function, whatever the lines")
+	addPIDs(c, &o.pids)
+	addRegions(c, &o.regions, dumpRegions())
+	addGrep(c, &o.grep)
+	addFailAbove(c, &o.failAbove)
+	addLimit(c, &o.n, 0)
+	takeGlobals(c, jsonFlag, rulesFlag)
 	return c
 }
 
@@ -96,6 +77,7 @@ type diffSide struct {
 	parts   aggregate.Parts
 	devices []int
 	lost    map[string]uint64
+	snap    *aggregate.Snapshot
 }
 
 // String is the side in a sentence: "model.ttmem at the end".
@@ -140,14 +122,15 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 
 // check finds what is wrong with the other flags before anything is read.
 func (o *diffOptions) check() (filter dumpFilter, rules *aggregate.Rules, err error) {
-	if !slices.Contains(diffGroupings, o.by) {
-		return filter, nil, fmt.Errorf("--by %s: there are %s", o.by, strings.Join(diffGroupings, ", "))
+	if err := checkBy(o.by); err != nil {
+		return filter, nil, err
 	}
-	like := dumpOptions{source: sourceOptions{pids: o.pids}, devices: o.devices, regions: o.regions, grep: o.grep, rules: o.rules, n: o.n}
+	like := dumpOptions{source: sourceOptions{pids: o.pids}, regions: o.regions, grep: o.grep, rules: o.rules, n: o.n}
 	return like.check()
 }
 
 func diff(c *cobra.Command, o *diffOptions, args []string) error {
+	o.json, o.rules = wantsJSON(c), rulesFile(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
 		return err
@@ -158,9 +141,6 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 	}
 	notes, failed, err := readSides(a, b)
 	if err != nil {
-		return err
-	}
-	if err := checkChips(filter.devices, a, b); err != nil {
 		return err
 	}
 	d := newDifference(a, b, filter, rules, o)
@@ -187,8 +167,8 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 			break
 		}
 	}
-	if region, grown := d.grown(); c.Flags().Changed("fail-over") && grown > int64(o.failOver) {
-		warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, formatBytes(uint64(grown)), formatBytes(uint64(o.failOver))))
+	if region, grown := d.grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
+		warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, formatBytes(uint64(grown)), formatBytes(uint64(o.failAbove))))
 		return exitStatus(3)
 	}
 	if failed {
@@ -262,26 +242,10 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	}
 	snap := state.Snapshot()
 	for _, side := range sides {
-		side.lost = snap.Lost
+		side.lost, side.snap = snap.Lost, snap
 		for i := range snap.Devices {
 			side.devices = append(side.devices, snap.Devices[i].ID)
 		}
 	}
 	return w, nil
-}
-
-// checkChips makes sure that chips that are asked for are there.
-func checkChips(asked []int, a, b *diffSide) error {
-	have := slices.Concat(a.devices, b.devices)
-	slices.Sort(have)
-	have = slices.Compact(have)
-	for _, id := range asked {
-		switch {
-		case len(have) == 0:
-			return fmt.Errorf("--device %d: no chip is used in %s or %s", id, a.path, b.path)
-		case !slices.Contains(have, id):
-			return fmt.Errorf("--device %d: there is %s", id, formatIDs(have))
-		}
-	}
-	return nil
 }

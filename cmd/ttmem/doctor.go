@@ -27,7 +27,6 @@ const libraryExample = "…/site-packages/ttnn/build/lib/libtt_metal.so"
 
 func newDoctor() *cobra.Command {
 	var files []string
-	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor [--library FILE]…",
 		Short: "Check whether tracing works here, and what is missing",
@@ -48,10 +47,10 @@ where tracing works, and 1 elsewhere.`,
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return doctor(os.Stdout, files, asJSON) },
+		RunE:              func(c *cobra.Command, args []string) error { return doctor(os.Stdout, files, wantsJSON(c)) },
 	}
 	c.Flags().StringArrayVar(&files, "library", nil, "look at this library `FILE` (may be repeated; all mapped ones if not given)")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	takeGlobals(c, jsonFlag)
 	_ = c.MarkFlagFilename("library", "so")
 	return c
 }

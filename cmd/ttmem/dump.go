@@ -53,32 +53,20 @@ frame gives a part, and the parts are joined by slashes.`,
 		Example: `  ttmem dump                             # what ttmem serve sees
   sudo ttmem dump -p 4242
   ttmem dump model.ttmem --at peak --by op
-  ttmem dump model.ttmem --device 0 --region L1
+  ttmem dump model.ttmem --chip 0 --region L1
   ttmem dump --by component --rules model.rules
   ttmem dump --grep 'attention\.py:\d+' -n 20
   ttmem dump --json | jq '.buffers[] | select(.size_bytes > 1e6) | .name'`,
 		RunE: func(c *cobra.Command, args []string) error { return dump(c, &o, args) },
 	}
 	o.source.register(c)
-	f := c.Flags()
-	f.StringVar(&o.at, "at", "end", "list what FILE had at this `MOMENT`: "+momentUsage)
-	f.StringVar(&o.by, "by", "", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
-	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
-	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
-	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.IntVarP(&o.n, "limit", "n", 0, "list at most `N` (0: all)")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
-	fixed := func(flag string, values []string) {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	fixed("by", dumpGroupings())
-	fixed("region", dumpRegions())
-	completeMoments(c, "at", "begin", "end", "peak", "failure")
-	for _, flag := range []string{"device", "grep", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addAt(c, &o.at, "end")
+	addBy(c, &o.by, "")
+	addChips(c, &o.devices)
+	addRegions(c, &o.regions, dumpRegions())
+	addGrep(c, &o.grep)
+	addLimit(c, &o.n, 0)
+	takeGlobals(c, jsonFlag, rulesFlag)
 	return c
 }
 
@@ -111,10 +99,12 @@ func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 		filter.regions = append(filter.regions, shownRegions[i])
 	}
 	switch {
-	case o.by != "" && !slices.Contains(dumpGroupings(), o.by):
-		return filter, nil, fmt.Errorf("--by %s: there are %s", o.by, strings.Join(dumpGroupings(), ", "))
 	case o.n < 0:
 		return filter, nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
+	case o.by != "":
+		if err := checkBy(o.by); err != nil {
+			return filter, nil, err
+		}
 	}
 	if o.grep != "" {
 		if filter.grep, err = regexp.Compile(o.grep); err != nil {
@@ -126,6 +116,7 @@ func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 }
 
 func dump(c *cobra.Command, o *dumpOptions, args []string) error {
+	o.json, o.rules = wantsJSON(c), rulesFile(c)
 	if err := o.source.check(c, args); err != nil {
 		return err
 	}

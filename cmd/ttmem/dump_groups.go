@@ -20,7 +20,19 @@ type dumpGrouping struct {
 }
 
 var groupings = []dumpGrouping{
-	{"device", func(_ *listing, a *allocation) (keys []string) {
+	{"stack", func(l *listing, a *allocation) []string { return []string{l.title(a, " · ")} }},
+	{"op", func(l *listing, a *allocation) []string {
+		return []string{cmp.Or(plain(a.name.Op), "(unknown operation)")}
+	}},
+	{"file", func(l *listing, a *allocation) []string {
+		return []string{cmp.Or(plain(a.name.Call.File), "(unknown file)")}
+	}},
+	{"component", func(l *listing, a *allocation) []string {
+		return []string{cmp.Or(plain(a.component), "(no component)")}
+	}},
+	{"type", func(l *listing, a *allocation) []string { return []string{a.region.String() + " " + a.layout} }},
+	{"region", func(_ *listing, a *allocation) []string { return []string{a.region.String()} }},
+	{"chip", func(_ *listing, a *allocation) (keys []string) {
 		for _, id := range a.devices {
 			keys = append(keys, fmt.Sprintf("chip %d", id))
 		}
@@ -30,20 +42,10 @@ var groupings = []dumpGrouping{
 		return keys
 	}},
 	{"process", func(l *listing, a *allocation) []string { return []string{l.process(a.pid)} }},
-	{"stack", func(l *listing, a *allocation) []string { return []string{l.title(a, " · ")} }},
-	{"file", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(plain(a.name.Call.File), "(unknown file)")}
-	}},
-	{"op", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(plain(a.name.Op), "(unknown operation)")}
-	}},
-	{"component", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(plain(a.component), "(no component)")}
-	}},
-	{"type", func(l *listing, a *allocation) []string { return []string{a.region.String() + " " + a.layout} }},
 }
 
-func dumpGroupings() (names []string) {
+// groupingNames are the values of --by.
+func groupingNames() (names []string) {
 	for _, g := range groupings {
 		names = append(names, g.name)
 	}
@@ -113,7 +115,7 @@ func (l *listing) group(by string, n int) *grouped {
 					to.PID = a.pid
 				case by == "type":
 					to.Region = a.region.String()
-				case by == "device" && len(a.devices) > 0:
+				case by == "chip" && len(a.devices) > 0:
 					to.Device = &a.devices[j]
 				}
 				groups[k] = to

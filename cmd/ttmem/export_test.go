@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -18,7 +17,11 @@ import (
 
 // checkFlags parses flags of a command and checks them as is done before it
 // starts.
-func checkFlags(c *cobra.Command, args ...string) error {
+func checkFlags(command string, args ...string) error {
+	c, _, err := newRoot().Find([]string{command})
+	if err != nil {
+		return err
+	}
 	if err := c.ParseFlags(args); err != nil {
 		return err
 	}
@@ -44,7 +47,7 @@ func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
 		"the report":         {"--json --folded -", "--json and --folded cannot both be standard output"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := checkFlags(newReport(), strings.Fields(test.args)...)
+			err := checkFlags("report", strings.Fields(test.args)...)
 			if test.says == "" {
 				qt.Check(t, qt.IsNil(err))
 			} else {

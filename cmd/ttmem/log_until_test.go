@@ -11,7 +11,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestALogReadsNoFurtherThanAsked: what comes after --until is not read, but for events
+// TestALogReadsNoFurtherThanAsked: what comes after --to is not read, but for events
 // that come late.
 func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 	begin := uint64(1000 * second)
@@ -27,7 +27,7 @@ func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, append(text, "no event\n"...), 0o644)))
 
-	out, l := logOf(t, path, logOptions{until: time.Second}, listLayout{})
+	out, l := logOf(t, path, logOptions{to: "1s"}, listLayout{})
 	for name, listed := range map[string]bool{"first": true, "second": true, "later": false, "late": true, "past": false} {
 		qt.Check(t, qt.Equals(strings.Contains(out, name+"\n"), listed), qt.Commentf("%s in\n%s", name, out))
 	}

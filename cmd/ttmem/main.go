@@ -105,9 +105,11 @@ root; to show recordings, or what a service sees, does not.`,
 	help := newHelp()
 	help.GroupID = "other"
 	root.SetHelpCommand(help)
+	root.CompletionOptions.DisableNoDescFlag = true
 	root.SetCompletionCommandGroupID("other")
 	addCompletion(root)
 	root.SetFlagErrorFunc(flagError)
+	addGlobalFlags(root)
 	return root
 }
 

@@ -52,24 +52,13 @@ memory of the processes.
 		RunE: func(c *cobra.Command, args []string) error { return drawMap(c, &o, args) },
 	}
 	o.source.register(c)
-	f := c.Flags()
-	f.StringVar(&o.at, "at", "end", "draw FILE at this `MOMENT`: "+momentUsage)
-	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
-	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(regionNames(mappedRegions), ", ")+" (may be repeated)")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.IntVarP(&o.n, "limit", "n", 12, "list the `N` largest buffers and holes of each region (0: all)")
-	f.StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
-	fixed := func(flag string, values []string) {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	fixed("region", regionNames(mappedRegions))
-	completeMoments(c, "at", "begin", "end", "peak", "failure")
-	for _, flag := range []string{"device", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addAt(c, &o.at, "end")
+	addChips(c, &o.devices)
+	addRegions(c, &o.regions, regionNames(mappedRegions))
+	addLimit(c, &o.n, 12)
+	c.Flags().StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser (-: standard output)")
 	_ = c.MarkFlagFilename("svg", "svg")
+	takeGlobals(c, jsonFlag, rulesFlag)
 	return c
 }
 
@@ -106,6 +95,7 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 }
 
 func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
+	o.json, o.rules = wantsJSON(c), rulesFile(c)
 	at, regions, rules, err := o.check(c, args)
 	if err != nil {
 		return err

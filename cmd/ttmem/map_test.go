@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-	"github.com/spf13/cobra"
 
 	"ttmem/tracer/event"
 )
@@ -190,7 +189,7 @@ func TestTheMapSaysWhatIsWrong(t *testing.T) {
 		"unknown mark":  {[]string{path, "--at", "warm"}, "there are loaded"},
 		"region":        {[]string{path, "--region", "SRAM"}, "there are DRAM, L1, L1_SMALL, TRACE"},
 		"no banks":      {[]string{path, "--region", "CB"}, "circular buffers are in the map of L1"},
-		"chip":          {[]string{path, "--device", "7", "--svg", svg}, "--device 7: used at the end of " + path + ": chips 0, 1"},
+		"chip":          {[]string{path, "--chip", "7", "--svg", svg}, "--chip 7: no such chip at the end of " + path + "; available: chips 0, 1"},
 		"limit":         {[]string{path, "-n", "-1"}, "0 lists all"},
 		"live at":       {[]string{"--at", "peak"}, "--at is of a recording"},
 		"a command":     {[]string{"--", "python", "x.py"}, "ttmem record -o FILE -- python x.py"},
@@ -200,10 +199,7 @@ func TestTheMapSaysWhatIsWrong(t *testing.T) {
 		"both":          {[]string{path, "--svg", "-", "--json"}, "cannot both be standard output"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := &cobra.Command{Use: "ttmem", SilenceErrors: true, SilenceUsage: true}
-			root.AddCommand(newMap())
-			root.SetArgs(append([]string{"map"}, c.args...))
-			err := root.Execute()
+			err := execute(append([]string{"map"}, c.args...)...)
 			qt.Assert(t, qt.IsNotNil(err))
 			qt.Check(t, qt.StringContains(err.Error(), c.says))
 			qt.Check(t, qt.IsFalse(strings.Contains(err.Error(), "\n")))

@@ -13,7 +13,6 @@ import (
 )
 
 func newMark() *cobra.Command {
-	var socket string
 	c := &cobra.Command{
 		Use:   "mark NAME",
 		Short: "Give the present moment a name",
@@ -36,7 +35,8 @@ there. Who traces a program without the service has marks by ttmem leaks --every
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
+			socket, _ := socketOf(c)
 			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 			defer stop()
 			client, err := service.Dial(socket)
@@ -57,7 +57,7 @@ there. Who traces a program without the service has marks by ttmem leaks --every
 			return nil
 		},
 	}
-	c.Flags().StringVar(&socket, "socket", service.DefaultSocket, "tell the service at `PATH`")
+	takeGlobals(c, socketFlag)
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	return c
 }

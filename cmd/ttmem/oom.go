@@ -19,10 +19,9 @@ import (
 
 // oomOptions say which failures are shown, and how.
 type oomOptions struct {
-	source  sourceOptions
-	devices []int
-	n       int
-	json    bool
+	source sourceOptions
+	n      int
+	json   bool
 }
 
 // listedFailures is how many failures are shown where nobody says.
@@ -51,22 +50,18 @@ none runs, root watches what runs until Ctrl-C. The newest 1000 failures are kno
 		Example: `  ttmem oom model.ttmem
   sudo ttmem oom -- python model.py
   sudo ttmem oom -p 4242 --duration 1m
-  ttmem oom model.ttmem --device 0 -n 1   # the last one
+  ttmem oom model.ttmem -n 1              # the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
 		RunE: func(c *cobra.Command, args []string) error { return oom(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	f := c.Flags()
-	f.IntSliceVar(&o.devices, "device", nil, "only on the chip `N` (may be repeated)")
-	f.IntVarP(&o.n, "limit", "n", listedFailures, "show at most `N`, the newest (0: all)")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON, with whole stacks")
-	for _, flag := range []string{"device", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
+	addLimit(c, &o.n, listedFailures)
+	takeGlobals(c, jsonFlag)
 	return c
 }
 
 func oom(c *cobra.Command, o *oomOptions, args []string) error {
+	o.json = wantsJSON(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -154,27 +149,14 @@ type oomPage struct {
 
 func newOOMPage(snap *aggregate.Snapshot, w *watched, o *oomOptions) (*oomPage, error) {
 	p := &oomPage{o: o, w: w, snap: snap, forgotten: snap.FailureCount - uint64(len(snap.Failures))}
-	if err := p.checkDevices(); err != nil {
-		return nil, err
-	}
 	for i := range snap.Failures {
 		f := &snap.Failures[i]
-		if len(o.devices) > 0 && !slices.ContainsFunc(f.Devices, func(id int) bool { return slices.Contains(o.devices, id) }) ||
-			len(o.source.pids) > 0 && !slices.Contains(o.source.pids, f.PID) {
+		if len(o.source.pids) > 0 && !slices.Contains(o.source.pids, f.PID) {
 			continue
 		}
 		p.failures = append(p.failures, f)
 	}
 	return p, nil
-}
-
-// checkDevices makes sure that the chips that are asked for are there.
-func (p *oomPage) checkDevices() error {
-	var devices []int
-	for i := range p.snap.Devices {
-		devices = append(devices, p.snap.Devices[i].ID)
-	}
-	return checkAsked(nil, p.o.devices, nil, devices, p.w.of)
 }
 
 // write writes the page as the options ask for.

@@ -101,12 +101,13 @@ lines and paths of all users.`,
 		},
 	}
 	c.Flags().SetInterspersed(false)
-	c.Flags().StringVarP(&o.record.path, "output", "o", "", "the `FILE` to record to")
+	c.Flags().StringVarP(&o.record.path, "output", "o", "", "write to `FILE`")
 	_ = c.MarkFlagFilename("output", "ttmem")
 	o.record.register(c)
 	o.stacks.registerMore(c)
 	o.stacks.registerMarkAt(c)
-	registerProcesses(c, &pids, &duration)
+	addPIDs(c, &pids)
+	addDuration(c, &duration)
 	return c
 }
 

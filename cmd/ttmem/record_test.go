@@ -25,7 +25,7 @@ func TestFlagsOfRecordingsAreCheckedEarly(t *testing.T) {
 		"-o f --keep -1":                 "--keep -1: must not be negative",
 		"-o - --no-stacks --full-stacks": "--full-stacks takes call stacks: leave out --no-stacks", // one at a time
 	} {
-		err := checkFlags(newRecord(), strings.Fields(args)...)
+		err := checkFlags("record", strings.Fields(args)...)
 		if want == "" {
 			qt.Check(t, qt.IsNil(err), qt.Commentf("%s", args))
 		} else {

@@ -20,6 +20,7 @@ import (
 
 func newReport() *cobra.Command {
 	var o reportCommand
+	var pids []int
 	c := &cobra.Command{
 		Use:   "report [FILE]",
 		Short: "Show what a recording has, or what ttmem serve sees",
@@ -48,13 +49,18 @@ Of what runs, bars and percents are of what there is now; of a file, of the peak
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if c.Flags().Changed("pid") && o.pid <= 0 {
-				return fmt.Errorf("-p %d: not a process id", o.pid)
+			for _, o.pid = range pids {
+				if o.pid <= 0 {
+					return fmt.Errorf("-p %d: not a process id", o.pid)
+				}
+			}
+			if len(pids) > 1 {
+				return errors.New("a report is of one process or of all: give -p once")
 			}
 			if len(args) == 0 {
 				return reportService(c, &o)
 			}
-			if c.Flags().Changed("socket") {
+			if c.Flags().Changed(socketFlag) {
 				return errors.New("a file and --socket: one or the other")
 			}
 			return showReport(&o, args[0])
@@ -62,9 +68,8 @@ Of what runs, bars and percents are of what there is now; of a file, of the peak
 	}
 	o.register(c)
 	o.exports.register(c)
-	c.Flags().IntVarP(&o.pid, "pid", "p", 0, "only the process `PID`")
-	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
-	c.Flags().StringVar(&o.socket, "socket", service.DefaultSocket, "ask the service at `PATH`")
+	addPIDs(c, &pids)
+	takeGlobals(c, socketFlag)
 	c.ValidArgsFunction = completeRecordings
 	return c
 }
@@ -72,8 +77,7 @@ Of what runs, bars and percents are of what there is now; of a file, of the peak
 // A reportCommand is what a report that is asked for is of.
 type reportCommand struct {
 	sessionOptions
-	socket string
-	pid    int // 0: of all
+	pid int // 0: of all
 }
 
 // of is the part of the snapshot that is asked for, which is from where.
@@ -95,7 +99,8 @@ func reportService(c *cobra.Command, o *reportCommand) error {
 			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
 		}
 	}
-	client, err := service.Dial(o.socket)
+	socket, _ := socketOf(c)
+	client, err := service.Dial(socket)
 	if errors.Is(err, service.ErrNone) {
 		return fmt.Errorf("%w, or give a recording: ttmem report FILE", err)
 	}
@@ -107,7 +112,7 @@ func reportService(c *cobra.Command, o *reportCommand) error {
 	if err != nil {
 		return err
 	}
-	present, err := presentOfService(c.Context(), client, o.socket)
+	present, err := presentOfService(c.Context(), client, socket)
 	if err != nil {
 		return err
 	}

@@ -61,10 +61,13 @@ can be asked.`,
 			}
 			return o.record.check(c)
 		},
-		RunE: func(*cobra.Command, []string) error { return serve(o) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			o.socket, _ = socketOf(c)
+			return serve(o)
+		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.socket, "socket", service.DefaultSocket, "answer on the unix socket `PATH`")
+	takeGlobals(c, socketFlag)
 	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: without processes, commands and stacks")
 	f.StringVar(&o.record.path, "record", "", "record what happens to `FILE`")
 	_ = c.MarkFlagFilename("record", "ttmem")

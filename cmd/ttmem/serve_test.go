@@ -79,9 +79,6 @@ func TestServeRefusesFlagsThatMakeNoSense(t *testing.T) {
 		{[]string{"--record", "f", "--keep", "3"}, ".*give --max-size too"},
 		{[]string{"extra"}, `serve takes no argument "extra": it traces the whole host`},
 	} {
-		serve := newServe()
-		serve.SetArgs(c.args)
-		serve.SilenceErrors, serve.SilenceUsage = true, true
-		qt.Check(t, qt.ErrorMatches(serve.Execute(), c.want), qt.Commentf("%v", c.args))
+		qt.Check(t, qt.ErrorMatches(execute(append([]string{"serve"}, c.args...)...), c.want), qt.Commentf("%v", c.args))
 	}
 }

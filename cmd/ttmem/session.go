@@ -33,7 +33,7 @@ type outputOptions struct {
 
 func (o *outputOptions) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
-	c.Flags().BoolVar(&o.json, "json", false, "print the report as one line of JSON on standard output")
+	takeGlobals(c, jsonFlag)
 	_ = c.MarkFlagFilename("events", "jsonl")
 }
 
@@ -42,6 +42,7 @@ func (o *outputOptions) register(c *cobra.Command) {
 func (o *sessionOptions) register(c *cobra.Command) {
 	o.output.register(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		o.output.json = wantsJSON(c)
 		if o.output.events == "-" {
 			return errors.New("--events -: name a file; /dev/stdout is standard output")
 		}

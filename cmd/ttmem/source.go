@@ -48,17 +48,15 @@ func (o *sourceOptions) until(signals ...os.Signal) (context.Context, context.Ca
 
 // register makes the flags of a view of what there is now.
 func (o *sourceOptions) register(c *cobra.Command) {
-	c.Flags().IntSliceVarP(&o.pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
-	c.Flags().StringVar(&o.socket, "socket", service.DefaultSocket, "ask the service at `PATH`")
-	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
+	addPIDs(c, &o.pids)
+	takeGlobals(c, socketFlag)
 	c.ValidArgsFunction = completeRecordings
 }
 
 // registerWatch makes the flags of a view of what happens over a time.
 func (o *sourceOptions) registerWatch(c *cobra.Command) {
 	o.register(c)
-	c.Flags().DurationVar(&o.duration, "duration", 0, "watch what runs for this time, such as 30s or 5m (until Ctrl-C if not given)")
-	_ = c.RegisterFlagCompletionFunc("duration", cobra.NoFileCompletions)
+	addDuration(c, &o.duration)
 }
 
 // completeRecordings completes the name of a recording, once.
@@ -111,7 +109,7 @@ func (o *sourceOptions) checkFile(c *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		o.file = args[0]
 	}
-	o.asked = c.Flags().Changed("socket")
+	o.socket, o.asked = socketOf(c)
 	if o.file != "" && o.asked {
 		return errors.New("a file and --socket: one or the other")
 	}

@@ -19,12 +19,17 @@ import (
 
 // topOptions say what is looked at, and how often.
 type topOptions struct {
-	source  sourceOptions
-	rules   string
-	seconds float64
-	once    bool
-	n       int
+	source   sourceOptions
+	rules    string
+	interval time.Duration
+	once     bool
 }
+
+// onceRows is how many holders --once prints.
+const onceRows = 20
+
+// The refresh intervals that make sense.
+const leastInterval, mostInterval = 100 * time.Millisecond, time.Hour
 
 func newTop() *cobra.Command {
 	var o topOptions
@@ -49,31 +54,23 @@ writes is shown by the key o. To quit ends the command.`,
 			if err := o.source.checkWatch(c, args); err != nil {
 				return err
 			}
+			o.rules = rulesFile(c)
 			return showTop(&o)
 		},
 	}
 	o.source.register(c)
-	f := c.Flags()
-	f.Float64VarP(&o.seconds, "interval", "w", 1, "look every `SECONDS`")
-	f.BoolVar(&o.once, "once", false, "print one frame and end")
-	f.IntVarP(&o.n, "limit", "n", 20, "print at most `N` holders with --once")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	for _, flag := range []string{"interval", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addInterval(c, &o.interval, time.Second)
+	c.Flags().BoolVar(&o.once, "once", false, "print one frame and exit")
+	takeGlobals(c, rulesFlag)
 	return c
 }
 
 func showTop(o *topOptions) error {
-	if !(o.seconds >= 0.1 && o.seconds <= 3600) {
-		return fmt.Errorf("-w %v: between 0.1 and 3600 seconds", o.seconds)
-	}
-	if o.n < 1 {
-		return fmt.Errorf("-n %d: at least one holder is listed", o.n)
+	if o.interval < leastInterval || o.interval > mostInterval {
+		return fmt.Errorf("--interval %v: choose from 100ms to 1h", o.interval)
 	}
 	view := top.Options{
-		NowNs: monotonicNow, Interval: time.Duration(o.seconds * float64(time.Second)),
+		NowNs: monotonicNow, Interval: o.interval,
 		Color: os.Getenv("NO_COLOR") == "", ASCII: !utf8Locale(), Output: len(o.source.command) > 0,
 	}
 	if o.source.file != "" {
@@ -123,7 +120,7 @@ func topOnce(o *topOptions, view top.Options) error {
 	if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		columns = int(size.Col)
 	}
-	if err := top.Once(os.Stdout, view, columns, o.n, !terminal); err != nil {
+	if err := top.Once(os.Stdout, view, columns, onceRows, !terminal); err != nil {
 		return fmt.Errorf("writing the frame: %w", pathless(err))
 	}
 	for _, note := range p.notes {

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// mostFlags is how many pairs of a command and a flag there may be. A flag of all commands
+// counts once.
+const mostFlags = 90
+
+// eachCommand calls do with a command and all below it.
+func eachCommand(c *cobra.Command, do func(*cobra.Command)) {
+	do(c)
+	for _, sub := range c.Commands() {
+		eachCommand(sub, do)
+	}
+}
+
+// TestFlagsAreFewAndMeanOneThing: a user who knows a flag of one command knows it of all.
+func TestFlagsAreFewAndMeanOneThing(t *testing.T) {
+	pairs := 0
+	first := make(map[string]*pflag.Flag)
+	eachCommand(newRoot(), func(c *cobra.Command) {
+		of := 0
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name == "help" {
+				return
+			}
+			pairs++
+			of++
+			same := first[f.Name]
+			if same == nil {
+				first[f.Name] = f
+				return
+			}
+			qt.Check(t, qt.Equals(f.Usage, same.Usage), qt.Commentf("--%s of %s", f.Name, c.CommandPath()))
+			qt.Check(t, qt.Equals(f.Value.Type(), same.Value.Type()), qt.Commentf("--%s of %s", f.Name, c.CommandPath()))
+			qt.Check(t, qt.Equals(f.Shorthand, same.Shorthand), qt.Commentf("--%s of %s", f.Name, c.CommandPath()))
+		})
+		t.Logf("%2d %s", of, c.CommandPath())
+	})
+	t.Logf("%d pairs, %d flags", pairs, len(first))
+	qt.Check(t, qt.IsTrue(pairs <= mostFlags), qt.Commentf("%d pairs of command and flag", pairs))
+}
