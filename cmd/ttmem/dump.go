@@ -106,10 +106,8 @@ func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 			return filter, nil, err
 		}
 	}
-	if o.grep != "" {
-		if filter.grep, err = regexp.Compile(o.grep); err != nil {
-			return filter, nil, fmt.Errorf("--grep: %w", err)
-		}
+	if filter.grep, err = compileGrep(o.grep); err != nil {
+		return filter, nil, err
 	}
 	rules, err = readRules(o.rules)
 	return filter, rules, err

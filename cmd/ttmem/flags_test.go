@@ -1,6 +1,8 @@
 package main
 
 import (
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -45,4 +47,23 @@ func TestFlagsAreFewAndMeanOneThing(t *testing.T) {
 	})
 	t.Logf("%d pairs, %d flags", pairs, len(first))
 	qt.Check(t, qt.IsTrue(pairs <= mostFlags), qt.Commentf("%d pairs of command and flag", pairs))
+}
+
+// TestErrorsOfFlagsAreNotGos: whatever is wrong with a value is said in ttmem's words.
+func TestErrorsOfFlagsAreNotGos(t *testing.T) {
+	gos := regexp.MustCompile(`strconv|parse|invalid|syntax|time:|pflag|shorthand`)
+	eachCommand(newRoot(), func(c *cobra.Command) {
+		for _, flags := range []*pflag.FlagSet{c.LocalFlags(), c.InheritedFlags()} {
+			flags.VisitAll(func(f *pflag.Flag) {
+				kind := f.Value.Type()
+				if kind == "string" || kind == "stringSlice" || kind == "stringArray" {
+					return // every text is a value
+				}
+				args := append(strings.Fields(c.CommandPath())[1:], "--"+f.Name+"=x1.5e")
+				err := execute(args...)
+				qt.Assert(t, qt.IsNotNil(err), qt.Commentf("%v", args))
+				qt.Check(t, qt.IsFalse(gos.MatchString(err.Error())), qt.Commentf("%v: %v", args, err))
+			})
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -86,44 +85,4 @@ func unknownCommand(root *cobra.Command, args []string) error {
 		return fmt.Errorf("there is no command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
 	}
 	return fmt.Errorf("there is no command %s; `ttmem help` lists what there is", name)
-}
-
-// flagError says what to give instead where a flag makes no sense.
-func flagError(c *cobra.Command, err error) error {
-	if missing, ok := err.(interface {
-		GetSpecifiedName() string
-		GetSpecifiedShortnames() string
-	}); ok && strings.HasPrefix(err.Error(), "flag needs") {
-		f := c.Flags().Lookup(missing.GetSpecifiedName())
-		if missing.GetSpecifiedShortnames() != "" {
-			f = c.Flags().ShorthandLookup(missing.GetSpecifiedName())
-		}
-		_, what, _ := strings.Cut(f.Usage, "`")
-		what, _, _ = strings.Cut(what, "`")
-		if what == "" {
-			what = "…"
-		}
-		return fmt.Errorf("--%s needs a value, --%s %s; `%s --help` shows what there is", f.Name, f.Name, what, c.CommandPath())
-	}
-	wrong, ok := err.(interface{ GetValue() string })
-	// the text has the flag's names: invalid argument "x" for "-p, --pid" flag: …
-	_, rest, found := strings.Cut(err.Error(), "--")
-	name, _, _ := strings.Cut(rest, "\"")
-	f := c.Flags().Lookup(name)
-	if !ok || !found || f == nil {
-		return fmt.Errorf("%w; `%s --help` shows what there is", err, c.CommandPath())
-	}
-	want := errors.Unwrap(err).Error()
-	switch f.Value.Type() {
-	case "int", "intSlice":
-		want = "not a number"
-		if name == "pid" {
-			want = "not a process id: `pgrep -af python` finds them"
-		}
-	case "duration":
-		want = "not a duration: give one such as 30s or 5m"
-	case "bool":
-		want = "neither true nor false"
-	}
-	return fmt.Errorf("--%s %s: %s", name, wrong.GetValue(), want)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,12 +140,8 @@ func (o *logOptions) check() (*logFilter, error) {
 	case o.json && o.stacks:
 		return nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
-	if o.grep != "" {
-		if f.grep, err = regexp.Compile(o.grep); err != nil {
-			return nil, fmt.Errorf("--grep: %w", err)
-		}
-	}
-	return f, nil
+	f.grep, err = compileGrep(o.grep)
+	return f, err
 }
 
 // parseAddresses reads addresses, in hexadecimal or, without 0x, in decimal.

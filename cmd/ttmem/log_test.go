@@ -235,7 +235,7 @@ func TestTheLogSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		"kind":            {[]string{"--kind", "malloc"}, "choose alloc, free,"},
 		"buffer":          {[]string{"--buffer", "x"}, "give an id such as 1234, or the address of a Buffer object"},
 		"address":         {[]string{"--address", "here"}, "give one such as 0x1c40"},
-		"grep":            {[]string{"--grep", "("}, "--grep: error parsing regexp"},
+		"grep":            {[]string{"--grep", "("}, "--grep (: not a regular expression: missing closing )"},
 		"from":            {[]string{"--from", "-1s"}, "must not be negative"},
 		"to":              {[]string{"--from", "2s", "--to", "1s"}, "--to 1s is not after --from 2s"},
 		"a live mark":     {[]string{"--from", "warm"}, "looked up in a recording"},

@@ -29,7 +29,7 @@ func run(args []string) int {
 		return 1
 	}
 	root.SetArgs(args)
-	err := root.Execute()
+	command, err := root.ExecuteC()
 	var status exitStatus
 	switch {
 	case err == nil:
@@ -43,6 +43,18 @@ func run(args []string) int {
 		err = unknownCommand(root, args)
 	}
 	warn(err.Error())
+	return failureStatus(command)
+}
+
+// runFailed is the exit status of ttmem run where ttmem fails and not the command, as of
+// timeout and env.
+const runFailed = 125
+
+// failureStatus is the exit status of a command that fails.
+func failureStatus(c *cobra.Command) int {
+	if c.CommandPath() == "ttmem run" {
+		return runFailed
+	}
 	return 1
 }
 

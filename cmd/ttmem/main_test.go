@@ -32,17 +32,24 @@ func execute(args ...string) error {
 
 func TestFlagsThatMakeNoSenseAreToldInALineWithoutGo(t *testing.T) {
 	for args, want := range map[string]string{
-		"attach -p x":                `--pid x: not a process id: .*`,
-		"attach -p 1,x":              `--pid 1,x: not a process id: .*`,
-		"attach --duration 5":        `--duration 5: not a duration: give one such as 30s or 5m`,
+		"attach -p x":                `-p x: not a process id: .*`,
+		"attach -p 1,x":              `-p 1,x: not a process id: .*`,
+		"attach --duration 5":        `--duration 5: missing unit: write 5s for seconds, or 5ms`,
+		"attach --duration soon":     `--duration soon: not a duration: give one such as 500ms, 30s or 5m`,
+		"top --interval .5":          `--interval .5: missing unit: write .5s for seconds, or .5ms`,
+		"dump -n x":                  `-n x: not a number`,
+		"dump -n 1.5":                `-n 1.5: not a whole number, or too large`,
+		"dump --limit 1e99":          `-n 1e99: not a whole number, or too large`,
+		"dump --chip 0,x":            `--chip 0,x: not a number`,
+		"dump --=x":                  "--=x is no flag; `ttmem dump --help` lists the flags",
 		"record --keep many -o f":    `--keep many: not a number`,
 		"record --max-size big -o f": `--max-size big: not a size: give one such as 64KiB, .*`,
 		"report --json=maybe":        `--json maybe: neither true nor false`,
-		"run --frob":                 "unknown flag: --frob; `ttmem run --help` shows what there is",
-		"run -z":                     "unknown shorthand flag: 'z' in -z; `ttmem run --help` shows what there is",
-		"run --events":               "--events needs a value, --events FILE; `ttmem run --help` shows what there is",
+		"run --frob":                 "unknown flag --frob; `ttmem run --help` lists the flags",
+		"run -z":                     "unknown flag -z; `ttmem run --help` lists the flags",
+		"run --events":               "--events: missing FILE; `ttmem run --help` lists the flags",
 		"doctor libtt_metal.so":      `doctor takes no argument: .* ttmem doctor --library libtt_metal.so`,
-		"record -o":                  "--output needs a value, --output FILE; `ttmem record --help` shows what there is",
+		"record -o":                  "-o: missing FILE; `ttmem record --help` lists the flags",
 		"steps 4242":                 `steps takes no argument "4242": the process is given by ttmem steps -p PID`,
 		"steps -p 1 -p 2":            `steps are of one process: .*`,
 		"man":                        `manual pages to which folder\? .*`,
@@ -52,6 +59,25 @@ func TestFlagsThatMakeNoSenseAreToldInALineWithoutGo(t *testing.T) {
 		"completion":                 `completions for which shell\? .*`,
 	} {
 		qt.Check(t, qt.ErrorMatches(execute(strings.Fields(args)...), want), qt.Commentf("%s", args))
+	}
+}
+
+// TestExitStatusOfFailures: run tells its own failures from those of the command.
+func TestExitStatusOfFailures(t *testing.T) {
+	for args, want := range map[string]int{
+		"run":                   125,
+		"run --frob":            125,
+		"run --rules x -- true": 125,
+		"run --events /no/such/folder/x --events - -- true": 125,
+		"record -- true":  1,
+		"report /no/file": 1,
+		"frob":            1,
+		"--frob":          1,
+		"-- true":         1,
+		"--version":       0,
+	} {
+		_, _, status := runOnStreams(t, false, strings.Fields(args))
+		qt.Check(t, qt.Equals(status, want), qt.Commentf("%s", args))
 	}
 }
 

@@ -88,7 +88,7 @@ lines and paths of all users.`,
 			case len(args) > 0 && duration != 0:
 				return errors.New("--duration and a command: a command is traced to its end")
 			case len(args) > 0:
-				return runCommand(o, args)
+				return runCommand(o, args, failureStatus(c))
 			}
 			o.record.private = len(pids) == 0
 			return attach(o, pids, duration)

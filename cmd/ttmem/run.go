@@ -16,7 +16,7 @@ standard error what they used of each chip's memory, at the peak and at the end.
 
 The command's standard streams are its own, signals are passed on to it, and its
 exit status becomes ttmem's (128 and the signal's number where a signal ended
-it). ttmem's own failures are 1; 127 where there is no such command, and 126 where it
+it). ttmem's own failures are 125; 127 where there is no such command, and 126 where it
 cannot be executed.`,
 		Example: `  ttmem run -- python model.py
   ttmem run --events events.jsonl -- pytest tests/test_attention.py
@@ -28,7 +28,7 @@ cannot be executed.`,
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return runCommand(o, args) },
+		RunE: func(c *cobra.Command, args []string) error { return runCommand(o, args, failureStatus(c)) },
 	}
 	c.Flags().SetInterspersed(false)
 	o.register(c)
@@ -36,7 +36,9 @@ cannot be executed.`,
 	return c
 }
 
-func runCommand(o sessionOptions, args []string) error {
+// runCommand traces a command to its end. The error has the command's exit status, or failure
+// where ttmem itself failed.
+func runCommand(o sessionOptions, args []string, failure int) error {
 	t, err := traceCommand(args, o.stacks, beside{})
 	if err != nil {
 		return err
@@ -56,7 +58,7 @@ func runCommand(o sessionOptions, args []string) error {
 		return exitStatus(t.exit)
 	}
 	if s.failed || t.failed {
-		return exitStatus(1)
+		return exitStatus(failure)
 	}
 	return nil
 }
