@@ -14,16 +14,16 @@ func newAttach() *cobra.Command {
 	var duration time.Duration
 	c := &cobra.Command{
 		Use:   "attach [-p PID]…",
-		Short: "Trace running processes, with what they hold already",
-		Long: `Traces the processes given, or all processes of the host that use tt-metal, now or
-later, until they end, the duration is over or Ctrl-C; then prints what they used
-of each chip's memory. What they had allocated before is found in their memory, and the
-duration begins when it has been read; it has no call stacks.`,
+		Short: "Trace running processes, with the memory that they hold already",
+		Long: `Traces running processes until they end, the duration is over, or Ctrl-C, and prints a
+report. Without -p it traces all processes that use tt-metal, also those that start later.
+
+What they allocated before is read from their memory, and has no call stacks. The duration
+begins when it has been read.`,
 		Example: `  ttmem attach -p 4242
-  ttmem attach -p 4242 --duration 1s    look at what it holds now, and end
+  ttmem attach -p 4242 --duration 1s     show what it holds now, and exit
   ttmem attach --duration 30s --json
-  ttmem attach -p 4242 -p 4243 --events events.jsonl
-  ttmem record -o model.ttmem -p 4242 --duration 1m   for ttmem report, leaks, peak …`,
+  ttmem attach -p 4242 -p 4243 --events events.jsonl`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil

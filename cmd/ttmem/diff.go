@@ -31,22 +31,17 @@ func newDiff() *cobra.Command {
 	var o diffOptions
 	c := &cobra.Command{
 		Use:   "diff A B | diff FILE --from MARK [--to MARK]",
-		Short: "Compare what two recordings, or two moments of one, have allocated",
-		Long: `Shows what is allocated in B and not in A, or in other amounts: the totals of each
-chip and region, and then by call stack, largest growth first. A and B are recordings or
-files of events, compared by what is left at their ends; or two moments of one file.
+		Short: "Compare two recordings, or two moments of one",
+		Long: `Shows what is allocated in B and not in A, or in other amounts, by call stack, with the
+largest growth first.
 
-` + momentHelp + `
-left, which is compared where nothing else is asked for, is the end with what nobody had
-freed when its device was closed or its process ended. leaks counts that, too.
-
-Call stacks are the same where the operation and the user's own calls are: by function,
-name of the file and line. Addresses, processes and releases of ttnn do not matter;
---ignore-lines, or --by with something else, helps where the program was edited.`,
+A and B are recordings, compared at their ends with what was never freed, or --at another
+moment; or two moments of one file, --from and --to. docs/diff.md explains moments, and which
+call stacks are the same in both.`,
 		Example: `  ttmem diff yesterday.ttmem today.ttmem
   ttmem diff yesterday.ttmem today.ttmem --at peak --by op
   ttmem diff model.ttmem --from warm --to trained
-  ttmem diff loop.ttmem --from step#10 --to step#20 --fail-over 64KiB
+  ttmem diff loop.ttmem --from step#10 --to step#20 --fail-above 64KiB
   ttmem diff a.ttmem b.ttmem --json | jq '.groups[0]'`,
 		RunE: func(c *cobra.Command, args []string) error { return diff(c, &o, args) },
 		ValidArgsFunction: func(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {

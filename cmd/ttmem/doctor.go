@@ -29,14 +29,13 @@ func newDoctor() *cobra.Command {
 	var files []string
 	c := &cobra.Command{
 		Use:   "doctor [--library FILE]…",
-		Short: "Check whether tracing works here, and what is missing",
-		Long: `Checks whether tracing works on this host: loads what tracing loads, traces a small
-program of its own, and compares its calls and call stacks with what was seen. Then
-reads the tt-metal libraries that processes map, or the files given: release, build-id,
-the fields and probes found in their machine code, and what is missing.
+		Short: "Check whether tracing works on this host",
+		Long: `Checks whether tracing works on this host: loads what tracing loads, traces a small program of
+its own, and compares its calls and call stacks with what was seen. Then it reads the tt-metal
+libraries that processes map, or the files given.
 
-"slower" marks a feature that this kernel lacks and ttmem replaces. The exit status is 0
-where tracing works, and 1 elsewhere.`,
+"slower" marks a kernel feature that is missing and that ttmem replaces. The exit status is 0
+if tracing works.`,
 		Example: `  ttmem doctor
   ttmem doctor --library venv/lib/python3.10/site-packages/ttnn/build/lib/libtt_metal.so
   ttmem doctor --json | jq '.libraries[].missing'`,

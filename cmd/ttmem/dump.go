@@ -32,25 +32,14 @@ func newDump() *cobra.Command {
 	var o dumpOptions
 	c := &cobra.Command{
 		Use:   "dump [FILE]",
-		Short: "List everything that is allocated now, with the line that allocated it",
-		Long: `Lists the buffers that are allocated, and the circular and dataflow buffers of
-programs, by device and region: each with its address, what is allocated for it on each
-chip (of each bank and of how many banks: whole pages, and as the allocator rounds them,
-so that it may be more than the size of ttmem log), age, process and layout, and a name:
-the operation and the innermost line of the user's own code. --by counts them by
-something else, largest first.
+		Short: "List what is allocated, with the lines that allocated it",
+		Long: `Lists live buffers, and the circular and dataflow buffers of programs, largest first, with the
+lines that allocated them.
 
-FILE is a recording, or a file of events: what was allocated at its end is listed, or at
-another moment. Without it the service of this host (ttmem serve) is asked. Where none
-runs, root looks into the memory of the processes themselves, which has no call stacks.
-
-` + momentHelp + `
-
---rules names a file that turns call stacks into components of a model. Its lines are
-REGEXP -> COMPONENT, where $1 is what the first group matched. The frames of a stack,
-outermost first, are compared as FILE:LINE FUNCTION; the first rule that matches a
-frame gives a part, and the parts are joined by slashes.`,
-		Example: `  ttmem dump                             # what ttmem serve sees
+FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the host's
+service (ttmem serve) is asked, or root reads the memory of the processes.
+docs/dump.md explains the columns, and rules for components.`,
+		Example: `  ttmem dump                             what ttmem serve sees
   sudo ttmem dump -p 4242
   ttmem dump model.ttmem --at peak --by op
   ttmem dump model.ttmem --chip 0 --region L1

@@ -30,7 +30,7 @@ func addGlobalFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.Bool(jsonFlag, false, "print JSON in place of text")
 	f.String(rulesFlag, "", "name components of the model by the rules in `FILE`")
-	f.String(socketFlag, service.DefaultSocket, "use the service's socket at `PATH`; the default is in $"+socketVariable)
+	f.String(socketFlag, service.DefaultSocket, "`PATH` of the service's socket ($"+socketVariable+")")
 	_ = root.MarkPersistentFlagFilename(rulesFlag)
 	_ = root.MarkPersistentFlagFilename(socketFlag, "sock")
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {

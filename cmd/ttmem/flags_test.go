@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,3 +68,28 @@ func TestErrorsOfFlagsAreNotGos(t *testing.T) {
 		}
 	})
 }
+
+// TestHelpFitsAScreen: what is longer is a page in docs.
+func TestHelpFitsAScreen(t *testing.T) {
+	const mostLines, mostColumns = 40, 100
+	for _, c := range append(newRoot().Commands(), newRoot()) {
+		if c.Hidden {
+			continue
+		}
+		root := newRoot()
+		var out strings.Builder
+		root.SetOut(&out)
+		root.SetArgs(append(strings.Fields(c.CommandPath())[1:], "--help"))
+		qt.Assert(t, qt.IsNil(root.Execute()))
+		qt.Check(t, qt.IsTrue(strings.Count(out.String(), "\n") <= mostLines), qt.Commentf("%s", out.String()))
+		for line := range strings.Lines(out.String()) {
+			qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= mostColumns), qt.Commentf("%s: %s", c.CommandPath(), line))
+		}
+		for _, page := range docsPage.FindAllString(out.String(), -1) {
+			_, err := os.Stat("../../" + page)
+			qt.Check(t, qt.IsNil(err), qt.Commentf("%s", c.CommandPath()))
+		}
+	}
+}
+
+var docsPage = regexp.MustCompile(`docs/[\w-]+\.md`)

@@ -7,14 +7,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // newHelp is help, which fails where there is no such command.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
-		Short: "Show what a command does, with examples",
-		Long:  "Shows what a command does, its flags and examples; without a command, which there are.",
+		Short: "Show help for a command",
+		Long:  "Shows what a command does, with examples and its flags, or lists the commands.",
 		Example: `  ttmem help run
   ttmem help leaks`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -57,7 +58,8 @@ func addCompletion(root *cobra.Command) {
 		return
 	}
 	c.Use = "completion SHELL"
-	c.Long = "Writes to standard output what completes ttmem's commands, flags and files in a shell.\n`make install` puts it where shells look for it."
+	c.Short = "Print completions for a shell"
+	c.Long = "Prints a script that completes ttmem's commands, flags and files in a shell.\n`make install` installs it."
 	c.Example = "  source <(ttmem completion bash)       in this shell\n  ttmem completion zsh > ~/.zfunc/_ttmem"
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -85,4 +87,50 @@ func unknownCommand(root *cobra.Command, args []string) error {
 		return fmt.Errorf("there is no command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
 	}
 	return fmt.Errorf("there is no command %s; `ttmem help` lists what there is", name)
+}
+
+// usage is how help is laid out: examples come before flags.
+const usage = `Usage:
+{{- if .Runnable}}
+  {{.UseLine}}{{end}}
+{{- if .HasAvailableSubCommands}}
+  {{.CommandPath}} COMMAND            {{.CommandPath}} COMMAND --help shows what a command does{{end}}
+{{- if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}
+{{- if .HasAvailableSubCommands}}
+{{- range $group := .Groups}}
+
+{{.Title}}
+{{- range $.Commands}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- if not .Groups}}
+
+Commands:
+{{- range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}
+
+Flags:
+{{flagsOf . | trimTrailingWhitespaces}}
+`
+
+// usageColumns is how wide the list of flags is.
+const usageColumns = 98
+
+func setUsage(root *cobra.Command) {
+	cobra.AddTemplateFunc("flagsOf", flagsOf)
+	root.SetUsageTemplate(usage)
+}
+
+// flagsOf lists the flags of a command, with those of all commands that it takes.
+func flagsOf(c *cobra.Command) string {
+	list := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
+	list.AddFlagSet(c.LocalFlags())
+	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if takesGlobal(c, f.Name) {
+			list.AddFlag(f)
+		}
+	})
+	return list.FlagUsagesWrapped(usageColumns)
 }

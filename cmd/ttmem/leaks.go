@@ -49,43 +49,19 @@ func newLeaks() *cobra.Command {
 	var o leaksOptions
 	c := &cobra.Command{
 		Use:   "leaks [FILE | -- COMMAND]",
-		Short: "Show what was allocated again and again and never given back",
-		Long: `Shows by call stack what was allocated after one mark and is still there at another,
-or, without marks, what was allocated again and again and never freed, to the end: the
-end of the program, where what only the device's closing freed counts as never freed.
+		Short: "Show call sites that allocate again and again and never free",
+		Long: `Shows call sites that allocate again and again and never free or, between two marks, what was
+allocated after the first and is live at the second.
 
-Marks come from ttmem mark NAME, from a key in ttmem top, and from --mark-at while
-tracing; --interval places one each so many seconds, also when a recording is read. --from
-is the first mark where it is not given, and the first of its name; --to is the last one.
-NAME#2 is the second of that name, and "begin" and "end" stand for the beginning and the
-end. Marks of steps, as ttmem steps and pytest --ttmem place them, count only where --from
-or --to names one.
-
-Marks that are older than the watch count only where --from names one: what was freed
-since is not told, so that what is still there is listed as left, and only what grows while
-it is watched leaks. The service's recording (ttmem serve --record FILE) knows all.
-
-Between two marks everything leaked that is left; where others are between them, what
-grows from mark to mark to the last. What does not grow, such as a cache that has filled,
-is listed as left, and --fail-above does not count it.
-
-What tt-metal itself keeps, such as kernel binaries and what belongs to programs in the
-program cache, is no leak and listed below. What loads weights looks like a leak as long
-as nothing else runs; it is listed apart, too.
-
-FILE is a recording, or a file of events. Without it COMMAND is run and traced to its
-end, or what runs already is watched until Ctrl-C: by the service of this host (ttmem
-serve) or, where none runs, by root.
-
---suppress names a file of regular expressions, one a line: what has a frame that one
-matches, as FILE:LINE FUNCTION, is not told of.`,
+FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
+watched until Ctrl-C: through the host's service (ttmem serve), or as root.
+docs/leaks.md explains marks, and what counts as a leak.`,
 		Example: `  ttmem leaks model.ttmem
   sudo ttmem leaks -- python model.py
   sudo ttmem leaks -p 4242 --duration 1m
   ttmem leaks model.ttmem --from warm --to done
-  ttmem leaks model.ttmem --interval 10s --by component --rules model.rules
   sudo ttmem leaks --mark-at ttnn::softmax -- python model.py
-  sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py  # status 3: too much
+  sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
 		RunE: func(c *cobra.Command, args []string) error { return leaks(c, &o, args) },
 	}

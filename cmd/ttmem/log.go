@@ -43,24 +43,17 @@ func newLog() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "log [FILE | -- COMMAND]",
 		Short: "List what happened to an address, a buffer, a region or a process",
-		Long: `Lists events in the order in which they happened: each with the time since the
-first one, chips, kind, address, size on each chip, bytes of each bank and number of
-banks, region and layout, the Buffer's pointer in the process, the process and a name:
-the operation and the innermost line of the user's own code. What is freed is told with
-where it was allocated and how long it lived. A line says where an address had another
-size before, and begins with ! where something is wrong: a buffer that is freed twice or
-was never seen, or that lies over one that is still there.
+		Long: `Lists events in order of time: allocations, frees, failures and others, each with its address,
+size, process and name.
 
-FILE is a recording, or a file of events. Without it the service of this host (ttmem
-serve) is asked or, where none runs, root traces the processes himself; what happens is
-listed until Ctrl-C. Views of other buffers, and buffers of a graph capture, have no
-memory of their own and make no events: all that is listed owns its memory.`,
-		Example: `  ttmem log model.ttmem --address 0x1c40        # who was there, and when
+FILE is a recording. Without it COMMAND is run and traced, or what runs already is watched
+until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is no event.`,
+		Example: `  ttmem log model.ttmem --address 0x1c40
   ttmem log model.ttmem --buffer 1234 --stacks
   ttmem log model.ttmem --region L1 --kind alloc,free --from 2s --to 2.5s
-  ttmem log model.ttmem --grep 'attention\.py:31' -n 20
+  ttmem log model.ttmem --from warm --grep 'attention\.py:31' -n 20
   ttmem log model.ttmem --kind double_free,overlap
-  sudo ttmem log -p 4242                        # as it happens
+  sudo ttmem log -p 4242
   ttmem log model.ttmem --json | jq 'select(.note.lived_ns > 1e9)'`,
 		RunE: func(c *cobra.Command, args []string) error { return runLog(c, &o, args) },
 	}
@@ -68,7 +61,8 @@ memory of their own and make no events: all that is listed owns its memory.`,
 	f := c.Flags()
 	f.StringSliceVar(&o.addresses, "address", nil, "only `ADDRESS` in the banks, such as 0x1c40 (may be repeated)")
 	f.StringSliceVar(&o.buffers, "buffer", nil, "only the buffer `ID`, or the Buffer object at 0x... (may be repeated)")
-	f.StringSliceVar(&o.kinds, "kind", nil, "only events of `KIND`, or with this note (may be repeated); see below")
+	f.StringSliceVar(&o.kinds, "kind", nil, "only events of `KIND`, or with this note (may be repeated): "+
+		strings.Join(slices.Concat(kindNames(), noteNames), ", "))
 	for _, flag := range []string{"address", "buffer"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}

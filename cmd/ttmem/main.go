@@ -81,19 +81,11 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ttmem",
 		Short: "Show who holds the memory of Tenstorrent devices",
-		Long: `ttmem shows who holds the memory of Tenstorrent devices: how much is in use
-per chip and region, by which process, against what capacity. It looks at
-unmodified programs from outside, by uprobes on the tt-metal library. To trace needs
-root; to show recordings, or what a service sees, does not.`,
-		Example: `  ttmem run -- python model.py          trace a program from its start to its end
-  ttmem attach -p 4242                  trace a running process, with what it holds already
-  ttmem record -o model.ttmem -- python model.py
-  ttmem report model.ttmem              show what a recording has
-  ttmem peak model.ttmem                when each region was fullest, and of what
-  ttmem leaks model.ttmem               what was allocated again and again, and kept
-  ttmem top                             watch the host, live
-  ttmem serve                           trace the host, and answer its users
-  ttmem doctor                          what can be traced here, and what is missing`,
+		Long: `ttmem shows who holds the memory of Tenstorrent devices. It traces unmodified programs from
+outside. Tracing needs root; reading recordings does not.`,
+		Example: `  ttmem run -- python model.py                     trace a command and report
+  ttmem record -o model.ttmem -- python model.py   record it, for all other commands
+  ttmem leaks model.ttmem                          what is allocated and never freed`,
 		Version:       buildVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -103,7 +95,7 @@ root; to show recordings, or what a service sees, does not.`,
 		commands  []*cobra.Command
 	}{
 		{"trace", "Trace and record:", []*cobra.Command{newRun(), newAttach(), newRecord(), newServe(), newMark()}},
-		{"ask", "Ask (a recording, a command, or what runs):", []*cobra.Command{
+		{"ask", "View a recording, a command, or what runs:", []*cobra.Command{
 			newTop(), newReport(), newDump(), newPeak(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(),
 		}},
 		{"other", "Others:", []*cobra.Command{newSteps(), newDoctor(), newMan(), newVersion()}},
@@ -122,6 +114,7 @@ root; to show recordings, or what a service sees, does not.`,
 	addCompletion(root)
 	root.SetFlagErrorFunc(flagError)
 	addGlobalFlags(root)
+	setUsage(root)
 	return root
 }
 

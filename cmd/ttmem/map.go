@@ -33,20 +33,16 @@ func newMap() *cobra.Command {
 	var o mapOptions
 	c := &cobra.Command{
 		Use:   "map [FILE]",
-		Short: "Draw the address space of a region: what lies where, and what is free",
-		Long: `Draws the addresses of each region: buffers, and the holes between them. All banks of a region are used alike, so that one stands for all.
-What is free is told with the largest hole, which is the largest allocation that can
-succeed, and the fragmentation: the part of what is free that is outside of it. In L1 the
-circular and dataflow buffers of programs lie below the buffers, and grow towards them.
+		Short: "Draw the address space of each region: buffers and holes",
+		Long: `Draws the addresses of each region: buffers, the holes between them and, in L1, the circular
+and dataflow buffers of programs. One bank stands for all, as all are used alike.
 
-FILE is a recording, or a file of events, at its end or at another moment. Without it
-the service of this host (ttmem serve) is asked or, where none runs, root looks into the
-memory of the processes.
-
-` + momentHelp,
+FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the host's
+service (ttmem serve) is asked, or root reads the memory of the processes.
+docs/map.md explains the picture.`,
 		Example: `  ttmem map model.ttmem --at peak
   ttmem map model.ttmem --at trained --region L1 --svg l1.svg
-  ttmem map                                  # what ttmem serve sees, now
+  ttmem map                              what ttmem serve sees
   sudo ttmem map -p 4242 --region DRAM -n 0
   ttmem map model.ttmem --json | jq '.regions[] | {region, fragmentation}'`,
 		RunE: func(c *cobra.Command, args []string) error { return drawMap(c, &o, args) },

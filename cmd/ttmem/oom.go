@@ -31,26 +31,17 @@ func newOOM() *cobra.Command {
 	var o oomOptions
 	c := &cobra.Command{
 		Use:   "oom [FILE | -- COMMAND]",
-		Short: "Show why allocations failed, and what would have to go",
-		Long: `Shows each request for memory that failed: what was asked for and by which line, what
-each bank had left, the largest free block, and why it failed:
+		Short: "Show why allocations failed, and what to free",
+		Long: `Shows each allocation that failed: its size and line, what was free in each bank, why it
+failed, and what to free for it to fit.
 
-  too large   more than a bank has when it is empty
-  too little  more than was free in all
-  fragmented  as much was free, but in no block large enough
-  clash       the circular or dataflow buffers of a program, which grow from the bottom
-              of L1 up, met a tensor, which grow from the top down
-
-and what to look at first: the lines that allocated what is in the way. All of it is as
-it was when the request failed, also where the program went on or died.
-
-FILE is a recording, or a file of events. Without it COMMAND is run and traced to its
-end; or the service of this host (ttmem serve) tells what has failed by now; or, where
-none runs, root watches what runs until Ctrl-C. The newest 1000 failures are known.`,
+FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
+watched until Ctrl-C: through the host's service (ttmem serve), or as root.
+docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 		Example: `  ttmem oom model.ttmem
   sudo ttmem oom -- python model.py
   sudo ttmem oom -p 4242 --duration 1m
-  ttmem oom model.ttmem -n 1              # the last one
+  ttmem oom model.ttmem -n 1              the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
 		RunE: func(c *cobra.Command, args []string) error { return oom(c, &o, args) },
 	}

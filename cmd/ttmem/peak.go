@@ -29,18 +29,13 @@ func newPeak() *cobra.Command {
 	var o peakOptions
 	c := &cobra.Command{
 		Use:   "peak [FILE | -- COMMAND]",
-		Short: "Show when each region was fullest, and what it was made of",
-		Long: `Shows for each chip and region the moment at which it was fullest, what it was made
-of then, by the lines that allocated it, and how it went up and down over the time.
-L1 is that of each core: its buffers, and the circular and dataflow buffers of programs
-on the core where they take most.
+		Short: "Show when each region was fullest, and what it held",
+		Long: `Shows when each region of each chip was fullest, what it held then, and how it filled over
+time.
 
-Each column of a timeline has the least and the most that there was in its time: thin
-lines are what was there for less than that. ▲ is below the peak.
-
-FILE is a recording, or a file of events. Without it COMMAND is run and traced to its
-end, or what runs already is watched until Ctrl-C: by the service of this host (ttmem
-serve) or, where none runs, by root.`,
+FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
+watched until Ctrl-C: through the host's service (ttmem serve), or as root.
+docs/peak.md explains the page.`,
 		Example: `  ttmem peak model.ttmem
   sudo ttmem peak -- python model.py
   sudo ttmem peak -p 4242 --duration 1m

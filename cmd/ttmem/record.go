@@ -61,22 +61,16 @@ func newRecord() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "record -o FILE [-p PID]… [-- COMMAND [ARG…]]",
 		Short: "Record a command, processes or the whole host to a file",
-		Long: `Records what happens to device memory: of a command from its start to its end, of
-the processes given, or of all processes of the host that use tt-metal, until they
-end, the duration is over or Ctrl-C.
+		Long: `Records the device memory events of a command, of processes, or of the whole host to a file.
 
-Every command that shows something takes the file in place of a live process.
-Whatever ends ttmem, the file has all but the last second. With --max-size it is
-continued in another one, which begins with a checkpoint, all that was allocated
-then, so that each can be read alone. A file holds at least its checkpoint and as
-much again: where much is allocated it gets larger than the limit.
-
-A recording of the whole host can be read by its owner only, since it has command
-lines and paths of all users.`,
+Every viewing command reads the file in place of a live process. It can be read while it is
+written, and lacks at most the last second if ttmem is killed. With --max-size a full file
+is continued in another one, and each can be read alone (docs/recordings.md). Only its owner
+can read a recording of the whole host.`,
 		Example: `  ttmem record -o model.ttmem -- python model.py
-  ttmem record -o host.ttmem --max-size 1GiB --keep 10
   ttmem record -o model.ttmem -p 4242 --duration 10m
-  ttmem report model.ttmem --flamegraph memory.html`,
+  ttmem record -o host.ttmem --max-size 1GiB --keep 10
+  ttmem leaks model.ttmem`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(o.stacks.markAt) > 0 && len(args) == 0 && len(pids) == 0:

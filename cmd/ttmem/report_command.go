@@ -23,25 +23,20 @@ func newReport() *cobra.Command {
 	var pids []int
 	c := &cobra.Command{
 		Use:   "report [FILE]",
-		Short: "Show what a recording has, or what ttmem serve sees",
-		Long: `Prints what the processes of a recording used of each chip's memory, at the peak
-and at the end, as ttmem run does for a command. FILE is what ttmem record made, or
-a file of events (ttmem run --events); - is a recording on standard input.
+		Short: "Show the report of a recording, or of what ttmem serve sees",
+		Long: `Prints how much of each chip's memory the processes of a recording used, at the peak and at
+the end.
 
-Without a file it asks the service of this host (ttmem serve), which shows root
-everything, and a user his own processes and what others take of each chip.
-
-Of what runs, bars and percents are of what there is now; of a file, of the peaks. With
--p all is of that one process, also where it has ended.`,
+FILE is a recording, or a file of ttmem run --events; - is a recording on standard input.
+Without it the host's service (ttmem serve) is asked. docs/profiles.md explains flame graphs,
+pprof and folded stacks, docs/events.md events and JSON.`,
 		Example: `  ttmem report model.ttmem
-  ttmem report                          # what ttmem serve sees
-  ttmem report model.ttmem -p 4242      # what this process had of each chip
+  ttmem report model.ttmem -p 4242
   ttmem report model.ttmem --json | jq .devices
   ttmem report model.ttmem --flamegraph memory.html
   ttmem report model.ttmem --pprof memory.pb.gz
   go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space memory.pb.gz
-  ttmem report model.ttmem --folded memory.folded --folded-value live-bytes
-  ttmem report model.ttmem --events events.jsonl`,
+  ttmem report model.ttmem --folded memory.folded --folded-value live-bytes`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return errors.New("one recording at a time: ttmem report model.ttmem")

@@ -10,14 +10,13 @@ func newRun() *cobra.Command {
 	var o sessionOptions
 	c := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARG…]",
-		Short: "Trace a command from its first allocation to its end",
-		Long: `Runs a command, traces it and the processes that it starts, and prints on
-standard error what they used of each chip's memory, at the peak and at the end.
+		Short: "Trace a command and report its memory",
+		Long: `Runs a command, traces it and the processes that it starts, and prints a report of their
+memory on standard error.
 
-The command's standard streams are its own, signals are passed on to it, and its
-exit status becomes ttmem's (128 and the signal's number where a signal ended
-it). ttmem's own failures are 125; 127 where there is no such command, and 126 where it
-cannot be executed.`,
+The command keeps its standard streams, signals and exit status; the status is 128 plus the
+signal's number when a signal ends it. It is 125 when ttmem itself fails, 126 when the
+command cannot be executed, and 127 when it is not found.`,
 		Example: `  ttmem run -- python model.py
   ttmem run --events events.jsonl -- pytest tests/test_attention.py
   ttmem run --flamegraph memory.html -- python model.py

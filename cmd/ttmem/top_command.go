@@ -36,19 +36,15 @@ func newTop() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "top [FILE | -- COMMAND [ARG…]]",
 		Short: "Show live how full each chip is, and who holds most",
-		Long: `Shows on the terminal, and keeps up to date: a bar for each chip and region with what
-is used, the peak and the capacity; the processes; and what holds most, by call stack,
-operation, component, file, type, size, process or chip. The keys are told by ?.
+		Long: `Shows how full each chip is, its processes, and what holds most. Press ? for keys.
 
-It looks at what the service of this host sees (ttmem serve) or, where none runs, at all
-processes of the host, which needs root. FILE is a recording, of which the end is shown.
-COMMAND is run and traced from its first allocation; its input is empty, and what it
-writes is shown by the key o. To quit ends the command.`,
-		Example: `  ttmem top                             # what ttmem serve sees
+FILE is a recording, shown at its end. COMMAND is run and traced; press o for its output, and
+quitting terminates it. Without either the host's service (ttmem serve) is asked, or root
+traces the whole host. docs/top.md explains the view.`,
+		Example: `  ttmem top                             what ttmem serve sees
   sudo ttmem top -p 4242
   sudo ttmem top -- python model.py
   ttmem top model.ttmem
-  ttmem top --rules model.rules         # with components of a model
   ttmem top --once | head -n 20`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.source.checkWatch(c, args); err != nil {
