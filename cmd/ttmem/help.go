@@ -79,6 +79,9 @@ func addCompletion(root *cobra.Command) {
 // no flag.
 func unknownCommand(root *cobra.Command, args []string) error {
 	name := args[slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })]
+	if _, _, err := root.Find(args); err != nil { // which leaves out the values of flags
+		_, _ = fmt.Sscanf(err.Error(), "unknown command %q", &name)
+	}
 	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
 		return fmt.Errorf("%s is no command: `ttmem report %s` shows a recording, `ttmem run -- %s` runs a program", name, name, name)
 	}

@@ -90,6 +90,7 @@ func TestUnknownCommandsAreAnsweredWithTheOneThatIsMeant(t *testing.T) {
 	}{
 		{[]string{"recrod"}, "there is no command recrod: did you mean ttmem record?"},
 		{[]string{"--json", "xyzzy"}, "there is no command xyzzy; `ttmem help` lists what there is"},
+		{[]string{"--socket", "x", "recrod"}, "there is no command recrod: did you mean ttmem record?"},
 		{[]string{file}, file + " is no command: `ttmem report " + file + "` shows a recording, `ttmem run -- " + file + "` runs a program"},
 	} {
 		qt.Check(t, qt.Equals(unknownCommand(newRoot(), c.args).Error(), c.want))
