@@ -62,9 +62,9 @@ func checkAsked(pids, devices, metPIDs, metDevices []int, where string) error {
 		switch {
 		case slices.Contains(metPIDs, pid):
 		case len(metPIDs) > 0:
-			return fmt.Errorf("--pid %d: nothing of it is %s, but of PID %s", pid, where, listSome(texts(metPIDs), "process"))
+			return fmt.Errorf("-p %d: no such process %s; available: PID %s", pid, where, listSome(texts(metPIDs), "process"))
 		default:
-			return fmt.Errorf("--pid %d: nothing of it is %s; `ttmem report` shows the processes", pid, where)
+			return fmt.Errorf("-p %d: no such process %s; `ttmem report` lists the processes", pid, where)
 		}
 	}
 	return nil

@@ -29,9 +29,9 @@ begins when it has been read.`,
 				return nil
 			}
 			if _, err := strconv.Atoi(args[0]); err == nil {
-				return fmt.Errorf("attach %s: did you mean ttmem attach -p %s?", args[0], args[0])
+				return fmt.Errorf("attach takes no argument %s: did you mean ttmem attach -p %s?", args[0], args[0])
 			}
-			return fmt.Errorf("attach to %q? Processes are given by id: ttmem attach -p PID; `ttmem run -- COMMAND` starts one", args[0])
+			return fmt.Errorf("attach takes no argument %q: give a process id with -p PID; `ttmem run -- COMMAND` starts a command", args[0])
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {

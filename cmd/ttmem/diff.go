@@ -67,12 +67,11 @@ call stacks are the same in both.`,
 
 // A diffSide is one of what is compared.
 type diffSide struct {
-	path    string
-	at      moment
-	parts   aggregate.Parts
-	devices []int
-	lost    map[string]uint64
-	snap    *aggregate.Snapshot
+	path  string
+	at    moment
+	parts aggregate.Parts
+	lost  map[string]uint64
+	snap  *aggregate.Snapshot
 }
 
 // String is the side in a sentence: "model.ttmem at the end".
@@ -83,17 +82,17 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	marked := o.from != "" || c.Flags().Changed("to")
 	switch {
 	case len(args) == 0:
-		return nil, nil, fmt.Errorf("compare what? For example: %s yesterday.ttmem today.ttmem", c.CommandPath())
+		return nil, nil, fmt.Errorf("missing files to compare: %s yesterday.ttmem today.ttmem", c.CommandPath())
 	case len(args) > 2:
 		return nil, nil, fmt.Errorf("two files at a time: %s A B", c.CommandPath())
 	case len(args) == 2 && marked:
 		return nil, nil, errors.New("--from and --to are of one file: for two, --at says at which moment of each")
 	case len(args) == 1 && !marked:
-		return nil, nil, fmt.Errorf("compare %s with what? Give a second file, or two moments: --from MARK --to MARK", args[0])
+		return nil, nil, fmt.Errorf("missing what to compare %s with: a second file, or two moments, --from MARK --to MARK", args[0])
 	case len(args) == 1 && c.Flags().Changed("at"):
 		return nil, nil, errors.New("--at is of two files: for one, give --from and --to")
 	case len(args) == 1 && o.from == "":
-		return nil, nil, errors.New("--to without --from: from which moment on?")
+		return nil, nil, errors.New("--to without --from: give both")
 	}
 	if len(args) == 2 {
 		at, err := parseMoment("at", o.at)
@@ -238,9 +237,6 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	snap := state.Snapshot()
 	for _, side := range sides {
 		side.lost, side.snap = snap.Lost, snap
-		for i := range snap.Devices {
-			side.devices = append(side.devices, snap.Devices[i].ID)
-		}
 	}
 	return w, nil
 }

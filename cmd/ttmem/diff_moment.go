@@ -37,7 +37,7 @@ type moment struct {
 const momentUsage = "begin, end, peak, a mark's name (NAME#2 is the second of that name), failure (of an allocation), or a time after the first event such as 2.5s"
 
 // errLeft says that what is left is no moment.
-var errLeft = errors.New("--at left: what nobody had freed is no moment: `ttmem leaks` and `ttmem diff` tell of it; a mark of this name is mark:left")
+var errLeft = errors.New("--at left: only diff takes left, the end with what was never freed; a mark of this name is mark:left")
 
 // parseMoment reads a moment: the name of a mark, but for "begin", "end", "left", "peak",
 // "failure" and times, which mark:NAME names too.

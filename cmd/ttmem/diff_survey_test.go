@@ -172,6 +172,6 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 		qt.Check(t, qt.StringContains(text, "at the end, with what nobody had freed"))
 	}
 	for _, command := range []string{"dump", "map"} {
-		qt.Check(t, qt.ErrorMatches(commandSays(t, command, path, "--at", "left"), "--at left: .*`ttmem leaks`.*mark:left"))
+		qt.Check(t, qt.ErrorMatches(commandSays(t, command, path, "--at", "left"), "--at left: .*only diff takes left.*mark:left"))
 	}
 }

@@ -83,7 +83,7 @@ func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 	for _, name := range o.regions {
 		i := slices.IndexFunc(shownRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return filter, nil, fmt.Errorf("--region %s: there are %s", name, strings.Join(dumpRegions(), ", "))
+			return filter, nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(dumpRegions(), ", "))
 		}
 		filter.regions = append(filter.regions, shownRegions[i])
 	}
@@ -120,7 +120,7 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 	case at.left():
 		return errLeft
 	case o.source.file == "" && !at.atEnd():
-		return errors.New("--at is of a recording: what is there now is listed without it")
+		return errors.New("--at is a moment of a recording: leave it out to list what is live now")
 	}
 	l, err := o.list(at, filter, rules)
 	if err != nil {

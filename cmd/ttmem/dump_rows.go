@@ -105,11 +105,11 @@ func (l *listing) checkFilter() error {
 		ended := func(p aggregate.Process) bool { return p.PID == pid && p.Exit != nil }
 		switch {
 		case !slices.Contains(pids, pid) && slices.ContainsFunc(l.snap.Processes, ended):
-			return fmt.Errorf("--pid %d: it has ended, and holds nothing %s; `ttmem report … -p %d` shows what it had", pid, l.of, pid)
+			return fmt.Errorf("-p %d: the process has ended, and holds nothing %s; `ttmem report … -p %d` shows what it had", pid, l.of, pid)
 		case len(pids) == 0:
-			return fmt.Errorf("--pid %d: no process is running %s", pid, l.of)
+			return fmt.Errorf("-p %d: no process is running %s", pid, l.of)
 		case !slices.Contains(pids, pid):
-			return fmt.Errorf("--pid %d: running %s: PID %s", pid, l.of, strings.Trim(fmt.Sprint(pids), "[]"))
+			return fmt.Errorf("-p %d: not running %s; available: PID %s", pid, l.of, strings.Trim(fmt.Sprint(pids), "[]"))
 		}
 	}
 	return nil

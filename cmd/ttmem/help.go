@@ -24,7 +24,7 @@ func newHelp() *cobra.Command {
 			case err != nil || found == c.Root() && len(rest) > 0:
 				return unknownCommand(c.Root(), args)
 			case len(rest) > 0:
-				return fmt.Errorf("help for one command: ttmem help %s", strings.TrimPrefix(found.CommandPath(), "ttmem "))
+				return fmt.Errorf("help takes one command: ttmem help %s", strings.TrimPrefix(found.CommandPath(), "ttmem "))
 			}
 			return nil
 		},
@@ -69,9 +69,9 @@ func addCompletion(root *cobra.Command) {
 		}
 		known := strings.Join(shells, ", ")
 		if len(args) == 0 {
-			return fmt.Errorf("completions for which shell? There are %s: ttmem completion bash", known)
+			return fmt.Errorf("missing shell: choose %s", known)
 		}
-		return fmt.Errorf("no completions for %s: there are %s", args[0], known)
+		return fmt.Errorf("no completions for %s: choose %s", args[0], known)
 	}
 }
 
@@ -87,9 +87,9 @@ func unknownCommand(root *cobra.Command, args []string) error {
 	}
 	root.SuggestionsMinimumDistance = 2
 	if like := root.SuggestionsFor(name); len(like) > 0 {
-		return fmt.Errorf("there is no command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
+		return fmt.Errorf("unknown command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
 	}
-	return fmt.Errorf("there is no command %s; `ttmem help` lists what there is", name)
+	return fmt.Errorf("unknown command %s; `ttmem help` lists the commands", name)
 }
 
 // usage is how help is laid out: examples come before flags.

@@ -108,9 +108,9 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (g aggregate.GrowthOptions, 
 	case f.Changed("interval") && o.interval < time.Millisecond:
 		return g, fmt.Errorf("--interval %v: at least 1ms", o.interval)
 	case o.interval > 0 && (o.from != "" || o.to != ""):
-		return g, errors.New("--interval and --from or --to: marks of one kind")
+		return g, errors.New("--interval places marks of its own: leave out --from and --to")
 	case o.interval > 0 && len(o.source.stacks.markAt) > 0:
-		return g, errors.New("--interval and --mark-at: marks of one kind")
+		return g, errors.New("--interval and --mark-at: give one of them")
 	}
 	for flag, text := range map[string]string{"from": o.from, "to": o.to} {
 		if err := markOnly(flag, text); err != nil {
@@ -160,7 +160,7 @@ func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, er
 	}
 	for _, region := range filter.regions {
 		if region == event.CB {
-			return filter, nil, fmt.Errorf("--region CB: programs give back their circular buffers; there are %s", strings.Join(leakRegions(), ", "))
+			return filter, nil, fmt.Errorf("--region CB: circular buffers do not leak; choose %s", strings.Join(leakRegions(), ", "))
 		}
 	}
 	if o.suppress != "" {

@@ -98,7 +98,7 @@ func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
 func TestWhatIsAskedForHasToBeThere(t *testing.T) {
 	for _, file := range []string{joinedFile(t, true), markedFile(t, 8)} {
 		_, err := leaksJSON(t, file, "-p", "99999")
-		qt.Check(t, qt.ErrorMatches(err, "--pid 99999: nothing of it is in .*"))
+		qt.Check(t, qt.ErrorMatches(err, "-p 99999: no such process in .*"))
 		_, err = leaksJSON(t, file, "--chip", "7")
 		qt.Check(t, qt.ErrorMatches(err, "--chip 7: no such chip in .*; available: chip.* 0.*"))
 		_, err = leaksJSON(t, file, "--chip", "0")

@@ -114,7 +114,7 @@ func (o *logOptions) check() (*logFilter, error) {
 	for _, name := range o.regions {
 		i := slices.IndexFunc(logRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return nil, fmt.Errorf("--region %s: there are %s", name, strings.Join(regionNames(logRegions), ", "))
+			return nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(regionNames(logRegions), ", "))
 		}
 		f.regions = append(f.regions, logRegions[i])
 	}

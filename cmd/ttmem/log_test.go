@@ -231,7 +231,7 @@ func TestTheLogSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		args []string
 		says string
 	}{
-		"region":          {[]string{"--region", "SRAM"}, "there are DRAM, L1, CB,"},
+		"region":          {[]string{"--region", "SRAM"}, "choose DRAM, L1, CB,"},
 		"kind":            {[]string{"--kind", "malloc"}, "choose alloc, free,"},
 		"buffer":          {[]string{"--buffer", "x"}, "give an id such as 1234, or the address of a Buffer object"},
 		"address":         {[]string{"--address", "here"}, "give one such as 0x1c40"},

@@ -25,7 +25,7 @@ func main() {
 func run(args []string) int {
 	root := newRoot()
 	if len(args) > 1 && args[0] == "--" {
-		warn(fmt.Sprintf("what is to be done with %s? `ttmem run -- %s` traces it", args[1], strings.Join(args[1:], " ")))
+		warn(fmt.Sprintf("missing command before -- %s: `ttmem run -- %s` traces a program", args[1], strings.Join(args[1:], " ")))
 		return 1
 	}
 	root.SetArgs(args)

@@ -70,7 +70,7 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	for _, name := range o.regions {
 		i := slices.IndexFunc(mappedRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return at, nil, nil, fmt.Errorf("--region %s: there are %s; circular buffers are in the map of L1", name, strings.Join(regionNames(mappedRegions), ", "))
+			return at, nil, nil, fmt.Errorf("--region %s: choose %s; circular buffers are in the map of L1", name, strings.Join(regionNames(mappedRegions), ", "))
 		}
 		regions = append(regions, mappedRegions[i])
 	}
@@ -80,7 +80,7 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	case at.left():
 		return at, nil, nil, errLeft
 	case o.source.file == "" && !at.atEnd():
-		return at, nil, nil, errors.New("--at is of a recording: what is there now is drawn without it")
+		return at, nil, nil, errors.New("--at is a moment of a recording: leave it out to draw what is live now")
 	case c.Flags().Changed("svg") && o.svg == "":
 		return at, nil, nil, errors.New("--svg: name a file")
 	case o.svg == "-" && o.json:

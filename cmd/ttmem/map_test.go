@@ -187,11 +187,11 @@ func TestTheMapSaysWhatIsWrong(t *testing.T) {
 		says string
 	}{
 		"unknown mark":  {[]string{path, "--at", "warm"}, "there are loaded"},
-		"region":        {[]string{path, "--region", "SRAM"}, "there are DRAM, L1, L1_SMALL, TRACE"},
+		"region":        {[]string{path, "--region", "SRAM"}, "choose DRAM, L1, L1_SMALL, TRACE"},
 		"no banks":      {[]string{path, "--region", "CB"}, "circular buffers are in the map of L1"},
 		"chip":          {[]string{path, "--chip", "7", "--svg", svg}, "--chip 7: no such chip at the end of " + path + "; available: chips 0, 1"},
 		"limit":         {[]string{path, "-n", "-1"}, "0 lists all"},
-		"live at":       {[]string{"--at", "peak"}, "--at is of a recording"},
+		"live at":       {[]string{"--at", "peak"}, "--at is a moment of a recording"},
 		"a command":     {[]string{"--", "python", "x.py"}, "ttmem record -o FILE -- python x.py"},
 		"no file":       {[]string{"/no/such/file"}, "no such file"},
 		"svg in no dir": {[]string{path, "--svg", "/no/such/dir/x.svg"}, "name a file that can be written"},

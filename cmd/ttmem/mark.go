@@ -27,9 +27,9 @@ of ttmem record and leaks places marks at calls of a function (docs/leaks.md).`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 || args[0] == "":
-				return errors.New("which name? For example: ttmem mark warm")
+				return errors.New("missing name: ttmem mark warm")
 			case len(args) > 1:
-				return fmt.Errorf("one name: quote it where it has blanks, as in ttmem mark \"%s %s\"", args[0], args[1])
+				return fmt.Errorf("one name at a time: quote it if it has blanks, as in ttmem mark \"%s %s\"", args[0], args[1])
 			}
 			return nil
 		},

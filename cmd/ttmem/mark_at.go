@@ -19,7 +19,7 @@ func (o *sourceOptions) checkMarkAt() error {
 	case o.file != "":
 		return errors.New("--mark-at places marks while a program is traced: ttmem record --mark-at … -o FILE")
 	case len(o.command) == 0 && len(o.pids) == 0:
-		return errors.New("--mark-at: of which program? Give -p PID or -- COMMAND")
+		return errors.New("--mark-at: missing -p PID or -- COMMAND")
 	case o.asked:
 		return errors.New("--mark-at: the service places no probes of one's own: leave out --socket, and trace as root")
 	}

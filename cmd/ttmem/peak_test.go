@@ -310,9 +310,9 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 	}{
 		{[]string{file, "--by", "colour"}, "--by colour: choose stack, op"},
 		{[]string{file, "--by", ""}, "--by : choose stack, op"},
-		{[]string{file, "--region", "SRAM"}, "--region SRAM: there are DRAM"},
+		{[]string{file, "--region", "SRAM"}, "--region SRAM: choose DRAM"},
 		{[]string{file, "--chip", "3"}, "--chip 3: no such chip in .*; available: chip 0"},
-		{[]string{file, "-p", "9"}, "--pid 9: nothing of it is in .*, but of PID "},
+		{[]string{file, "-p", "9"}, "-p 9: no such process in .*; available: PID "},
 		{[]string{file, "-n", "-1"}, "-n -1: must not be negative"},
 		{[]string{file, "--json", "-n", "3"}, "-n is of the text"},
 		{[]string{file, "--json", "--timeline", "-"}, "--json and --timeline cannot both be standard output"},

@@ -41,7 +41,7 @@ func (o *recordOptions) register(c *cobra.Command) {
 func (o *recordOptions) check(c *cobra.Command) error {
 	switch {
 	case o.path == "-":
-		return errors.New("a recording is no text: name a file; /dev/stdout is standard output")
+		return errors.New("a recording is binary: name a file; /dev/stdout is standard output")
 	case c.Flags().Changed("max-size") && o.maxSize < leastMaxSize:
 		return errors.New("--max-size: too small: give 64KiB at least, or leave it out for one file without a limit")
 	case o.keep < 0:
@@ -74,11 +74,11 @@ can read a recording of the whole host.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(o.stacks.markAt) > 0 && len(args) == 0 && len(pids) == 0:
-				return errors.New("--mark-at: of which program? Give -p PID or -- COMMAND")
+				return errors.New("--mark-at: missing -p PID or -- COMMAND")
 			case o.record.path == "":
-				return errors.New("record to which file? For example: ttmem record -o model.ttmem -- python model.py")
+				return errors.New("missing -o FILE: ttmem record -o model.ttmem -- python model.py")
 			case len(args) > 0 && len(pids) > 0:
-				return errors.New("-p and a command: one or the other")
+				return errors.New("-p and a command: give one of them")
 			case len(args) > 0 && duration != 0:
 				return errors.New("--duration and a command: a command is traced to its end")
 			case len(args) > 0:

@@ -18,7 +18,7 @@ func TestFlagsOfRecordingsAreCheckedEarly(t *testing.T) {
 	for args, want := range map[string]string{
 		"-o f":                           "",
 		"-o f --max-size 64KiB --keep 2": "",
-		"-o -":                           "a recording is no text: name a file; /dev/stdout is standard output",
+		"-o -":                           "a recording is binary: name a file; /dev/stdout is standard output",
 		"-o f --max-size 63KiB":          "--max-size: too small: give 64KiB at least, .*",
 		"-o f --max-size 0":              "--max-size: too small: give 64KiB at least, .*",
 		"-o f --keep 2":                  "--keep is about several files: give --max-size too",

@@ -50,13 +50,13 @@ pprof and folded stacks, docs/events.md events and JSON.`,
 				}
 			}
 			if len(pids) > 1 {
-				return errors.New("a report is of one process or of all: give -p once")
+				return errors.New("report takes one process, or shows all: give -p once")
 			}
 			if len(args) == 0 {
 				return reportService(c, &o)
 			}
 			if c.Flags().Changed(socketFlag) {
-				return errors.New("a file and --socket: one or the other")
+				return errors.New("a file and --socket: give one of them")
 			}
 			return showReport(&o, args[0])
 		},
@@ -82,7 +82,7 @@ func (o *reportCommand) of(snapshot *aggregate.Snapshot, from string) (*aggregat
 	}
 	one := snapshot.ForProcess(o.pid)
 	if one == nil {
-		return nil, fmt.Errorf("--pid %d: nothing of it is in %s; `ttmem report` without --pid shows the processes", o.pid, from)
+		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", o.pid, from)
 	}
 	return one, nil
 }

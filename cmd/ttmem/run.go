@@ -23,7 +23,7 @@ command cannot be executed, and 127 when it is not found.`,
   ttmem run --json -- python model.py | tail -n 1 | jq .devices`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("which command? For example: ttmem run -- python model.py")
+				return errors.New("missing command: ttmem run -- python model.py")
 			}
 			return nil
 		},

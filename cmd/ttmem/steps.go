@@ -40,9 +40,9 @@ docs/steps.md has the protocol; the pytest plugin ttmem-pytest uses it.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(o.pids) == 0:
-				return errors.New("steps of which process? Give it with -p PID")
+				return errors.New("missing -p PID")
 			case len(o.pids) > 1:
-				return errors.New("steps are of one process: give one -p PID")
+				return errors.New("steps takes one process: give -p once")
 			}
 			if err := o.check(c, args); err != nil {
 				return err

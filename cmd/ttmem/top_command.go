@@ -92,7 +92,7 @@ func showTop(o *topOptions) error {
 // topOnce prints one frame of what there is.
 func topOnce(o *topOptions, view top.Options) error {
 	if len(o.source.command) > 0 {
-		return fmt.Errorf("--once is of what runs already: ttmem run -- %s traces a command and reports", strings.Join(o.source.command, " "))
+		return fmt.Errorf("--once runs no command: ttmem run -- %s traces one and reports", strings.Join(o.source.command, " "))
 	}
 	p, err := o.source.read()
 	if err != nil {
