@@ -188,32 +188,3 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		}
 	}
 }
-
-func TestHeatCountsEachPlace(t *testing.T) {
-	var h Heat
-	add := func(address, bytes uint64, devices ...int) {
-		h.Add(&event.Event{Kind: event.Alloc, Region: event.L1, Address: address, BytesPerBank: bytes, Devices: devices})
-	}
-	add(100, 50, 0)
-	add(100, 20, 0, 1)
-	add(120, 10, 0)
-	h.Add(&event.Event{Kind: event.Free, Region: event.L1, Address: 100, BytesPerBank: 50, Devices: []int{0}})
-	qt.Check(t, qt.DeepEquals(h.Of(0, event.L1), []HeatStep{{100, 2}, {130, 1}, {150, 0}}))
-	qt.Check(t, qt.DeepEquals(h.Of(1, event.L1), []HeatStep{{100, 1}, {120, 0}}))
-	qt.Check(t, qt.HasLen(h.Of(0, event.DRAM), 0))
-}
-
-func TestHeatIsBounded(t *testing.T) {
-	var h Heat
-	const n = 3 * maxBorders
-	for i := range uint64(n) {
-		h.Add(&event.Event{Kind: event.Alloc, Region: event.DRAM, Address: i * 96, BytesPerBank: 64, Devices: []int{0}})
-	}
-	qt.Check(t, qt.IsTrue(len(h.last.change) <= maxBorders))
-	steps := h.Of(0, event.DRAM)
-	qt.Assert(t, qt.IsTrue(len(steps) > 0))
-	qt.Check(t, qt.Equals(steps[0].Address, 0))
-	last := steps[len(steps)-1]
-	qt.Check(t, qt.Equals(last.Count, 0))
-	qt.Check(t, qt.IsTrue(last.Address >= (n-1)*96+64 && last.Address < n*96+1024))
-}

@@ -70,18 +70,18 @@ func TestBadInput(t *testing.T) {
 		"no such process":         {nil, []string{"attach", "-p", "4194303"}, "no process 4194303", 1},
 		"no process id":           {nil, []string{"attach", "-p", "0"}, "not a process id", 1},
 		"not a number":            {nil, []string{"attach", "-p", "x"}, "not a process id", 1},
-		"no duration":             {nil, []string{"attach", "--duration", "5"}, "30s or 5m", 1},
+		"no duration":             {nil, []string{"attach", "--duration", "5"}, "5s for seconds", 1},
 		"not permitted":           {nobody, []string{"attach", "-p", "1"}, "run it with sudo", 1},
-		"run, not permitted":      {nobody, []string{"run", "--", "true"}, "run it with sudo", 1},
+		"run, not permitted":      {nobody, []string{"run", "--", "true"}, "run it with sudo", 125},
 		"without the library":     {nil, []string{"attach", "-p", fmt.Sprint(sleeper.Process.Pid)}, "has no tt-metal library loaded", 1},
-		"no command":              {nil, []string{"run"}, "ttmem run -- python", 1},
+		"no command":              {nil, []string{"run"}, "ttmem run -- python", 125},
 		"no such command":         {nil, []string{"run", "--", "no-such-command"}, "no such command", 127},
-		"unknown flag":            {nil, []string{"run", "--frob"}, "--help", 1},
+		"unknown flag":            {nil, []string{"run", "--frob"}, "--help", 125},
 		"unknown command":         {nil, []string{"frob"}, "ttmem help", 1},
 		"mistyped command":        {nil, []string{"recrod"}, "did you mean ttmem record?", 1},
 		"a file, no command":      {nil, []string{cut}, "ttmem report " + cut, 1},
-		"output in no folder":     {nil, []string{"run", "--events", "/no/such/folder/x", "--", "touch", filepath.Join(dir, "ran")}, "name a file that can be written", 1},
-		"output is a folder":      {nil, []string{"run", "--events", dir, "--", "true"}, "name a file that can be written", 1},
+		"output in no folder":     {nil, []string{"run", "--events", "/no/such/folder/x", "--", "touch", filepath.Join(dir, "ran")}, "name a file that can be written", 125},
+		"output is a folder":      {nil, []string{"run", "--events", dir, "--", "true"}, "name a file that can be written", 125},
 		"negative duration":       {nil, []string{"attach", "--duration", "-1s"}, "must not be negative", 1},
 		"record: no file":         {nil, []string{"record", "--", "true"}, "ttmem record -o", 1},
 		"record: it exists":       {nil, []string{"record", "-o", write("exists.ttmem", []byte("mine")), "--", "true"}, "name another", 1},
@@ -179,7 +179,7 @@ func TestUnfitHosts(t *testing.T) {
 			var out, errs bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			cmd.Run()
-			qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 1))
+			qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 125))
 			qt.Check(t, qt.StringContains(errs.String(), c.says))
 			qt.Check(t, qt.HasLen(lines(errs.String()), 1), qt.Commentf("%s", errs.String()))
 			qt.Check(t, qt.Equals(out.String(), ""))
@@ -239,7 +239,7 @@ func TestDiskFull(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.Run()
-	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 1))
+	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 125)) // ttmem failed, and the command did not
 	qt.Check(t, qt.StringContains(stdout.String(), "done"))
 	qt.Check(t, qt.Equals(strings.Count(stderr.String(), "no space left"), 1))
 	events := readEvents(t, file) // every line is whole

@@ -50,11 +50,11 @@ func TestDiff(t *testing.T) {
 	qt.Check(t, qt.Equals(leak.Key, fmt.Sprintf("ttnn.empty · log_story.py:%d step", at["leak"])))
 	qt.Check(t, qt.Equals(leak.ChangeBuffers, 17))
 	qt.Check(t, qt.IsTrue(calls(leak.Stack, at["leak"])))
-	for _, args := range [][]string{{short, short}, {long, short, "--fail-over", "0"}} {
+	for _, args := range [][]string{{short, short}, {long, short, "--fail-above", "0"}} {
 		_, errs, status := runTtmem(t, nil, append([]string{"diff"}, args...)...)
 		qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	}
-	_, errs, status := runTtmem(t, nil, "diff", short, long, "--fail-over", "1KiB")
+	_, errs, status := runTtmem(t, nil, "diff", short, long, "--fail-above", "1KiB")
 	qt.Check(t, qt.Equals(status, 3))
 	qt.Check(t, qt.StringContains(errs, "DRAM has grown by"))
 
@@ -92,7 +92,7 @@ func TestDiffOfMarks(t *testing.T) {
 	qt.Assert(t, qt.HasLen(page.Groups, 1))
 	qt.Check(t, qt.Equals(page.Groups[0].Key, fmt.Sprintf("ttnn.empty · log_story.py:%d step", at["leak"])))
 	qt.Check(t, qt.Equals(page.Groups[0].ChangeBuffers, 20))
-	text, _, status := runTtmem(t, nil, "diff", file, "--from", "first", "--to", "last", "-p", pid, "--fail-over", "64KiB")
+	text, _, status := runTtmem(t, nil, "diff", file, "--from", "first", "--to", "last", "-p", pid, "--fail-above", "64KiB")
 	qt.Check(t, qt.Equals(status, 3))
 	qt.Check(t, qt.StringContains(text, "at the mark first"))
 

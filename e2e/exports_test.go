@@ -20,14 +20,14 @@ func TestExports(t *testing.T) {
 	file := func(name string) string { return filepath.Join(dir, name) }
 	under := env.Command(t.Context(), "n150", program(t, "demo.py"))
 	cmd := exec.Command(ttmem, append([]string{
-		"run", "--json", "--folded", file("folded"), "--folded-value", "live-bytes",
-		"--pprof", file("pprof"), "--flamegraph", file("flame.html"), "--", under.Path,
+		"record", "-o", file("demo.ttmem"), "--", under.Path,
 	}, under.Args[1:]...)...)
 	cmd.Env, cmd.Dir = testEnviron(under.Env, "n150", dir), dir
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", stderr.String()))
+	qt.Assert(t, qt.IsNil(cmd.Run()), qt.Commentf("%s", stderr.String()))
+	out := ask(t, "report", file("demo.ttmem"), "--json", "--folded", file("folded"), "--folded-value", "live-bytes",
+		"--pprof", file("pprof"), "--flamegraph", file("flame.html"))
 
 	var report struct {
 		Stacks struct {
@@ -35,8 +35,7 @@ func TestExports(t *testing.T) {
 			Incomplete map[string]uint64 `json:"incomplete"`
 		} `json:"stacks"`
 	}
-	printed := lines(string(out))
-	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(printed[len(printed)-1]), &report)))
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(out), &report)))
 	qt.Check(t, qt.IsTrue(report.Stacks.Taken > 100))
 	qt.Check(t, qt.HasLen(report.Stacks.Incomplete, 0))
 

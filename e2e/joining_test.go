@@ -60,7 +60,7 @@ func TestAMarkIsKnownToWhoJoinsLater(t *testing.T) {
 	p.expect(t, "holding")
 	waitFor(t, "the service to have its buffers", func() bool { return dramBuffers(s.snapshot(t), p.Process.Pid) == 7 })
 	of := []string{"leaks", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid)} // others may run
-	stdout, stderr, status := runTtmem(t, nil, append(of, "--from", "warm", "--duration", "1s", "--fail-over", "0")...)
+	stdout, stderr, status := runTtmem(t, nil, append(of, "--from", "warm", "--duration", "1s", "--fail-above", "0")...)
 	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	qt.Check(t, qt.StringContains(stdout, "hold.py:"))
 	qt.Check(t, qt.StringContains(stdout, `No leaks on this host, from "warm" to the end`))
@@ -74,7 +74,7 @@ func TestAMarkIsKnownToWhoJoinsLater(t *testing.T) {
 	for _, flags := range [][]string{{"--to", "warm"}, {"--from", "begin", "--to", "warm"}, {"-p", "4194304"}} {
 		_, stderr, status = runTtmem(t, nil, append([]string{"leaks", "--socket", s.socket}, flags...)...) // and not until Ctrl-C
 		qt.Check(t, qt.Equals(status, 1), qt.Commentf("%v: %s", flags, stderr))
-		qt.Check(t, qt.Matches(stderr, `(?s).*ttmem: --(to warm: the mark is from before you asked|pid 4194304: nothing of it is on this host).*`))
+		qt.Check(t, qt.Matches(stderr, `(?s).*ttmem: (--to warm: the mark is from before you asked|-p 4194304: no such process on this host).*`))
 	}
 
 	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // which this user can reach

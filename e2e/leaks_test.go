@@ -101,7 +101,7 @@ func TestPlantedLeak(t *testing.T) {
 		qt.Check(t, qt.Matches(page.Leaks[0].Verdict, "grew in 8 of 8 intervals, 30 times, freed only at the end, still growing"))
 	})
 	t.Run("marks of a time", func(t *testing.T) {
-		page, stderr, status := leaksOf(t, dir, []string{file, "--every", "3ms"})
+		page, stderr, status := leaksOf(t, dir, []string{file, "--interval", "3ms"})
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 		isTheLeak(t, page, 30)
 		qt.Check(t, qt.IsTrue(len(page.Marks) > 4))
@@ -125,16 +125,16 @@ func TestPlantedLeak(t *testing.T) {
 		qt.Check(t, qt.HasLen(page.Left, 0))
 	})
 	t.Run("too much", func(t *testing.T) {
-		_, stderr, status := leaksOf(t, dir, []string{file, "--fail-over", "719KiB"})
+		_, stderr, status := leaksOf(t, dir, []string{file, "--fail-above", "719KiB"})
 		qt.Check(t, qt.Equals(status, 3))
-		qt.Check(t, qt.StringContains(stderr, "720.0 KiB leaked, more than --fail-over 719.0 KiB"))
-		_, _, status = leaksOf(t, dir, []string{file, "--fail-over", "720KiB"})
+		qt.Check(t, qt.StringContains(stderr, "720.0 KiB leaked, more than --fail-above 719.0 KiB"))
+		_, _, status = leaksOf(t, dir, []string{file, "--fail-above", "720KiB"})
 		qt.Check(t, qt.Equals(status, 0))
 	})
 	t.Run("suppressed", func(t *testing.T) {
 		known := filepath.Join(dir, "known.txt")
 		qt.Assert(t, qt.IsNil(os.WriteFile(known, []byte("# by design\nleak_planted\\.py:\\d+ .*forward\n"), 0o600)))
-		page, _, status := leaksOf(t, dir, []string{file, "--suppress", known, "--fail-over", "0"})
+		page, _, status := leaksOf(t, dir, []string{file, "--suppress", known, "--fail-above", "0"})
 		qt.Check(t, qt.Equals(status, 0))
 		qt.Check(t, qt.HasLen(page.Leaks, 0))
 		qt.Check(t, qt.Equals(page.Suppressed.Count, 30))
@@ -150,7 +150,7 @@ func TestPlantedLeak(t *testing.T) {
 func TestCleanPrograms(t *testing.T) {
 	for _, name := range []string{"model", "loading", "once", "late", "again", "dropped"} {
 		t.Run(name, func(t *testing.T) {
-			page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-over", "0"}, program(t, "leak_clean.py"), name)
+			page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-above", "0"}, program(t, "leak_clean.py"), name)
 			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 			qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
 			// as long as nothing else runs, nobody can tell loading from a leak
@@ -169,7 +169,7 @@ func TestCleanPrograms(t *testing.T) {
 // TestProgramCacheIsKept: what cached programs have grows with each new program, and is
 // told apart.
 func TestProgramCacheIsKept(t *testing.T) {
-	page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-over", "0"}, program(t, "leak_cache.py"))
+	page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-above", "0"}, program(t, "leak_cache.py"))
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
 	buffers := uint64(0)
@@ -182,7 +182,7 @@ func TestProgramCacheIsKept(t *testing.T) {
 
 // TestLeaksFailsAsTheCommandDoes: its exit status is not hidden.
 func TestLeaksFailsAsTheCommandDoes(t *testing.T) {
-	cmd := exec.Command(ttmem, "leaks", "--fail-over", "0", "--", "sh", "-c", "exit 5")
+	cmd := exec.Command(ttmem, "leaks", "--fail-above", "0", "--", "sh", "-c", "exit 5")
 	_ = cmd.Run()
 	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 5))
 }

@@ -124,7 +124,7 @@ func TestLogWithAnotherSize(t *testing.T) {
 	file, _ := recordStory(t, 1)
 	at := markedLines(t, program(t, "log_story.py"))
 	found := false
-	for _, e := range logLines(t, file, "--note", "reuse") {
+	for _, e := range logLines(t, file, "--kind", "reuse") {
 		qt.Check(t, qt.Equals(e.Kind, "alloc"))
 		qt.Check(t, qt.Not(qt.Equals(e.Note.Earlier.BytesPerBank, e.PerBank)))
 		found = found || calls(e.Note.Earlier.Stack, at["swapped"])

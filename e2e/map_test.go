@@ -14,9 +14,9 @@ import (
 )
 
 type mapBlockSaid struct {
-	Address, Allocated uint64
-	PerBank            uint64 `json:"bytes_per_bank"`
-	Name               string
+	Address uint64
+	PerBank uint64 `json:"bytes_per_bank"`
+	Name    string
 }
 
 // mapRegionSaid is a region of `ttmem map --json`.
@@ -76,9 +76,6 @@ func TestMap(t *testing.T) {
 			compared += len(want.Blocks)
 		}
 		if c.Name == "holed" {
-			// the place that all steps took, 21 times, and others after them
-			most := slices.MaxFunc(said["DRAM"].Blocks, func(a, b mapBlockSaid) int { return cmp.Compare(a.Allocated, b.Allocated) })
-			qt.Check(t, qt.IsTrue(most.Allocated > 20), qt.Commentf("%+v", most))
 			statics := said["L1"].Statics
 			qt.Assert(t, qt.IsTrue(len(statics) > 0))
 			qt.Check(t, qt.Equals(statics[0].Address, said["L1"].Start))

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -130,9 +131,9 @@ func TestStoryOfALeak(t *testing.T) {
 		qt.Check(t, qt.StringContains(page, "still growing"))
 	})
 	t.Run("and while it runs?", func(t *testing.T) {
-		page, errs, status := askOf(t, dir, []string{"leaks", "--fail-over", "1MiB"}, program(t, "story_leak.py"), fmt.Sprint(storyTokens))
+		page, errs, status := askOf(t, dir, []string{"leaks", "--fail-above", "1MiB"}, program(t, "story_leak.py"), fmt.Sprint(storyTokens))
 		qt.Check(t, qt.Equals(status, 3), qt.Commentf("%s", errs))
-		qt.Check(t, qt.StringContains(errs, size+" leaked, more than --fail-over 1.0 MiB"))
+		qt.Check(t, qt.StringContains(errs, size+" leaked, more than --fail-above 1.0 MiB"))
 		qt.Check(t, qt.DeepEquals(named(page), []string{leak}), qt.Commentf("%s", page))
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(page, fmt.Sprintf("%s leaked in the command, %d buffers by 1 stack\n", size, storyTokens))), qt.Commentf("%s", page))
 	})
@@ -153,9 +154,9 @@ func TestStoryOfALeak(t *testing.T) {
 		qt.Check(t, qt.DeepEquals(named(page), []string{leak}), qt.Commentf("%s", page))
 		qt.Check(t, qt.HasLen(storyChange.FindAllString(page, -1), 1), qt.Commentf("%s", page))
 		qt.Check(t, qt.StringContains(page, fmt.Sprintf("+%s        0 B %10s          0 → %d  %s", size, size, storyTokens, leak)))
-		_, _, status := runTtmem(t, nil, "diff", yesterday, file, "--fail-over", "1MiB")
+		_, _, status := runTtmem(t, nil, "diff", yesterday, file, "--fail-above", "1MiB")
 		qt.Check(t, qt.Equals(status, 3))
-		_, _, status = runTtmem(t, nil, "diff", file, yesterday, "--fail-over", "0")
+		_, _, status = runTtmem(t, nil, "diff", file, yesterday, "--fail-above", "0")
 		qt.Check(t, qt.Equals(status, 0))
 
 		page = ask(t, "leaks", yesterday)
@@ -176,12 +177,15 @@ func TestStoryOfALeak(t *testing.T) {
 		qt.Check(t, qt.StringContains(page, fmt.Sprintf("+%s", mib(60*storyTensor))))
 	})
 	t.Run("what happened to this address?", func(t *testing.T) {
-		var last struct {
-			Buffers []struct{ Address, ID uint64 }
+		type buffer struct {
+			Address uint64
+			SinceNs uint64 `json:"since_ns"`
 		}
-		said := ask(t, "dump", file, "--at", fmt.Sprintf("ttnn::log#%d", storyTokens), "--grep", "story_leak.py:.* forward$", "--sort", "age", "--json")
+		var last struct{ Buffers []buffer }
+		said := ask(t, "dump", file, "--at", fmt.Sprintf("ttnn::log#%d", storyTokens), "--grep", "story_leak.py:.* forward$", "--json")
 		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(said), &last)))
 		qt.Assert(t, qt.IsTrue(len(last.Buffers) > 0))
+		slices.SortFunc(last.Buffers, func(a, b buffer) int { return cmp.Compare(a.SinceNs, b.SinceNs) })
 		place := last.Buffers[len(last.Buffers)/2]
 		page := lines(ask(t, "log", file, "--region", "DRAM", "--address", fmt.Sprintf("%#x", place.Address)))
 		// temporaries were there by turns, then what leaks came to stay
@@ -201,7 +205,7 @@ func TestStoryOfALeak(t *testing.T) {
 func TestStoryOfNoLeak(t *testing.T) {
 	for _, name := range []string{"story_model.py", "story_replaced.py", "story_cache.py"} {
 		t.Run(name, func(t *testing.T) {
-			page, errs, status := askOf(t, t.TempDir(), []string{"leaks", "--fail-over", "0"}, program(t, name))
+			page, errs, status := askOf(t, t.TempDir(), []string{"leaks", "--fail-above", "0"}, program(t, name))
 			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 			qt.Check(t, qt.IsTrue(strings.HasPrefix(page, "No leaks in the command: nothing grew to the end.\n")), qt.Commentf("%s", page))
 			qt.Check(t, qt.Not(qt.StringContains(page, "Not clear")))

@@ -53,18 +53,18 @@ func checkAsked(pids, devices, metPIDs, metDevices []int, where string) error {
 	for _, id := range devices {
 		switch {
 		case len(metDevices) == 0:
-			return fmt.Errorf("--device %d: no chip is used %s", id, where)
+			return fmt.Errorf("--chip %d: no chip is used %s", id, where)
 		case !slices.Contains(metDevices, id):
-			return fmt.Errorf("--device %d: used %s: %s", id, where, formatIDs(metDevices))
+			return fmt.Errorf("--chip %d: no such chip %s; available: %s", id, where, formatIDs(metDevices))
 		}
 	}
 	for _, pid := range pids {
 		switch {
 		case slices.Contains(metPIDs, pid):
 		case len(metPIDs) > 0:
-			return fmt.Errorf("--pid %d: nothing of it is %s, but of PID %s", pid, where, listSome(texts(metPIDs), "process"))
+			return fmt.Errorf("-p %d: no such process %s; available: PID %s", pid, where, listSome(texts(metPIDs), "process"))
 		default:
-			return fmt.Errorf("--pid %d: nothing of it is %s; `ttmem report` shows the processes", pid, where)
+			return fmt.Errorf("-p %d: no such process %s; `ttmem report` lists the processes", pid, where)
 		}
 	}
 	return nil

@@ -14,24 +14,24 @@ func newAttach() *cobra.Command {
 	var duration time.Duration
 	c := &cobra.Command{
 		Use:   "attach [-p PID]…",
-		Short: "Trace running processes, with what they hold already",
-		Long: `Traces the processes given, or all processes of the host that use tt-metal, now or
-later, until they end, the duration is over or Ctrl-C; then prints what they used
-of each chip's memory. What they had allocated before is found in their memory, and the
-duration begins when it has been read; it has no call stacks.`,
+		Short: "Trace running processes, with the memory that they hold already",
+		Long: `Traces running processes until they end, the duration is over, or Ctrl-C, and prints a
+report. Without -p it traces all processes that use tt-metal, also those that start later.
+
+What they allocated before is read from their memory, and has no call stacks. The duration
+begins when it has been read.`,
 		Example: `  ttmem attach -p 4242
-  ttmem attach -p 4242 --duration 1s    look at what it holds now, and end
+  ttmem attach -p 4242 --duration 1s     show what it holds now, and exit
   ttmem attach --duration 30s --json
-  ttmem attach -p 4242 -p 4243 --events events.jsonl
-  ttmem attach -p 4242 --duration 1m --flamegraph memory.html`,
+  ttmem attach -p 4242 -p 4243 --events events.jsonl`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
 			}
 			if _, err := strconv.Atoi(args[0]); err == nil {
-				return fmt.Errorf("attach %s: did you mean ttmem attach -p %s?", args[0], args[0])
+				return fmt.Errorf("attach takes no argument %s: did you mean ttmem attach -p %s?", args[0], args[0])
 			}
-			return fmt.Errorf("attach to %q? Processes are given by id: ttmem attach -p PID; `ttmem run -- COMMAND` starts one", args[0])
+			return fmt.Errorf("attach takes no argument %q: give a process id with -p PID; `ttmem run -- COMMAND` starts a command", args[0])
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -43,18 +43,10 @@ duration begins when it has been read; it has no call stacks.`,
 		},
 	}
 	o.register(c)
-	registerProcesses(c, &pids, &duration)
+	o.stacks.register(c)
+	addPIDs(c, &pids)
+	addDuration(c, &duration)
 	return c
-}
-
-// registerProcesses makes the flags that say which processes are traced, and until
-// when.
-func registerProcesses(c *cobra.Command, pids *[]int, duration *time.Duration) {
-	c.Flags().IntSliceVarP(pids, "pid", "p", nil, "trace the process `PID` (may be repeated; all processes if not given)")
-	c.Flags().DurationVar(duration, "duration", 0, "end after this time, such as 30s or 5m")
-	for _, flag := range []string{"pid", "duration"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
 }
 
 func attach(o sessionOptions, pids []int, duration time.Duration) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,12 +19,10 @@ type diffOptions struct {
 	by           string
 	ignoreLines  bool
 	pids         []int
-	devices      []int
 	regions      []string
 	grep         string
 	rules        string
-	failOver     byteSize
-	all          bool
+	failAbove    byteSize
 	n            int
 	json         bool
 }
@@ -34,22 +31,17 @@ func newDiff() *cobra.Command {
 	var o diffOptions
 	c := &cobra.Command{
 		Use:   "diff A B | diff FILE --from MARK [--to MARK]",
-		Short: "Compare what two recordings, or two moments of one, have allocated",
-		Long: `Shows what is allocated in B and not in A, or in other amounts: the totals of each
-chip and region, and then by call stack, largest growth first. A and B are recordings or
-files of events, compared by what is left at their ends; or two moments of one file.
+		Short: "Compare two recordings, or two moments of one",
+		Long: `Shows what is allocated in B and not in A, or in other amounts, by call stack, with the
+largest growth first.
 
-` + momentHelp + `
-left, which is compared where nothing else is asked for, is the end with what nobody had
-freed when its device was closed or its process ended. leaks counts that, too.
-
-Call stacks are the same where the operation and the user's own calls are: by function,
-name of the file and line. Addresses, processes and releases of ttnn do not matter;
---ignore-lines, or --by with something else, helps where the program was edited.`,
+A and B are recordings, compared at their ends with what was never freed, or --at another
+moment; or two moments of one file, --from and --to. docs/diff.md explains moments, and which
+call stacks are the same in both.`,
 		Example: `  ttmem diff yesterday.ttmem today.ttmem
   ttmem diff yesterday.ttmem today.ttmem --at peak --by op
   ttmem diff model.ttmem --from warm --to trained
-  ttmem diff loop.ttmem --from step#10 --to step#20 --fail-over 64KiB
+  ttmem diff loop.ttmem --from step#10 --to step#20 --fail-above 64KiB
   ttmem diff a.ttmem b.ttmem --json | jq '.groups[0]'`,
 		RunE: func(c *cobra.Command, args []string) error { return diff(c, &o, args) },
 		ValidArgsFunction: func(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
@@ -59,43 +51,27 @@ name of the file and line. Addresses, processes and releases of ttnn do not matt
 			return completeRecordings(c, nil, text)
 		},
 	}
-	f := c.Flags()
-	f.StringVar(&o.at, "at", "left", "compare A and B at `MOMENT`: left (the end, with what nobody had freed), "+momentUsage)
-	f.StringVar(&o.from, "from", "", "compare FILE at this `MOMENT` with another one: a mark's first time, or as for --at")
-	f.StringVar(&o.to, "to", "left", "compare --from with this `MOMENT`: a mark's last time, or as for --at")
-	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(diffGroupings, ", "))
-	f.BoolVar(&o.ignoreLines, "ignore-lines", false, "take calls of one function from different lines for the same")
-	f.IntSliceVarP(&o.pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
-	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
-	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
-	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.Var(&o.failOver, "fail-over", "exit 3 where all buffers of a region take over `SIZE` more in B, such as 1MiB")
-	f.BoolVar(&o.all, "all", false, "list what is the same in both too")
-	f.IntVarP(&o.n, "limit", "n", 0, "list at most `N` (0: all)")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
-	fixed := func(flag string, values []string) {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	fixed("by", diffGroupings)
-	fixed("region", dumpRegions())
-	completeMoments(c, "at", "left", "end", "peak")
-	completeMoments(c, "from", "begin", "peak")
-	completeMoments(c, "to", "left", "end", "peak")
-	for _, flag := range []string{"pid", "device", "grep", "fail-over", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addAt(c, &o.at, "left")
+	addFrom(c, &o.from, "begin", "peak")
+	addTo(c, &o.to, "left", "left", "end", "peak")
+	addBy(c, &o.by, "stack")
+	c.Flags().BoolVar(&o.ignoreLines, "ignore-lines", false, "compare call stacks by function, whatever the lines")
+	addPIDs(c, &o.pids)
+	addRegions(c, &o.regions, dumpRegions())
+	addGrep(c, &o.grep)
+	addFailAbove(c, &o.failAbove)
+	addLimit(c, &o.n, 0)
+	takeGlobals(c, jsonFlag, rulesFlag)
 	return c
 }
 
 // A diffSide is one of what is compared.
 type diffSide struct {
-	path    string
-	at      moment
-	parts   aggregate.Parts
-	devices []int
-	lost    map[string]uint64
+	path  string
+	at    moment
+	parts aggregate.Parts
+	lost  map[string]uint64
+	snap  *aggregate.Snapshot
 }
 
 // String is the side in a sentence: "model.ttmem at the end".
@@ -106,17 +82,17 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	marked := o.from != "" || c.Flags().Changed("to")
 	switch {
 	case len(args) == 0:
-		return nil, nil, fmt.Errorf("compare what? For example: %s yesterday.ttmem today.ttmem", c.CommandPath())
+		return nil, nil, fmt.Errorf("missing files to compare: %s yesterday.ttmem today.ttmem", c.CommandPath())
 	case len(args) > 2:
 		return nil, nil, fmt.Errorf("two files at a time: %s A B", c.CommandPath())
 	case len(args) == 2 && marked:
 		return nil, nil, errors.New("--from and --to are of one file: for two, --at says at which moment of each")
 	case len(args) == 1 && !marked:
-		return nil, nil, fmt.Errorf("compare %s with what? Give a second file, or two moments: --from MARK --to MARK", args[0])
+		return nil, nil, fmt.Errorf("missing what to compare %s with: a second file, or two moments, --from MARK --to MARK", args[0])
 	case len(args) == 1 && c.Flags().Changed("at"):
 		return nil, nil, errors.New("--at is of two files: for one, give --from and --to")
 	case len(args) == 1 && o.from == "":
-		return nil, nil, errors.New("--to without --from: from which moment on?")
+		return nil, nil, errors.New("--to without --from: give both")
 	}
 	if len(args) == 2 {
 		at, err := parseMoment("at", o.at)
@@ -140,14 +116,15 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 
 // check finds what is wrong with the other flags before anything is read.
 func (o *diffOptions) check() (filter dumpFilter, rules *aggregate.Rules, err error) {
-	if !slices.Contains(diffGroupings, o.by) {
-		return filter, nil, fmt.Errorf("--by %s: there are %s", o.by, strings.Join(diffGroupings, ", "))
+	if err := checkBy(o.by); err != nil {
+		return filter, nil, err
 	}
-	like := dumpOptions{source: sourceOptions{pids: o.pids}, devices: o.devices, regions: o.regions, grep: o.grep, rules: o.rules, sort: dumpSorts[0], n: o.n}
+	like := dumpOptions{source: sourceOptions{pids: o.pids}, regions: o.regions, grep: o.grep, rules: o.rules, n: o.n}
 	return like.check()
 }
 
 func diff(c *cobra.Command, o *diffOptions, args []string) error {
+	o.json, o.rules = wantsJSON(c), rulesFile(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
 		return err
@@ -158,9 +135,6 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 	}
 	notes, failed, err := readSides(a, b)
 	if err != nil {
-		return err
-	}
-	if err := checkChips(filter.devices, a, b); err != nil {
 		return err
 	}
 	d := newDifference(a, b, filter, rules, o)
@@ -187,8 +161,8 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 			break
 		}
 	}
-	if region, grown := d.grown(); c.Flags().Changed("fail-over") && grown > int64(o.failOver) {
-		warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, formatBytes(uint64(grown)), formatBytes(uint64(o.failOver))))
+	if region, grown := d.grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
+		warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, formatBytes(uint64(grown)), formatBytes(uint64(o.failAbove))))
 		return exitStatus(3)
 	}
 	if failed {
@@ -262,26 +236,7 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	}
 	snap := state.Snapshot()
 	for _, side := range sides {
-		side.lost = snap.Lost
-		for i := range snap.Devices {
-			side.devices = append(side.devices, snap.Devices[i].ID)
-		}
+		side.lost, side.snap = snap.Lost, snap
 	}
 	return w, nil
-}
-
-// checkChips makes sure that chips that are asked for are there.
-func checkChips(asked []int, a, b *diffSide) error {
-	have := slices.Concat(a.devices, b.devices)
-	slices.Sort(have)
-	have = slices.Compact(have)
-	for _, id := range asked {
-		switch {
-		case len(have) == 0:
-			return fmt.Errorf("--device %d: no chip is used in %s or %s", id, a.path, b.path)
-		case !slices.Contains(have, id):
-			return fmt.Errorf("--device %d: there is %s", id, formatIDs(have))
-		}
-	}
-	return nil
 }

@@ -12,9 +12,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// diffGroupings are what a difference can be counted by.
-var diffGroupings = []string{"stack", "op", "file", "component", "type", "region", "device"}
-
 // A difference is what two sides have of each other.
 type difference struct {
 	a, b   *diffSide
@@ -77,7 +74,7 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *aggregate.Rules, o 
 	totals := make(map[chipRegion]*diffTotal)
 	ops := operationsOf(a, b)
 	for _, side := range []*diffSide{a, b} {
-		l := &listing{rules: rules, filter: filter}
+		l := &listing{rules: rules, filter: filter, snap: side.snap}
 		sites := make(map[*event.Stack]*site)
 		for i := range side.parts.List {
 			part := &side.parts.List[i]
@@ -156,7 +153,7 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 		}
 		g.ChangeBytes = int64(g.B.Bytes) - int64(g.A.Bytes)
 		g.ChangeBuffers = int64(g.B.Buffers) - int64(g.A.Buffers)
-		if !o.all && g.A == g.B {
+		if g.A == g.B {
 			d.same++
 		}
 	}
@@ -164,9 +161,7 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 		return cmp.Or(compareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
 			cmp.Compare(b.ChangeBuffers, a.ChangeBuffers), cmp.Compare(b.B.Bytes, a.B.Bytes), cmp.Compare(a.Key, b.Key))
 	})
-	if !o.all {
-		d.groups = slices.DeleteFunc(d.groups, func(g *diffGroup) bool { return g.A == g.B })
-	}
+	d.groups = slices.DeleteFunc(d.groups, func(g *diffGroup) bool { return g.A == g.B })
 	if o.n > 0 && o.n < len(d.groups) {
 		d.cutOff = len(d.groups) - o.n
 		d.groups = d.groups[:o.n]
@@ -195,8 +190,9 @@ type groupKey struct{ key, title string }
 // keys are the groups that a row is in.
 func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys []groupKey) {
 	switch o.by {
-	case "region":
-		return []groupKey{{a.region.String(), a.region.String()}}
+	case "process": // by name: ids are others in another run
+		name := l.processName(a.pid)
+		return []groupKey{{name, name}}
 	case "stack":
 		return []groupKey{{stackKey(a, o.ignoreLines), l.title(a, " · ")}}
 	}
@@ -205,6 +201,16 @@ func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys [
 		keys = append(keys, groupKey{text, text})
 	}
 	return keys
+}
+
+// processName is the name of a process, also of one that ended.
+func (l *listing) processName(pid int) string {
+	for i := range l.snap.Processes {
+		if p := &l.snap.Processes[i]; p.PID == pid && processName(p) != "" {
+			return processName(p)
+		}
+	}
+	return fmt.Sprintf("PID %d", pid)
 }
 
 // stackKey is the same in two runs for what the same calls of the same program

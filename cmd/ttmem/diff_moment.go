@@ -36,14 +36,8 @@ type moment struct {
 // momentUsage says how moments are written.
 const momentUsage = "begin, end, peak, a mark's name (NAME#2 is the second of that name), failure (of an allocation), or a time after the first event such as 2.5s"
 
-// momentHelp says what moments are, in the help of each command that takes one.
-const momentHelp = `Moments are the same in dump, map and diff: begin is before anything happened, and end
-the end of FILE, at which a program that has closed its device, or ended, has nothing
-any more. peak is when each region of each chip was fullest: L1 with the circular and
-dataflow buffers that lie in it.`
-
 // errLeft says that what is left is no moment.
-var errLeft = errors.New("--at left: what nobody had freed is no moment: `ttmem leaks` and `ttmem diff` tell of it; a mark of this name is mark:left")
+var errLeft = errors.New("--at left: only diff takes left, the end with what was never freed; a mark of this name is mark:left")
 
 // parseMoment reads a moment: the name of a mark, but for "begin", "end", "left", "peak",
 // "failure" and times, which mark:NAME names too.

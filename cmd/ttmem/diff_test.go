@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-	"github.com/spf13/cobra"
 
 	"ttmem/tracer/event"
 )
@@ -76,9 +75,8 @@ func diffOf(t *testing.T, layout listLayout, args ...string) (text string, d *di
 	f := c.Flags()
 	get := func(name string) string { return f.Lookup(name).Value.String() }
 	o.at, o.from, o.to, o.by, o.grep = get("at"), get("from"), get("to"), get("by"), get("grep")
-	o.ignoreLines, o.all = get("ignore-lines") == "true", get("all") == "true"
+	o.ignoreLines = get("ignore-lines") == "true"
 	o.regions, _ = f.GetStringSlice("region")
-	o.devices, _ = f.GetIntSlice("device")
 	o.n, _ = f.GetInt("limit")
 	a, b, err := o.sides(c, f.Args())
 	qt.Assert(t, qt.IsNil(err))
@@ -102,9 +100,9 @@ func TestTheDifferenceOfTwoRecordings(t *testing.T) {
 		args   []string
 	}{
 		{"diff_stack", listLayout{}, []string{a, b}},
-		{"diff_narrow", listLayout{width: 80}, []string{a, b, "--all"}},
+		{"diff_narrow", listLayout{width: 80}, []string{a, b}},
 		{"diff_color", listLayout{painter: painter{color: true}, width: 120}, []string{b, a}},
-		{"diff_op", listLayout{painter: painter{ascii: true}}, []string{a, b, "--by", "op", "--all"}},
+		{"diff_op", listLayout{painter: painter{ascii: true}}, []string{a, b, "--by", "op"}},
 		{"diff_region", listLayout{}, []string{a, b, "--by", "region"}},
 		{"diff_peak", listLayout{}, []string{a, b, "--at", "peak"}},
 		{"diff_same", listLayout{}, []string{a, a}},
@@ -213,7 +211,7 @@ func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
 		"three files":      {[]string{a, a, a}, "two files at a time"},
 		"one file":         {[]string{a}, "--from MARK --to MARK"},
 		"marks of two":     {[]string{a, a, "--from", "x"}, "--at says at which moment"},
-		"to alone":         {[]string{a, "--to", "x"}, "from which moment on"},
+		"to alone":         {[]string{a, "--to", "x"}, "--to without --from"},
 		"at of one":        {[]string{a, "--from", "step", "--at", "peak"}, "give --from and --to"},
 		"unknown mark":     {[]string{a, "--from", "warm"}, "no mark warm in " + a + ": there are step"},
 		"too high":         {[]string{a, "--from", "step#3"}, "there are 2 of that name"},
@@ -221,19 +219,15 @@ func TestTheDifferenceSaysWhatIsWrong(t *testing.T) {
 		"too late":         {[]string{a, "--from", "1h"}, "nothing 1h0m0s after its first event"},
 		"before the first": {[]string{a, "--from", "-1s"}, "must not be negative"},
 		"no moment":        {[]string{a, a, "--at", ""}, "give begin, end, peak,"},
-		"grouping":         {[]string{a, a, "--by", "color"}, "there are stack, op,"},
-		"region":           {[]string{a, a, "--region", "SRAM"}, "there are DRAM, L1, CB"},
-		"chip":             {[]string{a, a, "--device", "7"}, "--device 7: there is chips 0, 1"},
+		"grouping":         {[]string{a, a, "--by", "color"}, "choose stack, op,"},
+		"region":           {[]string{a, a, "--region", "SRAM"}, "choose DRAM, L1, CB"},
 		"limit":            {[]string{a, a, "-n", "-1"}, "0 lists all"},
-		"size":             {[]string{a, a, "--fail-over", "lots"}, "not a size"},
+		"size":             {[]string{a, a, "--fail-above", "lots"}, "not a size"},
 		"no file":          {[]string{a, "/no/such/file"}, "no such file"},
 		"no events":        {[]string{a, empty}, empty},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := &cobra.Command{Use: "ttmem", SilenceErrors: true, SilenceUsage: true}
-			root.AddCommand(newDiff())
-			root.SetArgs(append([]string{"diff"}, c.args...))
-			err := root.Execute()
+			err := execute(append([]string{"diff"}, c.args...)...)
 			qt.Assert(t, qt.IsNotNil(err))
 			qt.Check(t, qt.StringContains(err.Error(), c.says))
 			qt.Check(t, qt.IsFalse(strings.Contains(err.Error(), "\n")))
@@ -250,15 +244,12 @@ func TestTooMuchGrowthFails(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		defer null.Close()
 		os.Stdout = null
-		c := newDiff()
-		c.SilenceErrors, c.SilenceUsage = true, true
-		c.SetArgs(append([]string{path, "--from", "step", "--to", "step"}, args...))
-		return c.Execute()
+		return execute(append([]string{"diff", path, "--from", "step", "--to", "step"}, args...)...)
 	}
 	// 6 buffers of 12 KiB on two chips
 	qt.Check(t, qt.IsNil(run()))
-	qt.Check(t, qt.IsNil(run("--fail-over", "144KiB")))
-	qt.Check(t, qt.Equals(run("--fail-over", "143KiB"), error(exitStatus(3))))
-	qt.Check(t, qt.Equals(run("--fail-over", "0"), error(exitStatus(3))))
-	qt.Check(t, qt.IsNil(run("--fail-over", "0", "--grep", "ttnn.zeros")))
+	qt.Check(t, qt.IsNil(run("--fail-above", "144KiB")))
+	qt.Check(t, qt.Equals(run("--fail-above", "143KiB"), error(exitStatus(3))))
+	qt.Check(t, qt.Equals(run("--fail-above", "0"), error(exitStatus(3))))
+	qt.Check(t, qt.IsNil(run("--fail-above", "0", "--grep", "ttnn.zeros")))
 }

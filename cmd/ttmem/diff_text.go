@@ -62,7 +62,7 @@ func (d *difference) writeText(w io.Writer, layout listLayout) error {
 		fmt.Fprintf(out, "\nand %s more: -n 0 lists all\n", formatGrouped(d.cutOff))
 	}
 	if d.same > 0 && len(d.groups) > 0 {
-		fmt.Fprintf(out, "\n%s the same in both: --all lists them\n", isOrAre(d.same))
+		fmt.Fprintf(out, "\n%s the same in both\n", isOrAre(d.same))
 	}
 	return out.Flush()
 }

@@ -28,17 +28,15 @@ const libraryExample = "…/site-packages/ttnn/build/lib/libtt_metal.so"
 
 func newDoctor() *cobra.Command {
 	var files []string
-	var asJSON bool
 	c := &cobra.Command{
 		Use:   "doctor [--library FILE]…",
-		Short: "Check whether tracing works here, and what is missing",
-		Long: `Checks whether tracing works on this host: loads what tracing loads, traces a small
-program of its own, and compares its calls and call stacks with what was seen. Then
-reads the tt-metal libraries that processes map, or the files given: release, build-id,
-the fields and probes found in their machine code, and what is missing.
+		Short: "Check whether tracing works on this host",
+		Long: `Checks whether tracing works on this host: loads what tracing loads, traces a small program of
+its own, and compares its calls and call stacks with what was seen. Then it reads the tt-metal
+libraries that processes map, or the files given.
 
-"slower" marks a feature that this kernel lacks and ttmem replaces. The exit status is 0
-where tracing works, and 1 elsewhere.`,
+"slower" marks a kernel feature that is missing and that ttmem replaces. The exit status is 0
+if tracing works.`,
 		Example: `  ttmem doctor
   ttmem doctor --library venv/lib/python3.10/site-packages/ttnn/build/lib/libtt_metal.so
   ttmem doctor --json | jq '.libraries[].missing'`,
@@ -49,10 +47,10 @@ where tracing works, and 1 elsewhere.`,
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return diagnose(os.Stdout, files, asJSON) },
+		RunE:              func(c *cobra.Command, args []string) error { return diagnose(os.Stdout, files, wantsJSON(c)) },
 	}
 	c.Flags().StringArrayVar(&files, "library", nil, "look at this library `FILE` (may be repeated; all mapped ones if not given)")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	takeGlobals(c, jsonFlag)
 	_ = c.MarkFlagFilename("library", "so")
 	return c
 }

@@ -24,67 +24,38 @@ type dumpOptions struct {
 	regions []string
 	grep    string
 	rules   string
-	sort    string
 	n       int
 	json    bool
 }
-
-// dumpSorts are the orders of a list.
-var dumpSorts = []string{"size", "age", "address"}
 
 func newDump() *cobra.Command {
 	var o dumpOptions
 	c := &cobra.Command{
 		Use:   "dump [FILE]",
-		Short: "List everything that is allocated now, with the line that allocated it",
-		Long: `Lists the buffers that are allocated, and the circular and dataflow buffers of
-programs, by device and region: each with its address, what is allocated for it on each
-chip (of each bank and of how many banks: whole pages, and as the allocator rounds them,
-so that it may be more than the size of ttmem log), age, process and layout, and a name:
-the operation and the innermost line of the user's own code. --by counts them by
-something else, largest first.
+		Short: "List what is allocated, with the lines that allocated it",
+		Long: `Lists live buffers, and the circular and dataflow buffers of programs, largest first, with the
+lines that allocated them.
 
-FILE is a recording, or a file of events: what was allocated at its end is listed, or at
-another moment. Without it the service of this host (ttmem serve) is asked. Where none
-runs, root looks into the memory of the processes themselves, which has no call stacks.
-
-` + momentHelp + `
-
---rules names a file that turns call stacks into components of a model. Its lines are
-REGEXP -> COMPONENT, where $1 is what the first group matched. The frames of a stack,
-outermost first, are compared as FILE:LINE FUNCTION; the first rule that matches a
-frame gives a part, and the parts are joined by slashes.`,
-		Example: `  ttmem dump                             # what ttmem serve sees
+FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the host's
+service (ttmem serve) is asked, or root reads the memory of the processes.
+docs/dump.md explains the columns, and rules for components.`,
+		Example: `  ttmem dump                             what ttmem serve sees
   sudo ttmem dump -p 4242
   ttmem dump model.ttmem --at peak --by op
-  ttmem dump model.ttmem --device 0 --region L1 --sort address
+  ttmem dump model.ttmem --chip 0 --region L1
   ttmem dump --by component --rules model.rules
   ttmem dump --grep 'attention\.py:\d+' -n 20
   ttmem dump --json | jq '.buffers[] | select(.size_bytes > 1e6) | .name'`,
 		RunE: func(c *cobra.Command, args []string) error { return dump(c, &o, args) },
 	}
 	o.source.register(c)
-	f := c.Flags()
-	f.StringVar(&o.at, "at", "end", "list what FILE had at this `MOMENT`: "+momentUsage)
-	f.StringVar(&o.by, "by", "", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
-	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
-	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated)")
-	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component or a frame as FILE:LINE FUNCTION; (?i) ignores case")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.StringVar(&o.sort, "sort", "size", "the `ORDER`: "+strings.Join(dumpSorts, ", ")+" (size is what is allocated)")
-	f.IntVarP(&o.n, "limit", "n", 0, "list at most `N` (0: all)")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
-	fixed := func(flag string, values []string) {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	fixed("by", dumpGroupings())
-	fixed("region", dumpRegions())
-	fixed("sort", dumpSorts)
-	completeMoments(c, "at", "begin", "end", "peak", "failure")
-	for _, flag := range []string{"device", "grep", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addAt(c, &o.at, "end")
+	addBy(c, &o.by, "")
+	addChips(c, &o.devices)
+	addRegions(c, &o.regions, dumpRegions())
+	addGrep(c, &o.grep)
+	addLimit(c, &o.n, 0)
+	takeGlobals(c, jsonFlag, rulesFlag)
 	return c
 }
 
@@ -112,30 +83,27 @@ func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 	for _, name := range o.regions {
 		i := slices.IndexFunc(shownRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return filter, nil, fmt.Errorf("--region %s: there are %s", name, strings.Join(dumpRegions(), ", "))
+			return filter, nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(dumpRegions(), ", "))
 		}
 		filter.regions = append(filter.regions, shownRegions[i])
 	}
 	switch {
-	case o.by != "" && !slices.Contains(dumpGroupings(), o.by):
-		return filter, nil, fmt.Errorf("--by %s: there are %s", o.by, strings.Join(dumpGroupings(), ", "))
-	case !slices.Contains(dumpSorts, o.sort):
-		return filter, nil, fmt.Errorf("--sort %s: there are %s", o.sort, strings.Join(dumpSorts, ", "))
-	case o.sort == "address" && o.by != "":
-		return filter, nil, errors.New("--sort address is of buffers, and --by counts them: leave one out")
 	case o.n < 0:
 		return filter, nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
-	}
-	if o.grep != "" {
-		if filter.grep, err = regexp.Compile(o.grep); err != nil {
-			return filter, nil, fmt.Errorf("--grep: %w", err)
+	case o.by != "":
+		if err := checkBy(o.by); err != nil {
+			return filter, nil, err
 		}
+	}
+	if filter.grep, err = compileGrep(o.grep); err != nil {
+		return filter, nil, err
 	}
 	rules, err = readRules(o.rules)
 	return filter, rules, err
 }
 
 func dump(c *cobra.Command, o *dumpOptions, args []string) error {
+	o.json, o.rules = wantsJSON(c), rulesFile(c)
 	if err := o.source.check(c, args); err != nil {
 		return err
 	}
@@ -152,7 +120,7 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 	case at.left():
 		return errLeft
 	case o.source.file == "" && !at.atEnd():
-		return errors.New("--at is of a recording: what is there now is listed without it")
+		return errors.New("--at is a moment of a recording: leave it out to list what is live now")
 	}
 	l, err := o.list(at, filter, rules)
 	if err != nil {
@@ -184,7 +152,7 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 
 // write writes the list as the options ask for.
 func (l *listing) write(w io.Writer, o *dumpOptions, layout listLayout) error {
-	l.sort(o.sort)
+	l.sort()
 	if o.by == "" {
 		l.cut(o.n)
 		if o.json {
@@ -192,7 +160,7 @@ func (l *listing) write(w io.Writer, o *dumpOptions, layout listLayout) error {
 		}
 		return l.writeText(w, layout)
 	}
-	g := l.group(o.by, o.sort, o.n)
+	g := l.group(o.by, o.n)
 	if o.json {
 		return g.writeJSON(w)
 	}

@@ -20,7 +20,19 @@ type dumpGrouping struct {
 }
 
 var groupings = []dumpGrouping{
-	{"device", func(_ *listing, a *allocation) (keys []string) {
+	{"stack", func(l *listing, a *allocation) []string { return []string{l.title(a, " · ")} }},
+	{"op", func(l *listing, a *allocation) []string {
+		return []string{cmp.Or(plain(a.name.Op), "(unknown operation)")}
+	}},
+	{"file", func(l *listing, a *allocation) []string {
+		return []string{cmp.Or(plain(a.name.Call.File), "(unknown file)")}
+	}},
+	{"component", func(l *listing, a *allocation) []string {
+		return []string{cmp.Or(plain(a.component), "(no component)")}
+	}},
+	{"type", func(l *listing, a *allocation) []string { return []string{a.region.String() + " " + a.layout} }},
+	{"region", func(_ *listing, a *allocation) []string { return []string{a.region.String()} }},
+	{"chip", func(_ *listing, a *allocation) (keys []string) {
 		for _, id := range a.devices {
 			keys = append(keys, fmt.Sprintf("chip %d", id))
 		}
@@ -30,20 +42,10 @@ var groupings = []dumpGrouping{
 		return keys
 	}},
 	{"process", func(l *listing, a *allocation) []string { return []string{l.process(a.pid)} }},
-	{"stack", func(l *listing, a *allocation) []string { return []string{l.title(a, " · ")} }},
-	{"file", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(plain(a.name.Call.File), "(unknown file)")}
-	}},
-	{"op", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(plain(a.name.Op), "(unknown operation)")}
-	}},
-	{"component", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(plain(a.component), "(no component)")}
-	}},
-	{"type", func(l *listing, a *allocation) []string { return []string{a.region.String() + " " + a.layout} }},
 }
 
-func dumpGroupings() (names []string) {
+// groupingNames are the values of --by.
+func groupingNames() (names []string) {
 	for _, g := range groupings {
 		names = append(names, g.name)
 	}
@@ -87,8 +89,8 @@ type grouped struct {
 	cutOff int
 }
 
-// group counts the rows by something, the largest or the oldest first.
-func (l *listing) group(by, order string, n int) *grouped {
+// group counts the rows by something, the largest first.
+func (l *listing) group(by string, n int) *grouped {
 	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == by })]
 	type key struct {
 		text string
@@ -113,7 +115,7 @@ func (l *listing) group(by, order string, n int) *grouped {
 					to.PID = a.pid
 				case by == "type":
 					to.Region = a.region.String()
-				case by == "device" && len(a.devices) > 0:
+				case by == "chip" && len(a.devices) > 0:
 					to.Device = &a.devices[j]
 				}
 				groups[k] = to
@@ -122,11 +124,6 @@ func (l *listing) group(by, order string, n int) *grouped {
 		}
 	}
 	list := slices.SortedFunc(maps.Values(groups), func(a, b *dumpGroup) int {
-		if order == "age" {
-			if c := cmp.Compare(b.OldestNs, a.OldestNs); c != 0 {
-				return c
-			}
-		}
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
 			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key))
 	})

@@ -62,8 +62,8 @@ func TestPagesAreOfASCIIWhereTheTerminalIs(t *testing.T) {
 	for _, line := range []string{
 		"map FILE", "map FILE --at peak -n 0", "map FILE --at failure#1 --region L1", "map FILE --region TRACE",
 		"dump FILE", "dump FILE --at peak", "dump FILE --at loaded --by stack", "dump FILE --at peak --by process",
-		"diff FILE ODD", "diff ODD FILE --by op --all", "diff FILE --from begin", "diff FILE FILE --at peak",
-		"log FILE", "log ODD --stacks", "log ODD --kind mark --grep none", "log ODD --device 9",
+		"diff FILE ODD", "diff ODD FILE --by op", "diff FILE --from begin", "diff FILE FILE --at peak",
+		"log FILE", "log ODD --stacks", "log ODD --kind mark --grep none", "log ODD --chip 9",
 		"oom FILE", "oom FILE -n 1",
 		"report FILE", "report ODD", "peak FILE", "peak FILE --region L1 --by op", "leaks FILE", "leaks FILE --from begin",
 		"map --help", "dump --help", "diff --help", "log --help", "oom --help",
@@ -109,8 +109,8 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		fits("empty map", "Nothing is allocated at the beginning of")
 
 		for _, at := range []string{"peak", "loaded"} {
-			for by, want := range map[string]string{"": "model.py:31 MultiHead", "stack": "model.py:31 MultiHead", "type": "DRAM interleaved", "device": "chip 12"} {
-				o := dumpOptions{at: at, by: by, sort: "size"}
+			for by, want := range map[string]string{"": "model.py:31 MultiHead", "stack": "model.py:31 MultiHead", "type": "DRAM interleaved", "chip": "chip 12"} {
+				o := dumpOptions{at: at, by: by}
 				l, err := dumpOf(t, file, o)
 				page(err)
 				page(l.write(&b, &o, layout))
@@ -120,13 +120,13 @@ func TestPagesFitTheTerminal(t *testing.T) {
 				fits("dump by "+by, want)
 			}
 		}
-		o := dumpOptions{at: "begin", sort: "size"}
+		o := dumpOptions{at: "begin"}
 		l, err := dumpOf(t, file, o)
 		page(err)
 		page(l.write(&b, &o, layout))
 		fits("empty dump", "Nothing is allocated at the beginning of")
 
-		for _, args := range [][]string{{odd, file}, {odd, file, "--by", "op", "--all"}, {file, file}, {odd, file, "--region", "TRACE"}} {
+		for _, args := range [][]string{{odd, file}, {odd, file, "--by", "op"}, {file, file}, {odd, file, "--region", "TRACE"}} {
 			text, _ := diffOf(t, layout, args...)
 			b.WriteString(text)
 			fits("diff")
@@ -167,7 +167,7 @@ func TestSizeIsTheSameInAllPages(t *testing.T) {
 	log, _ := logOf(t, path, logOptions{kinds: []string{"alloc"}}, listLayout{})
 	qt.Check(t, qt.IsTrue(regexp.MustCompile(`address +size +per bank`).MatchString(log)), qt.Commentf("%s", log))
 	qt.Check(t, qt.StringContains(log, " 2.9 KiB   2.0 KiB × 12"))
-	o := dumpOptions{at: "there", sort: "size"}
+	o := dumpOptions{at: "there"}
 	l, err := dumpOf(t, path, o)
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder

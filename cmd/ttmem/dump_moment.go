@@ -23,7 +23,7 @@ func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules)
 				return nil, missing
 			}
 			if o.source.file != "" && len(filter.pids) > 0 {
-				err = fmt.Errorf("%w; --at peak lists what was there before", err)
+				err = fmt.Errorf("%w; --at peak lists what it held before", err)
 			}
 			return nil, err
 		}

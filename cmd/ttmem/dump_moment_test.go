@@ -16,9 +16,6 @@ func dumpOf(t *testing.T, path string, o dumpOptions) (*listing, error) {
 	at, err := parseMoment("at", o.at)
 	qt.Assert(t, qt.IsNil(err))
 	at.last = true
-	if o.sort == "" {
-		o.sort = "size"
-	}
 	filter, rules, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
 	return o.list(at, filter, rules)
@@ -57,7 +54,7 @@ func TestDumpOfAMoment(t *testing.T) {
 		t.Run(test.at, func(t *testing.T) {
 			l, err := dumpOf(t, path, dumpOptions{at: test.at})
 			qt.Assert(t, qt.IsNil(err))
-			l.sort("size")
+			l.sort()
 			var ops []string
 			for _, row := range l.rows {
 				ops = append(ops, row.name.Op)
@@ -86,7 +83,7 @@ func TestDumpOfAMoment(t *testing.T) {
 	}
 	_, err = dumpOf(t, writeEvents(t, "a.jsonl", newTrainingRun(1).steps(1, 0, 12).events), dumpOptions{at: "failure"})
 	qt.Check(t, qt.ErrorMatches(err, "no allocation failed in .*"))
-	qt.Check(t, qt.ErrorMatches(dump(newDump(), &dumpOptions{at: "peak", sort: "size"}, nil), "--at is of a recording.*"))
+	qt.Check(t, qt.ErrorMatches(dump(newDump(), &dumpOptions{at: "peak"}, nil), "--at is a moment of a recording.*"))
 }
 
 // TestAHelperIsNotWhoHolds: buffers of one name are told apart by who called.

@@ -105,11 +105,11 @@ func (l *listing) checkFilter() error {
 		ended := func(p aggregate.Process) bool { return p.PID == pid && p.Exit != nil }
 		switch {
 		case !slices.Contains(pids, pid) && slices.ContainsFunc(l.snap.Processes, ended):
-			return fmt.Errorf("--pid %d: it has ended, and holds nothing %s; `ttmem report … -p %d` shows what it had", pid, l.of, pid)
+			return fmt.Errorf("-p %d: the process has ended, and holds nothing %s; `ttmem report … -p %d` shows what it had", pid, l.of, pid)
 		case len(pids) == 0:
-			return fmt.Errorf("--pid %d: no process is running %s", pid, l.of)
+			return fmt.Errorf("-p %d: no process is running %s", pid, l.of)
 		case !slices.Contains(pids, pid):
-			return fmt.Errorf("--pid %d: running %s: PID %s", pid, l.of, strings.Trim(fmt.Sprint(pids), "[]"))
+			return fmt.Errorf("-p %d: not running %s; available: PID %s", pid, l.of, strings.Trim(fmt.Sprint(pids), "[]"))
 		}
 	}
 	return nil
@@ -197,21 +197,13 @@ func (l *listing) newSite(stack *event.Stack) *site {
 	return s
 }
 
-// sort brings the rows in order: the largest or the oldest first, or by address. By
-// size buffers come before what is static: that is laid over what other programs have,
-// so that the sizes of both do not compare.
-func (l *listing) sort(by string) {
+// sort puts the largest rows first. Buffers come before what is static: that is laid over
+// what other programs have, so that the sizes of both do not compare.
+func (l *listing) sort() {
 	slices.SortStableFunc(l.rows, func(a, b allocation) int {
-		size := cmp.Compare(b.taken(), a.taken())
-		// at the same place on other chips is elsewhere
+		// the same place on other chips is another one
 		place := cmp.Or(cmp.Compare(a.region, b.region), slices.Compare(a.devices, b.devices), cmp.Compare(a.address, b.address))
-		switch by {
-		case "age":
-			return cmp.Or(compareBool(b.before, a.before), cmp.Compare(a.since, b.since), size, place)
-		case "address":
-			return cmp.Or(cmp.Compare(a.address, b.address), size, place)
-		}
-		return cmp.Or(compareBool(a.static != nil, b.static != nil), size, place)
+		return cmp.Or(compareBool(a.static != nil, b.static != nil), cmp.Compare(b.taken(), a.taken()), place)
 	})
 }
 

@@ -26,7 +26,7 @@ func TestBuffersComeBeforeWhatIsLaidOverOthers(t *testing.T) {
 	})
 	l, err := dumpOf(t, path, dumpOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
-	l.sort("size")
+	l.sort()
 	var order []uint64
 	for i := range l.rows {
 		order = append(order, l.rows[i].address)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,14 +23,20 @@ type exportOptions struct {
 	foldedValue               string
 }
 
+// registerFlameGraph makes the one flag of a command that traces.
+func (o *exportOptions) registerFlameGraph(c *cobra.Command) {
+	c.Flags().StringVar(&o.flameGraph, "flamegraph", "", "write a flame graph for a browser to `FILE` (-: standard output)")
+	_ = c.MarkFlagFilename("flamegraph", "html")
+}
+
+// register makes all flags of exports.
 func (o *exportOptions) register(c *cobra.Command) {
+	o.registerFlameGraph(c)
 	f := c.Flags()
-	f.StringVar(&o.flameGraph, "flamegraph", "", "write a flame graph for a browser to `FILE` at the end (-: standard output)")
-	f.StringVar(&o.pprof, "pprof", "", "write a profile for go tool pprof to `FILE` at the end (-: standard output)")
-	f.StringVar(&o.folded, "folded", "", "write folded stacks to `FILE` at the end (-: standard output)")
+	f.StringVar(&o.pprof, "pprof", "", "write a profile for go tool pprof to `FILE` (-: standard output)")
+	f.StringVar(&o.folded, "folded", "", "write folded stacks to `FILE` (-: standard output)")
 	f.StringVar(&o.foldedValue, "folded-value", export.PeakBytes.String(),
 		"the `VALUE` of folded stacks: "+strings.Join(export.ValueNames(), ", "))
-	_ = c.MarkFlagFilename("flamegraph", "html")
 	_ = c.MarkFlagFilename("pprof")
 	_ = c.MarkFlagFilename("folded")
 	_ = c.RegisterFlagCompletionFunc("folded-value",
@@ -60,11 +67,13 @@ func (o *exportOptions) targets() []exportTarget {
 
 // check finds what is wrong with the flags of a command before anything starts.
 func (o *exportOptions) check(c *cobra.Command, events string, json bool) error {
-	if _, err := export.ParseValue(o.foldedValue); err != nil {
-		return fmt.Errorf("--folded-value: %w", err)
+	if o.foldedValue != "" {
+		if _, err := export.ParseValue(o.foldedValue); err != nil {
+			return fmt.Errorf("--folded-value: %w", err)
+		}
 	}
 	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
-		if f := c.Flags().Lookup(flag); f.Changed && f.Value.String() == "" {
+		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
 			return fmt.Errorf("--%s: name a file", flag)
 		}
 	}
@@ -74,9 +83,6 @@ func (o *exportOptions) check(c *cobra.Command, events string, json bool) error 
 	targets := o.targets()
 	if len(targets) == 0 {
 		return nil
-	}
-	if without, err := c.Flags().GetBool("no-stacks"); err == nil && without {
-		return fmt.Errorf("%s shows call stacks: leave out --no-stacks", targets[0].flag)
 	}
 	used := make(map[string]string)
 	if events != "" {
@@ -141,7 +147,7 @@ func newExporter(o exportOptions) (*exporter, error) {
 	if len(targets) == 0 {
 		return nil, nil
 	}
-	value, err := export.ParseValue(o.foldedValue)
+	value, err := export.ParseValue(cmp.Or(o.foldedValue, export.PeakBytes.String()))
 	if err != nil {
 		return nil, err
 	}

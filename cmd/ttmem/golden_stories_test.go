@@ -29,7 +29,7 @@ var goldenStories = []goldenStory{
 	// and temporaries; each token is a mark. Closing the device frees everything.
 	{"leak", slices.Concat(commonCommands, leakCommands, []goldenCommand{
 		{name: "leaks_marks", args: "leaks FILE --from ttnn::log#5 --to ttnn::log#25"},
-		{name: "leaks_every", args: "leaks FILE --every 20ms --by op"},
+		{name: "leaks_interval", args: "leaks FILE --interval 20ms --by op"},
 		// stacks that a checkpoint is between are counted apart; the fourth and the fifth
 		// have the same size and name, and no order
 		{name: "dump_mark", args: "dump FILE --at ttnn::log#30 --by stack -n 3"},
@@ -42,6 +42,7 @@ var goldenStories = []goldenStory{
 		{name: "log_leak", args: `log FILE --grep story_leak\.py:21 --kind alloc -n 3`},
 		{name: "log_stacks", args: `log FILE --grep story_leak\.py:21 --kind free -n 2 --stacks`, form: goldenText},
 		{name: "log_marks", args: "log FILE --kind mark,process_start,process_exit,device_open,device_close"},
+		{name: "log_between", args: "log FILE --from ttnn::log#5 --to ttnn::log#8 --kind mark", form: goldenText},
 		pprof, peakJSON,
 	})},
 	// The same program without that line.
@@ -52,22 +53,22 @@ var goldenStories = []goldenStory{
 	{"ring", slices.Concat(commonCommands, leakCommands, []goldenCommand{
 		dumpPeakJSON, folded, timeline,
 		{name: "oom", args: "oom FILE"},
-		{name: "log_reuse", args: "log FILE --note reuse -n 5"},
-		{name: "log_since", args: "log FILE --since 0.21s --until 0.22s -n 20", form: goldenText},
+		{name: "log_reuse", args: "log FILE --kind reuse -n 5"},
+		{name: "log_from", args: "log FILE --from 0.21s --to 0.22s -n 20", form: goldenText},
 		{name: "dump_time", args: "dump FILE --at 0.25s"},
 		{name: "diff_times", args: "diff FILE --from 0.21s --to 0.25s"},
 	})},
 	// Each shape is another program in the program cache, with tensors of its own.
 	{"cache", slices.Concat(commonCommands, leakCommands, []goldenCommand{
 		{name: "dump_op", args: "dump FILE --at peak --by op"},
-		{name: "log_reuse", args: "log FILE --note reuse -n 5"},
+		{name: "log_reuse", args: "log FILE --kind reuse -n 5"},
 		{name: "log_kernels", args: "log FILE --kind kernel_load,kernel_unload -n 6"},
 		{name: "peak_op", args: "peak FILE --by op --region L1", uneven: true},
 	})},
 	// L1 is fragmented, then circular buffers overlap a tensor, and the program dies.
 	{"fragments", slices.Concat(commonCommands, []goldenCommand{
 		{name: "oom", args: "oom FILE"},
-		{name: "oom_last", args: "oom FILE -n 1 --device 0", form: goldenText},
+		{name: "oom_last", args: "oom FILE -n 1", form: goldenText},
 		{name: "map_failure", args: "map FILE --at failure#1 --region L1"},
 		{name: "map_clash", args: "map FILE --at failure --region L1 -n 0", form: goldenText},
 		{name: "dump_failure", args: "dump FILE --at failure#1 --by stack"},
@@ -106,12 +107,12 @@ var goldenStories = []goldenStory{
 	{"mesh", slices.Concat(commonCommands, []goldenCommand{
 		dumpPeakJSON, peakJSON, mapSVG, folded,
 		{name: "log", args: "log FILE", form: goldenText},
-		{name: "dump_device", args: "dump FILE --at peak --by device"},
-		{name: "dump_chip", args: "dump FILE --at peak --device 6 --sort address"},
-		{name: "peak_chip", args: "peak FILE --device 3 --by device", uneven: true},
-		{name: "map_chip", args: "map FILE --at peak --device 0 --device 5 --region L1"},
-		{name: "diff_device", args: "diff FILE --from begin --to peak --by device"},
-		{name: "no_such_chip", args: "dump FILE --at peak --device 9", form: goldenText},
+		{name: "dump_by_chip", args: "dump FILE --at peak --by chip"},
+		{name: "dump_chip", args: "dump FILE --at peak --chip 6"},
+		{name: "peak_chip", args: "peak FILE --chip 3 --by chip", uneven: true},
+		{name: "map_chip", args: "map FILE --at peak --chip 0 --chip 5 --region L1"},
+		{name: "diff_by_chip", args: "diff FILE --from begin --to peak --by chip"},
+		{name: "no_such_chip", args: "dump FILE --at peak --chip 9", form: goldenText},
 	})},
 	// A small model on two chips.
 	{"chips", slices.Concat(commonCommands, leakCommands, []goldenCommand{
@@ -119,14 +120,14 @@ var goldenStories = []goldenStory{
 		{name: "oom", args: "oom FILE"},
 		{name: "dump_type", args: "dump FILE --at peak --by type"},
 		{name: "diff_op", args: "diff FILE --from begin --to peak --by op"},
-		{name: "dump_grep", args: `dump FILE --at peak --grep demo\.py:16 --sort age -n 5`},
+		{name: "dump_grep", args: `dump FILE --at peak --grep demo\.py:16 -n 5`},
 	})},
 	// All layouts and regions, programs with buffers inside of shards, a failure, and a
 	// program cache that is cleared, of an older release.
 	{"mix", slices.Concat(commonCommands, leakCommands, []goldenCommand{
 		dumpPeakJSON, folded, pprof,
 		{name: "oom", args: "oom FILE"},
-		{name: "dump_address", args: "dump FILE --at 0.35s --sort address --region L1", form: goldenText},
+		{name: "dump_l1", args: "dump FILE --at 0.35s --region L1", form: goldenText},
 		{name: "log_programs", args: "log FILE --kind cb_alloc,cb_free,kernel_load,kernel_unload -n 12", form: goldenText},
 		{name: "log_small", args: "log FILE --region L1_SMALL --region CB --kind alloc,free", form: goldenText},
 	})},
@@ -147,7 +148,7 @@ var goldenStories = []goldenStory{
 		{name: "dump", args: "dump FILE"},
 		{name: "map", args: "map FILE", uneven: true},
 		{name: "dump_begin", args: "dump FILE --at begin", form: goldenText},
-		{name: "log_first", args: "log FILE --until 0.1s", form: goldenText},
+		{name: "log_first", args: "log FILE --to 0.1s", form: goldenText},
 		{name: "diff", args: "diff FILE --from 0.2s --to end --by op"},
 	})},
 	// A model is held when recording ends; the device was open when it began.
@@ -170,7 +171,7 @@ var goldenStories = []goldenStory{
 		{name: "no_such_mark", args: "dump FILE --at warm", form: goldenText},
 		{name: "report_process", args: "report FILE -p PID1", form: goldenText},
 		{name: "log_marks", args: "log FILE --kind mark"},
-		{name: "log_hole", args: "log FILE --region DRAM --note reuse"},
+		{name: "log_hole", args: "log FILE --region DRAM --kind reuse"},
 	})},
 }
 

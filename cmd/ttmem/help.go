@@ -1,21 +1,21 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // newHelp is help, which fails where there is no such command.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
-		Short: "Show what a command does, with examples",
-		Long:  "Shows what a command does, its flags and examples; without a command, which there are.",
+		Short: "Show help for a command",
+		Long:  "Shows what a command does, with examples and its flags, or lists the commands.",
 		Example: `  ttmem help run
   ttmem help leaks`,
 		Args: func(c *cobra.Command, args []string) error {
@@ -24,7 +24,7 @@ func newHelp() *cobra.Command {
 			case err != nil || found == c.Root() && len(rest) > 0:
 				return unknownCommand(c.Root(), args)
 			case len(rest) > 0:
-				return fmt.Errorf("help for one command: ttmem help %s", strings.TrimPrefix(found.CommandPath(), "ttmem "))
+				return fmt.Errorf("help takes one command: ttmem help %s", strings.TrimPrefix(found.CommandPath(), "ttmem "))
 			}
 			return nil
 		},
@@ -58,7 +58,8 @@ func addCompletion(root *cobra.Command) {
 		return
 	}
 	c.Use = "completion SHELL"
-	c.Long = "Writes to standard output what completes ttmem's commands, flags and files in a shell.\n`make install` puts it where shells look for it."
+	c.Short = "Print completions for a shell"
+	c.Long = "Prints a script that completes ttmem's commands, flags and files in a shell.\n`make install` installs it."
 	c.Example = "  source <(ttmem completion bash)       in this shell\n  ttmem completion zsh > ~/.zfunc/_ttmem"
 	c.Args = cobra.ArbitraryArgs
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -68,9 +69,9 @@ func addCompletion(root *cobra.Command) {
 		}
 		known := strings.Join(shells, ", ")
 		if len(args) == 0 {
-			return fmt.Errorf("completions for which shell? There are %s: ttmem completion bash", known)
+			return fmt.Errorf("missing shell: choose %s", known)
 		}
-		return fmt.Errorf("no completions for %s: there are %s", args[0], known)
+		return fmt.Errorf("no completions for %s: choose %s", args[0], known)
 	}
 }
 
@@ -78,52 +79,61 @@ func addCompletion(root *cobra.Command) {
 // no flag.
 func unknownCommand(root *cobra.Command, args []string) error {
 	name := args[slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })]
+	if _, _, err := root.Find(args); err != nil { // which leaves out the values of flags
+		_, _ = fmt.Sscanf(err.Error(), "unknown command %q", &name)
+	}
 	if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() {
 		return fmt.Errorf("%s is no command: `ttmem report %s` shows a recording, `ttmem run -- %s` runs a program", name, name, name)
 	}
 	root.SuggestionsMinimumDistance = 2
 	if like := root.SuggestionsFor(name); len(like) > 0 {
-		return fmt.Errorf("there is no command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
+		return fmt.Errorf("unknown command %s: did you mean ttmem %s?", name, strings.Join(like, " or ttmem "))
 	}
-	return fmt.Errorf("there is no command %s; `ttmem help` lists what there is", name)
+	return fmt.Errorf("unknown command %s; `ttmem help` lists the commands", name)
 }
 
-// flagError says what to give instead where a flag makes no sense.
-func flagError(c *cobra.Command, err error) error {
-	if missing, ok := err.(interface {
-		GetSpecifiedName() string
-		GetSpecifiedShortnames() string
-	}); ok && strings.HasPrefix(err.Error(), "flag needs") {
-		f := c.Flags().Lookup(missing.GetSpecifiedName())
-		if missing.GetSpecifiedShortnames() != "" {
-			f = c.Flags().ShorthandLookup(missing.GetSpecifiedName())
+// usage is how help is laid out: examples come before flags.
+const usage = `Usage:
+{{- if .Runnable}}
+  {{.UseLine}}{{end}}
+{{- if .HasAvailableSubCommands}}
+  {{.CommandPath}} COMMAND            {{.CommandPath}} COMMAND --help shows what a command does{{end}}
+{{- if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}
+{{- if .HasAvailableSubCommands}}
+{{- range $group := .Groups}}
+
+{{.Title}}
+{{- range $.Commands}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
+{{- if not .Groups}}
+
+Commands:
+{{- range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}
+
+Flags:
+{{flagsOf . | trimTrailingWhitespaces}}
+`
+
+// usageColumns is how wide the list of flags is.
+const usageColumns = 98
+
+func setUsage(root *cobra.Command) {
+	cobra.AddTemplateFunc("flagsOf", flagsOf)
+	root.SetUsageTemplate(usage)
+}
+
+// flagsOf lists the flags of a command, with those of all commands that it takes.
+func flagsOf(c *cobra.Command) string {
+	list := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
+	list.AddFlagSet(c.LocalFlags())
+	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if takesGlobal(c, f.Name) {
+			list.AddFlag(f)
 		}
-		_, what, _ := strings.Cut(f.Usage, "`")
-		what, _, _ = strings.Cut(what, "`")
-		if what == "" {
-			what = "…"
-		}
-		return fmt.Errorf("--%s needs a value, --%s %s; `%s --help` shows what there is", f.Name, f.Name, what, c.CommandPath())
-	}
-	wrong, ok := err.(interface{ GetValue() string })
-	// the text has the flag's names: invalid argument "x" for "-p, --pid" flag: …
-	_, rest, found := strings.Cut(err.Error(), "--")
-	name, _, _ := strings.Cut(rest, "\"")
-	f := c.Flags().Lookup(name)
-	if !ok || !found || f == nil {
-		return fmt.Errorf("%w; `%s --help` shows what there is", err, c.CommandPath())
-	}
-	want := errors.Unwrap(err).Error()
-	switch f.Value.Type() {
-	case "int", "intSlice":
-		want = "not a number"
-		if name == "pid" {
-			want = "not a process id: `pgrep -af python` finds them"
-		}
-	case "duration":
-		want = "not a duration: give one such as 30s or 5m"
-	case "bool":
-		want = "neither true nor false"
-	}
-	return fmt.Errorf("--%s %s: %s", name, wrong.GetValue(), want)
+	})
+	return list.FlagUsagesWrapped(usageColumns)
 }

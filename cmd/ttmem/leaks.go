@@ -21,12 +21,13 @@ import (
 type leaksOptions struct {
 	dumpOptions
 	from, to string
-	every    time.Duration
-	suppress string
-	failOver byteSize
+	// interval is between marks that leaks places itself; 0: it places none
+	interval  time.Duration
+	suppress  string
+	failAbove byteSize
 	// known is what --suppress names
 	known *aggregate.Suppressions
-	// asked is what --pid and --device name
+	// asked is what --pid and --chip name
 	asked asked
 	// watchedNs is how long what runs was watched, in ns; 0 for what was seen to its end
 	watchedNs uint64
@@ -38,82 +39,45 @@ const (
 	atEnd   = "end"
 )
 
-// leaked is the exit status where --fail-over finds too much.
+// leaked is the exit status where --fail-above finds too much.
 const leaked = 3
 
 // listedLeaks is how many leaks are listed where nobody says.
 const listedLeaks = 20
 
 func newLeaks() *cobra.Command {
-	o := leaksOptions{dumpOptions: dumpOptions{sort: "size"}}
+	var o leaksOptions
 	c := &cobra.Command{
 		Use:   "leaks [FILE | -- COMMAND]",
-		Short: "Show what was allocated again and again and never given back",
-		Long: `Shows by call stack what was allocated after one mark and is still there at another,
-or, without marks, what was allocated again and again and never freed, to the end: the
-end of the program, where what only the device's closing freed counts as never freed.
+		Short: "Show call sites that allocate again and again and never free",
+		Long: `Shows call sites that allocate again and again and never free or, between two marks, what was
+allocated after the first and is live at the second.
 
-Marks come from ttmem mark NAME, from a key in ttmem top, and from --mark-at while
-tracing; --every places one each so many seconds, also when a recording is read. --from
-is the first mark where it is not given, and the first of its name; --to is the last one.
-NAME#2 is the second of that name, and "begin" and "end" stand for the beginning and the
-end. Marks of steps, as ttmem steps and pytest --ttmem place them, count only where --from
-or --to names one.
-
-Marks that are older than the watch count only where --from names one: what was freed
-since is not told, so that what is still there is listed as left, and only what grows while
-it is watched leaks. The service's recording (ttmem serve --record FILE) knows all.
-
-Between two marks everything leaked that is left; where others are between them, what
-grows from mark to mark to the last. What does not grow, such as a cache that has filled,
-is listed as left, and --fail-over does not count it.
-
-What tt-metal itself keeps, such as kernel binaries and what belongs to programs in the
-program cache, is no leak and listed below. What loads weights looks like a leak as long
-as nothing else runs; it is listed apart, too.
-
-FILE is a recording, or a file of events. Without it COMMAND is run and traced to its
-end, or what runs already is watched until Ctrl-C: by the service of this host (ttmem
-serve) or, where none runs, by root.
-
---suppress names a file of regular expressions, one a line: what has a frame that one
-matches, as FILE:LINE FUNCTION, is not told of.`,
+FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
+watched until Ctrl-C: through the host's service (ttmem serve), or as root.
+docs/leaks.md explains marks, and what counts as a leak.`,
 		Example: `  ttmem leaks model.ttmem
   sudo ttmem leaks -- python model.py
   sudo ttmem leaks -p 4242 --duration 1m
   ttmem leaks model.ttmem --from warm --to done
-  ttmem leaks model.ttmem --every 10s --by component --rules model.rules
   sudo ttmem leaks --mark-at ttnn::softmax -- python model.py
-  sudo ttmem leaks --fail-over 1MiB --suppress known.txt -- python test.py  # status 3: too much
+  sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
 		RunE: func(c *cobra.Command, args []string) error { return leaks(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	f := c.Flags()
-	f.StringVar(&o.from, "from", "", "what was allocated after the first mark `NAME`; NAME#2 is the second")
-	f.StringVar(&o.to, "to", "", "what is still there at the last mark `NAME`; NAME#2 is the second")
-	f.DurationVar(&o.every, "every", 0, "place a mark each `TIME`, such as 10s, from the first allocation on")
+	addFrom(c, &o.from, "begin")
+	addTo(c, &o.to, "", "end")
+	addInterval(c, &o.interval, 0)
 	o.source.stacks.registerMarkAt(c)
-	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
-	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
-	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(leakRegions(), ", ")+" (may be repeated)")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.StringVar(&o.suppress, "suppress", "", "leave out the stacks that a line of `FILE` matches")
-	f.Var(&o.failOver, "fail-over", "exit with status 3 where more than `SIZE` leaked, such as 1MiB; what is left and does not grow is not counted")
-	f.IntVarP(&o.n, "limit", "n", listedLeaks, "list at most `N` leaks (0: all)")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON, with all leaks and their whole stacks")
-	fixed := func(flag string, values []string) {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	fixed("by", dumpGroupings())
-	fixed("region", leakRegions())
-	completeMoments(c, "from", "begin")
-	completeMoments(c, "to", "end")
-	for _, flag := range []string{"every", "device", "limit", "fail-over"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addBy(c, &o.by, "stack")
+	addChips(c, &o.devices)
+	addRegions(c, &o.regions, leakRegions())
+	c.Flags().StringVar(&o.suppress, "suppress", "", "ignore call stacks that match a line of `FILE`")
 	_ = c.MarkFlagFilename("suppress")
+	addFailAbove(c, &o.failAbove)
+	addLimit(c, &o.n, listedLeaks)
+	takeGlobals(c, jsonFlag, rulesFlag)
 	return c
 }
 
@@ -141,14 +105,19 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (g aggregate.GrowthOptions, 
 		return g, err
 	}
 	switch {
-	case f.Changed("every") && o.every < time.Millisecond:
-		return g, fmt.Errorf("--every %v: at least 1ms", o.every)
-	case o.every > 0 && (o.from != "" || o.to != ""):
-		return g, errors.New("--every and --from or --to: marks of one kind")
-	case o.every > 0 && len(o.source.stacks.markAt) > 0:
-		return g, errors.New("--every and --mark-at: marks of one kind")
+	case f.Changed("interval") && o.interval < time.Millisecond:
+		return g, fmt.Errorf("--interval %v: at least 1ms", o.interval)
+	case o.interval > 0 && (o.from != "" || o.to != ""):
+		return g, errors.New("--interval places marks of its own: leave out --from and --to")
+	case o.interval > 0 && len(o.source.stacks.markAt) > 0:
+		return g, errors.New("--interval and --mark-at: give one of them")
 	}
-	g = aggregate.GrowthOptions{EveryNs: uint64(o.every)}
+	for flag, text := range map[string]string{"from": o.from, "to": o.to} {
+		if err := markOnly(flag, text); err != nil {
+			return g, err
+		}
+	}
+	g = aggregate.GrowthOptions{EveryNs: uint64(o.interval)}
 	if g.Begin = o.from == atBegin; !g.Begin {
 		g.From, g.FromNth = markNth(o.from)
 	}
@@ -156,6 +125,18 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (g aggregate.GrowthOptions, 
 		g.To, g.ToNth = markNth(o.to)
 	}
 	return g, nil
+}
+
+// markOnly is an error where the moment is neither a mark nor the beginning or the end.
+func markOnly(flag, text string) error {
+	if text == "" {
+		return nil
+	}
+	m, err := parseMoment(flag, text)
+	if err != nil || m.peak || m.failure || m.timed || m.left() {
+		return fmt.Errorf("--%s %s: leaks compares marks, begin and end; mark:%s is a mark of that name", flag, text, text)
+	}
+	return nil
 }
 
 // markNth is the name of a mark and which of that name, 0 where that is not said: as
@@ -170,8 +151,8 @@ func markNth(text string) (name string, nth int) {
 
 // check finds what is wrong with the flags before anything is read.
 func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, error) {
-	if o.by == "" {
-		return dumpFilter{}, nil, fmt.Errorf("--by: there are %s", strings.Join(dumpGroupings(), ", "))
+	if err := checkBy(o.by); err != nil {
+		return dumpFilter{}, nil, err
 	}
 	filter, rules, err := o.dumpOptions.check()
 	if err != nil {
@@ -179,7 +160,7 @@ func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, er
 	}
 	for _, region := range filter.regions {
 		if region == event.CB {
-			return filter, nil, fmt.Errorf("--region CB: programs give back their circular buffers; there are %s", strings.Join(leakRegions(), ", "))
+			return filter, nil, fmt.Errorf("--region CB: circular buffers do not leak; choose %s", strings.Join(leakRegions(), ", "))
 		}
 	}
 	if o.suppress != "" {
@@ -196,6 +177,7 @@ func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, er
 }
 
 func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
+	o.json, o.rules = wantsJSON(c), rulesFile(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -235,8 +217,8 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err := w.status(); err != nil {
 		return err
 	}
-	if total := page.leaked(); c.Flags().Changed("fail-over") && total.Bytes > uint64(o.failOver) {
-		warn(fmt.Sprintf("%s leaked, more than --fail-over %s", formatBytes(total.Bytes), formatBytes(uint64(o.failOver))))
+	if total := page.leaked(); c.Flags().Changed("fail-above") && total.Bytes > uint64(o.failAbove) {
+		warn(fmt.Sprintf("%s leaked, more than --fail-above %s", formatBytes(total.Bytes), formatBytes(uint64(o.failAbove))))
 		return exitStatus(leaked)
 	}
 	return nil

@@ -53,11 +53,11 @@ func joinedFile(t *testing.T, leaks bool) string {
 // grows is told as if nobody had ever set a mark.
 func TestMarksOfBeforeDoNotHideLeaks(t *testing.T) {
 	for _, flags := range [][]string{nil, {"--from", "begin"}} {
-		doc, err := leaksJSON(t, append(flags, joinedFile(t, true), "--fail-over", "0")...)
+		doc, err := leaksJSON(t, append(flags, joinedFile(t, true), "--fail-above", "0")...)
 		qt.Check(t, qt.Equals(err, error(exitStatus(leaked))))
 		qt.Check(t, qt.Equals(doc.LeakedCount, 24))
 		qt.Check(t, qt.IsNil(doc.From))
-		doc, err = leaksJSON(t, append(flags, joinedFile(t, false), "--fail-over", "0")...)
+		doc, err = leaksJSON(t, append(flags, joinedFile(t, false), "--fail-above", "0")...)
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(doc.LeakedCount, 0))
 	}
@@ -66,7 +66,7 @@ func TestMarksOfBeforeDoNotHideLeaks(t *testing.T) {
 // TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft: it may have replaced what was there at the
 // mark. What grew since the beginning leaked.
 func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
-	doc, err := leaksJSON(t, joinedFile(t, false), "--from", "lunch", "--fail-over", "0")
+	doc, err := leaksJSON(t, joinedFile(t, false), "--from", "lunch", "--fail-above", "0")
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(doc.FromIsEarlier))
 	qt.Check(t, qt.Equals(doc.LeakedCount, 0))
@@ -74,7 +74,7 @@ func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
 	qt.Check(t, qt.Equals(doc.Left[0].Count, 1))
 	qt.Check(t, qt.Equals(doc.Left[0].Verdict, "did not grow since then"))
 
-	doc, err = leaksJSON(t, joinedFile(t, true), "--from", "lunch", "--fail-over", "0")
+	doc, err = leaksJSON(t, joinedFile(t, true), "--from", "lunch", "--fail-above", "0")
 	qt.Check(t, qt.Equals(err, error(exitStatus(leaked))))
 	qt.Check(t, qt.HasLen(doc.Left, 1))
 	qt.Assert(t, qt.HasLen(doc.Leaks, 1))
@@ -98,10 +98,10 @@ func TestSinceAMarkOfBeforeWhatDoesNotGrowIsLeft(t *testing.T) {
 func TestWhatIsAskedForHasToBeThere(t *testing.T) {
 	for _, file := range []string{joinedFile(t, true), markedFile(t, 8)} {
 		_, err := leaksJSON(t, file, "-p", "99999")
-		qt.Check(t, qt.ErrorMatches(err, "--pid 99999: nothing of it is in .*"))
-		_, err = leaksJSON(t, file, "--device", "7")
-		qt.Check(t, qt.ErrorMatches(err, "--device 7: used in .*: chip.* 0.*"))
-		_, err = leaksJSON(t, file, "--device", "0")
+		qt.Check(t, qt.ErrorMatches(err, "-p 99999: no such process in .*"))
+		_, err = leaksJSON(t, file, "--chip", "7")
+		qt.Check(t, qt.ErrorMatches(err, "--chip 7: no such chip in .*; available: chip.* 0.*"))
+		_, err = leaksJSON(t, file, "--chip", "0")
 		qt.Check(t, qt.IsNil(err))
 	}
 }

@@ -24,7 +24,7 @@ type leakDoc struct {
 	Allocated uint64 `json:"allocated"`
 	// StepMarks is how many marks of steps were passed over.
 	StepMarks int `json:"step_marks,omitempty"`
-	// LeakedBytes and LeakedCount are the sums of Leaks, which --fail-over compares.
+	// LeakedBytes and LeakedCount are the sums of Leaks, which --fail-above compares.
 	LeakedBytes uint64 `json:"leaked_bytes"`
 	LeakedCount uint64 `json:"leaked_count"`
 	// Leaks are leaks, worst first.

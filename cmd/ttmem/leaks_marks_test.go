@@ -43,10 +43,7 @@ func leaksJSON(t *testing.T, args ...string) (doc leakDoc, err error) {
 	defer out.Close()
 	defer func(old *os.File) { os.Stdout = old }(os.Stdout)
 	os.Stdout = out
-	c := newLeaks()
-	c.SilenceErrors, c.SilenceUsage = true, true
-	c.SetArgs(append(args, "--json"))
-	err = c.Execute()
+	err = execute(append([]string{"leaks", "--json"}, args...)...)
 	text, readErr := os.ReadFile(out.Name())
 	qt.Assert(t, qt.IsNil(readErr))
 	if len(text) > 0 {
@@ -85,11 +82,11 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 				qt.Check(t, qt.Equals(row.Name, "ttnn.embedding · model.py:7 Tables.get"))
 			}
 			qt.Check(t, qt.Equals(left, test.left))
-			_, err = leaksJSON(t, append(test.flags, file, "--fail-over", "0")...)
+			_, err = leaksJSON(t, append(test.flags, file, "--fail-above", "0")...)
 			qt.Check(t, qt.Equals(err, error(exitStatus(leaked))))
 		})
 	}
-	_, err := leaksJSON(t, markedFile(t, 8), "--from", "step", "--to", "step", "--fail-over", "96KiB")
+	_, err := leaksJSON(t, markedFile(t, 8), "--from", "step", "--to", "step", "--fail-above", "96KiB")
 	qt.Check(t, qt.IsNil(err))
 }
 

@@ -32,7 +32,7 @@ func watchLeaks(path string, o *leaksOptions, marks aggregate.GrowthOptions) (*w
 	if r.file != nil {
 		list := r.file.Checkpoints()
 		begun = len(list) > 0 && list[0].Leads()
-		if o.from == "" && o.to == "" && o.every == 0 && len(o.source.pids) == 0 && !f.resume(list) && len(list) > 0 {
+		if o.from == "" && o.to == "" && o.interval == 0 && len(o.source.pids) == 0 && !f.resume(list) && len(list) > 0 {
 			// what was tried has moved on
 			r.close()
 			if f.recorded, err = openRecorded(path); err != nil {

@@ -56,7 +56,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 	p := &leakPage{GrowthReport: r, o: o, w: w, replaced: make(map[placeKey]aggregate.Amount), list: &listing{
 		present: &present{of: w.of, nowNs: r.TimeNs}, snap: &aggregate.Snapshot{}, rules: rules, filter: filter,
 	}}
-	p.judged = len(r.Marks) == 0 || o.every > 0 || !named && len(r.Marks) > judgedIntervals
+	p.judged = len(r.Marks) == 0 || o.interval > 0 || !named && len(r.Marks) > judgedIntervals
 	sites := make(map[*event.Stack]*site)
 	known := make(map[int]bool)
 	var all []leak
@@ -260,9 +260,9 @@ func (p *leakPage) groups() []*leakGroup {
 
 // notes are what is to be known of the page.
 func (p *leakPage) notes() (notes []string) {
-	if p.o.every > 0 && len(p.Marks) <= judgedIntervals {
-		notes = append(notes, fmt.Sprintf("--every %v: the allocations take no more than %s, so that there are few marks; judged without them",
-			p.o.every, formatSeconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
+	if p.o.interval > 0 && len(p.Marks) <= judgedIntervals {
+		notes = append(notes, fmt.Sprintf("--interval %v: the allocations take no more than %s, so that there are few marks; judged without them",
+			p.o.interval, formatSeconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
 	}
 	if p.Others.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s that ended with a device or a process are not told apart, nor counted: they are of too many call stacks",
@@ -275,7 +275,7 @@ func (p *leakPage) notes() (notes []string) {
 		}
 		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: what was there at it and was freed by then is not known, so that of what is left some may only "+
 			"have replaced it; a leak is what grew since. %s it exactly", p.From.Name, since, known))
-	} else if p.EarlierMarks > 0 && p.o.from == "" && p.o.every == 0 {
+	} else if p.EarlierMarks > 0 && p.o.from == "" && p.o.interval == 0 {
 		before := "you asked"
 		if p.o.source.file != "" {
 			before = p.w.of + " begins"

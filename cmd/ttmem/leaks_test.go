@@ -139,21 +139,19 @@ func TestLeaksSaysWhatIsWrong(t *testing.T) {
 	}{
 		{[]string{file, "--from", "x"}, `no mark "x": there are step 5, step 15`},
 		{[]string{file, "--from", ""}, `--from: name a mark`},
+		{[]string{file, "--from", "2.5s"}, `--from 2.5s: leaks compares marks, .*; mark:2.5s is a mark of that name`},
 		{[]string{file, "--from", "step 15", "--to", "step 5"}, `no mark "step 5" after the mark "step 15"`},
-		{[]string{file, "--every", "1us"}, `--every 1µs: at least 1ms`},
-		{[]string{file, "--every", "1s", "--to", "x"}, `--every and --from or --to: .*`},
-		{[]string{file, "--by", "x"}, `--by x: there are device, .*`},
-		{[]string{file, "--region", "CB"}, `--region CB: programs give back .*`},
-		{[]string{file, "--fail-over", "x"}, `.*not a size: .*`},
+		{[]string{file, "--interval", "1us"}, `--interval 1µs: at least 1ms`},
+		{[]string{file, "--interval", "1s", "--to", "x"}, `--interval places marks of its own: .*`},
+		{[]string{file, "--by", "x"}, `--by x: choose stack, .*`},
+		{[]string{file, "--region", "CB"}, `--region CB: circular buffers do not leak; .*`},
+		{[]string{file, "--fail-above", "x"}, `.*not a size: .*`},
 		{[]string{file, "--suppress", file + "-none"}, `--suppress .*-none: no such file or directory`},
 		{[]string{file, "--mark-at", "f"}, `--mark-at places marks while a program is traced: .*`},
-		{[]string{"--mark-at", "f"}, `--mark-at: of which program\? .*`},
+		{[]string{"--mark-at", "f"}, `--mark-at: missing -p PID or -- COMMAND`},
 		{[]string{"--mark-at", "", "--", "true"}, `--mark-at: name a function`},
 	} {
-		c := newLeaks()
-		c.SilenceErrors, c.SilenceUsage = true, true
-		c.SetArgs(test.args)
-		qt.Check(t, qt.ErrorMatches(c.Execute(), test.want), qt.Commentf("%q", test.args))
+		qt.Check(t, qt.ErrorMatches(execute(append([]string{"leaks"}, test.args...)...), test.want), qt.Commentf("%q", test.args))
 	}
 }
 
@@ -162,13 +160,10 @@ func TestMarkSaysWhatIsWrong(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, `which name\? For example: ttmem mark warm`},
-		{[]string{"epoch", "3"}, `one name: quote it .* ttmem mark "epoch 3"`},
+		{nil, `missing name: ttmem mark warm`},
+		{[]string{"epoch", "3"}, `one name at a time: quote it .* ttmem mark "epoch 3"`},
 		{[]string{"warm", "--socket", filepath.Join(t.TempDir(), "none")}, `no ttmem service.*`},
 	} {
-		c := newMark()
-		c.SilenceErrors, c.SilenceUsage = true, true
-		c.SetArgs(test.args)
-		qt.Check(t, qt.ErrorMatches(c.Execute(), test.want), qt.Commentf("%q", test.args))
+		qt.Check(t, qt.ErrorMatches(execute(append([]string{"mark"}, test.args...)...), test.want), qt.Commentf("%q", test.args))
 	}
 }

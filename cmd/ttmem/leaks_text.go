@@ -126,7 +126,7 @@ func allocatedText(n uint64) string {
 
 // markText names a mark, with the number of those of its name where it was asked for.
 func (p *leakPage) markText(m aggregate.GrowthMark, asked, none string) string {
-	if m.Name == "" || p.o.every > 0 {
+	if m.Name == "" || p.o.interval > 0 {
 		return none
 	}
 	_, nth := markNth(asked)

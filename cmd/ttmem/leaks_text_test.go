@@ -53,7 +53,7 @@ func TestLeaksFitTheTerminal(t *testing.T) {
 		for _, test := range []struct {
 			by    string
 			marks aggregate.GrowthOptions
-		}{{"stack", aggregate.GrowthOptions{}}, {"stack", aggregate.GrowthOptions{Begin: true, End: true}}, {"file", aggregate.GrowthOptions{}}, {"op", aggregate.GrowthOptions{}}, {"device", aggregate.GrowthOptions{}}} {
+		}{{"stack", aggregate.GrowthOptions{}}, {"stack", aggregate.GrowthOptions{Begin: true, End: true}}, {"file", aggregate.GrowthOptions{}}, {"op", aggregate.GrowthOptions{}}, {"chip", aggregate.GrowthOptions{}}} {
 			o := leaksOptions{suppress: "/code/" + strings.Repeat("known", 20), watchedNs: 3e9}
 			o.by = test.by
 			if test.marks.Begin {

@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,13 +20,11 @@ type logOptions struct {
 	devices      []int
 	regions      []string
 	kinds        []string
-	notes        []string
 	addresses    []string
-	objects      []string
 	buffers      []string
 	grep         string
 	rules        string
-	since, until time.Duration
+	from, to     string
 	n            int
 	stacks, json bool
 }
@@ -47,53 +43,38 @@ func newLog() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "log [FILE | -- COMMAND]",
 		Short: "List what happened to an address, a buffer, a region or a process",
-		Long: `Lists events in the order in which they happened: each with the time since the
-first one, chips, kind, address, size on each chip, bytes of each bank and number of
-banks, region and layout, the Buffer's pointer in the process, the process and a name:
-the operation and the innermost line of the user's own code. What is freed is told with
-where it was allocated and how long it lived. A line says where an address had another
-size before, and begins with ! where something is wrong: a buffer that is freed twice or
-was never seen, or that lies over one that is still there.
+		Long: `Lists events in order of time: allocations, frees, failures and others, each with its address,
+size, process and name.
 
-FILE is a recording, or a file of events. Without it the service of this host (ttmem
-serve) is asked or, where none runs, root traces the processes himself; what happens is
-listed until Ctrl-C. Views of other buffers, and buffers of a graph capture, have no
-memory of their own and make no events: all that is listed owns its memory.`,
-		Example: `  ttmem log model.ttmem --address 0x1c40        # who was there, and when
+FILE is a recording. Without it COMMAND is run and traced, or what runs already is watched
+until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is no event.`,
+		Example: `  ttmem log model.ttmem --address 0x1c40
   ttmem log model.ttmem --buffer 1234 --stacks
-  ttmem log model.ttmem --region L1 --kind alloc,free --since 2s --until 2.5s
-  ttmem log model.ttmem --grep 'attention\.py:31' -n 20
-  ttmem log model.ttmem --note double_free,overlap
-  sudo ttmem log -p 4242                        # as it happens
+  ttmem log model.ttmem --region L1 --kind alloc,free --from 2s --to 2.5s
+  ttmem log model.ttmem --from warm --grep 'attention\.py:31' -n 20
+  ttmem log model.ttmem --kind double_free,overlap
+  sudo ttmem log -p 4242
   ttmem log model.ttmem --json | jq 'select(.note.lived_ns > 1e9)'`,
 		RunE: func(c *cobra.Command, args []string) error { return runLog(c, &o, args) },
 	}
-	o.source.registerWatch(c)
+	o.source.register(c)
 	f := c.Flags()
-	f.StringSliceVar(&o.addresses, "address", nil, "only what has the address `ADDR`, such as 0x1c40 (may be repeated)")
-	f.StringSliceVar(&o.buffers, "buffer", nil, "only the buffer `ID` (may be repeated)")
-	f.StringSliceVar(&o.objects, "object", nil, "only the Buffer at `POINTER` in its process (may be repeated)")
-	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
-	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(regionNames(logRegions), ", ")+" (may be repeated)")
-	f.StringSliceVar(&o.kinds, "kind", nil, "only the `KIND`: "+strings.Join(kindNames(), ", ")+" (may be repeated)")
-	f.StringSliceVar(&o.notes, "note", nil, "only where there is such a `NOTE`: "+strings.Join(noteNames, ", ")+" (may be repeated)")
-	f.StringVar(&o.grep, "grep", "", "only where `REGEXP` matches the name, the component, a frame as FILE:LINE FUNCTION, or what the event says; (?i) ignores case")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.DurationVar(&o.since, "since", 0, "only from this `TIME` after the first event on, such as 2.5s")
-	f.DurationVar(&o.until, "until", 0, "only up to this `TIME` after the first event")
-	f.IntVarP(&o.n, "last", "n", 0, "of what is in FILE, or has happened before, list only the last `N` (0: all)")
-	f.BoolVar(&o.stacks, "stacks", false, "show the whole call stack below each event")
-	f.BoolVar(&o.json, "json", false, "print each as a line of JSON: the event record, with a note")
-	fixed := func(flag string, values []string) {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	fixed("region", regionNames(logRegions))
-	fixed("kind", kindNames())
-	fixed("note", noteNames)
-	for _, flag := range []string{"address", "buffer", "object", "device", "grep", "since", "until", "last"} {
+	f.StringSliceVar(&o.addresses, "address", nil, "only `ADDRESS` in the banks, such as 0x1c40 (may be repeated)")
+	f.StringSliceVar(&o.buffers, "buffer", nil, "only the buffer `ID`, or the Buffer object at 0x... (may be repeated)")
+	f.StringSliceVar(&o.kinds, "kind", nil, "only events of `KIND`, or with this note (may be repeated): "+
+		strings.Join(slices.Concat(kindNames(), noteNames), ", "))
+	for _, flag := range []string{"address", "buffer"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
-	_ = c.MarkFlagFilename("rules")
+	completeFixed(c, "kind", slices.Concat(kindNames(), noteNames))
+	addChips(c, &o.devices)
+	addRegions(c, &o.regions, regionNames(logRegions))
+	addGrep(c, &o.grep)
+	addFrom(c, &o.from, "begin")
+	addTo(c, &o.to, "", "end")
+	addLimit(c, &o.n, 0)
+	f.BoolVar(&o.stacks, "stacks", false, "show the whole call stack of each event")
+	takeGlobals(c, jsonFlag, rulesFlag)
 	return c
 }
 
@@ -112,57 +93,49 @@ func kindNames() (names []string) {
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *logOptions) check(c *cobra.Command) (*logFilter, error) {
-	f := &logFilter{devices: o.devices, since: uint64(max(0, o.since)), until: uint64(max(0, o.until)), notes: o.notes}
+func (o *logOptions) check() (*logFilter, error) {
+	f := &logFilter{devices: o.devices}
 	for _, text := range o.buffers {
 		id, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("--buffer %s: not a buffer's id: give its number, such as 1234, of the column \"buffer\"", text)
+		if err == nil {
+			f.buffers = append(f.buffers, id)
+			continue
 		}
-		f.buffers = append(f.buffers, id)
+		object, err := strconv.ParseUint(text, 0, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--buffer %s: give an id such as 1234, or the address of a Buffer object such as 0x7f00dead1000", text)
+		}
+		f.objects = append(f.objects, object)
 	}
 	var err error
 	if f.addresses, err = parseAddresses("address", o.addresses); err != nil {
 		return nil, err
 	}
-	if f.objects, err = parseAddresses("object", o.objects); err != nil {
-		return nil, err
-	}
 	for _, name := range o.regions {
 		i := slices.IndexFunc(logRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return nil, fmt.Errorf("--region %s: there are %s", name, strings.Join(regionNames(logRegions), ", "))
+			return nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(regionNames(logRegions), ", "))
 		}
 		f.regions = append(f.regions, logRegions[i])
 	}
 	for _, name := range o.kinds {
-		i := slices.Index(kindNames(), strings.ToLower(name))
-		if i < 0 {
-			return nil, fmt.Errorf("--kind %s: there are %s", name, strings.Join(kindNames(), ", "))
-		}
-		f.kinds = append(f.kinds, logKinds[i])
-	}
-	for _, name := range o.notes {
-		if !slices.Contains(noteNames, name) {
-			return nil, fmt.Errorf("--note %s: there are %s", name, strings.Join(noteNames, ", "))
+		name = strings.ToLower(name)
+		if i := slices.Index(kindNames(), name); i >= 0 {
+			f.kinds = append(f.kinds, logKinds[i])
+		} else if slices.Contains(noteNames, name) {
+			f.notes = append(f.notes, name)
+		} else {
+			return nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(kindNames(), ", "), strings.Join(noteNames, ", "))
 		}
 	}
 	switch {
-	case o.since < 0 || o.until < 0:
-		return nil, errors.New("--since and --until are times after the first event: they must not be negative")
-	case c.Flags().Changed("until") && o.until <= o.since:
-		return nil, fmt.Errorf("--until %v is not after --since %v", o.until, o.since)
 	case o.n < 0:
 		return nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
 	case o.json && o.stacks:
 		return nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
-	if o.grep != "" {
-		if f.grep, err = regexp.Compile(o.grep); err != nil {
-			return nil, fmt.Errorf("--grep: %w", err)
-		}
-	}
-	return f, nil
+	f.grep, err = compileGrep(o.grep)
+	return f, err
 }
 
 // parseAddresses reads addresses, in hexadecimal or, without 0x, in decimal.
@@ -178,11 +151,15 @@ func parseAddresses(flag string, texts []string) (list []uint64, err error) {
 }
 
 func runLog(c *cobra.Command, o *logOptions, args []string) error {
+	o.json, o.rules = wantsJSON(c), rulesFile(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
-	filter, err := o.check(c)
+	filter, err := o.check()
 	if err != nil {
+		return err
+	}
+	if filter.since, filter.until, err = o.span(); err != nil {
 		return err
 	}
 	rules, err := readRules(o.rules)
@@ -219,7 +196,7 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 const laterEvents = 1e9
 
 // watch handles events up to the end, or up to where nothing more is asked for: a file is
-// not read on after the time of --until.
+// not read on after the moment of --to.
 func (l *eventLog) watch(o *sourceOptions) (*watched, error) {
 	if o.file == "" || l.filter.until == 0 {
 		return o.watch(l.handle, func() {})

@@ -74,11 +74,14 @@ func (f *logFilter) passes(e *event.Event, n *aggregate.Note, begin uint64, site
 	if passed < f.since || f.until > 0 && passed > f.until {
 		return false
 	}
-	if len(f.kinds) > 0 && !slices.Contains(f.kinds, e.Kind) || !f.passesPlace(e) {
+	if !f.passesPlace(e) {
 		return false
 	}
-	if len(f.notes) > 0 && !f.passesNotes(notesOf(n)) {
-		return false
+	if len(f.kinds)+len(f.notes) > 0 {
+		noted := f.passesNotes(notesOf(n))
+		if !noted && !slices.Contains(f.kinds, e.Kind) {
+			return false
+		}
 	}
 	if f.grep == nil {
 		return true
@@ -139,8 +142,8 @@ func (f *logFilter) passesPlace(e *event.Event) bool {
 			f.met.first = e.BufferID
 		}
 	}
-	if len(f.buffers) > 0 && !(buffer && slices.Contains(f.buffers, e.BufferID)) ||
-		len(f.objects) > 0 && !(buffer && slices.Contains(f.objects, e.Object)) {
+	if len(f.buffers)+len(f.objects) > 0 &&
+		!(buffer && (slices.Contains(f.buffers, e.BufferID) || slices.Contains(f.objects, e.Object))) {
 		return false
 	}
 	if len(f.addresses) == 0 {
@@ -188,7 +191,7 @@ func (f *logFilter) hint(l *eventLog) string {
 	case len(f.objects) > 0 && len(f.addresses) == 0:
 		return ": pointers are those of the column \"Buffer at\"; --address takes those in the banks"
 	case len(f.addresses) > 0 && len(f.regions) == 0 && len(f.buffers)+len(f.objects) == 0:
-		return ": addresses are those of the banks, as `ttmem dump` shows them; --object takes those in the process"
+		return ": addresses are those of the banks, as `ttmem dump` shows them; --buffer takes those in the process"
 	case len(f.kinds) > 0 && !slices.ContainsFunc(f.kinds, func(k event.Kind) bool { return l.kinds[k] > 0 }):
 		var names []string
 		for _, k := range logKinds {

@@ -93,7 +93,9 @@ func oddEvents() []event.Event {
 func logOf(t *testing.T, path string, o logOptions, layout listLayout) (string, *eventLog) {
 	t.Helper()
 	o.source.file = path
-	filter, err := o.check(newLog())
+	filter, err := o.check()
+	qt.Assert(t, qt.IsNil(err))
+	filter.since, filter.until, err = o.span()
 	qt.Assert(t, qt.IsNil(err))
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
@@ -147,7 +149,7 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 		"an address inside":    {logOptions{addresses: []string{"0x9fff"}}, "alloc1 free1 free1 free99"},
 		"a decimal address":    {logOptions{addresses: []string{"131072"}}, "alloc3 free3"},
 		"buffer":               {logOptions{buffers: []string{"2"}}, "alloc2 alloc2 free2"},
-		"object":               {logOptions{objects: []string{"0x7f0000001600"}}, "alloc6 free6"},
+		"object":               {logOptions{buffers: []string{"0x7f0000001600"}}, "alloc6 free6"},
 		"region":               {logOptions{regions: []string{"l1"}}, "alloc6 alloc_failed free6"},
 		"circular buffers":     {logOptions{regions: []string{"CB"}}, "cb_alloc cb_free"},
 		"kernels":              {logOptions{regions: []string{"KERNEL"}}, "kernel_load kernel_unload"},
@@ -156,12 +158,12 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 		"grep a line":          {logOptions{grep: `model\.py:31`}, "alloc1 free1 alloc1"},
 		"grep a message":       {logOptions{grep: "Not enough"}, "alloc_failed"},
 		"process":              {logOptions{source: sourceOptions{pids: []int{4300}}, regions: []string{"DRAM"}}, "alloc1"},
-		"since":                {logOptions{since: 1700 * time.Millisecond}, "cb_free free6 free2 kernel_unload process_exit"},
-		"until":                {logOptions{until: 200 * time.Millisecond}, "process_start device_open alloc3"},
-		"double free":          {logOptions{notes: []string{noteDoubleFree}}, "free1"},
-		"unseen":               {logOptions{notes: []string{noteUnseen}}, "free99"},
-		"overlap and replaced": {logOptions{notes: []string{noteOverlap, noteReplaced}}, "alloc1 alloc2"},
-		"reuse":                {logOptions{notes: []string{noteReuse}}, "alloc2"},
+		"from":                 {logOptions{from: "1.7s"}, "cb_free free6 free2 kernel_unload process_exit"},
+		"to":                   {logOptions{to: "200ms"}, "process_start device_open alloc3"},
+		"double free":          {logOptions{kinds: []string{noteDoubleFree}}, "free1"},
+		"unseen":               {logOptions{kinds: []string{noteUnseen}}, "free99"},
+		"overlap and replaced": {logOptions{kinds: []string{noteOverlap, noteReplaced}}, "alloc1 alloc2"},
+		"reuse":                {logOptions{kinds: []string{noteReuse}}, "alloc2"},
 		"the last":             {logOptions{n: 2, kinds: []string{"alloc"}}, "alloc6 alloc2"},
 		"more than there are":  {logOptions{n: 50, kinds: []string{"mark"}}, "mark"},
 	} {
@@ -229,15 +231,15 @@ func TestTheLogSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		args []string
 		says string
 	}{
-		"region":          {[]string{"--region", "SRAM"}, "there are DRAM, L1, CB,"},
-		"kind":            {[]string{"--kind", "malloc"}, "there are alloc, free,"},
-		"note":            {[]string{"--note", "odd"}, "there are double_free,"},
-		"buffer":          {[]string{"--buffer", "x"}, "give its number, such as 1234"},
+		"region":          {[]string{"--region", "SRAM"}, "choose DRAM, L1, CB,"},
+		"kind":            {[]string{"--kind", "malloc"}, "choose alloc, free,"},
+		"buffer":          {[]string{"--buffer", "x"}, "give an id such as 1234, or the address of a Buffer object"},
 		"address":         {[]string{"--address", "here"}, "give one such as 0x1c40"},
-		"object":          {[]string{"--object", "here"}, "give one such as 0x1c40"},
-		"grep":            {[]string{"--grep", "("}, "--grep: error parsing regexp"},
-		"since":           {[]string{"--since", "-1s"}, "must not be negative"},
-		"until":           {[]string{"--since", "2s", "--until", "1s"}, "is not after"},
+		"grep":            {[]string{"--grep", "("}, "--grep (: not a regular expression: missing closing )"},
+		"from":            {[]string{"--from", "-1s"}, "must not be negative"},
+		"to":              {[]string{"--from", "2s", "--to", "1s"}, "--to 1s is not after --from 2s"},
+		"a live mark":     {[]string{"--from", "warm"}, "looked up in a recording"},
+		"a peak":          {[]string{"--to", "peak"}, "give a mark, failure or a time"},
 		"last":            {[]string{"-n", "-1"}, "0 lists all"},
 		"json and stacks": {[]string{"--json", "--stacks"}, "leave out --stacks"},
 		"two files":       {[]string{"a", "b"}, "one file at a time"},
@@ -245,10 +247,7 @@ func TestTheLogSaysWhatIsWrongWithItsFlags(t *testing.T) {
 		"no rules":        {[]string{"--rules", "/no/such/file", "x"}, "--rules /no/such/file: no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			command := newLog()
-			command.SilenceErrors, command.SilenceUsage = true, true
-			command.SetArgs(c.args)
-			err := command.Execute()
+			err := execute(append([]string{"log"}, c.args...)...)
 			qt.Assert(t, qt.IsNotNil(err))
 			qt.Check(t, qt.StringContains(err.Error(), c.says))
 			qt.Check(t, qt.IsFalse(strings.Contains(err.Error(), "\n")))
@@ -263,14 +262,14 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		says    string
 	}{
 		"chip":    {logOptions{devices: []int{7}}, "there is chips 0, 1"},
-		"since":   {logOptions{since: time.Hour}, "the last is 1.9 s after the first"},
-		"address": {logOptions{addresses: []string{"0x1"}}, "--object takes those in the process"},
+		"from":    {logOptions{from: "1h"}, "the last is 1.9 s after the first"},
+		"address": {logOptions{addresses: []string{"0x1"}}, "--buffer takes those in the process"},
 		"kind":    {logOptions{kinds: []string{"device_close"}}, "there are alloc, free, alloc_failed"},
 		"region":  {logOptions{regions: []string{"TRACE"}}, "there are events of DRAM, L1, CB, KERNEL"},
 		"buffer":  {logOptions{buffers: []string{"1000"}}, "buffers are from 1 to 99"},
-		"object":  {logOptions{objects: []string{"0x1"}}, "--address takes those in the banks"},
+		"object":  {logOptions{buffers: []string{"0x1"}}, "--address takes those in the banks"},
 		"grep":    {logOptions{grep: "ttnn.nothing"}, "(?i) ignores case"},
-		"note":    {logOptions{notes: []string{"overlap"}, addresses: nil, until: 100 * time.Millisecond}, "nothing to be noted"},
+		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "nothing to be noted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, l := logOf(t, path, c.options, listLayout{})

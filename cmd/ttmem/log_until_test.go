@@ -11,7 +11,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestALogReadsNoFurtherThanAsked: what comes after --until is not read, but for events
+// TestALogReadsNoFurtherThanAsked: what comes after --to is not read, but for events
 // that come late.
 func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 	begin := uint64(1000 * second)
@@ -27,7 +27,7 @@ func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, append(text, "no event\n"...), 0o644)))
 
-	out, l := logOf(t, path, logOptions{until: time.Second}, listLayout{})
+	out, l := logOf(t, path, logOptions{to: "1s"}, listLayout{})
 	for name, listed := range map[string]bool{"first": true, "second": true, "later": false, "late": true, "past": false} {
 		qt.Check(t, qt.Equals(strings.Contains(out, name+"\n"), listed), qt.Commentf("%s in\n%s", name, out))
 	}
@@ -49,7 +49,7 @@ func TestAnotherProcessIsNamed(t *testing.T) {
 		{"dump", path, "-p", "7"}, {"dump", path, "-p", "7", "--at", "peak"}, {"map", path, "-p", "7"}, {"oom", path, "-p", "7"},
 		{"log", path, "-p", "7"}, {"leaks", path, "-p", "7"}, {"peak", path, "-p", "7"}, {"top", path, "--once", "-p", "7"}, {"map", path, "-p", "100", "-p", "7"},
 	} {
-		qt.Check(t, qt.StringContains(commandSays(t, args...).Error(), "--pid 7: nothing of it is in "+path), qt.Commentf("%v", args))
+		qt.Check(t, qt.StringContains(commandSays(t, args...).Error(), "-p 7: no such process in "+path), qt.Commentf("%v", args))
 	}
 	out, err := commandOutput(t, "diff", path, path, "-p", "7")
 	qt.Assert(t, qt.IsNil(err))

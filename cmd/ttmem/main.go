@@ -25,11 +25,11 @@ func main() {
 func run(args []string) int {
 	root := newRoot()
 	if len(args) > 1 && args[0] == "--" {
-		warn(fmt.Sprintf("what is to be done with %s? `ttmem run -- %s` traces it", args[1], strings.Join(args[1:], " ")))
+		warn(fmt.Sprintf("missing command before -- %s: `ttmem run -- %s` traces a program", args[1], strings.Join(args[1:], " ")))
 		return 1
 	}
 	root.SetArgs(args)
-	err := root.Execute()
+	command, err := root.ExecuteC()
 	var status exitStatus
 	switch {
 	case err == nil:
@@ -43,6 +43,18 @@ func run(args []string) int {
 		err = unknownCommand(root, args)
 	}
 	warn(err.Error())
+	return failureStatus(command)
+}
+
+// runFailed is the exit status of ttmem run where ttmem fails and not the command, as of
+// timeout and env.
+const runFailed = 125
+
+// failureStatus is the exit status of a command that fails.
+func failureStatus(c *cobra.Command) int {
+	if c.CommandPath() == "ttmem run" {
+		return runFailed
+	}
 	return 1
 }
 
@@ -69,19 +81,11 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ttmem",
 		Short: "Show who holds the memory of Tenstorrent devices",
-		Long: `ttmem shows who holds the memory of Tenstorrent devices: how much is in use
-per chip and region, by which process, against what capacity. It looks at
-unmodified programs from outside, by uprobes on the tt-metal library. To trace needs
-root; to show recordings, or what a service sees, does not.`,
-		Example: `  ttmem run -- python model.py          trace a program from its start to its end
-  ttmem attach -p 4242                  trace a running process, with what it holds already
-  ttmem record -o model.ttmem -- python model.py
-  ttmem report model.ttmem              show what a recording has
-  ttmem peak model.ttmem                when each region was fullest, and of what
-  ttmem leaks model.ttmem               what was allocated again and again, and kept
-  ttmem top                             watch the host, live
-  ttmem serve                           trace the host, and answer its users
-  ttmem doctor                          what can be traced here, and what is missing`,
+		Long: `ttmem shows who holds the memory of Tenstorrent devices. It traces unmodified programs from
+outside. Tracing needs root; reading recordings does not.`,
+		Example: `  ttmem run -- python model.py                     trace a command and report
+  ttmem record -o model.ttmem -- python model.py   record it, for all other commands
+  ttmem leaks model.ttmem                          what is allocated and never freed`,
 		Version:       buildVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -91,7 +95,7 @@ root; to show recordings, or what a service sees, does not.`,
 		commands  []*cobra.Command
 	}{
 		{"trace", "Trace and record:", []*cobra.Command{newRun(), newAttach(), newRecord(), newServe(), newMark()}},
-		{"ask", "Ask (a recording, a command, or what runs):", []*cobra.Command{
+		{"ask", "View a recording, a command, or what runs:", []*cobra.Command{
 			newTop(), newReport(), newDump(), newPeak(), newLeaks(), newOOM(), newMap(), newLog(), newDiff(),
 		}},
 		{"other", "Others:", []*cobra.Command{newSteps(), newDoctor(), newMan(), newVersion()}},
@@ -105,9 +109,12 @@ root; to show recordings, or what a service sees, does not.`,
 	help := newHelp()
 	help.GroupID = "other"
 	root.SetHelpCommand(help)
+	root.CompletionOptions.DisableNoDescFlag = true
 	root.SetCompletionCommandGroupID("other")
 	addCompletion(root)
 	root.SetFlagErrorFunc(flagError)
+	addGlobalFlags(root)
+	setUsage(root)
 	return root
 }
 

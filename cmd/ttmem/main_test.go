@@ -32,26 +32,52 @@ func execute(args ...string) error {
 
 func TestFlagsThatMakeNoSenseAreToldInALineWithoutGo(t *testing.T) {
 	for args, want := range map[string]string{
-		"attach -p x":                `--pid x: not a process id: .*`,
-		"attach -p 1,x":              `--pid 1,x: not a process id: .*`,
-		"attach --duration 5":        `--duration 5: not a duration: give one such as 30s or 5m`,
+		"attach -p x":                `-p x: not a process id: .*`,
+		"attach -p 1,x":              `-p 1,x: not a process id: .*`,
+		"attach --duration 5":        `--duration 5: missing unit: write 5s for seconds, or 5ms`,
+		"attach --duration soon":     `--duration soon: not a duration: give one such as 500ms, 30s or 5m`,
+		"top --interval .5":          `--interval .5: missing unit: write .5s for seconds, or .5ms`,
+		"dump -n x":                  `-n x: not a number`,
+		"dump -n 1.5":                `-n 1.5: not a whole number, or too large`,
+		"dump --limit 1e99":          `-n 1e99: not a whole number, or too large`,
+		"dump --chip 0,x":            `--chip 0,x: not a number`,
+		"dump --=x":                  "--=x is no flag; `ttmem dump --help` lists the flags",
 		"record --keep many -o f":    `--keep many: not a number`,
 		"record --max-size big -o f": `--max-size big: not a size: give one such as 64KiB, .*`,
 		"report --json=maybe":        `--json maybe: neither true nor false`,
-		"run --frob":                 "unknown flag: --frob; `ttmem run --help` shows what there is",
-		"run -z":                     "unknown shorthand flag: 'z' in -z; `ttmem run --help` shows what there is",
-		"run --events":               "--events needs a value, --events FILE; `ttmem run --help` shows what there is",
+		"run --frob":                 "unknown flag --frob; `ttmem run --help` lists the flags",
+		"run -z":                     "unknown flag -z; `ttmem run --help` lists the flags",
+		"run --events":               "--events: missing FILE; `ttmem run --help` lists the flags",
 		"doctor libtt_metal.so":      `doctor takes no argument: .* ttmem doctor --library libtt_metal.so`,
-		"record -o":                  "--output needs a value, --output FILE; `ttmem record --help` shows what there is",
+		"record -o":                  "-o: missing FILE; `ttmem record --help` lists the flags",
 		"steps 4242":                 `steps takes no argument "4242": the process is given by ttmem steps -p PID`,
-		"steps -p 1 -p 2":            `steps are of one process: .*`,
-		"man":                        `manual pages to which folder\? .*`,
-		"help frobnicate":            "there is no command frobnicate; `ttmem help` lists what there is",
-		"help run leaks":             "help for one command: ttmem help run",
-		"completion tcsh":            `no completions for tcsh: there are bash, fish, powershell, zsh`,
-		"completion":                 `completions for which shell\? .*`,
+		"steps -p 1 -p 2":            `steps takes one process: .*`,
+		"man":                        `missing folder: .*`,
+		"help frobnicate":            "unknown command frobnicate; `ttmem help` lists the commands",
+		"help run leaks":             "help takes one command: ttmem help run",
+		"completion tcsh":            `no completions for tcsh: choose bash, fish, powershell, zsh`,
+		"completion":                 `missing shell: choose bash, .*`,
 	} {
 		qt.Check(t, qt.ErrorMatches(execute(strings.Fields(args)...), want), qt.Commentf("%s", args))
+	}
+}
+
+// TestExitStatusOfFailures: run tells its own failures from those of the command.
+func TestExitStatusOfFailures(t *testing.T) {
+	for args, want := range map[string]int{
+		"run":                   125,
+		"run --frob":            125,
+		"run --rules x -- true": 125,
+		"run --events /no/such/folder/x --events - -- true": 125,
+		"record -- true":  1,
+		"report /no/file": 1,
+		"frob":            1,
+		"--frob":          1,
+		"-- true":         1,
+		"--version":       0,
+	} {
+		_, _, status := runOnStreams(t, false, strings.Fields(args))
+		qt.Check(t, qt.Equals(status, want), qt.Commentf("%s", args))
 	}
 }
 
@@ -62,8 +88,9 @@ func TestUnknownCommandsAreAnsweredWithTheOneThatIsMeant(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"recrod"}, "there is no command recrod: did you mean ttmem record?"},
-		{[]string{"--json", "xyzzy"}, "there is no command xyzzy; `ttmem help` lists what there is"},
+		{[]string{"recrod"}, "unknown command recrod: did you mean ttmem record?"},
+		{[]string{"--json", "xyzzy"}, "unknown command xyzzy; `ttmem help` lists the commands"},
+		{[]string{"--socket", "x", "recrod"}, "unknown command recrod: did you mean ttmem record?"},
 		{[]string{file}, file + " is no command: `ttmem report " + file + "` shows a recording, `ttmem run -- " + file + "` runs a program"},
 	} {
 		qt.Check(t, qt.Equals(unknownCommand(newRoot(), c.args).Error(), c.want))
@@ -88,17 +115,16 @@ func TestEveryCommandHasAManualPage(t *testing.T) {
 
 func TestArgumentsAreCompleted(t *testing.T) {
 	for args, want := range map[string]string{
-		"report":              "ttmem\njsonl\n:8\n",
-		"report model.ttmem":  ":4\n",
-		"record -o":           "ttmem\n:8\n",
-		"record --keep":       ":4\n",
-		"record --max-size":   "100MiB\n500MiB\n1GiB\n:4\n",
-		"doctor":              ":4\n",
-		"doctor --library":    "so\n:8\n",
-		"man":                 ":16\n",
-		"report x --pprof":    ":0\n",
-		"run --flamegraph":    "html\n:8\n",
-		"run --native-frames": "folded\nall\n:4\n",
+		"report":             "ttmem\njsonl\n:8\n",
+		"report model.ttmem": ":4\n",
+		"record -o":          "ttmem\n:8\n",
+		"record --keep":      ":4\n",
+		"record --max-size":  "100MiB\n500MiB\n1GiB\n:4\n",
+		"doctor":             ":4\n",
+		"doctor --library":   "so\n:8\n",
+		"man":                ":16\n",
+		"report x --pprof":   ":0\n",
+		"run --flamegraph":   "html\n:8\n",
 	} {
 		root := newRoot()
 		var out bytes.Buffer

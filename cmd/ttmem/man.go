@@ -16,7 +16,7 @@ func newMan() *cobra.Command {
 		Hidden: true,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return errors.New("manual pages to which folder? For example: ttmem man /usr/local/share/man/man1")
+				return errors.New("missing folder: ttmem man /usr/local/share/man/man1")
 			}
 			return nil
 		},

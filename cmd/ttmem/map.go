@@ -33,44 +33,28 @@ func newMap() *cobra.Command {
 	var o mapOptions
 	c := &cobra.Command{
 		Use:   "map [FILE]",
-		Short: "Draw the address space of a region: what lies where, and what is free",
-		Long: `Draws the addresses of each region: buffers, the holes between them, and how often each
-place was allocated. All banks of a region are used alike, so that one stands for all.
-What is free is told with the largest hole, which is the largest allocation that can
-succeed, and the fragmentation: the part of what is free that is outside of it. In L1 the
-circular and dataflow buffers of programs lie below the buffers, and grow towards them.
+		Short: "Draw the address space of each region: buffers and holes",
+		Long: `Draws the addresses of each region: buffers, the holes between them and, in L1, the circular
+and dataflow buffers of programs. One bank stands for all, as all are used alike.
 
-FILE is a recording, or a file of events, at its end or at another moment. Without it
-the service of this host (ttmem serve) is asked or, where none runs, root looks into the
-memory of the processes; how often a place was allocated is known from files alone.
-
-` + momentHelp,
+FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the host's
+service (ttmem serve) is asked, or root reads the memory of the processes.
+docs/map.md explains the picture.`,
 		Example: `  ttmem map model.ttmem --at peak
   ttmem map model.ttmem --at trained --region L1 --svg l1.svg
-  ttmem map                                  # what ttmem serve sees, now
+  ttmem map                              what ttmem serve sees
   sudo ttmem map -p 4242 --region DRAM -n 0
   ttmem map model.ttmem --json | jq '.regions[] | {region, fragmentation}'`,
 		RunE: func(c *cobra.Command, args []string) error { return drawMap(c, &o, args) },
 	}
 	o.source.register(c)
-	f := c.Flags()
-	f.StringVar(&o.at, "at", "end", "draw FILE at this `MOMENT`: "+momentUsage)
-	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
-	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(regionNames(mappedRegions), ", ")+" (may be repeated)")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.IntVarP(&o.n, "limit", "n", 12, "list the `N` largest buffers and holes of each region (0: all)")
-	f.StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON")
-	fixed := func(flag string, values []string) {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	fixed("region", regionNames(mappedRegions))
-	completeMoments(c, "at", "begin", "end", "peak", "failure")
-	for _, flag := range []string{"device", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addAt(c, &o.at, "end")
+	addChips(c, &o.devices)
+	addRegions(c, &o.regions, regionNames(mappedRegions))
+	addLimit(c, &o.n, 12)
+	c.Flags().StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser (-: standard output)")
 	_ = c.MarkFlagFilename("svg", "svg")
+	takeGlobals(c, jsonFlag, rulesFlag)
 	return c
 }
 
@@ -86,7 +70,7 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	for _, name := range o.regions {
 		i := slices.IndexFunc(mappedRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return at, nil, nil, fmt.Errorf("--region %s: there are %s; circular buffers are in the map of L1", name, strings.Join(regionNames(mappedRegions), ", "))
+			return at, nil, nil, fmt.Errorf("--region %s: choose %s; circular buffers are in the map of L1", name, strings.Join(regionNames(mappedRegions), ", "))
 		}
 		regions = append(regions, mappedRegions[i])
 	}
@@ -96,7 +80,7 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	case at.left():
 		return at, nil, nil, errLeft
 	case o.source.file == "" && !at.atEnd():
-		return at, nil, nil, errors.New("--at is of a recording: what is there now is drawn without it")
+		return at, nil, nil, errors.New("--at is a moment of a recording: leave it out to draw what is live now")
 	case c.Flags().Changed("svg") && o.svg == "":
 		return at, nil, nil, errors.New("--svg: name a file")
 	case o.svg == "-" && o.json:
@@ -107,6 +91,7 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 }
 
 func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
+	o.json, o.rules = wantsJSON(c), rulesFile(c)
 	at, regions, rules, err := o.check(c, args)
 	if err != nil {
 		return err
@@ -170,22 +155,18 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 		m.add(p.State, p.nowNs, everyRegion)
 		return nil
 	}
-	m.heat = &aggregate.Heat{}
 	only := func(handle func(*event.Event)) func(*event.Event) { return o.source.ofPIDs(handle) }
 	add := func(_ int, s *aggregate.State, wanted wantedFunc) { m.add(s, s.Snapshot().TimeNs, wanted) }
 	var w *watched
 	var state *aggregate.State
 	var err error
 	if at.atEnd() {
-		w, state, err = visitEnd(o.source.file, only, m.heat.Add, add)
+		w, state, err = visitEnd(o.source.file, only, func(*event.Event) {}, add)
 	} else {
-		w, state, err = visit(o.source.file, []moment{at}, only, m.heat.Add, add)
+		w, state, err = visit(o.source.file, []moment{at}, only, func(*event.Event) {}, add)
 	}
 	if err != nil {
 		return cmp.Or(o.source.missing(), err)
-	}
-	if w.skipped {
-		w.notes = append(w.notes, "the recording is long: how often a place was allocated is counted from its last checkpoint on")
 	}
 	if checkAsked(o.source.pids, nil, pidsOf(state.Snapshot()), nil, "") != nil {
 		if err := o.source.missing(); err != nil {

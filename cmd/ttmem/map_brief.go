@@ -46,7 +46,7 @@ func (m *mapPage) writeBriefly(out *bufio.Writer, layout listLayout, maps []*reg
 		return
 	}
 	fmt.Fprintln(out)
-	layout.write(out, 0, noStyle, "Other chips, on which there is more room: --device N draws one, -n 0 all.")
+	layout.write(out, 0, noStyle, "Other chips, on which there is more room: --chip N draws one, -n 0 all.")
 	narrow := layout.width > 0 && layout.width < mapRowColumns
 	for _, region := range mappedRegions {
 		var lines []string

@@ -33,7 +33,7 @@ func TestManyChipsAreToldOfBriefly(t *testing.T) {
 	qt.Check(t, qt.Equals(strings.Count(page, "\nchip "), 4))
 	// the 1 MiB of a bank less what 14 buffers take
 	qt.Check(t, qt.StringContains(page, "   56.0 KiB     968.0 KiB  968.0 KiB       14      1  26, 27\n"))
-	qt.Check(t, qt.StringContains(page, "--device N draws one, -n 0 all"))
+	qt.Check(t, qt.StringContains(page, "--chip N draws one, -n 0 all"))
 	qt.Check(t, qt.IsTrue(strings.Count(page, "\n") < 140), qt.Commentf("%d lines", strings.Count(page, "\n")))
 	qt.Check(t, qt.Equals(strings.Count(text(mapOptions{n: 0}, listLayout{}), "\nchip "), 32))
 	qt.Check(t, qt.Equals(strings.Count(text(mapOptions{n: 12, devices: []int{0, 1, 2, 3, 4, 5}}, listLayout{}), "\nchip "), 6))

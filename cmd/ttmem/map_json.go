@@ -32,9 +32,6 @@ type mapRegion struct {
 	Blocks        []mapBlock           `json:"blocks"`
 	Holes         []mapHole            `json:"holes"`
 	Statics       []mapStatic          `json:"statics"`
-	// Allocated is how often the addresses from each on were allocated; left out where
-	// that is not known.
-	Allocated []aggregate.HeatStep `json:"allocated,omitempty"`
 }
 
 type mapBlock struct {
@@ -44,14 +41,12 @@ type mapBlock struct {
 	BufferID     uint64 `json:"buffer_id"`
 	SinceNs      uint64 `json:"since_ns"`
 	BeforeAttach bool   `json:"before_attach,omitempty"`
-	Allocated    uint64 `json:"allocated,omitempty"`
 	Name         string `json:"name"`
 }
 
 type mapHole struct {
 	Address      uint64 `json:"address"`
 	BytesPerBank uint64 `json:"bytes_per_bank"`
-	Allocated    uint64 `json:"allocated,omitempty"`
 }
 
 type mapStatic struct {
@@ -66,7 +61,7 @@ func (m *mapPage) writeJSON(w io.Writer) error {
 	doc := &mapDocument{V: 1, Regions: []*mapRegion{}, Lost: m.snap.Lost, Notes: m.notes}
 	for _, r := range m.maps {
 		one := &mapRegion{
-			Devices: r.devices, Region: r.space.Region.String(), TimeNs: r.nowNs, Banks: r.space.Banks, Allocated: r.heat,
+			Devices: r.devices, Region: r.space.Region.String(), TimeNs: r.nowNs, Banks: r.space.Banks,
 			Blocks: []mapBlock{}, Holes: []mapHole{}, Statics: []mapStatic{},
 		}
 		if r.space.Known() {
@@ -79,12 +74,12 @@ func (m *mapPage) writeJSON(w io.Writer) error {
 			switch {
 			case row.block != nil:
 				one.Blocks = append(one.Blocks, mapBlock{
-					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, row.reuse, m.title(row, " · "),
+					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, m.title(row, " · "),
 				})
 			case row.static != nil:
 				one.Statics = append(one.Statics, mapStatic{row.address, row.bytes, row.programs, m.title(row, " · ")})
 			default:
-				one.Holes = append(one.Holes, mapHole{row.address, row.bytes, row.reuse})
+				one.Holes = append(one.Holes, mapHole{row.address, row.bytes})
 			}
 		}
 		doc.Regions = append(doc.Regions, one)

@@ -20,7 +20,6 @@ type mapPage struct {
 	// ended is true for the end of a file, at which all may be freed.
 	ended bool
 	snap  *aggregate.Snapshot
-	heat  *aggregate.Heat // nil: not known
 	// regions and asked are those to draw; all where there are none.
 	regions []event.Region
 	asked   []int
@@ -38,7 +37,6 @@ type regionMap struct {
 	// lies, from the first to the last of what is known.
 	start, end uint64
 	statics    []aggregate.Static // of L1, in order of their addresses
-	heat       []aggregate.HeatStep
 }
 
 // add adds the regions that are wanted as they are in a state.
@@ -107,33 +105,12 @@ func (r *regionMap) alike(o *regionMap) bool {
 		})
 }
 
-// order brings the maps in order of chips, and adds how often their places were
-// allocated.
+// order sorts the maps by chip and region.
 func (m *mapPage) order() {
 	slices.SortStableFunc(m.maps, func(a, b *regionMap) int {
 		return cmp.Or(cmp.Compare(a.devices[0], b.devices[0]),
 			cmp.Compare(slices.Index(mappedRegions, a.space.Region), slices.Index(mappedRegions, b.space.Region)))
 	})
-	for _, r := range m.maps {
-		if m.heat != nil && r.heat == nil {
-			r.heat = m.heat.Of(r.devices[0], r.space.Region)
-		}
-	}
-}
-
-// reuse is how often a place was allocated, where it was most; 0 where that is not
-// known.
-func (r *regionMap) reuse(start, end uint64) (count uint64) {
-	i, _ := slices.BinarySearchFunc(r.heat, start, func(s aggregate.HeatStep, a uint64) int { return cmp.Compare(s.Address, a) })
-	if i == len(r.heat) || r.heat[i].Address > start {
-		i-- // the step before goes on until here
-	}
-	for i = max(i, 0); i < len(r.heat) && r.heat[i].Address < end; i++ {
-		if i+1 == len(r.heat) || r.heat[i+1].Address > start {
-			count = max(count, r.heat[i].Count)
-		}
-	}
-	return count
 }
 
 // fragmentation is the part of what is free that is outside of the largest hole.
@@ -151,7 +128,6 @@ type mapRow struct {
 	static         *aggregate.Static // the first there; nil: it is something else
 	// programs is how many have circular buffers there.
 	programs int
-	reuse    uint64
 }
 
 // free reports whether it is a hole.
@@ -162,10 +138,10 @@ func (r *regionMap) rows() []mapRow {
 	var rows []mapRow
 	for i := range r.space.Blocks {
 		b := &r.space.Blocks[i]
-		rows = append(rows, mapRow{address: b.Address, bytes: b.BytesPerBank, block: b, reuse: r.reuse(b.Address, b.Address+b.BytesPerBank)})
+		rows = append(rows, mapRow{address: b.Address, bytes: b.BytesPerBank, block: b})
 	}
 	for _, h := range r.space.Holes {
-		rows = append(rows, mapRow{address: h.Address, bytes: h.Bytes, reuse: r.reuse(h.Address, h.Address+h.Bytes)})
+		rows = append(rows, mapRow{address: h.Address, bytes: h.Bytes})
 	}
 	rows = append(rows, r.staticRows()...)
 	slices.SortStableFunc(rows, func(a, b mapRow) int { return cmp.Compare(a.address, b.address) })
@@ -251,8 +227,8 @@ func (r *regionMap) age(row *mapRow) string {
 
 // A cell is a part of the addresses that a map has one character for.
 type cell struct {
-	start, end           uint64
-	used, static, reused uint64
+	start, end   uint64
+	used, static uint64
 }
 
 // cells divide the addresses from start to end.
@@ -287,11 +263,6 @@ func (r *regionMap) cells(start, end uint64, n int) []cell {
 	}
 	for _, row := range r.staticRows() {
 		cover(row.address, row.address+row.bytes, func(c *cell, bytes uint64) { c.static += bytes })
-	}
-	for i, step := range r.heat {
-		if i+1 < len(r.heat) && step.Count > 0 {
-			cover(step.Address, r.heat[i+1].Address, func(c *cell, _ uint64) { c.reused = max(c.reused, step.Count) })
-		}
 	}
 	return cells
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"math"
 )
 
 // The picture of a map, in pixels: a panel for each region, below each other, with a
@@ -15,8 +14,8 @@ const (
 	mapSVGPlot              = mapSVGWidth - 2*mapSVGSide
 	mapSVGTop               = 72
 	mapSVGPanelTop          = 30 // of the first strip in its panel
-	mapSVGStrip             = 96 // of a strip with its addresses
-	mapSVGBar, mapSVGHeat   = 44, 10
+	mapSVGStrip             = 86 // of a strip with its addresses
+	mapSVGBar               = 44
 	mapSVGPanelEnd          = 34
 )
 
@@ -30,7 +29,6 @@ text { fill: currentColor }
 rect:hover { opacity: .6 }
 .block { stroke: #fff; stroke-width: .5 }
 .static { fill: #e08a2b }
-.heat { fill: #c8322b }
 @media (prefers-color-scheme: dark) { svg { background: #14181f; color: #e4e9f0 } .block { stroke: #14181f } }
 `
 
@@ -45,10 +43,7 @@ func (m *mapPage) writeSVG(w io.Writer) error {
 	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d">`+"\n<style>%s</style>\n",
 		mapSVGWidth, max(height, mapSVGTop+40), mapSVGWidth, max(height, mapSVGTop+40), mapSVGStyle)
 	fmt.Fprintf(out, `<text class="title" x="%d" y="32">Device memory by address</text>`+"\n", mapSVGSide)
-	legend := "; orange: circular and dataflow buffers"
-	if m.heat != nil {
-		legend += "; red below: how often a place was allocated"
-	}
+	const legend = "; orange: circular and dataflow buffers"
 	fmt.Fprintf(out, `<text class="faint" x="%d" y="52">%s</text>`+"\n", mapSVGSide, html.EscapeString(m.of+legend))
 	if len(m.maps) == 0 {
 		fmt.Fprintf(out, `<text x="%d" y="%d">%s</text>`+"\n", mapSVGSide, mapSVGTop+20, html.EscapeString(m.nothing()))
@@ -111,9 +106,6 @@ func (m *mapPage) drawStrip(out io.Writer, r *regionMap, y int, start, end uint6
 		if age := r.age(row); age != "" && age != "earlier" {
 			tip += ", " + age + " old"
 		}
-		if row.reuse > 0 {
-			tip += fmt.Sprintf("\nallocated %s here", formatCount(row.reuse, "time"))
-		}
 		switch {
 		case row.block != nil:
 			class, fill = "block", fmt.Sprintf(` fill="%s"`, mapColour(m.title(row, " ")))
@@ -132,31 +124,8 @@ func (m *mapPage) drawStrip(out io.Writer, r *regionMap, y int, start, end uint6
 		fmt.Fprintf(out, `<rect class="%s"%s x="%.2f" y="%d" width="%.2f" height="%d"><title>%s</title></rect>`+"\n",
 			class, fill, x(from), y, max(x(to)-x(from), 0.4), mapSVGBar, html.EscapeString(tip))
 	}
-	m.drawHeat(out, r, y+mapSVGBar+2, start, end, x)
-	fmt.Fprintf(out, `<text class="faint" x="%d" y="%d">%#x</text>`+"\n", mapSVGSide, y+mapSVGBar+mapSVGHeat+18, start)
-	fmt.Fprintf(out, `<text class="faint" x="%d" y="%d" text-anchor="end">%#x</text>`+"\n", mapSVGWidth-mapSVGSide, y+mapSVGBar+mapSVGHeat+18, end)
-}
-
-// drawHeat draws how often each place was allocated, darker with the logarithm.
-func (m *mapPage) drawHeat(out io.Writer, r *regionMap, y int, start, end uint64, x func(uint64) float64) {
-	var most uint64 = 1
-	for _, s := range r.heat {
-		most = max(most, s.Count)
-	}
-	cells := r.cells(start, end, mapSVGPlot/2)
-	for i := 0; i < len(cells); i++ {
-		c := cells[i]
-		if c.reused == 0 {
-			continue
-		}
-		for i+1 < len(cells) && cells[i+1].reused == c.reused {
-			i++
-			c.end = cells[i].end
-		}
-		opacity := 0.15 + 0.85*math.Log2(float64(c.reused))/max(1, math.Log2(float64(most)))
-		fmt.Fprintf(out, `<rect class="heat" x="%.2f" y="%d" width="%.2f" height="%d" fill-opacity="%.2f"><title>%s, at most</title></rect>`+"\n",
-			x(c.start), y, x(c.end)-x(c.start), mapSVGHeat, opacity, "allocated "+formatCount(c.reused, "time"))
-	}
+	fmt.Fprintf(out, `<text class="faint" x="%d" y="%d">%#x</text>`+"\n", mapSVGSide, y+mapSVGBar+18, start)
+	fmt.Fprintf(out, `<text class="faint" x="%d" y="%d" text-anchor="end">%#x</text>`+"\n", mapSVGWidth-mapSVGSide, y+mapSVGBar+18, end)
 }
 
 // mapColour is a colour that is the same for the same name, and between blue and green

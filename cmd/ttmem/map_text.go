@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math/bits"
 	"slices"
 	"strings"
 )
@@ -27,7 +26,6 @@ func (m *mapPage) writeText(w io.Writer, layout listLayout) error {
 	}
 	layout.write(out, 0, dim, fmt.Sprintf("%s buffers, %s in part, %s CBs and DFBs, %s free",
 		layout.pick("█", "#"), layout.pick("▄", "+"), layout.pick("▒", ":"), layout.pick("·", ".")))
-	layout.write(out, 0, dim, m.heatLegend())
 	var sites []*site
 	whole, brief := m.worthDrawing()
 	for _, r := range whole {
@@ -56,13 +54,6 @@ func (m *mapPage) writeText(w io.Writer, layout listLayout) error {
 	}
 	m.writeBriefly(out, layout, brief)
 	return out.Flush()
-}
-
-func (m *mapPage) heatLegend() string {
-	if m.heat == nil {
-		return "how often a place was allocated is known from recordings alone"
-	}
-	return "digits: allocated once (1), 2 or 3 times (2), 4 to 7 times (3), and so on"
 }
 
 // nothing says that there is nothing to draw.
@@ -105,7 +96,7 @@ func (m *mapPage) writeStrip(out *bufio.Writer, layout listLayout, r *regionMap,
 	from, to := fmt.Sprintf("%#x", start), fmt.Sprintf("%#x", end)
 	columns := layout.mapWidth()
 	fmt.Fprintln(out, "  "+layout.paint(dim, from+right(to, columns-width(from))))
-	var strip, heat strings.Builder
+	var strip strings.Builder
 	for _, c := range r.cells(start, end, columns) {
 		switch size := c.end - c.start; {
 		case c.used >= size:
@@ -117,20 +108,8 @@ func (m *mapPage) writeStrip(out *bufio.Writer, layout listLayout, r *regionMap,
 		default:
 			strip.WriteString(layout.pick("·", "."))
 		}
-		heat.WriteString(heatDigit(c.reused))
 	}
 	fmt.Fprintln(out, "  "+strip.String())
-	if digits := strings.TrimRight(heat.String(), " "); digits != "" {
-		fmt.Fprintln(out, "  "+layout.paint(dim, digits))
-	}
-}
-
-// heatDigit is how often a place was allocated: the binary logarithm, plus one.
-func heatDigit(count uint64) string {
-	if count == 0 {
-		return " "
-	}
-	return fmt.Sprint(min(9, bits.Len64(count)))
 }
 
 // used is what buffers have of each bank.
@@ -192,11 +171,7 @@ func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) 
 		slices.SortStableFunc(rows, func(a, b mapRow) int { return cmp.Compare(a.address, b.address) })
 	}
 	narrow := layout.width > 0 && layout.width < mapRowColumns
-	head := right("address", 12) + right("per bank", 11)
-	if r.heat != nil {
-		head += right("times", 7)
-	}
-	head += right("age", 9)
+	head := right("address", 12) + right("per bank", 11) + right("age", 9)
 	if !narrow {
 		head += "  what"
 	}
@@ -204,13 +179,6 @@ func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) 
 	for i := range rows {
 		row := &rows[i]
 		line := right(fmt.Sprintf("%#x", row.address), 12) + right(formatBytes(row.bytes), 11)
-		if r.heat != nil {
-			times := ""
-			if row.reuse > 0 {
-				times = formatGrouped(int(row.reuse)) + layout.pick("×", "x")
-			}
-			line += right(times, 7)
-		}
 		style := noStyle
 		if row.block == nil {
 			style = dim

@@ -13,30 +13,28 @@ import (
 )
 
 func newMark() *cobra.Command {
-	var socket string
 	c := &cobra.Command{
 		Use:   "mark NAME",
-		Short: "Give the present moment a name",
-		Long: `Gives the present moment a name among the events of the service of this host (ttmem
-serve): in what it records, and for who watches what it sees. What happened before the
-command began is before the mark, and what happens after it ended is after it. Who joins
-later is told of the newest 1000 marks.
+		Short: "Name the present moment",
+		Long: `Places a mark with this name among the events that the host's service (ttmem serve) sees
+and records.
 
-ttmem leaks --from NAME --to NAME shows what was allocated between two marks and is still
-there. Who traces a program without the service has marks by ttmem leaks --every, by
---mark-at, and by a key in ttmem top.`,
+ttmem leaks, diff, log, dump and map take marks as moments. Without the service, --mark-at
+of ttmem record and leaks places marks at calls of a function (docs/leaks.md).`,
 		Example: `  ttmem mark warm
-  ttmem mark "epoch 3"`,
+  ttmem mark "epoch 3"
+  ttmem leaks --from warm`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 0 || args[0] == "":
-				return errors.New("which name? For example: ttmem mark warm")
+				return errors.New("missing name: ttmem mark warm")
 			case len(args) > 1:
-				return fmt.Errorf("one name: quote it where it has blanks, as in ttmem mark \"%s %s\"", args[0], args[1])
+				return fmt.Errorf("one name at a time: quote it if it has blanks, as in ttmem mark \"%s %s\"", args[0], args[1])
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
+			socket, _ := socketOf(c)
 			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 			defer stop()
 			client, err := service.Dial(socket)
@@ -57,7 +55,7 @@ there. Who traces a program without the service has marks by ttmem leaks --every
 			return nil
 		},
 	}
-	c.Flags().StringVar(&socket, "socket", service.DefaultSocket, "tell the service at `PATH`")
+	takeGlobals(c, socketFlag)
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	return c
 }

@@ -8,8 +8,7 @@ import (
 
 // registerMarkAt makes the flag of commands whose marks may be calls.
 func (o *stackOptions) registerMarkAt(c *cobra.Command) {
-	c.Flags().StringArrayVar(&o.markAt, "mark-at", nil, "place a mark at each call of the native `FUNCTION`, such as ttnn::softmax or a mangled name "+
-		"(may be repeated; fails where no mapped file has it); functions of Python have no address: take a native one that they call, or `ttmem mark`")
+	c.Flags().StringArrayVar(&o.markAt, "mark-at", nil, "mark each call of the native `FUNCTION`, such as ttnn::softmax (may be repeated)")
 	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
 }
 
@@ -20,7 +19,7 @@ func (o *sourceOptions) checkMarkAt() error {
 	case o.file != "":
 		return errors.New("--mark-at places marks while a program is traced: ttmem record --mark-at … -o FILE")
 	case len(o.command) == 0 && len(o.pids) == 0:
-		return errors.New("--mark-at: of which program? Give -p PID or -- COMMAND")
+		return errors.New("--mark-at: missing -p PID or -- COMMAND")
 	case o.asked:
 		return errors.New("--mark-at: the service places no probes of one's own: leave out --socket, and trace as root")
 	}

@@ -19,10 +19,9 @@ import (
 
 // oomOptions say which failures are shown, and how.
 type oomOptions struct {
-	source  sourceOptions
-	devices []int
-	n       int
-	json    bool
+	source sourceOptions
+	n      int
+	json   bool
 }
 
 // listedFailures is how many failures are shown where nobody says.
@@ -32,41 +31,28 @@ func newOOM() *cobra.Command {
 	var o oomOptions
 	c := &cobra.Command{
 		Use:   "oom [FILE | -- COMMAND]",
-		Short: "Show why allocations failed, and what would have to go",
-		Long: `Shows each request for memory that failed: what was asked for and by which line, what
-each bank had left, the largest free block, and why it failed:
+		Short: "Show why allocations failed, and what to free",
+		Long: `Shows each allocation that failed: its size and line, what was free in each bank, why it
+failed, and what to free for it to fit.
 
-  too large   more than a bank has when it is empty
-  too little  more than was free in all
-  fragmented  as much was free, but in no block large enough
-  clash       the circular or dataflow buffers of a program, which grow from the bottom
-              of L1 up, met a tensor, which grow from the top down
-
-and what to look at first: the lines that allocated what is in the way. All of it is as
-it was when the request failed, also where the program went on or died.
-
-FILE is a recording, or a file of events. Without it COMMAND is run and traced to its
-end; or the service of this host (ttmem serve) tells what has failed by now; or, where
-none runs, root watches what runs until Ctrl-C. The newest 1000 failures are known.`,
+FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
+watched until Ctrl-C: through the host's service (ttmem serve), or as root.
+docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 		Example: `  ttmem oom model.ttmem
   sudo ttmem oom -- python model.py
   sudo ttmem oom -p 4242 --duration 1m
-  ttmem oom model.ttmem --device 0 -n 1   # the last one
+  ttmem oom model.ttmem -n 1              the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
 		RunE: func(c *cobra.Command, args []string) error { return oom(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	f := c.Flags()
-	f.IntSliceVar(&o.devices, "device", nil, "only on the chip `N` (may be repeated)")
-	f.IntVarP(&o.n, "limit", "n", listedFailures, "show at most `N`, the newest (0: all)")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON, with whole stacks")
-	for _, flag := range []string{"device", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
+	addLimit(c, &o.n, listedFailures)
+	takeGlobals(c, jsonFlag)
 	return c
 }
 
 func oom(c *cobra.Command, o *oomOptions, args []string) error {
+	o.json = wantsJSON(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -154,27 +140,14 @@ type oomPage struct {
 
 func newOOMPage(snap *aggregate.Snapshot, w *watched, o *oomOptions) (*oomPage, error) {
 	p := &oomPage{o: o, w: w, snap: snap, forgotten: snap.FailureCount - uint64(len(snap.Failures))}
-	if err := p.checkDevices(); err != nil {
-		return nil, err
-	}
 	for i := range snap.Failures {
 		f := &snap.Failures[i]
-		if len(o.devices) > 0 && !slices.ContainsFunc(f.Devices, func(id int) bool { return slices.Contains(o.devices, id) }) ||
-			len(o.source.pids) > 0 && !slices.Contains(o.source.pids, f.PID) {
+		if len(o.source.pids) > 0 && !slices.Contains(o.source.pids, f.PID) {
 			continue
 		}
 		p.failures = append(p.failures, f)
 	}
 	return p, nil
-}
-
-// checkDevices makes sure that the chips that are asked for are there.
-func (p *oomPage) checkDevices() error {
-	var devices []int
-	for i := range p.snap.Devices {
-		devices = append(devices, p.snap.Devices[i].ID)
-	}
-	return checkAsked(nil, p.o.devices, nil, devices, p.w.of)
 }
 
 // write writes the page as the options ask for.

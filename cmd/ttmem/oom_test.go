@@ -83,14 +83,10 @@ func TestOOMPages(t *testing.T) {
 		{"oom", oomOptions{}, listLayout{}},
 		{"oom_ascii", oomOptions{n: 2}, listLayout{painter: painter{ascii: true}, width: 80}},
 		{"oom_narrow", oomOptions{n: 2}, listLayout{painter: painter{color: true}, width: 60}},
-		{"oom_filter", oomOptions{devices: []int{1}, source: sourceOptions{pids: []int{8}}}, listLayout{}},
+		{"oom_filter", oomOptions{source: sourceOptions{pids: []int{8}}}, listLayout{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			events := oomEvents()
-			if c.o.devices != nil {
-				events = append(events, event.Event{Kind: event.DeviceOpen, Devices: c.o.devices})
-			}
-			text := oomPageOf(t, c.o, events...).text(t, c.layout)
+			text := oomPageOf(t, c.o, oomEvents()...).text(t, c.layout)
 			for line := range strings.Lines(colors.ReplaceAllString(text, "")) {
 				limit := c.layout.columns()
 				qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= limit), qt.Commentf("%q", line))
@@ -104,12 +100,6 @@ func TestNoFailureIsANormalAnswer(t *testing.T) {
 	qt.Check(t, qt.Equals(oomPageOf(t, oomOptions{}).text(t, listLayout{}), "No allocation failed in model.ttmem.\n"))
 	text := oomPageOf(t, oomOptions{source: sourceOptions{pids: []int{9}}}, oomEvents()...).text(t, listLayout{})
 	qt.Check(t, qt.StringContains(text, "6 others did, of which none is what the flags ask for."))
-}
-
-func TestOOMOfAChipThatIsNotThere(t *testing.T) {
-	s := aggregate.New()
-	_, err := newOOMPage(s.Snapshot(), &watched{of: "in model.ttmem"}, &oomOptions{devices: []int{3}})
-	qt.Check(t, qt.ErrorMatches(err, "--device 3: no chip is used in model.ttmem"))
 }
 
 // TestOOMJSON has the fields that are documented.

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,21 +26,16 @@ type peakOptions struct {
 const listedHolders = 10
 
 func newPeak() *cobra.Command {
-	o := peakOptions{dumpOptions: dumpOptions{sort: "size"}}
+	var o peakOptions
 	c := &cobra.Command{
 		Use:   "peak [FILE | -- COMMAND]",
-		Short: "Show when each region was fullest, and what it was made of",
-		Long: `Shows for each chip and region the moment at which it was fullest, what it was made
-of then, by the lines that allocated it, and how it went up and down over the time.
-L1 is that of each core: its buffers, and the circular and dataflow buffers of programs
-on the core where they take most.
+		Short: "Show when each region was fullest, and what it held",
+		Long: `Shows when each region of each chip was fullest, what it held then, and how it filled over
+time.
 
-Each column of a timeline has the least and the most that there was in its time: thin
-lines are what was there for less than that. ▲ is below the peak.
-
-FILE is a recording, or a file of events. Without it COMMAND is run and traced to its
-end, or what runs already is watched until Ctrl-C: by the service of this host (ttmem
-serve) or, where none runs, by root.`,
+FILE is a recording. Without it COMMAND is run and traced to its end, or what runs already is
+watched until Ctrl-C: through the host's service (ttmem serve), or as root.
+docs/peak.md explains the page.`,
 		Example: `  ttmem peak model.ttmem
   sudo ttmem peak -- python model.py
   sudo ttmem peak -p 4242 --duration 1m
@@ -51,24 +45,13 @@ serve) or, where none runs, by root.`,
 		RunE: func(c *cobra.Command, args []string) error { return peak(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	f := c.Flags()
-	f.StringVar(&o.by, "by", "stack", "count by `WHAT`: "+strings.Join(dumpGroupings(), ", "))
-	f.IntSliceVar(&o.devices, "device", nil, "only the chip `N` (may be repeated)")
-	f.StringSliceVar(&o.regions, "region", nil, "only the `REGION`: "+strings.Join(dumpRegions(), ", ")+" (may be repeated; CB is part of L1)")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	f.IntVarP(&o.n, "limit", "n", listedHolders, "list at most `N` of each peak (0: all)")
-	f.StringVar(&o.timeline, "timeline", "", "draw the timelines to `FILE`, as SVG (-: standard output, in place of the text)")
-	f.BoolVar(&o.json, "json", false, "print the same as one line of JSON, with all that the peaks were made of")
-	fixed := func(flag string, values []string) {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	}
-	fixed("by", dumpGroupings())
-	fixed("region", dumpRegions())
-	for _, flag := range []string{"device", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addBy(c, &o.by, "stack")
+	addChips(c, &o.devices)
+	addRegions(c, &o.regions, dumpRegions())
+	addLimit(c, &o.n, listedHolders)
+	c.Flags().StringVar(&o.timeline, "timeline", "", "draw the timelines into `FILE`, as SVG (-: standard output)")
 	_ = c.MarkFlagFilename("timeline", "svg")
+	takeGlobals(c, jsonFlag, rulesFlag)
 	return c
 }
 
@@ -80,15 +63,17 @@ func (o *peakOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, err
 		return dumpFilter{}, nil, errors.New("--timeline: name a file")
 	case o.timeline == "-" && o.json:
 		return dumpFilter{}, nil, errors.New("--json and --timeline cannot both be standard output")
-	case o.by == "":
-		return dumpFilter{}, nil, fmt.Errorf("--by: there are %s", strings.Join(dumpGroupings(), ", "))
 	case o.json && c.Flags().Changed("limit"):
 		return dumpFilter{}, nil, errors.New("-n is of the text: --json has everything")
+	}
+	if err := checkBy(o.by); err != nil {
+		return dumpFilter{}, nil, err
 	}
 	return o.dumpOptions.check()
 }
 
 func peak(c *cobra.Command, o *peakOptions, args []string) error {
+	o.json, o.rules = wantsJSON(c), rulesFile(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}

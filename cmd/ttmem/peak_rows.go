@@ -75,7 +75,7 @@ func callers(frames []event.Frame) (list []string) {
 // key is what an allocation is counted as.
 func (p *peakPage) key(a *allocation) string {
 	switch p.by {
-	case "device": // the peak is of one chip: what else it is on is to be told
+	case "chip": // the peak is of one chip: what else it is on is to be told
 		switch {
 		case a.region == event.CB:
 			return "each chip's own"

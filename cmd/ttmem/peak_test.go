@@ -215,7 +215,7 @@ func TestWhatIsCountedTogether(t *testing.T) {
 		"component": {"call_20/call_10", "call_21/call_15", "(there before the attach)"},
 		"type":      {"DRAM interleaved"},
 		"process":   {"PID 7 "},
-		"device":    {"this chip alone"},
+		"chip":      {"this chip alone"},
 	} {
 		page := pageOf(t, by, dumpFilter{regions: []event.Region{event.DRAM}}, events...)
 		var keys []string
@@ -308,11 +308,11 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{file, "--by", "colour"}, "--by colour: there are device, process"},
-		{[]string{file, "--by", ""}, "--by: there are device, process"},
-		{[]string{file, "--region", "SRAM"}, "--region SRAM: there are DRAM"},
-		{[]string{file, "--device", "3"}, "--device 3: used in .*: chip 0"},
-		{[]string{file, "-p", "9"}, "--pid 9: nothing of it is in .*, but of PID "},
+		{[]string{file, "--by", "colour"}, "--by colour: choose stack, op"},
+		{[]string{file, "--by", ""}, "--by : choose stack, op"},
+		{[]string{file, "--region", "SRAM"}, "--region SRAM: choose DRAM"},
+		{[]string{file, "--chip", "3"}, "--chip 3: no such chip in .*; available: chip 0"},
+		{[]string{file, "-p", "9"}, "-p 9: no such process in .*; available: PID "},
 		{[]string{file, "-n", "-1"}, "-n -1: must not be negative"},
 		{[]string{file, "--json", "-n", "3"}, "-n is of the text"},
 		{[]string{file, "--json", "--timeline", "-"}, "--json and --timeline cannot both be standard output"},
@@ -322,10 +322,8 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 		{[]string{file + ".none"}, "no such file"},
 		{[]string{file, "--", "true"}, "a file and a command"},
 	} {
-		c := newPeak()
-		c.SetArgs(test.args)
-		c.SilenceErrors, c.SilenceUsage = true, true
-		qt.Check(t, qt.ErrorMatches(c.Execute(), "(?s).*"+test.want+".*"), qt.Commentf("%v", test.args))
+		err := execute(append([]string{"peak"}, test.args...)...)
+		qt.Check(t, qt.ErrorMatches(err, "(?s).*"+test.want+".*"), qt.Commentf("%v", test.args))
 	}
 }
 

@@ -280,7 +280,7 @@ func (p *peakPage) writeBriefly(out *bufio.Writer, layout listLayout, peaks []*c
 		return
 	}
 	fmt.Fprintln(out)
-	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--device N: of what)")
+	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--chip N: of what)")
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
 		line := right(c.format(c.Bytes), sizeColumns) + right(formatPercent(c.Bytes, c.CapacityBytes), 6) +
 			right(formatMoment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)

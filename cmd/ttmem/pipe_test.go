@@ -41,7 +41,7 @@ func TestAPipeIsReadAsAFileIs(t *testing.T) {
 	path := randomRecording(t, 7)
 	for _, args := range [][]string{
 		{"peak", path, "--json"}, {"leaks", path, "--json"}, {"dump", path, "--json"},
-		{"oom", path, "--json"}, {"log", path, "--json"}, {"report", path, "--json"},
+		{"oom", path, "--json"}, {"log", path, "--json"}, {"report", path, "--json"}, {"map", path, "--json"},
 		{"diff", path, path + "2", "--json"}, {"diff", path + "2", path, "--json"},
 	} {
 		content, err := os.ReadFile(path)
@@ -60,7 +60,6 @@ func TestAPipeIsReadAsAFileIs(t *testing.T) {
 		}
 		qt.Check(t, qt.Equals(got, want), qt.Commentf("%v", args))
 	}
-	// of a file the heat is counted from its last checkpoint on
 	text, err := pipedSays(t, path, "map", "-")
 	qt.Check(t, qt.IsNil(err))
 	qt.Check(t, qt.StringContains(text, "at the end of standard input"))

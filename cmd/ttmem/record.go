@@ -41,7 +41,7 @@ func (o *recordOptions) register(c *cobra.Command) {
 func (o *recordOptions) check(c *cobra.Command) error {
 	switch {
 	case o.path == "-":
-		return errors.New("a recording is no text: name a file; /dev/stdout is standard output")
+		return errors.New("a recording is binary: name a file; /dev/stdout is standard output")
 	case c.Flags().Changed("max-size") && o.maxSize < leastMaxSize:
 		return errors.New("--max-size: too small: give 64KiB at least, or leave it out for one file without a limit")
 	case o.keep < 0:
@@ -61,52 +61,47 @@ func newRecord() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "record -o FILE [-p PID]… [-- COMMAND [ARG…]]",
 		Short: "Record a command, processes or the whole host to a file",
-		Long: `Records what happens to device memory: of a command from its start to its end, of
-the processes given, or of all processes of the host that use tt-metal, until they
-end, the duration is over or Ctrl-C.
+		Long: `Records the device memory events of a command, of processes, or of the whole host to a file.
 
-Every command that shows something takes the file in place of a live process.
-Whatever ends ttmem, the file has all but the last second. With --max-size it is
-continued in another one, which begins with a checkpoint, all that was allocated
-then, so that each can be read alone. A file holds at least its checkpoint and as
-much again: where much is allocated it gets larger than the limit.
-
-A recording of the whole host can be read by its owner only, since it has command
-lines and paths of all users.`,
+Every viewing command reads the file in place of a live process. It can be read while it is
+written, and lacks at most the last second if ttmem is killed. With --max-size a full file
+is continued in another one, and each can be read alone (docs/recordings.md). Only its owner
+can read a recording of the whole host.`,
 		Example: `  ttmem record -o model.ttmem -- python model.py
-  ttmem record -o host.ttmem --max-size 1GiB --keep 10
   ttmem record -o model.ttmem -p 4242 --duration 10m
-  ttmem report model.ttmem --flamegraph memory.html`,
+  ttmem record -o host.ttmem --max-size 1GiB --keep 10
+  ttmem leaks model.ttmem`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(o.stacks.markAt) > 0 && len(args) == 0 && len(pids) == 0:
-				return errors.New("--mark-at: of which program? Give -p PID or -- COMMAND")
+				return errors.New("--mark-at: missing -p PID or -- COMMAND")
 			case o.record.path == "":
-				return errors.New("record to which file? For example: ttmem record -o model.ttmem -- python model.py")
+				return errors.New("missing -o FILE: ttmem record -o model.ttmem -- python model.py")
 			case len(args) > 0 && len(pids) > 0:
-				return errors.New("-p and a command: one or the other")
+				return errors.New("-p and a command: give one of them")
 			case len(args) > 0 && duration != 0:
 				return errors.New("--duration and a command: a command is traced to its end")
 			case len(args) > 0:
-				return runCommand(o, args)
+				return runCommand(o, args, failureStatus(c))
 			}
 			o.record.private = len(pids) == 0
 			return attach(o, pids, duration)
 		},
 		PreRunE: func(c *cobra.Command, _ []string) error {
-			if err := o.stacks.check(c); err != nil {
+			if err := o.stacks.check(); err != nil {
 				return err
 			}
 			return o.record.check(c)
 		},
 	}
 	c.Flags().SetInterspersed(false)
-	c.Flags().StringVarP(&o.record.path, "output", "o", "", "the `FILE` to record to")
+	c.Flags().StringVarP(&o.record.path, "output", "o", "", "write to `FILE`")
 	_ = c.MarkFlagFilename("output", "ttmem")
 	o.record.register(c)
-	o.stacks.register(c)
+	o.stacks.registerMore(c)
 	o.stacks.registerMarkAt(c)
-	registerProcesses(c, &pids, &duration)
+	addPIDs(c, &pids)
+	addDuration(c, &duration)
 	return c
 }
 

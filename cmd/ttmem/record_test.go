@@ -18,14 +18,14 @@ func TestFlagsOfRecordingsAreCheckedEarly(t *testing.T) {
 	for args, want := range map[string]string{
 		"-o f":                           "",
 		"-o f --max-size 64KiB --keep 2": "",
-		"-o -":                           "a recording is no text: name a file; /dev/stdout is standard output",
+		"-o -":                           "a recording is binary: name a file; /dev/stdout is standard output",
 		"-o f --max-size 63KiB":          "--max-size: too small: give 64KiB at least, .*",
 		"-o f --max-size 0":              "--max-size: too small: give 64KiB at least, .*",
 		"-o f --keep 2":                  "--keep is about several files: give --max-size too",
 		"-o f --keep -1":                 "--keep -1: must not be negative",
-		"-o - --no-stacks --full-names":  "--full-names is about call stacks: leave out --no-stacks", // one at a time
+		"-o - --no-stacks --full-stacks": "--full-stacks takes call stacks: leave out --no-stacks", // one at a time
 	} {
-		err := checkFlags(newRecord(), strings.Fields(args)...)
+		err := checkFlags("record", strings.Fields(args)...)
 		if want == "" {
 			qt.Check(t, qt.IsNil(err), qt.Commentf("%s", args))
 		} else {

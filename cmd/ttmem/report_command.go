@@ -20,24 +20,23 @@ import (
 
 func newReport() *cobra.Command {
 	var o reportCommand
+	var pids []int
 	c := &cobra.Command{
 		Use:   "report [FILE]",
-		Short: "Show what a recording has, or what ttmem serve sees",
-		Long: `Prints what the processes of a recording used of each chip's memory, at the peak
-and at the end, as ttmem run does for a command. FILE is what ttmem record made, or
-a file of events (ttmem run --events); - is a recording on standard input.
+		Short: "Show the report of a recording, or of what ttmem serve sees",
+		Long: `Prints how much of each chip's memory the processes of a recording used, at the peak and at
+the end.
 
-Without a file it asks the service of this host (ttmem serve), which shows root
-everything, and a user his own processes and what others take of each chip.
-
-Of what runs, bars and percents are of what there is now; of a file, of the peaks. With
--p all is of that one process, also where it has ended.`,
+FILE is a recording, or a file of ttmem run --events; - is a recording on standard input.
+Without it the host's service (ttmem serve) is asked. docs/profiles.md explains flame graphs,
+pprof and folded stacks, docs/events.md events and JSON.`,
 		Example: `  ttmem report model.ttmem
-  ttmem report                          # what ttmem serve sees
-  ttmem report model.ttmem -p 4242      # what this process had of each chip
+  ttmem report model.ttmem -p 4242
   ttmem report model.ttmem --json | jq .devices
   ttmem report model.ttmem --flamegraph memory.html
-  ttmem report model.ttmem --events events.jsonl`,
+  ttmem report model.ttmem --pprof memory.pb.gz
+  go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space memory.pb.gz
+  ttmem report model.ttmem --folded memory.folded --folded-value live-bytes`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return errors.New("one recording at a time: ttmem report model.ttmem")
@@ -45,22 +44,27 @@ Of what runs, bars and percents are of what there is now; of a file, of the peak
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if c.Flags().Changed("pid") && o.pid <= 0 {
-				return fmt.Errorf("-p %d: not a process id", o.pid)
+			for _, o.pid = range pids {
+				if o.pid <= 0 {
+					return fmt.Errorf("-p %d: not a process id", o.pid)
+				}
+			}
+			if len(pids) > 1 {
+				return errors.New("report takes one process, or shows all: give -p once")
 			}
 			if len(args) == 0 {
 				return reportService(c, &o)
 			}
-			if c.Flags().Changed("socket") {
-				return errors.New("a file and --socket: one or the other")
+			if c.Flags().Changed(socketFlag) {
+				return errors.New("a file and --socket: give one of them")
 			}
 			return showReport(&o, args[0])
 		},
 	}
-	o.registerOutput(c)
-	c.Flags().IntVarP(&o.pid, "pid", "p", 0, "only the process `PID`")
-	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
-	c.Flags().StringVar(&o.socket, "socket", service.DefaultSocket, "ask the service at `PATH`")
+	o.register(c)
+	o.exports.register(c)
+	addPIDs(c, &pids)
+	takeGlobals(c, socketFlag)
 	c.ValidArgsFunction = completeRecordings
 	return c
 }
@@ -68,8 +72,7 @@ Of what runs, bars and percents are of what there is now; of a file, of the peak
 // A reportCommand is what a report that is asked for is of.
 type reportCommand struct {
 	sessionOptions
-	socket string
-	pid    int // 0: of all
+	pid int // 0: of all
 }
 
 // of is the part of the snapshot that is asked for, which is from where.
@@ -79,7 +82,7 @@ func (o *reportCommand) of(snapshot *aggregate.Snapshot, from string) (*aggregat
 	}
 	one := snapshot.ForProcess(o.pid)
 	if one == nil {
-		return nil, fmt.Errorf("--pid %d: nothing of it is in %s; `ttmem report` without --pid shows the processes", o.pid, from)
+		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", o.pid, from)
 	}
 	return one, nil
 }
@@ -91,7 +94,8 @@ func reportService(c *cobra.Command, o *reportCommand) error {
 			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
 		}
 	}
-	client, err := service.Dial(o.socket)
+	socket, _ := socketOf(c)
+	client, err := service.Dial(socket)
 	if errors.Is(err, service.ErrNone) {
 		return fmt.Errorf("%w, or give a recording: ttmem report FILE", err)
 	}
@@ -103,7 +107,7 @@ func reportService(c *cobra.Command, o *reportCommand) error {
 	if err != nil {
 		return err
 	}
-	present, err := presentOfService(c.Context(), client, o.socket)
+	present, err := presentOfService(c.Context(), client, socket)
 	if err != nil {
 		return err
 	}

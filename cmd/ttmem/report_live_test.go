@@ -114,10 +114,10 @@ func TestAReportOfOneProcess(t *testing.T) {
 	qt.Assert(t, qt.IsNil(execute("report", path, "--json", "-p", "7", "--events", lines)))
 	qt.Check(t, qt.Equals(strings.Count(readAll(t, lines), `"pid":7,`), 4)) // with the free that its end implies
 	qt.Check(t, qt.Equals(strings.Count(readAll(t, lines), "\n"), 4))
-	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "9"), "--pid 9: nothing of it is in .*two.jsonl; .*"))
+	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "9"), "-p 9: no such process in .*two.jsonl; .*"))
 	qt.Check(t, qt.ErrorMatches(execute("report", path, "-p", "0"), "-p 0: not a process id"))
 	// who looks for what it holds is told where what it had is
-	qt.Check(t, qt.ErrorMatches(execute("dump", path, "-p", "7"), "--pid 7: it has ended, .* `ttmem report … -p 7` shows what it had; .*"))
+	qt.Check(t, qt.ErrorMatches(execute("dump", path, "-p", "7"), "-p 7: the process has ended, .* `ttmem report … -p 7` shows what it had; .*"))
 }
 
 // TestAPartOfARecordingNamesTheOneBefore: as a note of the report, and on the page of

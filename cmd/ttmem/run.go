@@ -10,35 +10,34 @@ func newRun() *cobra.Command {
 	var o sessionOptions
 	c := &cobra.Command{
 		Use:   "run [flags] -- COMMAND [ARG…]",
-		Short: "Trace a command from its first allocation to its end",
-		Long: `Runs a command, traces it and the processes that it starts, and prints on
-standard error what they used of each chip's memory, at the peak and at the end.
+		Short: "Trace a command and report its memory",
+		Long: `Runs a command, traces it and the processes that it starts, and prints a report of their
+memory on standard error.
 
-The command's standard streams are its own, signals are passed on to it, and its
-exit status becomes ttmem's (128 and the signal's number where a signal ended
-it). ttmem's own failures are 1; 127 where there is no such command, and 126 where it
-cannot be executed.`,
+The command keeps its standard streams, signals and exit status; the status is 128 plus the
+signal's number when a signal ends it. It is 125 when ttmem itself fails, 126 when the
+command cannot be executed, and 127 when it is not found.`,
 		Example: `  ttmem run -- python model.py
   ttmem run --events events.jsonl -- pytest tests/test_attention.py
   ttmem run --flamegraph memory.html -- python model.py
-  ttmem run --pprof memory.pb.gz -- python model.py
-  go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space memory.pb.gz
-  ttmem run --folded memory.folded --folded-value live-bytes -- python model.py
   ttmem run --json -- python model.py | tail -n 1 | jq .devices`,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("which command? For example: ttmem run -- python model.py")
+				return errors.New("missing command: ttmem run -- python model.py")
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return runCommand(o, args) },
+		RunE: func(c *cobra.Command, args []string) error { return runCommand(o, args, failureStatus(c)) },
 	}
 	c.Flags().SetInterspersed(false)
 	o.register(c)
+	o.exports.registerFlameGraph(c)
 	return c
 }
 
-func runCommand(o sessionOptions, args []string) error {
+// runCommand traces a command to its end. The error has the command's exit status, or failure
+// where ttmem itself failed.
+func runCommand(o sessionOptions, args []string, failure int) error {
 	t, err := traceCommand(args, o.stacks, beside{})
 	if err != nil {
 		return err
@@ -58,7 +57,7 @@ func runCommand(o sessionOptions, args []string) error {
 		return exitStatus(t.exit)
 	}
 	if s.failed || t.failed {
-		return exitStatus(1)
+		return exitStatus(failure)
 	}
 	return nil
 }

@@ -35,16 +35,12 @@ func newServe() *cobra.Command {
 	var o serveOptions
 	c := &cobra.Command{
 		Use:   "serve [--socket PATH] [--record FILE]",
-		Short: "Trace the whole host as a service that its users can ask",
-		Long: `Traces every process of the host that uses tt-metal until it is told to end, and
-answers on a unix socket what it sees. Who asks is shown his own processes, and of
-the others' what they take of the chips in all; root is shown everything.
+		Short: "Trace the whole host as a service for its users",
+		Long: `Traces all processes of the host that use tt-metal, and answers users on a unix socket.
 
-With --record it keeps what happens in files as well, which only root can read; when
-the disk is full it records again once there is space. A line on standard error tells
-of each process, when it is met and when it ends, and of what was lost. SIGTERM and
-Ctrl-C end it, SIGHUP does nothing. docs/serve.md has the unit for systemd and what
-can be asked.`,
+Users see their own processes, and the totals of all others; root sees everything. With
+--record it also writes recordings, which only root can read. SIGTERM and Ctrl-C end it.
+docs/serve.md has the HTTP interface and a systemd unit.`,
 		Example: `  ttmem serve
   ttmem serve --record /var/lib/ttmem/host.ttmem --max-size 1GiB --keep 5
   ttmem serve --socket /run/ttmem/ttmem.sock --no-stacks
@@ -60,12 +56,15 @@ can be asked.`,
 			if o.record.path == "" && (c.Flags().Changed("max-size") || c.Flags().Changed("keep")) {
 				return errors.New("--max-size and --keep are about a recording: give --record too")
 			}
-			return errors.Join(o.stacks.check(c), o.record.check(c))
+			return o.record.check(c)
 		},
-		RunE: func(*cobra.Command, []string) error { return serve(o) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			o.socket, _ = socketOf(c)
+			return serve(o)
+		},
 	}
 	f := c.Flags()
-	f.StringVar(&o.socket, "socket", service.DefaultSocket, "answer on the unix socket `PATH`")
+	takeGlobals(c, socketFlag)
 	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: without processes, commands and stacks")
 	f.StringVar(&o.record.path, "record", "", "record what happens to `FILE`")
 	_ = c.MarkFlagFilename("record", "ttmem")

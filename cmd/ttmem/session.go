@@ -33,32 +33,20 @@ type outputOptions struct {
 
 func (o *outputOptions) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
-	c.Flags().BoolVar(&o.json, "json", false, "print the report as one line of JSON on standard output")
+	takeGlobals(c, jsonFlag)
 	_ = c.MarkFlagFilename("events", "jsonl")
 }
 
-// registerOutput makes the flags of every command that ends with a report.
-func (o *sessionOptions) registerOutput(c *cobra.Command) {
+// register makes the flags of every command that ends with a report, and checks them and
+// those of exports.
+func (o *sessionOptions) register(c *cobra.Command) {
 	o.output.register(c)
-	o.exports.register(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
+		o.output.json = wantsJSON(c)
 		if o.output.events == "-" {
 			return errors.New("--events -: name a file; /dev/stdout is standard output")
 		}
 		return o.exports.check(c, o.output.events, o.output.json)
-	}
-}
-
-// register makes the flags that run and attach share.
-func (o *sessionOptions) register(c *cobra.Command) {
-	o.registerOutput(c)
-	o.stacks.register(c)
-	check := c.PreRunE
-	c.PreRunE = func(c *cobra.Command, args []string) error {
-		if err := o.stacks.check(c); err != nil {
-			return err
-		}
-		return check(c, args)
 	}
 }
 

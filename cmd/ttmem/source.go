@@ -48,18 +48,15 @@ func (o *sourceOptions) until(signals ...os.Signal) (context.Context, context.Ca
 
 // register makes the flags of a view of what there is now.
 func (o *sourceOptions) register(c *cobra.Command) {
-	c.Flags().IntSliceVarP(&o.pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
-	c.Flags().StringVar(&o.socket, "socket", service.DefaultSocket, "ask the service at `PATH`")
-	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
+	addPIDs(c, &o.pids)
+	takeGlobals(c, socketFlag)
 	c.ValidArgsFunction = completeRecordings
 }
 
 // registerWatch makes the flags of a view of what happens over a time.
 func (o *sourceOptions) registerWatch(c *cobra.Command) {
 	o.register(c)
-	c.Flags().DurationVar(&o.duration, "duration", 0, "watch what runs for this time, such as 30s or 5m (until Ctrl-C if not given)")
-	_ = c.RegisterFlagCompletionFunc("duration", cobra.NoFileCompletions)
-	o.stacks.register(c)
+	addDuration(c, &o.duration)
 }
 
 // completeRecordings completes the name of a recording, once.
@@ -74,7 +71,7 @@ func completeRecordings(_ *cobra.Command, args []string, _ string) ([]string, co
 // finds what contradicts itself.
 func (o *sourceOptions) check(c *cobra.Command, args []string) error {
 	if n := c.ArgsLenAtDash(); n >= 0 {
-		return fmt.Errorf("%s shows what there is, and runs no command: ttmem record -o FILE -- %s", c.CommandPath(), strings.Join(args[n:], " "))
+		return fmt.Errorf("%s runs no command; record it first: ttmem record -o FILE -- %s", c.CommandPath(), strings.Join(args[n:], " "))
 	}
 	return o.checkFile(c, args)
 }
@@ -85,11 +82,11 @@ func (o *sourceOptions) checkWatch(c *cobra.Command, args []string) error {
 		o.command, args = args[n:], args[:n]
 		switch {
 		case len(o.command) == 0:
-			return fmt.Errorf("which command? For example: %s -- python model.py", c.CommandPath())
+			return fmt.Errorf("missing command: %s -- python model.py", c.CommandPath())
 		case len(args) > 0:
-			return errors.New("a file and a command: one or the other")
+			return errors.New("a file and a command: give one of them")
 		case len(o.pids) > 0 || c.Flags().Changed("socket"):
-			return errors.New("-p or --socket and a command: one or the other")
+			return errors.New("a command, and -p or --socket: give one of them")
 		case c.Flags().Changed("duration"):
 			return errors.New("--duration and a command: a command is traced to its end")
 		}
@@ -98,12 +95,9 @@ func (o *sourceOptions) checkWatch(c *cobra.Command, args []string) error {
 	case o.duration < 0:
 		return fmt.Errorf("--duration %v: must not be negative", o.duration)
 	case len(args) > 0 && c.Flags().Changed("duration"):
-		return errors.New("a file and --duration: one or the other")
+		return errors.New("a file and --duration: give one of them")
 	case len(args) > 1:
 		return fmt.Errorf("one file at a time: %s model.ttmem; a command goes behind --", c.CommandPath())
-	}
-	if err := o.stacks.check(c); err != nil {
-		return err
 	}
 	return o.checkFile(c, args)
 }
@@ -115,9 +109,9 @@ func (o *sourceOptions) checkFile(c *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		o.file = args[0]
 	}
-	o.asked = c.Flags().Changed("socket")
+	o.socket, o.asked = socketOf(c)
 	if o.file != "" && o.asked {
-		return errors.New("a file and --socket: one or the other")
+		return errors.New("a file and --socket: give one of them")
 	}
 	for _, pid := range o.pids {
 		if pid <= 0 {

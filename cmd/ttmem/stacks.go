@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -12,51 +10,39 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// stackOptions are the flags that say which call stacks are taken, and how they
-// are shown.
+// stackOptions say which call stacks are taken, and how they are shown.
 type stackOptions struct {
-	none, ofFrees, fullNames bool
-	nativeFrames             string
+	none, ofFrees, full bool
 	// markAt are the functions whose calls are marks.
 	markAt []string
 }
 
-// The values of --native-frames.
-const (
-	foldedFrames = "folded"
-	allFrames    = "all"
-)
-
+// register makes the flag of commands that trace.
 func (o *stackOptions) register(c *cobra.Command) {
-	f := c.Flags()
-	f.BoolVar(&o.none, "no-stacks", false, "take no call stacks")
-	f.BoolVar(&o.ofFrees, "free-stacks", false, "take the call stacks of frees as well as those of allocations")
-	f.BoolVar(&o.fullNames, "full-names", false, "name C++ functions with their parameters and template arguments")
-	f.StringVar(&o.nativeFrames, "native-frames", foldedFrames,
-		"`WHICH` native frames stacks show: folded (without the Python interpreter's own), all")
-	_ = c.RegisterFlagCompletionFunc("native-frames",
-		cobra.FixedCompletions([]string{foldedFrames, allFrames}, cobra.ShellCompDirectiveNoFileComp))
+	c.Flags().BoolVar(&o.none, "no-stacks", false, "take no call stacks")
 }
 
-// check finds what is wrong with the flags before anything starts.
-func (o *stackOptions) check(c *cobra.Command) error {
-	if !slices.Contains([]string{foldedFrames, allFrames}, o.nativeFrames) {
-		return fmt.Errorf("--native-frames: %q is neither %s nor %s", o.nativeFrames, foldedFrames, allFrames)
-	}
-	if o.none {
-		for _, flag := range []string{"free-stacks", "full-names", "native-frames"} {
-			if c.Flags().Changed(flag) {
-				return errors.New("--" + flag + " is about call stacks: leave out --no-stacks")
-			}
-		}
+// registerMore makes the flags of commands that keep what they trace.
+func (o *stackOptions) registerMore(c *cobra.Command) {
+	o.register(c)
+	c.Flags().BoolVar(&o.ofFrees, "free-stacks", false, "take call stacks of frees, too")
+	c.Flags().BoolVar(&o.full, "full-stacks", false, "keep the Python interpreter's frames, and whole C++ names")
+}
+
+// check finds flags that contradict each other before anything starts.
+func (o *stackOptions) check() error {
+	switch {
+	case o.none && o.ofFrees:
+		return errors.New("--free-stacks takes call stacks: leave out --no-stacks")
+	case o.none && o.full:
+		return errors.New("--full-stacks takes call stacks: leave out --no-stacks")
 	}
 	return nil
 }
 
-// apply sets what the tracer is to do.
+// apply sets what the tracer does.
 func (o *stackOptions) apply(t *tracer.Options) {
-	t.NoStacks, t.FreeStacks, t.FullNames = o.none, o.ofFrees, o.fullNames
-	t.AllFrames = o.nativeFrames == allFrames
+	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, o.ofFrees, o.full, o.full
 	t.MarkAt = o.markAt
 }
 

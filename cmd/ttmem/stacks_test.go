@@ -11,17 +11,13 @@ import (
 
 func TestFlagsOfStacksAreCheckedEarly(t *testing.T) {
 	for name, test := range map[string]struct{ args, says string }{
-		"nothing":         {"", ""},
-		"all of them":     {"--free-stacks --full-names --native-frames all", ""},
-		"the default":     {"--native-frames folded", ""},
-		"no such frames":  {"--native-frames some", `--native-frames: "some" is neither folded nor all`},
-		"frees of none":   {"--no-stacks --free-stacks", "--free-stacks is about call stacks: leave out --no-stacks"},
-		"names of none":   {"--no-stacks --full-names", "--full-names is about call stacks: leave out --no-stacks"},
-		"which of none":   {"--no-stacks --native-frames all", "--native-frames is about call stacks: leave out --no-stacks"},
-		"a graph of none": {"--no-stacks --flamegraph x", "--flamegraph shows call stacks: leave out --no-stacks"},
+		"nothing":       {"-o f", ""},
+		"all of them":   {"-o f --free-stacks --full-stacks", ""},
+		"frees of none": {"-o f --no-stacks --free-stacks", "--free-stacks takes call stacks: leave out --no-stacks"},
+		"more of none":  {"-o f --no-stacks --full-stacks", "--full-stacks takes call stacks: leave out --no-stacks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := checkFlags(newRun(), strings.Fields(test.args)...)
+			err := checkFlags("record", strings.Fields(test.args)...)
 			if test.says == "" {
 				qt.Check(t, qt.IsNil(err))
 			} else {
@@ -33,7 +29,7 @@ func TestFlagsOfStacksAreCheckedEarly(t *testing.T) {
 
 func TestFlagsOfStacksReachTheTracer(t *testing.T) {
 	var to tracer.Options
-	o := stackOptions{ofFrees: true, fullNames: true, nativeFrames: allFrames}
+	o := stackOptions{ofFrees: true, full: true}
 	o.apply(&to)
 	qt.Check(t, qt.DeepEquals(to, tracer.Options{FreeStacks: true, FullNames: true, AllFrames: true}))
 }

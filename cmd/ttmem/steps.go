@@ -20,28 +20,15 @@ import (
 )
 
 func newSteps() *cobra.Command {
-	o := sourceOptions{expected: true, stacks: stackOptions{nativeFrames: foldedFrames}}
+	o := sourceOptions{expected: true}
 	c := &cobra.Command{
 		Use:   "steps -p PID",
-		Short: "Tell a test runner what each step of a process did to memory",
-		Long: `For test runners and other programs: what each step of a process allocated and did
-not free, and how high its memory went. The pytest plugin ttmem-pytest is made of it.
+		Short: "Measure the steps of a process, for a test runner",
+		Long: `Measures what each step of a process, such as a test, allocated and did not free, and how high
+its memory went.
 
-It prints {"v":1,"ready":true} on standard output when it sees the process, which may
-load its library later. Then it reads lines from standard input, and answers each with
-a line of JSON:
-
-  begin NAME   {"began":"NAME"}
-  end          {"step":"NAME","begin_ns":…,"end_ns":…,"peaks":[…],"left":[…],"lost":0}
-  another      {"error":"…"}
-
-peaks are of each region of each chip: {"device":0,"region":"DRAM","begin_bytes":…,
-"peak_bytes":…,"end_bytes":…,"capacity_bytes":…}. left is what was allocated in the
-step and not freed, by call stack, largest first: {"region":"DRAM","bytes":…,
-"buffers":…,"name":"…","calls":["…"]}, with "kept":"…" where it is what a program
-always keeps. lost counts events: where it is not 0 the figures may be wrong.
-
-It ends with its input, or with the process.`,
+It reads lines from standard input, begin NAME and end, and answers each with a line of JSON.
+docs/steps.md has the protocol; the pytest plugin ttmem-pytest uses it.`,
 		Example: `  ttmem steps -p 4242
   pip install ./cmd/ttmem-pytest && pytest --ttmem tests/`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -53,9 +40,9 @@ It ends with its input, or with the process.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case len(o.pids) == 0:
-				return errors.New("steps of which process? Give it with -p PID")
+				return errors.New("missing -p PID")
 			case len(o.pids) > 1:
-				return errors.New("steps are of one process: give one -p PID")
+				return errors.New("steps takes one process: give -p once")
 			}
 			if err := o.check(c, args); err != nil {
 				return err

@@ -19,62 +19,54 @@ import (
 
 // topOptions say what is looked at, and how often.
 type topOptions struct {
-	source  sourceOptions
-	rules   string
-	seconds float64
-	once    bool
-	n       int
+	source   sourceOptions
+	rules    string
+	interval time.Duration
+	once     bool
 }
+
+// onceRows is how many holders --once prints.
+const onceRows = 20
+
+// The refresh intervals that make sense.
+const leastInterval, mostInterval = 100 * time.Millisecond, time.Hour
 
 func newTop() *cobra.Command {
 	var o topOptions
 	c := &cobra.Command{
 		Use:   "top [FILE | -- COMMAND [ARG…]]",
 		Short: "Show live how full each chip is, and who holds most",
-		Long: `Shows on the terminal, and keeps up to date: a bar for each chip and region with what
-is used, the peak and the capacity; the processes; and what holds most, by call stack,
-operation, component, file, type, size, process or chip. The keys are told by ?.
+		Long: `Shows how full each chip is, its processes, and what holds most. Press ? for keys.
 
-It looks at what the service of this host sees (ttmem serve) or, where none runs, at all
-processes of the host, which needs root. FILE is a recording, of which the end is shown.
-COMMAND is run and traced from its first allocation; its input is empty, and what it
-writes is shown by the key o. To quit ends the command.`,
-		Example: `  ttmem top                             # what ttmem serve sees
+FILE is a recording, shown at its end. COMMAND is run and traced; press o for its output, and
+quitting terminates it. Without either the host's service (ttmem serve) is asked, or root
+traces the whole host. docs/top.md explains the view.`,
+		Example: `  ttmem top                             what ttmem serve sees
   sudo ttmem top -p 4242
   sudo ttmem top -- python model.py
   ttmem top model.ttmem
-  ttmem top --rules model.rules         # with components of a model
   ttmem top --once | head -n 20`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.source.checkWatch(c, args); err != nil {
 				return err
 			}
+			o.rules = rulesFile(c)
 			return showTop(&o)
 		},
 	}
 	o.source.register(c)
-	o.source.stacks.register(c)
-	f := c.Flags()
-	f.Float64VarP(&o.seconds, "interval", "w", 1, "look every `SECONDS`")
-	f.BoolVar(&o.once, "once", false, "print one frame and end")
-	f.IntVarP(&o.n, "limit", "n", 20, "print at most `N` holders with --once")
-	f.StringVar(&o.rules, "rules", "", "name components of the model by the rules in `FILE`")
-	for _, flag := range []string{"interval", "limit"} {
-		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
-	}
-	_ = c.MarkFlagFilename("rules")
+	addInterval(c, &o.interval, time.Second)
+	c.Flags().BoolVar(&o.once, "once", false, "print one frame and exit")
+	takeGlobals(c, rulesFlag)
 	return c
 }
 
 func showTop(o *topOptions) error {
-	if !(o.seconds >= 0.1 && o.seconds <= 3600) {
-		return fmt.Errorf("-w %v: between 0.1 and 3600 seconds", o.seconds)
-	}
-	if o.n < 1 {
-		return fmt.Errorf("-n %d: at least one holder is listed", o.n)
+	if o.interval < leastInterval || o.interval > mostInterval {
+		return fmt.Errorf("--interval %v: choose from 100ms to 1h", o.interval)
 	}
 	view := top.Options{
-		NowNs: monotonicNow, Interval: time.Duration(o.seconds * float64(time.Second)),
+		NowNs: monotonicNow, Interval: o.interval,
 		Color: os.Getenv("NO_COLOR") == "", ASCII: !utf8Locale(), Output: len(o.source.command) > 0,
 	}
 	if o.source.file != "" {
@@ -100,7 +92,7 @@ func showTop(o *topOptions) error {
 // topOnce prints one frame of what there is.
 func topOnce(o *topOptions, view top.Options) error {
 	if len(o.source.command) > 0 {
-		return fmt.Errorf("--once is of what runs already: ttmem run -- %s traces a command and reports", strings.Join(o.source.command, " "))
+		return fmt.Errorf("--once runs no command: ttmem run -- %s traces one and reports", strings.Join(o.source.command, " "))
 	}
 	p, err := o.source.read()
 	if err != nil {
@@ -124,7 +116,7 @@ func topOnce(o *topOptions, view top.Options) error {
 	if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		columns = int(size.Col)
 	}
-	if err := top.Once(os.Stdout, view, columns, o.n, !terminal); err != nil {
+	if err := top.Once(os.Stdout, view, columns, onceRows, !terminal); err != nil {
 		return fmt.Errorf("writing the frame: %w", pathless(err))
 	}
 	for _, note := range p.notes {

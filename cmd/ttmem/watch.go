@@ -157,15 +157,10 @@ func watchEnd(path string, handle func(*event.Event)) (*watched, error) {
 		return nil, err
 	}
 	defer r.close()
-	skipped, err := r.last()
-	if err != nil {
+	if _, err := r.last(); err != nil {
 		return nil, err
 	}
-	w, err := r.watch(&sourceOptions{}, handle, func() {})
-	if w != nil {
-		w.skipped = skipped
-	}
-	return w, err
+	return r.watch(&sourceOptions{}, handle, func() {})
 }
 
 // watchLeft gives all events of a file to handle that tell of buffers which nobody

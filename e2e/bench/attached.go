@@ -113,12 +113,6 @@ func (a *attached) end() (outcome, error) {
 	return outcome{report.Lost, cpu, cpu - a.busy}, nil
 }
 
-// canAttach reports whether `ttmem attach` has a flag.
-func (b *bench) canAttach(flag string) bool {
-	help, err := exec.Command(b.ttmem, "attach", "--help").Output()
-	return err == nil && strings.Contains(string(help), flag+" ")
-}
-
 // cpuTime is the processor time that the threads of a process have had: the first
 // number of each one's schedstat, in ns. /proc/PID/stat has ticks of 10 ms.
 func cpuTime(pid int) (sum time.Duration) {

@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 )
 
 // ended ends a way to trace, and says how many events it lost.
@@ -38,15 +40,13 @@ func (b *bench) ways(limit float64) []*way {
 		{name: "bpftrace, ustack as key", begin: bpftrace},
 		{name: "ttmem attach --no-stacks", begin: ttmem("--no-stacks")},
 		{name: "ttmem attach", begin: ttmem(), limit: limit},
-		{name: "ttmem attach --free-stacks", begin: ttmem("--free-stacks")},
+		{name: "ttmem record --free-stacks", begin: b.recorded("--free-stacks")},
 		{name: "ttmem attach --events", begin: ttmem("--events", filepath.Join(b.dir, "events.jsonl"))},
 	}
 	if b.beside != "" {
 		ways = append(ways, b.besideWay())
 	}
-	return slices.DeleteFunc(ways, func(w *way) bool {
-		return w.name == "ttmem attach --free-stacks" && !b.canAttach("--free-stacks")
-	})
+	return ways
 }
 
 // tracedBy has a ttmem trace a program.
@@ -58,6 +58,26 @@ func (b *bench) tracedBy(a *attached, p *program, args ...string) (ended, error)
 		o, err := a.end()
 		return o.lostEvents(), err
 	}, nil
+}
+
+// recorded has ttmem record a program, to a new file each time.
+func (b *bench) recorded(args ...string) func(*program) (ended, error) {
+	return func(p *program) (ended, error) {
+		dir, err := os.MkdirTemp(b.dir, "recorded")
+		if err != nil {
+			return nil, err
+		}
+		a := &attached{recording: filepath.Join(dir, "loop.ttmem")}
+		args := append([]string{"record", "-o", a.recording, "-p", strconv.Itoa(p.pid())}, args...)
+		if _, err := b.trace(a, args...); err != nil {
+			return nil, err
+		}
+		return func() (uint64, error) {
+			defer os.RemoveAll(dir)
+			o, err := a.end()
+			return o.lostEvents(), err
+		}, nil
+	}
 }
 
 func (b *bench) loop() error {
