@@ -159,7 +159,8 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 	}
 	d.groups = slices.SortedFunc(maps.Values(groups), func(a, b *diffGroup) int {
 		return cmp.Or(compareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
-			cmp.Compare(b.ChangeBuffers, a.ChangeBuffers), cmp.Compare(b.B.Bytes, a.B.Bytes), cmp.Compare(a.Key, b.Key))
+			cmp.Compare(b.ChangeBuffers, a.ChangeBuffers), cmp.Compare(b.B.Bytes, a.B.Bytes), cmp.Compare(a.Key, b.Key),
+			compareFrames(a.Stack, b.Stack))
 	})
 	d.groups = slices.DeleteFunc(d.groups, func(g *diffGroup) bool { return g.A == g.B })
 	if o.n > 0 && o.n < len(d.groups) {

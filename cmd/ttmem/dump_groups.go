@@ -125,13 +125,22 @@ func (l *listing) group(by string, n int) *grouped {
 	}
 	list := slices.SortedFunc(maps.Values(groups), func(a, b *dumpGroup) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
-			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key))
+			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), compareFrames(a.Stack, b.Stack))
 	})
 	cut := 0
 	if n > 0 && n < len(list) {
 		cut = len(list) - n
 	}
 	return &grouped{l, by, list, cut}
+}
+
+// compareFrames orders call stacks by their frames, innermost first, so that those of one
+// name are always in the same order.
+func compareFrames(a, b []event.Frame) int {
+	return slices.CompareFunc(a, b, func(x, y event.Frame) int {
+		return cmp.Or(cmp.Compare(x.File, y.File), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Name, y.Name),
+			cmp.Compare(x.Module, y.Module), cmp.Compare(x.Address, y.Address))
+	})
 }
 
 // add counts a row that is in so many groups.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -63,9 +64,9 @@ func formatCount(n uint64, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// formatIDs writes the ids of chips, which are in order: "chip 3", "chips 0-7,
-// 9".
+// formatIDs writes the ids of chips: "chip 3", "chips 0-7, 9".
 func formatIDs(ids []int) string {
+	ids = slices.Sorted(slices.Values(ids)) // a mesh has them in an order of its own
 	if len(ids) == 1 {
 		return fmt.Sprintf("chip %d", ids[0])
 	}
