@@ -54,7 +54,7 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 # All tests, on the real ttnn. Never from the cache: it does not see that ttmem itself,
 # which e2e builds, has changed. Packages that trace run one after the other: who traces
 # the host sees what the tests of the others run.
-TRACING := ./tracer ./e2e
+TRACING := ./tracer ./tracer/stack ./tracer/doctor ./e2e
 test: tools
 	$(SUDO) $(GO) test -count=1 -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(TRACING))")
 	$(SUDO) $(GO) test -count=1 -p 1 -timeout 20m $(TRACING)
@@ -95,7 +95,7 @@ rig: bin/rig
 
 # Makes the committed BPF bindings and object again.
 generate: tools
-	$(GO) generate ./bpf ./tracer
+	$(GO) generate ./bpf ./tracer/doctor
 
 # What boots kernels, from Debian or Ubuntu where it lacks. PATH need not have the
 # programs for administrators.

@@ -359,9 +359,9 @@ func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 		cb(4, 7, 5, 1000, 100, 0, 0, 0, 1), cb(4, 7, 4, 1000, 100, 0, 0, 1), kernels(4, 7, 5, 1, 1, 0))
 	exit := event.Event{TimeNs: 10, Kind: event.ProcessExit, PID: 7}
 	var got []string
-	for _, e := range s.Implied(&exit) {
+	for e := range s.Implied(&exit) {
 		got = append(got, fmt.Sprint(e.TimeNs, e.PID, e.Kind, e.Reason, e.Region, e.BufferID, e.ProgramID, e.Devices))
-		s.Apply(&e)
+		s.Apply(e)
 	}
 	qt.Check(t, qt.DeepEquals(got, []string{
 		"10 7 free process_exit DRAM 9 0 [0]",
@@ -371,7 +371,9 @@ func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 		"10 7 cb_free process_exit CB 0 5 [0 1]",
 		"10 7 kernel_unload process_exit KERNEL 0 5 [0]",
 	}))
-	qt.Check(t, qt.HasLen(s.Implied(&exit), 0))
+	for e := range s.Implied(&exit) {
+		t.Errorf("%+v is implied", e)
+	}
 	s.Apply(&exit)
 	snap := s.Snapshot()
 	qt.Check(t, qt.Equals(snap.Anomalies, aggregate.Anomalies{}))
@@ -381,12 +383,15 @@ func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 func TestAStartOfAKnownProcessImpliesTheEndOfTheEarlierOne(t *testing.T) {
 	s := after(tensor(1, 7, 1, 0))
 	start := event.Event{TimeNs: 5, Kind: event.ProcessStart, PID: 7}
-	got := s.Implied(&start)
-	qt.Assert(t, qt.HasLen(got, 2))
-	qt.Check(t, qt.Equals(got[0].Kind, event.Free))
-	qt.Check(t, qt.Equals(got[1].Kind, event.ProcessExit))
+	kinds := func() (list []event.Kind) {
+		for e := range s.Implied(&start) {
+			list = append(list, e.Kind)
+		}
+		return list
+	}
+	qt.Check(t, qt.DeepEquals(kinds(), []event.Kind{event.Free, event.ProcessExit}))
 	start.PID = 8
-	qt.Check(t, qt.HasLen(s.Implied(&start), 0))
+	qt.Check(t, qt.HasLen(kinds(), 0))
 }
 
 func TestLostEventsAreCountedByCause(t *testing.T) {

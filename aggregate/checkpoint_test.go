@@ -25,7 +25,9 @@ func restored(t *testing.T, s *aggregate.State) *aggregate.State {
 			t.Fatalf("%v at %d comes after %d", e.Kind, e.TimeNs, last)
 		}
 		last = e.TimeNs
-		qt.Assert(t, qt.HasLen(fresh.Implied(e), 0), qt.Commentf("%+v", e))
+		for range fresh.Implied(e) {
+			t.Fatalf("%+v implies something", e)
+		}
 		fresh.Apply(e)
 	}
 	return fresh

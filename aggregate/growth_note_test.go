@@ -86,7 +86,11 @@ func (m *leakyModel) next(stacks []*event.Stack, state *aggregate.State) (events
 		e.Kind, e.BufferID, e.Reason = event.Free, list[i][0], event.ReasonExplicit
 		m.live[pid] = append(list[:i], list[i+1:]...)
 	}
-	return append(state.Implied(&e), e)
+	var list []event.Event
+	for implied := range state.Implied(&e) {
+		list = append(list, *implied)
+	}
+	return append(list, e)
 }
 
 // TestAGrowthGoesOnAtItsNote: exactly as if it had seen all events.

@@ -69,9 +69,7 @@ func (r *GrowthResume) Add(e *event.Event) {
 		r.unknown = true
 		return
 	}
-	if s.stack == nil {
-		s.stack = e.Stack
-	}
+	s.stack = e.Stack
 	found := r.found[s]
 	b := growthBuffer{
 		site: s, id: e.BufferID, since: e.TimeNs, allocator: e.Allocator,

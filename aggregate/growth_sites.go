@@ -26,9 +26,7 @@ func (g *Growth) site(p *growthProcess, e *event.Event) *growthSite {
 	key := growthKey{p.serial, g.stackOf(p, e.Stack), g.set(e.Devices), e.Region, e.Layout}
 	for s := p.byStack[key.stack]; s != nil; s = s.next {
 		if s.key == key {
-			if s.stack == nil {
-				s.stack = e.Stack
-			}
+			s.stack = e.Stack // that of a note has no native lines
 			return s
 		}
 	}

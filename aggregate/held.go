@@ -82,21 +82,25 @@ func (s *State) HeldByAllocator(pid int, allocator uint64) []Held {
 // list returns the buffers that are wanted, in order of time.
 func (p *process) list(wanted func(*buffer) bool) []Held {
 	var list []Held
-	for b := range p.buffers.all() {
-		if wanted(b) {
-			list = append(list, Held{
-				PID: p.pid, TID: int(b.tid), Comm: b.comm,
-				BufferID: b.id, Object: b.object, Allocator: b.allocator,
-				Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
-				Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
-				BytesPerBank: b.perBank, Banks: b.banks, SinceNs: b.since,
-				BeforeAttach: b.before, Stack: b.stack,
-			})
+	for _, b := range p.inOrder(wanted) {
+		list = append(list, *heldOf(b))
+	}
+	return list
+}
+
+// inOrder returns the buffers that are wanted, in order of time.
+func (p *process) inOrder(wanted func(*buffer) bool) []*buffer {
+	var list []*buffer
+	for _, number := range sortedKeys(p.buffers.pages) {
+		for _, b := range p.buffers.pages[number] {
+			if b != nil && wanted(b) {
+				list = append(list, b)
+			}
 		}
 	}
-	slices.SortFunc(list, func(a, b Held) int {
-		// Ids go up with time within a process.
-		return cmp.Or(cmp.Compare(a.SinceNs, b.SinceNs), cmp.Compare(a.BufferID, b.BufferID))
+	// ids go up with time within a process, so that they are nearly in order by now
+	slices.SortFunc(list, func(a, b *buffer) int {
+		return cmp.Or(cmp.Compare(a.since, b.since), cmp.Compare(a.id, b.id))
 	})
 	return list
 }

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"iter"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -14,46 +15,62 @@ import (
 //
 // They are to be applied before e, which then finds nothing left to end:
 //
-//	for _, implied := range state.Implied(&e) {
-//		emit(&implied)
-//		state.Apply(&implied)
+//	for implied := range state.Implied(&e) {
+//		emit(implied)
+//		state.Apply(implied)
 //	}
 //	emit(&e)
 //	state.Apply(&e)
 //
 // They come in order: buffers by the time of their allocation, then programs by
-// their ids.
-func (s *State) Implied(e *event.Event) []event.Event {
+// their ids. They tell of the state as it is when they begin to be iterated, and each is
+// only valid until the next one: there may be a million.
+func (s *State) Implied(e *event.Event) iter.Seq[*event.Event] {
 	switch e.Kind {
-	case event.DeviceClose:
-		return impliedFrees(e, s.HeldByAllocator(e.PID, e.Allocator), event.ReasonDeviceClose)
-	case event.ProcessExit:
-		return s.impliedExit(e)
-	case event.ProcessStart:
-		if s.known(e.PID) == nil {
-			return nil
+	case event.DeviceClose, event.ProcessExit, event.ProcessStart:
+	default:
+		return func(func(*event.Event) bool) {}
+	}
+	return func(yield func(*event.Event) bool) {
+		p := s.known(e.PID)
+		if p == nil {
+			return
+		}
+		if e.Kind == event.DeviceClose {
+			buffers := p.inOrder(func(b *buffer) bool { return b.allocator == e.Allocator })
+			impliedFrees(e, buffers, event.ReasonDeviceClose, yield)
+			return
+		}
+		if !s.impliedExit(e, p, yield) || e.Kind != event.ProcessStart {
+			return
 		}
 		exit := implied(e, event.ProcessExit, event.NoReason)
 		exit.ExitStatus = event.UnknownStatus
-		return append(s.impliedExit(e), exit)
+		yield(&exit)
 	}
-	return nil
 }
 
-func (s *State) impliedExit(e *event.Event) []event.Event {
-	list := impliedFrees(e, s.HeldByProcess(e.PID), event.ReasonProcessExit)
+// impliedExit reports whether yield wants more.
+func (s *State) impliedExit(e *event.Event, p *process, yield func(*event.Event) bool) bool {
 	static, kernels := s.livePrograms(e.PID)
+	if !impliedFrees(e, p.inOrder(func(*buffer) bool { return true }), event.ReasonProcessExit, yield) {
+		return false
+	}
 	for _, id := range sortedKeys(static) {
 		end := implied(e, event.CBFree, event.ReasonProcessExit)
 		end.Region, end.ProgramID, end.Devices = event.CB, id, static[id]
-		list = append(list, end)
+		if !yield(&end) {
+			return false
+		}
 	}
 	for _, id := range sortedKeys(kernels) {
 		end := implied(e, event.KernelUnload, event.ReasonProcessExit)
 		end.Region, end.ProgramID, end.Devices = event.Kernel, id, kernels[id]
-		list = append(list, end)
+		if !yield(&end) {
+			return false
+		}
 	}
-	return list
+	return true
 }
 
 // livePrograms are the chips on which each program of the process has circular
@@ -77,19 +94,20 @@ func (s *State) livePrograms(pid int) (static, kernels map[uint64][]int) {
 	return static, kernels
 }
 
-func impliedFrees(e *event.Event, held []Held, reason event.Reason) []event.Event {
-	list := make([]event.Event, 0, len(held))
-	for _, h := range held {
-		free := implied(e, event.Free, reason)
-		free.Devices = slices.Clip(h.Devices)
-		free.Region, free.Layout = h.Region, h.Layout
-		free.BufferID, free.Object, free.Allocator = h.BufferID, h.Object, h.Allocator
-		free.Address, free.SizeBytes, free.PageSizeBytes = h.Address, h.SizeBytes, h.PageSizeBytes
-		free.BytesPerBank, free.Banks = h.BytesPerBank, h.Banks
-		free.BeforeAttach, free.Stack = h.BeforeAttach, h.Stack
-		list = append(list, free)
+func impliedFrees(e *event.Event, buffers []*buffer, reason event.Reason, yield func(*event.Event) bool) bool {
+	free := implied(e, event.Free, reason)
+	for _, b := range buffers {
+		free.Devices = slices.Clip(b.set.ids)
+		free.Region, free.Layout = b.region, b.layout
+		free.BufferID, free.Object, free.Allocator = b.id, b.object, b.allocator
+		free.Address, free.SizeBytes, free.PageSizeBytes = b.address, b.size, b.pageSize
+		free.BytesPerBank, free.Banks = b.perBank, b.banks
+		free.BeforeAttach, free.Stack = b.before, b.stack
+		if !yield(&free) {
+			return false
+		}
 	}
-	return list
+	return true
 }
 
 // implied is an event at the time and in the process of e.

@@ -187,8 +187,8 @@ func TestAnySequenceOfEventsGivesWhatTheModelGives(t *testing.T) {
 			e := randomEvent(r, now)
 			m.apply(e)
 			s.Apply(&e)
-			for _, implied := range withImplied.Implied(&e) {
-				withImplied.Apply(&implied)
+			for implied := range withImplied.Implied(&e) {
+				withImplied.Apply(implied)
 			}
 			withImplied.Apply(&e)
 

@@ -176,9 +176,9 @@ func TestAnyProfileIsWhatTheModelGivesAndAddsUpToTheState(t *testing.T) {
 		for now := range uint64(500) {
 			e := randomEvent(r, now+1)
 			e.Stack = stacks[r.IntN(len(stacks))]
-			for _, implied := range s.Implied(&e) {
-				s.Apply(&implied)
-				m.apply(&implied)
+			for implied := range s.Implied(&e) {
+				s.Apply(implied)
+				m.apply(implied)
 			}
 			s.Apply(&e)
 			m.apply(&e)

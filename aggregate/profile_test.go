@@ -36,8 +36,8 @@ func profileOf(events ...event.Event) *aggregate.Profile {
 
 // feed applies an event as a session does.
 func feed(s *aggregate.State, e *event.Event) {
-	for _, implied := range s.Implied(e) {
-		s.Apply(&implied)
+	for implied := range s.Implied(e) {
+		s.Apply(implied)
 	}
 	s.Complete(e)
 	s.Apply(e)

@@ -29,8 +29,8 @@ type recorder struct {
 }
 
 func (r *recorder) apply(e *event.Event) {
-	for _, implied := range r.state.Implied(e) {
-		r.add(&implied)
+	for implied := range r.state.Implied(e) {
+		r.add(implied)
 	}
 	r.add(e)
 }

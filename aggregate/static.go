@@ -90,7 +90,12 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 		t.count++
 		t.sum += entry.bytes()
 		t.cores.add(entry.place)
-		if t.cores.max > t.peak {
+	}
+	if !c.chip.fitsL1() {
+		return // the library has not looked yet whether they overlap a tensor
+	}
+	for _, u := range c.both() {
+		if t := &u.static; t.cores.max > t.peak {
 			t.peak, t.peakTime = t.cores.max, entry.from.since
 		}
 	}

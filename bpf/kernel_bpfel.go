@@ -33,6 +33,12 @@ type KernelBufferRecord struct {
 	Window    [96]uint8
 }
 
+type KernelCbFlag uint32
+
+const (
+	KernelCbFlagCB_GLOBAL KernelCbFlag = 1
+)
+
 type KernelCbRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
@@ -92,6 +98,13 @@ type KernelCoreRange struct {
 	Y1 uint16
 }
 
+type KernelDeviceFlag uint32
+
+const (
+	KernelDeviceFlagDEVICE_MESH  KernelDeviceFlag = 1
+	KernelDeviceFlagDEVICE_READY KernelDeviceFlag = 2
+)
+
 type KernelDeviceRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
@@ -101,12 +114,26 @@ type KernelDeviceRecord struct {
 	Chips     [128]int32
 }
 
+type KernelDirectMapSearch uint32
+
+const (
+	KernelDirectMapSearchGIBIBYTES_A_RUN KernelDirectMapSearch = 4
+)
+
 type KernelFailedBuffer struct {
 	_        structs.HostLayout
 	Object   uint64
 	UniqueId uint64
 	Window   [96]uint8
 }
+
+type KernelFailedFlag uint32
+
+const (
+	KernelFailedFlagFAILED_ALLOCATE      KernelFailedFlag = 1
+	KernelFailedFlagFAILED_VALIDATE_CBS  KernelFailedFlag = 2
+	KernelFailedFlagFAILED_VALIDATE_DFBS KernelFailedFlag = 4
+)
 
 type KernelFailedRecord struct {
 	_         structs.HostLayout
@@ -200,6 +227,25 @@ type KernelLayout struct {
 	_                 [4]byte
 }
 
+type KernelLayoutLimit uint32
+
+const (
+	KernelLayoutLimitMAX_LIBRARIES KernelLayoutLimit = 64
+	KernelLayoutLimitNO_FIELD      KernelLayoutLimit = 4294967295
+)
+
+type KernelLostCause uint32
+
+const (
+	KernelLostCauseLOST_RING_FULL          KernelLostCause = 0
+	KernelLostCauseLOST_BUFFER_UNREADABLE  KernelLostCause = 1
+	KernelLostCauseLOST_DEVICE_UNREADABLE  KernelLostCause = 2
+	KernelLostCauseLOST_PROGRAM_UNREADABLE KernelLostCause = 3
+	KernelLostCauseLOST_MAP_FULL           KernelLostCause = 4
+	KernelLostCauseLOST_NO_THREAD_STATE    KernelLostCause = 5
+	KernelLostCauseLOST_CAUSES             KernelLostCause = 6
+)
+
 type KernelMapping struct {
 	_         structs.HostLayout
 	Start     uint64
@@ -228,12 +274,45 @@ type KernelObjectKey struct {
 	Object uint64
 }
 
+type KernelProbe uint32
+
+const (
+	KernelProbePROBE_BUFFER_ALLOCATED    KernelProbe = 1
+	KernelProbePROBE_BUFFER_DEALLOCATE   KernelProbe = 2
+	KernelProbePROBE_BANK_SHARDS         KernelProbe = 3
+	KernelProbePROBE_ALLOCATOR_CLEAR     KernelProbe = 4
+	KernelProbePROBE_DEVICE_READY        KernelProbe = 5
+	KernelProbePROBE_CB_ALLOCATE         KernelProbe = 6
+	KernelProbePROBE_CB_DEALLOCATE       KernelProbe = 7
+	KernelProbePROBE_CB_INVALIDATE       KernelProbe = 8
+	KernelProbePROBE_DFB_INVALIDATE      KernelProbe = 9
+	KernelProbePROBE_PROGRAM_CBS         KernelProbe = 10
+	KernelProbePROBE_PROGRAM_DFBS        KernelProbe = 11
+	KernelProbePROBE_PROGRAM_SCRATCHPADS KernelProbe = 12
+	KernelProbePROBE_CB_MARK             KernelProbe = 13
+	KernelProbePROBE_PROGRAM_DESTROY     KernelProbe = 14
+	KernelProbePROBE_PROGRAM_COMPILED    KernelProbe = 15
+	KernelProbePROBE_KERNEL_BINS         KernelProbe = 16
+	KernelProbePROBE_PROGRAM_BINARIES    KernelProbe = 17
+	KernelProbePROBE_PROGRAM_TRACK       KernelProbe = 18
+	KernelProbePROBE_VALIDATE_CB         KernelProbe = 19
+	KernelProbePROBE_VALIDATE_DFB        KernelProbe = 20
+	KernelProbePROBE_THROW               KernelProbe = 21
+)
+
 type KernelProcess struct {
 	_         structs.HostLayout
 	Flags     uint32
 	Space     uint32
 	Inherited uint32
 }
+
+type KernelProcessFlag uint32
+
+const (
+	KernelProcessFlagPROCESS_FOLLOW KernelProcessFlag = 1
+	KernelProcessFlagPROCESS_LATE   KernelProcessFlag = 2
+)
 
 type KernelProcessRecord struct {
 	_        structs.HostLayout
@@ -248,6 +327,15 @@ type KernelProgramEndRecord struct {
 	ProgramId uint64
 }
 
+type KernelProgramFlag uint32
+
+const (
+	KernelProgramFlagPROGRAM_CBS     KernelProgramFlag = 1
+	KernelProgramFlagPROGRAM_DFBS    KernelProgramFlag = 2
+	KernelProgramFlagPROGRAM_KERNELS KernelProgramFlag = 4
+	KernelProgramFlagPROGRAM_KNOWN   KernelProgramFlag = 8
+)
+
 type KernelProgramMetRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
@@ -261,6 +349,12 @@ type KernelPythonCall struct {
 	Code  uint32
 	Place uint32
 }
+
+type KernelPythonFlag uint32
+
+const (
+	KernelPythonFlagPYTHON_ENTRY KernelPythonFlag = 2147483648
+)
 
 type KernelPythonOffsets struct {
 	_                structs.HostLayout
@@ -296,6 +390,28 @@ type KernelPythonRecord struct {
 	Calls  [128]KernelPythonCall
 }
 
+type KernelRecordKind uint32
+
+const (
+	KernelRecordKindRECORD_ALLOC        KernelRecordKind = 1
+	KernelRecordKindRECORD_FREE         KernelRecordKind = 2
+	KernelRecordKindRECORD_FAILED       KernelRecordKind = 3
+	KernelRecordKindRECORD_CLEAR        KernelRecordKind = 4
+	KernelRecordKindRECORD_DEVICE       KernelRecordKind = 5
+	KernelRecordKindRECORD_CB           KernelRecordKind = 6
+	KernelRecordKindRECORD_PROGRAM_END  KernelRecordKind = 7
+	KernelRecordKindRECORD_KERNEL       KernelRecordKind = 8
+	KernelRecordKindRECORD_EXEC         KernelRecordKind = 9
+	KernelRecordKindRECORD_EXIT         KernelRecordKind = 10
+	KernelRecordKindRECORD_NATIVE_STACK KernelRecordKind = 11
+	KernelRecordKindRECORD_PYTHON_STACK KernelRecordKind = 12
+	KernelRecordKindRECORD_CODE         KernelRecordKind = 13
+	KernelRecordKindRECORD_PROGRAM_MET  KernelRecordKind = 14
+	KernelRecordKindRECORD_STACK        KernelRecordKind = 15
+	KernelRecordKindRECORD_UNLOADED     KernelRecordKind = 16
+	KernelRecordKindRECORD_MARK         KernelRecordKind = 17
+)
+
 type KernelRule struct {
 	_         structs.HostLayout
 	Cfa       uint8
@@ -303,6 +419,12 @@ type KernelRule struct {
 	BpOffset  int16
 	CfaOffset int32
 }
+
+type KernelRulesLimit uint32
+
+const (
+	KernelRulesLimitMAX_RULES KernelRulesLimit = 65536
+)
 
 type KernelShardRequest struct {
 	_             structs.HostLayout
@@ -321,11 +443,50 @@ type KernelSpace struct {
 	Mappings   [1024]KernelMapping
 }
 
+type KernelStackEnd uint32
+
+const (
+	KernelStackEndEND_START                KernelStackEnd = 0
+	KernelStackEndEND_TOO_DEEP             KernelStackEnd = 1
+	KernelStackEndEND_NO_SPACE             KernelStackEnd = 2
+	KernelStackEndEND_NOT_MAPPED           KernelStackEnd = 3
+	KernelStackEndEND_NO_ROW               KernelStackEnd = 4
+	KernelStackEndEND_UNSUPPORTED          KernelStackEnd = 5
+	KernelStackEndEND_BAD_FRAME            KernelStackEnd = 6
+	KernelStackEndEND_NOT_READABLE         KernelStackEnd = 7
+	KernelStackEndEND_NO_TABLE_ROOM        KernelStackEnd = 8
+	KernelStackEndEND_RING_FULL            KernelStackEnd = 9
+	KernelStackEndEND_NO_STATE             KernelStackEnd = 10
+	KernelStackEndEND_PYTHON_NONE          KernelStackEnd = 11
+	KernelStackEndEND_PYTHON               KernelStackEnd = 12
+	KernelStackEndEND_PYTHON_TOO_DEEP      KernelStackEnd = 13
+	KernelStackEndEND_PYTHON_NO_SPACE      KernelStackEnd = 14
+	KernelStackEndEND_PYTHON_NOT_READABLE  KernelStackEnd = 15
+	KernelStackEndEND_PYTHON_BAD           KernelStackEnd = 16
+	KernelStackEndEND_PYTHON_NO_TABLE_ROOM KernelStackEnd = 17
+	KernelStackEndEND_PYTHON_RING_FULL     KernelStackEnd = 18
+	KernelStackEndSTACK_ENDS               KernelStackEnd = 19
+)
+
 type KernelStackIds struct {
 	_      structs.HostLayout
 	Native uint64
 	Python uint64
 }
+
+type KernelStaticKind uint32
+
+const (
+	KernelStaticKindSTATIC_CIRCULAR_BUFFER KernelStaticKind = 1
+	KernelStaticKindSTATIC_DATAFLOW_BUFFER KernelStaticKind = 2
+	KernelStaticKindSTATIC_SCRATCHPAD      KernelStaticKind = 3
+)
+
+type KernelTableIndex uint32
+
+const (
+	KernelTableIndexNO_TABLE KernelTableIndex = 4294967295
+)
 
 type KernelText struct {
 	_     structs.HostLayout
@@ -389,6 +550,7 @@ const (
 	KernelVarKeepProgramEndRecord = "keep_program_end_record"
 	KernelVarKeepProgramMetRecord = "keep_program_met_record"
 	KernelVarKeepPythonRecord     = "keep_python_record"
+	KernelVarKeepSharedEnums      = "keep_shared_enums"
 	KernelVarKeepSpace            = "keep_space"
 	KernelVarOnlyListed           = "only_listed"
 	KernelVarOwnTgid              = "own_tgid"
@@ -502,6 +664,7 @@ type KernelVariableSpecs struct {
 	KeepProgramEndRecord *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
 	KeepProgramMetRecord *ebpf.VariableSpec `ebpf:"keep_program_met_record"`
 	KeepPythonRecord     *ebpf.VariableSpec `ebpf:"keep_python_record"`
+	KeepSharedEnums      *ebpf.VariableSpec `ebpf:"keep_shared_enums"`
 	KeepSpace            *ebpf.VariableSpec `ebpf:"keep_space"`
 	OnlyListed           *ebpf.VariableSpec `ebpf:"only_listed"`
 	OwnTgid              *ebpf.VariableSpec `ebpf:"own_tgid"`
@@ -602,6 +765,7 @@ type KernelVariables struct {
 	KeepProgramEndRecord *ebpf.Variable `ebpf:"keep_program_end_record"`
 	KeepProgramMetRecord *ebpf.Variable `ebpf:"keep_program_met_record"`
 	KeepPythonRecord     *ebpf.Variable `ebpf:"keep_python_record"`
+	KeepSharedEnums      *ebpf.Variable `ebpf:"keep_shared_enums"`
 	KeepSpace            *ebpf.Variable `ebpf:"keep_space"`
 	OnlyListed           *ebpf.Variable `ebpf:"only_listed"`
 	OwnTgid              *ebpf.Variable `ebpf:"own_tgid"`

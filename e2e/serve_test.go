@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -61,6 +62,12 @@ func startServer(t *testing.T, args ...string) *server {
 	s.Cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+notify)
 	qt.Assert(t, qt.IsNil(s.Start()))
 	t.Cleanup(func() {
+		if t.Failed() && s.Client != nil {
+			if snapshot, err := s.Snapshot(context.Background()); err == nil {
+				text, _ := json.Marshal(snapshot)
+				t.Logf("%s", text)
+			}
+		}
 		s.Process.Kill()
 		s.Wait()
 		if t.Failed() {

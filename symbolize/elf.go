@@ -25,7 +25,7 @@ var ErrNotELF = errors.New("not an ELF file for x86-64")
 type ELF struct {
 	r       io.ReaderAt
 	size    int64
-	closer  io.Closer
+	file    *os.File // nil unless it is to be closed
 	headers []elf.ProgHeader
 	buildID string
 	notes   int // that were looked at
@@ -38,8 +38,9 @@ type ELF struct {
 	stubs, relocations []section
 	// ehFrame says how to unwind the code
 	ehFrame section
-	// debug are the sections with debug information and the link to it, by name
-	debug map[string]debugSection
+	// debugInfo is true where the file has DWARF, debugLink names a file that has it
+	debugInfo bool
+	debugLink section
 
 	names namesIndex
 	funcs addressIndex
@@ -82,23 +83,29 @@ func Open(path string) (*ELF, error) {
 	if err != nil {
 		return nil, err
 	}
+	return OpenFile(f)
+}
+
+// OpenFile reads an ELF file, which Close closes. After an error it is closed.
+func OpenFile(f *os.File) (*ELF, error) {
 	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	var e *ELF
+	if err == nil {
+		e, err = New(f, info.Size())
+	}
 	if err != nil {
 		f.Close()
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
-	if !info.Mode().IsRegular() {
-		f.Close()
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	}
-	e, err := New(f, info.Size())
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	e.closer = f
+	e.file = f
 	return e, nil
 }
+
+// File is the file that was opened; nil where New was given something else.
+func (e *ELF) File() *os.File { return e.file }
 
 // New reads an ELF file of size bytes through r, which has to stay usable until
 // Close and stays the caller's to close.
@@ -110,13 +117,13 @@ func New(r io.ReaderAt, size int64) (*ELF, error) {
 	return e, nil
 }
 
-// Close closes the file, if Open opened it, and drops what was read of it.
+// Close closes the file, if Open or OpenFile opened it, and drops what was read of it.
 func (e *ELF) Close() error {
 	e.names.drop()
 	e.funcs.drop()
 	e.plt.drop()
-	if e.closer != nil {
-		return e.closer.Close()
+	if e.file != nil {
+		return e.file.Close()
 	}
 	return nil
 }
@@ -209,7 +216,6 @@ func (e *ELF) keepSections(sections []elf.Section64, names []byte) {
 		return section{sections[i].Addr, sections[i].Off, sections[i].Size}
 	}
 	for i, s := range sections {
-		e.keepDebug(cString(names, s.Name), &s)
 		switch elf.SectionType(s.Type) {
 		case elf.SHT_SYMTAB:
 			if e.symtab.size == 0 {
@@ -228,8 +234,13 @@ func (e *ELF) keepSections(sections []elf.Section64, names []byte) {
 			if len(name) >= 4 && name[:4] == ".plt" && len(e.stubs) < 3 {
 				e.stubs = append(e.stubs, at(uint32(i)))
 			}
-			if name == ".eh_frame" && e.ehFrame.size == 0 {
+			switch {
+			case name == ".eh_frame" && e.ehFrame.size == 0:
 				e.ehFrame = at(uint32(i))
+			case name == ".gnu_debuglink" && e.debugLink.size == 0:
+				e.debugLink = at(uint32(i))
+			case name == ".debug_info", name == ".zdebug_info":
+				e.debugInfo = true
 			}
 		case elf.SHT_NOTE:
 			if e.buildID == "" {

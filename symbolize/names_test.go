@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"ttmem/e2e/rig"
@@ -19,9 +18,16 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
+func mustOpen(t testing.TB, path string) *ELF {
+	t.Helper()
+	e, err := Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
 func TestNames(t *testing.T) {
-	n := NewNames(mustNew(t, sample().image()), nil)
-	defer n.Close()
+	n := NewNames(mustNew(t, sample().image()))
 	for _, test := range []struct {
 		addr         uint64
 		name, symbol string
@@ -40,9 +46,6 @@ func TestNames(t *testing.T) {
 	for _, addr := range []uint64{0, textAddr - 1, textAddr + 0x30, stubsAddr, 1<<64 - 1} {
 		qt.Check(t, qt.HasLen(n.At(addr), 0), qt.Commentf("%#x", addr))
 	}
-	qt.Assert(t, qt.IsNil(n.Close()))
-	qt.Assert(t, qt.HasLen(n.At(textAddr), 0))
-	qt.Assert(t, qt.IsNil(n.Close()))
 }
 
 // TestAliases are several names for one function: .symtab lists local ones
@@ -78,70 +81,9 @@ func TestAliases(t *testing.T) {
 		e := mustNew(t, image)
 		bind(image, e.symtab, test.symtab)
 		bind(image, e.dynsym, test.dynsym)
-		n := NewNames(e, nil)
+		n := NewNames(e)
 		qt.Check(t, qt.DeepEquals(n.At(textAddr+0x68), []Function{{Name: test.want, Symbol: test.want}}))
 	}
-}
-
-// TestGoProgram reads a program of Go: DWARF 5, compressed, other conventions
-// than a C compiler's.
-func TestGoProgram(t *testing.T) {
-	need(t, "llvm-symbolizer-19")
-	file := filepath.Join(t.TempDir(), "program")
-	run(t, ".", "go", "build", "-o", file, "ttmem/e2e/rig/cmd/rig")
-	e := mustOpen(t, file)
-	qt.Assert(t, qt.IsTrue(e.hasDebugInfo()))
-	var addrs []uint64
-	for _, s := range e.WithPrefix("main.") {
-		for a := s.Addr; a < s.Addr+s.Size && len(addrs) < 20000; a++ {
-			addrs = append(addrs, a)
-		}
-	}
-	n := NewNames(e, nil)
-	defer n.Close()
-	differ := 0
-	for i, want := range symbolized(t, file, addrs) {
-		if got := frames(n.At(addrs[i])); got != want {
-			if differ++; differ <= 5 {
-				t.Errorf("%#x:\n%swant\n%s", addrs[i], got, want)
-			}
-		}
-	}
-	t.Logf("%d addresses, %d differ", len(addrs), differ)
-}
-
-func TestConcurrentNames(t *testing.T) {
-	file := built(t, "g++", "-g", "-O2", "-gz=zlib")
-	n := NewNames(mustOpen(t, file), nil)
-	addrs := textOf(t, file)
-	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			for _, a := range addrs {
-				n.At(a)
-			}
-		})
-	}
-	time.Sleep(time.Millisecond)
-	qt.Check(t, qt.IsNil(n.Close()))
-	group.Wait()
-	qt.Assert(t, qt.Equals(inflated.Load(), 0))
-}
-
-func TestRecent(t *testing.T) {
-	r := recent[int, int]{limit: 10}
-	for i := range 100 {
-		r.put(i, i, 1)
-		v, ok := r.get(0) // what is asked for stays
-		qt.Assert(t, qt.IsTrue(ok))
-		qt.Assert(t, qt.Equals(v, 0))
-	}
-	qt.Assert(t, qt.IsTrue(len(r.young)+len(r.old) <= 20))
-	_, ok := r.get(50)
-	qt.Assert(t, qt.IsFalse(ok))
-	r.put(1, 1, 1000) // more than the limit is kept until the next
-	_, ok = r.get(1)
-	qt.Assert(t, qt.IsTrue(ok))
 }
 
 // ttnn are the libraries of a release.
@@ -168,7 +110,7 @@ func TestNamesOfTTNN(t *testing.T) {
 	var open []*Names
 	for _, path := range ttnn(t) {
 		e := mustOpen(t, path)
-		n := NewNames(e, nil)
+		n := NewNames(e)
 		open = append(open, n)
 		start := time.Now()
 		n.At(1 << 20)
@@ -193,7 +135,6 @@ func TestNamesOfTTNN(t *testing.T) {
 	qt.Check(t, qt.IsTrue(held < 20<<20))
 	for _, n := range open {
 		checkNames(t, n, r)
-		n.Close()
 	}
 }
 
@@ -254,9 +195,8 @@ func BenchmarkFirstAddress(b *testing.B) {
 	for b.Loop() {
 		e, err := Open(path)
 		qt.Assert(b, qt.IsNil(err))
-		n := NewNames(e, nil)
+		n := NewNames(e)
 		n.At(1 << 20)
-		n.Close()
 		e.Close()
 	}
 }

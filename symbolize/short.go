@@ -58,7 +58,7 @@ func (s *shortener) name(a demangle.AST) string {
 	}
 	switch a := a.(type) {
 	case *demangle.Name:
-		return plainName(a.Name)
+		return PlainName(a.Name)
 	case *demangle.Qualified:
 		return s.qualified(a)
 	case *demangle.Template:
@@ -124,7 +124,9 @@ var (
 	clangLambda = regexp.MustCompile(`^\$_(\d+)$`)
 )
 
-func plainName(name string) string {
+// PlainName is the form for people of one part of a qualified name, as compilers write
+// it; "" for what people leave out.
+func PlainName(name string) string {
 	switch {
 	case name == "(anonymous namespace)":
 		return "(anonymous)"

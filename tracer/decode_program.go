@@ -5,15 +5,17 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
 )
 
 func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
-	p := d.start(&e, d.libraries(r.H.Library))
+	p := d.start(&e, d.host.library(r.H.Library))
 	e.Kind, e.Region = event.CBAlloc, event.CB
-	e.Stack = p.stacks.stack(r.H.Stack)
+	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.ProgramID, e.Address, e.SizeBytes = r.ProgramId, r.Address, r.SizeBytes
 	e.StaticKind = event.StaticKind(r.H.StaticKind)
-	e.Global = r.H.Flags&cbGlobal != 0
+	e.Global = r.H.Flags&bpf.CBGlobal != 0
 	for _, c := range r.Ranges[:min(int(r.H.Count), len(r.Ranges))] {
 		e.Cores = append(e.Cores, event.CoreRange{X0: c.X0, Y0: c.Y0, X1: c.X1, Y1: c.Y1})
 	}
@@ -22,90 +24,90 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 }
 
 func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
-	d.start(&e, d.libraries(r.H.Library))
+	d.start(&e, d.host.library(r.H.Library))
 	e.ProgramID = r.ProgramId
 	end := func(kind event.Kind, region event.Region, static event.StaticKind) {
 		e.Kind, e.Region, e.StaticKind = kind, region, static
 		d.emit(e)
 	}
-	switch cbs := r.H.Flags & (programCBs | programDFBs); cbs {
-	case programCBs:
+	switch cbs := r.H.Flags & (bpf.ProgramCBs | bpf.ProgramDFBs); cbs {
+	case bpf.ProgramCBs:
 		end(event.CBFree, event.CB, event.CircularBuffer)
-	case programDFBs:
+	case bpf.ProgramDFBs:
 		end(event.CBFree, event.CB, event.DataflowBuffer)
-	case programCBs | programDFBs:
+	case bpf.ProgramCBs | bpf.ProgramDFBs:
 		end(event.CBFree, event.CB, event.NotStatic)
 	}
-	if r.H.Flags&programKernels != 0 {
+	if r.H.Flags&bpf.ProgramKernels != 0 {
 		end(event.KernelUnload, event.Kernel, event.NotStatic)
 	}
 }
 
 func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
-	lib := d.libraries(r.H.Library)
+	lib := d.host.library(r.H.Library)
 	p := d.start(&e, lib)
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
-	e.Stack = p.stacks.stack(r.H.Stack)
+	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
 	e.Devices = d.chips(p, r.Device)
 	d.emit(e)
-	if lib == nil || lib.kernel.ProgramDfbs == noField {
+	if lib == nil || lib.Kernel.ProgramDfbs == bpf.NoField {
 		return
 	}
 	// the library calls nothing for a scratchpad that could be probed
-	program, err := lib.readProgram(e.PID, r.Impl)
-	if err != nil || program.id != r.ProgramId {
+	program, err := lib.ReadProgram(e.PID, r.Impl)
+	if err != nil || program.ID != r.ProgramId {
 		return // it is gone already, with all that it had
 	}
-	for _, s := range program.statics {
-		if s.kind == event.Scratchpad {
+	for _, s := range program.Statics {
+		if s.Kind == event.Scratchpad {
 			d.static(e, s)
 		}
 	}
 }
 
-// static tells of a place in L1 that was read from a program.
-func (d *decoder) static(e event.Event, s lateStatic) {
-	e.Kind, e.Region, e.StaticKind, e.BytesPerBank = event.CBAlloc, event.CB, s.kind, 0
-	e.Address, e.SizeBytes, e.Cores, e.Global = s.address, s.bytes, s.cores, s.global
+// static reports a place in L1 that was read from a program.
+func (d *decoder) static(e event.Event, s heap.Static) {
+	e.Kind, e.Region, e.StaticKind, e.BytesPerBank = event.CBAlloc, event.CB, s.Kind, 0
+	e.Address, e.SizeBytes, e.Cores, e.Global = s.Address, s.Bytes, s.Cores, s.Global
 	d.emit(e)
 }
 
 // programMet tells what a program holds that was compiled before the process was
 // attached: it is read now, by when the program may have ended already.
 func (d *decoder) programMet(e event.Event, r *bpf.KernelProgramMetRecord) {
-	lib := d.libraries(r.H.Library)
+	lib := d.host.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
 		return
 	}
 	p := d.start(&e, lib)
-	program, err := lib.readProgram(e.PID, r.Impl)
+	program, err := lib.ReadProgram(e.PID, r.Impl)
 	switch {
-	case err == nil && program.id != r.ProgramId, err != nil && hasNoMemory(e.PID):
+	case err == nil && program.ID != r.ProgramId, err != nil && host.HasNoMemory(e.PID):
 		return // it is gone already, with all that it had
 	case err != nil:
 		d.unknown("program not readable")
 		return
 	}
-	local := func(s lateStatic) bool { return !s.global }
-	if r.H.Flags == programCBs && !slices.ContainsFunc(program.statics, local) {
+	local := func(s heap.Static) bool { return !s.Global }
+	if r.H.Flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
 		return // what lies in tensors waits for nothing: it may be about to be compiled
 	}
 	e.ProgramID, e.Devices, e.BeforeAttach = r.ProgramId, d.chips(p, r.Device), true
-	for _, s := range program.statics {
-		holds := uint8(programDFBs)
-		if s.kind == event.CircularBuffer {
-			holds = programCBs
+	for _, s := range program.Statics {
+		holds := bpf.ProgramDFBs
+		if s.Kind == event.CircularBuffer {
+			holds = bpf.ProgramCBs
 		}
 		if r.H.Flags&holds == 0 {
 			continue // placed since then, as an event tells
 		}
 		d.static(e, s)
 	}
-	if r.H.Flags&programKernels != 0 {
+	if r.H.Flags&bpf.ProgramKernels != 0 {
 		e.Kind, e.Region = event.KernelLoad, event.Kernel
-		e.SizeBytes, e.BytesPerBank = program.binaryBytes, program.textBytes
+		e.SizeBytes, e.BytesPerBank = program.BinaryBytes, program.TextBytes
 		d.emit(e)
 	}
 }

@@ -9,34 +9,40 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
 	"ttmem/tracer/layout"
+	"ttmem/tracer/stack"
 )
+
+// oneLibrary is a host on which one library was found.
+type oneLibrary struct{ lib *library }
+
+func (o oneLibrary) library(index uint8) *library {
+	if index == 0 {
+		return o.lib
+	}
+	return nil
+}
+func (oneLibrary) startOf(pid int) event.Event                    { return describeProcess(pid) }
+func (oneLibrary) lateOf(int) *lateAttach                         { return nil }
+func (oneLibrary) processEnded(int, uint64, bool, *stack.Process) {}
 
 // newTestDecoder is a decoder with one library, whose Buffer has its fields in
 // a row.
-func newTestDecoder(events *[]event.Event, unknown map[string]int) *decoder {
-	lib := &library{
-		path: "libtt_metal.so", release: "1.2.3", layout: &layout.Layout{},
-		size: 8, bufferType: 16, bufferLayout: 20, ownsData: 24, address: 32, pageSize: 40,
+func newTestDecoder() *decoder {
+	fields := make(map[string]layout.Chain)
+	for name, offset := range map[string]int32{
+		"device_": 0, "size_": 8, "buffer_type_": 16, "buffer_layout_": 20, "owns_data_": 24, "address_": 32,
+		"page_size_": 40, "allocator_": 48, "allocation_status_": 56, "hooked_allocation_": 57, "unique_id_": 64,
+	} {
+		fields[name] = layout.Chain{offset}
 	}
-	lib.kernel.Device, lib.kernel.Allocator, lib.kernel.Hooked, lib.kernel.Status = 0, 48, 57, 56
-	return &decoder{
-		processes: make(map[int]*traced),
-		libraries: func(index uint8) *library {
-			if index == 0 {
-				return lib
-			}
-			return nil
-		},
-		emit:    func(e event.Event) { *events = append(*events, e) },
-		forget:  func(int, uint64, *traced) {},
-		named:   func(int) bool { return false },
-		late:    func(int) *lateAttach { return nil },
-		met:     func(int) {},
-		startOf: describeProcess,
-		view:    func(int, uint32) *spaceView { return nil },
-		unknown: func(cause string) { unknown[cause]++ },
+	known, err := heap.NewLibrary(&layout.Layout{Fields: fields}, "libtt_metal.so", "1.2.3")
+	if err != nil {
+		panic(err)
 	}
+	lib := &library{Library: known}
+	return newDecoder(oneLibrary{lib}, nil, stack.Options{})
 }
 
 func raw[T any](t *T) []byte {
@@ -44,22 +50,21 @@ func raw[T any](t *T) []byte {
 }
 
 func TestDecodeAllocation(t *testing.T) {
-	var events []event.Event
-	unknown := make(map[string]int)
-	d := newTestDecoder(&events, unknown)
+	d := newTestDecoder()
 
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
-	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: recordDevice, Flags: deviceMesh | deviceReady, Count: 3}
+	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Flags: bpf.DeviceMesh | bpf.DeviceReady, Count: 3}
 	dev.Chips[0], dev.Chips[1], dev.Chips[2] = 4, -1, 2 // the second is another host's
 	dev.Banks[event.L1] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 64, AlignmentBytes: 16}
 	d.decode(raw(&dev))
 
 	buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 9, Device: 0x1000, Allocator: 0x2000}
-	buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordAlloc}
+	buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordAlloc}
 	buffer.Window[8], buffer.Window[9] = 0, 0x10 // 4096 bytes
 	buffer.Window[16], buffer.Window[41] = byte(event.L1), 4
 	d.decode(raw(&buffer))
 
+	events := d.queue.events
 	qt.Assert(t, qt.HasLen(events, 3))
 	qt.Check(t, qt.Equals(events[0].Kind, event.ProcessStart))
 	qt.Check(t, qt.Equals(events[1].Kind, event.DeviceOpen))
@@ -70,11 +75,11 @@ func TestDecodeAllocation(t *testing.T) {
 	qt.Check(t, qt.Equals(alloc.PageSizeBytes, 1024))
 	qt.Check(t, qt.Equals(alloc.Banks, 64))
 	qt.Check(t, qt.Equals(alloc.BytesPerBank, 1024)) // four pages on 64 banks
-	qt.Check(t, qt.HasLen(unknown, 0))
+	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
 func TestSpread(t *testing.T) {
-	b := bank{Banks: 12, AlignmentBytes: 32}
+	b := heap.Bank{Banks: 12, AlignmentBytes: 32}
 	for name, c := range map[string]struct {
 		size, page uint64
 		request    bpf.KernelShardRequest
@@ -89,7 +94,7 @@ func TestSpread(t *testing.T) {
 		"no page size, as nothing has": {10, 0, bpf.KernelShardRequest{}, 12, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			banks, perBank := b.spread(c.size, c.page, c.request)
+			banks, perBank := b.AllocatedPerBank(c.size, c.page, c.request)
 			qt.Check(t, qt.Equals(banks, c.banks))
 			qt.Check(t, qt.Equals(perBank, c.perBank))
 		})
@@ -98,33 +103,32 @@ func TestSpread(t *testing.T) {
 
 // TestABankGivesAwayWholeBlocks: what is asked for stays what it is.
 func TestABankGivesAwayWholeBlocks(t *testing.T) {
-	b := bank{Banks: 64, AlignmentBytes: 16, BlockAlignmentBytes: 32}
-	_, perBank := b.spread(65*48, 48, bpf.KernelShardRequest{})
+	b := heap.Bank{Banks: 64, AlignmentBytes: 16, BlockAlignmentBytes: 32}
+	_, perBank := b.AllocatedPerBank(65*48, 48, bpf.KernelShardRequest{})
 	qt.Check(t, qt.Equals(perBank, 96))
-	_, perBank = b.spread(16, 16, bpf.KernelShardRequest{})
+	_, perBank = b.AllocatedPerBank(16, 16, bpf.KernelShardRequest{})
 	qt.Check(t, qt.Equals(perBank, 32))
-	_, perBank = b.asked(16, 16, bpf.KernelShardRequest{})
+	_, perBank = b.RequestedPerBank(16, 16, bpf.KernelShardRequest{})
 	qt.Check(t, qt.Equals(perBank, 16))
 }
 
 // FuzzDecode: whatever a record says, it is an event, or is counted.
 func FuzzDecode(f *testing.F) {
-	for kind := range uint8(recordExit + 2) {
+	for kind := range bpf.RecordMark + 2 {
 		r := bpf.KernelDeviceRecord{}
 		r.H = bpf.KernelHeader{Tgid: 1, Tid: 1, Kind: kind, Count: 1 << 31, Flags: 0xff, StaticKind: 0xff}
 		f.Add(append(raw(&r), make([]byte, 2048)...))
 		f.Add(raw(&r)[:20])
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
-		var events []event.Event
-		d := newTestDecoder(&events, make(map[string]int))
+		d := newTestDecoder()
 		aligned := make([]uint64, len(record)/8+1)
 		b := unsafe.Slice((*byte)(unsafe.Pointer(&aligned[0])), len(record))
 		copy(b, record)
 		d.decode(b)
 		d.decode(b)
-		for i := range events {
-			_ = events[i].AppendJSON(nil)
+		for i := range d.queue.events {
+			_ = d.queue.events[i].AppendJSON(nil)
 		}
 	})
 }
@@ -144,18 +148,17 @@ func TestOrder(t *testing.T) {
 }
 
 func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
-	var events []event.Event
-	d := newTestDecoder(&events, map[string]int{})
+	d := newTestDecoder()
 	failed := bpf.KernelFailedRecord{}
 	failed.Buffers[0] = bpf.KernelFailedBuffer{Object: 0x3000, UniqueId: 9}
-	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordFailed, Flags: failedAllocate}
+	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordFailed, Flags: bpf.FailedAllocate}
 	for i := range failed.Buffers[0].Window {
 		failed.Buffers[0].Window[i] = 0xc4
 	}
 	message := "TT_FATAL: Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B"
 	copy(failed.Message[:], message)
 	d.decode(raw(&failed))
-	e := events[len(events)-1]
+	e := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.Equals(e.Kind, event.AllocFailed))
 	qt.Check(t, qt.Equals(e.Region, event.L1Small))
 	qt.Check(t, qt.Equals(e.SizeBytes, 131072))
@@ -165,13 +168,12 @@ func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
 }
 
 func TestTheBufferThatTheMessageIsOfIsTakenFromTheStack(t *testing.T) {
-	var events []event.Event
-	d := newTestDecoder(&events, map[string]int{})
+	d := newTestDecoder()
 	d.decode(raw(&bpf.KernelDeviceRecord{
-		H: bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 8, Kind: recordDevice, Count: 1}, Device: 0x1000,
+		H: bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 8, Kind: bpf.RecordDevice, Count: 1}, Device: 0x1000,
 	}))
 	failed := bpf.KernelFailedRecord{}
-	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: recordFailed, Flags: failedAllocate}
+	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordFailed, Flags: bpf.FailedAllocate}
 	// what earlier calls left, of another size; the one, of an earlier try and of this
 	for i, b := range []struct{ id, size uint64 }{{11, 4096}, {12, 131072}, {13, 131072}} {
 		failed.Buffers[i] = bpf.KernelFailedBuffer{Object: 0x3000 + b.id, UniqueId: b.id}
@@ -183,7 +185,7 @@ func TestTheBufferThatTheMessageIsOfIsTakenFromTheStack(t *testing.T) {
 	}
 	copy(failed.Message[:], "Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B")
 	d.decode(raw(&failed))
-	e := events[len(events)-1]
+	e := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.Equals(e.Kind, event.AllocFailed))
 	qt.Check(t, qt.Equals(e.BufferID, 13))
 	qt.Check(t, qt.DeepEquals(e.Devices, []int{0}))

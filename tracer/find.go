@@ -3,14 +3,16 @@ package tracer
 // This file finds what to trace: the libraries that processes map, now and later.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -18,95 +20,166 @@ import (
 	"ttmem/bpf"
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
+	"ttmem/tracer/layout"
+	"ttmem/tracer/marks"
+	"ttmem/tracer/stack"
 )
 
-func (t *Tracer) watch() (err error) {
-	if t.mappings, err = watchMappings(); err != nil {
+// finder finds the processes that map a tt-metal library, and attaches to it.
+type finder struct {
+	objs   *kernel.Objects
+	spaces *stack.Spaces // nil: no stacks are taken
+	calls  *marks.Placer // nil: no calls are marks
+	warn   func(string)
+	// onlyListed: what the kernel side has listed is traced, and nothing else
+	onlyListed bool
+	// named are the processes that are traced by name
+	named map[int]bool
+
+	mappings *host.MappingWatch
+	breaks   chan os.Signal // of leases
+	working  sync.WaitGroup
+	closing  context.Context // done when tracing ends
+	stop     context.CancelFunc
+
+	mu        sync.Mutex
+	libraries libraries
+	late      lateAttaches
+	starts    map[int]event.Event // of processes that map a library
+	inbox     []discovered        // for Run
+	seenAny   bool                // a process mapped a library
+}
+
+func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
+	f := &finder{
+		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0,
+		named: make(map[int]bool), starts: make(map[int]event.Event),
+		libraries: libraries{
+			objs: objs, spaces: spaces, warn: o.Warn,
+			byFile: make(map[host.FileID]*library), seen: make(map[int]bool),
+		},
+		late: lateAttaches{byPID: make(map[int]*lateAttach)},
+	}
+	f.closing, f.stop = context.WithCancel(context.Background())
+	return f
+}
+
+// begin attaches to what the processes map already, and watches for more.
+func (f *finder) begin(o *Options) error {
+	if err := f.list(o.Processes, o.Children); err != nil {
 		return err
 	}
-	t.watching.Add(1)
-	go func() {
-		defer t.watching.Done()
-		hurry()
-		every := func() int {
-			if t.onlyListed && !t.MetAny() {
-				return commandPoll
-			}
-			return mappingPoll
+	if len(o.MarkAt) > 0 {
+		f.calls = marks.New(o.MarkAt, f.objs.OnMark, f.objs.Support.Uprobes, f.warn)
+	}
+	f.watchOverwrites()
+	if err := f.watch(); err != nil {
+		return err
+	}
+	if err := f.scan(o.Processes); err != nil {
+		return err
+	}
+	f.calls.Settle()
+	if o.Children {
+		return nil // they may map more
+	}
+	return errors.Join(f.calls.Unfound()...)
+}
+
+// list has the processes that are traced by name in the kernel side's list.
+func (f *finder) list(pids []int, children bool) error {
+	for _, pid := range pids {
+		p := bpf.KernelProcess{}
+		if children {
+			p.Flags = bpf.ProcessFollow
 		}
-		err := t.mappings.Read(every, t.mapped, t.rescan)
+		f.named[pid] = true
+		if err := f.objs.Processes.Put(uint32(pid), &p); err != nil {
+			return fmt.Errorf("listing process %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+func (f *finder) watch() (err error) {
+	if f.mappings, err = host.WatchMappings(); err != nil {
+		return err
+	}
+	f.working.Add(1)
+	go func() {
+		defer f.working.Done()
+		host.RaisePriority()
+		every := func() int {
+			if f.onlyListed && !f.anySeen() {
+				return host.CommandPollMs
+			}
+			return host.MappingPollMs
+		}
+		err := f.mappings.Read(every, f.mapped, f.rescan)
 		if err != nil {
-			t.warn(fmt.Sprintf("libraries that are loaded from now on are not seen: %v", err))
+			f.warn(fmt.Sprintf("libraries that are loaded from now on are not seen: %v", err))
 		}
 	}()
 	return nil
 }
 
-// hurry has the calling goroutine go before others on a busy host, as long as it runs:
-// what programs do until their library is known, and their code, is not seen as it
-// should be. It has little to do.
-func hurry() {
-	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) // or it waits its turn
-}
-
-// rescan looks at what processes map after n new mappings were not seen.
-func (t *Tracer) rescan(n uint64) {
+// rescan reads what processes map after n new mappings were not seen.
+func (f *finder) rescan(n uint64) {
 	var pids []int
-	if t.onlyListed {
+	if f.onlyListed {
 		var pid uint32
 		var p bpf.KernelProcess
-		for listed := t.objs.Processes.Iterate(); listed.Next(&pid, &p); {
-			if Ended(int(pid)) {
+		for listed := f.objs.Processes.Iterate(); listed.Next(&pid, &p); {
+			if host.Ended(int(pid)) {
 				continue
 			}
 			pids = append(pids, int(pid))
-			if t.spaces != nil {
-				t.spaces.changed(int(pid))
-			}
+			f.spaces.Changed(int(pid))
 		}
 	} else {
 		// of a process that came and went meanwhile nothing is known
-		t.find(found{event: event.Event{Kind: event.Lost, TimeNs: now(), Count: n, Cause: "mappings not seen"}})
+		f.add(discovered{event: event.Event{Kind: event.Lost, TimeNs: host.Now(), Count: n, Cause: "mappings not seen"}})
 	}
-	if !t.onlyListed {
-		if err := t.scan(nil); err != nil {
-			t.warn(err.Error())
+	if !f.onlyListed {
+		if err := f.scan(nil); err != nil {
+			f.warn(err.Error())
 		}
 	}
 	for _, pid := range pids {
-		if err := t.scan([]int{pid}); err != nil && !Ended(pid) {
-			t.warn(err.Error())
+		if err := f.scan([]int{pid}); err != nil && !host.Ended(pid) {
+			f.warn(err.Error())
 		}
 	}
 }
 
 // scan attaches to what processes map already: those given, or all.
-func (t *Tracer) scan(pids []int) error {
+func (f *finder) scan(pids []int) error {
 	named := len(pids) > 0
 	if !named {
 		var err error
-		if pids, err = processes(); err != nil {
+		if pids, err = host.PIDs(); err != nil {
 			return fmt.Errorf("listing processes: %w", err)
 		}
 	}
 	for _, pid := range pids {
-		maps, err := executableMaps(pid)
+		maps, err := host.FileMappings(pid)
 		if err != nil {
 			switch {
 			case !named:
 			case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 				return fmt.Errorf("no process %d", pid)
 			case errors.Is(err, os.ErrPermission):
-				return fmt.Errorf("process %d cannot be looked at: %w: it takes CAP_SYS_PTRACE where the process runs; a container has it with --privileged --pid=host", pid, cause(err))
+				return fmt.Errorf("process %d cannot be looked at: %w: it takes CAP_SYS_PTRACE where the process runs; a container has it with --privileged --pid=host", pid, host.WithoutPath(err))
 			default:
-				return fmt.Errorf("process %d cannot be looked at: %w", pid, cause(err))
+				return fmt.Errorf("process %d cannot be looked at: %w", pid, host.WithoutPath(err))
 			}
 			continue
 		}
-		at := now()
+		at := host.Now()
 		for _, m := range maps {
-			if err := t.meet(mapping{timeNs: at, pid: pid, start: m.start, end: m.end, offset: m.offset, file: m.file, old: true}, m.path); err != nil && named {
+			if err := f.discover(host.NewMapping{TimeNs: at, PID: pid, Start: m.Start, End: m.End, Offset: m.Offset, File: m.File, Existing: true}, m.Path); err != nil && named {
 				return err
 			}
 		}
@@ -114,31 +187,30 @@ func (t *Tracer) scan(pids []int) error {
 	return nil
 }
 
-// mapped takes what the kernel tells of a new mapping.
-func (t *Tracer) mapped(m mapping) {
-	if m.pid == os.Getpid() || m.file.inode == 0 {
+// mapped takes a new mapping from the kernel.
+func (f *finder) mapped(m host.NewMapping) {
+	if m.PID == os.Getpid() || m.File.Inode == 0 {
 		return
 	}
-	if t.onlyListed {
+	if f.onlyListed {
 		var p bpf.KernelProcess
-		if t.objs.Processes.Lookup(uint32(m.pid), &p) != nil {
+		if f.objs.Processes.Lookup(uint32(m.PID), &p) != nil {
 			return
 		}
 	}
-	if err := t.meet(m, ""); err != nil {
-		t.warn(err.Error())
+	if err := f.discover(m, ""); err != nil {
+		f.warn(err.Error())
 	}
 	switch {
-	case t.spaces == nil:
-	case t.named[m.pid]:
-		t.spaces.changed(m.pid) // at once, so that it is known by the first event
+	case f.named[m.PID]:
+		f.spaces.Changed(m.PID) // at once, so that it is known by the first event
 	default:
-		t.spaces.changedIfKnown(m.pid)
+		f.spaces.ChangedIfKnown(m.PID)
 	}
 }
 
-// found is an event that did not come through the ring buffer.
-type found struct {
+// discovered is an event that did not come through the ring buffer.
+type discovered struct {
 	event   event.Event
 	library *library
 }
@@ -147,57 +219,56 @@ type found struct {
 // for what was allocated until then: no program has opened a device by then.
 const lateNs = 100e6
 
-// meet looks at a mapped file, once, and attaches to it if it is a tt-metal
-// library.
-func (t *Tracer) meet(m mapping, path string) error {
-	t.calls.meet(m)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l, known := t.byFile[m.file]
-	if !known || l == nil && m.file.generation == 0 && namedLikeLibrary(m.name+path) {
+// discover reads a mapped file, once, and attaches to it if it is a tt-metal library.
+func (f *finder) discover(m host.NewMapping, path string) error {
+	f.calls.Inspect(m)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l, known := f.libraries.byFile[m.File]
+	if !known || l == nil && m.File.Generation == 0 && namedLikeLibrary(m.Name+path) {
 		// or another file has got the number of one that was no library
-		file, err := openMapped(m.pid, m.start, m.end)
+		file, err := host.OpenMapped(m.PID, m.Start, m.End)
 		if err != nil {
-			t.missed(m, err)
+			f.reportMissed(m, err)
 			return nil
 		}
 		if path == "" {
-			path = mappedPath(m.pid, m.file)
+			path = host.MappedPath(m.PID, m.File)
 		}
-		l, err = t.open(file, path, procDir(m.pid)+"/root")
-		if errors.Is(err, ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
-			t.remember(m.file, nil)
+		l, err = f.libraries.open(file, path, host.ProcDir(m.PID)+"/root")
+		if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
+			f.libraries.remember(m.File, nil)
 			return nil
 		}
 		if err != nil {
-			// the next process that maps it is to be told of, too
-			t.found = append(t.found, found{event: event.Event{
-				Kind: event.Lost, TimeNs: now(), PID: m.pid, Count: 1, Cause: "library not traced",
+			// the next process that maps it is reported, too
+			f.inbox = append(f.inbox, discovered{event: event.Event{
+				Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: "library not traced",
 			}})
 			return err
 		}
-		t.remember(m.file, l)
+		f.libraries.remember(m.File, l)
 	}
-	if l != nil && !t.seen[m.pid] {
-		m.old = m.old || l.attachedNs > m.timeNs+lateNs
-		t.met = true
-		// its end is to be told, whether or not it ever hits a probe
-		_ = t.objs.Processes.Update(uint32(m.pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
-		if Ended(m.pid) { // before that, perhaps: nobody would tell of it any more
-			_ = t.objs.Processes.Delete(uint32(m.pid))
+	if l != nil && !f.libraries.seen[m.PID] {
+		m.Existing = m.Existing || l.attachedNs > m.TimeNs+lateNs
+		f.seenAny = true
+		// its end is reported, whether or not it ever hits a probe
+		_ = f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+		if host.Ended(m.PID) { // before that, perhaps: its end would not be reported any more
+			_ = f.objs.Processes.Delete(uint32(m.PID))
 			return nil
 		}
-		t.seen[m.pid] = true
-		if m.old {
-			t.markLate(m.pid)
+		f.libraries.seen[m.PID] = true
+		if m.Existing {
+			f.markLate(m.PID)
 		}
-		t.space(m.pid)
-		start := describeProcess(m.pid)
-		start.TimeNs, start.AttachedLate = m.timeNs, m.old
-		t.starts[m.pid] = start
-		t.found = append(t.found, found{start, l})
-		if m.old {
-			t.attachLate(l, m)
+		f.spaces.Changed(m.PID)
+		start := describeProcess(m.PID)
+		start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
+		f.starts[m.PID] = start
+		f.inbox = append(f.inbox, discovered{start, l})
+		if m.Existing {
+			f.attachLate(l, m)
 		}
 	}
 	return nil
@@ -205,19 +276,19 @@ func (t *Tracer) meet(m mapping, path string) error {
 
 // describeProcess is the start of a process, with all that its files tell.
 func describeProcess(pid int) event.Event {
-	id := identityOf(pid)
+	id := host.IdentityOf(pid)
 	return event.Event{
-		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: threadName(pid, pid), Command: commandLine(pid),
-		UID: id.uid, Container: id.container, Pod: id.pod, ContainerPID: id.containerPID,
+		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid), Command: host.CommandLine(pid),
+		UID: id.UID, Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID,
 	}
 }
 
-// startOf is what a process was like when it was met. One that ends at once is not
+// startOf is what a process was like when it was discovered. One that ends at once is not
 // there any more when its first record comes.
-func (t *Tracer) startOf(pid int) event.Event {
-	t.mu.Lock()
-	start, ok := t.starts[pid]
-	t.mu.Unlock()
+func (f *finder) startOf(pid int) event.Event {
+	f.mu.Lock()
+	start, ok := f.starts[pid]
+	f.mu.Unlock()
 	if !ok {
 		start = describeProcess(pid)
 	}
@@ -230,230 +301,165 @@ func namedLikeLibrary(path string) bool {
 	return strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn")
 }
 
-// missed tells of a library that could not be looked at because its process was
-// quicker. Most files that are missed so are none; their names tell.
-func (t *Tracer) missed(m mapping, err error) {
-	if namedLikeLibrary(m.name) {
-		t.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.name, m.pid, err))
-		t.found = append(t.found, found{event: event.Event{
-			Kind: event.Lost, TimeNs: m.timeNs, Count: 1, Cause: "process ended before its library was traced",
+// reportMissed reports a library that could not be read because its process was quicker.
+// Most files that are missed so are no libraries, as their names say.
+func (f *finder) reportMissed(m host.NewMapping, err error) {
+	if namedLikeLibrary(m.Name) {
+		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
+		f.inbox = append(f.inbox, discovered{event: event.Event{
+			Kind: event.Lost, TimeNs: m.TimeNs, Count: 1, Cause: "process ended before its library was traced",
 		}})
 	}
 }
 
-// maxFiles bounds how many files are remembered that are no library.
-const maxFiles = 1 << 16
-
-func (t *Tracer) remember(id fileID, l *library) {
-	if len(t.byFile) >= maxFiles {
-		maps.DeleteFunc(t.byFile, func(_ fileID, l *library) bool { return l == nil })
-	}
-	t.byFile[id] = l
-}
-
-// maxLibraries is MAX_LIBRARIES of bpf/src/layout.h.
-const maxLibraries = 64
-
-func (t *Tracer) open(file *os.File, path, root string) (*library, error) {
-	info, err := file.Stat()
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	attaching := false
-	defer func() {
-		if attaching {
-			t.spaces.attaching.Unlock()
-		}
-	}()
-	inode := handleOf(file)
-	for _, l := range t.libraries {
-		// under another name, in another container, or met before in another way
-		if l.probes != nil && (os.SameFile(l.info, info) || sameInode(l.inode, inode, l.info, info)) {
-			file.Close()
-			return l, nil
-		}
-	}
-	l, err := openLibrary(file, info, path, root, func() {
-		if t.spaces != nil {
-			t.spaces.attaching.Lock()
-			attaching = true
-		}
-	})
-	if err != nil {
-		file.Close()
-		return nil, err
-	}
-	l.inode = inode
-	t.retire()
-	slot := t.slot()
-	if slot == maxLibraries {
-		file.Close()
-		return nil, fmt.Errorf("%s is not traced: %d library files are traced already", path, maxLibraries)
-	}
-	for _, m := range l.layout.Missing {
-		t.warn(fmt.Sprintf("%s%s: %s: %s", path, inRelease(l.release), m.Name, m.Costs))
-	}
-	if err := l.attach(&t.objs, uint8(slot)); err != nil {
-		l.close()
-		return nil, err
-	}
-	l.attachedNs = now()
-	if slot == len(t.libraries) {
-		t.libraries = append(t.libraries, l)
-	} else {
-		t.libraries[slot] = l
-	}
-	t.guard(l)
-	return l, nil
-}
-
-// retiredNs is how long after its last process the records of a library may still come.
-const retiredNs = 10e9
-
-// spareSlots are kept for libraries that are met while others are given up.
-const spareSlots = 8
-
-// slot is where the next library goes: maxLibraries where there is no room.
-func (t *Tracer) slot() int {
-	i := slices.IndexFunc(t.libraries, func(l *library) bool { return l.probes == nil && now()-l.retiredNs > retiredNs })
-	if i < 0 {
-		i = len(t.libraries)
-	}
-	return i
-}
-
-// retire gives up libraries that no process maps any more and none can: their files
-// are deleted; or any, where no more can be traced otherwise. t.mu is held.
-func (t *Tracer) retire() {
-	full := len(t.libraries) >= maxLibraries-spareSlots
-	var idle []*library
-	for _, l := range t.libraries {
-		if l.probes != nil && (full || l.deleted()) {
-			idle = append(idle, l)
-		}
-	}
-	if len(idle) == 0 {
-		return
-	}
-	pids, err := processes()
-	if err != nil {
-		return
-	}
-	of := make(map[fileID][]*library)
-	for id, l := range t.byFile {
-		if l != nil && slices.Contains(idle, l) {
-			id.generation = 0 // which the maps do not tell
-			of[id] = append(of[id], l)
-		}
-	}
-	for _, pid := range pids {
-		maps, err := executableMaps(pid)
-		if err != nil && t.seen[pid] && !Ended(pid) {
-			return // nobody knows what it still maps
-		}
-		for _, m := range maps {
-			for _, l := range of[m.file] {
-				idle = slices.DeleteFunc(idle, func(other *library) bool { return other == l })
-			}
-		}
-	}
-	for _, l := range idle {
-		l.close()
-		l.probes, l.retiredNs = nil, now()
-		maps.DeleteFunc(t.byFile, func(_ fileID, other *library) bool { return other == l })
-	}
-}
-
-// Prepare attaches to a library file before a process maps it.
-func (t *Tracer) Prepare(path string) error {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a FIFO by now
+// prepare attaches to a library file before a process maps it, and reads how it and what
+// is installed with it are unwound. That takes half a second of processor time, in which a
+// program that has begun would allocate already, and its first stacks would end early.
+func (f *finder) prepare(path string) error {
+	beside, err := f.prepareLibrary(path)
 	if err != nil {
 		return err
 	}
-	id, err := identity(file)
-	if err != nil {
-		file.Close()
-		return err
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.byFile[id] != nil {
-		file.Close()
-		return nil
-	}
-	l, err := t.open(file, path, "/")
-	if err != nil {
-		return err
-	}
-	t.byFile[id] = l
-	// what is installed with it
-	dir := filepath.Dir(path)
-	beside, _ := filepath.Glob(filepath.Join(dir, "*.so*"))
-	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
-	beside = append(beside, extensions...)
-	t.calls.prepare(beside)
-	if t.spaces != nil {
-		t.watching.Go(func() { t.spaces.prepare(beside) })
-	}
+	f.calls.Prepare(beside)
+	f.spaces.Prepare(beside)
 	return nil
 }
 
-// MetAny reports whether any traced process mapped a library.
-func (t *Tracer) MetAny() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.met
+// prepareLibrary returns the files that are installed with the library, and may be mapped
+// with it.
+func (f *finder) prepareLibrary(path string) (beside []string, err error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a FIFO by now
+	if err != nil {
+		return nil, err
+	}
+	id, err := host.FileIDOf(file)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.libraries.byFile[id] != nil {
+		file.Close()
+		return nil, nil
+	}
+	l, err := f.libraries.open(file, path, "/")
+	if err != nil {
+		return nil, err
+	}
+	f.libraries.byFile[id] = l
+	dir := filepath.Dir(path)
+	beside, _ = filepath.Glob(filepath.Join(dir, "*.so*"))
+	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
+	return append(beside, extensions...), nil
+}
+
+// anySeen reports whether any traced process mapped a library.
+func (f *finder) anySeen() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.seenAny
 }
 
 // seenPIDs are the processes that are known to map a library.
-func (t *Tracer) seenPIDs() []int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return slices.Collect(maps.Keys(t.seen))
+func (f *finder) seenPIDs() []int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.libraries.seen))
 }
 
-// Maps reports whether a process is known to map a tt-metal library.
-func (t *Tracer) Maps(pid int) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.seen[pid]
+// maps reports whether a process is known to map a tt-metal library.
+func (f *finder) maps(pid int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.libraries.seen[pid]
 }
 
-func (t *Tracer) library(index uint8) *library {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if int(index) < len(t.libraries) {
-		return t.libraries[index]
+func (f *finder) library(index uint8) *library {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.libraries.at(index)
+}
+
+// take gives what was found since it was last called.
+func (f *finder) take() []discovered {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := f.inbox
+	f.inbox = nil
+	return list
+}
+
+// add takes an event from any goroutine.
+func (f *finder) add(e discovered) {
+	f.mu.Lock()
+	f.inbox = append(f.inbox, e)
+	f.mu.Unlock()
+}
+
+// processEnded drops what is known of a process, here and in the kernel: another one may
+// get its id, and have other objects where this one had them.
+func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process) {
+	f.mu.Lock()
+	delete(f.libraries.seen, pid)
+	delete(f.starts, pid)
+	f.late.forget(pid)
+	f.mu.Unlock()
+	f.spaces.Forget(pid, timeNs)
+	if stacks != nil {
+		stacks.Forget(f.objs)
+		f.forgetObjects(pid)
 	}
-	return nil
+	if execed && (stacks != nil || f.named[pid]) {
+		f.spaces.Changed(pid) // what it has become is another process with the same id
+	}
 }
 
-// Mark puts a mark of this name between what happened before the call and after it.
-func (t *Tracer) Mark(name string, uid int) {
-	t.find(found{event: event.Event{Kind: event.Mark, TimeNs: now(), Cause: name, UID: uid}})
-}
-
-// find takes an event from another goroutine.
-func (t *Tracer) find(e found) {
-	t.mu.Lock()
-	t.found = append(t.found, e)
-	t.mu.Unlock()
-}
-
-func (t *Tracer) takeFound() {
-	t.mu.Lock()
-	list := t.found
-	t.found = nil
-	t.mu.Unlock()
-	for _, f := range list {
-		// what happened meanwhile may be told already
-		f.event.TimeNs = max(f.event.TimeNs, t.queue.released)
-		switch {
-		case f.event.Kind != event.ProcessStart:
-			t.queue.push(f.event)
-		case !Ended(f.event.PID):
-			t.decoder.start(&f.event, f.library)
+// forgetObjects drops what the kernel side knows of the objects of a process.
+func (f *finder) forgetObjects(pid int) {
+	for _, m := range []*ebpf.Map{f.objs.Devices, f.objs.Allocators, f.objs.Programs} {
+		var key bpf.KernelObjectKey
+		var keys []bpf.KernelObjectKey
+		value := make([]byte, m.ValueSize())
+		for objects := m.Iterate(); objects.Next(&key, &value); {
+			if key.Tgid == uint32(pid) {
+				keys = append(keys, key)
+			}
+		}
+		for _, key := range keys {
+			_ = m.Delete(&key) // it may be gone already
 		}
 	}
+}
+
+// watchOverwrites has the probes of a library removed before it is written to.
+func (f *finder) watchOverwrites() {
+	f.breaks = make(chan os.Signal, 1)
+	signal.Notify(f.breaks, unix.SIGIO)
+	go func() {
+		for range f.breaks {
+			f.calls.Withdraw()
+			f.mu.Lock()
+			f.libraries.withdraw()
+			f.mu.Unlock()
+		}
+	}()
+}
+
+// close removes all probes.
+func (f *finder) close() {
+	f.stop()
+	if f.mappings != nil {
+		f.mappings.Interrupt()
+		f.working.Wait()
+		f.mappings.Close()
+	}
+	if f.breaks != nil {
+		signal.Stop(f.breaks)
+		close(f.breaks)
+	}
+	f.calls.Close()
+	f.mu.Lock() // a library may be withdrawn just now
+	defer f.mu.Unlock()
+	f.libraries.close()
 }

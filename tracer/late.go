@@ -8,19 +8,18 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
+	"maps"
 	"slices"
-	"strconv"
-	"strings"
-
-	"github.com/cilium/ebpf"
+	"sync/atomic"
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
 )
 
 // lateAttach is a process that runs while what it held is read. What it gives back
-// meanwhile is not to be told of: it may have been read before.
+// meanwhile is not reported: it may have been read before.
 type lateAttach struct {
 	// sinceNs is when all probes were placed. Before, an allocation may have been
 	// seen whose end was not: it is read like those before it.
@@ -49,141 +48,141 @@ type lateResult struct {
 	pid, parent int
 	library     *library
 	late        *lateAttach
-	// readNs is when the last of it was read, and atNs when it is told of.
+	// readNs is when the last of it was read, and atNs when it is reported.
 	readNs  uint64
 	atNs    uint64
-	devices []lateDevice
-	buffers []lateBuffer
+	devices []heap.Device
+	buffers []heap.Buffer
 	err     error
-}
-
-// bias is what addresses in a library's file are moved by in a process that maps its
-// code there.
-func (l *library) bias(start, offset uint64) uint64 {
-	for _, p := range l.layout.Probes {
-		if p.Found {
-			// all probes lie in code, which is mapped as a whole
-			return start - offset + p.FileOffset - p.ProbeAddr
-		}
-	}
-	return 0
 }
 
 // lateUnread is the cause of what is lost where memory cannot be read.
 const lateUnread = "memory from before the attach not read"
 
-// markLate has the kernel side tell of programs that a process compiled before.
-func (t *Tracer) markLate(pid int) {
-	if t.spaces != nil {
-		t.spaces.listing.Lock()
-		defer t.spaces.listing.Unlock()
-	}
-	var p bpf.KernelProcess
-	if t.objs.Processes.Lookup(uint32(pid), &p) == nil {
-		p.Flags |= processLate
-		_ = t.objs.Processes.Update(uint32(pid), &p, ebpf.UpdateExist) // or it has ended
+// markLate has the kernel side report programs that a process compiled before.
+func (f *finder) markLate(pid int) {
+	_, _ = f.objs.ChangeProcess(pid, func(p *bpf.KernelProcess) bool { // or it has ended
+		p.Flags |= bpf.ProcessLate
+		return true
+	})
+}
+
+// lateAttaches are the processes whose memory is read. Its methods need a lock around
+// them, but for reading.
+type lateAttaches struct {
+	byPID   map[int]*lateAttach
+	pending atomic.Int32 // how many those are
+	results []lateResult // of those that were read, for Run
+}
+
+// reading reports whether any process is read, or was and that is not reported yet.
+func (l *lateAttaches) reading() bool { return l.pending.Load() > 0 }
+
+// forget ends that a process's memory is waited for.
+func (l *lateAttaches) forget(pid int) {
+	if l.byPID[pid] != nil {
+		delete(l.byPID, pid)
+		l.pending.Add(-1)
 	}
 }
 
 // attachLate has what a process held read, in the background; its probes are placed,
-// and t.mu is held.
-func (t *Tracer) attachLate(l *library, m mapping) {
-	ctx, stop := context.WithCancelCause(t.closing)
-	late := &lateAttach{sinceNs: now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
-	t.late[m.pid] = late
-	t.latePending.Add(1)
-	t.watching.Go(func() {
-		r := lateResult{pid: m.pid, parent: parentOf(m.pid), library: l, late: late}
+// and f.mu is held.
+func (f *finder) attachLate(l *library, m host.NewMapping) {
+	ctx, stop := context.WithCancelCause(f.closing)
+	late := &lateAttach{sinceNs: host.Now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
+	f.late.byPID[m.PID] = late
+	f.late.pending.Add(1)
+	f.working.Go(func() {
+		r := lateResult{pid: m.PID, parent: host.Parent(m.PID), library: l, late: late}
 		give := func(r lateResult) {
-			r.readNs = now()
-			t.mu.Lock()
-			t.lateResults = append(t.lateResults, r)
-			t.mu.Unlock()
+			r.readNs = host.Now()
+			f.mu.Lock()
+			f.late.results = append(f.late.results, r)
+			f.mu.Unlock()
 		}
 		defer stop(nil)
-		err := l.readLate(ctx, m.pid, l.bias(m.start, m.offset), func(d lateDevice, buffers []lateBuffer) {
-			r.devices, r.buffers = []lateDevice{d}, buffers
+		err := l.Read(ctx, m.PID, l.Bias(m.Start, m.Offset), func(d heap.Device, buffers []heap.Buffer) {
+			r.devices, r.buffers = []heap.Device{d}, buffers
 			give(r)
 		})
 		if err != nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		give(lateResult{last: true, pid: m.pid, parent: r.parent, library: l, late: late, err: err})
+		give(lateResult{last: true, pid: m.PID, parent: r.parent, library: l, late: late, err: err})
 	})
 }
 
-// Reading reports whether what processes held before they were attached is still
-// read; where it is not, handle was given all of it, or is when Run ends.
-func (t *Tracer) Reading() bool { return t.latePending.Load() > 0 }
-
 // lateOf is what is kept of a process while what it held is read; nil for others.
-func (t *Tracer) lateOf(pid int) *lateAttach {
-	if t.latePending.Load() == 0 {
+func (f *finder) lateOf(pid int) *lateAttach {
+	if !f.late.reading() {
 		return nil // which is so nearly always
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.late[pid]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.late.byPID[pid]
 }
 
-// forgetLate ends that a process's memory is waited for; t.mu is held.
-func (t *Tracer) forgetLate(pid int) {
-	if t.late[pid] != nil {
-		delete(t.late, pid)
-		t.latePending.Add(-1)
-	}
-}
-
-// takeLate tells of what was read from processes up to a time until which all that
-// happened is decoded.
-func (t *Tracer) takeLate(until uint64) {
-	t.mu.Lock()
-	list := t.lateResults
-	t.lateResults = nil
-	t.mu.Unlock()
+// takeLate gives what was read from processes up to a time to report. What is newer waits.
+func (f *finder) takeLate(until uint64, report func(*lateResult)) {
+	f.mu.Lock()
+	list := f.late.results
+	f.late.results = nil
+	f.mu.Unlock()
 	var waiting []lateResult
 	held := make(map[int]bool) // a process's results stay in their order
 	for _, r := range list {
-		t.mu.Lock()
-		same := t.late[r.pid] == r.late // or it has ended, or is another program by now
-		wait := same && (held[r.pid] || r.readNs > until || t.late[r.parent] != nil)
+		f.mu.Lock()
+		same := f.late.byPID[r.pid] == r.late // or it has ended, or is another program by now
+		wait := same && (held[r.pid] || r.readNs > until || f.late.byPID[r.parent] != nil)
 		held[r.pid] = held[r.pid] || wait
 		if same && !wait && r.last {
-			t.forgetLate(r.pid)
+			f.late.forget(r.pid)
 		}
-		t.mu.Unlock()
+		f.mu.Unlock()
 		switch {
 		case wait:
 			waiting = append(waiting, r)
-			continue
-		case !same || !r.last && len(r.late.freed) >= maxFreed: // it may have been freed
-			continue
+		case same && (r.last || len(r.late.freed) < maxFreed): // or it may have been freed
+			report(&r)
 		}
-		// what was freed up to the newest record is known, and what is so later is told
-		r.atNs = max(t.decoder.newest, r.readNs, t.queue.released)
-		t.decoder.lateResult(&r)
-		if r.err != nil && !errors.Is(r.err, context.Canceled) && isRunning(r.pid) {
+	}
+	f.mu.Lock()
+	f.late.results = append(waiting, f.late.results...)
+	f.mu.Unlock()
+}
+
+// unreadPIDs are the processes of which not all was read.
+func (f *finder) unreadPIDs() []int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.late.byPID))
+}
+
+// takeLate reports what was read from processes up to a time until which all that
+// happened is decoded.
+func (t *Tracer) takeLate(until uint64) {
+	t.finder.takeLate(until, func(r *lateResult) {
+		// what was freed up to the newest record is known, and what is so later is reported
+		r.atNs = max(t.decoder.newest, r.readNs, t.decoder.queue.released)
+		t.decoder.lateResult(r)
+		if r.err != nil && !errors.Is(r.err, context.Canceled) && host.Running(r.pid) {
 			t.warn(fmt.Sprintf("process %d: what it had allocated before is not counted, or not all of it: %v", r.pid, r.err))
-			t.queue.push(event.Event{
+			t.decoder.emit(event.Event{
 				Kind: event.Lost, TimeNs: r.atNs, PID: r.pid, Count: 1, Cause: lateUnread,
 			})
 		}
-	}
-	t.mu.Lock()
-	t.lateResults = append(waiting, t.lateResults...)
-	t.mu.Unlock()
+	})
 }
 
-// endLate tells of what was still to be read when tracing ended.
+// endLate reports what was still to be read when tracing ended.
 func (t *Tracer) endLate() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for pid := range t.late {
-		t.queue.push(event.Event{Kind: event.Lost, TimeNs: now(), PID: pid, Count: 1, Cause: lateUnread})
+	for _, pid := range t.finder.unreadPIDs() {
+		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: lateUnread})
 	}
 }
 
-// lateResult tells of what a process had before.
+// lateResult reports what a process had before.
 func (d *decoder) lateResult(r *lateResult) {
 	p, late := d.process(r.pid), r.late
 	e := event.Event{TimeNs: r.atNs, PID: r.pid, TID: r.pid}
@@ -192,37 +191,37 @@ func (d *decoder) lateResult(r *lateResult) {
 		p.found = make(map[uint64]uint64)
 	}
 	for _, found := range r.devices {
-		if p.devices[found.address] == nil {
-			p.devices[found.address] = &device{chips: found.chips, mesh: found.mesh}
+		if p.devices[found.Address] == nil {
+			p.devices[found.Address] = &device{chips: found.Chips, mesh: found.Mesh}
 		}
-		if found.allocator == 0 || p.allocators[found.allocator] != nil || late.cleared[found.allocator] {
+		if found.Allocator == 0 || p.allocators[found.Allocator] != nil || late.cleared[found.Allocator] {
 			continue
 		}
-		if d.ancestorHas(p, found.allocator) && !d.holds(p, r.buffers, found.allocator) {
+		if d.ancestorHas(p, found.Allocator) && !d.holds(p, r.buffers, found.Allocator) {
 			continue // the process is a fork: the device is its parent's
 		}
-		p.allocators[found.allocator] = &allocator{device: p.devices[found.address], banks: found.banks}
+		p.allocators[found.Allocator] = &allocator{device: p.devices[found.Address], banks: found.Banks}
 		d.start(&e, r.library)
-		d.openDevice(e, found.allocator, p.allocators[found.allocator], true)
+		d.openDevice(e, found.Allocator, p.allocators[found.Allocator], true)
 	}
 	for i := range r.buffers {
 		b := &r.buffers[i]
-		p.found[b.object] = b.id
-		_, known := p.live[b.object]
-		if known || late.freed[b.object] || late.cleared[b.allocator] || d.inherited(p, b) {
+		p.found[b.Object] = b.ID
+		_, known := p.live[b.Object]
+		if known || late.freed[b.Object] || late.cleared[b.Allocator] || d.inherited(p, b) {
 			continue
 		}
-		a := p.allocators[b.allocator]
+		a := p.allocators[b.Allocator]
 		if a == nil {
 			continue
 		}
 		d.start(&e, r.library)
-		p.live[b.object] = liveBuffer{b.id, b.allocator, r.atNs}
-		found := b.event
+		p.live[b.Object] = liveBuffer{b.ID, b.Allocator, r.atNs}
+		found := b.Event
 		found.TimeNs, found.Kind, found.PID, found.TID, found.Comm = e.TimeNs, event.Alloc, e.PID, e.TID, e.Comm
-		found.Object, found.BufferID, found.Allocator = b.object, b.id, b.allocator
+		found.Object, found.BufferID, found.Allocator = b.Object, b.ID, b.Allocator
 		found.Devices, found.BeforeAttach = a.device.chips, true
-		if own := p.devices[b.device]; own != nil {
+		if own := p.devices[b.Device]; own != nil {
 			found.Devices = own.chips // fewer than its allocator's, of a view of a mesh
 		}
 		d.emit(found)
@@ -254,37 +253,22 @@ func (d *decoder) ancestorHas(p *traced, allocator uint64) bool {
 }
 
 // holds reports whether a process has buffers of an allocator that are no ancestor's.
-func (d *decoder) holds(p *traced, buffers []lateBuffer, allocator uint64) bool {
-	return slices.ContainsFunc(buffers, func(b lateBuffer) bool {
-		return b.allocator == allocator && !d.inherited(p, &b)
+func (d *decoder) holds(p *traced, buffers []heap.Buffer, allocator uint64) bool {
+	return slices.ContainsFunc(buffers, func(b heap.Buffer) bool {
+		return b.Allocator == allocator && !d.inherited(p, &b)
 	})
 }
 
 // inherited reports whether a Buffer is a copy of an ancestor's: a fork copies memory,
 // and no device's.
-func (d *decoder) inherited(p *traced, b *lateBuffer) bool {
+func (d *decoder) inherited(p *traced, b *heap.Buffer) bool {
 	for a := range d.ancestors(p) {
-		if id, ok := a.found[b.object]; ok && id == b.id {
+		if id, ok := a.found[b.Object]; ok && id == b.ID {
 			return true
 		}
-		if live, ok := a.live[b.object]; ok && live.id == b.id {
+		if live, ok := a.live[b.Object]; ok && live.id == b.ID {
 			return true
 		}
 	}
 	return false
-}
-
-// parentOf is the parent of a process, 0 where that is not known.
-func parentOf(pid int) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "PPid:"); ok {
-			parent, _ := strconv.Atoi(strings.TrimSpace(value))
-			return parent
-		}
-	}
-	return 0
 }

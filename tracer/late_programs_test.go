@@ -7,21 +7,19 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
-	"ttmem/tracer/layout"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/tracetest"
 )
 
 // opsProgram compiles programs with circular and dataflow buffers, in tensors too,
@@ -83,24 +81,22 @@ for line in sys.stdin:
 `
 
 // startOps starts opsProgram.
-func startOps(t *testing.T, version string, board rig.Board, mesh string, environ ...string) *nativeProgram {
+func startOps(t *testing.T, version string, board rig.Board, mesh string, environ ...string) *tracetest.Program {
 	t.Helper()
 	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: "3.10", Progress: os.Stderr})
 	qt.Assert(t, qt.IsNil(err))
-	programs, err := filepath.Abs(filepath.Join("..", "e2e", "programs"))
-	qt.Assert(t, qt.IsNil(err))
-	p := &nativeProgram{Cmd: env.Command(context.Background(), board, "-c", opsProgram, programs)}
+	p := &tracetest.Program{Cmd: env.Command(context.Background(), board, "-c", opsProgram, tracetest.Programs(t))}
 	p.Dir = t.TempDir()
 	p.Env = append(append(p.Env, "TTMEM_MESH="+mesh), environ...)
-	p.start(t)
+	p.StartReady(t)
 	return p
 }
 
-// run has the program do something, and waits until it is done.
-func (p *nativeProgram) run(t *testing.T, what string) {
+// runOps has the program do something, and waits until it is done.
+func runOps(t *testing.T, p *tracetest.Program, what string) {
 	t.Helper()
-	p.tell(t, what)
-	qt.Assert(t, qt.Equals(p.line(t), "done"))
+	p.Tell(t, what)
+	qt.Assert(t, qt.Equals(p.Line(t), "done"))
 }
 
 // traceProgram traces a program, and gives all events up to when it is asked.
@@ -131,7 +127,7 @@ func traceProgram(t *testing.T, pid int) (tr *Tracer, events func() []event.Even
 
 // heldProgram is what a program holds by its events.
 type heldProgram struct {
-	lateProgram
+	heap.Program
 	devices []int
 	kernels bool // told of
 }
@@ -149,15 +145,15 @@ func heldPrograms(t *testing.T, events []event.Event) map[uint64]*heldProgram {
 		}
 		p := held[e.ProgramID]
 		if p == nil {
-			p = &heldProgram{lateProgram: lateProgram{id: e.ProgramID}}
+			p = &heldProgram{Program: heap.Program{ID: e.ProgramID}}
 			held[e.ProgramID] = p
 		}
 		switch e.Kind {
 		case event.CBAlloc:
-			s := lateStatic{e.Address, e.SizeBytes, e.Cores, e.StaticKind, e.Global}
-			same := func(other lateStatic) bool { return compareStatics(s, other) == 0 }
-			if !slices.ContainsFunc(p.statics, same) { // each device of a mesh is told of
-				p.statics = append(p.statics, s)
+			s := heap.Static{Address: e.Address, Bytes: e.SizeBytes, Cores: e.Cores, Kind: e.StaticKind, Global: e.Global}
+			same := func(other heap.Static) bool { return compareStatics(s, other) == 0 }
+			if !slices.ContainsFunc(p.Statics, same) { // each device of a mesh is told of
+				p.Statics = append(p.Statics, s)
 			}
 			for _, d := range e.Devices {
 				if !slices.Contains(p.devices, d) {
@@ -165,33 +161,33 @@ func heldPrograms(t *testing.T, events []event.Event) map[uint64]*heldProgram {
 				}
 			}
 		case event.CBFree:
-			p.statics = slices.DeleteFunc(p.statics, func(s lateStatic) bool {
-				return e.StaticKind == event.NotStatic || s.kind == e.StaticKind ||
-					s.kind == event.Scratchpad && e.StaticKind == event.DataflowBuffer
+			p.Statics = slices.DeleteFunc(p.Statics, func(s heap.Static) bool {
+				return e.StaticKind == event.NotStatic || s.Kind == e.StaticKind ||
+					s.Kind == event.Scratchpad && e.StaticKind == event.DataflowBuffer
 			})
 		case event.KernelLoad:
-			p.binaryBytes, p.textBytes, p.kernels = e.SizeBytes, e.BytesPerBank, true
+			p.BinaryBytes, p.TextBytes, p.kernels = e.SizeBytes, e.BytesPerBank, true
 		case event.KernelUnload:
-			p.binaryBytes, p.textBytes, p.kernels = 0, 0, false
+			p.BinaryBytes, p.TextBytes, p.kernels = 0, 0, false
 		}
 	}
 	return held
 }
 
-func compareStatics(a, b lateStatic) int {
-	return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.address, b.address), cmp.Compare(a.bytes, b.bytes),
-		strings.Compare(fmt.Sprint(a.cores, a.global), fmt.Sprint(b.cores, b.global)))
+func compareStatics(a, b heap.Static) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Bytes, b.Bytes),
+		strings.Compare(fmt.Sprint(a.Cores, a.Global), fmt.Sprint(b.Cores, b.Global)))
 }
 
 // describe is a program's memory as a line for each place, sorted.
-func describe(p lateProgram) string {
+func describe(p heap.Program) string {
 	var b strings.Builder
-	list := slices.SortedFunc(slices.Values(p.statics), compareStatics)
-	list = slices.CompactFunc(list, func(a, b lateStatic) bool { return compareStatics(a, b) == 0 })
+	list := slices.SortedFunc(slices.Values(p.Statics), compareStatics)
+	list = slices.CompactFunc(list, func(a, b heap.Static) bool { return compareStatics(a, b) == 0 })
 	for _, s := range list {
-		fmt.Fprintf(&b, "%v %#x %d %v global %v\n", s.kind, s.address, s.bytes, s.cores, s.global)
+		fmt.Fprintf(&b, "%v %#x %d %v global %v\n", s.Kind, s.Address, s.Bytes, s.Cores, s.Global)
 	}
-	fmt.Fprintf(&b, "binary %d text %d\n", p.binaryBytes, p.textBytes)
+	fmt.Fprintf(&b, "binary %d text %d\n", p.BinaryBytes, p.TextBytes)
 	return b.String()
 }
 
@@ -224,8 +220,8 @@ func TestReadPrograms(t *testing.T) {
 			p := startOps(t, c.version, c.board, c.mesh, c.environ...)
 			pid := p.Process.Pid
 			tr, events := traceProgram(t, pid)
-			p.run(t, "go")
-			p.run(t, "again")
+			runOps(t, p, "go")
+			runOps(t, p, "again")
 			held := heldPrograms(t, events())
 			kinds := map[event.StaticKind]int{}
 			var took time.Duration
@@ -234,23 +230,23 @@ func TestReadPrograms(t *testing.T) {
 			for objects := tr.objs.Programs.Iterate(); objects.Next(&key, &value); {
 				id := binary.LittleEndian.Uint64(value)
 				start := time.Now()
-				got, err := tr.libraries[0].readProgram(pid, key.Object)
+				got, err := tr.finder.libraries.list[0].ReadProgram(pid, key.Object)
 				took += time.Since(start)
 				qt.Assert(t, qt.IsNil(err))
-				qt.Check(t, qt.Equals(got.id, id))
-				for _, s := range got.statics {
-					kinds[s.kind]++
+				qt.Check(t, qt.Equals(got.ID, id))
+				for _, s := range got.Statics {
+					kinds[s.Kind]++
 				}
 				want := held[id]
 				if want == nil { // the kernel side has looked at it, and no event tells of it
 					want = &heldProgram{}
 					alike(&got, want, c.globals)
-					qt.Check(t, qt.HasLen(got.statics, 0), qt.Commentf("program %d: %s", id, describe(got)))
+					qt.Check(t, qt.HasLen(got.Statics, 0), qt.Commentf("program %d: %s", id, describe(got)))
 					continue
 				}
 				delete(held, id)
 				alike(&got, want, c.globals)
-				qt.Check(t, qt.Equals(describe(got), describe(want.lateProgram)), qt.Commentf("program %d", id))
+				qt.Check(t, qt.Equals(describe(got), describe(want.Program)), qt.Commentf("program %d", id))
 			}
 			qt.Check(t, qt.HasLen(held, 0)) // all were read
 			qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(kinds)), c.kinds))
@@ -263,122 +259,14 @@ func TestReadPrograms(t *testing.T) {
 // of programs that have no others, for which there is nothing to allocate; and, with
 // slow dispatch, which does without the functions that are probed, kernels and the
 // scratchpads that are read with them.
-func alike(read *lateProgram, told *heldProgram, globals bool) {
-	local := func(s lateStatic) bool { return s.kind == event.CircularBuffer && !s.global }
-	read.statics = slices.DeleteFunc(read.statics, func(s lateStatic) bool {
-		return s.kind == event.Scratchpad && !told.kernels || s.global && !(globals && slices.ContainsFunc(told.statics, local))
+func alike(read *heap.Program, told *heldProgram, globals bool) {
+	local := func(s heap.Static) bool { return s.Kind == event.CircularBuffer && !s.Global }
+	read.Statics = slices.DeleteFunc(read.Statics, func(s heap.Static) bool {
+		return s.Kind == event.Scratchpad && !told.kernels || s.Global && !(globals && slices.ContainsFunc(told.Statics, local))
 	})
 	if !told.kernels {
-		read.textBytes = 0
+		read.TextBytes = 0
 	}
-}
-
-// TestDivide: a region becomes as many parts as buffers lie in it, where there is one
-// way to do so.
-func TestDivide(t *testing.T) {
-	here, there := event.CoreRange{X1: 7, Y1: 7}, event.CoreRange{X0: 8, X1: 9, Y1: 7}
-	buffers := func(sizes ...uint64) (list []lateDataflow) {
-		for _, bytes := range sizes {
-			list = append(list, lateDataflow{bytes, []event.CoreRange{here}})
-		}
-		return list
-	}
-	whole := []span{{100, 160}}
-	for _, c := range []struct {
-		name    string
-		regions []span
-		buffers []lateDataflow
-		parts   []span
-		rest    span
-	}{
-		{"one after the other", whole, buffers(20, 40), []span{{100, 120}, {120, 160}}, span{}},
-		{"one shares the place of another", whole, buffers(20, 40, 40), []span{{100, 120}, {120, 160}}, span{}},
-		{"one lies in a tensor", whole, buffers(60, 20, 70), []span{{100, 160}}, span{}},
-		{"which one does is not known", whole, buffers(20, 40, 20), whole, span{}},
-		{"no way", whole, buffers(50, 20), whole, span{}},
-		{"two regions", []span{{100, 120}, {128, 160}}, buffers(20, 32), []span{{100, 120}, {128, 160}}, span{}},
-		{"scratchpads behind them", whole, buffers(20, 30), []span{{100, 120}, {120, 150}}, span{150, 160}},
-		{"scratchpads alone", whole, nil, nil, span{100, 160}},
-		{"scratchpads alone on these cores", whole, []lateDataflow{{60, []event.CoreRange{there}}}, nil, span{100, 160}},
-		{"an empty one", whole, buffers(0, 60), whole, span{}},
-		{"none", nil, buffers(20), nil, span{}},
-		{"too many ways", []span{{0, 1 << 20}}, buffers(slices.Repeat([]uint64{3}, 64)...), []span{{0, 1 << 20}}, span{}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			parts, rest := divide(c.regions, here, c.buffers)
-			qt.Check(t, qt.IsTrue(slices.Equal(parts, c.parts)), qt.Commentf("%v", parts))
-			qt.Check(t, qt.Equals(rest, c.rest))
-		})
-	}
-}
-
-// madeUpFields are where a made-up program has its fields, in words.
-var madeUpFields = map[string]layout.Chain{
-	"ProgramImpl.id":                                       {0},
-	"ProgramImpl.circular_buffers_":                        {8},
-	"ProgramImpl.local_circular_buffer_allocation_needed_": {24},
-	"ProgramImpl.kernel_text_size":                         {32, 4},
-	"ProgramImpl.binary_data(begin)":                       {48},
-	"CircularBuffer.core_ranges":                           {0},
-	"CircularBuffer.size":                                  {16},
-	"CircularBuffer.local_address":                         {24},
-	"CircularBuffer.has_local_address":                     {28},
-	"CircularBuffer.global_address":                        {32},
-	"CircularBuffer.is_global":                             {36},
-}
-
-// TestReadMadeUpProgram: what makes no sense, or is not there, is an error and
-// nothing worse.
-func TestReadMadeUpProgram(t *testing.T) {
-	at := func(words []uint64) uint64 { return uint64(uintptr(unsafe.Pointer(&words[0]))) }
-	for _, c := range []struct {
-		name   string
-		damage func(impl, cb, ranges []uint64)
-		want   string
-	}{
-		{"as it is", func(_, _, _ []uint64) {}, ""},
-		{"its buffers have no places yet", func(impl, cb, _ []uint64) { impl[3], cb[0] = 1, 1 }, ""},
-		{"a vector ends before it begins", func(impl, _, _ []uint64) { impl[2] = impl[1] - 16 }, ".*makes no sense.*"},
-		{"half an element", func(impl, _, _ []uint64) { impl[2] = impl[1] + 8 }, ".*makes no sense.*"},
-		{"very many buffers", func(impl, _, _ []uint64) { impl[2] = impl[1] + 1<<30 }, ".*makes no sense.*"},
-		{"a flag of 0x70", func(impl, _, _ []uint64) { impl[3] = 0x70 }, ".*makes no sense.*"},
-		{"no vector there", func(impl, _, _ []uint64) { impl[1], impl[2] = 16, 32 }, ".*reading 16 bytes at 0x10.*bad address"},
-		{"no buffer there", func(_, cb, _ []uint64) { cb[0], cb[1] = 64, 96 }, ".*reading 32 bytes at 0x40.*bad address"},
-		{"a range that ends before it begins", func(_, _, ranges []uint64) { ranges[0] = 9 }, ".*makes no sense.*"},
-		{"a range of very many cores", func(_, _, ranges []uint64) { ranges[2] = 1 << 40 }, ".*makes no sense.*"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			ranges := []uint64{0, 1, 7, 8}
-			cb := []uint64{0, 0, 4096, 1<<32 | 0x19d60, 0}
-			shared, configs := make([]uint64, 2), []uint64{80 << 32}
-			impl := make([]uint64, 8)
-			var pin runtime.Pinner
-			defer pin.Unpin()
-			for _, words := range [][]uint64{ranges, cb, shared, configs, impl} {
-				pin.Pin(&words[0])
-			}
-			cb[0], cb[1] = at(ranges), at(ranges)+32
-			shared[0] = at(cb)
-			copy(impl, []uint64{77, at(shared), at(shared) + 16, 0, at(configs), at(configs) + 8, 1000, 1400})
-			c.damage(impl, cb, ranges)
-			l := &library{layout: &layout.Layout{Fields: madeUpFields}}
-			p, err := l.readProgram(os.Getpid(), at(impl))
-			runtime.KeepAlive(shared)
-			if c.want != "" {
-				qt.Assert(t, qt.ErrorMatches(err, `program at 0x[0-9a-f]+ of process \d+: `+c.want))
-				return
-			}
-			qt.Assert(t, qt.IsNil(err))
-			want := lateProgram{id: 77, binaryBytes: 400, textBytes: 80}
-			if impl[3] == 0 {
-				want.statics = []lateStatic{{0x19d60, 4096, []event.CoreRange{{X0: 0, Y0: 1, X1: 7, Y1: 8}}, event.CircularBuffer, false}}
-			}
-			qt.Check(t, qt.Equals(describe(p), describe(want)))
-			qt.Check(t, qt.Equals(p.id, want.id))
-		})
-	}
-	_, err := (&library{layout: &layout.Layout{}}).readProgram(os.Getpid(), 1<<12)
-	qt.Check(t, qt.ErrorMatches(err, ".*ProgramImpl.id is not known"))
 }
 
 // TestLatePrograms: a program that was compiled before the attach is told of when it
@@ -398,27 +286,27 @@ func TestLatePrograms(t *testing.T) {
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
 			early := startOps(t, c.version, c.board, c.mesh)
 			_, earlyEvents := traceProgram(t, early.Process.Pid)
-			early.run(t, "go")
-			early.run(t, "again")
+			runOps(t, early, "go")
+			runOps(t, early, "again")
 			want := heldPrograms(t, earlyEvents())
-			early.run(t, "clear")
+			runOps(t, early, "clear")
 
 			late := startOps(t, c.version, c.board, c.mesh)
-			late.run(t, "go")
+			runOps(t, late, "go")
 			_, events := traceProgram(t, late.Process.Pid)
-			late.run(t, "again")
+			runOps(t, late, "again")
 			list := events()
 			got := heldPrograms(t, list)
 			for id, w := range want {
 				g := got[id]
-				if g == nil && len(w.statics) == 0 && w.binaryBytes+w.textBytes == 0 {
+				if g == nil && len(w.Statics) == 0 && w.BinaryBytes+w.TextBytes == 0 {
 					// before 0.79 a mock says nothing of kernels: it might be about to be compiled
 					delete(want, id)
 					continue
 				}
-				qt.Assert(t, qt.IsNotNil(g), qt.Commentf("program %d: %s", id, describe(w.lateProgram)))
-				alike(&g.lateProgram, w, c.globals)
-				qt.Check(t, qt.Equals(describe(g.lateProgram), describe(w.lateProgram)), qt.Commentf("program %d", id))
+				qt.Assert(t, qt.IsNotNil(g), qt.Commentf("program %d: %s", id, describe(w.Program)))
+				alike(&g.Program, w, c.globals)
+				qt.Check(t, qt.Equals(describe(g.Program), describe(w.Program)), qt.Commentf("program %d", id))
 				slices.Sort(w.devices)
 				slices.Sort(g.devices)
 				if len(w.devices) > 0 {
@@ -431,9 +319,9 @@ func TestLatePrograms(t *testing.T) {
 			}
 			met := slices.DeleteFunc(list, before)
 			t.Logf("%d programs, %d events of what was before", len(got), len(met))
-			late.run(t, "again") // nothing is told twice
+			runOps(t, late, "again") // nothing is told twice
 			qt.Check(t, qt.HasLen(slices.DeleteFunc(events(), before), len(met)))
-			late.run(t, "clear") // all but what the library keeps
+			runOps(t, late, "clear") // all but what the library keeps
 			qt.Check(t, qt.DeepEquals(live(heldPrograms(t, events())), live(heldPrograms(t, earlyEvents()))))
 		})
 	}
@@ -442,7 +330,7 @@ func TestLatePrograms(t *testing.T) {
 // live are the ids of programs that hold something.
 func live(programs map[uint64]*heldProgram) (ids []uint64) {
 	for id, p := range programs {
-		if len(p.statics) > 0 || p.binaryBytes+p.textBytes > 0 {
+		if len(p.Statics) > 0 || p.BinaryBytes+p.TextBytes > 0 {
 			ids = append(ids, id)
 		}
 	}

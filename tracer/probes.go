@@ -1,27 +1,29 @@
 package tracer
 
-// probeNames are the probes in the order of enum probe in bpf/src/records.h; the
-// names are those of tracer/layout, which finds their addresses.
+import "ttmem/bpf"
+
+// probeNames are the probes by their numbers; the names are those of tracer/layout, which
+// finds their addresses.
 var probeNames = [...]string{
-	1:  "buffer_allocated",
-	2:  "buffer_deallocate",
-	3:  "bank_shards",
-	4:  "allocator_clear",
-	5:  "device_ready",
-	6:  "cb_allocate",
-	7:  "cb_deallocate",
-	8:  "cb_invalidate",
-	9:  "dfb_invalidate",
-	10: "program_cbs",
-	11: "program_dfbs",
-	12: "program_scratchpads",
-	13: "cb_mark",
-	14: "program_destroy",
-	15: "program_compiled",
-	16: "kernel_bins",
-	17: "program_binaries",
-	18: "program_track",
-	19: "validate_cb",
-	20: "validate_dfb",
-	21: "throw",
+	bpf.KernelProbePROBE_BUFFER_ALLOCATED:    "buffer_allocated",
+	bpf.KernelProbePROBE_BUFFER_DEALLOCATE:   "buffer_deallocate",
+	bpf.KernelProbePROBE_BANK_SHARDS:         "bank_shards",
+	bpf.KernelProbePROBE_ALLOCATOR_CLEAR:     "allocator_clear",
+	bpf.KernelProbePROBE_DEVICE_READY:        "device_ready",
+	bpf.KernelProbePROBE_CB_ALLOCATE:         "cb_allocate",
+	bpf.KernelProbePROBE_CB_DEALLOCATE:       "cb_deallocate",
+	bpf.KernelProbePROBE_CB_INVALIDATE:       "cb_invalidate",
+	bpf.KernelProbePROBE_DFB_INVALIDATE:      "dfb_invalidate",
+	bpf.KernelProbePROBE_PROGRAM_CBS:         "program_cbs",
+	bpf.KernelProbePROBE_PROGRAM_DFBS:        "program_dfbs",
+	bpf.KernelProbePROBE_PROGRAM_SCRATCHPADS: "program_scratchpads",
+	bpf.KernelProbePROBE_CB_MARK:             "cb_mark",
+	bpf.KernelProbePROBE_PROGRAM_DESTROY:     "program_destroy",
+	bpf.KernelProbePROBE_PROGRAM_COMPILED:    "program_compiled",
+	bpf.KernelProbePROBE_KERNEL_BINS:         "kernel_bins",
+	bpf.KernelProbePROBE_PROGRAM_BINARIES:    "program_binaries",
+	bpf.KernelProbePROBE_PROGRAM_TRACK:       "program_track",
+	bpf.KernelProbePROBE_VALIDATE_CB:         "validate_cb",
+	bpf.KernelProbePROBE_VALIDATE_DFB:        "validate_dfb",
+	bpf.KernelProbePROBE_THROW:               "throw",
 }

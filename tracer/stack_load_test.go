@@ -15,11 +15,12 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/tracetest"
 )
 
 // loadProgram builds a program that does what it is told, and two libraries for it
 // to load that have other functions and frames at the same addresses.
-func loadProgram(t *testing.T) (p *nativeProgram, exe string, libs [2]string) {
+func loadProgram(t *testing.T) (p *tracetest.Program, exe string, libs [2]string) {
 	t.Helper()
 	dir := t.TempDir()
 	exe = filepath.Join(dir, "load")
@@ -28,23 +29,16 @@ func loadProgram(t *testing.T) (p *nativeProgram, exe string, libs [2]string) {
 		libs[i] = filepath.Join(dir, args[0]+".so")
 		compile(t, "clang++-19", libs[i], "-fPIC", "-shared", "-DNAME="+args[0], "-DROOM="+args[1], "loaded.cc")
 	}
-	return startProgram(t, exe), exe, libs
-}
-
-// do has the program do something, and gives its answer.
-func (p *nativeProgram) do(t *testing.T, format string, args ...any) string {
-	t.Helper()
-	p.tell(t, fmt.Sprintf(format, args...))
-	return p.line(t)
+	return tracetest.Start(t, exe), exe, libs
 }
 
 // callUntilKnown has the program call what it has loaded until its stacks go on to
 // the thread's start.
-func (p *nativeProgram) callUntilKnown(t *testing.T, trace *stackTrace) {
+func callUntilKnown(t *testing.T, p *tracetest.Program, trace *stackTrace) {
 	t.Helper()
 	for range 200 {
 		seen := len(trace.seen())
-		p.do(t, "call 1 settling")
+		p.Do(t, "call 1 settling")
 		for range 100 {
 			if len(trace.seen()) > seen {
 				break
@@ -101,13 +95,13 @@ func assertNothingMadeUp(t *testing.T, calls []stackOf, want []shadowCall) (comp
 func TestStackOfLibraryLoadedLater(t *testing.T) {
 	p, exe, libs := loadProgram(t)
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
-	p.do(t, "open 200 %s", libs[0])
-	p.callUntilKnown(t, trace)
+	p.Do(t, "open 200 %s", libs[0])
+	callUntilKnown(t, p, trace)
 	before := len(trace.seen())
-	p.do(t, "call 500 known")
-	p.in.Close()
+	p.Do(t, "call 500 known")
+	p.In.Close()
 	qt.Assert(t, qt.IsNil(p.Wait()))
-	calls, want := trace.stop(), readShadow(t, p.shadow)
+	calls, want := trace.stop(), readShadow(t, p.Shadow)
 	complete, early := assertNothingMadeUp(t, calls[:before], want[:before])
 	t.Logf("at once: %d stacks complete, %d ended early", complete, early)
 	t.Log("then equal:", assertShadow(t, calls[before:], want[before:], nil))
@@ -121,17 +115,17 @@ func TestStackOfLibraryInPlaceOfAnother(t *testing.T) {
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
 	var places [2]string
 	for i := range 10 {
-		places[i%2] = p.do(t, "open 100 %s", libs[i%2])
-		p.callUntilKnown(t, trace)
-		p.do(t, "call 100 known")
-		p.do(t, "close")
+		places[i%2] = p.Do(t, "open 100 %s", libs[i%2])
+		callUntilKnown(t, p, trace)
+		p.Do(t, "call 100 known")
+		p.Do(t, "close")
 	}
 	if places[0] != places[1] {
 		t.Skipf("the libraries were not loaded at the same place: %v", places)
 	}
-	p.in.Close()
+	p.In.Close()
 	qt.Assert(t, qt.IsNil(p.Wait()))
-	calls, want := trace.stop(), readShadow(t, p.shadow)
+	calls, want := trace.stop(), readShadow(t, p.Shadow)
 	complete, early := assertNothingMadeUp(t, calls, want)
 	t.Logf("%d stacks complete, %d ended early", complete, early)
 	var known []shadowCall
@@ -150,16 +144,16 @@ func TestStackAfterUnloading(t *testing.T) {
 	p, exe, libs := loadProgram(t)
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
 	for range 5 {
-		p.do(t, "open 1 %s", libs[0])
-		p.callUntilKnown(t, trace)
-		p.do(t, "close")
-		p.callUntilKnown(t, trace)
+		p.Do(t, "open 1 %s", libs[0])
+		callUntilKnown(t, p, trace)
+		p.Do(t, "close")
+		callUntilKnown(t, p, trace)
 	}
 	before := len(trace.seen())
-	p.do(t, "call 100 known")
-	p.in.Close()
+	p.Do(t, "call 100 known")
+	p.In.Close()
 	qt.Assert(t, qt.IsNil(p.Wait()))
-	calls, want := trace.stop(), readShadow(t, p.shadow)
+	calls, want := trace.stop(), readShadow(t, p.Shadow)
 	assertNothingMadeUp(t, calls, want)
 	t.Log("equal:", assertShadow(t, calls[before:], want[before:], nil))
 }
@@ -169,21 +163,21 @@ func TestStackAfterUnloading(t *testing.T) {
 func TestStackOfChildren(t *testing.T) {
 	p, exe, libs := loadProgram(t)
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{Children: true})
-	p.do(t, "open 1 %s", libs[0])
-	p.callUntilKnown(t, trace)
+	p.Do(t, "open 1 %s", libs[0])
+	callUntilKnown(t, p, trace)
 	before := len(trace.seen())
-	qt.Assert(t, qt.Equals(p.do(t, "fork 0 at-once"), "0"))
-	qt.Assert(t, qt.Equals(p.do(t, "fork 300 later"), "0"))
-	p.do(t, "call 10 parent")
-	qt.Assert(t, qt.Equals(p.do(t, "leave"), "child"))
+	qt.Assert(t, qt.Equals(p.Do(t, "fork 0 at-once"), "0"))
+	qt.Assert(t, qt.Equals(p.Do(t, "fork 300 later"), "0"))
+	p.Do(t, "call 10 parent")
+	qt.Assert(t, qt.Equals(p.Do(t, "leave"), "child"))
 	time.Sleep(300 * time.Millisecond)
-	qt.Assert(t, qt.Equals(p.do(t, "call 10 orphan"), "10"))
-	p.callUntilKnown(t, trace)
-	qt.Assert(t, qt.Equals(p.do(t, "call 10 orphan-known"), "10"))
-	p.in.Close()
+	qt.Assert(t, qt.Equals(p.Do(t, "call 10 orphan"), "10"))
+	callUntilKnown(t, p, trace)
+	qt.Assert(t, qt.Equals(p.Do(t, "call 10 orphan-known"), "10"))
+	p.In.Close()
 	p.Wait()
 	time.Sleep(100 * time.Millisecond)
-	calls, want := trace.stop(), readShadow(t, p.shadow)
+	calls, want := trace.stop(), readShadow(t, p.Shadow)
 	qt.Assert(t, qt.Equals(len(calls), len(want)))
 	ends := make(map[string][2]int)
 	for i := before; i < len(calls); i++ {
@@ -214,17 +208,17 @@ func TestStackOfOtherProgram(t *testing.T) {
 	other := filepath.Join(filepath.Dir(exe), "other")
 	compile(t, "clang++-19", other, "-rdynamic", "load.cc", "shadow.cc", "-ldl", "-fno-omit-frame-pointer", "-O1")
 	trace := traceStacks(t, p.Process.Pid, other, "probed", Options{})
-	p.do(t, "call 5 ignored") // of the first program, in which there is no probe
-	qt.Assert(t, qt.Equals(p.do(t, "exec 0 %s", other), "ready"))
+	p.Do(t, "call 5 ignored") // of the first program, in which there is no probe
+	qt.Assert(t, qt.Equals(p.Do(t, "exec 0 %s", other), "ready"))
 	before := len(trace.seen())
-	p.do(t, "open 5 %s", libs[1])
-	p.callUntilKnown(t, trace)
+	p.Do(t, "open 5 %s", libs[1])
+	callUntilKnown(t, p, trace)
 	known := len(trace.seen())
-	p.do(t, "call 100 known")
-	p.in.Close()
+	p.Do(t, "call 100 known")
+	p.In.Close()
 	qt.Assert(t, qt.IsNil(p.Wait()))
 	calls := trace.stop()
-	want := slices.DeleteFunc(readShadow(t, p.shadow), func(c shadowCall) bool { return c.what == "ignored" })
+	want := slices.DeleteFunc(readShadow(t, p.Shadow), func(c shadowCall) bool { return c.what == "ignored" })
 	assertNothingMadeUp(t, calls, want)
 	qt.Assert(t, qt.Equals(before, 0))
 	t.Log("equal:", assertShadow(t, calls[known:], want[known:], nil))
@@ -233,20 +227,20 @@ func TestStackOfOtherProgram(t *testing.T) {
 // TestStackOfDeletedFile: a program's functions have their names also where its file
 // lies in another mount namespace, and is no longer there.
 func TestStackOfDeletedFile(t *testing.T) {
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	dir := t.TempDir()
 	exe := filepath.Join(dir, "load")
 	compile(t, "clang++-19", exe, "-rdynamic", "load.cc", "shadow.cc", "-ldl")
 	hidden := filepath.Join(dir, "hidden")
 	qt.Assert(t, qt.IsNil(os.Mkdir(hidden, 0o755)))
-	p := startProgram(t, "unshare", "--mount", "sh", "-ec",
+	p := tracetest.Start(t, "unshare", "--mount", "sh", "-ec",
 		`mount -t tmpfs none "$1"; cp "$0" "$1/elsewhere"; exec "$1/elsewhere"`, exe, hidden)
 	inside := fmt.Sprintf("/proc/%d/root%s/elsewhere", p.Process.Pid, hidden)
 	qt.Assert(t, qt.IsNil(os.Remove(inside)))
 
 	trace := traceStacks(t, p.Process.Pid, fmt.Sprintf("/proc/%d/exe", p.Process.Pid), "probed", Options{})
-	p.do(t, "call 10 deleted")
-	p.in.Close()
+	p.Do(t, "call 10 deleted")
+	p.In.Close()
 	qt.Assert(t, qt.IsNil(p.Wait()))
 	calls := trace.stop()
 	qt.Assert(t, qt.HasLen(calls, 10))

@@ -4,11 +4,8 @@ package tracer
 // keep account themselves of which functions have called which (shadow.h).
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,68 +15,16 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/tracetest"
 )
 
 // compile makes a program or, with -shared, a library of sources in
 // testdata/stack_native. Its functions name themselves after the output file.
 func compile(t *testing.T, compiler, output string, args ...string) {
 	t.Helper()
-	if _, err := exec.LookPath(compiler); err != nil {
-		t.Skipf("no %s", compiler)
-	}
-	args = append([]string{
-		"-O2", "-pthread", fmt.Sprintf(`-DMODULE="%s"`, filepath.Base(output)), "-o", output,
-	}, args...)
-	cmd := exec.Command(compiler, args...)
-	cmd.Dir = filepath.Join("testdata", "stack_native")
-	out, err := cmd.CombinedOutput()
-	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-}
-
-// nativeProgram is a running program that keeps account of its calls.
-type nativeProgram struct {
-	*exec.Cmd
-	in     io.WriteCloser
-	out    *bufio.Reader
-	shadow string
-}
-
-// startProgram starts a program and waits until it says that it is ready.
-func startProgram(t *testing.T, args ...string) *nativeProgram {
-	t.Helper()
-	p := &nativeProgram{Cmd: exec.Command(args[0], args[1:]...), shadow: filepath.Join(t.TempDir(), "shadow")}
-	p.Env = append(os.Environ(), "SHADOW="+p.shadow)
-	p.start(t)
-	return p
-}
-
-// start starts the program, to be killed when the test ends, and waits until it
-// says that it is ready.
-func (p *nativeProgram) start(t *testing.T) {
-	t.Helper()
-	p.Stderr = os.Stderr
-	var err error
-	p.in, err = p.StdinPipe()
-	qt.Assert(t, qt.IsNil(err))
-	out, err := p.StdoutPipe()
-	qt.Assert(t, qt.IsNil(err))
-	p.out = bufio.NewReader(out)
-	qt.Assert(t, qt.IsNil(p.Start()))
-	t.Cleanup(func() { p.Process.Kill(); p.Wait() })
-	qt.Assert(t, qt.Equals(p.line(t), "ready"))
-}
-
-func (p *nativeProgram) line(t *testing.T) string {
-	t.Helper()
-	line, err := p.out.ReadString('\n')
-	qt.Assert(t, qt.IsNil(err), qt.Commentf("the program's output has ended"))
-	return strings.TrimSpace(line)
-}
-
-func (p *nativeProgram) tell(t *testing.T, line string) {
-	t.Helper()
-	_, err := io.WriteString(p.in, line+"\n")
-	qt.Assert(t, qt.IsNil(err))
+	tracetest.Compile(t, filepath.Join("testdata", "stack_native"), compiler, output, append([]string{
+		"-pthread", fmt.Sprintf(`-DMODULE="%s"`, filepath.Base(output)),
+	}, args...)...)
 }
 
 // shadowCall is a call of probed by the program's own account.
@@ -204,7 +149,7 @@ var flavours = []struct {
 
 // callsProgram builds testdata/stack_native/calls.cc in all flavours and starts a
 // program that runs them once it is told to.
-func callsProgram(t *testing.T, compiler string) (p *nativeProgram, dir string) {
+func callsProgram(t *testing.T, compiler string) (p *tracetest.Program, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	exe := filepath.Join(dir, "main")
@@ -215,7 +160,7 @@ func callsProgram(t *testing.T, compiler string) (p *nativeProgram, dir string) 
 		compile(t, compiler, lib, append(f.args, "-std=c++17", "-fPIC", "-shared", "calls.cc")...)
 		args = append(args, lib)
 	}
-	return startProgram(t, args...), dir
+	return tracetest.Start(t, args...), dir
 }
 
 // cut is the end that is expected of two stacks: the account's, or earlier.
@@ -238,9 +183,9 @@ func TestStackOfAllCalls(t *testing.T) {
 		t.Run(compiler, func(t *testing.T) {
 			p, dir := callsProgram(t, compiler)
 			trace := traceStacks(t, p.Process.Pid, filepath.Join(dir, "main"), "probed", Options{})
-			p.tell(t, "go")
+			p.Tell(t, "go")
 			qt.Assert(t, qt.IsNil(p.Wait()))
-			equal := assertShadow(t, trace.stop(), readShadow(t, p.shadow), cut)
+			equal := assertShadow(t, trace.stop(), readShadow(t, p.Shadow), cut)
 			t.Log("equal:", equal)
 			ends, _ := trace.StackEnds()
 			t.Log(ends)
@@ -255,10 +200,10 @@ func TestStackOfAllCalls(t *testing.T) {
 func TestStackFromCodeWithoutRows(t *testing.T) {
 	p, dir := callsProgram(t, "clang++-19")
 	trace := traceStacks(t, p.Process.Pid, filepath.Join(dir, "without-rows.so"), "leaf", Options{})
-	p.tell(t, "go")
+	p.Tell(t, "go")
 	qt.Assert(t, qt.IsNil(p.Wait()))
 	var want []shadowCall
-	for _, c := range readShadow(t, p.shadow) {
+	for _, c := range readShadow(t, p.Shadow) {
 		if len(c.names) > 0 && c.names[0] == "leaf@without-rows.so" {
 			want = append(want, c)
 		}
@@ -280,11 +225,11 @@ func TestStacksThatAreReused(t *testing.T) {
 		t.Run(compiler, func(t *testing.T) {
 			exe := filepath.Join(t.TempDir(), "reuse")
 			compile(t, compiler, exe, "-rdynamic", "-fomit-frame-pointer", "reuse.cc", "shadow.cc")
-			p := startProgram(t, exe, "50000")
+			p := tracetest.Start(t, exe, "50000")
 			trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
-			p.tell(t, "go")
+			p.Tell(t, "go")
 			qt.Assert(t, qt.IsNil(p.Wait()))
-			calls, want := trace.stop(), readShadow(t, p.shadow)
+			calls, want := trace.stop(), readShadow(t, p.Shadow)
 			sites := siteAddresses{}
 			sites.learn(t, calls, want)
 			equal := assertShadow(t, calls, want, func(c *shadowCall) ([]string, bool) {

@@ -21,6 +21,7 @@ import (
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
 	"ttmem/tracer/event"
+	"ttmem/tracer/tracetest"
 )
 
 // interpreter is a Python to test with.
@@ -106,7 +107,7 @@ type pythonProgram struct {
 // args, up to where it says that it is ready.
 func startPython(t *testing.T, p interpreter, env []string, name string, args ...string) *pythonProgram {
 	t.Helper()
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	run := &pythonProgram{interpreter: p, dir: t.TempDir()}
 	compileC(t, "testdata/stack_python/ttprobe.c", run.probe(), "-Wall", "-Werror", "-shared", "-fPIC", "-I"+p.headers)
 	run.Cmd = exec.Command(p.exe, append([]string{"-X", "utf8", filepath.Join("testdata/stack_python", name), run.dir}, args...)...)
@@ -329,9 +330,9 @@ func texts(frames []event.Frame) string {
 	return b.String()
 }
 
-// woven checks that each of the extension's functions that called Python stands
+// interleaved checks that each of the extension's functions that called Python stands
 // right among Python's frames: as many are outside of it as had called it.
-func woven(s said, frames []event.Frame) error {
+func interleaved(s said, frames []event.Frame) error {
 	var depths []int
 	outside := max(len(s.Frames), s.N)
 	for _, f := range frames {
@@ -354,7 +355,7 @@ func woven(s said, frames []event.Frame) error {
 
 // folded checks a stack without the interpreter's own frames.
 func folded(module string, s said, frames []event.Frame) error {
-	if err := woven(s, frames); err != nil {
+	if err := interleaved(s, frames); err != nil {
 		return err
 	}
 	for _, f := range frames {
@@ -376,7 +377,7 @@ const evalLoop = "_PyEval_EvalFrameDefault"
 // inLoops checks that Python's frames stand where the interpreter's loop runs
 // them: in runs, each behind a call of the loop, and no loop without any.
 func inLoops(p interpreter, s said, frames []event.Frame) error {
-	if err := woven(s, frames); err != nil {
+	if err := interleaved(s, frames); err != nil {
 		return err
 	}
 	native := 0
@@ -559,7 +560,7 @@ func offsetsOf(t *testing.T, p interpreter) string {
 		}
 		elf.Close()
 	}
-	qt.Assert(t, qt.IsTrue(o.FrameSize > 0 && o.Specific > 0), qt.Commentf("%s: no file of it is an interpreter, or the C library", p.exe))
+	qt.Assert(t, qt.IsTrue(o.ThreadFrame > 0 && o.Specific > 0), qt.Commentf("%s: no file of it is an interpreter, or the C library", p.exe))
 	text, err := json.Marshal(o)
 	qt.Assert(t, qt.IsNil(err))
 	return string(text)

@@ -20,6 +20,8 @@ import (
 	"ttmem/bpf"
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
+	"ttmem/tracer/kernel"
+	"ttmem/tracer/tracetest"
 )
 
 // stackOf is one call of the traced function.
@@ -46,7 +48,7 @@ type stackTrace struct {
 // returns.
 func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTrace {
 	t.Helper()
-	needsRoot(t)
+	tracetest.NeedsRoot(t)
 	elf, err := symbolize.Open(file)
 	qt.Assert(t, qt.IsNil(err))
 	defer elf.Close()
@@ -63,16 +65,16 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	qt.Assert(t, qt.IsNil(err))
 	st := &stackTrace{Tracer: tr, pid: pid}
 	// no library is met: tell of the process's code all the same
-	tr.space(pid)
-	tr.spaces.settle()
-	k, err := findKernel()
+	tr.spaces.Changed(pid)
+	tr.spaces.Settle()
+	k, err := kernel.Detect()
 	qt.Assert(t, qt.IsNil(err))
-	spec := k.spec
+	spec := k.Spec
 	limit := pid // of the probe
 	if o.Children {
 		limit = 0
 	}
-	spec.Programs["on_stack"].AttachType = k.uprobes.attachType(limit != 0)
+	spec.Programs["on_stack"].AttachType = k.Uprobes.AttachType(limit != 0)
 	var vars bpf.KernelVariableSpecs
 	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
 	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(!o.NoStacks)))
@@ -88,9 +90,8 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	probe, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: maps})
 	qt.Assert(t, qt.IsNil(err))
 	t.Cleanup(probe.Close)
-	probes, err := k.uprobes.place(file, probe.Programs["on_stack"], []uint64{offset}, []uint64{0}, limit)
+	probes, err := k.Uprobes.Place(file, probe.Programs["on_stack"], []uint64{offset}, []uint64{0}, limit)
 	qt.Assert(t, qt.IsNil(err))
-	tr.links = append(tr.links, probes)
 	tr.decoder.stackSeen = func(h *bpf.KernelHeader, stack *event.Stack) {
 		st.mu.Lock()
 		defer st.mu.Unlock()
@@ -103,7 +104,7 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 			t.Errorf("tracing: %v", err)
 		}
 	})
-	t.Cleanup(func() { st.stop(); tr.Close() })
+	t.Cleanup(func() { st.stop(); probes.Close(); tr.Close() })
 	return st
 }
 

@@ -5,7 +5,6 @@ package tracer
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"debug/elf"
 	"fmt"
 	"io"
@@ -18,15 +17,13 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/bpf"
-	"ttmem/e2e/rig"
 	"ttmem/symbolize"
-	"ttmem/symbolize/unwind"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+	"ttmem/tracer/tracetest"
 )
 
 // probedByGDB are functions that many ways lead to: memory of the device, and of
@@ -38,30 +35,6 @@ var probedByGDB = []struct{ program, library, symbol string }{
 	{"mix.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker17track_allocate_cbERKNS0_12CoreRangeSetEmmbPKNS0_7IDeviceE"},
 	{"demo.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker13track_programEPNS0_7ProgramEPKNS0_7IDeviceE"},
 	{"demo.py", "libstdc++.so.6", "_Znwm"}, // operator new
-}
-
-// ttnnProgram starts a program of e2e/programs that waits, with ttnn imported,
-// until it is told to go on.
-func ttnnProgram(t *testing.T, version, name string, args ...string) (*nativeProgram, *rig.Env) {
-	t.Helper()
-	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: "3.10", Progress: os.Stderr})
-	qt.Assert(t, qt.IsNil(err))
-	path, err := filepath.Abs(filepath.Join("..", "e2e", "programs", name))
-	qt.Assert(t, qt.IsNil(err))
-	dir := t.TempDir()
-	p := &nativeProgram{Cmd: env.Command(context.Background(), rig.N150, append([]string{"-c", `
-import os, runpy, sys
-import ttnn
-sys.argv = sys.argv[1:]
-sys.path.insert(0, os.path.dirname(sys.argv[0]))
-print("ready", flush=True)
-sys.stdin.readline()
-runpy.run_path(sys.argv[0], run_name="__main__")
-`, path}, args...)...)}
-	p.Dir = dir
-	p.Env = append(p.Env, "TTMEM_MESH=1x1", "TTMEM_CHECKPOINTS="+filepath.Join(dir, "checkpoints"), "PYTHONUNBUFFERED=1")
-	p.start(t)
-	return p, env
 }
 
 // gdbStack is a stack that gdb has seen: modules and addresses in them, the
@@ -114,8 +87,8 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	qt.Assert(t, qt.IsNil(err))
-	var maps []procMap
-	biases := make(map[procMap]uint64)
+	var maps []host.Mapping
+	biases := make(map[host.Mapping]uint64)
 	fresh := true
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -124,7 +97,7 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 			if fresh {
 				maps, fresh = nil, false
 			}
-			if m, ok := parseMapsLine(line); ok {
+			if m, ok := host.ParseCodeMapping(line); ok {
 				maps = append(maps, m)
 			}
 			continue
@@ -147,16 +120,16 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 				continue
 			}
 			f := gdbFrame{"?", at, exact}
-			i, found := slices.BinarySearchFunc(maps, at, func(m procMap, at uint64) int { return cmp.Compare(m.start, at) })
+			i, found := slices.BinarySearchFunc(maps, at, func(m host.Mapping, at uint64) int { return cmp.Compare(m.Start, at) })
 			if !found {
 				i--
 			}
-			if i >= 0 && at < maps[i].end {
+			if i >= 0 && at < maps[i].End {
 				m := maps[i]
 				if _, known := biases[m]; !known {
 					biases[m] = biasOf(t, m)
 				}
-				f.module, f.address = filepath.Base(m.path), at-biases[m]
+				f.module, f.address = filepath.Base(m.Path), at-biases[m]
 			}
 			s.frames = append(s.frames, f)
 			exact = kind == "signal"
@@ -167,19 +140,19 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 }
 
 // biasOf is what is added to the addresses of a mapped file's program headers.
-func biasOf(t *testing.T, m procMap) uint64 {
-	if m.path == "" || m.path[0] != '/' {
+func biasOf(t *testing.T, m host.Mapping) uint64 {
+	if m.Path == "" || m.Path[0] != '/' {
 		return 0
 	}
-	f, err := elf.Open(m.path)
+	f, err := elf.Open(m.Path)
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Off&^4095 == m.offset {
-			return m.start - p.Vaddr&^4095
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Off&^4095 == m.Offset {
+			return m.Start - p.Vaddr&^4095
 		}
 	}
-	t.Fatalf("%s: no segment is mapped from %#x", m.path, m.offset)
+	t.Fatalf("%s: no segment is mapped from %#x", m.Path, m.Offset)
 	return 0
 }
 
@@ -264,17 +237,17 @@ func (c *gdbComparison) add(other gdbComparison) {
 // them.
 func compareWithGDB(t *testing.T, version, program, library, symbol string) (c gdbComparison) {
 	t.Helper()
-	p, _ := ttnnProgram(t, version, program)
-	maps, err := codeMaps(p.Process.Pid)
+	p, _ := tracetest.TTNN(t, version, program)
+	maps, err := host.CodeMappings(p.Process.Pid)
 	qt.Assert(t, qt.IsNil(err))
-	i := slices.IndexFunc(maps, func(m procMap) bool { return strings.HasPrefix(filepath.Base(m.path), library) })
+	i := slices.IndexFunc(maps, func(m host.Mapping) bool { return strings.HasPrefix(filepath.Base(m.Path), library) })
 	qt.Assert(t, qt.IsTrue(i >= 0), qt.Commentf("%s is not mapped", library))
-	file := maps[i].path
+	file := maps[i].Path
 	trace := traceStacks(t, p.Process.Pid, file, symbol, Options{AllFrames: true})
 	gdb, output := attachGDB(t, p.Process.Pid, biasOf(t, maps[i])+afterFirst(t, file, symbol), 400)
-	attached := now()
-	p.tell(t, "go")
-	go io.Copy(io.Discard, p.out)
+	attached := host.Now()
+	p.Tell(t, "go")
+	go io.Copy(io.Discard, p.Out)
 	qt.Assert(t, qt.IsNil(gdb.Wait()))
 	qt.Assert(t, qt.IsNil(p.Wait()))
 	byThread := make(map[int][]stackOf)
@@ -321,13 +294,11 @@ func total(counts map[string]uint64) (n uint64) {
 	return n
 }
 
-// TestFiguresOfTTNN says what knowing the code of a process that runs ttnn takes:
-// the limits are 0.5 s for the first, 0.1 s where its tables are known, and 12 MB
-// of tables.
-func TestFiguresOfTTNN(t *testing.T) {
-	p, _ := ttnnProgram(t, "0.81.1", "loop.py", "1000", "2")
-	p.tell(t, "go")
-	for p.line(t) != "ready" { // its device is open
+// TestTimeToAttach says how long it takes to attach to a process that runs ttnn.
+func TestTimeToAttach(t *testing.T) {
+	p, _ := tracetest.TTNN(t, "0.81.1", "loop.py", "1000", "2")
+	p.Tell(t, "go")
+	for p.Line(t) != "ready" { // its device is open
 	}
 	pid := p.Process.Pid
 	took := func(what string, do func()) time.Duration {
@@ -343,51 +314,10 @@ func TestFiguresOfTTNN(t *testing.T) {
 		if tr != nil {
 			tr.Close()
 		}
-		took("New with stacks, all of it", func() { tr, err = New(Options{Processes: []int{pid}}) })
+		took("New with stacks", func() { tr, err = New(Options{Processes: []int{pid}}) })
 		qt.Assert(t, qt.IsNil(err))
 	}
 	tr.Close()
 	took("New without stacks", func() { tr, _ = New(Options{Processes: []int{pid}, NoStacks: true}) })
 	tr.Close()
-
-	// in steps, by a trace that does not know the process yet
-	tr = knowing(t, nil, sleeper(t))
-	s := tr.spaces
-	qt.Assert(t, qt.IsNil(tr.objs.Processes.Put(uint32(pid), &bpf.KernelProcess{})))
-	var code []procMap
-	var mappings []codeMapping
-	var err error
-	took("reading its mappings", func() { code, err = codeMaps(pid) })
-	qt.Assert(t, qt.IsNil(err))
-	took("opening the files", func() { mappings = s.open(pid, code) })
-	files := make(map[*codeFile]bool)
-	for _, m := range mappings {
-		files[m.file] = true
-	}
-	var tables []*unwind.Table
-	rows, words := 0, 0
-	took("building their rows, one file after the other", func() {
-		for f := range files {
-			if f.elf != nil {
-				if table, err := unwind.Build(f.elf); err == nil {
-					tables = append(tables, table)
-					rows += len(table.Rows)
-					words += table.Bytes()
-				}
-			}
-		}
-	})
-	first := took("first: all that the kernel is told", func() { know(tr, pid) })
-	generation := s.byPID[pid].newest.generation
-	took("again, nothing new", func() { know(tr, pid) })
-	qt.Check(t, qt.Equals(s.byPID[pid].newest.generation, generation), qt.Commentf("an unchanged process is told of again"))
-	s.forget(pid, now())
-	cached := took("its tables known, it is not", func() { know(tr, pid) })
-
-	chunks := s.tables.used
-	t.Logf("%d mappings of %d files, %d of them with rows: %d rows in %.1f MB of tables", len(mappings), len(files), len(tables), rows, float64(words)/1e6)
-	kernel := chunks*chunkWords*4 + len(s.tables.numbers)*8 + int(unsafe.Sizeof(bpf.KernelSpace{}))
-	t.Logf("the kernel has %d chunks of 16 KiB and %d rules: with the space %.1f MB", chunks, len(s.tables.numbers), float64(kernel)/1e6)
-	t.Logf("first %v, cached %v", first, cached)
-	qt.Check(t, qt.IsTrue(kernel <= 12e6))
 }

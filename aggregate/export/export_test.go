@@ -30,8 +30,8 @@ func newRun() *run {
 func (r *run) apply(e event.Event) {
 	r.now += second / 10
 	e.TimeNs = r.now
-	for _, implied := range r.state.Implied(&e) {
-		r.state.Apply(&implied)
+	for implied := range r.state.Implied(&e) {
+		r.state.Apply(implied)
 	}
 	r.state.Apply(&e)
 }

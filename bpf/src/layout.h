@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Where the fields lie in the objects of one tt-metal library: filled in by
- * tracer/library.go from what tracer/layout reads out of the machine code. */
+ * tracer/heap/library.go from what tracer/layout reads out of the machine code. */
 #pragma once
 
-#define MAX_LIBRARIES 64
-#define NO_FIELD 0xffffffff
+enum layout_limit {
+	MAX_LIBRARIES = 64,
+	NO_FIELD = 0xffffffff, /* in the place of an offset */
+};
 #define MAX_CHAIN 4
 /* TensorMemoryLayout: this and the following have a shard per core */
 #define SHARDED 2

@@ -215,7 +215,9 @@ static __always_inline bool is_direct_map(u64 map)
 
 /* The direct map begins at a multiple of 1 GiB, below each page that the kernel has.
  * One run tries a few of them. */
-#define GIBIBYTES_A_RUN 4
+enum direct_map_search {
+	GIBIBYTES_A_RUN = 4,
+};
 SEC("raw_tp")
 int on_find_direct_map(void *ctx)
 {

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* Processes: which fork, exec and end. What they map is told by perf events
- * (tracer/mappings.go): BPF has no hook for it on every kernel. */
+ * (tracer/host/watch.go): BPF has no hook for it on every kernel. */
 #pragma once
 
 /* Flags of struct process: user space sets them. */
-#define PROCESS_FOLLOW 1 /* its children are traced as well */
-#define PROCESS_LATE 2	 /* it may have compiled programs before it was attached */
+enum process_flag {
+	PROCESS_FOLLOW = 1, /* its children are traced as well */
+	PROCESS_LATE = 2,   /* it may have compiled programs before it was attached */
+};
 
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)

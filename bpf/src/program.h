@@ -105,7 +105,7 @@ HANDLER void cb_allocate(const struct hit *h, struct thread *t)
 		.address = h->ctx->dx,
 		.size_bytes = h->ctx->cx,
 		.device = h->ctx->r9,
-		.static_kind = 1,
+		.static_kind = STATIC_CIRCULAR_BUFFER,
 		.flags = (h->ctx->r8 & 1) ? CB_GLOBAL : 0,
 		.stack = h->stack,
 	};
@@ -134,7 +134,7 @@ HANDLER void cb_mark(const struct hit *h, struct thread *t)
 		.address = h->ctx->si,
 		.size_bytes = h->ctx->dx,
 		.device = t->device,
-		.static_kind = t->phase == PHASE_DFBS ? 2 : 3,
+		.static_kind = t->phase == PHASE_DFBS ? STATIC_DATAFLOW_BUFFER : STATIC_SCRATCHPAD,
 		.stack = h->stack,
 	};
 

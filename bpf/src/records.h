@@ -3,8 +3,8 @@
  * tracer/decode.go turns them into events. */
 #pragma once
 
-/* Which probe a hit belongs to: the low byte of the attach cookie. The numbers
- * are those of tracer/probes.go, which gives the symbols. */
+/* Which probe a hit belongs to: the low byte of the attach cookie. What each is called
+ * in Go is in tracer/probes.go. */
 enum probe {
 	PROBE_BUFFER_ALLOCATED = 1,
 	PROBE_BUFFER_DEALLOCATE,
@@ -27,7 +27,6 @@ enum probe {
 	PROBE_VALIDATE_CB,
 	PROBE_VALIDATE_DFB,
 	PROBE_THROW,
-
 };
 
 /* More than there are, and a mask for the verifier. */
@@ -106,9 +105,11 @@ struct free_record {
 };
 
 /* header.flags: what the thread was doing, by the functions on its stack */
-#define FAILED_ALLOCATE 1
-#define FAILED_VALIDATE_CBS 2
-#define FAILED_VALIDATE_DFBS 4
+enum failed_flag {
+	FAILED_ALLOCATE = 1,
+	FAILED_VALIDATE_CBS = 2,
+	FAILED_VALIDATE_DFBS = 4,
+};
 /* How many Buffers are taken from the stack: what earlier calls left there, of other
  * Buffers, looks the same. Who knows the message knows which one it is. */
 #define FAILED_BUFFERS 4
@@ -140,8 +141,10 @@ struct bank_info {
 	u64 block_alignment_bytes; /* of what the free list gives away; 0: not known */
 };
 
-#define DEVICE_MESH 1
-#define DEVICE_READY 2
+enum device_flag {
+	DEVICE_MESH = 1,
+	DEVICE_READY = 2,
+};
 struct device_record {
 	struct header h; /* count: chips that follow */
 	u64 device;
@@ -154,7 +157,15 @@ struct core_range {
 	u16 x0, y0, x1, y1;
 };
 
-#define CB_GLOBAL 1
+enum cb_flag {
+	CB_GLOBAL = 1,
+};
+/* header.static_kind: what was given a place in L1 */
+enum static_kind {
+	STATIC_CIRCULAR_BUFFER = 1,
+	STATIC_DATAFLOW_BUFFER,
+	STATIC_SCRATCHPAD,
+};
 struct cb_record {
 	struct header h; /* count: ranges that follow */
 	u64 program_id;
@@ -165,10 +176,12 @@ struct cb_record {
 };
 
 /* header.flags: which of the program's things ended */
-#define PROGRAM_CBS 1
-#define PROGRAM_DFBS 2
-#define PROGRAM_KERNELS 4
-#define PROGRAM_KNOWN 8 /* of struct program alone: it was looked at */
+enum program_flag {
+	PROGRAM_CBS = 1,
+	PROGRAM_DFBS = 2,
+	PROGRAM_KERNELS = 4,
+	PROGRAM_KNOWN = 8, /* of struct program alone: it was looked at */
+};
 struct program_end_record {
 	struct header h;
 	u64 program_id;
@@ -213,7 +226,9 @@ struct native_record {
 /* Python's frames, innermost first: the code object's id, and the byte of its
  * code at which it stands. PYTHON_ENTRY: C code called this one, so that an eval
  * loop of its own is on the native stack. */
-#define PYTHON_ENTRY (1u << 31)
+enum python_flag {
+	PYTHON_ENTRY = 1u << 31,
+};
 struct python_call {
 	u32 code;
 	u32 place;
@@ -257,7 +272,7 @@ struct large_code_record {
 };
 
 /* Why a record could not be sent or was incomplete: counts by cause. */
-enum lost {
+enum lost_cause {
 	LOST_RING_FULL,
 	LOST_BUFFER_UNREADABLE,
 	LOST_DEVICE_UNREADABLE,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
 /* What user space tells of a process's address space, for unwinding: the code
- * that is mapped, its unwind rows, its CPython. tracer/space.go fills it in. */
+ * that is mapped, its unwind rows, its CPython. tracer/stack fills it in. */
 #pragma once
 
 /* Unwind tables are runs of 32-bit words, in chunks that come as they are
@@ -48,7 +48,9 @@ struct rule {
 	s16 bp_offset;
 	s32 cfa_offset;
 };
-#define MAX_RULES 65536
+enum rules_limit {
+	MAX_RULES = 65536,
+};
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, MAX_RULES);
@@ -59,7 +61,9 @@ struct {
 /* Code that a process maps. Page p of the file's addresses, counted from
  * first_page, has the rows from words[index + p] to words[index + p + 1]. */
 #define PAGE_SHIFT 12
-#define NO_TABLE 0xffffffff
+enum table_index {
+	NO_TABLE = 0xffffffff,
+};
 struct mapping {
 	u64 start, end;
 	u64 bias; /* address in the process less that in the file */

@@ -41,6 +41,25 @@ KEEP(process_record);
 KEEP(native_record);
 KEEP(python_record);
 KEEP(code_record);
+/* Nor the enums that Go shares. */
+struct shared_enums {
+	enum probe probe;
+	enum record_kind record_kind;
+	enum lost_cause lost_cause;
+	enum failed_flag failed_flag;
+	enum device_flag device_flag;
+	enum cb_flag cb_flag;
+	enum static_kind static_kind;
+	enum program_flag program_flag;
+	enum process_flag process_flag;
+	enum python_flag python_flag;
+	enum stack_end stack_end;
+	enum layout_limit layout_limit;
+	enum table_index table_index;
+	enum rules_limit rules_limit;
+	enum direct_map_search direct_map_search;
+};
+KEEP(shared_enums);
 /* Behind pointers, from maps in maps. */
 KEEP(chunk);
 KEEP(space);

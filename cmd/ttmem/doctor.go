@@ -10,14 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/tracer"
+	"ttmem/tracer/doctor"
+	"ttmem/tracer/kernel"
 )
 
 // diagnosis is the document of `ttmem doctor --json`.
 type diagnosis struct {
 	V         int                  `json:"v"`
-	Features  []tracer.Feature     `json:"features"`
-	Libraries []*tracer.Inspection `json:"libraries"`
+	Features  []kernel.Feature     `json:"features"`
+	Libraries []*doctor.Inspection `json:"libraries"`
 	// untried are the names of the features that could not be tried.
 	untried []string
 }
@@ -46,7 +47,7 @@ if tracing works.`,
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return doctor(os.Stdout, files, wantsJSON(c)) },
+		RunE:              func(c *cobra.Command, args []string) error { return diagnose(os.Stdout, files, wantsJSON(c)) },
 	}
 	c.Flags().StringArrayVar(&files, "library", nil, "look at this library `FILE` (may be repeated; all mapped ones if not given)")
 	takeGlobals(c, jsonFlag)
@@ -54,12 +55,12 @@ if tracing works.`,
 	return c
 }
 
-func doctor(w io.Writer, files []string, asJSON bool) error {
-	d := diagnosis{V: 1, Features: tracer.Features(), Libraries: []*tracer.Inspection{}}
+func diagnose(w io.Writer, files []string, asJSON bool) error {
+	d := diagnosis{V: 1, Features: doctor.Features(), Libraries: []*doctor.Inspection{}}
 	d.untried = explainUntried(d.Features, os.Geteuid() == 0)
 	failed := false
 	for _, file := range files {
-		one, err := tracer.InspectFile(file)
+		one, err := doctor.InspectFile(file)
 		if err != nil {
 			warn(err.Error() + "; name a libtt_metal.so")
 			failed = true
@@ -68,7 +69,7 @@ func doctor(w io.Writer, files []string, asJSON bool) error {
 		d.Libraries = append(d.Libraries, one)
 	}
 	if len(files) == 0 {
-		mapped, err := tracer.InspectMapped()
+		mapped, err := doctor.InspectMapped()
 		if err != nil {
 			return err
 		}
@@ -100,7 +101,7 @@ func doctor(w io.Writer, files []string, asJSON bool) error {
 
 // explainUntried says of the features that could not be tried why not, and gives their
 // names.
-func explainUntried(features []tracer.Feature, root bool) (untried []string) {
+func explainUntried(features []kernel.Feature, root bool) (untried []string) {
 	why := "not tried: needs root"
 	if root {
 		why = "not tried: root lacks CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN here (give a container --privileged)"
@@ -180,7 +181,7 @@ func (d *diagnosis) write(w io.Writer, mapped, root bool) {
 	}
 }
 
-func writeLibrary(w io.Writer, l *tracer.Inspection) {
+func writeLibrary(w io.Writer, l *doctor.Inspection) {
 	fmt.Fprintln(w, l.Path)
 	release := l.Release
 	if release == "" {

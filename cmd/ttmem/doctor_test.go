@@ -6,12 +6,12 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/tracer"
+	"ttmem/tracer/kernel"
 )
 
 func TestDoctorWithoutRootDoesNotSayThatTheKernelLacksWhatItCouldNotTry(t *testing.T) {
-	features := func() []tracer.Feature {
-		return []tracer.Feature{
+	features := func() []kernel.Feature {
+		return []kernel.Feature{
 			{Name: "kernel", OK: true, Detail: "Linux 6.8"},
 			{Name: "privileges", Detail: "not root: run it with sudo"},
 			{Name: "BPF programs", Untried: true, Detail: "operation not permitted"},
@@ -50,7 +50,7 @@ Tracing does not work here: privileges, BTF.
 }
 
 func TestDoctorSaysWhetherTracingWorks(t *testing.T) {
-	features := []tracer.Feature{
+	features := []kernel.Feature{
 		{Name: "call stacks", OK: true, Detail: "2 of 2 right"},
 		{Name: "uprobe_multi", OK: true, Detail: "not supported", Instead: "a perf event for each probe"},
 	}
@@ -69,7 +69,7 @@ func TestDoctorSaysWhetherTracingWorks(t *testing.T) {
 Tracing works here.
 
 `))
-	features[0] = tracer.Feature{Name: "call stacks", Detail: "0 of 2 right"}
+	features[0] = kernel.Feature{Name: "call stacks", Detail: "0 of 2 right"}
 	qt.Check(t, qt.StringContains(text(), "\n  MISSING  call stacks             0 of 2 right\n"))
 	qt.Check(t, qt.StringContains(text(), "\nTracing does not work here: call stacks.\n"))
 	features[0].Untried = true

@@ -66,6 +66,7 @@ type storyFrame struct {
 	Line    int    `json:"line,omitempty"`
 	Inlined bool   `json:"inlined,omitempty"`
 	Module  string `json:"module,omitempty"`
+	Path    string `json:"path,omitempty"`
 	BuildID string `json:"build_id,omitempty"`
 	Address uint64 `json:"address,omitempty"`
 }

@@ -32,7 +32,7 @@ var goldenStories = []goldenStory{
 		{name: "leaks_interval", args: "leaks FILE --interval 20ms --by op"},
 		// stacks that a checkpoint is between are counted apart; the fourth and the fifth
 		// have the same size and name, and no order
-		{name: "dump_mark", args: "dump FILE --at ttnn::log#30 --by stack -n 3", uneven: true},
+		{name: "dump_mark", args: "dump FILE --at ttnn::log#30 --by stack -n 3"},
 		{name: "dump_file", args: "dump FILE --at ttnn::log#30 --by file"},
 		{name: "dump_component", args: "dump FILE --at ttnn::log#30 --by component --rules model.rules"},
 		{name: "diff", args: "diff repaired.ttmem FILE"},
@@ -136,7 +136,7 @@ var goldenStories = []goldenStory{
 		timeline, folded,
 		{name: "report_process", args: "report FILE -p PID2"},
 		{name: "dump_process", args: "dump FILE --at peak --by process"},
-		{name: "dump_one", args: "dump FILE --at peak -p PID2 --by stack", uneven: true},
+		{name: "dump_one", args: "dump FILE --at peak -p PID2 --by stack"},
 		{name: "peak_process", args: "peak FILE --by process", uneven: true, form: goldenText},
 		{name: "map_process", args: "map FILE --at peak -p PID1 -n 3"},
 		{name: "log_exit", args: "log FILE --kind process_start,process_exit,device_open"},
@@ -197,7 +197,7 @@ var leakCommands = []goldenCommand{
 // The commands that some stories share.
 var (
 	// the list of stacks has some twice where a checkpoint is between them
-	dumpPeakJSON = goldenCommand{name: "dump_peak", args: "dump FILE --at peak", form: goldenJSON, uneven: true}
+	dumpPeakJSON = goldenCommand{name: "dump_peak", args: "dump FILE --at peak", form: goldenJSON}
 	events       = goldenCommand{name: "events", args: "report --events out FILE", form: goldenText, exported: whole}
 	folded       = goldenCommand{name: "folded", args: "report --folded out FILE", form: goldenText, exported: whole}
 	pprof        = goldenCommand{name: "pprof", args: "report --pprof out FILE", form: goldenText, exported: pprofText}

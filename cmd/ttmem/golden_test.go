@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/go-quicktest/qt"
@@ -65,6 +66,9 @@ const (
 func TestGolden(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	t.Setenv("LC_ALL", "C.UTF-8")
+	local := time.Local
+	t.Cleanup(func() { time.Local = local })
+	time.Local = time.UTC
 	root, err := filepath.Abs(goldenFolder)
 	qt.Assert(t, qt.IsNil(err))
 	if *updateStories != "" {
@@ -332,18 +336,16 @@ func breakJSON(t *testing.T, b *strings.Builder, value json.RawMessage, indent s
 // whole is what a command wrote to a file.
 func whole(_ *testing.T, file []byte) string { return string(file) }
 
-// pprofText is a profile as text, without the time at which it was written.
+// pprofText is a profile as text.
 func pprofText(t *testing.T, file []byte) string {
 	t.Helper()
 	p, err := profile.ParseData(file)
 	qt.Assert(t, qt.IsNil(err))
-	p.TimeNanos = 0
 	return p.String() + "\n"
 }
 
 // flameData is the data of a flame graph as text: what the page has of processes, peaks
-// and groups, and a line for each sample with its stack, outermost first. The time at
-// which it was written is left out.
+// and groups, and a line for each sample with its stack, outermost first.
 func flameData(t *testing.T, file []byte) string {
 	t.Helper()
 	_, text, found := strings.Cut(string(file), `<script type="application/json" id="data">`)
@@ -357,7 +359,6 @@ func flameData(t *testing.T, file []byte) string {
 		Frames, Nodes, Samples []int
 	}
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(text), &data)))
-	delete(data.Head, "begun")
 	head, err := json.Marshal(data.Head)
 	qt.Assert(t, qt.IsNil(err))
 	var groups [][]any

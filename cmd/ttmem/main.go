@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"ttmem/tracer"
+	"ttmem/tracer/host"
 )
 
 func main() {
-	tracer.BecomeCommand()
+	host.BecomeCommand()
 	os.Exit(run(os.Args[1:]))
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
 	"golang.org/x/term"
 
@@ -30,6 +31,8 @@ type recorded struct {
 	// called where there is a last checkpoint.
 	left   func() error
 	stacks func() *aggregate.Stacks
+	// created is when recording began, by the wall clock; zero where it is not known.
+	created time.Time
 	// began and over are when recording began and ended, 0 where it is not known.
 	began uint64
 	over  func() uint64
@@ -71,11 +74,12 @@ func openNamed(path, name string) (*recorded, error) {
 	if err != nil {
 		return nil, withoutEvents(err, name, "header")
 	}
+	f.Lines = nativeLines.of
 	next := func(e *event.Event) error { return called(name, f.Next(e)) }
 	return &recorded{
 		name: name, part: "block", private: isPrivate(path),
 		file: f, next: next, last: f.Last, left: f.Left, close: f.Close, done: f.Offset, size: f.Size(),
-		began: f.Header().MonotonicNs,
+		began: f.Header().MonotonicNs, created: f.Header().Created,
 		over:  func() uint64 { end, _ := f.End(); return end.TimeNs },
 		ended: func() bool { _, ok := f.End(); return ok },
 		stacks: func() *aggregate.Stacks {

@@ -174,6 +174,9 @@ func showReport(o *reportCommand, path string) error {
 		return err
 	}
 	defer x.close()
+	if x != nil {
+		x.options.Begun = r.created // not now
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()

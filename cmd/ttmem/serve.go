@@ -20,6 +20,7 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
+	"ttmem/tracer/kernel"
 )
 
 // serveOptions are the flags of serve.
@@ -73,7 +74,7 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 }
 
 func serve(o serveOptions) (err error) {
-	if err := tracer.Check(); err != nil {
+	if err := kernel.Check(); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)

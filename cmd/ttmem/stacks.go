@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/tracer"
+	"ttmem/tracer/stack"
 )
 
 // stackOptions say which call stacks are taken, and how they are shown.
@@ -51,14 +52,14 @@ func stackCounts(t *tracer.Tracer) *aggregate.Stacks {
 	s := aggregate.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}
 	for cause, n := range native {
 		s.Taken += n
-		if cause != tracer.CompleteStack {
+		if cause != stack.CompleteStack {
 			s.Incomplete[cause] = n
 		}
 	}
 	for cause, n := range python {
 		switch cause {
-		case tracer.NoPython:
-		case tracer.CompletePython:
+		case stack.NoPython:
+		case stack.CompletePython:
 			s.Python += n
 		default:
 			s.Python += n

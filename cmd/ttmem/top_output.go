@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"ttmem/cmd/ttmem/top"
-	"ttmem/tracer"
+	"ttmem/tracer/host"
 )
 
 // A topOutput takes what a command writes, whose terminal is the view's.
@@ -31,7 +31,7 @@ func newTopOutput(live *top.Live, source *sourceOptions) (*topOutput, error) {
 	if err != nil {
 		return nil, errors.Join(err, read.Close(), write.Close())
 	}
-	source.beside.streams = tracer.Streams{In: null, Out: write, Err: write}
+	source.beside.streams = host.Streams{In: null, Out: write, Err: write}
 	t := &topOutput{write, null, make(chan struct{})}
 	go func() {
 		defer close(t.copied)

@@ -14,13 +14,15 @@ import (
 
 	"ttmem/tracer"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
 // A tracing is what is traced: a command from its start to its end, processes, or all
 // of the host. It is to be closed.
 type tracing struct {
 	*tracer.Tracer
-	command  *tracer.Command // nil: nothing is run
+	command  *host.Command // nil: nothing is run
 	pids     []int
 	duration time.Duration // 0: for as long as there is something to trace
 	beside   beside
@@ -44,7 +46,7 @@ type tracing struct {
 // view's. The zero value is to the standard streams.
 type beside struct {
 	// streams are those of a command.
-	streams tracer.Streams
+	streams host.Streams
 	// warn takes warnings, a line each.
 	warn func(string)
 	// doing is told what takes a while, and "" when it is done; nil: these are warnings.
@@ -75,10 +77,10 @@ func (b beside) tell(warning string) {
 // traceCommand prepares a command, which run lets go on. Where there is no such
 // command, or it cannot be executed, the error is an exitStatus.
 func traceCommand(args []string, stacks stackOptions, beside beside) (*tracing, error) {
-	if err := tracer.Check(); err != nil {
+	if err := kernel.Check(); err != nil {
 		return nil, err
 	}
-	command, err := tracer.StartCommand(args, beside.streams)
+	command, err := host.StartCommand(args, beside.streams)
 	if err != nil {
 		return nil, notStarted(args[0], err, beside)
 	}
@@ -89,7 +91,7 @@ func traceCommand(args []string, stacks stackOptions, beside beside) (*tracing, 
 		command.Cancel()
 		return nil, err
 	}
-	for _, path := range tracer.LikelyLibraries(args[0]) {
+	for _, path := range host.LikelyLibraries(args[0]) {
 		if t.Prepare(path) == nil {
 			break
 		}
@@ -201,7 +203,7 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 		}
 		looked = time.Now()
 		for _, pid := range t.pids {
-			if !tracer.Ended(pid) {
+			if !host.Ended(pid) {
 				return
 			}
 		}
@@ -271,7 +273,7 @@ func (t *tracing) runCommand(handle func(*event.Event), pause func()) error {
 			t.stop()
 		}
 	})
-	if !t.MetAny() {
+	if !t.Discovered() {
 		t.beside.tell("no tt-metal library was seen in the command or the processes that it started")
 	}
 	for _, unfound := range t.Unfound() {
@@ -307,14 +309,14 @@ func canTrace(pids []int) error {
 			return fmt.Errorf("-p %d: not a process id", pid)
 		}
 	}
-	if err := tracer.Check(); err != nil {
+	if err := kernel.Check(); err != nil {
 		return err
 	}
 	for _, pid := range pids {
-		if tracer.Ended(pid) {
+		if host.Ended(pid) {
 			return fmt.Errorf("no process %d", pid)
 		}
-		if process := tracer.ProcessOf(pid); process != pid {
+		if process := host.ProcessOf(pid); process != pid {
 			return fmt.Errorf("%d is a thread of process %d: attach to that", pid, process)
 		}
 	}
@@ -327,7 +329,7 @@ func areTraced(t *tracer.Tracer, pids []int) error {
 		if t.Maps(pid) {
 			continue
 		}
-		if tracer.Ended(pid) {
+		if host.Ended(pid) {
 			return fmt.Errorf("process %d ended before it could be traced", pid)
 		}
 		return fmt.Errorf("process %d has no tt-metal library loaded: attach once it has imported ttnn, or start it with `ttmem run`", pid)
@@ -338,7 +340,7 @@ func areTraced(t *tracer.Tracer, pids []int) error {
 // passSignals passes what ttmem is sent on to the command. What the terminal
 // sends goes to the whole foreground group, the command in it, and is not to
 // arrive twice.
-func passSignals(command *tracer.Command) (stop func()) {
+func passSignals(command *host.Command) (stop func()) {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP,
 		unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT)

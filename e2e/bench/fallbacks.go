@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"ttmem/tracer"
+	"ttmem/tracer/kernel"
 )
 
 // fallback is a way to trace on a kernel that lacks something.
@@ -24,10 +24,10 @@ func (b *bench) fallbacks() error {
 	}
 	defer p.stop()
 	all := []*fallback{{}}
-	for _, name := range tracer.Optional() {
+	for _, name := range kernel.Optional() {
 		all = append(all, &fallback{without: name})
 	}
-	all = append(all, &fallback{without: strings.Join(tracer.Optional(), ",")})
+	all = append(all, &fallback{without: strings.Join(kernel.Optional(), ",")})
 
 	ways := []*way{
 		{name: "nothing", begin: untraced},
@@ -46,7 +46,7 @@ func (b *bench) fallbacks() error {
 			name = "  without all of these"
 		}
 		ways = append(ways, &way{name: name, begin: func(p *program) (ended, error) {
-			a := &attached{env: []string{tracer.WithoutVariable + "=" + f.without}}
+			a := &attached{env: []string{kernel.WithoutVariable + "=" + f.without}}
 			end, err := b.tracedBy(a, p)
 			if err != nil {
 				return nil, err

@@ -21,7 +21,7 @@ import (
 
 	"ttmem/e2e/rig"
 	"ttmem/symbolize"
-	"ttmem/tracer"
+	"ttmem/tracer/kernel"
 	"ttmem/tracer/layout"
 )
 
@@ -122,7 +122,7 @@ func run(o options, names []string) error {
 }
 
 func setup(o options) (_ *bench, err error) {
-	if err := tracer.Check(); err != nil {
+	if err := kernel.Check(); err != nil {
 		return nil, err
 	}
 	b := &bench{options: o, report: newReport(os.Stdout)}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"ttmem/tracer"
+	tracing "ttmem/tracer/kernel"
 )
 
 // check is a command that runs in the guest.
@@ -37,7 +37,7 @@ var checks = []check{
 	test("late", "late attach", "e2e", "TestLateAttach/0.81.1/n150").
 		figure(`(\d+) attaches, (\d+) checkpoints after them`, "%s attaches equal"),
 	// With what Linux 5.15 lacks as well ruled out: it is not in Debian.
-	test("fallbacks", "all fallbacks", "e2e", "TestFallbacks/"+strings.Join(tracer.Optional(), ",")+"/equality").
+	test("fallbacks", "all fallbacks", "e2e", "TestFallbacks/"+strings.Join(tracing.Optional(), ",")+"/equality").
 		figure(`\d+ checkpoints, (\d+) figures compared`, "%s figures equal"),
 	test("oom", "out of memory", "e2e", "TestFailuresAreCaught/0.81.1"),
 	test("nothing-left", "nothing left", "e2e", "TestNothingLeft"),

@@ -70,13 +70,10 @@ func debugOffsets(minor int) []byte {
 		}
 	}
 	put(8, 3<<24|uint32(minor)<<16|0x00f0)
-	put(d.runtime, 283320, 0, o.InterpretersHead)
-	put(d.interpreter, 194968, 0, 0, o.ThreadsHead)
-	put(d.thread, 304, 0, o.ThreadNext, o.ThreadInterp, o.ThreadFrame, o.ThreadID)
+	put(d.thread, 304, 0, 0, 0, o.ThreadFrame)
 	put(d.frame, 80, o.FramePrevious, o.FrameCode, o.FrameInstruction, 0, o.FrameMarker)
 	put(d.code, 216, o.CodeFile, o.CodeName, o.CodeQualName, o.CodeLineTable, o.CodeFirstLine, 0, 0, 0, o.CodeBytes)
-	put(d.bytes, 40, o.BytesSize, o.BytesData)
-	put(d.str, 64, o.StrState, o.StrLength, o.StrASCII)
+	put(d.str, 64, 32, 0, o.StrASCII)
 	return b
 }
 

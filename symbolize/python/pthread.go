@@ -15,8 +15,6 @@ import (
 // All but Level2Size, a number of keys, are in bytes.
 type Pthread struct {
 	Specific, Level2Size, KeyData, KeySize uint32
-	// TID is where the descriptor has the kernel's id of the thread (i32).
-	TID uint32
 }
 
 // Threads reads how a C library keeps the values of pthread keys from what glibc
@@ -36,7 +34,6 @@ func Threads(libc *symbolize.ELF) (Pthread, error) {
 		{"_thread_db_pthread_key_data_level2_data", 3, 1, &p.Level2Size, 1 << 16},
 		{"_thread_db_pthread_key_data_data", 3, 2, &p.KeyData, 1 << 8},
 		{"_thread_db_sizeof_pthread_key_data", 1, 0, &p.KeySize, 1 << 8},
-		{"_thread_db_pthread_tid", 3, 2, &p.TID, 1 << 16},
 	} {
 		s, ok := libc.Lookup(f.symbol)
 		if !ok {

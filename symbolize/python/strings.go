@@ -14,13 +14,13 @@ const (
 	stateASCII   = 1 << 6
 )
 
-// ASCII reports whether the characters of a str object in this state begin at
+// isASCII reports whether the characters of a str object in this state begin at
 // Offsets.StrASCII, and not at Offsets.StrOther.
-func ASCII(state uint32) bool { return state&stateASCII != 0 }
+func isASCII(state uint32) bool { return state&stateASCII != 0 }
 
-// CharSize is how many bytes a character of a str object in this state has: 1,
+// charSize is how many bytes a character of a str object in this state has: 1,
 // 2 or 4; 0 for one whose characters do not follow the object.
-func CharSize(state uint32) int {
+func charSize(state uint32) int {
 	if state&stateCompact == 0 {
 		return 0
 	}
@@ -36,11 +36,11 @@ func CharSize(state uint32) int {
 // to there. What is no character, such as a lone surrogate, becomes U+FFFD. It is
 // "" where the state is none of a str that has its characters with it.
 func DecodeString(state uint32, data []byte) string {
-	size := CharSize(state)
+	size := charSize(state)
 	if size == 0 {
 		return ""
 	}
-	if size == 1 && ASCII(state) {
+	if size == 1 && isASCII(state) {
 		return strings.ToValidUTF8(string(data), string(utf8.RuneError))
 	}
 	var text strings.Builder

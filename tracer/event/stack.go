@@ -15,13 +15,17 @@ type Frame struct {
 	Name string `json:"name,omitempty"`
 	// Symbol is the name that the linker knows the function by, mangled.
 	Symbol string `json:"-"`
-	File   string `json:"file,omitempty"`
-	Line   int    `json:"line,omitempty"`
+	// File and Line are where the call is; of native frames only recordings tell, to who
+	// reads them where there is debug information.
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
 	// Inlined marks a function that the compiler put into the frame that
 	// follows, with which it shares Address.
 	Inlined bool `json:"inlined,omitempty"`
 	// Module is the base name of the mapped file.
 	Module string `json:"module,omitempty"`
+	// Path is the mapped file's, as the process sees it; "" where it has none.
+	Path string `json:"-"`
 	// BuildID is the mapped file's, in hexadecimal.
 	BuildID string `json:"-"`
 	// Address is the frame's address in the module's file: of the return

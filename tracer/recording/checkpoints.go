@@ -236,7 +236,7 @@ func (r *Reader) jump(to int64) error {
 		return fmt.Errorf("reading %s: %w", r.name, cause(err))
 	}
 	r.in = bufio.NewReaderSize(r.storage, 64<<10)
-	r.offset, r.rows.of = to, newDictionary()
+	r.offset, r.rows.of = to, newDictionary(&r.Lines)
 	r.err, r.end, r.rows.left = nil, nil, 0
 	return nil
 }

@@ -27,8 +27,10 @@ type definitions struct {
 	lastFrame   event.Frame
 	last, spare []uint32
 
-	// sections are strings, frames and stacks, to be written.
-	sections [firstColumn][]byte
+	// sections are strings, frames, stacks and modules, to be written.
+	sections [numSections][]byte
+	// paths are where files lie, by build id, as was written last.
+	paths map[string]string
 }
 
 func (d *definitions) init() {
@@ -36,6 +38,7 @@ func (d *definitions) init() {
 	d.frames = make(map[event.Frame]uint32)
 	d.stacks = make(map[uint64]uint32)
 	d.calls = make(map[*event.Call][]uint32)
+	d.paths = make(map[string]string)
 	d.reset()
 }
 
@@ -45,6 +48,7 @@ func (d *definitions) reset() {
 	clear(d.frames)
 	clear(d.stacks)
 	clear(d.calls)
+	clear(d.paths)
 	d.hashes, d.ids = d.hashes[:0], d.ids[:0]
 	d.strings[""] = 0
 	d.stringBytes, d.frameRefs, d.usedFrames, d.usedStacks = 0, 0, 0, 0
@@ -113,6 +117,7 @@ func (d *definitions) frame(f *event.Frame) uint32 {
 	if f.Inlined {
 		bits |= frameInlined
 	}
+	d.module(f)
 	if f.File == d.lastFrame.File {
 		bits |= frameSameFile
 	}
@@ -140,6 +145,18 @@ func (d *definitions) frame(f *event.Frame) uint32 {
 	d.frames[*f] = i
 	d.hashes = append(d.hashes, hashFrame(f))
 	return i
+}
+
+// module writes where the file of the next frame lies, unless it lies where the build id
+// had it last. Readers find lines in it.
+func (d *definitions) module(f *event.Frame) {
+	if d.paths[f.BuildID] == f.Path {
+		return
+	}
+	d.paths[f.BuildID] = f.Path
+	path := uint64(d.string(f.Path))
+	b := appendUvarint(d.sections[sectionModules], uint64(len(d.frames)))
+	d.sections[sectionModules] = appendUvarint(b, path)
 }
 
 // stack is the number of a stack. Its frames are looked up when it comes first.

@@ -16,9 +16,12 @@ type dictionary struct {
 	// strings have the empty one first.
 	strings []string
 	frames  []event.Frame
-	refs    []uint32 // the frames of all stacks
+	// paths are where files lay last, by build id.
+	paths map[string]string
+	refs  []uint32 // the frames of all stacks
 	// calls are those that somebody asked for, by their innermost frame.
 	calls map[uint32]call
+	lines *func(event.Frame) []event.Frame // of the reader
 
 	textBytes int
 	hashes    []uint64 // of the frames
@@ -32,9 +35,11 @@ type dictionary struct {
 // stackAt is where the frames of a stack are.
 type stackAt struct{ begin, end int }
 
-func newDictionary() *dictionary {
+func newDictionary(lines *func(event.Frame) []event.Frame) *dictionary {
 	return &dictionary{
+		lines:   lines,
 		strings: []string{""}, byID: make(map[uint64]*event.Stack), calls: make(map[uint32]call),
+		paths: make(map[string]string),
 	}
 }
 
@@ -50,10 +55,18 @@ func (d *dictionary) read(sections *[numSections]cursor) bool {
 		}
 		d.strings = append(d.strings, string(s))
 	}
+	modules := &sections[sectionModules]
+	moved := modules.uvarint() // the next frame whose file lies elsewhere
 	for c := &sections[sectionFrames]; !c.done(); {
 		if len(d.frames) >= maxFrames || !d.readFrame(c) {
 			return false
 		}
+		f := &d.frames[len(d.frames)-1]
+		if !modules.bad && moved == uint64(len(d.frames)-1) {
+			d.paths[f.BuildID] = d.string(modules)
+			moved = modules.uvarint()
+		}
+		f.Path = d.paths[f.BuildID]
 	}
 	for c := &sections[sectionStacks]; !c.done(); {
 		if len(d.stacks) >= maxStacks || !d.readStack(c) {
@@ -188,6 +201,9 @@ func (d *dictionary) call(frames []uint32) *event.Call {
 	known := make([]event.Frame, len(frames))
 	for i, f := range frames {
 		known[i] = d.frames[f]
+	}
+	if *d.lines != nil && len(known) == 1 {
+		known = (*d.lines)(known[0])
 	}
 	c := event.NewCall(known)
 	d.calls[frames[0]] = call{c, slices.Clone(frames)} // refs may move

@@ -17,6 +17,10 @@ import (
 // A Reader reads a recording. Only one goroutine may use it at a time; the stacks
 // of its events may be used by any.
 type Reader struct {
+	// Lines, where it is set, gives the calls at the address of a frame, innermost first,
+	// with their lines: what the recording has of it, or more.
+	Lines func(event.Frame) []event.Frame
+
 	in     *bufio.Reader
 	name   string
 	zstd   *zstd.Decoder
@@ -52,7 +56,7 @@ func newReader(in io.Reader, name string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.rows.of = newDictionary()
+	r.rows.of = newDictionary(&r.Lines)
 	return r, nil
 }
 
@@ -169,7 +173,7 @@ func (r *Reader) nextBlock() error {
 	switch {
 	case h.kind == blockEvents:
 		if h.flags&blockReset != 0 {
-			r.rows.of = newDictionary()
+			r.rows.of = newDictionary(&r.Lines)
 		}
 		if !r.rows.begin(payload, h.events) {
 			return r.damaged("its definitions make no sense")

@@ -79,12 +79,8 @@ const (
 	sectionProgram
 	sectionStack
 	sectionExtra
+	sectionModules
 	numSections
-
-	// firstColumn is the first section that has a value for each event, or for
-	// each event that has it.
-	firstColumn = sectionShape
-	numColumns  = numSections - firstColumn
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

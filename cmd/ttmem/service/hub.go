@@ -45,20 +45,12 @@ func NewHub(state *aggregate.State) *Hub {
 // Apply takes an event, after those that it implies, and calls each with every one
 // of them.
 func (h *Hub) Apply(e *event.Event, each func(*event.Event)) {
-	for _, implied := range h.implied(e) {
-		h.apply(&implied)
-		each(&implied)
+	for implied := range h.state.Implied(e) {
+		h.apply(implied)
+		each(implied)
 	}
 	h.apply(e)
 	each(e)
-}
-
-func (h *Hub) implied(e *event.Event) []event.Event {
-	switch e.Kind {
-	case event.DeviceClose, event.ProcessExit, event.ProcessStart:
-		return h.state.Implied(e)
-	}
-	return nil
 }
 
 func (h *Hub) apply(e *event.Event) {

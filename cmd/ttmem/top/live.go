@@ -73,8 +73,8 @@ func NewLive(of string) *Live {
 // checkpoint tells of: what was allocated and freed since is not known.
 func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
-	for _, implied := range l.state.Implied(e) {
-		l.state.Apply(&implied)
+	for implied := range l.state.Implied(e) {
+		l.state.Apply(implied)
 	}
 	l.state.Apply(e)
 	if e.Kind == event.Mark && !l.own && !e.BeforeAttach {

@@ -85,7 +85,7 @@ def all_frames():
         at = peek(at) + OFFSETS["CFrameFrame"]
     frame, frames = peek(at), []
     while frame:
-        if OFFSETS["Marker"] != 2 or peek(frame + OFFSETS["FrameMarker"]) & 0xFF != 3:
+        if sys.version_info < (3, 12) or peek(frame + OFFSETS["FrameMarker"]) & 0xFF != 3:
             frames.append(frame)
         frame = peek(frame + OFFSETS["FramePrevious"])
     return frames[1:]

@@ -1,0 +1,68 @@
+package bpf
+
+// The constants that Go shares with the C in src, which has what each of them means. Each
+// has the type of the field that it is a value of.
+
+// The kinds of records: KernelHeader.Kind.
+const (
+	RecordAlloc       = uint8(KernelRecordKindRECORD_ALLOC)
+	RecordFree        = uint8(KernelRecordKindRECORD_FREE)
+	RecordFailed      = uint8(KernelRecordKindRECORD_FAILED)
+	RecordClear       = uint8(KernelRecordKindRECORD_CLEAR)
+	RecordDevice      = uint8(KernelRecordKindRECORD_DEVICE)
+	RecordCB          = uint8(KernelRecordKindRECORD_CB)
+	RecordProgramEnd  = uint8(KernelRecordKindRECORD_PROGRAM_END)
+	RecordKernel      = uint8(KernelRecordKindRECORD_KERNEL)
+	RecordExec        = uint8(KernelRecordKindRECORD_EXEC)
+	RecordExit        = uint8(KernelRecordKindRECORD_EXIT)
+	RecordNativeStack = uint8(KernelRecordKindRECORD_NATIVE_STACK)
+	RecordPythonStack = uint8(KernelRecordKindRECORD_PYTHON_STACK)
+	RecordCode        = uint8(KernelRecordKindRECORD_CODE)
+	RecordProgramMet  = uint8(KernelRecordKindRECORD_PROGRAM_MET)
+	RecordStack       = uint8(KernelRecordKindRECORD_STACK)
+	RecordUnloaded    = uint8(KernelRecordKindRECORD_UNLOADED)
+	RecordMark        = uint8(KernelRecordKindRECORD_MARK)
+)
+
+// The flags of records, by kind: KernelHeader.Flags.
+const (
+	DeviceMesh  = uint8(KernelDeviceFlagDEVICE_MESH)
+	DeviceReady = uint8(KernelDeviceFlagDEVICE_READY)
+
+	CBGlobal = uint8(KernelCbFlagCB_GLOBAL)
+
+	FailedAllocate     = uint8(KernelFailedFlagFAILED_ALLOCATE)
+	FailedValidateDFBs = uint8(KernelFailedFlagFAILED_VALIDATE_DFBS)
+
+	ProgramCBs     = uint8(KernelProgramFlagPROGRAM_CBS)
+	ProgramDFBs    = uint8(KernelProgramFlagPROGRAM_DFBS)
+	ProgramKernels = uint8(KernelProgramFlagPROGRAM_KERNELS)
+)
+
+// What has a place in L1: KernelHeader.StaticKind.
+const (
+	StaticCircularBuffer = uint8(KernelStaticKindSTATIC_CIRCULAR_BUFFER)
+	StaticDataflowBuffer = uint8(KernelStaticKindSTATIC_DATAFLOW_BUFFER)
+	StaticScratchpad     = uint8(KernelStaticKindSTATIC_SCRATCHPAD)
+)
+
+// The flags of a process: KernelProcess.Flags.
+const (
+	ProcessFollow = uint32(KernelProcessFlagPROCESS_FOLLOW)
+	ProcessLate   = uint32(KernelProcessFlagPROCESS_LATE)
+)
+
+const (
+	// PythonEntry marks KernelPythonCall.Place of a call that C made.
+	PythonEntry = uint32(KernelPythonFlagPYTHON_ENTRY)
+	// NoField is in KernelLayout in the place of an offset.
+	NoField = uint32(KernelLayoutLimitNO_FIELD)
+	// NoTable is KernelMapping.Index of code without unwind rows.
+	NoTable = uint32(KernelTableIndexNO_TABLE)
+	// MaxLibraries is how many libraries there is room for.
+	MaxLibraries = int(KernelLayoutLimitMAX_LIBRARIES)
+	// MaxRules is how many different unwind rules there is room for.
+	MaxRules = int(KernelRulesLimitMAX_RULES)
+	// GibibytesARun is how much a run of the search for the direct map looks through.
+	GibibytesARun = uint32(KernelDirectMapSearchGIBIBYTES_A_RUN)
+)

@@ -1,0 +1,151 @@
+package lines
+
+import (
+	"bytes"
+	"debug/dwarf"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/symbolize"
+)
+
+// debugInfo reads lines and inlined calls from the DWARF of a file. It runs in a process
+// of its own, and does not bound what a malformed file costs.
+type debugInfo struct {
+	data  *dwarf.Data
+	units []*unit
+	kept  int // calls, scopes and rows of the units that are loaded
+}
+
+// unit is a compilation unit.
+type unit struct {
+	root, end dwarf.Offset // of the root entry, of the unit
+	ranges    [][2]uint64  // of its code
+	loaded    *loaded      // nil until an address in it is asked for
+}
+
+// openDebugInfo opens the DWARF of a file. It is mapped: it may have gigabytes, of which
+// little is read.
+func openDebugInfo(f *os.File) (*debugInfo, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	whole, err := unix.Mmap(int(f.Fd()), 0, int(info.Size()), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, err
+	}
+	e, err := elf.NewFile(bytes.NewReader(whole))
+	if err != nil {
+		return nil, err
+	}
+	content := make(map[string][]byte)
+	for _, s := range e.Sections {
+		before, name, _ := strings.Cut(s.Name, "debug_") // .debug_ or, in an old form of compression, .zdebug_
+		switch name {
+		case "abbrev", "info", "line", "ranges", "str", "addr", "line_str", "str_offsets", "rnglists":
+			switch {
+			case s.Type == elf.SHT_NOBITS:
+			case s.Flags&elf.SHF_COMPRESSED == 0 && before == ".":
+				content[name] = whole[s.Offset:][:s.Size]
+			default:
+				if content[name], err = s.Data(); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	data, err := dwarf.New(content["abbrev"], nil, nil, content["info"], content["line"], nil, content["ranges"], content["str"])
+	if err != nil {
+		return nil, err
+	}
+	d := &debugInfo{data: data}
+	for _, name := range []string{"addr", "line_str", "str_offsets", "rnglists"} {
+		_ = data.AddSection(".debug_"+name, content[name]) // it reads nothing yet
+	}
+	d.findUnits(content["info"])
+	return d, nil
+}
+
+// findUnits finds the units and their ranges. debug/dwarf finds the unit of an address
+// too, but reads all of them each time.
+func (d *debugInfo) findUnits(info []byte) {
+	le := binary.LittleEndian
+	for at := 0; at+16 <= len(info); {
+		// DWARF 5, 7.4 and 7.5.1: the length, of which 2³²-1 means 64-bit DWARF; version,
+		// kind, size of addresses, offset of abbreviations. The kind is new in version 5.
+		begin, length, offset := at+4, int(le.Uint32(info[at:])), 4
+		if length == 1<<32-1 {
+			begin, length, offset = at+12, int(le.Uint64(info[at+4:])), 8
+		}
+		if length < 0 || length > len(info)-begin {
+			return
+		}
+		at = begin + length
+		root := begin + 2 + offset + 1
+		if info[begin] >= 5 {
+			root++
+			switch info[begin+2] {
+			case 2, 6:
+				continue // units of types have no code
+			case 4, 5:
+				root += 8 // the id of the file that the rest was split off to
+			}
+		}
+		if root >= at {
+			continue
+		}
+		if e := d.entry(dwarf.Offset(root)); e != nil {
+			d.units = append(d.units, &unit{root: e.Offset, end: dwarf.Offset(at), ranges: d.ranges(e)})
+		}
+	}
+}
+
+// entry reads an entry; nil where there is none.
+func (d *debugInfo) entry(at dwarf.Offset) *dwarf.Entry {
+	r := d.data.Reader()
+	r.Seek(at)
+	e, err := r.Next()
+	if err != nil {
+		return nil
+	}
+	return e
+}
+
+// ranges are the addresses of an entry's code. Functions that the linker left out seem to
+// begin at 0, or at 1 where a list of ranges would end at a 0.
+func (d *debugInfo) ranges(e *dwarf.Entry) [][2]uint64 {
+	all, _ := d.data.Ranges(e)
+	return slices.DeleteFunc(all, func(r [2]uint64) bool { return r[0] <= 1 })
+}
+
+// nearest is where the range begins that contains an address, the last one of several.
+func nearest(ranges [][2]uint64, vaddr uint64) (low uint64, ok bool) {
+	for _, r := range ranges {
+		if r[0] <= vaddr && vaddr < r[1] && r[0] >= low {
+			low, ok = r[0], true
+		}
+	}
+	return low, ok
+}
+
+// at are the calls at an address, innermost first; none where the debug information
+// does not describe it.
+func (d *debugInfo) at(vaddr uint64) []symbolize.Function {
+	var of *unit
+	begin := uint64(0)
+	for _, u := range d.units {
+		if low, ok := nearest(u.ranges, vaddr); ok && low >= begin {
+			of, begin = u, low
+		}
+	}
+	if of == nil {
+		return nil
+	}
+	return d.load(of).calls(d, vaddr)
+}

@@ -1,0 +1,93 @@
+package lines
+
+import (
+	"os"
+	"path"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/symbolize"
+)
+
+// debugDir is where distributions put debug files, the value of GDB's
+// debug-file-directory.
+const debugDir = "/usr/lib/debug"
+
+// findDebugFile looks for the debug file of e, as GDB does (Debugging with GDB,
+// "Debugging Information in Separate Files"): by build id, then by the link in the file;
+// below root, then on this machine. Only a file with the build id of e is one.
+func findDebugFile(e *symbolize.ELF, root, of string) *symbolize.ELF {
+	roots := []string{"/"}
+	if root != "" {
+		roots = []string{root, "/"}
+	}
+	name, dir := e.DebugLink(), path.Dir(path.Join("/", of))
+	for _, root := range roots {
+		if d := findByBuildID(root, e.BuildID()); d != nil {
+			return d
+		}
+		if name == "" || of == "" {
+			continue
+		}
+		for _, p := range []string{path.Join(dir, name), path.Join(dir, ".debug", name), path.Join(debugDir, dir, name)} {
+			if d := open(root, p, e.BuildID()); d != nil {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
+// findByBuildID looks for the debug file of a file with a build id.
+func findByBuildID(root, buildID string) *symbolize.ELF {
+	if len(buildID) <= 2 {
+		return nil
+	}
+	return open(root, path.Join(debugDir, ".build-id", buildID[:2], buildID[2:]+".debug"), buildID)
+}
+
+// open opens the file at a path below root; nil if it is no ELF file with the build id.
+func open(root, name, buildID string) *symbolize.ELF {
+	f, err := openBelow(root, name)
+	if err != nil {
+		return nil
+	}
+	e, err := symbolize.OpenFile(f)
+	if err != nil {
+		return nil
+	}
+	if buildID == "" || e.BuildID() != buildID {
+		e.Close()
+		return nil
+	}
+	return e
+}
+
+// openBelow opens the regular file at a path below root; links in it, absolute ones too,
+// stay below root. The path may be one that another user's process has given: anything
+// but a regular file is not opened, as to open a device may do something.
+func openBelow(root, name string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	place, err := unix.Openat2(dir, name, &how)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(place)
+	var info unix.Stat_t
+	if err := unix.Fstat(place, &info); err != nil {
+		return nil, err
+	}
+	if info.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, os.ErrInvalid
+	}
+	return os.Open("/proc/self/fd/" + strconv.Itoa(place))
+}

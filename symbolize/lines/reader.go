@@ -1,0 +1,126 @@
+package lines
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/symbolize"
+)
+
+// DWARF is read by a process of its own, one for each file. debug/dwarf trusts what a
+// file says: a few bytes have it allocate any amount of memory, which ends the process
+// and cannot be recovered from.
+
+const (
+	// readerName is the name, os.Args[0], of a process that reads DWARF.
+	readerName = "ttmem-lines"
+	// readerMemory is how many bytes it may allocate. What it maps does not count.
+	readerMemory = 2 << 30
+	// readerSeconds is how long it may run on a processor.
+	readerSeconds = 120
+	// maxAnswer is the length of its answer on an address in bytes.
+	maxAnswer = 1 << 20
+	// nobody is its user and group where ttmem is root.
+	nobody = 65534
+)
+
+// reader is a process that reads the DWARF of a file. It is started when the first
+// address is asked for. A question is a number, the answer a line of JSON.
+type reader struct {
+	file *os.File
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	out  *bufio.Reader
+	err  error // why there are no more answers
+}
+
+var errMalformed = errors.New("it is malformed, or takes too much time or memory")
+
+// at are the calls at an address, innermost first; none where the debug information does
+// not describe it, or cannot be read.
+func (r *reader) at(vaddr uint64) (calls []symbolize.Function) {
+	if r.cmd == nil && r.err == nil {
+		r.err = r.start()
+	}
+	if r.err != nil {
+		return nil
+	}
+	_ = json.NewEncoder(r.in).Encode(vaddr) // where it has ended there is no answer
+	line, err := r.out.ReadSlice('\n')
+	if err != nil || json.Unmarshal(line, &calls) != nil {
+		r.close()
+		r.err = errMalformed
+		return nil
+	}
+	return calls
+}
+
+func (r *reader) start() (err error) {
+	c := exec.Command("/proc/self/exe")
+	c.Args, c.Env, c.ExtraFiles = []string{readerName}, []string{}, []*os.File{r.file}
+	// Ctrl-C is for the command alone, which may go on.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if os.Geteuid() == 0 {
+		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
+	if r.in, err = c.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	r.out = bufio.NewReaderSize(out, maxAnswer)
+	if err = c.Start(); err == nil {
+		r.cmd = c
+	}
+	return err
+}
+
+func (r *reader) close() {
+	if r.cmd != nil {
+		_ = r.cmd.Process.Kill()
+		_ = r.cmd.Wait()
+	}
+	r.cmd, r.err = nil, os.ErrClosed
+}
+
+// Whoever can start a reader can become one, tests too: so no main has to call this.
+func init() {
+	if os.Args[0] == readerName {
+		if err := answer(os.NewFile(3, "the file")); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// answer answers questions on a file until there are no more.
+func answer(f *os.File) error {
+	for resource, limit := range map[int]uint64{unix.RLIMIT_DATA: readerMemory, unix.RLIMIT_CPU: readerSeconds} {
+		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
+			return err
+		}
+	}
+	d, err := openDebugInfo(f)
+	if err != nil {
+		return err
+	}
+	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	for {
+		var vaddr uint64
+		if in.Decode(&vaddr) != nil {
+			return nil
+		}
+		if err := out.Encode(d.at(vaddr)); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package tracer
+
+import (
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+)
+
+func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
+	lib := d.host.library(r.H.Library)
+	if lib == nil {
+		d.unknown("library not known")
+		return
+	}
+	p := d.start(&e, lib)
+	if late := d.host.lateOf(e.PID); late != nil && e.TimeNs < late.sinceNs {
+		return
+	}
+	e.Kind = event.Alloc
+	e.Stack = p.stacks.Stack(r.H.Stack)
+	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
+	hooked := lib.Fill(&e, r.Window[:])
+	if hooked || e.SizeBytes == 0 || int(e.Region) >= event.BankedRegions {
+		return
+	}
+	d.place(&e, p, r.Device, r.Allocator, r.Request)
+	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator, 0}
+	d.emit(e)
+}
+
+// chips are those of a device, which was reported before anything that is on it.
+func (d *decoder) chips(p *traced, address uint64) []int {
+	dev := p.devices[address]
+	if dev == nil {
+		d.unknown("device not known")
+		return nil
+	}
+	return dev.chips
+}
+
+// place sets the chips that a buffer is on, and what it takes of their banks.
+func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) {
+	e.Devices = d.chips(p, dev)
+	a := p.allocators[alloc]
+	if a == nil {
+		d.unknown("allocator not known")
+		return
+	}
+	if e.Layout.Sharded() && r.Shards == 0 {
+		d.unknown("shards not seen")
+		return
+	}
+	b := &a.banks[e.Region]
+	if e.Kind == event.AllocFailed {
+		e.Banks, e.BytesPerBank = b.RequestedPerBank(e.SizeBytes, e.PageSizeBytes, r)
+	} else {
+		e.Banks, e.BytesPerBank = b.AllocatedPerBank(e.SizeBytes, e.PageSizeBytes, r)
+	}
+}
+
+func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
+	lib := d.host.library(r.H.Library)
+	if lib == nil {
+		d.unknown("library not known")
+		return
+	}
+	e.Kind, e.Reason = event.Free, event.ReasonExplicit
+	if late := d.host.lateOf(e.PID); late != nil {
+		late.free(r.Object)
+	}
+	p := d.processes[e.PID]
+	if p == nil {
+		return // a forked child frees what it inherited
+	}
+	b, known := p.live[r.Object]
+	if !known {
+		return // allocated before ttmem came, a view, or given back when its device was closed
+	}
+	d.start(&e, lib)
+	delete(p.live, r.Object)
+	e.Stack = p.stacks.Stack(r.H.Stack)
+	e.Object, e.BufferID, e.Allocator = r.Object, b.id, b.allocator
+	e.BeforeAttach, e.TimeNs = b.before != 0, max(e.TimeNs, b.before)
+	owns := lib.Owns(r.Window[:])
+	if hooked := lib.Fill(&e, r.Window[:]); hooked || !owns || e.SizeBytes == 0 {
+		return
+	}
+	if a := p.allocators[e.Allocator]; a != nil {
+		e.Devices = a.device.chips
+	}
+	d.emit(e)
+}

@@ -1,0 +1,65 @@
+package tracer
+
+import (
+	"maps"
+	"slices"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
+	"ttmem/tracer/host"
+)
+
+func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
+	if late := d.host.lateOf(e.PID); late != nil {
+		late.cleared[r.Allocator] = true
+	}
+	p := d.processes[e.PID]
+	if p == nil || p.allocators[r.Allocator] == nil {
+		return // nothing was ever allocated with it
+	}
+	a := p.allocators[r.Allocator]
+	d.start(&e, d.host.library(r.H.Library))
+	e.Kind, e.Allocator = event.DeviceClose, r.Allocator
+	e.TimeNs = max(e.TimeNs, p.lateNs) // not before what was found on it
+	e.Devices, e.Mesh = a.device.chips, a.device.mesh
+	delete(p.allocators, r.Allocator)
+	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == r.Allocator })
+	d.emit(e)
+}
+
+func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
+	lib := d.host.library(r.H.Library)
+	p := d.start(&e, lib)
+	dev := &device{mesh: r.H.Flags&bpf.DeviceMesh != 0}
+	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
+		if chip >= 0 { // others belong to other hosts
+			dev.chips = append(dev.chips, int(chip))
+		}
+	}
+	p.devices[r.Device] = dev
+	if r.Allocator == 0 {
+		return
+	}
+	a := &allocator{device: dev}
+	for i, info := range r.Banks {
+		a.banks[i] = heap.Bank(info)
+	}
+	known := p.allocators[r.Allocator]
+	p.allocators[r.Allocator] = a
+	if known != nil && r.H.Flags&bpf.DeviceReady == 0 && known.banks == a.banks && slices.Equal(known.device.chips, dev.chips) {
+		return // it was found in the process's memory before
+	}
+	d.openDevice(e, r.Allocator, a, false)
+}
+
+// openDevice reports a device that has an allocator.
+func (d *decoder) openDevice(e event.Event, address uint64, a *allocator, before bool) {
+	e.Kind, e.BeforeAttach = event.DeviceOpen, before
+	e.Devices, e.Allocator, e.Mesh = a.device.chips, address, a.device.mesh
+	e.Board = host.BoardName(a.device.chips)
+	for i, b := range a.banks {
+		e.Capacities[i] = event.Capacity{Banks: b.Banks, BytesPerBank: b.BytesPerBank, Base: b.Base}
+	}
+	d.emit(e)
+}

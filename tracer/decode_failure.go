@@ -1,0 +1,103 @@
+package tracer
+
+import (
+	"encoding/binary"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+)
+
+func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
+	lib := d.host.library(r.H.Library)
+	if lib == nil {
+		d.unknown("library not known")
+		return
+	}
+	p := d.start(&e, lib)
+	e.Kind, e.Message = event.AllocFailed, unix.ByteSliceToString(r.Message[:])
+	e.Stack = p.stacks.Stack(r.H.Stack)
+	if r.H.Flags == bpf.FailedAllocate {
+		full := strings.Contains(e.Message, "Out of Memory")
+		if r.Buffers[0].Object == 0 && !full {
+			return // the function was on the stack by chance: no Buffer waits for memory
+		}
+		d.setRequested(&e, p, lib, r)
+		if full {
+			e.Reason = event.ReasonOutOfMemory
+		}
+		d.emit(e)
+		return
+	}
+	e.Region, e.ProgramID, e.StaticKind = event.CB, r.ProgramId, event.CircularBuffer
+	if r.H.Flags == bpf.FailedValidateDFBs {
+		e.StaticKind = event.DataflowBuffer
+	}
+	if strings.Contains(e.Message, "clash") {
+		e.Reason = event.ReasonStaticClash
+	}
+	e.Devices = d.chips(p, r.Device)
+	d.emit(e)
+}
+
+// setRequested sets what memory was asked for: that of the Buffer on the stack that the
+// message is of, the newest one where there are several, or only what the message says.
+func (d *decoder) setRequested(e *event.Event, p *traced, lib *library, r *bpf.KernelFailedRecord) {
+	requested, known := requestedIn(e.Message)
+	found := -1
+	var best event.Event
+	for i := range r.Buffers {
+		b := &r.Buffers[i]
+		one := *e
+		one.Object, one.BufferID = b.Object, b.UniqueId
+		if b.Object == 0 {
+			break
+		}
+		lib.Fill(&one, b.Window[:])
+		if int(one.Region) >= event.BankedRegions || known && (one.SizeBytes != requested.SizeBytes || one.Region != requested.Region) {
+			continue // an earlier one, or none at all
+		}
+		if found < 0 || known && one.BufferID > best.BufferID {
+			found, best = i, one
+		}
+	}
+	if found >= 0 {
+		word := func(at uint32) uint64 { return binary.LittleEndian.Uint64(r.Buffers[found].Window[at:]) }
+		*e = best
+		e.Allocator = word(lib.Kernel.Allocator)
+		d.place(e, p, word(lib.Kernel.Device), e.Allocator, r.Request)
+		return
+	}
+	e.SizeBytes, e.Region, e.Banks, e.BytesPerBank = requested.SizeBytes, requested.Region, requested.Banks, requested.BytesPerBank
+	if len(p.allocators) == 1 { // it can be of no other
+		for at, a := range p.allocators {
+			e.Allocator, e.Devices = at, a.device.chips
+		}
+	}
+}
+
+// outOfMemory is how the library says what memory was asked for.
+var outOfMemory = regexp.MustCompile(`Not enough space to allocate (\d+) B (\w+) buffer across (\d+) banks, where each bank needs to store (\d+) B`)
+
+// requestedIn is what a message says was asked for: SizeBytes, Region, Banks and
+// BytesPerBank; false where it does not say.
+func requestedIn(message string) (e event.Event, ok bool) {
+	parts := outOfMemory.FindStringSubmatch(message)
+	if parts == nil {
+		return e, false
+	}
+	for r := range event.Region(event.BankedRegions) {
+		if r.String() == parts[2] {
+			e.Region, ok = r, true
+		}
+	}
+	banks, _ := strconv.ParseUint(parts[3], 10, 32) // all are digits
+	e.SizeBytes, _ = strconv.ParseUint(parts[1], 10, 64)
+	e.BytesPerBank, _ = strconv.ParseUint(parts[4], 10, 64)
+	e.Banks = uint32(banks)
+	return e, ok
+}

@@ -1,0 +1,88 @@
+package tracer
+
+import (
+	"maps"
+	"slices"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+)
+
+// maxNames bounds how many threads' names are remembered of a process.
+const maxNames = 1 << 14
+
+// start reports a process before the first event of it, and names the event's
+// thread.
+func (d *decoder) start(e *event.Event, lib *library) *traced {
+	p := d.process(e.PID)
+	name, ok := p.names[e.TID]
+	if !ok {
+		if len(p.names) >= maxNames {
+			clear(p.names) // threads come and go
+		}
+		if name = host.ThreadName(e.PID, e.TID); name == "" {
+			name = d.host.startOf(e.PID).Comm // it has ended
+		}
+		p.names[e.TID] = name
+	}
+	e.Comm = name
+	if p.started {
+		return p
+	}
+	p.started = true
+	start := d.host.startOf(e.PID)
+	start.TimeNs = e.TimeNs
+	p.names[e.PID] = start.Comm
+	start.AttachedLate = e.AttachedLate || d.host.lateOf(e.PID) != nil
+	if lib != nil {
+		start.Library, start.Release = lib.Path, lib.Release
+	}
+	d.emit(start)
+	return p
+}
+
+// processEnd ends a process, or what it was before an exec.
+func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
+	e.ExitStatus = int(r.ExitCode)
+	execed := r.H.Kind == bpf.RecordExec
+	if execed {
+		e.ExitStatus = event.UnknownStatus // the process lives on as another program
+	}
+	d.endProcess(e, execed)
+}
+
+// endProcess forgets a process.
+func (d *decoder) endProcess(e event.Event, execed bool) {
+	p := d.processes[e.PID]
+	delete(d.processes, e.PID)
+	if p == nil {
+		d.host.processEnded(e.PID, e.TimeNs, execed, nil)
+		return
+	}
+	d.host.processEnded(e.PID, e.TimeNs, execed, p.stacks)
+	if p.started {
+		e.TID, e.Comm = e.PID, p.names[e.PID] // not those of the thread that ended last
+		e.TimeNs = max(e.TimeNs, p.lateNs)
+		e.Kind = event.ProcessExit
+		d.emit(e)
+	}
+}
+
+// sweep ends the processes, of which others are seen, that have ended and of whose end
+// no record came: it was lost. What was there when it was last called has had its time
+// to come.
+func (d *decoder) sweep(timeNs uint64, seen []int) {
+	var ended []int
+	for _, pid := range slices.Concat(slices.Collect(maps.Keys(d.processes)), seen) {
+		if !slices.Contains(ended, pid) && host.Ended(pid) {
+			ended = append(ended, pid)
+		}
+	}
+	for _, pid := range ended {
+		if slices.Contains(d.ended, pid) {
+			d.endProcess(event.Event{TimeNs: timeNs, PID: pid, ExitStatus: event.UnknownStatus}, false)
+		}
+	}
+	d.ended = ended
+}

@@ -1,0 +1,133 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"ttmem/symbolize"
+	"ttmem/tracer/host"
+	"ttmem/tracer/layout"
+)
+
+// Inspection is what was found in a tt-metal library. As JSON it is an element of
+// `ttmem doctor --json`.
+type Inspection struct {
+	Path    string `json:"path"`
+	Release string `json:"release"`
+	BuildID string `json:"build_id"`
+	// Fields are offsets by name, from Buffer * or the object that the name
+	// begins with: "0x10+0x8" is the field at 8 of what the pointer at 16 points
+	// to.
+	Fields map[string]string `json:"fields"`
+	// Probes are the addresses in the file by the probes' names.
+	Probes map[string]string `json:"probes"`
+	// Missing is what was not found, and what that costs.
+	Missing []layout.Missing `json:"missing"`
+	// Slow are the probes on instructions that the kernel has to single-step.
+	Slow []string `json:"single_stepped"`
+	// Processes are those that map the library.
+	Processes []int `json:"processes,omitempty"`
+}
+
+// InspectFile looks at a library file.
+func InspectFile(path string) (*Inspection, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, host.WithoutPath(err))
+	}
+	defer f.Close()
+	return inspect(f, path, "/")
+}
+
+// InspectMapped looks at the libraries that processes map.
+func InspectMapped() ([]*Inspection, error) {
+	pids, err := host.PIDs()
+	if err != nil {
+		return nil, err
+	}
+	found := make(map[host.FileID]*Inspection)
+	var list []*Inspection
+	for _, pid := range pids {
+		maps, err := host.FileMappings(pid)
+		if err != nil {
+			continue
+		}
+		for _, m := range maps {
+			one, known := found[m.File]
+			if !known {
+				f, err := host.OpenMapped(pid, m.Start, m.End)
+				if err != nil {
+					continue
+				}
+				one, err = inspect(f, m.Path, fmt.Sprintf("/proc/%d/root", pid))
+				f.Close()
+				found[m.File] = one
+				if err == nil {
+					list = append(list, one)
+				}
+			}
+			if one != nil && !slices.Contains(one.Processes, pid) {
+				one.Processes = append(one.Processes, pid)
+			}
+		}
+	}
+	return list, nil
+}
+
+// addParts names parts of fields that lie behind a pointer as they are tabulated
+// elsewhere: from the object that holds them.
+func (i *Inspection) addParts(l *layout.Layout) {
+	last := func(name string) layout.Chain {
+		c := l.Fields[name]
+		return c[max(len(c)-1, 0):]
+	}
+	for name, c := range map[string]layout.Chain{
+		"hooked_allocation_(rel impl)": last("hooked_allocation_"),
+		"Program->runtime_id":          slices.Concat(l.Fields["Program.impl"], l.Fields["ProgramImpl.runtime_id"]),
+	} {
+		if len(c) > 0 {
+			i.Fields[name] = c.String()
+		}
+	}
+	if _, ok := l.Fields["MeshDevice.pimpl_"]; ok {
+		i.Fields["MeshDeviceImpl.mesh_id_"] = last("MeshDevice.mesh_id_").String()
+	}
+}
+
+func inspect(f *os.File, path, root string) (*Inspection, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file", path)
+	}
+	elf, err := symbolize.New(f, info.Size())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	defer elf.Close()
+	l, err := layout.Derive(elf)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	one := &Inspection{
+		Path: path, Release: layout.Release(root, path), BuildID: l.BuildID,
+		Fields: make(map[string]string), Probes: make(map[string]string),
+		Missing: append([]layout.Missing{}, l.Missing...), Slow: []string{},
+	}
+	for name, c := range l.Fields {
+		one.Fields[name] = c.String()
+	}
+	one.addParts(l)
+	for name, p := range l.Probes {
+		one.Probes[name] = fmt.Sprintf("%#x", p.ProbeAddr)
+		if p.Stepped && name != "throw" { // which is rare anyway
+			one.Slow = append(one.Slow, name)
+		}
+	}
+	slices.SortFunc(one.Slow, strings.Compare)
+	return one, nil
+}

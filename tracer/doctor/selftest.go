@@ -1,0 +1,259 @@
+package doctor
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"ttmem/bpf"
+	"ttmem/symbolize"
+	"ttmem/tracer/kernel"
+	"ttmem/tracer/stack"
+)
+
+//go:generate clang-19 -O2 -Wall -Werror -static -nostdlib -ffreestanding -fno-builtin -fno-stack-protector -fomit-frame-pointer -fasynchronous-unwind-tables -Wl,--build-id=none,-z,noseparate-code,-z,norelro -o selftest/target selftest/target.c
+
+// selftestTarget is the program that selfTest traces: selftest/target.c, compiled.
+//
+//go:embed selftest/target
+var selftestTarget []byte
+
+// selftestStack are the functions on its stack at the probe, innermost first. It does not
+// change.
+var selftestStack = []string{"probed", "inner", "middle", "middle", "middle", "outer", "run", "_start"}
+
+// selftestCalls is how often the target calls the probed function: the first call
+// unwinds its stack, the second finds it unchanged.
+const selftestCalls = 2
+
+// selfTest loads what tracing loads, traces a small program and compares what it sees
+// with what that program does: stack is that of its call of the probed function, which it
+// begins with. It reports a feature for each step.
+func selfTest(stack []string) []kernel.Feature {
+	programs := kernel.Feature{Name: "BPF programs"}
+	probes := kernel.Feature{Name: "probes", Detail: "not tried: the BPF programs do not load"}
+	stacks := kernel.Feature{Name: "call stacks", Detail: "not tried: no probe is hit"}
+	err := func() error {
+		if os.Geteuid() != 0 {
+			return unix.EPERM
+		}
+		target, err := startSelftest()
+		if err != nil {
+			return fmt.Errorf("starting the program to be traced: %w", err)
+		}
+		defer target.end()
+		t, err := loadSelftest()
+		if err != nil {
+			return err
+		}
+		defer t.close()
+		programs.OK, programs.Detail = true, "loaded as tracing loads them"
+		seen, err := t.trace(target, stack[0])
+		if err != nil {
+			probes.Detail = err.Error()
+			return nil
+		}
+		probes.OK, probes.Detail = seen.hits == selftestCalls, fmt.Sprintf("%d of %d calls of a test program seen", seen.hits, selftestCalls)
+		if seen.hits == 0 {
+			return nil
+		}
+		equal := 0
+		for _, s := range seen.stacks {
+			if slices.Equal(s, stack) {
+				equal++
+			}
+		}
+		stacks.OK = equal == seen.hits
+		stacks.Detail = fmt.Sprintf("%d of %d stacks of %d frames right", equal, seen.hits, len(stack))
+		if !stacks.OK && len(seen.stacks) > 0 {
+			stacks.Detail += "; the first is " + strings.Join(seen.stacks[0], " ")
+		}
+		return nil
+	}()
+	if err != nil {
+		programs.Detail = err.Error()
+	}
+	if kernel.NotPermitted(err) {
+		programs.Untried, probes.Untried, stacks.Untried = true, true, true
+	}
+	return []kernel.Feature{programs, probes, stacks}
+}
+
+// selftestProcess is the target while it runs.
+type selftestProcess struct {
+	cmd *exec.Cmd
+	exe *os.File
+	in  io.WriteCloser
+	out io.Reader
+}
+
+// startSelftest starts the target. Its file has no name, so that it runs where /tmp
+// allows no programs.
+func startSelftest() (*selftestProcess, error) {
+	fd, err := unix.MemfdCreate("ttmem-selftest", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	p := &selftestProcess{exe: os.NewFile(uintptr(fd), "ttmem-selftest")}
+	path := fmt.Sprintf("/proc/self/fd/%d", fd)
+	p.cmd = exec.Command(path)
+	if _, err = p.exe.Write(selftestTarget); err == nil {
+		p.in, err = p.cmd.StdinPipe()
+	}
+	if err == nil {
+		p.out, err = p.cmd.StdoutPipe()
+	}
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	if err == nil {
+		err = p.call() // until then its program may not be mapped
+	}
+	if err != nil {
+		p.exe.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *selftestProcess) pid() int { return p.cmd.Process.Pid }
+
+// call has the target call the probed function once.
+func (p *selftestProcess) call() error {
+	b := []byte{1}
+	if _, err := p.in.Write(b); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(p.out, b)
+	return err
+}
+
+func (p *selftestProcess) end() {
+	p.in.Close()
+	_ = p.cmd.Wait() // it ends when it finds nothing to read
+	p.exe.Close()
+}
+
+// selftestSeen is what was seen of the target: its calls, and their stacks where they had
+// one, as functions, innermost first.
+type selftestSeen struct {
+	hits   int
+	stacks [][]string
+}
+
+// selftest is what traces the target: what is loaded for tracing, and what it needs to
+// take stacks.
+type selftest struct {
+	objs   *kernel.Objects
+	spaces *stack.Spaces
+}
+
+func loadSelftest() (*selftest, error) {
+	if err := kernel.Check(); err != nil {
+		return nil, err
+	}
+	k, err := kernel.Detect()
+	if err != nil {
+		return nil, err
+	}
+	t := &selftest{spaces: stack.NewSpaces(func(string) {})}
+	if t.objs, err = k.Load(kernel.LoadOptions{OnlyListed: true, Stacks: true}); err != nil {
+		return nil, err
+	}
+	if err := t.spaces.Start(t.objs); err != nil {
+		t.objs.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *selftest) close() {
+	t.spaces.Close()
+	t.objs.Close()
+}
+
+// trace places the probe of an allocation in the target and has it call the function that
+// it stands on.
+func (t *selftest) trace(target *selftestProcess, function string) (seen selftestSeen, err error) {
+	elf, err := symbolize.New(target.exe, int64(len(selftestTarget)))
+	if err != nil {
+		return seen, err
+	}
+	defer elf.Close()
+	probed, ok := elf.Lookup(function)
+	offset, ok2 := elf.FileOffset(probed.Addr)
+	if !ok || !ok2 {
+		return seen, errors.New("the test program has no function to probe")
+	}
+	// a Buffer of zeros, whose first byte is each of its fields
+	layout := bpf.KernelLayout{BufferImpl: bpf.NoField}
+	const id = bpf.KernelProbePROBE_BUFFER_ALLOCATED
+	layout.ProbeAddress[id] = probed.Addr
+	if err := t.objs.Layouts.Put(uint32(0), &layout); err != nil {
+		return seen, err
+	}
+	path := fmt.Sprintf("/proc/self/fd/%d", target.exe.Fd())
+	probes, err := t.objs.Support.Uprobes.Place(path, t.objs.OnProbe, []uint64{offset}, []uint64{uint64(id)}, 0)
+	if err != nil {
+		return seen, fmt.Errorf("placing a probe: %w", kernel.ShortError(err))
+	}
+	defer probes.Close()
+	if err := t.objs.Processes.Put(uint32(target.pid()), &bpf.KernelProcess{}); err != nil {
+		return seen, fmt.Errorf("listing the test program: %w", err)
+	}
+	t.spaces.Changed(target.pid())
+	t.spaces.Settle()
+	for range selftestCalls {
+		if err := target.call(); err != nil {
+			return seen, fmt.Errorf("the test program ended at the probe: %w", err)
+		}
+	}
+	return t.read(elf)
+}
+
+// answerTime is how long is waited for the records of calls that the target has made.
+const answerTime = 10 * time.Millisecond
+
+// read reads what the target's calls have sent.
+func (t *selftest) read(elf *symbolize.ELF) (seen selftestSeen, err error) {
+	var record ringbuf.Record
+	var ids []uint64
+	stacks := make(map[uint64][]string)
+	t.objs.Ring.SetDeadline(time.Now().Add(answerTime)) // all is there: the target has answered
+	for len(ids) < selftestCalls {
+		if err := t.objs.Ring.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		} else if err != nil {
+			return seen, fmt.Errorf("reading the ring buffer: %w", err)
+		}
+		switch h := bpf.As[bpf.KernelHeader](record.RawSample); {
+		case h == nil:
+		case h.Kind == bpf.RecordAlloc:
+			ids = append(ids, h.Stack.Native)
+		case h.Kind == bpf.RecordNativeStack:
+			var r bpf.KernelNativeRecord
+			copy(unsafe.Slice((*byte)(unsafe.Pointer(&r)), unsafe.Sizeof(r)), record.RawSample)
+			for _, address := range r.Addresses[:min(int(r.Frames), len(r.Addresses))] {
+				s, _, _ := elf.At(address)
+				stacks[r.Id] = append(stacks[r.Id], s.Name)
+			}
+		}
+	}
+	seen.hits = len(ids)
+	for _, id := range ids {
+		if id != 0 {
+			seen.stacks = append(seen.stacks, stacks[id])
+		}
+	}
+	return seen, nil
+}

@@ -1,0 +1,33 @@
+package heap
+
+import "ttmem/bpf"
+
+// Bank is what one BankManager's banks are like.
+type Bank bpf.KernelBankInfo
+
+// AllocatedPerBank is what the banks give away: what BankManager::allocate_buffer asks each
+// for, rounded up to the blocks of its free list.
+func (b *Bank) AllocatedPerBank(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
+	banks, bytesPerBank = b.RequestedPerBank(size, pageSize, r)
+	if align := b.BlockAlignmentBytes; align != 0 {
+		bytesPerBank = (bytesPerBank + align - 1) / align * align
+	}
+	return banks, bytesPerBank
+}
+
+// RequestedPerBank is what BankManager::allocate_buffer asks each bank for: the pages of an
+// interleaved buffer are dealt out to all banks, those of a sharded one to as
+// many as there are shards.
+func (b *Bank) RequestedPerBank(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
+	banks = b.Banks
+	if r.Shards != 0 {
+		banks, size, pageSize = uint32(r.Shards), r.SizeBytes, r.PageSizeBytes
+	}
+	if banks == 0 || pageSize == 0 || b.AlignmentBytes == 0 {
+		return banks, 0
+	}
+	align := uint64(b.AlignmentBytes)
+	page := (pageSize + align - 1) / align * align
+	pages := size / pageSize
+	return banks, (pages + uint64(banks) - 1) / uint64(banks) * page
+}

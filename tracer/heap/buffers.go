@@ -1,0 +1,228 @@
+package heap
+
+// This file reads the live buffers of an allocator.
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+)
+
+// Buffer is a buffer that was found allocated.
+type Buffer struct {
+	Object, ID, Device, Allocator uint64
+	// Event is as the record of an allocation fills it, but for its thread and time, and the
+	// chips. Banks and BytesPerBank are 0 where they could not be read.
+	Event event.Event
+}
+
+const (
+	windowBytes = len(bpf.KernelBufferRecord{}.Window)
+	// statusAllocated is Buffer's allocation_status_ where it has memory.
+	statusAllocated = 1
+	// maxType is the largest BufferType.
+	maxType = 4
+	// buffersAtOnce is how many buffers are read in one go.
+	buffersAtOnce = 1 << 15
+	// bufferTries is how often a Buffer is read again that looks like none.
+	bufferTries = 20
+)
+
+// candidate is what a live Buffer's pointer leads to.
+type candidate struct {
+	buffer  uint64 // Buffer*
+	impl    uint64 // the object that has the fields
+	window  []byte
+	id      uint64
+	shards  uint32 // banks that a sharded one is on
+	perBank uint64 // what it takes of each of them; 0: not known
+	strange bool   // it does not look like a Buffer
+	busy    bool   // it is one, but has no memory now
+}
+
+// buffers reads the live buffers of an allocator. The error says what is not among
+// them, or not known of them; those that come and go meanwhile may be missing
+// without one.
+func (r *reader) buffers(ctx context.Context, allocator uint64, banks *[event.BankedRegions]Bank) ([]Buffer, error) {
+	pointers, err := readSet(r.memory, allocator+uint64(r.set))
+	if err != nil {
+		return nil, fmt.Errorf("the live buffers of the allocator at %#x: %w", allocator, err)
+	}
+	var list []Buffer
+	strange, total := 0, len(pointers)
+	var unknown []error
+	for len(pointers) > 0 {
+		if err := ctx.Err(); err != nil {
+			return list, err
+		}
+		n := min(len(pointers), buffersAtOnce)
+		some := make([]candidate, n)
+		for i, p := range pointers[:n] {
+			some[i].buffer = p
+		}
+		pointers = pointers[n:]
+		odd, err := r.readCandidates(some, allocator)
+		if err != nil {
+			return list, err
+		}
+		strange += odd
+		some = slices.DeleteFunc(some, func(c candidate) bool { return c.strange || c.busy })
+		if err := r.setPerBank(some, allocator, banks); errors.Is(err, errUnknownPerBank) {
+			unknown = append(unknown, err)
+		} else if err != nil {
+			return list, err
+		}
+		if some, err = r.unchanged(some); err != nil {
+			return list, err
+		}
+		for i := range some {
+			if b, ok := r.bufferOf(&some[i]); ok {
+				list = append(list, b)
+			}
+		}
+	}
+	if strange > 0 {
+		unknown = append(unknown, fmt.Errorf("%d of %d live buffers of the allocator at %#x look like none", strange, total, allocator))
+	}
+	return list, errors.Join(unknown...)
+}
+
+// bufferOf is what is reported of a Buffer; false where no memory of a device is
+// behind it.
+func (r *reader) bufferOf(c *candidate) (Buffer, bool) {
+	k := &r.Kernel
+	b := Buffer{
+		Object: c.buffer, ID: c.id,
+		Device: word(c.window, int(k.Device)), Allocator: word(c.window, int(k.Allocator)),
+	}
+	hooked := r.Fill(&b.Event, c.window)
+	b.Event.Kind, b.Event.BeforeAttach = event.Alloc, true
+	b.Event.Object, b.Event.BufferID, b.Event.Allocator = b.Object, b.ID, b.Allocator
+	if c.perBank > 0 {
+		b.Event.Banks, b.Event.BytesPerBank = c.shards, c.perBank
+	}
+	return b, !hooked && int(b.Event.Region) < event.BankedRegions
+}
+
+// readCandidates reads what pointers lead to, and again what looks like no Buffer as long as
+// the set has it: it may have come and gone. It says how many remain strange.
+func (r *reader) readCandidates(list []candidate, allocator uint64) (strange int, err error) {
+	all := make([]*candidate, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	for try := range bufferTries {
+		if try > 0 {
+			time.Sleep(time.Duration(try) * 100 * time.Microsecond)
+		}
+		if err := r.readCandidatesOnce(all, allocator); err != nil {
+			return 0, err
+		}
+		all = slices.DeleteFunc(all, func(c *candidate) bool { return !c.strange })
+		if len(all) == 0 {
+			return 0, nil
+		}
+		held, err := readSet(r.memory, allocator+uint64(r.set))
+		if err != nil {
+			return 0, fmt.Errorf("the live buffers of the allocator at %#x: %w", allocator, err)
+		}
+		all = slices.DeleteFunc(all, func(c *candidate) bool {
+			_, found := slices.BinarySearch(held, c.buffer)
+			return !found
+		})
+	}
+	return len(all), nil
+}
+
+func (r *reader) readCandidatesOnce(list []*candidate, allocator uint64) error {
+	k := &r.Kernel
+	at := make([]uint64, len(list))
+	for i, c := range list {
+		c.strange, c.busy = false, false
+		c.impl = c.buffer
+		at[i] = c.buffer + uint64(k.BufferImpl)
+	}
+	if k.BufferImpl != bpf.NoField {
+		impls := piecesOf(at, 8)
+		if err := r.memory.read(impls); err != nil {
+			return err
+		}
+		for i, c := range list {
+			c.impl = 0
+			if impls[i].ok {
+				c.impl = word(impls[i].data, 0)
+			}
+		}
+	}
+	fields, err := r.readFields(list)
+	if err != nil {
+		return err
+	}
+	for i, c := range list {
+		f := &fields[i]
+		if !f.ok {
+			c.strange = true
+			continue
+		}
+		c.window, c.id = f.window, f.id
+		kind := binary.LittleEndian.Uint32(c.window[r.bufferType:])
+		c.strange = word(c.window, int(k.Allocator)) != allocator || kind > maxType || word(c.window, r.size) == 0
+		c.busy = c.window[k.Status] != statusAllocated
+	}
+	return nil
+}
+
+// bufferFields are the fields of a Buffer.
+type bufferFields struct {
+	window []byte
+	id     uint64
+	ok     bool
+}
+
+func (r *reader) readFields(list []*candidate) ([]bufferFields, error) {
+	k := &r.Kernel
+	windows, ids := make([]uint64, len(list)), make([]uint64, len(list))
+	for i, c := range list {
+		windows[i], ids[i] = c.impl+uint64(k.Window), c.impl+uint64(k.UniqueId)
+	}
+	both := append(piecesOf(windows, windowBytes), piecesOf(ids, 8)...)
+	if err := r.memory.read(both); err != nil {
+		return nil, err
+	}
+	w, id := both[:len(list)], both[len(list):]
+	fields := make([]bufferFields, len(list))
+	for i := range fields {
+		if fields[i].ok = w[i].ok && id[i].ok; fields[i].ok {
+			fields[i].window, fields[i].id = w[i].data, word(id[i].data, 0)
+		}
+	}
+	return fields, nil
+}
+
+// unchanged keeps the candidates that are the same Buffers with the same memory as
+// when they were first read: what was read in between is theirs.
+func (r *reader) unchanged(list []candidate) ([]candidate, error) {
+	all := make([]*candidate, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	fields, err := r.readFields(all)
+	if err != nil {
+		return nil, err
+	}
+	kept := list[:0]
+	for i := range list {
+		c, f := list[i], &fields[i]
+		if f.ok && f.id == c.id && f.window[r.Kernel.Status] == statusAllocated &&
+			word(f.window, r.address) == word(c.window, r.address) && word(f.window, r.size) == word(c.window, r.size) {
+			kept = append(kept, c)
+		}
+	}
+	return kept, nil
+}

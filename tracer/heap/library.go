@@ -1,0 +1,211 @@
+// Package heap reads the objects of a tt-metal library, as its layout has them, from the
+// memory of a process: devices, buffers and programs that were there before an attach.
+package heap
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"ttmem/bpf"
+	"ttmem/symbolize"
+	"ttmem/tracer/event"
+	"ttmem/tracer/layout"
+)
+
+// Library is where a tt-metal library keeps what is read of its objects: by the
+// kernel side, in its records and in the memory of a process that maps it.
+type Library struct {
+	Path    string
+	Release string // "" where it is not known
+	Layout  *layout.Layout
+	// Kernel is what the kernel side has to know of the library.
+	Kernel bpf.KernelLayout
+	// where in the window of a buffer record the fields lie
+	size, bufferType, bufferLayout, ownsData, address, pageSize int
+}
+
+// OpenLibrary reads a library's layout out of its machine code. It calls found before
+// what takes long.
+func OpenLibrary(file io.ReaderAt, size int64, path, root string, found func()) (*Library, error) {
+	elf, err := symbolize.New(file, size)
+	if err != nil {
+		return nil, err
+	}
+	defer elf.Close()
+	if !layout.IsLibrary(elf) {
+		return nil, layout.ErrNoLibrary
+	}
+	found()
+	derived, err := layout.Derive(elf)
+	if err != nil {
+		return nil, err
+	}
+	return NewLibrary(derived, path, layout.Release(root, path))
+}
+
+// NewLibrary is a library with a layout. The error names a field without which no buffer
+// can be counted.
+func NewLibrary(derived *layout.Layout, path, release string) (*Library, error) {
+	l := &Library{Path: path, Release: release, Layout: derived}
+	return l, l.plan()
+}
+
+// required are the fields without which no buffer can be counted.
+var required = []string{
+	"device_", "size_", "buffer_type_", "owns_data_", "allocator_", "allocation_status_",
+	"hooked_allocation_", "address_", "page_size_", "unique_id_", "buffer_layout_",
+}
+
+// plan works out what the kernel side has to know of the library.
+func (l *Library) plan() error {
+	fields := l.Layout.Fields
+	k := &l.Kernel
+	k.BufferImpl = bpf.NoField
+	for _, name := range required {
+		c, ok := fields[name]
+		if !ok || len(c) == 0 || len(c) > 2 {
+			return fmt.Errorf("%s%s: cannot find Buffer::%s; `ttmem doctor --library %s` shows what was found",
+				l.Path, l.InRelease(), name, l.Path)
+		}
+		if len(c) == 2 {
+			k.BufferImpl = uint32(c[0])
+		}
+	}
+	last := func(name string) int { c := fields[name]; return int(c[len(c)-1]) }
+	low, high := 1<<30, 0
+	for _, name := range required {
+		if name == "unique_id_" {
+			continue
+		}
+		low, high = min(low, last(name)), max(high, last(name)+8)
+	}
+	window := len(bpf.KernelBufferRecord{}.Window)
+	if high-low > window {
+		return fmt.Errorf("%s%s: the fields of Buffer lie %d bytes apart, more than %d",
+			l.Path, l.InRelease(), high-low, window)
+	}
+	in := func(name string) int { return last(name) - low }
+	k.Window = uint32(low)
+	k.Status, k.Hooked = uint32(in("allocation_status_")), uint32(in("hooked_allocation_"))
+	k.Device, k.Allocator = uint32(in("device_")), uint32(in("allocator_"))
+	k.Sharding = uint32(in("buffer_layout_"))
+	k.UniqueId = uint32(last("unique_id_"))
+	l.size, l.bufferType, l.bufferLayout = in("size_"), in("buffer_type_"), in("buffer_layout_")
+	l.ownsData, l.address, l.pageSize = in("owns_data_"), in("address_"), in("page_size_")
+	if l.Layout.ImplArgs {
+		k.DeallocHasImpl = 1
+	}
+
+	registers := l.Layout.ShardRegisters
+	k.ShardSize, k.ShardPage, k.ShardCount = uint32(registers[0]), uint32(registers[1]), uint32(registers[2])
+	f := l.Layout.AllocateImpl
+	k.Allocate = bpf.KernelCode{Start: f.Addr, End: f.Addr + f.Size}
+	k.ValidateCbs, k.ValidateDfbs = l.code("validate_cb"), l.code("validate_dfb")
+	k.DeviceVtable, k.MeshVtable = l.Layout.DeviceVtable, l.Layout.MeshVtable
+	k.ChipId = l.single("Device.id_")
+	k.MeshStride = uint32(l.Layout.MeshStride)
+	k.MeshLocal = bpf.NoField
+	if l.Layout.MeshLocal >= 0 {
+		k.MeshLocal = uint32(l.Layout.MeshLocal)
+	}
+	k.MeshDevices = chain(fields["MeshDevice.devices"])
+	for i, offset := range l.Layout.Managers {
+		k.Managers[i] = bpf.NoField
+		if offset >= 0 {
+			k.Managers[i] = uint32(offset)
+		}
+	}
+	k.ManagerBanks = l.single("BankManager.num_banks_")
+	k.ManagerAlignment = l.single("BankManager.alignment_bytes_")
+	k.ManagerSize = chain(fields["BankManager.bank_size"])
+	k.ListBase, k.ListAlignment = l.fromSize("FreeListOpt.offset_bytes_"), l.fromSize("FreeListOpt.alignment_")
+	k.ProgramId = l.single("ProgramImpl.id")
+	k.ProgramBinary = l.single("ProgramImpl.binary_data(begin)")
+	k.ProgramImpl = l.optional("Program.impl")
+	k.ProgramCbs = l.optional("ProgramImpl.circular_buffers_")
+	k.ProgramCbsNeeded = l.optional("ProgramImpl.local_circular_buffer_allocation_needed_")
+	k.ProgramDfbs = l.optional("ProgramImpl.dfb_allocators_")
+	k.ProgramDfbsNeeded = l.optional("ProgramImpl.local_dataflow_buffer_allocation_needed_")
+	k.ProgramText = chain(fields["ProgramImpl.kernel_text_size"])
+	return nil
+}
+
+// single is the offset of a field that lies in the object itself. A missing one
+// is 0, which is harmless: what is read there is not believed, because the probe
+// that would read it is not placed.
+func (l *Library) single(name string) uint32 {
+	c := l.Layout.Fields[name]
+	if len(c) == 0 {
+		return 0
+	}
+	return uint32(c[len(c)-1])
+}
+
+// optional is single for a field that is read whenever it is known.
+func (l *Library) optional(name string) uint32 {
+	if len(l.Layout.Fields[name]) != 1 {
+		return bpf.NoField
+	}
+	return l.single(name)
+}
+
+// fromSize is how far a field of a bank's free list is from its size, which the
+// kernel finds first.
+func (l *Library) fromSize(name string) int32 {
+	size, c := l.Layout.Fields["BankManager.bank_size"], l.Layout.Fields[name]
+	if len(size) == 0 || len(c) != 1 {
+		return 0
+	}
+	return c[0] - size[len(size)-1]
+}
+
+// code is a probed function.
+func (l *Library) code(name string) bpf.KernelCode {
+	p := l.Layout.Probes[name]
+	return bpf.KernelCode{Start: p.Addr, End: p.Addr + p.Size}
+}
+
+func chain(c layout.Chain) (k bpf.KernelChain) {
+	if len(c) > len(k.Offset) {
+		return k
+	}
+	k.Length = uint32(len(c))
+	for i, offset := range c {
+		k.Offset[i] = uint32(offset)
+	}
+	return k
+}
+
+// InRelease is the release as it follows the library's path in a message.
+func (l *Library) InRelease() string {
+	if l.Release == "" {
+		return ""
+	}
+	return " (ttnn " + l.Release + ")"
+}
+
+// Bias is what addresses in the library's file are moved by in a process that maps its
+// code there.
+func (l *Library) Bias(start, offset uint64) uint64 {
+	for _, p := range l.Layout.Probes {
+		if p.Found {
+			// all probes lie in code, which is mapped as a whole
+			return start - offset + p.FileOffset - p.ProbeAddr
+		}
+	}
+	return 0
+}
+
+// Fill sets what the window of a Buffer tells, and reports whether the
+// allocation was hooked by a graph capture: no memory is behind it then.
+func (l *Library) Fill(e *event.Event, window []uint8) (hooked bool) {
+	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(window[at:]) }
+	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(window[at:]) }
+	e.SizeBytes, e.PageSizeBytes, e.Address = u64(l.size), u64(l.pageSize), u64(l.address)
+	e.Region, e.Layout = event.Region(u32(l.bufferType)), event.Layout(u32(l.bufferLayout))
+	return window[l.Kernel.Hooked] != 0
+}
+
+// Owns reports whether the Buffer's memory is its own: a view's is not.
+func (l *Library) Owns(window []uint8) bool { return window[l.ownsData] != 0 }

@@ -1,0 +1,122 @@
+package heap
+
+import (
+	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+	"ttmem/tracer/layout"
+)
+
+// TestDivide: a region becomes as many parts as buffers lie in it, where there is one
+// way to do so.
+func TestDivide(t *testing.T) {
+	here, there := event.CoreRange{X1: 7, Y1: 7}, event.CoreRange{X0: 8, X1: 9, Y1: 7}
+	buffers := func(sizes ...uint64) (list []dataflowBuffer) {
+		for _, bytes := range sizes {
+			list = append(list, dataflowBuffer{bytes, []event.CoreRange{here}})
+		}
+		return list
+	}
+	whole := []span{{100, 160}}
+	for _, c := range []struct {
+		name    string
+		regions []span
+		buffers []dataflowBuffer
+		parts   []span
+		rest    span
+	}{
+		{"one after the other", whole, buffers(20, 40), []span{{100, 120}, {120, 160}}, span{}},
+		{"one shares the place of another", whole, buffers(20, 40, 40), []span{{100, 120}, {120, 160}}, span{}},
+		{"one lies in a tensor", whole, buffers(60, 20, 70), []span{{100, 160}}, span{}},
+		{"which one does is not known", whole, buffers(20, 40, 20), whole, span{}},
+		{"no way", whole, buffers(50, 20), whole, span{}},
+		{"two regions", []span{{100, 120}, {128, 160}}, buffers(20, 32), []span{{100, 120}, {128, 160}}, span{}},
+		{"scratchpads behind them", whole, buffers(20, 30), []span{{100, 120}, {120, 150}}, span{150, 160}},
+		{"scratchpads alone", whole, nil, nil, span{100, 160}},
+		{"scratchpads alone on these cores", whole, []dataflowBuffer{{60, []event.CoreRange{there}}}, nil, span{100, 160}},
+		{"an empty one", whole, buffers(0, 60), whole, span{}},
+		{"none", nil, buffers(20), nil, span{}},
+		{"too many ways", []span{{0, 1 << 20}}, buffers(slices.Repeat([]uint64{3}, 64)...), []span{{0, 1 << 20}}, span{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			parts, rest := divide(c.regions, sizesOn(here, c.buffers))
+			qt.Check(t, qt.IsTrue(slices.Equal(parts, c.parts)), qt.Commentf("%v", parts))
+			qt.Check(t, qt.Equals(rest, c.rest))
+		})
+	}
+}
+
+// madeUpFields are where a made-up program has its fields, in words.
+var madeUpFields = map[string]layout.Chain{
+	"ProgramImpl.id":                                       {0},
+	"ProgramImpl.circular_buffers_":                        {8},
+	"ProgramImpl.local_circular_buffer_allocation_needed_": {24},
+	"ProgramImpl.kernel_text_size":                         {32, 4},
+	"ProgramImpl.binary_data(begin)":                       {48},
+	"CircularBuffer.core_ranges":                           {0},
+	"CircularBuffer.size":                                  {16},
+	"CircularBuffer.local_address":                         {24},
+	"CircularBuffer.has_local_address":                     {28},
+	"CircularBuffer.global_address":                        {32},
+	"CircularBuffer.is_global":                             {36},
+}
+
+// TestReadMadeUpProgram: what makes no sense, or is not there, is an error and
+// nothing worse.
+func TestReadMadeUpProgram(t *testing.T) {
+	at := func(words []uint64) uint64 { return uint64(uintptr(unsafe.Pointer(&words[0]))) }
+	for _, c := range []struct {
+		name   string
+		damage func(impl, cb, ranges []uint64)
+		want   string
+	}{
+		{"as it is", func(_, _, _ []uint64) {}, ""},
+		{"its buffers have no places yet", func(impl, cb, _ []uint64) { impl[3], cb[0] = 1, 1 }, ""},
+		{"a vector ends before it begins", func(impl, _, _ []uint64) { impl[2] = impl[1] - 16 }, ".*makes no sense.*"},
+		{"half an element", func(impl, _, _ []uint64) { impl[2] = impl[1] + 8 }, ".*makes no sense.*"},
+		{"very many buffers", func(impl, _, _ []uint64) { impl[2] = impl[1] + 1<<30 }, ".*makes no sense.*"},
+		{"a flag of 0x70", func(impl, _, _ []uint64) { impl[3] = 0x70 }, ".*makes no sense.*"},
+		{"no vector there", func(impl, _, _ []uint64) { impl[1], impl[2] = 16, 32 }, ".*reading 16 bytes at 0x10: not readable"},
+		{"no buffer there", func(_, cb, _ []uint64) { cb[0], cb[1] = 64, 96 }, ".*reading 32 bytes at 0x40: not readable"},
+		{"a range that ends before it begins", func(_, _, ranges []uint64) { ranges[0] = 9 }, ".*makes no sense.*"},
+		{"a range of very many cores", func(_, _, ranges []uint64) { ranges[2] = 1 << 40 }, ".*makes no sense.*"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ranges := []uint64{0, 1, 7, 8}
+			cb := []uint64{0, 0, 4096, 1<<32 | 0x19d60, 0}
+			shared, configs := make([]uint64, 2), []uint64{80 << 32}
+			impl := make([]uint64, 8)
+			var pin runtime.Pinner
+			defer pin.Unpin()
+			for _, words := range [][]uint64{ranges, cb, shared, configs, impl} {
+				pin.Pin(&words[0])
+			}
+			cb[0], cb[1] = at(ranges), at(ranges)+32
+			shared[0] = at(cb)
+			copy(impl, []uint64{77, at(shared), at(shared) + 16, 0, at(configs), at(configs) + 8, 1000, 1400})
+			c.damage(impl, cb, ranges)
+			l := &Library{Layout: &layout.Layout{Fields: madeUpFields}}
+			p, err := l.ReadProgram(os.Getpid(), at(impl))
+			runtime.KeepAlive(shared)
+			if c.want != "" {
+				qt.Assert(t, qt.ErrorMatches(err, `program at 0x[0-9a-f]+ of process \d+: `+c.want))
+				return
+			}
+			qt.Assert(t, qt.IsNil(err))
+			want := Program{ID: 77, BinaryBytes: 400, TextBytes: 80}
+			if impl[3] == 0 {
+				want.Statics = []Static{{0x19d60, 4096, []event.CoreRange{{X0: 0, Y0: 1, X1: 7, Y1: 8}}, event.CircularBuffer, false}}
+			}
+			qt.Check(t, qt.IsTrue(reflect.DeepEqual(p, want)), qt.Commentf("%+v", p))
+		})
+	}
+	_, err := (&Library{Layout: &layout.Layout{}}).ReadProgram(os.Getpid(), 1<<12)
+	qt.Check(t, qt.ErrorMatches(err, ".*ProgramImpl.id is not known"))
+}

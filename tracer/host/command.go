@@ -1,0 +1,158 @@
+package host
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// waitingName is the name under which ttmem runs itself as a process that waits
+// to become the command: its id has to be known to the kernel side before the
+// command's first instruction.
+const waitingName = "ttmem-waiting"
+
+// goFD is the descriptor from which the waiting process reads that it may go on.
+const goFD = 3
+
+// Command is a command that is started but does not run yet.
+type Command struct {
+	cmd       *exec.Cmd
+	startPipe *os.File
+}
+
+// Streams are the standard streams of a command. The zero value are ttmem's own.
+type Streams struct{ In, Out, Err *os.File }
+
+// StartCommand starts a command and stops short of its first instruction, until Go is
+// called.
+func StartCommand(args []string, streams Streams) (*Command, error) {
+	path, err := exec.LookPath(args[0])
+	if err != nil {
+		return nil, err
+	}
+	if isText(path) {
+		return nil, fmt.Errorf("starting %s: %w", args[0], unix.ENOEXEC)
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer read.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = append([]string{waitingName, path}, args...)
+	cmd.Stdin = cmp.Or(streams.In, os.Stdin)
+	cmd.Stdout, cmd.Stderr = cmp.Or(streams.Out, os.Stdout), cmp.Or(streams.Err, os.Stderr)
+	cmd.ExtraFiles = []*os.File{read} // becomes goFD
+	if err := cmd.Start(); err != nil {
+		write.Close()
+		return nil, fmt.Errorf("starting %s: %w", args[0], err)
+	}
+	return &Command{cmd, write}, nil
+}
+
+// isText reports whether the kernel will refuse a command as it is a text that does not say
+// which program runs it. A shell would run it itself. Where other formats are registered
+// (binfmt_misc) that cannot be known.
+func isText(path string) bool {
+	if formats, _ := filepath.Glob("/proc/sys/fs/binfmt_misc/*"); len(formats) > 2 {
+		return false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return false // it may be executed, and not read
+	}
+	defer f.Close()
+	var b [256]byte
+	n, _ := f.Read(b[:])
+	return !bytes.HasPrefix(b[:n], []byte("#!")) && !bytes.ContainsRune(b[:n], 0)
+}
+
+// PID is the command's process.
+func (c *Command) PID() int { return c.cmd.Process.Pid }
+
+// Go lets the command run.
+func (c *Command) Go() error {
+	_, err := c.startPipe.Write([]byte{1})
+	return errors.Join(err, c.startPipe.Close())
+}
+
+// Cancel ends a command that was not let run.
+func (c *Command) Cancel() {
+	c.startPipe.Close()
+	c.cmd.Wait()
+}
+
+// Signal passes a signal on.
+func (c *Command) Signal(s os.Signal) { _ = c.cmd.Process.Signal(s) }
+
+// Wait waits for the command's end and gives its exit status as a shell does:
+// 128 and the signal's number where a signal ended it.
+func (c *Command) Wait() int {
+	err := c.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return 125
+	}
+	status := c.cmd.ProcessState.Sys().(interface {
+		Signaled() bool
+		Signal() unix.Signal
+		ExitStatus() int
+	})
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// BecomeCommand is to be called first thing by main: in the process that
+// StartCommand made it waits and then becomes the command. In every other it
+// returns.
+func BecomeCommand() {
+	if len(os.Args) < 3 || os.Args[0] != waitingName {
+		return
+	}
+	unix.CloseOnExec(goFD)
+	var b [1]byte
+	if n, err := unix.Read(goFD, b[:]); n != 1 || err != nil {
+		os.Exit(125) // ttmem has cancelled it
+	}
+	err := unix.Exec(os.Args[1], os.Args[2:], os.Environ())
+	fmt.Fprintf(os.Stderr, "ttmem: %s: %v\n", os.Args[1], err)
+	os.Exit(126)
+}
+
+// LikelyLibraries are the tt-metal libraries that a command will probably map:
+// those of the Python environment that it lies in. To be attached to them before
+// they are mapped saves a race; others are discovered when they are mapped.
+func LikelyLibraries(command string) []string {
+	path, err := exec.LookPath(command)
+	if err != nil {
+		return nil
+	}
+	roots := []string{filepath.Dir(filepath.Dir(path)), os.Getenv("VIRTUAL_ENV")}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		roots = append(roots, filepath.Dir(filepath.Dir(real)))
+	}
+	var found []string
+	seen := make(map[string]bool)
+	for _, root := range roots {
+		if root == "" || !filepath.IsAbs(root) || seen[root] {
+			continue
+		}
+		seen[root] = true
+		libs, _ := filepath.Glob(filepath.Join(root, "lib", "python3*", "site-packages", "ttnn", "build", "lib", "*.so"))
+		for _, lib := range libs {
+			if strings.Contains(filepath.Base(lib), "tt") {
+				found = append(found, lib)
+			}
+		}
+	}
+	return found
+}

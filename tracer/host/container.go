@@ -1,0 +1,150 @@
+package host
+
+import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// Identity is what a process belongs to: the user that it runs as, its container and its
+// Kubernetes pod, and its id in its own PID namespace. What cannot be read because
+// the process has ended is left empty.
+type Identity struct {
+	UID            int
+	Container, Pod string
+	ContainerPID   int
+}
+
+// IdentityOf reads the identity of a process.
+func IdentityOf(pid int) Identity {
+	var id Identity
+	dir := ProcDir(pid)
+	if text, err := os.ReadFile(dir + "/status"); err == nil {
+		id.UID, id.ContainerPID = parseStatus(string(text))
+	}
+	if text, err := os.ReadFile(dir + "/cgroup"); err == nil {
+		id.Container, id.Pod = parseCgroups(string(text))
+	}
+	return id
+}
+
+// parseStatus reads the effective user of a /proc/PID/status, and the process's id in
+// the innermost PID namespace that it is in; 0 where that is the reader's own.
+func parseStatus(text string) (uid, innerPID int) {
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(line, ":")
+		values := strings.Fields(rest)
+		switch name {
+		case "Uid": // real, effective, saved, of the file system
+			if len(values) > 1 {
+				uid, _ = strconv.Atoi(values[1])
+			}
+		case "NStgid": // in the reader's namespace, then in each one below it
+			if len(values) > 1 {
+				innerPID, _ = strconv.Atoi(values[len(values)-1])
+			}
+		}
+	}
+	return uid, innerPID
+}
+
+// Container runtimes name the cgroup of a container after it: Docker, containerd,
+// CRI-O and podman by its id of 64 hexadecimal digits, alone or between the
+// runtime's name and ".scope". A conmon is the program on the host that looks after
+// a container.
+var (
+	runtimeCgroup = regexp.MustCompile(`^([a-z][a-z-]*-)?([0-9a-f]{64})(\.scope)?$`)
+	// kubelet's, with cgroupfs and with systemd, where dashes are told apart from
+	// those that nest slices by writing them as underscores; the uid of a static pod
+	// is a hash
+	podCgroup = regexp.MustCompile(`^(?:[a-z-]*kubepods[a-z-]*-)?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$`)
+)
+
+// parseCgroups finds the container and the pod in a /proc/PID/cgroup, whose lines are
+// hierarchy:controllers:path: one with cgroup v2, one for each hierarchy with v1. The
+// innermost container is meant where one runs in another.
+func parseCgroups(text string) (container, pod string) {
+	for line := range strings.Lines(text) {
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		c, p := parseCgroup(parts[2])
+		if container == "" {
+			container = c
+		}
+		if pod == "" {
+			pod = p
+		}
+	}
+	return container, pod
+}
+
+// parseCgroup finds the innermost container and pod in a cgroup's path. In a cgroup
+// namespace the path is from its root, and leads out of it with "..".
+func parseCgroup(path string) (container, pod string) {
+	var parent string
+	// runc in cgroupfs mode, under a kubelet in systemd mode, makes one name of
+	// "slice:runtime:id"
+	for _, name := range strings.FieldsFunc(path, func(r rune) bool { return r == '/' || r == ':' }) {
+		if c := containerName(parent, name); c != "" {
+			container = c
+		}
+		if m := podCgroup.FindStringSubmatch(name); m != nil {
+			pod = strings.ReplaceAll(m[1], "_", "-")
+		}
+		parent = name
+	}
+	return container, pod
+}
+
+// containerName is the id or name of the container that a cgroup is of; "" where it
+// is none's.
+func containerName(parent, name string) string {
+	if m := runtimeCgroup.FindStringSubmatch(name); m != nil {
+		if strings.HasSuffix(m[1], "conmon-") {
+			return ""
+		}
+		return m[2]
+	}
+	// LXC and Incus: lxc/NAME, lxc.payload/NAME and lxc.payload.NAME; beside them
+	// lie lxc.monitor ones, of the programs that look after the containers
+	if parent == "lxc" || parent == "lxc.payload" {
+		return name
+	}
+	if machine, ok := strings.CutPrefix(name, "lxc.payload."); ok {
+		return machine
+	}
+	// systemd-nspawn, as a service and from a shell, and other machines that
+	// systemd-machined knows: virtual ones are no containers
+	if machine, ok := cutBoth(name, "systemd-nspawn@", ".service"); ok {
+		return unescapeUnit(machine)
+	}
+	if machine, ok := cutBoth(name, "machine-", ".scope"); ok && !strings.HasPrefix(machine, "qemu") {
+		return unescapeUnit(machine)
+	}
+	return ""
+}
+
+// cutBoth is what stands between a prefix and a suffix.
+func cutBoth(s, prefix, suffix string) (string, bool) {
+	s, ok := strings.CutPrefix(s, prefix)
+	if !ok {
+		return "", false
+	}
+	return strings.CutSuffix(s, suffix)
+}
+
+var escapedByte = regexp.MustCompile(`\\x[0-9a-f]{2}`)
+
+// unescapeUnit undoes systemd's escapes in the name of a unit: \x2d is a dash.
+func unescapeUnit(name string) string {
+	return escapedByte.ReplaceAllStringFunc(name, func(s string) string {
+		b, err := strconv.ParseUint(s[2:], 16, 8)
+		if err != nil {
+			return s
+		}
+		return string([]byte{byte(b)})
+	})
+}

@@ -1,0 +1,298 @@
+// Package host reads the processes of the host: what they map, as it is and as it changes,
+// their users and containers, files and memory. It starts the commands that are traced.
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mapping is an executable mapping, as /proc/PID/maps has it.
+type Mapping struct {
+	Start, End, Offset uint64
+	File               FileID // no inode: it is no file's
+	Path               string // "", or "[vdso]" and the like, where it is no file's
+}
+
+// CodeMappings are the executable mappings of a process, ascending.
+func CodeMappings(pid int) ([]Mapping, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) == 0 { // its first thread has ended
+		if text, err = os.ReadFile(ProcDir(pid) + "/maps"); err != nil {
+			return nil, err
+		}
+	}
+	var maps []Mapping
+	for line := range strings.Lines(string(text)) {
+		if m, ok := ParseCodeMapping(strings.TrimSuffix(line, "\n")); ok {
+			maps = append(maps, m)
+		}
+	}
+	return maps, nil
+}
+
+// FileMappings are the files that a process maps as code.
+func FileMappings(pid int) ([]Mapping, error) {
+	maps, err := CodeMappings(pid)
+	return slices.DeleteFunc(maps, func(m Mapping) bool { return m.File.Inode == 0 }), err
+}
+
+// ParseCodeMapping reads a line such as
+//
+//	7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so (deleted)
+//
+// and reports false for what is no code.
+func ParseCodeMapping(line string) (Mapping, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 5 || !strings.Contains(fields[1], "x") {
+		return Mapping{}, false
+	}
+	return parseMapping(line)
+}
+
+// parseMapping reads such a line of any mapping.
+func parseMapping(line string) (Mapping, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 5 {
+		return Mapping{}, false
+	}
+	from, to, _ := strings.Cut(fields[0], "-")
+	major, minor, _ := strings.Cut(fields[3], ":")
+	var numbers [6]uint64
+	for i, field := range []string{from, to, fields[2], major, minor} {
+		n, err := strconv.ParseUint(field, 16, 64)
+		if err != nil {
+			return Mapping{}, false
+		}
+		numbers[i] = n
+	}
+	inode, err := strconv.ParseUint(fields[4], 10, 64)
+	if err != nil {
+		return Mapping{}, false
+	}
+	m := Mapping{
+		Start: numbers[0], End: numbers[1], Offset: numbers[2],
+		File: FileID{Major: uint32(numbers[3]), Minor: uint32(numbers[4]), Inode: inode},
+	}
+	// the path is all that follows, blanks included
+	if i := strings.IndexByte(line, '/'); i >= 0 {
+		m.Path = strings.TrimSuffix(line[i:], " (deleted)")
+	} else if len(fields) > 5 {
+		m.Path = fields[5]
+	}
+	return m, m.End > m.Start && m.Start < 1<<63 // vsyscall is no code that runs
+}
+
+// OpenMapped opens the very file that a process has mapped there, also when it
+// was deleted or replaced, or lies in another mount namespace.
+func OpenMapped(pid int, start, end uint64) (*os.File, error) {
+	file := fmt.Sprintf("map_files/%x-%x", start, end)
+	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, file))
+	if errors.Is(err, unix.ESRCH) {
+		if dir := ProcDir(pid); dir != fmt.Sprintf("/proc/%d", pid) { // its first thread has ended
+			return os.Open(dir + "/" + file)
+		}
+	}
+	return f, err
+}
+
+// FileIDOf is what the maps of a process that maps the file would say of it. On
+// overlayfs and btrfs stat(2) says something else, so that the file is mapped to
+// find out.
+func FileIDOf(file *os.File) (FileID, error) {
+	mem, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
+	if err != nil {
+		return FileID{}, fmt.Errorf("mapping %s: %w", file.Name(), err)
+	}
+	defer unix.Munmap(mem)
+	at := addressOf(mem)
+	text, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return FileID{}, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if m, ok := parseMapping(strings.TrimSuffix(line, "\n")); ok && m.Start <= at && at < m.End {
+			return m.File, nil
+		}
+	}
+	return FileID{}, fmt.Errorf("mapping %s: not found among the mappings", file.Name())
+}
+
+// addressOf is where bytes lie in this process.
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
+// ReadMemory reads memory of a process.
+func ReadMemory(pid int, at uint64, n int) ([]byte, error) {
+	mem, err := os.Open(ProcDir(pid) + "/mem")
+	if err != nil {
+		return nil, err
+	}
+	defer mem.Close()
+	b := make([]byte, n)
+	_, err = mem.ReadAt(b, int64(at))
+	return b, err
+}
+
+// ProcDir is the folder of /proc that describes a process: its own, or, where its
+// first thread has ended before the others, that of one of those. The first thread's
+// has no mappings, command line or cgroup any more.
+func ProcDir(pid int) string {
+	own := fmt.Sprintf("/proc/%d", pid)
+	if !isZombie(own) {
+		return own
+	}
+	threads, err := os.ReadDir(own + "/task")
+	if err != nil {
+		return own
+	}
+	for _, thread := range threads {
+		if dir := "/proc/" + thread.Name(); !isZombie(dir) {
+			return dir
+		}
+	}
+	return own
+}
+
+// isZombie reports whether the thread of a folder of /proc has ended.
+func isZombie(dir string) bool {
+	text, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return false
+	}
+	// "PID (name) state": the name may contain anything
+	_, state, ok := strings.Cut(string(text[max(0, strings.LastIndexByte(string(text), ')')):]), " ")
+	return ok && (strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"))
+}
+
+// ProcessOf is the process that a thread belongs to: itself for a process's id, and
+// for one that is not there.
+func ProcessOf(tid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
+	if err == nil {
+		for line := range strings.Lines(string(text)) {
+			if value, ok := strings.CutPrefix(line, "Tgid:"); ok {
+				if pid, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
+					return pid
+				}
+			}
+		}
+	}
+	return tid
+}
+
+// Running reports whether a process exists.
+func Running(pid int) bool { return unix.Kill(pid, 0) != unix.ESRCH }
+
+// Ended reports whether a process has ended, or is only waited for. One whose first
+// thread has ended goes on as long as it has others.
+func Ended(pid int) bool {
+	dir := ProcDir(pid)
+	_, err := os.Stat(dir)
+	return err != nil || isZombie(dir)
+}
+
+// Parent is the parent of a process, 0 where that is not known.
+func Parent(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "PPid:"); ok {
+			parent, _ := strconv.Atoi(strings.TrimSpace(value))
+			return parent
+		}
+	}
+	return 0
+}
+
+// HasNoMemory reports whether a process has ended, or has come so far in ending that
+// nothing of its memory is left.
+func HasNoMemory(pid int) bool {
+	maps, err := FileMappings(pid)
+	return err != nil || len(maps) == 0
+}
+
+// MappedPath is the path under which a process sees a mapped file.
+func MappedPath(pid int, file FileID) string {
+	maps, err := FileMappings(pid)
+	if err != nil {
+		return ""
+	}
+	for _, m := range maps {
+		file.Generation = 0 // which the maps do not tell
+		if m.File == file {
+			return m.Path
+		}
+	}
+	return ""
+}
+
+// CommandLine is the command line of a process, blanks between its words.
+func CommandLine(pid int) string {
+	text, err := os.ReadFile(ProcDir(pid) + "/cmdline")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
+}
+
+// ThreadName is what the kernel calls a thread, or its process where the thread
+// has ended; "" where that has too.
+func ThreadName(pid, tid int) string {
+	for _, path := range []string{fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid), fmt.Sprintf("/proc/%d/comm", pid)} {
+		if text, err := os.ReadFile(path); err == nil {
+			return strings.TrimSpace(string(text))
+		}
+	}
+	return ""
+}
+
+// WithoutPath is what went wrong with a file, without its name.
+func WithoutPath(err error) error {
+	if path := (*os.PathError)(nil); errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// PIDs are the ids of all processes.
+func PIDs() ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// RaisePriority has the calling goroutine go before others on a busy host, as long as it runs:
+// what programs do until their library is known, and their code, is not seen as it
+// should be. It has little to do.
+func RaisePriority() {
+	runtime.LockOSThread()
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) // or it waits its turn
+}
+
+// Now is CLOCK_MONOTONIC in ns: the events' clock.
+func Now() uint64 {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
+	return uint64(ts.Nano())
+}

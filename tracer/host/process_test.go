@@ -1,0 +1,64 @@
+package host
+
+import (
+	"encoding/binary"
+	"os"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestParseMapsLine(t *testing.T) {
+	for line, want := range map[string]Mapping{
+		"7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so": {
+			0x7f0c8a400000, 0x7f0c8b200000, 0x785000, FileID{0xfe, 0, 525741, 0}, "/usr/lib/libtt_metal.so",
+		},
+		"1000-2000 r-xp 00000000 08:1 9 /tmp/a b/x.so (deleted)": {
+			0x1000, 0x2000, 0, FileID{8, 1, 9, 0}, "/tmp/a b/x.so",
+		},
+		"7ffd1000-7ffd2000 r-xp 00000000 00:00 0                  [vdso]": {
+			0x7ffd1000, 0x7ffd2000, 0, FileID{}, "[vdso]",
+		},
+		"1000-2000 rwxp 00000000 00:00 0 ": {0x1000, 0x2000, 0, FileID{}, ""},
+	} {
+		m, ok := ParseCodeMapping(line)
+		qt.Assert(t, qt.IsTrue(ok), qt.Commentf("%s", line))
+		qt.Check(t, qt.Equals(m, want))
+	}
+	for _, line := range []string{
+		"", "x", "1000-2000 rw-p 00000000 08:1 9 /data", "2000-1000 r-xp 00000000 08:1 9 /x",
+		"1000 r-xp 0 08:1 9 /x", "1000-2000 r-xp 0 08 9 /x", "1000-2000 r-xp q 08:1 9 /x", "1000-2000 r-xp 0 08:1 q /x",
+		"ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]",
+	} {
+		_, ok := ParseCodeMapping(line)
+		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%s", line))
+	}
+}
+
+func FuzzParseMapsLine(f *testing.F) {
+	f.Add("7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so")
+	f.Fuzz(func(t *testing.T, line string) { ParseCodeMapping(line) })
+}
+
+func FuzzParseMmap2(f *testing.F) {
+	f.Add(make([]byte, 80))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		m, ok := parseMmap2(body)
+		qt.Check(t, qt.Equals(ok, len(body) >= 72))
+		if ok {
+			qt.Check(t, qt.Equals(m.PID, int(binary.NativeEndian.Uint32(body))))
+		}
+	})
+}
+
+// TestIdentity: a file is known by what the maps of those who map it say.
+func TestIdentity(t *testing.T) {
+	exe, err := os.Open("/proc/self/exe")
+	qt.Assert(t, qt.IsNil(err))
+	defer exe.Close()
+	id, err := FileIDOf(exe)
+	qt.Assert(t, qt.IsNil(err))
+	maps, err := FileMappings(os.Getpid())
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(id, maps[0].File))
+}

@@ -1,0 +1,224 @@
+package host
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// NewMapping is an executable mapping that a process has made.
+type NewMapping struct {
+	TimeNs     uint64
+	PID        int
+	Start, End uint64
+	Offset     uint64 // in the file
+	File       FileID
+	Name       string
+	Existing   bool // it was there before the watch
+}
+
+// FileID is a file's identity on this host. The device number is the kernel's
+// own, as /proc/PID/maps has it: on btrfs and overlayfs stat(2) gives another.
+type FileID struct {
+	Major, Minor uint32
+	Inode        uint64
+	// Generation tells the files apart that have had an inode one after the
+	// other; 0 where it is not known.
+	Generation uint64
+}
+
+// MappingWatch gives executable mappings as they are made. It reads perf's
+// MMAP2 records: the one way to learn of mappings that every kernel has and that
+// costs other processes no more than perf's record of each new mapping of code.
+type MappingWatch struct {
+	rings []perfRing
+	wake  int
+	done  atomic.Bool
+}
+
+type perfRing struct {
+	fd   int
+	meta *unix.PerfEventMmapPage
+	mem  []byte
+	data []byte
+}
+
+const perfRingPages = 256
+
+// How often mappings are looked for, in ms: in a small part of the time that a program
+// takes from loading a library to its first allocation. To be woken for each would make
+// an mmap of code cost several times as much for everybody.
+const (
+	MappingPollMs = 10
+	// CommandPollMs is for a command that is run, until it has loaded a library: it may be
+	// over soon.
+	CommandPollMs = 2
+)
+
+// WatchMappings watches all processes of the host: a watch on one would follow a
+// single thread of it, and end when another thread calls exec.
+func WatchMappings() (_ *MappingWatch, err error) {
+	w := &MappingWatch{wake: -1}
+	defer func() {
+		if err != nil {
+			w.Close()
+		}
+	}()
+	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("making an eventfd: %w", err)
+	}
+	for cpu := range onlineCPUs() {
+		ring, err := openPerfRing(cpu)
+		if errors.Is(err, unix.ENODEV) { // the CPU is offline
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("watching for mapped libraries: perf_event_open: %w", err)
+		}
+		w.rings = append(w.rings, ring)
+	}
+	return w, nil
+}
+
+func openPerfRing(cpu int) (perfRing, error) {
+	attr := unix.PerfEventAttr{
+		Type:        unix.PERF_TYPE_SOFTWARE,
+		Config:      unix.PERF_COUNT_SW_DUMMY,
+		Size:        uint32(unsafe.Sizeof(unix.PerfEventAttr{})),
+		Sample_type: unix.PERF_SAMPLE_TIME,
+		Bits: unix.PerfBitMmap | unix.PerfBitMmap2 | unix.PerfBitSampleIDAll |
+			unix.PerfBitUseClockID | unix.PerfBitWatermark,
+		Wakeup:  uint32(perfRingPages * os.Getpagesize() / 2),
+		Clockid: unix.CLOCK_MONOTONIC,
+	}
+	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return perfRing{}, err
+	}
+	page := os.Getpagesize()
+	mem, err := unix.Mmap(fd, 0, (1+perfRingPages)*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		unix.Close(fd)
+		return perfRing{}, err
+	}
+	return perfRing{
+		fd:   fd,
+		meta: (*unix.PerfEventMmapPage)(unsafe.Pointer(&mem[0])),
+		mem:  mem,
+		data: mem[page:],
+	}, nil
+}
+
+// onlineCPUs is an upper bound of the CPUs' numbers.
+func onlineCPUs() int {
+	var n int
+	if text, err := os.ReadFile("/sys/devices/system/cpu/possible"); err == nil {
+		var first int
+		if k, _ := fmt.Sscanf(string(text), "%d-%d", &first, &n); k == 2 {
+			return n + 1
+		}
+	}
+	return runtime.NumCPU()
+}
+
+// Read looks for mappings every so many ms and gives them to handle, until the watch is
+// interrupted or fails; lost gets how many could not be taken.
+func (w *MappingWatch) Read(every func() int, handle func(NewMapping), lost func(uint64)) error {
+	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
+	for _, r := range w.rings {
+		polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
+	}
+	for !w.done.Load() {
+		if _, err := unix.Poll(polled, every()); err != nil && !errors.Is(err, unix.EINTR) {
+			return fmt.Errorf("poll: %w", err)
+		}
+		for i := range w.rings {
+			w.rings[i].drain(handle, lost)
+		}
+	}
+	return nil
+}
+
+// Interrupt ends Read.
+func (w *MappingWatch) Interrupt() {
+	w.done.Store(true)
+	one := [8]byte{1}
+	_, _ = unix.Write(w.wake, one[:])
+}
+
+// Close releases the watch; Read must have returned.
+func (w *MappingWatch) Close() {
+	for _, r := range w.rings {
+		unix.Munmap(r.mem)
+		unix.Close(r.fd)
+	}
+	if w.wake >= 0 {
+		unix.Close(w.wake)
+	}
+}
+
+func (r *perfRing) drain(handle func(NewMapping), lost func(uint64)) {
+	head := atomic.LoadUint64(&r.meta.Data_head)
+	tail := r.meta.Data_tail
+	size := uint64(len(r.data))
+	var record []byte
+	for tail < head {
+		header := r.copy(record[:0], tail%size, 8)
+		length := uint64(binary.NativeEndian.Uint16(header[6:]))
+		if length < 8 || tail+length > head {
+			tail = head // not a record: nothing behind it can be found
+			lost(1)
+			break
+		}
+		record = r.copy(header[:0], tail%size, length)
+		switch binary.NativeEndian.Uint32(record) {
+		case unix.PERF_RECORD_MMAP2:
+			if m, ok := parseMmap2(record[8:]); ok {
+				handle(m)
+			}
+		case unix.PERF_RECORD_LOST:
+			if len(record) >= 24 {
+				lost(binary.NativeEndian.Uint64(record[16:]))
+			}
+		}
+		tail += length
+	}
+	atomic.StoreUint64(&r.meta.Data_tail, tail)
+}
+
+// copy appends n bytes of the ring from a place in it, round its end.
+func (r *perfRing) copy(to []byte, from, n uint64) []byte {
+	first := min(n, uint64(len(r.data))-from)
+	to = append(to, r.data[from:from+first]...)
+	return append(to, r.data[:n-first]...)
+}
+
+// parseMmap2 reads the body of a PERF_RECORD_MMAP2: u32 pid, tid; u64 addr, len,
+// pgoff; u32 maj, min; u64 ino, generation; u32 prot, flags; the name; and, with
+// sample_id_all, u64 time at its end.
+func parseMmap2(b []byte) (NewMapping, bool) {
+	if len(b) < 64+8 {
+		return NewMapping{}, false
+	}
+	order := binary.NativeEndian
+	start := order.Uint64(b[8:])
+	return NewMapping{
+		PID:    int(order.Uint32(b)),
+		Start:  start,
+		End:    start + order.Uint64(b[16:]),
+		Offset: order.Uint64(b[24:]),
+		File: FileID{
+			Major: order.Uint32(b[32:]),
+			Minor: order.Uint32(b[36:]),
+			Inode: order.Uint64(b[40:]), Generation: order.Uint64(b[48:]),
+		},
+		Name:   unix.ByteSliceToString(b[64 : len(b)-8]),
+		TimeNs: order.Uint64(b[len(b)-8:]),
+	}, true
+}

@@ -1,0 +1,72 @@
+package kernel
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"ttmem/bpf"
+)
+
+// directMap says where the kernel has the machine's physical memory, for
+// bpf/src/memory.h. The zero value says that it was not found: the kernel side
+// then copies what it reads, which takes ten times as long.
+type directMap struct {
+	start, frameMask uint64
+	tableLevels      uint32
+}
+
+// findDirectMap looks for the direct map with a page of its own, which is at the
+// right place in memory if the random words in it are. The kernel does not say where it is, and
+// on some machines (encrypted memory, Xen's paravirtual guests) page tables say
+// something else. spec is not used again.
+func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {
+	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return directMap{}, fmt.Errorf("mapping a page: %w", err)
+	}
+	defer unix.Munmap(page)
+	if _, err := rand.Read(page); err != nil {
+		return directMap{}, err
+	}
+	var objs struct {
+		Program *ebpf.Program  `ebpf:"on_find_direct_map"`
+		Finding *ebpf.Variable `ebpf:"finding"`
+	}
+	if err := spec.LoadAndAssign(&objs, nil); err != nil {
+		return directMap{}, fmt.Errorf("loading the search for the direct map: %w", err)
+	}
+	defer objs.Program.Close()
+
+	const physical = 1<<52 - 1<<12
+	const maxGibibytes = 65536
+	for _, levels := range []uint32{4, 5} {
+		// AMD's memory encryption marks entries with one of the address's bits
+		for _, mask := range []uint64{physical, physical &^ (1 << 51), physical &^ (1 << 47)} {
+			f := bpf.KernelFindDirectMap{Page: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(page)))), Mask: mask, Levels: levels}
+			for i := range f.Words {
+				f.Words[i] = binary.NativeEndian.Uint64(page[8*i:])
+			}
+			for f.From = 0; f.From < maxGibibytes; f.From += bpf.GibibytesARun {
+				if err := objs.Finding.Set(&f); err != nil {
+					return directMap{}, err
+				}
+				if _, err := objs.Program.Run(&ebpf.RunOptions{}); err != nil {
+					return directMap{}, fmt.Errorf("searching for the direct map: %w", err)
+				}
+				if err := objs.Finding.Get(&f); err != nil {
+					return directMap{}, err
+				}
+				if f.Found != 0 {
+					return directMap{f.Found, mask, levels}, nil
+				}
+			}
+		}
+	}
+	return directMap{}, errors.New("the kernel's map of physical memory was not found")
+}

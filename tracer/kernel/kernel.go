@@ -1,0 +1,225 @@
+// Package kernel loads the kernel side into the running kernel: it finds out what the kernel
+// has, replaces what it lacks, and places probes.
+package kernel
+
+// This file has what not every kernel has, and what is used in its place. What is used is
+// chosen by trying it out, never by the kernel's version: distributions bring features to
+// older versions.
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"ttmem/bpf"
+	"ttmem/tracer/host"
+)
+
+// The names by which WithoutVariable and the doctor know what ttmem can do without.
+const (
+	featureUprobeMulti = "uprobe_multi"
+	featureBatch       = "batch"
+	featureDirectMap   = "direct_map"
+)
+
+var optionalNames = []string{featureUprobeMulti, featureBatch, featureDirectMap}
+
+// Optional are the names of what ttmem can do without, at a cost.
+func Optional() []string { return slices.Clone(optionalNames) }
+
+// WithoutVariable is the environment variable that names what is not to be used although
+// the kernel has it, with commas: so each fallback can be tried on any kernel.
+const WithoutVariable = "TTMEM_WITHOUT"
+
+var errRuledOut = errors.New(WithoutVariable + " rules it out")
+
+// without reports which features the environment rules out.
+func without() (map[string]bool, error) {
+	ruledOut := make(map[string]bool)
+	for name := range strings.SplitSeq(os.Getenv(WithoutVariable), ",") {
+		name = strings.TrimSpace(name)
+		switch {
+		case name == "", name == "bpf_loop": // which no program uses
+		case !slices.Contains(optionalNames, name):
+			return nil, fmt.Errorf("%s=%s: no feature %q; there are %s", WithoutVariable, os.Getenv(WithoutVariable), name, strings.Join(optionalNames, ", "))
+		default:
+			ruledOut[name] = true
+		}
+	}
+	return ruledOut, nil
+}
+
+// Support is what the running kernel has, and what is used of it.
+type Support struct {
+	Uprobes Uprobes
+	// batch: several maps are put into a map of maps at once.
+	Batch  bool
+	memory directMap
+	// Spec is the kernel side as this kernel takes it.
+	Spec *ebpf.CollectionSpec
+	// why says of each feature that is not used why not.
+	why map[string]string
+}
+
+// Detect tries out what the kernel has, all at once: each trial waits for the kernel.
+func Detect() (*Support, error) {
+	ruledOut, err := without()
+	if err != nil {
+		return nil, err
+	}
+	spec, err := bpf.LoadKernel()
+	if err != nil {
+		return nil, fmt.Errorf("reading the BPF object: %w", err)
+	}
+	k := &Support{Spec: spec, why: make(map[string]string)}
+	var multi, thread, batch, memory error
+	var trying sync.WaitGroup
+	try := func(name string, why *error, trial func() error) {
+		if ruledOut[name] {
+			*why = errRuledOut
+			return
+		}
+		trying.Go(func() { *why = trial() })
+	}
+	try(featureUprobeMulti, &multi, features.HaveBPFLinkUprobeMulti)
+	try(featureUprobeMulti, &thread, tryOtherThread)
+	try(featureBatch, &batch, tryBatch)
+	ofSearch := spec.Copy()
+	try(featureDirectMap, &memory, func() (err error) {
+		k.memory, err = findDirectMap(ofSearch)
+		return err
+	})
+	trying.Wait()
+	k.Uprobes = Uprobes{multi: multi == nil, multiOfProcess: multi == nil && thread == nil}
+	k.Batch = batch == nil
+	for name, err := range map[string]error{
+		featureUprobeMulti: cmp.Or(multi, thread), featureBatch: batch, featureDirectMap: memory,
+	} {
+		if err != nil {
+			k.why[name] = ShortError(err).Error()
+		}
+	}
+	k.Uprobes.prepare(spec)
+	for _, m := range spec.Maps {
+		if m.InnerMap != nil {
+			// Inner maps are made without types. Linux up to 6.1 refuses to put them
+			// where the pattern for them has types.
+			m.InnerMap.Key, m.InnerMap.Value = nil, nil
+		}
+	}
+	return k, nil
+}
+
+// tryBatch puts two maps into a map of maps at once.
+func tryBatch() error {
+	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
+	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 2, InnerMap: inner})
+	if err != nil {
+		return err
+	}
+	defer outer.Close()
+	m, err := ebpf.NewMap(inner)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	_, err = outer.BatchUpdate([]uint32{0, 1}, []uint32{uint32(m.FD()), uint32(m.FD())}, nil)
+	return err
+}
+
+// probedByTrial is a function for probes to be tried out on.
+//
+//go:noinline
+func probedByTrial() {}
+
+// tryOtherThread tries out whether a uprobe_multi link that is limited to a process sees
+// all of its threads. Linux 6.6 to 6.9 first brought it so that it sees one.
+func tryOtherThread() error {
+	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		return err
+	}
+	defer counts.Close()
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.StoreImm(asm.RFP, -4, 0, asm.Word),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -4),
+			asm.LoadMapPtr(asm.R1, counts.FD()),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "end"),
+			asm.StoreImm(asm.R0, 0, 1, asm.Word),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol("end"),
+			asm.Return(),
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer program.Close()
+	offset, err := fileOffset(reflect.ValueOf(probedByTrial).Pointer())
+	if err != nil {
+		return err
+	}
+	exe, err := link.OpenExecutable("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	l, err := exe.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: []uint64{offset}, PID: uint32(os.Getpid())})
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	onOtherThread(probedByTrial)
+	var n uint64
+	if err := counts.Lookup(uint32(0), &n); err != nil {
+		return err
+	}
+	if n == 0 {
+		return errors.New("it sees one thread of a process")
+	}
+	return nil
+}
+
+// onOtherThread calls a function on a thread that is not the process's first.
+func onOtherThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			onOtherThread(f) // this one is held meanwhile
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// fileOffset is where in the running program's file an address of its code lies.
+func fileOffset(address uintptr) (uint64, error) {
+	code, err := host.CodeMappings(os.Getpid())
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range code {
+		if uint64(address) >= m.Start && uint64(address) < m.End {
+			return uint64(address) - m.Start + m.Offset, nil
+		}
+	}
+	return 0, fmt.Errorf("no code is mapped at %#x", address)
+}

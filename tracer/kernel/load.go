@@ -1,0 +1,142 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"ttmem/bpf"
+)
+
+// Objects are the kernel side as it is loaded.
+type Objects struct {
+	loaded
+	Support *Support // what it was loaded for
+	// Ring has the records that it sends.
+	Ring *ringbuf.Reader
+	// links are the scheduler's tracepoints.
+	links []io.Closer
+	// listing is held while the entry of a process is changed.
+	listing sync.Mutex
+}
+
+// loaded is what of the kernel side is loaded.
+type loaded struct {
+	bpf.KernelMaps
+	OnProbe       *ebpf.Program `ebpf:"on_probe"`
+	OnFork        *ebpf.Program `ebpf:"on_fork"`
+	OnExec        *ebpf.Program `ebpf:"on_exec"`
+	OnExit        *ebpf.Program `ebpf:"on_exit"`
+	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
+	OnDebugState  *ebpf.Program `ebpf:"on_debug_state"`
+	OnMark        *ebpf.Program `ebpf:"on_mark"`
+}
+
+// LoadOptions say what the kernel side does.
+type LoadOptions struct {
+	// OnlyListed has it trace the processes in its list, and no others.
+	OnlyListed bool
+	// Stacks has it take call stacks, and FreeStacks those of frees as well.
+	Stacks, FreeStacks bool
+}
+
+// Load loads the kernel side and attaches it to the scheduler's tracepoints.
+func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
+	vars := bpf.KernelVariableSpecs{}
+	if err := k.Spec.Assign(&vars); err != nil {
+		return nil, fmt.Errorf("reading the BPF object: %w", err)
+	}
+	if err := errors.Join(
+		vars.OnlyListed.Set(o.OnlyListed), vars.OwnTgid.Set(uint32(os.Getpid())),
+		vars.DirectMap.Set(k.memory.start), vars.FrameMask.Set(k.memory.frameMask), vars.TableLevels.Set(k.memory.tableLevels),
+		vars.TakeStacks.Set(o.Stacks), vars.FreeStacks.Set(o.FreeStacks && o.Stacks),
+	); err != nil {
+		return nil, fmt.Errorf("setting BPF variables: %w", err)
+	}
+	objs := &Objects{Support: k}
+	if err := k.Spec.LoadAndAssign(&objs.loaded, nil); err != nil {
+		return nil, explainLoad(err)
+	}
+	defer func() {
+		if err != nil {
+			objs.Close()
+		}
+	}()
+	if bpf.SharesStack(objs.OnProbe) {
+		return nil, fmt.Errorf("%s has the threads of a CPU share a stack in BPF programs, which could crash it: nothing is traced; please report it", kernelRelease())
+	}
+	for _, p := range []link.TracingOptions{
+		{Program: objs.OnFork}, {Program: objs.OnExec}, {Program: objs.OnExit},
+	} {
+		l, err := link.AttachTracing(p)
+		if err != nil {
+			return nil, fmt.Errorf("attaching to the scheduler's tracepoints: %w", err)
+		}
+		objs.links = append(objs.links, l)
+	}
+	if objs.Ring, err = ringbuf.NewReader(objs.Records); err != nil {
+		return nil, fmt.Errorf("opening the ring buffer: %w", err)
+	}
+	return objs, nil
+}
+
+// Close unloads the kernel side.
+func (o *Objects) Close() {
+	for _, l := range o.links {
+		l.Close()
+	}
+	if o.Ring != nil {
+		o.Ring.Close()
+	}
+	o.KernelMaps.Close()
+	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark} {
+		p.Close()
+	}
+}
+
+// ChangeProcess changes the entry of a process in the kernel side's list, if change
+// reports that there is something to be changed. It reports whether there is an entry.
+func (o *Objects) ChangeProcess(pid int, change func(*bpf.KernelProcess) bool) (listed bool, err error) {
+	o.listing.Lock()
+	defer o.listing.Unlock()
+	var p bpf.KernelProcess
+	err = o.Processes.Lookup(uint32(pid), &p)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return false, nil
+	}
+	if err == nil && change(&p) {
+		err = o.Processes.Update(uint32(pid), &p, ebpf.UpdateExist)
+	}
+	return true, err
+}
+
+// explainLoad turns the kernel's refusal into a line that says what to do about it. What
+// the verifier had to say goes to a file.
+func explainLoad(err error) error {
+	if NotPermitted(err) {
+		return fmt.Errorf("loading the BPF programs: root lacks CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN here (give a container --privileged): %w", ShortError(err))
+	}
+	var refused *ebpf.VerifierError
+	if !errors.As(err, &refused) {
+		return fmt.Errorf("%s does not load ttmem's BPF programs: %w; Linux 5.15 or later is needed: `ttmem doctor` checks this host", kernelRelease(), ShortError(err))
+	}
+	program, _, _ := strings.Cut(err.Error(), ": load program")
+	if i := strings.LastIndexByte(program, ' '); i >= 0 {
+		program = program[i+1:]
+	}
+	log := "could not be saved"
+	if f, err := os.CreateTemp("", "ttmem-verifier-*.log"); err == nil {
+		fmt.Fprintf(f, "%s\n%+v\n", kernelRelease(), refused)
+		log = "is in " + f.Name()
+		f.Close()
+	}
+	return fmt.Errorf("%s refuses ttmem's BPF program %s (%v): its verifier's log %s; please report it with the output of `ttmem doctor`",
+		kernelRelease(), program, refused.Cause, log)
+}

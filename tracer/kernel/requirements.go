@@ -1,0 +1,140 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Feature is something that ttmem needs of the host, or can do without.
+type Feature struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	// Detail says what was found, or what to do where OK is false.
+	Detail string `json:"detail"`
+	// Untried: it could not be tried, for lack of rights.
+	Untried bool `json:"untried,omitempty"`
+	// Instead says what is used in its place where the host lacks it and ttmem can do
+	// without, and what that costs.
+	Instead string `json:"instead,omitempty"`
+}
+
+// Requirements are what tracing cannot do without, as far as that can be seen without
+// tracing; supported is false where nothing more is worth trying.
+func Requirements() (list []Feature, supported bool) {
+	list = []Feature{kernelVersion(), processor()}
+	if !list[1].OK {
+		return list, false
+	}
+	return append(list, privileges(), typeInformation(), pidNamespace()), true
+}
+
+// instead says what is used in the place of an optional feature, and what that costs.
+var instead = map[string]string{
+	featureUprobeMulti: "a perf event for each probe: ttmem ends two seconds after its report",
+	featureBatch:       "unwind tables are loaded in pieces: the first stacks of a new program may end early",
+	featureDirectMap:   "memory is read with a helper: an allocation with its stack costs a quarter more",
+}
+
+// OptionalFeatures are those that ttmem can do without.
+func OptionalFeatures() (list []Feature) {
+	k, err := Detect()
+	if err != nil {
+		return nil // the self-test has said so
+	}
+	for _, name := range optionalNames {
+		f := Feature{Name: name, OK: true}
+		if why, lacks := k.why[name]; lacks {
+			f.Detail, f.Instead = why, instead[name]
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// Check finds out whether this host and user can trace at all; its error says
+// what is missing.
+func Check() error {
+	if f := processor(); !f.OK {
+		return errors.New(f.Detail)
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("tracing needs root: run it with sudo")
+	}
+	if f := typeInformation(); !f.OK {
+		return errors.New(f.Detail)
+	}
+	if f := pidNamespace(); !f.OK {
+		return fmt.Errorf("the PID namespace is %s", f.Detail)
+	}
+	return nil
+}
+
+func kernelVersion() Feature {
+	return Feature{Name: "kernel", OK: true, Detail: kernelRelease()}
+}
+
+// processor: layouts are derived from x86-64 machine code, and the kernel side reads
+// x86-64's registers.
+func processor() Feature {
+	if runtime.GOARCH != "amd64" {
+		return Feature{Name: "processor", Detail: runtime.GOARCH + ": ttmem traces on x86-64 only; it can show recordings here"}
+	}
+	return Feature{Name: "processor", OK: true, Detail: "x86-64"}
+}
+
+func privileges() Feature {
+	if os.Geteuid() != 0 {
+		return Feature{Name: "privileges", Detail: "not root: run it with sudo"}
+	}
+	return Feature{Name: "privileges", OK: true, Detail: "root"}
+}
+
+func typeInformation() Feature {
+	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
+		return Feature{Name: "BTF", Detail: "no /sys/kernel/btf/vmlinux: a kernel with CONFIG_DEBUG_INFO_BTF is needed"}
+	}
+	return Feature{Name: "BTF", OK: true, Detail: ""}
+}
+
+// pidNamespace: the kernel tells process ids as the host's; elsewhere they could
+// not be matched with those of /proc.
+func pidNamespace() Feature {
+	const initial = "pid:[4026531836]"
+	ns, err := os.Readlink("/proc/self/ns/pid")
+	if err == nil && ns != initial {
+		return Feature{Name: "PID namespace", Detail: "not the host's: run ttmem on the host, or its container with --pid=host"}
+	}
+	return Feature{Name: "PID namespace", OK: true, Detail: "the host's"}
+}
+
+// kernelRelease is the running kernel's name, such as "Linux 6.12.107+deb13-amd64".
+func kernelRelease() string {
+	var u unix.Utsname
+	_ = unix.Uname(&u)
+	return "Linux " + unix.ByteSliceToString(u.Release[:])
+}
+
+// NotPermitted reports whether rights are what lacks. The verifier says EACCES too, of
+// programs that it refuses.
+func NotPermitted(err error) bool {
+	var refused *ebpf.VerifierError
+	return !errors.As(err, &refused) && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES))
+}
+
+// ShortError is an error without the verifier's log, in one line.
+func ShortError(err error) error {
+	var refused *ebpf.VerifierError
+	if errors.As(err, &refused) {
+		err = refused.Cause
+	}
+	if line, _, more := strings.Cut(err.Error(), "\n"); more {
+		return errors.New(line)
+	}
+	return err
+}

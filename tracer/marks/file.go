@@ -1,0 +1,203 @@
+package marks
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/symbolize"
+	"ttmem/tracer/host"
+)
+
+// A markedFile is a file that was mapped. Once its probes are placed it stays open for as
+// long: its lease goes with it, see host.TakeLease.
+type markedFile struct {
+	file   *os.File // nil: it has no probes
+	info   os.FileInfo
+	inode  host.InodeHandle
+	probes io.Closer // nil: it has none, or none yet
+	calls  string    // what is marked, for people
+	// refused: it was open for writing
+	refused bool
+	// same is the file that has the probes of this one, too: another container's
+	same *markedFile
+}
+
+// fileKey is what a file is known by. An inode's number is given to another file when the
+// first one is deleted: unchanged tells them apart.
+type fileKey struct{ device, inode uint64 }
+
+func keyOf(info os.FileInfo) fileKey {
+	s := statOf(info)
+	return fileKey{s.Dev, s.Ino}
+}
+
+// unchanged reports whether it is still the same file, with the content that it had:
+// every write, and the making of another file in its place, sets the time of change.
+func unchanged(before, now os.FileInfo) bool {
+	return statOf(before).Ctim == statOf(now).Ctim && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size()
+}
+
+func statOf(info os.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
+
+// place places the probes of a file that has functions of those names. It is closed
+// unless it has got some.
+func (c *Placer) place(f *markedFile) {
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if f.probes == nil && f.file != nil {
+			f.file.Close()
+			f.file = nil
+		}
+	}()
+	offsets, numbers, err := c.read(f)
+	if err != nil || len(offsets) == 0 {
+		return // no library, but something else that is mapped; or none of its functions is meant
+	}
+	if c.hasProbes(f) || !c.lease(f) {
+		return
+	}
+	// From here on writers wait. What was written meanwhile is read again.
+	info, err := f.file.Stat()
+	if err != nil {
+		return
+	}
+	if !unchanged(info, f.info) {
+		c.mu.Lock()
+		f.info = info
+		c.mu.Unlock()
+		if offsets, numbers, err = c.read(f); err != nil || len(offsets) == 0 {
+			return
+		}
+	}
+	l, err := c.attach(f.file, offsets, numbers)
+	if err != nil {
+		c.warn(fmt.Sprintf("--mark-at: calls of %s in %s are not seen: %v", f.calls, pathOf(f.file), err))
+		return
+	}
+	c.mu.Lock()
+	f.probes = l
+	c.mu.Unlock()
+	c.Withdraw() // a writer may have come to wait before there were probes to be withdrawn
+}
+
+// hasProbes reports whether the probes of another file are this one's, too.
+func (c *Placer) hasProbes(f *markedFile) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.inode = host.HandleOf(f.file)
+	for _, other := range c.files {
+		if other.probes != nil && host.SameInode(other.inode, f.inode, other.info, f.info) {
+			f.same = other
+			return true
+		}
+	}
+	return false
+}
+
+// read finds the functions of the names in a file, and what is near to those that are
+// nowhere.
+func (c *Placer) read(f *markedFile) (offsets, numbers []uint64, err error) {
+	e, err := symbolize.New(f.file, f.info.Size())
+	if err != nil {
+		return nil, nil, err
+	}
+	defer e.Close()
+	offsets, numbers = functionsNamed(e, c.names)
+	f.calls = c.calls(numbers)
+	for i, found := range c.nowFound(numbers) {
+		if !found {
+			c.near[i].look(e, c.names[i])
+		}
+	}
+	return offsets, numbers, nil
+}
+
+// nowFound tells which names are found, these numbers' among them.
+func (c *Placer) nowFound(numbers []uint64) []bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range numbers {
+		c.found[n] = true
+	}
+	return slices.Clone(c.found)
+}
+
+// lease has writers to the file wait until its probes are gone, and reports whether they
+// will. Without that no probes are placed: the target comes first.
+func (c *Placer) lease(f *markedFile) bool {
+	err := host.TakeLease(f.file)
+	again := f.refused
+	f.refused = errors.Is(err, unix.EAGAIN)
+	if err == nil {
+		return true
+	}
+	why := fmt.Sprintf("writers to it cannot be held up until the probes are gone (no lease on it: %v)", err)
+	if f.refused {
+		why = "it is open for writing"
+	}
+	if !again {
+		c.warn(fmt.Sprintf("--mark-at: calls of %s in %s are not marked: %s", f.calls, pathOf(f.file), why))
+	}
+	return false
+}
+
+func (c *Placer) attach(file *os.File, offsets, numbers []uint64) (io.Closer, error) {
+	return c.uprobes.Place(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), c.program, offsets, numbers, 0)
+}
+
+// Withdraw removes the probes of the files that writers wait for, and lets them go on.
+func (c *Placer) Withdraw() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.files {
+		if f.probes == nil || !host.LeaseBroken(f.file) {
+			continue
+		}
+		f.probes.Close()
+		f.probes = nil
+		// it has another content for processes that map it from now on
+		where := "processes that run it"
+		maps.DeleteFunc(c.files, func(_ fileKey, other *markedFile) bool {
+			if other.same == f {
+				where = "processes that run it, here and in other containers,"
+			}
+			return other == f || other.same == f
+		})
+		c.warn(fmt.Sprintf("%s is being overwritten: calls of %s in %s are not marked any more", pathOf(f.file), f.calls, where))
+		host.EndLease(f.file)
+		f.file.Close()
+		f.file = nil
+	}
+}
+
+// calls are those of the names with these numbers, for people.
+func (c *Placer) calls(numbers []uint64) string {
+	var list []string
+	for i, name := range c.names {
+		if slices.Contains(numbers, uint64(i)) {
+			list = append(list, name)
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// pathOf is the path of an open file, for people.
+func pathOf(file *os.File) string {
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	if err != nil {
+		return file.Name()
+	}
+	return path
+}

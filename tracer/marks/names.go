@@ -1,0 +1,83 @@
+package marks
+
+import (
+	"debug/elf"
+	"strings"
+
+	"ttmem/symbolize"
+)
+
+// maxMarkedFunctions is how many functions of a file may have one name: overloads, and
+// what templates were made into.
+const maxMarkedFunctions = 256
+
+// functionsNamed are the places in the file where functions of the names begin, with the
+// name's number for each.
+func functionsNamed(e *symbolize.ELF, names []string) (offsets, numbers []uint64) {
+	seen := make(map[uint64]bool)
+	count := make([]int, len(names))
+	eachCode(e, func(symbol string, offset uint64) {
+		if seen[offset] {
+			return
+		}
+		for i, name := range names {
+			if count[i] < maxMarkedFunctions && isNamed(symbol, name) {
+				seen[offset] = true
+				count[i]++
+				offsets, numbers = append(offsets, offset), append(numbers, uint64(i))
+				return
+			}
+		}
+	})
+	return offsets, numbers
+}
+
+// eachCode calls f with each function that lies in code. A breakpoint anywhere else is
+// read by the program as data, or as another instruction: data may lie in the same segment
+// and have a symbol, and one without a size may stand at the end of something.
+func eachCode(e *symbolize.ELF, f func(symbol string, offset uint64)) {
+	e.EachFunction(func(s symbolize.Symbol) {
+		if s.Size > 0 && inCode(e, s.Addr) {
+			if offset, ok := e.FileOffset(s.Addr); ok {
+				f(s.Name, offset)
+			}
+		}
+	})
+}
+
+// inCode reports whether a virtual address is in a segment that is run.
+func inCode(e *symbolize.ELF, vaddr uint64) bool {
+	for _, p := range e.ProgramHeaders() {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
+			return true
+		}
+	}
+	return false
+}
+
+// isNamed reports whether a symbol is what the user calls name: itself, or its form for
+// people with or without parameters.
+func isNamed(symbol, name string) bool {
+	if symbol == name {
+		return true
+	}
+	// its last part is in the mangled name, too, and is looked for at less cost
+	if !strings.Contains(symbol, lastIdentifier(name)) {
+		return false
+	}
+	return symbolize.ShortName(symbol) == name || strings.Contains(name, "(") && symbolize.FullName(symbol) == name
+}
+
+// lastIdentifier is the last one of the function's own name: softmax of ttnn::softmax,
+// and of ttnn::softmax(int).
+func lastIdentifier(name string) string {
+	name, _, _ = strings.Cut(name, "(")
+	if i := strings.LastIndex(name, "::"); i >= 0 {
+		name = name[i+2:]
+	}
+	name = strings.TrimPrefix(name, "~")
+	if strings.HasPrefix(name, "operator") || strings.ContainsAny(name, "<{ ") {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,167 @@
+package tracer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/event"
+	"ttmem/tracer/tracetest"
+)
+
+// tracedMarks traces the calls of work in processes; count tells how many there were.
+func tracedMarks(t *testing.T, pids ...int) (told *tracetest.Lines, count func() int) {
+	t.Helper()
+	tracetest.NeedsRoot(t)
+	told = new(tracetest.Lines)
+	tr, err := New(Options{Processes: pids, Children: true, NoStacks: true, MarkAt: []string{"work"}, Warn: told.Add})
+	qt.Assert(t, qt.IsNil(err))
+	var mu sync.Mutex
+	marks := 0
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		qt.Check(t, qt.IsNil(tr.Run(ctx, func(e *event.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			if e.Kind == event.Mark {
+				marks++
+			}
+		}, func() {})))
+	})
+	t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
+	return told, func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return marks
+	}
+}
+
+// untilMarked has the program load and call its library until a mark comes of it. Each
+// time it has to print the same as where nothing is traced.
+func untilMarked(t *testing.T, p *tracetest.Program, count func() int, want string) {
+	t.Helper()
+	before := count()
+	for end := time.Now().Add(20 * time.Second); count() == before; time.Sleep(50 * time.Millisecond) {
+		qt.Assert(t, qt.IsTrue(time.Now().Before(end)), qt.Commentf("no mark has come"))
+		p.Tell(t, "load")
+		qt.Assert(t, qt.Equals(p.Line(t), want))
+	}
+}
+
+// untraced is what the program prints in a process that is not traced.
+func untraced(t *testing.T, program, lib string) string {
+	t.Helper()
+	cmd := exec.Command(program, lib)
+	cmd.Stdin = strings.NewReader("load\n")
+	out, err := cmd.Output()
+	qt.Assert(t, qt.IsNil(err))
+	return strings.TrimPrefix(strings.TrimSpace(string(out)), "ready\n")
+}
+
+// TestOverwritingAMarkedLibrary: the probes are gone before the first byte is written, so
+// that no process finds one among the new content; which is read, and marked, in its turn.
+func TestOverwritingAMarkedLibrary(t *testing.T) {
+	lib, second, program := tracetest.MarkedLibraries(t)
+	p := tracetest.Start(t, program, lib)
+	told, count := tracedMarks(t, p.Process.Pid)
+	untilMarked(t, p, count, "2 0")
+
+	tracetest.Overwrite(t, lib, second)
+	qt.Check(t, qt.Equals(untraced(t, program, lib), "2 64"))
+	qt.Check(t, qt.StringContains(told.String(), lib+" is being overwritten: calls of work "))
+	untilMarked(t, p, count, "2 64")
+	qt.Check(t, qt.Equals(untraced(t, program, lib), "2 64"))
+
+	// and once more: the second content's lease holds as well
+	content, err := os.ReadFile(second)
+	qt.Assert(t, qt.IsNil(err))
+	third := filepath.Join(t.TempDir(), "third")
+	at := tracetest.MustOffset(t, second, "work")
+	content = bytes.Clone(content)
+	content[at+3]++ // lea 2(%rdi),%eax
+	qt.Assert(t, qt.IsNil(os.WriteFile(third, content, 0o700)))
+	tracetest.Overwrite(t, lib, third)
+	qt.Check(t, qt.Equals(untraced(t, program, lib), "3 64"))
+}
+
+// TestALibraryThatIsOpenForWritingIsNotMarked: nobody could hold the writer up. It is as
+// soon as he is done.
+func TestALibraryThatIsOpenForWritingIsNotMarked(t *testing.T) {
+	lib, second, program := tracetest.MarkedLibraries(t)
+	p := tracetest.Start(t, program, lib)
+	writer, err := os.OpenFile(lib, os.O_WRONLY, 0)
+	qt.Assert(t, qt.IsNil(err))
+	defer writer.Close()
+	told, count := tracedMarks(t, p.Process.Pid)
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(told.String(), lib); time.Sleep(50 * time.Millisecond) {
+		qt.Assert(t, qt.IsTrue(time.Now().Before(end)), qt.Commentf("no warning has come"))
+		p.Tell(t, "load")
+		qt.Assert(t, qt.Equals(p.Line(t), "2 0"))
+	}
+	qt.Check(t, qt.Equals(told.String(), fmt.Sprintf("--mark-at: calls of work in %s are not marked: it is open for writing", lib)))
+
+	content, err := os.Open(second)
+	qt.Assert(t, qt.IsNil(err))
+	defer content.Close()
+	_, err = io.Copy(writer, content)
+	qt.Assert(t, qt.IsNil(err))
+	for range 10 {
+		p.Tell(t, "load")
+		qt.Check(t, qt.Equals(p.Line(t), "2 64"))
+	}
+	qt.Check(t, qt.Equals(count(), 0))
+	writer.Close()
+	untilMarked(t, p, count, "2 64")
+	qt.Check(t, qt.Equals(strings.Count(told.String(), "\n"), 0), qt.Commentf("told more than once: %s", told))
+}
+
+// TestAFileOfTwoContainersIsMarkedOnce: on overlayfs it is two files to look at, and one
+// that has the probes.
+func TestAFileOfTwoContainersIsMarkedOnce(t *testing.T) {
+	tracetest.NeedsRoot(t)
+	lib, second, program := tracetest.MarkedLibraries(t)
+	var libs [2]string
+	for i := range libs {
+		dir := t.TempDir()
+		// what a container writes to may not lie on an overlayfs, as the folder here may
+		qt.Assert(t, qt.IsNil(unix.Mount("tmpfs", dir, "tmpfs", 0, "")))
+		t.Cleanup(func() { qt.Check(t, qt.IsNil(unix.Unmount(dir, unix.MNT_DETACH))) })
+		for _, name := range []string{"upper", "work", "merged"} {
+			qt.Assert(t, qt.IsNil(os.Mkdir(filepath.Join(dir, name), 0o700)))
+		}
+		options := fmt.Sprintf("lowerdir=%s,upperdir=%s/upper,workdir=%[2]s/work", filepath.Dir(lib), dir)
+		merged := filepath.Join(dir, "merged")
+		qt.Assert(t, qt.IsNil(unix.Mount("overlay", merged, "overlay", 0, options)))
+		t.Cleanup(func() { qt.Check(t, qt.IsNil(unix.Unmount(merged, unix.MNT_DETACH))) })
+		libs[i] = filepath.Join(merged, filepath.Base(lib))
+	}
+	a, b := tracetest.Start(t, program, libs[0]), tracetest.Start(t, program, libs[1])
+	told, count := tracedMarks(t, a.Process.Pid, b.Process.Pid)
+	untilMarked(t, a, count, "2 0")
+	untilMarked(t, b, count, "2 0")
+	time.Sleep(300 * time.Millisecond) // what was called is told of by then
+	before := count()
+	b.Tell(t, "load")
+	qt.Assert(t, qt.Equals(b.Line(t), "2 0"))
+	time.Sleep(300 * time.Millisecond)
+	qt.Check(t, qt.Equals(count()-before, 1))
+
+	// a write makes a copy, in the one container
+	tracetest.Overwrite(t, libs[0], second)
+	qt.Check(t, qt.StringContains(told.String(), libs[0]+" is being overwritten"))
+	untilMarked(t, a, count, "2 64")
+	untilMarked(t, b, count, "2 0")
+	qt.Check(t, qt.Equals(untraced(t, program, libs[0]), "2 64"))
+}

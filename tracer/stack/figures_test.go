@@ -1,0 +1,72 @@
+package stack
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/symbolize/unwind"
+	"ttmem/tracer/host"
+	"ttmem/tracer/tracetest"
+)
+
+// TestFiguresOfTTNN says what knowing the code of a process that runs ttnn takes:
+// the limits are 0.5 s for the first, 0.1 s where its tables are known, and 12 MB
+// of tables.
+func TestFiguresOfTTNN(t *testing.T) {
+	p, _ := tracetest.TTNN(t, "0.81.1", "loop.py", "1000", "2")
+	p.Tell(t, "go")
+	for p.Line(t) != "ready" { // its device is open
+	}
+	pid := p.Process.Pid
+	took := func(what string, do func()) time.Duration {
+		start := time.Now()
+		do()
+		d := time.Since(start)
+		t.Logf("%8.1f ms %s", float64(d.Microseconds())/1000, what)
+		return d
+	}
+	// by a trace that does not know the process yet
+	tr := knowing(t, nil, sleeper(t))
+	s := tr.Spaces
+	qt.Assert(t, qt.IsNil(tr.objs.Processes.Put(uint32(pid), &bpf.KernelProcess{})))
+	var code []host.Mapping
+	var mappings []codeMapping
+	var err error
+	took("reading its mappings", func() { code, err = host.CodeMappings(pid) })
+	qt.Assert(t, qt.IsNil(err))
+	took("opening the files", func() { mappings = s.open(pid, code) })
+	files := make(map[*codeFile]bool)
+	for _, m := range mappings {
+		files[m.file] = true
+	}
+	var tables []*unwind.Table
+	rows, words := 0, 0
+	took("building their rows, one file after the other", func() {
+		for f := range files {
+			if f.elf != nil {
+				if table, err := unwind.Build(f.elf); err == nil {
+					tables = append(tables, table)
+					rows += len(table.Rows)
+					words += table.Bytes()
+				}
+			}
+		}
+	})
+	first := took("first: all that the kernel is told", func() { know(tr, pid) })
+	generation := s.byPID[pid].newest.generation
+	took("again, nothing new", func() { know(tr, pid) })
+	qt.Check(t, qt.Equals(s.byPID[pid].newest.generation, generation), qt.Commentf("an unchanged process is told of again"))
+	s.Forget(pid, host.Now())
+	cached := took("its tables known, it is not", func() { know(tr, pid) })
+
+	chunks := s.tables.used
+	t.Logf("%d mappings of %d files, %d of them with rows: %d rows in %.1f MB of tables", len(mappings), len(files), len(tables), rows, float64(words)/1e6)
+	kernel := chunks*chunkWords*4 + len(s.tables.numbers)*8 + int(unsafe.Sizeof(bpf.KernelSpace{}))
+	t.Logf("the kernel has %d chunks of 16 KiB and %d rules: with the space %.1f MB", chunks, len(s.tables.numbers), float64(kernel)/1e6)
+	t.Logf("first %v, cached %v", first, cached)
+	qt.Check(t, qt.IsTrue(kernel <= 12e6))
+}

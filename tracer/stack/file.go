@@ -1,0 +1,185 @@
+package stack
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"ttmem/symbolize"
+	"ttmem/symbolize/python"
+	"ttmem/symbolize/unwind"
+	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+)
+
+// codeFile is a file that some process maps as code, or the code that the kernel
+// gives to each process (the vdso). It stays open, so that it can be read after
+// it was deleted and in whatever mount namespace it lies.
+type codeFile struct {
+	path string
+	elf  *symbolize.ELF // nil: not a file, or no ELF file
+	// names are those of its functions.
+	names *symbolize.Names
+
+	// python is set where the file is a CPython interpreter, and refused says
+	// why its frames cannot be read where it is one that ttmem does not know.
+	python  *python.Runtime
+	refused error
+	// pthread is set where the file is the C library.
+	pthread *python.Pthread
+	// loader is set where the file is the dynamic linker.
+	loader *loader
+
+	mu   sync.Mutex
+	rows *unwind.Table // until the kernel has them
+	same string        // of sameRows
+	// table is where the kernel side has the file's unwind rows; nil where there
+	// are none, or none yet
+	table  *kernelTable
+	noRows bool // frame pointers may do
+}
+
+// loader is where the dynamic linker tells debuggers of what it does.
+type loader struct {
+	debugState symbolize.Symbol // the function that it calls before and after
+	debug      symbolize.Symbol // its struct r_debug
+}
+
+// anonymous is code that no file has: what a compiler made in the process.
+var anonymous = &codeFile{path: "[anonymous]", noRows: true}
+
+// openCodeFile reads what is needed of a file for unwinding.
+func openCodeFile(r io.ReaderAt, size int64, path string) *codeFile {
+	f := &codeFile{path: path}
+	elf, err := symbolize.New(r, size)
+	if err != nil {
+		return f
+	}
+	f.elf, f.names = elf, symbolize.NewNames(elf)
+	f.python, err = python.Find(elf)
+	if err != nil && !errors.Is(err, python.ErrNotPython) {
+		f.refused = err
+	}
+	if name := filepath.Base(path); strings.HasPrefix(name, "libc.so") || strings.HasPrefix(name, "libc-") {
+		if p, err := python.Threads(elf); err == nil {
+			f.pthread = &p
+		}
+	}
+	if strings.HasPrefix(filepath.Base(path), "ld-") || strings.HasPrefix(filepath.Base(path), "ld.so") {
+		state, ok := elf.Lookup("_dl_debug_state")
+		debug, ok2 := elf.Lookup("_r_debug")
+		if ok && ok2 {
+			f.loader = &loader{state, debug}
+		}
+	}
+	return f
+}
+
+// openVDSO reads the code that the kernel maps into each process.
+func openVDSO(pid int, start, end uint64) *codeFile {
+	f := &codeFile{path: "[vdso]"}
+	if end-start > 1<<20 {
+		return f
+	}
+	image, err := host.ReadMemory(pid, start, int(end-start))
+	if err != nil {
+		return f
+	}
+	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]")
+}
+
+// buildID tells equal files apart from others; "" where the file does not say.
+func (f *codeFile) buildID() string {
+	if f.elf == nil {
+		return ""
+	}
+	return f.elf.BuildID()
+}
+
+// unwindRows builds the file's unwind rows; nil where it has none.
+func (f *codeFile) unwindRows() *unwind.Table {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rows == nil && !f.noRows {
+		var err error
+		if f.elf == nil {
+			f.noRows = true
+		} else if f.rows, err = unwind.Build(f.elf); err != nil {
+			f.rows, f.noRows = nil, true
+		}
+	}
+	return f.rows
+}
+
+// sameRows is equal for files with the same unwind rows: copies of one build. The
+// build-id alone does not do: a file can be made with another's. "" is
+// equal to no other.
+func (f *codeFile) sameRows() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	id := f.buildID()
+	if f.same != "" || id == "" {
+		return f.same
+	}
+	section, ok := f.elf.EHFrame()
+	if !ok {
+		return ""
+	}
+	frames, err := f.elf.Bytes(section.Offset, section.Size, maxFrameBytes)
+	if err != nil {
+		return ""
+	}
+	var h maphash.Hash
+	h.SetSeed(rowsSeed)
+	h.Write(frames)
+	maphash.WriteComparable(&h, section)
+	for _, p := range f.elf.ProgramHeaders() {
+		maphash.WriteComparable(&h, p)
+	}
+	f.same = fmt.Sprintf("%s %x", id, h.Sum64())
+	return f.same
+}
+
+var rowsSeed = maphash.MakeSeed()
+
+// maxFrameBytes is the most of an .eh_frame that is compared with others, in bytes.
+const maxFrameBytes = 64 << 20
+
+// inEval reports whether an address of the file lies in the loop that runs
+// Python's code.
+func (f *codeFile) inEval(addr uint64) bool {
+	if f.python == nil {
+		return false
+	}
+	return slices.ContainsFunc(f.python.Eval, func(r python.Range) bool { return r.Contains(addr) })
+}
+
+// lacksRows reports whether the file has unwind rows that the kernel does not.
+func (f *codeFile) lacksRows() bool { return f.elf != nil && !f.noRows && f.table == nil }
+
+// frame is the function at an address of the file. Its line, and what was inlined into
+// it, is found where a recording is shown: root does not read DWARF of a user's file.
+func (f *codeFile) frame(addr uint64, full bool) event.Frame {
+	frame := event.Frame{
+		Kind: event.Native, Module: filepath.Base(f.path), BuildID: f.buildID(), Address: addr,
+	}
+	if f.elf == nil {
+		return frame
+	}
+	if frame.BuildID != "" && filepath.IsAbs(f.path) {
+		frame.Path = f.path
+	}
+	for _, fn := range f.names.At(addr) {
+		frame.Name, frame.Symbol = fn.Name, fn.Symbol
+		if full {
+			frame.Name = symbolize.FullName(fn.Symbol)
+		}
+	}
+	return frame
+}

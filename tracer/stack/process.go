@@ -1,0 +1,239 @@
+// Package stack takes call stacks: it gives the kernel side what it needs to unwind a
+// process, and turns the addresses and Python frames that come back into stacks with names.
+package stack
+
+import (
+	"sync"
+
+	"ttmem/bpf"
+	"ttmem/symbolize/python"
+	"ttmem/tracer/event"
+	"ttmem/tracer/kernel"
+)
+
+// Options say how stacks are shown.
+type Options struct {
+	// FullNames has C++ functions named with parameters and template arguments.
+	FullNames bool
+	// AllFrames keeps the interpreter's own calls between Python's.
+	AllFrames bool
+}
+
+// Process are the stacks of a process. They come from the kernel side once
+// each; names and lines are looked up when they are asked for.
+type Process struct {
+	o      Options
+	lastID *uint64 // of any process's stacks
+
+	mu     sync.Mutex
+	native lists[int32] // indices of places
+	python lists[bpf.KernelPythonCall]
+	codes  map[uint32]*python.Code
+	keys   []bpf.KernelObjectKey // of the kernel side's code objects
+	shown  map[bpf.KernelStackIds]*event.Stack
+	places []place
+	known  map[placeKey]int32
+	// at are the places by where they were in the process, in the state of its
+	// code that has this number
+	at         map[uint64]int32
+	generation uint32
+	// recent are those of at that were used last, where they are found in less time
+	recent *[1 << recentBits]recentPlace
+	calls  map[bpf.KernelPythonCall]pythonCall // that were asked for
+	// called are those of calls that were asked for last
+	called *[1 << recentBits]recentCall
+	// room for the two parts of one stack
+	nativeCalls []nativeCall
+	pythonCalls []pythonCall
+}
+
+// place is an address that stacks of a process have, in the file that has it.
+type place struct {
+	placeKey
+	call nativeCall // looked up when it is asked for
+	seen bool
+}
+
+// recentBits is the binary logarithm of how many places and calls are found without a
+// map: a program has some hundreds in most of its stacks.
+const recentBits = 9
+
+// recentSlot is where a number is looked for.
+func recentSlot(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 >> (64 - recentBits) }
+
+type recentPlace struct {
+	addr  uint64 // 0: none
+	place int32
+}
+
+type recentCall struct {
+	of   bpf.KernelPythonCall
+	call pythonCall // without shown: none
+}
+
+type placeKey struct {
+	file *codeFile
+	addr uint64
+}
+
+// NewProcess has no stacks yet. The ids of stacks are counted in lastID, for all
+// processes.
+func NewProcess(o Options, lastID *uint64) *Process {
+	return &Process{
+		o:      o,
+		lastID: lastID,
+		native: newLists[int32](),
+		python: newLists[bpf.KernelPythonCall](),
+		codes:  make(map[uint32]*python.Code),
+		shown:  make(map[bpf.KernelStackIds]*event.Stack),
+		known:  make(map[placeKey]int32),
+		calls:  make(map[bpf.KernelPythonCall]pythonCall),
+		called: new([1 << recentBits]recentCall),
+	}
+}
+
+// addNative takes a native stack; view is the process's code as it was then.
+func (s *Process) addNative(id uint64, generation uint32, addresses []uint64, view *spaceView) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.generation != generation || s.at == nil {
+		s.at, s.generation = make(map[uint64]int32), generation
+		s.recent = new([1 << recentBits]recentPlace)
+	}
+	stack := s.native.add(id, len(addresses))
+	for i, addr := range addresses {
+		recent := &s.recent[recentSlot(addr)]
+		if recent.addr != addr || addr == 0 {
+			*recent = recentPlace{addr, s.placeOf(addr, view)}
+		}
+		stack[i] = recent.place
+	}
+}
+
+// placeOf is the index of the place at an address; s.mu is held.
+func (s *Process) placeOf(addr uint64, view *spaceView) int32 {
+	if i, ok := s.at[addr]; ok {
+		return i
+	}
+	key := placeKey{anonymous, addr}
+	if view != nil {
+		if m, ok := view.find(addr); ok && m.file != anonymous {
+			key = placeKey{m.file, addr - m.bias}
+		}
+	}
+	i, ok := s.known[key]
+	if !ok {
+		i = int32(len(s.places))
+		s.places = append(s.places, place{placeKey: key})
+		s.known[key] = i
+	}
+	s.at[addr] = i
+	return i
+}
+
+func (s *Process) addPython(id uint64, calls []bpf.KernelPythonCall) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	copy(s.python.add(id, len(calls)), calls)
+}
+
+func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
+	text := func(t bpf.KernelText, data []uint8) string {
+		return python.DecodeString(t.State, data[:min(int(t.Bytes), len(data))])
+	}
+	code := &python.Code{
+		Minor: int(r.Minor), Name: text(r.Name, r.NameData[:]), QualName: text(r.Qualname, r.QualnameData[:]),
+		File: text(r.File, r.FileData[:]), FirstLine: int(int32(r.FirstLine)),
+		LineTable: append([]byte(nil), table...),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.codes[r.Id] = code
+	s.keys = append(s.keys, bpf.KernelObjectKey{Tgid: r.H.Tgid, Image: r.Image, Object: r.Object})
+}
+
+// Stack is the stack that an event has; nil where none was taken.
+func (s *Process) Stack(ids bpf.KernelStackIds) *event.Stack {
+	if ids.Native == 0 && ids.Python == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stack := s.shown[ids]
+	if stack == nil {
+		*s.lastID++
+		stack = event.NewStack(*s.lastID, func() []*event.Call { return s.resolve(ids) })
+		s.shown[ids] = stack
+	}
+	return stack
+}
+
+// resolve looks up the names and lines of a stack.
+func (s *Process) resolve(ids bpf.KernelStackIds) []*event.Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	native, python := s.nativeCalls[:0], s.pythonCalls[:0]
+	for _, i := range s.native.get(ids.Native) {
+		p := &s.places[i]
+		if !p.seen {
+			p.seen = true
+			p.call = nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
+			if !p.call.interpreter || s.o.AllFrames {
+				p.call.shown = event.NewCall([]event.Frame{p.file.frame(p.addr, s.o.FullNames)})
+			}
+		}
+		native = append(native, p.call)
+	}
+	for _, c := range s.python.get(ids.Python) {
+		recent := &s.called[recentSlot(uint64(c.Code)<<32|uint64(c.Place))]
+		if recent.of != c || recent.call.shown == nil {
+			call, known := s.calls[c]
+			if !known {
+				call, known = s.pythonCall(c)
+			}
+			if !known {
+				python = append(python, call)
+				continue
+			}
+			*recent = recentCall{c, call}
+		}
+		python = append(python, recent.call)
+	}
+	s.nativeCalls, s.pythonCalls = native, python
+	return interleave(native, python, s.o.AllFrames)
+}
+
+// pythonCall looks up a call of Python, and reports whether its code is known by now;
+// s.mu is held.
+func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known bool) {
+	f := event.Frame{Kind: event.Python}
+	code := s.codes[c.Code]
+	if code != nil {
+		f.Name, f.Symbol, f.File = code.QualName, code.Name, code.File
+		if f.Name == "" {
+			f.Name = code.Name
+		}
+		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without bpf.PythonEntry, with its sign
+	}
+	call = pythonCall{event.NewCall([]event.Frame{f}), c.Place&bpf.PythonEntry != 0}
+	if code != nil { // or it may come later
+		s.calls[c] = call
+	}
+	return call, code != nil
+}
+
+// Forget drops what the kernel side knows of the process's stacks.
+func (s *Process) Forget(objs *kernel.Objects) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// some may be gone already
+	for id := range s.native.at {
+		_ = objs.Stacks.Delete(&id)
+	}
+	for id := range s.python.at {
+		_ = objs.Stacks.Delete(&id)
+	}
+	for i := range s.keys {
+		_ = objs.Codes.Delete(&s.keys[i])
+	}
+}

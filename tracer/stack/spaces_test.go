@@ -1,0 +1,215 @@
+package stack
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
+	"ttmem/tracer/tracetest"
+)
+
+// known are address spaces that are told of when a test says so.
+type known struct {
+	*Spaces
+	objs *kernel.Objects
+}
+
+// knowing knows the code of some processes, and takes no events.
+func knowing(t *testing.T, warn func(string), pids ...int) *known {
+	t.Helper()
+	tracetest.NeedsRoot(t)
+	if warn == nil {
+		warn = func(string) {}
+	}
+	k, err := kernel.Detect()
+	qt.Assert(t, qt.IsNil(err))
+	objs, err := k.Load(kernel.LoadOptions{OnlyListed: true, Stacks: true})
+	qt.Assert(t, qt.IsNil(err))
+	s := NewSpaces(warn)
+	qt.Assert(t, qt.IsNil(s.Start(objs)))
+	t.Cleanup(func() { s.Close(); objs.Close() })
+	tr := &known{s, objs}
+	know(tr, pids...)
+	return tr
+}
+
+func know(tr *known, pids ...int) {
+	for _, pid := range pids {
+		_ = tr.objs.Processes.Update(uint32(pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+		tr.Changed(pid)
+		tr.Settle() // in this order
+	}
+}
+
+// sleeper is a process that does nothing.
+func sleeper(t *testing.T, environ ...string) int {
+	t.Helper()
+	cmd := exec.Command("sleep", "1000")
+	cmd.Env = append(os.Environ(), environ...)
+	qt.Assert(t, qt.IsNil(cmd.Start()))
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	for { // until it is that program
+		if maps, err := host.FileMappings(cmd.Process.Pid); err == nil && slices.ContainsFunc(maps, func(m host.Mapping) bool {
+			return strings.HasPrefix(filepath.Base(m.Path), "libc.so")
+		}) {
+			return cmd.Process.Pid
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// kernelSpace is what the kernel side has in a slot.
+func kernelSpace(t *testing.T, tr *known, slot uint32) (k bpf.KernelSpace) {
+	t.Helper()
+	var id ebpf.MapID
+	qt.Assert(t, qt.IsNil(tr.objs.Spaces.Lookup(slot, &id)))
+	m, err := ebpf.NewMapFromID(id)
+	qt.Assert(t, qt.IsNil(err))
+	defer m.Close()
+	qt.Assert(t, qt.IsNil(m.Lookup(uint32(0), &k)))
+	return k
+}
+
+// TestSlotsAreTakenInTurn: a slot that is given up is the last to be taken again,
+// because the kernel may use it for a moment; when all are taken, the process is
+// refused, and known once one is free.
+func TestSlotsAreTakenInTurn(t *testing.T) {
+	pids := []int{sleeper(t), sleeper(t), sleeper(t), sleeper(t)}
+	var warnings []string
+	tr := knowing(t, func(text string) { warnings = append(warnings, text) }, pids[:3]...)
+	s := tr.Spaces
+	s.slots = s.slots[:5] // 0 is none
+	slot := func(pid int) uint32 {
+		if p := s.byPID[pid]; p != nil {
+			return p.slot
+		}
+		return 0
+	}
+	qt.Check(t, qt.DeepEquals([]uint32{slot(pids[0]), slot(pids[1]), slot(pids[2])}, []uint32{1, 2, 3}))
+	s.Forget(pids[1], host.Now())
+	var id ebpf.MapID
+	qt.Check(t, qt.ErrorIs(tr.objs.Spaces.Lookup(uint32(2), &id), ebpf.ErrKeyNotExist))
+	know(tr, pids[3])
+	qt.Check(t, qt.Equals(slot(pids[3]), 4))
+	know(tr, pids[1])
+	qt.Check(t, qt.Equals(slot(pids[1]), 2))
+
+	more := sleeper(t)
+	know(tr, more)
+	qt.Check(t, qt.Equals(slot(more), 0))
+	qt.Assert(t, qt.HasLen(warnings, 1))
+	qt.Check(t, qt.Equals(warnings[0], fmt.Sprintf("process %d: stacks are not taken: the stacks of 4 processes are taken already", more)))
+	s.Forget(pids[0], host.Now())
+	know(tr, more)
+	qt.Check(t, qt.Equals(slot(more), 1))
+	k := kernelSpace(t, tr, 1)
+	qt.Check(t, qt.Equals(int(k.Count), len(s.byPID[more].newest.mappings)))
+}
+
+// TestStatesHaveTheirOwnNumbers: no two states of any processes have the same
+// number, and one that has not changed keeps its own: with another all stacks
+// would have to be told of again.
+func TestStatesHaveTheirOwnNumbers(t *testing.T) {
+	pids := []int{sleeper(t), sleeper(t)}
+	tr := knowing(t, nil, pids...)
+	seen := make(map[uint32]bool)
+	for _, pid := range pids {
+		p := tr.Spaces.byPID[pid]
+		k := kernelSpace(t, tr, p.slot)
+		qt.Check(t, qt.Equals(k.Generation, p.newest.generation))
+		qt.Check(t, qt.IsFalse(seen[k.Generation]))
+		seen[k.Generation] = true
+		qt.Check(t, qt.Equals(tr.Spaces.view(pid, k.Generation), p.newest))
+		know(tr, pid)
+		qt.Check(t, qt.Equals(kernelSpace(t, tr, p.slot).Generation, k.Generation))
+	}
+	qt.Check(t, qt.IsNil(tr.Spaces.view(pids[0], 1<<30)))
+}
+
+// openFiles is how many descriptors of this process are of a file.
+func openFiles(path string) (n int) {
+	fds, _ := os.ReadDir("/proc/self/fd")
+	for _, fd := range fds {
+		if to, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && to == path {
+			n++
+		}
+	}
+	return n
+}
+
+// TestForgottenFilesAreClosed: the files of a process that has ended are closed
+// unless another maps them, and its tables are kept for the next that does.
+func TestForgottenFilesAreClosed(t *testing.T) {
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "own.c"), filepath.Join(dir, "own.so")
+	qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte("int own(int n) { return n + 1; }"), 0o600)))
+	tracetest.Compile(t, dir, "cc", library, "-shared", "-fPIC", "-Wl,--build-id", source)
+	own, other := sleeper(t, "LD_PRELOAD="+library), sleeper(t)
+	tr := knowing(t, nil, own, other)
+	s := tr.Spaces
+	table := s.byPID[own].newest.file(library).table
+	qt.Assert(t, qt.IsNotNil(table))
+	qt.Check(t, qt.Equals(table.users, 1))
+	libc := s.byPID[other].newest.mappings
+	libcTable := libc[slices.IndexFunc(libc, func(m codeMapping) bool {
+		return strings.HasPrefix(filepath.Base(m.file.path), "libc.so")
+	})].file.table
+	qt.Check(t, qt.Equals(libcTable.users, 2))
+	qt.Check(t, qt.Equals(openFiles(library), 1))
+
+	s.Forget(own, host.Now())
+	for range 100 {
+		runtime.GC()
+		if openFiles(library) == 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	qt.Check(t, qt.Equals(openFiles(library), 0))
+	qt.Check(t, qt.Equals(table.users, 0))
+	qt.Check(t, qt.IsFalse(table.gone))
+	qt.Check(t, qt.Equals(libcTable.users, 1))
+	for _, m := range s.byPID[other].newest.mappings {
+		if m.file.elf != nil && m.file.path != "[vdso]" {
+			qt.Check(t, qt.IsTrue(openFiles(m.file.path) >= 1), qt.Commentf("%s", m.file.path))
+		}
+	}
+
+	know(tr, own)
+	qt.Check(t, qt.Equals(s.byPID[own].newest.file(library).table, table))
+	qt.Check(t, qt.Equals(table.users, 1))
+}
+
+// file is the file of a path that is mapped.
+func (v *spaceView) file(path string) *codeFile {
+	for _, m := range v.mappings {
+		if m.file.path == path {
+			return m.file
+		}
+	}
+	return nil
+}
+
+// TestVDSOIsKnown: the code that the kernel gives to each process has rows as well.
+func TestVDSOIsKnown(t *testing.T) {
+	pid := sleeper(t)
+	tr := knowing(t, nil, pid)
+	vdso := tr.Spaces.byPID[pid].newest.file("[vdso]")
+	qt.Assert(t, qt.IsNotNil(vdso))
+	qt.Assert(t, qt.IsNotNil(vdso.elf))
+	qt.Assert(t, qt.IsNotNil(vdso.table))
+	_, ok := vdso.elf.Lookup("__vdso_clock_gettime")
+	qt.Check(t, qt.IsTrue(ok))
+}

@@ -1,0 +1,314 @@
+package stack
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/symbolize/unwind"
+	"ttmem/tracer/kernel"
+)
+
+// randomTable is a table such as unwind.Build makes: the offsets of a page ascend
+// from 0, or the page has no rows.
+func randomTable(r *rand.Rand, pages, maxRowsOfPage int) *unwind.Table {
+	t := &unwind.Table{FirstPage: r.Uint32N(1 << 20), Rules: []unwind.Rule{{}, {CFA: unwind.Unsupported}}}
+	for range 1 + r.IntN(300) {
+		t.Rules = append(t.Rules, unwind.Rule{CFA: unwind.SP, CFAOffset: int32(8 * r.IntN(1<<16)), BPOffset: int16(r.IntN(100))})
+	}
+	for range pages {
+		t.Index = append(t.Index, uint32(len(t.Rows)))
+		n := r.IntN(maxRowsOfPage + 1)
+		switch r.IntN(8) {
+		case 0:
+			n = 0
+		case 1:
+			n = maxRowsOfPage
+		}
+		offsets := r.Perm(1 << unwind.PageShift)[:n]
+		slices.Sort(offsets)
+		for i, offset := range offsets {
+			if i == 0 {
+				offset = 0
+			}
+			t.Rows = append(t.Rows, uint32(offset)<<16|uint32(r.IntN(len(t.Rules))))
+		}
+	}
+	t.Index = append(t.Index, uint32(len(t.Rows)))
+	return t
+}
+
+// kernelSearch finds the number of the rule for an address as bpf/src/unwind.h
+// does; false where the table has none.
+func kernelSearch(words func(at uint32) uint32, k *kernelTable, addr uint64) (uint16, bool) {
+	page := uint32(addr>>unwind.PageShift) - k.firstPage
+	if page >= k.pages {
+		return 0, false
+	}
+	from, to := words(k.index+page), words(k.index+page+1)
+	base, offset := from&^uint32(chunkWords-1), uint32(addr&(1<<unwind.PageShift-1))
+	if to <= from || words(from)>>16 > offset {
+		return 0, false
+	}
+	place := from
+	for half := uint32(chunkWords / 2); half > 0; half /= 2 {
+		if next := place + half; next < to && next-base < uint32(chunkWords) && words(next)>>16 <= offset {
+			place = next
+		}
+	}
+	return uint16(words(place)), true
+}
+
+// someAddresses are addresses in and around a table's pages.
+func someAddresses(r *rand.Rand, t *unwind.Table, n int) (list []uint64) {
+	first := uint64(t.FirstPage) << unwind.PageShift
+	end := first + uint64(len(t.Index)-1)<<unwind.PageShift
+	list = []uint64{0, first - 1, first, end - 1, end, ^uint64(0)}
+	for range n {
+		page := r.IntN(len(t.Index) - 1)
+		rows := t.Rows[t.Index[page]:t.Index[page+1]]
+		at := first + uint64(page)<<unwind.PageShift
+		list = append(list, at, at+1<<unwind.PageShift-1)
+		if len(rows) > 0 {
+			row := at + uint64(rows[r.IntN(len(rows))]>>16)
+			list = append(list, row, row+1, row-1)
+		}
+	}
+	return list
+}
+
+// TestRowsNeverCrossAChunk: whatever a table is like, the kernel's search finds in
+// its words what the table has.
+func TestRowsNeverCrossAChunk(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	compared := 0
+	for _, c := range []struct{ pages, rows int }{
+		{1, 0}, {1, 1}, {1, 4096}, {2, 4096}, {40, 4096}, {9000, 3}, {3000, 40}, {500, 700}, {4095, 1}, {4096, 1}, {4097, 2},
+	} {
+		for range 3 {
+			table := randomTable(r, c.pages, c.rows)
+			numbers := make([]uint16, len(table.Rules))
+			for i, n := range r.Perm(len(numbers)) {
+				numbers[i] = uint16(n)
+			}
+			words, index := arrange(table, numbers)
+			qt.Assert(t, qt.Equals(len(words)%chunkWords, 0))
+			k := &kernelTable{index: uint32(index), firstPage: table.FirstPage, pages: uint32(c.pages)}
+			for _, addr := range someAddresses(r, table, 300) {
+				got, ok := kernelSearch(func(at uint32) uint32 { return words[at] }, k, addr)
+				want := table.Find(addr)
+				var rule unwind.Rule
+				if ok {
+					rule = table.Rules[slices.Index(numbers, got)]
+				}
+				if rule != want {
+					t.Fatalf("%d pages of up to %d rows: %#x has %v, the kernel would find %v", c.pages, c.rows, addr, want, rule)
+				}
+				compared++
+			}
+		}
+	}
+	t.Logf("%d addresses", compared)
+}
+
+// tableStore is a store of so many chunks.
+func tableStore(t *testing.T, chunks uint32) *unwindTables {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("the kernel's maps need root")
+	}
+	k, err := kernel.Detect()
+	qt.Assert(t, qt.IsNil(err))
+	spec := k.Spec
+	spec.Maps["chunks"].MaxEntries = chunks
+	objs := &kernel.Objects{Support: k}
+	for name, m := range map[string]**ebpf.Map{"chunks": &objs.Chunks, "rules": &objs.Rules} {
+		*m, err = ebpf.NewMap(spec.Maps[name])
+		qt.Assert(t, qt.IsNil(err))
+		t.Cleanup(func() { (*m).Close() })
+	}
+	store, err := newUnwindTables(objs, spec.Maps["chunks"])
+	qt.Assert(t, qt.IsNil(err))
+	return store
+}
+
+// kernelWords reads what the kernel side has.
+func kernelWords(t *testing.T, store *unwindTables) func(at uint32) uint32 {
+	chunks := make(map[uint32][]byte)
+	return func(at uint32) uint32 {
+		n := at / uint32(chunkWords)
+		if chunks[n] == nil {
+			var id ebpf.MapID
+			qt.Assert(t, qt.IsNil(store.chunks.Lookup(n, &id)))
+			inner, err := ebpf.NewMapFromID(id)
+			qt.Assert(t, qt.IsNil(err))
+			defer inner.Close()
+			var words []byte
+			words, err = inner.LookupBytes(uint32(0))
+			qt.Assert(t, qt.IsNil(err))
+			chunks[n] = words
+		}
+		return binary.NativeEndian.Uint32(chunks[n][4*(at%uint32(chunkWords)):])
+	}
+}
+
+// assertHas checks that the kernel side finds a table's rules.
+func assertHas(t *testing.T, store *unwindTables, k *kernelTable, table *unwind.Table) {
+	t.Helper()
+	r := rand.New(rand.NewPCG(3, 4))
+	words := kernelWords(t, store)
+	for _, addr := range someAddresses(r, table, 200) {
+		var got bpf.KernelRule
+		if number, ok := kernelSearch(words, k, addr); ok {
+			qt.Assert(t, qt.IsNil(store.rules.Lookup(uint32(number), &got)))
+		}
+		want := table.Find(addr)
+		qt.Assert(t, qt.Equals(got, bpf.KernelRule{
+			Cfa: uint8(want.CFA), Bp: uint8(want.BP), BpOffset: want.BPOffset, CfaOffset: want.CFAOffset,
+		}), qt.Commentf("%#x", addr))
+	}
+}
+
+// assertCounted checks that what is taken is what tables have.
+func assertCounted(t *testing.T, store *unwindTables, tables ...*kernelTable) {
+	t.Helper()
+	taken := 0
+	for _, is := range store.taken {
+		if is {
+			taken++
+		}
+	}
+	want := 0
+	for _, k := range tables {
+		want += k.chunks
+	}
+	qt.Check(t, qt.Equals(store.used, want))
+	qt.Check(t, qt.Equals(taken, want))
+}
+
+// TestTablesInTheKernel: what is loaded, alone or together, is what the kernel
+// finds, and equal rules have one number.
+func TestTablesInTheKernel(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	store := tableStore(t, 64)
+	tables := []*unwind.Table{randomTable(r, 300, 20), randomTable(r, 3, 4096), randomTable(r, 1, 1)}
+	loaded, err := store.load(tables[:2])
+	qt.Assert(t, qt.IsNil(err))
+	more, err := store.load(tables[2:])
+	qt.Assert(t, qt.IsNil(err))
+	loaded = append(loaded, more...)
+	for i, k := range loaded {
+		assertHas(t, store, k, tables[i])
+	}
+	assertCounted(t, store, loaded...)
+
+	rules := len(store.numbers)
+	again, err := store.load(tables[:1])
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.Equals(len(store.numbers), rules))
+	assertHas(t, store, again[0], tables[0])
+	none, err := store.load(nil)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(none, 0))
+}
+
+// TestTablesFull: tables that find no room are refused with an error that says so,
+// take nothing, and find it once others have gone.
+func TestTablesFull(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 8))
+	store := tableStore(t, 8)
+	small, large := randomTable(r, 10, 20), &unwind.Table{Rules: []unwind.Rule{{}}, Index: []uint32{0}}
+	for page := range 4 { // as many rows as there can be: a chunk each, and one for the index
+		for offset := range chunkWords {
+			large.Rows = append(large.Rows, uint32(offset)<<16)
+		}
+		large.Index = append(large.Index, uint32((page+1)*chunkWords))
+	}
+	first, err := store.load([]*unwind.Table{large})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.Equals(first[0].chunks, 5))
+
+	_, err = store.load([]*unwind.Table{small, large})
+	qt.Assert(t, qt.IsTrue(errors.Is(err, errTablesFull)))
+	assertCounted(t, store, first...)
+	assertHas(t, store, first[0], large)
+
+	// no longer used, but kept for the next process, until there is need of the room
+	store.release(first[0])
+	qt.Check(t, qt.IsFalse(first[0].gone))
+	assertCounted(t, store, first...)
+	second, err := store.load([]*unwind.Table{small, large})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsTrue(first[0].gone))
+	qt.Check(t, qt.IsFalse(store.use(first[0])))
+	assertCounted(t, store, second...)
+	assertHas(t, store, second[0], small)
+	assertHas(t, store, second[1], large)
+}
+
+// TestTablesOfTooManyRules: a store in which no rule has room any more says so.
+func TestTablesOfTooManyRules(t *testing.T) {
+	store := tableStore(t, 64)
+	table := func(first int) *unwind.Table {
+		u := &unwind.Table{Index: []uint32{0, 1}, Rows: []uint32{1}, Rules: []unwind.Rule{{}}}
+		for i := range 40000 {
+			u.Rules = append(u.Rules, unwind.Rule{CFA: unwind.SP, CFAOffset: int32(first + i)})
+		}
+		return u
+	}
+	first, err := store.load([]*unwind.Table{table(0)})
+	qt.Assert(t, qt.IsNil(err))
+	_, err = store.load([]*unwind.Table{table(40000)})
+	qt.Assert(t, qt.IsTrue(errors.Is(err, errTablesFull)))
+	assertCounted(t, store, first...)
+	// what has rules that are known has room still, and none was half made known
+	_, err = store.load([]*unwind.Table{table(0)})
+	qt.Check(t, qt.IsNil(err))
+	few := table(40000)
+	few.Rules = few.Rules[:10]
+	more, err := store.load([]*unwind.Table{few})
+	qt.Assert(t, qt.IsNil(err))
+	assertHas(t, store, more[0], few)
+}
+
+// TestIdleTablesAreKeptAndDropped: of the tables that no process uses those that
+// were used last are kept, up to a limit; others are dropped.
+func TestIdleTablesAreKeptAndDropped(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 10))
+	store := tableStore(t, keptChunks+64)
+	var tables []*unwind.Table
+	for range keptChunks/16 + 1 {
+		u := randomTable(r, 1, 1)
+		u.Index = slices.Repeat([]uint32{0}, 16*chunkWords) // 16 chunks of empty pages
+		u.Rows = nil
+		tables = append(tables, u)
+	}
+	loaded, err := store.load(tables)
+	qt.Assert(t, qt.IsNil(err))
+	for _, k := range loaded {
+		qt.Assert(t, qt.Equals(k.chunks, 16))
+		qt.Assert(t, qt.IsTrue(store.use(k)))
+	}
+	for _, k := range loaded {
+		store.release(k)
+	}
+	assertCounted(t, store, loaded...) // each has a user still
+	for _, k := range loaded {
+		store.release(k)
+	}
+	qt.Check(t, qt.IsTrue(loaded[0].gone)) // the first to be without
+	assertCounted(t, store, loaded[1:]...)
+	for _, k := range loaded[1:] {
+		qt.Assert(t, qt.IsTrue(store.use(k)))
+	}
+	qt.Check(t, qt.HasLen(store.idle, 0))
+	var id ebpf.MapID
+	qt.Check(t, qt.ErrorIs(store.chunks.Lookup(uint32(loaded[0].firstChunk), &id), ebpf.ErrKeyNotExist))
+}

@@ -1,0 +1,238 @@
+package stack
+
+// This file gives the kernel side what it needs to unwind a process: its code, the unwind
+// rows of that code, and its CPython, whenever they change.
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"ttmem/bpf"
+	"ttmem/tracer/host"
+)
+
+func (s *Spaces) work() {
+	defer close(s.stopped)
+	host.RaisePriority()
+	for range s.wake {
+		s.Settle()
+	}
+}
+
+// Settle tells the kernel of all that has changed, and returns when that is done.
+// It lets others have their turn after each process: programs map code for
+// seconds on end.
+func (s *Spaces) Settle() {
+	for s.updateOne() {
+	}
+}
+
+func (s *Spaces) updateOne() bool {
+	s.updating.Lock()
+	defer s.updating.Unlock()
+	s.mu.Lock()
+	pid, any := 0, false
+	for pid = range s.dirty {
+		delete(s.dirty, pid)
+		any = true
+		break
+	}
+	s.mu.Unlock()
+	if any {
+		s.update(pid)
+	}
+	return any
+}
+
+// update tells the kernel of a process's code as it is now; s.updating is held.
+func (s *Spaces) update(pid int) {
+	err := s.updateSpace(pid)
+	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || host.Ended(pid) {
+		return
+	}
+	s.mu.Lock()
+	p := s.byPID[pid]
+	warned := p != nil && p.warned
+	if p != nil {
+		p.warned = true
+	}
+	s.mu.Unlock()
+	if !warned {
+		s.warn(fmt.Sprintf("process %d: stacks are not taken: %v", pid, err))
+	}
+}
+
+func (s *Spaces) updateSpace(pid int) error {
+	begun := host.Now()
+	var unloaded uint64 // how often by the time that its mappings are read
+	_ = s.objs.Unloading.Lookup(uint32(pid), &unloaded)
+	code, err := host.CodeMappings(pid)
+	if err != nil {
+		return err
+	}
+	if len(code) == 0 {
+		return nil // it has ended, and is only waited for
+	}
+	mappings := s.open(pid, code)
+	p, err := s.space(pid, begun)
+	if err != nil {
+		return err
+	}
+	waits := p.python == nil && slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
+	if p.newest != nil && slices.Equal(p.newest.mappings, mappings) && !p.lacksRows && !waits {
+		s.resumeStacks(pid, unloaded)
+		return nil
+	}
+	// A program that loads a hundred libraries may allocate before all their rows are
+	// read: it has what is there already at once.
+	if used, lacking := s.readyRows(mappings); lacking && p.gains(mappings) {
+		p.lacksRows = true
+		if err := s.show(pid, p, mappings, used); err != nil {
+			return err
+		}
+	} else {
+		s.release(used)
+	}
+	used, err := s.loadRows(mappings)
+	if err != nil {
+		s.release(used)
+		return err
+	}
+	p.lacksRows = false
+	if err := s.show(pid, p, mappings, used); err != nil {
+		return err
+	}
+	s.resumeStacks(pid, unloaded)
+	return nil
+}
+
+// gains reports whether mappings have rows that the newest state has not.
+func (p *space) gains(mappings []codeMapping) bool {
+	return slices.ContainsFunc(mappings, func(m codeMapping) bool {
+		return m.file.table != nil && (p.newest == nil || !slices.Contains(p.newest.mappings, m))
+	})
+}
+
+func (s *Spaces) release(tables []*kernelTable) {
+	for _, t := range tables {
+		s.tables.release(t)
+	}
+}
+
+// show gives the kernel a process's code, with the tables that it uses: they are
+// released when they are not in use any more.
+func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kernelTable) error {
+	defer func() { s.release(tables) }()
+	s.mu.Lock()
+	s.generation++
+	view := &spaceView{s.generation, mappings}
+	s.mu.Unlock()
+	if p.execID == 0 {
+		p.execID = view.generation
+	}
+	k := bpf.KernelSpace{Generation: view.generation, Image: p.execID}
+	// where rows are only not read yet, frame pointers would make up frames
+	listed := slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool { return m.file.lacksRows() })
+	if len(listed) > len(k.Mappings) {
+		// those that a compiler made in the process first: they have no rows
+		listed = slices.DeleteFunc(listed, func(m codeMapping) bool { return m.file.table == nil })
+		listed = listed[:min(len(listed), len(k.Mappings))]
+		if !p.warned {
+			p.warned = true
+			s.warn(fmt.Sprintf("process %d maps code in %d places, of which %d can be unwound", pid, len(mappings), len(listed)))
+		}
+	}
+	for i, m := range listed {
+		to := &k.Mappings[i]
+		to.Start, to.End, to.Bias, to.Index = m.start, m.end, m.bias, bpf.NoTable
+		if t := m.file.table; t != nil {
+			to.Index, to.FirstPage, to.Pages = t.index, t.firstPage, t.pages
+		}
+		k.Count++
+	}
+	if err := s.probeLoader(pid, p, mappings); err != nil {
+		return err
+	}
+	s.findPython(pid, p, mappings, &k.Python)
+	return s.publish(pid, p, view, &k, &tables)
+}
+
+// resumeStacks has stacks of a process taken again that has unloaded code, unless it is
+// about to, or has done so once more.
+func (s *Spaces) resumeStacks(pid int, unloaded uint64) {
+	var again uint64
+	if s.objs.Unloading.Lookup(uint32(pid), &again) == nil && again == unloaded && again%2 == 0 {
+		_ = s.objs.Unloading.Delete(uint32(pid))
+	}
+}
+
+// probeLoader has the kernel side told when a process unloads code. One that is
+// linked statically has no dynamic linker and cannot.
+func (s *Spaces) probeLoader(pid int, p *space, mappings []codeMapping) error {
+	if p.loader != nil {
+		return nil
+	}
+	i := slices.IndexFunc(mappings, func(m codeMapping) bool { return m.file.loader != nil })
+	if i < 0 {
+		return nil
+	}
+	m := &mappings[i]
+	var err error
+	p.loader, err = s.probe(pid, m, m.file.loader.debugState.Addr, s.objs.OnDebugState, m.file.loader.debug.Addr+m.bias)
+	return err
+}
+
+// probe places a probe in one process alone: others that map the same file are to
+// pay nothing.
+func (s *Spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Program, cookie uint64) (io.Closer, error) {
+	offset, ok := m.file.elf.FileOffset(addr)
+	if !ok {
+		return nil, fmt.Errorf("%s has no code at %#x", m.file.path, addr)
+	}
+	path := fmt.Sprintf("%s/map_files/%x-%x", host.ProcDir(pid), m.start, m.end)
+	return s.objs.Support.Uprobes.Place(path, program, []uint64{offset}, []uint64{cookie}, pid)
+}
+
+// publish gives a state to the kernel. Of the tables that it uses and those that the
+// last one did it leaves those that are to be released.
+func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace, tables *[]*kernelTable) error {
+	m, err := ebpf.NewMap(s.inner)
+	if err != nil {
+		return fmt.Errorf("making room for its address space: %w", err)
+	}
+	defer m.Close()
+	if err := m.Put(uint32(0), k); err != nil {
+		return fmt.Errorf("telling the kernel its address space: %w", err)
+	}
+	// before the kernel uses it: stacks come with its number
+	s.mu.Lock()
+	p.views[view.generation] = view
+	for generation := range p.views {
+		if generation+viewsKept < view.generation && len(p.views) > viewsKept {
+			delete(p.views, generation)
+		}
+	}
+	p.newest = view
+	s.mu.Unlock()
+	if err := s.objs.Spaces.Put(p.slot, m); err != nil {
+		return fmt.Errorf("telling the kernel its address space: %w", err)
+	}
+	p.tables, *tables = *tables, p.tables
+	listed, err := s.objs.ChangeProcess(pid, func(process *bpf.KernelProcess) bool {
+		if process.Space == p.slot {
+			return false
+		}
+		process.Space, process.Inherited = p.slot, 0
+		return true
+	})
+	if !listed && err == nil && len(p.views) == 1 {
+		s.drop(pid, p) // it had ended before this: its end will not be reported again
+	}
+	return err
+}

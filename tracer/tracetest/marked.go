@@ -1,0 +1,129 @@
+package tracetest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/symbolize"
+)
+
+// The two contents of a library. Where work begins in the first one the second one has
+// data, among its code: 64 bytes of 1, with what may be taken for functions beside it.
+const (
+	markedFirst = `asm(".text\n .p2align 6\n .globl work\n .type work,@function\n"
+		"work: push %rbp\n lea 1(%rdi),%eax\n pop %rbp\n ret\n .size work,.-work\n .skip 200,0x90\n");`
+	markedSecond = `asm(".text\n .p2align 6\n .globl table\n .type table,@object\n"
+		"table: .fill 64,1,1\n .size table,64\n"
+		".globl work\n .type work,@function\n"
+		"work: push %rbp\n lea 1(%rdi),%eax\n pop %rbp\n ret\n .size work,.-work\n"
+		".globl bare\n .type bare,@function\n bare: ret\n"
+		".globl chosen\n .type chosen,@gnu_indirect_function\n"
+		"chosen: mov work@GOTPCREL(%rip),%rax\n ret\n .size chosen,.-chosen\n");`
+	// markedMain loads the library anew for each line of its input, calls work(1) and
+	// adds up table. It keeps it for long enough to be met.
+	markedMain = `#include <dlfcn.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	char line[80];
+	puts("ready");
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin)) {
+		void *lib = dlopen(argv[1], RTLD_NOW);
+		int (*work)(int) = lib ? dlsym(lib, "work") : 0;
+		unsigned char *table = lib ? dlsym(lib, "table") : 0;
+		int sum = 0;
+		if (!work)
+			return 1;
+		for (int i = 0; table && i < 64; i++)
+			sum += table[i];
+		printf("%d %d\n", work(1), sum);
+		fflush(stdout);
+		usleep(50000);
+		dlclose(lib);
+	}
+	return 0;
+}`
+)
+
+// MarkedLibraries are libraries of the two contents, and the program that loads one.
+func MarkedLibraries(t *testing.T) (first, second, program string) {
+	t.Helper()
+	dir := t.TempDir()
+	build := func(name, source string, args ...string) string {
+		from, to := filepath.Join(dir, name+".c"), filepath.Join(dir, name)
+		qt.Assert(t, qt.IsNil(os.WriteFile(from, []byte(source), 0o600)))
+		Compile(t, "", "cc", to, append([]string{from}, args...)...)
+		return to
+	}
+	library := []string{"-shared", "-nostdlib", "-fPIC"}
+	first, second = build("first.so", markedFirst, library...), build("second.so", markedSecond, library...)
+	program = build("program", markedMain, "-ldl")
+
+	// or nothing below could fail
+	was, is := MustOffset(t, first, "work"), MustOffset(t, second, "table")
+	qt.Assert(t, qt.IsTrue(is <= was && was < is+64), qt.Commentf("work is at %#x, table at %#x", was, is))
+	return first, second, program
+}
+
+// MustOffset is where in a file a symbol lies.
+func MustOffset(t *testing.T, path, symbol string) uint64 {
+	t.Helper()
+	e, err := symbolize.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer e.Close()
+	s, ok := e.Lookup(symbol)
+	qt.Assert(t, qt.IsTrue(ok))
+	offset, ok := e.FileOffset(s.Addr)
+	qt.Assert(t, qt.IsTrue(ok))
+	return offset
+}
+
+// Lines are what a Warn was told.
+type Lines struct {
+	mu   sync.Mutex
+	list []string
+}
+
+// Add takes a line.
+func (l *Lines) Add(line string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.list = append(l.list, line)
+}
+
+// String is all lines.
+func (l *Lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Join(l.list, "\n")
+}
+
+// Within fails the test where f takes longer than limit.
+func Within(t *testing.T, limit time.Duration, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(limit):
+		t.Fatalf("%s takes longer than %v", what, limit)
+	}
+}
+
+// Overwrite writes into a file in place, as cp does, and fails where it is held up.
+func Overwrite(t *testing.T, path, content string) {
+	t.Helper()
+	Within(t, 20*time.Second, "overwriting a library", func() {
+		out, err := exec.Command("dd", "if="+content, "of="+path, "conv=notrunc").CombinedOutput()
+		qt.Check(t, qt.IsNil(err), qt.Commentf("%s", out))
+	})
+}
