@@ -11,7 +11,7 @@ import (
 type logNoteJSON struct {
 	// SinceBeginNs is the time since the first event.
 	SinceBeginNs uint64 `json:"since_begin_ns"`
-	// Kinds are the names of --note that fit.
+	// Kinds are the notes that --kind takes, and that fit.
 	Kinds []string `json:"kinds,omitempty"`
 	// Name and Component are of what was allocated or freed.
 	Name      string `json:"name,omitempty"`

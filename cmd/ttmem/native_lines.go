@@ -50,7 +50,7 @@ func (l *lineFinder) of(f event.Frame) []event.Frame {
 	if err := names.Err(); err != nil {
 		warn(fmt.Sprintf("no lines of %s: reading its debug information: %v", plain(f.Module), err))
 	}
-	full := f.Name != symbolize.ShortName(f.Symbol) // recorded with --full-names
+	full := f.Name != symbolize.ShortName(f.Symbol) // recorded with --full-stacks
 	frames := make([]event.Frame, 0, 1)
 	for _, fn := range functions {
 		to := f
