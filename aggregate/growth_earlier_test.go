@@ -142,7 +142,7 @@ func TestAMarkOfBeforeIsNoEnd(t *testing.T) {
 	}
 }
 
-// TestMarksOfATimeAreNotOfBefore: --every takes no other marks.
+// TestMarksOfATimeAreNotOfBefore: --interval takes no other marks.
 func TestMarksOfATimeAreNotOfBefore(t *testing.T) {
 	w := newGrower(aggregate.GrowthOptions{EveryNs: 100})
 	w.earlier("old")
