@@ -12,9 +12,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"ttmem/e2e/rig"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
 )
 
 func mustNew(t testing.TB, b []byte) *ELF {

@@ -13,9 +13,10 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"ttmem/e2e/rig"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/rig"
 )
 
 func mustOpen(t testing.TB, path string) *ELF {

@@ -7,13 +7,13 @@ import (
 	"os"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"ttmem/bpf"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/stack"
-
-	"golang.org/x/sys/unix"
 )
 
 // library is a tt-metal library file that is traced, in however many processes.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"testing"
 
-	"ttmem/symbolize"
-
 	"github.com/go-quicktest/qt"
+
+	"ttmem/symbolize"
 )
 
 // image describes an ELF file with code at textAddr, an .eh_frame_hdr at

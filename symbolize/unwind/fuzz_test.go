@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"ttmem/symbolize"
-
 	"github.com/go-quicktest/qt"
+
+	"ttmem/symbolize"
 )
 
 // hostile checks a table of n hostile bytes whose code may be of pages pages,

@@ -14,10 +14,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-quicktest/qt"
+
 	"ttmem/e2e/rig"
 	"ttmem/symbolize"
-
-	"github.com/go-quicktest/qt"
 )
 
 // function is what a tool says of an FDE.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"ttmem/symbolize"
-
 	"github.com/go-quicktest/qt"
+
+	"ttmem/symbolize"
 )
 
 // TestVDSO makes the table of the file that is in memory only.

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-quicktest/qt"
+
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/tracetest"
-
-	"github.com/go-quicktest/qt"
 )
 
 // TestSelfTestWithEachFallback: the test program's calls and stacks are seen in each way

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"ttmem/tracer/tracetest"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/tracetest"
 )
 
 func TestRulingOutAFeatureThatIsNone(t *testing.T) {

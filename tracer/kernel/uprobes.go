@@ -6,10 +6,10 @@ import (
 	"io"
 	"os"
 
-	"ttmem/tracer/host"
-
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"ttmem/tracer/host"
 )
 
 // Uprobes places probes in files, in the best way that the kernel has. The zero value

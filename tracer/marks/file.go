@@ -103,8 +103,7 @@ func (c *Placer) hasProbes(f *markedFile) bool {
 	return false
 }
 
-// read finds the functions of the names in a file, and what is near to those that are
-// nowhere.
+// read finds the functions of the names in a file.
 func (c *Placer) read(f *markedFile) (offsets, numbers []uint64, err error) {
 	e, err := symbolize.New(f.file, f.info.Size())
 	if err != nil {
@@ -113,22 +112,12 @@ func (c *Placer) read(f *markedFile) (offsets, numbers []uint64, err error) {
 	defer e.Close()
 	offsets, numbers = functionsNamed(e, c.names)
 	f.calls = c.calls(numbers)
-	for i, found := range c.nowFound(numbers) {
-		if !found {
-			c.near[i].look(e, c.names[i])
-		}
-	}
-	return offsets, numbers, nil
-}
-
-// nowFound tells which names are found, these numbers' among them.
-func (c *Placer) nowFound(numbers []uint64) []bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, n := range numbers {
 		c.found[n] = true
 	}
-	return slices.Clone(c.found)
+	return offsets, numbers, nil
 }
 
 // lease has writers to the file wait until its probes are gone, and reports whether they

@@ -3,15 +3,16 @@
 package marks
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"sync"
 
-	"ttmem/tracer/host"
-	"ttmem/tracer/kernel"
-
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
 )
 
 // maxMarkedFiles bounds how many files are remembered that have no probes.
@@ -30,7 +31,6 @@ type Placer struct {
 	// waiting are files that were mapped and not looked at.
 	waiting chan *markedFile
 	working sync.WaitGroup
-	near    []nearNames // by name; the worker's, until there is nothing unread
 
 	mu      sync.Mutex
 	files   map[fileKey]*markedFile
@@ -43,13 +43,10 @@ type Placer struct {
 func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, warn func(string)) *Placer {
 	c := &Placer{
 		names: names, program: program, uprobes: uprobes, warn: warn,
-		found: make([]bool, len(names)), near: make([]nearNames, len(names)),
+		found: make([]bool, len(names)),
 		files: make(map[fileKey]*markedFile), waiting: make(chan *markedFile, 1024),
 	}
 	c.own, _ = os.Stat("/proc/self/exe")
-	for i := range c.near {
-		c.near[i] = make(nearNames)
-	}
 	c.settled = sync.NewCond(&c.mu)
 	c.working.Go(func() {
 		for file := range c.waiting {
@@ -157,7 +154,8 @@ func (c *Placer) Unfound() (list []error) {
 	c.waitLocked()
 	for i, name := range c.names {
 		if !c.found[i] {
-			list = append(list, c.near[i].unfound(name, len(c.files)))
+			list = append(list, fmt.Errorf("--mark-at %s: no native function of that name is in the %d files that are mapped; "+
+				"a function of Python has no address: take a native one that it calls, or `ttmem mark`", name, len(c.files)))
 		}
 	}
 	return list

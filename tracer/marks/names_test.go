@@ -51,34 +51,6 @@ func TestFunctionsNamed(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(offsets, []uint64{offset}))
 }
 
-func TestNearest(t *testing.T) {
-	e, err := symbolize.Open(libc(t))
-	qt.Assert(t, qt.IsNil(err))
-	defer e.Close()
-	near := make(nearNames)
-	near.look(e, "qsrt")
-	best := near.best()
-	qt.Assert(t, qt.IsTrue(len(best) > 0 && len(best) <= maxNear))
-	qt.Check(t, qt.Equals(best[0], "qsort"))
-	as := make(nearNames)
-	as.look(e, "libc.qsrt")
-	qt.Check(t, qt.ErrorMatches(as.unfound("libc.qsrt", 3), `--mark-at libc\.qsrt: no native function of that name is in the 3 files that are mapped; `+
-		"there is qsort(, .*)?; a function of Python has no address: take a native one that it calls, or `ttmem mark`"))
-	none := make(nearNames)
-	none.look(e, "no_function_has_such_a_name")
-	qt.Check(t, qt.HasLen(none.best(), 0))
-}
-
-func TestDistance(t *testing.T) {
-	for _, test := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"softmax", "softmax", 0}, {"softmx", "softmax", 1}, {"add", "sub", 3}, {"", "abc", 3}, {"a", strings.Repeat("a", 99), farApart}} {
-		qt.Check(t, qt.Equals(distance(test.a, test.b), test.want), qt.Commentf("%q %q", test.a, test.b))
-		qt.Check(t, qt.Equals(distance(test.b, test.a), test.want))
-	}
-}
-
 func TestLastIdentifier(t *testing.T) {
 	for name, want := range map[string]string{
 		"ttnn::softmax": "softmax", "softmax": "softmax", "A::~A": "A", "a::f(b::c)": "f",
