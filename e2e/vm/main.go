@@ -110,6 +110,11 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	if v.cache, err = rig.CacheDir(); err != nil {
 		return false, err
 	}
+	for _, own := range []string{"/tmp", "/run", "/vm", "/proc", "/sys", "/dev"} {
+		if strings.HasPrefix(v.cache+"/", own+"/") {
+			return false, fmt.Errorf("TTMEM_CACHE=%s: the guest has a %s of its own; name a folder elsewhere", v.cache, own)
+		}
+	}
 	v.dir = filepath.Join(v.cache, "vm")
 	unlock, err := rig.Lock(ctx, filepath.Join(v.dir, "lock"), func() { v.say("waiting for another vm to end") })
 	if err != nil {
