@@ -91,16 +91,10 @@ func (u *usage) remove(b *buffer) {
 	r.allocated -= b.allocated()
 }
 
-// fitsL1 reports whether what there is of L1 can be there.
-func (c *chip) fitsL1() bool {
-	most := c.capacities[event.L1].BytesPerBank
-	return most == 0 || c.used.regions[event.L1].perBank+c.used.static.cores.max <= most
-}
-
 // noteL1Peak is to be called after each growth of buffers or circular buffers in L1. The two
 // grow towards each other, so it is their sum that has to fit.
 func (c *processChip) noteL1Peak(now uint64) {
-	if !c.chip.fitsL1() {
+	if !c.chip.pools[event.L1].fits() {
 		return // which is no moment: see l1Level
 	}
 	for _, u := range c.both() {

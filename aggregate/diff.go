@@ -47,14 +47,14 @@ type Parts struct {
 func (p *Parts) AddHeld(s *State, wanted func(device int, region event.Region) bool) {
 	for _, process := range s.byPID() {
 		for _, h := range process.list(func(*buffer) bool { return true }) {
-			devices := h.Devices
-			if len(devices) > 0 {
-				devices = slices.DeleteFunc(slices.Clone(devices), func(id int) bool { return !wanted(id, h.Region) })
-				if len(devices) == 0 {
+			devices, unwanted := h.Devices, func(id int) bool { return !wanted(id, h.Region) }
+			switch {
+			case len(devices) == 0 && unwanted(NoDevice):
+				continue
+			case slices.ContainsFunc(devices, unwanted):
+				if devices = slices.DeleteFunc(slices.Clone(devices), unwanted); len(devices) == 0 {
 					continue
 				}
-			} else if !wanted(NoDevice, h.Region) {
-				continue
 			}
 			p.add(Part{
 				PID: h.PID, Stack: h.Stack, Region: h.Region, Layout: h.Layout, BeforeAttach: h.BeforeAttach,
@@ -86,7 +86,7 @@ func (p *Parts) AddHeld(s *State, wanted func(device int, region event.Region) b
 // process. The event is to be complete, with the stack of the allocation, as events are
 // that others imply.
 func (p *Parts) AddLeft(e *event.Event) {
-	if e.Kind != event.Free || e.Reason != event.ReasonDeviceClose && e.Reason != event.ReasonProcessExit {
+	if e.Kind != event.Free || !isEnd(e.Reason) {
 		return
 	}
 	p.add(Part{

@@ -305,7 +305,7 @@ func (g *Growth) free(e *event.Event) {
 	b := p.buffers.get(e.BufferID)
 	switch {
 	case b == nil:
-	case e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit:
+	case isEnd(e.Reason):
 		g.end(p, *b)
 	default:
 		p.frees++

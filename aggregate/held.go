@@ -83,7 +83,7 @@ func (s *State) HeldByAllocator(pid int, allocator uint64) []Held {
 func (p *process) list(wanted func(*buffer) bool) []Held {
 	var list []Held
 	for _, b := range p.inOrder(wanted) {
-		list = append(list, *heldOf(b))
+		list = append(list, b.held())
 	}
 	return list
 }

@@ -78,7 +78,13 @@ func heldOf(b *buffer) *Held {
 	if b == nil {
 		return nil
 	}
-	return &Held{
+	h := b.held()
+	return &h
+}
+
+// held is the buffer as others may have it.
+func (b *buffer) held() Held {
+	return Held{
 		PID: b.set.pid, TID: int(b.tid), Comm: b.comm,
 		BufferID: b.id, Object: b.object, Allocator: b.allocator,
 		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,

@@ -50,11 +50,10 @@ func (p *Peaks) apply(e *event.Event) {
 	}
 	switch e.Kind {
 	case event.Alloc:
-		if old := p.bufferOf(e.PID, e.BufferID); old != nil { // its free was lost
-			p.State.Apply(e)
+		old := p.bufferOf(e.PID, e.BufferID)
+		p.State.Apply(e)
+		if old != nil { // its free was lost
 			p.draw(e, old.set, old.region)
-		} else {
-			p.State.Apply(e)
 		}
 		if b := p.bufferOf(e.PID, e.BufferID); b != nil {
 			p.draw(e, b.set, b.region)
@@ -116,13 +115,10 @@ func (p *Peaks) linesOf(q *pool) *regionLines {
 // level is what a timeline shows, and the part of it that circular buffers take: what
 // there is, or was when it last fit.
 func (q *pool) level() (bytes, static uint64) {
-	switch {
-	case q.chip == nil:
-		return q.bytes, 0
-	case q.region == event.L1:
-		return q.chip.l1.all, q.chip.l1.static
+	if q.region == event.L1 {
+		static = q.chip.l1.static
 	}
-	return q.bytes, 0
+	return q.chip.level(q.region), static
 }
 
 // draw adds what the event has made of a region of some chips to the timelines.

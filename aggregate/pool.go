@@ -98,3 +98,32 @@ func (q *pool) setStatic(static uint64) {
 func (q *pool) had(entry *staticEntry) bool {
 	return !entry.global && entry.from.since <= q.peakTime
 }
+
+// PeakOf is the peak of a region of a chip by now; zero where there was nothing.
+func (s *State) PeakOf(device int, region event.Region) Peak {
+	if c := s.chips[device]; c != nil && int(region) < event.BankedRegions {
+		return Peak{device, region, c.pools[region].peak, c.pools[region].peakTime}
+	}
+	return Peak{}
+}
+
+// device is the id of the pool's chip.
+func (q *pool) device() int {
+	if q.chip == nil {
+		return NoDevice
+	}
+	return q.chip.id
+}
+
+// allPools are those of all chips, in order of chip and region.
+func (s *State) allPools() (list []*pool) {
+	for region := range s.unplaced {
+		list = append(list, &s.unplaced[region])
+	}
+	for _, id := range sortedKeys(s.chips) {
+		for region := range s.chips[id].pools {
+			list = append(list, &s.chips[id].pools[region])
+		}
+	}
+	return list
+}

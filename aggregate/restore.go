@@ -49,8 +49,7 @@ func (u *usage) setPeak(e *event.Event) {
 
 // addLeft counts what a process left before the checkpoint.
 func (s *State) addLeft(e *event.Event) {
-	ended := e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit
-	if int(e.Region) >= event.BankedRegions || !ended {
+	if int(e.Region) >= event.BankedRegions || !isEnd(e.Reason) {
 		s.anomalies.MalformedEvents++
 		return
 	}

@@ -68,7 +68,7 @@ const minSites = 1 << 12
 // site returns the call site of that key, which it makes where there is none.
 func (s *State) site(p *process, set *deviceSet, key siteKey, stack *event.Stack) *callSite {
 	key.stackID = stackID(stack)
-	recent := &set.recent[key.stackID%uint64(len(set.recent))]
+	recent := set.recentOf(key.stackID)
 	if *recent != nil && (*recent).siteKey == key {
 		return *recent
 	}
@@ -197,8 +197,8 @@ func (s *State) forget(which func(*callSite) bool) {
 			return false
 		}
 		delete(c.set.sites, c.siteKey)
-		if i := slices.Index(c.set.recent[:], c); i >= 0 {
-			c.set.recent[i] = nil
+		if recent := c.set.recentOf(c.stackID); *recent == c {
+			*recent = nil
 		}
 		return true
 	})
@@ -207,6 +207,9 @@ func (s *State) forget(which func(*callSite) bool) {
 // recentSites is how many sites of a set are found without a look-up. Programs allocate at
 // the same few again and again.
 const recentSites = 16
+
+// recentOf is where a site of that stack is kept that was looked up lately.
+func (d *deviceSet) recentOf(stackID uint64) **callSite { return &d.recent[stackID%recentSites] }
 
 // poolsOf are the pools whose peaks a region is part of, one for each chip: circular
 // buffers lie in L1, and kernels in DRAM.

@@ -58,9 +58,7 @@ func (s *State) allocCB(e *event.Event) {
 		s.addCB(p, c, e.ProgramID, entry)
 		c.noteL1Peak(e.TimeNs)
 		c.chip.noteLevel(event.L1, true)
-		q := &c.chip.pools[event.L1]
-		q.setStatic(c.chip.used.static.cores.max)
-		q.note(e.TimeNs)
+		c.chip.pools[event.L1].note(e.TimeNs)
 	}
 }
 
@@ -91,7 +89,9 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 		t.sum += entry.bytes()
 		t.cores.add(entry.place)
 	}
-	if !c.chip.fitsL1() {
+	q := &c.chip.pools[event.L1]
+	q.setStatic(c.chip.used.static.cores.max)
+	if !q.fits() {
 		return // the library has not looked yet whether they overlap a tensor
 	}
 	for _, u := range c.both() {

@@ -196,7 +196,9 @@ func showReport(o *reportCommand, path string) error {
 		only.pids = []int{o.pid}
 		profiled = aggregate.New() // of this process alone, as if there were no other
 	}
-	profiled.KeepSites()
+	if x != nil {
+		profiled.KeepSites()
+	}
 	events, damage := r.play(reading, applying(state, only.ofPIDs(func(e *event.Event) {
 		if lines != nil && failure == nil {
 			lines.add(e)

@@ -68,14 +68,11 @@ func NewLive(of string) *Live {
 	return &Live{state: aggregate.New(), tell: Told{Of: of}}
 }
 
-// Handle brings the state up to the event, after those that it implies. A mark among
-// the events counts until the user of the view sets one himself, but for one that a
-// checkpoint tells of: what was allocated and freed since is not known.
+// Handle brings the state up to the event. A mark among the events counts until the user
+// of the view sets one of their own, but for one that a checkpoint tells of: what was
+// allocated and freed since is not known.
 func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
-	for implied := range l.state.Implied(e) {
-		l.state.Apply(implied)
-	}
 	l.state.Apply(e)
 	if e.Kind == event.Mark && !l.own && !e.BeforeAttach {
 		l.markNs = l.state.MarkFresh()
