@@ -1,6 +1,7 @@
 package aggregate_test
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 
@@ -8,28 +9,44 @@ import (
 	"ttmem/tracer/event"
 )
 
-// BenchmarkApply allocates and frees buffers beside 100,000 that live.
+// BenchmarkApply allocates and frees buffers beside 100,000 that live, from one call stack
+// and from 10,000.
 func BenchmarkApply(b *testing.B) {
+	for _, stacks := range []int{1, 10_000} {
+		b.Run(fmt.Sprintf("%d stacks", stacks), func(b *testing.B) {
+			benchmarkPairs(b, stacks, func() func(*event.Event) { return aggregate.New().Apply })
+		})
+	}
+}
+
+// benchmarkPairs allocates and frees buffers beside 100,000 that live, from so many call
+// stacks, on one chip and on eight.
+func benchmarkPairs(b *testing.B, stacks int, begin func() (apply func(*event.Event))) {
+	many := make([]*event.Stack, stacks)
+	for i := range many {
+		many[i] = event.NewStack(uint64(i+1), nil)
+	}
 	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
 	for _, bench := range []struct {
 		name  string
 		chips int
 	}{{"one chip", 1}, {"eight chips", 8}} {
 		b.Run(bench.name, func(b *testing.B) {
-			s := aggregate.New()
-			alloc := tensor(0, 7, 0, all[:bench.chips]...)
+			apply := begin()
+			alloc := tensor(1, 7, 0, all[:bench.chips]...)
 			var id uint64
 			for ; id < 100_000; id++ {
-				alloc.BufferID = id
-				s.Apply(&alloc)
+				alloc.BufferID, alloc.Stack = id, many[id%uint64(stacks)]
+				apply(&alloc)
 			}
 			end := event.Event{Kind: event.Free, PID: 7, Reason: event.ReasonExplicit}
 			b.ReportAllocs()
 			events := 0
 			for b.Loop() {
-				alloc.BufferID, end.BufferID = id, id-100_000
-				s.Apply(&alloc)
-				s.Apply(&end)
+				alloc.BufferID, alloc.Stack, end.BufferID = id, many[id%uint64(stacks)], id-100_000
+				alloc.TimeNs, end.TimeNs = id*5000, id*5000+2500
+				apply(&alloc)
+				apply(&end)
 				id++
 				events += 2
 			}

@@ -134,33 +134,6 @@ func TestHoldingsCountWhatWasAllocatedAndFreedAgain(t *testing.T) {
 	qt.Check(t, qt.Equals(list[0].Allocated, 10))
 }
 
-// BenchmarkSites allocates and frees buffers beside 100,000 that live, of 1000
-// stacks.
-func BenchmarkSites(b *testing.B) {
-	h := aggregate.New()
-	var stacks []*event.Stack
-	for i := range 1000 {
-		stacks = append(stacks, event.StackOf([]event.Frame{{Kind: event.Python, Line: i}}))
-	}
-	alloc := tensor(0, 7, 0, 0)
-	var id uint64
-	for ; id < 100_000; id++ {
-		alloc.BufferID, alloc.Stack = id, stacks[id%1000]
-		h.Apply(&alloc)
-	}
-	end := event.Event{Kind: event.Free, PID: 7, Reason: event.ReasonExplicit}
-	b.ReportAllocs()
-	events := 0
-	for b.Loop() {
-		alloc.BufferID, alloc.Stack, end.BufferID = id, stacks[id%1000], id-100_000
-		h.Apply(&alloc)
-		h.Apply(&end)
-		id++
-		events += 2
-	}
-	b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
-}
-
 // BenchmarkHoldings is what one look costs: of 10,000 stacks that hold 100,000 buffers.
 func BenchmarkHoldings(b *testing.B) {
 	h := aggregate.New()

@@ -132,38 +132,7 @@ func TestPeaksForgetWhatIsOver(t *testing.T) {
 	runtime.KeepAlive(p)
 }
 
-// BenchmarkPeaksApply allocates and frees buffers beside 100,000 that live, from
-// 10,000 stacks.
+// BenchmarkPeaksApply is BenchmarkApply with timelines.
 func BenchmarkPeaksApply(b *testing.B) {
-	many := make([]*event.Stack, 10_000)
-	for i := range many {
-		many[i] = event.NewStack(uint64(i+1), nil)
-	}
-	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
-	for _, bench := range []struct {
-		name  string
-		chips int
-	}{{"one chip", 1}, {"eight chips", 8}} {
-		b.Run(bench.name, func(b *testing.B) {
-			p := aggregate.NewPeaks()
-			alloc := tensor(1, 7, 0, all[:bench.chips]...)
-			var id uint64
-			for ; id < 100_000; id++ {
-				alloc.BufferID, alloc.Stack = id, many[id%10_000]
-				p.Apply(&alloc)
-			}
-			end := event.Event{Kind: event.Free, PID: 7, Reason: event.ReasonExplicit}
-			b.ReportAllocs()
-			events := 0
-			for b.Loop() {
-				alloc.BufferID, alloc.Stack, end.BufferID = id, many[id%10_000], id-100_000
-				alloc.TimeNs, end.TimeNs = id*5000, id*5000+2500
-				p.Apply(&alloc)
-				p.Apply(&end)
-				id++
-				events += 2
-			}
-			b.ReportMetric(float64(events)/b.Elapsed().Seconds(), "events/s")
-		})
-	}
+	benchmarkPairs(b, 10_000, func() func(*event.Event) { return aggregate.NewPeaks().Apply })
 }
