@@ -359,7 +359,8 @@ func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 		cb(4, 7, 5, 1000, 100, 0, 0, 0, 1), cb(4, 7, 4, 1000, 100, 0, 0, 1), kernels(4, 7, 5, 1, 1, 0))
 	exit := event.Event{TimeNs: 10, Kind: event.ProcessExit, PID: 7}
 	var got []string
-	for e := range s.Implied(&exit) {
+	for implied := s.Implied(&exit); implied.Next(); {
+		e := implied.Event()
 		got = append(got, fmt.Sprint(e.TimeNs, e.PID, e.Kind, e.Reason, e.Region, e.BufferID, e.ProgramID, e.Devices))
 		s.Apply(e)
 	}
@@ -371,8 +372,8 @@ func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 		"10 7 cb_free process_exit CB 0 5 [0 1]",
 		"10 7 kernel_unload process_exit KERNEL 0 5 [0]",
 	}))
-	for e := range s.Implied(&exit) {
-		t.Errorf("%+v is implied", e)
+	for implied := s.Implied(&exit); implied.Next(); {
+		t.Errorf("%+v is implied", implied.Event())
 	}
 	s.Apply(&exit)
 	snap := s.Snapshot()
@@ -384,8 +385,8 @@ func TestAStartOfAKnownProcessImpliesTheEndOfTheEarlierOne(t *testing.T) {
 	s := after(tensor(1, 7, 1, 0))
 	start := event.Event{TimeNs: 5, Kind: event.ProcessStart, PID: 7}
 	kinds := func() (list []event.Kind) {
-		for e := range s.Implied(&start) {
-			list = append(list, e.Kind)
+		for implied := s.Implied(&start); implied.Next(); {
+			list = append(list, implied.Event().Kind)
 		}
 		return list
 	}

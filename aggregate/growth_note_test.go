@@ -87,8 +87,8 @@ func (m *leakyModel) next(stacks []*event.Stack, state *aggregate.State) (events
 		m.live[pid] = append(list[:i], list[i+1:]...)
 	}
 	var list []event.Event
-	for implied := range state.Implied(&e) {
-		list = append(list, *implied)
+	for implied := state.Implied(&e); implied.Next(); {
+		list = append(list, *implied.Event())
 	}
 	return append(list, e)
 }

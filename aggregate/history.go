@@ -105,8 +105,8 @@ func NewHistory() *History {
 // Apply brings the state up to the event, after those that it implies, and gives each
 // to then with what there is to say of it. A free is complete: it tells what was freed.
 func (h *History) Apply(e *event.Event, then func(*event.Event, *Note)) {
-	for implied := range h.Implied(e) {
-		h.apply(implied, then)
+	for implied := h.Implied(e); implied.Next(); {
+		h.apply(implied.Event(), then)
 	}
 	h.apply(e, then)
 }

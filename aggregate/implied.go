@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"iter"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -15,62 +14,91 @@ import (
 //
 // They are to be applied before e, which then finds nothing left to end:
 //
-//	for implied := range state.Implied(&e) {
-//		emit(implied)
-//		state.Apply(implied)
+//	for implied := state.Implied(&e); implied.Next(); {
+//		emit(implied.Event())
+//		state.Apply(implied.Event())
 //	}
 //	emit(&e)
 //	state.Apply(&e)
 //
 // They come in order: buffers by the time of their allocation, then programs by
-// their ids. They tell of the state as it is when they begin to be iterated, and each is
-// only valid until the next one: there may be a million.
-func (s *State) Implied(e *event.Event) iter.Seq[*event.Event] {
+// their ids. They tell of the state as it was when Implied was called. Nil, which is what
+// most events imply, has none.
+func (s *State) Implied(e *event.Event) *Implied {
 	switch e.Kind {
 	case event.DeviceClose, event.ProcessExit, event.ProcessStart:
 	default:
-		return func(func(*event.Event) bool) {}
+		return nil
 	}
-	return func(yield func(*event.Event) bool) {
-		p := s.known(e.PID)
-		if p == nil {
-			return
-		}
-		if e.Kind == event.DeviceClose {
-			buffers := p.inOrder(func(b *buffer) bool { return b.allocator == e.Allocator })
-			impliedFrees(e, buffers, event.ReasonDeviceClose, yield)
-			return
-		}
-		if !s.impliedExit(e, p, yield) || e.Kind != event.ProcessStart {
-			return
-		}
-		exit := implied(e, event.ProcessExit, event.NoReason)
-		exit.ExitStatus = event.UnknownStatus
-		yield(&exit)
+	p := s.known(e.PID)
+	if p == nil {
+		return nil
 	}
-}
-
-// impliedExit reports whether yield wants more.
-func (s *State) impliedExit(e *event.Event, p *process, yield func(*event.Event) bool) bool {
+	if e.Kind == event.DeviceClose {
+		return &Implied{
+			free:    impliedBy(e, event.Free, event.ReasonDeviceClose),
+			buffers: p.inOrder(func(b *buffer) bool { return b.allocator == e.Allocator }),
+		}
+	}
+	i := &Implied{
+		free:    impliedBy(e, event.Free, event.ReasonProcessExit),
+		buffers: p.inOrder(func(*buffer) bool { return true }),
+	}
 	static, kernels := s.livePrograms(e.PID)
-	if !impliedFrees(e, p.inOrder(func(*buffer) bool { return true }), event.ReasonProcessExit, yield) {
-		return false
-	}
 	for _, id := range sortedKeys(static) {
-		end := implied(e, event.CBFree, event.ReasonProcessExit)
+		end := impliedBy(e, event.CBFree, event.ReasonProcessExit)
 		end.Region, end.ProgramID, end.Devices = event.CB, id, static[id]
-		if !yield(&end) {
-			return false
-		}
+		i.rest = append(i.rest, end)
 	}
 	for _, id := range sortedKeys(kernels) {
-		end := implied(e, event.KernelUnload, event.ReasonProcessExit)
+		end := impliedBy(e, event.KernelUnload, event.ReasonProcessExit)
 		end.Region, end.ProgramID, end.Devices = event.Kernel, id, kernels[id]
-		if !yield(&end) {
-			return false
-		}
+		i.rest = append(i.rest, end)
+	}
+	if e.Kind == event.ProcessStart {
+		exit := impliedBy(e, event.ProcessExit, event.NoReason)
+		exit.ExitStatus = event.UnknownStatus
+		i.rest = append(i.rest, exit)
+	}
+	return i
+}
+
+// Implied are events that another one implies. There may be a million frees, which are
+// made one by one.
+type Implied struct {
+	buffers []*buffer // that are still to be freed
+	free    event.Event
+	rest    []event.Event // after them
+	event   *event.Event
+}
+
+// Next goes on to the next event, and reports whether there is one.
+func (i *Implied) Next() bool {
+	switch {
+	case i == nil:
+		return false
+	case len(i.buffers) > 0:
+		i.setFree(i.buffers[0])
+		i.event, i.buffers = &i.free, i.buffers[1:]
+	case len(i.rest) > 0:
+		i.event, i.rest = &i.rest[0], i.rest[1:]
+	default:
+		return false
 	}
 	return true
+}
+
+// Event is the one that Next went on to. It is valid until Next is called again.
+func (i *Implied) Event() *event.Event { return i.event }
+
+func (i *Implied) setFree(b *buffer) {
+	free := &i.free
+	free.Devices = slices.Clip(b.set.ids)
+	free.Region, free.Layout = b.region, b.layout
+	free.BufferID, free.Object, free.Allocator = b.id, b.object, b.allocator
+	free.Address, free.SizeBytes, free.PageSizeBytes = b.address, b.size, b.pageSize
+	free.BytesPerBank, free.Banks = b.perBank, b.banks
+	free.BeforeAttach, free.Stack = b.before, b.stack
 }
 
 // livePrograms are the chips on which each program of the process has circular
@@ -94,24 +122,8 @@ func (s *State) livePrograms(pid int) (static, kernels map[uint64][]int) {
 	return static, kernels
 }
 
-func impliedFrees(e *event.Event, buffers []*buffer, reason event.Reason, yield func(*event.Event) bool) bool {
-	free := implied(e, event.Free, reason)
-	for _, b := range buffers {
-		free.Devices = slices.Clip(b.set.ids)
-		free.Region, free.Layout = b.region, b.layout
-		free.BufferID, free.Object, free.Allocator = b.id, b.object, b.allocator
-		free.Address, free.SizeBytes, free.PageSizeBytes = b.address, b.size, b.pageSize
-		free.BytesPerBank, free.Banks = b.perBank, b.banks
-		free.BeforeAttach, free.Stack = b.before, b.stack
-		if !yield(&free) {
-			return false
-		}
-	}
-	return true
-}
-
-// implied is an event at the time and in the process of e.
-func implied(e *event.Event, kind event.Kind, reason event.Reason) event.Event {
+// impliedBy is an event at the time and in the process of e.
+func impliedBy(e *event.Event, kind event.Kind, reason event.Reason) event.Event {
 	return event.Event{
 		TimeNs: e.TimeNs, Kind: kind, PID: e.PID, TID: e.TID, Comm: e.Comm, Reason: reason,
 	}

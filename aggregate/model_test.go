@@ -187,8 +187,8 @@ func TestAnySequenceOfEventsGivesWhatTheModelGives(t *testing.T) {
 			e := randomEvent(r, now)
 			m.apply(e)
 			s.Apply(&e)
-			for implied := range withImplied.Implied(&e) {
-				withImplied.Apply(implied)
+			for implied := withImplied.Implied(&e); implied.Next(); {
+				withImplied.Apply(implied.Event())
 			}
 			withImplied.Apply(&e)
 

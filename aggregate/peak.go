@@ -38,8 +38,8 @@ const earlyNs = 1e9
 // Apply brings the state up to the event, after those that it implies. Where the
 // events begin with a checkpoint, the peaks are those since then.
 func (p *Peaks) Apply(e *event.Event) {
-	for implied := range p.Implied(e) {
-		p.apply(implied)
+	for implied := p.Implied(e); implied.Next(); {
+		p.apply(implied.Event())
 	}
 	p.apply(e)
 }

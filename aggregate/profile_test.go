@@ -36,8 +36,8 @@ func profileOf(events ...event.Event) *aggregate.Profile {
 
 // feed applies an event as a session does.
 func feed(s *aggregate.State, e *event.Event) {
-	for implied := range s.Implied(e) {
-		s.Apply(implied)
+	for implied := s.Implied(e); implied.Next(); {
+		s.Apply(implied.Event())
 	}
 	s.Complete(e)
 	s.Apply(e)

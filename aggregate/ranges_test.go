@@ -29,8 +29,8 @@ type recorder struct {
 }
 
 func (r *recorder) apply(e *event.Event) {
-	for implied := range r.state.Implied(e) {
-		r.add(implied)
+	for implied := r.state.Implied(e); implied.Next(); {
+		r.add(implied.Event())
 	}
 	r.add(e)
 }

@@ -30,8 +30,8 @@ func newReportRun() *reportRun {
 func (r *reportRun) apply(e event.Event) {
 	r.now += second / 10
 	e.TimeNs = r.now
-	for implied := range r.state.Implied(&e) {
-		r.state.Apply(implied)
+	for implied := r.state.Implied(&e); implied.Next(); {
+		r.state.Apply(implied.Event())
 	}
 	r.state.Apply(&e)
 }

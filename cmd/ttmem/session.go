@@ -103,8 +103,8 @@ func (s *session) close() { s.export.close() }
 
 // handle takes an event, after those that it implies.
 func (s *session) handle(e *event.Event) {
-	for implied := range s.state.Implied(e) {
-		s.apply(implied)
+	for implied := s.state.Implied(e); implied.Next(); {
+		s.apply(implied.Event())
 	}
 	s.apply(e)
 }

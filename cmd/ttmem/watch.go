@@ -128,10 +128,10 @@ func (o *sourceOptions) ofPIDs(handle func(*event.Event)) func(*event.Event) {
 // it to then. A free is complete: it tells what was freed.
 func applying(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
 	return func(e *event.Event) {
-		for implied := range s.Implied(e) {
-			s.Complete(implied)
-			s.Apply(implied)
-			then(implied)
+		for implied := s.Implied(e); implied.Next(); {
+			s.Complete(implied.Event())
+			s.Apply(implied.Event())
+			then(implied.Event())
 		}
 		s.Complete(e)
 		s.Apply(e)

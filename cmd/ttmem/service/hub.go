@@ -45,9 +45,9 @@ func NewHub(state *aggregate.State) *Hub {
 // Apply takes an event, after those that it implies, and calls each with every one
 // of them.
 func (h *Hub) Apply(e *event.Event, each func(*event.Event)) {
-	for implied := range h.state.Implied(e) {
-		h.apply(implied)
-		each(implied)
+	for implied := h.state.Implied(e); implied.Next(); {
+		h.apply(implied.Event())
+		each(implied.Event())
 	}
 	h.apply(e)
 	each(e)
