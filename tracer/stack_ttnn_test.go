@@ -301,13 +301,7 @@ func TestTimeToAttach(t *testing.T) {
 	for p.Line(t) != "ready" { // its device is open
 	}
 	pid := p.Process.Pid
-	took := func(what string, do func()) time.Duration {
-		start := time.Now()
-		do()
-		d := time.Since(start)
-		t.Logf("%8.1f ms %s", float64(d.Microseconds())/1000, what)
-		return d
-	}
+	took := func(what string, do func()) time.Duration { t.Helper(); return tracetest.Took(t, what, do) }
 	var tr *Tracer
 	for range 2 {
 		var err error

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -129,4 +130,14 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 	p.Env = append(p.Env, "TTMEM_MESH=1x1", "TTMEM_CHECKPOINTS="+filepath.Join(dir, "checkpoints"), "PYTHONUNBUFFERED=1")
 	p.StartReady(t)
 	return p, env
+}
+
+// Took says in the log how long something takes, and returns it.
+func Took(t *testing.T, what string, do func()) time.Duration {
+	t.Helper()
+	start := time.Now()
+	do()
+	d := time.Since(start)
+	t.Logf("%8.1f ms %s", float64(d.Microseconds())/1000, what)
+	return d
 }
