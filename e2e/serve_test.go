@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -154,6 +155,20 @@ func (s *server) descriptors(t *testing.T) int {
 	list, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.Process.Pid))
 	qt.Assert(t, qt.IsNil(err))
 	return len(list)
+}
+
+// descriptorKinds counts the descriptors of the service by what they are.
+func (s *server) descriptorKinds(t *testing.T) map[string]int {
+	t.Helper()
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", s.Process.Pid))
+	qt.Assert(t, qt.IsNil(err))
+	kinds := map[string]int{}
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil {
+			kinds[regexp.MustCompile(`[0-9]+`).ReplaceAllString(to, "N")]++
+		}
+	}
+	return kinds
 }
 
 // TestServe: what a service answers is what its processes hold, in a snapshot, on a
@@ -308,6 +323,7 @@ func TestServeCrowd(t *testing.T) {
 		h, err := s.Health(context.Background())
 		qt.Assert(t, qt.IsNil(err))
 		rounds = append(rounds, measure{h.ResidentBytes, s.descriptors(t)})
+		t.Log(s.descriptorKinds(t))
 	}
 	third := len(rounds) / 3
 	warm, last := rounds[third:2*third], rounds[2*third:]
@@ -325,7 +341,7 @@ func TestServeCrowd(t *testing.T) {
 	// each process that is alive has some, also those of other tests; the probes of one that
 	// has ended are removed in the background
 	qt.Check(t, qt.IsTrue(eventually(10*time.Second, func() bool { return s.descriptors(t) <= before.descriptors+10 })),
-		qt.Commentf("%d, and %d in the end", before.descriptors, s.descriptors(t)))
+		qt.Commentf("%d, and %v in the end", before.descriptors, s.descriptorKinds(t)))
 	s.stop(t)
 	qt.Check(t, qt.Not(qt.StringContains(s.said(), "lost 1 ")), qt.Commentf("%s", s.said()))
 }
