@@ -1,4 +1,4 @@
-package aggregate
+package name
 
 import (
 	"bufio"
@@ -108,7 +108,7 @@ func (r *Rules) Component(stack []event.Frame) string {
 // the user's own code from the outermost to the innermost.
 func DefaultComponent(stack []event.Frame) string {
 	var parts []string
-	calls := OwnCalls(stack)
+	calls := UserCalls(stack)
 	for i := len(calls) - 1; i >= 0; i-- {
 		name := calls[i].Function
 		if last := function(name); last == "" || last[0] == '<' {

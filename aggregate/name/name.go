@@ -1,4 +1,4 @@
-package aggregate
+package name
 
 import (
 	"fmt"
@@ -54,10 +54,10 @@ func (n Name) Text(separator string) string {
 // String is the name as in "ttnn.matmul · model.py:12 Attention.forward".
 func (n Name) String() string { return n.Text(" · ") }
 
-// NameOf names what was allocated at a stack, innermost frame first.
-func NameOf(stack []event.Frame) Name {
+// Of names what was allocated at a stack, innermost frame first.
+func Of(stack []event.Frame) Name {
 	n := Name{Op: operation(stack)}
-	if calls := OwnCalls(stack); len(calls) > 0 {
+	if calls := UserCalls(stack); len(calls) > 0 {
 		n.Call = calls[0]
 	}
 	if n.Op == n.Call.Function {
@@ -66,11 +66,11 @@ func NameOf(stack []event.Frame) Name {
 	return n
 }
 
-// OwnCalls are the calls of the user's own code, innermost first: Python that is no
+// UserCalls are the calls of the user's own code, innermost first: Python that is no
 // installed package's and not Python's own, or all of Python where nothing else is
 // there. In a program without Python they are the native functions outside of
 // tt-metal, ttnn and the system's libraries.
-func OwnCalls(stack []event.Frame) []Call {
+func UserCalls(stack []event.Frame) []Call {
 	var own, all []Call
 	for i := range stack {
 		f := &stack[i]

@@ -1,4 +1,4 @@
-package aggregate
+package name
 
 import (
 	"bufio"
@@ -10,17 +10,17 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Kept is something that tt-metal keeps for as long as the program runs: no leak,
+// A Retained is something that tt-metal keeps for as long as the program runs: no leak,
 // however often it is made.
-type Kept struct {
+type Retained struct {
 	// Name is what it is, and Why says why it is kept.
 	Name, Why string
 	match     *regexp.Regexp
 }
 
-// keptRules are compared with the functions of the native frames of a stack. The names
+// retainedRules are compared with the functions of the native frames of a stack. The names
 // are those of 0.60 to 0.81.
-var keptRules = []Kept{
+var retainedRules = []Retained{
 	{
 		"kernel binaries", "written to DRAM when a program first runs, and there as long as it is cached",
 		// MeshWorkloadImpl::load_binaries (0.60: MeshWorkload::), and single devices'
@@ -38,13 +38,13 @@ var keptRules = []Kept{
 	},
 }
 
-// KeptBy is what of tt-metal's own keeps what was allocated at a stack; nil where it is
+// RetainedBy is what of tt-metal's own keeps what was allocated at a stack; nil where it is
 // the program's.
-func KeptBy(stack []event.Frame) *Kept {
-	for i := range keptRules {
+func RetainedBy(stack []event.Frame) *Retained {
+	for i := range retainedRules {
 		for j := range stack {
-			if f := &stack[j]; f.Kind != event.Python && keptRules[i].match.MatchString(f.Name) {
-				return &keptRules[i]
+			if f := &stack[j]; f.Kind != event.Python && retainedRules[i].match.MatchString(f.Name) {
+				return &retainedRules[i]
 			}
 		}
 	}

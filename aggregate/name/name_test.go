@@ -1,4 +1,4 @@
-package aggregate
+package name
 
 import (
 	"testing"
@@ -86,11 +86,11 @@ func TestNames(t *testing.T) {
 		"names are not known":   {[]event.Frame{{Kind: event.Native, Module: "libtt_metal.so", Address: 0x1234}}, ""},
 		"no stack":              {nil, ""},
 	} {
-		t.Run(name, func(t *testing.T) { qt.Check(t, qt.Equals(NameOf(test.stack).String(), test.want)) })
+		t.Run(name, func(t *testing.T) { qt.Check(t, qt.Equals(Of(test.stack).String(), test.want)) })
 	}
 }
 
 func TestOwnCallsAreInnermostFirst(t *testing.T) {
 	stack := frames(native("ttnn::add"), py("__call__", packages+"ttnn/decorators.py", 1), py("inner", "/srv/a.py", 2), py("outer", "/srv/b.py", 3))
-	qt.Check(t, qt.DeepEquals(OwnCalls(stack), []Call{{"inner", "/srv/a.py", 2}, {"outer", "/srv/b.py", 3}}))
+	qt.Check(t, qt.DeepEquals(UserCalls(stack), []Call{{"inner", "/srv/a.py", 2}, {"outer", "/srv/b.py", 3}}))
 }
