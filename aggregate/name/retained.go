@@ -1,25 +1,21 @@
 package name
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"regexp"
-	"strings"
 
 	"ttmem/tracer/event"
 )
 
-// A Retained is something that tt-metal keeps for as long as the program runs: no leak,
-// however often it is made.
+// Retained is a kind of buffer that tt-metal itself retains while the program runs. It is
+// no leak, however often it is allocated.
 type Retained struct {
-	// Name is what it is, and Why says why it is kept.
+	// Name is the kind, and Why says why the runtime retains it.
 	Name, Why string
 	match     *regexp.Regexp
 }
 
-// retainedRules are compared with the functions of the native frames of a stack. The names
-// are those of 0.60 to 0.81.
+// retainedRules are compared with the functions of native frames. They cover tt-metal 0.60
+// to 0.81.
 var retainedRules = []Retained{
 	{
 		"kernel binaries", "written to DRAM when a program first runs, and there as long as it is cached",
@@ -28,8 +24,8 @@ var retainedRules = []Retained{
 	},
 	{
 		"program cache", "made together with a program, and there as long as it is cached: configuration, semaphores, global circular buffers",
-		// the factories of operations: create_mesh_workload, create_at, create_descriptor
-		// of …ProgramFactory, and what calls them on a miss
+		// the program factories of operations (create_mesh_workload, create_at,
+		// create_descriptor), and their callers on a cache miss
 		regexp.MustCompile(`\bcreate_and_cache_mesh_workload\b|(Factory|Adapter|Workload|DeviceOperation)(::\w+)*::create_(mesh_workload|workload\w*|at|descriptor|program\w*)\b|Factory::create\b|::create_workload_descriptor\b|\bcreate_program(_at)?\b`),
 	},
 	{
@@ -38,9 +34,9 @@ var retainedRules = []Retained{
 	},
 }
 
-// RetainedBy is what of tt-metal's own keeps what was allocated at a stack; nil where it is
-// the program's.
-func RetainedBy(stack []event.Frame) *Retained {
+// RuntimeRetained returns the kind of buffer that tt-metal allocated at a stack for itself;
+// nil if the program owns what was allocated.
+func RuntimeRetained(stack []event.Frame) *Retained {
 	for i := range retainedRules {
 		for j := range stack {
 			if f := &stack[j]; f.Kind != event.Python && retainedRules[i].match.MatchString(f.Name) {
@@ -51,55 +47,12 @@ func RetainedBy(stack []event.Frame) *Retained {
 	return nil
 }
 
-// Suppressions are stacks that are known and accepted.
-type Suppressions struct{ list []*regexp.Regexp }
-
-// ReadSuppressions reads regular expressions, one a line. Lines that are empty or begin
-// with # are none. An error begins with the name and the line's number.
-func ReadSuppressions(name string, r io.Reader) (*Suppressions, error) {
-	s := &Suppressions{}
-	lines := bufio.NewScanner(r)
-	n := 0
-	for lines.Scan() {
-		n++
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		match, err := regexp.Compile(line)
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
-		}
-		s.list = append(s.list, match)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s:%d: %w", name, n+1, err)
-	}
-	return s, nil
-}
-
-// Has reports whether one of them matches a frame of the stack, as FILE:LINE FUNCTION.
-func (s *Suppressions) Has(stack []event.Frame) bool {
-	if s == nil {
-		return false
-	}
-	for i := range stack {
-		text := FrameText(&stack[i])
-		for _, match := range s.list {
-			if match.MatchString(text) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// onDevice matches what runs an operation on the device, whose result an allocation is:
-// ttnn::device_operation, and tt::tt_metal::operation before 0.62.
+// onDevice matches the functions that run an operation on the device and allocate its
+// result: ttnn::device_operation, and tt::tt_metal::operation before 0.62.
 var onDevice = regexp.MustCompile(`\bdevice_operation::|\boperation::(run|launch)|DeviceOperation\b|\bcreate_output_tensors\b`)
 
-// ResultOfOperation reports whether a stack allocates the result of an operation that
-// runs on the device, as weights that are loaded are not.
+// ResultOfOperation reports whether a stack allocates the result of an operation on the
+// device. Weights that are loaded from the host, for example, are no such results.
 func ResultOfOperation(stack []event.Frame) bool {
 	for i := range stack {
 		if f := &stack[i]; f.Kind != event.Python && onDevice.MatchString(f.Name) {

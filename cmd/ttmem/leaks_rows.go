@@ -97,7 +97,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 // add puts what is left where it belongs.
 func (p *leakPage) add(one leak) {
 	frames := one.stack.Frames()
-	one.keeps, one.growing = name.RetainedBy(frames), one.Between.Growing
+	one.keeps, one.growing = name.RuntimeRetained(frames), one.Between.Growing
 	if p.byTrend() {
 		if one.growing = one.Trend.Growing; one.growing {
 			one.Count += one.Torn.Count
@@ -105,7 +105,7 @@ func (p *leakPage) add(one leak) {
 		}
 	}
 	switch {
-	case p.o.known.Has(frames):
+	case p.o.known.Match(frames):
 		p.suppressedStacks++
 		p.suppressed.Count += one.Count
 		p.suppressed.Bytes += one.Bytes

@@ -160,7 +160,7 @@ func oomBlames(list []aggregate.Blame) (blames []oomBlame) {
 			oomHeld: oomHeld{l.BytesPerBank, l.Count}, LowestAddress: l.Address, EndAddress: l.End,
 			BeforeAttach: l.BeforeAttach, Name: name.Of(frames).String(), Stack: l.Stack,
 		}
-		if kept := name.RetainedBy(frames); kept != nil {
+		if kept := name.RuntimeRetained(frames); kept != nil {
 			one.Kept = kept.Name
 		}
 		blames = append(blames, one)

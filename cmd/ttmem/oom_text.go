@@ -282,7 +282,7 @@ func (p *oomPage) writeBlames(out *bufio.Writer, layout listLayout, list []aggre
 		default:
 			site = "(no call stack)"
 		}
-		if kept := name.RetainedBy(frames); kept != nil {
+		if kept := name.RuntimeRetained(frames); kept != nil {
 			site += " (kept by tt-metal: " + kept.Name + ")"
 		}
 		text := right(formatBytes(l.BytesPerBank), 13) + right(fmt.Sprint(l.Count), 9) + right(fmt.Sprintf("%#x", l.Address), 11) + "  "

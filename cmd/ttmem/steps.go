@@ -332,7 +332,7 @@ func (s *steps) left(since uint64) []stepLeft {
 		if one == nil {
 			frames := h.Stack.Frames()
 			one = &stepLeft{Region: h.Region.String(), Name: name.Of(frames).String(), Calls: []string{}}
-			if kept := name.RetainedBy(frames); kept != nil {
+			if kept := name.RuntimeRetained(frames); kept != nil {
 				one.Kept = kept.Name
 			}
 			for _, c := range name.UserCalls(withoutRunner(frames)) {
