@@ -35,21 +35,24 @@ type State struct {
 	// freshSince is when what is fresh begins, in ns.
 	freshSince uint64
 	// unplaced are the pools of buffers on no known chip.
-	unplaced [event.BankedRegions]pool
+	unplaced *[event.BankedRegions]pool
 	// first is the time of the first event; restored is true where that was the end of a
-	// checkpoint.
+	// checkpoint that does not tell of what was before.
 	first    uint64
 	restored bool
+	// applied is how many events there were.
+	applied uint64
 }
 
 // New returns a State in which nothing is allocated.
 func New() *State {
+	unplaced := newPools(nil, 0)
 	return &State{
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
 		coreSets:  make(coreSets),
 		lost:      make(map[string]uint64),
-		unplaced:  newPools(nil, 0),
+		unplaced:  &unplaced,
 	}
 }
 
@@ -69,10 +72,19 @@ func (s *State) Advance(ns uint64) { s.now = max(s.now, ns) }
 // allocated, say) is counted in Anomalies and otherwise does the least harm:
 // no total goes below what is allocated.
 func (s *State) Apply(e *event.Event) {
+	if e.Kind == event.Checkpoint {
+		if s.Restore(e.State) != nil {
+			s.anomalies.MalformedEvents++
+		}
+		return
+	}
 	if s.first == 0 {
 		s.first = e.TimeNs
 	}
 	s.now = max(s.now, e.TimeNs)
+	if e.Kind != event.Lost { // which says nothing of when: a recording may add one
+		s.applied++
+	}
 	switch e.Kind {
 	case event.Alloc:
 		s.alloc(e)
@@ -100,19 +112,8 @@ func (s *State) Apply(e *event.Event) {
 		s.settle(e.PID)
 	case event.Lost:
 		s.lost[e.Cause] += e.Count
-	case event.Peak:
-		s.setPeak(e)
-	case event.Left:
-		s.addLeft(e)
-	case event.Total:
-		s.setTotal(e)
-		if e.PID == 0 && !s.restored { // what a checkpoint ends with
-			s.restart(e.TimeNs)
-		}
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
-	case event.Evidence:
-		s.addEvidence(e)
 	default:
 		s.anomalies.MalformedEvents++
 	}

@@ -58,7 +58,7 @@ func (s *State) alloc(e *event.Event) {
 	found := b.before && p.early
 	for _, q := range b.set.poolsOf(b.region) {
 		q.bytes += b.counts()
-		q.grew(b.since, found)
+		q.grew(b.since, s.applied, found)
 	}
 	for _, c := range b.set.chips {
 		c.used.add(b, c.capacities(), b.since)

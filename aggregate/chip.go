@@ -56,14 +56,18 @@ func (s *State) chip(id int) *chip {
 // add counts a buffer that was allocated at the time now, on a chip of these
 // capacities.
 func (u *usage) add(b *buffer, c *capacities, now uint64) {
+	u.count(b)
+	if r := &u.regions[b.region]; b.region == event.L1 && r.allocated > u.l1Buffers.bytes {
+		u.l1Buffers = peak{bytes: r.allocated, time: now, capacity: total(c[event.L1])}
+	}
+}
+
+func (u *usage) count(b *buffer) {
 	r := &u.regions[b.region]
 	r.buffers++
 	r.size += b.size
 	r.perBank += b.perBank
 	r.allocated += b.allocated()
-	if b.region == event.L1 && r.allocated > u.l1Buffers.bytes {
-		u.l1Buffers = peak{bytes: r.allocated, time: now, capacity: total(c[event.L1])}
-	}
 }
 
 // remove takes back what add counted.
@@ -86,6 +90,6 @@ func (c *processChip) grew(region event.Region, now uint64) {
 		bytes = c.used.regions[event.L1].perBank + static
 	}
 	if bytes > c.peaks[region].bytes {
-		c.peaks[region] = peak{bytes, static, now, total(c.capacities()[region])}
+		c.peaks[region] = peak{bytes: bytes, static: static, time: now, capacity: total(c.capacities()[region])}
 	}
 }

@@ -216,9 +216,9 @@ func (g *Growth) Apply(e *event.Event) {
 		} else {
 			g.mark(e.Cause, e.TimeNs)
 		}
-	case event.Total: // of no process: what a checkpoint ends with
-		if e.PID == 0 && !g.begun {
-			g.begin()
+	case event.Checkpoint:
+		if !g.begun {
+			g.restore(e)
 		}
 	}
 }
@@ -390,4 +390,26 @@ func (g *Growth) endProcess(pid int) {
 	p.sites, p.byStack, p.ids, p.buffers, p.over = nil, nil, nil, growthBuffers{}, true
 	delete(g.processes, pid)
 	g.last = nil
+}
+
+// restore goes through what was there at a checkpoint, and begins.
+func (g *Growth) restore(e *event.Event) {
+	s := New()
+	if s.Restore(e.State) != nil {
+		return
+	}
+	for _, p := range s.byPID() {
+		g.Apply(&event.Event{TimeNs: p.since, Kind: event.ProcessStart, PID: p.pid, Comm: p.comm, Command: p.about.Command})
+	}
+	for _, m := range s.marks {
+		g.markEarlier(m.name, m.timeNs)
+	}
+	for _, h := range s.Held() {
+		g.Apply(&event.Event{
+			TimeNs: h.SinceNs, Kind: event.Alloc, PID: h.PID, TID: h.TID, Comm: h.Comm, Devices: h.Devices, Region: h.Region,
+			BufferID: h.BufferID, Allocator: h.Allocator, Address: h.Address, SizeBytes: h.SizeBytes,
+			BytesPerBank: h.BytesPerBank, Banks: h.Banks, BeforeAttach: h.BeforeAttach, Stack: h.Stack,
+		})
+	}
+	g.begin()
 }

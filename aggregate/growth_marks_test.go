@@ -130,8 +130,8 @@ func TestMarksOfATime(t *testing.T) {
 		w.step() // 6 events of 10 ns
 		w.alloc("leak")
 		w.mark("not asked for")
-		w.apply(event.Event{Kind: event.Peak})
-		w.apply(event.Event{Kind: event.Peak})
+		w.apply(event.Event{Kind: event.Lost})
+		w.apply(event.Event{Kind: event.Lost})
 	}
 	r, err := w.g.Report()
 	qt.Assert(t, qt.IsNil(err))

@@ -132,6 +132,14 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 			n.Unseen = true
 		}
 		h.State.Apply(e)
+	case event.Checkpoint:
+		h.State.Apply(e)
+		for _, p := range h.byPID() {
+			for _, b := range p.inOrder(func(*buffer) bool { return true }) {
+				h.begin(b, &n)
+			}
+		}
+		n = Note{}
 	default:
 		h.State.Apply(e)
 	}

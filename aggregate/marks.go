@@ -12,6 +12,8 @@ const keptMarks = 1000
 // A mark is one that a user set. It never changes.
 type mark struct {
 	timeNs uint64
+	// number is how many events there were by then, with this one.
+	number uint64
 	name   string
 	uid    int
 }
@@ -25,21 +27,5 @@ func (s *State) mark(e *event.Event) {
 	if len(s.marks) == 2*keptMarks {
 		s.marks = slices.Clone(s.marks[keptMarks:])
 	}
-	s.marks = append(s.marks, mark{e.TimeNs, e.Cause, e.UID})
-}
-
-// marks tells of the marks of users.
-func (c *collector) marks(list []mark, wanted func(uid int) bool) {
-	list = list[max(0, len(list)-keptMarks):]
-	for i := range list {
-		if m := &list[i]; wanted(m.uid) {
-			c.step++
-			c.among(m.timeNs, 0, m)
-		}
-	}
-}
-
-// tell makes a Mark that is known to be of before: what was freed since is not told.
-func (m *mark) tell(e *event.Event) {
-	e.Kind, e.Cause, e.UID, e.BeforeAttach = event.Mark, m.name, m.uid, true
+	s.marks = append(s.marks, mark{e.TimeNs, s.applied, e.Cause, e.UID})
 }

@@ -53,6 +53,7 @@ type siteAtPeak struct {
 // processName names a process, also after its end.
 type processName struct {
 	pid           int
+	uid           int // 0 where it is not known
 	comm, command string
 }
 

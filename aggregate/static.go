@@ -57,7 +57,7 @@ func (s *State) allocCB(e *event.Event) {
 	for _, c := range s.set(p, e.Devices).chips {
 		s.addCB(p, c, e.ProgramID, entry)
 		c.grew(event.L1, e.TimeNs)
-		c.chip.pools[event.L1].grew(e.TimeNs, e.BeforeAttach && p.early)
+		c.chip.pools[event.L1].grew(e.TimeNs, s.applied, e.BeforeAttach && p.early)
 	}
 }
 
@@ -74,23 +74,9 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 		entry.site = s.site(p, s.aloneOf(p, c), key, entry.from.stack)
 		s.addTo(entry.site, entry.bytes(), 0, entry.from.since)
 	}
+	c.count(&entry, len(g.static) == 0)
 	g.static = append(g.static, entry)
-	for _, u := range c.both() {
-		t := &u.static
-		if len(g.static) == 1 {
-			t.programs++
-		}
-		if entry.global {
-			t.global++
-			continue
-		}
-		t.count++
-		t.sum += entry.bytes()
-		t.cores.add(entry.place)
-	}
-	q := &c.chip.pools[event.L1]
-	q.setStatic(c.chip.used.static.cores.max)
-	if !q.fits() {
+	if !c.chip.pools[event.L1].fits() {
 		return // the library has not looked yet whether they overlap a tensor
 	}
 	for _, u := range c.both() {
