@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -155,14 +156,14 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 			lost += n
 		}
 		if lost > 0 {
-			warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.path, formatCount(lost, "event")))
+			warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.path, page.Count(lost, "event")))
 		}
 		if side.path == b.path {
 			break
 		}
 	}
 	if region, grown := d.grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
-		warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, formatBytes(uint64(grown)), formatBytes(uint64(o.failAbove))))
+		warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, page.Bytes(uint64(grown)), page.Bytes(uint64(o.failAbove))))
 		return exitStatus(3)
 	}
 	if failed {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -128,12 +129,12 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 	}
 	layout := listLayoutFor(os.Stdout)
 	if !at.atEnd() && !o.json && l.all > 0 {
-		for _, line := range layout.lines(plain(l.of), 0) {
-			fmt.Println(layout.paint(dim, line))
+		for _, line := range layout.Lines(page.Clean(l.of), 0) {
+			fmt.Println(layout.Paint(page.Dim, line))
 		}
 	}
 	if o.json {
-		l.notes = withOthers(l.notes, l.others)
+		l.notes = page.WithOthers(l.notes, l.others)
 	}
 	if err := l.write(os.Stdout, o, layout); err != nil {
 		return fmt.Errorf("writing the list: %w", pathless(err))
@@ -142,7 +143,7 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 		warn(note)
 	}
 	if n := l.snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", formatCount(n, "event")))
+		warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", page.Count(n, "event")))
 	}
 	if l.failed {
 		return exitStatus(1)
@@ -151,7 +152,7 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 }
 
 // write writes the list as the options ask for.
-func (l *listing) write(w io.Writer, o *dumpOptions, layout listLayout) error {
+func (l *listing) write(w io.Writer, o *dumpOptions, layout page.Layout) error {
 	l.sort()
 	if o.by == "" {
 		l.cut(o.n)

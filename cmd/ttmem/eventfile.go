@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -142,7 +143,7 @@ func (f *eventFile) close() error {
 		return fmt.Errorf("--events %s: %w; write it to another disk", f.path, pathless(err))
 	}
 	if f.written >= 0 {
-		warn(fmt.Sprintf("wrote %s to %s (%s)", formatCount(f.events, "event"), f.path, formatBytes(uint64(f.written))))
+		warn(fmt.Sprintf("wrote %s to %s (%s)", page.Count(f.events, "event"), f.path, page.Bytes(uint64(f.written))))
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -204,21 +205,21 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err != nil {
 		return errors.Join(o.markError(w, err), w.status())
 	}
-	page := newLeakPage(report, w, o, filter, rules)
-	if err := page.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
+	p := newLeakPage(report, w, o, filter, rules)
+	if err := p.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
 		return fmt.Errorf("writing the leaks: %w", pathless(err))
 	}
-	for _, note := range append(page.notes(), w.notes...) {
+	for _, note := range append(p.notes(), w.notes...) {
 		warn(note)
 	}
 	if lost > 0 {
-		warn(fmt.Sprintf("there may be fewer leaks, or others: %s lost", formatCount(lost, "event")))
+		warn(fmt.Sprintf("there may be fewer leaks, or others: %s lost", page.Count(lost, "event")))
 	}
 	if err := w.status(); err != nil {
 		return err
 	}
-	if total := page.leaked(); c.Flags().Changed("fail-above") && total.Bytes > uint64(o.failAbove) {
-		warn(fmt.Sprintf("%s leaked, more than --fail-above %s", formatBytes(total.Bytes), formatBytes(uint64(o.failAbove))))
+	if total := p.leaked(); c.Flags().Changed("fail-above") && total.Bytes > uint64(o.failAbove) {
+		warn(fmt.Sprintf("%s leaked, more than --fail-above %s", page.Bytes(total.Bytes), page.Bytes(uint64(o.failAbove))))
 		return exitStatus(leaked)
 	}
 	return nil
@@ -277,7 +278,7 @@ func (o *leaksOptions) markError(w *watched, err error) error {
 }
 
 // write writes the page as the options ask for.
-func (p *leakPage) write(w io.Writer, layout listLayout) error {
+func (p *leakPage) write(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	if p.o.json {
 		if err := p.writeJSON(out); err != nil {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -87,7 +88,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 	}
 	for _, list := range [][]leak{p.leaks, p.left, p.unclear} {
 		slices.SortStableFunc(list, func(a, b leak) int {
-			return cmp.Or(compareBool(b.growing, a.growing), cmp.Compare(b.Bytes, a.Bytes))
+			return cmp.Or(page.CompareBool(b.growing, a.growing), cmp.Compare(b.Bytes, a.Bytes))
 		})
 	}
 	return p
@@ -262,11 +263,11 @@ func (p *leakPage) groups() []*leakGroup {
 func (p *leakPage) notes() (notes []string) {
 	if p.o.interval > 0 && len(p.Marks) <= judgedIntervals {
 		notes = append(notes, fmt.Sprintf("--interval %v: the allocations take no more than %s, so that there are few marks; judged without them",
-			p.o.interval, formatSeconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
+			p.o.interval, page.Seconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
 	}
 	if p.Others.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s that ended with a device or a process are not told apart, nor counted: they are of too many call stacks",
-			formatCount(p.Others.Count, "buffer"), formatBytes(p.Others.Bytes)))
+			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
 	}
 	if p.Earlier {
 		since, known := "you asked", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) knows"
@@ -280,14 +281,14 @@ func (p *leakPage) notes() (notes []string) {
 		if p.o.source.file != "" {
 			before = p.w.of + " begins"
 		}
-		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", formatCount(uint64(p.EarlierMarks), "mark"), before))
+		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(p.EarlierMarks), "mark"), before))
 	}
 	if p.StepMarks > 0 {
-		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", formatCount(uint64(p.StepMarks), "mark")))
+		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", page.Count(uint64(p.StepMarks), "mark")))
 	}
 	if p.Over.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
-			formatCount(p.Over.Count, "buffer"), formatBytes(p.Over.Bytes), p.To.Name))
+			page.Count(p.Over.Count, "buffer"), page.Bytes(p.Over.Bytes), p.To.Name))
 	}
 	return notes
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -167,7 +168,7 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 		return err
 	}
 	layout := listLayoutFor(os.Stdout)
-	out := newLogOutput(os.Stdout, layout.width > 0 && o.source.file != "")
+	out := newLogOutput(os.Stdout, layout.Width > 0 && o.source.file != "")
 	l := newEventLog(o, filter, rules, layout, out)
 	l.from = monotonicNow()
 	w, err := l.watch(&o.source)
@@ -222,9 +223,9 @@ func (l *eventLog) summary(w *watched) {
 	case l.seen == 0:
 		warn("nothing happened " + w.in())
 	default:
-		warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", formatCount(l.seen, "event"), w.of, l.filter.hint(l)))
+		warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", page.Count(l.seen, "event"), w.of, l.filter.hint(l)))
 	}
 	if n := l.history.Snapshot().LostEvents(); n > 0 {
-		warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", formatCount(n, "event")))
+		warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", page.Count(n, "event")))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -17,7 +18,7 @@ type eventLog struct {
 	names   *listing // which names call stacks
 	sites   map[uint64]*site
 	titles  map[titleKey]string // of sites
-	layout  listLayout
+	layout  page.Layout
 	out     *logOutput
 	stacks  bool
 	json    bool
@@ -47,7 +48,7 @@ type keptEvent struct {
 	note aggregate.Note
 }
 
-func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout listLayout, out *logOutput) *eventLog {
+func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout page.Layout, out *logOutput) *eventLog {
 	return &eventLog{
 		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
 		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
@@ -140,7 +141,7 @@ func (l *eventLog) nameOf(stack *event.Stack, before bool) string {
 	title, ok := l.titles[key]
 	if !ok {
 		a := allocation{site: l.site(stack), before: before}
-		title = l.names.title(&a, l.layout.separator())
+		title = l.names.title(&a, l.layout.Separator())
 		l.titles[key] = title
 	}
 	return title

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -105,37 +106,37 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 		}
 		defer svg.discard()
 	}
-	page := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
-	if err := page.read(o, at); err != nil {
+	p := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
+	if err := p.read(o, at); err != nil {
 		return err
 	}
-	if err := page.checkChips(); err != nil {
+	if err := p.checkChips(); err != nil {
 		return err
 	}
 	switch layout := listLayoutFor(os.Stdout); {
 	case o.json:
-		err = page.writeJSON(os.Stdout)
+		err = p.writeJSON(os.Stdout)
 	case svg == nil:
-		err = page.writeText(os.Stdout, layout)
+		err = p.writeText(os.Stdout, layout)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the map: %w", pathless(err))
 	}
 	if svg != nil {
-		if err := svg.finish(page.writeSVG(svg.f)); err != nil {
+		if err := svg.finish(p.writeSVG(svg.f)); err != nil {
 			return fmt.Errorf("--svg %s: %w", o.svg, firstError(err))
 		}
 		if o.svg != "-" {
-			warn(fmt.Sprintf("drew %s to %s", formatCount(uint64(len(page.maps)), "region"), o.svg))
+			warn(fmt.Sprintf("drew %s to %s", page.Count(uint64(len(p.maps)), "region"), o.svg))
 		}
 	}
-	for _, note := range page.notes {
+	for _, note := range p.notes {
 		warn(note)
 	}
-	if n := page.snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("the map may lack buffers, or have too many: %s lost", formatCount(n, "event")))
+	if n := p.snap.LostEvents(); n > 0 {
+		warn(fmt.Sprintf("the map may lack buffers, or have too many: %s lost", page.Count(n, "event")))
 	}
-	if page.failed {
+	if p.failed {
 		return exitStatus(1)
 	}
 	return nil
@@ -150,7 +151,7 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 		}
 		m.of, m.notes, m.others, m.failed, m.snap = p.of, p.notes, p.others, p.failed, p.Snapshot()
 		if o.json || o.svg != "" {
-			m.notes = withOthers(m.notes, m.others)
+			m.notes = page.WithOthers(m.notes, m.others)
 		}
 		m.add(p.State, p.nowNs, everyRegion)
 		return nil

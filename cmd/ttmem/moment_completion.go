@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -55,7 +56,7 @@ func marksOf(path string) (names []string) {
 		if e.Kind != event.Mark || e.Cause == "" || strings.ContainsAny(e.Cause, " \t") {
 			return
 		}
-		if name := plain(e.Cause); len(names) < completedMarks && !slices.Contains(names, name) {
+		if name := page.Clean(e.Cause); len(names) < completedMarks && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}, func() {})

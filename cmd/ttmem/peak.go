@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -92,18 +93,18 @@ func peak(c *cobra.Command, o *peakOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	page, err := newPeakPage(peaks, w, filter, rules, o.by)
+	p, err := newPeakPage(peaks, w, filter, rules, o.by)
 	if err != nil {
 		return cmp.Or(o.source.missing(), err)
 	}
 	if older := olderOf(o.source.file); older != "" {
-		page.about = append(page.about, older)
+		p.about = append(p.about, older)
 	}
-	if err := page.write(os.Stdout, o, listLayoutFor(os.Stdout)); err != nil {
+	if err := p.write(os.Stdout, o, listLayoutFor(os.Stdout)); err != nil {
 		return fmt.Errorf("writing the peaks: %w", pathless(err))
 	}
 	if svg != nil {
-		if err := svg.finish(page.writeSVG(svg.f)); err != nil {
+		if err := svg.finish(p.writeSVG(svg.f)); err != nil {
 			return fmt.Errorf("--timeline %s: %w", o.timeline, err)
 		}
 		warn("drew the timelines to " + o.timeline)
@@ -111,14 +112,14 @@ func peak(c *cobra.Command, o *peakOptions, args []string) error {
 	for _, note := range w.notes {
 		warn(note)
 	}
-	if n := page.list.snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("the peaks may be wrong: %s lost", formatCount(n, "event")))
+	if n := p.list.snap.LostEvents(); n > 0 {
+		warn(fmt.Sprintf("the peaks may be wrong: %s lost", page.Count(n, "event")))
 	}
 	return w.status()
 }
 
 // write writes the page as the options ask for.
-func (p *peakPage) write(w io.Writer, o *peakOptions, layout listLayout) error {
+func (p *peakPage) write(w io.Writer, o *peakOptions, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	var err error
 	switch {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"ttmem/cmd/ttmem/page"
 )
 
 // progress shows on a terminal how far something got that takes over a second.
@@ -21,9 +23,9 @@ func newProgress(size int64) *progress { return &progress{size: size, begun: tim
 func (p *progress) show(done int64) {
 	p.tell(func() string {
 		if p.size == 0 { // a pipe
-			return formatBytes(uint64(done))
+			return page.Bytes(uint64(done))
 		}
-		return fmt.Sprintf("%3d %% of %s", 100*done/p.size, formatBytes(uint64(p.size)))
+		return fmt.Sprintf("%3d %% of %s", 100*done/p.size, page.Bytes(uint64(p.size)))
 	})
 }
 

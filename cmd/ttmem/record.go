@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -137,7 +138,7 @@ func (b *byteSize) String() string {
 	if *b == 0 {
 		return ""
 	}
-	return formatBytes(uint64(*b))
+	return page.Bytes(uint64(*b))
 }
 
 func (b *byteSize) Type() string { return "size" }
@@ -216,7 +217,7 @@ func (r *recorder) close(s *aggregate.Snapshot) error {
 	}
 	warn(r.told(len(s.Processes) > 0))
 	if n := s.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("%s were lost; the report says why", formatCount(n, "event")))
+		warn(fmt.Sprintf("%s were lost; the report says why", page.Count(n, "event")))
 	}
 	return nil
 }
@@ -233,14 +234,14 @@ func (r *recorder) told(met bool) string {
 			bytes += info.Size()
 		}
 	}
-	size := formatBytes(uint64(bytes))
+	size := page.Bytes(uint64(bytes))
 	if n := len(paths); n > 1 {
 		size = fmt.Sprintf("%d files up to %s, %s in all", n, paths[0], size)
 		if n == r.keep {
 			size += "; older ones are not kept"
 		}
 	}
-	text := fmt.Sprintf("recorded %s to %s (%s)", formatCount(r.events, "event"), r.path, size)
+	text := fmt.Sprintf("recorded %s to %s (%s)", page.Count(r.events, "event"), r.path, size)
 	if info, err := os.Stat(r.path); err == nil && info.Mode().IsRegular() {
 		text += fmt.Sprintf("; `ttmem report %s` shows them", r.path)
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
@@ -225,7 +226,7 @@ func (s *served) pause() {
 
 func (s *served) tellLost() {
 	for _, cause := range slices.Sorted(maps.Keys(s.lost)) {
-		warn(fmt.Sprintf("lost %s: %s; totals may be wrong from now on", formatCount(s.lost[cause], "event"), cause))
+		warn(fmt.Sprintf("lost %s: %s; totals may be wrong from now on", page.Count(s.lost[cause], "event"), cause))
 	}
 	clear(s.lost)
 	s.lostAt = time.Now()
@@ -252,7 +253,7 @@ func endedLine(took time.Duration, processes, lost uint64) string {
 	if processes != 1 {
 		traced = fmt.Sprintf("%d processes traced", processes)
 	}
-	return fmt.Sprintf("ended after %s: %s, %s lost", formatSeconds(uint64(took)), traced, formatCount(lost, "event"))
+	return fmt.Sprintf("ended after %s: %s, %s lost", page.Seconds(uint64(took)), traced, page.Count(lost, "event"))
 }
 
 // logCommand is how much of a command line is told, in characters.
@@ -260,10 +261,10 @@ const logCommand = 120
 
 // metLine tells of a process that is traced from now on.
 func metLine(e *event.Event) string {
-	command := cmp.Or(plain(e.Command), plain(e.Comm), unknownCommandLine)
-	line := fmt.Sprintf("met PID %d of user %d: %s", e.PID, e.UID, truncate(command, logCommand, "..."))
+	command := cmp.Or(page.Clean(e.Command), page.Clean(e.Comm), page.UnknownCommandLine)
+	line := fmt.Sprintf("met PID %d of user %d: %s", e.PID, e.UID, page.Truncate(command, logCommand, "..."))
 	if e.Release != "" {
-		line += "; ttnn " + plain(e.Release)
+		line += "; ttnn " + page.Clean(e.Release)
 	}
 	if e.AttachedLate {
 		line += "; attached late"
@@ -288,7 +289,7 @@ func endLine(e *event.Event, held *[event.NumRegions]uint64) string {
 	var parts []string
 	for region, bytes := range held {
 		if bytes > 0 {
-			parts = append(parts, fmt.Sprintf("%s of %s", formatBytes(bytes), event.Region(region)))
+			parts = append(parts, fmt.Sprintf("%s of %s", page.Bytes(bytes), event.Region(region)))
 		}
 	}
 	return line + "; it held " + strings.Join(parts, ", ")

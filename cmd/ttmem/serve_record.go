@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
@@ -68,7 +69,7 @@ func (r *serviceRecorder) pause() {
 		err := r.file.Resume()
 		if err == nil {
 			r.events -= missed
-			warn(fmt.Sprintf("%s: recorded again from now on; %s could not be", r.path, formatCount(missed, "event")))
+			warn(fmt.Sprintf("%s: recorded again from now on; %s could not be", r.path, page.Count(missed, "event")))
 		}
 		r.note(err)
 	}

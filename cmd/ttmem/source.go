@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
@@ -201,7 +202,7 @@ func presentOfProcesses(ctx context.Context, pids []int) (*present, error) {
 	}
 	p := &present{State: aggregate.New(), of: "on this host"}
 	if len(pids) > 0 {
-		p.of = "in PID " + listPIDs(pids)
+		p.of = "in PID " + page.PIDs(pids)
 	}
 	shown := newProgress(0)
 	defer shown.end()

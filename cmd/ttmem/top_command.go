@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/top"
 )
 
@@ -140,9 +141,9 @@ func topLive(o *topOptions, view top.Options) error {
 	case o.source.file != "":
 		of = o.source.file
 	case len(o.source.command) > 0:
-		of = shortCommand(strings.Join(o.source.command, " "))
+		of = page.ShortCommand(strings.Join(o.source.command, " "))
 	case len(o.source.pids) > 0:
-		of = "PID " + listPIDs(o.source.pids)
+		of = "PID " + page.PIDs(o.source.pids)
 	}
 	live := top.NewLive(of)
 	output, err := newTopOutput(live, &o.source)

@@ -7,11 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
@@ -170,12 +170,8 @@ func (t *tracing) announce() {
 	case len(t.pids) == 0:
 		warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
 	default:
-		warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", listPIDs(t.pids)))
+		warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", page.PIDs(t.pids)))
 	}
-}
-
-func listPIDs(pids []int) string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ", "), "[]")
 }
 
 // run gives events to handle until what is traced has ended; pause is called between
@@ -227,7 +223,7 @@ func (t *tracing) whenRead(then func()) func() {
 	began, told, done := time.Now(), false, false
 	of := "processes"
 	if len(t.pids) > 0 {
-		of = "PID " + listPIDs(t.pids)
+		of = "PID " + page.PIDs(t.pids)
 	}
 	return func() {
 		switch {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/tracer/event"
 )
@@ -106,7 +107,7 @@ func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched
 	}
 	of := thisHost
 	if len(o.pids) > 0 {
-		of = "PID " + listPIDs(o.pids)
+		of = "PID " + page.PIDs(o.pids)
 	}
 	return o.watchTracing(t, of, handle, pause)
 }
