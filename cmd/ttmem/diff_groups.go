@@ -198,7 +198,7 @@ func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys [
 	case "stack":
 		return []groupKey{{stackKey(a, o.ignoreLines), l.title(a, " · ")}}
 	}
-	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == o.by })]
+	g := groupingOf(o.by)
 	for _, text := range g.keys(l, a) {
 		keys = append(keys, groupKey{text, text})
 	}

@@ -19,7 +19,7 @@ type dumpGrouping struct {
 	keys func(l *listing, a *allocation) []string
 }
 
-var groupings = []dumpGrouping{
+var groupingList = []dumpGrouping{
 	{"stack", func(l *listing, a *allocation) []string { return []string{l.title(a, " · ")} }},
 	{"op", func(l *listing, a *allocation) []string {
 		return []string{cmp.Or(page.Clean(a.name.Op), "(unknown operation)")}
@@ -44,12 +44,9 @@ var groupings = []dumpGrouping{
 	{"process", func(l *listing, a *allocation) []string { return []string{l.process(a.pid)} }},
 }
 
-// groupingNames are the values of --by.
-func groupingNames() (names []string) {
-	for _, g := range groupings {
-		names = append(names, g.name)
-	}
-	return names
+// groupingOf is the grouping of a value of --by.
+func groupingOf(by string) dumpGrouping {
+	return groupingList[slices.IndexFunc(groupingList, func(g dumpGrouping) bool { return g.name == by })]
 }
 
 // process is what a process is called.
@@ -91,7 +88,7 @@ type grouped struct {
 
 // group counts the rows by something, the largest first.
 func (l *listing) group(by string, n int) *grouped {
-	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == by })]
+	g := groupingOf(by)
 	type key struct {
 		text string
 		site *site

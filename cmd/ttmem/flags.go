@@ -95,15 +95,18 @@ func addLimit(c *cobra.Command, n *int, normally int) {
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 }
 
+// groupings are the values of --by, which are the same everywhere.
+var groupings = []string{"stack", "op", "file", "component", "type", "region", "chip", "process"}
+
 func addBy(c *cobra.Command, by *string, normally string) {
-	c.Flags().StringVar(by, "by", normally, "group by `WHAT`: "+strings.Join(groupingNames(), ", "))
-	completeFixed(c, "by", groupingNames())
+	c.Flags().StringVar(by, "by", normally, "group by `WHAT`: "+strings.Join(groupings, ", "))
+	completeFixed(c, "by", groupings)
 }
 
 // checkBy is an error where there is no such grouping.
 func checkBy(by string) error {
-	if !slices.Contains(groupingNames(), by) {
-		return fmt.Errorf("--by %s: choose %s", by, strings.Join(groupingNames(), ", "))
+	if !slices.Contains(groupings, by) {
+		return fmt.Errorf("--by %s: choose %s", by, strings.Join(groupings, ", "))
 	}
 	return nil
 }
@@ -131,17 +134,17 @@ func addAt(c *cobra.Command, at *string, normally string) {
 	if normally == "left" {
 		words = []string{"left", "end", "peak"}
 	}
-	completeMoments(c, "at", words...)
+	completeFixed(c, "at", words)
 }
 
 func addFrom(c *cobra.Command, from *string, words ...string) {
 	c.Flags().StringVar(from, "from", "", "begin at this `MOMENT`, such as a mark")
-	completeMoments(c, "from", words...)
+	completeFixed(c, "from", words)
 }
 
 func addTo(c *cobra.Command, to *string, normally string, words ...string) {
 	c.Flags().StringVar(to, "to", normally, "end at this `MOMENT`, such as a mark")
-	completeMoments(c, "to", words...)
+	completeFixed(c, "to", words)
 }
 
 func addFailAbove(c *cobra.Command, size *byteSize) {

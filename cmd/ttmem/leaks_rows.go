@@ -237,7 +237,7 @@ type leakGroup struct {
 
 // groups are the leaks by something, the most bytes first.
 func (p *leakPage) groups() []*leakGroup {
-	by := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == p.o.by })]
+	by := groupingOf(p.o.by)
 	groups := make(map[string]*leakGroup)
 	for i := range p.leaks {
 		l := &p.leaks[i]

@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"ttmem/tracer/host"
 )
@@ -67,7 +66,7 @@ func keepPrivate() { unix.Umask(0o077) }
 
 // newLine begins a line on a terminal, which shows Ctrl-C as ^C in the current one.
 func newLine() {
-	if term.IsTerminal(int(os.Stderr.Fd())) {
+	if isTerminal(os.Stderr) {
 		fmt.Fprintln(os.Stderr)
 	}
 }

@@ -82,7 +82,7 @@ func (p *peakPage) key(a *allocation) string {
 			return p.list.title(&allocation{before: true, site: &site{}}, "")
 		}
 	}
-	grouping := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == p.by })]
+	grouping := groupingOf(p.by)
 	return grouping.keys(p.list, a)[0]
 }
 

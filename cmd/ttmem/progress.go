@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/term"
 
 	"ttmem/cmd/ttmem/page"
 )
@@ -38,7 +37,7 @@ func (p *progress) tell(how func() string) {
 		return
 	}
 	now := time.Now()
-	if now.Sub(p.begun) < time.Second || now.Sub(p.shown) < 100*time.Millisecond || !term.IsTerminal(int(os.Stderr.Fd())) {
+	if now.Sub(p.begun) < time.Second || now.Sub(p.shown) < 100*time.Millisecond || !isTerminal(os.Stderr) {
 		return
 	}
 	p.shown = now

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -186,7 +185,7 @@ func printSnapshot(snapshot *aggregate.Snapshot, asJSON bool) error {
 // reportOptionsFor fits the report to where it is printed.
 func reportOptionsFor(f *os.File) reportOptions {
 	o := reportOptions{Width: 80, Unicode: utf8Locale()}
-	if !term.IsTerminal(int(f.Fd())) {
+	if !isTerminal(f) {
 		o.Whole = true
 		return o
 	}

@@ -17,7 +17,7 @@ const leastColumns = 40
 // does.
 func listLayoutFor(f *os.File) page.Layout {
 	l := page.Layout{Painter: page.Painter{ASCII: !utf8Locale()}}
-	if !term.IsTerminal(int(f.Fd())) {
+	if !isTerminal(f) {
 		return l
 	}
 	l.Color, l.Width = os.Getenv("NO_COLOR") == "", 80
@@ -30,3 +30,6 @@ func listLayoutFor(f *os.File) page.Layout {
 	}
 	return l
 }
+
+// isTerminal reports whether a file is a terminal.
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }

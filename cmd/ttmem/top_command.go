@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/top"
@@ -81,7 +80,7 @@ func showTop(o *topOptions) error {
 	if o.once {
 		return topOnce(o, view)
 	}
-	if !term.IsTerminal(int(os.Stdout.Fd())) {
+	if !isTerminal(os.Stdout) {
 		return errors.New("standard output is no terminal: ttmem top --once prints one frame")
 	}
 	if t := os.Getenv("TERM"); t == "" || t == "dumb" {
@@ -113,7 +112,7 @@ func topOnce(o *topOptions, view top.Options) error {
 	}
 	view.Source = live
 	view.NowNs = func() uint64 { return p.nowNs }
-	columns, terminal := 100, term.IsTerminal(int(os.Stdout.Fd()))
+	columns, terminal := 100, isTerminal(os.Stdout)
 	if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		columns = int(size.Col)
 	}
@@ -199,7 +198,7 @@ func topLive(o *topOptions, view top.Options) error {
 
 // terminalInput is where keys come from.
 func terminalInput() (*os.File, error) {
-	if term.IsTerminal(int(os.Stdin.Fd())) {
+	if isTerminal(os.Stdin) {
 		fd, err := unix.Dup(int(os.Stdin.Fd()))
 		if err == nil {
 			unix.CloseOnExec(fd)
