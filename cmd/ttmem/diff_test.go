@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -250,7 +251,7 @@ func TestTooMuchGrowthFails(t *testing.T) {
 	// 6 buffers of 12 KiB on two chips
 	qt.Check(t, qt.IsNil(run()))
 	qt.Check(t, qt.IsNil(run("--fail-above", "144KiB")))
-	qt.Check(t, qt.Equals(run("--fail-above", "143KiB"), error(exitStatus(3))))
-	qt.Check(t, qt.Equals(run("--fail-above", "0"), error(exitStatus(3))))
+	qt.Check(t, qt.Equals(run("--fail-above", "143KiB"), error(term.ExitStatus(3))))
+	qt.Check(t, qt.Equals(run("--fail-above", "0"), error(term.ExitStatus(3))))
 	qt.Check(t, qt.IsNil(run("--fail-above", "0", "--grep", "ttnn.zeros")))
 }

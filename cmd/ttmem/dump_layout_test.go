@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -148,10 +149,10 @@ func TestOutputThatIsNoTerminalIsNotBroken(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	qt.Check(t, qt.Equals(listLayoutFor(f).Width, 0))
+	qt.Check(t, qt.Equals(term.LayoutFor(f).Width, 0))
 	var b strings.Builder
 	out := bufio.NewWriter(&b)
-	listLayoutFor(f).Write(out, 2, page.NoStyle, strings.Repeat("word ", 40))
+	term.LayoutFor(f).Write(out, 2, page.NoStyle, strings.Repeat("word ", 40))
 	qt.Assert(t, qt.IsNil(out.Flush()))
 	qt.Check(t, qt.Equals(strings.Count(b.String(), "\n"), 1))
 }

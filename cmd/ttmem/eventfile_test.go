@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/output"
 	"ttmem/tracer/event"
 )
 
@@ -14,17 +15,17 @@ func TestACopyOfEventsHasItsNameWhenItIsComplete(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("before"), 0o640)))
 	for _, interrupted := range []bool{true, false} {
-		f, err := createEventCopy(path)
+		f, err := output.CopyEvents(path)
 		qt.Assert(t, qt.IsNil(err))
-		f.add(&event.Event{Kind: event.Alloc, PID: 7})
-		qt.Assert(t, qt.IsNil(f.flush()))
+		f.Add(&event.Event{Kind: event.Alloc, PID: 7})
+		qt.Assert(t, qt.IsNil(f.Flush()))
 		qt.Check(t, qt.Equals(readAll(t, path), "before"))
 		want := "before"
 		if !interrupted {
-			qt.Assert(t, qt.IsNil(f.close()))
+			qt.Assert(t, qt.IsNil(f.Close()))
 			want = string((&event.Event{Kind: event.Alloc, PID: 7}).AppendJSON(nil)) + "\n"
 		}
-		f.discard()
+		f.Discard()
 		qt.Check(t, qt.Equals(readAll(t, path), want))
 		files, err := os.ReadDir(filepath.Dir(path))
 		qt.Assert(t, qt.IsNil(err))
@@ -36,31 +37,31 @@ func TestACopyOfEventsHasItsNameWhenItIsComplete(t *testing.T) {
 }
 
 func TestACopyThatFindsNoRoomIsNotThere(t *testing.T) {
-	f, err := createEventCopy("/dev/full")
+	f, err := output.CopyEvents("/dev/full")
 	qt.Assert(t, qt.IsNil(err))
-	f.add(&event.Event{Kind: event.Alloc, PID: 7})
-	qt.Check(t, qt.ErrorMatches(f.close(), "--events /dev/full: no space left; nothing was written"))
+	f.Add(&event.Event{Kind: event.Alloc, PID: 7})
+	qt.Check(t, qt.ErrorMatches(f.Close(), "--events /dev/full: no space left; nothing was written"))
 }
 
 func TestEventsOfALiveTraceCanBeReadBeforeItsEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
-	f, err := createEventFile(path, false)
+	f, err := output.CreateEvents(path, false)
 	qt.Assert(t, qt.IsNil(err))
-	f.add(&event.Event{Kind: event.Alloc, PID: 7})
-	qt.Assert(t, qt.IsNil(f.flush()))
+	f.Add(&event.Event{Kind: event.Alloc, PID: 7})
+	qt.Assert(t, qt.IsNil(f.Flush()))
 	qt.Check(t, qt.StringContains(readAll(t, path), `"kind":"alloc"`))
-	f.discard() // what there is stays, also where tracing fails
+	f.Discard() // what there is stays, also where tracing fails
 	qt.Check(t, qt.StringContains(readAll(t, path), `"kind":"alloc"`))
-	_, err = createEventFile("/no/such/folder/x", false)
+	_, err = output.CreateEvents("/no/such/folder/x", false)
 	qt.Check(t, qt.ErrorMatches(err, "--events /no/such/folder/x: no such file or directory; name a file that can be written"))
 }
 
 func TestAnEventFileOfAllUsersIsReadByItsOwnerAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "events.jsonl")
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("old"), 0o644)))
-	f, err := createEventFile(path, true)
+	f, err := output.CreateEvents(path, true)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(f.close()))
+	qt.Assert(t, qt.IsNil(f.Close()))
 	info, err := os.Stat(path)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(info.Mode(), 0o600))

@@ -12,6 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/tracer/event"
 )
 
@@ -103,35 +104,35 @@ func oneBuffer() *aggregate.Profile {
 
 func TestExportsAreWrittenAtTheEnd(t *testing.T) {
 	dir := t.TempDir()
-	o := exportOptions{
-		flameGraph: filepath.Join(dir, "x.html"), pprof: filepath.Join(dir, "x.pb.gz"),
-		folded: filepath.Join(dir, "x.folded"), foldedValue: "live-bytes",
+	o := output.ExportOptions{
+		FlameGraph: filepath.Join(dir, "x.html"), Pprof: filepath.Join(dir, "x.pb.gz"),
+		Folded: filepath.Join(dir, "x.folded"), FoldedValue: "live-bytes",
 	}
-	qt.Assert(t, qt.IsNil(os.WriteFile(o.folded, []byte("what was there before"), 0o644)))
-	x, err := newExporter(o)
+	qt.Assert(t, qt.IsNil(os.WriteFile(o.Folded, []byte("what was there before"), 0o644)))
+	x, err := output.NewExporter(o)
 	qt.Assert(t, qt.IsNil(err))
 	// whatever was there stays until all is known
-	before, err := os.ReadFile(o.folded)
+	before, err := os.ReadFile(o.Folded)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(string(before), "what was there before"))
-	said := standardError(t, func() { qt.Check(t, qt.IsTrue(x.write(oneBuffer()))) })
-	x.close()
+	said := standardError(t, func() { qt.Check(t, qt.IsTrue(x.Write(oneBuffer()))) })
+	x.Close()
 
 	qt.Check(t, qt.DeepEquals(names(t, dir), []string{"x.folded", "x.html", "x.pb.gz"}))
-	folded, err := os.ReadFile(o.folded)
+	folded, err := os.ReadFile(o.Folded)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(string(folded), "python3 (7);device 0;DRAM;forward (model.py:123) 1200\n"))
-	page, err := os.ReadFile(o.flameGraph)
+	page, err := os.ReadFile(o.FlameGraph)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsTrue(bytes.HasPrefix(page, []byte("<!DOCTYPE html>"))))
-	f, err := os.Open(o.pprof)
+	f, err := os.Open(o.Pprof)
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	_, err = gzip.NewReader(f)
 	qt.Check(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(said, "ttmem: wrote flame graph of 1 stack to "+o.flameGraph+"\n"+
-		"ttmem: wrote pprof profile of 1 stack to "+o.pprof+"\n"+
-		"ttmem: wrote folded live-bytes of 1 stack to "+o.folded+"\n"))
+	qt.Check(t, qt.Equals(said, "ttmem: wrote flame graph of 1 stack to "+o.FlameGraph+"\n"+
+		"ttmem: wrote pprof profile of 1 stack to "+o.Pprof+"\n"+
+		"ttmem: wrote folded live-bytes of 1 stack to "+o.Folded+"\n"))
 }
 
 // standardError gives what f writes there.
@@ -151,10 +152,10 @@ func standardError(t *testing.T, f func()) string {
 
 func TestAnExportThatIsNotWrittenLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	x, err := newExporter(exportOptions{pprof: filepath.Join(dir, "x"), foldedValue: "peak-bytes"})
+	x, err := output.NewExporter(output.ExportOptions{Pprof: filepath.Join(dir, "x"), FoldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(names(t, dir), 1))
-	x.close()
+	x.Close()
 	qt.Check(t, qt.HasLen(names(t, dir), 0))
 }
 
@@ -165,7 +166,7 @@ func TestAnUnwritablePathIsAnErrorBeforeAnythingStarts(t *testing.T) {
 		filepath.Join(dir, "none", "x"): "--folded .*/none/x: no such file or directory; name a file that can be written",
 		dir:                             "--folded .*: is a directory; name a file that can be written",
 	} {
-		_, err := newExporter(exportOptions{flameGraph: good, folded: path, foldedValue: "peak-bytes"})
+		_, err := output.NewExporter(output.ExportOptions{FlameGraph: good, Folded: path, FoldedValue: "peak-bytes"})
 		qt.Check(t, qt.ErrorMatches(err, says))
 		qt.Check(t, qt.HasLen(names(t, dir), 0))
 	}
@@ -176,9 +177,9 @@ func TestALinkStaysALink(t *testing.T) {
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o644)))
 	qt.Assert(t, qt.IsNil(os.Symlink(file, link)))
-	x, err := newExporter(exportOptions{folded: link, foldedValue: "peak-bytes"})
+	x, err := output.NewExporter(output.ExportOptions{Folded: link, FoldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
-	standardError(t, func() { qt.Check(t, qt.IsTrue(x.write(oneBuffer()))) })
+	standardError(t, func() { qt.Check(t, qt.IsTrue(x.Write(oneBuffer()))) })
 	info, err := os.Lstat(link)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(info.Mode().Type(), os.ModeSymlink))
@@ -191,17 +192,17 @@ func TestWhatCannotBeWrittenIsTold(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full here")
 	}
-	x, err := newExporter(exportOptions{folded: "/dev/full", foldedValue: "peak-bytes"})
+	x, err := output.NewExporter(output.ExportOptions{Folded: "/dev/full", FoldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
-	said := standardError(t, func() { qt.Check(t, qt.IsFalse(x.write(oneBuffer()))) })
+	said := standardError(t, func() { qt.Check(t, qt.IsFalse(x.Write(oneBuffer()))) })
 	qt.Check(t, qt.Equals(said, "ttmem: --folded /dev/full: no space left on device\n"))
 }
 
 func TestNothingIsExportedUnlessItIsAskedFor(t *testing.T) {
-	x, err := newExporter(exportOptions{foldedValue: "peak-bytes"})
+	x, err := output.NewExporter(output.ExportOptions{FoldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsNil(x))
-	x.close()
+	x.Close()
 }
 
 func TestExportsKeepWhatTheFileWasFor(t *testing.T) {
@@ -210,13 +211,13 @@ func TestExportsKeepWhatTheFileWasFor(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(private, []byte("old"), 0o600)))
 	qt.Assert(t, qt.IsNil(os.Symlink("private", link)))
 	qt.Assert(t, qt.IsNil(os.Symlink("new", dangling)))
-	qt.Check(t, qt.Equals(resolved(link), resolved(private)))
-	qt.Check(t, qt.Equals(resolved(dangling), resolved(filepath.Join(dir, "new"))))
+	qt.Check(t, qt.Equals(output.Resolved(link), output.Resolved(private)))
+	qt.Check(t, qt.Equals(output.Resolved(dangling), output.Resolved(filepath.Join(dir, "new"))))
 	for _, path := range []string{link, dangling} {
-		x, err := newExporter(exportOptions{folded: path, foldedValue: "peak-bytes"})
+		x, err := output.NewExporter(output.ExportOptions{Folded: path, FoldedValue: "peak-bytes"})
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.IsTrue(x.write(oneBuffer())))
-		x.close()
+		qt.Check(t, qt.IsTrue(x.Write(oneBuffer())))
+		x.Close()
 		info, err := os.Lstat(path)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(info.Mode().Type(), os.ModeSymlink))

@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -84,7 +85,7 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 			}
 			qt.Check(t, qt.Equals(left, test.left))
 			_, err = leaksJSON(t, append(test.flags, file, "--fail-above", "0")...)
-			qt.Check(t, qt.Equals(err, error(exitStatus(leaked))))
+			qt.Check(t, qt.Equals(err, error(term.ExitStatus(leaked))))
 		})
 	}
 	_, err := leaksJSON(t, markedFile(t, 8), "--from", "step", "--to", "step", "--fail-above", "96KiB")

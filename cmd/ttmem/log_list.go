@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -19,7 +20,7 @@ type eventLog struct {
 	sites   map[uint64]*site
 	titles  map[titleKey]string // of sites
 	layout  page.Layout
-	out     *logOutput
+	out     *output.Lines
 	stacks  bool
 	json    bool
 	head    bool // it is written
@@ -48,7 +49,7 @@ type keptEvent struct {
 	note aggregate.Note
 }
 
-func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout page.Layout, out *logOutput) *eventLog {
+func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout page.Layout, out *output.Lines) *eventLog {
 	return &eventLog{
 		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
 		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
@@ -109,7 +110,7 @@ func (l *eventLog) write(e *event.Event, n *aggregate.Note) {
 	} else {
 		l.line = l.appendText(l.line[:0], e, n)
 	}
-	l.out.write(l.line)
+	l.out.Write(l.line)
 }
 
 // site is what there is to know of a call stack. Many come again and again.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -101,12 +102,12 @@ func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string,
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	out := newLogOutput(f, false)
+	out := output.NewLines(f, false)
 	l := newEventLog(&o, filter, nil, layout, out)
 	_, err = l.watch(&o.source)
 	qt.Assert(t, qt.IsNil(err))
 	l.end()
-	qt.Assert(t, qt.IsNil(out.close()))
+	qt.Assert(t, qt.IsNil(out.Close()))
 	text, err := os.ReadFile(f.Name())
 	qt.Assert(t, qt.IsNil(err))
 	return string(text), l
@@ -286,13 +287,13 @@ func TestALiveLogBeginsWithTheLast(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	out := newLogOutput(f, false)
+	out := output.NewLines(f, false)
 	l := newEventLog(&logOptions{n: 1}, &logFilter{}, nil, page.Layout{}, out)
 	l.from = 100
 	for i, time := range []uint64{50, 60, 100, 110} {
 		l.handle(&event.Event{Kind: event.Mark, TimeNs: time, Cause: []string{"a", "b", "c", "d"}[i]})
 	}
-	qt.Assert(t, qt.IsNil(out.close()))
+	qt.Assert(t, qt.IsNil(out.Close()))
 	text, err := os.ReadFile(f.Name())
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(regexp.MustCompile(`(?m)\w$`).FindAllString(string(text), -1)[1:], []string{"b", "c", "d"}))
@@ -303,8 +304,8 @@ func TestLinesAreWrittenSoon(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	out := newLogOutput(f, false)
-	out.write([]byte("one\n"))
+	out := output.NewLines(f, false)
+	out.Write([]byte("one\n"))
 	deadline := time.Now().Add(10 * time.Second)
 	for {
 		text, err := os.ReadFile(f.Name())

@@ -14,7 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -47,13 +50,13 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 		RunE: func(c *cobra.Command, args []string) error { return oom(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	addLimit(c, &o.n, listedFailures)
-	takeGlobals(c, jsonFlag)
+	flags.Limit(c, &o.n, listedFailures)
+	flags.Takes(c, flags.JSON)
 	return c
 }
 
 func oom(c *cobra.Command, o *oomOptions, args []string) error {
-	o.json = wantsJSON(c)
+	o.json = flags.WantsJSON(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -76,14 +79,14 @@ func oom(c *cobra.Command, o *oomOptions, args []string) error {
 			return err
 		}
 	}
-	if err := p.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
-		return fmt.Errorf("writing the failures: %w", pathless(err))
+	if err := p.write(os.Stdout, term.LayoutFor(os.Stdout)); err != nil {
+		return fmt.Errorf("writing the failures: %w", output.Pathless(err))
 	}
 	for _, note := range w.notes {
-		warn(note)
+		term.Warn(note)
 	}
 	if n := snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("failures may be missing, and figures wrong: %s lost", page.Count(n, "event")))
+		term.Warn(fmt.Sprintf("failures may be missing, and figures wrong: %s lost", page.Count(n, "event")))
 	}
 	return w.status()
 }

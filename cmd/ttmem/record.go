@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -20,7 +20,7 @@ import (
 // recordOptions are the flags that say what is recorded where.
 type recordOptions struct {
 	path    string
-	maxSize byteSize
+	maxSize flags.Size
 	keep    int
 	// private is true where the recording has processes of other users.
 	private bool
@@ -101,47 +101,10 @@ can read a recording of the whole host.`,
 	o.record.register(c)
 	o.stacks.registerMore(c)
 	o.stacks.registerMarkAt(c)
-	addPIDs(c, &pids)
-	addDuration(c, &duration)
+	flags.PIDs(c, &pids)
+	flags.Duration(c, &duration)
 	return c
 }
-
-// byteSize is a flag of bytes, with or without a unit.
-type byteSize int64
-
-var byteUnits = []struct {
-	name  string
-	bytes float64
-}{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1},
-}
-
-func (b *byteSize) Set(text string) error {
-	number, unit := strings.TrimSpace(text), 1.0
-	for _, u := range byteUnits {
-		if n, ok := strings.CutSuffix(strings.ToLower(number), strings.ToLower(u.name)); ok {
-			number, unit = strings.TrimSpace(n), u.bytes
-			break
-		}
-	}
-	v, err := strconv.ParseFloat(number, 64)
-	if err != nil || !(v >= 0 && v*unit < 1<<60) {
-		return errors.New("not a size: give one such as 64KiB, 500MiB or 2GiB")
-	}
-	*b = byteSize(v * unit)
-	return nil
-}
-
-func (b *byteSize) String() string {
-	if *b == 0 {
-		return ""
-	}
-	return page.Bytes(uint64(*b))
-}
-
-func (b *byteSize) Type() string { return "size" }
 
 // recordFlush is how long what happened may not be in the file yet.
 const recordFlush = 500 * time.Millisecond
@@ -215,9 +178,9 @@ func (r *recorder) close(s *aggregate.Snapshot) error {
 	if err := r.file.Close(end); err != nil {
 		return err
 	}
-	warn(r.told(len(s.Processes) > 0))
+	term.Warn(r.told(len(s.Processes) > 0))
 	if n := s.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("%s were lost; the report says why", page.Count(n, "event")))
+		term.Warn(fmt.Sprintf("%s were lost; the report says why", page.Count(n, "event")))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
@@ -69,7 +70,7 @@ func (b beside) reading(of string, now bool) {
 
 func (b beside) tell(warning string) {
 	if b.warn == nil {
-		b.warn = warn
+		b.warn = term.Warn
 	}
 	b.warn(warning)
 }
@@ -104,16 +105,16 @@ func notStarted(name string, err error, beside beside) error {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
 		beside.tell(fmt.Sprintf("%s: no such command", name))
-		return exitStatus(127)
+		return term.ExitStatus(127)
 	case errors.Is(err, unix.EISDIR):
 		beside.tell(name + ": is a directory, and no command")
-		return exitStatus(126)
+		return term.ExitStatus(126)
 	case errors.Is(err, unix.ENOEXEC):
 		beside.tell(fmt.Sprintf("%s: is no program, and does not begin with #!: name the program that runs it, such as python or sh", name))
-		return exitStatus(126)
+		return term.ExitStatus(126)
 	case errors.Is(err, os.ErrPermission):
 		beside.tell(fmt.Sprintf("%s: may not be executed: `chmod +x` allows it, or name the program that runs it, such as python", name))
-		return exitStatus(126)
+		return term.ExitStatus(126)
 	}
 	return err
 }
@@ -168,9 +169,9 @@ func (t *tracing) announce() {
 	switch {
 	case t.command != nil:
 	case len(t.pids) == 0:
-		warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
+		term.Warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
 	default:
-		warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", page.PIDs(t.pids)))
+		term.Warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", page.PIDs(t.pids)))
 	}
 }
 
@@ -207,7 +208,7 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 	})
 	select {
 	case <-t.ctrlC:
-		newLine()
+		term.NewLine()
 	default:
 	}
 	return err

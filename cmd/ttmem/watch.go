@@ -13,6 +13,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -62,9 +63,9 @@ func placeIn(of string) string {
 func (w *watched) status() error {
 	switch {
 	case w.exit != 0:
-		return exitStatus(w.exit)
+		return term.ExitStatus(w.exit)
 	case w.failed:
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return nil
 }
@@ -191,7 +192,7 @@ func (r *recorded) watch(o *sourceOptions, handle func(*event.Event), pause func
 	w.endNs = r.over()
 	switch {
 	case ctx.Err() != nil:
-		return nil, errInterrupted
+		return nil, term.ErrInterrupted
 	case damage != nil && events == 0:
 		return nil, damage
 	case damage != nil:
@@ -241,7 +242,7 @@ func (o *sourceOptions) watchService(client *service.Client, handle func(*event.
 		return nil, err
 	}
 	if o.began == nil {
-		warn("watching what the service of this host sees; Ctrl-C ends and reports")
+		term.Warn("watching what the service of this host sees; Ctrl-C ends and reports")
 	} else {
 		o.began(func(name string) error { return client.Mark(ctx, name) })
 	}

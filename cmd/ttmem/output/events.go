@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"errors"
@@ -9,18 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
-// eventFile writes events to a file, one JSON object a line. What is in the file
+// Events writes events to a file, one JSON object a line. What is in the file
 // is complete lines at any time, also when the disk fills.
-type eventFile struct {
+type Events struct {
 	f *os.File
 	// path is the name that the user gave.
 	path string
 	// whole is the same file where it gets its name at the end; nil where others may
 	// read it while events happen.
-	whole   *wholeFile
+	whole   *File
 	pending []byte
 	events  uint64
 	// written is the length of the file up to its last complete line; -1 for
@@ -28,16 +29,16 @@ type eventFile struct {
 	written int64
 }
 
-// createEventFile creates a file that can be read while events happen: where it is
+// CreateEvents creates a file that can be read while events happen: where it is
 // private, by nobody else.
-func createEventFile(path string, private bool) (*eventFile, error) {
+func CreateEvents(path string, private bool) (*Events, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
-		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, pathless(err))
+		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, Pathless(err))
 	}
 	if err := emptyEventFile(f, private); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("--events %s: %w; name another file", path, pathless(err))
+		return nil, fmt.Errorf("--events %s: %w; name another file", path, Pathless(err))
 	}
 	return newEventFile(f, path), nil
 }
@@ -60,38 +61,38 @@ func emptyEventFile(f *os.File, private bool) error {
 	return f.Truncate(0)
 }
 
-// createEventCopy creates a file for events that are recorded already. Until it is
+// CopyEvents creates a file for events that are recorded already. Until it is
 // closed whatever had its name stays as it is.
-func createEventCopy(path string) (*eventFile, error) {
-	whole, err := createWhole("--events", path)
+func CopyEvents(path string) (*Events, error) {
+	whole, err := Create("--events", path)
 	if err != nil {
 		return nil, err
 	}
-	e := newEventFile(whole.f, path)
+	e := newEventFile(whole.W, path)
 	e.whole = whole
 	return e, nil
 }
 
-func newEventFile(f *os.File, path string) *eventFile {
-	e := &eventFile{f: f, path: path}
+func newEventFile(f *os.File, path string) *Events {
+	e := &Events{f: f, path: path}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		e.written = -1
 	}
 	return e
 }
 
-func (f *eventFile) add(e *event.Event) {
+func (f *Events) Add(e *event.Event) {
 	f.pending = e.AppendJSON(f.pending)
 	f.pending = append(f.pending, '\n')
 	f.events++
 }
 
-// full reports whether what was added is better written before more is.
-func (f *eventFile) full() bool { return len(f.pending) >= 1<<20 }
+// Full reports whether what was added is better written before more is.
+func (f *Events) Full() bool { return len(f.pending) >= 1<<20 }
 
-// flush writes what was added. After an error nothing more is written; a file that
+// Flush writes what was added. After an error nothing more is written; a file that
 // has its name ends with the last event that found room.
-func (f *eventFile) flush() error {
+func (f *Events) Flush() error {
 	if len(f.pending) == 0 {
 		return nil
 	}
@@ -103,12 +104,12 @@ func (f *eventFile) flush() error {
 		f.pending = f.pending[:0]
 		return nil
 	}
-	err = pathless(err)
+	err = Pathless(err)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		err = errors.New("no space left")
 	}
 	if f.whole != nil {
-		f.whole.discard()
+		f.whole.Discard()
 		return fmt.Errorf("--events %s: %w; nothing was written", f.path, err)
 	}
 	if f.written >= 0 {
@@ -128,30 +129,30 @@ func completeLines(b []byte) int64 {
 	return 0
 }
 
-// close ends the file and tells what it has.
-func (f *eventFile) close() error {
-	if err := f.flush(); err != nil {
+// Close ends the file and tells what it has.
+func (f *Events) Close() error {
+	if err := f.Flush(); err != nil {
 		return err
 	}
 	var err error
 	if f.whole != nil {
-		err = f.whole.finish(nil)
+		err = f.whole.Finish(nil)
 	} else {
 		err = f.f.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("--events %s: %w; write it to another disk", f.path, pathless(err))
+		return fmt.Errorf("--events %s: %w; write it to another disk", f.path, Pathless(err))
 	}
 	if f.written >= 0 {
-		warn(fmt.Sprintf("wrote %s to %s (%s)", page.Count(f.events, "event"), f.path, page.Bytes(uint64(f.written))))
+		term.Warn(fmt.Sprintf("wrote %s to %s (%s)", page.Count(f.events, "event"), f.path, page.Bytes(uint64(f.written))))
 	}
 	return nil
 }
 
-// discard removes a file that was not closed and has not got its name yet. A nil
+// Discard removes a file that was not closed and has not got its name yet. A nil
 // eventFile has none.
-func (f *eventFile) discard() {
+func (f *Events) Discard() {
 	if f != nil && f.whole != nil {
-		f.whole.discard()
+		f.whole.Discard()
 	}
 }

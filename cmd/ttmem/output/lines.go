@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"os"
@@ -9,9 +9,9 @@ import (
 // logDelay is how long a line may wait for others to be written with.
 const logDelay = 50 * time.Millisecond
 
-// logOutput writes lines soon after they come, and many at once. It may be used by
+// Lines writes lines soon after they come, and many at once. It may be used by
 // several goroutines at once.
-type logOutput struct {
+type Lines struct {
 	f *os.File
 	// over is true where a line of progress may be in the way on the terminal.
 	over bool
@@ -22,9 +22,9 @@ type logOutput struct {
 	err     error
 }
 
-func newLogOutput(f *os.File, over bool) *logOutput { return &logOutput{f: f, over: over} }
+func NewLines(f *os.File, over bool) *Lines { return &Lines{f: f, over: over} }
 
-func (o *logOutput) write(b []byte) {
+func (o *Lines) Write(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.pending = append(o.pending, b...)
@@ -42,7 +42,7 @@ func (o *logOutput) write(b []byte) {
 }
 
 // flush writes what waits. After an error nothing more is written.
-func (o *logOutput) flush() {
+func (o *Lines) flush() {
 	if len(o.pending) == 0 || o.err != nil {
 		o.pending = o.pending[:0]
 		return
@@ -56,8 +56,8 @@ func (o *logOutput) flush() {
 	o.pending = o.pending[:0]
 }
 
-// close writes what waits, and tells what could not be written.
-func (o *logOutput) close() error {
+// Close writes what waits, and tells what could not be written.
+func (o *Lines) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.flush()

@@ -1,4 +1,4 @@
-package main
+package flags
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagError says what is wrong with a flag, in ttmem's own words.
-func flagError(c *cobra.Command, err error) error {
+// Error says what is wrong with a flag, in ttmem's own words.
+func Error(c *cobra.Command, err error) error {
 	see := fmt.Sprintf("; `%s --help` lists the flags", c.CommandPath())
 	var missing *pflag.ValueRequiredError
 	var wrong *pflag.InvalidValueError
@@ -67,8 +67,8 @@ func whatIsWrong(f *pflag.Flag, err *pflag.InvalidValueError) string {
 	return err.Unwrap().Error() // of a type of ttmem's own
 }
 
-// compileGrep compiles the value of --grep; "" is none.
-func compileGrep(text string) (*regexp.Regexp, error) {
+// CompileGrep compiles the value of --grep; "" is none.
+func CompileGrep(text string) (*regexp.Regexp, error) {
 	if text == "" {
 		return nil, nil
 	}

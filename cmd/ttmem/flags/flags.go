@@ -1,4 +1,4 @@
-package main
+package flags
 
 import (
 	"cmp"
@@ -17,25 +17,25 @@ import (
 
 // The flags of all commands.
 const (
-	jsonFlag   = "json"
-	rulesFlag  = "rules"
-	socketFlag = "socket"
+	JSON   = "json"
+	Rules  = "rules"
+	Socket = "socket"
 )
 
 // socketVariable names the socket where --socket does not.
 const socketVariable = "TTMEM_SOCKET"
 
-// addGlobalFlags makes the flags of all commands.
-func addGlobalFlags(root *cobra.Command) {
+// AddGlobal makes the flags of all commands.
+func AddGlobal(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.Bool(jsonFlag, false, "print JSON in place of text")
-	f.String(rulesFlag, "", "name components of the model by the rules in `FILE`")
-	f.String(socketFlag, service.DefaultSocket, "`PATH` of the service's socket ($"+socketVariable+")")
-	_ = root.MarkPersistentFlagFilename(rulesFlag)
-	_ = root.MarkPersistentFlagFilename(socketFlag, "sock")
+	f.Bool(JSON, false, "print JSON in place of text")
+	f.String(Rules, "", "name components of the model by the rules in `FILE`")
+	f.String(Socket, service.DefaultSocket, "`PATH` of the service's socket ($"+socketVariable+")")
+	_ = root.MarkPersistentFlagFilename(Rules)
+	_ = root.MarkPersistentFlagFilename(Socket, "sock")
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
-		for _, flag := range []string{jsonFlag, rulesFlag, socketFlag} {
-			if c.Flags().Changed(flag) && !takesGlobal(c, flag) {
+		for _, flag := range []string{JSON, Rules, Socket} {
+			if c.Flags().Changed(flag) && !TakesGlobal(c, flag) {
 				return fmt.Errorf("--%s has no effect on %s: leave it out", flag, c.CommandPath())
 			}
 		}
@@ -43,8 +43,8 @@ func addGlobalFlags(root *cobra.Command) {
 	}
 }
 
-// takeGlobals says which of the flags of all commands have an effect on one.
-func takeGlobals(c *cobra.Command, flags ...string) {
+// Takes says which of the flags of all commands have an effect on one.
+func Takes(c *cobra.Command, flags ...string) {
 	if c.Annotations == nil {
 		c.Annotations = make(map[string]string)
 	}
@@ -53,44 +53,44 @@ func takeGlobals(c *cobra.Command, flags ...string) {
 	}
 }
 
-func takesGlobal(c *cobra.Command, flag string) bool {
+func TakesGlobal(c *cobra.Command, flag string) bool {
 	return c.Annotations["takes --"+flag] != ""
 }
 
-func wantsJSON(c *cobra.Command) bool {
-	asked, _ := c.Flags().GetBool(jsonFlag)
+func WantsJSON(c *cobra.Command) bool {
+	asked, _ := c.Flags().GetBool(JSON)
 	return asked
 }
 
-func rulesFile(c *cobra.Command) string {
-	path, _ := c.Flags().GetString(rulesFlag)
+func RulesFile(c *cobra.Command) string {
+	path, _ := c.Flags().GetString(Rules)
 	return path
 }
 
-// socketOf is the path of the service's socket; named is true where the flag names it.
-func socketOf(c *cobra.Command) (path string, named bool) {
-	if f := c.Flags().Lookup(socketFlag); f != nil && f.Changed {
+// SocketOf is the path of the service's socket; named is true where the flag names it.
+func SocketOf(c *cobra.Command) (path string, named bool) {
+	if f := c.Flags().Lookup(Socket); f != nil && f.Changed {
 		return f.Value.String(), true
 	}
 	return cmp.Or(os.Getenv(socketVariable), service.DefaultSocket), false
 }
 
-func addPIDs(c *cobra.Command, pids *[]int) {
+func PIDs(c *cobra.Command, pids *[]int) {
 	c.Flags().IntSliceVarP(pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
 	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
 }
 
-func addDuration(c *cobra.Command, duration *time.Duration) {
+func Duration(c *cobra.Command, duration *time.Duration) {
 	c.Flags().DurationVar(duration, "duration", 0, "end after this `TIME`, such as 30s or 5m (default: at Ctrl-C)")
 	_ = c.RegisterFlagCompletionFunc("duration", cobra.NoFileCompletions)
 }
 
-func addInterval(c *cobra.Command, interval *time.Duration, normally time.Duration) {
+func Interval(c *cobra.Command, interval *time.Duration, normally time.Duration) {
 	c.Flags().DurationVar(interval, "interval", normally, "sampling interval: a `TIME` such as 500ms or 10s")
 	_ = c.RegisterFlagCompletionFunc("interval", cobra.NoFileCompletions)
 }
 
-func addLimit(c *cobra.Command, n *int, normally int) {
+func Limit(c *cobra.Command, n *int, normally int) {
 	c.Flags().IntVarP(n, "limit", "n", normally, "list at most `N` (0: all)")
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 }
@@ -98,61 +98,61 @@ func addLimit(c *cobra.Command, n *int, normally int) {
 // groupings are the values of --by, which are the same everywhere.
 var groupings = []string{"stack", "op", "file", "component", "type", "region", "chip", "process"}
 
-func addBy(c *cobra.Command, by *string, normally string) {
+func By(c *cobra.Command, by *string, normally string) {
 	c.Flags().StringVar(by, "by", normally, "group by `WHAT`: "+strings.Join(groupings, ", "))
-	completeFixed(c, "by", groupings)
+	Complete(c, "by", groupings)
 }
 
-// checkBy is an error where there is no such grouping.
-func checkBy(by string) error {
+// CheckBy is an error where there is no such grouping.
+func CheckBy(by string) error {
 	if !slices.Contains(groupings, by) {
 		return fmt.Errorf("--by %s: choose %s", by, strings.Join(groupings, ", "))
 	}
 	return nil
 }
 
-func addChips(c *cobra.Command, chips *[]int) {
+func Chips(c *cobra.Command, chips *[]int) {
 	c.Flags().IntSliceVar(chips, "chip", nil, "only chip `N` (may be repeated)")
 	_ = c.RegisterFlagCompletionFunc("chip", cobra.NoFileCompletions)
 }
 
-func addRegions(c *cobra.Command, regions *[]string, known []string) {
+func Regions(c *cobra.Command, regions *[]string, known []string) {
 	c.Flags().StringSliceVar(regions, "region", nil, "only `REGION`, such as DRAM or L1 (may be repeated)")
-	completeFixed(c, "region", known)
+	Complete(c, "region", known)
 }
 
-func addGrep(c *cobra.Command, grep *string) {
+func Grep(c *cobra.Command, grep *string) {
 	c.Flags().StringVar(grep, "grep", "", "only where `REGEXP` matches a name, component or FILE:LINE FUNCTION")
 	_ = c.RegisterFlagCompletionFunc("grep", cobra.NoFileCompletions)
 }
 
 // Moments are in docs/diff.md.
 
-func addAt(c *cobra.Command, at *string, normally string) {
+func At(c *cobra.Command, at *string, normally string) {
 	c.Flags().StringVar(at, "at", normally, "the `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
 	words := []string{"begin", "end", "peak", "failure"}
 	if normally == "left" {
 		words = []string{"left", "end", "peak"}
 	}
-	completeFixed(c, "at", words)
+	Complete(c, "at", words)
 }
 
-func addFrom(c *cobra.Command, from *string, words ...string) {
+func From(c *cobra.Command, from *string, words ...string) {
 	c.Flags().StringVar(from, "from", "", "begin at this `MOMENT`, such as a mark")
-	completeFixed(c, "from", words)
+	Complete(c, "from", words)
 }
 
-func addTo(c *cobra.Command, to *string, normally string, words ...string) {
+func To(c *cobra.Command, to *string, normally string, words ...string) {
 	c.Flags().StringVar(to, "to", normally, "end at this `MOMENT`, such as a mark")
-	completeFixed(c, "to", words)
+	Complete(c, "to", words)
 }
 
-func addFailAbove(c *cobra.Command, size *byteSize) {
+func FailAbove(c *cobra.Command, size *Size) {
 	c.Flags().Var(size, "fail-above", "exit with status 3 above this `SIZE`, such as 1MiB")
 	_ = c.RegisterFlagCompletionFunc("fail-above", cobra.NoFileCompletions)
 }
 
-// completeFixed completes a flag with the values that there are.
-func completeFixed(c *cobra.Command, flag string, values []string) {
+// Complete completes a flag with the values that there are.
+func Complete(c *cobra.Command, flag string, values []string) {
 	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }

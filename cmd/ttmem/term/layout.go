@@ -1,4 +1,4 @@
-package main
+package term
 
 import (
 	"os"
@@ -13,11 +13,11 @@ import (
 // leastColumns is the least width of a terminal that lists are fitted to.
 const leastColumns = 40
 
-// listLayoutFor fits to a terminal as wide as it says or, where it does not, as COLUMNS
+// LayoutFor fits to a terminal as wide as it says or, where it does not, as COLUMNS
 // does.
-func listLayoutFor(f *os.File) page.Layout {
-	l := page.Layout{Painter: page.Painter{ASCII: !utf8Locale()}}
-	if !isTerminal(f) {
+func LayoutFor(f *os.File) page.Layout {
+	l := page.Layout{Painter: page.Painter{ASCII: !UTF8()}}
+	if !IsTerminal(f) {
 		return l
 	}
 	l.Color, l.Width = os.Getenv("NO_COLOR") == "", 80
@@ -31,5 +31,5 @@ func listLayoutFor(f *os.File) page.Layout {
 	return l
 }
 
-// isTerminal reports whether a file is a terminal.
-func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+// IsTerminal reports whether a file is a terminal.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
