@@ -101,9 +101,7 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 		return err
 	}
 	var svg *output.File
-	if o.svg == "-" {
-		svg = &output.File{W: os.Stdout}
-	} else if o.svg != "" {
+	if o.svg != "" {
 		if svg, err = output.Create("--svg", o.svg); err != nil {
 			return err
 		}

@@ -35,14 +35,14 @@ func (p *peakPage) writeText(out *bufio.Writer, layout page.Layout, n int) {
 		layout.Width = defaultWidth
 	}
 	if len(p.regions) == 0 {
-		for _, line := range page.Fit(p.nothing(), layout.Width) {
+		for _, line := range page.Fold(p.nothing(), layout.Width) {
 			fmt.Fprintln(out, line)
 		}
 		p.writeAbout(out, layout)
 		return
 	}
 	over := p.endNs - p.beginNs
-	for _, line := range page.Fit(fmt.Sprintf("%s, over %s", page.Clean(p.of), page.Moment(over)), layout.Width) {
+	for _, line := range page.Fold(fmt.Sprintf("%s, over %s", page.Clean(p.of), page.Moment(over)), layout.Width) {
 		fmt.Fprintln(out, layout.Paint(page.Dim, line))
 	}
 	p.writeAbout(out, layout)
@@ -70,7 +70,7 @@ func (p *peakPage) writeText(out *bufio.Writer, layout page.Layout, n int) {
 // writeAbout writes what is to be known of all that is shown.
 func (p *peakPage) writeAbout(out *bufio.Writer, layout page.Layout) {
 	for _, text := range p.about {
-		for _, line := range page.Fit(text, layout.Width) {
+		for _, line := range page.Fold(text, layout.Width) {
 			fmt.Fprintln(out, layout.Paint(page.Dim, line))
 		}
 	}
@@ -168,7 +168,7 @@ func writeHead(out *bufio.Writer, layout page.Layout, title, rest string) {
 
 // writeLine writes a line, as several where it is too long for one.
 func writeLine(out *bufio.Writer, layout page.Layout, st page.Style, text string) {
-	for _, line := range page.Fit(text, layout.Width-1) {
+	for _, line := range page.Fold(text, layout.Width-1) {
 		fmt.Fprintln(out, " "+layout.Paint(st, line))
 	}
 }
@@ -216,7 +216,7 @@ func (p *peakPage) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
 			indent, line = narrowIndent, page.Left("", narrowIndent)
 		}
-		for _, part := range page.Fit(title, layout.Width-indent) {
+		for _, part := range page.Fold(title, layout.Width-indent) {
 			fmt.Fprintln(out, line+layout.Paint(page.Green, part))
 			line = page.Left("", indent)
 		}
@@ -255,7 +255,7 @@ func (p *peakPage) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*
 			page.Right(page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
 		if page.Width(line)+2+page.Width(c.chips()) > layout.Width {
 			fmt.Fprintln(out, line)
-			for _, part := range page.Fit(c.chips(), layout.Width-narrowIndent) {
+			for _, part := range page.Fold(c.chips(), layout.Width-narrowIndent) {
 				fmt.Fprintln(out, page.Left("", narrowIndent)+part)
 			}
 			continue
@@ -309,7 +309,7 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	writeHead(out, layout, "Processes", "their own peaks (-p PID: of what)")
 	for _, o := range owners[:min(len(owners), shownOwners)] {
 		indent := " "
-		for _, line := range page.Fit(o.text, layout.Width-4) {
+		for _, line := range page.Fold(o.text, layout.Width-4) {
 			fmt.Fprintln(out, indent+line)
 			indent = "   "
 		}

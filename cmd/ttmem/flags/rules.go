@@ -8,7 +8,7 @@ import (
 	"ttmem/cmd/ttmem/output"
 )
 
-// ReadRules reads the file of --rules; "": there is none, and the rules are nil.
+// ReadRules reads the file of --rules; the rules of "" are nil.
 func ReadRules(path string) (*aggregate.Rules, error) {
 	if path == "" {
 		return nil, nil

@@ -1,3 +1,5 @@
+// Package output writes the files that flags name: event files, exports of profiles and
+// pictures. A file is complete, or it is not there.
 package output
 
 import (
@@ -13,24 +15,23 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Events writes events to a file, one JSON object a line. What is in the file
-// is complete lines at any time, also when the disk fills.
+// Events writes events to a file, one JSON object a line. The file has complete lines at any
+// time, also if the disk fills.
 type Events struct {
 	f *os.File
-	// path is the name that the user gave.
+	// path is the name that the user gave
 	path string
-	// whole is the same file where it gets its name at the end; nil where others may
-	// read it while events happen.
+	// whole is the same file if it gets its name at the end; nil if it can be read while
+	// events happen
 	whole   *File
 	pending []byte
 	events  uint64
-	// written is the length of the file up to its last complete line; -1 for
-	// what has no length, such as a pipe.
+	// written is the length of the file up to its last complete line; -1 for a pipe
 	written int64
 }
 
-// CreateEvents creates a file that can be read while events happen: where it is
-// private, by nobody else.
+// CreateEvents creates a file that can be read while events happen; a private one only by its
+// owner.
 func CreateEvents(path string, private bool) (*Events, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
@@ -43,8 +44,7 @@ func CreateEvents(path string, private bool) (*Events, error) {
 	return newEventFile(f, path), nil
 }
 
-// emptyEventFile removes what a file has, when nobody else can read it any more that is
-// not to.
+// emptyEventFile truncates a file, after making a private one unreadable for others.
 func emptyEventFile(f *os.File, private bool) error {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -61,8 +61,8 @@ func emptyEventFile(f *os.File, private bool) error {
 	return f.Truncate(0)
 }
 
-// CopyEvents creates a file for events that are recorded already. Until it is
-// closed whatever had its name stays as it is.
+// CopyEvents creates a file for events that are recorded already. An older file of its name
+// stays until it is closed.
 func CopyEvents(path string) (*Events, error) {
 	whole, err := Create("--events", path)
 	if err != nil {
@@ -81,17 +81,18 @@ func newEventFile(f *os.File, path string) *Events {
 	return e
 }
 
+// Add adds an event.
 func (f *Events) Add(e *event.Event) {
 	f.pending = e.AppendJSON(f.pending)
 	f.pending = append(f.pending, '\n')
 	f.events++
 }
 
-// Full reports whether what was added is better written before more is.
+// Full reports whether Flush should be called before more is added.
 func (f *Events) Full() bool { return len(f.pending) >= 1<<20 }
 
-// Flush writes what was added. After an error nothing more is written; a file that
-// has its name ends with the last event that found room.
+// Flush writes what was added. After an error nothing more is written, and the file ends with
+// the last complete event.
 func (f *Events) Flush() error {
 	if len(f.pending) == 0 {
 		return nil
@@ -129,7 +130,7 @@ func completeLines(b []byte) int64 {
 	return 0
 }
 
-// Close ends the file and tells what it has.
+// Close ends the file and reports what it has.
 func (f *Events) Close() error {
 	if err := f.Flush(); err != nil {
 		return err
@@ -149,8 +150,7 @@ func (f *Events) Close() error {
 	return nil
 }
 
-// Discard removes a file that was not closed and has not got its name yet. A nil
-// eventFile has none.
+// Discard removes a file that has no name yet. It does nothing on nil.
 func (f *Events) Discard() {
 	if f != nil && f.whole != nil {
 		f.whole.Discard()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -16,19 +15,19 @@ import (
 	"ttmem/cmd/ttmem/term"
 )
 
-// ExportOptions are the flags that name files for the profile by stack.
+// ExportOptions are the flags that name files for a profile by call stack.
 type ExportOptions struct {
 	Folded, Pprof, FlameGraph string
 	FoldedValue               string
 }
 
-// RegisterFlameGraph makes the one flag of a command that traces.
+// RegisterFlameGraph adds the flag that commands that trace have, too.
 func (o *ExportOptions) RegisterFlameGraph(c *cobra.Command) {
 	c.Flags().StringVar(&o.FlameGraph, "flamegraph", "", "write a flame graph for a browser to `FILE` (-: standard output)")
 	_ = c.MarkFlagFilename("flamegraph", "html")
 }
 
-// Register makes all flags of exports.
+// Register adds all flags of exports.
 func (o *ExportOptions) Register(c *cobra.Command) {
 	o.RegisterFlameGraph(c)
 	f := c.Flags()
@@ -42,14 +41,15 @@ func (o *ExportOptions) Register(c *cobra.Command) {
 		cobra.FixedCompletions(export.ValueNames(), cobra.ShellCompDirectiveNoFileComp))
 }
 
-// An ExportTarget is one of the files that are asked for.
+// An ExportTarget is a file that a flag names.
 type ExportTarget struct {
 	Flag, Path string
-	// what it is, before and after the number of stacks.
+	// what the file is; %s is the number of call stacks
 	what  string
 	write func(io.Writer, *aggregate.Profile, export.Options) (int, error)
 }
 
+// Targets are the files that flags name.
 func (o *ExportOptions) Targets() []ExportTarget {
 	var list []ExportTarget
 	for _, t := range []ExportTarget{
@@ -64,7 +64,8 @@ func (o *ExportOptions) Targets() []ExportTarget {
 	return list
 }
 
-// Check finds what is wrong with the flags of a command before anything starts.
+// Check checks the flags before anything starts. Two of them cannot name the same file, nor
+// that of --events.
 func (o *ExportOptions) Check(c *cobra.Command, events string, json bool) error {
 	if o.FoldedValue != "" {
 		if _, err := export.ParseValue(o.FoldedValue); err != nil {
@@ -104,15 +105,14 @@ func (o *ExportOptions) Check(c *cobra.Command, events string, json bool) error 
 	return nil
 }
 
-// An Exporter has the files that the profile of a session goes to.
+// An Exporter has the files that a profile is written to.
 type Exporter struct {
 	Options export.Options
 	files   []*exportFile
 }
 
-// NewExporter creates the files, so that what cannot be written is known before
-// tracing starts. It is nil where none are asked for. The exporter is to be
-// closed.
+// NewExporter creates the files, so that errors show before tracing starts. It is nil if no
+// flag names one. The caller must close it.
 func NewExporter(o ExportOptions) (*Exporter, error) {
 	targets := o.Targets()
 	if len(targets) == 0 {
@@ -124,18 +124,17 @@ func NewExporter(o ExportOptions) (*Exporter, error) {
 	}
 	x := &Exporter{Options: export.Options{Value: value, Begun: time.Now()}}
 	for _, t := range targets {
-		f, err := createExportFile(t)
+		f, err := Create(t.Flag, t.Path)
 		if err != nil {
 			x.Close()
 			return nil, err
 		}
-		x.files = append(x.files, f)
+		x.files = append(x.files, &exportFile{f, t})
 	}
 	return x, nil
 }
 
-// Write writes all files and tells of each what it got. It reports whether all
-// were written.
+// Write writes all files, says what each has, and reports whether all were written.
 func (x *Exporter) Write(profile *aggregate.Profile) bool {
 	all := true
 	for _, f := range x.files {
@@ -158,7 +157,7 @@ func (x *Exporter) Write(profile *aggregate.Profile) bool {
 	return all
 }
 
-// Close removes the files that were not written. A nil exporter has none.
+// Close removes the files that were not written. It does nothing on nil.
 func (x *Exporter) Close() {
 	if x == nil {
 		return
@@ -168,21 +167,10 @@ func (x *Exporter) Close() {
 	}
 }
 
-// An exportFile is a file that is written at once when all is known.
+// An exportFile is a file that is written when all is known.
 type exportFile struct {
 	*File
 	target ExportTarget
-}
-
-func createExportFile(t ExportTarget) (*exportFile, error) {
-	f := &File{W: os.Stdout}
-	if t.Path != "-" {
-		var err error
-		if f, err = Create(t.Flag, t.Path); err != nil {
-			return nil, err
-		}
-	}
-	return &exportFile{f, t}, nil
 }
 
 // write writes the profile and finishes the file.

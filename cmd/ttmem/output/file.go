@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Resolved is one name for all names of a file, whether or not it is there; "-" is
-// none.
+// Resolved is the path behind links, whether or not the file is there; "-" stays.
 func Resolved(path string) string {
 	if path == "-" {
 		return path
@@ -38,25 +37,27 @@ func Resolved(path string) string {
 	return path
 }
 
-// A File gets its name when all of it is written. Until then whatever had that
-// name stays as it is: the file has a temporary name in the same folder.
+// A File gets its name when it is complete. Until then it has a temporary name in the same
+// folder, and an older file of its name stays.
 type File struct {
 	W *os.File
-	// final is the name that it gets; "" for what cannot be renamed, such as
-	// standard output or a pipe.
+	// final is the name that it gets; "" for standard output and pipes
 	final string
 	done  bool
 }
 
-// Create creates a file that a flag names.
+// Create creates a file that a flag names; "-" is standard output.
 func Create(flag, path string) (*File, error) {
+	if path == "-" {
+		return &File{W: os.Stdout}, nil
+	}
 	fail := func(err error) (*File, error) {
 		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", flag, path, Pathless(err))
 	}
 	final := path
 	info, err := os.Stat(final)
 	if err == nil {
-		// Opening tells whether it may be written, without doing so.
+		// opening it shows whether it may be written
 		f, err := os.OpenFile(final, os.O_WRONLY, 0)
 		if err != nil {
 			return fail(err)
@@ -66,14 +67,14 @@ func Create(flag, path string) (*File, error) {
 		}
 		f.Close()
 	}
-	// what a symbolic link points to is replaced, not the link
+	// a symbolic link stays: its target is replaced
 	final = Resolved(final)
 	f, err := createBeside(final)
 	if err != nil {
 		return fail(err)
 	}
 	if info != nil {
-		// it is for whom the one before was
+		// the same users may read it as before
 		_ = f.Chmod(info.Mode().Perm())
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 			_ = f.Chown(int(stat.Uid), int(stat.Gid))
@@ -82,7 +83,7 @@ func Create(flag, path string) (*File, error) {
 	return &File{W: f, final: final}, nil
 }
 
-// Finish gives the file its name; err is how writing it went.
+// Finish gives the file its name, unless writing it ended with the error err.
 func (f *File) Finish(err error) error {
 	if f.W != os.Stdout {
 		err = errors.Join(err, f.W.Close())
@@ -98,7 +99,7 @@ func (f *File) Finish(err error) error {
 	return nil
 }
 
-// Discard removes a file that is not to be finished.
+// Discard removes a file that was not finished.
 func (f *File) Discard() {
 	if f.done || f.W == os.Stdout {
 		return
@@ -110,7 +111,7 @@ func (f *File) Discard() {
 	}
 }
 
-// createBeside creates a file of a temporary name in the folder of another one.
+// createBeside creates a file with a temporary name in the folder of another.
 func createBeside(path string) (f *os.File, err error) {
 	dir, name := filepath.Split(path)
 	for i := range 100 {
@@ -123,7 +124,7 @@ func createBeside(path string) (f *os.File, err error) {
 	return f, err
 }
 
-// Pathless is an error without the name of the file, which the user knows.
+// Pathless is an error without the name of the file, which its message has already.
 func Pathless(err error) error {
 	var perr *os.PathError
 	if errors.As(err, &perr) {
@@ -145,6 +146,6 @@ func FirstError(err error) error {
 	return Pathless(err)
 }
 
-// KeepPrivate makes the files that are created from now on readable by nobody else:
-// they have command lines and paths of other users.
+// KeepPrivate makes new files readable by their owner only: they have command lines and paths
+// of other users.
 func KeepPrivate() { unix.Umask(0o077) }

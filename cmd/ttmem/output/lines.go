@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// logDelay is how long a line may wait for others to be written with.
-const logDelay = 50 * time.Millisecond
+// linesDelay is how long a line may wait to be written together with others.
+const linesDelay = 50 * time.Millisecond
 
-// Lines writes lines soon after they come, and many at once. It may be used by
-// several goroutines at once.
+// Lines writes lines soon after they come, and many at once. Goroutines may share it.
 type Lines struct {
 	f *os.File
-	// over is true where a line of progress may be in the way on the terminal.
+	// over is true if the terminal may show a line of progress
 	over bool
 
 	mu      sync.Mutex
@@ -22,8 +21,10 @@ type Lines struct {
 	err     error
 }
 
+// NewLines writes to a file; over is true if that may be a terminal with a line of progress.
 func NewLines(f *os.File, over bool) *Lines { return &Lines{f: f, over: over} }
 
+// Write adds a line, or several.
 func (o *Lines) Write(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -32,7 +33,7 @@ func (o *Lines) Write(b []byte) {
 		o.flush()
 	} else if !o.waiting {
 		o.waiting = true
-		time.AfterFunc(logDelay, func() {
+		time.AfterFunc(linesDelay, func() {
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			o.waiting = false
@@ -41,7 +42,7 @@ func (o *Lines) Write(b []byte) {
 	}
 }
 
-// flush writes what waits. After an error nothing more is written.
+// flush writes what is pending. After an error nothing more is written.
 func (o *Lines) flush() {
 	if len(o.pending) == 0 || o.err != nil {
 		o.pending = o.pending[:0]
@@ -56,7 +57,7 @@ func (o *Lines) flush() {
 	o.pending = o.pending[:0]
 }
 
-// Close writes what waits, and tells what could not be written.
+// Close writes what is pending, and returns the first error of writing.
 func (o *Lines) Close() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// Layout fits a list to where it is printed.
+// A Layout fits a page to where it is printed.
 type Layout struct {
 	Painter
-	// Width is the terminal's; 0: what is no terminal takes lines of any length.
+	// Width is the terminal's; 0: lines may have any length, as in a file or a pipe.
 	Width int
 }
 
-// Separated is a key of a group as it is shown: those of JSON have names with dots
-// between their parts.
+// Separated is the key of a group, which has " · " between its parts, as the terminal can
+// show it.
 func (l Layout) Separated(key string) string {
 	return strings.ReplaceAll(key, " · ", l.Separator())
 }
 
-// Write writes a text, indented, in as many lines as it takes.
+// Write writes a text, indented, in as many lines as it needs.
 func (l Layout) Write(out *bufio.Writer, indent int, st Style, text string) {
 	for _, line := range l.Lines(text, indent) {
 		fmt.Fprintln(out, Left("", indent)+l.Paint(st, line))
 	}
 }
 
-// Lines breaks a text into lines that have room behind an indent.
+// Lines breaks a text into lines that fit behind an indent.
 func (l Layout) Lines(text string, indent int) []string {
 	if l.Width == 0 {
 		return []string{text}
@@ -35,18 +35,17 @@ func (l Layout) Lines(text string, indent int) []string {
 	return Fold(text, l.Width-indent)
 }
 
-// WriteTitle writes a title and what there is to say beside it, or below where there is
-// no room.
-func (l Layout) WriteTitle(out *bufio.Writer, indent, title, of string) {
-	if l.Width == 0 || Width(indent+title+of) <= l.Width {
-		fmt.Fprintln(out, indent+l.Paint(Bold, title)+l.Paint(Dim, of))
+// WriteTitle writes a title with a remark beside it, or below it if there is no room.
+func (l Layout) WriteTitle(out *bufio.Writer, indent, title, remark string) {
+	if l.Width == 0 || Width(indent+title+remark) <= l.Width {
+		fmt.Fprintln(out, indent+l.Paint(Bold, title)+l.Paint(Dim, remark))
 		return
 	}
 	l.Write(out, Width(indent), Bold, title)
-	l.Write(out, Width(indent)+1, Dim, strings.TrimPrefix(strings.TrimSpace(of), strings.TrimSpace(l.Separator())))
+	l.Write(out, Width(indent)+1, Dim, strings.TrimPrefix(strings.TrimSpace(remark), strings.TrimSpace(l.Separator())))
 }
 
-// WriteHead writes the head of columns, and of what is beside them where there is room.
+// WriteHead writes the heads of columns, and that of the text beside them if there is room.
 func (l Layout) WriteHead(out *bufio.Writer, columns, beside string) {
 	if l.Width > 0 && l.Width-Width(columns) < max(LeastBeside, Width(beside)) {
 		beside = ""
@@ -54,13 +53,13 @@ func (l Layout) WriteHead(out *bufio.Writer, columns, beside string) {
 	fmt.Fprintln(out, l.Paint(Dim, strings.TrimRight(columns+beside, " ")))
 }
 
-// LeastBeside is how many columns text beside others has at least; with fewer it is below.
+// LeastBeside is the least width of text beside columns; with less it goes below them.
 const LeastBeside = 30
 
 var colorCodes = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// Beside writes a text beside columns of the same line, or below them where there is no
-// room, and is how far it is indented.
+// Beside writes a text beside columns on the same line, or below them if there is no room,
+// and returns the text's indent.
 func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string) (indent int) {
 	if indent = Width(colorCodes.ReplaceAllString(columns, "")); l.Width > 0 && l.Width-indent < min(LeastBeside, Width(text)) {
 		fmt.Fprintln(out, strings.TrimRight(columns, " "))
@@ -74,5 +73,13 @@ func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string)
 	return indent
 }
 
-// NameIndent is how far a name is indented that has a line of its own.
+// NameIndent is the indent of a name on its own line.
 const NameIndent = 6
+
+// Columns is the width at which sentences are broken, also where lines may have any length.
+func (l Layout) Columns() int {
+	if l.Width == 0 {
+		return 80
+	}
+	return l.Width
+}

@@ -9,17 +9,17 @@ import (
 	"ttmem/aggregate"
 )
 
-// ownOnlyNote is said to a user who sees his own processes alone, before what others hold.
+// ownOnlyNote tells users that they see their own processes only.
 const ownOnlyNote = "only your own processes are shown: "
 
-// WriteOthers says on a page what it lacks of the processes of other users, if anything.
+// WriteOthers writes what is known of the memory of other users; "" writes nothing.
 func (l Layout) WriteOthers(out *bufio.Writer, others string) {
 	if others != "" {
 		l.Write(out, 0, Dim, strings.ToUpper(ownOnlyNote[:1])+ownOnlyNote[1:]+others)
 	}
 }
 
-// WithOthers are notes with the same.
+// WithOthers adds the same to the notes of a JSON document.
 func WithOthers(notes []string, others string) []string {
 	if others == "" {
 		return notes
@@ -27,11 +27,11 @@ func WithOthers(notes []string, others string) []string {
 	return append([]string{ownOnlyNote + others}, notes...)
 }
 
-// shownOthers is for how many groups of chips it is told what other users hold.
+// shownOthers is how many groups of chips OthersHold lists.
 const shownOthers = 4
 
-// OthersHold says in a line what other users hold, whose processes a user is not shown.
-// The snapshot is the service's, with the totals of all.
+// OthersHold says in a line how much of each chip other users have allocated. The snapshot
+// is the service's, with the totals of all users.
 func OthersHold(s *aggregate.Snapshot) string {
 	var texts []string
 	chips := make(map[string][]int)

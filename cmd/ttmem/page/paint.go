@@ -2,7 +2,7 @@ package page
 
 import "strings"
 
-// A Painter draws bars and colours with what the terminal can do.
+// A Painter draws bars and colours with what the terminal can show.
 type Painter struct {
 	Color, ASCII bool
 }
@@ -20,7 +20,7 @@ const (
 	Yellow  Style = "33"
 )
 
-// Paint puts s into the style, where there are colours.
+// Paint puts s into the style, if there are colours.
 func (p Painter) Paint(st Style, s string) string {
 	if !p.Color || st == NoStyle || strings.TrimSpace(s) == "" {
 		return s

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -10,7 +9,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// shownCallers is how many calls tell a reader where in his program he is.
+// shownCallers is how many calls show a reader where in the program something happened.
 const shownCallers = 3
 
 // Place is where in the user's own code something happened, innermost first.
@@ -19,6 +18,7 @@ func Place(stack []event.Frame) string {
 	return strings.Join(CallTexts(calls[:min(len(calls), shownCallers)]), ", ")
 }
 
+// CallTexts are calls as FILE:LINE FUNCTION.
 func CallTexts(calls []aggregate.Call) (list []string) {
 	for _, c := range calls {
 		list = append(list, Clean(c.String()))
@@ -29,8 +29,8 @@ func CallTexts(calls []aggregate.Call) (list []string) {
 // Separator stands between the operation and the line in the name of a buffer.
 func (p Painter) Separator() string { return p.Pick(" · ", " - ") }
 
-// FitName is the name of a buffer, at most so wide: a long operation is cut first, as
-// the line matters most, and then the function.
+// FitName is the name of a buffer in at most limit columns. A long operation is cut first,
+// then the function: the line matters most.
 func (p Painter) FitName(n aggregate.Name, limit int) string {
 	op, call, ellipsis := Clean(n.Op), Clean(n.Call.String()), p.Pick("…", "~")
 	if op == "" || call == "" {
@@ -49,23 +49,7 @@ func CompareFrames(a, b []event.Frame) int {
 	})
 }
 
-// Columns are how wide text is broken.
-func (l *Layout) Columns() int {
-	if l.Width == 0 {
-		return 80
-	}
-	return l.Width
-}
-
-// Newest keeps the newest n, or all where n is 0.
-func Newest[T any](list []T, n int) (kept []T, omitted int) {
-	if n > 0 && len(list) > n {
-		return list[len(list)-n:], len(list) - n
-	}
-	return list, 0
-}
-
-// Callers are the user's calls that led to the innermost one, which is in the name.
+// Callers are the user's calls that led to the innermost one, which the name has.
 func Callers(frames []event.Frame) (list []string) {
 	calls := aggregate.OwnCalls(frames)
 	for _, call := range calls[min(1, len(calls)):] {
@@ -74,23 +58,15 @@ func Callers(frames []event.Frame) (list []string) {
 	return list
 }
 
-// JoinCallers breaks calls into lines of at most limit columns, between them.
+// JoinCallers joins calls into lines of at most limit columns.
 func JoinCallers(calls []string, layout Layout, limit int) (lines []string) {
 	for _, call := range calls {
 		call = layout.Pick("← ", "< ") + call
 		if n := len(lines); n > 0 && Width(lines[n-1])+1+Width(call) <= limit {
 			lines[n-1] += " " + call
 		} else {
-			lines = append(lines, Fit(call, limit)...)
+			lines = append(lines, Fold(call, limit)...)
 		}
 	}
 	return lines
-}
-
-// Moment writes a time in ns to the millisecond, if it is not long.
-func Moment(ns uint64) string {
-	if ns < 120e9 {
-		return fmt.Sprintf("%.3f s", float64(ns)/1e9)
-	}
-	return Seconds(ns)
 }

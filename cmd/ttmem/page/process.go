@@ -10,9 +10,9 @@ import (
 	"ttmem/aggregate"
 )
 
-// FirstNs is where times are counted from: when the first process began, as all commands
-// count them; of what goes on, or where no process is known, or not all are, when tracing
-// began. It is 0 where that is not known.
+// FirstNs is the time that pages count from: when the first process began. It is when
+// tracing began for live processes, or if not all processes are known; 0 if neither is
+// known.
 func FirstNs(s *aggregate.Snapshot, live bool) uint64 {
 	first := s.BeganNs
 	if len(s.Processes) > 0 && (first == 0 || !live && ForgottenProcesses(s) == 0) {
@@ -24,8 +24,8 @@ func FirstNs(s *aggregate.Snapshot, live bool) uint64 {
 	return first
 }
 
-// ForgottenProcesses is how many processes ended that the snapshot does not have: it
-// keeps the newest.
+// ForgottenProcesses is the number of ended processes that the snapshot lacks: it has the
+// newest.
 func ForgottenProcesses(s *aggregate.Snapshot) int {
 	n := int(s.ExitedProcesses)
 	for i := range s.Processes {
@@ -36,16 +36,16 @@ func ForgottenProcesses(s *aggregate.Snapshot) int {
 	return n
 }
 
-// UnknownCommandLine stands for the command of a process that ended before it could be
-// read, or went on as another program.
+// UnknownCommandLine stands for a command that could not be read before its process ended or
+// called exec.
 const UnknownCommandLine = "?"
 
-// ProcessName is what a person calls the process; "" where that is not known.
+// ProcessName is the command line without folders; "" if it is not known.
 func ProcessName(p *aggregate.Process) string {
 	return cmp.Or(ShortCommand(p.Command), Clean(p.Comm))
 }
 
-// ProcessState is how the process is or ended.
+// ProcessState is "running", or how the process ended.
 func ProcessState(p *aggregate.Process) string {
 	switch {
 	case p.Exit == nil:

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Fold is wrap, with words cut that are longer than a line: names of templates and paths,
-// after a part of them where that is possible.
+// Fold is Wrap, and also cuts words that are longer than a line, such as paths and names of
+// templates: between their parts if possible.
 func Fold(s string, limit int) (lines []string) {
 	limit = max(limit, 20)
 	for _, line := range Wrap(s, limit) {
@@ -25,27 +25,8 @@ func Fold(s string, limit int) (lines []string) {
 	return lines
 }
 
-// Fit breaks a text into lines of at most limit columns: between words, and within those
-// that are longer.
-func Fit(text string, limit int) (lines []string) {
-	for _, line := range Wrap(text, limit) {
-		for Width(line) > limit {
-			n, columns := 0, 0
-			for i, r := range line {
-				if columns += Width(string(r)); columns > limit {
-					n = i
-					break
-				}
-			}
-			lines, line = append(lines, line[:n]), line[n:]
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// Clean makes one line of s that does nothing to a terminal: what programs call
-// themselves and throw is not to be trusted.
+// Clean makes s one line without control characters: names and messages come from traced
+// programs, which are not trusted.
 func Clean(s string) string {
 	s = strings.Map(func(r rune) rune {
 		switch {
@@ -59,9 +40,9 @@ func Clean(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// FirstLine is the first line of s that says something.
+// FirstLine is the first line of s that is not blank.
 func FirstLine(s string) string {
-	// tt-metal puts where it was thrown first, and what happened after "info:"
+	// messages of tt-metal begin with where they were thrown; the text follows "info:"
 	if _, info, ok := strings.Cut(s, "\ninfo:\n"); ok {
 		s = info
 	}
@@ -98,13 +79,13 @@ func Truncate(s string, limit int, ellipsis string) string {
 	return string([]rune(s)[:limit-Width(ellipsis)]) + ellipsis
 }
 
-// Left and right pad s to the width.
+// Left pads s on its right to n columns.
 func Left(s string, n int) string { return s + strings.Repeat(" ", max(0, n-Width(s))) }
 
+// Right pads s on its left to n columns.
 func Right(s string, n int) string { return strings.Repeat(" ", max(0, n-Width(s))) + s }
 
-// Wrap breaks s between words into lines of at most limit columns. Longer words
-// stay whole.
+// Wrap breaks s between words into lines of at most limit columns. Longer words stay whole.
 func Wrap(s string, limit int) []string {
 	var lines []string
 	line := ""

@@ -25,8 +25,8 @@ func Bytes(n uint64) string {
 	return fmt.Sprintf("%.1f %ciB", value, units[0])
 }
 
-// KiB writes a number of bytes of one core's L1, always in KiB: parts
-// that are to be added up and compared have one unit.
+// KiB writes a number of bytes of one core's L1, always in KiB: parts that readers add up
+// and compare have one unit.
 func KiB(n uint64) string {
 	if n == 0 || n >= 10_000<<10 {
 		return Bytes(n)
@@ -34,8 +34,8 @@ func KiB(n uint64) string {
 	return fmt.Sprintf("%.1f KiB", float64(n)/1024)
 }
 
-// Percent writes part of whole without decimals. It says neither 0% of
-// what is there nor 100% of what is not full.
+// Percent writes part of whole without decimals. It is 0% only of nothing, and 100% only
+// of all.
 func Percent(part, whole uint64) string {
 	switch {
 	case whole == 0:
@@ -48,7 +48,7 @@ func Percent(part, whole uint64) string {
 	case percent < 1:
 		return "<1%"
 	case percent > 999:
-		// The capacity is not that of the time of the peak.
+		// the capacity is not the one at the time of the peak
 		return "over"
 	case part < whole:
 		return fmt.Sprintf("%d%%", min(99, int(percent+0.5)))
@@ -66,7 +66,7 @@ func Count(n uint64, noun string) string {
 
 // Chips writes the ids of chips: "chip 3", "chips 0-7, 9".
 func Chips(ids []int) string {
-	ids = slices.Sorted(slices.Values(ids)) // a mesh has them in an order of its own
+	ids = slices.Sorted(slices.Values(ids)) // a mesh has its own order
 	if len(ids) == 1 {
 		return fmt.Sprintf("chip %d", ids[0])
 	}
@@ -109,7 +109,7 @@ func Seconds(ns uint64) string {
 // listedNames is how many names an error lists.
 const listedNames = 20
 
-// Some lists names, and how many others there are.
+// Some lists the first names, and how many others there are.
 func Some(names []string, noun string) string {
 	if n := len(names) - listedNames; n > 0 {
 		return strings.Join(names[:listedNames], ", ") + " and " + Count(uint64(n), "other "+noun)
@@ -118,10 +118,12 @@ func Some(names []string, noun string) string {
 }
 
 // Grouped writes a number with a comma after the thousands.
-func Grouped(n int) string { return export.Grouped(n) }
+func Grouped[N int | uint64](n N) string { return export.Grouped(int(n)) }
 
+// Keys are the keys of a map, in order.
 func Keys[V any](m map[int]V) []int { return slices.Sorted(maps.Keys(m)) }
 
+// CompareBool orders false before true.
 func CompareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -132,13 +134,13 @@ func CompareBool(a, b bool) int {
 	return -1
 }
 
-// ChipNumbers are the ids of chips, which are in order, without the noun: "0-7, 9".
+// ChipNumbers writes the ids of chips without the noun: "0-7, 9".
 func ChipNumbers(ids []int) string {
 	_, numbers, _ := strings.Cut(Chips(ids), " ")
 	return numbers
 }
 
-// Duration writes a time that may be short.
+// Duration writes a time in ns that may be short, as "12 ns", "3.4 us" or "5.6 ms".
 func Duration(ns uint64) string {
 	switch {
 	case ns < 1000:
@@ -151,6 +153,23 @@ func Duration(ns uint64) string {
 	return Seconds(ns)
 }
 
+// PIDs writes the ids of processes: "7, 42".
 func PIDs(pids []int) string {
 	return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ", "), "[]")
+}
+
+// Moment writes a time in ns to the millisecond, unless it is long.
+func Moment(ns uint64) string {
+	if ns < 120e9 {
+		return fmt.Sprintf("%.3f s", float64(ns)/1e9)
+	}
+	return Seconds(ns)
+}
+
+// Newest are the last n, or all where n is 0, and how many are left out.
+func Newest[T any](list []T, n int) (newest []T, omitted int) {
+	if n > 0 && len(list) > n {
+		return list[len(list)-n:], len(list) - n
+	}
+	return list, 0
 }

@@ -10,11 +10,10 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// leastColumns is the least width of a terminal that lists are fitted to.
+// leastColumns is the least width that pages are fitted to.
 const leastColumns = 40
 
-// LayoutFor fits to a terminal as wide as it says or, where it does not, as COLUMNS
-// does.
+// LayoutFor fits a page to a file. The width of a terminal is what it reports, else COLUMNS.
 func LayoutFor(f *os.File) page.Layout {
 	l := page.Layout{Painter: page.Painter{ASCII: !UTF8()}}
 	if !IsTerminal(f) {

@@ -9,16 +9,18 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// progress shows on a terminal how far something got that takes over a second.
-type progress struct {
+// A Progress shows on a terminal how much is done of what takes more than a second.
+type Progress struct {
 	size  int64
 	Begun time.Time
 	shown time.Time
 }
 
-func NewProgress(size int64) *progress { return &progress{size: size, Begun: time.Now()} }
+// NewProgress begins to read so many bytes; 0: their number is not known.
+func NewProgress(size int64) *Progress { return &Progress{size: size, Begun: time.Now()} }
 
-func (p *progress) Show(done int64) {
+// Show shows that so many bytes were read.
+func (p *Progress) Show(done int64) {
 	p.Report(func() string {
 		if p.size == 0 { // a pipe
 			return page.Bytes(uint64(done))
@@ -27,11 +29,11 @@ func (p *progress) Show(done int64) {
 	})
 }
 
-// showing is the one that is shown, of several at a time: the first.
-var showing atomic.Pointer[progress]
+// showing is the first of several that are under way: only that one is shown.
+var showing atomic.Pointer[Progress]
 
-// Report shows how far it is.
-func (p *progress) Report(how func() string) {
+// Report shows a text.
+func (p *Progress) Report(text func() string) {
 	if !showing.CompareAndSwap(nil, p) && showing.Load() != p {
 		return
 	}
@@ -40,11 +42,11 @@ func (p *progress) Report(how func() string) {
 		return
 	}
 	p.shown = now
-	fmt.Fprintf(os.Stderr, "\rreading: %s", how())
+	fmt.Fprintf(os.Stderr, "\rreading: %s", text())
 }
 
 // End removes what was shown.
-func (p *progress) End() {
+func (p *Progress) End() {
 	showing.CompareAndSwap(p, nil)
 	if !p.shown.IsZero() {
 		fmt.Fprint(os.Stderr, "\r\033[K")

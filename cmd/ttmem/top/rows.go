@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -101,7 +102,7 @@ var groupings = []grouping{
 		if h.EachBytes == 0 {
 			return []string{"various sizes"}
 		}
-		return []string{formatBytes(h.EachBytes) + " on each chip"}
+		return []string{page.Bytes(h.EachBytes) + " on each chip"}
 	}},
 	{"process", false, true, func(g *groups, h *aggregate.Holding) []string { return []string{g.process(h.PID)} }},
 	{"chip", false, true, func(_ *groups, h *aggregate.Holding) (keys []string) {

@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -18,13 +19,13 @@ func (m *model) stackHead() []string {
 	lines := []string{"", " " + m.paint(bold, m.cut(title, m.width-1))}
 	var facts []string
 	if r.count > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", formatBytes(r.bytes), plural(int(r.count), "buffer", "buffers")))
+		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), plural(int(r.count), "buffer", "buffers")))
 	}
 	if r.statics > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", formatBytes(r.static), plural(int(r.statics), "circular buffer", "circular buffers")))
+		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.static), plural(int(r.statics), "circular buffer", "circular buffers")))
 	}
 	if m.present.Marked {
-		facts = append(facts, "+"+formatBytes(r.grown)+" since the mark")
+		facts = append(facts, "+"+page.Bytes(r.grown)+" since the mark")
 	}
 	if r.since > 0 {
 		facts = append(facts, "there for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
