@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,7 +10,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -140,21 +138,6 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		b.WriteString(oomPageOf(t, oomOptions{}, oomEvents()...).text(t, layout))
 		fits("oom", "largest free block", "asked for", "free")
 	}
-}
-
-// TestOutputThatIsNoTerminalIsNotBroken: it takes lines of any length, whatever COLUMNS
-// says.
-func TestOutputThatIsNoTerminalIsNotBroken(t *testing.T) {
-	t.Setenv("COLUMNS", "40")
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	qt.Assert(t, qt.IsNil(err))
-	defer f.Close()
-	qt.Check(t, qt.Equals(term.LayoutFor(f).Width, 0))
-	var b strings.Builder
-	out := bufio.NewWriter(&b)
-	term.LayoutFor(f).Write(out, 2, page.NoStyle, strings.Repeat("word ", 40))
-	qt.Assert(t, qt.IsNil(out.Flush()))
-	qt.Check(t, qt.Equals(strings.Count(b.String(), "\n"), 1))
 }
 
 // TestSizeIsTheSameInAllPages: log tells the size of a buffer, and dump what is allocated

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -297,23 +296,4 @@ func TestALiveLogBeginsWithTheLast(t *testing.T) {
 	text, err := os.ReadFile(f.Name())
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(regexp.MustCompile(`(?m)\w$`).FindAllString(string(text), -1)[1:], []string{"b", "c", "d"}))
-}
-
-// TestLinesAreWrittenSoon: whoever follows a log does not wait for the next event.
-func TestLinesAreWrittenSoon(t *testing.T) {
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	qt.Assert(t, qt.IsNil(err))
-	defer f.Close()
-	out := output.NewLines(f, false)
-	out.Write([]byte("one\n"))
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		text, err := os.ReadFile(f.Name())
-		qt.Assert(t, qt.IsNil(err))
-		if string(text) == "one\n" {
-			return
-		}
-		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
-		time.Sleep(time.Millisecond)
-	}
 }

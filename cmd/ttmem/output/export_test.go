@@ -1,4 +1,4 @@
-package main
+package output
 
 import (
 	"bytes"
@@ -6,78 +6,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/tracer/event"
 )
-
-// checkFlags parses flags of a command and checks them as is done before it
-// starts.
-func checkFlags(command string, args ...string) error {
-	c, _, err := newRoot().Find([]string{command})
-	if err != nil {
-		return err
-	}
-	if err := c.ParseFlags(args); err != nil {
-		return err
-	}
-	return c.PreRunE(c, nil)
-}
-
-func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
-	here, err := os.Getwd()
-	qt.Assert(t, qt.IsNil(err))
-	for name, test := range map[string]struct{ args, says string }{
-		"nothing":            {"", ""},
-		"all three":          {"--folded a --pprof b --flamegraph c", ""},
-		"a value":            {"--folded a --folded-value live-count", ""},
-		"standard output":    {"--folded - --pprof b", ""},
-		"no such value":      {"--folded a --folded-value size", `--folded-value: no such value "size": one of peak-bytes, live-bytes, .*`},
-		"a value of nothing": {"--pprof a --folded-value live-bytes", "--folded-value is of folded stacks: give --folded FILE too"},
-		"no name":            {"--flamegraph=", "--flamegraph: name a file"},
-		"twice the same":     {"--pprof x --folded ./x", "--pprof and --folded cannot both be ./x"},
-		"the events":         {"--events x --folded x", "--events and --folded cannot both be x"},
-		"a file's two names": {"--pprof x --folded " + here + "/x", "--pprof and --folded cannot both be .*/x"},
-		"events to nowhere":  {"--events -", "--events -: name a file; /dev/stdout is standard output"},
-		"twice the output":   {"--pprof - --folded -", "--pprof and --folded cannot both be standard output"},
-		"the report":         {"--json --folded -", "--json and --folded cannot both be standard output"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			err := checkFlags("report", strings.Fields(test.args)...)
-			if test.says == "" {
-				qt.Check(t, qt.IsNil(err))
-			} else {
-				qt.Check(t, qt.ErrorMatches(err, test.says))
-			}
-		})
-	}
-}
-
-func TestValuesOfFoldedStacksAreCompleted(t *testing.T) {
-	root := newRoot()
-	var out bytes.Buffer
-	root.SetOut(&out)
-	root.SetErr(io.Discard)
-	root.SetArgs([]string{"__complete", "report", "--folded-value", ""})
-	qt.Assert(t, qt.IsNil(root.Execute()))
-	qt.Check(t, qt.StringContains(out.String(), "peak-bytes\nlive-bytes\nallocated-bytes\npeak-count\n"))
-}
-
-func TestHelpShowsHowToExport(t *testing.T) {
-	root := newRoot()
-	var out bytes.Buffer
-	root.SetOut(&out)
-	root.SetArgs([]string{"help", "report"})
-	qt.Assert(t, qt.IsNil(root.Execute()))
-	for _, want := range []string{"ttmem report model.ttmem --flamegraph memory.html", "go tool pprof -top -cum", "--folded-value VALUE"} {
-		qt.Check(t, qt.StringContains(out.String(), want))
-	}
-}
 
 // names of the files in a folder.
 func names(t *testing.T, dir string) []string {
@@ -96,7 +31,7 @@ func oneBuffer() *aggregate.Profile {
 	state := aggregate.New()
 	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: "forward", File: "/srv/model.py", Line: 123}})
 	state.Apply(&event.Event{
-		TimeNs: second, Kind: event.Alloc, PID: 7, Comm: "python3", BufferID: 1, Devices: []int{0},
+		TimeNs: 1e9, Kind: event.Alloc, PID: 7, Comm: "python3", BufferID: 1, Devices: []int{0},
 		BytesPerBank: 100, Banks: 12, Stack: stack,
 	})
 	return state.Profile()
@@ -104,12 +39,12 @@ func oneBuffer() *aggregate.Profile {
 
 func TestExportsAreWrittenAtTheEnd(t *testing.T) {
 	dir := t.TempDir()
-	o := output.ExportOptions{
+	o := ExportOptions{
 		FlameGraph: filepath.Join(dir, "x.html"), Pprof: filepath.Join(dir, "x.pb.gz"),
 		Folded: filepath.Join(dir, "x.folded"), FoldedValue: "live-bytes",
 	}
 	qt.Assert(t, qt.IsNil(os.WriteFile(o.Folded, []byte("what was there before"), 0o644)))
-	x, err := output.NewExporter(o)
+	x, err := NewExporter(o)
 	qt.Assert(t, qt.IsNil(err))
 	// whatever was there stays until all is known
 	before, err := os.ReadFile(o.Folded)
@@ -152,7 +87,7 @@ func standardError(t *testing.T, f func()) string {
 
 func TestAnExportThatIsNotWrittenLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
-	x, err := output.NewExporter(output.ExportOptions{Pprof: filepath.Join(dir, "x"), FoldedValue: "peak-bytes"})
+	x, err := NewExporter(ExportOptions{Pprof: filepath.Join(dir, "x"), FoldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(names(t, dir), 1))
 	x.Close()
@@ -166,7 +101,7 @@ func TestAnUnwritablePathIsAnErrorBeforeAnythingStarts(t *testing.T) {
 		filepath.Join(dir, "none", "x"): "--folded .*/none/x: no such file or directory; name a file that can be written",
 		dir:                             "--folded .*: is a directory; name a file that can be written",
 	} {
-		_, err := output.NewExporter(output.ExportOptions{FlameGraph: good, Folded: path, FoldedValue: "peak-bytes"})
+		_, err := NewExporter(ExportOptions{FlameGraph: good, Folded: path, FoldedValue: "peak-bytes"})
 		qt.Check(t, qt.ErrorMatches(err, says))
 		qt.Check(t, qt.HasLen(names(t, dir), 0))
 	}
@@ -177,7 +112,7 @@ func TestALinkStaysALink(t *testing.T) {
 	file, link := filepath.Join(dir, "file"), filepath.Join(dir, "link")
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, nil, 0o644)))
 	qt.Assert(t, qt.IsNil(os.Symlink(file, link)))
-	x, err := output.NewExporter(output.ExportOptions{Folded: link, FoldedValue: "peak-bytes"})
+	x, err := NewExporter(ExportOptions{Folded: link, FoldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
 	standardError(t, func() { qt.Check(t, qt.IsTrue(x.Write(oneBuffer()))) })
 	info, err := os.Lstat(link)
@@ -192,14 +127,14 @@ func TestWhatCannotBeWrittenIsTold(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("there is no /dev/full here")
 	}
-	x, err := output.NewExporter(output.ExportOptions{Folded: "/dev/full", FoldedValue: "peak-bytes"})
+	x, err := NewExporter(ExportOptions{Folded: "/dev/full", FoldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
 	said := standardError(t, func() { qt.Check(t, qt.IsFalse(x.Write(oneBuffer()))) })
 	qt.Check(t, qt.Equals(said, "ttmem: --folded /dev/full: no space left on device\n"))
 }
 
 func TestNothingIsExportedUnlessItIsAskedFor(t *testing.T) {
-	x, err := output.NewExporter(output.ExportOptions{FoldedValue: "peak-bytes"})
+	x, err := NewExporter(ExportOptions{FoldedValue: "peak-bytes"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsNil(x))
 	x.Close()
@@ -211,10 +146,10 @@ func TestExportsKeepWhatTheFileWasFor(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(private, []byte("old"), 0o600)))
 	qt.Assert(t, qt.IsNil(os.Symlink("private", link)))
 	qt.Assert(t, qt.IsNil(os.Symlink("new", dangling)))
-	qt.Check(t, qt.Equals(output.Resolved(link), output.Resolved(private)))
-	qt.Check(t, qt.Equals(output.Resolved(dangling), output.Resolved(filepath.Join(dir, "new"))))
+	qt.Check(t, qt.Equals(Resolved(link), Resolved(private)))
+	qt.Check(t, qt.Equals(Resolved(dangling), Resolved(filepath.Join(dir, "new"))))
 	for _, path := range []string{link, dangling} {
-		x, err := output.NewExporter(output.ExportOptions{Folded: path, FoldedValue: "peak-bytes"})
+		x, err := NewExporter(ExportOptions{Folded: path, FoldedValue: "peak-bytes"})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.IsTrue(x.Write(oneBuffer())))
 		x.Close()
