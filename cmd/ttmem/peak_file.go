@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -199,7 +200,7 @@ func (n *notedFile) peaksOf(s stretch) (*aggregate.Peaks, error) {
 	}, func() {})
 	switch {
 	case ctx.Err() != nil:
-		return nil, errInterrupted
+		return nil, term.ErrInterrupted
 	case err != nil && over.Err() == nil:
 		return nil, nil // all that can be read is
 	}
