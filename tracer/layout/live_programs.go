@@ -8,10 +8,10 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The functions that tell where a program keeps what it was given of L1. Up to 0.65
-// a circular buffer is a CircularBuffer, from then on a CircularBufferImpl that a
-// CircularBuffer points to: the fields are those of the object that a program's
-// vector has pointers to.
+// The functions that show where a program keeps its allocations in L1. Up to 0.65 a
+// circular buffer is a CircularBuffer, from then on a CircularBufferImpl that a
+// CircularBuffer points to. The fields are those of the object to which a program's vector
+// points.
 const (
 	programCBs      = "_ZNK2tt8tt_metal6detail11ProgramImpl16circular_buffersE"
 	programConfig   = "_ZNK2tt8tt_metal6detail11ProgramImpl18get_program_configE"
@@ -31,20 +31,20 @@ const (
 	cbConfigGlobal  = "_ZNK2tt8tt_metal20CircularBufferConfig26globally_allocated_addressE"
 )
 
-// heldPrograms finds what tells, of a program that is compiled already, where its
-// circular and dataflow buffers lie, and what its kernels take.
-func (d *deriver) heldPrograms() {
-	d.heldCBs()
+// livePrograms finds the circular and dataflow buffers of a compiled program, and the
+// memory of its kernels.
+func (d *deriver) livePrograms() {
+	d.liveCBs()
 	if len(d.e.WithPrefix(dataflowBuffers)) > 0 {
-		d.heldDFBs()
+		d.liveDFBs()
 	}
 	d.kernelText()
 }
 
-// heldCBs finds the circular buffers of a program.
-func (d *deriver) heldCBs() {
+// liveCBs finds the circular buffers of a program.
+func (d *deriver) liveCBs() {
 	d.field("ProgramImpl.circular_buffers_", 8, from(vectorOfResult, programCBs))
-	// true until allocate_circular_buffers has given them their addresses
+	// true until allocate_circular_buffers has assigned their addresses
 	d.field("ProgramImpl.local_circular_buffer_allocation_needed_", 1,
 		from(flagged, invalidateCBs),
 		from(compared(1, 1), allocateCBs))
@@ -53,8 +53,8 @@ func (d *deriver) heldCBs() {
 		from(handedTo("12CoreRangeSet10intersects"), cbImplOnRange, cbOnRange),
 		from(inPointee((*flow).returned), cbCoreRanges))
 
-	// address() is either of an optional's value, 4 bytes with a flag behind, and of
-	// the address of the L1 buffer that it lies in
+	// address() returns the value of an optional, 4 bytes followed by a flag, or the
+	// address of the L1 buffer that contains it
 	has, ok := d.field("CircularBuffer.has_local_address", 1, from(firstCompared(1), cbImplAddress, cbAddress))
 	value := Chain{-1}
 	if ok && len(has) == 1 {
@@ -63,7 +63,7 @@ func (d *deriver) heldCBs() {
 	d.field("CircularBuffer.local_address", 4, from(oneOfTwo(value, true), cbImplAddress, cbAddress))
 	d.field("CircularBuffer.global_address", 4, from(oneOfTwo(value, false), cbImplAddress, cbAddress))
 
-	// the configuration begins with an optional address too: as address() asks it
+	// the configuration begins with an optional address too, which address() reads
 	inConfig, err := d.chain(4, from((*flow).result, cbConfigGlobal))
 	if err == nil && len(inConfig) != 1 {
 		err = errShape
@@ -74,10 +74,10 @@ func (d *deriver) heldCBs() {
 		return
 	}
 	global, ok := d.field("CircularBuffer.is_global", 1,
-		from(asksConfig(inConfig), cbImplAddress, cbAddress),
+		from(optionalInConfig(inConfig), cbImplAddress, cbAddress),
 		from(inPointee(firstAccess(1)), cbGlobal))
 	if !ok {
-		d.miss("CircularBuffer.size", "where its configuration lies is not known")
+		d.miss("CircularBuffer.size", "the place of its configuration is unknown")
 		return
 	}
 	config := global[0] - 4 - inConfig[0]
@@ -92,8 +92,8 @@ func (d *deriver) heldCBs() {
 		from(inPointee((*flow).result), cbSize))
 }
 
-// kernelText finds how much L1 the code of a program's kernels takes on each Tensix
-// core: in the first of its ProgramConfigs.
+// kernelText finds the L1 that the code of a program's kernels takes on each Tensix core:
+// in the first of its ProgramConfigs.
 func (d *deriver) kernelText() {
 	const name = "ProgramImpl.kernel_text_size"
 	config, err := d.function(programConfig, strings.Replace(programConfig, "_ZNK", "_ZN", 1))
@@ -111,8 +111,8 @@ func (d *deriver) kernelText() {
 		d.miss(name, "get_program_config: "+errShape.Error())
 		return
 	}
-	// finalize_program_offsets has a copy of it in its frame, behind the number that
-	// it counts the offsets with: the size of the text is the last of both
+	// finalize_program_offsets has a copy of it in its frame, behind the number that it
+	// counts the offsets with: the size of the text is the last field of both
 	d.field(name, 4, from(func(f *flow) (Chain, error) {
 		if behind, ok := f.textBehindOffset(); !ok || behind != int64(bytes) {
 			return nil, fmt.Errorf("a ProgramConfig has %d bytes, but the size lies %d behind the offset", bytes, behind)
@@ -121,8 +121,7 @@ func (d *deriver) kernelText() {
 	}, finalizeOffsets))
 }
 
-// vectorOfResult finds the vector that a function returns, as a span or as a
-// reference.
+// vectorOfResult finds the vector that a function returns, as a span or as a reference.
 func vectorOfResult(f *flow) (Chain, error) {
 	if begin, err := firstVector(f); err == nil {
 		return begin, nil
@@ -130,8 +129,7 @@ func vectorOfResult(f *flow) (Chain, error) {
 	return f.returned()
 }
 
-// firstVector finds the first vector in its object whose begin and end a function
-// reads.
+// firstVector finds the first vector in its object whose begin and end a function reads.
 func firstVector(f *flow) (Chain, error) {
 	for i := range f.steps {
 		if begin, ok := f.pair(i, 0); ok && len(begin) == 1 {
@@ -151,8 +149,8 @@ func (f *flow) returned() (Chain, error) {
 	})
 }
 
-// inPointee is what is found in the object that the first word of a function's
-// object points to, as a CircularBuffer does.
+// inPointee applies find to the object that the first word of a function's object points
+// to, as in a CircularBuffer.
 func inPointee(find func(*flow) (Chain, error)) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		c, err := find(f)
@@ -166,8 +164,8 @@ func inPointee(find func(*flow) (Chain, error)) func(*flow) (Chain, error) {
 	}
 }
 
-// handedTo finds the field whose address a function gives as first argument to one
-// whose name has that part.
+// handedTo finds the field whose address a function passes as first argument to a function
+// with this in its name.
 func handedTo(part string) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
@@ -196,8 +194,8 @@ func flagged(f *flow) (Chain, error) {
 	})
 }
 
-// oneOfTwo finds a field of the two of 4 bytes that a function returns one of: the
-// one that is given, or the other.
+// oneOfTwo finds one of the two 4-byte fields of which a function returns one: the given
+// field, or the other.
 func oneOfTwo(one Chain, same bool) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		fields := f.all(func(s *step) (Chain, bool) {
@@ -206,7 +204,7 @@ func oneOfTwo(one Chain, same bool) func(*flow) (Chain, error) {
 			case s.op == x86asm.MOV && s.bytes == 4:
 				a, _ = s.access()
 			case s.op == x86asm.ADD || s.op == x86asm.LEA:
-				// the address alone: the ways meet before the load
+				// only the address: the paths join before the load
 				out := *s.state
 				out.apply(&s.instruction)
 				n, bytes, ok := general(s.args[0])
@@ -228,7 +226,7 @@ func oneOfTwo(one Chain, same bool) func(*flow) (Chain, error) {
 	}
 }
 
-// calls reports whether the instruction behind a step is a call.
+// calls reports whether the next instruction is a call.
 func (f *flow) calls(s *step) bool {
 	for i := range f.steps {
 		if f.steps[i].at == s.next() {
@@ -238,9 +236,9 @@ func (f *flow) calls(s *step) bool {
 	return false
 }
 
-// asksConfig finds the flag of the optional address in a configuration: where
-// address() calls the configuration's function for it, or tests the 8 bytes itself.
-func asksConfig(inConfig Chain) func(*flow) (Chain, error) {
+// optionalInConfig finds the flag of the optional address in a configuration: address() calls the
+// configuration's function for it, or tests the 8 bytes itself.
+func optionalInConfig(inConfig Chain) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
 			if strings.Contains(f.callee(s), "26globally_allocated_address") {
@@ -263,9 +261,9 @@ func asksConfig(inConfig Chain) func(*flow) (Chain, error) {
 	}
 }
 
-// indexed is the vector and the size of its elements in a function that returns the
-// address of the element of an index, its second argument. The size is 0 where that
-// is not what it does.
+// indexed is the vector and the size of its elements in a function that returns the address
+// of the element with the index in its second argument. The size is 0 for any other
+// function.
 func (f *flow) indexed() (begin, bytes int32) {
 	factors := map[int]int32{rsi: 1}
 	for i := range f.steps {
@@ -307,10 +305,9 @@ func (f *flow) indexed() (begin, bytes int32) {
 	return 0, 0
 }
 
-// textBehindOffset is how many bytes behind the offset that
+// textBehindOffset is the distance, in a frame, from the offset to the size of the text.
 // finalize_kernel_bins(device, core type, kernels, groups, offset, &text_offset,
-// &text_size) is given in a frame, and that its result becomes, the size of the text
-// lies.
+// &text_size) gets the offset as an argument and returns it.
 func (f *flow) textBehindOffset() (int64, bool) {
 	for i := 0; i+4 < len(f.steps); i++ {
 		call := &f.steps[i]

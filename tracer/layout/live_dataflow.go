@@ -6,9 +6,9 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The functions that tell where a program's dataflow buffers and its kernels'
-// scratchpads lie: a CircularBufferAllocator has what was given away on one range of
-// cores, which is its first field.
+// The functions that show where a program keeps its dataflow buffers and its kernels'
+// scratchpads: a CircularBufferAllocator has the regions allocated on one range of cores,
+// which is its first field.
 const (
 	programDFBs       = "_ZNK2tt8tt_metal6detail11ProgramImpl16dataflow_buffersE"
 	invalidateDFBs    = programImpl + "37invalidate_dataflow_buffer_allocationE"
@@ -17,9 +17,9 @@ const (
 	coreRangesCallee  = "12CoreRangeSet6ranges"
 )
 
-// heldDFBs finds the dataflow buffers of a program: the regions that were given to
-// them and to scratchpads, of each range of cores, and how large each one is.
-func (d *deriver) heldDFBs() {
+// liveDFBs finds the dataflow buffers of a program: the regions allocated to them and to
+// scratchpads on each range of cores, and the size of each buffer.
+func (d *deriver) liveDFBs() {
 	d.field("ProgramImpl.dfb_allocators_", 8, from(firstVector, invalidateDFBs))
 	d.field("ProgramImpl.local_dataflow_buffer_allocation_needed_", 1,
 		from(flagged, invalidateDFBs),
@@ -27,7 +27,7 @@ func (d *deriver) heldDFBs() {
 	d.field("CircularBufferAllocator.l1_regions", 8,
 		from(firstVector, allocatorMark),
 		from(cleared, invalidateDFBs))
-	// how far it is from one to the next, as both loops have it that empty them
+	// the size of an element, in the two loops that clear them
 	d.field("CircularBufferAllocator.next", 8, from(advances, invalidateDFBs), from(advances, invalidateCBs))
 
 	d.field("ProgramImpl.dataflow_buffers_", 8, from(vectorOfResult, programDFBs), from(firstVector, dataflowBuffers))
@@ -37,8 +37,8 @@ func (d *deriver) heldDFBs() {
 	d.field("DataflowBuffer.core_ranges", 8, from(elementRanges, dataflowBuffers))
 }
 
-// cleared finds the vector in the elements of an array that a loop empties: `mov
-// rdx, [rax+begin]; cmp [rax+end], rdx; je; mov [rax+end], rdx`.
+// cleared finds the vector in the elements of an array that a loop clears: `mov rdx,
+// [rax+begin]; cmp [rax+end], rdx; je; mov [rax+end], rdx`.
 func cleared(f *flow) (Chain, error) {
 	for i := 0; i+3 < len(f.steps); i++ {
 		load, compare, store := &f.steps[i], &f.steps[i+1], &f.steps[i+3]
@@ -56,8 +56,7 @@ func cleared(f *flow) (Chain, error) {
 	return nil, errShape
 }
 
-// advances finds how large the elements are that the loop goes through that empties
-// the vectors in them.
+// advances finds the size of the elements whose vectors a loop clears.
 func advances(f *flow) (Chain, error) {
 	for i := range f.steps {
 		s := &f.steps[i]
@@ -72,8 +71,8 @@ func advances(f *flow) (Chain, error) {
 	return nil, errShape
 }
 
-// product is `mov edx, [r+a]; imul edx, [r+b]` before the call of mark_address: the
-// size of a dataflow buffer, where r points to it.
+// product is `mov edx, [r+a]; imul edx, [r+b]` before the call of mark_address: the size of
+// the dataflow buffer at r.
 func (f *flow) product() (first, second x86asm.Mem, ok bool) {
 	for i := range f.steps {
 		if f.steps[i].op != x86asm.CALL || !strings.Contains(f.callee(&f.steps[i]), markAddressCallee) {
@@ -106,8 +105,8 @@ func factor(n int) func(*flow) (Chain, error) {
 	}
 }
 
-// elementRanges finds the core ranges of a dataflow buffer: `mov rdi, [r]; add rdi,
-// ranges; call CoreRangeSet::ranges`, where r goes through the vector.
+// elementRanges finds the core ranges of a dataflow buffer: `mov rdi, [r]; add rdi, ranges;
+// call CoreRangeSet::ranges`, where r iterates over the vector.
 func elementRanges(f *flow) (Chain, error) {
 	var found Chain
 	for i := 2; i < len(f.steps); i++ {

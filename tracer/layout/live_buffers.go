@@ -8,8 +8,8 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The functions that tell where a process that runs already has what it allocated.
-// Allocators are called AllocatorImpl from 0.65.1 on.
+// The functions that show where a running process keeps its allocated buffers. Allocators
+// are called AllocatorImpl from 0.65.1 on.
 const (
 	implHeld      = "_ZNK2tt8tt_metal13AllocatorImpl21get_allocated_buffersE"
 	allocatorHeld = "_ZNK2tt8tt_metal9Allocator21get_allocated_buffersE"
@@ -34,9 +34,9 @@ const (
 	coresOfGrid = "12CoreRangeSet9num_coresEv"
 )
 
-// heldBuffers finds where allocators are, their live buffers, and what each of
-// those takes of its banks.
-func (d *deriver) heldBuffers() {
+// liveBuffers finds the allocators, their live buffers, and what each of those takes of its
+// banks.
+func (d *deriver) liveBuffers() {
 	d.field("Allocator.allocated_buffers_", 8,
 		from(copiedSet, implHeld, allocatorHeld),
 		from(returned, implHeld, allocatorHeld),
@@ -46,8 +46,8 @@ func (d *deriver) heldBuffers() {
 	d.shardCores()
 }
 
-// copiedSet finds the set that get_allocated_buffers() returns a copy of: its
-// number of buckets and of elements are stored in the result at 8 and 0x18.
+// copiedSet finds the set that get_allocated_buffers() returns a copy of: it stores the
+// numbers of buckets and of elements in the result at 8 and 0x18.
 func copiedSet(f *flow) (Chain, error) {
 	at := func(offset int32) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
@@ -82,15 +82,15 @@ func countedSet(f *flow) (Chain, error) {
 	return Chain{c[0] - 0x18}, nil
 }
 
-// returned finds the field that a function returns the address of; all of its
-// returns that give a known one have to agree.
+// returned finds the field whose address a function returns; all returns with a known value
+// must agree.
 func returned(f *flow) (Chain, error) {
 	list := f.all(func(s *step) (Chain, bool) {
 		if s.op != x86asm.RET {
 			return nil, false
 		}
 		c, ok := s.state.regs[rax].chain(0)
-		return c, ok && c[0] > 0 // or it is the argument itself
+		return c, ok && c[0] > 0 // else it is the argument itself
 	})
 	if len(list) != 1 {
 		return nil, errShape
@@ -98,16 +98,16 @@ func returned(f *flow) (Chain, error) {
 	return list[0], nil
 }
 
-// allocators finds where a device has its allocators: a vector of them in each
-// SubDeviceManager, of which its SubDeviceManagerTracker has a default one and an
-// active one; or one of its own.
+// allocators finds the allocators of a device: a vector in each SubDeviceManager, of which
+// its SubDeviceManagerTracker has a default one and an active one; or one of the device
+// itself.
 func (d *deriver) allocators() {
 	inDefault, _ := d.field("SubDeviceManagerTracker.default_sub_device_manager_", 8, from((*flow).result, trackerDefault))
 	d.field("SubDeviceManagerTracker.active_sub_device_manager_", 8, from((*flow).result, trackerActive))
 	vector, _ := d.field("SubDeviceManager.sub_device_allocators_", 8, from(checkedElement, managerAllocator))
 	managers := slices.Concat(inDefault, vector, Chain{0})
-	// tracker finds what is asked for the default SubDeviceManager, or what leads
-	// to its first allocator where that was inlined.
+	// tracker finds the object with the default SubDeviceManager or, if that call was
+	// inlined, the path to its first allocator.
 	tracker := func(f *flow) (Chain, error) {
 		if c, err := passed("30get_default_sub_device_managerEv")(f); err == nil {
 			return c, nil
@@ -144,8 +144,8 @@ func (d *deriver) allocators() {
 	d.field("Device.sub_device_manager_tracker_", 8, from(tracker, deviceAllocatorImpl, deviceAllocator))
 }
 
-// checkedElement finds the vector of pointers of which a function checks that an
-// element is not null: `mov rcx, [this+vector]; cmp qword ptr [rcx+rax*8], 0`.
+// checkedElement finds the vector of pointers of which a function checks an element for
+// null: `mov rcx, [this+vector]; cmp qword ptr [rcx+rax*8], 0`.
 func checkedElement(f *flow) (Chain, error) {
 	return f.first(func(s *step) (Chain, bool) {
 		base, _, ok := s.indexed(8)
@@ -156,8 +156,8 @@ func checkedElement(f *flow) (Chain, error) {
 	})
 }
 
-// indexed is the base and the offset of an access to an element of an array of
-// words of some bytes.
+// indexed is the base and the offset of an access to an element of an array with this
+// scale.
 func (s *step) indexed(scale uint8) (base value, disp int64, ok bool) {
 	m, _, is := s.mem()
 	if !is || s.op == x86asm.LEA || m.Index == 0 || m.Base == 0 || m.Scale != scale || m.Segment != 0 {
@@ -169,25 +169,23 @@ func (s *step) indexed(scale uint8) (base value, disp int64, ok bool) {
 		return value{}, 0, false
 	}
 	base = s.state.regs[n]
-	if scale == 1 && base.root == unknown { // either may be called the base
+	if scale == 1 && base.root == unknown { // either register may be the base
 		base = s.state.regs[index]
 	}
 	return base, m.Disp, true
 }
 
-// FreeList is where an allocator::FreeListOpt has its blocks: vectors with one
-// element for each block, of which those of Flags are bytes that all are not 0
-// where the block is allocated.
+// FreeList locates the blocks of an allocator::FreeListOpt: vectors with one element for
+// each block. A block is allocated if its byte in each vector of Flags is not 0.
 type FreeList struct {
-	// Vtable is what the first word of one is, before the load bias is added.
+	// Vtable is the first word of a FreeListOpt, before the load bias is added.
 	Vtable uint64
-	// Addresses and Sizes are vectors of 8 bytes each, Base is what is added to the
-	// addresses.
+	// Addresses and Sizes are vectors of 8-byte elements; Base is added to the addresses.
 	Addresses, Sizes, Base int32
 	Flags                  []int32
 }
 
-// freeList finds the fields of FreeListOpt, which knows what was really given away.
+// freeList finds the fields of FreeListOpt, which has the sizes that were really allocated.
 func (d *deriver) freeList() {
 	const name = "FreeListOpt.blocks"
 	l := FreeList{Vtable: d.vtable("FreeListOpt.vtable", freeListVtable)}
@@ -226,15 +224,15 @@ func (d *deriver) freeList() {
 		}
 	}
 	if len(l.Flags) == 0 || len(l.Flags) > 2 {
-		d.miss(name, "FreeListOpt::get_statistics() looks at no flags of blocks")
+		d.miss(name, "FreeListOpt::get_statistics() reads no flags of blocks")
 		return
 	}
 	d.layout.FreeList = l
 	d.layout.Fields[name] = Chain{l.Addresses}
 }
 
-// elements are the vectors in the second argument of which a function reads
-// elements of some bytes.
+// elements are the vectors in the second argument from which a function reads elements of
+// this width.
 func (f *flow) elements(scale uint8, bytes int) []Chain {
 	return f.all(func(s *step) (Chain, bool) {
 		base, _, ok := s.indexed(scale)
@@ -245,8 +243,7 @@ func (f *flow) elements(scale uint8, bytes int) []Chain {
 	})
 }
 
-// subtracted finds the vector of which a function takes the end and the beginning
-// from each other.
+// subtracted finds the vector whose size a function computes from its end and beginning.
 func subtracted(arg uint64) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
@@ -274,17 +271,17 @@ func subtractedFirst(f *flow) (Chain, error) {
 	})
 }
 
-// ShardCores is where a sharded Buffer tells on how many cores it has shards: all
-// of a CoreRangeSet, or as many of a vector of cores (16 bytes each) as there are
-// shards. All are chains from Buffer*.
+// ShardCores locates the number of cores on which a sharded Buffer has shards: all of a
+// CoreRangeSet, or as many of a vector of cores (16 bytes each) as there are shards. All
+// are chains from Buffer*.
 type ShardCores struct {
-	// Choice is a byte that says which: the CoreRangeSet where it is 1 and
-	// GridIfSet, or 0 and not.
+	// Choice is a byte that selects between them: the CoreRangeSet if it is 1 and GridIfSet
+	// is true, or 0 and false.
 	Choice    Chain
 	GridIfSet bool
 	Grid      Chain
 	Cores     Chain // the vector
-	Shards    Chain // how many there are; nil where each of the cores has one
+	Shards    Chain // the number of shards; nil if each of the cores has one
 }
 
 // shardCores finds what Buffer::num_cores() reads.
@@ -360,7 +357,7 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 	if first < 0 || grid < first || c.Cores == nil {
 		return c, errShape
 	}
-	// the way that is taken where the byte is set comes first
+	// the path for a set byte comes first
 	c.GridIfSet = true
 	for _, s := range f.steps[first:grid] {
 		if s.op == x86asm.RET || s.op == x86asm.JMP {
@@ -370,9 +367,9 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 	return c, nil
 }
 
-// coresOfVector finds the vector of cores whose number is returned, or the number
-// of shards if that is less: `mov rax, [end]; sub rax, [begin]; sar rax, 4;
-// cmp shards, rax; cmovb rax, shards`.
+// coresOfVector finds the vector of cores whose number is returned, or the number of shards
+// if that is less: `mov rax, [end]; sub rax, [begin]; sar rax, 4; cmp shards, rax; cmovb
+// rax, shards`.
 func (f *flow) coresOfVector() (cores, shards Chain) {
 	cores, err := subtracted(0)(f)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"ttmem/symbolize"
 )
 
-// heldFields are the fields of programs, and how many functions tell each at least,
-// up to 0.65 and from then on. Those that only libraries with dataflow buffers have
-// are marked.
-var heldFields = map[string]struct {
+// programFields are the fields of programs, and the minimum number of functions that show
+// each, up to 0.65 and from then on. Those of libraries with dataflow buffers only are
+// marked.
+var programFields = map[string]struct {
 	before, since int
 	dataflow      bool
 }{
@@ -38,10 +38,9 @@ var heldFields = map[string]struct {
 	"DataflowBuffer.total_size(b)":                         {0, 1, true},
 }
 
-// TestHeldPrograms: all that a program holds is found in all releases, at places
-// that can be right together. That they are right shows TestReadPrograms in tracer,
-// on running programs.
-func TestHeldPrograms(t *testing.T) {
+// All fields of programs are found in all releases, without contradictions.
+// TestReadPrograms in tracer checks them on running programs.
+func TestLivePrograms(t *testing.T) {
 	for release := range truths(t) {
 		if !*all && !slices.Contains(few, release) {
 			continue
@@ -53,7 +52,7 @@ func TestHeldPrograms(t *testing.T) {
 			d, err := derive(e)
 			qt.Assert(t, qt.IsNil(err))
 			fields := d.layout.Fields
-			for name, want := range heldFields {
+			for name, want := range programFields {
 				qt.Check(t, qt.Not(qt.Equals(costs[name], "")), qt.Commentf("%s", name))
 				least := want.since
 				switch {
@@ -63,10 +62,10 @@ func TestHeldPrograms(t *testing.T) {
 				case before(release, 0, 66):
 					least = want.before
 				}
-				qt.Check(t, qt.IsTrue(d.agreed[name] >= least), qt.Commentf("%s: told by %d, %s", name, d.agreed[name], missing(d.layout, name)))
+				qt.Check(t, qt.IsTrue(d.agreed[name] >= least), qt.Commentf("%s: %d sources, %s", name, d.agreed[name], missing(d.layout, name)))
 			}
 			last := func(name string) int32 { c := fields[name]; return c[len(c)-1] }
-			// a CoreRangeSet is a vector; behind it, the configuration
+			// a CoreRangeSet is a vector; the configuration follows it
 			qt.Check(t, qt.IsTrue(last("CircularBuffer.size") >= last("CircularBuffer.core_ranges")+24))
 			qt.Check(t, qt.Equals(last("CircularBuffer.has_local_address"), last("CircularBuffer.local_address")+4))
 			qt.Check(t, qt.Equals(last("CircularBuffer.global_address"), last("CircularBuffer.has_local_address")+4))
@@ -82,9 +81,8 @@ func TestHeldPrograms(t *testing.T) {
 	}
 }
 
-// TestHeldProgramsDamaged: whatever stands in place of the functions that tell, what
-// is found is right or missing.
-func TestHeldProgramsDamaged(t *testing.T) {
+// Whatever replaces the functions, what is found is right or missing.
+func TestLiveProgramsDamaged(t *testing.T) {
 	whole := image(t, "0.81.1")
 	want, err := Derive(open(t, whole))
 	qt.Assert(t, qt.IsNil(err))
@@ -109,28 +107,28 @@ func TestHeldProgramsDamaged(t *testing.T) {
 			}
 			l, err := Derive(open(t, b))
 			qt.Assert(t, qt.IsNil(err))
-			for name := range heldFields {
+			for name := range programFields {
 				qt.Check(t, qt.IsNil(l.Fields[name]), qt.Commentf("%s", name))
 				qt.Check(t, qt.Not(qt.Equals(missing(l, name), "")), qt.Commentf("%s", name))
 			}
 		})
 	}
-	// each alone, moved by a few bytes: its second half does what it did
+	// each alone, moved by a few bytes: its second half still works
 	for _, function := range functions {
 		b := bytes.Clone(whole)
 		overwrite(t, b, e, function, func(code []byte) { copy(code, code[min(len(code)/2, 16):]) })
 		l, err := Derive(open(t, b))
 		qt.Assert(t, qt.IsNil(err))
 		for name, c := range l.Fields {
-			if _, held := heldFields[name]; held {
+			if _, ok := programFields[name]; ok {
 				qt.Check(t, qt.DeepEquals(c, want.Fields[name]), qt.Commentf("%s: %s", readable(function), name))
 			}
 		}
 	}
 }
 
-// TestHeldProgramsHidden: a library without a function's name says what that costs.
-func TestHeldProgramsHidden(t *testing.T) {
+// A library that lacks a function's name reports the cost.
+func TestLiveProgramsHidden(t *testing.T) {
 	b := image(t, "0.81.1")
 	for _, name := range []string{cbImplAddress, programConfig} {
 		b = bytes.ReplaceAll(b, []byte(name), []byte(strings.Replace(name, "tt_metal", "tt_petal", 1)))
@@ -144,5 +142,5 @@ func TestHeldProgramsHidden(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(costly)), []string{
 		"CircularBuffer.global_address", "CircularBuffer.has_local_address", "CircularBuffer.local_address",
 	}))
-	qt.Check(t, qt.Equals(costly["CircularBuffer.local_address"], "circular buffers from before ttmem came are not seen"))
+	qt.Check(t, qt.Equals(costly["CircularBuffer.local_address"], "circular buffers allocated before the attach are not seen"))
 }

@@ -9,8 +9,8 @@ import (
 	"ttmem/symbolize"
 )
 
-// TestHeldBuffers has what was read out of the code by hand.
-func TestHeldBuffers(t *testing.T) {
+// The expected values were read from the code by hand.
+func TestLiveBuffers(t *testing.T) {
 	blocks := func(flags ...int32) FreeList { return FreeList{Addresses: 0x40, Sizes: 0x58, Base: 0x10, Flags: flags} }
 	for _, c := range []struct {
 		release           string
@@ -69,8 +69,8 @@ func TestHeldBuffers(t *testing.T) {
 	}
 }
 
-// TestHeldBuffersNotFound: what is missing is named, with what it costs.
-func TestHeldBuffersNotFound(t *testing.T) {
+// Missing fields are named, with what they cost.
+func TestLiveBuffersNotFound(t *testing.T) {
 	b := image(t, "0.81.1")
 	for _, name := range []string{
 		implHeld, implNumHeld, meshImplAllocator, managerAllocator, deviceAllocatorImpl, freeListStatistics, bufferNumCores,
