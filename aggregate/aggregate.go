@@ -37,7 +37,10 @@ type State struct {
 	freshSince uint64
 	// unplaced are the pools of buffers on no known chip.
 	unplaced [event.BankedRegions]pool
-	first    uint64 // the time of the first event
+	// first is the time of the first event; restored is true where that was the end of a
+	// checkpoint.
+	first    uint64
+	restored bool
 }
 
 // New returns a State in which nothing is allocated.
@@ -47,7 +50,7 @@ func New() *State {
 		processes: make(map[int]*process),
 		coreSets:  make(cores.Sets),
 		lost:      make(map[string]uint64),
-		unplaced:  newPools(nil),
+		unplaced:  newPools(nil, 0),
 	}
 }
 
@@ -104,6 +107,9 @@ func (s *State) Apply(e *event.Event) {
 		s.addLeft(e)
 	case event.Total:
 		s.setTotal(e)
+		if e.PID == 0 && !s.restored { // what a checkpoint ends with
+			s.restart(e.TimeNs)
+		}
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
 	case event.Evidence:

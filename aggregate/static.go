@@ -52,9 +52,8 @@ func (s *State) allocCB(e *event.Event) {
 	p := s.process(e)
 	for _, c := range s.set(p, e.Devices).chips {
 		s.addCB(p, c, e.ProgramID, entry)
-		c.noteL1Peak(e.TimeNs)
-		c.chip.noteLevel(event.L1, true)
-		c.chip.pools[event.L1].note(e.TimeNs)
+		c.grew(event.L1, e.TimeNs)
+		c.chip.pools[event.L1].grew(e.TimeNs, e.BeforeAttach && p.early)
 	}
 }
 
@@ -103,13 +102,13 @@ func (s *State) freeCBs(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.Reason)
+		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.TimeNs, e.Reason)
 	}
 }
 
 // freeCBsOf ends the circular buffers of a program, or those of a kind: NotStatic
 // means all. Several probes report it, so that it may come more than once.
-func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
+func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, now uint64, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
 		return
@@ -136,8 +135,9 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 			t.cores.Remove(entry.place)
 		}
 	}
-	c.chip.noteLevel(event.L1, false)
-	c.chip.pools[event.L1].setStatic(c.chip.used.static.cores.Max())
+	q := &c.chip.pools[event.L1]
+	q.setStatic(c.chip.used.static.cores.Max())
+	q.shrank(now)
 	g.static = slices.DeleteFunc(g.static, ends)
 	if len(g.static) == 0 {
 		for _, u := range c.both() {

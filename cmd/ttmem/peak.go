@@ -93,11 +93,12 @@ func peak(c *cobra.Command, o *peakOptions, args []string) error {
 		}
 		defer svg.Discard()
 	}
-	peaks, w, err := o.watchPeaks(filter.wantsPeak)
+	state := aggregate.New()
+	w, err := o.source.watch(state.Apply, func() {})
 	if err != nil {
 		return err
 	}
-	p, err := newPeakPage(peaks, w, filter, rules, o.by)
+	p, err := newPeakPage(state, w, filter, rules, o.by)
 	if err != nil {
 		return cmp.Or(o.source.missing(), err)
 	}
@@ -140,7 +141,7 @@ func (p *peakPage) write(w io.Writer, o *peakOptions, layout page.Layout) error 
 // A peakPage is what there is to show of peaks.
 type peakPage struct {
 	of      string
-	peaks   *aggregate.Peaks
+	peaks   []aggregate.RegionPeak
 	list    *listing // names and groups what the peaks are made of
 	by      string
 	beginNs uint64
@@ -149,8 +150,7 @@ type peakPage struct {
 	// only its highest peaks.
 	restored bool
 	regions  []*chipsPeak
-	// sites are those of all that the peaks were made of, by the ids of stacks: where
-	// parts of a recording were read apart, the same stack has come more than once.
+	// sites are those of all that the peaks were made of, by the ids of stacks.
 	sites map[uint64]*site
 	notes []string
 	// about is what is to be known of the timelines, a sentence each.
@@ -166,12 +166,12 @@ type chipsPeak struct {
 	rows, programs []peakRow
 }
 
-func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *name.Rules, by string) (*peakPage, error) {
-	begin, restored := peaks.Begin()
-	snap := peaks.Snapshot()
+func newPeakPage(state *aggregate.State, w *watched, filter dumpFilter, rules *name.Rules, by string) (*peakPage, error) {
+	begin, restored := state.Since()
+	snap := state.Snapshot()
 	p := &peakPage{
-		of: w.of, peaks: peaks, by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
-		list:   &listing{present: &present{State: peaks.State, nowNs: snap.TimeNs, of: w.in()}, snap: snap, rules: rules},
+		of: w.of, peaks: state.RegionPeaks(), by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
+		list:   &listing{present: &present{State: state, nowNs: snap.TimeNs, of: w.in()}, snap: snap, rules: rules},
 		chosen: len(filter.devices) > 0, sites: make(map[uint64]*site), notes: w.notes,
 	}
 	if w.live {
@@ -183,10 +183,9 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *n
 	if late := p.late(&filter); late != "" {
 		p.about = append(p.about, late)
 	}
-	all := peaks.RegionPeaks()
 	for _, region := range peakRegions {
-		for i := range all {
-			peak := &all[i]
+		for i := range p.peaks {
+			peak := &p.peaks[i]
 			if peak.Region != region || !filter.wantsPeak(peak.Device, region) {
 				continue
 			}
