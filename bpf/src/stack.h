@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Stacks as events have them: two ids, of the native and of the Python part,
- * each told of once. */
+/* The stacks of events: two ids, of the native and of the Python part, each reported once. */
 #pragma once
 
 /* The ids of the stacks that user space knows, and the process. */
@@ -12,7 +11,7 @@ struct {
 	__type(value, u32);
 } stacks SEC(".maps");
 
-/* Has user space know a native stack: 0 where it cannot be told. */
+/* Reports a native stack to user space; 0 if that failed. */
 __noinline u64 tell_native(struct unwinder *u, u32 tgid)
 {
 	u64 id, size;
@@ -69,8 +68,8 @@ __noinline u64 tell_python(struct unwinder *u, u32 tgid)
 	return id;
 }
 
-/* Processes that unload code, or have, which user space does not know yet: how
- * often that began or was done. It is odd while it goes on. */
+/* Processes that unload code, or have, which user space does not know yet: how often that
+ * began or ended. It is odd while it goes on. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -79,8 +78,7 @@ struct {
 	__type(value, u64);
 } unloading SEC(".maps");
 
-/* The slot of the process's space; 0 where user space has told of none that
- * holds. */
+/* The slot of the process's space; 0 if user space has published none that is valid. */
 static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 {
 	struct process *p;
@@ -102,10 +100,9 @@ static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 #define RT_CONSISTENT 0
 #define RT_DELETE 2
 
-/* _dl_debug_state(), which ld.so calls before and after it changes what is
- * mapped; the cookie is _r_debug's address. Other code may come to lie where
- * some is unloaded: from before that until user space has seen what is there, no
- * stacks are taken. */
+/* _dl_debug_state(), which ld.so calls before and after it changes mappings; the cookie is
+ * _r_debug's address. Other code may be mapped in the place of unloaded code: until user
+ * space has read the new mappings, no stacks are taken. */
 SEC("uprobe.multi")
 int on_debug_state(struct pt_regs *ctx)
 {
@@ -153,7 +150,7 @@ __noinline int walk(struct unwinder *u, const struct space *s, u64 ip, u64 sp, u
 	return 0;
 }
 
-/* The stack of a probe's hit. */
+/* Takes the stack of a probe's hit. */
 __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -172,7 +169,7 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 		forget_rows(u, s->generation);
 	walk(u, s, ip, sp, bp);
 	if (!same_memory(&u->memory)) {
-		/* another thread gives memory back, which some do all the time */
+		/* another thread releases memory, which some do all the time */
 		open_memory(&u->memory);
 		walk(u, s, ip, sp, bp);
 		if (!same_memory(&u->memory)) {
@@ -210,7 +207,7 @@ static __always_inline void stack_of(const struct pt_regs *ctx, struct unwinder 
 		count_end(END_NO_STATE);
 }
 
-/* The stack of every call of a function: for tests and benchmarks. */
+/* The stack of every call of a function, for tests and benchmarks. */
 NO_PROGRAMS(after_stack);
 
 SEC("uprobe.multi")
