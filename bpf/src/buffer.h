@@ -10,7 +10,7 @@ static __always_inline u64 buffer_object(struct memory *m, const struct layout *
 
 	if (l->buffer_impl == NO_FIELD)
 		return buffer;
-	if (!peek(m, buffer + l->buffer_impl, &impl))
+	if (!read_user(m, buffer + l->buffer_impl, &impl))
 		return 0;
 	return impl;
 }
@@ -32,8 +32,8 @@ static __always_inline bool read_buffer(struct memory *m, const struct layout *l
 {
 	u64 at = object + l->window;
 
-	if (!peek_words(m, at, window, BUFFER_WINDOW / 8) ||
-	    (unique_id && !peek(m, object + l->unique_id, unique_id)))
+	if (!read_user_words(m, at, window, BUFFER_WINDOW / 8) ||
+	    (unique_id && !read_user(m, object + l->unique_id, unique_id)))
 		return false;
 	return !m || same_memory(m) || (!bpf_probe_read_user(window, BUFFER_WINDOW, (void *)at) &&
 				  (!unique_id || read_u64(object + l->unique_id, unique_id)));
@@ -92,7 +92,7 @@ HANDLER void buffer_allocated(const struct hit *h)
 	}
 	device = window_u64(window, l->device);
 	allocator = window_u64(window, l->allocator);
-	meet_allocator(h, device, allocator, 0);
+	ensure_allocator(h, device, allocator, 0);
 
 	r = RESERVE(struct buffer_record, RECORD_ALLOC, h->library);
 	if (!r)

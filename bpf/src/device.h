@@ -49,7 +49,7 @@ __noinline s64 read_chip(u32 library, u64 entry)
 }
 
 /* Reports a device to user space; 0 if there was no room for the record. */
-__noinline int tell_device(u32 library, u64 bias, u64 device, u64 allocator, u32 flags)
+__noinline int report_device(u32 library, u64 bias, u64 device, u64 allocator, u32 flags)
 {
 	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
 	struct device_record *r;
@@ -96,7 +96,7 @@ __noinline int tell_device(u32 library, u64 bias, u64 device, u64 allocator, u32
 
 /* Reports a device before a record refers to it. What a mesh has in the place of a Device's
  * id does not matter: at worst it is reported again. */
-static __always_inline void meet_device(const struct hit *h, u64 device)
+static __always_inline void ensure_device(const struct hit *h, u64 device)
 {
 	struct object_key k = {.tgid = h->tgid, .object = device};
 	u32 *known, id = 0;
@@ -110,19 +110,19 @@ static __always_inline void meet_device(const struct hit *h, u64 device)
 		return;
 	if (bpf_map_update_elem(&devices, &k, &id, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
-	if (!tell_device(h->library, h->bias, device, 0, 0))
+	if (!report_device(h->library, h->bias, device, 0, 0))
 		bpf_map_delete_elem(&devices, &k); /* try again later */
 }
 
-static __always_inline void meet_allocator(const struct hit *h, u64 device, u64 allocator,
-					   u32 flags)
+static __always_inline void ensure_allocator(const struct hit *h, u64 device, u64 allocator,
+					     u32 flags)
 {
 	struct object_key k = {.tgid = h->tgid, .object = allocator};
 	struct recent *last = last_hit();
 	u64 *known;
 
 	if (last && last->tgid == h->tgid && last->device == device && last->allocator == allocator &&
-	    last->endings == endings && !flags)
+	    last->cache_epoch == cache_epoch && !flags)
 		return;
 	known = bpf_map_lookup_elem(&allocators, &k);
 	if (known && *known == device && !flags) {
@@ -131,7 +131,7 @@ static __always_inline void meet_allocator(const struct hit *h, u64 device, u64 
 			barrier();
 			last->device = device;
 			last->allocator = allocator;
-			last->endings = endings;
+			last->cache_epoch = cache_epoch;
 			barrier();
 			last->tgid = h->tgid;
 		}
@@ -139,7 +139,7 @@ static __always_inline void meet_allocator(const struct hit *h, u64 device, u64 
 	}
 	if (bpf_map_update_elem(&allocators, &k, &device, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
-	if (!tell_device(h->library, h->bias, device, allocator, flags))
+	if (!report_device(h->library, h->bias, device, allocator, flags))
 		bpf_map_delete_elem(&allocators, &k);
 }
 
@@ -153,7 +153,7 @@ HANDLER void device_ready(const struct hit *h)
 		count_lost(LOST_DEVICE_UNREADABLE);
 		return;
 	}
-	meet_allocator(h, h->ctx->si, allocator, DEVICE_READY);
+	ensure_allocator(h, h->ctx->si, allocator, DEVICE_READY);
 }
 
 /* Allocator::deallocate_buffers(): all of its buffers are freed. */
@@ -163,7 +163,7 @@ HANDLER void allocator_clear(const struct hit *h)
 	struct clear_record *r;
 	u64 *device = bpf_map_lookup_elem(&allocators, &k);
 
-	__sync_fetch_and_add(&endings, 1);
+	__sync_fetch_and_add(&cache_epoch, 1);
 	if (device) {
 		struct object_key d = {.tgid = h->tgid, .object = *device};
 		bpf_map_delete_elem(&devices, &d);

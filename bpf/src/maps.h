@@ -39,7 +39,7 @@ struct {
 /* An object of one process. */
 struct object_key {
 	u32 tgid;
-	u32 image; /* of code objects: that of struct space; else 0 */
+	u32 exec_id; /* of code objects: that of struct space; else 0 */
 	u64 object;
 };
 /* The device of an allocator that was reported to user space. */
@@ -62,10 +62,10 @@ struct {
 } devices SEC(".maps");
 
 /* Result of the last hit on a CPU, which is usually that of the next one. It is valid until
- * a process or allocator ends, which `endings` counts. If a hit is preempted while it
+ * a process or allocator ends, which `cache_epoch` counts. If a hit is preempted while it
  * writes here, the mixture matches no hit. */
 struct recent {
-	u64 endings;
+	u64 cache_epoch;
 	u64 device;
 	u64 allocator;
 	u32 tgid; /* a traced process; 0 while the rest is written */
@@ -79,7 +79,7 @@ struct {
 } recent SEC(".maps");
 
 /* How many processes and allocators have ended. */
-u64 endings;
+u64 cache_epoch;
 
 /* Programs that hold circular buffers, dataflow buffers or kernels. */
 struct program {

@@ -164,7 +164,7 @@ static __always_inline u64 kernel_address(struct memory *m, u64 at, u32 bytes)
 }
 
 /* Reads a word of the process's memory; m may be NULL. */
-static __always_inline bool peek(struct memory *m, u64 at, u64 *word)
+static __always_inline bool read_user(struct memory *m, u64 at, u64 *word)
 {
 	u64 from = m ? kernel_address(m, at, 8) : 0;
 
@@ -175,7 +175,7 @@ static __always_inline bool peek(struct memory *m, u64 at, u64 *word)
 }
 
 /* Reads several words; m may be NULL. */
-static __always_inline bool peek_words(struct memory *m, u64 at, u64 *words, u32 n)
+static __always_inline bool read_user_words(struct memory *m, u64 at, u64 *words, u32 n)
 {
 	u64 from = m ? kernel_address(m, at, n * 8) : 0;
 

@@ -53,7 +53,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 	drop_unwinder(old_tid); /* the thread takes the process's id now */
 	p->space = p->inherited = 0;
 	p->flags &= ~PROCESS_LATE;
-	__sync_fetch_and_add(&endings, 1);
+	__sync_fetch_and_add(&cache_epoch, 1);
 	return process_ended(RECORD_EXEC, tgid, 0);
 }
 
@@ -67,7 +67,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (task->signal->live.counter > 0 || !bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
 	bpf_map_delete_elem(&processes, &tgid);
-	__sync_fetch_and_add(&endings, 1);
+	__sync_fetch_and_add(&cache_epoch, 1);
 	return process_ended(RECORD_EXIT, tgid,
 			     task->signal->group_exit_code ?: task->exit_code);
 }

@@ -10,7 +10,7 @@ HANDLER void enter_program(const struct hit *h, struct thread *t, u32 phase)
 	t->phase = phase;
 	if (!read_u64(t->impl + h->l->program_id, &t->program_id))
 		count_lost(LOST_PROGRAM_UNREADABLE);
-	meet_device(h, t->device);
+	ensure_device(h, t->device);
 }
 
 static __always_inline void program_holds(u32 tgid, u64 impl, u64 id, u32 what)
@@ -58,8 +58,8 @@ struct cb_place {
 
 /* One record for each MAX_RANGES ranges of a CoreRangeSet, which is a vector of CoreRange:
  * x0, y0, x1, y1 as u64. */
-__noinline int tell_cb(u32 library, const struct cb_place *p, u64 program_id, u64 begin,
-			      u64 end)
+__noinline int report_cb(u32 library, const struct cb_place *p, u64 program_id, u64 begin,
+				u64 end)
 {
 	struct cb_record *r;
 	u64 corners[4];
@@ -115,10 +115,10 @@ HANDLER void cb_allocate(const struct hit *h, struct thread *t)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
 	}
-	meet_device(h, p.device);
+	ensure_device(h, p.device);
 	program_holds(h->tgid, t->impl, t->program_id, PROGRAM_CBS);
 	for (u32 i = 0; i < MAX_RANGE_RECORDS && begin < end; i++) {
-		tell_cb(h->library, &p, t->program_id, begin, end);
+		report_cb(h->library, &p, t->program_id, begin, end);
 		begin += MAX_RANGES * 32;
 	}
 	if (begin < end)
@@ -138,7 +138,7 @@ HANDLER void cb_mark(const struct hit *h, struct thread *t)
 	};
 
 	program_holds(h->tgid, t->impl, t->program_id, PROGRAM_DFBS);
-	tell_cb(h->library, &p, t->program_id, h->ctx->di, h->ctx->di + 32);
+	report_cb(h->library, &p, t->program_id, h->ctx->di, h->ctx->di + 32);
 }
 
 /* finalize_kernel_bins(device, core_type, …, base, &text_offset, &text_size) writes its
@@ -222,7 +222,7 @@ static __always_inline bool is_placed(u64 impl, u32 vector, u32 needed)
 }
 
 /* The memory that a compiled program has; 0 if it is not compiled. */
-__noinline int held_by_program(u32 library, u64 impl)
+__noinline int program_memory(u32 library, u64 impl)
 {
 	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
 	u32 bytes = 0;
@@ -251,7 +251,7 @@ HANDLER void program_enqueued(const struct hit *h)
 	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
 	struct object_key k = {.tgid = tgid};
 	struct program fresh = {}, *known;
-	struct program_met_record *r;
+	struct program_seen_record *r;
 	u32 what;
 
 	if (!process || !(process->flags & PROCESS_LATE) || l->program_impl == NO_FIELD)
@@ -264,7 +264,7 @@ HANDLER void program_enqueued(const struct hit *h)
 	known = bpf_map_lookup_elem(&programs, &k);
 	if (known && known->id == fresh.id)
 		return;
-	what = held_by_program(h->library, k.object);
+	what = program_memory(h->library, k.object);
 	fresh.holds = what | PROGRAM_KNOWN;
 	if (bpf_map_update_elem(&programs, &k, &fresh, BPF_ANY)) {
 		count_lost(LOST_MAP_FULL);
@@ -272,8 +272,8 @@ HANDLER void program_enqueued(const struct hit *h)
 	}
 	if (!what)
 		return;
-	meet_device(h, h->ctx->dx);
-	r = RESERVE(struct program_met_record, RECORD_PROGRAM_MET, h->library);
+	ensure_device(h, h->ctx->dx);
+	r = RESERVE(struct program_seen_record, RECORD_PROGRAM_SEEN, h->library);
 	if (!r) {
 		bpf_map_delete_elem(&programs, &k); /* try again later */
 		return;

@@ -74,13 +74,13 @@ static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, str
 }
 
 static __always_inline void fill_code(struct code_record *r, const struct python_offsets *p,
-				      u64 code, u32 image, u32 id, u32 table_bytes)
+				      u64 code, u32 exec_id, u32 id, u32 table_bytes)
 {
 	u64 at = 0;
 
 	fill_header(&r->h, RECORD_CODE, 0);
 	r->object = code;
-	r->image = image;
+	r->exec_id = exec_id;
 	r->pad = 0;
 	r->id = id;
 	r->minor = p->minor;
@@ -97,18 +97,18 @@ static __always_inline void fill_code(struct code_record *r, const struct python
 }
 
 /* Reports a code object to user space; 0 if that failed. */
-__noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
+__noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct object_key key = {.tgid = bpf_get_current_pid_tgid() >> 32, .object = code};
 	const struct python_offsets *p;
 	u64 type = 0, table = 0, bytes = 0;
-	u64 size = 0, told, *known;
+	u64 size = 0, entry, *known;
 	u32 id;
 
 	if (!u || !s)
 		return 0;
 	p = &s->python;
-	key.image = s->image;
+	key.exec_id = s->exec_id;
 	known = bpf_map_lookup_elem(&codes, &key);
 	if (known)
 		return *known;
@@ -124,8 +124,8 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 	if (p->minor < 11 || !read_u64(code + OBJECT_SIZE, &size) || size > MAX_ITEMS / 2)
 		size = MAX_ITEMS / 2;
 	id = __sync_fetch_and_add(&code_ids, 1) + 1;
-	told = size * 2 << 32 | id;
-	if (bpf_map_update_elem(&codes, &key, &told, BPF_ANY)) {
+	entry = size * 2 << 32 | id;
+	if (bpf_map_update_elem(&codes, &key, &entry, BPF_ANY)) {
 		u->python_end = END_PYTHON_NO_TABLE_ROOM;
 		return 0;
 	}
@@ -133,7 +133,7 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 		struct small_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
 		if (!r)
 			goto full;
-		fill_code(&r->code, p, code, s->image, id, bytes);
+		fill_code(&r->code, p, code, s->exec_id, id, bytes);
 		barrier_var(bytes);
 		if (bytes > SMALL_TABLE)
 			bytes = SMALL_TABLE;
@@ -146,7 +146,7 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 			goto full;
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
-		fill_code(&r->code, p, code, s->image, id, bytes);
+		fill_code(&r->code, p, code, s->exec_id, id, bytes);
 		barrier_var(bytes);
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
@@ -154,7 +154,7 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 			r->code.table_bytes = 0;
 		send(r);
 	}
-	return told;
+	return entry;
 full:
 	bpf_map_delete_elem(&codes, &key);
 	u->python_end = END_PYTHON_RING_FULL;
@@ -185,14 +185,14 @@ __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 		return 0;
 	if (!u->thread_slot)
 		u->thread_slot = find_thread_slot(s);
-	if (!u->thread_slot || !peek(&u->memory, u->thread_slot, &thread) || !thread)
+	if (!u->thread_slot || !read_user(&u->memory, u->thread_slot, &thread) || !thread)
 		return 0;
-	if (!peek(&u->memory, thread + s->python.thread_frame, &frame)) {
+	if (!read_user(&u->memory, thread + s->python.thread_frame, &frame)) {
 		u->python_end = END_PYTHON_NOT_READABLE;
 		return 0;
 	}
 	if (s->python.cframe_frame != NO_FIELD) {
-		if (!frame || !peek(&u->memory, frame + s->python.cframe_frame, &frame)) {
+		if (!frame || !read_user(&u->memory, frame + s->python.cframe_frame, &frame)) {
 			u->python_end = END_PYTHON_NOT_READABLE;
 			return 0;
 		}
@@ -201,27 +201,27 @@ __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 }
 
 /* The id of the running code, reported if needed. */
-static __always_inline u64 told_of(struct unwinder *u, const struct space *s, u64 code)
+static __always_inline u64 code_entry(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct known_code *k = &u->codes[(code >> 4 ^ code >> 10) & (KNOWN_CODES - 1)];
 	u64 deaths = code_deaths;
-	u64 told;
+	u64 entry;
 
 	if (k->code == code && k->deaths == deaths)
-		return k->told;
-	told = tell_code(u, s, code);
-	if (!told)
+		return k->entry;
+	entry = report_code(u, s, code);
+	if (!entry)
 		return 0;
 	k->code = code;
 	k->deaths = deaths;
-	k->told = told;
-	return told;
+	k->entry = entry;
+	return entry;
 }
 
 /* Reads one Python frame: STEP_ON, or how the stack ends here. */
 __noinline int python_step(struct unwinder *u, const struct space *s)
 {
-	u64 frame, code, at, marker, told;
+	u64 frame, code, at, marker, entry;
 	u64 owner = 1;
 	u32 n, place;
 
@@ -231,13 +231,13 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	if (!frame)
 		return END_PYTHON;
 	n = u->python.frames;
-	if (frame & 7 || !peek(&u->memory, frame + s->python.frame_code, &code) ||
-	    !peek(&u->memory, frame + s->python.frame_instruction, &at) ||
-	    !peek(&u->memory, frame + s->python.frame_previous, &u->python_frame))
+	if (frame & 7 || !read_user(&u->memory, frame + s->python.frame_code, &code) ||
+	    !read_user(&u->memory, frame + s->python.frame_instruction, &at) ||
+	    !read_user(&u->memory, frame + s->python.frame_previous, &u->python_frame))
 		return END_PYTHON_NOT_READABLE;
 	if (s->python.minor >= 11) {
 		marker = s->python.frame_owner;
-		if (!peek(&u->memory, frame + (marker & ~7ull), &owner))
+		if (!read_user(&u->memory, frame + (marker & ~7ull), &owner))
 			return END_PYTHON_NOT_READABLE;
 		owner = owner >> (marker & 7) * 8 & 0xff;
 	}
@@ -253,15 +253,15 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 		return END_PYTHON_TOO_DEEP;
 	/* 3.14 has reference counting flags in the low bits */
 	code &= ~7ull;
-	told = told_of(u, s, code);
-	if (!told)
+	entry = code_entry(u, s, code);
+	if (!entry)
 		return u->python_end;
 	/* in bytes from the start of the code; negative before the first instruction */
 	if (s->python.minor >= 11)
 		at -= code + s->python.code_bytes;
 	else
 		at = (s32)at * 2; /* 3.10 counts units of two bytes */
-	if (at + 2 >= (told >> 32) + 2 || at & 1)
+	if (at + 2 >= (entry >> 32) + 2 || at & 1)
 		return END_PYTHON_BAD;
 	place = at;
 	place &= ~PYTHON_ENTRY;
@@ -271,10 +271,10 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	 * remove a check without effect */
 	barrier_var(n);
 	n &= MAX_FRAMES - 1;
-	u->python.calls[n].code = told;
+	u->python.calls[n].code = entry;
 	u->python.calls[n].place = place;
 	u->python.frames = n + 1;
-	u->python.id = mix(u->python.id, told << 32 | place);
+	u->python.id = mix(u->python.id, entry << 32 | place);
 	return STEP_ON;
 }
 
@@ -316,7 +316,7 @@ int on_code_dealloc(struct pt_regs *ctx)
 {
 	struct object_key key = {
 		.tgid = bpf_get_current_pid_tgid() >> 32,
-		.image = bpf_get_attach_cookie(ctx),
+		.exec_id = bpf_get_attach_cookie(ctx),
 		.object = ctx->di,
 	};
 

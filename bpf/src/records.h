@@ -46,7 +46,7 @@ enum record_kind {
 	RECORD_NATIVE_STACK,
 	RECORD_PYTHON_STACK,
 	RECORD_CODE,
-	RECORD_PROGRAM_MET,
+	RECORD_PROGRAM_SEEN,
 	/* headers only */
 	RECORD_STACK,
 	RECORD_UNLOADED,
@@ -187,7 +187,7 @@ struct program_end_record {
 
 /* A program that was compiled before its process was attached. flags: its memory, which
  * user space reads from the process. */
-struct program_met_record {
+struct program_seen_record {
 	struct header h;
 	u64 program_id;
 	u64 impl; /* ProgramImpl */
@@ -251,7 +251,7 @@ struct text {
 struct code_record {
 	struct header h;
 	u64 object;
-	u32 image; /* that of struct space */
+	u32 exec_id; /* that of struct space */
 	u32 id;
 	u32 minor;
 	u32 first_line;

@@ -12,7 +12,7 @@ struct {
 } stacks SEC(".maps");
 
 /* Reports a native stack to user space; 0 if that failed. */
-__noinline u64 tell_native(struct unwinder *u, u32 tgid)
+__noinline u64 report_native(struct unwinder *u, u32 tgid)
 {
 	u64 id, size;
 
@@ -41,7 +41,7 @@ __noinline u64 tell_native(struct unwinder *u, u32 tgid)
 	return id;
 }
 
-__noinline u64 tell_python(struct unwinder *u, u32 tgid)
+__noinline u64 report_python(struct unwinder *u, u32 tgid)
 {
 	u64 id, size;
 
@@ -83,9 +83,9 @@ static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 {
 	struct process *p;
 
-	if (u->slot && !u->inherited && u->endings == endings)
+	if (u->slot && !u->inherited && u->cache_epoch == cache_epoch)
 		return u->slot;
-	u->endings = endings;
+	u->cache_epoch = cache_epoch;
 	u->slot = u->inherited = 0;
 	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (p && !bpf_map_lookup_elem(&unloading, &tgid)) {
@@ -118,7 +118,7 @@ int on_debug_state(struct pt_regs *ctx)
 			__sync_fetch_and_add(times, 1);
 		else if (!times && bpf_map_update_elem(&unloading, &tgid, &one, BPF_ANY))
 			count_lost(LOST_MAP_FULL);
-		__sync_fetch_and_add(&endings, 1);
+		__sync_fetch_and_add(&cache_epoch, 1);
 	} else if (state == RT_CONSISTENT && times && *times & 1) {
 		__sync_fetch_and_add(times, 1);
 		h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
@@ -179,13 +179,13 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 	}
 	id = u->native.id;
 	if (u->native_ids[id & (KNOWN_IDS - 1)] != id)
-		id = tell_native(u, tgid);
+		id = report_native(u, tgid);
 	ids->native = id;
 	count_end(u->end);
 	if (u->python.frames) {
 		id = u->python.id;
 		if (u->python_ids[id & (KNOWN_IDS - 1)] != id)
-			id = tell_python(u, tgid);
+			id = report_python(u, tgid);
 		ids->python = id;
 	}
 	count_end(u->python_end);

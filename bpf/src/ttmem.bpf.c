@@ -33,7 +33,7 @@ KEEP(clear_record);
 KEEP(device_record);
 KEEP(cb_record);
 KEEP(program_end_record);
-KEEP(program_met_record);
+KEEP(program_seen_record);
 KEEP(kernel_record);
 KEEP(process_record);
 KEEP(native_record);
@@ -70,7 +70,7 @@ static __always_inline bool traced(u32 tgid)
 	struct recent *last = last_hit();
 	struct process fresh = {};
 
-	if (last && last->tgid == tgid && last->endings == endings)
+	if (last && last->tgid == tgid && last->cache_epoch == cache_epoch)
 		return true;
 	if (bpf_map_lookup_elem(&processes, &tgid))
 		return true;

@@ -53,7 +53,7 @@ struct known_row {
 struct known_code {
 	u64 code;
 	u64 deaths;
-	u64 told; /* value in the map codes */
+	u64 entry; /* value in the map codes */
 };
 
 /* State for unwinding a thread. Not per CPU: a probe can be preempted. */
@@ -74,7 +74,7 @@ struct unwinder {
 	u32 words;   /* MAX_WORDS + 1: too many to compare */
 	u64 word_at[MAX_WORDS], word[MAX_WORDS];
 
-	u64 endings; /* slot is valid while none is added */
+	u64 cache_epoch; /* slot is valid while none is added */
 	u32 slot, generation;
 	u32 inherited; /* as in struct process */
 	u32 pad;
@@ -248,7 +248,7 @@ static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 	u64 at = u->bp_at, value;
 
 	if (at) {
-		if (!peek(&u->memory, at, &value))
+		if (!read_user(&u->memory, at, &value))
 			return false;
 		note_word(u, at, value);
 		u->bp = value;
@@ -313,7 +313,7 @@ __noinline u64 rare_cfa(struct unwinder *u, u64 packed)
 		return base + 8 + ((u->at & 15) >= offset ? 8 : 0);
 	if (kind == CFA_DEREF_BP && (u->bp_lost || !caller_bp(u, &base)))
 		return 0;
-	if (!peek(&u->memory, base + (s64)(s16)offset, &word))
+	if (!read_user(&u->memory, base + (s64)(s16)offset, &word))
 		return 0;
 	return word + (s64)(s16)(offset >> 16);
 }
@@ -425,7 +425,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 		u->bp_lost = 1;
 		break;
 	}
-	if (!peek(&u->memory, cfa - 8, &word))
+	if (!read_user(&u->memory, cfa - 8, &word))
 		return END_NOT_READABLE;
 	note_word(u, cfa - 8, word);
 	u->at = word - 1;
