@@ -75,12 +75,11 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *aggregate.Rules, o 
 	totals := make(map[chipRegion]*diffTotal)
 	ops := operationsOf(a, b)
 	for _, side := range []*diffSide{a, b} {
-		l := &listing{rules: rules, filter: filter, snap: side.snap}
-		sites := make(map[*event.Stack]*site)
+		n := &namer{rules: rules, filter: filter, snap: side.snap}
 		for i := range side.parts.List {
 			part := &side.parts.List[i]
-			row := l.ofPart(part, sites)
-			if row == nil {
+			row, ok := rowOf(n, part)
+			if !ok {
 				continue
 			}
 			if row.name.Op == "" {
@@ -95,14 +94,14 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *aggregate.Rules, o 
 				}
 				t.of(side == b).add(part.Count, part.Bytes)
 			}
-			keys := o.keys(l, row, part)
+			keys := o.keys(n, &row)
 			for _, k := range keys {
 				key := diffKey{k.key, part.Static != event.NotStatic}
 				g := groups[key]
 				if g == nil {
 					g = &diffGroup{Static: key.static}
 					if o.by == "stack" {
-						g.calls = diffKey{stackKey(row, true), key.static}
+						g.calls = diffKey{stackKey(&row, true), key.static}
 					}
 					groups[key] = g
 				}
@@ -170,45 +169,41 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 	}
 }
 
-// ofPart is a row for all that the part adds up; nil where the filter has none of it.
-func (l *listing) ofPart(p *aggregate.Part, sites map[*event.Stack]*site) *allocation {
+// rowOf is a row for all that the part adds up; ok is false if the filter does not let it
+// through.
+func rowOf(n *namer, p *aggregate.Part) (_ allocation, ok bool) {
 	a := allocation{
 		devices: p.Devices, region: p.Region, pid: p.PID, perBank: p.Bytes, banks: 1, before: p.BeforeAttach, layout: p.Layout.String(),
 	}
 	if p.Static != event.NotStatic {
 		a.layout = p.Static.String()
 	}
-	l.rows = l.rows[:0]
-	l.add(a, p.Stack, sites)
-	if len(l.rows) == 0 {
-		return nil
-	}
-	return &l.rows[0]
+	return n.row(a, p.Stack)
 }
 
 // A groupKey tells a group apart in both sides, and title is what it is called.
 type groupKey struct{ key, title string }
 
 // keys are the groups that a row is in.
-func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys []groupKey) {
+func (o *diffOptions) keys(n *namer, a *allocation) (keys []groupKey) {
 	switch o.by {
 	case "process": // by name: ids are others in another run
-		name := l.processName(a.pid)
+		name := n.processName(a.pid)
 		return []groupKey{{name, name}}
 	case "stack":
-		return []groupKey{{stackKey(a, o.ignoreLines), l.title(a, " · ")}}
+		return []groupKey{{stackKey(a, o.ignoreLines), n.title(a, " · ")}}
 	}
 	g := groupingOf(o.by)
-	for _, text := range g.keys(l, a) {
+	for _, text := range g.keys(n, a) {
 		keys = append(keys, groupKey{text, text})
 	}
 	return keys
 }
 
 // processName is the name of a process, also of one that ended.
-func (l *listing) processName(pid int) string {
-	for i := range l.snap.Processes {
-		if p := &l.snap.Processes[i]; p.PID == pid && page.ProcessName(p) != "" {
+func (n *namer) processName(pid int) string {
+	for i := range n.snap.Processes {
+		if p := &n.snap.Processes[i]; p.PID == pid && page.ProcessName(p) != "" {
 			return page.ProcessName(p)
 		}
 	}

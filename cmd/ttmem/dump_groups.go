@@ -16,23 +16,23 @@ import (
 // of its chips.
 type dumpGrouping struct {
 	name string
-	keys func(l *listing, a *allocation) []string
+	keys func(n *namer, a *allocation) []string
 }
 
 var groupingList = []dumpGrouping{
-	{"stack", func(l *listing, a *allocation) []string { return []string{l.title(a, " · ")} }},
-	{"op", func(l *listing, a *allocation) []string {
+	{"stack", func(n *namer, a *allocation) []string { return []string{n.title(a, " · ")} }},
+	{"op", func(n *namer, a *allocation) []string {
 		return []string{cmp.Or(page.Clean(a.name.Op), "(unknown operation)")}
 	}},
-	{"file", func(l *listing, a *allocation) []string {
+	{"file", func(n *namer, a *allocation) []string {
 		return []string{cmp.Or(page.Clean(a.name.Call.File), "(unknown file)")}
 	}},
-	{"component", func(l *listing, a *allocation) []string {
+	{"component", func(n *namer, a *allocation) []string {
 		return []string{cmp.Or(page.Clean(a.component), "(no component)")}
 	}},
-	{"type", func(l *listing, a *allocation) []string { return []string{a.region.String() + " " + a.layout} }},
-	{"region", func(_ *listing, a *allocation) []string { return []string{a.region.String()} }},
-	{"chip", func(_ *listing, a *allocation) (keys []string) {
+	{"type", func(n *namer, a *allocation) []string { return []string{a.region.String() + " " + a.layout} }},
+	{"region", func(_ *namer, a *allocation) []string { return []string{a.region.String()} }},
+	{"chip", func(_ *namer, a *allocation) (keys []string) {
 		for _, id := range a.devices {
 			keys = append(keys, fmt.Sprintf("chip %d", id))
 		}
@@ -41,7 +41,7 @@ var groupingList = []dumpGrouping{
 		}
 		return keys
 	}},
-	{"process", func(l *listing, a *allocation) []string { return []string{l.process(a.pid)} }},
+	{"process", func(n *namer, a *allocation) []string { return []string{n.process(a.pid)} }},
 }
 
 // groupingOf is the grouping of a value of --by.
@@ -50,9 +50,9 @@ func groupingOf(by string) dumpGrouping {
 }
 
 // process is what a process is called.
-func (l *listing) process(pid int) string {
-	for i := range l.snap.Processes {
-		if p := &l.snap.Processes[i]; p.PID == pid && p.Exit == nil {
+func (n *namer) process(pid int) string {
+	for i := range n.snap.Processes {
+		if p := &n.snap.Processes[i]; p.PID == pid && p.Exit == nil {
 			return fmt.Sprintf("PID %d %s", pid, page.ProcessName(p))
 		}
 	}
@@ -96,7 +96,7 @@ func (l *listing) group(by string, n int) *grouped {
 	groups := make(map[key]*dumpGroup)
 	for i := range l.rows {
 		a := &l.rows[i]
-		keys := g.keys(l, a)
+		keys := g.keys(&l.namer, a)
 		for j, text := range keys {
 			k := key{text: text}
 			if by == "stack" {

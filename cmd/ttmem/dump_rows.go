@@ -59,7 +59,6 @@ func (a *allocation) taken() uint64 {
 // listing is everything that is allocated, as far as it is asked for.
 type listing struct {
 	*present
-	snap *aggregate.Snapshot
 	rows []allocation
 	// cutOff are how many rows are not listed, of all.
 	cutOff, all int
@@ -68,22 +67,20 @@ type listing struct {
 	// moments are those of the peaks of regions, where these are listed.
 	moments []dumpMoment
 	// ended is true for the end of a file, at which all may be freed.
-	ended  bool
-	rules  *aggregate.Rules
-	filter dumpFilter
+	ended bool
+	namer
 }
 
 func newListing(p *present, filter dumpFilter, rules *aggregate.Rules) (*listing, error) {
-	l := &listing{present: p, snap: p.Snapshot(), rules: rules, filter: filter}
+	l := &listing{present: p, namer: namer{snap: p.Snapshot(), rules: rules, filter: filter}}
 	if err := l.checkFilter(); err != nil {
 		return nil, err
 	}
-	sites := make(map[*event.Stack]*site)
 	held := p.Held()
 	for i := range held {
-		l.addBuffer(&held[i], sites)
+		l.addBuffer(&held[i])
 	}
-	l.addStatics(sites)
+	l.addStatics()
 	l.all, l.there = len(l.rows), len(held)
 	return l, nil
 }
@@ -116,16 +113,16 @@ func (l *listing) checkFilter() error {
 	return nil
 }
 
-func (l *listing) addBuffer(h *aggregate.Held, sites map[*event.Stack]*site) {
+func (l *listing) addBuffer(h *aggregate.Held) {
 	l.add(allocation{
 		buffer: h, devices: h.Devices, region: h.Region, pid: h.PID, address: h.Address,
 		perBank: h.BytesPerBank, banks: uint64(h.Banks), since: h.SinceNs, nowNs: l.nowNs, before: h.BeforeAttach, layout: h.Layout.String(),
-	}, h.Stack, sites)
+	}, h.Stack)
 }
 
 // addStatics adds what programs have in L1. What is at the same place of several
 // chips is one.
-func (l *listing) addStatics(sites map[*event.Stack]*site) {
+func (l *listing) addStatics() {
 	type key struct {
 		pid            int
 		program        uint64
@@ -157,13 +154,31 @@ func (l *listing) addStatics(sites map[*event.Stack]*site) {
 		l.add(allocation{
 			static: s, devices: devices[k], region: event.CB, pid: s.PID, address: s.Address,
 			perBank: s.BytesPerCore, banks: uint64(cores), since: s.SinceNs, nowNs: l.nowNs, before: s.BeforeAttach, layout: s.Kind.String(),
-		}, s.Stack, sites)
+		}, s.Stack)
 	}
 }
 
 // add adds what the filter lets through.
-func (l *listing) add(a allocation, stack *event.Stack, sites map[*event.Stack]*site) {
-	f := &l.filter
+func (l *listing) add(a allocation, stack *event.Stack) {
+	if a, ok := l.row(a, stack); ok {
+		l.rows = append(l.rows, a)
+	}
+}
+
+// A namer makes the rows of a list: it names them, and leaves out those that the filter does
+// not let through.
+type namer struct {
+	rules  *aggregate.Rules
+	filter dumpFilter
+	// snap has the processes.
+	snap  *aggregate.Snapshot
+	sites map[*event.Stack]*site
+}
+
+// row is a row with its site, and as far as the filter lets it through; ok is false if it
+// does not.
+func (n *namer) row(a allocation, stack *event.Stack) (_ allocation, ok bool) {
+	f := &n.filter
 	a.chips = len(a.devices)
 	if len(f.devices) > 0 {
 		a.devices = slices.DeleteFunc(slices.Clone(a.devices), func(id int) bool { return !slices.Contains(f.devices, id) })
@@ -171,26 +186,34 @@ func (l *listing) add(a allocation, stack *event.Stack, sites map[*event.Stack]*
 	if len(f.devices) > 0 && len(a.devices) == 0 ||
 		len(f.regions) > 0 && !slices.Contains(f.regions, a.region) ||
 		len(f.pids) > 0 && !slices.Contains(f.pids, a.pid) {
-		return
+		return a, false
 	}
-	if a.site = sites[stack]; a.site == nil {
-		a.site = l.newSite(stack)
-		sites[stack] = a.site
-	}
-	if a.matches {
-		l.rows = append(l.rows, a)
-	}
+	a.site = n.siteOf(stack)
+	return a, a.matches
 }
 
-func (l *listing) newSite(stack *event.Stack) *site {
+// siteOf is the site of a call stack.
+func (n *namer) siteOf(stack *event.Stack) *site {
+	s := n.sites[stack]
+	if s == nil {
+		if n.sites == nil {
+			n.sites = make(map[*event.Stack]*site)
+		}
+		s = n.newSite(stack)
+		n.sites[stack] = s
+	}
+	return s
+}
+
+func (n *namer) newSite(stack *event.Stack) *site {
 	frames := stack.Frames()
 	s := &site{stack: stack, name: aggregate.NameOf(frames)}
-	if l.rules != nil {
-		s.component = l.rules.Component(frames)
+	if n.rules != nil {
+		s.component = n.rules.Component(frames)
 	} else {
 		s.component = aggregate.DefaultComponent(frames)
 	}
-	grep := l.filter.grep
+	grep := n.filter.grep
 	s.matches = grep == nil || grep.MatchString(s.name.String()) || grep.MatchString(s.component)
 	for i := 0; i < len(frames) && !s.matches; i++ {
 		s.matches = grep.MatchString(aggregate.FrameText(&frames[i]))
@@ -216,7 +239,7 @@ func (l *listing) cut(n int) {
 }
 
 // title is what a row is called, in one line.
-func (l *listing) title(a *allocation, separator string) string {
+func (n *namer) title(a *allocation, separator string) string {
 	name := page.Clean(a.name.Text(separator))
 	if name == "" {
 		switch {
@@ -228,7 +251,7 @@ func (l *listing) title(a *allocation, separator string) string {
 			name = "(unknown code)"
 		}
 	}
-	if l.rules != nil && a.component != "" {
+	if n.rules != nil && a.component != "" {
 		name = page.Clean(a.component) + separator + name
 	}
 	return name

@@ -37,7 +37,7 @@ type leakPage struct {
 	judged bool
 	// replaced is what was there at From and is gone.
 	replaced map[placeKey]aggregate.Amount
-	list     *listing
+	list     *namer
 }
 
 // A placeKey is a line of a process: what it has there now takes the place of what it
@@ -54,8 +54,8 @@ const judgedIntervals = 4
 
 func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter dumpFilter, rules *aggregate.Rules) *leakPage {
 	named := o.from != "" || o.to != ""
-	p := &leakPage{GrowthReport: r, o: o, w: w, replaced: make(map[placeKey]aggregate.Amount), list: &listing{
-		present: &present{of: w.of, nowNs: r.TimeNs}, snap: &aggregate.Snapshot{}, rules: rules, filter: filter,
+	p := &leakPage{GrowthReport: r, o: o, w: w, replaced: make(map[placeKey]aggregate.Amount), list: &namer{
+		snap: &aggregate.Snapshot{}, rules: rules, filter: filter,
 	}}
 	p.judged = len(r.Marks) == 0 || o.interval > 0 || !named && len(r.Marks) > judgedIntervals
 	sites := make(map[*event.Stack]*site)

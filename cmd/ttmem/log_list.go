@@ -16,7 +16,7 @@ const maxSites = 1 << 16
 type eventLog struct {
 	history *aggregate.History
 	filter  *logFilter
-	names   *listing // which names call stacks
+	names   *namer // which names call stacks
 	sites   map[uint64]*site
 	titles  map[titleKey]string // of sites
 	layout  page.Layout
@@ -52,7 +52,7 @@ type keptEvent struct {
 func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout page.Layout, out *output.Lines) *eventLog {
 	return &eventLog{
 		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
-		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
+		names: &namer{rules: rules, filter: dumpFilter{grep: f.grep}},
 		sites: make(map[uint64]*site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
 		keep: o.n, live: o.source.file == "" && len(o.source.command) == 0,
 	}

@@ -107,7 +107,7 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 		}
 		defer svg.Discard()
 	}
-	p := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
+	p := &mapPage{names: &namer{rules: rules}, regions: regions, asked: o.devices, n: o.n}
 	if err := p.read(o, at); err != nil {
 		return err
 	}

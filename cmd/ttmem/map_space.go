@@ -13,8 +13,7 @@ import (
 type mapPage struct {
 	// of is when and where they are of: "at the end of model.ttmem".
 	of     string
-	names  *listing // which names call stacks
-	sites  map[*event.Stack]*site
+	names  *namer // which names call stacks
 	notes  []string
 	others string // of a present
 	failed bool
@@ -176,24 +175,13 @@ func (r *regionMap) staticRows() []mapRow {
 
 // site is what there is to know of where a row was allocated; nil where it is a hole.
 func (m *mapPage) site(row *mapRow) *site {
-	var stack *event.Stack
 	switch {
 	case row.block != nil:
-		stack = row.block.Stack
+		return m.names.siteOf(row.block.Stack)
 	case row.static != nil:
-		stack = row.static.Stack
-	default:
-		return nil
+		return m.names.siteOf(row.static.Stack)
 	}
-	if m.sites == nil {
-		m.sites = make(map[*event.Stack]*site)
-	}
-	s := m.sites[stack]
-	if s == nil {
-		s = m.names.newSite(stack)
-		m.sites[stack] = s
-	}
-	return s
+	return nil
 }
 
 // title is what a row is called.

@@ -36,7 +36,7 @@ func (m *mapPage) writeText(w io.Writer, layout page.Layout) error {
 			m.site(&rows[i])
 		}
 	}
-	for _, s := range m.sites {
+	for _, s := range m.names.sites {
 		sites = append(sites, s)
 	}
 	tellSitesApart(sites)

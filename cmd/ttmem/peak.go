@@ -140,7 +140,7 @@ func (p *peakPage) write(w io.Writer, o *peakOptions, layout page.Layout) error 
 type peakPage struct {
 	of      string
 	peaks   *aggregate.Peaks
-	list    *listing // names and groups what the peaks are made of
+	list    *namer // names and groups what the peaks are made of
 	by      string
 	beginNs uint64
 	endNs   uint64
@@ -170,7 +170,7 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *a
 	snap := peaks.Snapshot()
 	p := &peakPage{
 		of: w.of, peaks: peaks, by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
-		list:   &listing{present: &present{State: peaks.State, nowNs: snap.TimeNs, of: w.in()}, snap: snap, rules: rules},
+		list:   &namer{snap: snap, rules: rules},
 		chosen: len(filter.devices) > 0, sites: make(map[uint64]*site), notes: w.notes,
 	}
 	if w.live {

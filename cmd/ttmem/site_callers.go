@@ -5,16 +5,15 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// tellSitesApart gives sites of the same name the callers in which they differ: a helper
-// that allocates for others is not who holds.
+// tellSitesApart gives sites of the same name the callers in which they differ.
 func tellSitesApart(sites []*site) {
-	list := make([]source, len(sites))
+	list := make([]*page.Site, len(sites))
 	for i, s := range sites {
-		list[i] = source{name: s.name, calls: page.CallTexts(aggregate.OwnCalls(s.stack.Frames()))}
+		list[i] = &page.Site{Key: s.name.String(), Calls: page.CallTexts(aggregate.OwnCalls(s.stack.Frames()))}
 	}
-	tellApart(list)
+	page.Distinguish(list)
 	for i, s := range sites {
-		s.caller = list[i].caller
+		s.caller = list[i].Caller
 	}
 }
 
