@@ -6,6 +6,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -13,7 +14,7 @@ import (
 type mapPage struct {
 	// of is when and where they are of: "at the end of model.ttmem".
 	of     string
-	names  *namer // which names call stacks
+	names  *alloc.Namer // which names call stacks
 	notes  []string
 	others string // of a present
 	failed bool
@@ -174,24 +175,24 @@ func (r *regionMap) staticRows() []mapRow {
 }
 
 // site is what there is to know of where a row was allocated; nil where it is a hole.
-func (m *mapPage) site(row *mapRow) *site {
+func (m *mapPage) site(row *mapRow) *alloc.Site {
 	switch {
 	case row.block != nil:
-		return m.names.siteOf(row.block.Stack)
+		return m.names.Site(row.block.Stack)
 	case row.static != nil:
-		return m.names.siteOf(row.static.Stack)
+		return m.names.Site(row.static.Stack)
 	}
 	return nil
 }
 
 // title is what a row is called.
 func (m *mapPage) title(row *mapRow, separator string) string {
-	a := allocation{site: m.site(row)}
-	if a.site == nil {
+	a := alloc.Row{Site: m.site(row)}
+	if a.Site == nil {
 		return "free"
 	}
-	a.before = row.block != nil && row.block.BeforeAttach || row.static != nil && row.static.BeforeAttach
-	title := m.names.title(&a, separator)
+	a.BeforeAttach = row.block != nil && row.block.BeforeAttach || row.static != nil && row.static.BeforeAttach
+	title := m.names.Title(&a, separator)
 	if row.static != nil {
 		title = "CBs, DFBs of " + page.Count(uint64(row.programs), "program") + separator + title
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -52,7 +53,7 @@ func notedRecording(t *testing.T, seed uint64, events int, o recording.FileOptio
 
 // peaksByBothWays are the pages of a file, from its notes and from all of its events;
 // noted is nil where the notes do not help.
-func peaksByBothWays(t *testing.T, path string, filter dumpFilter) (noted, all *peakDocument) {
+func peaksByBothWays(t *testing.T, path string, filter alloc.Filter) (noted, all *peakDocument) {
 	t.Helper()
 	o := &peakOptions{dumpOptions: dumpOptions{source: sourceOptions{file: path}}}
 	document := func(peaks *aggregate.Peaks, w *watched) *peakDocument {
@@ -71,7 +72,7 @@ func peaksByBothWays(t *testing.T, path string, filter dumpFilter) (noted, all *
 		return nil, nil
 	}
 	all = document(peaks, w)
-	n := &notedFile{o: o, wanted: filter.wantsPeak}
+	n := &notedFile{o: o, wanted: filter.SelectsPeak}
 	survey, err := n.survey()
 	qt.Assert(t, qt.IsNil(err))
 	if survey == nil {
@@ -121,7 +122,7 @@ func checkSamePeaks(t *testing.T, coarse, fine *peakDocument, comment qt.Comment
 func TestPeaksFromNotesAreThoseOfAllEvents(t *testing.T) {
 	for seed := range uint64(20) {
 		path := notedRecording(t, seed, 2000, recording.FileOptions{})[0]
-		filter := []dumpFilter{{}, {regions: []event.Region{event.DRAM}}, {devices: []int{1}}, {regions: []event.Region{event.CB}}}[seed%4]
+		filter := []alloc.Filter{{}, {Regions: []event.Region{event.DRAM}}, {Devices: []int{1}}, {Regions: []event.Region{event.CB}}}[seed%4]
 		coarse, fine := peaksByBothWays(t, path, filter)
 		qt.Assert(t, qt.IsNotNil(coarse), qt.Commentf("seed %d", seed))
 		qt.Assert(t, qt.IsTrue(len(fine.Peaks) > 0))
@@ -134,7 +135,7 @@ func TestPeaksOfEachFileOfARecording(t *testing.T) {
 	for seed := range uint64(2) {
 		paths := notedRecording(t, seed, 40_000, recording.FileOptions{MaxBytes: 500 << 10})
 		for i, path := range paths {
-			coarse, fine := peaksByBothWays(t, path, dumpFilter{})
+			coarse, fine := peaksByBothWays(t, path, alloc.Filter{})
 			comment := qt.Commentf("seed %d, file %d of %d", seed, i, len(paths))
 			qt.Check(t, qt.Equals(fine.Restored, i > 0), comment)
 			if coarse == nil {
@@ -172,7 +173,7 @@ func TestPeaksOfAFileThatIsCutOrDamaged(t *testing.T) {
 			"damaged note":          append(append(slices.Clone(whole[:offset-1]), whole[offset-1]^1), whole[offset:]...),
 		} {
 			qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o644)))
-			coarse, fine := peaksByBothWays(t, path, dumpFilter{})
+			coarse, fine := peaksByBothWays(t, path, alloc.Filter{})
 			if fine == nil || coarse == nil {
 				continue
 			}
@@ -192,7 +193,7 @@ func TestNotesThatDoNotHelpAreNotUsed(t *testing.T) {
 	for name, note := range map[string]func() []byte{
 		"none": other(""), "of another kind": other("\xffwhatever"), "cut": other("\x01\x00\x01"),
 	} {
-		coarse, fine := peaksByBothWays(t, notedRecording(t, 1, 2000, recording.FileOptions{Note: note})[0], dumpFilter{})
+		coarse, fine := peaksByBothWays(t, notedRecording(t, 1, 2000, recording.FileOptions{Note: note})[0], alloc.Filter{})
 		qt.Check(t, qt.IsNil(coarse), qt.Commentf("%s", name))
 		qt.Check(t, qt.IsNotNil(fine), qt.Commentf("%s", name))
 	}
@@ -221,11 +222,11 @@ func TestNotesAreUsedWhereThatIsQuicker(t *testing.T) {
 			}
 		}
 		qt.Assert(t, qt.IsNil(f.Close(recording.End{})))
-		n := &notedFile{o: &peakOptions{dumpOptions: dumpOptions{source: sourceOptions{file: path}}}, wanted: (&dumpFilter{}).wantsPeak}
+		n := &notedFile{o: &peakOptions{dumpOptions: dumpOptions{source: sourceOptions{file: path}}}, wanted: (&alloc.Filter{}).SelectsPeak}
 		peaks, _, err := n.read()
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(peaks != nil, want), qt.Commentf("%d chips, %d starts, %d bytes", chips, len(n.starts), n.size))
-		coarse, fine := peaksByBothWays(t, path, dumpFilter{})
+		coarse, fine := peaksByBothWays(t, path, alloc.Filter{})
 		qt.Assert(t, qt.HasLen(fine.Peaks, chips))
 		checkSamePeaks(t, coarse, fine, qt.Commentf("%d chips", chips))
 	}
