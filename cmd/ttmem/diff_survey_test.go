@@ -42,7 +42,7 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(l.rows, 2)) // the same moment of both
 	for _, row := range l.rows {
-		qt.Check(t, qt.Equals(row.perBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.region]))
+		qt.Check(t, qt.Equals(row.BytesPerBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.Region]))
 	}
 
 	peaks := aggregate.New()
@@ -74,7 +74,7 @@ func TestTheBeginning(t *testing.T) {
 		l, err := dumpOf(t, path, dumpOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
 		for _, row := range l.rows {
-			ids = append(ids, row.buffer.BufferID)
+			ids = append(ids, row.Buffer.BufferID)
 		}
 		slices.Sort(ids)
 		return ids
@@ -143,7 +143,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	var ids []uint64
 	for _, row := range l.rows {
-		ids = append(ids, row.buffer.BufferID)
+		ids = append(ids, row.Buffer.BufferID)
 	}
 	slices.Sort(ids)
 	qt.Check(t, qt.DeepEquals(ids, []uint64{kept, 50}))

@@ -58,8 +58,8 @@ func TestDumpOfAMoment(t *testing.T) {
 			l.sort()
 			var ops []string
 			for _, row := range l.rows {
-				ops = append(ops, row.name.Op)
-				qt.Check(t, qt.IsTrue(row.age() < 2*second))
+				ops = append(ops, row.Name.Op)
+				qt.Check(t, qt.IsTrue(row.Age() < 2*second))
 			}
 			qt.Check(t, qt.DeepEquals(ops, test.want))
 		})
@@ -67,7 +67,7 @@ func TestDumpOfAMoment(t *testing.T) {
 	l, err := dumpOf(t, path, dumpOptions{at: "peak", regions: []string{"L1"}})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(l.rows, 1))
-	qt.Check(t, qt.Equals(l.rows[0].name.Op, "ttnn.add"))
+	qt.Check(t, qt.Equals(l.rows[0].Name.Op, "ttnn.add"))
 
 	var text strings.Builder
 	l, err = dumpOf(t, path, dumpOptions{at: "end"})

@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -60,7 +61,7 @@ func mapOf(t *testing.T, path string, o mapOptions) *mapPage {
 	}
 	at, regions, rules, err := o.check(c, []string{path})
 	qt.Assert(t, qt.IsNil(err))
-	m := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
+	m := &mapPage{names: &alloc.Namer{Rules: rules}, regions: regions, asked: o.devices, n: o.n}
 	qt.Assert(t, qt.IsNil(m.read(&o, at)))
 	qt.Assert(t, qt.IsNil(m.checkChips()))
 	m.of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.of, "$1")
