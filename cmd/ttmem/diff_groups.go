@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
@@ -171,7 +171,7 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 }
 
 // ofPart is a row for all that the part adds up; nil where the filter has none of it.
-func (l *listing) ofPart(p *aggregate.Part, sites map[*event.Stack]*site) *allocation {
+func (l *listing) ofPart(p *analyze.Part, sites map[*event.Stack]*site) *allocation {
 	a := allocation{
 		devices: p.Devices, region: p.Region, pid: p.PID, perBank: p.Bytes, banks: 1, before: p.BeforeAttach, layout: p.Layout.String(),
 	}
@@ -190,7 +190,7 @@ func (l *listing) ofPart(p *aggregate.Part, sites map[*event.Stack]*site) *alloc
 type groupKey struct{ key, title string }
 
 // keys are the groups that a row is in.
-func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys []groupKey) {
+func (o *diffOptions) keys(l *listing, a *allocation, p *analyze.Part) (keys []groupKey) {
 	switch o.by {
 	case "process": // by name: ids are others in another run
 		name := l.processName(a.pid)

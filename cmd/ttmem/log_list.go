@@ -3,7 +3,7 @@ package main
 import (
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
@@ -13,7 +13,7 @@ const maxSites = 1 << 16
 
 // eventLog lists events.
 type eventLog struct {
-	history *aggregate.History
+	history *analyze.History
 	filter  *logFilter
 	names   *listing // which names call stacks
 	sites   map[uint64]*site
@@ -45,12 +45,12 @@ type titleKey struct {
 
 type keptEvent struct {
 	event.Event
-	note aggregate.Note
+	note analyze.Note
 }
 
 func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout listLayout, out *logOutput) *eventLog {
 	return &eventLog{
-		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
+		history: analyze.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
 		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
 		sites: make(map[uint64]*site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
 		keep: o.n, live: o.source.file == "" && len(o.source.command) == 0,
@@ -60,7 +60,7 @@ func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout listLayo
 // handle lists the event, after those that it implies, if it is asked for.
 func (l *eventLog) handle(e *event.Event) { l.history.Apply(e, l.each) }
 
-func (l *eventLog) each(e *event.Event, n *aggregate.Note) {
+func (l *eventLog) each(e *event.Event, n *analyze.Note) {
 	if l.seen == 0 {
 		l.begin = e.TimeNs
 	}
@@ -102,7 +102,7 @@ func (l *eventLog) end() {
 }
 
 // write writes the event.
-func (l *eventLog) write(e *event.Event, n *aggregate.Note) {
+func (l *eventLog) write(e *event.Event, n *analyze.Note) {
 	l.listed++
 	if l.json {
 		l.line = l.appendJSON(l.line[:0], e, n)

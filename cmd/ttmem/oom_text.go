@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
@@ -26,12 +27,12 @@ func (p *oomPage) groups() (list []*alikeFailures) {
 		stack, bytes, program uint64
 		banks                 uint32
 		region                string
-		verdict               aggregate.Verdict
+		verdict               analyze.Cause
 	}
 	known := make(map[key]*alikeFailures)
 	for i := len(p.failures) - 1; i >= 0; i-- {
 		f := p.failures[i]
-		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: f.Verdict()}
+		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: analyze.CauseOf(f)}
 		if f.Stack != nil {
 			k.stack = f.Stack.ID
 		}
@@ -64,7 +65,7 @@ func (p *oomPage) writeText(out *bufio.Writer, layout listLayout) {
 		layout.write(out, 0, noStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", formatGrouped(omitted)))
 	}
 	if p.o.source.file != "" && readOnce(p.o.source.file) == nil && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
-		return g.Evidence != nil && (g.Verdict() == aggregate.Fragmented || g.Verdict() == aggregate.Clash)
+		return g.Evidence != nil && (analyze.CauseOf(g.Failure) == analyze.Fragmented || analyze.CauseOf(g.Failure) == analyze.Clash)
 	}) {
 		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", plain(p.o.source.file))
 		fmt.Fprintln(out)
@@ -93,9 +94,9 @@ func (p *oomPage) nothing() string {
 }
 
 // verdicts name why a request failed.
-var verdicts = map[aggregate.Verdict]string{
-	aggregate.Unexplained: "failed", aggregate.TooLarge: "too large", aggregate.TooLittle: "too little is free",
-	aggregate.Fragmented: "fragmented", aggregate.Clash: "a program meets a tensor",
+var verdicts = map[analyze.Cause]string{
+	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "too little is free",
+	analyze.Fragmented: "fragmented", analyze.Clash: "a program meets a tensor",
 }
 
 // failureRegion is the region in which something was asked for.
@@ -108,7 +109,7 @@ func failureRegion(f *aggregate.Failure) string {
 
 func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFailures) {
 	frames := g.Stack.Frames()
-	title := failureRegion(g.Failure) + ": " + verdicts[g.Verdict()]
+	title := failureRegion(g.Failure) + ": " + verdicts[analyze.CauseOf(g.Failure)]
 	at := "on " + formatIDs(slices.Sorted(slices.Values(g.Devices)))
 	if len(g.Devices) == 0 {
 		at = "on an unknown chip"
@@ -130,14 +131,14 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFai
 		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
 	}
 	p.sized(layout).write(out, 1, dim, who)
-	if g.Verdict() == aggregate.Unexplained {
+	if analyze.CauseOf(g.Failure) == analyze.Unexplained {
 		p.sized(layout).write(out, 1, noStyle, firstLine(g.Message))
 	}
 	e := g.Evidence
 	if e == nil {
 		return
 	}
-	if g.Verdict() == aggregate.Clash {
+	if analyze.CauseOf(g.Failure) == analyze.Clash {
 		p.writeClash(out, layout, g.Failure)
 		return
 	}
@@ -146,7 +147,7 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFai
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	if e.Held.Count > e.Blocking.Count && g.Verdict() != aggregate.TooLarge {
+	if e.Held.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
 		p.sized(layout).write(out, 1, noStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
 			g.Region, formatBytes(e.Held.BytesPerBank), formatCount(e.Held.Count, "buffer")))
 		p.writeBlames(out, layout, e.Holders, e.Held)
@@ -197,8 +198,8 @@ func explain(f *aggregate.Failure) string {
 	// The bytes are the least that there are; other places may have fewer buffers.
 	place := fmt.Sprintf("It would fit if at least this were gone: %s of each bank (%s, between %#x and %#x).",
 		formatBytes(e.Blocking.BytesPerBank), formatCount(e.Blocking.Count, "buffer"), e.From, e.To)
-	switch f.Verdict() {
-	case aggregate.TooLarge:
+	switch analyze.CauseOf(f) {
+	case analyze.TooLarge:
 		text := "It would not fit if nothing else were there: split it"
 		if f.Banks < e.Capacity.Banks {
 			text += ", or spread it over more banks"
@@ -207,9 +208,9 @@ func explain(f *aggregate.Failure) string {
 			text += ", or put it into DRAM"
 		}
 		return text + "."
-	case aggregate.TooLittle:
+	case analyze.TooLittle:
 		return fmt.Sprintf("%s are missing in each bank. %s", formatBytes(f.BytesPerBank-e.FreeBytesPerBank), place)
-	case aggregate.Fragmented:
+	case analyze.Fragmented:
 		return "Enough is free, but in pieces that are all too small. " + place
 	}
 	return "ttmem does not know why: by its own count there was room."
