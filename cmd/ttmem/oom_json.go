@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -110,7 +111,7 @@ func (p *oomPage) writeJSON(w io.Writer) error {
 
 // reasonOf is the reason of a failure for programs.
 func reasonOf(f *aggregate.Failure) string {
-	if f.Verdict() == aggregate.Fragmented {
+	if analyze.CauseOf(f) == analyze.Fragmented {
 		return "fragmented"
 	}
 	return f.Reason
@@ -119,7 +120,7 @@ func reasonOf(f *aggregate.Failure) string {
 func (p *oomPage) failure(f *aggregate.Failure) oomFailure {
 	one := oomFailure{
 		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: p.process(f), UID: f.UID,
-		Reason: reasonOf(f), TooLarge: f.Verdict() == aggregate.TooLarge, Region: f.Region, Devices: f.Devices,
+		Reason: reasonOf(f), TooLarge: analyze.CauseOf(f) == analyze.TooLarge, Region: f.Region, Devices: f.Devices,
 		SizeBytes: f.SizeBytes, Banks: f.Banks, NeededBytesPerBank: f.BytesPerBank,
 		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack,
 	}
@@ -134,7 +135,7 @@ func (p *oomPage) failure(f *aggregate.Failure) oomFailure {
 		one.CapacityBytesPerBank, one.AllocatedBytesPerBank = &e.Capacity.BytesPerBank, &e.Held.BytesPerBank
 		one.FreeBytesPerBank, one.LargestFreeBlockBytes = &e.FreeBytesPerBank, &e.LargestFreeBytesPerBank
 	}
-	if f.Verdict() == aggregate.Clash {
+	if analyze.CauseOf(f) == analyze.Clash {
 		one.LowestL1Address, one.StaticRegionEnd = e.Lowest, e.To
 		for i := range e.Statics {
 			s := &e.Statics[i]

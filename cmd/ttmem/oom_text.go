@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -27,12 +28,12 @@ func (p *oomPage) groups() (list []*alikeFailures) {
 		stack, bytes, program uint64
 		banks                 uint32
 		region                string
-		verdict               aggregate.Verdict
+		verdict               analyze.Cause
 	}
 	known := make(map[key]*alikeFailures)
 	for i := len(p.failures) - 1; i >= 0; i-- {
 		f := p.failures[i]
-		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: f.Verdict()}
+		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: analyze.CauseOf(f)}
 		if f.Stack != nil {
 			k.stack = f.Stack.ID
 		}
@@ -65,7 +66,7 @@ func (p *oomPage) writeText(out *bufio.Writer, layout page.Layout) {
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
 	}
 	if p.o.source.file != "" && readOnce(p.o.source.file) == nil && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
-		return g.Evidence != nil && (g.Verdict() == aggregate.Fragmented || g.Verdict() == aggregate.Clash)
+		return g.Evidence != nil && (analyze.CauseOf(g.Failure) == analyze.Fragmented || analyze.CauseOf(g.Failure) == analyze.Clash)
 	}) {
 		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.o.source.file))
 		fmt.Fprintln(out)
@@ -94,9 +95,9 @@ func (p *oomPage) nothing() string {
 }
 
 // verdicts name why a request failed.
-var verdicts = map[aggregate.Verdict]string{
-	aggregate.Unexplained: "failed", aggregate.TooLarge: "too large", aggregate.TooLittle: "too little is free",
-	aggregate.Fragmented: "fragmented", aggregate.Clash: "a program meets a tensor",
+var verdicts = map[analyze.Cause]string{
+	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "too little is free",
+	analyze.Fragmented: "fragmented", analyze.Clash: "a program meets a tensor",
 }
 
 // failureRegion is the region in which something was asked for.
@@ -109,7 +110,7 @@ func failureRegion(f *aggregate.Failure) string {
 
 func (p *oomPage) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailures) {
 	frames := g.Stack.Frames()
-	title := failureRegion(g.Failure) + ": " + verdicts[g.Verdict()]
+	title := failureRegion(g.Failure) + ": " + verdicts[analyze.CauseOf(g.Failure)]
 	at := "on " + page.Chips(slices.Sorted(slices.Values(g.Devices)))
 	if len(g.Devices) == 0 {
 		at = "on an unknown chip"
@@ -131,14 +132,14 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFa
 		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
 	}
 	p.sized(layout).Write(out, 1, page.Dim, who)
-	if g.Verdict() == aggregate.Unexplained {
+	if analyze.CauseOf(g.Failure) == analyze.Unexplained {
 		p.sized(layout).Write(out, 1, page.NoStyle, page.FirstLine(g.Message))
 	}
 	e := g.Evidence
 	if e == nil {
 		return
 	}
-	if g.Verdict() == aggregate.Clash {
+	if analyze.CauseOf(g.Failure) == analyze.Clash {
 		p.writeClash(out, layout, g.Failure)
 		return
 	}
@@ -147,7 +148,7 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFa
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	if e.Held.Count > e.Blocking.Count && g.Verdict() != aggregate.TooLarge {
+	if e.Held.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
 		p.sized(layout).Write(out, 1, page.NoStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
 			g.Region, page.Bytes(e.Held.BytesPerBank), page.Count(e.Held.Count, "buffer")))
 		p.writeBlames(out, layout, e.Holders, e.Held)
@@ -198,8 +199,8 @@ func explain(f *aggregate.Failure) string {
 	// The bytes are the least that there are; other places may have fewer buffers.
 	place := fmt.Sprintf("It would fit if at least this were gone: %s of each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
-	switch f.Verdict() {
-	case aggregate.TooLarge:
+	switch analyze.CauseOf(f) {
+	case analyze.TooLarge:
 		text := "It would not fit if nothing else were there: split it"
 		if f.Banks < e.Capacity.Banks {
 			text += ", or spread it over more banks"
@@ -208,9 +209,9 @@ func explain(f *aggregate.Failure) string {
 			text += ", or put it into DRAM"
 		}
 		return text + "."
-	case aggregate.TooLittle:
+	case analyze.TooLittle:
 		return fmt.Sprintf("%s are missing in each bank. %s", page.Bytes(f.BytesPerBank-e.FreeBytesPerBank), place)
-	case aggregate.Fragmented:
+	case analyze.Fragmented:
 		return "Enough is free, but in pieces that are all too small. " + place
 	}
 	return "ttmem does not know why: by its own count there was room."
