@@ -12,6 +12,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -181,12 +182,12 @@ func printSnapshot(snapshot *aggregate.Snapshot, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(os.Stdout).Encode(snapshot)
 	}
-	return writeReport(os.Stderr, snapshot, reportOptionsFor(os.Stderr))
+	return report.Write(os.Stderr, snapshot, reportOptionsFor(os.Stderr))
 }
 
 // reportOptionsFor fits the report to where it is printed.
-func reportOptionsFor(f *os.File) reportOptions {
-	o := reportOptions{Width: 80, Unicode: term.UTF8()}
+func reportOptionsFor(f *os.File) report.Options {
+	o := report.Options{Width: 80, Unicode: term.UTF8()}
 	if !term.IsTerminal(f) {
 		o.Whole = true
 		return o
