@@ -119,9 +119,7 @@ func reportService(c *cobra.Command, o *reportCommand) error {
 	if err != nil {
 		return err
 	}
-	how := reportOptionsFor(os.Stdout)
-	how.PID = o.pid
-	how.Live, how.Own = !over(snapshot, o.pid), os.Geteuid() != 0
+	how := report.Options{PID: o.pid, Live: !over(snapshot, o.pid), Own: os.Geteuid() != 0}
 	return printAsked(os.Stdout, snapshot, o.output.json, how)
 }
 
@@ -149,7 +147,7 @@ func printAsked(to *os.File, snapshot *aggregate.Snapshot, asJSON bool, how repo
 	if asJSON {
 		return json.NewEncoder(os.Stdout).Encode(snapshot)
 	}
-	return report.Write(to, snapshot, how)
+	return report.Write(to, snapshot, term.LayoutFor(to), how)
 }
 
 // showReport makes everything that is asked for from a file.
@@ -243,9 +241,7 @@ func showReport(o *reportCommand, path string) error {
 	if o.takesStdout() {
 		to = os.Stderr
 	}
-	how := reportOptionsFor(to)
-	how.PID, how.Older = o.pid, r.older()
-	if err := printAsked(to, snapshot, o.output.json, how); err != nil {
+	if err := printAsked(to, snapshot, o.output.json, report.Options{PID: o.pid, Older: r.older()}); err != nil {
 		return err
 	}
 	if x != nil && !x.Write(profiled.Profile()) {

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
 )
 
@@ -26,13 +27,13 @@ func TestBarsOfWhatGoesOnAreOfNow(t *testing.T) {
 			"     PID  state       DRAM peak  at the end  L1/core peak  at the end\n       7  running      11.7 GiB    12.0 MiB    1200.0 KiB         0 B\n",
 		},
 	} {
-		text := reportText(t, pagetest.Emptied(), Options{Live: live})
+		text := reportText(t, pagetest.Emptied(), options{Options: Options{Live: live}})
 		for _, line := range want {
 			qt.Check(t, qt.StringContains(text, line))
 		}
 	}
 	// where there is room for one, it is what there is now
-	text := reportText(t, pagetest.Emptied(), Options{Live: true, Width: 60})
+	text := reportText(t, pagetest.Emptied(), options{Options: Options{Live: true}, Width: 60})
 	qt.Check(t, qt.StringContains(text, "     PID  state        DRAM now   L1/core now\n       7  running      12.0 MiB           0 B\n"))
 }
 
@@ -40,7 +41,7 @@ func TestStacksOfTheFirstMomentsAreExplained(t *testing.T) {
 	s := pagetest.Emptied().State.Snapshot()
 	s.Stacks = &aggregate.Stacks{Incomplete: map[string]uint64{unknownProcess: 15, "other": 2}}
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, s, Options{Width: 200})))
+	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{})))
 	qt.Check(t, qt.StringContains(strings.Join(strings.Fields(b.String()), " "),
 		"note: call stacks that end early: other: 2 note: call stacks that end early: process not known yet (the first moments, before its code was read, or while it unloads some): 15"))
 }

@@ -47,7 +47,7 @@ func (r *report) notes() {
 		r.line()
 	}
 	for _, text := range list {
-		for i, line := range page.Wrap("note: "+text, min(r.Width, textColumns)-6) {
+		for i, line := range page.Wrap("note: "+text, min(r.width, textColumns)-6) {
 			r.line(r.Paint(page.Dim, page.Left("", 6*min(i, 1))+line))
 		}
 	}

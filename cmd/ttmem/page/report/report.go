@@ -12,49 +12,43 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Options say how a report is to look. The zero value is 80 columns of
-// ASCII without colours.
+// Options say what a report is about. The zero value is about all processes of a recording.
 type Options struct {
-	// Width is the number of columns, 80 where it is 0.
-	Width int
-	// Whole lets names and commands run over the width, where else they are cut.
-	Whole bool
-	// Live is for what goes on: what is allocated is so now, and not at the end.
+	// Live is for running processes: "now" takes the place of "at the end".
 	Live bool
-	// Own is for a user who is shown his own processes alone.
+	// Own is for users who see their own processes only.
 	Own bool
-	// PID is the process that all is of; 0: it is of all.
+	// PID is the one process that the report is about; 0: all.
 	PID int
-	// Older says that there is an older part of the recording; "" where there is none.
+	// Older names the previous part of the recording; "" if there is none.
 	Older string
-	// Color allows colours.
-	Color bool
-	// Unicode allows bars of block characters.
-	Unicode bool
 }
 
 // report is a report that is being written.
 type report struct {
 	page.Painter
 	strings.Builder
-	snap *aggregate.Snapshot
 	Options
+	snap *aggregate.Snapshot
+	// width is the number of columns; whole is true if names may run over it, and are not
+	// cut.
+	width   int
+	whole   bool
 	columns tableColumns
-	// end is when it is that something is allocated.
+	// end is "at the end" or "now".
 	end string
 }
 
-// textColumns is the width beyond which sentences are not to run.
+// textColumns is the most columns that sentences have.
 const textColumns = 100
 
-// Write writes what the snapshot tells, for people: the most that each
-// region of each chip had in use and what it has at the end, then processes,
-// what they hold or left behind, and failures. Lost events are told first and last.
-func Write(w io.Writer, s *aggregate.Snapshot, o Options) error {
-	o.Width = cmp.Or(o.Width, 80)
+// Write writes what a snapshot has: the peak and the present use of each region of each chip,
+// then processes, what they have live or did not free, and failures. Lost events are reported
+// first and last.
+func Write(w io.Writer, s *aggregate.Snapshot, layout page.Layout, o Options) error {
 	r := &report{
-		Painter: page.Painter{Color: o.Color, ASCII: !o.Unicode}, snap: s,
-		Options: o, columns: columnsFor(o.Width), end: "at the end",
+		Painter: layout.Painter, Options: o, snap: s,
+		width: layout.Columns(), whole: layout.Width == 0, columns: columnsFor(layout.Columns()), end: "at the end",
 	}
 	if o.Live {
 		r.end = "now"
@@ -63,7 +57,7 @@ func Write(w io.Writer, s *aggregate.Snapshot, o Options) error {
 	r.warnLost()
 	r.devices()
 	r.processes()
-	r.held()
+	r.live()
 	r.failures()
 	r.notes()
 	if s.LostEvents() > 0 {
@@ -82,7 +76,7 @@ func (r *report) line(parts ...string) {
 
 // cut cuts what is too long for the columns that are left, where that is wanted.
 func (r *report) cut(s string, columns int) string {
-	if r.Whole {
+	if r.whole {
 		return s
 	}
 	return page.Truncate(s, columns, r.Pick("…", "~"))
@@ -128,7 +122,7 @@ func (r *report) warnLost() {
 	}
 	slices.Sort(causes)
 	text := fmt.Sprintf("totals may be too low: %s lost (%s)", page.Count(n, "event"), strings.Join(causes, ", "))
-	for i, line := range page.Wrap(text, r.Width-3) {
+	for i, line := range page.Wrap(text, r.width-3) {
 		mark := r.Pick("⚠  ", "!! ")
 		if i > 0 {
 			mark = "   "
@@ -195,7 +189,7 @@ type row struct {
 }
 
 func (r *report) deviceTable(d *aggregate.Device) string {
-	t := &report{Painter: r.Painter, Options: r.Options, columns: r.columns, end: r.end}
+	t := &report{Painter: r.Painter, Options: r.Options, width: r.width, whole: r.whole, columns: r.columns, end: r.end}
 	// L1 alone is of each core.
 	t.row(row{label: "in all banks", peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: page.Dim})
 	regions := &d.Regions

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 
@@ -83,25 +84,25 @@ func TestReportLooksLikeTheGoldenFile(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		run     *pagetest.Run
-		options Options
+		options options
 	}{
-		{"clean", cleanRun(), Options{Unicode: true}},
-		{"clean_color", cleanRun(), Options{Unicode: true, Color: true}},
-		{"clean_ascii", cleanRun(), Options{}},
-		{"clean_wide", cleanRun(), Options{Unicode: true, Width: 120}},
-		{"clean_narrow", cleanRun(), Options{Unicode: true, Width: 64}},
-		{"bad", badRun(), Options{Unicode: true}},
-		{"bad_color", badRun(), Options{Unicode: true, Color: true}},
-		{"lost", lost, Options{Unicode: true}},
-		{"nothing", pagetest.NewRun(), Options{Unicode: true}},
-		{"unknown_capacity", unknown, Options{Unicode: true}},
-		{"shared", sharedRun(), Options{Unicode: true}},
-		{"shared_wide", sharedRun(), Options{Width: 120}},
-		{"left", leftRun(), Options{Unicode: true}},
-		{"left_color", leftRun(), Options{Unicode: true, Color: true}},
-		{"left_whole", leftRun(), Options{Unicode: true, Whole: true}},
-		{"live", liveRun(), Options{Unicode: true, Live: true}},
-		{"live_narrow", liveRun(), Options{Unicode: true, Live: true, Width: 60}},
+		{"clean", cleanRun(), options{Unicode: true}},
+		{"clean_color", cleanRun(), options{Unicode: true, Color: true}},
+		{"clean_ascii", cleanRun(), options{}},
+		{"clean_wide", cleanRun(), options{Unicode: true, Width: 120}},
+		{"clean_narrow", cleanRun(), options{Unicode: true, Width: 64}},
+		{"bad", badRun(), options{Unicode: true}},
+		{"bad_color", badRun(), options{Unicode: true, Color: true}},
+		{"lost", lost, options{Unicode: true}},
+		{"nothing", pagetest.NewRun(), options{Unicode: true}},
+		{"unknown_capacity", unknown, options{Unicode: true}},
+		{"shared", sharedRun(), options{Unicode: true}},
+		{"shared_wide", sharedRun(), options{Width: 120}},
+		{"left", leftRun(), options{Unicode: true}},
+		{"left_color", leftRun(), options{Unicode: true, Color: true}},
+		{"left_whole", leftRun(), options{Unicode: true, Whole: true}},
+		{"live", liveRun(), options{Unicode: true, Options: Options{Live: true}}},
+		{"live_narrow", liveRun(), options{Unicode: true, Options: Options{Live: true}, Width: 60}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text := reportText(t, test.run, test.options)
@@ -133,23 +134,39 @@ func TestAFailureIsToldOnce(t *testing.T) {
 		fail("not enough for the second", 2)
 		fail("not enough, says nobody", 0)
 	}
-	text := reportText(t, r, Options{})
+	text := reportText(t, r, options{})
 	qt.Check(t, qt.StringContains(text, "150 failed allocations\n"))
 	qt.Check(t, qt.StringContains(text, "PID 4242 - 50 times, the last after 14.9 s - L1 - out of memory - chip 0\n    not enough for the first\n"))
 	for _, message := range []string{"for the first", "for the second", "says nobody"} {
 		qt.Check(t, qt.Equals(strings.Count(text, message), 1))
 	}
 	fail("not enough, says another", 0)
-	text = reportText(t, r, Options{})
+	text = reportText(t, r, options{})
 	qt.Check(t, qt.StringContains(text, "151 failed allocations, the newest 3\n"))
 	qt.Check(t, qt.Not(qt.StringContains(text, "for the first")))
 }
 
-// report is the report of what was applied.
-func reportText(t *testing.T, r *pagetest.Run, o Options) string {
+// options are those of a report and of its layout, which has 80 columns if nothing else is
+// said.
+type options struct {
+	Options
+	Width                 int
+	Whole, Unicode, Color bool
+}
+
+func (o options) layout() page.Layout {
+	l := page.Layout{Painter: page.Painter{Color: o.Color, ASCII: !o.Unicode}, Width: cmp.Or(o.Width, 80)}
+	if o.Whole {
+		l.Width = 0
+	}
+	return l
+}
+
+// reportText is the report of a run.
+func reportText(t *testing.T, r *pagetest.Run, o options) string {
 	t.Helper()
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, r.State.WithHolders(r.State.Snapshot()), o)))
+	qt.Assert(t, qt.IsNil(Write(&b, r.State.WithHolders(r.State.Snapshot()), o.layout(), o.Options)))
 	return b.String()
 }
 
@@ -158,7 +175,7 @@ func TestAReportFitsAnyTerminal(t *testing.T) {
 		"clean": cleanRun, "bad": badRun, "shared": sharedRun, "left": leftRun, "live": liveRun,
 	} {
 		for _, columns := range []int{60, 61, 62, 66, 68, 69, 70, 71, 72, 79, 80, 81, 88, 89, 90, 100, 120, 200} {
-			for _, o := range []Options{{Width: columns}, {Width: columns, Unicode: true, Color: true, Live: true}} {
+			for _, o := range []options{{Width: columns}, {Width: columns, Unicode: true, Color: true, Options: Options{Live: true}}} {
 				checkLines(t, reportText(t, run(), o), o)
 				if t.Failed() {
 					t.Fatalf("%s at %d columns", name, columns)
@@ -171,17 +188,17 @@ func TestAReportFitsAnyTerminal(t *testing.T) {
 func TestNothingIsCutWhereThereIsNoTerminal(t *testing.T) {
 	name := "Attention.forward_with_a_name_that_is_longer_than_a_line_of_the_report"
 	command := "python3 demo.py --batch 32 --prompts prompts.json"
-	qt.Check(t, qt.Not(qt.StringContains(reportText(t, leftRun(), Options{}), name)))
-	qt.Check(t, qt.StringContains(reportText(t, leftRun(), Options{Whole: true}), "ttnn.add - model.py:32 "+name+"\n"))
-	qt.Check(t, qt.Not(qt.StringContains(reportText(t, cleanRun(), Options{}), command)))
-	qt.Check(t, qt.StringContains(reportText(t, cleanRun(), Options{Whole: true}), command+"\n"))
+	qt.Check(t, qt.Not(qt.StringContains(reportText(t, leftRun(), options{}), name)))
+	qt.Check(t, qt.StringContains(reportText(t, leftRun(), options{Whole: true}), "ttnn.add - model.py:32 "+name+"\n"))
+	qt.Check(t, qt.Not(qt.StringContains(reportText(t, cleanRun(), options{}), command)))
+	qt.Check(t, qt.StringContains(reportText(t, cleanRun(), options{Whole: true}), command+"\n"))
 	for _, run := range []*pagetest.Run{cleanRun(), badRun(), sharedRun(), leftRun(), liveRun()} {
-		qt.Check(t, qt.Not(qt.StringContains(reportText(t, run, Options{Whole: true}), "~")))
+		qt.Check(t, qt.Not(qt.StringContains(reportText(t, run, options{Whole: true}), "~")))
 	}
 }
 
 // checkLines checks that lines fit, and that they have no more than was allowed.
-func checkLines(t *testing.T, report string, o Options) {
+func checkLines(t *testing.T, report string, o options) {
 	t.Helper()
 	bare := report
 	if o.Color {
@@ -210,7 +227,7 @@ func TestManyProcessesAreCutShort(t *testing.T) {
 	}
 	r.Start(1000, "python3")
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), Options{})))
+	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
 	qt.Check(t, qt.StringContains(b.String(), "and 81 more"))
 }
 
@@ -219,7 +236,7 @@ func TestChipsThatDifferAreShownApart(t *testing.T) {
 	r.Open(1, "n300", 0, 1, 2, 3, 4)
 	r.Alloc(1, event.DRAM, 1<<20, 12, 1)
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), Options{})))
+	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
 	qt.Check(t, qt.StringContains(b.String(), "\nchips 0, 2-4 (each) - n300"))
 	qt.Check(t, qt.StringContains(b.String(), "\nchip 1 - n300"))
 }
@@ -235,12 +252,12 @@ func TestABarShowsWhatIsThereAtAll(t *testing.T) {
 		base, top, whole uint64
 		want             page.Gap
 	}{
-		{0, 0, 100, page.Gap{0, 10, 0}},
-		{1, 1, 1000, page.Gap{1, 8, 1}},
-		{500, 499, 1000, page.Gap{5, 1, 4}},
-		{999, 1, 1000, page.Gap{9, 0, 1}},
-		{600, 600, 1000, page.Gap{6, 0, 4}},
-		{5, 5, 0, page.Gap{0, 10, 0}},
+		{0, 0, 100, page.Gap{Base: 0, Free: 10, Top: 0}},
+		{1, 1, 1000, page.Gap{Base: 1, Free: 8, Top: 1}},
+		{500, 499, 1000, page.Gap{Base: 5, Free: 1, Top: 4}},
+		{999, 1, 1000, page.Gap{Base: 9, Free: 0, Top: 1}},
+		{600, 600, 1000, page.Gap{Base: 6, Free: 0, Top: 4}},
+		{5, 5, 0, page.Gap{Base: 0, Free: 10, Top: 0}},
 	} {
 		got := page.NewGap(test.base, test.top, test.whole, 10)
 		qt.Check(t, qt.Equals(got.Base+got.Free+got.Top, 10))

@@ -105,7 +105,7 @@ func calledFrom(op string, layer int) *event.Stack {
 }
 
 func TestWhatHasTheSameNameIsToldApartByItsCallers(t *testing.T) {
-	text := reportText(t, liveRun(), Options{Live: true, Whole: true})
+	text := reportText(t, liveRun(), options{Options: Options{Live: true}, Whole: true})
 	// the caller that is the same for all says nothing
 	qt.Check(t, qt.StringContains(text, "  240.0 MiB      1 buffer  DRAM  ttnn.zeros - model.py:4 weights, from model.py:119 build\n"))
 	qt.Check(t, qt.StringContains(text, "   24.0 MiB      1 buffer  DRAM  ttnn.zeros - model.py:4 weights, from model.py:101 build\n"))
@@ -120,7 +120,7 @@ func TestStacksThatDifferInNothingThatIsShownAreOnePlace(t *testing.T) {
 		stack := append([]event.Frame{{Kind: event.Native, Name: name}}, pagetest.Stack("add", "forward", 3).Frames()...)
 		r.From(1, event.StackOf(stack), event.DRAM, 1<<20, 2)
 	}
-	qt.Check(t, qt.StringContains(reportText(t, r, Options{}), "\n        48.0 MiB     4 buffers  ttnn.add - model.py:3 forward\n"))
+	qt.Check(t, qt.StringContains(reportText(t, r, options{}), "\n        48.0 MiB     4 buffers  ttnn.add - model.py:3 forward\n"))
 }
 
 func TestWhatIsNotShownByNameSaysWhatItIs(t *testing.T) {
@@ -133,7 +133,7 @@ func TestWhatIsNotShownByNameSaysWhatItIs(t *testing.T) {
 		for _, e := range more {
 			r.Apply(*e)
 		}
-		_, text, _ := strings.Cut(reportText(t, r, Options{}), "Held at the end, in all banks\n       1  DRAM ")
+		_, text, _ := strings.Cut(reportText(t, r, options{}), "Held at the end, in all banks\n       1  DRAM ")
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "      ") && len(line) > from {
 				list = append(list, strings.TrimSpace(line[from:]))
@@ -160,23 +160,23 @@ func TestOnlyWhatWasAllocatedCanBeFreed(t *testing.T) {
 	r := pagetest.NewRun()
 	r.Start(1, "python3")
 	r.Open(1, "n150", 0)
-	check := func(o Options, want string) {
+	check := func(o options, want string) {
 		t.Helper()
 		text := reportText(t, r, o)
 		for _, line := range []string{"Nothing was allocated.", "Nothing is held now.", "Every buffer was freed."} {
 			qt.Check(t, qt.Equals(strings.Contains(text, "\n"+line+"\n"), line == want), qt.Commentf("%s", text))
 		}
 	}
-	live := Options{Live: true}
-	check(Options{}, "Nothing was allocated.")
+	live := options{Options: Options{Live: true}}
+	check(options{}, "Nothing was allocated.")
 	check(live, "Nothing was allocated.")
 	id := r.Alloc(1, event.DRAM, 1<<20, 12, 0)
-	check(Options{}, "")
+	check(options{}, "")
 	r.Free(1, id)
-	check(Options{}, "Every buffer was freed.")
+	check(options{}, "Every buffer was freed.")
 	check(live, "Nothing is held now.")
 	r.Exit(1, 0)
-	check(Options{}, "Every buffer was freed.")
+	check(options{}, "Every buffer was freed.")
 }
 
 // TestTheTimeIsThatOfTheProcesses: what came before the first is the start of a command;
@@ -184,12 +184,12 @@ func TestOnlyWhatWasAllocatedCanBeFreed(t *testing.T) {
 func TestTheTimeIsThatOfTheProcesses(t *testing.T) {
 	r := pagetest.NewRun()
 	r.State.Begin(r.Now - 4*pagetest.Second)
-	qt.Check(t, qt.StringContains(reportText(t, r, Options{}), "Device memory over 0.000 s\n"))
+	qt.Check(t, qt.StringContains(reportText(t, r, options{}), "Device memory over 0.000 s\n"))
 	r.Start(1, "python3")
-	qt.Check(t, qt.StringContains(reportText(t, r, Options{}), "Device memory over 0.000 s\n"))
+	qt.Check(t, qt.StringContains(reportText(t, r, options{}), "Device memory over 0.000 s\n"))
 	r.State.Advance(r.Now + 6*pagetest.Second)
-	qt.Check(t, qt.StringContains(reportText(t, r, Options{}), "Device memory over 6.0 s\n"))
-	qt.Check(t, qt.StringContains(reportText(t, r, Options{Live: true}), "Device memory now, traced for 10.1 s\n"))
+	qt.Check(t, qt.StringContains(reportText(t, r, options{}), "Device memory over 6.0 s\n"))
+	qt.Check(t, qt.StringContains(reportText(t, r, options{Options: Options{Live: true}}), "Device memory now, traced for 10.1 s\n"))
 }
 
 // TestAUserIsToldWhatIsNotHis: also where all of a chip is others'.
@@ -197,7 +197,7 @@ func TestAUserIsToldWhatIsNotHis(t *testing.T) {
 	report := func(uid int) string {
 		var b strings.Builder
 		snap := sharedRun().State.Snapshot().ForUser(uid)
-		qt.Assert(t, qt.IsNil(Write(&b, snap, Options{Live: true, Own: true})))
+		qt.Assert(t, qt.IsNil(Write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{Live: true, Own: true})))
 		return b.String()
 	}
 	for _, want := range []string{"of the processes only your own", " Not used by you: other users (3) 2.9 GiB\n", "Your processes hold nothing now."} {
@@ -216,14 +216,14 @@ func TestAReportSaysThatMemoryIsStillRead(t *testing.T) {
 	snap := pagetest.NewRun().State.Snapshot()
 	snap.Reading = true
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, snap, Options{Live: true})))
+	qt.Assert(t, qt.IsNil(Write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{Live: true})))
 	qt.Check(t, qt.StringContains(b.String(), "No device memory was seen yet."))
 	qt.Check(t, qt.StringContains(b.String(), "still being read"))
 }
 
 func TestTheReportForAUserNamesNobodyElse(t *testing.T) {
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, sharedRun().State.Snapshot().ForUser(1000), Options{})))
+	qt.Assert(t, qt.IsNil(Write(&b, sharedRun().State.Snapshot().ForUser(1000), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
 	qt.Check(t, qt.StringContains(b.String(), "Shared across 3 processes: PID 123 2.3 GiB, other users (2) 576.0 MiB\n"))
 	qt.Check(t, qt.Equals(strings.Count(b.String(), "across 3 processes"), 1))
 	for _, other := range []string{"456", "789", "embed.py", "tt-smi"} {
@@ -238,10 +238,10 @@ func TestAChipOfManyProcessesNamesTheLargest(t *testing.T) {
 		r.Alloc(pid, event.DRAM, uint64(pid)<<10, 1, 0)
 	}
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), Options{})))
+	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
 	qt.Check(t, qt.StringContains(b.String(), "Shared across 50 processes: PID 50 50.0 KiB, PID 49 49.0 KiB"))
 	qt.Check(t, qt.StringContains(b.String(), "PID 43 43.0 KiB, 42 more 903.0 KiB\n"))
-	checkLines(t, b.String(), Options{})
+	checkLines(t, b.String(), options{})
 }
 
 func TestProcessesThatWereAttachedLateAreCutShort(t *testing.T) {
@@ -252,12 +252,12 @@ func TestProcessesThatWereAttachedLateAreCutShort(t *testing.T) {
 			r.Apply(event.Event{Kind: event.Alloc, PID: pid + 1, BufferID: 1, Devices: []int{0}, Banks: 1, BytesPerBank: 1, BeforeAttach: true})
 		}
 	}
-	text := strings.Join(strings.Fields(reportText(t, r, Options{})), " ")
+	text := strings.Join(strings.Fields(reportText(t, r, options{})), " ")
 	qt.Check(t, qt.StringContains(text, "note: attached late: PID 2 with 1 buffer, PID 3 with 1 buffer,"))
 	qt.Check(t, qt.StringContains(text, "PID 21 with 1 buffer, 9 more found in memory;"))
 }
 
 func TestAProcessThatIsAnotherProgramNowIsInTheNotesOnce(t *testing.T) {
-	text := reportText(t, liveRun(), Options{Width: 200})
+	text := reportText(t, liveRun(), options{Width: 200})
 	qt.Check(t, qt.StringContains(text, "note: attached late: PID 55 with 2 buffers found in memory;"))
 }
