@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -88,11 +89,11 @@ func TestOOMPages(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := oomPageOf(t, c.o, oomEvents()...).text(t, c.layout)
-			for line := range strings.Lines(colors.ReplaceAllString(text, "")) {
+			for line := range strings.Lines(pagetest.Colors.ReplaceAllString(text, "")) {
 				limit := c.layout.Columns()
 				qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= limit), qt.Commentf("%q", line))
 			}
-			checkGolden(t, c.name+".golden", text)
+			pagetest.Golden(t, c.name+".golden", text)
 		})
 	}
 }
