@@ -98,7 +98,7 @@ func (c *processChip) noteL1Peak(now uint64) {
 		return // which is no moment: see l1Level
 	}
 	for _, u := range c.both() {
-		buffers, static := u.regions[event.L1].perBank, u.static.cores.max
+		buffers, static := u.regions[event.L1].perBank, u.static.cores.Max()
 		if buffers+static > u.l1Peak.buffers+u.l1Peak.static {
 			u.l1Peak = l1Peak{buffers, static, now}
 		}

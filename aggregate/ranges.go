@@ -11,7 +11,7 @@ import (
 // chip or, in L1, circular buffers; grew is true where it was no free.
 func (c *chip) noteLevel(region event.Region, grew bool) {
 	if region == event.L1 {
-		static := c.used.static.cores.max
+		static := c.used.static.cores.Max()
 		c.l1.note(c.used.regions[event.L1].perBank+static, static, c.capacities[event.L1].BytesPerBank, grew)
 		c.staticRange = c.staticRange.with(c.l1.static)
 	}

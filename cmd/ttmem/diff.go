@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -115,7 +116,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 }
 
 // check finds what is wrong with the other flags before anything is read.
-func (o *diffOptions) check() (filter dumpFilter, rules *aggregate.Rules, err error) {
+func (o *diffOptions) check() (filter dumpFilter, rules *name.Rules, err error) {
 	if err := checkBy(o.by); err != nil {
 		return filter, nil, err
 	}

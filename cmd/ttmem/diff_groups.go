@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -64,7 +65,7 @@ type diffKey struct {
 	static bool
 }
 
-func newDifference(a, b *diffSide, filter dumpFilter, rules *aggregate.Rules, o *diffOptions) *difference {
+func newDifference(a, b *diffSide, filter dumpFilter, rules *name.Rules, o *diffOptions) *difference {
 	d := &difference{a: a, b: b, by: o.by}
 	groups := make(map[diffKey]*diffGroup)
 	type chipRegion struct {
@@ -234,7 +235,7 @@ func operationsOf(sides ...*diffSide) map[string]string {
 				continue
 			}
 			known[stack] = true
-			op := aggregate.NameOf(stack.Frames()).Op
+			op := name.Of(stack.Frames()).Op
 			if op == "" {
 				continue
 			}
@@ -254,7 +255,7 @@ func operationsOf(sides ...*diffSide) map[string]string {
 // callsKey is the same for the same calls of the user's own code.
 func callsKey(s *site, ignoreLines bool) string {
 	var b strings.Builder
-	for _, call := range aggregate.OwnCalls(s.stack.Frames()) {
+	for _, call := range name.UserCalls(s.stack.Frames()) {
 		fmt.Fprintf(&b, "\n%s %s", path.Base(call.File), call.Function)
 		if !ignoreLines {
 			fmt.Fprintf(&b, ":%d", call.Line)

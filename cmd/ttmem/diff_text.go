@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -222,7 +223,7 @@ func formatChange(n int64) string {
 func (d *difference) writeGroup(out *bufio.Writer, layout listLayout, g *diffGroup) {
 	writeAmounts(out, layout, g.A, g.B, layout.separated(plain(g.Key)))
 	// the innermost is in the title
-	calls := aggregate.OwnCalls(g.Stack)
+	calls := name.UserCalls(g.Stack)
 	for i := 1; i < len(calls); i++ {
 		layout.write(out, nameIndent+2, dim, plain(calls[i].String()))
 	}

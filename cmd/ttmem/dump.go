@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -78,7 +78,7 @@ type dumpFilter struct {
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err error) {
+func (o *dumpOptions) check() (filter dumpFilter, rules *name.Rules, err error) {
 	filter.devices, filter.pids = o.devices, o.source.pids
 	for _, name := range o.regions {
 		i := slices.IndexFunc(shownRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -33,7 +34,7 @@ type allocation struct {
 // site is what there is to know of a call stack, once for all that is from it.
 type site struct {
 	stack     *event.Stack // nil: there is none
-	name      aggregate.Name
+	name      name.Name
 	component string
 	matches   bool
 	// caller tells it from another one with the same name, where that is asked for.
@@ -68,11 +69,11 @@ type listing struct {
 	moments []dumpMoment
 	// ended is true for the end of a file, at which all may be freed.
 	ended  bool
-	rules  *aggregate.Rules
+	rules  *name.Rules
 	filter dumpFilter
 }
 
-func newListing(p *present, filter dumpFilter, rules *aggregate.Rules) (*listing, error) {
+func newListing(p *present, filter dumpFilter, rules *name.Rules) (*listing, error) {
 	l := &listing{present: p, snap: p.Snapshot(), rules: rules, filter: filter}
 	if err := l.checkFilter(); err != nil {
 		return nil, err
@@ -183,16 +184,16 @@ func (l *listing) add(a allocation, stack *event.Stack, sites map[*event.Stack]*
 
 func (l *listing) newSite(stack *event.Stack) *site {
 	frames := stack.Frames()
-	s := &site{stack: stack, name: aggregate.NameOf(frames)}
+	s := &site{stack: stack, name: name.Of(frames)}
 	if l.rules != nil {
 		s.component = l.rules.Component(frames)
 	} else {
-		s.component = aggregate.DefaultComponent(frames)
+		s.component = name.DefaultComponent(frames)
 	}
 	grep := l.filter.grep
 	s.matches = grep == nil || grep.MatchString(s.name.String()) || grep.MatchString(s.component)
 	for i := 0; i < len(frames) && !s.matches; i++ {
-		s.matches = grep.MatchString(aggregate.FrameText(&frames[i]))
+		s.matches = grep.MatchString(name.FrameText(&frames[i]))
 	}
 	return s
 }

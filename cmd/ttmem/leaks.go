@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -26,7 +27,7 @@ type leaksOptions struct {
 	suppress  string
 	failAbove byteSize
 	// known is what --suppress names
-	known *aggregate.Suppressions
+	known *name.Suppressions
 	// asked is what --pid and --chip name
 	asked asked
 	// watchedNs is how long what runs was watched, in ns; 0 for what was seen to its end
@@ -150,7 +151,7 @@ func markNth(text string) (name string, nth int) {
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, error) {
+func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *name.Rules, error) {
 	if err := checkBy(o.by); err != nil {
 		return dumpFilter{}, nil, err
 	}
@@ -169,7 +170,7 @@ func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, er
 			return filter, nil, fmt.Errorf("--suppress %s: %w", o.suppress, pathless(err))
 		}
 		defer f.Close()
-		if o.known, err = aggregate.ReadSuppressions(o.suppress, f); err != nil {
+		if o.known, err = name.ReadSuppressions(o.suppress, f); err != nil {
 			return filter, nil, fmt.Errorf("--suppress %w", err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -47,7 +48,7 @@ type keptEvent struct {
 	note aggregate.Note
 }
 
-func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout listLayout, out *logOutput) *eventLog {
+func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout listLayout, out *logOutput) *eventLog {
 	return &eventLog{
 		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
 		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},

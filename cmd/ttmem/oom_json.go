@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -119,7 +120,7 @@ func (p *oomPage) failure(f *aggregate.Failure) oomFailure {
 		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: p.process(f), UID: f.UID,
 		Reason: reasonOf(f), TooLarge: f.Verdict() == aggregate.TooLarge, Region: f.Region, Devices: f.Devices,
 		SizeBytes: f.SizeBytes, Banks: f.Banks, NeededBytesPerBank: f.BytesPerBank,
-		Message: f.Message, Name: aggregate.NameOf(f.Stack.Frames()).String(), Stack: f.Stack,
+		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack,
 	}
 	if f.Region == event.CB.String() {
 		one.ProgramID = &f.ProgramID
@@ -157,9 +158,9 @@ func oomBlames(list []aggregate.Blame) (blames []oomBlame) {
 		frames := l.Stack.Frames()
 		one := oomBlame{
 			oomHeld: oomHeld{l.BytesPerBank, l.Count}, LowestAddress: l.Address, EndAddress: l.End,
-			BeforeAttach: l.BeforeAttach, Name: aggregate.NameOf(frames).String(), Stack: l.Stack,
+			BeforeAttach: l.BeforeAttach, Name: name.Of(frames).String(), Stack: l.Stack,
 		}
-		if kept := aggregate.KeptBy(frames); kept != nil {
+		if kept := name.RuntimeRetained(frames); kept != nil {
 			one.Kept = kept.Name
 		}
 		blames = append(blames, one)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -118,7 +119,7 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFai
 		layout.write(out, 0, boldRed, title)
 		layout.write(out, 1, dim, at)
 	}
-	name := plain(aggregate.NameOf(frames).Text(layout.separator()))
+	name := plain(name.Of(frames).Text(layout.separator()))
 	if name == "" {
 		name = "(no call stack)"
 	}
@@ -273,19 +274,19 @@ func (p *oomPage) writeBlames(out *bufio.Writer, layout listLayout, list []aggre
 		rest.Count -= min(rest.Count, l.Count)
 		rest.BytesPerBank -= min(rest.BytesPerBank, l.BytesPerBank)
 		frames := l.Stack.Frames()
-		name := plain(aggregate.NameOf(frames).Text(layout.separator()))
+		site := plain(name.Of(frames).Text(layout.separator()))
 		switch {
-		case name != "":
+		case site != "":
 		case l.BeforeAttach:
-			name = "(there before the attach)"
+			site = "(there before the attach)"
 		default:
-			name = "(no call stack)"
+			site = "(no call stack)"
 		}
-		if kept := aggregate.KeptBy(frames); kept != nil {
-			name += " (kept by tt-metal: " + kept.Name + ")"
+		if kept := name.RuntimeRetained(frames); kept != nil {
+			site += " (kept by tt-metal: " + kept.Name + ")"
 		}
 		text := right(formatBytes(l.BytesPerBank), 13) + right(fmt.Sprint(l.Count), 9) + right(fmt.Sprintf("%#x", l.Address), 11) + "  "
-		indent := p.sized(layout).beside(out, text, green, name)
+		indent := p.sized(layout).beside(out, text, green, site)
 		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -56,7 +57,7 @@ docs/peak.md explains the page.`,
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *peakOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, error) {
+func (o *peakOptions) check(c *cobra.Command) (dumpFilter, *name.Rules, error) {
 	timeline := c.Flags().Changed("timeline")
 	switch {
 	case timeline && o.timeline == "":
@@ -161,7 +162,7 @@ type chipsPeak struct {
 	rows, programs []peakRow
 }
 
-func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *aggregate.Rules, by string) (*peakPage, error) {
+func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *name.Rules, by string) (*peakPage, error) {
 	begin, restored := peaks.Begin()
 	snap := peaks.Snapshot()
 	p := &peakPage{

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -65,7 +66,7 @@ func (r *peakRows) row(a *allocation, stack *event.Stack) *peakRow {
 
 // callers are the user's calls that led to the innermost one, which is in the name.
 func callers(frames []event.Frame) (list []string) {
-	calls := aggregate.OwnCalls(frames)
+	calls := name.UserCalls(frames)
 	for _, call := range calls[min(1, len(calls)):] {
 		list = append(list, plain(call.String()))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -138,7 +139,7 @@ func (r *report) holdings(title string, list []holding) {
 type source struct {
 	aggregate.Holder
 	region string
-	name   aggregate.Name
+	name   name.Name
 	// calls are those of the user's own code, as they are shown.
 	calls []string
 	// caller tells it from another one with the same name.
@@ -243,8 +244,8 @@ func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknow
 			}
 			frames := h.Stack.Frames()
 			s := source{
-				Holder: *h, region: l.Region, calls: callTexts(aggregate.OwnCalls(frames)),
-				name: cmp.Or(aggregate.NameOf(frames), aggregate.Name{Op: "unknown code"}),
+				Holder: *h, region: l.Region, calls: callTexts(name.UserCalls(frames)),
+				name: cmp.Or(name.Of(frames), name.Name{Op: "unknown code"}),
 			}
 			// Stacks that differ only in what is not shown are one place.
 			k := key{s.region, s.name.String(), strings.Join(s.calls, "\n")}

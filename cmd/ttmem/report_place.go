@@ -3,7 +3,7 @@ package main
 import (
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -12,11 +12,11 @@ const shownCallers = 3
 
 // place is where in the user's own code something happened, innermost first.
 func place(stack []event.Frame) string {
-	calls := aggregate.OwnCalls(stack)
+	calls := name.UserCalls(stack)
 	return strings.Join(callTexts(calls[:min(len(calls), shownCallers)]), ", ")
 }
 
-func callTexts(calls []aggregate.Call) (list []string) {
+func callTexts(calls []name.Call) (list []string) {
 	for _, c := range calls {
 		list = append(list, plain(c.String()))
 	}
@@ -28,7 +28,7 @@ func (p painter) separator() string { return p.pick(" · ", " - ") }
 
 // fitName is the name of a buffer, at most so wide: a long operation is cut first, as
 // the line matters most, and then the function.
-func (p painter) fitName(n aggregate.Name, limit int) string {
+func (p painter) fitName(n name.Name, limit int) string {
 	op, call, ellipsis := plain(n.Op), plain(n.Call.String()), p.pick("…", "~")
 	if op == "" || call == "" {
 		return truncate(op+call, limit, ellipsis)

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"os"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 )
 
 // readRules reads the file of --rules; "": there is none, and the rules are nil.
-func readRules(path string) (*aggregate.Rules, error) {
+func readRules(path string) (*name.Rules, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -17,7 +17,7 @@ func readRules(path string) (*aggregate.Rules, error) {
 		return nil, fmt.Errorf("--rules %s: %w", path, pathless(err))
 	}
 	defer f.Close()
-	rules, err := aggregate.ReadRules(path, f)
+	rules, err := name.ReadRules(path, f)
 	if err != nil {
 		return nil, fmt.Errorf("--rules %w", err)
 	}

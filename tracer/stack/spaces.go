@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 	"weak"
 
 	"github.com/cilium/ebpf"
@@ -47,6 +50,8 @@ type Spaces struct {
 	updating sync.Mutex
 	// removing counts probes that are being removed.
 	removing sync.WaitGroup
+	// collecting is true while a collection is due that closes files that nothing uses.
+	collecting atomic.Bool
 }
 
 // space is a process's address space.
@@ -228,6 +233,22 @@ func (s *Spaces) drop(pid int, p *space) {
 	s.slots[p.slot] = false
 	maps.DeleteFunc(s.files, func(_ host.FileID, f weak.Pointer[codeFile]) bool { return f.Value() == nil })
 	maps.DeleteFunc(s.byBuild, func(_ string, t *kernelTable) bool { return t.gone })
+	s.closeFilesSoon()
+}
+
+// closeFilesAfter is how long files that no process maps may stay open.
+const closeFilesAfter = 5 * time.Second
+
+// closeFilesSoon has files closed that no process maps and no stack needs. Go closes a
+// file when its collector finds that nothing uses it, which takes minutes in an idle
+// service. Meanwhile its disk space is not freed, and its file system cannot be unmounted.
+func (s *Spaces) closeFilesSoon() {
+	if s.collecting.CompareAndSwap(false, true) {
+		time.AfterFunc(closeFilesAfter, func() {
+			s.collecting.Store(false)
+			runtime.GC()
+		})
+	}
 }
 
 // remove removes probes in the background: the kernel takes up to a tenth of a second for

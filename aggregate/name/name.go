@@ -1,4 +1,7 @@
-package aggregate
+// Package name describes an allocation by its call stack: the operation, the user's own
+// line, the component of the model, whether tt-metal retains what it allocated, and
+// whether the user suppressed it.
+package name
 
 import (
 	"fmt"
@@ -8,28 +11,27 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Name is what a buffer is called without anyone having given it a name: the
-// operation that allocated it, and the innermost line of the user's own code.
+// A Name identifies a call site to a person: the operation that allocated, and the
+// innermost line of the user's own code.
 type Name struct {
 	// Op is the operation: ttnn.matmul, ttnn::matmul in a program without Python,
-	// or the function of tt-metal that was called; "" where the stack has none.
+	// or the function of tt-metal that was called; "" if the stack has none.
 	Op string
-	// Call is the innermost call of the user's own code; its zero value where the
-	// stack has none.
+	// Call is the innermost call of the user's own code; zero if the stack has none.
 	Call Call
 }
 
-// A Call is a function of the user's code, where it made a call of its own.
+// A Call is a function of the user's code and the line in it that made a call.
 type Call struct {
-	// Function has its class in front of it where Python tells (3.11 and later).
+	// Function is qualified by its class if Python records that (3.11 and later).
 	Function string
-	// File is the path as the interpreter or the compiler has it; "" where it is
-	// not known, and then Line is 0.
+	// File is the path that the interpreter or the compiler recorded. If it is not
+	// known, File is "" and Line is 0.
 	File string
 	Line int
 }
 
-// String is the call with the last part of its file's path: "model.py:12 forward".
+// String returns the call with the base name of its file: "model.py:12 forward".
 func (c Call) String() string {
 	if c.File == "" {
 		return c.Function
@@ -41,8 +43,8 @@ func (c Call) String() string {
 	return place + " " + c.Function
 }
 
-// Text is the name in one line, its two parts apart by the separator; "" where
-// nothing is known.
+// Text returns the operation and the call, joined by the separator; "" if neither is
+// known.
 func (n Name) Text(separator string) string {
 	call := n.Call.String()
 	if n.Op == "" || call == "" {
@@ -51,26 +53,26 @@ func (n Name) Text(separator string) string {
 	return n.Op + separator + call
 }
 
-// String is the name as in "ttnn.matmul · model.py:12 Attention.forward".
+// String returns the name as in "ttnn.matmul · model.py:12 Attention.forward".
 func (n Name) String() string { return n.Text(" · ") }
 
-// NameOf names what was allocated at a stack, innermost frame first.
-func NameOf(stack []event.Frame) Name {
+// Of returns the name of the call site of a stack, whose innermost frame comes first.
+func Of(stack []event.Frame) Name {
 	n := Name{Op: operation(stack)}
-	if calls := OwnCalls(stack); len(calls) > 0 {
+	if calls := UserCalls(stack); len(calls) > 0 {
 		n.Call = calls[0]
 	}
 	if n.Op == n.Call.Function {
-		n.Op = "" // a C++ function that is all there is
+		n.Op = "" // a C++ program whose stack has only this function
 	}
 	return n
 }
 
-// OwnCalls are the calls of the user's own code, innermost first: Python that is no
-// installed package's and not Python's own, or all of Python where nothing else is
-// there. In a program without Python they are the native functions outside of
-// tt-metal, ttnn and the system's libraries.
-func OwnCalls(stack []event.Frame) []Call {
+// UserCalls returns the calls of the user's own code, innermost first. These are Python
+// functions outside installed packages and the standard library, or all Python functions
+// if there are no others. In a program without Python they are the native functions
+// outside tt-metal, ttnn and the system's libraries.
+func UserCalls(stack []event.Frame) []Call {
 	var own, all []Call
 	for i := range stack {
 		f := &stack[i]
@@ -91,7 +93,7 @@ func OwnCalls(stack []event.Frame) []Call {
 	}
 	for i := range stack {
 		f := &stack[i]
-		if f.Name == "" || library(f) || outermost[f.Name] {
+		if f.Name == "" || inLibrary(f) || startFunctions[f.Name] {
 			continue
 		}
 		own = append(own, Call{f.Name, f.File, f.Line})
@@ -99,14 +101,14 @@ func OwnCalls(stack []event.Frame) []Call {
 	return own
 }
 
-// outermost are what starts a program or a thread.
-var outermost = map[string]bool{
+// startFunctions start a program or a thread.
+var startFunctions = map[string]bool{
 	"_start": true, "__libc_start_main": true, "__libc_start_call_main": true,
 	"start_thread": true, "clone3": true, "__clone": true,
 }
 
-// installed reports whether a Python file is a package's or Python's own. A checkout
-// of tt-metal has ttnn's Python in ttnn/ttnn.
+// installed reports whether a Python file belongs to an installed package or to the
+// standard library. In a checkout of tt-metal, ttnn's Python files are in ttnn/ttnn.
 func installed(file string) bool {
 	for _, folder := range []string{"/site-packages/", "/dist-packages/", "/ttnn/ttnn/"} {
 		if strings.Contains(file, folder) {
@@ -116,16 +118,16 @@ func installed(file string) bool {
 	if strings.HasPrefix(file, "<frozen ") {
 		return true
 	}
-	// …/lib/python3.12/threading.py
+	// the standard library: …/lib/python3.12/threading.py
 	_, rest, ok := strings.Cut(file, "/lib/python3")
 	version, _, inside := strings.Cut(rest, "/")
 	return ok && inside && strings.Trim(version, ".0123456789") == ""
 }
 
-// library reports whether a native function is one of tt-metal, ttnn, or what the
-// system and compilers bring. What a program's own file has of their templates is
-// theirs by its name.
-func library(f *event.Frame) bool {
+// inLibrary reports whether a native function belongs to tt-metal, ttnn, the system or
+// the compiler. Their templates are instantiated in the program's own file, so the
+// function's name decides before the module does.
+func inLibrary(f *event.Frame) bool {
 	for _, prefix := range []string{"tt::", "ttnn::", "std::", "nanobind::", "__gnu_cxx::", "operator new"} {
 		if strings.HasPrefix(f.Name, prefix) {
 			return true
@@ -138,14 +140,14 @@ func library(f *event.Frame) bool {
 		strings.HasPrefix(module, "libtbb") || strings.HasPrefix(module, "python3")
 }
 
-// operation is the operation that a stack is in, under the name that the user called
-// it by:
-//   - a function that ttnn has in Python and registers as an operation: load_tensor of
-//     ttnn/operations, called by ttnn/decorators.py, is ttnn.load_tensor;
-//   - an operation bound to C++, whose binding has its name: func_create<ttnn.add>,
-//     also for a + b;
-//   - without these, the outermost function of ttnn, or else of tt-metal, that was
-//     called before any Python.
+// operation returns the operation that a stack is in, by the name under which the user
+// called it. In order of preference:
+//   - an operation that ttnn implements in Python: load_tensor in ttnn/operations, called
+//     by ttnn/decorators.py, is ttnn.load_tensor;
+//   - an operation bound to C++, named by its binding: func_create<ttnn.add>, also for
+//     a + b;
+//   - the outermost function of ttnn, or else of tt-metal, inside the innermost Python
+//     function.
 func operation(stack []event.Frame) string {
 	var bound, ttnn, metal, python string
 	native := true
@@ -153,7 +155,7 @@ func operation(stack []event.Frame) string {
 		f := &stack[i]
 		if f.Kind != event.Python {
 			if !native {
-				continue // what the program called on the way
+				continue // outside the innermost Python function
 			}
 			if _, name, ok := strings.Cut(f.Name, "<ttnn."); ok && bound == "" {
 				name, _, _ = strings.Cut(name, ">")
@@ -168,7 +170,7 @@ func operation(stack []event.Frame) string {
 			continue
 		}
 		native = false
-		if !ofTTNN(f.File) {
+		if !inTTNN(f.File) {
 			break
 		}
 		if decorator(f.File) && i > 0 && registered(&stack[i-1]) {
@@ -183,22 +185,22 @@ func operation(stack []event.Frame) string {
 	return ""
 }
 
-// ofTTNN reports whether a Python file is one of the package ttnn.
-func ofTTNN(file string) bool {
+// inTTNN reports whether a Python file is part of the package ttnn.
+func inTTNN(file string) bool {
 	return strings.Contains(file, "-packages/ttnn/") || strings.Contains(file, "/ttnn/ttnn/")
 }
 
-// decorator reports whether a Python file calls what is registered as an operation.
+// decorator reports whether a Python file is the one that calls registered operations.
 func decorator(file string) bool { return strings.HasSuffix(file, "/ttnn/decorators.py") }
 
-// registered reports whether what a decorator called is a function of ttnn's Python
-// that has a name.
+// registered reports whether a frame that a decorator called is a named Python function
+// of ttnn.
 func registered(f *event.Frame) bool {
 	name := function(f.Name)
-	return f.Kind == event.Python && ofTTNN(f.File) && !decorator(f.File) && name != "" && name[0] != '<' && !strings.HasPrefix(name, "__")
+	return f.Kind == event.Python && inTTNN(f.File) && !decorator(f.File) && name != "" && name[0] != '<' && !strings.HasPrefix(name, "__")
 }
 
-// function is the name of a function without its class, or the function around it.
+// function returns the name of a function without its class or enclosing function.
 func function(qualified string) string {
 	return qualified[strings.LastIndexByte(qualified, '.')+1:]
 }

@@ -1,4 +1,4 @@
-package aggregate
+package name
 
 import (
 	"testing"
@@ -33,7 +33,7 @@ func frames(parts ...any) (list []event.Frame) {
 	return list
 }
 
-// TestNames: the stacks are those of ttnn 0.68 to 0.81, shortened.
+// TestNames uses shortened stacks of ttnn 0.68 to 0.81.
 func TestNames(t *testing.T) {
 	call := py("FastOperation.__call__", packages+"ttnn/decorators.py", 650)
 	main := py("<module>", "/srv/model.py", 90)
@@ -86,11 +86,11 @@ func TestNames(t *testing.T) {
 		"names are not known":   {[]event.Frame{{Kind: event.Native, Module: "libtt_metal.so", Address: 0x1234}}, ""},
 		"no stack":              {nil, ""},
 	} {
-		t.Run(name, func(t *testing.T) { qt.Check(t, qt.Equals(NameOf(test.stack).String(), test.want)) })
+		t.Run(name, func(t *testing.T) { qt.Check(t, qt.Equals(Of(test.stack).String(), test.want)) })
 	}
 }
 
-func TestOwnCallsAreInnermostFirst(t *testing.T) {
+func TestUserCallsAreInnermostFirst(t *testing.T) {
 	stack := frames(native("ttnn::add"), py("__call__", packages+"ttnn/decorators.py", 1), py("inner", "/srv/a.py", 2), py("outer", "/srv/b.py", 3))
-	qt.Check(t, qt.DeepEquals(OwnCalls(stack), []Call{{"inner", "/srv/a.py", 2}, {"outer", "/srv/b.py", 3}}))
+	qt.Check(t, qt.DeepEquals(UserCalls(stack), []Call{{"inner", "/srv/a.py", 2}, {"outer", "/srv/b.py", 3}}))
 }

@@ -1,4 +1,4 @@
-package aggregate
+package name
 
 import (
 	"bufio"
@@ -11,7 +11,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Rules turn stacks into components of a model, such as "layer 3/attention/wq".
+// Rules map call stacks to components of a model, such as "layer 3/attention/wq".
 type Rules struct{ list []rule }
 
 type rule struct {
@@ -19,36 +19,46 @@ type rule struct {
 	component string
 }
 
-// ReadRules reads rules, one a line: REGEXP -> COMPONENT, where $1 in the component
-// is what the regular expression's first group matched. Lines that are empty or begin
-// with # are none. An error begins with the name and the line's number.
-func ReadRules(name string, r io.Reader) (*Rules, error) {
+// ReadRules reads rules, one per line: REGEXP -> COMPONENT. In the component, $1 stands
+// for what the first group of the regular expression matched. Empty lines and lines that
+// begin with # are ignored. Errors begin with the file's name and the line number.
+func ReadRules(file string, r io.Reader) (*Rules, error) {
 	rules := &Rules{}
-	lines := bufio.NewScanner(r)
-	n := 0
-	for lines.Scan() {
-		n++
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || line[0] == '#' {
-			continue
-		}
+	err := readLines(file, r, func(line string) error {
 		rule, err := parseRule(line)
-		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", name, n, err)
-		}
 		rules.list = append(rules.list, rule)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s:%d: %w", name, n+1, err)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	if len(rules.list) == 0 {
-		return nil, fmt.Errorf("%s: no rules: a line is REGEXP -> COMPONENT", name)
+		return nil, fmt.Errorf("%s: no rules: a line is REGEXP -> COMPONENT", file)
 	}
 	return rules, nil
 }
 
+// readLines calls add for each line that is neither empty nor a comment.
+func readLines(file string, r io.Reader, add func(line string) error) error {
+	lines := bufio.NewScanner(r)
+	n := 1
+	for ; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		if err := add(line); err != nil {
+			return fmt.Errorf("%s:%d: %w", file, n, err)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("%s:%d: %w", file, n, err)
+	}
+	return nil
+}
+
 func parseRule(line string) (rule, error) {
-	// the last arrow: the expression may have one, a component has no use for it
+	// The last arrow separates: an expression may contain one, a component does not.
 	i := strings.LastIndex(line, "->")
 	if i < 0 {
 		return rule{}, fmt.Errorf("no -> in %q: a line is REGEXP -> COMPONENT", line)
@@ -74,16 +84,13 @@ func parseRule(line string) (rule, error) {
 	return rule{match, component}, nil
 }
 
-// groupsIn finds $1, $name and ${name}, as regexp.Expand does.
+// groupsIn matches $1, $name and ${name}, as regexp.Expand does.
 var groupsIn = regexp.MustCompile(`\$(?:(\w+)|\{(\w+)\})`)
 
-// Component is the part of the model that a stack is in. The frames are compared
-// from the outermost to the innermost, each with the rules in their order; the first
-// that matches gives a part, and the parts are joined by slashes. It is "" where
-// none matches.
-//
-// A frame is compared as FILE:LINE FUNCTION, with the whole path; a native one whose
-// line is not known, as its function.
+// Component returns the component that a stack is in, or "" if no rule matches. Each
+// frame, from the outermost to the innermost, is compared with the rules in their order.
+// The first rule that matches a frame gives a part; the parts are joined by slashes. A
+// frame is compared as FrameText returns it.
 func (r *Rules) Component(stack []event.Frame) string {
 	var parts []string
 	for i := len(stack) - 1; i >= 0; i-- {
@@ -94,7 +101,7 @@ func (r *Rules) Component(stack []event.Frame) string {
 				continue
 			}
 			part := string(rule.match.ExpandString(nil, rule.component, text, at))
-			// what calls itself is there once
+			// A recursive function gives one part.
 			if part != "" && (len(parts) == 0 || parts[len(parts)-1] != part) {
 				parts = append(parts, part)
 			}
@@ -104,15 +111,15 @@ func (r *Rules) Component(stack []event.Frame) string {
 	return strings.Join(parts, "/")
 }
 
-// DefaultComponent is what stands for a component without rules: the functions of
-// the user's own code from the outermost to the innermost.
+// DefaultComponent returns the component of a stack if there are no rules: the functions
+// of the user's own code from the outermost to the innermost.
 func DefaultComponent(stack []event.Frame) string {
 	var parts []string
-	calls := OwnCalls(stack)
+	calls := UserCalls(stack)
 	for i := len(calls) - 1; i >= 0; i-- {
 		name := calls[i].Function
 		if last := function(name); last == "" || last[0] == '<' {
-			continue // a module, a lambda, a list that is made
+			continue // a module, a lambda or a comprehension
 		}
 		if len(parts) == 0 || parts[len(parts)-1] != name {
 			parts = append(parts, name)
@@ -121,7 +128,8 @@ func DefaultComponent(stack []event.Frame) string {
 	return strings.Join(parts, "/")
 }
 
-// FrameText is a frame as regular expressions are compared with it.
+// FrameText returns the text that regular expressions are compared with: FILE:LINE
+// FUNCTION with the whole path, or only the function if its line is not known.
 func FrameText(f *event.Frame) string {
 	if f.File == "" {
 		return f.Name

@@ -1,4 +1,4 @@
-package aggregate
+package name
 
 import (
 	"strings"
@@ -50,7 +50,7 @@ func TestBadRulesAreNamedByTheirLine(t *testing.T) {
 	}
 }
 
-func TestDefaultComponentIsTheOwnFunctions(t *testing.T) {
+func TestDefaultComponentIsUserFunctions(t *testing.T) {
 	qt.Check(t, qt.Equals(DefaultComponent(attentionStack()), "Layer3.forward/Attention.forward/Attention.wq"))
 	qt.Check(t, qt.Equals(DefaultComponent(nil), ""))
 }

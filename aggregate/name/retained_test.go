@@ -1,4 +1,4 @@
-package aggregate_test
+package name
 
 import (
 	"strings"
@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
 	"ttmem/tracer/event"
 )
 
@@ -18,8 +17,8 @@ func natives(names string) (frames []event.Frame) {
 	return frames
 }
 
-// TestKeptBy: stacks of real programs on ttnn, cut down to what tells them apart.
-func TestKeptBy(t *testing.T) {
+// TestRuntimeRetained uses shortened stacks of real programs on ttnn.
+func TestRuntimeRetained(t *testing.T) {
 	for _, test := range []struct {
 		name, stack, want string
 	}{
@@ -43,7 +42,7 @@ func TestKeptBy(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := ""
-			if k := aggregate.KeptBy(natives(test.stack)); k != nil {
+			if k := RuntimeRetained(natives(test.stack)); k != nil {
 				got = k.Name
 				qt.Check(t, qt.Not(qt.Equals(k.Why, "")))
 			}
@@ -52,29 +51,12 @@ func TestKeptBy(t *testing.T) {
 	}
 }
 
-func TestAPythonFunctionKeepsNothing(t *testing.T) {
+func TestPythonFunctionRetainsNothing(t *testing.T) {
 	frames := []event.Frame{{Kind: event.Python, Name: "Factory::create_mesh_workload", File: "model.py", Line: 1}}
-	qt.Check(t, qt.IsNil(aggregate.KeptBy(frames)))
+	qt.Check(t, qt.IsNil(RuntimeRetained(frames)))
 }
 
 func TestResultOfOperation(t *testing.T) {
-	qt.Check(t, qt.IsTrue(aggregate.ResultOfOperation(natives("ttnn::create_device_tensor ttnn::device_operation::detail::launch ttnn::prim::unary"))))
-	qt.Check(t, qt.IsFalse(aggregate.ResultOfOperation(natives("ttnn::create_device_tensor ttnn::empty"))))
-}
-
-func TestSuppressions(t *testing.T) {
-	s, err := aggregate.ReadSuppressions("known", strings.NewReader("# accepted\n\n  model\\.py:1\\d forward$ \nkv_cache\n"))
-	qt.Assert(t, qt.IsNil(err))
-	at := func(file string, line int, name string) []event.Frame {
-		return []event.Frame{{Kind: event.Native, Name: "ttnn::add"}, {Kind: event.Python, File: file, Line: line, Name: name}}
-	}
-	qt.Check(t, qt.IsTrue(s.Has(at("/src/model.py", 12, "forward"))))
-	qt.Check(t, qt.IsFalse(s.Has(at("/src/model.py", 22, "forward"))))
-	qt.Check(t, qt.IsTrue(s.Has(at("/src/kv_cache.py", 22, "push"))))
-	qt.Check(t, qt.IsFalse(s.Has(nil)))
-	var none *aggregate.Suppressions
-	qt.Check(t, qt.IsFalse(none.Has(at("/src/kv_cache.py", 22, "push"))))
-
-	_, err = aggregate.ReadSuppressions("known", strings.NewReader("fine\n(\n"))
-	qt.Check(t, qt.ErrorMatches(err, `known:2: error parsing regexp: .*`))
+	qt.Check(t, qt.IsTrue(ResultOfOperation(natives("ttnn::create_device_tensor ttnn::device_operation::detail::launch ttnn::prim::unary"))))
+	qt.Check(t, qt.IsFalse(ResultOfOperation(natives("ttnn::create_device_tensor ttnn::empty"))))
 }
