@@ -136,8 +136,6 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		b.WriteString(text)
 		fits("log", "8.0 KiB", "0x8000", "Attention.forward")
 
-		b.WriteString(oomPageOf(t, oomOptions{}, oomEvents()...).text(t, layout))
-		fits("oom", "largest free block", "asked for", "free")
 	}
 }
 

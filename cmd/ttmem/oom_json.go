@@ -94,13 +94,14 @@ type oomStatic struct {
 	Cores        [][4]uint16 `json:"cores"`
 }
 
+// writeJSON writes the JSON document.
 func (p *oomPage) writeJSON(w io.Writer) error {
 	doc := oomDocument{
 		V: 1, TimeNs: p.snap.TimeNs, BeganNs: p.snap.BeganNs, Failures: []oomFailure{}, Forgotten: p.forgotten,
-		Lost: p.snap.Lost, Notes: p.w.notes,
+		Lost: p.snap.Lost, Notes: p.notes,
 	}
 	var shown []*aggregate.Failure
-	shown, doc.Omitted = page.Newest(p.failures, p.o.n)
+	shown, doc.Omitted = page.Newest(p.failures, p.n)
 	for _, f := range shown {
 		doc.Failures = append(doc.Failures, p.failure(f))
 	}

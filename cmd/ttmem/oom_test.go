@@ -58,37 +58,36 @@ func oomEvents() []event.Event {
 	}
 }
 
-func oomPageOf(t *testing.T, o oomOptions, events ...event.Event) *oomPage {
-	t.Helper()
+func oomPageOf(p oomPage, events ...event.Event) *oomPage {
 	s := aggregate.New()
 	for i := range events {
 		s.Apply(&events[i])
 	}
-	p, err := newOOMPage(s.Snapshot(), &watched{of: "in model.ttmem"}, &o)
-	qt.Assert(t, qt.IsNil(err))
-	return p
+	p.of, p.snap = "in model.ttmem", s.Snapshot()
+	p.choose()
+	return &p
 }
 
-func (p *oomPage) text(t *testing.T, layout page.Layout) string {
+func oomText(t *testing.T, layout page.Layout, p *oomPage) string {
 	t.Helper()
 	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.write(&b, layout)))
+	qt.Assert(t, qt.IsNil(p.writeText(&b, layout)))
 	return b.String()
 }
 
 func TestOOMPages(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		o      oomOptions
+		p      oomPage
 		layout page.Layout
 	}{
-		{"oom", oomOptions{}, page.Layout{}},
-		{"oom_ascii", oomOptions{n: 2}, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}},
-		{"oom_narrow", oomOptions{n: 2}, page.Layout{Painter: page.Painter{Color: true}, Width: 60}},
-		{"oom_filter", oomOptions{source: sourceOptions{pids: []int{8}}}, page.Layout{}},
+		{"oom", oomPage{}, page.Layout{}},
+		{"oom_ascii", oomPage{n: 2}, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}},
+		{"oom_narrow", oomPage{n: 2}, page.Layout{Painter: page.Painter{Color: true}, Width: 60}},
+		{"oom_filter", oomPage{pids: []int{8}}, page.Layout{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			text := oomPageOf(t, c.o, oomEvents()...).text(t, c.layout)
+			text := oomText(t, c.layout, oomPageOf(c.p, oomEvents()...))
 			for line := range strings.Lines(pagetest.Colors.ReplaceAllString(text, "")) {
 				limit := c.layout.Columns()
 				qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= limit), qt.Commentf("%q", line))
@@ -99,20 +98,28 @@ func TestOOMPages(t *testing.T) {
 }
 
 func TestNoFailureIsANormalAnswer(t *testing.T) {
-	qt.Check(t, qt.Equals(oomPageOf(t, oomOptions{}).text(t, page.Layout{}), "No allocation failed in model.ttmem.\n"))
-	text := oomPageOf(t, oomOptions{source: sourceOptions{pids: []int{9}}}, oomEvents()...).text(t, page.Layout{})
+	qt.Check(t, qt.Equals(oomText(t, page.Layout{}, oomPageOf(oomPage{})), "No allocation failed in model.ttmem.\n"))
+	for _, columns := range []int{40, 60, 80, 120} {
+		text := oomText(t, page.Layout{Width: columns}, oomPageOf(oomPage{}, oomEvents()...))
+		for line := range strings.Lines(text) {
+			qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%q", line))
+		}
+	}
+	text := oomText(t, page.Layout{}, oomPageOf(oomPage{pids: []int{9}}, oomEvents()...))
 	qt.Check(t, qt.StringContains(text, "6 others did, of which none is what the flags ask for."))
 }
 
 // TestOOMJSON has the fields that are documented.
 func TestOOMJSON(t *testing.T) {
-	p := oomPageOf(t, oomOptions{json: true, n: 3}, oomEvents()...)
+	p := oomPageOf(oomPage{n: 3}, oomEvents()...)
 	var said struct {
 		V        int
 		Omitted  int
 		Failures []map[string]any
 	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(p.text(t, page.Layout{})), &said)))
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.writeJSON(&b)))
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &said)))
 	qt.Check(t, qt.Equals(said.V, 1))
 	qt.Check(t, qt.Equals(said.Omitted, 3))
 	large, clash, other := said.Failures[0], said.Failures[1], said.Failures[2]

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -45,16 +46,18 @@ func (p *oomPage) groups() (list []*alikeFailures) {
 	return list
 }
 
-func (p *oomPage) writeText(out *bufio.Writer, layout page.Layout) {
-	layout.WriteOthers(out, p.w.others)
+// writeText writes the page.
+func (p *oomPage) writeText(w io.Writer, layout page.Layout) error {
+	out := bufio.NewWriter(w)
+	layout.WriteOthers(out, p.others)
 	groups := p.groups()
 	if len(groups) == 0 {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
-		return
+		return out.Flush()
 	}
-	head := fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.failures)), "request"), page.Clean(p.w.of))
+	head := fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.failures)), "request"), page.Clean(p.of))
 	layout.Write(out, 0, page.Dim, head)
-	shown, omitted := page.Newest(groups, p.o.n)
+	shown, omitted := page.Newest(groups, p.n)
 	for _, g := range shown {
 		fmt.Fprintln(out)
 		p.writeFailure(out, layout, g)
@@ -63,10 +66,10 @@ func (p *oomPage) writeText(out *bufio.Writer, layout page.Layout) {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
 	}
-	if p.o.source.file != "" && readOnce(p.o.source.file) == nil && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
+	if p.file != "" && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
 		return g.Evidence != nil && (g.Verdict() == aggregate.Fragmented || g.Verdict() == aggregate.Clash)
 	}) {
-		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.o.source.file))
+		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.file))
 		fmt.Fprintln(out)
 		p.sized(layout).Write(out, 0, page.Dim, text)
 	}
@@ -74,22 +77,23 @@ func (p *oomPage) writeText(out *bufio.Writer, layout page.Layout) {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("Before these, %s failed of which nothing more is known.", page.Count(p.forgotten, "request")))
 	}
+	return out.Flush()
 }
 
 // nothing says that there is nothing to show.
 func (p *oomPage) nothing() string {
 	if p.snap.FailureCount > 0 {
 		return fmt.Sprintf("No such allocation failed %s: %s did, of which none is what the flags ask for.",
-			page.Clean(p.w.of), page.Count(p.snap.FailureCount, "other"))
+			page.Clean(p.of), page.Count(p.snap.FailureCount, "other"))
 	}
-	if pids := p.o.source.pids; len(pids) > 0 {
+	if pids := p.pids; len(pids) > 0 {
 		of := "PID " + page.PIDs(pids)
-		if p.w.of == "in "+of {
+		if p.of == "in "+of {
 			return fmt.Sprintf("No allocation of %s failed.", of)
 		}
-		return fmt.Sprintf("No allocation of %s failed %s.", of, page.Clean(p.w.of))
+		return fmt.Sprintf("No allocation of %s failed %s.", of, page.Clean(p.of))
 	}
-	return fmt.Sprintf("No allocation failed %s.", page.Clean(p.w.of))
+	return fmt.Sprintf("No allocation failed %s.", page.Clean(p.of))
 }
 
 // verdicts name why a request failed.
@@ -161,7 +165,7 @@ func (p *oomPage) sized(layout page.Layout) page.Layout {
 
 // moment says when that was.
 func (p *oomPage) moment(ns uint64) string {
-	if p.w.live {
+	if p.live {
 		return page.Seconds(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " ago"
 	}
 	if first := page.FirstNs(p.snap, false); first > 0 && first <= ns && page.ForgottenProcesses(p.snap) == 0 {
