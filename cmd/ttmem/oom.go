@@ -14,6 +14,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -67,20 +68,20 @@ func runOOM(c *cobra.Command, o *oomOptions, args []string) error {
 	if o.json {
 		w.notes = page.WithOthers(w.notes, w.others)
 	}
-	p := &oomPage{of: w.of, live: w.live, n: o.n, pids: o.source.pids, others: w.others, notes: w.notes, snap: snap}
+	p := &oom.Page{Of: w.of, Live: w.live, Limit: o.n, PIDs: o.source.pids, Others: w.others, Notes: w.notes, Snapshot: snap}
 	if o.source.file != "" && readOnce(o.source.file) == nil {
-		p.file = o.source.file
+		p.File = o.source.file
 	}
-	p.choose()
-	if len(p.failures) == 0 {
+	p.Choose()
+	if len(p.Failures) == 0 {
 		if err := o.source.missing(); err != nil {
 			return err
 		}
 	}
 	if o.json {
-		err = p.writeJSON(os.Stdout)
+		err = p.WriteJSON(os.Stdout)
 	} else {
-		err = p.writeText(os.Stdout, term.LayoutFor(os.Stdout))
+		err = p.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
 	}
 	if err != nil {
 		return fmt.Errorf("writing the failures: %w", output.Pathless(err))
