@@ -42,7 +42,7 @@ func commandSays(t *testing.T, args ...string) error {
 // busyEvents have all that pages tell of: buffers with callers and without, circular
 // buffers, holes, marks, failures with their reasons, long names, and many chips.
 func busyEvents() []event.Event {
-	events := append(holedEvents(), oomEvents()...)
+	events := append(holedEvents(), pagetest.Failures()...)
 	for i := range uint64(7) {
 		e := pagetest.Buffer(event.Alloc, 500+i, event.DRAM, 0x1000+i*0x4000, 0x1000*(i+1),
 			pagetest.Stack("scaled_dot_product_attention_decode", "MultiHeadAttentionWithRotaryEmbedding.forward", 31), 10+int(i))
@@ -136,8 +136,6 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		b.WriteString(text)
 		fits("log", "8.0 KiB", "0x8000", "Attention.forward")
 
-		b.WriteString(oomPageOf(t, oomOptions{}, oomEvents()...).text(t, layout))
-		fits("oom", "largest free block", "asked for", "free")
 	}
 }
 

@@ -1,6 +1,10 @@
 package pagetest
 
-import "ttmem/tracer/event"
+import (
+	"fmt"
+
+	"ttmem/tracer/event"
+)
 
 var Capacities = [event.BankedRegions]event.Capacity{
 	event.DRAM: {Banks: 12, BytesPerBank: 1 << 20, Base: 0x1000},
@@ -43,4 +47,14 @@ func Stack(op, function string, line int) *event.Stack {
 		{Kind: event.Python, Name: function, File: "/srv/model.py", Line: line},
 		{Kind: event.Python, Name: "<module>", File: "/srv/run.py", Line: 7},
 	})
+}
+
+// At is a call stack of an operation, with a line for each of the user's calls,
+// innermost first.
+func At(op string, lines ...int) *event.Stack {
+	frames := []event.Frame{{Kind: event.Native, Name: "func_create<" + op + ">"}}
+	for _, line := range lines {
+		frames = append(frames, event.Frame{Kind: event.Python, Name: fmt.Sprintf("call_%d", line), File: "/home/someone/a/model.py", Line: line})
+	}
+	return event.StackOf(frames)
 }
