@@ -5,6 +5,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -21,7 +22,7 @@ type State struct {
 	// exited are the newest processes that ended, oldest first.
 	exited      []exited
 	exitedCount uint64
-	coreSets    coreSets
+	coreSets    cores.Sets
 	lost        map[string]uint64
 	anomalies   Anomalies
 	failures    failures
@@ -40,7 +41,7 @@ type State struct {
 	// checkpoint that does not tell of what was before.
 	first    uint64
 	restored bool
-	// applied is how many events there were.
+	// applied is how many events there were, without those that isImplied.
 	applied uint64
 }
 
@@ -50,7 +51,7 @@ func New() *State {
 	return &State{
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
-		coreSets:  make(coreSets),
+		coreSets:  make(cores.Sets),
 		lost:      make(map[string]uint64),
 		unplaced:  &unplaced,
 	}
@@ -82,7 +83,7 @@ func (s *State) Apply(e *event.Event) {
 		s.first = e.TimeNs
 	}
 	s.now = max(s.now, e.TimeNs)
-	if e.Kind != event.Lost { // which says nothing of when: a recording may add one
+	if !isImplied(e) {
 		s.applied++
 	}
 	switch e.Kind {

@@ -50,7 +50,7 @@ func (s *State) alloc(e *event.Event) {
 	}
 	p.buffers.put(b)
 	p.held[b.region].add(b)
-	b.lay()
+	b.insertBlock()
 	if b.before {
 		p.beforeAttach++
 	}
@@ -95,7 +95,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		q.shrank(now)
 	}
 	p.held[b.region].remove(b)
-	b.lift()
+	b.removeBlock()
 	for _, c := range b.set.chips {
 		for _, u := range c.both() {
 			u.remove(b)

@@ -1,8 +1,10 @@
 package aggregate
 
 import (
+	"cmp"
 	"slices"
 
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -23,16 +25,17 @@ type stateCodec struct {
 	state    *State
 	names    once[processName]
 	sets     once[deviceSet]
-	coreSets once[coreSet]
+	coreSets once[cores.Set]
 	origins  once[origin]
 	sites    once[callSite]
-	// chips and coreSteps are how many were read.
+	// chips, cores and coreSteps are how many were read, and placed where.
 	chips, cores, coreSteps int
+	placed                  map[placedAt]bool
 }
 
 // few writes or reads all but what a process may have a million of.
 func (c *stateCodec) few(s *State, of *frozen) {
-	c.uints(&s.began, &s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount)
+	c.uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount)
 	c.bool(&s.restored)
 	c.uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents)
 	table(c.codec, s.lost, func(cause *string, n *uint64) { c.text(cause); c.uint(n) })
@@ -150,6 +153,13 @@ func (c *stateCodec) exited(x *exited) {
 		c.text(&l.Reason)
 		c.uints(&l.Buffers, &l.SizeBytes, &l.AllocatedBytes)
 		list(c.codec, &l.Holders, c.holder)
+		// of as much, the stacks come in order of their ids, which differ from run to run
+		slices.SortStableFunc(l.Holders, func(a, b Holder) int {
+			if a.Stack == nil || b.Stack == nil {
+				return 0
+			}
+			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Stack.ID, b.Stack.ID))
+		})
 	})
 }
 

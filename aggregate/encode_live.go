@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -25,7 +26,7 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			c.siteOf(&e.site, chip)
 		}
 		if c.reads && !c.bad {
-			if c.bound(&chip.used.static.cores, e.place); !c.bad {
+			if c.bound(chip, e.place); !c.bad {
 				chip.count(e, len(g.static) == 0)
 			}
 		}
@@ -45,12 +46,12 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 
 // entry is a circular buffer without its call site.
 func (c *stateCodec) entry(e *staticEntry) {
-	c.coreSets.one(c.codec, &e.place.set, c.coreSet)
-	c.uints(&e.place.start, &e.place.end)
+	c.coreSets.one(c.codec, &e.place.Set, c.coreSet)
+	c.uints(&e.place.Start, &e.place.End)
 	number(c.codec, &e.kind)
 	c.bool(&e.global)
 	c.origins.one(c.codec, &e.from, c.origin)
-	if e.place.end < e.place.start {
+	if e.place.End < e.place.Start {
 		c.fail()
 	}
 }
@@ -64,19 +65,19 @@ func (c *stateCodec) origin(p **origin) {
 	c.bool(&o.beforeAttach)
 }
 
-func (c *stateCodec) coreSet(p **coreSet) {
+func (c *stateCodec) coreSet(p **cores.Set) {
 	var ranges []event.CoreRange
 	if !c.reads {
-		ranges = (*p).ranges
+		ranges = (*p).Ranges()
 	}
 	if c.ranges(&ranges); !c.reads {
 		return
 	}
-	if *p = c.state.coreSets.set(ranges); *p == nil {
-		*p = &coreSet{}
+	if *p = c.state.coreSets.Of(ranges); *p == nil {
+		*p = &cores.Set{}
 		c.fail()
 	}
-	if c.cores += len((*p).cores); c.cores > maxStateCores {
+	if c.cores += (*p).Len(); c.cores > maxStateCores {
 		c.fail()
 	}
 }
@@ -89,10 +90,20 @@ func (c *stateCodec) siteOf(site **callSite, chip *processChip) {
 	}
 }
 
+// A placedAt is where a circular buffer is. The first one there is added to each core.
+type placedAt struct {
+	chip *processChip
+	cores.Place
+}
+
 // bound adds what the next circular buffer takes to be counted.
-func (c *stateCodec) bound(m *coreMap, place layout) {
-	if m.layouts[place] == 0 {
-		c.coreSteps += len(place.set.cores)
+func (c *stateCodec) bound(chip *processChip, place cores.Place) {
+	if at := (placedAt{chip, place}); !c.placed[at] {
+		if c.placed == nil {
+			c.placed = make(map[placedAt]bool)
+		}
+		c.placed[at] = true
+		c.coreSteps += place.Set.Len()
 	}
 	if c.coreSteps > maxStateCoreSteps {
 		c.fail()

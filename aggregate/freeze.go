@@ -25,6 +25,24 @@ type frozen struct {
 // their failures and marks. Of a chip there is then what it is, and what the other
 // processes have of it, with no peak but what there is now.
 func (s *State) Freeze(wanted func(uid int) bool) func() *event.Event {
+	if wanted == nil {
+		return s.freeze(nil)
+	}
+	return s.freeze(func(_, uid int) bool { return wanted(uid) })
+}
+
+// OfProcesses is a Checkpoint with what is of some processes alone, as Freeze does it for
+// users; nil where it makes no sense.
+func OfProcesses(e *event.Event, pids []int) *event.Event {
+	s := New()
+	if s.Restore(e.State) != nil {
+		return nil
+	}
+	return s.freeze(func(pid, _ int) bool { return pid == 0 || slices.Contains(pids, pid) })()
+}
+
+// freeze is Freeze of the processes that are wanted, by id and user. Marks have no process.
+func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 	c := &stateCodec{codec: newCodec()}
 	c.b = append(c.b, stateVersion)
 	partial := wanted != nil
@@ -39,7 +57,7 @@ func (s *State) Freeze(wanted func(uid int) bool) func() *event.Event {
 			of.chips = append(of.chips, one)
 		}
 	} else {
-		wanted = func(int) bool { return true }
+		wanted = func(_, _ int) bool { return true }
 		for _, id := range sortedKeys(s.chips) {
 			of.chips = append(of.chips, s.chips[id])
 		}
@@ -47,7 +65,7 @@ func (s *State) Freeze(wanted func(uid int) bool) func() *event.Event {
 	copied.marks = newest(copied.marks)
 	copied.failures.list = copied.failures.newest()
 	for _, p := range s.byPID() {
-		if wanted(p.about.UID) {
+		if wanted(p.pid, p.about.UID) {
 			of.processes = append(of.processes, p)
 			of.buffers = append(of.buffers, p.buffers.frozen())
 		}
@@ -64,31 +82,31 @@ func (s *State) Freeze(wanted func(uid int) bool) func() *event.Event {
 }
 
 // only is a copy of the state that knows of some users alone, but for what is in use.
-func (s *State) only(wanted func(uid int) bool) *State {
+func (s *State) only(wanted func(pid, uid int) bool) *State {
 	mine := *s
 	mine.marks, mine.exited, mine.sites, mine.failures, mine.exitedCount = nil, nil, nil, failures{}, 0
 	unplaced := newPools(nil, 0)
 	mine.unplaced = &unplaced
 	mine.anomalies = Anomalies{}
 	for _, m := range s.marks {
-		if wanted(m.uid) {
+		if wanted(0, m.uid) {
 			mine.marks = append(mine.marks, m)
 		}
 	}
 	for _, f := range s.failures.newest() {
-		if wanted(f.UID) {
+		if wanted(f.PID, f.UID) {
 			mine.failures.list = append(mine.failures.list, f)
 		}
 	}
 	mine.failures.count = uint64(len(mine.failures.list))
 	for _, x := range s.exited {
-		if wanted(x.view.UID) {
+		if wanted(x.view.PID, x.view.UID) {
 			mine.exited = append(mine.exited, x)
 		}
 	}
 	mine.exitedCount = uint64(len(mine.exited))
 	for _, one := range s.sites {
-		if wanted(one.process.uid) {
+		if wanted(one.process.pid, one.process.uid) {
 			mine.sites = append(mine.sites, one)
 		}
 	}
@@ -108,11 +126,11 @@ func (t *bufferTable) frozen() []frozenBuffer {
 	return all
 }
 
-// Restore makes the state what was known at a Checkpoint. Whether all call sites are kept
-// stays as it is. On an error the state is as before.
+// Restore makes the state what was known at a Checkpoint. Whether all call sites are kept,
+// and when tracing began, stay as they are. On an error the state is as before.
 func (s *State) Restore(from *event.State) error {
 	read := New()
-	read.keepSites = s.keepSites
+	read.keepSites, read.began = s.keepSites, s.began
 	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {
 		return errState
 	}
@@ -151,7 +169,7 @@ func (s *State) restartPeaks() {
 		u, now := &c.used, s.now
 		u.l1Buffers = peak{bytes: u.regions[event.L1].allocated, time: now, capacity: total(c.capacities[event.L1])}
 		if c.pools[event.L1].fits() {
-			u.static.peak, u.static.peakTime = u.static.cores.max, now
+			u.static.peak, u.static.peakTime = u.static.cores.Max(), now
 		}
 		u.kernels.dramPeak = u.kernels.dram
 	}

@@ -1,6 +1,9 @@
 package aggregate
 
 import (
+	"cmp"
+	"slices"
+
 	"ttmem/tracer/event"
 )
 
@@ -183,6 +186,9 @@ func NewGrowth(o GrowthOptions) *Growth {
 // Apply counts an event. Events are to come in time order, with or without those that
 // they imply. Growth keeps e.Stack and copies the rest.
 func (g *Growth) Apply(e *event.Event) {
+	if e.Kind == event.Checkpoint && !g.begun {
+		g.restore(e)
+	}
 	if g.first == 0 {
 		g.first = e.TimeNs
 	}
@@ -215,10 +221,6 @@ func (g *Growth) Apply(e *event.Event) {
 			g.markEarlier(e.Cause, e.TimeNs)
 		} else {
 			g.mark(e.Cause, e.TimeNs)
-		}
-	case event.Checkpoint:
-		if !g.begun {
-			g.restore(e)
 		}
 	}
 }
@@ -401,15 +403,22 @@ func (g *Growth) restore(e *event.Event) {
 	for _, p := range s.byPID() {
 		g.Apply(&event.Event{TimeNs: p.since, Kind: event.ProcessStart, PID: p.pid, Comm: p.comm, Command: p.about.Command})
 	}
-	for _, m := range s.marks {
-		g.markEarlier(m.name, m.timeNs)
-	}
-	for _, h := range s.Held() {
+	marks := s.marks
+	held := s.Held()
+	slices.SortStableFunc(held, func(a, b Held) int { return cmp.Compare(a.SinceNs, b.SinceNs) })
+	for _, h := range held {
+		for len(marks) > 0 && marks[0].timeNs < h.SinceNs {
+			g.markEarlier(marks[0].name, marks[0].timeNs)
+			marks = marks[1:]
+		}
 		g.Apply(&event.Event{
 			TimeNs: h.SinceNs, Kind: event.Alloc, PID: h.PID, TID: h.TID, Comm: h.Comm, Devices: h.Devices, Region: h.Region,
 			BufferID: h.BufferID, Allocator: h.Allocator, Address: h.Address, SizeBytes: h.SizeBytes,
 			BytesPerBank: h.BytesPerBank, Banks: h.Banks, BeforeAttach: h.BeforeAttach, Stack: h.Stack,
 		})
+	}
+	for _, m := range marks {
+		g.markEarlier(m.name, m.timeNs)
 	}
 	g.begin()
 }

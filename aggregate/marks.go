@@ -29,3 +29,17 @@ func (s *State) mark(e *event.Event) {
 	}
 	s.marks = append(s.marks, mark{e.TimeNs, s.applied, e.Cause, e.UID})
 }
+
+// MarksOf are the names of the marks that users had set before a Checkpoint, each once.
+func MarksOf(e *event.Event) (names []string) {
+	s := New()
+	if s.Restore(e.State) != nil {
+		return nil
+	}
+	for i := range s.marks {
+		if !slices.Contains(names, s.marks[i].name) {
+			names = append(names, s.marks[i].name)
+		}
+	}
+	return names
+}

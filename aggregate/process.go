@@ -3,6 +3,7 @@ package aggregate
 import (
 	"slices"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -148,8 +149,8 @@ type deviceSet struct {
 	pid   int
 	ids   []int
 	chips []*processChip
-	// laid is where its buffers lie, by region; nil where nobody asks.
-	laid [event.BankedRegions]*laidBlocks
+	// blocks are the addresses of its buffers by region; nil until free space is read.
+	blocks [event.BankedRegions]*addresses.List
 	// pools are those of its chips, by region; where it has none, those of no chip.
 	pools [event.BankedRegions][]*pool
 	sites map[siteKey]*callSite

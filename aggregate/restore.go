@@ -29,10 +29,10 @@ func (c *processChip) count(entry *staticEntry, first bool) {
 			continue
 		}
 		t.count++
-		t.sum += entry.bytes()
-		t.cores.add(entry.place)
+		t.sum += entry.place.Bytes()
+		t.cores.Add(entry.place)
 	}
-	c.chip.pools[event.L1].setStatic(c.chip.used.static.cores.max)
+	c.chip.pools[event.L1].setStatic(c.chip.used.static.cores.Max())
 }
 
 func (c *processChip) countKernel(k *kernel) {

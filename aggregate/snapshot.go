@@ -3,6 +3,7 @@ package aggregate
 import (
 	"maps"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -68,11 +69,11 @@ type Device struct {
 	Regions Regions `json:"regions"`
 	// L1PerCore is how buffers and circular buffers share each core's L1.
 	L1PerCore L1PerCore `json:"l1_per_core"`
-	// Sharers are the processes that use the chip now, in order of their ids,
-	// each with its share. Of the chips of the Snapshot, not of a Process.
-	Sharers []Sharer `json:"sharers,omitempty"`
-	// OtherUsers is what stands for the Sharers of other users in a Snapshot
-	// that ForUser returned; nil where there are none.
+	// Processes are the processes that use the chip now, in order of their ids. Only the
+	// Snapshot's Devices have them, not a Process's.
+	Processes []DeviceProcess `json:"sharers,omitempty"`
+	// OtherUsers replaces the Processes of other users in a Snapshot for one user; nil
+	// if there are none.
 	OtherUsers *OtherUsers `json:"other_users,omitempty"`
 }
 
@@ -127,7 +128,7 @@ type Region struct {
 	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
 	// FreeSpace is what is free of each bank: of a region of the Snapshot's Devices, and
 	// nil where it is not known where the region lies in its banks. Not of a Process.
-	*FreeSpace
+	*addresses.FreeSpace
 	// PeakBytes is the most that AllocatedBytes has been, at PeakTimeNs, when
 	// the capacity was PeakCapacityBytes.
 	PeakBytes         uint64 `json:"peak_bytes"`
@@ -265,15 +266,15 @@ func (s *State) Snapshot() *Snapshot {
 	if snap.Failures == nil {
 		snap.Failures = []Failure{}
 	}
-	texts, sharers := make(map[int]uint64), make(map[int][]Sharer)
+	texts, processes := make(map[int]uint64), make(map[int][]DeviceProcess)
 	for _, p := range s.byPID() {
 		view := p.view()
-		using := p.using()
+		used := p.usedChips()
 		for i := range view.Devices {
 			d := &view.Devices[i]
 			texts[d.ID] = max(texts[d.ID], d.Regions.Kernel.MaxBytesPerCore)
-			if using[d.ID] {
-				sharers[d.ID] = append(sharers[d.ID], d.share(p.pid))
+			if used[d.ID] {
+				processes[d.ID] = append(processes[d.ID], deviceProcess(p.pid, d))
 			}
 		}
 		snap.Processes = append(snap.Processes, view)
@@ -288,7 +289,7 @@ func (s *State) Snapshot() *Snapshot {
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free.of(id, region, c.capacities[region])
 		}
-		d.Sharers = sharers[id]
+		d.Processes = processes[id]
 		snap.Devices = append(snap.Devices, d)
 	}
 	return snap
@@ -322,7 +323,7 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	}
 	d.Regions.CB = StaticUse{
 		Programs: u.static.programs, Count: u.static.count, GlobalCount: u.static.global,
-		MaxBytesPerCore: u.static.cores.max, Bytes: u.static.cores.bytes, SumBytes: u.static.sum,
+		MaxBytesPerCore: u.static.cores.Max(), Bytes: u.static.cores.Bytes(), SumBytes: u.static.sum,
 		PeakBytesPerCore: u.static.peak, PeakTimeNs: u.static.peakTime,
 	}
 	d.Regions.Kernel = KernelsUse{
@@ -332,7 +333,7 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	}
 	l1 := &d.L1PerCore
 	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
-	l1.BufferBytes, l1.CBBytes = d.Regions.L1.BytesPerBank, u.static.cores.max
+	l1.BufferBytes, l1.CBBytes = d.Regions.L1.BytesPerBank, u.static.cores.Max()
 	if used := l1.BufferBytes + l1.CBBytes; used < l1.CapacityBytes {
 		l1.FreeBytes = l1.CapacityBytes - used
 	}

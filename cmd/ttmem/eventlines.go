@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/tracer/event"
 )
 
@@ -24,7 +25,7 @@ func openEventLines(path, name string) (*recorded, error) {
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s: permission denied; who recorded it, or root with sudo, can read it", path)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, pathless(err))
+		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, output.Pathless(err))
 	}
 	var first [1]byte
 	info, err := f.Stat()
@@ -52,7 +53,7 @@ func openEventLines(path, name string) (*recorded, error) {
 			}
 			return fmt.Errorf("%s: %w", name, err)
 		},
-		last:   func() (bool, error) { return false, nil },
+		last:   func(uint64) (bool, error) { return false, nil },
 		close:  f.Close,
 		done:   func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n },
 		size:   info.Size(),

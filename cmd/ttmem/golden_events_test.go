@@ -325,28 +325,22 @@ const storyFlush = 50
 // many events from each other or more, as long recordings have them.
 func (s *storyStream) record(t *testing.T, path string, checkpointEvents int) {
 	t.Helper()
-	var file *recording.File
 	state := aggregate.New()
-	growth := aggregate.NewGrowth(aggregate.GrowthOptions{
-		StackID: func(of *event.Stack) uint64 { return file.StackID(of) },
-	})
 	file, err := recording.Create(path, recording.FileOptions{
 		Options: recording.Options{Header: &recording.Header{
 			Created: s.header.Created, MonotonicNs: s.header.MonotonicNs,
 			Host: s.header.Host, Kernel: s.header.Kernel, Ttmem: "golden", Recording: 1,
 		}},
-		Checkpoint: frozen(state), CheckpointNote: growth.Note, CheckpointEvents: checkpointEvents,
+		Checkpoint: frozen(state), CheckpointEvents: checkpointEvents,
 	})
 	qt.Assert(t, qt.IsNil(err))
 	state.Begin(s.header.MonotonicNs)
 	var flushedNs uint64
-	record := applying(state, func(e *event.Event) {
-		file.Add(e)
-		growth.Apply(e)
-	})
 	for i := range s.events {
 		e := s.events[i]
-		record(&e)
+		state.Complete(&e)
+		state.Apply(&e)
+		file.Add(&e)
 		if e.TimeNs >= flushedNs+uint64(recordFlush) || checkpointEvents > 0 && i%storyFlush == 0 {
 			flushedNs = max(flushedNs, e.TimeNs)
 			qt.Assert(t, qt.IsNil(file.Flush()))
@@ -408,7 +402,7 @@ func TestEventsOfStoriesComeBack(t *testing.T) {
 	for _, v := range []any{&e, &frames, end} {
 		setFields(reflect.ValueOf(v).Elem())
 	}
-	e.Kind, e.Region, e.Layout, e.StaticKind, e.Reason = event.Evidence, event.Kernel, event.NDSharded, event.Scratchpad, event.ReasonStaticClash
+	e.Kind, e.Region, e.Layout, e.StaticKind, e.Reason = event.Mark, event.Kernel, event.NDSharded, event.Scratchpad, event.ReasonStaticClash
 	calls := []*event.Call{event.NewCall(frames[:1]), event.NewCall(frames[:])}
 	e.Stack = event.NewStack(1, func() []*event.Call { return calls })
 	second := e

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -107,7 +109,7 @@ func told(t *testing.T, path string, last bool) (text string, events int) {
 	qt.Assert(t, qt.IsNil(err))
 	defer r.close()
 	if last {
-		found, err := r.last()
+		found, err := r.last(math.MaxUint64)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsTrue(found))
 	}
@@ -153,12 +155,12 @@ func TestADifferenceIsTheSameFromTheLastCheckpointOn(t *testing.T) {
 		side := &diffSide{path: path, at: moment{text: "left"}}
 		_, _, err := readSides(side, &diffSide{path: path, at: moment{text: "left"}})
 		qt.Assert(t, qt.IsNil(err))
-		var want aggregate.Parts
+		var want analyze.Parts
 		state := aggregate.New()
-		_, err = watchFile(path, applying(state, want.AddLeft), func() {})
+		_, err = watchFile(path, applying(state, want.AddUnfreed), func() {})
 		qt.Assert(t, qt.IsNil(err))
-		want.AddHeld(state, everyRegion)
-		lines := func(p *aggregate.Parts) (list []string) {
+		want.AddLive(state, everyRegion)
+		lines := func(p *analyze.Parts) (list []string) {
 			for _, one := range p.List {
 				stack := one.Stack.Frames()
 				one.Stack = nil

@@ -33,9 +33,9 @@ func TestServeRecordsAgainWhenThereIsSpace(t *testing.T) {
 	alloc := func(n int) {
 		for range n {
 			id++
-			s.hub.Apply(&event.Event{
+			s.apply(&event.Event{
 				TimeNs: id, Kind: event.Alloc, PID: 1, BufferID: id * id, Address: id * id * id, Devices: []int{0}, BytesPerBank: 1 << 10, Banks: 12,
-			}, s.take)
+			})
 		}
 		s.record.flushed = time.Time{} // as if half a second had passed
 		s.pause()
@@ -134,7 +134,7 @@ func BenchmarkRotation(b *testing.B) {
 	for b.Loop() {
 		b.StopTimer()
 		f, err := recording.Create(path, recording.FileOptions{
-			MaxBytes: 1, Keep: 2, Checkpoint: state.Checkpoint, Existing: recording.RotateExisting,
+			MaxBytes: 1, Keep: 2, Checkpoint: frozen(state), Existing: recording.RotateExisting,
 		})
 		qt.Assert(b, qt.IsNil(err))
 		f.Add(&event.Event{Kind: event.Lost, Cause: strings.Repeat("as long as the header ", 50)})

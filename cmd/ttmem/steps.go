@@ -17,6 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -123,7 +124,7 @@ type stepWish struct {
 // mark is the name of its mark: names of tests may be longer than those of marks, and
 // of other characters.
 func (w stepWish) mark() string {
-	name := []rune(plain(w.name))
+	name := []rune(page.Clean(w.name))
 	if len(name) > stepMark {
 		name = append(name[:stepMark], '…')
 	}
@@ -181,7 +182,7 @@ func (s *steps) say(answer any) {
 func parseStep(line, name string, running bool) (stepWish, error) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch {
-	case verb == "begin" && plain(rest) == "":
+	case verb == "begin" && page.Clean(rest) == "":
 		return stepWish{}, errors.New("begin without a name: a line is `begin NAME` or `end`")
 	case verb == "begin" && running:
 		return stepWish{}, fmt.Errorf("begin %s: %s has not ended", rest, name)
@@ -228,12 +229,15 @@ func (s *steps) apply(e *event.Event) {
 		for _, id := range e.Devices {
 			s.use(id, e)
 		}
+	case event.Checkpoint:
+		for _, h := range s.state.Held() {
+			for _, id := range h.Devices {
+				s.use(id, &event.Event{Kind: event.Alloc, Region: h.Region, BytesPerBank: h.BytesPerBank, Banks: h.Banks})
+			}
+		}
 	case event.Lost:
 		s.lost += e.Count
 	case event.Mark:
-		if e.BeforeAttach {
-			return // a service tells of earlier ones, which may have the same name
-		}
 		if s.next == nil {
 			select {
 			case wish := <-s.wishes:

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -32,8 +35,6 @@ type watched struct {
 	endNs uint64
 	// live is true where the processes go on, and were not watched to their end.
 	live bool
-	// skipped is true where events were not read, as a checkpoint says what they made.
-	skipped bool
 }
 
 // What watched.of is where it is of no file, command or process.
@@ -61,9 +62,9 @@ func placeIn(of string) string {
 func (w *watched) status() error {
 	switch {
 	case w.exit != 0:
-		return exitStatus(w.exit)
+		return term.ExitStatus(w.exit)
 	case w.failed:
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return nil
 }
@@ -106,7 +107,7 @@ func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched
 	}
 	of := thisHost
 	if len(o.pids) > 0 {
-		of = "PID " + listPIDs(o.pids)
+		of = "PID " + page.PIDs(o.pids)
 	}
 	return o.watchTracing(t, of, handle, pause)
 }
@@ -117,8 +118,10 @@ func (o *sourceOptions) ofPIDs(handle func(*event.Event)) func(*event.Event) {
 		return handle
 	}
 	return func(e *event.Event) {
-		// the peaks of a checkpoint without a process are of all together
-		if e.PID == 0 && e.Kind != event.Peak || slices.Contains(o.pids, e.PID) {
+		if e.Kind == event.Checkpoint {
+			e = aggregate.OfProcesses(e, o.pids)
+		}
+		if e != nil && (e.PID == 0 || slices.Contains(o.pids, e.PID)) {
 			handle(e)
 		}
 	}
@@ -157,25 +160,7 @@ func watchEnd(path string, handle func(*event.Event)) (*watched, error) {
 		return nil, err
 	}
 	defer r.close()
-	if _, err := r.last(); err != nil {
-		return nil, err
-	}
-	return r.watch(&sourceOptions{}, handle, func() {})
-}
-
-// watchLeft gives all events of a file to handle that tell of buffers which nobody
-// freed, and some others. It does nothing and is nil where the file has no checkpoint:
-// short ones are better read as a whole.
-func watchLeft(path string, handle func(*event.Event)) (*watched, error) {
-	r, err := openRecorded(path)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	if found, err := r.last(); err != nil || !found {
-		return nil, err
-	}
-	if err := r.left(); err != nil {
+	if _, err := r.last(math.MaxUint64); err != nil {
 		return nil, err
 	}
 	return r.watch(&sourceOptions{}, handle, func() {})
@@ -190,7 +175,7 @@ func (r *recorded) watch(o *sourceOptions, handle func(*event.Event), pause func
 	w.endNs = r.over()
 	switch {
 	case ctx.Err() != nil:
-		return nil, errInterrupted
+		return nil, term.ErrInterrupted
 	case damage != nil && events == 0:
 		return nil, damage
 	case damage != nil:
@@ -240,7 +225,7 @@ func (o *sourceOptions) watchService(client *service.Client, handle func(*event.
 		return nil, err
 	}
 	if o.began == nil {
-		warn("watching what the service of this host sees; Ctrl-C ends and reports")
+		term.Warn("watching what the service of this host sees; Ctrl-C ends and reports")
 	} else {
 		o.began(func(name string) error { return client.Mark(ctx, name) })
 	}

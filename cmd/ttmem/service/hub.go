@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 )
 
@@ -42,11 +43,11 @@ func NewHub(state *aggregate.State) *Hub {
 	}
 }
 
-// Apply takes an event, after those that it implies, and calls each with every one
-// of them.
+// Apply takes an event, and calls each with it after those that it implies, which the
+// followers work out themselves.
 func (h *Hub) Apply(e *event.Event, each func(*event.Event)) {
 	for implied := h.state.Implied(e); implied.Next(); {
-		h.apply(implied.Event())
+		h.state.Complete(implied.Event())
 		each(implied.Event())
 	}
 	h.apply(e)
@@ -105,7 +106,7 @@ func (h *Hub) Snapshot(v Viewer) *aggregate.Snapshot {
 	if v.All {
 		return shot
 	}
-	return shot.ForUser(v.UID)
+	return analyze.ForUser(shot, v.UID)
 }
 
 // End ends all followers, who are told that the service has ended.

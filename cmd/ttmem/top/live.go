@@ -69,12 +69,11 @@ func NewLive(of string) *Live {
 }
 
 // Handle brings the state up to the event. A mark among the events counts until the user
-// of the view sets one of their own, but for one that a checkpoint tells of: what was
-// allocated and freed since is not known.
+// of the view sets one of their own.
 func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
 	l.state.Apply(e)
-	if e.Kind == event.Mark && !l.own && !e.BeforeAttach {
+	if e.Kind == event.Mark && !l.own {
 		l.markNs = l.state.MarkFresh()
 		l.marked = true
 	}
