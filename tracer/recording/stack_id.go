@@ -14,16 +14,6 @@ func StackID(s *event.Stack) uint64 {
 	return id | 1 // never 0
 }
 
-// StackID is StackID of a stack, which takes much less time for one that an event has
-// which was added just now.
-func (f *File) StackID(s *event.Stack) uint64 {
-	d := &f.w.define
-	if i, ok := d.stacks[s.ID]; ok {
-		return d.ids[i]
-	}
-	return StackID(s)
-}
-
 // mixed adds the hash of a frame to that of those before.
 func mixed(id, frame uint64) uint64 {
 	id = (id ^ frame) * 0x9e3779b97f4a7c15
