@@ -85,7 +85,7 @@ func TestDumpOfAMoment(t *testing.T) {
 	}
 	_, err = dumpOf(t, writeEvents(t, "a.jsonl", newTrainingRun(1).steps(1, 0, 12).events), dumpOptions{at: "failure"})
 	qt.Check(t, qt.ErrorMatches(err, "no allocation failed in .*"))
-	qt.Check(t, qt.ErrorMatches(dump(newDump(), &dumpOptions{at: "peak"}, nil), "--at is a moment of a recording.*"))
+	qt.Check(t, qt.ErrorMatches(runDump(newDump(), &dumpOptions{at: "peak"}, nil), "--at is a moment of a recording.*"))
 }
 
 // TestAHelperIsNotWhoHolds: buffers of one name are told apart by who called.

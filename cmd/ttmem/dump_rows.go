@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
@@ -12,61 +11,38 @@ import (
 	"ttmem/tracer/event"
 )
 
-// listing is everything that is allocated, as far as it is asked for.
+// A listing is what is live at a moment, as far as it is selected.
 type listing struct {
-	*present
-	rows []alloc.Row
-	// cutOff are how many rows are not listed, of all.
-	cutOff, all int
-	// there is how many buffers there are, also those that were not asked for.
-	there int
-	// moments are those of the peaks of regions, where these are listed.
-	moments []dumpMoment
-	// ended is true for the end of a file, at which all may be freed.
-	ended bool
 	alloc.Namer
+	// of is when and where that is: "at the end of model.ttmem".
+	of    string
+	nowNs uint64
+	// others is what is known of the memory of other users; "" if all of it is listed.
+	others string
+	notes  []string
+	// failed is true if not all could be read.
+	failed bool
+	rows   []alloc.Row
+	// cutOff is how many of all rows are not listed.
+	cutOff, all int
+	// there is the number of buffers, also of those that are not selected.
+	there int
+	// moments are when the peaks of regions were, if these are listed.
+	moments []dumpMoment
+	// ended is true for the end of a file, where everything may have been freed.
+	ended bool
 }
 
-func newListing(p *present, filter alloc.Filter, rules *aggregate.Rules) (*listing, error) {
-	l := &listing{present: p, Namer: alloc.Namer{Snap: p.Snapshot(), Rules: rules, Filter: filter}}
-	if err := l.checkFilter(); err != nil {
-		return nil, err
+// listState lists what is live in a state.
+func listState(s *aggregate.State, nowNs uint64, names alloc.Namer) *listing {
+	l := &listing{Namer: names, nowNs: nowNs}
+	buffers := s.Held()
+	for i := range buffers {
+		l.addBuffer(&buffers[i])
 	}
-	held := p.Held()
-	for i := range held {
-		l.addBuffer(&held[i])
-	}
-	l.addStatics()
-	l.all, l.there = len(l.rows), len(held)
-	return l, nil
-}
-
-// checkFilter makes sure that what is asked for by number is there.
-func (l *listing) checkFilter() error {
-	var devices, pids []int
-	for i := range l.Snap.Devices {
-		devices = append(devices, l.Snap.Devices[i].ID)
-	}
-	for i := range l.Snap.Processes {
-		if l.Snap.Processes[i].Exit == nil {
-			pids = append(pids, l.Snap.Processes[i].PID)
-		}
-	}
-	if err := checkAsked(nil, l.Filter.Devices, nil, devices, l.of); err != nil {
-		return err
-	}
-	for _, pid := range l.Filter.PIDs {
-		ended := func(p aggregate.Process) bool { return p.PID == pid && p.Exit != nil }
-		switch {
-		case !slices.Contains(pids, pid) && slices.ContainsFunc(l.Snap.Processes, ended):
-			return fmt.Errorf("-p %d: the process has ended, and holds nothing %s; `ttmem report … -p %d` shows what it had", pid, l.of, pid)
-		case len(pids) == 0:
-			return fmt.Errorf("-p %d: no process is running %s", pid, l.of)
-		case !slices.Contains(pids, pid):
-			return fmt.Errorf("-p %d: not running %s; available: PID %s", pid, l.of, strings.Trim(fmt.Sprint(pids), "[]"))
-		}
-	}
-	return nil
+	l.addStatics(s)
+	l.all, l.there = len(l.rows), len(buffers)
+	return l
 }
 
 func (l *listing) addBuffer(h *aggregate.Held) {
@@ -76,9 +52,8 @@ func (l *listing) addBuffer(h *aggregate.Held) {
 	}, h.Stack)
 }
 
-// addStatics adds what programs have in L1. What is at the same place of several
-// chips is one.
-func (l *listing) addStatics() {
+// addStatics adds the static buffers of programs. The same one on several chips is one row.
+func (l *listing) addStatics(state *aggregate.State) {
 	type key struct {
 		pid            int
 		program        uint64
@@ -92,7 +67,7 @@ func (l *listing) addStatics() {
 	devices := make(map[key][]int)
 	for i := range l.Snap.Devices {
 		id := l.Snap.Devices[i].ID
-		for _, s := range l.Statics(id) {
+		for _, s := range state.Statics(id) {
 			k := key{s.PID, s.ProgramID, s.Address, s.BytesPerCore, s.Kind, s.Global, fmt.Sprint(s.Cores)}
 			if first[k] == nil {
 				first[k] = &s
@@ -114,18 +89,17 @@ func (l *listing) addStatics() {
 	}
 }
 
-// add adds what the filter lets through.
+// add adds a row if it is selected.
 func (l *listing) add(a alloc.Row, stack *event.Stack) {
 	if a, ok := l.Row(a, stack); ok {
 		l.rows = append(l.rows, a)
 	}
 }
 
-// sort puts the largest rows first. Buffers come before what is static: that is laid over
-// what other programs have, so that the sizes of both do not compare.
+// sort puts the largest rows first. Static buffers come last: programs use the same space for
+// theirs, so that sizes do not compare.
 func (l *listing) sort() {
 	slices.SortStableFunc(l.rows, func(a, b alloc.Row) int {
-		// the same place on other chips is another one
 		place := cmp.Or(cmp.Compare(a.Region, b.Region), slices.Compare(a.Devices, b.Devices), cmp.Compare(a.Address, b.Address))
 		return cmp.Or(page.CompareBool(a.Static != nil, b.Static != nil), cmp.Compare(b.TotalBytes(), a.TotalBytes()), place)
 	})

@@ -146,10 +146,12 @@ func (l *listing) capacity(id int, region event.Region) uint64 {
 	return 0
 }
 
+// sizeColumns is the width of a column of bytes.
+const sizeColumns = 11
+
 // The columns of a row; its name follows, or is in a line of its own.
 const (
 	addressColumns = 14
-	sizeColumns    = 11
 	banksColumns   = 5
 	ageColumns     = 10
 	pidColumns     = 8
