@@ -41,8 +41,8 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 
 	l, err := dumpOf(t, path, dumpOptions{at: "peak"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(l.rows, 2)) // the same moment of both
-	for _, row := range l.rows {
+	qt.Assert(t, qt.HasLen(l.Rows, 2)) // the same moment of both
+	for _, row := range l.Rows {
 		qt.Check(t, qt.Equals(row.BytesPerBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.Region]))
 	}
 
@@ -74,7 +74,7 @@ func TestTheBeginning(t *testing.T) {
 	ids := func(path, at string) (ids []uint64) {
 		l, err := dumpOf(t, path, dumpOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
-		for _, row := range l.rows {
+		for _, row := range l.Rows {
 			ids = append(ids, row.Buffer.BufferID)
 		}
 		slices.Sort(ids)
@@ -143,7 +143,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	l, err := dumpOf(t, path, dumpOptions{at: "again"})
 	qt.Assert(t, qt.IsNil(err))
 	var ids []uint64
-	for _, row := range l.rows {
+	for _, row := range l.Rows {
 		ids = append(ids, row.Buffer.BufferID)
 	}
 	slices.Sort(ids)
@@ -161,7 +161,7 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	path := writeEvents(t, "run.jsonl", run.events)
 	l, err := dumpOf(t, path, dumpOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(l.rows, 0))
+	qt.Check(t, qt.HasLen(l.Rows, 0))
 	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).maps, 0))
 	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
 		_, d := diffOf(t, page.Layout{}, args...)

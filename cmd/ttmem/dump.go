@@ -15,6 +15,7 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -121,54 +122,54 @@ func runDump(c *cobra.Command, o *dumpOptions, args []string) error {
 		return err
 	}
 	layout := term.LayoutFor(os.Stdout)
-	if !at.atEnd() && !o.json && l.all > 0 {
-		for _, line := range layout.Lines(page.Clean(l.of), 0) {
+	if !at.atEnd() && !o.json && l.All > 0 {
+		for _, line := range layout.Lines(page.Clean(l.Of), 0) {
 			fmt.Println(layout.Paint(page.Dim, line))
 		}
 	}
 	if o.json {
-		l.notes = page.WithOthers(l.notes, l.others)
+		l.Notes = page.WithOthers(l.Notes, l.Others)
 	}
 	if err := o.writeList(os.Stdout, l, layout); err != nil {
 		return fmt.Errorf("writing the list: %w", output.Pathless(err))
 	}
-	for _, note := range l.notes {
+	for _, note := range l.Notes {
 		term.Warn(note)
 	}
 	if n := l.Snap.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", page.Count(n, "event")))
 	}
-	if l.failed {
+	if l.Failed {
 		return term.ExitStatus(1)
 	}
 	return nil
 }
 
 // writeList writes the list as the flags say.
-func (o *dumpOptions) writeList(w io.Writer, l *listing, layout page.Layout) error {
-	l.sort()
+func (o *dumpOptions) writeList(w io.Writer, l *dump.List, layout page.Layout) error {
+	l.Sort()
 	if o.by == "" {
-		l.cut(o.n)
+		l.Cut(o.n)
 		if o.json {
-			return l.writeJSON(w)
+			return l.WriteJSON(w)
 		}
-		return l.writeText(w, layout)
+		return l.WriteText(w, layout)
 	}
-	g := l.group(o.by, o.n)
+	g := l.Group(o.by, o.n)
 	if o.json {
-		return g.writeJSON(w)
+		return g.WriteJSON(w)
 	}
-	return g.writeText(w, layout)
+	return g.WriteText(w, layout)
 }
 
 // newListing lists what is live.
-func newListing(p *present, filter alloc.Filter, rules *aggregate.Rules) (*listing, error) {
+func newListing(p *present, filter alloc.Filter, rules *aggregate.Rules) (*dump.List, error) {
 	snap := p.Snapshot()
 	if err := checkLive(snap, &filter, p.of); err != nil {
 		return nil, err
 	}
-	l := listState(p.State, p.nowNs, alloc.Namer{Snap: snap, Rules: rules, Filter: filter})
-	l.of, l.others, l.notes, l.failed = p.of, p.others, p.notes, p.failed
+	l := dump.New(p.State, p.nowNs, alloc.Namer{Snap: snap, Rules: rules, Filter: filter})
+	l.Of, l.Others, l.Notes, l.Failed = p.of, p.others, p.notes, p.failed
 	return l, nil
 }
 
