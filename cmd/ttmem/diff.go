@@ -48,7 +48,7 @@ call stacks are the same in both.`,
   ttmem diff model.ttmem --from warm --to trained
   ttmem diff loop.ttmem --from step#10 --to step#20 --fail-above 64KiB
   ttmem diff a.ttmem b.ttmem --json | jq '.groups[0]'`,
-		RunE: func(c *cobra.Command, args []string) error { return diff(c, &o, args) },
+		RunE: func(c *cobra.Command, args []string) error { return runDiff(c, &o, args) },
 		ValidArgsFunction: func(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 1 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -70,17 +70,15 @@ call stacks are the same in both.`,
 	return c
 }
 
-// A diffSide is one of what is compared.
+// A diffSide is a side of a comparison that is read from a recording.
 type diffSide struct {
-	path  string
-	at    moment
-	parts aggregate.Parts
-	lost  map[string]uint64
-	snap  *aggregate.Snapshot
+	side
+	at moment
 }
 
-// String is the side in a sentence: "model.ttmem at the end".
-func (s *diffSide) String() string { return s.path + " " + s.at.String() }
+func newDiffSide(path string, at moment) *diffSide {
+	return &diffSide{side{path: path, moment: at.text, when: at.String(), unfreed: at.left()}, at}
+}
 
 // sides are what the arguments and flags ask to compare.
 func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, err error) {
@@ -105,7 +103,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 			return nil, nil, err
 		}
 		at.last = true
-		return &diffSide{path: args[0], at: at}, &diffSide{path: args[1], at: at}, nil
+		return newDiffSide(args[0], at), newDiffSide(args[1], at), nil
 	}
 	from, err := parseMoment("from", o.from)
 	if err != nil {
@@ -116,7 +114,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		return nil, nil, err
 	}
 	to.last = true
-	return &diffSide{path: args[0], at: from}, &diffSide{path: args[0], at: to}, nil
+	return newDiffSide(args[0], from), newDiffSide(args[0], to), nil
 }
 
 // check finds what is wrong with the other flags before anything is read.
@@ -128,7 +126,7 @@ func (o *diffOptions) check() (filter alloc.Filter, rules *aggregate.Rules, err 
 	return like.check()
 }
 
-func diff(c *cobra.Command, o *diffOptions, args []string) error {
+func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
@@ -142,7 +140,7 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	d := newDifference(a, b, filter, rules, o)
+	d := newDifference(&a.side, &b.side, alloc.Namer{Rules: rules, Filter: filter}, diffSelection{by: o.by, ignoreLines: o.ignoreLines, limit: o.n})
 	if o.json {
 		err = d.writeJSON(os.Stdout)
 	} else {

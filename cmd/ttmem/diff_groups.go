@@ -14,9 +14,33 @@ import (
 	"ttmem/tracer/event"
 )
 
+// A side is one of two that are compared.
+type side struct {
+	path string
+	// moment is the moment as the user wrote it, and when is it in a sentence: "at the end".
+	moment, when string
+	// unfreed is true if the side has what was never freed.
+	unfreed bool
+	parts   aggregate.Parts
+	lost    map[string]uint64
+	snap    *aggregate.Snapshot // has the processes
+}
+
+// String is the side in a sentence: "model.ttmem at the end".
+func (s *side) String() string { return s.path + " " + s.when }
+
+// A diffSelection says what is listed.
+type diffSelection struct {
+	// by is the value of --by.
+	by string
+	// ignoreLines compares call stacks by function, whatever the lines.
+	ignoreLines bool
+	limit       int // 0: all
+}
+
 // A difference is what two sides have of each other.
 type difference struct {
-	a, b   *diffSide
+	a, b   *side
 	by     string
 	groups []*diffGroup // largest growth first, and what has shrunk most last
 	// same is how many groups are the same in both and not listed, and cutOff how many
@@ -66,7 +90,7 @@ type diffKey struct {
 	static bool
 }
 
-func newDifference(a, b *diffSide, filter alloc.Filter, rules *aggregate.Rules, o *diffOptions) *difference {
+func newDifference(a, b *side, names alloc.Namer, o diffSelection) *difference {
 	d := &difference{a: a, b: b, by: o.by}
 	groups := make(map[diffKey]*diffGroup)
 	type chipRegion struct {
@@ -75,8 +99,8 @@ func newDifference(a, b *diffSide, filter alloc.Filter, rules *aggregate.Rules, 
 	}
 	totals := make(map[chipRegion]*diffTotal)
 	ops := operationsOf(a, b)
-	for _, side := range []*diffSide{a, b} {
-		n := &alloc.Namer{Rules: rules, Filter: filter, Snap: side.snap}
+	for _, side := range []*side{a, b} {
+		n := &alloc.Namer{Rules: names.Rules, Filter: names.Filter, Snap: side.snap}
 		for i := range side.parts.List {
 			part := &side.parts.List[i]
 			row, ok := rowOf(n, part)
@@ -143,7 +167,7 @@ func (t *diffTotal) of(b bool) *amount {
 }
 
 // order puts the groups in order, without those that are not to be listed.
-func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
+func (d *difference) order(groups map[diffKey]*diffGroup, o diffSelection) {
 	inB := make(map[diffKey]bool)
 	for _, g := range groups {
 		inB[g.calls] = inB[g.calls] || o.by == "stack" && g.A.Buffers == 0
@@ -164,9 +188,9 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 			page.CompareFrames(a.Stack, b.Stack))
 	})
 	d.groups = slices.DeleteFunc(d.groups, func(g *diffGroup) bool { return g.A == g.B })
-	if o.n > 0 && o.n < len(d.groups) {
-		d.cutOff = len(d.groups) - o.n
-		d.groups = d.groups[:o.n]
+	if o.limit > 0 && o.limit < len(d.groups) {
+		d.cutOff = len(d.groups) - o.limit
+		d.groups = d.groups[:o.limit]
 	}
 }
 
@@ -186,7 +210,7 @@ func rowOf(n *alloc.Namer, p *aggregate.Part) (_ alloc.Row, ok bool) {
 type groupKey struct{ key, title string }
 
 // keys are the groups that a row is in.
-func (o *diffOptions) keys(n *alloc.Namer, a *alloc.Row) (keys []groupKey) {
+func (o *diffSelection) keys(n *alloc.Namer, a *alloc.Row) (keys []groupKey) {
 	switch o.by {
 	case "process": // by name: ids are others in another run
 		name := n.ProcessName(a.PID)
@@ -211,7 +235,7 @@ func stackKey(a *alloc.Row, ignoreLines bool) string {
 // operationsOf are the operations that calls are in, with their lines and without, where
 // they are in one alone. The first stacks of a process may lack theirs in one run and have
 // it in another: they end early while the libraries are read.
-func operationsOf(sides ...*diffSide) map[string]string {
+func operationsOf(sides ...*side) map[string]string {
 	ops := make(map[string]string)
 	known := make(map[*event.Stack]bool)
 	for _, side := range sides {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
@@ -87,7 +88,7 @@ func diffOf(t *testing.T, layout page.Layout, args ...string) (text string, d *d
 	qt.Assert(t, qt.IsNil(err))
 	_, _, err = readSides(a, b)
 	qt.Assert(t, qt.IsNil(err))
-	d = newDifference(a, b, filter, rules, &o)
+	d = newDifference(&a.side, &b.side, alloc.Namer{Rules: rules, Filter: filter}, diffSelection{by: o.by, ignoreLines: o.ignoreLines, limit: o.n})
 	a.path, b.path = filepath.Base(a.path), filepath.Base(b.path)
 	var out strings.Builder
 	qt.Assert(t, qt.IsNil(d.writeText(&out, layout)))

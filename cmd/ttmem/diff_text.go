@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -82,14 +81,14 @@ func (d *difference) nothing() string {
 		return "Neither has anything of what the flags ask for. A has " + d.a.has() + ", B " + d.b.has() + "."
 	}
 	text := "Neither has anything allocated."
-	if d.a.at.left() && d.b.at.left() {
+	if d.a.unfreed && d.b.unfreed {
 		text += " --at peak compares what they had when they had most."
 	}
 	return text
 }
 
 // has is what there is to ask for: "DRAM, L1 of PID 7".
-func (s *diffSide) has() string {
+func (s *side) has() string {
 	var regions, pids []string
 	for _, r := range alloc.Regions {
 		if slices.ContainsFunc(s.parts.List, func(p aggregate.Part) bool { return p.Region == r }) {
@@ -252,7 +251,7 @@ type diffFile struct {
 }
 
 func (d *difference) writeJSON(w io.Writer) error {
-	of := func(s *diffSide) diffFile { return diffFile{s.path, s.at.text, s.lost} }
+	of := func(s *side) diffFile { return diffFile{s.path, s.moment, s.lost} }
 	doc := &diffDocument{V: 1, A: of(d.a), B: of(d.b), Totals: d.totals, By: d.by, Groups: d.groups, Same: d.same, Omitted: d.cutOff}
 	if doc.Totals == nil {
 		doc.Totals = []diffTotal{}
@@ -260,9 +259,5 @@ func (d *difference) writeJSON(w io.Writer) error {
 	if doc.Groups == nil {
 		doc.Groups = []*diffGroup{}
 	}
-	out := bufio.NewWriter(w)
-	if err := json.NewEncoder(out).Encode(doc); err != nil {
-		return err
-	}
-	return out.Flush()
+	return page.JSON(w, doc)
 }

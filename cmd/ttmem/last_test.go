@@ -150,8 +150,8 @@ func TestTheLastCheckpointTellsWhatAllEventsDo(t *testing.T) {
 func TestADifferenceIsTheSameFromTheLastCheckpointOn(t *testing.T) {
 	for seed := range uint64(10) {
 		path := randomRecording(t, seed)
-		side := &diffSide{path: path, at: moment{text: "left"}}
-		_, _, err := readSides(side, &diffSide{path: path, at: moment{text: "left"}})
+		side := newDiffSide(path, moment{text: "left"})
+		_, _, err := readSides(side, newDiffSide(path, moment{text: "left"}))
 		qt.Assert(t, qt.IsNil(err))
 		var want aggregate.Parts
 		state := aggregate.New()
