@@ -14,6 +14,7 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/diff"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -72,12 +73,12 @@ call stacks are the same in both.`,
 
 // A diffSide is a side of a comparison that is read from a recording.
 type diffSide struct {
-	side
+	diff.Side
 	at moment
 }
 
 func newDiffSide(path string, at moment) *diffSide {
-	return &diffSide{side{path: path, moment: at.text, when: at.String(), unfreed: at.left()}, at}
+	return &diffSide{diff.Side{Path: path, Moment: at.text, When: at.String(), Unfreed: at.left()}, at}
 }
 
 // sides are what the arguments and flags ask to compare.
@@ -140,11 +141,11 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	d := newDifference(&a.side, &b.side, alloc.Namer{Rules: rules, Filter: filter}, diffSelection{by: o.by, ignoreLines: o.ignoreLines, limit: o.n})
+	d := diff.New(&a.Side, &b.Side, alloc.Namer{Rules: rules, Filter: filter}, diff.Options{By: o.by, IgnoreLines: o.ignoreLines, Limit: o.n})
 	if o.json {
-		err = d.writeJSON(os.Stdout)
+		err = d.WriteJSON(os.Stdout)
 	} else {
-		err = d.writeText(os.Stdout, term.LayoutFor(os.Stdout))
+		err = d.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
 	}
 	if err != nil {
 		return fmt.Errorf("writing the difference: %w", output.Pathless(err))
@@ -154,17 +155,17 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	}
 	for _, side := range []*diffSide{a, b} {
 		var lost uint64
-		for _, n := range side.lost {
+		for _, n := range side.Lost {
 			lost += n
 		}
 		if lost > 0 {
-			term.Warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.path, page.Count(lost, "event")))
+			term.Warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.Path, page.Count(lost, "event")))
 		}
-		if side.path == b.path {
+		if side.Path == b.Path {
 			break
 		}
 	}
-	if region, grown := d.grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
+	if region, grown := d.Grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
 		term.Warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, page.Bytes(uint64(grown)), page.Bytes(uint64(o.failAbove))))
 		return term.ExitStatus(3)
 	}
@@ -176,15 +177,15 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 
 // readSides reads both sides: two files at once, as each is read by one processor.
 func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
-	if a.path == b.path && a.at != b.at {
-		w, err := readSide(a.path, a, b)
+	if a.Path == b.Path && a.at != b.at {
+		w, err := readSide(a.Path, a, b)
 		if err != nil {
 			return nil, false, err
 		}
 		return w.notes, w.failed, nil
 	}
-	if a.path == b.path {
-		if err := readOnce(a.path); err != nil {
+	if a.Path == b.Path {
+		if err := readOnce(a.Path); err != nil {
 			return nil, false, err
 		}
 	}
@@ -193,9 +194,9 @@ func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		first, firstErr = readSide(a.path, a)
+		first, firstErr = readSide(a.Path, a)
 	}()
-	second, secondErr = readSide(b.path, b)
+	second, secondErr = readSide(b.Path, b)
 	<-done
 	if err := cmp.Or(firstErr, secondErr); err != nil {
 		return nil, false, err
@@ -215,10 +216,10 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	}
 	addLeft := func(e *event.Event) {
 		for _, side := range left {
-			side.parts.AddLeft(e)
+			side.Parts.AddLeft(e)
 		}
 	}
-	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].parts.AddHeld(s, wanted) }
+	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].Parts.AddHeld(s, wanted) }
 	var seen *watched
 	var state *aggregate.State
 	if len(sides) == 1 && len(left) == 1 && readOnce(path) == nil {
@@ -239,7 +240,7 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	}
 	snap := state.Snapshot()
 	for _, side := range sides {
-		side.lost, side.snap = snap.Lost, snap
+		side.Lost, side.Snap = snap.Lost, snap
 	}
 	return w, nil
 }

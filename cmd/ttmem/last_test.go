@@ -167,7 +167,7 @@ func TestADifferenceIsTheSameFromTheLastCheckpointOn(t *testing.T) {
 			slices.Sort(list)
 			return list
 		}
-		qt.Assert(t, qt.DeepEquals(lines(&side.parts), lines(&want)), qt.Commentf("seed %d", seed))
+		qt.Assert(t, qt.DeepEquals(lines(&side.Parts), lines(&want)), qt.Commentf("seed %d", seed))
 	}
 }
 

@@ -109,10 +109,11 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 		defer svg.Discard()
 	}
 	p := &mapPage{names: &alloc.Namer{Rules: rules}, regions: regions, asked: o.devices, n: o.n}
-	if err := p.read(o, at); err != nil {
+	failed, err := o.read(p, at)
+	if err != nil {
 		return err
 	}
-	if err := p.checkChips(); err != nil {
+	if err := o.checkChips(p); err != nil {
 		return err
 	}
 	switch layout := term.LayoutFor(os.Stdout); {
@@ -138,55 +139,52 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 	if n := p.snap.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("the map may lack buffers, or have too many: %s lost", page.Count(n, "event")))
 	}
-	if p.failed {
+	if failed {
 		return term.ExitStatus(1)
 	}
 	return nil
 }
 
-// read reads what is drawn.
-func (m *mapPage) read(o *mapOptions, at moment) error {
+// read adds what is drawn to a page; failed is true if not all could be read.
+func (o *mapOptions) read(m *mapPage, at moment) (failed bool, err error) {
 	if o.source.file == "" {
 		p, err := o.source.read()
 		if err != nil {
-			return err
+			return false, err
 		}
-		m.of, m.notes, m.others, m.failed, m.snap = p.of, p.notes, p.others, p.failed, p.Snapshot()
+		m.of, m.notes, m.others, m.snap = p.of, p.notes, p.others, p.Snapshot()
 		if o.json || o.svg != "" {
 			m.notes = page.WithOthers(m.notes, m.others)
 		}
 		m.add(p.State, p.nowNs, everyRegion)
-		return nil
+		return p.failed, nil
 	}
 	only := func(handle func(*event.Event)) func(*event.Event) { return o.source.ofPIDs(handle) }
 	add := func(_ int, s *aggregate.State, wanted wantedFunc) { m.add(s, s.Snapshot().TimeNs, wanted) }
 	var w *watched
 	var state *aggregate.State
-	var err error
 	if at.atEnd() {
 		w, state, err = visitEnd(o.source.file, only, func(*event.Event) {}, add)
 	} else {
 		w, state, err = visit(o.source.file, []moment{at}, only, func(*event.Event) {}, add)
 	}
 	if err != nil {
-		return cmp.Or(o.source.missing(), err)
+		return false, cmp.Or(o.source.missing(), err)
 	}
 	if checkAsked(o.source.pids, nil, pidsOf(state.Snapshot()), nil, "") != nil {
 		if err := o.source.missing(); err != nil {
-			return err
+			return false, err
 		}
 	}
-	m.of = at.of(o.source.file)
-	m.ended = at.atEnd()
-	m.notes, m.failed, m.snap = w.notes, w.failed, state.Snapshot()
-	return nil
+	m.of, m.ended, m.notes, m.snap = at.of(o.source.file), at.atEnd(), w.notes, state.Snapshot()
+	return w.failed, nil
 }
 
-// checkChips makes sure that the chips that are asked for are there.
-func (m *mapPage) checkChips() error {
-	var have []int
+// checkChips is an error if a selected chip does not exist.
+func (o *mapOptions) checkChips(m *mapPage) error {
+	var chips []int
 	for i := range m.snap.Devices {
-		have = append(have, m.snap.Devices[i].ID)
+		chips = append(chips, m.snap.Devices[i].ID)
 	}
-	return checkAsked(nil, m.asked, nil, have, m.of)
+	return checkAsked(nil, o.devices, nil, chips, m.of)
 }

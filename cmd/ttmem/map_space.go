@@ -10,14 +10,13 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A mapPage is the maps of regions.
+// A mapPage is the maps of regions at a moment.
 type mapPage struct {
-	// of is when and where they are of: "at the end of model.ttmem".
+	// of is when and where that is: "at the end of model.ttmem".
 	of     string
 	names  *alloc.Namer // which names call stacks
 	notes  []string
 	others string // of a present
-	failed bool
 	// ended is true for the end of a file, at which all may be freed.
 	ended bool
 	snap  *aggregate.Snapshot
@@ -41,7 +40,7 @@ type regionMap struct {
 }
 
 // add adds the regions that are wanted as they are in a state.
-func (m *mapPage) add(s *aggregate.State, nowNs uint64, wanted wantedFunc) {
+func (m *mapPage) add(s *aggregate.State, nowNs uint64, wanted func(device int, region event.Region) bool) {
 	snap := s.Snapshot()
 	for _, region := range mappedRegions {
 		if len(m.regions) > 0 && !slices.Contains(m.regions, region) {

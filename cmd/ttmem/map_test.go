@@ -63,8 +63,9 @@ func mapOf(t *testing.T, path string, o mapOptions) *mapPage {
 	at, regions, rules, err := o.check(c, []string{path})
 	qt.Assert(t, qt.IsNil(err))
 	m := &mapPage{names: &alloc.Namer{Rules: rules}, regions: regions, asked: o.devices, n: o.n}
-	qt.Assert(t, qt.IsNil(m.read(&o, at)))
-	qt.Assert(t, qt.IsNil(m.checkChips()))
+	_, err = o.read(m, at)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(o.checkChips(m)))
 	m.of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.of, "$1")
 	return m
 }
