@@ -33,11 +33,11 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	path := writeEvents(t, "peak.jsonl", r.events)
 
 	m := mapOf(t, path, mapOptions{at: "peak", regions: []string{"L1"}, devices: []int{0}})
-	qt.Assert(t, qt.HasLen(m.maps, 1))
-	qt.Assert(t, qt.HasLen(m.maps[0].statics, 1))
-	qt.Check(t, qt.Equals(m.maps[0].statics[0].BytesPerCore, 1500))
-	qt.Assert(t, qt.HasLen(m.maps[0].space.Blocks, 1))
-	qt.Check(t, qt.Equals(m.maps[0].space.Blocks[0].BytesPerBank, 2000))
+	qt.Assert(t, qt.HasLen(m.Maps, 1))
+	qt.Assert(t, qt.HasLen(m.Maps[0].Statics, 1))
+	qt.Check(t, qt.Equals(m.Maps[0].Statics[0].BytesPerCore, 1500))
+	qt.Assert(t, qt.HasLen(m.Maps[0].Space.Blocks, 1))
+	qt.Check(t, qt.Equals(m.Maps[0].Space.Blocks[0].BytesPerBank, 2000))
 
 	l, err := dumpOf(t, path, dumpOptions{at: "peak"})
 	qt.Assert(t, qt.IsNil(err))
@@ -62,8 +62,8 @@ func TestAMapOfCircularBuffersAlone(t *testing.T) {
 	r.add(staticEvent(7, 0x8000, 1500))
 	r.add(event.Event{Kind: event.ProcessExit})
 	m := mapOf(t, writeEvents(t, "static.jsonl", r.events), mapOptions{at: "peak"})
-	qt.Assert(t, qt.HasLen(m.maps, 1))
-	qt.Check(t, qt.HasLen(m.maps[0].statics, 1))
+	qt.Assert(t, qt.HasLen(m.Maps, 1))
+	qt.Check(t, qt.HasLen(m.Maps[0].Statics, 1))
 }
 
 // TestTheBeginning: what was there before anything happened, in a file that a program
@@ -162,7 +162,7 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	l, err := dumpOf(t, path, dumpOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(l.Rows, 0))
-	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).maps, 0))
+	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).Maps, 0))
 	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
 		_, d := diffOf(t, page.Layout{}, args...)
 		qt.Check(t, qt.HasLen(d.Totals, 0), qt.Commentf("%v", args))

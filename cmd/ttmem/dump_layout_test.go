@@ -104,9 +104,9 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		}
 		must := func(err error) { t.Helper(); qt.Assert(t, qt.IsNil(err)) }
 
-		must(mapOf(t, file, mapOptions{n: 12}).writeText(&b, layout))
+		must(mapOf(t, file, mapOptions{n: 12}).WriteText(&b, layout))
 		fits("map", "model.py:31 MultiHeadAttention")
-		must(mapOf(t, file, mapOptions{at: "begin"}).writeText(&b, layout))
+		must(mapOf(t, file, mapOptions{at: "begin"}).WriteText(&b, layout))
 		fits("empty map", "Nothing is allocated at the beginning of")
 
 		for _, at := range []string{"peak", "loaded"} {

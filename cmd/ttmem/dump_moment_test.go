@@ -105,7 +105,7 @@ func TestAHelperIsNotWhoHolds(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	var text strings.Builder
 	qt.Assert(t, qt.IsNil(l.WriteText(&text, page.Layout{})))
-	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).writeText(&text, page.Layout{})))
+	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).WriteText(&text, page.Layout{})))
 	for _, line := range []string{"20", "30"} {
 		qt.Check(t, qt.Equals(strings.Count(text.String(), "model.py:5 empty, from model.py:"+line+" load"), 2), qt.Commentf("%s", text.String()))
 	}

@@ -16,6 +16,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page/dump"
+	"ttmem/cmd/ttmem/page/memmap"
 )
 
 // A shownPeak is what a command says of the peak of a region of a chip.
@@ -196,7 +197,7 @@ func listedAt(d *dump.Document, at chipRegion) uint64 {
 // peaksOfMap are those of buffers, of one bank.
 func peaksOfMap(t *testing.T, file string) shownPeaks {
 	t.Helper()
-	var d mapDocument
+	var d memmap.Document
 	jsonOf(t, &d, "map", "--at", "peak", "--json", file)
 	peaks := make(shownPeaks)
 	for _, r := range d.Regions {
