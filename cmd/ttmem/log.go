@@ -166,9 +166,8 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	}
 	layout := term.LayoutFor(os.Stdout)
 	out := output.NewLines(os.Stdout, layout.Width > 0 && o.source.file != "")
-	l := newEventLog(o, filter, rules, layout, out)
-	l.from = monotonicNow()
-	w, err := l.watch(&o.source)
+	l := newEventLog(o.listed(), filter, rules, layout, out.Write)
+	w, err := o.watch(l)
 	l.end()
 	if err := errors.Join(out.Close(), err); err != nil {
 		return output.FirstError(err)
@@ -184,45 +183,52 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 			return err
 		}
 	}
-	l.summary(w)
+	summarize(l, w)
 	return w.status()
 }
 
-// laterEvents is how long after a time, in ns, events of before that may still come. The
-// tracer holds events back for 10 ms to put them in order; one whose thread was stopped
-// while it told of it comes later.
+// listed is how events are listed.
+func (o *logOptions) listed() listOptions {
+	list := listOptions{stacks: o.stacks, json: o.json, limit: o.n}
+	if o.source.file == "" && len(o.source.command) == 0 {
+		list.liveNs = monotonicNow()
+	}
+	return list
+}
+
+// laterEvents is how much later than its successors, in ns, an event may come. The tracer
+// delays events by 10 ms to order them; one of a thread that was stopped comes later.
 const laterEvents = 1e9
 
-// watch handles events up to the end, or up to where nothing more is asked for: a file is
-// not read on after the moment of --to.
-func (l *eventLog) watch(o *sourceOptions) (*watched, error) {
-	if o.file == "" || l.filter.until == 0 {
-		return o.watch(l.handle, func() {})
+// watch lists events up to the end. A file is not read further than --to.
+func (o *logOptions) watch(l *eventLog) (*watched, error) {
+	if o.source.file == "" || l.filter.until == 0 {
+		return o.source.watch(l.handle, func() {})
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	o.ctx = ctx
-	w, err := o.watch(func(e *event.Event) {
+	o.source.ctx = ctx
+	w, err := o.source.watch(func(e *event.Event) {
 		if l.handle(e); l.last-l.begin > l.filter.until+laterEvents {
 			stop()
 		}
 	}, func() {})
 	if errors.Is(err, term.ErrInterrupted) && ctx.Err() != nil {
-		return &watched{of: o.file}, nil
+		return &watched{of: o.source.file}, nil
 	}
 	return w, err
 }
 
-// summary says what a reader of the list cannot see in it.
-func (l *eventLog) summary(w *watched) {
+// summarize warns of what the list does not show.
+func summarize(l *eventLog, w *watched) {
 	switch {
 	case l.listed > 0:
 	case l.seen == 0:
 		term.Warn("nothing happened " + w.in())
 	default:
-		term.Warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", page.Count(l.seen, "event"), w.of, l.filter.hint(l)))
+		term.Warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", page.Count(l.seen, "event"), w.of, l.hint()))
 	}
-	if n := l.history.Snapshot().LostEvents(); n > 0 {
+	if n := l.lostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", page.Count(n, "event")))
 	}
 }

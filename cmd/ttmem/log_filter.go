@@ -177,7 +177,8 @@ func regionOf(e *event.Event) event.Region {
 }
 
 // hint is what else could be asked for where nothing was found.
-func (f *logFilter) hint(l *eventLog) string {
+func (l *eventLog) hint() string {
+	f := l.filter
 	has := func(names []string) bool { return len(names) > 0 }
 	switch devices, regions, notes := slices.Sorted(maps.Keys(f.met.devices)), f.met.regionNames(), slices.Sorted(maps.Keys(f.met.notes)); {
 	case len(f.devices) > 0 && len(devices) == 0:

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -13,53 +12,59 @@ import (
 // maxSites is how many call stacks a log has names of at a time.
 const maxSites = 1 << 16
 
-// eventLog lists events.
+// listOptions say how events are listed.
+type listOptions struct {
+	stacks, json bool
+	// limit lists the newest events only, and with liveNs those after it; 0: all.
+	limit int
+	// liveNs is when live events begin: older ones were there before the command.
+	liveNs uint64
+}
+
+// An eventLog lists events.
 type eventLog struct {
+	listOptions
 	history *aggregate.History
 	filter  *logFilter
-	names   *alloc.Namer // which names call stacks
+	names   *alloc.Namer
 	sites   map[uint64]*alloc.Site
 	titles  map[titleKey]string // of sites
 	layout  page.Layout
-	out     *output.Lines
-	stacks  bool
-	json    bool
-	head    bool // it is written
+	write   func([]byte)
+	head    bool // is written
 	// begin is the time of the first event and last that of the latest.
 	begin, last  uint64
 	seen, listed uint64
 	kinds        map[event.Kind]uint64
-	// keep is how many events are kept in place of being listed, as long as they are
-	// from before the time from or are in a file: those in kept, the oldest at next.
-	keep int
-	from uint64
-	live bool
-	kept []keptEvent
-	next int
-	line []byte
+	// newest are the last events up to the limit, the oldest at next.
+	newest []listedEvent
+	next   int
+	line   []byte
 }
 
-// A titleKey tells apart what allocations are called.
+// A titleKey is a call stack, and whether it was there before the attach.
 type titleKey struct {
 	stack  uint64
 	before bool
 }
 
-type keptEvent struct {
+type listedEvent struct {
 	event.Event
 	note aggregate.Note
 }
 
-func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout page.Layout, out *output.Lines) *eventLog {
+func newEventLog(o listOptions, f *logFilter, rules *aggregate.Rules, layout page.Layout, write func([]byte)) *eventLog {
 	return &eventLog{
-		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
+		listOptions: o, history: aggregate.NewHistory(), filter: f, layout: layout, write: write,
 		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.grep}},
 		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
-		keep: o.n, live: o.source.file == "" && len(o.source.command) == 0,
 	}
 }
 
-// handle lists the event, after those that it implies, if it is asked for.
+// lostEvents is how many events were lost.
+func (l *eventLog) lostEvents() uint64 { return l.history.Snapshot().LostEvents() }
+
+// handle lists the event, after those that it implies, if it is selected.
 func (l *eventLog) handle(e *event.Event) { l.history.Apply(e, l.each) }
 
 func (l *eventLog) each(e *event.Event, n *aggregate.Note) {
@@ -69,49 +74,48 @@ func (l *eventLog) each(e *event.Event, n *aggregate.Note) {
 	l.seen++
 	l.last = max(l.last, e.TimeNs)
 	l.kinds[e.Kind]++
-	// what has happened before is there: the rest is told as it happens
-	if l.keep > 0 && l.live && e.TimeNs >= l.from {
+	if l.limit > 0 && l.liveNs > 0 && e.TimeNs >= l.liveNs {
 		l.end()
-		l.keep = 0
+		l.limit = 0
 	}
 	if e.Kind == event.DeviceOpen && e.PID == 0 && !l.json {
-		return // a checkpoint describes a chip: nobody opened it
+		return // a checkpoint describes a chip that no process opened
 	}
 	if !l.filter.passes(e, n, l.begin, l.site) {
 		return
 	}
-	if l.keep == 0 {
-		l.write(e, n)
+	if l.limit == 0 {
+		l.list(e, n)
 		return
 	}
-	one := keptEvent{*e, *n}
+	one := listedEvent{*e, *n}
 	one.Devices, one.Cores = slices.Clone(e.Devices), slices.Clone(e.Cores)
-	if len(l.kept) < l.keep {
-		l.kept = append(l.kept, one)
+	if len(l.newest) < l.limit {
+		l.newest = append(l.newest, one)
 		return
 	}
-	l.kept[l.next] = one
-	l.next = (l.next + 1) % l.keep
+	l.newest[l.next] = one
+	l.next = (l.next + 1) % l.limit
 }
 
-// end lists what was kept.
+// end lists the newest events.
 func (l *eventLog) end() {
-	for i := range l.kept {
-		one := &l.kept[(l.next+i)%len(l.kept)]
-		l.write(&one.Event, &one.note)
+	for i := range l.newest {
+		one := &l.newest[(l.next+i)%len(l.newest)]
+		l.list(&one.Event, &one.note)
 	}
-	l.kept, l.next = nil, 0
+	l.newest, l.next = nil, 0
 }
 
-// write writes the event.
-func (l *eventLog) write(e *event.Event, n *aggregate.Note) {
+// list lists the event.
+func (l *eventLog) list(e *event.Event, n *aggregate.Note) {
 	l.listed++
 	if l.json {
 		l.line = l.appendJSON(l.line[:0], e, n)
 	} else {
 		l.line = l.appendText(l.line[:0], e, n)
 	}
-	l.out.Write(l.line)
+	l.write(l.line)
 }
 
 // site is what there is to know of a call stack. Many come again and again.

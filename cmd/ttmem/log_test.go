@@ -85,8 +85,8 @@ func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string,
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	out := output.NewLines(f, false)
-	l := newEventLog(&o, filter, nil, layout, out)
-	_, err = l.watch(&o.source)
+	l := newEventLog(o.listed(), filter, nil, layout, out.Write)
+	_, err = o.watch(l)
 	qt.Assert(t, qt.IsNil(err))
 	l.end()
 	qt.Assert(t, qt.IsNil(out.Close()))
@@ -258,7 +258,7 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text, l := logOf(t, path, c.options, page.Layout{})
 			qt.Check(t, qt.Equals(text, ""))
-			qt.Check(t, qt.StringContains(l.filter.hint(l), c.says))
+			qt.Check(t, qt.StringContains(l.hint(), c.says))
 		})
 	}
 }
@@ -270,8 +270,7 @@ func TestALiveLogBeginsWithTheLast(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	out := output.NewLines(f, false)
-	l := newEventLog(&logOptions{n: 1}, &logFilter{}, nil, page.Layout{}, out)
-	l.from = 100
+	l := newEventLog(listOptions{limit: 1, liveNs: 100}, &logFilter{}, nil, page.Layout{}, out.Write)
 	for i, time := range []uint64{50, 60, 100, 110} {
 		l.handle(&event.Event{Kind: event.Mark, TimeNs: time, Cause: []string{"a", "b", "c", "d"}[i]})
 	}
