@@ -1,4 +1,4 @@
-package main
+package eventlog
 
 import (
 	"slices"
@@ -12,29 +12,29 @@ import (
 // maxSites is how many call stacks a log has names of at a time.
 const maxSites = 1 << 16
 
-// listOptions say how events are listed.
-type listOptions struct {
-	stacks, json bool
-	// limit lists the newest events only, and with liveNs those after it; 0: all.
-	limit int
-	// liveNs is when live events begin: older ones were there before the command.
-	liveNs uint64
+// Options say how events are listed.
+type Options struct {
+	Stacks, JSON bool
+	// Limit lists the newest events only, and with liveNs those after it; 0: all.
+	Limit int
+	// LiveNs is when live events begin: older ones were there before the command.
+	LiveNs uint64
 }
 
-// An eventLog lists events.
-type eventLog struct {
-	listOptions
+// An Log lists events.
+type Log struct {
+	Options
 	history *aggregate.History
-	filter  *logFilter
+	Filter  *Filter
 	names   *alloc.Namer
 	sites   map[uint64]*alloc.Site
 	titles  map[titleKey]string // of sites
 	layout  page.Layout
 	write   func([]byte)
 	head    bool // is written
-	// begin is the time of the first event and last that of the latest.
-	begin, last  uint64
-	seen, listed uint64
+	// Begin is the time of the first event and last that of the latest.
+	Begin, Last  uint64
+	Seen, Listed uint64
 	kinds        map[event.Kind]uint64
 	// newest are the last events up to the limit, the oldest at next.
 	newest []listedEvent
@@ -53,53 +53,53 @@ type listedEvent struct {
 	note aggregate.Note
 }
 
-func newEventLog(o listOptions, f *logFilter, rules *aggregate.Rules, layout page.Layout, write func([]byte)) *eventLog {
-	return &eventLog{
-		listOptions: o, history: aggregate.NewHistory(), filter: f, layout: layout, write: write,
-		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.grep}},
+func New(o Options, f *Filter, rules *aggregate.Rules, layout page.Layout, write func([]byte)) *Log {
+	return &Log{
+		Options: o, history: aggregate.NewHistory(), Filter: f, layout: layout, write: write,
+		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.Grep}},
 		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
 	}
 }
 
-// lostEvents is how many events were lost.
-func (l *eventLog) lostEvents() uint64 { return l.history.Snapshot().LostEvents() }
+// LostEvents is how many events were lost.
+func (l *Log) LostEvents() uint64 { return l.history.Snapshot().LostEvents() }
 
-// handle lists the event, after those that it implies, if it is selected.
-func (l *eventLog) handle(e *event.Event) { l.history.Apply(e, l.each) }
+// Handle lists the event, after those that it implies, if it is selected.
+func (l *Log) Handle(e *event.Event) { l.history.Apply(e, l.each) }
 
-func (l *eventLog) each(e *event.Event, n *aggregate.Note) {
-	if l.seen == 0 {
-		l.begin = e.TimeNs
+func (l *Log) each(e *event.Event, n *aggregate.Note) {
+	if l.Seen == 0 {
+		l.Begin = e.TimeNs
 	}
-	l.seen++
-	l.last = max(l.last, e.TimeNs)
+	l.Seen++
+	l.Last = max(l.Last, e.TimeNs)
 	l.kinds[e.Kind]++
-	if l.limit > 0 && l.liveNs > 0 && e.TimeNs >= l.liveNs {
-		l.end()
-		l.limit = 0
+	if l.Limit > 0 && l.LiveNs > 0 && e.TimeNs >= l.LiveNs {
+		l.End()
+		l.Limit = 0
 	}
-	if e.Kind == event.DeviceOpen && e.PID == 0 && !l.json {
+	if e.Kind == event.DeviceOpen && e.PID == 0 && !l.JSON {
 		return // a checkpoint describes a chip that no process opened
 	}
-	if !l.filter.passes(e, n, l.begin, l.site) {
+	if !l.Filter.passes(e, n, l.Begin, l.site) {
 		return
 	}
-	if l.limit == 0 {
+	if l.Limit == 0 {
 		l.list(e, n)
 		return
 	}
 	one := listedEvent{*e, *n}
 	one.Devices, one.Cores = slices.Clone(e.Devices), slices.Clone(e.Cores)
-	if len(l.newest) < l.limit {
+	if len(l.newest) < l.Limit {
 		l.newest = append(l.newest, one)
 		return
 	}
 	l.newest[l.next] = one
-	l.next = (l.next + 1) % l.limit
+	l.next = (l.next + 1) % l.Limit
 }
 
-// end lists the newest events.
-func (l *eventLog) end() {
+// End lists the newest events.
+func (l *Log) End() {
 	for i := range l.newest {
 		one := &l.newest[(l.next+i)%len(l.newest)]
 		l.list(&one.Event, &one.note)
@@ -108,9 +108,9 @@ func (l *eventLog) end() {
 }
 
 // list lists the event.
-func (l *eventLog) list(e *event.Event, n *aggregate.Note) {
-	l.listed++
-	if l.json {
+func (l *Log) list(e *event.Event, n *aggregate.Note) {
+	l.Listed++
+	if l.JSON {
 		l.line = l.appendJSON(l.line[:0], e, n)
 	} else {
 		l.line = l.appendText(l.line[:0], e, n)
@@ -119,7 +119,7 @@ func (l *eventLog) list(e *event.Event, n *aggregate.Note) {
 }
 
 // site is what there is to know of a call stack. Many come again and again.
-func (l *eventLog) site(stack *event.Stack) *alloc.Site {
+func (l *Log) site(stack *event.Stack) *alloc.Site {
 	id := alloc.StackID(stack)
 	s := l.sites[id]
 	if s == nil {
@@ -134,7 +134,7 @@ func (l *eventLog) site(stack *event.Stack) *alloc.Site {
 }
 
 // nameOf is what something is called that was allocated at a stack.
-func (l *eventLog) nameOf(stack *event.Stack, before bool) string {
+func (l *Log) nameOf(stack *event.Stack, before bool) string {
 	key := titleKey{alloc.StackID(stack), before}
 	title, ok := l.titles[key]
 	if !ok {
