@@ -2,30 +2,21 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
 	"ttmem/tracer/event"
 )
-
-func newTestSteps(out *bytes.Buffer) *steps {
-	return &steps{
-		out: json.NewEncoder(out), state: aggregate.New(), used: make(map[stepRegion]*stepUse),
-		wishes: make(chan stepWish, 64),
-	}
-}
 
 // TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn: a line of the input that makes no sense
 // is answered, and changes nothing.
 func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
 	var out bytes.Buffer
 	var marks []string
-	s := newTestSteps(&out)
+	s := newFollower(&out)
 	input := "end\nfrob\nbegin\nbegin one two\nbegin three\nend now\nend\n\nbegin four\n"
 	qt.Assert(t, qt.IsNil(s.listen(strings.NewReader(input), func(name string) error {
 		marks = append(marks, name)
@@ -51,7 +42,7 @@ func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
 // before, which may have the same name.
 func TestAStepBeginsWithItsOwnMark(t *testing.T) {
 	var out bytes.Buffer
-	s := newTestSteps(&out)
+	s := newFollower(&out)
 	qt.Assert(t, qt.IsNil(s.listen(strings.NewReader("begin one\nend\n"), func(string) error { return nil })))
 	mark := func(name string, before bool) {
 		s.apply(&event.Event{Kind: event.Mark, Cause: name, BeforeAttach: before})
