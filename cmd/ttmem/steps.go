@@ -8,6 +8,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"ttmem/cmd/ttmem/steps"
 )
 
 func newSteps() *cobra.Command {
@@ -48,19 +50,19 @@ docs/steps.md has the protocol; the pytest plugin ttmem-pytest uses it.`,
 
 // runSteps measures the steps that lines of in begin and end, until in ends.
 func runSteps(o sourceOptions, in io.Reader, out io.Writer) error {
-	s := newFollower(out)
+	s := steps.New(out)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.ctx = ctx
 	failed := make(chan error, 1)
 	o.began = func(mark func(string) error) {
-		s.ready()
+		s.Ready()
 		go func() {
-			failed <- s.listen(in, mark)
+			failed <- s.Listen(in, mark)
 			stop()
 		}()
 	}
-	_, err := o.watch(s.handle, func() {})
+	_, err := o.watch(s.Handle, func() {})
 	select {
 	case input := <-failed:
 		return errors.Join(err, input)

@@ -1,3 +1,4 @@
+// Package eventlog lists events, with what is noted of them.
 package eventlog
 
 import (

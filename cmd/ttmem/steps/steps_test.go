@@ -1,4 +1,4 @@
-package main
+package steps
 
 import (
 	"bytes"
@@ -16,9 +16,9 @@ import (
 func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
 	var out bytes.Buffer
 	var marks []string
-	s := newFollower(&out)
+	s := New(&out)
 	input := "end\nfrob\nbegin\nbegin one two\nbegin three\nend now\nend\n\nbegin four\n"
-	qt.Assert(t, qt.IsNil(s.listen(strings.NewReader(input), func(name string) error {
+	qt.Assert(t, qt.IsNil(s.Listen(strings.NewReader(input), func(name string) error {
 		marks = append(marks, name)
 		return nil
 	})))
@@ -35,15 +35,15 @@ func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
 	}, "\n")))
 
 	gone := errors.New("gone")
-	qt.Check(t, qt.ErrorIs(s.listen(strings.NewReader("begin one\n"), func(string) error { return gone }), gone))
+	qt.Check(t, qt.ErrorIs(s.Listen(strings.NewReader("begin one\n"), func(string) error { return gone }), gone))
 }
 
 // TestAStepBeginsWithItsOwnMark: a service tells who joins of marks that were set
 // before, which may have the same name.
 func TestAStepBeginsWithItsOwnMark(t *testing.T) {
 	var out bytes.Buffer
-	s := newFollower(&out)
-	qt.Assert(t, qt.IsNil(s.listen(strings.NewReader("begin one\nend\n"), func(string) error { return nil })))
+	s := New(&out)
+	qt.Assert(t, qt.IsNil(s.Listen(strings.NewReader("begin one\nend\n"), func(string) error { return nil })))
 	mark := func(name string, before bool) {
 		s.apply(&event.Event{Kind: event.Mark, Cause: name, BeforeAttach: before})
 	}

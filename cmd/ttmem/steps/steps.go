@@ -1,4 +1,5 @@
-package main
+// Package steps measures what each step of a process, such as a test, allocated and did not free.
+package steps
 
 import (
 	"bufio"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -50,8 +52,8 @@ type stepLeft struct {
 	Calls []string `json:"calls"`
 }
 
-// A follower measures the steps of one process.
-type follower struct {
+// A Follower measures the steps of one process.
+type Follower struct {
 	mu      sync.Mutex // for out
 	out     *json.Encoder
 	state   *aggregate.State
@@ -95,24 +97,24 @@ func (w stepWish) mark() string {
 // stepMark is how many characters of a step's name are in that of its mark.
 const stepMark = 100
 
-// newFollower answers to out.
-func newFollower(out io.Writer) *follower {
-	return &follower{
+// New answers to out.
+func New(out io.Writer) *Follower {
+	return &Follower{
 		out: json.NewEncoder(out), state: aggregate.New(), used: make(map[stepRegion]*stepUse),
 		wishes: make(chan stepWish, 64),
 	}
 }
 
-// ready says that steps can begin.
-func (s *follower) ready() {
+// Ready says that steps can begin.
+func (s *Follower) Ready() {
 	s.say(struct {
 		V     int  `json:"v"`
 		Ready bool `json:"ready"`
 	}{1, true})
 }
 
-// handle takes an event.
-func (s *follower) handle(e *event.Event) {
+// Handle takes an event.
+func (s *Follower) Handle(e *event.Event) {
 	if s.running {
 		s.unfreed(e)
 	}
@@ -122,13 +124,13 @@ func (s *follower) handle(e *event.Event) {
 	s.complete(e)
 }
 
-func (s *follower) complete(e *event.Event) {
+func (s *Follower) complete(e *event.Event) {
 	s.state.Complete(e)
 	s.state.Apply(e)
 	s.apply(e)
 }
 
-func (s *follower) say(answer any) {
+func (s *Follower) say(answer any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.out.Encode(answer) // whoever does not listen will end the input
@@ -153,8 +155,8 @@ func parseStep(line, name string, running bool) (stepWish, error) {
 	return stepWish{name: name, ends: true}, nil
 }
 
-// listen takes the input and puts a mark for each line between the events.
-func (s *follower) listen(in io.Reader, mark func(string) error) error {
+// Listen takes the input and puts a mark for each line between the events.
+func (s *Follower) Listen(in io.Reader, mark func(string) error) error {
 	name, running := "", false
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
@@ -180,7 +182,7 @@ func (s *follower) listen(in io.Reader, mark func(string) error) error {
 }
 
 // apply takes an event that the state knows of already.
-func (s *follower) apply(e *event.Event) {
+func (s *Follower) apply(e *event.Event) {
 	switch e.Kind {
 	case event.Alloc, event.Free:
 		for _, id := range e.Devices {
@@ -215,7 +217,7 @@ func (s *follower) apply(e *event.Event) {
 
 // unfreed notes what is freed only because all is: a fixture that closes the device
 // hides nothing.
-func (s *follower) unfreed(e *event.Event) {
+func (s *Follower) unfreed(e *event.Event) {
 	switch e.Kind {
 	case event.DeviceClose:
 		s.ended = append(s.ended, s.state.HeldByAllocator(e.PID, e.Allocator)...)
@@ -224,7 +226,7 @@ func (s *follower) unfreed(e *event.Event) {
 	}
 }
 
-func (s *follower) use(id int, e *event.Event) {
+func (s *Follower) use(id int, e *event.Event) {
 	key := stepRegion{id, e.Region}
 	u := s.used[key]
 	if u == nil {
@@ -240,7 +242,7 @@ func (s *follower) use(id int, e *event.Event) {
 	u.peak = max(u.peak, u.now)
 }
 
-func (s *follower) begin(name string, timeNs uint64) {
+func (s *Follower) begin(name string, timeNs uint64) {
 	s.running = true
 	s.current = step{Step: name, BeginNs: timeNs}
 	s.lost, s.ended = 0, nil
@@ -249,7 +251,7 @@ func (s *follower) begin(name string, timeNs uint64) {
 	}
 }
 
-func (s *follower) end(timeNs uint64) {
+func (s *Follower) end(timeNs uint64) {
 	if !s.running {
 		return
 	}
@@ -273,7 +275,7 @@ func (s *follower) end(timeNs uint64) {
 }
 
 // left is what was allocated since a time, by stack and region.
-func (s *follower) left(since uint64) []stepLeft {
+func (s *Follower) left(since uint64) []stepLeft {
 	type key struct {
 		stack  *event.Stack
 		region event.Region
