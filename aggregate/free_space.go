@@ -10,30 +10,30 @@ import (
 // freeSpaces are what is free on all chips, worked out at once: chips on which the same
 // lies have the same.
 type freeSpaces struct {
-	// sets are those of all processes that each chip is in, and key tells these apart.
-	sets map[int][]*deviceSet
-	key  map[int]string
+	// arenas are those of all processes on each chip, and key tells these apart.
+	arenas map[int][]*arena
+	key    map[int]string
 	// known are what was worked out.
 	known map[sameSpace]*FreeSpace
 }
 
-// sameSpace is what has the same free space: a region of chips in the same sets.
+// sameSpace is what has the same free space: a region of chips with the same arenas.
 type sameSpace struct {
-	sets     string
+	arenas   string
 	region   event.Region
 	capacity event.Capacity
 }
 
 func (s *State) freeSpaces() *freeSpaces {
-	f := &freeSpaces{make(map[int][]*deviceSet), make(map[int]string), make(map[sameSpace]*FreeSpace)}
+	f := &freeSpaces{make(map[int][]*arena), make(map[int]string), make(map[sameSpace]*FreeSpace)}
 	n := uint32(0)
 	for _, p := range s.byPID() {
 		p.lay()
-		for _, set := range p.sets {
+		for a := range p.arenas() {
 			n++
-			for _, c := range set.chips {
+			for _, c := range a.set.chips {
 				id := c.chip.id
-				f.sets[id] = append(f.sets[id], set)
+				f.arenas[id] = append(f.arenas[id], a)
 				f.key[id] = string(binary.LittleEndian.AppendUint32([]byte(f.key[id]), n))
 			}
 		}
@@ -52,18 +52,18 @@ func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity
 		return f.known[same]
 	}
 	var all []block
-	for _, set := range f.sets[device] {
-		if blocks := set.laid[region].now(); len(all) == 0 {
+	for _, a := range f.arenas[device] {
+		if blocks := a.laid[region].now(); len(all) == 0 {
 			all = blocks
 		} else {
-			all = with(slices.Clip(all), blocks) // elsewhere: these are a set's
+			all = with(slices.Clip(all), blocks) // elsewhere: these are an arena's
 		}
 	}
 	f.known[same] = freeOf(all, capacity)
 	return f.known[same]
 }
 
-// laidBlocks are the buffers of one region on one set of chips, in order. To put a million
+// laidBlocks are the buffers of one region in one arena, in order. To put a million
 // in order takes 0.2 s, in which a tracer would wait. It is done when somebody asks for the
 // first time; from then on what comes and goes is noted, and put in its place when somebody
 // asks again.
@@ -80,16 +80,16 @@ type laidBlocks struct {
 // that to put one in its place always costs the same.
 const keptChanges = 4096
 
-// noted are the blocks of a region on the set, of which a change is to be noted; nil where
+// noted are the blocks of a region in the arena, of which a change is to be noted; nil where
 // nobody asks for them. When the notes are full they are forgotten, unless somebody has
 // asked since they were the last time.
-func (d *deviceSet) noted(region event.Region) *laidBlocks {
-	l := d.laid[region]
+func (a *arena) noted(region event.Region) *laidBlocks {
+	l := a.laid[region]
 	switch {
 	case l == nil, len(l.come)+len(l.gone) < keptChanges+len(l.blocks)/4:
 		return l
 	case !l.asked:
-		d.laid[region] = nil
+		a.laid[region] = nil
 		return nil
 	}
 	l.asked = false
@@ -99,13 +99,13 @@ func (d *deviceSet) noted(region event.Region) *laidBlocks {
 
 // lay notes that a buffer was allocated, and lift that it was freed.
 func (b *buffer) lay() {
-	if l := b.set.noted(b.region); l != nil {
+	if l := b.noted(b.region); l != nil {
 		l.come = append(l.come, b.block())
 	}
 }
 
 func (b *buffer) lift() {
-	if l := b.set.noted(b.region); l != nil {
+	if l := b.noted(b.region); l != nil {
 		l.gone = append(l.gone, b.block())
 	}
 }
@@ -115,11 +115,11 @@ func (b *buffer) block() block { return block{b.address, b.address + b.perBank} 
 // lay puts in order what the process has, where nobody has asked for that before.
 func (p *process) lay() {
 	var begun []*laidBlocks
-	for _, set := range p.sets {
-		for region := range set.laid {
-			if set.laid[region] == nil {
-				set.laid[region] = &laidBlocks{begun: true}
-				begun = append(begun, set.laid[region])
+	for a := range p.arenas() {
+		for region := range a.laid {
+			if a.laid[region] == nil {
+				a.laid[region] = &laidBlocks{begun: true}
+				begun = append(begun, a.laid[region])
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func (p *process) lay() {
 		return
 	}
 	for b := range p.buffers.all() {
-		if l := b.set.laid[b.region]; l.begun {
+		if l := b.laid[b.region]; l.begun {
 			l.blocks = append(l.blocks, b.block())
 		}
 	}

@@ -85,7 +85,7 @@ func heldOf(b *buffer) *Held {
 // held is the buffer as others may have it.
 func (b *buffer) held() Held {
 	return Held{
-		PID: b.set.pid, TID: int(b.tid), Comm: b.comm,
+		PID: b.set.process.pid, TID: int(b.tid), Comm: b.comm,
 		BufferID: b.id, Object: b.object, Allocator: b.allocator,
 		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
 		Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
@@ -167,7 +167,7 @@ func (h *History) begin(b *buffer, n *Note) {
 // end notes that a buffer ends.
 func (h *History) end(b *buffer, now uint64) {
 	u := &Use{
-		PID: b.set.pid, BufferID: b.id, Address: b.address, SizeBytes: b.size, BytesPerBank: b.perBank,
+		PID: b.set.process.pid, BufferID: b.id, Address: b.address, SizeBytes: b.size, BytesPerBank: b.perBank,
 		SinceNs: b.since, EndNs: now, BeforeAttach: b.before, Stack: b.stack,
 	}
 	h.freed.set(freedKey{u.PID, u.BufferID}, u)

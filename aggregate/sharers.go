@@ -42,7 +42,7 @@ func (p *process) using() map[int]bool {
 		}
 	}
 	for id, c := range p.chips {
-		holds := func(r regionUsage) bool { return r.buffers > 0 }
+		holds := func(t tally) bool { return t.Count > 0 }
 		if len(c.programs) > 0 || slices.ContainsFunc(c.used.regions[:], holds) {
 			using[id] = true
 		}
