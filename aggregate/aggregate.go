@@ -5,6 +5,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -21,7 +22,7 @@ type State struct {
 	// exited are the newest processes that ended, oldest first.
 	exited      []exited
 	exitedCount uint64
-	coreSets    coreSets
+	coreSets    cores.Sets
 	lost        map[string]uint64
 	anomalies   Anomalies
 	failures    failures
@@ -47,7 +48,7 @@ func New() *State {
 	return &State{
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
-		coreSets:  make(coreSets),
+		coreSets:  make(cores.Sets),
 		lost:      make(map[string]uint64),
 		unplaced:  newPools(nil, 0),
 	}

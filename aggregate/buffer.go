@@ -47,7 +47,7 @@ func (s *State) alloc(e *event.Event) {
 	p.buffers.put(b)
 	t := b.tally()
 	p.held[b.region].add(t.on(len(b.set.chips)))
-	b.lay()
+	b.insertBlock()
 	if b.before {
 		p.beforeAttach++
 	}
@@ -87,7 +87,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		p.leave(b.callSite, t, reason)
 	}
 	p.buffers.remove(b)
-	b.lift()
+	b.removeBlock()
 	s.removeFrom(b.callSite, t, b.since, reason)
 	p.takeOff(b.callSite, t)
 	for _, q := range b.set.poolsOf(b.region) {

@@ -63,7 +63,7 @@ func (c *processChip) grew(region event.Region, now uint64) {
 	}
 	bytes, static := c.used.regions[region].Bytes, uint64(0)
 	if region == event.L1 {
-		static = c.used.static.cores.max
+		static = c.used.static.cores.Max()
 		bytes = c.used.regions[event.L1].perBank + static
 	}
 	if bytes > c.peaks[region].bytes {

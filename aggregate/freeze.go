@@ -213,7 +213,7 @@ func (m *programMoment) tell(e *event.Event) {
 	}
 	at := m.static.place
 	e.Kind, e.Region, e.StaticKind, e.Global = event.CBAlloc, event.CB, m.static.kind, m.static.global
-	e.Cores, e.Address, e.SizeBytes = at.set.ranges, at.start, at.end-at.start
+	e.Cores, e.Address, e.SizeBytes = at.Set.Ranges(), at.Start, at.BytesPerCore()
 }
 
 // tell makes the Alloc of the buffer.

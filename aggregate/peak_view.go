@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -141,11 +142,11 @@ func compareStacks(a, b *event.Stack) int { return cmp.Compare(stackID(a), stack
 // programsAt are the programs at the peak of the L1 of a chip.
 func (s *State) programsAt(q *pool) []PeakProgram {
 	entries := s.staticsAt(q)
-	var m coreMap
+	var usage cores.Usage
 	for i := range entries {
-		m.add(entries[i].place)
+		usage.Add(entries[i].place)
 	}
-	core, found := m.fullest()
+	core, found := usage.Fullest()
 	if !found {
 		return nil
 	}
@@ -158,10 +159,10 @@ func (s *State) programsAt(q *pool) []PeakProgram {
 	}
 	index := make(map[key]int)
 	var list []PeakProgram
-	var extents []extent // of each of the list
+	var unions []cores.Union // of each of the list
 	for i := range entries {
 		e := &entries[i]
-		if !slices.Contains(e.place.set.cores, core) {
+		if !e.place.Set.Has(core) {
 			continue
 		}
 		k := key{e.pid, e.program, e.kind, 0, e.from.beforeAttach}
@@ -175,13 +176,13 @@ func (s *State) programsAt(q *pool) []PeakProgram {
 			list = append(list, PeakProgram{
 				PID: e.pid, ProgramID: e.program, Kind: e.kind, Stack: e.from.stack, BeforeAttach: e.from.beforeAttach,
 			})
-			extents = append(extents, extent{})
+			unions = append(unions, cores.Union{})
 		}
 		list[at].Count++
-		extents[at].change(e.place.start, e.place.end, 1)
+		unions[at].Add(e.place.Start, e.place.End)
 	}
 	for i := range list {
-		list[i].Bytes = extents[i].covered
+		list[i].Bytes = unions[i].Bytes()
 	}
 	slices.SortFunc(list, func(a, b PeakProgram) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
@@ -206,17 +207,5 @@ func (s *State) staticsAt(q *pool) []endedStatic {
 			}
 		}
 	}
-	return slices.DeleteFunc(list, func(e endedStatic) bool { return e.place.start == e.place.end })
-}
-
-// fullest is the core of which most is taken, the first of them where there are
-// several.
-func (m *coreMap) fullest() (at core, found bool) {
-	for c, x := range m.cores {
-		first := cmp.Or(cmp.Compare(c.y, at.y), cmp.Compare(c.x, at.x)) < 0
-		if x.covered == m.max && m.max > 0 && (!found || first) {
-			at, found = c, true
-		}
-	}
-	return at, found
+	return slices.DeleteFunc(list, func(e endedStatic) bool { return e.place.Start == e.place.End })
 }

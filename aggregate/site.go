@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -56,8 +57,8 @@ type arena struct {
 	set       *deviceSet
 	allocator uint64 // 0: circular buffers and kernels, which have none
 	closed    bool
-	// laid is where its buffers lie, by region; nil where nobody asks.
-	laid [event.BankedRegions]*laidBlocks
+	// blocks are the addresses of its buffers by region; nil until free space is read.
+	blocks [event.BankedRegions]*addresses.List
 }
 
 // processName names a process, also after its end.

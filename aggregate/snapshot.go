@@ -3,6 +3,7 @@ package aggregate
 import (
 	"maps"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -127,7 +128,7 @@ type Region struct {
 	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
 	// FreeSpace is what is free of each bank: of a region of the Snapshot's Devices, and
 	// nil where it is not known where the region lies in its banks. Not of a Process.
-	*FreeSpace
+	*addresses.FreeSpace
 	// PeakBytes is the most that AllocatedBytes has been, at PeakTimeNs, when
 	// the capacity was PeakCapacityBytes.
 	PeakBytes         uint64 `json:"peak_bytes"`
@@ -317,7 +318,7 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	}
 	d.Regions.CB = StaticUse{
 		Programs: u.static.programs, Count: u.static.count, GlobalCount: u.static.global,
-		MaxBytesPerCore: u.static.cores.max, Bytes: u.static.cores.bytes, SumBytes: u.static.sum,
+		MaxBytesPerCore: u.static.cores.Max(), Bytes: u.static.cores.Bytes(), SumBytes: u.static.sum,
 		PeakBytesPerCore: u.static.peak, PeakTimeNs: u.static.peakTime,
 	}
 	d.Regions.Kernel = KernelsUse{
@@ -327,7 +328,7 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	}
 	l1 := &d.L1PerCore
 	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
-	l1.BufferBytes, l1.CBBytes = d.Regions.L1.BytesPerBank, u.static.cores.max
+	l1.BufferBytes, l1.CBBytes = d.Regions.L1.BytesPerBank, u.static.cores.Max()
 	if used := l1.BufferBytes + l1.CBBytes; used < l1.CapacityBytes {
 		l1.FreeBytes = l1.CapacityBytes - used
 	}

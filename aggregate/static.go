@@ -3,13 +3,14 @@ package aggregate
 import (
 	"slices"
 
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
 // staticUsage is what the circular and dataflow buffers of programs take of a
 // chip's L1.
 type staticUsage struct {
-	cores coreMap
+	cores cores.Usage
 	// sum is the plain sum over programs, in bytes.
 	sum uint64
 	// programs have count entries in all, and global ones that lie in buffers.
@@ -20,7 +21,7 @@ type staticUsage struct {
 // A staticEntry is one circular buffer, dataflow buffer or scratchpad of a
 // program.
 type staticEntry struct {
-	place  layout
+	place  cores.Place
 	kind   event.StaticKind
 	global bool
 	from   *origin
@@ -41,15 +42,10 @@ func originOf(e *event.Event) *origin {
 	return &origin{e.TimeNs, e.Stack, e.Comm, e.TID, e.BeforeAttach}
 }
 
-// bytes is what the entry takes of all its cores.
-func (e *staticEntry) bytes() uint64 {
-	return (e.place.end - e.place.start) * uint64(len(e.place.set.cores))
-}
-
-func (e *staticEntry) tally() tally { return tally{Amount: Amount{1, e.bytes()}} }
+func (e *staticEntry) tally() tally { return tally{Amount: Amount{1, e.place.Bytes()}} }
 
 func (s *State) allocCB(e *event.Event) {
-	place, ok := s.coreSets.layout(e)
+	place, ok := s.coreSets.Place(e)
 	if !ok {
 		s.anomalies.MalformedEvents++
 		return
@@ -87,17 +83,17 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 			continue
 		}
 		t.count++
-		t.sum += entry.bytes()
-		t.cores.add(entry.place)
+		t.sum += entry.place.Bytes()
+		t.cores.Add(entry.place)
 	}
 	q := &c.chip.pools[event.L1]
-	q.setStatic(c.chip.used.static.cores.max)
+	q.setStatic(c.chip.used.static.cores.Max())
 	if !q.fits() {
 		return // the library has not looked yet whether they overlap a tensor
 	}
 	for _, u := range c.both() {
-		if t := &u.static; t.cores.max > t.peak {
-			t.peak, t.peakTime = t.cores.max, entry.from.since
+		if t := &u.static; t.cores.Max() > t.peak {
+			t.peak, t.peakTime = t.cores.Max(), entry.from.since
 		}
 	}
 }
@@ -137,12 +133,12 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 				continue
 			}
 			t.count--
-			t.sum -= entry.bytes()
-			t.cores.remove(entry.place)
+			t.sum -= entry.place.Bytes()
+			t.cores.Remove(entry.place)
 		}
 	}
 	q := &c.chip.pools[event.L1]
-	q.setStatic(c.chip.used.static.cores.max)
+	q.setStatic(c.chip.used.static.cores.Max())
 	q.shrank(now)
 	g.static = slices.DeleteFunc(g.static, ends)
 	if len(g.static) == 0 {
@@ -197,8 +193,8 @@ func (s *State) Statics(device int) []Static {
 			for _, entry := range c.programs[id].static {
 				list = append(list, Static{
 					PID: p.pid, Device: device, ProgramID: id,
-					Cores:   slices.Clip(entry.place.set.ranges),
-					Address: entry.place.start, BytesPerCore: entry.place.end - entry.place.start,
+					Cores:   entry.place.Set.Ranges(),
+					Address: entry.place.Start, BytesPerCore: entry.place.BytesPerCore(),
 					Kind: entry.kind, Global: entry.global, SinceNs: entry.from.since,
 					BeforeAttach: entry.from.beforeAttach, Stack: entry.from.stack,
 				})

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -41,7 +42,7 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(l.rows, 2)) // the same moment of both
 	for _, row := range l.rows {
-		qt.Check(t, qt.Equals(row.perBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.region]))
+		qt.Check(t, qt.Equals(row.BytesPerBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.Region]))
 	}
 
 	peaks := aggregate.New()
@@ -73,7 +74,7 @@ func TestTheBeginning(t *testing.T) {
 		l, err := dumpOf(t, path, dumpOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
 		for _, row := range l.rows {
-			ids = append(ids, row.buffer.BufferID)
+			ids = append(ids, row.Buffer.BufferID)
 		}
 		slices.Sort(ids)
 		return ids
@@ -142,7 +143,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	var ids []uint64
 	for _, row := range l.rows {
-		ids = append(ids, row.buffer.BufferID)
+		ids = append(ids, row.Buffer.BufferID)
 	}
 	slices.Sort(ids)
 	qt.Check(t, qt.DeepEquals(ids, []uint64{kept, 50}))
@@ -162,11 +163,11 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	qt.Check(t, qt.HasLen(l.rows, 0))
 	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).maps, 0))
 	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
-		_, d := diffOf(t, listLayout{}, args...)
+		_, d := diffOf(t, page.Layout{}, args...)
 		qt.Check(t, qt.HasLen(d.totals, 0), qt.Commentf("%v", args))
 	}
 	for _, args := range [][]string{{path, path}, {path, path, "--at", "left"}, {path, "--from", "begin"}} {
-		text, d := diffOf(t, listLayout{}, args...)
+		text, d := diffOf(t, page.Layout{}, args...)
 		qt.Assert(t, qt.HasLen(d.totals, 2), qt.Commentf("%v", args)) // on two chips
 		qt.Check(t, qt.Equals(d.totals[0].B.Buffers, 1))
 		qt.Check(t, qt.StringContains(text, "at the end, with what nobody had freed"))

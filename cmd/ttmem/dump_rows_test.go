@@ -29,7 +29,7 @@ func TestBuffersComeBeforeWhatIsLaidOverOthers(t *testing.T) {
 	l.sort()
 	var order []uint64
 	for i := range l.rows {
-		order = append(order, l.rows[i].address)
+		order = append(order, l.rows[i].Address)
 	}
 	qt.Check(t, qt.DeepEquals(order, []uint64{0x9000, 0x8000, 0x200000, 0x8000}))
 }
