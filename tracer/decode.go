@@ -160,8 +160,8 @@ func (d *decoder) decode(raw []byte) {
 		known = with(raw, func(r *bpf.KernelCbRecord) { d.cb(e, r) })
 	case bpf.RecordProgramEnd:
 		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
-	case bpf.RecordProgramMet:
-		known = with(raw, func(r *bpf.KernelProgramMetRecord) { d.programSeen(e, r) })
+	case bpf.RecordProgramSeen:
+		known = with(raw, func(r *bpf.KernelProgramSeenRecord) { d.programSeen(e, r) })
 	case bpf.RecordKernel:
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
 	case bpf.RecordNativeStack:

@@ -75,7 +75,7 @@ func (d *decoder) static(e event.Event, s heap.Static) {
 
 // programSeen reports the memory of a program that was compiled before the attach. The
 // program is read now; it may have been destroyed since the record was sent.
-func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramMetRecord) {
+func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 	lib := d.host.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")

@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -159,9 +160,9 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 		}
 	}
 	d.groups = slices.SortedFunc(maps.Values(groups), func(a, b *diffGroup) int {
-		return cmp.Or(compareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
+		return cmp.Or(page.CompareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
 			cmp.Compare(b.ChangeBuffers, a.ChangeBuffers), cmp.Compare(b.B.Bytes, a.B.Bytes), cmp.Compare(a.Key, b.Key),
-			compareFrames(a.Stack, b.Stack))
+			page.CompareFrames(a.Stack, b.Stack))
 	})
 	d.groups = slices.DeleteFunc(d.groups, func(g *diffGroup) bool { return g.A == g.B })
 	if o.n > 0 && o.n < len(d.groups) {
@@ -198,7 +199,7 @@ func (o *diffOptions) keys(l *listing, a *allocation, p *analyze.Part) (keys []g
 	case "stack":
 		return []groupKey{{stackKey(a, o.ignoreLines), l.title(a, " · ")}}
 	}
-	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == o.by })]
+	g := groupingOf(o.by)
 	for _, text := range g.keys(l, a) {
 		keys = append(keys, groupKey{text, text})
 	}
@@ -208,8 +209,8 @@ func (o *diffOptions) keys(l *listing, a *allocation, p *analyze.Part) (keys []g
 // processName is the name of a process, also of one that ended.
 func (l *listing) processName(pid int) string {
 	for i := range l.snap.Processes {
-		if p := &l.snap.Processes[i]; p.PID == pid && processName(p) != "" {
-			return processName(p)
+		if p := &l.snap.Processes[i]; p.PID == pid && page.ProcessName(p) != "" {
+			return page.ProcessName(p)
 		}
 	}
 	return fmt.Sprintf("PID %d", pid)

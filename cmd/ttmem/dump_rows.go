@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -204,18 +205,8 @@ func (l *listing) sort() {
 	slices.SortStableFunc(l.rows, func(a, b allocation) int {
 		// the same place on other chips is another one
 		place := cmp.Or(cmp.Compare(a.region, b.region), slices.Compare(a.devices, b.devices), cmp.Compare(a.address, b.address))
-		return cmp.Or(compareBool(a.static != nil, b.static != nil), cmp.Compare(b.taken(), a.taken()), place)
+		return cmp.Or(page.CompareBool(a.static != nil, b.static != nil), cmp.Compare(b.taken(), a.taken()), place)
 	})
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 // cut keeps the first n rows, or all where n is 0.
@@ -227,7 +218,7 @@ func (l *listing) cut(n int) {
 
 // title is what a row is called, in one line.
 func (l *listing) title(a *allocation, separator string) string {
-	name := plain(a.name.Text(separator))
+	name := page.Clean(a.name.Text(separator))
 	if name == "" {
 		switch {
 		case a.before:
@@ -239,7 +230,7 @@ func (l *listing) title(a *allocation, separator string) string {
 		}
 	}
 	if l.rules != nil && a.component != "" {
-		name = plain(a.component) + separator + name
+		name = page.Clean(a.component) + separator + name
 	}
 	return name
 }

@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -109,7 +110,7 @@ func (p *leakPage) writeJSON(w io.Writer) error {
 	if p.o.by != "stack" {
 		doc.By, doc.Groups = p.o.by, p.groups()
 	}
-	return encode(w, &doc)
+	return page.JSON(w, &doc)
 }
 
 func toLeakMark(m aggregate.GrowthMark) *leakMark { return &leakMark{m.Name, m.TimeNs} }

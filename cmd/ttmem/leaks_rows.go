@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -88,7 +89,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 	}
 	for _, list := range [][]leak{p.leaks, p.left, p.unclear} {
 		slices.SortStableFunc(list, func(a, b leak) int {
-			return cmp.Or(compareBool(b.growing, a.growing), cmp.Compare(b.Bytes, a.Bytes))
+			return cmp.Or(page.CompareBool(b.growing, a.growing), cmp.Compare(b.Bytes, a.Bytes))
 		})
 	}
 	return p
@@ -237,7 +238,7 @@ type leakGroup struct {
 
 // groups are the leaks by something, the most bytes first.
 func (p *leakPage) groups() []*leakGroup {
-	by := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == p.o.by })]
+	by := groupingOf(p.o.by)
 	groups := make(map[string]*leakGroup)
 	for i := range p.leaks {
 		l := &p.leaks[i]
@@ -263,11 +264,11 @@ func (p *leakPage) groups() []*leakGroup {
 func (p *leakPage) notes() (notes []string) {
 	if p.o.interval > 0 && len(p.Marks) <= judgedIntervals {
 		notes = append(notes, fmt.Sprintf("--interval %v: the allocations take no more than %s, so that there are few marks; judged without them",
-			p.o.interval, formatSeconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
+			p.o.interval, page.Seconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
 	}
 	if p.Others.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s that ended with a device or a process are not told apart, nor counted: they are of too many call stacks",
-			formatCount(p.Others.Count, "buffer"), formatBytes(p.Others.Bytes)))
+			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
 	}
 	if p.Earlier {
 		since, known := "you asked", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) knows"
@@ -281,14 +282,14 @@ func (p *leakPage) notes() (notes []string) {
 		if p.o.source.file != "" {
 			before = p.w.of + " begins"
 		}
-		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", formatCount(uint64(p.EarlierMarks), "mark"), before))
+		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(p.EarlierMarks), "mark"), before))
 	}
 	if p.StepMarks > 0 {
-		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", formatCount(uint64(p.StepMarks), "mark")))
+		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", page.Count(uint64(p.StepMarks), "mark")))
 	}
 	if p.Over.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
-			formatCount(p.Over.Count, "buffer"), formatBytes(p.Over.Bytes), p.To.Name))
+			page.Count(p.Over.Count, "buffer"), page.Bytes(p.Over.Bytes), p.To.Name))
 	}
 	return notes
 }

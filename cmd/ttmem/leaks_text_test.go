@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -59,11 +60,11 @@ func TestLeaksFitTheTerminal(t *testing.T) {
 			if test.marks.Begin {
 				o.from, o.to = atBegin, atEnd
 			}
-			text := leaksText(t, file, o, test.marks, listLayout{width: columns})
+			text := leaksText(t, file, o, test.marks, page.Layout{Width: columns})
 			qt.Check(t, qt.StringContains(text, "leaked in"))
 			for line := range strings.Lines(text) {
 				line = strings.TrimSuffix(line, "\n")
-				qt.Check(t, qt.IsTrue(width(line) <= columns), qt.Commentf("%d of %d columns: %s", width(line), columns, line))
+				qt.Check(t, qt.IsTrue(page.Width(line) <= columns), qt.Commentf("%d of %d columns: %s", page.Width(line), columns, line))
 			}
 		}
 	}
@@ -81,7 +82,7 @@ func TestTooLittleToTell(t *testing.T) {
 		events = append(events, event.Event{Kind: event.Lost, Cause: "x"})
 		o := leaksOptions{watchedNs: watchedNs}
 		o.by = "stack"
-		return leaksText(t, writeEvents(t, "some.jsonl", events), o, aggregate.GrowthOptions{}, listLayout{})
+		return leaksText(t, writeEvents(t, "some.jsonl", events), o, aggregate.GrowthOptions{}, page.Layout{})
 	}
 	for _, test := range []struct {
 		buffers   int

@@ -5,6 +5,8 @@ import (
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -18,8 +20,8 @@ type eventLog struct {
 	names   *listing // which names call stacks
 	sites   map[uint64]*site
 	titles  map[titleKey]string // of sites
-	layout  listLayout
-	out     *logOutput
+	layout  page.Layout
+	out     *output.Lines
 	stacks  bool
 	json    bool
 	head    bool // it is written
@@ -48,7 +50,7 @@ type keptEvent struct {
 	note analyze.Note
 }
 
-func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout listLayout, out *logOutput) *eventLog {
+func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout page.Layout, out *output.Lines) *eventLog {
 	return &eventLog{
 		history: analyze.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
 		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
@@ -109,7 +111,7 @@ func (l *eventLog) write(e *event.Event, n *analyze.Note) {
 	} else {
 		l.line = l.appendText(l.line[:0], e, n)
 	}
-	l.out.write(l.line)
+	l.out.Write(l.line)
 }
 
 // site is what there is to know of a call stack. Many come again and again.
@@ -141,7 +143,7 @@ func (l *eventLog) nameOf(stack *event.Stack, before bool) string {
 	title, ok := l.titles[key]
 	if !ok {
 		a := allocation{site: l.site(stack), before: before}
-		title = l.names.title(&a, l.layout.separator())
+		title = l.names.title(&a, l.layout.Separator())
 		l.titles[key] = title
 	}
 	return title

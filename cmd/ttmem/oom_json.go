@@ -6,6 +6,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -101,11 +102,11 @@ func (p *oomPage) writeJSON(w io.Writer) error {
 		Lost: p.snap.Lost, Notes: p.w.notes,
 	}
 	var shown []*aggregate.Failure
-	shown, doc.Omitted = cutNewest(p.failures, p.o.n)
+	shown, doc.Omitted = page.Newest(p.failures, p.o.n)
 	for _, f := range shown {
 		doc.Failures = append(doc.Failures, p.failure(f))
 	}
-	return encode(w, doc)
+	return page.JSON(w, doc)
 }
 
 // reasonOf is the reason of a failure for programs.

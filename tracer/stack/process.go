@@ -147,7 +147,7 @@ func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.codes[r.Id] = code
-	s.keys = append(s.keys, bpf.KernelObjectKey{Tgid: r.H.Tgid, Image: r.Image, Object: r.Object})
+	s.keys = append(s.keys, bpf.KernelObjectKey{Tgid: r.H.Tgid, ExecId: r.ExecId, Object: r.Object})
 }
 
 // Stack returns the stack of an event; nil if it has none.

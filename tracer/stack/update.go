@@ -135,7 +135,7 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kerne
 	if p.execID == 0 {
 		p.execID = view.generation
 	}
-	k := bpf.KernelSpace{Generation: view.generation, Image: p.execID}
+	k := bpf.KernelSpace{Generation: view.generation, ExecId: p.execID}
 	// while rows are missing, frame pointers would give wrong frames
 	listed := slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool { return m.file.lacksRows() })
 	if len(listed) > len(k.Mappings) {

@@ -1,4 +1,4 @@
-package main
+package flags
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flagError says what is wrong with a flag, in ttmem's own words.
-func flagError(c *cobra.Command, err error) error {
+// Error is an error of cobra's about a flag in ttmem's own words.
+func Error(c *cobra.Command, err error) error {
 	see := fmt.Sprintf("; `%s --help` lists the flags", c.CommandPath())
 	var missing *pflag.ValueRequiredError
 	var wrong *pflag.InvalidValueError
@@ -36,7 +36,7 @@ func flagError(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, see)
 }
 
-// flagName is a flag as it is given: in its short form where it has one.
+// flagName is a flag in its short form, if it has one.
 func flagName(f *pflag.Flag) string {
 	if f.Shorthand != "" {
 		return "-" + f.Shorthand
@@ -44,7 +44,7 @@ func flagName(f *pflag.Flag) string {
 	return "--" + f.Name
 }
 
-// whatIsWrong says why a value is none of the flag.
+// whatIsWrong says why a flag does not take a value.
 func whatIsWrong(f *pflag.Flag, err *pflag.InvalidValueError) string {
 	_, notNumber := strconv.ParseFloat(err.GetValue(), 64)
 	switch f.Value.Type() {
@@ -67,8 +67,8 @@ func whatIsWrong(f *pflag.Flag, err *pflag.InvalidValueError) string {
 	return err.Unwrap().Error() // of a type of ttmem's own
 }
 
-// compileGrep compiles the value of --grep; "" is none.
-func compileGrep(text string) (*regexp.Regexp, error) {
+// CompileGrep compiles the value of --grep; "" is none.
+func CompileGrep(text string) (*regexp.Regexp, error) {
 	if text == "" {
 		return nil, nil
 	}

@@ -1,20 +1,21 @@
-package main
+package flags
 
 import (
 	"fmt"
 	"os"
 
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/output"
 )
 
-// readRules reads the file of --rules; "": there is none, and the rules are nil.
-func readRules(path string) (*name.Rules, error) {
+// ReadRules reads the file of --rules; the rules of "" are nil.
+func ReadRules(path string) (*name.Rules, error) {
 	if path == "" {
 		return nil, nil
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("--rules %s: %w", path, pathless(err))
+		return nil, fmt.Errorf("--rules %s: %w", path, output.Pathless(err))
 	}
 	defer f.Close()
 	rules, err := name.ReadRules(path, f)

@@ -1,4 +1,4 @@
-package main
+package page
 
 import (
 	"bufio"
@@ -9,30 +9,30 @@ import (
 	"ttmem/aggregate"
 )
 
-// ownOnlyNote is said to a user who sees his own processes alone, before what others hold.
+// ownOnlyNote tells users that they see their own processes only.
 const ownOnlyNote = "only your own processes are shown: "
 
-// writeOthers says on a page what it lacks of the processes of other users, if anything.
-func (l listLayout) writeOthers(out *bufio.Writer, others string) {
+// WriteOthers writes what is known of the memory of other users; "" writes nothing.
+func (l Layout) WriteOthers(out *bufio.Writer, others string) {
 	if others != "" {
-		l.write(out, 0, dim, strings.ToUpper(ownOnlyNote[:1])+ownOnlyNote[1:]+others)
+		l.Write(out, 0, Dim, strings.ToUpper(ownOnlyNote[:1])+ownOnlyNote[1:]+others)
 	}
 }
 
-// withOthers are notes with the same.
-func withOthers(notes []string, others string) []string {
+// WithOthers adds the same to the notes of a JSON document.
+func WithOthers(notes []string, others string) []string {
 	if others == "" {
 		return notes
 	}
 	return append([]string{ownOnlyNote + others}, notes...)
 }
 
-// shownOthers is for how many groups of chips it is told what other users hold.
+// shownOthers is how many groups of chips OthersHold lists.
 const shownOthers = 4
 
-// othersHold says in a line what other users hold, whose processes a user is not shown.
-// The snapshot is the service's, with the totals of all.
-func othersHold(s *aggregate.Snapshot) string {
+// OthersHold says in a line how much of each chip other users have allocated. The snapshot
+// is the service's, with the totals of all users.
+func OthersHold(s *aggregate.Snapshot) string {
 	var texts []string
 	chips := make(map[string][]int)
 	for i := range s.Devices {
@@ -48,13 +48,13 @@ func othersHold(s *aggregate.Snapshot) string {
 				}
 			}
 		}
-		text := formatBytes(dram)
+		text := Bytes(dram)
 		if capacity := d.Regions.DRAM.CapacityBytes; capacity > 0 {
-			text += " of " + formatBytes(capacity)
+			text += " of " + Bytes(capacity)
 		}
 		text += " of DRAM"
 		if rest := d.OtherUsers.AllocatedBytes; rest > dram {
-			text += " and " + formatBytes(rest-dram) + " elsewhere"
+			text += " and " + Bytes(rest-dram) + " elsewhere"
 		}
 		if chips[text] == nil {
 			texts = append(texts, text)
@@ -67,7 +67,7 @@ func othersHold(s *aggregate.Snapshot) string {
 	var list []string
 	for _, text := range texts[:min(len(texts), shownOthers)] {
 		ids := chips[text]
-		on := formatIDs(ids)
+		on := Chips(ids)
 		if len(ids) > 1 {
 			on = "each of " + on
 		}
