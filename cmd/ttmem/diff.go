@@ -15,6 +15,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -121,7 +122,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 }
 
 // check finds what is wrong with the other flags before anything is read.
-func (o *diffOptions) check() (filter dumpFilter, rules *name.Rules, err error) {
+func (o *diffOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
 	if err := flags.CheckBy(o.by); err != nil {
 		return filter, nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -91,7 +92,7 @@ func (d *difference) nothing() string {
 // has is what there is to ask for: "DRAM, L1 of PID 7".
 func (s *diffSide) has() string {
 	var regions, pids []string
-	for _, r := range shownRegions {
+	for _, r := range alloc.Regions {
 		if slices.ContainsFunc(s.parts.List, func(p analyze.Part) bool { return p.Region == r }) {
 			regions = append(regions, r.String())
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -65,31 +65,21 @@ docs/dump.md explains the columns, and rules for components.`,
 
 // dumpRegions are the regions that something can be listed of.
 func dumpRegions() (names []string) {
-	for _, region := range shownRegions {
+	for _, region := range alloc.Regions {
 		names = append(names, region.String())
 	}
 	return names
 }
 
-// shownRegions are the regions in the order in which they are shown.
-var shownRegions = []event.Region{event.DRAM, event.L1, event.CB, event.L1Small, event.Trace, event.SystemMemory}
-
-// dumpFilter is what the flags let through, checked.
-type dumpFilter struct {
-	devices, pids []int
-	regions       []event.Region
-	grep          *regexp.Regexp
-}
-
 // check finds what is wrong with the flags before anything is read.
-func (o *dumpOptions) check() (filter dumpFilter, rules *name.Rules, err error) {
-	filter.devices, filter.pids = o.devices, o.source.pids
+func (o *dumpOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
+	filter.Devices, filter.PIDs = o.devices, o.source.pids
 	for _, name := range o.regions {
-		i := slices.IndexFunc(shownRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
+		i := slices.IndexFunc(alloc.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
 			return filter, nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(dumpRegions(), ", "))
 		}
-		filter.regions = append(filter.regions, shownRegions[i])
+		filter.Regions = append(filter.Regions, alloc.Regions[i])
 	}
 	switch {
 	case o.n < 0:
@@ -99,7 +89,7 @@ func (o *dumpOptions) check() (filter dumpFilter, rules *name.Rules, err error) 
 			return filter, nil, err
 		}
 	}
-	if filter.grep, err = flags.CompileGrep(o.grep); err != nil {
+	if filter.Grep, err = flags.CompileGrep(o.grep); err != nil {
 		return filter, nil, err
 	}
 	rules, err = flags.ReadRules(o.rules)
@@ -145,7 +135,7 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 	for _, note := range l.notes {
 		term.Warn(note)
 	}
-	if n := l.snap.LostEvents(); n > 0 {
+	if n := l.Snap.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", page.Count(n, "event")))
 	}
 	if l.failed {

@@ -9,55 +9,9 @@ import (
 	"slices"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
-
-// dumpGrouping tells the groups of a dump apart: a row is in one, or in one for each
-// of its chips.
-type dumpGrouping struct {
-	name string
-	keys func(l *listing, a *allocation) []string
-}
-
-var groupingList = []dumpGrouping{
-	{"stack", func(l *listing, a *allocation) []string { return []string{l.title(a, " · ")} }},
-	{"op", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(page.Clean(a.name.Op), "(unknown operation)")}
-	}},
-	{"file", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(page.Clean(a.name.Call.File), "(unknown file)")}
-	}},
-	{"component", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(page.Clean(a.component), "(no component)")}
-	}},
-	{"type", func(l *listing, a *allocation) []string { return []string{a.region.String() + " " + a.layout} }},
-	{"region", func(_ *listing, a *allocation) []string { return []string{a.region.String()} }},
-	{"chip", func(_ *listing, a *allocation) (keys []string) {
-		for _, id := range a.devices {
-			keys = append(keys, fmt.Sprintf("chip %d", id))
-		}
-		if keys == nil {
-			keys = []string{"no known chip"}
-		}
-		return keys
-	}},
-	{"process", func(l *listing, a *allocation) []string { return []string{l.process(a.pid)} }},
-}
-
-// groupingOf is the grouping of a value of --by.
-func groupingOf(by string) dumpGrouping {
-	return groupingList[slices.IndexFunc(groupingList, func(g dumpGrouping) bool { return g.name == by })]
-}
-
-// process is what a process is called.
-func (l *listing) process(pid int) string {
-	for i := range l.snap.Processes {
-		if p := &l.snap.Processes[i]; p.PID == pid && p.Exit == nil {
-			return fmt.Sprintf("PID %d %s", pid, page.ProcessName(p))
-		}
-	}
-	return fmt.Sprintf("PID %d", pid)
-}
 
 // dumpGroup is what is counted together.
 type dumpGroup struct {
@@ -88,32 +42,32 @@ type grouped struct {
 
 // group counts the rows by something, the largest first.
 func (l *listing) group(by string, n int) *grouped {
-	g := groupingOf(by)
+	g := alloc.GroupingOf(by)
 	type key struct {
 		text string
-		site *site
+		site *alloc.Site
 	}
 	groups := make(map[key]*dumpGroup)
 	for i := range l.rows {
 		a := &l.rows[i]
-		keys := g.keys(l, a)
+		keys := g.Keys(&l.Namer, a)
 		for j, text := range keys {
 			k := key{text: text}
 			if by == "stack" {
-				k.site = a.site
+				k.site = a.Site
 			}
 			to := groups[k]
 			if to == nil {
 				to = &dumpGroup{Key: text}
 				switch {
 				case by == "stack":
-					to.Stack = a.stack.Frames()
+					to.Stack = a.Stack.Frames()
 				case by == "process":
-					to.PID = a.pid
+					to.PID = a.PID
 				case by == "type":
-					to.Region = a.region.String()
-				case by == "chip" && len(a.devices) > 0:
-					to.Device = &a.devices[j]
+					to.Region = a.Region.String()
+				case by == "chip" && len(a.Devices) > 0:
+					to.Device = &a.Devices[j]
 				}
 				groups[k] = to
 			}
@@ -132,17 +86,17 @@ func (l *listing) group(by string, n int) *grouped {
 }
 
 // add counts a row that is in so many groups.
-func (g *dumpGroup) add(a *allocation, among uint64) {
-	bytes := a.taken() / among
-	if a.static != nil {
+func (g *dumpGroup) add(a *alloc.Row, among uint64) {
+	bytes := a.TotalBytes() / among
+	if a.Static != nil {
 		g.Statics++
 		g.StaticBytes += bytes
 	} else {
 		g.Buffers++
 		g.Bytes += bytes
 	}
-	if !a.before {
-		g.OldestNs = max(g.OldestNs, a.age())
+	if !a.BeforeAttach {
+		g.OldestNs = max(g.OldestNs, a.Age())
 	}
 }
 

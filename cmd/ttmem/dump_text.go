@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -23,15 +24,15 @@ func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 		layout.Write(out, 0, page.NoStyle, l.nothing())
 		return out.Flush()
 	}
-	var sites []*site
-	listed := make(map[*site]bool)
+	var sites []*alloc.Site
+	listed := make(map[*alloc.Site]bool)
 	for i := range l.rows {
-		if s := l.rows[i].site; !listed[s] {
+		if s := l.rows[i].Site; !listed[s] {
 			listed[s] = true
 			sites = append(sites, s)
 		}
 	}
-	tellSitesApart(sites)
+	alloc.Distinguish(sites)
 	type chip struct {
 		rows   []int
 		totals [event.NumRegions]sectionTotal
@@ -40,7 +41,7 @@ func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 	noChip := []int{-1} // where it is not known which
 	for i := range l.rows {
 		a := &l.rows[i]
-		on := a.devices
+		on := a.Devices
 		if len(on) == 0 {
 			on = noChip
 		}
@@ -50,10 +51,10 @@ func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 				c = &chip{}
 				chips[id] = c
 			}
-			t := &c.totals[a.region]
+			t := &c.totals[a.Region]
 			t.count++
-			if a.static == nil || !a.static.Global {
-				t.bytes += a.bytes()
+			if a.Static == nil || !a.Static.Global {
+				t.bytes += a.Bytes()
 			}
 			if i < len(l.rows)-l.cutOff {
 				c.rows = append(c.rows, i)
@@ -89,7 +90,7 @@ func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 			title += " (each)"
 		}
 		layout.WriteTitle(out, "", title, s.name)
-		for _, region := range shownRegions {
+		for _, region := range alloc.Regions {
 			if s.totals[region].count > 0 {
 				l.writeRegion(out, layout, region, s.ids[0], s.totals[region], s.rows)
 			}
@@ -105,14 +106,14 @@ func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 func (l *listing) nothing() string {
 	if l.there > 0 {
 		text := fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.of, page.Count(uint64(l.there), "buffer"))
-		if f := l.filter.regions; slices.Contains(f, event.L1) && !slices.Contains(f, event.CB) {
+		if f := l.Filter.Regions; slices.Contains(f, event.L1) && !slices.Contains(f, event.CB) {
 			text += " Circular and dataflow buffers are --region CB."
 		}
 		return text
 	}
 	text := fmt.Sprintf("Nothing is allocated %s.", l.of)
-	if len(l.filter.regions) > 0 {
-		text = fmt.Sprintf("Nothing of %s is allocated %s.", strings.Join(regionNames(l.filter.regions), ", "), l.of)
+	if len(l.Filter.Regions) > 0 {
+		text = fmt.Sprintf("Nothing of %s is allocated %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.of)
 	}
 	if l.ended {
 		text += " --at peak lists each region as it was when it was fullest; `ttmem leaks` tells what was never given back."
@@ -122,8 +123,8 @@ func (l *listing) nothing() string {
 
 // deviceName is what kind of chip it is.
 func (l *listing) deviceName(id int, layout page.Layout) (name string) {
-	for i := range l.snap.Devices {
-		d := &l.snap.Devices[i]
+	for i := range l.Snap.Devices {
+		d := &l.Snap.Devices[i]
 		for _, part := range []string{d.Board, d.Arch} {
 			if d.ID == id && part != "" {
 				name += layout.Separator() + page.Clean(part)
@@ -135,8 +136,8 @@ func (l *listing) deviceName(id int, layout page.Layout) (name string) {
 
 // capacity is what the region of a chip can hold, 0 where that is not known.
 func (l *listing) capacity(id int, region event.Region) uint64 {
-	for i := range l.snap.Devices {
-		if d := &l.snap.Devices[i]; d.ID == id {
+	for i := range l.Snap.Devices {
+		if d := &l.Snap.Devices[i]; d.ID == id {
 			if r := d.Regions.Banked(region); r != nil {
 				return r.CapacityBytes
 			}
@@ -175,7 +176,7 @@ func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region even
 		name = "CBs, DFBs"
 	}
 	layout.WriteTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", page.Count(total.count, noun), page.Bytes(total.bytes), of))
-	rows = slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return l.rows[i].region != region })
+	rows = slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return l.rows[i].Region != region })
 	titles := make([]string, len(rows))
 	widest := 0
 	for i, row := range rows {
@@ -202,18 +203,18 @@ func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region even
 	fmt.Fprintln(out, layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 	for i, row := range rows {
 		a := &l.rows[row]
-		line := page.Right(fmt.Sprintf("%#x", a.address), addressColumns) + page.Right(page.Bytes(a.bytes()), sizeColumns)
-		share := page.Right(page.Bytes(a.perBank), sizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.banks), banksColumns)
+		line := page.Right(fmt.Sprintf("%#x", a.Address), addressColumns) + page.Right(page.Bytes(a.Bytes()), sizeColumns)
+		share := page.Right(page.Bytes(a.BytesPerBank), sizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
 		if !least {
 			line += share
 		}
 		line += page.Right(l.age(a), ageColumns)
 		title := titles[i]
-		kind := strings.ReplaceAll(a.layout, "_", " ")
+		kind := strings.ReplaceAll(a.Layout, "_", " ")
 		if few {
-			title = fmt.Sprintf("PID %d, %s, %s", a.pid, kind, title)
+			title = fmt.Sprintf("PID %d, %s, %s", a.PID, kind, title)
 		} else {
-			line += page.Right(fmt.Sprint(a.pid), pidColumns) + "  " + page.Left(kind, layoutColumns)
+			line += page.Right(fmt.Sprint(a.PID), pidColumns) + "  " + page.Left(kind, layoutColumns)
 		}
 		if oneLine {
 			fmt.Fprintln(out, line+"  "+title)
@@ -228,21 +229,21 @@ func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region even
 }
 
 // rowTitle is the name of a row, and what else there is to say of it.
-func (l *listing) rowTitle(a *allocation, layout page.Layout) string {
-	title := a.withCaller(l.title(a, layout.Separator()))
-	if a.chips > 1 {
-		title += fmt.Sprintf(", shared across %d chips", a.chips)
+func (l *listing) rowTitle(a *alloc.Row, layout page.Layout) string {
+	title := a.WithCaller(l.Title(a, layout.Separator()))
+	if a.Chips > 1 {
+		title += fmt.Sprintf(", shared across %d chips", a.Chips)
 	}
-	if a.static != nil && a.static.Global {
+	if a.Static != nil && a.Static.Global {
 		title += ", in an L1 buffer"
 	}
 	return title
 }
 
 // age is how long it has been there.
-func (l *listing) age(a *allocation) string {
-	if a.before {
+func (l *listing) age(a *alloc.Row) string {
+	if a.BeforeAttach {
 		return "earlier"
 	}
-	return page.Seconds(a.age())
+	return page.Seconds(a.Age())
 }

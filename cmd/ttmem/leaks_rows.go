@@ -9,13 +9,14 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
 // A leak is what one call stack allocated and did not give back.
 type leak struct {
 	aggregate.Grown
-	*site
+	*alloc.Site
 	// keeps is what of tt-metal's own keeps it; nil for the program's own.
 	keeps *name.Retained
 	// growing is true where it grows time and again.
@@ -38,7 +39,7 @@ type leakPage struct {
 	judged bool
 	// replaced is what was there at From and is gone.
 	replaced map[placeKey]aggregate.Amount
-	list     *listing
+	list     *alloc.Namer
 }
 
 // A placeKey is a line of a process: what it has there now takes the place of what it
@@ -53,33 +54,33 @@ type placeKey struct {
 // leak, where the marks were not named by the user.
 const judgedIntervals = 4
 
-func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter dumpFilter, rules *name.Rules) *leakPage {
+func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter alloc.Filter, rules *name.Rules) *leakPage {
 	named := o.from != "" || o.to != ""
-	p := &leakPage{GrowthReport: r, o: o, w: w, replaced: make(map[placeKey]aggregate.Amount), list: &listing{
-		present: &present{of: w.of, nowNs: r.TimeNs}, snap: &aggregate.Snapshot{}, rules: rules, filter: filter,
+	p := &leakPage{GrowthReport: r, o: o, w: w, replaced: make(map[placeKey]aggregate.Amount), list: &alloc.Namer{
+		Snap: &aggregate.Snapshot{}, Rules: rules, Filter: filter,
 	}}
 	p.judged = len(r.Marks) == 0 || o.interval > 0 || !named && len(r.Marks) > judgedIntervals
-	sites := make(map[*event.Stack]*site)
+	sites := make(map[*event.Stack]*alloc.Site)
 	known := make(map[int]bool)
 	var all []leak
 	for i := range r.Left {
 		g := &r.Left[i]
-		if len(filter.regions) > 0 && !slices.Contains(filter.regions, g.Region) ||
-			len(filter.devices) > 0 && !slices.ContainsFunc(g.Devices, func(id int) bool { return slices.Contains(filter.devices, id) }) {
+		if len(filter.Regions) > 0 && !slices.Contains(filter.Regions, g.Region) ||
+			len(filter.Devices) > 0 && !slices.ContainsFunc(g.Devices, func(id int) bool { return slices.Contains(filter.Devices, id) }) {
 			continue
 		}
-		one := leak{Grown: *g, site: sites[g.Stack]}
-		if one.site == nil {
-			one.site = p.list.newSite(g.Stack)
-			sites[g.Stack] = one.site
+		one := leak{Grown: *g, Site: sites[g.Stack]}
+		if one.Site == nil {
+			one.Site = p.list.NewSite(g.Stack)
+			sites[g.Stack] = one.Site
 		}
 		if !known[g.PID] {
 			known[g.PID] = true
 			process := aggregate.Process{PID: g.PID, Comm: g.Comm}
 			process.Command = g.Command
-			p.list.snap.Processes = append(p.list.snap.Processes, process)
+			p.list.Snap.Processes = append(p.list.Snap.Processes, process)
 		}
-		key := placeKey{one.PID, one.Region, one.name}
+		key := placeKey{one.PID, one.Region, one.Name}
 		sum := p.replaced[key]
 		p.replaced[key] = aggregate.Amount{Count: sum.Count + one.Replaced.Count, Bytes: sum.Bytes + one.Replaced.Bytes}
 		all = append(all, one)
@@ -97,7 +98,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 
 // add puts what is left where it belongs.
 func (p *leakPage) add(one leak) {
-	frames := one.stack.Frames()
+	frames := one.Grown.Stack.Frames()
 	one.keeps, one.growing = name.RuntimeRetained(frames), one.Between.Growing
 	if p.byTrend() {
 		if one.growing = one.Trend.Growing; one.growing {
@@ -140,7 +141,7 @@ func (p *leakPage) grows(t *aggregate.Trend) bool {
 // takePlace takes from what is left what only took the place of something that is gone,
 // and reports whether there is more.
 func (p *leakPage) takePlace(one *leak) bool {
-	key := placeKey{one.PID, one.Region, one.name}
+	key := placeKey{one.PID, one.Region, one.Name}
 	gone := p.replaced[key]
 	taken := aggregate.Amount{Count: min(gone.Count, one.Count), Bytes: min(gone.Bytes, one.Bytes)}
 	p.replaced[key] = aggregate.Amount{Count: gone.Count - taken.Count, Bytes: gone.Bytes - taken.Bytes}
@@ -225,7 +226,7 @@ func ordinal(n int) string {
 
 // title is what it is called, in one line.
 func (p *leakPage) title(l *leak, separator string) string {
-	return p.list.title(&allocation{site: l.site}, separator)
+	return p.list.Title(&alloc.Row{Site: l.Site}, separator)
 }
 
 // leakGroup is what is counted together.
@@ -238,12 +239,12 @@ type leakGroup struct {
 
 // groups are the leaks by something, the most bytes first.
 func (p *leakPage) groups() []*leakGroup {
-	by := groupingOf(p.o.by)
+	by := alloc.GroupingOf(p.o.by)
 	groups := make(map[string]*leakGroup)
 	for i := range p.leaks {
 		l := &p.leaks[i]
-		a := allocation{devices: l.Devices, region: l.Region, pid: l.PID, layout: l.Layout.String(), site: l.site}
-		keys := by.keys(p.list, &a)
+		a := alloc.Row{Devices: l.Devices, Region: l.Region, PID: l.PID, Layout: l.Layout.String(), Site: l.Site}
+		keys := by.Keys(p.list, &a)
 		for _, key := range keys {
 			g := groups[key]
 			if g == nil {

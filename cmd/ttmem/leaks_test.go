@@ -11,6 +11,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -78,7 +79,7 @@ func leaksText(t *testing.T, file string, o leaksOptions, marks aggregate.Growth
 	r, err := growth.Report()
 	qt.Assert(t, qt.IsNil(err))
 	var out strings.Builder
-	qt.Assert(t, qt.IsNil(newLeakPage(r, w, &o, dumpFilter{}, nil).write(&out, layout)))
+	qt.Assert(t, qt.IsNil(newLeakPage(r, w, &o, alloc.Filter{}, nil).write(&out, layout)))
 	return out.String()
 }
 

@@ -195,7 +195,7 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak,
 			st = page.Yellow
 		}
 		p.writeWrapped(out, layout, leakIndent, st, p.verdict(l))
-		for _, call := range page.Callers(l.stack.Frames()) {
+		for _, call := range page.Callers(l.Grown.Stack.Frames()) {
 			layout.Write(out, leakIndent+2, page.Dim, call)
 		}
 	}
@@ -209,7 +209,7 @@ func (p *leakPage) place(l *leak) (text string) {
 	if len(l.Devices) > 1 {
 		text += ", " + page.Chips(l.Devices)
 	}
-	if len(p.list.snap.Processes) > 1 {
+	if len(p.list.Snap.Processes) > 1 {
 		text += fmt.Sprintf(", PID %d", l.PID)
 	}
 	return text

@@ -62,13 +62,13 @@ func (l *eventLog) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte 
 	}
 	if stack != nil {
 		s := l.site(stack)
-		note.Name, note.Component = s.name.String(), s.component
+		note.Name, note.Component = s.Name.String(), s.Component
 	}
 	for _, held := range []*aggregate.Held{n.Replaced(), n.Overlapped()} {
 		if held != nil {
 			note.Other = &logOther{
 				PID: held.PID, BufferID: held.BufferID, Address: held.Address, SizeBytes: held.SizeBytes,
-				BytesPerBank: held.BytesPerBank, SinceNs: held.SinceNs, Name: l.site(held.Stack).name.String(), Stack: held.Stack,
+				BytesPerBank: held.BytesPerBank, SinceNs: held.SinceNs, Name: l.site(held.Stack).Name.String(), Stack: held.Stack,
 			}
 		}
 	}
@@ -87,6 +87,6 @@ func (l *eventLog) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte 
 func (l *eventLog) other(u *analyze.Use) *logOther {
 	return &logOther{
 		PID: u.PID, BufferID: u.BufferID, Address: u.Address, SizeBytes: u.SizeBytes, BytesPerBank: u.BytesPerBank,
-		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).name.String(), Stack: u.Stack,
+		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).Name.String(), Stack: u.Stack,
 	}
 }

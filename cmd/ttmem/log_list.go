@@ -7,6 +7,7 @@ import (
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -17,8 +18,8 @@ const maxSites = 1 << 16
 type eventLog struct {
 	history *analyze.History
 	filter  *logFilter
-	names   *listing // which names call stacks
-	sites   map[uint64]*site
+	names   *alloc.Namer // which names call stacks
+	sites   map[uint64]*alloc.Site
 	titles  map[titleKey]string // of sites
 	layout  page.Layout
 	out     *output.Lines
@@ -53,8 +54,8 @@ type keptEvent struct {
 func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout page.Layout, out *output.Lines) *eventLog {
 	return &eventLog{
 		history: analyze.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
-		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
-		sites: make(map[uint64]*site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
+		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.grep}},
+		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
 		keep: o.n, live: o.source.file == "" && len(o.source.command) == 0,
 	}
 }
@@ -115,35 +116,27 @@ func (l *eventLog) write(e *event.Event, n *analyze.Note) {
 }
 
 // site is what there is to know of a call stack. Many come again and again.
-func (l *eventLog) site(stack *event.Stack) *site {
-	id := stackID(stack)
+func (l *eventLog) site(stack *event.Stack) *alloc.Site {
+	id := alloc.StackID(stack)
 	s := l.sites[id]
 	if s == nil {
 		if len(l.sites) >= maxSites {
 			clear(l.sites)
 			clear(l.titles)
 		}
-		s = l.names.newSite(stack)
+		s = l.names.NewSite(stack)
 		l.sites[id] = s
 	}
 	return s
 }
 
-// stackID tells stacks apart; it is 0 for none.
-func stackID(stack *event.Stack) uint64 {
-	if stack == nil {
-		return 0
-	}
-	return stack.ID
-}
-
 // nameOf is what something is called that was allocated at a stack.
 func (l *eventLog) nameOf(stack *event.Stack, before bool) string {
-	key := titleKey{stackID(stack), before}
+	key := titleKey{alloc.StackID(stack), before}
 	title, ok := l.titles[key]
 	if !ok {
-		a := allocation{site: l.site(stack), before: before}
-		title = l.names.title(&a, l.layout.Separator())
+		a := alloc.Row{Site: l.site(stack), BeforeAttach: before}
+		title = l.names.Title(&a, l.layout.Separator())
 		l.titles[key] = title
 	}
 	return title

@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -297,7 +298,7 @@ func (l *eventLog) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byt
 		return l.appendFrames(b, e.Stack)
 	}
 	held := n.Ended()
-	if e.Stack != nil && (held == nil || stackID(e.Stack) != stackID(held.Stack)) {
+	if e.Stack != nil && (held == nil || alloc.StackID(e.Stack) != alloc.StackID(held.Stack)) {
 		b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(page.Dim, "freed by")...), '\n')
 		b = l.appendFrames(b, e.Stack)
 	}

@@ -15,6 +15,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -55,7 +56,7 @@ docs/map.md explains the picture.`,
 	o.source.register(c)
 	flags.At(c, &o.at, "end")
 	flags.Chips(c, &o.devices)
-	flags.Regions(c, &o.regions, regionNames(mappedRegions))
+	flags.Regions(c, &o.regions, alloc.RegionNames(mappedRegions))
 	flags.Limit(c, &o.n, 12)
 	c.Flags().StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser (-: standard output)")
 	_ = c.MarkFlagFilename("svg", "svg")
@@ -75,7 +76,7 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	for _, name := range o.regions {
 		i := slices.IndexFunc(mappedRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return at, nil, nil, fmt.Errorf("--region %s: choose %s; circular buffers are in the map of L1", name, strings.Join(regionNames(mappedRegions), ", "))
+			return at, nil, nil, fmt.Errorf("--region %s: choose %s; circular buffers are in the map of L1", name, strings.Join(alloc.RegionNames(mappedRegions), ", "))
 		}
 		regions = append(regions, mappedRegions[i])
 	}
@@ -108,7 +109,7 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 		}
 		defer svg.Discard()
 	}
-	p := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
+	p := &mapPage{names: &alloc.Namer{Rules: rules}, regions: regions, asked: o.devices, n: o.n}
 	if err := p.read(o, at); err != nil {
 		return err
 	}

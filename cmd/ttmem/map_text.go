@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // mapColumns is how wide a map is drawn where there is room: it fits into a terminal of 80
@@ -28,7 +29,7 @@ func (m *mapPage) writeText(w io.Writer, layout page.Layout) error {
 	}
 	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s buffers, %s in part, %s CBs and DFBs, %s free",
 		layout.Pick("█", "#"), layout.Pick("▄", "+"), layout.Pick("▒", ":"), layout.Pick("·", ".")))
-	var sites []*site
+	var sites []*alloc.Site
 	whole, brief := m.worthDrawing()
 	for _, r := range whole {
 		rows := r.rows()
@@ -36,10 +37,10 @@ func (m *mapPage) writeText(w io.Writer, layout page.Layout) error {
 			m.site(&rows[i])
 		}
 	}
-	for _, s := range m.sites {
+	for _, s := range m.names.Sites {
 		sites = append(sites, s)
 	}
-	tellSitesApart(sites)
+	alloc.Distinguish(sites)
 	for i, r := range whole {
 		fmt.Fprintln(out)
 		if i == 0 || !slices.Equal(r.devices, whole[i-1].devices) {
@@ -62,7 +63,7 @@ func (m *mapPage) writeText(w io.Writer, layout page.Layout) error {
 func (m *mapPage) nothing() string {
 	text := "Nothing is allocated " + m.of + "."
 	if len(m.regions) > 0 {
-		text = "Nothing of " + strings.Join(regionNames(m.regions), ", ") + " is allocated " + m.of + "."
+		text = "Nothing of " + strings.Join(alloc.RegionNames(m.regions), ", ") + " is allocated " + m.of + "."
 	}
 	if m.ended {
 		text += " --at peak draws each region when it was fullest."
@@ -186,7 +187,7 @@ func (m *mapPage) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap)
 			style = page.Dim
 		}
 		title := m.title(row, layout.Separator())
-		whole := m.site(row).withCaller(title)
+		whole := m.site(row).WithCaller(title)
 		if narrow && row.free() { // which has no age
 			fmt.Fprintln(out, line+layout.Paint(style, page.Right(title, 9)))
 			continue

@@ -205,7 +205,7 @@ func (p *peakPage) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak
 		row := &shown[i]
 		line := page.Right(c.format(row.bytes), sizeColumns) + page.Right(page.Percent(row.bytes, whole), 6) + page.Right(fmt.Sprint(row.count), 10) + "  "
 		title := strings.ReplaceAll(row.key, " · ", layout.Separator())
-		if p.by == "stack" && len(p.list.snap.Processes) > 1 {
+		if p.by == "stack" && len(p.list.Snap.Processes) > 1 {
 			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.Separator(), title)
 		}
 		if len(row.programs) > 1 {
@@ -286,8 +286,8 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout page.Layout) {
 		bytes uint64
 	}
 	var owners []owner
-	for i := range p.list.snap.Processes {
-		one := &p.list.snap.Processes[i]
+	for i := range p.list.Snap.Processes {
+		one := &p.list.Snap.Processes[i]
 		o := owner{}
 		for _, region := range peakRegions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {

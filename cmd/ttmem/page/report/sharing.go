@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"cmp"
@@ -66,7 +66,7 @@ func (r *report) items(head string, indent int, st page.Style, items []string) {
 			item += ","
 		}
 		blank := min(i, 1)
-		if page.Width(line)+blank+page.Width(item) > r.Width && page.Width(line) > indent {
+		if page.Width(line)+blank+page.Width(item) > r.width && page.Width(line) > indent {
 			r.line(r.Paint(st, line))
 			line, blank = page.Left("", indent), 0
 		}

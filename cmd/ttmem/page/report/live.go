@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"cmp"
@@ -33,7 +33,7 @@ type holding struct {
 
 // held writes what processes hold, and what they held when they closed a device or
 // ended.
-func (r *report) held() {
+func (r *report) live() {
 	if len(r.snap.Devices) == 0 {
 		return
 	}
@@ -139,12 +139,9 @@ func (r *report) holdings(title string, list []holding) {
 // A source is a place that memory of one region is from.
 type source struct {
 	aggregate.Holder
+	page.Site
 	region string
 	name   name.Name
-	// calls are those of the user's own code, as they are shown.
-	calls []string
-	// caller tells it from another one with the same name.
-	caller string
 }
 
 // sources writes which places the memory of the regions is from, and what is from
@@ -154,7 +151,11 @@ func (r *report) sources(regions []aggregate.Left) {
 	if len(list) == 0 && others.Count == 0 && earlier.Count == 0 {
 		return // nothing is known of any
 	}
-	tellApart(list) // also from those that are not shown
+	sites := make([]*page.Site, len(list))
+	for i := range list {
+		sites[i] = &list[i].Site
+	}
+	page.Distinguish(sites) // also from those that are not shown
 	shown := list
 	// A single other place is as well shown as told of.
 	if n := uint64(len(list)) + others.Places; n > shownPlaces+1 || others.Places > 0 {
@@ -197,23 +198,23 @@ func (r *report) sources(regions []aggregate.Left) {
 // source writes where the source is, beside its figures where there is room.
 func (r *report) source(s *source, figures string) {
 	name, caller := page.Clean(s.name.Text(r.Separator())), ""
-	if s.caller != "" {
-		name, caller = name+", ", "from "+s.caller
+	if s.Caller != "" {
+		name, caller = name+", ", "from "+s.Caller
 	}
-	columns := r.Width - page.Width(figures)
+	columns := r.width - page.Width(figures)
 	switch {
-	case r.Whole || page.Width(name+caller) <= columns:
+	case r.whole || page.Width(name+caller) <= columns:
 		r.line(r.Paint(page.Dim, figures), name+caller)
 		return
 	case columns >= leastName:
 		r.line(r.Paint(page.Dim, figures), r.FitName(s.name, columns))
 	default:
 		r.line(r.Paint(page.Dim, strings.TrimRight(figures, " ")))
-		columns = r.Width - belowColumns
+		columns = r.width - belowColumns
 		r.line(page.Left("", belowColumns), r.FitName(s.name, columns))
 	}
 	if caller != "" {
-		r.line(page.Left("", r.Width-columns), r.cut(caller, columns))
+		r.line(page.Left("", r.width-columns), r.cut(caller, columns))
 	}
 }
 
@@ -221,7 +222,7 @@ func (r *report) source(s *source, figures string) {
 // then what is from places that are not told apart, what was there before the attach,
 // and what else no call stack is known of.
 func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknown aggregate.Holder) {
-	type key struct{ region, name, calls string }
+	type key struct{ site, calls string }
 	known := make(map[key]int)
 	add := func(to *aggregate.Holder, h *aggregate.Holder) {
 		to.Bytes, to.Count, to.Places = to.Bytes+h.Bytes, to.Count+h.Count, to.Places+h.Places
@@ -245,11 +246,12 @@ func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknow
 			}
 			frames := h.Stack.Frames()
 			s := source{
-				Holder: *h, region: l.Region, calls: page.CallTexts(name.UserCalls(frames)),
+				Holder: *h, region: l.Region,
 				name: cmp.Or(name.Of(frames), name.Name{Op: "unknown code"}),
 			}
+			s.Site = page.Site{Key: s.region + " " + s.name.String(), Calls: page.CallTexts(name.UserCalls(frames))}
 			// Stacks that differ only in what is not shown are one place.
-			k := key{s.region, s.name.String(), strings.Join(s.calls, "\n")}
+			k := key{s.Key, strings.Join(s.Calls, "\n")}
 			if at, ok := known[k]; ok {
 				add(&list[at].Holder, h)
 				continue
@@ -261,40 +263,4 @@ func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknow
 	}
 	slices.SortStableFunc(list, func(a, b source) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return list, others, earlier, unknown
-}
-
-// tellApart gives sources of the same region and name the callers in which they
-// differ.
-func tellApart(list []source) {
-	type key struct{ region, name, caller string }
-	depth := 0
-	for i := range list {
-		depth = max(depth, len(list[i].calls))
-	}
-	for at := 1; at < depth; at++ {
-		groups := make(map[key][]*source)
-		for i := range list {
-			s := &list[i]
-			k := key{s.region, s.name.String(), s.caller}
-			groups[k] = append(groups[k], s)
-		}
-		for _, group := range groups {
-			differ := slices.ContainsFunc(group, func(s *source) bool { return s.call(at) != group[0].call(at) })
-			if !differ {
-				continue
-			}
-			for _, s := range group {
-				if call := s.call(at); call != "" {
-					s.caller = strings.TrimPrefix(s.caller+", "+call, ", ")
-				}
-			}
-		}
-	}
-}
-
-func (s *source) call(at int) string {
-	if at < len(s.calls) {
-		return s.calls[at]
-	}
-	return ""
 }
