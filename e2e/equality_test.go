@@ -10,11 +10,12 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/addresses"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 )
 
-// long has the long forms of tests take place.
+// long runs the long forms of tests.
 var long = flag.Bool("long", false, "run the long forms of tests")
 
 // TestEquality: what ttmem rebuilds from events equals what the library's own
@@ -71,8 +72,8 @@ func assertMixEqual(t *testing.T, version, python string, board rig.Board) {
 	qt.Check(t, qt.Equals(failed, 1))
 }
 
-// TestEqualityOfSubmeshes: a mesh and its submeshes have an allocator each, which give
-// away the same memory. Each of them counts for itself.
+// A mesh and its submeshes have an allocator each, which allocate the same memory. Each is
+// counted by itself.
 func TestEqualityOfSubmeshes(t *testing.T) {
 	run := traceRun(t, setup(t, "0.81.1", "3.10"), "t3000", program(t, "submesh.py"))
 	qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
@@ -99,18 +100,18 @@ func TestEqualityOfSubmeshes(t *testing.T) {
 	qt.Check(t, qt.Equals(compared, 7*3*4))
 }
 
-// assertSpace compares where the buffers of a region lie, and what they leave, with the
-// library's own list of blocks.
+// assertSpace compares the addresses of a region's buffers and holes with the library's own
+// list of blocks.
 func assertSpace(t *testing.T, where string, space *aggregate.Space, got aggregate.Region, want memoryView) {
 	t.Helper()
 	if want.BytesPerBank == 0 {
-		return // there is no such region
+		return // the region does not exist
 	}
 	if got.FreeSpace == nil || space == nil || !space.Known() {
 		t.Errorf("%s: what is free is not known", where)
 		return
 	}
-	view := aggregate.FreeSpace{FreeBytesPerBank: want.Free, LargestFreeBytesPerBank: want.LargestFree}
+	view := addresses.FreeSpace{FreeBytesPerBank: want.Free, LargestFreeBytesPerBank: want.LargestFree}
 	if *got.FreeSpace != view || space.FreeSpace != view {
 		t.Errorf("%s: free %+v, and %+v in the list of addresses; the library counts %+v", where, *got.FreeSpace, space.FreeSpace, view)
 	}
@@ -127,8 +128,7 @@ func assertSpace(t *testing.T, where string, space *aggregate.Space, got aggrega
 	}
 }
 
-// assertEnded checks that nothing is left of a program that closed its device and
-// ended.
+// assertEnded checks that nothing is live after a program closed its device and ended.
 func assertEnded(t *testing.T, events []event.Event) {
 	t.Helper()
 	live := map[[2]uint64]bool{}

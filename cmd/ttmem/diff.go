@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -119,7 +120,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 }
 
 // check finds what is wrong with the other flags before anything is read.
-func (o *diffOptions) check() (filter alloc.Filter, rules *aggregate.Rules, err error) {
+func (o *diffOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
 	if err := flags.CheckBy(o.by); err != nil {
 		return filter, nil, err
 	}
@@ -216,10 +217,10 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	}
 	addLeft := func(e *event.Event) {
 		for _, side := range left {
-			side.Parts.AddLeft(e)
+			side.Parts.AddUnfreed(e)
 		}
 	}
-	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].Parts.AddHeld(s, wanted) }
+	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].Parts.AddLive(s, wanted) }
 	var seen *watched
 	var state *aggregate.State
 	if len(sides) == 1 && len(left) == 1 && readOnce(path) == nil {

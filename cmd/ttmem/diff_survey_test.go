@@ -46,7 +46,7 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 		qt.Check(t, qt.Equals(row.BytesPerBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.Region]))
 	}
 
-	peaks := aggregate.NewPeaks()
+	peaks := aggregate.New()
 	_, err = watchFile(path, peaks.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	for _, p := range peaks.RegionPeaks() {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -73,7 +74,7 @@ func dumpRegions() (names []string) {
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *dumpOptions) check() (filter alloc.Filter, rules *aggregate.Rules, err error) {
+func (o *dumpOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
 	filter.Devices, filter.PIDs = o.devices, o.source.pids
 	for _, name := range o.regions {
 		i := slices.IndexFunc(alloc.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
@@ -163,7 +164,7 @@ func (o *dumpOptions) writeList(w io.Writer, l *dump.List, layout page.Layout) e
 }
 
 // newListing lists what is live.
-func newListing(p *present, filter alloc.Filter, rules *aggregate.Rules) (*dump.List, error) {
+func newListing(p *present, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
 	snap := p.Snapshot()
 	if err := checkLive(snap, &filter, p.of); err != nil {
 		return nil, err

@@ -7,13 +7,14 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/tracer/event"
 )
 
 // list is what there is to list at the moment that the options name.
-func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *aggregate.Rules) (*dump.List, error) {
+func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
 	if at.atEnd() {
 		p, err := o.source.read()
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -31,7 +32,7 @@ type leaksOptions struct {
 	suppress  string
 	failAbove flags.Size
 	// known is what --suppress names
-	known *aggregate.Suppressions
+	known *name.Suppressions
 	// asked is what --pid and --chip name
 	asked asked
 	// watchedNs is how long what runs was watched, in ns; 0 for what was seen to its end
@@ -155,7 +156,7 @@ func markNth(text string) (name string, nth int) {
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *aggregate.Rules, error) {
+func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
 	if err := flags.CheckBy(o.by); err != nil {
 		return alloc.Filter{}, nil, err
 	}
@@ -174,7 +175,7 @@ func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *aggregate.Rules, 
 			return filter, nil, fmt.Errorf("--suppress %s: %w", o.suppress, output.Pathless(err))
 		}
 		defer f.Close()
-		if o.known, err = aggregate.ReadSuppressions(o.suppress, f); err != nil {
+		if o.known, err = name.ReadSuppressions(o.suppress, f); err != nil {
 			return filter, nil, fmt.Errorf("--suppress %w", err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -17,7 +18,7 @@ type leak struct {
 	aggregate.Grown
 	*alloc.Site
 	// keeps is what of tt-metal's own keeps it; nil for the program's own.
-	keeps *aggregate.Kept
+	keeps *name.Retained
 	// growing is true where it grows time and again.
 	growing bool
 }
@@ -46,14 +47,14 @@ type leakPage struct {
 type placeKey struct {
 	pid    int
 	region event.Region
-	name   aggregate.Name
+	name   name.Name
 }
 
 // judgedIntervals is from how many intervals between marks on only what grows is a
 // leak, where the marks were not named by the user.
 const judgedIntervals = 4
 
-func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter alloc.Filter, rules *aggregate.Rules) *leakPage {
+func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter alloc.Filter, rules *name.Rules) *leakPage {
 	named := o.from != "" || o.to != ""
 	p := &leakPage{GrowthReport: r, o: o, w: w, replaced: make(map[placeKey]aggregate.Amount), list: &alloc.Namer{
 		Snap: &aggregate.Snapshot{}, Rules: rules, Filter: filter,
@@ -98,7 +99,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 // add puts what is left where it belongs.
 func (p *leakPage) add(one leak) {
 	frames := one.Grown.Stack.Frames()
-	one.keeps, one.growing = aggregate.KeptBy(frames), one.Between.Growing
+	one.keeps, one.growing = name.RuntimeRetained(frames), one.Between.Growing
 	if p.byTrend() {
 		if one.growing = one.Trend.Growing; one.growing {
 			one.Count += one.Torn.Count
@@ -106,7 +107,7 @@ func (p *leakPage) add(one leak) {
 		}
 	}
 	switch {
-	case p.o.known.Has(frames):
+	case p.o.known.Match(frames):
 		p.suppressedStacks++
 		p.suppressed.Count += one.Count
 		p.suppressed.Bytes += one.Bytes
@@ -120,7 +121,7 @@ func (p *leakPage) add(one leak) {
 		p.steady.Bytes += one.Bytes
 	case p.Earlier && !one.growing, !p.byTrend() && !p.grows(&one.Between):
 		p.left = append(p.left, one)
-	case p.byTrend() && one.Trend.Lonely && !aggregate.ResultOfOperation(frames):
+	case p.byTrend() && one.Trend.Lonely && !name.ResultOfOperation(frames):
 		p.unclear = append(p.unclear, one)
 	default:
 		p.leaks = append(p.leaks, one)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -229,7 +230,7 @@ func (p *leakPage) writeGroups(out *bufio.Writer, layout page.Layout) {
 
 // keptGroups are what is kept, by what keeps it; the most bytes first within each.
 func keptGroups(kept []leak) (groups [][]leak) {
-	index := make(map[*aggregate.Kept]int)
+	index := make(map[*name.Retained]int)
 	for _, l := range kept {
 		i, ok := index[l.keeps]
 		if !ok {

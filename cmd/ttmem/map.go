@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -62,7 +63,7 @@ docs/map.md explains the picture.`,
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions []event.Region, rules *aggregate.Rules, err error) {
+func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions []event.Region, rules *name.Rules, err error) {
 	if err := o.source.check(c, args); err != nil {
 		return at, nil, nil, err
 	}

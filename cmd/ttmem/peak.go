@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -61,7 +62,7 @@ docs/peak.md explains the page.`,
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *aggregate.Rules, error) {
+func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
 	timeline := c.Flags().Changed("timeline")
 	switch {
 	case timeline && o.timeline == "":
@@ -93,11 +94,12 @@ func peak(c *cobra.Command, o *peakOptions, args []string) error {
 		}
 		defer svg.Discard()
 	}
-	peaks, w, err := o.watchPeaks(filter.SelectsPeak)
+	state := aggregate.New()
+	w, err := o.source.watch(state.Apply, func() {})
 	if err != nil {
 		return err
 	}
-	p, err := newPeakPage(peaks, w, filter, rules, o.by)
+	p, err := newPeakPage(state, w, filter, rules, o.by)
 	if err != nil {
 		return cmp.Or(o.source.missing(), err)
 	}
@@ -140,7 +142,7 @@ func (p *peakPage) write(w io.Writer, o *peakOptions, layout page.Layout) error 
 // A peakPage is what there is to show of peaks.
 type peakPage struct {
 	of      string
-	peaks   *aggregate.Peaks
+	peaks   []aggregate.RegionPeak
 	list    *alloc.Namer // names and groups what the peaks are made of
 	by      string
 	beginNs uint64
@@ -149,8 +151,7 @@ type peakPage struct {
 	// only its highest peaks.
 	restored bool
 	regions  []*chipsPeak
-	// sites are those of all that the peaks were made of, by the ids of stacks: where
-	// parts of a recording were read apart, the same stack has come more than once.
+	// sites are those of all that the peaks were made of, by the ids of stacks.
 	sites map[uint64]*alloc.Site
 	notes []string
 	// about is what is to be known of the timelines, a sentence each.
@@ -166,11 +167,11 @@ type chipsPeak struct {
 	rows, programs []peakRow
 }
 
-func newPeakPage(peaks *aggregate.Peaks, w *watched, filter alloc.Filter, rules *aggregate.Rules, by string) (*peakPage, error) {
-	begin, restored := peaks.Begin()
-	snap := peaks.Snapshot()
+func newPeakPage(state *aggregate.State, w *watched, filter alloc.Filter, rules *name.Rules, by string) (*peakPage, error) {
+	begin, restored := state.Since()
+	snap := state.Snapshot()
 	p := &peakPage{
-		of: w.of, peaks: peaks, by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
+		of: w.of, peaks: state.RegionPeaks(), by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
 		list:   &alloc.Namer{Snap: snap, Rules: rules},
 		chosen: len(filter.Devices) > 0, sites: make(map[uint64]*alloc.Site), notes: w.notes,
 	}
@@ -183,10 +184,9 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter alloc.Filter, rules 
 	if late := p.late(&filter); late != "" {
 		p.about = append(p.about, late)
 	}
-	all := peaks.RegionPeaks()
 	for _, region := range peakRegions {
-		for i := range all {
-			peak := &all[i]
+		for i := range p.peaks {
+			peak := &p.peaks[i]
 			if peak.Region != region || !filter.SelectsPeak(peak.Device, region) {
 				continue
 			}

@@ -73,7 +73,7 @@ func modelEvents(chips ...int) []event.Event {
 
 func pageOf(t *testing.T, by string, filter alloc.Filter, events ...event.Event) *peakPage {
 	t.Helper()
-	peaks := aggregate.NewPeaks()
+	peaks := aggregate.New()
 	for i := range events {
 		peaks.Apply(&events[i])
 	}
@@ -184,7 +184,7 @@ func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
 	for _, e := range modelEvents(0) {
 		handle(&e)
 	}
-	peaks := aggregate.NewPeaks()
+	peaks := aggregate.New()
 	for e := range state.Checkpoint() {
 		peaks.Apply(e)
 	}
@@ -320,7 +320,7 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 }
 
 func TestWhatIsWatchedGoesOnUntilTheEndOfTheWatch(t *testing.T) {
-	peaks := aggregate.NewPeaks()
+	peaks := aggregate.New()
 	now := monotonicNow()
 	for _, e := range []event.Event{opened(7, 0), buffered(1, 1, 64, heldAt, 0)} {
 		e.TimeNs = now - 1e9

@@ -78,7 +78,7 @@ func (p *peakPage) writeAbout(out *bufio.Writer, layout page.Layout) {
 
 // nothing says that there is nothing to show.
 func (p *peakPage) nothing() string {
-	for _, region := range p.peaks.RegionPeaks() {
+	for _, region := range p.peaks {
 		if region.Bytes > 0 || region.Earlier != nil {
 			return fmt.Sprintf("Nothing of that was allocated %s: other regions or chips have peaks.", page.Clean(placeIn(p.of)))
 		}

@@ -141,7 +141,7 @@ func createRecording(o recordOptions, state *aggregate.State, files recording.Fi
 	})
 	files.Options = recording.Options{Header: &header}
 	files.MaxBytes, files.Keep = int64(o.maxSize), o.keep
-	files.Checkpoint, files.CheckpointNote, files.Note = frozen(state), growth.Note, state.TakeRanges
+	files.Checkpoint, files.CheckpointNote = frozen(state), growth.Note
 	if file, err = recording.Create(o.path, files); err != nil {
 		return r, err
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page/report"
@@ -84,7 +85,7 @@ func (o *reportCommand) of(snapshot *aggregate.Snapshot, from string) (*aggregat
 	if o.pid == 0 {
 		return snapshot, nil
 	}
-	one := snapshot.ForProcess(o.pid)
+	one := analyze.ForProcess(snapshot, o.pid)
 	if one == nil {
 		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", o.pid, from)
 	}

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"os"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/output"
 )
 
 // ReadRules reads the file of --rules; the rules of "" are nil.
-func ReadRules(path string) (*aggregate.Rules, error) {
+func ReadRules(path string) (*name.Rules, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -18,7 +18,7 @@ func ReadRules(path string) (*aggregate.Rules, error) {
 		return nil, fmt.Errorf("--rules %s: %w", path, output.Pathless(err))
 	}
 	defer f.Close()
-	rules, err := aggregate.ReadRules(path, f)
+	rules, err := name.ReadRules(path, f)
 	if err != nil {
 		return nil, fmt.Errorf("--rules %w", err)
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -14,12 +14,12 @@ const shownCallers = 3
 
 // Place is where in the user's own code something happened, innermost first.
 func Place(stack []event.Frame) string {
-	calls := aggregate.OwnCalls(stack)
+	calls := name.UserCalls(stack)
 	return strings.Join(CallTexts(calls[:min(len(calls), shownCallers)]), ", ")
 }
 
 // CallTexts are calls as FILE:LINE FUNCTION.
-func CallTexts(calls []aggregate.Call) (list []string) {
+func CallTexts(calls []name.Call) (list []string) {
 	for _, c := range calls {
 		list = append(list, Clean(c.String()))
 	}
@@ -31,7 +31,7 @@ func (p Painter) Separator() string { return p.Pick(" · ", " - ") }
 
 // FitName is the name of a buffer in at most limit columns. A long operation is cut first,
 // then the function: the line matters most.
-func (p Painter) FitName(n aggregate.Name, limit int) string {
+func (p Painter) FitName(n name.Name, limit int) string {
 	op, call, ellipsis := Clean(n.Op), Clean(n.Call.String()), p.Pick("…", "~")
 	if op == "" || call == "" {
 		return Truncate(op+call, limit, ellipsis)
@@ -51,7 +51,7 @@ func CompareFrames(a, b []event.Frame) int {
 
 // Callers are the user's calls that led to the innermost one, which the name has.
 func Callers(frames []event.Frame) (list []string) {
-	calls := aggregate.OwnCalls(frames)
+	calls := name.UserCalls(frames)
 	for _, call := range calls[min(1, len(calls)):] {
 		list = append(list, Clean(call.String()))
 	}

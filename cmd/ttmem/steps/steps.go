@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -291,11 +292,11 @@ func (s *Follower) left(since uint64) []stepLeft {
 		one := sums[k]
 		if one == nil {
 			frames := h.Stack.Frames()
-			one = &stepLeft{Region: h.Region.String(), Name: aggregate.NameOf(frames).String(), Calls: []string{}}
-			if kept := aggregate.KeptBy(frames); kept != nil {
+			one = &stepLeft{Region: h.Region.String(), Name: name.Of(frames).String(), Calls: []string{}}
+			if kept := name.RuntimeRetained(frames); kept != nil {
 				one.Kept = kept.Name
 			}
-			for _, c := range aggregate.OwnCalls(withoutRunner(frames)) {
+			for _, c := range name.UserCalls(withoutRunner(frames)) {
 				one.Calls = append(one.Calls, c.String())
 			}
 			sums[k] = one

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -18,9 +19,9 @@ type row struct {
 	// title is what the row is called; name is that of one call stack, where it is
 	// all of one.
 	title string
-	name  aggregate.Name
+	name  name.Name
 	// caller is where in the user's own code the call was made that name has.
-	caller aggregate.Call
+	caller name.Call
 	// twin says that another row has the same name, and a caller tells them apart.
 	twin bool
 	// bytes is what count buffers take of all banks of their chips, and static what
@@ -211,7 +212,7 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 
 // tellApart finds the rows of which there are others of the same name.
 func tellApart(rows map[string]*row) {
-	first := make(map[aggregate.Name]*row)
+	first := make(map[name.Name]*row)
 	for _, r := range rows {
 		switch other := first[r.name]; {
 		case other == nil:

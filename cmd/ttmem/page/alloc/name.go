@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -12,7 +13,7 @@ import (
 // A Site is a call stack with its names.
 type Site struct {
 	Stack     *event.Stack // may be nil
-	Name      aggregate.Name
+	Name      name.Name
 	Component string
 	Matches   bool   // the filter's regular expression
 	caller    string // set by Distinguish
@@ -30,7 +31,7 @@ func (s *Site) WithCaller(title string) string {
 func Distinguish(sites []*Site) {
 	list := make([]*page.Site, len(sites))
 	for i, s := range sites {
-		list[i] = &page.Site{Key: s.Name.String(), Calls: page.CallTexts(aggregate.OwnCalls(s.Stack.Frames()))}
+		list[i] = &page.Site{Key: s.Name.String(), Calls: page.CallTexts(name.UserCalls(s.Stack.Frames()))}
 	}
 	page.Distinguish(list)
 	for i, s := range sites {
@@ -40,7 +41,7 @@ func Distinguish(sites []*Site) {
 
 // A Namer selects and names the rows of a list.
 type Namer struct {
-	Rules  *aggregate.Rules
+	Rules  *name.Rules
 	Filter Filter
 	Snap   *aggregate.Snapshot // has the processes
 	Sites  map[*event.Stack]*Site
@@ -79,16 +80,16 @@ func (n *Namer) Site(stack *event.Stack) *Site {
 // NewSite names a call stack, without remembering the site.
 func (n *Namer) NewSite(stack *event.Stack) *Site {
 	frames := stack.Frames()
-	s := &Site{Stack: stack, Name: aggregate.NameOf(frames)}
+	s := &Site{Stack: stack, Name: name.Of(frames)}
 	if n.Rules != nil {
 		s.Component = n.Rules.Component(frames)
 	} else {
-		s.Component = aggregate.DefaultComponent(frames)
+		s.Component = name.DefaultComponent(frames)
 	}
 	grep := n.Filter.Grep
 	s.Matches = grep == nil || grep.MatchString(s.Name.String()) || grep.MatchString(s.Component)
 	for i := 0; i < len(frames) && !s.Matches; i++ {
-		s.Matches = grep.MatchString(aggregate.FrameText(&frames[i]))
+		s.Matches = grep.MatchString(name.FrameText(&frames[i]))
 	}
 	return s
 }

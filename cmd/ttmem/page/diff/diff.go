@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -22,7 +24,7 @@ type Side struct {
 	Moment, When string
 	// Unfreed is true if the side has what was never freed.
 	Unfreed bool
-	Parts   aggregate.Parts
+	Parts   analyze.Parts
 	Lost    map[string]uint64
 	Snap    *aggregate.Snapshot // has the processes
 }
@@ -197,7 +199,7 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 
 // rowOf is a row for all that the part adds up; ok is false if the filter does not let it
 // through.
-func rowOf(n *alloc.Namer, p *aggregate.Part) (_ alloc.Row, ok bool) {
+func rowOf(n *alloc.Namer, p *analyze.Part) (_ alloc.Row, ok bool) {
 	a := alloc.Row{
 		Devices: p.Devices, Region: p.Region, PID: p.PID, BytesPerBank: p.Bytes, Banks: 1, BeforeAttach: p.BeforeAttach, Layout: p.Layout.String(),
 	}
@@ -246,7 +248,7 @@ func operationsOf(sides ...*Side) map[string]string {
 				continue
 			}
 			known[stack] = true
-			op := aggregate.NameOf(stack.Frames()).Op
+			op := name.Of(stack.Frames()).Op
 			if op == "" {
 				continue
 			}
@@ -266,7 +268,7 @@ func operationsOf(sides ...*Side) map[string]string {
 // callsKey is the same for the same calls of the user's own code.
 func callsKey(s *alloc.Site, ignoreLines bool) string {
 	var b strings.Builder
-	for _, call := range aggregate.OwnCalls(s.Stack.Frames()) {
+	for _, call := range name.UserCalls(s.Stack.Frames()) {
 		fmt.Fprintf(&b, "\n%s %s", path.Base(call.File), call.Function)
 		if !ignoreLines {
 			fmt.Fprintf(&b, ":%d", call.Line)

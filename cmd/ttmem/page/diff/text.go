@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -91,7 +92,7 @@ func (d *Difference) nothing() string {
 func (s *Side) has() string {
 	var regions, pids []string
 	for _, r := range alloc.Regions {
-		if slices.ContainsFunc(s.Parts.List, func(p aggregate.Part) bool { return p.Region == r }) {
+		if slices.ContainsFunc(s.Parts.List, func(p analyze.Part) bool { return p.Region == r }) {
 			regions = append(regions, r.String())
 		}
 	}
@@ -223,7 +224,7 @@ func formatChange(n int64) string {
 func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group) {
 	writeAmounts(out, layout, g.A, g.B, layout.Separated(page.Clean(g.Key)))
 	// the innermost is in the title
-	calls := aggregate.OwnCalls(g.Stack)
+	calls := name.UserCalls(g.Stack)
 	for i := 1; i < len(calls); i++ {
 		layout.Write(out, page.NameIndent+2, page.Dim, page.Clean(calls[i].String()))
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 )
 
@@ -47,7 +48,7 @@ type Other struct {
 	Stack *event.Stack `json:"stack,omitempty"`
 }
 
-func (l *Log) appendJSON(b []byte, e *event.Event, n *aggregate.Note) []byte {
+func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	note := Note{SinceBeginNs: e.TimeNs - min(l.Begin, e.TimeNs), Kinds: notesOf(n)}
 	stack := e.Stack
 	if held := n.Ended(); held != nil {
@@ -83,7 +84,7 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *aggregate.Note) []byte {
 	return append(append(b, text...), '}', '\n')
 }
 
-func (l *Log) other(u *aggregate.Use) *Other {
+func (l *Log) other(u *analyze.Use) *Other {
 	return &Other{
 		PID: u.PID, BufferID: u.BufferID, Address: u.Address, SizeBytes: u.SizeBytes, BytesPerBank: u.BytesPerBank,
 		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).Name.String(), Stack: u.Stack,

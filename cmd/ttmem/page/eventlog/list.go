@@ -4,7 +4,8 @@ package eventlog
 import (
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -25,7 +26,7 @@ type Options struct {
 // An Log lists events.
 type Log struct {
 	Options
-	history *aggregate.History
+	history *analyze.History
 	Filter  *Filter
 	names   *alloc.Namer
 	sites   map[uint64]*alloc.Site
@@ -51,12 +52,12 @@ type titleKey struct {
 
 type listedEvent struct {
 	event.Event
-	note aggregate.Note
+	note analyze.Note
 }
 
-func New(o Options, f *Filter, rules *aggregate.Rules, layout page.Layout, write func([]byte)) *Log {
+func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func([]byte)) *Log {
 	return &Log{
-		Options: o, history: aggregate.NewHistory(), Filter: f, layout: layout, write: write,
+		Options: o, history: analyze.NewHistory(), Filter: f, layout: layout, write: write,
 		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.Grep}},
 		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
 	}
@@ -68,7 +69,7 @@ func (l *Log) LostEvents() uint64 { return l.history.Snapshot().LostEvents() }
 // Handle lists the event, after those that it implies, if it is selected.
 func (l *Log) Handle(e *event.Event) { l.history.Apply(e, l.each) }
 
-func (l *Log) each(e *event.Event, n *aggregate.Note) {
+func (l *Log) each(e *event.Event, n *analyze.Note) {
 	if l.Seen == 0 {
 		l.Begin = e.TimeNs
 	}
@@ -109,7 +110,7 @@ func (l *Log) End() {
 }
 
 // list lists the event.
-func (l *Log) list(e *event.Event, n *aggregate.Note) {
+func (l *Log) list(e *event.Event, n *analyze.Note) {
 	l.Listed++
 	if l.JSON {
 		l.line = l.appendJSON(l.line[:0], e, n)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -42,7 +43,7 @@ type note struct {
 	wrong bool
 }
 
-func (l *Log) appendText(b []byte, e *event.Event, n *aggregate.Note) []byte {
+func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if !l.head {
 		l.head = true
 		b = l.appendHead(b)
@@ -104,7 +105,7 @@ func (r *row) below(pid string, first ...string) string {
 }
 
 // appendNarrow is appendText where only the first columns have room.
-func (l *Log) appendNarrow(b []byte, e *event.Event, n *aggregate.Note, r *row, chips, pid string) []byte {
+func (l *Log) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *row, chips, pid string) []byte {
 	b = append(append(b, strings.TrimRight(l.firstColumns(e, chips), " ")...), '\n')
 	each := r.each
 	if r.banks != "" {
@@ -121,7 +122,7 @@ func (l *Log) firstColumns(e *event.Event, chips string) string {
 
 // appendBelow appends the text of an event behind what is in its line, and its notes and
 // calls below.
-func (l *Log) appendBelow(b []byte, e *event.Event, n *aggregate.Note, r *row, line, text string) []byte {
+func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, line, text string) []byte {
 	for i, part := range page.Fold(text, l.layout.Width-page.Width(line)) {
 		if i > 0 {
 			line = page.Left("", page.Width(line))
@@ -156,7 +157,7 @@ func (l *Log) appendHead(b []byte) []byte {
 }
 
 // row says what there is to say of an event.
-func (l *Log) row(e *event.Event, n *aggregate.Note) row {
+func (l *Log) row(e *event.Event, n *analyze.Note) row {
 	var r row
 	switch e.Kind {
 	case event.Alloc, event.Free:
@@ -255,7 +256,7 @@ func lived(since, end uint64, before bool) string {
 }
 
 // notes are what is to be said besides of an Alloc or a Free.
-func (l *Log) notes(e *event.Event, n *aggregate.Note) (list []note) {
+func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 	wrong := func(format string, args ...any) {
 		list = append(list, note{"! " + fmt.Sprintf(format, args...), true})
 	}
@@ -289,7 +290,7 @@ func otherPID(pid, own int) string {
 }
 
 // appendStacks appends the calls of the event and, for a free, of the allocation.
-func (l *Log) appendStacks(b []byte, e *event.Event, n *aggregate.Note) []byte {
+func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if !l.Stacks {
 		return b
 	}

@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -110,7 +112,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 
 // reasonOf is the reason of a failure for programs.
 func reasonOf(f *aggregate.Failure) string {
-	if f.Verdict() == aggregate.Fragmented {
+	if analyze.CauseOf(f) == analyze.Fragmented {
 		return "fragmented"
 	}
 	return f.Reason
@@ -119,9 +121,9 @@ func reasonOf(f *aggregate.Failure) string {
 func (p *Page) failure(f *aggregate.Failure) failure {
 	one := failure{
 		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: p.process(f), UID: f.UID,
-		Reason: reasonOf(f), TooLarge: f.Verdict() == aggregate.TooLarge, Region: f.Region, Devices: f.Devices,
+		Reason: reasonOf(f), TooLarge: analyze.CauseOf(f) == analyze.TooLarge, Region: f.Region, Devices: f.Devices,
 		SizeBytes: f.SizeBytes, Banks: f.Banks, NeededBytesPerBank: f.BytesPerBank,
-		Message: f.Message, Name: aggregate.NameOf(f.Stack.Frames()).String(), Stack: f.Stack,
+		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack,
 	}
 	if f.Region == event.CB.String() {
 		one.ProgramID = &f.ProgramID
@@ -134,7 +136,7 @@ func (p *Page) failure(f *aggregate.Failure) failure {
 		one.CapacityBytesPerBank, one.AllocatedBytesPerBank = &e.Capacity.BytesPerBank, &e.Held.BytesPerBank
 		one.FreeBytesPerBank, one.LargestFreeBlockBytes = &e.FreeBytesPerBank, &e.LargestFreeBytesPerBank
 	}
-	if f.Verdict() == aggregate.Clash {
+	if analyze.CauseOf(f) == analyze.Clash {
 		one.LowestL1Address, one.StaticRegionEnd = e.Lowest, e.To
 		for i := range e.Statics {
 			s := &e.Statics[i]
@@ -159,9 +161,9 @@ func blames(list []aggregate.Blame) (blames []blame) {
 		frames := l.Stack.Frames()
 		one := blame{
 			amount: amount{l.BytesPerBank, l.Count}, LowestAddress: l.Address, EndAddress: l.End,
-			BeforeAttach: l.BeforeAttach, Name: aggregate.NameOf(frames).String(), Stack: l.Stack,
+			BeforeAttach: l.BeforeAttach, Name: name.Of(frames).String(), Stack: l.Stack,
 		}
-		if kept := aggregate.KeptBy(frames); kept != nil {
+		if kept := name.RuntimeRetained(frames); kept != nil {
 			one.Kept = kept.Name
 		}
 		blames = append(blames, one)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -27,12 +29,12 @@ func (p *Page) groups() (list []*alikeFailures) {
 		stack, bytes, program uint64
 		banks                 uint32
 		region                string
-		verdict               aggregate.Verdict
+		verdict               analyze.Cause
 	}
 	known := make(map[key]*alikeFailures)
 	for i := len(p.Failures) - 1; i >= 0; i-- {
 		f := p.Failures[i]
-		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: f.Verdict()}
+		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: analyze.CauseOf(f)}
 		if f.Stack != nil {
 			k.stack = f.Stack.ID
 		}
@@ -67,7 +69,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
 	}
 	if p.File != "" && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
-		return g.Evidence != nil && (g.Verdict() == aggregate.Fragmented || g.Verdict() == aggregate.Clash)
+		return g.Evidence != nil && (analyze.CauseOf(g.Failure) == analyze.Fragmented || analyze.CauseOf(g.Failure) == analyze.Clash)
 	}) {
 		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.File))
 		fmt.Fprintln(out)
@@ -97,9 +99,9 @@ func (p *Page) nothing() string {
 }
 
 // verdicts name why a request failed.
-var verdicts = map[aggregate.Verdict]string{
-	aggregate.Unexplained: "failed", aggregate.TooLarge: "too large", aggregate.TooLittle: "too little is free",
-	aggregate.Fragmented: "fragmented", aggregate.Clash: "a program meets a tensor",
+var verdicts = map[analyze.Cause]string{
+	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "too little is free",
+	analyze.Fragmented: "fragmented", analyze.Clash: "a program meets a tensor",
 }
 
 // failureRegion is the region in which something was asked for.
@@ -112,7 +114,7 @@ func failureRegion(f *aggregate.Failure) string {
 
 func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailures) {
 	frames := g.Stack.Frames()
-	title := failureRegion(g.Failure) + ": " + verdicts[g.Verdict()]
+	title := failureRegion(g.Failure) + ": " + verdicts[analyze.CauseOf(g.Failure)]
 	at := "on " + page.Chips(slices.Sorted(slices.Values(g.Devices)))
 	if len(g.Devices) == 0 {
 		at = "on an unknown chip"
@@ -123,7 +125,7 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailu
 		layout.Write(out, 0, page.BoldRed, title)
 		layout.Write(out, 1, page.Dim, at)
 	}
-	name := page.Clean(aggregate.NameOf(frames).Text(layout.Separator()))
+	name := page.Clean(name.Of(frames).Text(layout.Separator()))
 	if name == "" {
 		name = "(no call stack)"
 	}
@@ -134,14 +136,14 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailu
 		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
 	}
 	p.sized(layout).Write(out, 1, page.Dim, who)
-	if g.Verdict() == aggregate.Unexplained {
+	if analyze.CauseOf(g.Failure) == analyze.Unexplained {
 		p.sized(layout).Write(out, 1, page.NoStyle, page.FirstLine(g.Message))
 	}
 	e := g.Evidence
 	if e == nil {
 		return
 	}
-	if g.Verdict() == aggregate.Clash {
+	if analyze.CauseOf(g.Failure) == analyze.Clash {
 		p.writeClash(out, layout, g.Failure)
 		return
 	}
@@ -150,7 +152,7 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailu
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	if e.Held.Count > e.Blocking.Count && g.Verdict() != aggregate.TooLarge {
+	if e.Held.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
 		p.sized(layout).Write(out, 1, page.NoStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
 			g.Region, page.Bytes(e.Held.BytesPerBank), page.Count(e.Held.Count, "buffer")))
 		p.writeBlames(out, layout, e.Holders, e.Held)
@@ -201,8 +203,8 @@ func explain(f *aggregate.Failure) string {
 	// The bytes are the least that there are; other places may have fewer buffers.
 	place := fmt.Sprintf("It would fit if at least this were gone: %s of each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
-	switch f.Verdict() {
-	case aggregate.TooLarge:
+	switch analyze.CauseOf(f) {
+	case analyze.TooLarge:
 		text := "It would not fit if nothing else were there: split it"
 		if f.Banks < e.Capacity.Banks {
 			text += ", or spread it over more banks"
@@ -211,9 +213,9 @@ func explain(f *aggregate.Failure) string {
 			text += ", or put it into DRAM"
 		}
 		return text + "."
-	case aggregate.TooLittle:
+	case analyze.TooLittle:
 		return fmt.Sprintf("%s are missing in each bank. %s", page.Bytes(f.BytesPerBank-e.FreeBytesPerBank), place)
-	case aggregate.Fragmented:
+	case analyze.Fragmented:
 		return "Enough is free, but in pieces that are all too small. " + place
 	}
 	return "ttmem does not know why: by its own count there was room."
@@ -278,19 +280,19 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggrega
 		rest.Count -= min(rest.Count, l.Count)
 		rest.BytesPerBank -= min(rest.BytesPerBank, l.BytesPerBank)
 		frames := l.Stack.Frames()
-		name := page.Clean(aggregate.NameOf(frames).Text(layout.Separator()))
+		site := page.Clean(name.Of(frames).Text(layout.Separator()))
 		switch {
-		case name != "":
+		case site != "":
 		case l.BeforeAttach:
-			name = "(there before the attach)"
+			site = "(there before the attach)"
 		default:
-			name = "(no call stack)"
+			site = "(no call stack)"
 		}
-		if kept := aggregate.KeptBy(frames); kept != nil {
-			name += " (kept by tt-metal: " + kept.Name + ")"
+		if kept := name.RuntimeRetained(frames); kept != nil {
+			site += " (kept by tt-metal: " + kept.Name + ")"
 		}
 		text := page.Right(page.Bytes(l.BytesPerBank), 13) + page.Right(fmt.Sprint(l.Count), 9) + page.Right(fmt.Sprintf("%#x", l.Address), 11) + "  "
-		indent := p.sized(layout).Beside(out, text, page.Green, name)
+		indent := p.sized(layout).Beside(out, text, page.Green, site)
 		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -140,7 +141,7 @@ type source struct {
 	aggregate.Holder
 	page.Site
 	region string
-	name   aggregate.Name
+	name   name.Name
 }
 
 // sources writes which places the memory of the regions is from, and what is from
@@ -246,9 +247,9 @@ func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknow
 			frames := h.Stack.Frames()
 			s := source{
 				Holder: *h, region: l.Region,
-				name: cmp.Or(aggregate.NameOf(frames), aggregate.Name{Op: "unknown code"}),
+				name: cmp.Or(name.Of(frames), name.Name{Op: "unknown code"}),
 			}
-			s.Site = page.Site{Key: s.region + " " + s.name.String(), Calls: page.CallTexts(aggregate.OwnCalls(frames))}
+			s.Site = page.Site{Key: s.region + " " + s.name.String(), Calls: page.CallTexts(name.UserCalls(frames))}
 			// Stacks that differ only in what is not shown are one place.
 			k := key{s.Key, strings.Join(s.Calls, "\n")}
 			if at, ok := known[k]; ok {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
@@ -196,7 +197,7 @@ func TestTheTimeIsThatOfTheProcesses(t *testing.T) {
 func TestAUserIsToldWhatIsNotHis(t *testing.T) {
 	report := func(uid int) string {
 		var b strings.Builder
-		snap := sharedRun().State.Snapshot().ForUser(uid)
+		snap := analyze.ForUser(sharedRun().State.Snapshot(), uid)
 		qt.Assert(t, qt.IsNil(Write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{Live: true, Own: true})))
 		return b.String()
 	}
@@ -207,7 +208,7 @@ func TestAUserIsToldWhatIsNotHis(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(report(1000), "hold nothing")))
 
 	all := sharedRun().State.Snapshot()
-	qt.Check(t, qt.Equals(page.OthersHold(all.ForUser(1000)), "other users hold 576.0 MiB of 12.0 GiB of DRAM on each of chips 0, 1"))
+	qt.Check(t, qt.Equals(page.OthersHold(analyze.ForUser(all, 1000)), "other users hold 576.0 MiB of 12.0 GiB of DRAM on each of chips 0, 1"))
 	qt.Check(t, qt.Equals(page.OthersHold(all), "other users use no chip"))
 }
 
@@ -223,7 +224,7 @@ func TestAReportSaysThatMemoryIsStillRead(t *testing.T) {
 
 func TestTheReportForAUserNamesNobodyElse(t *testing.T) {
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(Write(&b, sharedRun().State.Snapshot().ForUser(1000), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
+	qt.Assert(t, qt.IsNil(Write(&b, analyze.ForUser(sharedRun().State.Snapshot(), 1000), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
 	qt.Check(t, qt.StringContains(b.String(), "Shared across 3 processes: PID 123 2.3 GiB, other users (2) 576.0 MiB\n"))
 	qt.Check(t, qt.Equals(strings.Count(b.String(), "across 3 processes"), 1))
 	for _, other := range []string{"456", "789", "embed.py", "tt-smi"} {
