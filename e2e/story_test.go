@@ -235,7 +235,7 @@ func TestStoryOfFreeMemory(t *testing.T) {
 	// isTheAnswer checks a page with both failures.
 	isTheAnswer := func(t *testing.T, page string) {
 		t.Helper()
-		fragmented, clash, found := strings.Cut(page, "\nL1: a program meets a tensor")
+		fragmented, clash, found := strings.Cut(page, "\nL1: circular buffers overlap a tensor")
 		qt.Assert(t, qt.IsTrue(found), qt.Commentf("%s", page))
 		qt.Check(t, qt.Equals(named(fragmented)[0], planted(t, "ttnn.empty", name, "fragmented")))
 		view := l1["fragmented"]
@@ -255,7 +255,7 @@ func TestStoryOfFreeMemory(t *testing.T) {
 	}
 	t.Run("why did it fail with memory free?", func(t *testing.T) {
 		page := ask(t, "oom", file)
-		qt.Check(t, qt.IsTrue(strings.HasPrefix(page, "2 requests failed in ")), qt.Commentf("%s", page))
+		qt.Check(t, qt.IsTrue(strings.HasPrefix(page, "2 allocations failed in ")), qt.Commentf("%s", page))
 		isTheAnswer(t, page)
 	})
 	t.Run("and in a program that dies of it?", func(t *testing.T) {

@@ -211,7 +211,7 @@ func summarize(l *eventlog.Log, w *watched) {
 	case l.Seen == 0:
 		term.Warn("nothing happened " + w.in())
 	default:
-		term.Warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", page.Count(l.Seen, "event"), w.of, l.Hint()))
+		term.Warn(fmt.Sprintf("none of the %s in %s matches%s", page.Count(l.Seen, "event"), w.of, l.Hint()))
 	}
 	if n := l.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", page.Count(n, "event")))

@@ -201,10 +201,10 @@ func TestWhatIsCountedTogether(t *testing.T) {
 	before.BeforeAttach = true
 	events := append([]event.Event{opened(7, 0), before}, modelEvents(0)[2:]...)
 	for by, want := range map[string][]string{
-		"stack":     {"ttnn.empty · model.py:10 call_10", "ttnn.tril · model.py:15 call_15", "(there before the attach)"},
-		"op":        {"ttnn.empty", "ttnn.tril", "(there before the attach)"},
-		"file":      {"/home/someone/a/model.py", "(there before the attach)"},
-		"component": {"call_20/call_10", "call_21/call_15", "(there before the attach)"},
+		"stack":     {"ttnn.empty · model.py:10 call_10", "ttnn.tril · model.py:15 call_15", "allocated before ttmem attached"},
+		"op":        {"ttnn.empty", "ttnn.tril", "allocated before ttmem attached"},
+		"file":      {"/home/someone/a/model.py", "allocated before ttmem attached"},
+		"component": {"call_20/call_10", "call_21/call_15", "allocated before ttmem attached"},
 		"type":      {"DRAM interleaved"},
 		"process":   {"PID 7 "},
 		"chip":      {"this chip alone"},

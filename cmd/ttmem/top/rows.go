@@ -290,7 +290,7 @@ func (g *groups) stackKey(h *aggregate.Holding) string {
 func (g *groups) unknown(h *aggregate.Holding) string {
 	switch {
 	case h.BeforeAttach:
-		return "(there before the attach)"
+		return "allocated before ttmem attached"
 	case h.Stack == nil:
 		return "(no call stack)"
 	}

@@ -79,7 +79,7 @@ func isOrAre(n int) string {
 // nothing says that there is nothing to compare, and where there may be something.
 func (d *Difference) nothing() string {
 	if len(d.a.Parts.List)+len(d.b.Parts.List) > 0 {
-		return "Neither has anything of what the flags ask for. A has " + d.a.has() + ", B " + d.b.has() + "."
+		return "No matching allocations in either recording. A has " + d.a.has() + ", B " + d.b.has() + "."
 	}
 	text := "Neither has anything allocated."
 	if d.a.Unfreed && d.b.Unfreed {

@@ -105,7 +105,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 // nothing says that there is nothing to list.
 func (l *List) nothing() string {
 	if l.There > 0 {
-		text := fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.Of, page.Count(uint64(l.There), "buffer"))
+		text := fmt.Sprintf("No matching allocation %s; %s live.", l.Of, page.Count(uint64(l.There), "buffer"))
 		if f := l.Filter.Regions; slices.Contains(f, event.L1) && !slices.Contains(f, event.CB) {
 			text += " Circular and dataflow buffers are --region CB."
 		}
