@@ -165,9 +165,9 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 	var state *aggregate.State
 	var err error
 	if at.atEnd() {
-		w, state, err = visitEnd(o.source.file, only, func(*event.Event) {}, add)
+		w, state, err = visitEnd(o.source.file, only, nil, add)
 	} else {
-		w, state, err = visit(o.source.file, []moment{at}, only, func(*event.Event) {}, add)
+		w, state, err = visit(o.source.file, []moment{at}, only, nil, add)
 	}
 	if err != nil {
 		return cmp.Or(o.source.missing(), err)

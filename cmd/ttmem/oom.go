@@ -18,7 +18,6 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
-	"ttmem/tracer/event"
 )
 
 // oomOptions say which failures are shown, and how.
@@ -123,7 +122,7 @@ func (o *oomOptions) read() (*aggregate.Snapshot, *watched, error) {
 		return p.Snapshot(), &watched{of: placeIn(shownName(o.source.file)), notes: p.notes, failed: p.failed}, nil
 	}
 	s := aggregate.New()
-	w, err := o.source.watch(applying(s, func(*event.Event) {}), func() {})
+	w, err := o.source.watch(s.Apply, func() {})
 	if err != nil {
 		return nil, nil, err
 	}
