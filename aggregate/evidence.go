@@ -54,43 +54,6 @@ type Blame struct {
 	Stack        *event.Stack
 }
 
-// A Verdict is why a request for memory failed.
-type Verdict uint8
-
-// The verdicts.
-const (
-	// Unexplained is a failure that is not understood: what is known of the banks is
-	// not enough, or does not contradict the request.
-	Unexplained Verdict = iota
-	// TooLarge is a request for more than a bank has when it is empty.
-	TooLarge
-	// TooLittle is one for more than was free in all.
-	TooLittle
-	// Fragmented is one for more than the largest free block, where as much was free
-	// in all.
-	Fragmented
-	// Clash is a program whose static buffers reach into a tensor.
-	Clash
-)
-
-// Verdict is why it failed.
-func (f *Failure) Verdict() Verdict {
-	e := f.Evidence
-	switch {
-	case f.Reason == event.ReasonStaticClash.String():
-		return Clash
-	case f.Reason != event.ReasonOutOfMemory.String() || e == nil || e.Capacity.Base == 0 || f.BytesPerBank == 0:
-		return Unexplained
-	case f.BytesPerBank > e.Capacity.BytesPerBank:
-		return TooLarge
-	case f.BytesPerBank > e.FreeBytesPerBank:
-		return TooLittle
-	case f.BytesPerBank > e.LargestFreeBytesPerBank:
-		return Fragmented
-	}
-	return Unexplained
-}
-
 // evidence looks at what there is when a request fails; nil where that tells nothing.
 func (p *process) evidence(e *event.Event) *Evidence {
 	clash := e.Reason == event.ReasonStaticClash

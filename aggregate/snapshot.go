@@ -69,11 +69,11 @@ type Device struct {
 	Regions Regions `json:"regions"`
 	// L1PerCore is how buffers and circular buffers share each core's L1.
 	L1PerCore L1PerCore `json:"l1_per_core"`
-	// Sharers are the processes that use the chip now, in order of their ids,
-	// each with its share. Of the chips of the Snapshot, not of a Process.
-	Sharers []Sharer `json:"sharers,omitempty"`
-	// OtherUsers is what stands for the Sharers of other users in a Snapshot
-	// that ForUser returned; nil where there are none.
+	// Processes are the processes that use the chip now, in order of their ids. Only the
+	// Snapshot's Devices have them, not a Process's.
+	Processes []DeviceProcess `json:"sharers,omitempty"`
+	// OtherUsers replaces the Processes of other users in a Snapshot for one user; nil
+	// if there are none.
 	OtherUsers *OtherUsers `json:"other_users,omitempty"`
 }
 
@@ -266,15 +266,15 @@ func (s *State) Snapshot() *Snapshot {
 	if snap.Failures == nil {
 		snap.Failures = []Failure{}
 	}
-	texts, sharers := make(map[int]uint64), make(map[int][]Sharer)
+	texts, processes := make(map[int]uint64), make(map[int][]DeviceProcess)
 	for _, p := range s.byPID() {
 		view := p.view()
-		using := p.using()
+		used := p.usedChips()
 		for i := range view.Devices {
 			d := &view.Devices[i]
 			texts[d.ID] = max(texts[d.ID], d.Regions.Kernel.MaxBytesPerCore)
-			if using[d.ID] {
-				sharers[d.ID] = append(sharers[d.ID], d.share(p.pid))
+			if used[d.ID] {
+				processes[d.ID] = append(processes[d.ID], deviceProcess(p.pid, d))
 			}
 		}
 		snap.Processes = append(snap.Processes, view)
@@ -289,7 +289,7 @@ func (s *State) Snapshot() *Snapshot {
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free.of(id, region, c.capacities[region])
 		}
-		d.Sharers = sharers[id]
+		d.Processes = processes[id]
 		snap.Devices = append(snap.Devices, d)
 	}
 	return snap

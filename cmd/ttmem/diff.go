@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -75,7 +76,7 @@ call stacks are the same in both.`,
 type diffSide struct {
 	path  string
 	at    moment
-	parts aggregate.Parts
+	parts analyze.Parts
 	lost  map[string]uint64
 	snap  *aggregate.Snapshot
 }
@@ -218,10 +219,10 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	}
 	addLeft := func(e *event.Event) {
 		for _, side := range left {
-			side.parts.AddLeft(e)
+			side.parts.AddUnfreed(e)
 		}
 	}
-	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].parts.AddHeld(s, wanted) }
+	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].parts.AddLive(s, wanted) }
 	var seen *watched
 	var state *aggregate.State
 	if len(sides) == 1 && len(left) == 1 && readOnce(path) == nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -173,7 +173,7 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 
 // rowOf is a row for all that the part adds up; ok is false if the filter does not let it
 // through.
-func rowOf(n *alloc.Namer, p *aggregate.Part) (_ alloc.Row, ok bool) {
+func rowOf(n *alloc.Namer, p *analyze.Part) (_ alloc.Row, ok bool) {
 	a := alloc.Row{
 		Devices: p.Devices, Region: p.Region, PID: p.PID, BytesPerBank: p.Bytes, Banks: 1, BeforeAttach: p.BeforeAttach, Layout: p.Layout.String(),
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -25,7 +26,7 @@ type trainingRun struct {
 func newTrainingRun(pid int) *trainingRun {
 	r := &trainingRun{pid: pid}
 	r.add(event.Event{Kind: event.ProcessStart, Command: "python3 train.py"})
-	r.add(event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Capacities: eventCapacities})
+	r.add(event.Event{Kind: event.DeviceOpen, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Capacities: pagetest.Capacities})
 	return r
 }
 
@@ -36,12 +37,12 @@ func (r *trainingRun) add(e event.Event) {
 
 func (r *trainingRun) alloc(region event.Region, perBank uint64, stack *event.Stack) uint64 {
 	r.id++
-	r.add(bufferEvent(event.Alloc, r.id, region, 0x2000+r.id*0x100, perBank, stack, 0, 1))
+	r.add(pagetest.Buffer(event.Alloc, r.id, region, 0x2000+r.id*0x100, perBank, stack, 0, 1))
 	return r.id
 }
 
 func (r *trainingRun) free(id uint64) {
-	r.add(bufferEvent(event.Free, id, event.DRAM, 0, 0, nil, 0, 1))
+	r.add(pagetest.Buffer(event.Free, id, event.DRAM, 0, 0, nil, 0, 1))
 }
 
 func (r *trainingRun) mark(name string) { r.add(event.Event{Kind: event.Mark, Cause: name}) }
@@ -50,16 +51,16 @@ func (r *trainingRun) mark(name string) { r.add(event.Event{Kind: event.Mark, Ca
 // another one where the program was edited.
 func (r *trainingRun) steps(n, leaks, line int) *trainingRun {
 	for range 4 {
-		r.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", line))
+		r.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", line))
 	}
 	for range n {
-		temporary := r.alloc(event.DRAM, 8192, binding("matmul", "Model.step", 40))
+		temporary := r.alloc(event.DRAM, 8192, pagetest.Stack("matmul", "Model.step", 40))
 		for range leaks {
-			r.alloc(event.DRAM, 1024, binding("add", "Model.step", 41))
+			r.alloc(event.DRAM, 1024, pagetest.Stack("add", "Model.step", 41))
 		}
 		r.add(event.Event{
 			Kind: event.CBAlloc, ProgramID: r.id, Devices: []int{0, 1}, Address: 0x8000, SizeBytes: 2048,
-			Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: binding("matmul", "Model.step", 40),
+			Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: pagetest.Stack("matmul", "Model.step", 40),
 		})
 		r.free(temporary)
 		r.mark("step")
@@ -112,7 +113,7 @@ func TestTheDifferenceOfTwoRecordings(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, _ := diffOf(t, test.layout, test.args...)
-			checkGolden(t, test.name+".golden", text)
+			pagetest.Golden(t, test.name+".golden", text)
 		})
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -93,7 +93,7 @@ func (d *difference) nothing() string {
 func (s *diffSide) has() string {
 	var regions, pids []string
 	for _, r := range alloc.Regions {
-		if slices.ContainsFunc(s.parts.List, func(p aggregate.Part) bool { return p.Region == r }) {
+		if slices.ContainsFunc(s.parts.List, func(p analyze.Part) bool { return p.Region == r }) {
 			regions = append(regions, r.String())
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -41,10 +42,10 @@ func commandSays(t *testing.T, args ...string) error {
 // busyEvents have all that pages tell of: buffers with callers and without, circular
 // buffers, holes, marks, failures with their reasons, long names, and many chips.
 func busyEvents() []event.Event {
-	events := append(holedEvents(), oomEvents()...)
+	events := append(holedEvents(), pagetest.Failures()...)
 	for i := range uint64(7) {
-		e := bufferEvent(event.Alloc, 500+i, event.DRAM, 0x1000+i*0x4000, 0x1000*(i+1),
-			binding("scaled_dot_product_attention_decode", "MultiHeadAttentionWithRotaryEmbedding.forward", 31), 10+int(i))
+		e := pagetest.Buffer(event.Alloc, 500+i, event.DRAM, 0x1000+i*0x4000, 0x1000*(i+1),
+			pagetest.Stack("scaled_dot_product_attention_decode", "MultiHeadAttentionWithRotaryEmbedding.forward", 31), 10+int(i))
 		events = append(events, e)
 	}
 	events = append(events, event.Event{Kind: event.Mark, Cause: "loaded"})
@@ -135,8 +136,6 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		b.WriteString(text)
 		fits("log", "8.0 KiB", "0x8000", "Attention.forward")
 
-		b.WriteString(oomPageOf(t, oomOptions{}, oomEvents()...).text(t, layout))
-		fits("oom", "largest free block", "asked for", "free")
 	}
 }
 
@@ -144,7 +143,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 // for it, which is another number and has another name.
 func TestSizeIsTheSameInAllPages(t *testing.T) {
 	r := newTrainingRun(100)
-	padded := bufferEvent(event.Alloc, 1, event.DRAM, 0x2000, 2048, binding("empty", "Model.load", 10), 0)
+	padded := pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x2000, 2048, pagetest.Stack("empty", "Model.load", 10), 0)
 	padded.SizeBytes = 3000 // of 12 banks with 2 KiB each
 	r.add(padded)
 	r.mark("there")

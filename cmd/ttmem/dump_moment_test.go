@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -27,13 +28,13 @@ func dumpOf(t *testing.T, path string, o dumpOptions) (*listing, error) {
 func turningEvents() []event.Event {
 	r := newTrainingRun(100)
 	fail := func() { r.add(event.Event{Kind: event.AllocFailed, Region: event.DRAM, Devices: []int{0, 1}}) }
-	r.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	r.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	r.mark("step")
-	first := r.alloc(event.DRAM, 8192, binding("matmul", "Model.step", 40))
+	first := r.alloc(event.DRAM, 8192, pagetest.Stack("matmul", "Model.step", 40))
 	fail()
 	r.free(first)
 	r.mark("step")
-	r.alloc(event.L1, 2048, binding("add", "Model.step", 41))
+	r.alloc(event.L1, 2048, pagetest.Stack("add", "Model.step", 41))
 	fail()
 	r.add(event.Event{Kind: event.ProcessExit})
 	return r.events
@@ -59,7 +60,7 @@ func TestDumpOfAMoment(t *testing.T) {
 			var ops []string
 			for _, row := range l.rows {
 				ops = append(ops, row.Name.Op)
-				qt.Check(t, qt.IsTrue(row.Age() < 2*second))
+				qt.Check(t, qt.IsTrue(row.Age() < 2*pagetest.Second))
 			}
 			qt.Check(t, qt.DeepEquals(ops, test.want))
 		})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 )
 
@@ -47,7 +48,7 @@ type logOther struct {
 	Stack *event.Stack `json:"stack,omitempty"`
 }
 
-func (l *eventLog) appendJSON(b []byte, e *event.Event, n *aggregate.Note) []byte {
+func (l *eventLog) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	note := logNoteJSON{SinceBeginNs: e.TimeNs - min(l.begin, e.TimeNs), Kinds: notesOf(n)}
 	stack := e.Stack
 	if held := n.Ended(); held != nil {
@@ -83,7 +84,7 @@ func (l *eventLog) appendJSON(b []byte, e *event.Event, n *aggregate.Note) []byt
 	return append(append(b, text...), '}', '\n')
 }
 
-func (l *eventLog) other(u *aggregate.Use) *logOther {
+func (l *eventLog) other(u *analyze.Use) *logOther {
 	return &logOther{
 		PID: u.PID, BufferID: u.BufferID, Address: u.Address, SizeBytes: u.SizeBytes, BytesPerBank: u.BytesPerBank,
 		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).Name.String(), Stack: u.Stack,

@@ -3,7 +3,7 @@ package main
 import (
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
@@ -16,7 +16,7 @@ const maxSites = 1 << 16
 
 // eventLog lists events.
 type eventLog struct {
-	history *aggregate.History
+	history *analyze.History
 	filter  *logFilter
 	names   *alloc.Namer // which names call stacks
 	sites   map[uint64]*alloc.Site
@@ -48,12 +48,12 @@ type titleKey struct {
 
 type keptEvent struct {
 	event.Event
-	note aggregate.Note
+	note analyze.Note
 }
 
 func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout page.Layout, out *output.Lines) *eventLog {
 	return &eventLog{
-		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
+		history: analyze.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
 		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.grep}},
 		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
 		keep: o.n, live: o.source.file == "" && len(o.source.command) == 0,
@@ -63,7 +63,7 @@ func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout page.Lay
 // handle lists the event, after those that it implies, if it is asked for.
 func (l *eventLog) handle(e *event.Event) { l.history.Apply(e, l.each) }
 
-func (l *eventLog) each(e *event.Event, n *aggregate.Note) {
+func (l *eventLog) each(e *event.Event, n *analyze.Note) {
 	if l.seen == 0 {
 		l.begin = e.TimeNs
 	}
@@ -105,7 +105,7 @@ func (l *eventLog) end() {
 }
 
 // write writes the event.
-func (l *eventLog) write(e *event.Event, n *aggregate.Note) {
+func (l *eventLog) write(e *event.Event, n *analyze.Note) {
 	l.listed++
 	if l.json {
 		l.line = l.appendJSON(l.line[:0], e, n)

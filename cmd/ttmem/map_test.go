@@ -15,6 +15,7 @@ import (
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -23,7 +24,7 @@ import (
 func holedEvents() []event.Event {
 	r := newTrainingRun(100)
 	add := func(kind event.Kind, id uint64, region event.Region, address, perBank uint64, line int) {
-		r.add(bufferEvent(kind, id, region, address, perBank, binding("empty", "Model.load", line), 0, 1))
+		r.add(pagetest.Buffer(kind, id, region, address, perBank, pagetest.Stack("empty", "Model.load", line), 0, 1))
 	}
 	for i := range uint64(8) {
 		add(event.Alloc, i, event.DRAM, 0x1000+i*0x10000, 0x10000, 10+int(i))
@@ -44,7 +45,7 @@ func holedEvents() []event.Event {
 	for i := range uint64(2) {
 		r.add(event.Event{
 			Kind: event.CBAlloc, ProgramID: i, Devices: []int{0, 1}, Address: 0x8000 + i*0x400, SizeBytes: 0x800,
-			Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: binding("matmul", "Model.step", 40),
+			Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: pagetest.Stack("matmul", "Model.step", 40),
 		})
 	}
 	r.mark("loaded")
@@ -95,9 +96,9 @@ func TestTheMap(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var b strings.Builder
 			qt.Assert(t, qt.IsNil(mapOf(t, test.path, test.options).writeText(&b, test.layout)))
-			checkGolden(t, test.name+".golden", b.String())
+			pagetest.Golden(t, test.name+".golden", b.String())
 			if test.layout.Width > 0 {
-				for line := range strings.Lines(colors.ReplaceAllString(b.String(), "")) {
+				for line := range strings.Lines(pagetest.Colors.ReplaceAllString(b.String(), "")) {
 					qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= test.layout.Width), qt.Commentf("%s", line))
 				}
 			}
@@ -170,7 +171,7 @@ func TestTheMapAsAPicture(t *testing.T) {
 func TestAPictureOfManyBuffersStaysSmall(t *testing.T) {
 	r := newTrainingRun(100)
 	for i := range uint64(20000) {
-		r.add(bufferEvent(event.Alloc, i, event.DRAM, 0x1000+i*32, 32, binding("empty", "Model.load", 10), 0))
+		r.add(pagetest.Buffer(event.Alloc, i, event.DRAM, 0x1000+i*32, 32, pagetest.Stack("empty", "Model.load", 10), 0))
 	}
 	r.mark("loaded")
 	var b strings.Builder

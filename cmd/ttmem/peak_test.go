@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -18,22 +17,13 @@ import (
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
-// at is a call stack of an operation, with a line for each of the user's calls,
-// innermost first.
-func at(op string, lines ...int) *event.Stack {
-	frames := []event.Frame{{Kind: event.Native, Name: "func_create<" + op + ">"}}
-	for _, line := range lines {
-		frames = append(frames, event.Frame{Kind: event.Python, Name: fmt.Sprintf("call_%d", line), File: "/home/someone/a/model.py", Line: line})
-	}
-	return event.StackOf(frames)
-}
-
 var (
-	heldAt = at("ttnn.empty", 10, 20)
-	opAt   = at("ttnn.tril", 15, 21)
+	heldAt = pagetest.At("ttnn.empty", 10, 20)
+	opAt   = pagetest.At("ttnn.tril", 15, 21)
 )
 
 // opened is an N150-like device on each of the chips.
@@ -128,9 +118,9 @@ func TestProgramsAtAPeakAreNotAdded(t *testing.T) {
 
 func TestAPeakPageFitsItsTerminal(t *testing.T) {
 	events := modelEvents(0)
-	deep := at("ttnn.experimental.nlp_create_qkv_heads_decode", 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112)
+	deep := pagetest.At("ttnn.experimental.nlp_create_qkv_heads_decode", 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112)
 	events = append(events[:6:6], append([]event.Event{buffered(305, 99, 900, deep, 0)}, events[6:]...)...)
-	long := at("ttnn::operations::"+strings.Repeat("experimental::", 5)+"create", 10, 20)
+	long := pagetest.At("ttnn::operations::"+strings.Repeat("experimental::", 5)+"create", 10, 20)
 	for id := range 32 { // chips that are not alike, of two processes
 		events = append(events, opened(8, id), buffered(uint64(700+id), uint64(1000+id), uint64(100+id), long, id))
 		events[len(events)-1].PID = 8
@@ -274,7 +264,7 @@ func TestPeaksAsJSONHaveEverything(t *testing.T) {
 }
 
 func TestThePictureIsWholeAndEscaped(t *testing.T) {
-	p := pageOf(t, "stack", alloc.Filter{}, append(modelEvents(0), buffered(900, 50, 4096, at("ttnn.<b>&", 5), 0))...)
+	p := pageOf(t, "stack", alloc.Filter{}, append(modelEvents(0), buffered(900, 50, 4096, pagetest.At("ttnn.<b>&", 5), 0))...)
 	p.of = `<script>"x"&`
 	var b bytes.Buffer
 	qt.Assert(t, qt.IsNil(p.writeSVG(&b)))

@@ -1,12 +1,14 @@
-package main
+package oom
 
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -21,18 +23,18 @@ type alikeFailures struct {
 }
 
 // groups are the failures by what failed, in order of the newest of each.
-func (p *oomPage) groups() (list []*alikeFailures) {
+func (p *Page) groups() (list []*alikeFailures) {
 	type key struct {
 		pid                   int
 		stack, bytes, program uint64
 		banks                 uint32
 		region                string
-		verdict               aggregate.Verdict
+		verdict               analyze.Cause
 	}
 	known := make(map[key]*alikeFailures)
-	for i := len(p.failures) - 1; i >= 0; i-- {
-		f := p.failures[i]
-		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: f.Verdict()}
+	for i := len(p.Failures) - 1; i >= 0; i-- {
+		f := p.Failures[i]
+		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: analyze.CauseOf(f)}
 		if f.Stack != nil {
 			k.stack = f.Stack.ID
 		}
@@ -46,16 +48,18 @@ func (p *oomPage) groups() (list []*alikeFailures) {
 	return list
 }
 
-func (p *oomPage) writeText(out *bufio.Writer, layout page.Layout) {
-	layout.WriteOthers(out, p.w.others)
+// WriteText writes the page.
+func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
+	out := bufio.NewWriter(w)
+	layout.WriteOthers(out, p.Others)
 	groups := p.groups()
 	if len(groups) == 0 {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
-		return
+		return out.Flush()
 	}
-	head := fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.failures)), "request"), page.Clean(p.w.of))
+	head := fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.Failures)), "request"), page.Clean(p.Of))
 	layout.Write(out, 0, page.Dim, head)
-	shown, omitted := page.Newest(groups, p.o.n)
+	shown, omitted := page.Newest(groups, p.Limit)
 	for _, g := range shown {
 		fmt.Fprintln(out)
 		p.writeFailure(out, layout, g)
@@ -64,10 +68,10 @@ func (p *oomPage) writeText(out *bufio.Writer, layout page.Layout) {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
 	}
-	if p.o.source.file != "" && readOnce(p.o.source.file) == nil && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
-		return g.Evidence != nil && (g.Verdict() == aggregate.Fragmented || g.Verdict() == aggregate.Clash)
+	if p.File != "" && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
+		return g.Evidence != nil && (analyze.CauseOf(g.Failure) == analyze.Fragmented || analyze.CauseOf(g.Failure) == analyze.Clash)
 	}) {
-		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.o.source.file))
+		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.File))
 		fmt.Fprintln(out)
 		p.sized(layout).Write(out, 0, page.Dim, text)
 	}
@@ -75,28 +79,29 @@ func (p *oomPage) writeText(out *bufio.Writer, layout page.Layout) {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("Before these, %s failed of which nothing more is known.", page.Count(p.forgotten, "request")))
 	}
+	return out.Flush()
 }
 
 // nothing says that there is nothing to show.
-func (p *oomPage) nothing() string {
-	if p.snap.FailureCount > 0 {
+func (p *Page) nothing() string {
+	if p.Snapshot.FailureCount > 0 {
 		return fmt.Sprintf("No such allocation failed %s: %s did, of which none is what the flags ask for.",
-			page.Clean(p.w.of), page.Count(p.snap.FailureCount, "other"))
+			page.Clean(p.Of), page.Count(p.Snapshot.FailureCount, "other"))
 	}
-	if pids := p.o.source.pids; len(pids) > 0 {
+	if pids := p.PIDs; len(pids) > 0 {
 		of := "PID " + page.PIDs(pids)
-		if p.w.of == "in "+of {
+		if p.Of == "in "+of {
 			return fmt.Sprintf("No allocation of %s failed.", of)
 		}
-		return fmt.Sprintf("No allocation of %s failed %s.", of, page.Clean(p.w.of))
+		return fmt.Sprintf("No allocation of %s failed %s.", of, page.Clean(p.Of))
 	}
-	return fmt.Sprintf("No allocation failed %s.", page.Clean(p.w.of))
+	return fmt.Sprintf("No allocation failed %s.", page.Clean(p.Of))
 }
 
 // verdicts name why a request failed.
-var verdicts = map[aggregate.Verdict]string{
-	aggregate.Unexplained: "failed", aggregate.TooLarge: "too large", aggregate.TooLittle: "too little is free",
-	aggregate.Fragmented: "fragmented", aggregate.Clash: "a program meets a tensor",
+var verdicts = map[analyze.Cause]string{
+	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "too little is free",
+	analyze.Fragmented: "fragmented", analyze.Clash: "a program meets a tensor",
 }
 
 // failureRegion is the region in which something was asked for.
@@ -107,9 +112,9 @@ func failureRegion(f *aggregate.Failure) string {
 	return f.Region
 }
 
-func (p *oomPage) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailures) {
+func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailures) {
 	frames := g.Stack.Frames()
-	title := failureRegion(g.Failure) + ": " + verdicts[g.Verdict()]
+	title := failureRegion(g.Failure) + ": " + verdicts[analyze.CauseOf(g.Failure)]
 	at := "on " + page.Chips(slices.Sorted(slices.Values(g.Devices)))
 	if len(g.Devices) == 0 {
 		at = "on an unknown chip"
@@ -131,14 +136,14 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFa
 		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
 	}
 	p.sized(layout).Write(out, 1, page.Dim, who)
-	if g.Verdict() == aggregate.Unexplained {
+	if analyze.CauseOf(g.Failure) == analyze.Unexplained {
 		p.sized(layout).Write(out, 1, page.NoStyle, page.FirstLine(g.Message))
 	}
 	e := g.Evidence
 	if e == nil {
 		return
 	}
-	if g.Verdict() == aggregate.Clash {
+	if analyze.CauseOf(g.Failure) == analyze.Clash {
 		p.writeClash(out, layout, g.Failure)
 		return
 	}
@@ -147,7 +152,7 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFa
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	if e.Held.Count > e.Blocking.Count && g.Verdict() != aggregate.TooLarge {
+	if e.Held.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
 		p.sized(layout).Write(out, 1, page.NoStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
 			g.Region, page.Bytes(e.Held.BytesPerBank), page.Count(e.Held.Count, "buffer")))
 		p.writeBlames(out, layout, e.Holders, e.Held)
@@ -155,24 +160,24 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFa
 }
 
 // sized is the layout with the width that text is broken at.
-func (p *oomPage) sized(layout page.Layout) page.Layout {
+func (p *Page) sized(layout page.Layout) page.Layout {
 	layout.Width = layout.Columns()
 	return layout
 }
 
 // moment says when that was.
-func (p *oomPage) moment(ns uint64) string {
-	if p.w.live {
-		return page.Seconds(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " ago"
+func (p *Page) moment(ns uint64) string {
+	if p.Live {
+		return page.Seconds(p.Snapshot.TimeNs-min(ns, p.Snapshot.TimeNs)) + " ago"
 	}
-	if first := page.FirstNs(p.snap, false); first > 0 && first <= ns && page.ForgottenProcesses(p.snap) == 0 {
+	if first := page.FirstNs(p.Snapshot, false); first > 0 && first <= ns && page.ForgottenProcesses(p.Snapshot) == 0 {
 		return "at " + page.Moment(ns-first)
 	}
-	return page.Moment(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " before the end"
+	return page.Moment(p.Snapshot.TimeNs-min(ns, p.Snapshot.TimeNs)) + " before the end"
 }
 
 // writeFigures writes what was asked for and what there was.
-func (p *oomPage) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
+func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, more string) {
 		text, same := page.Left("   "+what, 24)+page.Right(fmt.Sprint(n), 12)+" B", page.Right(page.Bytes(n), 12)
@@ -198,8 +203,8 @@ func explain(f *aggregate.Failure) string {
 	// The bytes are the least that there are; other places may have fewer buffers.
 	place := fmt.Sprintf("It would fit if at least this were gone: %s of each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
-	switch f.Verdict() {
-	case aggregate.TooLarge:
+	switch analyze.CauseOf(f) {
+	case analyze.TooLarge:
 		text := "It would not fit if nothing else were there: split it"
 		if f.Banks < e.Capacity.Banks {
 			text += ", or spread it over more banks"
@@ -208,16 +213,16 @@ func explain(f *aggregate.Failure) string {
 			text += ", or put it into DRAM"
 		}
 		return text + "."
-	case aggregate.TooLittle:
+	case analyze.TooLittle:
 		return fmt.Sprintf("%s are missing in each bank. %s", page.Bytes(f.BytesPerBank-e.FreeBytesPerBank), place)
-	case aggregate.Fragmented:
+	case analyze.Fragmented:
 		return "Enough is free, but in pieces that are all too small. " + place
 	}
 	return "ttmem does not know why: by its own count there was room."
 }
 
 // writeClash writes how far a program's static buffers reach into tensors.
-func (p *oomPage) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
+func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, same string) {
 		text := page.Left("   "+what, 27) + page.Right(fmt.Sprint(n), 10)
@@ -250,7 +255,7 @@ func (p *oomPage) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate
 }
 
 // writeCallers writes the calls that led to an allocation.
-func (p *oomPage) writeCallers(out *bufio.Writer, layout page.Layout, indent int, frames []event.Frame) {
+func (p *Page) writeCallers(out *bufio.Writer, layout page.Layout, indent int, frames []event.Frame) {
 	layout = p.sized(layout)
 	for _, line := range page.JoinCallers(page.Callers(frames), layout, layout.Width-indent) {
 		layout.Write(out, indent, page.Dim, line)
@@ -267,7 +272,7 @@ func formatRanges(ranges []event.CoreRange) string {
 }
 
 // writeBlames writes the call stacks that something is from.
-func (p *oomPage) writeBlames(out *bufio.Writer, layout page.Layout, list []aggregate.Blame, all aggregate.Blame) {
+func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggregate.Blame, all aggregate.Blame) {
 	p.sized(layout).WriteHead(out, page.Right("each bank", 13)+page.Right("buffers", 9)+page.Right("from", 11), "  allocated by")
 	rest := all
 	for i := range list {

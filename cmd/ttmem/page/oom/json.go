@@ -1,30 +1,31 @@
-package main
+package oom
 
 import (
 	"io"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
-// oomDocument is what `ttmem oom --json` prints. Times are CLOCK_MONOTONIC.
-type oomDocument struct {
+// document is what `ttmem oom --json` prints. Times are CLOCK_MONOTONIC.
+type document struct {
 	V       int    `json:"v"`
 	TimeNs  uint64 `json:"time_ns"`
 	BeganNs uint64 `json:"began_ns,omitempty"`
 	// Failures are oldest first. Omitted are not shown because of -n, and of
 	// Forgotten nothing is known any more but that they failed.
-	Failures  []oomFailure      `json:"failures"`
+	Failures  []failure         `json:"failures"`
 	Omitted   int               `json:"omitted"`
 	Forgotten uint64            `json:"forgotten"`
 	Lost      map[string]uint64 `json:"lost"`
 	Notes     []string          `json:"notes,omitempty"`
 }
 
-// oomFailure is a request that failed. Fields that do not apply are left out.
-type oomFailure struct {
+// failure is a request that failed. Fields that do not apply are left out.
+type failure struct {
 	TimeNs  uint64 `json:"time_ns"`
 	PID     int    `json:"pid"`
 	TID     int    `json:"tid,omitempty"`
@@ -47,38 +48,38 @@ type oomFailure struct {
 	LargestFreeBlockBytes *uint64 `json:"largest_free_block_bytes,omitempty"`
 
 	// Of a clash: where the lowest tensor begins and the program's buffers end.
-	ProgramID       *uint64     `json:"program_id,omitempty"`
-	LowestL1Address uint64      `json:"lowest_l1_address,omitempty"`
-	StaticRegionEnd uint64      `json:"static_region_end,omitempty"`
-	Statics         []oomStatic `json:"statics,omitempty"`
+	ProgramID       *uint64  `json:"program_id,omitempty"`
+	LowestL1Address uint64   `json:"lowest_l1_address,omitempty"`
+	StaticRegionEnd uint64   `json:"static_region_end,omitempty"`
+	Statics         []static `json:"statics,omitempty"`
 
 	Message string `json:"message,omitempty"`
 	Name    string `json:"name,omitempty"`
 	// Blocking is what would have to go, and Blockers the call stacks that it is
 	// from; Held and Holders are all that the region had.
-	Blocking *oomBlocking `json:"blocking,omitempty"`
-	Blockers []oomBlame   `json:"blockers,omitempty"`
-	Held     *oomHeld     `json:"held,omitempty"`
-	Holders  []oomBlame   `json:"holders,omitempty"`
+	Blocking *blocking    `json:"blocking,omitempty"`
+	Blockers []blame      `json:"blockers,omitempty"`
+	Held     *amount      `json:"held,omitempty"`
+	Holders  []blame      `json:"holders,omitempty"`
 	Stack    *event.Stack `json:"stack,omitempty"`
 }
 
-// oomHeld is a number of buffers.
-type oomHeld struct {
+// amount is a number of buffers.
+type amount struct {
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	Buffers      uint64 `json:"buffers"`
 }
 
-// oomBlocking lies between two addresses of each bank.
-type oomBlocking struct {
+// blocking lies between two addresses of each bank.
+type blocking struct {
 	FromAddress uint64 `json:"from_address"`
 	ToAddress   uint64 `json:"to_address"`
-	oomHeld
+	amount
 }
 
-// oomBlame is what was allocated by one call stack.
-type oomBlame struct {
-	oomHeld
+// blame is what was allocated by one call stack.
+type blame struct {
+	amount
 	LowestAddress uint64       `json:"lowest_address"`
 	EndAddress    uint64       `json:"end_address"`
 	BeforeAttach  bool         `json:"before_attach,omitempty"`
@@ -87,21 +88,22 @@ type oomBlame struct {
 	Stack         *event.Stack `json:"stack,omitempty"`
 }
 
-// oomStatic is a static buffer of a program that reaches above the lowest tensor.
-type oomStatic struct {
+// static is a static buffer of a program that reaches above the lowest tensor.
+type static struct {
 	Address      uint64      `json:"address"`
 	BytesPerCore uint64      `json:"bytes_per_core"`
 	StaticKind   string      `json:"static_kind"`
 	Cores        [][4]uint16 `json:"cores"`
 }
 
-func (p *oomPage) writeJSON(w io.Writer) error {
-	doc := oomDocument{
-		V: 1, TimeNs: p.snap.TimeNs, BeganNs: p.snap.BeganNs, Failures: []oomFailure{}, Forgotten: p.forgotten,
-		Lost: p.snap.Lost, Notes: p.w.notes,
+// WriteJSON writes the JSON document.
+func (p *Page) WriteJSON(w io.Writer) error {
+	doc := document{
+		V: 1, TimeNs: p.Snapshot.TimeNs, BeganNs: p.Snapshot.BeganNs, Failures: []failure{}, Forgotten: p.forgotten,
+		Lost: p.Snapshot.Lost, Notes: p.Notes,
 	}
 	var shown []*aggregate.Failure
-	shown, doc.Omitted = page.Newest(p.failures, p.o.n)
+	shown, doc.Omitted = page.Newest(p.Failures, p.Limit)
 	for _, f := range shown {
 		doc.Failures = append(doc.Failures, p.failure(f))
 	}
@@ -110,16 +112,16 @@ func (p *oomPage) writeJSON(w io.Writer) error {
 
 // reasonOf is the reason of a failure for programs.
 func reasonOf(f *aggregate.Failure) string {
-	if f.Verdict() == aggregate.Fragmented {
+	if analyze.CauseOf(f) == analyze.Fragmented {
 		return "fragmented"
 	}
 	return f.Reason
 }
 
-func (p *oomPage) failure(f *aggregate.Failure) oomFailure {
-	one := oomFailure{
+func (p *Page) failure(f *aggregate.Failure) failure {
+	one := failure{
 		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: p.process(f), UID: f.UID,
-		Reason: reasonOf(f), TooLarge: f.Verdict() == aggregate.TooLarge, Region: f.Region, Devices: f.Devices,
+		Reason: reasonOf(f), TooLarge: analyze.CauseOf(f) == analyze.TooLarge, Region: f.Region, Devices: f.Devices,
 		SizeBytes: f.SizeBytes, Banks: f.Banks, NeededBytesPerBank: f.BytesPerBank,
 		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack,
 	}
@@ -134,11 +136,11 @@ func (p *oomPage) failure(f *aggregate.Failure) oomFailure {
 		one.CapacityBytesPerBank, one.AllocatedBytesPerBank = &e.Capacity.BytesPerBank, &e.Held.BytesPerBank
 		one.FreeBytesPerBank, one.LargestFreeBlockBytes = &e.FreeBytesPerBank, &e.LargestFreeBytesPerBank
 	}
-	if f.Verdict() == aggregate.Clash {
+	if analyze.CauseOf(f) == analyze.Clash {
 		one.LowestL1Address, one.StaticRegionEnd = e.Lowest, e.To
 		for i := range e.Statics {
 			s := &e.Statics[i]
-			static := oomStatic{Address: s.Address, BytesPerCore: s.BytesPerCore, StaticKind: s.Kind.String(), Cores: [][4]uint16{}}
+			static := static{Address: s.Address, BytesPerCore: s.BytesPerCore, StaticKind: s.Kind.String(), Cores: [][4]uint16{}}
 			for _, r := range s.Cores {
 				static.Cores = append(static.Cores, [4]uint16{r.X0, r.Y0, r.X1, r.Y1})
 			}
@@ -146,19 +148,19 @@ func (p *oomPage) failure(f *aggregate.Failure) oomFailure {
 		}
 	}
 	if e.To > 0 {
-		one.Blocking = &oomBlocking{e.From, e.To, oomHeld{e.Blocking.BytesPerBank, e.Blocking.Count}}
+		one.Blocking = &blocking{e.From, e.To, amount{e.Blocking.BytesPerBank, e.Blocking.Count}}
 	}
-	one.Held = &oomHeld{e.Held.BytesPerBank, e.Held.Count}
-	one.Blockers, one.Holders = oomBlames(e.Blockers), oomBlames(e.Holders)
+	one.Held = &amount{e.Held.BytesPerBank, e.Held.Count}
+	one.Blockers, one.Holders = blames(e.Blockers), blames(e.Holders)
 	return one
 }
 
-func oomBlames(list []aggregate.Blame) (blames []oomBlame) {
+func blames(list []aggregate.Blame) (blames []blame) {
 	for i := range list {
 		l := &list[i]
 		frames := l.Stack.Frames()
-		one := oomBlame{
-			oomHeld: oomHeld{l.BytesPerBank, l.Count}, LowestAddress: l.Address, EndAddress: l.End,
+		one := blame{
+			amount: amount{l.BytesPerBank, l.Count}, LowestAddress: l.Address, EndAddress: l.End,
 			BeforeAttach: l.BeforeAttach, Name: name.Of(frames).String(), Stack: l.Stack,
 		}
 		if kept := name.RuntimeRetained(frames); kept != nil {

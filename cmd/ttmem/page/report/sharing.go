@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"cmp"
@@ -20,7 +20,7 @@ const (
 
 // sharing is how many processes use the chip now.
 func sharing(d *aggregate.Device) int {
-	n := len(d.Sharers)
+	n := len(d.Processes)
 	if d.OtherUsers != nil {
 		n += d.OtherUsers.Processes
 	}
@@ -34,8 +34,8 @@ func (r *report) sharers(d *aggregate.Device) {
 	if n < 2 && d.OtherUsers == nil {
 		return
 	}
-	list := slices.Clone(d.Sharers)
-	slices.SortStableFunc(list, func(a, b aggregate.Sharer) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
+	list := slices.Clone(d.Processes)
+	slices.SortStableFunc(list, func(a, b aggregate.DeviceProcess) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
 	var items []string
 	for i := range list[:min(len(list), shownSharers)] {
 		items = append(items, fmt.Sprintf("PID %d %s", list[i].PID, page.Bytes(list[i].Bytes())))
@@ -51,7 +51,7 @@ func (r *report) sharers(d *aggregate.Device) {
 		items = append(items, fmt.Sprintf("other users (%d) %s", o.Processes, page.Bytes(o.AllocatedBytes)))
 	}
 	head := fmt.Sprintf(" Shared across %d processes: ", n)
-	if len(d.Sharers) == 0 {
+	if len(d.Processes) == 0 {
 		head = " Not used by you: "
 	}
 	r.items(head, 3, page.Dim, items)
@@ -66,7 +66,7 @@ func (r *report) items(head string, indent int, st page.Style, items []string) {
 			item += ","
 		}
 		blank := min(i, 1)
-		if page.Width(line)+blank+page.Width(item) > r.Width && page.Width(line) > indent {
+		if page.Width(line)+blank+page.Width(item) > r.width && page.Width(line) > indent {
 			r.line(r.Paint(st, line))
 			line, blank = page.Left("", indent), 0
 		}

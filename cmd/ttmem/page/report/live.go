@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"cmp"
@@ -33,7 +33,7 @@ type holding struct {
 
 // held writes what processes hold, and what they held when they closed a device or
 // ended.
-func (r *report) held() {
+func (r *report) live() {
 	if len(r.snap.Devices) == 0 {
 		return
 	}
@@ -201,20 +201,20 @@ func (r *report) source(s *source, figures string) {
 	if s.Caller != "" {
 		name, caller = name+", ", "from "+s.Caller
 	}
-	columns := r.Width - page.Width(figures)
+	columns := r.width - page.Width(figures)
 	switch {
-	case r.Whole || page.Width(name+caller) <= columns:
+	case r.whole || page.Width(name+caller) <= columns:
 		r.line(r.Paint(page.Dim, figures), name+caller)
 		return
 	case columns >= leastName:
 		r.line(r.Paint(page.Dim, figures), r.FitName(s.name, columns))
 	default:
 		r.line(r.Paint(page.Dim, strings.TrimRight(figures, " ")))
-		columns = r.Width - belowColumns
+		columns = r.width - belowColumns
 		r.line(page.Left("", belowColumns), r.FitName(s.name, columns))
 	}
 	if caller != "" {
-		r.line(page.Left("", r.Width-columns), r.cut(caller, columns))
+		r.line(page.Left("", r.width-columns), r.cut(caller, columns))
 	}
 }
 

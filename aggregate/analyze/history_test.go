@@ -1,7 +1,6 @@
-package aggregate
+package analyze
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -137,54 +136,4 @@ func TestABufferThatIsAllocatedTwiceReplacesTheFirst(t *testing.T) {
 	qt.Check(t, qt.Equals(r.note.Replaced().Address, 0x1000))
 	r.alloc(1, 8, 0x1000, 64, 0)
 	qt.Check(t, qt.IsNil(r.note.Overlapped()), qt.Commentf("the first is still there"))
-}
-
-// TestAHistoryKeepsAddressesInOrder compares with looking at every buffer.
-func TestAHistoryKeepsAddressesInOrder(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	var o inAddressOrder
-	var all []*buffer
-	for i := range 20000 {
-		if i > 4000 && random.IntN(2) == 0 {
-			k := random.IntN(len(all))
-			qt.Assert(t, qt.IsTrue(o.remove(all[k])))
-			qt.Assert(t, qt.IsFalse(o.remove(all[k])))
-			all[k] = all[len(all)-1]
-			all = all[:len(all)-1]
-		} else {
-			// no two overlap, and some are next to each other
-			b := &buffer{address: uint64(random.IntN(1<<20)) * 16, perBank: uint64(1 + random.IntN(16))}
-			if o.overlapping(b.address, b.address+16) != nil {
-				continue
-			}
-			o.add(b)
-			all = append(all, b)
-		}
-		start := uint64(random.IntN(1 << 24))
-		end := start + uint64(1+random.IntN(512))
-		var want bool
-		for _, b := range all {
-			want = want || b.address < end && b.address+b.perBank > start
-		}
-		if got := o.overlapping(start, end); (got != nil) != want {
-			t.Fatalf("%#x to %#x: overlapping %v, want %v", start, end, got, want)
-		}
-	}
-	for _, b := range all {
-		qt.Assert(t, qt.IsTrue(o.remove(b)))
-	}
-	qt.Check(t, qt.HasLen(o.chunks, 0))
-}
-
-func TestWhatIsRememberedIsBounded(t *testing.T) {
-	r := recent[int, int]{keep: 100}
-	for i := range 10000 {
-		r.set(i, i+1)
-		if len(r.young)+len(r.old) > 200 {
-			t.Fatalf("%d are kept", len(r.young)+len(r.old))
-		}
-		if oldest := max(0, i-99); r.get(oldest) != oldest+1 {
-			t.Fatalf("%d is forgotten at %d", oldest, i)
-		}
-	}
 }

@@ -1,4 +1,4 @@
-package main
+package report
 
 // tableColumns are the widths of the columns of a chip's table behind the label,
 // with the blanks in front of them; 0 for what there is no room for.

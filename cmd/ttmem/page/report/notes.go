@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ func (r *report) notes() {
 		}
 	}
 	if r.snap.Reading {
-		list = append(list, notRead)
+		list = append(list, page.StillReading)
 	}
 	a := r.snap.Anomalies
 	count("frees of buffers that were not known to be allocated", a.RepeatedFrees)
@@ -47,7 +47,7 @@ func (r *report) notes() {
 		r.line()
 	}
 	for _, text := range list {
-		for i, line := range page.Wrap("note: "+text, min(r.Width, textColumns)-6) {
+		for i, line := range page.Wrap("note: "+text, min(r.width, textColumns)-6) {
 			r.line(r.Paint(page.Dim, page.Left("", 6*min(i, 1))+line))
 		}
 	}
@@ -55,9 +55,6 @@ func (r *report) notes() {
 
 // unknownProcess is the tracer's cause of stacks that end where they begin.
 const unknownProcess = "process not known yet"
-
-// notRead is said while totals are too low because of what was there before.
-const notRead = "the memory of processes that ran before ttmem is still being read: what they have allocated is not all counted yet, ask again"
 
 // late tells of the processes that were attached late, each once: one that went on
 // as another program is several in the snapshot.

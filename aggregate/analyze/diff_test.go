@@ -1,17 +1,18 @@
-package aggregate
+package analyze
 
 import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/tracer/event"
 )
 
 func everything(int, event.Region) bool { return true }
 
 func TestPartsAddUpWhatOneStackHas(t *testing.T) {
-	s := New()
+	s := aggregate.New()
 	stack := func() *event.Stack {
 		return event.StackOf([]event.Frame{{Kind: event.Python, Name: "f", File: "m.py", Line: 1}})
 	}
@@ -26,7 +27,7 @@ func TestPartsAddUpWhatOneStackHas(t *testing.T) {
 	s.Apply(&event.Event{Kind: event.CBAlloc, PID: 1, ProgramID: 1, Devices: []int{0}, Address: 96, SizeBytes: 32, Cores: cores, StaticKind: event.CircularBuffer, Global: true})
 
 	var p Parts
-	p.AddHeld(s, everything)
+	p.AddLive(s, everything)
 	type sum struct {
 		Region       event.Region
 		Count, Bytes uint64
@@ -40,14 +41,14 @@ func TestPartsAddUpWhatOneStackHas(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(sums(&p), []sum{{event.DRAM, 3, 120}, {event.L1, 1, 10}, {event.CB, 1, 64}}))
 
 	var l1 Parts
-	l1.AddHeld(s, func(_ int, r event.Region) bool { return r == event.L1 })
+	l1.AddLive(s, func(_ int, r event.Region) bool { return r == event.L1 })
 	qt.Check(t, qt.DeepEquals(sums(&l1), []sum{{event.L1, 1, 10}}))
 }
 
-func TestPartsHaveWhatNobodyFreed(t *testing.T) {
+func TestPartsHaveWhatTheProgramDidNotFree(t *testing.T) {
 	for reason, want := range map[event.Reason]int{event.ReasonExplicit: 0, event.ReasonDeviceClose: 1, event.ReasonProcessExit: 1} {
 		var p Parts
-		p.AddLeft(&event.Event{Kind: event.Free, PID: 1, Region: event.DRAM, BytesPerBank: 10, Banks: 4, Devices: []int{0}, Reason: reason})
+		p.AddUnfreed(&event.Event{Kind: event.Free, PID: 1, Region: event.DRAM, BytesPerBank: 10, Banks: 4, Devices: []int{0}, Reason: reason})
 		qt.Check(t, qt.HasLen(p.List, want), qt.Commentf("%s", reason))
 	}
 }

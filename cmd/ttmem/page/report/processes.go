@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"cmp"
@@ -36,7 +36,7 @@ func (r *report) processes() {
 		first, second = r.end, "peak"
 	}
 	both := slices.ContainsFunc(list, func(p aggregate.Process) bool { return p.Exit == nil }) &&
-		r.Width >= 1+processColumns+2+stateColumns+3*(2+bytesColumns)+2+l1Columns
+		r.width >= 1+processColumns+2+stateColumns+3*(2+bytesColumns)+2+l1Columns
 	figures := func(pid, state string, dram, l1 [2]string) string {
 		line := " " + page.Right(pid, processColumns) + "  " + page.Left(state, stateColumns) + page.Right(dram[0], 2+bytesColumns)
 		if both {
@@ -59,11 +59,11 @@ func (r *report) processes() {
 		about = ", each figure of the chip where it is highest"
 	}
 	r.line()
-	r.line(r.Paint(page.Bold, "Processes"), r.Paint(page.Dim, r.cut(about, r.Width-len("Processes"))))
+	r.line(r.Paint(page.Bold, "Processes"), r.Paint(page.Dim, r.cut(about, r.width-len("Processes"))))
 	head := figures("PID", "state", [2]string{"DRAM " + first, second}, [2]string{"L1/core " + first, second})
 	// A command that has no room beside the figures has a line of its own.
-	room := r.Width - page.Width(head) - 2
-	beside := r.Whole || room >= leastCommand
+	room := r.width - page.Width(head) - 2
+	beside := r.whole || room >= leastCommand
 	if beside {
 		head += "  command"
 	}
@@ -87,7 +87,7 @@ func (r *report) processes() {
 			r.line(line)
 		default:
 			r.line(line)
-			r.line(page.Left("", detailColumns), r.cut(name, r.Width-detailColumns))
+			r.line(page.Left("", detailColumns), r.cut(name, r.width-detailColumns))
 		}
 		r.items(page.Left("", detailColumns), detailColumns, page.Dim, r.details(p))
 	}
@@ -162,11 +162,11 @@ func (r *report) failures() {
 		if len(f.Devices) > 0 {
 			about = append(about, page.Chips(f.Devices))
 		}
-		for _, line := range page.Wrap(strings.Join(about, r.Separator()), r.Width-2) {
+		for _, line := range page.Wrap(strings.Join(about, r.Separator()), r.width-2) {
 			r.line("  ", r.Paint(page.Yellow, line))
 		}
 		// The figures that matter stand in the message's first sentence.
-		columns := min(r.Width, textColumns) - 4
+		columns := min(r.width, textColumns) - 4
 		for _, line := range page.Wrap(r.cut(page.FirstLine(f.Message), 4*columns), columns) {
 			r.line("    ", line)
 		}
