@@ -180,7 +180,7 @@ func TestServe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "host.ttmem")
 	s := startServer(t, "--record", file)
 	for _, env := range envs {
-		s.meet(t, env)
+		s.discover(t, env)
 	}
 	const banks = 12
 	var targets []*target
@@ -262,9 +262,9 @@ func TestServe(t *testing.T) {
 	qt.Check(t, qt.Equals(recordedWithStack, withStack))
 }
 
-// meet makes the service discover a release: a process that ends while its library is seen
+// discover makes the service discover a release: a process that ends while its library is seen
 // for the first time is lost, and reported so, and its allocations have no stacks.
-func (s *server) meet(t *testing.T, env *rig.Env) {
+func (s *server) discover(t *testing.T, env *rig.Env) {
 	t.Helper()
 	p := startTarget(t, env, "n150", program(t, "hold.py"), "1", "32")
 	p.expect(t, "holding")
@@ -281,7 +281,7 @@ func TestServeCrowd(t *testing.T) {
 	s := startServer(t)
 	idle := s.descriptors(t)
 	for _, env := range envs {
-		s.meet(t, env)
+		s.discover(t, env)
 	}
 	dice := rand.New(rand.NewPCG(3, 4))
 	atOnce, atLeast := 4, time.Duration(0)
@@ -426,7 +426,7 @@ const nobody = 65534
 func TestServeShowsUsersTheirOwn(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	s := startServer(t)
-	s.meet(t, env)
+	s.discover(t, env)
 	theirs := startTarget(t, env, "n150", program(t, "hold.py"), "3", "512", "wait", "secret-of-root")
 	one := env.Command(context.Background(), "n150", program(t, "one.py"), "secret-of-nobody")
 	mine := &target{env: env, Cmd: exec.Command("sh", append([]string{"-c", `exec "$0" "$@"`, one.Path}, one.Args[1:]...)...)}
