@@ -68,7 +68,7 @@ func (s *State) freeze(wanted func(uid int) bool) *frozen {
 	}
 	c.marks(s.marks, wanted)
 	for _, id := range sortedKeys(s.chips) {
-		c.peaks(0, id, &s.chips[id].used, s.now)
+		c.peaks(0, id, &s.chips[id].used, s.chips[id].peaks(), s.now)
 	}
 	for i := range s.exited {
 		if x := &s.exited[i]; wanted(x.view.UID) {
@@ -103,7 +103,7 @@ func (c *collector) running(p *process, now uint64) frozenProcess {
 		c.allocator(p.pid, address, p.allocators[address])
 	}
 	for _, id := range sortedKeys(p.chips) {
-		c.peaks(p.pid, id, &p.chips[id].used, now)
+		c.peaks(p.pid, id, &p.chips[id].used, p.chips[id].peaks, now)
 		c.closed(p.pid, id, p.chips[id])
 	}
 	f := frozenProcess{
@@ -218,7 +218,7 @@ func (m *programMoment) tell(e *event.Event) {
 
 // tell makes the Alloc of the buffer.
 func (b *buffer) tell(e *event.Event) {
-	e.Kind, e.PID, e.TID, e.Comm, e.Stack = event.Alloc, b.set.pid, int(b.tid), b.comm, b.stack
+	e.Kind, e.PID, e.TID, e.Comm, e.Stack = event.Alloc, b.set.process.pid, int(b.tid), b.comm, b.stack
 	e.Devices, e.Region, e.Layout, e.BeforeAttach = b.set.ids, b.region, b.layout, b.before
 	e.BufferID, e.Object, e.Allocator, e.Address = b.id, b.object, b.allocator, b.address
 	e.SizeBytes, e.PageSizeBytes, e.BytesPerBank, e.Banks = b.size, b.pageSize, b.perBank, b.banks

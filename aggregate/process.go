@@ -1,9 +1,9 @@
 package aggregate
 
 import (
+	"iter"
 	"slices"
 
-	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -23,11 +23,13 @@ type process struct {
 	sets       []*deviceSet
 	lastSet    *deviceSet
 	allocators map[uint64]*allocator
-	held       [event.BankedRegions]Left
+	held       [event.BankedRegions]tally // on all its chips
 	left       map[leftKey]*holder
 	holders    map[holderKey]*holder
 	// beforeAttach is how many buffers there were before it was attached.
 	beforeAttach uint64
+	// early is true where it was running at the state's first event.
+	early bool
 }
 
 // exited is what is kept of a process that ended.
@@ -40,6 +42,8 @@ type exited struct {
 type processChip struct {
 	chip *chip
 	used usage
+	// peaks are the process's own, at moments when all that was on the chip fit.
+	peaks peaks
 	// open are the process's allocators whose capacities are known, and own what
 	// they have, or had when the last was closed.
 	open     []*allocator
@@ -98,7 +102,12 @@ func (s *State) startProcess(e *event.Event) {
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}
+	p.early = e.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }
+
+// earlyNs is how long after the first event the processes are reported that were running
+// at that time.
+const earlyNs = 1e9
 
 // endProcess drops all that the process has.
 func (s *State) endProcess(pid int, now uint64, status int) {
@@ -106,12 +115,12 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if p == nil {
 		return
 	}
-	for b := range p.buffers.all() {
-		s.drop(p, b, event.ReasonProcessExit)
+	for _, set := range p.sets {
+		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}
 	for _, c := range p.chips {
 		for id := range c.programs {
-			s.freeCBsOf(c, id, event.NotStatic, event.ReasonProcessExit)
+			s.freeCBsOf(c, id, event.NotStatic, now, event.ReasonProcessExit)
 			s.unloadKernel(c, id, event.ReasonProcessExit)
 		}
 	}
@@ -133,13 +142,15 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 
 // A deviceSet is the chips of one mesh or device, as one process knows it.
 type deviceSet struct {
-	pid   int
-	ids   []int
-	chips []*processChip
-	// blocks are the addresses of its buffers by region; nil until free space is read.
-	blocks [event.BankedRegions]*addresses.List
+	process *processName
+	ids     []int
+	chips   []*processChip
+	// arenas are those of allocators that are open, by their addresses.
+	arenas    map[uint64]*arena
+	lastArena *arena
 	// pools are those of its chips, by region; where it has none, those of no chip.
 	pools [event.BankedRegions][]*pool
+	// sites are the call sites: of each the one of the first allocator.
 	sites map[siteKey]*callSite
 	// recent are sites that were looked up lately, by their stack IDs.
 	recent [recentSites]*callSite
@@ -161,7 +172,7 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{pid: p.pid, ids: slices.Clone(ids), sites: make(map[siteKey]*callSite)}
+	d := &deviceSet{process: p.name, ids: slices.Clone(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue
@@ -182,6 +193,33 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 		}
 	}
 	return d
+}
+
+// arena is that of an allocator, which is made where there is none.
+func (d *deviceSet) arena(allocator uint64) *arena {
+	if a := d.lastArena; a != nil && a.allocator == allocator && !a.closed {
+		return a
+	}
+	a := d.arenas[allocator]
+	if a == nil {
+		a = &arena{set: d, allocator: allocator}
+		d.arenas[allocator] = a
+	}
+	d.lastArena = a
+	return a
+}
+
+// arenas are those of all sets of the process, in order.
+func (p *process) arenas() iter.Seq[*arena] {
+	return func(yield func(*arena) bool) {
+		for _, set := range p.sets {
+			for _, allocator := range sortedKeys(set.arenas) {
+				if !yield(set.arenas[allocator]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // aloneOf is the set of one chip of a process.

@@ -42,6 +42,8 @@ func originOf(e *event.Event) *origin {
 	return &origin{e.TimeNs, e.Stack, e.Comm, e.TID, e.BeforeAttach}
 }
 
+func (e *staticEntry) tally() tally { return tally{Amount: Amount{1, e.place.Bytes()}} }
+
 func (s *State) allocCB(e *event.Event) {
 	place, ok := s.coreSets.Place(e)
 	if !ok {
@@ -52,9 +54,8 @@ func (s *State) allocCB(e *event.Event) {
 	p := s.process(e)
 	for _, c := range s.set(p, e.Devices).chips {
 		s.addCB(p, c, e.ProgramID, entry)
-		c.noteL1Peak(e.TimeNs)
-		c.chip.noteLevel(event.L1, true)
-		c.chip.pools[event.L1].note(e.TimeNs)
+		c.grew(event.L1, e.TimeNs)
+		c.chip.pools[event.L1].grew(e.TimeNs, e.BeforeAttach && p.early)
 	}
 }
 
@@ -68,8 +69,8 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 	}
 	if !entry.global {
 		key := siteKey{region: event.CB, static: entry.kind, before: entry.from.beforeAttach}
-		entry.site = s.site(p, s.aloneOf(p, c), key, entry.from.stack)
-		s.addTo(entry.site, entry.place.Bytes(), 0, entry.from.since)
+		entry.site = s.site(s.aloneOf(p, c).arena(0), key, entry.from.stack)
+		s.addTo(entry.site, entry.tally(), entry.from.since)
 	}
 	g.static = append(g.static, entry)
 	for _, u := range c.both() {
@@ -103,13 +104,13 @@ func (s *State) freeCBs(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.Reason)
+		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.TimeNs, e.Reason)
 	}
 }
 
 // freeCBsOf ends the circular buffers of a program, or those of a kind: NotStatic
 // means all. Several probes report it, so that it may come more than once.
-func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
+func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, now uint64, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
 		return
@@ -120,10 +121,10 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 			continue
 		}
 		if entry.site != nil {
-			s.removeFrom(entry.site, entry.place.Bytes(), 0, entry.from.since, reason)
+			s.removeFrom(entry.site, entry.tally(), entry.from.since, reason)
 		}
 		if q := &c.chip.pools[event.L1]; q.had(&entry) {
-			q.ended = append(q.ended, endedStatic{c.alone.pid, programID, entry})
+			q.ended = append(q.ended, endedStatic{c.alone.process.pid, programID, entry})
 		}
 		for _, u := range c.both() {
 			t := &u.static
@@ -136,8 +137,9 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 			t.cores.Remove(entry.place)
 		}
 	}
-	c.chip.noteLevel(event.L1, false)
-	c.chip.pools[event.L1].setStatic(c.chip.used.static.cores.Max())
+	q := &c.chip.pools[event.L1]
+	q.setStatic(c.chip.used.static.cores.Max())
+	q.shrank(now)
 	g.static = slices.DeleteFunc(g.static, ends)
 	if len(g.static) == 0 {
 		for _, u := range c.both() {

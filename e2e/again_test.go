@@ -13,8 +13,8 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// recordAgain records the events of a recording once more, with notes and with a checkpoint
-// each so many events. It returns the checkpoints, and how many of them have a note.
+// recordAgain records the events of a recording once more, with a checkpoint each so
+// many events. It returns the checkpoints, and how many of them have a note.
 func recordAgain(t *testing.T, from, to string, every int) (checkpoints []recording.Checkpoint, noted int) {
 	t.Helper()
 	in, err := recording.Open(from)
@@ -28,7 +28,6 @@ func recordAgain(t *testing.T, from, to string, every int) (checkpoints []record
 		Checkpoint:       func() iter.Seq[*event.Event] { return state.Freeze(nil) },
 		CheckpointNote:   growth.Note,
 		CheckpointEvents: every,
-		Note:             state.TakeRanges,
 	})
 	qt.Assert(t, qt.IsNil(err))
 	var e event.Event

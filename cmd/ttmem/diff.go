@@ -10,7 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -23,7 +29,7 @@ type diffOptions struct {
 	regions      []string
 	grep         string
 	rules        string
-	failAbove    byteSize
+	failAbove    flags.Size
 	n            int
 	json         bool
 }
@@ -52,17 +58,17 @@ call stacks are the same in both.`,
 			return completeRecordings(c, nil, text)
 		},
 	}
-	addAt(c, &o.at, "left")
-	addFrom(c, &o.from, "begin", "peak")
-	addTo(c, &o.to, "left", "left", "end", "peak")
-	addBy(c, &o.by, "stack")
+	flags.At(c, &o.at, "left")
+	flags.From(c, &o.from, "begin", "peak")
+	flags.To(c, &o.to, "left", "left", "end", "peak")
+	flags.By(c, &o.by, "stack")
 	c.Flags().BoolVar(&o.ignoreLines, "ignore-lines", false, "compare call stacks by function, whatever the lines")
-	addPIDs(c, &o.pids)
-	addRegions(c, &o.regions, dumpRegions())
-	addGrep(c, &o.grep)
-	addFailAbove(c, &o.failAbove)
-	addLimit(c, &o.n, 0)
-	takeGlobals(c, jsonFlag, rulesFlag)
+	flags.PIDs(c, &o.pids)
+	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Grep(c, &o.grep)
+	flags.FailAbove(c, &o.failAbove)
+	flags.Limit(c, &o.n, 0)
+	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
@@ -70,7 +76,7 @@ call stacks are the same in both.`,
 type diffSide struct {
 	path  string
 	at    moment
-	parts aggregate.Parts
+	parts analyze.Parts
 	lost  map[string]uint64
 	snap  *aggregate.Snapshot
 }
@@ -116,8 +122,8 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 }
 
 // check finds what is wrong with the other flags before anything is read.
-func (o *diffOptions) check() (filter dumpFilter, rules *name.Rules, err error) {
-	if err := checkBy(o.by); err != nil {
+func (o *diffOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
+	if err := flags.CheckBy(o.by); err != nil {
 		return filter, nil, err
 	}
 	like := dumpOptions{source: sourceOptions{pids: o.pids}, regions: o.regions, grep: o.grep, rules: o.rules, n: o.n}
@@ -125,7 +131,7 @@ func (o *diffOptions) check() (filter dumpFilter, rules *name.Rules, err error) 
 }
 
 func diff(c *cobra.Command, o *diffOptions, args []string) error {
-	o.json, o.rules = wantsJSON(c), rulesFile(c)
+	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
 		return err
@@ -142,13 +148,13 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 	if o.json {
 		err = d.writeJSON(os.Stdout)
 	} else {
-		err = d.writeText(os.Stdout, listLayoutFor(os.Stdout))
+		err = d.writeText(os.Stdout, term.LayoutFor(os.Stdout))
 	}
 	if err != nil {
-		return fmt.Errorf("writing the difference: %w", pathless(err))
+		return fmt.Errorf("writing the difference: %w", output.Pathless(err))
 	}
 	for _, note := range notes {
-		warn(note)
+		term.Warn(note)
 	}
 	for _, side := range []*diffSide{a, b} {
 		var lost uint64
@@ -156,18 +162,18 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 			lost += n
 		}
 		if lost > 0 {
-			warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.path, formatCount(lost, "event")))
+			term.Warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.path, page.Count(lost, "event")))
 		}
 		if side.path == b.path {
 			break
 		}
 	}
 	if region, grown := d.grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
-		warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, formatBytes(uint64(grown)), formatBytes(uint64(o.failAbove))))
-		return exitStatus(3)
+		term.Warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, page.Bytes(uint64(grown)), page.Bytes(uint64(o.failAbove))))
+		return term.ExitStatus(3)
 	}
 	if failed {
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return nil
 }
@@ -213,10 +219,10 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	}
 	addLeft := func(e *event.Event) {
 		for _, side := range left {
-			side.parts.AddLeft(e)
+			side.parts.AddUnfreed(e)
 		}
 	}
-	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].parts.AddHeld(s, wanted) }
+	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].parts.AddLive(s, wanted) }
 	var seen *watched
 	var state *aggregate.State
 	if len(sides) == 1 && len(left) == 1 && readOnce(path) == nil {

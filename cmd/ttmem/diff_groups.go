@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -65,7 +67,7 @@ type diffKey struct {
 	static bool
 }
 
-func newDifference(a, b *diffSide, filter dumpFilter, rules *name.Rules, o *diffOptions) *difference {
+func newDifference(a, b *diffSide, filter alloc.Filter, rules *name.Rules, o *diffOptions) *difference {
 	d := &difference{a: a, b: b, by: o.by}
 	groups := make(map[diffKey]*diffGroup)
 	type chipRegion struct {
@@ -75,18 +77,17 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *name.Rules, o *diff
 	totals := make(map[chipRegion]*diffTotal)
 	ops := operationsOf(a, b)
 	for _, side := range []*diffSide{a, b} {
-		l := &listing{rules: rules, filter: filter, snap: side.snap}
-		sites := make(map[*event.Stack]*site)
+		n := &alloc.Namer{Rules: rules, Filter: filter, Snap: side.snap}
 		for i := range side.parts.List {
 			part := &side.parts.List[i]
-			row := l.ofPart(part, sites)
-			if row == nil {
+			row, ok := rowOf(n, part)
+			if !ok {
 				continue
 			}
-			if row.name.Op == "" {
-				row.site.name.Op = cmp.Or(ops[callsKey(row.site, false)], ops[callsKey(row.site, true)])
+			if row.Name.Op == "" {
+				row.Site.Name.Op = cmp.Or(ops[callsKey(row.Site, false)], ops[callsKey(row.Site, true)])
 			}
-			for _, id := range row.devices {
+			for _, id := range row.Devices {
 				key := chipRegion{id, part.Region}
 				t := totals[key]
 				if t == nil {
@@ -95,14 +96,14 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *name.Rules, o *diff
 				}
 				t.of(side == b).add(part.Count, part.Bytes)
 			}
-			keys := o.keys(l, row, part)
+			keys := o.keys(n, &row)
 			for _, k := range keys {
 				key := diffKey{k.key, part.Static != event.NotStatic}
 				g := groups[key]
 				if g == nil {
 					g = &diffGroup{Static: key.static}
 					if o.by == "stack" {
-						g.calls = diffKey{stackKey(row, true), key.static}
+						g.calls = diffKey{stackKey(&row, true), key.static}
 					}
 					groups[key] = g
 				}
@@ -112,7 +113,7 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *name.Rules, o *diff
 						g.Stack = part.Stack.Frames()
 					}
 				}
-				g.of(side == b).add(part.Count, row.taken()/uint64(len(keys)))
+				g.of(side == b).add(part.Count, row.TotalBytes()/uint64(len(keys)))
 			}
 		}
 	}
@@ -123,7 +124,7 @@ func newDifference(a, b *diffSide, filter dumpFilter, rules *name.Rules, o *diff
 	}
 	slices.SortFunc(d.totals, func(a, b diffTotal) int {
 		return cmp.Or(cmp.Compare(a.Device, b.Device),
-			cmp.Compare(slices.Index(shownRegions, a.region), slices.Index(shownRegions, b.region)))
+			cmp.Compare(slices.Index(alloc.Regions, a.region), slices.Index(alloc.Regions, b.region)))
 	})
 	return d
 }
@@ -159,9 +160,9 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 		}
 	}
 	d.groups = slices.SortedFunc(maps.Values(groups), func(a, b *diffGroup) int {
-		return cmp.Or(compareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
+		return cmp.Or(page.CompareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
 			cmp.Compare(b.ChangeBuffers, a.ChangeBuffers), cmp.Compare(b.B.Bytes, a.B.Bytes), cmp.Compare(a.Key, b.Key),
-			compareFrames(a.Stack, b.Stack))
+			page.CompareFrames(a.Stack, b.Stack))
 	})
 	d.groups = slices.DeleteFunc(d.groups, func(g *diffGroup) bool { return g.A == g.B })
 	if o.n > 0 && o.n < len(d.groups) {
@@ -170,56 +171,42 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 	}
 }
 
-// ofPart is a row for all that the part adds up; nil where the filter has none of it.
-func (l *listing) ofPart(p *aggregate.Part, sites map[*event.Stack]*site) *allocation {
-	a := allocation{
-		devices: p.Devices, region: p.Region, pid: p.PID, perBank: p.Bytes, banks: 1, before: p.BeforeAttach, layout: p.Layout.String(),
+// rowOf is a row for all that the part adds up; ok is false if the filter does not let it
+// through.
+func rowOf(n *alloc.Namer, p *analyze.Part) (_ alloc.Row, ok bool) {
+	a := alloc.Row{
+		Devices: p.Devices, Region: p.Region, PID: p.PID, BytesPerBank: p.Bytes, Banks: 1, BeforeAttach: p.BeforeAttach, Layout: p.Layout.String(),
 	}
 	if p.Static != event.NotStatic {
-		a.layout = p.Static.String()
+		a.Layout = p.Static.String()
 	}
-	l.rows = l.rows[:0]
-	l.add(a, p.Stack, sites)
-	if len(l.rows) == 0 {
-		return nil
-	}
-	return &l.rows[0]
+	return n.Row(a, p.Stack)
 }
 
 // A groupKey tells a group apart in both sides, and title is what it is called.
 type groupKey struct{ key, title string }
 
 // keys are the groups that a row is in.
-func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys []groupKey) {
+func (o *diffOptions) keys(n *alloc.Namer, a *alloc.Row) (keys []groupKey) {
 	switch o.by {
 	case "process": // by name: ids are others in another run
-		name := l.processName(a.pid)
+		name := n.ProcessName(a.PID)
 		return []groupKey{{name, name}}
 	case "stack":
-		return []groupKey{{stackKey(a, o.ignoreLines), l.title(a, " · ")}}
+		return []groupKey{{stackKey(a, o.ignoreLines), n.Title(a, " · ")}}
 	}
-	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == o.by })]
-	for _, text := range g.keys(l, a) {
+	g := alloc.GroupingOf(o.by)
+	for _, text := range g.Keys(n, a) {
 		keys = append(keys, groupKey{text, text})
 	}
 	return keys
 }
 
-// processName is the name of a process, also of one that ended.
-func (l *listing) processName(pid int) string {
-	for i := range l.snap.Processes {
-		if p := &l.snap.Processes[i]; p.PID == pid && processName(p) != "" {
-			return processName(p)
-		}
-	}
-	return fmt.Sprintf("PID %d", pid)
-}
-
 // stackKey is the same in two runs for what the same calls of the same program
 // allocated: the operation and the user's own calls. What tt-metal and ttnn do in
 // between may be different in another release.
-func stackKey(a *allocation, ignoreLines bool) string {
-	return fmt.Sprintf("%t %t %s", a.stack == nil, a.before, a.name.Op) + callsKey(a.site, ignoreLines)
+func stackKey(a *alloc.Row, ignoreLines bool) string {
+	return fmt.Sprintf("%t %t %s", a.Stack == nil, a.BeforeAttach, a.Name.Op) + callsKey(a.Site, ignoreLines)
 }
 
 // operationsOf are the operations that calls are in, with their lines and without, where
@@ -240,7 +227,7 @@ func operationsOf(sides ...*diffSide) map[string]string {
 				continue
 			}
 			for _, ignoreLines := range []bool{false, true} {
-				calls := callsKey(&site{stack: stack}, ignoreLines)
+				calls := callsKey(&alloc.Site{Stack: stack}, ignoreLines)
 				if other, ok := ops[calls]; ok && other != op {
 					ops[calls] = ""
 				} else {
@@ -253,9 +240,9 @@ func operationsOf(sides ...*diffSide) map[string]string {
 }
 
 // callsKey is the same for the same calls of the user's own code.
-func callsKey(s *site, ignoreLines bool) string {
+func callsKey(s *alloc.Site, ignoreLines bool) string {
 	var b strings.Builder
-	for _, call := range name.UserCalls(s.stack.Frames()) {
+	for _, call := range name.UserCalls(s.Stack.Frames()) {
 		fmt.Fprintf(&b, "\n%s %s", path.Base(call.File), call.Function)
 		if !ignoreLines {
 			fmt.Fprintf(&b, ":%d", call.Line)
@@ -273,7 +260,7 @@ func (d *difference) grown() (name string, bytes int64) {
 			sums[r] += d.totals[i].ChangeBytes
 		}
 	}
-	for _, r := range shownRegions {
+	for _, r := range alloc.Regions {
 		if sums[r] > bytes {
 			name, bytes = r.String(), sums[r]
 		}

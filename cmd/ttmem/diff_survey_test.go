@@ -7,6 +7,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -14,7 +16,7 @@ import (
 func staticEvent(program, address, bytes uint64) event.Event {
 	return event.Event{
 		Kind: event.CBAlloc, ProgramID: program, Devices: []int{0, 1}, Address: address, SizeBytes: bytes,
-		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: binding("matmul", "Model.step", 40),
+		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: pagetest.Stack("matmul", "Model.step", 40),
 	}
 }
 
@@ -22,9 +24,9 @@ func staticEvent(program, address, bytes uint64) event.Event {
 // when both together have most, as `ttmem peak` tells, and not when buffers have.
 func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	r := newTrainingRun(100)
-	early := r.alloc(event.L1, 3000, binding("zeros", "Model.__init__", 12)) // most of buffers
+	early := r.alloc(event.L1, 3000, pagetest.Stack("zeros", "Model.__init__", 12)) // most of buffers
 	r.free(early)
-	r.alloc(event.L1, 2000, binding("add", "Model.step", 41))
+	r.alloc(event.L1, 2000, pagetest.Stack("add", "Model.step", 41))
 	r.add(staticEvent(7, 0x8000, 1500)) // most of both
 	r.add(event.Event{Kind: event.CBFree, ProgramID: 7, Devices: []int{0, 1}})
 	r.add(staticEvent(8, 0x8000, 1200))
@@ -41,10 +43,10 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(l.rows, 2)) // the same moment of both
 	for _, row := range l.rows {
-		qt.Check(t, qt.Equals(row.perBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.region]))
+		qt.Check(t, qt.Equals(row.BytesPerBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.Region]))
 	}
 
-	peaks := aggregate.NewPeaks()
+	peaks := aggregate.New()
 	_, err = watchFile(path, peaks.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	for _, p := range peaks.RegionPeaks() {
@@ -73,14 +75,14 @@ func TestTheBeginning(t *testing.T) {
 		l, err := dumpOf(t, path, dumpOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
 		for _, row := range l.rows {
-			ids = append(ids, row.buffer.BufferID)
+			ids = append(ids, row.Buffer.BufferID)
 		}
 		slices.Sort(ids)
 		return ids
 	}
 	run := newTrainingRun(100)
-	kept := run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
-	run.free(run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 13)))
+	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
+	run.free(run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 13)))
 	path := writeEvents(t, "run.jsonl", run.events)
 	qt.Check(t, qt.HasLen(ids(path, "begin"), 0))
 	qt.Check(t, qt.DeepEquals(ids(path, "end"), []uint64{kept}))
@@ -92,18 +94,18 @@ func TestTheBeginning(t *testing.T) {
 	for e := range state.Checkpoint() {
 		events = append(events, *e)
 	}
-	later := bufferEvent(event.Alloc, 50, event.DRAM, 0x9000, 4096, binding("add", "Model.step", 41), 0, 1)
-	later.PID, later.TimeNs = 100, events[len(events)-1].TimeNs+second
+	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
+	later.PID, later.TimeNs = 100, events[len(events)-1].TimeNs+pagetest.Second
 	rotated := writeEvents(t, "rotated.jsonl", append(events, later))
 	qt.Check(t, qt.DeepEquals(ids(rotated, "begin"), []uint64{kept}))
 	qt.Check(t, qt.DeepEquals(ids(rotated, "end"), []uint64{kept, 50}))
 
 	attached := newTrainingRun(100)
-	meanwhile := attached.alloc(event.DRAM, 4096, binding("add", "Model.step", 41))
-	found := bufferEvent(event.Alloc, 60, event.DRAM, 0xa000, 4096, nil, 0, 1)
+	meanwhile := attached.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.step", 41))
+	found := pagetest.Buffer(event.Alloc, 60, event.DRAM, 0xa000, 4096, nil, 0, 1)
 	found.BeforeAttach = true
 	attached.add(found)
-	last := attached.alloc(event.DRAM, 4096, binding("add", "Model.step", 41))
+	last := attached.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.step", 41))
 	// of a process that comes later, and is no part of the beginning
 	attached.events = append(attached.events, event.Event{Kind: event.ProcessStart, PID: 200})
 	found.BufferID, found.PID = 61, 200
@@ -118,7 +120,7 @@ func TestTheBeginning(t *testing.T) {
 // of the same name in the file is found, and leaks knows the one of before.
 func TestAMarkOfBeforeTheFile(t *testing.T) {
 	run := newTrainingRun(100)
-	kept := run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.events = append(run.events, event.Event{Kind: event.Mark, Cause: "warm"}, event.Event{Kind: event.Mark, Cause: "again"})
 	state := aggregate.New()
 	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), applying(state, func(*event.Event) {}), func() {})
@@ -127,9 +129,9 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	for e := range state.Checkpoint() {
 		events = append(events, *e)
 	}
-	later := bufferEvent(event.Alloc, 50, event.DRAM, 0x9000, 4096, binding("add", "Model.step", 41), 0, 1)
+	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
 	later.PID = 100
-	last := bufferEvent(event.Alloc, 51, event.DRAM, 0xa000, 4096, binding("add", "Model.step", 41), 0, 1)
+	last := pagetest.Buffer(event.Alloc, 51, event.DRAM, 0xa000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
 	last.PID = 100
 	events = append(events, later, event.Event{Kind: event.Mark, Cause: "again"}, last)
 	path := writeEvents(t, "rotated.jsonl", events)
@@ -142,7 +144,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	var ids []uint64
 	for _, row := range l.rows {
-		ids = append(ids, row.buffer.BufferID)
+		ids = append(ids, row.Buffer.BufferID)
 	}
 	slices.Sort(ids)
 	qt.Check(t, qt.DeepEquals(ids, []uint64{kept, 50}))
@@ -154,7 +156,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 // has nothing. What nobody had freed is what diff alone calls left.
 func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	run := newTrainingRun(100)
-	run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.add(event.Event{Kind: event.ProcessExit})
 	path := writeEvents(t, "run.jsonl", run.events)
 	l, err := dumpOf(t, path, dumpOptions{at: "end"})
@@ -162,11 +164,11 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	qt.Check(t, qt.HasLen(l.rows, 0))
 	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).maps, 0))
 	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
-		_, d := diffOf(t, listLayout{}, args...)
+		_, d := diffOf(t, page.Layout{}, args...)
 		qt.Check(t, qt.HasLen(d.totals, 0), qt.Commentf("%v", args))
 	}
 	for _, args := range [][]string{{path, path}, {path, path, "--at", "left"}, {path, "--from", "begin"}} {
-		text, d := diffOf(t, listLayout{}, args...)
+		text, d := diffOf(t, page.Layout{}, args...)
 		qt.Assert(t, qt.HasLen(d.totals, 2), qt.Commentf("%v", args)) // on two chips
 		qt.Check(t, qt.Equals(d.totals[0].B.Buffers, 1))
 		qt.Check(t, qt.StringContains(text, "at the end, with what nobody had freed"))

@@ -1,10 +1,10 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"io"
 
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -88,17 +88,17 @@ type dumpStatic struct {
 }
 
 func (l *listing) head(omitted int) dumpHead {
-	return dumpHead{V: 1, TimeNs: l.nowNs, Moments: l.moments, Omitted: omitted, Lost: l.snap.Lost, Notes: l.notes}
+	return dumpHead{V: 1, TimeNs: l.nowNs, Moments: l.moments, Omitted: omitted, Lost: l.Snap.Lost, Notes: l.notes}
 }
 
-func (l *listing) place(a *allocation) dumpPlace {
+func (l *listing) place(a *alloc.Row) dumpPlace {
 	p := dumpPlace{
-		PID: a.pid, Devices: a.devices, Chips: a.chips, Address: a.address, SinceNs: a.since, BeforeAttach: a.before,
-		Name: l.title(a, " · "), Op: a.name.Op, Function: a.name.Call.Function, File: a.name.Call.File, Line: a.name.Call.Line,
-		Component: a.component,
+		PID: a.PID, Devices: a.Devices, Chips: a.Chips, Address: a.Address, SinceNs: a.SinceNs, BeforeAttach: a.BeforeAttach,
+		Name: l.Title(a, " · "), Op: a.Name.Op, Function: a.Name.Call.Function, File: a.Name.Call.File, Line: a.Name.Call.Line,
+		Component: a.Component,
 	}
-	if !a.before {
-		age := a.age()
+	if !a.BeforeAttach {
+		age := a.Age()
 		p.AgeNs = &age
 	}
 	return p
@@ -111,43 +111,35 @@ func (l *listing) writeJSON(w io.Writer) error {
 	for i := range rows {
 		a := &rows[i]
 		place := l.place(a)
-		if a.stack != nil {
-			if indices[a.stack] == nil {
+		if a.Stack != nil {
+			if indices[a.Stack] == nil {
 				n := len(doc.Stacks)
-				indices[a.stack] = &n
-				doc.Stacks = append(doc.Stacks, a.stack)
+				indices[a.Stack] = &n
+				doc.Stacks = append(doc.Stacks, a.Stack)
 			}
-			place.Stack = indices[a.stack]
+			place.Stack = indices[a.Stack]
 		}
-		if b := a.buffer; b != nil {
+		if b := a.Buffer; b != nil {
 			doc.Buffers = append(doc.Buffers, &dumpBuffer{
-				dumpPlace: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.layout,
+				dumpPlace: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
 				BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
-				BytesPerBank: b.BytesPerBank, Banks: b.Banks, AllocatedBytes: a.bytes(),
+				BytesPerBank: b.BytesPerBank, Banks: b.Banks, AllocatedBytes: a.Bytes(),
 			})
 			continue
 		}
 		s := &dumpStatic{
-			dumpPlace: place, ProgramID: a.static.ProgramID, StaticKind: a.layout, Global: a.static.Global,
-			BytesPerCore: a.perBank, Cores: [][4]uint16{},
+			dumpPlace: place, ProgramID: a.Static.ProgramID, StaticKind: a.Layout, Global: a.Static.Global,
+			BytesPerCore: a.BytesPerBank, Cores: [][4]uint16{},
 		}
-		for _, c := range a.static.Cores {
+		for _, c := range a.Static.Cores {
 			s.Cores = append(s.Cores, [4]uint16{c.X0, c.Y0, c.X1, c.Y1})
 		}
 		doc.Statics = append(doc.Statics, s)
 	}
-	return encode(w, doc)
+	return page.JSON(w, doc)
 }
 
 // writeJSON writes the groups.
 func (g *grouped) writeJSON(w io.Writer) error {
-	return encode(w, &dumpGroups{dumpHead: g.head(g.cutOff), By: g.by, Groups: g.groups[:len(g.groups)-g.cutOff]})
-}
-
-func encode(w io.Writer, doc any) error {
-	out := bufio.NewWriter(w)
-	if err := json.NewEncoder(out).Encode(doc); err != nil {
-		return err
-	}
-	return out.Flush()
+	return page.JSON(w, &dumpGroups{dumpHead: g.head(g.cutOff), By: g.by, Groups: g.groups[:len(g.groups)-g.cutOff]})
 }

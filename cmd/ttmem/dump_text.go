@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -15,22 +17,22 @@ type sectionTotal struct{ count, bytes uint64 }
 
 // writeText writes the rows by device and region. Chips that have the same are one
 // section.
-func (l *listing) writeText(w io.Writer, layout listLayout) error {
+func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
-	layout.writeOthers(out, l.others)
+	layout.WriteOthers(out, l.others)
 	if l.all == 0 {
-		layout.write(out, 0, noStyle, l.nothing())
+		layout.Write(out, 0, page.NoStyle, l.nothing())
 		return out.Flush()
 	}
-	var sites []*site
-	listed := make(map[*site]bool)
+	var sites []*alloc.Site
+	listed := make(map[*alloc.Site]bool)
 	for i := range l.rows {
-		if s := l.rows[i].site; !listed[s] {
+		if s := l.rows[i].Site; !listed[s] {
 			listed[s] = true
 			sites = append(sites, s)
 		}
 	}
-	tellSitesApart(sites)
+	alloc.Distinguish(sites)
 	type chip struct {
 		rows   []int
 		totals [event.NumRegions]sectionTotal
@@ -39,7 +41,7 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 	noChip := []int{-1} // where it is not known which
 	for i := range l.rows {
 		a := &l.rows[i]
-		on := a.devices
+		on := a.Devices
 		if len(on) == 0 {
 			on = noChip
 		}
@@ -49,10 +51,10 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 				c = &chip{}
 				chips[id] = c
 			}
-			t := &c.totals[a.region]
+			t := &c.totals[a.Region]
 			t.count++
-			if a.static == nil || !a.static.Global {
-				t.bytes += a.bytes()
+			if a.Static == nil || !a.Static.Global {
+				t.bytes += a.Bytes()
 			}
 			if i < len(l.rows)-l.cutOff {
 				c.rows = append(c.rows, i)
@@ -65,7 +67,7 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 		*chip
 	}
 	var sections []section
-	for _, id := range sortedInts(chips) {
+	for _, id := range page.Keys(chips) {
 		c, name := chips[id], l.deviceName(id, layout)
 		same := slices.IndexFunc(sections, func(s section) bool {
 			return s.name == name && s.totals == c.totals && slices.Equal(s.rows, c.rows)
@@ -80,22 +82,22 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		title := formatIDs(s.ids)
+		title := page.Chips(s.ids)
 		switch {
 		case s.ids[0] < 0:
 			title = "no known chip"
 		case len(s.ids) > 1:
 			title += " (each)"
 		}
-		layout.writeTitle(out, "", title, s.name)
-		for _, region := range shownRegions {
+		layout.WriteTitle(out, "", title, s.name)
+		for _, region := range alloc.Regions {
 			if s.totals[region].count > 0 {
 				l.writeRegion(out, layout, region, s.ids[0], s.totals[region], s.rows)
 			}
 		}
 	}
 	if l.cutOff > 0 {
-		fmt.Fprintf(out, "\nand %s more of %s: -n 0 lists all\n", formatGrouped(l.cutOff), formatGrouped(l.all))
+		fmt.Fprintf(out, "\nand %s more of %s: -n 0 lists all\n", page.Grouped(l.cutOff), page.Grouped(l.all))
 	}
 	return out.Flush()
 }
@@ -103,15 +105,15 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 // nothing says that there is nothing to list.
 func (l *listing) nothing() string {
 	if l.there > 0 {
-		text := fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.of, formatCount(uint64(l.there), "buffer"))
-		if f := l.filter.regions; slices.Contains(f, event.L1) && !slices.Contains(f, event.CB) {
+		text := fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.of, page.Count(uint64(l.there), "buffer"))
+		if f := l.Filter.Regions; slices.Contains(f, event.L1) && !slices.Contains(f, event.CB) {
 			text += " Circular and dataflow buffers are --region CB."
 		}
 		return text
 	}
 	text := fmt.Sprintf("Nothing is allocated %s.", l.of)
-	if len(l.filter.regions) > 0 {
-		text = fmt.Sprintf("Nothing of %s is allocated %s.", strings.Join(regionNames(l.filter.regions), ", "), l.of)
+	if len(l.Filter.Regions) > 0 {
+		text = fmt.Sprintf("Nothing of %s is allocated %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.of)
 	}
 	if l.ended {
 		text += " --at peak lists each region as it was when it was fullest; `ttmem leaks` tells what was never given back."
@@ -120,12 +122,12 @@ func (l *listing) nothing() string {
 }
 
 // deviceName is what kind of chip it is.
-func (l *listing) deviceName(id int, layout listLayout) (name string) {
-	for i := range l.snap.Devices {
-		d := &l.snap.Devices[i]
+func (l *listing) deviceName(id int, layout page.Layout) (name string) {
+	for i := range l.Snap.Devices {
+		d := &l.Snap.Devices[i]
 		for _, part := range []string{d.Board, d.Arch} {
 			if d.ID == id && part != "" {
-				name += layout.separator() + plain(part)
+				name += layout.Separator() + page.Clean(part)
 			}
 		}
 	}
@@ -134,8 +136,8 @@ func (l *listing) deviceName(id int, layout listLayout) (name string) {
 
 // capacity is what the region of a chip can hold, 0 where that is not known.
 func (l *listing) capacity(id int, region event.Region) uint64 {
-	for i := range l.snap.Devices {
-		if d := &l.snap.Devices[i]; d.ID == id {
+	for i := range l.Snap.Devices {
+		if d := &l.Snap.Devices[i]; d.ID == id {
 			if r := d.Regions.Banked(region); r != nil {
 				return r.CapacityBytes
 			}
@@ -155,66 +157,64 @@ const (
 	rowColumns     = addressColumns + 2*sizeColumns + 3 + banksColumns + ageColumns + pidColumns + 2 + layoutColumns
 	// fewColumns are those without the process and the layout.
 	fewColumns = addressColumns + 2*sizeColumns + 3 + banksColumns + ageColumns
-	// nameIndent is how far a name is indented that is in a line of its own.
-	nameIndent = 6
 )
 
 // writeRegion writes one region of a chip, with those of its rows that are listed.
-func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event.Region, id int, total sectionTotal, rows []int) {
+func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, id int, total sectionTotal, rows []int) {
 	noun, each, parts, of := "buffer", "per bank × banks", " banks", ""
 	if region == event.CB {
 		noun, each, parts, of = "static buffer", "per core × cores", " cores", ", placed anew by each program that runs"
 	}
-	if layout.ascii {
+	if layout.ASCII {
 		each = strings.Replace(each, "×", "x", 1)
 	}
 	if capacity := l.capacity(id, region); capacity > 0 {
-		of = fmt.Sprintf(" of %s, %s", formatBytes(capacity), formatPercent(total.bytes, capacity))
+		of = fmt.Sprintf(" of %s, %s", page.Bytes(capacity), page.Percent(total.bytes, capacity))
 	}
 	name := region.String()
 	if region == event.CB {
 		name = "CBs, DFBs"
 	}
-	layout.writeTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", formatCount(total.count, noun), formatBytes(total.bytes), of))
-	rows = slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return l.rows[i].region != region })
+	layout.WriteTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", page.Count(total.count, noun), page.Bytes(total.bytes), of))
+	rows = slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return l.rows[i].Region != region })
 	titles := make([]string, len(rows))
 	widest := 0
 	for i, row := range rows {
 		titles[i] = l.rowTitle(&l.rows[row], layout)
-		widest = max(widest, width(titles[i]))
+		widest = max(widest, page.Width(titles[i]))
 	}
 	if len(rows) == 0 {
 		return
 	}
-	oneLine := layout.width == 0 || rowColumns+2+widest <= layout.width
-	few := layout.width > 0 && rowColumns > layout.width
-	least := layout.width > 0 && fewColumns > layout.width
-	head := right("address", addressColumns) + right("allocated", sizeColumns)
+	oneLine := layout.Width == 0 || rowColumns+2+widest <= layout.Width
+	few := layout.Width > 0 && rowColumns > layout.Width
+	least := layout.Width > 0 && fewColumns > layout.Width
+	head := page.Right("address", addressColumns) + page.Right("allocated", sizeColumns)
 	if !least {
-		head += right(each, sizeColumns+3+banksColumns)
+		head += page.Right(each, sizeColumns+3+banksColumns)
 	}
-	head += right("age", ageColumns)
+	head += page.Right("age", ageColumns)
 	if !few {
-		head += right("PID", pidColumns) + "  " + left("layout", layoutColumns)
+		head += page.Right("PID", pidColumns) + "  " + page.Left("layout", layoutColumns)
 	}
 	if oneLine {
 		head += "  name"
 	}
-	fmt.Fprintln(out, layout.paint(dim, strings.TrimRight(head, " ")))
+	fmt.Fprintln(out, layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 	for i, row := range rows {
 		a := &l.rows[row]
-		line := right(fmt.Sprintf("%#x", a.address), addressColumns) + right(formatBytes(a.bytes()), sizeColumns)
-		share := right(formatBytes(a.perBank), sizeColumns) + layout.pick(" × ", " x ") + left(fmt.Sprint(a.banks), banksColumns)
+		line := page.Right(fmt.Sprintf("%#x", a.Address), addressColumns) + page.Right(page.Bytes(a.Bytes()), sizeColumns)
+		share := page.Right(page.Bytes(a.BytesPerBank), sizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
 		if !least {
 			line += share
 		}
-		line += right(l.age(a), ageColumns)
+		line += page.Right(l.age(a), ageColumns)
 		title := titles[i]
-		kind := strings.ReplaceAll(a.layout, "_", " ")
+		kind := strings.ReplaceAll(a.Layout, "_", " ")
 		if few {
-			title = fmt.Sprintf("PID %d, %s, %s", a.pid, kind, title)
+			title = fmt.Sprintf("PID %d, %s, %s", a.PID, kind, title)
 		} else {
-			line += right(fmt.Sprint(a.pid), pidColumns) + "  " + left(kind, layoutColumns)
+			line += page.Right(fmt.Sprint(a.PID), pidColumns) + "  " + page.Left(kind, layoutColumns)
 		}
 		if oneLine {
 			fmt.Fprintln(out, line+"  "+title)
@@ -224,26 +224,26 @@ func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event
 		if least {
 			title = strings.TrimSpace(share) + parts + ", " + title
 		}
-		layout.write(out, nameIndent, green, title)
+		layout.Write(out, page.NameIndent, page.Green, title)
 	}
 }
 
 // rowTitle is the name of a row, and what else there is to say of it.
-func (l *listing) rowTitle(a *allocation, layout listLayout) string {
-	title := a.withCaller(l.title(a, layout.separator()))
-	if a.chips > 1 {
-		title += fmt.Sprintf(", shared across %d chips", a.chips)
+func (l *listing) rowTitle(a *alloc.Row, layout page.Layout) string {
+	title := a.WithCaller(l.Title(a, layout.Separator()))
+	if a.Chips > 1 {
+		title += fmt.Sprintf(", shared across %d chips", a.Chips)
 	}
-	if a.static != nil && a.static.Global {
+	if a.Static != nil && a.Static.Global {
 		title += ", in an L1 buffer"
 	}
 	return title
 }
 
 // age is how long it has been there.
-func (l *listing) age(a *allocation) string {
-	if a.before {
+func (l *listing) age(a *alloc.Row) string {
+	if a.BeforeAttach {
 		return "earlier"
 	}
-	return formatSeconds(a.age())
+	return page.Seconds(a.Age())
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -153,12 +154,12 @@ func TestADifferenceIsTheSameFromTheLastCheckpointOn(t *testing.T) {
 		side := &diffSide{path: path, at: moment{text: "left"}}
 		_, _, err := readSides(side, &diffSide{path: path, at: moment{text: "left"}})
 		qt.Assert(t, qt.IsNil(err))
-		var want aggregate.Parts
+		var want analyze.Parts
 		state := aggregate.New()
-		_, err = watchFile(path, applying(state, want.AddLeft), func() {})
+		_, err = watchFile(path, applying(state, want.AddUnfreed), func() {})
 		qt.Assert(t, qt.IsNil(err))
-		want.AddHeld(state, everyRegion)
-		lines := func(p *aggregate.Parts) (list []string) {
+		want.AddLive(state, everyRegion)
+		lines := func(p *analyze.Parts) (list []string) {
 			for _, one := range p.List {
 				stack := one.Stack.Frames()
 				one.Stack = nil

@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -109,7 +110,7 @@ func (p *leakPage) writeJSON(w io.Writer) error {
 	if p.o.by != "stack" {
 		doc.By, doc.Groups = p.o.by, p.groups()
 	}
-	return encode(w, &doc)
+	return page.JSON(w, &doc)
 }
 
 func toLeakMark(m aggregate.GrowthMark) *leakMark { return &leakMark{m.Name, m.TimeNs} }
@@ -120,9 +121,9 @@ func (p *leakPage) rows(list []leak) []leakRow {
 		l := &list[i]
 		row := leakRow{
 			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Growing: l.growing,
-			GrowthBytes: l.Steps, OldestNs: l.OldestNs, Name: p.title(l, " · "), Component: l.component,
+			GrowthBytes: l.Steps, OldestNs: l.OldestNs, Name: p.title(l, " · "), Component: l.Component,
 			PID: l.PID, Region: l.Region.String(), Layout: l.Layout.String(), Devices: l.Devices,
-			Stack: append([]event.Frame{}, l.stack.Frames()...),
+			Stack: append([]event.Frame{}, l.Grown.Stack.Frames()...),
 		}
 		trend := &l.Trend
 		if !p.byTrend() {

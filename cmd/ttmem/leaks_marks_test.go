@@ -9,6 +9,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -16,12 +19,12 @@ import (
 // so many. It keeps a result of each, and of the first two a program's table.
 func markedFile(t *testing.T, steps int) string {
 	t.Helper()
-	leak, cache := binding("add", "Attention.forward", 31), binding("embedding", "Tables.get", 7)
+	leak, cache := pagetest.Stack("add", "Attention.forward", 31), pagetest.Stack("embedding", "Tables.get", 7)
 	var events []event.Event
 	id := uint64(0)
 	alloc := func(stack *event.Stack) {
 		id++
-		events = append(events, bufferEvent(event.Alloc, id, event.DRAM, 0x1000*id, 1024, stack, 0))
+		events = append(events, pagetest.Buffer(event.Alloc, id, event.DRAM, 0x1000*id, 1024, stack, 0))
 	}
 	mark := func() { events = append(events, event.Event{Kind: event.Mark, Cause: "step"}) }
 	for i := range steps {
@@ -83,7 +86,7 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 			}
 			qt.Check(t, qt.Equals(left, test.left))
 			_, err = leaksJSON(t, append(test.flags, file, "--fail-above", "0")...)
-			qt.Check(t, qt.Equals(err, error(exitStatus(leaked))))
+			qt.Check(t, qt.Equals(err, error(term.ExitStatus(leaked))))
 		})
 	}
 	_, err := leaksJSON(t, markedFile(t, 8), "--from", "step", "--to", "step", "--fail-above", "96KiB")
@@ -92,7 +95,7 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 
 func TestWhatIsLeftIsShownApart(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}, from: "step#1", to: "step"}
-	text := leaksText(t, markedFile(t, 8), o, aggregate.GrowthOptions{From: "step", FromNth: 1, To: "step"}, listLayout{width: 80})
+	text := leaksText(t, markedFile(t, 8), o, aggregate.GrowthOptions{From: "step", FromNth: 1, To: "step"}, page.Layout{Width: 80})
 	qt.Check(t, qt.Equals(text, `96.0 KiB leaked in marked.jsonl, from "step#1" to "step" (8 intervals, 1.8 s), 8
 buffers by 1 stack
 

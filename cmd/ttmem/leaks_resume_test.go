@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -115,7 +116,7 @@ func leaksBothWays(t *testing.T, path string) (resumed, whole []byte) {
 		r, err := f.growth.Report()
 		qt.Assert(t, qt.IsNil(err))
 		var out bytes.Buffer
-		p := newLeakPage(r, w, &o, dumpFilter{}, nil)
+		p := newLeakPage(r, w, &o, alloc.Filter{}, nil)
 		qt.Assert(t, qt.IsNil(p.writeJSON(&out)))
 		fmt.Fprintln(&out, p.notes(), f.lost)
 		return out.Bytes()
@@ -211,7 +212,7 @@ func TestANoteOfANewerTtmemIsNotUsed(t *testing.T) {
 	var out bytes.Buffer
 	o := leaksOptions{}
 	o.by = "stack"
-	p := newLeakPage(r, w, &o, dumpFilter{}, nil)
+	p := newLeakPage(r, w, &o, alloc.Filter{}, nil)
 	qt.Assert(t, qt.IsNil(p.writeJSON(&out)))
 	fmt.Fprintln(&out, p.notes(), f.lost)
 	qt.Check(t, qt.Equals(pretty(t, out.Bytes()), pretty(t, whole)))

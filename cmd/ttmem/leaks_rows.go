@@ -8,13 +8,15 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
 // A leak is what one call stack allocated and did not give back.
 type leak struct {
 	aggregate.Grown
-	*site
+	*alloc.Site
 	// keeps is what of tt-metal's own keeps it; nil for the program's own.
 	keeps *name.Retained
 	// growing is true where it grows time and again.
@@ -37,7 +39,7 @@ type leakPage struct {
 	judged bool
 	// replaced is what was there at From and is gone.
 	replaced map[placeKey]aggregate.Amount
-	list     *listing
+	list     *alloc.Namer
 }
 
 // A placeKey is a line of a process: what it has there now takes the place of what it
@@ -52,33 +54,33 @@ type placeKey struct {
 // leak, where the marks were not named by the user.
 const judgedIntervals = 4
 
-func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter dumpFilter, rules *name.Rules) *leakPage {
+func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter alloc.Filter, rules *name.Rules) *leakPage {
 	named := o.from != "" || o.to != ""
-	p := &leakPage{GrowthReport: r, o: o, w: w, replaced: make(map[placeKey]aggregate.Amount), list: &listing{
-		present: &present{of: w.of, nowNs: r.TimeNs}, snap: &aggregate.Snapshot{}, rules: rules, filter: filter,
+	p := &leakPage{GrowthReport: r, o: o, w: w, replaced: make(map[placeKey]aggregate.Amount), list: &alloc.Namer{
+		Snap: &aggregate.Snapshot{}, Rules: rules, Filter: filter,
 	}}
 	p.judged = len(r.Marks) == 0 || o.interval > 0 || !named && len(r.Marks) > judgedIntervals
-	sites := make(map[*event.Stack]*site)
+	sites := make(map[*event.Stack]*alloc.Site)
 	known := make(map[int]bool)
 	var all []leak
 	for i := range r.Left {
 		g := &r.Left[i]
-		if len(filter.regions) > 0 && !slices.Contains(filter.regions, g.Region) ||
-			len(filter.devices) > 0 && !slices.ContainsFunc(g.Devices, func(id int) bool { return slices.Contains(filter.devices, id) }) {
+		if len(filter.Regions) > 0 && !slices.Contains(filter.Regions, g.Region) ||
+			len(filter.Devices) > 0 && !slices.ContainsFunc(g.Devices, func(id int) bool { return slices.Contains(filter.Devices, id) }) {
 			continue
 		}
-		one := leak{Grown: *g, site: sites[g.Stack]}
-		if one.site == nil {
-			one.site = p.list.newSite(g.Stack)
-			sites[g.Stack] = one.site
+		one := leak{Grown: *g, Site: sites[g.Stack]}
+		if one.Site == nil {
+			one.Site = p.list.NewSite(g.Stack)
+			sites[g.Stack] = one.Site
 		}
 		if !known[g.PID] {
 			known[g.PID] = true
 			process := aggregate.Process{PID: g.PID, Comm: g.Comm}
 			process.Command = g.Command
-			p.list.snap.Processes = append(p.list.snap.Processes, process)
+			p.list.Snap.Processes = append(p.list.Snap.Processes, process)
 		}
-		key := placeKey{one.PID, one.Region, one.name}
+		key := placeKey{one.PID, one.Region, one.Name}
 		sum := p.replaced[key]
 		p.replaced[key] = aggregate.Amount{Count: sum.Count + one.Replaced.Count, Bytes: sum.Bytes + one.Replaced.Bytes}
 		all = append(all, one)
@@ -88,7 +90,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 	}
 	for _, list := range [][]leak{p.leaks, p.left, p.unclear} {
 		slices.SortStableFunc(list, func(a, b leak) int {
-			return cmp.Or(compareBool(b.growing, a.growing), cmp.Compare(b.Bytes, a.Bytes))
+			return cmp.Or(page.CompareBool(b.growing, a.growing), cmp.Compare(b.Bytes, a.Bytes))
 		})
 	}
 	return p
@@ -96,7 +98,7 @@ func newLeakPage(r *aggregate.GrowthReport, w *watched, o *leaksOptions, filter 
 
 // add puts what is left where it belongs.
 func (p *leakPage) add(one leak) {
-	frames := one.stack.Frames()
+	frames := one.Grown.Stack.Frames()
 	one.keeps, one.growing = name.RuntimeRetained(frames), one.Between.Growing
 	if p.byTrend() {
 		if one.growing = one.Trend.Growing; one.growing {
@@ -139,7 +141,7 @@ func (p *leakPage) grows(t *aggregate.Trend) bool {
 // takePlace takes from what is left what only took the place of something that is gone,
 // and reports whether there is more.
 func (p *leakPage) takePlace(one *leak) bool {
-	key := placeKey{one.PID, one.Region, one.name}
+	key := placeKey{one.PID, one.Region, one.Name}
 	gone := p.replaced[key]
 	taken := aggregate.Amount{Count: min(gone.Count, one.Count), Bytes: min(gone.Bytes, one.Bytes)}
 	p.replaced[key] = aggregate.Amount{Count: gone.Count - taken.Count, Bytes: gone.Bytes - taken.Bytes}
@@ -224,7 +226,7 @@ func ordinal(n int) string {
 
 // title is what it is called, in one line.
 func (p *leakPage) title(l *leak, separator string) string {
-	return p.list.title(&allocation{site: l.site}, separator)
+	return p.list.Title(&alloc.Row{Site: l.Site}, separator)
 }
 
 // leakGroup is what is counted together.
@@ -237,12 +239,12 @@ type leakGroup struct {
 
 // groups are the leaks by something, the most bytes first.
 func (p *leakPage) groups() []*leakGroup {
-	by := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == p.o.by })]
+	by := alloc.GroupingOf(p.o.by)
 	groups := make(map[string]*leakGroup)
 	for i := range p.leaks {
 		l := &p.leaks[i]
-		a := allocation{devices: l.Devices, region: l.Region, pid: l.PID, layout: l.Layout.String(), site: l.site}
-		keys := by.keys(p.list, &a)
+		a := alloc.Row{Devices: l.Devices, Region: l.Region, PID: l.PID, Layout: l.Layout.String(), Site: l.Site}
+		keys := by.Keys(p.list, &a)
 		for _, key := range keys {
 			g := groups[key]
 			if g == nil {
@@ -263,11 +265,11 @@ func (p *leakPage) groups() []*leakGroup {
 func (p *leakPage) notes() (notes []string) {
 	if p.o.interval > 0 && len(p.Marks) <= judgedIntervals {
 		notes = append(notes, fmt.Sprintf("--interval %v: the allocations take no more than %s, so that there are few marks; judged without them",
-			p.o.interval, formatSeconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
+			p.o.interval, page.Seconds(p.TimeNs-min(p.TimeNs, p.From.TimeNs))))
 	}
 	if p.Others.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s that ended with a device or a process are not told apart, nor counted: they are of too many call stacks",
-			formatCount(p.Others.Count, "buffer"), formatBytes(p.Others.Bytes)))
+			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
 	}
 	if p.Earlier {
 		since, known := "you asked", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) knows"
@@ -281,14 +283,14 @@ func (p *leakPage) notes() (notes []string) {
 		if p.o.source.file != "" {
 			before = p.w.of + " begins"
 		}
-		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", formatCount(uint64(p.EarlierMarks), "mark"), before))
+		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(p.EarlierMarks), "mark"), before))
 	}
 	if p.StepMarks > 0 {
-		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", formatCount(uint64(p.StepMarks), "mark")))
+		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", page.Count(uint64(p.StepMarks), "mark")))
 	}
 	if p.Over.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
-			formatCount(p.Over.Count, "buffer"), formatBytes(p.Over.Bytes), p.To.Name))
+			page.Count(p.Over.Count, "buffer"), page.Bytes(p.Over.Bytes), p.To.Name))
 	}
 	return notes
 }

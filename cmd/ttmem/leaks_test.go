@@ -10,6 +10,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -68,7 +70,7 @@ func leakyFile(t *testing.T) string {
 }
 
 // leaksText is the page of a file.
-func leaksText(t *testing.T, file string, o leaksOptions, marks aggregate.GrowthOptions, layout listLayout) string {
+func leaksText(t *testing.T, file string, o leaksOptions, marks aggregate.GrowthOptions, layout page.Layout) string {
 	t.Helper()
 	growth := aggregate.NewGrowth(marks)
 	w, err := watchFile(file, growth.Apply, func() {})
@@ -77,7 +79,7 @@ func leaksText(t *testing.T, file string, o leaksOptions, marks aggregate.Growth
 	r, err := growth.Report()
 	qt.Assert(t, qt.IsNil(err))
 	var out strings.Builder
-	qt.Assert(t, qt.IsNil(newLeakPage(r, w, &o, dumpFilter{}, nil).write(&out, layout)))
+	qt.Assert(t, qt.IsNil(newLeakPage(r, w, &o, alloc.Filter{}, nil).write(&out, layout)))
 	return out.String()
 }
 
@@ -93,7 +95,7 @@ func TestLeaksPage(t *testing.T) {
 		}
 	}
 	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(strings.Join(kept, "")), 0o600)))
-	text := leaksText(t, file, o, aggregate.GrowthOptions{}, listLayout{width: 80})
+	text := leaksText(t, file, o, aggregate.GrowthOptions{}, page.Layout{Width: 80})
 	qt.Check(t, qt.Equals(text, `480.0 KiB leaked in leaky.jsonl, 20 buffers by 1 stack
 
       bytes buffers     oldest
@@ -110,13 +112,13 @@ Kept: program cache  10 buffers, 240.0 KiB
 Also there, and not growing: 10 buffers of 240.0 KiB by 1 stack.
 `))
 	for _, line := range strings.Split(text, "\n") {
-		qt.Check(t, qt.IsTrue(width(line) <= 80), qt.Commentf("%s", line))
+		qt.Check(t, qt.IsTrue(page.Width(line) <= 80), qt.Commentf("%s", line))
 	}
 }
 
 func TestLeaksBetweenNamedMarks(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}}
-	text := leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, listLayout{width: 80})
+	text := leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, page.Layout{Width: 80})
 	qt.Check(t, qt.StringContains(text, "240.0 KiB leaked in leaky.jsonl, from \"step 5\" to \"step 15\" (0.036 s), 10\nbuffers by 1 stack\n"))
 	qt.Check(t, qt.StringContains(text, "grew between the two marks\n"))
 	qt.Check(t, qt.StringContains(text, "Kept: program cache  5 buffers"))
@@ -124,10 +126,10 @@ func TestLeaksBetweenNamedMarks(t *testing.T) {
 
 func TestLeaksBySomethingElse(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "op"}}
-	text := leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, listLayout{width: 80})
+	text := leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, page.Layout{Width: 80})
 	qt.Check(t, qt.StringContains(text, "      bytes buffers  op\n  240.0 KiB      10  ttnn.add\n"))
 	o.by = "process"
-	text = leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, listLayout{width: 80})
+	text = leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, page.Layout{Width: 80})
 	qt.Check(t, qt.StringContains(text, "PID 42 python main.py\n"))
 }
 

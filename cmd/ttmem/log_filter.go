@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -23,7 +25,7 @@ const (
 var noteNames = []string{noteDoubleFree, noteUnseen, noteReplaced, noteOverlap, noteReuse}
 
 // notesOf are the names of what is noted of an event.
-func notesOf(n *aggregate.Note) (names []string) {
+func notesOf(n *analyze.Note) (names []string) {
 	if n.Freed != nil {
 		names = append(names, noteDoubleFree)
 	}
@@ -66,7 +68,7 @@ type metByFilter struct {
 }
 
 // passes reports whether the event is asked for. begin is the time of the first one.
-func (f *logFilter) passes(e *event.Event, n *aggregate.Note, begin uint64, siteOf func(*event.Stack) *site) bool {
+func (f *logFilter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf func(*event.Stack) *alloc.Site) bool {
 	if !slices.Contains(logKinds, e.Kind) {
 		return false // of a checkpoint
 	}
@@ -91,11 +93,11 @@ func (f *logFilter) passes(e *event.Event, n *aggregate.Note, begin uint64, site
 			return true
 		}
 	}
-	if e.Stack != nil && siteOf(e.Stack).matches {
+	if e.Stack != nil && siteOf(e.Stack).Matches {
 		return true
 	}
 	b := n.Ended()
-	return b != nil && b.Stack != nil && siteOf(b.Stack).matches
+	return b != nil && b.Stack != nil && siteOf(b.Stack).Matches
 }
 
 // passesNotes reports whether one of the notes is asked for.
@@ -181,9 +183,9 @@ func (f *logFilter) hint(l *eventLog) string {
 	case len(f.devices) > 0 && len(devices) == 0:
 		return ": no chip is used"
 	case len(f.devices) > 0 && !slices.ContainsFunc(f.devices, func(id int) bool { return f.met.devices[id] }):
-		return fmt.Sprintf(": there is %s", formatIDs(devices))
+		return fmt.Sprintf(": there is %s", page.Chips(devices))
 	case f.since > 0 && l.last-l.begin < f.since:
-		return fmt.Sprintf(": the last is %s after the first", formatSeconds(l.last-l.begin))
+		return fmt.Sprintf(": the last is %s after the first", page.Seconds(l.last-l.begin))
 	case has(regions) && !slices.ContainsFunc(f.regions, func(r event.Region) bool { return f.met.regions[r] }):
 		return ": there are events of " + strings.Join(regions, ", ")
 	case f.met.last > 0 && !slices.ContainsFunc(f.buffers, func(id uint64) bool { return id >= f.met.first && id <= f.met.last }):

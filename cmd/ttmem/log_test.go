@@ -7,10 +7,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -19,10 +21,10 @@ import (
 func writeEvents(t *testing.T, name string, events []event.Event) string {
 	t.Helper()
 	var b []byte
-	now := uint64(1000 * second)
+	now := uint64(1000 * pagetest.Second)
 	for _, e := range events {
 		if e.TimeNs == 0 {
-			now += second / 10
+			now += pagetest.Second / 10
 			e.TimeNs = now
 		}
 		now = e.TimeNs
@@ -33,44 +35,26 @@ func writeEvents(t *testing.T, name string, events []event.Event) string {
 	return path
 }
 
-var eventCapacities = [event.BankedRegions]event.Capacity{
-	event.DRAM: {Banks: 12, BytesPerBank: 1 << 20, Base: 0x1000},
-	event.L1:   {Banks: 64, BytesPerBank: 0x10000, Base: 0x8000},
-}
-
-// bufferEvent is an Alloc or a Free of PID 4242.
-func bufferEvent(kind event.Kind, id uint64, region event.Region, address, perBank uint64, stack *event.Stack, devices ...int) event.Event {
-	e := event.Event{
-		Kind: kind, PID: 4242, TID: 4242, Comm: "python3", Devices: devices, Region: region, BufferID: id,
-		Object: 0x7f0000001000 + id*0x100, Allocator: 1, Address: address, SizeBytes: perBank * 12, PageSizeBytes: 2048,
-		BytesPerBank: perBank, Banks: 12, Stack: stack,
-	}
-	if kind == event.Free {
-		e.Reason, e.Stack = event.ReasonExplicit, nil
-	}
-	return e
-}
-
 // oddEvents have one of everything that a log tells.
 func oddEvents() []event.Event {
-	add, mul := binding("add", "Attention.forward", 31), binding("matmul", "Attention.forward", 32)
+	add, mul := pagetest.Stack("add", "Attention.forward", 31), pagetest.Stack("matmul", "Attention.forward", 32)
 	alloc, free := event.Alloc, event.Free
 	cores := []event.CoreRange{{X1: 7, Y1: 7}}
-	other := bufferEvent(alloc, 1, event.DRAM, 0x8000, 4096, add, 0)
+	other := pagetest.Buffer(alloc, 1, event.DRAM, 0x8000, 4096, add, 0)
 	other.PID, other.TID = 4300, 4300
-	sharded := bufferEvent(alloc, 6, event.L1, 0x17800, 2048, mul, 0, 1)
+	sharded := pagetest.Buffer(alloc, 6, event.L1, 0x17800, 2048, mul, 0, 1)
 	sharded.Layout, sharded.Banks = event.HeightSharded, 4
-	unseen := bufferEvent(free, 99, event.DRAM, 0x9000, 4096, nil, 0)
-	early := bufferEvent(alloc, 3, event.DRAM, 0x20000, 1024, nil, 0)
+	unseen := pagetest.Buffer(free, 99, event.DRAM, 0x9000, 4096, nil, 0)
+	early := pagetest.Buffer(alloc, 3, event.DRAM, 0x20000, 1024, nil, 0)
 	early.BeforeAttach = true
 	return []event.Event{
 		{Kind: event.ProcessStart, PID: 4242, Comm: "python3", Command: "python3 run.py", Release: "0.81.1"},
-		{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: eventCapacities},
+		{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: pagetest.Capacities},
 		early,
-		bufferEvent(alloc, 1, event.DRAM, 0x8000, 8192, add, 0, 1),
-		bufferEvent(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
-		bufferEvent(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
-		bufferEvent(alloc, 2, event.DRAM, 0x8000, 4096, mul, 0, 1),
+		pagetest.Buffer(alloc, 1, event.DRAM, 0x8000, 8192, add, 0, 1),
+		pagetest.Buffer(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
+		pagetest.Buffer(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
+		pagetest.Buffer(alloc, 2, event.DRAM, 0x8000, 4096, mul, 0, 1),
 		other,
 		unseen,
 		{Kind: event.CBAlloc, PID: 4242, ProgramID: 5, Devices: []int{0, 1}, Region: event.CB, Address: 0x8000, SizeBytes: 4096, Cores: cores, StaticKind: event.CircularBuffer, Stack: mul},
@@ -79,9 +63,9 @@ func oddEvents() []event.Event {
 		{Kind: event.AllocFailed, PID: 4242, Devices: []int{0, 1}, Region: event.L1, SizeBytes: 1 << 30, BytesPerBank: 1 << 24, Banks: 64,
 			Reason: event.ReasonOutOfMemory, Message: "TT_FATAL @ bank_manager.cpp:514: false\ninfo:\nOut of Memory: Not enough space to allocate\n", Stack: mul},
 		{Kind: event.Mark, Cause: "warm"},
-		bufferEvent(alloc, 2, event.DRAM, 0xa000, 4096, mul, 0, 1),
+		pagetest.Buffer(alloc, 2, event.DRAM, 0xa000, 4096, mul, 0, 1),
 		{Kind: event.Lost, Count: 3, Cause: "ring buffer full"},
-		bufferEvent(free, 3, event.DRAM, 0x20000, 1024, nil, 0),
+		pagetest.Buffer(free, 3, event.DRAM, 0x20000, 1024, nil, 0),
 		{Kind: event.CBFree, PID: 4242, ProgramID: 5, Devices: []int{0, 1}},
 		{Kind: event.ProcessExit, PID: 4242, ExitStatus: 9},
 		// of a checkpoint: not listed
@@ -90,7 +74,7 @@ func oddEvents() []event.Event {
 }
 
 // logOf is what a log of a file prints.
-func logOf(t *testing.T, path string, o logOptions, layout listLayout) (string, *eventLog) {
+func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string, *eventLog) {
 	t.Helper()
 	o.source.file = path
 	filter, err := o.check()
@@ -100,12 +84,12 @@ func logOf(t *testing.T, path string, o logOptions, layout listLayout) (string, 
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	out := newLogOutput(f, false)
+	out := output.NewLines(f, false)
 	l := newEventLog(&o, filter, nil, layout, out)
 	_, err = l.watch(&o.source)
 	qt.Assert(t, qt.IsNil(err))
 	l.end()
-	qt.Assert(t, qt.IsNil(out.close()))
+	qt.Assert(t, qt.IsNil(out.Close()))
 	text, err := os.ReadFile(f.Name())
 	qt.Assert(t, qt.IsNil(err))
 	return string(text), l
@@ -116,21 +100,21 @@ func TestTheLog(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		options logOptions
-		layout  listLayout
+		layout  page.Layout
 	}{
-		{"log_lines", logOptions{}, listLayout{}},
-		{"log_wide", logOptions{}, listLayout{width: 200}},
-		{"log_narrow", logOptions{}, listLayout{width: 80}},
-		{"log_color", logOptions{}, listLayout{painter: painter{color: true}, width: 100}},
-		{"log_ascii", logOptions{}, listLayout{painter: painter{ascii: true}}},
-		{"log_stacks", logOptions{stacks: true, buffers: []string{"1"}}, listLayout{width: 100}},
+		{"log_lines", logOptions{}, page.Layout{}},
+		{"log_wide", logOptions{}, page.Layout{Width: 200}},
+		{"log_narrow", logOptions{}, page.Layout{Width: 80}},
+		{"log_color", logOptions{}, page.Layout{Painter: page.Painter{Color: true}, Width: 100}},
+		{"log_ascii", logOptions{}, page.Layout{Painter: page.Painter{ASCII: true}}},
+		{"log_stacks", logOptions{stacks: true, buffers: []string{"1"}}, page.Layout{Width: 100}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, _ := logOf(t, path, test.options, test.layout)
-			checkGolden(t, test.name+".golden", text)
-			if test.layout.width > 0 {
-				for line := range strings.Lines(colors.ReplaceAllString(text, "")) {
-					qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= test.layout.width), qt.Commentf("%s", line))
+			pagetest.Golden(t, test.name+".golden", text)
+			if test.layout.Width > 0 {
+				for line := range strings.Lines(pagetest.Colors.ReplaceAllString(text, "")) {
+					qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= test.layout.Width), qt.Commentf("%s", line))
 				}
 			}
 		})
@@ -169,7 +153,7 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.options.json = true
-			text, _ := logOf(t, path, c.options, listLayout{})
+			text, _ := logOf(t, path, c.options, page.Layout{})
 			var got []string
 			for line := range strings.Lines(text) {
 				var e struct {
@@ -198,7 +182,7 @@ func mustJSON(v any) []byte {
 // TestALineOfTheLogIsAnEvent: what reads event records reads them.
 func TestALineOfTheLogIsAnEvent(t *testing.T) {
 	path := writeEvents(t, "odd.jsonl", oddEvents())
-	text, l := logOf(t, path, logOptions{json: true}, listLayout{})
+	text, l := logOf(t, path, logOptions{json: true}, page.Layout{})
 	r := event.NewReader(strings.NewReader(text))
 	n := uint64(0)
 	for {
@@ -272,7 +256,7 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "nothing to be noted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, l := logOf(t, path, c.options, listLayout{})
+			text, l := logOf(t, path, c.options, page.Layout{})
 			qt.Check(t, qt.Equals(text, ""))
 			qt.Check(t, qt.StringContains(l.filter.hint(l), c.says))
 		})
@@ -285,33 +269,14 @@ func TestALiveLogBeginsWithTheLast(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	out := newLogOutput(f, false)
-	l := newEventLog(&logOptions{n: 1}, &logFilter{}, nil, listLayout{}, out)
+	out := output.NewLines(f, false)
+	l := newEventLog(&logOptions{n: 1}, &logFilter{}, nil, page.Layout{}, out)
 	l.from = 100
 	for i, time := range []uint64{50, 60, 100, 110} {
 		l.handle(&event.Event{Kind: event.Mark, TimeNs: time, Cause: []string{"a", "b", "c", "d"}[i]})
 	}
-	qt.Assert(t, qt.IsNil(out.close()))
+	qt.Assert(t, qt.IsNil(out.Close()))
 	text, err := os.ReadFile(f.Name())
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(regexp.MustCompile(`(?m)\w$`).FindAllString(string(text), -1)[1:], []string{"b", "c", "d"}))
-}
-
-// TestLinesAreWrittenSoon: whoever follows a log does not wait for the next event.
-func TestLinesAreWrittenSoon(t *testing.T) {
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	qt.Assert(t, qt.IsNil(err))
-	defer f.Close()
-	out := newLogOutput(f, false)
-	out.write([]byte("one\n"))
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		text, err := os.ReadFile(f.Name())
-		qt.Assert(t, qt.IsNil(err))
-		if string(text) == "one\n" {
-			return
-		}
-		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -8,13 +8,15 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
 // TestALogReadsNoFurtherThanAsked: what comes after --to is not read, but for events
 // that come late.
 func TestALogReadsNoFurtherThanAsked(t *testing.T) {
-	begin := uint64(1000 * second)
+	begin := uint64(1000 * pagetest.Second)
 	mark := func(name string, after time.Duration) event.Event {
 		return event.Event{Kind: event.Mark, Cause: name, TimeNs: begin + uint64(after)}
 	}
@@ -27,7 +29,7 @@ func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, append(text, "no event\n"...), 0o644)))
 
-	out, l := logOf(t, path, logOptions{to: "1s"}, listLayout{})
+	out, l := logOf(t, path, logOptions{to: "1s"}, page.Layout{})
 	for name, listed := range map[string]bool{"first": true, "second": true, "later": false, "late": true, "past": false} {
 		qt.Check(t, qt.Equals(strings.Contains(out, name+"\n"), listed), qt.Commentf("%s in\n%s", name, out))
 	}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -12,8 +14,7 @@ import (
 type mapPage struct {
 	// of is when and where they are of: "at the end of model.ttmem".
 	of     string
-	names  *listing // which names call stacks
-	sites  map[*event.Stack]*site
+	names  *alloc.Namer // which names call stacks
 	notes  []string
 	others string // of a present
 	failed bool
@@ -56,7 +57,7 @@ func (m *mapPage) add(s *aggregate.State, nowNs uint64, wanted wantedFunc) {
 }
 
 func (m *mapPage) addRegion(s *aggregate.State, nowNs uint64, d *aggregate.Device, region event.Region) {
-	r := &regionMap{devices: []int{d.ID}, board: cmp.Or(plain(d.Board), plain(d.Arch)), nowNs: nowNs, space: s.Space(d.ID, region)}
+	r := &regionMap{devices: []int{d.ID}, board: cmp.Or(page.Clean(d.Board), page.Clean(d.Arch)), nowNs: nowNs, space: s.Space(d.ID, region)}
 	if r.space == nil {
 		return
 	}
@@ -174,37 +175,26 @@ func (r *regionMap) staticRows() []mapRow {
 }
 
 // site is what there is to know of where a row was allocated; nil where it is a hole.
-func (m *mapPage) site(row *mapRow) *site {
-	var stack *event.Stack
+func (m *mapPage) site(row *mapRow) *alloc.Site {
 	switch {
 	case row.block != nil:
-		stack = row.block.Stack
+		return m.names.Site(row.block.Stack)
 	case row.static != nil:
-		stack = row.static.Stack
-	default:
-		return nil
+		return m.names.Site(row.static.Stack)
 	}
-	if m.sites == nil {
-		m.sites = make(map[*event.Stack]*site)
-	}
-	s := m.sites[stack]
-	if s == nil {
-		s = m.names.newSite(stack)
-		m.sites[stack] = s
-	}
-	return s
+	return nil
 }
 
 // title is what a row is called.
 func (m *mapPage) title(row *mapRow, separator string) string {
-	a := allocation{site: m.site(row)}
-	if a.site == nil {
+	a := alloc.Row{Site: m.site(row)}
+	if a.Site == nil {
 		return "free"
 	}
-	a.before = row.block != nil && row.block.BeforeAttach || row.static != nil && row.static.BeforeAttach
-	title := m.names.title(&a, separator)
+	a.BeforeAttach = row.block != nil && row.block.BeforeAttach || row.static != nil && row.static.BeforeAttach
+	title := m.names.Title(&a, separator)
 	if row.static != nil {
-		title = "CBs, DFBs of " + formatCount(uint64(row.programs), "program") + separator + title
+		title = "CBs, DFBs of " + page.Count(uint64(row.programs), "program") + separator + title
 	}
 	return title
 }
@@ -222,7 +212,7 @@ func (r *regionMap) age(row *mapRow) string {
 	default:
 		return ""
 	}
-	return formatSeconds(r.nowNs - min(r.nowNs, since))
+	return page.Seconds(r.nowNs - min(r.nowNs, since))
 }
 
 // A cell is a part of the addresses that a map has one character for.

@@ -13,6 +13,9 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -21,7 +24,7 @@ import (
 func holedEvents() []event.Event {
 	r := newTrainingRun(100)
 	add := func(kind event.Kind, id uint64, region event.Region, address, perBank uint64, line int) {
-		r.add(bufferEvent(kind, id, region, address, perBank, binding("empty", "Model.load", line), 0, 1))
+		r.add(pagetest.Buffer(kind, id, region, address, perBank, pagetest.Stack("empty", "Model.load", line), 0, 1))
 	}
 	for i := range uint64(8) {
 		add(event.Alloc, i, event.DRAM, 0x1000+i*0x10000, 0x10000, 10+int(i))
@@ -42,7 +45,7 @@ func holedEvents() []event.Event {
 	for i := range uint64(2) {
 		r.add(event.Event{
 			Kind: event.CBAlloc, ProgramID: i, Devices: []int{0, 1}, Address: 0x8000 + i*0x400, SizeBytes: 0x800,
-			Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: binding("matmul", "Model.step", 40),
+			Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: pagetest.Stack("matmul", "Model.step", 40),
 		})
 	}
 	r.mark("loaded")
@@ -59,7 +62,7 @@ func mapOf(t *testing.T, path string, o mapOptions) *mapPage {
 	}
 	at, regions, rules, err := o.check(c, []string{path})
 	qt.Assert(t, qt.IsNil(err))
-	m := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
+	m := &mapPage{names: &alloc.Namer{Rules: rules}, regions: regions, asked: o.devices, n: o.n}
 	qt.Assert(t, qt.IsNil(m.read(&o, at)))
 	qt.Assert(t, qt.IsNil(m.checkChips()))
 	m.of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.of, "$1")
@@ -79,24 +82,24 @@ func TestTheMap(t *testing.T) {
 		name    string
 		path    string
 		options mapOptions
-		layout  listLayout
+		layout  page.Layout
 	}{
-		{"map", path, mapOptions{n: 12}, listLayout{}},
-		{"map_narrow", path, mapOptions{n: 4}, listLayout{width: 80}},
-		{"map_color", path, mapOptions{n: 4, devices: []int{1}}, listLayout{painter: painter{color: true}, width: 80}},
-		{"map_ascii", path, mapOptions{n: 4, regions: []string{"l1"}}, listLayout{painter: painter{ascii: true}}},
-		{"map_peak", path, mapOptions{n: 12, at: "peak", regions: []string{"DRAM"}}, listLayout{}},
-		{"map_end", path, mapOptions{at: "end"}, listLayout{}},
-		{"map_empty", path, mapOptions{at: "end", regions: []string{"DRAM"}}, listLayout{}},
-		{"map_unknown", without, mapOptions{}, listLayout{}},
+		{"map", path, mapOptions{n: 12}, page.Layout{}},
+		{"map_narrow", path, mapOptions{n: 4}, page.Layout{Width: 80}},
+		{"map_color", path, mapOptions{n: 4, devices: []int{1}}, page.Layout{Painter: page.Painter{Color: true}, Width: 80}},
+		{"map_ascii", path, mapOptions{n: 4, regions: []string{"l1"}}, page.Layout{Painter: page.Painter{ASCII: true}}},
+		{"map_peak", path, mapOptions{n: 12, at: "peak", regions: []string{"DRAM"}}, page.Layout{}},
+		{"map_end", path, mapOptions{at: "end"}, page.Layout{}},
+		{"map_empty", path, mapOptions{at: "end", regions: []string{"DRAM"}}, page.Layout{}},
+		{"map_unknown", without, mapOptions{}, page.Layout{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var b strings.Builder
 			qt.Assert(t, qt.IsNil(mapOf(t, test.path, test.options).writeText(&b, test.layout)))
-			checkGolden(t, test.name+".golden", b.String())
-			if test.layout.width > 0 {
-				for line := range strings.Lines(colors.ReplaceAllString(b.String(), "")) {
-					qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= test.layout.width), qt.Commentf("%s", line))
+			pagetest.Golden(t, test.name+".golden", b.String())
+			if test.layout.Width > 0 {
+				for line := range strings.Lines(pagetest.Colors.ReplaceAllString(b.String(), "")) {
+					qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= test.layout.Width), qt.Commentf("%s", line))
 				}
 			}
 		})
@@ -168,7 +171,7 @@ func TestTheMapAsAPicture(t *testing.T) {
 func TestAPictureOfManyBuffersStaysSmall(t *testing.T) {
 	r := newTrainingRun(100)
 	for i := range uint64(20000) {
-		r.add(bufferEvent(event.Alloc, i, event.DRAM, 0x1000+i*32, 32, binding("empty", "Model.load", 10), 0))
+		r.add(pagetest.Buffer(event.Alloc, i, event.DRAM, 0x1000+i*32, 32, pagetest.Stack("empty", "Model.load", 10), 0))
 	}
 	r.mark("loaded")
 	var b strings.Builder

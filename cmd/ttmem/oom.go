@@ -1,19 +1,21 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/oom"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -43,16 +45,16 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
   sudo ttmem oom -p 4242 --duration 1m
   ttmem oom model.ttmem -n 1              the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
-		RunE: func(c *cobra.Command, args []string) error { return oom(c, &o, args) },
+		RunE: func(c *cobra.Command, args []string) error { return runOOM(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	addLimit(c, &o.n, listedFailures)
-	takeGlobals(c, jsonFlag)
+	flags.Limit(c, &o.n, listedFailures)
+	flags.Takes(c, flags.JSON)
 	return c
 }
 
-func oom(c *cobra.Command, o *oomOptions, args []string) error {
-	o.json = wantsJSON(c)
+func runOOM(c *cobra.Command, o *oomOptions, args []string) error {
+	o.json = flags.WantsJSON(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -64,25 +66,31 @@ func oom(c *cobra.Command, o *oomOptions, args []string) error {
 		return err
 	}
 	if o.json {
-		w.notes = withOthers(w.notes, w.others)
+		w.notes = page.WithOthers(w.notes, w.others)
 	}
-	page, err := newOOMPage(snap, w, o)
-	if err != nil {
-		return err
+	p := &oom.Page{Of: w.of, Live: w.live, Limit: o.n, PIDs: o.source.pids, Others: w.others, Notes: w.notes, Snapshot: snap}
+	if o.source.file != "" && readOnce(o.source.file) == nil {
+		p.File = o.source.file
 	}
-	if len(page.failures) == 0 {
+	p.Choose()
+	if len(p.Failures) == 0 {
 		if err := o.source.missing(); err != nil {
 			return err
 		}
 	}
-	if err := page.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
-		return fmt.Errorf("writing the failures: %w", pathless(err))
+	if o.json {
+		err = p.WriteJSON(os.Stdout)
+	} else {
+		err = p.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
+	}
+	if err != nil {
+		return fmt.Errorf("writing the failures: %w", output.Pathless(err))
 	}
 	for _, note := range w.notes {
-		warn(note)
+		term.Warn(note)
 	}
 	if n := snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("failures may be missing, and figures wrong: %s lost", formatCount(n, "event")))
+		term.Warn(fmt.Sprintf("failures may be missing, and figures wrong: %s lost", page.Count(n, "event")))
 	}
 	return w.status()
 }
@@ -125,58 +133,4 @@ func (o *oomOptions) read() (*aggregate.Snapshot, *watched, error) {
 	}
 	w.of = w.in()
 	return s.Snapshot(), w, nil
-}
-
-// oomPage is what there is to show of failures.
-type oomPage struct {
-	o    *oomOptions
-	w    *watched
-	snap *aggregate.Snapshot
-	// failures are those asked for, oldest first; forgotten is how many there were of
-	// which nothing is known any more.
-	failures  []*aggregate.Failure
-	forgotten uint64
-}
-
-func newOOMPage(snap *aggregate.Snapshot, w *watched, o *oomOptions) (*oomPage, error) {
-	p := &oomPage{o: o, w: w, snap: snap, forgotten: snap.FailureCount - uint64(len(snap.Failures))}
-	for i := range snap.Failures {
-		f := &snap.Failures[i]
-		if len(o.source.pids) > 0 && !slices.Contains(o.source.pids, f.PID) {
-			continue
-		}
-		p.failures = append(p.failures, f)
-	}
-	return p, nil
-}
-
-// write writes the page as the options ask for.
-func (p *oomPage) write(w io.Writer, layout listLayout) error {
-	out := bufio.NewWriter(w)
-	var err error
-	if p.o.json {
-		err = p.writeJSON(out)
-	} else {
-		p.writeText(out, layout)
-	}
-	return errors.Join(err, out.Flush())
-}
-
-// cutNewest keeps the newest n, or all where n is 0.
-func cutNewest[T any](list []T, n int) (kept []T, omitted int) {
-	if n > 0 && len(list) > n {
-		return list[len(list)-n:], len(list) - n
-	}
-	return list, 0
-}
-
-// process is the name of the process of a failure; "" where it is forgotten.
-func (p *oomPage) process(f *aggregate.Failure) string {
-	name := plain(f.Comm)
-	for i := range p.snap.Processes {
-		if one := &p.snap.Processes[i]; one.PID == f.PID && one.SinceNs <= f.TimeNs {
-			name = processName(one)
-		}
-	}
-	return name
 }

@@ -13,6 +13,11 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -46,35 +51,35 @@ docs/peak.md explains the page.`,
 		RunE: func(c *cobra.Command, args []string) error { return peak(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	addBy(c, &o.by, "stack")
-	addChips(c, &o.devices)
-	addRegions(c, &o.regions, dumpRegions())
-	addLimit(c, &o.n, listedHolders)
+	flags.By(c, &o.by, "stack")
+	flags.Chips(c, &o.devices)
+	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Limit(c, &o.n, listedHolders)
 	c.Flags().StringVar(&o.timeline, "timeline", "", "draw the timelines into `FILE`, as SVG (-: standard output)")
 	_ = c.MarkFlagFilename("timeline", "svg")
-	takeGlobals(c, jsonFlag, rulesFlag)
+	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *peakOptions) check(c *cobra.Command) (dumpFilter, *name.Rules, error) {
+func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
 	timeline := c.Flags().Changed("timeline")
 	switch {
 	case timeline && o.timeline == "":
-		return dumpFilter{}, nil, errors.New("--timeline: name a file")
+		return alloc.Filter{}, nil, errors.New("--timeline: name a file")
 	case o.timeline == "-" && o.json:
-		return dumpFilter{}, nil, errors.New("--json and --timeline cannot both be standard output")
+		return alloc.Filter{}, nil, errors.New("--json and --timeline cannot both be standard output")
 	case o.json && c.Flags().Changed("limit"):
-		return dumpFilter{}, nil, errors.New("-n is of the text: --json has everything")
+		return alloc.Filter{}, nil, errors.New("-n is of the text: --json has everything")
 	}
-	if err := checkBy(o.by); err != nil {
-		return dumpFilter{}, nil, err
+	if err := flags.CheckBy(o.by); err != nil {
+		return alloc.Filter{}, nil, err
 	}
 	return o.dumpOptions.check()
 }
 
 func peak(c *cobra.Command, o *peakOptions, args []string) error {
-	o.json, o.rules = wantsJSON(c), rulesFile(c)
+	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -82,44 +87,45 @@ func peak(c *cobra.Command, o *peakOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	var svg *wholeFile
+	var svg *output.File
 	if o.timeline != "" && o.timeline != "-" {
-		if svg, err = createWhole("--timeline", o.timeline); err != nil {
+		if svg, err = output.Create("--timeline", o.timeline); err != nil {
 			return err
 		}
-		defer svg.discard()
+		defer svg.Discard()
 	}
-	peaks, w, err := o.watchPeaks(filter.wantsPeak)
+	state := aggregate.New()
+	w, err := o.source.watch(state.Apply, func() {})
 	if err != nil {
 		return err
 	}
-	page, err := newPeakPage(peaks, w, filter, rules, o.by)
+	p, err := newPeakPage(state, w, filter, rules, o.by)
 	if err != nil {
 		return cmp.Or(o.source.missing(), err)
 	}
 	if older := olderOf(o.source.file); older != "" {
-		page.about = append(page.about, older)
+		p.about = append(p.about, older)
 	}
-	if err := page.write(os.Stdout, o, listLayoutFor(os.Stdout)); err != nil {
-		return fmt.Errorf("writing the peaks: %w", pathless(err))
+	if err := p.write(os.Stdout, o, term.LayoutFor(os.Stdout)); err != nil {
+		return fmt.Errorf("writing the peaks: %w", output.Pathless(err))
 	}
 	if svg != nil {
-		if err := svg.finish(page.writeSVG(svg.f)); err != nil {
+		if err := svg.Finish(p.writeSVG(svg.W)); err != nil {
 			return fmt.Errorf("--timeline %s: %w", o.timeline, err)
 		}
-		warn("drew the timelines to " + o.timeline)
+		term.Warn("drew the timelines to " + o.timeline)
 	}
 	for _, note := range w.notes {
-		warn(note)
+		term.Warn(note)
 	}
-	if n := page.list.snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("the peaks may be wrong: %s lost", formatCount(n, "event")))
+	if n := p.list.Snap.LostEvents(); n > 0 {
+		term.Warn(fmt.Sprintf("the peaks may be wrong: %s lost", page.Count(n, "event")))
 	}
 	return w.status()
 }
 
 // write writes the page as the options ask for.
-func (p *peakPage) write(w io.Writer, o *peakOptions, layout listLayout) error {
+func (p *peakPage) write(w io.Writer, o *peakOptions, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	var err error
 	switch {
@@ -136,8 +142,8 @@ func (p *peakPage) write(w io.Writer, o *peakOptions, layout listLayout) error {
 // A peakPage is what there is to show of peaks.
 type peakPage struct {
 	of      string
-	peaks   *aggregate.Peaks
-	list    *listing // names and groups what the peaks are made of
+	peaks   []aggregate.RegionPeak
+	list    *alloc.Namer // names and groups what the peaks are made of
 	by      string
 	beginNs uint64
 	endNs   uint64
@@ -145,9 +151,8 @@ type peakPage struct {
 	// only its highest peaks.
 	restored bool
 	regions  []*chipsPeak
-	// sites are those of all that the peaks were made of, by the ids of stacks: where
-	// parts of a recording were read apart, the same stack has come more than once.
-	sites map[uint64]*site
+	// sites are those of all that the peaks were made of, by the ids of stacks.
+	sites map[uint64]*alloc.Site
 	notes []string
 	// about is what is to be known of the timelines, a sentence each.
 	about []string
@@ -162,13 +167,13 @@ type chipsPeak struct {
 	rows, programs []peakRow
 }
 
-func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *name.Rules, by string) (*peakPage, error) {
-	begin, restored := peaks.Begin()
-	snap := peaks.Snapshot()
+func newPeakPage(state *aggregate.State, w *watched, filter alloc.Filter, rules *name.Rules, by string) (*peakPage, error) {
+	begin, restored := state.Since()
+	snap := state.Snapshot()
 	p := &peakPage{
-		of: w.of, peaks: peaks, by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
-		list:   &listing{present: &present{State: peaks.State, nowNs: snap.TimeNs, of: w.in()}, snap: snap, rules: rules},
-		chosen: len(filter.devices) > 0, sites: make(map[uint64]*site), notes: w.notes,
+		of: w.of, peaks: state.RegionPeaks(), by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
+		list:   &alloc.Namer{Snap: snap, Rules: rules},
+		chosen: len(filter.Devices) > 0, sites: make(map[uint64]*alloc.Site), notes: w.notes,
 	}
 	if w.live {
 		p.endNs = max(p.endNs, monotonicNow()) // nothing has happened since
@@ -179,11 +184,10 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *n
 	if late := p.late(&filter); late != "" {
 		p.about = append(p.about, late)
 	}
-	all := peaks.RegionPeaks()
 	for _, region := range peakRegions {
-		for i := range all {
-			peak := &all[i]
-			if peak.Region != region || !filter.wantsPeak(peak.Device, region) {
+		for i := range p.peaks {
+			peak := &p.peaks[i]
+			if peak.Region != region || !filter.SelectsPeak(peak.Device, region) {
 				continue
 			}
 			one := &chipsPeak{RegionPeak: *peak, ids: []int{peak.Device}}
@@ -199,23 +203,16 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *n
 	return p, nil
 }
 
-// wantsPeak reports whether the peak of a region is to be shown. Circular buffers are part
-// of that of L1.
-func (f *dumpFilter) wantsPeak(device int, region event.Region) bool {
-	return (len(f.devices) == 0 || slices.Contains(f.devices, device)) &&
-		(len(f.regions) == 0 || slices.Contains(f.regions, region) || region == event.L1 && slices.Contains(f.regions, event.CB))
-}
-
 // peakRegions are the regions in the order in which they are shown.
-var peakRegions = slices.DeleteFunc(slices.Clone(shownRegions), func(r event.Region) bool { return r == event.CB })
+var peakRegions = slices.DeleteFunc(slices.Clone(alloc.Regions), func(r event.Region) bool { return r == event.CB })
 
 // checkFilter makes sure that what is asked for by number was there.
-func (p *peakPage) checkFilter(filter *dumpFilter) error {
+func (p *peakPage) checkFilter(filter *alloc.Filter) error {
 	var devices []int
-	for i := range p.list.snap.Devices {
-		devices = append(devices, p.list.snap.Devices[i].ID)
+	for i := range p.list.Snap.Devices {
+		devices = append(devices, p.list.Snap.Devices[i].ID)
 	}
-	return checkAsked(filter.pids, filter.devices, pidsOf(p.list.snap), devices, placeIn(p.of))
+	return checkAsked(filter.PIDs, filter.Devices, pidsOf(p.list.Snap), devices, placeIn(p.of))
 }
 
 // alike reports whether two chips have the same peak, made of the same.
@@ -224,11 +221,11 @@ func (p *peakPage) alike(a, b *chipsPeak) bool {
 	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
 		a.StaticBytes == b.StaticBytes && earlier &&
 		slices.EqualFunc(a.Holders, b.Holders, func(a, b aggregate.PeakHolder) bool {
-			return a.PID == b.PID && stackID(a.Stack) == stackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
+			return a.PID == b.PID && alloc.StackID(a.Stack) == alloc.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
 				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
 		}) &&
 		slices.EqualFunc(a.Programs, b.Programs, func(a, b aggregate.PeakProgram) bool {
-			same := stackID(a.Stack) == stackID(b.Stack)
+			same := alloc.StackID(a.Stack) == alloc.StackID(b.Stack)
 			a.Stack, b.Stack = nil, nil
 			return same && a == b
 		})

@@ -17,6 +17,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -123,7 +124,7 @@ type stepWish struct {
 // mark is the name of its mark: names of tests may be longer than those of marks, and
 // of other characters.
 func (w stepWish) mark() string {
-	name := []rune(plain(w.name))
+	name := []rune(page.Clean(w.name))
 	if len(name) > stepMark {
 		name = append(name[:stepMark], '…')
 	}
@@ -181,7 +182,7 @@ func (s *steps) say(answer any) {
 func parseStep(line, name string, running bool) (stepWish, error) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch {
-	case verb == "begin" && plain(rest) == "":
+	case verb == "begin" && page.Clean(rest) == "":
 		return stepWish{}, errors.New("begin without a name: a line is `begin NAME` or `end`")
 	case verb == "begin" && running:
 		return stepWish{}, fmt.Errorf("begin %s: %s has not ended", rest, name)

@@ -142,7 +142,7 @@ func (s *synthetic) record(path string) error {
 	growth := aggregate.NewGrowth(aggregate.GrowthOptions{StackID: func(s *event.Stack) uint64 { return file.StackID(s) }})
 	file, err := recording.Create(path, recording.FileOptions{
 		Checkpoint:     func() iter.Seq[*event.Event] { return state.Freeze(nil) },
-		CheckpointNote: growth.Note, Note: state.TakeRanges,
+		CheckpointNote: growth.Note,
 	})
 	if err != nil {
 		return err

@@ -69,34 +69,6 @@ func (r *FileReader) CheckpointNote(c Checkpoint) []byte {
 	return r.noteAt(r.file, c.note)
 }
 
-// A Note is what was noted on the events after FirstNs up to LastNs, CLOCK_MONOTONIC.
-type Note struct {
-	FirstNs, LastNs uint64
-	// Offset is where the note ends in the file: those events are before, and what
-	// begins there comes after them.
-	Offset int64
-	Data   []byte
-}
-
-// Notes are those on the events of the file, in order of time, up to the first damage.
-// The events are not read.
-func (r *FileReader) Notes() iter.Seq[Note] {
-	return func(yield func(Note) bool) {
-		if r.size == 0 {
-			return // a pipe
-		}
-		for at, h := range blockHeads(r.file, r.first, r.size) {
-			if h.kind != blockNote {
-				continue
-			}
-			data := r.noteAt(r.file, at)
-			if data == nil || !yield(Note{h.earliest, h.latest, at + int64(blockHead) + int64(h.packed), data}) {
-				return
-			}
-		}
-	}
-}
-
 // noteAt is the payload of the block at an offset; nil where it is damaged.
 func (r *Reader) noteAt(in io.ReaderAt, at int64) []byte {
 	h, block, ok := blockAt(in, at, nil)

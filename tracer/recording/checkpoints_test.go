@@ -12,14 +12,13 @@ import (
 	"ttmem/tracer/event"
 )
 
-// noting is how a recording is made that has notes: each says how many events were
+// noting is how a recording is made with a note on each checkpoint: how many events were
 // added when it was made.
 func noting(events []event.Event, every int, added *int) FileOptions {
-	said := func() []byte { return binary.AppendUvarint(nil, uint64(*added)) }
 	return FileOptions{
-		Checkpoint: restating(events, added), CheckpointEvents: every, Note: said,
+		Checkpoint: restating(events, added), CheckpointEvents: every,
 		CheckpointNote: func() func() []byte {
-			now := said()
+			now := binary.AppendUvarint(nil, uint64(*added))
 			return func() []byte { return now }
 		},
 	}
@@ -67,37 +66,6 @@ func TestFromGoesOnAtAnyCheckpoint(t *testing.T) {
 	}
 }
 
-func TestNotesAreOfTheEventsBeforeThem(t *testing.T) {
-	events := model(100, newStacks(3))
-	r, err := Open(withNotes(t, events, 30))
-	qt.Assert(t, qt.IsNil(err))
-	defer r.Close()
-	checkpoints := r.Checkpoints()
-	qt.Assert(t, qt.HasLen(checkpoints, 3))
-	n, last := 0, uint64(0)
-	for note := range r.Notes() {
-		n += 10
-		for i := range checkpoints {
-			qt.Check(t, qt.Equals(note.Offset <= checkpoints[i].Offset(), n <= 30*(i+1)))
-		}
-		qt.Check(t, qt.Equals(noted(note.Data), n))
-		qt.Check(t, qt.Equals(note.FirstNs, last))
-		last = note.LastNs
-		qt.Check(t, qt.Equals(last, latest(events[:n])))
-	}
-	qt.Check(t, qt.Equals(n, 100))
-	got, err := readAll(r.Reader)
-	qt.Assert(t, qt.IsNil(err))
-	equal(t, got, events)
-}
-
-func latest(events []event.Event) (ns uint64) {
-	for i := range events {
-		ns = max(ns, events[i].TimeNs)
-	}
-	return ns
-}
-
 func TestAFileThatFollowsBeginsWithACheckpoint(t *testing.T) {
 	events := model(5000, newStacks(100))
 	path, added := filepath.Join(t.TempDir(), "x"), 0
@@ -133,33 +101,27 @@ func TestDamagedNotesAreNotGiven(t *testing.T) {
 	path := withNotes(t, events, 30)
 	recorded, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	read := func(b []byte) (notes, ofCheckpoints int) {
+	read := func(b []byte) (notes int) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o644)))
 		r, err := Open(path)
 		if err != nil {
-			return 0, 0
+			return 0
 		}
 		defer r.Close()
-		for note := range r.Notes() {
-			qt.Assert(t, qt.Equals(noted(note.Data)%10, 0))
-			notes++
-		}
 		for _, c := range r.Checkpoints() {
 			if data := r.CheckpointNote(c); data != nil {
 				qt.Assert(t, qt.Equals(noted(data)%30, 0))
-				ofCheckpoints++
+				notes++
 			}
 		}
-		return notes, ofCheckpoints
+		return notes
 	}
 	for at := 0; at < len(recorded); at += 3 {
 		changed := bytes.Clone(recorded)
 		changed[at] ^= 0x10
 		read(changed)
 	}
-	notes, ofCheckpoints := read(recorded)
-	qt.Check(t, qt.Equals(notes, 7))
-	qt.Check(t, qt.Equals(ofCheckpoints, 2))
+	qt.Check(t, qt.Equals(read(recorded), 2))
 }
 
 // TestALongNoteIsGiven: it is compressed, as events are.
@@ -168,8 +130,7 @@ func TestALongNoteIsGiven(t *testing.T) {
 	path, added := filepath.Join(t.TempDir(), "x"), 0
 	o := noting(events, 30, &added)
 	long := bytes.Repeat([]byte("what was "), 10_000)
-	o.Note = func() []byte { return long }
-	o.CheckpointNote = func() func() []byte { return o.Note }
+	o.CheckpointNote = func() func() []byte { return func() []byte { return long } }
 	f, err := Create(path, o)
 	qt.Assert(t, qt.IsNil(err))
 	addFlushed(t, f, events, &added)
@@ -181,9 +142,6 @@ func TestALongNoteIsGiven(t *testing.T) {
 	list := r.Checkpoints()
 	qt.Assert(t, qt.HasLen(list, 2))
 	qt.Check(t, qt.DeepEquals(r.CheckpointNote(list[0]), long))
-	for note := range r.Notes() {
-		qt.Check(t, qt.DeepEquals(note.Data, long))
-	}
 }
 
 func TestStacksHaveTheSameIDWhereverTheyAreReadFrom(t *testing.T) {

@@ -30,9 +30,7 @@ const (
 	// blockSection begins a section, and blockState has events of it.
 	blockSection = 'k'
 	blockState   = 'c'
-	// blockNote has a note on the events since the note before, and blockStateNote one
-	// on a checkpoint, which it follows.
-	blockNote      = 'n'
+	// blockStateNote has a note on a checkpoint, which it follows.
 	blockStateNote = 'm'
 )
 

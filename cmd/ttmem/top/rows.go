@@ -9,6 +9,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -102,7 +103,7 @@ var groupings = []grouping{
 		if h.EachBytes == 0 {
 			return []string{"various sizes"}
 		}
-		return []string{formatBytes(h.EachBytes) + " on each chip"}
+		return []string{page.Bytes(h.EachBytes) + " on each chip"}
 	}},
 	{"process", false, true, func(g *groups, h *aggregate.Holding) []string { return []string{g.process(h.PID)} }},
 	{"chip", false, true, func(_ *groups, h *aggregate.Holding) (keys []string) {

@@ -8,6 +8,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -18,13 +19,13 @@ func (m *model) stackHead() []string {
 	lines := []string{"", " " + m.paint(bold, m.cut(title, m.width-1))}
 	var facts []string
 	if r.count > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", formatBytes(r.bytes), plural(int(r.count), "buffer", "buffers")))
+		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), plural(int(r.count), "buffer", "buffers")))
 	}
 	if r.statics > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", formatBytes(r.static), plural(int(r.statics), "circular buffer", "circular buffers")))
+		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.static), plural(int(r.statics), "circular buffer", "circular buffers")))
 	}
 	if m.present.Marked {
-		facts = append(facts, "+"+formatBytes(r.grown)+" since the mark")
+		facts = append(facts, "+"+page.Bytes(r.grown)+" since the mark")
 	}
 	if r.since > 0 {
 		facts = append(facts, "there for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
@@ -65,9 +66,9 @@ func (m *model) frameLine(f *event.Frame, own map[name.Call]bool) string {
 	if f.Kind == event.Python {
 		kind, kindStyle = "Python", yellow
 	}
-	function := m.clean(f.Name)
-	if function == "" {
-		function = fmt.Sprintf("%#x", f.Address)
+	text := m.clean(f.Name)
+	if text == "" {
+		text = fmt.Sprintf("%#x", f.Address)
 	}
 	place := m.clean(f.Module)
 	if f.File != "" {
@@ -78,9 +79,9 @@ func (m *model) frameLine(f *event.Frame, own map[name.Call]bool) string {
 		st = bold
 	}
 	if f.Inlined {
-		function += " (inlined)"
+		text += " (inlined)"
 	}
-	return " " + m.paint(kindStyle, m.left(kind, 7)) + m.paint(st, function) + "  " + m.paint(dim, place)
+	return " " + m.paint(kindStyle, m.left(kind, 7)) + m.paint(st, text) + "  " + m.paint(dim, place)
 }
 
 // shifted is a line without its first columns, but for what kind of frame it is.
