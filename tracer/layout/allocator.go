@@ -77,11 +77,7 @@ func (d *deriver) managers() {
 }
 
 func (d *deriver) findManagers() (managers [Types]int, err error) {
-	f, err := d.function(implNumBanks, allocatorNumBanks)
-	if err != nil {
-		return noManagers, err
-	}
-	fl, err := d.flow(f)
+	fl, f, err := d.flowOf(implNumBanks, allocatorNumBanks)
 	if err != nil {
 		return noManagers, err
 	}

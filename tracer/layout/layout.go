@@ -256,6 +256,16 @@ func readable(prefix string) string {
 	return prefix
 }
 
+// flowOf is the flow of the one function whose mangled name begins with a prefix.
+func (d *deriver) flowOf(prefixes ...string) (*flow, symbolize.Symbol, error) {
+	f, err := d.function(prefixes...)
+	if err != nil {
+		return nil, f, err
+	}
+	fl, err := d.flow(f)
+	return fl, f, err
+}
+
 // flow derives a function's register contents, once.
 func (d *deriver) flow(f symbolize.Symbol) (*flow, error) {
 	if fl, ok := d.flows[f.Addr]; ok {

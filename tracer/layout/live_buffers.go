@@ -209,11 +209,7 @@ func (d *deriver) freeList() {
 		}
 		*part.to = c[0]
 	}
-	f, err := d.function(freeListStatistics)
-	var fl *flow
-	if err == nil {
-		fl, err = d.flow(f)
-	}
+	fl, _, err := d.flowOf(freeListStatistics)
 	if err != nil {
 		d.miss(name, err.Error())
 		return
@@ -287,11 +283,7 @@ type ShardCores struct {
 // shardCores finds what Buffer::num_cores() reads.
 func (d *deriver) shardCores() {
 	const name = "Buffer.shard_cores"
-	f, err := d.function(bufferNumCores)
-	var fl *flow
-	if err == nil {
-		fl, err = d.flow(f)
-	}
+	fl, _, err := d.flowOf(bufferNumCores)
 	var c ShardCores
 	if err == nil {
 		c, err = d.coresIn(fl)

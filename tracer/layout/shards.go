@@ -21,11 +21,7 @@ func (d *deriver) shards() {
 		d.miss(name, "the parameters of BankManager::allocate_buffer are not known")
 		return
 	}
-	f, err := d.function(managerAllocate)
-	var fl *flow
-	if err == nil {
-		fl, err = d.flow(f)
-	}
+	fl, f, err := d.flowOf(managerAllocate)
 	if err != nil {
 		d.miss(name, err.Error())
 		return
