@@ -69,12 +69,13 @@ check:
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
-# The cost of tracing, compared with bpftrace: BENCH="-parts loop,new" selects parts.
-# Installs bpftrace on Debian and Ubuntu; elsewhere the bench names missing rows.
+# The cost of tracing, compared with other tracers: BENCH="-parts loop,new" selects parts.
+# Installs bpftrace and perf on Debian and Ubuntu; elsewhere the bench names missing rows.
 BENCH ?=
 bench:
-	@command -v bpftrace >/dev/null || { echo "installing bpftrace"; \
-		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq bpftrace >/dev/null; } || true
+	@for tool in bpftrace:bpftrace perf:linux-perf; do \
+		command -v $${tool%:*} >/dev/null || { echo "installing $${tool#*:}"; \
+		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq $${tool#*:} >/dev/null; } || true; done
 	$(SUDO) $(GO) run ./e2e/bench -version $(VERSION) $(BENCH)
 
 # Tests on Debian's kernels in QEMU: KERNEL=6.12, KERNEL=6.1,newest; FORM=short for the

@@ -14,13 +14,14 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// cost is the CPU time of ttmem itself. The time of its probes is part of the program's own.
+// cost is the processor time that a tool takes for itself: what its probes do in
+// the program's own time is in the tables of what tracing adds.
 type cost struct {
-	events, lost int     // with a stack, and without
-	frames       float64 // native frames of a stack, without inlined ones
-	// start is the part that does not depend on the number of events, all is everything.
+	events, lost int     // that came to have a stack, and that did not
+	frames       float64 // native ones of a stack, without inlined ones
+	// start is what it takes however many events there are, all is the whole.
 	start, all time.Duration
-	bytes      float64 // of a recording, per event, including frees
+	bytes      float64 // of a recording, for each event, with the frees
 }
 
 // each is the µs for one event, without the start.
@@ -28,18 +29,21 @@ func (c cost) each() float64 {
 	return float64((c.all - c.start).Nanoseconds()) / 1e3 / float64(max(c.events, 1))
 }
 
-// processorTime measures the CPU time of ttmem from events to stacks with names, in a loop
-// and where every stack is new.
+// whole is the time for n events, with the start.
+func (c cost) whole(n int) float64 { return c.start.Seconds() + c.each()*float64(n)/1e6 }
+
+// processorTime compares what ttmem and perf take from events to stacks with names,
+// in a loop and where every stack is new.
 func (b *bench) processorTime() error {
 	for _, name := range []string{"loop.py", "stacks_new.py"} {
-		if err := b.measureCost(name); err != nil {
+		if err := b.compareCost(name); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (b *bench) measureCost(name string) error {
+func (b *bench) compareCost(name string) error {
 	p, err := b.start(name)
 	if err != nil {
 		return err
@@ -56,7 +60,22 @@ func (b *bench) measureCost(name string) error {
 	b.printf("%s\n%-64s %8s %8s %8s %8s %8s\n", name, "", "µs/event", "start, s", "events", "lost", "frames")
 	b.printCost("ttmem record", ours)
 	b.printCost("ttmem attach --events, a stack in each line of JSON", lines)
+	theirs, err := b.perfCosts(p)
+	if err != nil {
+		b.unmeasured("perf", err)
+		return nil
+	}
+	for i, w := range perfWays {
+		b.printCost(w.String(), theirs[i])
+	}
+	b.printf("\n")
+	perf := theirs[0]
+	b.atMost(name+": ttmem/perf, µs an event", ours.each()/perf.each(), "", 1.0/20)
+	b.atMost(fmt.Sprintf("%s: ttmem/perf, whole commands, %d events", name, b.events),
+		ours.whole(b.events)/perf.whole(b.events), "", 1.0/20)
 	b.atMost(name+": recording, bytes an event", ours.bytes, "", 40)
+	b.figure("  with perf's --no-inline, µs an event", ours.each()/theirs[1].each(), "")
+	b.figure("  with all of the stack for perf too, µs an event", ours.each()/theirs[2].each(), "")
 	b.printf("\n")
 	return nil
 }
@@ -65,7 +84,7 @@ func (b *bench) printCost(name string, c cost) {
 	b.printf("%-64s %8.1f %8.2f %8d %8d %8.1f\n", name, c.each(), c.start.Seconds(), c.events, c.lost, c.frames)
 }
 
-// ttmemCost is the cost of a way of running ttmem.
+// ttmemCost is what a way of running ttmem costs.
 func (b *bench) ttmemCost(p *program, run func(p *program, n int) (cost, error)) (cost, error) {
 	few, err := run(p, b.cpuEvents/5)
 	if err != nil {
@@ -78,8 +97,8 @@ func (b *bench) ttmemCost(p *program, run func(p *program, n int) (cost, error))
 	return split(few, many), nil
 }
 
-// split separates the cost of events from that of the start: two runs of different length
-// differ by their events only.
+// split tells what an event costs from what the start does: two runs of different
+// length differ by their events alone.
 func split(few, many cost) cost {
 	each := float64(many.all-few.all) / float64(max(many.events-few.events, 1))
 	many.start = max(0, few.all-time.Duration(each*float64(few.events)))
@@ -134,8 +153,8 @@ func (b *bench) ttmemRun(p *program, a *attached, n int, count func() (int, floa
 	return cost{events: stacks, lost: n - stacks + int(o.lostEvents()), frames: frames, all: o.cpu}, nil
 }
 
-// countRecorded counts the events with a stack in a recording, and the average number of
-// native frames.
+// countRecorded counts the events of a recording that have a stack, and the native
+// frames of a stack, as countStacks does.
 func countRecorded(path string) (stacks int, frames float64, err error) {
 	r, err := recording.Open(path)
 	if err != nil {
@@ -167,7 +186,8 @@ func countRecorded(path string) (stacks int, frames float64, err error) {
 	}
 }
 
-// countStacks counts the same in a file of events. The interpreter's own frames are omitted.
+// countStacks counts the events of a file that have a stack, and the native frames
+// of a stack. The interpreter's own are not there: Python's stand in their place.
 func countStacks(path string) (stacks int, frames float64, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -27,15 +27,16 @@ import (
 
 // options say how much to measure.
 type options struct {
-	parts     string
-	version   string
-	python    string
-	pairs     int
-	rounds    int
-	events    int
-	cpuEvents int
-	attaches  int
-	beside    string
+	parts      string
+	version    string
+	python     string
+	pairs      int
+	rounds     int
+	events     int
+	cpuEvents  int
+	perfEvents int
+	attaches   int
+	beside     string
 
 	scaleLive, scaleEvents int
 }
@@ -80,6 +81,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 8, "rounds of each way to trace")
 	flag.IntVar(&o.events, "events", 200000, "events with stacks in the tight loop")
 	flag.IntVar(&o.cpuEvents, "cpu-events", 50000, "events for ttmem's processor time")
+	flag.IntVar(&o.perfEvents, "perf-events", 10000, "events for perf's processor time")
 	flag.IntVar(&o.scaleLive, "scale-live", 1_000_000, "buffers that live in a large recording")
 	flag.IntVar(&o.scaleEvents, "scale-events", 100_000_000, "events in a large recording")
 	flag.IntVar(&o.attaches, "attaches", 7, "times to attach")
