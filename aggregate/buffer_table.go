@@ -62,6 +62,29 @@ func (t *bufferTable) remove(b *buffer) {
 	}
 }
 
+// removeAll takes off the buffers of an arena, of which there are so many.
+func (t *bufferTable) removeAll(of *arena, count int) {
+	switch count {
+	case 0:
+		return
+	case t.len:
+		*t = bufferTable{}
+		return
+	}
+	for number, page := range t.pages {
+		for i, b := range page {
+			if b != nil && b.arena == of {
+				page[i] = nil
+			}
+		}
+		if *page == (bufferPage{}) {
+			delete(t.pages, number)
+		}
+	}
+	t.len -= count
+	t.last = nil
+}
+
 // all returns all buffers, in any order. A buffer may be removed when it is yielded.
 func (t *bufferTable) all() iter.Seq[*buffer] {
 	return func(yield func(*buffer) bool) {

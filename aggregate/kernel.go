@@ -22,6 +22,8 @@ type kernel struct {
 	site       *callSite
 }
 
+func (k *kernel) tally() tally { return tally{Amount: Amount{1, k.dram}} }
+
 // loadKernel adds the kernels of a program. A second event of the same program corrects the
 // first.
 func (s *State) loadKernel(e *event.Event) {
@@ -33,9 +35,9 @@ func (s *State) loadKernel(e *event.Event) {
 			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
 			old.site.allocated.sub(Amount{1, old.dram})
 		}
-		site := s.site(p, s.aloneOf(p, c), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
+		site := s.site(s.aloneOf(p, c).arena(0), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
 		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}
-		s.addTo(site, k.dram, 0, e.TimeNs)
+		s.addTo(site, k.tally(), e.TimeNs)
 		c.program(e.ProgramID).kernel = k
 		for _, u := range c.both() {
 			t := &u.kernels
@@ -70,7 +72,7 @@ func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reas
 		t.dram -= g.kernel.dram
 		t.textSum -= g.kernel.text
 	}
-	s.removeFrom(g.kernel.site, g.kernel.dram, 0, g.kernel.from.since, reason)
+	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
 	g.kernel = nil
 	c.tidy(programID)
 }

@@ -294,12 +294,7 @@ func (p *process) view() Process {
 		c := p.chips[id]
 		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax(), c.peaks))
 	}
-	for region, l := range p.held {
-		if l.Buffers > 0 {
-			l.Region = event.Region(region).String()
-			view.Held = append(view.Held, l)
-		}
-	}
+	view.Held = p.heldView(nil)
 	view.Left = p.leftView()
 	return view
 }
@@ -309,7 +304,7 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	l1Peak := peaks[event.L1]
 	peaks[event.L1] = u.l1Buffers // of all banks, as that of other regions
 	for r := range u.regions {
-		*d.Regions.Banked(event.Region(r)) = u.regions[r].view(capacities[r], &peaks[r])
+		*d.Regions.Banked(event.Region(r)) = u.regions[r].region(capacities[r], &peaks[r])
 	}
 	d.Regions.CB = StaticUse{
 		Programs: u.static.programs, Count: u.static.count, GlobalCount: u.static.global,
@@ -331,10 +326,11 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	return d
 }
 
-func (r *regionUsage) view(capacity event.Capacity, most *peak) Region {
+// region is the view of a region in which the buffers are.
+func (t *tally) region(capacity event.Capacity, most *peak) Region {
 	view := Region{
-		Buffers: r.buffers, SizeBytes: r.size, BytesPerBank: r.perBank,
-		Banks: capacity.Banks, AllocatedBytes: r.allocated,
+		Buffers: t.Count, SizeBytes: t.size, BytesPerBank: t.perBank,
+		Banks: capacity.Banks, AllocatedBytes: t.Bytes,
 		CapacityBytes: total(capacity), CapacityBytesPerBank: capacity.BytesPerBank,
 		PeakBytes: most.bytes, PeakTimeNs: most.time, PeakCapacityBytes: most.capacity,
 	}
