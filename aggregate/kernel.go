@@ -4,9 +4,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// kernelUsage is what the kernels of programs take of a chip. Their text lies
-// in a ring in each core's L1 that programs use one after the other, so that
-// the largest program counts there, not the sum.
+// kernelUsage is what the kernels of programs occupy on a chip. Their text is in a ring in
+// each core's L1 that programs use one after the other, so that the largest program counts
+// there, not the sum.
 type kernelUsage struct {
 	programs uint64
 	// dram is the bytes of the binaries, textSum of the text per core.
@@ -24,8 +24,8 @@ type kernel struct {
 
 func (k *kernel) tally() tally { return tally{Amount: Amount{1, k.dram}} }
 
-// loadKernel takes the figures of the event for the whole program: a second
-// event of the same program is a correction.
+// loadKernel adds the kernels of a program. A second event of the same program corrects the
+// first.
 func (s *State) loadKernel(e *event.Event) {
 	p := s.process(e)
 	from := originOf(e)

@@ -10,7 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// TestLeaksFromTheLastCheckpoint: of real programs they are what all events say.
+// For real programs the result equals that from all events.
 func TestLeaksFromTheLastCheckpoint(t *testing.T) {
 	for _, args := range [][]string{
 		{"leak_planted.py", "60"}, {"leak_clean.py", "model"}, {"leak_clean.py", "again"}, {"leak_cache.py"}, {"mix.py"},

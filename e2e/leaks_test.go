@@ -18,7 +18,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// leaksPage is what `ttmem leaks --json` prints.
+// leaksPage is the output of `ttmem leaks --json`.
 type leaksPage struct {
 	LeakedBytes uint64 `json:"leaked_bytes"`
 	Marks       []struct{ Name string }
@@ -37,7 +37,7 @@ type leakRow struct {
 	Stack               []event.Frame
 }
 
-// leaksOf runs `ttmem leaks` on a program, or, without one, on what the arguments name.
+// leaksOf runs `ttmem leaks` on a program or, without one, with these arguments.
 func leaksOf(t *testing.T, dir string, flags []string, args ...string) (page leaksPage, stderr string, status int) {
 	t.Helper()
 	cmd := exec.Command(ttmem, append([]string{"leaks", "--json"}, flags...)...)
@@ -54,14 +54,14 @@ func leaksOf(t *testing.T, dir string, flags []string, args ...string) (page lea
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
 	}
-	printed := lines(out.String()) // by the program, too
+	printed := lines(out.String()) // including the program's own output
 	if last := printed[len(printed)-1]; last != "" {
 		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(last), &page)), qt.Commentf("%s\n%s", out.String(), errs.String()))
 	}
 	return page, errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// leakLine is where the program has the comment "# line: leak".
+// leakLine is the line of a program with the comment "# line: leak".
 func leakLine(t *testing.T, name string) (line int) {
 	t.Helper()
 	text, err := os.ReadFile(program(t, name))
@@ -75,8 +75,8 @@ func leakLine(t *testing.T, name string) (line int) {
 	return line
 }
 
-// TestPlantedLeak: the line that keeps a result of each call is the only leak, without
-// marks and with those of a time, of calls and by name.
+// The line that keeps a result of each call is the only leak, without marks and with marks
+// by time, by calls and by name.
 func TestPlantedLeak(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "leak.ttmem")
@@ -110,7 +110,7 @@ func TestPlantedLeak(t *testing.T) {
 	t.Run("at calls of a function", func(t *testing.T) {
 		page, stderr, status := leaksOf(t, dir, []string{"--mark-at", "ttnn::multiply"}, program(t, "leak_planted.py"), "30")
 		qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-		isTheLeak(t, page, 29) // it is called after the model's own operations and before what leaks
+		isTheLeak(t, page, 29) // called after the model's own operations and before the leaking one
 		qt.Check(t, qt.HasLen(page.Marks, 30))
 		for _, bytes := range page.Leaks[0].GrowthBytes {
 			qt.Check(t, qt.Equals(bytes, 24<<10))
@@ -146,14 +146,14 @@ func TestPlantedLeak(t *testing.T) {
 	})
 }
 
-// TestCleanPrograms: what loads, caches, replaces and reuses is no leak.
+// Code that loads, caches, replaces and reuses does not leak.
 func TestCleanPrograms(t *testing.T) {
 	for _, name := range []string{"model", "loading", "once", "late", "again", "dropped"} {
 		t.Run(name, func(t *testing.T) {
 			page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-above", "0"}, program(t, "leak_clean.py"), name)
 			qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 			qt.Check(t, qt.HasLen(page.Leaks, 0), qt.Commentf("%+v", page.Leaks))
-			// as long as nothing else runs, nobody can tell loading from a leak
+			// before anything else runs, loading looks like a leak
 			qt.Check(t, qt.Equals(len(page.Unclear) > 0, name == "loading"))
 		})
 	}
@@ -166,8 +166,7 @@ func TestCleanPrograms(t *testing.T) {
 	}
 }
 
-// TestProgramCacheIsKept: what cached programs have grows with each new program, and is
-// told apart.
+// The memory of cached programs grows with each new program, and is listed separately.
 func TestProgramCacheIsKept(t *testing.T) {
 	page, stderr, status := leaksOf(t, t.TempDir(), []string{"--fail-above", "0"}, program(t, "leak_cache.py"))
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
@@ -180,8 +179,8 @@ func TestProgramCacheIsKept(t *testing.T) {
 	qt.Check(t, qt.IsTrue(buffers >= 16), qt.Commentf("%d buffers", buffers))
 }
 
-// TestLeaksFailsAsTheCommandDoes: its exit status is not hidden.
-func TestLeaksFailsAsTheCommandDoes(t *testing.T) {
+// The command's exit status is passed on.
+func TestLeaksPassesExitStatus(t *testing.T) {
 	cmd := exec.Command(ttmem, "leaks", "--fail-above", "0", "--", "sh", "-c", "exit 5")
 	_ = cmd.Run()
 	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 5))
