@@ -120,16 +120,11 @@ func TestTheMapAsJSON(t *testing.T) {
 	qt.Check(t, qt.Equals(dram.Region, "DRAM"))
 	qt.Check(t, qt.HasLen(dram.Blocks, 5))
 	// behind the second block, and behind the others
-	qt.Check(t, qt.DeepEquals(dram.Holes, []memmap.Hole{
-		{Address: 0x11800, BytesPerBank: 0xf800}, {Address: 0x31000, BytesPerBank: 0x10000},
-		{Address: 0x51000, BytesPerBank: 0x10000}, {Address: 0x71000, BytesPerBank: 0x90000},
-	}))
+	qt.Check(t, qt.DeepEquals(dram.Holes, []memmap.Hole{{Address: 0x11800, BytesPerBank: 0xf800}, {Address: 0x31000, BytesPerBank: 0x10000}, {Address: 0x51000, BytesPerBank: 0x10000}, {Address: 0x71000, BytesPerBank: 0x90000}}))
 	qt.Check(t, qt.Equals(dram.Free.LargestFreeBytesPerBank, 0x90000))
 	qt.Check(t, qt.Equals(*dram.Fragmentation, 1-float64(0x90000)/float64(0xf800+2*0x10000+0x90000)))
 	qt.Check(t, qt.Equals(dram.Blocks[1].Name, "ttnn.empty · model.py:30 Model.load"))
-	qt.Check(t, qt.DeepEquals(l1.Statics, []memmap.Static{{
-		Address: 0x8000, BytesPerCore: 0xc00, Programs: 2, Name: "CBs, DFBs of 2 programs · ttnn.matmul · model.py:40 Model.step",
-	}}))
+	qt.Check(t, qt.DeepEquals(l1.Statics, []memmap.Static{{Address: 0x8000, BytesPerCore: 0xc00, Programs: 2, Name: "CBs, DFBs of 2 programs · ttnn.matmul · model.py:40 Model.step"}}))
 }
 
 func TestTheMapAsAPicture(t *testing.T) {

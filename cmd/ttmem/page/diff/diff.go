@@ -1,3 +1,4 @@
+// Package diff compares what is live on two sides by call stack.
 package diff
 
 import (

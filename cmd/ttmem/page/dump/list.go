@@ -1,3 +1,4 @@
+// Package dump lists what is live at a moment, or its groups.
 package dump
 
 import (

@@ -1,3 +1,4 @@
+// Package memmap draws the address space of regions: buffers and holes.
 package memmap
 
 import (
