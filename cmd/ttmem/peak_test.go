@@ -180,7 +180,7 @@ func TestChipsThatAreUnlikeFitToo(t *testing.T) {
 
 func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
 	state := aggregate.New()
-	handle := applying(state, func(*event.Event) {})
+	handle := state.Apply
 	for _, e := range modelEvents(0) {
 		handle(&e)
 	}

@@ -106,7 +106,7 @@ const maxCalls = 4
 // vectorOf finds the vector that a function reads. The function returns another vector by
 // value, so `this` is the second argument.
 func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
-	fl, _, err := d.flowOf(function)
+	fl, err := d.flowOf(function)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +215,7 @@ func (f *flow) advance(r x86asm.Reg) int {
 // extracts the local chips: `cmp byte ptr [r13+8], 1` and `mov rcx, [r13]` with `add r13,
 // 0x10`.
 func (d *deriver) entries(function string) (stride, local int, err error) {
-	fl, _, err := d.flowOf(function)
+	fl, err := d.flowOf(function)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -256,14 +256,21 @@ func readable(prefix string) string {
 	return prefix
 }
 
-// flowOf is the flow of the one function whose mangled name begins with a prefix.
-func (d *deriver) flowOf(prefixes ...string) (*flow, symbolize.Symbol, error) {
+// only returns the single chain of a list.
+func only(list []Chain) (Chain, error) {
+	if len(list) != 1 {
+		return nil, errShape
+	}
+	return list[0], nil
+}
+
+// flowOf is flow of the function that function returns.
+func (d *deriver) flowOf(prefixes ...string) (*flow, error) {
 	f, err := d.function(prefixes...)
 	if err != nil {
-		return nil, f, err
+		return nil, err
 	}
-	fl, err := d.flow(f)
-	return fl, f, err
+	return d.flow(f)
 }
 
 // flow derives a function's register contents, once.

@@ -1,4 +1,4 @@
-package main
+package eventlog
 
 import (
 	"encoding/json"
@@ -8,8 +8,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// logNoteJSON is the "note" of a line of `ttmem log --json`.
-type logNoteJSON struct {
+// Note is the "note" of a line of `ttmem log --json`.
+type Note struct {
 	// SinceBeginNs is the time since the first event.
 	SinceBeginNs uint64 `json:"since_begin_ns"`
 	// Kinds are the notes that --kind takes, and that fit.
@@ -30,12 +30,12 @@ type logNoteJSON struct {
 	AllocatedBy *event.Stack `json:"allocated_by,omitempty"`
 	// Other is the buffer that it overlaps, that it replaces, or that was freed before;
 	// Earlier what had its address with another size.
-	Other   *logOther `json:"other,omitempty"`
-	Earlier *logOther `json:"earlier,omitempty"`
+	Other   *Other `json:"other,omitempty"`
+	Earlier *Other `json:"earlier,omitempty"`
 }
 
-// logOther is another buffer.
-type logOther struct {
+// Other is another buffer.
+type Other struct {
 	PID          int    `json:"pid"`
 	BufferID     uint64 `json:"buffer_id"`
 	Address      uint64 `json:"address"`
@@ -48,8 +48,8 @@ type logOther struct {
 	Stack *event.Stack `json:"stack,omitempty"`
 }
 
-func (l *eventLog) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
-	note := logNoteJSON{SinceBeginNs: e.TimeNs - min(l.begin, e.TimeNs), Kinds: notesOf(n)}
+func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
+	note := Note{SinceBeginNs: e.TimeNs - min(l.Begin, e.TimeNs), Kinds: notesOf(n)}
 	stack := e.Stack
 	if held := n.Ended(); held != nil {
 		stack = held.Stack
@@ -66,7 +66,7 @@ func (l *eventLog) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte 
 	}
 	for _, held := range []*aggregate.Held{n.Replaced(), n.Overlapped()} {
 		if held != nil {
-			note.Other = &logOther{
+			note.Other = &Other{
 				PID: held.PID, BufferID: held.BufferID, Address: held.Address, SizeBytes: held.SizeBytes,
 				BytesPerBank: held.BytesPerBank, SinceNs: held.SinceNs, Name: l.site(held.Stack).Name.String(), Stack: held.Stack,
 			}
@@ -84,8 +84,8 @@ func (l *eventLog) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte 
 	return append(append(b, text...), '}', '\n')
 }
 
-func (l *eventLog) other(u *analyze.Use) *logOther {
-	return &logOther{
+func (l *Log) other(u *analyze.Use) *Other {
+	return &Other{
 		PID: u.PID, BufferID: u.BufferID, Address: u.Address, SizeBytes: u.SizeBytes, BytesPerBank: u.BytesPerBank,
 		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).Name.String(), Stack: u.Stack,
 	}

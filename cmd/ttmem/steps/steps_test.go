@@ -1,33 +1,24 @@
-package main
+package steps
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
 	"ttmem/tracer/event"
 )
-
-func newTestSteps(out *bytes.Buffer) *steps {
-	return &steps{
-		out: json.NewEncoder(out), state: aggregate.New(), used: make(map[stepRegion]*stepUse),
-		wishes: make(chan stepWish, 64),
-	}
-}
 
 // TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn: a line of the input that makes no sense
 // is answered, and changes nothing.
 func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
 	var out bytes.Buffer
 	var marks []string
-	s := newTestSteps(&out)
+	s := New(&out)
 	input := "end\nfrob\nbegin\nbegin one two\nbegin three\nend now\nend\n\nbegin four\n"
-	qt.Assert(t, qt.IsNil(s.listen(strings.NewReader(input), func(name string) error {
+	qt.Assert(t, qt.IsNil(s.Listen(strings.NewReader(input), func(name string) error {
 		marks = append(marks, name)
 		return nil
 	})))
@@ -44,15 +35,15 @@ func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
 	}, "\n")))
 
 	gone := errors.New("gone")
-	qt.Check(t, qt.ErrorIs(s.listen(strings.NewReader("begin one\n"), func(string) error { return gone }), gone))
+	qt.Check(t, qt.ErrorIs(s.Listen(strings.NewReader("begin one\n"), func(string) error { return gone }), gone))
 }
 
 // TestAStepBeginsWithItsOwnMark: a service tells who joins of marks that were set
 // before, which may have the same name.
 func TestAStepBeginsWithItsOwnMark(t *testing.T) {
 	var out bytes.Buffer
-	s := newTestSteps(&out)
-	qt.Assert(t, qt.IsNil(s.listen(strings.NewReader("begin one\nend\n"), func(string) error { return nil })))
+	s := New(&out)
+	qt.Assert(t, qt.IsNil(s.Listen(strings.NewReader("begin one\nend\n"), func(string) error { return nil })))
 	mark := func(name string, before bool) {
 		s.apply(&event.Event{Kind: event.Mark, Cause: name, BeforeAttach: before})
 	}

@@ -1,4 +1,4 @@
-package main
+package memmap
 
 import (
 	"bufio"
@@ -19,11 +19,11 @@ const mapColumns = 76
 // mapWidth is how wide a map is drawn.
 func mapWidth(l page.Layout) int { return min(mapColumns, l.Columns()-2) }
 
-func (m *mapPage) writeText(w io.Writer, layout page.Layout) error {
+func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	m.order()
-	layout.WriteOthers(out, m.others)
-	if len(m.maps) == 0 {
+	layout.WriteOthers(out, m.Others)
+	if len(m.Maps) == 0 {
 		layout.Write(out, 0, page.NoStyle, m.nothing())
 		return out.Flush()
 	}
@@ -37,14 +37,14 @@ func (m *mapPage) writeText(w io.Writer, layout page.Layout) error {
 			m.site(&rows[i])
 		}
 	}
-	for _, s := range m.names.Sites {
+	for _, s := range m.Names.Sites {
 		sites = append(sites, s)
 	}
 	alloc.Distinguish(sites)
 	for i, r := range whole {
 		fmt.Fprintln(out)
 		if i == 0 || !slices.Equal(r.devices, whole[i-1].devices) {
-			title, of := page.Chips(r.devices), layout.Separator()+m.of
+			title, of := page.Chips(r.devices), layout.Separator()+m.Of
 			if len(r.devices) > 1 {
 				title += " (each)"
 			}
@@ -60,19 +60,19 @@ func (m *mapPage) writeText(w io.Writer, layout page.Layout) error {
 }
 
 // nothing says that there is nothing to draw.
-func (m *mapPage) nothing() string {
-	text := "Nothing is allocated " + m.of + "."
-	if len(m.regions) > 0 {
-		text = "Nothing of " + strings.Join(alloc.RegionNames(m.regions), ", ") + " is allocated " + m.of + "."
+func (m *Page) nothing() string {
+	text := "Nothing is allocated " + m.Of + "."
+	if len(m.Regions) > 0 {
+		text = "Nothing of " + strings.Join(alloc.RegionNames(m.Regions), ", ") + " is allocated " + m.Of + "."
 	}
-	if m.ended {
+	if m.Ended {
 		text += " --at peak draws each region when it was fullest."
 	}
 	return text
 }
 
-func (m *mapPage) writeRegion(out *bufio.Writer, layout page.Layout, r *regionMap) {
-	s := r.space
+func (m *Page) writeRegion(out *bufio.Writer, layout page.Layout, r *regionMap) {
+	s := r.Space
 	of := ""
 	switch {
 	case s.Known() && s.Banks > 0:
@@ -95,7 +95,7 @@ func (m *mapPage) writeRegion(out *bufio.Writer, layout page.Layout, r *regionMa
 }
 
 // writeStrip draws the addresses from start to end.
-func (m *mapPage) writeStrip(out *bufio.Writer, layout page.Layout, r *regionMap, start, end uint64) {
+func (m *Page) writeStrip(out *bufio.Writer, layout page.Layout, r *regionMap, start, end uint64) {
 	from, to := fmt.Sprintf("%#x", start), fmt.Sprintf("%#x", end)
 	columns := mapWidth(layout)
 	fmt.Fprintln(out, "  "+layout.Paint(page.Dim, from+page.Right(to, columns-page.Width(from))))
@@ -117,15 +117,15 @@ func (m *mapPage) writeStrip(out *bufio.Writer, layout page.Layout, r *regionMap
 
 // used is what buffers have of each bank.
 func (r *regionMap) used() (bytes uint64) {
-	for i := range r.space.Blocks {
-		bytes += r.space.Blocks[i].BytesPerBank
+	for i := range r.Space.Blocks {
+		bytes += r.Space.Blocks[i].BytesPerBank
 	}
 	return bytes
 }
 
 // summary says what is used and free.
 func (r *regionMap) summary() (lines []string) {
-	s := r.space
+	s := r.Space
 	text := fmt.Sprintf("per bank: %s in %s", page.Bytes(r.used()), page.Count(uint64(len(s.Blocks)), "buffer"))
 	if s.Known() {
 		text += fmt.Sprintf(", %s free in %s, the largest %s, fragmentation %s", page.Bytes(s.FreeBytesPerBank),
@@ -154,10 +154,10 @@ func (r *regionMap) summary() (lines []string) {
 
 // largestRows are the n largest, of which half may be holes: what lies between them is
 // small where much is free in pieces.
-func largestRows(rows []mapRow, n int) (largest []mapRow) {
-	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b mapRow) int { return cmp.Compare(b.bytes, a.bytes) })
-	used := slices.DeleteFunc(slices.Clone(sizes), func(r mapRow) bool { return r.free() })
-	holes := slices.DeleteFunc(sizes, func(r mapRow) bool { return !r.free() })
+func largestRows(rows []row, n int) (largest []row) {
+	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b row) int { return cmp.Compare(b.bytes, a.bytes) })
+	used := slices.DeleteFunc(slices.Clone(sizes), func(r row) bool { return r.free() })
+	holes := slices.DeleteFunc(sizes, func(r row) bool { return !r.free() })
 	holes = holes[:min(len(holes), max(n/2, n-len(used)))]
 	return append(holes, used[:n-len(holes)]...)
 }
@@ -166,12 +166,12 @@ func largestRows(rows []mapRow, n int) (largest []mapRow) {
 const mapRowColumns = 72
 
 // writeRows lists the largest buffers and holes, in order of their addresses.
-func (m *mapPage) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
+func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	rows := r.rows()
 	all := len(rows)
-	if m.n > 0 && m.n < all {
-		rows = largestRows(rows, m.n)
-		slices.SortStableFunc(rows, func(a, b mapRow) int { return cmp.Compare(a.address, b.address) })
+	if m.Limit > 0 && m.Limit < all {
+		rows = largestRows(rows, m.Limit)
+		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.address, b.address) })
 	}
 	narrow := layout.Width > 0 && layout.Width < mapRowColumns
 	head := page.Right("address", 12) + page.Right("per bank", 11) + page.Right("age", 9)

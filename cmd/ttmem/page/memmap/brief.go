@@ -1,4 +1,4 @@
-package main
+package memmap
 
 import (
 	"bufio"
@@ -16,23 +16,23 @@ const drawnMaps = 4
 
 // worthDrawing divides the maps into those that are drawn and those that are told of in a
 // line: of each region those are drawn in which the least can be allocated.
-func (m *mapPage) worthDrawing() (whole, brief []*regionMap) {
-	if m.n == 0 || len(m.asked) > 0 {
-		return m.maps, nil
+func (m *Page) worthDrawing() (whole, brief []*regionMap) {
+	if m.Limit == 0 || len(m.Chips) > 0 {
+		return m.Maps, nil
 	}
 	of := make(map[event.Region][]*regionMap)
-	for _, r := range m.maps {
-		of[r.space.Region] = append(of[r.space.Region], r)
+	for _, r := range m.Maps {
+		of[r.Space.Region] = append(of[r.Space.Region], r)
 	}
 	for _, maps := range of {
 		slices.SortStableFunc(maps, func(a, b *regionMap) int {
-			return cmp.Or(cmp.Compare(a.space.LargestFreeBytesPerBank, b.space.LargestFreeBytesPerBank),
-				cmp.Compare(len(b.space.Blocks), len(a.space.Blocks)))
+			return cmp.Or(cmp.Compare(a.Space.LargestFreeBytesPerBank, b.Space.LargestFreeBytesPerBank),
+				cmp.Compare(len(b.Space.Blocks), len(a.Space.Blocks)))
 		})
 	}
-	for _, r := range m.maps {
+	for _, r := range m.Maps {
 		// one more would take as much room as to tell of it
-		if i := slices.Index(of[r.space.Region], r); i < drawnMaps || len(of[r.space.Region]) == drawnMaps+1 {
+		if i := slices.Index(of[r.Space.Region], r); i < drawnMaps || len(of[r.Space.Region]) == drawnMaps+1 {
 			whole = append(whole, r)
 		} else {
 			brief = append(brief, r)
@@ -42,21 +42,21 @@ func (m *mapPage) worthDrawing() (whole, brief []*regionMap) {
 }
 
 // writeBriefly writes a line for each map, by region, and one for those that are as full.
-func (m *mapPage) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regionMap) {
+func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regionMap) {
 	if len(maps) == 0 {
 		return
 	}
 	fmt.Fprintln(out)
 	layout.Write(out, 0, page.NoStyle, "Other chips, on which there is more room: --chip N draws one, -n 0 all.")
 	narrow := layout.Width > 0 && layout.Width < mapRowColumns
-	for _, region := range mappedRegions {
+	for _, region := range Regions {
 		var lines []string
 		chips := make(map[string][]int) // of each line
 		for _, r := range maps {
-			if r.space.Region != region {
+			if r.Space.Region != region {
 				continue
 			}
-			s := r.space
+			s := r.Space
 			line := page.Right(page.Bytes(r.used()), 11) + page.Right(page.Bytes(s.LargestFreeBytesPerBank), 14)
 			if !narrow {
 				line += page.Right(page.Bytes(s.FreeBytesPerBank), 11) + page.Right(page.Grouped(len(s.Blocks)), 9) + page.Right(page.Grouped(len(s.Holes)), 7)

@@ -1,4 +1,4 @@
-package main
+package memmap
 
 import (
 	"bufio"
@@ -8,17 +8,17 @@ import (
 	"ttmem/aggregate/addresses"
 )
 
-// mapDocument is what `ttmem map --json` prints.
-type mapDocument struct {
-	V       int          `json:"v"`
-	Regions []*mapRegion `json:"regions"`
+// Document is what `ttmem map --json` prints.
+type Document struct {
+	V       int       `json:"v"`
+	Regions []*Region `json:"regions"`
 	// Lost is how many events were lost, by cause.
 	Lost  map[string]uint64 `json:"lost"`
 	Notes []string          `json:"notes,omitempty"`
 }
 
-// A mapRegion is a region of chips on which it is used alike.
-type mapRegion struct {
+// A Region is a region of chips on which it is used alike.
+type Region struct {
 	Devices []int  `json:"devices"`
 	Region  string `json:"region"`
 	TimeNs  uint64 `json:"time_ns"`
@@ -29,12 +29,12 @@ type mapRegion struct {
 	EndAddress    uint64               `json:"end_address,omitempty"`
 	Free          *addresses.FreeSpace `json:"free,omitempty"`
 	Fragmentation *float64             `json:"fragmentation,omitempty"`
-	Blocks        []mapBlock           `json:"blocks"`
-	Holes         []mapHole            `json:"holes"`
-	Statics       []mapStatic          `json:"statics"`
+	Blocks        []Block              `json:"blocks"`
+	Holes         []Hole               `json:"holes"`
+	Statics       []Static             `json:"statics"`
 }
 
-type mapBlock struct {
+type Block struct {
 	Address      uint64 `json:"address"`
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	PID          int    `json:"pid"`
@@ -44,42 +44,42 @@ type mapBlock struct {
 	Name         string `json:"name"`
 }
 
-type mapHole struct {
+type Hole struct {
 	Address      uint64 `json:"address"`
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 }
 
-type mapStatic struct {
+type Static struct {
 	Address      uint64 `json:"address"`
 	BytesPerCore uint64 `json:"bytes_per_core"`
 	Programs     int    `json:"programs"`
 	Name         string `json:"name"`
 }
 
-func (m *mapPage) writeJSON(w io.Writer) error {
+func (m *Page) WriteJSON(w io.Writer) error {
 	m.order()
-	doc := &mapDocument{V: 1, Regions: []*mapRegion{}, Lost: m.snap.Lost, Notes: m.notes}
-	for _, r := range m.maps {
-		one := &mapRegion{
-			Devices: r.devices, Region: r.space.Region.String(), TimeNs: r.nowNs, Banks: r.space.Banks,
-			Blocks: []mapBlock{}, Holes: []mapHole{}, Statics: []mapStatic{},
+	doc := &Document{V: 1, Regions: []*Region{}, Lost: m.Snapshot.Lost, Notes: m.Notes}
+	for _, r := range m.Maps {
+		one := &Region{
+			Devices: r.devices, Region: r.Space.Region.String(), TimeNs: r.nowNs, Banks: r.Space.Banks,
+			Blocks: []Block{}, Holes: []Hole{}, Statics: []Static{},
 		}
-		if r.space.Known() {
+		if r.Space.Known() {
 			part := r.fragmentation()
-			one.StartAddress, one.EndAddress, one.Free, one.Fragmentation = r.space.Start, r.space.End, &r.space.FreeSpace, &part
+			one.StartAddress, one.EndAddress, one.Free, one.Fragmentation = r.Space.Start, r.Space.End, &r.Space.FreeSpace, &part
 		}
 		rows := r.rows()
 		for i := range rows {
 			row := &rows[i]
 			switch {
 			case row.block != nil:
-				one.Blocks = append(one.Blocks, mapBlock{
+				one.Blocks = append(one.Blocks, Block{
 					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, m.title(row, " · "),
 				})
 			case row.static != nil:
-				one.Statics = append(one.Statics, mapStatic{row.address, row.bytes, row.programs, m.title(row, " · ")})
+				one.Statics = append(one.Statics, Static{row.address, row.bytes, row.programs, m.title(row, " · ")})
 			default:
-				one.Holes = append(one.Holes, mapHole{row.address, row.bytes})
+				one.Holes = append(one.Holes, Hole{row.address, row.bytes})
 			}
 		}
 		doc.Regions = append(doc.Regions, one)

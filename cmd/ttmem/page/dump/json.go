@@ -1,4 +1,4 @@
-package main
+package dump
 
 import (
 	"io"
@@ -8,44 +8,44 @@ import (
 	"ttmem/tracer/event"
 )
 
-// dumpHead is what `ttmem dump --json` prints in any case.
-type dumpHead struct {
+// head is what `ttmem dump --json` prints in any case.
+type head struct {
 	V int `json:"v"`
 	// TimeNs is CLOCK_MONOTONIC of what is listed.
 	TimeNs uint64 `json:"time_ns"`
 	// Moments are when each region was fullest, where --at peak lists several.
-	Moments []dumpMoment `json:"moments,omitempty"`
+	Moments []Moment `json:"moments,omitempty"`
 	// Omitted is how many were not listed because of -n.
 	Omitted int               `json:"omitted"`
 	Lost    map[string]uint64 `json:"lost"`
 	Notes   []string          `json:"notes,omitempty"`
 }
 
-// A dumpMoment is when the regions of some chips are listed.
-type dumpMoment struct {
+// A Moment is when the regions of some chips are listed.
+type Moment struct {
 	Devices []int    `json:"devices"`
 	Regions []string `json:"regions"`
 	TimeNs  uint64   `json:"time_ns"`
 }
 
-// dumpList is what it prints without --by.
-type dumpList struct {
-	dumpHead
-	Buffers []*dumpBuffer `json:"buffers"`
-	Statics []*dumpStatic `json:"statics"`
+// Document is what it prints without --by.
+type Document struct {
+	head
+	Buffers []*buffer `json:"buffers"`
+	Statics []*static `json:"statics"`
 	// Stacks are the frames, innermost first, of what has their index.
 	Stacks []*event.Stack `json:"stacks"`
 }
 
-// dumpGroups is what it prints with --by.
-type dumpGroups struct {
-	dumpHead
-	By     string       `json:"by"`
-	Groups []*dumpGroup `json:"groups"`
+// groupsDocument is what it prints with --by.
+type groupsDocument struct {
+	head
+	By     string   `json:"by"`
+	Groups []*group `json:"groups"`
 }
 
-// dumpPlace is what buffers and static buffers have in common.
-type dumpPlace struct {
+// place is what buffers and static buffers have in common.
+type place struct {
 	PID     int    `json:"pid"`
 	Devices []int  `json:"devices"`
 	Chips   int    `json:"chips"` // with those that were not asked for
@@ -63,8 +63,8 @@ type dumpPlace struct {
 	Stack        *int    `json:"stack,omitempty"`
 }
 
-type dumpBuffer struct {
-	dumpPlace
+type buffer struct {
+	place
 	TID            int    `json:"tid"`
 	Comm           string `json:"comm"`
 	Region         string `json:"region"`
@@ -78,8 +78,8 @@ type dumpBuffer struct {
 	AllocatedBytes uint64 `json:"allocated_bytes"` // on each chip
 }
 
-type dumpStatic struct {
-	dumpPlace
+type static struct {
+	place
 	ProgramID    uint64      `json:"program_id"`
 	StaticKind   string      `json:"static_kind"`
 	Global       bool        `json:"global,omitempty"`
@@ -87,12 +87,12 @@ type dumpStatic struct {
 	Cores        [][4]uint16 `json:"cores"`
 }
 
-func (l *listing) head(omitted int) dumpHead {
-	return dumpHead{V: 1, TimeNs: l.nowNs, Moments: l.moments, Omitted: omitted, Lost: l.Snap.Lost, Notes: l.notes}
+func (l *List) head(omitted int) head {
+	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, Lost: l.Snap.Lost, Notes: l.Notes}
 }
 
-func (l *listing) place(a *alloc.Row) dumpPlace {
-	p := dumpPlace{
+func (l *List) place(a *alloc.Row) place {
+	p := place{
 		PID: a.PID, Devices: a.Devices, Chips: a.Chips, Address: a.Address, SinceNs: a.SinceNs, BeforeAttach: a.BeforeAttach,
 		Name: l.Title(a, " · "), Op: a.Name.Op, Function: a.Name.Call.Function, File: a.Name.Call.File, Line: a.Name.Call.Line,
 		Component: a.Component,
@@ -104,10 +104,10 @@ func (l *listing) place(a *alloc.Row) dumpPlace {
 	return p
 }
 
-func (l *listing) writeJSON(w io.Writer) error {
-	doc := &dumpList{dumpHead: l.head(l.cutOff), Buffers: []*dumpBuffer{}, Statics: []*dumpStatic{}, Stacks: []*event.Stack{}}
+func (l *List) WriteJSON(w io.Writer) error {
+	doc := &Document{head: l.head(l.cutOff), Buffers: []*buffer{}, Statics: []*static{}, Stacks: []*event.Stack{}}
 	indices := make(map[*event.Stack]*int)
-	rows := l.rows[:len(l.rows)-l.cutOff]
+	rows := l.Rows[:len(l.Rows)-l.cutOff]
 	for i := range rows {
 		a := &rows[i]
 		place := l.place(a)
@@ -120,15 +120,15 @@ func (l *listing) writeJSON(w io.Writer) error {
 			place.Stack = indices[a.Stack]
 		}
 		if b := a.Buffer; b != nil {
-			doc.Buffers = append(doc.Buffers, &dumpBuffer{
-				dumpPlace: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
+			doc.Buffers = append(doc.Buffers, &buffer{
+				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
 				BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
 				BytesPerBank: b.BytesPerBank, Banks: b.Banks, AllocatedBytes: a.Bytes(),
 			})
 			continue
 		}
-		s := &dumpStatic{
-			dumpPlace: place, ProgramID: a.Static.ProgramID, StaticKind: a.Layout, Global: a.Static.Global,
+		s := &static{
+			place: place, ProgramID: a.Static.ProgramID, StaticKind: a.Layout, Global: a.Static.Global,
 			BytesPerCore: a.BytesPerBank, Cores: [][4]uint16{},
 		}
 		for _, c := range a.Static.Cores {
@@ -139,7 +139,7 @@ func (l *listing) writeJSON(w io.Writer) error {
 	return page.JSON(w, doc)
 }
 
-// writeJSON writes the groups.
-func (g *grouped) writeJSON(w io.Writer) error {
-	return page.JSON(w, &dumpGroups{dumpHead: g.head(g.cutOff), By: g.by, Groups: g.groups[:len(g.groups)-g.cutOff]})
+// WriteJSON writes the groups.
+func (g *Groups) WriteJSON(w io.Writer) error {
+	return page.JSON(w, &groupsDocument{head: g.head(g.cutOff), By: g.by, Groups: g.groups[:len(g.groups)-g.cutOff]})
 }

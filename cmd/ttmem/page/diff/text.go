@@ -1,8 +1,7 @@
-package main
+package diff
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -23,33 +22,33 @@ const (
 	amountsColumns = changeColumns + 2*amountColumns + buffersColumns + 2
 )
 
-func (d *difference) writeText(w io.Writer, layout page.Layout) error {
+func (d *Difference) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	layout.Beside(out, layout.Paint(page.Bold, "A")+" ", page.NoStyle, page.Clean(d.a.String()))
 	layout.Beside(out, layout.Paint(page.Bold, "B")+" ", page.NoStyle, page.Clean(d.b.String()))
-	if len(d.totals) == 0 {
+	if len(d.Totals) == 0 {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, d.nothing())
 		return out.Flush()
 	}
 	d.writeTotals(out, layout)
-	if d.moved > 0 {
-		text := page.Count(uint64(d.moved), "stack") + " of A may be in B with other line numbers, as after an edit: --ignore-lines compares without them"
+	if d.Moved > 0 {
+		text := page.Count(uint64(d.Moved), "stack") + " of A may be in B with other line numbers, as after an edit: --ignore-lines compares without them"
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, text)
 	}
 	statics, what := false, "  "+d.by
-	if d.totals[0].Device != d.totals[len(d.totals)-1].Device {
+	if d.Totals[0].Device != d.Totals[len(d.Totals)-1].Device {
 		what += ", all chips together"
 	}
-	for i, g := range d.groups {
+	for i, g := range d.Groups {
 		if i == 0 || g.Static != statics {
 			statics = g.Static
 			fmt.Fprintln(out)
 			if statics {
 				layout.WriteTitle(out, "", "CBs, DFBs", "  of all programs that are cached: they use the same space in turn")
 			}
-			head := diffHead(layout)
+			head := head(layout)
 			if layout.Width == 0 || page.Width(head+what) <= layout.Width {
 				head += what
 			}
@@ -58,14 +57,14 @@ func (d *difference) writeText(w io.Writer, layout page.Layout) error {
 		d.writeGroup(out, layout, g)
 	}
 	switch {
-	case len(d.groups) == 0:
+	case len(d.Groups) == 0:
 		fmt.Fprintln(out)
-		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("Nothing differs by %s: %s the same in both.", d.by, isOrAre(d.same)))
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("Nothing differs by %s: %s the same in both.", d.by, isOrAre(d.Same)))
 	case d.cutOff > 0:
 		fmt.Fprintf(out, "\nand %s more: -n 0 lists all\n", page.Grouped(d.cutOff))
 	}
-	if d.same > 0 && len(d.groups) > 0 {
-		fmt.Fprintf(out, "\n%s the same in both\n", isOrAre(d.same))
+	if d.Same > 0 && len(d.Groups) > 0 {
+		fmt.Fprintf(out, "\n%s the same in both\n", isOrAre(d.Same))
 	}
 	return out.Flush()
 }
@@ -78,38 +77,38 @@ func isOrAre(n int) string {
 }
 
 // nothing says that there is nothing to compare, and where there may be something.
-func (d *difference) nothing() string {
-	if len(d.a.parts.List)+len(d.b.parts.List) > 0 {
+func (d *Difference) nothing() string {
+	if len(d.a.Parts.List)+len(d.b.Parts.List) > 0 {
 		return "Neither has anything of what the flags ask for. A has " + d.a.has() + ", B " + d.b.has() + "."
 	}
 	text := "Neither has anything allocated."
-	if d.a.at.left() && d.b.at.left() {
+	if d.a.Unfreed && d.b.Unfreed {
 		text += " --at peak compares what they had when they had most."
 	}
 	return text
 }
 
 // has is what there is to ask for: "DRAM, L1 of PID 7".
-func (s *diffSide) has() string {
+func (s *Side) has() string {
 	var regions, pids []string
 	for _, r := range alloc.Regions {
-		if slices.ContainsFunc(s.parts.List, func(p analyze.Part) bool { return p.Region == r }) {
+		if slices.ContainsFunc(s.Parts.List, func(p analyze.Part) bool { return p.Region == r }) {
 			regions = append(regions, r.String())
 		}
 	}
 	if regions == nil {
 		return "nothing"
 	}
-	for i := range s.parts.List {
-		if pid := fmt.Sprint(s.parts.List[i].PID); !slices.Contains(pids, pid) {
+	for i := range s.Parts.List {
+		if pid := fmt.Sprint(s.Parts.List[i].PID); !slices.Contains(pids, pid) {
 			pids = append(pids, pid)
 		}
 	}
 	return strings.Join(regions, ", ") + " of PID " + page.Some(pids, "process")
 }
 
-// diffHead is the head of the columns that amounts writes.
-func diffHead(layout page.Layout) string {
+// head is the head of the columns that amounts writes.
+func head(layout page.Layout) string {
 	head := page.Right("change", changeColumns) + page.Right("A", amountColumns) + page.Right("B", amountColumns)
 	if fewAmounts(layout) {
 		return head
@@ -122,18 +121,18 @@ func fewAmounts(l page.Layout) bool { return l.Width > 0 && l.Width < amountsCol
 
 // writeTotals writes a line for each region of each chip. Chips that have the same are
 // one.
-func (d *difference) writeTotals(out *bufio.Writer, layout page.Layout) {
+func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 	type chip struct {
 		ids    []int
-		totals []diffTotal
+		totals []Total
 	}
 	var chips []chip
-	for i := 0; i < len(d.totals); {
+	for i := 0; i < len(d.Totals); {
 		j := i
-		for j < len(d.totals) && d.totals[j].Device == d.totals[i].Device {
+		for j < len(d.Totals) && d.Totals[j].Device == d.Totals[i].Device {
 			j++
 		}
-		this := d.totals[i:j]
+		this := d.Totals[i:j]
 		found := false
 		for k := range chips {
 			if sameTotals(chips[k].totals, this) {
@@ -153,7 +152,7 @@ func (d *difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 		}
 		if i == 0 {
 			fmt.Fprintln(out)
-			fmt.Fprintln(out, layout.Paint(page.Dim, diffHead(layout)))
+			fmt.Fprintln(out, layout.Paint(page.Dim, head(layout)))
 		}
 		fmt.Fprintln(out, layout.Paint(page.Bold, title))
 		for _, t := range c.totals {
@@ -166,7 +165,7 @@ func (d *difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 	}
 }
 
-func sameTotals(a, b []diffTotal) bool {
+func sameTotals(a, b []Total) bool {
 	if len(a) != len(b) {
 		return false
 	}
@@ -179,7 +178,7 @@ func sameTotals(a, b []diffTotal) bool {
 }
 
 // writeAmounts writes two amounts, and what they are of.
-func writeAmounts(out *bufio.Writer, layout page.Layout, a, b amount, title string) {
+func writeAmounts(out *bufio.Writer, layout page.Layout, a, b Amount, title string) {
 	style := page.NoStyle
 	switch {
 	case b.Bytes > a.Bytes:
@@ -222,48 +221,11 @@ func formatChange(n int64) string {
 	return "="
 }
 
-func (d *difference) writeGroup(out *bufio.Writer, layout page.Layout, g *diffGroup) {
+func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group) {
 	writeAmounts(out, layout, g.A, g.B, layout.Separated(page.Clean(g.Key)))
 	// the innermost is in the title
 	calls := name.UserCalls(g.Stack)
 	for i := 1; i < len(calls); i++ {
 		layout.Write(out, page.NameIndent+2, page.Dim, page.Clean(calls[i].String()))
 	}
-}
-
-// diffDocument is what `ttmem diff --json` prints.
-type diffDocument struct {
-	V int      `json:"v"`
-	A diffFile `json:"a"`
-	B diffFile `json:"b"`
-	// Totals are of chips and regions, and Groups of what --by says.
-	Totals []diffTotal  `json:"totals"`
-	By     string       `json:"by"`
-	Groups []*diffGroup `json:"groups"`
-	// Same is how many groups are left out as they do not differ, and Omitted how many
-	// because of -n.
-	Same    int `json:"same"`
-	Omitted int `json:"omitted"`
-}
-
-type diffFile struct {
-	File   string            `json:"file"`
-	Moment string            `json:"moment"`
-	Lost   map[string]uint64 `json:"lost"`
-}
-
-func (d *difference) writeJSON(w io.Writer) error {
-	of := func(s *diffSide) diffFile { return diffFile{s.path, s.at.text, s.lost} }
-	doc := &diffDocument{V: 1, A: of(d.a), B: of(d.b), Totals: d.totals, By: d.by, Groups: d.groups, Same: d.same, Omitted: d.cutOff}
-	if doc.Totals == nil {
-		doc.Totals = []diffTotal{}
-	}
-	if doc.Groups == nil {
-		doc.Groups = []*diffGroup{}
-	}
-	out := bufio.NewWriter(w)
-	if err := json.NewEncoder(out).Encode(doc); err != nil {
-		return err
-	}
-	return out.Flush()
 }

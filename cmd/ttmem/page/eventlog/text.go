@@ -1,4 +1,4 @@
-package main
+package eventlog
 
 import (
 	"cmp"
@@ -30,20 +30,20 @@ const (
 	logColumns        = logFewColumns + 2 + logPlaceColumns + logBufferColumns + logObjectColumns + logPIDColumns
 )
 
-// logRow is what a line says.
-type logRow struct {
+// row is what a line says.
+type row struct {
 	address, size, each, banks, place, buffer, object string
 	// text is what it is called, or says.
 	text  string
-	notes []logNote
+	notes []note
 }
 
-type logNote struct {
+type note struct {
 	text  string
 	wrong bool
 }
 
-func (l *eventLog) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
+func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if !l.head {
 		l.head = true
 		b = l.appendHead(b)
@@ -93,7 +93,7 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *analyze.Note) []byte 
 }
 
 // below is what is said of an event where the columns have no room for it.
-func (r *logRow) below(pid string, first ...string) string {
+func (r *row) below(pid string, first ...string) string {
 	if pid != "" {
 		pid = "PID " + pid
 	}
@@ -105,7 +105,7 @@ func (r *logRow) below(pid string, first ...string) string {
 }
 
 // appendNarrow is appendText where only the first columns have room.
-func (l *eventLog) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *logRow, chips, pid string) []byte {
+func (l *Log) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *row, chips, pid string) []byte {
 	b = append(append(b, strings.TrimRight(l.firstColumns(e, chips), " ")...), '\n')
 	each := r.each
 	if r.banks != "" {
@@ -115,14 +115,14 @@ func (l *eventLog) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *lo
 }
 
 // firstColumns are the time of an event, its chips and its kind.
-func (l *eventLog) firstColumns(e *event.Event, chips string) string {
-	return page.Right(fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.begin, e.TimeNs))/1e9), logTimeColumns) + " " +
+func (l *Log) firstColumns(e *event.Event, chips string) string {
+	return page.Right(fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.Begin, e.TimeNs))/1e9), logTimeColumns) + " " +
 		page.Right(chips, logChipsColumns) + " " + page.Left(e.Kind.String(), logKindColumns)
 }
 
 // appendBelow appends the text of an event behind what is in its line, and its notes and
 // calls below.
-func (l *eventLog) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *logRow, line, text string) []byte {
+func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, line, text string) []byte {
 	for i, part := range page.Fold(text, l.layout.Width-page.Width(line)) {
 		if i > 0 {
 			line = page.Left("", page.Width(line))
@@ -144,7 +144,7 @@ func (l *eventLog) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *log
 	return l.appendStacks(b, e, n)
 }
 
-func (l *eventLog) appendHead(b []byte) []byte {
+func (l *Log) appendHead(b []byte) []byte {
 	head := page.Right("seconds", logTimeColumns) + " " + page.Right("chips", logChipsColumns) + " " + page.Left("event", logKindColumns)
 	if all := page.Right("address", logAddressColumns) + page.Right("size", logSizeColumns) +
 		page.Right("per bank", logEachColumns) + l.layout.Pick(" × ", " x ") + "banks"; l.layout.Width == 0 || page.Width(head+all) <= l.layout.Width {
@@ -157,8 +157,8 @@ func (l *eventLog) appendHead(b []byte) []byte {
 }
 
 // row says what there is to say of an event.
-func (l *eventLog) row(e *event.Event, n *analyze.Note) logRow {
-	var r logRow
+func (l *Log) row(e *event.Event, n *analyze.Note) row {
+	var r row
 	switch e.Kind {
 	case event.Alloc, event.Free:
 		r.setBuffer(e)
@@ -220,7 +220,7 @@ func (l *eventLog) row(e *event.Event, n *analyze.Note) logRow {
 }
 
 // setBuffer sets the columns of a buffer.
-func (r *logRow) setBuffer(e *event.Event) {
+func (r *row) setBuffer(e *event.Event) {
 	r.address, r.size = fmt.Sprintf("%#x", e.Address), page.Bytes(e.SizeBytes)
 	if e.Banks > 0 {
 		r.each, r.banks = page.Bytes(e.BytesPerBank), fmt.Sprint(e.Banks)
@@ -256,9 +256,9 @@ func lived(since, end uint64, before bool) string {
 }
 
 // notes are what is to be said besides of an Alloc or a Free.
-func (l *eventLog) notes(e *event.Event, n *analyze.Note) (list []logNote) {
+func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 	wrong := func(format string, args ...any) {
-		list = append(list, logNote{"! " + fmt.Sprintf(format, args...), true})
+		list = append(list, note{"! " + fmt.Sprintf(format, args...), true})
 	}
 	if u := n.Freed; u != nil {
 		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.nameOf(u.Stack, u.BeforeAttach))
@@ -275,7 +275,7 @@ func (l *eventLog) notes(e *event.Event, n *analyze.Note) (list []logNote) {
 			page.Bytes(b.BytesPerBank), b.Address, page.Duration(e.TimeNs-min(b.SinceNs, e.TimeNs)), l.nameOf(b.Stack, b.BeforeAttach))
 	}
 	if u := n.Earlier; u != nil {
-		list = append(list, logNote{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", page.Bytes(u.BytesPerBank),
+		list = append(list, note{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", page.Bytes(u.BytesPerBank),
 			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), otherPID(u.PID, e.PID), l.nameOf(u.Stack, u.BeforeAttach)), false})
 	}
 	return list
@@ -290,8 +290,8 @@ func otherPID(pid, own int) string {
 }
 
 // appendStacks appends the calls of the event and, for a free, of the allocation.
-func (l *eventLog) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
-	if !l.stacks {
+func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
+	if !l.Stacks {
 		return b
 	}
 	if e.Kind != event.Free {
@@ -310,7 +310,7 @@ func (l *eventLog) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byt
 }
 
 // appendFrames appends the calls of a stack, innermost first, a line each.
-func (l *eventLog) appendFrames(b []byte, s *event.Stack) []byte {
+func (l *Log) appendFrames(b []byte, s *event.Stack) []byte {
 	frames := s.Frames()
 	for i := range frames {
 		f := &frames[i]

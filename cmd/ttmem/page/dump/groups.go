@@ -1,4 +1,4 @@
-package main
+package dump
 
 import (
 	"bufio"
@@ -13,8 +13,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// dumpGroup is what is counted together.
-type dumpGroup struct {
+// group is what is counted together.
+type group struct {
 	Key string `json:"key"`
 	// Buffers is how many there are, and Bytes what they take of all banks of their
 	// chips.
@@ -32,24 +32,24 @@ type dumpGroup struct {
 	Stack    []event.Frame `json:"stack,omitempty"`
 }
 
-// grouped is a listing by something.
-type grouped struct {
-	*listing
+// Groups is a listing by something.
+type Groups struct {
+	*List
 	by     string
-	groups []*dumpGroup
+	groups []*group
 	cutOff int
 }
 
-// group counts the rows by something, the largest first.
-func (l *listing) group(by string, n int) *grouped {
+// Group counts the rows by something, the largest first.
+func (l *List) Group(by string, n int) *Groups {
 	g := alloc.GroupingOf(by)
 	type key struct {
 		text string
 		site *alloc.Site
 	}
-	groups := make(map[key]*dumpGroup)
-	for i := range l.rows {
-		a := &l.rows[i]
+	groups := make(map[key]*group)
+	for i := range l.Rows {
+		a := &l.Rows[i]
 		keys := g.Keys(&l.Namer, a)
 		for j, text := range keys {
 			k := key{text: text}
@@ -58,7 +58,7 @@ func (l *listing) group(by string, n int) *grouped {
 			}
 			to := groups[k]
 			if to == nil {
-				to = &dumpGroup{Key: text}
+				to = &group{Key: text}
 				switch {
 				case by == "stack":
 					to.Stack = a.Stack.Frames()
@@ -74,7 +74,7 @@ func (l *listing) group(by string, n int) *grouped {
 			to.add(a, uint64(len(keys)))
 		}
 	}
-	list := slices.SortedFunc(maps.Values(groups), func(a, b *dumpGroup) int {
+	list := slices.SortedFunc(maps.Values(groups), func(a, b *group) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
 			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), page.CompareFrames(a.Stack, b.Stack))
 	})
@@ -82,11 +82,11 @@ func (l *listing) group(by string, n int) *grouped {
 	if n > 0 && n < len(list) {
 		cut = len(list) - n
 	}
-	return &grouped{l, by, list, cut}
+	return &Groups{l, by, list, cut}
 }
 
 // add counts a row that is in so many groups.
-func (g *dumpGroup) add(a *alloc.Row, among uint64) {
+func (g *group) add(a *alloc.Row, among uint64) {
 	bytes := a.TotalBytes() / among
 	if a.Static != nil {
 		g.Statics++
@@ -101,13 +101,13 @@ func (g *dumpGroup) add(a *alloc.Row, among uint64) {
 }
 
 // groupColumns are the columns of a group with circular buffers; what it is of follows.
-const groupColumns = 2*sizeColumns + 6 + 10 + 9 + 2
+const groupColumns = 2*page.SizeColumns + 6 + 10 + 9 + 2
 
-// writeText writes a line for each group, with the calls of a stack below.
-func (g *grouped) writeText(w io.Writer, layout page.Layout) error {
+// WriteText writes a line for each group, with the calls of a stack below.
+func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
-	layout.WriteOthers(out, g.others)
-	if g.all == 0 {
+	layout.WriteOthers(out, g.Others)
+	if g.All == 0 {
 		layout.Write(out, 0, page.NoStyle, g.nothing())
 		return out.Flush()
 	}
@@ -118,7 +118,7 @@ func (g *grouped) writeText(w io.Writer, layout page.Layout) error {
 	}
 	few := layout.Width > 0 && layout.Width < groupColumns+page.LeastBeside
 	columns := func(bytes, part, buffers, staticBytes, count string) string {
-		line := page.Right(bytes, sizeColumns)
+		line := page.Right(bytes, page.SizeColumns)
 		if !few {
 			line += page.Right(part, 6)
 		}
@@ -126,7 +126,7 @@ func (g *grouped) writeText(w io.Writer, layout page.Layout) error {
 		if statics == 0 {
 			return line
 		}
-		if line += page.Right(staticBytes, sizeColumns); !few {
+		if line += page.Right(staticBytes, page.SizeColumns); !few {
 			line += page.Right(count, 9)
 		}
 		return line

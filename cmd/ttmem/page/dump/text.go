@@ -1,4 +1,4 @@
-package main
+package dump
 
 import (
 	"bufio"
@@ -15,19 +15,19 @@ import (
 // sectionTotal is what of one region of one chip is asked for.
 type sectionTotal struct{ count, bytes uint64 }
 
-// writeText writes the rows by device and region. Chips that have the same are one
+// WriteText writes the rows by device and region. Chips that have the same are one
 // section.
-func (l *listing) writeText(w io.Writer, layout page.Layout) error {
+func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
-	layout.WriteOthers(out, l.others)
-	if l.all == 0 {
+	layout.WriteOthers(out, l.Others)
+	if l.All == 0 {
 		layout.Write(out, 0, page.NoStyle, l.nothing())
 		return out.Flush()
 	}
 	var sites []*alloc.Site
 	listed := make(map[*alloc.Site]bool)
-	for i := range l.rows {
-		if s := l.rows[i].Site; !listed[s] {
+	for i := range l.Rows {
+		if s := l.Rows[i].Site; !listed[s] {
 			listed[s] = true
 			sites = append(sites, s)
 		}
@@ -39,8 +39,8 @@ func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 	}
 	chips := make(map[int]*chip)
 	noChip := []int{-1} // where it is not known which
-	for i := range l.rows {
-		a := &l.rows[i]
+	for i := range l.Rows {
+		a := &l.Rows[i]
 		on := a.Devices
 		if len(on) == 0 {
 			on = noChip
@@ -56,7 +56,7 @@ func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 			if a.Static == nil || !a.Static.Global {
 				t.bytes += a.Bytes()
 			}
-			if i < len(l.rows)-l.cutOff {
+			if i < len(l.Rows)-l.cutOff {
 				c.rows = append(c.rows, i)
 			}
 		}
@@ -97,32 +97,32 @@ func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 		}
 	}
 	if l.cutOff > 0 {
-		fmt.Fprintf(out, "\nand %s more of %s: -n 0 lists all\n", page.Grouped(l.cutOff), page.Grouped(l.all))
+		fmt.Fprintf(out, "\nand %s more of %s: -n 0 lists all\n", page.Grouped(l.cutOff), page.Grouped(l.All))
 	}
 	return out.Flush()
 }
 
 // nothing says that there is nothing to list.
-func (l *listing) nothing() string {
-	if l.there > 0 {
-		text := fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.of, page.Count(uint64(l.there), "buffer"))
+func (l *List) nothing() string {
+	if l.There > 0 {
+		text := fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.Of, page.Count(uint64(l.There), "buffer"))
 		if f := l.Filter.Regions; slices.Contains(f, event.L1) && !slices.Contains(f, event.CB) {
 			text += " Circular and dataflow buffers are --region CB."
 		}
 		return text
 	}
-	text := fmt.Sprintf("Nothing is allocated %s.", l.of)
+	text := fmt.Sprintf("Nothing is allocated %s.", l.Of)
 	if len(l.Filter.Regions) > 0 {
-		text = fmt.Sprintf("Nothing of %s is allocated %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.of)
+		text = fmt.Sprintf("Nothing of %s is allocated %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.Of)
 	}
-	if l.ended {
+	if l.Ended {
 		text += " --at peak lists each region as it was when it was fullest; `ttmem leaks` tells what was never given back."
 	}
 	return text
 }
 
 // deviceName is what kind of chip it is.
-func (l *listing) deviceName(id int, layout page.Layout) (name string) {
+func (l *List) deviceName(id int, layout page.Layout) (name string) {
 	for i := range l.Snap.Devices {
 		d := &l.Snap.Devices[i]
 		for _, part := range []string{d.Board, d.Arch} {
@@ -135,7 +135,7 @@ func (l *listing) deviceName(id int, layout page.Layout) (name string) {
 }
 
 // capacity is what the region of a chip can hold, 0 where that is not known.
-func (l *listing) capacity(id int, region event.Region) uint64 {
+func (l *List) capacity(id int, region event.Region) uint64 {
 	for i := range l.Snap.Devices {
 		if d := &l.Snap.Devices[i]; d.ID == id {
 			if r := d.Regions.Banked(region); r != nil {
@@ -149,18 +149,17 @@ func (l *listing) capacity(id int, region event.Region) uint64 {
 // The columns of a row; its name follows, or is in a line of its own.
 const (
 	addressColumns = 14
-	sizeColumns    = 11
 	banksColumns   = 5
 	ageColumns     = 10
 	pidColumns     = 8
 	layoutColumns  = 15
-	rowColumns     = addressColumns + 2*sizeColumns + 3 + banksColumns + ageColumns + pidColumns + 2 + layoutColumns
+	rowColumns     = addressColumns + 2*page.SizeColumns + 3 + banksColumns + ageColumns + pidColumns + 2 + layoutColumns
 	// fewColumns are those without the process and the layout.
-	fewColumns = addressColumns + 2*sizeColumns + 3 + banksColumns + ageColumns
+	fewColumns = addressColumns + 2*page.SizeColumns + 3 + banksColumns + ageColumns
 )
 
 // writeRegion writes one region of a chip, with those of its rows that are listed.
-func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, id int, total sectionTotal, rows []int) {
+func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, id int, total sectionTotal, rows []int) {
 	noun, each, parts, of := "buffer", "per bank × banks", " banks", ""
 	if region == event.CB {
 		noun, each, parts, of = "static buffer", "per core × cores", " cores", ", placed anew by each program that runs"
@@ -176,11 +175,11 @@ func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region even
 		name = "CBs, DFBs"
 	}
 	layout.WriteTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", page.Count(total.count, noun), page.Bytes(total.bytes), of))
-	rows = slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return l.rows[i].Region != region })
+	rows = slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return l.Rows[i].Region != region })
 	titles := make([]string, len(rows))
 	widest := 0
 	for i, row := range rows {
-		titles[i] = l.rowTitle(&l.rows[row], layout)
+		titles[i] = l.rowTitle(&l.Rows[row], layout)
 		widest = max(widest, page.Width(titles[i]))
 	}
 	if len(rows) == 0 {
@@ -189,9 +188,9 @@ func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region even
 	oneLine := layout.Width == 0 || rowColumns+2+widest <= layout.Width
 	few := layout.Width > 0 && rowColumns > layout.Width
 	least := layout.Width > 0 && fewColumns > layout.Width
-	head := page.Right("address", addressColumns) + page.Right("allocated", sizeColumns)
+	head := page.Right("address", addressColumns) + page.Right("allocated", page.SizeColumns)
 	if !least {
-		head += page.Right(each, sizeColumns+3+banksColumns)
+		head += page.Right(each, page.SizeColumns+3+banksColumns)
 	}
 	head += page.Right("age", ageColumns)
 	if !few {
@@ -202,9 +201,9 @@ func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region even
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 	for i, row := range rows {
-		a := &l.rows[row]
-		line := page.Right(fmt.Sprintf("%#x", a.Address), addressColumns) + page.Right(page.Bytes(a.Bytes()), sizeColumns)
-		share := page.Right(page.Bytes(a.BytesPerBank), sizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
+		a := &l.Rows[row]
+		line := page.Right(fmt.Sprintf("%#x", a.Address), addressColumns) + page.Right(page.Bytes(a.Bytes()), page.SizeColumns)
+		share := page.Right(page.Bytes(a.BytesPerBank), page.SizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
 		if !least {
 			line += share
 		}
@@ -229,7 +228,7 @@ func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region even
 }
 
 // rowTitle is the name of a row, and what else there is to say of it.
-func (l *listing) rowTitle(a *alloc.Row, layout page.Layout) string {
+func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
 	title := a.WithCaller(l.Title(a, layout.Separator()))
 	if a.Chips > 1 {
 		title += fmt.Sprintf(", shared across %d chips", a.Chips)
@@ -241,7 +240,7 @@ func (l *listing) rowTitle(a *alloc.Row, layout page.Layout) string {
 }
 
 // age is how long it has been there.
-func (l *listing) age(a *alloc.Row) string {
+func (l *List) age(a *alloc.Row) string {
 	if a.BeforeAttach {
 		return "earlier"
 	}

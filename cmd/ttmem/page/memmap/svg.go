@@ -1,4 +1,4 @@
-package main
+package memmap
 
 import (
 	"bufio"
@@ -34,24 +34,24 @@ rect:hover { opacity: .6 }
 @media (prefers-color-scheme: dark) { svg { background: #14181f; color: #e4e9f0 } .block { stroke: #14181f } }
 `
 
-// writeSVG draws the maps. The picture needs nothing else.
-func (m *mapPage) writeSVG(w io.Writer) error {
+// WriteSVG draws the maps. The picture needs nothing else.
+func (m *Page) WriteSVG(w io.Writer) error {
 	m.order()
 	out := bufio.NewWriter(w)
 	height := mapSVGTop
-	for _, r := range m.maps {
+	for _, r := range m.Maps {
 		height += r.svgHeight()
 	}
 	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d">`+"\n<style>%s</style>\n",
 		mapSVGWidth, max(height, mapSVGTop+40), mapSVGWidth, max(height, mapSVGTop+40), mapSVGStyle)
 	fmt.Fprintf(out, `<text class="title" x="%d" y="32">Device memory by address</text>`+"\n", mapSVGSide)
 	const legend = "; orange: circular and dataflow buffers"
-	fmt.Fprintf(out, `<text class="faint" x="%d" y="52">%s</text>`+"\n", mapSVGSide, html.EscapeString(m.of+legend))
-	if len(m.maps) == 0 {
+	fmt.Fprintf(out, `<text class="faint" x="%d" y="52">%s</text>`+"\n", mapSVGSide, html.EscapeString(m.Of+legend))
+	if len(m.Maps) == 0 {
 		fmt.Fprintf(out, `<text x="%d" y="%d">%s</text>`+"\n", mapSVGSide, mapSVGTop+20, html.EscapeString(m.nothing()))
 	}
 	y := mapSVGTop
-	for _, r := range m.maps {
+	for _, r := range m.Maps {
 		m.drawRegion(out, r, y)
 		y += r.svgHeight()
 	}
@@ -63,13 +63,13 @@ func (r *regionMap) svgHeight() int {
 	return mapSVGPanelTop + mapSVGStrip*(1+len(r.zooms())) + mapSVGPanelEnd
 }
 
-func (m *mapPage) drawRegion(out io.Writer, r *regionMap, y int) {
+func (m *Page) drawRegion(out io.Writer, r *regionMap, y int) {
 	title := page.Chips(r.devices)
 	if r.board != "" {
 		title += " · " + r.board
 	}
 	fmt.Fprintf(out, `<text class="region" x="%d" y="%d">%s<tspan class="faint" font-weight="400" dx="10">%s, %s</tspan></text>`+"\n",
-		mapSVGSide, y+16, r.space.Region, html.EscapeString(title), page.Count(uint64(r.space.Banks), "bank")+" used alike")
+		mapSVGSide, y+16, r.Space.Region, html.EscapeString(title), page.Count(uint64(r.Space.Banks), "bank")+" used alike")
 	y += mapSVGPanelTop
 	m.drawStrip(out, r, y, r.start, r.end)
 	for _, part := range r.zooms() {
@@ -83,7 +83,7 @@ func (m *mapPage) drawRegion(out io.Writer, r *regionMap, y int) {
 }
 
 // drawStrip draws the addresses from start to end.
-func (m *mapPage) drawStrip(out io.Writer, r *regionMap, y int, start, end uint64) {
+func (m *Page) drawStrip(out io.Writer, r *regionMap, y int, start, end uint64) {
 	x := func(address uint64) float64 {
 		return mapSVGSide + float64(min(max(address, start), end)-start)/float64(max(1, end-start))*mapSVGPlot
 	}
