@@ -140,6 +140,17 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	s.last = nil
 }
 
+// Ended is the latest process of that id that ended, nil where none is known. It must not
+// be changed.
+func (s *State) Ended(pid int) *Process {
+	for i := range slices.Backward(s.exited) {
+		if s.exited[i].view.PID == pid {
+			return &s.exited[i].view
+		}
+	}
+	return nil
+}
+
 // A deviceSet is the chips of one mesh or device, as one process knows it.
 type deviceSet struct {
 	process *processName

@@ -238,18 +238,18 @@ func TestManyProcesses(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "events.jsonl")
 	shell := under(t, env, load, ttmem, "run", "--events", file, "--", "sh", "-c", `while read line; do "$@"; done`, "sh")
 	processes := 0
-	told := func(kind event.Kind) {
+	reported := func(kind event.Kind) {
 		if !eventually(10*time.Second, func() bool { return kinds(readEvents(t, file), kind) == processes }) {
-			t.Fatalf("%v: of %d processes not all are told", kind, processes)
+			t.Fatalf("%v: not all of %d processes are reported", kind, processes)
 		}
 	}
 	come := func() {
 		processes++
 		shell.next()
 		shell.expect(t, "loaded")
-		told(event.ProcessStart)
+		reported(event.ProcessStart)
 		shell.next()
-		told(event.ProcessExit)
+		reported(event.ProcessExit)
 	}
 	left := func() (descriptors, maps int) {
 		files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", shell.Process.Pid))

@@ -67,7 +67,7 @@ func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
 		events = h.of(t, pid)
 		return kinds(events, event.ProcessExit) >= nth
 	}) {
-		t.Fatalf("the end of process %d is not told", pid)
+		t.Fatalf("the end of process %d is not reported", pid)
 	}
 	return events
 }

@@ -51,7 +51,7 @@ func dramBuffers(s *aggregate.Snapshot, pid int) (n uint64) {
 func TestMarkFromBeforeConnecting(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	s := startServer(t)
-	s.meet(t, env)
+	s.discover(t, env)
 	qt.Assert(t, qt.IsNil(s.Mark(context.Background(), "warm")))
 	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "7", "512", "wait")
 	p.expect(t, "opened")

@@ -137,7 +137,7 @@ func TestStoryOfALeak(t *testing.T) {
 		qt.Check(t, qt.DeepEquals(named(page), []string{leak}), qt.Commentf("%s", page))
 		qt.Check(t, qt.IsTrue(strings.HasPrefix(page, fmt.Sprintf("%s leaked in the command, %d buffers by 1 stack\n", size, storyTokens))), qt.Commentf("%s", page))
 	})
-	t.Run("who holds most?", func(t *testing.T) {
+	t.Run("what uses most?", func(t *testing.T) {
 		at := fmt.Sprintf("ttnn::log#%d", storyTokens)
 		page := ask(t, "dump", file, "--at", at, "--by", "file", "--region", "DRAM")
 		qt.Check(t, qt.Equals(filepath.Base(lines(page)[2]), "story_leak.py"), qt.Commentf("%s", page))

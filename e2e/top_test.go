@@ -257,7 +257,7 @@ func TestTopBusyHost(t *testing.T) {
 	done := make(chan struct{})
 	events := 0
 	s := scene.New(func(e *event.Event) {
-		hub.Apply(e, func(*event.Event) {})
+		hub.Apply(e)
 		events++
 	})
 	s.Load()

@@ -229,7 +229,7 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	switch {
 	case err != nil:
 	case seen != nil, len(sides) == 1 && sides[0].at.end:
-		w, state, err = visitEnd(path, everyEvent, func(*event.Event) {}, addHeld)
+		w, state, err = visitEnd(path, everyEvent, nil, addHeld)
 	default:
 		w, state, err = visit(path, moments, everyEvent, addLeft, addHeld)
 	}

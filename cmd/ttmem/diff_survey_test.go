@@ -88,7 +88,7 @@ func TestTheBeginning(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(ids(path, "end"), []uint64{kept}))
 
 	state := aggregate.New()
-	_, err := watchFile(path, applying(state, func(*event.Event) {}), func() {})
+	_, err := watchFile(path, state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	var events []event.Event
 	for e := range state.Checkpoint() {
@@ -123,7 +123,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.events = append(run.events, event.Event{Kind: event.Mark, Cause: "warm"}, event.Event{Kind: event.Mark, Cause: "again"})
 	state := aggregate.New()
-	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), applying(state, func(*event.Event) {}), func() {})
+	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	var events []event.Event
 	for e := range state.Checkpoint() {

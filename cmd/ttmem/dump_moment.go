@@ -10,7 +10,6 @@ import (
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
-	"ttmem/tracer/event"
 )
 
 // list is what there is to list at the moment that the options name.
@@ -38,7 +37,7 @@ func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*
 	var failed error
 	var moments []dump.Moment
 	// at the peak each region of each chip is of another time
-	w, state, err := visit(o.source.file, []moment{at}, everyEvent, func(*event.Event) {}, func(_ int, s *aggregate.State, wanted wantedFunc) {
+	w, state, err := visit(o.source.file, []moment{at}, everyEvent, nil, func(_ int, s *aggregate.State, wanted wantedFunc) {
 		for _, some := range splitFilter(&filter, s, wanted) {
 			if failed != nil {
 				return

@@ -114,7 +114,7 @@ func told(t *testing.T, path string, last bool) (text string, events int) {
 	}
 	state := aggregate.New()
 	state.Begin(r.began)
-	events, err = r.play(t.Context(), applying(state, func(*event.Event) {}), func() {})
+	events, err = r.play(t.Context(), state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	state.Advance(r.over())
 	snap := state.WithHolders(state.Snapshot())

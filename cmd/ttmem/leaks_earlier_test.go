@@ -27,7 +27,7 @@ func joinedFile(t *testing.T, leaks bool) string {
 	state := run.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.state", 21))
 	mark("lunch2")
 	before := aggregate.New()
-	_, err := watchFile(writeEvents(t, "before.jsonl", run.events), applying(before, func(*event.Event) {}), func() {})
+	_, err := watchFile(writeEvents(t, "before.jsonl", run.events), before.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	var events []event.Event
 	for e := range before.Checkpoint() {

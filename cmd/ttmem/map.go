@@ -163,9 +163,9 @@ func (o *mapOptions) read(m *memmap.Page, at moment) (failed bool, err error) {
 	var w *watched
 	var state *aggregate.State
 	if at.atEnd() {
-		w, state, err = visitEnd(o.source.file, only, func(*event.Event) {}, add)
+		w, state, err = visitEnd(o.source.file, only, nil, add)
 	} else {
-		w, state, err = visit(o.source.file, []moment{at}, only, func(*event.Event) {}, add)
+		w, state, err = visit(o.source.file, []moment{at}, only, nil, add)
 	}
 	if err != nil {
 		return false, cmp.Or(o.source.missing(), err)

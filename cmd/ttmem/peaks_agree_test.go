@@ -17,6 +17,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/page/memmap"
+	"ttmem/cmd/ttmem/page/peak"
 )
 
 // A shownPeak is what a command says of the peak of a region of a chip.
@@ -66,7 +67,7 @@ func jsonOf(t *testing.T, to any, args ...string) {
 // peaksOfPeak also gives the part that is buffers, and what circular buffers take.
 func peaksOfPeak(t *testing.T, file string) (all, buffers shownPeaks, statics map[int]uint64, beginNs uint64) {
 	t.Helper()
-	var d peakDocument
+	var d peak.Document
 	jsonOf(t, &d, "peak", "--json", file)
 	all, buffers, statics = make(shownPeaks), make(shownPeaks), make(map[int]uint64)
 	for _, p := range d.Peaks {
@@ -91,7 +92,7 @@ func peaksOfReport(t *testing.T, file string) shownPeaks {
 	peaks := make(shownPeaks)
 	for i := range snap.Devices {
 		d := &snap.Devices[i]
-		for _, region := range peakRegions {
+		for _, region := range peak.Regions {
 			r := d.Regions.Banked(region)
 			peak := shownPeak{r.PeakTimeNs, r.PeakBytes}
 			if region.String() == "L1" {

@@ -116,7 +116,7 @@ func TestLoadWantsAFinishedInstallation(t *testing.T) {
 
 func TestLockWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "lock")
-	unlock, err := Lock(t.Context(), path, func() { t.Error("waited for nobody") })
+	unlock, err := Lock(t.Context(), path, func() { t.Error("waited without need") })
 	qt.Assert(t, qt.IsNil(err))
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,50 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
-// Wheel returns the path of the wheel of any release of ttnn, for static tests that need no
-// installation. Tag is the CPython of the wheel, "cp310" or "cp312". It prints nothing, and
-// takes as long as a download of 100 MB; the cache keeps the wheel, and it may be deleted.
-func Wheel(ctx context.Context, version, tag string) (string, error) {
-	if _, err := parseRelease(version); err != nil {
-		return "", err
-	}
-	if !slices.ContainsFunc(pythonVersions, func(v string) bool { return tag == pythonTag(v) }) {
-		return "", fmt.Errorf("ttnn has no wheel for %q: choose cp310 or cp312", tag)
-	}
-	cache, err := CacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "wheels")
-	if p, ok := cachedWheel(dir, version, tag); ok {
-		return p, nil
-	}
-	name := filepath.Join(dir, version+"-"+tag)
-	unlock, err := Lock(ctx, name+".lock", func() {})
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if p, ok := cachedWheel(dir, version, tag); ok { // another process made it meanwhile
-		return p, nil
-	}
-	tmp := name + ".download"
-	defer os.RemoveAll(tmp)
-	p, err := download(ctx, tmp, version, tag)
-	if err != nil {
-		return "", err
-	}
-	to := filepath.Join(dir, filepath.Base(p))
-	return to, os.Rename(p, to)
-}
-
-// pythonTag is the version of CPython in the name of a wheel: cp310 for 3.10.
-func pythonTag(version string) string { return "cp" + strings.ReplaceAll(version, ".", "") }
-
+// cachedWheel finds a wheel in a folder: the cache may have some that were put there by hand.
 func cachedWheel(dir, version, tag string) (string, bool) {
 	m, _ := filepath.Glob(filepath.Join(dir, "ttnn-"+version+"-"+tag+"-*.whl")) // fails only on a bad pattern
 	if len(m) == 0 {

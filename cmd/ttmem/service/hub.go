@@ -43,18 +43,8 @@ func NewHub(state *aggregate.State) *Hub {
 	}
 }
 
-// Apply takes an event, after those that it implies, and calls each with every one
-// of them.
-func (h *Hub) Apply(e *event.Event, each func(*event.Event)) {
-	for implied := h.state.Implied(e); implied.Next(); {
-		h.apply(implied.Event())
-		each(implied.Event())
-	}
-	h.apply(e)
-	each(e)
-}
-
-func (h *Hub) apply(e *event.Event) {
+// Apply takes an event.
+func (h *Hub) Apply(e *event.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state.Complete(e)

@@ -1,4 +1,4 @@
-package main
+package peak
 
 import (
 	"fmt"
@@ -10,11 +10,11 @@ import (
 
 // late says of processes that ran before they were attached that the rise with which they
 // begin is none: that is when their memory was read. It is "" where there are none.
-func (p *peakPage) late(filter *alloc.Filter) string {
+func (p *Page) late(filter *alloc.Filter) string {
 	var pids []int
 	var buffers uint64
-	for i := range p.list.Snap.Processes {
-		one := &p.list.Snap.Processes[i]
+	for i := range p.Snap.Processes {
+		one := &p.Snap.Processes[i]
 		// One that was attached before the beginning is in what there was by then.
 		if one.BeforeAttachBuffers == 0 || one.SinceNs < p.beginNs || len(filter.PIDs) > 0 && !slices.Contains(filter.PIDs, one.PID) {
 			continue

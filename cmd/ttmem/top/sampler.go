@@ -7,29 +7,28 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Source is what a view looks at; a Live is one. Its methods are called by several
-// goroutines.
+// A Source is what a view shows, such as a Live. Its methods must be safe for concurrent use.
 type Source interface {
-	// Present is what there is now; nowNs is CLOCK_MONOTONIC, or 0.
+	// Present returns the current content; nowNs is CLOCK_MONOTONIC, or 0.
 	Present(nowNs uint64) *Present
-	// Mark has what is allocated from now on shown as growth, until Unmark.
+	// Mark shows allocations from now on as growth, until Unmark.
 	Mark()
 	Unmark()
 }
 
-// A looker looks at a source, and compares what it sees with what it saw before. One
-// goroutine at a time may use it.
-type looker struct {
+// A sampler samples a source and computes rates from the previous sample. It is not safe for
+// concurrent use.
+type sampler struct {
 	source Source
 	sites  *sites
 	nowNs  func() uint64
-	// seen is what was seen last, at the time at.
+	// seen is the previous sample, at the time at.
 	seen   map[holdingID]uint64
 	events uint64
 	at     time.Time
 }
 
-// A holdingID tells holdings apart from one look to the next.
+// A holdingID identifies a holding across samples.
 type holdingID struct {
 	stack         uint64
 	pid, chip, on int
@@ -53,8 +52,8 @@ func idOf(h *aggregate.Holding) holdingID {
 	return id
 }
 
-// look is the present at the time now.
-func (l *looker) look(now time.Time) *Present {
+// sample returns the content of the source at the time now.
+func (l *sampler) sample(now time.Time) *Present {
 	p := l.source.Present(l.nowNs())
 	seconds := now.Sub(l.at).Seconds()
 	first := l.at.IsZero() || seconds <= 0

@@ -1,4 +1,4 @@
-package main
+package peak
 
 import (
 	"bufio"
@@ -28,9 +28,9 @@ const (
 	shownOwners = 8
 )
 
-// writeText writes the peaks by region. Chips that are alike are one; of many that are
+// WriteText writes the peaks by region. Chips that are alike are one; of many that are
 // not, those that were fullest are shown in full, and the others in a line each.
-func (p *peakPage) writeText(out *bufio.Writer, layout page.Layout, n int) {
+func (p *Page) WriteText(out *bufio.Writer, layout page.Layout, n int) {
 	if layout.Width == 0 {
 		layout.Width = defaultWidth
 	}
@@ -42,11 +42,11 @@ func (p *peakPage) writeText(out *bufio.Writer, layout page.Layout, n int) {
 		return
 	}
 	over := p.endNs - p.beginNs
-	for _, line := range page.Fold(fmt.Sprintf("%s, over %s", page.Clean(p.of), page.Moment(over)), layout.Width) {
+	for _, line := range page.Fold(fmt.Sprintf("%s, over %s", page.Clean(p.Of), page.Moment(over)), layout.Width) {
 		fmt.Fprintln(out, layout.Paint(page.Dim, line))
 	}
 	p.writeAbout(out, layout)
-	for _, region := range peakRegions {
+	for _, region := range Regions {
 		var peaks []*chipsPeak
 		for _, one := range p.regions {
 			if one.Region == region {
@@ -55,7 +55,7 @@ func (p *peakPage) writeText(out *bufio.Writer, layout page.Layout, n int) {
 		}
 		slices.SortStableFunc(peaks, func(a, b *chipsPeak) int { return cmp.Compare(b.Bytes, a.Bytes) })
 		full := len(peaks)
-		if full > shownUnlike+1 && !p.chosen {
+		if full > shownUnlike+1 && len(p.Filter.Devices) == 0 {
 			full = shownUnlike
 		}
 		for _, one := range peaks[:full] {
@@ -68,8 +68,8 @@ func (p *peakPage) writeText(out *bufio.Writer, layout page.Layout, n int) {
 }
 
 // writeAbout writes what is to be known of all that is shown.
-func (p *peakPage) writeAbout(out *bufio.Writer, layout page.Layout) {
-	for _, text := range p.about {
+func (p *Page) writeAbout(out *bufio.Writer, layout page.Layout) {
+	for _, text := range p.About {
 		for _, line := range page.Fold(text, layout.Width) {
 			fmt.Fprintln(out, layout.Paint(page.Dim, line))
 		}
@@ -77,13 +77,13 @@ func (p *peakPage) writeAbout(out *bufio.Writer, layout page.Layout) {
 }
 
 // nothing says that there is nothing to show.
-func (p *peakPage) nothing() string {
+func (p *Page) nothing() string {
 	for _, region := range p.peaks {
 		if region.Bytes > 0 || region.Earlier != nil {
-			return fmt.Sprintf("Nothing of that was allocated %s: other regions or chips have peaks.", page.Clean(placeIn(p.of)))
+			return fmt.Sprintf("Nothing of that was allocated %s: other regions or chips have peaks.", page.Clean(p.Place))
 		}
 	}
-	return fmt.Sprintf("Nothing was allocated %s.", page.Clean(placeIn(p.of)))
+	return fmt.Sprintf("Nothing was allocated %s.", page.Clean(p.Place))
 }
 
 // regionTitle is what a region is called.
@@ -119,7 +119,7 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 }
 
 // writePeak writes a peak: its moment, its timeline and what it was made of.
-func (p *peakPage) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak, n int) {
+func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak, n int) {
 	writeHead(out, layout, regionTitle(c.Region), c.chips())
 	if e := c.Earlier; e != nil {
 		writeLine(out, layout, page.Yellow, fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
@@ -174,7 +174,7 @@ func writeLine(out *bufio.Writer, layout page.Layout, st page.Style, text string
 }
 
 // writeChart writes the timeline.
-func (p *peakPage) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
+func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	columns := layout.Width - chartGutter - 1
 	chart := textChart{Painter: layout.Painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: page.Level(c.Bytes, c.CapacityBytes)}
 	if c.StaticBytes > 0 {
@@ -194,18 +194,18 @@ func (p *peakPage) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPea
 }
 
 // writeRows writes what a peak was made of.
-func (p *peakPage) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []peakRow, whole uint64, n int) {
+func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row, whole uint64, n int) {
 	shown := rows
 	if n > 0 && len(rows) > n {
 		shown = rows[:n]
 	}
 	head := page.Right("bytes", page.SizeColumns) + page.Right("%", 5) + page.Right(noun, 11)
-	fmt.Fprintln(out, layout.Paint(page.Dim, head+"  "+p.by))
+	fmt.Fprintln(out, layout.Paint(page.Dim, head+"  "+p.By))
 	for i := range shown {
 		row := &shown[i]
 		line := page.Right(c.format(row.bytes), page.SizeColumns) + page.Right(page.Percent(row.bytes, whole), 6) + page.Right(fmt.Sprint(row.count), 10) + "  "
 		title := strings.ReplaceAll(row.key, " · ", layout.Separator())
-		if p.by == "stack" && len(p.list.Snap.Processes) > 1 {
+		if p.By == "stack" && len(p.Snap.Processes) > 1 {
 			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.Separator(), title)
 		}
 		if len(row.programs) > 1 {
@@ -244,7 +244,7 @@ func (p *peakPage) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak
 }
 
 // writeBriefly writes a line for each of the peaks, which are of one region.
-func (p *peakPage) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chipsPeak) {
+func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chipsPeak) {
 	if len(peaks) == 0 {
 		return
 	}
@@ -280,16 +280,16 @@ func (p *peakPage) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*
 }
 
 // writeProcesses writes what each process had most of, on the chip where it was most.
-func (p *peakPage) writeProcesses(out *bufio.Writer, layout page.Layout) {
+func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	type owner struct {
 		text  string
 		bytes uint64
 	}
 	var owners []owner
-	for i := range p.list.Snap.Processes {
-		one := &p.list.Snap.Processes[i]
+	for i := range p.Snap.Processes {
+		one := &p.Snap.Processes[i]
 		o := owner{}
-		for _, region := range peakRegions {
+		for _, region := range Regions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {
 				shown := chipsPeak{RegionPeak: aggregate.RegionPeak{Region: region}}
 				o.text += fmt.Sprintf("%s%s %s %s", layout.Separator(), regionTitle(region), shown.format(peak.Bytes), p.moment(peak.TimeNs))
@@ -320,7 +320,7 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout page.Layout) {
 }
 
 // moment is a time since the beginning.
-func (p *peakPage) moment(ns uint64) string {
+func (p *Page) moment(ns uint64) string {
 	if ns < p.beginNs {
 		return page.Moment(p.beginNs-ns) + " before"
 	}

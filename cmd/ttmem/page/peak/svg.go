@@ -1,4 +1,4 @@
-package main
+package peak
 
 import (
 	"fmt"
@@ -39,14 +39,14 @@ text { fill: currentColor }
 @media (prefers-color-scheme: dark) { svg { background: #14181f; color: #e4e9f0 } }
 `
 
-// writeSVG draws the timelines. The picture needs nothing else.
-func (p *peakPage) writeSVG(w io.Writer) error {
+// WriteSVG draws the timelines. The picture needs nothing else.
+func (p *Page) WriteSVG(w io.Writer) error {
 	var b strings.Builder
 	height := svgTop + max(1, len(p.regions))*svgPanel
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d">`+"\n<style>%s</style>\n",
 		svgWidth, height, svgWidth, height, svgStyle)
 	b.WriteString(`<text class="title" x="24" y="32">Device memory over time</text>` + "\n")
-	fmt.Fprintf(&b, `<text class="faint" x="24" y="50">%s, over %s</text>`+"\n", html.EscapeString(page.Clean(p.of)), page.Moment(p.endNs-p.beginNs))
+	fmt.Fprintf(&b, `<text class="faint" x="24" y="50">%s, over %s</text>`+"\n", html.EscapeString(page.Clean(p.Of)), page.Moment(p.endNs-p.beginNs))
 	if len(p.regions) == 0 {
 		fmt.Fprintf(&b, `<text x="24" y="%d">%s</text>`+"\n", svgTop+40, html.EscapeString(p.nothing()))
 	}
@@ -61,7 +61,7 @@ func (p *peakPage) writeSVG(w io.Writer) error {
 }
 
 // drawPanel draws the timeline of a region.
-func (p *peakPage) drawPanel(b *strings.Builder, c *chipsPeak) {
+func (p *Page) drawPanel(b *strings.Builder, c *chipsPeak) {
 	text := func(class string, x, y int, anchor, s string) {
 		fmt.Fprintf(b, `<text class="%s" x="%d" y="%d" text-anchor="%s">%s</text>`+"\n", class, x, y, anchor, html.EscapeString(s))
 	}
@@ -104,7 +104,7 @@ func (p *peakPage) drawPanel(b *strings.Builder, c *chipsPeak) {
 
 // drawPeak marks the moment of the peak, and tells what it was made of where the
 // pointer rests on it.
-func (p *peakPage) drawPeak(b *strings.Builder, c *chipsPeak, span, y float64) {
+func (p *Page) drawPeak(b *strings.Builder, c *chipsPeak, span, y float64) {
 	x := svgLeft + float64(c.TimeNs-min(c.TimeNs, p.beginNs))/span*svgPlot
 	fmt.Fprintf(b, `<line class="peakline" x1="%.1f" x2="%.1f" y1="%.1f" y2="%d"/>`+"\n", x, x, y, svgAreaTop+svgArea)
 	fmt.Fprintf(b, `<circle class="peak" cx="%.1f" cy="%.1f" r="4"><title>%s</title></circle>`+"\n", x, y, html.EscapeString(p.svgTip(c)))
@@ -134,7 +134,7 @@ func svgScale(c *chipsPeak) uint64 {
 }
 
 // svgSummary is what a panel says of its peak.
-func (p *peakPage) svgSummary(c *chipsPeak) string {
+func (p *Page) svgSummary(c *chipsPeak) string {
 	s := fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), p.moment(max(c.TimeNs, p.beginNs)))
 	if c.StaticBytes > 0 {
 		s += fmt.Sprintf("; orange: circular and dataflow buffers, %s of it", c.format(c.StaticBytes))
@@ -146,9 +146,9 @@ func (p *peakPage) svgSummary(c *chipsPeak) string {
 }
 
 // svgTip is what a peak was mostly made of.
-func (p *peakPage) svgTip(c *chipsPeak) string {
+func (p *Page) svgTip(c *chipsPeak) string {
 	lines := []string{p.svgSummary(c)}
-	for _, rows := range [][]peakRow{c.rows, c.programs} {
+	for _, rows := range [][]row{c.rows, c.programs} {
 		for i := range rows[:min(len(rows), svgTipHolders)] {
 			lines = append(lines, c.format(rows[i].bytes)+"  "+rows[i].key)
 		}

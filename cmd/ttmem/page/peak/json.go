@@ -1,4 +1,4 @@
-package main
+package peak
 
 import (
 	"encoding/json"
@@ -11,8 +11,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// peakDocument is what `ttmem peak --json` prints. Times are CLOCK_MONOTONIC.
-type peakDocument struct {
+// Document is what `ttmem peak --json` prints. Times are CLOCK_MONOTONIC.
+type Document struct {
 	V int `json:"v"`
 	// The timelines go from BeginNs to EndNs.
 	BeginNs uint64 `json:"begin_ns"`
@@ -20,16 +20,16 @@ type peakDocument struct {
 	// Restored is true where the events begin with what was there by then.
 	Restored  bool              `json:"restored,omitempty"`
 	By        string            `json:"by"`
-	Peaks     []peakRegion      `json:"peaks"`
-	Processes []peakProcess     `json:"processes"`
+	Peaks     []Region          `json:"peaks"`
+	Processes []processJSON     `json:"processes"`
 	Lost      map[string]uint64 `json:"lost"`
 	Notes     []string          `json:"notes,omitempty"`
 	// Stacks are the frames, innermost first, of what has their index.
 	Stacks []*event.Stack `json:"stacks"`
 }
 
-// peakRegion is a region of chips that are alike. The bytes of L1 are per core.
-type peakRegion struct {
+// Region is a region of chips that are alike. The bytes of L1 are per core.
+type Region struct {
 	Devices       []int        `json:"devices"`
 	Region        string       `json:"region"`
 	PerCore       bool         `json:"per_core,omitempty"`
@@ -37,23 +37,23 @@ type peakRegion struct {
 	Bytes         uint64       `json:"bytes"`
 	CapacityBytes uint64       `json:"capacity_bytes"`
 	StaticBytes   uint64       `json:"static_bytes,omitempty"`
-	Earlier       *peakEarlier `json:"earlier,omitempty"`
+	Earlier       *earlierJSON `json:"earlier,omitempty"`
 	// Groups are what --by counts, and StaticGroups of circular buffers.
-	Groups       []peakGroup   `json:"groups"`
-	StaticGroups []peakGroup   `json:"static_groups,omitempty"`
-	Holders      []peakHolder  `json:"holders"`
-	Programs     []peakHolder  `json:"programs,omitempty"`
+	Groups       []groupJSON   `json:"groups"`
+	StaticGroups []groupJSON   `json:"static_groups,omitempty"`
+	Holders      []holderJSON  `json:"holders"`
+	Programs     []holderJSON  `json:"programs,omitempty"`
 	Timeline     timelineJSON  `json:"timeline"`
 	Statics      *timelineJSON `json:"static_timeline,omitempty"`
 }
 
-type peakEarlier struct {
+type earlierJSON struct {
 	TimeNs        uint64 `json:"time_ns"`
 	Bytes         uint64 `json:"bytes"`
 	CapacityBytes uint64 `json:"capacity_bytes,omitempty"`
 }
 
-type peakGroup struct {
+type groupJSON struct {
 	Key string `json:"key"`
 	// PID and Callers are those of groups by stack: the user's calls that led to the
 	// one in Key, innermost first.
@@ -64,8 +64,8 @@ type peakGroup struct {
 	Programs int      `json:"programs,omitempty"`
 }
 
-// peakHolder is what one call stack had: of buffers, or for a program.
-type peakHolder struct {
+// holderJSON is what one call stack had: of buffers, or for a program.
+type holderJSON struct {
 	PID          int     `json:"pid"`
 	ProgramID    *uint64 `json:"program_id,omitempty"`
 	Devices      []int   `json:"devices,omitempty"`
@@ -91,28 +91,29 @@ type timelineJSON struct {
 	MaxBytes []uint64 `json:"max_bytes"`
 }
 
-type peakProcess struct {
+type processJSON struct {
 	PID     int               `json:"pid"`
 	Name    string            `json:"name"`
-	Regions []peakProcessPeak `json:"regions"`
+	Regions []processPeakJSON `json:"regions"`
 }
 
-// peakProcessPeak is the most that the process had of a region on one chip.
-type peakProcessPeak struct {
+// processPeakJSON is the most that the process had of a region on one chip.
+type processPeakJSON struct {
 	Region string `json:"region"`
 	TimeNs uint64 `json:"time_ns"`
 	Bytes  uint64 `json:"bytes"`
 }
 
-func (p *peakPage) writeJSON(w io.Writer) error {
-	doc := &peakDocument{
-		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.by,
-		Peaks: []peakRegion{}, Processes: p.processesJSON(), Lost: p.list.Snap.Lost, Notes: slices.Concat(p.about, p.notes), Stacks: []*event.Stack{},
+// WriteJSON writes the page as a Document.
+func (p *Page) WriteJSON(w io.Writer) error {
+	doc := &Document{
+		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
+		Peaks: []Region{}, Processes: p.processesJSON(), Lost: p.Snap.Lost, Notes: slices.Concat(p.About, p.Notes), Stacks: []*event.Stack{},
 	}
 	stacks := make(map[uint64]*int) // by id
-	holder := func(h peakHolder, stack *event.Stack, before bool) peakHolder {
+	holder := func(h holderJSON, stack *event.Stack, before bool) holderJSON {
 		a := &alloc.Row{BeforeAttach: before, Site: p.sites[alloc.StackID(stack)]}
-		h.BeforeAttach, h.Name, h.Component = before, p.list.Title(a, " · "), a.Component
+		h.BeforeAttach, h.Name, h.Component = before, p.names.Title(a, " · "), a.Component
 		h.Op, h.Function, h.File, h.Line = a.Name.Op, a.Name.Call.Function, a.Name.Call.File, a.Name.Call.Line
 		if stack != nil {
 			if stacks[stack.ID] == nil {
@@ -125,24 +126,24 @@ func (p *peakPage) writeJSON(w io.Writer) error {
 		return h
 	}
 	for _, c := range p.regions {
-		r := peakRegion{
+		r := Region{
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
 			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes,
-			Groups: groupsJSON(c.rows), StaticGroups: groupsJSON(c.programs), Holders: []peakHolder{},
+			Groups: groupsJSON(c.rows), StaticGroups: groupsJSON(c.programs), Holders: []holderJSON{},
 			Timeline: p.timelineJSON(c.Timeline),
 		}
 		if e := c.Earlier; e != nil {
-			r.Earlier = &peakEarlier{e.TimeNs, e.Bytes, e.CapacityBytes}
+			r.Earlier = &earlierJSON{e.TimeNs, e.Bytes, e.CapacityBytes}
 		}
 		for i := range c.Holders {
 			h := &c.Holders[i]
-			r.Holders = append(r.Holders, holder(peakHolder{
+			r.Holders = append(r.Holders, holder(holderJSON{
 				PID: h.PID, Devices: h.Devices, Layout: h.Layout.String(), Bytes: h.Bytes, Count: h.Count,
 			}, h.Stack, h.BeforeAttach))
 		}
 		for i := range c.Programs {
 			g := &c.Programs[i]
-			r.Programs = append(r.Programs, holder(peakHolder{
+			r.Programs = append(r.Programs, holder(holderJSON{
 				PID: g.PID, ProgramID: &g.ProgramID, StaticKind: g.Kind.String(), Bytes: g.Bytes, Count: g.Count,
 			}, g.Stack, g.BeforeAttach))
 		}
@@ -155,16 +156,16 @@ func (p *peakPage) writeJSON(w io.Writer) error {
 	return json.NewEncoder(w).Encode(doc)
 }
 
-func groupsJSON(rows []peakRow) []peakGroup {
-	groups := make([]peakGroup, 0, len(rows))
+func groupsJSON(rows []row) []groupJSON {
+	groups := make([]groupJSON, 0, len(rows))
 	for i := range rows {
 		row := &rows[i]
-		groups = append(groups, peakGroup{row.key, row.pid, row.callers, row.bytes, row.count, len(row.programs)})
+		groups = append(groups, groupJSON{row.key, row.pid, row.callers, row.bytes, row.count, len(row.programs)})
 	}
 	return groups
 }
 
-func (p *peakPage) timelineJSON(t *aggregate.Timeline) timelineJSON {
+func (p *Page) timelineJSON(t *aggregate.Timeline) timelineJSON {
 	line := timelineJSON{BeginNs: t.BeginNs, StepNs: t.StepNs(), MinBytes: []uint64{}, MaxBytes: []uint64{}}
 	for _, s := range t.Spans(p.endNs) {
 		line.MinBytes, line.MaxBytes = append(line.MinBytes, s.Min), append(line.MaxBytes, s.Max)
@@ -173,14 +174,14 @@ func (p *peakPage) timelineJSON(t *aggregate.Timeline) timelineJSON {
 	return line
 }
 
-func (p *peakPage) processesJSON() []peakProcess {
-	list := []peakProcess{}
-	for i := range p.list.Snap.Processes {
-		one := &p.list.Snap.Processes[i]
-		doc := peakProcess{PID: one.PID, Name: page.ProcessName(one), Regions: []peakProcessPeak{}}
-		for _, region := range peakRegions {
+func (p *Page) processesJSON() []processJSON {
+	list := []processJSON{}
+	for i := range p.Snap.Processes {
+		one := &p.Snap.Processes[i]
+		doc := processJSON{PID: one.PID, Name: page.ProcessName(one), Regions: []processPeakJSON{}}
+		for _, region := range Regions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {
-				doc.Regions = append(doc.Regions, peakProcessPeak{region.String(), peak.TimeNs, peak.Bytes})
+				doc.Regions = append(doc.Regions, processPeakJSON{region.String(), peak.TimeNs, peak.Bytes})
 			}
 		}
 		list = append(list, doc)
