@@ -59,7 +59,7 @@ func TestDoctorHost(t *testing.T) {
 	_, stderr, status = runTtmem(t, nil, "run", "--", "true")
 	qt.Check(t, qt.Equals(status, 125))
 	qt.Check(t, qt.HasLen(lines(stderr), 1))
-	qt.Check(t, qt.StringContains(stderr, "there are uprobe_multi, batch, direct_map"))
+	qt.Check(t, qt.StringContains(stderr, "available: uprobe_multi, batch, direct_map"))
 }
 
 // ttmem builds for arm64, where it prints one line that it cannot trace, and shows
