@@ -73,6 +73,8 @@ func (s *State) closeDevice(e *event.Event) {
 			s.drop(p, b, event.ReasonDeviceClose)
 		}
 	}
+	s.between.endRun(p)
+	p.endRun()
 	if a := p.allocators[e.Allocator]; a != nil {
 		delete(p.allocators, e.Allocator)
 		a.close()

@@ -20,6 +20,9 @@ type buffer struct {
 // allocated is what the buffer takes of all its banks on each chip, in bytes.
 func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
+// bytes is what the buffer takes on all chips.
+func (b *buffer) bytes() uint64 { return b.allocated() * uint64(max(1, len(b.set.chips))) }
+
 // counts is what the buffer counts in its pools.
 func (b *buffer) counts() uint64 {
 	if b.region == event.L1 {
@@ -49,6 +52,10 @@ func (s *State) alloc(e *event.Event) {
 		comm: e.Comm, tid: int32(e.TID),
 	}
 	p.buffers.put(b)
+	if !b.before {
+		s.born++
+		p.bear(b)
+	}
 	p.held[b.region].add(b)
 	b.lay()
 	if b.before {
@@ -88,6 +95,10 @@ func (s *State) free(e *event.Event) {
 func (s *State) drop(p *process, b *buffer, reason event.Reason) {
 	if isEnd(reason) {
 		p.leave(b, reason)
+	}
+	if !b.before {
+		p.part(b, reason)
+		s.between.part(p, b, reason)
 	}
 	p.buffers.remove(b)
 	s.removeFrom(b.callSite, b.allocated(), b.perBank, b.since, reason)

@@ -27,6 +27,7 @@ type process struct {
 	holders    map[holderKey]*holder
 	// beforeAttach is how many buffers there were before it was attached.
 	beforeAttach uint64
+	run          processRun
 }
 
 // exited is what is kept of a process that ended.
@@ -115,6 +116,8 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		}
 	}
 	p.closeAll()
+	s.between.endRun(p)
+	p.endRun()
 	s.forgetEnded(p)
 	view := p.view()
 	view.Exit = &Exit{TimeNs: now}

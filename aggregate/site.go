@@ -39,6 +39,7 @@ type callSite struct {
 	mixed bool
 	// atPeak is what was live at the peak of each pool of the set.
 	atPeak []siteAtPeak
+	run    siteRun
 }
 
 // A siteAtPeak is what a site had at the peak of the number serial. It is saved when the
@@ -168,7 +169,13 @@ func (s *State) forgetIdle() {
 	if s.keepSites || len(s.sites) < 2*max(minSites, s.keptSites) {
 		return
 	}
-	s.forget(func(c *callSite) bool { return c.isIdle() })
+	s.forget(func(c *callSite) bool {
+		if !c.isIdle() || c.run.of != nil && c.run.current() {
+			return false
+		}
+		s.keepSurvivors(c, 0)
+		return true
+	})
 	s.keptSites = len(s.sites)
 }
 
@@ -179,10 +186,12 @@ func (s *State) forgetEnded(p *process) {
 	if s.keepSites {
 		return
 	}
+	replaceable := s.replaceable()
 	s.forget(func(c *callSite) bool {
 		if c.process != p.name {
 			return false
 		}
+		s.keepSurvivors(c, replaceable[place{c.set, c.region}])
 		if c.isIdle() {
 			return true
 		}

@@ -14,19 +14,17 @@ import (
 )
 
 // recordAgain records the events of a recording once more, with notes and with a checkpoint
-// each so many events. It returns the checkpoints, and how many of them have a note.
-func recordAgain(t *testing.T, from, to string, every int) (checkpoints []recording.Checkpoint, noted int) {
+// each so many events. It returns the checkpoints.
+func recordAgain(t *testing.T, from, to string, every int) []recording.Checkpoint {
 	t.Helper()
 	in, err := recording.Open(from)
 	qt.Assert(t, qt.IsNil(err))
 	defer in.Close()
 	header := in.Header()
 	state := aggregate.New()
-	growth := aggregate.NewGrowth(aggregate.GrowthOptions{StackID: recording.StackID})
 	out, err := recording.Create(to, recording.FileOptions{
 		Options:          recording.Options{Header: &header},
 		Checkpoint:       func() iter.Seq[*event.Event] { return state.Freeze(nil) },
-		CheckpointNote:   growth.Note,
 		CheckpointEvents: every,
 		Note:             state.TakeRanges,
 	})
@@ -39,7 +37,6 @@ func recordAgain(t *testing.T, from, to string, every int) (checkpoints []record
 		}
 		qt.Assert(t, qt.IsNil(err))
 		state.Apply(&e)
-		growth.Apply(&e)
 		out.Add(&e)
 		if n%max(20, every/10) == 0 {
 			qt.Assert(t, qt.IsNil(out.Flush()))
@@ -51,11 +48,5 @@ func recordAgain(t *testing.T, from, to string, every int) (checkpoints []record
 	again, err := recording.Open(to)
 	qt.Assert(t, qt.IsNil(err))
 	defer again.Close()
-	checkpoints = again.Checkpoints()
-	for _, c := range checkpoints {
-		if again.CheckpointNote(c) != nil {
-			noted++
-		}
-	}
-	return checkpoints, noted
+	return again.Checkpoints()
 }

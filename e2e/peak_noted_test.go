@@ -61,7 +61,7 @@ func TestPeakFromNotes(t *testing.T) {
 			qt.Check(t, qt.IsNil(r.Close()))
 			qt.Check(t, qt.IsTrue(notes > 1), qt.Commentf("%d", notes)) // ttmem record makes them
 
-			checkpoints, _ := recordAgain(t, file, again, 2000)
+			checkpoints := recordAgain(t, file, again, 2000)
 			qt.Assert(t, qt.IsTrue(len(checkpoints) > 4))
 			want, highest := peakPage(t, file)
 			got, most := peakPage(t, again)

@@ -18,8 +18,7 @@ type Checkpoint struct {
 	TimeNs uint64
 	// its blocks, and the block with which reading goes on after them
 	begin, end, resume int64
-	note               int64 // the block with the note on it; 0: there is none
-	leads              bool  // it is at the beginning of the file
+	leads              bool // it is at the beginning of the file
 }
 
 // Offset is where in the file that begins which comes after the checkpoint: events before
@@ -58,15 +57,6 @@ func (r *Reader) from(in storage, c *Checkpoint) error {
 	}
 	r.onlyLeft = false
 	return r.jump(c.begin)
-}
-
-// CheckpointNote is what was noted with a checkpoint; nil where nothing was, or it is
-// damaged.
-func (r *FileReader) CheckpointNote(c Checkpoint) []byte {
-	if c.note == 0 {
-		return nil
-	}
-	return r.noteAt(r.file, c.note)
 }
 
 // A Note is what was noted on the events after FirstNs up to LastNs, CLOCK_MONOTONIC.
@@ -147,8 +137,6 @@ func findCheckpoints(in io.ReaderAt, from, to int64) (found []Checkpoint) {
 			}
 			c := &found[0]
 			c.end, c.resume, c.TimeNs = end, end, max(c.TimeNs, h.latest)
-		case h.kind == blockStateNote && len(found) > 0 && (inside == nil && leading || inside != nil && at < inside.end):
-			found[len(found)-1].note = at
 		case h.kind == blockSection && h.packed < 1<<10:
 			c, ok := sectionAt(in, at, h)
 			_, known := slices.BinarySearch(begins, c.resume)
@@ -159,7 +147,7 @@ func findCheckpoints(in io.ReaderAt, from, to int64) (found []Checkpoint) {
 		case h.kind == blockState && inside != nil && at < inside.end:
 			inside.TimeNs = max(inside.TimeNs, h.latest)
 		}
-		leading = leading && (h.kind == blockEvents && h.flags&blockCheckpoint != 0 || h.kind == blockStateNote)
+		leading = leading && h.kind == blockEvents && h.flags&blockCheckpoint != 0
 	}
 	return found
 }
@@ -221,7 +209,7 @@ func (c *Checkpoint) intact(in io.ReaderAt) bool {
 	at := c.begin
 	for at < c.end {
 		h, block, ok := blockAt(in, at, room)
-		if !ok || h.kind != kind && h.kind != blockStateNote {
+		if !ok || h.kind != kind {
 			return false
 		}
 		room = block

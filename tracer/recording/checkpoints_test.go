@@ -18,10 +18,6 @@ func noting(events []event.Event, every int, added *int) FileOptions {
 	said := func() []byte { return binary.AppendUvarint(nil, uint64(*added)) }
 	return FileOptions{
 		Checkpoint: restating(events, added), CheckpointEvents: every, Note: said,
-		CheckpointNote: func() func() []byte {
-			now := said()
-			return func() []byte { return now }
-		},
 	}
 }
 
@@ -50,7 +46,6 @@ func TestFromGoesOnAtAnyCheckpoint(t *testing.T) {
 	qt.Assert(t, qt.HasLen(list, 3))
 	for _, i := range []int{2, 0, 1, 0} {
 		before := 300 * (i + 1)
-		qt.Check(t, qt.Equals(noted(r.CheckpointNote(list[i])), before))
 		qt.Check(t, qt.Equals(list[i].TimeNs, events[before-1].TimeNs))
 		qt.Check(t, qt.IsFalse(list[i].Leads()))
 		qt.Check(t, qt.IsTrue(list[i].Size() > 0))
@@ -117,14 +112,13 @@ func TestAFileThatFollowsBeginsWithACheckpoint(t *testing.T) {
 			continue
 		}
 		qt.Assert(t, qt.HasLen(list, 1))
-		before := noted(r.CheckpointNote(list[0]))
 		intact, err := r.From(list[0])
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsTrue(intact))
 		var first event.Event
 		qt.Assert(t, qt.IsNil(r.Next(&first)))
-		qt.Check(t, qt.Equals(int(first.Count), before))
-		qt.Check(t, qt.Equals(list[0].TimeNs, events[before-1].TimeNs))
+		qt.Check(t, qt.IsTrue(first.Count > 0))
+		qt.Check(t, qt.Equals(list[0].TimeNs, events[first.Count-1].TimeNs))
 	}
 }
 
@@ -133,33 +127,25 @@ func TestDamagedNotesAreNotGiven(t *testing.T) {
 	path := withNotes(t, events, 30)
 	recorded, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	read := func(b []byte) (notes, ofCheckpoints int) {
+	read := func(b []byte) (notes int) {
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o644)))
 		r, err := Open(path)
 		if err != nil {
-			return 0, 0
+			return 0
 		}
 		defer r.Close()
 		for note := range r.Notes() {
 			qt.Assert(t, qt.Equals(noted(note.Data)%10, 0))
 			notes++
 		}
-		for _, c := range r.Checkpoints() {
-			if data := r.CheckpointNote(c); data != nil {
-				qt.Assert(t, qt.Equals(noted(data)%30, 0))
-				ofCheckpoints++
-			}
-		}
-		return notes, ofCheckpoints
+		return notes
 	}
 	for at := 0; at < len(recorded); at += 3 {
 		changed := bytes.Clone(recorded)
 		changed[at] ^= 0x10
 		read(changed)
 	}
-	notes, ofCheckpoints := read(recorded)
-	qt.Check(t, qt.Equals(notes, 7))
-	qt.Check(t, qt.Equals(ofCheckpoints, 2))
+	qt.Check(t, qt.Equals(read(recorded), 7))
 }
 
 // TestALongNoteIsGiven: it is compressed, as events are.
@@ -169,7 +155,6 @@ func TestALongNoteIsGiven(t *testing.T) {
 	o := noting(events, 30, &added)
 	long := bytes.Repeat([]byte("what was "), 10_000)
 	o.Note = func() []byte { return long }
-	o.CheckpointNote = func() func() []byte { return o.Note }
 	f, err := Create(path, o)
 	qt.Assert(t, qt.IsNil(err))
 	addFlushed(t, f, events, &added)
@@ -178,9 +163,6 @@ func TestALongNoteIsGiven(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer r.Close()
 	qt.Assert(t, qt.IsTrue(r.Size() < int64(len(long))))
-	list := r.Checkpoints()
-	qt.Assert(t, qt.HasLen(list, 2))
-	qt.Check(t, qt.DeepEquals(r.CheckpointNote(list[0]), long))
 	for note := range r.Notes() {
 		qt.Check(t, qt.DeepEquals(note.Data, long))
 	}

@@ -30,10 +30,8 @@ const (
 	// blockSection begins a section, and blockState has events of it.
 	blockSection = 'k'
 	blockState   = 'c'
-	// blockNote has a note on the events since the note before, and blockStateNote one
-	// on a checkpoint, which it follows.
-	blockNote      = 'n'
-	blockStateNote = 'm'
+	// blockNote has a note on the events since the note before.
+	blockNote = 'n'
 )
 
 // The flags of a block.

@@ -1,0 +1,165 @@
+package aggregate
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// between follows which buffers survive from one moment to another. It needs a pointer for
+// each that is live at the second moment and ends later, and is there only where it is
+// asked for.
+type between struct {
+	// fromNs and toNs are the moments; toNs is 0 where the second one is the end.
+	fromNs, toNs uint64
+	// before is what was live at the first moment.
+	before map[*callSite]Amount
+	// gone were live at the second moment. Where that is the end, ended are those that
+	// ended with their device or process, and torn those that were freed between the last
+	// allocation and that.
+	gone, ended, torn []*buffer
+	// over is what ended with its device or process before the second moment, and later
+	// what did so afterwards.
+	over, later Amount
+}
+
+// FollowFrom begins to follow what survives, from now on: from the time, in ns.
+func (s *State) FollowFrom(ns uint64) {
+	s.between = &between{fromNs: ns, before: make(map[*callSite]Amount)}
+	for _, c := range s.sites {
+		if c.live.Count > 0 && !c.before {
+			s.between.before[c] = c.live
+		}
+	}
+}
+
+// FollowTo ends what is followed at the present moment, the time in ns. It may be called
+// again later, which moves the end.
+func (s *State) FollowTo(ns uint64) {
+	b := s.between
+	for _, one := range b.ended {
+		b.addOver(&b.over, one)
+	}
+	b.over.add(b.later)
+	b.toNs, b.later = ns, Amount{}
+	b.gone, b.ended, b.torn = nil, nil, nil
+}
+
+func (b *between) addOver(sum *Amount, one *buffer) {
+	if one.since > b.fromNs {
+		sum.add(Amount{1, one.bytes()})
+	}
+}
+
+// part notes that a buffer ends.
+func (b *between) part(p *process, one *buffer, reason event.Reason) {
+	switch {
+	case b == nil:
+	case b.toNs == 0 && isEnd(reason):
+		b.ended = append(b.ended, one)
+	case b.toNs == 0:
+		p.run.torn = append(p.run.torn, one)
+	default:
+		if one.since <= b.toNs {
+			b.gone = append(b.gone, one)
+		}
+		if isEnd(reason) {
+			b.addOver(&b.later, one)
+		}
+	}
+}
+
+// endRun is that of a process.
+func (b *between) endRun(p *process) {
+	if b != nil && b.toNs == 0 {
+		b.torn = append(b.torn, p.run.torn...)
+	}
+	p.run.torn = nil
+}
+
+// Born is what one call site allocated after the first of two moments and what survived to
+// the second.
+type Born struct {
+	// Survivors has no Run.
+	Survivors
+	// Births are the survivors by the intervals in which they were allocated, and
+	// TornBirths those of Torn.
+	Births, TornBirths []Amount
+	// Replaced is what was live at the first moment and is gone: as many survivors may
+	// only have taken its place.
+	Replaced Amount
+}
+
+// Between is what survived between the moments, by call site and in no order, with births
+// in the intervals between times: the first of these is the first moment. Over is what
+// ended with its device or process before the second moment. The cost is that of the live
+// buffers.
+func (s *State) Between(times []uint64) (list []Born, over Amount) {
+	follow := s.between
+	sites := make(map[*callSite]*Born)
+	old := make(map[*callSite]Amount)
+	var order []*callSite
+	of := func(c *callSite) *Born {
+		one := sites[c]
+		if one == nil {
+			one = &Born{Survivors: c.named(), Births: make([]Amount, max(0, len(times)-1)), TornBirths: make([]Amount, max(0, len(times)-1))}
+			sites[c], order = one, append(order, c)
+		}
+		return one
+	}
+	add := func(b *buffer, torn bool) {
+		size := Amount{1, b.bytes()}
+		switch {
+		case b.before || follow.toNs != 0 && b.since > follow.toNs:
+			return
+		case b.since <= follow.fromNs:
+			sum := old[b.callSite]
+			sum.add(Amount{1, b.allocated()})
+			old[b.callSite] = sum
+			return
+		}
+		one := of(b.callSite)
+		sum, births := &one.Amount, one.Births
+		if torn {
+			sum, births = &one.Torn, one.TornBirths
+		}
+		sum.add(size)
+		if one.OldestNs == 0 || b.since < one.OldestNs {
+			one.OldestNs = b.since
+		}
+		if i, _ := slices.BinarySearch(times, b.since); i > 0 && i <= len(births) {
+			births[i-1].add(size)
+		}
+	}
+	for _, p := range s.byPID() {
+		for b := range p.buffers.all() {
+			add(b, false)
+		}
+		for _, b := range p.run.torn {
+			add(b, true)
+		}
+	}
+	for _, b := range follow.torn {
+		add(b, true)
+	}
+	for _, gone := range [][]*buffer{follow.gone, follow.ended} {
+		for _, b := range gone {
+			add(b, false)
+		}
+	}
+	for c, before := range follow.before {
+		still := old[c]
+		if before.Count > still.Count {
+			chips := uint64(max(1, len(c.set.chips)))
+			of(c).Replaced = Amount{before.Count - still.Count, (before.Bytes - min(before.Bytes, still.Bytes)) * chips}
+		}
+	}
+	for _, c := range order {
+		list = append(list, *sites[c])
+	}
+	slices.SortStableFunc(list, func(a, b Born) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(stackID(a.Stack), stackID(b.Stack)))
+	})
+	return list, follow.over
+}

@@ -1,0 +1,389 @@
+package aggregate
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// The survivors of a call site are its buffers that were live at the latest allocation of
+// their process: what is freed afterwards, by a teardown of the program or by the end of
+// its device or process, was live for as long as there was work. When they were allocated
+// says whether the site leaks.
+//
+// The library numbers the buffers of a process in the order in which they are made. These
+// IDs are the clock: it goes on only while a program works.
+
+// BirthWindows is how many windows of equal length the run of a site has, in each of which
+// the births of its survivors are counted.
+const BirthWindows = 8
+
+// Survivors are those of one call site.
+type Survivors struct {
+	PID           int
+	Comm, Command string
+	Stack         *event.Stack // nil where that is not known
+	Region        event.Region
+	Layout        event.Layout
+	// Devices are the chips that each is on. They must not be modified.
+	Devices []int
+	// Amount has the bytes on all chips. It is what is live, or ended with its device or
+	// process. Torn is what was freed after the last allocation, and is not in Amount.
+	Amount
+	Torn Amount
+	// OldestNs is when the oldest was allocated.
+	OldestNs uint64
+	// Allocated is how many the site allocated in all.
+	Allocated uint64
+	// WorkedFromNs and WorkedToNs are when its process first and last allocated a buffer.
+	WorkedFromNs, WorkedToNs uint64
+	// Run is when they were allocated. Where the device was closed several times it is of
+	// the run between two of these that left most.
+	Run Run
+}
+
+// A Run is what is known of the survivors of a site while the device was open. First, Last
+// and so on are IDs of buffers.
+type Run struct {
+	// Births counts survivors by when they were allocated. The windows go from the first
+	// allocation of the site to the last of its process.
+	Births [BirthWindows]uint64
+	// First and Last are the first and the last allocation of the site, and Gap is the
+	// longest way from one to the next.
+	First, Last, Gap uint64
+	// ProcessFirst and ProcessLast are the first and the last allocation of the process.
+	ProcessFirst, ProcessLast uint64
+	// FreedAt is the last allocation of the process before the site last freed a buffer; 0:
+	// it freed none. Outlived is how many survivors are older than one that it freed.
+	FreedAt, Outlived uint64
+	// Meanwhile is how many buffers the process freed between First and Last.
+	Meanwhile uint64
+	// Replaceable is how many buffers of before the attach were freed on the same chips
+	// and in the same region: survivors may have taken their place.
+	Replaceable uint64
+}
+
+// Born is how many survivors are in Births.
+func (r *Run) Born() (n uint64) {
+	for _, births := range r.Births {
+		n += births
+	}
+	return n
+}
+
+// A processRun is what a process has allocated while its devices were open.
+type processRun struct {
+	// first and last are the IDs of its first and latest allocation; none of them is of
+	// before the attach.
+	first, last uint64
+	// fromNs and toNs are when the first and the latest of all were.
+	fromNs, toNs uint64
+	// allocations and frees are how many there were, also before.
+	allocations, frees uint64
+	// joined is the last allocation of which only the survivors are known: 0 where all
+	// events were seen. What happens afterwards is judged.
+	joined uint64
+	open   bool
+	// parted are the sites that lost buffers since the latest allocation.
+	parted []*callSite
+	// torn are the buffers that were freed since then, where between asks for it.
+	torn []*buffer
+}
+
+// A siteRun is the part of a call site in it.
+type siteRun struct {
+	of               *processRun
+	open             bool
+	first, last, gap uint64
+	// frees is how many buffers the process had freed by first and by last.
+	frees [2]uint64
+	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
+	// the latest allocation of the process by then.
+	freedTo, freedAt uint64
+	// parted is what was lost since the latest allocation of the process, if that is still
+	// the one of the number partedAt.
+	parted   births
+	partedAt uint64
+	// past is the run that left most of those that the closing of a device ended, and
+	// pastSum what all of these left.
+	past    Run
+	pastSum births
+}
+
+// births sums up survivors.
+type births struct {
+	Amount          // with the bytes on all chips
+	torn     Amount // what was freed, which is not in Amount
+	windows  [BirthWindows]uint32
+	outlived uint32
+	oldest   uint64 // when it was allocated
+	freed    uint64 // the ID of the newest that was freed; 0: none was
+	lastID   uint64 // the latest allocation of the process
+}
+
+// join says that of what was allocated up to now only the survivors are known.
+func (s *State) join() {
+	for _, p := range s.processes {
+		p.run.joined = p.run.last
+	}
+}
+
+// bear notes that a buffer was allocated.
+func (p *process) bear(b *buffer) {
+	run, r := &p.run, &b.run
+	if !run.open {
+		run.open, run.first = true, b.id
+	}
+	if run.allocations == 0 {
+		run.fromNs = b.since
+	}
+	run.toNs = b.since
+	run.allocations++
+	run.last = max(run.last, b.id)
+	run.parted, run.torn = run.parted[:0], run.torn[:0]
+	if r.open {
+		r.gap = max(r.gap, b.id-min(b.id, r.last))
+	} else {
+		*r = siteRun{of: run, open: true, first: b.id, past: r.past, pastSum: r.pastSum}
+		r.frees[0] = run.frees
+	}
+	r.last, r.frees[1] = max(r.last, b.id), run.frees
+}
+
+// part notes that a buffer, which is still counted as live, ends.
+func (p *process) part(b *buffer, reason event.Reason) {
+	run, r := &p.run, &b.run
+	if r.partedAt != run.allocations || r.parted.count() == 0 {
+		r.settle()
+		r.partedAt = run.allocations
+		run.parted = append(run.parted, b.callSite)
+	}
+	r.parted.add(b)
+	one := Amount{1, b.bytes()}
+	if isEnd(reason) {
+		r.parted.Amount.add(one)
+		return
+	}
+	r.parted.torn.add(one)
+	r.parted.freed, r.parted.lastID = max(r.parted.freed, b.id), run.last
+	run.frees++
+}
+
+// settle counts what parted before the latest allocation as freed while work went on.
+func (r *siteRun) settle() {
+	if r.parted.freed > 0 {
+		r.freedTo, r.freedAt = max(r.freedTo, r.parted.freed), r.parted.lastID
+	}
+	r.parted = births{}
+}
+
+// current reports whether the parted buffers were live at the latest allocation.
+func (r *siteRun) current() bool {
+	return r.parted.count() > 0 && r.partedAt == r.of.allocations
+}
+
+// settled is the run with what parted before the latest allocation.
+func (r siteRun) settled() siteRun {
+	if !r.current() {
+		r.settle()
+	}
+	return r
+}
+
+// start is where the windows of a site begin.
+func (r *siteRun) start() uint64 { return max(r.first, r.of.joined+1) }
+
+// count is how many there are.
+func (s *births) count() uint64 { return s.Count + s.torn.Count }
+
+// add notes when a survivor was allocated. The site has to be settled.
+func (s *births) add(b *buffer) {
+	r := &b.run
+	if s.oldest == 0 || b.since < s.oldest {
+		s.oldest = b.since
+	}
+	start := r.start()
+	if b.id < start {
+		return // how it came to be there is not known
+	}
+	length := r.of.last - start + 1
+	s.windows[min((b.id-start)*BirthWindows/length, BirthWindows-1)]++
+	if b.id < r.freedTo {
+		s.outlived++
+	}
+}
+
+// sum adds up two parts of the survivors of a site.
+func (s *births) sum(other *births) {
+	if other.count() == 0 {
+		return
+	}
+	s.Amount.add(other.Amount)
+	s.torn.add(other.torn)
+	for i, n := range other.windows {
+		s.windows[i] += n
+	}
+	s.outlived += other.outlived
+	if s.oldest == 0 || other.oldest < s.oldest {
+		s.oldest = other.oldest
+	}
+}
+
+// runOf is what is known of these survivors.
+func (r *siteRun) runOf(s *births) Run {
+	run := Run{
+		First: r.start(), Last: r.last, Gap: max(r.gap, 1), ProcessFirst: max(r.of.first, r.of.joined+1), ProcessLast: r.of.last,
+		FreedAt: r.freedAt, Outlived: uint64(s.outlived), Meanwhile: r.frees[1] - r.frees[0],
+	}
+	for i, n := range s.windows {
+		run.Births[i] = uint64(n)
+	}
+	return run
+}
+
+// endRun is called when a device was closed or the process ends. What has parted since the
+// latest allocation stays known, whatever is allocated afterwards. The cost is that of the
+// sites that lost buffers.
+func (p *process) endRun() {
+	for _, c := range p.run.parted {
+		r := &c.run
+		if !r.current() {
+			continue // it was forgotten
+		}
+		if run := r.runOf(&r.parted); run.Born() > r.past.Born() || r.pastSum.count() == 0 {
+			r.past = run
+		}
+		r.pastSum.sum(&r.parted)
+		r.parted = births{}
+		r.open = c.live.Count > 0
+	}
+	p.run.parted = nil
+	p.run.open = p.buffers.len > 0
+}
+
+// named are survivors of a site of which nothing else is known yet.
+func (c *callSite) named() Survivors {
+	return Survivors{
+		PID: c.process.pid, Comm: c.process.comm, Command: c.process.command,
+		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
+		Allocated: c.allocated.Count, WorkedFromNs: c.run.of.fromNs, WorkedToNs: c.run.of.toNs,
+	}
+}
+
+// survivors are those of a site, with what is live of them.
+func (c *callSite) survivors(live *births) Survivors {
+	r := c.run.settled()
+	now := r.parted
+	now.sum(live)
+	all := now
+	all.sum(&r.pastSum)
+	v := c.named()
+	v.Amount, v.Torn, v.OldestNs, v.Run = all.Amount, all.torn, all.oldest, r.past
+	if run := r.runOf(&now); run.Born() > r.past.Born() || r.pastSum.count() == 0 {
+		v.Run = run
+	}
+	return v
+}
+
+// Survivors are those of all call sites that have any, in no order; of processes that
+// ended, those that left most. Others is what the rest of these left. The cost is that of
+// the live buffers.
+func (s *State) Survivors() (list []Survivors, others Amount) {
+	list = slices.Clone(s.survived)
+	live := make(map[*callSite]*births)
+	for _, p := range s.processes {
+		var site *callSite
+		var sum *births
+		for b := range p.buffers.all() {
+			if b.before {
+				continue
+			}
+			if b.callSite != site {
+				site, sum = b.callSite, live[b.callSite]
+				if sum == nil {
+					if !site.run.current() {
+						site.run.settle()
+					}
+					sum = &births{}
+					live[site] = sum
+				}
+			}
+			sum.add(b)
+			sum.Amount.add(Amount{1, b.bytes()})
+		}
+	}
+	replaceable := s.replaceable()
+	for _, c := range s.sites {
+		if c.before || c.run.of == nil {
+			continue
+		}
+		sum := live[c]
+		if sum == nil {
+			sum = &births{}
+		}
+		if v := c.survivors(sum); v.Count+v.Torn.Count > 0 {
+			v.Run.Replaceable = replaceable[place{c.set, c.region}]
+			list = append(list, v)
+		}
+	}
+	return list, s.otherSurvivors
+}
+
+// A place is a region of the chips of a mesh or a device.
+type place struct {
+	set    *deviceSet
+	region event.Region
+}
+
+// replaceable is how many buffers of before the attach were freed.
+func (s *State) replaceable() map[place]uint64 {
+	freed := make(map[place]uint64)
+	for _, c := range s.sites {
+		if c.before {
+			freed[place{c.set, c.region}] += c.allocated.Count - c.live.Count - c.ended.Count
+		}
+	}
+	return freed
+}
+
+// BuffersAllocated is how many buffers were allocated in all, without those of before the
+// attach.
+func (s *State) BuffersAllocated() uint64 { return s.born }
+
+// keptSurvivors is how many call sites of processes that ended are told apart.
+const keptSurvivors = 4096
+
+// keepSurvivors keeps what a site leaves that is about to be forgotten, or whose process
+// ended. It looks up the names: a stack that is not looked up holds on to all that is known
+// of the process's code.
+func (s *State) keepSurvivors(c *callSite, replaceable uint64) {
+	if c.run.of == nil {
+		return
+	}
+	if c.run.pastSum.count() == 0 {
+		c.letGo()
+		return
+	}
+	v := c.survivors(&births{})
+	v.Run.Replaceable = replaceable
+	c.letGo()
+	c.stack.Calls()
+	s.survived = append(s.survived, v)
+	if len(s.survived) < 2*keptSurvivors {
+		return
+	}
+	slices.SortStableFunc(s.survived, func(a, b Survivors) int {
+		return cmp.Or(cmp.Compare(b.Run.Born(), a.Run.Born()), cmp.Compare(b.Bytes, a.Bytes))
+	})
+	for i := keptSurvivors; i < len(s.survived); i++ {
+		s.otherSurvivors.add(s.survived[i].Amount)
+	}
+	s.survived = slices.Clip(slices.Delete(s.survived, keptSurvivors, len(s.survived)))
+}
+
+// letGo forgets all but when the process worked: what a site knows of its run holds on to
+// the process.
+func (c *callSite) letGo() {
+	c.run = siteRun{of: &processRun{fromNs: c.run.of.fromNs, toNs: c.run.of.toNs}}
+}
