@@ -5,6 +5,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -21,7 +22,7 @@ type State struct {
 	// exited are the newest processes that ended, oldest first.
 	exited      []exited
 	exitedCount uint64
-	coreSets    coreSets
+	coreSets    cores.Sets
 	lost        map[string]uint64
 	anomalies   Anomalies
 	failures    failures
@@ -43,7 +44,10 @@ type State struct {
 	between *between
 	// unplaced are the pools of buffers on no known chip.
 	unplaced [event.BankedRegions]pool
-	first    uint64 // the time of the first event
+	// first is the time of the first event; restored is true where that was the end of a
+	// checkpoint.
+	first    uint64
+	restored bool
 }
 
 // New returns a State in which nothing is allocated.
@@ -51,9 +55,9 @@ func New() *State {
 	return &State{
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
-		coreSets:  make(coreSets),
+		coreSets:  make(cores.Sets),
 		lost:      make(map[string]uint64),
-		unplaced:  newPools(nil),
+		unplaced:  newPools(nil, 0),
 	}
 }
 
@@ -110,6 +114,9 @@ func (s *State) Apply(e *event.Event) {
 		s.addLeft(e)
 	case event.Total:
 		s.setTotal(e)
+		if e.PID == 0 && !s.restored { // what a checkpoint ends with
+			s.restart(e.TimeNs)
+		}
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
 	case event.Evidence:

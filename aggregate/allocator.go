@@ -70,7 +70,7 @@ func (s *State) closeDevice(e *event.Event) {
 	}
 	for b := range p.buffers.all() {
 		if b.allocator == e.Allocator {
-			s.drop(p, b, event.ReasonDeviceClose)
+			s.drop(p, b, e.TimeNs, event.ReasonDeviceClose)
 		}
 	}
 	s.between.endRun(p)

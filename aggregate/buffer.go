@@ -39,7 +39,7 @@ func (s *State) alloc(e *event.Event) {
 	p := s.process(e)
 	if old := p.buffers.get(e.BufferID); old != nil {
 		s.anomalies.ReplacedBuffers++
-		s.drop(p, old, event.ReasonExplicit) // its free was lost
+		s.drop(p, old, e.TimeNs, event.ReasonExplicit) // its free was lost
 	}
 	if len(e.Devices) == 0 {
 		s.anomalies.UnplacedBuffers++
@@ -57,21 +57,20 @@ func (s *State) alloc(e *event.Event) {
 		p.bear(b)
 	}
 	p.held[b.region].add(b)
-	b.lay()
+	b.insertBlock()
 	if b.before {
 		p.beforeAttach++
 	}
 	s.addTo(b.callSite, b.allocated(), b.perBank, b.since)
+	found := b.before && p.early
 	for _, q := range b.set.poolsOf(b.region) {
-		q.grow(b.counts(), b.since)
+		q.bytes += b.counts()
+		q.grew(b.since, found)
 	}
 	for _, c := range b.set.chips {
-		c.used.add(b, c.capacities(), e.TimeNs)
-		c.chip.used.add(b, &c.chip.capacities, e.TimeNs)
-		if b.region == event.L1 {
-			c.noteL1Peak(e.TimeNs)
-		}
-		c.chip.noteLevel(b.region, true)
+		c.used.add(b, c.capacities(), b.since)
+		c.chip.used.add(b, &c.chip.capacities, b.since)
+		c.grew(b.region, b.since)
 	}
 }
 
@@ -88,11 +87,11 @@ func (s *State) free(e *event.Event) {
 		s.anomalies.RepeatedFrees++
 		return
 	}
-	s.drop(p, b, e.Reason)
+	s.drop(p, b, e.TimeNs, e.Reason)
 }
 
-// drop forgets a buffer that is allocated, and ends for that reason.
-func (s *State) drop(p *process, b *buffer, reason event.Reason) {
+// drop forgets a buffer that is allocated, and ends now for that reason.
+func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	if isEnd(reason) {
 		p.leave(b, reason)
 	}
@@ -104,13 +103,13 @@ func (s *State) drop(p *process, b *buffer, reason event.Reason) {
 	s.removeFrom(b.callSite, b.allocated(), b.perBank, b.since, reason)
 	for _, q := range b.set.poolsOf(b.region) {
 		q.bytes -= b.counts()
+		q.shrank(now)
 	}
 	p.held[b.region].remove(b)
-	b.lift()
+	b.removeBlock()
 	for _, c := range b.set.chips {
 		for _, u := range c.both() {
 			u.remove(b)
 		}
-		c.chip.noteLevel(b.region, false)
 	}
 }

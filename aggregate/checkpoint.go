@@ -101,7 +101,8 @@ func (c *collector) exited(x *exited) {
 	c.next(p.SinceNs, end)
 	c.start(p)
 	for i := range p.Devices {
-		c.peaks(p.PID, p.Devices[i].ID, p.Devices[i].peaks(), end)
+		u, peaks := p.Devices[i].peaks()
+		c.peaks(p.PID, p.Devices[i].ID, u, peaks, end)
 	}
 	c.left(p.PID, x.left)
 	c.count(event.Total, p.PID, totalBeforeAttach, p.BeforeAttachBuffers)
@@ -136,7 +137,7 @@ func (c *collector) allocator(pid int, address uint64, a *allocator) {
 
 // peaks tells what a process, or all of them, had most of on a chip. Those of
 // kernels, of which no time is known, have the time end.
-func (c *collector) peaks(pid, device int, u *usage, end uint64) {
+func (c *collector) peaks(pid, device int, u *usage, list peaks, end uint64) {
 	before := len(c.moments)
 	peak := func(time uint64, region event.Region, size, perBank uint64, more func(*event.Event)) {
 		if size == 0 && perBank == 0 {
@@ -149,16 +150,18 @@ func (c *collector) peaks(pid, device int, u *usage, end uint64) {
 		})
 	}
 	nothing := func(*event.Event) {}
-	for i := range u.regions {
-		r := &u.regions[i]
-		peak(r.peakTime, event.Region(i), r.peak, 0, func(e *event.Event) {
-			if r.peakCapacity > 0 {
-				e.Capacities[i] = event.Capacity{Banks: 1, BytesPerBank: r.peakCapacity}
+	l1 := list[event.L1]
+	list[event.L1] = u.l1Buffers
+	for i := range list {
+		most := list[i]
+		peak(most.time, event.Region(i), most.bytes, 0, func(e *event.Event) {
+			if most.capacity > 0 {
+				e.Capacities[i] = event.Capacity{Banks: 1, BytesPerBank: most.capacity}
 			}
 		})
 	}
 	peak(u.static.peakTime, event.CB, u.static.peak, 0, nothing)
-	peak(u.l1Peak.time, event.L1, u.l1Peak.static, u.l1Peak.buffers, func(e *event.Event) {
+	peak(l1.time, event.L1, l1.static, l1.bytes-l1.static, func(e *event.Event) {
 		e.StaticKind = event.CircularBuffer
 	})
 	peak(end, event.Kernel, u.kernels.dramPeak, u.kernels.textPeak, nothing)

@@ -12,14 +12,17 @@ type chip struct {
 	// report is mostly read afterwards.
 	capacities capacities
 	// open are the processes that have it open, where their capacities are known.
-	open map[*processChip]bool
-	used usage
-	// ranges are the least and the most of each level since TakeRanges, and staticRange
-	// of what circular buffers take.
-	ranges      [event.BankedRegions]Span
-	staticRange Span
-	l1          l1Level
-	pools       [event.BankedRegions]pool
+	open  map[*processChip]bool
+	used  usage
+	pools [event.BankedRegions]pool
+}
+
+// peaks are the highest of its pools.
+func (c *chip) peaks() (list peaks) {
+	for region := range c.pools {
+		list[region] = c.pools[region].highest()
+	}
+	return list
 }
 
 // usage is what is in use on one chip: by all processes, or by one of them.
@@ -27,8 +30,9 @@ type usage struct {
 	regions [event.BankedRegions]regionUsage
 	static  staticUsage
 	kernels kernelUsage
-	// l1Peak is the most that buffers and circular buffers took of L1 together.
-	l1Peak l1Peak
+	// l1Buffers is the most that buffers took of all banks of L1, without circular
+	// buffers.
+	l1Buffers peak
 }
 
 type regionUsage struct {
@@ -36,34 +40,14 @@ type regionUsage struct {
 	// size is the sum of the buffers' sizes, perBank of what they take of each
 	// bank, and allocated of what they take of all their banks. Bytes.
 	size, perBank, allocated uint64
-	// peak is the most that allocated has been, at peakTime, on a chip that had
-	// peakCapacity bytes then.
-	peak, peakTime, peakCapacity uint64
 }
-
-// An l1Level is what is taken of a core's L1, and what circular buffers take of that. While
-// these do not fit it is what it was before, less what is freed: the library places the
-// circular buffers of a program before it looks whether they meet a tensor, and those that
-// do were never there.
-type l1Level struct{ all, static uint64 }
-
-// note is to be called after each change of what is taken, of so much at the most: 0 where
-// that is not known. What comes to fit as something is freed is known to do so when
-// something grows.
-func (l *l1Level) note(all, static, most uint64, grew bool) {
-	if (most == 0 || all <= most) && (grew || all <= l.all) {
-		*l = l1Level{all, static}
-	}
-}
-
-type l1Peak struct{ buffers, static, time uint64 }
 
 // chip returns the chip of that id, which it makes where there is none yet.
 func (s *State) chip(id int) *chip {
 	c := s.chips[id]
 	if c == nil {
 		c = &chip{id: id, open: make(map[*processChip]bool)}
-		c.pools = newPools(c)
+		c.pools = newPools(c, s.first)
 		s.chips[id] = c
 	}
 	return c
@@ -77,8 +61,8 @@ func (u *usage) add(b *buffer, c *capacities, now uint64) {
 	r.size += b.size
 	r.perBank += b.perBank
 	r.allocated += b.allocated()
-	if r.allocated > r.peak {
-		r.peak, r.peakTime, r.peakCapacity = r.allocated, now, total(c[b.region])
+	if b.region == event.L1 && r.allocated > u.l1Buffers.bytes {
+		u.l1Buffers = peak{bytes: r.allocated, time: now, capacity: total(c[event.L1])}
 	}
 }
 
@@ -91,16 +75,17 @@ func (u *usage) remove(b *buffer) {
 	r.allocated -= b.allocated()
 }
 
-// noteL1Peak is to be called after each growth of buffers or circular buffers in L1. The two
-// grow towards each other, so it is their sum that has to fit.
-func (c *processChip) noteL1Peak(now uint64) {
-	if !c.chip.pools[event.L1].fits() {
-		return // which is no moment: see l1Level
+// grew is to be called after the process allocated something on the chip.
+func (c *processChip) grew(region event.Region, now uint64) {
+	if !c.chip.pools[region].fits() {
+		return
 	}
-	for _, u := range c.both() {
-		buffers, static := u.regions[event.L1].perBank, u.static.cores.max
-		if buffers+static > u.l1Peak.buffers+u.l1Peak.static {
-			u.l1Peak = l1Peak{buffers, static, now}
-		}
+	bytes, static := c.used.regions[region].allocated, uint64(0)
+	if region == event.L1 {
+		static = c.used.static.cores.Max()
+		bytes = c.used.regions[event.L1].perBank + static
+	}
+	if bytes > c.peaks[region].bytes {
+		c.peaks[region] = peak{bytes, static, now, total(c.capacities()[region])}
 	}
 }

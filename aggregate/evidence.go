@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -17,7 +18,7 @@ type Evidence struct {
 	Capacity event.Capacity
 	// FreeSpace is what was free of it; zero where the Capacity or its Base is not
 	// known.
-	FreeSpace
+	addresses.FreeSpace
 	// From and To are the addresses between which Blockers lie: for a request the
 	// place that costs least to make free, and for a clash what the static buffers of
 	// the program take. Both are 0 where freeing does not help or is not known to.
@@ -161,11 +162,11 @@ func (found *Evidence) measure(buffers []*buffer) {
 	if found.Capacity.Base == 0 {
 		return
 	}
-	blocks := make([]block, len(buffers))
+	blocks := make([]addresses.Block, len(buffers))
 	for i, b := range buffers {
-		blocks[i] = block{b.address, b.address + b.perBank}
+		blocks[i] = b.block()
 	}
-	found.FreeSpace = *freeOf(blocks, found.Capacity)
+	found.FreeSpace = addresses.Free(blocks, found.Capacity.Base, found.Capacity.Base+found.Capacity.BytesPerBank)
 }
 
 // place finds where the fewest bytes would have to be freed for a block of so many; of
@@ -239,8 +240,8 @@ func (p *process) statics(e *event.Event) (list []Static) {
 		if !entry.global && (e.StaticKind == event.NotStatic || kindOfFree(entry.kind) == e.StaticKind) {
 			list = append(list, Static{
 				PID: p.pid, Device: e.Devices[0], ProgramID: e.ProgramID,
-				Cores:   slices.Clip(entry.place.set.ranges),
-				Address: entry.place.start, BytesPerCore: entry.place.end - entry.place.start,
+				Cores:   entry.place.Set.Ranges(),
+				Address: entry.place.Start, BytesPerCore: entry.place.BytesPerCore(),
 				Kind: entry.kind, SinceNs: entry.from.since,
 				BeforeAttach: entry.from.beforeAttach, Stack: entry.from.stack,
 			})

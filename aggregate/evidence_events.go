@@ -3,6 +3,7 @@ package aggregate
 import (
 	"slices"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -78,7 +79,7 @@ func (s *State) addEvidence(e *event.Event) {
 	switch e.Cause {
 	case causeSpace:
 		found.Capacity, found.Lowest = e.Capacities[e.Region], e.Address
-		found.FreeSpace = FreeSpace{FreeBytesPerBank: e.BytesPerBank, LargestFreeBytesPerBank: e.SizeBytes}
+		found.FreeSpace = addresses.FreeSpace{FreeBytesPerBank: e.BytesPerBank, LargestFreeBytesPerBank: e.SizeBytes}
 	case causeHeld:
 		found.Held = l
 	case causeHolder:

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -53,7 +54,7 @@ func TestAFragmentedRequestBlamesTheFewestBytes(t *testing.T) {
 	f := failed(t, s)
 	qt.Check(t, qt.Equals(f.Verdict(), aggregate.Fragmented))
 	e := f.Evidence
-	qt.Check(t, qt.DeepEquals(e.FreeSpace, aggregate.FreeSpace{FreeBytesPerBank: 450, LargestFreeBytesPerBank: 200}))
+	qt.Check(t, qt.DeepEquals(e.FreeSpace, addresses.FreeSpace{FreeBytesPerBank: 450, LargestFreeBytesPerBank: 200}))
 	qt.Check(t, qt.DeepEquals([2]uint64{e.From, e.To}, [2]uint64{700, 960}))
 	qt.Check(t, qt.DeepEquals(e.Blocking, aggregate.Blame{BytesPerBank: 150, Count: 3, Address: 800, End: 950}))
 	qt.Check(t, qt.DeepEquals(names(e.Blockers), []string{"mask", "cache"}))

@@ -2,33 +2,32 @@ package aggregate
 
 import (
 	"encoding/binary"
-	"slices"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
-// freeSpaces are what is free on all chips, worked out at once: chips on which the same
-// lies have the same.
+// freeSpaces computes what is free on all chips. Chips that are in the same device sets
+// have the same buffers, so that a mesh costs as much as one chip.
 type freeSpaces struct {
-	// sets are those of all processes that each chip is in, and key tells these apart.
-	sets map[int][]*deviceSet
-	key  map[int]string
-	// known are what was worked out.
-	known map[sameSpace]*FreeSpace
+	// sets are the device sets of all processes by chip, and key identifies them.
+	sets  map[int][]*deviceSet
+	key   map[int]string
+	known map[freeSpaceKey]*addresses.FreeSpace
 }
 
-// sameSpace is what has the same free space: a region of chips in the same sets.
-type sameSpace struct {
+// A freeSpaceKey identifies regions with the same free space.
+type freeSpaceKey struct {
 	sets     string
 	region   event.Region
 	capacity event.Capacity
 }
 
 func (s *State) freeSpaces() *freeSpaces {
-	f := &freeSpaces{make(map[int][]*deviceSet), make(map[int]string), make(map[sameSpace]*FreeSpace)}
+	f := &freeSpaces{make(map[int][]*deviceSet), make(map[int]string), make(map[freeSpaceKey]*addresses.FreeSpace)}
 	n := uint32(0)
 	for _, p := range s.byPID() {
-		p.lay()
+		p.orderBlocks()
 		for _, set := range p.sets {
 			n++
 			for _, c := range set.chips {
@@ -41,152 +40,80 @@ func (s *State) freeSpaces() *freeSpaces {
 	return f
 }
 
-// of is what is free of a region of a chip; nil where it is not known where the region
-// lies in its banks.
-func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity) *FreeSpace {
+// of returns what is free of a region of a chip; nil if the region's addresses are not
+// known.
+func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity) *addresses.FreeSpace {
 	if capacity.Base == 0 || capacity.BytesPerBank == 0 {
 		return nil
 	}
-	same := sameSpace{f.key[device], region, capacity}
-	if f.known[same] != nil {
-		return f.known[same]
-	}
-	var all []block
-	for _, set := range f.sets[device] {
-		if blocks := set.laid[region].now(); len(all) == 0 {
-			all = blocks
-		} else {
-			all = with(slices.Clip(all), blocks) // elsewhere: these are a set's
+	key := freeSpaceKey{f.key[device], region, capacity}
+	if f.known[key] == nil {
+		var all []addresses.Block
+		for _, set := range f.sets[device] {
+			if blocks := set.blocks[region].Blocks(); len(all) == 0 {
+				all = blocks
+			} else {
+				all = addresses.Merge(all, blocks)
+			}
 		}
+		free := addresses.Free(all, capacity.Base, capacity.Base+capacity.BytesPerBank)
+		f.known[key] = &free
 	}
-	f.known[same] = freeOf(all, capacity)
-	return f.known[same]
+	return f.known[key]
 }
 
-// laidBlocks are the buffers of one region on one set of chips, in order. To put a million
-// in order takes 0.2 s, in which a tracer would wait. It is done when somebody asks for the
-// first time; from then on what comes and goes is noted, and put in its place when somebody
-// asks again.
-type laidBlocks struct {
-	blocks []block
-	// come and gone are what has changed since.
-	come, gone []block
-	// asked is true where somebody has asked since the notes were full, and begun while
-	// the blocks are being collected.
-	asked, begun bool
-}
-
-// keptChanges is how much is noted at least; of many blocks it is a quarter of them, so
-// that to put one in its place always costs the same.
-const keptChanges = 4096
-
-// noted are the blocks of a region on the set, of which a change is to be noted; nil where
-// nobody asks for them. When the notes are full they are forgotten, unless somebody has
-// asked since they were the last time.
-func (d *deviceSet) noted(region event.Region) *laidBlocks {
-	l := d.laid[region]
-	switch {
-	case l == nil, len(l.come)+len(l.gone) < keptChanges+len(l.blocks)/4:
-		return l
-	case !l.asked:
-		d.laid[region] = nil
-		return nil
-	}
-	l.asked = false
-	l.settle()
-	return l
-}
-
-// lay notes that a buffer was allocated, and lift that it was freed.
-func (b *buffer) lay() {
-	if l := b.set.noted(b.region); l != nil {
-		l.come = append(l.come, b.block())
-	}
-}
-
-func (b *buffer) lift() {
-	if l := b.set.noted(b.region); l != nil {
-		l.gone = append(l.gone, b.block())
-	}
-}
-
-func (b *buffer) block() block { return block{b.address, b.address + b.perBank} }
-
-// lay puts in order what the process has, where nobody has asked for that before.
-func (p *process) lay() {
-	var begun []*laidBlocks
+// orderBlocks orders the addresses of the process's buffers, unless they are in order.
+// Ordering a million takes 0.2 s. The first reader of free space pays for it; from then on
+// changes are collected.
+func (p *process) orderBlocks() {
+	missing := make(map[*deviceSet]*[event.BankedRegions][]addresses.Block)
 	for _, set := range p.sets {
-		for region := range set.laid {
-			if set.laid[region] == nil {
-				set.laid[region] = &laidBlocks{begun: true}
-				begun = append(begun, set.laid[region])
+		for _, list := range set.blocks {
+			if list == nil {
+				missing[set] = new([event.BankedRegions][]addresses.Block)
 			}
 		}
 	}
-	if len(begun) == 0 {
+	if len(missing) == 0 {
 		return
 	}
 	for b := range p.buffers.all() {
-		if l := b.set.laid[b.region]; l.begun {
-			l.blocks = append(l.blocks, b.block())
+		if b.set.blocks[b.region] == nil {
+			blocks := &missing[b.set][b.region]
+			*blocks = append(*blocks, b.block())
 		}
 	}
-	for _, l := range begun {
-		l.begun = false
-		sortBlocks(l.blocks)
+	for set, regions := range missing {
+		for region, blocks := range regions {
+			if set.blocks[region] == nil {
+				set.blocks[region] = addresses.NewList(blocks)
+			}
+		}
 	}
 }
 
-// now are the blocks as they are now, until something changes.
-func (l *laidBlocks) now() []block {
-	l.asked = true
-	l.settle()
-	return l.blocks
+func (b *buffer) block() addresses.Block {
+	return addresses.Block{Start: b.address, End: b.address + b.perBank}
 }
 
-// settle puts in its place what has come and gone.
-func (l *laidBlocks) settle() {
-	if len(l.come) > 0 {
-		sortBlocks(l.come)
-		l.blocks = with(l.blocks, l.come)
+// blocksToChange returns the ordered blocks of the buffer's set and region; nil if there
+// are none, or if they changed often and were not read.
+func (b *buffer) blocksToChange() *addresses.List {
+	list := b.set.blocks[b.region]
+	if list != nil && !list.Trim() {
+		list, b.set.blocks[b.region] = nil, nil
 	}
-	if len(l.gone) > 0 {
-		sortBlocks(l.gone)
-		l.blocks = without(l.blocks, l.gone)
-	}
-	l.come, l.gone = l.come[:0], l.gone[:0]
+	return list
 }
 
-// with adds blocks to others, in place; all are in order.
-func with(blocks, come []block) []block {
-	i, j := len(blocks)-1, len(come)-1
-	blocks = append(blocks, come...)
-	for to := len(blocks) - 1; j >= 0; to-- {
-		if i >= 0 && compareBlocks(blocks[i], come[j]) > 0 {
-			blocks[to] = blocks[i]
-			i--
-		} else {
-			blocks[to] = come[j]
-			j--
-		}
+func (b *buffer) insertBlock() {
+	if list := b.blocksToChange(); list != nil {
+		list.Add(b.block())
 	}
-	return blocks
 }
 
-// without takes blocks off others, of which they are; all are in order.
-func without(blocks, gone []block) []block {
-	to := 0
-	for i, b := range blocks {
-		if len(gone) == 0 {
-			to += copy(blocks[to:], blocks[i:])
-			break
-		}
-		if b == gone[0] {
-			gone = gone[1:]
-			continue
-		}
-		blocks[to] = b
-		to++
+func (b *buffer) removeBlock() {
+	if list := b.blocksToChange(); list != nil {
+		list.Remove(b.block())
 	}
-	return blocks[:to]
 }

@@ -68,7 +68,7 @@ func (s *State) freeze(wanted func(uid int) bool) *frozen {
 	}
 	c.marks(s.marks, wanted)
 	for _, id := range sortedKeys(s.chips) {
-		c.peaks(0, id, &s.chips[id].used, s.now)
+		c.peaks(0, id, &s.chips[id].used, s.chips[id].peaks(), s.now)
 	}
 	for i := range s.exited {
 		if x := &s.exited[i]; wanted(x.view.UID) {
@@ -103,7 +103,7 @@ func (c *collector) running(p *process, now uint64) frozenProcess {
 		c.allocator(p.pid, address, p.allocators[address])
 	}
 	for _, id := range sortedKeys(p.chips) {
-		c.peaks(p.pid, id, &p.chips[id].used, now)
+		c.peaks(p.pid, id, &p.chips[id].used, p.chips[id].peaks, now)
 		c.closed(p.pid, id, p.chips[id])
 	}
 	f := frozenProcess{
@@ -213,7 +213,7 @@ func (m *programMoment) tell(e *event.Event) {
 	}
 	at := m.static.place
 	e.Kind, e.Region, e.StaticKind, e.Global = event.CBAlloc, event.CB, m.static.kind, m.static.global
-	e.Cores, e.Address, e.SizeBytes = at.set.ranges, at.start, at.end-at.start
+	e.Cores, e.Address, e.SizeBytes = at.Set.Ranges(), at.Start, at.BytesPerCore()
 }
 
 // tell makes the Alloc of the buffer.

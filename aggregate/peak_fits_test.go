@@ -27,7 +27,7 @@ func TestWhatDoesNotFitIsNoPeak(t *testing.T) {
 			Cores: []event.CoreRange{{X1: 1, Y1: 1}}, StaticKind: event.CircularBuffer,
 		}
 	}
-	s, peaks := aggregate.New(), aggregate.NewPeaks()
+	s := aggregate.New()
 	for _, e := range []event.Event{
 		open, buffer(2, 1, 500), buffer(3, 2, 200), static(4, 1, 100), // 800
 		static(5, 2, 600), // meets a tensor
@@ -35,25 +35,22 @@ func TestWhatDoesNotFitIsNoPeak(t *testing.T) {
 		{TimeNs: 7, Kind: event.CBFree, PID: 7, ProgramID: 2},
 	} {
 		s.Apply(&e)
-		peaks.Apply(&e)
 	}
 	check := func(time, buffers, static uint64) {
 		t.Helper()
 		peak := s.Snapshot().Devices[0].L1PerCore.Peak
 		qt.Check(t, qt.Equals(peak, aggregate.L1Peak{TimeNs: time, BufferBytes: buffers, CBBytes: static}))
-		list := peaks.RegionPeaks()
+		list := s.RegionPeaks()
 		qt.Assert(t, qt.HasLen(list, 1))
 		qt.Check(t, qt.Equals(list[0].Bytes, buffers+static))
 		qt.Check(t, qt.Equals(list[0].TimeNs, time))
 		for _, span := range list[0].Timeline.Spans(time + 100) {
 			qt.Check(t, qt.IsTrue(span.Max <= buffers+static))
 		}
-		qt.Check(t, qt.Equals(peaksInNote(t, s.TakeRanges())[chipRegion{0, event.L1}], buffers+static))
 	}
 	check(4, 700, 100)
 	last := buffer(8, 3, capacity-300) // all that there is
 	s.Apply(&last)
-	peaks.Apply(&last)
 	check(8, 900, 100)
 	qt.Check(t, qt.Equals(s.PeakOf(0, event.L1).Bytes, 1000))
 }

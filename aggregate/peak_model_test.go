@@ -157,7 +157,7 @@ func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		m := peakModel{peaks: make(map[chipRegion]*modelPeak)}
-		p := aggregate.NewPeaks()
+		p := aggregate.New()
 		if seed%4 > 1 {
 			m.capacity = modelCapacity
 			p.Apply(smallL1())
@@ -181,22 +181,22 @@ func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
 					earlier[at] = peak.bytes
 				}
 				m.note(&e, true)
-				p = restoredPeaks(p.State)
+				p = restoredPeaks(p)
 				checkPeaks(t, p, &m, earlier, comment)
 			}
 		}
 	}
 }
 
-func restoredPeaks(s *aggregate.State) *aggregate.Peaks {
-	p := aggregate.NewPeaks()
+func restoredPeaks(s *aggregate.State) *aggregate.State {
+	p := aggregate.New()
 	for e := range s.Checkpoint() {
 		p.Apply(e)
 	}
 	return p
 }
 
-func checkPeaks(t *testing.T, p *aggregate.Peaks, m *peakModel, earlier map[chipRegion]uint64, comment qt.Comment) {
+func checkPeaks(t *testing.T, p *aggregate.State, m *peakModel, earlier map[chipRegion]uint64, comment qt.Comment) {
 	t.Helper()
 	seen := make(map[chipRegion]bool)
 	for _, peak := range p.RegionPeaks() {

@@ -11,8 +11,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-func peaksOf(events ...event.Event) *aggregate.Peaks {
-	p := aggregate.NewPeaks()
+func peaksOf(events ...event.Event) *aggregate.State {
+	p := aggregate.New()
 	for i := range events {
 		p.Apply(&events[i])
 	}
@@ -92,8 +92,8 @@ func TestWhatWasThereBeforeTheAttachDidNotRise(t *testing.T) {
 func TestAPeakBeforeACheckpointIsOnlyKnownToHaveBeen(t *testing.T) {
 	first := peaksOf(wormhole(1, 7, 1, 0),
 		from(1, tensor(2, 7, 1, 0)), from(1, tensor(3, 7, 2, 0)), from(2, tensor(4, 7, 3, 0)), free(5, 7, 1), free(6, 7, 2))
-	p := restoredPeaks(first.State)
-	begin, restored := p.Begin()
+	p := restoredPeaks(first)
+	begin, restored := p.Since()
 	qt.Check(t, qt.IsTrue(restored))
 	qt.Check(t, qt.Equals(begin, 6))
 	next := from(1, tensor(8, 7, 4, 0))
@@ -130,9 +130,4 @@ func TestPeaksForgetWhatIsOver(t *testing.T) {
 	qt.Check(t, qt.Equals(peak.TimeNs, 3))
 	qt.Check(t, qt.HasLen(peak.Holders, 1))
 	runtime.KeepAlive(p)
-}
-
-// BenchmarkPeaksApply is BenchmarkApply with timelines.
-func BenchmarkPeaksApply(b *testing.B) {
-	benchmarkPairs(b, 10_000, func() func(*event.Event) { return aggregate.NewPeaks().Apply })
 }

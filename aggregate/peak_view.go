@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -24,8 +25,8 @@ type RegionPeak struct {
 	// Holders are in order of bytes, most first, and so are Programs.
 	Holders  []PeakHolder
 	Programs []PeakProgram
-	// Earlier is a higher peak than that before the events began, of which there is no
-	// more than a checkpoint tells; nil where there is none.
+	// Earlier is a higher peak before the state's first event, of which a checkpoint has
+	// no more than this; nil where there is none.
 	Earlier *EarlierPeak
 	// Timeline is of what Bytes counts, and StaticTimeline of StaticBytes.
 	Timeline, StaticTimeline *Timeline
@@ -58,48 +59,49 @@ type PeakProgram struct {
 // An EarlierPeak is one of which nothing is known but this.
 type EarlierPeak struct{ TimeNs, Bytes, CapacityBytes uint64 }
 
-// Begin is when the timelines begin. restored is true where the events began with a
-// checkpoint: then it is the moment of that.
-func (p *Peaks) Begin() (ns uint64, restored bool) { return p.begin, p.restored }
+// Since is the time of the first event, at which all timelines begin. restored is true where
+// that was the end of a checkpoint.
+func (s *State) Since() (ns uint64, restored bool) { return s.first, s.restored }
+
+// restart makes what is allocated now the peaks, and the time the beginning of timelines.
+func (s *State) restart(now uint64) {
+	s.first, s.restored = now, true
+	for _, c := range s.chips {
+		for region := range c.pools {
+			c.pools[region].restart(now)
+		}
+	}
+}
 
 // RegionPeaks returns the peaks of all regions that ever held anything, in order of
-// chip and region. The timelines go on as the events do.
-func (p *Peaks) RegionPeaks() []RegionPeak {
-	holders := p.peakHolders()
-	earlier := p.earlier()
+// chip and region.
+func (s *State) RegionPeaks() []RegionPeak {
+	holders := s.peakHolders()
 	var list []RegionPeak
-	for _, id := range sortedKeys(p.chips) {
-		for region := range event.Region(event.BankedRegions) {
-			q := &p.chips[id].pools[region]
-			lines := p.linesOf(q)
-			peak := p.peakOf(q, holders[q])
-			if lines.before != nil {
-				peak = *lines.before
-			}
-			peak.CapacityBytes = cmp.Or(peak.CapacityBytes, q.holds())
-			peak.Timeline, peak.StaticTimeline = lines.line, lines.static
-			if before := earlier[regionOf{id, region}]; p.restored && before.Bytes > peak.Bytes {
-				peak.Earlier = &before
-			}
-			if peak.Bytes > 0 || peak.Earlier != nil {
-				list = append(list, peak)
+	for _, id := range sortedKeys(s.chips) {
+		for region := range s.chips[id].pools {
+			q := &s.chips[id].pools[region]
+			if q.peak.bytes > 0 || q.earlier.bytes > 0 {
+				list = append(list, s.peakOf(q, holders[q]))
 			}
 		}
 	}
 	return list
 }
 
-// peakOf is the peak of a pool, of which the capacity is 0 where it was not known then,
-// without its timelines.
 func (s *State) peakOf(q *pool, holders []PeakHolder) RegionPeak {
-	peak := RegionPeak{
-		Device: q.chip.id, Region: q.region, TimeNs: q.peakTime, Bytes: q.peak, CapacityBytes: q.capacity,
-		StaticBytes: q.peakStatic, Holders: holders,
+	view := RegionPeak{
+		Device: q.chip.id, Region: q.region, TimeNs: q.peak.time, Bytes: q.peak.bytes,
+		CapacityBytes: cmp.Or(q.peak.capacity, q.holds()), StaticBytes: q.peak.static, Holders: holders,
+		Timeline: q.line.clone(), StaticTimeline: q.staticLine.clone(),
 	}
-	if q.region == event.L1 && q.peak > 0 {
-		peak.Programs = s.programsAt(q)
+	if q.region == event.L1 && q.peak.bytes > 0 {
+		view.Programs = s.programsAt(q)
 	}
-	return peak
+	if q.earlier.bytes > q.peak.bytes {
+		view.Earlier = &EarlierPeak{q.earlier.time, q.earlier.bytes, cmp.Or(q.earlier.capacity, q.holds())}
+	}
+	return view
 }
 
 // peakHolders are the buffers of each peak, by call site.
@@ -137,46 +139,14 @@ func (s *State) peakHolders() map[*pool][]PeakHolder {
 // compareStacks orders stacks in a way that is the same on all chips.
 func compareStacks(a, b *event.Stack) int { return cmp.Compare(stackID(a), stackID(b)) }
 
-type regionOf struct {
-	device int
-	region event.Region
-}
-
-// earlier are the highest peaks that the state knows: of a chip, or of one of its
-// processes, as those of all are not told to everybody.
-func (p *Peaks) earlier() map[regionOf]EarlierPeak {
-	peaks := make(map[regionOf]EarlierPeak)
-	note := func(devices []Device) {
-		for i := range devices {
-			d := &devices[i]
-			for region := range event.Region(event.BankedRegions) {
-				r := d.Regions.Banked(region)
-				peak := EarlierPeak{r.PeakTimeNs, r.PeakBytes, r.PeakCapacityBytes}
-				if l1 := &d.L1PerCore; region == event.L1 {
-					peak = EarlierPeak{l1.Peak.TimeNs, l1.Peak.BufferBytes + l1.Peak.CBBytes, l1.CapacityBytes}
-				}
-				if at := (regionOf{d.ID, region}); peak.Bytes > peaks[at].Bytes {
-					peaks[at] = peak
-				}
-			}
-		}
-	}
-	snap := p.Snapshot()
-	note(snap.Devices)
-	for i := range snap.Processes {
-		note(snap.Processes[i].Devices)
-	}
-	return peaks
-}
-
 // programsAt are the programs at the peak of the L1 of a chip.
 func (s *State) programsAt(q *pool) []PeakProgram {
 	entries := s.staticsAt(q)
-	var m coreMap
+	var usage cores.Usage
 	for i := range entries {
-		m.add(entries[i].place)
+		usage.Add(entries[i].place)
 	}
-	core, found := m.fullest()
+	core, found := usage.Fullest()
 	if !found {
 		return nil
 	}
@@ -189,10 +159,10 @@ func (s *State) programsAt(q *pool) []PeakProgram {
 	}
 	index := make(map[key]int)
 	var list []PeakProgram
-	var extents []extent // of each of the list
+	var unions []cores.Union // of each of the list
 	for i := range entries {
 		e := &entries[i]
-		if !slices.Contains(e.place.set.cores, core) {
+		if !e.place.Set.Has(core) {
 			continue
 		}
 		k := key{e.pid, e.program, e.kind, 0, e.from.beforeAttach}
@@ -206,13 +176,13 @@ func (s *State) programsAt(q *pool) []PeakProgram {
 			list = append(list, PeakProgram{
 				PID: e.pid, ProgramID: e.program, Kind: e.kind, Stack: e.from.stack, BeforeAttach: e.from.beforeAttach,
 			})
-			extents = append(extents, extent{})
+			unions = append(unions, cores.Union{})
 		}
 		list[at].Count++
-		extents[at].change(e.place.start, e.place.end, 1)
+		unions[at].Add(e.place.Start, e.place.End)
 	}
 	for i := range list {
-		list[i].Bytes = extents[i].covered
+		list[i].Bytes = unions[i].Bytes()
 	}
 	slices.SortFunc(list, func(a, b PeakProgram) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
@@ -237,17 +207,5 @@ func (s *State) staticsAt(q *pool) []endedStatic {
 			}
 		}
 	}
-	return slices.DeleteFunc(list, func(e endedStatic) bool { return e.place.start == e.place.end })
-}
-
-// fullest is the core of which most is taken, the first of them where there are
-// several.
-func (m *coreMap) fullest() (at core, found bool) {
-	for c, x := range m.cores {
-		first := cmp.Or(cmp.Compare(c.y, at.y), cmp.Compare(c.x, at.x)) < 0
-		if x.covered == m.max && m.max > 0 && (!found || first) {
-			at, found = c, true
-		}
-	}
-	return at, found
+	return slices.DeleteFunc(list, func(e endedStatic) bool { return e.place.Start == e.place.End })
 }

@@ -19,13 +19,12 @@ func TestThePeakOfL1IsOfACore(t *testing.T) {
 	shared := static // of another program, in the same place
 	shared.ProgramID, shared.SizeBytes = 2, 120
 	events := []event.Event{opened(7, 5, 0), lies(1, 7, 1, 1000, 100, 0), static, shared}
-	s, peaks := aggregate.New(), aggregate.NewPeaks()
+	s := aggregate.New()
 	for i := range events {
 		s.Apply(&events[i])
-		peaks.Apply(&events[i])
 	}
 	qt.Check(t, qt.Equals(s.PeakOf(0, event.L1).Bytes, 250))
-	list := peaks.RegionPeaks()
+	list := s.RegionPeaks()
 	qt.Assert(t, qt.HasLen(list, 1))
 	qt.Check(t, qt.Equals(list[0].Bytes, 250))
 }

@@ -3,6 +3,7 @@ package aggregate
 import (
 	"slices"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -28,6 +29,8 @@ type process struct {
 	// beforeAttach is how many buffers there were before it was attached.
 	beforeAttach uint64
 	run          processRun
+	// early is true where it was running at the state's first event.
+	early bool
 }
 
 // exited is what is kept of a process that ended.
@@ -40,6 +43,8 @@ type exited struct {
 type processChip struct {
 	chip *chip
 	used usage
+	// peaks are the process's own, at moments when all that was on the chip fit.
+	peaks peaks
 	// open are the process's allocators whose capacities are known, and own what
 	// they have, or had when the last was closed.
 	open     []*allocator
@@ -98,7 +103,12 @@ func (s *State) startProcess(e *event.Event) {
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}
+	p.early = e.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }
+
+// earlyNs is how long after the first event the processes are reported that were running
+// at that time.
+const earlyNs = 1e9
 
 // endProcess drops all that the process has.
 func (s *State) endProcess(pid int, now uint64, status int) {
@@ -107,11 +117,11 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		return
 	}
 	for b := range p.buffers.all() {
-		s.drop(p, b, event.ReasonProcessExit)
+		s.drop(p, b, now, event.ReasonProcessExit)
 	}
 	for _, c := range p.chips {
 		for id := range c.programs {
-			s.freeCBsOf(c, id, event.NotStatic, event.ReasonProcessExit)
+			s.freeCBsOf(c, id, event.NotStatic, now, event.ReasonProcessExit)
 			s.unloadKernel(c, id, event.ReasonProcessExit)
 		}
 	}
@@ -138,8 +148,8 @@ type deviceSet struct {
 	pid   int
 	ids   []int
 	chips []*processChip
-	// laid is where its buffers lie, by region; nil where nobody asks.
-	laid [event.BankedRegions]*laidBlocks
+	// blocks are the addresses of its buffers by region; nil until free space is read.
+	blocks [event.BankedRegions]*addresses.List
 	// pools are those of its chips, by region; where it has none, those of no chip.
 	pools [event.BankedRegions][]*pool
 	sites map[siteKey]*callSite

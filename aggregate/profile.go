@@ -105,8 +105,8 @@ func (s *State) Profile() *Profile {
 		p.Processes = append(p.Processes, ProfileProcess{pid, names[pid].comm, names[pid].command})
 	}
 	for _, q := range s.allPools() {
-		if q.peak > 0 {
-			p.Peaks = append(p.Peaks, Peak{q.device(), q.region, q.peak, q.peakTime})
+		if q.peak.bytes > 0 {
+			p.Peaks = append(p.Peaks, Peak{q.device(), q.region, q.peak.bytes, q.peak.time})
 		}
 	}
 	return p

@@ -12,7 +12,9 @@ func (s *State) setPeak(e *event.Event) {
 	}
 	if e.PID == 0 {
 		for _, id := range e.Devices {
-			s.chip(id).used.setPeak(e)
+			c := s.chip(id)
+			c.used.setPeak(e)
+			c.setEarlier(e)
 		}
 		return
 	}
@@ -21,7 +23,30 @@ func (s *State) setPeak(e *event.Event) {
 			c.own = e.Capacities
 		}
 		c.used.setPeak(e)
+		if region, before, ok := reportedPeak(e); ok && before.bytes >= max(1, c.peaks[region].bytes) {
+			c.peaks[region] = before
+		}
+		c.chip.setEarlier(e) // of all processes there may be none
 	}
+}
+
+// setEarlier takes over the peak as one before the first event.
+func (c *chip) setEarlier(e *event.Event) {
+	if region, before, ok := reportedPeak(e); ok {
+		c.pools[region].earlier.raise(before)
+	}
+}
+
+// reportedPeak is the peak that the event reports of a pool, if it does.
+func reportedPeak(e *event.Event) (region event.Region, p peak, ok bool) {
+	switch {
+	case int(e.Region) >= event.BankedRegions:
+	case e.Region != event.L1:
+		return e.Region, peak{bytes: e.SizeBytes, time: e.TimeNs, capacity: total(e.Capacities[e.Region])}, true
+	case e.StaticKind != event.NotStatic:
+		return e.Region, peak{bytes: e.SizeBytes + e.BytesPerBank, static: e.SizeBytes, time: e.TimeNs}, true
+	}
+	return 0, peak{}, false
 }
 
 // setPeak does nothing where the peak is already higher. Where it is as high, the
@@ -29,10 +54,6 @@ func (s *State) setPeak(e *event.Event) {
 func (u *usage) setPeak(e *event.Event) {
 	switch {
 	case e.SizeBytes == 0 && e.BytesPerBank == 0:
-	case e.Region == event.L1 && e.StaticKind != event.NotStatic:
-		if e.SizeBytes+e.BytesPerBank >= u.l1Peak.buffers+u.l1Peak.static {
-			u.l1Peak = l1Peak{buffers: e.BytesPerBank, static: e.SizeBytes, time: e.TimeNs}
-		}
 	case e.Region == event.CB:
 		if t := &u.static; e.SizeBytes >= t.peak {
 			t.peak, t.peakTime = e.SizeBytes, e.TimeNs
@@ -40,9 +61,9 @@ func (u *usage) setPeak(e *event.Event) {
 	case e.Region == event.Kernel:
 		u.kernels.dramPeak = max(u.kernels.dramPeak, e.SizeBytes)
 		u.kernels.textPeak = max(u.kernels.textPeak, e.BytesPerBank)
-	default:
-		if r := &u.regions[e.Region]; e.SizeBytes >= r.peak {
-			r.peak, r.peakTime, r.peakCapacity = e.SizeBytes, e.TimeNs, total(e.Capacities[e.Region])
+	case e.Region == event.L1 && e.StaticKind == event.NotStatic:
+		if e.SizeBytes >= u.l1Buffers.bytes {
+			u.l1Buffers = peak{bytes: e.SizeBytes, time: e.TimeNs, capacity: total(e.Capacities[event.L1])}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package aggregate
 import (
 	"maps"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -127,7 +128,7 @@ type Region struct {
 	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
 	// FreeSpace is what is free of each bank: of a region of the Snapshot's Devices, and
 	// nil where it is not known where the region lies in its banks. Not of a Process.
-	*FreeSpace
+	*addresses.FreeSpace
 	// PeakBytes is the most that AllocatedBytes has been, at PeakTimeNs, when
 	// the capacity was PeakCapacityBytes.
 	PeakBytes         uint64 `json:"peak_bytes"`
@@ -284,7 +285,7 @@ func (s *State) Snapshot() *Snapshot {
 	free := s.freeSpaces()
 	for _, id := range sortedKeys(s.chips) {
 		c := s.chips[id]
-		d := c.used.view(c, &c.capacities, texts[id])
+		d := c.used.view(c, &c.capacities, texts[id], c.peaks())
 		for region := range event.Region(event.BankedRegions) {
 			d.Regions.Banked(region).FreeSpace = free.of(id, region, c.capacities[region])
 		}
@@ -301,7 +302,7 @@ func (p *process) view() Process {
 	}
 	for _, id := range sortedKeys(p.chips) {
 		c := p.chips[id]
-		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax()))
+		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax(), c.peaks))
 	}
 	for region, l := range p.held {
 		if l.Buffers > 0 {
@@ -313,14 +314,16 @@ func (p *process) view() Process {
 	return view
 }
 
-func (u *usage) view(c *chip, capacities *capacities, textMax uint64) Device {
+func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peaks) Device {
 	d := Device{ID: c.id, Board: c.board, Arch: c.arch}
+	l1Peak := peaks[event.L1]
+	peaks[event.L1] = u.l1Buffers // of all banks, as that of other regions
 	for r := range u.regions {
-		*d.Regions.Banked(event.Region(r)) = u.regions[r].view(capacities[r])
+		*d.Regions.Banked(event.Region(r)) = u.regions[r].view(capacities[r], &peaks[r])
 	}
 	d.Regions.CB = StaticUse{
 		Programs: u.static.programs, Count: u.static.count, GlobalCount: u.static.global,
-		MaxBytesPerCore: u.static.cores.max, Bytes: u.static.cores.bytes, SumBytes: u.static.sum,
+		MaxBytesPerCore: u.static.cores.Max(), Bytes: u.static.cores.Bytes(), SumBytes: u.static.sum,
 		PeakBytesPerCore: u.static.peak, PeakTimeNs: u.static.peakTime,
 	}
 	d.Regions.Kernel = KernelsUse{
@@ -330,20 +333,20 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64) Device {
 	}
 	l1 := &d.L1PerCore
 	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
-	l1.BufferBytes, l1.CBBytes = d.Regions.L1.BytesPerBank, u.static.cores.max
+	l1.BufferBytes, l1.CBBytes = d.Regions.L1.BytesPerBank, u.static.cores.Max()
 	if used := l1.BufferBytes + l1.CBBytes; used < l1.CapacityBytes {
 		l1.FreeBytes = l1.CapacityBytes - used
 	}
-	l1.Peak = L1Peak{TimeNs: u.l1Peak.time, BufferBytes: u.l1Peak.buffers, CBBytes: u.l1Peak.static}
+	l1.Peak = L1Peak{TimeNs: l1Peak.time, BufferBytes: l1Peak.bytes - l1Peak.static, CBBytes: l1Peak.static}
 	return d
 }
 
-func (r *regionUsage) view(capacity event.Capacity) Region {
+func (r *regionUsage) view(capacity event.Capacity, most *peak) Region {
 	view := Region{
 		Buffers: r.buffers, SizeBytes: r.size, BytesPerBank: r.perBank,
 		Banks: capacity.Banks, AllocatedBytes: r.allocated,
 		CapacityBytes: total(capacity), CapacityBytesPerBank: capacity.BytesPerBank,
-		PeakBytes: r.peak, PeakTimeNs: r.peakTime, PeakCapacityBytes: r.peakCapacity,
+		PeakBytes: most.bytes, PeakTimeNs: most.time, PeakCapacityBytes: most.capacity,
 	}
 	if view.PeakCapacityBytes == 0 {
 		// The device was seen after its first buffers.
@@ -352,18 +355,19 @@ func (r *regionUsage) view(capacity event.Capacity) Region {
 	return view
 }
 
-// peaks are the peaks of which this is the view, and nothing else.
-func (d *Device) peaks() *usage {
-	u := &usage{}
-	for i := range u.regions {
+// peaks are the peaks of which this is the view, with nothing else in the usage.
+func (d *Device) peaks() (u *usage, list peaks) {
+	u = &usage{}
+	for i := range list {
 		b := d.Regions.Banked(event.Region(i))
-		u.regions[i] = regionUsage{peak: b.PeakBytes, peakTime: b.PeakTimeNs, peakCapacity: b.PeakCapacityBytes}
+		list[i] = peak{bytes: b.PeakBytes, time: b.PeakTimeNs, capacity: b.PeakCapacityBytes}
 	}
+	u.l1Buffers = list[event.L1]
 	u.static.peak, u.static.peakTime = d.Regions.CB.PeakBytesPerCore, d.Regions.CB.PeakTimeNs
 	u.kernels.dramPeak, u.kernels.textPeak = d.Regions.Kernel.PeakDRAMBytes, d.Regions.Kernel.PeakBytesPerCore
-	peak := d.L1PerCore.Peak
-	u.l1Peak = l1Peak{peak.BufferBytes, peak.CBBytes, peak.TimeNs}
-	return u
+	l1 := d.L1PerCore.Peak
+	list[event.L1] = peak{bytes: l1.BufferBytes + l1.CBBytes, static: l1.CBBytes, time: l1.TimeNs}
+	return u, list
 }
 
 // capacities are those of which this is the view.

@@ -3,13 +3,14 @@ package aggregate
 import (
 	"slices"
 
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
 // staticUsage is what the circular and dataflow buffers of programs take of a
 // chip's L1.
 type staticUsage struct {
-	cores coreMap
+	cores cores.Usage
 	// sum is the plain sum over programs, in bytes.
 	sum uint64
 	// programs have count entries in all, and global ones that lie in buffers.
@@ -20,7 +21,7 @@ type staticUsage struct {
 // A staticEntry is one circular buffer, dataflow buffer or scratchpad of a
 // program.
 type staticEntry struct {
-	place  layout
+	place  cores.Place
 	kind   event.StaticKind
 	global bool
 	from   *origin
@@ -41,13 +42,8 @@ func originOf(e *event.Event) *origin {
 	return &origin{e.TimeNs, e.Stack, e.Comm, e.TID, e.BeforeAttach}
 }
 
-// bytes is what the entry takes of all its cores.
-func (e *staticEntry) bytes() uint64 {
-	return (e.place.end - e.place.start) * uint64(len(e.place.set.cores))
-}
-
 func (s *State) allocCB(e *event.Event) {
-	place, ok := s.coreSets.layout(e)
+	place, ok := s.coreSets.Place(e)
 	if !ok {
 		s.anomalies.MalformedEvents++
 		return
@@ -56,9 +52,8 @@ func (s *State) allocCB(e *event.Event) {
 	p := s.process(e)
 	for _, c := range s.set(p, e.Devices).chips {
 		s.addCB(p, c, e.ProgramID, entry)
-		c.noteL1Peak(e.TimeNs)
-		c.chip.noteLevel(event.L1, true)
-		c.chip.pools[event.L1].note(e.TimeNs)
+		c.grew(event.L1, e.TimeNs)
+		c.chip.pools[event.L1].grew(e.TimeNs, e.BeforeAttach && p.early)
 	}
 }
 
@@ -73,7 +68,7 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 	if !entry.global {
 		key := siteKey{region: event.CB, static: entry.kind, before: entry.from.beforeAttach}
 		entry.site = s.site(p, s.aloneOf(p, c), key, entry.from.stack)
-		s.addTo(entry.site, entry.bytes(), 0, entry.from.since)
+		s.addTo(entry.site, entry.place.Bytes(), 0, entry.from.since)
 	}
 	g.static = append(g.static, entry)
 	for _, u := range c.both() {
@@ -86,17 +81,17 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 			continue
 		}
 		t.count++
-		t.sum += entry.bytes()
-		t.cores.add(entry.place)
+		t.sum += entry.place.Bytes()
+		t.cores.Add(entry.place)
 	}
 	q := &c.chip.pools[event.L1]
-	q.setStatic(c.chip.used.static.cores.max)
+	q.setStatic(c.chip.used.static.cores.Max())
 	if !q.fits() {
 		return // the library has not looked yet whether they overlap a tensor
 	}
 	for _, u := range c.both() {
-		if t := &u.static; t.cores.max > t.peak {
-			t.peak, t.peakTime = t.cores.max, entry.from.since
+		if t := &u.static; t.cores.Max() > t.peak {
+			t.peak, t.peakTime = t.cores.Max(), entry.from.since
 		}
 	}
 }
@@ -107,13 +102,13 @@ func (s *State) freeCBs(e *event.Event) {
 		return
 	}
 	for _, c := range p.touched(e) {
-		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.Reason)
+		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.TimeNs, e.Reason)
 	}
 }
 
 // freeCBsOf ends the circular buffers of a program, or those of a kind: NotStatic
 // means all. Several probes report it, so that it may come more than once.
-func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, reason event.Reason) {
+func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, now uint64, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
 		return
@@ -124,7 +119,7 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 			continue
 		}
 		if entry.site != nil {
-			s.removeFrom(entry.site, entry.bytes(), 0, entry.from.since, reason)
+			s.removeFrom(entry.site, entry.place.Bytes(), 0, entry.from.since, reason)
 		}
 		if q := &c.chip.pools[event.L1]; q.had(&entry) {
 			q.ended = append(q.ended, endedStatic{c.alone.pid, programID, entry})
@@ -136,12 +131,13 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 				continue
 			}
 			t.count--
-			t.sum -= entry.bytes()
-			t.cores.remove(entry.place)
+			t.sum -= entry.place.Bytes()
+			t.cores.Remove(entry.place)
 		}
 	}
-	c.chip.noteLevel(event.L1, false)
-	c.chip.pools[event.L1].setStatic(c.chip.used.static.cores.max)
+	q := &c.chip.pools[event.L1]
+	q.setStatic(c.chip.used.static.cores.Max())
+	q.shrank(now)
 	g.static = slices.DeleteFunc(g.static, ends)
 	if len(g.static) == 0 {
 		for _, u := range c.both() {
@@ -195,8 +191,8 @@ func (s *State) Statics(device int) []Static {
 			for _, entry := range c.programs[id].static {
 				list = append(list, Static{
 					PID: p.pid, Device: device, ProgramID: id,
-					Cores:   slices.Clip(entry.place.set.ranges),
-					Address: entry.place.start, BytesPerCore: entry.place.end - entry.place.start,
+					Cores:   entry.place.Set.Ranges(),
+					Address: entry.place.Start, BytesPerCore: entry.place.BytesPerCore(),
 					Kind: entry.kind, Global: entry.global, SinceNs: entry.from.since,
 					BeforeAttach: entry.from.beforeAttach, Stack: entry.from.stack,
 				})

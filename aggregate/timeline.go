@@ -11,7 +11,7 @@ const maxSpans = 1024
 
 // A Timeline is how a number of bytes went up and down. It keeps the least and the
 // most of each of up to 1024 spans of time, all as long: however many events there
-// are, it takes 16 KiB and no peak is lost.
+// are, it takes at most 16 KiB and no peak is lost. The zero value has 0 bytes from 0 on.
 type Timeline struct {
 	// BeginNs is when the first span begins, CLOCK_MONOTONIC.
 	BeginNs uint64
@@ -26,9 +26,16 @@ type Span struct{ Min, Max uint64 }
 
 func (s Span) with(bytes uint64) Span { return Span{min(s.Min, bytes), max(s.Max, bytes)} }
 
-// newTimeline begins a timeline of that many bytes.
-func newTimeline(begin, bytes uint64) *Timeline {
-	return &Timeline{BeginNs: begin, spans: []Span{{bytes, bytes}}, now: bytes}
+// restart makes it a timeline that begins at a time with that many bytes.
+func (t *Timeline) restart(begin, bytes uint64) {
+	*t = Timeline{BeginNs: begin, spans: append(t.spans[:0], Span{bytes, bytes}), now: bytes}
+}
+
+// clone is a copy that stays as it is.
+func (t *Timeline) clone() *Timeline {
+	same := *t
+	same.spans = slices.Clone(t.spans)
+	return &same
 }
 
 // set notes that from the time on there are that many bytes.
@@ -46,20 +53,14 @@ func (t *Timeline) reach(time uint64) {
 	for passed>>t.shift >= maxSpans {
 		t.join(max(1, uint(bits.Len64(passed>>t.shift/maxSpans))))
 	}
-	for n := int(passed>>t.shift) + 1; len(t.spans) < n; {
-		t.spans = append(t.spans, Span{t.now, t.now})
+	n := int(passed>>t.shift) + 1
+	if n > cap(t.spans) {
+		room := make([]Span, len(t.spans), min(maxSpans, 1<<bits.Len(uint(n))))
+		copy(room, t.spans)
+		t.spans = room
 	}
-}
-
-// cover notes that from one time to another there were at least and at most that many
-// bytes, at whatever moments, and now at the end.
-func (t *Timeline) cover(from, to uint64, s Span, now uint64) {
-	t.reach(from)
-	t.now = s.Min
-	t.reach(to)
-	t.now = now
-	for i := t.index(from); i <= t.index(to); i++ {
-		t.spans[i] = t.spans[i].with(s.Min).with(s.Max)
+	for len(t.spans) < n {
+		t.spans = append(t.spans, Span{t.now, t.now})
 	}
 }
 
@@ -111,15 +112,6 @@ func (t *Timeline) Columns(end uint64, n int) []Span {
 		}
 	}
 	return columns
-}
-
-// followedBy is this timeline with another one of what came then, until the time end.
-func (t *Timeline) followedBy(other *Timeline, end uint64) *Timeline {
-	for i, s := range other.spans {
-		from := other.BeginNs + uint64(i)<<other.shift
-		t.cover(from, min(from+1<<other.shift-1, max(from, end)), s, other.now)
-	}
-	return t
 }
 
 // With is this timeline and another one that began with it, until the time end: each

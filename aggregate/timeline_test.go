@@ -2,6 +2,7 @@ package aggregate_test
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -39,7 +40,7 @@ func (s steps) span(from, to uint64) aggregate.Span {
 func TestAnySpanOfATimelineHasItsLeastAndMost(t *testing.T) {
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 4))
-		p := aggregate.NewPeaks()
+		p := aggregate.New()
 		var all steps
 		now, bytes := uint64(1000), uint64(0)
 		open := wormhole(now, 7, 1, 0)
@@ -123,4 +124,31 @@ func TestTwoTimelinesHaveTheLeastAndTheMostOfEither(t *testing.T) {
 	next := tensor(end+1, 7, 4, 0)
 	p.Apply(&next)
 	qt.Check(t, qt.Equals(both.Spans(end)[len(spans)-1].Max, 540672)) // it is a copy
+}
+
+// TestTimelinesAreSmall: however long a program runs, those of a chip's DRAM and L1 take
+// no more than 48 KiB.
+func TestTimelinesAreSmall(t *testing.T) {
+	const chips, limit = 64, 56 << 10
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	s := aggregate.New()
+	for i := range uint64(1 << 12) {
+		for id := range chips {
+			dram, l1 := tensor(i<<30, 7, i<<8|uint64(id)<<1, id), tensor(i<<30, 7, i<<8|uint64(id)<<1|1, id)
+			l1.Region = event.L1
+			for _, e := range []event.Event{dram, l1, free(i<<30+1, 7, dram.BufferID), free(i<<30+1, 7, l1.BufferID)} {
+				s.Apply(&e)
+			}
+		}
+	}
+	each := (heap() - before) / chips
+	t.Logf("%d bytes for each chip", each)
+	qt.Check(t, qt.IsTrue(each < limit), qt.Commentf("%d bytes", each))
+	runtime.KeepAlive(s)
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// TestLoad: the kernel takes the committed programs.
+// TestLoad checks that the kernel accepts the committed programs.
 func TestLoad(t *testing.T) {
 	spec, err := LoadKernel()
 	qt.Assert(t, qt.IsNil(err))
-	// or the verifier would leave out what unwinds
+	// else the verifier would remove the unwinder
 	var vars KernelVariableSpecs
 	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
 	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(true)))
@@ -36,8 +36,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestGenerated: the committed bindings and object are what the C says. It needs
-// the pinned clang; `make test` installs it.
+// The committed bindings and object match the C source. It needs the pinned clang; `make
+// test` installs it.
 func TestGenerated(t *testing.T) {
 	gen, err := os.ReadFile("gen.go")
 	qt.Assert(t, qt.IsNil(err))

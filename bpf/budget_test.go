@@ -1,7 +1,7 @@
 package bpf
 
-// What the object needs of a kernel, worked out without one: a change that an older
-// kernel would refuse fails here, not on a user's machine.
+// What the object needs of a kernel, derived without one: a change that an older kernel
+// would refuse fails here, not on a user's machine.
 
 import (
 	"fmt"
@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// stackLimit is what the frames of a chain of calls may take. The kernel allows
-	// 512 bytes; the rest is for another compiler's habits.
+	// stackLimit bounds the stack of a chain of calls. The kernel allows 512 bytes; the
+	// rest is a margin for other compilers.
 	stackLimit = 480
-	// callLimit is how many functions may be in a chain of calls (MAX_CALL_FRAMES).
+	// callLimit bounds the functions in a chain of calls (MAX_CALL_FRAMES).
 	callLimit = 8
-	// storageLimit is what a value of task storage may take: Linux 6.19 and later
-	// allocate it with a header in at most 8 KiB, and return NULL beyond.
+	// storageLimit bounds a value in task storage: Linux 6.19 and later allocate it with a
+	// header in at most 8 KiB, and return NULL beyond.
 	storageLimit = 8000
 )
 
-// A function is one of the functions that a program consists of.
+// A function is one of the functions of a program.
 type function struct {
 	name  string
 	depth int // bytes of stack
@@ -82,7 +82,8 @@ type chain struct {
 	bytes int
 }
 
-// deepest is the chain from a function on that takes most, with each frame rounded up.
+// deepest returns the chain from a function on that takes most stack, with each frame
+// rounded up.
 func deepest(functions map[string]*function, name string, round int) chain {
 	f := functions[name]
 	var best chain
@@ -95,7 +96,7 @@ func deepest(functions map[string]*function, name string, round int) chain {
 	return chain{append([]string{fmt.Sprintf("%s %d", name, f.depth)}, best.names...), frame + best.bytes}
 }
 
-// longest is how many functions the longest chain from a function has.
+// longest returns the number of functions in the longest chain from a function on.
 func longest(functions map[string]*function, name string) int {
 	n := 0
 	for _, callee := range functions[name].calls {
@@ -115,8 +116,8 @@ func programNames(spec *ebpf.CollectionSpec) []string {
 	return slices.Sorted(maps.Keys(spec.Programs))
 }
 
-// TestStackBudget: no chain of calls takes more stack than any kernel allows. Linux up to
-// 6.8 rounds each frame up to 32 bytes, later ones to 16.
+// No chain of calls takes more stack than any kernel allows. Linux up to 6.8 rounds each
+// frame up to 32 bytes, later ones to 16.
 func TestStackBudget(t *testing.T) {
 	spec := loadSpec(t)
 	for _, name := range programNames(spec) {
@@ -134,13 +135,12 @@ func TestStackBudget(t *testing.T) {
 	}
 }
 
-// TestStackDepthIsTheVerifiers: what TestStackBudget works out is what the running
-// kernel's verifier does.
-func TestStackDepthIsTheVerifiers(t *testing.T) {
+// TestStackBudget's result equals that of the running kernel's verifier.
+func TestStackDepthEqualsVerifier(t *testing.T) {
 	spec := loadSpec(t)
 	var vars KernelVariableSpecs
 	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
-	// so that no code is dead, which the verifier would leave out
+	// so that no code is dead, which the verifier would remove
 	qt.Assert(t, qt.IsNil(vars.TakeStacks.Set(true)))
 	qt.Assert(t, qt.IsNil(vars.FreeStacks.Set(true)))
 	qt.Assert(t, qt.IsNil(vars.DirectMap.Set(uint64(1)<<63)))
@@ -161,9 +161,9 @@ func TestStackDepthIsTheVerifiers(t *testing.T) {
 	}
 }
 
-// TestStackIsTheThreads: no program keeps its variables where another thread's hit on the
-// same CPU overwrites them.
-func TestStackIsTheThreads(t *testing.T) {
+// No program keeps variables on a stack that another thread's hit on the same CPU could
+// overwrite.
+func TestStackBelongsToThread(t *testing.T) {
 	spec := loadSpec(t)
 	var vars KernelVariableSpecs
 	qt.Assert(t, qt.IsNil(spec.Assign(&vars)))
@@ -198,7 +198,7 @@ func TestStackIsTheThreads(t *testing.T) {
 	}
 }
 
-// TestThreadStateFits: task storage takes the values on every kernel.
+// Task storage accepts the values on every kernel.
 func TestThreadStateFits(t *testing.T) {
 	for name, m := range loadSpec(t).Maps {
 		if m.Type == ebpf.TaskStorage {
@@ -208,8 +208,8 @@ func TestThreadStateFits(t *testing.T) {
 	}
 }
 
-// helperSince is the first Linux that has a helper for programs of uprobes, or for
-// tracepoints where only those use it.
+// helperSince is the first Linux with a helper for uprobe programs, or for tracepoints if
+// only those use it.
 var helperSince = map[asm.BuiltinFunc]string{
 	asm.FnTailCall:          "4.2",
 	asm.FnMapLookupElem:     "3.19",
@@ -228,17 +228,16 @@ var helperSince = map[asm.BuiltinFunc]string{
 	asm.FnGetAttachCookie:   "5.15",
 }
 
-// mapSince is the first Linux that has a type of maps.
+// mapSince is the first Linux with a map type.
 var mapSince = map[ebpf.MapType]string{
 	ebpf.Hash: "3.19", ebpf.Array: "3.19", ebpf.PerCPUArray: "4.6", ebpf.ArrayOfMaps: "4.12",
 	ebpf.ProgramArray: "4.2", ebpf.RingBuf: "5.8", ebpf.TaskStorage: "5.11",
 }
 
-// weakFunctions are functions of the kernel that the object uses where they are, with
-// the first Linux that has them.
+// weakFunctions are optional kernel functions, with the first Linux that has them.
 var weakFunctions = map[string]string{"bpf_rdonly_cast": "6.2"}
 
-// oldest is the oldest Linux that ttmem is for.
+// oldest is the oldest supported Linux.
 const oldest = "5.15"
 
 // older compares two versions of Linux.
@@ -252,8 +251,7 @@ func older(a, b string) bool {
 	return number(a) < number(b)
 }
 
-// TestHelpersAreInEveryKernel: the object uses nothing that the oldest kernel lacks, but
-// for functions that it does without there.
+// The object uses nothing that the oldest kernel lacks, except for optional functions.
 func TestHelpersAreInEveryKernel(t *testing.T) {
 	spec := loadSpec(t)
 	used := make(map[string]string)
@@ -270,7 +268,7 @@ func TestHelpersAreInEveryKernel(t *testing.T) {
 			case ins.IsKfuncCall():
 				since, known := weakFunctions[ins.Reference()]
 				qt.Check(t, qt.IsTrue(known), qt.Commentf("%s uses the kernel's %s", name, ins.Reference()))
-				used[ins.Reference()] = since + ", done without where it lacks"
+				used[ins.Reference()] = since + ", optional"
 			}
 		}
 	}

@@ -1,7 +1,7 @@
 package bpf
 
-// The constants that Go shares with the C in src, which has what each of them means. Each
-// has the type of the field that it is a value of.
+// The constants that Go shares with the C in src, which documents them. Each has the type
+// of its field.
 
 // The kinds of records: KernelHeader.Kind.
 const (
@@ -18,7 +18,7 @@ const (
 	RecordNativeStack = uint8(KernelRecordKindRECORD_NATIVE_STACK)
 	RecordPythonStack = uint8(KernelRecordKindRECORD_PYTHON_STACK)
 	RecordCode        = uint8(KernelRecordKindRECORD_CODE)
-	RecordProgramMet  = uint8(KernelRecordKindRECORD_PROGRAM_MET)
+	RecordProgramSeen = uint8(KernelRecordKindRECORD_PROGRAM_SEEN)
 	RecordStack       = uint8(KernelRecordKindRECORD_STACK)
 	RecordUnloaded    = uint8(KernelRecordKindRECORD_UNLOADED)
 	RecordMark        = uint8(KernelRecordKindRECORD_MARK)
@@ -39,7 +39,7 @@ const (
 	ProgramKernels = uint8(KernelProgramFlagPROGRAM_KERNELS)
 )
 
-// What has a place in L1: KernelHeader.StaticKind.
+// The kinds of static L1 ranges: KernelHeader.StaticKind.
 const (
 	StaticCircularBuffer = uint8(KernelStaticKindSTATIC_CIRCULAR_BUFFER)
 	StaticDataflowBuffer = uint8(KernelStaticKindSTATIC_DATAFLOW_BUFFER)
@@ -53,16 +53,16 @@ const (
 )
 
 const (
-	// PythonEntry marks KernelPythonCall.Place of a call that C made.
+	// PythonEntry marks KernelPythonCall.Place of a call made by C.
 	PythonEntry = uint32(KernelPythonFlagPYTHON_ENTRY)
-	// NoField is in KernelLayout in the place of an offset.
+	// NoField in KernelLayout stands for a missing offset.
 	NoField = uint32(KernelLayoutLimitNO_FIELD)
 	// NoTable is KernelMapping.Index of code without unwind rows.
 	NoTable = uint32(KernelTableIndexNO_TABLE)
-	// MaxLibraries is how many libraries there is room for.
+	// MaxLibraries is the capacity for libraries.
 	MaxLibraries = int(KernelLayoutLimitMAX_LIBRARIES)
-	// MaxRules is how many different unwind rules there is room for.
+	// MaxRules is the capacity for different unwind rules.
 	MaxRules = int(KernelRulesLimitMAX_RULES)
-	// GibibytesARun is how much a run of the search for the direct map looks through.
+	// GibibytesARun is the range that one run of the search for the direct map covers.
 	GibibytesARun = uint32(KernelDirectMapSearchGIBIBYTES_A_RUN)
 )

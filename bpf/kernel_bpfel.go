@@ -76,7 +76,7 @@ type KernelCodeRecord struct {
 	_            structs.HostLayout
 	H            KernelHeader
 	Object       uint64
-	Image        uint32
+	ExecId       uint32
 	Id           uint32
 	Minor        uint32
 	FirstLine    uint32
@@ -270,7 +270,7 @@ type KernelNativeRecord struct {
 type KernelObjectKey struct {
 	_      structs.HostLayout
 	Tgid   uint32
-	Image  uint32
+	ExecId uint32
 	Object uint64
 }
 
@@ -336,7 +336,7 @@ const (
 	KernelProgramFlagPROGRAM_KNOWN   KernelProgramFlag = 8
 )
 
-type KernelProgramMetRecord struct {
+type KernelProgramSeenRecord struct {
 	_         structs.HostLayout
 	H         KernelHeader
 	ProgramId uint64
@@ -406,7 +406,7 @@ const (
 	KernelRecordKindRECORD_NATIVE_STACK KernelRecordKind = 11
 	KernelRecordKindRECORD_PYTHON_STACK KernelRecordKind = 12
 	KernelRecordKindRECORD_CODE         KernelRecordKind = 13
-	KernelRecordKindRECORD_PROGRAM_MET  KernelRecordKind = 14
+	KernelRecordKindRECORD_PROGRAM_SEEN KernelRecordKind = 14
 	KernelRecordKindRECORD_STACK        KernelRecordKind = 15
 	KernelRecordKindRECORD_UNLOADED     KernelRecordKind = 16
 	KernelRecordKindRECORD_MARK         KernelRecordKind = 17
@@ -437,7 +437,7 @@ type KernelSpace struct {
 	_          structs.HostLayout
 	Generation uint32
 	Count      uint32
-	Image      uint32
+	ExecId     uint32
 	Pad        uint32
 	Python     KernelPythonOffsets
 	Mappings   [1024]KernelMapping
@@ -498,64 +498,64 @@ type KernelText struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	KernelMapAfterProbe           = "after_probe"
-	KernelMapAfterStack           = "after_stack"
-	KernelMapAllocators           = "allocators"
-	KernelMapChunks               = "chunks"
-	KernelMapCodes                = "codes"
-	KernelMapDevices              = "devices"
-	KernelMapLayouts              = "layouts"
-	KernelMapLost                 = "lost"
-	KernelMapNewUnwinder          = "new_unwinder"
-	KernelMapProcesses            = "processes"
-	KernelMapPrograms             = "programs"
-	KernelMapRecent               = "recent"
-	KernelMapRecords              = "records"
-	KernelMapRules                = "rules"
-	KernelMapSpaces               = "spaces"
-	KernelMapStackEnds            = "stack_ends"
-	KernelMapStacks               = "stacks"
-	KernelMapThreads              = "threads"
-	KernelMapUnloading            = "unloading"
-	KernelMapUnwinders            = "unwinders"
-	KernelProgOnCodeDealloc       = "on_code_dealloc"
-	KernelProgOnDebugState        = "on_debug_state"
-	KernelProgOnEmpty             = "on_empty"
-	KernelProgOnExec              = "on_exec"
-	KernelProgOnExit              = "on_exit"
-	KernelProgOnFindDirectMap     = "on_find_direct_map"
-	KernelProgOnFork              = "on_fork"
-	KernelProgOnMark              = "on_mark"
-	KernelProgOnProbe             = "on_probe"
-	KernelProgOnStack             = "on_stack"
-	KernelVarCodeDeaths           = "code_deaths"
-	KernelVarCodeIds              = "code_ids"
-	KernelVarDirectMap            = "direct_map"
-	KernelVarEndings              = "endings"
-	KernelVarFinding              = "finding"
-	KernelVarFrameMask            = "frame_mask"
-	KernelVarFreeStacks           = "free_stacks"
-	KernelVarKeepBufferRecord     = "keep_buffer_record"
-	KernelVarKeepCbRecord         = "keep_cb_record"
-	KernelVarKeepChunk            = "keep_chunk"
-	KernelVarKeepClearRecord      = "keep_clear_record"
-	KernelVarKeepCodeRecord       = "keep_code_record"
-	KernelVarKeepDeviceRecord     = "keep_device_record"
-	KernelVarKeepFailedRecord     = "keep_failed_record"
-	KernelVarKeepFreeRecord       = "keep_free_record"
-	KernelVarKeepHeader           = "keep_header"
-	KernelVarKeepKernelRecord     = "keep_kernel_record"
-	KernelVarKeepNativeRecord     = "keep_native_record"
-	KernelVarKeepProcessRecord    = "keep_process_record"
-	KernelVarKeepProgramEndRecord = "keep_program_end_record"
-	KernelVarKeepProgramMetRecord = "keep_program_met_record"
-	KernelVarKeepPythonRecord     = "keep_python_record"
-	KernelVarKeepSharedEnums      = "keep_shared_enums"
-	KernelVarKeepSpace            = "keep_space"
-	KernelVarOnlyListed           = "only_listed"
-	KernelVarOwnTgid              = "own_tgid"
-	KernelVarTableLevels          = "table_levels"
-	KernelVarTakeStacks           = "take_stacks"
+	KernelMapAfterProbe            = "after_probe"
+	KernelMapAfterStack            = "after_stack"
+	KernelMapAllocators            = "allocators"
+	KernelMapChunks                = "chunks"
+	KernelMapCodes                 = "codes"
+	KernelMapDevices               = "devices"
+	KernelMapLayouts               = "layouts"
+	KernelMapLost                  = "lost"
+	KernelMapNewUnwinder           = "new_unwinder"
+	KernelMapProcesses             = "processes"
+	KernelMapPrograms              = "programs"
+	KernelMapRecent                = "recent"
+	KernelMapRecords               = "records"
+	KernelMapRules                 = "rules"
+	KernelMapSpaces                = "spaces"
+	KernelMapStackEnds             = "stack_ends"
+	KernelMapStacks                = "stacks"
+	KernelMapThreads               = "threads"
+	KernelMapUnloading             = "unloading"
+	KernelMapUnwinders             = "unwinders"
+	KernelProgOnCodeDealloc        = "on_code_dealloc"
+	KernelProgOnDebugState         = "on_debug_state"
+	KernelProgOnEmpty              = "on_empty"
+	KernelProgOnExec               = "on_exec"
+	KernelProgOnExit               = "on_exit"
+	KernelProgOnFindDirectMap      = "on_find_direct_map"
+	KernelProgOnFork               = "on_fork"
+	KernelProgOnMark               = "on_mark"
+	KernelProgOnProbe              = "on_probe"
+	KernelProgOnStack              = "on_stack"
+	KernelVarCacheEpoch            = "cache_epoch"
+	KernelVarCodeDeaths            = "code_deaths"
+	KernelVarCodeIds               = "code_ids"
+	KernelVarDirectMap             = "direct_map"
+	KernelVarFinding               = "finding"
+	KernelVarFrameMask             = "frame_mask"
+	KernelVarFreeStacks            = "free_stacks"
+	KernelVarKeepBufferRecord      = "keep_buffer_record"
+	KernelVarKeepCbRecord          = "keep_cb_record"
+	KernelVarKeepChunk             = "keep_chunk"
+	KernelVarKeepClearRecord       = "keep_clear_record"
+	KernelVarKeepCodeRecord        = "keep_code_record"
+	KernelVarKeepDeviceRecord      = "keep_device_record"
+	KernelVarKeepFailedRecord      = "keep_failed_record"
+	KernelVarKeepFreeRecord        = "keep_free_record"
+	KernelVarKeepHeader            = "keep_header"
+	KernelVarKeepKernelRecord      = "keep_kernel_record"
+	KernelVarKeepNativeRecord      = "keep_native_record"
+	KernelVarKeepProcessRecord     = "keep_process_record"
+	KernelVarKeepProgramEndRecord  = "keep_program_end_record"
+	KernelVarKeepProgramSeenRecord = "keep_program_seen_record"
+	KernelVarKeepPythonRecord      = "keep_python_record"
+	KernelVarKeepSharedEnums       = "keep_shared_enums"
+	KernelVarKeepSpace             = "keep_space"
+	KernelVarOnlyListed            = "only_listed"
+	KernelVarOwnTgid               = "own_tgid"
+	KernelVarTableLevels           = "table_levels"
+	KernelVarTakeStacks            = "take_stacks"
 )
 
 // LoadKernel returns the embedded CollectionSpec for Kernel.
@@ -642,34 +642,34 @@ type KernelMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelVariableSpecs struct {
-	CodeDeaths           *ebpf.VariableSpec `ebpf:"code_deaths"`
-	CodeIds              *ebpf.VariableSpec `ebpf:"code_ids"`
-	DirectMap            *ebpf.VariableSpec `ebpf:"direct_map"`
-	Endings              *ebpf.VariableSpec `ebpf:"endings"`
-	Finding              *ebpf.VariableSpec `ebpf:"finding"`
-	FrameMask            *ebpf.VariableSpec `ebpf:"frame_mask"`
-	FreeStacks           *ebpf.VariableSpec `ebpf:"free_stacks"`
-	KeepBufferRecord     *ebpf.VariableSpec `ebpf:"keep_buffer_record"`
-	KeepCbRecord         *ebpf.VariableSpec `ebpf:"keep_cb_record"`
-	KeepChunk            *ebpf.VariableSpec `ebpf:"keep_chunk"`
-	KeepClearRecord      *ebpf.VariableSpec `ebpf:"keep_clear_record"`
-	KeepCodeRecord       *ebpf.VariableSpec `ebpf:"keep_code_record"`
-	KeepDeviceRecord     *ebpf.VariableSpec `ebpf:"keep_device_record"`
-	KeepFailedRecord     *ebpf.VariableSpec `ebpf:"keep_failed_record"`
-	KeepFreeRecord       *ebpf.VariableSpec `ebpf:"keep_free_record"`
-	KeepHeader           *ebpf.VariableSpec `ebpf:"keep_header"`
-	KeepKernelRecord     *ebpf.VariableSpec `ebpf:"keep_kernel_record"`
-	KeepNativeRecord     *ebpf.VariableSpec `ebpf:"keep_native_record"`
-	KeepProcessRecord    *ebpf.VariableSpec `ebpf:"keep_process_record"`
-	KeepProgramEndRecord *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
-	KeepProgramMetRecord *ebpf.VariableSpec `ebpf:"keep_program_met_record"`
-	KeepPythonRecord     *ebpf.VariableSpec `ebpf:"keep_python_record"`
-	KeepSharedEnums      *ebpf.VariableSpec `ebpf:"keep_shared_enums"`
-	KeepSpace            *ebpf.VariableSpec `ebpf:"keep_space"`
-	OnlyListed           *ebpf.VariableSpec `ebpf:"only_listed"`
-	OwnTgid              *ebpf.VariableSpec `ebpf:"own_tgid"`
-	TableLevels          *ebpf.VariableSpec `ebpf:"table_levels"`
-	TakeStacks           *ebpf.VariableSpec `ebpf:"take_stacks"`
+	CacheEpoch            *ebpf.VariableSpec `ebpf:"cache_epoch"`
+	CodeDeaths            *ebpf.VariableSpec `ebpf:"code_deaths"`
+	CodeIds               *ebpf.VariableSpec `ebpf:"code_ids"`
+	DirectMap             *ebpf.VariableSpec `ebpf:"direct_map"`
+	Finding               *ebpf.VariableSpec `ebpf:"finding"`
+	FrameMask             *ebpf.VariableSpec `ebpf:"frame_mask"`
+	FreeStacks            *ebpf.VariableSpec `ebpf:"free_stacks"`
+	KeepBufferRecord      *ebpf.VariableSpec `ebpf:"keep_buffer_record"`
+	KeepCbRecord          *ebpf.VariableSpec `ebpf:"keep_cb_record"`
+	KeepChunk             *ebpf.VariableSpec `ebpf:"keep_chunk"`
+	KeepClearRecord       *ebpf.VariableSpec `ebpf:"keep_clear_record"`
+	KeepCodeRecord        *ebpf.VariableSpec `ebpf:"keep_code_record"`
+	KeepDeviceRecord      *ebpf.VariableSpec `ebpf:"keep_device_record"`
+	KeepFailedRecord      *ebpf.VariableSpec `ebpf:"keep_failed_record"`
+	KeepFreeRecord        *ebpf.VariableSpec `ebpf:"keep_free_record"`
+	KeepHeader            *ebpf.VariableSpec `ebpf:"keep_header"`
+	KeepKernelRecord      *ebpf.VariableSpec `ebpf:"keep_kernel_record"`
+	KeepNativeRecord      *ebpf.VariableSpec `ebpf:"keep_native_record"`
+	KeepProcessRecord     *ebpf.VariableSpec `ebpf:"keep_process_record"`
+	KeepProgramEndRecord  *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
+	KeepProgramSeenRecord *ebpf.VariableSpec `ebpf:"keep_program_seen_record"`
+	KeepPythonRecord      *ebpf.VariableSpec `ebpf:"keep_python_record"`
+	KeepSharedEnums       *ebpf.VariableSpec `ebpf:"keep_shared_enums"`
+	KeepSpace             *ebpf.VariableSpec `ebpf:"keep_space"`
+	OnlyListed            *ebpf.VariableSpec `ebpf:"only_listed"`
+	OwnTgid               *ebpf.VariableSpec `ebpf:"own_tgid"`
+	TableLevels           *ebpf.VariableSpec `ebpf:"table_levels"`
+	TakeStacks            *ebpf.VariableSpec `ebpf:"take_stacks"`
 }
 
 // KernelObjects contains all objects after they have been loaded into the kernel.
@@ -743,34 +743,34 @@ func (m *KernelMaps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelVariables struct {
-	CodeDeaths           *ebpf.Variable `ebpf:"code_deaths"`
-	CodeIds              *ebpf.Variable `ebpf:"code_ids"`
-	DirectMap            *ebpf.Variable `ebpf:"direct_map"`
-	Endings              *ebpf.Variable `ebpf:"endings"`
-	Finding              *ebpf.Variable `ebpf:"finding"`
-	FrameMask            *ebpf.Variable `ebpf:"frame_mask"`
-	FreeStacks           *ebpf.Variable `ebpf:"free_stacks"`
-	KeepBufferRecord     *ebpf.Variable `ebpf:"keep_buffer_record"`
-	KeepCbRecord         *ebpf.Variable `ebpf:"keep_cb_record"`
-	KeepChunk            *ebpf.Variable `ebpf:"keep_chunk"`
-	KeepClearRecord      *ebpf.Variable `ebpf:"keep_clear_record"`
-	KeepCodeRecord       *ebpf.Variable `ebpf:"keep_code_record"`
-	KeepDeviceRecord     *ebpf.Variable `ebpf:"keep_device_record"`
-	KeepFailedRecord     *ebpf.Variable `ebpf:"keep_failed_record"`
-	KeepFreeRecord       *ebpf.Variable `ebpf:"keep_free_record"`
-	KeepHeader           *ebpf.Variable `ebpf:"keep_header"`
-	KeepKernelRecord     *ebpf.Variable `ebpf:"keep_kernel_record"`
-	KeepNativeRecord     *ebpf.Variable `ebpf:"keep_native_record"`
-	KeepProcessRecord    *ebpf.Variable `ebpf:"keep_process_record"`
-	KeepProgramEndRecord *ebpf.Variable `ebpf:"keep_program_end_record"`
-	KeepProgramMetRecord *ebpf.Variable `ebpf:"keep_program_met_record"`
-	KeepPythonRecord     *ebpf.Variable `ebpf:"keep_python_record"`
-	KeepSharedEnums      *ebpf.Variable `ebpf:"keep_shared_enums"`
-	KeepSpace            *ebpf.Variable `ebpf:"keep_space"`
-	OnlyListed           *ebpf.Variable `ebpf:"only_listed"`
-	OwnTgid              *ebpf.Variable `ebpf:"own_tgid"`
-	TableLevels          *ebpf.Variable `ebpf:"table_levels"`
-	TakeStacks           *ebpf.Variable `ebpf:"take_stacks"`
+	CacheEpoch            *ebpf.Variable `ebpf:"cache_epoch"`
+	CodeDeaths            *ebpf.Variable `ebpf:"code_deaths"`
+	CodeIds               *ebpf.Variable `ebpf:"code_ids"`
+	DirectMap             *ebpf.Variable `ebpf:"direct_map"`
+	Finding               *ebpf.Variable `ebpf:"finding"`
+	FrameMask             *ebpf.Variable `ebpf:"frame_mask"`
+	FreeStacks            *ebpf.Variable `ebpf:"free_stacks"`
+	KeepBufferRecord      *ebpf.Variable `ebpf:"keep_buffer_record"`
+	KeepCbRecord          *ebpf.Variable `ebpf:"keep_cb_record"`
+	KeepChunk             *ebpf.Variable `ebpf:"keep_chunk"`
+	KeepClearRecord       *ebpf.Variable `ebpf:"keep_clear_record"`
+	KeepCodeRecord        *ebpf.Variable `ebpf:"keep_code_record"`
+	KeepDeviceRecord      *ebpf.Variable `ebpf:"keep_device_record"`
+	KeepFailedRecord      *ebpf.Variable `ebpf:"keep_failed_record"`
+	KeepFreeRecord        *ebpf.Variable `ebpf:"keep_free_record"`
+	KeepHeader            *ebpf.Variable `ebpf:"keep_header"`
+	KeepKernelRecord      *ebpf.Variable `ebpf:"keep_kernel_record"`
+	KeepNativeRecord      *ebpf.Variable `ebpf:"keep_native_record"`
+	KeepProcessRecord     *ebpf.Variable `ebpf:"keep_process_record"`
+	KeepProgramEndRecord  *ebpf.Variable `ebpf:"keep_program_end_record"`
+	KeepProgramSeenRecord *ebpf.Variable `ebpf:"keep_program_seen_record"`
+	KeepPythonRecord      *ebpf.Variable `ebpf:"keep_python_record"`
+	KeepSharedEnums       *ebpf.Variable `ebpf:"keep_shared_enums"`
+	KeepSpace             *ebpf.Variable `ebpf:"keep_space"`
+	OnlyListed            *ebpf.Variable `ebpf:"only_listed"`
+	OwnTgid               *ebpf.Variable `ebpf:"own_tgid"`
+	TableLevels           *ebpf.Variable `ebpf:"table_levels"`
+	TakeStacks            *ebpf.Variable `ebpf:"take_stacks"`
 }
 
 // KernelPrograms contains all programs after they have been loaded into the kernel.

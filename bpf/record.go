@@ -2,8 +2,8 @@ package bpf
 
 import "unsafe"
 
-// As views a record as the type that it has; nil where it is too short. A record is
-// aligned as the kernel side's are.
+// As views a record as a value of its type; nil if it is too short. Records are aligned as
+// in the kernel.
 func As[T any](raw []byte) *T {
 	var t T
 	if len(raw) < int(unsafe.Sizeof(t)) {
@@ -12,8 +12,8 @@ func As[T any](raw []byte) *T {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(raw)))
 }
 
-// Values are n values that raw begins with, as at the end of a record; false where it has
-// fewer, or n is more than there can be.
+// Values returns the n values at the start of raw, which is the end of a record; false if
+// it is too short, or n exceeds most.
 func Values[T any](raw []byte, n, most int) ([]T, bool) {
 	var one T
 	if n > most || len(raw) < n*int(unsafe.Sizeof(one)) {

@@ -50,7 +50,7 @@ func TestDoctorOfTheHost(t *testing.T) {
 	t.Setenv("TTMEM_WITHOUT", "uprobe_multi,batch,direct_map")
 	stdout, _, status = runTtmem(t, nil, "doctor")
 	qt.Check(t, qt.Equals(status, 0))
-	qt.Check(t, qt.StringContains(stdout, "slower   uprobe_multi            TTMEM_WITHOUT rules it out"))
+	qt.Check(t, qt.StringContains(stdout, "slower   uprobe_multi            TTMEM_WITHOUT disables it"))
 	qt.Check(t, qt.StringContains(stdout, "2 of 2 stacks of 8 frames right"))
 
 	t.Setenv("TTMEM_WITHOUT", "uprobes")

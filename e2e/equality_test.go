@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/addresses"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 )
@@ -110,7 +111,7 @@ func assertSpace(t *testing.T, where string, space *aggregate.Space, got aggrega
 		t.Errorf("%s: what is free is not known", where)
 		return
 	}
-	view := aggregate.FreeSpace{FreeBytesPerBank: want.Free, LargestFreeBytesPerBank: want.LargestFree}
+	view := addresses.FreeSpace{FreeBytesPerBank: want.Free, LargestFreeBytesPerBank: want.LargestFree}
 	if *got.FreeSpace != view || space.FreeSpace != view {
 		t.Errorf("%s: free %+v, and %+v in the list of addresses; the library counts %+v", where, *got.FreeSpace, space.FreeSpace, view)
 	}

@@ -120,7 +120,9 @@ func (s *server) stop(t *testing.T) {
 		qt.Check(t, qt.Not(qt.StringContains(file.Name(), ".sock")))
 	}
 	// the kernel frees them a moment after the last descriptor is closed
-	waitFor(t, "no probe is left", func() bool { return len(objects.left()) == 0 })
+	if !eventually(time.Minute, func() bool { return len(objects.left()) == 0 }) {
+		t.Fatalf("left in the kernel: %q", objects.left())
+	}
 }
 
 func (s *server) snapshot(t *testing.T) *aggregate.Snapshot {
@@ -277,6 +279,7 @@ func (s *server) meet(t *testing.T, env *rig.Env) {
 func TestServeCrowd(t *testing.T) {
 	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
 	s := startServer(t)
+	idle := s.descriptors(t)
 	for _, env := range envs {
 		s.meet(t, env)
 	}
@@ -285,13 +288,9 @@ func TestServeCrowd(t *testing.T) {
 	if *long {
 		atOnce, atLeast = 8, 10*time.Minute
 	}
-	type measure struct {
-		resident    uint64
-		descriptors int
-	}
-	var rounds []measure
+	var resident []uint64 // after each round
 	processes := 0
-	for began := time.Now(); len(rounds) < 6 || time.Since(began) < atLeast; {
+	for began := time.Now(); len(resident) < 6 || time.Since(began) < atLeast; {
 		var pids []int
 		var crowd []*target
 		for i := range atOnce {
@@ -322,26 +321,18 @@ func TestServeCrowd(t *testing.T) {
 		assertTotals(t, s.snapshot(t))
 		h, err := s.Health(context.Background())
 		qt.Assert(t, qt.IsNil(err))
-		rounds = append(rounds, measure{h.ResidentBytes, s.descriptors(t)})
-		t.Log(s.descriptorKinds(t))
+		resident = append(resident, h.ResidentBytes)
 	}
-	third := len(rounds) / 3
-	warm, last := rounds[third:2*third], rounds[2*third:]
-	most := func(list []measure) (m measure) {
-		for _, r := range list {
-			m.resident, m.descriptors = max(m.resident, r.resident), max(m.descriptors, r.descriptors)
-		}
-		return m
-	}
-	before, after := most(warm), most(last)
-	t.Logf("%d processes in %d rounds: %.1f MiB and %d descriptors after a third, %.1f MiB and %d at the end", processes, len(rounds),
-		float64(before.resident)/(1<<20), before.descriptors, float64(after.resident)/(1<<20), after.descriptors)
+	third := len(resident) / 3
+	before, after := slices.Max(resident[third:2*third]), slices.Max(resident[2*third:])
+	t.Logf("%d processes in %d rounds: %.1f MiB after a third, %.1f MiB at the end; %d descriptors before and %d after",
+		processes, len(resident), float64(before)/(1<<20), float64(after)/(1<<20), idle, s.descriptors(t))
 	// what Go's collector has not taken yet goes up and down
-	qt.Check(t, qt.IsTrue(after.resident <= before.resident+before.resident/4+8<<20))
+	qt.Check(t, qt.IsTrue(after <= before+before/4+8<<20))
 	// each process that is alive has some, also those of other tests; the probes of one that
-	// has ended are removed in the background
-	qt.Check(t, qt.IsTrue(eventually(10*time.Second, func() bool { return s.descriptors(t) <= before.descriptors+10 })),
-		qt.Commentf("%d, and %v in the end", before.descriptors, s.descriptorKinds(t)))
+	// has ended are removed in the background, and its files closed some seconds later
+	qt.Check(t, qt.IsTrue(eventually(time.Minute, func() bool { return s.descriptors(t) <= idle+10 })),
+		qt.Commentf("%d when idle, and %v in the end", idle, s.descriptorKinds(t)))
 	s.stop(t)
 	qt.Check(t, qt.Not(qt.StringContains(s.said(), "lost 1 ")), qt.Commentf("%s", s.said()))
 }

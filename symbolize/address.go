@@ -14,8 +14,8 @@ type addressIndex struct {
 	funcs []function
 }
 
-// function is 16 bytes, because a library has 35,000 and several are held.
-// Its name stays in the file until somebody asks.
+// function is kept at 16 bytes, because a library has 35,000 and several libraries are
+// open. Its name stays in the file until it is needed.
 type function struct {
 	addr uint64
 	size uint32
@@ -32,14 +32,14 @@ func (x *addressIndex) drop() {
 const (
 	// maxInside is how many functions with symbols may lie within another one.
 	maxInside = 8
-	// maxFunctions is how many are indexed, 32 MB. The largest library of ttnn
-	// has 35,000.
+	// maxFunctions bounds the index, to 32 MB. The largest library of ttnn has 35,000
+	// functions.
 	maxFunctions = 1 << 21
 )
 
-// At is the function that contains a virtual address of the file, and how far
-// in the address lies. Cold parts of functions are found under their own names,
-// stubs that have symbols under the names of the functions that they lead to.
+// At returns the function that contains a virtual address of the file, and the offset of
+// the address in it. Cold parts of functions are found under their own names, stubs with
+// symbols under the names of the functions that they lead to.
 func (e *ELF) At(vaddr uint64) (s Symbol, offset uint64, ok bool) {
 	f, ok := e.functionAt(vaddr)
 	if !ok {
@@ -55,7 +55,7 @@ func (e *ELF) At(vaddr uint64) (s Symbol, offset uint64, ok bool) {
 	return Symbol{Name: name, Addr: f.addr, Size: uint64(f.size)}, vaddr - f.addr, true
 }
 
-// stubTarget is the function that a stub leads to, by the stub's symbol.
+// stubTarget returns the function that a stub leads to, by the stub's symbol.
 func stubTarget(name string) (string, bool) {
 	for _, suffix := range []string{"$plt", "$pltgot", "@plt"} { // as the linker mold and as objdump write them
 		if target, ok := strings.CutSuffix(name, suffix); ok {
@@ -65,7 +65,7 @@ func stubTarget(name string) (string, bool) {
 	return name, false
 }
 
-// functionAt is the innermost function that contains an address.
+// functionAt returns the innermost function that contains an address.
 func (e *ELF) functionAt(vaddr uint64) (function, bool) {
 	e.funcs.once.do(e.indexFunctions)
 	funcs := e.funcs.funcs
@@ -106,9 +106,8 @@ func (e *ELF) functionName(f function) string {
 	}
 }
 
-// indexFunctions sorts the functions by address. Of several names for the same
-// bytes a global one is taken before a local one and a weak one last, and of
-// those the first in the file.
+// indexFunctions sorts the functions by address. Of several names for the same bytes, a
+// global one comes first, then a local one, then a weak one, each in the order of the file.
 func (e *ELF) indexFunctions() {
 	var funcs []function
 	if n := (e.symtab.size + e.dynsym.size) / symbolSize; n <= uint64(e.size)/symbolSize {
@@ -130,10 +129,10 @@ func (e *ELF) indexFunctions() {
 		return cmp.Compare(b.size, a.size)
 	})
 	funcs = slices.CompactFunc(funcs, func(a, b function) bool { return a.addr == b.addr && a.size == b.size })
-	e.funcs.funcs = slices.Clone(funcs) // without the room for those that were left out
+	e.funcs.funcs = slices.Clone(funcs) // without the unused capacity
 }
 
-// stbUnique is the binding STB_GNU_UNIQUE, of which a process has one.
+// stbUnique is the binding STB_GNU_UNIQUE, for symbols that a process has once.
 const stbUnique elf.SymBind = 10
 
 // eachFunction calls f with the defined functions of a table that have a size.

@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 )
 
-// testSymbol is a symbol of a file that image makes.
+// testSymbol is a symbol in a test file.
 type testSymbol struct {
 	name    string
 	addr    uint64
@@ -34,7 +34,7 @@ const (
 	slotsAddr = 0x20000
 )
 
-// image is the file: headers, two loaded segments, sections.
+// image returns the file: headers, two loaded segments, sections.
 func (f *testFile) image() []byte {
 	const textOffset, stubsOffset = 0x1000, 0x2000
 	body := make([]byte, 0x3000)
@@ -115,13 +115,13 @@ func (f *testFile) image() []byte {
 	return body
 }
 
-// jmp is `jmp [rip+…]` at an address, to the n-th slot.
+// jmp encodes `jmp [rip+…]` at an address, to the n-th slot.
 func jmp(at uint64, n int) []byte {
 	b, _ := binary.Append([]byte{0xff, 0x25}, binary.LittleEndian, int32(slotsAddr+n*8-int(at)-6))
 	return b
 }
 
-// sample has one of everything that is of interest.
+// sample has one of each kind of symbol and stub.
 func sample() *testFile {
 	fn := func(name string, addr, size uint64) testSymbol {
 		return testSymbol{name, addr, size, elf.STT_FUNC, true}

@@ -7,20 +7,19 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// Limits of what a name may cost. The longest that the libraries of ttnn have
-// is 2,500 bytes mangled, and 200 in the short form.
+// Limits on the cost of a name. The longest in the libraries of ttnn has 2,500 bytes
+// mangled, and 200 in the short form.
 const (
 	maxMangled = 1 << 14
 	maxShort   = 512
 	maxFull    = 14 // as a power of two: 16 KB
 )
 
-// ShortName is the form of a symbol in which people write and read it:
-// `ttnn::add`, `std::vector::push_back`, `main::{lambda#1}`. It has neither
-// parameters nor template arguments, nor the marks of what compilers made of a
-// function (`.cold`, `.part.0`, `[abi:cxx11]`) or of where it was compiled.
-// The stub that calls a function in another file is `name@plt`. Names that are
-// neither of C++ nor of Rust stay as they are. It is at most 512 bytes long.
+// ShortName returns the form of a symbol that people use: `ttnn::add`,
+// `std::vector::push_back`, `main::{lambda#1}`. It has no parameters, no template
+// arguments, and no compiler suffixes (`.cold`, `.part.0`, `[abi:cxx11]`). The stub for a
+// function in another file is `name@plt`. Names that are neither C++ nor Rust stay as they
+// are. The result has at most 512 bytes.
 func ShortName(symbol string) string {
 	if target, ok := stubTarget(symbol); ok {
 		return shorten(target) + "@plt"
@@ -44,9 +43,9 @@ func shorten(symbol string) string {
 	return cut(name, maxShort)
 }
 
-// FullName is everything that a mangled symbol says: parameters, template
-// arguments, qualifiers and the suffixes of clones. Other names, and those whose
-// form would be longer than 16 KB, are given back as they are or are cut.
+// FullName returns everything in a mangled symbol: parameters, template arguments,
+// qualifiers and the suffixes of clones. Other names are returned unchanged or cut, as are
+// those whose form would be longer than 16 KB.
 func FullName(symbol string) string {
 	plain := withoutVersion(symbol)
 	if !manageable(plain) {
@@ -59,8 +58,8 @@ func FullName(symbol string) string {
 	return full
 }
 
-// demangled is what f gives, "" if it gives up. The demangler reports malformed
-// names as errors; that it panics is not to be expected, and no reason to stop.
+// demangled returns the result of f, or "" if it fails. The demangler reports malformed
+// names as errors; a panic is not expected, and must not end the program.
 func demangled(f func() (string, error)) (name string) {
 	defer func() {
 		if recover() != nil {
@@ -74,7 +73,7 @@ func demangled(f func() (string, error)) (name string) {
 	return name
 }
 
-// cut cuts a name that is longer than n bytes.
+// cut shortens a name to n bytes.
 func cut(name string, n int) string {
 	const mark = "…"
 	if len(name) <= n {
@@ -83,8 +82,8 @@ func cut(name string, n int) string {
 	return strings.ToValidUTF8(name[:n-len(mark)], "") + mark
 }
 
-// withoutVersion cuts off the version of a symbol of the C library:
-// `memcpy@@GLIBC_2.14`, as symbol tables of unstripped libraries have it.
+// withoutVersion removes the version of a C library's symbol: `memcpy@@GLIBC_2.14`, as in
+// the symbol tables of unstripped libraries.
 func withoutVersion(symbol string) string {
 	if i := strings.IndexByte(symbol, '@'); i > 0 {
 		return symbol[:i]
@@ -92,9 +91,8 @@ func withoutVersion(symbol string) string {
 	return symbol
 }
 
-// clones are the suffixes that GCC and clang give to parts and copies of a
-// function, whatever the language: gcc/cgraphclones.cc, llvm's HotColdSplitting
-// and ThinLTO.
+// clones are the suffixes of GCC and clang for parts and copies of a function in any
+// language: gcc/cgraphclones.cc, llvm's HotColdSplitting and ThinLTO.
 var clones = regexp.MustCompile(`^(.*?)(\.(cold|part|isra|constprop|localalias|lto_priv|llvm|clone|alias|resolver|ifunc)(\.\d+)*)+$`)
 
 func withoutClones(symbol string) string {

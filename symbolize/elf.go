@@ -17,18 +17,18 @@ import (
 // ErrNotELF means that a file is no ELF file for x86-64.
 var ErrNotELF = errors.New("not an ELF file for x86-64")
 
-// ELF is an opened ELF file for x86-64. Opening reads the headers only; symbols
-// are read when the first one is asked for. It is safe for concurrent use.
+// ELF is an opened ELF file for x86-64. Opening reads the headers only; symbols are read on
+// first use. It is safe for concurrent use.
 //
-// Files may be truncated or hostile: debug/elf is used for the definitions, but
-// not for reading, because it inflates compressed sections of any claimed size.
+// Files may be truncated or hostile: debug/elf is used for the definitions, but not for
+// reading, because it inflates compressed sections of any claimed size.
 type ELF struct {
 	r       io.ReaderAt
 	size    int64
-	file    *os.File // nil unless it is to be closed
+	file    *os.File // nil if it is not to be closed
 	headers []elf.ProgHeader
 	buildID string
-	notes   int // that were looked at
+	notes   int // number of notes read
 
 	symtab, dynsym section
 	// strings of the two, by table bit
@@ -36,9 +36,9 @@ type ELF struct {
 	// stubs are the sections of executable PLT stubs, relocations those that
 	// fill the slots the stubs jump through
 	stubs, relocations []section
-	// ehFrame says how to unwind the code
+	// ehFrame describes how to unwind the code
 	ehFrame section
-	// debugInfo is true where the file has DWARF, debugLink names a file that has it
+	// debugInfo is true if the file has DWARF; debugLink names a file that has it
 	debugInfo bool
 	debugLink section
 
@@ -47,7 +47,7 @@ type ELF struct {
 	plt   pltIndex
 }
 
-// section is where a section lies in the file, and in memory.
+// section is the position of a section in the file and in memory.
 type section struct {
 	addr, offset, size uint64
 }
@@ -61,12 +61,11 @@ const (
 	relaSize    = 24
 )
 
-// shtUnwind is the type that some linkers give .eh_frame, in place of
-// SHT_PROGBITS: SHT_X86_64_UNWIND of the x86-64 psABI.
+// shtUnwind is the type that some linkers use for .eh_frame instead of SHT_PROGBITS:
+// SHT_X86_64_UNWIND of the x86-64 psABI.
 const shtUnwind elf.SectionType = 0x70000001
 
-// Limits of what is read from a file that may be hostile. The real libraries
-// stay a factor of ten below.
+// Limits for hostile files. The real libraries stay a factor of ten below.
 const (
 	maxSections     = 1 << 14
 	maxSectionNames = 1 << 20
@@ -86,7 +85,7 @@ func Open(path string) (*ELF, error) {
 	return OpenFile(f)
 }
 
-// OpenFile reads an ELF file, which Close closes. After an error it is closed.
+// OpenFile reads an ELF file and takes ownership of it. It closes the file on error.
 func OpenFile(f *os.File) (*ELF, error) {
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -104,11 +103,10 @@ func OpenFile(f *os.File) (*ELF, error) {
 	return e, nil
 }
 
-// File is the file that was opened; nil where New was given something else.
+// File returns the opened file; nil if New was given another reader.
 func (e *ELF) File() *os.File { return e.file }
 
-// New reads an ELF file of size bytes through r, which has to stay usable until
-// Close and stays the caller's to close.
+// New reads an ELF file of size bytes through r. The caller closes r, after Close.
 func New(r io.ReaderAt, size int64) (*ELF, error) {
 	e := &ELF{r: r, size: size}
 	if err := e.readHeaders(); err != nil {
@@ -117,7 +115,7 @@ func New(r io.ReaderAt, size int64) (*ELF, error) {
 	return e, nil
 }
 
-// Close closes the file, if Open or OpenFile opened it, and drops what was read of it.
+// Close closes the file if Open or OpenFile opened it, and drops what was read.
 func (e *ELF) Close() error {
 	e.names.drop()
 	e.funcs.drop()
@@ -128,7 +126,7 @@ func (e *ELF) Close() error {
 	return nil
 }
 
-// BuildID is the GNU build id in hex, "" if the file has none.
+// BuildID returns the GNU build ID in hex, "" if the file has none.
 func (e *ELF) BuildID() string { return e.buildID }
 
 func (e *ELF) readHeaders() error {
@@ -168,13 +166,13 @@ func (e *ELF) readHeaders() error {
 
 func (e *ELF) readSections(h *elf.Header64) error {
 	if h.Shoff == 0 {
-		return nil // nothing but segments: no symbols, which is allowed
+		return nil // only segments: a file without symbols is valid
 	}
 	if h.Shentsize != sectionSize {
 		return fmt.Errorf("section headers of %d bytes, not %d", h.Shentsize, sectionSize)
 	}
 	count, names := uint64(h.Shnum), uint64(h.Shstrndx)
-	if count == 0 || names == uint64(elf.SHN_XINDEX) { // too many for the header: they stand in section 0
+	if count == 0 || names == uint64(elf.SHN_XINDEX) { // too many for the header: they are in section 0
 		b, err := e.read(h.Shoff, sectionSize, sectionSize)
 		if err != nil {
 			return fmt.Errorf("reading section headers: %w", err)
@@ -199,15 +197,15 @@ func (e *ELF) readSections(h *elf.Header64) error {
 	}
 	var shstr []byte
 	if names < count && sections[names].Size <= maxSectionNames {
-		// without the names only the PLT cannot be found
+		// without section names only the PLT cannot be found
 		shstr, _ = e.read(sections[names].Off, sections[names].Size, maxSectionNames)
 	}
 	e.keepSections(sections, shstr)
 	return nil
 }
 
-// keepSections remembers the sections that are of use. Of each kind the first
-// is taken, so that many headers of the same bytes cost nothing.
+// keepSections stores the useful sections. Only the first of each kind is used, so that
+// many headers for the same bytes cost nothing.
 func (e *ELF) keepSections(sections []elf.Section64, names []byte) {
 	at := func(i uint32) section {
 		if int(i) >= len(sections) || elf.SectionType(sections[i].Type) == elf.SHT_NOBITS {
@@ -250,7 +248,7 @@ func (e *ELF) keepSections(sections []elf.Section64, names []byte) {
 	}
 }
 
-// findBuildID looks for the build id among the notes in a part of the file.
+// findBuildID searches the notes in a part of the file for the build ID.
 func (e *ELF) findBuildID(offset, size uint64) string {
 	if e.notes++; e.notes > maxNotes {
 		return ""
@@ -276,8 +274,8 @@ func (e *ELF) findBuildID(offset, size uint64) string {
 	return ""
 }
 
-// read reads size bytes at an offset of the file; more than limit, or more than
-// the file has, is an error before anything is allocated.
+// read reads size bytes at an offset of the file. It fails before allocating if that
+// exceeds limit or the file.
 func (e *ELF) read(offset, size, limit uint64) ([]byte, error) {
 	if size > limit {
 		return nil, fmt.Errorf("%d bytes at %#x: more than %d", size, offset, limit)
@@ -295,8 +293,8 @@ func (e *ELF) read(offset, size, limit uint64) ([]byte, error) {
 	return b, nil
 }
 
-// cString is the string that starts at an offset of b and ends at a NUL; "" if
-// there is none of a sane length.
+// cString returns the NUL-terminated string at an offset of b; "" if there is none of a
+// reasonable length.
 func cString(b []byte, offset uint32) string {
 	if uint64(offset) >= uint64(len(b)) {
 		return ""

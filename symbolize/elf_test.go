@@ -52,11 +52,11 @@ func TestWithPrefix(t *testing.T) {
 		}
 		return names
 	}
-	// prefixes longer and shorter than what the index goes by
+	// prefixes longer and shorter than the key of the index
 	qt.Assert(t, qt.DeepEquals(names("_ZN2tt8tt_metal6BufferD"),
 		[]string{"_ZN2tt8tt_metal6BufferD1Ev", "_ZN2tt8tt_metal6BufferD2Ev"}))
 	qt.Assert(t, qt.DeepEquals(names("inn"), []string{"inner"}))
-	// in both tables, but there once
+	// in both tables, but returned once
 	qt.Assert(t, qt.DeepEquals(names("_ZN2tt8tt_metal6Buffer6create"), []string{"_ZN2tt8tt_metal6Buffer6createEv"}))
 	qt.Assert(t, qt.HasLen(names("_ZN2tt8tt_metal6Buffer"), 4))
 	qt.Assert(t, qt.HasLen(names("_ZN2tt8tt_metal6BufferX"), 0))
@@ -168,7 +168,7 @@ func mustLookup(t testing.TB, e *ELF, name string) Symbol {
 	return s
 }
 
-// sameSymbols compares what is found with what debug/elf reads.
+// sameSymbols compares the result with that of debug/elf.
 func sameSymbols(t *testing.T, e *ELF, want *elf.File) {
 	t.Helper()
 	symbols, err := want.Symbols()
@@ -226,7 +226,7 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
-// use asks a file for everything.
+// use calls everything on a file.
 func use(b []byte) {
 	e, err := New(bytes.NewReader(b), int64(len(b)))
 	if err != nil {
@@ -260,7 +260,7 @@ func TestHugeClaims(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()
-	// every word of the headers of sections and segments says too much
+	// make every word in the headers of sections and segments too large
 	for at := headerSize; at+8 <= len(whole); at += 8 {
 		if at == headerSize+2*programSize {
 			at = len(whole) - len(whole)%8 - 12*sectionSize
@@ -286,7 +286,7 @@ func FuzzOpen(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { use(b) })
 }
 
-// TestLibrary compares what is read of real libraries with what debug/elf reads.
+// TestLibrary compares real libraries with debug/elf.
 func TestLibrary(t *testing.T) {
 	for _, release := range []string{"0.64.5", "0.81.1"} {
 		t.Run(release, func(t *testing.T) {

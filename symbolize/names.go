@@ -7,23 +7,20 @@ import (
 
 // Function is a call as the source has it.
 type Function struct {
-	// Name is the form for people, ShortName of Symbol, or what the debug
-	// information calls the function; "" if it is not known.
+	// Name is ShortName of Symbol, or the name in the debug information; "" if unknown.
 	Name string
-	// Symbol is the name that the linker knows the function by, mangled; "" if
-	// it has none.
+	// Symbol is the linker's name of the function, mangled; "" if it has none.
 	Symbol string
-	// File and Line are where in the source the call is; "" and 0 if that is not
-	// known. File is a path on the machine that compiled it.
+	// File and Line are the position of the call in the source; "" and 0 if unknown. File
+	// is a path on the machine that compiled it.
 	File string
 	Line int
-	// Inlined marks a function that the compiler put into the one that follows.
+	// Inlined marks a function that was inlined into the next one.
 	Inlined bool
 }
 
-// Names names the functions of one file by its tables of symbols, and remembers names for
-// a while. Nothing is read before the first address is asked for. It is safe for
-// concurrent use.
+// Names resolves the functions of one file by its symbol tables, and caches names. Nothing
+// is read before the first address. It is safe for concurrent use.
 type Names struct {
 	elf *ELF
 
@@ -32,14 +29,14 @@ type Names struct {
 	bytes int // of known
 }
 
-// maxNames is how many bytes of names are remembered of a file.
+// maxNames bounds the cache, in bytes of names per file.
 const maxNames = 512 << 10
 
-// NewNames returns the names of a file, which stays the caller's and has to stay open.
+// NewNames returns the names of a file. The caller keeps the file open, and closes it.
 func NewNames(e *ELF) *Names { return &Names{elf: e, known: make(map[function]Function)} }
 
-// At is the function at a virtual address of the file, a list of one; none where no
-// symbol covers the address. Of a caller ask for the return address less one.
+// At returns the function at a virtual address of the file, a list of one; empty if no
+// symbol covers the address. For a caller, pass the return address less one.
 func (n *Names) At(vaddr uint64) []Function {
 	if name, ok := n.elf.stubAt(vaddr); ok {
 		return []Function{{Name: cut(shorten(name), maxShort) + "@plt", Symbol: name + "@plt"}}
@@ -69,7 +66,7 @@ func (n *Names) At(vaddr uint64) []Function {
 	return []Function{f}
 }
 
-// stubAt is the name of the function that the PLT stub around an address calls.
+// stubAt returns the name of the function that the PLT stub around an address calls.
 func (e *ELF) stubAt(vaddr uint64) (string, bool) {
 	for _, s := range e.stubs {
 		if vaddr-s.addr >= s.size {

@@ -26,7 +26,7 @@ func seeds(t testing.TB) (all [][]byte) {
 	return all
 }
 
-// resolve asks for the functions at some addresses of a file.
+// resolve resolves the functions at some addresses of a file.
 func resolve(b []byte) (known int) {
 	e, err := New(bytes.NewReader(b), int64(len(b)))
 	if err != nil {

@@ -49,8 +49,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestAliases are several names for one function: .symtab lists local ones
-// first.
+// A function may have several names: .symtab lists local ones first.
 func TestAliases(t *testing.T) {
 	const local, global, weak = elf.STB_LOCAL, elf.STB_GLOBAL, elf.STB_WEAK
 	type alias struct {
@@ -87,7 +86,7 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// ttnn are the libraries of a release.
+// ttnn returns the libraries of a release.
 func ttnn(t testing.TB) []string {
 	t.Helper()
 	path, err := rig.Library(context.Background(), "0.81.1")
@@ -100,8 +99,8 @@ func ttnn(t testing.TB) []string {
 	return append(all, top...)
 }
 
-// TestNamesOfTTNN compares the names of random functions of the real libraries
-// with what their tables of symbols say.
+// TestNamesOfTTNN compares names of random functions in the real libraries with their
+// symbol tables.
 func TestNamesOfTTNN(t *testing.T) {
 	debug.FreeOSMemory()
 	var before, after runtime.MemStats
@@ -139,8 +138,7 @@ func TestNamesOfTTNN(t *testing.T) {
 	}
 }
 
-// checkNames compares with all symbols that cover an address exactly as the
-// found one does.
+// checkNames compares with all symbols that have the same range as the result.
 func checkNames(t *testing.T, n *Names, r *rand.Rand) {
 	t.Helper()
 	f, err := elf.NewFile(n.elf.r)
@@ -176,7 +174,7 @@ func checkNames(t *testing.T, n *Names, r *rand.Rand) {
 	}
 }
 
-// resident is the memory of this process in bytes.
+// resident returns the memory of this process in bytes.
 func resident(t testing.TB) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/status")

@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// pltIndex knows the stubs through which a file calls functions that it
-// imports, or exports and so allows others to replace.
+// pltIndex has the stubs through which a file calls functions that it imports, or that it
+// exports and others may replace.
 type pltIndex struct {
 	once  once
 	names string
-	// byAddr gives for the address of a stub the offset of the function's name
+	// byAddr maps the address of a stub to the offset of the function's name
 	byAddr map[uint64]uint32
 }
 
@@ -22,9 +22,8 @@ func (x *pltIndex) drop() {
 	x.once.mu.Unlock()
 }
 
-// PLT is the address of the stub through which the file calls an imported
-// function such as __cxa_throw. It is found by what the stub's slot is
-// relocated to: symbols for stubs are not needed.
+// PLT returns the address of the stub through which the file calls an imported function
+// such as __cxa_throw. It uses the relocation of the stub's slot: stubs need no symbols.
 func (e *ELF) PLT(name string) (addr uint64, ok bool) {
 	e.plt.once.do(e.indexPLT)
 	for a, n := range e.plt.byAddr {
@@ -36,7 +35,7 @@ func (e *ELF) PLT(name string) (addr uint64, ok bool) {
 	return addr, ok
 }
 
-// PLTName is the name of the function that the stub at an address calls.
+// PLTName returns the name of the function that the stub at an address calls.
 func (e *ELF) PLTName(addr uint64) (string, bool) {
 	e.plt.once.do(e.indexPLT)
 	n, ok := e.plt.byAddr[addr]
@@ -78,8 +77,8 @@ func (e *ELF) indexPLT() {
 	}
 }
 
-// slots are the addresses that the dynamic linker fills with the address of a
-// function, with the offset of its name.
+// slots are the addresses into which the dynamic linker writes the address of a function,
+// with the offset of its name.
 func (e *ELF) slots() map[uint64]uint32 {
 	symbols, err := e.read(e.dynsym.offset, e.dynsym.size, maxTable)
 	if err != nil {
@@ -105,8 +104,8 @@ func (e *ELF) slots() map[uint64]uint32 {
 	return slots
 }
 
-// Slot is the name of the symbol whose address the dynamic linker writes to a
-// virtual address of the file (an entry of the GOT); false if there is none.
+// Slot returns the symbol whose address the dynamic linker writes to a virtual address of
+// the file (an entry of the GOT); false if there is none.
 func (e *ELF) Slot(vaddr uint64) (string, bool) {
 	e.plt.once.do(e.indexPLT)
 	names := e.plt.names
@@ -146,9 +145,9 @@ func (e *ELF) Slot(vaddr uint64) (string, bool) {
 
 var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 
-// stubSlot is the address that the PLT stub at addr jumps through. A stub is
-// `jmp [rip+slot]`, after an endbr64 where the CPU may check for one, after a
-// `mov r11d, index` in the stubs of lld, and with the prefix bnd in old ones.
+// stubSlot is the address of the pointer that the PLT stub at addr jumps through. A stub is
+// `jmp [rip+slot]`, possibly after an endbr64, after `mov r11d, index` in lld's stubs, and
+// with the prefix bnd in old ones.
 func stubSlot(code []byte, addr uint64) (uint64, bool) {
 	n := 0
 	if bytes.HasPrefix(code, endbr64) {

@@ -6,8 +6,8 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// rust reports whether a symbol is mangled as Rust does: `_R…`, or in the older
-// form `_ZN…17h<16 hexadecimal digits>E`.
+// rust reports whether a symbol is mangled by Rust: `_R…`, or in the older form `_ZN…17h<16
+// hexadecimal digits>E`.
 func rust(symbol string) bool {
 	if strings.HasPrefix(symbol, "_R") {
 		return true
@@ -18,19 +18,19 @@ func rust(symbol string) bool {
 		symbol[len(symbol)-hash:len(symbol)-hash+3] == "17h"
 }
 
-// shortRust is the short form of a mangled Rust name, "" if it is none:
+// shortRust returns the short form of a mangled Rust name, "" for another name:
 // `core::ptr::drop_in_place`, `<alloc::vec::Vec as core::ops::Drop>::drop`.
 func shortRust(symbol string) string {
-	// With NoTemplateParams the demangler follows what it does not print, so
-	// that the limit does not bound its work: generics are cut out here.
+	// With NoTemplateParams the demangler also processes what it does not print, so that
+	// the limit does not bound its work. So generics are removed here.
 	full := demangled(func() (string, error) {
 		return demangle.ToString(withoutClones(symbol), demangle.NoParams, demangle.MaxLength(12))
 	})
 	return withoutGenerics(full)
 }
 
-// withoutGenerics cuts `::<T>` and `<T>` out of a Rust name, but not the type
-// `<T as Trait>` that a name may begin with.
+// withoutGenerics removes `::<T>` and `<T>` from a Rust name, but not the type `<T as
+// Trait>` at its beginning.
 func withoutGenerics(name string) string {
 	var b strings.Builder
 	depth := 0

@@ -34,19 +34,19 @@ func (e *ELF) readSegments(h *elf.Header64) error {
 	return nil
 }
 
-// ProgramHeaders are the segments as the file describes them, loadable and
-// other. Not to be modified.
+// ProgramHeaders returns the program headers, loadable and other. The caller must not
+// modify them.
 func (e *ELF) ProgramHeaders() []elf.ProgHeader { return e.headers }
 
-// FileOffset is where in the file the byte at a virtual address lies, which is
-// what a uprobe is placed by; false if no loaded segment has it in the file.
+// FileOffset converts a virtual address to a file offset, by which uprobes are placed;
+// false if no loaded segment has it in the file.
 func (e *ELF) FileOffset(vaddr uint64) (uint64, bool) {
 	offset, _, ok := e.locate(vaddr)
 	return offset, ok
 }
 
-// locate is the file offset of a virtual address and how many bytes of the
-// file follow in the same segment.
+// locate returns the file offset of a virtual address, and the bytes of the file that
+// follow in the same segment.
 func (e *ELF) locate(vaddr uint64) (offset, left uint64, ok bool) {
 	for _, p := range e.headers {
 		if p.Type != elf.PT_LOAD || vaddr < p.Vaddr || vaddr-p.Vaddr >= p.Filesz {
@@ -61,9 +61,8 @@ func (e *ELF) locate(vaddr uint64) (offset, left uint64, ok bool) {
 	return 0, 0, false
 }
 
-// Text is the n bytes at a virtual address as they stand in the file, fewer
-// where the segment ends before: the part of it that is loaded from the file,
-// before relocation.
+// Text returns the n bytes at a virtual address as they are in the file, before relocation;
+// fewer if the segment's part in the file ends before.
 func (e *ELF) Text(vaddr uint64, n int) ([]byte, error) {
 	offset, left, ok := e.locate(vaddr)
 	if !ok {
@@ -72,9 +71,9 @@ func (e *ELF) Text(vaddr uint64, n int) ([]byte, error) {
 	return e.read(offset, min(uint64(max(n, 0)), left), maxText)
 }
 
-// Bias is what has to be added to an address of the file to get the address in
-// a process that maps the file from mapOffset on at mapStart (a line of
-// /proc/PID/maps); false if the file has no segment there.
+// Bias returns the difference between addresses in a process and in the file, for a process
+// that maps the file from mapOffset on at mapStart (a line of /proc/PID/maps); false if the
+// file has no segment there.
 func (e *ELF) Bias(mapStart, mapOffset uint64) (uint64, bool) {
 	var best *elf.ProgHeader
 	for i := range e.headers {

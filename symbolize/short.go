@@ -8,20 +8,20 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// shortCPP is the short form of a mangled C++ name, "" if it is none.
+// shortCPP returns the short form of a mangled C++ name, "" for another name.
 func shortCPP(symbol string) string {
 	if !manageable(symbol) {
 		return ""
 	}
 	return demangled(func() (string, error) {
-		// Verbose keeps the demangler from simplifying the tree, which takes the
-		// more time the more packs a name has; nothing of that is shown here.
+		// Verbose stops the demangler from simplifying the tree, which takes longer the
+		// more packs a name has; none of that is shown here.
 		options := []demangle.Option{demangle.NoParams, demangle.Verbose, demangle.NoABITags}
 		tree, err := demangle.ToAST(symbol, options...)
 		if err != nil {
-			// In constraints, which clang mangles since version 17, the demangler
-			// does not count the parameter of an outer template among what may be
-			// substituted. Of a pointer to it, it does.
+			// In constraints, which clang mangles since version 17, the demangler does not
+			// count the parameter of an outer template as a substitution candidate. It does
+			// count a pointer to it.
 			tree, err = demangle.ToAST(outerParameter.ReplaceAllString(symbol, "PT_"), options...)
 		}
 		if err != nil {
@@ -36,22 +36,21 @@ func shortCPP(symbol string) string {
 	})
 }
 
-// outerParameter is a parameter of a template around the one that is named.
+// outerParameter is a parameter of an outer template.
 var outerParameter = regexp.MustCompile(`TL\d*__`)
 
-// maxSteps is how many nodes of a tree are looked at. A tree may be a graph:
-// what is substituted is not copied.
+// maxSteps bounds the nodes of a tree that are visited. A tree may be a graph:
+// substitutions are not copied.
 const maxSteps = 2000
 
-// shortener writes down those parts of a name's tree that people care for.
+// shortener prints the relevant parts of a name's tree.
 type shortener struct {
 	steps int
-	// callable is the scope whose operator() is all that it is for, so that it
-	// goes without saying
+	// callable is the scope whose operator() is left out, because it has no other purpose
 	callable string
 }
 
-// name is a node that names something: a function, a class, a namespace.
+// name prints a node that names something: a function, a class, a namespace.
 func (s *shortener) name(a demangle.AST) string {
 	if s.steps--; s.steps < 0 {
 		return ""
@@ -98,7 +97,7 @@ func (s *shortener) name(a demangle.AST) string {
 	case *demangle.DefaultArg:
 		return "{default#" + strconv.Itoa(a.Num+1) + "}"
 	case *demangle.Special:
-		if strings.Contains(a.Prefix, "thunk to") { // a step on the way to the function
+		if strings.Contains(a.Prefix, "thunk to") { // a wrapper around the function
 			return s.name(a.Val)
 		}
 		return a.Prefix + s.name(a.Val)
@@ -106,7 +105,7 @@ func (s *shortener) name(a demangle.AST) string {
 		return a.Prefix + s.name(a.Val1) + a.Middle + s.name(a.Val2)
 	case *demangle.GlobalCDtor:
 		if _, ok := a.Key.(*demangle.Name); ok {
-			return "" // of a file, not of a function: the symbol says more
+			return "" // the name of a file, not of a function: the symbol says more
 		}
 		return "global constructors keyed to " + s.name(a.Key)
 	default:
@@ -116,16 +115,16 @@ func (s *shortener) name(a demangle.AST) string {
 
 func lambda(n int) string { return "{lambda#" + strconv.Itoa(n) + "}" }
 
-// generated are names that nobody wrote: the namespaces that CMake's unity
-// builds put around a file (tt-metal's do), clang's names for lambdas in
-// functions that only one file sees, and versions of libraries.
+// generated are names without a counterpart in the source: the namespaces that CMake's
+// unity builds put around a file (tt-metal's do), clang's names for lambdas in file-local
+// functions, and inline namespaces for versions of libraries.
 var (
 	unityName   = regexp.MustCompile(`^unity_[0-9a-f]{32}$`)
 	clangLambda = regexp.MustCompile(`^\$_(\d+)$`)
 )
 
-// PlainName is the form for people of one part of a qualified name, as compilers write
-// it; "" for what people leave out.
+// PlainName returns the usual form of one part of a qualified name; "" for a part that is
+// usually omitted.
 func PlainName(name string) string {
 	switch {
 	case name == "(anonymous namespace)":
@@ -149,7 +148,7 @@ func operatorName(name string) string {
 	return "operator" + name
 }
 
-// lastName is the part of a qualified name behind the last `::`.
+// lastName returns the part of a qualified name after the last `::`.
 func lastName(name string) string {
 	if i := strings.LastIndex(name, "::"); i >= 0 && !strings.HasSuffix(name, ">") {
 		return name[i+2:]
@@ -172,8 +171,8 @@ func (s *shortener) qualified(a *demangle.Qualified) string {
 	}
 	switch name {
 	case "operator()", "__invoke", "_FUN", "_M_invoke", "_M_run", "__visit_invoke":
-		// what is called when a lambda is, directly (GCC and clang name the
-		// function without captures differently) or through a wrapper
+		// a lambda's operator(), called directly (GCC and clang name the function without
+		// captures differently) or through a wrapper
 		if scope == s.callable || strings.HasSuffix(scope, "}") && strings.Contains(scope, "{lambda#") {
 			return scope
 		}
@@ -184,7 +183,7 @@ func (s *shortener) qualified(a *demangle.Qualified) string {
 	return scope + "::" + name
 }
 
-// typeName is a type as far as it is of use in a name.
+// typeName prints a type as far as it is useful in a name.
 func (s *shortener) typeName(a demangle.AST) string {
 	if s.steps--; s.steps < 0 {
 		return ""

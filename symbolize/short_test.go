@@ -9,8 +9,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// shortNames are symbols of the libraries of ttnn, 0.60.1 to 0.81.1, as far as
-// nothing else is said.
+// shortNames are symbols of the libraries of ttnn, 0.60.1 to 0.81.1, unless a comment says
+// otherwise.
 var shortNames = []struct{ symbol, short string }{
 	{
 		"_ZN2tt8tt_metal6Buffer6createEPNS0_7IDeviceEmmNS0_10BufferTypeERKNS0_18BufferShardingArgsESt8option" +
@@ -135,8 +135,7 @@ var shortNames = []struct{ symbol, short string }{
 			"SB_SD_SD_SJ_SL_E_clESS_SB_SD_SD_SJ_SL_",
 		"ttnn::detail::make_method_wrapper<ttnn.clamp>::{lambda#1}",
 	},
-	// the operations of releases before 0.69 are objects of a class that has the
-	// name as its template argument
+	// before 0.69 operations are objects of a class whose template argument is the name
 	{"_ZNK4ttnn10decorators22registered_operation_tIXtlN7reflect6v1_2_512fixed_stringIcLm10EEEtlA11_cLc116ELc116ELc110E" +
 		"Lc110ELc58ELc58ELc109ELc111ELc118ELc101EEEENS_10operations13data_movement13MoveOperationEEclIJRN2tt8tt_metal6Ten" +
 		"sorEEEEDaDpOT_", "ttnn::move"},
@@ -209,7 +208,7 @@ func TestFullName(t *testing.T) {
 	}
 }
 
-// hostile are names that cost much more than they are long, if nothing stops it.
+// hostile returns names that are short but expensive to demangle without limits.
 func hostile() []string {
 	casts := "i"
 	for range 40 {
@@ -241,7 +240,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// sane checks what holds of the forms of any name.
+// sane checks properties of the forms of any name.
 func sane(t *testing.T, symbol string) {
 	short, full := ShortName(symbol), FullName(symbol)
 	qt.Check(t, qt.IsTrue(len(short) <= maxShort+len("@plt")))

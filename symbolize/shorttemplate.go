@@ -7,11 +7,10 @@ import (
 	"github.com/ianlancetaylor/demangle"
 )
 
-// wrappers are class and function templates through which a program calls or
-// destroys something of its own. A compiler often puts that into the wrapper, and
-// the wrapper's template argument is then the only place that tells what ran.
-// The values are the name to show and which argument to look at, none where it
-// tells nothing.
+// wrappers are class and function templates through which a program calls or destroys
+// something of its own. A compiler often inlines that into the wrapper, and then only the
+// wrapper's template argument names it. The values are the name to show and the argument to
+// use, or none.
 var wrappers = map[string]struct {
 	name string
 	arg  int
@@ -31,12 +30,12 @@ var wrappers = map[string]struct {
 	"std::__detail::__variant::__gen_vtable_impl": {"std::visit", none},
 }
 
-// template is the name of a template without its arguments, but for those
-// templates of which the name alone says nothing.
+// template prints the name of a template without its arguments, except for templates whose
+// bare name is meaningless.
 func (s *shortener) template(a *demangle.Template) string {
 	name := s.name(a.Name)
 	arg := func(i int) demangle.AST {
-		// the arguments that fill a pack count one by one
+		// the arguments of a pack count individually
 		for _, a := range a.Args {
 			if pack, ok := a.(*demangle.ArgumentPack); ok && i < len(pack.Args) && i >= 0 {
 				return pack.Args[i]
@@ -78,11 +77,11 @@ func (s *shortener) template(a *demangle.Template) string {
 	return w.name
 }
 
-// none is instead of an argument's number.
+// none stands for no argument.
 const none = -1
 
-// target is the name of the class or lambda that a wrapper wraps; "" of
-// pointers to functions, whose type does not tell which function.
+// target returns the name of the class or lambda that a wrapper wraps; "" for a pointer to
+// a function, whose type does not identify the function.
 func (s *shortener) target(a demangle.AST) string {
 	if s.steps--; s.steps < 0 {
 		return ""
@@ -113,7 +112,7 @@ func (s *shortener) target(a demangle.AST) string {
 		}
 		return s.name(a)
 	case *demangle.Qualified:
-		// the binding of a binding is the binding
+		// a nested binding is shown once
 		if name := s.name(a); strings.HasPrefix(name, "nanobind::detail::func_create<") ||
 			strings.HasPrefix(name, "ttnn::detail::make_method_wrapper<") {
 			return name[strings.IndexByte(name, '<')+1 : strings.LastIndexByte(name, '>')]
@@ -126,8 +125,8 @@ func (s *shortener) target(a demangle.AST) string {
 	return ""
 }
 
-// pythonName is the name that an operation of ttnn has in Python, `ttnn.add`,
-// by the type unique_wrapper_base<"add", "ttnn."> that stands for it.
+// pythonName returns the Python name of an operation of ttnn, `ttnn.add`, from the type
+// unique_wrapper_base<"add", "ttnn."> that represents it.
 func pythonName(a demangle.AST) string {
 	t, ok := a.(*demangle.Template)
 	if !ok || len(t.Args) < 2 {
@@ -140,9 +139,9 @@ func pythonName(a demangle.AST) string {
 	return prefix + name
 }
 
-// text is the string that a template argument is made of: a literal class, such
-// as reflect::fixed_string or ttnn::unique_string, around an array of
-// characters; "" of other arguments.
+// text returns the string in a template argument: a literal class, such as
+// reflect::fixed_string or ttnn::unique_string, around an array of characters; "" for other
+// arguments.
 func text(a demangle.AST) string {
 	for range 4 {
 		list, ok := a.(*demangle.InitializerList)

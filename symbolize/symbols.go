@@ -10,26 +10,26 @@ import (
 
 // Symbol is a function or an object of an ELF file.
 type Symbol struct {
-	// Name is the symbol's as it stands in the file: mangled. It may share
-	// memory with the whole table of names: clone it to keep it for long.
+	// Name is the mangled name. It may share memory with the table of names: clone it to
+	// keep it for long.
 	Name string
 	// Addr is a virtual address of the file, Size in bytes.
 	Addr, Size uint64
 }
 
-// the two tables of symbols, in the order in which they are trusted
+// the two symbol tables, in order of preference
 const (
 	tableSymtab = 0
 	tableDynsym = 1
 )
 
-// keyLength is by how many first bytes symbols are looked up. Shorter prefixes
-// are found by looking at all.
+// keyLength is the number of bytes by which symbols are indexed. Shorter prefixes need a
+// search of all symbols.
 const keyLength = 20
 
-// namesIndex finds symbols by name. It is a table of buckets by the hash of the
-// first keyLength bytes of the name, so that one index serves exact names and
-// prefixes; sorting 100,000 mangled names would take ten times as long.
+// namesIndex finds symbols by name. It is a table of buckets by the hash of the first
+// keyLength bytes of the name, so that one index serves exact names and prefixes; sorting
+// 100,000 mangled names would take ten times as long.
 type namesIndex struct {
 	once    once
 	names   [2]string
@@ -41,7 +41,7 @@ type nameEntry struct {
 	hash uint32
 	// name is the offset in the table of names
 	name uint32
-	// symbol is the index in the table of symbols, the table in the top bit
+	// symbol is the index in the symbol table, with the table in the top bit
 	symbol uint32
 }
 
@@ -53,7 +53,7 @@ func (x *namesIndex) drop() {
 	x.once.mu.Unlock()
 }
 
-// Lookup is the defined function or object of a name.
+// Lookup returns the defined function or object with a name.
 func (e *ELF) Lookup(name string) (Symbol, bool) {
 	found := e.find(name, true)
 	if len(found) == 0 {
@@ -62,9 +62,9 @@ func (e *ELF) Lookup(name string) (Symbol, bool) {
 	return found[0], true
 }
 
-// WithPrefix are the defined functions and objects whose mangled names begin
-// with a prefix, sorted by address and name. Stubs (`$plt`, `@plt`), slots
-// (`$got`) and the cold parts of functions are left out.
+// WithPrefix returns the defined functions and objects whose mangled names begin with a
+// prefix, sorted by address and name. It omits stubs (`$plt`, `@plt`), slots (`$got`) and
+// the cold parts of functions.
 func (e *ELF) WithPrefix(prefix string) []Symbol {
 	found := e.find(prefix, false)
 	slices.SortFunc(found, func(a, b Symbol) int {
@@ -121,10 +121,9 @@ func (e *ELF) find(prefix string, exact bool) (found []Symbol) {
 	return found
 }
 
-// EachFunction calls f with each function that the file defines, once for each table
-// of symbols that has it. Left out are what WithPrefix leaves out, objects, which may lie
-// among the code, and indirect functions: at the address of one is what chooses the
-// function that is called.
+// EachFunction calls f with each function that the file defines, once for each symbol table
+// that has it. It omits what WithPrefix omits; objects, which may lie among the code; and
+// indirect functions, because their address is that of the resolver.
 func (e *ELF) EachFunction(f func(Symbol)) {
 	for table := range e.strings {
 		names := e.tableNames(table)
@@ -142,8 +141,8 @@ func (e *ELF) EachFunction(f func(Symbol)) {
 	}
 }
 
-// pseudo reports whether a name is one that a linker or compiler made beside
-// the function's own.
+// pseudo reports whether a linker or compiler made this name in addition to the function's
+// own.
 func pseudo(name string) bool {
 	return strings.HasSuffix(name, "$plt") || strings.HasSuffix(name, "$got") ||
 		strings.HasSuffix(name, "@plt") || strings.Contains(name, ".cold")
@@ -185,7 +184,7 @@ func (e *ELF) eachSymbol(table int, f func(index, name uint32, kind elf.SymType,
 	}
 }
 
-// tableNames reads the names of a table of symbols.
+// tableNames reads the names of a symbol table.
 func (e *ELF) tableNames(table int) string {
 	s := e.strings[table]
 	if s.size == 0 {
@@ -195,7 +194,7 @@ func (e *ELF) tableNames(table int) string {
 	if err != nil {
 		return ""
 	}
-	return unsafe.String(unsafe.SliceData(b), len(b)) // b is not written to again
+	return unsafe.String(unsafe.SliceData(b), len(b)) // b is not modified any more
 }
 
 func (e *ELF) indexNames() {

@@ -7,9 +7,8 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// TestEachFunctionTellsOfFunctionsOnly: not of data among the code, nor of what chooses
-// a function.
-func TestEachFunctionTellsOfFunctionsOnly(t *testing.T) {
+// EachFunction omits data among the code, and resolvers of indirect functions.
+func TestEachFunctionOmitsOthers(t *testing.T) {
 	f := testFile{
 		symtab: []testSymbol{
 			{"work", textAddr, 0x20, elf.STT_FUNC, true},

@@ -7,7 +7,7 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// lostCauses say what was lost.
+// lostCauses are the reasons for losing a record, as users read them.
 var lostCauses = [bpf.KernelLostCauseLOST_CAUSES]string{
 	bpf.KernelLostCauseLOST_RING_FULL:          "ring buffer full",
 	bpf.KernelLostCauseLOST_BUFFER_UNREADABLE:  "buffer not readable",
@@ -17,8 +17,8 @@ var lostCauses = [bpf.KernelLostCauseLOST_CAUSES]string{
 	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
 }
 
-// These are the same for the kernel side and in events: of two equal numbers each can be
-// taken from the other.
+// Events take these numbers from records as they are. Each pair of constants overflows
+// unless the two numbers are equal.
 const (
 	_ = bpf.StaticCircularBuffer - uint8(event.CircularBuffer)
 	_ = uint8(event.CircularBuffer) - bpf.StaticCircularBuffer
@@ -30,75 +30,75 @@ const (
 	_ = uint(event.BankedRegions - len(bpf.KernelDeviceRecord{}.Banks))
 )
 
-// decoder turns the kernel's records into events. It knows of each process which
-// devices and allocators it has.
+// decoder turns the kernel's records into events. It keeps the devices and allocators of
+// each process.
 type decoder struct {
 	host      hostView
 	spaces    *stack.Spaces // nil: no stacks are taken
 	processes map[int]*traced
-	// queue has the events, in the order in which they came.
+	// queue has the events in the order in which they arrived.
 	queue ordered
-	// lost counts what could not be seen, and records that make no sense, by cause.
+	// lost counts unseen events and malformed records by cause.
 	lost map[string]uint64
 	// newest is the time of the newest record.
 	newest uint64
 	// markAt are the functions whose calls are marks.
 	markAt []string
-	// show says how stacks are shown.
+	// show are the options for call stacks.
 	show stack.Options
-	// lastStack counts the stacks.
+	// lastStack is the number of the last stack.
 	lastStack uint64
-	// ended are the processes that had ended when sweep was last called.
+	// ended are the processes that had ended at the last sweep.
 	ended []int
-	// stackSeen is given what on_stack sends; nil outside tests.
+	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
 
-// hostView are what the decoder asks of what finds processes and libraries on the host.
+// hostView is what the decoder needs from the finder.
 type hostView interface {
-	// library is the one with an index in records; nil where there is none.
+	// library returns the library that records name by this index; nil if there is none.
 	library(index uint8) *library
-	// startOf is the start of a process, as it was when it was seen first.
+	// startOf describes a process as it was when it was discovered.
 	startOf(pid int) event.Event
-	// lateOf is what is kept of a process while its memory is read; nil for others.
+	// lateOf returns the state of a process whose memory is being read; nil for others.
 	lateOf(pid int) *lateAttach
-	// processEnded forgets a process that has ended, or has become another program
-	// (execed). stacks are those that came from it: nil where nothing did.
+	// processEnded forgets a process that has ended or has executed another program
+	// (execed). stacks are its stacks; nil if it sent no record.
 	processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process)
 }
 
-func newDecoder(found hostView, spaces *stack.Spaces, show stack.Options) *decoder {
+func newDecoder(view hostView, spaces *stack.Spaces, show stack.Options) *decoder {
 	return &decoder{
-		host: found, spaces: spaces, show: show,
+		host: view, spaces: spaces, show: show,
 		processes: make(map[int]*traced), lost: make(map[string]uint64),
 	}
 }
 
 func (d *decoder) emit(e event.Event) { d.queue.push(e) }
 
-// unknown counts what could not be understood.
+// unknown counts a record that could not be decoded.
 func (d *decoder) unknown(cause string) { d.lost[cause]++ }
 
-// traced is what the decoder knows of a process.
+// traced is the decoder's state of a process.
 type traced struct {
 	started    bool
 	devices    map[uint64]*device
 	allocators map[uint64]*allocator
-	// live are the buffers that have memory, by the Buffer's address
+	// live are the allocated buffers by the address of their Buffer
 	live map[uint64]liveBuffer
-	// names are the threads' names by their ids
+	// names are the threads' names by thread id
 	names  map[int]string
 	stacks *stack.Process
-	// parent, of a process that was attached late, and when what it had was reported;
-	// found are the Buffers that it had, by address, with their ids
-	parent int
-	lateNs uint64
-	found  map[uint64]uint64
+	// Set for a process that was attached late: its parent, the time at which its existing
+	// memory was reported, and the ids of the Buffers read from its memory, by address.
+	parent  int
+	lateNs  uint64
+	readIDs map[uint64]uint64
 }
 
 type liveBuffer struct {
 	id, allocator uint64
-	before        uint64 // allocated before the attach, and reported at this time
+	before        uint64 // allocated before the attach: the time at which it was reported; else 0
 }
 
 type device struct {
@@ -131,7 +131,7 @@ func (d *decoder) process(pid int) *traced {
 	return p
 }
 
-// decode turns a record into no, one or several events.
+// decode turns a record into zero or more events.
 func (d *decoder) decode(raw []byte) {
 	h := bpf.As[bpf.KernelHeader](raw)
 	if h == nil {
@@ -160,8 +160,8 @@ func (d *decoder) decode(raw []byte) {
 		known = with(raw, func(r *bpf.KernelCbRecord) { d.cb(e, r) })
 	case bpf.RecordProgramEnd:
 		known = with(raw, func(r *bpf.KernelProgramEndRecord) { d.programEnd(e, r) })
-	case bpf.RecordProgramMet:
-		known = with(raw, func(r *bpf.KernelProgramMetRecord) { d.programMet(e, r) })
+	case bpf.RecordProgramSeen:
+		known = with(raw, func(r *bpf.KernelProgramSeenRecord) { d.programSeen(e, r) })
 	case bpf.RecordKernel:
 		known = with(raw, func(r *bpf.KernelKernelRecord) { d.kernel(e, r) })
 	case bpf.RecordNativeStack:
@@ -196,7 +196,7 @@ func with[T any](raw []byte, use func(*T)) bool {
 	return r != nil
 }
 
-// mark reports a call that is a mark; false where its name is not known.
+// mark reports a call that is a mark. It returns false if the mark has no name.
 func (d *decoder) mark(e event.Event, name uint32) bool {
 	if int(name) >= len(d.markAt) {
 		return false

@@ -27,7 +27,7 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 	d.emit(e)
 }
 
-// chips are those of a device, which was reported before anything that is on it.
+// chips returns the chips of a device. The device was reported before everything on it.
 func (d *decoder) chips(p *traced, address uint64) []int {
 	dev := p.devices[address]
 	if dev == nil {
@@ -37,7 +37,7 @@ func (d *decoder) chips(p *traced, address uint64) []int {
 	return dev.chips
 }
 
-// place sets the chips that a buffer is on, and what it takes of their banks.
+// place sets the chips of a buffer and the memory that it takes of their banks.
 func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) {
 	e.Devices = d.chips(p, dev)
 	a := p.allocators[alloc]
@@ -73,7 +73,7 @@ func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	}
 	b, known := p.live[r.Object]
 	if !known {
-		return // allocated before ttmem came, a view, or given back when its device was closed
+		return // allocated before the attach, a view, or freed when its device was closed
 	}
 	d.start(&e, lib)
 	delete(p.live, r.Object)

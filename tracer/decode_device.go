@@ -16,12 +16,12 @@ func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 	}
 	p := d.processes[e.PID]
 	if p == nil || p.allocators[r.Allocator] == nil {
-		return // nothing was ever allocated with it
+		return // its allocator never allocated
 	}
 	a := p.allocators[r.Allocator]
 	d.start(&e, d.host.library(r.H.Library))
 	e.Kind, e.Allocator = event.DeviceClose, r.Allocator
-	e.TimeNs = max(e.TimeNs, p.lateNs) // not before what was found on it
+	e.TimeNs = max(e.TimeNs, p.lateNs) // not before the buffers that were read from memory
 	e.Devices, e.Mesh = a.device.chips, a.device.mesh
 	delete(p.allocators, r.Allocator)
 	maps.DeleteFunc(p.live, func(_ uint64, b liveBuffer) bool { return b.allocator == r.Allocator })
@@ -33,7 +33,7 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	p := d.start(&e, lib)
 	dev := &device{mesh: r.H.Flags&bpf.DeviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
-		if chip >= 0 { // others belong to other hosts
+		if chip >= 0 { // other chips belong to other hosts
 			dev.chips = append(dev.chips, int(chip))
 		}
 	}
@@ -48,12 +48,12 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	known := p.allocators[r.Allocator]
 	p.allocators[r.Allocator] = a
 	if known != nil && r.H.Flags&bpf.DeviceReady == 0 && known.banks == a.banks && slices.Equal(known.device.chips, dev.chips) {
-		return // it was found in the process's memory before
+		return // it was read from the process's memory before
 	}
 	d.openDevice(e, r.Allocator, a, false)
 }
 
-// openDevice reports a device that has an allocator.
+// openDevice reports a device with an allocator.
 func (d *decoder) openDevice(e event.Event, address uint64, a *allocator, before bool) {
 	e.Kind, e.BeforeAttach = event.DeviceOpen, before
 	e.Devices, e.Allocator, e.Mesh = a.device.chips, address, a.device.mesh

@@ -44,8 +44,8 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	d.emit(e)
 }
 
-// setRequested sets what memory was asked for: that of the Buffer on the stack that the
-// message is of, the newest one where there are several, or only what the message says.
+// setRequested sets the requested size. It comes from the newest Buffer on the stack that
+// matches the message; without one, from the message.
 func (d *decoder) setRequested(e *event.Event, p *traced, lib *library, r *bpf.KernelFailedRecord) {
 	requested, known := requestedIn(e.Message)
 	found := -1
@@ -59,7 +59,7 @@ func (d *decoder) setRequested(e *event.Event, p *traced, lib *library, r *bpf.K
 		}
 		lib.Fill(&one, b.Window[:])
 		if int(one.Region) >= event.BankedRegions || known && (one.SizeBytes != requested.SizeBytes || one.Region != requested.Region) {
-			continue // an earlier one, or none at all
+			continue // an earlier one, or no Buffer
 		}
 		if found < 0 || known && one.BufferID > best.BufferID {
 			found, best = i, one
@@ -73,18 +73,18 @@ func (d *decoder) setRequested(e *event.Event, p *traced, lib *library, r *bpf.K
 		return
 	}
 	e.SizeBytes, e.Region, e.Banks, e.BytesPerBank = requested.SizeBytes, requested.Region, requested.Banks, requested.BytesPerBank
-	if len(p.allocators) == 1 { // it can be of no other
+	if len(p.allocators) == 1 { // the only candidate
 		for at, a := range p.allocators {
 			e.Allocator, e.Devices = at, a.device.chips
 		}
 	}
 }
 
-// outOfMemory is how the library says what memory was asked for.
+// outOfMemory matches the library's message for a failed allocation.
 var outOfMemory = regexp.MustCompile(`Not enough space to allocate (\d+) B (\w+) buffer across (\d+) banks, where each bank needs to store (\d+) B`)
 
-// requestedIn is what a message says was asked for: SizeBytes, Region, Banks and
-// BytesPerBank; false where it does not say.
+// requestedIn parses SizeBytes, Region, Banks and BytesPerBank out of a message. It returns
+// false if the message does not have them.
 func requestedIn(message string) (e event.Event, ok bool) {
 	parts := outOfMemory.FindStringSubmatch(message)
 	if parts == nil {

@@ -9,11 +9,10 @@ import (
 	"ttmem/tracer/host"
 )
 
-// maxNames bounds how many threads' names are remembered of a process.
+// maxNames bounds how many thread names are kept for a process.
 const maxNames = 1 << 14
 
-// start reports a process before the first event of it, and names the event's
-// thread.
+// start reports a process before its first event, and names the event's thread.
 func (d *decoder) start(e *event.Event, lib *library) *traced {
 	p := d.process(e.PID)
 	name, ok := p.names[e.TID]
@@ -22,7 +21,7 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 			clear(p.names) // threads come and go
 		}
 		if name = host.ThreadName(e.PID, e.TID); name == "" {
-			name = d.host.startOf(e.PID).Comm // it has ended
+			name = d.host.startOf(e.PID).Comm // the thread has ended
 		}
 		p.names[e.TID] = name
 	}
@@ -42,12 +41,12 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 	return p
 }
 
-// processEnd ends a process, or what it was before an exec.
+// processEnd ends a process, or the program that it ran before an exec.
 func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 	e.ExitStatus = int(r.ExitCode)
 	execed := r.H.Kind == bpf.RecordExec
 	if execed {
-		e.ExitStatus = event.UnknownStatus // the process lives on as another program
+		e.ExitStatus = event.UnknownStatus // the process goes on with another program
 	}
 	d.endProcess(e, execed)
 }
@@ -62,16 +61,16 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	}
 	d.host.processEnded(e.PID, e.TimeNs, execed, p.stacks)
 	if p.started {
-		e.TID, e.Comm = e.PID, p.names[e.PID] // not those of the thread that ended last
+		e.TID, e.Comm = e.PID, p.names[e.PID] // the record's thread is the last one that ended
 		e.TimeNs = max(e.TimeNs, p.lateNs)
 		e.Kind = event.ProcessExit
 		d.emit(e)
 	}
 }
 
-// sweep ends the processes, of which others are seen, that have ended and of whose end
-// no record came: it was lost. What was there when it was last called has had its time
-// to come.
+// sweep ends processes that have ended although no record says so: the record was lost. A
+// process must have ended before the previous sweep, so that its record has had time to
+// arrive.
 func (d *decoder) sweep(timeNs uint64, seen []int) {
 	var ended []int
 	for _, pid := range slices.Concat(slices.Collect(maps.Keys(d.processes)), seen) {

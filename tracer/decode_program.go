@@ -54,10 +54,10 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	if lib == nil || lib.Kernel.ProgramDfbs == bpf.NoField {
 		return
 	}
-	// the library calls nothing for a scratchpad that could be probed
+	// the library calls no function for a scratchpad that could be probed
 	program, err := lib.ReadProgram(e.PID, r.Impl)
 	if err != nil || program.ID != r.ProgramId {
-		return // it is gone already, with all that it had
+		return // the program is gone, and its memory with it
 	}
 	for _, s := range program.Statics {
 		if s.Kind == event.Scratchpad {
@@ -66,16 +66,16 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	}
 }
 
-// static reports a place in L1 that was read from a program.
+// static reports a range of L1 that was read from a program.
 func (d *decoder) static(e event.Event, s heap.Static) {
 	e.Kind, e.Region, e.StaticKind, e.BytesPerBank = event.CBAlloc, event.CB, s.Kind, 0
 	e.Address, e.SizeBytes, e.Cores, e.Global = s.Address, s.Bytes, s.Cores, s.Global
 	d.emit(e)
 }
 
-// programMet tells what a program holds that was compiled before the process was
-// attached: it is read now, by when the program may have ended already.
-func (d *decoder) programMet(e event.Event, r *bpf.KernelProgramMetRecord) {
+// programSeen reports the memory of a program that was compiled before the attach. The
+// program is read now; it may have been destroyed since the record was sent.
+func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 	lib := d.host.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
@@ -85,14 +85,14 @@ func (d *decoder) programMet(e event.Event, r *bpf.KernelProgramMetRecord) {
 	program, err := lib.ReadProgram(e.PID, r.Impl)
 	switch {
 	case err == nil && program.ID != r.ProgramId, err != nil && host.HasNoMemory(e.PID):
-		return // it is gone already, with all that it had
+		return // the program is gone, and its memory with it
 	case err != nil:
 		d.unknown("program not readable")
 		return
 	}
 	local := func(s heap.Static) bool { return !s.Global }
 	if r.H.Flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
-		return // what lies in tensors waits for nothing: it may be about to be compiled
+		return // buffers in tensors allocate nothing: the program may be about to be compiled
 	}
 	e.ProgramID, e.Devices, e.BeforeAttach = r.ProgramId, d.chips(p, r.Device), true
 	for _, s := range program.Statics {
@@ -101,7 +101,7 @@ func (d *decoder) programMet(e event.Event, r *bpf.KernelProgramMetRecord) {
 			holds = bpf.ProgramCBs
 		}
 		if r.H.Flags&holds == 0 {
-			continue // placed since then, as an event tells
+			continue // placed since then, as an event reports
 		}
 		d.static(e, s)
 	}

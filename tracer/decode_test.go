@@ -14,7 +14,7 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// oneLibrary is a host on which one library was found.
+// oneLibrary is a host with one library.
 type oneLibrary struct{ lib *library }
 
 func (o oneLibrary) library(index uint8) *library {
@@ -27,8 +27,7 @@ func (oneLibrary) startOf(pid int) event.Event                    { return descr
 func (oneLibrary) lateOf(int) *lateAttach                         { return nil }
 func (oneLibrary) processEnded(int, uint64, bool, *stack.Process) {}
 
-// newTestDecoder is a decoder with one library, whose Buffer has its fields in
-// a row.
+// newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields.
 func newTestDecoder() *decoder {
 	fields := make(map[string]layout.Chain)
 	for name, offset := range map[string]int32{
@@ -54,7 +53,7 @@ func TestDecodeAllocation(t *testing.T) {
 
 	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
 	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Flags: bpf.DeviceMesh | bpf.DeviceReady, Count: 3}
-	dev.Chips[0], dev.Chips[1], dev.Chips[2] = 4, -1, 2 // the second is another host's
+	dev.Chips[0], dev.Chips[1], dev.Chips[2] = 4, -1, 2 // the second belongs to another host
 	dev.Banks[event.L1] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 64, AlignmentBytes: 16}
 	d.decode(raw(&dev))
 
@@ -78,7 +77,7 @@ func TestDecodeAllocation(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
-func TestSpread(t *testing.T) {
+func TestAllocatedPerBank(t *testing.T) {
 	b := heap.Bank{Banks: 12, AlignmentBytes: 32}
 	for name, c := range map[string]struct {
 		size, page uint64
@@ -86,12 +85,12 @@ func TestSpread(t *testing.T) {
 		banks      uint32
 		perBank    uint64
 	}{
-		"a page more than the banks":   {13 * 2048, 2048, bpf.KernelShardRequest{}, 12, 2 * 2048},
-		"pages are rounded up":         {100, 100, bpf.KernelShardRequest{}, 12, 128},
-		"256 pages":                    {524288, 2048, bpf.KernelShardRequest{}, 12, 45056},
-		"shards, with their padding":   {1, 1, bpf.KernelShardRequest{SizeBytes: 4 * 4096, PageSizeBytes: 1024, Shards: 4}, 4, 4096},
-		"smaller than a page":          {10, 2048, bpf.KernelShardRequest{}, 12, 0},
-		"no page size, as nothing has": {10, 0, bpf.KernelShardRequest{}, 12, 0},
+		"a page more than the banks": {13 * 2048, 2048, bpf.KernelShardRequest{}, 12, 2 * 2048},
+		"pages are rounded up":       {100, 100, bpf.KernelShardRequest{}, 12, 128},
+		"256 pages":                  {524288, 2048, bpf.KernelShardRequest{}, 12, 45056},
+		"shards, with their padding": {1, 1, bpf.KernelShardRequest{SizeBytes: 4 * 4096, PageSizeBytes: 1024, Shards: 4}, 4, 4096},
+		"smaller than a page":        {10, 2048, bpf.KernelShardRequest{}, 12, 0},
+		"no page size":               {10, 0, bpf.KernelShardRequest{}, 12, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			banks, perBank := b.AllocatedPerBank(c.size, c.page, c.request)
@@ -101,8 +100,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// TestABankGivesAwayWholeBlocks: what is asked for stays what it is.
-func TestABankGivesAwayWholeBlocks(t *testing.T) {
+// The requested size is not rounded.
+func TestAllocatedPerBankRoundsToBlocks(t *testing.T) {
 	b := heap.Bank{Banks: 64, AlignmentBytes: 16, BlockAlignmentBytes: 32}
 	_, perBank := b.AllocatedPerBank(65*48, 48, bpf.KernelShardRequest{})
 	qt.Check(t, qt.Equals(perBank, 96))
@@ -112,7 +111,7 @@ func TestABankGivesAwayWholeBlocks(t *testing.T) {
 	qt.Check(t, qt.Equals(perBank, 16))
 }
 
-// FuzzDecode: whatever a record says, it is an event, or is counted.
+// FuzzDecode checks that any record becomes an event or is counted as lost.
 func FuzzDecode(f *testing.F) {
 	for kind := range bpf.RecordMark + 2 {
 		r := bpf.KernelDeviceRecord{}
@@ -141,13 +140,13 @@ func TestOrder(t *testing.T) {
 	var got []uint64
 	take := func(e *event.Event) { got = append(got, e.TimeNs*10+e.BufferID) }
 	o.release(7, take)
-	qt.Check(t, qt.DeepEquals(got, []uint64{31, 33, 50})) // those of one time as they came
+	qt.Check(t, qt.DeepEquals(got, []uint64{31, 33, 50})) // events of the same time stay in order of arrival
 	o.push(event.Event{TimeNs: 8, BufferID: 5})
 	o.release(^uint64(0), take)
 	qt.Check(t, qt.DeepEquals(got[3:], []uint64{74, 85, 92}))
 }
 
-func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
+func TestFailureIgnoresGarbageOnStack(t *testing.T) {
 	d := newTestDecoder()
 	failed := bpf.KernelFailedRecord{}
 	failed.Buffers[0] = bpf.KernelFailedBuffer{Object: 0x3000, UniqueId: 9}
@@ -167,14 +166,15 @@ func TestWhatIsNoBufferOnTheStackOfAFailureIsNotBelieved(t *testing.T) {
 	qt.Check(t, qt.Equals(e.BufferID, 0))
 }
 
-func TestTheBufferThatTheMessageIsOfIsTakenFromTheStack(t *testing.T) {
+func TestFailureTakesMatchingBufferFromStack(t *testing.T) {
 	d := newTestDecoder()
 	d.decode(raw(&bpf.KernelDeviceRecord{
 		H: bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 8, Kind: bpf.RecordDevice, Count: 1}, Device: 0x1000,
 	}))
 	failed := bpf.KernelFailedRecord{}
 	failed.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordFailed, Flags: bpf.FailedAllocate}
-	// what earlier calls left, of another size; the one, of an earlier try and of this
+	// one of another size, left by an earlier call; then the same size, from an earlier try
+	// and from this one
 	for i, b := range []struct{ id, size uint64 }{{11, 4096}, {12, 131072}, {13, 131072}} {
 		failed.Buffers[i] = bpf.KernelFailedBuffer{Object: 0x3000 + b.id, UniqueId: b.id}
 		w := failed.Buffers[i].Window[:]

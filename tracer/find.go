@@ -1,6 +1,6 @@
 package tracer
 
-// This file finds what to trace: the libraries that processes map, now and later.
+// This file discovers what to trace: the libraries that processes map, now and later.
 
 import (
 	"context"
@@ -27,19 +27,19 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// finder finds the processes that map a tt-metal library, and attaches to it.
+// finder discovers the processes that map a tt-metal library, and attaches to the library.
 type finder struct {
 	objs   *kernel.Objects
 	spaces *stack.Spaces // nil: no stacks are taken
 	calls  *marks.Placer // nil: no calls are marks
 	warn   func(string)
-	// onlyListed: what the kernel side has listed is traced, and nothing else
+	// onlyListed restricts tracing to the processes in the kernel side's list
 	onlyListed bool
-	// named are the processes that are traced by name
+	// named are the processes that the user named
 	named map[int]bool
 
 	mappings *host.MappingWatch
-	breaks   chan os.Signal // of leases
+	breaks   chan os.Signal // of leases: a library is about to be overwritten
 	working  sync.WaitGroup
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
@@ -48,7 +48,7 @@ type finder struct {
 	libraries libraries
 	late      lateAttaches
 	starts    map[int]event.Event // of processes that map a library
-	inbox     []discovered        // for Run
+	inbox     []discovered        // for Run to take
 	seenAny   bool                // a process mapped a library
 }
 
@@ -66,7 +66,7 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 	return f
 }
 
-// begin attaches to what the processes map already, and watches for more.
+// begin attaches to the libraries that are already mapped, and watches for new mappings.
 func (f *finder) begin(o *Options) error {
 	if err := f.list(o.Processes, o.Children); err != nil {
 		return err
@@ -83,12 +83,12 @@ func (f *finder) begin(o *Options) error {
 	}
 	f.calls.Settle()
 	if o.Children {
-		return nil // they may map more
+		return nil // children may map more
 	}
 	return errors.Join(f.calls.Unfound()...)
 }
 
-// list has the processes that are traced by name in the kernel side's list.
+// list puts the named processes into the kernel side's list.
 func (f *finder) list(pids []int, children bool) error {
 	for _, pid := range pids {
 		p := bpf.KernelProcess{}
@@ -119,13 +119,13 @@ func (f *finder) watch() (err error) {
 		}
 		err := f.mappings.Read(every, f.mapped, f.rescan)
 		if err != nil {
-			f.warn(fmt.Sprintf("libraries that are loaded from now on are not seen: %v", err))
+			f.warn(fmt.Sprintf("libraries loaded from now on are not traced: %v", err))
 		}
 	}()
 	return nil
 }
 
-// rescan reads what processes map after n new mappings were not seen.
+// rescan reads the mappings of processes after n new mappings were lost.
 func (f *finder) rescan(n uint64) {
 	var pids []int
 	if f.onlyListed {
@@ -139,7 +139,7 @@ func (f *finder) rescan(n uint64) {
 			f.spaces.Changed(int(pid))
 		}
 	} else {
-		// of a process that came and went meanwhile nothing is known
+		// a process that came and went meanwhile remains unknown
 		f.add(discovered{event: event.Event{Kind: event.Lost, TimeNs: host.Now(), Count: n, Cause: "mappings not seen"}})
 	}
 	if !f.onlyListed {
@@ -154,7 +154,7 @@ func (f *finder) rescan(n uint64) {
 	}
 }
 
-// scan attaches to what processes map already: those given, or all.
+// scan attaches to libraries that are already mapped, by the given processes or by all.
 func (f *finder) scan(pids []int) error {
 	named := len(pids) > 0
 	if !named {
@@ -171,9 +171,9 @@ func (f *finder) scan(pids []int) error {
 			case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
 				return fmt.Errorf("no process %d", pid)
 			case errors.Is(err, os.ErrPermission):
-				return fmt.Errorf("process %d cannot be looked at: %w: it takes CAP_SYS_PTRACE where the process runs; a container has it with --privileged --pid=host", pid, host.WithoutPath(err))
+				return fmt.Errorf("cannot read process %d: %w: this needs CAP_SYS_PTRACE in the process's namespace; in a container, use --privileged --pid=host", pid, host.WithoutPath(err))
 			default:
-				return fmt.Errorf("process %d cannot be looked at: %w", pid, host.WithoutPath(err))
+				return fmt.Errorf("cannot read process %d: %w", pid, host.WithoutPath(err))
 			}
 			continue
 		}
@@ -187,7 +187,7 @@ func (f *finder) scan(pids []int) error {
 	return nil
 }
 
-// mapped takes a new mapping from the kernel.
+// mapped handles a new mapping that the kernel reports.
 func (f *finder) mapped(m host.NewMapping) {
 	if m.PID == os.Getpid() || m.File.Inode == 0 {
 		return
@@ -203,30 +203,31 @@ func (f *finder) mapped(m host.NewMapping) {
 	}
 	switch {
 	case f.named[m.PID]:
-		f.spaces.Changed(m.PID) // at once, so that it is known by the first event
+		f.spaces.Changed(m.PID) // at once, so that its code is known by its first event
 	default:
 		f.spaces.ChangedIfKnown(m.PID)
 	}
 }
 
-// discovered is an event that did not come through the ring buffer.
+// discovered is an event that came from the host and not through the ring buffer.
 type discovered struct {
 	event   event.Event
 	library *library
 }
 
-// lateNs is how long after its mapping a library may be attached to without looking
-// for what was allocated until then: no program has opened a device by then.
+// lateNs is how long after its mapping a library may be attached to without reading
+// existing allocations: no program opens a device faster.
 const lateNs = 100e6
 
-// discover reads a mapped file, once, and attaches to it if it is a tt-metal library.
+// discover reads a mapped file once, and attaches to it if it is a tt-metal library.
 func (f *finder) discover(m host.NewMapping, path string) error {
 	f.calls.Inspect(m)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l, known := f.libraries.byFile[m.File]
 	if !known || l == nil && m.File.Generation == 0 && namedLikeLibrary(m.Name+path) {
-		// or another file has got the number of one that was no library
+		// not seen before, or perhaps another file with the inode number of a file that was
+		// no library
 		file, err := host.OpenMapped(m.PID, m.Start, m.End)
 		if err != nil {
 			f.reportMissed(m, err)
@@ -241,7 +242,7 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 			return nil
 		}
 		if err != nil {
-			// the next process that maps it is reported, too
+			// so that every process that maps it reports the loss
 			f.inbox = append(f.inbox, discovered{event: event.Event{
 				Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: "library not traced",
 			}})
@@ -252,9 +253,9 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 	if l != nil && !f.libraries.seen[m.PID] {
 		m.Existing = m.Existing || l.attachedNs > m.TimeNs+lateNs
 		f.seenAny = true
-		// its end is reported, whether or not it ever hits a probe
+		// the kernel reports its end even if it never hits a probe
 		_ = f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
-		if host.Ended(m.PID) { // before that, perhaps: its end would not be reported any more
+		if host.Ended(m.PID) { // it may have ended before the update, so no record of its end will come
 			_ = f.objs.Processes.Delete(uint32(m.PID))
 			return nil
 		}
@@ -274,7 +275,7 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 	return nil
 }
 
-// describeProcess is the start of a process, with all that its files tell.
+// describeProcess describes a process by its files in /proc.
 func describeProcess(pid int) event.Event {
 	id := host.IdentityOf(pid)
 	return event.Event{
@@ -283,8 +284,8 @@ func describeProcess(pid int) event.Event {
 	}
 }
 
-// startOf is what a process was like when it was discovered. One that ends at once is not
-// there any more when its first record comes.
+// startOf describes a process as it was when it was discovered: a short-lived one may have
+// ended by the time its first record arrives.
 func (f *finder) startOf(pid int) event.Event {
 	f.mu.Lock()
 	start, ok := f.starts[pid]
@@ -295,14 +296,14 @@ func (f *finder) startOf(pid int) event.Event {
 	return start
 }
 
-// namedLikeLibrary reports whether a file's name is one that tt-metal libraries have.
+// namedLikeLibrary reports whether a file is named like a tt-metal library.
 func namedLikeLibrary(path string) bool {
 	name := filepath.Base(path)
 	return strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn")
 }
 
-// reportMissed reports a library that could not be read because its process was quicker.
-// Most files that are missed so are no libraries, as their names say.
+// reportMissed reports a library that could not be read because its process had ended. Most
+// missed files are no libraries; the name decides.
 func (f *finder) reportMissed(m host.NewMapping, err error) {
 	if namedLikeLibrary(m.Name) {
 		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
@@ -312,9 +313,9 @@ func (f *finder) reportMissed(m host.NewMapping, err error) {
 	}
 }
 
-// prepare attaches to a library file before a process maps it, and reads how it and what
-// is installed with it are unwound. That takes half a second of processor time, in which a
-// program that has begun would allocate already, and its first stacks would end early.
+// prepare attaches to a library file before a process maps it, and reads the unwind tables
+// of it and of the files installed with it. That takes half a second of CPU time; a program
+// that is already running would allocate meanwhile, and its first stacks would end early.
 func (f *finder) prepare(path string) error {
 	beside, err := f.prepareLibrary(path)
 	if err != nil {
@@ -325,10 +326,10 @@ func (f *finder) prepare(path string) error {
 	return nil
 }
 
-// prepareLibrary returns the files that are installed with the library, and may be mapped
+// prepareLibrary returns the files that are installed beside the library and may be mapped
 // with it.
 func (f *finder) prepareLibrary(path string) (beside []string, err error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // it may be a FIFO by now
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // the path may be a FIFO by now
 	if err != nil {
 		return nil, err
 	}
@@ -381,7 +382,7 @@ func (f *finder) library(index uint8) *library {
 	return f.libraries.at(index)
 }
 
-// take gives what was found since it was last called.
+// take returns the events since the last call.
 func (f *finder) take() []discovered {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -390,15 +391,15 @@ func (f *finder) take() []discovered {
 	return list
 }
 
-// add takes an event from any goroutine.
+// add queues an event. Any goroutine may call it.
 func (f *finder) add(e discovered) {
 	f.mu.Lock()
 	f.inbox = append(f.inbox, e)
 	f.mu.Unlock()
 }
 
-// processEnded drops what is known of a process, here and in the kernel: another one may
-// get its id, and have other objects where this one had them.
+// processEnded drops the state of a process here and in the kernel: another process may get
+// its id, and have other objects at the same addresses.
 func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process) {
 	f.mu.Lock()
 	delete(f.libraries.seen, pid)
@@ -411,11 +412,11 @@ func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *stack
 		f.forgetObjects(pid)
 	}
 	if execed && (stacks != nil || f.named[pid]) {
-		f.spaces.Changed(pid) // what it has become is another process with the same id
+		f.spaces.Changed(pid) // it goes on as another program with the same id
 	}
 }
 
-// forgetObjects drops what the kernel side knows of the objects of a process.
+// forgetObjects drops the kernel side's state for the objects of a process.
 func (f *finder) forgetObjects(pid int) {
 	for _, m := range []*ebpf.Map{f.objs.Devices, f.objs.Allocators, f.objs.Programs} {
 		var key bpf.KernelObjectKey
@@ -432,7 +433,7 @@ func (f *finder) forgetObjects(pid int) {
 	}
 }
 
-// watchOverwrites has the probes of a library removed before it is written to.
+// watchOverwrites removes the probes of a library before the library is written to.
 func (f *finder) watchOverwrites() {
 	f.breaks = make(chan os.Signal, 1)
 	signal.Notify(f.breaks, unix.SIGIO)
@@ -459,7 +460,7 @@ func (f *finder) close() {
 		close(f.breaks)
 	}
 	f.calls.Close()
-	f.mu.Lock() // a library may be withdrawn just now
+	f.mu.Lock() // a library may be withdrawn at this moment
 	defer f.mu.Unlock()
 	f.libraries.close()
 }

@@ -14,12 +14,12 @@ import (
 	"ttmem/tracer/host"
 )
 
-// noProbes stands for the probes of a library that nobody runs.
+// noProbes replaces the probes of a library that no process runs.
 type noProbes struct{}
 
 func (noProbes) Close() error { return nil }
 
-func TestDeletedLibrariesThatNobodyMapsAreGivenUp(t *testing.T) {
+func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 	traced := &libraries{byFile: make(map[host.FileID]*library)}
 	add := func(name string, deleted, mapped bool) *library {
 		path := filepath.Join(t.TempDir(), name)
@@ -55,7 +55,7 @@ func TestDeletedLibrariesThatNobodyMapsAreGivenUp(t *testing.T) {
 	qt.Check(t, qt.Equals(traced.slot(), 2))
 }
 
-func TestAProcessEndsWhoseEndWasLost(t *testing.T) {
+func TestSweepEndsProcess(t *testing.T) {
 	d := newTestDecoder()
 	command := exec.Command("true")
 	qt.Assert(t, qt.IsNil(command.Run()))

@@ -1,7 +1,7 @@
 package tracer
 
-// This file has what a process held before it was attached read from its memory,
-// and reconciles that with what it did meanwhile.
+// After a late attach, this file reads the existing buffers of a process from its memory
+// and reconciles them with what the process did meanwhile.
 
 import (
 	"context"
@@ -18,18 +18,18 @@ import (
 	"ttmem/tracer/host"
 )
 
-// lateAttach is a process that runs while what it held is read. What it gives back
-// meanwhile is not reported: it may have been read before.
+// lateAttach is the state of a process while its memory is being read. Frees that happen
+// meanwhile are recorded here, because the buffer may have been read before.
 type lateAttach struct {
-	// sinceNs is when all probes were placed. Before, an allocation may have been
-	// seen whose end was not: it is read like those before it.
+	// sinceNs is when all probes were in place. Earlier allocations are read from memory
+	// even if a probe saw them: their free may have been missed.
 	sinceNs uint64
 	freed   map[uint64]bool // Buffers, by address
 	cleared map[uint64]bool // allocators, by address
 	stop    context.CancelCauseFunc
 }
 
-// maxFreed bounds how much is remembered while a process's memory is read.
+// maxFreed bounds how many frees are recorded while a process's memory is read.
 const maxFreed = 1 << 20
 
 var errTooBusy = errors.New("it frees buffers faster than its memory can be read")
@@ -42,9 +42,9 @@ func (l *lateAttach) free(object uint64) {
 	l.freed[object] = true
 }
 
-// lateResult is what was found in some of a process's memory.
+// lateResult is what was read from a part of a process's memory.
 type lateResult struct {
-	last        bool // all was read, or as much as could be
+	last        bool // reading has finished or failed
 	pid, parent int
 	library     *library
 	late        *lateAttach
@@ -56,29 +56,29 @@ type lateResult struct {
 	err     error
 }
 
-// lateUnread is the cause of what is lost where memory cannot be read.
+// lateUnread is the cause of a loss where memory cannot be read.
 const lateUnread = "memory from before the attach not read"
 
-// markLate has the kernel side report programs that a process compiled before.
+// markLate lets the kernel side report programs that the process compiled before.
 func (f *finder) markLate(pid int) {
-	_, _ = f.objs.ChangeProcess(pid, func(p *bpf.KernelProcess) bool { // or it has ended
+	_, _ = f.objs.ChangeProcess(pid, func(p *bpf.KernelProcess) bool { // it may have ended
 		p.Flags |= bpf.ProcessLate
 		return true
 	})
 }
 
-// lateAttaches are the processes whose memory is read. Its methods need a lock around
-// them, but for reading.
+// lateAttaches are the processes whose memory is being read. Its methods need the finder's
+// lock, except reading.
 type lateAttaches struct {
 	byPID   map[int]*lateAttach
-	pending atomic.Int32 // how many those are
-	results []lateResult // of those that were read, for Run
+	pending atomic.Int32 // len(byPID)
+	results []lateResult // for Run to take
 }
 
-// reading reports whether any process is read, or was and that is not reported yet.
+// reading reports whether a process is being read, or was read and is not reported yet.
 func (l *lateAttaches) reading() bool { return l.pending.Load() > 0 }
 
-// forget ends that a process's memory is waited for.
+// forget stops waiting for a process's memory.
 func (l *lateAttaches) forget(pid int) {
 	if l.byPID[pid] != nil {
 		delete(l.byPID, pid)
@@ -86,8 +86,8 @@ func (l *lateAttaches) forget(pid int) {
 	}
 }
 
-// attachLate has what a process held read, in the background; its probes are placed,
-// and f.mu is held.
+// attachLate reads the existing buffers of a process in the background. Its probes are in
+// place, and f.mu is held.
 func (f *finder) attachLate(l *library, m host.NewMapping) {
 	ctx, stop := context.WithCancelCause(f.closing)
 	late := &lateAttach{sinceNs: host.Now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
@@ -113,29 +113,29 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 	})
 }
 
-// lateOf is what is kept of a process while what it held is read; nil for others.
+// lateOf returns the state of a process whose memory is being read; nil for others.
 func (f *finder) lateOf(pid int) *lateAttach {
 	if !f.late.reading() {
-		return nil // which is so nearly always
+		return nil // the usual case
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.late.byPID[pid]
 }
 
-// takeLate gives what was read from processes up to a time to report. What is newer waits.
+// takeLate reports what was read up to a time. Newer results wait.
 func (f *finder) takeLate(until uint64, report func(*lateResult)) {
 	f.mu.Lock()
 	list := f.late.results
 	f.late.results = nil
 	f.mu.Unlock()
 	var waiting []lateResult
-	held := make(map[int]bool) // a process's results stay in their order
+	deferred := make(map[int]bool) // a process's results stay in their order
 	for _, r := range list {
 		f.mu.Lock()
-		same := f.late.byPID[r.pid] == r.late // or it has ended, or is another program by now
-		wait := same && (held[r.pid] || r.readNs > until || f.late.byPID[r.parent] != nil)
-		held[r.pid] = held[r.pid] || wait
+		same := f.late.byPID[r.pid] == r.late // else it has ended, or executed another program
+		wait := same && (deferred[r.pid] || r.readNs > until || f.late.byPID[r.parent] != nil)
+		deferred[r.pid] = deferred[r.pid] || wait
 		if same && !wait && r.last {
 			f.late.forget(r.pid)
 		}
@@ -143,7 +143,7 @@ func (f *finder) takeLate(until uint64, report func(*lateResult)) {
 		switch {
 		case wait:
 			waiting = append(waiting, r)
-		case same && (r.last || len(r.late.freed) < maxFreed): // or it may have been freed
+		case same && (r.last || len(r.late.freed) < maxFreed): // past maxFreed, a read buffer may have been freed
 			report(&r)
 		}
 	}
@@ -152,22 +152,22 @@ func (f *finder) takeLate(until uint64, report func(*lateResult)) {
 	f.mu.Unlock()
 }
 
-// unreadPIDs are the processes of which not all was read.
+// unreadPIDs are the processes that are still being read.
 func (f *finder) unreadPIDs() []int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Collect(maps.Keys(f.late.byPID))
 }
 
-// takeLate reports what was read from processes up to a time until which all that
-// happened is decoded.
+// takeLate reports what was read from processes up to a time; all earlier records have been
+// decoded.
 func (t *Tracer) takeLate(until uint64) {
 	t.finder.takeLate(until, func(r *lateResult) {
-		// what was freed up to the newest record is known, and what is so later is reported
+		// frees up to the newest record are applied; later ones are reported as events
 		r.atNs = max(t.decoder.newest, r.readNs, t.decoder.queue.released)
 		t.decoder.lateResult(r)
 		if r.err != nil && !errors.Is(r.err, context.Canceled) && host.Running(r.pid) {
-			t.warn(fmt.Sprintf("process %d: what it had allocated before is not counted, or not all of it: %v", r.pid, r.err))
+			t.warn(fmt.Sprintf("process %d: its existing buffers were not read completely: %v", r.pid, r.err))
 			t.decoder.emit(event.Event{
 				Kind: event.Lost, TimeNs: r.atNs, PID: r.pid, Count: 1, Cause: lateUnread,
 			})
@@ -175,38 +175,38 @@ func (t *Tracer) takeLate(until uint64) {
 	})
 }
 
-// endLate reports what was still to be read when tracing ended.
+// endLate reports as lost what was still being read when tracing ended.
 func (t *Tracer) endLate() {
 	for _, pid := range t.finder.unreadPIDs() {
 		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: lateUnread})
 	}
 }
 
-// lateResult reports what a process had before.
+// lateResult reports the devices and buffers that were read from a process's memory.
 func (d *decoder) lateResult(r *lateResult) {
 	p, late := d.process(r.pid), r.late
 	e := event.Event{TimeNs: r.atNs, PID: r.pid, TID: r.pid}
 	p.parent, p.lateNs = r.parent, r.atNs
-	if p.found == nil {
-		p.found = make(map[uint64]uint64)
+	if p.readIDs == nil {
+		p.readIDs = make(map[uint64]uint64)
 	}
-	for _, found := range r.devices {
-		if p.devices[found.Address] == nil {
-			p.devices[found.Address] = &device{chips: found.Chips, mesh: found.Mesh}
+	for _, dev := range r.devices {
+		if p.devices[dev.Address] == nil {
+			p.devices[dev.Address] = &device{chips: dev.Chips, mesh: dev.Mesh}
 		}
-		if found.Allocator == 0 || p.allocators[found.Allocator] != nil || late.cleared[found.Allocator] {
+		if dev.Allocator == 0 || p.allocators[dev.Allocator] != nil || late.cleared[dev.Allocator] {
 			continue
 		}
-		if d.ancestorHas(p, found.Allocator) && !d.holds(p, r.buffers, found.Allocator) {
-			continue // the process is a fork: the device is its parent's
+		if d.ancestorHas(p, dev.Allocator) && !d.holds(p, r.buffers, dev.Allocator) {
+			continue // the process is a fork, and the device is its parent's
 		}
-		p.allocators[found.Allocator] = &allocator{device: p.devices[found.Address], banks: found.Banks}
+		p.allocators[dev.Allocator] = &allocator{device: p.devices[dev.Address], banks: dev.Banks}
 		d.start(&e, r.library)
-		d.openDevice(e, found.Allocator, p.allocators[found.Allocator], true)
+		d.openDevice(e, dev.Allocator, p.allocators[dev.Allocator], true)
 	}
 	for i := range r.buffers {
 		b := &r.buffers[i]
-		p.found[b.Object] = b.ID
+		p.readIDs[b.Object] = b.ID
 		_, known := p.live[b.Object]
 		if known || late.freed[b.Object] || late.cleared[b.Allocator] || d.inherited(p, b) {
 			continue
@@ -217,22 +217,22 @@ func (d *decoder) lateResult(r *lateResult) {
 		}
 		d.start(&e, r.library)
 		p.live[b.Object] = liveBuffer{b.ID, b.Allocator, r.atNs}
-		found := b.Event
-		found.TimeNs, found.Kind, found.PID, found.TID, found.Comm = e.TimeNs, event.Alloc, e.PID, e.TID, e.Comm
-		found.Object, found.BufferID, found.Allocator = b.Object, b.ID, b.Allocator
-		found.Devices, found.BeforeAttach = a.device.chips, true
+		alloc := b.Event
+		alloc.TimeNs, alloc.Kind, alloc.PID, alloc.TID, alloc.Comm = e.TimeNs, event.Alloc, e.PID, e.TID, e.Comm
+		alloc.Object, alloc.BufferID, alloc.Allocator = b.Object, b.ID, b.Allocator
+		alloc.Devices, alloc.BeforeAttach = a.device.chips, true
 		if own := p.devices[b.Device]; own != nil {
-			found.Devices = own.chips // fewer than its allocator's, of a view of a mesh
+			alloc.Devices = own.chips // a submesh has fewer chips than its allocator
 		}
-		d.emit(found)
+		d.emit(alloc)
 	}
 }
 
-// maxAncestors bounds how far back a process's forks are followed.
+// maxAncestors bounds how many forks back a process is followed.
 const maxAncestors = 16
 
-// ancestors gives what is known of the processes that a process descends from, as far
-// as they were attached late.
+// ancestors iterates over the processes that a process descends from and that were attached
+// late.
 func (d *decoder) ancestors(p *traced) iter.Seq[*traced] {
 	return func(yield func(*traced) bool) {
 		for range maxAncestors {
@@ -252,18 +252,18 @@ func (d *decoder) ancestorHas(p *traced, allocator uint64) bool {
 	return false
 }
 
-// holds reports whether a process has buffers of an allocator that are no ancestor's.
+// holds reports whether a process has buffers in an allocator that no ancestor has.
 func (d *decoder) holds(p *traced, buffers []heap.Buffer, allocator uint64) bool {
 	return slices.ContainsFunc(buffers, func(b heap.Buffer) bool {
 		return b.Allocator == allocator && !d.inherited(p, &b)
 	})
 }
 
-// inherited reports whether a Buffer is a copy of an ancestor's: a fork copies memory,
-// and no device's.
+// inherited reports whether a Buffer is a copy of an ancestor's: a fork copies the object,
+// but not the device memory.
 func (d *decoder) inherited(p *traced, b *heap.Buffer) bool {
 	for a := range d.ancestors(p) {
-		if id, ok := a.found[b.Object]; ok && id == b.ID {
+		if id, ok := a.readIDs[b.Object]; ok && id == b.ID {
 			return true
 		}
 		if live, ok := a.live[b.Object]; ok && live.id == b.ID {

@@ -22,8 +22,8 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// opsProgram compiles programs with circular and dataflow buffers, in tensors too,
-// and does so again for each line, or drops them for the line "clear".
+// opsProgram compiles programs with circular and dataflow buffers, some of them in tensors.
+// It does so again for each line, and drops them for the line "clear".
 const opsProgram = `
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -92,14 +92,14 @@ func startOps(t *testing.T, version string, board rig.Board, mesh string, enviro
 	return p
 }
 
-// runOps has the program do something, and waits until it is done.
+// runOps sends the program a command and waits until it is done.
 func runOps(t *testing.T, p *tracetest.Program, what string) {
 	t.Helper()
 	p.Tell(t, what)
 	qt.Assert(t, qt.Equals(p.Line(t), "done"))
 }
 
-// traceProgram traces a program, and gives all events up to when it is asked.
+// traceProgram traces a program. events returns all events up to the call.
 func traceProgram(t *testing.T, pid int) (tr *Tracer, events func() []event.Event) {
 	t.Helper()
 	tr, err := New(Options{Processes: []int{pid}, NoStacks: true, Warn: func(line string) { t.Log(line) }})
@@ -118,24 +118,24 @@ func traceProgram(t *testing.T, pid int) (tr *Tracer, events func() []event.Even
 	})
 	t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
 	return tr, func() []event.Event {
-		time.Sleep(200 * time.Millisecond) // what happened is told of by then
+		time.Sleep(200 * time.Millisecond) // until pending events are reported
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(list)
 	}
 }
 
-// heldProgram is what a program holds by its events.
-type heldProgram struct {
+// programState is a program's memory according to its events.
+type programState struct {
 	heap.Program
 	devices []int
-	kernels bool // told of
+	kernels bool // a kernel event was seen
 }
 
-// heldPrograms are the live programs by their events, by id.
-func heldPrograms(t *testing.T, events []event.Event) map[uint64]*heldProgram {
+// programsOf returns the live programs according to the events, by id.
+func programsOf(t *testing.T, events []event.Event) map[uint64]*programState {
 	t.Helper()
-	held := make(map[uint64]*heldProgram)
+	states := make(map[uint64]*programState)
 	for _, e := range events {
 		if e.Kind == event.Lost {
 			t.Errorf("lost: %d %s", e.Count, e.Cause)
@@ -143,16 +143,16 @@ func heldPrograms(t *testing.T, events []event.Event) map[uint64]*heldProgram {
 		if e.ProgramID == 0 && e.Kind != event.CBAlloc && e.Kind != event.KernelLoad {
 			continue
 		}
-		p := held[e.ProgramID]
+		p := states[e.ProgramID]
 		if p == nil {
-			p = &heldProgram{Program: heap.Program{ID: e.ProgramID}}
-			held[e.ProgramID] = p
+			p = &programState{Program: heap.Program{ID: e.ProgramID}}
+			states[e.ProgramID] = p
 		}
 		switch e.Kind {
 		case event.CBAlloc:
 			s := heap.Static{Address: e.Address, Bytes: e.SizeBytes, Cores: e.Cores, Kind: e.StaticKind, Global: e.Global}
 			same := func(other heap.Static) bool { return compareStatics(s, other) == 0 }
-			if !slices.ContainsFunc(p.Statics, same) { // each device of a mesh is told of
+			if !slices.ContainsFunc(p.Statics, same) { // each device of a mesh reports it
 				p.Statics = append(p.Statics, s)
 			}
 			for _, d := range e.Devices {
@@ -171,7 +171,7 @@ func heldPrograms(t *testing.T, events []event.Event) map[uint64]*heldProgram {
 			p.BinaryBytes, p.TextBytes, p.kernels = 0, 0, false
 		}
 	}
-	return held
+	return states
 }
 
 func compareStatics(a, b heap.Static) int {
@@ -179,7 +179,7 @@ func compareStatics(a, b heap.Static) int {
 		strings.Compare(fmt.Sprint(a.Cores, a.Global), fmt.Sprint(b.Cores, b.Global)))
 }
 
-// describe is a program's memory as a line for each place, sorted.
+// describe formats a program's memory as one sorted line for each range.
 func describe(p heap.Program) string {
 	var b strings.Builder
 	list := slices.SortedFunc(slices.Values(p.Statics), compareStatics)
@@ -191,8 +191,8 @@ func describe(p heap.Program) string {
 	return b.String()
 }
 
-// TestReadPrograms: what is read of a program from memory is what the events of its
-// compilation told, for all programs of a process.
+// A program read from memory must match the events of its compilation, for all programs of
+// a process.
 func TestReadPrograms(t *testing.T) {
 	const slow = "TT_METAL_SLOW_DISPATCH_MODE=1"
 	circular := []event.StaticKind{event.CircularBuffer}
@@ -202,8 +202,8 @@ func TestReadPrograms(t *testing.T) {
 		board   rig.Board
 		mesh    string
 		environ []string
-		// globals: circular buffers that lie in tensors are told of; before 0.70.1
-		// they are not
+		// globals: events report circular buffers that lie in tensors, which they do from
+		// 0.70.1 on
 		globals bool
 		kinds   []event.StaticKind
 	}{
@@ -222,7 +222,7 @@ func TestReadPrograms(t *testing.T) {
 			tr, events := traceProgram(t, pid)
 			runOps(t, p, "go")
 			runOps(t, p, "again")
-			held := heldPrograms(t, events())
+			states := programsOf(t, events())
 			kinds := map[event.StaticKind]int{}
 			var took time.Duration
 			var key bpf.KernelObjectKey
@@ -237,40 +237,39 @@ func TestReadPrograms(t *testing.T) {
 				for _, s := range got.Statics {
 					kinds[s.Kind]++
 				}
-				want := held[id]
-				if want == nil { // the kernel side has looked at it, and no event tells of it
-					want = &heldProgram{}
+				want := states[id]
+				if want == nil { // the kernel side has seen it, and no event reports it
+					want = &programState{}
 					alike(&got, want, c.globals)
 					qt.Check(t, qt.HasLen(got.Statics, 0), qt.Commentf("program %d: %s", id, describe(got)))
 					continue
 				}
-				delete(held, id)
+				delete(states, id)
 				alike(&got, want, c.globals)
 				qt.Check(t, qt.Equals(describe(got), describe(want.Program)), qt.Commentf("program %d", id))
 			}
-			qt.Check(t, qt.HasLen(held, 0)) // all were read
+			qt.Check(t, qt.HasLen(states, 0)) // all were read
 			qt.Check(t, qt.DeepEquals(slices.Sorted(maps.Keys(kinds)), c.kinds))
 			t.Log(kinds, "read in", took)
 		})
 	}
 }
 
-// alike takes out of what was read what no event tells of: circular buffers in tensors
-// of programs that have no others, for which there is nothing to allocate; and, with
-// slow dispatch, which does without the functions that are probed, kernels and the
-// scratchpads that are read with them.
-func alike(read *heap.Program, told *heldProgram, globals bool) {
+// alike removes from a program what events do not report: circular buffers in tensors if
+// the program has no others, as nothing is allocated; and, with slow dispatch, which does
+// not call the probed functions, kernels and scratchpads.
+func alike(read *heap.Program, state *programState, globals bool) {
 	local := func(s heap.Static) bool { return s.Kind == event.CircularBuffer && !s.Global }
 	read.Statics = slices.DeleteFunc(read.Statics, func(s heap.Static) bool {
-		return s.Kind == event.Scratchpad && !told.kernels || s.Global && !(globals && slices.ContainsFunc(told.Statics, local))
+		return s.Kind == event.Scratchpad && !state.kernels || s.Global && !(globals && slices.ContainsFunc(state.Statics, local))
 	})
-	if !told.kernels {
+	if !state.kernels {
 		read.TextBytes = 0
 	}
 }
 
-// TestLatePrograms: a program that was compiled before the attach is told of when it
-// is enqueued again, as if it had been compiled then, and so is its end.
+// A program that was compiled before the attach is reported when it is enqueued again, as
+// if it had been compiled then, and so is its end.
 func TestLatePrograms(t *testing.T) {
 	for _, c := range []struct {
 		version string
@@ -288,7 +287,7 @@ func TestLatePrograms(t *testing.T) {
 			_, earlyEvents := traceProgram(t, early.Process.Pid)
 			runOps(t, early, "go")
 			runOps(t, early, "again")
-			want := heldPrograms(t, earlyEvents())
+			want := programsOf(t, earlyEvents())
 			runOps(t, early, "clear")
 
 			late := startOps(t, c.version, c.board, c.mesh)
@@ -296,11 +295,12 @@ func TestLatePrograms(t *testing.T) {
 			_, events := traceProgram(t, late.Process.Pid)
 			runOps(t, late, "again")
 			list := events()
-			got := heldPrograms(t, list)
+			got := programsOf(t, list)
 			for id, w := range want {
 				g := got[id]
 				if g == nil && len(w.Statics) == 0 && w.BinaryBytes+w.TextBytes == 0 {
-					// before 0.79 a mock says nothing of kernels: it might be about to be compiled
+					// before 0.79 a mock does not report kernels, so the program might be
+					// about to be compiled
 					delete(want, id)
 					continue
 				}
@@ -317,18 +317,18 @@ func TestLatePrograms(t *testing.T) {
 			before := func(e event.Event) bool {
 				return !e.BeforeAttach || e.Kind != event.CBAlloc && e.Kind != event.KernelLoad
 			}
-			met := slices.DeleteFunc(list, before)
-			t.Logf("%d programs, %d events of what was before", len(got), len(met))
-			runOps(t, late, "again") // nothing is told twice
-			qt.Check(t, qt.HasLen(slices.DeleteFunc(events(), before), len(met)))
-			runOps(t, late, "clear") // all but what the library keeps
-			qt.Check(t, qt.DeepEquals(live(heldPrograms(t, events())), live(heldPrograms(t, earlyEvents()))))
+			later := slices.DeleteFunc(list, before)
+			t.Logf("%d programs, %d events of existing programs", len(got), len(later))
+			runOps(t, late, "again") // nothing is reported twice
+			qt.Check(t, qt.HasLen(slices.DeleteFunc(events(), before), len(later)))
+			runOps(t, late, "clear") // all but what the library caches
+			qt.Check(t, qt.DeepEquals(live(programsOf(t, events())), live(programsOf(t, earlyEvents()))))
 		})
 	}
 }
 
-// live are the ids of programs that hold something.
-func live(programs map[uint64]*heldProgram) (ids []uint64) {
+// live returns the ids of programs that hold memory.
+func live(programs map[uint64]*programState) (ids []uint64) {
 	for id, p := range programs {
 		if len(p.Statics) > 0 || p.BinaryBytes+p.TextBytes > 0 {
 			ids = append(ids, id)

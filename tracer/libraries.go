@@ -16,15 +16,15 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// library is a tt-metal library file that is traced, in however many processes.
+// library is a traced tt-metal library file, in any number of processes.
 type library struct {
 	*heap.Library
 	file   *os.File // kept open, so that it can be attached to under any name, also after it was deleted
 	info   os.FileInfo
 	inode  host.InodeHandle
 	leased bool
-	probes io.Closer // nil: they are gone
-	// when its probes were placed, and gone, CLOCK_MONOTONIC
+	probes io.Closer // nil: removed
+	// CLOCK_MONOTONIC times at which the probes were placed and removed
 	attachedNs, retiredNs uint64
 }
 
@@ -41,7 +41,7 @@ func (l *library) attach(objs *kernel.Objects, index uint8) error {
 		cookies = append(cookies, uint64(index)<<8|uint64(id))
 	}
 	if err := objs.Layouts.Put(uint32(index), &l.Kernel); err != nil {
-		return fmt.Errorf("telling the kernel the layout of %s: %w", l.Path, err)
+		return fmt.Errorf("storing the layout of %s: %w", l.Path, err)
 	}
 	// by descriptor: the path may lie in another mount namespace, or be gone
 	path, err := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), error(nil)
@@ -51,7 +51,7 @@ func (l *library) attach(objs *kernel.Objects, index uint8) error {
 	return nil
 }
 
-// deleted reports whether the file has no name any more.
+// deleted reports whether the file has no name left.
 func (l *library) deleted() bool {
 	var stat unix.Stat_t
 	return unix.Fstat(int(l.file.Fd()), &stat) == nil && stat.Nlink == 0
@@ -64,18 +64,18 @@ func (l *library) close() {
 	l.file.Close()
 }
 
-// libraries are the tt-metal libraries that are traced, and what other files are known to
-// be none. Its methods need a lock around them.
+// libraries are the traced tt-metal libraries, and a cache of files that are none. Its
+// methods need the finder's lock.
 type libraries struct {
 	objs   *kernel.Objects
 	spaces *stack.Spaces
 	warn   func(string)
-	list   []*library               // by the index in their records
+	list   []*library               // by the index in records
 	byFile map[host.FileID]*library // nil: no tt-metal library
 	seen   map[int]bool             // processes that map one
 }
 
-// maxFiles bounds how many files are remembered that are no library.
+// maxFiles bounds the cache of files that are no library.
 const maxFiles = 1 << 16
 
 func (s *libraries) remember(id host.FileID, l *library) {
@@ -85,7 +85,7 @@ func (s *libraries) remember(id host.FileID, l *library) {
 	s.byFile[id] = l
 }
 
-// open attaches to a library, unless that was done already.
+// open attaches to a library, unless it is attached already.
 func (s *libraries) open(file *os.File, path, root string) (*library, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *libraries) open(file *os.File, path, root string) (*library, error) {
 	}
 	inode := host.HandleOf(file)
 	for _, l := range s.list {
-		// under another name, in another container, or discovered before in another way
+		// under another name, in another container, or discovered in another way
 		if l.probes != nil && (os.SameFile(l.info, info) || host.SameInode(l.inode, inode, l.info, info)) {
 			file.Close()
 			return l, nil
@@ -131,13 +131,13 @@ func (s *libraries) open(file *os.File, path, root string) (*library, error) {
 	return l, nil
 }
 
-// retiredNs is how long after its last process the records of a library may still come.
+// retiredNs is how long records of a library may still arrive after its last process.
 const retiredNs = 10e9
 
-// spareSlots are kept for libraries that are discovered while others are given up.
+// spareSlots stay free for libraries that are discovered while others are retired.
 const spareSlots = 8
 
-// slot is where the next library goes: bpf.MaxLibraries where there is no room.
+// slot returns the index for the next library; bpf.MaxLibraries if there is no room.
 func (s *libraries) slot() int {
 	i := slices.IndexFunc(s.list, func(l *library) bool { return l.probes == nil && host.Now()-l.retiredNs > retiredNs })
 	if i < 0 {
@@ -146,8 +146,8 @@ func (s *libraries) slot() int {
 	return i
 }
 
-// retire gives up libraries that no process maps any more and none can: their files
-// are deleted; or any, where no more can be traced otherwise.
+// retire removes the probes of libraries that no process maps and that are deleted, so that
+// none can map them. If the table is almost full, it retires all that no process maps.
 func (s *libraries) retire() {
 	full := len(s.list) >= bpf.MaxLibraries-spareSlots
 	var idle []*library
@@ -166,14 +166,14 @@ func (s *libraries) retire() {
 	of := make(map[host.FileID][]*library)
 	for id, l := range s.byFile {
 		if l != nil && slices.Contains(idle, l) {
-			id.Generation = 0 // which the maps do not tell
+			id.Generation = 0 // /proc/PID/maps does not have it
 			of[id] = append(of[id], l)
 		}
 	}
 	for _, pid := range pids {
 		maps, err := host.FileMappings(pid)
 		if err != nil && s.seen[pid] && !host.Ended(pid) {
-			return // it is not known what it still maps
+			return // its mappings are unknown, so nothing can be retired
 		}
 		for _, m := range maps {
 			for _, l := range of[m.File] {
@@ -188,12 +188,12 @@ func (s *libraries) retire() {
 	}
 }
 
-// forget has the files of a library opened again when they are seen.
+// forget makes discover open the files of a library again.
 func (s *libraries) forget(l *library) {
 	maps.DeleteFunc(s.byFile, func(_ host.FileID, other *library) bool { return other == l })
 }
 
-// at is the library with an index; nil where there is none.
+// at returns the library with an index; nil if there is none.
 func (s *libraries) at(index uint8) *library {
 	if int(index) < len(s.list) {
 		return s.list[index]
@@ -206,11 +206,12 @@ func (s *libraries) guard(l *library) {
 	err := host.TakeLease(l.file)
 	l.leased = err == nil
 	if err != nil {
-		s.warn(fmt.Sprintf("%s: do not overwrite it while it is traced, which kills the programs that run it (no lease on it: %v)", l.Path, err))
+		s.warn(fmt.Sprintf("%s: do not overwrite this file while it is traced: the programs that run it would crash (no lease: %v)", l.Path, err))
 	}
 }
 
-// withdraw removes the probes of the libraries that writers wait for, and lets them go on.
+// withdraw removes the probes of libraries that a writer waits for, and lets the writer go
+// on.
 func (s *libraries) withdraw() {
 	for _, l := range s.list {
 		if l.probes == nil || !l.leased || !host.LeaseBroken(l.file) {
@@ -220,7 +221,7 @@ func (s *libraries) withdraw() {
 		l.probes, l.retiredNs = nil, host.Now()
 		host.EndLease(l.file)
 		s.forget(l)
-		s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are not traced any more", l.Path))
+		s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are no longer traced", l.Path))
 	}
 }
 

@@ -20,12 +20,12 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// tracedMarks traces the calls of work in processes; count tells how many there were.
-func tracedMarks(t *testing.T, pids ...int) (told *tracetest.Lines, count func() int) {
+// tracedMarks traces the calls of work in processes; count returns the number of marks.
+func tracedMarks(t *testing.T, pids ...int) (warnings *tracetest.Lines, count func() int) {
 	t.Helper()
 	tracetest.NeedsRoot(t)
-	told = new(tracetest.Lines)
-	tr, err := New(Options{Processes: pids, Children: true, NoStacks: true, MarkAt: []string{"work"}, Warn: told.Add})
+	warnings = new(tracetest.Lines)
+	tr, err := New(Options{Processes: pids, Children: true, NoStacks: true, MarkAt: []string{"work"}, Warn: warnings.Add})
 	qt.Assert(t, qt.IsNil(err))
 	var mu sync.Mutex
 	marks := 0
@@ -41,15 +41,15 @@ func tracedMarks(t *testing.T, pids ...int) (told *tracetest.Lines, count func()
 		}, func() {})))
 	})
 	t.Cleanup(func() { cancel(); running.Wait(); tr.Close() })
-	return told, func() int {
+	return warnings, func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		return marks
 	}
 }
 
-// untilMarked has the program load and call its library until a mark comes of it. Each
-// time it has to print the same as where nothing is traced.
+// untilMarked makes the program load and call its library until a mark arrives. Each call
+// must print the same as in an untraced process.
 func untilMarked(t *testing.T, p *tracetest.Program, count func() int, want string) {
 	t.Helper()
 	before := count()
@@ -60,7 +60,7 @@ func untilMarked(t *testing.T, p *tracetest.Program, count func() int, want stri
 	}
 }
 
-// untraced is what the program prints in a process that is not traced.
+// untraced is the program's output in an untraced process.
 func untraced(t *testing.T, program, lib string) string {
 	t.Helper()
 	cmd := exec.Command(program, lib)
@@ -70,21 +70,21 @@ func untraced(t *testing.T, program, lib string) string {
 	return strings.TrimPrefix(strings.TrimSpace(string(out)), "ready\n")
 }
 
-// TestOverwritingAMarkedLibrary: the probes are gone before the first byte is written, so
-// that no process finds one among the new content; which is read, and marked, in its turn.
+// The probes are removed before the first byte is written, so that no process runs one
+// inside the new content. The new content is read and marked in turn.
 func TestOverwritingAMarkedLibrary(t *testing.T) {
 	lib, second, program := tracetest.MarkedLibraries(t)
 	p := tracetest.Start(t, program, lib)
-	told, count := tracedMarks(t, p.Process.Pid)
+	warnings, count := tracedMarks(t, p.Process.Pid)
 	untilMarked(t, p, count, "2 0")
 
 	tracetest.Overwrite(t, lib, second)
 	qt.Check(t, qt.Equals(untraced(t, program, lib), "2 64"))
-	qt.Check(t, qt.StringContains(told.String(), lib+" is being overwritten: calls of work "))
+	qt.Check(t, qt.StringContains(warnings.String(), lib+" is being overwritten: calls of work "))
 	untilMarked(t, p, count, "2 64")
 	qt.Check(t, qt.Equals(untraced(t, program, lib), "2 64"))
 
-	// and once more: the second content's lease holds as well
+	// the second content's lease works as well
 	content, err := os.ReadFile(second)
 	qt.Assert(t, qt.IsNil(err))
 	third := filepath.Join(t.TempDir(), "third")
@@ -96,21 +96,21 @@ func TestOverwritingAMarkedLibrary(t *testing.T) {
 	qt.Check(t, qt.Equals(untraced(t, program, lib), "3 64"))
 }
 
-// TestALibraryThatIsOpenForWritingIsNotMarked: nobody could hold the writer up. It is as
-// soon as he is done.
-func TestALibraryThatIsOpenForWritingIsNotMarked(t *testing.T) {
+// A writer that has the file open already cannot be delayed. The file is marked once it is
+// closed.
+func TestLibraryOpenForWritingIsNotMarked(t *testing.T) {
 	lib, second, program := tracetest.MarkedLibraries(t)
 	p := tracetest.Start(t, program, lib)
 	writer, err := os.OpenFile(lib, os.O_WRONLY, 0)
 	qt.Assert(t, qt.IsNil(err))
 	defer writer.Close()
-	told, count := tracedMarks(t, p.Process.Pid)
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(told.String(), lib); time.Sleep(50 * time.Millisecond) {
+	warnings, count := tracedMarks(t, p.Process.Pid)
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(warnings.String(), lib); time.Sleep(50 * time.Millisecond) {
 		qt.Assert(t, qt.IsTrue(time.Now().Before(end)), qt.Commentf("no warning has come"))
 		p.Tell(t, "load")
 		qt.Assert(t, qt.Equals(p.Line(t), "2 0"))
 	}
-	qt.Check(t, qt.Equals(told.String(), fmt.Sprintf("--mark-at: calls of work in %s are not marked: it is open for writing", lib)))
+	qt.Check(t, qt.Equals(warnings.String(), fmt.Sprintf("--mark-at: calls of work in %s are not marked: it is open for writing", lib)))
 
 	content, err := os.Open(second)
 	qt.Assert(t, qt.IsNil(err))
@@ -124,18 +124,17 @@ func TestALibraryThatIsOpenForWritingIsNotMarked(t *testing.T) {
 	qt.Check(t, qt.Equals(count(), 0))
 	writer.Close()
 	untilMarked(t, p, count, "2 64")
-	qt.Check(t, qt.Equals(strings.Count(told.String(), "\n"), 0), qt.Commentf("told more than once: %s", told))
+	qt.Check(t, qt.Equals(strings.Count(warnings.String(), "\n"), 0), qt.Commentf("reported more than once: %s", warnings))
 }
 
-// TestAFileOfTwoContainersIsMarkedOnce: on overlayfs it is two files to look at, and one
-// that has the probes.
-func TestAFileOfTwoContainersIsMarkedOnce(t *testing.T) {
+// On overlayfs the library appears as two files, but one inode carries the probes.
+func TestFileSharedByContainersIsMarkedOnce(t *testing.T) {
 	tracetest.NeedsRoot(t)
 	lib, second, program := tracetest.MarkedLibraries(t)
 	var libs [2]string
 	for i := range libs {
 		dir := t.TempDir()
-		// what a container writes to may not lie on an overlayfs, as the folder here may
+		// the writable layer must not lie on an overlayfs, as this folder may
 		qt.Assert(t, qt.IsNil(unix.Mount("tmpfs", dir, "tmpfs", 0, "")))
 		t.Cleanup(func() { qt.Check(t, qt.IsNil(unix.Unmount(dir, unix.MNT_DETACH))) })
 		for _, name := range []string{"upper", "work", "merged"} {
@@ -148,19 +147,19 @@ func TestAFileOfTwoContainersIsMarkedOnce(t *testing.T) {
 		libs[i] = filepath.Join(merged, filepath.Base(lib))
 	}
 	a, b := tracetest.Start(t, program, libs[0]), tracetest.Start(t, program, libs[1])
-	told, count := tracedMarks(t, a.Process.Pid, b.Process.Pid)
+	warnings, count := tracedMarks(t, a.Process.Pid, b.Process.Pid)
 	untilMarked(t, a, count, "2 0")
 	untilMarked(t, b, count, "2 0")
-	time.Sleep(300 * time.Millisecond) // what was called is told of by then
+	time.Sleep(300 * time.Millisecond) // until pending marks are reported
 	before := count()
 	b.Tell(t, "load")
 	qt.Assert(t, qt.Equals(b.Line(t), "2 0"))
 	time.Sleep(300 * time.Millisecond)
 	qt.Check(t, qt.Equals(count()-before, 1))
 
-	// a write makes a copy, in the one container
+	// a write copies the file in one container only
 	tracetest.Overwrite(t, libs[0], second)
-	qt.Check(t, qt.StringContains(told.String(), libs[0]+" is being overwritten"))
+	qt.Check(t, qt.StringContains(warnings.String(), libs[0]+" is being overwritten"))
 	untilMarked(t, a, count, "2 64")
 	untilMarked(t, b, count, "2 0")
 	qt.Check(t, qt.Equals(untraced(t, program, libs[0]), "2 64"))

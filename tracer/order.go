@@ -7,23 +7,21 @@ import (
 	"ttmem/tracer/event"
 )
 
-// holdBackNs is how long an event waits for one that happened before it and
-// comes after it: the kernel takes the time before it reserves the record, and
-// another CPU may be quicker in between.
+// holdBackNs is how long an event waits for an earlier one that arrives later. The kernel
+// reads the clock before it reserves the record, so another CPU may overtake.
 const holdBackNs = 10e6
 
-// ordered puts events in the order of their times; those of one time stay in the
-// order in which they came. Events come nearly in order, so that sorting a batch
-// costs little more than looking at it.
+// ordered sorts events by time; events of the same time stay in order of arrival. They
+// arrive nearly sorted, so sorting a batch costs little more than checking it.
 type ordered struct {
 	events []event.Event
-	// released is the time of the newest event that was given away.
+	// released is the time of the newest event that was released.
 	released uint64
 }
 
 func (o *ordered) push(e event.Event) { o.events = append(o.events, e) }
 
-// newest is the time of the event that came last; 0 where none waits.
+// newest is the time of the last event that arrived; 0 if none waits.
 func (o *ordered) newest() uint64 {
 	if len(o.events) == 0 {
 		return 0
@@ -31,7 +29,7 @@ func (o *ordered) newest() uint64 {
 	return o.events[len(o.events)-1].TimeNs
 }
 
-// release gives what happened before a time to handle, oldest first.
+// release passes the events before a time to handle, oldest first.
 func (o *ordered) release(before uint64, handle func(*event.Event)) {
 	for i := 1; i < len(o.events); i++ {
 		if o.events[i].TimeNs < o.events[i-1].TimeNs {

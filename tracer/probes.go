@@ -2,8 +2,7 @@ package tracer
 
 import "ttmem/bpf"
 
-// probeNames are the probes by their numbers; the names are those of tracer/layout, which
-// finds their addresses.
+// probeNames are the names in tracer/layout, which locates the probes, by probe number.
 var probeNames = [...]string{
 	bpf.KernelProbePROBE_BUFFER_ALLOCATED:    "buffer_allocated",
 	bpf.KernelProbePROBE_BUFFER_DEALLOCATE:   "buffer_deallocate",

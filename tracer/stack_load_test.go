@@ -1,6 +1,6 @@
 package tracer
 
-// Stacks of programs whose code changes: libraries that come and go, forks, exec,
+// Stacks of programs whose code changes: libraries loaded and unloaded, forks, exec,
 // deleted files.
 
 import (
@@ -18,8 +18,8 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// loadProgram builds a program that does what it is told, and two libraries for it
-// to load that have other functions and frames at the same addresses.
+// loadProgram builds a program that obeys commands, and two libraries with different
+// functions and frames at the same addresses.
 func loadProgram(t *testing.T) (p *tracetest.Program, exe string, libs [2]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,8 +32,7 @@ func loadProgram(t *testing.T) (p *tracetest.Program, exe string, libs [2]string
 	return tracetest.Start(t, exe), exe, libs
 }
 
-// callUntilKnown has the program call what it has loaded until its stacks go on to
-// the thread's start.
+// callUntilKnown makes the program call its library until stacks reach the thread's start.
 func callUntilKnown(t *testing.T, p *tracetest.Program, trace *stackTrace) {
 	t.Helper()
 	for range 200 {
@@ -63,7 +62,7 @@ func (s *stackTrace) seen() []stackOf {
 	return slices.Clone(s.calls)
 }
 
-// assertNothingMadeUp allows stacks that end too early, and nothing else.
+// assertNothingMadeUp allows stacks that end too early, but no wrong frame.
 func assertNothingMadeUp(t *testing.T, calls []stackOf, want []shadowCall) (complete, early int) {
 	t.Helper()
 	qt.Assert(t, qt.HasLen(calls, len(want)))
@@ -90,8 +89,8 @@ func assertNothingMadeUp(t *testing.T, calls []stackOf, want []shadowCall) (comp
 	return complete, early
 }
 
-// TestStackOfLibraryLoadedLater: stacks through a library that is loaded while its
-// process is traced are complete once its rows are, and end early before.
+// Stacks through a library that is loaded during the trace end early until its rows are
+// known, and are complete from then on.
 func TestStackOfLibraryLoadedLater(t *testing.T) {
 	p, exe, libs := loadProgram(t)
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
@@ -108,9 +107,9 @@ func TestStackOfLibraryLoadedLater(t *testing.T) {
 	t.Log(trace.StackEnds())
 }
 
-// TestStackOfLibraryInPlaceOfAnother: no stack has the functions or the frames of a
-// library that another has taken the place of.
-func TestStackOfLibraryInPlaceOfAnother(t *testing.T) {
+// No stack has functions or frames of an unloaded library whose place another library has
+// taken.
+func TestStackOfReplacedLibrary(t *testing.T) {
 	p, exe, libs := loadProgram(t)
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
 	var places [2]string
@@ -138,8 +137,7 @@ func TestStackOfLibraryInPlaceOfAnother(t *testing.T) {
 	t.Log(trace.StackEnds())
 }
 
-// TestStackAfterUnloading: a process that unloads code and does nothing else has
-// its stacks taken again.
+// Stacks of a process recover after it unloads code and does nothing else.
 func TestStackAfterUnloading(t *testing.T) {
 	p, exe, libs := loadProgram(t)
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
@@ -158,8 +156,8 @@ func TestStackAfterUnloading(t *testing.T) {
 	t.Log("equal:", assertShadow(t, calls[before:], want[before:], nil))
 }
 
-// TestStackOfChildren: the children of a traced process have stacks, from their
-// first call on and after their parent has ended.
+// Children of a traced process have stacks from their first call on, also after their
+// parent has ended.
 func TestStackOfChildren(t *testing.T) {
 	p, exe, libs := loadProgram(t)
 	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{Children: true})
@@ -201,14 +199,13 @@ func TestStackOfChildren(t *testing.T) {
 	}
 }
 
-// TestStackOfOtherProgram: a traced process that becomes another program has that
-// one's stacks.
+// After an exec, stacks are those of the new program.
 func TestStackOfOtherProgram(t *testing.T) {
 	p, exe, libs := loadProgram(t)
 	other := filepath.Join(filepath.Dir(exe), "other")
 	compile(t, "clang++-19", other, "-rdynamic", "load.cc", "shadow.cc", "-ldl", "-fno-omit-frame-pointer", "-O1")
 	trace := traceStacks(t, p.Process.Pid, other, "probed", Options{})
-	p.Do(t, "call 5 ignored") // of the first program, in which there is no probe
+	p.Do(t, "call 5 ignored") // in the first program, which has no probe
 	qt.Assert(t, qt.Equals(p.Do(t, "exec 0 %s", other), "ready"))
 	before := len(trace.seen())
 	p.Do(t, "open 5 %s", libs[1])
@@ -224,8 +221,8 @@ func TestStackOfOtherProgram(t *testing.T) {
 	t.Log("equal:", assertShadow(t, calls[known:], want[known:], nil))
 }
 
-// TestStackOfDeletedFile: a program's functions have their names also where its file
-// lies in another mount namespace, and is no longer there.
+// Functions have names even if the program's file lies in another mount namespace and was
+// deleted.
 func TestStackOfDeletedFile(t *testing.T) {
 	tracetest.NeedsRoot(t)
 	dir := t.TempDir()

@@ -1,7 +1,7 @@
 package tracer
 
-// What the tests of native stacks share: programs of testdata/stack_native that
-// keep account themselves of which functions have called which (shadow.h).
+// Shared by the tests of native stacks: the programs of testdata/stack_native record which
+// functions call which (shadow.h).
 
 import (
 	"fmt"
@@ -18,8 +18,8 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// compile makes a program or, with -shared, a library of sources in
-// testdata/stack_native. Its functions name themselves after the output file.
+// compile builds a program or, with -shared, a library from sources in
+// testdata/stack_native. Its functions are named after the output file.
 func compile(t *testing.T, compiler, output string, args ...string) {
 	t.Helper()
 	tracetest.Compile(t, filepath.Join("testdata", "stack_native"), compiler, output, append([]string{
@@ -27,7 +27,7 @@ func compile(t *testing.T, compiler, output string, args ...string) {
 	}, args...)...)
 }
 
-// shadowCall is a call of probed by the program's own account.
+// shadowCall is a call of probed as the program recorded it.
 type shadowCall struct {
 	tid   int
 	what  string
@@ -57,11 +57,11 @@ func glue(f *event.Frame) bool {
 		strings.HasPrefix(f.Module, "libgcc_s.so") || strings.HasPrefix(f.Module, "ld-linux")
 }
 
-// named are the frames that keep account, as that has them.
+// named returns the frames of functions that record their calls, in the form of the record.
 func named(frames []event.Frame) (names []string) {
 	for i := range frames {
 		if f := &frames[i]; !glue(f) {
-			// g++'s names for what is called from the same file, and for rare branches
+			// g++'s suffixes for calls within a file and for rare branches
 			name := strings.TrimSuffix(strings.TrimSuffix(f.Symbol, ".localalias"), ".cold")
 			if name == "" {
 				name = fmt.Sprintf("%#x", f.Address)
@@ -72,7 +72,7 @@ func named(frames []event.Frame) (names []string) {
 	return names
 }
 
-// begins reports whether a stack goes on to where its thread began.
+// begins reports whether a stack reaches the thread's start.
 func begins(frames []event.Frame) bool {
 	if len(frames) == 0 {
 		return false
@@ -81,9 +81,9 @@ func begins(frames []event.Frame) bool {
 	return last.Symbol == "_start" || strings.HasPrefix(last.Module, "libc.so")
 }
 
-// assertShadow compares all stacks, thread by thread, with the program's own
-// account, and gives the number of those that are equal by what was called.
-// different may say what is to be expected in place of the account.
+// assertShadow compares all stacks, thread by thread, with the program's record, and
+// returns the number of equal ones by kind of call. different may replace the expected
+// stack.
 func assertShadow(t *testing.T, calls []stackOf, want []shadowCall, different func(*shadowCall) (names []string, begins bool)) map[string]int {
 	t.Helper()
 	equal := make(map[string]int)
@@ -147,8 +147,8 @@ var flavours = []struct {
 	}, false},
 }
 
-// callsProgram builds testdata/stack_native/calls.cc in all flavours and starts a
-// program that runs them once it is told to.
+// callsProgram builds testdata/stack_native/calls.cc in all flavours and starts a program
+// that runs them on command.
 func callsProgram(t *testing.T, compiler string) (p *tracetest.Program, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -163,21 +163,20 @@ func callsProgram(t *testing.T, compiler string) (p *tracetest.Program, dir stri
 	return tracetest.Start(t, args...), dir
 }
 
-// cut is the end that is expected of two stacks: the account's, or earlier.
+// cut returns where two kinds of stacks are expected to end: as recorded, or earlier.
 func cut(c *shadowCall) (names []string, begins bool) {
 	huge := slices.Index(c.names, "huge_frame@without-rows.so")
 	switch {
-	case c.what == "too deep": // 128 frames, probed's among them
+	case c.what == "too deep": // 128 frames, including probed
 		return c.names[:127], false
 	case c.what == "frame of more than 1 MiB" && huge >= 0:
-		return c.names[:huge+1], false // what rbp points to is not believed if it is so far away
+		return c.names[:huge+1], false // rbp is ignored if it points that far away
 	}
 	return c.names, true
 }
 
-// TestStackOfAllCalls: every way to call a function that compilers make, in code
-// built with and without frame pointers and without unwind rows, gives the stack
-// that the program itself tells of; and the program lives.
+// Every kind of call that compilers emit, in code with and without frame pointers and
+// unwind rows, gives the recorded stack; and the program survives.
 func TestStackOfAllCalls(t *testing.T) {
 	for _, compiler := range []string{"clang++-19", "g++"} {
 		t.Run(compiler, func(t *testing.T) {
@@ -190,13 +189,13 @@ func TestStackOfAllCalls(t *testing.T) {
 			ends, _ := trace.StackEnds()
 			t.Log(ends)
 			qt.Check(t, qt.Equals(ends["more than 128 frames"], uint64(len(flavours))))
-			qt.Check(t, qt.Equals(ends["code without unwind rows"], 2)) // the huge frame's
+			qt.Check(t, qt.Equals(ends["code without unwind rows"], 2)) // those with the huge frame
 		})
 	}
 }
 
-// TestStackFromCodeWithoutRows: a probe in code without unwind rows stands before
-// rbp points to the function's own frame; its caller is there all the same.
+// A probe in code without unwind rows hits before rbp points to the function's own frame.
+// Its caller must still be in the stack.
 func TestStackFromCodeWithoutRows(t *testing.T) {
 	p, dir := callsProgram(t, "clang++-19")
 	trace := traceStacks(t, p.Process.Pid, filepath.Join(dir, "without-rows.so"), "leaf", Options{})
@@ -209,18 +208,16 @@ func TestStackFromCodeWithoutRows(t *testing.T) {
 		}
 	}
 	t.Log("equal:", assertShadow(t, trace.stop(), want, func(c *shadowCall) ([]string, bool) {
-		if c.what == "too deep" { // leaf is the first of 128
+		if c.what == "too deep" { // leaf is the innermost of 128
 			return c.names[:128], false
 		}
 		return cut(c)
 	}))
 }
 
-// TestStacksThatAreReused: what is remembered from one stack to the next never
-// shows in another: 100,000 stacks of frames that move, of alternating call sites
-// and over stale return addresses equal the program's own account, to the call
-// site.
-func TestStacksThatAreReused(t *testing.T) {
+// Cached stacks never leak into others: 100,000 stacks with moving frames, alternating call
+// sites and stale return addresses equal the program's record, down to the call site.
+func TestReusedStacks(t *testing.T) {
 	for _, compiler := range []string{"clang++-19", "g++"} {
 		t.Run(compiler, func(t *testing.T) {
 			exe := filepath.Join(t.TempDir(), "reuse")
@@ -248,10 +245,10 @@ func TestStacksThatAreReused(t *testing.T) {
 
 func isSite(name string) bool { return strings.HasPrefix(name, "site") }
 
-// siteAddresses are the places from which two_sites calls, by the account.
+// siteAddresses are the addresses from which two_sites calls, with the recorded site.
 type siteAddresses map[uint64]string
 
-// learn checks that a place is always the same one by the account.
+// learn checks that an address always has the same recorded site.
 func (s siteAddresses) learn(t *testing.T, calls []stackOf, want []shadowCall) {
 	t.Helper()
 	byThread := make(map[int][]stackOf)
@@ -262,7 +259,7 @@ func (s siteAddresses) learn(t *testing.T, calls []stackOf, want []shadowCall) {
 	for _, w := range want {
 		rest := byThread[w.tid]
 		if len(rest) == 0 {
-			return // assertShadow tells
+			return // assertShadow reports it
 		}
 		byThread[w.tid] = rest[1:]
 		var places []uint64

@@ -30,8 +30,8 @@ type interpreter struct {
 	minor                 int
 }
 
-// interpreters are the Pythons of this machine that extensions can be compiled
-// for: pyenv's, uv's and those on PATH. It skips the test where there is none.
+// interpreters returns the Pythons of this machine that have headers: pyenv's, uv's and
+// those on PATH. It skips the test if there is none.
 func interpreters(t *testing.T) []interpreter {
 	t.Helper()
 	found := findInterpreters()
@@ -58,7 +58,7 @@ var findInterpreters = sync.OnceValue(func() (found []interpreter) {
 		}
 	}
 	for _, c := range candidates {
-		// pyenv's shims are scripts that tell where the program is
+		// pyenv's shims are scripts; ask for the real path
 		out, err := exec.Command(c, "-c", `import os, platform, sys, sysconfig
 headers = sysconfig.get_paths()["include"]
 if platform.python_implementation() == "CPython" and os.path.exists(headers + "/Python.h"):
@@ -76,8 +76,8 @@ if platform.python_implementation() == "CPython" and os.path.exists(headers + "/
 	return found
 })
 
-// compileC compiles a C file without frame pointers. It skips the test where there
-// is no compiler.
+// compileC compiles a C file without frame pointers. It skips the test if there is no
+// compiler.
 func compileC(t *testing.T, source, out string, flags ...string) {
 	t.Helper()
 	for _, cc := range []string{"gcc", "clang-19", "clang", "cc"} {
@@ -91,20 +91,20 @@ func compileC(t *testing.T, source, out string, flags ...string) {
 	t.Skip("no C compiler: neither gcc nor clang is installed")
 }
 
-// pythonProgram is a program that runs with ttprobe.
+// pythonProgram is a running program that uses ttprobe.
 type pythonProgram struct {
 	*exec.Cmd
 	interpreter
-	dir string // has ttprobe.so
-	// module is the file that has the interpreter: its library, or the program.
+	dir string // contains ttprobe.so
+	// module is the file with the interpreter: its library, or the program.
 	module string
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
 	stderr strings.Builder
 }
 
-// startPython starts a program of testdata/stack_python with ttprobe's folder and
-// args, up to where it says that it is ready.
+// startPython starts a program of testdata/stack_python with ttprobe's folder and args, and
+// waits until it is ready.
 func startPython(t *testing.T, p interpreter, env []string, name string, args ...string) *pythonProgram {
 	t.Helper()
 	tracetest.NeedsRoot(t)
@@ -141,7 +141,7 @@ func startPython(t *testing.T, p interpreter, env []string, name string, args ..
 // probe is the extension.
 func (p *pythonProgram) probe() string { return filepath.Join(p.dir, "ttprobe.so") }
 
-// finish has the program go on, and waits for its end.
+// finish lets the program continue and waits for its end.
 func (p *pythonProgram) finish(t *testing.T) {
 	t.Helper()
 	_, err := io.WriteString(p.stdin, "\n")
@@ -152,21 +152,21 @@ func (p *pythonProgram) finish(t *testing.T) {
 	qt.Check(t, qt.Equals(p.stderr.String(), ""))
 }
 
-// said is what a program says of one of its calls.
+// said is a program's own record of a call.
 type said struct {
 	Kind   string
 	TID    int
 	Depths []int
 	Frames []saidFrame
-	// N is how many frames there are where there are more than Frames has.
+	// N is the number of frames if Frames does not have all of them.
 	N int
-	// Level is how many frames have no damage.
+	// Level is the number of undamaged frames.
 	Level int
-	// Places is how many addresses the code objects had that died.
+	// Places is the number of addresses at which code objects died.
 	Places int
 }
 
-// saidFrame is name, qualified name, file and line.
+// saidFrame has name, qualified name, file and line.
 type saidFrame struct {
 	name, qualName, file string
 	line                 int
@@ -176,8 +176,8 @@ func (f *saidFrame) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &[]any{&f.name, &f.qualName, &f.file, &f.line})
 }
 
-// readSaid reads what a program wrote: its calls in the order of each thread's,
-// and the last record.
+// readSaid reads a program's records: the calls of each thread in order, and the last
+// record.
 func readSaid(t *testing.T, path string) (threads map[int][]said, end said) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -199,19 +199,18 @@ func readSaid(t *testing.T, path string) (threads map[int][]said, end said) {
 	}
 }
 
-// The limits of bpf/src/records.h, in bytes as the str has them, and whether a
-// text was cut.
+// The limits of bpf/src/records.h, in bytes of the str, and the flag for a truncated text.
 const (
 	maxName = 256
 	maxFile = 768
 )
 
-// shown is what is shown of a text: characters have 1, 2 or 4 bytes in memory,
-// as the largest of them needs.
+// shown returns a text as ttmem shows it. A character takes 1, 2 or 4 bytes, as the largest
+// one needs.
 func shown(s string, limit int) string {
 	size := 1
 	for _, c := range s {
-		// a lone surrogate, which JSON could not tell, is U+FFFD here
+		// JSON cannot express a lone surrogate; it is U+FFFD here
 		switch {
 		case c > 0xffff:
 			size = 4
@@ -223,7 +222,7 @@ func shown(s string, limit int) string {
 	return string(runes[:min(len(runes), limit/size)])
 }
 
-// pythonFrames are the Python frames of a stack, as the program says them.
+// pythonFrames returns the Python frames of a stack in the form of the records.
 func pythonFrames(frames []event.Frame) (list []saidFrame) {
 	for _, f := range frames {
 		if f.Kind == event.Python {
@@ -233,8 +232,8 @@ func pythonFrames(frames []event.Frame) (list []saidFrame) {
 	return list
 }
 
-// sameFrame: a line table of which not all was copied may leave the line open, but
-// not have it wrong.
+// sameFrame: if a line table was not copied completely, the line may be missing, but not
+// wrong.
 func sameFrame(got, want saidFrame) bool {
 	if want.file == "<huge>" && got.line == 0 {
 		want.line = 0
@@ -242,7 +241,7 @@ func sameFrame(got, want saidFrame) bool {
 	return got == want
 }
 
-// expected are the Python frames that are to be shown.
+// expected returns the Python frames that ttmem should show.
 func (s said) expected() (list []saidFrame) {
 	for _, f := range s.Frames {
 		if f.qualName == "" { // 3.10 has none
@@ -253,15 +252,14 @@ func (s said) expected() (list []saidFrame) {
 	return list
 }
 
-// tally counts what was compared.
+// tally counts comparisons.
 type tally struct {
 	stacks, equal, frames int
 	kinds                 map[string]bool
 	failures              int
 }
 
-// compare compares the stacks of a trace with what the program says, thread by
-// thread.
+// compare compares the stacks of a trace with the program's records, thread by thread.
 func compare(t *testing.T, calls []stackOf, threads map[int][]said, check func(said, []event.Frame) error) (n tally) {
 	t.Helper()
 	n.kinds = make(map[string]bool)
@@ -271,7 +269,7 @@ func compare(t *testing.T, calls []stackOf, threads map[int][]said, check func(s
 		i := seen[c.tid]
 		seen[c.tid]++
 		if i >= len(thread) {
-			n.fail(t, "thread %d: call %d, of which it knows %d", c.tid, i, len(thread))
+			n.fail(t, "thread %d: call %d, of %d recorded", c.tid, i, len(thread))
 			continue
 		}
 		want := thread[i]
@@ -309,7 +307,7 @@ func (n *tally) fail(t *testing.T, format string, args ...any) {
 	}
 }
 
-// difference is the first difference of two stacks.
+// difference describes the first difference between two stacks.
 func difference(got, want []saidFrame) string {
 	for i := range min(len(got), len(want)) {
 		if !sameFrame(got[i], want[i]) {
@@ -330,8 +328,8 @@ func texts(frames []event.Frame) string {
 	return b.String()
 }
 
-// interleaved checks that each of the extension's functions that called Python stands
-// right among Python's frames: as many are outside of it as had called it.
+// interleaved checks that each function of the extension that called Python stands at the
+// right depth among Python's frames.
 func interleaved(s said, frames []event.Frame) error {
 	var depths []int
 	outside := max(len(s.Frames), s.N)
@@ -341,7 +339,7 @@ func interleaved(s said, frames []event.Frame) error {
 			outside--
 		case f.Symbol == "calling", f.Symbol == "descending":
 			if n := len(depths); n > 0 && f.Symbol == "descending" && depths[n-1] == outside {
-				continue // one in the other
+				continue // one inside the other
 			}
 			depths = append(depths, outside)
 		}
@@ -374,8 +372,8 @@ const maxFrames = 128
 
 const evalLoop = "_PyEval_EvalFrameDefault"
 
-// inLoops checks that Python's frames stand where the interpreter's loop runs
-// them: in runs, each behind a call of the loop, and no loop without any.
+// inLoops checks that Python frames stand next to the evaluation loop that runs them, and
+// that every loop runs a frame.
 func inLoops(p interpreter, s said, frames []event.Frame) error {
 	if err := interleaved(s, frames); err != nil {
 		return err
@@ -387,7 +385,7 @@ func inLoops(p interpreter, s said, frames []event.Frame) error {
 		}
 	}
 	if native >= maxFrames {
-		return nil // the outer ones of Python's have no loop to stand at
+		return nil // the outer Python frames have no loop in the stack
 	}
 	for i, f := range frames {
 		loop := strings.HasPrefix(f.Symbol, evalLoop) && f.Kind == event.Native
@@ -404,8 +402,8 @@ func inLoops(p interpreter, s said, frames []event.Frame) error {
 	return nil
 }
 
-// TestPythonPartEqualsTraceback: at every call of a program with calls of all
-// kinds, what is shown of Python is what traceback.extract_stack says there.
+// At every call of a program with all kinds of calls, the Python part equals
+// traceback.extract_stack.
 func TestPythonPartEqualsTraceback(t *testing.T) {
 	for _, p := range interpreters(t) {
 		t.Run(p.version, func(t *testing.T) {
@@ -441,9 +439,9 @@ func TestPythonPartEqualsTraceback(t *testing.T) {
 	}
 }
 
-// TestPythonStandsInItsLoops: with all frames shown, Python's stand where the
-// interpreter's loop was called that runs them.
-func TestPythonStandsInItsLoops(t *testing.T) {
+// With all frames shown, Python frames stand at the call of the evaluation loop that runs
+// them.
+func TestPythonFramesAtTheirLoops(t *testing.T) {
 	for _, p := range interpreters(t) {
 		t.Run(p.version, func(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "said")
@@ -465,8 +463,7 @@ func TestPythonStandsInItsLoops(t *testing.T) {
 	}
 }
 
-// TestPythonBehindOtherKeys: the interpreter's pthread key is not among the
-// first, which lie elsewhere.
+// The interpreter's pthread key is not among the first, which are stored elsewhere.
 func TestPythonBehindOtherKeys(t *testing.T) {
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "keys.c"), filepath.Join(dir, "keys.so")
@@ -491,9 +488,8 @@ __attribute__((constructor)) static void make(void) {
 	}
 }
 
-// TestDamagedPython: whatever lies in the interpreter's memory, stacks have no
-// frame that is made up. Frames before the damage are right, then the Python part
-// ends, or goes on with functions that the program has.
+// With damaged interpreter memory, stacks have no invented frame. Frames before the damage
+// are right; then the Python part ends, or goes on with functions of the program.
 func TestDamagedPython(t *testing.T) {
 	for _, p := range interpreters(t) {
 		t.Run(p.version, func(t *testing.T) {
@@ -535,8 +531,7 @@ func TestDamagedPython(t *testing.T) {
 	}
 }
 
-// offsetsOf is where an interpreter, and its C library's threads, keep what, as
-// JSON.
+// offsetsOf returns the offsets in an interpreter and in its C library's threads, as JSON.
 func offsetsOf(t *testing.T, p interpreter) string {
 	t.Helper()
 	var o struct {
@@ -566,9 +561,8 @@ func offsetsOf(t *testing.T, p interpreter) string {
 	return string(text)
 }
 
-// realFrame reports whether a frame is one of the program's, of which some texts
-// are not shown, or not in full. Damage may have put in what the program has for
-// that.
+// realFrame reports whether a frame is one of the program's. Texts may be missing or
+// truncated, or be the decoy that the damage puts in.
 func realFrame(f saidFrame, want []saidFrame) bool {
 	part := func(got, want string) bool { return strings.HasPrefix(want, got) || got == "a decoy" }
 	if f.name == "decoy" && filepath.Base(f.file) == "damaged.py" {
@@ -579,7 +573,7 @@ func realFrame(f saidFrame, want []saidFrame) bool {
 	})
 }
 
-// notMadeUp checks the Python frames of a stack that has damage.
+// notMadeUp checks the Python frames of a damaged stack.
 func notMadeUp(got []saidFrame, s said) error {
 	want := s.expected()
 	seen := make(map[saidFrame]bool)

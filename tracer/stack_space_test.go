@@ -16,13 +16,13 @@ import (
 	"ttmem/tracer/host"
 )
 
-// tell has the kernel side told of a process's code, of which no library told.
+// refresh makes the tracer read a process's code although it maps no tt-metal library.
 func tell(tr *Tracer, pid int) {
 	tr.spaces.Changed(pid)
 	tr.spaces.Settle()
 }
 
-// kernelSpaceOf is what the kernel side has of a process's code.
+// kernelSpaceOf returns the kernel side's record of a process's code.
 func kernelSpaceOf(t *testing.T, tr *Tracer, pid int) (k bpf.KernelSpace) {
 	t.Helper()
 	var process bpf.KernelProcess
@@ -36,7 +36,7 @@ func kernelSpaceOf(t *testing.T, tr *Tracer, pid int) (k bpf.KernelSpace) {
 	return k
 }
 
-// tablesOf is where the kernel side has the unwind rows of what a process maps, by path.
+// tablesOf returns the tables with unwind rows of the files that a process maps, by path.
 func tablesOf(t *testing.T, tr *Tracer, pid int) map[string]uint32 {
 	t.Helper()
 	code, err := host.CodeMappings(pid)
@@ -51,8 +51,8 @@ func tablesOf(t *testing.T, tr *Tracer, pid int) map[string]uint32 {
 	return tables
 }
 
-// TestCopiesShareATable: files of one build have one table, met together or one
-// after the other, and stacks through either are right.
+// Files of one build share one table, whether discovered together or one after the other,
+// and stacks through each are right.
 func TestCopiesShareATable(t *testing.T) {
 	p, exe, libs := loadProgram(t)
 	var copies []string
@@ -79,7 +79,7 @@ func TestCopiesShareATable(t *testing.T) {
 	calls, want := trace.stop(), readShadow(t, p.Shadow)
 	qt.Assert(t, qt.HasLen(calls, len(want)))
 	for i, w := range want {
-		// all three say that they are first.so
+		// all three are builds of first.so
 		got := named(calls[i].stack.Frames())
 		for j, name := range got {
 			if strings.Contains(name, "@copy") {
@@ -93,8 +93,8 @@ func TestCopiesShareATable(t *testing.T) {
 	}
 }
 
-// TestManyMappings: of a process that maps code in more places than the kernel
-// side has room for the first ones are known, and it is said once.
+// Of a process that maps code in too many places, the first ones are known, and there is
+// one warning.
 func TestManyMappings(t *testing.T) {
 	p, exe, _ := loadProgram(t)
 	var mu sync.Mutex

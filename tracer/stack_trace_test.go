@@ -1,7 +1,7 @@
 package tracer
 
-// What the tests of stacks share: the stacks of all calls of one function of a
-// running process, without a tt-metal library.
+// Shared by the tests of stacks: stacks of all calls of one function in a running process,
+// without a tt-metal library.
 
 import (
 	"context"
@@ -43,9 +43,8 @@ type stackTrace struct {
 	calls []stackOf
 }
 
-// traceStacks traces the calls of a function, which a file that the process maps
-// has at its start. The probe is in place, and the process's code known, when it
-// returns.
+// traceStacks traces the calls of a function at its first instruction. When it returns, the
+// probe is in place and the process's code is known.
 func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTrace {
 	t.Helper()
 	tracetest.NeedsRoot(t)
@@ -64,13 +63,13 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	tr, err := New(o)
 	qt.Assert(t, qt.IsNil(err))
 	st := &stackTrace{Tracer: tr, pid: pid}
-	// no library is met: tell of the process's code all the same
+	// no tt-metal library is mapped: read the process's code all the same
 	tr.spaces.Changed(pid)
 	tr.spaces.Settle()
 	k, err := kernel.Detect()
 	qt.Assert(t, qt.IsNil(err))
 	spec := k.Spec
-	limit := pid // of the probe
+	limit := pid // restricts the probe to the process
 	if o.Children {
 		limit = 0
 	}
@@ -108,7 +107,7 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	return st
 }
 
-// maps are the kernel side's by their names: all that programs share.
+// maps returns the kernel side's maps by name.
 func (t *Tracer) maps() map[string]*ebpf.Map {
 	maps := make(map[string]*ebpf.Map)
 	v := reflect.ValueOf(t.objs.KernelMaps)
@@ -118,7 +117,7 @@ func (t *Tracer) maps() map[string]*ebpf.Map {
 	return maps
 }
 
-// globals is the map of the tracer's global variables: a probe with its own would
+// globals returns the map of the tracer's global variables: a probe with its own map would
 // not learn of code objects that die.
 func (t *Tracer) globals() (*ebpf.Map, error) {
 	info, err := t.objs.OnCodeDealloc.Info()
@@ -139,7 +138,7 @@ func (t *Tracer) globals() (*ebpf.Map, error) {
 	return nil, errors.New("the BPF program has no .bss")
 }
 
-// stop ends the trace and gives all calls in the order of their times.
+// stop ends the trace and returns all calls in order of time.
 func (s *stackTrace) stop() []stackOf {
 	if s.cancel != nil {
 		time.Sleep(2 * pollInterval)
@@ -152,7 +151,7 @@ func (s *stackTrace) stop() []stackOf {
 	return s.calls
 }
 
-// text is a frame as failures show it.
+// text formats a frame for failure messages.
 func text(f *event.Frame) string {
 	if f.Kind == event.Python {
 		return fmt.Sprintf("%s (%s:%d)", f.Name, filepath.Base(f.File), f.Line)

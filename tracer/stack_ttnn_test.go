@@ -1,6 +1,6 @@
 package tracer
 
-// Stacks of the real ttnn, beside those that gdb sees at the same calls.
+// Stacks of the real ttnn compared with those that gdb sees at the same calls.
 
 import (
 	"bufio"
@@ -26,8 +26,8 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// probedByGDB are functions that many ways lead to: memory of the device, and of
-// the host.
+// probedByGDB are functions that are called in many ways: allocations of device and host
+// memory.
 var probedByGDB = []struct{ program, library, symbol string }{
 	{"demo.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker14track_allocateEPKNS0_6BufferE"},
 	{"mix.py", "libtt_metal.so", "_ZN2tt8tt_metal12GraphTracker14track_allocateEPKNS0_6BufferE"},
@@ -37,26 +37,25 @@ var probedByGDB = []struct{ program, library, symbol string }{
 	{"demo.py", "libstdc++.so.6", "_Znwm"}, // operator new
 }
 
-// gdbStack is a stack that gdb has seen: modules and addresses in them, the
-// innermost frame first.
+// gdbStack is a stack as gdb saw it: modules and addresses in them, innermost frame first.
 type gdbStack struct {
 	tid    int
 	frames []gdbFrame
-	made   int // tail calls that gdb makes up, left out
+	made   int // tail calls that gdb inferred; left out
 }
 
 type gdbFrame struct {
 	module string
-	// address is where the frame stands: behind its call, but for the innermost
-	// one and what a signal has interrupted
+	// address is the return address; for the innermost frame and after a signal, the
+	// address itself
 	address uint64
 	exact   bool
 }
 
 func (f gdbFrame) String() string { return fmt.Sprintf("%s+%#x", f.module, f.address) }
 
-// attachGDB has gdb write the stack at each of the first hits of an address of a
-// process. It returns when gdb is attached.
+// attachGDB makes gdb write the stack at the first hits of an address in a process. It
+// returns when gdb is attached.
 func attachGDB(t *testing.T, pid int, address uint64, hits int) (cmd *exec.Cmd, file string) {
 	t.Helper()
 	if _, err := exec.LookPath("gdb"); err != nil {
@@ -82,7 +81,7 @@ func attachGDB(t *testing.T, pid int, address uint64, hits int) (cmd *exec.Cmd, 
 	}
 }
 
-// readGDB reads what gdb.py has written.
+// readGDB reads the output of gdb.py.
 func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -139,7 +138,8 @@ func readGDB(t *testing.T, file string) (stacks []gdbStack) {
 	return stacks
 }
 
-// biasOf is what is added to the addresses of a mapped file's program headers.
+// biasOf is the difference between the addresses in a mapped file and in its program
+// headers.
 func biasOf(t *testing.T, m host.Mapping) uint64 {
 	if m.Path == "" || m.Path[0] != '/' {
 		return 0
@@ -156,7 +156,7 @@ func biasOf(t *testing.T, m host.Mapping) uint64 {
 	return 0
 }
 
-// nativeFrames are the frames of a stack as gdb has them.
+// nativeFrames returns the native frames of a stack in gdb's form.
 func nativeFrames(frames []event.Frame) (list []gdbFrame) {
 	for _, f := range frames {
 		if f.Kind == event.Native && !f.Inlined {
@@ -166,8 +166,8 @@ func nativeFrames(frames []event.Frame) (list []gdbFrame) {
 	return list
 }
 
-// afterFirst is the address of the second instruction of a function that begins
-// with a push or endbr64: ttmem's probe stands on the first.
+// afterFirst is the address of the second instruction of a function that begins with push
+// or endbr64. ttmem's probe is on the first.
 func afterFirst(t *testing.T, file, symbol string) uint64 {
 	t.Helper()
 	e, err := symbolize.Open(file)
@@ -189,8 +189,8 @@ func afterFirst(t *testing.T, file, symbol string) uint64 {
 	return 0
 }
 
-// TestNativeStackEqualsGDB: at the same calls of the real ttnn ttmem and gdb see
-// the same frames, address by address, to the thread's start.
+// At the same calls of the real ttnn, ttmem and gdb see the same frames by address, down to
+// the thread's start.
 func TestNativeStackEqualsGDB(t *testing.T) {
 	for _, version := range []string{"0.81.1", "0.76.0"} {
 		t.Run(version, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestNativeStackEqualsGDB(t *testing.T) {
 type gdbComparison struct {
 	equal, wrong int
 	different    map[string]bool // equal ones
-	madeUp       int             // equal once a tail call that gdb made up is left out
+	madeUp       int             // equal without a tail call that gdb inferred
 	deepest      int             // frames
 	ends         map[string]uint64
 }
@@ -233,8 +233,7 @@ func (c *gdbComparison) add(other gdbComparison) {
 	}
 }
 
-// compareWithGDB traces the calls of a function in a program and has gdb stop at
-// them.
+// compareWithGDB traces the calls of a function in a program while gdb stops at them.
 func compareWithGDB(t *testing.T, version, program, library, symbol string) (c gdbComparison) {
 	t.Helper()
 	p, _ := tracetest.TTNN(t, version, program)
@@ -263,7 +262,7 @@ func compareWithGDB(t *testing.T, version, program, library, symbol string) (c g
 		byThread[want.tid] = rest[1:]
 		got := nativeFrames(rest[0].stack.Frames())
 		same := len(got) == len(want.frames)
-		for i := 1; i < len(got) && same; i++ { // the innermost one stands elsewhere
+		for i := 1; i < len(got) && same; i++ { // the innermost frame differs by an instruction
 			w := want.frames[i]
 			if w.exact {
 				w.address++
@@ -294,7 +293,7 @@ func total(counts map[string]uint64) (n uint64) {
 	return n
 }
 
-// TestTimeToAttach says how long it takes to attach to a process that runs ttnn.
+// TestTimeToAttach logs how long it takes to attach to a process that runs ttnn.
 func TestTimeToAttach(t *testing.T) {
 	p, _ := tracetest.TTNN(t, "0.81.1", "loop.py", "1000", "2")
 	p.Tell(t, "go")

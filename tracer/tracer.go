@@ -1,6 +1,6 @@
-// Package tracer goes from a running host to a stream of events: it finds the
-// processes that map a tt-metal library, works out the library's layout, places
-// the probes and decodes what they send.
+// Package tracer turns a running host into a stream of events. It discovers the processes
+// that map a tt-metal library, derives the library's layout, places the probes and decodes
+// their records.
 //
 // Nothing is written into a traced process, and nothing stops it.
 package tracer
@@ -22,24 +22,24 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// Options say what to trace. The zero value traces every process of the host.
+// Options select what to trace. The zero value traces every process of the host.
 type Options struct {
 	// Processes are the ids of the processes to trace.
 	Processes []int
-	// Children has the future children of Processes traced as well.
+	// Children traces future children of Processes as well.
 	Children bool
-	// NoStacks takes no call stacks.
+	// NoStacks disables call stacks.
 	NoStacks bool
-	// FreeStacks takes the stacks of frees as well.
+	// FreeStacks records the call stacks of frees as well.
 	FreeStacks bool
-	// FullNames has functions named with their parameters and template arguments.
+	// FullNames shows functions with their parameters and template arguments.
 	FullNames bool
 	// AllFrames keeps the Python interpreter's own calls in stacks.
 	AllFrames bool
-	// MarkAt are the names of native functions: each call of one is a Mark. Where there
-	// are no Children each is to be in a file that is mapped.
+	// MarkAt are names of native functions. Each call of one is a mark. Without Children,
+	// each function must be in a file that is already mapped.
 	MarkAt []string
-	// Warn gets what could not be seen, a line each; nil: it is dropped.
+	// Warn gets a line for everything that could not be traced; nil drops them.
 	Warn func(string)
 }
 
@@ -50,7 +50,7 @@ type Tracer struct {
 	finder  *finder
 	decoder *decoder
 	warn    func(string)
-	lost    [len(lostCauses)]uint64 // by the kernel side, as it was last asked
+	lost    [len(lostCauses)]uint64 // by the kernel side, at the last count
 }
 
 // New loads the kernel side and attaches to all libraries that the processes map
@@ -85,7 +85,7 @@ func New(o Options) (_ *Tracer, err error) {
 		return nil, err
 	}
 	t.spaces.Started()
-	// what was read of the kernel's types and of the libraries is not needed again
+	// the kernel's types and the libraries' symbols are not needed again
 	debug.FreeOSMemory()
 	return t, nil
 }
@@ -102,21 +102,20 @@ func (t *Tracer) load(o *Options) error {
 	return t.spaces.Start(t.objs)
 }
 
-// pollInterval is how often the ring buffer is read when the kernel side does not wake the
+// pollInterval is how often the ring buffer is read while the kernel side does not wake the
 // reader.
 const pollInterval = 10 * time.Millisecond
 
-// countNs is how often the kernel side is asked what it has lost: that costs as much as
-// to look at the ring buffer.
+// countNs is how often the kernel side's loss counters are read, which costs as much as a
+// check of the ring buffer.
 const countNs = 100e6
 
-// sweepNs is how often it is made sure that processes are still there.
+// sweepNs is how often processes are checked for having ended.
 const sweepNs = 10e9
 
-// Run gives events to handle in the order of their times until the context is
-// done, then what had come in by then, and returns. After each batch, and at
-// least every pollInterval, it calls pause, where what handle gathered can be
-// written or shown.
+// Run passes events to handle in order of time until the context is done, then the rest
+// that had arrived by then. After each batch, and at least every pollInterval, it calls
+// pause, so that the caller can write or show what handle collected.
 func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func()) error {
 	var record ringbuf.Record
 	var end uint64 // when the context was done
@@ -142,10 +141,10 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 			}
 			t.decoder.decode(record.RawSample)
 			if len(t.decoder.queue.events) >= 1<<13 {
-				break // a busy target must not keep what it did from being shown
+				break // else a busy target would delay pause
 			}
 		}
-		t.takeFound()
+		t.takeDiscovered()
 		if before-counted > countNs || end != 0 {
 			counted = before
 			t.countLost()
@@ -158,7 +157,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 				t.decoder.sweep(max(before, t.decoder.queue.released), t.finder.seenPIDs())
 			}
 		}
-		// what a target that goes on does after the end is not waited for
+		// what a target does after the end is not waited for
 		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs)
 		if last {
 			t.endLate()
@@ -174,7 +173,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 	}
 }
 
-// countLost asks the kernel side what was lost since it was last called.
+// countLost adds what the kernel side lost since the last call.
 func (t *Tracer) countLost() {
 	for i := range t.lost {
 		var n uint64
@@ -185,7 +184,7 @@ func (t *Tracer) countLost() {
 	}
 }
 
-// reportLost reports what was lost.
+// reportLost reports losses as events.
 func (t *Tracer) reportLost() {
 	for cause, n := range t.decoder.lost {
 		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: host.Now(), Count: n, Cause: cause})
@@ -193,10 +192,10 @@ func (t *Tracer) reportLost() {
 	clear(t.decoder.lost)
 }
 
-// takeFound decodes what was found on the host.
-func (t *Tracer) takeFound() {
+// takeDiscovered decodes what was discovered on the host.
+func (t *Tracer) takeDiscovered() {
 	for _, f := range t.finder.take() {
-		// what happened meanwhile may be reported already
+		// events after its time may have been reported already
 		f.event.TimeNs = max(f.event.TimeNs, t.decoder.queue.released)
 		switch {
 		case f.event.Kind != event.ProcessStart:
@@ -207,7 +206,7 @@ func (t *Tracer) takeFound() {
 	}
 }
 
-// Mark puts a mark of this name between what happened before the call and after it.
+// Mark adds a mark between the events before the call and those after it.
 func (t *Tracer) Mark(name string, uid int) {
 	t.finder.add(discovered{event: event.Event{Kind: event.Mark, TimeNs: host.Now(), Cause: name, UID: uid}})
 }
@@ -221,19 +220,18 @@ func (t *Tracer) Discovered() bool { return t.finder.anySeen() }
 // Maps reports whether a process is known to map a tt-metal library.
 func (t *Tracer) Maps(pid int) bool { return t.finder.maps(pid) }
 
-// Reading reports whether what processes held before they were attached is still
-// read; where it is not, handle was given all of it, or is when Run ends.
+// Reading reports whether existing buffers are still being read after an attach. Once it
+// returns false, handle has got all of them, or will by the end of Run.
 func (t *Tracer) Reading() bool { return t.finder.late.reading() }
 
-// StackEnds counts the stacks that were taken by how their native part and their
-// Python part ended.
+// StackEnds counts stacks by how their native part and their Python part ended.
 func (t *Tracer) StackEnds() (native, python map[string]uint64) { return stack.CountEnds(t.objs) }
 
-// Unfound are errors that name the functions of MarkAt which are in no file that a traced
-// process has mapped: to be asked after Run.
+// Unfound returns an error for each function of MarkAt that is in no mapped file. Call it
+// after Run.
 func (t *Tracer) Unfound() []error { return t.finder.calls.Unfound() }
 
-// Close removes all probes. The traced processes go on as they are.
+// Close removes all probes. The traced processes continue.
 func (t *Tracer) Close() {
 	if t.finder != nil {
 		t.finder.close()

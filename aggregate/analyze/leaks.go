@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -43,7 +44,7 @@ type Verdict struct {
 	aggregate.Survivors
 	Class Class
 	// By is what of the runtime retains it; nil for other classes.
-	By *aggregate.Kept
+	By *name.Retained
 	// Intervals is how many there are: windows of the run or, between marks, those in which
 	// the process worked. Rises is in how many of them survivors were allocated, and
 	// LastRise is the last of these, from 1.
@@ -61,7 +62,7 @@ type LeakOptions struct {
 	// what was freed between them.
 	ByRun bool
 	// Suppressions accept some call sites; nil: none.
-	Suppressions *aggregate.Suppressions
+	Suppressions *name.Suppressions
 }
 
 // LeakReport is what survived.
@@ -91,9 +92,9 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 	for i := range r.Sites {
 		v := &r.Sites[i]
 		frames := v.Stack.Frames()
-		if o.Suppressions.Has(frames) {
+		if o.Suppressions.Match(frames) {
 			v.Class = Suppressed
-		} else if v.By = aggregate.KeptBy(frames); v.By != nil {
+		} else if v.By = name.RuntimeRetained(frames); v.By != nil {
 			v.Class = Retained
 		}
 	}
@@ -143,7 +144,7 @@ func isWork(s *aggregate.Survivors) bool {
 		return true
 	}
 	lead, length := run.First-min(run.First, run.ProcessFirst), run.ProcessLast-run.ProcessFirst
-	return aggregate.ResultOfOperation(s.Stack.Frames()) && 4*lead <= length
+	return name.ResultOfOperation(s.Stack.Frames()) && 4*lead <= length
 }
 
 // A siteKey tells call sites apart.
@@ -200,11 +201,11 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []aggr
 type line struct {
 	pid    int
 	region event.Region
-	name   aggregate.Name
+	name   name.Name
 }
 
 func lineOf(s *aggregate.Survivors) line {
-	return line{s.PID, s.Region, aggregate.NameOf(s.Stack.Frames())}
+	return line{s.PID, s.Region, name.Of(s.Stack.Frames())}
 }
 
 // judgeBetween judges a call site by the intervals between marks in which its process

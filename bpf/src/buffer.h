@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Buffers: memory given, given back, refused. */
+/* Buffers: allocated, freed, refused. */
 #pragma once
 
-/* The Buffer of a track_allocate or deallocate_impl, as the object that has the
- * fields; 0 where it cannot be read. m may be NULL. */
+/* The object with the fields of a Buffer, for the argument of track_allocate or
+ * deallocate_impl; 0 if it cannot be read. m may be NULL. */
 static __always_inline u64 buffer_object(struct memory *m, const struct layout *l, u64 buffer)
 {
 	u64 impl = 0;
 
 	if (l->buffer_impl == NO_FIELD)
 		return buffer;
-	if (!peek(m, buffer + l->buffer_impl, &impl))
+	if (!read_user(m, buffer + l->buffer_impl, &impl))
 		return 0;
 	return impl;
 }
@@ -25,23 +25,22 @@ static __always_inline u64 window_u64(const u8 *window, u32 offset)
 	return v;
 }
 
-/* Reads the window of a Buffer's object, and its id; what was read while a page was
- * taken away is read again by the helper. */
+/* Reads the window of a Buffer's object, and its id. If a page was taken away meanwhile,
+ * the helper reads it again. */
 static __always_inline bool read_buffer(struct memory *m, const struct layout *l, u64 object,
 					u64 *window, u64 *unique_id)
 {
 	u64 at = object + l->window;
 
-	if (!peek_words(m, at, window, BUFFER_WINDOW / 8) ||
-	    (unique_id && !peek(m, object + l->unique_id, unique_id)))
+	if (!read_user_words(m, at, window, BUFFER_WINDOW / 8) ||
+	    (unique_id && !read_user(m, object + l->unique_id, unique_id)))
 		return false;
 	return !m || same_memory(m) || (!bpf_probe_read_user(window, BUFFER_WINDOW, (void *)at) &&
 				  (!unique_id || read_u64(object + l->unique_id, unique_id)));
 }
 
-/* A callee-saved register by its number in instructions. All are loaded first:
- * clang would turn a choice among loads into one from a computed offset, which
- * the verifier refuses. */
+/* A callee-saved register by its number in instructions. All are loaded first: clang would
+ * turn a choice among loads into one from a computed offset, which the verifier refuses. */
 static __always_inline u64 saved_register(const struct pt_regs *ctx, u32 n)
 {
 	u64 bx = ctx->bx, bp = ctx->bp;
@@ -56,9 +55,9 @@ static __always_inline u64 saved_register(const struct pt_regs *ctx, u32 n)
 	return n == 3 ? bx : n == 5 ? bp : n == 12 ? r12 : n == 13 ? r13 : n == 14 ? r14 : r15;
 }
 
-/* Where BankManager::allocate_buffer turns to shards: what allocate_impl will
- * have got if nothing is thrown. The shards are an optional<u32>: the value in
- * the low half, bit 32 set where there is one. */
+/* Where BankManager::allocate_buffer handles shards: the request, which allocate_impl gets
+ * unless there is an exception. The shards are an optional<u32>: the value in the low half,
+ * bit 32 set if it has one. */
 HANDLER void bank_shards(const struct hit *h, struct thread *t)
 {
 	u64 shards = saved_register(h->ctx, h->l->shard_count);
@@ -93,7 +92,7 @@ HANDLER void buffer_allocated(const struct hit *h)
 	}
 	device = window_u64(window, l->device);
 	allocator = window_u64(window, l->allocator);
-	meet_allocator(h, device, allocator, 0);
+	ensure_allocator(h, device, allocator, 0);
 
 	r = RESERVE(struct buffer_record, RECORD_ALLOC, h->library);
 	if (!r)
@@ -108,8 +107,8 @@ HANDLER void buffer_allocated(const struct hit *h)
 	send(r);
 }
 
-/* deallocate_impl: does nothing unless the status is "allocated". The Buffer's id
- * is not read: user space knows it by the Buffer's address. */
+/* deallocate_impl: does nothing unless the status is "allocated". The Buffer's id is not
+ * read: user space knows it by the Buffer's address. */
 HANDLER void buffer_deallocate(const struct hit *h)
 {
 	const struct layout *l = h->l;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Devices: which chips a Device or MeshDevice stands for, and what the banks of
- * its allocator hold. Told once, when a device is made or first met. */
+/* Devices: the chips of a Device or MeshDevice, and the banks of its allocator. Reported
+ * once, when a device is created or first seen. */
 #pragma once
 
 static __always_inline void read_bank(const struct layout *l, u64 allocator, u32 type,
@@ -26,9 +26,9 @@ static __always_inline void read_bank(const struct layout *l, u64 allocator, u32
 		count_lost(LOST_DEVICE_UNREADABLE);
 }
 
-/* The id of the chip in an entry of a mesh's vector: negative for a chip of
- * another host, and where it cannot be read. Global, so that the verifier looks
- * at it once and not for each entry. */
+/* The id of the chip in an entry of a mesh's vector: negative for a chip of another host,
+ * or if it cannot be read. Global, so that the verifier checks it once and not for each
+ * entry. */
 __noinline s64 read_chip(u32 library, u64 entry)
 {
 	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
@@ -48,8 +48,8 @@ __noinline s64 read_chip(u32 library, u64 entry)
 	return id;
 }
 
-/* Tells user space of a device; 0 where the record found no room. */
-__noinline int tell_device(u32 library, u64 bias, u64 device, u64 allocator, u32 flags)
+/* Reports a device to user space; 0 if there was no room for the record. */
+__noinline int report_device(u32 library, u64 bias, u64 device, u64 allocator, u32 flags)
 {
 	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
 	struct device_record *r;
@@ -94,9 +94,9 @@ __noinline int tell_device(u32 library, u64 bias, u64 device, u64 allocator, u32
 	return 1;
 }
 
-/* Makes sure that user space knows a device before a record names it. What a mesh
- * has where a Device has its id does not matter: at worst it is told again. */
-static __always_inline void meet_device(const struct hit *h, u64 device)
+/* Reports a device before a record refers to it. What a mesh has in the place of a Device's
+ * id does not matter: at worst it is reported again. */
+static __always_inline void ensure_device(const struct hit *h, u64 device)
 {
 	struct object_key k = {.tgid = h->tgid, .object = device};
 	u32 *known, id = 0;
@@ -110,19 +110,19 @@ static __always_inline void meet_device(const struct hit *h, u64 device)
 		return;
 	if (bpf_map_update_elem(&devices, &k, &id, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
-	if (!tell_device(h->library, h->bias, device, 0, 0))
-		bpf_map_delete_elem(&devices, &k); /* to be tried again */
+	if (!report_device(h->library, h->bias, device, 0, 0))
+		bpf_map_delete_elem(&devices, &k); /* try again later */
 }
 
-static __always_inline void meet_allocator(const struct hit *h, u64 device, u64 allocator,
-					   u32 flags)
+static __always_inline void ensure_allocator(const struct hit *h, u64 device, u64 allocator,
+					     u32 flags)
 {
 	struct object_key k = {.tgid = h->tgid, .object = allocator};
 	struct recent *last = last_hit();
 	u64 *known;
 
 	if (last && last->tgid == h->tgid && last->device == device && last->allocator == allocator &&
-	    last->endings == endings && !flags)
+	    last->cache_epoch == cache_epoch && !flags)
 		return;
 	known = bpf_map_lookup_elem(&allocators, &k);
 	if (known && *known == device && !flags) {
@@ -131,7 +131,7 @@ static __always_inline void meet_allocator(const struct hit *h, u64 device, u64 
 			barrier();
 			last->device = device;
 			last->allocator = allocator;
-			last->endings = endings;
+			last->cache_epoch = cache_epoch;
 			barrier();
 			last->tgid = h->tgid;
 		}
@@ -139,12 +139,12 @@ static __always_inline void meet_allocator(const struct hit *h, u64 device, u64 
 	}
 	if (bpf_map_update_elem(&allocators, &k, &device, BPF_ANY))
 		count_lost(LOST_MAP_FULL);
-	if (!tell_device(h->library, h->bias, device, allocator, flags))
+	if (!report_device(h->library, h->bias, device, allocator, flags))
 		bpf_map_delete_elem(&allocators, &k);
 }
 
-/* SubDeviceManagerTracker(IDevice *, unique_ptr<Allocator> &&, …): a device has
- * its allocator, and nothing was allocated on it yet. */
+/* SubDeviceManagerTracker(IDevice *, unique_ptr<Allocator> &&, …): a device has its
+ * allocator, and nothing is allocated on it yet. */
 HANDLER void device_ready(const struct hit *h)
 {
 	u64 allocator = 0;
@@ -153,23 +153,23 @@ HANDLER void device_ready(const struct hit *h)
 		count_lost(LOST_DEVICE_UNREADABLE);
 		return;
 	}
-	meet_allocator(h, h->ctx->si, allocator, DEVICE_READY);
+	ensure_allocator(h, h->ctx->si, allocator, DEVICE_READY);
 }
 
-/* Allocator::deallocate_buffers(): everything of it is free from now on. */
+/* Allocator::deallocate_buffers(): all of its buffers are freed. */
 HANDLER void allocator_clear(const struct hit *h)
 {
 	struct object_key k = {.tgid = h->tgid, .object = h->ctx->di};
 	struct clear_record *r;
 	u64 *device = bpf_map_lookup_elem(&allocators, &k);
 
-	__sync_fetch_and_add(&endings, 1);
+	__sync_fetch_and_add(&cache_epoch, 1);
 	if (device) {
 		struct object_key d = {.tgid = h->tgid, .object = *device};
 		bpf_map_delete_elem(&devices, &d);
 		bpf_map_delete_elem(&allocators, &k);
 	}
-	/* only now: Linux 6.1's verifier takes a check of r in between for a second one */
+	/* only now: Linux 6.1's verifier would take a check of r in between for a second one */
 	r = RESERVE(struct clear_record, RECORD_CLEAR, h->library);
 	if (!r)
 		return;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Failures: what the library throws while it allocates or checks a program's
- * static region. What the thread was doing is read off its stack, so that nothing
- * has to be noted while all goes well. */
+/* Failures: exceptions of the library during an allocation or a check of a program's static
+ * region. What the thread was doing is read from its stack, so that nothing has to be
+ * recorded in the normal case. */
 #pragma once
 
-/* How many words of the stack are looked at: building the text of an exception
- * takes a few KiB of it. */
+/* How many words of the stack are searched: building the text of an exception takes a few
+ * KiB of it. */
 #define STACK_WORDS 4096
-/* How far above allocate_impl's return address its Buffer is looked for: the
- * functions in between save it in their frames. */
+/* How far above allocate_impl's return address its Buffer is searched for: the functions in
+ * between save it in their frames. */
 #define FRAME_BYTES 512
 
-/* How many words one call of a search looks at. The verifier looks at each step of a
- * call, but at the function once. */
+/* How many words one call of a search covers. The verifier checks each step of a call, but
+ * the function only once. */
 #define WORDS_A_CALL 8
 
 static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
@@ -20,7 +20,7 @@ static __always_inline bool inside(u64 address, u64 bias, const struct code *c)
 	return address - bias >= c->start && address - bias < c->end;
 }
 
-/* What a return address on the stack says that the thread is doing: FAILED_*, or 0. */
+/* What the thread is doing according to a return address on its stack: FAILED_*, or 0. */
 static __always_inline u32 doing(const struct layout *l, u64 bias, u64 word)
 {
 	if (inside(word, bias, &l->allocate))
@@ -32,8 +32,8 @@ static __always_inline u32 doing(const struct layout *l, u64 bias, u64 word)
 	return 0;
 }
 
-/* Looks at the next words for the return address that says what the thread is doing.
- * 0 when the search is over. */
+/* Searches the next words for the return address that shows what the thread is doing. 0
+ * when the search is over. */
 __noinline int find_caller(struct stack_scan *s)
 {
 	u32 library, what;
@@ -60,7 +60,7 @@ __noinline int find_caller(struct stack_scan *s)
 	return 1;
 }
 
-/* Whether memory was asked for a Buffer: it has a size, no memory yet, and a Device's or
+/* Whether a Buffer waits for memory: it has a size, no memory yet, and a Device's or
  * MeshDevice's vtable behind its device. */
 static __always_inline bool lacks_memory(const struct layout *l, u64 bias, u64 buffer)
 {
@@ -77,7 +77,7 @@ static __always_inline bool lacks_memory(const struct layout *l, u64 bias, u64 b
 	return vtable == bias + l->device_vtable || vtable == bias + l->mesh_vtable;
 }
 
-/* Notes a Buffer that was found; false when there is room for no more. */
+/* Stores a Buffer that was found; false if there is no more room. */
 static __always_inline bool note_buffer(struct stack_scan *s, u64 buffer)
 {
 	for (int n = 0; n < FAILED_BUFFERS; n++) {
@@ -91,8 +91,7 @@ static __always_inline bool note_buffer(struct stack_scan *s, u64 buffer)
 	return false;
 }
 
-/* Looks at the next word for the Buffer that memory was asked for. 0 when the search is
- * over. */
+/* Checks the next word for the Buffer that waits for memory. 0 when the search is over. */
 __noinline int find_buffer(struct stack_scan *s)
 {
 	struct layout *l;
@@ -109,8 +108,8 @@ __noinline int find_buffer(struct stack_scan *s)
 	return !lacks_memory(l, s->bias, word) || note_buffer(s, word);
 }
 
-/* __cxa_throw(object, type, destructor), called from the library: whether it fails in
- * what ttmem reports. */
+/* __cxa_throw(object, type, destructor), called from the library: whether this is a failure
+ * to report. */
 HANDLER bool failure_begins(const struct hit *h, struct stack_scan *s)
 {
 	s->at = h->ctx->sp;
@@ -124,7 +123,7 @@ HANDLER bool failure_begins(const struct hit *h, struct stack_scan *s)
 	return s->what;
 }
 
-/* Reads what is known of a Buffer into a record. */
+/* Copies a Buffer's fields into a record. */
 static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, const struct layout *l)
 {
 	u64 object;
@@ -140,8 +139,8 @@ static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, con
 		count_lost(LOST_BUFFER_UNREADABLE);
 }
 
-/* Records a failure that failure_begins has found. The library throws
- * std::runtime_error, whose text's pointer follows the vtable. */
+/* Records a failure that failure_begins has found. The library throws std::runtime_error,
+ * whose pointer to the text follows the vtable. */
 HANDLER void failed(const struct hit *h, struct thread *t)
 {
 	struct stack_scan *s = &t->scan;

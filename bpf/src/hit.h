@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* One hit of a library's probe, as its handler gets it. */
+/* One hit of a library's probe, as passed to its handler. */
 #pragma once
 
-/* on_probe takes the stack before it calls the handler, and a handler with large
- * variables is a function of its own (HANDLER): the unwinder is the deepest chain of
- * calls, and its frames and a handler's must not add up. Linux allows a chain 512 bytes.
+/* on_probe takes the stack before it calls the handler, and a handler with large variables
+ * is a function of its own (HANDLER): the unwinder is the deepest chain of calls, and its
+ * frames must not add up with a handler's. Linux allows a chain 512 bytes.
  * bpf/budget_test.go counts them. */
 #define HANDLER static __noinline
 struct hit {
 	struct pt_regs *ctx;
 	const struct layout *l;
-	struct unwinder *u; /* NULL: the kernel had no memory for it, or it is not needed */
+	struct unwinder *u; /* NULL: no memory for it, or not needed */
 	u64 bias;
 	u32 library;
 	u32 tgid;
-	struct stack_ids stack; /* 0, 0: none was taken */
+	struct stack_ids stack; /* 0, 0: none */
 };
 
 static __always_inline struct memory *memory_of(const struct hit *h)

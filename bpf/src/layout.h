@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Where the fields lie in the objects of one tt-metal library: filled in by
- * tracer/heap/library.go from what tracer/layout reads out of the machine code. */
+/* Where the fields lie in the objects of a tt-metal library: filled in by
+ * tracer/heap/library.go from what tracer/layout derives from the machine code. */
 #pragma once
 
 enum layout_limit {
 	MAX_LIBRARIES = 64,
-	NO_FIELD = 0xffffffff, /* in the place of an offset */
+	NO_FIELD = 0xffffffff, /* stands for a missing offset */
 };
 #define MAX_CHAIN 4
 /* TensorMemoryLayout: this and the following have a shard per core */
 #define SHARDED 2
 
-/* A path of loads: every offset but the last is added and dereferenced, the
- * last one is added. */
+/* A path of loads: every offset but the last is added and dereferenced, the last one is
+ * added. */
 struct chain {
 	u32 length;
 	u32 offset[MAX_CHAIN];
@@ -24,24 +24,24 @@ struct code {
 };
 
 struct layout {
-	/* Buffer → the object that has the fields; NO_FIELD: the Buffer itself */
+	/* Buffer → the object with the fields; NO_FIELD: the Buffer itself */
 	u32 buffer_impl;
-	/* the BUFFER_WINDOW starts here in that object */
+	/* offset of the BUFFER_WINDOW in that object */
 	u32 window;
 	/* offsets in the window */
 	u32 status, hooked, device, allocator, sharding;
 	/* offset in the object */
 	u32 unique_id;
-	/* The registers that hold size, page size and shards at PROBE_BANK_SHARDS,
-	 * numbered as instructions do. */
+	/* The registers that hold size, page size and shards at PROBE_BANK_SHARDS, by their
+	 * numbers in instructions. */
 	u32 shard_size, shard_page, shard_count;
 	/* deallocate_impl's Buffer is its second argument, and its first the impl */
 	u32 dealloc_has_impl;
 
-	/* Addresses in the file: a probe's tells where the library was loaded. */
+	/* Addresses in the file: the difference to a hit's address is the load bias. */
 	u64 probe_address[MAX_PROBES];
 	u64 device_vtable, mesh_vtable;
-	/* Functions that a failure is known by when they are on the stack. */
+	/* Functions that identify a failure when they are on the stack. */
 	struct code allocate, validate_cbs, validate_dfbs;
 	u32 chip_id;			/* in Device */
 	u32 mesh_stride;
@@ -53,12 +53,12 @@ struct layout {
 	u32 manager_banks;
 	u32 manager_alignment;
 	struct chain manager_size;
-	/* How far the free list's base and alignment are from its size; 0: not known. */
+	/* Distance from the free list's size to its base and alignment; 0: unknown. */
 	s32 list_base, list_alignment;
 
 	u32 program_id;	    /* in ProgramImpl */
 	u32 program_binary; /* begin of the vector of binary words in ProgramImpl */
-	/* What tells whether a program is compiled; NO_FIELD: not known. */
+	/* How to see whether a program is compiled; NO_FIELD: unknown. */
 	u32 program_impl; /* ProgramImpl * in Program */
 	u32 program_cbs, program_cbs_needed; /* vector, and a flag: no place yet */
 	u32 program_dfbs, program_dfbs_needed;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Maps, and how a record is reserved, sent and counted when it is lost. */
+/* Maps; reserving and sending records, and counting lost ones. */
 #pragma once
 
 struct {
@@ -24,9 +24,8 @@ struct {
 /* Processes that are traced, by tgid. */
 struct process {
 	u32 flags;
-	u32 space; /* the slot of its address space, 0: user space has told of none */
-	/* It is a child that uses its parent's space for now, as long as that is in
-	 * this state; 0: the space is its own. */
+	u32 space; /* the slot of its address space; 0: none published yet */
+	/* A child uses its parent's space while that is in this state; 0: the space is its own. */
 	u32 inherited;
 };
 struct {
@@ -40,10 +39,10 @@ struct {
 /* An object of one process. */
 struct object_key {
 	u32 tgid;
-	u32 image; /* of code objects: struct space's; else 0 */
+	u32 exec_id; /* of code objects: that of struct space; else 0 */
 	u64 object;
 };
-/* The device of an allocator that was already told to user space. */
+/* The device of an allocator that was reported to user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -52,8 +51,8 @@ struct {
 	__type(value, u64);
 } allocators SEC(".maps");
 
-/* Devices that were already told to user space, with the chip's id: another chip's
- * Device may come to lie where a closed one lay. */
+/* Devices that were reported to user space, with the chip's id: another chip's Device may
+ * later lie at the address of a closed one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -62,11 +61,11 @@ struct {
 	__type(value, u32);
 } devices SEC(".maps");
 
-/* What the last hit on a CPU found out: most hits find out the same. It holds
- * while nothing has ended since, which `endings` counts. A hit that is preempted
- * while it writes here leaves a mixture that matches nobody. */
+/* Result of the last hit on a CPU, which is usually that of the next one. It is valid until
+ * a process or allocator ends, which `cache_epoch` counts. If a hit is preempted while it
+ * writes here, the mixture matches no hit. */
 struct recent {
-	u64 endings;
+	u64 cache_epoch;
 	u64 device;
 	u64 allocator;
 	u32 tgid; /* a traced process; 0 while the rest is written */
@@ -80,7 +79,7 @@ struct {
 } recent SEC(".maps");
 
 /* How many processes and allocators have ended. */
-u64 endings;
+u64 cache_epoch;
 
 /* Programs that hold circular buffers, dataflow buffers or kernels. */
 struct program {
@@ -108,7 +107,7 @@ struct stack_scan {
 	u64 at;	   /* the next word */
 	u64 limit; /* of the search for Buffers */
 	u64 bias;
-	u64 found; /* where the return address lies that told */
+	u64 found; /* where the matching return address lies */
 	u64 buffers[FAILED_BUFFERS];
 	u32 library;
 	u32 what; /* FAILED_* */
@@ -120,7 +119,7 @@ struct thread {
 	u64 device;
 	u32 phase;
 	u32 kernel_pending;
-	/* where finalize_kernel_bins leaves the size of a program's text */
+	/* where finalize_kernel_bins stores the size of a program's text */
 	u64 text_size_at;
 	u64 text_bytes;
 	/* where the program was compiled */
@@ -134,12 +133,12 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
-/* From Linux 6.13 on a program of uprobes gets a stack of its own for each CPU, in the
- * belief that it cannot be preempted. It can, where the kernel is built for that: then
- * another thread's hit overwrites the stack, and what was a pointer of the kernel's is
- * anything. A program with a tail call keeps to the thread's stack. So each program with
- * large frames has one, to no program, that is never reached.
- * TestStackIsTheThreads looks for the other kind in the machine code. */
+/* From Linux 6.13 on a uprobe program gets a stack of its own for each CPU, on the
+ * assumption that it cannot be preempted. With kernel preemption it can: then another
+ * thread's hit overwrites the stack, including pointers to kernel memory. A program with a
+ * tail call uses the thread's stack. So each program with large frames has a tail call that
+ * is never reached, and leads to no program. TestStackBelongsToThread looks for the other
+ * kind in the machine code. */
 #define KEEP_THREAD_STACK(ctx, none)                       \
 	do {                                               \
 		if (!(ctx)->ip)                            \
@@ -154,7 +153,7 @@ struct {
 	} name SEC(".maps")
 
 /* Set before loading. */
-volatile const bool only_listed; /* trace what is in `processes` alone */
+volatile const bool only_listed; /* trace only what is in `processes` */
 volatile const u32 own_tgid;	 /* ttmem itself is never traced */
 
 static __always_inline void count_lost(u32 cause)
@@ -164,14 +163,14 @@ static __always_inline void count_lost(u32 cause)
 		__sync_fetch_and_add(n, 1);
 }
 
-/* Waking the reader costs more than all the rest: it looks by itself every few
- * milliseconds, in which no target fills the buffer. */
+/* Waking the reader costs more than all the rest. It checks every few milliseconds, in
+ * which no target fills the buffer. */
 static __always_inline void send(void *record)
 {
 	bpf_ringbuf_submit(record, BPF_RB_NO_WAKEUP);
 }
 
-/* For what user space has to act on at once. */
+/* For records that user space has to handle at once. */
 static __always_inline void send_now(void *record)
 {
 	bpf_ringbuf_submit(record, BPF_RB_FORCE_WAKEUP);
@@ -219,8 +218,8 @@ static __always_inline bool read_u32(u64 at, u32 *value)
 	return !bpf_probe_read_user(value, sizeof(*value), (void *)at);
 }
 
-/* Whether a call ends right before an address: a word of the stack that is none's
- * return address is a rest of something else. */
+/* Whether a call instruction ends right before an address. If not, a word on the stack with
+ * this value is not a return address. */
 static __always_inline bool follows_call(u64 address)
 {
 	u8 code[7]; /* call rel32 is e8, and an indirect one ff /2 of 2 to 7 bytes */

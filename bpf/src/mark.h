@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Functions whose calls are marks: the user names them. */
+/* Functions whose calls are marks, chosen by the user. */
 #pragma once
 
-/* The cookie is the number of the name. */
+/* The cookie is the number of the function's name. */
 SEC("uprobe.multi")
 int on_mark(struct pt_regs *ctx)
 {

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The traced process's memory. Copying a word out of it with a helper costs
- * 75 to 110 ns here, nearly all of it checks, and a stack takes fifty words. So
- * words are loaded from where the kernel has all memory mapped, by the process's
- * own page tables: 7 ns, and 1 ns where the page is known. Loads that go wrong give
- * 0, as the kernel takes care of it. What is not resident is left to the helper,
- * and so is everything where user space found no such mapping. */
+/* The traced process's memory. Copying a word out of it with a helper costs 75 to 110 ns
+ * here, nearly all of it checks, and a stack takes fifty words. So words are loaded through
+ * the kernel's map of physical memory, by the process's own page tables: 7 ns, and 1 ns if
+ * the page is cached. A failed load returns 0, which the kernel ensures. The helper reads
+ * what is not resident, and everything if user space found no such map. */
 #pragma once
 
-/* Set before loading; 0: all is left to the helper. */
+/* Set before loading; 0: the helper reads everything. */
 volatile const u64 direct_map;	/* where the kernel has physical address 0 */
-volatile const u64 frame_mask;	/* the bits of an entry that are a physical address */
-volatile const u32 table_levels; /* of page tables: 4 or 5 */
+volatile const u64 frame_mask;	/* the physical address in an entry */
+volatile const u32 table_levels; /* 4 or 5 levels of page tables */
 
 #define PAGE_BYTES 4096
 /* of an entry of a page table */
@@ -18,9 +17,8 @@ volatile const u32 table_levels; /* of page tables: 4 or 5 */
 #define ENTRY_USER 4
 #define ENTRY_LARGE 128
 
-/* The pages of a process that a thread has looked at. They hold as long as the
- * kernel has flushed nothing of the process from the processors' own tables: it
- * does so before it takes a page away. */
+/* Pages of a process that a thread has read. They are valid as long as the kernel has
+ * flushed no TLB entries of the process: it does so before it takes a page away. */
 #define VIEWS 32
 #define IS_VIEW (1ull << 63)
 struct view {
@@ -28,15 +26,15 @@ struct view {
 	u64 at;	  /* where the kernel has it */
 };
 struct memory {
-	u64 space; /* the number that the kernel gives an address space, once */
+	u64 space; /* the kernel's unique number of an address space */
 	u64 flushes;
-	u64 closed; /* all is left to the helper */
-	struct view views[VIEWS]; /* by the lowest bits of the number */
+	u64 closed; /* the helper reads everything */
+	struct view views[VIEWS]; /* by the lowest bits of the page number */
 };
 
-/* Linux 6.2 and later. Weak, so that the object loads without it: user space then
- * leaves direct_map 0, and the verifier removes every call. So each use is behind a
- * check of direct_map that the verifier can decide. */
+/* Linux 6.2 and later. Weak, so that the object loads without it: user space then leaves
+ * direct_map 0, and the verifier removes every call. So each use is behind a check of
+ * direct_map that the verifier can decide. */
 extern void *bpf_rdonly_cast(const void *obj, u32 btf_id) __ksym __weak;
 
 static __always_inline u64 load_kernel(u64 at)
@@ -45,25 +43,25 @@ static __always_inline u64 load_kernel(u64 at)
 		bpf_rdonly_cast((void *)at, bpf_core_type_id_kernel(struct timespec64));
 	u64 value = word->tv_sec;
 
-	/* clang would make one load of this and of others that may follow */
+	/* otherwise clang would merge this load with later ones */
 	barrier_var(value);
 	return value;
 }
 
-/* The running process's first page table. It is loaded as a number: the verifier
- * lets nobody calculate with a pointer of the kernel's. */
+/* The running process's top-level page table, loaded as a number: the verifier does not
+ * allow arithmetic on kernel pointers. */
 static __always_inline u64 first_table(void)
 {
 	return load_kernel((u64)&bpf_get_current_task_btf()->mm->pgd);
 }
 
-/* How often something of the running process was flushed. */
+/* Number of TLB flushes of the running process. */
 static __always_inline u64 flushes(void)
 {
 	return load_kernel((u64)&bpf_get_current_task_btf()->mm->context.tlb_gen);
 }
 
-/* One level of page tables: 0 where the process may not read there. */
+/* One level of page tables: 0 if the process may not read there. */
 static __always_inline u64 table_entry(u64 table, u64 at, u32 shift)
 {
 	u64 entry = load_kernel(table + (at >> shift & 511) * 8);
@@ -71,7 +69,7 @@ static __always_inline u64 table_entry(u64 table, u64 at, u32 shift)
 	return (entry & (ENTRY_PRESENT | ENTRY_USER)) == (ENTRY_PRESENT | ENTRY_USER) ? entry : 0;
 }
 
-/* Where the kernel has the page of an address of the running process. */
+/* The kernel's address for the page of an address in the running process. */
 static __always_inline u64 kernel_page(u64 at, u64 map, u64 mask, u32 levels)
 {
 	u64 table = first_table(), entry;
@@ -99,7 +97,7 @@ static __always_inline u64 kernel_page(u64 at, u64 map, u64 mask, u32 levels)
 	return entry ? map + (entry & mask) : 0;
 }
 
-/* Before memory is looked at. */
+/* Call before reading memory. */
 static __always_inline void open_memory(struct memory *m)
 {
 	u64 space, now;
@@ -117,7 +115,7 @@ static __always_inline void open_memory(struct memory *m)
 		m->views[i].page = 0;
 }
 
-/* Leaves all to the helper until it is opened again. */
+/* The helper reads everything until the next open_memory. */
 static __always_inline void close_memory(struct memory *m)
 {
 	m->closed = 1;
@@ -125,13 +123,13 @@ static __always_inline void close_memory(struct memory *m)
 		m->views[i].page = 0;
 }
 
-/* Whether all that was looked at since was the process's own all the time. */
+/* Whether everything read since open_memory belonged to the process all the time. */
 static __always_inline bool same_memory(const struct memory *m)
 {
 	return !direct_map || flushes() == m->flushes;
 }
 
-/* Finds the page of an address; 0 where that cannot be. */
+/* Finds the page of an address; 0 if there is none. */
 __noinline u64 find_page(struct memory *m, u64 at)
 {
 	struct view *v;
@@ -148,7 +146,7 @@ __noinline u64 find_page(struct memory *m, u64 at)
 	return page;
 }
 
-/* Where the kernel has the bytes at an address; 0: they are left to the helper. */
+/* The kernel's address of the bytes at an address; 0: read them with the helper. */
 static __always_inline u64 kernel_address(struct memory *m, u64 at, u32 bytes)
 {
 	u64 number = at / PAGE_BYTES, offset = at & (PAGE_BYTES - 1), page;
@@ -165,8 +163,8 @@ static __always_inline u64 kernel_address(struct memory *m, u64 at, u32 bytes)
 	return page + offset;
 }
 
-/* A word of the process's memory; m may be NULL. */
-static __always_inline bool peek(struct memory *m, u64 at, u64 *word)
+/* Reads a word of the process's memory; m may be NULL. */
+static __always_inline bool read_user(struct memory *m, u64 at, u64 *word)
 {
 	u64 from = m ? kernel_address(m, at, 8) : 0;
 
@@ -176,8 +174,8 @@ static __always_inline bool peek(struct memory *m, u64 at, u64 *word)
 	return true;
 }
 
-/* Several words; m may be NULL. */
-static __always_inline bool peek_words(struct memory *m, u64 at, u64 *words, u32 n)
+/* Reads several words; m may be NULL. */
+static __always_inline bool read_user_words(struct memory *m, u64 at, u64 *words, u32 n)
 {
 	u64 from = m ? kernel_address(m, at, n * 8) : 0;
 
@@ -188,11 +186,11 @@ static __always_inline bool peek_words(struct memory *m, u64 at, u64 *words, u32
 	return true;
 }
 
-/* Finds the constants. User space runs on_find_direct_map with the address of a page
- * whose words only it knows, and with what to try; found is direct_map, or 0. */
+/* Finds the constants. User space runs on_find_direct_map with the address of a page with
+ * random words, and with the values to try; found is direct_map, or 0. */
 struct find_direct_map {
 	u64 page;
-	u64 words[4]; /* the page's first ones */
+	u64 words[4]; /* the first words of the page */
 	u64 mask;
 	u32 levels;
 	u32 from; /* the first candidate: GiB below the process's first page table */
@@ -213,8 +211,8 @@ static __always_inline bool is_direct_map(u64 map)
 	return true;
 }
 
-/* The direct map begins at a multiple of 1 GiB, below each page that the kernel has.
- * One run tries a few of them. */
+/* The direct map begins at a multiple of 1 GiB, below each page that the kernel has. One
+ * run tries a few of them. */
 enum direct_map_search {
 	GIBIBYTES_A_RUN = 4,
 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Processes: which fork, exec and end. What they map is told by perf events
- * (tracer/host/watch.go): BPF has no hook for it on every kernel. */
+/* Processes: fork, exec and exit. Perf events report what they map (tracer/host/watch.go):
+ * BPF has no hook for that on every kernel. */
 #pragma once
 
-/* Flags of struct process: user space sets them. */
+/* Flags of struct process, set by user space. */
 enum process_flag {
-	PROCESS_FOLLOW = 1, /* its children are traced as well */
-	PROCESS_LATE = 2,   /* it may have compiled programs before it was attached */
+	PROCESS_FOLLOW = 1, /* trace its children as well */
+	PROCESS_LATE = 2,   /* it may have compiled programs before the attach */
 };
 
 SEC("tp_btf/sched_process_fork")
@@ -50,10 +50,10 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 
 	if (!p)
 		return 0;
-	drop_unwinder(old_tid); /* from now on the thread has the process's id */
+	drop_unwinder(old_tid); /* the thread takes the process's id now */
 	p->space = p->inherited = 0;
 	p->flags &= ~PROCESS_LATE;
-	__sync_fetch_and_add(&endings, 1);
+	__sync_fetch_and_add(&cache_epoch, 1);
 	return process_ended(RECORD_EXEC, tgid, 0);
 }
 
@@ -63,11 +63,11 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	u32 tgid = task->tgid;
 
 	drop_unwinder(bpf_get_current_pid_tgid());
-	/* the last thread of a process turns the count to 0 before it gets here */
+	/* the last thread of a process sets the count to 0 before it gets here */
 	if (task->signal->live.counter > 0 || !bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
 	bpf_map_delete_elem(&processes, &tgid);
-	__sync_fetch_and_add(&endings, 1);
+	__sync_fetch_and_add(&cache_epoch, 1);
 	return process_ended(RECORD_EXIT, tgid,
 			     task->signal->group_exit_code ?: task->exit_code);
 }

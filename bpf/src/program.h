@@ -2,7 +2,7 @@
 /* Programs: their circular and dataflow buffers in L1, their kernels. */
 #pragma once
 
-/* The program that the thread now works on. */
+/* The program that the thread works on from now on. */
 HANDLER void enter_program(const struct hit *h, struct thread *t, u32 phase)
 {
 	t->impl = h->ctx->di;
@@ -10,7 +10,7 @@ HANDLER void enter_program(const struct hit *h, struct thread *t, u32 phase)
 	t->phase = phase;
 	if (!read_u64(t->impl + h->l->program_id, &t->program_id))
 		count_lost(LOST_PROGRAM_UNREADABLE);
-	meet_device(h, t->device);
+	ensure_device(h, t->device);
 }
 
 static __always_inline void program_holds(u32 tgid, u64 impl, u64 id, u32 what)
@@ -27,8 +27,8 @@ static __always_inline void program_holds(u32 tgid, u64 impl, u64 id, u32 what)
 	}
 }
 
-/* A program gives up some of what it holds; programs that never held anything,
- * such as those moved from, say nothing. */
+/* A program releases some of its memory. Programs that never had any, such as moved-from
+ * ones, are ignored. */
 HANDLER void program_gives_up(const struct hit *h, u32 what)
 {
 	struct object_key k = {.tgid = h->tgid, .object = h->ctx->di};
@@ -56,10 +56,10 @@ struct cb_place {
 	struct stack_ids stack;
 };
 
-/* One record for each MAX_RANGES ranges of a CoreRangeSet, which is a vector of
- * CoreRange: x0, y0, x1, y1 as u64. */
-__noinline int tell_cb(u32 library, const struct cb_place *p, u64 program_id, u64 begin,
-			      u64 end)
+/* One record for each MAX_RANGES ranges of a CoreRangeSet, which is a vector of CoreRange:
+ * x0, y0, x1, y1 as u64. */
+__noinline int report_cb(u32 library, const struct cb_place *p, u64 program_id, u64 begin,
+				u64 end)
 {
 	struct cb_record *r;
 	u64 corners[4];
@@ -115,10 +115,10 @@ HANDLER void cb_allocate(const struct hit *h, struct thread *t)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
 	}
-	meet_device(h, p.device);
+	ensure_device(h, p.device);
 	program_holds(h->tgid, t->impl, t->program_id, PROGRAM_CBS);
 	for (u32 i = 0; i < MAX_RANGE_RECORDS && begin < end; i++) {
-		tell_cb(h->library, &p, t->program_id, begin, end);
+		report_cb(h->library, &p, t->program_id, begin, end);
 		begin += MAX_RANGES * 32;
 	}
 	if (begin < end)
@@ -126,8 +126,7 @@ HANDLER void cb_allocate(const struct hit *h, struct thread *t)
 }
 
 /* CircularBufferAllocator::mark_address(address, bytes, base), while the thread places
- * dataflow buffers or scratchpads: the allocator begins with the CoreRange that it is
- * for. */
+ * dataflow buffers or scratchpads: the allocator begins with its CoreRange. */
 HANDLER void cb_mark(const struct hit *h, struct thread *t)
 {
 	struct cb_place p = {
@@ -139,12 +138,12 @@ HANDLER void cb_mark(const struct hit *h, struct thread *t)
 	};
 
 	program_holds(h->tgid, t->impl, t->program_id, PROGRAM_DFBS);
-	tell_cb(h->library, &p, t->program_id, h->ctx->di, h->ctx->di + 32);
+	report_cb(h->library, &p, t->program_id, h->ctx->di, h->ctx->di + 32);
 }
 
-/* finalize_kernel_bins(device, core_type, …, base, &text_offset, &text_size)
- * writes its results when it is done: those of one core type are read when the
- * next one's turn comes. The first, index 0, is the Tensix cores. */
+/* finalize_kernel_bins(device, core_type, …, base, &text_offset, &text_size) writes its
+ * results at its end: those of one core type are read at the start of the next one. The
+ * first, index 0, is the Tensix cores. */
 HANDLER void kernel_bins(const struct hit *h, struct thread *t)
 {
 	u32 bytes = 0;
@@ -160,8 +159,8 @@ HANDLER void kernel_bins(const struct hit *h, struct thread *t)
 	t->text_size_at = 0;
 }
 
-/* populate_dispatch_data(IDevice *): once for each compiled program. It fills in
- * the binaries, so that they are read at the thread's next step. */
+/* populate_dispatch_data(IDevice *): once for each compiled program. It fills in the
+ * binaries, so they are read at the thread's next step. */
 HANDLER void program_compiled(const struct hit *h, struct thread *t)
 {
 	u32 bytes = 0;
@@ -187,8 +186,8 @@ HANDLER void kernel_loaded(const struct hit *h, struct thread *t)
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		begin = end = 0;
 	}
-	/* Scratchpads end with the dataflow buffers. No function is called for each of
-	 * them: user space reads the program. */
+	/* Scratchpads end with the dataflow buffers. No function is called for each of them:
+	 * user space reads the program. */
 	program_holds(h->tgid, t->impl, t->program_id,
 		      l->program_dfbs == NO_FIELD ? PROGRAM_KERNELS : PROGRAM_KERNELS | PROGRAM_DFBS);
 	r = RESERVE(struct kernel_record, RECORD_KERNEL, h->library);
@@ -213,7 +212,7 @@ static __always_inline bool has_elements(u64 impl, u32 vector)
 	       read_u64(impl + vector + 8, &end) && begin < end;
 }
 
-/* Whether what a vector has was given its place in L1. */
+/* Whether the elements of a vector have been placed in L1. */
 static __always_inline bool is_placed(u64 impl, u32 vector, u32 needed)
 {
 	u8 flag = 1;
@@ -222,8 +221,8 @@ static __always_inline bool is_placed(u64 impl, u32 vector, u32 needed)
 	       !bpf_probe_read_user(&flag, 1, (void *)(impl + needed)) && !flag;
 }
 
-/* What a program holds that is compiled; nothing while it is not. */
-__noinline int held_by_program(u32 library, u64 impl)
+/* The memory that a compiled program has; 0 if it is not compiled. */
+__noinline int program_memory(u32 library, u64 impl)
 {
 	struct layout *l = bpf_map_lookup_elem(&layouts, &library);
 	u32 bytes = 0;
@@ -236,16 +235,15 @@ __noinline int held_by_program(u32 library, u64 impl)
 		what |= PROGRAM_CBS;
 	if (is_placed(impl, l->program_dfbs, l->program_dfbs_needed))
 		what |= PROGRAM_DFBS;
-	/* without an address, before it is compiled */
+	/* binaries without an address: not compiled yet */
 	if ((l->program_binary && has_elements(impl, l->program_binary)) ||
 	    (follow(impl, &l->program_text, &at) && read_u32(at, &bytes) && bytes))
 		what |= PROGRAM_KERNELS;
 	return what;
 }
 
-/* GraphTracker::track_program(Program *, IDevice *): each time a program is
- * enqueued. One that nothing is known of, and that has its places in L1, was
- * compiled before the process was attached. */
+/* GraphTracker::track_program(Program *, IDevice *): each time a program is enqueued. An
+ * unknown one that has been placed in L1 was compiled before the process was attached. */
 HANDLER void program_enqueued(const struct hit *h)
 {
 	const struct layout *l = h->l;
@@ -253,7 +251,7 @@ HANDLER void program_enqueued(const struct hit *h)
 	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
 	struct object_key k = {.tgid = tgid};
 	struct program fresh = {}, *known;
-	struct program_met_record *r;
+	struct program_seen_record *r;
 	u32 what;
 
 	if (!process || !(process->flags & PROCESS_LATE) || l->program_impl == NO_FIELD)
@@ -266,18 +264,18 @@ HANDLER void program_enqueued(const struct hit *h)
 	known = bpf_map_lookup_elem(&programs, &k);
 	if (known && known->id == fresh.id)
 		return;
-	what = held_by_program(h->library, k.object);
+	what = program_memory(h->library, k.object);
 	fresh.holds = what | PROGRAM_KNOWN;
 	if (bpf_map_update_elem(&programs, &k, &fresh, BPF_ANY)) {
 		count_lost(LOST_MAP_FULL);
-		return; /* it would be told of each time */
+		return; /* else it would be reported each time */
 	}
 	if (!what)
 		return;
-	meet_device(h, h->ctx->dx);
-	r = RESERVE(struct program_met_record, RECORD_PROGRAM_MET, h->library);
+	ensure_device(h, h->ctx->dx);
+	r = RESERVE(struct program_seen_record, RECORD_PROGRAM_SEEN, h->library);
 	if (!r) {
-		bpf_map_delete_elem(&programs, &k); /* to be tried again */
+		bpf_map_delete_elem(&programs, &k); /* try again later */
 		return;
 	}
 	r->h.flags = what;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Python stacks: the frames of the thread's CPython, from the newest outward,
- * and the code objects that they run, which are told of once. */
+/* Python stacks: the frames of the thread's CPython, from the newest outward, and the code
+ * objects that they run, each of which is reported once. */
 #pragma once
 
-/* Code objects that user space knows: their ids, and above that how many bytes of
- * code they have. */
+/* Code objects that user space knows: the id, and above it the size of the code in bytes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
@@ -13,14 +12,14 @@ struct {
 	__type(value, u64);
 } codes SEC(".maps");
 
-/* Code objects that were told of, and that have died since. */
+/* Number of code objects that were reported or have died. */
 u32 code_ids;
 u64 code_deaths;
 
-/* Frames of this owner and above stand for no Python code. */
+/* Frames with this owner or a larger one have no Python code. */
 #define OWNER_C_STACK 3
 
-/* Of CPython's objects: the type, then for those of several items how many. */
+/* Fields of CPython's objects: the type, then the number of items, if there are several. */
 #define OBJECT_TYPE 8
 #define OBJECT_SIZE 16
 #define TYPE_FLAGS 168
@@ -29,13 +28,13 @@ u64 code_deaths;
 #define BYTES_DATA 32
 
 #define STR_STATE 32
-#define STR_COMPACT 32 /* the characters lie behind the object, not elsewhere */
+#define STR_COMPACT 32 /* the characters follow the object */
 #define STR_ASCII 64
 
-/* More than any name, file or line table has. */
+/* Larger than any name, file name or line table. */
 #define MAX_ITEMS (1 << 24)
 
-/* Whether an object is a str, or a bytes: memory may be anything. */
+/* Whether an object is a str or a bytes: the memory may contain anything. */
 static __always_inline bool is_a(u64 type, u64 flag)
 {
 	u64 flags;
@@ -43,7 +42,7 @@ static __always_inline bool is_a(u64 type, u64 flag)
 	return read_u64(type + TYPE_FLAGS, &flags) && flags & flag;
 }
 
-/* A str: its state and its data, as they are. */
+/* A str: its state and its data, undecoded. */
 static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
 				     u64 limit)
 {
@@ -59,7 +58,7 @@ static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, str
 	t->state = state;
 	kind = t->state >> 2 & 7;
 	data = at + (t->state & STR_ASCII ? p->str_ascii : p->str_other);
-	if (!(t->state & STR_COMPACT)) { /* of a class of the program's own */
+	if (!(t->state & STR_COMPACT)) { /* an instance of a subclass */
 		if (!read_u64(at + p->str_other, &data))
 			return 0;
 		t->state |= STR_COMPACT;
@@ -75,13 +74,13 @@ static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, str
 }
 
 static __always_inline void fill_code(struct code_record *r, const struct python_offsets *p,
-				      u64 code, u32 image, u32 id, u32 table_bytes)
+				      u64 code, u32 exec_id, u32 id, u32 table_bytes)
 {
 	u64 at = 0;
 
 	fill_header(&r->h, RECORD_CODE, 0);
 	r->object = code;
-	r->image = image;
+	r->exec_id = exec_id;
 	r->pad = 0;
 	r->id = id;
 	r->minor = p->minor;
@@ -97,19 +96,19 @@ static __always_inline void fill_code(struct code_record *r, const struct python
 		copy_text(p, at, &r->file, r->file_data, MAX_FILE);
 }
 
-/* Tells user space of a code object; 0 where that could not be. */
-__noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
+/* Reports a code object to user space; 0 if that failed. */
+__noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct object_key key = {.tgid = bpf_get_current_pid_tgid() >> 32, .object = code};
 	const struct python_offsets *p;
 	u64 type = 0, table = 0, bytes = 0;
-	u64 size = 0, told, *known;
+	u64 size = 0, entry, *known;
 	u32 id;
 
 	if (!u || !s)
 		return 0;
 	p = &s->python;
-	key.image = s->image;
+	key.exec_id = s->exec_id;
 	known = bpf_map_lookup_elem(&codes, &key);
 	if (known)
 		return *known;
@@ -117,16 +116,16 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 		u->python_end = END_PYTHON_BAD;
 		return 0;
 	}
-	/* without its table a code object has its name at least */
+	/* without its line table a code object still has a name */
 	if (!read_u64(code + p->code_line_table, &table) || !read_u64(table + OBJECT_TYPE, &type) ||
 	    !is_a(type, TYPE_IS_BYTES) || !read_u64(table + OBJECT_SIZE, &bytes) || bytes > MAX_ITEMS)
 		bytes = 0;
-	/* 3.10's code objects do not say themselves how long they are */
+	/* 3.10's code objects do not have their length */
 	if (p->minor < 11 || !read_u64(code + OBJECT_SIZE, &size) || size > MAX_ITEMS / 2)
 		size = MAX_ITEMS / 2;
 	id = __sync_fetch_and_add(&code_ids, 1) + 1;
-	told = size * 2 << 32 | id;
-	if (bpf_map_update_elem(&codes, &key, &told, BPF_ANY)) {
+	entry = size * 2 << 32 | id;
+	if (bpf_map_update_elem(&codes, &key, &entry, BPF_ANY)) {
 		u->python_end = END_PYTHON_NO_TABLE_ROOM;
 		return 0;
 	}
@@ -134,7 +133,7 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 		struct small_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
 		if (!r)
 			goto full;
-		fill_code(&r->code, p, code, s->image, id, bytes);
+		fill_code(&r->code, p, code, s->exec_id, id, bytes);
 		barrier_var(bytes);
 		if (bytes > SMALL_TABLE)
 			bytes = SMALL_TABLE;
@@ -147,7 +146,7 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 			goto full;
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
-		fill_code(&r->code, p, code, s->image, id, bytes);
+		fill_code(&r->code, p, code, s->exec_id, id, bytes);
 		barrier_var(bytes);
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
@@ -155,15 +154,15 @@ __noinline u64 tell_code(struct unwinder *u, const struct space *s, u64 code)
 			r->code.table_bytes = 0;
 		send(r);
 	}
-	return told;
+	return entry;
 full:
 	bpf_map_delete_elem(&codes, &key);
 	u->python_end = END_PYTHON_RING_FULL;
 	return 0;
 }
 
-/* Where the thread's CPython thread state is kept: pthread's slot for the key
- * that CPython made. 0 where the thread has none. */
+/* Where the thread's CPython thread state is stored: pthread's slot for CPython's key. 0 if
+ * the thread has none. */
 __noinline u64 find_thread_slot(const struct space *s)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -186,14 +185,14 @@ __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 		return 0;
 	if (!u->thread_slot)
 		u->thread_slot = find_thread_slot(s);
-	if (!u->thread_slot || !peek(&u->memory, u->thread_slot, &thread) || !thread)
+	if (!u->thread_slot || !read_user(&u->memory, u->thread_slot, &thread) || !thread)
 		return 0;
-	if (!peek(&u->memory, thread + s->python.thread_frame, &frame)) {
+	if (!read_user(&u->memory, thread + s->python.thread_frame, &frame)) {
 		u->python_end = END_PYTHON_NOT_READABLE;
 		return 0;
 	}
 	if (s->python.cframe_frame != NO_FIELD) {
-		if (!frame || !peek(&u->memory, frame + s->python.cframe_frame, &frame)) {
+		if (!frame || !read_user(&u->memory, frame + s->python.cframe_frame, &frame)) {
 			u->python_end = END_PYTHON_NOT_READABLE;
 			return 0;
 		}
@@ -201,28 +200,28 @@ __noinline u64 newest_frame(struct unwinder *u, const struct space *s)
 	return frame;
 }
 
-/* What was told of the code that is being run. */
-static __always_inline u64 told_of(struct unwinder *u, const struct space *s, u64 code)
+/* The id of the running code, reported if needed. */
+static __always_inline u64 code_entry(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct known_code *k = &u->codes[(code >> 4 ^ code >> 10) & (KNOWN_CODES - 1)];
 	u64 deaths = code_deaths;
-	u64 told;
+	u64 entry;
 
 	if (k->code == code && k->deaths == deaths)
-		return k->told;
-	told = tell_code(u, s, code);
-	if (!told)
+		return k->entry;
+	entry = report_code(u, s, code);
+	if (!entry)
 		return 0;
 	k->code = code;
 	k->deaths = deaths;
-	k->told = told;
-	return told;
+	k->entry = entry;
+	return entry;
 }
 
-/* Takes one Python frame: STEP_ON, or how the stack ends here. */
+/* Reads one Python frame: STEP_ON, or how the stack ends here. */
 __noinline int python_step(struct unwinder *u, const struct space *s)
 {
-	u64 frame, code, at, marker, told;
+	u64 frame, code, at, marker, entry;
 	u64 owner = 1;
 	u32 n, place;
 
@@ -232,18 +231,18 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	if (!frame)
 		return END_PYTHON;
 	n = u->python.frames;
-	if (frame & 7 || !peek(&u->memory, frame + s->python.frame_code, &code) ||
-	    !peek(&u->memory, frame + s->python.frame_instruction, &at) ||
-	    !peek(&u->memory, frame + s->python.frame_previous, &u->python_frame))
+	if (frame & 7 || !read_user(&u->memory, frame + s->python.frame_code, &code) ||
+	    !read_user(&u->memory, frame + s->python.frame_instruction, &at) ||
+	    !read_user(&u->memory, frame + s->python.frame_previous, &u->python_frame))
 		return END_PYTHON_NOT_READABLE;
 	if (s->python.minor >= 11) {
 		marker = s->python.frame_owner;
-		if (!peek(&u->memory, frame + (marker & ~7ull), &owner))
+		if (!read_user(&u->memory, frame + (marker & ~7ull), &owner))
 			return END_PYTHON_NOT_READABLE;
 		owner = owner >> (marker & 7) * 8 & 0xff;
 	}
 	if (s->python.minor >= 12 && owner >= OWNER_C_STACK) {
-		/* not a call: where C code made the one above */
+		/* no Python frame: C code called the previous one */
 		if (n && !(u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place & PYTHON_ENTRY)) {
 			u->python.calls[(n - 1) & (MAX_FRAMES - 1)].place |= PYTHON_ENTRY;
 			u->python.id = mix(u->python.id, PYTHON_ENTRY);
@@ -252,34 +251,34 @@ __noinline int python_step(struct unwinder *u, const struct space *s)
 	}
 	if (n >= MAX_FRAMES)
 		return END_PYTHON_TOO_DEEP;
-	/* 3.14 keeps its reference counting in the low bits */
+	/* 3.14 has reference counting flags in the low bits */
 	code &= ~7ull;
-	told = told_of(u, s, code);
-	if (!told)
+	entry = code_entry(u, s, code);
+	if (!entry)
 		return u->python_end;
-	/* in bytes from the first of the code, before which it has not begun */
+	/* in bytes from the start of the code; negative before the first instruction */
 	if (s->python.minor >= 11)
 		at -= code + s->python.code_bytes;
 	else
-		at = (s32)at * 2; /* counted in units of two bytes */
-	if (at + 2 >= (told >> 32) + 2 || at & 1)
+		at = (s32)at * 2; /* 3.10 counts units of two bytes */
+	if (at + 2 >= (entry >> 32) + 2 || at & 1)
 		return END_PYTHON_BAD;
 	place = at;
 	place &= ~PYTHON_ENTRY;
 	if (s->python.minor < 12 && owner)
 		place |= PYTHON_ENTRY;
-	/* n is below MAX_FRAMES, which Linux 6.1's verifier has forgotten by now; and clang
-	 * would leave out what changes nothing */
+	/* n is below MAX_FRAMES, which Linux 6.1's verifier no longer knows, and clang would
+	 * remove a check without effect */
 	barrier_var(n);
 	n &= MAX_FRAMES - 1;
-	u->python.calls[n].code = told;
+	u->python.calls[n].code = entry;
 	u->python.calls[n].place = place;
 	u->python.frames = n + 1;
-	u->python.id = mix(u->python.id, told << 32 | place);
+	u->python.id = mix(u->python.id, entry << 32 | place);
 	return STEP_ON;
 }
 
-/* Takes the Python part of the thread's stack. */
+/* Reads the Python part of the thread's stack. */
 __noinline int walk_python(struct unwinder *u, const struct space *s, u64 seed)
 {
 	int end;
@@ -290,16 +289,16 @@ __noinline int walk_python(struct unwinder *u, const struct space *s, u64 seed)
 	if (!s->python.minor)
 		return END_PYTHON_NONE;
 	if (u->inherited)
-		return END_PYTHON_NO_SPACE; /* nobody tells of its code objects' ends yet */
+		return END_PYTHON_NO_SPACE; /* the deaths of its code objects are not reported yet */
 	u->python_end = END_PYTHON_NONE;
 	u->python.id = seed;
 	u->python_frame = newest_frame(u, s);
 	if (!u->python_frame)
 		return u->python_end;
-	/* and one where C code stands for each */
+	/* one more for each frame that stands for C code */
 	for (u32 i = 0; i < 2 * MAX_FRAMES + 1; i++) {
 		if (i && u->python_frame == u->python_passed) {
-			u->python.frames = 0; /* a ring of frames is no stack */
+			u->python.frames = 0; /* a cycle of frames is not a stack */
 			return END_PYTHON_BAD;
 		}
 		if (!(i & (i - 1)))
@@ -311,13 +310,13 @@ __noinline int walk_python(struct unwinder *u, const struct space *s, u64 seed)
 	return END_PYTHON_TOO_DEEP;
 }
 
-/* code_dealloc(PyCodeObject *): another one may come to lie there. */
+/* code_dealloc(PyCodeObject *): another object may take its address. */
 SEC("uprobe.multi")
 int on_code_dealloc(struct pt_regs *ctx)
 {
 	struct object_key key = {
 		.tgid = bpf_get_current_pid_tgid() >> 32,
-		.image = bpf_get_attach_cookie(ctx),
+		.exec_id = bpf_get_attach_cookie(ctx),
 		.object = ctx->di,
 	};
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What the kernel tells user space: one record a message of the ring buffer.
- * tracer/decode.go turns them into events. */
+/* Records for user space: one per message of the ring buffer. tracer/decode.go turns them
+ * into events. */
 #pragma once
 
-/* Which probe a hit belongs to: the low byte of the attach cookie. What each is called
- * in Go is in tracer/probes.go. */
+/* The probe of a hit: the low byte of the attach cookie. Their names in Go are in
+ * tracer/probes.go. */
 enum probe {
 	PROBE_BUFFER_ALLOCATED = 1,
 	PROBE_BUFFER_DEALLOCATE,
@@ -29,7 +29,7 @@ enum probe {
 	PROBE_THROW,
 };
 
-/* More than there are, and a mask for the verifier. */
+/* Upper bound, and a mask for the verifier. */
 #define MAX_PROBES 32
 
 enum record_kind {
@@ -46,15 +46,14 @@ enum record_kind {
 	RECORD_NATIVE_STACK,
 	RECORD_PYTHON_STACK,
 	RECORD_CODE,
-	RECORD_PROGRAM_MET,
-	/* headers alone */
+	RECORD_PROGRAM_SEEN,
+	/* headers only */
 	RECORD_STACK,
 	RECORD_UNLOADED,
 	RECORD_MARK,
 };
 
-/* Bytes of the Buffer that a record carries as they are; user space knows what
- * lies where. */
+/* Bytes of the Buffer that a record carries undecoded; user space knows the layout. */
 #define BUFFER_WINDOW 96
 #define MAX_CHIPS 128
 #define MAX_RANGES 32
@@ -62,8 +61,7 @@ enum record_kind {
 /* DRAM, L1, SYSTEM_MEMORY, L1_SMALL, TRACE: tt-metal's BufferType. */
 #define BUFFER_TYPES 5
 
-/* Where an event happened: what the stacks that were told of are known by, 0
- * where there is none. */
+/* The call stack of an event: the ids of its two parts, 0 if there is none. */
 struct stack_ids {
 	u64 native, python;
 };
@@ -80,8 +78,8 @@ struct header {
 	struct stack_ids stack;
 };
 
-/* What BankManager::allocate_buffer was asked for, where the buffer is sharded:
- * its size and page are those of the shards, padding and alignment included. */
+/* The request to BankManager::allocate_buffer for a sharded buffer: size and page are those
+ * of the shards, including padding and alignment. */
 struct shard_request {
 	u64 size_bytes;
 	u64 page_size_bytes;
@@ -110,11 +108,11 @@ enum failed_flag {
 	FAILED_VALIDATE_CBS = 2,
 	FAILED_VALIDATE_DFBS = 4,
 };
-/* How many Buffers are taken from the stack: what earlier calls left there, of other
- * Buffers, looks the same. Who knows the message knows which one it is. */
+/* How many Buffers are taken from the stack. Remains of earlier calls look the same; the
+ * message shows which one it is. */
 #define FAILED_BUFFERS 4
 struct failed_buffer {
-	u64 object; /* 0: there are no more */
+	u64 object; /* 0: end of the list */
 	u64 unique_id;
 	u8 window[BUFFER_WINDOW];
 };
@@ -135,10 +133,10 @@ struct clear_record {
 
 struct bank_info {
 	u64 bytes_per_bank;
-	u64 base; /* address of the first byte that can be given away; 0: not known */
+	u64 base; /* address of the first byte that can be allocated; 0: unknown */
 	u32 banks;
 	u32 alignment_bytes;	   /* of pages */
-	u64 block_alignment_bytes; /* of what the free list gives away; 0: not known */
+	u64 block_alignment_bytes; /* of the free list's blocks; 0: unknown */
 };
 
 enum device_flag {
@@ -146,7 +144,7 @@ enum device_flag {
 	DEVICE_READY = 2,
 };
 struct device_record {
-	struct header h; /* count: chips that follow */
+	struct header h; /* count: number of chips */
 	u64 device;
 	u64 allocator;
 	struct bank_info banks[BUFFER_TYPES];
@@ -160,14 +158,14 @@ struct core_range {
 enum cb_flag {
 	CB_GLOBAL = 1,
 };
-/* header.static_kind: what was given a place in L1 */
+/* header.static_kind: what was placed in L1 */
 enum static_kind {
 	STATIC_CIRCULAR_BUFFER = 1,
 	STATIC_DATAFLOW_BUFFER,
 	STATIC_SCRATCHPAD,
 };
 struct cb_record {
-	struct header h; /* count: ranges that follow */
+	struct header h; /* count: number of ranges */
 	u64 program_id;
 	u64 device;
 	u64 address;
@@ -175,21 +173,21 @@ struct cb_record {
 	struct core_range ranges[MAX_RANGES];
 };
 
-/* header.flags: which of the program's things ended */
+/* header.flags: what the program released */
 enum program_flag {
 	PROGRAM_CBS = 1,
 	PROGRAM_DFBS = 2,
 	PROGRAM_KERNELS = 4,
-	PROGRAM_KNOWN = 8, /* of struct program alone: it was looked at */
+	PROGRAM_KNOWN = 8, /* of struct program only: the program was checked */
 };
 struct program_end_record {
 	struct header h;
 	u64 program_id;
 };
 
-/* A program that was compiled before its process was attached: flags are what it
- * holds, which user space reads from the process's memory. */
-struct program_met_record {
+/* A program that was compiled before its process was attached. flags: its memory, which
+ * user space reads from the process. */
+struct program_seen_record {
 	struct header h;
 	u64 program_id;
 	u64 impl; /* ProgramImpl */
@@ -211,8 +209,8 @@ struct process_record {
 	u32 pad;
 };
 
-/* A native stack, innermost first: the probe's address, then addresses inside
- * the calls. generation says in which state of the process's address space. */
+/* A native stack, innermost first: the probe's address, then addresses inside the calls.
+ * generation is the state of the process's address space. */
 #define MAX_FRAMES 128
 struct native_record {
 	struct header h;
@@ -223,9 +221,9 @@ struct native_record {
 	u64 addresses[MAX_FRAMES];
 };
 
-/* Python's frames, innermost first: the code object's id, and the byte of its
- * code at which it stands. PYTHON_ENTRY: C code called this one, so that an eval
- * loop of its own is on the native stack. */
+/* Python frames, innermost first: the code object's id, and the offset of the current
+ * instruction in its code. PYTHON_ENTRY: C code called this function, so it has its own
+ * eval loop on the native stack. */
 enum python_flag {
 	PYTHON_ENTRY = 1u << 31,
 };
@@ -253,7 +251,7 @@ struct text {
 struct code_record {
 	struct header h;
 	u64 object;
-	u32 image; /* struct space's */
+	u32 exec_id; /* that of struct space */
 	u32 id;
 	u32 minor;
 	u32 first_line;

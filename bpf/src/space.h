@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* What user space tells of a process's address space, for unwinding: the code
- * that is mapped, its unwind rows, its CPython. tracer/stack fills it in. */
+/* A process's address space, for unwinding: the mapped code, its unwind rows, its CPython.
+ * tracer/stack fills it in. */
 #pragma once
 
-/* Unwind tables are runs of 32-bit words, in chunks that come as they are
- * needed: chunk n has the words from n * CHUNK_WORDS. */
+/* Unwind tables are sequences of 32-bit words, in chunks that are added on demand: chunk n
+ * has the words from n * CHUNK_WORDS. */
 #define CHUNK_WORDS 4096
 #define MAX_CHUNKS 8192
 struct chunk {
@@ -22,7 +22,7 @@ struct {
 	});
 } chunks SEC(".maps");
 
-/* How a caller's frame is found: symbolize/unwind.Rule. */
+/* How to find the caller's frame: symbolize/unwind.Rule. */
 enum cfa {
 	CFA_NO_ROW,
 	CFA_END,
@@ -33,7 +33,7 @@ enum cfa {
 	CFA_PLT,
 	CFA_SIGNAL,
 	CFA_UNSUPPORTED,
-	/* the kernel side's own: */
+	/* used by the kernel side only: */
 	CFA_FRAME_POINTER, /* code without rows */
 };
 enum caller_bp {
@@ -58,8 +58,8 @@ struct {
 	__type(value, struct rule);
 } rules SEC(".maps");
 
-/* Code that a process maps. Page p of the file's addresses, counted from
- * first_page, has the rows from words[index + p] to words[index + p + 1]. */
+/* Code that a process maps. Page p of the file's addresses, counted from first_page, has
+ * the rows from words[index + p] to words[index + p + 1]. */
 #define PAGE_SHIFT 12
 enum table_index {
 	NO_TABLE = 0xffffffff,
@@ -75,7 +75,7 @@ struct mapping {
 
 /* Where a CPython keeps what is read of it: symbolize/python.Runtime. */
 struct python_offsets {
-	u32 minor; /* 0: the process has no CPython that ttmem knows */
+	u32 minor; /* 0: the process has no supported CPython */
 	u32 thread_frame, cframe_frame;
 	u32 frame_code, frame_previous, frame_instruction, frame_owner;
 	u32 code_name, code_file, code_qualname, code_first_line, code_line_table, code_bytes;
@@ -86,12 +86,12 @@ struct python_offsets {
 
 #define MAX_MAPPINGS 1024
 struct space {
-	/* another number for every state of every process */
+	/* unique among all states of all processes */
 	u32 generation;
 	u32 count;
-	/* the number of the process's first state: another one for each program that
-	 * it becomes, where other code objects may lie at the same addresses */
-	u32 image;
+	/* the number of the process's first state: changed by each exec, after which other code
+	 * objects may lie at the same addresses */
+	u32 exec_id;
 	u32 pad;
 	struct python_offsets python;
 	struct mapping mappings[MAX_MAPPINGS]; /* ascending */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Stacks as events have them: two ids, of the native and of the Python part,
- * each told of once. */
+/* The stacks of events: two ids, of the native and of the Python part, each reported once. */
 #pragma once
 
 /* The ids of the stacks that user space knows, and the process. */
@@ -12,8 +11,8 @@ struct {
 	__type(value, u32);
 } stacks SEC(".maps");
 
-/* Has user space know a native stack: 0 where it cannot be told. */
-__noinline u64 tell_native(struct unwinder *u, u32 tgid)
+/* Reports a native stack to user space; 0 if that failed. */
+__noinline u64 report_native(struct unwinder *u, u32 tgid)
 {
 	u64 id, size;
 
@@ -42,7 +41,7 @@ __noinline u64 tell_native(struct unwinder *u, u32 tgid)
 	return id;
 }
 
-__noinline u64 tell_python(struct unwinder *u, u32 tgid)
+__noinline u64 report_python(struct unwinder *u, u32 tgid)
 {
 	u64 id, size;
 
@@ -69,8 +68,8 @@ __noinline u64 tell_python(struct unwinder *u, u32 tgid)
 	return id;
 }
 
-/* Processes that unload code, or have, which user space does not know yet: how
- * often that began or was done. It is odd while it goes on. */
+/* Processes that unload code, or have, which user space does not know yet: how often that
+ * began or ended. It is odd while it goes on. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -79,15 +78,14 @@ struct {
 	__type(value, u64);
 } unloading SEC(".maps");
 
-/* The slot of the process's space; 0 where user space has told of none that
- * holds. */
+/* The slot of the process's space; 0 if user space has published none that is valid. */
 static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 {
 	struct process *p;
 
-	if (u->slot && !u->inherited && u->endings == endings)
+	if (u->slot && !u->inherited && u->cache_epoch == cache_epoch)
 		return u->slot;
-	u->endings = endings;
+	u->cache_epoch = cache_epoch;
 	u->slot = u->inherited = 0;
 	p = bpf_map_lookup_elem(&processes, &tgid);
 	if (p && !bpf_map_lookup_elem(&unloading, &tgid)) {
@@ -102,10 +100,9 @@ static __always_inline u32 space_slot(struct unwinder *u, u32 tgid)
 #define RT_CONSISTENT 0
 #define RT_DELETE 2
 
-/* _dl_debug_state(), which ld.so calls before and after it changes what is
- * mapped; the cookie is _r_debug's address. Other code may come to lie where
- * some is unloaded: from before that until user space has seen what is there, no
- * stacks are taken. */
+/* _dl_debug_state(), which ld.so calls before and after it changes mappings; the cookie is
+ * _r_debug's address. Other code may be mapped in the place of unloaded code: until user
+ * space has read the new mappings, no stacks are taken. */
 SEC("uprobe.multi")
 int on_debug_state(struct pt_regs *ctx)
 {
@@ -121,7 +118,7 @@ int on_debug_state(struct pt_regs *ctx)
 			__sync_fetch_and_add(times, 1);
 		else if (!times && bpf_map_update_elem(&unloading, &tgid, &one, BPF_ANY))
 			count_lost(LOST_MAP_FULL);
-		__sync_fetch_and_add(&endings, 1);
+		__sync_fetch_and_add(&cache_epoch, 1);
 	} else if (state == RT_CONSISTENT && times && *times & 1) {
 		__sync_fetch_and_add(times, 1);
 		h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
@@ -153,7 +150,7 @@ __noinline int walk(struct unwinder *u, const struct space *s, u64 ip, u64 sp, u
 	return 0;
 }
 
-/* The stack of a probe's hit. */
+/* Takes the stack of a probe's hit. */
 __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
@@ -172,7 +169,7 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 		forget_rows(u, s->generation);
 	walk(u, s, ip, sp, bp);
 	if (!same_memory(&u->memory)) {
-		/* another thread gives memory back, which some do all the time */
+		/* another thread releases memory, which some do all the time */
 		open_memory(&u->memory);
 		walk(u, s, ip, sp, bp);
 		if (!same_memory(&u->memory)) {
@@ -182,13 +179,13 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 	}
 	id = u->native.id;
 	if (u->native_ids[id & (KNOWN_IDS - 1)] != id)
-		id = tell_native(u, tgid);
+		id = report_native(u, tgid);
 	ids->native = id;
 	count_end(u->end);
 	if (u->python.frames) {
 		id = u->python.id;
 		if (u->python_ids[id & (KNOWN_IDS - 1)] != id)
-			id = tell_python(u, tgid);
+			id = report_python(u, tgid);
 		ids->python = id;
 	}
 	count_end(u->python_end);
@@ -210,7 +207,7 @@ static __always_inline void stack_of(const struct pt_regs *ctx, struct unwinder 
 		count_end(END_NO_STATE);
 }
 
-/* The stack of every call of a function: for tests and benchmarks. */
+/* The stack of every call of a function, for tests and benchmarks. */
 NO_PROGRAMS(after_stack);
 
 SEC("uprobe.multi")

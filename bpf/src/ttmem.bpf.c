@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* ttmem's kernel side. One program serves all the probes of a library, so that
- * one uprobe_multi link does: the cookie says which probe it is and in which
- * library. There are entry probes only: a return probe would kill the target
- * when an exception passes through it. */
+/* ttmem's kernel side. One program serves all the probes of a library, so that one
+ * uprobe_multi link is enough: the cookie has the probe and the library. There are entry
+ * probes only: a return probe would kill the target when an exception passes through it. */
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
@@ -24,8 +23,7 @@
 #include "mark.h"
 #include "program.h"
 
-/* Nothing else keeps the records' types in the object, from which the Go types
- * are made. */
+/* Keeps the records' types in the object, from which the Go types are made. */
 #define KEEP(type) const struct type *keep_##type __attribute__((unused))
 KEEP(header);
 KEEP(buffer_record);
@@ -35,13 +33,13 @@ KEEP(clear_record);
 KEEP(device_record);
 KEEP(cb_record);
 KEEP(program_end_record);
-KEEP(program_met_record);
+KEEP(program_seen_record);
 KEEP(kernel_record);
 KEEP(process_record);
 KEEP(native_record);
 KEEP(python_record);
 KEEP(code_record);
-/* Nor the enums that Go shares. */
+/* Keeps the enums that Go shares. */
 struct shared_enums {
 	enum probe probe;
 	enum record_kind record_kind;
@@ -60,12 +58,11 @@ struct shared_enums {
 	enum direct_map_search direct_map_search;
 };
 KEEP(shared_enums);
-/* Behind pointers, from maps in maps. */
+/* Only reached through pointers, from maps in maps. */
 KEEP(chunk);
 KEEP(space);
 
-/* The kernel lets programs use the helpers that ttmem needs only under this
- * licence. */
+/* The kernel allows the helpers that ttmem needs only under this licence. */
 char LICENSE[] SEC("license") = "GPL";
 
 static __always_inline bool traced(u32 tgid)
@@ -73,7 +70,7 @@ static __always_inline bool traced(u32 tgid)
 	struct recent *last = last_hit();
 	struct process fresh = {};
 
-	if (last && last->tgid == tgid && last->endings == endings)
+	if (last && last->tgid == tgid && last->cache_epoch == cache_epoch)
 		return true;
 	if (bpf_map_lookup_elem(&processes, &tgid))
 		return true;
@@ -84,7 +81,7 @@ static __always_inline bool traced(u32 tgid)
 	return true;
 }
 
-/* Whether the stack of a hit is taken. */
+/* Whether to take the stack of a hit. */
 static __always_inline bool has_stack(const struct hit *h, u32 probe, struct thread *t)
 {
 	switch (probe) {
@@ -215,7 +212,7 @@ int on_probe(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Does nothing: what a probe costs before anything is done with it. */
+/* Does nothing, to measure the cost of a probe alone. */
 SEC("uprobe.multi")
 int on_empty(struct pt_regs *ctx)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Native stacks: from a probe to the thread's start, by the unwind rows of the
- * code. The library keeps no frame pointers. */
+/* Native stacks: from a probe to the thread's start, by the unwind rows of the code. The
+ * library keeps no frame pointers. */
 #pragma once
 
 /* How a native stack ended. */
@@ -8,15 +8,15 @@ enum stack_end {
 	END_START,	   /* at the thread's start */
 	END_TOO_DEEP,	   /* MAX_FRAMES frames were taken */
 	END_NO_SPACE,	   /* user space does not know the process yet */
-	END_NOT_MAPPED,	   /* an address in no code that user space has told of */
+	END_NOT_MAPPED,	   /* an address in no known code */
 	END_NO_ROW,	   /* code without unwind rows, and no frame pointer */
-	END_UNSUPPORTED,   /* a row that needs more than the stack and frame pointers */
-	END_BAD_FRAME,	   /* a frame that does not lie above the one that it called */
+	END_UNSUPPORTED,   /* a row that needs other registers than rsp and rbp */
+	END_BAD_FRAME,	   /* a frame that does not lie above its callee */
 	END_NOT_READABLE,  /* stack memory that is not resident */
 	END_NO_TABLE_ROOM, /* the table of stacks is full */
-	END_RING_FULL,	   /* the stack found no room in the ring buffer */
+	END_RING_FULL,	   /* no room in the ring buffer */
 	END_NO_STATE,	   /* no memory for the thread's state */
-	/* and of Python's: */
+	/* and the Python part: */
 	END_PYTHON_NONE, /* the thread runs no Python */
 	END_PYTHON,	 /* at the outermost frame */
 	END_PYTHON_TOO_DEEP,
@@ -53,30 +53,30 @@ struct known_row {
 struct known_code {
 	u64 code;
 	u64 deaths;
-	u64 told; /* as the map codes has it */
+	u64 entry; /* value in the map codes */
 };
 
-/* What a thread needs to unwind. Not on a CPU: a probe can be preempted. */
+/* State for unwinding a thread. Not per CPU: a probe can be preempted. */
 struct unwinder {
-	/* The frame that is looked at: an address in the call that it is in, or where
-	 * it stands if it is the innermost one. */
+	/* The current frame: an address in its current call, or the instruction itself for the
+	 * innermost one. */
 	u64 at, sp, bp;
-	u64 bp_at; /* where bp lies; 0: bp has it */
+	u64 bp_at; /* where bp was saved; 0: still in the register */
 	u64 bp_lost;
 
-	/* All that the last native stack depends on: where it began, and the words of
-	 * memory that were read for it. As long as these are as they were, so is the
-	 * stack: in a loop most are, and comparing takes a third of unwinding. */
+	/* Everything that the last native stack depends on: where it began, and the words of
+	 * memory that were read for it. If they are unchanged, so is the stack: in a loop most
+	 * are, and comparing takes a third of the time of unwinding. */
 	u64 begin_at, begin_sp, begin_bp;
 	u32 begin_generation;
-	u32 bp_own;  /* bp is still what the thread's register has */
+	u32 bp_own;  /* bp is still the thread's register */
 	u32 bp_used; /* and a frame was found by it */
-	u32 words;   /* MAX_WORDS + 1: more is read than can be compared */
+	u32 words;   /* MAX_WORDS + 1: too many to compare */
 	u64 word_at[MAX_WORDS], word[MAX_WORDS];
 
-	u64 endings; /* slot holds while none is added */
+	u64 cache_epoch; /* slot is valid while none is added */
 	u32 slot, generation;
-	u32 inherited; /* as struct process has it */
+	u32 inherited; /* as in struct process */
 	u32 pad;
 	u32 mapping; /* of the last row that was searched */
 	u32 place;   /* in a search */
@@ -86,7 +86,7 @@ struct unwinder {
 	/* the addresses of a thread's slot for autoTSSkey */
 	u64 thread_slot;
 	u64 python_frame;
-	u64 python_passed; /* a frame further in: to meet it again is to go in a ring */
+	u64 python_passed; /* an inner frame: seeing it again means a cycle */
 
 	u64 native_ids[KNOWN_IDS], python_ids[KNOWN_IDS];
 	struct known_code codes[KNOWN_CODES];
@@ -94,8 +94,8 @@ struct unwinder {
 	struct native_record native;
 	struct python_record python;
 };
-/* By thread id. Task storage would be the natural place, but from Linux 6.19 on it
- * takes no value of this size. on_exit and on_exec delete entries. */
+/* By thread id. Task storage would fit better, but from Linux 6.19 on it takes no value of
+ * this size. on_exit and on_exec delete entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -104,7 +104,7 @@ struct {
 	__type(value, struct unwinder);
 } unwinders SEC(".maps");
 
-/* What a new entry is made from: zeros, too many for the stack. */
+/* Zeros to initialise a new entry with; too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -112,12 +112,11 @@ struct {
 	__type(value, struct unwinder);
 } new_unwinder SEC(".maps");
 
-/* Functions that are not inlined are global, and get what they work on as
- * arguments: the verifier looks at each once. It wants to see that these are not
- * NULL, which they never are. */
+/* Functions that are not inlined are global, and get their data as arguments: the verifier
+ * checks each once. It requires checks for NULL, although the arguments never are. */
 
-/* The running thread's, with its memory opened; NULL where the kernel has no memory
- * for it, or the map is full. */
+/* The running thread's unwinder, with its memory opened; NULL if there is no memory for it,
+ * or the map is full. */
 static __noinline struct unwinder *this_unwinder(void)
 {
 	u32 tid = bpf_get_current_pid_tgid(), zero = 0;
@@ -146,11 +145,11 @@ static __always_inline u64 mix(u64 hash, u64 word)
 	return hash ^ hash >> 32;
 }
 
-/* The searches keep their place in memory: whichever way a step goes, the
- * verifier knows as little of it, and has one case to look at. */
+/* The searches keep their position in memory: the verifier knows the same about it
+ * whichever way a step goes, and has one case to check. */
 #define PLACE(u) (*(volatile u32 *)&(u)->place)
 
-/* The mapping that has an address, MAX_MAPPINGS where none has. */
+/* The mapping that contains an address; MAX_MAPPINGS if there is none. */
 __noinline u32 find_mapping(struct unwinder *u, const struct space *s, u64 at)
 {
 	u32 place;
@@ -170,8 +169,8 @@ __noinline u32 find_mapping(struct unwinder *u, const struct space *s, u64 at)
 	return place;
 }
 
-/* The rule's number of the row that holds at an offset of a page, of those from
- * one word up to another; -1 where none does. */
+/* The rule's number of the row for an offset in a page, among the rows from one word up to
+ * another; -1 if there is none. */
 __noinline int find_row(struct unwinder *u, u32 from, u32 to, u32 offset)
 {
 	struct chunk *c = chunk_at(from / CHUNK_WORDS);
@@ -191,7 +190,7 @@ __noinline int find_row(struct unwinder *u, u32 from, u32 to, u32 offset)
 	return c->words[PLACE(u) & (CHUNK_WORDS - 1)] & 0xffff;
 }
 
-/* Looks up the rule for an address, and remembers it. */
+/* Looks up the rule for an address, and caches it. */
 __noinline int learn_rule(struct unwinder *u, const struct space *s, u64 at)
 {
 	const struct mapping *m;
@@ -226,7 +225,7 @@ __noinline int learn_rule(struct unwinder *u, const struct space *s, u64 at)
 	return END_START;
 }
 
-/* Notes a word that the stack depends on. */
+/* Records a word that the stack depends on. */
 static __always_inline void note_word(struct unwinder *u, u64 at, u64 word)
 {
 	u32 n = u->words;
@@ -238,7 +237,7 @@ static __always_inline void note_word(struct unwinder *u, u64 at, u64 word)
 	u->words = n < MAX_WORDS ? n + 1 : MAX_WORDS + 1;
 }
 
-/* For what is read in other ways. */
+/* For stacks that depend on something else. */
 static __always_inline void never_compare(struct unwinder *u)
 {
 	u->words = MAX_WORDS + 1;
@@ -249,7 +248,7 @@ static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 	u64 at = u->bp_at, value;
 
 	if (at) {
-		if (!peek(&u->memory, at, &value))
+		if (!read_user(&u->memory, at, &value))
 			return false;
 		note_word(u, at, value);
 		u->bp = value;
@@ -261,7 +260,7 @@ static __always_inline bool caller_bp(struct unwinder *u, u64 *bp)
 	return true;
 }
 
-/* Whether a signal's handler returns to an address: there the thread calls
+/* Whether an address is the return address of a signal handler: there the thread calls
  * rt_sigreturn (mov $15, %rax; syscall), and no call ends before it. */
 static __always_inline bool returns_from_signal(u64 address)
 {
@@ -270,7 +269,7 @@ static __always_inline bool returns_from_signal(u64 address)
 	return read_u64(address, &code) && code == 0x0f0000000fc0c748;
 }
 
-/* Code without rows: the frame that rbp would point to, if it looks like one. */
+/* Code without rows: the frame that rbp would point to, if it is plausible. */
 __noinline int frame_pointer_frame(struct unwinder *u)
 {
 	u64 bp, frame[2];
@@ -288,8 +287,8 @@ __noinline int frame_pointer_frame(struct unwinder *u)
 	return END_START;
 }
 
-/* Code without rows where a probe stands, at a function's beginning: the return
- * address is the last thing on the stack, and rbp is the caller's still. */
+/* Code without rows at a probe, which is at the start of a function: the return address is
+ * on top of the stack, and rbp is still the caller's. */
 __noinline int entered_frame(struct unwinder *u)
 {
 	u64 word;
@@ -301,7 +300,7 @@ __noinline int entered_frame(struct unwinder *u)
 	return END_START;
 }
 
-/* The rarer rules: what the frame's address is, 0 where it cannot be told. */
+/* The frame's address by the rarer rules; 0 if it cannot be read. */
 __noinline u64 rare_cfa(struct unwinder *u, u64 packed)
 {
 	u32 kind = packed & 0xff, offset = packed >> 32;
@@ -314,12 +313,12 @@ __noinline u64 rare_cfa(struct unwinder *u, u64 packed)
 		return base + 8 + ((u->at & 15) >= offset ? 8 : 0);
 	if (kind == CFA_DEREF_BP && (u->bp_lost || !caller_bp(u, &base)))
 		return 0;
-	if (!peek(&u->memory, base + (s64)(s16)offset, &word))
+	if (!read_user(&u->memory, base + (s64)(s16)offset, &word))
 		return 0;
 	return word + (s64)(s16)(offset >> 16);
 }
 
-/* A signal's frame: the kernel left there where the thread was. */
+/* A signal's frame: the kernel saved the thread's registers there. */
 __noinline int signal_frame(struct unwinder *u)
 {
 	u64 words[7]; /* rbp, rbx, rdx, rax, rcx, rsp, rip of struct sigcontext */
@@ -334,7 +333,7 @@ __noinline int signal_frame(struct unwinder *u)
 	return END_START;
 }
 
-/* Another state of the process: nothing that was learned holds. */
+/* The process has another state: drop cached rules. */
 __noinline int forget_rows(struct unwinder *u, u32 generation)
 {
 	if (!u)
@@ -363,8 +362,7 @@ static __always_inline void add_frame(struct unwinder *u)
 	u->native.id = mix(u->native.id, u->at);
 }
 
-/* From a frame to its caller's in every way that there is: STEP_ON, or how the
- * stack ends here. */
+/* From a frame to its caller's, by all methods: STEP_ON, or how the stack ends here. */
 #define STEP_ON STACK_ENDS
 __noinline int step(struct unwinder *u, const struct space *s)
 {
@@ -376,7 +374,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 	if (known_row(u, u->at)->at != u->at) {
 		end = learn_rule(u, s, u->at);
 		if (end != END_START)
-			return end; /* it is no address of code: not a frame */
+			return end; /* not in code, so not a frame */
 	}
 	add_frame(u);
 	packed = *(u64 *)&known_row(u, u->at)->rule;
@@ -427,7 +425,7 @@ __noinline int step(struct unwinder *u, const struct space *s)
 		u->bp_lost = 1;
 		break;
 	}
-	if (!peek(&u->memory, cfa - 8, &word))
+	if (!read_user(&u->memory, cfa - 8, &word))
 		return END_NOT_READABLE;
 	note_word(u, cfa - 8, word);
 	u->at = word - 1;
@@ -435,8 +433,8 @@ __noinline int step(struct unwinder *u, const struct space *s)
 	return STEP_ON;
 }
 
-/* The same for what nearly all frames are: the rule is known, the stack memory
- * was read, and nothing is wrong. Changes nothing unless it is so. */
+/* The same for nearly all frames: the rule is cached, the stack memory was read, and
+ * everything is plausible. Otherwise it changes nothing. */
 static __always_inline bool quick_step(struct unwinder *u)
 {
 	struct known_row *k = known_row(u, u->at);
@@ -472,7 +470,7 @@ static __always_inline bool quick_step(struct unwinder *u)
 	return true;
 }
 
-/* Some steps: few enough that the verifier, which looks at each, is soon done. */
+/* Some steps: few, as the verifier checks each one. */
 #define SOME_STEPS 16
 __noinline int unwind_some(struct unwinder *u, const struct space *s)
 {
@@ -492,7 +490,7 @@ __noinline int unwind_some(struct unwinder *u, const struct space *s)
 	return STEP_ON;
 }
 
-/* Whether some words are what they were. */
+/* Whether some words are unchanged. */
 __noinline int same_words(struct unwinder *u, u32 n)
 {
 	u64 from;
@@ -509,7 +507,7 @@ __noinline int same_words(struct unwinder *u, u32 n)
 	return 1;
 }
 
-/* Whether the stack is the last one. */
+/* Whether the stack is the same as the last one. */
 static __always_inline bool same_stack(struct unwinder *u)
 {
 	if (u->words > MAX_WORDS || u->at != u->begin_at || u->sp != u->begin_sp ||
@@ -524,8 +522,8 @@ static __always_inline bool same_stack(struct unwinder *u)
 	return true;
 }
 
-/* Unwinds from where u stands to the thread's start. What is known lies in memory
- * throughout: the verifier follows what is in registers too closely. */
+/* Unwinds from u's frame to the thread's start. State stays in memory: the verifier tracks
+ * the contents of registers too closely. */
 __noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
 {
 	int end = STEP_ON;
@@ -548,6 +546,6 @@ __noinline int unwind(struct unwinder *u, const struct space *s, u64 seed)
 			end = unwind_some(u, s);
 	}
 	if (end != END_START && end != END_TOO_DEEP)
-		never_compare(u); /* it ended at what could not be read, or made no sense */
+		never_compare(u); /* it ended at something unreadable or implausible */
 	return end;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* The few kernel types that ttmem reads, with the fields it reads. CO-RE moves
- * the offsets to those of the running kernel, so nothing else of the kernel's
- * headers is needed to build. */
+/* The few kernel types and fields that ttmem reads. CO-RE adapts the offsets to those of
+ * the running kernel, so that no other kernel headers are needed to build. */
 #pragma once
 
 typedef unsigned char __u8;
@@ -85,7 +84,7 @@ struct mm_struct {
 	mm_context_t context;
 };
 
-/* two words that may be read anywhere */
+/* two words that may be read at any address */
 struct timespec64 {
 	long tv_sec;
 	long tv_nsec;

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -44,7 +45,7 @@ func (a *asked) gone() bool {
 // check is an error that names what was not met: where it is not is said as "in
 // model.ttmem".
 func (a *asked) check(where string) error {
-	return checkAsked(a.pids, a.devices, sortedInts(a.metPIDs), sortedInts(a.metDevices), where)
+	return checkAsked(a.pids, a.devices, page.Keys(a.metPIDs), page.Keys(a.metDevices), where)
 }
 
 // checkAsked makes sure that the processes and chips that are asked for by number are
@@ -55,14 +56,14 @@ func checkAsked(pids, devices, metPIDs, metDevices []int, where string) error {
 		case len(metDevices) == 0:
 			return fmt.Errorf("--chip %d: no chip is used %s", id, where)
 		case !slices.Contains(metDevices, id):
-			return fmt.Errorf("--chip %d: no such chip %s; available: %s", id, where, formatIDs(metDevices))
+			return fmt.Errorf("--chip %d: no such chip %s; available: %s", id, where, page.Chips(metDevices))
 		}
 	}
 	for _, pid := range pids {
 		switch {
 		case slices.Contains(metPIDs, pid):
 		case len(metPIDs) > 0:
-			return fmt.Errorf("-p %d: no such process %s; available: PID %s", pid, where, listSome(texts(metPIDs), "process"))
+			return fmt.Errorf("-p %d: no such process %s; available: PID %s", pid, where, page.Some(texts(metPIDs), "process"))
 		default:
 			return fmt.Errorf("-p %d: no such process %s; `ttmem report` lists the processes", pid, where)
 		}

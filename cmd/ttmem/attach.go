@@ -6,6 +6,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/term"
 )
 
 func newAttach() *cobra.Command {
@@ -36,7 +40,7 @@ begins when it has been read.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(pids) == 0 {
-				keepPrivate()
+				output.KeepPrivate()
 				o.output.private = true
 			}
 			return attach(o, pids, duration)
@@ -44,8 +48,8 @@ begins when it has been read.`,
 	}
 	o.register(c)
 	o.stacks.register(c)
-	addPIDs(c, &pids)
-	addDuration(c, &duration)
+	flags.PIDs(c, &pids)
+	flags.Duration(c, &duration)
 	return c
 }
 
@@ -68,7 +72,7 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 		return err
 	}
 	if s.failed {
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return nil
 }

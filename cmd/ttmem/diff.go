@@ -10,6 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -22,7 +27,7 @@ type diffOptions struct {
 	regions      []string
 	grep         string
 	rules        string
-	failAbove    byteSize
+	failAbove    flags.Size
 	n            int
 	json         bool
 }
@@ -51,17 +56,17 @@ call stacks are the same in both.`,
 			return completeRecordings(c, nil, text)
 		},
 	}
-	addAt(c, &o.at, "left")
-	addFrom(c, &o.from, "begin", "peak")
-	addTo(c, &o.to, "left", "left", "end", "peak")
-	addBy(c, &o.by, "stack")
+	flags.At(c, &o.at, "left")
+	flags.From(c, &o.from, "begin", "peak")
+	flags.To(c, &o.to, "left", "left", "end", "peak")
+	flags.By(c, &o.by, "stack")
 	c.Flags().BoolVar(&o.ignoreLines, "ignore-lines", false, "compare call stacks by function, whatever the lines")
-	addPIDs(c, &o.pids)
-	addRegions(c, &o.regions, dumpRegions())
-	addGrep(c, &o.grep)
-	addFailAbove(c, &o.failAbove)
-	addLimit(c, &o.n, 0)
-	takeGlobals(c, jsonFlag, rulesFlag)
+	flags.PIDs(c, &o.pids)
+	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Grep(c, &o.grep)
+	flags.FailAbove(c, &o.failAbove)
+	flags.Limit(c, &o.n, 0)
+	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
@@ -115,8 +120,8 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 }
 
 // check finds what is wrong with the other flags before anything is read.
-func (o *diffOptions) check() (filter dumpFilter, rules *aggregate.Rules, err error) {
-	if err := checkBy(o.by); err != nil {
+func (o *diffOptions) check() (filter dumpFilter, rules *name.Rules, err error) {
+	if err := flags.CheckBy(o.by); err != nil {
 		return filter, nil, err
 	}
 	like := dumpOptions{source: sourceOptions{pids: o.pids}, regions: o.regions, grep: o.grep, rules: o.rules, n: o.n}
@@ -124,7 +129,7 @@ func (o *diffOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 }
 
 func diff(c *cobra.Command, o *diffOptions, args []string) error {
-	o.json, o.rules = wantsJSON(c), rulesFile(c)
+	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
 		return err
@@ -141,13 +146,13 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 	if o.json {
 		err = d.writeJSON(os.Stdout)
 	} else {
-		err = d.writeText(os.Stdout, listLayoutFor(os.Stdout))
+		err = d.writeText(os.Stdout, term.LayoutFor(os.Stdout))
 	}
 	if err != nil {
-		return fmt.Errorf("writing the difference: %w", pathless(err))
+		return fmt.Errorf("writing the difference: %w", output.Pathless(err))
 	}
 	for _, note := range notes {
-		warn(note)
+		term.Warn(note)
 	}
 	for _, side := range []*diffSide{a, b} {
 		var lost uint64
@@ -155,18 +160,18 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 			lost += n
 		}
 		if lost > 0 {
-			warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.path, formatCount(lost, "event")))
+			term.Warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.path, page.Count(lost, "event")))
 		}
 		if side.path == b.path {
 			break
 		}
 	}
 	if region, grown := d.grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
-		warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, formatBytes(uint64(grown)), formatBytes(uint64(o.failAbove))))
-		return exitStatus(3)
+		term.Warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, page.Bytes(uint64(grown)), page.Bytes(uint64(o.failAbove))))
+		return term.ExitStatus(3)
 	}
 	if failed {
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return nil
 }

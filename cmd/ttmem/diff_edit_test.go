@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -12,10 +13,10 @@ import (
 func TestADifferenceTellsOfAnEdit(t *testing.T) {
 	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
 	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 15).events)
-	_, d := diffOf(t, listLayout{}, a, b)
+	_, d := diffOf(t, page.Layout{}, a, b)
 	qt.Check(t, qt.Equals(d.moved, 1))
 	for _, flags := range [][]string{{"--ignore-lines", a, b}, {"--by", "op", a, b}, {a, a}} {
-		text, d := diffOf(t, listLayout{}, flags...)
+		text, d := diffOf(t, page.Layout{}, flags...)
 		qt.Check(t, qt.Equals(d.moved, 0))
 		qt.Check(t, qt.Not(qt.StringContains(text, "--ignore-lines")))
 	}
@@ -33,7 +34,7 @@ func TestADifferenceKnowsStacksThatEndEarly(t *testing.T) {
 	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
 	for _, files := range [][]string{{a, writeEvents(t, "b.jsonl", early.events)}, {writeEvents(t, "c.jsonl", early.events), a}} {
 		for _, by := range []string{"stack", "op"} {
-			text, d := diffOf(t, listLayout{}, append(files, "--by", by)...)
+			text, d := diffOf(t, page.Layout{}, append(files, "--by", by)...)
 			qt.Assert(t, qt.HasLen(d.groups, 1), qt.Commentf("%s", text))
 			qt.Check(t, qt.StringContains(d.groups[0].Key, "ttnn.add"))
 		}

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -64,7 +66,7 @@ type diffKey struct {
 	static bool
 }
 
-func newDifference(a, b *diffSide, filter dumpFilter, rules *aggregate.Rules, o *diffOptions) *difference {
+func newDifference(a, b *diffSide, filter dumpFilter, rules *name.Rules, o *diffOptions) *difference {
 	d := &difference{a: a, b: b, by: o.by}
 	groups := make(map[diffKey]*diffGroup)
 	type chipRegion struct {
@@ -158,9 +160,9 @@ func (d *difference) order(groups map[diffKey]*diffGroup, o *diffOptions) {
 		}
 	}
 	d.groups = slices.SortedFunc(maps.Values(groups), func(a, b *diffGroup) int {
-		return cmp.Or(compareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
+		return cmp.Or(page.CompareBool(a.Static, b.Static), cmp.Compare(b.ChangeBytes, a.ChangeBytes),
 			cmp.Compare(b.ChangeBuffers, a.ChangeBuffers), cmp.Compare(b.B.Bytes, a.B.Bytes), cmp.Compare(a.Key, b.Key),
-			compareFrames(a.Stack, b.Stack))
+			page.CompareFrames(a.Stack, b.Stack))
 	})
 	d.groups = slices.DeleteFunc(d.groups, func(g *diffGroup) bool { return g.A == g.B })
 	if o.n > 0 && o.n < len(d.groups) {
@@ -197,7 +199,7 @@ func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys [
 	case "stack":
 		return []groupKey{{stackKey(a, o.ignoreLines), l.title(a, " · ")}}
 	}
-	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == o.by })]
+	g := groupingOf(o.by)
 	for _, text := range g.keys(l, a) {
 		keys = append(keys, groupKey{text, text})
 	}
@@ -207,8 +209,8 @@ func (o *diffOptions) keys(l *listing, a *allocation, p *aggregate.Part) (keys [
 // processName is the name of a process, also of one that ended.
 func (l *listing) processName(pid int) string {
 	for i := range l.snap.Processes {
-		if p := &l.snap.Processes[i]; p.PID == pid && processName(p) != "" {
-			return processName(p)
+		if p := &l.snap.Processes[i]; p.PID == pid && page.ProcessName(p) != "" {
+			return page.ProcessName(p)
 		}
 	}
 	return fmt.Sprintf("PID %d", pid)
@@ -234,7 +236,7 @@ func operationsOf(sides ...*diffSide) map[string]string {
 				continue
 			}
 			known[stack] = true
-			op := aggregate.NameOf(stack.Frames()).Op
+			op := name.Of(stack.Frames()).Op
 			if op == "" {
 				continue
 			}
@@ -254,7 +256,7 @@ func operationsOf(sides ...*diffSide) map[string]string {
 // callsKey is the same for the same calls of the user's own code.
 func callsKey(s *site, ignoreLines bool) string {
 	var b strings.Builder
-	for _, call := range aggregate.OwnCalls(s.stack.Frames()) {
+	for _, call := range name.UserCalls(s.stack.Frames()) {
 		fmt.Fprintf(&b, "\n%s %s", path.Base(call.File), call.Function)
 		if !ignoreLines {
 			fmt.Fprintf(&b, ":%d", call.Line)

@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -169,7 +169,7 @@ func (s *survey) find(path string, m *moment, timed uint64) (stops []stop, err e
 		case len(s.failures) == 0:
 			return nil, fmt.Errorf("no allocation failed in %s", path)
 		case nth > len(s.failures):
-			return nil, fmt.Errorf("no %s in %s: %s failed", m.text, path, formatCount(uint64(len(s.failures)), "allocation"))
+			return nil, fmt.Errorf("no %s in %s: %s failed", m.text, path, page.Count(uint64(len(s.failures)), "allocation"))
 		default:
 			return at(s.failures[nth-1]), nil
 		}
@@ -193,31 +193,20 @@ func (s *survey) mark(path string, m *moment) (uint64, error) {
 		if at.name == m.mark {
 			named = append(named, at.event)
 		}
-		if name := plain(at.name); !slices.Contains(names, name) {
+		if name := page.Clean(at.name); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	nth := m.which(len(named))
 	switch {
 	case len(named) == 0 && slices.Contains(s.earlier, m.mark):
-		return 0, fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.text, path, plain(m.mark), path)
+		return 0, fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.text, path, page.Clean(m.mark), path)
 	case len(s.marks) == 0:
 		return 0, fmt.Errorf("no mark %s in %s: it has no marks at all; `ttmem mark NAME` sets them while it is recorded", m.mark, path)
 	case len(named) == 0:
-		return 0, fmt.Errorf("no mark %s in %s: there are %s", m.mark, path, listSome(names, "mark"))
+		return 0, fmt.Errorf("no mark %s in %s: there are %s", m.mark, path, page.Some(names, "mark"))
 	case nth > len(named):
 		return 0, fmt.Errorf("no mark %s in %s: there are %d of that name", m.text, path, len(named))
 	}
 	return named[nth-1], nil
-}
-
-// listedNames is how many names an error lists.
-const listedNames = 20
-
-// listSome lists names, and how many others there are.
-func listSome(names []string, noun string) string {
-	if n := len(names) - listedNames; n > 0 {
-		return strings.Join(names[:listedNames], ", ") + " and " + formatCount(uint64(n), "other "+noun)
-	}
-	return strings.Join(names, ", ")
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -44,7 +45,7 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 		qt.Check(t, qt.Equals(row.perBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.region]))
 	}
 
-	peaks := aggregate.NewPeaks()
+	peaks := aggregate.New()
 	_, err = watchFile(path, peaks.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	for _, p := range peaks.RegionPeaks() {
@@ -162,11 +163,11 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	qt.Check(t, qt.HasLen(l.rows, 0))
 	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).maps, 0))
 	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
-		_, d := diffOf(t, listLayout{}, args...)
+		_, d := diffOf(t, page.Layout{}, args...)
 		qt.Check(t, qt.HasLen(d.totals, 0), qt.Commentf("%v", args))
 	}
 	for _, args := range [][]string{{path, path}, {path, path, "--at", "left"}, {path, "--from", "begin"}} {
-		text, d := diffOf(t, listLayout{}, args...)
+		text, d := diffOf(t, page.Layout{}, args...)
 		qt.Assert(t, qt.HasLen(d.totals, 2), qt.Commentf("%v", args)) // on two chips
 		qt.Check(t, qt.Equals(d.totals[0].B.Buffers, 1))
 		qt.Check(t, qt.StringContains(text, "at the end, with what nobody had freed"))

@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -66,7 +68,7 @@ func (r *trainingRun) steps(n, leaks, line int) *trainingRun {
 }
 
 // diffOf compares as a command line asks.
-func diffOf(t *testing.T, layout listLayout, args ...string) (text string, d *difference) {
+func diffOf(t *testing.T, layout page.Layout, args ...string) (text string, d *difference) {
 	t.Helper()
 	var o diffOptions
 	c := newDiff()
@@ -96,17 +98,17 @@ func TestTheDifferenceOfTwoRecordings(t *testing.T) {
 	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 12).events)
 	for _, test := range []struct {
 		name   string
-		layout listLayout
+		layout page.Layout
 		args   []string
 	}{
-		{"diff_stack", listLayout{}, []string{a, b}},
-		{"diff_narrow", listLayout{width: 80}, []string{a, b}},
-		{"diff_color", listLayout{painter: painter{color: true}, width: 120}, []string{b, a}},
-		{"diff_op", listLayout{painter: painter{ascii: true}}, []string{a, b, "--by", "op"}},
-		{"diff_region", listLayout{}, []string{a, b, "--by", "region"}},
-		{"diff_peak", listLayout{}, []string{a, b, "--at", "peak"}},
-		{"diff_same", listLayout{}, []string{a, a}},
-		{"diff_nothing", listLayout{}, []string{a, b, "--region", "TRACE"}},
+		{"diff_stack", page.Layout{}, []string{a, b}},
+		{"diff_narrow", page.Layout{Width: 80}, []string{a, b}},
+		{"diff_color", page.Layout{Painter: page.Painter{Color: true}, Width: 120}, []string{b, a}},
+		{"diff_op", page.Layout{Painter: page.Painter{ASCII: true}}, []string{a, b, "--by", "op"}},
+		{"diff_region", page.Layout{}, []string{a, b, "--by", "region"}},
+		{"diff_peak", page.Layout{}, []string{a, b, "--at", "peak"}},
+		{"diff_same", page.Layout{}, []string{a, a}},
+		{"diff_nothing", page.Layout{}, []string{a, b, "--region", "TRACE"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, _ := diffOf(t, test.layout, test.args...)
@@ -129,12 +131,12 @@ func TestWhatGrewIsFirst(t *testing.T) {
 		return keys
 	}
 	const leak = "ttnn.add · model.py:41 Model.step"
-	_, d := diffOf(t, listLayout{}, a, b, "--ignore-lines")
+	_, d := diffOf(t, page.Layout{}, a, b, "--ignore-lines")
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{leak}))
 	qt.Check(t, qt.Equals(d.groups[0].ChangeBytes, 2*6*1024*12))
-	_, d = diffOf(t, listLayout{}, a, b)
+	_, d = diffOf(t, page.Layout{}, a, b)
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{"ttnn.zeros · model.py:15 Model.__init__", leak, "ttnn.zeros · model.py:12 Model.__init__"}))
-	_, d = diffOf(t, listLayout{}, a, b, "--by", "file")
+	_, d = diffOf(t, page.Layout{}, a, b, "--by", "file")
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{"/srv/model.py"}))
 }
 
@@ -148,7 +150,7 @@ func TestWhatNobodyFreedIsHeldAtTheEnd(t *testing.T) {
 	closed.add(event.Event{Kind: event.DeviceClose, Allocator: 1})
 	a := writeEvents(t, "a.jsonl", running.events)
 	for _, run := range []*trainingRun{exited, closed} {
-		_, d := diffOf(t, listLayout{}, a, writeEvents(t, "b.jsonl", run.events), "--region", "DRAM")
+		_, d := diffOf(t, page.Layout{}, a, writeEvents(t, "b.jsonl", run.events), "--region", "DRAM")
 		qt.Check(t, qt.HasLen(d.groups, 0))
 		qt.Check(t, qt.Equals(d.same, 2))
 	}
@@ -169,7 +171,7 @@ func TestTheDifferenceOfTwoMarks(t *testing.T) {
 		"the peak, which is later": {"step#2", "peak", 16},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, d := diffOf(t, listLayout{}, path, "--from", c.from, "--to", c.to, "--grep", "ttnn.add", "--region", "DRAM")
+			_, d := diffOf(t, page.Layout{}, path, "--from", c.from, "--to", c.to, "--grep", "ttnn.add", "--region", "DRAM")
 			qt.Assert(t, qt.HasLen(d.groups, 1))
 			qt.Check(t, qt.Equals(d.groups[0].ChangeBuffers, c.grown))
 			region, bytes := d.grown()
@@ -186,7 +188,7 @@ func TestTheDifferenceOfTwoMarks(t *testing.T) {
 func TestTheDifferenceAsJSON(t *testing.T) {
 	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
 	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 12).events)
-	_, d := diffOf(t, listLayout{}, a, b)
+	_, d := diffOf(t, page.Layout{}, a, b)
 	var out strings.Builder
 	qt.Assert(t, qt.IsNil(d.writeJSON(&out)))
 	var doc diffDocument
@@ -249,7 +251,7 @@ func TestTooMuchGrowthFails(t *testing.T) {
 	// 6 buffers of 12 KiB on two chips
 	qt.Check(t, qt.IsNil(run()))
 	qt.Check(t, qt.IsNil(run("--fail-above", "144KiB")))
-	qt.Check(t, qt.Equals(run("--fail-above", "143KiB"), error(exitStatus(3))))
-	qt.Check(t, qt.Equals(run("--fail-above", "0"), error(exitStatus(3))))
+	qt.Check(t, qt.Equals(run("--fail-above", "143KiB"), error(term.ExitStatus(3))))
+	qt.Check(t, qt.Equals(run("--fail-above", "0"), error(term.ExitStatus(3))))
 	qt.Check(t, qt.IsNil(run("--fail-above", "0", "--grep", "ttnn.zeros")))
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -20,20 +22,20 @@ const (
 	amountsColumns = changeColumns + 2*amountColumns + buffersColumns + 2
 )
 
-func (d *difference) writeText(w io.Writer, layout listLayout) error {
+func (d *difference) writeText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
-	layout.beside(out, layout.paint(bold, "A")+" ", noStyle, plain(d.a.String()))
-	layout.beside(out, layout.paint(bold, "B")+" ", noStyle, plain(d.b.String()))
+	layout.Beside(out, layout.Paint(page.Bold, "A")+" ", page.NoStyle, page.Clean(d.a.String()))
+	layout.Beside(out, layout.Paint(page.Bold, "B")+" ", page.NoStyle, page.Clean(d.b.String()))
 	if len(d.totals) == 0 {
 		fmt.Fprintln(out)
-		layout.write(out, 0, noStyle, d.nothing())
+		layout.Write(out, 0, page.NoStyle, d.nothing())
 		return out.Flush()
 	}
 	d.writeTotals(out, layout)
 	if d.moved > 0 {
-		text := formatCount(uint64(d.moved), "stack") + " of A may be in B with other line numbers, as after an edit: --ignore-lines compares without them"
+		text := page.Count(uint64(d.moved), "stack") + " of A may be in B with other line numbers, as after an edit: --ignore-lines compares without them"
 		fmt.Fprintln(out)
-		layout.write(out, 0, noStyle, text)
+		layout.Write(out, 0, page.NoStyle, text)
 	}
 	statics, what := false, "  "+d.by
 	if d.totals[0].Device != d.totals[len(d.totals)-1].Device {
@@ -44,22 +46,22 @@ func (d *difference) writeText(w io.Writer, layout listLayout) error {
 			statics = g.Static
 			fmt.Fprintln(out)
 			if statics {
-				layout.writeTitle(out, "", "CBs, DFBs", "  of all programs that are cached: they use the same space in turn")
+				layout.WriteTitle(out, "", "CBs, DFBs", "  of all programs that are cached: they use the same space in turn")
 			}
 			head := diffHead(layout)
-			if layout.width == 0 || width(head+what) <= layout.width {
+			if layout.Width == 0 || page.Width(head+what) <= layout.Width {
 				head += what
 			}
-			fmt.Fprintln(out, layout.paint(dim, head))
+			fmt.Fprintln(out, layout.Paint(page.Dim, head))
 		}
 		d.writeGroup(out, layout, g)
 	}
 	switch {
 	case len(d.groups) == 0:
 		fmt.Fprintln(out)
-		layout.write(out, 0, noStyle, fmt.Sprintf("Nothing differs by %s: %s the same in both.", d.by, isOrAre(d.same)))
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("Nothing differs by %s: %s the same in both.", d.by, isOrAre(d.same)))
 	case d.cutOff > 0:
-		fmt.Fprintf(out, "\nand %s more: -n 0 lists all\n", formatGrouped(d.cutOff))
+		fmt.Fprintf(out, "\nand %s more: -n 0 lists all\n", page.Grouped(d.cutOff))
 	}
 	if d.same > 0 && len(d.groups) > 0 {
 		fmt.Fprintf(out, "\n%s the same in both\n", isOrAre(d.same))
@@ -71,7 +73,7 @@ func isOrAre(n int) string {
 	if n == 1 {
 		return "1 is"
 	}
-	return formatGrouped(n) + " are"
+	return page.Grouped(n) + " are"
 }
 
 // nothing says that there is nothing to compare, and where there may be something.
@@ -102,24 +104,24 @@ func (s *diffSide) has() string {
 			pids = append(pids, pid)
 		}
 	}
-	return strings.Join(regions, ", ") + " of PID " + listSome(pids, "process")
+	return strings.Join(regions, ", ") + " of PID " + page.Some(pids, "process")
 }
 
 // diffHead is the head of the columns that amounts writes.
-func diffHead(layout listLayout) string {
-	head := right("change", changeColumns) + right("A", amountColumns) + right("B", amountColumns)
-	if layout.fewAmounts() {
+func diffHead(layout page.Layout) string {
+	head := page.Right("change", changeColumns) + page.Right("A", amountColumns) + page.Right("B", amountColumns)
+	if fewAmounts(layout) {
 		return head
 	}
-	return head + right("buffers", buffersColumns)
+	return head + page.Right("buffers", buffersColumns)
 }
 
 // fewAmounts reports whether there is no room for numbers of buffers beside the amounts.
-func (l listLayout) fewAmounts() bool { return l.width > 0 && l.width < amountsColumns }
+func fewAmounts(l page.Layout) bool { return l.Width > 0 && l.Width < amountsColumns }
 
 // writeTotals writes a line for each region of each chip. Chips that have the same are
 // one.
-func (d *difference) writeTotals(out *bufio.Writer, layout listLayout) {
+func (d *difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 	type chip struct {
 		ids    []int
 		totals []diffTotal
@@ -144,15 +146,15 @@ func (d *difference) writeTotals(out *bufio.Writer, layout listLayout) {
 		i = j
 	}
 	for i, c := range chips {
-		title := formatIDs(c.ids)
+		title := page.Chips(c.ids)
 		if len(c.ids) > 1 {
 			title += " (each)"
 		}
 		if i == 0 {
 			fmt.Fprintln(out)
-			fmt.Fprintln(out, layout.paint(dim, diffHead(layout)))
+			fmt.Fprintln(out, layout.Paint(page.Dim, diffHead(layout)))
 		}
-		fmt.Fprintln(out, layout.paint(bold, title))
+		fmt.Fprintln(out, layout.Paint(page.Bold, title))
 		for _, t := range c.totals {
 			name := t.region.String()
 			if t.region == event.CB {
@@ -176,55 +178,55 @@ func sameTotals(a, b []diffTotal) bool {
 }
 
 // writeAmounts writes two amounts, and what they are of.
-func writeAmounts(out *bufio.Writer, layout listLayout, a, b amount, title string) {
-	style := noStyle
+func writeAmounts(out *bufio.Writer, layout page.Layout, a, b amount, title string) {
+	style := page.NoStyle
 	switch {
 	case b.Bytes > a.Bytes:
-		style = red
+		style = page.Red
 	case b.Bytes < a.Bytes:
-		style = green
+		style = page.Green
 	}
 	buffers, noun := fmt.Sprint(b.Buffers), " buffers"
 	if b.Buffers == 1 {
 		noun = " buffer"
 	}
 	if a.Buffers != b.Buffers {
-		buffers = fmt.Sprintf("%d%s%d", a.Buffers, layout.pick(" → ", " > "), b.Buffers)
+		buffers = fmt.Sprintf("%d%s%d", a.Buffers, layout.Pick(" → ", " > "), b.Buffers)
 	}
-	columns := layout.paint(style, right(formatChange(int64(b.Bytes)-int64(a.Bytes)), changeColumns)) +
-		right(formatBytes(a.Bytes), amountColumns) + right(formatBytes(b.Bytes), amountColumns)
-	below := layout.fewAmounts()
+	columns := layout.Paint(style, page.Right(formatChange(int64(b.Bytes)-int64(a.Bytes)), changeColumns)) +
+		page.Right(page.Bytes(a.Bytes), amountColumns) + page.Right(page.Bytes(b.Bytes), amountColumns)
+	below := fewAmounts(layout)
 	if below {
 		title = buffers + noun + ", " + title
 	} else {
-		columns += right(buffers, buffersColumns) + "  "
-		below = layout.width > 0 && amountsColumns+width(title) > layout.width
+		columns += page.Right(buffers, buffersColumns) + "  "
+		below = layout.Width > 0 && amountsColumns+page.Width(title) > layout.Width
 	}
 	if !below {
 		fmt.Fprintln(out, columns+title)
 		return
 	}
 	fmt.Fprintln(out, strings.TrimRight(columns, " "))
-	layout.write(out, nameIndent, noStyle, title)
+	layout.Write(out, page.NameIndent, page.NoStyle, title)
 }
 
 // formatChange writes a change of bytes with its sign.
 func formatChange(n int64) string {
 	switch {
 	case n > 0:
-		return "+" + formatBytes(uint64(n))
+		return "+" + page.Bytes(uint64(n))
 	case n < 0:
-		return "-" + formatBytes(uint64(-n))
+		return "-" + page.Bytes(uint64(-n))
 	}
 	return "="
 }
 
-func (d *difference) writeGroup(out *bufio.Writer, layout listLayout, g *diffGroup) {
-	writeAmounts(out, layout, g.A, g.B, layout.separated(plain(g.Key)))
+func (d *difference) writeGroup(out *bufio.Writer, layout page.Layout, g *diffGroup) {
+	writeAmounts(out, layout, g.A, g.B, layout.Separated(page.Clean(g.Key)))
 	// the innermost is in the title
-	calls := aggregate.OwnCalls(g.Stack)
+	calls := name.UserCalls(g.Stack)
 	for i := 1; i < len(calls); i++ {
-		layout.write(out, nameIndent+2, dim, plain(calls[i].String()))
+		layout.Write(out, page.NameIndent+2, page.Dim, page.Clean(calls[i].String()))
 	}
 }
 

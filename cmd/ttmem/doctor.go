@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/doctor"
 	"ttmem/tracer/kernel"
 )
@@ -47,10 +49,10 @@ if tracing works.`,
 			return nil
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE:              func(c *cobra.Command, args []string) error { return diagnose(os.Stdout, files, wantsJSON(c)) },
+		RunE:              func(c *cobra.Command, args []string) error { return diagnose(os.Stdout, files, flags.WantsJSON(c)) },
 	}
 	c.Flags().StringArrayVar(&files, "library", nil, "look at this library `FILE` (may be repeated; all mapped ones if not given)")
-	takeGlobals(c, jsonFlag)
+	flags.Takes(c, flags.JSON)
 	_ = c.MarkFlagFilename("library", "so")
 	return c
 }
@@ -62,7 +64,7 @@ func diagnose(w io.Writer, files []string, asJSON bool) error {
 	for _, file := range files {
 		one, err := doctor.InspectFile(file)
 		if err != nil {
-			warn(err.Error() + "; name a libtt_metal.so")
+			term.Warn(err.Error() + "; name a libtt_metal.so")
 			failed = true
 			continue
 		}
@@ -83,17 +85,17 @@ func diagnose(w io.Writer, files []string, asJSON bool) error {
 		d.write(w, len(files) == 0, os.Geteuid() == 0)
 	}
 	if failed {
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	for _, f := range d.Features {
 		// a file can be looked at anywhere
 		if !f.OK && len(files) == 0 {
-			return exitStatus(1)
+			return term.ExitStatus(1)
 		}
 	}
 	for _, l := range d.Libraries {
 		if len(l.Missing) > 0 {
-			return exitStatus(1)
+			return term.ExitStatus(1)
 		}
 	}
 	return nil

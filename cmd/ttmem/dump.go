@@ -11,7 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -49,13 +53,13 @@ docs/dump.md explains the columns, and rules for components.`,
 		RunE: func(c *cobra.Command, args []string) error { return dump(c, &o, args) },
 	}
 	o.source.register(c)
-	addAt(c, &o.at, "end")
-	addBy(c, &o.by, "")
-	addChips(c, &o.devices)
-	addRegions(c, &o.regions, dumpRegions())
-	addGrep(c, &o.grep)
-	addLimit(c, &o.n, 0)
-	takeGlobals(c, jsonFlag, rulesFlag)
+	flags.At(c, &o.at, "end")
+	flags.By(c, &o.by, "")
+	flags.Chips(c, &o.devices)
+	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Grep(c, &o.grep)
+	flags.Limit(c, &o.n, 0)
+	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
@@ -78,7 +82,7 @@ type dumpFilter struct {
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err error) {
+func (o *dumpOptions) check() (filter dumpFilter, rules *name.Rules, err error) {
 	filter.devices, filter.pids = o.devices, o.source.pids
 	for _, name := range o.regions {
 		i := slices.IndexFunc(shownRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
@@ -91,19 +95,19 @@ func (o *dumpOptions) check() (filter dumpFilter, rules *aggregate.Rules, err er
 	case o.n < 0:
 		return filter, nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
 	case o.by != "":
-		if err := checkBy(o.by); err != nil {
+		if err := flags.CheckBy(o.by); err != nil {
 			return filter, nil, err
 		}
 	}
-	if filter.grep, err = compileGrep(o.grep); err != nil {
+	if filter.grep, err = flags.CompileGrep(o.grep); err != nil {
 		return filter, nil, err
 	}
-	rules, err = readRules(o.rules)
+	rules, err = flags.ReadRules(o.rules)
 	return filter, rules, err
 }
 
 func dump(c *cobra.Command, o *dumpOptions, args []string) error {
-	o.json, o.rules = wantsJSON(c), rulesFile(c)
+	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	if err := o.source.check(c, args); err != nil {
 		return err
 	}
@@ -126,32 +130,32 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	layout := listLayoutFor(os.Stdout)
+	layout := term.LayoutFor(os.Stdout)
 	if !at.atEnd() && !o.json && l.all > 0 {
-		for _, line := range layout.lines(plain(l.of), 0) {
-			fmt.Println(layout.paint(dim, line))
+		for _, line := range layout.Lines(page.Clean(l.of), 0) {
+			fmt.Println(layout.Paint(page.Dim, line))
 		}
 	}
 	if o.json {
-		l.notes = withOthers(l.notes, l.others)
+		l.notes = page.WithOthers(l.notes, l.others)
 	}
 	if err := l.write(os.Stdout, o, layout); err != nil {
-		return fmt.Errorf("writing the list: %w", pathless(err))
+		return fmt.Errorf("writing the list: %w", output.Pathless(err))
 	}
 	for _, note := range l.notes {
-		warn(note)
+		term.Warn(note)
 	}
 	if n := l.snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", formatCount(n, "event")))
+		term.Warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", page.Count(n, "event")))
 	}
 	if l.failed {
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return nil
 }
 
 // write writes the list as the options ask for.
-func (l *listing) write(w io.Writer, o *dumpOptions, layout listLayout) error {
+func (l *listing) write(w io.Writer, o *dumpOptions, layout page.Layout) error {
 	l.sort()
 	if o.by == "" {
 		l.cut(o.n)

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"slices"
 
-	"ttmem/aggregate/export"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -19,16 +19,16 @@ type dumpGrouping struct {
 	keys func(l *listing, a *allocation) []string
 }
 
-var groupings = []dumpGrouping{
+var groupingList = []dumpGrouping{
 	{"stack", func(l *listing, a *allocation) []string { return []string{l.title(a, " · ")} }},
 	{"op", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(plain(a.name.Op), "(unknown operation)")}
+		return []string{cmp.Or(page.Clean(a.name.Op), "(unknown operation)")}
 	}},
 	{"file", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(plain(a.name.Call.File), "(unknown file)")}
+		return []string{cmp.Or(page.Clean(a.name.Call.File), "(unknown file)")}
 	}},
 	{"component", func(l *listing, a *allocation) []string {
-		return []string{cmp.Or(plain(a.component), "(no component)")}
+		return []string{cmp.Or(page.Clean(a.component), "(no component)")}
 	}},
 	{"type", func(l *listing, a *allocation) []string { return []string{a.region.String() + " " + a.layout} }},
 	{"region", func(_ *listing, a *allocation) []string { return []string{a.region.String()} }},
@@ -44,19 +44,16 @@ var groupings = []dumpGrouping{
 	{"process", func(l *listing, a *allocation) []string { return []string{l.process(a.pid)} }},
 }
 
-// groupingNames are the values of --by.
-func groupingNames() (names []string) {
-	for _, g := range groupings {
-		names = append(names, g.name)
-	}
-	return names
+// groupingOf is the grouping of a value of --by.
+func groupingOf(by string) dumpGrouping {
+	return groupingList[slices.IndexFunc(groupingList, func(g dumpGrouping) bool { return g.name == by })]
 }
 
 // process is what a process is called.
 func (l *listing) process(pid int) string {
 	for i := range l.snap.Processes {
 		if p := &l.snap.Processes[i]; p.PID == pid && p.Exit == nil {
-			return fmt.Sprintf("PID %d %s", pid, processName(p))
+			return fmt.Sprintf("PID %d %s", pid, page.ProcessName(p))
 		}
 	}
 	return fmt.Sprintf("PID %d", pid)
@@ -91,7 +88,7 @@ type grouped struct {
 
 // group counts the rows by something, the largest first.
 func (l *listing) group(by string, n int) *grouped {
-	g := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == by })]
+	g := groupingOf(by)
 	type key struct {
 		text string
 		site *site
@@ -125,22 +122,13 @@ func (l *listing) group(by string, n int) *grouped {
 	}
 	list := slices.SortedFunc(maps.Values(groups), func(a, b *dumpGroup) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
-			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), compareFrames(a.Stack, b.Stack))
+			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), page.CompareFrames(a.Stack, b.Stack))
 	})
 	cut := 0
 	if n > 0 && n < len(list) {
 		cut = len(list) - n
 	}
 	return &grouped{l, by, list, cut}
-}
-
-// compareFrames orders call stacks by their frames, innermost first, so that those of one
-// name are always in the same order.
-func compareFrames(a, b []event.Frame) int {
-	return slices.CompareFunc(a, b, func(x, y event.Frame) int {
-		return cmp.Or(cmp.Compare(x.File, y.File), cmp.Compare(x.Line, y.Line), cmp.Compare(x.Name, y.Name),
-			cmp.Compare(x.Module, y.Module), cmp.Compare(x.Address, y.Address))
-	})
 }
 
 // add counts a row that is in so many groups.
@@ -162,11 +150,11 @@ func (g *dumpGroup) add(a *allocation, among uint64) {
 const groupColumns = 2*sizeColumns + 6 + 10 + 9 + 2
 
 // writeText writes a line for each group, with the calls of a stack below.
-func (g *grouped) writeText(w io.Writer, layout listLayout) error {
+func (g *grouped) writeText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
-	layout.writeOthers(out, g.others)
+	layout.WriteOthers(out, g.others)
 	if g.all == 0 {
-		layout.write(out, 0, noStyle, g.nothing())
+		layout.Write(out, 0, page.NoStyle, g.nothing())
 		return out.Flush()
 	}
 	var bytes, statics uint64
@@ -174,38 +162,33 @@ func (g *grouped) writeText(w io.Writer, layout listLayout) error {
 		bytes += one.Bytes
 		statics += one.Statics
 	}
-	few := layout.width > 0 && layout.width < groupColumns+leastBeside
+	few := layout.Width > 0 && layout.Width < groupColumns+page.LeastBeside
 	columns := func(bytes, part, buffers, staticBytes, count string) string {
-		line := right(bytes, sizeColumns)
+		line := page.Right(bytes, sizeColumns)
 		if !few {
-			line += right(part, 6)
+			line += page.Right(part, 6)
 		}
-		line += right(buffers, 10)
+		line += page.Right(buffers, 10)
 		if statics == 0 {
 			return line
 		}
-		if line += right(staticBytes, sizeColumns); !few {
-			line += right(count, 9)
+		if line += page.Right(staticBytes, sizeColumns); !few {
+			line += page.Right(count, 9)
 		}
 		return line
 	}
-	layout.writeHead(out, columns("bytes", "", "buffers", "CBs, DFBs", ""), "  "+g.by)
+	layout.WriteHead(out, columns("bytes", "", "buffers", "CBs, DFBs", ""), "  "+g.by)
 	for _, one := range g.groups[:len(g.groups)-g.cutOff] {
-		line := columns(formatBytes(one.Bytes), formatPercent(one.Bytes, bytes), fmt.Sprint(one.Buffers), formatBytes(one.StaticBytes), fmt.Sprint(one.Statics))
-		indent := layout.beside(out, line+"  ", noStyle, layout.separated(one.Key)) + 2
+		line := columns(page.Bytes(one.Bytes), page.Percent(one.Bytes, bytes), fmt.Sprint(one.Buffers), page.Bytes(one.StaticBytes), fmt.Sprint(one.Statics))
+		indent := layout.Beside(out, line+"  ", page.NoStyle, layout.Separated(one.Key)) + 2
 		if g.by == "stack" {
-			for _, call := range callers(one.Stack) {
-				layout.write(out, indent, dim, call)
+			for _, call := range page.Callers(one.Stack) {
+				layout.Write(out, indent, page.Dim, call)
 			}
 		}
 	}
 	if g.cutOff > 0 {
-		fmt.Fprintf(out, "\nand %s more of %d: -n 0 lists all\n", formatGrouped(g.cutOff), len(g.groups))
+		fmt.Fprintf(out, "\nand %s more of %d: -n 0 lists all\n", page.Grouped(g.cutOff), len(g.groups))
 	}
 	return out.Flush()
 }
-
-// formatGrouped writes a number with a comma after the thousands.
-func formatGrouped(n int) string { return export.Grouped(n) }
-
-func sortedInts[V any](m map[int]V) []int { return slices.Sorted(maps.Keys(m)) }

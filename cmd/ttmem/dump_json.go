@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"io"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -136,18 +135,10 @@ func (l *listing) writeJSON(w io.Writer) error {
 		}
 		doc.Statics = append(doc.Statics, s)
 	}
-	return encode(w, doc)
+	return page.JSON(w, doc)
 }
 
 // writeJSON writes the groups.
 func (g *grouped) writeJSON(w io.Writer) error {
-	return encode(w, &dumpGroups{dumpHead: g.head(g.cutOff), By: g.by, Groups: g.groups[:len(g.groups)-g.cutOff]})
-}
-
-func encode(w io.Writer, doc any) error {
-	out := bufio.NewWriter(w)
-	if err := json.NewEncoder(out).Encode(doc); err != nil {
-		return err
-	}
-	return out.Flush()
+	return page.JSON(w, &dumpGroups{dumpHead: g.head(g.cutOff), By: g.by, Groups: g.groups[:len(g.groups)-g.cutOff]})
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -87,33 +87,33 @@ func TestPagesFitTheTerminal(t *testing.T) {
 	file := writeEvents(t, "busy.jsonl", busyEvents())
 	odd := writeEvents(t, "odd.jsonl", oddEvents())
 	for _, columns := range []int{40, 60, 80, 120} {
-		layout := listLayout{width: columns}
+		layout := page.Layout{Width: columns}
 		var b strings.Builder
 		fits := func(name string, wants ...string) {
 			t.Helper()
 			text := b.String()
 			b.Reset()
 			for line := range strings.Lines(text) {
-				qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%s at %d: %s", name, columns, line))
+				qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%s at %d: %s", name, columns, line))
 			}
 			joined := strings.Join(strings.Fields(text), " ")
 			for _, want := range wants {
 				qt.Check(t, qt.StringContains(joined, want), qt.Commentf("%s at %d", name, columns))
 			}
 		}
-		page := func(err error) { t.Helper(); qt.Assert(t, qt.IsNil(err)) }
+		must := func(err error) { t.Helper(); qt.Assert(t, qt.IsNil(err)) }
 
-		page(mapOf(t, file, mapOptions{n: 12}).writeText(&b, layout))
+		must(mapOf(t, file, mapOptions{n: 12}).writeText(&b, layout))
 		fits("map", "model.py:31 MultiHeadAttention")
-		page(mapOf(t, file, mapOptions{at: "begin"}).writeText(&b, layout))
+		must(mapOf(t, file, mapOptions{at: "begin"}).writeText(&b, layout))
 		fits("empty map", "Nothing is allocated at the beginning of")
 
 		for _, at := range []string{"peak", "loaded"} {
 			for by, want := range map[string]string{"": "model.py:31 MultiHead", "stack": "model.py:31 MultiHead", "type": "DRAM interleaved", "chip": "chip 12"} {
 				o := dumpOptions{at: at, by: by}
 				l, err := dumpOf(t, file, o)
-				page(err)
-				page(l.write(&b, &o, layout))
+				must(err)
+				must(l.write(&b, &o, layout))
 				if at == "peak" {
 					want = ""
 				}
@@ -122,8 +122,8 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		}
 		o := dumpOptions{at: "begin"}
 		l, err := dumpOf(t, file, o)
-		page(err)
-		page(l.write(&b, &o, layout))
+		must(err)
+		must(l.write(&b, &o, layout))
 		fits("empty dump", "Nothing is allocated at the beginning of")
 
 		for _, args := range [][]string{{odd, file}, {odd, file, "--by", "op"}, {file, file}, {odd, file, "--region", "TRACE"}} {
@@ -140,21 +140,6 @@ func TestPagesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// TestOutputThatIsNoTerminalIsNotBroken: it takes lines of any length, whatever COLUMNS
-// says.
-func TestOutputThatIsNoTerminalIsNotBroken(t *testing.T) {
-	t.Setenv("COLUMNS", "40")
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	qt.Assert(t, qt.IsNil(err))
-	defer f.Close()
-	qt.Check(t, qt.Equals(listLayoutFor(f).width, 0))
-	var b strings.Builder
-	out := bufio.NewWriter(&b)
-	listLayoutFor(f).write(out, 2, noStyle, strings.Repeat("word ", 40))
-	qt.Assert(t, qt.IsNil(out.Flush()))
-	qt.Check(t, qt.Equals(strings.Count(b.String(), "\n"), 1))
-}
-
 // TestSizeIsTheSameInAllPages: log tells the size of a buffer, and dump what is allocated
 // for it, which is another number and has another name.
 func TestSizeIsTheSameInAllPages(t *testing.T) {
@@ -164,14 +149,14 @@ func TestSizeIsTheSameInAllPages(t *testing.T) {
 	r.add(padded)
 	r.mark("there")
 	path := writeEvents(t, "padded.jsonl", r.events)
-	log, _ := logOf(t, path, logOptions{kinds: []string{"alloc"}}, listLayout{})
+	log, _ := logOf(t, path, logOptions{kinds: []string{"alloc"}}, page.Layout{})
 	qt.Check(t, qt.IsTrue(regexp.MustCompile(`address +size +per bank`).MatchString(log)), qt.Commentf("%s", log))
 	qt.Check(t, qt.StringContains(log, " 2.9 KiB   2.0 KiB × 12"))
 	o := dumpOptions{at: "there"}
 	l, err := dumpOf(t, path, o)
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(l.write(&b, &o, listLayout{})))
+	qt.Assert(t, qt.IsNil(l.write(&b, &o, page.Layout{})))
 	qt.Check(t, qt.IsTrue(regexp.MustCompile(`address +allocated +per bank`).MatchString(b.String())), qt.Commentf("%s", b.String()))
 	qt.Check(t, qt.StringContains(b.String(), " 24.0 KiB    2.0 KiB × 12"))
 }

@@ -7,11 +7,12 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
 // list is what there is to list at the moment that the options name.
-func (o *dumpOptions) list(at moment, filter dumpFilter, rules *aggregate.Rules) (*listing, error) {
+func (o *dumpOptions) list(at moment, filter dumpFilter, rules *name.Rules) (*listing, error) {
 	if at.atEnd() {
 		p, err := o.source.read()
 		if err != nil {

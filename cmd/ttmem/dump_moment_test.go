@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -71,7 +72,7 @@ func TestDumpOfAMoment(t *testing.T) {
 	var text strings.Builder
 	l, err = dumpOf(t, path, dumpOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(l.writeText(&text, listLayout{})))
+	qt.Assert(t, qt.IsNil(l.writeText(&text, page.Layout{})))
 	qt.Check(t, qt.StringContains(text.String(), "--at peak lists each region"))
 
 	for at, says := range map[string]string{
@@ -101,8 +102,8 @@ func TestAHelperIsNotWhoHolds(t *testing.T) {
 	l, err := dumpOf(t, path, dumpOptions{at: "loaded"})
 	qt.Assert(t, qt.IsNil(err))
 	var text strings.Builder
-	qt.Assert(t, qt.IsNil(l.writeText(&text, listLayout{})))
-	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).writeText(&text, listLayout{})))
+	qt.Assert(t, qt.IsNil(l.writeText(&text, page.Layout{})))
+	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).writeText(&text, page.Layout{})))
 	for _, line := range []string{"20", "30"} {
 		qt.Check(t, qt.Equals(strings.Count(text.String(), "model.py:5 empty, from model.py:"+line+" load"), 2), qt.Commentf("%s", text.String()))
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -33,7 +35,7 @@ type allocation struct {
 // site is what there is to know of a call stack, once for all that is from it.
 type site struct {
 	stack     *event.Stack // nil: there is none
-	name      aggregate.Name
+	name      name.Name
 	component string
 	matches   bool
 	// caller tells it from another one with the same name, where that is asked for.
@@ -68,11 +70,11 @@ type listing struct {
 	moments []dumpMoment
 	// ended is true for the end of a file, at which all may be freed.
 	ended  bool
-	rules  *aggregate.Rules
+	rules  *name.Rules
 	filter dumpFilter
 }
 
-func newListing(p *present, filter dumpFilter, rules *aggregate.Rules) (*listing, error) {
+func newListing(p *present, filter dumpFilter, rules *name.Rules) (*listing, error) {
 	l := &listing{present: p, snap: p.Snapshot(), rules: rules, filter: filter}
 	if err := l.checkFilter(); err != nil {
 		return nil, err
@@ -183,16 +185,16 @@ func (l *listing) add(a allocation, stack *event.Stack, sites map[*event.Stack]*
 
 func (l *listing) newSite(stack *event.Stack) *site {
 	frames := stack.Frames()
-	s := &site{stack: stack, name: aggregate.NameOf(frames)}
+	s := &site{stack: stack, name: name.Of(frames)}
 	if l.rules != nil {
 		s.component = l.rules.Component(frames)
 	} else {
-		s.component = aggregate.DefaultComponent(frames)
+		s.component = name.DefaultComponent(frames)
 	}
 	grep := l.filter.grep
 	s.matches = grep == nil || grep.MatchString(s.name.String()) || grep.MatchString(s.component)
 	for i := 0; i < len(frames) && !s.matches; i++ {
-		s.matches = grep.MatchString(aggregate.FrameText(&frames[i]))
+		s.matches = grep.MatchString(name.FrameText(&frames[i]))
 	}
 	return s
 }
@@ -203,18 +205,8 @@ func (l *listing) sort() {
 	slices.SortStableFunc(l.rows, func(a, b allocation) int {
 		// the same place on other chips is another one
 		place := cmp.Or(cmp.Compare(a.region, b.region), slices.Compare(a.devices, b.devices), cmp.Compare(a.address, b.address))
-		return cmp.Or(compareBool(a.static != nil, b.static != nil), cmp.Compare(b.taken(), a.taken()), place)
+		return cmp.Or(page.CompareBool(a.static != nil, b.static != nil), cmp.Compare(b.taken(), a.taken()), place)
 	})
-}
-
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
 }
 
 // cut keeps the first n rows, or all where n is 0.
@@ -226,7 +218,7 @@ func (l *listing) cut(n int) {
 
 // title is what a row is called, in one line.
 func (l *listing) title(a *allocation, separator string) string {
-	name := plain(a.name.Text(separator))
+	name := page.Clean(a.name.Text(separator))
 	if name == "" {
 		switch {
 		case a.before:
@@ -238,7 +230,7 @@ func (l *listing) title(a *allocation, separator string) string {
 		}
 	}
 	if l.rules != nil && a.component != "" {
-		name = plain(a.component) + separator + name
+		name = page.Clean(a.component) + separator + name
 	}
 	return name
 }

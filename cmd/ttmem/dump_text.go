@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -15,11 +16,11 @@ type sectionTotal struct{ count, bytes uint64 }
 
 // writeText writes the rows by device and region. Chips that have the same are one
 // section.
-func (l *listing) writeText(w io.Writer, layout listLayout) error {
+func (l *listing) writeText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
-	layout.writeOthers(out, l.others)
+	layout.WriteOthers(out, l.others)
 	if l.all == 0 {
-		layout.write(out, 0, noStyle, l.nothing())
+		layout.Write(out, 0, page.NoStyle, l.nothing())
 		return out.Flush()
 	}
 	var sites []*site
@@ -65,7 +66,7 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 		*chip
 	}
 	var sections []section
-	for _, id := range sortedInts(chips) {
+	for _, id := range page.Keys(chips) {
 		c, name := chips[id], l.deviceName(id, layout)
 		same := slices.IndexFunc(sections, func(s section) bool {
 			return s.name == name && s.totals == c.totals && slices.Equal(s.rows, c.rows)
@@ -80,14 +81,14 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		title := formatIDs(s.ids)
+		title := page.Chips(s.ids)
 		switch {
 		case s.ids[0] < 0:
 			title = "no known chip"
 		case len(s.ids) > 1:
 			title += " (each)"
 		}
-		layout.writeTitle(out, "", title, s.name)
+		layout.WriteTitle(out, "", title, s.name)
 		for _, region := range shownRegions {
 			if s.totals[region].count > 0 {
 				l.writeRegion(out, layout, region, s.ids[0], s.totals[region], s.rows)
@@ -95,7 +96,7 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 		}
 	}
 	if l.cutOff > 0 {
-		fmt.Fprintf(out, "\nand %s more of %s: -n 0 lists all\n", formatGrouped(l.cutOff), formatGrouped(l.all))
+		fmt.Fprintf(out, "\nand %s more of %s: -n 0 lists all\n", page.Grouped(l.cutOff), page.Grouped(l.all))
 	}
 	return out.Flush()
 }
@@ -103,7 +104,7 @@ func (l *listing) writeText(w io.Writer, layout listLayout) error {
 // nothing says that there is nothing to list.
 func (l *listing) nothing() string {
 	if l.there > 0 {
-		text := fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.of, formatCount(uint64(l.there), "buffer"))
+		text := fmt.Sprintf("Nothing of that is allocated %s: %s there, of which none is what the flags ask for.", l.of, page.Count(uint64(l.there), "buffer"))
 		if f := l.filter.regions; slices.Contains(f, event.L1) && !slices.Contains(f, event.CB) {
 			text += " Circular and dataflow buffers are --region CB."
 		}
@@ -120,12 +121,12 @@ func (l *listing) nothing() string {
 }
 
 // deviceName is what kind of chip it is.
-func (l *listing) deviceName(id int, layout listLayout) (name string) {
+func (l *listing) deviceName(id int, layout page.Layout) (name string) {
 	for i := range l.snap.Devices {
 		d := &l.snap.Devices[i]
 		for _, part := range []string{d.Board, d.Arch} {
 			if d.ID == id && part != "" {
-				name += layout.separator() + plain(part)
+				name += layout.Separator() + page.Clean(part)
 			}
 		}
 	}
@@ -155,66 +156,64 @@ const (
 	rowColumns     = addressColumns + 2*sizeColumns + 3 + banksColumns + ageColumns + pidColumns + 2 + layoutColumns
 	// fewColumns are those without the process and the layout.
 	fewColumns = addressColumns + 2*sizeColumns + 3 + banksColumns + ageColumns
-	// nameIndent is how far a name is indented that is in a line of its own.
-	nameIndent = 6
 )
 
 // writeRegion writes one region of a chip, with those of its rows that are listed.
-func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event.Region, id int, total sectionTotal, rows []int) {
+func (l *listing) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, id int, total sectionTotal, rows []int) {
 	noun, each, parts, of := "buffer", "per bank × banks", " banks", ""
 	if region == event.CB {
 		noun, each, parts, of = "static buffer", "per core × cores", " cores", ", placed anew by each program that runs"
 	}
-	if layout.ascii {
+	if layout.ASCII {
 		each = strings.Replace(each, "×", "x", 1)
 	}
 	if capacity := l.capacity(id, region); capacity > 0 {
-		of = fmt.Sprintf(" of %s, %s", formatBytes(capacity), formatPercent(total.bytes, capacity))
+		of = fmt.Sprintf(" of %s, %s", page.Bytes(capacity), page.Percent(total.bytes, capacity))
 	}
 	name := region.String()
 	if region == event.CB {
 		name = "CBs, DFBs"
 	}
-	layout.writeTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", formatCount(total.count, noun), formatBytes(total.bytes), of))
+	layout.WriteTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", page.Count(total.count, noun), page.Bytes(total.bytes), of))
 	rows = slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return l.rows[i].region != region })
 	titles := make([]string, len(rows))
 	widest := 0
 	for i, row := range rows {
 		titles[i] = l.rowTitle(&l.rows[row], layout)
-		widest = max(widest, width(titles[i]))
+		widest = max(widest, page.Width(titles[i]))
 	}
 	if len(rows) == 0 {
 		return
 	}
-	oneLine := layout.width == 0 || rowColumns+2+widest <= layout.width
-	few := layout.width > 0 && rowColumns > layout.width
-	least := layout.width > 0 && fewColumns > layout.width
-	head := right("address", addressColumns) + right("allocated", sizeColumns)
+	oneLine := layout.Width == 0 || rowColumns+2+widest <= layout.Width
+	few := layout.Width > 0 && rowColumns > layout.Width
+	least := layout.Width > 0 && fewColumns > layout.Width
+	head := page.Right("address", addressColumns) + page.Right("allocated", sizeColumns)
 	if !least {
-		head += right(each, sizeColumns+3+banksColumns)
+		head += page.Right(each, sizeColumns+3+banksColumns)
 	}
-	head += right("age", ageColumns)
+	head += page.Right("age", ageColumns)
 	if !few {
-		head += right("PID", pidColumns) + "  " + left("layout", layoutColumns)
+		head += page.Right("PID", pidColumns) + "  " + page.Left("layout", layoutColumns)
 	}
 	if oneLine {
 		head += "  name"
 	}
-	fmt.Fprintln(out, layout.paint(dim, strings.TrimRight(head, " ")))
+	fmt.Fprintln(out, layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 	for i, row := range rows {
 		a := &l.rows[row]
-		line := right(fmt.Sprintf("%#x", a.address), addressColumns) + right(formatBytes(a.bytes()), sizeColumns)
-		share := right(formatBytes(a.perBank), sizeColumns) + layout.pick(" × ", " x ") + left(fmt.Sprint(a.banks), banksColumns)
+		line := page.Right(fmt.Sprintf("%#x", a.address), addressColumns) + page.Right(page.Bytes(a.bytes()), sizeColumns)
+		share := page.Right(page.Bytes(a.perBank), sizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.banks), banksColumns)
 		if !least {
 			line += share
 		}
-		line += right(l.age(a), ageColumns)
+		line += page.Right(l.age(a), ageColumns)
 		title := titles[i]
 		kind := strings.ReplaceAll(a.layout, "_", " ")
 		if few {
 			title = fmt.Sprintf("PID %d, %s, %s", a.pid, kind, title)
 		} else {
-			line += right(fmt.Sprint(a.pid), pidColumns) + "  " + left(kind, layoutColumns)
+			line += page.Right(fmt.Sprint(a.pid), pidColumns) + "  " + page.Left(kind, layoutColumns)
 		}
 		if oneLine {
 			fmt.Fprintln(out, line+"  "+title)
@@ -224,13 +223,13 @@ func (l *listing) writeRegion(out *bufio.Writer, layout listLayout, region event
 		if least {
 			title = strings.TrimSpace(share) + parts + ", " + title
 		}
-		layout.write(out, nameIndent, green, title)
+		layout.Write(out, page.NameIndent, page.Green, title)
 	}
 }
 
 // rowTitle is the name of a row, and what else there is to say of it.
-func (l *listing) rowTitle(a *allocation, layout listLayout) string {
-	title := a.withCaller(l.title(a, layout.separator()))
+func (l *listing) rowTitle(a *allocation, layout page.Layout) string {
+	title := a.withCaller(l.title(a, layout.Separator()))
 	if a.chips > 1 {
 		title += fmt.Sprintf(", shared across %d chips", a.chips)
 	}
@@ -245,5 +244,5 @@ func (l *listing) age(a *allocation) string {
 	if a.before {
 		return "earlier"
 	}
-	return formatSeconds(a.age())
+	return page.Seconds(a.age())
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/tracer/event"
 )
 
@@ -24,7 +25,7 @@ func openEventLines(path, name string) (*recorded, error) {
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
 		return nil, fmt.Errorf("%s: permission denied; who recorded it, or root with sudo, can read it", path)
 	case err != nil:
-		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, pathless(err))
+		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, output.Pathless(err))
 	}
 	var first [1]byte
 	info, err := f.Stat()

@@ -9,6 +9,8 @@ import (
 	"github.com/go-quicktest/qt"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"ttmem/cmd/ttmem/page"
 )
 
 // mostFlags is how many pairs of a command and a flag there may be. A flag of all commands
@@ -83,10 +85,10 @@ func TestHelpFitsAScreen(t *testing.T) {
 		qt.Assert(t, qt.IsNil(root.Execute()))
 		qt.Check(t, qt.IsTrue(strings.Count(out.String(), "\n") <= mostLines), qt.Commentf("%s", out.String()))
 		for line := range strings.Lines(out.String()) {
-			qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= mostColumns), qt.Commentf("%s: %s", c.CommandPath(), line))
+			qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= mostColumns), qt.Commentf("%s: %s", c.CommandPath(), line))
 		}
-		for _, page := range docsPage.FindAllString(out.String(), -1) {
-			_, err := os.Stat("../../" + page)
+		for _, path := range docsPage.FindAllString(out.String(), -1) {
+			_, err := os.Stat("../../" + path)
 			qt.Check(t, qt.IsNil(err), qt.Commentf("%s", c.CommandPath()))
 		}
 	}

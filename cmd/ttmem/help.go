@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"ttmem/cmd/ttmem/flags"
 )
 
 // newHelp is help, which fails where there is no such command.
@@ -131,7 +133,7 @@ func flagsOf(c *cobra.Command) string {
 	list := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
 	list.AddFlagSet(c.LocalFlags())
 	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if takesGlobal(c, f.Name) {
+		if flags.TakesGlobal(c, f.Name) {
 			list.AddFlag(f)
 		}
 	})

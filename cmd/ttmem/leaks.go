@@ -14,6 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -24,9 +29,9 @@ type leaksOptions struct {
 	// interval is between marks that leaks places itself; 0: it places none
 	interval  time.Duration
 	suppress  string
-	failAbove byteSize
+	failAbove flags.Size
 	// known is what --suppress names
-	known *aggregate.Suppressions
+	known *name.Suppressions
 	// asked is what --pid and --chip name
 	asked asked
 	// watchedNs is how long what runs was watched, in ns; 0 for what was seen to its end
@@ -66,18 +71,18 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 		RunE: func(c *cobra.Command, args []string) error { return leaks(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	addFrom(c, &o.from, "begin")
-	addTo(c, &o.to, "", "end")
-	addInterval(c, &o.interval, 0)
+	flags.From(c, &o.from, "begin")
+	flags.To(c, &o.to, "", "end")
+	flags.Interval(c, &o.interval, 0)
 	o.source.stacks.registerMarkAt(c)
-	addBy(c, &o.by, "stack")
-	addChips(c, &o.devices)
-	addRegions(c, &o.regions, leakRegions())
+	flags.By(c, &o.by, "stack")
+	flags.Chips(c, &o.devices)
+	flags.Regions(c, &o.regions, leakRegions())
 	c.Flags().StringVar(&o.suppress, "suppress", "", "ignore call stacks that match a line of `FILE`")
 	_ = c.MarkFlagFilename("suppress")
-	addFailAbove(c, &o.failAbove)
-	addLimit(c, &o.n, listedLeaks)
-	takeGlobals(c, jsonFlag, rulesFlag)
+	flags.FailAbove(c, &o.failAbove)
+	flags.Limit(c, &o.n, listedLeaks)
+	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
@@ -149,8 +154,8 @@ func markNth(text string) (name string, nth int) {
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, error) {
-	if err := checkBy(o.by); err != nil {
+func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *name.Rules, error) {
+	if err := flags.CheckBy(o.by); err != nil {
 		return dumpFilter{}, nil, err
 	}
 	filter, rules, err := o.dumpOptions.check()
@@ -165,10 +170,10 @@ func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, er
 	if o.suppress != "" {
 		f, err := os.Open(o.suppress)
 		if err != nil {
-			return filter, nil, fmt.Errorf("--suppress %s: %w", o.suppress, pathless(err))
+			return filter, nil, fmt.Errorf("--suppress %s: %w", o.suppress, output.Pathless(err))
 		}
 		defer f.Close()
-		if o.known, err = aggregate.ReadSuppressions(o.suppress, f); err != nil {
+		if o.known, err = name.ReadSuppressions(o.suppress, f); err != nil {
 			return filter, nil, fmt.Errorf("--suppress %w", err)
 		}
 	}
@@ -176,7 +181,7 @@ func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, er
 }
 
 func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
-	o.json, o.rules = wantsJSON(c), rulesFile(c)
+	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -202,22 +207,22 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err := marks.check(); err != nil {
 		return errors.Join(o.markError(w, err), w.status())
 	}
-	page := newLeakPage(marks, w, o, filter, rules)
-	if err := page.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
-		return fmt.Errorf("writing the leaks: %w", pathless(err))
+	p := newLeakPage(marks, w, o, filter, rules)
+	if err := p.write(os.Stdout, term.LayoutFor(os.Stdout)); err != nil {
+		return fmt.Errorf("writing the leaks: %w", output.Pathless(err))
 	}
-	for _, note := range append(page.notes(), w.notes...) {
-		warn(note)
+	for _, note := range append(p.notes(), w.notes...) {
+		term.Warn(note)
 	}
 	if lost > 0 {
-		warn(fmt.Sprintf("there may be fewer leaks, or others: %s lost", formatCount(lost, "event")))
+		term.Warn(fmt.Sprintf("there may be fewer leaks, or others: %s lost", page.Count(lost, "event")))
 	}
 	if err := w.status(); err != nil {
 		return err
 	}
-	if total := page.leaked(); c.Flags().Changed("fail-above") && total.Bytes > uint64(o.failAbove) {
-		warn(fmt.Sprintf("%s leaked, more than --fail-above %s", formatBytes(total.Bytes), formatBytes(uint64(o.failAbove))))
-		return exitStatus(leaked)
+	if total := p.leaked(); c.Flags().Changed("fail-above") && total.Bytes > uint64(o.failAbove) {
+		term.Warn(fmt.Sprintf("%s leaked, more than --fail-above %s", page.Bytes(total.Bytes), page.Bytes(uint64(o.failAbove))))
+		return term.ExitStatus(leaked)
 	}
 	return nil
 }
@@ -295,7 +300,7 @@ func (o *leaksOptions) markError(w *watched, err error) error {
 }
 
 // write writes the page as the options ask for.
-func (p *leakPage) write(w io.Writer, layout listLayout) error {
+func (p *leakPage) write(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	if p.o.json {
 		if err := p.writeJSON(out); err != nil {

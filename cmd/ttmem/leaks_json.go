@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"ttmem/aggregate/analyze"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -106,7 +107,7 @@ func (p *leakPage) writeJSON(w io.Writer) error {
 	if p.o.by != "stack" {
 		doc.By, doc.Groups = p.o.by, p.groups()
 	}
-	return encode(w, &doc)
+	return page.JSON(w, &doc)
 }
 
 func (p *leakPage) rows(list []leak) []leakRow {

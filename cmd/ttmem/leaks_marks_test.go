@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -82,7 +84,7 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 			}
 			qt.Check(t, qt.Equals(left, test.left))
 			_, err = leaksJSON(t, append(test.flags, file, "--fail-above", "0")...)
-			qt.Check(t, qt.Equals(err, error(exitStatus(leaked))))
+			qt.Check(t, qt.Equals(err, error(term.ExitStatus(leaked))))
 		})
 	}
 	_, err := leaksJSON(t, markedFile(t, 8), "--from", "step", "--to", "step", "--fail-above", "96KiB")
@@ -91,7 +93,7 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 
 func TestWhatIsLeftIsShownApart(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}, from: "step#1", to: "step"}
-	text := leaksText(t, markedFile(t, 8), o, leakRange{from: "step", fromNth: 1, to: "step"}, listLayout{width: 80})
+	text := leaksText(t, markedFile(t, 8), o, leakRange{from: "step", fromNth: 1, to: "step"}, page.Layout{Width: 80})
 	qt.Check(t, qt.Equals(text, `96.0 KiB leaked from "step#1" to "step" (8 intervals, 1.8 s): 8 buffers from 1
 call site
 

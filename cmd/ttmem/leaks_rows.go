@@ -8,6 +8,8 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -32,7 +34,7 @@ type leakPage struct {
 	list                                *listing
 }
 
-func newLeakPage(m *leakMarks, w *watched, o *leaksOptions, filter dumpFilter, rules *aggregate.Rules) *leakPage {
+func newLeakPage(m *leakMarks, w *watched, o *leaksOptions, filter dumpFilter, rules *name.Rules) *leakPage {
 	p := &leakPage{leakMarks: m, o: o, w: w, marks: m.between(), allocated: m.state.BuffersAllocated(), list: &listing{
 		present: &present{of: w.of, nowNs: m.nowNs}, snap: &aggregate.Snapshot{}, rules: rules, filter: filter,
 	}}
@@ -177,7 +179,7 @@ type leakGroup struct {
 
 // groups are the leaks by something, the most bytes first.
 func (p *leakPage) groups() []*leakGroup {
-	by := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == p.o.by })]
+	by := groupingOf(p.o.by)
 	groups := make(map[string]*leakGroup)
 	for i := range p.leaks {
 		l := &p.leaks[i]
@@ -203,7 +205,7 @@ func (p *leakPage) groups() []*leakGroup {
 func (p *leakPage) notes() (notes []string) {
 	if p.Others.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; those with most buffers are kept",
-			formatCount(p.Others.Count, "buffer"), formatBytes(p.Others.Bytes)))
+			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
 	}
 	before, exact := "you asked", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) is exact"
 	if p.o.source.file != "" {
@@ -213,14 +215,14 @@ func (p *leakPage) notes() (notes []string) {
 		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: what was freed between the two is not known, so only call sites that grew since count; %s",
 			p.marks[0].Name, before, exact))
 	} else if p.earlierMarks > 0 && p.o.from == "" && p.o.interval == 0 {
-		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", formatCount(uint64(p.earlierMarks), "mark"), before))
+		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(p.earlierMarks), "mark"), before))
 	}
 	if p.stepMarks > 0 {
-		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", formatCount(uint64(p.stepMarks), "mark")))
+		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", page.Count(uint64(p.stepMarks), "mark")))
 	}
 	if p.Over.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
-			formatCount(p.Over.Count, "buffer"), formatBytes(p.Over.Bytes), p.marks[len(p.marks)-1].Name))
+			page.Count(p.Over.Count, "buffer"), page.Bytes(p.Over.Bytes), p.marks[len(p.marks)-1].Name))
 	}
 	return notes
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -67,7 +68,7 @@ func leakyFile(t *testing.T) string {
 }
 
 // leaksText is the page of a file.
-func leaksText(t *testing.T, file string, o leaksOptions, between leakRange, layout listLayout) string {
+func leaksText(t *testing.T, file string, o leaksOptions, between leakRange, layout page.Layout) string {
 	t.Helper()
 	o.source.file = file
 	w, marks, _, err := o.follow(between)
@@ -82,7 +83,7 @@ func leaksText(t *testing.T, file string, o leaksOptions, between leakRange, lay
 func TestLeaksPage(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}}
 	file := leakyFile(t)
-	text := leaksText(t, file, o, leakRange{}, listLayout{width: 80})
+	text := leaksText(t, file, o, leakRange{}, page.Layout{Width: 80})
 	qt.Check(t, qt.Equals(text, `480.0 KiB leaked: 20 buffers from 1 call site
 
       bytes buffers     oldest
@@ -99,13 +100,13 @@ Retained by the runtime: program cache  10 buffers, 240.0 KiB
 Live but stable: 10 buffers, 240.0 KiB, from 1 call site.
 `))
 	for _, line := range strings.Split(text, "\n") {
-		qt.Check(t, qt.IsTrue(width(line) <= 80), qt.Commentf("%s", line))
+		qt.Check(t, qt.IsTrue(page.Width(line) <= 80), qt.Commentf("%s", line))
 	}
 }
 
 func TestLeaksBetweenNamedMarks(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}}
-	text := leaksText(t, leakyFile(t), o, leakRange{from: "step 5", to: "step 15"}, listLayout{width: 80})
+	text := leaksText(t, leakyFile(t), o, leakRange{from: "step 5", to: "step 15"}, page.Layout{Width: 80})
 	qt.Check(t, qt.StringContains(text, "240.0 KiB leaked from \"step 5\" to \"step 15\" (0.036 s): 10 buffers from 1 call\nsite\n"))
 	qt.Check(t, qt.StringContains(text, "grew between the two marks\n"))
 	qt.Check(t, qt.StringContains(text, "Retained by the runtime: program cache  5 buffers"))
@@ -113,10 +114,10 @@ func TestLeaksBetweenNamedMarks(t *testing.T) {
 
 func TestLeaksBySomethingElse(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "op"}}
-	text := leaksText(t, leakyFile(t), o, leakRange{}, listLayout{width: 80})
+	text := leaksText(t, leakyFile(t), o, leakRange{}, page.Layout{Width: 80})
 	qt.Check(t, qt.StringContains(text, "      bytes buffers  op\n  480.0 KiB      20  ttnn.add\n"))
 	o.by = "process"
-	text = leaksText(t, leakyFile(t), o, leakRange{}, listLayout{width: 80})
+	text = leaksText(t, leakyFile(t), o, leakRange{}, page.Layout{Width: 80})
 	qt.Check(t, qt.StringContains(text, "PID 42 python main.py\n"))
 }
 

@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 )
 
 // The columns of a leak, which its name follows.
@@ -20,8 +21,8 @@ const (
 	leakIndent = 6
 )
 
-func (p *leakPage) writeText(out *bufio.Writer, layout listLayout) {
-	layout.write(out, 0, bold, p.headline())
+func (p *leakPage) writeText(out *bufio.Writer, layout page.Layout) {
+	layout.Write(out, 0, page.Bold, p.headline())
 	switch {
 	case len(p.leaks) == 0:
 	case p.o.by != "stack":
@@ -35,7 +36,7 @@ func (p *leakPage) writeText(out *bufio.Writer, layout listLayout) {
 	case len(p.stable) == 0:
 	case p.whole():
 		rest = append(rest, fmt.Sprintf("Live but stable: %s, %s, from %s.",
-			formatCount(stable.Count, "buffer"), formatBytes(stable.Bytes), plural(stable.Stacks, "call site")))
+			page.Count(stable.Count, "buffer"), page.Bytes(stable.Bytes), plural(stable.Stacks, "call site")))
 	default:
 		p.writeSection(out, layout, "Live but stable", p.whyStable(), p.stable)
 		p.writeRows(out, layout, p.stable, true)
@@ -47,13 +48,13 @@ func (p *leakPage) writeText(out *bufio.Writer, layout listLayout) {
 	if p.o.suppress != "" {
 		sum := sumOf(p.suppressed)
 		rest = append(rest, fmt.Sprintf("Suppressed by %s: %s, %s, from %s.", p.o.suppress,
-			formatCount(sum.Count, "buffer"), formatBytes(sum.Bytes), plural(sum.Stacks, "call site")))
+			page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes), plural(sum.Stacks, "call site")))
 	}
 	if len(rest) > 0 {
 		fmt.Fprintln(out)
 	}
 	for _, text := range rest {
-		p.writeWrapped(out, layout, 0, dim, text)
+		p.writeWrapped(out, layout, 0, page.Dim, text)
 	}
 }
 
@@ -65,22 +66,14 @@ func (p *leakPage) whyStable() string {
 	return "allocated between the marks and still live, but not growing to the last"
 }
 
-// columns are how wide text is broken.
-func (l *listLayout) columns() int {
-	if l.width == 0 {
-		return 80
-	}
-	return l.width
-}
-
 // writeWrapped writes a text in lines that are not too long to read, whatever takes them.
-func (p *leakPage) writeWrapped(out *bufio.Writer, layout listLayout, indent int, st style, text string) {
-	for _, line := range fold(text, layout.columns()-indent) {
-		fmt.Fprintln(out, left("", indent)+layout.paint(st, line))
+func (p *leakPage) writeWrapped(out *bufio.Writer, layout page.Layout, indent int, st page.Style, text string) {
+	for _, line := range page.Fold(text, layout.Columns()-indent) {
+		fmt.Fprintln(out, page.Left("", indent)+layout.Paint(st, line))
 	}
 }
 
-func plural(n int, noun string) string { return formatCount(uint64(n), noun) }
+func plural(n int, noun string) string { return page.Count(uint64(n), noun) }
 
 // headline says what was found, and between what.
 func (p *leakPage) headline() string {
@@ -90,20 +83,20 @@ func (p *leakPage) headline() string {
 		if from == to {
 			from, to = "the first "+from, "the last"
 		}
-		span := formatSeconds(p.marks[len(p.marks)-1].TimeNs - p.marks[0].TimeNs)
+		span := page.Seconds(p.marks[len(p.marks)-1].TimeNs - p.marks[0].TimeNs)
 		if n := len(p.marks) - 1; n > 1 {
 			span = fmt.Sprintf("%d intervals, %s", n, span)
 		}
 		where = fmt.Sprintf(" from %s to %s (%s)", from, to, span)
 	}
 	if p.o.watchedNs > 0 {
-		where += ", watched for " + formatSeconds(p.o.watchedNs)
+		where += ", watched for " + page.Seconds(p.o.watchedNs)
 	}
 	sum := p.leaked()
 	switch {
 	case sum.Count > 0:
-		return fmt.Sprintf("%s leaked%s: %s from %s", formatBytes(sum.Bytes), where,
-			formatCount(sum.Count, "buffer"), plural(sum.Stacks, "call site"))
+		return fmt.Sprintf("%s leaked%s: %s from %s", page.Bytes(sum.Bytes), where,
+			page.Count(sum.Count, "buffer"), plural(sum.Stacks, "call site"))
 	case p.byRun() && p.allocated < analyze.LeastSurvivors:
 		return "Not enough allocations to judge" + where + ": " + allocatedText(p.allocated)
 	case p.byRun() || len(p.stable) > 0:
@@ -134,11 +127,11 @@ func (p *leakPage) markText(m leakMark, asked string, nth int, none string) stri
 }
 
 // writeSection writes the head of a list of what is no leak: a title, and why.
-func (p *leakPage) writeSection(out *bufio.Writer, layout listLayout, title, why string, list []leak) {
+func (p *leakPage) writeSection(out *bufio.Writer, layout page.Layout, title, why string, list []leak) {
 	sum := sumOf(list)
 	fmt.Fprintln(out)
-	layout.writeTitle(out, "", title, fmt.Sprintf("  %s, %s", formatCount(sum.Count, "buffer"), formatBytes(sum.Bytes)))
-	p.writeWrapped(out, layout, 2, dim, why)
+	layout.WriteTitle(out, "", title, fmt.Sprintf("  %s, %s", page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes)))
+	p.writeWrapped(out, layout, 2, page.Dim, why)
 }
 
 // merged are the rows of which no calls are listed, those with the same title as one.
@@ -161,7 +154,7 @@ func (p *leakPage) merged(list []leak) (rows []leak) {
 }
 
 // writeLeaks writes each leak with its verdict and its calls.
-func (p *leakPage) writeLeaks(out *bufio.Writer, layout listLayout, list []leak) {
+func (p *leakPage) writeLeaks(out *bufio.Writer, layout page.Layout, list []leak) {
 	fmt.Fprintln(out)
 	p.writeRows(out, layout, list, true)
 }
@@ -169,40 +162,40 @@ func (p *leakPage) writeLeaks(out *bufio.Writer, layout listLayout, list []leak)
 // keptRows is how many rows of what is retained are listed.
 const keptRows = 5
 
-func (p *leakPage) writeRows(out *bufio.Writer, layout listLayout, list []leak, whole bool) {
+func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak, whole bool) {
 	limit := p.o.n
 	if !whole && (limit == 0 || limit > keptRows) {
 		limit = keptRows
 	}
-	fmt.Fprintln(out, layout.paint(dim, right("bytes", sizeColumns)+right("buffers", leakCountColumns)+right("oldest", leakAgeColumns)))
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", sizeColumns)+page.Right("buffers", leakCountColumns)+page.Right("oldest", leakAgeColumns)))
 	for i := range list {
 		if limit > 0 && i == limit {
-			more := fmt.Sprintf("and %s more", formatGrouped(len(list)-i))
+			more := fmt.Sprintf("and %s more", page.Grouped(len(list)-i))
 			if whole {
 				more += ": -n 0 lists all"
 			}
-			fmt.Fprintln(out, layout.paint(dim, left("", leakIndent)+more))
+			fmt.Fprintln(out, layout.Paint(page.Dim, page.Left("", leakIndent)+more))
 			break
 		}
 		l := &list[i]
-		line := right(formatBytes(l.Bytes), sizeColumns) + right(fmt.Sprint(l.Count), leakCountColumns) + right(formatSeconds(p.age(l)), leakAgeColumns) + "  "
-		title := p.title(l, layout.pick(" · ", " - ")) + p.place(l)
-		if layout.width > 0 && width(line)+width(title) > layout.width {
+		line := page.Right(page.Bytes(l.Bytes), sizeColumns) + page.Right(fmt.Sprint(l.Count), leakCountColumns) + page.Right(page.Seconds(p.age(l)), leakAgeColumns) + "  "
+		title := p.title(l, layout.Pick(" · ", " - ")) + p.place(l)
+		if layout.Width > 0 && page.Width(line)+page.Width(title) > layout.Width {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			layout.write(out, leakIndent, green, title)
+			layout.Write(out, leakIndent, page.Green, title)
 		} else {
-			fmt.Fprintln(out, line+layout.paint(green, title))
+			fmt.Fprintln(out, line+layout.Paint(page.Green, title))
 		}
 		if !whole {
 			continue
 		}
-		st := noStyle
+		st := page.NoStyle
 		if l.Class == analyze.Leaked {
-			st = yellow
+			st = page.Yellow
 		}
 		p.writeWrapped(out, layout, leakIndent, st, p.verdict(l))
-		for _, call := range callers(l.stack.Frames()) {
-			layout.write(out, leakIndent+2, dim, call)
+		for _, call := range page.Callers(l.stack.Frames()) {
+			layout.Write(out, leakIndent+2, page.Dim, call)
 		}
 	}
 }
@@ -213,7 +206,7 @@ func (p *leakPage) place(l *leak) (text string) {
 		text += ", " + name
 	}
 	if len(l.Devices) > 1 {
-		text += ", " + formatIDs(l.Devices)
+		text += ", " + page.Chips(l.Devices)
 	}
 	if len(p.list.snap.Processes) > 1 {
 		text += fmt.Sprintf(", PID %d", l.PID)
@@ -221,23 +214,23 @@ func (p *leakPage) place(l *leak) (text string) {
 	return text
 }
 
-func (p *leakPage) writeGroups(out *bufio.Writer, layout listLayout) {
+func (p *leakPage) writeGroups(out *bufio.Writer, layout page.Layout) {
 	groups := p.groups()
 	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.paint(dim, right("bytes", sizeColumns)+right("buffers", leakCountColumns)+"  "+p.o.by))
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", sizeColumns)+page.Right("buffers", leakCountColumns)+"  "+p.o.by))
 	for i, g := range groups {
 		if p.o.n > 0 && i == p.o.n {
-			fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("and %s more: -n 0 lists all", formatGrouped(len(groups)-i))))
+			fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(groups)-i))))
 			break
 		}
-		layout.beside(out, right(formatBytes(g.Bytes), sizeColumns)+right(fmt.Sprint(g.Count), leakCountColumns)+"  ", noStyle, layout.separated(g.Key))
+		layout.Beside(out, page.Right(page.Bytes(g.Bytes), sizeColumns)+page.Right(fmt.Sprint(g.Count), leakCountColumns)+"  ", page.NoStyle, layout.Separated(g.Key))
 	}
 }
 
 // retainedGroups are what is retained, by what retains it; the most bytes first within
 // each.
 func retainedGroups(retained []leak) (groups [][]leak) {
-	index := make(map[*aggregate.Kept]int)
+	index := make(map[*name.Retained]int)
 	for _, l := range retained {
 		i, ok := index[l.By]
 		if !ok {

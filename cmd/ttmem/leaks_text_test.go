@@ -7,6 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -55,11 +56,11 @@ func TestLeaksFitTheTerminal(t *testing.T) {
 		}{{"stack", leakRange{}}, {"stack", leakRange{all: true}}, {"file", leakRange{}}, {"op", leakRange{}}, {"chip", leakRange{}}} {
 			o := leaksOptions{suppress: "/code/" + strings.Repeat("known", 20), watchedNs: 3e9}
 			o.by = test.by
-			text := leaksText(t, file, o, test.between, listLayout{width: columns})
+			text := leaksText(t, file, o, test.between, page.Layout{Width: columns})
 			qt.Check(t, qt.StringContains(text, " leaked"))
 			for line := range strings.Lines(text) {
 				line = strings.TrimSuffix(line, "\n")
-				qt.Check(t, qt.IsTrue(width(line) <= columns), qt.Commentf("%d of %d columns: %s", width(line), columns, line))
+				qt.Check(t, qt.IsTrue(page.Width(line) <= columns), qt.Commentf("%d of %d columns: %s", page.Width(line), columns, line))
 			}
 		}
 	}
@@ -77,7 +78,7 @@ func TestTooLittleToTell(t *testing.T) {
 		events = append(events, event.Event{Kind: event.Lost, Cause: "x"})
 		o := leaksOptions{watchedNs: watchedNs}
 		o.by = "stack"
-		return leaksText(t, writeEvents(t, "some.jsonl", events), o, leakRange{}, listLayout{})
+		return leaksText(t, writeEvents(t, "some.jsonl", events), o, leakRange{}, page.Layout{})
 	}
 	for _, test := range []struct {
 		buffers   int

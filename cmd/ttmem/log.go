@@ -11,6 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -66,15 +70,15 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	for _, flag := range []string{"address", "buffer"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
-	completeFixed(c, "kind", slices.Concat(kindNames(), noteNames))
-	addChips(c, &o.devices)
-	addRegions(c, &o.regions, regionNames(logRegions))
-	addGrep(c, &o.grep)
-	addFrom(c, &o.from, "begin")
-	addTo(c, &o.to, "", "end")
-	addLimit(c, &o.n, 0)
+	flags.Complete(c, "kind", slices.Concat(kindNames(), noteNames))
+	flags.Chips(c, &o.devices)
+	flags.Regions(c, &o.regions, regionNames(logRegions))
+	flags.Grep(c, &o.grep)
+	flags.From(c, &o.from, "begin")
+	flags.To(c, &o.to, "", "end")
+	flags.Limit(c, &o.n, 0)
 	f.BoolVar(&o.stacks, "stacks", false, "show the whole call stack of each event")
-	takeGlobals(c, jsonFlag, rulesFlag)
+	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
@@ -134,7 +138,7 @@ func (o *logOptions) check() (*logFilter, error) {
 	case o.json && o.stacks:
 		return nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
-	f.grep, err = compileGrep(o.grep)
+	f.grep, err = flags.CompileGrep(o.grep)
 	return f, err
 }
 
@@ -151,7 +155,7 @@ func parseAddresses(flag string, texts []string) (list []uint64, err error) {
 }
 
 func runLog(c *cobra.Command, o *logOptions, args []string) error {
-	o.json, o.rules = wantsJSON(c), rulesFile(c)
+	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -162,24 +166,24 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	if filter.since, filter.until, err = o.span(); err != nil {
 		return err
 	}
-	rules, err := readRules(o.rules)
+	rules, err := flags.ReadRules(o.rules)
 	if err != nil {
 		return err
 	}
-	layout := listLayoutFor(os.Stdout)
-	out := newLogOutput(os.Stdout, layout.width > 0 && o.source.file != "")
+	layout := term.LayoutFor(os.Stdout)
+	out := output.NewLines(os.Stdout, layout.Width > 0 && o.source.file != "")
 	l := newEventLog(o, filter, rules, layout, out)
 	l.from = monotonicNow()
 	w, err := l.watch(&o.source)
 	l.end()
-	if err := errors.Join(out.close(), err); err != nil {
-		return firstError(err)
+	if err := errors.Join(out.Close(), err); err != nil {
+		return output.FirstError(err)
 	}
 	if w == nil {
 		return nil
 	}
 	for _, note := range w.notes {
-		warn(note)
+		term.Warn(note)
 	}
 	if l.listed == 0 {
 		if err := o.source.missing(); err != nil {
@@ -209,7 +213,7 @@ func (l *eventLog) watch(o *sourceOptions) (*watched, error) {
 			stop()
 		}
 	}, func() {})
-	if errors.Is(err, errInterrupted) && ctx.Err() != nil {
+	if errors.Is(err, term.ErrInterrupted) && ctx.Err() != nil {
 		return &watched{of: o.file}, nil
 	}
 	return w, err
@@ -220,11 +224,11 @@ func (l *eventLog) summary(w *watched) {
 	switch {
 	case l.listed > 0:
 	case l.seen == 0:
-		warn("nothing happened " + w.in())
+		term.Warn("nothing happened " + w.in())
 	default:
-		warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", formatCount(l.seen, "event"), w.of, l.filter.hint(l)))
+		term.Warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", page.Count(l.seen, "event"), w.of, l.filter.hint(l)))
 	}
 	if n := l.history.Snapshot().LostEvents(); n > 0 {
-		warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", formatCount(n, "event")))
+		term.Warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", page.Count(n, "event")))
 	}
 }

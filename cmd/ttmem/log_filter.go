@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -181,9 +182,9 @@ func (f *logFilter) hint(l *eventLog) string {
 	case len(f.devices) > 0 && len(devices) == 0:
 		return ": no chip is used"
 	case len(f.devices) > 0 && !slices.ContainsFunc(f.devices, func(id int) bool { return f.met.devices[id] }):
-		return fmt.Sprintf(": there is %s", formatIDs(devices))
+		return fmt.Sprintf(": there is %s", page.Chips(devices))
 	case f.since > 0 && l.last-l.begin < f.since:
-		return fmt.Sprintf(": the last is %s after the first", formatSeconds(l.last-l.begin))
+		return fmt.Sprintf(": the last is %s after the first", page.Seconds(l.last-l.begin))
 	case has(regions) && !slices.ContainsFunc(f.regions, func(r event.Region) bool { return f.met.regions[r] }):
 		return ": there are events of " + strings.Join(regions, ", ")
 	case f.met.last > 0 && !slices.ContainsFunc(f.buffers, func(id uint64) bool { return id >= f.met.first && id <= f.met.last }):

@@ -4,6 +4,9 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -17,8 +20,8 @@ type eventLog struct {
 	names   *listing // which names call stacks
 	sites   map[uint64]*site
 	titles  map[titleKey]string // of sites
-	layout  listLayout
-	out     *logOutput
+	layout  page.Layout
+	out     *output.Lines
 	stacks  bool
 	json    bool
 	head    bool // it is written
@@ -47,7 +50,7 @@ type keptEvent struct {
 	note aggregate.Note
 }
 
-func newEventLog(o *logOptions, f *logFilter, rules *aggregate.Rules, layout listLayout, out *logOutput) *eventLog {
+func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout page.Layout, out *output.Lines) *eventLog {
 	return &eventLog{
 		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
 		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
@@ -108,7 +111,7 @@ func (l *eventLog) write(e *event.Event, n *aggregate.Note) {
 	} else {
 		l.line = l.appendText(l.line[:0], e, n)
 	}
-	l.out.write(l.line)
+	l.out.Write(l.line)
 }
 
 // site is what there is to know of a call stack. Many come again and again.
@@ -140,7 +143,7 @@ func (l *eventLog) nameOf(stack *event.Stack, before bool) string {
 	title, ok := l.titles[key]
 	if !ok {
 		a := allocation{site: l.site(stack), before: before}
-		title = l.names.title(&a, l.layout.separator())
+		title = l.names.title(&a, l.layout.Separator())
 		l.titles[key] = title
 	}
 	return title

@@ -7,10 +7,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -90,7 +91,7 @@ func oddEvents() []event.Event {
 }
 
 // logOf is what a log of a file prints.
-func logOf(t *testing.T, path string, o logOptions, layout listLayout) (string, *eventLog) {
+func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string, *eventLog) {
 	t.Helper()
 	o.source.file = path
 	filter, err := o.check()
@@ -100,12 +101,12 @@ func logOf(t *testing.T, path string, o logOptions, layout listLayout) (string, 
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	out := newLogOutput(f, false)
+	out := output.NewLines(f, false)
 	l := newEventLog(&o, filter, nil, layout, out)
 	_, err = l.watch(&o.source)
 	qt.Assert(t, qt.IsNil(err))
 	l.end()
-	qt.Assert(t, qt.IsNil(out.close()))
+	qt.Assert(t, qt.IsNil(out.Close()))
 	text, err := os.ReadFile(f.Name())
 	qt.Assert(t, qt.IsNil(err))
 	return string(text), l
@@ -116,21 +117,21 @@ func TestTheLog(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		options logOptions
-		layout  listLayout
+		layout  page.Layout
 	}{
-		{"log_lines", logOptions{}, listLayout{}},
-		{"log_wide", logOptions{}, listLayout{width: 200}},
-		{"log_narrow", logOptions{}, listLayout{width: 80}},
-		{"log_color", logOptions{}, listLayout{painter: painter{color: true}, width: 100}},
-		{"log_ascii", logOptions{}, listLayout{painter: painter{ascii: true}}},
-		{"log_stacks", logOptions{stacks: true, buffers: []string{"1"}}, listLayout{width: 100}},
+		{"log_lines", logOptions{}, page.Layout{}},
+		{"log_wide", logOptions{}, page.Layout{Width: 200}},
+		{"log_narrow", logOptions{}, page.Layout{Width: 80}},
+		{"log_color", logOptions{}, page.Layout{Painter: page.Painter{Color: true}, Width: 100}},
+		{"log_ascii", logOptions{}, page.Layout{Painter: page.Painter{ASCII: true}}},
+		{"log_stacks", logOptions{stacks: true, buffers: []string{"1"}}, page.Layout{Width: 100}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, _ := logOf(t, path, test.options, test.layout)
 			checkGolden(t, test.name+".golden", text)
-			if test.layout.width > 0 {
+			if test.layout.Width > 0 {
 				for line := range strings.Lines(colors.ReplaceAllString(text, "")) {
-					qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= test.layout.width), qt.Commentf("%s", line))
+					qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= test.layout.Width), qt.Commentf("%s", line))
 				}
 			}
 		})
@@ -169,7 +170,7 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.options.json = true
-			text, _ := logOf(t, path, c.options, listLayout{})
+			text, _ := logOf(t, path, c.options, page.Layout{})
 			var got []string
 			for line := range strings.Lines(text) {
 				var e struct {
@@ -198,7 +199,7 @@ func mustJSON(v any) []byte {
 // TestALineOfTheLogIsAnEvent: what reads event records reads them.
 func TestALineOfTheLogIsAnEvent(t *testing.T) {
 	path := writeEvents(t, "odd.jsonl", oddEvents())
-	text, l := logOf(t, path, logOptions{json: true}, listLayout{})
+	text, l := logOf(t, path, logOptions{json: true}, page.Layout{})
 	r := event.NewReader(strings.NewReader(text))
 	n := uint64(0)
 	for {
@@ -272,7 +273,7 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "nothing to be noted"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, l := logOf(t, path, c.options, listLayout{})
+			text, l := logOf(t, path, c.options, page.Layout{})
 			qt.Check(t, qt.Equals(text, ""))
 			qt.Check(t, qt.StringContains(l.filter.hint(l), c.says))
 		})
@@ -285,33 +286,14 @@ func TestALiveLogBeginsWithTheLast(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
-	out := newLogOutput(f, false)
-	l := newEventLog(&logOptions{n: 1}, &logFilter{}, nil, listLayout{}, out)
+	out := output.NewLines(f, false)
+	l := newEventLog(&logOptions{n: 1}, &logFilter{}, nil, page.Layout{}, out)
 	l.from = 100
 	for i, time := range []uint64{50, 60, 100, 110} {
 		l.handle(&event.Event{Kind: event.Mark, TimeNs: time, Cause: []string{"a", "b", "c", "d"}[i]})
 	}
-	qt.Assert(t, qt.IsNil(out.close()))
+	qt.Assert(t, qt.IsNil(out.Close()))
 	text, err := os.ReadFile(f.Name())
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(regexp.MustCompile(`(?m)\w$`).FindAllString(string(text), -1)[1:], []string{"b", "c", "d"}))
-}
-
-// TestLinesAreWrittenSoon: whoever follows a log does not wait for the next event.
-func TestLinesAreWrittenSoon(t *testing.T) {
-	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	qt.Assert(t, qt.IsNil(err))
-	defer f.Close()
-	out := newLogOutput(f, false)
-	out.write([]byte("one\n"))
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		text, err := os.ReadFile(f.Name())
-		qt.Assert(t, qt.IsNil(err))
-		if string(text) == "one\n" {
-			return
-		}
-		qt.Assert(t, qt.IsTrue(time.Now().Before(deadline)))
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -48,13 +49,13 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 	r := l.row(e, n)
 	chips := ""
 	if len(e.Devices) > 0 {
-		chips = chipNumbers(slices.Sorted(slices.Values(e.Devices)))
+		chips = page.ChipNumbers(slices.Sorted(slices.Values(e.Devices)))
 	}
-	if l.layout.width > 0 && width(chips) > logChipsColumns {
+	if l.layout.Width > 0 && page.Width(chips) > logChipsColumns {
 		r.text = strings.TrimPrefix(r.text+", chips "+chips, ", ")
 		chips = "many"
 	}
-	times := l.layout.pick(" × ", " x ")
+	times := l.layout.Pick(" × ", " x ")
 	if r.banks == "" {
 		times = "   "
 	}
@@ -62,29 +63,29 @@ func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byt
 	if e.PID != 0 {
 		pid = fmt.Sprint(e.PID)
 	}
-	if l.layout.width > 0 && l.layout.width < logFewColumns+width(" banks") {
+	if l.layout.Width > 0 && l.layout.Width < logFewColumns+page.Width(" banks") {
 		return l.appendNarrow(b, e, n, &r, chips, pid)
 	}
-	line := l.firstColumns(e, chips) + right(r.address, logAddressColumns) +
-		right(r.size, logSizeColumns) + right(r.each, logEachColumns) + times + left(r.banks, logBanksColumns)
-	rest := "  " + left(r.place, logPlaceColumns) + right(r.buffer, logBufferColumns) + right(r.object, logObjectColumns) + right(pid, logPIDColumns)
+	line := l.firstColumns(e, chips) + page.Right(r.address, logAddressColumns) +
+		page.Right(r.size, logSizeColumns) + page.Right(r.each, logEachColumns) + times + page.Left(r.banks, logBanksColumns)
+	rest := "  " + page.Left(r.place, logPlaceColumns) + page.Right(r.buffer, logBufferColumns) + page.Right(r.object, logObjectColumns) + page.Right(pid, logPIDColumns)
 	text := r.text
-	if l.layout.width == 0 {
+	if l.layout.Width == 0 {
 		line += rest
 		for _, note := range r.notes {
 			if text != "" {
-				text += l.layout.separator()
+				text += l.layout.Separator()
 			}
 			text += note.text
 		}
 		b = append(append(b, strings.TrimRight(line+"  "+text, " ")...), '\n')
 		return l.appendStacks(b, e, n)
 	}
-	if logColumns+2+30 <= l.layout.width { // the name has room in the line
+	if logColumns+2+30 <= l.layout.Width { // the name has room in the line
 		line += rest + "  "
 	} else {
 		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
-		text, line = r.below(pid), left("", nameIndent)
+		text, line = r.below(pid), page.Left("", page.NameIndent)
 	}
 	return l.appendBelow(b, e, n, &r, line, text)
 }
@@ -106,57 +107,51 @@ func (l *eventLog) appendNarrow(b []byte, e *event.Event, n *aggregate.Note, r *
 	b = append(append(b, strings.TrimRight(l.firstColumns(e, chips), " ")...), '\n')
 	each := r.each
 	if r.banks != "" {
-		each += l.layout.pick(" × ", " x ") + r.banks
+		each += l.layout.Pick(" × ", " x ") + r.banks
 	}
-	return l.appendBelow(b, e, n, r, left("", nameIndent), r.below(pid, r.address, r.size, each))
+	return l.appendBelow(b, e, n, r, page.Left("", page.NameIndent), r.below(pid, r.address, r.size, each))
 }
 
 // firstColumns are the time of an event, its chips and its kind.
 func (l *eventLog) firstColumns(e *event.Event, chips string) string {
-	return right(fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.begin, e.TimeNs))/1e9), logTimeColumns) + " " +
-		right(chips, logChipsColumns) + " " + left(e.Kind.String(), logKindColumns)
+	return page.Right(fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.begin, e.TimeNs))/1e9), logTimeColumns) + " " +
+		page.Right(chips, logChipsColumns) + " " + page.Left(e.Kind.String(), logKindColumns)
 }
 
 // appendBelow appends the text of an event behind what is in its line, and its notes and
 // calls below.
 func (l *eventLog) appendBelow(b []byte, e *event.Event, n *aggregate.Note, r *logRow, line, text string) []byte {
-	for i, part := range fold(text, l.layout.width-width(line)) {
+	for i, part := range page.Fold(text, l.layout.Width-page.Width(line)) {
 		if i > 0 {
-			line = left("", width(line))
+			line = page.Left("", page.Width(line))
 		}
-		b = append(append(append(b, line...), l.layout.paint(green, part)...), '\n')
+		b = append(append(append(b, line...), l.layout.Paint(page.Green, part)...), '\n')
 	}
 	if text == "" && strings.TrimSpace(line) != "" {
 		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
 	}
 	for _, note := range r.notes {
-		style := dim
+		style := page.Dim
 		if note.wrong {
-			style = red
+			style = page.Red
 		}
-		for _, part := range fold(note.text, l.layout.width-nameIndent) {
-			b = append(append(b, left("", nameIndent)+l.layout.paint(style, part)...), '\n')
+		for _, part := range page.Fold(note.text, l.layout.Width-page.NameIndent) {
+			b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(style, part)...), '\n')
 		}
 	}
 	return l.appendStacks(b, e, n)
 }
 
-// chipNumbers are the ids of chips, which are in order, without the noun: "0-7, 9".
-func chipNumbers(ids []int) string {
-	_, numbers, _ := strings.Cut(formatIDs(ids), " ")
-	return numbers
-}
-
 func (l *eventLog) appendHead(b []byte) []byte {
-	head := right("seconds", logTimeColumns) + " " + right("chips", logChipsColumns) + " " + left("event", logKindColumns)
-	if all := right("address", logAddressColumns) + right("size", logSizeColumns) +
-		right("per bank", logEachColumns) + l.layout.pick(" × ", " x ") + "banks"; l.layout.width == 0 || width(head+all) <= l.layout.width {
+	head := page.Right("seconds", logTimeColumns) + " " + page.Right("chips", logChipsColumns) + " " + page.Left("event", logKindColumns)
+	if all := page.Right("address", logAddressColumns) + page.Right("size", logSizeColumns) +
+		page.Right("per bank", logEachColumns) + l.layout.Pick(" × ", " x ") + "banks"; l.layout.Width == 0 || page.Width(head+all) <= l.layout.Width {
 		head += all
 	}
-	if l.layout.width == 0 || logColumns+2+30 <= l.layout.width {
-		head += left("  region", logPlaceColumns) + right("buffer", logBufferColumns) + right("Buffer at", logObjectColumns) + right("PID", logPIDColumns) + "  what"
+	if l.layout.Width == 0 || logColumns+2+30 <= l.layout.Width {
+		head += page.Left("  region", logPlaceColumns) + page.Right("buffer", logBufferColumns) + page.Right("Buffer at", logObjectColumns) + page.Right("PID", logPIDColumns) + "  what"
 	}
-	return append(append(b, l.layout.paint(dim, strings.TrimRight(head, " "))...), '\n')
+	return append(append(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " "))...), '\n')
 }
 
 // row says what there is to say of an event.
@@ -182,11 +177,11 @@ func (l *eventLog) row(e *event.Event, n *aggregate.Note) logRow {
 			r.place = "CB"
 		}
 		r.text = strings.ReplaceAll(e.Reason.String(), "_", " ") + ": " + l.nameOf(e.Stack, false)
-		if message := firstLine(e.Message); message != "" {
-			r.text += l.layout.separator() + message
+		if message := page.FirstLine(e.Message); message != "" {
+			r.text += l.layout.Separator() + message
 		}
 	case event.CBAlloc:
-		r.address, r.size = fmt.Sprintf("%#x", e.Address), formatBytes(e.SizeBytes)
+		r.address, r.size = fmt.Sprintf("%#x", e.Address), page.Bytes(e.SizeBytes)
 		cores := 0
 		for _, c := range e.Cores {
 			cores += c.Cores()
@@ -201,32 +196,32 @@ func (l *eventLog) row(e *event.Event, n *aggregate.Note) logRow {
 		r.place = strings.TrimSpace(regionOf(e).String() + " " + shortStatic(e.StaticKind))
 		r.text = fmt.Sprintf("program %d%s", e.ProgramID, endedBy(e.Reason))
 	case event.KernelLoad:
-		r.place, r.size, r.each = regionOf(e).String(), formatBytes(e.SizeBytes), formatBytes(e.BytesPerBank)
+		r.place, r.size, r.each = regionOf(e).String(), page.Bytes(e.SizeBytes), page.Bytes(e.BytesPerBank)
 		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))
 	case event.DeviceOpen:
-		r.text = strings.TrimSpace(plain(e.Board + " " + e.Arch))
+		r.text = strings.TrimSpace(page.Clean(e.Board + " " + e.Arch))
 		if e.Mesh {
 			r.text = strings.TrimSpace(r.text + " mesh")
 		}
 	case event.ProcessStart:
-		r.text = cmp.Or(plain(e.Command), unknownCommandLine)
+		r.text = cmp.Or(page.Clean(e.Command), page.UnknownCommandLine)
 	case event.ProcessExit:
 		if e.ExitStatus != event.UnknownStatus {
-			r.text = processState(&aggregate.Process{Exit: &aggregate.Exit{Status: &e.ExitStatus}})
+			r.text = page.ProcessState(&aggregate.Process{Exit: &aggregate.Exit{Status: &e.ExitStatus}})
 		}
 	case event.Lost:
-		r.text = formatCount(e.Count, "event") + " lost: " + plain(e.Cause)
+		r.text = page.Count(e.Count, "event") + " lost: " + page.Clean(e.Cause)
 	case event.Mark:
-		r.text = plain(e.Cause)
+		r.text = page.Clean(e.Cause)
 	}
 	return r
 }
 
 // setBuffer sets the columns of a buffer.
 func (r *logRow) setBuffer(e *event.Event) {
-	r.address, r.size = fmt.Sprintf("%#x", e.Address), formatBytes(e.SizeBytes)
+	r.address, r.size = fmt.Sprintf("%#x", e.Address), page.Bytes(e.SizeBytes)
 	if e.Banks > 0 {
-		r.each, r.banks = formatBytes(e.BytesPerBank), fmt.Sprint(e.Banks)
+		r.each, r.banks = page.Bytes(e.BytesPerBank), fmt.Sprint(e.Banks)
 	}
 	layout := strings.ReplaceAll(e.Layout.String(), "_sharded", "")
 	if e.Layout.Sharded() {
@@ -251,24 +246,11 @@ func endedBy(r event.Reason) string {
 
 // lived is how long a buffer was there.
 func lived(since, end uint64, before bool) string {
-	text := "lived " + formatShort(end-min(since, end))
+	text := "lived " + page.Duration(end-min(since, end))
 	if before {
 		text += " or more"
 	}
 	return text
-}
-
-// formatShort writes a time that may be short.
-func formatShort(ns uint64) string {
-	switch {
-	case ns < 1000:
-		return fmt.Sprintf("%d ns", ns)
-	case ns < 1000_000:
-		return fmt.Sprintf("%.1f us", float64(ns)/1e3)
-	case ns < 1000_000_000:
-		return fmt.Sprintf("%.1f ms", float64(ns)/1e6)
-	}
-	return formatSeconds(ns)
 }
 
 // notes are what is to be said besides of an Alloc or a Free.
@@ -277,22 +259,22 @@ func (l *eventLog) notes(e *event.Event, n *aggregate.Note) (list []logNote) {
 		list = append(list, logNote{"! " + fmt.Sprintf(format, args...), true})
 	}
 	if u := n.Freed; u != nil {
-		wrong("double free: it was freed %s earlier, %s", formatShort(e.TimeNs-min(u.EndNs, e.TimeNs)), l.nameOf(u.Stack, u.BeforeAttach))
+		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.nameOf(u.Stack, u.BeforeAttach))
 	}
 	if n.Unseen {
 		wrong("free of what was never seen: it was allocated before the events begin, or that event was lost")
 	}
 	if b := n.Replaced(); b != nil {
 		wrong("buffer %d was there already, %s at %#x of %s: the event of its end is missing",
-			b.BufferID, formatBytes(b.SizeBytes), b.Address, l.nameOf(b.Stack, b.BeforeAttach))
+			b.BufferID, page.Bytes(b.SizeBytes), b.Address, l.nameOf(b.Stack, b.BeforeAttach))
 	}
 	if b := n.Overlapped(); b != nil {
 		wrong("overlaps buffer %d%s, %s per bank at %#x since %s earlier, %s", b.BufferID, otherPID(b.PID, e.PID),
-			formatBytes(b.BytesPerBank), b.Address, formatShort(e.TimeNs-min(b.SinceNs, e.TimeNs)), l.nameOf(b.Stack, b.BeforeAttach))
+			page.Bytes(b.BytesPerBank), b.Address, page.Duration(e.TimeNs-min(b.SinceNs, e.TimeNs)), l.nameOf(b.Stack, b.BeforeAttach))
 	}
 	if u := n.Earlier; u != nil {
-		list = append(list, logNote{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", formatBytes(u.BytesPerBank),
-			formatShort(e.TimeNs-min(u.EndNs, e.TimeNs)), otherPID(u.PID, e.PID), l.nameOf(u.Stack, u.BeforeAttach)), false})
+		list = append(list, logNote{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", page.Bytes(u.BytesPerBank),
+			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), otherPID(u.PID, e.PID), l.nameOf(u.Stack, u.BeforeAttach)), false})
 	}
 	return list
 }
@@ -315,11 +297,11 @@ func (l *eventLog) appendStacks(b []byte, e *event.Event, n *aggregate.Note) []b
 	}
 	held := n.Ended()
 	if e.Stack != nil && (held == nil || stackID(e.Stack) != stackID(held.Stack)) {
-		b = append(append(b, left("", nameIndent)+l.layout.paint(dim, "freed by")...), '\n')
+		b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(page.Dim, "freed by")...), '\n')
 		b = l.appendFrames(b, e.Stack)
 	}
 	if held != nil && held.Stack != nil {
-		b = append(append(b, left("", nameIndent)+l.layout.paint(dim, "allocated by")...), '\n')
+		b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(page.Dim, "allocated by")...), '\n')
 		b = l.appendFrames(b, held.Stack)
 	}
 	return b
@@ -340,15 +322,15 @@ func (l *eventLog) appendFrames(b []byte, s *event.Stack) []byte {
 		case f.Module != "":
 			text += "  in " + f.Module
 		}
-		text = plain(text)
-		if l.layout.width == 0 {
-			b = append(append(b, left("", nameIndent+2)+text...), '\n')
+		text = page.Clean(text)
+		if l.layout.Width == 0 {
+			b = append(append(b, page.Left("", page.NameIndent+2)+text...), '\n')
 			continue
 		}
-		indent := nameIndent + 2
-		for _, part := range fold(text, l.layout.width-indent-2) {
-			b = append(append(b, left("", indent)+l.layout.paint(dim, part)...), '\n')
-			indent = nameIndent + 4
+		indent := page.NameIndent + 2
+		for _, part := range page.Fold(text, l.layout.Width-indent-2) {
+			b = append(append(b, page.Left("", indent)+l.layout.Paint(page.Dim, part)...), '\n')
+			indent = page.NameIndent + 4
 		}
 	}
 	return b

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -29,9 +30,9 @@ func TestTheLogFitsTheTerminal(t *testing.T) {
 		{Kind: event.ProcessStart, PID: 4242, Command: "python3 " + strings.Repeat("a", 500)},
 	})
 	for _, columns := range []int{80, 120, 200} {
-		text, _ := logOf(t, path, logOptions{stacks: true}, listLayout{width: columns})
+		text, _ := logOf(t, path, logOptions{stacks: true}, page.Layout{Width: columns})
 		for line := range strings.Lines(text) {
-			qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%d columns: %s", columns, line))
+			qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%d columns: %s", columns, line))
 		}
 		whole := strings.Join(strings.Fields(text), "")
 		for _, f := range long.Frames() { // nothing of it is cut off
@@ -51,11 +52,11 @@ func TestTheTextLeavesOutWhatDescribesAChip(t *testing.T) {
 		{Kind: event.ProcessStart, PID: 4242},
 		{Kind: event.DeviceOpen, PID: 4242, Devices: []int{0}, Board: "p150"},
 	})
-	text, _ := logOf(t, path, logOptions{}, listLayout{})
+	text, _ := logOf(t, path, logOptions{}, page.Layout{})
 	qt.Check(t, qt.Equals(strings.Count(text, "device_open"), 1))
 	qt.Check(t, qt.StringContains(text, "p150"))
 	qt.Check(t, qt.Matches(text, `(?s).*process_start +4242  \?\n.*`))
-	text, _ = logOf(t, path, logOptions{json: true}, listLayout{})
+	text, _ = logOf(t, path, logOptions{json: true}, page.Layout{})
 	qt.Check(t, qt.Equals(strings.Count(text, "device_open"), 2))
 }
 
@@ -64,7 +65,7 @@ func TestAClashHasNoSize(t *testing.T) {
 	path := writeEvents(t, "clash.jsonl", []event.Event{{
 		Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.CB, Reason: event.ReasonStaticClash, ProgramID: 5,
 	}})
-	text, _ := logOf(t, path, logOptions{}, listLayout{})
+	text, _ := logOf(t, path, logOptions{}, page.Layout{})
 	qt.Check(t, qt.StringContains(text, "alloc_failed"))
 	qt.Check(t, qt.Not(qt.StringContains(text, "0 B")))
 }

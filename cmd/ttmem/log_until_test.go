@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -27,7 +28,7 @@ func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, append(text, "no event\n"...), 0o644)))
 
-	out, l := logOf(t, path, logOptions{to: "1s"}, listLayout{})
+	out, l := logOf(t, path, logOptions{to: "1s"}, page.Layout{})
 	for name, listed := range map[string]bool{"first": true, "second": true, "later": false, "late": true, "past": false} {
 		qt.Check(t, qt.Equals(strings.Contains(out, name+"\n"), listed), qt.Commentf("%s in\n%s", name, out))
 	}

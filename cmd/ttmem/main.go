@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/host"
 )
 
@@ -25,24 +25,24 @@ func main() {
 func run(args []string) int {
 	root := newRoot()
 	if len(args) > 1 && args[0] == "--" {
-		warn(fmt.Sprintf("missing command before -- %s: `ttmem run -- %s` traces a program", args[1], strings.Join(args[1:], " ")))
+		term.Warn(fmt.Sprintf("missing command before -- %s: `ttmem run -- %s` traces a program", args[1], strings.Join(args[1:], " ")))
 		return 1
 	}
 	root.SetArgs(args)
 	command, err := root.ExecuteC()
-	var status exitStatus
+	var status term.ExitStatus
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &status):
 		return int(status)
-	case errors.Is(err, errInterrupted):
-		newLine()
+	case errors.Is(err, term.ErrInterrupted):
+		term.NewLine()
 	}
 	if _, _, unknown := root.Find(args); unknown != nil && unknown.Error() == err.Error() {
 		err = unknownCommand(root, args)
 	}
-	warn(err.Error())
+	term.Warn(err.Error())
 	return failureStatus(command)
 }
 
@@ -57,25 +57,6 @@ func failureStatus(c *cobra.Command) int {
 	}
 	return 1
 }
-
-// errInterrupted says that Ctrl-C ended something before it was done.
-var errInterrupted = errors.New("interrupted")
-
-// keepPrivate makes the files that are created from now on readable by nobody else:
-// they have command lines and paths of other users.
-func keepPrivate() { unix.Umask(0o077) }
-
-// newLine begins a line on a terminal, which shows Ctrl-C as ^C in the current one.
-func newLine() {
-	if term.IsTerminal(int(os.Stderr.Fd())) {
-		fmt.Fprintln(os.Stderr)
-	}
-}
-
-// exitStatus is an error that was told already and only sets the exit status.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
@@ -112,8 +93,8 @@ outside. Tracing needs root; reading recordings does not.`,
 	root.CompletionOptions.DisableNoDescFlag = true
 	root.SetCompletionCommandGroupID("other")
 	addCompletion(root)
-	root.SetFlagErrorFunc(flagError)
-	addGlobalFlags(root)
+	root.SetFlagErrorFunc(flags.Error)
+	flags.AddGlobal(root)
 	setUsage(root)
 	return root
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"ttmem/cmd/ttmem/output"
 )
 
 // newMan is the command that `make install` makes the manual with.
@@ -28,7 +30,7 @@ func newMan() *cobra.Command {
 			root.DisableAutoGenTag = true // which has the day: the same pages are made again
 			header := &doc.GenManHeader{Section: "1", Source: "ttmem " + buildVersion(), Manual: "ttmem"}
 			if err := doc.GenManTree(root, header, args[0]); err != nil {
-				return fmt.Errorf("%s: %w; name a folder that can be written to", args[0], pathless(err))
+				return fmt.Errorf("%s: %w; name a folder that can be written to", args[0], output.Pathless(err))
 			}
 			return nil
 		},

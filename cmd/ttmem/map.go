@@ -11,6 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -48,18 +53,18 @@ docs/map.md explains the picture.`,
 		RunE: func(c *cobra.Command, args []string) error { return drawMap(c, &o, args) },
 	}
 	o.source.register(c)
-	addAt(c, &o.at, "end")
-	addChips(c, &o.devices)
-	addRegions(c, &o.regions, regionNames(mappedRegions))
-	addLimit(c, &o.n, 12)
+	flags.At(c, &o.at, "end")
+	flags.Chips(c, &o.devices)
+	flags.Regions(c, &o.regions, regionNames(mappedRegions))
+	flags.Limit(c, &o.n, 12)
 	c.Flags().StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser (-: standard output)")
 	_ = c.MarkFlagFilename("svg", "svg")
-	takeGlobals(c, jsonFlag, rulesFlag)
+	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions []event.Region, rules *aggregate.Rules, err error) {
+func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions []event.Region, rules *name.Rules, err error) {
 	if err := o.source.check(c, args); err != nil {
 		return at, nil, nil, err
 	}
@@ -86,57 +91,55 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	case o.svg == "-" && o.json:
 		return at, nil, nil, errors.New("--svg and --json cannot both be standard output")
 	}
-	rules, err = readRules(o.rules)
+	rules, err = flags.ReadRules(o.rules)
 	return at, regions, rules, err
 }
 
 func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
-	o.json, o.rules = wantsJSON(c), rulesFile(c)
+	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	at, regions, rules, err := o.check(c, args)
 	if err != nil {
 		return err
 	}
-	var svg *wholeFile
-	if o.svg == "-" {
-		svg = &wholeFile{f: os.Stdout}
-	} else if o.svg != "" {
-		if svg, err = createWhole("--svg", o.svg); err != nil {
+	var svg *output.File
+	if o.svg != "" {
+		if svg, err = output.Create("--svg", o.svg); err != nil {
 			return err
 		}
-		defer svg.discard()
+		defer svg.Discard()
 	}
-	page := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
-	if err := page.read(o, at); err != nil {
+	p := &mapPage{names: &listing{rules: rules}, regions: regions, asked: o.devices, n: o.n}
+	if err := p.read(o, at); err != nil {
 		return err
 	}
-	if err := page.checkChips(); err != nil {
+	if err := p.checkChips(); err != nil {
 		return err
 	}
-	switch layout := listLayoutFor(os.Stdout); {
+	switch layout := term.LayoutFor(os.Stdout); {
 	case o.json:
-		err = page.writeJSON(os.Stdout)
+		err = p.writeJSON(os.Stdout)
 	case svg == nil:
-		err = page.writeText(os.Stdout, layout)
+		err = p.writeText(os.Stdout, layout)
 	}
 	if err != nil {
-		return fmt.Errorf("writing the map: %w", pathless(err))
+		return fmt.Errorf("writing the map: %w", output.Pathless(err))
 	}
 	if svg != nil {
-		if err := svg.finish(page.writeSVG(svg.f)); err != nil {
-			return fmt.Errorf("--svg %s: %w", o.svg, firstError(err))
+		if err := svg.Finish(p.writeSVG(svg.W)); err != nil {
+			return fmt.Errorf("--svg %s: %w", o.svg, output.FirstError(err))
 		}
 		if o.svg != "-" {
-			warn(fmt.Sprintf("drew %s to %s", formatCount(uint64(len(page.maps)), "region"), o.svg))
+			term.Warn(fmt.Sprintf("drew %s to %s", page.Count(uint64(len(p.maps)), "region"), o.svg))
 		}
 	}
-	for _, note := range page.notes {
-		warn(note)
+	for _, note := range p.notes {
+		term.Warn(note)
 	}
-	if n := page.snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("the map may lack buffers, or have too many: %s lost", formatCount(n, "event")))
+	if n := p.snap.LostEvents(); n > 0 {
+		term.Warn(fmt.Sprintf("the map may lack buffers, or have too many: %s lost", page.Count(n, "event")))
 	}
-	if page.failed {
-		return exitStatus(1)
+	if p.failed {
+		return term.ExitStatus(1)
 	}
 	return nil
 }
@@ -150,7 +153,7 @@ func (m *mapPage) read(o *mapOptions, at moment) error {
 		}
 		m.of, m.notes, m.others, m.failed, m.snap = p.of, p.notes, p.others, p.failed, p.Snapshot()
 		if o.json || o.svg != "" {
-			m.notes = withOthers(m.notes, m.others)
+			m.notes = page.WithOthers(m.notes, m.others)
 		}
 		m.add(p.State, p.nowNs, everyRegion)
 		return nil

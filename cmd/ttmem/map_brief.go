@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -41,13 +42,13 @@ func (m *mapPage) worthDrawing() (whole, brief []*regionMap) {
 }
 
 // writeBriefly writes a line for each map, by region, and one for those that are as full.
-func (m *mapPage) writeBriefly(out *bufio.Writer, layout listLayout, maps []*regionMap) {
+func (m *mapPage) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regionMap) {
 	if len(maps) == 0 {
 		return
 	}
 	fmt.Fprintln(out)
-	layout.write(out, 0, noStyle, "Other chips, on which there is more room: --chip N draws one, -n 0 all.")
-	narrow := layout.width > 0 && layout.width < mapRowColumns
+	layout.Write(out, 0, page.NoStyle, "Other chips, on which there is more room: --chip N draws one, -n 0 all.")
+	narrow := layout.Width > 0 && layout.Width < mapRowColumns
 	for _, region := range mappedRegions {
 		var lines []string
 		chips := make(map[string][]int) // of each line
@@ -56,9 +57,9 @@ func (m *mapPage) writeBriefly(out *bufio.Writer, layout listLayout, maps []*reg
 				continue
 			}
 			s := r.space
-			line := right(formatBytes(r.used()), 11) + right(formatBytes(s.LargestFreeBytesPerBank), 14)
+			line := page.Right(page.Bytes(r.used()), 11) + page.Right(page.Bytes(s.LargestFreeBytesPerBank), 14)
 			if !narrow {
-				line += right(formatBytes(s.FreeBytesPerBank), 11) + right(formatGrouped(len(s.Blocks)), 9) + right(formatGrouped(len(s.Holes)), 7)
+				line += page.Right(page.Bytes(s.FreeBytesPerBank), 11) + page.Right(page.Grouped(len(s.Blocks)), 9) + page.Right(page.Grouped(len(s.Holes)), 7)
 			}
 			if chips[line] == nil {
 				lines = append(lines, line)
@@ -68,19 +69,19 @@ func (m *mapPage) writeBriefly(out *bufio.Writer, layout listLayout, maps []*reg
 		if len(lines) == 0 {
 			continue
 		}
-		fmt.Fprintln(out, " "+layout.paint(bold, region.String()))
-		head := right("per bank", 11) + right("largest hole", 14)
+		fmt.Fprintln(out, " "+layout.Paint(page.Bold, region.String()))
+		head := page.Right("per bank", 11) + page.Right("largest hole", 14)
 		if !narrow {
-			head += right("free", 11) + right("buffers", 9) + right("holes", 7)
+			head += page.Right("free", 11) + page.Right("buffers", 9) + page.Right("holes", 7)
 		}
-		fmt.Fprintln(out, layout.paint(dim, head+"  chips"))
+		fmt.Fprintln(out, layout.Paint(page.Dim, head+"  chips"))
 		for _, line := range lines {
 			ids := slices.Sorted(slices.Values(chips[line]))
-			if text := line + "  " + chipNumbers(ids); layout.width == 0 || width(text) <= layout.width {
+			if text := line + "  " + page.ChipNumbers(ids); layout.Width == 0 || page.Width(text) <= layout.Width {
 				fmt.Fprintln(out, text)
 			} else {
 				fmt.Fprintln(out, line)
-				layout.write(out, nameIndent, noStyle, formatIDs(ids))
+				layout.Write(out, page.NameIndent, page.NoStyle, page.Chips(ids))
 			}
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"io"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/addresses"
 )
 
 // mapDocument is what `ttmem map --json` prints.
@@ -27,7 +27,7 @@ type mapRegion struct {
 	// free, where that is not known.
 	StartAddress  uint64               `json:"start_address,omitempty"`
 	EndAddress    uint64               `json:"end_address,omitempty"`
-	Free          *aggregate.FreeSpace `json:"free,omitempty"`
+	Free          *addresses.FreeSpace `json:"free,omitempty"`
 	Fragmentation *float64             `json:"fragmentation,omitempty"`
 	Blocks        []mapBlock           `json:"blocks"`
 	Holes         []mapHole            `json:"holes"`

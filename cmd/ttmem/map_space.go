@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -56,7 +57,7 @@ func (m *mapPage) add(s *aggregate.State, nowNs uint64, wanted wantedFunc) {
 }
 
 func (m *mapPage) addRegion(s *aggregate.State, nowNs uint64, d *aggregate.Device, region event.Region) {
-	r := &regionMap{devices: []int{d.ID}, board: cmp.Or(plain(d.Board), plain(d.Arch)), nowNs: nowNs, space: s.Space(d.ID, region)}
+	r := &regionMap{devices: []int{d.ID}, board: cmp.Or(page.Clean(d.Board), page.Clean(d.Arch)), nowNs: nowNs, space: s.Space(d.ID, region)}
 	if r.space == nil {
 		return
 	}
@@ -204,7 +205,7 @@ func (m *mapPage) title(row *mapRow, separator string) string {
 	a.before = row.block != nil && row.block.BeforeAttach || row.static != nil && row.static.BeforeAttach
 	title := m.names.title(&a, separator)
 	if row.static != nil {
-		title = "CBs, DFBs of " + formatCount(uint64(row.programs), "program") + separator + title
+		title = "CBs, DFBs of " + page.Count(uint64(row.programs), "program") + separator + title
 	}
 	return title
 }
@@ -222,7 +223,7 @@ func (r *regionMap) age(row *mapRow) string {
 	default:
 		return ""
 	}
-	return formatSeconds(r.nowNs - min(r.nowNs, since))
+	return page.Seconds(r.nowNs - min(r.nowNs, since))
 }
 
 // A cell is a part of the addresses that a map has one character for.

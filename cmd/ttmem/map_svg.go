@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"html"
 	"io"
+
+	"ttmem/cmd/ttmem/page"
 )
 
 // The picture of a map, in pixels: a panel for each region, below each other, with a
@@ -62,12 +64,12 @@ func (r *regionMap) svgHeight() int {
 }
 
 func (m *mapPage) drawRegion(out io.Writer, r *regionMap, y int) {
-	title := formatIDs(r.devices)
+	title := page.Chips(r.devices)
 	if r.board != "" {
 		title += " · " + r.board
 	}
 	fmt.Fprintf(out, `<text class="region" x="%d" y="%d">%s<tspan class="faint" font-weight="400" dx="10">%s, %s</tspan></text>`+"\n",
-		mapSVGSide, y+16, r.space.Region, html.EscapeString(title), formatCount(uint64(r.space.Banks), "bank")+" used alike")
+		mapSVGSide, y+16, r.space.Region, html.EscapeString(title), page.Count(uint64(r.space.Banks), "bank")+" used alike")
 	y += mapSVGPanelTop
 	m.drawStrip(out, r, y, r.start, r.end)
 	for _, part := range r.zooms() {
@@ -102,7 +104,7 @@ func (m *mapPage) drawStrip(out io.Writer, r *regionMap, y int, start, end uint6
 			n++
 		}
 		class, fill := "hole", ` fill-opacity="0"`
-		tip := fmt.Sprintf("%s\n%#x, %s per bank", m.title(row, " · "), row.address, formatBytes(row.bytes))
+		tip := fmt.Sprintf("%s\n%#x, %s per bank", m.title(row, " · "), row.address, page.Bytes(row.bytes))
 		if age := r.age(row); age != "" && age != "earlier" {
 			tip += ", " + age + " old"
 		}
@@ -111,7 +113,7 @@ func (m *mapPage) drawStrip(out io.Writer, r *regionMap, y int, start, end uint6
 			class, fill = "block", fmt.Sprintf(` fill="%s"`, mapColour(m.title(row, " ")))
 			tip += fmt.Sprintf("\nbuffer %d of PID %d", row.block.BufferID, row.block.PID)
 			if call := row.block.Stack; call != nil {
-				if p := place(call.Frames()); p != "" {
+				if p := page.Place(call.Frames()); p != "" {
 					tip += "\n" + p
 				}
 			}
@@ -119,7 +121,7 @@ func (m *mapPage) drawStrip(out io.Writer, r *regionMap, y int, start, end uint6
 			class, fill = "static", ""
 		}
 		if n > 1 {
-			tip = fmt.Sprintf("%s, %s per bank\n%#x", formatCount(uint64(n), "buffer"), formatBytes(bytes), from)
+			tip = fmt.Sprintf("%s, %s per bank\n%#x", page.Count(uint64(n), "buffer"), page.Bytes(bytes), from)
 		}
 		fmt.Fprintf(out, `<rect class="%s"%s x="%.2f" y="%d" width="%.2f" height="%d"><title>%s</title></rect>`+"\n",
 			class, fill, x(from), y, max(x(to)-x(from), 0.4), mapSVGBar, html.EscapeString(tip))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -79,24 +80,24 @@ func TestTheMap(t *testing.T) {
 		name    string
 		path    string
 		options mapOptions
-		layout  listLayout
+		layout  page.Layout
 	}{
-		{"map", path, mapOptions{n: 12}, listLayout{}},
-		{"map_narrow", path, mapOptions{n: 4}, listLayout{width: 80}},
-		{"map_color", path, mapOptions{n: 4, devices: []int{1}}, listLayout{painter: painter{color: true}, width: 80}},
-		{"map_ascii", path, mapOptions{n: 4, regions: []string{"l1"}}, listLayout{painter: painter{ascii: true}}},
-		{"map_peak", path, mapOptions{n: 12, at: "peak", regions: []string{"DRAM"}}, listLayout{}},
-		{"map_end", path, mapOptions{at: "end"}, listLayout{}},
-		{"map_empty", path, mapOptions{at: "end", regions: []string{"DRAM"}}, listLayout{}},
-		{"map_unknown", without, mapOptions{}, listLayout{}},
+		{"map", path, mapOptions{n: 12}, page.Layout{}},
+		{"map_narrow", path, mapOptions{n: 4}, page.Layout{Width: 80}},
+		{"map_color", path, mapOptions{n: 4, devices: []int{1}}, page.Layout{Painter: page.Painter{Color: true}, Width: 80}},
+		{"map_ascii", path, mapOptions{n: 4, regions: []string{"l1"}}, page.Layout{Painter: page.Painter{ASCII: true}}},
+		{"map_peak", path, mapOptions{n: 12, at: "peak", regions: []string{"DRAM"}}, page.Layout{}},
+		{"map_end", path, mapOptions{at: "end"}, page.Layout{}},
+		{"map_empty", path, mapOptions{at: "end", regions: []string{"DRAM"}}, page.Layout{}},
+		{"map_unknown", without, mapOptions{}, page.Layout{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var b strings.Builder
 			qt.Assert(t, qt.IsNil(mapOf(t, test.path, test.options).writeText(&b, test.layout)))
 			checkGolden(t, test.name+".golden", b.String())
-			if test.layout.width > 0 {
+			if test.layout.Width > 0 {
 				for line := range strings.Lines(colors.ReplaceAllString(b.String(), "")) {
-					qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= test.layout.width), qt.Commentf("%s", line))
+					qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= test.layout.Width), qt.Commentf("%s", line))
 				}
 			}
 		})

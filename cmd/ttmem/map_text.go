@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"ttmem/cmd/ttmem/page"
 )
 
 // mapColumns is how wide a map is drawn where there is room: it fits into a terminal of 80
@@ -14,18 +16,18 @@ import (
 const mapColumns = 76
 
 // mapWidth is how wide a map is drawn.
-func (l listLayout) mapWidth() int { return min(mapColumns, l.columns()-2) }
+func mapWidth(l page.Layout) int { return min(mapColumns, l.Columns()-2) }
 
-func (m *mapPage) writeText(w io.Writer, layout listLayout) error {
+func (m *mapPage) writeText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	m.order()
-	layout.writeOthers(out, m.others)
+	layout.WriteOthers(out, m.others)
 	if len(m.maps) == 0 {
-		layout.write(out, 0, noStyle, m.nothing())
+		layout.Write(out, 0, page.NoStyle, m.nothing())
 		return out.Flush()
 	}
-	layout.write(out, 0, dim, fmt.Sprintf("%s buffers, %s in part, %s CBs and DFBs, %s free",
-		layout.pick("█", "#"), layout.pick("▄", "+"), layout.pick("▒", ":"), layout.pick("·", ".")))
+	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s buffers, %s in part, %s CBs and DFBs, %s free",
+		layout.Pick("█", "#"), layout.Pick("▄", "+"), layout.Pick("▒", ":"), layout.Pick("·", ".")))
 	var sites []*site
 	whole, brief := m.worthDrawing()
 	for _, r := range whole {
@@ -41,14 +43,14 @@ func (m *mapPage) writeText(w io.Writer, layout listLayout) error {
 	for i, r := range whole {
 		fmt.Fprintln(out)
 		if i == 0 || !slices.Equal(r.devices, whole[i-1].devices) {
-			title, of := formatIDs(r.devices), layout.separator()+m.of
+			title, of := page.Chips(r.devices), layout.Separator()+m.of
 			if len(r.devices) > 1 {
 				title += " (each)"
 			}
 			if r.board != "" {
-				of = layout.separator() + r.board + of
+				of = layout.Separator() + r.board + of
 			}
-			layout.writeTitle(out, "", title, of)
+			layout.WriteTitle(out, "", title, of)
 		}
 		m.writeRegion(out, layout, r)
 	}
@@ -68,23 +70,23 @@ func (m *mapPage) nothing() string {
 	return text
 }
 
-func (m *mapPage) writeRegion(out *bufio.Writer, layout listLayout, r *regionMap) {
+func (m *mapPage) writeRegion(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	s := r.space
 	of := ""
 	switch {
 	case s.Known() && s.Banks > 0:
-		of = fmt.Sprintf("  %s of %s, all used alike", formatCount(uint64(s.Banks), "bank"), formatBytes(s.End-s.Start))
+		of = fmt.Sprintf("  %s of %s, all used alike", page.Count(uint64(s.Banks), "bank"), page.Bytes(s.End-s.Start))
 	case s.Banks > 0:
-		of = fmt.Sprintf("  %s, all used alike", formatCount(uint64(s.Banks), "bank"))
+		of = fmt.Sprintf("  %s, all used alike", page.Count(uint64(s.Banks), "bank"))
 	}
-	layout.writeTitle(out, " ", s.Region.String(), of)
+	layout.WriteTitle(out, " ", s.Region.String(), of)
 	m.writeStrip(out, layout, r, r.start, r.end)
 	for _, part := range r.zooms() {
-		fmt.Fprintln(out, layout.paint(dim, "  of which:"))
+		fmt.Fprintln(out, layout.Paint(page.Dim, "  of which:"))
 		m.writeStrip(out, layout, r, part[0], part[1])
 	}
 	for _, line := range r.summary() {
-		for _, part := range wrap(line, layout.mapWidth()) {
+		for _, part := range page.Wrap(line, mapWidth(layout)) {
 			fmt.Fprintln(out, "  "+part)
 		}
 	}
@@ -92,21 +94,21 @@ func (m *mapPage) writeRegion(out *bufio.Writer, layout listLayout, r *regionMap
 }
 
 // writeStrip draws the addresses from start to end.
-func (m *mapPage) writeStrip(out *bufio.Writer, layout listLayout, r *regionMap, start, end uint64) {
+func (m *mapPage) writeStrip(out *bufio.Writer, layout page.Layout, r *regionMap, start, end uint64) {
 	from, to := fmt.Sprintf("%#x", start), fmt.Sprintf("%#x", end)
-	columns := layout.mapWidth()
-	fmt.Fprintln(out, "  "+layout.paint(dim, from+right(to, columns-width(from))))
+	columns := mapWidth(layout)
+	fmt.Fprintln(out, "  "+layout.Paint(page.Dim, from+page.Right(to, columns-page.Width(from))))
 	var strip strings.Builder
 	for _, c := range r.cells(start, end, columns) {
 		switch size := c.end - c.start; {
 		case c.used >= size:
-			strip.WriteString(layout.pick("█", "#"))
+			strip.WriteString(layout.Pick("█", "#"))
 		case c.used > 0:
-			strip.WriteString(layout.pick("▄", "+"))
+			strip.WriteString(layout.Pick("▄", "+"))
 		case c.static > 0:
-			strip.WriteString(layout.pick("▒", ":"))
+			strip.WriteString(layout.Pick("▒", ":"))
 		default:
-			strip.WriteString(layout.pick("·", "."))
+			strip.WriteString(layout.Pick("·", "."))
 		}
 	}
 	fmt.Fprintln(out, "  "+strip.String())
@@ -123,11 +125,11 @@ func (r *regionMap) used() (bytes uint64) {
 // summary says what is used and free.
 func (r *regionMap) summary() (lines []string) {
 	s := r.space
-	text := fmt.Sprintf("per bank: %s in %s", formatBytes(r.used()), formatCount(uint64(len(s.Blocks)), "buffer"))
+	text := fmt.Sprintf("per bank: %s in %s", page.Bytes(r.used()), page.Count(uint64(len(s.Blocks)), "buffer"))
 	if s.Known() {
-		text += fmt.Sprintf(", %s free in %s, the largest %s, fragmentation %s", formatBytes(s.FreeBytesPerBank),
-			formatCount(uint64(len(s.Holes)), "hole"), formatBytes(s.LargestFreeBytesPerBank),
-			cmp.Or(formatPercent(s.FreeBytesPerBank-s.LargestFreeBytesPerBank, s.FreeBytesPerBank), "0%"))
+		text += fmt.Sprintf(", %s free in %s, the largest %s, fragmentation %s", page.Bytes(s.FreeBytesPerBank),
+			page.Count(uint64(len(s.Holes)), "hole"), page.Bytes(s.LargestFreeBytesPerBank),
+			cmp.Or(page.Percent(s.FreeBytesPerBank-s.LargestFreeBytesPerBank, s.FreeBytesPerBank), "0%"))
 	} else {
 		text += "; where the region begins and ends is not known, so that what is free is not either"
 	}
@@ -139,7 +141,7 @@ func (r *regionMap) summary() (lines []string) {
 		if len(s.Blocks) > 0 {
 			lowest := s.Blocks[0].Address
 			if lowest >= end {
-				text += fmt.Sprintf(", %s below the lowest buffer at %#x", formatBytes(lowest-end), lowest)
+				text += fmt.Sprintf(", %s below the lowest buffer at %#x", page.Bytes(lowest-end), lowest)
 			} else {
 				text += fmt.Sprintf(", above the lowest buffer at %#x", lowest)
 			}
@@ -163,44 +165,44 @@ func largestRows(rows []mapRow, n int) (largest []mapRow) {
 const mapRowColumns = 72
 
 // writeRows lists the largest buffers and holes, in order of their addresses.
-func (m *mapPage) writeRows(out *bufio.Writer, layout listLayout, r *regionMap) {
+func (m *mapPage) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	rows := r.rows()
 	all := len(rows)
 	if m.n > 0 && m.n < all {
 		rows = largestRows(rows, m.n)
 		slices.SortStableFunc(rows, func(a, b mapRow) int { return cmp.Compare(a.address, b.address) })
 	}
-	narrow := layout.width > 0 && layout.width < mapRowColumns
-	head := right("address", 12) + right("per bank", 11) + right("age", 9)
+	narrow := layout.Width > 0 && layout.Width < mapRowColumns
+	head := page.Right("address", 12) + page.Right("per bank", 11) + page.Right("age", 9)
 	if !narrow {
 		head += "  what"
 	}
-	fmt.Fprintln(out, layout.paint(dim, head))
+	fmt.Fprintln(out, layout.Paint(page.Dim, head))
 	for i := range rows {
 		row := &rows[i]
-		line := right(fmt.Sprintf("%#x", row.address), 12) + right(formatBytes(row.bytes), 11)
-		style := noStyle
+		line := page.Right(fmt.Sprintf("%#x", row.address), 12) + page.Right(page.Bytes(row.bytes), 11)
+		style := page.NoStyle
 		if row.block == nil {
-			style = dim
+			style = page.Dim
 		}
-		title := m.title(row, layout.separator())
+		title := m.title(row, layout.Separator())
 		whole := m.site(row).withCaller(title)
 		if narrow && row.free() { // which has no age
-			fmt.Fprintln(out, line+layout.paint(style, right(title, 9)))
+			fmt.Fprintln(out, line+layout.Paint(style, page.Right(title, 9)))
 			continue
 		}
-		line += right(r.age(row), 9)
-		switch room := layout.width - width(line) - 2; {
-		case layout.width == 0 || !narrow && width(whole) <= room:
-			fmt.Fprintln(out, line+"  "+layout.paint(style, whole))
-		case !narrow && width(title) <= room:
-			fmt.Fprintln(out, line+"  "+layout.paint(style, title))
+		line += page.Right(r.age(row), 9)
+		switch room := layout.Width - page.Width(line) - 2; {
+		case layout.Width == 0 || !narrow && page.Width(whole) <= room:
+			fmt.Fprintln(out, line+"  "+layout.Paint(style, whole))
+		case !narrow && page.Width(title) <= room:
+			fmt.Fprintln(out, line+"  "+layout.Paint(style, title))
 		default:
 			fmt.Fprintln(out, line)
-			layout.write(out, nameIndent, style, whole)
+			layout.Write(out, page.NameIndent, style, whole)
 		}
 	}
 	if n := all - len(rows); n > 0 {
-		fmt.Fprintf(out, "  and %s more: -n 0 lists all\n", formatGrouped(n))
+		fmt.Fprintf(out, "  and %s more: -n 0 lists all\n", page.Grouped(n))
 	}
 }

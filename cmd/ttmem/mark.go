@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 )
 
 func newMark() *cobra.Command {
@@ -34,7 +36,7 @@ of ttmem record and leaks places marks at calls of a function (docs/leaks.md).`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			socket, _ := socketOf(c)
+			socket, _ := flags.SocketOf(c)
 			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 			defer stop()
 			client, err := service.Dial(socket)
@@ -47,15 +49,15 @@ of ttmem record and leaks places marks at calls of a function (docs/leaks.md).`,
 			defer client.Close()
 			if err := client.Mark(ctx, args[0]); err != nil {
 				if ctx.Err() != nil {
-					return errInterrupted
+					return term.ErrInterrupted
 				}
 				return err
 			}
-			warn(fmt.Sprintf("marked %q", args[0]))
+			term.Warn(fmt.Sprintf("marked %q", args[0]))
 			return nil
 		},
 	}
-	takeGlobals(c, socketFlag)
+	flags.Takes(c, flags.Socket)
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	return c
 }

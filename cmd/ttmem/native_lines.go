@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/symbolize"
 	"ttmem/symbolize/lines"
 	"ttmem/tracer/event"
@@ -48,7 +50,7 @@ func (l *lineFinder) of(f event.Frame) []event.Frame {
 	}
 	functions := names.At(f.Address)
 	if err := names.Err(); err != nil {
-		warn(fmt.Sprintf("no lines of %s: reading its debug information: %v", plain(f.Module), err))
+		term.Warn(fmt.Sprintf("no lines of %s: reading its debug information: %v", page.Clean(f.Module), err))
 	}
 	full := f.Name != symbolize.ShortName(f.Symbol) // recorded with --full-stacks
 	frames := make([]event.Frame, 0, 1)

@@ -14,6 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -46,13 +50,13 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 		RunE: func(c *cobra.Command, args []string) error { return oom(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	addLimit(c, &o.n, listedFailures)
-	takeGlobals(c, jsonFlag)
+	flags.Limit(c, &o.n, listedFailures)
+	flags.Takes(c, flags.JSON)
 	return c
 }
 
 func oom(c *cobra.Command, o *oomOptions, args []string) error {
-	o.json = wantsJSON(c)
+	o.json = flags.WantsJSON(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -64,25 +68,25 @@ func oom(c *cobra.Command, o *oomOptions, args []string) error {
 		return err
 	}
 	if o.json {
-		w.notes = withOthers(w.notes, w.others)
+		w.notes = page.WithOthers(w.notes, w.others)
 	}
-	page, err := newOOMPage(snap, w, o)
+	p, err := newOOMPage(snap, w, o)
 	if err != nil {
 		return err
 	}
-	if len(page.failures) == 0 {
+	if len(p.failures) == 0 {
 		if err := o.source.missing(); err != nil {
 			return err
 		}
 	}
-	if err := page.write(os.Stdout, listLayoutFor(os.Stdout)); err != nil {
-		return fmt.Errorf("writing the failures: %w", pathless(err))
+	if err := p.write(os.Stdout, term.LayoutFor(os.Stdout)); err != nil {
+		return fmt.Errorf("writing the failures: %w", output.Pathless(err))
 	}
 	for _, note := range w.notes {
-		warn(note)
+		term.Warn(note)
 	}
 	if n := snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("failures may be missing, and figures wrong: %s lost", formatCount(n, "event")))
+		term.Warn(fmt.Sprintf("failures may be missing, and figures wrong: %s lost", page.Count(n, "event")))
 	}
 	return w.status()
 }
@@ -151,7 +155,7 @@ func newOOMPage(snap *aggregate.Snapshot, w *watched, o *oomOptions) (*oomPage, 
 }
 
 // write writes the page as the options ask for.
-func (p *oomPage) write(w io.Writer, layout listLayout) error {
+func (p *oomPage) write(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	var err error
 	if p.o.json {
@@ -162,20 +166,12 @@ func (p *oomPage) write(w io.Writer, layout listLayout) error {
 	return errors.Join(err, out.Flush())
 }
 
-// cutNewest keeps the newest n, or all where n is 0.
-func cutNewest[T any](list []T, n int) (kept []T, omitted int) {
-	if n > 0 && len(list) > n {
-		return list[len(list)-n:], len(list) - n
-	}
-	return list, 0
-}
-
 // process is the name of the process of a failure; "" where it is forgotten.
 func (p *oomPage) process(f *aggregate.Failure) string {
-	name := plain(f.Comm)
+	name := page.Clean(f.Comm)
 	for i := range p.snap.Processes {
 		if one := &p.snap.Processes[i]; one.PID == f.PID && one.SinceNs <= f.TimeNs {
-			name = processName(one)
+			name = page.ProcessName(one)
 		}
 	}
 	return name

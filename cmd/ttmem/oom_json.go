@@ -4,6 +4,8 @@ import (
 	"io"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -99,11 +101,11 @@ func (p *oomPage) writeJSON(w io.Writer) error {
 		Lost: p.snap.Lost, Notes: p.w.notes,
 	}
 	var shown []*aggregate.Failure
-	shown, doc.Omitted = cutNewest(p.failures, p.o.n)
+	shown, doc.Omitted = page.Newest(p.failures, p.o.n)
 	for _, f := range shown {
 		doc.Failures = append(doc.Failures, p.failure(f))
 	}
-	return encode(w, doc)
+	return page.JSON(w, doc)
 }
 
 // reasonOf is the reason of a failure for programs.
@@ -119,7 +121,7 @@ func (p *oomPage) failure(f *aggregate.Failure) oomFailure {
 		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: p.process(f), UID: f.UID,
 		Reason: reasonOf(f), TooLarge: f.Verdict() == aggregate.TooLarge, Region: f.Region, Devices: f.Devices,
 		SizeBytes: f.SizeBytes, Banks: f.Banks, NeededBytesPerBank: f.BytesPerBank,
-		Message: f.Message, Name: aggregate.NameOf(f.Stack.Frames()).String(), Stack: f.Stack,
+		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack,
 	}
 	if f.Region == event.CB.String() {
 		one.ProgramID = &f.ProgramID
@@ -157,9 +159,9 @@ func oomBlames(list []aggregate.Blame) (blames []oomBlame) {
 		frames := l.Stack.Frames()
 		one := oomBlame{
 			oomHeld: oomHeld{l.BytesPerBank, l.Count}, LowestAddress: l.Address, EndAddress: l.End,
-			BeforeAttach: l.BeforeAttach, Name: aggregate.NameOf(frames).String(), Stack: l.Stack,
+			BeforeAttach: l.BeforeAttach, Name: name.Of(frames).String(), Stack: l.Stack,
 		}
-		if kept := aggregate.KeptBy(frames); kept != nil {
+		if kept := name.RuntimeRetained(frames); kept != nil {
 			one.Kept = kept.Name
 		}
 		blames = append(blames, one)

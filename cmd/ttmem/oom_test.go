@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -62,12 +63,12 @@ func oomPageOf(t *testing.T, o oomOptions, events ...event.Event) *oomPage {
 	for i := range events {
 		s.Apply(&events[i])
 	}
-	page, err := newOOMPage(s.Snapshot(), &watched{of: "in model.ttmem"}, &o)
+	p, err := newOOMPage(s.Snapshot(), &watched{of: "in model.ttmem"}, &o)
 	qt.Assert(t, qt.IsNil(err))
-	return page
+	return p
 }
 
-func (p *oomPage) text(t *testing.T, layout listLayout) string {
+func (p *oomPage) text(t *testing.T, layout page.Layout) string {
 	t.Helper()
 	var b bytes.Buffer
 	qt.Assert(t, qt.IsNil(p.write(&b, layout)))
@@ -78,18 +79,18 @@ func TestOOMPages(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		o      oomOptions
-		layout listLayout
+		layout page.Layout
 	}{
-		{"oom", oomOptions{}, listLayout{}},
-		{"oom_ascii", oomOptions{n: 2}, listLayout{painter: painter{ascii: true}, width: 80}},
-		{"oom_narrow", oomOptions{n: 2}, listLayout{painter: painter{color: true}, width: 60}},
-		{"oom_filter", oomOptions{source: sourceOptions{pids: []int{8}}}, listLayout{}},
+		{"oom", oomOptions{}, page.Layout{}},
+		{"oom_ascii", oomOptions{n: 2}, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}},
+		{"oom_narrow", oomOptions{n: 2}, page.Layout{Painter: page.Painter{Color: true}, Width: 60}},
+		{"oom_filter", oomOptions{source: sourceOptions{pids: []int{8}}}, page.Layout{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := oomPageOf(t, c.o, oomEvents()...).text(t, c.layout)
 			for line := range strings.Lines(colors.ReplaceAllString(text, "")) {
-				limit := c.layout.columns()
-				qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= limit), qt.Commentf("%q", line))
+				limit := c.layout.Columns()
+				qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= limit), qt.Commentf("%q", line))
 			}
 			checkGolden(t, c.name+".golden", text)
 		})
@@ -97,20 +98,20 @@ func TestOOMPages(t *testing.T) {
 }
 
 func TestNoFailureIsANormalAnswer(t *testing.T) {
-	qt.Check(t, qt.Equals(oomPageOf(t, oomOptions{}).text(t, listLayout{}), "No allocation failed in model.ttmem.\n"))
-	text := oomPageOf(t, oomOptions{source: sourceOptions{pids: []int{9}}}, oomEvents()...).text(t, listLayout{})
+	qt.Check(t, qt.Equals(oomPageOf(t, oomOptions{}).text(t, page.Layout{}), "No allocation failed in model.ttmem.\n"))
+	text := oomPageOf(t, oomOptions{source: sourceOptions{pids: []int{9}}}, oomEvents()...).text(t, page.Layout{})
 	qt.Check(t, qt.StringContains(text, "6 others did, of which none is what the flags ask for."))
 }
 
 // TestOOMJSON has the fields that are documented.
 func TestOOMJSON(t *testing.T) {
-	page := oomPageOf(t, oomOptions{json: true, n: 3}, oomEvents()...)
+	p := oomPageOf(t, oomOptions{json: true, n: 3}, oomEvents()...)
 	var said struct {
 		V        int
 		Omitted  int
 		Failures []map[string]any
 	}
-	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(page.text(t, listLayout{})), &said)))
+	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(p.text(t, page.Layout{})), &said)))
 	qt.Check(t, qt.Equals(said.V, 1))
 	qt.Check(t, qt.Equals(said.Omitted, 3))
 	large, clash, other := said.Failures[0], said.Failures[1], said.Failures[2]

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -44,34 +46,34 @@ func (p *oomPage) groups() (list []*alikeFailures) {
 	return list
 }
 
-func (p *oomPage) writeText(out *bufio.Writer, layout listLayout) {
-	layout.writeOthers(out, p.w.others)
+func (p *oomPage) writeText(out *bufio.Writer, layout page.Layout) {
+	layout.WriteOthers(out, p.w.others)
 	groups := p.groups()
 	if len(groups) == 0 {
-		layout.write(out, 0, noStyle, p.nothing())
+		layout.Write(out, 0, page.NoStyle, p.nothing())
 		return
 	}
-	head := fmt.Sprintf("%s failed %s", formatCount(uint64(len(p.failures)), "request"), plain(p.w.of))
-	layout.write(out, 0, dim, head)
-	shown, omitted := cutNewest(groups, p.o.n)
+	head := fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.failures)), "request"), page.Clean(p.w.of))
+	layout.Write(out, 0, page.Dim, head)
+	shown, omitted := page.Newest(groups, p.o.n)
 	for _, g := range shown {
 		fmt.Fprintln(out)
 		p.writeFailure(out, layout, g)
 	}
 	if omitted > 0 {
 		fmt.Fprintln(out)
-		layout.write(out, 0, noStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", formatGrouped(omitted)))
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
 	}
 	if p.o.source.file != "" && readOnce(p.o.source.file) == nil && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
 		return g.Evidence != nil && (g.Verdict() == aggregate.Fragmented || g.Verdict() == aggregate.Clash)
 	}) {
-		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", plain(p.o.source.file))
+		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.o.source.file))
 		fmt.Fprintln(out)
-		p.sized(layout).write(out, 0, dim, text)
+		p.sized(layout).Write(out, 0, page.Dim, text)
 	}
 	if p.forgotten > 0 {
 		fmt.Fprintln(out)
-		layout.write(out, 0, noStyle, fmt.Sprintf("Before these, %s failed of which nothing more is known.", formatCount(p.forgotten, "request")))
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("Before these, %s failed of which nothing more is known.", page.Count(p.forgotten, "request")))
 	}
 }
 
@@ -79,16 +81,16 @@ func (p *oomPage) writeText(out *bufio.Writer, layout listLayout) {
 func (p *oomPage) nothing() string {
 	if p.snap.FailureCount > 0 {
 		return fmt.Sprintf("No such allocation failed %s: %s did, of which none is what the flags ask for.",
-			plain(p.w.of), formatCount(p.snap.FailureCount, "other"))
+			page.Clean(p.w.of), page.Count(p.snap.FailureCount, "other"))
 	}
 	if pids := p.o.source.pids; len(pids) > 0 {
-		of := "PID " + listPIDs(pids)
+		of := "PID " + page.PIDs(pids)
 		if p.w.of == "in "+of {
 			return fmt.Sprintf("No allocation of %s failed.", of)
 		}
-		return fmt.Sprintf("No allocation of %s failed %s.", of, plain(p.w.of))
+		return fmt.Sprintf("No allocation of %s failed %s.", of, page.Clean(p.w.of))
 	}
-	return fmt.Sprintf("No allocation failed %s.", plain(p.w.of))
+	return fmt.Sprintf("No allocation failed %s.", page.Clean(p.w.of))
 }
 
 // verdicts name why a request failed.
@@ -105,32 +107,32 @@ func failureRegion(f *aggregate.Failure) string {
 	return f.Region
 }
 
-func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFailures) {
+func (p *oomPage) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailures) {
 	frames := g.Stack.Frames()
 	title := failureRegion(g.Failure) + ": " + verdicts[g.Verdict()]
-	at := "on " + formatIDs(slices.Sorted(slices.Values(g.Devices)))
+	at := "on " + page.Chips(slices.Sorted(slices.Values(g.Devices)))
 	if len(g.Devices) == 0 {
 		at = "on an unknown chip"
 	}
-	if layout.width == 0 || width(title+at)+2 <= layout.width {
-		fmt.Fprintln(out, layout.paint(boldRed, title)+layout.paint(dim, "  "+at))
+	if layout.Width == 0 || page.Width(title+at)+2 <= layout.Width {
+		fmt.Fprintln(out, layout.Paint(page.BoldRed, title)+layout.Paint(page.Dim, "  "+at))
 	} else {
-		layout.write(out, 0, boldRed, title)
-		layout.write(out, 1, dim, at)
+		layout.Write(out, 0, page.BoldRed, title)
+		layout.Write(out, 1, page.Dim, at)
 	}
-	name := plain(aggregate.NameOf(frames).Text(layout.separator()))
+	name := page.Clean(name.Of(frames).Text(layout.Separator()))
 	if name == "" {
 		name = "(no call stack)"
 	}
-	p.sized(layout).write(out, 1, green, name)
+	p.sized(layout).Write(out, 1, page.Green, name)
 	p.writeCallers(out, layout, 3, frames)
 	who := strings.TrimRight(fmt.Sprintf("PID %d %s", g.PID, p.process(g.Failure)), " ") + ", " + p.moment(g.TimeNs)
 	if g.times > 1 {
 		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
 	}
-	p.sized(layout).write(out, 1, dim, who)
+	p.sized(layout).Write(out, 1, page.Dim, who)
 	if g.Verdict() == aggregate.Unexplained {
-		p.sized(layout).write(out, 1, noStyle, firstLine(g.Message))
+		p.sized(layout).Write(out, 1, page.NoStyle, page.FirstLine(g.Message))
 	}
 	e := g.Evidence
 	if e == nil {
@@ -141,47 +143,47 @@ func (p *oomPage) writeFailure(out *bufio.Writer, layout listLayout, g *alikeFai
 		return
 	}
 	p.writeFigures(out, layout, g.Failure)
-	p.sized(layout).write(out, 1, bold, explain(g.Failure))
+	p.sized(layout).Write(out, 1, page.Bold, explain(g.Failure))
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
 	if e.Held.Count > e.Blocking.Count && g.Verdict() != aggregate.TooLarge {
-		p.sized(layout).write(out, 1, noStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
-			g.Region, formatBytes(e.Held.BytesPerBank), formatCount(e.Held.Count, "buffer")))
+		p.sized(layout).Write(out, 1, page.NoStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
+			g.Region, page.Bytes(e.Held.BytesPerBank), page.Count(e.Held.Count, "buffer")))
 		p.writeBlames(out, layout, e.Holders, e.Held)
 	}
 }
 
 // sized is the layout with the width that text is broken at.
-func (p *oomPage) sized(layout listLayout) listLayout {
-	layout.width = layout.columns()
+func (p *oomPage) sized(layout page.Layout) page.Layout {
+	layout.Width = layout.Columns()
 	return layout
 }
 
 // moment says when that was.
 func (p *oomPage) moment(ns uint64) string {
 	if p.w.live {
-		return formatSeconds(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " ago"
+		return page.Seconds(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " ago"
 	}
-	if first := firstNs(p.snap, false); first > 0 && first <= ns && forgottenProcesses(p.snap) == 0 {
-		return "at " + formatMoment(ns-first)
+	if first := page.FirstNs(p.snap, false); first > 0 && first <= ns && page.ForgottenProcesses(p.snap) == 0 {
+		return "at " + page.Moment(ns-first)
 	}
-	return formatMoment(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " before the end"
+	return page.Moment(p.snap.TimeNs-min(ns, p.snap.TimeNs)) + " before the end"
 }
 
 // writeFigures writes what was asked for and what there was.
-func (p *oomPage) writeFigures(out *bufio.Writer, layout listLayout, f *aggregate.Failure) {
+func (p *oomPage) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, more string) {
-		text, same := left("   "+what, 24)+right(fmt.Sprint(n), 12)+" B", right(formatBytes(n), 12)
-		if layout.width > 0 && width(text+same+more) > layout.width {
+		text, same := page.Left("   "+what, 24)+page.Right(fmt.Sprint(n), 12)+" B", page.Right(page.Bytes(n), 12)
+		if layout.Width > 0 && page.Width(text+same+more) > layout.Width {
 			fmt.Fprintln(out, text)
-			text, same = "", right(strings.TrimSpace(same), 38-width(more))
+			text, same = "", page.Right(strings.TrimSpace(same), 38-page.Width(more))
 		}
-		fmt.Fprintln(out, text+same+layout.paint(dim, more))
+		fmt.Fprintln(out, text+same+layout.Paint(page.Dim, more))
 	}
-	fmt.Fprintln(out, layout.paint(dim, fmt.Sprintf("   of each of %d banks", f.Banks)))
-	line("asked for", f.BytesPerBank, "  "+formatBytes(f.BytesPerBank*uint64(f.Banks))+" in all")
+	fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("   of each of %d banks", f.Banks)))
+	line("asked for", f.BytesPerBank, "  "+page.Bytes(f.BytesPerBank*uint64(f.Banks))+" in all")
 	if e.Capacity.Base != 0 {
 		line("largest free block", e.LargestFreeBytesPerBank, "")
 		line("free", e.FreeBytesPerBank, "")
@@ -195,7 +197,7 @@ func explain(f *aggregate.Failure) string {
 	e := f.Evidence
 	// The bytes are the least that there are; other places may have fewer buffers.
 	place := fmt.Sprintf("It would fit if at least this were gone: %s of each bank (%s, between %#x and %#x).",
-		formatBytes(e.Blocking.BytesPerBank), formatCount(e.Blocking.Count, "buffer"), e.From, e.To)
+		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
 	switch f.Verdict() {
 	case aggregate.TooLarge:
 		text := "It would not fit if nothing else were there: split it"
@@ -207,7 +209,7 @@ func explain(f *aggregate.Failure) string {
 		}
 		return text + "."
 	case aggregate.TooLittle:
-		return fmt.Sprintf("%s are missing in each bank. %s", formatBytes(f.BytesPerBank-e.FreeBytesPerBank), place)
+		return fmt.Sprintf("%s are missing in each bank. %s", page.Bytes(f.BytesPerBank-e.FreeBytesPerBank), place)
 	case aggregate.Fragmented:
 		return "Enough is free, but in pieces that are all too small. " + place
 	}
@@ -215,43 +217,43 @@ func explain(f *aggregate.Failure) string {
 }
 
 // writeClash writes how far a program's static buffers reach into tensors.
-func (p *oomPage) writeClash(out *bufio.Writer, layout listLayout, f *aggregate.Failure) {
+func (p *oomPage) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, same string) {
-		text := left("   "+what, 27) + right(fmt.Sprint(n), 10)
-		if same = right(same, 12); layout.width > 0 && width(text+same) > layout.width {
+		text := page.Left("   "+what, 27) + page.Right(fmt.Sprint(n), 10)
+		if same = page.Right(same, 12); layout.Width > 0 && page.Width(text+same) > layout.Width {
 			fmt.Fprintln(out, text)
-			text, same = "", right(strings.TrimSpace(same), 37)
+			text, same = "", page.Right(strings.TrimSpace(same), 37)
 		}
 		fmt.Fprintln(out, text+same)
 	}
 	if e.To == 0 || e.Lowest == 0 {
-		p.sized(layout).write(out, 1, noStyle, "Where they meet is not known.")
+		p.sized(layout).Write(out, 1, page.NoStyle, "Where they meet is not known.")
 		return
 	}
 	line("program's buffers end at", e.To, fmt.Sprintf("%#x", e.To))
 	line("lowest tensor begins at", e.Lowest, fmt.Sprintf("%#x", e.Lowest))
 	over := e.To - min(e.To, e.Lowest)
-	line("that is too low by", over, formatBytes(over))
+	line("that is too low by", over, page.Bytes(over))
 	if e.Blocking.Count > 0 {
-		p.sized(layout).write(out, 1, bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
-			e.To, formatCount(e.Blocking.Count, "tensor"), formatBytes(e.Blocking.BytesPerBank)))
+		p.sized(layout).Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
+			e.To, page.Count(e.Blocking.Count, "tensor"), page.Bytes(e.Blocking.BytesPerBank)))
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	p.sized(layout).write(out, 1, bold, fmt.Sprintf("These buffers of program %d reach above %#x, on each of their cores:", f.ProgramID, e.Lowest))
-	p.sized(layout).writeHead(out, right("from", 14)+right("to", 10)+right("bytes", 12), "  kind, cores")
+	p.sized(layout).Write(out, 1, page.Bold, fmt.Sprintf("These buffers of program %d reach above %#x, on each of their cores:", f.ProgramID, e.Lowest))
+	p.sized(layout).WriteHead(out, page.Right("from", 14)+page.Right("to", 10)+page.Right("bytes", 12), "  kind, cores")
 	for i := range e.Statics {
 		s := &e.Statics[i]
-		text := right(fmt.Sprintf("%#x", s.Address), 14) + right(fmt.Sprintf("%#x", s.End()), 10) + right(formatBytes(s.BytesPerCore), 12) + "  "
-		p.sized(layout).beside(out, text, noStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
+		text := page.Right(fmt.Sprintf("%#x", s.Address), 14) + page.Right(fmt.Sprintf("%#x", s.End()), 10) + page.Right(page.Bytes(s.BytesPerCore), 12) + "  "
+		p.sized(layout).Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
 	}
 }
 
 // writeCallers writes the calls that led to an allocation.
-func (p *oomPage) writeCallers(out *bufio.Writer, layout listLayout, indent int, frames []event.Frame) {
+func (p *oomPage) writeCallers(out *bufio.Writer, layout page.Layout, indent int, frames []event.Frame) {
 	layout = p.sized(layout)
-	for _, line := range joinCallers(callers(frames), layout, layout.width-indent) {
-		layout.write(out, indent, dim, line)
+	for _, line := range page.JoinCallers(page.Callers(frames), layout, layout.Width-indent) {
+		layout.Write(out, indent, page.Dim, line)
 	}
 }
 
@@ -265,30 +267,30 @@ func formatRanges(ranges []event.CoreRange) string {
 }
 
 // writeBlames writes the call stacks that something is from.
-func (p *oomPage) writeBlames(out *bufio.Writer, layout listLayout, list []aggregate.Blame, all aggregate.Blame) {
-	p.sized(layout).writeHead(out, right("each bank", 13)+right("buffers", 9)+right("from", 11), "  allocated by")
+func (p *oomPage) writeBlames(out *bufio.Writer, layout page.Layout, list []aggregate.Blame, all aggregate.Blame) {
+	p.sized(layout).WriteHead(out, page.Right("each bank", 13)+page.Right("buffers", 9)+page.Right("from", 11), "  allocated by")
 	rest := all
 	for i := range list {
 		l := &list[i]
 		rest.Count -= min(rest.Count, l.Count)
 		rest.BytesPerBank -= min(rest.BytesPerBank, l.BytesPerBank)
 		frames := l.Stack.Frames()
-		name := plain(aggregate.NameOf(frames).Text(layout.separator()))
+		site := page.Clean(name.Of(frames).Text(layout.Separator()))
 		switch {
-		case name != "":
+		case site != "":
 		case l.BeforeAttach:
-			name = "(there before the attach)"
+			site = "(there before the attach)"
 		default:
-			name = "(no call stack)"
+			site = "(no call stack)"
 		}
-		if kept := aggregate.KeptBy(frames); kept != nil {
-			name += " (kept by tt-metal: " + kept.Name + ")"
+		if kept := name.RuntimeRetained(frames); kept != nil {
+			site += " (kept by tt-metal: " + kept.Name + ")"
 		}
-		text := right(formatBytes(l.BytesPerBank), 13) + right(fmt.Sprint(l.Count), 9) + right(fmt.Sprintf("%#x", l.Address), 11) + "  "
-		indent := p.sized(layout).beside(out, text, green, name)
+		text := page.Right(page.Bytes(l.BytesPerBank), 13) + page.Right(fmt.Sprint(l.Count), 9) + page.Right(fmt.Sprintf("%#x", l.Address), 11) + "  "
+		indent := p.sized(layout).Beside(out, text, page.Green, site)
 		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {
-		layout.beside(out, right(formatBytes(rest.BytesPerBank), 13)+right(fmt.Sprint(rest.Count), 9)+right("", 11)+"  ", noStyle, "by other lines")
+		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Right("", 11)+"  ", page.NoStyle, "by other lines")
 	}
 }

@@ -12,6 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -45,18 +50,18 @@ docs/peak.md explains the page.`,
 		RunE: func(c *cobra.Command, args []string) error { return peak(c, &o, args) },
 	}
 	o.source.registerWatch(c)
-	addBy(c, &o.by, "stack")
-	addChips(c, &o.devices)
-	addRegions(c, &o.regions, dumpRegions())
-	addLimit(c, &o.n, listedHolders)
+	flags.By(c, &o.by, "stack")
+	flags.Chips(c, &o.devices)
+	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Limit(c, &o.n, listedHolders)
 	c.Flags().StringVar(&o.timeline, "timeline", "", "draw the timelines into `FILE`, as SVG (-: standard output)")
 	_ = c.MarkFlagFilename("timeline", "svg")
-	takeGlobals(c, jsonFlag, rulesFlag)
+	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *peakOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, error) {
+func (o *peakOptions) check(c *cobra.Command) (dumpFilter, *name.Rules, error) {
 	timeline := c.Flags().Changed("timeline")
 	switch {
 	case timeline && o.timeline == "":
@@ -66,14 +71,14 @@ func (o *peakOptions) check(c *cobra.Command) (dumpFilter, *aggregate.Rules, err
 	case o.json && c.Flags().Changed("limit"):
 		return dumpFilter{}, nil, errors.New("-n is of the text: --json has everything")
 	}
-	if err := checkBy(o.by); err != nil {
+	if err := flags.CheckBy(o.by); err != nil {
 		return dumpFilter{}, nil, err
 	}
 	return o.dumpOptions.check()
 }
 
 func peak(c *cobra.Command, o *peakOptions, args []string) error {
-	o.json, o.rules = wantsJSON(c), rulesFile(c)
+	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
 	}
@@ -81,44 +86,45 @@ func peak(c *cobra.Command, o *peakOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	var svg *wholeFile
+	var svg *output.File
 	if o.timeline != "" && o.timeline != "-" {
-		if svg, err = createWhole("--timeline", o.timeline); err != nil {
+		if svg, err = output.Create("--timeline", o.timeline); err != nil {
 			return err
 		}
-		defer svg.discard()
+		defer svg.Discard()
 	}
-	peaks, w, err := o.watchPeaks(filter.wantsPeak)
+	state := aggregate.New()
+	w, err := o.source.watch(state.Apply, func() {})
 	if err != nil {
 		return err
 	}
-	page, err := newPeakPage(peaks, w, filter, rules, o.by)
+	p, err := newPeakPage(state, w, filter, rules, o.by)
 	if err != nil {
 		return cmp.Or(o.source.missing(), err)
 	}
 	if older := olderOf(o.source.file); older != "" {
-		page.about = append(page.about, older)
+		p.about = append(p.about, older)
 	}
-	if err := page.write(os.Stdout, o, listLayoutFor(os.Stdout)); err != nil {
-		return fmt.Errorf("writing the peaks: %w", pathless(err))
+	if err := p.write(os.Stdout, o, term.LayoutFor(os.Stdout)); err != nil {
+		return fmt.Errorf("writing the peaks: %w", output.Pathless(err))
 	}
 	if svg != nil {
-		if err := svg.finish(page.writeSVG(svg.f)); err != nil {
+		if err := svg.Finish(p.writeSVG(svg.W)); err != nil {
 			return fmt.Errorf("--timeline %s: %w", o.timeline, err)
 		}
-		warn("drew the timelines to " + o.timeline)
+		term.Warn("drew the timelines to " + o.timeline)
 	}
 	for _, note := range w.notes {
-		warn(note)
+		term.Warn(note)
 	}
-	if n := page.list.snap.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("the peaks may be wrong: %s lost", formatCount(n, "event")))
+	if n := p.list.snap.LostEvents(); n > 0 {
+		term.Warn(fmt.Sprintf("the peaks may be wrong: %s lost", page.Count(n, "event")))
 	}
 	return w.status()
 }
 
 // write writes the page as the options ask for.
-func (p *peakPage) write(w io.Writer, o *peakOptions, layout listLayout) error {
+func (p *peakPage) write(w io.Writer, o *peakOptions, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	var err error
 	switch {
@@ -135,7 +141,7 @@ func (p *peakPage) write(w io.Writer, o *peakOptions, layout listLayout) error {
 // A peakPage is what there is to show of peaks.
 type peakPage struct {
 	of      string
-	peaks   *aggregate.Peaks
+	peaks   []aggregate.RegionPeak
 	list    *listing // names and groups what the peaks are made of
 	by      string
 	beginNs uint64
@@ -144,8 +150,7 @@ type peakPage struct {
 	// only its highest peaks.
 	restored bool
 	regions  []*chipsPeak
-	// sites are those of all that the peaks were made of, by the ids of stacks: where
-	// parts of a recording were read apart, the same stack has come more than once.
+	// sites are those of all that the peaks were made of, by the ids of stacks.
 	sites map[uint64]*site
 	notes []string
 	// about is what is to be known of the timelines, a sentence each.
@@ -161,12 +166,12 @@ type chipsPeak struct {
 	rows, programs []peakRow
 }
 
-func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *aggregate.Rules, by string) (*peakPage, error) {
-	begin, restored := peaks.Begin()
-	snap := peaks.Snapshot()
+func newPeakPage(state *aggregate.State, w *watched, filter dumpFilter, rules *name.Rules, by string) (*peakPage, error) {
+	begin, restored := state.Since()
+	snap := state.Snapshot()
 	p := &peakPage{
-		of: w.of, peaks: peaks, by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
-		list:   &listing{present: &present{State: peaks.State, nowNs: snap.TimeNs, of: w.in()}, snap: snap, rules: rules},
+		of: w.of, peaks: state.RegionPeaks(), by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
+		list:   &listing{present: &present{State: state, nowNs: snap.TimeNs, of: w.in()}, snap: snap, rules: rules},
 		chosen: len(filter.devices) > 0, sites: make(map[uint64]*site), notes: w.notes,
 	}
 	if w.live {
@@ -178,10 +183,9 @@ func newPeakPage(peaks *aggregate.Peaks, w *watched, filter dumpFilter, rules *a
 	if late := p.late(&filter); late != "" {
 		p.about = append(p.about, late)
 	}
-	all := peaks.RegionPeaks()
 	for _, region := range peakRegions {
-		for i := range all {
-			peak := &all[i]
+		for i := range p.peaks {
+			peak := &p.peaks[i]
 			if peak.Region != region || !filter.wantsPeak(peak.Device, region) {
 				continue
 			}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -175,7 +176,7 @@ func (p *peakPage) processesJSON() []peakProcess {
 	list := []peakProcess{}
 	for i := range p.list.snap.Processes {
 		one := &p.list.snap.Processes[i]
-		doc := peakProcess{PID: one.PID, Name: processName(one), Regions: []peakProcessPeak{}}
+		doc := peakProcess{PID: one.PID, Name: page.ProcessName(one), Regions: []peakProcessPeak{}}
 		for _, region := range peakRegions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {
 				doc.Regions = append(doc.Regions, peakProcessPeak{region.String(), peak.TimeNs, peak.Bytes})

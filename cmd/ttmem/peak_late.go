@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"slices"
+
+	"ttmem/cmd/ttmem/page"
 )
 
 // late says of processes that ran before they were attached that the rise with which they
@@ -26,8 +28,8 @@ func (p *peakPage) late(filter *dumpFilter) string {
 	}
 	if len(pids) > 1 {
 		return fmt.Sprintf("PID %s ran already: their first rises are no allocations, but the reading of what they had from their memory: %s.",
-			listPIDs(pids[:min(len(pids), shownOwners)]), formatCount(buffers, "buffer"))
+			page.PIDs(pids[:min(len(pids), shownOwners)]), page.Count(buffers, "buffer"))
 	}
 	return fmt.Sprintf("PID %d ran already: its first rise is no allocation, but the reading of what it had from its memory: %s.",
-		pids[0], formatCount(buffers, "buffer"))
+		pids[0], page.Count(buffers, "buffer"))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -51,7 +52,7 @@ func (r *peakRows) row(a *allocation, stack *event.Stack) *peakRow {
 	k := peakRowKey{text: r.page.key(a)}
 	var calls []string
 	if r.page.by == "stack" {
-		calls = callers(a.site.stack.Frames())
+		calls = page.Callers(a.site.stack.Frames())
 		k.pid, k.callers = a.pid, strings.Join(calls, "\n")
 	}
 	at, ok := r.index[k]
@@ -61,15 +62,6 @@ func (r *peakRows) row(a *allocation, stack *event.Stack) *peakRow {
 		r.list = append(r.list, peakRow{key: k.text, pid: k.pid, callers: calls})
 	}
 	return &r.list[at]
-}
-
-// callers are the user's calls that led to the innermost one, which is in the name.
-func callers(frames []event.Frame) (list []string) {
-	calls := aggregate.OwnCalls(frames)
-	for _, call := range calls[min(1, len(calls)):] {
-		list = append(list, plain(call.String()))
-	}
-	return list
 }
 
 // key is what an allocation is counted as.
@@ -82,7 +74,7 @@ func (p *peakPage) key(a *allocation) string {
 		case len(a.devices) == 1:
 			return "this chip alone"
 		}
-		return formatIDs(a.devices)
+		return page.Chips(a.devices)
 	case "process":
 		return p.process(a.pid)
 	case "op", "file", "component":
@@ -90,7 +82,7 @@ func (p *peakPage) key(a *allocation) string {
 			return p.list.title(&allocation{before: true, site: &site{}}, "")
 		}
 	}
-	grouping := groupings[slices.IndexFunc(groupings, func(g dumpGrouping) bool { return g.name == p.by })]
+	grouping := groupingOf(p.by)
 	return grouping.keys(p.list, a)[0]
 }
 
@@ -99,7 +91,7 @@ func (p *peakPage) process(pid int) string {
 	name := ""
 	for i := range p.list.snap.Processes {
 		if one := &p.list.snap.Processes[i]; one.PID == pid && (name == "" || one.Exit == nil) {
-			name = " " + processName(one)
+			name = " " + page.ProcessName(one)
 		}
 	}
 	return fmt.Sprintf("PID %d%s", pid, name)

@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -81,16 +82,16 @@ func modelEvents(chips ...int) []event.Event {
 
 func pageOf(t *testing.T, by string, filter dumpFilter, events ...event.Event) *peakPage {
 	t.Helper()
-	peaks := aggregate.NewPeaks()
+	peaks := aggregate.New()
 	for i := range events {
 		peaks.Apply(&events[i])
 	}
-	page, err := newPeakPage(peaks, &watched{of: "model.ttmem"}, filter, nil, by)
+	p, err := newPeakPage(peaks, &watched{of: "model.ttmem"}, filter, nil, by)
 	qt.Assert(t, qt.IsNil(err))
-	return page
+	return p
 }
 
-func (p *peakPage) text(layout listLayout, n int) string {
+func (p *peakPage) text(layout page.Layout, n int) string {
 	var b bytes.Buffer
 	out := bufio.NewWriter(&b)
 	p.writeText(out, layout, n)
@@ -99,7 +100,7 @@ func (p *peakPage) text(layout listLayout, n int) string {
 }
 
 func TestAPeakPageSaysWhenAndOfWhat(t *testing.T) {
-	text := pageOf(t, "stack", dumpFilter{}, modelEvents(0)...).text(listLayout{width: 80}, 10)
+	text := pageOf(t, "stack", dumpFilter{}, modelEvents(0)...).text(page.Layout{Width: 80}, 10)
 	for _, want := range []string{
 		"model.ttmem, over 1.000 s",
 		"DRAM  chip 0\n peak 1.5 MiB, 13% of 12.0 MiB, at 0.301 s\n",
@@ -119,9 +120,9 @@ func TestAPeakPageSaysWhenAndOfWhat(t *testing.T) {
 func TestProgramsAtAPeakAreNotAdded(t *testing.T) {
 	events := modelEvents(0)
 	events[9], events[10] = placed(450, 2, 1024, heldAt, 0), placed(500, 1, 4096, opAt, 0)
-	page := pageOf(t, "process", dumpFilter{}, events...)
-	qt.Check(t, qt.StringContains(page.text(listLayout{width: 80}, 10), "    4.0 KiB   67%         2  PID 7 python model.py (2 programs)\n"))
-	qt.Check(t, qt.StringContains(pageOf(t, "stack", dumpFilter{}, events...).text(listLayout{width: 80}, 10), "these do not add up"))
+	p := pageOf(t, "process", dumpFilter{}, events...)
+	qt.Check(t, qt.StringContains(p.text(page.Layout{Width: 80}, 10), "    4.0 KiB   67%         2  PID 7 python model.py (2 programs)\n"))
+	qt.Check(t, qt.StringContains(pageOf(t, "stack", dumpFilter{}, events...).text(page.Layout{Width: 80}, 10), "these do not add up"))
 }
 
 func TestAPeakPageFitsItsTerminal(t *testing.T) {
@@ -135,9 +136,9 @@ func TestAPeakPageFitsItsTerminal(t *testing.T) {
 	}
 	for _, columns := range []int{40, 60, 80, 120, 250} {
 		for _, ascii := range []bool{false, true} {
-			text := pageOf(t, "stack", dumpFilter{}, events...).text(listLayout{painter: painter{ascii: ascii}, width: columns}, 1)
+			text := pageOf(t, "stack", dumpFilter{}, events...).text(page.Layout{Painter: page.Painter{ASCII: ascii}, Width: columns}, 1)
 			for line := range strings.Lines(text) {
-				qt.Check(t, qt.IsTrue(width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%d: %q", columns, line))
+				qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%d: %q", columns, line))
 				for _, r := range line {
 					qt.Assert(t, qt.IsTrue(!ascii || r < 128), qt.Commentf("%q", line))
 				}
@@ -152,7 +153,7 @@ func TestChipsThatAreAlikeAreOne(t *testing.T) {
 		chips = append(chips, id)
 	}
 	one, all := pageOf(t, "stack", dumpFilter{}, modelEvents(0)...), pageOf(t, "stack", dumpFilter{}, modelEvents(chips...)...)
-	layout := listLayout{width: 80}
+	layout := page.Layout{Width: 80}
 	qt.Check(t, qt.Equals(strings.ReplaceAll(all.text(layout, 10), "chips 0-31 (each)", "chip 0"), one.text(layout, 10)))
 }
 
@@ -161,12 +162,12 @@ func TestTheTimelineOfAlikeChipsIsOfAll(t *testing.T) {
 	// each has more for a while, by another amount
 	more := events[:4:4]
 	more = append(more, buffered(250, 30, 256, heldAt, 0), freed(260, 30), buffered(270, 31, 128, heldAt, 1), freed(280, 31))
-	page := pageOf(t, "stack", dumpFilter{regions: []event.Region{event.DRAM}}, append(more, events[4:]...)...)
-	qt.Assert(t, qt.HasLen(page.regions, 1))
-	c := page.regions[0]
+	p := pageOf(t, "stack", dumpFilter{regions: []event.Region{event.DRAM}}, append(more, events[4:]...)...)
+	qt.Assert(t, qt.HasLen(p.regions, 1))
+	c := p.regions[0]
 	qt.Check(t, qt.DeepEquals(c.ids, []int{0, 1}))
 	at := func(ms uint64) aggregate.Span {
-		return c.Timeline.Spans(page.endNs)[c.Timeline.Column(1e9+ms*1e6, page.endNs, 1024)]
+		return c.Timeline.Spans(p.endNs)[c.Timeline.Column(1e9+ms*1e6, p.endNs, 1024)]
 	}
 	qt.Check(t, qt.Equals(at(255), aggregate.Span{Min: 1024 << 10, Max: 1280 << 10}))
 	qt.Check(t, qt.Equals(at(275), aggregate.Span{Min: 1024 << 10, Max: 1152 << 10}))
@@ -177,12 +178,12 @@ func TestChipsThatAreUnlikeFitToo(t *testing.T) {
 	for id := range 32 {
 		events = append(events, opened(7, id), buffered(uint64(10+id), uint64(id), uint64(100+id), heldAt, id))
 	}
-	page := pageOf(t, "stack", dumpFilter{}, events...)
-	text := page.text(listLayout{width: 80}, 10)
+	p := pageOf(t, "stack", dumpFilter{}, events...)
+	text := p.text(page.Layout{Width: 80}, 10)
 	qt.Check(t, qt.IsTrue(strings.Count(text, "\n") < 45), qt.Commentf("%s", text))
 	qt.Check(t, qt.StringContains(text, "DRAM  chip 31\n peak 131.0 KiB"))
 	qt.Check(t, qt.StringContains(text, "and 22 chips more, from 100.0 KiB to 121.0 KiB"))
-	chosen := pageOf(t, "stack", dumpFilter{devices: []int{3, 4, 5, 6}}, events...).text(listLayout{width: 80}, 10)
+	chosen := pageOf(t, "stack", dumpFilter{devices: []int{3, 4, 5, 6}}, events...).text(page.Layout{Width: 80}, 10)
 	qt.Check(t, qt.Equals(strings.Count(chosen, "ttnn.empty"), 4))
 }
 
@@ -192,13 +193,13 @@ func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
 	for _, e := range modelEvents(0) {
 		handle(&e)
 	}
-	peaks := aggregate.NewPeaks()
+	peaks := aggregate.New()
 	for e := range state.Checkpoint() {
 		peaks.Apply(e)
 	}
-	page, err := newPeakPage(peaks, &watched{of: "model.ttmem"}, dumpFilter{}, nil, "stack")
+	p, err := newPeakPage(peaks, &watched{of: "model.ttmem"}, dumpFilter{}, nil, "stack")
 	qt.Assert(t, qt.IsNil(err))
-	text := strings.Join(strings.Fields(page.text(listLayout{width: 80}, 10)), " ")
+	text := strings.Join(strings.Fields(p.text(page.Layout{Width: 80}, 10)), " ")
 	qt.Check(t, qt.StringContains(text, "DRAM chip 0 Its highest peak was 1.5 MiB, 13% of 12.0 MiB, 0.699 s before what is shown here begins: "+
 		"what it was made of is not known. After that: peak 1.0 MiB, 8% of 12.0 MiB, at the beginning"))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "L1 per core chip 0 Its highest")), qt.Commentf("%s", text))
@@ -217,15 +218,15 @@ func TestWhatIsCountedTogether(t *testing.T) {
 		"process":   {"PID 7 "},
 		"chip":      {"this chip alone"},
 	} {
-		page := pageOf(t, by, dumpFilter{regions: []event.Region{event.DRAM}}, events...)
+		p := pageOf(t, by, dumpFilter{regions: []event.Region{event.DRAM}}, events...)
 		var keys []string
 		var sum uint64
-		for _, row := range page.regions[0].rows {
+		for _, row := range p.regions[0].rows {
 			keys = append(keys, row.key)
 			sum += row.bytes
 		}
 		qt.Check(t, qt.DeepEquals(keys, want), qt.Commentf("%s", by))
-		qt.Check(t, qt.Equals(sum, page.regions[0].Bytes))
+		qt.Check(t, qt.Equals(sum, p.regions[0].Bytes))
 	}
 }
 
@@ -233,18 +234,18 @@ func TestEachProcessHasItsOwnPeak(t *testing.T) {
 	events := modelEvents(0)
 	other := buffered(700, 1, 100, opAt, 0)
 	other.PID, other.Comm = 8, "other"
-	text := pageOf(t, "stack", dumpFilter{}, append(events, opened(8, 0), other)...).text(listLayout{width: 120}, 10)
+	text := pageOf(t, "stack", dumpFilter{}, append(events, opened(8, 0), other)...).text(page.Layout{Width: 120}, 10)
 	qt.Check(t, qt.StringContains(text, " PID 7 python model.py · DRAM 1.5 MiB at 0.301 s · L1 per core 6.0 KiB at 0.500 s\n"))
 	qt.Check(t, qt.StringContains(text, " PID 8 other · DRAM 100.0 KiB at 0.700 s\n"))
 	qt.Check(t, qt.StringContains(text, "PID 7 · ttnn.empty"))
 }
 
 func TestNothingIsSaid(t *testing.T) {
-	layout := listLayout{width: 80}
+	layout := page.Layout{Width: 80}
 	qt.Check(t, qt.Equals(pageOf(t, "stack", dumpFilter{}, opened(7, 0)).text(layout, 10), "Nothing was allocated in model.ttmem.\n"))
-	page := pageOf(t, "stack", dumpFilter{regions: []event.Region{event.Trace}}, modelEvents(0)...)
-	qt.Check(t, qt.StringContains(page.text(layout, 10), "Nothing of that was allocated in model.ttmem"))
-	qt.Check(t, qt.IsNil(page.writeSVG(io.Discard)))
+	p := pageOf(t, "stack", dumpFilter{regions: []event.Region{event.Trace}}, modelEvents(0)...)
+	qt.Check(t, qt.StringContains(p.text(layout, 10), "Nothing of that was allocated in model.ttmem"))
+	qt.Check(t, qt.IsNil(p.writeSVG(io.Discard)))
 }
 
 func TestPeaksAsJSONHaveEverything(t *testing.T) {
@@ -272,10 +273,10 @@ func TestPeaksAsJSONHaveEverything(t *testing.T) {
 }
 
 func TestThePictureIsWholeAndEscaped(t *testing.T) {
-	page := pageOf(t, "stack", dumpFilter{}, append(modelEvents(0), buffered(900, 50, 4096, at("ttnn.<b>&", 5), 0))...)
-	page.of = `<script>"x"&`
+	p := pageOf(t, "stack", dumpFilter{}, append(modelEvents(0), buffered(900, 50, 4096, at("ttnn.<b>&", 5), 0))...)
+	p.of = `<script>"x"&`
 	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(page.writeSVG(&b)))
+	qt.Assert(t, qt.IsNil(p.writeSVG(&b)))
 	text := b.String()
 	d := xml.NewDecoder(strings.NewReader(text))
 	areas := 0
@@ -328,18 +329,18 @@ func TestWrongFlagsOfPeak(t *testing.T) {
 }
 
 func TestWhatIsWatchedGoesOnUntilTheEndOfTheWatch(t *testing.T) {
-	peaks := aggregate.NewPeaks()
+	peaks := aggregate.New()
 	now := monotonicNow()
 	for _, e := range []event.Event{opened(7, 0), buffered(1, 1, 64, heldAt, 0)} {
 		e.TimeNs = now - 1e9
 		peaks.Apply(&e)
 	}
 	for _, live := range []bool{false, true} {
-		page, err := newPeakPage(peaks, &watched{of: "this host", live: live}, dumpFilter{}, nil, "stack")
+		p, err := newPeakPage(peaks, &watched{of: "this host", live: live}, dumpFilter{}, nil, "stack")
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(page.endNs >= now, live))
+		qt.Check(t, qt.Equals(p.endNs >= now, live))
 	}
-	page, err := newPeakPage(peaks, &watched{of: "model.ttmem", endNs: now + 5e9}, dumpFilter{}, nil, "stack")
+	p, err := newPeakPage(peaks, &watched{of: "model.ttmem", endNs: now + 5e9}, dumpFilter{}, nil, "stack")
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Equals(page.endNs, now+5e9)) // nothing happened before the recording's end
+	qt.Check(t, qt.Equals(p.endNs, now+5e9)) // nothing happened before the recording's end
 }

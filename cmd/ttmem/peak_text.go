@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -29,20 +30,20 @@ const (
 
 // writeText writes the peaks by region. Chips that are alike are one; of many that are
 // not, those that were fullest are shown in full, and the others in a line each.
-func (p *peakPage) writeText(out *bufio.Writer, layout listLayout, n int) {
-	if layout.width == 0 {
-		layout.width = defaultWidth
+func (p *peakPage) writeText(out *bufio.Writer, layout page.Layout, n int) {
+	if layout.Width == 0 {
+		layout.Width = defaultWidth
 	}
 	if len(p.regions) == 0 {
-		for _, line := range fit(p.nothing(), layout.width) {
+		for _, line := range page.Fold(p.nothing(), layout.Width) {
 			fmt.Fprintln(out, line)
 		}
 		p.writeAbout(out, layout)
 		return
 	}
 	over := p.endNs - p.beginNs
-	for _, line := range fit(fmt.Sprintf("%s, over %s", plain(p.of), formatMoment(over)), layout.width) {
-		fmt.Fprintln(out, layout.paint(dim, line))
+	for _, line := range page.Fold(fmt.Sprintf("%s, over %s", page.Clean(p.of), page.Moment(over)), layout.Width) {
+		fmt.Fprintln(out, layout.Paint(page.Dim, line))
 	}
 	p.writeAbout(out, layout)
 	for _, region := range peakRegions {
@@ -67,22 +68,22 @@ func (p *peakPage) writeText(out *bufio.Writer, layout listLayout, n int) {
 }
 
 // writeAbout writes what is to be known of all that is shown.
-func (p *peakPage) writeAbout(out *bufio.Writer, layout listLayout) {
+func (p *peakPage) writeAbout(out *bufio.Writer, layout page.Layout) {
 	for _, text := range p.about {
-		for _, line := range fit(text, layout.width) {
-			fmt.Fprintln(out, layout.paint(dim, line))
+		for _, line := range page.Fold(text, layout.Width) {
+			fmt.Fprintln(out, layout.Paint(page.Dim, line))
 		}
 	}
 }
 
 // nothing says that there is nothing to show.
 func (p *peakPage) nothing() string {
-	for _, region := range p.peaks.RegionPeaks() {
+	for _, region := range p.peaks {
 		if region.Bytes > 0 || region.Earlier != nil {
-			return fmt.Sprintf("Nothing of that was allocated %s: other regions or chips have peaks.", plain(placeIn(p.of)))
+			return fmt.Sprintf("Nothing of that was allocated %s: other regions or chips have peaks.", page.Clean(placeIn(p.of)))
 		}
 	}
-	return fmt.Sprintf("Nothing was allocated %s.", plain(placeIn(p.of)))
+	return fmt.Sprintf("Nothing was allocated %s.", page.Clean(placeIn(p.of)))
 }
 
 // regionTitle is what a region is called.
@@ -96,17 +97,17 @@ func regionTitle(region event.Region) string {
 // chips names the chips of a peak.
 func (c *chipsPeak) chips() string {
 	if len(c.ids) > 1 {
-		return formatIDs(c.ids) + " (each)"
+		return page.Chips(c.ids) + " (each)"
 	}
-	return formatIDs(c.ids)
+	return page.Chips(c.ids)
 }
 
 // bytes writes bytes of the region.
 func (c *chipsPeak) format(n uint64) string {
 	if c.Region == event.L1 {
-		return formatKiB(n)
+		return page.KiB(n)
 	}
-	return formatBytes(n)
+	return page.Bytes(n)
 }
 
 // share is which part of the capacity that is, with "of".
@@ -114,15 +115,15 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 	if capacity == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", %s of %s", formatPercent(bytes, capacity), c.format(capacity))
+	return fmt.Sprintf(", %s of %s", page.Percent(bytes, capacity), c.format(capacity))
 }
 
 // writePeak writes a peak: its moment, its timeline and what it was made of.
-func (p *peakPage) writePeak(out *bufio.Writer, layout listLayout, c *chipsPeak, n int) {
+func (p *peakPage) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak, n int) {
 	writeHead(out, layout, regionTitle(c.Region), c.chips())
 	if e := c.Earlier; e != nil {
-		writeLine(out, layout, yellow, fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
-			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), formatMoment(p.beginNs-min(p.beginNs, e.TimeNs))))
+		writeLine(out, layout, page.Yellow, fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
+			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs))))
 	}
 	at := ""
 	switch {
@@ -132,12 +133,12 @@ func (p *peakPage) writePeak(out *bufio.Writer, layout listLayout, c *chipsPeak,
 	case c.TimeNs <= p.beginNs && p.restored:
 		at = "at the beginning"
 	default:
-		at = "at " + formatMoment(c.TimeNs-min(c.TimeNs, p.beginNs))
+		at = "at " + page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs))
 	}
-	writeLine(out, layout, bold, fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
+	writeLine(out, layout, page.Bold, fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
 	if c.StaticBytes > 0 {
-		writeLine(out, layout, noStyle, fmt.Sprintf("%s %s of buffers, %s %s of circular and dataflow buffers", layout.pick("█", "#"),
-			c.format(c.Bytes-c.StaticBytes), layout.pick("▓", "="), c.format(c.StaticBytes)))
+		writeLine(out, layout, page.NoStyle, fmt.Sprintf("%s %s of buffers, %s %s of circular and dataflow buffers", layout.Pick("█", "#"),
+			c.format(c.Bytes-c.StaticBytes), layout.Pick("▓", "="), c.format(c.StaticBytes)))
 	}
 	p.writeChart(out, layout, c)
 	if c.Region != event.L1 {
@@ -150,96 +151,77 @@ func (p *peakPage) writePeak(out *bufio.Writer, layout listLayout, c *chipsPeak,
 	if c.StaticBytes > 0 {
 		p.writeRows(out, layout, c, "CBs, DFBs", c.programs, c.Bytes, n)
 		if len(c.programs) > 1 {
-			writeLine(out, layout, dim, "Programs use the same space one after the other: these do not add up.")
+			writeLine(out, layout, page.Dim, "Programs use the same space one after the other: these do not add up.")
 		}
 	}
 }
 
 // writeHead writes a title and what comes after it, below where there is no room.
-func writeHead(out *bufio.Writer, layout listLayout, title, rest string) {
-	if width(title)+2+width(rest) <= layout.width {
-		fmt.Fprintln(out, layout.paint(bold, title)+layout.paint(dim, "  "+rest))
+func writeHead(out *bufio.Writer, layout page.Layout, title, rest string) {
+	if page.Width(title)+2+page.Width(rest) <= layout.Width {
+		fmt.Fprintln(out, layout.Paint(page.Bold, title)+layout.Paint(page.Dim, "  "+rest))
 		return
 	}
-	fmt.Fprintln(out, layout.paint(bold, title))
-	writeLine(out, layout, dim, rest)
+	fmt.Fprintln(out, layout.Paint(page.Bold, title))
+	writeLine(out, layout, page.Dim, rest)
 }
 
 // writeLine writes a line, as several where it is too long for one.
-func writeLine(out *bufio.Writer, layout listLayout, st style, text string) {
-	for _, line := range fit(text, layout.width-1) {
-		fmt.Fprintln(out, " "+layout.paint(st, line))
+func writeLine(out *bufio.Writer, layout page.Layout, st page.Style, text string) {
+	for _, line := range page.Fold(text, layout.Width-1) {
+		fmt.Fprintln(out, " "+layout.Paint(st, line))
 	}
-}
-
-// fit breaks a text into lines of at most limit columns: between words, and within those
-// that are longer.
-func fit(text string, limit int) (lines []string) {
-	for _, line := range wrap(text, limit) {
-		for width(line) > limit {
-			n, columns := 0, 0
-			for i, r := range line {
-				if columns += width(string(r)); columns > limit {
-					n = i
-					break
-				}
-			}
-			lines, line = append(lines, line[:n]), line[n:]
-		}
-		lines = append(lines, line)
-	}
-	return lines
 }
 
 // writeChart writes the timeline.
-func (p *peakPage) writeChart(out *bufio.Writer, layout listLayout, c *chipsPeak) {
-	columns := layout.width - chartGutter - 1
-	chart := textChart{painter: layout.painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: level(c.Bytes, c.CapacityBytes)}
+func (p *peakPage) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
+	columns := layout.Width - chartGutter - 1
+	chart := textChart{Painter: layout.Painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: page.Level(c.Bytes, c.CapacityBytes)}
 	if c.StaticBytes > 0 {
 		chart.base = c.StaticTimeline.Columns(p.endNs, columns)
 	}
 	for i, row := range chart.rows(chartHeight) {
-		label, edge := "", layout.pick("│", "|")
+		label, edge := "", layout.Pick("│", "|")
 		if i == 0 {
-			label, edge = c.format(c.Bytes), layout.pick("┤", "+")
+			label, edge = c.format(c.Bytes), layout.Pick("┤", "+")
 		}
-		fmt.Fprintln(out, right(label, chartGutter-2)+" "+layout.paint(dim, edge)+row)
+		fmt.Fprintln(out, page.Right(label, chartGutter-2)+" "+layout.Paint(page.Dim, edge)+row)
 	}
 	mark := c.Timeline.Column(c.TimeNs, p.endNs, columns)
 	line, labels := chart.axisLines(p.endNs-p.beginNs, mark)
-	fmt.Fprintln(out, right("0 B", chartGutter-2)+" "+layout.paint(dim, layout.pick("┼", "+")+line))
-	fmt.Fprintln(out, left("", chartGutter)+layout.paint(dim, labels))
+	fmt.Fprintln(out, page.Right("0 B", chartGutter-2)+" "+layout.Paint(page.Dim, layout.Pick("┼", "+")+line))
+	fmt.Fprintln(out, page.Left("", chartGutter)+layout.Paint(page.Dim, labels))
 }
 
 // writeRows writes what a peak was made of.
-func (p *peakPage) writeRows(out *bufio.Writer, layout listLayout, c *chipsPeak, noun string, rows []peakRow, whole uint64, n int) {
+func (p *peakPage) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []peakRow, whole uint64, n int) {
 	shown := rows
 	if n > 0 && len(rows) > n {
 		shown = rows[:n]
 	}
-	head := right("bytes", sizeColumns) + right("%", 5) + right(noun, 11)
-	fmt.Fprintln(out, layout.paint(dim, head+"  "+p.by))
+	head := page.Right("bytes", sizeColumns) + page.Right("%", 5) + page.Right(noun, 11)
+	fmt.Fprintln(out, layout.Paint(page.Dim, head+"  "+p.by))
 	for i := range shown {
 		row := &shown[i]
-		line := right(c.format(row.bytes), sizeColumns) + right(formatPercent(row.bytes, whole), 6) + right(fmt.Sprint(row.count), 10) + "  "
-		title := strings.ReplaceAll(row.key, " · ", layout.separator())
+		line := page.Right(c.format(row.bytes), sizeColumns) + page.Right(page.Percent(row.bytes, whole), 6) + page.Right(fmt.Sprint(row.count), 10) + "  "
+		title := strings.ReplaceAll(row.key, " · ", layout.Separator())
 		if p.by == "stack" && len(p.list.snap.Processes) > 1 {
-			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.separator(), title)
+			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.Separator(), title)
 		}
 		if len(row.programs) > 1 {
 			title += fmt.Sprintf(" (%d programs)", len(row.programs))
 		}
-		indent := width(line)
-		if layout.width-indent < leastTitle {
+		indent := page.Width(line)
+		if layout.Width-indent < leastTitle {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			indent, line = narrowIndent, left("", narrowIndent)
+			indent, line = narrowIndent, page.Left("", narrowIndent)
 		}
-		for _, part := range fit(title, layout.width-indent) {
-			fmt.Fprintln(out, line+layout.paint(green, part))
-			line = left("", indent)
+		for _, part := range page.Fold(title, layout.Width-indent) {
+			fmt.Fprintln(out, line+layout.Paint(page.Green, part))
+			line = page.Left("", indent)
 		}
-		for _, part := range joinCallers(row.callers, layout, layout.width-indent-2) {
-			fmt.Fprintln(out, left("", indent+2)+layout.paint(dim, part))
+		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent-2) {
+			fmt.Fprintln(out, page.Left("", indent+2)+layout.Paint(page.Dim, part))
 		}
 	}
 	if more := rows[len(shown):]; len(more) > 0 {
@@ -247,57 +229,44 @@ func (p *peakPage) writeRows(out *bufio.Writer, layout listLayout, c *chipsPeak,
 		for i := range more {
 			bytes, count = bytes+more[i].bytes, count+more[i].count
 		}
-		line := right(c.format(bytes), sizeColumns) + right(formatPercent(bytes, whole), 6)
+		line := page.Right(c.format(bytes), sizeColumns) + page.Right(page.Percent(bytes, whole), 6)
 		if more[0].programs != nil {
-			line = right("", sizeColumns+6) // they do not add up
+			line = page.Right("", sizeColumns+6) // they do not add up
 		}
-		line += right(fmt.Sprint(count), 10) + "  "
-		text := fmt.Sprintf("and %s more: -n 0 lists all", formatGrouped(len(more)))
-		if layout.width-width(line) < leastTitle {
+		line += page.Right(fmt.Sprint(count), 10) + "  "
+		text := fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more)))
+		if layout.Width-page.Width(line) < leastTitle {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			line = left("", narrowIndent)
+			line = page.Left("", narrowIndent)
 		}
 		fmt.Fprintln(out, line+text)
 	}
 }
 
-// joinCallers breaks calls into lines of at most limit columns, between them.
-func joinCallers(calls []string, layout listLayout, limit int) (lines []string) {
-	for _, call := range calls {
-		call = layout.pick("← ", "< ") + call
-		if n := len(lines); n > 0 && width(lines[n-1])+1+width(call) <= limit {
-			lines[n-1] += " " + call
-		} else {
-			lines = append(lines, fit(call, limit)...)
-		}
-	}
-	return lines
-}
-
 // writeBriefly writes a line for each of the peaks, which are of one region.
-func (p *peakPage) writeBriefly(out *bufio.Writer, layout listLayout, peaks []*chipsPeak) {
+func (p *peakPage) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chipsPeak) {
 	if len(peaks) == 0 {
 		return
 	}
 	fmt.Fprintln(out)
 	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--chip N: of what)")
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
-		line := right(c.format(c.Bytes), sizeColumns) + right(formatPercent(c.Bytes, c.CapacityBytes), 6) +
-			right(formatMoment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
-		if width(line)+2+width(c.chips()) > layout.width {
+		line := page.Right(c.format(c.Bytes), sizeColumns) + page.Right(page.Percent(c.Bytes, c.CapacityBytes), 6) +
+			page.Right(page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
+		if page.Width(line)+2+page.Width(c.chips()) > layout.Width {
 			fmt.Fprintln(out, line)
-			for _, part := range fit(c.chips(), layout.width-narrowIndent) {
-				fmt.Fprintln(out, left("", narrowIndent)+part)
+			for _, part := range page.Fold(c.chips(), layout.Width-narrowIndent) {
+				fmt.Fprintln(out, page.Left("", narrowIndent)+part)
 			}
 			continue
 		}
-		line += "  " + left(c.chips(), 16) + "  "
-		columns := layout.width - width(line) - 1
+		line += "  " + page.Left(c.chips(), 16) + "  "
+		columns := layout.Width - page.Width(line) - 1
 		if columns < 10 {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
 			continue
 		}
-		chart := textChart{painter: layout.painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: level(c.Bytes, c.CapacityBytes)}
+		chart := textChart{Painter: layout.Painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: page.Level(c.Bytes, c.CapacityBytes)}
 		fmt.Fprintln(out, line+chart.rows(1)[0])
 	}
 	if more := peaks[min(len(peaks), shownBriefly):]; len(more) > 0 {
@@ -305,13 +274,13 @@ func (p *peakPage) writeBriefly(out *bufio.Writer, layout listLayout, peaks []*c
 		for _, c := range more {
 			chips += len(c.ids)
 		}
-		writeLine(out, layout, noStyle, fmt.Sprintf("%s more, from %s to %s", "and "+formatCount(uint64(chips), "chip"),
+		writeLine(out, layout, page.NoStyle, fmt.Sprintf("%s more, from %s to %s", "and "+page.Count(uint64(chips), "chip"),
 			more[len(more)-1].format(more[len(more)-1].Bytes), more[0].format(more[0].Bytes)))
 	}
 }
 
 // writeProcesses writes what each process had most of, on the chip where it was most.
-func (p *peakPage) writeProcesses(out *bufio.Writer, layout listLayout) {
+func (p *peakPage) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	type owner struct {
 		text  string
 		bytes uint64
@@ -323,12 +292,12 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout listLayout) {
 		for _, region := range peakRegions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {
 				shown := chipsPeak{RegionPeak: aggregate.RegionPeak{Region: region}}
-				o.text += fmt.Sprintf("%s%s %s %s", layout.separator(), regionTitle(region), shown.format(peak.Bytes), p.moment(peak.TimeNs))
+				o.text += fmt.Sprintf("%s%s %s %s", layout.Separator(), regionTitle(region), shown.format(peak.Bytes), p.moment(peak.TimeNs))
 				o.bytes += peak.Bytes
 			}
 		}
 		if o.bytes > 0 {
-			o.text = fmt.Sprintf("PID %d %s%s", one.PID, processName(one), o.text)
+			o.text = fmt.Sprintf("PID %d %s%s", one.PID, page.ProcessName(one), o.text)
 			owners = append(owners, o)
 		}
 	}
@@ -340,7 +309,7 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout listLayout) {
 	writeHead(out, layout, "Processes", "their own peaks (-p PID: of what)")
 	for _, o := range owners[:min(len(owners), shownOwners)] {
 		indent := " "
-		for _, line := range fit(o.text, layout.width-4) {
+		for _, line := range page.Fold(o.text, layout.Width-4) {
 			fmt.Fprintln(out, indent+line)
 			indent = "   "
 		}
@@ -353,9 +322,9 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout listLayout) {
 // moment is a time since the beginning.
 func (p *peakPage) moment(ns uint64) string {
 	if ns < p.beginNs {
-		return formatMoment(p.beginNs-ns) + " before"
+		return page.Moment(p.beginNs-ns) + " before"
 	}
-	return "at " + formatMoment(ns-p.beginNs)
+	return "at " + page.Moment(ns-p.beginNs)
 }
 
 // processPeak is the most that a process had of a region on one chip.
@@ -371,12 +340,4 @@ func processPeak(one *aggregate.Process, region event.Region) (peak aggregate.Ea
 		}
 	}
 	return peak
-}
-
-// formatMoment writes a time in ns to the millisecond, if it is not long.
-func formatMoment(ns uint64) string {
-	if ns < 120e9 {
-		return fmt.Sprintf("%.3f s", float64(ns)/1e9)
-	}
-	return formatSeconds(ns)
 }

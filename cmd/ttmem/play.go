@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime/debug"
 
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -32,8 +33,8 @@ type batch struct {
 // counts them; pause is called now and then. The next ones are read meanwhile.
 func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause func()) (n int, err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(playGarbage))
-	p := newProgress(r.size)
-	defer p.end()
+	p := term.NewProgress(r.size)
+	defer p.End()
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -54,7 +55,7 @@ func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause fu
 			return n, nil
 		}
 		if !r.quiet {
-			p.show(b.done)
+			p.Show(b.done)
 		}
 		pause()
 		for i := range b.events[:b.n] {

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -19,7 +20,7 @@ import (
 // recordOptions are the flags that say what is recorded where.
 type recordOptions struct {
 	path    string
-	maxSize byteSize
+	maxSize flags.Size
 	keep    int
 	// private is true where the recording has processes of other users.
 	private bool
@@ -100,47 +101,10 @@ can read a recording of the whole host.`,
 	o.record.register(c)
 	o.stacks.registerMore(c)
 	o.stacks.registerMarkAt(c)
-	addPIDs(c, &pids)
-	addDuration(c, &duration)
+	flags.PIDs(c, &pids)
+	flags.Duration(c, &duration)
 	return c
 }
-
-// byteSize is a flag of bytes, with or without a unit.
-type byteSize int64
-
-var byteUnits = []struct {
-	name  string
-	bytes float64
-}{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
-	{"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12},
-	{"K", 1 << 10}, {"M", 1 << 20}, {"G", 1 << 30}, {"T", 1 << 40}, {"B", 1},
-}
-
-func (b *byteSize) Set(text string) error {
-	number, unit := strings.TrimSpace(text), 1.0
-	for _, u := range byteUnits {
-		if n, ok := strings.CutSuffix(strings.ToLower(number), strings.ToLower(u.name)); ok {
-			number, unit = strings.TrimSpace(n), u.bytes
-			break
-		}
-	}
-	v, err := strconv.ParseFloat(number, 64)
-	if err != nil || !(v >= 0 && v*unit < 1<<60) {
-		return errors.New("not a size: give one such as 64KiB, 500MiB or 2GiB")
-	}
-	*b = byteSize(v * unit)
-	return nil
-}
-
-func (b *byteSize) String() string {
-	if *b == 0 {
-		return ""
-	}
-	return formatBytes(uint64(*b))
-}
-
-func (b *byteSize) Type() string { return "size" }
 
 // recordFlush is how long what happened may not be in the file yet.
 const recordFlush = 500 * time.Millisecond
@@ -173,7 +137,7 @@ func createRecording(o recordOptions, state *aggregate.State, files recording.Fi
 	var file *recording.File
 	files.Options = recording.Options{Header: &header}
 	files.MaxBytes, files.Keep = int64(o.maxSize), o.keep
-	files.Checkpoint, files.Note = frozen(state), state.TakeRanges
+	files.Checkpoint = frozen(state)
 	if file, err = recording.Create(o.path, files); err != nil {
 		return r, err
 	}
@@ -209,9 +173,9 @@ func (r *recorder) close(s *aggregate.Snapshot) error {
 	if err := r.file.Close(end); err != nil {
 		return err
 	}
-	warn(r.told(len(s.Processes) > 0))
+	term.Warn(r.told(len(s.Processes) > 0))
 	if n := s.LostEvents(); n > 0 {
-		warn(fmt.Sprintf("%s were lost; the report says why", formatCount(n, "event")))
+		term.Warn(fmt.Sprintf("%s were lost; the report says why", page.Count(n, "event")))
 	}
 	return nil
 }
@@ -228,14 +192,14 @@ func (r *recorder) told(met bool) string {
 			bytes += info.Size()
 		}
 	}
-	size := formatBytes(uint64(bytes))
+	size := page.Bytes(uint64(bytes))
 	if n := len(paths); n > 1 {
 		size = fmt.Sprintf("%d files up to %s, %s in all", n, paths[0], size)
 		if n == r.keep {
 			size += "; older ones are not kept"
 		}
 	}
-	text := fmt.Sprintf("recorded %s to %s (%s)", formatCount(r.events, "event"), r.path, size)
+	text := fmt.Sprintf("recorded %s to %s (%s)", page.Count(r.events, "event"), r.path, size)
 	if info, err := os.Stat(r.path); err == nil && info.Mode().IsRegular() {
 		text += fmt.Sprintf("; `ttmem report %s` shows them", r.path)
 	}

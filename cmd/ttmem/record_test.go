@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -79,7 +80,7 @@ func TestRecordTellsOfAllFilesThatItWrote(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			size += info.Size()
 		}
-		qt.Check(t, qt.Equals(r.told(true), fmt.Sprintf(c.want, r.events, formatBytes(uint64(size)))))
+		qt.Check(t, qt.Equals(r.told(true), fmt.Sprintf(c.want, r.events, page.Bytes(uint64(size)))))
 		for _, file := range files {
 			qt.Assert(t, qt.IsNil(os.Remove(file)))
 		}

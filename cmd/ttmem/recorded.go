@@ -7,9 +7,8 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/term"
-
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -49,7 +48,7 @@ type recorded struct {
 // openRecorded opens a recording, or a file of JSON lines; "-" is standard input.
 func openRecorded(path string) (*recorded, error) {
 	if path == "-" {
-		if term.IsTerminal(int(os.Stdin.Fd())) {
+		if term.IsTerminal(os.Stdin) {
 			return nil, errors.New("-: standard input is a terminal: name a recording, or give it one")
 		}
 		return openNamed("/dev/stdin", shownName(path))

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -34,7 +35,7 @@ type reportOptions struct {
 
 // report is a report that is being written.
 type report struct {
-	painter
+	page.Painter
 	strings.Builder
 	snap *aggregate.Snapshot
 	reportOptions
@@ -52,7 +53,7 @@ const textColumns = 100
 func writeReport(w io.Writer, s *aggregate.Snapshot, o reportOptions) error {
 	o.Width = cmp.Or(o.Width, 80)
 	r := &report{
-		painter: painter{color: o.Color, ascii: !o.Unicode}, snap: s,
+		Painter: page.Painter{Color: o.Color, ASCII: !o.Unicode}, snap: s,
 		reportOptions: o, columns: columnsFor(o.Width), end: "at the end",
 	}
 	if o.Live {
@@ -84,7 +85,7 @@ func (r *report) cut(s string, columns int) string {
 	if r.Whole {
 		return s
 	}
-	return truncate(s, columns, r.pick("…", "~"))
+	return page.Truncate(s, columns, r.Pick("…", "~"))
 }
 
 func (r *report) heading() {
@@ -93,36 +94,22 @@ func (r *report) heading() {
 		title += fmt.Sprintf(" of PID %d", r.PID)
 	}
 	if ns, ok := r.traced(); ok {
-		about = " over " + formatSeconds(ns)
+		about = " over " + page.Seconds(ns)
 	}
 	if r.Live {
 		title += " now"
 		about = strings.Replace(about, " over ", ", traced for ", 1)
 	}
-	r.line(r.paint(bold, title), r.paint(dim, about))
+	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
 	if r.Own && r.PID == 0 {
-		r.line(r.paint(dim, "Chips with what all users have of them; of the processes only your own."))
+		r.line(r.Paint(page.Dim, "Chips with what all users have of them; of the processes only your own."))
 	}
 }
 
 // traced is for how long there was something to trace, in ns.
 func (r *report) traced() (ns uint64, ok bool) {
-	first := firstNs(r.snap, r.Live)
+	first := page.FirstNs(r.snap, r.Live)
 	return r.snap.TimeNs - min(first, r.snap.TimeNs), first > 0
-}
-
-// firstNs is where times are counted from: when the first process began, as all commands
-// count them; of what goes on, or where no process is known, or not all are, when tracing
-// began. It is 0 where that is not known.
-func firstNs(s *aggregate.Snapshot, live bool) uint64 {
-	first := s.BeganNs
-	if len(s.Processes) > 0 && (first == 0 || !live && forgottenProcesses(s) == 0) {
-		first = s.TimeNs
-		for i := range s.Processes {
-			first = min(first, s.Processes[i].SinceNs)
-		}
-	}
-	return first
 }
 
 // warnLost says loudly that the figures are wrong, where they may be.
@@ -134,19 +121,19 @@ func (r *report) warnLost() {
 	var causes []string
 	for cause, count := range r.snap.Lost {
 		if len(r.snap.Lost) == 1 {
-			causes = append(causes, plain(cause))
+			causes = append(causes, page.Clean(cause))
 		} else {
-			causes = append(causes, fmt.Sprintf("%d: %s", count, plain(cause)))
+			causes = append(causes, fmt.Sprintf("%d: %s", count, page.Clean(cause)))
 		}
 	}
 	slices.Sort(causes)
-	text := fmt.Sprintf("totals may be too low: %s lost (%s)", formatCount(n, "event"), strings.Join(causes, ", "))
-	for i, line := range wrap(text, r.Width-3) {
-		mark := r.pick("⚠  ", "!! ")
+	text := fmt.Sprintf("totals may be too low: %s lost (%s)", page.Count(n, "event"), strings.Join(causes, ", "))
+	for i, line := range page.Wrap(text, r.Width-3) {
+		mark := r.Pick("⚠  ", "!! ")
 		if i > 0 {
 			mark = "   "
 		}
-		r.line(r.paint(boldRed, mark+line))
+		r.line(r.Paint(page.BoldRed, mark+line))
 	}
 }
 
@@ -180,12 +167,12 @@ func (r *report) devices() {
 		groups[at].ids = append(groups[at].ids, d.ID)
 	}
 	for _, g := range groups {
-		title := formatIDs(g.ids)
+		title := page.Chips(g.ids)
 		if len(g.ids) > 1 {
 			title += " (each)"
 		}
 		r.line()
-		r.line(r.paint(bold, title), r.paint(dim, g.name))
+		r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, g.name))
 		r.WriteString(g.table)
 	}
 }
@@ -194,7 +181,7 @@ func (r *report) deviceName(d *aggregate.Device) string {
 	name := ""
 	for _, part := range []string{d.Board, d.Arch} {
 		if part != "" {
-			name += r.pick(" · ", " - ") + plain(part)
+			name += r.Pick(" · ", " - ") + page.Clean(part)
 		}
 	}
 	return name
@@ -204,17 +191,17 @@ func (r *report) deviceName(d *aggregate.Device) string {
 // the peak, and of what goes on of end: each stands beside its figure.
 type row struct {
 	label, bar, percent, peak, capacity, end, count string
-	style                                           style
+	style                                           page.Style
 }
 
 func (r *report) deviceTable(d *aggregate.Device) string {
-	t := &report{painter: r.painter, reportOptions: r.reportOptions, columns: r.columns, end: r.end}
+	t := &report{Painter: r.Painter, reportOptions: r.reportOptions, columns: r.columns, end: r.end}
 	// L1 alone is of each core.
-	t.row(row{label: "in all banks", peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: dim})
+	t.row(row{label: "in all banks", peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: page.Dim})
 	regions := &d.Regions
 	t.region("DRAM", &regions.DRAM)
 	if k := &regions.Kernel; k.PeakDRAMBytes > 0 {
-		t.row(row{label: "  kernels", peak: formatBytes(k.PeakDRAMBytes), end: formatBytes(k.DRAMBytes), style: dim})
+		t.row(row{label: "  kernels", peak: page.Bytes(k.PeakDRAMBytes), end: page.Bytes(k.DRAMBytes), style: page.Dim})
 	}
 	t.l1(d)
 	for _, small := range []event.Region{event.L1Small, event.Trace, event.SystemMemory} {
@@ -234,30 +221,30 @@ func (r *report) row(w row) {
 	c := &r.columns
 	bar := ""
 	if c.bar > 0 {
-		bar = " " + cmp.Or(w.bar, left("", c.bar))
+		bar = " " + cmp.Or(w.bar, page.Left("", c.bar))
 	}
 	// what has no column is left out
-	figures := func(st style, s string, n int) string {
+	figures := func(st page.Style, s string, n int) string {
 		if n == 0 {
 			return ""
 		}
-		return r.paint(st, right(s, n))
+		return r.Paint(st, page.Right(s, n))
 	}
 	end := w.style
-	if w.end == formatBytes(0) {
-		end = dim
+	if w.end == page.Bytes(0) {
+		end = page.Dim
 	}
 	count := w.style
 	if w.count == "0" {
-		count = dim
+		count = page.Dim
 	}
 	peak := w.style
 	if r.Live {
-		w.peak, w.end, peak, end = w.end, w.peak, end, dim
+		w.peak, w.end, peak, end = w.end, w.peak, end, page.Dim
 	}
-	r.line(" ", r.paint(w.style, left(w.label, labelColumns)), bar,
+	r.line(" ", r.Paint(w.style, page.Left(w.label, labelColumns)), bar,
 		figures(w.style, w.percent, c.percent), figures(peak, w.peak, c.peak),
-		figures(dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
+		figures(page.Dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
 }
 
 // region writes the row of a region with banks.
@@ -270,12 +257,12 @@ func (r *report) region(label string, b *aggregate.Region) {
 		capacity = b.CapacityBytes
 	}
 	w := row{
-		label: label, bar: r.bar(drawn, capacity, r.columns.bar),
-		percent: formatPercent(drawn, capacity), peak: formatBytes(b.PeakBytes),
-		capacity: "unknown", end: formatBytes(b.AllocatedBytes), count: fmt.Sprint(b.Buffers),
+		label: label, bar: r.Bar(drawn, capacity, r.columns.bar),
+		percent: page.Percent(drawn, capacity), peak: page.Bytes(b.PeakBytes),
+		capacity: "unknown", end: page.Bytes(b.AllocatedBytes), count: fmt.Sprint(b.Buffers),
 	}
 	if capacity > 0 {
-		w.capacity = formatBytes(capacity)
+		w.capacity = page.Bytes(capacity)
 	}
 	r.row(w)
 }
@@ -293,48 +280,48 @@ func (r *report) l1(d *aggregate.Device) {
 	var free uint64 // at the peak
 	capacity := "unknown"
 	if l1.CapacityBytes > 0 {
-		capacity = formatKiB(l1.CapacityBytes)
+		capacity = page.KiB(l1.CapacityBytes)
 		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
 	}
 	columns := r.columns.bar
-	g := newGap(cbs, buffers, l1.CapacityBytes, columns)
-	st := level(drawn, l1.CapacityBytes)
-	empty := r.trough(g.free)
+	g := page.NewGap(cbs, buffers, l1.CapacityBytes, columns)
+	st := page.Level(drawn, l1.CapacityBytes)
+	empty := r.Trough(g.Free)
 	if l1.CapacityBytes == 0 {
-		empty = left("", g.free)
+		empty = page.Left("", g.Free)
 	}
-	blank := func(n int) string { return left("", n) }
+	blank := func(n int) string { return page.Left("", n) }
 
 	r.row(row{
-		label: "L1 per core", bar: r.base(g, st) + empty + r.top(g, st),
-		percent: formatPercent(drawn, l1.CapacityBytes), peak: formatKiB(used), capacity: capacity,
-		end: formatKiB(l1.CBBytes + l1.BufferBytes), count: fmt.Sprint(d.Regions.L1.Buffers),
+		label: "L1 per core", bar: r.Base(g, st) + empty + r.Top(g, st),
+		percent: page.Percent(drawn, l1.CapacityBytes), peak: page.KiB(used), capacity: capacity,
+		end: page.KiB(l1.CBBytes + l1.BufferBytes), count: fmt.Sprint(d.Regions.L1.Buffers),
 	})
 	if used > 0 {
 		r.row(row{
-			label: "  CBs, DFBs", bar: r.base(g, st) + blank(columns-g.base),
-			percent: formatPercent(cbs, l1.CapacityBytes), peak: formatKiB(l1.Peak.CBBytes),
-			end: formatKiB(l1.CBBytes), style: dim,
+			label: "  CBs, DFBs", bar: r.Base(g, st) + blank(columns-g.Base),
+			percent: page.Percent(cbs, l1.CapacityBytes), peak: page.KiB(l1.Peak.CBBytes),
+			end: page.KiB(l1.CBBytes), style: page.Dim,
 		})
 		if l1.CapacityBytes > 0 {
 			r.row(row{
-				label: "  free", bar: blank(g.base) + empty + blank(g.top),
-				percent: formatPercent(l1.CapacityBytes-min(drawn, l1.CapacityBytes), l1.CapacityBytes), peak: formatKiB(free),
-				end: formatKiB(l1.FreeBytes), style: dim,
+				label: "  free", bar: blank(g.Base) + empty + blank(g.Top),
+				percent: page.Percent(l1.CapacityBytes-min(drawn, l1.CapacityBytes), l1.CapacityBytes), peak: page.KiB(free),
+				end: page.KiB(l1.FreeBytes), style: page.Dim,
 			})
 		}
 		r.row(row{
-			label: "  buffers", bar: blank(columns-g.top) + r.top(g, st),
-			percent: formatPercent(buffers, l1.CapacityBytes), peak: formatKiB(l1.Peak.BufferBytes),
-			end: formatKiB(l1.BufferBytes), style: dim,
+			label: "  buffers", bar: blank(columns-g.Top) + r.Top(g, st),
+			percent: page.Percent(buffers, l1.CapacityBytes), peak: page.KiB(l1.Peak.BufferBytes),
+			end: page.KiB(l1.BufferBytes), style: page.Dim,
 		})
 	}
 	// The ring with the kernels' text lies below the banks: it takes nothing of
 	// their capacity.
 	if kernel.PeakBytesPerCore > 0 {
 		r.row(row{
-			label: "Kernel ring", peak: formatKiB(kernel.PeakBytesPerCore),
-			end: formatKiB(kernel.MaxBytesPerCore), bar: r.paint(dim, left(truncate("outside the banks", columns, ""), columns)),
+			label: "Kernel ring", peak: page.KiB(kernel.PeakBytesPerCore),
+			end: page.KiB(kernel.MaxBytesPerCore), bar: r.Paint(page.Dim, page.Left(page.Truncate("outside the banks", columns, ""), columns)),
 		})
 	}
 }

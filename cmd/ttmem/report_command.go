@@ -14,7 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -55,16 +58,16 @@ pprof and folded stacks, docs/events.md events and JSON.`,
 			if len(args) == 0 {
 				return reportService(c, &o)
 			}
-			if c.Flags().Changed(socketFlag) {
+			if c.Flags().Changed(flags.Socket) {
 				return errors.New("a file and --socket: give one of them")
 			}
 			return showReport(&o, args[0])
 		},
 	}
 	o.register(c)
-	o.exports.register(c)
-	addPIDs(c, &pids)
-	takeGlobals(c, socketFlag)
+	o.exports.Register(c)
+	flags.PIDs(c, &pids)
+	flags.Takes(c, flags.Socket)
 	c.ValidArgsFunction = completeRecordings
 	return c
 }
@@ -94,7 +97,7 @@ func reportService(c *cobra.Command, o *reportCommand) error {
 			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
 		}
 	}
-	socket, _ := socketOf(c)
+	socket, _ := flags.SocketOf(c)
 	client, err := service.Dial(socket)
 	if errors.Is(err, service.ErrNone) {
 		return fmt.Errorf("%w, or give a recording: ttmem report FILE", err)
@@ -160,22 +163,22 @@ func showReport(o *reportCommand, path string) error {
 	}
 	defer r.close()
 	if r.private {
-		keepPrivate() // what is made of it is for whom it is
+		output.KeepPrivate() // what is made of it is for whom it is
 	}
-	var lines *eventFile
+	var lines *output.Events
 	if o.output.events != "" {
-		if lines, err = createEventCopy(o.output.events); err != nil {
+		if lines, err = output.CopyEvents(o.output.events); err != nil {
 			return err
 		}
 	}
-	defer lines.discard()
-	x, err := newExporter(o.exports)
+	defer lines.Discard()
+	x, err := output.NewExporter(o.exports)
 	if err != nil {
 		return err
 	}
-	defer x.close()
+	defer x.Close()
 	if x != nil {
-		x.options.Begun = r.created // not now
+		x.Options.Begun = r.created // not now
 	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
@@ -201,9 +204,9 @@ func showReport(o *reportCommand, path string) error {
 	}
 	events, damage := r.play(reading, applying(state, only.ofPIDs(func(e *event.Event) {
 		if lines != nil && failure == nil {
-			lines.add(e)
-			if lines.full() {
-				if failure = lines.flush(); failure != nil {
+			lines.Add(e)
+			if lines.Full() {
+				if failure = lines.Flush(); failure != nil {
 					cancel()
 				}
 			}
@@ -214,18 +217,18 @@ func showReport(o *reportCommand, path string) error {
 	})), func() {})
 	switch {
 	case ctx.Err() != nil:
-		return errInterrupted
+		return term.ErrInterrupted
 	case failure != nil:
 		return failure
 	case damage != nil && events == 0:
 		return damage
 	case damage != nil:
-		warn(damage.Error())
+		term.Warn(damage.Error())
 	case !r.ended():
-		warn(path + " has no end: it is still being written, or its writer was killed, or its disk was full")
+		term.Warn(path + " has no end: it is still being written, or its writer was killed, or its disk was full")
 	}
 	if lines != nil {
-		if err := lines.close(); err != nil {
+		if err := lines.Close(); err != nil {
 			return err
 		}
 	}
@@ -244,12 +247,12 @@ func showReport(o *reportCommand, path string) error {
 	if err := printAsked(to, snapshot, o.output.json, how); err != nil {
 		return err
 	}
-	if x != nil && !x.write(profiled.Profile()) {
-		return exitStatus(1)
+	if x != nil && !x.Write(profiled.Profile()) {
+		return term.ExitStatus(1)
 	}
 	// to be cut short is no damage: its writer was killed, or its disk was full
 	if damage != nil && !errors.Is(damage, io.ErrUnexpectedEOF) {
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return nil
 }
@@ -264,10 +267,10 @@ func checkOutputs(o sessionOptions, path string) error {
 	if out, err := os.Stdout.Stat(); err == nil && os.SameFile(in, out) {
 		return fmt.Errorf("standard output is %s, the file that is read: write to another", path)
 	}
-	targets := append(o.exports.targets(), exportTarget{flag: "--events", path: o.output.events})
+	targets := append(o.exports.Targets(), output.ExportTarget{Flag: "--events", Path: o.output.events})
 	for _, t := range targets {
-		if out, err := os.Stat(t.path); err == nil && os.SameFile(in, out) {
-			return fmt.Errorf("%s %s is the file that is read: name another", t.flag, t.path)
+		if out, err := os.Stat(t.Path); err == nil && os.SameFile(in, out) {
+			return fmt.Errorf("%s %s is the file that is read: name another", t.Flag, t.Path)
 		}
 	}
 	return nil
@@ -279,11 +282,11 @@ func (o *sessionOptions) takesStdout() bool {
 	if err != nil {
 		return false
 	}
-	for _, t := range append(o.exports.targets(), exportTarget{path: o.output.events}) {
-		if t.path == "-" {
+	for _, t := range append(o.exports.Targets(), output.ExportTarget{Path: o.output.events}) {
+		if t.Path == "-" {
 			return true
 		}
-		if info, err := os.Stat(t.path); err == nil && os.SameFile(info, out) {
+		if info, err := os.Stat(t.Path); err == nil && os.SameFile(info, out) {
 			return true
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -72,7 +74,7 @@ func (r *report) nothingHeld() {
 	case r.Live:
 		r.line("Nothing is held now.")
 	default:
-		r.line(r.paint(green, r.pick("✓ ", "")), "Every buffer was freed.")
+		r.line(r.Paint(page.Green, r.Pick("✓ ", "")), "Every buffer was freed.")
 	}
 }
 
@@ -112,7 +114,7 @@ func (r *report) holdings(title string, list []holding) {
 		about += " of all chips"
 	}
 	r.line()
-	r.line(r.paint(bold, title), r.paint(dim, about))
+	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
 	slices.SortStableFunc(list, func(a, b holding) int { return cmp.Compare(sum[b.process], sum[a.process]) })
 	var last *aggregate.Process
 	for _, h := range list[:min(len(list), shownProcesses)] {
@@ -123,14 +125,14 @@ func (r *report) holdings(title string, list []holding) {
 		last = h.process
 		var items []string
 		for _, l := range h.regions {
-			items = append(items, fmt.Sprintf("%s %s (%s)", l.Region, formatBytes(l.AllocatedBytes), formatCount(l.Buffers, "buffer")))
+			items = append(items, fmt.Sprintf("%s %s (%s)", l.Region, page.Bytes(l.AllocatedBytes), page.Count(l.Buffers, "buffer")))
 		}
-		head := " " + right(pid, processColumns) + "  "
-		r.items(head+h.when, width(head), noStyle, items)
+		head := " " + page.Right(pid, processColumns) + "  "
+		r.items(head+h.when, page.Width(head), page.NoStyle, items)
 		r.sources(h.regions)
 	}
 	if hidden := len(list) - shownProcesses; hidden > 0 {
-		r.line(r.paint(dim, fmt.Sprintf("  and %d more", hidden)))
+		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))
 	}
 }
 
@@ -138,7 +140,7 @@ func (r *report) holdings(title string, list []holding) {
 type source struct {
 	aggregate.Holder
 	region string
-	name   aggregate.Name
+	name   name.Name
 	// calls are those of the user's own code, as they are shown.
 	calls []string
 	// caller tells it from another one with the same name.
@@ -164,15 +166,15 @@ func (r *report) sources(regions []aggregate.Left) {
 	regionColumns := 0
 	if len(regions) > 1 {
 		for _, s := range shown {
-			regionColumns = max(regionColumns, width(s.region)+2)
+			regionColumns = max(regionColumns, page.Width(s.region)+2)
 		}
 	}
 	figures := func(h *aggregate.Holder) string {
-		return left("", 6) + right(formatBytes(h.Bytes), bytesColumns) + right(formatCount(h.Count, "buffer"), 14) + "  "
+		return page.Left("", 6) + page.Right(page.Bytes(h.Bytes), bytesColumns) + page.Right(page.Count(h.Count, "buffer"), 14) + "  "
 	}
 	before := func() { // last, unless it is more than a place that is shown
 		if earlier.Count > 0 {
-			r.line(r.paint(dim, figures(&earlier)+"allocated before the attach"))
+			r.line(r.Paint(page.Dim, figures(&earlier)+"allocated before the attach"))
 		}
 		earlier.Count = 0
 	}
@@ -181,37 +183,37 @@ func (r *report) sources(regions []aggregate.Left) {
 		if earlier.Bytes > s.Bytes {
 			before()
 		}
-		r.source(s, figures(&s.Holder)+left(s.region, regionColumns)[:regionColumns])
+		r.source(s, figures(&s.Holder)+page.Left(s.region, regionColumns)[:regionColumns])
 	}
 	if others.Count > 0 {
-		r.line(r.paint(dim, figures(&others)+formatCount(others.Places, "other place")))
+		r.line(r.Paint(page.Dim, figures(&others)+page.Count(others.Places, "other place")))
 	}
 	if unknown.Count > 0 {
-		r.line(r.paint(dim, figures(&unknown)+"without a call stack"))
+		r.line(r.Paint(page.Dim, figures(&unknown)+"without a call stack"))
 	}
 	before()
 }
 
 // source writes where the source is, beside its figures where there is room.
 func (r *report) source(s *source, figures string) {
-	name, caller := plain(s.name.Text(r.separator())), ""
+	name, caller := page.Clean(s.name.Text(r.Separator())), ""
 	if s.caller != "" {
 		name, caller = name+", ", "from "+s.caller
 	}
-	columns := r.Width - width(figures)
+	columns := r.Width - page.Width(figures)
 	switch {
-	case r.Whole || width(name+caller) <= columns:
-		r.line(r.paint(dim, figures), name+caller)
+	case r.Whole || page.Width(name+caller) <= columns:
+		r.line(r.Paint(page.Dim, figures), name+caller)
 		return
 	case columns >= leastName:
-		r.line(r.paint(dim, figures), r.fitName(s.name, columns))
+		r.line(r.Paint(page.Dim, figures), r.FitName(s.name, columns))
 	default:
-		r.line(r.paint(dim, strings.TrimRight(figures, " ")))
+		r.line(r.Paint(page.Dim, strings.TrimRight(figures, " ")))
 		columns = r.Width - belowColumns
-		r.line(left("", belowColumns), r.fitName(s.name, columns))
+		r.line(page.Left("", belowColumns), r.FitName(s.name, columns))
 	}
 	if caller != "" {
-		r.line(left("", r.Width-columns), r.cut(caller, columns))
+		r.line(page.Left("", r.Width-columns), r.cut(caller, columns))
 	}
 }
 
@@ -243,8 +245,8 @@ func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknow
 			}
 			frames := h.Stack.Frames()
 			s := source{
-				Holder: *h, region: l.Region, calls: callTexts(aggregate.OwnCalls(frames)),
-				name: cmp.Or(aggregate.NameOf(frames), aggregate.Name{Op: "unknown code"}),
+				Holder: *h, region: l.Region, calls: page.CallTexts(name.UserCalls(frames)),
+				name: cmp.Or(name.Of(frames), name.Name{Op: "unknown code"}),
 			}
 			// Stacks that differ only in what is not shown are one place.
 			k := key{s.region, s.name.String(), strings.Join(s.calls, "\n")}

@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -153,10 +154,10 @@ func TestTheFirstRiseOfWhatRanAlreadyIsExplained(t *testing.T) {
 	found := buffered(200, 1, 512, heldAt, 0)
 	found.BeforeAttach = true
 	start := event.Event{TimeNs: 100, PID: found.PID, Kind: event.ProcessStart, AttachedLate: true}
-	page := pageOf(t, "stack", dumpFilter{}, start, found)
-	text := page.text(listLayout{width: 200}, 10)
+	p := pageOf(t, "stack", dumpFilter{}, start, found)
+	text := p.text(page.Layout{Width: 200}, 10)
 	qt.Check(t, qt.StringContains(text, "ran already: its first rise is no allocation, but the reading of what it had from its memory: 1 buffer."))
-	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", dumpFilter{}, start, buffered(200, 1, 512, heldAt, 0)).text(listLayout{width: 200}, 10), "ran already")))
+	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", dumpFilter{}, start, buffered(200, 1, 512, heldAt, 0)).text(page.Layout{Width: 200}, 10), "ran already")))
 }
 
 func TestStacksOfTheFirstMomentsAreExplained(t *testing.T) {

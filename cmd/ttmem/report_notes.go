@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"ttmem/cmd/ttmem/page"
 )
 
 // notes writes what did not fit together and what could not be seen, quietly.
@@ -25,14 +27,14 @@ func (r *report) notes() {
 	count("events that made no sense and were left out", a.MalformedEvents)
 	if s := r.snap.Stacks; s != nil {
 		for _, cause := range slices.Sorted(maps.Keys(s.Incomplete)) {
-			about := plain(cause)
+			about := page.Clean(cause)
 			if cause == unknownProcess {
 				about += " (the first moments, before its code was read, or while it unloads some)"
 			}
 			count("call stacks that end early: "+about, s.Incomplete[cause])
 		}
 		for _, cause := range slices.Sorted(maps.Keys(s.IncompletePython)) {
-			count("call stacks whose Python part ends early: "+plain(cause), s.IncompletePython[cause])
+			count("call stacks whose Python part ends early: "+page.Clean(cause), s.IncompletePython[cause])
 		}
 	}
 	if r.Older != "" {
@@ -45,8 +47,8 @@ func (r *report) notes() {
 		r.line()
 	}
 	for _, text := range list {
-		for i, line := range wrap("note: "+text, min(r.Width, textColumns)-6) {
-			r.line(r.paint(dim, left("", 6*min(i, 1))+line))
+		for i, line := range page.Wrap("note: "+text, min(r.Width, textColumns)-6) {
+			r.line(r.Paint(page.Dim, page.Left("", 6*min(i, 1))+line))
 		}
 	}
 }
@@ -74,7 +76,7 @@ func (r *report) late() string {
 	var list []string
 	pids := slices.Sorted(maps.Keys(found))
 	for _, pid := range pids[:min(len(pids), shownProcesses)] {
-		list = append(list, fmt.Sprintf("PID %d with %s", pid, formatCount(found[pid], "buffer")))
+		list = append(list, fmt.Sprintf("PID %d with %s", pid, page.Count(found[pid], "buffer")))
 	}
 	if hidden := len(pids) - len(list); hidden > 0 {
 		list = append(list, fmt.Sprintf("%d more", hidden))

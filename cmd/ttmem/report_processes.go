@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 )
 
 // shownProcesses and shownFailures are how many of each a report shows.
@@ -40,13 +38,13 @@ func (r *report) processes() {
 	both := slices.ContainsFunc(list, func(p aggregate.Process) bool { return p.Exit == nil }) &&
 		r.Width >= 1+processColumns+2+stateColumns+3*(2+bytesColumns)+2+l1Columns
 	figures := func(pid, state string, dram, l1 [2]string) string {
-		line := " " + right(pid, processColumns) + "  " + left(state, stateColumns) + right(dram[0], 2+bytesColumns)
+		line := " " + page.Right(pid, processColumns) + "  " + page.Left(state, stateColumns) + page.Right(dram[0], 2+bytesColumns)
 		if both {
-			line += right(dram[1], 2+bytesColumns)
+			line += page.Right(dram[1], 2+bytesColumns)
 		}
-		line += right(l1[0], 2+l1Columns)
+		line += page.Right(l1[0], 2+l1Columns)
 		if both {
-			line += right(l1[1], 2+bytesColumns)
+			line += page.Right(l1[1], 2+bytesColumns)
 		}
 		return line
 	}
@@ -61,15 +59,15 @@ func (r *report) processes() {
 		about = ", each figure of the chip where it is highest"
 	}
 	r.line()
-	r.line(r.paint(bold, "Processes"), r.paint(dim, r.cut(about, r.Width-len("Processes"))))
+	r.line(r.Paint(page.Bold, "Processes"), r.Paint(page.Dim, r.cut(about, r.Width-len("Processes"))))
 	head := figures("PID", "state", [2]string{"DRAM " + first, second}, [2]string{"L1/core " + first, second})
 	// A command that has no room beside the figures has a line of its own.
-	room := r.Width - width(head) - 2
+	room := r.Width - page.Width(head) - 2
 	beside := r.Whole || room >= leastCommand
 	if beside {
 		head += "  command"
 	}
-	r.line(r.paint(dim, head))
+	r.line(r.Paint(page.Dim, head))
 	for i := range list[:min(len(list), shownProcesses)] {
 		p := &list[i]
 		var dramPeak, dram, l1Peak, l1 uint64
@@ -79,65 +77,26 @@ func (r *report) processes() {
 			l1Peak = max(l1Peak, d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes)
 			l1 = max(l1, d.L1PerCore.BufferBytes+d.L1PerCore.CBBytes)
 		}
-		line := figures(fmt.Sprint(p.PID), processState(p),
-			inOrder(formatBytes(dramPeak), formatBytes(dram)), inOrder(formatKiB(l1Peak), formatKiB(l1)))
-		name := processName(p)
+		line := figures(fmt.Sprint(p.PID), page.ProcessState(p),
+			inOrder(page.Bytes(dramPeak), page.Bytes(dram)), inOrder(page.KiB(l1Peak), page.KiB(l1)))
+		name := page.ProcessName(p)
 		switch {
 		case beside:
-			r.line(line, "  ", r.cut(cmp.Or(name, unknownCommandLine), room))
+			r.line(line, "  ", r.cut(cmp.Or(name, page.UnknownCommandLine), room))
 		case name == "":
 			r.line(line)
 		default:
 			r.line(line)
-			r.line(left("", detailColumns), r.cut(name, r.Width-detailColumns))
+			r.line(page.Left("", detailColumns), r.cut(name, r.Width-detailColumns))
 		}
-		r.items(left("", detailColumns), detailColumns, dim, r.details(p))
+		r.items(page.Left("", detailColumns), detailColumns, page.Dim, r.details(p))
 	}
 	if hidden := max(0, len(list)-shownProcesses) + r.forgotten(); hidden > 0 {
-		r.line(r.paint(dim, fmt.Sprintf("  and %d more", hidden)))
+		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))
 	}
 }
 
-func (r *report) forgotten() int { return forgottenProcesses(r.snap) }
-
-// forgottenProcesses is how many processes ended that the snapshot does not have: it
-// keeps the newest.
-func forgottenProcesses(s *aggregate.Snapshot) int {
-	n := int(s.ExitedProcesses)
-	for i := range s.Processes {
-		if s.Processes[i].Exit != nil {
-			n--
-		}
-	}
-	return n
-}
-
-// unknownCommandLine stands for the command of a process that ended before it could be
-// read, or went on as another program.
-const unknownCommandLine = "?"
-
-// processName is what a person calls the process; "" where that is not known.
-func processName(p *aggregate.Process) string {
-	return cmp.Or(shortCommand(p.Command), plain(p.Comm))
-}
-
-// processState is how the process is or ended.
-func processState(p *aggregate.Process) string {
-	switch {
-	case p.Exit == nil:
-		return "running"
-	case p.Exit.Status == nil:
-		return "ended"
-	}
-	status := syscall.WaitStatus(*p.Exit.Status)
-	if status.Signaled() {
-		if name := unix.SignalName(status.Signal()); name != "" {
-			return name
-		}
-		return fmt.Sprintf("signal %d", status.Signal())
-	}
-	return fmt.Sprintf("exit %d", status.ExitStatus())
-}
+func (r *report) forgotten() int { return page.ForgottenProcesses(r.snap) }
 
 // A failing is requests that failed for the same reason at the same place: a program may
 // try again.
@@ -156,7 +115,7 @@ func (r *report) failings() (list []*failing) {
 	known := make(map[key]*failing)
 	for i := range r.snap.Failures {
 		f := &r.snap.Failures[i]
-		one := &failing{f, place(f.Stack.Frames()), 1}
+		one := &failing{f, page.Place(f.Stack.Frames()), 1}
 		k := key{f.PID, f.Region, f.Reason, fmt.Sprint(f.Devices), one.where}
 		if k.where == "" {
 			k.where = f.Message
@@ -179,12 +138,12 @@ func (r *report) failures() {
 	all := r.failings()
 	list := all[max(0, len(all)-shownFailures):]
 	r.line()
-	title := formatCount(r.snap.FailureCount, "failed allocation")
+	title := page.Count(r.snap.FailureCount, "failed allocation")
 	note := ""
 	if len(list) < len(all) || uint64(len(r.snap.Failures)) < r.snap.FailureCount {
 		note = fmt.Sprintf(", the newest %d", len(list))
 	}
-	r.line(r.paint(bold, title), r.paint(dim, note))
+	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, note))
 	for _, f := range list {
 		about := []string{fmt.Sprintf("PID %d", f.PID)}
 		at, ok := r.sinceStart(f.Failure)
@@ -201,17 +160,17 @@ func (r *report) failures() {
 			about = append(about, strings.ReplaceAll(f.Reason, "_", " "))
 		}
 		if len(f.Devices) > 0 {
-			about = append(about, formatIDs(f.Devices))
+			about = append(about, page.Chips(f.Devices))
 		}
-		for _, line := range wrap(strings.Join(about, r.separator()), r.Width-2) {
-			r.line("  ", r.paint(yellow, line))
+		for _, line := range page.Wrap(strings.Join(about, r.Separator()), r.Width-2) {
+			r.line("  ", r.Paint(page.Yellow, line))
 		}
 		// The figures that matter stand in the message's first sentence.
 		columns := min(r.Width, textColumns) - 4
-		for _, line := range wrap(r.cut(firstLine(f.Message), 4*columns), columns) {
+		for _, line := range page.Wrap(r.cut(page.FirstLine(f.Message), 4*columns), columns) {
 			r.line("    ", line)
 		}
-		for _, line := range wrap("in "+f.where, columns) {
+		for _, line := range page.Wrap("in "+f.where, columns) {
 			if f.where != "" {
 				r.line("    ", line)
 			}
@@ -224,7 +183,7 @@ func (r *report) sinceStart(f *aggregate.Failure) (string, bool) {
 	for i := range r.snap.Processes {
 		p := &r.snap.Processes[i]
 		if p.PID == f.PID && p.SinceNs <= f.TimeNs && (p.Exit == nil || f.TimeNs <= p.Exit.TimeNs) {
-			return formatSeconds(f.TimeNs - p.SinceNs), true
+			return page.Seconds(f.TimeNs - p.SinceNs), true
 		}
 	}
 	return "", false

@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -228,8 +229,8 @@ func TestAUserIsToldWhatIsNotHis(t *testing.T) {
 	qt.Check(t, qt.Not(qt.StringContains(report(1000), "hold nothing")))
 
 	all := sharedRun().state.Snapshot()
-	qt.Check(t, qt.Equals(othersHold(all.ForUser(1000)), "other users hold 576.0 MiB of 12.0 GiB of DRAM on each of chips 0, 1"))
-	qt.Check(t, qt.Equals(othersHold(all), "other users use no chip"))
+	qt.Check(t, qt.Equals(page.OthersHold(all.ForUser(1000)), "other users hold 576.0 MiB of 12.0 GiB of DRAM on each of chips 0, 1"))
+	qt.Check(t, qt.Equals(page.OthersHold(all), "other users use no chip"))
 }
 
 // TestAReportSaysThatMemoryIsStillRead: then figures are too low.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 )
 
 const (
@@ -37,43 +38,43 @@ func (r *report) sharers(d *aggregate.Device) {
 	slices.SortStableFunc(list, func(a, b aggregate.Sharer) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
 	var items []string
 	for i := range list[:min(len(list), shownSharers)] {
-		items = append(items, fmt.Sprintf("PID %d %s", list[i].PID, formatBytes(list[i].Bytes())))
+		items = append(items, fmt.Sprintf("PID %d %s", list[i].PID, page.Bytes(list[i].Bytes())))
 	}
 	if hidden := list[min(len(list), shownSharers):]; len(hidden) > 0 {
 		var bytes uint64
 		for i := range hidden {
 			bytes += hidden[i].Bytes()
 		}
-		items = append(items, fmt.Sprintf("%d more %s", len(hidden), formatBytes(bytes)))
+		items = append(items, fmt.Sprintf("%d more %s", len(hidden), page.Bytes(bytes)))
 	}
 	if o := d.OtherUsers; o != nil {
-		items = append(items, fmt.Sprintf("other users (%d) %s", o.Processes, formatBytes(o.AllocatedBytes)))
+		items = append(items, fmt.Sprintf("other users (%d) %s", o.Processes, page.Bytes(o.AllocatedBytes)))
 	}
 	head := fmt.Sprintf(" Shared across %d processes: ", n)
 	if len(d.Sharers) == 0 {
 		head = " Not used by you: "
 	}
-	r.items(head, 3, dim, items)
+	r.items(head, 3, page.Dim, items)
 }
 
 // items writes a list, after the head; lines that follow are indented. An item stays
 // in one line.
-func (r *report) items(head string, indent int, st style, items []string) {
+func (r *report) items(head string, indent int, st page.Style, items []string) {
 	line := head
 	for i, item := range items {
 		if i+1 < len(items) {
 			item += ","
 		}
 		blank := min(i, 1)
-		if width(line)+blank+width(item) > r.Width && width(line) > indent {
-			r.line(r.paint(st, line))
-			line, blank = left("", indent), 0
+		if page.Width(line)+blank+page.Width(item) > r.Width && page.Width(line) > indent {
+			r.line(r.Paint(st, line))
+			line, blank = page.Left("", indent), 0
 		}
-		line += left("", blank)
+		line += page.Left("", blank)
 		line += item
 	}
 	if len(items) > 0 {
-		r.line(r.paint(st, line))
+		r.line(r.Paint(st, line))
 	}
 }
 
@@ -81,7 +82,7 @@ func (r *report) items(head string, indent int, st style, items []string) {
 func (r *report) details(p *aggregate.Process) []string {
 	var list []string
 	if p.Container != "" {
-		id := []rune(plain(p.Container))
+		id := []rune(page.Clean(p.Container))
 		text := "container " + string(id[:min(len(id), containerDigits)])
 		if p.ContainerPID != 0 {
 			text = fmt.Sprintf("PID %d in %s", p.ContainerPID, text)
@@ -89,7 +90,7 @@ func (r *report) details(p *aggregate.Process) []string {
 		list = append(list, text)
 	}
 	if p.Pod != "" {
-		list = append(list, "pod "+plain(p.Pod))
+		list = append(list, "pod "+page.Clean(p.Pod))
 	}
 	return list
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -280,7 +281,7 @@ func checkLines(t *testing.T, report string, o reportOptions) {
 	}
 	for line := range strings.Lines(bare) {
 		line = strings.TrimSuffix(line, "\n")
-		qt.Check(t, qt.IsTrue(width(line) <= limit), qt.Commentf("%d columns: %s", width(line), line))
+		qt.Check(t, qt.IsTrue(page.Width(line) <= limit), qt.Commentf("%d columns: %s", page.Width(line), line))
 		qt.Check(t, qt.Equals(strings.TrimRight(line, " "), line))
 		for _, r := range line {
 			qt.Check(t, qt.IsTrue(o.Unicode || r < 128), qt.Commentf("%q", r))
@@ -310,69 +311,26 @@ func TestChipsThatDifferAreShownApart(t *testing.T) {
 	qt.Check(t, qt.StringContains(b.String(), "\nchip 1 - n300"))
 }
 
-func TestFormatBytes(t *testing.T) {
-	for n, want := range map[uint64]string{
-		0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1.0 KiB", 45056: "44.0 KiB",
-		1<<20 - 1: "1.0 MiB", 1<<20 - 60: "1023.9 KiB", 12 * 1072693184: "12.0 GiB", 1 << 40: "1.0 TiB",
-		1 << 50: "1.0 PiB", 1<<64 - 1: "16.0 EiB",
-	} {
-		qt.Check(t, qt.Equals(formatBytes(n), want), qt.Commentf("%d", n))
-		qt.Check(t, qt.IsTrue(len(formatBytes(n)) <= bytesColumns))
-	}
-}
-
-func TestL1IsAlwaysInKiB(t *testing.T) {
-	qt.Check(t, qt.Equals(formatKiB(0), "0 B"))
-	qt.Check(t, qt.Equals(formatKiB(512), "0.5 KiB"))
-	qt.Check(t, qt.Equals(formatKiB(1393312), "1360.7 KiB"))
-	qt.Check(t, qt.Equals(formatKiB(1<<40), "1.0 TiB"))
-}
-
-func TestFormatPercent(t *testing.T) {
-	for _, test := range []struct {
-		part, whole uint64
-		want        string
-	}{
-		{0, 100, "0%"}, {1, 1000, "<1%"}, {1, 100, "1%"}, {666, 1000, "67%"}, {9999, 10000, "99%"},
-		{100, 100, "100%"}, {104, 100, "104%"}, {1 << 60, 1, "over"}, {5, 0, ""},
-	} {
-		qt.Check(t, qt.Equals(formatPercent(test.part, test.whole), test.want))
-	}
-}
-
-func TestFormatSeconds(t *testing.T) {
-	for ns, want := range map[uint64]string{
-		12_000_000: "0.012 s", 12_345_000_000: "12.3 s", 125 * second: "2 min 05 s", 7385 * second: "2 h 03 min",
-	} {
-		qt.Check(t, qt.Equals(formatSeconds(ns), want))
-	}
-}
-
 func TestABarShowsWhatIsThereAtAll(t *testing.T) {
-	p := painter{}
-	qt.Check(t, qt.Equals(p.bar(0, 100, 10), "··········"))
-	qt.Check(t, qt.Equals(p.bar(1, 1<<40, 10), "▏·········"))
-	qt.Check(t, qt.Equals(p.bar(55, 100, 10), "█████▌····"))
-	qt.Check(t, qt.Equals(p.bar(200, 100, 10), "██████████"))
-	qt.Check(t, qt.Equals(painter{ascii: true}.bar(1, 1<<40, 10), "#........."))
+	p := page.Painter{}
+	qt.Check(t, qt.Equals(p.Bar(0, 100, 10), "··········"))
+	qt.Check(t, qt.Equals(p.Bar(1, 1<<40, 10), "▏·········"))
+	qt.Check(t, qt.Equals(p.Bar(55, 100, 10), "█████▌····"))
+	qt.Check(t, qt.Equals(p.Bar(200, 100, 10), "██████████"))
+	qt.Check(t, qt.Equals(page.Painter{ASCII: true}.Bar(1, 1<<40, 10), "#........."))
 	for _, test := range []struct {
 		base, top, whole uint64
-		want             gap
+		want             page.Gap
 	}{
-		{0, 0, 100, gap{0, 10, 0}},
-		{1, 1, 1000, gap{1, 8, 1}},
-		{500, 499, 1000, gap{5, 1, 4}},
-		{999, 1, 1000, gap{9, 0, 1}},
-		{600, 600, 1000, gap{6, 0, 4}},
-		{5, 5, 0, gap{0, 10, 0}},
+		{0, 0, 100, page.Gap{Base: 0, Free: 10, Top: 0}},
+		{1, 1, 1000, page.Gap{Base: 1, Free: 8, Top: 1}},
+		{500, 499, 1000, page.Gap{Base: 5, Free: 1, Top: 4}},
+		{999, 1, 1000, page.Gap{Base: 9, Free: 0, Top: 1}},
+		{600, 600, 1000, page.Gap{Base: 6, Free: 0, Top: 4}},
+		{5, 5, 0, page.Gap{Base: 0, Free: 10, Top: 0}},
 	} {
-		got := newGap(test.base, test.top, test.whole, 10)
-		qt.Check(t, qt.Equals(got.base+got.free+got.top, 10))
+		got := page.NewGap(test.base, test.top, test.whole, 10)
+		qt.Check(t, qt.Equals(got.Base+got.Free+got.Top, 10))
 		qt.Check(t, qt.Equals(got, test.want), qt.Commentf("%+v", test))
 	}
-}
-
-func TestWhatProgramsSayDoesNothingToTheTerminal(t *testing.T) {
-	qt.Check(t, qt.Equals(plain("a\x1b[31m\n\tb\u200bc\x07"), "a[31m bc"))
-	qt.Check(t, qt.Equals(shortCommand("/usr/bin/python3 ../x/y.py --out=/a/b"), "python3 y.py --out=/a/b"))
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
+
+	"ttmem/cmd/ttmem/term"
 )
 
 func newRun() *cobra.Command {
@@ -31,7 +33,7 @@ command cannot be executed, and 127 when it is not found.`,
 	}
 	c.Flags().SetInterspersed(false)
 	o.register(c)
-	o.exports.registerFlameGraph(c)
+	o.exports.RegisterFlameGraph(c)
 	return c
 }
 
@@ -50,14 +52,14 @@ func runCommand(o sessionOptions, args []string, failure int) error {
 	defer s.close()
 	err = t.run(s.handle, s.flush)
 	if err := errors.Join(err, s.report()); err != nil {
-		warn(err.Error())
+		term.Warn(err.Error())
 		s.failed = true
 	}
 	if t.exit != 0 {
-		return exitStatus(t.exit)
+		return term.ExitStatus(t.exit)
 	}
 	if s.failed || t.failed {
-		return exitStatus(failure)
+		return term.ExitStatus(failure)
 	}
 	return nil
 }

@@ -17,7 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
 	"ttmem/tracer/kernel"
@@ -59,12 +62,12 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 			return o.record.check(c)
 		},
 		RunE: func(c *cobra.Command, _ []string) error {
-			o.socket, _ = socketOf(c)
+			o.socket, _ = flags.SocketOf(c)
 			return serve(o)
 		},
 	}
 	f := c.Flags()
-	takeGlobals(c, socketFlag)
+	flags.Takes(c, flags.Socket)
 	f.StringVar(&o.http, "http", "", "answer at `ADDR`, such as localhost:9464, as well: without processes, commands and stacks")
 	f.StringVar(&o.record.path, "record", "", "record what happens to `FILE`")
 	_ = c.MarkFlagFilename("record", "ttmem")
@@ -92,7 +95,7 @@ func serve(o serveOptions) (err error) {
 		}
 		defer tcp.Close()
 	}
-	what := tracer.Options{Warn: warn}
+	what := tracer.Options{Warn: term.Warn}
 	o.stacks.apply(&what)
 	t, err := tracer.New(what)
 	if err != nil {
@@ -129,9 +132,9 @@ func serve(o serveOptions) (err error) {
 		serving(func() error { return server.ServeTCP(tcp) })
 		where += " and http://" + tcp.Addr().String()
 	}
-	warn("tracing every process that uses tt-metal; asked at " + where)
+	term.Warn("tracing every process that uses tt-metal; asked at " + where)
 	if err := service.Notify("READY=1"); err != nil {
-		warn(fmt.Sprintf("telling systemd that it is ready: %v", err))
+		term.Warn(fmt.Sprintf("telling systemd that it is ready: %v", err))
 	}
 
 	err = t.Run(ctx, func(e *event.Event) { s.hub.Apply(e, s.take) }, s.pause)
@@ -142,7 +145,7 @@ func serve(o serveOptions) (err error) {
 	server.Close()
 	s.end(stackCounts(t))
 	if err == nil && s.record != nil && s.record.failed {
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return err
 }
@@ -187,11 +190,11 @@ func (s *served) take(e *event.Event) {
 	s.record.take(e)
 	switch e.Kind {
 	case event.ProcessStart:
-		warn(metLine(e))
+		term.Warn(metLine(e))
 	case event.Free:
 		s.hold(e)
 	case event.ProcessExit:
-		warn(endLine(e, s.ends[e.PID]))
+		term.Warn(endLine(e, s.ends[e.PID]))
 		delete(s.ends, e.PID)
 	case event.Lost:
 		s.lost[e.Cause] += e.Count
@@ -225,7 +228,7 @@ func (s *served) pause() {
 
 func (s *served) tellLost() {
 	for _, cause := range slices.Sorted(maps.Keys(s.lost)) {
-		warn(fmt.Sprintf("lost %s: %s; totals may be wrong from now on", formatCount(s.lost[cause], "event"), cause))
+		term.Warn(fmt.Sprintf("lost %s: %s; totals may be wrong from now on", page.Count(s.lost[cause], "event"), cause))
 	}
 	clear(s.lost)
 	s.lostAt = time.Now()
@@ -243,7 +246,7 @@ func (s *served) end(stacks *aggregate.Stacks) {
 			processes++
 		}
 	}
-	warn(endedLine(time.Since(s.started), processes, snapshot.LostEvents()))
+	term.Warn(endedLine(time.Since(s.started), processes, snapshot.LostEvents()))
 }
 
 // endedLine is the last one.
@@ -252,7 +255,7 @@ func endedLine(took time.Duration, processes, lost uint64) string {
 	if processes != 1 {
 		traced = fmt.Sprintf("%d processes traced", processes)
 	}
-	return fmt.Sprintf("ended after %s: %s, %s lost", formatSeconds(uint64(took)), traced, formatCount(lost, "event"))
+	return fmt.Sprintf("ended after %s: %s, %s lost", page.Seconds(uint64(took)), traced, page.Count(lost, "event"))
 }
 
 // logCommand is how much of a command line is told, in characters.
@@ -260,10 +263,10 @@ const logCommand = 120
 
 // metLine tells of a process that is traced from now on.
 func metLine(e *event.Event) string {
-	command := cmp.Or(plain(e.Command), plain(e.Comm), unknownCommandLine)
-	line := fmt.Sprintf("met PID %d of user %d: %s", e.PID, e.UID, truncate(command, logCommand, "..."))
+	command := cmp.Or(page.Clean(e.Command), page.Clean(e.Comm), page.UnknownCommandLine)
+	line := fmt.Sprintf("met PID %d of user %d: %s", e.PID, e.UID, page.Truncate(command, logCommand, "..."))
 	if e.Release != "" {
-		line += "; ttnn " + plain(e.Release)
+		line += "; ttnn " + page.Clean(e.Release)
 	}
 	if e.AttachedLate {
 		line += "; attached late"
@@ -288,7 +291,7 @@ func endLine(e *event.Event, held *[event.NumRegions]uint64) string {
 	var parts []string
 	for region, bytes := range held {
 		if bytes > 0 {
-			parts = append(parts, fmt.Sprintf("%s of %s", formatBytes(bytes), event.Region(region)))
+			parts = append(parts, fmt.Sprintf("%s of %s", page.Bytes(bytes), event.Region(region)))
 		}
 	}
 	return line + "; it held " + strings.Join(parts, ", ")

@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -68,7 +70,7 @@ func (r *serviceRecorder) pause() {
 		err := r.file.Resume()
 		if err == nil {
 			r.events -= missed
-			warn(fmt.Sprintf("%s: recorded again from now on; %s could not be", r.path, formatCount(missed, "event")))
+			term.Warn(fmt.Sprintf("%s: recorded again from now on; %s could not be", r.path, page.Count(missed, "event")))
 		}
 		r.note(err)
 	}
@@ -82,7 +84,7 @@ func (r *serviceRecorder) note(err error) {
 	}
 	if err != nil && health != r.health() {
 		r.failed, r.tried = true, time.Now()
-		warn(fmt.Sprintf("%v; the service goes on, and tries to record again every %v", err, resumeInterval))
+		term.Warn(fmt.Sprintf("%v; the service goes on, and tries to record again every %v", err, resumeInterval))
 	}
 	r.err = err
 	r.tell(health)
@@ -95,6 +97,6 @@ func (r *serviceRecorder) end(s *aggregate.Snapshot) {
 	}
 	if err := r.close(s); err != nil {
 		r.failed = true
-		warn(err.Error())
+		term.Warn(err.Error())
 	}
 }

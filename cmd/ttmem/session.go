@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -20,7 +21,7 @@ type sessionOptions struct {
 	output  outputOptions
 	stacks  stackOptions
 	record  recordOptions
-	exports exportOptions
+	exports output.ExportOptions
 }
 
 // outputOptions are the flags that say what is written besides the report.
@@ -33,7 +34,7 @@ type outputOptions struct {
 
 func (o *outputOptions) register(c *cobra.Command) {
 	c.Flags().StringVar(&o.events, "events", "", "write every event to `FILE`, one JSON object a line")
-	takeGlobals(c, jsonFlag)
+	flags.Takes(c, flags.JSON)
 	_ = c.MarkFlagFilename("events", "jsonl")
 }
 
@@ -42,11 +43,11 @@ func (o *outputOptions) register(c *cobra.Command) {
 func (o *sessionOptions) register(c *cobra.Command) {
 	o.output.register(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		o.output.json = wantsJSON(c)
+		o.output.json = flags.WantsJSON(c)
 		if o.output.events == "-" {
 			return errors.New("--events -: name a file; /dev/stdout is standard output")
 		}
-		return o.exports.check(c, o.output.events, o.output.json)
+		return o.exports.Check(c, o.output.events, o.output.json)
 	}
 }
 
@@ -54,9 +55,9 @@ func (o *sessionOptions) register(c *cobra.Command) {
 type session struct {
 	o      sessionOptions
 	state  *aggregate.State
-	events *eventFile // nil: nobody wants them
-	record *recorder  // nil: nobody wants one
-	export *exporter  // nil: nobody wants it
+	events *output.Events   // nil: nobody wants them
+	record *recorder        // nil: nobody wants one
+	export *output.Exporter // nil: nobody wants it
 	// stacks counts the call stacks that were taken; nil where none were
 	stacks func() *aggregate.Stacks
 	failed bool // something was promised and could not be done
@@ -76,11 +77,11 @@ func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, 
 		return nil, err
 	}
 	if o.output.events != "" {
-		if s.events, err = createEventFile(o.output.events, o.output.private); err != nil {
+		if s.events, err = output.CreateEvents(o.output.events, o.output.private); err != nil {
 			return nil, err
 		}
 	}
-	if s.export, err = newExporter(o.exports); s.export != nil {
+	if s.export, err = output.NewExporter(o.exports); s.export != nil {
 		s.state.KeepSites()
 	}
 	return s, err
@@ -99,7 +100,7 @@ func traceSession(t *tracing, o sessionOptions) (*session, error) {
 }
 
 // close removes what was begun and will not be finished.
-func (s *session) close() { s.export.close() }
+func (s *session) close() { s.export.Close() }
 
 // handle takes an event, after those that it implies.
 func (s *session) handle(e *event.Event) {
@@ -113,20 +114,20 @@ func (s *session) apply(e *event.Event) {
 	s.state.Complete(e)
 	s.state.Apply(e)
 	if s.events != nil {
-		s.events.add(e)
+		s.events.Add(e)
 	}
 	if s.record != nil {
 		s.record.add(e)
 	}
-	if s.events != nil && s.events.full() || s.record != nil && s.record.full() {
+	if s.events != nil && s.events.Full() || s.record != nil && s.record.full() {
 		s.flush()
 	}
 }
 
 func (s *session) flush() {
 	if s.events != nil {
-		if err := s.events.flush(); err != nil {
-			warn(fmt.Sprintf("%v; tracing goes on without --events", err))
+		if err := s.events.Flush(); err != nil {
+			term.Warn(fmt.Sprintf("%v; tracing goes on without --events", err))
 			s.failed = true
 			s.events = nil
 		}
@@ -136,11 +137,11 @@ func (s *session) flush() {
 			s.failed = true
 			s.record = nil
 			if s.useless != nil {
-				warn(err.Error())
+				term.Warn(err.Error())
 				s.useless()
 				return
 			}
-			warn(fmt.Sprintf("%v; the command goes on and is not recorded", err))
+			term.Warn(fmt.Sprintf("%v; the command goes on and is not recorded", err))
 		}
 	}
 }
@@ -148,8 +149,8 @@ func (s *session) flush() {
 // report prints what was found, and writes and closes what is open.
 func (s *session) report() error {
 	if s.events != nil {
-		if err := s.events.close(); err != nil {
-			warn(err.Error())
+		if err := s.events.Close(); err != nil {
+			term.Warn(err.Error())
 			s.failed = true
 		}
 	}
@@ -158,12 +159,12 @@ func (s *session) report() error {
 	snapshot.Stacks = s.stacks()
 	if s.record != nil {
 		if err := s.record.close(snapshot); err != nil {
-			warn(err.Error())
+			term.Warn(err.Error())
 			s.failed = true
 		}
 	}
 	err := s.print(snapshot)
-	if s.export != nil && !s.export.write(s.state.Profile()) {
+	if s.export != nil && !s.export.Write(s.state.Profile()) {
 		s.failed = true
 	}
 	return err
@@ -185,8 +186,8 @@ func printSnapshot(snapshot *aggregate.Snapshot, asJSON bool) error {
 
 // reportOptionsFor fits the report to where it is printed.
 func reportOptionsFor(f *os.File) reportOptions {
-	o := reportOptions{Width: 80, Unicode: utf8Locale()}
-	if !term.IsTerminal(int(f.Fd())) {
+	o := reportOptions{Width: 80, Unicode: term.UTF8()}
+	if !term.IsTerminal(f) {
 		o.Whole = true
 		return o
 	}
@@ -195,18 +196,4 @@ func reportOptionsFor(f *os.File) reportOptions {
 		o.Width = int(size.Col)
 	}
 	return o
-}
-
-// warn tells the user something in a line of its own.
-func warn(text string) { fmt.Fprintf(os.Stderr, "ttmem: %s\n", text) }
-
-// utf8Locale reports whether the user's terminal shows more than ASCII.
-func utf8Locale() bool {
-	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
-		if v := os.Getenv(name); v != "" {
-			v = strings.ToLower(v)
-			return strings.Contains(v, "utf-8") || strings.Contains(v, "utf8")
-		}
-	}
-	return false
 }

@@ -1,13 +1,16 @@
 package main
 
-import "ttmem/aggregate"
+import (
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+)
 
 // tellSitesApart gives sites of the same name the callers in which they differ: a helper
 // that allocates for others is not who holds.
 func tellSitesApart(sites []*site) {
 	list := make([]source, len(sites))
 	for i, s := range sites {
-		list[i] = source{name: s.name, calls: callTexts(aggregate.OwnCalls(s.stack.Frames()))}
+		list[i] = source{name: s.name, calls: page.CallTexts(name.UserCalls(s.stack.Frames()))}
 	}
 	tellApart(list)
 	for i, s := range sites {

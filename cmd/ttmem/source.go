@@ -15,7 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
 )
@@ -48,15 +51,15 @@ func (o *sourceOptions) until(signals ...os.Signal) (context.Context, context.Ca
 
 // register makes the flags of a view of what there is now.
 func (o *sourceOptions) register(c *cobra.Command) {
-	addPIDs(c, &o.pids)
-	takeGlobals(c, socketFlag)
+	flags.PIDs(c, &o.pids)
+	flags.Takes(c, flags.Socket)
 	c.ValidArgsFunction = completeRecordings
 }
 
 // registerWatch makes the flags of a view of what happens over a time.
 func (o *sourceOptions) registerWatch(c *cobra.Command) {
 	o.register(c)
-	addDuration(c, &o.duration)
+	flags.Duration(c, &o.duration)
 }
 
 // completeRecordings completes the name of a recording, once.
@@ -109,7 +112,7 @@ func (o *sourceOptions) checkFile(c *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		o.file = args[0]
 	}
-	o.socket, o.asked = socketOf(c)
+	o.socket, o.asked = flags.SocketOf(c)
 	if o.file != "" && o.asked {
 		return errors.New("a file and --socket: give one of them")
 	}
@@ -168,7 +171,7 @@ func (o *sourceOptions) read() (p *present, err error) {
 		p, err = presentOfProcesses(ctx, o.pids)
 	}
 	if ctx.Err() != nil {
-		return nil, errInterrupted
+		return nil, term.ErrInterrupted
 	}
 	return p, err
 }
@@ -191,7 +194,7 @@ func presentOfProcesses(ctx context.Context, pids []int) (*present, error) {
 		return nil, err
 	}
 	// What was allocated before has no stacks, and nothing else is waited for.
-	t, err := tracer.New(tracer.Options{Processes: pids, NoStacks: true, Warn: warn})
+	t, err := tracer.New(tracer.Options{Processes: pids, NoStacks: true, Warn: term.Warn})
 	if err != nil {
 		return nil, err
 	}
@@ -201,18 +204,18 @@ func presentOfProcesses(ctx context.Context, pids []int) (*present, error) {
 	}
 	p := &present{State: aggregate.New(), of: "on this host"}
 	if len(pids) > 0 {
-		p.of = "in PID " + listPIDs(pids)
+		p.of = "in PID " + page.PIDs(pids)
 	}
-	shown := newProgress(0)
-	defer shown.end()
+	shown := term.NewProgress(0)
+	defer shown.End()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
 	err = t.Run(ctx, p.Apply, func() {
 		if !t.Reading() {
 			done()
 		}
-		shown.tell(func() string {
-			return fmt.Sprintf("what is %s, for %.0f s", p.of, time.Since(shown.begun).Seconds())
+		shown.Report(func() string {
+			return fmt.Sprintf("what is %s, for %.0f s", p.of, time.Since(shown.Begun).Seconds())
 		})
 	})
 	if err != nil {
@@ -233,8 +236,8 @@ func presentOfService(ctx context.Context, client *service.Client, socket string
 		return nil, err
 	}
 	p := &present{State: aggregate.New(), of: "on this host"}
-	shown := newProgress(0)
-	defer shown.end()
+	shown := term.NewProgress(0)
+	defer shown.End()
 	var e event.Event
 	for n := 0; ; n++ {
 		err := r.Next(&e)
@@ -245,7 +248,7 @@ func presentOfService(ctx context.Context, client *service.Client, socket string
 			return nil, fmt.Errorf("reading what the ttmem service at %s tells: %w", socket, err)
 		}
 		p.Apply(&e)
-		shown.tell(func() string { return fmt.Sprintf("%d buffers", n) })
+		shown.Report(func() string { return fmt.Sprintf("%d buffers", n) })
 	}
 	if _, whole := r.End(); !whole {
 		return nil, fmt.Errorf("the ttmem service at %s has ended while it answered: try again", socket)

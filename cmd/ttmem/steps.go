@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -122,7 +124,7 @@ type stepWish struct {
 // mark is the name of its mark: names of tests may be longer than those of marks, and
 // of other characters.
 func (w stepWish) mark() string {
-	name := []rune(plain(w.name))
+	name := []rune(page.Clean(w.name))
 	if len(name) > stepMark {
 		name = append(name[:stepMark], '…')
 	}
@@ -180,7 +182,7 @@ func (s *steps) say(answer any) {
 func parseStep(line, name string, running bool) (stepWish, error) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch {
-	case verb == "begin" && plain(rest) == "":
+	case verb == "begin" && page.Clean(rest) == "":
 		return stepWish{}, errors.New("begin without a name: a line is `begin NAME` or `end`")
 	case verb == "begin" && running:
 		return stepWish{}, fmt.Errorf("begin %s: %s has not ended", rest, name)
@@ -330,11 +332,11 @@ func (s *steps) left(since uint64) []stepLeft {
 		one := sums[k]
 		if one == nil {
 			frames := h.Stack.Frames()
-			one = &stepLeft{Region: h.Region.String(), Name: aggregate.NameOf(frames).String(), Calls: []string{}}
-			if kept := aggregate.KeptBy(frames); kept != nil {
+			one = &stepLeft{Region: h.Region.String(), Name: name.Of(frames).String(), Calls: []string{}}
+			if kept := name.RuntimeRetained(frames); kept != nil {
 				one.Kept = kept.Name
 			}
-			for _, c := range aggregate.OwnCalls(withoutRunner(frames)) {
+			for _, c := range name.UserCalls(withoutRunner(frames)) {
 				one.Calls = append(one.Calls, c.String())
 			}
 			sums[k] = one

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 )
 
 // The picture, in pixels: a panel for each region of chips that are alike, below each
@@ -45,7 +46,7 @@ func (p *peakPage) writeSVG(w io.Writer) error {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d">`+"\n<style>%s</style>\n",
 		svgWidth, height, svgWidth, height, svgStyle)
 	b.WriteString(`<text class="title" x="24" y="32">Device memory over time</text>` + "\n")
-	fmt.Fprintf(&b, `<text class="faint" x="24" y="50">%s, over %s</text>`+"\n", html.EscapeString(plain(p.of)), formatMoment(p.endNs-p.beginNs))
+	fmt.Fprintf(&b, `<text class="faint" x="24" y="50">%s, over %s</text>`+"\n", html.EscapeString(page.Clean(p.of)), page.Moment(p.endNs-p.beginNs))
 	if len(p.regions) == 0 {
 		fmt.Fprintf(&b, `<text x="24" y="%d">%s</text>`+"\n", svgTop+40, html.EscapeString(p.nothing()))
 	}

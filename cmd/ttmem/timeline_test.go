@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 )
 
 func TestAnAxisHasTicksThatPeopleCount(t *testing.T) {
@@ -50,7 +51,7 @@ func TestAChartShowsSpikesAndWhatStays(t *testing.T) {
 			" #=#|#",
 		}},
 	} {
-		c := textChart{painter: painter{ascii: test.ascii}, columns: columns, base: base, top: 24}
+		c := textChart{Painter: page.Painter{ASCII: test.ascii}, columns: columns, base: base, top: 24}
 		qt.Check(t, qt.DeepEquals(c.rows(3), test.want))
 	}
 }
@@ -58,8 +59,8 @@ func TestAChartShowsSpikesAndWhatStays(t *testing.T) {
 func TestThePeakIsMarkedOnTheAxis(t *testing.T) {
 	c := textChart{columns: make([]aggregate.Span, 60)}
 	line, labels := c.axisLines(6e9, 33)
-	qt.Check(t, qt.Equals(width(line), 60))
-	qt.Check(t, qt.Equals(width(line[:strings.Index(line, "▲")]), 33))
+	qt.Check(t, qt.Equals(page.Width(line), 60))
+	qt.Check(t, qt.Equals(page.Width(line[:strings.Index(line, "▲")]), 33))
 	for i, label := range []string{"0 s", "1 s", "5 s"} {
 		qt.Check(t, qt.Equals(strings.Index(labels, label), []int{0, 10, 50}[i]), qt.Commentf("%s", label))
 	}
@@ -74,8 +75,8 @@ func TestLabelsOfAnAxisFit(t *testing.T) {
 			c := textChart{columns: make([]aggregate.Span, n)}
 			line, labels := c.axisLines(span, n)
 			comment := qt.Commentf("%d columns, %d ns\n%s\n%s", columns, span, line, labels)
-			qt.Assert(t, qt.Equals(width(line), n), comment)
-			qt.Assert(t, qt.IsTrue(width(labels) <= n), comment)
+			qt.Assert(t, qt.Equals(page.Width(line), n), comment)
+			qt.Assert(t, qt.IsTrue(page.Width(labels) <= n), comment)
 			words := strings.Fields(labels)
 			qt.Assert(t, qt.IsTrue(len(words) >= 4), comment)
 			for i := 0; i < len(words); i += 2 { // a number and its unit

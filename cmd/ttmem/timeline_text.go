@@ -5,11 +5,12 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 )
 
 // A textChart is a timeline as an area of characters.
 type textChart struct {
-	painter
+	page.Painter
 	columns []aggregate.Span
 	// base are the part of each column that is drawn from the bottom in another way:
 	// the circular buffers of L1. Nil: there is none.
@@ -17,7 +18,7 @@ type textChart struct {
 	// top is the bytes of the whole height.
 	top uint64
 	// style is that of the area.
-	style style
+	style page.Style
 }
 
 // eighthsUp are the partial blocks by how many eighths they fill, from below.
@@ -31,7 +32,7 @@ func (t *textChart) rows(height int) []string {
 		for i := range t.columns {
 			b.WriteString(t.cell(i, uint64(height-1-r), uint64(height)))
 		}
-		rows[r] = t.paint(t.style, strings.TrimRight(b.String(), " "))
+		rows[r] = t.Paint(t.style, strings.TrimRight(b.String(), " "))
 	}
 	return rows
 }
@@ -43,18 +44,18 @@ func (t *textChart) cell(column int, row, height uint64) string {
 	if t.base != nil {
 		// to half a row
 		if base := t.level(t.base[column].Min, height); base > 0 && (base >= bottom+4 || row == 0) {
-			return t.pick("▓", "=")
+			return t.Pick("▓", "=")
 		}
 	}
 	switch {
 	case least >= bottom+8:
-		return t.pick("█", "#")
-	case least > bottom && t.ascii:
+		return t.Pick("█", "#")
+	case least > bottom && t.ASCII:
 		return "#"
 	case least > bottom:
 		return eighthsUp[least-bottom]
-	case most >= bottom+8 || most > bottom && t.ascii:
-		return t.pick("│", "|")
+	case most >= bottom+8 || most > bottom && t.ASCII:
+		return t.Pick("│", "|")
 	case most > bottom+4:
 		return "│"
 	case most > bottom:
@@ -132,7 +133,7 @@ func (a timeAxis) label(ns uint64) string {
 func (t *textChart) axisLines(spanNs uint64, mark int) (line, labels string) {
 	n := len(t.columns)
 	axis := newTimeAxis(spanNs, n/10)
-	marks := []rune(strings.Repeat(t.pick("─", "-"), n))
+	marks := []rune(strings.Repeat(t.Pick("─", "-"), n))
 	text := []rune(strings.Repeat(" ", n))
 	free := 0 // where the next label may begin
 	for ns := uint64(0); ns <= spanNs; ns += axis.stepNs {
@@ -140,9 +141,9 @@ func (t *textChart) axisLines(spanNs uint64, mark int) (line, labels string) {
 		if at >= n {
 			break
 		}
-		marks[at] = []rune(t.pick("┬", "+"))[0]
+		marks[at] = []rune(t.Pick("┬", "+"))[0]
 		label := []rune(axis.label(ns))
-		if t.ascii {
+		if t.ASCII {
 			label = []rune(strings.Replace(string(label), "µ", "u", 1))
 		}
 		if begin := min(at, n-len(label)); begin >= free {
@@ -151,7 +152,7 @@ func (t *textChart) axisLines(spanNs uint64, mark int) (line, labels string) {
 		}
 	}
 	if mark < n {
-		marks[mark] = []rune(t.pick("▲", "^"))[0]
+		marks[mark] = []rune(t.Pick("▲", "^"))[0]
 	}
 	return string(marks), strings.TrimRight(string(text), " ")
 }

@@ -12,8 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/top"
 )
 
@@ -50,14 +53,14 @@ traces the whole host. docs/top.md explains the view.`,
 			if err := o.source.checkWatch(c, args); err != nil {
 				return err
 			}
-			o.rules = rulesFile(c)
+			o.rules = flags.RulesFile(c)
 			return showTop(&o)
 		},
 	}
 	o.source.register(c)
-	addInterval(c, &o.interval, time.Second)
+	flags.Interval(c, &o.interval, time.Second)
 	c.Flags().BoolVar(&o.once, "once", false, "print one frame and exit")
-	takeGlobals(c, rulesFlag)
+	flags.Takes(c, flags.Rules)
 	return c
 }
 
@@ -67,12 +70,12 @@ func showTop(o *topOptions) error {
 	}
 	view := top.Options{
 		NowNs: monotonicNow, Interval: o.interval,
-		Color: os.Getenv("NO_COLOR") == "", ASCII: !utf8Locale(), Output: len(o.source.command) > 0,
+		Color: os.Getenv("NO_COLOR") == "", ASCII: !term.UTF8(), Output: len(o.source.command) > 0,
 	}
 	if o.source.file != "" {
 		view.NowNs = func() uint64 { return 0 }
 	}
-	rules, err := readRules(o.rules)
+	rules, err := flags.ReadRules(o.rules)
 	if err != nil {
 		return err
 	}
@@ -80,7 +83,7 @@ func showTop(o *topOptions) error {
 	if o.once {
 		return topOnce(o, view)
 	}
-	if !term.IsTerminal(int(os.Stdout.Fd())) {
+	if !term.IsTerminal(os.Stdout) {
 		return errors.New("standard output is no terminal: ttmem top --once prints one frame")
 	}
 	if t := os.Getenv("TERM"); t == "" || t == "dumb" {
@@ -112,18 +115,18 @@ func topOnce(o *topOptions, view top.Options) error {
 	}
 	view.Source = live
 	view.NowNs = func() uint64 { return p.nowNs }
-	columns, terminal := 100, term.IsTerminal(int(os.Stdout.Fd()))
+	columns, terminal := 100, term.IsTerminal(os.Stdout)
 	if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		columns = int(size.Col)
 	}
 	if err := top.Once(os.Stdout, view, columns, onceRows, !terminal); err != nil {
-		return fmt.Errorf("writing the frame: %w", pathless(err))
+		return fmt.Errorf("writing the frame: %w", output.Pathless(err))
 	}
 	for _, note := range p.notes {
-		warn(note)
+		term.Warn(note)
 	}
 	if p.failed {
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return nil
 }
@@ -140,9 +143,9 @@ func topLive(o *topOptions, view top.Options) error {
 	case o.source.file != "":
 		of = o.source.file
 	case len(o.source.command) > 0:
-		of = shortCommand(strings.Join(o.source.command, " "))
+		of = page.ShortCommand(strings.Join(o.source.command, " "))
 	case len(o.source.pids) > 0:
-		of = "PID " + listPIDs(o.source.pids)
+		of = "PID " + page.PIDs(o.source.pids)
 	}
 	live := top.NewLive(of)
 	output, err := newTopOutput(live, &o.source)
@@ -154,7 +157,7 @@ func topLive(o *topOptions, view top.Options) error {
 	defer func() {
 		output.close()
 		for _, note := range live.Notes() {
-			warn(note)
+			term.Warn(note)
 		}
 		tellOutput(live)
 	}()
@@ -175,7 +178,7 @@ func topLive(o *topOptions, view top.Options) error {
 		}
 	case <-signals:
 		w.end()
-		return exitStatus(130)
+		return term.ExitStatus(130)
 	}
 	go func() {
 		<-signals
@@ -188,7 +191,7 @@ func topLive(o *topOptions, view top.Options) error {
 		return fmt.Errorf("showing the view: %w", err)
 	case !ended:
 		return errors.New("the command does not end: it was asked to, and goes on without ttmem")
-	case errors.Is(w.err, errInterrupted): // by who quit the view
+	case errors.Is(w.err, term.ErrInterrupted): // by who quit the view
 		return nil
 	case w.err != nil:
 		return w.err
@@ -198,7 +201,7 @@ func topLive(o *topOptions, view top.Options) error {
 
 // terminalInput is where keys come from.
 func terminalInput() (*os.File, error) {
-	if term.IsTerminal(int(os.Stdin.Fd())) {
+	if term.IsTerminal(os.Stdin) {
 		fd, err := unix.Dup(int(os.Stdin.Fd()))
 		if err == nil {
 			unix.CloseOnExec(fd)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/top"
 	"ttmem/tracer/host"
 )
@@ -62,7 +63,7 @@ const toldLines = 20
 func tellOutput(live *top.Live) {
 	lines := live.Present(0).Output
 	if n := len(lines); n > toldLines {
-		warn(fmt.Sprintf("the last %d lines that the command wrote:", toldLines))
+		term.Warn(fmt.Sprintf("the last %d lines that the command wrote:", toldLines))
 		lines = lines[n-toldLines:]
 	}
 	for _, line := range lines {

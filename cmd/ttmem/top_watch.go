@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/top"
 	"ttmem/tracer/event"
@@ -126,7 +127,7 @@ func otherUsers(ctx context.Context, client *service.Client) string {
 	if err != nil {
 		return othersUnknown
 	}
-	return othersHold(snap)
+	return page.OthersHold(snap)
 }
 
 // endPatience is how long a command may take to end that was asked to.

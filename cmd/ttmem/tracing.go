@@ -7,11 +7,12 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
@@ -69,7 +70,7 @@ func (b beside) reading(of string, now bool) {
 
 func (b beside) tell(warning string) {
 	if b.warn == nil {
-		b.warn = warn
+		b.warn = term.Warn
 	}
 	b.warn(warning)
 }
@@ -104,16 +105,16 @@ func notStarted(name string, err error, beside beside) error {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
 		beside.tell(fmt.Sprintf("%s: no such command", name))
-		return exitStatus(127)
+		return term.ExitStatus(127)
 	case errors.Is(err, unix.EISDIR):
 		beside.tell(name + ": is a directory, and no command")
-		return exitStatus(126)
+		return term.ExitStatus(126)
 	case errors.Is(err, unix.ENOEXEC):
 		beside.tell(fmt.Sprintf("%s: is no program, and does not begin with #!: name the program that runs it, such as python or sh", name))
-		return exitStatus(126)
+		return term.ExitStatus(126)
 	case errors.Is(err, os.ErrPermission):
 		beside.tell(fmt.Sprintf("%s: may not be executed: `chmod +x` allows it, or name the program that runs it, such as python", name))
-		return exitStatus(126)
+		return term.ExitStatus(126)
 	}
 	return err
 }
@@ -168,14 +169,10 @@ func (t *tracing) announce() {
 	switch {
 	case t.command != nil:
 	case len(t.pids) == 0:
-		warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
+		term.Warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
 	default:
-		warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", listPIDs(t.pids)))
+		term.Warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", page.PIDs(t.pids)))
 	}
-}
-
-func listPIDs(pids []int) string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ", "), "[]")
 }
 
 // run gives events to handle until what is traced has ended; pause is called between
@@ -211,7 +208,7 @@ func (t *tracing) run(handle func(*event.Event), pause func()) error {
 	})
 	select {
 	case <-t.ctrlC:
-		newLine()
+		term.NewLine()
 	default:
 	}
 	return err
@@ -227,7 +224,7 @@ func (t *tracing) whenRead(then func()) func() {
 	began, told, done := time.Now(), false, false
 	of := "processes"
 	if len(t.pids) > 0 {
-		of = "PID " + listPIDs(t.pids)
+		of = "PID " + page.PIDs(t.pids)
 	}
 	return func() {
 		switch {

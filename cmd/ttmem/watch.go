@@ -11,7 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
@@ -61,9 +63,9 @@ func placeIn(of string) string {
 func (w *watched) status() error {
 	switch {
 	case w.exit != 0:
-		return exitStatus(w.exit)
+		return term.ExitStatus(w.exit)
 	case w.failed:
-		return exitStatus(1)
+		return term.ExitStatus(1)
 	}
 	return nil
 }
@@ -106,7 +108,7 @@ func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched
 	}
 	of := thisHost
 	if len(o.pids) > 0 {
-		of = "PID " + listPIDs(o.pids)
+		of = "PID " + page.PIDs(o.pids)
 	}
 	return o.watchTracing(t, of, handle, pause)
 }
@@ -190,7 +192,7 @@ func (r *recorded) watch(o *sourceOptions, handle func(*event.Event), pause func
 	w.endNs = r.over()
 	switch {
 	case ctx.Err() != nil:
-		return nil, errInterrupted
+		return nil, term.ErrInterrupted
 	case damage != nil && events == 0:
 		return nil, damage
 	case damage != nil:
@@ -240,7 +242,7 @@ func (o *sourceOptions) watchService(client *service.Client, handle func(*event.
 		return nil, err
 	}
 	if o.began == nil {
-		warn("watching what the service of this host sees; Ctrl-C ends and reports")
+		term.Warn("watching what the service of this host sees; Ctrl-C ends and reports")
 	} else {
 		o.began(func(name string) error { return client.Mark(ctx, name) })
 	}

@@ -140,7 +140,7 @@ func (s *synthetic) record(path string) error {
 	state := aggregate.New()
 	var file *recording.File
 	file, err := recording.Create(path, recording.FileOptions{
-		Checkpoint: func() iter.Seq[*event.Event] { return state.Freeze(nil) }, Note: state.TakeRanges,
+		Checkpoint: func() iter.Seq[*event.Event] { return state.Freeze(nil) },
 	})
 	if err != nil {
 		return err

@@ -14,23 +14,23 @@ import (
 	"ttmem/symbolize"
 )
 
-// debugInfo reads lines and inlined calls from the DWARF of a file. It runs in a process
-// of its own, and does not bound what a malformed file costs.
+// debugInfo reads lines and inlined calls from the DWARF of a file. It runs in a separate
+// process, because a malformed file may cost any amount of memory.
 type debugInfo struct {
-	data  *dwarf.Data
-	units []*unit
-	kept  int // calls, scopes and rows of the units that are loaded
+	data       *dwarf.Data
+	units      []*unit
+	loadedSize int // calls, scopes and rows of the loaded units
 }
 
 // unit is a compilation unit.
 type unit struct {
 	root, end dwarf.Offset // of the root entry, of the unit
 	ranges    [][2]uint64  // of its code
-	loaded    *loaded      // nil until an address in it is asked for
+	loaded    *loaded      // nil until an address in it is resolved
 }
 
-// openDebugInfo opens the DWARF of a file. It is mapped: it may have gigabytes, of which
-// little is read.
+// openDebugInfo opens the DWARF of a file. It maps the file: there may be gigabytes, of
+// which little is read.
 func openDebugInfo(f *os.File) (*debugInfo, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -72,7 +72,7 @@ func openDebugInfo(f *os.File) (*debugInfo, error) {
 	return d, nil
 }
 
-// findUnits finds the units and their ranges. debug/dwarf finds the unit of an address
+// findUnits finds the units and their ranges. debug/dwarf can find the unit of an address
 // too, but reads all of them each time.
 func (d *debugInfo) findUnits(info []byte) {
 	le := binary.LittleEndian
@@ -94,7 +94,7 @@ func (d *debugInfo) findUnits(info []byte) {
 			case 2, 6:
 				continue // units of types have no code
 			case 4, 5:
-				root += 8 // the id of the file that the rest was split off to
+				root += 8 // the id of the split-off file
 			}
 		}
 		if root >= at {
@@ -106,7 +106,7 @@ func (d *debugInfo) findUnits(info []byte) {
 	}
 }
 
-// entry reads an entry; nil where there is none.
+// entry reads an entry; nil if there is none.
 func (d *debugInfo) entry(at dwarf.Offset) *dwarf.Entry {
 	r := d.data.Reader()
 	r.Seek(at)
@@ -124,7 +124,7 @@ func (d *debugInfo) ranges(e *dwarf.Entry) [][2]uint64 {
 	return slices.DeleteFunc(all, func(r [2]uint64) bool { return r[0] <= 1 })
 }
 
-// nearest is where the range begins that contains an address, the last one of several.
+// nearest returns the start of the last range that contains an address.
 func nearest(ranges [][2]uint64, vaddr uint64) (low uint64, ok bool) {
 	for _, r := range ranges {
 		if r[0] <= vaddr && vaddr < r[1] && r[0] >= low {
@@ -134,8 +134,8 @@ func nearest(ranges [][2]uint64, vaddr uint64) (low uint64, ok bool) {
 	return low, ok
 }
 
-// at are the calls at an address, innermost first; none where the debug information
-// does not describe it.
+// at returns the calls at an address, innermost first; none if the debug information does
+// not describe it.
 func (d *debugInfo) at(vaddr uint64) []symbolize.Function {
 	var of *unit
 	begin := uint64(0)

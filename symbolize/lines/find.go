@@ -10,13 +10,13 @@ import (
 	"ttmem/symbolize"
 )
 
-// debugDir is where distributions put debug files, the value of GDB's
+// debugDir is the folder in which distributions install debug files, GDB's
 // debug-file-directory.
 const debugDir = "/usr/lib/debug"
 
-// findDebugFile looks for the debug file of e, as GDB does (Debugging with GDB,
-// "Debugging Information in Separate Files"): by build id, then by the link in the file;
-// below root, then on this machine. Only a file with the build id of e is one.
+// findDebugFile searches for the debug file of e, as GDB does (Debugging with GDB,
+// "Debugging Information in Separate Files"): by build ID, then by the link in the file;
+// below root, then on this machine. The build ID must match.
 func findDebugFile(e *symbolize.ELF, root, of string) *symbolize.ELF {
 	roots := []string{"/"}
 	if root != "" {
@@ -39,7 +39,7 @@ func findDebugFile(e *symbolize.ELF, root, of string) *symbolize.ELF {
 	return nil
 }
 
-// findByBuildID looks for the debug file of a file with a build id.
+// findByBuildID searches for the debug file with a build ID.
 func findByBuildID(root, buildID string) *symbolize.ELF {
 	if len(buildID) <= 2 {
 		return nil
@@ -47,7 +47,7 @@ func findByBuildID(root, buildID string) *symbolize.ELF {
 	return open(root, path.Join(debugDir, ".build-id", buildID[:2], buildID[2:]+".debug"), buildID)
 }
 
-// open opens the file at a path below root; nil if it is no ELF file with the build id.
+// open opens the file at a path below root; nil if it is no ELF file with the build ID.
 func open(root, name, buildID string) *symbolize.ELF {
 	f, err := openBelow(root, name)
 	if err != nil {
@@ -64,9 +64,9 @@ func open(root, name, buildID string) *symbolize.ELF {
 	return e
 }
 
-// openBelow opens the regular file at a path below root; links in it, absolute ones too,
-// stay below root. The path may be one that another user's process has given: anything
-// but a regular file is not opened, as to open a device may do something.
+// openBelow opens the regular file at a path below root; symbolic links, even absolute
+// ones, stay below root. The path may come from another user's process: only regular files
+// are opened, because opening a device may have effects.
 func openBelow(root, name string) (*os.File, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	"ttmem/symbolize"
 )
 
-// split builds a library, puts its debug information into a file of its own and
-// strips it.
+// split builds a library, moves its debug information into another file and strips it.
 func split(t *testing.T, link string, flags ...string) (whole, stripped, debug string) {
 	t.Helper()
 	whole = built(t, "g++", append([]string{"-g", "-O2"}, flags...)...)
@@ -36,7 +35,7 @@ func move(t *testing.T, from, to string) {
 func TestDebugFile(t *testing.T) {
 	for _, test := range []struct {
 		name  string
-		place string // below the root, ID for where the build id leads to
+		place string // below the root, ID for the path by build ID
 	}{
 		{"beside", "/opt/lib/lib.debug"},
 		{"in .debug", "/opt/lib/.debug/lib.debug"},
@@ -57,8 +56,7 @@ func TestDebugFile(t *testing.T) {
 	}
 }
 
-// TestDebugLinks are links in the root of another mount namespace: absolute ones
-// stay in it.
+// Absolute links in the root of another mount namespace stay in it.
 func TestDebugLinks(t *testing.T) {
 	root := t.TempDir()
 	whole, stripped, debug := split(t, "lib.debug", "-Wl,--build-id=sha1")
@@ -70,8 +68,7 @@ func TestDebugLinks(t *testing.T) {
 	sameFrames(t, whole, stripped, root, "")
 }
 
-// TestOtherDebugFile are files that lie in the right place and belong to another
-// library.
+// Files in the right place that belong to another library are ignored.
 func TestOtherDebugFile(t *testing.T) {
 	for _, id := range []string{"none", "sha1"} {
 		t.Run(id, func(t *testing.T) {
@@ -106,8 +103,8 @@ func TestOtherDebugFile(t *testing.T) {
 	}
 }
 
-// TestSymbolsOfDebugFile are names of functions that a stripped file does not
-// export, by the table of symbols of its debug file.
+// Functions that a stripped file does not export are named by the symbol table of its debug
+// file.
 func TestSymbolsOfDebugFile(t *testing.T) {
 	whole, stripped, debug := split(t, "lib.debug", "-Wl,--build-id=sha1")
 	run(t, filepath.Dir(debug), "objcopy", "--strip-debug", debug)
@@ -119,7 +116,7 @@ func TestSymbolsOfDebugFile(t *testing.T) {
 	qt.Assert(t, qt.HasLen(n.At(cold.Addr-1<<20), 0))
 }
 
-// TestDeleted reads a file whose path is gone.
+// TestDeleted reads a file that was deleted.
 func TestDeleted(t *testing.T) {
 	file := built(t, "g++", "-g", "-O2")
 	e := mustOpen(t, file)
@@ -134,7 +131,7 @@ func TestDeleted(t *testing.T) {
 	qt.Assert(t, qt.Equals(last.Line, 10))
 }
 
-// TestFind finds files by path and build id, as recordings have them.
+// TestFind finds files by path and build ID, as in recordings.
 func TestFind(t *testing.T) {
 	file := built(t, "g++", "-g", "-O2", "-Wl,--build-id=sha1")
 	e := mustOpen(t, file)

@@ -1,6 +1,6 @@
-// Package lines finds where in the source the code of a file is from, with the calls
-// that the compiler inlined, by debug/dwarf. It is for commands that show recordings:
-// the tracer does not use it, as it is root and files are their users'.
+// Package lines finds the source lines of a file's code, including inlined calls, with
+// debug/dwarf. It is for commands that show recordings. The tracer does not use it: it runs
+// as root, and the files belong to users.
 package lines
 
 import (
@@ -9,17 +9,16 @@ import (
 	"ttmem/symbolize"
 )
 
-// Names finds the functions and lines at addresses of one file, with the help of a debug
-// file where one is installed. Only one goroutine may use it at a time.
+// Names finds the functions and lines at addresses of one file, with its debug file if one
+// is installed. It is not safe for concurrent use.
 type Names struct {
-	files   []*symbolize.ELF // the file and, where there is one, its debug file
+	files   []*symbolize.ELF // the file and its debug file, if any
 	symbols []*symbolize.Names
-	dwarf   *reader // nil where none has DWARF
+	dwarf   *reader // nil if none has DWARF
 }
 
-// New returns the names of a file, which it closes in the end. A debug file is searched
-// beside the path where the file lies, and below root before the machine's own; both may
-// be empty.
+// New returns the names of a file, and takes ownership of it. It searches for a debug file
+// beside path, and below root before the machine's own; both may be empty.
 func New(e *symbolize.ELF, root, path string) *Names {
 	n := &Names{}
 	n.add(e)
@@ -40,8 +39,8 @@ func (n *Names) add(e *symbolize.ELF) {
 	}
 }
 
-// Find returns the names of the file at a path that has a build id, or of its debug file
-// where it is no longer there; nil where there is no debug information.
+// Find returns the names of the file at a path with a build ID, or of its debug file if the
+// file is gone; nil if there is no debug information.
 func Find(path, buildID string) *Names {
 	e := open("/", path, buildID)
 	if e == nil {
@@ -58,7 +57,7 @@ func Find(path, buildID string) *Names {
 	return n
 }
 
-// Close closes the files. Afterwards there are no names.
+// Close closes the files. Afterwards At returns nothing.
 func (n *Names) Close() {
 	if n.dwarf != nil {
 		n.dwarf.close()
@@ -69,7 +68,7 @@ func (n *Names) Close() {
 	n.files, n.symbols, n.dwarf = nil, nil, nil
 }
 
-// Err says why the file's debug information is not read, or not any more.
+// Err is the reason why the file's debug information is not read, or no longer.
 func (n *Names) Err() error {
 	if n.dwarf == nil {
 		return nil
@@ -77,10 +76,9 @@ func (n *Names) Err() error {
 	return n.dwarf.err
 }
 
-// At are the functions at a virtual address of the file: the innermost one first, after
-// those that were inlined into each other the one that they were inlined into. There are
-// none where nothing is known of the address. Of a caller ask for the return address
-// less one.
+// At returns the functions at a virtual address of the file: inlined ones from the
+// innermost on, then the one that contains them. It returns none if the address is unknown.
+// For a caller, pass the return address less one.
 func (n *Names) At(vaddr uint64) []symbolize.Function {
 	var known []symbolize.Function
 	for _, symbols := range n.symbols {
@@ -95,8 +93,8 @@ func (n *Names) At(vaddr uint64) []symbolize.Function {
 	if len(calls) == 0 {
 		return known
 	}
-	// The linker's table knows the function itself best: which clone it is, and under
-	// which of its names it is exported.
+	// The symbol table is the best source for the function itself: it has the clone and the
+	// exported name.
 	if len(known) > 0 {
 		last := &calls[len(calls)-1]
 		last.Name, last.Symbol = known[0].Name, known[0].Symbol

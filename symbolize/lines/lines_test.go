@@ -16,8 +16,8 @@ import (
 	"ttmem/symbolize"
 )
 
-// program has calls to inline: of functions, methods, templates and lambdas,
-// some from another file.
+// program has calls to inline: of functions, methods, templates and lambdas, some in
+// another file.
 var program = map[string]string{
 	"shapes.h": `
 namespace shapes {
@@ -88,7 +88,7 @@ extern "C" int plain(int x) { return shapes::Box{x, x + 1}.area(); }
 `,
 }
 
-// built is a library made of program.
+// built builds a library from program.
 func built(t testing.TB, compiler string, flags ...string) string {
 	t.Helper()
 	need(t, compiler, "objcopy", "llvm-symbolizer-19")
@@ -101,7 +101,7 @@ func built(t testing.TB, compiler string, flags ...string) string {
 	return filepath.Join(dir, "lib.so")
 }
 
-// need skips a test where a tool is not installed. `make tools` installs LLVM's.
+// need skips a test if a tool is not installed. `make tools` installs LLVM's.
 func need(t testing.TB, tools ...string) {
 	t.Helper()
 	for _, tool := range tools {
@@ -132,7 +132,7 @@ func mustOpen(t testing.TB, path string) *symbolize.ELF {
 	return e
 }
 
-// mustNew are the names of the file at a path.
+// mustNew returns the names of the file at a path.
 func mustNew(t testing.TB, file, root, path string) *Names {
 	t.Helper()
 	e, err := symbolize.Open(file)
@@ -149,12 +149,12 @@ func mustLookup(t testing.TB, e *symbolize.ELF, name string) symbolize.Symbol {
 	return s
 }
 
-// frames is one call a line, as llvm-symbolizer is made to write them.
+// frames formats one call per line, in llvm-symbolizer's form.
 func frames(functions []symbolize.Function) string {
 	var b strings.Builder
 	for _, f := range functions {
 		name := f.Symbol
-		if name == "" { // llvm-symbolizer leaves the scopes out
+		if name == "" { // llvm-symbolizer omits the scopes
 			name = f.Name[strings.LastIndexByte(f.Name, ':')+1:]
 			name = strings.Replace(name, "{lambda}", "operator()", 1)
 		}
@@ -163,7 +163,7 @@ func frames(functions []symbolize.Function) string {
 	return b.String()
 }
 
-// symbolized is what llvm-symbolizer says of addresses of a file.
+// symbolized returns llvm-symbolizer's output for addresses of a file.
 func symbolized(t testing.TB, file string, addrs []uint64) []string {
 	t.Helper()
 	cmd := exec.Command("llvm-symbolizer-19", "--obj="+file, "--functions=linkage", "--inlines", "--no-demangle",
@@ -190,7 +190,7 @@ func symbolized(t testing.TB, file string, addrs []uint64) []string {
 	return all
 }
 
-// textOf are the addresses of all bytes of functions of a file.
+// textOf returns the addresses of all bytes of functions in a file.
 func textOf(t testing.TB, file string) (addrs []uint64) {
 	t.Helper()
 	f, err := elf.Open(file)
@@ -219,7 +219,7 @@ func TestInlined(t *testing.T) {
 		} {
 			if compiler != "g++" && (strings.Contains(flags, "zlib-gnu") || strings.Contains(flags, "lto") ||
 				strings.Contains(flags, "partition")) {
-				continue // clang and its linker here have no such thing
+				continue // clang and its linker here do not support it
 			}
 			if compiler != "g++" && strings.Contains(flags, "gdwarf64") {
 				continue // debug/dwarf of Go 1.26 does not find strings by index (DW_FORM_strx) in 64-bit DWARF
@@ -237,8 +237,8 @@ func TestInlined(t *testing.T) {
 	}
 }
 
-// sameFrames compares what is found in a stripped file with what llvm-symbolizer finds in
-// a file of the same code.
+// sameFrames compares the results for a stripped file with llvm-symbolizer's for an
+// unstripped one.
 func sameFrames(t *testing.T, file, stripped, root, path string) {
 	t.Helper()
 	n := mustNew(t, stripped, root, path)
@@ -258,8 +258,7 @@ func sameFrames(t *testing.T, file, stripped, root, path string) {
 	qt.Check(t, qt.IsTrue(len(addrs) > 100))
 }
 
-// TestScopes reads names that are put together from scopes: GCC mangles none
-// where only one file sees a function.
+// Names are built from scopes: GCC does not mangle file-local functions.
 func TestScopes(t *testing.T) {
 	n := mustNew(t, built(t, "g++", "-g", "-O2"), "", "")
 	seen := map[string]bool{}
@@ -275,8 +274,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// TestGoProgram reads a program of Go: DWARF 5, compressed, other conventions
-// than a C compiler's.
+// A Go program has DWARF 5, compressed, with other conventions than a C compiler's.
 func TestGoProgram(t *testing.T) {
 	need(t, "llvm-symbolizer-19")
 	file := filepath.Join(t.TempDir(), "program")

@@ -25,7 +25,7 @@ func seeds(t testing.TB) (files []string) {
 	return files
 }
 
-// resolve asks for the functions at some addresses of a file.
+// resolve resolves the functions at some addresses of a file.
 func resolve(t testing.TB, b []byte) (known int) {
 	t.Helper()
 	e, err := symbolize.New(bytes.NewReader(b), int64(len(b)))
@@ -73,8 +73,8 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestMalformed puts large numbers in the place of words of the sections that hold debug
-// information, and cuts files off. Names have to come, in time; lines need not.
+// TestMalformed puts large numbers into the debug sections, and truncates files. Names must
+// arrive in time; lines may be missing.
 func TestMalformed(t *testing.T) {
 	slowest, files := time.Duration(0), 0
 	for _, file := range seeds(t) {
@@ -105,8 +105,8 @@ func TestMalformed(t *testing.T) {
 	qt.Assert(t, qt.IsTrue(slowest < 10*time.Second))
 }
 
-// TestHugeLineTable is a header of a line table that claims 2³⁶ files, which debug/dwarf
-// allocates before it reads one: only the process that reads it ends.
+// The header of a line table claims 2³⁶ files, which debug/dwarf allocates before it reads
+// one. Only the reader process ends.
 func TestHugeLineTable(t *testing.T) {
 	whole, err := os.ReadFile("testdata/dwarf/gcc5.so")
 	qt.Assert(t, qt.IsNil(err))

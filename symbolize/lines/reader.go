@@ -14,36 +14,36 @@ import (
 	"ttmem/symbolize"
 )
 
-// DWARF is read by a process of its own, one for each file. debug/dwarf trusts what a
-// file says: a few bytes have it allocate any amount of memory, which ends the process
-// and cannot be recovered from.
+// A separate process reads the DWARF of each file. debug/dwarf trusts the file: a few bytes
+// make it allocate any amount of memory, which ends the process and cannot be recovered
+// from.
 
 const (
 	// readerName is the name, os.Args[0], of a process that reads DWARF.
 	readerName = "ttmem-lines"
-	// readerMemory is how many bytes it may allocate. What it maps does not count.
+	// readerMemory bounds its allocations, in bytes. Mapped files do not count.
 	readerMemory = 2 << 30
-	// readerSeconds is how long it may run on a processor.
+	// readerSeconds bounds its CPU time.
 	readerSeconds = 120
-	// maxAnswer is the length of its answer on an address in bytes.
+	// maxAnswer bounds its answer for an address, in bytes.
 	maxAnswer = 1 << 20
-	// nobody is its user and group where ttmem is root.
+	// nobody is its user and group if ttmem is root.
 	nobody = 65534
 )
 
-// reader is a process that reads the DWARF of a file. It is started when the first
-// address is asked for. A question is a number, the answer a line of JSON.
+// reader is a process that reads the DWARF of a file. It starts with the first address. It
+// reads a number for each address, and writes a line of JSON.
 type reader struct {
 	file *os.File
 	cmd  *exec.Cmd
 	in   io.WriteCloser
 	out  *bufio.Reader
-	err  error // why there are no more answers
+	err  error // why it has stopped answering
 }
 
 var errMalformed = errors.New("it is malformed, or takes too much time or memory")
 
-// at are the calls at an address, innermost first; none where the debug information does
+// at returns the calls at an address, innermost first; none if the debug information does
 // not describe it, or cannot be read.
 func (r *reader) at(vaddr uint64) (calls []symbolize.Function) {
 	if r.cmd == nil && r.err == nil {
@@ -52,7 +52,7 @@ func (r *reader) at(vaddr uint64) (calls []symbolize.Function) {
 	if r.err != nil {
 		return nil
 	}
-	_ = json.NewEncoder(r.in).Encode(vaddr) // where it has ended there is no answer
+	_ = json.NewEncoder(r.in).Encode(vaddr) // if the process has ended there is no answer
 	line, err := r.out.ReadSlice('\n')
 	if err != nil || json.Unmarshal(line, &calls) != nil {
 		r.close()
@@ -65,7 +65,7 @@ func (r *reader) at(vaddr uint64) (calls []symbolize.Function) {
 func (r *reader) start() (err error) {
 	c := exec.Command("/proc/self/exe")
 	c.Args, c.Env, c.ExtraFiles = []string{readerName}, []string{}, []*os.File{r.file}
-	// Ctrl-C is for the command alone, which may go on.
+	// Ctrl-C is for the command alone, which may continue.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if os.Geteuid() == 0 {
 		c.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
@@ -92,7 +92,8 @@ func (r *reader) close() {
 	r.cmd, r.err = nil, os.ErrClosed
 }
 
-// Whoever can start a reader can become one, tests too: so no main has to call this.
+// Any program that can start a reader can become one, including tests, so that no main has
+// to call this.
 func init() {
 	if os.Args[0] == readerName {
 		if err := answer(os.NewFile(3, "the file")); err != nil {
@@ -102,7 +103,7 @@ func init() {
 	}
 }
 
-// answer answers questions on a file until there are no more.
+// answer answers requests for a file until the input ends.
 func answer(f *os.File) error {
 	for resource, limit := range map[int]uint64{unix.RLIMIT_DATA: readerMemory, unix.RLIMIT_CPU: readerSeconds} {
 		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {

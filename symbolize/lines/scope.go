@@ -7,7 +7,7 @@ import (
 	"ttmem/symbolize"
 )
 
-// describe gives the names of the function that an entry describes.
+// describe returns the names of the function that an entry describes.
 func (d *debugInfo) describe(at dwarf.Offset) (f symbolize.Function) {
 	named := at
 	for range 8 { // from a call to the function, from there to its declaration
@@ -40,11 +40,11 @@ func (d *debugInfo) describe(at dwarf.Offset) (f symbolize.Function) {
 	return f
 }
 
-// mipsLinkageName is what compilers wrote before DWARF 4 had a linkage name.
+// mipsLinkageName is the linkage name before DWARF 4.
 const mipsLinkageName dwarf.Attr = 0x2007
 
-// qualified puts the names of the scopes of an entry before its name. GCC gives no
-// mangled names to what only one file sees, lambdas among them.
+// qualified puts the names of an entry's scopes before its name. GCC has no mangled names
+// for file-local functions, including lambdas.
 func (d *debugInfo) qualified(at dwarf.Offset, name string) string {
 	var outer dwarf.Offset
 	for _, u := range d.units {
@@ -71,10 +71,10 @@ func (d *debugInfo) qualified(at dwarf.Offset, name string) string {
 	return scope + "::" + name
 }
 
-// unnamed is a class without a name, such as that of a lambda.
+// unnamed is the name of a class without a name, such as that of a lambda.
 const unnamed = "{unnamed}"
 
-// scopeName is the name of a namespace or class, in the form for people.
+// scopeName returns the short name of a namespace or class.
 func scopeName(e *dwarf.Entry) string {
 	name, _ := e.Val(dwarf.AttrName).(string)
 	switch {

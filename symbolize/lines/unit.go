@@ -8,12 +8,11 @@ import (
 	"ttmem/symbolize"
 )
 
-// loaded is what a unit says about its code.
+// loaded is the description of a unit's code.
 type loaded struct {
-	// entries are the functions and the calls that were inlined into them, each after
-	// what it was inlined into.
+	// entries are the functions and the calls inlined into them, each after its parent.
 	entries []call
-	// scopes say what namespaces, classes and functions stand in.
+	// scopes map namespaces, classes and functions to their scope.
 	scopes  map[dwarf.Offset]dwarf.Offset
 	rows    []dwarf.LineEntry
 	files   []*dwarf.LineFile
@@ -22,16 +21,16 @@ type loaded struct {
 
 // call is a function, or a call that was inlined into one.
 type call struct {
-	entry      dwarf.Offset // that describes it
-	parent     int          // what it was inlined into, -1 if it is a function
+	entry      dwarf.Offset // its description
+	parent     int          // the caller into which it was inlined, -1 for a function
 	file, line int          // of the call
 	ranges     [][2]uint64
 }
 
-// maxKept is how many calls, scopes and rows are kept, some 100 MB.
-const maxKept = 1 << 20
+// maxLoaded bounds the calls, scopes and rows in memory, to some 100 MB.
+const maxLoaded = 1 << 20
 
-// load reads a unit, unless it was read not long ago.
+// load reads a unit unless it is in memory.
 func (d *debugInfo) load(u *unit) *loaded {
 	if u.loaded != nil {
 		return u.loaded
@@ -39,22 +38,22 @@ func (d *debugInfo) load(u *unit) *loaded {
 	l := &loaded{scopes: make(map[dwarf.Offset]dwarf.Offset)}
 	d.loadEntries(u, l)
 	d.loadLines(u, l)
-	if d.kept += len(l.entries) + len(l.scopes) + len(l.rows); d.kept > maxKept {
+	if d.loadedSize += len(l.entries) + len(l.scopes) + len(l.rows); d.loadedSize > maxLoaded {
 		for _, other := range d.units {
 			other.loaded = nil
 		}
-		d.kept = 0
+		d.loadedSize = 0
 	}
 	u.loaded = l
 	return l
 }
 
-// loadEntries walks over the entries of a unit. Their tree is flat in the file: an entry
-// without a tag ends the children of the one before.
+// loadEntries walks the entries of a unit. Their tree is flat in the file: an entry without
+// a tag ends the children of the one before.
 func (d *debugInfo) loadEntries(u *unit, l *loaded) {
 	type parent struct {
-		call  int          // that the entry is or belongs to, -1 if there is none
-		scope dwarf.Offset // that it is or belongs to, 0 if there is none
+		call  int          // of the entry or its parent, -1 if there is none
+		scope dwarf.Offset // of the entry or its parent, 0 if there is none
 	}
 	r := d.data.Reader()
 	r.Seek(u.root)
@@ -89,7 +88,7 @@ func (d *debugInfo) loadEntries(u *unit, l *loaded) {
 	}
 }
 
-// addCall adds a function or an inlined call and gives its number; -1 if it has no code.
+// addCall adds a function or an inlined call and returns its number; -1 if it has no code.
 func (d *debugInfo) addCall(l *loaded, e *dwarf.Entry, parent int) int {
 	ranges := d.ranges(e)
 	if len(ranges) == 0 {
@@ -117,7 +116,7 @@ func (d *debugInfo) loadLines(u *unit, l *loaded) {
 	l.files = r.Files()
 }
 
-// calls are the calls at an address, innermost first.
+// calls returns the calls at an address, innermost first.
 func (l *loaded) calls(d *debugInfo, vaddr uint64) (found []symbolize.Function) {
 	var chain []*call // outermost first
 	number, begin := 0, uint64(0)
@@ -132,7 +131,7 @@ func (l *loaded) calls(d *debugInfo, vaddr uint64) (found []symbolize.Function) 
 		}
 	}
 	file, line, known := l.line(vaddr)
-	if len(chain) == 0 && known { // a file of assembly has lines and no functions
+	if len(chain) == 0 && known { // an assembly file has lines and no functions
 		return []symbolize.Function{{File: file, Line: line}}
 	}
 	for _, c := range slices.Backward(chain) {
@@ -150,7 +149,7 @@ func (l *loaded) calls(d *debugInfo, vaddr uint64) (found []symbolize.Function) 
 	return found
 }
 
-// line is the file and the line of an address.
+// line returns the file and the line of an address.
 func (l *loaded) line(vaddr uint64) (file string, line int, ok bool) {
 	var row *dwarf.LineEntry
 	for i := range max(0, len(l.rows)-1) {
@@ -166,8 +165,8 @@ func (l *loaded) line(vaddr uint64) (file string, line int, ok bool) {
 	return l.path(row.File), row.Line, true
 }
 
-// path is where a file was compiled. In DWARF 5 debug/dwarf leaves some relative to the
-// directory of the compilation.
+// path returns the path of a source file. For DWARF 5 debug/dwarf leaves some paths
+// relative to the directory of the compilation.
 func (l *loaded) path(f *dwarf.LineFile) string {
 	switch {
 	case f == nil:

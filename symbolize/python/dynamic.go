@@ -9,7 +9,7 @@ import (
 	"ttmem/symbolize"
 )
 
-// dynamic is the dynamic section's numbers by tag; nil where there is none.
+// dynamic returns the entries of the dynamic section by tag; nil if there is none.
 func dynamic(e *symbolize.ELF) map[elf.DynTag]uint64 {
 	const entry, maxEntries = 16, 512
 	for _, p := range e.ProgramHeaders() {
@@ -33,17 +33,16 @@ func dynamic(e *symbolize.ELF) map[elf.DynTag]uint64 {
 	return nil
 }
 
-// mayExport reports whether a file may define a symbol for others. It asks the
-// file's hash table, as the dynamic linker does, which costs a few reads where
-// reading all symbols of a library may take 50 ms; a file that has none may
-// define anything.
+// mayExport reports whether a file may define a symbol for others. It uses the file's hash
+// table, as the dynamic linker does, which costs a few reads; reading all symbols of a
+// library may take 50 ms. A file without a hash table may define anything.
 func mayExport(e *symbolize.ELF, name string) bool {
 	tags := dynamic(e)
 	table, ok := tags[elf.DT_GNU_HASH]
 	if !ok {
 		return true
 	}
-	// the numbers of buckets, of the first symbol, of words in the filter
+	// the number of buckets, the first symbol, the words in the filter
 	head, err := read(e, table, 16)
 	if err != nil {
 		return true
@@ -89,7 +88,7 @@ func mayExport(e *symbolize.ELF, name string) bool {
 	return true
 }
 
-// symbolName is the name of a symbol of the dynamic table, if it is of length n.
+// symbolName returns the name of a symbol in the dynamic table, if its length is n.
 func symbolName(e *symbolize.ELF, tags map[elf.DynTag]uint64, symbol uint32, n int) string {
 	b, err := read(e, tags[elf.DT_SYMTAB]+uint64(symbol)*elf.Sym64Size, 4)
 	if err != nil {
@@ -110,9 +109,9 @@ func gnuHash(name string) uint32 {
 	return h
 }
 
-// slotValue is the address of the file that the pointer at vaddr will be to in a
-// process: what a relocation puts there, or in a file that is loaded where it was
-// linked for, and where relocations are packed (DT_RELR), what stands there.
+// slotValue returns the address in the file that the pointer at vaddr will have at run
+// time: from its relocation or, for a file loaded at its link address or with packed
+// relocations (DT_RELR), from the content.
 func slotValue(e *symbolize.ELF, vaddr uint64) (uint64, error) {
 	const relaSize, maxSize = 24, 1 << 24
 	tags := dynamic(e)
@@ -136,7 +135,7 @@ func slotValue(e *symbolize.ELF, vaddr uint64) (uint64, error) {
 				}
 				return binary.LittleEndian.Uint64(s[8:]) + addend, nil
 			default:
-				return 0, fmt.Errorf("a relocation %v at %#x: not understood", kind, vaddr)
+				return 0, fmt.Errorf("unknown relocation %v at %#x", kind, vaddr)
 			}
 		}
 	}
@@ -147,7 +146,7 @@ func slotValue(e *symbolize.ELF, vaddr uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// read is exactly n bytes at a virtual address.
+// read returns exactly n bytes at a virtual address.
 func read(e *symbolize.ELF, vaddr uint64, n int) ([]byte, error) {
 	b, err := e.Text(vaddr, n)
 	if err != nil {

@@ -10,18 +10,17 @@ import (
 
 const evalName = "_PyEval_EvalFrameDefault"
 
-// maxEval is how large the function may be, in bytes. The real ones are below
-// 100,000.
+// maxEval bounds the size of the function, in bytes. The real ones are below 100,000.
 const maxEval = 1 << 20
 
-// findEval is the code of _PyEval_EvalFrameDefault: the function first, then the
-// parts that the compiler split off for being seldom needed (".cold") and which
-// run in its stack frame. Parts that are called (".part.0") are none of it: their
-// callers are in the native stack as well.
+// findEval returns the code of _PyEval_EvalFrameDefault: the function, and the rarely used
+// parts that the compiler split off (".cold") and that run in its stack frame. Parts that
+// are called (".part.0") do not belong to it: their callers are on the native stack as
+// well.
 //
-// The parts are found by the jumps that lead there, not by their symbols, which
-// stripped files do not have. The bounds of a part are those of its description
-// for unwinding. A file without those has only its first range.
+// The parts are found by the jumps that lead there, not by their symbols, which stripped
+// files lack. The bounds of a part are those in the unwind information. A file without that
+// has only the first range.
 func findEval(e *symbolize.ELF) ([]Range, error) {
 	f, ok := e.Lookup(evalName)
 	if !ok || f.Size == 0 || f.Size > maxEval || f.Addr+f.Size < f.Addr || !executable(e, f.Addr) {
@@ -49,8 +48,8 @@ func findEval(e *symbolize.ELF) ([]Range, error) {
 		if !ok || refused[part] {
 			return true
 		}
-		// Another function may be jumped to as well, but to its first byte
-		// and without condition, where a call comes last.
+		// A jump may also lead to another function, but then to its first byte and without
+		// condition: a tail call.
 		if to == part.Start && !conditional {
 			return true
 		}
@@ -70,15 +69,15 @@ func findEval(e *symbolize.ELF) ([]Range, error) {
 	return ranges, nil
 }
 
-// How many jumps out of the function, and how many parts that they lead to, are
-// looked at. The real function has some hundred, to one part.
+// Bounds on the jumps out of the function, and on the parts to which they lead. The real
+// function has some hundred jumps, to one part.
 const (
 	maxCandidates = 1 << 14
 	maxParts      = 64
 )
 
-// splitOff reports whether a part of the code belongs to the function hot: it has
-// the function's name, or where it has none it jumps back into the midst of it.
+// splitOff reports whether a part of the code belongs to the function hot: it has the
+// function's name or, without a name, it jumps back into the middle of the function.
 func splitOff(e *symbolize.ELF, part, hot Range) bool {
 	if s, _, ok := e.At(part.Start); ok {
 		return strings.HasPrefix(s.Name, evalName+".") && !strings.HasPrefix(s.Name, evalName+".part")
@@ -98,10 +97,10 @@ func splitOff(e *symbolize.ELF, part, hot Range) bool {
 	return back
 }
 
-// jumps calls f with the targets of what may be jumps with distances of 4 bytes,
-// until it returns false. Any byte may be the start of one: instructions are not
-// taken apart, since a decoder that loses its step would miss the rest. About
-// one in 100,000 bytes pretends to lead somewhere in the file's code.
+// jumps calls f with the targets of possible jumps with 4-byte distances, until f returns
+// false. A jump may begin at any byte: instructions are not decoded, because a decoder that
+// gets out of step would miss the rest. About one in 100,000 bytes seems to lead into the
+// file's code.
 func jumps(code []byte, addr uint64, f func(to uint64, conditional bool) bool) {
 	for i := 0; i+5 <= len(code); i++ {
 		length, conditional := 0, false

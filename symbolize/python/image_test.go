@@ -11,23 +11,23 @@ import (
 	"ttmem/symbolize"
 )
 
-// image is a file that is as an interpreter's where Find looks, and can be made
-// to differ. All of it is one segment, at the address 0.
+// image is a file with what Find reads of an interpreter, and can be varied. All of it is
+// one segment, at address 0.
 type image struct {
 	version uint32
 	// debug is _Py_DebugOffsets, key the offset that the code takes.
 	debug []byte
 	key   uint32
-	// dealloc is tp_dealloc, relocated whether a relocation puts it there.
+	// dealloc is tp_dealloc; relocated: a relocation sets it.
 	dealloc   uint64
 	relocated bool
-	// without and with are names of symbols that are left out and added.
+	// without and with are names of symbols to leave out and to add.
 	without, with string
-	// hash is set for a hash table of the exported symbols.
+	// hash adds a hash table of the exported symbols.
 	hash bool
 }
 
-// where things are in an image, which is kept small for fuzzing
+// the layout of an image, which is kept small for fuzzing
 const (
 	imageRuntime = 0x200 // data
 	imageVersion = 0x490
@@ -47,7 +47,7 @@ const (
 	imageSize    = 0xac0
 )
 
-// goodImage is an image of the interpreter of a minor version.
+// goodImage returns an image of the interpreter of a minor version.
 func goodImage(minor int) *image {
 	f := &image{
 		version: 3<<24 | uint32(minor)<<16 | 4<<8 | 0xf0,
@@ -59,7 +59,7 @@ func goodImage(minor int) *image {
 	return f
 }
 
-// debugOffsets are those that the table has of a version, without what is not used.
+// debugOffsets returns the offsets of a version in the table, as far as they are used.
 func debugOffsets(minor int) []byte {
 	d, o := debugLayouts[minor], layouts[minor].Offsets
 	b := make([]byte, d.size)
@@ -116,7 +116,7 @@ func (f *image) bytes() []byte {
 	// jne cold+4, out of the function; jmp to another one
 	put(imageEval+0x10, [2]byte{0x0f, 0x85}, int32(imageCold+4-imageEval-0x16))
 	put(imageEval+0x20, byte(0xe9), int32(imageDealloc-imageEval-0x25))
-	// jmp back into the midst
+	// jmp back into the middle
 	put(imageCold+0x20, byte(0xe9), int32(imageEval+0x16-imageCold-0x25))
 
 	functions := [][2]int{{imageGILCode, 32}, {imageCold, imageColdEnd - imageCold}, {imageEval, 0x80}, {imageDealloc, 0x40}}
@@ -145,7 +145,7 @@ func (f *image) bytes() []byte {
 		text += copy(b[text:], s.name) + 1
 	}
 	if f.hash {
-		// one bucket, all in one chain, a filter that lets everything through
+		// one bucket with a single chain, and a filter that passes everything
 		put(imageHash, uint32(1), uint32(1), uint32(1), uint32(6), ^uint64(0), uint32(1))
 		for i, s := range list {
 			h := gnuHash(s.name) &^ 1

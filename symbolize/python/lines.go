@@ -2,31 +2,30 @@ package python
 
 import "math"
 
-// Code is what the kernel side copied of a code object.
+// Code is the kernel side's copy of a code object.
 type Code struct {
-	// Minor is that of CPython 3.x: the line tables differ.
+	// Minor is the x of CPython 3.x: the line tables differ.
 	Minor int
 	// Name is co_name, QualName co_qualname ("" on 3.10, which has none), File
 	// co_filename.
 	Name, QualName, File string
 	// FirstLine is co_firstlineno.
 	FirstLine int
-	// LineTable is co_linetable as it stands in memory.
+	// LineTable is co_linetable as in memory.
 	LineTable []byte
 }
 
-// notStarted is the offset of a frame that has executed nothing yet: one code
-// unit before the first.
+// notStarted is the offset in a frame that has executed nothing yet: one code unit before
+// the first.
 const notStarted = -codeUnit
 
-// codeUnit is the size of an instruction without its arguments' caches, in bytes.
+// codeUnit is the size of an instruction without its inline caches, in bytes.
 const codeUnit = 2
 
-// Line is the source line of the instruction at an offset from the first code
-// byte, in bytes: 3.10's f_lasti counts code units and has to be doubled. It is
-// 0 where the table gives the instruction no line, and where the table makes no
-// sense. A frame that has not started (offset -2) is at the first line, as
-// Python itself says.
+// Line returns the source line of the instruction at an offset from the first code byte, in
+// bytes; 3.10's f_lasti counts code units and must be doubled. It is 0 if the table has no
+// line for the instruction, or is malformed. A frame that has not started (offset -2) is at
+// the first line, as in Python.
 func (c *Code) Line(offset int) int {
 	if offset == notStarted {
 		return validLine(int64(c.FirstLine))
@@ -40,7 +39,7 @@ func (c *Code) Line(offset int) int {
 	return locationLine(c.LineTable, int64(c.FirstLine), offset)
 }
 
-// validLine is line where an int of C can be that line, and 0 elsewhere.
+// validLine returns line if it fits into a C int and is positive, else 0.
 func validLine(line int64) int {
 	if line < 0 || line > math.MaxInt32 {
 		return 0
@@ -48,9 +47,8 @@ func validLine(line int64) int {
 	return int(line)
 }
 
-// pairLine reads the table of 3.10 (PEP 626, Objects/lnotab_notes.txt): pairs of
-// how many bytes of code, and how many lines they are after the last ones; -128
-// stands for code without a line.
+// pairLine reads the table of 3.10 (PEP 626, Objects/lnotab_notes.txt): pairs of a number
+// of code bytes and a line increment; -128 stands for code without a line.
 func pairLine(table []byte, line int64, offset int) int {
 	const noLine = -128
 	end := 0
@@ -80,9 +78,8 @@ const (
 	kindNone      = 15
 )
 
-// locationLine reads the table of 3.11 and later (PEP 657): an entry begins with
-// a byte that has the top bit set, and tells its kind and how many code units it
-// is for.
+// locationLine reads the table of 3.11 and later (PEP 657): an entry begins with a byte
+// with the top bit set, which has its kind and its number of code units.
 func locationLine(table []byte, line int64, offset int) int {
 	end := 0
 	for i := 0; i < len(table); {
@@ -108,15 +105,15 @@ func locationLine(table []byte, line int64, offset int) int {
 			}
 			return validLine(line)
 		}
-		// the columns are of no interest
+		// skip the columns
 		for i++; i < len(table) && table[i]&0x80 == 0; i++ {
 		}
 	}
 	return 0
 }
 
-// signedVarint is the number at the start of b: groups of six bits, the lowest
-// first, bit 6 set in all but the last; the lowest bit of all is the sign.
+// signedVarint decodes the number at the start of b: groups of six bits, the lowest first,
+// bit 6 set in all but the last; the lowest bit of all is the sign.
 func signedVarint(b []byte) (int64, bool) {
 	const maxGroups = 6 // 32 bits and the sign
 	var n int64

@@ -12,10 +12,10 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// libraryCodes is how many code objects of the standard library are compared.
+// libraryCodes is the number of code objects of the standard library to compare.
 const libraryCodes = "3000"
 
-func TestLinesAreThoseOfPython(t *testing.T) {
+func TestLinesEqualPython(t *testing.T) {
 	for _, p := range interpreters(t) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
@@ -37,7 +37,7 @@ func TestLinesAreThoseOfPython(t *testing.T) {
 	}
 }
 
-// compareLines compares the lines of one code object and returns how many.
+// compareLines compares the lines of one code object and returns their number.
 func compareLines(t *testing.T, s *json.Decoder, minor int) (lines int) {
 	t.Helper()
 	var (

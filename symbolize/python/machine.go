@@ -9,30 +9,29 @@ import (
 	"ttmem/symbolize"
 )
 
-// reference is an address of the file that an instruction has to do with.
+// reference is an address in the file that an instruction uses.
 type reference struct {
 	addr uint64
-	// load is set where a value of four bytes is read there, and the address
-	// itself is not taken.
+	// load is set if a value of four bytes is read there, rather than the address taken.
 	load bool
 }
 
-// maxCode is how much of a function is looked at, in bytes. Those of interest
-// do their work in the first few instructions.
+// maxCode bounds the bytes of a function that are decoded. The functions of interest do
+// their work in the first few instructions.
 const maxCode = 192
 
-// references are the addresses that a short function takes or reads from, in
-// order: relative to the instruction pointer, as constants, or as offsets from
-// what it got out of the slot of a symbol. It stops at what it cannot read.
+// references returns the addresses that a short function takes or reads from, in order:
+// relative to the instruction pointer, as constants, or as offsets from the value in a
+// symbol's slot. It stops at an undecodable instruction.
 func references(e *symbolize.ELF, f symbolize.Symbol) []reference {
 	code, err := e.Text(f.Addr, int(min(f.Size, maxCode)))
 	if err != nil {
 		return nil
 	}
 	var found []reference
-	symbols := map[x86asm.Reg]uint64{} // the registers that have a symbol's address
+	symbols := map[x86asm.Reg]uint64{} // registers with a symbol's address
 	for pc := f.Addr; len(code) > 0; {
-		// x86asm reads VEX instructions as those that had their code before.
+		// x86asm decodes VEX instructions as the ones that formerly had their code
 		if code[0] == 0xc4 || code[0] == 0xc5 {
 			return found
 		}
@@ -43,7 +42,7 @@ func references(e *symbolize.ELF, f symbolize.Symbol) []reference {
 		code, pc = code[i.Len:], pc+uint64(i.Len)
 		to, _ := i.Args[0].(x86asm.Reg)
 		if i.Op == x86asm.CALL {
-			// which leaves the address in the registers that a callee saves
+			// which leaves the address in callee-saved registers
 			for _, r := range []x86asm.Reg{x86asm.RAX, x86asm.RCX, x86asm.RDX, x86asm.RSI, x86asm.RDI,
 				x86asm.R8, x86asm.R9, x86asm.R10, x86asm.R11} {
 				delete(symbols, r)
@@ -73,13 +72,13 @@ func references(e *symbolize.ELF, f symbolize.Symbol) []reference {
 	return found
 }
 
-// referred is the address that an instruction has as an operand; pc is that of
+// referred returns the address that is an operand of an instruction; pc is the address of
 // the next instruction.
 func referred(i x86asm.Inst, pc uint64, symbols map[x86asm.Reg]uint64) (uint64, bool) {
 	for _, arg := range i.Args {
 		switch a := arg.(type) {
 		case x86asm.Mem:
-			// displacements are signed, which x86asm forgets
+			// displacements are signed, which x86asm ignores
 			displacement := uint64(int64(int32(a.Disp)))
 			if a.Index != 0 {
 				continue
@@ -93,7 +92,7 @@ func referred(i x86asm.Inst, pc uint64, symbols map[x86asm.Reg]uint64) (uint64, 
 				return base + displacement, true
 			}
 		case x86asm.Imm:
-			// programs that are loaded where they were linked for
+			// programs that are loaded at their link address
 			if i.Op == x86asm.MOV && a > 0 {
 				return uint64(a), true
 			}
@@ -102,13 +101,13 @@ func referred(i x86asm.Inst, pc uint64, symbols map[x86asm.Reg]uint64) (uint64, 
 	return 0, false
 }
 
-// findKey is the offset of autoTSSkey in _PyRuntime. It is read off the code of
-// PyGILState_GetThisThreadState, which hands the key's address to functions that
-// test and get it, or where those are inlined, reads its second half as the
-// pthread key. If the code leads elsewhere than the table of versions, it is
-// believed where the other offsets do not come from that table (moved).
+// findKey returns the offset of autoTSSkey in _PyRuntime. It comes from the code of
+// PyGILState_GetThisThreadState, which passes the key's address to functions that test and
+// read it or, if those are inlined, reads its second half as the pthread key. If that
+// contradicts the table of versions, it is accepted only if the other offsets do not come
+// from that table (moved).
 func findKey(e *symbolize.ELF, runtime symbolize.Symbol, known uint64, moved bool) (uint64, error) {
-	const pthreadKey = 4 // after the i32 that tells whether it was made
+	const pthreadKey = 4 // after the i32 that is 1 once the key exists
 	f, ok := e.Lookup("PyGILState_GetThisThreadState")
 	if !ok {
 		return 0, fmt.Errorf("no symbol PyGILState_GetThisThreadState")
@@ -129,7 +128,7 @@ func findKey(e *symbolize.ELF, runtime symbolize.Symbol, known uint64, moved boo
 	}
 	switch {
 	case len(seen) == 0 || slices.Contains(seen, known):
-		// Code that says nothing is no news; the kernel side checks the key.
+		// Without a reference the table is used; the kernel side checks the key.
 		return known, nil
 	case moved && len(taken) > 0:
 		return taken[0], nil

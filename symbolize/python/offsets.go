@@ -7,54 +7,51 @@ import (
 	"fmt"
 )
 
-// None is the offset of a field that a version does not have.
+// None is the offset of a field that a version lacks.
 const None = 0xffffffff
 
-// Offsets are where in its structures an interpreter keeps what the kernel side
-// reads, in bytes. Fields are pointers of 8 bytes where nothing else is said.
+// Offsets are the fields of an interpreter's structures that the kernel side reads, in
+// bytes. Fields are pointers of 8 bytes unless stated otherwise.
 type Offsets struct {
-	// ThreadFrame, in PyThreadState, is the newest frame, or where CFrame is set
-	// the _PyCFrame that has it at CFrameFrame.
+	// ThreadFrame, in PyThreadState, is the newest frame or, if CFrame is set, the
+	// _PyCFrame that has it at CFrameFrame.
 	ThreadFrame uint32
 	CFrame      bool
 	CFrameFrame uint32
 
-	// of a frame (PyFrameObject in 3.10, _PyInterpreterFrame later): its code
-	// object, of which the lowest 2 bits say something else in 3.14 and have to be
-	// cleared, and the frame that called it
+	// of a frame (PyFrameObject in 3.10, _PyInterpreterFrame later): its code object, whose
+	// lowest 2 bits have another meaning in 3.14 and must be cleared, and the frame that
+	// called it
 	FrameCode, FramePrevious uint32
-	// FrameInstruction is a pointer to the instruction that is executed: its
-	// distance from the code object's first code byte is what Code.Line takes. In
-	// 3.10 it is an i32 that counts code units of 2 bytes instead, -1 before the
-	// first.
+	// FrameInstruction is a pointer to the current instruction: its distance from the code
+	// object's first code byte is the argument of Code.Line. In 3.10 it is an i32 that
+	// counts code units of 2 bytes instead, -1 before the first.
 	FrameInstruction uint32
-	// FrameMarker is the byte that tells the frames of one call of
-	// _PyEval_EvalFrameDefault from those of the next one. In 3.10 there is none:
-	// each frame is a call of its own. In 3.11 it is is_entry: a call's frames are,
-	// from the newest, those up to and with the one where it is 1. From 3.12 on it is
-	// the owner: a call's frames are those before the one where it is 3 or more,
-	// which is no Python frame; the next may be another such one.
+	// FrameMarker is the byte that separates the frames of one call of
+	// _PyEval_EvalFrameDefault from those of the next one. In 3.10 there is none: each
+	// frame is a call of its own. In 3.11 it is is_entry: the frames of a call are, from
+	// the newest, those up to and including the one where it is 1. From 3.12 on it is the
+	// owner: the frames of a call are those before the one where it is 3 or more, which is
+	// no Python frame and may be followed by another such one.
 	FrameMarker uint32
 
 	// of PyCodeObject: three str, an int (i32), and a bytes
 	CodeName, CodeFile, CodeQualName, CodeFirstLine, CodeLineTable uint32
-	// CodeBytes is where the instructions begin; None where frames do not point
-	// to them.
+	// CodeBytes is the start of the instructions; None if frames do not point to them.
 	CodeBytes uint32
 
-	// of a str: the characters, by whether its state says that they are ASCII
+	// of a str: the characters, if its state says that they are ASCII, and otherwise
 	StrASCII, StrOther uint32
 }
 
-// layout is what is known of a version: the offsets, and that of autoTSSkey in
-// _PyRuntime.
+// layout has the offsets of a version, and that of autoTSSkey in _PyRuntime.
 type layout struct {
 	key uint64
 	Offsets
 }
 
-// layouts are those of the versions by minor, as tested with 3.10.2, 3.10.13,
-// 3.11.2, 3.11.3, 3.11.7, 3.12.1, 3.13.0, 3.13.5 and 3.14.3.
+// layouts are the layouts by minor version, as tested with 3.10.2, 3.10.13, 3.11.2, 3.11.3,
+// 3.11.7, 3.12.1, 3.13.0, 3.13.5 and 3.14.3.
 var layouts = map[int]layout{
 	10: {584, Offsets{
 		ThreadFrame: 24, FrameCode: 32, FramePrevious: 24, FrameInstruction: 96, FrameMarker: None,
@@ -83,16 +80,16 @@ var layouts = map[int]layout{
 	}},
 }
 
-// debugCookie begins the _Py_DebugOffsets, with which _PyRuntime begins from 3.13
-// on: offsets for tools as this one, written by the compiler.
+// debugCookie is the beginning of _Py_DebugOffsets, at the start of _PyRuntime from 3.13
+// on: offsets for debuggers and profilers, written by the compiler.
 const debugCookie = "xdebugpy"
 
-// debugLayout is where _Py_DebugOffsets (Include/internal/pycore_runtime.h in 3.13,
-// pycore_debug_offsets.h in 3.14) describes which structure, in bytes. All of it is
-// u64; the first one of each structure is its size.
+// debugLayout has the positions in _Py_DebugOffsets (Include/internal/pycore_runtime.h in
+// 3.13, pycore_debug_offsets.h in 3.14) of the descriptions of structures, in bytes. All
+// values are u64; the first one for each structure is its size.
 type debugLayout struct {
 	thread, frame, code, str int
-	// size is how much there is to be read
+	// size is the number of bytes to read
 	size int
 }
 
@@ -103,8 +100,8 @@ var debugLayouts = map[int]debugLayout{
 
 var errFreeThreaded = errors.New("a free-threaded Python: not supported")
 
-// merge replaces the offsets that _Py_DebugOffsets has, given as the file has it,
-// and checks that they may be true.
+// merge takes the offsets in _Py_DebugOffsets, given as the content of the file, and checks
+// that they are plausible.
 func (o *Offsets) merge(b []byte, minor int) error {
 	d := debugLayouts[minor]
 	if len(b) < d.size || !bytes.HasPrefix(b, []byte(debugCookie)) {
@@ -121,7 +118,7 @@ func (o *Offsets) merge(b []byte, minor int) error {
 	for _, f := range []struct {
 		name string
 		to   *uint32
-		// of is the structure, field is where in its description the offset is
+		// of is the structure, field is the position of the offset in its description
 		of, field     int
 		width, atMost uint64
 	}{
@@ -140,20 +137,20 @@ func (o *Offsets) merge(b []byte, minor int) error {
 	} {
 		v, size := at(f.of+f.field), at(f.of)
 		if v > f.atMost || v%f.width != 0 || v > size || f.width > size-v {
-			return fmt.Errorf("debug offsets: %s at %d of a structure of %d bytes cannot be", f.name, v, size)
+			return fmt.Errorf("debug offsets: %s at %d of a structure of %d bytes: impossible", f.name, v, size)
 		}
 		*f.to = uint32(v)
 	}
-	// The characters follow the object, which for others than ASCII has a pointer
-	// and a length more.
+	// The characters follow the object, which has one more pointer and length if they are
+	// not ASCII.
 	const utf8Cache = 16
 	ascii, size := at(d.str+24), at(d.str)
 	if ascii < uint64(strState)+4 || ascii%8 != 0 || ascii+utf8Cache > size || size > 1<<12 {
-		return fmt.Errorf("debug offsets: a str object of %d bytes in one of %d cannot be", ascii, size)
+		return fmt.Errorf("debug offsets: a str object of %d bytes in one of %d: impossible", ascii, size)
 	}
 	o.StrASCII, o.StrOther = uint32(ascii), uint32(ascii+utf8Cache)
 	return nil
 }
 
-// maxFrameSize bounds what is believed of the size of a frame, in bytes.
+// maxFrameSize bounds the plausible size of a frame, in bytes.
 const maxFrameSize = 128

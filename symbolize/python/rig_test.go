@@ -16,15 +16,15 @@ import (
 
 // interpreter is a Python to test with.
 type interpreter struct {
-	// name is for subtests: the version, and where there are several of it more.
+	// name is for subtests: the version, and more if there are several of it.
 	name string
-	// exe is the program, version what it says it is.
+	// exe is the program, version its version.
 	exe, version string
 }
 
-// interpreters are the Pythons of this machine that have a version that is
-// supported: pyenv's, those on PATH, and those named in TTMEM_PYTHONS, a list as
-// PATH. It skips the test where there is none.
+// interpreters returns the Pythons of this machine with a supported version: pyenv's, those
+// on PATH, and those in TTMEM_PYTHONS, a list like PATH. It skips the test if there is
+// none.
 func interpreters(t *testing.T) []interpreter {
 	t.Helper()
 	found := findInterpreters()
@@ -54,7 +54,7 @@ var findInterpreters = sync.OnceValue(func() (found []interpreter) {
 	}
 	seen, names := map[string]bool{}, map[string]int{}
 	for _, c := range candidates {
-		// pyenv's shims are scripts that tell where the program is
+		// pyenv's shims are scripts; ask for the real path
 		out, err := exec.Command(c, "-c", `import os, platform, sys
 if platform.python_implementation() == "CPython" and sys.prefix == sys.base_prefix:
     print(os.path.realpath(sys.executable), platform.python_version(), sep="\n")`).Output()
@@ -76,7 +76,7 @@ if platform.python_implementation() == "CPython" and sys.prefix == sys.base_pref
 	return found
 })
 
-// file is the file that has the interpreter: the program, or its library.
+// file returns the file with the interpreter: the program, or its library.
 func (p interpreter) file(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command(p.exe, "-c", `print(*{l.split()[-1] for l in open("/proc/self/maps") if "/" in l}, sep="\n")`).Output()
@@ -93,7 +93,7 @@ func (p interpreter) file(t *testing.T) string {
 			return path
 		}
 	}
-	t.Fatalf("%s: no file of it is an interpreter", p.exe)
+	t.Fatalf("%s: it maps no interpreter", p.exe)
 	return ""
 }
 

@@ -1,7 +1,7 @@
-// Package python tells where an interpreter keeps its frames, and what was
-// copied of its code objects, so that Python stacks can be read from outside.
-// It is for CPython 3.10 to 3.14 with a GIL, on x86-64 and glibc, and goes by
-// the files alone: nothing runs in the target.
+// Package python finds where an interpreter keeps its frames, and decodes copies of its
+// code objects, so that Python stacks can be read from outside. It supports CPython 3.10 to
+// 3.14 with a GIL, on x86-64 and glibc, and uses the files alone: nothing runs in the
+// target.
 package python
 
 import (
@@ -14,36 +14,36 @@ import (
 // ErrNotPython means that a file holds no Python interpreter.
 var ErrNotPython = errors.New("no Python interpreter")
 
-// Runtime is what the kernel side has to know of an interpreter's file. All
-// addresses are virtual ones of the file.
+// Runtime is what the kernel side needs to know of an interpreter's file. All addresses are
+// virtual ones of the file.
 type Runtime struct {
-	// Minor is that of CPython 3.x, Version the full one, such as "3.12.1".
+	// Minor is the x of CPython 3.x, Version the full version, such as "3.12.1".
 	Minor   int
 	Version string
 	// Runtime is the address of _PyRuntime.
 	Runtime uint64
-	// Key is the offset in _PyRuntime of autoTSSkey, the Py_tss_t of the thread
-	// state: an i32 that is 1 when the i32 after it is a pthread key.
+	// Key is the offset in _PyRuntime of autoTSSkey, the Py_tss_t of the thread state: an
+	// i32 that is 1 once the i32 after it is a pthread key.
 	Key uint64
-	// Eval is the code of _PyEval_EvalFrameDefault: the function itself and then
-	// what the compiler split off it and which shares its stack frame.
+	// Eval is the code of _PyEval_EvalFrameDefault: the function itself, then the parts
+	// that the compiler split off and that share its stack frame.
 	Eval []Range
-	// CodeDealloc is the function that is called before a code object goes.
+	// CodeDealloc is the function that is called before a code object is freed.
 	CodeDealloc uint64
 	Offsets     Offsets
 }
 
-// Range is the addresses from Start up to, but without, End.
+// Range is the addresses from Start up to, but not including, End.
 type Range struct{ Start, End uint64 }
 
 // Contains reports whether an address lies in the range.
 func (r Range) Contains(addr uint64) bool { return addr >= r.Start && addr < r.End }
 
-// Find looks for a Python interpreter in a file: an executable or a library,
-// stripped or not. It returns ErrNotPython, at the cost of a few reads, where
-// there is none, and another error where there is one that is not supported.
+// Find finds the Python interpreter in a file: an executable or a library, stripped or not.
+// It returns ErrNotPython, after a few reads, if there is none, and another error for an
+// unsupported one.
 func Find(e *symbolize.ELF) (*Runtime, error) {
-	// Extension modules use _PyRuntime, interpreters have to export it to them.
+	// Extension modules use _PyRuntime, so interpreters must export it.
 	if !mayExport(e, "_PyRuntime") {
 		return nil, ErrNotPython
 	}
@@ -63,8 +63,8 @@ func Find(e *symbolize.ELF) (*Runtime, error) {
 	if !ok || v.early {
 		return nil, fmt.Errorf("CPython %s: only 3.10 to 3.14 are supported", v)
 	}
-	// Both kinds of debug builds have more fields in front of every object. The
-	// names are those of 3.10 and 3.11, and of all.
+	// Both kinds of debug builds have more fields at the start of every object. The first
+	// name is in 3.10 and 3.11, the second in all.
 	for _, name := range []string{"_Py_RefTotal", "_Py_NegativeRefcount"} {
 		if _, ok := e.Lookup(name); ok {
 			return nil, fmt.Errorf("CPython %s: a debug build: not supported", v)
@@ -77,7 +77,7 @@ func Find(e *symbolize.ELF) (*Runtime, error) {
 	return r, nil
 }
 
-// fill works out what differs from build to build.
+// fill derives what differs from build to build.
 func (r *Runtime) fill(e *symbolize.ELF, object symbolize.Symbol, key uint64) (err error) {
 	if r.Minor >= 13 {
 		b, err := read(e, object.Addr, debugLayouts[r.Minor].size)
@@ -98,7 +98,7 @@ func (r *Runtime) fill(e *symbolize.ELF, object symbolize.Symbol, key uint64) (e
 	return err
 }
 
-// findDealloc is the function that PyCode_Type has for objects that go.
+// findDealloc returns the tp_dealloc of PyCode_Type.
 func findDealloc(e *symbolize.ELF) (uint64, error) {
 	const deallocSlot = 48 // tp_dealloc, after the name and two sizes
 	kind, ok := e.Lookup("PyCode_Type")
@@ -110,14 +110,14 @@ func findDealloc(e *symbolize.ELF) (uint64, error) {
 		return 0, fmt.Errorf("reading tp_dealloc of PyCode_Type: %w", err)
 	}
 	if !executable(e, addr) {
-		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is no code", addr)
+		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is not code", addr)
 	}
 	// A probe in the middle of an instruction would crash the target.
 	unwound, _ := readUnwind(e)
 	f, unwinds := unwound.at(addr)
 	_, offset, named := e.At(addr)
 	if unwinds && f.Start != addr || named && offset != 0 || !unwinds && !named {
-		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is no start of a function", addr)
+		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is not the start of a function", addr)
 	}
 	return addr, nil
 }

@@ -59,15 +59,15 @@ func TestFindRefuses(t *testing.T) {
 		{"free-threaded", debug(16, 1), "CPython 3.13.4: a free-threaded Python: not supported"},
 		{"no debug offsets", debug(0, 0), "CPython 3.13.4: _PyRuntime does not begin with its debug offsets"},
 		{"debug offsets of another version", debug(8, 0x030e00f0), "CPython 3.13.4: debug offsets of version 0x30e00f0"},
-		{"offset outside of its structure", debug(248, 80), "CPython 3.13.4: debug offsets: frame instruction at 80 of a structure of 80 bytes cannot be"},
+		{"offset outside of its structure", debug(248, 80), "CPython 3.13.4: debug offsets: frame instruction at 80 of a structure of 80 bytes: impossible"},
 		{"offset that is not aligned", debug(232, 9), "CPython 3.13.4: debug offsets: frame previous at 9 .*"},
 		{"huge offset", debug(184, 1<<63), "CPython 3.13.4: debug offsets: thread frame .*"},
-		{"str without room", debug(560, 64), "CPython 3.13.4: debug offsets: a str object of 64 bytes in one of 64 cannot be"},
+		{"str without room", debug(560, 64), "CPython 3.13.4: debug offsets: a str object of 64 bytes in one of 64: impossible"},
 		{"no thread states", func(f *image) { f.without = "PyGILState_GetThisThreadState" }, "CPython 3.13.4: no symbol PyGILState_GetThisThreadState"},
 		{"unknown layout", func(f *image) { f.version, f.key = 0x030c01f0, 1552 }, "CPython 3.12.1: autoTSSkey is at one of \\[1552\\] in _PyRuntime, not at 1544: unknown layout"},
 		{"no code objects", func(f *image) { f.without = "PyCode_Type" }, "CPython 3.13.4: no symbol PyCode_Type"},
-		{"tp_dealloc is no code", func(f *image) { f.dealloc = imageType }, "CPython 3.13.4: tp_dealloc of PyCode_Type, 0x4a0, is no code"},
-		{"tp_dealloc is inside of a function", func(f *image) { f.dealloc++ }, "CPython 3.13.4: tp_dealloc of PyCode_Type, 0x601, is no start of a function"},
+		{"tp_dealloc is no code", func(f *image) { f.dealloc = imageType }, "CPython 3.13.4: tp_dealloc of PyCode_Type, 0x4a0, is not code"},
+		{"tp_dealloc is inside of a function", func(f *image) { f.dealloc++ }, "CPython 3.13.4: tp_dealloc of PyCode_Type, 0x601, is not the start of a function"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			f := goodImage(13)
@@ -79,9 +79,9 @@ func TestFindRefuses(t *testing.T) {
 	}
 }
 
-func TestFindBelievesDebugOffsets(t *testing.T) {
+func TestFindUsesDebugOffsets(t *testing.T) {
 	f := goodImage(13)
-	f.key = 2168 // what a newer release may have put in between
+	f.key = 2168 // as a newer release might
 	binary.LittleEndian.PutUint64(f.debug[184:], 80)
 	binary.LittleEndian.PutUint64(f.debug[264:], 71)
 	r, err := Find(f.open(t))
@@ -111,8 +111,7 @@ func TestFindInInterpreters(t *testing.T) {
 	}
 }
 
-// compareSymbols compares what was found with the symbols of a file, if it has
-// them all.
+// compareSymbols compares the result with the symbols of a file, if it has them all.
 func compareSymbols(t *testing.T, path string, r *Runtime) {
 	f, err := elf.Open(path)
 	qt.Assert(t, qt.IsNil(err))
@@ -131,8 +130,8 @@ func compareSymbols(t *testing.T, path string, r *Runtime) {
 		case s.Name == evalName:
 			qt.Check(t, qt.Equals(r.Eval[0], at))
 		case strings.HasPrefix(s.Name, evalName+"."):
-			// Compilers keep a few bytes that nothing leads to, of what the
-			// program says cannot happen.
+			// Compilers keep a few bytes of unreachable code, for what the program says
+			// cannot happen.
 			if !slices.Contains(r.Eval, at) && s.Size > 16 {
 				t.Errorf("%s at %#x was not found", s.Name, at)
 			}
@@ -159,8 +158,8 @@ func TestFindRefusesOtherPythons(t *testing.T) {
 	}
 }
 
-// evalC is a function with a part that the compiler splits off, and the rest of
-// what there has to be; jumps of the function elsewhere are none of it.
+// evalC is a function with a part that the compiler splits off, and everything else that
+// Find needs; the function's jumps elsewhere do not count.
 const evalC = `
 extern void rare(long) __attribute__((cold));
 void rare(long x) { __asm__ volatile("" :: "r"(x)); }
@@ -177,7 +176,7 @@ long _PyEval_EvalFrameDefault(const long *p, long n) {
 }
 `
 
-func TestSplitOffPartsAreFound(t *testing.T) {
+func TestFindSplitParts(t *testing.T) {
 	dir := t.TempDir()
 	source, lib, stripped := filepath.Join(dir, "eval.c"), filepath.Join(dir, "eval.so"), filepath.Join(dir, "stripped.so")
 	qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte(evalC), 0o600)))
@@ -232,7 +231,7 @@ func TestThreads(t *testing.T) {
 	}
 	p, err := Threads(mustOpen(t, path))
 	qt.Assert(t, qt.IsNil(err))
-	// These have not changed for long, but Specific may with a release.
+	// These have been stable for long, but Specific may change with a release.
 	qt.Check(t, qt.Equals(p.Level2Size, 32))
 	qt.Check(t, qt.Equals(p.KeySize, 16))
 	qt.Check(t, qt.Equals(p.KeyData, 8))

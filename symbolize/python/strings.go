@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// The state of a str object, a u32 of bit fields (Include/cpython/unicodeobject.h):
-// how its characters are stored. These are the same from 3.10 to 3.14.
+// The state of a str object, a u32 of bit fields (Include/cpython/unicodeobject.h): how its
+// characters are stored. Same from 3.10 to 3.14.
 const (
 	stateKind    = 7 << 2 // bytes a character: 1, 2 or 4
 	stateCompact = 1 << 5 // the characters follow the object itself
@@ -18,8 +18,8 @@ const (
 // Offsets.StrASCII, and not at Offsets.StrOther.
 func isASCII(state uint32) bool { return state&stateASCII != 0 }
 
-// charSize is how many bytes a character of a str object in this state has: 1,
-// 2 or 4; 0 for one whose characters do not follow the object.
+// charSize is the size of a character of a str object in this state: 1, 2 or 4 bytes; 0 if
+// the characters do not follow the object.
 func charSize(state uint32) int {
 	if state&stateCompact == 0 {
 		return 0
@@ -31,10 +31,10 @@ func charSize(state uint32) int {
 	return 0
 }
 
-// DecodeString makes Go text of the characters of a str object as they were
-// copied, by the object's state. Where the data was cut short, it is the text up
-// to there. What is no character, such as a lone surrogate, becomes U+FFFD. It is
-// "" where the state is none of a str that has its characters with it.
+// DecodeString converts the characters of a str object, as they were copied, by the
+// object's state. If the data was truncated, it returns the text up to there. An invalid
+// character, such as a lone surrogate, becomes U+FFFD. It returns "" if the state is not
+// that of a str with its characters in the object.
 func DecodeString(state uint32, data []byte) string {
 	size := charSize(state)
 	if size == 0 {
@@ -55,8 +55,8 @@ func DecodeString(state uint32, data []byte) string {
 		case 4:
 			c = binary.LittleEndian.Uint32(data)
 		}
-		// Two surrogates are two characters in Python. WriteRune makes U+FFFD
-		// of each, but has no use for numbers that no rune can have.
+		// Two surrogates are two characters in Python. WriteRune writes U+FFFD for each,
+		// but not for numbers beyond the range of runes.
 		text.WriteRune(rune(min(c, utf8.MaxRune+1)))
 	}
 	return text.String()

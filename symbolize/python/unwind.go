@@ -8,21 +8,22 @@ import (
 	"ttmem/symbolize"
 )
 
-// unwind is the table of functions that a file keeps for unwinding
-// (.eh_frame_hdr): it knows all of them, stripped or not, and knows the split-off
-// part of a function as one of its own.
+// unwind is the table of functions that a file has for unwinding (.eh_frame_hdr): it has
+// all functions, even in a stripped file, and the split-off part of a function as one of
+// its own.
 type unwind struct {
 	e    *symbolize.ELF
 	addr uint64
-	// table is pairs of i32, by address: where a function begins, and where it
-	// is described, both relative to addr
+	// table is pairs of i32, by address: the start of a function and its description, both
+	// relative to addr
 	table []byte
 }
 
-// unwindEntry is the size of one in the table, in bytes.
+// unwindEntry is the size of a table entry, in bytes.
 const unwindEntry = 8
 
-// readUnwind reads the table of a file; false if there is none of the usual form, and then it has no functions.
+// readUnwind reads the table of a file; false if there is none in the usual form, and then
+// unwind has no functions.
 func readUnwind(e *symbolize.ELF) (unwind, bool) {
 	for _, p := range e.ProgramHeaders() {
 		if p.Type != elf.PT_GNU_EH_FRAME {
@@ -30,8 +31,8 @@ func readUnwind(e *symbolize.ELF) (unwind, bool) {
 		}
 		const head, maxSize = 12, 1 << 23
 		b, err := e.Text(p.Vaddr, int(min(p.Filesz, maxSize)))
-		// version 1; signed 4 bytes relative to the field, a count of 4 bytes,
-		// signed 4 bytes relative to the start: what all linkers write
+		// version 1; 4 signed bytes relative to the field, a count of 4 bytes, 4 signed
+		// bytes relative to the start: the form that all linkers write
 		if err != nil || len(b) < head || [4]byte(b) != [4]byte{1, 0x1b, 0x03, 0x3b} {
 			return unwind{}, false
 		}
@@ -42,8 +43,8 @@ func readUnwind(e *symbolize.ELF) (unwind, bool) {
 	return unwind{}, false
 }
 
-// at is the function, or part of one, that contains an address; false where none
-// does, or where its description is not of the usual form.
+// at returns the function, or part of one, that contains an address; false if there is
+// none, or its description is not in the usual form.
 func (u unwind) at(addr uint64) (Range, bool) {
 	field := func(i, offset int) uint64 {
 		return u.addr + relative(u.table[i*unwindEntry+offset:])
@@ -52,9 +53,9 @@ func (u unwind) at(addr uint64) (Range, bool) {
 	if i < 0 {
 		return Range{}, false
 	}
-	// A description is its length, its distance from what it has in common with
-	// others, where the function begins, relative to that field, and its size.
-	// The fields are of 4 bytes, if the beginning then is what the table says.
+	// A description has its length, the distance to its common part, the start of the
+	// function relative to that field, and its size. Each field has 4 bytes if the start
+	// equals the one in the table.
 	const beginning, size = 8, 12
 	at := field(i, 4)
 	b, err := read(u.e, at, 16)
@@ -69,5 +70,5 @@ func (u unwind) at(addr uint64) (Range, bool) {
 	return r, true
 }
 
-// relative is the signed number of 4 bytes at the start of b.
+// relative decodes the signed 4-byte number at the start of b.
 func relative(b []byte) uint64 { return uint64(int64(int32(binary.LittleEndian.Uint32(b)))) }

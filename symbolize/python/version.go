@@ -11,19 +11,19 @@ import (
 	"ttmem/symbolize"
 )
 
-// version is that of an interpreter.
+// version is the version of an interpreter.
 type version struct {
 	minor, patch int
-	// early is set for an alpha or beta, whose structures are not final; suffix
-	// is "rc1" and the like.
+	// early is set for an alpha or beta, whose structures are not final; suffix is "rc1"
+	// and the like.
 	early  bool
 	suffix string
 }
 
 func (v version) String() string { return fmt.Sprintf("3.%d.%d%s", v.minor, v.patch, v.suffix) }
 
-// findVersion reads the version off the constant Py_Version, which there is
-// since 3.11, and for older ones off the text that Py_GetVersion prints.
+// findVersion reads the version from the constant Py_Version, which exists since 3.11, or
+// from the text that Py_GetVersion prints.
 func findVersion(e *symbolize.ELF) (version, error) {
 	if s, ok := e.Lookup("Py_Version"); ok {
 		b, err := read(e, s.Addr, 4)
@@ -47,11 +47,11 @@ func findVersion(e *symbolize.ELF) (version, error) {
 			}
 		}
 	}
-	return version{}, errors.New("a Python of unknown version: Py_GetVersion does not tell it")
+	return version{}, errors.New("a Python of unknown version: Py_GetVersion does not have it")
 }
 
-// hexVersion takes PY_VERSION_HEX apart: bytes for major, minor, patch, and half
-// bytes for alpha, beta, candidate or final and for the serial of those.
+// hexVersion parses PY_VERSION_HEX: bytes for major, minor, patch, and half bytes for
+// alpha, beta, candidate or final and for its serial number.
 func hexVersion(hex uint32) (version, error) {
 	if hex>>24 != 3 {
 		return version{}, fmt.Errorf("a Python of version %#x: unknown", hex)
@@ -69,7 +69,7 @@ func hexVersion(hex uint32) (version, error) {
 	return v, nil
 }
 
-// A "+" stands for what was built from between two releases.
+// A "+" marks a build between two releases.
 var versionText = regexp.MustCompile(`^3\.(\d{1,3})\.(\d{1,3})((?:(a|b|rc)\d{1,3})?\+?)$`)
 
 func parseVersion(text string) (version, bool) {

@@ -7,7 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// Where the tests' frames and code lie.
+// The addresses of the tests' frames and code.
 const (
 	hdrAddr    = 0x200
 	framesAddr = 0x280
@@ -21,12 +21,12 @@ var testText = spans{{textAddr, textAddr + textSize}}
 type assembler struct {
 	b    []byte
 	last int // offset of the CIE that FDEs refer to
-	// augmented says that FDEs have augmentation data: none
+	// augmented: FDEs have augmentation data, of length 0
 	augmented bool
 	encoding  uint8
 }
 
-// usual is how functions begin: CFA = rsp + 8, the return address at CFA - 8.
+// usual is the initial rule of functions: CFA = rsp + 8, the return address at CFA - 8.
 var usual = []byte{cfaDefCFA, regSP, 8, cfaOffset | regRA, 1}
 
 // cie adds the CIE that compilers write.
@@ -34,8 +34,8 @@ func (a *assembler) cie() *assembler {
 	return a.cieOf(1, "zR", []byte{relativePC | formatSdata4}, usual)
 }
 
-// cieOf adds any CIE for which the factors are 1 and -8. Of the augmentation's
-// data the last byte is the encoding of addresses.
+// cieOf adds a CIE with factors 1 and -8. The last byte of the augmentation data is the
+// encoding of addresses.
 func (a *assembler) cieOf(version uint8, augmentation string, data, instructions []byte) *assembler {
 	body := append([]byte{0, 0, 0, 0, version}, augmentation...)
 	body = append(body, 0)
@@ -88,13 +88,13 @@ func (a *assembler) record(body []byte) *assembler {
 	return a
 }
 
-// terminator adds what ends the frames of an object file.
+// terminator adds the end of an object file's frames.
 func (a *assembler) terminator() *assembler {
 	a.b = append(a.b, 0, 0, 0, 0)
 	return a
 }
 
-// table is the table of the frames.
+// table builds the table of the frames.
 func (a *assembler) table(t testing.TB) *Table {
 	t.Helper()
 	table, err := (&frames{addr: framesAddr, data: a.b, hdr: hdrAddr}).build(testText, 1<<16)
@@ -103,7 +103,7 @@ func (a *assembler) table(t testing.TB) *Table {
 	return table
 }
 
-// concat is the instructions of its parts.
+// concat joins instructions.
 func concat(parts ...[]byte) (all []byte) {
 	for _, p := range parts {
 		all = append(all, p...)
@@ -114,10 +114,10 @@ func concat(parts ...[]byte) (all []byte) {
 // advance is DW_CFA_advance_loc.
 func advance(n uint8) uint8 { return cfaAdvance | n }
 
-// block is an instruction's expression, with its length.
+// block encodes an expression with its length.
 func block(b ...byte) []byte { return append([]byte{uint8(len(b))}, b...) }
 
-// checkTable checks what is so of any table.
+// checkTable checks the invariants of a table.
 func checkTable(t testing.TB, table *Table) {
 	t.Helper()
 	qt.Assert(t, qt.IsTrue(len(table.Index) >= 2))

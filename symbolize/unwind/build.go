@@ -10,30 +10,30 @@ import (
 	"ttmem/symbolize"
 )
 
-// ErrNoRows means that a file does not say how to unwind its code.
+// ErrNoRows means that a file has no unwind information for its code.
 var ErrNoRows = errors.New("no unwind information (.eh_frame)")
 
-// Limits of what is read from a file that may be hostile.
+// Limits for hostile files.
 const (
-	// maxFrames is the size of an .eh_frame, in bytes; that of the largest
-	// library of ttnn is of 3 MB, that of PyTorch of 30
+	// maxFrames bounds the size of an .eh_frame, in bytes; the largest library of ttnn has
+	// 3 MB, PyTorch 30
 	maxFrames = 1 << 28
-	// maxPage is the number of a page that a Table can begin or end with
+	// maxPage bounds the page numbers of a Table
 	maxPage = 1<<32 - 1
 )
 
-// maxPages is how many pages the code of a file of size bytes may be spread
-// over: an index of 256 KB, or of a sixty-fourth of the file.
+// maxPages bounds the pages over which the code of a file of size bytes may be spread: an
+// index of 256 KB, or of a sixty-fourth of the file.
 func maxPages(size uint64) uint64 { return 1<<16 + size/256 }
 
-// Build makes the table of a file: of its section .eh_frame or, where the file
-// has lost its section headers, of what the segment PT_GNU_EH_FRAME points to.
-// Errors are ErrNoRows, those of reading, and addresses that no table can have.
-// What is not understood is left out, and counted in Incomplete.
+// Build builds the table of a file from its section .eh_frame or, if the file has no
+// section headers, from the target of the segment PT_GNU_EH_FRAME. It returns ErrNoRows,
+// read errors, and errors for addresses that do not fit into a table. Unknown entries are
+// omitted, and counted in Incomplete.
 //
-// Where FDEs overlap the one that begins later ends the one before, also past
-// its own end; of those that begin at the same address the file's first is
-// used. So does who looks FDEs up in the sorted table of .eh_frame_hdr.
+// Where FDEs overlap, the one that begins later ends the one before, even past its own end;
+// of those that begin at the same address, the first in the file counts. A search in the
+// sorted table of .eh_frame_hdr gives the same result.
 func Build(e *symbolize.ELF) (*Table, error) {
 	f, err := findFrames(e)
 	if err != nil {
@@ -42,7 +42,7 @@ func Build(e *symbolize.ELF) (*Table, error) {
 	return f.build(executable(e.ProgramHeaders()), maxPages(e.Size()))
 }
 
-// build makes the table of the FDEs of the code in text.
+// build builds the table of the FDEs for the code in text.
 func (f *frames) build(text spans, pages uint64) (*Table, error) {
 	t := &Table{}
 	m := &machine{frames: f, skipped: &t.Incomplete}
@@ -104,9 +104,9 @@ func findFrames(e *symbolize.ELF) (*frames, error) {
 	return f, nil
 }
 
-// follow finds the frames that an .eh_frame_hdr points to. Where they end it
-// does not say: they end with their segment, or before the header itself, and
-// not before as many FDEs as the header's table has.
+// follow finds the frames to which an .eh_frame_hdr points. The header does not have their
+// end: they end with their segment, or before the header itself, and not before as many
+// FDEs as the header's table has.
 func (f *frames) follow(e *symbolize.ELF, header elf.ProgHeader) (s symbolize.Section, ok bool) {
 	b, err := e.Text(header.Vaddr, int(min(header.Filesz, 32)))
 	if err != nil {
@@ -114,7 +114,7 @@ func (f *frames) follow(e *symbolize.ELF, header elf.ProgHeader) (s symbolize.Se
 	}
 	c := cursor{b: b}
 	version, frames, count := c.u8(), c.u8(), c.u8()
-	c.u8() // the encoding of the table
+	c.u8() // encoding of the table
 	f.addr = c.pointer(frames, header.Vaddr, header.Vaddr)
 	if c.bad || version != 1 {
 		return s, false

@@ -16,15 +16,14 @@ import (
 // hdrAddr and an .eh_frame at framesAddr.
 type image struct {
 	frames []byte
-	// section says that there are section headers, segment that there is a
-	// PT_GNU_EH_FRAME
+	// section: there are section headers; segment: there is a PT_GNU_EH_FRAME
 	section, segment bool
-	// hdr is .eh_frame_hdr's beginning
+	// hdr is the beginning of .eh_frame_hdr
 	hdr  []byte
-	text []span // of code, that at textAddr by default
+	text []span // of code; by default one at textAddr
 }
 
-// hdrOf is an .eh_frame_hdr that says where the frames are and how many.
+// hdrOf returns an .eh_frame_hdr with the position of the frames and a count.
 func hdrOf(count uint32) []byte {
 	b := []byte{1, relativePC | formatSdata4, formatUdata4, relativeData | formatSdata4}
 	b = binary.LittleEndian.AppendUint32(b, framesAddr-hdrAddr-4)
@@ -74,7 +73,7 @@ func (f *image) bytes() []byte {
 	return body
 }
 
-// table is the file's table.
+// table builds the file's table.
 func (f *image) table() (*Table, error) {
 	b := f.bytes()
 	e, err := symbolize.New(bytes.NewReader(b), int64(len(b)))
@@ -84,8 +83,8 @@ func (f *image) table() (*Table, error) {
 	return Build(e)
 }
 
-// twoObjects is what two object files bring along: two functions, and a
-// terminator after each.
+// twoObjects returns the frames of two object files: two functions, and a terminator after
+// each.
 func twoObjects() []byte {
 	a := new(assembler).cie().fde(textAddr, 0x10).terminator()
 	return a.fde(textAddr+0x10, 0x10, offsetIs(16)...).terminator().b
@@ -153,7 +152,7 @@ func TestBuildErrors(t *testing.T) {
 }
 
 func TestFramesBeforeHeader(t *testing.T) {
-	// lld puts .eh_frame before .eh_frame_hdr: they end there
+	// lld puts .eh_frame before .eh_frame_hdr, so the frames end there
 	a := twoObjects()
 	file := image{frames: append(a[:len(a)-4], 1, relativePC|formatSdata4, 3, 0x3b, 0, 0, 0, 0, 2, 0, 0, 0), segment: true, hdr: hdrOf(3)}
 	b := file.bytes()

@@ -2,14 +2,14 @@ package unwind
 
 import "encoding/binary"
 
-// cursor reads numbers from bytes. Reading past their end gives 0 and sets bad.
+// cursor reads numbers from bytes. A read past their end returns 0 and sets bad.
 type cursor struct {
 	b   []byte
 	at  int
 	bad bool
 }
 
-// take is the next n bytes, nil if there are fewer.
+// take returns the next n bytes, nil if there are fewer.
 func (c *cursor) take(n uint64) []byte {
 	if n > uint64(len(c.b)-c.at) {
 		c.fail()
@@ -57,7 +57,7 @@ func (c *cursor) u64() uint64 {
 
 // uleb reads an unsigned LEB128 number of up to 63 bits.
 func (c *cursor) uleb() uint64 {
-	if c.at < len(c.b) && c.b[c.at] < 0x80 { // nearly all are of one byte
+	if c.at < len(c.b) && c.b[c.at] < 0x80 { // nearly all have one byte
 		v := c.b[c.at]
 		c.at++
 		return uint64(v)
@@ -75,7 +75,7 @@ func (c *cursor) sleb() int64 {
 	return int64(v<<(64-bits)) >> (64 - bits)
 }
 
-// leb reads a LEB128 number and says how many bits it was given with.
+// leb reads a LEB128 number and returns the number of its bits.
 func (c *cursor) leb() (v uint64, bits uint) {
 	for bits < 63 {
 		b := c.u8()
@@ -92,7 +92,7 @@ func (c *cursor) leb() (v uint64, bits uint) {
 	return 0, 0
 }
 
-// string reads a string that ends at a NUL.
+// string reads a NUL-terminated string.
 func (c *cursor) string() string {
 	for i, b := range c.b[c.at:] {
 		if b == 0 {
@@ -105,8 +105,8 @@ func (c *cursor) string() string {
 	return ""
 }
 
-// How a pointer is written (the DW_EH_PE_ constants): its format is in the low
-// four bits, what it is relative to in the next three.
+// The encoding of a pointer (the DW_EH_PE_ constants): its format is in the low four bits,
+// its base in the next three.
 const (
 	formatAbsolute = 0x00
 	formatUdata2   = 0x02
@@ -119,10 +119,10 @@ const (
 
 	relativePC   = 0x10
 	relativeData = 0x30
-	relativeMask = 0xf0 // with the bit of an indirect pointer
+	relativeMask = 0xf0 // including the bit of an indirect pointer
 )
 
-// value reads a number of a pointer's format.
+// value reads a number in a pointer's format.
 func (c *cursor) value(encoding uint8) uint64 {
 	switch encoding & formatMask {
 	case formatAbsolute, formatUdata8, formatSdata8:
@@ -136,12 +136,12 @@ func (c *cursor) value(encoding uint8) uint64 {
 	case formatSdata2:
 		return uint64(int64(int16(c.u16())))
 	}
-	c.fail() // the LEB128 formats are in nobody's use
+	c.fail() // the LEB128 formats are unused
 	return 0
 }
 
-// pointer reads a pointer; addr is the virtual address of the cursor's first
-// byte, data what pointers of the relation datarel are relative to.
+// pointer reads a pointer; addr is the virtual address of the cursor's first byte, data the
+// base for the relation datarel.
 func (c *cursor) pointer(encoding uint8, addr, data uint64) uint64 {
 	here := addr + uint64(c.at)
 	v := c.value(encoding)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What llvm-dwarfdump writes.
+// Patterns in the output of llvm-dwarfdump.
 var (
 	dwarfFDE = regexp.MustCompile(`^[0-9a-f]+ .* FDE cie=([0-9a-f]+) pc=([0-9a-f]+)\.\.\.([0-9a-f]+)`)
 	dwarfCIE = regexp.MustCompile(`^([0-9a-f]+) .* CIE`)
@@ -15,8 +15,8 @@ var (
 	dwarfReg = regexp.MustCompile(`(\w+)=(\[[^]]*\]|[^,\[]+)`)
 )
 
-// dwarfdump is what LLVM says, expressions included. It leaves out functions
-// with DW_CFA_restore_state: LLVM 14 restores the registers, not the CFA.
+// dwarfdump returns LLVM's rows, including expressions. It omits functions with
+// DW_CFA_restore_state: LLVM 14 restores the registers, not the CFA.
 func dwarfdump(t *testing.T, path string) (functions []function) {
 	signal := map[string]bool{}
 	var cie string
@@ -47,7 +47,7 @@ func dwarfdump(t *testing.T, path string) (functions []function) {
 	return functions
 }
 
-// The expressions that have rules, as LLVM writes them.
+// LLVM's form of the expressions that have rules.
 var (
 	dwarfDeref = regexp.MustCompile(`^DW_OP_breg\d R(SP|BP)([+-]\d+), DW_OP_deref(?:, DW_OP_plus_uconst 0x([0-9a-f]+))?$`)
 	dwarfPLT   = regexp.MustCompile(`^DW_OP_breg7 RSP\+8, DW_OP_breg16 RIP\+0, DW_OP_lit15, DW_OP_and, DW_OP_lit(\d+), DW_OP_ge, DW_OP_lit3, DW_OP_shl, DW_OP_plus$`)

@@ -2,7 +2,7 @@ package unwind
 
 import "bytes"
 
-// The operations of DWARF expressions that are in use for the CFA.
+// The operations of DWARF expressions that occur for the CFA.
 const (
 	opDeref      = 0x06
 	opPlusUconst = 0x23
@@ -18,13 +18,13 @@ const (
 	opBreg16     = 0x80 // rip + n
 )
 
-// parseCFA understands the three expressions that are in use:
-//   - that of the linkers for the stubs of a PLT, which push in their middle;
-//   - a register and an offset, read, and perhaps an offset to that: GCC's for
-//     functions that realign their stack, and OpenSSL's;
-//   - a register and an offset.
+// parseCFA parses the three expressions that occur:
+//   - for the stubs of a PLT, which push in their middle, by linkers;
+//   - the word at a register plus an offset, perhaps plus another offset: by GCC for
+//     functions that realign their stack, and by OpenSSL;
+//   - a register plus an offset.
 //
-// The number is CFAOffset.
+// offset is a Rule's CFAOffset.
 func parseCFA(b []byte) (cfa CFA, offset int64, ok bool) {
 	c := cursor{b: b}
 	op := c.u8()
@@ -67,8 +67,8 @@ func parseCFA(b []byte) (cfa CFA, offset int64, ok bool) {
 	return 0, 0, false
 }
 
-// parseBP understands rbp + n as the place of the caller's rbp, which GCC
-// writes for functions that realign their stack.
+// parseBP parses rbp + n as the place of the caller's rbp, which GCC writes for functions
+// that realign their stack.
 func parseBP(b []byte) (offset int16, ok bool) {
 	c := cursor{b: b}
 	op := c.u8()

@@ -2,16 +2,16 @@ package unwind
 
 import "sort"
 
-// frames is the content of an .eh_frame: records, each a CIE, which is what
-// FDEs have in common, or an FDE, which describes a part of the code.
+// frames is the content of an .eh_frame: records, each a CIE, which is the common part of
+// FDEs, or an FDE, which describes a part of the code.
 type frames struct {
 	addr uint64 // virtual address of its first byte
 	data []byte
 	// hdr is the virtual address of .eh_frame_hdr, 0 if there is none
 	hdr uint64
-	// ends says that a record of length 0 ends the frames, once there were
-	// atLeast FDEs. Any object file may bring such a terminator along, and
-	// crtend.o does: where the section's end is known they mean nothing.
+	// ends: a record of length 0 ends the frames, after at least atLeast FDEs. Any object
+	// file may contribute such a terminator, and crtend.o does; if the section's end is
+	// known, terminators are ignored.
 	ends    bool
 	atLeast uint64
 }
@@ -20,7 +20,7 @@ type frames struct {
 type cie struct {
 	at         uint32 // its offset in the data
 	usable     bool
-	signal     bool  // augmentation S: of the code that handlers return to
+	signal     bool  // augmentation S: code to which signal handlers return
 	augmented  bool  // augmentation z: FDEs have a length of augmentation data
 	encoding   uint8 // of an FDE's addresses
 	codeFactor uint64
@@ -28,15 +28,15 @@ type cie struct {
 	initial    state
 }
 
-// fde is a frame description entry: the code from start to before end, and
-// where in the data its instructions are.
+// fde is a frame description entry: the code from start to before end, and the position of
+// its instructions in the data.
 type fde struct {
 	start, end    uint64
 	code, codeEnd uint32
 	cie           uint32 // index
 }
 
-// read reads all records. The FDEs are those of the code in text, cut to it.
+// read reads all records. It returns the FDEs of the code in text, cut to it.
 func (f *frames) read(m *machine, text spans) (cies []cie, fdes []fde) {
 	// a typical FDE takes 40 to 80 bytes
 	fdes = make([]fde, 0, len(f.data)/64)
@@ -60,7 +60,7 @@ func (f *frames) read(m *machine, text spans) (cies []cie, fdes []fde) {
 			break
 		}
 		r := cursor{b: f.data[:at+len(record)], at: at}
-		back := r.u32() // also after a 64-bit length, as LLVM reads it
+		back := r.u32() // 4 bytes also after a 64-bit length, as LLVM reads it
 		if back == 0 && !r.bad {
 			k := f.readCIE(m, r)
 			k.at = uint32(begin)
@@ -84,9 +84,9 @@ func (f *frames) read(m *machine, text spans) (cies []cie, fdes []fde) {
 	return cies, fdes
 }
 
-// findCIE is the index of the CIE that begins at an offset, -1 if none does.
+// findCIE returns the index of the CIE at an offset, -1 if there is none.
 func findCIE(cies []cie, at int64) int {
-	if n := len(cies) - 1; n >= 0 && int64(cies[n].at) == at { // nearly always
+	if n := len(cies) - 1; n >= 0 && int64(cies[n].at) == at { // the usual case
 		return n
 	}
 	n := sort.Search(len(cies), func(i int) bool { return int64(cies[i].at) >= at })
@@ -123,7 +123,7 @@ func (f *frames) readCIE(m *machine, c cursor) (k cie) {
 	return k
 }
 
-// readAugmentation reads what the letters of an augmentation announce.
+// readAugmentation reads the data that the letters of an augmentation announce.
 func (f *frames) readAugmentation(k *cie, c *cursor, letters string) bool {
 	if letters[0] != 'z' {
 		return false
@@ -144,7 +144,7 @@ func (f *frames) readAugmentation(k *cie, c *cursor, letters string) bool {
 		case 'L': // how FDEs point to their language's data
 			a.u8()
 		case 'P': // the language's personality routine
-			a.value(a.u8()) // aligned ones, which have a format of their own, nobody uses
+			a.value(a.u8()) // aligned pointers, which have a format of their own, are unused
 		default:
 			return false
 		}
@@ -152,11 +152,11 @@ func (f *frames) readAugmentation(k *cie, c *cursor, letters string) bool {
 	return !a.bad
 }
 
-// readFDE reads what follows an FDE's reference to its CIE; false if it is of
-// no code.
+// readFDE reads the rest of an FDE after its reference to the CIE; false if it covers no
+// code.
 func (f *frames) readFDE(m *machine, c cursor, k *cie, text spans) (d fde, ok bool) {
 	d.start = c.pointer(k.encoding, f.addr, f.hdr)
-	// the length has the format of an address, and is of no sign
+	// the length has the format of an address, but no base
 	size := c.value(k.encoding)
 	if format := k.encoding & formatMask; format == formatSdata4 {
 		size = uint64(uint32(size))

@@ -8,10 +8,10 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// sp is a rule to tell FDEs apart by.
+// sp returns a rule to distinguish FDEs by.
 func sp(offset uint8) Rule { return Rule{CFA: SP, CFAOffset: int32(offset)} }
 
-// offsetIs is the instruction for it.
+// offsetIs encodes the instruction for it.
 func offsetIs(offset uint8) []byte { return []byte{cfaDefCFAOffset, offset} }
 
 func TestGaps(t *testing.T) {
@@ -34,7 +34,7 @@ func TestGaps(t *testing.T) {
 
 func TestLongFunction(t *testing.T) {
 	table := new(assembler).cie().fde(textAddr+0x10, 0x2ff0, cfaAdvance2, 0xf0, 0x0f, cfaDefCFAOffset, 16).table(t)
-	// each page begins with the rule in force, also where it changes there
+	// each page begins with the rule in force, also if it changes there
 	qt.Check(t, qt.DeepEquals(table.Index, []uint32{0, 2, 3, 4}))
 	qt.Check(t, qt.DeepEquals(table.Rows, []uint32{0, 0x10<<16 | 2, 3, 3}))
 	checkRules(t, table, textAddr, 0x4000, []at{{0, Rule{}}, {0x10, entry}, {0x1000, sp(16)}, {0x3000, Rule{}}})
@@ -101,7 +101,7 @@ func TestEncodings(t *testing.T) {
 			qt.Check(t, qt.Equals(table.Incomplete.Records == 0, test.ok))
 		})
 	}
-	// small formats reach no further than the addresses near the frames
+	// short formats only reach addresses near the frames
 	a := new(assembler).cieOf(1, "zR", []byte{relativePC | formatUdata2}, usual).fde(textAddr, 0x10)
 	a.cieOf(1, "zR", []byte{relativePC | formatSdata2}, usual).fde(framesAddr+0x4000, 0x9000, offsetIs(16)...)
 	table, err := (&frames{addr: framesAddr, data: a.b}).build(spans{{framesAddr, 0x100000}}, 1<<16)
@@ -148,7 +148,7 @@ func TestCIEs(t *testing.T) {
 			qt.Check(t, qt.Equals(table.Find(textAddr), test.want))
 			qt.Check(t, qt.Equals(table.Find(textAddr+0x20), entry))
 			qt.Check(t, qt.Equals(table.Incomplete.Records, map[bool]int{true: 2}[test.want == Rule{}]))
-			// an FDE may be of a CIE that is not the last
+			// an FDE may refer to a CIE that is not the last
 			a.last = 0
 			a.encoding, a.augmented = encoding, true
 			if test.augmentation == "" {
@@ -156,7 +156,7 @@ func TestCIEs(t *testing.T) {
 			}
 			a.fde(textAddr+0x40, 0x10)
 			qt.Check(t, qt.Equals(a.table(t).Find(textAddr+0x40), test.want))
-			// and of none
+			// or to none
 			a.last = first + 1
 			a.fde(textAddr+0x60, 0x10)
 			qt.Check(t, qt.Equals(a.table(t).Find(textAddr+0x60), Rule{}))
@@ -165,7 +165,7 @@ func TestCIEs(t *testing.T) {
 }
 
 func TestRemembering(t *testing.T) {
-	// what a CIE or FDE remembered is no other's
+	// what a CIE or FDE remembers does not affect another
 	a := new(assembler).cie().fde(textAddr, 0x10, cfaRememberState).fde(textAddr+0x10, 0x10, cfaRestoreState)
 	checkRules(t, a.table(t), textAddr, 0x20, []at{{0, entry}, {0x10, unsupported}})
 }

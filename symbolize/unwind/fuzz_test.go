@@ -11,8 +11,8 @@ import (
 	"ttmem/symbolize"
 )
 
-// hostile checks a table of n hostile bytes whose code may be of pages pages,
-// and that it was made in time.
+// hostile checks the table of n hostile bytes with code on pages pages, and that it was
+// built in time.
 func hostile(t *testing.T, table *Table, n int, pages uint64, start time.Time) {
 	t.Helper()
 	if d := time.Since(start); d > time.Second {
@@ -43,8 +43,7 @@ func hostile(t *testing.T, table *Table, n int, pages uint64, start time.Time) {
 	}
 }
 
-// checkGaps checks that where no FDE is there is no rule, and everywhere else
-// there is one.
+// checkGaps checks that there is a rule exactly where there is an FDE.
 func checkGaps(t *testing.T, table *Table, fdes []fde) {
 	t.Helper()
 	covered := func(addr uint64) (in bool) {
@@ -53,7 +52,7 @@ func checkGaps(t *testing.T, table *Table, fdes []fde) {
 		}
 		return in
 	}
-	// FDEs may cut each other: a place in one need not have a rule then
+	// FDEs may cut each other, so a place in one need not have a rule
 	for range 64 {
 		addr := textAddr + rand.Uint64N(textSize)
 		if table.Find(addr) != (Rule{}) && !covered(addr) {
@@ -115,7 +114,7 @@ func FuzzBuild(f *testing.F) {
 	})
 }
 
-// TestHostile makes files that cost as much as a file of their size can.
+// TestHostile builds the most expensive files of a size.
 func TestHostile(t *testing.T) {
 	const n = 1 << 20
 	short := func(n int, instructions ...byte) []byte {

@@ -1,7 +1,6 @@
 package unwind
 
-// The call frame instructions. Of the first three the operand is in the low six
-// bits.
+// The call frame instructions. The first three have an operand in the low six bits.
 const (
 	cfaAdvance = 0x40
 	cfaOffset  = 0x80
@@ -30,15 +29,15 @@ const (
 	cfaValOffset         = 0x14
 	cfaValOffsetSF       = 0x15
 	cfaValExpression     = 0x16
-	cfaArgsSize          = 0x2e // GNU: what a call's arguments take
-	cfaNegOffsetExtended = 0x2f // GNU: of old compilers
+	cfaArgsSize          = 0x2e // GNU: size of a call's arguments
+	cfaNegOffsetExtended = 0x2f // GNU: from old compilers
 )
 
-// maxRemembered is how many states an FDE may remember; compilers nest none.
+// maxRemembered bounds the nested states of an FDE; compilers nest none.
 const maxRemembered = 64
 
-// maxFactored is the largest operand that is multiplied by a factor of the CIE,
-// which is at most maxFactor: so nothing overflows.
+// maxFactored bounds an operand that is multiplied by a factor of the CIE, and maxFactor
+// that factor, so that nothing overflows.
 const (
 	maxFactored = 1 << 40
 	maxFactor   = 1 << 16
@@ -51,8 +50,8 @@ type machine struct {
 	remembered [maxRemembered]state
 }
 
-// begin runs the instructions of a CIE, which say what is so where a function
-// begins. They are of no address, so none of them may change it.
+// begin runs the instructions of a CIE, which give the state at the start of a function.
+// They must not change the address.
 func (m *machine) begin(k *cie, c cursor) bool {
 	k.initial.cfa = Unsupported
 	depth := 0
@@ -66,7 +65,7 @@ func (m *machine) begin(k *cie, c cursor) bool {
 	return !c.bad
 }
 
-// run runs the instructions of an FDE and puts a row wherever they advance.
+// run runs the instructions of an FDE and adds a row for each advance.
 func (m *machine) run(out *rows, k *cie, f *fde) {
 	if k.signal {
 		out.put(f.start, Rule{CFA: Signal})
@@ -153,7 +152,7 @@ func (m *machine) do(c *cursor, op uint8, k *cie, s *state, depth *int) {
 		c.uleb()
 	case cfaValOffset, cfaValOffsetSF:
 		s.computed(c.uleb())
-		c.uleb() // also as a signed one of the same length
+		c.uleb() // for a signed one, the same length
 	case cfaValExpression:
 		s.computed(c.uleb())
 		c.take(c.uleb())
@@ -198,7 +197,7 @@ func (m *machine) do(c *cursor, op uint8, k *cie, s *state, depth *int) {
 	}
 }
 
-// factored reads an offset that is to be multiplied by the CIE's factor.
+// factored reads an offset and multiplies it by the CIE's factor.
 func (k *cie) factored(c *cursor) int64 {
 	n := c.uleb()
 	if n > maxFactored {

@@ -7,13 +7,13 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// at is the rule that a test wants from an offset of its function on.
+// at is the expected rule from an offset of the function on.
 type at struct {
 	offset uint64
 	rule   Rule
 }
 
-// checkRules checks that the function at start, of size bytes, has rules.
+// checkRules checks the rules of the function at start, of size bytes.
 func checkRules(t *testing.T, table *Table, start, size uint64, want []at) {
 	t.Helper()
 	for i, w := range want {
@@ -27,7 +27,7 @@ func checkRules(t *testing.T, table *Table, start, size uint64, want []at) {
 	}
 }
 
-// entry is the rule where a function begins.
+// entry is the rule at the start of a function.
 var entry = Rule{CFA: SP, CFAOffset: 8}
 
 func TestInstructions(t *testing.T) {

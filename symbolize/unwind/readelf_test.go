@@ -8,11 +8,11 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// inRegister is the name in words that readelf repeats a register in: r9 (r9).
+// inRegister matches a register and its name in parentheses, r9 (r9), as readelf prints it.
 var inRegister = regexp.MustCompile(`r\d+ \((\w+)\)`)
 
-// readelf is what binutils says. It has no expressions, and shows an FDE
-// without instructions without rows: it is as its CIE.
+// readelf returns the rows that binutils prints. It has no expressions, and prints no rows
+// for an FDE without instructions: those of its CIE hold.
 func readelf(t *testing.T, path string) (functions []function) {
 	var columns []string
 	initial, signal := map[string]Rule{}, map[string]bool{}
@@ -52,7 +52,7 @@ func readelf(t *testing.T, path string) (functions []function) {
 			f := &functions[len(functions)-1]
 			addr := hex(t, words[0])
 			if len(f.rows) == 1 && f.rows[0].offset == addr {
-				f.rows = nil // that of the CIE was a guess
+				f.rows = nil // the CIE's row was a guess
 			}
 			f.rows = append(f.rows, at{addr, rule})
 		}

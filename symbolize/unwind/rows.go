@@ -1,39 +1,38 @@
 package unwind
 
-// maxRules is how many rules the 16 bits of a row can tell apart.
+// maxRules is the number of rules that the 16 bits of a row can distinguish.
 const maxRules = 1 << 16
 
-// unsupported stands for everything that a Rule cannot say.
+// unsupported stands for everything that a Rule cannot express.
 var unsupported = Rule{CFA: Unsupported}
 
-// rows puts the rows of a table together, in the order of their addresses.
+// rows collects the rows of a table, in order of address.
 type rows struct {
 	t *Table
-	// rule is the number of the rule in force where the last row ended
+	// rule is the number of the rule in force at the end of the last row
 	rule uint32
 
 	numbers map[Rule]uint32
-	// recent are rules and their numbers, by hash: the map would take a third
-	// of the time
+	// recent caches rules and their numbers by hash: the map would take a third of the time
 	recent [1024]struct {
 		rule   Rule
 		number uint32
 	}
 }
 
-// newRows begins a table of the code from first to before end; about is how
-// many rows to expect.
+// newRows begins a table of the code from first to before end; about is the expected number
+// of rows.
 func newRows(t *Table, first, end uint64, about int) *rows {
 	t.FirstPage = uint32(first >> PageShift)
 	pages := (end-1)>>PageShift - first>>PageShift + 1
 	t.Index = make([]uint32, 0, pages+1)
 	t.Rows = make([]uint32, 0, about)
-	// recent starts out right: the rule of zeroes has the number 0
+	// this also initialises recent: the rule of zeroes has number 0
 	t.Rules = append(t.Rules, Rule{}, unsupported)
 	return &rows{t: t, numbers: map[Rule]uint32{{}: 0, unsupported: 1}}
 }
 
-// put says that from an address on a rule is in force. Addresses ascend.
+// put sets the rule in force from an address on. Addresses ascend.
 func (r *rows) put(addr uint64, rule Rule) {
 	number := r.number(rule)
 	if number == r.rule {
@@ -42,7 +41,7 @@ func (r *rows) put(addr uint64, rule Rule) {
 	page := addr>>PageShift - uint64(r.t.FirstPage)
 	offset := uint32(addr & (pageSize - 1))
 	if offset == 0 {
-		r.begin(page) // the row comes with the page's beginning
+		r.begin(page) // the page begins with the row
 		r.rule = number
 		return
 	}
@@ -54,7 +53,7 @@ func (r *rows) put(addr uint64, rule Rule) {
 	r.rule = number
 }
 
-// begin begins pages with the rule in force until there are n.
+// begin begins pages, up to n, with the rule in force.
 func (r *rows) begin(n uint64) {
 	for uint64(len(r.t.Index)) < n {
 		r.t.Index = append(r.t.Index, uint32(len(r.t.Rows)))
@@ -74,7 +73,7 @@ func (r *rows) finish(end uint64) {
 	}
 }
 
-// number is the number of a rule, a new one where needed.
+// number returns the number of a rule, and adds it if needed.
 func (r *rows) number(rule Rule) uint32 {
 	hash := uint32(rule.CFA) + uint32(rule.BP)<<4 + uint32(rule.BPOffset)<<3 + uint32(rule.CFAOffset)<<1
 	entry := &r.recent[(hash^hash>>10)%uint32(len(r.recent))]

@@ -7,13 +7,13 @@ import (
 	"sort"
 )
 
-// span is a range of virtual addresses, without its end.
+// span is a range of virtual addresses, excluding its end.
 type span struct{ start, end uint64 }
 
 // spans are disjoint and ascend.
 type spans []span
 
-// executable is where the segments have code that is loaded from the file.
+// executable returns the code of the segments that is loaded from the file.
 func executable(headers []elf.ProgHeader) spans {
 	var all spans
 	for _, p := range headers {
@@ -33,7 +33,7 @@ func executable(headers []elf.ProgHeader) spans {
 	return merged
 }
 
-// end is where the span ends that an address is in; false if it is in none.
+// end returns the end of the span that contains an address; false if there is none.
 func (s spans) end(addr uint64) (uint64, bool) {
 	n := sort.Search(len(s), func(i int) bool { return s[i].end > addr })
 	if n == len(s) || addr < s[n].start {

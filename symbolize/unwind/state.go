@@ -7,26 +7,26 @@ const (
 	regRA = 16 // the return address
 )
 
-// place says where the return address is.
+// place is the place of the return address.
 type place uint8
 
 const (
-	elsewhere   place = iota // or not said
+	elsewhere   place = iota // or unknown
 	belowCFA                 // at CFA - 8
 	isUndefined              // there is no caller
 )
 
-// state is what is known of a frame between two instructions of its FDE.
+// state is the state of a frame between two instructions of its FDE.
 type state struct {
 	cfa CFA // SP, BP, an expression's, or Unsupported
-	// byExpression tells the two kinds of Unsupported apart
+	// byExpression distinguishes the two kinds of Unsupported
 	byExpression bool
 	bp           BPRule
 	bpOffset     int16
 	ra           place
-	// moved says that the caller's rsp is not the CFA
+	// moved: the caller's rsp is not the CFA
 	moved bool
-	// offset is what to add to the register; it outlives an expression
+	// offset is added to the register; it survives an expression
 	offset int64
 	// packed is the CFAOffset of an expression
 	packed int32
@@ -58,7 +58,7 @@ func (s *state) setExpression(b []byte) {
 	}
 }
 
-// saved says that a register of the caller is at CFA + offset.
+// saved notes that a register of the caller is at CFA + offset.
 func (s *state) saved(reg uint64, offset int64) {
 	switch reg {
 	case regBP:
@@ -76,8 +76,8 @@ func (s *state) saved(reg uint64, offset int64) {
 	}
 }
 
-// computed says that a register of the caller is found in a way that a Rule
-// cannot say: as a sum, in another register.
+// computed notes that a register of the caller is found in a way that a Rule cannot
+// express: as a sum, or in another register.
 func (s *state) computed(reg uint64) {
 	switch reg {
 	case regBP:
@@ -89,19 +89,19 @@ func (s *state) computed(reg uint64) {
 	}
 }
 
-// same says that a register is the caller's still.
+// same notes that a register still has the caller's value.
 func (s *state) same(reg uint64) {
 	switch reg {
 	case regBP:
 		s.bp, s.bpOffset = Same, 0
 	case regSP:
-		s.moved = false // rsp itself cannot be meant: it is the CFA then
+		s.moved = false // for rsp itself that is impossible: it is the CFA then
 	case regRA:
 		s.ra = elsewhere
 	}
 }
 
-// undefined says that a register of the caller is lost.
+// undefined notes that a register of the caller is lost.
 func (s *state) undefined(reg uint64) {
 	switch reg {
 	case regBP:
@@ -111,7 +111,7 @@ func (s *state) undefined(reg uint64) {
 	}
 }
 
-// restore gives a register the rule that it had in another state.
+// restore gives a register the rule that it has in another state.
 func (s *state) restore(reg uint64, initial *state) {
 	switch reg {
 	case regBP:
@@ -123,7 +123,7 @@ func (s *state) restore(reg uint64, initial *state) {
 	}
 }
 
-// rule is the state as a row has it.
+// rule returns the state in the form of a row.
 func (s *state) rule(skipped *Skipped) Rule {
 	r := Rule{CFA: s.cfa, BP: s.bp, BPOffset: s.bpOffset}
 	switch {

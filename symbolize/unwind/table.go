@@ -1,11 +1,10 @@
-// Package unwind makes tables of an ELF file's .eh_frame that are small enough
-// to stand in BPF maps and simple enough for a BPF program to search: for each
-// address of the code where the caller's frame is.
+// Package unwind converts an ELF file's .eh_frame into tables that are small enough for BPF
+// maps and simple enough for a BPF program to search: for each address of the code they
+// have the place of the caller's frame.
 //
-// The sources of what is read are the DWARF standard (chapter 6.4, call frame
-// information) and the Linux Standard Base (.eh_frame and .eh_frame_hdr);
-// registers have the numbers of the x86-64 psABI: rbp 6, rsp 7, and 16 for the
-// return address.
+// The formats are those of the DWARF standard (chapter 6.4, call frame information) and the
+// Linux Standard Base (.eh_frame and .eh_frame_hdr); registers have the numbers of the
+// x86-64 psABI: rbp 6, rsp 7, and 16 for the return address.
 package unwind
 
 import (
@@ -13,15 +12,14 @@ import (
 	"unsafe"
 )
 
-// CFA says how a frame's canonical frame address is found: what rsp was before
-// the call. The return address stands 8 bytes below it. The numbers are those
-// of the BPF program.
+// CFA says how to find a frame's canonical frame address: the value of rsp before the call.
+// The return address is 8 bytes below it. The numbers are those of the BPF program.
 type CFA uint8
 
 const (
 	// NoRow means that the file has no rule for the code.
 	NoRow CFA = iota
-	// End means that the return address is undefined: the thread began here.
+	// End means that the return address is undefined: the thread starts here.
 	End
 	// SP is rsp + CFAOffset.
 	SP
@@ -34,30 +32,29 @@ const (
 	// PLT is rsp + 8, and 8 more if rip & 15 is at least CFAOffset: the stub has
 	// then pushed the index of its function.
 	PLT
-	// Signal is the frame that the kernel makes for a signal's handler: rip is
-	// at rsp + 168, rsp at rsp + 160, rbp at rsp + 120.
+	// Signal is the kernel's frame for a signal handler: rip is at rsp + 168, rsp at rsp +
+	// 160, rbp at rsp + 120.
 	Signal
-	// Unsupported means that there is a rule, and that a Rule cannot say it.
+	// Unsupported means that there is a rule, but a Rule cannot express it.
 	Unsupported
 )
 
-// BPRule says where the caller's rbp is. The numbers are those of the BPF
-// program.
+// BPRule says where the caller's rbp is. The numbers are those of the BPF program.
 type BPRule uint8
 
 const (
-	// Same means that rbp is the caller's still.
+	// Same means that rbp still has the caller's value.
 	Same BPRule = iota
 	// AtCFA is the word at the CFA + BPOffset.
 	AtCFA
 	// AtBP is the word at rbp + BPOffset.
 	AtBP
-	// Lost means that it is not known; it must not be used.
+	// Lost means that it is unknown; it must not be used.
 	Lost
 )
 
-// Rule says how to get from a frame to its caller's. Offsets are in bytes. The
-// layout is the BPF program's.
+// Rule leads from a frame to its caller's. Offsets are in bytes. The layout is that of the
+// BPF program.
 type Rule struct {
 	CFA       CFA
 	BP        BPRule
@@ -71,7 +68,7 @@ func (r Rule) Low() int16 { return int16(r.CFAOffset) }
 // High is what DerefSP and DerefBP add to the word that they read, in bytes.
 func (r Rule) High() int16 { return int16(r.CFAOffset >> 16) }
 
-// The pages that a Table's index goes by are of 4096 bytes.
+// A Table's index has one entry per page of 4096 bytes.
 const (
 	PageShift = 12
 	pageSize  = 1 << PageShift
@@ -81,8 +78,8 @@ const (
 type Table struct {
 	// FirstPage is the number (address >> PageShift) of the first page.
 	FirstPage uint32
-	// Index has for each page the index in Rows of its first row, and at its
-	// end len(Rows). A page may have no rows, which is the same as NoRow.
+	// Index has for each page the index in Rows of its first row, and len(Rows) at its end.
+	// A page may have no rows, which is the same as NoRow.
 	Index []uint32
 	// Rows are, page by page, the offset in the page in the high 16 bits and an
 	// index into Rules in the low ones. The offsets in a page ascend and begin
@@ -91,20 +88,20 @@ type Table struct {
 	Rows []uint32
 	// Rules are the different rules, at most 65536. The first is NoRow.
 	Rules []Rule
-	// Incomplete says what there was in the file that the table lacks.
+	// Incomplete counts what the table lacks of the file.
 	Incomplete Skipped
 }
 
-// Skipped counts what could not be made a row, by cause.
+// Skipped counts what could not be converted to a row, by cause.
 type Skipped struct {
-	// Records is the number of CIEs and FDEs that are not understood: of an
-	// unknown version, augmentation or encoding, or damaged.
+	// Records is the number of CIEs and FDEs that are damaged, or of an unknown version,
+	// augmentation or encoding.
 	Records int
-	// Outside is the number of FDEs that are of no code: they are empty or not
-	// in an executable segment. Linkers leave those of discarded functions.
+	// Outside is the number of FDEs that cover no code: they are empty or not in an
+	// executable segment. Linkers leave those of discarded functions.
 	Outside int
-	// Instructions is the number of FDEs with an unknown or damaged
-	// instruction, from which on they are Unsupported.
+	// Instructions is the number of FDEs with an unknown or damaged instruction, after
+	// which they are Unsupported.
 	Instructions int
 	// Registers is the number of rows whose CFA depends on a register other
 	// than rsp and rbp.
@@ -116,12 +113,12 @@ type Skipped struct {
 	ReturnAddresses int
 	// Offsets is the number of rows whose CFA is too far from its register.
 	Offsets int
-	// Rules is the number of rows that had no room among the Rules.
+	// Rules is the number of rows for which Rules was full.
 	Rules int
 }
 
-// Find is the rule in force at a virtual address of the file. The BPF program
-// searches in the same way.
+// Find returns the rule in force at a virtual address of the file. The BPF program searches
+// in the same way.
 func (t *Table) Find(vaddr uint64) Rule {
 	page := vaddr>>PageShift - uint64(t.FirstPage)
 	if page >= t.pages() {
@@ -136,10 +133,10 @@ func (t *Table) Find(vaddr uint64) Rule {
 	return t.Rules[rows[n-1]&0xffff]
 }
 
-// pages is the number of pages, of which the index has one more.
+// pages is the number of pages; the index has one more entry.
 func (t *Table) pages() uint64 { return uint64(max(len(t.Index), 1) - 1) }
 
-// Bytes is the memory that the table takes, in bytes.
+// Bytes is the size of the table in memory.
 func (t *Table) Bytes() int {
 	return 4*len(t.Index) + 4*len(t.Rows) + int(unsafe.Sizeof(Rule{}))*len(t.Rules)
 }

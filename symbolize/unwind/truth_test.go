@@ -20,7 +20,7 @@ import (
 	"ttmem/symbolize"
 )
 
-// function is what a tool says of an FDE.
+// function is a tool's output for an FDE.
 type function struct {
 	span
 	rows []at // by address
@@ -28,11 +28,11 @@ type function struct {
 
 // What a tool may leave open.
 const (
-	someExpression CFA    = 100 // it says that there is one, not which
+	someExpression CFA    = 100 // an expression that the tool does not print
 	sameOrLost     BPRule = 100
 )
 
-// matches says whether a rule is what a tool says.
+// matches reports whether a rule agrees with a tool's output.
 func matches(got, want Rule) bool {
 	if want.CFA == someExpression {
 		return slices.Contains([]CFA{DerefSP, DerefBP, PLT, Signal, Unsupported}, got.CFA)
@@ -43,7 +43,7 @@ func matches(got, want Rule) bool {
 	return got == want
 }
 
-// runTool gives the lines of a tool's output to a function.
+// runTool passes the lines of a tool's output to line.
 func runTool(t *testing.T, line func(string), name string, args ...string) {
 	t.Helper()
 	tool, err := exec.LookPath(name)
@@ -70,8 +70,7 @@ func hex(t *testing.T, s string) uint64 {
 	return n
 }
 
-// offsetOf is the number after a prefix of one of a tool's words: 16 of c-16
-// after "c".
+// offsetOf parses the number after a prefix in a word: 16 in c-16 after "c".
 func offsetOf(s, prefix string) (int64, bool) {
 	rest, ok := strings.CutPrefix(s, prefix)
 	if !ok {
@@ -84,7 +83,7 @@ func offsetOf(s, prefix string) (int64, bool) {
 	return n, err == nil
 }
 
-// mustBuild is the table of a real file.
+// mustBuild builds the table of a real file.
 func mustBuild(t testing.TB, path string) *Table {
 	t.Helper()
 	e, err := symbolize.Open(path)
@@ -95,8 +94,8 @@ func mustBuild(t testing.TB, path string) *Table {
 	return table
 }
 
-// compare checks a file's table at both ends of every row of a tool's, and at
-// those of the gaps between them.
+// compare checks a file's table at both ends of every row of a tool, and of the gaps
+// between them.
 func compare(t *testing.T, path string, functions []function) {
 	t.Helper()
 	file, err := elf.Open(path)
@@ -111,10 +110,10 @@ func compare(t *testing.T, path string, functions []function) {
 	functions = slices.CompactFunc(functions, func(a, b function) bool { return a.start == b.start })
 	table := mustBuild(t, path)
 	checkTable(t, table)
-	wrong, asked := 0, map[CFA]int{} // what was asked, by the answer
+	wrong, results := 0, map[CFA]int{} // results, by kind of CFA
 	check := func(addr uint64, want Rule) {
 		got := table.Find(addr)
-		asked[got.CFA]++
+		results[got.CFA]++
 		if !matches(got, want) {
 			if wrong++; wrong <= 10 {
 				t.Errorf("%#x: %+v, not %+v", addr, got, want)
@@ -138,7 +137,7 @@ func compare(t *testing.T, path string, functions []function) {
 			if n+1 < len(f.rows) {
 				last = min(last, f.rows[n+1].offset)
 			}
-			if r.offset >= last { // empty, or of what another FDE cut
+			if r.offset >= last { // empty, or cut by another FDE
 				continue
 			}
 			check(r.offset, r.rule)
@@ -149,14 +148,13 @@ func compare(t *testing.T, path string, functions []function) {
 	qt.Assert(t, qt.IsTrue(len(functions) > 0))
 	check(functions[0].start-1, Rule{})
 	check(functions[len(functions)-1].end, Rule{})
-	t.Logf("%d functions, %d of them cut, addresses by CFA: %v; not understood: %+v", len(functions), overlaps, asked, table.Incomplete)
+	t.Logf("%d functions, %d of them cut, addresses by CFA: %v; not understood: %+v", len(functions), overlaps, results, table.Incomplete)
 	if wrong > 0 {
 		t.Errorf("%d addresses are wrong", wrong)
 	}
 }
 
-// TestTruth compares tables of real files with what readelf and llvm-dwarfdump
-// say of them.
+// TestTruth compares tables of real files with readelf and llvm-dwarfdump.
 func TestTruth(t *testing.T) {
 	for _, path := range realFiles(t) {
 		name := filepath.Base(path)
@@ -167,8 +165,8 @@ func TestTruth(t *testing.T) {
 	}
 }
 
-// realFiles are the system's libraries that a process of ttnn has, as far as
-// they are there, and ttnn's own.
+// realFiles are the system libraries that a process with ttnn maps, as far as they exist,
+// and ttnn's own.
 func realFiles(t testing.TB) (paths []string) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("no libraries for x86-64 on " + runtime.GOARCH)
@@ -198,16 +196,15 @@ func realFiles(t testing.TB) (paths []string) {
 	return paths
 }
 
-// libpython is where the library of the first Python in the PATH is, if it has
-// one and is there.
+// libpython is the path of the library of the first Python in PATH; "" if it does not
+// exist.
 func libpython() string {
 	const program = `import sysconfig as s; print(s.get_config_var("LIBDIR"), s.get_config_var("INSTSONAME"), sep="/")`
 	out, _ := exec.Command("python3", "-c", program).Output()
 	return strings.TrimSpace(string(out))
 }
 
-// TestOwn builds the table of this very program: Go's own linker writes no
-// .eh_frame.
+// TestOwn builds the table of this program: Go's own linker writes no .eh_frame.
 func TestOwn(t *testing.T) {
 	path, err := os.Executable()
 	qt.Assert(t, qt.IsNil(err))
@@ -225,7 +222,7 @@ func TestOwn(t *testing.T) {
 	qt.Assert(t, qt.ErrorIs(err, ErrNoRows))
 }
 
-// BenchmarkBuild makes the tables of what a process of ttnn spends most on.
+// BenchmarkBuild builds the most expensive tables of a process with ttnn.
 func BenchmarkBuild(b *testing.B) {
 	for _, path := range realFiles(b) {
 		b.Run(filepath.Base(path), func(b *testing.B) {

@@ -13,7 +13,7 @@ import (
 	"ttmem/symbolize"
 )
 
-// TestVDSO makes the table of the file that is in memory only.
+// TestVDSO builds the table of a file that exists in memory only.
 func TestVDSO(t *testing.T) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	qt.Assert(t, qt.IsNil(err))
@@ -46,7 +46,7 @@ func TestVDSO(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, b, 0o644)))
 	compare(t, path, readelf(t, path))
 
-	// without section headers there is the segment
+	// without section headers the segment is used
 	clear(b[40:48])
 	clear(b[60:64])
 	e, err = symbolize.New(bytes.NewReader(b), int64(len(b)))

@@ -1,5 +1,5 @@
-// Package doctor says what works here: what tracing needs of the host, tried out, and what
-// is found in a library.
+// Package doctor checks the host: it tries what tracing needs, and reports what it finds in
+// a library.
 package doctor
 
 import (
@@ -10,9 +10,8 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// Features tries out what ttmem needs of the kernel and the user. It loads what tracing
-// loads and traces a small program, so that it says "ok" of nothing else than what was
-// seen to work.
+// Features tries what ttmem needs of the kernel and the user. It loads what tracing loads
+// and traces a small program, so that it reports "ok" only for what was seen to work.
 func Features() []kernel.Feature {
 	list, supported := kernel.Requirements()
 	if !supported {

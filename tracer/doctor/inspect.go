@@ -11,17 +11,16 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// Inspection is what was found in a tt-metal library. As JSON it is an element of
-// `ttmem doctor --json`.
+// Inspection is the layout found in a tt-metal library, an element of `ttmem doctor
+// --json`.
 type Inspection struct {
 	Path    string `json:"path"`
 	Release string `json:"release"`
 	BuildID string `json:"build_id"`
-	// Fields are offsets by name, from Buffer * or the object that the name
-	// begins with: "0x10+0x8" is the field at 8 of what the pointer at 16 points
-	// to.
+	// Fields are offsets by name, from Buffer * or the object that the name begins with:
+	// "0x10+0x8" is the field at offset 8 behind the pointer at offset 16.
 	Fields map[string]string `json:"fields"`
-	// Probes are the addresses in the file by the probes' names.
+	// Probes are the probes' addresses in the file, by name.
 	Probes map[string]string `json:"probes"`
 	// Missing is what was not found, and what that costs.
 	Missing []layout.Missing `json:"missing"`
@@ -31,7 +30,7 @@ type Inspection struct {
 	Processes []int `json:"processes,omitempty"`
 }
 
-// InspectFile looks at a library file.
+// InspectFile inspects a library file.
 func InspectFile(path string) (*Inspection, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -41,7 +40,7 @@ func InspectFile(path string) (*Inspection, error) {
 	return inspect(f, path, "/")
 }
 
-// InspectMapped looks at the libraries that processes map.
+// InspectMapped inspects the libraries that processes map.
 func InspectMapped() ([]*Inspection, error) {
 	pids, err := host.PIDs()
 	if err != nil {
@@ -76,8 +75,7 @@ func InspectMapped() ([]*Inspection, error) {
 	return list, nil
 }
 
-// addParts names parts of fields that lie behind a pointer as they are tabulated
-// elsewhere: from the object that holds them.
+// addParts adds fields behind a pointer, named after the object that holds them.
 func (i *Inspection) addParts(l *layout.Layout) {
 	last := func(name string) layout.Chain {
 		c := l.Fields[name]
@@ -124,7 +122,7 @@ func inspect(f *os.File, path, root string) (*Inspection, error) {
 	one.addParts(l)
 	for name, p := range l.Probes {
 		one.Probes[name] = fmt.Sprintf("%#x", p.ProbeAddr)
-		if p.Stepped && name != "throw" { // which is rare anyway
+		if p.Stepped && name != "throw" { // throw is rare anyway
 			one.Slow = append(one.Slow, name)
 		}
 	}

@@ -28,17 +28,17 @@ import (
 //go:embed selftest/target
 var selftestTarget []byte
 
-// selftestStack are the functions on its stack at the probe, innermost first. It does not
-// change.
+// selftestStack are the functions on its stack at the probe, innermost first. It is
+// constant.
 var selftestStack = []string{"probed", "inner", "middle", "middle", "middle", "outer", "run", "_start"}
 
-// selftestCalls is how often the target calls the probed function: the first call
-// unwinds its stack, the second finds it unchanged.
+// selftestCalls is the number of calls of the probed function: the first call unwinds its
+// stack, the second finds it cached.
 const selftestCalls = 2
 
-// selfTest loads what tracing loads, traces a small program and compares what it sees
-// with what that program does: stack is that of its call of the probed function, which it
-// begins with. It reports a feature for each step.
+// selfTest loads what tracing loads, traces a small program and compares the result with
+// what that program does: it calls the first function of stack, with stack as its call
+// stack. It returns a feature for each step.
 func selfTest(stack []string) []kernel.Feature {
 	programs := kernel.Feature{Name: "BPF programs"}
 	probes := kernel.Feature{Name: "probes", Detail: "not tried: the BPF programs do not load"}
@@ -89,7 +89,7 @@ func selfTest(stack []string) []kernel.Feature {
 	return []kernel.Feature{programs, probes, stacks}
 }
 
-// selftestProcess is the target while it runs.
+// selftestProcess is the running target.
 type selftestProcess struct {
 	cmd *exec.Cmd
 	exe *os.File
@@ -97,8 +97,8 @@ type selftestProcess struct {
 	out io.Reader
 }
 
-// startSelftest starts the target. Its file has no name, so that it runs where /tmp
-// allows no programs.
+// startSelftest starts the target. It runs from an anonymous file, as /tmp may not allow
+// programs.
 func startSelftest() (*selftestProcess, error) {
 	fd, err := unix.MemfdCreate("ttmem-selftest", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -117,7 +117,7 @@ func startSelftest() (*selftestProcess, error) {
 		err = p.cmd.Start()
 	}
 	if err == nil {
-		err = p.call() // until then its program may not be mapped
+		err = p.call() // its program may not be mapped before
 	}
 	if err != nil {
 		p.exe.Close()
@@ -128,7 +128,7 @@ func startSelftest() (*selftestProcess, error) {
 
 func (p *selftestProcess) pid() int { return p.cmd.Process.Pid }
 
-// call has the target call the probed function once.
+// call makes the target call the probed function once.
 func (p *selftestProcess) call() error {
 	b := []byte{1}
 	if _, err := p.in.Write(b); err != nil {
@@ -140,19 +140,19 @@ func (p *selftestProcess) call() error {
 
 func (p *selftestProcess) end() {
 	p.in.Close()
-	_ = p.cmd.Wait() // it ends when it finds nothing to read
+	_ = p.cmd.Wait() // it ends at the end of its input
 	p.exe.Close()
 }
 
-// selftestSeen is what was seen of the target: its calls, and their stacks where they had
-// one, as functions, innermost first.
+// selftestSeen are the observed calls, and the stacks of those that had one as functions,
+// innermost first.
 type selftestSeen struct {
 	hits   int
 	stacks [][]string
 }
 
-// selftest is what traces the target: what is loaded for tracing, and what it needs to
-// take stacks.
+// selftest traces the target: it has the loaded kernel side and what recording stacks
+// needs.
 type selftest struct {
 	objs   *kernel.Objects
 	spaces *stack.Spaces
@@ -182,8 +182,8 @@ func (t *selftest) close() {
 	t.objs.Close()
 }
 
-// trace places the probe of an allocation in the target and has it call the function that
-// it stands on.
+// trace places the probe of an allocation on a function of the target and makes the target
+// call it.
 func (t *selftest) trace(target *selftestProcess, function string) (seen selftestSeen, err error) {
 	elf, err := symbolize.New(target.exe, int64(len(selftestTarget)))
 	if err != nil {
@@ -221,15 +221,15 @@ func (t *selftest) trace(target *selftestProcess, function string) (seen selftes
 	return t.read(elf)
 }
 
-// answerTime is how long is waited for the records of calls that the target has made.
+// answerTime is how long to wait for the records of finished calls.
 const answerTime = 10 * time.Millisecond
 
-// read reads what the target's calls have sent.
+// read reads the records of the target's calls.
 func (t *selftest) read(elf *symbolize.ELF) (seen selftestSeen, err error) {
 	var record ringbuf.Record
 	var ids []uint64
 	stacks := make(map[uint64][]string)
-	t.objs.Ring.SetDeadline(time.Now().Add(answerTime)) // all is there: the target has answered
+	t.objs.Ring.SetDeadline(time.Now().Add(answerTime)) // the records are there: the target has answered
 	for len(ids) < selftestCalls {
 		if err := t.objs.Ring.ReadInto(&record); errors.Is(err, os.ErrDeadlineExceeded) {
 			break

@@ -14,8 +14,7 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// TestSelfTestWithEachFallback: the test program's calls and stacks are seen in each way
-// in which ttmem traces.
+// The test program's calls and stacks are seen with each fallback.
 func TestSelfTestWithEachFallback(t *testing.T) {
 	tracetest.NeedsRoot(t)
 	for _, names := range append([]string{"", strings.Join(kernel.Optional(), ",")}, kernel.Optional()...) {
@@ -32,8 +31,8 @@ func TestSelfTestWithEachFallback(t *testing.T) {
 	}
 }
 
-// TestSelfTestSeesWhatIsWrong: nothing is "ok" that was not seen to work.
-func TestSelfTestSeesWhatIsWrong(t *testing.T) {
+// A feature that does not work is not reported as "ok".
+func TestSelfTestDetectsFailures(t *testing.T) {
 	tracetest.NeedsRoot(t)
 	state := func(stack []string) map[string]bool {
 		ok := make(map[string]bool)
@@ -55,7 +54,7 @@ func TestSelfTestSeesWhatIsWrong(t *testing.T) {
 	})
 }
 
-// TestSelfTestTarget: the committed program is what the C says.
+// The committed binary matches the C source.
 func TestSelfTestTarget(t *testing.T) {
 	source, err := os.ReadFile("selftest.go")
 	qt.Assert(t, qt.IsNil(err))
@@ -64,7 +63,7 @@ func TestSelfTestTarget(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "target")
 	out, err := exec.Command("sh", "-c", strings.Replace(line, "-o selftest/target", "-o "+file, 1)).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-	// linkers differ in what they put around them
+	// linkers differ in other sections
 	for _, section := range []string{".text", ".eh_frame"} {
 		qt.Check(t, qt.DeepEquals(sectionOf(t, "selftest/target", section), sectionOf(t, file, section)),
 			qt.Commentf("%s is stale: run `make generate` and commit", section))

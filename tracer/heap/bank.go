@@ -2,11 +2,11 @@ package heap
 
 import "ttmem/bpf"
 
-// Bank is what one BankManager's banks are like.
+// Bank describes the banks of a BankManager.
 type Bank bpf.KernelBankInfo
 
-// AllocatedPerBank is what the banks give away: what BankManager::allocate_buffer asks each
-// for, rounded up to the blocks of its free list.
+// AllocatedPerBank is the memory that a bank allocates: what BankManager::allocate_buffer
+// requests, rounded up to blocks of the free list.
 func (b *Bank) AllocatedPerBank(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
 	banks, bytesPerBank = b.RequestedPerBank(size, pageSize, r)
 	if align := b.BlockAlignmentBytes; align != 0 {
@@ -15,9 +15,9 @@ func (b *Bank) AllocatedPerBank(size, pageSize uint64, r bpf.KernelShardRequest)
 	return banks, bytesPerBank
 }
 
-// RequestedPerBank is what BankManager::allocate_buffer asks each bank for: the pages of an
-// interleaved buffer are dealt out to all banks, those of a sharded one to as
-// many as there are shards.
+// RequestedPerBank is the memory that BankManager::allocate_buffer requests of each bank:
+// the pages of an interleaved buffer are spread over all banks, those of a sharded one over
+// as many as there are shards.
 func (b *Bank) RequestedPerBank(size, pageSize uint64, r bpf.KernelShardRequest) (banks uint32, bytesPerBank uint64) {
 	banks = b.Banks
 	if r.Shards != 0 {

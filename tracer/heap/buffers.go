@@ -14,41 +14,41 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Buffer is a buffer that was found allocated.
+// Buffer is an allocated buffer that was read from memory.
 type Buffer struct {
 	Object, ID, Device, Allocator uint64
-	// Event is as the record of an allocation fills it, but for its thread and time, and the
-	// chips. Banks and BytesPerBank are 0 where they could not be read.
+	// Event is filled as from the record of an allocation, except for thread, time and
+	// chips. Banks and BytesPerBank are 0 if they could not be read.
 	Event event.Event
 }
 
 const (
 	windowBytes = len(bpf.KernelBufferRecord{}.Window)
-	// statusAllocated is Buffer's allocation_status_ where it has memory.
+	// statusAllocated is the value of Buffer's allocation_status_ while it has memory.
 	statusAllocated = 1
 	// maxType is the largest BufferType.
 	maxType = 4
-	// buffersAtOnce is how many buffers are read in one go.
+	// buffersAtOnce is the size of a batch of reads.
 	buffersAtOnce = 1 << 15
-	// bufferTries is how often a Buffer is read again that looks like none.
+	// bufferTries is how often a Buffer that looks invalid is read again.
 	bufferTries = 20
 )
 
-// candidate is what a live Buffer's pointer leads to.
+// candidate is what a pointer in the set of live Buffers leads to.
 type candidate struct {
 	buffer  uint64 // Buffer*
-	impl    uint64 // the object that has the fields
+	impl    uint64 // the object with the fields
 	window  []byte
 	id      uint64
-	shards  uint32 // banks that a sharded one is on
-	perBank uint64 // what it takes of each of them; 0: not known
-	strange bool   // it does not look like a Buffer
-	busy    bool   // it is one, but has no memory now
+	shards  uint32 // number of banks with shards
+	perBank uint64 // bytes in each of these banks; 0: unknown
+	strange bool   // not a valid Buffer
+	busy    bool   // valid, but without memory at present
 }
 
-// buffers reads the live buffers of an allocator. The error says what is not among
-// them, or not known of them; those that come and go meanwhile may be missing
-// without one.
+// buffers reads the live buffers of an allocator. The error names missing buffers and
+// missing properties. Buffers that are allocated or freed meanwhile may be missing without
+// an error.
 func (r *reader) buffers(ctx context.Context, allocator uint64, banks *[event.BankedRegions]Bank) ([]Buffer, error) {
 	pointers, err := readSet(r.memory, allocator+uint64(r.set))
 	if err != nil {
@@ -88,13 +88,12 @@ func (r *reader) buffers(ctx context.Context, allocator uint64, banks *[event.Ba
 		}
 	}
 	if strange > 0 {
-		unknown = append(unknown, fmt.Errorf("%d of %d live buffers of the allocator at %#x look like none", strange, total, allocator))
+		unknown = append(unknown, fmt.Errorf("%d of %d live buffers of the allocator at %#x are not readable", strange, total, allocator))
 	}
 	return list, errors.Join(unknown...)
 }
 
-// bufferOf is what is reported of a Buffer; false where no memory of a device is
-// behind it.
+// bufferOf builds the Buffer of a candidate; false if it has no device memory.
 func (r *reader) bufferOf(c *candidate) (Buffer, bool) {
 	k := &r.Kernel
 	b := Buffer{
@@ -110,8 +109,9 @@ func (r *reader) bufferOf(c *candidate) (Buffer, bool) {
 	return b, !hooked && int(b.Event.Region) < event.BankedRegions
 }
 
-// readCandidates reads what pointers lead to, and again what looks like no Buffer as long as
-// the set has it: it may have come and gone. It says how many remain strange.
+// readCandidates reads the objects behind pointers. It repeats invalid ones as long as they
+// are in the set: they may have been freed and allocated again meanwhile. It returns how
+// many remain invalid.
 func (r *reader) readCandidates(list []candidate, allocator uint64) (strange int, err error) {
 	all := make([]*candidate, len(list))
 	for i := range list {
@@ -128,12 +128,12 @@ func (r *reader) readCandidates(list []candidate, allocator uint64) (strange int
 		if len(all) == 0 {
 			return 0, nil
 		}
-		held, err := readSet(r.memory, allocator+uint64(r.set))
+		live, err := readSet(r.memory, allocator+uint64(r.set))
 		if err != nil {
 			return 0, fmt.Errorf("the live buffers of the allocator at %#x: %w", allocator, err)
 		}
 		all = slices.DeleteFunc(all, func(c *candidate) bool {
-			_, found := slices.BinarySearch(held, c.buffer)
+			_, found := slices.BinarySearch(live, c.buffer)
 			return !found
 		})
 	}
@@ -205,8 +205,8 @@ func (r *reader) readFields(list []*candidate) ([]bufferFields, error) {
 	return fields, nil
 }
 
-// unchanged keeps the candidates that are the same Buffers with the same memory as
-// when they were first read: what was read in between is theirs.
+// unchanged keeps the candidates that are the same Buffers with the same memory as at the
+// first read, so that what was read in between belongs to them.
 func (r *reader) unchanged(list []candidate) ([]candidate, error) {
 	all := make([]*candidate, len(list))
 	for i := range list {
@@ -216,13 +216,13 @@ func (r *reader) unchanged(list []candidate) ([]candidate, error) {
 	if err != nil {
 		return nil, err
 	}
-	kept := list[:0]
+	same := list[:0]
 	for i := range list {
 		c, f := list[i], &fields[i]
 		if f.ok && f.id == c.id && f.window[r.Kernel.Status] == statusAllocated &&
 			word(f.window, r.address) == word(c.window, r.address) && word(f.window, r.size) == word(c.window, r.size) {
-			kept = append(kept, c)
+			same = append(same, c)
 		}
 	}
-	return kept, nil
+	return same, nil
 }

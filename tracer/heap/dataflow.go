@@ -6,9 +6,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// dataflowBuffers reads a vector of CircularBufferAllocators, each of which has a
-// range of cores and the regions that were given away there, one for all that lie
-// side by side.
+// dataflowBuffers reads a vector of CircularBufferAllocators. Each has a range of cores and
+// the regions allocated there; adjacent ones are merged into one.
 func (r *programReader) dataflowBuffers(h programHeader) (list []Static) {
 	if h.allocators.begin == h.allocators.end || !r.knows("CircularBufferAllocator.next", "CircularBufferAllocator.l1_regions") {
 		return nil
@@ -29,7 +28,7 @@ func (r *programReader) dataflowBuffers(h programHeader) (list []Static) {
 				r.fail()
 				return nil
 			}
-			if region.begin != region.end { // the first may be the mark of where L1 begins
+			if region.begin != region.end { // the first may only mark the beginning of L1
 				regions = append(regions, region)
 			}
 		}
@@ -53,14 +52,14 @@ func (r *programReader) dataflowBuffers(h programHeader) (list []Static) {
 	return list
 }
 
-// dataflowBuffer is a dataflow buffer: what it takes of each of its cores.
+// dataflowBuffer is the memory that a dataflow buffer takes on each of its cores.
 type dataflowBuffer struct {
 	bytes uint64
 	cores []event.CoreRange
 }
 
-// dataflowSizes reads a vector of shared pointers to dataflow buffers, where it is
-// known what they are like.
+// dataflowSizes reads a vector of shared pointers to dataflow buffers, if their layout is
+// known.
 func (r *programReader) dataflowSizes(dfbs span) (list []dataflowBuffer, known bool) {
 	const a, b, ranges = "DataflowBuffer.total_size(a)", "DataflowBuffer.total_size(b)", "DataflowBuffer.core_ranges"
 	if !r.knows("ProgramImpl.dataflow_buffers_", a, b, ranges) {
@@ -74,7 +73,7 @@ func (r *programReader) dataflowSizes(dfbs span) (list []dataflowBuffer, known b
 	return list, true
 }
 
-// sizesOn are the sizes of the buffers that have a part of a range of cores, in their order.
+// sizesOn are the sizes of the buffers that have a part of a range of cores, in order.
 func sizesOn(cores event.CoreRange, buffers []dataflowBuffer) (sizes []uint64) {
 	for _, b := range buffers {
 		if b.bytes != 0 && b.touches(cores) {
@@ -93,11 +92,10 @@ func (b *dataflowBuffer) touches(c event.CoreRange) bool {
 	return false
 }
 
-// divide gives the regions of a range of cores to buffers of these sizes, which lie there
-// in their order; some may share the place of another, or lie in a tensor. What is left
-// behind all of them is the kernels' scratchpads. Where there is no way to divide the
-// regions, or more than one, they stay whole: as many bytes, at the same place, in fewer
-// parts.
+// divide splits the regions of a range of cores into buffers of these sizes, which are
+// placed in this order; some may share the place of another, or lie in a tensor. The rest
+// behind them is the kernels' scratchpads. If there is no such split, or more than one, the
+// regions stay whole: the same bytes at the same place, in fewer parts.
 func divide(regions []span, sizes []uint64) (parts []span, rest span) {
 	var f filling
 	f.try(regions, sizes, nil)
@@ -113,12 +111,11 @@ func divide(regions []span, sizes []uint64) (parts []span, rest span) {
 	return regions, span{}
 }
 
-// filling is the search for the one way to fill regions with parts of some of the sizes, in
-// their order.
+// filling searches for the only way to fill regions with some of the sizes, in order.
 type filling struct {
 	parts []span
 	found bool
-	// ambiguous: there is more than one way, or there are too many to try
+	// ambiguous: there is more than one way, or the search was cut off
 	ambiguous bool
 	steps     int
 }
@@ -126,7 +123,7 @@ type filling struct {
 // maxFillingSteps bounds a search.
 const maxFillingSteps = 1 << 12
 
-// try goes on behind parts, which fill what is before regions.
+// try continues after parts, which fill what lies before regions.
 func (f *filling) try(regions []span, sizes []uint64, parts []span) {
 	if f.steps++; f.steps > maxFillingSteps {
 		f.ambiguous = true
@@ -153,7 +150,7 @@ func (f *filling) try(regions []span, sizes []uint64, parts []span) {
 	}
 }
 
-// fillAll fills regions with parts of all the sizes; rest is what is behind the last part.
+// fillAll fills regions with all the sizes; rest is what lies behind the last part.
 func fillAll(regions []span, sizes []uint64) (parts []span, rest span, ok bool) {
 	for i, region := range regions {
 		for at := region.begin; at < region.end; {

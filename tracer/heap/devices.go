@@ -18,25 +18,24 @@ type Device struct {
 	Address uint64
 	Mesh    bool
 	Chips   []int
-	// Allocator is 0 where nothing tells when the device's allocator comes and goes,
-	// and nothing was allocated with it.
+	// Allocator is 0 if no probe reports the end of the device's allocator and the
+	// allocator is empty.
 	Allocator uint64
 	Banks     [event.BankedRegions]Bank
 }
 
-// objectLayout is where things lie that are read at a late attach, beside what the
-// kernel side reads.
+// objectLayout has offsets that only a late attach needs, besides those of the kernel side.
 type objectLayout struct {
 	*Library
 	set int // of live buffers, in an allocator
-	// tracker leads to a mesh's SubDeviceManagerTracker, deviceTracker to that of a
-	// Device; both nil where not known
+	// tracker leads to a mesh's SubDeviceManagerTracker, deviceTracker to that of a Device;
+	// both nil if unknown
 	tracker, deviceTracker []uint32
-	// managers are the pointers in a tracker to the SubDeviceManagers, allocators
-	// is the vector of allocators in one
+	// managers are the pointers in a tracker to the SubDeviceManagers, allocators is the
+	// vector of allocators in one
 	managers   []uint32
 	allocators uint32
-	// own is the pointer in a Device to its allocator; bpf.NoField where it has none
+	// own is the pointer in a Device to its allocator; bpf.NoField if it has none
 	own uint32
 }
 
@@ -48,11 +47,11 @@ func offsets(c layout.Chain) []uint32 {
 	return list
 }
 
-// objectLayout says what of it is not known.
+// objectLayout collects these offsets. The error names a missing one.
 func (l *Library) objectLayout() (*objectLayout, error) {
 	fields := l.Layout.Fields
 	missing := func(name string) error {
-		return fmt.Errorf("%s%s: cannot find %s; `ttmem doctor --library %s` shows what was found",
+		return fmt.Errorf("%s%s: cannot find %s; `ttmem doctor --library %s` shows details",
 			l.Path, l.InRelease(), name, l.Path)
 	}
 	for _, name := range []string{
@@ -97,17 +96,17 @@ type reader struct {
 	bias   uint64
 }
 
-// errStale means that what looks like a device is none any more.
+// errStale means that an object looks like a device but is none, or no longer.
 var errStale = errors.New("no live device")
 
-// maxChips and maxAllocators bound what is believed of a device.
+// maxChips and maxAllocators reject implausible devices.
 const (
 	maxChips      = 4096
 	maxAllocators = 256
 )
 
-// device reads a device and finds its allocators, each of which proves itself: what
-// is left of an object that is gone has none.
+// device reads a device and finds its allocators, each of which is validated: the remains
+// of a destroyed object have none.
 func (r *reader) device(address uint64) (d Device, allocators []uint64, err error) {
 	d.Address = address
 	vtable, err := readWord(r.memory, address)
@@ -195,8 +194,7 @@ func (r *reader) chip(device uint64) (int, error) {
 	return id, nil
 }
 
-// tracked are the allocators in the default and the active SubDeviceManager of a
-// device.
+// tracked are the allocators in the default and the active SubDeviceManager of a device.
 func (r *reader) tracked(device uint64, to []uint32) ([]uint64, error) {
 	at, err := followChain(r.memory, device, to)
 	if err != nil {
@@ -232,8 +230,8 @@ func (r *reader) tracked(device uint64, to []uint32) ([]uint64, error) {
 	return allocators, nil
 }
 
-// banks reads what the regions of an allocator are like. An allocator has at least
-// DRAM and L1, of which each has a FreeListOpt.
+// banks reads the properties of an allocator's regions. An allocator has at least DRAM and
+// L1, each with a FreeListOpt.
 func (r *reader) banks(allocator uint64) (banks [event.BankedRegions]Bank, err error) {
 	for region := range banks {
 		offset := r.Kernel.Managers[region]
@@ -259,7 +257,7 @@ func (r *reader) banks(allocator uint64) (banks [event.BankedRegions]Bank, err e
 	return banks, nil
 }
 
-// maxBanks and maxAlignment bound what is believed of a region.
+// maxBanks and maxAlignment reject implausible regions.
 const (
 	maxBanks     = 1 << 16
 	maxAlignment = 1 << 20
@@ -292,7 +290,7 @@ func (r *reader) bank(manager uint64) (Bank, error) {
 		at int32
 	}{{&b.Base, r.Kernel.ListBase}, {&b.BlockAlignmentBytes, r.Kernel.ListAlignment}} {
 		if beside.at == 0 {
-			continue // it was not found in the library
+			continue // the library's layout does not have it
 		}
 		if *beside.to, err = readWord(r.memory, at+uint64(int64(beside.at))); err != nil {
 			return Bank{}, err
@@ -304,7 +302,7 @@ func (r *reader) bank(manager uint64) (Bank, error) {
 	return b, nil
 }
 
-// freeList is the FreeListOpt of a BankManager; false where it has none.
+// freeList is the FreeListOpt of a BankManager; false if it has none.
 func (r *reader) freeList(manager uint64) (uint64, bool, error) {
 	size := r.Kernel.ManagerSize
 	list := manager

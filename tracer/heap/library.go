@@ -1,5 +1,5 @@
-// Package heap reads the objects of a tt-metal library, as its layout has them, from the
-// memory of a process: devices, buffers and programs that were there before an attach.
+// Package heap reads objects of a tt-metal library from the memory of a process, using the
+// library's layout: devices, buffers and programs that existed before an attach.
 package heap
 
 import (
@@ -13,21 +13,21 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// Library is where a tt-metal library keeps what is read of its objects: by the
-// kernel side, in its records and in the memory of a process that maps it.
+// Library has the layout of a tt-metal library in the forms in which it is used: by the
+// kernel side, for its records and for reading a process's memory.
 type Library struct {
 	Path    string
-	Release string // "" where it is not known
+	Release string // "" if unknown
 	Layout  *layout.Layout
-	// Kernel is what the kernel side has to know of the library.
+	// Kernel is the layout for the kernel side.
 	Kernel bpf.KernelLayout
-	// where in the window of a buffer record the fields lie
+	// offsets of the fields in the window of a buffer record
 	size, bufferType, bufferLayout, ownsData, address, pageSize int
 }
 
-// OpenLibrary reads a library's layout out of its machine code. It calls found before
-// what takes long.
-func OpenLibrary(file io.ReaderAt, size int64, path, root string, found func()) (*Library, error) {
+// OpenLibrary derives a library's layout from its machine code. It calls recognized once the
+// file is known to be one, before the expensive part.
+func OpenLibrary(file io.ReaderAt, size int64, path, root string, recognized func()) (*Library, error) {
 	elf, err := symbolize.New(file, size)
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func OpenLibrary(file io.ReaderAt, size int64, path, root string, found func()) 
 	if !layout.IsLibrary(elf) {
 		return nil, layout.ErrNoLibrary
 	}
-	found()
+	recognized()
 	derived, err := layout.Derive(elf)
 	if err != nil {
 		return nil, err
@@ -44,20 +44,20 @@ func OpenLibrary(file io.ReaderAt, size int64, path, root string, found func()) 
 	return NewLibrary(derived, path, layout.Release(root, path))
 }
 
-// NewLibrary is a library with a layout. The error names a field without which no buffer
-// can be counted.
+// NewLibrary returns a library with a layout. The error names a field without which buffers
+// cannot be traced.
 func NewLibrary(derived *layout.Layout, path, release string) (*Library, error) {
 	l := &Library{Path: path, Release: release, Layout: derived}
 	return l, l.plan()
 }
 
-// required are the fields without which no buffer can be counted.
+// required are the fields without which buffers cannot be traced.
 var required = []string{
 	"device_", "size_", "buffer_type_", "owns_data_", "allocator_", "allocation_status_",
 	"hooked_allocation_", "address_", "page_size_", "unique_id_", "buffer_layout_",
 }
 
-// plan works out what the kernel side has to know of the library.
+// plan computes the layout for the kernel side.
 func (l *Library) plan() error {
 	fields := l.Layout.Fields
 	k := &l.Kernel
@@ -65,7 +65,7 @@ func (l *Library) plan() error {
 	for _, name := range required {
 		c, ok := fields[name]
 		if !ok || len(c) == 0 || len(c) > 2 {
-			return fmt.Errorf("%s%s: cannot find Buffer::%s; `ttmem doctor --library %s` shows what was found",
+			return fmt.Errorf("%s%s: cannot find Buffer::%s; `ttmem doctor --library %s` shows details",
 				l.Path, l.InRelease(), name, l.Path)
 		}
 		if len(c) == 2 {
@@ -131,9 +131,8 @@ func (l *Library) plan() error {
 	return nil
 }
 
-// single is the offset of a field that lies in the object itself. A missing one
-// is 0, which is harmless: what is read there is not believed, because the probe
-// that would read it is not placed.
+// single is the offset of a field in the object itself. For a missing one it returns 0,
+// which is harmless: the probe that would read it is not placed.
 func (l *Library) single(name string) uint32 {
 	c := l.Layout.Fields[name]
 	if len(c) == 0 {
@@ -150,8 +149,8 @@ func (l *Library) optional(name string) uint32 {
 	return l.single(name)
 }
 
-// fromSize is how far a field of a bank's free list is from its size, which the
-// kernel finds first.
+// fromSize is the distance of a field of a bank's free list from its size, which the kernel
+// finds first.
 func (l *Library) fromSize(name string) int32 {
 	size, c := l.Layout.Fields["BankManager.bank_size"], l.Layout.Fields[name]
 	if len(size) == 0 || len(c) != 1 {
@@ -177,7 +176,7 @@ func chain(c layout.Chain) (k bpf.KernelChain) {
 	return k
 }
 
-// InRelease is the release as it follows the library's path in a message.
+// InRelease formats the release to follow the library's path in a message.
 func (l *Library) InRelease() string {
 	if l.Release == "" {
 		return ""
@@ -185,8 +184,8 @@ func (l *Library) InRelease() string {
 	return " (ttnn " + l.Release + ")"
 }
 
-// Bias is what addresses in the library's file are moved by in a process that maps its
-// code there.
+// Bias is the difference between addresses in a process that maps the library's code at
+// start and addresses in the file.
 func (l *Library) Bias(start, offset uint64) uint64 {
 	for _, p := range l.Layout.Probes {
 		if p.Found {
@@ -197,8 +196,8 @@ func (l *Library) Bias(start, offset uint64) uint64 {
 	return 0
 }
 
-// Fill sets what the window of a Buffer tells, and reports whether the
-// allocation was hooked by a graph capture: no memory is behind it then.
+// Fill sets the fields from the window of a Buffer, and reports whether a graph capture
+// hooked the allocation, so that it has no memory.
 func (l *Library) Fill(e *event.Event, window []uint8) (hooked bool) {
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(window[at:]) }
 	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(window[at:]) }
@@ -207,5 +206,5 @@ func (l *Library) Fill(e *event.Event, window []uint8) (hooked bool) {
 	return window[l.Kernel.Hooked] != 0
 }
 
-// Owns reports whether the Buffer's memory is its own: a view's is not.
+// Owns reports whether a Buffer owns its memory: a view does not.
 func (l *Library) Owns(window []uint8) bool { return window[l.ownsData] != 0 }

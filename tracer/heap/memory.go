@@ -1,6 +1,6 @@
 package heap
 
-// This file reads memory of processes that run on meanwhile.
+// This file reads memory of running processes.
 
 import (
 	"cmp"
@@ -16,8 +16,8 @@ import (
 
 // memory is the memory of a process.
 type memory interface {
-	// read fills pieces, and marks those that could be read as a whole. An error
-	// means that nothing can be read any more.
+	// read fills pieces, and marks those that could be read completely. An error means that
+	// nothing more can be read.
 	read(pieces []piece) error
 }
 
@@ -32,9 +32,9 @@ type piece struct {
 var errGone = errors.New("the process has ended")
 
 const (
-	// maxRuns is the most that the kernel reads at once (IOV_MAX).
+	// maxRuns is the limit of one read call (IOV_MAX).
 	maxRuns = 1024
-	// maxRunBytes is how much of it is read at once.
+	// maxRunBytes is the number of bytes in one read call.
 	maxRunBytes = 4 << 20
 )
 
@@ -47,14 +47,13 @@ type processMemory struct {
 	buffer []byte
 }
 
-// run is pieces that lie close together: reading costs by the page.
+// run is a group of close pieces: the cost of reading is by page.
 type run struct {
 	start, end uint64
 	pieces     []*piece
 }
 
-// runs sorts pieces by where they lie, and puts those together that lie in the same
-// page, or in the next one.
+// runs sorts pieces by address, and groups those in the same page or in adjacent ones.
 func runs(pieces []piece) []run {
 	page := uint64(os.Getpagesize())
 	sorted := make([]*piece, len(pieces))
@@ -68,7 +67,7 @@ func runs(pieces []piece) []run {
 	for i, p := range sorted {
 		end := p.address + uint64(len(p.data))
 		if end < p.address {
-			first = i + 1 // beyond all memory
+			first = i + 1 // past the end of the address space
 			continue
 		}
 		if i > first {
@@ -113,7 +112,7 @@ func (m *processMemory) read(pieces []piece) error {
 	return nil
 }
 
-// readRuns reads runs of some bytes in all, and says how many could be read.
+// readRuns reads runs of some bytes in total, and returns the number of bytes read.
 func (m *processMemory) readRuns(list []run, size int) (done int, err error) {
 	m.buffer = slices.Grow(m.buffer[:0], size)[:size]
 	m.local, m.remote = m.local[:0], m.remote[:0]
@@ -174,7 +173,7 @@ var errUnreadable = errors.New("not readable")
 // readBytes reads one piece of memory.
 func readBytes(m memory, address uint64, size int) ([]byte, error) {
 	if size == 0 {
-		return nil, nil // an empty vector, which may lie nowhere
+		return nil, nil // an empty vector, whose address is meaningless
 	}
 	p := piecesOf([]uint64{address}, size)
 	if err := m.read(p); err != nil {
@@ -198,8 +197,8 @@ func readWord(m memory, address uint64) (uint64, error) {
 // word is the 8 bytes at an offset.
 func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 
-// elements is how many of some bytes lie between two pointers, as in a std::vector;
-// false where that is more than a bound, or not a whole number.
+// elements is the number of elements between two pointers, as in a std::vector; false if it
+// exceeds a bound or is not a whole number.
 func elements(begin, end, size, bound uint64) (int, bool) {
 	if end < begin || (end-begin)%size != 0 || (end-begin)/size > bound {
 		return 0, false
@@ -207,8 +206,7 @@ func elements(begin, end, size, bound uint64) (int, bool) {
 	return int((end - begin) / size), true
 }
 
-// readVector reads a std::vector of elements of some bytes, of which header is begin
-// and end.
+// readVector reads a std::vector with elements of this size; header is its begin and end.
 func readVector(m memory, header []byte, size, bound uint64) ([]byte, error) {
 	begin, end := word(header, 0), word(header, 8)
 	n, ok := elements(begin, end, size, bound)

@@ -1,6 +1,6 @@
 package heap
 
-// This file finds what live buffers take of their banks.
+// This file finds how much of their banks live buffers take.
 
 import (
 	"encoding/binary"
@@ -13,12 +13,12 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// errUnknownPerBank means that it is not known what some buffers take of each bank.
-var errUnknownPerBank = errors.New("not known what they take of each bank")
+// errUnknownPerBank means that the bytes per bank of some buffers are unknown.
+var errUnknownPerBank = errors.New("bytes per bank unknown")
 
-// setPerBank sets what Buffers take of their banks. The pages of interleaved ones are
-// dealt out to all banks; what sharded ones take only the allocator's free list
-// tells, and they themselves on how many banks.
+// setPerBank sets the banks of Buffers and the bytes in each. The pages of interleaved ones
+// are spread over all banks. For sharded ones, the size comes from the allocator's free
+// list, and the number of banks from the Buffer.
 func (r *reader) setPerBank(list []candidate, allocator uint64, banks *[event.BankedRegions]Bank) error {
 	sharded := make(map[event.Region][]*candidate)
 	for i := range list {
@@ -64,8 +64,8 @@ func (r *reader) setPerBank(list []candidate, allocator uint64, banks *[event.Ba
 	return errors.Join(unknown...)
 }
 
-// rangeBytes is the size of a CoreRange: x0, y0, x1, y1 as u64, and coreBytes that
-// of a core.
+// rangeBytes is the size of a CoreRange: x0, y0, x1, y1 as u64, and coreBytes that of a
+// core.
 const (
 	rangeBytes = 32
 	coreBytes  = 16
@@ -73,7 +73,7 @@ const (
 	maxCores   = 1 << 16
 )
 
-// countShards sets on how many banks Buffers have shards; 0 where that is not known.
+// countShards sets the number of banks on which Buffers have shards; 0 if unknown.
 func (r *reader) countShards(list []*candidate) error {
 	s := &r.Layout.ShardCores
 	at := func(c layout.Chain) int {
@@ -84,7 +84,7 @@ func (r *reader) countShards(list []*candidate) error {
 	}
 	grid, cores, shards, choice := at(s.Grid), at(s.Cores), at(s.Shards), at(s.Choice)
 	if grid < 0 || cores < 0 || choice < 0 {
-		return nil // said by spread
+		return nil // reported by setPerBank
 	}
 	objects := make([]uint64, len(list))
 	for i, c := range list {
@@ -127,7 +127,7 @@ func (r *reader) countShards(list []*candidate) error {
 	return nil
 }
 
-// coresIn is the number of cores in CoreRanges; 0 where they are none.
+// coresIn is the number of cores in CoreRanges; 0 if they are invalid.
 func coresIn(ranges []byte) (n uint32) {
 	for ; len(ranges) >= rangeBytes; ranges = ranges[rangeBytes:] {
 		x0, y0, x1, y1 := word(ranges, 0), word(ranges, 8), word(ranges, 16), word(ranges, 24)
@@ -139,12 +139,12 @@ func coresIn(ranges []byte) (n uint32) {
 	return n
 }
 
-// blocks sets what Buffers take of each bank, as a manager's free list has it. The
-// list changes meanwhile, but not the blocks of buffers that stay.
+// blocks sets the bytes per bank of Buffers from a manager's free list. The list changes
+// meanwhile, but not the blocks of buffers that stay.
 func (r *reader) blocks(manager uint64, list []*candidate) error {
 	f := &r.Layout.FreeList
 	if f.Sizes == 0 {
-		return nil // said by spread
+		return nil // reported by setPerBank
 	}
 	at, ok, err := r.freeList(manager)
 	if err != nil || !ok {
@@ -186,8 +186,8 @@ func (r *reader) blocks(manager uint64, list []*candidate) error {
 	return nil
 }
 
-// readBlocks reads the blocks of a free list that are allocated: their sizes by
-// their addresses, in bytes of each bank.
+// readBlocks reads the allocated blocks of a free list: sizes by address, in bytes of each
+// bank.
 func readBlocks(m memory, header []byte, f *layout.FreeList) (map[uint64]uint64, error) {
 	addresses, err := readVector(m, header[f.Addresses:], 8, maxElements)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// Bounds on what a program is believed to have.
+// Bounds that reject implausible programs.
 const (
 	maxProgramCBs    = 1 << 14
 	maxProgramRanges = 1 << 14
-	// sharedBytes is a std::shared_ptr: the pointer, and its counts.
+	// sharedBytes is the size of a std::shared_ptr: the pointer, and its counts.
 	sharedBytes = 16
-	// maxCoord is more than any chip has cores in a row, and maxL1 more bytes than
-	// any core.
+	// maxCoord exceeds the number of cores in a row of any chip, and maxL1 the L1 of any
+	// core.
 	maxCoord = 1 << 10
 	maxL1    = 1 << 28
 )
@@ -23,7 +23,7 @@ const (
 // span is a std::vector's begin and end.
 type span struct{ begin, end uint64 }
 
-// programReader reads a process's objects. After an error all that it reads is 0.
+// programReader reads a process's objects. After an error all reads return 0.
 type programReader struct {
 	memory memory
 	fields map[string]layout.Chain
@@ -83,7 +83,7 @@ func (r *programReader) words(s span, n, limit int) [][]uint64 {
 	return list
 }
 
-// at is where a field of an object lies.
+// at is the address of a field of an object.
 func (r *programReader) at(object uint64, field string) uint64 {
 	c := r.fields[field]
 	for _, offset := range c[:len(c)-1] {

@@ -8,16 +8,15 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Program is what a ProgramImpl holds: what the events of its compilation would
-// have told.
+// Program is the memory of a ProgramImpl, as the events of its compilation would report it.
 type Program struct {
 	ID      uint64
 	Statics []Static
-	// BinaryBytes are in DRAM, textBytes in the L1 of each core.
+	// BinaryBytes are in DRAM, TextBytes in the L1 of each core.
 	BinaryBytes, TextBytes uint64
 }
 
-// Static is a place in the L1 of some cores.
+// Static is a range of L1 on some cores.
 type Static struct {
 	Address, Bytes uint64
 	Cores          []event.CoreRange
@@ -26,13 +25,13 @@ type Static struct {
 }
 
 var (
-	// errProgramChanged means that a program was placed anew, or destroyed, while it
-	// was read. Events say what it has become.
+	// errProgramChanged means that a program was placed again, or destroyed, while it was
+	// read. Events report its new state.
 	errProgramChanged = errors.New("the program changed while it was read")
-	errNotAProgram    = errors.New("what is there makes no sense as a program")
+	errNotAProgram    = errors.New("not a valid program")
 )
 
-// programHeader is what changes when a program's buffers are placed anew.
+// programHeader is the part that changes when a program's buffers are placed again.
 type programHeader struct {
 	id                     uint64
 	cbsNeeded, dfbsNeeded  bool
@@ -40,11 +39,11 @@ type programHeader struct {
 	binaryBytes, textBytes uint64
 }
 
-// maxProgramTries is how often a program is read that changes meanwhile.
+// maxProgramTries is how often a changing program is read.
 const maxProgramTries = 3
 
-// ReadProgram reads what the ProgramImpl at an address in a process holds. What the
-// layout does not know is left out: it is named in the layout's Missing.
+// ReadProgram reads the memory of the ProgramImpl at an address in a process. Fields that
+// the layout does not know are left out: the layout's Missing names them.
 func (l *Library) ReadProgram(pid int, impl uint64) (p Program, err error) {
 	for range maxProgramTries {
 		if p, err = l.readProgramOnce(pid, impl); !errors.Is(err, errProgramChanged) {

@@ -14,8 +14,7 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// TestDivide: a region becomes as many parts as buffers lie in it, where there is one
-// way to do so.
+// A region is split into the buffers in it if there is exactly one way to do so.
 func TestDivide(t *testing.T) {
 	here, there := event.CoreRange{X1: 7, Y1: 7}, event.CoreRange{X0: 8, X1: 9, Y1: 7}
 	buffers := func(sizes ...uint64) (list []dataflowBuffer) {
@@ -32,11 +31,11 @@ func TestDivide(t *testing.T) {
 		parts   []span
 		rest    span
 	}{
-		{"one after the other", whole, buffers(20, 40), []span{{100, 120}, {120, 160}}, span{}},
+		{"adjacent", whole, buffers(20, 40), []span{{100, 120}, {120, 160}}, span{}},
 		{"one shares the place of another", whole, buffers(20, 40, 40), []span{{100, 120}, {120, 160}}, span{}},
 		{"one lies in a tensor", whole, buffers(60, 20, 70), []span{{100, 160}}, span{}},
-		{"which one does is not known", whole, buffers(20, 40, 20), whole, span{}},
-		{"no way", whole, buffers(50, 20), whole, span{}},
+		{"ambiguous", whole, buffers(20, 40, 20), whole, span{}},
+		{"impossible", whole, buffers(50, 20), whole, span{}},
 		{"two regions", []span{{100, 120}, {128, 160}}, buffers(20, 32), []span{{100, 120}, {128, 160}}, span{}},
 		{"scratchpads behind them", whole, buffers(20, 30), []span{{100, 120}, {120, 150}}, span{150, 160}},
 		{"scratchpads alone", whole, nil, nil, span{100, 160}},
@@ -53,7 +52,7 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// madeUpFields are where a made-up program has its fields, in words.
+// madeUpFields are the offsets in a synthetic program, in words.
 var madeUpFields = map[string]layout.Chain{
 	"ProgramImpl.id":                                       {0},
 	"ProgramImpl.circular_buffers_":                        {8},
@@ -68,25 +67,24 @@ var madeUpFields = map[string]layout.Chain{
 	"CircularBuffer.is_global":                             {36},
 }
 
-// TestReadMadeUpProgram: what makes no sense, or is not there, is an error and
-// nothing worse.
-func TestReadMadeUpProgram(t *testing.T) {
+// An invalid program is an error, and has no other effect.
+func TestReadInvalidProgram(t *testing.T) {
 	at := func(words []uint64) uint64 { return uint64(uintptr(unsafe.Pointer(&words[0]))) }
 	for _, c := range []struct {
 		name   string
 		damage func(impl, cb, ranges []uint64)
 		want   string
 	}{
-		{"as it is", func(_, _, _ []uint64) {}, ""},
-		{"its buffers have no places yet", func(impl, cb, _ []uint64) { impl[3], cb[0] = 1, 1 }, ""},
-		{"a vector ends before it begins", func(impl, _, _ []uint64) { impl[2] = impl[1] - 16 }, ".*makes no sense.*"},
-		{"half an element", func(impl, _, _ []uint64) { impl[2] = impl[1] + 8 }, ".*makes no sense.*"},
-		{"very many buffers", func(impl, _, _ []uint64) { impl[2] = impl[1] + 1<<30 }, ".*makes no sense.*"},
-		{"a flag of 0x70", func(impl, _, _ []uint64) { impl[3] = 0x70 }, ".*makes no sense.*"},
+		{"valid", func(_, _, _ []uint64) {}, ""},
+		{"buffers not placed yet", func(impl, cb, _ []uint64) { impl[3], cb[0] = 1, 1 }, ""},
+		{"a vector ends before it begins", func(impl, _, _ []uint64) { impl[2] = impl[1] - 16 }, ".*not a valid program.*"},
+		{"half an element", func(impl, _, _ []uint64) { impl[2] = impl[1] + 8 }, ".*not a valid program.*"},
+		{"very many buffers", func(impl, _, _ []uint64) { impl[2] = impl[1] + 1<<30 }, ".*not a valid program.*"},
+		{"a flag of 0x70", func(impl, _, _ []uint64) { impl[3] = 0x70 }, ".*not a valid program.*"},
 		{"no vector there", func(impl, _, _ []uint64) { impl[1], impl[2] = 16, 32 }, ".*reading 16 bytes at 0x10: not readable"},
 		{"no buffer there", func(_, cb, _ []uint64) { cb[0], cb[1] = 64, 96 }, ".*reading 32 bytes at 0x40: not readable"},
-		{"a range that ends before it begins", func(_, _, ranges []uint64) { ranges[0] = 9 }, ".*makes no sense.*"},
-		{"a range of very many cores", func(_, _, ranges []uint64) { ranges[2] = 1 << 40 }, ".*makes no sense.*"},
+		{"a range that ends before it begins", func(_, _, ranges []uint64) { ranges[0] = 9 }, ".*not a valid program.*"},
+		{"a range of very many cores", func(_, _, ranges []uint64) { ranges[2] = 1 << 40 }, ".*not a valid program.*"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ranges := []uint64{0, 1, 7, 8}

@@ -1,7 +1,7 @@
 package heap
 
-// This file looks for what a process held before it was attached: for the devices in
-// its memory, and from there for their buffers.
+// This file searches the memory of a process for devices, and reads their buffers, after a
+// late attach.
 
 import (
 	"cmp"
@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	// smallMapping is what malloc makes at most for many objects, in bytes; larger
-	// ones come last, and slowly.
+	// smallMapping is the largest mapping that malloc makes for many objects, in bytes;
+	// larger mappings are scanned last, and slowly.
 	smallMapping = 64 << 20
-	// scanBytes is how much is read at once.
+	// scanBytes is the number of bytes in one read.
 	scanBytes = 1 << 20
-	// scanRest is how long the scan of large mappings rests, for as long as it works.
+	// scanRest is the ratio of rest to work in the scan of large mappings.
 	scanRest = 3
 )
 
@@ -40,34 +40,33 @@ const (
 	pageSwapped = 1 << 62
 )
 
-// Read searches a process's memory for devices, and calls found for each with what
-// is allocated on it. The process goes on meanwhile: what it allocates and frees
-// while it is read may be among it or not. The error says what could not be read;
-// what found was called with is right.
-func (l *Library) Read(ctx context.Context, pid int, bias uint64, found func(Device, []Buffer)) error {
+// Read searches a process's memory for devices, and calls report for each with its live
+// buffers. The process keeps running: what it allocates and frees meanwhile may be included
+// or not. The error names what could not be read; results passed to report are right.
+func (l *Library) Read(ctx context.Context, pid int, bias uint64, report func(Device, []Buffer)) error {
 	late, err := l.objectLayout()
 	if err != nil {
 		return err
 	}
 	r := &reader{objectLayout: late, memory: &processMemory{pid: pid}, bias: bias}
 	s := &scanner{
-		reader: r, found: found, buffer: make([]byte, scanBytes),
+		reader: r, report: report, buffer: make([]byte, scanBytes),
 		devices: make(map[uint64]bool), allocators: make(map[uint64]bool),
 	}
 	return s.run(ctx, pid)
 }
 
-// scanner is the search through one process.
+// scanner is the search of one process.
 type scanner struct {
 	*reader
-	found      func(Device, []Buffer)
+	report     func(Device, []Buffer)
 	devices    map[uint64]bool
 	allocators map[uint64]bool
 	problems   []error
 	buffer     []byte // scanBytes
 }
 
-// heapMap is a mapping that objects may lie in.
+// heapMap is a mapping that may contain objects.
 type heapMap struct {
 	start, end uint64
 	heap       bool // of brk(2)
@@ -75,8 +74,8 @@ type heapMap struct {
 
 func (m heapMap) large() bool { return !m.heap && m.end-m.start > smallMapping }
 
-// heapMaps are a process's private writable mappings that are no file's, those
-// first that are likeliest to have small objects.
+// heapMaps are a process's private writable mappings without a file, the likeliest to have
+// small objects first.
 func heapMaps(pid int) ([]heapMap, error) {
 	text, err := os.ReadFile(host.ProcDir(pid) + "/maps")
 	if err != nil {
@@ -101,7 +100,7 @@ func heapMaps(pid int) ([]heapMap, error) {
 	return maps, nil
 }
 
-// parseHeapLine reads a line of /proc/PID/maps, and reports false for what has no
+// parseHeapLine parses a line of /proc/PID/maps. It returns false for a mapping without
 // objects.
 func parseHeapLine(line string) (heapMap, bool) {
 	fields := strings.Fields(line)
@@ -141,11 +140,11 @@ func (s *scanner) run(ctx context.Context, pid int) error {
 	return errors.Join(s.problems...)
 }
 
-// mappedMin is the size from which on it is worth to skip an allocation, in bytes.
+// mappedMin is the smallest allocation that is worth skipping, in bytes.
 const mappedMin = 1 << 20
 
-// skipMapped is the end of the one allocation that a page begins, where malloc has
-// mapped it by itself: it is too large for a device. glibc says so before it.
+// skipMapped returns the end of an allocation that malloc has mapped separately and that
+// begins in this page: it is too large for a device. glibc stores its size in front of it.
 func skipMapped(page []byte, at, end uint64) uint64 {
 	const isMapped = 2
 	size := word(page, 8)
@@ -156,7 +155,7 @@ func skipMapped(page []byte, at, end uint64) uint64 {
 	return at + bytes
 }
 
-// scan looks for devices in what a process uses of a mapping.
+// scan searches the used pages of a mapping for devices.
 func (s *scanner) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error {
 	page := uint64(os.Getpagesize())
 	flags := make([]byte, scanBytes/page*8)
@@ -171,7 +170,7 @@ func (s *scanner) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error 
 			return fmt.Errorf("reading which memory is used: %w", err)
 		}
 		if k < 8 {
-			return errGone // its memory has no pages any more
+			return errGone // its memory is gone
 		}
 		if at, err = s.scanPages(ctx, at, flags[:k/8*8], m); err != nil {
 			return err
@@ -186,7 +185,7 @@ func (s *scanner) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error 
 	return nil
 }
 
-// scanPages reads pages from an address on that are used, and says where to go on.
+// scanPages reads used pages from an address on, and returns where to continue.
 func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m heapMap) (uint64, error) {
 	page := uint64(os.Getpagesize())
 	wanted := uint64(pagePresent | pageSwapped)
@@ -211,7 +210,7 @@ func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m heap
 		return 0, err
 	}
 	if slices.ContainsFunc(pieces, func(p piece) bool { return !p.ok && len(p.data) > int(page) }) {
-		// some of it was unmapped meanwhile: page by page the rest can be read
+		// some of it was unmapped meanwhile: read the rest page by page
 		var single []piece
 		for _, p := range pieces {
 			for i := uint64(0); i < uint64(len(p.data)); i += page {
@@ -244,7 +243,7 @@ func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m heap
 	return next, nil
 }
 
-// search looks for devices in a page.
+// search searches a page for devices.
 func (s *scanner) search(ctx context.Context, at uint64, page []byte) error {
 	mesh, device := s.bias+s.Kernel.MeshVtable, s.bias+s.Kernel.DeviceVtable
 	for i, w := range unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(page))), len(page)/8) {
@@ -284,7 +283,7 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 	reported := false
 	for _, a := range list {
 		if s.allocators[a] {
-			continue // it is another device's as well
+			continue // another device has it too
 		}
 		b := banks[a]
 		buffers, err := s.buffers(ctx, a, &b)
@@ -299,18 +298,18 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 			s.problems = append(s.problems, err)
 		}
 		if !d.Mesh && s.own != bpf.NoField && len(buffers) == 0 && err == nil {
-			continue // nothing tells when it is closed
+			continue // no probe reports when it is closed
 		}
 		d.Allocator, d.Banks, reported = a, b, true
-		s.found(d, buffers)
+		s.report(d, buffers)
 	}
 	if !reported {
-		s.found(d, nil)
+		s.report(d, nil)
 	}
 	return nil
 }
 
-// holds reports whether a device has an allocator, still.
+// holds reports whether a device still has an allocator.
 func (s *scanner) holds(device, allocator uint64) bool {
 	_, allocators, err := s.device(device)
 	if err != nil || !slices.Contains(allocators, allocator) {
@@ -320,7 +319,7 @@ func (s *scanner) holds(device, allocator uint64) bool {
 	return err == nil
 }
 
-// onlyStale drops an error that means that something is not what it looked like.
+// onlyStale drops an error that means that an object was not a device.
 func onlyStale(err error) error {
 	if errors.Is(err, errStale) || errors.Is(err, errUnreadable) {
 		return nil

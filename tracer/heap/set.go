@@ -1,6 +1,6 @@
 package heap
 
-// This file reads a std::unordered_set of pointers that changes meanwhile.
+// This file reads a std::unordered_set of pointers while it changes.
 
 import (
 	"errors"
@@ -11,49 +11,48 @@ import (
 )
 
 const (
-	// setBytes is the size of libstdc++'s std::unordered_set: the buckets, how many
-	// there are, the first node, how many elements, the largest load as a float, when
-	// to grow, and the one bucket that a new set has.
+	// setBytes is the size of libstdc++'s std::unordered_set: the buckets, their number,
+	// the first node, the number of elements, the maximum load as a float, the size at
+	// which to grow, and the single bucket of a new set.
 	setBytes  = 0x38
 	setFirst  = 0x10
 	setSingle = 0x30
-	// maxElements bounds what is believed of a number of buckets, elements or blocks.
+	// maxElements bounds the plausible number of buckets, elements or blocks.
 	maxElements = 1 << 24
-	// maxBucket is the most elements that a bucket may have: pointers are dealt out
-	// by their remainders, and there are as many buckets as elements.
+	// maxBucket bounds the elements of a bucket: pointers are distributed by remainder, and
+	// there are as many buckets as elements.
 	maxBucket = 1 << 8
-	// maxTries is how often a bucket, and maxRereads how often a set, is read again
-	// that changes while it is read.
+	// maxTries is how often a bucket that changes while it is read is read again, and
+	// maxRereads how often a set.
 	maxTries   = 200
 	maxRereads = 10
 )
 
-// pointerSet is a set of pointers in a process. A node is the next one and the
-// pointer; its bucket is the remainder of the pointer by the number of buckets, and
-// the nodes of one bucket follow each other. A bucket points to the node before its
-// first.
+// pointerSet is a set of pointers in a process. A node has a pointer to the next one and
+// its value; its bucket is the remainder of the value by the number of buckets, and the
+// nodes of one bucket are adjacent. A bucket points to the node before its first.
 type pointerSet struct {
 	memory  memory
 	address uint64
 	setHeader
-	heads []uint64 // what the buckets point to, when they were last read
+	heads []uint64 // the buckets' pointers at the last read
 }
 
 type setHeader struct{ buckets, count, first, size uint64 }
 
 var (
-	// errNoSet means that what lies there can be no set.
+	// errNoSet means that the memory cannot be a set.
 	errNoSet = errors.New("no set of buffers")
-	// errChanging means that something changed whenever it was read.
+	// errChanging means that something changed during every read.
 	errChanging = errors.New("it changes too fast to be read")
 )
 
-// readSet reads the pointers in a set. Those that are in it all the time are among
-// them.
+// readSet reads the pointers in a set. It returns at least those that are in the set all
+// the time.
 func readSet(m memory, address uint64) ([]uint64, error) {
 	s := &pointerSet{memory: m, address: address}
 	var last []uint64
-	changed := false // it is no wonder then that the number of elements is another
+	changed := false // then the number of elements may differ
 	for range maxRereads {
 		if err := s.open(); err != nil {
 			return nil, err
@@ -79,7 +78,7 @@ func readSet(m memory, address uint64) ([]uint64, error) {
 	if changed && last != nil {
 		return last, nil
 	}
-	return nil, fmt.Errorf("the set of buffers at %#x: %w", address, errChanging)
+	return nil, fmt.Errorf("set of buffers at %#x: %w", address, errChanging)
 }
 
 // open reads the header.
@@ -95,12 +94,12 @@ func (s *pointerSet) open() error {
 		return fmt.Errorf("%#x: %w", s.address, errNoSet)
 	}
 	if s.count > maxElements {
-		return fmt.Errorf("%#x: %w: it says that it has %d buckets", s.address, errNoSet, s.count)
+		return fmt.Errorf("%#x: %w: it has %d buckets", s.address, errNoSet, s.count)
 	}
 	return nil
 }
 
-// values reads all buckets twice, and those again of which the two readings differ.
+// values reads all buckets twice, and again those whose two readings differ.
 func (s *pointerSet) values() ([]uint64, error) {
 	var readings [2][]cursor
 	for i := range readings {
@@ -147,7 +146,7 @@ func (s *pointerSet) values() ([]uint64, error) {
 	return slices.Compact(values), nil
 }
 
-// headsAtOnce is how many buckets are read at once.
+// headsAtOnce is the number of buckets in one read.
 const headsAtOnce = 1 << 17
 
 func (s *pointerSet) readHeads() error {
@@ -156,7 +155,7 @@ func (s *pointerSet) readHeads() error {
 		n := min(headsAtOnce, s.count-at)
 		b, err := readBytes(s.memory, s.buckets+at*8, int(n)*8)
 		if errors.Is(err, errUnreadable) {
-			return errChanging // the set has grown, and given them back
+			return errChanging // the set has grown, and freed them
 		}
 		if err != nil {
 			return err
@@ -168,20 +167,20 @@ func (s *pointerSet) readHeads() error {
 	return nil
 }
 
-// head is what a bucket points to, as it was when all were read.
+// head is a bucket's pointer at the time when all were read.
 func (s *pointerSet) head(bucket uint64) (uint64, error) { return s.heads[bucket], nil }
 
-// headNow is what a bucket points to now.
+// headNow reads a bucket's pointer again.
 func (s *pointerSet) headNow(bucket uint64) (uint64, error) {
 	return readWord(s.memory, s.buckets+bucket*8)
 }
 
-// readBucket reads one bucket until two readings of it agree.
+// readBucket reads one bucket until two readings agree.
 func (s *pointerSet) readBucket(bucket uint64) (cursor, error) {
 	var last cursor
 	for try := range maxTries {
 		if try%16 == 15 {
-			time.Sleep(time.Duration(try) * time.Microsecond) // out of step with what changes it
+			time.Sleep(time.Duration(try) * time.Microsecond) // get out of step with the program
 		}
 		before, err := s.headNow(bucket)
 		if errors.Is(err, errUnreadable) {
@@ -204,27 +203,27 @@ func (s *pointerSet) readBucket(bucket uint64) (cursor, error) {
 	return cursor{}, errChanging
 }
 
-// cursor goes along the nodes of a bucket.
+// cursor walks the nodes of a bucket.
 type cursor struct {
 	bucket       uint64
 	before, node uint64
 	values       []uint64
 	one          [1]uint64 // most buckets have one
-	bad          bool      // what was read does not fit together
+	bad          bool      // the nodes are inconsistent
 }
 
 func (c *cursor) agrees(o *cursor) bool {
 	return !c.bad && !o.bad && slices.Equal(c.values, o.values)
 }
 
-// node is what a node of the set holds.
+// node is a node of the set.
 type node struct{ next, value uint64 }
 
-// walk takes cursors from before their first nodes to the ends of their buckets.
-// head is what other buckets point to.
+// walk moves cursors from before their first nodes to the ends of their buckets. head
+// returns the pointers of other buckets.
 func (s *pointerSet) walk(cursors []cursor, head func(uint64) (uint64, error)) error {
-	// the nodes before others are most of all nodes: those in a bucket of their own,
-	// and the last of each other
+	// the nodes in front of buckets are most of all nodes: single ones, and the last of
+	// each other bucket
 	at := make([]uint64, len(cursors))
 	for i := range cursors {
 		at[i] = cursors[i].before
@@ -247,7 +246,7 @@ func (s *pointerSet) walk(cursors []cursor, head func(uint64) (uint64, error)) e
 			known[c.before] = n
 		}
 	}
-	left := 4 * (s.count + maxBucket) // steps
+	left := 4 * (s.count + maxBucket) // steps left
 	for len(active) > 0 {
 		going := active[:0]
 		at = at[:0]
@@ -263,7 +262,7 @@ func (s *pointerSet) walk(cursors []cursor, head func(uint64) (uint64, error)) e
 		}
 		active = going
 		if left -= min(left, uint64(len(active))); left == 0 {
-			return fmt.Errorf("%#x: %w: its elements go round in circles", s.address, errNoSet)
+			return fmt.Errorf("%#x: %w: its elements form a cycle", s.address, errNoSet)
 		}
 		pieces = piecesOf(at, 16)
 		if err := s.memory.read(pieces); err != nil {
@@ -282,7 +281,7 @@ func (s *pointerSet) walk(cursors []cursor, head func(uint64) (uint64, error)) e
 	return nil
 }
 
-// ended reports whether no node follows. A bucket that points anywhere has one.
+// ended reports whether there is no next node. A bucket with a pointer has at least one.
 func (c *cursor) ended() bool {
 	if c.node == 0 && len(c.values) == 0 {
 		c.bad = true
@@ -290,8 +289,8 @@ func (c *cursor) ended() bool {
 	return c.node == 0
 }
 
-// take takes what a node holds, and reports whether the bucket goes on. It ends at
-// another's first node, which has to be known as the one behind this one's last.
+// take adds a node to the bucket, and reports whether the bucket continues. It ends at the
+// first node of another bucket, whose pointer must lead to this one's last node.
 func (c *cursor) take(n node, count uint64, head func(uint64) (uint64, error)) bool {
 	if bucket := n.value % count; bucket != c.bucket {
 		before, err := head(bucket)

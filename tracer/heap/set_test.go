@@ -1,7 +1,6 @@
 package heap
 
-// Sets and buffers in a memory that is not a process's: one that is damaged, and one
-// that changes while it is read.
+// Sets and buffers in a synthetic memory: damaged, and changing while they are read.
 
 import (
 	"encoding/binary"
@@ -16,10 +15,10 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// fakeMemory is a memory by pages; what has none is not readable.
+// fakeMemory is a memory made of pages; the rest is not readable.
 type fakeMemory struct {
 	pages map[uint64][]byte
-	// between is called before each piece that is read
+	// between is called before each read of a piece
 	between func()
 }
 
@@ -63,20 +62,20 @@ func (m *fakeMemory) get(address uint64) uint64 {
 	return binary.LittleEndian.Uint64(m.pages[address/fakePage][address%fakePage:])
 }
 
-// Where fakeSet puts things.
+// The addresses that fakeSet uses.
 const (
 	fakeSetAt   = 0x10000
 	fakeBuckets = 0x1000000
 	fakeNodes   = 0x9000000
 )
 
-// fakeSet does as libstdc++'s unordered_set<T*> does.
+// fakeSet behaves like libstdc++'s unordered_set<T*>.
 type fakeSet struct {
 	*fakeMemory
 	count uint64
 	free  []uint64 // nodes, the last freed first
 	nodes uint64
-	moved uint64 // how often the buckets were
+	moved uint64 // how often the buckets moved
 }
 
 func newFakeSet(count uint64) *fakeSet {
@@ -138,7 +137,7 @@ func (s *fakeSet) erase(value uint64) {
 	s.resize(-1)
 }
 
-// grow takes other buckets, and as many more.
+// grow allocates more buckets, and frees the old ones.
 func (s *fakeSet) grow() {
 	node := s.next(fakeSetAt + setFirst)
 	s.put(s.buckets(), slices.Repeat([]uint64{0xdead}, int(s.count))...)
@@ -153,7 +152,7 @@ func (s *fakeSet) grow() {
 	}
 }
 
-// pointers are n different ones, as malloc gives.
+// pointers returns n different ones like those of malloc.
 func pointers(n int, dice *rand.Rand) []uint64 {
 	set := make(map[uint64]bool)
 	for len(set) < n {
@@ -184,7 +183,7 @@ func TestNewSet(t *testing.T) {
 	qt.Check(t, qt.HasLen(got, 0))
 }
 
-func TestWhatStaysInAChangingSetIsFound(t *testing.T) {
+func TestChangingSet(t *testing.T) {
 	for _, size := range []int{5, 100, 3000} {
 		dice := rand.New(rand.NewPCG(3, uint64(size)))
 		s := newFakeSet(uint64(size*5/4 + 8))
@@ -317,7 +316,7 @@ func TestLargeAllocationsAreSkipped(t *testing.T) {
 		{0, size | 1, at + size, false},     // a chunk of a heap
 		{0, size | 4, at + size, false},
 		{16, size | 2, at + size, false},
-		{0, 0x2000 | 2, at + size, false}, // not worth it
+		{0, 0x2000 | 2, at + size, false}, // not worth skipping
 		{0, size + 16 | 2, at + 2*size, false},
 		{0, ^uint64(0) &^ 5, at + size, false},
 	} {

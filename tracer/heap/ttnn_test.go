@@ -1,6 +1,6 @@
 package heap
 
-// What is read from the memory of the real ttnn, beside what its own allocator says.
+// Objects read from the memory of the real ttnn, compared with its own allocator.
 
 import (
 	"bytes"
@@ -24,24 +24,24 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// heldView is what the library says of a region, in bytes of each bank.
-type heldView struct {
+// allocatorView is the library's account of a region, in bytes of each bank.
+type allocatorView struct {
 	Banks            uint32 `json:"banks"`
 	BytesPerBank     uint64 `json:"bytes_per_bank"`
 	AllocatedPerBank uint64 `json:"allocated_per_bank"`
 }
 
-// holding is a program that holds buffers and waits.
-type holding struct {
+// heldProgram is held.py, a program that allocates buffers and waits.
+type heldProgram struct {
 	pid     int
 	library *Library
 	bias    uint64
 	chips   []int
-	regions map[string]heldView
+	regions map[string]allocatorView
 }
 
-// startHolding starts held.py and waits until it holds what it wants to.
-func startHolding(t *testing.T, version string, board rig.Board, args ...string) *holding {
+// startHeld starts held.py and waits until it has allocated its buffers.
+func startHeld(t *testing.T, version string, board rig.Board, args ...string) *heldProgram {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("reading another process's memory needs root")
@@ -72,17 +72,17 @@ func startHolding(t *testing.T, version string, board rig.Board, args ...string)
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", stderr.String()))
 	qt.Assert(t, qt.IsTrue(strings.HasPrefix(string(line[:n]), "holding")))
 	if stderr.Len() > 0 {
-		t.Log(strings.TrimSpace(stderr.String())) // what was refused
+		t.Log(strings.TrimSpace(stderr.String())) // failed allocations
 	}
 
-	h := &holding{pid: p.Process.Pid}
+	h := &heldProgram{pid: p.Process.Pid}
 	h.library, h.bias = openMappedLibrary(t, h.pid)
 	text, err := os.ReadFile(checkpoints)
 	qt.Assert(t, qt.IsNil(err))
 	var c struct {
 		Devices []struct {
-			Chips   []int               `json:"chips"`
-			Regions map[string]heldView `json:"regions"`
+			Chips   []int                    `json:"chips"`
+			Regions map[string]allocatorView `json:"regions"`
 		} `json:"devices"`
 	}
 	qt.Assert(t, qt.IsNil(json.Unmarshal(text, &c)))
@@ -114,13 +114,13 @@ func openMappedLibrary(t *testing.T, pid int) (*Library, uint64) {
 	return nil, 0
 }
 
-// heldThings is what was read.
-type heldThings struct {
+// readObjects is what was read.
+type readObjects struct {
 	devices []Device
 	buffers []Buffer
 }
 
-func (h *holding) read(t *testing.T) (read heldThings) {
+func (h *heldProgram) read(t *testing.T) (read readObjects) {
 	t.Helper()
 	start := time.Now()
 	err := h.library.Read(context.Background(), h.pid, h.bias, func(d Device, list []Buffer) {
@@ -132,11 +132,11 @@ func (h *holding) read(t *testing.T) (read heldThings) {
 	return read
 }
 
-var heldRegions = map[string]event.Region{"DRAM": event.DRAM, "L1": event.L1, "L1_SMALL": event.L1Small, "TRACE": event.Trace}
+var regionsByName = map[string]event.Region{"DRAM": event.DRAM, "L1": event.L1, "L1_SMALL": event.L1Small, "TRACE": event.Trace}
 
-// check compares what was read with what the library says; extra is what may have
-// been allocated since, in bytes of each bank of DRAM.
-func (h *holding) check(t *testing.T, read heldThings, extra uint64) {
+// check compares what was read with the library's account; extra is what may have been
+// allocated since, in bytes of each bank of DRAM.
+func (h *heldProgram) check(t *testing.T, read readObjects, extra uint64) {
 	t.Helper()
 	var open []Device
 	for _, d := range read.devices {
@@ -148,7 +148,7 @@ func (h *holding) check(t *testing.T, read heldThings, extra uint64) {
 	qt.Check(t, qt.IsTrue(open[0].Mesh))
 	qt.Check(t, qt.DeepEquals(open[0].Chips, h.chips))
 	for name, want := range h.regions {
-		region := heldRegions[name]
+		region := regionsByName[name]
 		got := open[0].Banks[region]
 		qt.Check(t, qt.Equals(got.BytesPerBank, want.BytesPerBank), qt.Commentf("%s", name))
 		if want.BytesPerBank > 0 {
@@ -175,7 +175,7 @@ func (h *holding) check(t *testing.T, read heldThings, extra uint64) {
 	}
 }
 
-func TestHeldBuffersAreThoseOfTheAllocator(t *testing.T) {
+func TestLiveBuffersEqualAllocator(t *testing.T) {
 	for _, c := range []struct {
 		version string
 		board   rig.Board
@@ -186,7 +186,7 @@ func TestHeldBuffersAreThoseOfTheAllocator(t *testing.T) {
 		{"0.68.0", "n150"}, {"0.68.0", "t3000"},
 	} {
 		t.Run(c.version+"/"+string(c.board), func(t *testing.T) {
-			h := startHolding(t, c.version, c.board)
+			h := startHeld(t, c.version, c.board)
 			read := h.read(t)
 			h.check(t, read, 0)
 			sharded := 0
@@ -200,15 +200,15 @@ func TestHeldBuffersAreThoseOfTheAllocator(t *testing.T) {
 	}
 }
 
-func TestTenThousandHeldBuffers(t *testing.T) {
-	h := startHolding(t, "0.81.1", "n150", "10000")
+func TestTenThousandLiveBuffers(t *testing.T) {
+	h := startHeld(t, "0.81.1", "n150", "10000")
 	read := h.read(t)
 	h.check(t, read, 0)
 	qt.Check(t, qt.IsTrue(len(read.buffers) >= 10000))
 }
 
-func TestHeldBuffersOfABusyProcess(t *testing.T) {
-	h := startHolding(t, "0.81.1", "n150", "2000", "busy")
+func TestLiveBuffersOfBusyProcess(t *testing.T) {
+	h := startHeld(t, "0.81.1", "n150", "2000", "busy")
 	always := make(map[uint64]int)
 	const readings = 20
 	for range readings {
@@ -222,11 +222,11 @@ func TestHeldBuffersOfABusyProcess(t *testing.T) {
 		}
 	}
 	maps.DeleteFunc(always, func(_ uint64, n int) bool { return n < readings })
-	qt.Check(t, qt.HasLen(always, 2017)) // what stays is found each time
+	qt.Check(t, qt.HasLen(always, 2017)) // permanent buffers are found each time
 }
 
-func TestReadingAProcessThatHasEnded(t *testing.T) {
-	h := startHolding(t, "0.81.1", "n150")
+func TestReadEndedProcess(t *testing.T) {
+	h := startHeld(t, "0.81.1", "n150")
 	p, err := os.FindProcess(h.pid)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(p.Kill()))

@@ -1,6 +1,6 @@
 package heap
 
-// A process's devices and buffers in a memory that is made up, and damaged.
+// A process's devices and buffers in a synthetic memory, intact and damaged.
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// Where fakeWorld puts things, and the layout that it follows.
+// The addresses that fakeWorld uses, and its layout.
 const (
 	worldMesh      = 0x100000
 	worldChip      = 0x101000 // each 0x100 further
@@ -34,7 +34,7 @@ const (
 	worldBias                       = 0x7f0000000000
 )
 
-// worldLibrary has a layout as a library might.
+// worldLibrary returns a library with a possible layout.
 func worldLibrary() *Library {
 	l := &Library{Layout: &layout.Layout{
 		Fields: map[string]layout.Chain{
@@ -100,7 +100,7 @@ func fakeWorld() (*fakeSet, *scanner) {
 		m.put(at+0x80, worldRanges, worldRanges+32, 0, 0, 0, 0, 0)
 		s.insert(at)
 	}
-	// the header that was filled is the one at fakeSetAt
+	// the header in use is the one at fakeSetAt
 	first := s.get(fakeSetAt + setFirst)
 	m.put(worldAllocator+0x110, first, 6)
 	for bucket := range s.count {
@@ -123,9 +123,9 @@ func fakeWorld() (*fakeSet, *scanner) {
 	return s, &scanner{reader: r, devices: make(map[uint64]bool), allocators: make(map[uint64]bool)}
 }
 
-// look tells of the mesh.
-func (s *scanner) look(at ...uint64) (devices []Device, buffers []Buffer, err error) {
-	s.found = func(d Device, list []Buffer) {
+// readAll reads devices.
+func (s *scanner) readAll(at ...uint64) (devices []Device, buffers []Buffer, err error) {
+	s.report = func(d Device, list []Buffer) {
 		devices = append(devices, d)
 		buffers = append(buffers, list...)
 	}
@@ -139,10 +139,10 @@ func (s *scanner) look(at ...uint64) (devices []Device, buffers []Buffer, err er
 
 func TestFakeWorld(t *testing.T) {
 	_, s := fakeWorld()
-	devices, buffers, err := s.look(worldMesh, worldMesh, worldChip)
+	devices, buffers, err := s.readAll(worldMesh, worldMesh, worldChip)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(s.problems, 0), qt.Commentf("%v", s.problems))
-	qt.Assert(t, qt.HasLen(devices, 1)) // a chip without an allocator is none
+	qt.Assert(t, qt.HasLen(devices, 1)) // a chip without an allocator is left out
 	qt.Check(t, qt.DeepEquals(devices[0].Chips, []int{4, 5}))
 	qt.Check(t, qt.Equals(devices[0].Allocator, worldAllocator))
 	qt.Check(t, qt.Equals(devices[0].Banks[event.L1], Bank(bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 9, AlignmentBytes: 32})))
@@ -159,9 +159,9 @@ func TestFakeWorld(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotKnownIsNamed: a buffer is told of without what is not known of it, or
-// not at all, and the error says so.
-func TestWhatIsNotKnownIsNamed(t *testing.T) {
+// A buffer with unknown properties is returned without them, or left out, and the error
+// says so.
+func TestUnknownPropertiesAreNamed(t *testing.T) {
 	const buffer = worldBuffers + 5*0x100 // sharded
 	for _, c := range []struct {
 		name      string
@@ -169,9 +169,9 @@ func TestWhatIsNotKnownIsNamed(t *testing.T) {
 		buffers   int
 		mentioned string
 	}{
-		{"no block", func(m *fakeMemory, _ *scanner) { m.put(worldBlocks+0x200, 1) }, 6, "1 sharded buffers in L1: not known"},
-		{"no blocks", func(_ *fakeMemory, s *scanner) { s.Layout.FreeList.Sizes = 0 }, 6, "2 sharded buffers in L1: not known"},
-		{"no cores", func(m *fakeMemory, _ *scanner) { m.put(buffer+0x80, 0, 0) }, 6, "1 sharded buffers in L1: not known"},
+		{"no block", func(m *fakeMemory, _ *scanner) { m.put(worldBlocks+0x200, 1) }, 6, "1 sharded buffers in L1: bytes per bank unknown"},
+		{"no blocks", func(_ *fakeMemory, s *scanner) { s.Layout.FreeList.Sizes = 0 }, 6, "2 sharded buffers in L1: bytes per bank unknown"},
+		{"no cores", func(m *fakeMemory, _ *scanner) { m.put(buffer+0x80, 0, 0) }, 6, "1 sharded buffers in L1: bytes per bank unknown"},
 		{"cores nowhere", func(m *fakeMemory, _ *scanner) { m.put(buffer+0x80, 1<<40, 1<<40+32) }, 6, "1 sharded"},
 		{"far too many cores", func(m *fakeMemory, _ *scanner) { m.put(worldRanges, 0, 0, 1<<40, 1<<40) }, 6, "2 sharded"},
 		{"no layout of cores", func(_ *fakeMemory, s *scanner) { s.Layout.ShardCores = layout.ShardCores{} }, 6, "2 sharded"},
@@ -188,7 +188,7 @@ func TestWhatIsNotKnownIsNamed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w, s := fakeWorld()
 			c.damage(w.fakeMemory, s)
-			devices, buffers, err := s.look(worldMesh)
+			devices, buffers, err := s.readAll(worldMesh)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Check(t, qt.HasLen(devices, 1))
 			qt.Check(t, qt.HasLen(buffers, c.buffers))
@@ -207,8 +207,8 @@ func TestWhatIsNotKnownIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOfADevice: objects that are gone are no devices, whatever is left.
-func TestWhatIsLeftOfADevice(t *testing.T) {
+// Destroyed objects are not taken for devices, whatever remains of them.
+func TestDestroyedDevices(t *testing.T) {
 	for _, at := range []uint64{
 		worldMesh, worldMesh + 0x20, worldMesh + 0x38, worldChip, worldTracker + 0x40, worldTracker + 0x48,
 		worldManager + 0x60, worldVectors + 0x100, worldAllocator + 8, worldAllocator + 0x10, worldBanks + 0x20,
@@ -217,7 +217,7 @@ func TestWhatIsLeftOfADevice(t *testing.T) {
 		for _, with := range []uint64{0, 0x5a5a5a5a5a5a, worldBias, ^uint64(0)} {
 			w, s := fakeWorld()
 			w.put(at, with)
-			devices, _, err := s.look(worldMesh)
+			devices, _, err := s.readAll(worldMesh)
 			qt.Check(t, qt.IsNil(err))
 			qt.Check(t, qt.HasLen(devices, 0), qt.Commentf("%#x: %#x", at, with))
 			qt.Check(t, qt.HasLen(s.problems, 0))
@@ -225,8 +225,7 @@ func TestWhatIsLeftOfADevice(t *testing.T) {
 	}
 }
 
-// TestDamagedWorld: whatever stands in memory, reading it ends, and what is told of
-// as a buffer looks like one.
+// Reading any damaged memory terminates, and returned buffers are plausible.
 func TestDamagedWorld(t *testing.T) {
 	dice := rand.New(rand.NewPCG(8, 9))
 	for range 100 {
@@ -239,7 +238,7 @@ func TestDamagedWorld(t *testing.T) {
 		known := []uint64{0, 1, ^uint64(0), worldMesh, worldAllocator, worldBuffers, fakeBuckets, fakeNodes, 1 << 47, worldBias + meshTable, 1 << 24}
 		for range 1 + dice.IntN(20) {
 			at := pages[dice.IntN(len(pages))]*fakePage + 8*dice.Uint64N(fakePage/8)
-			if dice.IntN(4) > 0 { // where something is
+			if dice.IntN(4) > 0 { // where there is something
 				at = at&^(fakePage-1) + 8*dice.Uint64N(0x20)
 			}
 			value := known[dice.IntN(len(known))]
@@ -248,7 +247,7 @@ func TestDamagedWorld(t *testing.T) {
 			}
 			w.put(at, value)
 		}
-		_, buffers, err := s.look(worldMesh, worldChip, worldChip+0x100)
+		_, buffers, err := s.readAll(worldMesh, worldChip, worldChip+0x100)
 		qt.Assert(t, qt.IsNil(err))
 		for _, b := range buffers {
 			qt.Assert(t, qt.IsTrue(b.Event.SizeBytes > 0 && b.Allocator != 0 && int(b.Event.Region) < event.BankedRegions))
@@ -256,8 +255,8 @@ func TestDamagedWorld(t *testing.T) {
 	}
 }
 
-// TestLayoutsThatMissAField: nothing is read, and the error names the field.
-func TestLayoutsThatMissAField(t *testing.T) {
+// Nothing is read, and the error names the field.
+func TestMissingFields(t *testing.T) {
 	for name := range worldLibrary().Layout.Fields {
 		l := worldLibrary()
 		delete(l.Layout.Fields, name)

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// BoardName is the name of the boards that chips sit on, such as "n300", where
-// Tenstorrent's kernel driver tells it; "" elsewhere, as on a mock device. The
-// driver numbers boards as the library numbers the chips that are reached over
-// PCIe; the others, behind Ethernet, have no entry of their own.
+// BoardName returns the name of the boards that chips sit on, such as "n300", from
+// Tenstorrent's kernel driver; "" where there is none, as on a mock device. The driver has
+// an entry for each chip on PCIe, in the library's order; chips behind Ethernet have none.
 func BoardName(chips []int) string {
 	for _, chip := range chips {
 		text, err := os.ReadFile(fmt.Sprintf("/sys/class/tenstorrent/tenstorrent!%d/tt_card_type", chip))

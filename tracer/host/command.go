@@ -13,24 +13,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitingName is the name under which ttmem runs itself as a process that waits
-// to become the command: its id has to be known to the kernel side before the
-// command's first instruction.
+// waitingName is the name under which ttmem runs itself as a process that waits to become
+// the command: the kernel side must know its id before the command's first instruction.
 const waitingName = "ttmem-waiting"
 
-// goFD is the descriptor from which the waiting process reads that it may go on.
+// goFD is the descriptor from which the waiting process reads the permission to go on.
 const goFD = 3
 
-// Command is a command that is started but does not run yet.
+// Command is a command that has been started but is not running yet.
 type Command struct {
 	cmd       *exec.Cmd
 	startPipe *os.File
 }
 
-// Streams are the standard streams of a command. The zero value are ttmem's own.
+// Streams are the standard streams of a command. The zero value stands for ttmem's own.
 type Streams struct{ In, Out, Err *os.File }
 
-// StartCommand starts a command and stops short of its first instruction, until Go is
+// StartCommand starts a command and stops it before its first instruction, until Go is
 // called.
 func StartCommand(args []string, streams Streams) (*Command, error) {
 	path, err := exec.LookPath(args[0])
@@ -57,16 +56,16 @@ func StartCommand(args []string, streams Streams) (*Command, error) {
 	return &Command{cmd, write}, nil
 }
 
-// isText reports whether the kernel will refuse a command as it is a text that does not say
-// which program runs it. A shell would run it itself. Where other formats are registered
-// (binfmt_misc) that cannot be known.
+// isText reports whether the kernel will refuse a command because it is a text without #!.
+// A shell would run it itself. With other formats registered (binfmt_misc) this cannot be
+// known.
 func isText(path string) bool {
 	if formats, _ := filepath.Glob("/proc/sys/fs/binfmt_misc/*"); len(formats) > 2 {
 		return false
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return false // it may be executed, and not read
+		return false // it may be executable but not readable
 	}
 	defer f.Close()
 	var b [256]byte
@@ -74,7 +73,7 @@ func isText(path string) bool {
 	return !bytes.HasPrefix(b[:n], []byte("#!")) && !bytes.ContainsRune(b[:n], 0)
 }
 
-// PID is the command's process.
+// PID is the id of the command's process.
 func (c *Command) PID() int { return c.cmd.Process.Pid }
 
 // Go lets the command run.
@@ -83,17 +82,17 @@ func (c *Command) Go() error {
 	return errors.Join(err, c.startPipe.Close())
 }
 
-// Cancel ends a command that was not let run.
+// Cancel ends a command that has not been let run.
 func (c *Command) Cancel() {
 	c.startPipe.Close()
 	c.cmd.Wait()
 }
 
-// Signal passes a signal on.
+// Signal forwards a signal.
 func (c *Command) Signal(s os.Signal) { _ = c.cmd.Process.Signal(s) }
 
-// Wait waits for the command's end and gives its exit status as a shell does:
-// 128 and the signal's number where a signal ended it.
+// Wait waits for the command's end and returns its exit status in the form of a shell: 128
+// plus the signal's number if a signal ended it.
 func (c *Command) Wait() int {
 	err := c.cmd.Wait()
 	var exit *exec.ExitError
@@ -111,9 +110,8 @@ func (c *Command) Wait() int {
 	return status.ExitStatus()
 }
 
-// BecomeCommand is to be called first thing by main: in the process that
-// StartCommand made it waits and then becomes the command. In every other it
-// returns.
+// BecomeCommand must be the first call in main. In the process that StartCommand made, it
+// waits and then becomes the command. In every other process it returns.
 func BecomeCommand() {
 	if len(os.Args) < 3 || os.Args[0] != waitingName {
 		return
@@ -128,9 +126,9 @@ func BecomeCommand() {
 	os.Exit(126)
 }
 
-// LikelyLibraries are the tt-metal libraries that a command will probably map:
-// those of the Python environment that it lies in. To be attached to them before
-// they are mapped saves a race; others are discovered when they are mapped.
+// LikelyLibraries are the tt-metal libraries that a command will probably map: those of its
+// Python environment. Attaching before they are mapped avoids a race; others are discovered
+// when they are mapped.
 func LikelyLibraries(command string) []string {
 	path, err := exec.LookPath(command)
 	if err != nil {

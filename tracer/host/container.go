@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Identity is what a process belongs to: the user that it runs as, its container and its
-// Kubernetes pod, and its id in its own PID namespace. What cannot be read because
-// the process has ended is left empty.
+// Identity is the user that a process runs as, its container and Kubernetes pod, and its id
+// in its own PID namespace. Fields that cannot be read because the process has ended stay
+// empty.
 type Identity struct {
 	UID            int
 	Container, Pod string
@@ -29,8 +29,8 @@ func IdentityOf(pid int) Identity {
 	return id
 }
 
-// parseStatus reads the effective user of a /proc/PID/status, and the process's id in
-// the innermost PID namespace that it is in; 0 where that is the reader's own.
+// parseStatus reads the effective user from a /proc/PID/status, and the id in the process's
+// innermost PID namespace; 0 if that is the reader's own.
 func parseStatus(text string) (uid, innerPID int) {
 	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(line, ":")
@@ -49,21 +49,19 @@ func parseStatus(text string) (uid, innerPID int) {
 	return uid, innerPID
 }
 
-// Container runtimes name the cgroup of a container after it: Docker, containerd,
-// CRI-O and podman by its id of 64 hexadecimal digits, alone or between the
-// runtime's name and ".scope". A conmon is the program on the host that looks after
-// a container.
+// Container runtimes name the cgroup of a container after it: Docker, containerd, CRI-O and
+// podman use its id of 64 hexadecimal digits, alone or between the runtime's name and
+// ".scope". A conmon is the host process that monitors a container.
 var (
 	runtimeCgroup = regexp.MustCompile(`^([a-z][a-z-]*-)?([0-9a-f]{64})(\.scope)?$`)
-	// kubelet's, with cgroupfs and with systemd, where dashes are told apart from
-	// those that nest slices by writing them as underscores; the uid of a static pod
-	// is a hash
+	// kubelet's, with cgroupfs and with systemd, where dashes in the uid become underscores
+	// because a dash nests slices; the uid of a static pod is a hash
 	podCgroup = regexp.MustCompile(`^(?:[a-z-]*kubepods[a-z-]*-)?pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?$`)
 )
 
-// parseCgroups finds the container and the pod in a /proc/PID/cgroup, whose lines are
-// hierarchy:controllers:path: one with cgroup v2, one for each hierarchy with v1. The
-// innermost container is meant where one runs in another.
+// parseCgroups finds the container and the pod in a /proc/PID/cgroup. Its lines are
+// hierarchy:controllers:path: one with cgroup v2, one per hierarchy with v1. The innermost
+// container counts.
 func parseCgroups(text string) (container, pod string) {
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -81,8 +79,8 @@ func parseCgroups(text string) (container, pod string) {
 	return container, pod
 }
 
-// parseCgroup finds the innermost container and pod in a cgroup's path. In a cgroup
-// namespace the path is from its root, and leads out of it with "..".
+// parseCgroup finds the innermost container and pod in the path of a cgroup. In a cgroup
+// namespace the path starts at the namespace's root, and leads out of it with "..".
 func parseCgroup(path string) (container, pod string) {
 	var parent string
 	// runc in cgroupfs mode, under a kubelet in systemd mode, makes one name of
@@ -99,8 +97,8 @@ func parseCgroup(path string) (container, pod string) {
 	return container, pod
 }
 
-// containerName is the id or name of the container that a cgroup is of; "" where it
-// is none's.
+// containerName returns the id or name of a cgroup's container; "" if the cgroup is not a
+// container's.
 func containerName(parent, name string) string {
 	if m := runtimeCgroup.FindStringSubmatch(name); m != nil {
 		if strings.HasSuffix(m[1], "conmon-") {
@@ -108,16 +106,16 @@ func containerName(parent, name string) string {
 		}
 		return m[2]
 	}
-	// LXC and Incus: lxc/NAME, lxc.payload/NAME and lxc.payload.NAME; beside them
-	// lie lxc.monitor ones, of the programs that look after the containers
+	// LXC and Incus: lxc/NAME, lxc.payload/NAME and lxc.payload.NAME; the lxc.monitor
+	// cgroups beside them are of the programs that monitor the containers
 	if parent == "lxc" || parent == "lxc.payload" {
 		return name
 	}
 	if machine, ok := strings.CutPrefix(name, "lxc.payload."); ok {
 		return machine
 	}
-	// systemd-nspawn, as a service and from a shell, and other machines that
-	// systemd-machined knows: virtual ones are no containers
+	// systemd-nspawn, as a service and from a shell, and other machines registered with
+	// systemd-machined; virtual machines are no containers
 	if machine, ok := cutBoth(name, "systemd-nspawn@", ".service"); ok {
 		return unescapeUnit(machine)
 	}
@@ -127,7 +125,7 @@ func containerName(parent, name string) string {
 	return ""
 }
 
-// cutBoth is what stands between a prefix and a suffix.
+// cutBoth returns the text between a prefix and a suffix.
 func cutBoth(s, prefix, suffix string) (string, bool) {
 	s, ok := strings.CutPrefix(s, prefix)
 	if !ok {
@@ -138,7 +136,7 @@ func cutBoth(s, prefix, suffix string) (string, bool) {
 
 var escapedByte = regexp.MustCompile(`\\x[0-9a-f]{2}`)
 
-// unescapeUnit undoes systemd's escapes in the name of a unit: \x2d is a dash.
+// unescapeUnit decodes systemd's escapes in the name of a unit: \x2d is a dash.
 func unescapeUnit(name string) string {
 	return escapedByte.ReplaceAllStringFunc(name, func(s string) string {
 		b, err := strconv.ParseUint(s[2:], 16, 8)

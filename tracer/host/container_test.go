@@ -103,17 +103,17 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-// TestIdentityOfEnded: nothing is said of a process that is gone.
+// The identity of an ended process is empty.
 func TestIdentityOfEnded(t *testing.T) {
 	p := exec.Command("true")
 	qt.Assert(t, qt.IsNil(p.Run()))
 	qt.Check(t, qt.Equals(IdentityOf(p.Process.Pid), Identity{}))
 }
 
-// TestIdentityOf: a process's user is the one that it runs as now.
+// The user of a process is its current one.
 func TestIdentityOf(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to run a process as somebody else")
+		t.Skip("needs root to run a process as another user")
 	}
 	p := exec.Command("sleep", "60")
 	p.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -123,8 +123,8 @@ func TestIdentityOf(t *testing.T) {
 	qt.Check(t, qt.Equals(IdentityOf(p.Process.Pid).ContainerPID, 0))
 }
 
-// TestFirstThreadEnded: a process whose first thread has ended is looked at through
-// one that goes on, and is still found by what it maps.
+// A process whose first thread has ended is read through another thread, and is still found
+// by its mappings.
 func TestFirstThreadEnded(t *testing.T) {
 	const program = `
 import ctypes, sys, threading
@@ -155,7 +155,7 @@ ctypes.CDLL(None).syscall(60, 0) # exit: of this thread alone
 	qt.Check(t, qt.StringContains(CommandLine(p.Process.Pid), "CDLL"))
 
 	stdin.Close()
-	for range 1000 { // it is not waited for yet
+	for range 1000 { // it has no parent that waits for it yet
 		if Ended(p.Process.Pid) {
 			return
 		}

@@ -6,24 +6,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A library that is overwritten in place keeps its inode, and with it the kernel's
-// probes, which would then be put into the middle of other instructions and kill the
-// processes that run them. A lease on the file makes the writer wait until the probes
-// are gone: the process that has it gets a SIGIO. Files that are replaced, as pip and
-// compilers do it, are no matter.
+// A library that is overwritten in place keeps its inode, and with it the kernel's probes,
+// which would then be written into the middle of other instructions and kill the processes
+// that run them. A lease on the file makes the writer wait until the probes are gone; the
+// lease holder gets a SIGIO. Files that are replaced, as pip and compilers do, are not
+// affected.
 
-// TakeLease has writers to a file wait; unix.EAGAIN says that it is open for writing.
+// TakeLease makes writers to a file wait; unix.EAGAIN means that it is open for writing.
 func TakeLease(file *os.File) error {
 	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err
 }
 
-// LeaseBroken reports whether a writer waits for a file that there is a lease on: while a
-// lease is being broken the kernel gives it as what it is to become.
+// LeaseBroken reports whether a writer waits for a leased file: while a lease is being
+// broken, the kernel returns its future type.
 func LeaseBroken(file *os.File) bool {
 	lease, err := unix.FcntlInt(file.Fd(), unix.F_GETLEASE, 0)
 	return err == nil && lease == unix.F_UNLCK
 }
 
-// EndLease lets writers to a file go on.
+// EndLease lets writers continue.
 func EndLease(file *os.File) { _, _ = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_UNLCK) }

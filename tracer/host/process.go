@@ -1,5 +1,5 @@
-// Package host reads the processes of the host: what they map, as it is and as it changes,
-// their users and containers, files and memory. It starts the commands that are traced.
+// Package host reads the processes of the host: their mappings and changes of these, users,
+// containers, files and memory. It also starts the commands that are traced.
 package host
 
 import (
@@ -15,14 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mapping is an executable mapping, as /proc/PID/maps has it.
+// Mapping is an executable mapping from /proc/PID/maps.
 type Mapping struct {
 	Start, End, Offset uint64
-	File               FileID // no inode: it is no file's
-	Path               string // "", or "[vdso]" and the like, where it is no file's
+	File               FileID // without an inode: not backed by a file
+	Path               string // "", or "[vdso]" and the like, if not backed by a file
 }
 
-// CodeMappings are the executable mappings of a process, ascending.
+// CodeMappings returns the executable mappings of a process, in ascending order.
 func CodeMappings(pid int) ([]Mapping, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -42,7 +42,7 @@ func CodeMappings(pid int) ([]Mapping, error) {
 	return maps, nil
 }
 
-// FileMappings are the files that a process maps as code.
+// FileMappings returns the files that a process maps as code.
 func FileMappings(pid int) ([]Mapping, error) {
 	maps, err := CodeMappings(pid)
 	return slices.DeleteFunc(maps, func(m Mapping) bool { return m.File.Inode == 0 }), err
@@ -61,7 +61,7 @@ func ParseCodeMapping(line string) (Mapping, bool) {
 	return parseMapping(line)
 }
 
-// parseMapping reads such a line of any mapping.
+// parseMapping parses the line of any mapping.
 func parseMapping(line string) (Mapping, bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 5 {
@@ -85,17 +85,17 @@ func parseMapping(line string) (Mapping, bool) {
 		Start: numbers[0], End: numbers[1], Offset: numbers[2],
 		File: FileID{Major: uint32(numbers[3]), Minor: uint32(numbers[4]), Inode: inode},
 	}
-	// the path is all that follows, blanks included
+	// the path is the rest of the line, including blanks
 	if i := strings.IndexByte(line, '/'); i >= 0 {
 		m.Path = strings.TrimSuffix(line[i:], " (deleted)")
 	} else if len(fields) > 5 {
 		m.Path = fields[5]
 	}
-	return m, m.End > m.Start && m.Start < 1<<63 // vsyscall is no code that runs
+	return m, m.End > m.Start && m.Start < 1<<63 // vsyscall is not executed
 }
 
-// OpenMapped opens the very file that a process has mapped there, also when it
-// was deleted or replaced, or lies in another mount namespace.
+// OpenMapped opens the file that a process has mapped at these addresses, even if it was
+// deleted or replaced, or lies in another mount namespace.
 func OpenMapped(pid int, start, end uint64) (*os.File, error) {
 	file := fmt.Sprintf("map_files/%x-%x", start, end)
 	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, file))
@@ -107,9 +107,8 @@ func OpenMapped(pid int, start, end uint64) (*os.File, error) {
 	return f, err
 }
 
-// FileIDOf is what the maps of a process that maps the file would say of it. On
-// overlayfs and btrfs stat(2) says something else, so that the file is mapped to
-// find out.
+// FileIDOf returns the identity that /proc/PID/maps shows for a file. On overlayfs and
+// btrfs stat(2) differs from it, so the file is mapped to find out.
 func FileIDOf(file *os.File) (FileID, error) {
 	mem, err := unix.Mmap(int(file.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
 	if err != nil {
@@ -129,7 +128,7 @@ func FileIDOf(file *os.File) (FileID, error) {
 	return FileID{}, fmt.Errorf("mapping %s: not found among the mappings", file.Name())
 }
 
-// addressOf is where bytes lie in this process.
+// addressOf returns the address of bytes in this process.
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 // ReadMemory reads memory of a process.
@@ -144,9 +143,9 @@ func ReadMemory(pid int, at uint64, n int) ([]byte, error) {
 	return b, err
 }
 
-// ProcDir is the folder of /proc that describes a process: its own, or, where its
-// first thread has ended before the others, that of one of those. The first thread's
-// has no mappings, command line or cgroup any more.
+// ProcDir returns the folder of /proc that describes a process: its own or, if its first
+// thread has ended before the others, that of another thread. The first thread's folder
+// then has no mappings, command line or cgroup.
 func ProcDir(pid int) string {
 	own := fmt.Sprintf("/proc/%d", pid)
 	if !isZombie(own) {
@@ -164,7 +163,7 @@ func ProcDir(pid int) string {
 	return own
 }
 
-// isZombie reports whether the thread of a folder of /proc has ended.
+// isZombie reports whether the thread of a folder in /proc has ended.
 func isZombie(dir string) bool {
 	text, err := os.ReadFile(dir + "/stat")
 	if err != nil {
@@ -175,8 +174,8 @@ func isZombie(dir string) bool {
 	return ok && (strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"))
 }
 
-// ProcessOf is the process that a thread belongs to: itself for a process's id, and
-// for one that is not there.
+// ProcessOf returns the process of a thread. It returns the id itself for a process, and
+// for a thread that does not exist.
 func ProcessOf(tid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err == nil {
@@ -194,15 +193,15 @@ func ProcessOf(tid int) int {
 // Running reports whether a process exists.
 func Running(pid int) bool { return unix.Kill(pid, 0) != unix.ESRCH }
 
-// Ended reports whether a process has ended, or is only waited for. One whose first
-// thread has ended goes on as long as it has others.
+// Ended reports whether a process has ended, even if its parent has not waited for it. A
+// process whose first thread has ended runs as long as it has others.
 func Ended(pid int) bool {
 	dir := ProcDir(pid)
 	_, err := os.Stat(dir)
 	return err != nil || isZombie(dir)
 }
 
-// Parent is the parent of a process, 0 where that is not known.
+// Parent returns the parent of a process; 0 if unknown.
 func Parent(pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -217,21 +216,21 @@ func Parent(pid int) int {
 	return 0
 }
 
-// HasNoMemory reports whether a process has ended, or has come so far in ending that
-// nothing of its memory is left.
+// HasNoMemory reports whether a process has ended, or has released its memory on the way
+// there.
 func HasNoMemory(pid int) bool {
 	maps, err := FileMappings(pid)
 	return err != nil || len(maps) == 0
 }
 
-// MappedPath is the path under which a process sees a mapped file.
+// MappedPath returns the path under which a process sees a mapped file.
 func MappedPath(pid int, file FileID) string {
 	maps, err := FileMappings(pid)
 	if err != nil {
 		return ""
 	}
 	for _, m := range maps {
-		file.Generation = 0 // which the maps do not tell
+		file.Generation = 0 // /proc/PID/maps does not have it
 		if m.File == file {
 			return m.Path
 		}
@@ -239,7 +238,7 @@ func MappedPath(pid int, file FileID) string {
 	return ""
 }
 
-// CommandLine is the command line of a process, blanks between its words.
+// CommandLine returns the command line of a process, with blanks between the words.
 func CommandLine(pid int) string {
 	text, err := os.ReadFile(ProcDir(pid) + "/cmdline")
 	if err != nil {
@@ -248,8 +247,8 @@ func CommandLine(pid int) string {
 	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
 }
 
-// ThreadName is what the kernel calls a thread, or its process where the thread
-// has ended; "" where that has too.
+// ThreadName returns the name of a thread; that of its process if the thread has ended; ""
+// if both have.
 func ThreadName(pid, tid int) string {
 	for _, path := range []string{fmt.Sprintf("/proc/%d/task/%d/comm", pid, tid), fmt.Sprintf("/proc/%d/comm", pid)} {
 		if text, err := os.ReadFile(path); err == nil {
@@ -259,7 +258,7 @@ func ThreadName(pid, tid int) string {
 	return ""
 }
 
-// WithoutPath is what went wrong with a file, without its name.
+// WithoutPath removes the file's name from an error.
 func WithoutPath(err error) error {
 	if path := (*os.PathError)(nil); errors.As(err, &path) {
 		return path.Err
@@ -267,7 +266,7 @@ func WithoutPath(err error) error {
 	return err
 }
 
-// PIDs are the ids of all processes.
+// PIDs returns the ids of all processes.
 func PIDs() ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -282,15 +281,15 @@ func PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// RaisePriority has the calling goroutine go before others on a busy host, as long as it runs:
-// what programs do until their library is known, and their code, is not seen as it
-// should be. It has little to do.
+// RaisePriority lets the calling goroutine run before others on a busy host. What programs
+// do until their library and their code are known is missed or incomplete. The goroutine
+// has little to do.
 func RaisePriority() {
 	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) // or it waits its turn
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) // on failure it runs at normal priority
 }
 
-// Now is CLOCK_MONOTONIC in ns: the events' clock.
+// Now returns CLOCK_MONOTONIC in ns, the clock of events.
 func Now() uint64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)

@@ -51,7 +51,7 @@ func FuzzParseMmap2(f *testing.F) {
 	})
 }
 
-// TestIdentity: a file is known by what the maps of those who map it say.
+// The identity of a file equals the one in the maps of the processes that map it.
 func TestIdentity(t *testing.T) {
 	exe, err := os.Open("/proc/self/exe")
 	qt.Assert(t, qt.IsNil(err))

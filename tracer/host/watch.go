@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewMapping is an executable mapping that a process has made.
+// NewMapping is a new executable mapping of a process.
 type NewMapping struct {
 	TimeNs     uint64
 	PID        int
@@ -20,22 +20,22 @@ type NewMapping struct {
 	Offset     uint64 // in the file
 	File       FileID
 	Name       string
-	Existing   bool // it was there before the watch
+	Existing   bool // it existed before the watch
 }
 
-// FileID is a file's identity on this host. The device number is the kernel's
-// own, as /proc/PID/maps has it: on btrfs and overlayfs stat(2) gives another.
+// FileID is a file's identity on this host. The device number is the kernel's own, as in
+// /proc/PID/maps: on btrfs and overlayfs stat(2) returns another.
 type FileID struct {
 	Major, Minor uint32
 	Inode        uint64
-	// Generation tells the files apart that have had an inode one after the
-	// other; 0 where it is not known.
+	// Generation distinguishes files that had the same inode one after the other; 0 if
+	// unknown.
 	Generation uint64
 }
 
-// MappingWatch gives executable mappings as they are made. It reads perf's
-// MMAP2 records: the one way to learn of mappings that every kernel has and that
-// costs other processes no more than perf's record of each new mapping of code.
+// MappingWatch reports executable mappings as they are made. It reads perf's MMAP2 records,
+// which every kernel has and which cost other processes no more than perf's record of each
+// new code mapping.
 type MappingWatch struct {
 	rings []perfRing
 	wake  int
@@ -51,18 +51,17 @@ type perfRing struct {
 
 const perfRingPages = 256
 
-// How often mappings are looked for, in ms: in a small part of the time that a program
-// takes from loading a library to its first allocation. To be woken for each would make
-// an mmap of code cost several times as much for everybody.
+// How often new mappings are read, in ms: a small part of the time that a program takes
+// from loading a library to its first allocation. Waking the reader for each one would make
+// an mmap of code several times as expensive for all processes.
 const (
 	MappingPollMs = 10
-	// CommandPollMs is for a command that is run, until it has loaded a library: it may be
-	// over soon.
+	// CommandPollMs applies to a command until it has loaded a library: it may end soon.
 	CommandPollMs = 2
 )
 
-// WatchMappings watches all processes of the host: a watch on one would follow a
-// single thread of it, and end when another thread calls exec.
+// WatchMappings watches all processes of the host: a watch on one process would follow a
+// single thread, and end when another thread calls exec.
 func WatchMappings() (_ *MappingWatch, err error) {
 	w := &MappingWatch{wake: -1}
 	defer func() {
@@ -115,7 +114,7 @@ func openPerfRing(cpu int) (perfRing, error) {
 	}, nil
 }
 
-// onlineCPUs is an upper bound of the CPUs' numbers.
+// onlineCPUs is an upper bound of the CPU numbers.
 func onlineCPUs() int {
 	var n int
 	if text, err := os.ReadFile("/sys/devices/system/cpu/possible"); err == nil {
@@ -127,8 +126,8 @@ func onlineCPUs() int {
 	return runtime.NumCPU()
 }
 
-// Read looks for mappings every so many ms and gives them to handle, until the watch is
-// interrupted or fails; lost gets how many could not be taken.
+// Read reads new mappings at an interval in ms and passes them to handle, until the watch
+// is interrupted or fails; lost gets the number of lost ones.
 func (w *MappingWatch) Read(every func() int, handle func(NewMapping), lost func(uint64)) error {
 	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
 	for _, r := range w.rings {
@@ -152,7 +151,7 @@ func (w *MappingWatch) Interrupt() {
 	_, _ = unix.Write(w.wake, one[:])
 }
 
-// Close releases the watch; Read must have returned.
+// Close releases the watch. Read must have returned.
 func (w *MappingWatch) Close() {
 	for _, r := range w.rings {
 		unix.Munmap(r.mem)
@@ -172,7 +171,7 @@ func (r *perfRing) drain(handle func(NewMapping), lost func(uint64)) {
 		header := r.copy(record[:0], tail%size, 8)
 		length := uint64(binary.NativeEndian.Uint16(header[6:]))
 		if length < 8 || tail+length > head {
-			tail = head // not a record: nothing behind it can be found
+			tail = head // not a record; the ones behind it cannot be found
 			lost(1)
 			break
 		}
@@ -192,16 +191,16 @@ func (r *perfRing) drain(handle func(NewMapping), lost func(uint64)) {
 	atomic.StoreUint64(&r.meta.Data_tail, tail)
 }
 
-// copy appends n bytes of the ring from a place in it, round its end.
+// copy appends n bytes of the ring from a position, wrapping at its end.
 func (r *perfRing) copy(to []byte, from, n uint64) []byte {
 	first := min(n, uint64(len(r.data))-from)
 	to = append(to, r.data[from:from+first]...)
 	return append(to, r.data[:n-first]...)
 }
 
-// parseMmap2 reads the body of a PERF_RECORD_MMAP2: u32 pid, tid; u64 addr, len,
-// pgoff; u32 maj, min; u64 ino, generation; u32 prot, flags; the name; and, with
-// sample_id_all, u64 time at its end.
+// parseMmap2 parses the body of a PERF_RECORD_MMAP2: u32 pid, tid; u64 addr, len, pgoff;
+// u32 maj, min; u64 ino, generation; u32 prot, flags; the name; and, with sample_id_all,
+// u64 time at its end.
 func parseMmap2(b []byte) (NewMapping, bool) {
 	if len(b) < 64+8 {
 		return NewMapping{}, false

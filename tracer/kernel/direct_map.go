@@ -13,18 +13,18 @@ import (
 	"ttmem/bpf"
 )
 
-// directMap says where the kernel has the machine's physical memory, for
-// bpf/src/memory.h. The zero value says that it was not found: the kernel side
-// then copies what it reads, which takes ten times as long.
+// directMap is the address of the kernel's map of physical memory, for bpf/src/memory.h.
+// The zero value means that it was not found: the kernel side then copies memory with a
+// helper, which takes ten times as long.
 type directMap struct {
 	start, frameMask uint64
 	tableLevels      uint32
 }
 
-// findDirectMap looks for the direct map with a page of its own, which is at the
-// right place in memory if the random words in it are. The kernel does not say where it is, and
-// on some machines (encrypted memory, Xen's paravirtual guests) page tables say
-// something else. spec is not used again.
+// findDirectMap searches for the direct map with a page of its own: the address is right if
+// it shows the page's random words. The kernel does not publish it, and on some machines
+// (encrypted memory, Xen's paravirtual guests) page tables cannot be used. spec is
+// consumed.
 func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {
 	page, err := unix.Mmap(-1, 0, unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -46,7 +46,7 @@ func findDirectMap(spec *ebpf.CollectionSpec) (directMap, error) {
 	const physical = 1<<52 - 1<<12
 	const maxGibibytes = 65536
 	for _, levels := range []uint32{4, 5} {
-		// AMD's memory encryption marks entries with one of the address's bits
+		// AMD's memory encryption marks entries with one of the address bits
 		for _, mask := range []uint64{physical, physical &^ (1 << 51), physical &^ (1 << 47)} {
 			f := bpf.KernelFindDirectMap{Page: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(page)))), Mask: mask, Levels: levels}
 			for i := range f.Words {

@@ -1,10 +1,10 @@
-// Package kernel loads the kernel side into the running kernel: it finds out what the kernel
-// has, replaces what it lacks, and places probes.
+// Package kernel loads the kernel side: it detects the features of the running kernel,
+// replaces missing ones, and places probes.
 package kernel
 
-// This file has what not every kernel has, and what is used in its place. What is used is
-// chosen by trying it out, never by the kernel's version: distributions bring features to
-// older versions.
+// This file detects optional kernel features and selects their replacements. Each feature
+// is tried, never derived from the kernel's version: distributions bring features to older
+// versions.
 
 import (
 	"cmp"
@@ -27,7 +27,7 @@ import (
 	"ttmem/tracer/host"
 )
 
-// The names by which WithoutVariable and the doctor know what ttmem can do without.
+// The names of optional features in WithoutVariable and in the doctor's report.
 const (
 	featureUprobeMulti = "uprobe_multi"
 	featureBatch       = "batch"
@@ -36,24 +36,24 @@ const (
 
 var optionalNames = []string{featureUprobeMulti, featureBatch, featureDirectMap}
 
-// Optional are the names of what ttmem can do without, at a cost.
+// Optional returns the names of the optional features.
 func Optional() []string { return slices.Clone(optionalNames) }
 
-// WithoutVariable is the environment variable that names what is not to be used although
-// the kernel has it, with commas: so each fallback can be tried on any kernel.
+// WithoutVariable is the environment variable that disables features, separated by commas,
+// so that each fallback can be tried on any kernel.
 const WithoutVariable = "TTMEM_WITHOUT"
 
-var errRuledOut = errors.New(WithoutVariable + " rules it out")
+var errRuledOut = errors.New(WithoutVariable + " disables it")
 
-// without reports which features the environment rules out.
+// without parses the features that the environment disables.
 func without() (map[string]bool, error) {
 	ruledOut := make(map[string]bool)
 	for name := range strings.SplitSeq(os.Getenv(WithoutVariable), ",") {
 		name = strings.TrimSpace(name)
 		switch {
-		case name == "", name == "bpf_loop": // which no program uses
+		case name == "", name == "bpf_loop": // no program uses bpf_loop
 		case !slices.Contains(optionalNames, name):
-			return nil, fmt.Errorf("%s=%s: no feature %q; there are %s", WithoutVariable, os.Getenv(WithoutVariable), name, strings.Join(optionalNames, ", "))
+			return nil, fmt.Errorf("%s=%s: no feature %q; available: %s", WithoutVariable, os.Getenv(WithoutVariable), name, strings.Join(optionalNames, ", "))
 		default:
 			ruledOut[name] = true
 		}
@@ -61,19 +61,19 @@ func without() (map[string]bool, error) {
 	return ruledOut, nil
 }
 
-// Support is what the running kernel has, and what is used of it.
+// Support is the set of features that the running kernel has and ttmem uses.
 type Support struct {
 	Uprobes Uprobes
-	// batch: several maps are put into a map of maps at once.
+	// batch: several maps can be put into a map of maps at once.
 	Batch  bool
 	memory directMap
-	// Spec is the kernel side as this kernel takes it.
+	// Spec is the kernel side, adapted to this kernel.
 	Spec *ebpf.CollectionSpec
-	// why says of each feature that is not used why not.
+	// why has the reason for each feature that is not used.
 	why map[string]string
 }
 
-// Detect tries out what the kernel has, all at once: each trial waits for the kernel.
+// Detect tries all features concurrently, as each trial waits for the kernel.
 func Detect() (*Support, error) {
 	ruledOut, err := without()
 	if err != nil {
@@ -114,8 +114,8 @@ func Detect() (*Support, error) {
 	k.Uprobes.prepare(spec)
 	for _, m := range spec.Maps {
 		if m.InnerMap != nil {
-			// Inner maps are made without types. Linux up to 6.1 refuses to put them
-			// where the pattern for them has types.
+			// Inner maps are created without types. Linux up to 6.1 does not accept them if
+			// the pattern for inner maps has types.
 			m.InnerMap.Key, m.InnerMap.Value = nil, nil
 		}
 	}
@@ -144,8 +144,8 @@ func tryBatch() error {
 //go:noinline
 func probedByTrial() {}
 
-// tryOtherThread tries out whether a uprobe_multi link that is limited to a process sees
-// all of its threads. Linux 6.6 to 6.9 first brought it so that it sees one.
+// tryOtherThread tries whether a uprobe_multi link that is limited to a process sees all of
+// its threads. In Linux 6.6 to 6.9 it sees only one.
 func tryOtherThread() error {
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
@@ -194,7 +194,7 @@ func tryOtherThread() error {
 	return nil
 }
 
-// onOtherThread calls a function on a thread that is not the process's first.
+// onOtherThread calls a function on a thread other than the process's first.
 func onOtherThread(f func()) {
 	done := make(chan struct{})
 	go func() {
@@ -202,7 +202,7 @@ func onOtherThread(f func()) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		if unix.Gettid() == os.Getpid() {
-			onOtherThread(f) // this one is held meanwhile
+			onOtherThread(f) // this thread stays occupied meanwhile
 			return
 		}
 		f()
@@ -210,7 +210,7 @@ func onOtherThread(f func()) {
 	<-done
 }
 
-// fileOffset is where in the running program's file an address of its code lies.
+// fileOffset converts an address in this program's code to an offset in its file.
 func fileOffset(address uintptr) (uint64, error) {
 	code, err := host.CodeMappings(os.Getpid())
 	if err != nil {

@@ -14,19 +14,19 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-func TestRulingOutAFeatureThatIsNone(t *testing.T) {
+func TestDisablingUnknownFeature(t *testing.T) {
 	t.Setenv(WithoutVariable, "batch, uprobe_multi ,bpf_loop")
 	ruledOut, err := without()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.DeepEquals(ruledOut, map[string]bool{"batch": true, "uprobe_multi": true}))
 	t.Setenv(WithoutVariable, "batch,uprobes")
 	_, err = without()
-	qt.Check(t, qt.ErrorMatches(err, `TTMEM_WITHOUT=batch,uprobes: no feature "uprobes"; there are uprobe_multi, batch, direct_map`))
+	qt.Check(t, qt.ErrorMatches(err, `TTMEM_WITHOUT=batch,uprobes: no feature "uprobes"; available: uprobe_multi, batch, direct_map`))
 }
 
-// TestWhatTheVerifierRefuses: the error is a line that names the kernel and the program,
-// and the verifier's log is in a file.
-func TestWhatTheVerifierRefuses(t *testing.T) {
+// The error is one line that names the kernel and the program, and the verifier's log is in
+// a file.
+func TestVerifierRefusal(t *testing.T) {
 	tracetest.NeedsRoot(t)
 	t.Setenv("TMPDIR", t.TempDir())
 	var objs struct {
@@ -47,7 +47,7 @@ func TestWhatTheVerifierRefuses(t *testing.T) {
 	qt.Check(t, qt.StringContains(string(log), kernelRelease()))
 }
 
-func TestWhatTheKernelRefuses(t *testing.T) {
+func TestKernelRefusal(t *testing.T) {
 	err := explainLoad(fmt.Errorf("map threads: map create: %w", unix.EINVAL))
 	qt.Check(t, qt.ErrorMatches(err, "Linux .* does not load ttmem's BPF programs: map threads: map create: invalid argument; Linux 5.15 or later is needed: `ttmem doctor` checks this host"))
 	err = explainLoad(fmt.Errorf("map threads: map create: %w", unix.EPERM))

@@ -15,19 +15,19 @@ import (
 	"ttmem/bpf"
 )
 
-// Objects are the kernel side as it is loaded.
+// Objects are the loaded kernel side.
 type Objects struct {
 	loaded
-	Support *Support // what it was loaded for
-	// Ring has the records that it sends.
+	Support *Support // of the kernel that it was loaded for
+	// Ring delivers its records.
 	Ring *ringbuf.Reader
 	// links are the scheduler's tracepoints.
 	links []io.Closer
-	// listing is held while the entry of a process is changed.
+	// listing is locked while the entry of a process is changed.
 	listing sync.Mutex
 }
 
-// loaded is what of the kernel side is loaded.
+// loaded are the programs and maps that ttmem uses.
 type loaded struct {
 	bpf.KernelMaps
 	OnProbe       *ebpf.Program `ebpf:"on_probe"`
@@ -39,11 +39,11 @@ type loaded struct {
 	OnMark        *ebpf.Program `ebpf:"on_mark"`
 }
 
-// LoadOptions say what the kernel side does.
+// LoadOptions configure the kernel side.
 type LoadOptions struct {
-	// OnlyListed has it trace the processes in its list, and no others.
+	// OnlyListed traces the processes in the list, and no others.
 	OnlyListed bool
-	// Stacks has it take call stacks, and FreeStacks those of frees as well.
+	// Stacks records call stacks, and FreeStacks those of frees as well.
 	Stacks, FreeStacks bool
 }
 
@@ -70,7 +70,7 @@ func (k *Support) Load(o LoadOptions) (_ *Objects, err error) {
 		}
 	}()
 	if bpf.SharesStack(objs.OnProbe) {
-		return nil, fmt.Errorf("%s has the threads of a CPU share a stack in BPF programs, which could crash it: nothing is traced; please report it", kernelRelease())
+		return nil, fmt.Errorf("%s shares one BPF stack between the threads of a CPU, so tracing could crash it; please report this", kernelRelease())
 	}
 	for _, p := range []link.TracingOptions{
 		{Program: objs.OnFork}, {Program: objs.OnExec}, {Program: objs.OnExit},
@@ -101,8 +101,8 @@ func (o *Objects) Close() {
 	}
 }
 
-// ChangeProcess changes the entry of a process in the kernel side's list, if change
-// reports that there is something to be changed. It reports whether there is an entry.
+// ChangeProcess changes the entry of a process in the kernel side's list, if change returns
+// true. It reports whether there is an entry.
 func (o *Objects) ChangeProcess(pid int, change func(*bpf.KernelProcess) bool) (listed bool, err error) {
 	o.listing.Lock()
 	defer o.listing.Unlock()
@@ -117,8 +117,8 @@ func (o *Objects) ChangeProcess(pid int, change func(*bpf.KernelProcess) bool) (
 	return true, err
 }
 
-// explainLoad turns the kernel's refusal into a line that says what to do about it. What
-// the verifier had to say goes to a file.
+// explainLoad turns an error from the kernel into one line with a hint. The verifier's log
+// goes to a file.
 func explainLoad(err error) error {
 	if NotPermitted(err) {
 		return fmt.Errorf("loading the BPF programs: root lacks CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN here (give a container --privileged): %w", ShortError(err))

@@ -11,21 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Feature is something that ttmem needs of the host, or can do without.
+// Feature is a required or optional feature of the host.
 type Feature struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
-	// Detail says what was found, or what to do where OK is false.
+	// Detail says what was found, or how to fix it if OK is false.
 	Detail string `json:"detail"`
-	// Untried: it could not be tried, for lack of rights.
+	// Untried: it could not be tried without more privileges.
 	Untried bool `json:"untried,omitempty"`
-	// Instead says what is used in its place where the host lacks it and ttmem can do
-	// without, and what that costs.
+	// Instead is the replacement for an optional feature that the host lacks, and its cost.
 	Instead string `json:"instead,omitempty"`
 }
 
-// Requirements are what tracing cannot do without, as far as that can be seen without
-// tracing; supported is false where nothing more is worth trying.
+// Requirements checks what tracing needs, as far as possible without tracing; supported is
+// false if further checks are pointless.
 func Requirements() (list []Feature, supported bool) {
 	list = []Feature{kernelVersion(), processor()}
 	if !list[1].OK {
@@ -34,18 +33,18 @@ func Requirements() (list []Feature, supported bool) {
 	return append(list, privileges(), typeInformation(), pidNamespace()), true
 }
 
-// instead says what is used in the place of an optional feature, and what that costs.
+// instead has the replacement for each optional feature, and its cost.
 var instead = map[string]string{
 	featureUprobeMulti: "a perf event for each probe: ttmem ends two seconds after its report",
 	featureBatch:       "unwind tables are loaded in pieces: the first stacks of a new program may end early",
 	featureDirectMap:   "memory is read with a helper: an allocation with its stack costs a quarter more",
 }
 
-// OptionalFeatures are those that ttmem can do without.
+// OptionalFeatures tries the optional features.
 func OptionalFeatures() (list []Feature) {
 	k, err := Detect()
 	if err != nil {
-		return nil // the self-test has said so
+		return nil // the self-test has reported the error
 	}
 	for _, name := range optionalNames {
 		f := Feature{Name: name, OK: true}
@@ -57,8 +56,7 @@ func OptionalFeatures() (list []Feature) {
 	return list
 }
 
-// Check finds out whether this host and user can trace at all; its error says
-// what is missing.
+// Check returns an error that names what is missing if this host or user cannot trace.
 func Check() error {
 	if f := processor(); !f.OK {
 		return errors.New(f.Detail)
@@ -79,8 +77,8 @@ func kernelVersion() Feature {
 	return Feature{Name: "kernel", OK: true, Detail: kernelRelease()}
 }
 
-// processor: layouts are derived from x86-64 machine code, and the kernel side reads
-// x86-64's registers.
+// processor: layouts are derived from x86-64 machine code, and the kernel side reads x86-64
+// registers.
 func processor() Feature {
 	if runtime.GOARCH != "amd64" {
 		return Feature{Name: "processor", Detail: runtime.GOARCH + ": ttmem traces on x86-64 only; it can show recordings here"}
@@ -102,8 +100,8 @@ func typeInformation() Feature {
 	return Feature{Name: "BTF", OK: true, Detail: ""}
 }
 
-// pidNamespace: the kernel tells process ids as the host's; elsewhere they could
-// not be matched with those of /proc.
+// pidNamespace: the kernel reports process ids of the host; in another namespace they would
+// not match /proc.
 func pidNamespace() Feature {
 	const initial = "pid:[4026531836]"
 	ns, err := os.Readlink("/proc/self/ns/pid")
@@ -113,21 +111,22 @@ func pidNamespace() Feature {
 	return Feature{Name: "PID namespace", OK: true, Detail: "the host's"}
 }
 
-// kernelRelease is the running kernel's name, such as "Linux 6.12.107+deb13-amd64".
+// kernelRelease returns the name of the running kernel, such as "Linux
+// 6.12.107+deb13-amd64".
 func kernelRelease() string {
 	var u unix.Utsname
 	_ = unix.Uname(&u)
 	return "Linux " + unix.ByteSliceToString(u.Release[:])
 }
 
-// NotPermitted reports whether rights are what lacks. The verifier says EACCES too, of
+// NotPermitted reports whether privileges are missing. The verifier returns EACCES too, for
 // programs that it refuses.
 func NotPermitted(err error) bool {
 	var refused *ebpf.VerifierError
 	return !errors.As(err, &refused) && (errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES))
 }
 
-// ShortError is an error without the verifier's log, in one line.
+// ShortError shortens an error to one line, without the verifier's log.
 func ShortError(err error) error {
 	var refused *ebpf.VerifierError
 	if errors.As(err, &refused) {

@@ -12,16 +12,16 @@ import (
 	"ttmem/tracer/host"
 )
 
-// Uprobes places probes in files, in the best way that the kernel has. The zero value
-// makes each probe a perf event of its own, which every kernel has.
+// Uprobes places probes in files by the best method that the kernel has. The zero value
+// makes each probe a perf event of its own, which every kernel supports.
 type Uprobes struct {
-	// multi: one uprobe_multi link has all probes of a file.
+	// multi: one uprobe_multi link holds all probes of a file.
 	multi bool
-	// multiOfProcess: so it has where they are limited to a process.
+	// multiOfProcess: also if they are limited to a process.
 	multiOfProcess bool
 }
 
-// AttachType is what a program for probes has to be loaded as. ofProcess says that its
+// AttachType is the type with which a program for probes must be loaded. ofProcess: its
 // probes will be limited to a process.
 func (u Uprobes) AttachType(ofProcess bool) ebpf.AttachType {
 	if u.isMulti(ofProcess) {
@@ -37,7 +37,7 @@ func (u Uprobes) isMulti(ofProcess bool) bool {
 	return u.multi
 }
 
-// prepare sets how the programs of a collection will be attached.
+// prepare sets the attach types of a collection's programs.
 func (u Uprobes) prepare(spec *ebpf.CollectionSpec) {
 	for name, p := range spec.Programs {
 		if p.AttachType == ebpf.AttachTraceUprobeMulti {
@@ -46,8 +46,8 @@ func (u Uprobes) prepare(spec *ebpf.CollectionSpec) {
 	}
 }
 
-// Place has a program called at offsets of a file, each with the cookie at its index. A
-// pid limits that to one process; with 0 it holds for all. Close removes the probes.
+// Place attaches a program at offsets of a file, each with the cookie at its index. A pid
+// limits them to one process; 0 stands for all. Close removes the probes.
 func (u Uprobes) Place(path string, program *ebpf.Program, offsets, cookies []uint64, pid int) (io.Closer, error) {
 	exe, err := link.OpenExecutable(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func (u Uprobes) Place(path string, program *ebpf.Program, offsets, cookies []ui
 	for i, offset := range offsets {
 		l, err := exe.Uprobe("", program, &link.UprobeOptions{Address: offset, Cookie: cookies[i], PID: pid})
 		if err != nil {
-			// of a process that is gone the kernel says ESRCH or EINVAL
+			// for a process that is gone the kernel returns ESRCH or EINVAL
 			if pid != 0 && host.Ended(pid) {
 				err = os.ErrNotExist
 			}
@@ -73,11 +73,11 @@ func (u Uprobes) Place(path string, program *ebpf.Program, offsets, cookies []ui
 	return placed, nil
 }
 
-// perfProbes are probes that are a perf event each.
+// perfProbes are probes with a perf event each.
 type perfProbes []link.Link
 
-// Close removes all. The kernel takes up to a tenth of a second for each, also where they
-// are closed at the same time.
+// Close removes all probes. The kernel takes up to a tenth of a second for each, even
+// concurrently.
 func (p perfProbes) Close() error {
 	var errs []error
 	for _, l := range p {

@@ -27,8 +27,8 @@ const (
 
 var noManagers = [Types]int{-1, -1, -1, -1, -1}
 
-// allocator finds what tells how much a bank can give and what a buffer takes
-// of it.
+// allocator finds the fields with the capacity of a bank and with what a buffer takes of
+// it.
 func (d *deriver) allocator() {
 	d.managers()
 	d.field("BankManager.num_banks_", 4,
@@ -39,8 +39,8 @@ func (d *deriver) allocator() {
 	d.field("BankManager.bank_size", 8, from((*flow).result, managerBankSize))
 	d.alignment()
 	d.ctorAgrees()
-	// What a bank's free list adds to the addresses of its blocks, and what it rounds
-	// their sizes up to: in L1 to more than the BankManager rounds pages to.
+	// The offset that a bank's free list adds to the addresses of its blocks, and the
+	// alignment of their sizes: in L1 a larger one than that of the BankManager's pages.
 	d.field("FreeListOpt.offset_bytes_", 8,
 		from(subtractedFirst, freeListDeallocate),
 		from(subtractedFirst, freeListSizeAt))
@@ -49,7 +49,7 @@ func (d *deriver) allocator() {
 		from(divisor, freeListAllocateAt))
 }
 
-// divisor finds the one field that a function divides by.
+// divisor finds the single field that a function divides by.
 func divisor(f *flow) (Chain, error) {
 	fields := f.all(func(s *step) (Chain, bool) {
 		if s.op != x86asm.DIV {
@@ -64,9 +64,9 @@ func divisor(f *flow) (Chain, error) {
 	return fields[0], nil
 }
 
-// managers finds where the allocator has the BankManager of each type of buffer.
-// get_num_banks(const BufferType&) looks the type up in a table of offsets:
-// `mov rax, [table+type*8]; mov rax, [this+rax]`, for the types of a mask.
+// managers finds the pointers to the BankManagers in the allocator, by type of buffer.
+// get_num_banks(const BufferType&) looks the type up in a table of offsets: `mov rax,
+// [table+type*8]; mov rax, [this+rax]`, for the types of a mask.
 func (d *deriver) managers() {
 	managers, err := d.findManagers()
 	if err != nil {
@@ -110,8 +110,8 @@ func (d *deriver) findManagers() (managers [Types]int, err error) {
 	return managers, nil
 }
 
-// typeMask is the set of types that a function has a table for: a constant that
-// `bt` or a shift looks into.
+// typeMask is the set of types in a function's table: a constant that `bt` or a shift
+// tests.
 func (f *flow) typeMask() uint64 {
 	for i := range f.steps {
 		s := &f.steps[i]
@@ -134,8 +134,7 @@ func (f *flow) typeMask() uint64 {
 	return 0
 }
 
-// table is the address of the table that a function takes the offset from at
-// which it loads from its object.
+// table is the address of the table from which a function takes the offset of a load.
 func (f *flow) table() uint64 {
 	for i := range f.steps {
 		s := &f.steps[i]
@@ -159,8 +158,8 @@ func (f *flow) table() uint64 {
 	return 0
 }
 
-// banksOfType finds the number of banks where get_num_banks reads it from the
-// BankManager itself: behind the load that the table tells the offset of.
+// banksOfType finds the number of banks where get_num_banks reads it from the BankManager
+// itself: behind the load with the offset from the table.
 func banksOfType(f *flow) (Chain, error) {
 	for i := 0; i+1 < len(f.steps); i++ {
 		s, next := &f.steps[i], &f.steps[i+1]
@@ -176,8 +175,8 @@ func banksOfType(f *flow) (Chain, error) {
 	return nil, errShape
 }
 
-// spread finds the number of banks over which allocate_buffer spreads the pages
-// unless there are shards: a variable of 4 bytes in its frame starts with it.
+// spread finds the number of banks over which allocate_buffer spreads the pages unless
+// there are shards: a variable of 4 bytes in its frame is initialised with it.
 func spread(f *flow) (Chain, error) {
 	return f.first(func(s *step) (Chain, bool) {
 		if s.op != x86asm.MOV || s.bytes != 4 {
@@ -191,8 +190,8 @@ func spread(f *flow) (Chain, error) {
 	})
 }
 
-// isL1 finds the type, which allocate_buffer compares with L1 because only that
-// has an address limit.
+// isL1 finds the type, which allocate_buffer compares with L1 because only L1 has an
+// address limit.
 func isL1(f *flow) (Chain, error) {
 	return f.first(func(s *step) (Chain, bool) {
 		a, n, ok := comparison(s, 4)
@@ -203,8 +202,8 @@ func isL1(f *flow) (Chain, error) {
 	})
 }
 
-// alignment finds what pages are rounded up to. allocate_buffer divides by it,
-// and by the number of banks; or it hands it to the function that does.
+// alignment finds the alignment of pages. allocate_buffer divides by it, and by the number
+// of banks; or it passes it to the function that does.
 func (d *deriver) alignment() {
 	banks := d.layout.Fields["BankManager.num_banks_"]
 	d.field("BankManager.alignment_bytes_", 4,
@@ -226,8 +225,8 @@ func (d *deriver) alignment() {
 		from(alignmentArgument, managerCtor+"t13unordered_map"))
 }
 
-// alignmentArgument finds where the constructor stores its argument
-// alignment_bytes: the first uint32_t after the sizes, which are uint64_t.
+// alignmentArgument finds where the constructor stores its argument alignment_bytes: the
+// first uint32_t after the sizes, which are uint64_t.
 func alignmentArgument(f *flow) (Chain, error) {
 	arg, ok := alignmentPosition(f.fn.Name)
 	if !ok {

@@ -9,10 +9,9 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The functions of Buffer, whose fields lie in the Buffer up to 0.78 and in a
-// BufferImpl that it points to from then on. The accessors always get Buffer*;
-// allocate_impl, deallocate_impl and the constructor get the object that has
-// the fields.
+// The functions of Buffer. Its fields lie in the Buffer up to 0.78, and from then on in a
+// BufferImpl that it points to. The accessors always get Buffer*; allocate_impl,
+// deallocate_impl and the constructor get the object with the fields.
 const (
 	bufferAddress   = "_ZNK2tt8tt_metal6Buffer7addressEv"
 	bufferAllocated = "_ZNK2tt8tt_metal6Buffer12is_allocatedEv"
@@ -51,16 +50,16 @@ func (d *deriver) buffer() {
 		from((*flow).result, bufferPageSize),
 		from(dividend(1), bufferNumPages))
 	if !ok {
-		// without it nobody knows where the other fields are counted from
+		// page_size_ tells whether the fields lie behind a pointer
 		for _, name := range slices.Sorted(maps.Keys(bufferFields)) {
 			if name != "page_size_" {
-				d.miss(name, "Buffer::page_size_ is not known, which tells whether there is a BufferImpl")
+				d.miss(name, "Buffer::page_size_ is unknown, so it is unknown whether there is a BufferImpl")
 			}
 		}
 		return
 	}
 	impl := pageSize[:len(pageSize)-1]
-	// inImpl is a chain from the object that has the fields as one from Buffer*
+	// inImpl converts a chain from the object with the fields to one from Buffer*
 	inImpl := func(find func(*flow) (Chain, error)) func(*flow) (Chain, error) {
 		return func(f *flow) (Chain, error) {
 			c, err := find(f)
@@ -98,8 +97,8 @@ func (d *deriver) buffer() {
 		from(destroyed(status), bufferD1))
 	d.field("device_", 8,
 		from((*flow).result, bufferDevice),
-		from(inImpl(asked), implDeallocate, bufferDeallocate),
-		from(inImpl(asked), implAllocate, bufferAllocate))
+		from(inImpl(calledObject), implDeallocate, bufferDeallocate),
+		from(inImpl(calledObject), implAllocate, bufferAllocate))
 	d.field("allocator_", 8,
 		from(inImpl(passed("15allocate_bufferEPNS0_6BufferE")), implAllocate, bufferAllocate),
 		from(inImpl(passed("17deallocate_bufferEPNS0_6BufferE")), implDeallocate, bufferDeallocate))
@@ -109,8 +108,8 @@ func (d *deriver) buffer() {
 	d.checkBuffer(impl)
 }
 
-// checkBuffer drops fields that cannot be right together: all lie in the same
-// object, and none over another.
+// checkBuffer drops fields that contradict each other: all must lie in the same object, and
+// none may overlap another.
 func (d *deriver) checkBuffer(impl Chain) {
 	wrong := map[string]string{}
 	for name, width := range bufferFields {
@@ -139,8 +138,8 @@ func (d *deriver) checkBuffer(impl Chain) {
 	}
 }
 
-// dividend finds what num_pages() divides, size_ (0), or by what, page_size_ (1).
-// A division by 32 bits follows one by 64 of the same values.
+// dividend finds the dividend of num_pages(), size_ (0), or its divisor, page_size_ (1). A
+// 32-bit division of the same values follows a 64-bit one.
 func dividend(which int) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		for i := range f.steps {
@@ -160,7 +159,7 @@ func dividend(which int) func(*flow) (Chain, error) {
 	}
 }
 
-// firstAccess finds the first field of some bytes that a function looks at.
+// firstAccess finds the first field of a width that a function accesses.
 func firstAccess(bytes int) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
@@ -208,8 +207,8 @@ func firstCompared(bytes int) func(*flow) (Chain, error) {
 	}
 }
 
-// otherCompared finds the one flag but the status that deallocate_impl looks at:
-// whether the allocation was hooked.
+// otherCompared finds the only flag besides the status that deallocate_impl tests: whether
+// the allocation was hooked.
 func otherCompared(status Chain) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		return theOther(f.all(func(s *step) (Chain, bool) {
@@ -223,8 +222,8 @@ func otherCompared(status Chain) func(*flow) (Chain, error) {
 	}
 }
 
-// marked finds the one byte but the status that allocate_impl sets to 1: that
-// the allocation was hooked.
+// marked finds the only byte besides the status that allocate_impl sets to 1: the
+// allocation was hooked.
 func marked(status Chain) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		return theOther(f.all(func(s *step) (Chain, bool) {
@@ -240,7 +239,7 @@ func marked(status Chain) func(*flow) (Chain, error) {
 	}
 }
 
-// theOther is the one chain in the list that is not the status.
+// theOther is the only chain in the list besides the status.
 func theOther(list []Chain, status Chain) (Chain, error) {
 	if len(status) == 0 {
 		return nil, fmt.Errorf("the status is not known")
@@ -252,8 +251,8 @@ func theOther(list []Chain, status Chain) (Chain, error) {
 	return list[0], nil
 }
 
-// destroyed finds what ~Buffer looks at beside the status: whether the Buffer
-// owns its memory.
+// destroyed finds the flag that ~Buffer tests besides the status: whether the Buffer owns
+// its memory.
 func destroyed(status Chain) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		if len(status) == 0 {
@@ -278,8 +277,8 @@ func destroyed(status Chain) func(*flow) (Chain, error) {
 	}
 }
 
-// allocated finds where allocate_impl puts what the allocator returned: an
-// unknown value of 8 bytes, where the graph tracker's way puts 0.
+// allocated finds where allocate_impl stores the allocator's result: an unknown value of 8
+// bytes, whereas the graph tracker's path stores 0.
 func allocated(f *flow) (Chain, error) {
 	list := f.all(func(s *step) (Chain, bool) {
 		if s.op != x86asm.MOV || s.bytes != 8 || s.args[1] != x86asm.Arg(x86asm.RAX) {
@@ -298,9 +297,9 @@ func allocated(f *flow) (Chain, error) {
 	return list[0], nil
 }
 
-// asked finds the object in a field of which a function calls a virtual function
-// first: `mov rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
-func asked(f *flow) (Chain, error) {
+// calledObject finds the field with the object whose virtual function a function calls first: `mov
+// rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
+func calledObject(f *flow) (Chain, error) {
 	return f.first(func(s *step) (Chain, bool) {
 		if s.op != x86asm.CALL {
 			return nil, false
@@ -318,8 +317,8 @@ func asked(f *flow) (Chain, error) {
 	})
 }
 
-// passed finds the field that a function gives as first argument to the function
-// whose name ends so.
+// passed finds the field that a function passes as first argument to the function with a
+// suffix.
 func passed(suffix string) func(*flow) (Chain, error) {
 	return func(f *flow) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
@@ -331,8 +330,8 @@ func passed(suffix string) func(*flow) (Chain, error) {
 	}
 }
 
-// counted finds where the constructor puts what it takes from the counter of
-// ids: `lock xadd [next_unique_id], rcx; mov [this+id], rcx`.
+// counted finds where the constructor stores the new value of the id counter: `lock xadd
+// [next_unique_id], rcx; mov [this+id], rcx`.
 func (d *deriver) counted(f *flow) (Chain, error) {
 	counters := map[uint64]bool{}
 	for i := range f.steps {
@@ -356,11 +355,11 @@ func (d *deriver) counted(f *flow) (Chain, error) {
 	})
 }
 
-// uniqueCounters are the names of the counter of ids.
+// uniqueCounters are the names of the id counter.
 var uniqueCounters = []string{"_ZN2tt8tt_metal6Buffer14next_unique_idE", "_ZN2tt8tt_metal10BufferImpl14next_unique_idE"}
 
-// isCounter reports whether an address is that of next_unique_id: directly, or
-// as it stands in the table of global addresses.
+// isCounter reports whether an address is that of next_unique_id: directly, or through the
+// global offset table.
 func (d *deriver) isCounter(a value) bool {
 	switch {
 	case a.root == constant:

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The general registers as the instructions number them.
+// The numbers of the general registers in instructions.
 const (
 	rax = iota
 	rcx
@@ -30,18 +30,18 @@ type instruction struct {
 	len  int
 	op   x86asm.Op
 	args x86asm.Args
-	// bytes is the width of the memory operand, 0 where there is none.
+	// bytes is the width of the memory operand, 0 if there is none.
 	bytes int
-	// vector marks an AVX or BMI instruction: clobbers are the general registers
-	// that it may write, args[0] its memory operand, where it has one.
+	// vector marks an AVX or BMI instruction: clobbers are the general registers that it
+	// may write, args[0] is its memory operand, if any.
 	vector   bool
 	clobbers uint16
 }
 
-// next is the address of the instruction behind.
+// next is the address of the following instruction.
 func (in *instruction) next() uint64 { return in.at + uint64(in.len) }
 
-// target is where a direct jump or call goes.
+// target is the destination of a direct jump or call.
 func (in *instruction) target() (uint64, bool) {
 	rel, ok := in.args[0].(x86asm.Rel)
 	return in.next() + uint64(int64(rel)), ok
@@ -61,12 +61,12 @@ var errDecode = errors.New("undecodable instruction")
 
 var (
 	endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
-	// tlsCall is how a call to __tls_get_addr is padded.
+	// tlsCall is the padded form of a call to __tls_get_addr.
 	tlsCall = []byte{0x66, 0x66, 0x48, 0xe8}
 )
 
-// decode reads one instruction. x86asm knows neither AVX, for whose prefixes it
-// takes the bytes of instructions that 64-bit code cannot have, nor endbr64.
+// decode decodes one instruction. x86asm knows neither endbr64 nor AVX, whose prefixes it
+// takes for instructions that do not exist in 64-bit code.
 func decode(code []byte, at uint64) (instruction, error) {
 	switch {
 	case len(code) == 0:
@@ -88,20 +88,20 @@ func decode(code []byte, at uint64) (instruction, error) {
 	return instruction{at: at, len: in.Len, op: in.Op, args: in.Args, bytes: in.MemBytes}, nil
 }
 
-// maxInstruction is how many bytes an instruction has at most.
+// maxInstruction is the maximum length of an instruction.
 const maxInstruction = 15
 
-// vexWide is how many bytes a vector instruction may touch in memory.
+// vexWide bounds the bytes that a vector instruction may access.
 const vexWide = 32
 
-// decodeVEX reads as much of an AVX or BMI instruction as it takes to go past
-// it: its length, its memory operand, and which general registers it may write.
+// decodeVEX decodes an AVX or BMI instruction as far as needed to skip it: its length, its
+// memory operand, and the general registers that it may write.
 func decodeVEX(code []byte, at uint64) (instruction, error) {
 	in := instruction{at: at, vector: true, bytes: vexWide}
 	var p struct{ r, x, b, vvvv, opcodes byte }
 	p.opcodes = 1
 	n, size := 2, len(code)
-	if size < maxInstruction { // so that nothing below looks behind the end
+	if size < maxInstruction { // so that nothing below reads past the end
 		code = append(make([]byte, 0, maxInstruction), code...)[:maxInstruction]
 	}
 	last := code[1]
@@ -164,6 +164,6 @@ func decodeVEX(code []byte, at uint64) (instruction, error) {
 	return in, nil
 }
 
-// vexToGeneral are the opcodes of the first map that write a general register:
-// conversions, and moves of masks and words.
+// vexToGeneral are the opcodes of the first map that write a general register: conversions,
+// and moves of masks and words.
 var vexToGeneral = []byte{0x2c, 0x2d, 0x50, 0x7e, 0x93, 0xc5, 0xd7}

@@ -21,7 +21,7 @@ const (
 	meshVtable   = "_ZTVN2tt8tt_metal11distributed10MeshDeviceE"
 )
 
-// devices finds what tells which chips a device is.
+// devices finds the fields that identify the chips of a device.
 func (d *deriver) devices() {
 	d.field("Device.id_", 4, from((*flow).result, deviceID))
 	d.meshID()
@@ -30,8 +30,8 @@ func (d *deriver) devices() {
 	d.layout.MeshVtable = d.vtable("MeshDevice.vtable", meshVtable)
 }
 
-// vtable is what objects of a class point to: behind the offset to the top and
-// the type information, 8 bytes each.
+// vtable is the value of an object's vtable pointer: it skips the offset to the top and the
+// type information, 8 bytes each.
 func (d *deriver) vtable(name, symbol string) uint64 {
 	s, ok := d.e.Lookup(symbol)
 	if !ok {
@@ -41,9 +41,8 @@ func (d *deriver) vtable(name, symbol string) uint64 {
 	return s.Addr + 16
 }
 
-// meshID finds the id of a mesh: in the MeshDevice, or in the MeshDeviceImpl
-// that it asks through a virtual function: `mov rdi, [this+pimpl_];
-// mov rax, [rdi]; jmp [rax+n]`.
+// meshID finds the id of a mesh: in the MeshDevice, or in the MeshDeviceImpl that it calls
+// through a virtual function: `mov rdi, [this+pimpl_]; mov rax, [rdi]; jmp [rax+n]`.
 func (d *deriver) meshID() {
 	if c, err := d.chain(4, from((*flow).result, meshID)); err == nil {
 		d.layout.Fields["MeshDevice.mesh_id_"] = c
@@ -61,7 +60,7 @@ func (d *deriver) meshID() {
 		})
 	}, meshID))
 	if !ok {
-		d.miss("MeshDevice.mesh_id_", "MeshDevice::id() neither returns a field nor asks a MeshDeviceImpl")
+		d.miss("MeshDevice.mesh_id_", "MeshDevice::id() neither returns a field nor calls a MeshDeviceImpl")
 		return
 	}
 	d.field("MeshDevice.mesh_id_", 4, from(func(f *flow) (Chain, error) {
@@ -70,22 +69,22 @@ func (d *deriver) meshID() {
 	}, meshImplID))
 }
 
-// vector is a vector of chips: where its begin pointer lies, how many bytes a
-// chip takes, and at which of them a 1 says that the chip is of this host.
+// vector is a vector of chips: the chain to its begin pointer, the bytes of an element, and
+// the offset in it of a byte that is 1 for a chip of this host.
 type vector struct {
 	begin         Chain
 	stride, local int
 }
 
-// meshDevices finds the vector of a mesh's chips, which get_device_ids() and
-// get_devices() both read, more or less directly.
+// meshDevices finds the vector of a mesh's chips, which get_device_ids() and get_devices()
+// both read, directly or through calls.
 func (d *deriver) meshDevices() {
 	const name = "MeshDevice.devices"
 	ids, err := d.vectorOf(meshIDs, 0)
 	if err == nil {
 		var devices *vector
-		// which of the two has the loop over a vector of pointers differs: the
-		// stride is known from the first
+		// releases differ in which of the two loops over a vector of pointers: the stride
+		// is known from the first
 		if devices, err = d.vectorOf(meshDevices, 0); err == nil && !slices.Equal(ids.begin, devices.begin) {
 			err = fmt.Errorf("get_device_ids() reads them at %v, get_devices() at %v", ids.begin, devices.begin)
 		}
@@ -101,11 +100,11 @@ func (d *deriver) meshDevices() {
 	d.layout.MeshStride, d.layout.MeshLocal = ids.stride, ids.local
 }
 
-// maxCalls is through how many functions the vector is followed.
+// maxCalls bounds the depth of calls through which the vector is followed.
 const maxCalls = 4
 
-// vectorOf finds the vector that a function reads. It returns another vector by
-// value, so that its object is the second argument.
+// vectorOf finds the vector that a function reads. The function returns another vector by
+// value, so `this` is the second argument.
 func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
 	f, err := d.function(function)
 	if err != nil {
@@ -153,8 +152,8 @@ func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
 	return nil, fmt.Errorf("%s: %w", symbolize.ShortName(function), errShape)
 }
 
-// pair is the begin pointer of a vector, if step i loads it and one of the next
-// loads the end that lies behind.
+// pair is the begin pointer of a vector, if step i loads it and one of the next steps loads
+// the end pointer behind it.
 func (f *flow) pair(i int, arg uint64) (Chain, bool) {
 	load := func(s *step) (Chain, bool) {
 		a, ok := s.access()
@@ -179,9 +178,8 @@ func (f *flow) pair(i int, arg uint64) (Chain, bool) {
 	return nil, false
 }
 
-// stride is how far the loop of a function goes through an array of pointers to
-// objects at a time: `mov rdi, [r15]; mov rax, [rdi]; call [rax+n]` with
-// `add r15, 8`. 0 if there is no such loop.
+// stride is the step of a function's loop over an array of pointers to objects: `mov rdi,
+// [r15]; mov rax, [rdi]; call [rax+n]` with `add r15, 8`. 0 if there is no such loop.
 func (f *flow) stride() int {
 	for i := 2; i < len(f.steps); i++ {
 		call, table, object := &f.steps[i], &f.steps[i-1], &f.steps[i-2]
@@ -199,8 +197,8 @@ func (f *flow) stride() int {
 	return 0
 }
 
-// advance is the one number that a function adds to a register; 0 if it adds
-// none, or several.
+// advance is the only number that a function adds to a register; 0 if it adds none, or
+// several.
 func (f *flow) advance(r x86asm.Reg) int {
 	found := 0
 	for i := range f.steps {
@@ -217,9 +215,9 @@ func (f *flow) advance(r x86asm.Reg) int {
 	return found
 }
 
-// entries finds how the entries are read of a vector from which the function of
-// a name extracts those that are local: `cmp byte ptr [r13+8], 1` and
-// `mov rcx, [r13]` with `add r13, 0x10`.
+// entries finds the stride of a vector and the position of its flags, in the function that
+// extracts the local chips: `cmp byte ptr [r13+8], 1` and `mov rcx, [r13]` with `add r13,
+// 0x10`.
 func (d *deriver) entries(function string) (stride, local int, err error) {
 	f, err := d.function(function)
 	if err != nil {

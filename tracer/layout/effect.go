@@ -2,7 +2,7 @@ package layout
 
 import "golang.org/x/arch/x86/x86asm"
 
-// address is where a memory operand points to.
+// address is the address of a memory operand.
 func (s *state) address(in *instruction, m x86asm.Mem) value {
 	if m.Segment != 0 {
 		return value{}
@@ -20,7 +20,7 @@ func (s *state) address(in *instruction, m x86asm.Mem) value {
 	return s.regs[n].plus(int64(int32(m.Disp))) // nor here
 }
 
-// fetch is what a load through a memory operand gives.
+// fetch is the result of a load through a memory operand.
 func (s *state) fetch(in *instruction, m x86asm.Mem) value {
 	base, _, _ := general(m.Base)
 	if m.Index != 0 && m.Scale == 8 && in.bytes == 8 && m.Base != 0 && m.Segment == 0 && s.regs[base].root == constant {
@@ -34,7 +34,7 @@ func (s *state) fetch(in *instruction, m x86asm.Mem) value {
 		v, _ := s.slot(a.path[0], int32(in.bytes))
 		return v
 	}
-	if in.bytes < 4 { // no pointer, and nothing that anything is worked out from
+	if in.bytes < 4 { // neither a pointer nor a value that leads to one
 		return value{}
 	}
 	return a.load()
@@ -59,7 +59,7 @@ func (s *state) operand(in *instruction, arg x86asm.Arg) value {
 func (s *state) set(arg x86asm.Arg, v value) {
 	if n, bytes, ok := general(arg); ok {
 		if bytes < 4 && v.root != constant8 {
-			v = value{} // a part of the register is as it was
+			v = value{} // the rest of the register is unchanged
 		}
 		s.regs[n] = v
 	}
@@ -107,7 +107,7 @@ var readsOnly = map[x86asm.Op]bool{
 	x86asm.MUL: true, x86asm.DIV: true, x86asm.IDIV: true,
 }
 
-// apply is what an instruction does.
+// apply applies the effect of an instruction.
 func (s *state) apply(in *instruction) {
 	if in.vector {
 		s.clobber(in.clobbers)
@@ -129,7 +129,7 @@ func (s *state) apply(in *instruction) {
 		}
 		s.clobber(callerSaved)
 		s.expose()
-		// what lies below the stack pointer is the called function's
+		// memory below the stack pointer belongs to the called function
 		if sp := s.regs[rsp]; sp.root == frame && sp.n == 1 {
 			s.forget(-1<<31, int64(sp.path[0]))
 		} else {
@@ -175,7 +175,7 @@ func (s *state) apply(in *instruction) {
 		s.set(b, rooted(counter, in.at))
 		return
 	case x86asm.XCHG:
-		if a == b { // a way to do nothing
+		if a == b { // an idiom for nop
 			return
 		}
 		s.set(b, value{})
@@ -195,8 +195,8 @@ func (s *state) apply(in *instruction) {
 	s.set(a, value{})
 }
 
-// move is mov and its extending kin. Extension is not followed: no field is
-// negative, and none narrower than 4 bytes leads anywhere.
+// move handles mov and its extending variants. Extension is ignored: no field is negative,
+// and fields narrower than 4 bytes lead nowhere.
 func (s *state) move(in *instruction, to, from x86asm.Arg) {
 	if m, ok := to.(x86asm.Mem); ok {
 		v := s.operand(in, from)
@@ -214,8 +214,7 @@ func (s *state) move(in *instruction, to, from x86asm.Arg) {
 	s.set(to, v)
 }
 
-// escape notes that the address of a part of the frame can become known to
-// others.
+// escape notes that the address of a part of the frame may become known elsewhere.
 func (s *state) escape(v value) {
 	if v.root == frame && v.n == 1 {
 		s.escaped = min(s.escaped, v.path[0])
@@ -236,7 +235,7 @@ func (s *state) sum(in *instruction, a, b x86asm.Arg) value {
 	return value{}
 }
 
-// usesVector tells movsd of SSE2 from the string instruction of that name.
+// usesVector distinguishes movsd of SSE2 from the string instruction with that name.
 func usesVector(in *instruction) bool {
 	for _, a := range in.args[:2] {
 		if r, ok := a.(x86asm.Reg); ok && r >= x86asm.X0 && r <= x86asm.X15 {

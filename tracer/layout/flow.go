@@ -8,8 +8,7 @@ import (
 	"ttmem/symbolize"
 )
 
-// step is an instruction with what is known before it, on whichever way it is
-// reached.
+// step is an instruction with the state before it that holds on every path.
 type step struct {
 	instruction
 	state *state
@@ -18,8 +17,8 @@ type step struct {
 // operand is the value of one of the instruction's operands.
 func (s *step) operand(n int) value { return s.state.operand(&s.instruction, s.args[n]) }
 
-// access is the address of the instruction's memory operand, and whether it has
-// one. lea has one, but does not access it.
+// access is the address of the memory that the instruction accesses, if any. lea has a
+// memory operand, but does not access it.
 func (s *step) access() (value, bool) {
 	m, _, ok := s.mem()
 	if !ok || s.op == x86asm.LEA || s.op == x86asm.NOP {
@@ -28,17 +27,15 @@ func (s *step) access() (value, bool) {
 	return s.state.address(&s.instruction, m), true
 }
 
-// flow is the steps of a function in the order of their addresses: those that
-// can be reached from its entry.
+// flow is a function's reachable steps, in order of address.
 type flow struct {
 	e     *symbolize.ELF
 	fn    symbolize.Symbol
 	steps []step
 }
 
-// Limits of how much of a function is looked at: the largest that is of use has
-// 7 KiB. Every instruction is visited again when less turns out to be known
-// before it, so that visits are bounded too.
+// Limits on the size of a function: the largest useful one has 7 KiB. An instruction is
+// visited again when less turns out to be known before it, so visits are bounded too.
 const (
 	maxCode   = 1 << 15
 	maxVisits = 1 << 15
@@ -46,9 +43,9 @@ const (
 	unsized = 1 << 10
 )
 
-// follow works out what registers hold in a function: it goes all ways from the
-// entry, and where ways meet keeps what holds on all of them. A way ends at what
-// cannot be decoded.
+// follow derives what registers hold in a function: it follows all paths from the entry,
+// and where paths join keeps what holds on all of them. A path ends at an undecodable
+// instruction.
 func follow(e *symbolize.ELF, fn symbolize.Symbol) (*flow, error) {
 	size := fn.Size
 	if size == 0 {
@@ -120,9 +117,9 @@ func followCode(e *symbolize.ELF, fn symbolize.Symbol, code []byte) *flow {
 	return f
 }
 
-// noReturn reports whether the function at an address never returns, as far as
-// its name tells. One that is not known costs knowledge, but gives no wrong
-// one: what follows it is reached with states that do not agree.
+// noReturn reports whether the function at an address never returns, judging by its name. A
+// wrong "no" costs knowledge, but gives no wrong result: the code after the call is reached
+// with states that do not agree.
 func (f *flow) noReturn(addr uint64) bool {
 	name := f.name(addr)
 	for _, part := range []string{
@@ -136,8 +133,8 @@ func (f *flow) noReturn(addr uint64) bool {
 	return name == "abort"
 }
 
-// name is the mangled name of the function at an address, through a PLT stub
-// too; "" if it has none.
+// name is the mangled name of the function at an address, also through a PLT stub; "" if it
+// has none.
 func (f *flow) name(addr uint64) string {
 	if f.e == nil {
 		return ""
@@ -151,8 +148,8 @@ func (f *flow) name(addr uint64) string {
 	return ""
 }
 
-// callee is the mangled name of the function that a step calls directly, or
-// leaves to by a jump; "" where it does not.
+// callee is the mangled name of the function that a step calls directly or tail-calls; ""
+// if there is none.
 func (f *flow) callee(s *step) string {
 	if s.op != x86asm.CALL && s.op != x86asm.JMP && !jump(s.op) {
 		return ""
@@ -164,8 +161,8 @@ func (f *flow) callee(s *step) string {
 	return f.name(target)
 }
 
-// result is where the value was loaded from that all returns of the function
-// give that give a known one; they have to agree.
+// result is the location from which a function's return value was loaded. All returns with
+// a known value must agree.
 func (f *flow) result() (Chain, error) {
 	var found Chain
 	for i := range f.steps {
@@ -188,22 +185,21 @@ func (f *flow) result() (Chain, error) {
 	return found, nil
 }
 
-// first is the first step for which what is asked gives a chain.
-func (f *flow) first(ask func(*step) (Chain, bool)) (Chain, error) {
+// first is the first chain that get returns for a step.
+func (f *flow) first(get func(*step) (Chain, bool)) (Chain, error) {
 	for i := range f.steps {
-		if c, ok := ask(&f.steps[i]); ok {
+		if c, ok := get(&f.steps[i]); ok {
 			return c, nil
 		}
 	}
 	return nil, errShape
 }
 
-// all are the different chains that what is asked gives, in the order of the
-// steps.
-func (f *flow) all(ask func(*step) (Chain, bool)) (found []Chain) {
+// all are the different chains that get returns, in the order of the steps.
+func (f *flow) all(get func(*step) (Chain, bool)) (found []Chain) {
 	have := map[string]bool{}
 	for i := range f.steps {
-		if c, ok := ask(&f.steps[i]); ok && !have[c.String()] {
+		if c, ok := get(&f.steps[i]); ok && !have[c.String()] {
 			have[c.String()] = true
 			found = append(found, c)
 		}

@@ -18,31 +18,31 @@ func code(t testing.TB, hexCode string) *flow {
 }
 
 func TestResult(t *testing.T) {
-	// "" is a result that is not known
+	// "" is an unknown result
 	for _, test := range []struct{ name, asm, code, want string }{
 		{"a field", "mov rax,[rdi+0x58]; ret", "488b4758c3", "0x58"},
 		{"a field of the implementation", "mov rax,[rdi+0x10]; mov eax,[rax+0x40]; ret", "488b47108b4040c3", "0x10+0x40"},
 		{"with a frame pointer", "push rbp; mov rbp,rsp; mov eax,[rdi+0x58]; pop rbp; ret", "554889e58b47585dc3", "0x58"},
 		{"behind endbr64", "endbr64; mov rax,[rdi+8]; ret", "f30f1efa488b4708c3", "0x8"},
-		{"through a register that calls keep",
+		{"through a callee-saved register",
 			"push rbx; mov rbx,rdi; call f; mov rax,[rbx+0x20]; pop rbx; ret", "534889fbe800000000488b43205bc3", "0x20"},
-		{"through a register that calls change",
+		{"through a caller-saved register",
 			"mov rdx,rdi; call f; mov rax,[rdx+0x20]; ret", "4889fae800000000488b4220c3", ""},
 		{"through the stack",
 			"sub rsp,0x18; mov [rsp+8],rdi; call f; mov rax,[rsp+8]; add rsp,0x18; mov rax,[rax+0x30]; ret",
 			"4883ec1848897c2408e800000000488b4424084883c418488b4030c3", "0x30"},
-		{"through a part of the stack that others know",
+		{"through an escaped part of the stack",
 			"sub rsp,0x18; mov rax,[rdi+8]; mov [rsp],rax; mov rdi,rsp; call f; mov rax,[rsp]; add rsp,0x18; ret",
 			"4883ec18488b4708488904244889e7e800000000488b04244883c418c3", ""},
 		{"a constant plus a field", "mov eax,0x178; add rax,[rdi]; mov rax,[rax]; ret", "b878010000480307488b00c3", "0x0+0x178"},
 		{"behind AVX", "vxorps xmm0,xmm0,xmm0; vmovups [rdi+0x30],ymm0; vzeroupper; mov rax,[rdi+0x18]; ret",
 			"c5f857c0c5fc114730c5f877488b4718c3", "0x18"},
 		{"AVX that writes the register", "mov rax,[rdi+8]; vmovq rax,xmm0; ret", "488b4708c4e1f97ec0c3", ""},
-		{"ways that agree", "cmp byte ptr [rdi+9],0; je 1f; mov rax,[rdi+0x40]; ret; 1: mov rax,[rdi+0x40]; ret",
+		{"paths that agree", "cmp byte ptr [rdi+9],0; je 1f; mov rax,[rdi+0x40]; ret; 1: mov rax,[rdi+0x40]; ret",
 			"807f09007405488b4740c3488b4740c3", "0x40"},
-		{"ways that do not agree", "cmp byte ptr [rdi+9],0; je 1f; mov rax,[rdi+0x40]; ret; 1: mov rax,[rdi+0x48]; ret",
+		{"paths that disagree", "cmp byte ptr [rdi+9],0; je 1f; mov rax,[rdi+0x40]; ret; 1: mov rax,[rdi+0x48]; ret",
 			"807f09007405488b4740c3488b4748c3", ""},
-		{"ways that meet", "cmp byte ptr [rdi+9],0; je 1f; mov rdi,[rdi+0x10]; 1: mov rax,[rdi+0x40]; ret",
+		{"paths that join", "cmp byte ptr [rdi+9],0; je 1f; mov rdi,[rdi+0x10]; 1: mov rax,[rdi+0x40]; ret",
 			"807f09007404488b7f10488b4740c3", ""},
 		{"a loop", "1: mov rdi,[rdi]; test rdi,rdi; jne 1b; mov rax,[rdi+8]; ret", "488b3f4885ff75f8488b4708c3", ""},
 		{"an endless loop", "1: jmp 1b", "ebfe", ""},
@@ -83,7 +83,7 @@ func TestVEXLength(t *testing.T) {
 		in, err := decode(b, 0)
 		qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", test.asm))
 		qt.Assert(t, qt.Equals(in.len, len(b)), qt.Commentf("%s", test.asm))
-		for n := range b { // a part of it is nothing
+		for n := range b { // an incomplete instruction
 			if in, err := decode(b[:n], 0); err == nil {
 				t.Errorf("%s: %d of its bytes are %d bytes long", test.asm, n, in.len)
 			}
@@ -91,7 +91,7 @@ func TestVEXLength(t *testing.T) {
 	}
 }
 
-// FuzzFollow walks through any bytes: it neither panics nor takes long.
+// FuzzFollow follows arbitrary bytes: it must neither panic nor take long.
 func FuzzFollow(f *testing.F) {
 	for _, seed := range []string{
 		"488b47108b4040c3", "807f09007404488b7f10488b4740c3", "c5f857c0c5fc114730c5f877488b4718c3", "ebfe",
@@ -114,7 +114,7 @@ func FuzzFollow(f *testing.F) {
 		fl.stride()
 		fl.table()
 		fl.typeMask()
-		asked(fl)
+		calledObject(fl)
 		banksOfType(fl)
 		dividend(0)(fl)
 		emulatedStart(fl)

@@ -1,7 +1,6 @@
-// Package layout works out from the machine code of a tt-metal library where
-// the fields of its objects lie and where its functions can be probed. There is
-// no table of releases: a library that nobody has seen before is read the same
-// way, and what cannot be worked out is named, with what it costs.
+// Package layout derives from the machine code of a tt-metal library where the fields of
+// its objects lie and where its functions can be probed. There is no table of releases: a
+// new library is read the same way. What cannot be derived is named, with what it costs.
 package layout
 
 import (
@@ -16,12 +15,12 @@ import (
 // ErrNoLibrary means that a file is no tt-metal library.
 var ErrNoLibrary = errors.New("not a tt-metal library")
 
-// Chain is the loads that lead from an object to a field: every element but the
-// last is added and dereferenced, the last is added. {0x10, 0x40} is the address
+// Chain is the loads that lead from an object to a field: every element but the last is
+// added and dereferenced, the last is added. {0x10, 0x40} is the address
 // *(object+0x10)+0x40.
 type Chain []int32
 
-// String is the chain as `0x10+0x40`.
+// String formats the chain as `0x10+0x40`.
 func (c Chain) String() string {
 	parts := make([]string, len(c))
 	for i, offset := range c {
@@ -34,45 +33,43 @@ func (c Chain) String() string {
 // L1_SMALL and TRACE.
 const Types = 5
 
-// Layout is what was worked out of one library.
+// Layout is the layout of one library.
 type Layout struct {
 	// BuildID is the library's, in hex.
 	BuildID string
-	// Fields are the fields that were found, by name: those of Buffer under
-	// their own names (`size_`), from Buffer*; others with their class
-	// (`Device.id_`), from a pointer to it. What
-	// each is for says costs.go.
+	// Fields are the fields that were found, by name: those of Buffer under their own names
+	// (`size_`), from Buffer*; others with their class (`Device.id_`), from a pointer to
+	// it. costs.go says what each is for.
 	Fields map[string]Chain
 	// Probes are the places to probe that were found, by name.
 	Probes map[string]Probe
-	// Missing is what was not found. What belongs to something that the release
-	// does not have at all, such as dataflow buffers, is not missing.
+	// Missing is what was not found. Parts of features that the release does not have, such
+	// as dataflow buffers, are not missing.
 	Missing []Missing
 
-	// ImplArgs says that Buffer's deallocate_impl and allocate_impl get
-	// (BufferImpl*, Buffer&), as from 0.79 on, and not (Buffer*).
+	// ImplArgs: Buffer's deallocate_impl and allocate_impl get (BufferImpl*, Buffer&), as
+	// from 0.79 on, and not (Buffer*).
 	ImplArgs bool
-	// AllocateImpl is Buffer's allocate_impl, which is on the stack of each
-	// failed allocation.
+	// AllocateImpl is Buffer's allocate_impl, which is on the stack of each failed
+	// allocation.
 	AllocateImpl symbolize.Symbol
-	// ShardRegisters are the registers, numbered as instructions number them (rax
-	// is 0, r15 is 15), that hold at the probe bank_shards what the allocator was
-	// asked for: size and page size in bytes, and the optional number of shards
-	// as it was passed, with bit 32 set. -1 where not known.
+	// ShardRegisters are the registers, by their numbers in instructions (rax is 0, r15 is
+	// 15), that hold the allocator's request at the probe bank_shards: size and page size
+	// in bytes, and the optional number of shards as it was passed, with bit 32 set. -1 if
+	// unknown.
 	ShardRegisters [3]int
-	// DeviceVtable and MeshVtable are what the first word of a Device and of a
-	// distributed::MeshDevice is, before the library's load bias is added; 0
-	// where not found.
+	// DeviceVtable and MeshVtable are the first words of a Device and of a
+	// distributed::MeshDevice, before the library's load bias is added; 0 if not found.
 	DeviceVtable, MeshVtable uint64
-	// MeshStride is how many bytes one chip takes in the vector that the field
-	// MeshDevice.devices leads to, and MeshLocal at which of them there is a
-	// byte that is 1 for the chips of this host: -1 where all are.
+	// MeshStride is the size of an element in the vector that the field MeshDevice.devices
+	// leads to, and MeshLocal the offset in it of a byte that is 1 for the chips of this
+	// host: -1 if all are.
 	MeshStride, MeshLocal int
-	// Managers are the offsets in an allocator of the pointers to the
-	// BankManagers by BufferType, -1 for types that have none.
+	// Managers are the offsets in an allocator of the pointers to the BankManagers by
+	// BufferType, -1 for types without one.
 	Managers [Types]int
-	// FreeList and ShardCores are what live buffers take of their banks; without
-	// Sizes and without Cores where not found.
+	// FreeList and ShardCores locate what live buffers take of their banks; without Sizes
+	// and Cores if not found.
 	FreeList   FreeList
 	ShardCores ShardCores
 }
@@ -83,13 +80,12 @@ type Missing struct {
 	Name string `json:"name"`
 	// Why it was not found, in one line.
 	Why string `json:"why"`
-	// Costs is what is not seen for it, in one line.
+	// Costs says what users lose without it, in one line.
 	Costs string `json:"costs"`
 }
 
-// Derive works out the layout of a library. What cannot be found is listed in
-// the result; the error is ErrNoLibrary for a file that is no tt-metal library
-// at all.
+// Derive derives the layout of a library. The result lists what cannot be found; the error
+// is ErrNoLibrary for a file that is no tt-metal library.
 func Derive(e *symbolize.ELF) (*Layout, error) {
 	d, err := derive(e)
 	if err != nil {
@@ -98,8 +94,7 @@ func Derive(e *symbolize.ELF) (*Layout, error) {
 	return d.layout, nil
 }
 
-// IsLibrary reports whether a file is a tt-metal library. It takes a thousandth of what
-// Derive takes.
+// IsLibrary reports whether a file is a tt-metal library, in a thousandth of Derive's time.
 func IsLibrary(e *symbolize.ELF) bool {
 	return len(e.WithPrefix("_ZN2tt8tt_metal12GraphTracker14track_allocateE")) > 0 ||
 		len(e.WithPrefix("_ZNK2tt8tt_metal6Buffer7address")) > 0
@@ -121,9 +116,9 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 	d.buffer()
 	d.devices()
 	d.allocator()
-	d.heldBuffers()
+	d.liveBuffers()
 	d.programs()
-	d.heldPrograms()
+	d.livePrograms()
 	return d, nil
 }
 
@@ -132,19 +127,19 @@ type deriver struct {
 	e      *symbolize.ELF
 	layout *Layout
 	flows  map[uint64]*flow
-	// agreed is how many sources told each field, for the tests
+	// agreed is the number of sources for each field, for the tests
 	agreed map[string]int
 }
 
 // source is one way to find a field.
 type source struct {
-	// function is the mangled name, or its beginning, of the function whose
-	// code tells. More than one where the function changed its name.
+	// function is the mangled name, or its beginning, of the function to read. Several if
+	// the function was renamed.
 	function []string
 	find     func(*flow) (Chain, error)
 }
 
-// from is a source.
+// from returns a source.
 func from(find func(*flow) (Chain, error), function ...string) source {
 	return source{function, find}
 }
@@ -152,16 +147,15 @@ func from(find func(*flow) (Chain, error), function ...string) source {
 // errShape means that a function's code is not what was expected.
 var errShape = errors.New("its code is not understood")
 
-// chain asks the sources for a field of width bytes. Those that know have to
-// agree: a field that two functions seem to use at different places is not
-// known.
+// chain reads a field of width bytes from its sources. Those that find it must agree: a
+// field that two functions seem to use at different places is unknown.
 func (d *deriver) chain(width int32, sources ...source) (Chain, error) {
-	c, _, err := d.ask(width, sources)
+	c, _, err := d.agree(width, sources)
 	return c, err
 }
 
-// ask is chain, with the number of sources that knew.
-func (d *deriver) ask(width int32, sources []source) (found Chain, agreed int, err error) {
+// agree is chain, with the number of sources that found the field.
+func (d *deriver) agree(width int32, sources []source) (found Chain, agreed int, err error) {
 	var where string
 	var reasons []string
 	for _, s := range sources {
@@ -196,7 +190,7 @@ func (d *deriver) ask(width int32, sources []source) (found Chain, agreed int, e
 
 // field finds a field of width bytes and puts it into the layout.
 func (d *deriver) field(name string, width int32, sources ...source) (Chain, bool) {
-	c, agreed, err := d.ask(width, sources)
+	c, agreed, err := d.agree(width, sources)
 	if err != nil {
 		d.miss(name, err.Error())
 		return nil, false
@@ -210,12 +204,12 @@ func (d *deriver) miss(name, why string) {
 	d.layout.Missing = append(d.layout.Missing, Missing{Name: name, Why: why, Costs: costs[name]})
 }
 
-// maxOffset bounds the offset of a field, in bytes. The largest object of which
-// a field is wanted has 2 KiB.
+// maxOffset bounds the offset of a field, in bytes. The largest object with a field of
+// interest has 2 KiB.
 const maxOffset = 1 << 14
 
-// plausible checks that a chain can lead to a field of width bytes: no field is
-// unaligned, far away or behind a long chain.
+// plausible checks that a chain can lead to a field of width bytes: no field is unaligned,
+// far away or behind a long chain.
 func plausible(c Chain, width int32) error {
 	if len(c) == 0 || len(c) > 4 {
 		return errShape
@@ -232,8 +226,8 @@ func plausible(c Chain, width int32) error {
 	return nil
 }
 
-// function is the one function whose mangled name begins with a prefix, of the
-// first prefix that there is one for.
+// function is the only function whose mangled name begins with a prefix: the first prefix
+// with a match counts.
 func (d *deriver) function(prefixes ...string) (symbolize.Symbol, error) {
 	for _, prefix := range prefixes {
 		found := d.e.WithPrefix(prefix)
@@ -252,8 +246,7 @@ func (d *deriver) function(prefixes ...string) (symbolize.Symbol, error) {
 	return symbolize.Symbol{}, fmt.Errorf("the library has no %s", readable(prefixes[0]))
 }
 
-// readable is the name that a mangled prefix stands for: as much of it as can
-// be demangled.
+// readable demangles as much as possible of a mangled prefix.
 func readable(prefix string) string {
 	for _, end := range []string{"", "v", "Ev", "C1Ev"} {
 		if s := symbolize.ShortName(prefix + end); s != prefix+end {
@@ -263,7 +256,7 @@ func readable(prefix string) string {
 	return prefix
 }
 
-// flow is what is known of a function's registers; worked out once.
+// flow derives a function's register contents, once.
 func (d *deriver) flow(f symbolize.Symbol) (*flow, error) {
 	if fl, ok := d.flows[f.Addr]; ok {
 		return fl, nil

@@ -8,9 +8,9 @@ import (
 	"ttmem/symbolize"
 )
 
-// place puts a probe on a function: on its first instruction if the kernel can
-// emulate that, on the next such one before which no argument is lost, or else
-// on the first all the same.
+// place puts a probe on a function: on its first instruction if the kernel can emulate it;
+// else on the next such instruction before which no argument is lost; else on the first
+// one.
 func (d *deriver) place(name string, f symbolize.Symbol, function bool) {
 	p := Probe{Symbol: f.Name, Size: f.Size, Addr: f.Addr, ProbeAddr: f.Addr, Kind: singleStepped, Stepped: true, Found: true}
 	if function {
@@ -32,9 +32,9 @@ func (d *deriver) put(name string, p Probe) {
 
 const singleStepped = "single-stepped"
 
-// emulated is the kind of instruction that the kernel emulates at a uprobe, ""
-// for one that it has to execute: see branch_setup_xol_ops and
-// push_setup_xol_ops in arch/x86/kernel/uprobes.c.
+// emulated is the kind of an instruction that the kernel emulates at a uprobe, "" for one
+// that it has to execute: see branch_setup_xol_ops and push_setup_xol_ops in
+// arch/x86/kernel/uprobes.c.
 func emulated(in *instruction) string {
 	if in.vector {
 		return ""
@@ -66,11 +66,11 @@ func loops(op x86asm.Op) bool {
 	return false
 }
 
-// maxLead is how many instructions are looked at before the one to probe.
+// maxLead bounds the instructions before the one to probe.
 const maxLead = 8
 
-// startsEmulated is cheapen for most functions, whose first instruction is a
-// push: they need not be followed.
+// startsEmulated is cheapen for most functions, whose first instruction is a push: they
+// need not be followed.
 func (d *deriver) startsEmulated(p *Probe, f symbolize.Symbol) bool {
 	if d.e == nil {
 		return false
@@ -91,9 +91,8 @@ func (d *deriver) startsEmulated(p *Probe, f symbolize.Symbol) bool {
 	return true
 }
 
-// cheapen moves a probe to the first instruction of its function that the
-// kernel emulates, if that is always reached exactly once, and with the
-// arguments that the function was called with.
+// cheapen moves a probe to the first instruction of its function that the kernel emulates,
+// if that is always reached exactly once, and with the function's arguments unchanged.
 func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 	if d.startsEmulated(p, f) {
 		return
@@ -129,8 +128,8 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 	}
 }
 
-// entered reports whether something jumps behind the entry of a function, up to
-// an instruction: that would run again without a call.
+// entered reports whether a jump leads into the range from behind the entry of a function
+// to an instruction, which would then run again without a call.
 func (f *flow) entered(entry, to uint64) bool {
 	for i := range f.steps {
 		s := &f.steps[i]

@@ -8,51 +8,49 @@ import (
 	"ttmem/symbolize"
 )
 
-// Probe is a place in a library where something happens that matters.
+// Probe is a place to probe in a library.
 type Probe struct {
 	// Symbol is the function's mangled name.
 	Symbol string
-	// Size is the function's bytes.
+	// Size is the function's size in bytes.
 	Size uint64
-	// Addr is the address of the function, and ProbeAddr that of the instruction
-	// to probe: the first that the kernel can emulate, or else the function's
-	// first. Before it the arguments are as at the function's entry.
+	// Addr is the address of the function, and ProbeAddr that of the instruction to probe:
+	// the first that the kernel can emulate, or else the function's first. At it the
+	// arguments are as at the function's entry.
 	Addr, ProbeAddr uint64
-	// FileOffset is where the instruction at ProbeAddr stands in the file.
+	// FileOffset is the file offset of the instruction at ProbeAddr.
 	FileOffset uint64
-	// StackDelta is how many bytes lower the stack pointer is at ProbeAddr than
-	// at the entry, where it points to the return address.
+	// StackDelta is how many bytes lower the stack pointer is at ProbeAddr than at the
+	// entry, where it points to the return address.
 	StackDelta int
 	// Kind is the instruction at ProbeAddr: "push", "nop", "call", "jmp", "jcc",
 	// or "single-stepped".
 	Kind string
-	// Stepped says that the kernel has to execute the instruction out of line,
-	// which costs 9.7 µs in place of 0.5.
+	// Stepped: the kernel has to execute the instruction out of line, which costs 9.7 µs
+	// instead of 0.5 µs.
 	Stepped bool
-	// Found says that the library has the function, with the parameters that
-	// are read. It is true of all probes of a Layout.
+	// Found: the library has the function, with the parameters that are read. It is true
+	// for all probes of a Layout.
 	Found bool
 }
 
 // point is a function to probe.
 type point struct {
 	name string
-	// function is how the mangled name begins, newest first. Names drift: what
-	// is fixed is the part that says where the arguments are.
+	// function is the beginning of the mangled name, newest first. Names drift; the part
+	// that determines the arguments is fixed.
 	function []string
-	// parameters is what the rest of the mangled name looks like, where
-	// arguments are read whose position that tells.
+	// parameters is the rest of the mangled name, if the positions of arguments matter.
 	parameters string
-	// since names a function that every library has that knows what the probe
-	// is about; without it nothing is missing.
+	// since names a function that every library with the probed feature has; without it
+	// nothing is missing.
 	since string
 }
 
 const (
 	programImpl  = "_ZN2tt8tt_metal6detail11ProgramImpl"
 	graphTracker = "_ZN2tt8tt_metal12GraphTracker"
-	// coreRangeSet is what `const CoreRangeSet&` looks like: from 0.64.1 on in a
-	// namespace.
+	// coreRangeSet matches `const CoreRangeSet&`: from 0.64.1 on in a namespace.
 	coreRangeSet = `RK(?:\d*[A-Za-z_0-9]*?)?12CoreRangeSetE?`
 	iDevice      = `PK?NS0_7IDeviceE`
 
@@ -102,7 +100,7 @@ var points = []point{
 		since: dataflowBuffers},
 }
 
-// throwFunction is what C++ code calls to throw an exception.
+// throwFunction is the function that C++ code calls to throw an exception.
 const throwFunction = "__cxa_throw"
 
 // probes finds where to probe the library.
@@ -134,8 +132,8 @@ func (d *deriver) probes() {
 	d.miss("throw", "the library calls no "+throwFunction)
 }
 
-// checkParameters checks a function's parameters by its mangled name: the probe
-// reads arguments from the registers that these are passed in.
+// checkParameters checks a function's parameters by its mangled name: they determine the
+// registers that the probe reads.
 func (p *point) checkParameters(mangled string) error {
 	for _, prefix := range p.function {
 		rest, ok := strings.CutPrefix(mangled, prefix)
@@ -146,5 +144,5 @@ func (p *point) checkParameters(mangled string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s has other parameters than are read: %s", readable(p.function[0]), mangled)
+	return fmt.Errorf("%s has unexpected parameters: %s", readable(p.function[0]), mangled)
 }

@@ -27,7 +27,7 @@ func (d *deriver) programs() {
 		}
 		d.miss("Program.impl", err.Error())
 	}
-	// get_id() of the program, where it is exported, has to say the same
+	// get_id() of the program, if it is exported, must agree
 	impl := d.layout.Fields["Program.impl"]
 	if id, err := d.chain(8, from((*flow).result, programID)); err == nil && impl != nil && (len(id) != 2 || id[0] != impl[0]) {
 		delete(d.layout.Fields, "Program.impl")

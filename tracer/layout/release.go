@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Release is the release of ttnn, such as 0.81.1, that the library at a path
-// belongs to: what the directory ttnn-X.Y.Z.dist-info says that pip leaves
-// beside the package. "" where there is none. Root is what the path is relative
-// to: "" or "/", or the root of another mount namespace, as /proc/PID/root.
+// Release is the release of ttnn, such as 0.81.1, that contains the library at a path: it
+// is read from the name of the directory ttnn-X.Y.Z.dist-info that pip leaves beside the
+// package. "" if there is none. Root is the root of path: "" or "/", or that of another
+// mount namespace, as /proc/PID/root.
 func Release(root, path string) string {
 	// the library lies a few directories into the package
 	dir := filepath.Dir(filepath.Clean("/" + path))
@@ -25,12 +25,12 @@ func Release(root, path string) string {
 	return ""
 }
 
-// maxDepth is how many directories above the library are looked at.
+// maxDepth bounds the directories above the library that are searched.
 const maxDepth = 6
 
 func releaseIn(dir string) string {
 	if base := filepath.Base(dir); base != "site-packages" && base != "dist-packages" {
-		// anything but a directory of packages may be huge, or slow
+		// a directory without packages may be huge, or slow
 		if _, err := os.Stat(filepath.Join(dir, "ttnn")); err != nil {
 			return ""
 		}

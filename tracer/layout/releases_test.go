@@ -21,8 +21,8 @@ import (
 	"ttmem/symbolize"
 )
 
-// truth is what testdata/layouts.json has of one release: measured by
-// disassembly, and confirmed on running programs.
+// truth is an entry of testdata/layouts.json: measured by disassembly, and confirmed on
+// running programs.
 type truth struct {
 	BuildID string            `json:"build_id"`
 	Fields  map[string]string `json:"fields"`
@@ -39,11 +39,11 @@ func truths(t testing.TB) map[string]truth {
 	return list
 }
 
-// all has every release of testdata/layouts.json checked, which downloads each.
+// all checks every release of testdata/layouts.json, and downloads each.
 var all = flag.Bool("all", false, "check all releases, not only a few")
 
-// few are the releases that are checked without -all: the first and the last, one
-// with frame pointers, and those at which layouts changed.
+// few are the releases that are checked without -all: the first and the last, one with
+// frame pointers, and those at which layouts changed.
 var few = []string{"0.60.1", "0.64.5", "0.68.0", "0.72.0", "0.76.0", "0.81.1"}
 
 // library is the path of a release's library.
@@ -54,7 +54,7 @@ func library(t testing.TB, release string) string {
 	return path
 }
 
-// chainOf reads the truth's `arg0+0x10+0x40`.
+// chainOf parses the truth's `arg0+0x10+0x40`.
 func chainOf(t testing.TB, s string) Chain {
 	t.Helper()
 	var c Chain
@@ -66,7 +66,7 @@ func chainOf(t testing.TB, s string) Chain {
 	return c
 }
 
-// expected are the fields that the truth tells, under the names here.
+// expected are the fields in the truth, under the names used here.
 func expected(t testing.TB, tr truth) map[string]Chain {
 	fields := map[string]Chain{}
 	pageSize := chainOf(t, tr.Fields["page_size_"])
@@ -90,7 +90,7 @@ func expected(t testing.TB, tr truth) map[string]Chain {
 
 var meshText = regexp.MustCompile(`\+(0x[0-9a-f]+) .*stride (0x[0-9a-f]+|\d+)`)
 
-// absent are the functions to probe that releases do not have.
+// absent are the functions to probe that a release does not have.
 func absent(release string) []string {
 	var names []string
 	if before(release, 0, 70) {
@@ -152,8 +152,8 @@ func TestReleases(t *testing.T) {
 			checkBanks(t, l)
 			checkProbes(t, l, absent(release))
 			checkShards(t, l)
-			// what is vital is told by more than one function; up to 0.78 only the
-			// constructor tells the id
+			// vital fields have more than one source; up to 0.78 the id has only the
+			// constructor
 			for name := range bufferFields {
 				if name != "unique_id_" || impl {
 					qt.Check(t, qt.IsTrue(d.agreed[name] >= 2), qt.Commentf("%s: %d", name, d.agreed[name]))
@@ -166,8 +166,8 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// checkBanks checks what the truth does not tell: it is the same wherever the
-// class has not changed.
+// checkBanks checks fields that are not in the truth: they are the same wherever the class
+// has not changed.
 func checkBanks(t *testing.T, l *Layout) {
 	for _, name := range []string{
 		"BankManager.num_banks_", "BankManager.buffer_type_", "BankManager.bank_size", "BankManager.alignment_bytes_",
@@ -202,7 +202,7 @@ func checkProbes(t *testing.T, l *Layout, absent []string) {
 	}
 }
 
-// checkShards checks that the registers are three that calls leave alone.
+// checkShards checks that the registers are three callee-saved ones.
 func checkShards(t *testing.T, l *Layout) {
 	qt.Check(t, qt.Equals(l.Probes["bank_shards"].Kind, "call"))
 	for i, r := range l.ShardRegisters {
@@ -212,8 +212,8 @@ func checkShards(t *testing.T, l *Layout) {
 	qt.Check(t, qt.StringContains(l.AllocateImpl.Name, "13allocate_implE"))
 }
 
-// some are the releases that the tests take that damage a library: before and
-// after BufferImpl, and the one with frame pointers.
+// some are the releases for tests that damage a library: before and after BufferImpl, and
+// the one with frame pointers.
 var some = []string{"0.64.1", "0.72.0", "0.81.1"}
 
 func image(t testing.TB, release string) []byte {
@@ -253,7 +253,7 @@ func TestSymbolsMissing(t *testing.T) {
 			qt.Check(t, qt.StringContains(missing(l, "Device.id_"), "has no tt::tt_metal::Device::id"))
 			qt.Check(t, qt.IsFalse(l.Probes["buffer_allocated"].Found))
 			qt.Check(t, qt.StringContains(missing(l, "buffer_allocated"), "has no tt::tt_metal::GraphTracker::track_allocate"))
-			// others tell it as well
+			// there are other sources
 			qt.Check(t, qt.IsTrue(l.Fields["BankManager.num_banks_"] != nil))
 			qt.Check(t, qt.IsTrue(l.Fields["size_"] != nil))
 			for _, m := range l.Missing {
@@ -271,7 +271,7 @@ func TestParametersChanged(t *testing.T) {
 	l, err := Derive(open(t, b))
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.IsFalse(l.Probes["bank_allocate"].Found))
-	qt.Check(t, qt.StringContains(missing(l, "bank_allocate"), "has other parameters than are read"))
+	qt.Check(t, qt.StringContains(missing(l, "bank_allocate"), "has unexpected parameters"))
 }
 
 func TestNoLibrary(t *testing.T) {
@@ -297,7 +297,7 @@ func TestFunctionsDisagree(t *testing.T) {
 		t.Run(release, func(t *testing.T) {
 			b := image(t, release)
 			e := open(t, b)
-			// is_allocated() compares the byte behind
+			// is_allocated() compares the next byte
 			overwrite(t, b, e, bufferAllocated, func(code []byte) {
 				at := bytes.IndexByte(code, 0x80) // cmp byte ptr
 				code[at+2]++

@@ -8,14 +8,13 @@ import (
 
 var noRegisters = [3]int{-1, -1, -1}
 
-// calleeSaved reports whether calls leave a register alone.
+// calleeSaved reports whether calls preserve a register.
 func calleeSaved(register int) bool {
 	return register == rbx || register == rbp || register >= 12 && register <= 15
 }
 
-// shards finds where BankManager::allocate_buffer counts the cores that shards
-// may lie on: only sharded buffers get there, and registers still hold what was
-// asked for.
+// shards finds where BankManager::allocate_buffer counts the cores for shards: only sharded
+// buffers get there, and registers still hold the request.
 func (d *deriver) shards() {
 	const name = "bank_shards"
 	if !d.layout.Probes["bank_allocate"].Found {

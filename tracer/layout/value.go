@@ -2,34 +2,33 @@ package layout
 
 import "golang.org/x/arch/x86/x86asm"
 
-// root is what a value was worked out from.
+// root is the origin of a value.
 type root uint8
 
 const (
 	// unknown values may be anything.
 	unknown root = iota
-	// constant is the number value.id, which may be an address of the file.
+	// constant is the number value.id, which may be an address in the file.
 	constant
-	// constant8 is a number of 8 bits in the low byte, the rest unknown.
+	// constant8 is an 8-bit number in the low byte; the rest is unknown.
 	constant8
 	// argument is the argument of number value.id, 0 to 5.
 	argument
 	// frame is the stack pointer at the function's entry.
 	frame
-	// global is what stands at the address value.id of the file.
+	// global is the content of the address value.id in the file.
 	global
 	// entry is an element of the table of words at the address value.id.
 	entry
-	// counter is what the `lock xadd` at the address value.id gave.
+	// counter is the result of the `lock xadd` at the address value.id.
 	counter
 )
 
-// maxPath is how far loads are followed.
+// maxPath bounds the length of a path of loads.
 const maxPath = 6
 
-// value is what is known of a register: a root, and a path of loads from it.
-// The path of n elements is a Chain: all but the last are added and
-// dereferenced, the last is added.
+// value is what is known of a register: a root, and a path of loads from it. The path of n
+// elements is a Chain: all but the last are added and dereferenced, the last is added.
 type value struct {
 	root root
 	n    int8
@@ -56,7 +55,7 @@ func (v value) plus(n int64) value {
 	return v
 }
 
-// load is what stands at the address that the value is.
+// load is the content of the address that the value is.
 func (v value) load() value {
 	switch {
 	case v.root == constant:
@@ -76,7 +75,7 @@ func (v value) chain(arg uint64) (Chain, bool) {
 	return append(Chain{}, v.path[:v.n]...), true
 }
 
-// loaded is the path from an argument to where the value was loaded from.
+// loaded is the path from an argument to the location that the value was loaded from.
 func (v value) loaded(arg uint64) (Chain, bool) {
 	c, ok := v.chain(arg)
 	if !ok || len(c) < 2 || c[len(c)-1] != 0 {
@@ -85,14 +84,14 @@ func (v value) loaded(arg uint64) (Chain, bool) {
 	return c[:len(c)-1], true
 }
 
-// slot is something that was stored in the stack frame.
+// slot is a value stored in the stack frame.
 type slot struct {
 	at    int32
 	bytes int32
 	value value
 }
 
-// maxSlots bounds what is known of a frame.
+// maxSlots bounds the known slots of a frame.
 const maxSlots = 96
 
 // state is what is known before an instruction.
@@ -100,8 +99,8 @@ type state struct {
 	regs [16]value
 	// slots are the known parts of the frame, in no order.
 	slots []slot
-	// escaped is the lowest place in the frame whose address was taken: from
-	// there on it may be written by others.
+	// escaped is the lowest part of the frame whose address was taken: code elsewhere may
+	// write from there on.
 	escaped int32
 }
 
@@ -122,8 +121,7 @@ func entryState() *state {
 // arg is the value of an argument at a call.
 func (s *state) arg(n int) value { return s.regs[arguments[n]] }
 
-// merge takes away what the two do not agree on, and reports whether that is
-// anything.
+// merge drops what the two states do not agree on, and reports whether it dropped anything.
 func (s *state) merge(with *state) (changed bool) {
 	for i := range s.regs {
 		if s.regs[i] != with.regs[i] && s.regs[i].root != unknown {
@@ -131,14 +129,14 @@ func (s *state) merge(with *state) (changed bool) {
 			changed = true
 		}
 	}
-	kept := s.slots[:0:0]
+	rest := s.slots[:0:0]
 	for _, have := range s.slots {
 		if v, ok := with.slot(have.at, have.bytes); ok && v == have.value {
-			kept = append(kept, have)
+			rest = append(rest, have)
 		}
 	}
-	if len(kept) != len(s.slots) {
-		s.slots, changed = kept, true
+	if len(rest) != len(s.slots) {
+		s.slots, changed = rest, true
 	}
 	if with.escaped < s.escaped {
 		s.escaped, changed = with.escaped, true
@@ -146,7 +144,7 @@ func (s *state) merge(with *state) (changed bool) {
 	return changed
 }
 
-// slot is what was stored at a place in the frame.
+// slot is the value stored at a place in the frame.
 func (s *state) slot(at, bytes int32) (value, bool) {
 	for _, have := range s.slots {
 		if have.at == at && bytes <= have.bytes {
@@ -156,32 +154,32 @@ func (s *state) slot(at, bytes int32) (value, bool) {
 	return value{}, false
 }
 
-// forget drops what is known of a part of the frame. The slots are copied:
-// states share them.
+// forget drops what is known of a part of the frame. The slots are copied: states share
+// them.
 func (s *state) forget(from, to int64) {
-	kept := make([]slot, 0, len(s.slots)+1)
+	rest := make([]slot, 0, len(s.slots)+1)
 	for _, have := range s.slots {
 		if int64(have.at)+int64(have.bytes) <= from || to <= int64(have.at) {
-			kept = append(kept, have)
+			rest = append(rest, have)
 		}
 	}
-	s.slots = kept
+	s.slots = rest
 }
 
-// expose drops what others can have written to that know an address in the
-// frame. A copy of the first argument stays: that is `this`, or where the result
-// goes, which C++ has no way to change.
+// expose drops the parts of the frame that code elsewhere may have written. A copy of the
+// first argument stays: that is `this`, or the address of the result, which C++ code cannot
+// change.
 func (s *state) expose() {
 	if s.escaped == nothingEscaped {
 		return
 	}
-	kept := make([]slot, 0, len(s.slots)+1)
+	rest := make([]slot, 0, len(s.slots)+1)
 	for _, have := range s.slots {
 		if have.at+have.bytes <= s.escaped || have.value == rooted(argument, 0) {
-			kept = append(kept, have)
+			rest = append(rest, have)
 		}
 	}
-	s.slots = kept
+	s.slots = rest
 }
 
 // store notes that bytes were stored at an address.

@@ -16,22 +16,22 @@ import (
 	"ttmem/tracer/host"
 )
 
-// A markedFile is a file that was mapped. Once its probes are placed it stays open for as
-// long: its lease goes with it, see host.TakeLease.
+// A markedFile is a file that was mapped. It stays open while it has probes, because its
+// lease ends when it is closed; see host.TakeLease.
 type markedFile struct {
 	file   *os.File // nil: it has no probes
 	info   os.FileInfo
 	inode  host.InodeHandle
-	probes io.Closer // nil: it has none, or none yet
-	calls  string    // what is marked, for people
+	probes io.Closer // nil: none, or none yet
+	calls  string    // the marked functions, for messages
 	// refused: it was open for writing
 	refused bool
-	// same is the file that has the probes of this one, too: another container's
+	// same is the file, in another container, that has the probes of this one
 	same *markedFile
 }
 
-// fileKey is what a file is known by. An inode's number is given to another file when the
-// first one is deleted: unchanged tells them apart.
+// fileKey identifies a file. The number of a deleted inode may be reused: unchanged detects
+// that.
 type fileKey struct{ device, inode uint64 }
 
 func keyOf(info os.FileInfo) fileKey {
@@ -39,16 +39,16 @@ func keyOf(info os.FileInfo) fileKey {
 	return fileKey{s.Dev, s.Ino}
 }
 
-// unchanged reports whether it is still the same file, with the content that it had:
-// every write, and the making of another file in its place, sets the time of change.
+// unchanged reports whether a file is the same and has the same content: a write, or the
+// creation of another file, sets the change time.
 func unchanged(before, now os.FileInfo) bool {
 	return statOf(before).Ctim == statOf(now).Ctim && before.ModTime().Equal(now.ModTime()) && before.Size() == now.Size()
 }
 
 func statOf(info os.FileInfo) *syscall.Stat_t { return info.Sys().(*syscall.Stat_t) }
 
-// place places the probes of a file that has functions of those names. It is closed
-// unless it has got some.
+// place places the probes of a file with functions to mark. It closes a file that gets
+// none.
 func (c *Placer) place(f *markedFile) {
 	defer func() {
 		c.mu.Lock()
@@ -60,12 +60,13 @@ func (c *Placer) place(f *markedFile) {
 	}()
 	offsets, numbers, err := c.read(f)
 	if err != nil || len(offsets) == 0 {
-		return // no library, but something else that is mapped; or none of its functions is meant
+		return // no library, or without a function to mark
 	}
 	if c.hasProbes(f) || !c.lease(f) {
 		return
 	}
-	// From here on writers wait. What was written meanwhile is read again.
+	// Writers wait from here on. If something was written meanwhile, the file is read
+	// again.
 	info, err := f.file.Stat()
 	if err != nil {
 		return
@@ -86,10 +87,10 @@ func (c *Placer) place(f *markedFile) {
 	c.mu.Lock()
 	f.probes = l
 	c.mu.Unlock()
-	c.Withdraw() // a writer may have come to wait before there were probes to be withdrawn
+	c.Withdraw() // a writer may have arrived before the probes were placed
 }
 
-// hasProbes reports whether the probes of another file are this one's, too.
+// hasProbes reports whether another file carries this one's probes.
 func (c *Placer) hasProbes(f *markedFile) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +104,7 @@ func (c *Placer) hasProbes(f *markedFile) bool {
 	return false
 }
 
-// read finds the functions of the names in a file.
+// read finds the functions to mark in a file.
 func (c *Placer) read(f *markedFile) (offsets, numbers []uint64, err error) {
 	e, err := symbolize.New(f.file, f.info.Size())
 	if err != nil {
@@ -120,8 +121,8 @@ func (c *Placer) read(f *markedFile) (offsets, numbers []uint64, err error) {
 	return offsets, numbers, nil
 }
 
-// lease has writers to the file wait until its probes are gone, and reports whether they
-// will. Without that no probes are placed: the target comes first.
+// lease makes writers wait until the probes are gone, and reports whether they will.
+// Without a lease no probes are placed: the target comes first.
 func (c *Placer) lease(f *markedFile) bool {
 	err := host.TakeLease(f.file)
 	again := f.refused
@@ -129,7 +130,7 @@ func (c *Placer) lease(f *markedFile) bool {
 	if err == nil {
 		return true
 	}
-	why := fmt.Sprintf("writers to it cannot be held up until the probes are gone (no lease on it: %v)", err)
+	why := fmt.Sprintf("it cannot be protected against overwriting (no lease: %v)", err)
 	if f.refused {
 		why = "it is open for writing"
 	}
@@ -143,7 +144,8 @@ func (c *Placer) attach(file *os.File, offsets, numbers []uint64) (io.Closer, er
 	return c.uprobes.Place(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), c.program, offsets, numbers, 0)
 }
 
-// Withdraw removes the probes of the files that writers wait for, and lets them go on.
+// Withdraw removes the probes of the files that writers wait for, and lets the writers go
+// on.
 func (c *Placer) Withdraw() {
 	if c == nil {
 		return
@@ -156,7 +158,7 @@ func (c *Placer) Withdraw() {
 		}
 		f.probes.Close()
 		f.probes = nil
-		// it has another content for processes that map it from now on
+		// processes that map it from now on see other content
 		where := "processes that run it"
 		maps.DeleteFunc(c.files, func(_ fileKey, other *markedFile) bool {
 			if other.same == f {
@@ -164,14 +166,14 @@ func (c *Placer) Withdraw() {
 			}
 			return other == f || other.same == f
 		})
-		c.warn(fmt.Sprintf("%s is being overwritten: calls of %s in %s are not marked any more", pathOf(f.file), f.calls, where))
+		c.warn(fmt.Sprintf("%s is being overwritten: calls of %s in %s are no longer marked", pathOf(f.file), f.calls, where))
 		host.EndLease(f.file)
 		f.file.Close()
 		f.file = nil
 	}
 }
 
-// calls are those of the names with these numbers, for people.
+// calls lists the names with these numbers, for messages.
 func (c *Placer) calls(numbers []uint64) string {
 	var list []string
 	for i, name := range c.names {
@@ -182,7 +184,7 @@ func (c *Placer) calls(numbers []uint64) string {
 	return strings.Join(list, ", ")
 }
 
-// pathOf is the path of an open file, for people.
+// pathOf is the path of an open file, for messages.
 func pathOf(file *os.File) string {
 	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	if err != nil {

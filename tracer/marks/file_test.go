@@ -15,7 +15,7 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// takeNamed has a file looked at by its name.
+// takeNamed lets the placer read a file by its name.
 func takeNamed(t *testing.T, c *Placer, path string) {
 	t.Helper()
 	file, err := os.Open(path)
@@ -24,17 +24,17 @@ func takeNamed(t *testing.T, c *Placer, path string) {
 	c.wait()
 }
 
-// unplaced looks at files, but has no program that it could place.
+// unplaced reads files, but has no program to place.
 func unplaced(t *testing.T, names ...string) (*Placer, *tracetest.Lines) {
-	var told tracetest.Lines
-	c := New(names, nil, kernel.Uprobes{}, told.Add)
+	var warnings tracetest.Lines
+	c := New(names, nil, kernel.Uprobes{}, warnings.Add)
 	t.Cleanup(c.Close)
-	return c, &told
+	return c, &warnings
 }
 
-// TestMarksAreOfFunctionsOnly: not of data among the code, of what chooses a function, nor
-// of a symbol that may be the end of something.
-func TestMarksAreOfFunctionsOnly(t *testing.T) {
+// Data in the code, resolvers of indirect functions and symbols at the end of a function
+// are not marked.
+func TestOnlyFunctionsAreMarked(t *testing.T) {
 	_, second, _ := tracetest.MarkedLibraries(t)
 	e, err := symbolize.Open(second)
 	qt.Assert(t, qt.IsNil(err))
@@ -44,21 +44,20 @@ func TestMarksAreOfFunctionsOnly(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(offsets, []uint64{tracetest.MustOffset(t, second, "work")}))
 }
 
-// TestFilesAreNotOpenedByTheirNamesAgain: in the name's place there may be a FIFO by then,
-// which would never open.
-func TestFilesAreNotOpenedByTheirNamesAgain(t *testing.T) {
+// A file is not opened again by name: by then the name may be a FIFO, which would block.
+func TestFilesAreNotReopenedByName(t *testing.T) {
 	lib, _, _ := tracetest.MarkedLibraries(t)
 	c, _ := unplaced(t, "wrk")
 	takeNamed(t, c, lib)
 	qt.Assert(t, qt.IsNil(os.Remove(lib)))
 	qt.Assert(t, qt.IsNil(unix.Mkfifo(lib, 0o600)))
 	var unfound []error
-	tracetest.Within(t, 10*time.Second, "telling what was not found", func() { unfound = c.Unfound() })
+	tracetest.Within(t, 10*time.Second, "listing functions that were not found", func() { unfound = c.Unfound() })
 	qt.Assert(t, qt.HasLen(unfound, 1))
 	qt.Check(t, qt.ErrorMatches(unfound[0], "--mark-at wrk: no native function of that name .*"))
 }
 
-// TestAFIFOAmongTheLibraries: what is installed beside a library is opened by name.
+// The files beside a library are opened by name.
 func TestAFIFOAmongTheLibraries(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo.so")
 	qt.Assert(t, qt.IsNil(unix.Mkfifo(fifo, 0o600)))
@@ -66,33 +65,32 @@ func TestAFIFOAmongTheLibraries(t *testing.T) {
 	tracetest.Within(t, 10*time.Second, "preparing", func() { c.Prepare([]string{fifo}) })
 }
 
-// TestAnotherContentOfAnInodeIsReadAgain: written in place, or another file that has got
-// the number of one that was deleted.
-func TestAnotherContentOfAnInodeIsReadAgain(t *testing.T) {
+// The inode was written in place, or its number was reused by another file.
+func TestChangedInodeIsReadAgain(t *testing.T) {
 	lib, second, _ := tracetest.MarkedLibraries(t)
 	path := filepath.Join(t.TempDir(), "lib.so")
 	first, err := os.ReadFile(lib)
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(os.WriteFile(path, bytes.ReplaceAll(first, []byte("work"), []byte("idle")), 0o600)))
-	c, told := unplaced(t, "work")
+	c, warnings := unplaced(t, "work")
 	takeNamed(t, c, path)
 	takeNamed(t, c, path)
-	qt.Assert(t, qt.Equals(told.String(), "")) // there is none
+	qt.Assert(t, qt.Equals(warnings.String(), "")) // there is none
 
 	tracetest.Overwrite(t, path, second)
 	takeNamed(t, c, path)
-	// no probe can be placed, and that is told: work was found
-	qt.Check(t, qt.StringContains(told.String(), "--mark-at: calls of work in "+path+" are not seen"))
-	said := told.String()
+	// the warning shows that work was found: its probe cannot be placed
+	qt.Check(t, qt.StringContains(warnings.String(), "--mark-at: calls of work in "+path+" are not seen"))
+	before := warnings.String()
 	takeNamed(t, c, path)
-	qt.Check(t, qt.Equals(told.String(), said)) // the same content is read once
+	qt.Check(t, qt.Equals(warnings.String(), before)) // the same content is read once
 	qt.Check(t, qt.HasLen(c.files, 1))
 }
 
-// TestTtmemItselfIsNotMarked: a command is it until it begins.
+// ttmem's own program is not marked: a command is ttmem until it starts.
 func TestTtmemItselfIsNotMarked(t *testing.T) {
-	c, told := unplaced(t, "runtime.main")
+	c, warnings := unplaced(t, "runtime.main")
 	takeNamed(t, c, "/proc/self/exe")
 	qt.Check(t, qt.HasLen(c.files, 0))
-	qt.Check(t, qt.Equals(told.String(), ""))
+	qt.Check(t, qt.Equals(warnings.String(), ""))
 }

@@ -15,31 +15,31 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// maxMarkedFiles bounds how many files are remembered that have no probes.
+// maxMarkedFiles bounds how many files without probes are remembered.
 const maxMarkedFiles = 1 << 16
 
-// Placer places probes on the functions whose calls are marks, in every file that a
-// traced process maps. Its methods do nothing where there is none.
+// Placer places probes on the functions whose calls are marks, in every file that a traced
+// process maps. Methods of a nil Placer do nothing.
 type Placer struct {
 	names   []string
 	program *ebpf.Program
 	uprobes kernel.Uprobes
 	warn    func(string)
 
-	own os.FileInfo // ttmem's own program, which a command is before it begins; nil: not known
+	own os.FileInfo // ttmem's own program, which a command runs before it starts; nil: unknown
 
-	// waiting are files that were mapped and not looked at.
+	// waiting are mapped files that have not been read.
 	waiting chan *markedFile
 	working sync.WaitGroup
 
 	mu      sync.Mutex
 	files   map[fileKey]*markedFile
 	unread  int        // files that wait, or are being read
-	settled *sync.Cond // there are none
+	settled *sync.Cond // unread is 0
 	found   []bool     // by name
 }
 
-// New places program on the functions of the names. warn gets what cannot be placed.
+// New places program on the functions with these names. warn gets what cannot be placed.
 func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, warn func(string)) *Placer {
 	c := &Placer{
 		names: names, program: program, uprobes: uprobes, warn: warn,
@@ -61,26 +61,25 @@ func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, warn fun
 	return c
 }
 
-// Inspect has a mapped file looked at. To read its symbols takes a while, and is done
-// elsewhere.
+// Inspect queues a mapped file. Reading its symbols takes a while, and happens elsewhere.
 func (c *Placer) Inspect(m host.NewMapping) {
 	if c == nil {
 		return
 	}
 	file, err := host.OpenMapped(m.PID, m.Start, m.End)
 	if err != nil {
-		return // the process has ended, or mapped something else
+		return // the process has ended, or changed its mappings
 	}
 	c.take(file)
 }
 
-// Prepare looks at files before a process maps them.
+// Prepare reads files before a process maps them.
 func (c *Placer) Prepare(paths []string) {
 	if c == nil {
 		return
 	}
 	for _, path := range paths {
-		// without waiting for a writer, where it is a FIFO
+		// without waiting for a writer, if it is a FIFO
 		if file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
 			c.take(file)
 		}
@@ -88,14 +87,14 @@ func (c *Placer) Prepare(paths []string) {
 	c.wait()
 }
 
-// wait waits until all files that were mapped have been read.
+// wait waits until all queued files have been read.
 func (c *Placer) wait() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waitLocked()
 }
 
-// waitLocked is wait where c.mu is held: until it is let go, nothing more is read.
+// waitLocked is wait with c.mu held: nothing more is read until it is released.
 func (c *Placer) waitLocked() {
 	for c.unread > 0 {
 		c.settled.Wait()
@@ -116,14 +115,13 @@ func (c *Placer) take(file *os.File) {
 	c.waiting <- f
 }
 
-// isNew reports whether a file was never seen, or not with the content that it has now,
-// and is to be read.
+// isNew reports whether a file has not been read, or not with its present content.
 func (c *Placer) isNew(f *markedFile) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key := keyOf(f.info)
 	if before := c.files[key]; before != nil {
-		// one that is held open is the one that was seen
+		// an open file cannot have been replaced
 		if before.file != nil || !before.refused && unchanged(before.info, f.info) {
 			return false
 		}
@@ -137,14 +135,14 @@ func (c *Placer) isNew(f *markedFile) bool {
 	return true
 }
 
-// Settle waits until the files that are mapped by now have been looked at.
+// Settle waits until the files that are mapped by now have been read.
 func (c *Placer) Settle() {
 	if c != nil {
 		c.wait()
 	}
 }
 
-// Unfound are errors that name the functions which are in no file that was mapped.
+// Unfound returns an error for each function that is in no mapped file.
 func (c *Placer) Unfound() (list []error) {
 	if c == nil {
 		return nil
@@ -154,8 +152,8 @@ func (c *Placer) Unfound() (list []error) {
 	c.waitLocked()
 	for i, name := range c.names {
 		if !c.found[i] {
-			list = append(list, fmt.Errorf("--mark-at %s: no native function of that name is in the %d files that are mapped; "+
-				"a function of Python has no address: take a native one that it calls, or `ttmem mark`", name, len(c.files)))
+			list = append(list, fmt.Errorf("--mark-at %s: no native function of that name in the %d mapped files; "+
+				"for a Python function, name a native one that it calls, or use `ttmem mark`", name, len(c.files)))
 		}
 	}
 	return list
@@ -176,7 +174,7 @@ func (c *Placer) Close() {
 			f.probes = nil
 		}
 		if f.file != nil {
-			f.file.Close() // which lets writers go on
+			f.file.Close() // lets writers go on
 			f.file = nil
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"ttmem/symbolize"
 )
 
-// maxMarkedFunctions is how many functions of a file may have one name: overloads, and
-// what templates were made into.
+// maxMarkedFunctions bounds the functions of a file with one name: overloads and template
+// instances.
 const maxMarkedFunctions = 256
 
-// functionsNamed are the places in the file where functions of the names begin, with the
-// name's number for each.
+// functionsNamed returns the file offsets of the functions with these names, and the name's
+// number for each.
 func functionsNamed(e *symbolize.ELF, names []string) (offsets, numbers []uint64) {
 	seen := make(map[uint64]bool)
 	count := make([]int, len(names))
@@ -32,9 +32,10 @@ func functionsNamed(e *symbolize.ELF, names []string) (offsets, numbers []uint64
 	return offsets, numbers
 }
 
-// eachCode calls f with each function that lies in code. A breakpoint anywhere else is
-// read by the program as data, or as another instruction: data may lie in the same segment
-// and have a symbol, and one without a size may stand at the end of something.
+// eachCode calls f with each function in an executable segment. A breakpoint anywhere else
+// would be read by the program as data or as part of another instruction: data may lie in
+// the same segment and have a symbol, and a symbol without a size may stand at the end of a
+// function.
 func eachCode(e *symbolize.ELF, f func(symbol string, offset uint64)) {
 	e.EachFunction(func(s symbolize.Symbol) {
 		if s.Size > 0 && inCode(e, s.Addr) {
@@ -45,7 +46,7 @@ func eachCode(e *symbolize.ELF, f func(symbol string, offset uint64)) {
 	})
 }
 
-// inCode reports whether a virtual address is in a segment that is run.
+// inCode reports whether a virtual address is in an executable segment.
 func inCode(e *symbolize.ELF, vaddr uint64) bool {
 	for _, p := range e.ProgramHeaders() {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
@@ -55,21 +56,21 @@ func inCode(e *symbolize.ELF, vaddr uint64) bool {
 	return false
 }
 
-// isNamed reports whether a symbol is what the user calls name: itself, or its form for
-// people with or without parameters.
+// isNamed reports whether a symbol matches a name given by the user: mangled, or demangled
+// with or without parameters.
 func isNamed(symbol, name string) bool {
 	if symbol == name {
 		return true
 	}
-	// its last part is in the mangled name, too, and is looked for at less cost
+	// the mangled name contains the last identifier, which is cheaper to check
 	if !strings.Contains(symbol, lastIdentifier(name)) {
 		return false
 	}
 	return symbolize.ShortName(symbol) == name || strings.Contains(name, "(") && symbolize.FullName(symbol) == name
 }
 
-// lastIdentifier is the last one of the function's own name: softmax of ttnn::softmax,
-// and of ttnn::softmax(int).
+// lastIdentifier returns the function's own name: softmax for ttnn::softmax and for
+// ttnn::softmax(int).
 func lastIdentifier(name string) string {
 	name, _, _ = strings.Cut(name, "(")
 	if i := strings.LastIndex(name, "::"); i >= 0 {

@@ -59,53 +59,6 @@ func (r *Reader) from(in storage, c *Checkpoint) error {
 	return r.jump(c.begin)
 }
 
-// A Note is what was noted on the events after FirstNs up to LastNs, CLOCK_MONOTONIC.
-type Note struct {
-	FirstNs, LastNs uint64
-	// Offset is where the note ends in the file: those events are before, and what
-	// begins there comes after them.
-	Offset int64
-	Data   []byte
-}
-
-// Notes are those on the events of the file, in order of time, up to the first damage.
-// The events are not read.
-func (r *FileReader) Notes() iter.Seq[Note] {
-	return func(yield func(Note) bool) {
-		if r.size == 0 {
-			return // a pipe
-		}
-		for at, h := range blockHeads(r.file, r.first, r.size) {
-			if h.kind != blockNote {
-				continue
-			}
-			data := r.noteAt(r.file, at)
-			if data == nil || !yield(Note{h.earliest, h.latest, at + int64(blockHead) + int64(h.packed), data}) {
-				return
-			}
-		}
-	}
-}
-
-// noteAt is the payload of the block at an offset; nil where it is damaged.
-func (r *Reader) noteAt(in io.ReaderAt, at int64) []byte {
-	h, block, ok := blockAt(in, at, nil)
-	if !ok || h.raw > maxRaw {
-		return nil
-	}
-	data := block[blockHead:]
-	if h.flags&blockPlain == 0 {
-		var err error
-		if data, err = r.zstd.DecodeAll(data, make([]byte, 0, h.raw)); err != nil {
-			return nil
-		}
-	}
-	if len(data) != int(h.raw) {
-		return nil
-	}
-	return data
-}
-
 // blockHeads are the heads of the blocks between two offsets and where they are, up to
 // the first one that is not whole.
 func blockHeads(in io.ReaderAt, from, to int64) iter.Seq2[int64, head] {

@@ -41,9 +41,6 @@ type FileOptions struct {
 	// another goroutine, while events are added. Without it, what was before can only
 	// be known from the files before, and a long file has no checkpoints in it.
 	Checkpoint func() iter.Seq[*event.Event]
-	// Note is called after events were written: what it returns is kept behind them,
-	// for FileReader.Notes. It may be nil, and so may what it returns.
-	Note func() []byte
 	// CheckpointEvents is how many events there are between two checkpoints in a file
 	// at least; 0 is so many that they cost little.
 	CheckpointEvents int
@@ -68,10 +65,6 @@ type File struct {
 	// missed is how many events came while err was set or were lost with what led to
 	// it, and latest the highest time of an event.
 	missed, latest uint64
-	// noted is the highest time that a note was of, and unnoted is true where events
-	// were added since.
-	noted   uint64
-	unnoted bool
 	// making is a section that is being made; nil: none is.
 	making chan *section
 }
@@ -198,7 +191,6 @@ func (f *File) Add(e *event.Event) {
 	}
 	f.added++
 	f.since++
-	f.unnoted = true
 	f.w.Add(e)
 }
 
@@ -214,7 +206,7 @@ func (f *File) Flush() error {
 	if f.err != nil {
 		return f.err
 	}
-	if err := f.flush(); err != nil {
+	if err := f.w.Flush(); err != nil {
 		return f.fail(err, "")
 	}
 	if !f.full() {
@@ -227,20 +219,6 @@ func (f *File) Flush() error {
 		return f.fail(err, "beginning the file that follows: ")
 	}
 	return nil
-}
-
-// flush writes what was added, and the note on it.
-func (f *File) flush() error {
-	if err := f.w.Flush(); err != nil || f.o.Note == nil || f.stream || !f.unnoted {
-		return err
-	}
-	data := f.o.Note()
-	if len(data) == 0 || len(data) > maxRaw {
-		return nil
-	}
-	h := head{kind: blockNote, raw: uint32(len(data)), earliest: f.noted, latest: f.latest}
-	f.noted, f.unnoted = f.latest, false
-	return f.w.write(h, data)
 }
 
 // endMark is how many bytes an end mark has at most, unless there are many causes.
@@ -276,7 +254,7 @@ func (f *File) Close(end End) error {
 	if f.err != nil {
 		return f.err
 	}
-	err := f.flush()
+	err := f.w.Flush()
 	if err == nil {
 		err = f.Settle()
 	}

@@ -27,10 +27,6 @@ func (f *File) Resume() error {
 		return f.err
 	}
 	f.err = nil
-	if f.o.Note != nil {
-		f.o.Note() // on what the checkpoint has, and on what is in no file
-		f.noted = f.latest
-	}
 	if f.missed > 0 {
 		f.Add(&event.Event{TimeNs: f.latest, Kind: event.Lost, Count: f.missed, Cause: MissedCause})
 		f.missed = 0

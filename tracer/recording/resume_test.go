@@ -129,45 +129,6 @@ func TestARecordingIsResumedWhoseFileIsGone(t *testing.T) {
 	qt.Assert(t, qt.Equals(checkpoint, 1))
 }
 
-// What no file has is not in the notes of the one that follows either.
-func TestNotesAreOfWhatTheirFileHas(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "run")
-	var noted byte // events since the note before
-	f, err := Create(path, FileOptions{Checkpoint: oneTotal, Note: func() []byte {
-		note := []byte{noted}
-		noted = 0
-		return note
-	}})
-	qt.Assert(t, qt.IsNil(err))
-	add := func(from, to uint64) {
-		for now := from; now < to; now++ {
-			f.Add(&event.Event{TimeNs: now, Kind: event.Mark})
-			noted++
-		}
-	}
-	add(1, 4)
-	qt.Assert(t, qt.IsNil(f.Flush()))
-	add(4, 6)
-	qt.Assert(t, qt.IsNotNil(f.fail(syscall.ENOSPC, "")))
-	add(6, 20)
-	qt.Assert(t, qt.IsNil(f.Resume()))
-	add(20, 27)
-	qt.Assert(t, qt.IsNil(f.Close(End{})))
-	notes := func(path string) (list []Note) {
-		r, err := Open(path)
-		qt.Assert(t, qt.IsNil(err))
-		defer r.Close()
-		for note := range r.Notes() {
-			note.Offset = 0
-			list = append(list, note)
-		}
-		return list
-	}
-	qt.Check(t, qt.DeepEquals(notes(path+".1"), []Note{{0, 3, 0, []byte{3}}}))
-	// the first is of the event that tells what is missing
-	qt.Check(t, qt.DeepEquals(notes(path), []Note{{19, 19, 0, []byte{0}}, {19, 26, 0, []byte{7}}}))
-}
-
 func TestAPrivateRecordingIsItsOwners(t *testing.T) {
 	for name, before := range map[string]func(path string) error{
 		"nothing": func(string) error { return nil },

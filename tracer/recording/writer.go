@@ -30,8 +30,6 @@ const (
 	// blockSection begins a section, and blockState has events of it.
 	blockSection = 'k'
 	blockState   = 'c'
-	// blockNote has a note on the events since the note before.
-	blockNote = 'n'
 )
 
 // The flags of a block.

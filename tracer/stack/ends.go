@@ -5,14 +5,15 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// How a stack ends where nothing went wrong.
+// How a complete stack ends.
 const (
 	CompleteStack  = "at the thread's start"
 	NoPython       = "no Python"
 	CompletePython = "at the outermost Python frame"
 )
 
-// stackEnds are the ways in which a stack can end: of the native part, then of Python's.
+// stackEnds are the reasons why a stack ends: first of the native part, then of the Python
+// part.
 var stackEnds = [bpf.KernelStackEndSTACK_ENDS]string{
 	bpf.KernelStackEndEND_START:                CompleteStack,
 	bpf.KernelStackEndEND_TOO_DEEP:             "more than 128 frames",
@@ -35,11 +36,10 @@ var stackEnds = [bpf.KernelStackEndSTACK_ENDS]string{
 	bpf.KernelStackEndEND_PYTHON_RING_FULL:     "ring buffer full (Python)",
 }
 
-// nativeEnds is the number of ways in which the native part can end.
+// nativeEnds is the number of reasons for the native part.
 const nativeEnds = int(bpf.KernelStackEndEND_PYTHON_NONE)
 
-// CountEnds counts the stacks that were taken by how their native part and their
-// Python part ended.
+// CountEnds counts stacks by how their native part and their Python part ended.
 func CountEnds(objs *kernel.Objects) (native, python map[string]uint64) {
 	native, python = make(map[string]uint64), make(map[string]uint64)
 	for i, name := range stackEnds {

@@ -13,9 +13,9 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// TestFiguresOfTTNN says what knowing the code of a process that runs ttnn takes:
-// the limits are 0.5 s for the first, 0.1 s where its tables are known, and 12 MB
-// of tables.
+// TestFiguresOfTTNN logs the cost of reading the code of a process that runs ttnn. The
+// limits are 0.5 s for the first process, 0.1 s once its tables are loaded, and 12 MB of
+// tables.
 func TestFiguresOfTTNN(t *testing.T) {
 	p, _ := tracetest.TTNN(t, "0.81.1", "loop.py", "1000", "2")
 	p.Tell(t, "go")
@@ -50,12 +50,12 @@ func TestFiguresOfTTNN(t *testing.T) {
 			}
 		}
 	})
-	first := took("first: all that the kernel is told", func() { know(tr, pid) })
+	first := took("first: publishing all to the kernel", func() { know(tr, pid) })
 	generation := s.byPID[pid].newest.generation
 	took("again, nothing new", func() { know(tr, pid) })
-	qt.Check(t, qt.Equals(s.byPID[pid].newest.generation, generation), qt.Commentf("an unchanged process is told of again"))
+	qt.Check(t, qt.Equals(s.byPID[pid].newest.generation, generation), qt.Commentf("an unchanged process is published again"))
 	s.Forget(pid, host.Now())
-	cached := took("its tables known, it is not", func() { know(tr, pid) })
+	cached := took("tables loaded, process new", func() { know(tr, pid) })
 
 	chunks := s.tables.used
 	t.Logf("%d mappings of %d files, %d of them with rows: %d rows in %.1f MB of tables", len(mappings), len(files), len(tables), rows, float64(words)/1e6)

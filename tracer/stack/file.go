@@ -18,43 +18,43 @@ import (
 	"ttmem/tracer/host"
 )
 
-// codeFile is a file that some process maps as code, or the code that the kernel
-// gives to each process (the vdso). It stays open, so that it can be read after
-// it was deleted and in whatever mount namespace it lies.
+// codeFile is a file that a process maps as code, or the code that the kernel gives to each
+// process (the vdso). It stays open, so that it can be read after it was deleted, and in
+// any mount namespace.
 type codeFile struct {
 	path string
-	elf  *symbolize.ELF // nil: not a file, or no ELF file
+	elf  *symbolize.ELF // nil: no ELF file
 	// names are those of its functions.
 	names *symbolize.Names
 
-	// python is set where the file is a CPython interpreter, and refused says
-	// why its frames cannot be read where it is one that ttmem does not know.
+	// python is set if the file is a CPython interpreter. refused is the reason why its
+	// frames cannot be read if ttmem does not know this version.
 	python  *python.Runtime
 	refused error
-	// pthread is set where the file is the C library.
+	// pthread is set if the file is the C library.
 	pthread *python.Pthread
-	// loader is set where the file is the dynamic linker.
+	// loader is set if the file is the dynamic linker.
 	loader *loader
 
 	mu   sync.Mutex
 	rows *unwind.Table // until the kernel has them
-	same string        // of sameRows
-	// table is where the kernel side has the file's unwind rows; nil where there
-	// are none, or none yet
+	same string        // cache of sameRows
+	// table is the kernel side's copy of the file's unwind rows; nil if there are none, or
+	// none yet
 	table  *kernelTable
-	noRows bool // frame pointers may do
+	noRows bool // frame pointers may work instead
 }
 
-// loader is where the dynamic linker tells debuggers of what it does.
+// loader is the interface of the dynamic linker for debuggers.
 type loader struct {
-	debugState symbolize.Symbol // the function that it calls before and after
+	debugState symbolize.Symbol // called before and after each change
 	debug      symbolize.Symbol // its struct r_debug
 }
 
-// anonymous is code that no file has: what a compiler made in the process.
+// anonymous is code without a file, generated inside the process.
 var anonymous = &codeFile{path: "[anonymous]", noRows: true}
 
-// openCodeFile reads what is needed of a file for unwinding.
+// openCodeFile reads the parts of a file that unwinding needs.
 func openCodeFile(r io.ReaderAt, size int64, path string) *codeFile {
 	f := &codeFile{path: path}
 	elf, err := symbolize.New(r, size)
@@ -94,7 +94,7 @@ func openVDSO(pid int, start, end uint64) *codeFile {
 	return openCodeFile(bytes.NewReader(image), int64(len(image)), "[vdso]")
 }
 
-// buildID tells equal files apart from others; "" where the file does not say.
+// buildID is equal for copies of one build; "" if the file has none.
 func (f *codeFile) buildID() string {
 	if f.elf == nil {
 		return ""
@@ -102,7 +102,7 @@ func (f *codeFile) buildID() string {
 	return f.elf.BuildID()
 }
 
-// unwindRows builds the file's unwind rows; nil where it has none.
+// unwindRows builds the file's unwind rows; nil if it has none.
 func (f *codeFile) unwindRows() *unwind.Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,9 +117,8 @@ func (f *codeFile) unwindRows() *unwind.Table {
 	return f.rows
 }
 
-// sameRows is equal for files with the same unwind rows: copies of one build. The
-// build-id alone does not do: a file can be made with another's. "" is
-// equal to no other.
+// sameRows is equal for files with the same unwind rows: copies of one build. The build ID
+// alone is not enough: a file can be made with another's. "" is equal to no other.
 func (f *codeFile) sameRows() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,11 +147,10 @@ func (f *codeFile) sameRows() string {
 
 var rowsSeed = maphash.MakeSeed()
 
-// maxFrameBytes is the most of an .eh_frame that is compared with others, in bytes.
+// maxFrameBytes bounds the size of an .eh_frame that is hashed.
 const maxFrameBytes = 64 << 20
 
-// inEval reports whether an address of the file lies in the loop that runs
-// Python's code.
+// inEval reports whether an address of the file lies in Python's evaluation loop.
 func (f *codeFile) inEval(addr uint64) bool {
 	if f.python == nil {
 		return false
@@ -160,11 +158,11 @@ func (f *codeFile) inEval(addr uint64) bool {
 	return slices.ContainsFunc(f.python.Eval, func(r python.Range) bool { return r.Contains(addr) })
 }
 
-// lacksRows reports whether the file has unwind rows that the kernel does not.
+// lacksRows reports whether the file has unwind rows that the kernel does not have.
 func (f *codeFile) lacksRows() bool { return f.elf != nil && !f.noRows && f.table == nil }
 
-// frame is the function at an address of the file. Its line, and what was inlined into
-// it, is found where a recording is shown: root does not read DWARF of a user's file.
+// frame returns the function at an address of the file. Lines and inlined calls are
+// resolved when a recording is shown: root does not parse DWARF of a user's file.
 func (f *codeFile) frame(addr uint64, full bool) event.Frame {
 	frame := event.Frame{
 		Kind: event.Native, Module: filepath.Base(f.path), BuildID: f.buildID(), Address: addr,

@@ -1,6 +1,6 @@
 package stack
 
-// This file opens the files that processes map, and gives their unwind rows to the
+// This file opens the files that processes map, and loads their unwind rows into the
 // kernel.
 
 import (
@@ -28,7 +28,7 @@ func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
 		if m.File.Inode != 0 {
 			f = s.files[m.File].Value()
 		} else if p := s.byPID[pid]; p != nil && p.newest != nil {
-			// what is no file's is what it was as long as it lies there
+			// without a file, code does not change while it is mapped
 			if k, ok := p.newest.find(m.Start); ok && k.start == m.Start && k.end == m.End && k.file.path == m.Path {
 				f = k.file
 			}
@@ -75,8 +75,8 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 	return openCodeFile(file, info.Size(), m.Path)
 }
 
-// readyRows are the tables of the mappings' files that the kernel has, in use until
-// they are released, and whether some lack.
+// readyRows returns the tables that the kernel has for the mappings' files, in use until
+// they are released, and whether some are missing.
 func (s *Spaces) readyRows(mappings []codeMapping) (used []*kernelTable, lacking bool) {
 	seen := make(map[*codeFile]bool)
 	for _, m := range mappings {
@@ -98,9 +98,9 @@ func (s *Spaces) readyRows(mappings []codeMapping) (used []*kernelTable, lacking
 	return used, lacking
 }
 
-// loadRows gives the kernel the unwind rows that it does not have yet. Files of one
-// build share theirs. It returns the tables of the mappings' files, which are in
-// use until they are released: those that are loaded must not drive them out.
+// loadRows loads missing unwind rows into the kernel. Files of one build share a table. It
+// returns the tables of the mappings' files. They are in use until released, so that
+// loading others cannot evict them.
 func (s *Spaces) loadRows(mappings []codeMapping) ([]*kernelTable, error) {
 	used, lacking := s.readyRows(mappings)
 	if !lacking {
@@ -108,7 +108,7 @@ func (s *Spaces) loadRows(mappings []codeMapping) ([]*kernelTable, error) {
 	}
 	var files []*codeFile
 	seen := make(map[*codeFile]bool)
-	copies := make(map[string][]*codeFile) // by sameRows, of one of files
+	copies := make(map[string][]*codeFile) // files of one build, by sameRows
 	for _, m := range mappings {
 		f := m.file
 		if !f.lacksRows() || seen[f] {
@@ -144,8 +144,8 @@ func (s *Spaces) loadRows(mappings []codeMapping) ([]*kernelTable, error) {
 	return append(used, tables...), nil
 }
 
-// Prepare reads files that are likely to be mapped, and gives the kernel their rows:
-// a program may allocate sooner after it has loaded them than they can be read.
+// Prepare reads files that are likely to be mapped, and loads their rows into the kernel:
+// after mapping them, a program may allocate before they could be read.
 func (s *Spaces) Prepare(paths []string) {
 	if s == nil {
 		return
@@ -176,17 +176,16 @@ func (s *Spaces) Prepare(paths []string) {
 	if err != nil {
 		s.warn(fmt.Sprintf("stacks may end early at first: %v", err))
 	}
-	// they stay in use, so that they are there when they are needed
+	// they stay in use, so that they are not evicted before they are needed
 	s.mu.Lock()
 	s.prepared = append(s.prepared, tables...)
 	for _, m := range mappings {
-		s.kept = append(s.kept, m.file)
+		s.preread = append(s.preread, m.file)
 	}
 	s.mu.Unlock()
 }
 
-// each calls do for 0 to n-1, on all processors, and lets a library that is to be
-// attached to have its turn first.
+// each calls do for 0 to n-1 on all processors. Attaching to a library takes precedence.
 func (s *Spaces) each(n int, do func(i int)) {
 	var wait sync.WaitGroup
 	var next atomic.Int64

@@ -2,27 +2,27 @@ package stack
 
 import "ttmem/tracer/event"
 
-// nativeCall is a call of a native stack.
+// nativeCall is a call in a native stack.
 type nativeCall struct {
-	// shown is what is shown of it; nil where an interpreter's own are folded.
+	// shown is the call as shown; nil for a folded call of the interpreter.
 	shown *event.Call
-	// eval marks a call of the loop that runs Python's code.
+	// eval marks a call of Python's evaluation loop.
 	eval bool
 	// interpreter marks a call inside the interpreter.
 	interpreter bool
 }
 
-// pythonCall is a call of a Python stack.
+// pythonCall is a call in a Python stack.
 type pythonCall struct {
 	shown *event.Call
-	// entry marks a call that was made by C: the loop that runs it is on the
-	// native stack, and runs those that it called in Python as well.
+	// entry marks a call made by C. The evaluation loop that runs it is on the native
+	// stack, and also runs the Python functions that it calls.
 	entry bool
 }
 
-// interleave puts the two parts of a stack together, innermost first: Python's calls
-// stand where the loop that runs them was called. The interpreter's own calls are
-// left out, unless all are wanted.
+// interleave merges the two parts of a stack, innermost first: Python calls stand at the
+// call of the evaluation loop that runs them. Calls of the interpreter itself are left out
+// unless all is set.
 func interleave(native []nativeCall, python []pythonCall, all bool) []*event.Call {
 	stack := make([]*event.Call, 0, len(native)+len(python))
 	for _, call := range native {

@@ -9,13 +9,12 @@ import (
 	"ttmem/tracer/event"
 )
 
-func TestWeave(t *testing.T) {
+func TestInterleave(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		// native and python are calls from the innermost. Native: "E" is a call
-		// of the loop, "i…" another one of the interpreter, and "a+b" two
-		// functions of which the inner one was inlined. Python: "P!" is called by
-		// C.
+		// native and python are calls, innermost first. Native: "E" is a call of the
+		// evaluation loop, "i…" another call in the interpreter, and "a+b" two functions of
+		// which the inner one was inlined. Python: "P!" is called by C.
 		native, python string
 		folded, all    string
 	}{
@@ -41,8 +40,7 @@ func TestWeave(t *testing.T) {
 			"in probed f extra start", "in probed E f extra start",
 		},
 		{
-			// the thread's own start of Python is not there yet, or a walk that
-			// could not go on
+			// the thread has not entered Python yet, or the walk could not continue
 			"more loops than Python has entries", "probed E c E d E start", "f!",
 			"probed f c d start", "probed E f c E d E start",
 		},
@@ -53,7 +51,7 @@ func TestWeave(t *testing.T) {
 			"probed f c g h k", "probed E f c g h k",
 		},
 		{
-			// Python's part was cut: the last one's entry is not there
+			// the Python part was cut: the last call's entry is missing
 			"a last call that is no entry", "probed E c E d", "f! g",
 			"probed f c g d", "probed E f c E g d",
 		},
@@ -62,7 +60,7 @@ func TestWeave(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var native []nativeCall
-			var all []nativeCall // where the interpreter's own are looked up as well
+			var all []nativeCall // with the interpreter's own calls
 			for _, name := range strings.Fields(test.native) {
 				call := nativeCall{eval: name == "E", interpreter: name == "E" || name[0] == 'i' && !strings.Contains(name, "+")}
 				var frames []event.Frame
@@ -88,8 +86,7 @@ func TestWeave(t *testing.T) {
 	}
 }
 
-// names are those of frames, with what is of another kind than it should be
-// marked.
+// names returns the names of frames, and marks frames of the wrong kind.
 func names(calls []*event.Call) string {
 	var list []string
 	var frames []event.Frame

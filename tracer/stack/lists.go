@@ -1,21 +1,21 @@
 package stack
 
-// lists are lists with ids, of what has no pointers: many short ones, which are kept
-// together so that the garbage collector has nothing to look at.
+// lists stores many short lists by id, of values without pointers. They share large chunks,
+// which the garbage collector does not scan.
 type lists[T any] struct {
 	at     map[uint64]extent
 	chunks [][]T
 }
 
-// An extent is where a list is.
+// An extent is the position of a list.
 type extent struct{ chunk, begin, end uint32 }
 
-// chunkLength is how many values are kept together, where lists are not longer.
+// chunkLength is the usual number of values in a chunk.
 const chunkLength = 1 << 13
 
 func newLists[T any]() lists[T] { return lists[T]{at: make(map[uint64]extent)} }
 
-// add makes a list of n values, which are to be set. Any other with its id is dropped.
+// add makes a list of n values for the caller to set. It replaces a list with the same id.
 func (l *lists[T]) add(id uint64, n int) []T {
 	last := len(l.chunks) - 1
 	if last < 0 || len(l.chunks[last])+n > cap(l.chunks[last]) {
@@ -28,10 +28,11 @@ func (l *lists[T]) add(id uint64, n int) []T {
 	return l.chunks[last][begin:]
 }
 
-// length is how long a chunk is: most processes have few stacks.
+// length is the length of a chunk. The first ones are short: most processes have few
+// stacks.
 func (l *lists[T]) length(chunk int) int { return min(chunkLength, 256<<min(chunk, 8)) }
 
-// get is the list with an id; nil where there is none.
+// get returns the list with an id; nil if there is none.
 func (l *lists[T]) get(id uint64) []T {
 	s, ok := l.at[id]
 	if !ok {

@@ -1,5 +1,5 @@
-// Package stack takes call stacks: it gives the kernel side what it needs to unwind a
-// process, and turns the addresses and Python frames that come back into stacks with names.
+// Package stack records call stacks: it gives the kernel side the data to unwind a process,
+// and turns the resulting addresses and Python frames into stacks with names.
 package stack
 
 import (
@@ -11,19 +11,19 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// Options say how stacks are shown.
+// Options select how stacks are shown.
 type Options struct {
-	// FullNames has C++ functions named with parameters and template arguments.
+	// FullNames shows C++ functions with parameters and template arguments.
 	FullNames bool
 	// AllFrames keeps the interpreter's own calls between Python's.
 	AllFrames bool
 }
 
-// Process are the stacks of a process. They come from the kernel side once
-// each; names and lines are looked up when they are asked for.
+// Process are the stacks of a process. The kernel side sends each stack once; names and
+// lines are resolved on first use.
 type Process struct {
 	o      Options
-	lastID *uint64 // of any process's stacks
+	lastID *uint64 // shared by all processes
 
 	mu     sync.Mutex
 	native lists[int32] // indices of places
@@ -33,42 +33,41 @@ type Process struct {
 	shown  map[bpf.KernelStackIds]*event.Stack
 	places []place
 	known  map[placeKey]int32
-	// at are the places by where they were in the process, in the state of its
-	// code that has this number
+	// at is the index of places by address and by the generation of the process's code
 	at         map[uint64]int32
 	generation uint32
-	// recent are those of at that were used last, where they are found in less time
+	// recent caches recently used entries of at
 	recent *[1 << recentBits]recentPlace
-	calls  map[bpf.KernelPythonCall]pythonCall // that were asked for
-	// called are those of calls that were asked for last
+	calls  map[bpf.KernelPythonCall]pythonCall // resolved ones
+	// called caches recently used entries of calls
 	called *[1 << recentBits]recentCall
-	// room for the two parts of one stack
+	// scratch space for the two parts of a stack
 	nativeCalls []nativeCall
 	pythonCalls []pythonCall
 }
 
-// place is an address that stacks of a process have, in the file that has it.
+// place is an address in a process's stacks, and the file that contains it.
 type place struct {
 	placeKey
-	call nativeCall // looked up when it is asked for
+	call nativeCall // resolved on first use
 	seen bool
 }
 
-// recentBits is the binary logarithm of how many places and calls are found without a
-// map: a program has some hundreds in most of its stacks.
+// recentBits is the binary logarithm of the size of these caches: most stacks of a program
+// share a few hundred places and calls.
 const recentBits = 9
 
-// recentSlot is where a number is looked for.
+// recentSlot hashes a number to a slot of a cache.
 func recentSlot(n uint64) uint64 { return n * 0x9e3779b97f4a7c15 >> (64 - recentBits) }
 
 type recentPlace struct {
-	addr  uint64 // 0: none
+	addr  uint64 // 0: empty
 	place int32
 }
 
 type recentCall struct {
 	of   bpf.KernelPythonCall
-	call pythonCall // without shown: none
+	call pythonCall // without shown: empty
 }
 
 type placeKey struct {
@@ -76,8 +75,7 @@ type placeKey struct {
 	addr uint64
 }
 
-// NewProcess has no stacks yet. The ids of stacks are counted in lastID, for all
-// processes.
+// NewProcess returns a process without stacks. lastID counts the stacks of all processes.
 func NewProcess(o Options, lastID *uint64) *Process {
 	return &Process{
 		o:      o,
@@ -92,7 +90,7 @@ func NewProcess(o Options, lastID *uint64) *Process {
 	}
 }
 
-// addNative takes a native stack; view is the process's code as it was then.
+// addNative adds a native stack; view is the process's code at that time.
 func (s *Process) addNative(id uint64, generation uint32, addresses []uint64, view *spaceView) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +108,7 @@ func (s *Process) addNative(id uint64, generation uint32, addresses []uint64, vi
 	}
 }
 
-// placeOf is the index of the place at an address; s.mu is held.
+// placeOf returns the index of the place at an address; s.mu is held.
 func (s *Process) placeOf(addr uint64, view *spaceView) int32 {
 	if i, ok := s.at[addr]; ok {
 		return i
@@ -149,10 +147,10 @@ func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.codes[r.Id] = code
-	s.keys = append(s.keys, bpf.KernelObjectKey{Tgid: r.H.Tgid, Image: r.Image, Object: r.Object})
+	s.keys = append(s.keys, bpf.KernelObjectKey{Tgid: r.H.Tgid, ExecId: r.ExecId, Object: r.Object})
 }
 
-// Stack is the stack that an event has; nil where none was taken.
+// Stack returns the stack of an event; nil if it has none.
 func (s *Process) Stack(ids bpf.KernelStackIds) *event.Stack {
 	if ids.Native == 0 && ids.Python == 0 {
 		return nil
@@ -203,7 +201,7 @@ func (s *Process) resolve(ids bpf.KernelStackIds) []*event.Call {
 	return interleave(native, python, s.o.AllFrames)
 }
 
-// pythonCall looks up a call of Python, and reports whether its code is known by now;
+// pythonCall resolves a Python call, and reports whether its code object is known by now;
 // s.mu is held.
 func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known bool) {
 	f := event.Frame{Kind: event.Python}
@@ -213,16 +211,16 @@ func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known boo
 		if f.Name == "" {
 			f.Name = code.Name
 		}
-		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without bpf.PythonEntry, with its sign
+		f.Line = code.Line(int(int32(c.Place<<1) >> 1)) // without bpf.PythonEntry, sign-extended
 	}
 	call = pythonCall{event.NewCall([]event.Frame{f}), c.Place&bpf.PythonEntry != 0}
-	if code != nil { // or it may come later
+	if code != nil { // else it may come later
 		s.calls[c] = call
 	}
 	return call, code != nil
 }
 
-// Forget drops what the kernel side knows of the process's stacks.
+// Forget removes the process's stacks from the kernel side.
 func (s *Process) Forget(objs *kernel.Objects) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"ttmem/tracer/host"
 )
 
-// findPython tells the kernel how to read the process's CPython, if it has one.
+// findPython fills in how the kernel side reads the process's CPython, if there is one.
 func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.KernelPythonOffsets) {
 	var interpreter, libc *codeMapping
 	for i := range mappings {
@@ -20,29 +20,29 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 			libc = m
 		case m.file.refused != nil && !p.warned:
 			p.warned = true
-			s.warn(fmt.Sprintf("process %d: Python's part of stacks is not taken: %v", pid, m.file.refused))
+			s.warn(fmt.Sprintf("process %d: stacks have no Python frames: %v", pid, m.file.refused))
 		}
 	}
 	if interpreter == nil || libc == nil {
 		return
 	}
 	r := interpreter.file.python
-	// struct Py_tss_t: is it initialised, and the key
+	// struct Py_tss_t: an initialised flag and the key
 	tss, err := host.ReadMemory(pid, r.Runtime+interpreter.bias+r.Key, 8)
 	if err != nil || binary.LittleEndian.Uint32(tss) != 1 {
-		return // not yet
+		return // not yet initialised
 	}
 	typ, ok := interpreter.file.elf.Lookup("PyCode_Type")
 	if !ok {
 		return
 	}
 	if p.python == nil {
-		// of code objects that die: others come to lie where they were
+		// report code objects that die, as others may take their addresses
 		dealloc, err := s.probe(pid, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, uint64(p.execID))
 		if err != nil {
 			if !p.warned {
 				p.warned = true
-				s.warn(fmt.Sprintf("process %d: Python's part of stacks is not taken: %v", pid, err))
+				s.warn(fmt.Sprintf("process %d: stacks have no Python frames: %v", pid, err))
 			}
 			return
 		}

@@ -6,8 +6,8 @@ import (
 	"ttmem/bpf"
 )
 
-// The records of stacks end where what they have ends. nativeHead and pythonHead are
-// what comes before that.
+// The records of stacks have variable length. nativeHead and pythonHead are the fixed
+// parts.
 type (
 	nativeHead struct {
 		bpf.KernelHeader
@@ -24,7 +24,7 @@ type (
 	}
 )
 
-// of two equal numbers each can be taken from the other
+// each pair of constants overflows unless the two numbers are equal
 const (
 	_ = unsafe.Sizeof(nativeHead{}) - unsafe.Offsetof(bpf.KernelNativeRecord{}.Addresses)
 	_ = unsafe.Offsetof(bpf.KernelNativeRecord{}.Addresses) - unsafe.Sizeof(nativeHead{})
@@ -32,8 +32,8 @@ const (
 	_ = unsafe.Offsetof(bpf.KernelPythonRecord{}.Calls) - unsafe.Sizeof(pythonHead{})
 )
 
-// AddNativeRecord takes the record of a native stack; of has the states of
-// the process's code. It reports whether the record makes sense.
+// AddNativeRecord adds the stack of a native record; of has the states of the process's
+// code. It returns false for a malformed record.
 func (s *Process) AddNativeRecord(raw []byte, pid int, of *Spaces) bool {
 	h := bpf.As[nativeHead](raw)
 	if h == nil {
@@ -46,7 +46,7 @@ func (s *Process) AddNativeRecord(raw []byte, pid int, of *Spaces) bool {
 	return ok
 }
 
-// AddPythonRecord takes the record of a Python stack.
+// AddPythonRecord adds the stack of a Python record.
 func (s *Process) AddPythonRecord(raw []byte) bool {
 	h := bpf.As[pythonHead](raw)
 	if h == nil {
@@ -59,7 +59,7 @@ func (s *Process) AddPythonRecord(raw []byte) bool {
 	return ok
 }
 
-// AddCodeRecord takes the record of a code object of Python.
+// AddCodeRecord adds the code object of a record.
 func (s *Process) AddCodeRecord(raw []byte) bool {
 	r := bpf.As[bpf.KernelCodeRecord](raw)
 	if r == nil {

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 	"weak"
 
 	"github.com/cilium/ebpf"
@@ -15,8 +18,8 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// Spaces keeps the address spaces of traced processes as the kernel side has
-// them. A nil one keeps none: no stacks are taken.
+// Spaces mirrors the address spaces of traced processes to the kernel side. If it is nil,
+// no stacks are recorded.
 type Spaces struct {
 	objs   *kernel.Objects
 	inner  *ebpf.MapSpec
@@ -28,64 +31,67 @@ type Spaces struct {
 
 	mu    sync.Mutex
 	byPID map[int]*space
-	// files are those that a process maps, or that a stack that is kept has
+	// files are those mapped by a process, or used by a stored stack
 	files    map[host.FileID]weak.Pointer[codeFile]
 	byBuild  map[string]*kernelTable
 	dirty    map[int]bool
-	slots    []bool // taken; 0 is none
+	slots    []bool // in use; slot 0 is never used
 	nextSlot int
-	// generation is the number of the newest state of any process.
+	// generation is the number of the newest view of any process.
 	generation uint32
-	// prepared are the tables, and kept the files, of what was read before any process
-	// was known to map it.
+	// prepared are tables, and preread files, that were read before any process was known to
+	// map them.
 	prepared []*kernelTable
-	kept     []*codeFile
-	// attaching is held for writing while a library is attached to: that is in a
-	// hurry, and what is done here can wait.
+	preread  []*codeFile
+	// attaching is locked for writing while a library is attached to, which is urgent;
+	// reading files can wait.
 	attaching sync.RWMutex
-	// updating is held while a process's state is worked out.
+	// updating is locked while a process's view is being built.
 	updating sync.Mutex
-	// removing are probes that are being removed.
+	// removing counts probes that are being removed.
 	removing sync.WaitGroup
+	// collecting is true while a collection is due that closes files that nothing uses.
+	collecting atomic.Bool
 }
 
 // space is a process's address space.
 type space struct {
-	slot    uint32
-	begunNs uint64                // when its mappings were first read
-	execID  uint32                // the number of its first state
-	views   map[uint32]*spaceView // by generation
-	newest  *spaceView
-	tables  []*kernelTable
-	python  *pythonSpace // nil: none that can be read
-	loader  io.Closer    // the probe on its dynamic linker; nil: none
-	// lacksRows: some of the newest state's files have rows that were not read yet
+	slot   uint32
+	readNs uint64                // when its mappings were first read
+	execID uint32                // the generation of its first view
+	views  map[uint32]*spaceView // by generation
+	newest *spaceView
+	tables []*kernelTable
+	python *pythonSpace // nil: none, or not readable
+	loader io.Closer    // the probe on its dynamic linker; nil: none
+	// lacksRows: some files of the newest view have rows that are not loaded yet
 	lacksRows bool
 	warned    bool
 }
 
-// spaceView is one state of a process's address space. It does not change.
+// spaceView is one state of a process's address space. It is immutable.
 type spaceView struct {
 	generation uint32
 	mappings   []codeMapping // ascending
 }
 
-// codeMapping is code that a process has mapped.
+// codeMapping is mapped code.
 type codeMapping struct {
 	start, end, bias uint64
 	file             *codeFile
 }
 
-// pythonSpace is the CPython in a process.
+// pythonSpace is the CPython of a process.
 type pythonSpace struct {
 	dealloc io.Closer
 }
 
-// viewsKept is how many states of a process are kept: stacks come a few
-// milliseconds after they were taken.
-const viewsKept = 64
+// maxViews bounds the views of a process: stacks arrive a few milliseconds after they were
+// recorded.
+const maxViews = 64
 
-// NewSpaces knows no process yet. warn gets what stacks cannot be taken of.
+// NewSpaces returns Spaces without processes. warn gets a line for each process without
+// stacks.
 func NewSpaces(warn func(string)) *Spaces {
 	return &Spaces{
 		warn: warn, wake: make(chan struct{}, 1), stopped: make(chan struct{}),
@@ -94,8 +100,8 @@ func NewSpaces(warn func(string)) *Spaces {
 	}
 }
 
-// Pause has files that are read here wait until resume is called: a library that is
-// attached to is in a hurry.
+// Pause suspends the reading of files until resume is called, so that a library can be
+// attached to quickly.
 func (s *Spaces) Pause() (resume func()) {
 	if s == nil {
 		return func() {}
@@ -104,7 +110,7 @@ func (s *Spaces) Pause() (resume func()) {
 	return s.attaching.Unlock
 }
 
-// Start has the kernel told from now on of what changes.
+// Start begins to publish changes to the kernel side.
 func (s *Spaces) Start(objs *kernel.Objects) (err error) {
 	if s == nil {
 		return nil
@@ -119,30 +125,29 @@ func (s *Spaces) Start(objs *kernel.Objects) (err error) {
 	return nil
 }
 
-// Started settles what has changed until now, and lets go of what was read before.
+// Started publishes all changes so far, and releases the files that were read in advance.
 func (s *Spaces) Started() {
 	if s == nil {
 		return
 	}
 	s.Settle()
-	s.kept = nil
+	s.preread = nil
 }
 
-// Read reads the files that processes map, as far as that can be done before the
-// kernel side is loaded.
+// Read reads the files that processes map, before the kernel side is loaded.
 func (s *Spaces) Read(pids []int) {
 	for _, pid := range pids {
 		if code, err := host.CodeMappings(pid); err == nil {
 			mappings := s.open(pid, code)
 			s.each(len(mappings), func(i int) { mappings[i].file.unwindRows() })
 			for _, m := range mappings {
-				s.kept = append(s.kept, m.file) // until the process is known
+				s.preread = append(s.preread, m.file) // until the process is known
 			}
 		}
 	}
 }
 
-// Changed says that a process maps other code than before.
+// Changed marks a process whose code mappings have changed.
 func (s *Spaces) Changed(pid int) {
 	if s == nil {
 		return
@@ -156,7 +161,7 @@ func (s *Spaces) Changed(pid int) {
 	}
 }
 
-// ChangedIfKnown is changed for a process that has a space.
+// ChangedIfKnown is Changed for a process that is known.
 func (s *Spaces) ChangedIfKnown(pid int) {
 	if s == nil {
 		return
@@ -169,29 +174,29 @@ func (s *Spaces) ChangedIfKnown(pid int) {
 	}
 }
 
-// space is what is kept of a process, with a slot in the kernel's list; begun is
-// when its mappings were read.
-func (s *Spaces) space(pid int, begun uint64) (*space, error) {
+// space returns the record of a process, with a slot in the kernel's list; readNs is when
+// its mappings were read.
+func (s *Spaces) space(pid int, readNs uint64) (*space, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.byPID[pid]; p != nil {
 		return p, nil
 	}
-	// round and round: a slot that was just given up may be in use for a moment
+	// in turn: a slot that was just released may be in use for a moment
 	for range s.slots {
 		s.nextSlot = s.nextSlot%(len(s.slots)-1) + 1
 		if !s.slots[s.nextSlot] {
 			s.slots[s.nextSlot] = true
-			p := &space{begunNs: begun, slot: uint32(s.nextSlot), views: make(map[uint32]*spaceView)}
+			p := &space{readNs: readNs, slot: uint32(s.nextSlot), views: make(map[uint32]*spaceView)}
 			s.byPID[pid] = p
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("the stacks of %d processes are taken already", len(s.slots)-1)
+	return nil, fmt.Errorf("%d processes are recorded already", len(s.slots)-1)
 }
 
-// Forget drops a process that ended, or became another program, at a time. What is
-// known of what it is since then, or of another process with its id, is kept.
+// Forget drops a process that ended, or executed another program, at a time. What was read
+// after that time is kept.
 func (s *Spaces) Forget(pid int, timeNs uint64) {
 	if s == nil {
 		return
@@ -201,17 +206,17 @@ func (s *Spaces) Forget(pid int, timeNs uint64) {
 	s.mu.Lock()
 	p := s.byPID[pid]
 	s.mu.Unlock()
-	if p != nil && p.begunNs <= timeNs {
+	if p != nil && p.readNs <= timeNs {
 		s.drop(pid, p)
 	}
 }
 
-// drop gives up what is kept of a process; s.updating is held.
+// drop drops the record of a process; s.updating is held.
 func (s *Spaces) drop(pid int, p *space) {
 	s.mu.Lock()
 	delete(s.byPID, pid)
 	s.mu.Unlock()
-	// before its probes: what they tell is needed as long as stacks are taken
+	// before its probes are removed, which are needed while stacks are recorded
 	_ = s.objs.Spaces.Delete(p.slot)
 	if p.python != nil {
 		s.remove(p.python.dealloc)
@@ -228,10 +233,26 @@ func (s *Spaces) drop(pid int, p *space) {
 	s.slots[p.slot] = false
 	maps.DeleteFunc(s.files, func(_ host.FileID, f weak.Pointer[codeFile]) bool { return f.Value() == nil })
 	maps.DeleteFunc(s.byBuild, func(_ string, t *kernelTable) bool { return t.gone })
+	s.closeFilesSoon()
 }
 
-// remove removes probes of a process that needs them no more. That takes the kernel up to
-// a tenth of a second for each, for which nothing else waits.
+// closeFilesAfter is how long files that no process maps may stay open.
+const closeFilesAfter = 5 * time.Second
+
+// closeFilesSoon has files closed that no process maps and no stack needs. Go closes a
+// file when its collector finds that nothing uses it, which takes minutes in an idle
+// service. Meanwhile its disk space is not freed, and its file system cannot be unmounted.
+func (s *Spaces) closeFilesSoon() {
+	if s.collecting.CompareAndSwap(false, true) {
+		time.AfterFunc(closeFilesAfter, func() {
+			s.collecting.Store(false)
+			runtime.GC()
+		})
+	}
+}
+
+// remove removes probes in the background: the kernel takes up to a tenth of a second for
+// each.
 func (s *Spaces) remove(probes io.Closer) {
 	s.removing.Go(func() { probes.Close() })
 }
@@ -254,8 +275,8 @@ func (s *Spaces) Close() {
 	}
 }
 
-// view is a process's state by its generation. A child has its parent's until it has
-// one of its own.
+// view returns a process's view by generation. A child uses its parent's until it has its
+// own.
 func (s *Spaces) view(pid int, generation uint32) *spaceView {
 	if s == nil {
 		return nil
@@ -273,7 +294,7 @@ func (s *Spaces) view(pid int, generation uint32) *spaceView {
 	return nil
 }
 
-// find is the mapping that has an address.
+// find returns the mapping that contains an address.
 func (v *spaceView) find(addr uint64) (codeMapping, bool) {
 	i, found := slices.BinarySearchFunc(v.mappings, addr, func(m codeMapping, a uint64) int {
 		return cmp.Compare(m.start, a)

@@ -20,13 +20,13 @@ import (
 	"ttmem/tracer/tracetest"
 )
 
-// known are address spaces that are told of when a test says so.
+// known are address spaces that are published on demand.
 type known struct {
 	*Spaces
 	objs *kernel.Objects
 }
 
-// knowing knows the code of some processes, and takes no events.
+// knowing publishes the code of some processes, and reads no events.
 func knowing(t *testing.T, warn func(string), pids ...int) *known {
 	t.Helper()
 	tracetest.NeedsRoot(t)
@@ -53,14 +53,14 @@ func know(tr *known, pids ...int) {
 	}
 }
 
-// sleeper is a process that does nothing.
+// sleeper is a process that only sleeps.
 func sleeper(t *testing.T, environ ...string) int {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
 	cmd.Env = append(os.Environ(), environ...)
 	qt.Assert(t, qt.IsNil(cmd.Start()))
 	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	for { // until it is that program
+	for { // until the exec has happened
 		if maps, err := host.FileMappings(cmd.Process.Pid); err == nil && slices.ContainsFunc(maps, func(m host.Mapping) bool {
 			return strings.HasPrefix(filepath.Base(m.Path), "libc.so")
 		}) {
@@ -70,7 +70,7 @@ func sleeper(t *testing.T, environ ...string) int {
 	}
 }
 
-// kernelSpace is what the kernel side has in a slot.
+// kernelSpace reads the kernel side's entry in a slot.
 func kernelSpace(t *testing.T, tr *known, slot uint32) (k bpf.KernelSpace) {
 	t.Helper()
 	var id ebpf.MapID
@@ -82,9 +82,8 @@ func kernelSpace(t *testing.T, tr *known, slot uint32) (k bpf.KernelSpace) {
 	return k
 }
 
-// TestSlotsAreTakenInTurn: a slot that is given up is the last to be taken again,
-// because the kernel may use it for a moment; when all are taken, the process is
-// refused, and known once one is free.
+// A released slot is reused last, because the kernel may still use it for a moment. When
+// all are taken, a process is refused, and accepted once one is free.
 func TestSlotsAreTakenInTurn(t *testing.T) {
 	pids := []int{sleeper(t), sleeper(t), sleeper(t), sleeper(t)}
 	var warnings []string
@@ -110,7 +109,7 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 	know(tr, more)
 	qt.Check(t, qt.Equals(slot(more), 0))
 	qt.Assert(t, qt.HasLen(warnings, 1))
-	qt.Check(t, qt.Equals(warnings[0], fmt.Sprintf("process %d: stacks are not taken: the stacks of 4 processes are taken already", more)))
+	qt.Check(t, qt.Equals(warnings[0], fmt.Sprintf("process %d: no call stacks: 4 processes are recorded already", more)))
 	s.Forget(pids[0], host.Now())
 	know(tr, more)
 	qt.Check(t, qt.Equals(slot(more), 1))
@@ -118,9 +117,8 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 	qt.Check(t, qt.Equals(int(k.Count), len(s.byPID[more].newest.mappings)))
 }
 
-// TestStatesHaveTheirOwnNumbers: no two states of any processes have the same
-// number, and one that has not changed keeps its own: with another all stacks
-// would have to be told of again.
+// No two views of any processes have the same generation. An unchanged one keeps its own:
+// with another, all stacks would have to be sent again.
 func TestStatesHaveTheirOwnNumbers(t *testing.T) {
 	pids := []int{sleeper(t), sleeper(t)}
 	tr := knowing(t, nil, pids...)
@@ -138,7 +136,7 @@ func TestStatesHaveTheirOwnNumbers(t *testing.T) {
 	qt.Check(t, qt.IsNil(tr.Spaces.view(pids[0], 1<<30)))
 }
 
-// openFiles is how many descriptors of this process are of a file.
+// openFiles counts the descriptors of this process for a file.
 func openFiles(path string) (n int) {
 	fds, _ := os.ReadDir("/proc/self/fd")
 	for _, fd := range fds {
@@ -149,8 +147,8 @@ func openFiles(path string) (n int) {
 	return n
 }
 
-// TestForgottenFilesAreClosed: the files of a process that has ended are closed
-// unless another maps them, and its tables are kept for the next that does.
+// The files of a process that has ended are closed unless another maps them, and its tables
+// are kept for reuse.
 func TestForgottenFilesAreClosed(t *testing.T) {
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "own.c"), filepath.Join(dir, "own.so")
@@ -192,7 +190,7 @@ func TestForgottenFilesAreClosed(t *testing.T) {
 	qt.Check(t, qt.Equals(table.users, 1))
 }
 
-// file is the file of a path that is mapped.
+// file returns the mapped file with a path.
 func (v *spaceView) file(path string) *codeFile {
 	for _, m := range v.mappings {
 		if m.file.path == path {
@@ -202,7 +200,7 @@ func (v *spaceView) file(path string) *codeFile {
 	return nil
 }
 
-// TestVDSOIsKnown: the code that the kernel gives to each process has rows as well.
+// The code that the kernel gives to each process has rows as well.
 func TestVDSOIsKnown(t *testing.T) {
 	pid := sleeper(t)
 	tr := knowing(t, nil, pid)

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// chunkWords is how many words of tables are in a chunk.
+	// chunkWords is the number of words in a chunk.
 	chunkWords = len(bpf.KernelChunk{}.Words)
-	// keptChunks is how many chunks (16 KiB each) the tables of files that no
-	// process maps any more may take: the next process will map them again.
-	keptChunks = 1024
+	// maxIdleChunks bounds the chunks (16 KiB each) for tables that no process uses, so that
+	// the next process finds them loaded.
+	maxIdleChunks = 1024
 )
 
-// unwindTables are the unwind tables that the kernel side has. Each belongs to a
-// file of code and is shared by all processes that map it.
+// unwindTables are the unwind tables in the kernel. Each belongs to a code file and is
+// shared by all processes that map it.
 type unwindTables struct {
 	chunks, rules *ebpf.Map
 	inner         *ebpf.MapSpec
-	batch         bool // the kernel takes several chunks at once
-	// prepared are chunks whose maps are in place, with nothing in them.
+	batch         bool // the kernel accepts several chunks at once
+	// prepared are empty chunks that are already in the map of chunks.
 	prepared map[int]*ebpf.Map
 
 	mu      sync.Mutex
@@ -38,7 +38,7 @@ type unwindTables struct {
 	idle    []*kernelTable // oldest first
 }
 
-// kernelTable is where the kernel side has the rows of a file.
+// kernelTable is the position of a file's rows in the kernel side.
 type kernelTable struct {
 	index, firstPage, pages uint32
 	firstChunk, chunks      int
@@ -68,12 +68,12 @@ func newUnwindTables(objs *kernel.Objects, spec *ebpf.MapSpec) (*unwindTables, e
 	return t, nil
 }
 
-// preparedChunks are twice as many as a program of Python and ttnn needs.
+// preparedChunks is twice what a program of Python and ttnn needs.
 const preparedChunks = 512
 
-// prepare puts maps into the map of all before there is something to be put into them:
-// where that takes a call for each, a program would wait for it with its first stacks.
-// What fails here fails again when it is needed.
+// prepare puts empty chunks into the map of chunks in advance: where each takes a call, a
+// program's first stacks would wait for it. Errors are ignored; they occur again at the
+// time of use.
 func (t *unwindTables) prepare(n int) {
 	maps := make(map[int]*ebpf.Map)
 	var keys, values []uint32
@@ -90,7 +90,7 @@ func (t *unwindTables) prepare(n int) {
 	}
 }
 
-// close gives up what was prepared and not used.
+// close releases unused prepared chunks.
 func (t *unwindTables) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -100,7 +100,7 @@ func (t *unwindTables) close() {
 	t.prepared = nil
 }
 
-// number gives the rules of a table their numbers in the kernel's dictionary.
+// number assigns the rules of a table their numbers in the kernel's dictionary.
 func (t *unwindTables) number(rules []unwind.Rule) ([]uint16, error) {
 	var keys []uint32
 	var values []bpf.KernelRule
@@ -126,15 +126,15 @@ func (t *unwindTables) number(rules []unwind.Rule) ([]uint16, error) {
 	}
 	if len(keys) > 0 {
 		if _, err := t.rules.BatchUpdate(keys, values, nil); err != nil {
-			return nil, fmt.Errorf("telling the kernel unwind rules: %w", err)
+			return nil, fmt.Errorf("storing unwind rules: %w", err)
 		}
 	}
 	maps.Copy(t.numbers, next)
 	return numbers, nil
 }
 
-// arrange lays a table out in words: its rows, no page's across the end of a
-// chunk, then from word index on for each page the word of its first row.
+// arrange encodes a table as words: its rows, with no page's rows crossing the end of a
+// chunk, and from word index on the first row's word for each page.
 func arrange(table *unwind.Table, numbers []uint16) (words []uint32, index int) {
 	first := make([]uint32, len(table.Index))
 	for page := range len(table.Index) - 1 {
@@ -152,7 +152,7 @@ func arrange(table *unwind.Table, numbers []uint16) (words []uint32, index int) 
 	return pad(append(words, first...)), index
 }
 
-// pad fills the last chunk with rows behind all others.
+// pad fills the last chunk with rows that sort behind all others.
 func pad(words []uint32) []uint32 {
 	for len(words)%chunkWords != 0 {
 		words = append(words, ^uint32(0))
@@ -160,8 +160,8 @@ func pad(words []uint32) []uint32 {
 	return words
 }
 
-// load gives tables to the kernel, all at once or none: the kernel waits for
-// running programs after every change. They have one user each.
+// load stores tables in the kernel, all or none: the kernel waits for running programs
+// after every change. Each table has one user.
 func (t *unwindTables) load(tables []*unwind.Table) (loaded []*kernelTable, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,7 +177,7 @@ func (t *unwindTables) load(tables []*unwind.Table) (loaded []*kernelTable, err 
 	var inner []*ebpf.Map
 	defer func() {
 		for _, m := range inner {
-			m.Close() // the kernel keeps it
+			m.Close() // the kernel holds a reference
 		}
 	}()
 	for _, table := range tables {
@@ -210,22 +210,22 @@ func (t *unwindTables) load(tables []*unwind.Table) (loaded []*kernelTable, err 
 			delete(t.prepared, at+k)
 			inner = append(inner, m)
 			if err := m.Put(uint32(0), words[k*chunkWords:(k+1)*chunkWords]); err != nil {
-				return loaded, fmt.Errorf("telling the kernel an unwind table: %w", err)
+				return loaded, fmt.Errorf("storing an unwind table: %w", err)
 			}
 		}
 	}
 	if err := t.putChunks(keys, values); err != nil {
-		return loaded, fmt.Errorf("telling the kernel unwind tables: %w", err)
+		return loaded, fmt.Errorf("storing unwind tables: %w", err)
 	}
 	return loaded, nil
 }
 
-// putsAtOnce is how many chunks are put at the same time where each takes a call.
+// putsAtOnce is the number of concurrent calls where each chunk takes one.
 const putsAtOnce = 256
 
-// putChunks puts chunks' maps into the map of all. With each call the kernel waits until
-// no program runs that began before: where it takes one chunk a call, many threads wait
-// at the same time.
+// putChunks puts chunks into the map of chunks. With each call the kernel waits until all
+// programs that are running have ended, so where it accepts one chunk a call, many threads
+// wait at the same time.
 func (t *unwindTables) putChunks(keys, values []uint32) error {
 	if len(keys) == 0 {
 		return nil
@@ -248,7 +248,7 @@ func (t *unwindTables) putChunks(keys, values []uint32) error {
 	return errors.Join(errs...)
 }
 
-// place finds n chunks in a row that are free, and takes them.
+// place reserves n consecutive free chunks.
 func (t *unwindTables) place(n int) (int, error) {
 	for {
 		free := 0
@@ -303,12 +303,12 @@ func (t *unwindTables) release(k *kernelTable) {
 	for _, k := range t.idle {
 		idle += k.chunks
 	}
-	for ; idle > keptChunks; idle -= t.drop() {
+	for ; idle > maxIdleChunks; idle -= t.drop() {
 	}
 }
 
-// drop gives up the table that has been without a user for longest, and says how
-// many chunks it had.
+// drop removes the table that has been unused for longest, and returns the number of its
+// chunks.
 func (t *unwindTables) drop() int {
 	k := t.idle[0]
 	t.idle = t.idle[1:]
@@ -316,11 +316,11 @@ func (t *unwindTables) drop() int {
 	return k.chunks
 }
 
-// free gives a table's chunks back.
+// free releases a table's chunks.
 func (t *unwindTables) free(k *kernelTable) {
 	k.gone = true
 	for n := k.firstChunk; n < k.firstChunk+k.chunks; n++ {
-		_ = t.chunks.Delete(uint32(n)) // it is overwritten when it is used again
+		_ = t.chunks.Delete(uint32(n)) // else it is overwritten on reuse
 		t.taken[n] = false
 	}
 	t.used -= k.chunks

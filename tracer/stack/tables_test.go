@@ -16,7 +16,7 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// randomTable is a table such as unwind.Build makes: the offsets of a page ascend
+// randomTable returns a table in the form of unwind.Build: the offsets of a page ascend
 // from 0, or the page has no rows.
 func randomTable(r *rand.Rand, pages, maxRowsOfPage int) *unwind.Table {
 	t := &unwind.Table{FirstPage: r.Uint32N(1 << 20), Rules: []unwind.Rule{{}, {CFA: unwind.Unsupported}}}
@@ -45,8 +45,8 @@ func randomTable(r *rand.Rand, pages, maxRowsOfPage int) *unwind.Table {
 	return t
 }
 
-// kernelSearch finds the number of the rule for an address as bpf/src/unwind.h
-// does; false where the table has none.
+// kernelSearch finds the number of the rule for an address as bpf/src/unwind.h does; false
+// if the table has none.
 func kernelSearch(words func(at uint32) uint32, k *kernelTable, addr uint64) (uint16, bool) {
 	page := uint32(addr>>unwind.PageShift) - k.firstPage
 	if page >= k.pages {
@@ -66,7 +66,7 @@ func kernelSearch(words func(at uint32) uint32, k *kernelTable, addr uint64) (ui
 	return uint16(words(place)), true
 }
 
-// someAddresses are addresses in and around a table's pages.
+// someAddresses returns addresses in and around a table's pages.
 func someAddresses(r *rand.Rand, t *unwind.Table, n int) (list []uint64) {
 	first := uint64(t.FirstPage) << unwind.PageShift
 	end := first + uint64(len(t.Index)-1)<<unwind.PageShift
@@ -84,8 +84,7 @@ func someAddresses(r *rand.Rand, t *unwind.Table, n int) (list []uint64) {
 	return list
 }
 
-// TestRowsNeverCrossAChunk: whatever a table is like, the kernel's search finds in
-// its words what the table has.
+// For any table, the kernel's search in the words finds the table's rule.
 func TestRowsNeverCrossAChunk(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	compared := 0
@@ -118,7 +117,7 @@ func TestRowsNeverCrossAChunk(t *testing.T) {
 	t.Logf("%d addresses", compared)
 }
 
-// tableStore is a store of so many chunks.
+// tableStore returns a store with this many chunks.
 func tableStore(t *testing.T, chunks uint32) *unwindTables {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -139,7 +138,7 @@ func tableStore(t *testing.T, chunks uint32) *unwindTables {
 	return store
 }
 
-// kernelWords reads what the kernel side has.
+// kernelWords reads the kernel side's words.
 func kernelWords(t *testing.T, store *unwindTables) func(at uint32) uint32 {
 	chunks := make(map[uint32][]byte)
 	return func(at uint32) uint32 {
@@ -176,7 +175,7 @@ func assertHas(t *testing.T, store *unwindTables, k *kernelTable, table *unwind.
 	}
 }
 
-// assertCounted checks that what is taken is what tables have.
+// assertCounted checks that the chunks in use are those of the tables.
 func assertCounted(t *testing.T, store *unwindTables, tables ...*kernelTable) {
 	t.Helper()
 	taken := 0
@@ -193,8 +192,8 @@ func assertCounted(t *testing.T, store *unwindTables, tables ...*kernelTable) {
 	qt.Check(t, qt.Equals(taken, want))
 }
 
-// TestTablesInTheKernel: what is loaded, alone or together, is what the kernel
-// finds, and equal rules have one number.
+// Tables are found in the kernel whether loaded alone or together, and equal rules share a
+// number.
 func TestTablesInTheKernel(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	store := tableStore(t, 64)
@@ -219,13 +218,13 @@ func TestTablesInTheKernel(t *testing.T) {
 	qt.Check(t, qt.HasLen(none, 0))
 }
 
-// TestTablesFull: tables that find no room are refused with an error that says so,
-// take nothing, and find it once others have gone.
+// Tables that do not fit are refused with an error and take no room. They fit once others
+// are released.
 func TestTablesFull(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 8))
 	store := tableStore(t, 8)
 	small, large := randomTable(r, 10, 20), &unwind.Table{Rules: []unwind.Rule{{}}, Index: []uint32{0}}
-	for page := range 4 { // as many rows as there can be: a chunk each, and one for the index
+	for page := range 4 { // as many rows as possible: a chunk each, and one for the index
 		for offset := range chunkWords {
 			large.Rows = append(large.Rows, uint32(offset)<<16)
 		}
@@ -240,7 +239,7 @@ func TestTablesFull(t *testing.T) {
 	assertCounted(t, store, first...)
 	assertHas(t, store, first[0], large)
 
-	// no longer used, but kept for the next process, until there is need of the room
+	// no longer used, but kept for the next process until the room is needed
 	store.release(first[0])
 	qt.Check(t, qt.IsFalse(first[0].gone))
 	assertCounted(t, store, first...)
@@ -253,7 +252,7 @@ func TestTablesFull(t *testing.T) {
 	assertHas(t, store, second[1], large)
 }
 
-// TestTablesOfTooManyRules: a store in which no rule has room any more says so.
+// A store without room for rules returns an error.
 func TestTablesOfTooManyRules(t *testing.T) {
 	store := tableStore(t, 64)
 	table := func(first int) *unwind.Table {
@@ -268,7 +267,7 @@ func TestTablesOfTooManyRules(t *testing.T) {
 	_, err = store.load([]*unwind.Table{table(40000)})
 	qt.Assert(t, qt.IsTrue(errors.Is(err, errTablesFull)))
 	assertCounted(t, store, first...)
-	// what has rules that are known has room still, and none was half made known
+	// tables with known rules still fit, and the failed load left nothing behind
 	_, err = store.load([]*unwind.Table{table(0)})
 	qt.Check(t, qt.IsNil(err))
 	few := table(40000)
@@ -278,13 +277,12 @@ func TestTablesOfTooManyRules(t *testing.T) {
 	assertHas(t, store, more[0], few)
 }
 
-// TestIdleTablesAreKeptAndDropped: of the tables that no process uses those that
-// were used last are kept, up to a limit; others are dropped.
+// Of the unused tables, the most recently used are kept, up to a limit.
 func TestIdleTablesAreKeptAndDropped(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
-	store := tableStore(t, keptChunks+64)
+	store := tableStore(t, maxIdleChunks+64)
 	var tables []*unwind.Table
-	for range keptChunks/16 + 1 {
+	for range maxIdleChunks/16 + 1 {
 		u := randomTable(r, 1, 1)
 		u.Index = slices.Repeat([]uint32{0}, 16*chunkWords) // 16 chunks of empty pages
 		u.Rows = nil
@@ -299,11 +297,11 @@ func TestIdleTablesAreKeptAndDropped(t *testing.T) {
 	for _, k := range loaded {
 		store.release(k)
 	}
-	assertCounted(t, store, loaded...) // each has a user still
+	assertCounted(t, store, loaded...) // each still has a user
 	for _, k := range loaded {
 		store.release(k)
 	}
-	qt.Check(t, qt.IsTrue(loaded[0].gone)) // the first to be without
+	qt.Check(t, qt.IsTrue(loaded[0].gone)) // the first one released
 	assertCounted(t, store, loaded[1:]...)
 	for _, k := range loaded[1:] {
 		qt.Assert(t, qt.IsTrue(store.use(k)))

@@ -25,9 +25,8 @@ func (s *Spaces) work() {
 	}
 }
 
-// Settle tells the kernel of all that has changed, and returns when that is done.
-// It lets others have their turn after each process: programs map code for
-// seconds on end.
+// Settle publishes all changes to the kernel, and returns when that is done. It yields
+// after each process: programs map code for seconds on end.
 func (s *Spaces) Settle() {
 	for s.updateOne() {
 	}
@@ -50,7 +49,7 @@ func (s *Spaces) updateOne() bool {
 	return any
 }
 
-// update tells the kernel of a process's code as it is now; s.updating is held.
+// update publishes a process's code to the kernel; s.updating is held.
 func (s *Spaces) update(pid int) {
 	err := s.updateSpace(pid)
 	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || host.Ended(pid) {
@@ -64,23 +63,23 @@ func (s *Spaces) update(pid int) {
 	}
 	s.mu.Unlock()
 	if !warned {
-		s.warn(fmt.Sprintf("process %d: stacks are not taken: %v", pid, err))
+		s.warn(fmt.Sprintf("process %d: no call stacks: %v", pid, err))
 	}
 }
 
 func (s *Spaces) updateSpace(pid int) error {
-	begun := host.Now()
-	var unloaded uint64 // how often by the time that its mappings are read
+	readNs := host.Now()
+	var unloaded uint64 // the count when its mappings are read
 	_ = s.objs.Unloading.Lookup(uint32(pid), &unloaded)
 	code, err := host.CodeMappings(pid)
 	if err != nil {
 		return err
 	}
 	if len(code) == 0 {
-		return nil // it has ended, and is only waited for
+		return nil // it has ended
 	}
 	mappings := s.open(pid, code)
-	p, err := s.space(pid, begun)
+	p, err := s.space(pid, readNs)
 	if err != nil {
 		return err
 	}
@@ -89,8 +88,8 @@ func (s *Spaces) updateSpace(pid int) error {
 		s.resumeStacks(pid, unloaded)
 		return nil
 	}
-	// A program that loads a hundred libraries may allocate before all their rows are
-	// read: it has what is there already at once.
+	// A program that loads a hundred libraries may allocate before all their rows are read.
+	// The rows that are loaded already are published at once.
 	if used, lacking := s.readyRows(mappings); lacking && p.gains(mappings) {
 		p.lacksRows = true
 		if err := s.show(pid, p, mappings, used); err != nil {
@@ -112,7 +111,7 @@ func (s *Spaces) updateSpace(pid int) error {
 	return nil
 }
 
-// gains reports whether mappings have rows that the newest state has not.
+// gains reports whether mappings have rows that the newest view lacks.
 func (p *space) gains(mappings []codeMapping) bool {
 	return slices.ContainsFunc(mappings, func(m codeMapping) bool {
 		return m.file.table != nil && (p.newest == nil || !slices.Contains(p.newest.mappings, m))
@@ -125,8 +124,8 @@ func (s *Spaces) release(tables []*kernelTable) {
 	}
 }
 
-// show gives the kernel a process's code, with the tables that it uses: they are
-// released when they are not in use any more.
+// show publishes a process's code with the tables that it uses. They are released when they
+// are no longer in use.
 func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kernelTable) error {
 	defer func() { s.release(tables) }()
 	s.mu.Lock()
@@ -136,11 +135,11 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kerne
 	if p.execID == 0 {
 		p.execID = view.generation
 	}
-	k := bpf.KernelSpace{Generation: view.generation, Image: p.execID}
-	// where rows are only not read yet, frame pointers would make up frames
+	k := bpf.KernelSpace{Generation: view.generation, ExecId: p.execID}
+	// while rows are missing, frame pointers would give wrong frames
 	listed := slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool { return m.file.lacksRows() })
 	if len(listed) > len(k.Mappings) {
-		// those that a compiler made in the process first: they have no rows
+		// leave out generated code first: it has no rows
 		listed = slices.DeleteFunc(listed, func(m codeMapping) bool { return m.file.table == nil })
 		listed = listed[:min(len(listed), len(k.Mappings))]
 		if !p.warned {
@@ -163,8 +162,8 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kerne
 	return s.publish(pid, p, view, &k, &tables)
 }
 
-// resumeStacks has stacks of a process taken again that has unloaded code, unless it is
-// about to, or has done so once more.
+// resumeStacks resumes the stacks of a process after it has unloaded code, unless it has
+// unloaded more since or is about to.
 func (s *Spaces) resumeStacks(pid int, unloaded uint64) {
 	var again uint64
 	if s.objs.Unloading.Lookup(uint32(pid), &again) == nil && again == unloaded && again%2 == 0 {
@@ -172,8 +171,8 @@ func (s *Spaces) resumeStacks(pid int, unloaded uint64) {
 	}
 }
 
-// probeLoader has the kernel side told when a process unloads code. One that is
-// linked statically has no dynamic linker and cannot.
+// probeLoader lets the kernel side notice when a process unloads code. A statically linked
+// program has no dynamic linker and cannot.
 func (s *Spaces) probeLoader(pid int, p *space, mappings []codeMapping) error {
 	if p.loader != nil {
 		return nil
@@ -188,8 +187,7 @@ func (s *Spaces) probeLoader(pid int, p *space, mappings []codeMapping) error {
 	return err
 }
 
-// probe places a probe in one process alone: others that map the same file are to
-// pay nothing.
+// probe places a probe in one process alone, at no cost for others that map the same file.
 func (s *Spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Program, cookie uint64) (io.Closer, error) {
 	offset, ok := m.file.elf.FileOffset(addr)
 	if !ok {
@@ -199,8 +197,8 @@ func (s *Spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Progr
 	return s.objs.Support.Uprobes.Place(path, program, []uint64{offset}, []uint64{cookie}, pid)
 }
 
-// publish gives a state to the kernel. Of the tables that it uses and those that the
-// last one did it leaves those that are to be released.
+// publish makes a view the current one. It leaves in tables those that are to be released:
+// of the old view's and the new one's, those that are not in use.
 func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace, tables *[]*kernelTable) error {
 	m, err := ebpf.NewMap(s.inner)
 	if err != nil {
@@ -208,20 +206,20 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 	}
 	defer m.Close()
 	if err := m.Put(uint32(0), k); err != nil {
-		return fmt.Errorf("telling the kernel its address space: %w", err)
+		return fmt.Errorf("storing its address space: %w", err)
 	}
-	// before the kernel uses it: stacks come with its number
+	// before the kernel uses it: stacks will refer to it
 	s.mu.Lock()
 	p.views[view.generation] = view
 	for generation := range p.views {
-		if generation+viewsKept < view.generation && len(p.views) > viewsKept {
+		if generation+maxViews < view.generation && len(p.views) > maxViews {
 			delete(p.views, generation)
 		}
 	}
 	p.newest = view
 	s.mu.Unlock()
 	if err := s.objs.Spaces.Put(p.slot, m); err != nil {
-		return fmt.Errorf("telling the kernel its address space: %w", err)
+		return fmt.Errorf("storing its address space: %w", err)
 	}
 	p.tables, *tables = *tables, p.tables
 	listed, err := s.objs.ChangeProcess(pid, func(process *bpf.KernelProcess) bool {
@@ -232,7 +230,7 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 		return true
 	})
 	if !listed && err == nil && len(p.views) == 1 {
-		s.drop(pid, p) // it had ended before this: its end will not be reported again
+		s.drop(pid, p) // it had ended before; its end will not be reported again
 	}
 	return err
 }

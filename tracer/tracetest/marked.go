@@ -14,8 +14,8 @@ import (
 	"ttmem/symbolize"
 )
 
-// The two contents of a library. Where work begins in the first one the second one has
-// data, among its code: 64 bytes of 1, with what may be taken for functions beside it.
+// The two contents of a library. Where work begins in the first, the second has data in its
+// code: 64 bytes of 1, and symbols beside it that could be taken for functions.
 const (
 	markedFirst = `asm(".text\n .p2align 6\n .globl work\n .type work,@function\n"
 		"work: push %rbp\n lea 1(%rdi),%eax\n pop %rbp\n ret\n .size work,.-work\n .skip 200,0x90\n");`
@@ -26,8 +26,8 @@ const (
 		".globl bare\n .type bare,@function\n bare: ret\n"
 		".globl chosen\n .type chosen,@gnu_indirect_function\n"
 		"chosen: mov work@GOTPCREL(%rip),%rax\n ret\n .size chosen,.-chosen\n");`
-	// markedMain loads the library anew for each line of its input, calls work(1) and
-	// adds up table. It keeps it for long enough to be met.
+	// markedMain loads the library again for each line of its input, calls work(1) and adds
+	// up table. It keeps the library loaded long enough to be discovered.
 	markedMain = `#include <dlfcn.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
 }`
 )
 
-// MarkedLibraries are libraries of the two contents, and the program that loads one.
+// MarkedLibraries builds libraries with the two contents, and the program that loads one.
 func MarkedLibraries(t *testing.T) (first, second, program string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,13 +68,13 @@ func MarkedLibraries(t *testing.T) (first, second, program string) {
 	first, second = build("first.so", markedFirst, library...), build("second.so", markedSecond, library...)
 	program = build("program", markedMain, "-ldl")
 
-	// or nothing below could fail
+	// otherwise the tests could not fail
 	was, is := MustOffset(t, first, "work"), MustOffset(t, second, "table")
 	qt.Assert(t, qt.IsTrue(is <= was && was < is+64), qt.Commentf("work is at %#x, table at %#x", was, is))
 	return first, second, program
 }
 
-// MustOffset is where in a file a symbol lies.
+// MustOffset returns the file offset of a symbol.
 func MustOffset(t *testing.T, path, symbol string) uint64 {
 	t.Helper()
 	e, err := symbolize.Open(path)
@@ -87,27 +87,27 @@ func MustOffset(t *testing.T, path, symbol string) uint64 {
 	return offset
 }
 
-// Lines are what a Warn was told.
+// Lines collects lines from a Warn function.
 type Lines struct {
 	mu   sync.Mutex
 	list []string
 }
 
-// Add takes a line.
+// Add adds a line.
 func (l *Lines) Add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.list = append(l.list, line)
 }
 
-// String is all lines.
+// String returns all lines.
 func (l *Lines) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.list, "\n")
 }
 
-// Within fails the test where f takes longer than limit.
+// Within fails the test if f takes longer than limit.
 func Within(t *testing.T, limit time.Duration, what string, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -119,7 +119,7 @@ func Within(t *testing.T, limit time.Duration, what string, f func()) {
 	}
 }
 
-// Overwrite writes into a file in place, as cp does, and fails where it is held up.
+// Overwrite writes into a file in place, as cp does, and fails if it is blocked.
 func Overwrite(t *testing.T, path, content string) {
 	t.Helper()
 	Within(t, 20*time.Second, "overwriting a library", func() {

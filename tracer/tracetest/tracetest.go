@@ -1,5 +1,5 @@
-// Package tracetest has what the tests of several packages share: programs that are built,
-// started and told what to do. Nothing but tests imports it.
+// Package tracetest has helpers for tests of several packages: it builds, starts and
+// controls programs. Only tests import it.
 package tracetest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// NeedsRoot skips a test that traces where that is not allowed: make test runs as root.
+// NeedsRoot skips a test that traces if it does not run as root; make test does.
 func NeedsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -27,7 +27,7 @@ func NeedsRoot(t *testing.T) {
 	}
 }
 
-// Compile makes a program, or with -shared a library, of sources in a folder.
+// Compile builds a program, or with -shared a library, from sources in a folder.
 func Compile(t *testing.T, dir, compiler, output string, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath(compiler); err != nil {
@@ -39,16 +39,16 @@ func Compile(t *testing.T, dir, compiler, output string, args ...string) {
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 }
 
-// Program is a running program that keeps account of its calls.
+// Program is a running program that records its calls.
 type Program struct {
 	*exec.Cmd
 	In  io.WriteCloser
 	Out *bufio.Reader
-	// Shadow is the file of its account.
+	// Shadow is the file with that record.
 	Shadow string
 }
 
-// Start starts a program and waits until it says that it is ready.
+// Start starts a program and waits until it is ready.
 func Start(t *testing.T, args ...string) *Program {
 	t.Helper()
 	p := &Program{Cmd: exec.Command(args[0], args[1:]...), Shadow: filepath.Join(t.TempDir(), "shadow")}
@@ -57,8 +57,8 @@ func Start(t *testing.T, args ...string) *Program {
 	return p
 }
 
-// StartReady starts the program, to be killed when the test ends, and waits until it says
-// that it is ready.
+// StartReady starts the program and waits until it is ready. It is killed when the test
+// ends.
 func (p *Program) StartReady(t *testing.T) {
 	t.Helper()
 	p.Stderr = os.Stderr
@@ -73,7 +73,7 @@ func (p *Program) StartReady(t *testing.T) {
 	qt.Assert(t, qt.Equals(p.Line(t), "ready"))
 }
 
-// Line is the next line that the program prints.
+// Line returns the next line that the program prints.
 func (p *Program) Line(t *testing.T) string {
 	t.Helper()
 	line, err := p.Out.ReadString('\n')
@@ -81,21 +81,21 @@ func (p *Program) Line(t *testing.T) string {
 	return strings.TrimSpace(line)
 }
 
-// Tell gives the program a line.
+// Tell sends the program a line.
 func (p *Program) Tell(t *testing.T, line string) {
 	t.Helper()
 	_, err := io.WriteString(p.In, line+"\n")
 	qt.Assert(t, qt.IsNil(err))
 }
 
-// Do has the program do something, and gives its answer.
+// Do sends a command and returns the answer.
 func (p *Program) Do(t *testing.T, format string, args ...any) string {
 	t.Helper()
 	p.Tell(t, fmt.Sprintf(format, args...))
 	return p.Line(t)
 }
 
-// Programs is the folder e2e/programs.
+// Programs is the path of e2e/programs.
 func Programs(t *testing.T) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -109,8 +109,7 @@ func Programs(t *testing.T) string {
 	}
 }
 
-// TTNN starts a program of e2e/programs that waits, with ttnn imported, until it is told
-// to go on.
+// TTNN starts a program of e2e/programs that imports ttnn and then waits for a line.
 func TTNN(t *testing.T, version, name string, args ...string) (*Program, *rig.Env) {
 	t.Helper()
 	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: "3.10", Progress: os.Stderr})
@@ -132,7 +131,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 	return p, env
 }
 
-// Took says in the log how long something takes, and returns it.
+// Took logs how long something takes, and returns it.
 func Took(t *testing.T, what string, do func()) time.Duration {
 	t.Helper()
 	start := time.Now()

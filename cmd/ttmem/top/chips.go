@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 )
 
 // A chipGroup is chips that look alike.
@@ -45,7 +46,7 @@ func looksAlike(a, b *aggregate.Device) bool {
 		return false
 	}
 	near := func(a, b, whole uint64) bool {
-		if level(a, whole) != level(b, whole) {
+		if page.Level(a, whole) != page.Level(b, whole) {
 			return false // of another colour, or one has nothing
 		}
 		return float64(max(a, b)-min(a, b)) <= alike*float64(whole)
@@ -137,9 +138,9 @@ func (b *chipBlock) lines() []string {
 	least, most := b.span(dramUsed)
 	_, peak := b.span(func(d *aggregate.Device) uint64 { return d.Regions.DRAM.PeakBytes })
 	capacity := d.Regions.DRAM.CapacityBytes
-	st := level(most, capacity)
+	st := page.Level(most, capacity)
 	lines = append(lines, b.row("DRAM", bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st, topStyle: st},
-		formatBytes, least, most, peak, capacity, st))
+		page.Bytes, least, most, peak, capacity, st))
 	lines = append(lines, b.l1()...)
 	for _, r := range []struct {
 		name string
@@ -158,9 +159,9 @@ func (b *chipBlock) lines() []string {
 		if peak == 0 && (capacity == 0 || !r.always) {
 			continue
 		}
-		st := level(most, capacity)
+		st := page.Level(most, capacity)
 		lines = append(lines, b.row(r.name, bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st},
-			formatBytes, least, most, peak, capacity, st))
+			page.Bytes, least, most, peak, capacity, st))
 	}
 	return lines
 }
@@ -172,7 +173,7 @@ func (b *chipBlock) row(label string, line bar, f format, least, most, peak, cap
 		of = f(capacity)
 	}
 	return " " + b.left(label, labelColumns) + b.draw(line, b.bar()) +
-		b.paint(st, b.right(formatPercent(most, capacity), percentColumns)) +
+		b.paint(st, b.right(page.Percent(most, capacity), percentColumns)) +
 		b.paint(zeroDim(most), b.right(f.span(least, most), b.used())) +
 		b.right(f(peak), bytesColumns) + b.paint(dim, b.right(of, bytesColumns))
 }
@@ -194,20 +195,20 @@ func (b *chipBlock) l1() []string {
 	leastFree, mostFree := b.span(l1Free)
 	_, peak := b.span(l1Peak)
 	_, text := b.span(kernelText)
-	st := level(mostUsed, capacity)
+	st := page.Level(mostUsed, capacity)
 	lines := []string{b.row(l1PerCore, bar{
 		base: mostStatic, top: mostTensors, whole: capacity, shared: true, baseStyle: blue, topStyle: st,
-	}, formatKiB, leastUsed, mostUsed, peak, capacity, st)}
+	}, page.KiB, leastUsed, mostUsed, peak, capacity, st)}
 
 	parts := []struct {
 		mark, name, figure string
 		style              style
 		there              bool
 	}{
-		{b.pick("▓", "#"), "CBs, DFBs", format(formatKiB).span(leastStatic, mostStatic), blue, true},
-		{b.pick("█", "="), "tensors", format(formatKiB).span(leastTensors, mostTensors), cmp.Or(st, green), true},
-		{b.pick("·", "."), "free", format(formatKiB).span(leastFree, mostFree), dim, capacity > 0},
-		{"", "kernels", formatKiB(text), dim, true},
+		{b.pick("▓", "#"), "CBs, DFBs", format(page.KiB).span(leastStatic, mostStatic), blue, true},
+		{b.pick("█", "="), "tensors", format(page.KiB).span(leastTensors, mostTensors), cmp.Or(st, green), true},
+		{b.pick("·", "."), "free", format(page.KiB).span(leastFree, mostFree), dim, capacity > 0},
+		{"", "kernels", page.KiB(text), dim, true},
 	}
 	texts, whole := []string{}, -2
 	for _, part := range parts {
@@ -309,15 +310,15 @@ func (p painter) groupCell(g *chipGroup, label, dram, l1 int) string {
 	least, most := g.span(dramUsed)
 	_, peak := g.span(func(d *aggregate.Device) uint64 { return d.Regions.DRAM.PeakBytes })
 	capacity := d.Regions.DRAM.CapacityBytes
-	st := level(most, capacity)
+	st := page.Level(most, capacity)
 	_, static := g.span(l1Static)
 	_, tensors := g.span(l1Tensors)
 	_, used := g.span(l1Used)
 	core := d.L1PerCore.CapacityBytes
-	l1Style := level(used, core)
+	l1Style := page.Level(used, core)
 	return p.paint(bold, p.right(formatIDs(g.ids), label)) + " " +
 		p.draw(bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st}, dram) +
-		p.paint(st, p.right(formatPercent(most, capacity), percentColumns)) + " " +
+		p.paint(st, p.right(page.Percent(most, capacity), percentColumns)) + " " +
 		p.draw(bar{base: static, top: tensors, whole: core, shared: true, baseStyle: blue, topStyle: l1Style}, l1) +
-		p.paint(l1Style, p.right(formatPercent(used, core), percentColumns))
+		p.paint(l1Style, p.right(page.Percent(used, core), percentColumns))
 }

@@ -4,37 +4,14 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"ttmem/cmd/ttmem/page"
 )
-
-// formatBytes writes a number of bytes in IEC units with one decimal: "0 B",
-// "44.0 KiB", "12.0 GiB". It is at most 10 characters long.
-func formatBytes(n uint64) string {
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	value := float64(n) / 1024
-	units := "KMGTPE"
-	// What would be printed as 1024.0 is 1.0 of the next unit.
-	for value >= 1023.95 && len(units) > 1 {
-		value /= 1024
-		units = units[1:]
-	}
-	return fmt.Sprintf("%.1f %ciB", value, units[0])
-}
-
-// formatKiB writes a number of bytes of one core's L1, always in KiB: parts that are to
-// be added up and compared have one unit.
-func formatKiB(n uint64) string {
-	if n == 0 || n >= 10_000<<10 {
-		return formatBytes(n)
-	}
-	return fmt.Sprintf("%.1f KiB", float64(n)/1024)
-}
 
 // formatCount writes a number in at most 7 columns: "763", "12,345", "1.0M".
 func formatCount(n uint64) string {
 	if n < 1_000_000 {
-		return formatNumber(n)
+		return page.Grouped(n)
 	}
 	return formatShort(n)
 }
@@ -53,33 +30,6 @@ func (f format) span(least, most uint64) string {
 		a = number
 	}
 	return a + "-" + b
-}
-
-// formatPercent writes part of whole without decimals. It says neither 0% of what is
-// there nor 100% of what is not full.
-func formatPercent(part, whole uint64) string {
-	if whole == 0 {
-		return ""
-	}
-	percent := 100 * float64(part) / float64(whole)
-	switch {
-	case part == 0:
-		return "0%"
-	case percent < 1:
-		return "<1%"
-	case part >= whole:
-		return "100%"
-	}
-	return fmt.Sprintf("%d%%", min(99, int(percent+0.5)))
-}
-
-// formatNumber writes a number with a comma after the thousands.
-func formatNumber(n uint64) string {
-	s := strconv.FormatUint(n, 10)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
 
 // formatShort writes a number in at most 5 characters: "999", "12.3k", "4.5M".

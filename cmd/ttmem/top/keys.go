@@ -134,7 +134,7 @@ func (m *model) press(key string) request {
 }
 
 // turn turns to a page, or back from it.
-func (m *model) turn(to page) {
+func (m *model) turn(to screen) {
 	if m.page == to {
 		to = pageTable
 	}

@@ -8,11 +8,11 @@ import (
 	"ttmem/aggregate"
 )
 
-// A page is what fills the screen.
-type page int
+// A screen is what fills the screen.
+type screen int
 
 const (
-	pageTable page = iota
+	pageTable screen = iota
 	pageStack
 	pageHelp
 	pageOutput
@@ -54,7 +54,7 @@ type model struct {
 	selected       string
 	tableHeight    int
 
-	page page
+	page screen
 	// shown is the row of pageStack.
 	shown         *row
 	scroll, shift int

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"ttmem/cmd/ttmem/page"
 )
 
 // A painter writes text and bars with what the terminal can do.
@@ -12,21 +14,21 @@ type painter struct {
 	color, ascii, plain bool
 }
 
-// style is SGR parameters of the terminal; of the 16 colours, which follow the user's
-// theme.
-type style string
+// style is one of the 16 colours, which follow the user's theme, or another property of
+// text.
+type style = page.Style
 
 const (
-	noStyle style = ""
-	bold    style = "1"
-	dim     style = "2"
+	noStyle       = page.NoStyle
+	bold          = page.Bold
+	dim           = page.Dim
 	reverse style = "7"
-	red     style = "31"
-	green   style = "32"
-	yellow  style = "33"
+	red           = page.Red
+	green         = page.Green
+	yellow        = page.Yellow
 	blue    style = "34"
 	cyan    style = "36"
-	boldRed style = "1;31"
+	boldRed       = page.BoldRed
 	// label is for the title and the keys, and head for the heads of tables.
 	label style = "30;46"
 	head  style = "30;42"
@@ -57,20 +59,6 @@ func (p painter) pick(unicode, ascii string) string {
 		return ascii
 	}
 	return unicode
-}
-
-// level is the colour of part in whole: green has room, yellow is at 70 % and red at
-// 90 %.
-func level(part, whole uint64) style {
-	switch share := float64(part) / float64(max(1, whole)); {
-	case part == 0 || whole == 0:
-		return noStyle
-	case share >= 0.9:
-		return red
-	case share >= 0.7:
-		return yellow
-	}
-	return green
 }
 
 // clean makes one line of s that does nothing to a terminal: what programs are called

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 )
 
 // A processUse is what a process holds: l1 and static, which is a part of it, on the core
@@ -23,9 +24,9 @@ var processColumns = []struct {
 	cell         func(m *model, u *processUse) string
 }{
 	{"PID", 8, 0, func(_ *model, u *processUse) string { return fmt.Sprint(u.PID) }},
-	{"DRAM", 11, 0, func(_ *model, u *processUse) string { return formatBytes(u.dram) }},
-	{"L1 PER CORE", 13, 0, func(_ *model, u *processUse) string { return formatBytes(u.l1) }},
-	{"OF IT CBs", 11, 0, func(_ *model, u *processUse) string { return formatBytes(u.static) }},
+	{"DRAM", 11, 0, func(_ *model, u *processUse) string { return page.Bytes(u.dram) }},
+	{"L1 PER CORE", 13, 0, func(_ *model, u *processUse) string { return page.Bytes(u.l1) }},
+	{"OF IT CBs", 11, 0, func(_ *model, u *processUse) string { return page.Bytes(u.static) }},
 	{"BUFFERS", 9, 90, func(_ *model, u *processUse) string { return formatCount(u.buffers) }},
 	{"FOR", 8, 72, func(m *model, u *processUse) string {
 		end := m.present.NowNs

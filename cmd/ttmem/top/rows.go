@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -17,9 +19,9 @@ type row struct {
 	// title is what the row is called; name is that of one call stack, where it is
 	// all of one.
 	title string
-	name  aggregate.Name
+	name  name.Name
 	// caller is where in the user's own code the call was made that name has.
-	caller aggregate.Call
+	caller name.Call
 	// twin says that another row has the same name, and a caller tells them apart.
 	twin bool
 	// bytes is what count buffers take of all banks of their chips, and static what
@@ -101,7 +103,7 @@ var groupings = []grouping{
 		if h.EachBytes == 0 {
 			return []string{"various sizes"}
 		}
-		return []string{formatBytes(h.EachBytes) + " on each chip"}
+		return []string{page.Bytes(h.EachBytes) + " on each chip"}
 	}},
 	{"process", false, true, func(g *groups, h *aggregate.Holding) []string { return []string{g.process(h.PID)} }},
 	{"chip", false, true, func(_ *groups, h *aggregate.Holding) (keys []string) {
@@ -210,7 +212,7 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 
 // tellApart finds the rows of which there are others of the same name.
 func tellApart(rows map[string]*row) {
-	first := make(map[aggregate.Name]*row)
+	first := make(map[name.Name]*row)
 	for _, r := range rows {
 		switch other := first[r.name]; {
 		case other == nil:

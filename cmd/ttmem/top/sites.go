@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
 
@@ -16,9 +17,9 @@ import (
 type site struct {
 	// key is the same for stacks that look the same: a line may have several calls.
 	key  string
-	name aggregate.Name
+	name name.Name
 	// caller is the call of the user's own code around that of the name.
-	caller    aggregate.Call
+	caller    name.Call
 	component string
 	// matches is whether the pattern, which is one of the user's, was found in it.
 	pattern string
@@ -27,7 +28,7 @@ type site struct {
 
 // sites are those of the call stacks that hold something.
 type sites struct {
-	rules *aggregate.Rules
+	rules *name.Rules
 
 	mu    sync.Mutex
 	known map[uint64]*site
@@ -70,14 +71,14 @@ func keyOf(frames []event.Frame) string {
 
 func (s *sites) look(stack *event.Stack) *site {
 	frames := stack.Frames()
-	one := &site{key: keyOf(frames), name: aggregate.NameOf(frames)}
-	if calls := aggregate.OwnCalls(frames); len(calls) > 1 {
+	one := &site{key: keyOf(frames), name: name.Of(frames)}
+	if calls := name.UserCalls(frames); len(calls) > 1 {
 		one.caller = calls[1]
 	}
 	if s.rules != nil {
 		one.component = s.rules.Component(frames)
 	} else {
-		one.component = aggregate.DefaultComponent(frames)
+		one.component = name.DefaultComponent(frames)
 	}
 	return one
 }
@@ -117,7 +118,7 @@ func (s *sites) match(stack *event.Stack, text string, pattern *regexp.Regexp) b
 	one.matches = pattern.MatchString(one.name.String()) || pattern.MatchString(one.component)
 	frames := stack.Frames()
 	for i := 0; i < len(frames) && !one.matches; i++ {
-		one.matches = pattern.MatchString(aggregate.FrameText(&frames[i]))
+		one.matches = pattern.MatchString(name.FrameText(&frames[i]))
 	}
 	return one.matches
 }

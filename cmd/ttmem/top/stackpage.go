@@ -7,7 +7,8 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -18,13 +19,13 @@ func (m *model) stackHead() []string {
 	lines := []string{"", " " + m.paint(bold, m.cut(title, m.width-1))}
 	var facts []string
 	if r.count > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", formatBytes(r.bytes), plural(int(r.count), "buffer", "buffers")))
+		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), plural(int(r.count), "buffer", "buffers")))
 	}
 	if r.statics > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", formatBytes(r.static), plural(int(r.statics), "circular buffer", "circular buffers")))
+		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.static), plural(int(r.statics), "circular buffer", "circular buffers")))
 	}
 	if m.present.Marked {
-		facts = append(facts, "+"+formatBytes(r.grown)+" since the mark")
+		facts = append(facts, "+"+page.Bytes(r.grown)+" since the mark")
 	}
 	if r.since > 0 {
 		facts = append(facts, "there for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
@@ -49,8 +50,8 @@ func (m *model) stackLines() []string {
 	if len(frames) == 0 {
 		return []string{"", " Its call stack is not known: it was there before the attach, or none was taken."}
 	}
-	own := make(map[aggregate.Call]bool)
-	for _, call := range aggregate.OwnCalls(frames) {
+	own := make(map[name.Call]bool)
+	for _, call := range name.UserCalls(frames) {
 		own[call] = true
 	}
 	var lines []string
@@ -60,27 +61,27 @@ func (m *model) stackLines() []string {
 	return lines
 }
 
-func (m *model) frameLine(f *event.Frame, own map[aggregate.Call]bool) string {
+func (m *model) frameLine(f *event.Frame, own map[name.Call]bool) string {
 	kind, kindStyle := "C++", blue
 	if f.Kind == event.Python {
 		kind, kindStyle = "Python", yellow
 	}
-	name := m.clean(f.Name)
-	if name == "" {
-		name = fmt.Sprintf("%#x", f.Address)
+	text := m.clean(f.Name)
+	if text == "" {
+		text = fmt.Sprintf("%#x", f.Address)
 	}
 	place := m.clean(f.Module)
 	if f.File != "" {
 		place = m.clean(fmt.Sprintf("%s:%d", f.File, f.Line))
 	}
 	st := noStyle
-	if own[aggregate.Call{Function: f.Name, File: f.File, Line: f.Line}] {
+	if own[name.Call{Function: f.Name, File: f.File, Line: f.Line}] {
 		st = bold
 	}
 	if f.Inlined {
-		name += " (inlined)"
+		text += " (inlined)"
 	}
-	return " " + m.paint(kindStyle, m.left(kind, 7)) + m.paint(st, name) + "  " + m.paint(dim, place)
+	return " " + m.paint(kindStyle, m.left(kind, 7)) + m.paint(st, text) + "  " + m.paint(dim, place)
 }
 
 // shifted is a line without its first columns, but for what kind of frame it is.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 )
 
 // A column is one of a table, where there is room for it.
@@ -20,15 +21,15 @@ type column struct {
 var columns = []column{
 	{"SIZE", 10, 0, func(m *model, r *row, _ uint64) (string, style) {
 		if r.count == 0 && r.statics > 0 {
-			return formatBytes(r.static), blue
+			return page.Bytes(r.static), blue
 		}
-		return formatBytes(r.bytes), bold
+		return page.Bytes(r.bytes), bold
 	}},
 	{"%", 5, 0, func(m *model, r *row, all uint64) (string, style) {
 		if r.count == 0 {
 			return "", noStyle
 		}
-		return formatPercent(r.bytes, all), noStyle
+		return page.Percent(r.bytes, all), noStyle
 	}},
 	{"BUFFERS", 9, 0, func(m *model, r *row, _ uint64) (string, style) {
 		if r.count == 0 && r.statics > 0 {
@@ -40,13 +41,13 @@ var columns = []column{
 		if r.grown == 0 {
 			return m.pick("·", "."), dim
 		}
-		return "+" + formatBytes(r.grown), red
+		return "+" + page.Bytes(r.grown), red
 	}},
 	{"CBs", 11, 110, func(m *model, r *row, _ uint64) (string, style) {
 		if r.statics == 0 {
 			return "", noStyle
 		}
-		return formatBytes(r.static), blue
+		return page.Bytes(r.static), blue
 	}},
 	{"RATE/s", 8, 100, func(m *model, r *row, _ uint64) (string, style) {
 		switch {
@@ -156,7 +157,7 @@ func (m *model) tableRows() []string {
 		lines = append(lines, m.tableRow(r, all, first+i == m.cursor && !m.once))
 	}
 	if m.once && last < len(m.rows) {
-		lines = append(lines, m.paint(dim, fmt.Sprintf(" and %s more", formatNumber(uint64(len(m.rows)-last)))))
+		lines = append(lines, m.paint(dim, fmt.Sprintf(" and %s more", page.Grouped(uint64(len(m.rows)-last)))))
 	}
 	return lines
 }

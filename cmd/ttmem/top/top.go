@@ -11,7 +11,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/name"
 )
 
 // Options say what a view looks at, and how. Source, NowNs and Interval are needed to
@@ -25,7 +25,7 @@ type Options struct {
 	Interval time.Duration
 	// Rules name components of the model; nil: the functions of the user's own code
 	// do.
-	Rules *aggregate.Rules
+	Rules *name.Rules
 	// Color allows colours, and ASCII nothing but ASCII.
 	Color, ASCII bool
 	// Output says that a command is traced, of whose output the Present tells.

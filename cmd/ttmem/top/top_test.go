@@ -11,6 +11,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/top/scene"
 	"ttmem/tracer/event"
 )
@@ -300,7 +301,7 @@ func TestASelectedRowStaysSelected(t *testing.T) {
 	qt.Check(t, qt.Equals(s.cursor, 0))
 	s.press("end", "pgdown", "down")
 	qt.Check(t, qt.Equals(s.cursor, len(s.rows)-1))
-	qt.Check(t, qt.StringContains(s.text(), formatNumber(uint64(len(s.rows)))+" of "))
+	qt.Check(t, qt.StringContains(s.text(), page.Grouped(uint64(len(s.rows)))+" of "))
 }
 
 func TestPausedNothingMoves(t *testing.T) {

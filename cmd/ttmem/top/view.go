@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -103,7 +104,7 @@ func (m *model) heading() string {
 }
 
 func plural(n int, one, many string) string {
-	return formatNumber(uint64(n)) + " " + either(n, one, many)
+	return page.Grouped(uint64(n)) + " " + either(n, one, many)
 }
 
 func either(n int, one, many string) string {
@@ -154,7 +155,7 @@ func asked(f *aggregate.Failure) string {
 	case f.SizeBytes == 0:
 		return f.Region
 	}
-	return formatBytes(f.SizeBytes) + " of " + f.Region
+	return page.Bytes(f.SizeBytes) + " of " + f.Region
 }
 
 // tablePage is the page of bars, processes and holders.
@@ -307,7 +308,7 @@ func (m *model) footer() string {
 	}
 	at := ""
 	if m.page == pageTable && len(m.rows) > 0 {
-		at = fmt.Sprintf("%s of %s ", formatNumber(uint64(m.cursor+1)), formatNumber(uint64(len(m.rows))))
+		at = fmt.Sprintf("%s of %s ", page.Grouped(uint64(m.cursor+1)), page.Grouped(uint64(len(m.rows))))
 	}
 	line, columns := "", width(at)
 	for _, key := range m.keys() {

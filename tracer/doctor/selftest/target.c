@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The program that `ttmem doctor` traces to see whether tracing works. For each byte
- * that it reads it calls through some functions to a probed one, and writes the byte
- * back. It needs no library, and is built as tt-metal is: with unwind rows and without
- * frame pointers. */
+/* The program that `ttmem doctor` traces to see whether tracing works. For each byte that
+ * it reads it calls a probed function through some others, and writes the byte back. It
+ * needs no library, and is built like tt-metal: with unwind rows and without frame
+ * pointers. */
 
 #define SYS_READ 0
 #define SYS_WRITE 1
 #define SYS_EXIT 60
 
 #define FUNCTION __attribute__((noinline))
-/* Behind a call, so that it is no jump. */
+/* Code after the call, so that it does not become a jump. */
 #define RETURN_HERE() __asm__ volatile("" ::: "memory")
 
 static long kernel(long number, long a, const void *b, long c)
@@ -23,8 +23,8 @@ static long kernel(long number, long a, const void *b, long c)
 	return result;
 }
 
-/* Takes the place of GraphTracker::track_allocate(Buffer *): the doctor's layout says
- * that the fields of a Buffer are the zeros that it points to. */
+/* Takes the place of GraphTracker::track_allocate(Buffer *): in the doctor's layout the
+ * fields of a Buffer are the zeros that it points to. */
 FUNCTION void probed(void *tracker, const unsigned char *buffer)
 {
 	__asm__ volatile("" ::"r"(tracker), "r"(buffer) : "memory");
@@ -32,7 +32,7 @@ FUNCTION void probed(void *tracker, const unsigned char *buffer)
 
 FUNCTION void inner(void)
 {
-	unsigned char buffer[256] = {0}; /* more than is read of a Buffer */
+	unsigned char buffer[256] = {0}; /* larger than what is read of a Buffer */
 
 	probed(0, buffer);
 	RETURN_HERE();

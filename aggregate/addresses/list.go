@@ -1,0 +1,103 @@
+package addresses
+
+import "slices"
+
+// A List is blocks in order of address. Changes are collected and applied together when
+// the blocks are read, because a change in the middle of a million blocks is expensive.
+type List struct {
+	blocks []Block
+	// added and removed are changes that were not applied yet.
+	added, removed []Block
+	// read is true if the blocks were read after Trim last applied the changes.
+	read bool
+}
+
+// NewList returns a list of blocks, which may be in any order. It keeps and sorts the slice.
+func NewList(blocks []Block) *List {
+	sortBlocks(blocks)
+	return &List{blocks: blocks, read: true}
+}
+
+// Add adds a block.
+func (l *List) Add(b Block) { l.added = append(l.added, b) }
+
+// Remove removes a block that is in the list.
+func (l *List) Remove(b Block) { l.removed = append(l.removed, b) }
+
+// Blocks returns the blocks in order. They are valid until the next change, and must not
+// be modified.
+func (l *List) Blocks() []Block {
+	l.read = true
+	l.apply()
+	return l.blocks
+}
+
+// minPending is the number of changes that are collected at least. A long list collects a
+// quarter of its length, so that the cost of applying one change does not grow with it.
+const minPending = 4096
+
+// Trim bounds the collected changes; call it before Add and Remove. It returns false if
+// there are many and the list has not been read since it last applied them: then the list
+// is not worth keeping.
+func (l *List) Trim() bool {
+	if len(l.added)+len(l.removed) < minPending+len(l.blocks)/4 {
+		return true
+	}
+	if !l.read {
+		return false
+	}
+	l.read = false
+	l.apply()
+	return true
+}
+
+func (l *List) apply() {
+	if len(l.added) > 0 {
+		sortBlocks(l.added)
+		l.blocks = insert(l.blocks, l.added)
+	}
+	if len(l.removed) > 0 {
+		sortBlocks(l.removed)
+		l.blocks = remove(l.blocks, l.removed)
+	}
+	l.added, l.removed = l.added[:0], l.removed[:0]
+}
+
+// Merge returns the blocks of both slices in order, and changes neither. Each must be in
+// order.
+func Merge(a, b []Block) []Block { return insert(slices.Clip(a), b) }
+
+// insert adds blocks to others in place. Both must be in order.
+func insert(blocks, added []Block) []Block {
+	i, j := len(blocks)-1, len(added)-1
+	blocks = append(blocks, added...)
+	for to := len(blocks) - 1; j >= 0; to-- {
+		if i >= 0 && compare(blocks[i], added[j]) > 0 {
+			blocks[to] = blocks[i]
+			i--
+		} else {
+			blocks[to] = added[j]
+			j--
+		}
+	}
+	return blocks
+}
+
+// remove removes blocks from others in place. Both must be in order, and all of the removed
+// ones must be there.
+func remove(blocks, removed []Block) []Block {
+	to := 0
+	for i, b := range blocks {
+		if len(removed) == 0 {
+			to += copy(blocks[to:], blocks[i:])
+			break
+		}
+		if b == removed[0] {
+			removed = removed[1:]
+			continue
+		}
+		blocks[to] = b
+		to++
+	}
+	return blocks[:to]
+}

@@ -1,0 +1,176 @@
+// Package cores computes how much of each core's L1 circular buffers occupy.
+package cores
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// maxCores is far above the number of cores of any chip. A larger set comes from a failed
+// read of the traced process.
+const maxCores = 4096
+
+// A Core is the logical coordinates of a core.
+type Core struct{ X, Y uint16 }
+
+// A Set is the cores that a circular buffer is on. Sets from the same Sets are equal if
+// their pointers are.
+type Set struct {
+	ranges []event.CoreRange
+	cores  []Core
+}
+
+// Ranges returns the ranges that the set was made from. They must not be modified.
+func (s *Set) Ranges() []event.CoreRange { return slices.Clip(s.ranges) }
+
+// Len returns the number of different cores.
+func (s *Set) Len() int { return len(s.cores) }
+
+// Has reports whether the core is in the set.
+func (s *Set) Has(c Core) bool { return slices.Contains(s.cores, c) }
+
+// Sets holds one Set for each list of ranges, by the encoded ranges.
+type Sets map[string]*Set
+
+// Of returns the set of the cores of these ranges; nil if there are none, or if the
+// ranges make no sense.
+func (m Sets) Of(ranges []event.CoreRange) *Set {
+	key := make([]byte, 0, 64)
+	cores := 0
+	for _, r := range ranges {
+		if r.X0 > r.X1 || r.Y0 > r.Y1 || r.Cores() > maxCores {
+			return nil
+		}
+		if cores += r.Cores(); cores > maxCores {
+			return nil
+		}
+		for _, n := range [...]uint16{r.X0, r.Y0, r.X1, r.Y1} {
+			key = append(key, byte(n), byte(n>>8))
+		}
+	}
+	if cores == 0 {
+		return nil
+	}
+	if set := m[string(key)]; set != nil {
+		return set
+	}
+	set := &Set{ranges: slices.Clone(ranges)}
+	seen := make(map[Core]bool, cores)
+	for _, r := range ranges {
+		for x := int(r.X0); x <= int(r.X1); x++ {
+			for y := int(r.Y0); y <= int(r.Y1); y++ {
+				if c := (Core{uint16(x), uint16(y)}); !seen[c] {
+					seen[c] = true
+					set.cores = append(set.cores, c)
+				}
+			}
+		}
+	}
+	m[string(key)] = set
+	return set
+}
+
+// A Place is the same addresses, from Start up to but not including End, on each core of
+// a set.
+type Place struct {
+	Set        *Set
+	Start, End uint64
+}
+
+// Place returns where a CBAlloc is on each of its cores. ok is false if the event has no
+// cores or its addresses make no sense.
+func (m Sets) Place(e *event.Event) (p Place, ok bool) {
+	set := m.Of(e.Cores)
+	end, carry := bits.Add64(e.Address, e.SizeBytes, 0)
+	return Place{set, e.Address, end}, set != nil && carry == 0
+}
+
+// BytesPerCore returns the size on each core.
+func (p Place) BytesPerCore() uint64 { return p.End - p.Start }
+
+// Bytes returns the sum over the cores.
+func (p Place) Bytes() uint64 { return p.BytesPerCore() * uint64(p.Set.Len()) }
+
+// Usage is what the circular buffers of all programs occupy of each core. Programs use the
+// same space one after the other, so the places of each core are united, not added up.
+// Usage is exact after each Add and Remove.
+//
+// Most places are the same as another program's and only change a count. The first of a
+// kind is added to each of its cores, at a cost of the number of borders within it.
+type Usage struct {
+	places     map[Place]int
+	cores      map[Core]*Union
+	max, bytes uint64
+}
+
+// Max returns the bytes that are occupied on the core where they are most.
+func (u *Usage) Max() uint64 { return u.max }
+
+// Bytes returns the sum over the cores of the bytes that are occupied.
+func (u *Usage) Bytes() uint64 { return u.bytes }
+
+// Add adds a place.
+func (u *Usage) Add(p Place) {
+	if p.Start == p.End {
+		return
+	}
+	if u.places == nil {
+		u.places = make(map[Place]int)
+		u.cores = make(map[Core]*Union)
+	}
+	u.places[p]++
+	if u.places[p] > 1 {
+		return
+	}
+	for _, c := range p.Set.cores {
+		x := u.cores[c]
+		if x == nil {
+			x = &Union{}
+			u.cores[c] = x
+		}
+		before := x.bytes
+		x.Add(p.Start, p.End)
+		u.bytes += x.bytes - before
+		u.max = max(u.max, x.bytes)
+	}
+}
+
+// Remove removes a place that was added.
+func (u *Usage) Remove(p Place) {
+	if p.Start == p.End {
+		return
+	}
+	u.places[p]--
+	if u.places[p] > 0 {
+		return
+	}
+	delete(u.places, p)
+	for _, c := range p.Set.cores {
+		x := u.cores[c]
+		before := x.bytes
+		x.Remove(p.Start, p.End)
+		u.bytes -= before - x.bytes
+		if x.bytes == 0 {
+			delete(u.cores, c)
+		}
+	}
+	u.max = 0
+	for _, x := range u.cores {
+		u.max = max(u.max, x.bytes)
+	}
+}
+
+// Fullest returns the core with the most occupied bytes, the first in order of rows if
+// there are several. ok is false if no core has any.
+func (u *Usage) Fullest() (fullest Core, ok bool) {
+	for c, x := range u.cores {
+		first := cmp.Or(cmp.Compare(c.Y, fullest.Y), cmp.Compare(c.X, fullest.X)) < 0
+		if x.bytes == u.max && u.max > 0 && (!ok || first) {
+			fullest, ok = c, true
+		}
+	}
+	return fullest, ok
+}

@@ -1,0 +1,96 @@
+package name
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer/event"
+)
+
+const packages = "/venv/lib/python3.10/site-packages/"
+
+func py(name, file string, line int) event.Frame {
+	return event.Frame{Kind: event.Python, Name: name, File: file, Line: line}
+}
+
+func native(names ...string) (list []event.Frame) {
+	for _, name := range names {
+		list = append(list, event.Frame{Kind: event.Native, Name: name, Module: "_ttnncpp.so"})
+	}
+	return list
+}
+
+func frames(parts ...any) (list []event.Frame) {
+	for _, part := range parts {
+		switch p := part.(type) {
+		case event.Frame:
+			list = append(list, p)
+		case []event.Frame:
+			list = append(list, p...)
+		}
+	}
+	return list
+}
+
+// TestNames uses shortened stacks of ttnn 0.68 to 0.81.
+func TestNames(t *testing.T) {
+	call := py("FastOperation.__call__", packages+"ttnn/decorators.py", 650)
+	main := py("<module>", "/srv/model.py", 90)
+	add := native("tt::tt_metal::BufferImpl::create", "ttnn::create_device_tensor", "ttnn::prim::binary_ng", "ttnn::add",
+		"nanobind::detail::func_create<ttnn.add>::{lambda#1}", "nanobind::detail::nb_func_vectorcall_complex")
+	own := event.Frame{Kind: event.Native, Name: "Trainer::step", Module: "trainer"}
+	for name, test := range map[string]struct {
+		stack []event.Frame
+		want  string
+	}{
+		"an operation bound to C++": {
+			frames(add, call, py("Attention.forward", "/srv/models/attention.py", 12), main), "ttnn.add · attention.py:12 Attention.forward"},
+		"an operator": {
+			frames(add, call, py("<lambda>", packages+"ttnn/__init__.py", 459), py("forward", "/srv/model.py", 12), main), "ttnn.add · model.py:12 forward"},
+		"an operation of a submodule": {
+			frames(native("ttnn::prim::matmul", "nanobind::detail::func_create<ttnn.experimental.matmul>::{lambda#1}"), call, main),
+			"ttnn.experimental.matmul · model.py:90"},
+		"an operation in Python": {
+			frames(native("ttnn::Tensor::to_device", "nanobind::detail::func_create::{lambda#1}"),
+				py("load_tensor", packages+"ttnn/operations/core.py", 593), call, main), "ttnn.load_tensor · model.py:90"},
+		"an operation in Python that calls another": {
+			frames(add, call, py("from_torch", packages+"ttnn/operations/core.py", 200), call,
+				py("as_tensor", packages+"ttnn/operations/core.py", 700), call, main), "ttnn.as_tensor · model.py:90"},
+		"the slow operation of older releases": {
+			frames(add, py("Operation.__call__.<locals>.call_wrapper", packages+"ttnn/decorators.py", 500), call, main), "ttnn.add · model.py:90"},
+		"a package between the user and ttnn": {
+			frames(add, call, py("Linear.forward", packages+"tt_lib/linear.py", 5), py("run", "/srv/model.py", 7), main), "ttnn.add · model.py:7 run"},
+		"Python's own between the user and ttnn": {
+			frames(add, call, py("reduce", "/usr/lib/python3.12/functools.py", 5), py("<module>", "<frozen importlib._bootstrap>", 1),
+				py("run", "/srv/model.py", 7), main), "ttnn.add · model.py:7 run"},
+		"a checkout of tt-metal": {
+			frames(add, py("__call__", "/src/tt-metal/ttnn/ttnn/decorators.py", 650), py("MLP.forward", "/src/tt-metal/models/mlp.py", 3)),
+			"ttnn.add · mlp.py:3 MLP.forward"},
+		"nothing but packages": {
+			frames(add, call, py("main", packages+"pytest/main.py", 3)), "ttnn.add · decorators.py:650 FastOperation.__call__"},
+		"a stack that lacks its native part": {
+			frames(call, py("forward", "/srv/model.py", 12), main), "model.py:12 forward"},
+		"a binding without a name": {
+			frames(native("ttnn::Tensor::to_device", "nanobind::detail::func_create::{lambda#1}"), main), "ttnn::Tensor::to_device · model.py:90"},
+		"C++ that Python was called by": {
+			frames(add, main, native("ttnn::not_this<ttnn.one>")), "ttnn.add · model.py:90"},
+		"C++ that calls ttnn": {
+			frames(native("tt::tt_metal::BufferImpl::create", "ttnn::prim::matmul", "ttnn::matmul"), own, native("_start")), "ttnn::matmul · Trainer::step"},
+		"C++ with lines": {
+			frames(native("ttnn::matmul"), event.Frame{Kind: event.Native, Name: "main", File: "/src/main.cpp", Line: 8, Module: "a.out"}),
+			"ttnn::matmul · main.cpp:8 main"},
+		"C++ on tt-metal alone": {
+			frames(native("tt::tt_metal::BufferImpl::create", "tt::tt_metal::CreateBuffer"), own), "tt::tt_metal::CreateBuffer · Trainer::step"},
+		"no frame of a library": {frames(own), "Trainer::step"},
+		"names are not known":   {[]event.Frame{{Kind: event.Native, Module: "libtt_metal.so", Address: 0x1234}}, ""},
+		"no stack":              {nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) { qt.Check(t, qt.Equals(Of(test.stack).String(), test.want)) })
+	}
+}
+
+func TestUserCallsAreInnermostFirst(t *testing.T) {
+	stack := frames(native("ttnn::add"), py("__call__", packages+"ttnn/decorators.py", 1), py("inner", "/srv/a.py", 2), py("outer", "/srv/b.py", 3))
+	qt.Check(t, qt.DeepEquals(UserCalls(stack), []Call{{"inner", "/srv/a.py", 2}, {"outer", "/srv/b.py", 3}}))
+}

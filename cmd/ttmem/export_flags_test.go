@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+// checkFlags parses flags of a command and checks them as is done before it
+// starts.
+func checkFlags(command string, args ...string) error {
+	c, _, err := newRoot().Find([]string{command})
+	if err != nil {
+		return err
+	}
+	if err := c.ParseFlags(args); err != nil {
+		return err
+	}
+	return c.PreRunE(c, nil)
+}
+
+func TestFlagsOfExportsAreCheckedEarly(t *testing.T) {
+	here, err := os.Getwd()
+	qt.Assert(t, qt.IsNil(err))
+	for name, test := range map[string]struct{ args, says string }{
+		"nothing":            {"", ""},
+		"all three":          {"--folded a --pprof b --flamegraph c", ""},
+		"a value":            {"--folded a --folded-value live-count", ""},
+		"standard output":    {"--folded - --pprof b", ""},
+		"no such value":      {"--folded a --folded-value size", `--folded-value: no such value "size": one of peak-bytes, live-bytes, .*`},
+		"a value of nothing": {"--pprof a --folded-value live-bytes", "--folded-value is of folded stacks: give --folded FILE too"},
+		"no name":            {"--flamegraph=", "--flamegraph: name a file"},
+		"twice the same":     {"--pprof x --folded ./x", "--pprof and --folded cannot both be ./x"},
+		"the events":         {"--events x --folded x", "--events and --folded cannot both be x"},
+		"a file's two names": {"--pprof x --folded " + here + "/x", "--pprof and --folded cannot both be .*/x"},
+		"events to nowhere":  {"--events -", "--events -: name a file; /dev/stdout is standard output"},
+		"twice the output":   {"--pprof - --folded -", "--pprof and --folded cannot both be standard output"},
+		"the report":         {"--json --folded -", "--json and --folded cannot both be standard output"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := checkFlags("report", strings.Fields(test.args)...)
+			if test.says == "" {
+				qt.Check(t, qt.IsNil(err))
+			} else {
+				qt.Check(t, qt.ErrorMatches(err, test.says))
+			}
+		})
+	}
+}
+
+func TestValuesOfFoldedStacksAreCompleted(t *testing.T) {
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetErr(io.Discard)
+	root.SetArgs([]string{"__complete", "report", "--folded-value", ""})
+	qt.Assert(t, qt.IsNil(root.Execute()))
+	qt.Check(t, qt.StringContains(out.String(), "peak-bytes\nlive-bytes\nallocated-bytes\npeak-count\n"))
+}
+
+func TestHelpShowsHowToExport(t *testing.T) {
+	root := newRoot()
+	var out bytes.Buffer
+	root.SetOut(&out)
+	root.SetArgs([]string{"help", "report"})
+	qt.Assert(t, qt.IsNil(root.Execute()))
+	for _, want := range []string{"ttmem report model.ttmem --flamegraph memory.html", "go tool pprof -top -cum", "--folded-value VALUE"} {
+		qt.Check(t, qt.StringContains(out.String(), want))
+	}
+}

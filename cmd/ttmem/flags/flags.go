@@ -1,0 +1,171 @@
+// Package flags has the flags that several commands share, so that they mean the same
+// everywhere, and reports errors of flags in ttmem's own words.
+package flags
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/cmd/ttmem/service"
+)
+
+// The flags of all commands.
+const (
+	JSON   = "json"
+	Rules  = "rules"
+	Socket = "socket"
+)
+
+// socketVariable is the environment variable that names the socket in place of --socket.
+const socketVariable = "TTMEM_SOCKET"
+
+// AddGlobal adds the flags of all commands. A command that does not take one refuses it.
+func AddGlobal(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.Bool(JSON, false, "print JSON in place of text")
+	f.String(Rules, "", "name components of the model by the rules in `FILE`")
+	f.String(Socket, service.DefaultSocket, "`PATH` of the service's socket ($"+socketVariable+")")
+	_ = root.MarkPersistentFlagFilename(Rules)
+	_ = root.MarkPersistentFlagFilename(Socket, "sock")
+	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+		for _, flag := range []string{JSON, Rules, Socket} {
+			if c.Flags().Changed(flag) && !TakesGlobal(c, flag) {
+				return fmt.Errorf("--%s has no effect on %s: leave it out", flag, c.CommandPath())
+			}
+		}
+		return nil
+	}
+}
+
+// Takes declares which of the flags of all commands a command takes.
+func Takes(c *cobra.Command, flags ...string) {
+	if c.Annotations == nil {
+		c.Annotations = make(map[string]string)
+	}
+	for _, flag := range flags {
+		c.Annotations["takes --"+flag] = "yes"
+	}
+}
+
+// TakesGlobal reports whether a command takes one of the flags of all commands.
+func TakesGlobal(c *cobra.Command, flag string) bool {
+	return c.Annotations["takes --"+flag] != ""
+}
+
+// WantsJSON is the value of --json.
+func WantsJSON(c *cobra.Command) bool {
+	json, _ := c.Flags().GetBool(JSON)
+	return json
+}
+
+// RulesFile is the value of --rules.
+func RulesFile(c *cobra.Command) string {
+	path, _ := c.Flags().GetString(Rules)
+	return path
+}
+
+// SocketOf is the path of the service's socket; named is true if the flag names it.
+func SocketOf(c *cobra.Command) (path string, named bool) {
+	if f := c.Flags().Lookup(Socket); f != nil && f.Changed {
+		return f.Value.String(), true
+	}
+	return cmp.Or(os.Getenv(socketVariable), service.DefaultSocket), false
+}
+
+// PIDs adds --pid.
+func PIDs(c *cobra.Command, pids *[]int) {
+	c.Flags().IntSliceVarP(pids, "pid", "p", nil, "only the process `PID` (may be repeated)")
+	_ = c.RegisterFlagCompletionFunc("pid", cobra.NoFileCompletions)
+}
+
+// Duration adds --duration.
+func Duration(c *cobra.Command, duration *time.Duration) {
+	c.Flags().DurationVar(duration, "duration", 0, "end after this `TIME`, such as 30s or 5m (default: at Ctrl-C)")
+	_ = c.RegisterFlagCompletionFunc("duration", cobra.NoFileCompletions)
+}
+
+// Interval adds --interval.
+func Interval(c *cobra.Command, interval *time.Duration, normally time.Duration) {
+	c.Flags().DurationVar(interval, "interval", normally, "sampling interval: a `TIME` such as 500ms or 10s")
+	_ = c.RegisterFlagCompletionFunc("interval", cobra.NoFileCompletions)
+}
+
+// Limit adds --limit.
+func Limit(c *cobra.Command, n *int, normally int) {
+	c.Flags().IntVarP(n, "limit", "n", normally, "list at most `N` (0: all)")
+	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
+}
+
+// groupings are the values of --by, which are the same everywhere.
+var groupings = []string{"stack", "op", "file", "component", "type", "region", "chip", "process"}
+
+// By adds --by.
+func By(c *cobra.Command, by *string, normally string) {
+	c.Flags().StringVar(by, "by", normally, "group by `WHAT`: "+strings.Join(groupings, ", "))
+	Complete(c, "by", groupings)
+}
+
+// CheckBy is an error if --by does not take the value.
+func CheckBy(by string) error {
+	if !slices.Contains(groupings, by) {
+		return fmt.Errorf("--by %s: choose %s", by, strings.Join(groupings, ", "))
+	}
+	return nil
+}
+
+// Chips adds --chip.
+func Chips(c *cobra.Command, chips *[]int) {
+	c.Flags().IntSliceVar(chips, "chip", nil, "only chip `N` (may be repeated)")
+	_ = c.RegisterFlagCompletionFunc("chip", cobra.NoFileCompletions)
+}
+
+// Regions adds --region; known are the regions to complete.
+func Regions(c *cobra.Command, regions *[]string, known []string) {
+	c.Flags().StringSliceVar(regions, "region", nil, "only `REGION`, such as DRAM or L1 (may be repeated)")
+	Complete(c, "region", known)
+}
+
+// Grep adds --grep.
+func Grep(c *cobra.Command, grep *string) {
+	c.Flags().StringVar(grep, "grep", "", "only where `REGEXP` matches a name, component or FILE:LINE FUNCTION")
+	_ = c.RegisterFlagCompletionFunc("grep", cobra.NoFileCompletions)
+}
+
+// At adds --at; docs/diff.md explains moments.
+func At(c *cobra.Command, at *string, normally string) {
+	c.Flags().StringVar(at, "at", normally, "the `MOMENT`: begin, end, peak, failure, a mark, or a time such as 2.5s")
+	words := []string{"begin", "end", "peak", "failure"}
+	if normally == "left" {
+		words = []string{"left", "end", "peak"}
+	}
+	Complete(c, "at", words)
+}
+
+// From adds --from; words are the moments to complete.
+func From(c *cobra.Command, from *string, words ...string) {
+	c.Flags().StringVar(from, "from", "", "begin at this `MOMENT`, such as a mark")
+	Complete(c, "from", words)
+}
+
+// To adds --to; words are the moments to complete.
+func To(c *cobra.Command, to *string, normally string, words ...string) {
+	c.Flags().StringVar(to, "to", normally, "end at this `MOMENT`, such as a mark")
+	Complete(c, "to", words)
+}
+
+// FailAbove adds --fail-above.
+func FailAbove(c *cobra.Command, size *Size) {
+	c.Flags().Var(size, "fail-above", "exit with status 3 above this `SIZE`, such as 1MiB")
+	_ = c.RegisterFlagCompletionFunc("fail-above", cobra.NoFileCompletions)
+}
+
+// Complete completes a flag with fixed values.
+func Complete(c *cobra.Command, flag string, values []string) {
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}

@@ -1,0 +1,158 @@
+// Package output writes the files that flags name: event files, exports of profiles and
+// pictures. A file is complete, or it is not there.
+package output
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/event"
+)
+
+// Events writes events to a file, one JSON object a line. The file has complete lines at any
+// time, also if the disk fills.
+type Events struct {
+	f *os.File
+	// path is the name that the user gave
+	path string
+	// whole is the same file if it gets its name at the end; nil if it can be read while
+	// events happen
+	whole   *File
+	pending []byte
+	events  uint64
+	// written is the length of the file up to its last complete line; -1 for a pipe
+	written int64
+}
+
+// CreateEvents creates a file that can be read while events happen; a private one only by its
+// owner.
+func CreateEvents(path string, private bool) (*Events, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, Pathless(err))
+	}
+	if err := emptyEventFile(f, private); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("--events %s: %w; name another file", path, Pathless(err))
+	}
+	return newEventFile(f, path), nil
+}
+
+// emptyEventFile truncates a file, after making a private one unreadable for others.
+func emptyEventFile(f *os.File, private bool) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	if private {
+		if of, ok := info.Sys().(*syscall.Stat_t); ok && int(of.Uid) != os.Geteuid() {
+			return errors.New("it is another user's, who could read what all users do")
+		}
+		if err := f.Chmod(0o600); err != nil {
+			return err
+		}
+	}
+	return f.Truncate(0)
+}
+
+// CopyEvents creates a file for events that are recorded already. An older file of its name
+// stays until it is closed.
+func CopyEvents(path string) (*Events, error) {
+	whole, err := Create("--events", path)
+	if err != nil {
+		return nil, err
+	}
+	e := newEventFile(whole.W, path)
+	e.whole = whole
+	return e, nil
+}
+
+func newEventFile(f *os.File, path string) *Events {
+	e := &Events{f: f, path: path}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		e.written = -1
+	}
+	return e
+}
+
+// Add adds an event.
+func (f *Events) Add(e *event.Event) {
+	f.pending = e.AppendJSON(f.pending)
+	f.pending = append(f.pending, '\n')
+	f.events++
+}
+
+// Full reports whether Flush should be called before more is added.
+func (f *Events) Full() bool { return len(f.pending) >= 1<<20 }
+
+// Flush writes what was added. After an error nothing more is written, and the file ends with
+// the last complete event.
+func (f *Events) Flush() error {
+	if len(f.pending) == 0 {
+		return nil
+	}
+	n, err := f.f.Write(f.pending)
+	if err == nil {
+		if f.written >= 0 {
+			f.written += int64(n)
+		}
+		f.pending = f.pending[:0]
+		return nil
+	}
+	err = Pathless(err)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		err = errors.New("no space left")
+	}
+	if f.whole != nil {
+		f.whole.Discard()
+		return fmt.Errorf("--events %s: %w; nothing was written", f.path, err)
+	}
+	if f.written >= 0 {
+		_ = f.f.Truncate(f.written + completeLines(f.pending[:n]))
+	}
+	f.f.Close()
+	return fmt.Errorf("--events %s: %w; what was written up to now is intact", f.path, err)
+}
+
+// completeLines is the length of the complete lines at the start of b.
+func completeLines(b []byte) int64 {
+	for i := len(b); i > 0; i-- {
+		if b[i-1] == '\n' {
+			return int64(i)
+		}
+	}
+	return 0
+}
+
+// Close ends the file and reports what it has.
+func (f *Events) Close() error {
+	if err := f.Flush(); err != nil {
+		return err
+	}
+	var err error
+	if f.whole != nil {
+		err = f.whole.Finish(nil)
+	} else {
+		err = f.f.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("--events %s: %w; write it to another disk", f.path, Pathless(err))
+	}
+	if f.written >= 0 {
+		term.Warn(fmt.Sprintf("wrote %s to %s (%s)", page.Count(f.events, "event"), f.path, page.Bytes(uint64(f.written))))
+	}
+	return nil
+}
+
+// Discard removes a file that has no name yet. It does nothing on nil.
+func (f *Events) Discard() {
+	if f != nil && f.whole != nil {
+		f.whole.Discard()
+	}
+}

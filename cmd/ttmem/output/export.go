@@ -1,0 +1,183 @@
+package output
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/export"
+	"ttmem/cmd/ttmem/term"
+)
+
+// ExportOptions are the flags that name files for a profile by call stack.
+type ExportOptions struct {
+	Folded, Pprof, FlameGraph string
+	FoldedValue               string
+}
+
+// RegisterFlameGraph adds the flag that commands that trace have, too.
+func (o *ExportOptions) RegisterFlameGraph(c *cobra.Command) {
+	c.Flags().StringVar(&o.FlameGraph, "flamegraph", "", "write a flame graph for a browser to `FILE` (-: standard output)")
+	_ = c.MarkFlagFilename("flamegraph", "html")
+}
+
+// Register adds all flags of exports.
+func (o *ExportOptions) Register(c *cobra.Command) {
+	o.RegisterFlameGraph(c)
+	f := c.Flags()
+	f.StringVar(&o.Pprof, "pprof", "", "write a profile for go tool pprof to `FILE` (-: standard output)")
+	f.StringVar(&o.Folded, "folded", "", "write folded stacks to `FILE` (-: standard output)")
+	f.StringVar(&o.FoldedValue, "folded-value", export.PeakBytes.String(),
+		"the `VALUE` of folded stacks: "+strings.Join(export.ValueNames(), ", "))
+	_ = c.MarkFlagFilename("pprof")
+	_ = c.MarkFlagFilename("folded")
+	_ = c.RegisterFlagCompletionFunc("folded-value",
+		cobra.FixedCompletions(export.ValueNames(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// An ExportTarget is a file that a flag names.
+type ExportTarget struct {
+	Flag, Path string
+	// what the file is; %s is the number of call stacks
+	what  string
+	write func(io.Writer, *aggregate.Profile, export.Options) (int, error)
+}
+
+// Targets are the files that flags name.
+func (o *ExportOptions) Targets() []ExportTarget {
+	var list []ExportTarget
+	for _, t := range []ExportTarget{
+		{"--flamegraph", o.FlameGraph, "flame graph of %s", export.FlameGraph},
+		{"--pprof", o.Pprof, "pprof profile of %s", export.Pprof},
+		{"--folded", o.Folded, "folded " + o.FoldedValue + " of %s", export.Folded},
+	} {
+		if t.Path != "" {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// Check checks the flags before anything starts. Two of them cannot name the same file, nor
+// that of --events.
+func (o *ExportOptions) Check(c *cobra.Command, events string, json bool) error {
+	if o.FoldedValue != "" {
+		if _, err := export.ParseValue(o.FoldedValue); err != nil {
+			return fmt.Errorf("--folded-value: %w", err)
+		}
+	}
+	for _, flag := range []string{"flamegraph", "pprof", "folded"} {
+		if f := c.Flags().Lookup(flag); f != nil && f.Changed && f.Value.String() == "" {
+			return fmt.Errorf("--%s: name a file", flag)
+		}
+	}
+	if o.Folded == "" && c.Flags().Changed("folded-value") {
+		return errors.New("--folded-value is of folded stacks: give --folded FILE too")
+	}
+	targets := o.Targets()
+	if len(targets) == 0 {
+		return nil
+	}
+	used := make(map[string]string)
+	if events != "" {
+		used[Resolved(events)] = "--events"
+	}
+	if json {
+		used["-"] = "--json"
+	}
+	for _, t := range targets {
+		path := Resolved(t.Path)
+		other, ok := used[path]
+		switch {
+		case ok && path == "-":
+			return fmt.Errorf("%s and %s cannot both be standard output", other, t.Flag)
+		case ok:
+			return fmt.Errorf("%s and %s cannot both be %s", other, t.Flag, t.Path)
+		}
+		used[path] = t.Flag
+	}
+	return nil
+}
+
+// An Exporter has the files that a profile is written to.
+type Exporter struct {
+	Options export.Options
+	files   []*exportFile
+}
+
+// NewExporter creates the files, so that errors show before tracing starts. It is nil if no
+// flag names one. The caller must close it.
+func NewExporter(o ExportOptions) (*Exporter, error) {
+	targets := o.Targets()
+	if len(targets) == 0 {
+		return nil, nil
+	}
+	value, err := export.ParseValue(cmp.Or(o.FoldedValue, export.PeakBytes.String()))
+	if err != nil {
+		return nil, err
+	}
+	x := &Exporter{Options: export.Options{Value: value, Begun: time.Now()}}
+	for _, t := range targets {
+		f, err := Create(t.Flag, t.Path)
+		if err != nil {
+			x.Close()
+			return nil, err
+		}
+		x.files = append(x.files, &exportFile{f, t})
+	}
+	return x, nil
+}
+
+// Write writes all files, says what each has, and reports whether all were written.
+func (x *Exporter) Write(profile *aggregate.Profile) bool {
+	all := true
+	for _, f := range x.files {
+		stacks, err := f.write(profile, x.Options)
+		if err != nil {
+			term.Warn(err.Error())
+			all = false
+			continue
+		}
+		noun := "stacks"
+		if stacks == 1 {
+			noun = "stack"
+		}
+		to := f.target.Path
+		if to == "-" {
+			to = "standard output"
+		}
+		term.Warn(fmt.Sprintf("wrote "+f.target.what+" to %s", export.Grouped(stacks)+" "+noun, to))
+	}
+	return all
+}
+
+// Close removes the files that were not written. It does nothing on nil.
+func (x *Exporter) Close() {
+	if x == nil {
+		return
+	}
+	for _, f := range x.files {
+		f.Discard()
+	}
+}
+
+// An exportFile is a file that is written when all is known.
+type exportFile struct {
+	*File
+	target ExportTarget
+}
+
+// write writes the profile and finishes the file.
+func (f *exportFile) write(p *aggregate.Profile, o export.Options) (stacks int, err error) {
+	stacks, err = f.target.write(f.W, p, o)
+	if err := f.Finish(err); err != nil {
+		return 0, fmt.Errorf("%s %s: %w", f.target.Flag, f.target.Path, err)
+	}
+	return stacks, nil
+}

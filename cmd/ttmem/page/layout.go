@@ -1,0 +1,85 @@
+package page
+
+import (
+	"bufio"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// A Layout fits a page to where it is printed.
+type Layout struct {
+	Painter
+	// Width is the terminal's; 0: lines may have any length, as in a file or a pipe.
+	Width int
+}
+
+// Separated is the key of a group, which has " · " between its parts, as the terminal can
+// show it.
+func (l Layout) Separated(key string) string {
+	return strings.ReplaceAll(key, " · ", l.Separator())
+}
+
+// Write writes a text, indented, in as many lines as it needs.
+func (l Layout) Write(out *bufio.Writer, indent int, st Style, text string) {
+	for _, line := range l.Lines(text, indent) {
+		fmt.Fprintln(out, Left("", indent)+l.Paint(st, line))
+	}
+}
+
+// Lines breaks a text into lines that fit behind an indent.
+func (l Layout) Lines(text string, indent int) []string {
+	if l.Width == 0 {
+		return []string{text}
+	}
+	return Fold(text, l.Width-indent)
+}
+
+// WriteTitle writes a title with a remark beside it, or below it if there is no room.
+func (l Layout) WriteTitle(out *bufio.Writer, indent, title, remark string) {
+	if l.Width == 0 || Width(indent+title+remark) <= l.Width {
+		fmt.Fprintln(out, indent+l.Paint(Bold, title)+l.Paint(Dim, remark))
+		return
+	}
+	l.Write(out, Width(indent), Bold, title)
+	l.Write(out, Width(indent)+1, Dim, strings.TrimPrefix(strings.TrimSpace(remark), strings.TrimSpace(l.Separator())))
+}
+
+// WriteHead writes the heads of columns, and that of the text beside them if there is room.
+func (l Layout) WriteHead(out *bufio.Writer, columns, beside string) {
+	if l.Width > 0 && l.Width-Width(columns) < max(LeastBeside, Width(beside)) {
+		beside = ""
+	}
+	fmt.Fprintln(out, l.Paint(Dim, strings.TrimRight(columns+beside, " ")))
+}
+
+// LeastBeside is the least width of text beside columns; with less it goes below them.
+const LeastBeside = 30
+
+var colorCodes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// Beside writes a text beside columns on the same line, or below them if there is no room,
+// and returns the text's indent.
+func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string) (indent int) {
+	if indent = Width(colorCodes.ReplaceAllString(columns, "")); l.Width > 0 && l.Width-indent < min(LeastBeside, Width(text)) {
+		fmt.Fprintln(out, strings.TrimRight(columns, " "))
+		l.Write(out, NameIndent, st, text)
+		return NameIndent
+	}
+	for _, line := range l.Lines(text, indent) {
+		fmt.Fprintln(out, columns+l.Paint(st, line))
+		columns = Left("", indent)
+	}
+	return indent
+}
+
+// NameIndent is the indent of a name on its own line.
+const NameIndent = 6
+
+// Columns is the width at which sentences are broken, also where lines may have any length.
+func (l Layout) Columns() int {
+	if l.Width == 0 {
+		return 80
+	}
+	return l.Width
+}

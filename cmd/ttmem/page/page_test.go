@@ -1,0 +1,50 @@
+package page
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+)
+
+func TestFormatBytes(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1.0 KiB", 45056: "44.0 KiB",
+		1<<20 - 1: "1.0 MiB", 1<<20 - 60: "1023.9 KiB", 12 * 1072693184: "12.0 GiB", 1 << 40: "1.0 TiB",
+		1 << 50: "1.0 PiB", 1<<64 - 1: "16.0 EiB",
+	} {
+		qt.Check(t, qt.Equals(Bytes(n), want), qt.Commentf("%d", n))
+		qt.Check(t, qt.IsTrue(len(Bytes(n)) <= 10))
+	}
+}
+
+func TestL1IsAlwaysInKiB(t *testing.T) {
+	qt.Check(t, qt.Equals(KiB(0), "0 B"))
+	qt.Check(t, qt.Equals(KiB(512), "0.5 KiB"))
+	qt.Check(t, qt.Equals(KiB(1393312), "1360.7 KiB"))
+	qt.Check(t, qt.Equals(KiB(1<<40), "1.0 TiB"))
+}
+
+func TestFormatPercent(t *testing.T) {
+	for _, test := range []struct {
+		part, whole uint64
+		want        string
+	}{
+		{0, 100, "0%"}, {1, 1000, "<1%"}, {1, 100, "1%"}, {666, 1000, "67%"}, {9999, 10000, "99%"},
+		{100, 100, "100%"}, {104, 100, "104%"}, {1 << 60, 1, "over"}, {5, 0, ""},
+	} {
+		qt.Check(t, qt.Equals(Percent(test.part, test.whole), test.want))
+	}
+}
+
+func TestFormatSeconds(t *testing.T) {
+	for ns, want := range map[uint64]string{
+		12_000_000: "0.012 s", 12_345_000_000: "12.3 s", 125 * 1e9: "2 min 05 s", 7385 * 1e9: "2 h 03 min",
+	} {
+		qt.Check(t, qt.Equals(Seconds(ns), want))
+	}
+}
+
+func TestWhatProgramsSayDoesNothingToTheTerminal(t *testing.T) {
+	qt.Check(t, qt.Equals(Clean("a\x1b[31m\n\tb\u200bc\x07"), "a[31m bc"))
+	qt.Check(t, qt.Equals(ShortCommand("/usr/bin/python3 ../x/y.py --out=/a/b"), "python3 y.py --out=/a/b"))
+}

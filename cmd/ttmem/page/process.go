@@ -1,0 +1,64 @@
+package page
+
+import (
+	"cmp"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+)
+
+// FirstNs is the time that pages count from: when the first process began. It is when
+// tracing began for live processes, or if not all processes are known; 0 if neither is
+// known.
+func FirstNs(s *aggregate.Snapshot, live bool) uint64 {
+	first := s.BeganNs
+	if len(s.Processes) > 0 && (first == 0 || !live && ForgottenProcesses(s) == 0) {
+		first = s.TimeNs
+		for i := range s.Processes {
+			first = min(first, s.Processes[i].SinceNs)
+		}
+	}
+	return first
+}
+
+// ForgottenProcesses is the number of ended processes that the snapshot lacks: it has the
+// newest.
+func ForgottenProcesses(s *aggregate.Snapshot) int {
+	n := int(s.ExitedProcesses)
+	for i := range s.Processes {
+		if s.Processes[i].Exit != nil {
+			n--
+		}
+	}
+	return n
+}
+
+// UnknownCommandLine stands for a command that could not be read before its process ended or
+// called exec.
+const UnknownCommandLine = "?"
+
+// ProcessName is the command line without folders; "" if it is not known.
+func ProcessName(p *aggregate.Process) string {
+	return cmp.Or(ShortCommand(p.Command), Clean(p.Comm))
+}
+
+// ProcessState is "running", or how the process ended.
+func ProcessState(p *aggregate.Process) string {
+	switch {
+	case p.Exit == nil:
+		return "running"
+	case p.Exit.Status == nil:
+		return "ended"
+	}
+	status := syscall.WaitStatus(*p.Exit.Status)
+	if status.Signaled() {
+		if name := unix.SignalName(status.Signal()); name != "" {
+			return name
+		}
+		return fmt.Sprintf("signal %d", status.Signal())
+	}
+	return fmt.Sprintf("exit %d", status.ExitStatus())
+}

@@ -1,0 +1,175 @@
+package page
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate/export"
+)
+
+// Bytes writes a number of bytes in IEC units with one decimal: "0 B",
+// "44.0 KiB", "12.0 GiB". It is at most 10 characters long.
+func Bytes(n uint64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value := float64(n) / 1024
+	units := "KMGTPE"
+	// What would be printed as 1024.0 is 1.0 of the next unit.
+	for value >= 1023.95 && len(units) > 1 {
+		value /= 1024
+		units = units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[0])
+}
+
+// KiB writes a number of bytes of one core's L1, always in KiB: parts that readers add up
+// and compare have one unit.
+func KiB(n uint64) string {
+	if n == 0 || n >= 10_000<<10 {
+		return Bytes(n)
+	}
+	return fmt.Sprintf("%.1f KiB", float64(n)/1024)
+}
+
+// Percent writes part of whole without decimals. It is 0% only of nothing, and 100% only
+// of all.
+func Percent(part, whole uint64) string {
+	switch {
+	case whole == 0:
+		return ""
+	case part == 0:
+		return "0%"
+	}
+	percent := 100 * float64(part) / float64(whole)
+	switch {
+	case percent < 1:
+		return "<1%"
+	case percent > 999:
+		// the capacity is not the one at the time of the peak
+		return "over"
+	case part < whole:
+		return fmt.Sprintf("%d%%", min(99, int(percent+0.5)))
+	}
+	return fmt.Sprintf("%d%%", int(percent))
+}
+
+// Count writes "1 buffer" or "2 buffers".
+func Count(n uint64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// Chips writes the ids of chips: "chip 3", "chips 0-7, 9".
+func Chips(ids []int) string {
+	ids = slices.Sorted(slices.Values(ids)) // a mesh has its own order
+	if len(ids) == 1 {
+		return fmt.Sprintf("chip %d", ids[0])
+	}
+	var b strings.Builder
+	for i := 0; i < len(ids); {
+		j := i
+		for j+1 < len(ids) && ids[j+1] == ids[j]+1 {
+			j++
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		switch {
+		case j == i:
+			fmt.Fprintf(&b, "%d", ids[i])
+		case j == i+1:
+			fmt.Fprintf(&b, "%d, %d", ids[i], ids[j])
+		default:
+			fmt.Fprintf(&b, "%d-%d", ids[i], ids[j])
+		}
+		i = j + 1
+	}
+	return "chips " + b.String()
+}
+
+// Seconds writes a time in ns as "0.012 s", "12.3 s" or "2 h 03 min".
+func Seconds(ns uint64) string {
+	seconds := float64(ns) / 1e9
+	switch {
+	case seconds < 1:
+		return fmt.Sprintf("%.3f s", seconds)
+	case seconds < 120:
+		return fmt.Sprintf("%.1f s", seconds)
+	case seconds < 2*3600:
+		return fmt.Sprintf("%d min %02d s", int(seconds)/60, int(seconds)%60)
+	}
+	return fmt.Sprintf("%d h %02d min", int(seconds)/3600, int(seconds)/60%60)
+}
+
+// listedNames is how many names an error lists.
+const listedNames = 20
+
+// Some lists the first names, and how many others there are.
+func Some(names []string, noun string) string {
+	if n := len(names) - listedNames; n > 0 {
+		return strings.Join(names[:listedNames], ", ") + " and " + Count(uint64(n), "other "+noun)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Grouped writes a number with a comma after the thousands.
+func Grouped[N int | uint64](n N) string { return export.Grouped(int(n)) }
+
+// Keys are the keys of a map, in order.
+func Keys[V any](m map[int]V) []int { return slices.Sorted(maps.Keys(m)) }
+
+// CompareBool orders false before true.
+func CompareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// ChipNumbers writes the ids of chips without the noun: "0-7, 9".
+func ChipNumbers(ids []int) string {
+	_, numbers, _ := strings.Cut(Chips(ids), " ")
+	return numbers
+}
+
+// Duration writes a time in ns that may be short, as "12 ns", "3.4 us" or "5.6 ms".
+func Duration(ns uint64) string {
+	switch {
+	case ns < 1000:
+		return fmt.Sprintf("%d ns", ns)
+	case ns < 1000_000:
+		return fmt.Sprintf("%.1f us", float64(ns)/1e3)
+	case ns < 1000_000_000:
+		return fmt.Sprintf("%.1f ms", float64(ns)/1e6)
+	}
+	return Seconds(ns)
+}
+
+// PIDs writes the ids of processes: "7, 42".
+func PIDs(pids []int) string {
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(pids), " ", ", "), "[]")
+}
+
+// Moment writes a time in ns to the millisecond, unless it is long.
+func Moment(ns uint64) string {
+	if ns < 120e9 {
+		return fmt.Sprintf("%.3f s", float64(ns)/1e9)
+	}
+	return Seconds(ns)
+}
+
+// Newest are the last n, or all where n is 0, and how many are left out.
+func Newest[T any](list []T, n int) (newest []T, omitted int) {
+	if n > 0 && len(list) > n {
+		return list[len(list)-n:], len(list) - n
+	}
+	return list, 0
+}

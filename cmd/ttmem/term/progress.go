@@ -1,0 +1,54 @@
+package term
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"ttmem/cmd/ttmem/page"
+)
+
+// A Progress shows on a terminal how much is done of what takes more than a second.
+type Progress struct {
+	size  int64
+	Begun time.Time
+	shown time.Time
+}
+
+// NewProgress begins to read so many bytes; 0: their number is not known.
+func NewProgress(size int64) *Progress { return &Progress{size: size, Begun: time.Now()} }
+
+// Show shows that so many bytes were read.
+func (p *Progress) Show(done int64) {
+	p.Report(func() string {
+		if p.size == 0 { // a pipe
+			return page.Bytes(uint64(done))
+		}
+		return fmt.Sprintf("%3d %% of %s", 100*done/p.size, page.Bytes(uint64(p.size)))
+	})
+}
+
+// showing is the first of several that are under way: only that one is shown.
+var showing atomic.Pointer[Progress]
+
+// Report shows a text.
+func (p *Progress) Report(text func() string) {
+	if !showing.CompareAndSwap(nil, p) && showing.Load() != p {
+		return
+	}
+	now := time.Now()
+	if now.Sub(p.Begun) < time.Second || now.Sub(p.shown) < 100*time.Millisecond || !IsTerminal(os.Stderr) {
+		return
+	}
+	p.shown = now
+	fmt.Fprintf(os.Stderr, "\rreading: %s", text())
+}
+
+// End removes what was shown.
+func (p *Progress) End() {
+	showing.CompareAndSwap(p, nil)
+	if !p.shown.IsZero() {
+		fmt.Fprint(os.Stderr, "\r\033[K")
+	}
+}

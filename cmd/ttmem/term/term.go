@@ -1,0 +1,39 @@
+// Package term is how ttmem uses the terminal that it was started from: its width, colours
+// and locale, warnings, progress, Ctrl-C and the exit status.
+package term
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+)
+
+// ErrInterrupted is the error of what Ctrl-C ended early.
+var ErrInterrupted = errors.New("interrupted")
+
+// NewLine begins a new line after Ctrl-C, which a terminal shows as ^C.
+func NewLine() {
+	if IsTerminal(os.Stderr) {
+		fmt.Fprintln(os.Stderr)
+	}
+}
+
+// ExitStatus is an error that was reported already and only sets the exit status.
+type ExitStatus int
+
+func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// Warn writes a line to standard error.
+func Warn(text string) { fmt.Fprintf(os.Stderr, "ttmem: %s\n", text) }
+
+// UTF8 reports whether the locale has more than ASCII.
+func UTF8() bool {
+	for _, name := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := os.Getenv(name); v != "" {
+			v = strings.ToLower(v)
+			return strings.Contains(v, "utf-8") || strings.Contains(v, "utf8")
+		}
+	}
+	return false
+}

@@ -1,0 +1,386 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/arch/x86/x86asm"
+)
+
+// The functions that show where a running process keeps its allocated buffers. Allocators
+// are called AllocatorImpl from 0.65.1 on.
+const (
+	implHeld      = "_ZNK2tt8tt_metal13AllocatorImpl21get_allocated_buffersE"
+	allocatorHeld = "_ZNK2tt8tt_metal9Allocator21get_allocated_buffersE"
+
+	implNumHeld      = "_ZNK2tt8tt_metal13AllocatorImpl25get_num_allocated_buffersE"
+	allocatorNumHeld = "_ZNK2tt8tt_metal9Allocator25get_num_allocated_buffersE"
+
+	deviceAllocatorImpl = "_ZNK2tt8tt_metal6Device14allocator_implEv"
+	deviceAllocator     = "_ZNK2tt8tt_metal6Device9allocatorEv"
+	meshAllocatorImpl   = "_ZNK2tt8tt_metal11distributed10MeshDevice14allocator_implEv"
+	meshAllocator       = "_ZNK2tt8tt_metal11distributed10MeshDevice9allocatorEv"
+	meshImplAllocator   = "_ZNK2tt8tt_metal11distributed14MeshDeviceImpl14allocator_implEv"
+	managerAllocator    = "_ZNK2tt8tt_metal16SubDeviceManager9allocatorE"
+	trackerDefault      = "_ZNK2tt8tt_metal23SubDeviceManagerTracker30get_default_sub_device_managerEv"
+	trackerActive       = "_ZNK2tt8tt_metal23SubDeviceManagerTracker29get_active_sub_device_managerEv"
+
+	freeListVtable     = "_ZTVN2tt8tt_metal9allocator11FreeListOptE"
+	freeListStatistics = "_ZNK2tt8tt_metal9allocator11FreeListOpt14get_statisticsE"
+	freeListDeallocate = "_ZN2tt8tt_metal9allocator11FreeListOpt10deallocateEm"
+
+	coresOfSpec = "_ZNK2tt8tt_metal22BufferDistributionSpec19num_cores_with_dataE"
+	coresOfGrid = "12CoreRangeSet9num_coresEv"
+)
+
+// liveBuffers finds the allocators, their live buffers, and what each of those takes of its
+// banks.
+func (d *deriver) liveBuffers() {
+	d.field("Allocator.allocated_buffers_", 8,
+		from(copiedSet, implHeld, allocatorHeld),
+		from(returned, implHeld, allocatorHeld),
+		from(countedSet, implNumHeld, allocatorNumHeld))
+	d.allocators()
+	d.freeList()
+	d.shardCores()
+}
+
+// copiedSet finds the set that get_allocated_buffers() returns a copy of: it stores the
+// numbers of buckets and of elements in the result at 8 and 0x18.
+func copiedSet(f *flow) (Chain, error) {
+	at := func(offset int32) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			to, ok := s.access()
+			if !ok || s.op != x86asm.MOV || s.bytes != 8 {
+				return nil, false
+			}
+			if c, ok := to.chain(0); !ok || len(c) != 1 || c[0] != offset {
+				return nil, false
+			}
+			c, ok := s.operand(1).loaded(1)
+			return c, ok && len(c) == 1
+		})
+	}
+	buckets, err := at(8)
+	if err != nil {
+		return nil, err
+	}
+	elements, err := at(0x18)
+	if err != nil || elements[0]-buckets[0] != 0x10 {
+		return nil, errShape
+	}
+	return Chain{buckets[0] - 8}, nil
+}
+
+// countedSet finds the set whose number of elements, at 0x18, is returned.
+func countedSet(f *flow) (Chain, error) {
+	c, err := f.result()
+	if err != nil || len(c) != 1 || c[0] < 0x18 {
+		return nil, errShape
+	}
+	return Chain{c[0] - 0x18}, nil
+}
+
+// returned finds the field whose address a function returns; all returns with a known value
+// must agree.
+func returned(f *flow) (Chain, error) {
+	list := f.all(func(s *step) (Chain, bool) {
+		if s.op != x86asm.RET {
+			return nil, false
+		}
+		c, ok := s.state.regs[rax].chain(0)
+		return c, ok && c[0] > 0 // else it is the argument itself
+	})
+	if len(list) != 1 {
+		return nil, errShape
+	}
+	return list[0], nil
+}
+
+// allocators finds the allocators of a device: a vector in each SubDeviceManager, of which
+// its SubDeviceManagerTracker has a default one and an active one; or one of the device
+// itself.
+func (d *deriver) allocators() {
+	inDefault, _ := d.field("SubDeviceManagerTracker.default_sub_device_manager_", 8, from((*flow).result, trackerDefault))
+	d.field("SubDeviceManagerTracker.active_sub_device_manager_", 8, from((*flow).result, trackerActive))
+	vector, _ := d.field("SubDeviceManager.sub_device_allocators_", 8, from(checkedElement, managerAllocator))
+	managers := slices.Concat(inDefault, vector, Chain{0})
+	// tracker finds the object with the default SubDeviceManager or, if that call was
+	// inlined, the path to its first allocator.
+	tracker := func(f *flow) (Chain, error) {
+		if c, err := passed("30get_default_sub_device_managerEv")(f); err == nil {
+			return c, nil
+		}
+		c, err := returned(f)
+		n := len(c) - len(managers)
+		if err != nil || n <= 0 || len(managers) != 3 || !slices.Equal(c[n:], managers) {
+			return nil, errShape
+		}
+		return c[:n], nil
+	}
+	pimpl := d.layout.Fields["MeshDevice.pimpl_"]
+	d.field("MeshDevice.sub_device_manager_tracker_", 8,
+		from(tracker, meshAllocatorImpl, meshAllocator),
+		from(func(f *flow) (Chain, error) {
+			c, err := tracker(f)
+			if err != nil || len(pimpl) == 0 {
+				return nil, errShape
+			}
+			return slices.Concat(pimpl, c), nil
+		}, meshImplAllocator))
+	const own = "Device.allocator_"
+	c, err := d.chain(8, from(func(f *flow) (Chain, error) {
+		c, err := returned(f)
+		if err == nil && len(c) != 1 {
+			err = errShape
+		}
+		return c, err
+	}, deviceAllocatorImpl, deviceAllocator))
+	if err == nil {
+		d.layout.Fields[own] = c
+		return
+	}
+	d.field("Device.sub_device_manager_tracker_", 8, from(tracker, deviceAllocatorImpl, deviceAllocator))
+}
+
+// checkedElement finds the vector of pointers of which a function checks an element for
+// null: `mov rcx, [this+vector]; cmp qword ptr [rcx+rax*8], 0`.
+func checkedElement(f *flow) (Chain, error) {
+	return f.first(func(s *step) (Chain, bool) {
+		base, _, ok := s.indexed(8)
+		if !ok || s.op != x86asm.CMP || s.bytes != 8 || s.args[1] != x86asm.Arg(x86asm.Imm(0)) {
+			return nil, false
+		}
+		return base.loaded(0)
+	})
+}
+
+// indexed is the base and the offset of an access to an element of an array with this
+// scale.
+func (s *step) indexed(scale uint8) (base value, disp int64, ok bool) {
+	m, _, is := s.mem()
+	if !is || s.op == x86asm.LEA || m.Index == 0 || m.Base == 0 || m.Scale != scale || m.Segment != 0 {
+		return value{}, 0, false
+	}
+	n, bytes, ok := general(m.Base)
+	index, _, ok2 := general(m.Index)
+	if !ok || !ok2 || bytes != 8 {
+		return value{}, 0, false
+	}
+	base = s.state.regs[n]
+	if scale == 1 && base.root == unknown { // either register may be the base
+		base = s.state.regs[index]
+	}
+	return base, m.Disp, true
+}
+
+// FreeList locates the blocks of an allocator::FreeListOpt: vectors with one element for
+// each block. A block is allocated if its byte in each vector of Flags is not 0.
+type FreeList struct {
+	// Vtable is the first word of a FreeListOpt, before the load bias is added.
+	Vtable uint64
+	// Addresses and Sizes are vectors of 8-byte elements; Base is added to the addresses.
+	Addresses, Sizes, Base int32
+	Flags                  []int32
+}
+
+// freeList finds the fields of FreeListOpt, which has the sizes that were really allocated.
+func (d *deriver) freeList() {
+	const name = "FreeListOpt.blocks"
+	l := FreeList{Vtable: d.vtable("FreeListOpt.vtable", freeListVtable)}
+	for _, part := range []struct {
+		to *int32
+		source
+	}{
+		{&l.Addresses, from(subtracted(1), freeListStatistics)},
+		{&l.Base, from(subtractedFirst, freeListDeallocate)},
+		{&l.Sizes, from(func(f *flow) (Chain, error) {
+			return theOther(f.elements(8, 8), Chain{l.Addresses})
+		}, freeListStatistics)},
+	} {
+		c, err := d.chain(8, part.source)
+		if err == nil && len(c) != 1 {
+			err = errShape
+		}
+		if err != nil {
+			d.miss(name, err.Error())
+			return
+		}
+		*part.to = c[0]
+	}
+	f, err := d.function(freeListStatistics)
+	var fl *flow
+	if err == nil {
+		fl, err = d.flow(f)
+	}
+	if err != nil {
+		d.miss(name, err.Error())
+		return
+	}
+	for _, c := range fl.elements(1, 1) {
+		if len(c) == 1 && c[0] > 0 && c[0] < maxOffset && c[0]%8 == 0 {
+			l.Flags = append(l.Flags, c[0])
+		}
+	}
+	if len(l.Flags) == 0 || len(l.Flags) > 2 {
+		d.miss(name, "FreeListOpt::get_statistics() reads no flags of blocks")
+		return
+	}
+	d.layout.FreeList = l
+	d.layout.Fields[name] = Chain{l.Addresses}
+}
+
+// elements are the vectors in the second argument from which a function reads elements of
+// this width.
+func (f *flow) elements(scale uint8, bytes int) []Chain {
+	return f.all(func(s *step) (Chain, bool) {
+		base, _, ok := s.indexed(scale)
+		if !ok || s.bytes != bytes || bytes == 1 && s.op != x86asm.CMP {
+			return nil, false
+		}
+		return base.loaded(1)
+	})
+}
+
+// subtracted finds the vector whose size a function computes from its end and beginning.
+func subtracted(arg uint64) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			if s.op != x86asm.SUB && s.op != x86asm.CMP {
+				return nil, false
+			}
+			end, ok := s.operand(0).loaded(arg)
+			begin, is := s.operand(1).loaded(arg)
+			if !ok || !is || len(end) != len(begin) || !slices.Equal(end[:len(end)-1], begin[:len(begin)-1]) {
+				return nil, false
+			}
+			return begin, end[len(end)-1]-begin[len(begin)-1] == 8
+		})
+	}
+}
+
+// subtractedFirst finds the field that a function subtracts from its argument.
+func subtractedFirst(f *flow) (Chain, error) {
+	return f.first(func(s *step) (Chain, bool) {
+		a, ok := s.access()
+		if !ok || s.op != x86asm.SUB || s.bytes != 8 || s.operand(0) != rooted(argument, 1) {
+			return nil, false
+		}
+		return a.chain(0)
+	})
+}
+
+// ShardCores locates the number of cores on which a sharded Buffer has shards: all of a
+// CoreRangeSet, or as many of a vector of cores (16 bytes each) as there are shards. All
+// are chains from Buffer*.
+type ShardCores struct {
+	// Choice is a byte that selects between them: the CoreRangeSet if it is 1 and GridIfSet
+	// is true, or 0 and false.
+	Choice    Chain
+	GridIfSet bool
+	Grid      Chain
+	Cores     Chain // the vector
+	Shards    Chain // the number of shards; nil if each of the cores has one
+}
+
+// shardCores finds what Buffer::num_cores() reads.
+func (d *deriver) shardCores() {
+	const name = "Buffer.shard_cores"
+	f, err := d.function(bufferNumCores)
+	var fl *flow
+	if err == nil {
+		fl, err = d.flow(f)
+	}
+	var c ShardCores
+	if err == nil {
+		c, err = d.coresIn(fl)
+	}
+	for _, chain := range []Chain{c.Grid, c.Cores, c.Shards} {
+		if err == nil && chain != nil {
+			err = plausible(chain, 8)
+		}
+	}
+	if err == nil {
+		err = plausible(c.Choice, 1)
+	}
+	if err != nil {
+		d.miss(name, fmt.Sprintf("Buffer::num_cores(): %v", err))
+		return
+	}
+	d.layout.ShardCores = c
+	d.layout.Fields[name] = c.Cores
+}
+
+func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
+	first, grid := -1, -1
+	for i := range f.steps {
+		s := &f.steps[i]
+		if a, n, ok := comparison(s, 1); ok && first < 0 && (n == 0 || n == 1) {
+			if c.Choice, ok = a.chain(0); ok {
+				first = i
+			}
+		}
+		name := f.callee(s)
+		switch {
+		case strings.HasSuffix(name, coresOfGrid):
+			var ok bool
+			if c.Grid, ok = s.state.arg(0).chain(0); ok {
+				grid = i
+			}
+		case strings.HasPrefix(name, coresOfSpec):
+			spec, ok := s.state.arg(0).chain(0)
+			if !ok {
+				return c, errShape
+			}
+			inner, err := d.function(coresOfSpec)
+			if err != nil {
+				return c, err
+			}
+			g, err := d.flow(inner)
+			if err != nil {
+				return c, err
+			}
+			within := func(c Chain) Chain {
+				if c == nil {
+					return nil
+				}
+				return slices.Concat(spec[:len(spec)-1], Chain{spec[len(spec)-1] + c[0]}, c[1:])
+			}
+			cores, shards := g.coresOfVector()
+			c.Cores, c.Shards = within(cores), within(shards)
+		}
+	}
+	if c.Cores == nil {
+		c.Cores, c.Shards = f.coresOfVector()
+	}
+	if first < 0 || grid < first || c.Cores == nil {
+		return c, errShape
+	}
+	// the path for a set byte comes first
+	c.GridIfSet = true
+	for _, s := range f.steps[first:grid] {
+		if s.op == x86asm.RET || s.op == x86asm.JMP {
+			c.GridIfSet = false
+		}
+	}
+	return c, nil
+}
+
+// coresOfVector finds the vector of cores whose number is returned, or the number of shards
+// if that is less: `mov rax, [end]; sub rax, [begin]; sar rax, 4; cmp shards, rax; cmovb
+// rax, shards`.
+func (f *flow) coresOfVector() (cores, shards Chain) {
+	cores, err := subtracted(0)(f)
+	if err != nil {
+		return nil, nil
+	}
+	shards, _ = f.first(func(s *step) (Chain, bool) {
+		_, register := s.args[1].(x86asm.Reg)
+		if s.op != x86asm.CMP || !register || s.operand(1).root != unknown {
+			return nil, false
+		}
+		return s.operand(0).loaded(0)
+	})
+	return cores, shards
+}

@@ -1,0 +1,335 @@
+package layout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/arch/x86/x86asm"
+)
+
+// The functions that show where a program keeps its allocations in L1. Up to 0.65 a
+// circular buffer is a CircularBuffer, from then on a CircularBufferImpl that a
+// CircularBuffer points to. The fields are those of the object to which a program's vector
+// points.
+const (
+	programCBs      = "_ZNK2tt8tt_metal6detail11ProgramImpl16circular_buffersE"
+	programConfig   = "_ZNK2tt8tt_metal6detail11ProgramImpl18get_program_configE"
+	invalidateCBs   = programImpl + "37invalidate_circular_buffer_allocationE"
+	allocateCBs     = programImpl + "25allocate_circular_buffersE"
+	finalizeOffsets = programImpl + "24finalize_program_offsetsE"
+	cbImplAddress   = "_ZNK2tt8tt_metal18CircularBufferImpl7addressE"
+	cbAddress       = "_ZNK2tt8tt_metal14CircularBuffer7addressE"
+	cbImplOnCore    = "_ZNK2tt8tt_metal18CircularBufferImpl18is_on_logical_coreE"
+	cbOnCore        = "_ZNK2tt8tt_metal14CircularBuffer18is_on_logical_coreE"
+	cbImplOnRange   = "_ZNK2tt8tt_metal18CircularBufferImpl23is_on_logical_corerangeE"
+	cbOnRange       = "_ZNK2tt8tt_metal14CircularBuffer23is_on_logical_corerangeE"
+	cbCoreRanges    = "_ZNK2tt8tt_metal14CircularBuffer11core_rangesE"
+	cbSize          = "_ZNK2tt8tt_metal14CircularBuffer4sizeE"
+	cbGlobal        = "_ZNK2tt8tt_metal14CircularBuffer18globally_allocatedE"
+	cbConfigSize    = "_ZNK2tt8tt_metal20CircularBufferConfig10total_sizeE"
+	cbConfigGlobal  = "_ZNK2tt8tt_metal20CircularBufferConfig26globally_allocated_addressE"
+)
+
+// livePrograms finds the circular and dataflow buffers of a compiled program, and the
+// memory of its kernels.
+func (d *deriver) livePrograms() {
+	d.liveCBs()
+	if len(d.e.WithPrefix(dataflowBuffers)) > 0 {
+		d.liveDFBs()
+	}
+	d.kernelText()
+}
+
+// liveCBs finds the circular buffers of a program.
+func (d *deriver) liveCBs() {
+	d.field("ProgramImpl.circular_buffers_", 8, from(vectorOfResult, programCBs))
+	// true until allocate_circular_buffers has assigned their addresses
+	d.field("ProgramImpl.local_circular_buffer_allocation_needed_", 1,
+		from(flagged, invalidateCBs),
+		from(compared(1, 1), allocateCBs))
+	d.field("CircularBuffer.core_ranges", 8,
+		from(handedTo("12CoreRangeSet8contains"), cbImplOnCore, cbOnCore),
+		from(handedTo("12CoreRangeSet10intersects"), cbImplOnRange, cbOnRange),
+		from(inPointee((*flow).returned), cbCoreRanges))
+
+	// address() returns the value of an optional, 4 bytes followed by a flag, or the
+	// address of the L1 buffer that contains it
+	has, ok := d.field("CircularBuffer.has_local_address", 1, from(firstCompared(1), cbImplAddress, cbAddress))
+	value := Chain{-1}
+	if ok && len(has) == 1 {
+		value[0] = has[0] - 4
+	}
+	d.field("CircularBuffer.local_address", 4, from(oneOfTwo(value, true), cbImplAddress, cbAddress))
+	d.field("CircularBuffer.global_address", 4, from(oneOfTwo(value, false), cbImplAddress, cbAddress))
+
+	// the configuration begins with an optional address too, which address() reads
+	inConfig, err := d.chain(4, from((*flow).result, cbConfigGlobal))
+	if err == nil && len(inConfig) != 1 {
+		err = errShape
+	}
+	if err != nil {
+		d.miss("CircularBuffer.is_global", err.Error())
+		d.miss("CircularBuffer.size", err.Error())
+		return
+	}
+	global, ok := d.field("CircularBuffer.is_global", 1,
+		from(optionalInConfig(inConfig), cbImplAddress, cbAddress),
+		from(inPointee(firstAccess(1)), cbGlobal))
+	if !ok {
+		d.miss("CircularBuffer.size", "the place of its configuration is unknown")
+		return
+	}
+	config := global[0] - 4 - inConfig[0]
+	d.field("CircularBuffer.size", 4,
+		from(func(f *flow) (Chain, error) {
+			c, err := f.result()
+			if err != nil || len(c) != 1 {
+				return nil, errShape
+			}
+			return Chain{config + c[0]}, nil
+		}, cbConfigSize),
+		from(inPointee((*flow).result), cbSize))
+}
+
+// kernelText finds the L1 that the code of a program's kernels takes on each Tensix core:
+// in the first of its ProgramConfigs.
+func (d *deriver) kernelText() {
+	const name = "ProgramImpl.kernel_text_size"
+	config, err := d.function(programConfig, strings.Replace(programConfig, "_ZNK", "_ZN", 1))
+	if err != nil {
+		d.miss(name, err.Error())
+		return
+	}
+	fl, err := d.flow(config)
+	if err != nil {
+		d.miss(name, err.Error())
+		return
+	}
+	begin, bytes := fl.indexed()
+	if bytes == 0 {
+		d.miss(name, "get_program_config: "+errShape.Error())
+		return
+	}
+	// finalize_program_offsets has a copy of it in its frame, behind the number that it
+	// counts the offsets with: the size of the text is the last field of both
+	d.field(name, 4, from(func(f *flow) (Chain, error) {
+		if behind, ok := f.textBehindOffset(); !ok || behind != int64(bytes) {
+			return nil, fmt.Errorf("a ProgramConfig has %d bytes, but the size lies %d behind the offset", bytes, behind)
+		}
+		return Chain{begin, bytes - 4}, nil
+	}, finalizeOffsets))
+}
+
+// vectorOfResult finds the vector that a function returns, as a span or as a reference.
+func vectorOfResult(f *flow) (Chain, error) {
+	if begin, err := firstVector(f); err == nil {
+		return begin, nil
+	}
+	return f.returned()
+}
+
+// firstVector finds the first vector in its object whose begin and end a function reads.
+func firstVector(f *flow) (Chain, error) {
+	for i := range f.steps {
+		if begin, ok := f.pair(i, 0); ok && len(begin) == 1 {
+			return begin, nil
+		}
+	}
+	return nil, errShape
+}
+
+// returned is the field whose address a function returns.
+func (f *flow) returned() (Chain, error) {
+	return f.first(func(s *step) (Chain, bool) {
+		if s.op != x86asm.RET {
+			return nil, false
+		}
+		return s.state.regs[rax].chain(0)
+	})
+}
+
+// inPointee applies find to the object that the first word of a function's object points
+// to, as in a CircularBuffer.
+func inPointee(find func(*flow) (Chain, error)) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		c, err := find(f)
+		if err != nil {
+			return nil, err
+		}
+		if len(c) != 2 || c[0] != 0 {
+			return nil, errShape
+		}
+		return c[1:], nil
+	}
+}
+
+// handedTo finds the field whose address a function passes as first argument to a function
+// with this in its name.
+func handedTo(part string) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			if !strings.Contains(f.callee(s), part) {
+				return nil, false
+			}
+			c, ok := s.state.arg(0).chain(0)
+			return c, ok && len(c) == 1
+		})
+	}
+}
+
+// flagged finds the flag that a function compares with 0, and sets.
+func flagged(f *flow) (Chain, error) {
+	compares, err := compared(1, 0)(f)
+	if err != nil {
+		return nil, err
+	}
+	return f.first(func(s *step) (Chain, bool) {
+		if s.op != x86asm.MOV || s.bytes != 1 || s.args[1] != x86asm.Arg(x86asm.Imm(1)) {
+			return nil, false
+		}
+		a, _ := s.access()
+		c, ok := a.chain(0)
+		return c, ok && slices.Equal(c, compares)
+	})
+}
+
+// oneOfTwo finds one of the two 4-byte fields of which a function returns one: the given
+// field, or the other.
+func oneOfTwo(one Chain, same bool) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		fields := f.all(func(s *step) (Chain, bool) {
+			var a value
+			switch {
+			case s.op == x86asm.MOV && s.bytes == 4:
+				a, _ = s.access()
+			case s.op == x86asm.ADD || s.op == x86asm.LEA:
+				// only the address: the paths join before the load
+				out := *s.state
+				out.apply(&s.instruction)
+				n, bytes, ok := general(s.args[0])
+				if !ok || bytes != 8 || n == rdi && f.calls(s) {
+					return nil, false
+				}
+				a = out.regs[n]
+			}
+			c, ok := a.chain(0)
+			return c, ok && len(c) == 1
+		})
+		if len(fields) != 2 || !slices.ContainsFunc(fields, func(c Chain) bool { return slices.Equal(c, one) }) {
+			return nil, errShape
+		}
+		if slices.Equal(fields[0], one) == same {
+			return fields[0], nil
+		}
+		return fields[1], nil
+	}
+}
+
+// calls reports whether the next instruction is a call.
+func (f *flow) calls(s *step) bool {
+	for i := range f.steps {
+		if f.steps[i].at == s.next() {
+			return f.steps[i].op == x86asm.CALL
+		}
+	}
+	return false
+}
+
+// optionalInConfig finds the flag of the optional address in a configuration: address() calls the
+// configuration's function for it, or tests the 8 bytes itself.
+func optionalInConfig(inConfig Chain) func(*flow) (Chain, error) {
+	return func(f *flow) (Chain, error) {
+		return f.first(func(s *step) (Chain, bool) {
+			if strings.Contains(f.callee(s), "26globally_allocated_address") {
+				c, ok := s.state.arg(0).chain(0)
+				if !ok || len(c) != 1 {
+					return nil, false
+				}
+				return Chain{c[0] + inConfig[0] + 4}, true
+			}
+			a, ok := s.access()
+			if !ok || s.op != x86asm.TEST || s.bytes != 8 {
+				return nil, false
+			}
+			c, ok := a.chain(0)
+			if !ok || len(c) != 1 {
+				return nil, false
+			}
+			return Chain{c[0] + 4}, true
+		})
+	}
+}
+
+// indexed is the vector and the size of its elements in a function that returns the address
+// of the element with the index in its second argument. The size is 0 for any other
+// function.
+func (f *flow) indexed() (begin, bytes int32) {
+	factors := map[int]int32{rsi: 1}
+	for i := range f.steps {
+		s := &f.steps[i]
+		to, _, ok := general(s.args[0])
+		if !ok {
+			continue
+		}
+		from, _, fromRegister := general(s.args[1])
+		switch s.op {
+		case x86asm.MOV:
+			if fromRegister {
+				factors[to] = factors[from]
+			}
+		case x86asm.IMUL:
+			if n, ok := s.args[2].(x86asm.Imm); ok && fromRegister {
+				factors[to] = factors[from] * int32(n)
+			}
+		case x86asm.SHL:
+			if n, ok := s.args[1].(x86asm.Imm); ok && n < 16 {
+				factors[to] <<= n
+			}
+		case x86asm.LEA:
+			if m, _, ok := s.mem(); ok && m.Disp == 0 && m.Index != 0 {
+				index, _, _ := general(m.Index)
+				n := factors[index] * int32(m.Scale)
+				if base, _, ok := general(m.Base); ok {
+					n += factors[base]
+				}
+				factors[to] = n
+			}
+		case x86asm.ADD:
+			a, _ := s.access()
+			if c, ok := a.chain(0); ok && len(c) == 1 && s.bytes == 8 {
+				return c[0], factors[to]
+			}
+		}
+	}
+	return 0, 0
+}
+
+// textBehindOffset is the distance, in a frame, from the offset to the size of the text.
+// finalize_kernel_bins(device, core type, kernels, groups, offset, &text_offset,
+// &text_size) gets the offset as an argument and returns it.
+func (f *flow) textBehindOffset() (int64, bool) {
+	for i := 0; i+4 < len(f.steps); i++ {
+		call := &f.steps[i]
+		if call.op != x86asm.CALL || !strings.Contains(f.callee(call), "20finalize_kernel_binsE") {
+			continue
+		}
+		sp := call.state.regs[rsp]
+		if sp.root != frame || sp.n != 1 {
+			return 0, false
+		}
+		size, ok := call.state.slot(sp.path[0], 8)
+		offset := call.state.arg(5)
+		if !ok || size.root != frame || size.n != 1 || offset.plus(4) != size {
+			return 0, false
+		}
+		for j := i + 1; j < i+4; j++ {
+			s := &f.steps[j]
+			at, ok := s.access()
+			if ok && s.op == x86asm.MOV && s.args[1] == x86asm.Arg(x86asm.EAX) && at.root == frame && at.n == 1 {
+				return int64(size.path[0]) - int64(at.path[0]), true
+			}
+		}
+	}
+	return 0, false
+}
