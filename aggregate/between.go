@@ -59,7 +59,7 @@ func (b *between) part(p *process, one *buffer, reason event.Reason) {
 	case b.toNs == 0 && isEnd(reason):
 		b.ended = append(b.ended, one)
 	case b.toNs == 0:
-		p.run.torn = append(p.run.torn, one)
+		p.name.run.torn = append(p.name.run.torn, one)
 	default:
 		if one.since <= b.toNs {
 			b.gone = append(b.gone, one)
@@ -73,9 +73,9 @@ func (b *between) part(p *process, one *buffer, reason event.Reason) {
 // endRun is that of a process.
 func (b *between) endRun(p *process) {
 	if b != nil && b.toNs == 0 {
-		b.torn = append(b.torn, p.run.torn...)
+		b.torn = append(b.torn, p.name.run.torn...)
 	}
-	p.run.torn = nil
+	p.name.run.torn = nil
 }
 
 // Born is what one call site allocated after the first of two moments and what survived to
@@ -135,9 +135,6 @@ func (s *State) Between(times []uint64) (list []Born, over Amount) {
 	for _, p := range s.byPID() {
 		for b := range p.buffers.all() {
 			add(b, false)
-		}
-		for _, b := range p.run.torn {
-			add(b, true)
 		}
 	}
 	for _, b := range follow.torn {

@@ -28,7 +28,6 @@ type process struct {
 	holders    map[holderKey]*holder
 	// beforeAttach is how many buffers there were before it was attached.
 	beforeAttach uint64
-	run          processRun
 	// early is true where it was running at the state's first event.
 	early bool
 }

@@ -55,6 +55,7 @@ type siteAtPeak struct {
 type processName struct {
 	pid           int
 	comm, command string
+	run           processRun
 }
 
 // An Amount counts buffers, circular buffers or programs' kernels, and their bytes.
@@ -170,7 +171,7 @@ func (s *State) forgetIdle() {
 		return
 	}
 	s.forget(func(c *callSite) bool {
-		if !c.isIdle() || c.run.of != nil && c.run.current() {
+		if !c.isIdle() || c.current() {
 			return false
 		}
 		s.keepSurvivors(c, 0)

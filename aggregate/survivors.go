@@ -29,7 +29,7 @@ type Survivors struct {
 	// Devices are the chips that each is on. They must not be modified.
 	Devices []int
 	// Amount has the bytes on all chips. It is what is live, or ended with its device or
-	// process. Torn is what was freed after the last allocation, and is not in Amount.
+	// process. Torn is what was freed between the last allocation and that, and is not in Amount.
 	Amount
 	Torn Amount
 	// OldestNs is when the oldest was allocated.
@@ -93,11 +93,16 @@ type processRun struct {
 
 // A siteRun is the part of a call site in it.
 type siteRun struct {
-	of               *processRun
 	open             bool
 	first, last, gap uint64
 	// frees is how many buffers the process had freed by first and by last.
 	frees [2]uint64
+	// ended is what is known of buffers that are not live any more; nil: none are.
+	ended *endedRun
+}
+
+// An endedRun is what a site had that is not live any more.
+type endedRun struct {
 	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
 	// the latest allocation of the process by then.
 	freedTo, freedAt uint64
@@ -125,13 +130,13 @@ type births struct {
 // join says that of what was allocated up to now only the survivors are known.
 func (s *State) join() {
 	for _, p := range s.processes {
-		p.run.joined = p.run.last
+		p.name.run.joined = p.name.run.last
 	}
 }
 
 // bear notes that a buffer was allocated.
 func (p *process) bear(b *buffer) {
-	run, r := &p.run, &b.run
+	run, r := &p.name.run, &b.run
 	if !run.open {
 		run.open, run.first = true, b.id
 	}
@@ -145,15 +150,22 @@ func (p *process) bear(b *buffer) {
 	if r.open {
 		r.gap = max(r.gap, b.id-min(b.id, r.last))
 	} else {
-		*r = siteRun{of: run, open: true, first: b.id, past: r.past, pastSum: r.pastSum}
+		*r = siteRun{open: true, first: b.id, ended: r.ended}
 		r.frees[0] = run.frees
+		if r.ended != nil {
+			r.ended.freedTo, r.ended.freedAt = 0, 0
+		}
 	}
 	r.last, r.frees[1] = max(r.last, b.id), run.frees
 }
 
 // part notes that a buffer, which is still counted as live, ends.
 func (p *process) part(b *buffer, reason event.Reason) {
-	run, r := &p.run, &b.run
+	run := &p.name.run
+	if b.run.ended == nil {
+		b.run.ended = &endedRun{}
+	}
+	r := b.run.ended
 	if r.partedAt != run.allocations || r.parted.count() == 0 {
 		r.settle()
 		r.partedAt = run.allocations
@@ -171,45 +183,48 @@ func (p *process) part(b *buffer, reason event.Reason) {
 }
 
 // settle counts what parted before the latest allocation as freed while work went on.
-func (r *siteRun) settle() {
+func (r *endedRun) settle() {
 	if r.parted.freed > 0 {
 		r.freedTo, r.freedAt = max(r.freedTo, r.parted.freed), r.parted.lastID
 	}
 	r.parted = births{}
 }
 
-// current reports whether the parted buffers were live at the latest allocation.
-func (r *siteRun) current() bool {
-	return r.parted.count() > 0 && r.partedAt == r.of.allocations
+// current reports whether the parted buffers of a site were live at the latest allocation.
+func (c *callSite) current() bool {
+	r := c.run.ended
+	return r != nil && r.parted.count() > 0 && r.partedAt == c.process.run.allocations
 }
 
-// settled is the run with what parted before the latest allocation.
-func (r siteRun) settled() siteRun {
-	if !r.current() {
-		r.settle()
+// endedNow is what a site had, with what parted before the latest allocation settled.
+func (c *callSite) endedNow() endedRun {
+	var r endedRun
+	if c.run.ended != nil {
+		if r = *c.run.ended; !c.current() {
+			r.settle()
+		}
 	}
 	return r
 }
 
-// start is where the windows of a site begin.
-func (r *siteRun) start() uint64 { return max(r.first, r.of.joined+1) }
+// runStart is where the windows of a site begin.
+func (c *callSite) runStart() uint64 { return max(c.run.first, c.process.run.joined+1) }
 
 // count is how many there are.
 func (s *births) count() uint64 { return s.Count + s.torn.Count }
 
 // add notes when a survivor was allocated. The site has to be settled.
 func (s *births) add(b *buffer) {
-	r := &b.run
 	if s.oldest == 0 || b.since < s.oldest {
 		s.oldest = b.since
 	}
-	start := r.start()
+	start := b.runStart()
 	if b.id < start {
 		return // how it came to be there is not known
 	}
-	length := r.of.last - start + 1
+	length := b.process.run.last - start + 1
 	s.windows[min((b.id-start)*BirthWindows/length, BirthWindows-1)]++
-	if b.id < r.freedTo {
+	if b.run.ended != nil && b.id < b.run.ended.freedTo {
 		s.outlived++
 	}
 }
@@ -231,10 +246,12 @@ func (s *births) sum(other *births) {
 }
 
 // runOf is what is known of these survivors.
-func (r *siteRun) runOf(s *births) Run {
+func (c *callSite) runOf(s *births, ended *endedRun) Run {
+	process := &c.process.run
 	run := Run{
-		First: r.start(), Last: r.last, Gap: max(r.gap, 1), ProcessFirst: max(r.of.first, r.of.joined+1), ProcessLast: r.of.last,
-		FreedAt: r.freedAt, Outlived: uint64(s.outlived), Meanwhile: r.frees[1] - r.frees[0],
+		First: c.runStart(), Last: c.run.last, Gap: max(c.run.gap, 1),
+		ProcessFirst: max(process.first, process.joined+1), ProcessLast: process.last,
+		FreedAt: ended.freedAt, Outlived: uint64(s.outlived), Meanwhile: c.run.frees[1] - c.run.frees[0],
 	}
 	for i, n := range s.windows {
 		run.Births[i] = uint64(n)
@@ -246,20 +263,20 @@ func (r *siteRun) runOf(s *births) Run {
 // latest allocation stays known, whatever is allocated afterwards. The cost is that of the
 // sites that lost buffers.
 func (p *process) endRun() {
-	for _, c := range p.run.parted {
-		r := &c.run
-		if !r.current() {
+	for _, c := range p.name.run.parted {
+		if !c.current() {
 			continue // it was forgotten
 		}
-		if run := r.runOf(&r.parted); run.Born() > r.past.Born() || r.pastSum.count() == 0 {
+		r := c.run.ended
+		if run := c.runOf(&r.parted, r); run.Born() > r.past.Born() || r.pastSum.count() == 0 {
 			r.past = run
 		}
 		r.pastSum.sum(&r.parted)
 		r.parted = births{}
-		r.open = c.live.Count > 0
+		c.run.open = c.live.Count > 0
 	}
-	p.run.parted = nil
-	p.run.open = p.buffers.len > 0
+	p.name.run.parted = nil
+	p.name.run.open = p.buffers.len > 0
 }
 
 // named are survivors of a site of which nothing else is known yet.
@@ -267,20 +284,19 @@ func (c *callSite) named() Survivors {
 	return Survivors{
 		PID: c.process.pid, Comm: c.process.comm, Command: c.process.command,
 		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
-		Allocated: c.allocated.Count, WorkedFromNs: c.run.of.fromNs, WorkedToNs: c.run.of.toNs,
+		Allocated: c.allocated.Count, WorkedFromNs: c.process.run.fromNs, WorkedToNs: c.process.run.toNs,
 	}
 }
 
-// survivors are those of a site, with what is live of them.
+// survivors are those of a site, with what is live of them. What parted since the latest
+// allocation is free, as long as its process goes on.
 func (c *callSite) survivors(live *births) Survivors {
-	r := c.run.settled()
-	now := r.parted
-	now.sum(live)
-	all := now
+	r := c.endedNow()
+	all := *live
 	all.sum(&r.pastSum)
 	v := c.named()
 	v.Amount, v.Torn, v.OldestNs, v.Run = all.Amount, all.torn, all.oldest, r.past
-	if run := r.runOf(&now); run.Born() > r.past.Born() || r.pastSum.count() == 0 {
+	if run := c.runOf(live, &r); run.Born() > r.past.Born() || r.pastSum.count() == 0 {
 		v.Run = run
 	}
 	return v
@@ -302,8 +318,8 @@ func (s *State) Survivors() (list []Survivors, others Amount) {
 			if b.callSite != site {
 				site, sum = b.callSite, live[b.callSite]
 				if sum == nil {
-					if !site.run.current() {
-						site.run.settle()
+					if site.run.ended != nil && !site.current() {
+						site.run.ended.settle()
 					}
 					sum = &births{}
 					live[site] = sum
@@ -315,7 +331,7 @@ func (s *State) Survivors() (list []Survivors, others Amount) {
 	}
 	replaceable := s.replaceable()
 	for _, c := range s.sites {
-		if c.before || c.run.of == nil {
+		if c.before {
 			continue
 		}
 		sum := live[c]
@@ -358,16 +374,12 @@ const keptSurvivors = 4096
 // ended. It looks up the names: a stack that is not looked up holds on to all that is known
 // of the process's code.
 func (s *State) keepSurvivors(c *callSite, replaceable uint64) {
-	if c.run.of == nil {
-		return
-	}
-	if c.run.pastSum.count() == 0 {
-		c.letGo()
+	if c.run.ended == nil || c.run.ended.pastSum.count() == 0 {
 		return
 	}
 	v := c.survivors(&births{})
 	v.Run.Replaceable = replaceable
-	c.letGo()
+	c.run = siteRun{}
 	c.stack.Calls()
 	s.survived = append(s.survived, v)
 	if len(s.survived) < 2*keptSurvivors {
@@ -380,10 +392,4 @@ func (s *State) keepSurvivors(c *callSite, replaceable uint64) {
 		s.otherSurvivors.add(s.survived[i].Amount)
 	}
 	s.survived = slices.Clip(slices.Delete(s.survived, keptSurvivors, len(s.survived)))
-}
-
-// letGo forgets all but when the process worked: what a site knows of its run holds on to
-// the process.
-func (c *callSite) letGo() {
-	c.run = siteRun{of: &processRun{fromNs: c.run.of.fromNs, toNs: c.run.of.toNs}}
 }
