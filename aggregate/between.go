@@ -18,10 +18,16 @@ type between struct {
 	// gone were live at the second moment. Where that is the end, ended are those that
 	// ended with their device or process, and torn those that were freed between the last
 	// allocation and that.
-	gone, ended, torn []*buffer
+	gone, ended, torn []endedBuffer
 	// over is what ended with its device or process before the second moment, and later
 	// what did so afterwards.
 	over, later Amount
+}
+
+// An endedBuffer is one that ended at a time.
+type endedBuffer struct {
+	*buffer
+	endNs uint64
 }
 
 // FollowFrom begins to follow what survives, from now on: from the time, in ns.
@@ -39,7 +45,7 @@ func (s *State) FollowFrom(ns uint64) {
 func (s *State) FollowTo(ns uint64) {
 	b := s.between
 	for _, one := range b.ended {
-		b.addOver(&b.over, one)
+		b.addOver(&b.over, one.buffer)
 	}
 	b.over.add(b.later)
 	b.toNs, b.later = ns, Amount{}
@@ -53,16 +59,16 @@ func (b *between) addOver(sum *Amount, one *buffer) {
 }
 
 // part notes that a buffer ends.
-func (b *between) part(p *process, one *buffer, reason event.Reason) {
+func (b *between) part(p *process, one *buffer, reason event.Reason, now uint64) {
 	switch {
 	case b == nil:
 	case b.toNs == 0 && isEnd(reason):
-		b.ended = append(b.ended, one)
+		b.ended = append(b.ended, endedBuffer{one, now})
 	case b.toNs == 0:
-		p.name.run.torn = append(p.name.run.torn, one)
+		p.name.run.torn = append(p.name.run.torn, endedBuffer{one, now})
 	default:
 		if one.since <= b.toNs {
-			b.gone = append(b.gone, one)
+			b.gone = append(b.gone, endedBuffer{one, b.toNs})
 		}
 		if isEnd(reason) {
 			b.addOver(&b.later, one)
@@ -108,7 +114,7 @@ func (s *State) Between(times []uint64) (list []Born, over Amount) {
 		}
 		return one
 	}
-	add := func(b *buffer, torn bool) {
+	add := func(b *buffer, torn bool, now uint64) {
 		size := Amount{1, b.bytes()}
 		switch {
 		case b.before || follow.toNs != 0 && b.since > follow.toNs:
@@ -125,24 +131,26 @@ func (s *State) Between(times []uint64) (list []Born, over Amount) {
 			sum, births = &one.Torn, one.TornBirths
 		}
 		sum.add(size)
-		if one.OldestNs == 0 || b.since < one.OldestNs {
-			one.OldestNs = b.since
-		}
+		one.AgeNs = max(one.AgeNs, now-min(now, b.since))
 		if i, _ := slices.BinarySearch(times, b.since); i > 0 && i <= len(births) {
 			births[i-1].add(size)
 		}
 	}
+	at := follow.toNs
+	if at == 0 {
+		at = s.now
+	}
 	for _, p := range s.byPID() {
 		for b := range p.buffers.all() {
-			add(b, false)
+			add(b, false, at)
 		}
 	}
 	for _, b := range follow.torn {
-		add(b, true)
+		add(b.buffer, true, b.endNs)
 	}
-	for _, gone := range [][]*buffer{follow.gone, follow.ended} {
+	for _, gone := range [][]endedBuffer{follow.gone, follow.ended} {
 		for _, b := range gone {
-			add(b, false)
+			add(b.buffer, false, b.endNs)
 		}
 	}
 	for c, before := range follow.before {

@@ -96,8 +96,8 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		p.leave(b, reason)
 	}
 	if !b.before {
-		p.part(b, reason)
-		s.between.part(p, b, reason)
+		p.part(b, reason, s.now)
+		s.between.part(p, b, reason, s.now)
 	}
 	p.buffers.remove(b)
 	s.removeFrom(b.callSite, b.allocated(), b.perBank, b.since, reason)

@@ -32,8 +32,8 @@ type Survivors struct {
 	// process. Torn is what was freed between the last allocation and that, and is not in Amount.
 	Amount
 	Torn Amount
-	// OldestNs is when the oldest was allocated.
-	OldestNs uint64
+	// AgeNs is the age of the oldest, or what it was when that ended.
+	AgeNs uint64
 	// Allocated is how many the site allocated in all.
 	Allocated uint64
 	// WorkedFromNs and WorkedToNs are when its process first and last allocated a buffer.
@@ -88,7 +88,7 @@ type processRun struct {
 	// parted are the sites that lost buffers since the latest allocation.
 	parted []*callSite
 	// torn are the buffers that were freed since then, where between asks for it.
-	torn []*buffer
+	torn []endedBuffer
 }
 
 // A siteRun is the part of a call site in it.
@@ -122,7 +122,7 @@ type births struct {
 	torn     Amount // what was freed, which is not in Amount
 	windows  [BirthWindows]uint32
 	outlived uint32
-	oldest   uint64 // when it was allocated
+	age      uint64 // of the oldest, or what it was when that ended
 	freed    uint64 // the ID of the newest that was freed; 0: none was
 	lastID   uint64 // the latest allocation of the process
 }
@@ -160,7 +160,7 @@ func (p *process) bear(b *buffer) {
 }
 
 // part notes that a buffer, which is still counted as live, ends.
-func (p *process) part(b *buffer, reason event.Reason) {
+func (p *process) part(b *buffer, reason event.Reason, now uint64) {
 	run := &p.name.run
 	if b.run.ended == nil {
 		b.run.ended = &endedRun{}
@@ -171,7 +171,7 @@ func (p *process) part(b *buffer, reason event.Reason) {
 		r.partedAt = run.allocations
 		run.parted = append(run.parted, b.callSite)
 	}
-	r.parted.add(b)
+	r.parted.add(b, now)
 	one := Amount{1, b.bytes()}
 	if isEnd(reason) {
 		r.parted.Amount.add(one)
@@ -214,10 +214,8 @@ func (c *callSite) runStart() uint64 { return max(c.run.first, c.process.run.joi
 func (s *births) count() uint64 { return s.Count + s.torn.Count }
 
 // add notes when a survivor was allocated. The site has to be settled.
-func (s *births) add(b *buffer) {
-	if s.oldest == 0 || b.since < s.oldest {
-		s.oldest = b.since
-	}
+func (s *births) add(b *buffer, now uint64) {
+	s.age = max(s.age, now-min(now, b.since))
 	start := b.runStart()
 	if b.id < start {
 		return // how it came to be there is not known
@@ -240,9 +238,7 @@ func (s *births) sum(other *births) {
 		s.windows[i] += n
 	}
 	s.outlived += other.outlived
-	if s.oldest == 0 || other.oldest < s.oldest {
-		s.oldest = other.oldest
-	}
+	s.age = max(s.age, other.age)
 }
 
 // runOf is what is known of these survivors.
@@ -295,7 +291,7 @@ func (c *callSite) survivors(live *births) Survivors {
 	all := *live
 	all.sum(&r.pastSum)
 	v := c.named()
-	v.Amount, v.Torn, v.OldestNs, v.Run = all.Amount, all.torn, all.oldest, r.past
+	v.Amount, v.Torn, v.AgeNs, v.Run = all.Amount, all.torn, all.age, r.past
 	if run := c.runOf(live, &r); run.Born() > r.past.Born() || r.pastSum.count() == 0 {
 		v.Run = run
 	}
@@ -325,7 +321,7 @@ func (s *State) Survivors() (list []Survivors, others Amount) {
 					live[site] = sum
 				}
 			}
-			sum.add(b)
+			sum.add(b, s.now)
 			sum.Amount.add(Amount{1, b.bytes()})
 		}
 	}

@@ -49,6 +49,8 @@ type Verdict struct {
 	// the process worked. Rises is in how many of them survivors were allocated, and
 	// LastRise is the last of these, from 1.
 	Intervals, Rises, LastRise int
+	// Replaced is true where they only took the place of what was live at the first mark.
+	Replaced bool
 	// Births are the survivors by the intervals between marks.
 	Births []aggregate.Amount
 }
@@ -100,7 +102,7 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 	}
 	slices.SortStableFunc(r.Sites, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.PID, b.PID),
-			cmp.Compare(a.OldestNs, b.OldestNs), cmp.Compare(a.Region, b.Region))
+			cmp.Compare(b.AgeNs, a.AgeNs), cmp.Compare(a.Region, b.Region))
 	})
 	return r
 }
@@ -229,6 +231,7 @@ func judgeBetween(b *aggregate.Born, times []uint64, replaced map[line]aggregate
 	taken := aggregate.Amount{Count: min(gone.Count, v.Count), Bytes: min(gone.Bytes, v.Bytes)}
 	replaced[key] = aggregate.Amount{Count: gone.Count - taken.Count, Bytes: gone.Bytes - taken.Bytes}
 	if taken.Count == v.Count {
+		v.Replaced = true
 		return v
 	}
 	v.Count, v.Bytes = v.Count-taken.Count, v.Bytes-taken.Bytes

@@ -33,11 +33,12 @@ type leakDoc struct {
 	// By and Groups are the leaks counted by something else than the stack.
 	By     string       `json:"by,omitempty"`
 	Groups []*leakGroup `json:"groups,omitempty"`
-	// Left is what survived from From to To and is stable.
+	// Left is what survived from From to To and is stable, without what only took the
+	// place of other buffers.
 	Left []leakRow `json:"left"`
 	// Kept is what the runtime retains.
 	Kept []leakRow `json:"kept"`
-	// Steady is what is stable, where marks decide nothing.
+	// Steady is what else is stable.
 	Steady leakSum `json:"steady"`
 	// Suppressed is what --suppress left out.
 	Suppressed leakSum `json:"suppressed"`
@@ -90,16 +91,12 @@ func (p *leakPage) writeJSON(w io.Writer) error {
 	doc := leakDoc{
 		V: 1, TimeNs: p.nowNs, WatchedNs: p.o.watchedNs, Allocated: p.allocated, StepMarks: p.stepMarks, FromIsEarlier: p.earlier,
 		LeakedBytes: sum.Bytes, LeakedCount: sum.Count,
-		Leaks: p.rows(p.leaks), Left: []leakRow{}, Kept: p.rows(p.retained),
+		Leaks: p.rows(p.leaks), Left: p.rows(p.stable), Kept: p.rows(p.retained),
+		Steady:      sumOf(p.steady),
 		Suppressed:  sumOf(p.suppressed),
 		Others:      leakSum{0, p.Others.Count, p.Others.Bytes},
 		EndedBefore: leakSum{0, p.Over.Count, p.Over.Bytes},
 		Marks:       p.marks,
-	}
-	if p.whole() {
-		doc.Steady = sumOf(p.stable)
-	} else {
-		doc.Left = p.rows(p.stable)
 	}
 	if n := len(p.marks); n > 0 {
 		doc.From, doc.To = &p.marks[0], &p.marks[n-1]
@@ -116,7 +113,7 @@ func (p *leakPage) rows(list []leak) []leakRow {
 		l := &list[i]
 		row := leakRow{
 			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Class == analyze.Leaked,
-			OldestNs: p.age(l), Name: p.title(l, " · "), Component: l.component,
+			OldestNs: l.AgeNs, Name: p.title(l, " · "), Component: l.component,
 			PID: l.PID, Region: l.Region.String(), Layout: l.Layout.String(), Devices: l.Devices,
 			Stack: append([]event.Frame{}, l.stack.Frames()...),
 		}

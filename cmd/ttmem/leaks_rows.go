@@ -29,9 +29,9 @@ type leakPage struct {
 	marks []leakMark
 	// allocated is how many buffers were allocated in all.
 	allocated uint64
-	// the classes, the most bytes first
-	leaks, stable, retained, suppressed []leak
-	list                                *listing
+	// the classes, the most bytes first; of what is stable steady is only summed up
+	leaks, stable, steady, retained, suppressed []leak
+	list                                        *listing
 }
 
 func newLeakPage(m *leakMarks, w *watched, o *leaksOptions, filter dumpFilter, rules *name.Rules) *leakPage {
@@ -62,21 +62,24 @@ func newLeakPage(m *leakMarks, w *watched, o *leaksOptions, filter dumpFilter, r
 			process.Command = v.Command
 			p.list.snap.Processes = append(p.list.snap.Processes, process)
 		}
-		class := p.class(v.Class)
+		class := p.class(v)
 		*class = append(*class, one)
 	}
 	return p
 }
 
 // class is the list of a class.
-func (p *leakPage) class(c analyze.Class) *[]leak {
-	switch c {
+func (p *leakPage) class(v *analyze.Verdict) *[]leak {
+	switch v.Class {
 	case analyze.Leaked:
 		return &p.leaks
 	case analyze.Retained:
 		return &p.retained
 	case analyze.Suppressed:
 		return &p.suppressed
+	}
+	if p.whole() || v.Replaced {
+		return &p.steady
 	}
 	return &p.stable
 }
@@ -91,15 +94,6 @@ func sumOf(list []leak) (sum leakSum) {
 		sum.Bytes += list[i].Bytes
 	}
 	return sum
-}
-
-// age is how old the oldest survivor is.
-func (p *leakPage) age(l *leak) uint64 {
-	now := p.nowNs
-	if n := len(p.marks); n > 0 {
-		now = p.marks[n-1].TimeNs
-	}
-	return now - min(now, l.OldestNs)
 }
 
 // byRun reports whether a leak is judged by the run, and not from mark to mark.

@@ -31,13 +31,16 @@ func (p *leakPage) writeText(out *bufio.Writer, layout page.Layout) {
 		p.writeLeaks(out, layout, p.leaks)
 	}
 	var rest []string
-	stable := sumOf(p.stable)
-	switch {
-	case len(p.stable) == 0:
-	case p.whole():
-		rest = append(rest, fmt.Sprintf("Live but stable: %s, %s, from %s.",
-			page.Count(stable.Count, "buffer"), page.Bytes(stable.Bytes), plural(stable.Stacks, "call site")))
-	default:
+	if len(p.steady) > 0 {
+		title := "Live but stable"
+		if !p.whole() {
+			title = "Replaced others"
+		}
+		sum := sumOf(p.steady)
+		rest = append(rest, fmt.Sprintf("%s: %s, %s, from %s.", title,
+			page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes), plural(sum.Stacks, "call site")))
+	}
+	if len(p.stable) > 0 {
 		p.writeSection(out, layout, "Live but stable", p.whyStable(), p.stable)
 		p.writeRows(out, layout, p.stable, true)
 	}
@@ -99,7 +102,7 @@ func (p *leakPage) headline() string {
 			page.Count(sum.Count, "buffer"), plural(sum.Stacks, "call site"))
 	case p.byRun() && p.allocated < analyze.LeastSurvivors:
 		return "Not enough allocations to judge" + where + ": " + allocatedText(p.allocated)
-	case p.byRun() || len(p.stable) > 0:
+	case p.byRun() || len(p.stable)+len(p.steady) > 0:
 		return "No leaks" + where + ": nothing grew to the end."
 	}
 	return "No leaks" + where + ": nothing survived."
@@ -147,7 +150,7 @@ func (p *leakPage) merged(list []leak) (rows []leak) {
 		}
 		rows[i].Count += l.Count
 		rows[i].Bytes += l.Bytes
-		rows[i].OldestNs = min(rows[i].OldestNs, l.OldestNs)
+		rows[i].AgeNs = max(rows[i].AgeNs, l.AgeNs)
 	}
 	slices.SortStableFunc(rows, func(a, b leak) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return rows
@@ -178,7 +181,7 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak,
 			break
 		}
 		l := &list[i]
-		line := page.Right(page.Bytes(l.Bytes), sizeColumns) + page.Right(fmt.Sprint(l.Count), leakCountColumns) + page.Right(page.Seconds(p.age(l)), leakAgeColumns) + "  "
+		line := page.Right(page.Bytes(l.Bytes), sizeColumns) + page.Right(fmt.Sprint(l.Count), leakCountColumns) + page.Right(page.Seconds(l.AgeNs), leakAgeColumns) + "  "
 		title := p.title(l, layout.Pick(" · ", " - ")) + p.place(l)
 		if layout.Width > 0 && page.Width(line)+page.Width(title) > layout.Width {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
