@@ -1,12 +1,12 @@
-# ttmem: see README.md for what to type, CONTRIBUTING.md for the rest.
+# ttmem: README.md explains the common targets, CONTRIBUTING.md the others.
 
 GO ?= go
-# The compiler that the committed BPF object was made with: bpf/gen.go names it.
+# The compiler of the committed BPF object, from bpf/gen.go.
 CLANG_VERSION := $(shell sed -n 's/.*-cc clang-\([0-9]*\) .*/\1/p' bpf/gen.go)
 # Probes need root; so do the tests that place them.
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo -E env "PATH=$$PATH")
 PREFIX ?= /usr/local
-# What ttmem --version says: a tag and a commit; nothing outside of a checkout.
+# The output of ttmem --version: tag and commit; empty outside of a checkout.
 BUILD := $(shell git describe --tags --always --dirty 2>/dev/null)
 # The release of ttnn that the demo and the rig use.
 VERSION ?= 0.81.1
@@ -22,8 +22,7 @@ build: bin/ttmem
 bin/ttmem: $(shell find . -name '*.go' -not -path './bin/*') $(wildcard bpf/*.o) go.mod go.sum
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.build=$(BUILD)' -o $@ ./cmd/ttmem
 
-# The program, and what can be made with it: manual pages and completions of shells.
-# DESTDIR is for packagers.
+# Installs the program, its manual pages and shell completions. DESTDIR is for packagers.
 install: bin/ttmem
 	install -D -m 755 bin/ttmem $(DESTDIR)$(PREFIX)/bin/ttmem
 	@umask 022 && share=$(DESTDIR)$(PREFIX)/share && bin/ttmem --version >/dev/null && \
@@ -38,8 +37,8 @@ install: bin/ttmem
 clean:
 	rm -rf bin
 
-# Sets up the real ttnn on its mock device, once, and traces a program on it. What would
-# stop it is found out before anything is downloaded.
+# Sets up the real ttnn on its mock device, once, and traces a program on it. It checks the
+# host before it downloads anything.
 demo: bin/ttmem bin/rig
 	@[ "$$(id -u)" = 0 ] || command -v sudo >/dev/null || { \
 		echo "make demo: tracing needs root, and there is no sudo here: run it as root"; exit 1; }
@@ -51,15 +50,15 @@ demo: bin/ttmem bin/rig
 bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 	CGO_ENABLED=0 $(GO) build -o $@ ./e2e/rig/cmd/rig
 
-# All tests, on the real ttnn. Never from the cache: it does not see that ttmem itself,
-# which e2e builds, has changed. Packages that trace run one after the other: who traces
-# the host sees what the tests of the others run.
+# All tests, on the real ttnn. Never cached: Go's cache does not notice changes of the ttmem
+# that e2e builds. Packages that trace the host run one after the other, because they would
+# see each other's programs.
 TRACING := ./tracer ./tracer/stack ./tracer/doctor ./e2e
 test: tools
 	$(SUDO) $(GO) test -count=1 -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(TRACING))")
 	$(SUDO) $(GO) test -count=1 -p 1 -timeout 20m $(TRACING)
 
-# The long forms of the tests: all releases, 100 runs of what CI runs 10 times.
+# The long forms of the tests: all releases, 100 runs where CI has 10.
 long: tools
 	$(SUDO) $(GO) test -timeout 60m ./tracer/layout -all
 	$(SUDO) $(GO) test -timeout 60m ./e2e -long
@@ -70,9 +69,8 @@ check:
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
-# What tracing costs, beside other tracers: BENCH="-parts loop,new" for a part of it.
-# Debian's and Ubuntu's bpftrace and perf are installed where they lack; without
-# them the bench says which rows are missing.
+# The cost of tracing, compared with other tracers: BENCH="-parts loop,new" selects parts.
+# Installs bpftrace and perf on Debian and Ubuntu; elsewhere the bench names missing rows.
 BENCH ?=
 bench:
 	@for tool in bpftrace:bpftrace perf:linux-perf; do \
@@ -89,16 +87,16 @@ VMTEST ?=
 vmtest: vmtools
 	$(SUDO) $(GO) run ./e2e/vm -form $(FORM) $(if $(KERNEL),-kernel $(KERNEL)) $(if $(MIRROR),-mirror $(MIRROR)) $(VMTEST)
 
-# The real ttnn without a card, for a person: make rig VERSION=0.76.0
+# Sets up the real ttnn without a card, for manual use: make rig VERSION=0.76.0
 rig: bin/rig
 	bin/rig -version $(VERSION) -python "$(PYTHON)" -board $(BOARD)
 
-# Makes the committed BPF bindings and object again.
+# Regenerates the committed BPF bindings and object.
 generate: tools
 	$(GO) generate ./bpf ./tracer/doctor
 
-# What boots kernels, from Debian or Ubuntu where it lacks. PATH need not have the
-# programs for administrators.
+# Installs the tools that boot kernels on Debian or Ubuntu. They may lie in /sbin, which PATH
+# need not have.
 vmtools:
 	@PATH=$$PATH:/usr/sbin:/sbin; set --; \
 	for tool in qemu-system-x86_64:qemu-system-x86 cpio:cpio depmod:kmod mke2fs:e2fsprogs \
@@ -111,8 +109,8 @@ vmtools:
 		command -v apt-get >/dev/null || { echo "install $$* (or what they are called here) first"; exit 1; }; \
 		$(SUDO) apt-get update -qq && $(SUDO) apt-get install -y -qq "$$@" >/dev/null; }
 
-# The pinned clang and libbpf's headers, and what tests compare with: gdb, binutils, a
-# C compiler and a browser. From Debian or Ubuntu where they lack.
+# Installs the pinned clang, libbpf's headers and the tests' tools on Debian or Ubuntu: gdb,
+# binutils, a C compiler, a browser.
 tools:
 	@set --; \
 	command -v clang-$(CLANG_VERSION) >/dev/null && command -v llvm-strip-$(CLANG_VERSION) >/dev/null || set -- clang-$(CLANG_VERSION) llvm-$(CLANG_VERSION); \

@@ -33,9 +33,11 @@ type endedBuffer struct {
 // FollowFrom begins to follow what survives, from now on: from the time, in ns.
 func (s *State) FollowFrom(ns uint64) {
 	s.between = &between{fromNs: ns, before: make(map[*callSite]Amount)}
-	for _, c := range s.sites {
-		if c.live.Count > 0 && !c.before {
-			s.between.before[c] = c.live
+	for _, first := range s.sites {
+		for c := range first.all() {
+			if c.live.Count > 0 && !c.before {
+				s.between.before[c] = c.live.Amount
+			}
 		}
 	}
 }
@@ -59,9 +61,9 @@ func (b *between) addOver(sum *Amount, one *buffer) {
 }
 
 // part notes that a buffer ends.
-func (b *between) part(p *process, one *buffer, reason event.Reason, now uint64) {
+func (b *between) part(p *process, one *buffer, now uint64, reason event.Reason) {
 	switch {
-	case b == nil:
+	case b == nil || one.before:
 	case b.toNs == 0 && isEnd(reason):
 		b.ended = append(b.ended, endedBuffer{one, now})
 	case b.toNs == 0:
@@ -76,12 +78,21 @@ func (b *between) part(p *process, one *buffer, reason event.Reason, now uint64)
 	}
 }
 
-// endRun is that of a process.
-func (b *between) endRun(p *process) {
-	if b != nil && b.toNs == 0 {
+// endRun notes that all buffers of an arena of a process end, or all of the process where
+// that is nil.
+func (b *between) endRun(p *process, only *arena, now uint64) {
+	if b == nil {
+		return
+	}
+	if b.toNs == 0 {
 		b.torn = append(b.torn, p.name.run.torn...)
 	}
 	p.name.run.torn = nil
+	for one := range p.buffers.all() {
+		if only == nil || one.arena == only {
+			b.part(p, one, now, event.ReasonDeviceClose)
+		}
+	}
 }
 
 // Born is what one call site allocated after the first of two moments and what survived to

@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 )
 
@@ -52,7 +53,7 @@ func TestAFragmentedRequestBlamesTheFewestBytes(t *testing.T) {
 		calledBy("forward", wants(6, 7, 260, 0)),
 	)
 	f := failed(t, s)
-	qt.Check(t, qt.Equals(f.Verdict(), aggregate.Fragmented))
+	qt.Check(t, qt.Equals(analyze.CauseOf(f), analyze.Fragmented))
 	e := f.Evidence
 	qt.Check(t, qt.DeepEquals(e.FreeSpace, addresses.FreeSpace{FreeBytesPerBank: 450, LargestFreeBytesPerBank: 200}))
 	qt.Check(t, qt.DeepEquals([2]uint64{e.From, e.To}, [2]uint64{700, 960}))
@@ -66,18 +67,18 @@ func TestAFragmentedRequestBlamesTheFewestBytes(t *testing.T) {
 func TestWhatARequestLacksIsToldApart(t *testing.T) {
 	for _, c := range []struct {
 		perBank uint64
-		want    aggregate.Verdict
+		want    analyze.Cause
 		place   [2]uint64
 	}{
-		{1001, aggregate.TooLarge, [2]uint64{}},
-		{1000, aggregate.TooLittle, [2]uint64{100, 1100}},
-		{701, aggregate.TooLittle, [2]uint64{100, 801}},
-		{700, aggregate.Fragmented, [2]uint64{100, 800}},
-		{300, aggregate.Unexplained, [2]uint64{}},
+		{1001, analyze.TooLarge, [2]uint64{}},
+		{1000, analyze.TooLittle, [2]uint64{100, 1100}},
+		{701, analyze.TooLittle, [2]uint64{100, 801}},
+		{700, analyze.Fragmented, [2]uint64{100, 800}},
+		{300, analyze.Unexplained, [2]uint64{}},
 	} {
 		s := after(opened(7, 5, 0), lies(1, 7, 1, 400, 100, 0), lies(1, 7, 2, 600, 200, 0), wants(2, 7, c.perBank, 0))
 		f := failed(t, s)
-		qt.Check(t, qt.Equals(f.Verdict(), c.want), qt.Commentf("%d", c.perBank))
+		qt.Check(t, qt.Equals(analyze.CauseOf(f), c.want), qt.Commentf("%d", c.perBank))
 		qt.Check(t, qt.DeepEquals([2]uint64{f.Evidence.From, f.Evidence.To}, c.place), qt.Commentf("%d", c.perBank))
 	}
 }
@@ -103,7 +104,7 @@ func TestThePlaceIsTheCheapest(t *testing.T) {
 		e := wants(2, 7, bytes, 0)
 		s.Apply(&e)
 		f := failed(t, s)
-		if v := f.Verdict(); v != aggregate.Fragmented && v != aggregate.TooLittle {
+		if v := analyze.CauseOf(f); v != analyze.Fragmented && v != analyze.TooLittle {
 			continue
 		}
 		best := uint64(1 << 20)
@@ -168,7 +169,7 @@ func clashing() []event.Event {
 
 func TestAClashBlamesTheLowestTensors(t *testing.T) {
 	f := failed(t, after(clashing()...))
-	qt.Check(t, qt.Equals(f.Verdict(), aggregate.Clash))
+	qt.Check(t, qt.Equals(analyze.CauseOf(f), analyze.Clash))
 	e := f.Evidence
 	qt.Check(t, qt.Equals(e.Region, event.L1))
 	qt.Check(t, qt.DeepEquals([3]uint64{e.Lowest, e.From, e.To}, [3]uint64{400, 100, 600}))
@@ -203,7 +204,7 @@ func TestEvidenceIsKeptOverACheckpoint(t *testing.T) {
 			}
 			want, got := failed(t, s), failed(t, restored)
 			qt.Assert(t, qt.IsNotNil(got.Evidence))
-			qt.Check(t, qt.Equals(got.Verdict(), want.Verdict()))
+			qt.Check(t, qt.Equals(analyze.CauseOf(got), analyze.CauseOf(want)))
 			for _, e := range []*aggregate.Evidence{want.Evidence, got.Evidence} {
 				for i := range e.Statics {
 					e.Statics[i].SinceNs = 0 // not told

@@ -218,7 +218,7 @@ func (m *programMoment) tell(e *event.Event) {
 
 // tell makes the Alloc of the buffer.
 func (b *buffer) tell(e *event.Event) {
-	e.Kind, e.PID, e.TID, e.Comm, e.Stack = event.Alloc, b.set.pid, int(b.tid), b.comm, b.stack
+	e.Kind, e.PID, e.TID, e.Comm, e.Stack = event.Alloc, b.set.process.pid, int(b.tid), b.comm, b.stack
 	e.Devices, e.Region, e.Layout, e.BeforeAttach = b.set.ids, b.region, b.layout, b.before
 	e.BufferID, e.Object, e.Allocator, e.Address = b.id, b.object, b.allocator, b.address
 	e.SizeBytes, e.PageSizeBytes, e.BytesPerBank, e.Banks = b.size, b.pageSize, b.perBank, b.banks

@@ -34,8 +34,10 @@ type Holding struct {
 // MarkFresh has what is allocated from now on counted as Fresh, and returns the time.
 func (s *State) MarkFresh() (ns uint64) {
 	s.freshSince = s.now
-	for _, c := range s.sites {
-		c.fresh = Amount{}
+	for _, first := range s.sites {
+		for c := range first.all() {
+			c.fresh = Amount{}
+		}
 	}
 	return s.now
 }
@@ -59,7 +61,7 @@ func (s *State) Holdings() []Holding {
 		}
 		h := c.holding()
 		if c.region == event.CB {
-			k := same{c.siteKey, c.process, c.live, c.fresh, h.EachBytes, c.allocated.Count}
+			k := same{c.siteKey, c.set.process, h.Amount, h.Fresh, h.EachBytes, h.Allocated}
 			if at, ok := index[k]; ok {
 				one := &list[at]
 				one.Devices = append(slices.Clip(one.Devices), h.Devices...)
@@ -74,14 +76,26 @@ func (s *State) Holdings() []Holding {
 	return list
 }
 
+// holding is what the site has with all allocators.
 func (c *callSite) holding() Holding {
 	h := Holding{
-		PID: c.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static, BeforeAttach: c.before,
-		Devices: slices.Clip(c.set.ids), Amount: c.live, Fresh: c.fresh, EachBytes: c.each,
-		Allocated: c.allocated.Count, SinceNs: c.since,
+		PID: c.set.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static, BeforeAttach: c.before,
+		Devices: slices.Clip(c.set.ids), EachBytes: c.each, SinceNs: c.since,
 	}
-	if c.mixed {
-		h.EachBytes = 0
+	for one := range c.all() {
+		switch {
+		case one.live.Count == 0:
+		case h.Count == 0:
+			h.EachBytes, h.SinceNs = one.each, one.since
+		default:
+			h.SinceNs = min(h.SinceNs, one.since)
+			if one.each != h.EachBytes {
+				h.EachBytes = 0
+			}
+		}
+		h.Amount.add(one.live.Amount)
+		h.Fresh.add(one.fresh)
+		h.Allocated += one.allocated.Count
 	}
 	return h
 }

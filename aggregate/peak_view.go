@@ -121,7 +121,7 @@ func (s *State) peakHolders() map[*pool][]PeakHolder {
 				bytes = at.perBank
 			}
 			holders[q] = append(holders[q], PeakHolder{
-				PID: c.process.pid, Stack: c.stack, Devices: slices.Clip(c.set.ids), Layout: c.layout,
+				PID: c.set.process.pid, Stack: c.stack, Devices: slices.Clip(c.set.ids), Layout: c.layout,
 				BeforeAttach: c.before, Count: at.Count, Bytes: bytes,
 			})
 		}

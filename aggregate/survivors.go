@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -41,6 +42,8 @@ type Survivors struct {
 	// Run is when they were allocated. Where the device was closed several times it is of
 	// the run between two of these that left most.
 	Run Run
+
+	site survivorKey
 }
 
 // A Run is what is known of the survivors of a site while the device was open. First, Last
@@ -85,52 +88,79 @@ type processRun struct {
 	// events were seen. What happens afterwards is judged.
 	joined uint64
 	open   bool
-	// parted are the sites that lost buffers since the latest allocation.
-	parted []*callSite
-	// torn are the buffers that were freed since then, where between asks for it.
+	// torn are the buffers that were freed since the latest allocation, where between asks
+	// for it.
 	torn []endedBuffer
 }
 
-// A siteRun is the part of a call site in it.
+// A siteRun is the part of a call site in it. A site has one allocator, and its run ends when
+// that is closed.
 type siteRun struct {
-	open             bool
+	open, kept       bool
 	first, last, gap uint64
 	// frees is how many buffers the process had freed by first and by last.
 	frees [2]uint64
-	// ended is what is known of buffers that are not live any more; nil: none are.
-	ended *endedRun
+	// births are those of what is live.
+	births births
+	// parted is what is known of what was freed; nil: nothing was.
+	parted *partedRun
 }
 
-// An endedRun is what a site had that is not live any more.
-type endedRun struct {
+// A partedRun is what is known of the buffers that a site had.
+type partedRun struct {
 	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
 	// the latest allocation of the process by then.
 	freedTo, freedAt uint64
-	// parted is what was lost since the latest allocation of the process, if that is still
-	// the one of the number partedAt.
-	parted   births
-	partedAt uint64
-	// past is the run that left most of those that the closing of a device ended, and
-	// pastSum what all of these left.
-	past    Run
-	pastSum births
+	// at is the number of the latest allocation of the process when it lost the others:
+	// births are theirs, ended and torn how many ended with their device or were freed. The
+	// newest of torn is newest, when the latest allocation had the ID lastID.
+	at             uint64
+	births         births
+	ended, torn    Amount
+	newest, lastID uint64
+	any            bool // that were freed
 }
 
-// births sums up survivors.
+// births counts buffers by when they were allocated, in up to birthParts parts of equal
+// length. Where these are full, two become one.
 type births struct {
-	Amount          // with the bytes on all chips
-	torn     Amount // what was freed, which is not in Amount
-	windows  [BirthWindows]uint32
-	outlived uint32
-	age      uint64 // of the oldest, or what it was when that ended
-	freed    uint64 // the ID of the newest that was freed; 0: none was
-	lastID   uint64 // the latest allocation of the process
+	shift uint8
+	parts [birthParts]uint32
+}
+
+const birthParts = 32
+
+// reach makes room for a birth so long after the first.
+func (s *births) reach(after uint64) {
+	for after>>s.shift >= birthParts {
+		for i := range birthParts / 2 {
+			s.parts[i] = s.parts[2*i] + s.parts[2*i+1]
+		}
+		clear(s.parts[birthParts/2:])
+		s.shift++
+	}
+}
+
+// part is where the births of a buffer of the site are counted; nil: how it came to be
+// there is not known.
+func (s *births) part(c *callSite, id uint64) *uint32 {
+	if id < c.run.first {
+		return nil
+	}
+	return &s.parts[min((id-c.run.first)>>s.shift, birthParts-1)]
 }
 
 // join says that of what was allocated up to now only the survivors are known.
 func (s *State) join() {
 	for _, p := range s.processes {
 		p.name.run.joined = p.name.run.last
+	}
+	for _, first := range s.sites {
+		for c := range first.all() {
+			if r := &c.run; r.open {
+				r.first, r.births = c.set.process.run.joined+1, births{}
+			}
+		}
 	}
 }
 
@@ -146,214 +176,155 @@ func (p *process) bear(b *buffer) {
 	run.toNs = b.since
 	run.allocations++
 	run.last = max(run.last, b.id)
-	run.parted, run.torn = run.parted[:0], run.torn[:0]
+	run.torn = run.torn[:0]
 	if r.open {
 		r.gap = max(r.gap, b.id-min(b.id, r.last))
 	} else {
-		*r = siteRun{open: true, first: b.id, ended: r.ended}
-		r.frees[0] = run.frees
-		if r.ended != nil {
-			r.ended.freedTo, r.ended.freedAt = 0, 0
-		}
+		r.open, r.first, r.frees[0] = true, b.id, run.frees
 	}
 	r.last, r.frees[1] = max(r.last, b.id), run.frees
+	r.births.reach(b.id - min(b.id, r.first))
+	if part := r.births.part(b.callSite, b.id); part != nil {
+		*part++
+	}
 }
 
 // part notes that a buffer, which is still counted as live, ends.
-func (p *process) part(b *buffer, reason event.Reason, now uint64) {
-	run := &p.name.run
-	if b.run.ended == nil {
-		b.run.ended = &endedRun{}
+func (p *process) part(b *buffer, reason event.Reason) {
+	run, c := &p.name.run, b.callSite
+	if c.run.parted == nil {
+		c.run.parted = &partedRun{}
 	}
-	r := b.run.ended
-	if r.partedAt != run.allocations || r.parted.count() == 0 {
+	r := c.run.parted
+	if r.at != run.allocations {
 		r.settle()
-		r.partedAt = run.allocations
-		run.parted = append(run.parted, b.callSite)
+		r.at, r.births.shift = run.allocations, c.run.births.shift
 	}
-	r.parted.add(b, now)
+	if from := c.run.births.part(c, b.id); from != nil && *from > 0 {
+		*from--
+		*r.births.part(c, b.id)++
+	}
 	one := Amount{1, b.bytes()}
 	if isEnd(reason) {
-		r.parted.Amount.add(one)
+		r.ended.add(one)
 		return
 	}
-	r.parted.torn.add(one)
-	r.parted.freed, r.parted.lastID = max(r.parted.freed, b.id), run.last
+	r.torn.add(one)
+	r.any, r.newest, r.lastID = true, max(r.newest, b.id), run.last
 	run.frees++
 }
 
 // settle counts what parted before the latest allocation as freed while work went on.
-func (r *endedRun) settle() {
-	if r.parted.freed > 0 {
-		r.freedTo, r.freedAt = max(r.freedTo, r.parted.freed), r.parted.lastID
+func (r *partedRun) settle() {
+	if r.any {
+		r.freedTo, r.freedAt = max(r.freedTo, r.newest), r.lastID
 	}
-	r.parted = births{}
+	*r = partedRun{freedTo: r.freedTo, freedAt: r.freedAt}
 }
 
-// current reports whether the parted buffers of a site were live at the latest allocation.
+// current reports whether a site lost buffers since the latest allocation of its process.
 func (c *callSite) current() bool {
-	r := c.run.ended
-	return r != nil && r.parted.count() > 0 && r.partedAt == c.process.run.allocations
-}
-
-// endedNow is what a site had, with what parted before the latest allocation settled.
-func (c *callSite) endedNow() endedRun {
-	var r endedRun
-	if c.run.ended != nil {
-		if r = *c.run.ended; !c.current() {
-			r.settle()
-		}
-	}
-	return r
-}
-
-// runStart is where the windows of a site begin.
-func (c *callSite) runStart() uint64 { return max(c.run.first, c.process.run.joined+1) }
-
-// count is how many there are.
-func (s *births) count() uint64 { return s.Count + s.torn.Count }
-
-// add notes when a survivor was allocated. The site has to be settled.
-func (s *births) add(b *buffer, now uint64) {
-	s.age = max(s.age, now-min(now, b.since))
-	start := b.runStart()
-	if b.id < start {
-		return // how it came to be there is not known
-	}
-	length := b.process.run.last - start + 1
-	s.windows[min((b.id-start)*BirthWindows/length, BirthWindows-1)]++
-	if b.run.ended != nil && b.id < b.run.ended.freedTo {
-		s.outlived++
-	}
-}
-
-// sum adds up two parts of the survivors of a site.
-func (s *births) sum(other *births) {
-	if other.count() == 0 {
-		return
-	}
-	s.Amount.add(other.Amount)
-	s.torn.add(other.torn)
-	for i, n := range other.windows {
-		s.windows[i] += n
-	}
-	s.outlived += other.outlived
-	s.age = max(s.age, other.age)
-}
-
-// runOf is what is known of these survivors.
-func (c *callSite) runOf(s *births, ended *endedRun) Run {
-	process := &c.process.run
-	run := Run{
-		First: c.runStart(), Last: c.run.last, Gap: max(c.run.gap, 1),
-		ProcessFirst: max(process.first, process.joined+1), ProcessLast: process.last,
-		FreedAt: ended.freedAt, Outlived: uint64(s.outlived), Meanwhile: c.run.frees[1] - c.run.frees[0],
-	}
-	for i, n := range s.windows {
-		run.Births[i] = uint64(n)
-	}
-	return run
-}
-
-// endRun is called when a device was closed or the process ends. What has parted since the
-// latest allocation stays known, whatever is allocated afterwards. The cost is that of the
-// sites that lost buffers.
-func (p *process) endRun() {
-	for _, c := range p.name.run.parted {
-		if !c.current() {
-			continue // it was forgotten
-		}
-		r := c.run.ended
-		if run := c.runOf(&r.parted, r); run.Born() > r.past.Born() || r.pastSum.count() == 0 {
-			r.past = run
-		}
-		r.pastSum.sum(&r.parted)
-		r.parted = births{}
-		c.run.open = c.live.Count > 0
-	}
-	p.name.run.parted = nil
-	p.name.run.open = p.buffers.len > 0
+	r := c.run.parted
+	return r != nil && r.torn.Count+r.ended.Count > 0 && r.at == c.set.process.run.allocations
 }
 
 // named are survivors of a site of which nothing else is known yet.
 func (c *callSite) named() Survivors {
+	process := c.set.process
 	return Survivors{
-		PID: c.process.pid, Comm: c.process.comm, Command: c.process.command,
+		PID: process.pid, Comm: process.comm, Command: process.command,
 		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
-		Allocated: c.allocated.Count, WorkedFromNs: c.process.run.fromNs, WorkedToNs: c.process.run.toNs,
+		Allocated: c.allocated.Count, WorkedFromNs: process.run.fromNs, WorkedToNs: process.run.toNs,
+		site: survivorKey{process, c.stackID, c.region, c.layout, fmt.Sprint(c.set.ids)},
 	}
 }
 
-// survivors are those of a site, with what is live of them. What parted since the latest
-// allocation is free, as long as its process goes on.
-func (c *callSite) survivors(live *births) Survivors {
-	r := c.endedNow()
-	all := *live
-	all.sum(&r.pastSum)
+// survivors are those of a site now. What was freed since the latest allocation of its
+// process is among them only where the site is over.
+func (c *callSite) survivors(now uint64, over bool) Survivors {
 	v := c.named()
-	v.Amount, v.Torn, v.AgeNs, v.Run = all.Amount, all.torn, all.age, r.past
-	if run := c.runOf(live, &r); run.Born() > r.past.Born() || r.pastSum.count() == 0 {
-		v.Run = run
+	v.Amount = Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
+	var parted partedRun
+	if c.run.parted != nil {
+		if parted = *c.run.parted; !c.current() {
+			parted.settle()
+		}
+	}
+	all := c.run.births
+	if over && c.current() {
+		v.Amount.add(parted.ended)
+		v.Torn = parted.torn
+		for i, n := range parted.births.parts {
+			all.parts[i] += n
+		}
+	}
+	if v.Count+v.Torn.Count > 0 {
+		v.AgeNs = now - min(now, c.since)
+	}
+	process := &c.set.process.run
+	v.Run = Run{
+		First: c.run.first, Last: c.run.last, Gap: max(c.run.gap, 1),
+		ProcessFirst: max(process.first, process.joined+1), ProcessLast: process.last,
+		FreedAt: parted.freedAt, Meanwhile: c.run.frees[1] - c.run.frees[0],
+	}
+	length := process.last - min(process.last, c.run.first) + 1
+	for i, n := range all.parts {
+		at := uint64(i) << all.shift
+		v.Run.Births[min(at*BirthWindows/length, BirthWindows-1)] += uint64(n)
+		if parted.freedTo >= c.run.first && uint64(i) < (parted.freedTo-c.run.first)>>all.shift {
+			v.Run.Outlived += uint64(n)
+		}
 	}
 	return v
 }
 
-// Survivors are those of all call sites that have any, in no order; of processes that
-// ended, those that left most. Others is what the rest of these left. The cost is that of
-// the live buffers.
-func (s *State) Survivors() (list []Survivors, others Amount) {
-	list = slices.Clone(s.survived)
-	live := make(map[*callSite]*births)
-	for _, p := range s.processes {
-		var site *callSite
-		var sum *births
-		for b := range p.buffers.all() {
-			if b.before {
-				continue
+// endRun keeps what the call sites on a set of chips leave: those of an arena that is closed,
+// or all where that is nil. It is to be called before their buffers are forgotten, and takes as long as there are
+// call sites.
+func (s *State) endRun(set *deviceSet, only *arena) {
+	replaceable := s.replaceable(set)
+	for _, first := range set.sites {
+		for c := range first.all() {
+			if only == nil || c.arena == only {
+				s.keepSurvivors(c, replaceable[c.region])
 			}
-			if b.callSite != site {
-				site, sum = b.callSite, live[b.callSite]
-				if sum == nil {
-					if site.run.ended != nil && !site.current() {
-						site.run.ended.settle()
-					}
-					sum = &births{}
-					live[site] = sum
-				}
-			}
-			sum.add(b, s.now)
-			sum.Amount.add(Amount{1, b.bytes()})
 		}
 	}
-	replaceable := s.replaceable()
-	for _, c := range s.sites {
-		if c.before {
-			continue
-		}
-		sum := live[c]
-		if sum == nil {
-			sum = &births{}
-		}
-		if v := c.survivors(sum); v.Count+v.Torn.Count > 0 {
-			v.Run.Replaceable = replaceable[place{c.set, c.region}]
+}
+
+// Survivors are those of all call sites that have any, in no order; of processes that
+// ended or closed their device, those that left most. Others is what the rest of these left.
+// The cost is that of the call sites.
+func (s *State) Survivors() (list []Survivors, others Amount) {
+	list = slices.Clone(s.survived)
+	replaceable := make(map[*deviceSet]map[event.Region]uint64)
+	for _, first := range s.sites {
+		for c := range first.all() {
+			if c.before || c.run.kept || !c.run.open {
+				continue
+			}
+			v := c.survivors(s.now, false)
+			if v.Count == 0 {
+				continue
+			}
+			if replaceable[c.set] == nil {
+				replaceable[c.set] = s.replaceable(c.set)
+			}
+			v.Run.Replaceable = replaceable[c.set][c.region]
 			list = append(list, v)
 		}
 	}
-	return list, s.otherSurvivors
+	return mergeSurvivors(list), s.otherSurvivors
 }
 
-// A place is a region of the chips of a mesh or a device.
-type place struct {
-	set    *deviceSet
-	region event.Region
-}
-
-// replaceable is how many buffers of before the attach were freed.
-func (s *State) replaceable() map[place]uint64 {
-	freed := make(map[place]uint64)
-	for _, c := range s.sites {
-		if c.before {
-			freed[place{c.set, c.region}] += c.allocated.Count - c.live.Count - c.ended.Count
+// replaceable is how many buffers of before the attach were freed on these chips, by region.
+func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
+	freed := make(map[event.Region]uint64)
+	for _, first := range set.sites {
+		for c := range first.all() {
+			if c.before {
+				freed[c.region] += c.allocated.Count - c.live.Count - c.ended.Count
+			}
 		}
 	}
 	return freed
@@ -363,29 +334,63 @@ func (s *State) replaceable() map[place]uint64 {
 // attach.
 func (s *State) BuffersAllocated() uint64 { return s.born }
 
-// keptSurvivors is how many call sites of processes that ended are told apart.
+// A survivorKey tells call sites apart, also after their process ended, whatever allocator
+// they had.
+type survivorKey struct {
+	process *processName
+	stackID uint64
+	region  event.Region
+	layout  event.Layout
+	chips   string
+}
+
+// mergeSurvivors makes one of those of each call site.
+func mergeSurvivors(list []Survivors) (merged []Survivors) {
+	index := make(map[survivorKey]int)
+	for _, v := range list {
+		i, ok := index[v.site]
+		if !ok {
+			index[v.site] = len(merged)
+			merged = append(merged, v)
+			continue
+		}
+		one := &merged[i]
+		one.Amount.add(v.Amount)
+		one.Torn.add(v.Torn)
+		one.AgeNs, one.Allocated = max(one.AgeNs, v.AgeNs), max(one.Allocated, v.Allocated)
+		if v.Run.Born() > one.Run.Born() {
+			one.Run = v.Run
+		}
+	}
+	return merged
+}
+
+// keptSurvivors is how many call sites are told apart whose allocator was closed.
 const keptSurvivors = 4096
 
-// keepSurvivors keeps what a site leaves that is about to be forgotten, or whose process
-// ended. It looks up the names: a stack that is not looked up holds on to all that is known
-// of the process's code.
+// keepSurvivors keeps what a site leaves whose allocator is closed. It looks up the names: a
+// stack that is not looked up holds on to all that is known of the process's code.
 func (s *State) keepSurvivors(c *callSite, replaceable uint64) {
-	if c.run.ended == nil || c.run.ended.pastSum.count() == 0 {
+	if c.before || c.run.kept || !c.run.open {
 		return
 	}
-	v := c.survivors(&births{})
+	v := c.survivors(s.now, true)
 	v.Run.Replaceable = replaceable
-	c.run = siteRun{}
+	c.run = siteRun{kept: true}
+	if v.Count+v.Torn.Count == 0 {
+		return
+	}
 	c.stack.Calls()
 	s.survived = append(s.survived, v)
 	if len(s.survived) < 2*keptSurvivors {
 		return
 	}
+	s.survived = mergeSurvivors(s.survived)
 	slices.SortStableFunc(s.survived, func(a, b Survivors) int {
 		return cmp.Or(cmp.Compare(b.Run.Born(), a.Run.Born()), cmp.Compare(b.Bytes, a.Bytes))
 	})
 	for i := keptSurvivors; i < len(s.survived); i++ {
 		s.otherSurvivors.add(s.survived[i].Amount)
 	}
-	s.survived = slices.Clip(slices.Delete(s.survived, keptSurvivors, len(s.survived)))
+	s.survived = slices.Clip(slices.Delete(s.survived, min(keptSurvivors, len(s.survived)), len(s.survived)))
 }

@@ -32,12 +32,12 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// server is a `ttmem serve`.
+// server is a running `ttmem serve`.
 type server struct {
 	*exec.Cmd
 	*service.Client
 	socket string
-	notify *net.UnixConn // what systemd would be told
+	notify *net.UnixConn // what systemd would receive
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -47,7 +47,7 @@ type server struct {
 func startServer(t *testing.T, args ...string) *server {
 	t.Helper()
 	s := &server{socket: filepath.Join(t.TempDir(), "ttmem.sock")}
-	for dir := s.socket; dir != os.TempDir() && dir != "/"; { // all users are to come to it
+	for dir := s.socket; dir != os.TempDir() && dir != "/"; { // all users must be able to reach it
 		dir = filepath.Dir(dir)
 		if dir != os.TempDir() {
 			qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o755)))
@@ -97,14 +97,14 @@ func (s *server) Write(b []byte) (int, error) {
 	return s.log.Write(b)
 }
 
-// said is the log up to now.
+// said is the log so far.
 func (s *server) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.String()
 }
 
-// stop ends it and checks that it leaves nothing.
+// stop ends it and checks that it leaves nothing behind.
 func (s *server) stop(t *testing.T) {
 	t.Helper()
 	objects := objectsOf(t, s.Process.Pid)

@@ -1,3 +1,4 @@
-// Package analyze has the answers of one or two States: each is a function of what these
-// expose, without events, files or flags.
+// Package analyze answers questions about one or two States: what leaks, why an allocation
+// failed, what differs between two moments, what an address was used for, what one process has and what
+// one user may see.
 package analyze

@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -15,7 +16,7 @@ import (
 func staticEvent(program, address, bytes uint64) event.Event {
 	return event.Event{
 		Kind: event.CBAlloc, ProgramID: program, Devices: []int{0, 1}, Address: address, SizeBytes: bytes,
-		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: binding("matmul", "Model.step", 40),
+		Cores: []event.CoreRange{{X1: 7, Y1: 7}}, StaticKind: event.CircularBuffer, Stack: pagetest.Stack("matmul", "Model.step", 40),
 	}
 }
 
@@ -23,26 +24,26 @@ func staticEvent(program, address, bytes uint64) event.Event {
 // when both together have most, as `ttmem peak` tells, and not when buffers have.
 func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	r := newTrainingRun(100)
-	early := r.alloc(event.L1, 3000, binding("zeros", "Model.__init__", 12)) // most of buffers
+	early := r.alloc(event.L1, 3000, pagetest.Stack("zeros", "Model.__init__", 12)) // most of buffers
 	r.free(early)
-	r.alloc(event.L1, 2000, binding("add", "Model.step", 41))
+	r.alloc(event.L1, 2000, pagetest.Stack("add", "Model.step", 41))
 	r.add(staticEvent(7, 0x8000, 1500)) // most of both
 	r.add(event.Event{Kind: event.CBFree, ProgramID: 7, Devices: []int{0, 1}})
 	r.add(staticEvent(8, 0x8000, 1200))
 	path := writeEvents(t, "peak.jsonl", r.events)
 
 	m := mapOf(t, path, mapOptions{at: "peak", regions: []string{"L1"}, devices: []int{0}})
-	qt.Assert(t, qt.HasLen(m.maps, 1))
-	qt.Assert(t, qt.HasLen(m.maps[0].statics, 1))
-	qt.Check(t, qt.Equals(m.maps[0].statics[0].BytesPerCore, 1500))
-	qt.Assert(t, qt.HasLen(m.maps[0].space.Blocks, 1))
-	qt.Check(t, qt.Equals(m.maps[0].space.Blocks[0].BytesPerBank, 2000))
+	qt.Assert(t, qt.HasLen(m.Maps, 1))
+	qt.Assert(t, qt.HasLen(m.Maps[0].Statics, 1))
+	qt.Check(t, qt.Equals(m.Maps[0].Statics[0].BytesPerCore, 1500))
+	qt.Assert(t, qt.HasLen(m.Maps[0].Space.Blocks, 1))
+	qt.Check(t, qt.Equals(m.Maps[0].Space.Blocks[0].BytesPerBank, 2000))
 
 	l, err := dumpOf(t, path, dumpOptions{at: "peak"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(l.rows, 2)) // the same moment of both
-	for _, row := range l.rows {
-		qt.Check(t, qt.Equals(row.perBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.region]))
+	qt.Assert(t, qt.HasLen(l.Rows, 2)) // the same moment of both
+	for _, row := range l.Rows {
+		qt.Check(t, qt.Equals(row.BytesPerBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.Region]))
 	}
 
 	peaks := aggregate.New()
@@ -61,8 +62,8 @@ func TestAMapOfCircularBuffersAlone(t *testing.T) {
 	r.add(staticEvent(7, 0x8000, 1500))
 	r.add(event.Event{Kind: event.ProcessExit})
 	m := mapOf(t, writeEvents(t, "static.jsonl", r.events), mapOptions{at: "peak"})
-	qt.Assert(t, qt.HasLen(m.maps, 1))
-	qt.Check(t, qt.HasLen(m.maps[0].statics, 1))
+	qt.Assert(t, qt.HasLen(m.Maps, 1))
+	qt.Check(t, qt.HasLen(m.Maps[0].Statics, 1))
 }
 
 // TestTheBeginning: what was there before anything happened, in a file that a program
@@ -73,15 +74,15 @@ func TestTheBeginning(t *testing.T) {
 	ids := func(path, at string) (ids []uint64) {
 		l, err := dumpOf(t, path, dumpOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
-		for _, row := range l.rows {
-			ids = append(ids, row.buffer.BufferID)
+		for _, row := range l.Rows {
+			ids = append(ids, row.Buffer.BufferID)
 		}
 		slices.Sort(ids)
 		return ids
 	}
 	run := newTrainingRun(100)
-	kept := run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
-	run.free(run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 13)))
+	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
+	run.free(run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 13)))
 	path := writeEvents(t, "run.jsonl", run.events)
 	qt.Check(t, qt.HasLen(ids(path, "begin"), 0))
 	qt.Check(t, qt.DeepEquals(ids(path, "end"), []uint64{kept}))
@@ -93,18 +94,18 @@ func TestTheBeginning(t *testing.T) {
 	for e := range state.Checkpoint() {
 		events = append(events, *e)
 	}
-	later := bufferEvent(event.Alloc, 50, event.DRAM, 0x9000, 4096, binding("add", "Model.step", 41), 0, 1)
-	later.PID, later.TimeNs = 100, events[len(events)-1].TimeNs+second
+	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
+	later.PID, later.TimeNs = 100, events[len(events)-1].TimeNs+pagetest.Second
 	rotated := writeEvents(t, "rotated.jsonl", append(events, later))
 	qt.Check(t, qt.DeepEquals(ids(rotated, "begin"), []uint64{kept}))
 	qt.Check(t, qt.DeepEquals(ids(rotated, "end"), []uint64{kept, 50}))
 
 	attached := newTrainingRun(100)
-	meanwhile := attached.alloc(event.DRAM, 4096, binding("add", "Model.step", 41))
-	found := bufferEvent(event.Alloc, 60, event.DRAM, 0xa000, 4096, nil, 0, 1)
+	meanwhile := attached.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.step", 41))
+	found := pagetest.Buffer(event.Alloc, 60, event.DRAM, 0xa000, 4096, nil, 0, 1)
 	found.BeforeAttach = true
 	attached.add(found)
-	last := attached.alloc(event.DRAM, 4096, binding("add", "Model.step", 41))
+	last := attached.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.step", 41))
 	// of a process that comes later, and is no part of the beginning
 	attached.events = append(attached.events, event.Event{Kind: event.ProcessStart, PID: 200})
 	found.BufferID, found.PID = 61, 200
@@ -119,7 +120,7 @@ func TestTheBeginning(t *testing.T) {
 // of the same name in the file is found, and leaks knows the one of before.
 func TestAMarkOfBeforeTheFile(t *testing.T) {
 	run := newTrainingRun(100)
-	kept := run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.events = append(run.events, event.Event{Kind: event.Mark, Cause: "warm"}, event.Event{Kind: event.Mark, Cause: "again"})
 	state := aggregate.New()
 	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), applying(state, func(*event.Event) {}), func() {})
@@ -128,9 +129,9 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	for e := range state.Checkpoint() {
 		events = append(events, *e)
 	}
-	later := bufferEvent(event.Alloc, 50, event.DRAM, 0x9000, 4096, binding("add", "Model.step", 41), 0, 1)
+	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
 	later.PID = 100
-	last := bufferEvent(event.Alloc, 51, event.DRAM, 0xa000, 4096, binding("add", "Model.step", 41), 0, 1)
+	last := pagetest.Buffer(event.Alloc, 51, event.DRAM, 0xa000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
 	last.PID = 100
 	events = append(events, later, event.Event{Kind: event.Mark, Cause: "again"}, last)
 	path := writeEvents(t, "rotated.jsonl", events)
@@ -142,8 +143,8 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	l, err := dumpOf(t, path, dumpOptions{at: "again"})
 	qt.Assert(t, qt.IsNil(err))
 	var ids []uint64
-	for _, row := range l.rows {
-		ids = append(ids, row.buffer.BufferID)
+	for _, row := range l.Rows {
+		ids = append(ids, row.Buffer.BufferID)
 	}
 	slices.Sort(ids)
 	qt.Check(t, qt.DeepEquals(ids, []uint64{kept, 50}))
@@ -155,21 +156,21 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 // has nothing. What nobody had freed is what diff alone calls left.
 func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	run := newTrainingRun(100)
-	run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+	run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.add(event.Event{Kind: event.ProcessExit})
 	path := writeEvents(t, "run.jsonl", run.events)
 	l, err := dumpOf(t, path, dumpOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(l.rows, 0))
-	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).maps, 0))
+	qt.Check(t, qt.HasLen(l.Rows, 0))
+	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).Maps, 0))
 	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
 		_, d := diffOf(t, page.Layout{}, args...)
-		qt.Check(t, qt.HasLen(d.totals, 0), qt.Commentf("%v", args))
+		qt.Check(t, qt.HasLen(d.Totals, 0), qt.Commentf("%v", args))
 	}
 	for _, args := range [][]string{{path, path}, {path, path, "--at", "left"}, {path, "--from", "begin"}} {
 		text, d := diffOf(t, page.Layout{}, args...)
-		qt.Assert(t, qt.HasLen(d.totals, 2), qt.Commentf("%v", args)) // on two chips
-		qt.Check(t, qt.Equals(d.totals[0].B.Buffers, 1))
+		qt.Assert(t, qt.HasLen(d.Totals, 2), qt.Commentf("%v", args)) // on two chips
+		qt.Check(t, qt.Equals(d.Totals[0].B.Buffers, 1))
 		qt.Check(t, qt.StringContains(text, "at the end, with what nobody had freed"))
 	}
 	for _, command := range []string{"dump", "map"} {

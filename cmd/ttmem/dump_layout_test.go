@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -41,10 +42,10 @@ func commandSays(t *testing.T, args ...string) error {
 // busyEvents have all that pages tell of: buffers with callers and without, circular
 // buffers, holes, marks, failures with their reasons, long names, and many chips.
 func busyEvents() []event.Event {
-	events := append(holedEvents(), oomEvents()...)
+	events := append(holedEvents(), pagetest.Failures()...)
 	for i := range uint64(7) {
-		e := bufferEvent(event.Alloc, 500+i, event.DRAM, 0x1000+i*0x4000, 0x1000*(i+1),
-			binding("scaled_dot_product_attention_decode", "MultiHeadAttentionWithRotaryEmbedding.forward", 31), 10+int(i))
+		e := pagetest.Buffer(event.Alloc, 500+i, event.DRAM, 0x1000+i*0x4000, 0x1000*(i+1),
+			pagetest.Stack("scaled_dot_product_attention_decode", "MultiHeadAttentionWithRotaryEmbedding.forward", 31), 10+int(i))
 		events = append(events, e)
 	}
 	events = append(events, event.Event{Kind: event.Mark, Cause: "loaded"})
@@ -103,9 +104,9 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		}
 		must := func(err error) { t.Helper(); qt.Assert(t, qt.IsNil(err)) }
 
-		must(mapOf(t, file, mapOptions{n: 12}).writeText(&b, layout))
+		must(mapOf(t, file, mapOptions{n: 12}).WriteText(&b, layout))
 		fits("map", "model.py:31 MultiHeadAttention")
-		must(mapOf(t, file, mapOptions{at: "begin"}).writeText(&b, layout))
+		must(mapOf(t, file, mapOptions{at: "begin"}).WriteText(&b, layout))
 		fits("empty map", "Nothing is allocated at the beginning of")
 
 		for _, at := range []string{"peak", "loaded"} {
@@ -113,7 +114,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 				o := dumpOptions{at: at, by: by}
 				l, err := dumpOf(t, file, o)
 				must(err)
-				must(l.write(&b, &o, layout))
+				must(o.writeList(&b, l, layout))
 				if at == "peak" {
 					want = ""
 				}
@@ -123,7 +124,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		o := dumpOptions{at: "begin"}
 		l, err := dumpOf(t, file, o)
 		must(err)
-		must(l.write(&b, &o, layout))
+		must(o.writeList(&b, l, layout))
 		fits("empty dump", "Nothing is allocated at the beginning of")
 
 		for _, args := range [][]string{{odd, file}, {odd, file, "--by", "op"}, {file, file}, {odd, file, "--region", "TRACE"}} {
@@ -135,8 +136,6 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		b.WriteString(text)
 		fits("log", "8.0 KiB", "0x8000", "Attention.forward")
 
-		b.WriteString(oomPageOf(t, oomOptions{}, oomEvents()...).text(t, layout))
-		fits("oom", "largest free block", "asked for", "free")
 	}
 }
 
@@ -144,7 +143,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 // for it, which is another number and has another name.
 func TestSizeIsTheSameInAllPages(t *testing.T) {
 	r := newTrainingRun(100)
-	padded := bufferEvent(event.Alloc, 1, event.DRAM, 0x2000, 2048, binding("empty", "Model.load", 10), 0)
+	padded := pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x2000, 2048, pagetest.Stack("empty", "Model.load", 10), 0)
 	padded.SizeBytes = 3000 // of 12 banks with 2 KiB each
 	r.add(padded)
 	r.mark("there")
@@ -156,7 +155,7 @@ func TestSizeIsTheSameInAllPages(t *testing.T) {
 	l, err := dumpOf(t, path, o)
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(l.write(&b, &o, page.Layout{})))
+	qt.Assert(t, qt.IsNil(o.writeList(&b, l, page.Layout{})))
 	qt.Check(t, qt.IsTrue(regexp.MustCompile(`address +allocated +per bank`).MatchString(b.String())), qt.Commentf("%s", b.String()))
 	qt.Check(t, qt.StringContains(b.String(), " 24.0 KiB    2.0 KiB × 12"))
 }

@@ -8,11 +8,13 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/tracer/event"
 )
 
 // list is what there is to list at the moment that the options name.
-func (o *dumpOptions) list(at moment, filter dumpFilter, rules *name.Rules) (*listing, error) {
+func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
 	if at.atEnd() {
 		p, err := o.source.read()
 		if err != nil {
@@ -23,34 +25,34 @@ func (o *dumpOptions) list(at moment, filter dumpFilter, rules *name.Rules) (*li
 			if missing := o.source.missing(); missing != nil {
 				return nil, missing
 			}
-			if o.source.file != "" && len(filter.pids) > 0 {
+			if o.source.file != "" && len(filter.PIDs) > 0 {
 				err = fmt.Errorf("%w; --at peak lists what it held before", err)
 			}
 			return nil, err
 		}
-		l.ended = o.source.file != ""
+		l.Ended = o.source.file != ""
 		return l, nil
 	}
 	of := at.of(o.source.file)
-	var l *listing
+	var l *dump.List
 	var failed error
-	var moments []dumpMoment
+	var moments []dump.Moment
 	// at the peak each region of each chip is of another time
 	w, state, err := visit(o.source.file, []moment{at}, everyEvent, func(*event.Event) {}, func(_ int, s *aggregate.State, wanted wantedFunc) {
-		for _, some := range filter.split(s, wanted) {
+		for _, some := range splitFilter(&filter, s, wanted) {
 			if failed != nil {
 				return
 			}
 			one, err := newListing(&present{State: s, nowNs: s.Snapshot().TimeNs, of: of}, some, rules)
 			if err == nil && at.peak {
-				moments = append(moments, momentOf(&some, one.snap))
+				moments = append(moments, momentOf(&some, one.Snap))
 			}
 			if err != nil || l == nil {
 				l, failed = one, err
 				continue
 			}
-			l.rows, l.all, l.nowNs, l.snap = append(l.rows, one.rows...), l.all+one.all, one.nowNs, one.snap
-			l.there = max(l.there, one.there)
+			l.Rows, l.All, l.NowNs, l.Snap = append(l.Rows, one.Rows...), l.All+one.All, one.NowNs, one.Snap
+			l.There = max(l.There, one.There)
 		}
 	})
 	if err := errors.Join(err, failed); err != nil {
@@ -59,53 +61,53 @@ func (o *dumpOptions) list(at moment, filter dumpFilter, rules *name.Rules) (*li
 	if l == nil { // nothing of these regions was ever there
 		return newListing(&present{State: state, nowNs: state.Snapshot().TimeNs, of: of, notes: w.notes, failed: w.failed}, filter, rules)
 	}
-	l.notes, l.failed, l.filter, l.moments = w.notes, w.failed, filter, moments
+	l.Notes, l.Failed, l.Filter, l.Moments = w.notes, w.failed, filter, moments
 	return l, nil
 }
 
-// split is the filter with only what is wanted: several, where that is not the same
+// splitFilter is the filter with only what is wanted: several, where that is not the same
 // regions of all chips.
-func (f *dumpFilter) split(s *aggregate.State, wanted wantedFunc) (list []dumpFilter) {
+func splitFilter(f *alloc.Filter, s *aggregate.State, wanted wantedFunc) (list []alloc.Filter) {
 	var all, devices []int
 	for _, d := range s.Snapshot().Devices {
 		all = append(all, d.ID)
 	}
 	if all == nil {
-		return []dumpFilter{*f}
+		return []alloc.Filter{*f}
 	}
-	for _, region := range shownRegions {
-		if len(f.regions) > 0 && !slices.Contains(f.regions, region) {
+	for _, region := range alloc.Regions {
+		if len(f.Regions) > 0 && !slices.Contains(f.Regions, region) {
 			continue
 		}
 		devices = slices.DeleteFunc(slices.Clone(all), func(id int) bool {
-			return !wanted(id, region) || len(f.devices) > 0 && !slices.Contains(f.devices, id)
+			return !wanted(id, region) || len(f.Devices) > 0 && !slices.Contains(f.Devices, id)
 		})
 		switch {
 		case len(devices) == 0:
 			continue
 		case len(devices) == len(all):
-			devices = f.devices // also what is on no known chip
+			devices = f.Devices // also what is on no known chip
 		}
-		same := slices.IndexFunc(list, func(other dumpFilter) bool { return slices.Equal(other.devices, devices) })
+		same := slices.IndexFunc(list, func(other alloc.Filter) bool { return slices.Equal(other.Devices, devices) })
 		if same < 0 {
 			same = len(list)
 			one := *f
-			one.devices, one.regions = devices, nil
+			one.Devices, one.Regions = devices, nil
 			list = append(list, one)
 		}
-		list[same].regions = append(list[same].regions, region)
+		list[same].Regions = append(list[same].Regions, region)
 	}
 	return list
 }
 
 // momentOf is when what a filter lets through is listed.
-func momentOf(f *dumpFilter, snap *aggregate.Snapshot) dumpMoment {
-	m := dumpMoment{Devices: f.devices, TimeNs: snap.TimeNs}
-	for _, region := range f.regions {
+func momentOf(f *alloc.Filter, snap *aggregate.Snapshot) dump.Moment {
+	m := dump.Moment{Devices: f.Devices, TimeNs: snap.TimeNs}
+	for _, region := range f.Regions {
 		m.Regions = append(m.Regions, region.String())
 	}
 	for i := range snap.Devices {
-		if f.devices == nil {
+		if f.Devices == nil {
 			m.Devices = append(m.Devices, snap.Devices[i].ID)
 		}
 	}

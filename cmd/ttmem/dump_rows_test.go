@@ -5,6 +5,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -20,16 +21,16 @@ func TestBuffersComeBeforeWhatIsLaidOverOthers(t *testing.T) {
 	larger.Address, larger.SizeBytes = 0x200000, 2<<20
 	path := writeEvents(t, "static.jsonl", []event.Event{
 		circular,
-		bufferEvent(event.Alloc, 1, event.DRAM, 0x8000, 2048, binding("add", "forward", 3), 0),
+		pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x8000, 2048, pagetest.Stack("add", "forward", 3), 0),
 		larger,
-		bufferEvent(event.Alloc, 2, event.DRAM, 0x9000, 4096, binding("add", "forward", 4), 0),
+		pagetest.Buffer(event.Alloc, 2, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "forward", 4), 0),
 	})
 	l, err := dumpOf(t, path, dumpOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
-	l.sort()
+	l.Sort()
 	var order []uint64
-	for i := range l.rows {
-		order = append(order, l.rows[i].address)
+	for i := range l.Rows {
+		order = append(order, l.Rows[i].Address)
 	}
 	qt.Check(t, qt.DeepEquals(order, []uint64{0x9000, 0x8000, 0x200000, 0x8000}))
 }

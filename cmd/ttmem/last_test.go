@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -150,15 +151,15 @@ func TestTheLastCheckpointTellsWhatAllEventsDo(t *testing.T) {
 func TestADifferenceIsTheSameFromTheLastCheckpointOn(t *testing.T) {
 	for seed := range uint64(10) {
 		path := randomRecording(t, seed)
-		side := &diffSide{path: path, at: moment{text: "left"}}
-		_, _, err := readSides(side, &diffSide{path: path, at: moment{text: "left"}})
+		side := newDiffSide(path, moment{text: "left"})
+		_, _, err := readSides(side, newDiffSide(path, moment{text: "left"}))
 		qt.Assert(t, qt.IsNil(err))
-		var want aggregate.Parts
+		var want analyze.Parts
 		state := aggregate.New()
-		_, err = watchFile(path, applying(state, want.AddLeft), func() {})
+		_, err = watchFile(path, applying(state, want.AddUnfreed), func() {})
 		qt.Assert(t, qt.IsNil(err))
-		want.AddHeld(state, everyRegion)
-		lines := func(p *aggregate.Parts) (list []string) {
+		want.AddLive(state, everyRegion)
+		lines := func(p *analyze.Parts) (list []string) {
 			for _, one := range p.List {
 				stack := one.Stack.Frames()
 				one.Stack = nil
@@ -167,7 +168,7 @@ func TestADifferenceIsTheSameFromTheLastCheckpointOn(t *testing.T) {
 			slices.Sort(list)
 			return list
 		}
-		qt.Assert(t, qt.DeepEquals(lines(&side.parts), lines(&want)), qt.Commentf("seed %d", seed))
+		qt.Assert(t, qt.DeepEquals(lines(&side.Parts), lines(&want)), qt.Commentf("seed %d", seed))
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -88,7 +89,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 
 // leakRegions are the regions that buffers are in.
 func leakRegions() (names []string) {
-	for _, region := range shownRegions {
+	for _, region := range alloc.Regions {
 		if region != event.CB {
 			names = append(names, region.String())
 		}
@@ -154,15 +155,15 @@ func markNth(text string) (name string, nth int) {
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *leaksOptions) check(c *cobra.Command) (dumpFilter, *name.Rules, error) {
+func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
 	if err := flags.CheckBy(o.by); err != nil {
-		return dumpFilter{}, nil, err
+		return alloc.Filter{}, nil, err
 	}
 	filter, rules, err := o.dumpOptions.check()
 	if err != nil {
 		return filter, nil, err
 	}
-	for _, region := range filter.regions {
+	for _, region := range filter.Regions {
 		if region == event.CB {
 			return filter, nil, fmt.Errorf("--region CB: circular buffers do not leak; choose %s", strings.Join(leakRegions(), ", "))
 		}
@@ -196,7 +197,7 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	o.asked = newAsked(filter.pids, filter.devices)
+	o.asked = newAsked(filter.PIDs, filter.Devices)
 	w, marks, lost, err := o.follow(between)
 	if err != nil {
 		return err

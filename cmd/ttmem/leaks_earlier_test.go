@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -19,11 +20,11 @@ func joinedFile(t *testing.T, leaks bool) string {
 	run := newTrainingRun(100)
 	mark := func(name string) { run.events = append(run.events, event.Event{Kind: event.Mark, Cause: name}) }
 	for range 8 {
-		run.alloc(event.DRAM, 4096, binding("zeros", "Model.__init__", 12))
+		run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	}
-	run.alloc(event.DRAM, 4096, binding("add", "Model.state", 21))
+	run.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.state", 21))
 	mark("lunch")
-	state := run.alloc(event.DRAM, 4096, binding("add", "Model.state", 21))
+	state := run.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.state", 21))
 	mark("lunch2")
 	before := aggregate.New()
 	_, err := watchFile(writeEvents(t, "before.jsonl", run.events), applying(before, func(*event.Event) {}), func() {})
@@ -35,16 +36,16 @@ func joinedFile(t *testing.T, leaks bool) string {
 	id := uint64(1000)
 	alloc := func(stack *event.Stack) uint64 {
 		id++
-		e := bufferEvent(event.Alloc, id, event.DRAM, 0x1000*id, 4096, stack, 0)
+		e := pagetest.Buffer(event.Alloc, id, event.DRAM, 0x1000*id, 4096, stack, 0)
 		e.PID = 100
 		events = append(events, e)
 		return id
 	}
 	for range 24 {
-		next := alloc(binding("add", "Model.state", 21))
+		next := alloc(pagetest.Stack("add", "Model.state", 21))
 		events = append(events, event.Event{Kind: event.Free, PID: 100, BufferID: state, Reason: event.ReasonExplicit})
 		if state = next; leaks {
-			alloc(binding("softmax", "Model.forward", 31))
+			alloc(pagetest.Stack("softmax", "Model.forward", 31))
 		}
 	}
 	return writeEvents(t, "joined.jsonl", events)
@@ -130,7 +131,7 @@ func TestTheVerdictBetweenMarksSaysInHowManyIntervals(t *testing.T) {
 // TestTheVerdictSinceOneMark names what there is.
 func TestTheVerdictSinceOneMark(t *testing.T) {
 	mark := event.Event{Kind: event.Mark, Cause: "warm"}
-	held := bufferEvent(event.Alloc, 1, event.DRAM, 0x1000, 1024, binding("add", "Attention.forward", 31), 0)
+	held := pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x1000, 1024, pagetest.Stack("add", "Attention.forward", 31), 0)
 	for want, events := range map[string][]event.Event{
 		"grew since the mark": {mark, held}, "grew before the mark": {held, mark},
 	} {

@@ -113,9 +113,9 @@ func (p *leakPage) rows(list []leak) []leakRow {
 		l := &list[i]
 		row := leakRow{
 			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Class == analyze.Leaked,
-			OldestNs: l.AgeNs, Name: p.title(l, " · "), Component: l.component,
+			OldestNs: l.AgeNs, Name: p.title(l, " · "), Component: l.Component,
 			PID: l.PID, Region: l.Region.String(), Layout: l.Layout.String(), Devices: l.Devices,
-			Stack: append([]event.Frame{}, l.stack.Frames()...),
+			Stack: append([]event.Frame{}, l.Verdict.Stack.Frames()...),
 		}
 		for _, births := range l.Births {
 			row.GrowthBytes = append(row.GrowthBytes, births.Bytes)

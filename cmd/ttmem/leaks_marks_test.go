@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -17,12 +18,12 @@ import (
 // so many. It keeps a result of each, and of the first two a program's table.
 func markedFile(t *testing.T, steps int) string {
 	t.Helper()
-	leak, cache := binding("add", "Attention.forward", 31), binding("embedding", "Tables.get", 7)
+	leak, cache := pagetest.Stack("add", "Attention.forward", 31), pagetest.Stack("embedding", "Tables.get", 7)
 	var events []event.Event
 	id := uint64(0)
 	alloc := func(stack *event.Stack) {
 		id++
-		events = append(events, bufferEvent(event.Alloc, id, event.DRAM, 0x1000*id, 1024, stack, 0))
+		events = append(events, pagetest.Buffer(event.Alloc, id, event.DRAM, 0x1000*id, 1024, stack, 0))
 	}
 	mark := func() { events = append(events, event.Event{Kind: event.Mark, Cause: "step"}) }
 	for i := range steps {

@@ -10,13 +10,14 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
 // A leak is what survived of one call site.
 type leak struct {
 	analyze.Verdict
-	*site
+	*alloc.Site
 }
 
 // leakPage is what there is to show of what survived.
@@ -31,36 +32,36 @@ type leakPage struct {
 	allocated uint64
 	// the classes, the most bytes first; of what is stable steady is only summed up
 	leaks, stable, steady, retained, suppressed []leak
-	list                                        *listing
+	list                                        *alloc.Namer
 }
 
-func newLeakPage(m *leakMarks, w *watched, o *leaksOptions, filter dumpFilter, rules *name.Rules) *leakPage {
-	p := &leakPage{leakMarks: m, o: o, w: w, marks: m.between(), allocated: m.state.BuffersAllocated(), list: &listing{
-		present: &present{of: w.of, nowNs: m.nowNs}, snap: &aggregate.Snapshot{}, rules: rules, filter: filter,
+func newLeakPage(m *leakMarks, w *watched, o *leaksOptions, filter alloc.Filter, rules *name.Rules) *leakPage {
+	p := &leakPage{leakMarks: m, o: o, w: w, marks: m.between(), allocated: m.state.BuffersAllocated(), list: &alloc.Namer{
+		Snap: &aggregate.Snapshot{}, Rules: rules, Filter: filter,
 	}}
 	ask := analyze.LeakOptions{ByRun: m.whole() || m.earlier, Suppressions: o.known}
 	for _, one := range p.marks {
 		ask.Times = append(ask.Times, one.TimeNs)
 	}
 	p.LeakReport = analyze.Leaks(m.state, ask)
-	sites := make(map[*event.Stack]*site)
+	sites := make(map[*event.Stack]*alloc.Site)
 	known := make(map[int]bool)
 	for i := range p.Sites {
 		v := &p.Sites[i]
-		if len(filter.regions) > 0 && !slices.Contains(filter.regions, v.Region) ||
-			len(filter.devices) > 0 && !slices.ContainsFunc(v.Devices, func(id int) bool { return slices.Contains(filter.devices, id) }) {
+		if len(filter.Regions) > 0 && !slices.Contains(filter.Regions, v.Region) ||
+			len(filter.Devices) > 0 && !slices.ContainsFunc(v.Devices, func(id int) bool { return slices.Contains(filter.Devices, id) }) {
 			continue
 		}
-		one := leak{Verdict: *v, site: sites[v.Stack]}
-		if one.site == nil {
-			one.site = p.list.newSite(v.Stack)
-			sites[v.Stack] = one.site
+		one := leak{Verdict: *v, Site: sites[v.Stack]}
+		if one.Site == nil {
+			one.Site = p.list.NewSite(v.Stack)
+			sites[v.Stack] = one.Site
 		}
 		if !known[v.PID] {
 			known[v.PID] = true
 			process := aggregate.Process{PID: v.PID, Comm: v.Comm}
 			process.Command = v.Command
-			p.list.snap.Processes = append(p.list.snap.Processes, process)
+			p.list.Snap.Processes = append(p.list.Snap.Processes, process)
 		}
 		class := p.class(v)
 		*class = append(*class, one)
@@ -160,7 +161,7 @@ func ordinal(n int) string {
 
 // title is what it is called, in one line.
 func (p *leakPage) title(l *leak, separator string) string {
-	return p.list.title(&allocation{site: l.site}, separator)
+	return p.list.Title(&alloc.Row{Site: l.Site}, separator)
 }
 
 // leakGroup is what is counted together.
@@ -173,12 +174,12 @@ type leakGroup struct {
 
 // groups are the leaks by something, the most bytes first.
 func (p *leakPage) groups() []*leakGroup {
-	by := groupingOf(p.o.by)
+	by := alloc.GroupingOf(p.o.by)
 	groups := make(map[string]*leakGroup)
 	for i := range p.leaks {
 		l := &p.leaks[i]
-		a := allocation{devices: l.Devices, region: l.Region, pid: l.PID, layout: l.Layout.String(), site: l.site}
-		keys := by.keys(p.list, &a)
+		a := alloc.Row{Devices: l.Devices, Region: l.Region, PID: l.PID, Layout: l.Layout.String(), Site: l.Site}
+		keys := by.Keys(p.list, &a)
 		for _, key := range keys {
 			g := groups[key]
 			if g == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -76,7 +77,7 @@ func leaksText(t *testing.T, file string, o leaksOptions, between leakRange, lay
 	w.of = filepath.Base(w.of)
 	qt.Assert(t, qt.IsNil(marks.check()))
 	var out strings.Builder
-	qt.Assert(t, qt.IsNil(newLeakPage(marks, w, &o, dumpFilter{}, nil).write(&out, layout)))
+	qt.Assert(t, qt.IsNil(newLeakPage(marks, w, &o, alloc.Filter{}, nil).write(&out, layout)))
 	return out.String()
 }
 

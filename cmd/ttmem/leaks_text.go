@@ -16,7 +16,7 @@ import (
 const (
 	leakCountColumns = 8
 	leakAgeColumns   = 11
-	leakColumns      = sizeColumns + leakCountColumns + leakAgeColumns
+	leakColumns      = page.SizeColumns + leakCountColumns + leakAgeColumns
 	// leakIndent is how far what is below a leak is indented.
 	leakIndent = 6
 )
@@ -170,7 +170,7 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak,
 	if !whole && (limit == 0 || limit > keptRows) {
 		limit = keptRows
 	}
-	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", sizeColumns)+page.Right("buffers", leakCountColumns)+page.Right("oldest", leakAgeColumns)))
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", page.SizeColumns)+page.Right("buffers", leakCountColumns)+page.Right("oldest", leakAgeColumns)))
 	for i := range list {
 		if limit > 0 && i == limit {
 			more := fmt.Sprintf("and %s more", page.Grouped(len(list)-i))
@@ -181,7 +181,7 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak,
 			break
 		}
 		l := &list[i]
-		line := page.Right(page.Bytes(l.Bytes), sizeColumns) + page.Right(fmt.Sprint(l.Count), leakCountColumns) + page.Right(page.Seconds(l.AgeNs), leakAgeColumns) + "  "
+		line := page.Right(page.Bytes(l.Bytes), page.SizeColumns) + page.Right(fmt.Sprint(l.Count), leakCountColumns) + page.Right(page.Seconds(l.AgeNs), leakAgeColumns) + "  "
 		title := p.title(l, layout.Pick(" · ", " - ")) + p.place(l)
 		if layout.Width > 0 && page.Width(line)+page.Width(title) > layout.Width {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
@@ -197,7 +197,7 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak,
 			st = page.Yellow
 		}
 		p.writeWrapped(out, layout, leakIndent, st, p.verdict(l))
-		for _, call := range page.Callers(l.stack.Frames()) {
+		for _, call := range page.Callers(l.Verdict.Stack.Frames()) {
 			layout.Write(out, leakIndent+2, page.Dim, call)
 		}
 	}
@@ -211,7 +211,7 @@ func (p *leakPage) place(l *leak) (text string) {
 	if len(l.Devices) > 1 {
 		text += ", " + page.Chips(l.Devices)
 	}
-	if len(p.list.snap.Processes) > 1 {
+	if len(p.list.Snap.Processes) > 1 {
 		text += fmt.Sprintf(", PID %d", l.PID)
 	}
 	return text
@@ -220,13 +220,13 @@ func (p *leakPage) place(l *leak) (text string) {
 func (p *leakPage) writeGroups(out *bufio.Writer, layout page.Layout) {
 	groups := p.groups()
 	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", sizeColumns)+page.Right("buffers", leakCountColumns)+"  "+p.o.by))
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", page.SizeColumns)+page.Right("buffers", leakCountColumns)+"  "+p.o.by))
 	for i, g := range groups {
 		if p.o.n > 0 && i == p.o.n {
 			fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(groups)-i))))
 			break
 		}
-		layout.Beside(out, page.Right(page.Bytes(g.Bytes), sizeColumns)+page.Right(fmt.Sprint(g.Count), leakCountColumns)+"  ", page.NoStyle, layout.Separated(g.Key))
+		layout.Beside(out, page.Right(page.Bytes(g.Bytes), page.SizeColumns)+page.Right(fmt.Sprint(g.Count), leakCountColumns)+"  ", page.NoStyle, layout.Separated(g.Key))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -29,7 +30,7 @@ func TestLeaksFitTheTerminal(t *testing.T) {
 	id := uint64(0)
 	alloc := func(stack *event.Stack) event.Event {
 		id++
-		e := bufferEvent(event.Alloc, id, event.L1, 0x1000*id, 1<<40, stack, 0, 1, 2, 3, 5, 7)
+		e := pagetest.Buffer(event.Alloc, id, event.L1, 0x1000*id, 1<<40, stack, 0, 1, 2, 3, 5, 7)
 		events = append(events, e)
 		return e
 	}
@@ -68,12 +69,12 @@ func TestLeaksFitTheTerminal(t *testing.T) {
 
 // TestTooLittleToTell: who watched next to nothing has not seen that nothing leaks.
 func TestTooLittleToTell(t *testing.T) {
-	stack := binding("add", "Attention.forward", 31)
+	stack := pagetest.Stack("add", "Attention.forward", 31)
 	of := func(buffers int, watchedNs uint64) string {
 		var events []event.Event
 		for id := range uint64(buffers) {
-			events = append(events, bufferEvent(event.Alloc, id, event.DRAM, 0x1000*id, 1024, stack, 0),
-				bufferEvent(event.Free, id, event.DRAM, 0x1000*id, 1024, nil, 0))
+			events = append(events, pagetest.Buffer(event.Alloc, id, event.DRAM, 0x1000*id, 1024, stack, 0),
+				pagetest.Buffer(event.Free, id, event.DRAM, 0x1000*id, 1024, nil, 0))
 		}
 		events = append(events, event.Event{Kind: event.Lost, Cause: "x"})
 		o := leaksOptions{watchedNs: watchedNs}
@@ -97,14 +98,14 @@ func TestTooLittleToTell(t *testing.T) {
 
 // TestMarksOfStepsDecideNothing: unless they are named.
 func TestMarksOfStepsDecideNothing(t *testing.T) {
-	leak := binding("add", "Attention.forward", 31)
+	leak := pagetest.Stack("add", "Attention.forward", 31)
 	var events []event.Event
 	mark := func(name string) { events = append(events, event.Event{Kind: event.Mark, Cause: name}) }
 	for i := range 20 {
 		if i%5 == 0 {
 			mark(fmt.Sprintf("tests/test_a.py::test_%d (begin)", i))
 		}
-		events = append(events, bufferEvent(event.Alloc, uint64(i), event.DRAM, 0x1000*uint64(i), 1024, leak, 0))
+		events = append(events, pagetest.Buffer(event.Alloc, uint64(i), event.DRAM, 0x1000*uint64(i), 1024, leak, 0))
 		if i%5 == 4 {
 			mark(fmt.Sprintf("tests/test_a.py::test_%d (end)", i-4))
 		}

@@ -14,6 +14,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -40,7 +41,7 @@ var logKinds = []event.Kind{
 }
 
 // logRegions are the regions that events are of.
-var logRegions = append(slices.Clone(shownRegions), event.Kernel)
+var logRegions = append(slices.Clone(alloc.Regions), event.Kernel)
 
 func newLog() *cobra.Command {
 	var o logOptions
@@ -72,7 +73,7 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	}
 	flags.Complete(c, "kind", slices.Concat(kindNames(), noteNames))
 	flags.Chips(c, &o.devices)
-	flags.Regions(c, &o.regions, regionNames(logRegions))
+	flags.Regions(c, &o.regions, alloc.RegionNames(logRegions))
 	flags.Grep(c, &o.grep)
 	flags.From(c, &o.from, "begin")
 	flags.To(c, &o.to, "", "end")
@@ -80,13 +81,6 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	f.BoolVar(&o.stacks, "stacks", false, "show the whole call stack of each event")
 	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
-}
-
-func regionNames(regions []event.Region) (names []string) {
-	for _, r := range regions {
-		names = append(names, r.String())
-	}
-	return names
 }
 
 func kindNames() (names []string) {
@@ -118,7 +112,7 @@ func (o *logOptions) check() (*logFilter, error) {
 	for _, name := range o.regions {
 		i := slices.IndexFunc(logRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(regionNames(logRegions), ", "))
+			return nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(alloc.RegionNames(logRegions), ", "))
 		}
 		f.regions = append(f.regions, logRegions[i])
 	}

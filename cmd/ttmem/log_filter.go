@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -24,7 +25,7 @@ const (
 var noteNames = []string{noteDoubleFree, noteUnseen, noteReplaced, noteOverlap, noteReuse}
 
 // notesOf are the names of what is noted of an event.
-func notesOf(n *aggregate.Note) (names []string) {
+func notesOf(n *analyze.Note) (names []string) {
 	if n.Freed != nil {
 		names = append(names, noteDoubleFree)
 	}
@@ -67,7 +68,7 @@ type metByFilter struct {
 }
 
 // passes reports whether the event is asked for. begin is the time of the first one.
-func (f *logFilter) passes(e *event.Event, n *aggregate.Note, begin uint64, siteOf func(*event.Stack) *site) bool {
+func (f *logFilter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf func(*event.Stack) *alloc.Site) bool {
 	if !slices.Contains(logKinds, e.Kind) {
 		return false // of a checkpoint
 	}
@@ -92,11 +93,11 @@ func (f *logFilter) passes(e *event.Event, n *aggregate.Note, begin uint64, site
 			return true
 		}
 	}
-	if e.Stack != nil && siteOf(e.Stack).matches {
+	if e.Stack != nil && siteOf(e.Stack).Matches {
 		return true
 	}
 	b := n.Ended()
-	return b != nil && b.Stack != nil && siteOf(b.Stack).matches
+	return b != nil && b.Stack != nil && siteOf(b.Stack).Matches
 }
 
 // passesNotes reports whether one of the notes is asked for.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 )
 
@@ -47,7 +48,7 @@ type logOther struct {
 	Stack *event.Stack `json:"stack,omitempty"`
 }
 
-func (l *eventLog) appendJSON(b []byte, e *event.Event, n *aggregate.Note) []byte {
+func (l *eventLog) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	note := logNoteJSON{SinceBeginNs: e.TimeNs - min(l.begin, e.TimeNs), Kinds: notesOf(n)}
 	stack := e.Stack
 	if held := n.Ended(); held != nil {
@@ -61,13 +62,13 @@ func (l *eventLog) appendJSON(b []byte, e *event.Event, n *aggregate.Note) []byt
 	}
 	if stack != nil {
 		s := l.site(stack)
-		note.Name, note.Component = s.name.String(), s.component
+		note.Name, note.Component = s.Name.String(), s.Component
 	}
 	for _, held := range []*aggregate.Held{n.Replaced(), n.Overlapped()} {
 		if held != nil {
 			note.Other = &logOther{
 				PID: held.PID, BufferID: held.BufferID, Address: held.Address, SizeBytes: held.SizeBytes,
-				BytesPerBank: held.BytesPerBank, SinceNs: held.SinceNs, Name: l.site(held.Stack).name.String(), Stack: held.Stack,
+				BytesPerBank: held.BytesPerBank, SinceNs: held.SinceNs, Name: l.site(held.Stack).Name.String(), Stack: held.Stack,
 			}
 		}
 	}
@@ -83,9 +84,9 @@ func (l *eventLog) appendJSON(b []byte, e *event.Event, n *aggregate.Note) []byt
 	return append(append(b, text...), '}', '\n')
 }
 
-func (l *eventLog) other(u *aggregate.Use) *logOther {
+func (l *eventLog) other(u *analyze.Use) *logOther {
 	return &logOther{
 		PID: u.PID, BufferID: u.BufferID, Address: u.Address, SizeBytes: u.SizeBytes, BytesPerBank: u.BytesPerBank,
-		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).name.String(), Stack: u.Stack,
+		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).Name.String(), Stack: u.Stack,
 	}
 }

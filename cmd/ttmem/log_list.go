@@ -3,10 +3,11 @@ package main
 import (
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -15,10 +16,10 @@ const maxSites = 1 << 16
 
 // eventLog lists events.
 type eventLog struct {
-	history *aggregate.History
+	history *analyze.History
 	filter  *logFilter
-	names   *listing // which names call stacks
-	sites   map[uint64]*site
+	names   *alloc.Namer // which names call stacks
+	sites   map[uint64]*alloc.Site
 	titles  map[titleKey]string // of sites
 	layout  page.Layout
 	out     *output.Lines
@@ -47,14 +48,14 @@ type titleKey struct {
 
 type keptEvent struct {
 	event.Event
-	note aggregate.Note
+	note analyze.Note
 }
 
 func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout page.Layout, out *output.Lines) *eventLog {
 	return &eventLog{
-		history: aggregate.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
-		names: &listing{rules: rules, filter: dumpFilter{grep: f.grep}},
-		sites: make(map[uint64]*site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
+		history: analyze.NewHistory(), filter: f, layout: layout, out: out, stacks: o.stacks, json: o.json,
+		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.grep}},
+		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
 		keep: o.n, live: o.source.file == "" && len(o.source.command) == 0,
 	}
 }
@@ -62,7 +63,7 @@ func newEventLog(o *logOptions, f *logFilter, rules *name.Rules, layout page.Lay
 // handle lists the event, after those that it implies, if it is asked for.
 func (l *eventLog) handle(e *event.Event) { l.history.Apply(e, l.each) }
 
-func (l *eventLog) each(e *event.Event, n *aggregate.Note) {
+func (l *eventLog) each(e *event.Event, n *analyze.Note) {
 	if l.seen == 0 {
 		l.begin = e.TimeNs
 	}
@@ -104,7 +105,7 @@ func (l *eventLog) end() {
 }
 
 // write writes the event.
-func (l *eventLog) write(e *event.Event, n *aggregate.Note) {
+func (l *eventLog) write(e *event.Event, n *analyze.Note) {
 	l.listed++
 	if l.json {
 		l.line = l.appendJSON(l.line[:0], e, n)
@@ -115,35 +116,27 @@ func (l *eventLog) write(e *event.Event, n *aggregate.Note) {
 }
 
 // site is what there is to know of a call stack. Many come again and again.
-func (l *eventLog) site(stack *event.Stack) *site {
-	id := stackID(stack)
+func (l *eventLog) site(stack *event.Stack) *alloc.Site {
+	id := alloc.StackID(stack)
 	s := l.sites[id]
 	if s == nil {
 		if len(l.sites) >= maxSites {
 			clear(l.sites)
 			clear(l.titles)
 		}
-		s = l.names.newSite(stack)
+		s = l.names.NewSite(stack)
 		l.sites[id] = s
 	}
 	return s
 }
 
-// stackID tells stacks apart; it is 0 for none.
-func stackID(stack *event.Stack) uint64 {
-	if stack == nil {
-		return 0
-	}
-	return stack.ID
-}
-
 // nameOf is what something is called that was allocated at a stack.
 func (l *eventLog) nameOf(stack *event.Stack, before bool) string {
-	key := titleKey{stackID(stack), before}
+	key := titleKey{alloc.StackID(stack), before}
 	title, ok := l.titles[key]
 	if !ok {
-		a := allocation{site: l.site(stack), before: before}
-		title = l.names.title(&a, l.layout.Separator())
+		a := alloc.Row{Site: l.site(stack), BeforeAttach: before}
+		title = l.names.Title(&a, l.layout.Separator())
 		l.titles[key] = title
 	}
 	return title

@@ -12,6 +12,7 @@ import (
 
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -20,10 +21,10 @@ import (
 func writeEvents(t *testing.T, name string, events []event.Event) string {
 	t.Helper()
 	var b []byte
-	now := uint64(1000 * second)
+	now := uint64(1000 * pagetest.Second)
 	for _, e := range events {
 		if e.TimeNs == 0 {
-			now += second / 10
+			now += pagetest.Second / 10
 			e.TimeNs = now
 		}
 		now = e.TimeNs
@@ -34,44 +35,26 @@ func writeEvents(t *testing.T, name string, events []event.Event) string {
 	return path
 }
 
-var eventCapacities = [event.BankedRegions]event.Capacity{
-	event.DRAM: {Banks: 12, BytesPerBank: 1 << 20, Base: 0x1000},
-	event.L1:   {Banks: 64, BytesPerBank: 0x10000, Base: 0x8000},
-}
-
-// bufferEvent is an Alloc or a Free of PID 4242.
-func bufferEvent(kind event.Kind, id uint64, region event.Region, address, perBank uint64, stack *event.Stack, devices ...int) event.Event {
-	e := event.Event{
-		Kind: kind, PID: 4242, TID: 4242, Comm: "python3", Devices: devices, Region: region, BufferID: id,
-		Object: 0x7f0000001000 + id*0x100, Allocator: 1, Address: address, SizeBytes: perBank * 12, PageSizeBytes: 2048,
-		BytesPerBank: perBank, Banks: 12, Stack: stack,
-	}
-	if kind == event.Free {
-		e.Reason, e.Stack = event.ReasonExplicit, nil
-	}
-	return e
-}
-
 // oddEvents have one of everything that a log tells.
 func oddEvents() []event.Event {
-	add, mul := binding("add", "Attention.forward", 31), binding("matmul", "Attention.forward", 32)
+	add, mul := pagetest.Stack("add", "Attention.forward", 31), pagetest.Stack("matmul", "Attention.forward", 32)
 	alloc, free := event.Alloc, event.Free
 	cores := []event.CoreRange{{X1: 7, Y1: 7}}
-	other := bufferEvent(alloc, 1, event.DRAM, 0x8000, 4096, add, 0)
+	other := pagetest.Buffer(alloc, 1, event.DRAM, 0x8000, 4096, add, 0)
 	other.PID, other.TID = 4300, 4300
-	sharded := bufferEvent(alloc, 6, event.L1, 0x17800, 2048, mul, 0, 1)
+	sharded := pagetest.Buffer(alloc, 6, event.L1, 0x17800, 2048, mul, 0, 1)
 	sharded.Layout, sharded.Banks = event.HeightSharded, 4
-	unseen := bufferEvent(free, 99, event.DRAM, 0x9000, 4096, nil, 0)
-	early := bufferEvent(alloc, 3, event.DRAM, 0x20000, 1024, nil, 0)
+	unseen := pagetest.Buffer(free, 99, event.DRAM, 0x9000, 4096, nil, 0)
+	early := pagetest.Buffer(alloc, 3, event.DRAM, 0x20000, 1024, nil, 0)
 	early.BeforeAttach = true
 	return []event.Event{
 		{Kind: event.ProcessStart, PID: 4242, Comm: "python3", Command: "python3 run.py", Release: "0.81.1"},
-		{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: eventCapacities},
+		{Kind: event.DeviceOpen, PID: 4242, Allocator: 1, Devices: []int{0, 1}, Board: "n300", Arch: "wormhole_b0", Mesh: true, Capacities: pagetest.Capacities},
 		early,
-		bufferEvent(alloc, 1, event.DRAM, 0x8000, 8192, add, 0, 1),
-		bufferEvent(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
-		bufferEvent(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
-		bufferEvent(alloc, 2, event.DRAM, 0x8000, 4096, mul, 0, 1),
+		pagetest.Buffer(alloc, 1, event.DRAM, 0x8000, 8192, add, 0, 1),
+		pagetest.Buffer(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
+		pagetest.Buffer(free, 1, event.DRAM, 0x8000, 8192, nil, 0, 1),
+		pagetest.Buffer(alloc, 2, event.DRAM, 0x8000, 4096, mul, 0, 1),
 		other,
 		unseen,
 		{Kind: event.CBAlloc, PID: 4242, ProgramID: 5, Devices: []int{0, 1}, Region: event.CB, Address: 0x8000, SizeBytes: 4096, Cores: cores, StaticKind: event.CircularBuffer, Stack: mul},
@@ -80,9 +63,9 @@ func oddEvents() []event.Event {
 		{Kind: event.AllocFailed, PID: 4242, Devices: []int{0, 1}, Region: event.L1, SizeBytes: 1 << 30, BytesPerBank: 1 << 24, Banks: 64,
 			Reason: event.ReasonOutOfMemory, Message: "TT_FATAL @ bank_manager.cpp:514: false\ninfo:\nOut of Memory: Not enough space to allocate\n", Stack: mul},
 		{Kind: event.Mark, Cause: "warm"},
-		bufferEvent(alloc, 2, event.DRAM, 0xa000, 4096, mul, 0, 1),
+		pagetest.Buffer(alloc, 2, event.DRAM, 0xa000, 4096, mul, 0, 1),
 		{Kind: event.Lost, Count: 3, Cause: "ring buffer full"},
-		bufferEvent(free, 3, event.DRAM, 0x20000, 1024, nil, 0),
+		pagetest.Buffer(free, 3, event.DRAM, 0x20000, 1024, nil, 0),
 		{Kind: event.CBFree, PID: 4242, ProgramID: 5, Devices: []int{0, 1}},
 		{Kind: event.ProcessExit, PID: 4242, ExitStatus: 9},
 		// of a checkpoint: not listed
@@ -128,9 +111,9 @@ func TestTheLog(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			text, _ := logOf(t, path, test.options, test.layout)
-			checkGolden(t, test.name+".golden", text)
+			pagetest.Golden(t, test.name+".golden", text)
 			if test.layout.Width > 0 {
-				for line := range strings.Lines(colors.ReplaceAllString(text, "")) {
+				for line := range strings.Lines(pagetest.Colors.ReplaceAllString(text, "")) {
 					qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= test.layout.Width), qt.Commentf("%s", line))
 				}
 			}

@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -41,7 +43,7 @@ type logNote struct {
 	wrong bool
 }
 
-func (l *eventLog) appendText(b []byte, e *event.Event, n *aggregate.Note) []byte {
+func (l *eventLog) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if !l.head {
 		l.head = true
 		b = l.appendHead(b)
@@ -103,7 +105,7 @@ func (r *logRow) below(pid string, first ...string) string {
 }
 
 // appendNarrow is appendText where only the first columns have room.
-func (l *eventLog) appendNarrow(b []byte, e *event.Event, n *aggregate.Note, r *logRow, chips, pid string) []byte {
+func (l *eventLog) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *logRow, chips, pid string) []byte {
 	b = append(append(b, strings.TrimRight(l.firstColumns(e, chips), " ")...), '\n')
 	each := r.each
 	if r.banks != "" {
@@ -120,7 +122,7 @@ func (l *eventLog) firstColumns(e *event.Event, chips string) string {
 
 // appendBelow appends the text of an event behind what is in its line, and its notes and
 // calls below.
-func (l *eventLog) appendBelow(b []byte, e *event.Event, n *aggregate.Note, r *logRow, line, text string) []byte {
+func (l *eventLog) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *logRow, line, text string) []byte {
 	for i, part := range page.Fold(text, l.layout.Width-page.Width(line)) {
 		if i > 0 {
 			line = page.Left("", page.Width(line))
@@ -155,7 +157,7 @@ func (l *eventLog) appendHead(b []byte) []byte {
 }
 
 // row says what there is to say of an event.
-func (l *eventLog) row(e *event.Event, n *aggregate.Note) logRow {
+func (l *eventLog) row(e *event.Event, n *analyze.Note) logRow {
 	var r logRow
 	switch e.Kind {
 	case event.Alloc, event.Free:
@@ -254,7 +256,7 @@ func lived(since, end uint64, before bool) string {
 }
 
 // notes are what is to be said besides of an Alloc or a Free.
-func (l *eventLog) notes(e *event.Event, n *aggregate.Note) (list []logNote) {
+func (l *eventLog) notes(e *event.Event, n *analyze.Note) (list []logNote) {
 	wrong := func(format string, args ...any) {
 		list = append(list, logNote{"! " + fmt.Sprintf(format, args...), true})
 	}
@@ -288,7 +290,7 @@ func otherPID(pid, own int) string {
 }
 
 // appendStacks appends the calls of the event and, for a free, of the allocation.
-func (l *eventLog) appendStacks(b []byte, e *event.Event, n *aggregate.Note) []byte {
+func (l *eventLog) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if !l.stacks {
 		return b
 	}
@@ -296,7 +298,7 @@ func (l *eventLog) appendStacks(b []byte, e *event.Event, n *aggregate.Note) []b
 		return l.appendFrames(b, e.Stack)
 	}
 	held := n.Ended()
-	if e.Stack != nil && (held == nil || stackID(e.Stack) != stackID(held.Stack)) {
+	if e.Stack != nil && (held == nil || alloc.StackID(e.Stack) != alloc.StackID(held.Stack)) {
 		b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(page.Dim, "freed by")...), '\n')
 		b = l.appendFrames(b, e.Stack)
 	}

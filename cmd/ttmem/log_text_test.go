@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -25,8 +26,8 @@ func TestTheLogFitsTheTerminal(t *testing.T) {
 		}
 	}
 	path := writeEvents(t, "wide.jsonl", []event.Event{
-		bufferEvent(event.Alloc, 1, event.DRAM, 0x8000, 4096, long, all...),
-		bufferEvent(event.Alloc, 2, event.DRAM, 0x9000, 4096, long, odd...),
+		pagetest.Buffer(event.Alloc, 1, event.DRAM, 0x8000, 4096, long, all...),
+		pagetest.Buffer(event.Alloc, 2, event.DRAM, 0x9000, 4096, long, odd...),
 		{Kind: event.ProcessStart, PID: 4242, Command: "python3 " + strings.Repeat("a", 500)},
 	})
 	for _, columns := range []int{80, 120, 200} {

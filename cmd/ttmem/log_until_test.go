@@ -9,13 +9,14 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
 // TestALogReadsNoFurtherThanAsked: what comes after --to is not read, but for events
 // that come late.
 func TestALogReadsNoFurtherThanAsked(t *testing.T) {
-	begin := uint64(1000 * second)
+	begin := uint64(1000 * pagetest.Second)
 	mark := func(name string, after time.Duration) event.Event {
 		return event.Event{Kind: event.Mark, Cause: name, TimeNs: begin + uint64(after)}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
@@ -15,16 +16,16 @@ import (
 func TestManyChipsAreToldOfBriefly(t *testing.T) {
 	var events []event.Event
 	for id := range 32 {
-		events = append(events, event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: uint64(id), Devices: []int{id}, Capacities: eventCapacities})
+		events = append(events, event.Event{Kind: event.DeviceOpen, PID: 4242, Allocator: uint64(id), Devices: []int{id}, Capacities: pagetest.Capacities})
 		for i := range uint64(id/2 + 1) { // two chips have as much, in buffers of their own
-			events = append(events, bufferEvent(event.Alloc, uint64(id)<<8+i, event.DRAM, 0x1000+i*0x1000, 0x1000, binding("empty", "Model.load", 10), id))
+			events = append(events, pagetest.Buffer(event.Alloc, uint64(id)<<8+i, event.DRAM, 0x1000+i*0x1000, 0x1000, pagetest.Stack("empty", "Model.load", 10), id))
 		}
 	}
 	path := writeEvents(t, "many.jsonl", events)
 	text := func(o mapOptions, layout page.Layout) string {
 		var b strings.Builder
 		o.at = "end"
-		qt.Assert(t, qt.IsNil(mapOf(t, path, o).writeText(&b, layout)))
+		qt.Assert(t, qt.IsNil(mapOf(t, path, o).WriteText(&b, layout)))
 		return b.String()
 	}
 	drawn := text(mapOptions{n: 12}, page.Layout{})

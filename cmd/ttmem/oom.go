@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -17,6 +14,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -47,7 +45,7 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
   sudo ttmem oom -p 4242 --duration 1m
   ttmem oom model.ttmem -n 1              the last one
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
-		RunE: func(c *cobra.Command, args []string) error { return oom(c, &o, args) },
+		RunE: func(c *cobra.Command, args []string) error { return runOOM(c, &o, args) },
 	}
 	o.source.registerWatch(c)
 	flags.Limit(c, &o.n, listedFailures)
@@ -55,7 +53,7 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 	return c
 }
 
-func oom(c *cobra.Command, o *oomOptions, args []string) error {
+func runOOM(c *cobra.Command, o *oomOptions, args []string) error {
 	o.json = flags.WantsJSON(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
@@ -70,16 +68,22 @@ func oom(c *cobra.Command, o *oomOptions, args []string) error {
 	if o.json {
 		w.notes = page.WithOthers(w.notes, w.others)
 	}
-	p, err := newOOMPage(snap, w, o)
-	if err != nil {
-		return err
+	p := &oom.Page{Of: w.of, Live: w.live, Limit: o.n, PIDs: o.source.pids, Others: w.others, Notes: w.notes, Snapshot: snap}
+	if o.source.file != "" && readOnce(o.source.file) == nil {
+		p.File = o.source.file
 	}
-	if len(p.failures) == 0 {
+	p.Choose()
+	if len(p.Failures) == 0 {
 		if err := o.source.missing(); err != nil {
 			return err
 		}
 	}
-	if err := p.write(os.Stdout, term.LayoutFor(os.Stdout)); err != nil {
+	if o.json {
+		err = p.WriteJSON(os.Stdout)
+	} else {
+		err = p.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
+	}
+	if err != nil {
 		return fmt.Errorf("writing the failures: %w", output.Pathless(err))
 	}
 	for _, note := range w.notes {
@@ -129,50 +133,4 @@ func (o *oomOptions) read() (*aggregate.Snapshot, *watched, error) {
 	}
 	w.of = w.in()
 	return s.Snapshot(), w, nil
-}
-
-// oomPage is what there is to show of failures.
-type oomPage struct {
-	o    *oomOptions
-	w    *watched
-	snap *aggregate.Snapshot
-	// failures are those asked for, oldest first; forgotten is how many there were of
-	// which nothing is known any more.
-	failures  []*aggregate.Failure
-	forgotten uint64
-}
-
-func newOOMPage(snap *aggregate.Snapshot, w *watched, o *oomOptions) (*oomPage, error) {
-	p := &oomPage{o: o, w: w, snap: snap, forgotten: snap.FailureCount - uint64(len(snap.Failures))}
-	for i := range snap.Failures {
-		f := &snap.Failures[i]
-		if len(o.source.pids) > 0 && !slices.Contains(o.source.pids, f.PID) {
-			continue
-		}
-		p.failures = append(p.failures, f)
-	}
-	return p, nil
-}
-
-// write writes the page as the options ask for.
-func (p *oomPage) write(w io.Writer, layout page.Layout) error {
-	out := bufio.NewWriter(w)
-	var err error
-	if p.o.json {
-		err = p.writeJSON(out)
-	} else {
-		p.writeText(out, layout)
-	}
-	return errors.Join(err, out.Flush())
-}
-
-// process is the name of the process of a failure; "" where it is forgotten.
-func (p *oomPage) process(f *aggregate.Failure) string {
-	name := page.Clean(f.Comm)
-	for i := range p.snap.Processes {
-		if one := &p.snap.Processes[i]; one.PID == f.PID && one.SinceNs <= f.TimeNs {
-			name = page.ProcessName(one)
-		}
-	}
-	return name
 }

@@ -16,6 +16,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -61,18 +62,18 @@ docs/peak.md explains the page.`,
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *peakOptions) check(c *cobra.Command) (dumpFilter, *name.Rules, error) {
+func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
 	timeline := c.Flags().Changed("timeline")
 	switch {
 	case timeline && o.timeline == "":
-		return dumpFilter{}, nil, errors.New("--timeline: name a file")
+		return alloc.Filter{}, nil, errors.New("--timeline: name a file")
 	case o.timeline == "-" && o.json:
-		return dumpFilter{}, nil, errors.New("--json and --timeline cannot both be standard output")
+		return alloc.Filter{}, nil, errors.New("--json and --timeline cannot both be standard output")
 	case o.json && c.Flags().Changed("limit"):
-		return dumpFilter{}, nil, errors.New("-n is of the text: --json has everything")
+		return alloc.Filter{}, nil, errors.New("-n is of the text: --json has everything")
 	}
 	if err := flags.CheckBy(o.by); err != nil {
-		return dumpFilter{}, nil, err
+		return alloc.Filter{}, nil, err
 	}
 	return o.dumpOptions.check()
 }
@@ -117,7 +118,7 @@ func peak(c *cobra.Command, o *peakOptions, args []string) error {
 	for _, note := range w.notes {
 		term.Warn(note)
 	}
-	if n := p.list.snap.LostEvents(); n > 0 {
+	if n := p.list.Snap.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("the peaks may be wrong: %s lost", page.Count(n, "event")))
 	}
 	return w.status()
@@ -142,7 +143,7 @@ func (p *peakPage) write(w io.Writer, o *peakOptions, layout page.Layout) error 
 type peakPage struct {
 	of      string
 	peaks   []aggregate.RegionPeak
-	list    *listing // names and groups what the peaks are made of
+	list    *alloc.Namer // names and groups what the peaks are made of
 	by      string
 	beginNs uint64
 	endNs   uint64
@@ -151,7 +152,7 @@ type peakPage struct {
 	restored bool
 	regions  []*chipsPeak
 	// sites are those of all that the peaks were made of, by the ids of stacks.
-	sites map[uint64]*site
+	sites map[uint64]*alloc.Site
 	notes []string
 	// about is what is to be known of the timelines, a sentence each.
 	about []string
@@ -166,13 +167,13 @@ type chipsPeak struct {
 	rows, programs []peakRow
 }
 
-func newPeakPage(state *aggregate.State, w *watched, filter dumpFilter, rules *name.Rules, by string) (*peakPage, error) {
+func newPeakPage(state *aggregate.State, w *watched, filter alloc.Filter, rules *name.Rules, by string) (*peakPage, error) {
 	begin, restored := state.Since()
 	snap := state.Snapshot()
 	p := &peakPage{
 		of: w.of, peaks: state.RegionPeaks(), by: by, beginNs: begin, endNs: max(begin, snap.TimeNs, w.endNs), restored: restored,
-		list:   &listing{present: &present{State: state, nowNs: snap.TimeNs, of: w.in()}, snap: snap, rules: rules},
-		chosen: len(filter.devices) > 0, sites: make(map[uint64]*site), notes: w.notes,
+		list:   &alloc.Namer{Snap: snap, Rules: rules},
+		chosen: len(filter.Devices) > 0, sites: make(map[uint64]*alloc.Site), notes: w.notes,
 	}
 	if w.live {
 		p.endNs = max(p.endNs, monotonicNow()) // nothing has happened since
@@ -186,7 +187,7 @@ func newPeakPage(state *aggregate.State, w *watched, filter dumpFilter, rules *n
 	for _, region := range peakRegions {
 		for i := range p.peaks {
 			peak := &p.peaks[i]
-			if peak.Region != region || !filter.wantsPeak(peak.Device, region) {
+			if peak.Region != region || !filter.SelectsPeak(peak.Device, region) {
 				continue
 			}
 			one := &chipsPeak{RegionPeak: *peak, ids: []int{peak.Device}}
@@ -202,23 +203,16 @@ func newPeakPage(state *aggregate.State, w *watched, filter dumpFilter, rules *n
 	return p, nil
 }
 
-// wantsPeak reports whether the peak of a region is to be shown. Circular buffers are part
-// of that of L1.
-func (f *dumpFilter) wantsPeak(device int, region event.Region) bool {
-	return (len(f.devices) == 0 || slices.Contains(f.devices, device)) &&
-		(len(f.regions) == 0 || slices.Contains(f.regions, region) || region == event.L1 && slices.Contains(f.regions, event.CB))
-}
-
 // peakRegions are the regions in the order in which they are shown.
-var peakRegions = slices.DeleteFunc(slices.Clone(shownRegions), func(r event.Region) bool { return r == event.CB })
+var peakRegions = slices.DeleteFunc(slices.Clone(alloc.Regions), func(r event.Region) bool { return r == event.CB })
 
 // checkFilter makes sure that what is asked for by number was there.
-func (p *peakPage) checkFilter(filter *dumpFilter) error {
+func (p *peakPage) checkFilter(filter *alloc.Filter) error {
 	var devices []int
-	for i := range p.list.snap.Devices {
-		devices = append(devices, p.list.snap.Devices[i].ID)
+	for i := range p.list.Snap.Devices {
+		devices = append(devices, p.list.Snap.Devices[i].ID)
 	}
-	return checkAsked(filter.pids, filter.devices, pidsOf(p.list.snap), devices, placeIn(p.of))
+	return checkAsked(filter.PIDs, filter.Devices, pidsOf(p.list.Snap), devices, placeIn(p.of))
 }
 
 // alike reports whether two chips have the same peak, made of the same.
@@ -227,11 +221,11 @@ func (p *peakPage) alike(a, b *chipsPeak) bool {
 	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
 		a.StaticBytes == b.StaticBytes && earlier &&
 		slices.EqualFunc(a.Holders, b.Holders, func(a, b aggregate.PeakHolder) bool {
-			return a.PID == b.PID && stackID(a.Stack) == stackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
+			return a.PID == b.PID && alloc.StackID(a.Stack) == alloc.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
 				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
 		}) &&
 		slices.EqualFunc(a.Programs, b.Programs, func(a, b aggregate.PeakProgram) bool {
-			same := stackID(a.Stack) == stackID(b.Stack)
+			same := alloc.StackID(a.Stack) == alloc.StackID(b.Stack)
 			a.Stack, b.Stack = nil, nil
 			return same && a == b
 		})

@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -106,13 +107,13 @@ type peakProcessPeak struct {
 func (p *peakPage) writeJSON(w io.Writer) error {
 	doc := &peakDocument{
 		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.by,
-		Peaks: []peakRegion{}, Processes: p.processesJSON(), Lost: p.list.snap.Lost, Notes: slices.Concat(p.about, p.notes), Stacks: []*event.Stack{},
+		Peaks: []peakRegion{}, Processes: p.processesJSON(), Lost: p.list.Snap.Lost, Notes: slices.Concat(p.about, p.notes), Stacks: []*event.Stack{},
 	}
 	stacks := make(map[uint64]*int) // by id
 	holder := func(h peakHolder, stack *event.Stack, before bool) peakHolder {
-		a := &allocation{before: before, site: p.sites[stackID(stack)]}
-		h.BeforeAttach, h.Name, h.Component = before, p.list.title(a, " · "), a.component
-		h.Op, h.Function, h.File, h.Line = a.name.Op, a.name.Call.Function, a.name.Call.File, a.name.Call.Line
+		a := &alloc.Row{BeforeAttach: before, Site: p.sites[alloc.StackID(stack)]}
+		h.BeforeAttach, h.Name, h.Component = before, p.list.Title(a, " · "), a.Component
+		h.Op, h.Function, h.File, h.Line = a.Name.Op, a.Name.Call.Function, a.Name.Call.File, a.Name.Call.Line
 		if stack != nil {
 			if stacks[stack.ID] == nil {
 				n := len(doc.Stacks)
@@ -174,8 +175,8 @@ func (p *peakPage) timelineJSON(t *aggregate.Timeline) timelineJSON {
 
 func (p *peakPage) processesJSON() []peakProcess {
 	list := []peakProcess{}
-	for i := range p.list.snap.Processes {
-		one := &p.list.snap.Processes[i]
+	for i := range p.list.Snap.Processes {
+		one := &p.list.Snap.Processes[i]
 		doc := peakProcess{PID: one.PID, Name: page.ProcessName(one), Regions: []peakProcessPeak{}}
 		for _, region := range peakRegions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {

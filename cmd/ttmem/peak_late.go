@@ -5,17 +5,18 @@ import (
 	"slices"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // late says of processes that ran before they were attached that the rise with which they
 // begin is none: that is when their memory was read. It is "" where there are none.
-func (p *peakPage) late(filter *dumpFilter) string {
+func (p *peakPage) late(filter *alloc.Filter) string {
 	var pids []int
 	var buffers uint64
-	for i := range p.list.snap.Processes {
-		one := &p.list.snap.Processes[i]
+	for i := range p.list.Snap.Processes {
+		one := &p.list.Snap.Processes[i]
 		// One that was attached before the beginning is in what there was by then.
-		if one.BeforeAttachBuffers == 0 || one.SinceNs < p.beginNs || len(filter.pids) > 0 && !slices.Contains(filter.pids, one.PID) {
+		if one.BeforeAttachBuffers == 0 || one.SinceNs < p.beginNs || len(filter.PIDs) > 0 && !slices.Contains(filter.PIDs, one.PID) {
 			continue
 		}
 		buffers += one.BeforeAttachBuffers

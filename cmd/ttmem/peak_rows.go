@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -44,16 +45,16 @@ type peakRowKey struct {
 }
 
 // row is the one for what an allocation stands for.
-func (r *peakRows) row(a *allocation, stack *event.Stack) *peakRow {
-	if a.site = r.page.sites[stackID(stack)]; a.site == nil {
-		a.site = r.page.list.newSite(stack)
-		r.page.sites[stackID(stack)] = a.site
+func (r *peakRows) row(a *alloc.Row, stack *event.Stack) *peakRow {
+	if a.Site = r.page.sites[alloc.StackID(stack)]; a.Site == nil {
+		a.Site = r.page.list.NewSite(stack)
+		r.page.sites[alloc.StackID(stack)] = a.Site
 	}
 	k := peakRowKey{text: r.page.key(a)}
 	var calls []string
 	if r.page.by == "stack" {
-		calls = page.Callers(a.site.stack.Frames())
-		k.pid, k.callers = a.pid, strings.Join(calls, "\n")
+		calls = page.Callers(a.Site.Stack.Frames())
+		k.pid, k.callers = a.PID, strings.Join(calls, "\n")
 	}
 	at, ok := r.index[k]
 	if !ok {
@@ -65,32 +66,32 @@ func (r *peakRows) row(a *allocation, stack *event.Stack) *peakRow {
 }
 
 // key is what an allocation is counted as.
-func (p *peakPage) key(a *allocation) string {
+func (p *peakPage) key(a *alloc.Row) string {
 	switch p.by {
 	case "chip": // the peak is of one chip: what else it is on is to be told
 		switch {
-		case a.region == event.CB:
+		case a.Region == event.CB:
 			return "each chip's own"
-		case len(a.devices) == 1:
+		case len(a.Devices) == 1:
 			return "this chip alone"
 		}
-		return page.Chips(a.devices)
+		return page.Chips(a.Devices)
 	case "process":
-		return p.process(a.pid)
+		return p.process(a.PID)
 	case "op", "file", "component":
-		if a.before {
-			return p.list.title(&allocation{before: true, site: &site{}}, "")
+		if a.BeforeAttach {
+			return p.list.Title(&alloc.Row{BeforeAttach: true, Site: &alloc.Site{}}, "")
 		}
 	}
-	grouping := groupingOf(p.by)
-	return grouping.keys(p.list, a)[0]
+	grouping := alloc.GroupingOf(p.by)
+	return grouping.Keys(p.list, a)[0]
 }
 
 // process is what a process is called, also one that ended.
 func (p *peakPage) process(pid int) string {
 	name := ""
-	for i := range p.list.snap.Processes {
-		if one := &p.list.snap.Processes[i]; one.PID == pid && (name == "" || one.Exit == nil) {
+	for i := range p.list.Snap.Processes {
+		if one := &p.list.Snap.Processes[i]; one.PID == pid && (name == "" || one.Exit == nil) {
 			name = " " + page.ProcessName(one)
 		}
 	}
@@ -110,8 +111,8 @@ func (p *peakPage) holderRows(peak *aggregate.RegionPeak) []peakRow {
 	rows := &peakRows{page: p, index: make(map[peakRowKey]int)}
 	for i := range peak.Holders {
 		h := &peak.Holders[i]
-		row := rows.row(&allocation{
-			devices: h.Devices, region: peak.Region, pid: h.PID, before: h.BeforeAttach, layout: h.Layout.String(),
+		row := rows.row(&alloc.Row{
+			Devices: h.Devices, Region: peak.Region, PID: h.PID, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(),
 		}, h.Stack)
 		row.count += h.Count
 		row.bytes += h.Bytes
@@ -125,8 +126,8 @@ func (p *peakPage) programRows(peak *aggregate.RegionPeak) []peakRow {
 	rows := &peakRows{page: p, index: make(map[peakRowKey]int)}
 	for i := range peak.Programs {
 		g := &peak.Programs[i]
-		row := rows.row(&allocation{
-			devices: []int{peak.Device}, region: event.CB, pid: g.PID, before: g.BeforeAttach, layout: g.Kind.String(),
+		row := rows.row(&alloc.Row{
+			Devices: []int{peak.Device}, Region: event.CB, PID: g.PID, BeforeAttach: g.BeforeAttach, Layout: g.Kind.String(),
 		}, g.Stack)
 		if row.programs == nil {
 			row.programs = make(map[peakProgram]uint64)

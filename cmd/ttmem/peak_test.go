@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,22 +16,14 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
-// at is a call stack of an operation, with a line for each of the user's calls,
-// innermost first.
-func at(op string, lines ...int) *event.Stack {
-	frames := []event.Frame{{Kind: event.Native, Name: "func_create<" + op + ">"}}
-	for _, line := range lines {
-		frames = append(frames, event.Frame{Kind: event.Python, Name: fmt.Sprintf("call_%d", line), File: "/home/someone/a/model.py", Line: line})
-	}
-	return event.StackOf(frames)
-}
-
 var (
-	heldAt = at("ttnn.empty", 10, 20)
-	opAt   = at("ttnn.tril", 15, 21)
+	heldAt = pagetest.At("ttnn.empty", 10, 20)
+	opAt   = pagetest.At("ttnn.tril", 15, 21)
 )
 
 // opened is an N150-like device on each of the chips.
@@ -80,7 +71,7 @@ func modelEvents(chips ...int) []event.Event {
 	}
 }
 
-func pageOf(t *testing.T, by string, filter dumpFilter, events ...event.Event) *peakPage {
+func pageOf(t *testing.T, by string, filter alloc.Filter, events ...event.Event) *peakPage {
 	t.Helper()
 	peaks := aggregate.New()
 	for i := range events {
@@ -100,7 +91,7 @@ func (p *peakPage) text(layout page.Layout, n int) string {
 }
 
 func TestAPeakPageSaysWhenAndOfWhat(t *testing.T) {
-	text := pageOf(t, "stack", dumpFilter{}, modelEvents(0)...).text(page.Layout{Width: 80}, 10)
+	text := pageOf(t, "stack", alloc.Filter{}, modelEvents(0)...).text(page.Layout{Width: 80}, 10)
 	for _, want := range []string{
 		"model.ttmem, over 1.000 s",
 		"DRAM  chip 0\n peak 1.5 MiB, 13% of 12.0 MiB, at 0.301 s\n",
@@ -120,23 +111,23 @@ func TestAPeakPageSaysWhenAndOfWhat(t *testing.T) {
 func TestProgramsAtAPeakAreNotAdded(t *testing.T) {
 	events := modelEvents(0)
 	events[9], events[10] = placed(450, 2, 1024, heldAt, 0), placed(500, 1, 4096, opAt, 0)
-	p := pageOf(t, "process", dumpFilter{}, events...)
+	p := pageOf(t, "process", alloc.Filter{}, events...)
 	qt.Check(t, qt.StringContains(p.text(page.Layout{Width: 80}, 10), "    4.0 KiB   67%         2  PID 7 python model.py (2 programs)\n"))
-	qt.Check(t, qt.StringContains(pageOf(t, "stack", dumpFilter{}, events...).text(page.Layout{Width: 80}, 10), "these do not add up"))
+	qt.Check(t, qt.StringContains(pageOf(t, "stack", alloc.Filter{}, events...).text(page.Layout{Width: 80}, 10), "these do not add up"))
 }
 
 func TestAPeakPageFitsItsTerminal(t *testing.T) {
 	events := modelEvents(0)
-	deep := at("ttnn.experimental.nlp_create_qkv_heads_decode", 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112)
+	deep := pagetest.At("ttnn.experimental.nlp_create_qkv_heads_decode", 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112)
 	events = append(events[:6:6], append([]event.Event{buffered(305, 99, 900, deep, 0)}, events[6:]...)...)
-	long := at("ttnn::operations::"+strings.Repeat("experimental::", 5)+"create", 10, 20)
+	long := pagetest.At("ttnn::operations::"+strings.Repeat("experimental::", 5)+"create", 10, 20)
 	for id := range 32 { // chips that are not alike, of two processes
 		events = append(events, opened(8, id), buffered(uint64(700+id), uint64(1000+id), uint64(100+id), long, id))
 		events[len(events)-1].PID = 8
 	}
 	for _, columns := range []int{40, 60, 80, 120, 250} {
 		for _, ascii := range []bool{false, true} {
-			text := pageOf(t, "stack", dumpFilter{}, events...).text(page.Layout{Painter: page.Painter{ASCII: ascii}, Width: columns}, 1)
+			text := pageOf(t, "stack", alloc.Filter{}, events...).text(page.Layout{Painter: page.Painter{ASCII: ascii}, Width: columns}, 1)
 			for line := range strings.Lines(text) {
 				qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%d: %q", columns, line))
 				for _, r := range line {
@@ -152,7 +143,7 @@ func TestChipsThatAreAlikeAreOne(t *testing.T) {
 	for id := range 32 {
 		chips = append(chips, id)
 	}
-	one, all := pageOf(t, "stack", dumpFilter{}, modelEvents(0)...), pageOf(t, "stack", dumpFilter{}, modelEvents(chips...)...)
+	one, all := pageOf(t, "stack", alloc.Filter{}, modelEvents(0)...), pageOf(t, "stack", alloc.Filter{}, modelEvents(chips...)...)
 	layout := page.Layout{Width: 80}
 	qt.Check(t, qt.Equals(strings.ReplaceAll(all.text(layout, 10), "chips 0-31 (each)", "chip 0"), one.text(layout, 10)))
 }
@@ -162,7 +153,7 @@ func TestTheTimelineOfAlikeChipsIsOfAll(t *testing.T) {
 	// each has more for a while, by another amount
 	more := events[:4:4]
 	more = append(more, buffered(250, 30, 256, heldAt, 0), freed(260, 30), buffered(270, 31, 128, heldAt, 1), freed(280, 31))
-	p := pageOf(t, "stack", dumpFilter{regions: []event.Region{event.DRAM}}, append(more, events[4:]...)...)
+	p := pageOf(t, "stack", alloc.Filter{Regions: []event.Region{event.DRAM}}, append(more, events[4:]...)...)
 	qt.Assert(t, qt.HasLen(p.regions, 1))
 	c := p.regions[0]
 	qt.Check(t, qt.DeepEquals(c.ids, []int{0, 1}))
@@ -178,12 +169,12 @@ func TestChipsThatAreUnlikeFitToo(t *testing.T) {
 	for id := range 32 {
 		events = append(events, opened(7, id), buffered(uint64(10+id), uint64(id), uint64(100+id), heldAt, id))
 	}
-	p := pageOf(t, "stack", dumpFilter{}, events...)
+	p := pageOf(t, "stack", alloc.Filter{}, events...)
 	text := p.text(page.Layout{Width: 80}, 10)
 	qt.Check(t, qt.IsTrue(strings.Count(text, "\n") < 45), qt.Commentf("%s", text))
 	qt.Check(t, qt.StringContains(text, "DRAM  chip 31\n peak 131.0 KiB"))
 	qt.Check(t, qt.StringContains(text, "and 22 chips more, from 100.0 KiB to 121.0 KiB"))
-	chosen := pageOf(t, "stack", dumpFilter{devices: []int{3, 4, 5, 6}}, events...).text(page.Layout{Width: 80}, 10)
+	chosen := pageOf(t, "stack", alloc.Filter{Devices: []int{3, 4, 5, 6}}, events...).text(page.Layout{Width: 80}, 10)
 	qt.Check(t, qt.Equals(strings.Count(chosen, "ttnn.empty"), 4))
 }
 
@@ -197,7 +188,7 @@ func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
 	for e := range state.Checkpoint() {
 		peaks.Apply(e)
 	}
-	p, err := newPeakPage(peaks, &watched{of: "model.ttmem"}, dumpFilter{}, nil, "stack")
+	p, err := newPeakPage(peaks, &watched{of: "model.ttmem"}, alloc.Filter{}, nil, "stack")
 	qt.Assert(t, qt.IsNil(err))
 	text := strings.Join(strings.Fields(p.text(page.Layout{Width: 80}, 10)), " ")
 	qt.Check(t, qt.StringContains(text, "DRAM chip 0 Its highest peak was 1.5 MiB, 13% of 12.0 MiB, 0.699 s before what is shown here begins: "+
@@ -218,7 +209,7 @@ func TestWhatIsCountedTogether(t *testing.T) {
 		"process":   {"PID 7 "},
 		"chip":      {"this chip alone"},
 	} {
-		p := pageOf(t, by, dumpFilter{regions: []event.Region{event.DRAM}}, events...)
+		p := pageOf(t, by, alloc.Filter{Regions: []event.Region{event.DRAM}}, events...)
 		var keys []string
 		var sum uint64
 		for _, row := range p.regions[0].rows {
@@ -234,7 +225,7 @@ func TestEachProcessHasItsOwnPeak(t *testing.T) {
 	events := modelEvents(0)
 	other := buffered(700, 1, 100, opAt, 0)
 	other.PID, other.Comm = 8, "other"
-	text := pageOf(t, "stack", dumpFilter{}, append(events, opened(8, 0), other)...).text(page.Layout{Width: 120}, 10)
+	text := pageOf(t, "stack", alloc.Filter{}, append(events, opened(8, 0), other)...).text(page.Layout{Width: 120}, 10)
 	qt.Check(t, qt.StringContains(text, " PID 7 python model.py · DRAM 1.5 MiB at 0.301 s · L1 per core 6.0 KiB at 0.500 s\n"))
 	qt.Check(t, qt.StringContains(text, " PID 8 other · DRAM 100.0 KiB at 0.700 s\n"))
 	qt.Check(t, qt.StringContains(text, "PID 7 · ttnn.empty"))
@@ -242,15 +233,15 @@ func TestEachProcessHasItsOwnPeak(t *testing.T) {
 
 func TestNothingIsSaid(t *testing.T) {
 	layout := page.Layout{Width: 80}
-	qt.Check(t, qt.Equals(pageOf(t, "stack", dumpFilter{}, opened(7, 0)).text(layout, 10), "Nothing was allocated in model.ttmem.\n"))
-	p := pageOf(t, "stack", dumpFilter{regions: []event.Region{event.Trace}}, modelEvents(0)...)
+	qt.Check(t, qt.Equals(pageOf(t, "stack", alloc.Filter{}, opened(7, 0)).text(layout, 10), "Nothing was allocated in model.ttmem.\n"))
+	p := pageOf(t, "stack", alloc.Filter{Regions: []event.Region{event.Trace}}, modelEvents(0)...)
 	qt.Check(t, qt.StringContains(p.text(layout, 10), "Nothing of that was allocated in model.ttmem"))
 	qt.Check(t, qt.IsNil(p.writeSVG(io.Discard)))
 }
 
 func TestPeaksAsJSONHaveEverything(t *testing.T) {
 	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(pageOf(t, "op", dumpFilter{}, modelEvents(0, 1)...).writeJSON(&b)))
+	qt.Assert(t, qt.IsNil(pageOf(t, "op", alloc.Filter{}, modelEvents(0, 1)...).writeJSON(&b)))
 	var doc peakDocument
 	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &doc)))
 	qt.Assert(t, qt.HasLen(doc.Peaks, 2))
@@ -273,7 +264,7 @@ func TestPeaksAsJSONHaveEverything(t *testing.T) {
 }
 
 func TestThePictureIsWholeAndEscaped(t *testing.T) {
-	p := pageOf(t, "stack", dumpFilter{}, append(modelEvents(0), buffered(900, 50, 4096, at("ttnn.<b>&", 5), 0))...)
+	p := pageOf(t, "stack", alloc.Filter{}, append(modelEvents(0), buffered(900, 50, 4096, pagetest.At("ttnn.<b>&", 5), 0))...)
 	p.of = `<script>"x"&`
 	var b bytes.Buffer
 	qt.Assert(t, qt.IsNil(p.writeSVG(&b)))
@@ -336,11 +327,11 @@ func TestWhatIsWatchedGoesOnUntilTheEndOfTheWatch(t *testing.T) {
 		peaks.Apply(&e)
 	}
 	for _, live := range []bool{false, true} {
-		p, err := newPeakPage(peaks, &watched{of: "this host", live: live}, dumpFilter{}, nil, "stack")
+		p, err := newPeakPage(peaks, &watched{of: "this host", live: live}, alloc.Filter{}, nil, "stack")
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(p.endNs >= now, live))
 	}
-	p, err := newPeakPage(peaks, &watched{of: "model.ttmem", endNs: now + 5e9}, dumpFilter{}, nil, "stack")
+	p, err := newPeakPage(peaks, &watched{of: "model.ttmem", endNs: now + 5e9}, alloc.Filter{}, nil, "stack")
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.Equals(p.endNs, now+5e9)) // nothing happened before the recording's end
 }

@@ -199,13 +199,13 @@ func (p *peakPage) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak
 	if n > 0 && len(rows) > n {
 		shown = rows[:n]
 	}
-	head := page.Right("bytes", sizeColumns) + page.Right("%", 5) + page.Right(noun, 11)
+	head := page.Right("bytes", page.SizeColumns) + page.Right("%", 5) + page.Right(noun, 11)
 	fmt.Fprintln(out, layout.Paint(page.Dim, head+"  "+p.by))
 	for i := range shown {
 		row := &shown[i]
-		line := page.Right(c.format(row.bytes), sizeColumns) + page.Right(page.Percent(row.bytes, whole), 6) + page.Right(fmt.Sprint(row.count), 10) + "  "
+		line := page.Right(c.format(row.bytes), page.SizeColumns) + page.Right(page.Percent(row.bytes, whole), 6) + page.Right(fmt.Sprint(row.count), 10) + "  "
 		title := strings.ReplaceAll(row.key, " · ", layout.Separator())
-		if p.by == "stack" && len(p.list.snap.Processes) > 1 {
+		if p.by == "stack" && len(p.list.Snap.Processes) > 1 {
 			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.Separator(), title)
 		}
 		if len(row.programs) > 1 {
@@ -229,9 +229,9 @@ func (p *peakPage) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak
 		for i := range more {
 			bytes, count = bytes+more[i].bytes, count+more[i].count
 		}
-		line := page.Right(c.format(bytes), sizeColumns) + page.Right(page.Percent(bytes, whole), 6)
+		line := page.Right(c.format(bytes), page.SizeColumns) + page.Right(page.Percent(bytes, whole), 6)
 		if more[0].programs != nil {
-			line = page.Right("", sizeColumns+6) // they do not add up
+			line = page.Right("", page.SizeColumns+6) // they do not add up
 		}
 		line += page.Right(fmt.Sprint(count), 10) + "  "
 		text := fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more)))
@@ -251,7 +251,7 @@ func (p *peakPage) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*
 	fmt.Fprintln(out)
 	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--chip N: of what)")
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
-		line := page.Right(c.format(c.Bytes), sizeColumns) + page.Right(page.Percent(c.Bytes, c.CapacityBytes), 6) +
+		line := page.Right(c.format(c.Bytes), page.SizeColumns) + page.Right(page.Percent(c.Bytes, c.CapacityBytes), 6) +
 			page.Right(page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
 		if page.Width(line)+2+page.Width(c.chips()) > layout.Width {
 			fmt.Fprintln(out, line)
@@ -286,8 +286,8 @@ func (p *peakPage) writeProcesses(out *bufio.Writer, layout page.Layout) {
 		bytes uint64
 	}
 	var owners []owner
-	for i := range p.list.snap.Processes {
-		one := &p.list.snap.Processes[i]
+	for i := range p.list.Snap.Processes {
+		one := &p.list.Snap.Processes[i]
 		o := owner{}
 		for _, region := range peakRegions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {

@@ -15,6 +15,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page/dump"
+	"ttmem/cmd/ttmem/page/memmap"
 )
 
 // A shownPeak is what a command says of the peak of a region of a chip.
@@ -136,13 +138,13 @@ func inRegion(region string, perBank, banks uint64) uint64 {
 // of the core where they take most.
 func peaksOfDump(t *testing.T, file string) (buffers, perBank shownPeaks, statics map[int]uint64) {
 	t.Helper()
-	var d dumpList
+	var d dump.Document
 	jsonOf(t, &d, "dump", "--at", "peak", "--json", file)
 	buffers, perBank, statics = make(shownPeaks), make(shownPeaks), make(map[int]uint64)
 	for _, b := range d.Buffers {
 		for _, id := range b.Devices {
 			at := chipRegion{id, b.Region}
-			time := d.timeOf(at)
+			time := listedAt(&d, at)
 			if b.AgeNs != nil { // those from before the attach have none
 				qt.Check(t, qt.Equals(b.SinceNs+*b.AgeNs, time))
 			}
@@ -182,8 +184,8 @@ func peaksOfDump(t *testing.T, file string) (buffers, perBank shownPeaks, static
 	return buffers, perBank, statics
 }
 
-// timeOf is when a region of a chip is listed.
-func (d *dumpList) timeOf(at chipRegion) uint64 {
+// listedAt is when a region of a chip is listed.
+func listedAt(d *dump.Document, at chipRegion) uint64 {
 	for _, m := range d.Moments {
 		if slices.Contains(m.Devices, at.device) && slices.Contains(m.Regions, at.region) {
 			return m.TimeNs
@@ -195,7 +197,7 @@ func (d *dumpList) timeOf(at chipRegion) uint64 {
 // peaksOfMap are those of buffers, of one bank.
 func peaksOfMap(t *testing.T, file string) shownPeaks {
 	t.Helper()
-	var d mapDocument
+	var d memmap.Document
 	jsonOf(t, &d, "map", "--at", "peak", "--json", file)
 	peaks := make(shownPeaks)
 	for _, r := range d.Regions {

@@ -1,327 +1,292 @@
 package main
 
 import (
-	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"slices"
-	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page"
+	"ttmem/aggregate/analyze"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page/report"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
-// reportOptions say how a report is to look. The zero value is 80 columns of
-// ASCII without colours.
-type reportOptions struct {
-	// Width is the number of columns, 80 where it is 0.
-	Width int
-	// Whole lets names and commands run over the width, where else they are cut.
-	Whole bool
-	// Live is for what goes on: what is allocated is so now, and not at the end.
-	Live bool
-	// Own is for a user who is shown his own processes alone.
-	Own bool
-	// PID is the process that all is of; 0: it is of all.
-	PID int
-	// Older says that there is an older part of the recording; "" where there is none.
-	Older string
-	// Color allows colours.
-	Color bool
-	// Unicode allows bars of block characters.
-	Unicode bool
+func newReport() *cobra.Command {
+	var o reportCommand
+	var pids []int
+	c := &cobra.Command{
+		Use:   "report [FILE]",
+		Short: "Show the report of a recording, or of what ttmem serve sees",
+		Long: `Prints how much of each chip's memory the processes of a recording used, at the peak and at
+the end.
+
+FILE is a recording, or a file of ttmem run --events; - is a recording on standard input.
+Without it the host's service (ttmem serve) is asked. docs/profiles.md explains flame graphs,
+pprof and folded stacks, docs/events.md events and JSON.`,
+		Example: `  ttmem report model.ttmem
+  ttmem report model.ttmem -p 4242
+  ttmem report model.ttmem --json | jq .devices
+  ttmem report model.ttmem --flamegraph memory.html
+  ttmem report model.ttmem --pprof memory.pb.gz
+  go tool pprof -top -cum -lines -show='\.py' -sample_index=peak_space memory.pb.gz
+  ttmem report model.ttmem --folded memory.folded --folded-value live-bytes`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return errors.New("one recording at a time: ttmem report model.ttmem")
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			for _, o.pid = range pids {
+				if o.pid <= 0 {
+					return fmt.Errorf("-p %d: not a process id", o.pid)
+				}
+			}
+			if len(pids) > 1 {
+				return errors.New("report takes one process, or shows all: give -p once")
+			}
+			if len(args) == 0 {
+				return reportService(c, &o)
+			}
+			if c.Flags().Changed(flags.Socket) {
+				return errors.New("a file and --socket: give one of them")
+			}
+			return showReport(&o, args[0])
+		},
+	}
+	o.register(c)
+	o.exports.Register(c)
+	flags.PIDs(c, &pids)
+	flags.Takes(c, flags.Socket)
+	c.ValidArgsFunction = completeRecordings
+	return c
 }
 
-// report is a report that is being written.
-type report struct {
-	page.Painter
-	strings.Builder
-	snap *aggregate.Snapshot
-	reportOptions
-	columns tableColumns
-	// end is when it is that something is allocated.
-	end string
+// A reportCommand is what a report that is asked for is of.
+type reportCommand struct {
+	sessionOptions
+	pid int // 0: of all
 }
 
-// textColumns is the width beyond which sentences are not to run.
-const textColumns = 100
-
-// writeReport writes what the snapshot tells, for people: the most that each
-// region of each chip had in use and what it has at the end, then processes,
-// what they hold or left behind, and failures. Lost events are told first and last.
-func writeReport(w io.Writer, s *aggregate.Snapshot, o reportOptions) error {
-	o.Width = cmp.Or(o.Width, 80)
-	r := &report{
-		Painter: page.Painter{Color: o.Color, ASCII: !o.Unicode}, snap: s,
-		reportOptions: o, columns: columnsFor(o.Width), end: "at the end",
+// of is the part of the snapshot that is asked for, which is from where.
+func (o *reportCommand) of(snapshot *aggregate.Snapshot, from string) (*aggregate.Snapshot, error) {
+	if o.pid == 0 {
+		return snapshot, nil
 	}
-	if o.Live {
-		r.end = "now"
+	one := analyze.ForProcess(snapshot, o.pid)
+	if one == nil {
+		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", o.pid, from)
 	}
-	r.heading()
-	r.warnLost()
-	r.devices()
-	r.processes()
-	r.held()
-	r.failures()
-	r.notes()
-	if s.LostEvents() > 0 {
-		r.WriteByte('\n')
-		r.warnLost()
-	}
-	_, err := io.WriteString(w, r.String())
-	return err
+	return one, nil
 }
 
-// line writes one line, without blanks at its end.
-func (r *report) line(parts ...string) {
-	r.WriteString(strings.TrimRight(strings.Join(parts, ""), " "))
-	r.WriteByte('\n')
-}
-
-// cut cuts what is too long for the columns that are left, where that is wanted.
-func (r *report) cut(s string, columns int) string {
-	if r.Whole {
-		return s
-	}
-	return page.Truncate(s, columns, r.Pick("…", "~"))
-}
-
-func (r *report) heading() {
-	title, about := "Device memory", ""
-	if r.PID > 0 {
-		title += fmt.Sprintf(" of PID %d", r.PID)
-	}
-	if ns, ok := r.traced(); ok {
-		about = " over " + page.Seconds(ns)
-	}
-	if r.Live {
-		title += " now"
-		about = strings.Replace(about, " over ", ", traced for ", 1)
-	}
-	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
-	if r.Own && r.PID == 0 {
-		r.line(r.Paint(page.Dim, "Chips with what all users have of them; of the processes only your own."))
-	}
-}
-
-// traced is for how long there was something to trace, in ns.
-func (r *report) traced() (ns uint64, ok bool) {
-	first := page.FirstNs(r.snap, r.Live)
-	return r.snap.TimeNs - min(first, r.snap.TimeNs), first > 0
-}
-
-// warnLost says loudly that the figures are wrong, where they may be.
-func (r *report) warnLost() {
-	n := r.snap.LostEvents()
-	if n == 0 {
-		return
-	}
-	var causes []string
-	for cause, count := range r.snap.Lost {
-		if len(r.snap.Lost) == 1 {
-			causes = append(causes, page.Clean(cause))
-		} else {
-			causes = append(causes, fmt.Sprintf("%d: %s", count, page.Clean(cause)))
+// reportService prints what the host's service sees.
+func reportService(c *cobra.Command, o *reportCommand) error {
+	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
+		if c.Flags().Changed(flag) {
+			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
 		}
 	}
-	slices.Sort(causes)
-	text := fmt.Sprintf("totals may be too low: %s lost (%s)", page.Count(n, "event"), strings.Join(causes, ", "))
-	for i, line := range page.Wrap(text, r.Width-3) {
-		mark := r.Pick("⚠  ", "!! ")
-		if i > 0 {
-			mark = "   "
-		}
-		r.line(r.Paint(page.BoldRed, mark+line))
+	socket, _ := flags.SocketOf(c)
+	client, err := service.Dial(socket)
+	if errors.Is(err, service.ErrNone) {
+		return fmt.Errorf("%w, or give a recording: ttmem report FILE", err)
 	}
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	snapshot, err := client.Snapshot(c.Context())
+	if err != nil {
+		return err
+	}
+	present, err := presentOfService(c.Context(), client, socket)
+	if err != nil {
+		return err
+	}
+	snapshot, err = o.of(atOnce(snapshot, present, os.Geteuid() == 0), "what the service sees")
+	if err != nil {
+		return err
+	}
+	how := report.Options{PID: o.pid, Live: !over(snapshot, o.pid), Own: os.Geteuid() != 0}
+	return printAsked(os.Stdout, snapshot, o.output.json, how)
 }
 
-// devices writes a table for each chip, or for all chips whose tables are the
-// same.
-func (r *report) devices() {
-	if len(r.snap.Devices) == 0 {
-		r.line()
-		if r.snap.Reading || r.snap.LostEvents() > 0 {
-			r.line("No device memory was seen yet.")
-		} else {
-			r.line("No device memory was seen: no traced program opened a device.")
-		}
-		return
-	}
-	type group struct {
-		table string
-		name  string
-		ids   []int
-	}
-	var groups []group
-	for i := range r.snap.Devices {
-		d := &r.snap.Devices[i]
-		name := r.deviceName(d)
-		table := r.deviceTable(d)
-		at := slices.IndexFunc(groups, func(g group) bool { return g.table == table && g.name == name })
-		if at < 0 {
-			at = len(groups)
-			groups = append(groups, group{table: table, name: name})
-		}
-		groups[at].ids = append(groups[at].ids, d.ID)
-	}
-	for _, g := range groups {
-		title := page.Chips(g.ids)
-		if len(g.ids) > 1 {
-			title += " (each)"
-		}
-		r.line()
-		r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, g.name))
-		r.WriteString(g.table)
-	}
+// over reports whether the process of the snapshot has ended: there is no now of it.
+func over(of *aggregate.Snapshot, pid int) bool {
+	return pid > 0 && !slices.ContainsFunc(of.Processes, func(p aggregate.Process) bool { return p.Exit == nil })
 }
 
-func (r *report) deviceName(d *aggregate.Device) string {
-	name := ""
-	for _, part := range []string{d.Board, d.Arch} {
-		if part != "" {
-			name += r.Pick(" · ", " - ") + page.Clean(part)
+// atOnce is what the service has shown, as it is with the state that it told after, so
+// that all figures are of one moment. Root is told all of it. Others are told of their own
+// processes: what all users have of a chip is only in what was shown.
+func atOnce(shown *aggregate.Snapshot, p *present, root bool) *aggregate.Snapshot {
+	of := p.WithHolders(p.Snapshot())
+	now := *shown
+	now.Processes, now.TimeNs = of.Processes, p.nowNs
+	if !root {
+		return &now
+	}
+	of.TimeNs, of.BeganNs, of.Stacks, of.Reading = p.nowNs, shown.BeganNs, shown.Stacks, shown.Reading
+	return of
+}
+
+// printAsked prints a report that was asked for.
+func printAsked(to *os.File, snapshot *aggregate.Snapshot, asJSON bool, how report.Options) error {
+	if asJSON {
+		return json.NewEncoder(os.Stdout).Encode(snapshot)
+	}
+	return report.Write(to, snapshot, term.LayoutFor(to), how)
+}
+
+// showReport makes everything that is asked for from a file.
+func showReport(o *reportCommand, path string) error {
+	// before anything is opened for writing
+	if err := checkOutputs(o.sessionOptions, path); err != nil {
+		return err
+	}
+	r, err := openRecorded(path)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if r.private {
+		output.KeepPrivate() // what is made of it is for whom it is
+	}
+	var lines *output.Events
+	if o.output.events != "" {
+		if lines, err = output.CopyEvents(o.output.events); err != nil {
+			return err
 		}
 	}
-	return name
-}
-
-// A row is one line of a chip's table; what is empty stays blank. Bar and percent are of
-// the peak, and of what goes on of end: each stands beside its figure.
-type row struct {
-	label, bar, percent, peak, capacity, end, count string
-	style                                           page.Style
-}
-
-func (r *report) deviceTable(d *aggregate.Device) string {
-	t := &report{Painter: r.Painter, reportOptions: r.reportOptions, columns: r.columns, end: r.end}
-	// L1 alone is of each core.
-	t.row(row{label: "in all banks", peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: page.Dim})
-	regions := &d.Regions
-	t.region("DRAM", &regions.DRAM)
-	if k := &regions.Kernel; k.PeakDRAMBytes > 0 {
-		t.row(row{label: "  kernels", peak: page.Bytes(k.PeakDRAMBytes), end: page.Bytes(k.DRAMBytes), style: page.Dim})
+	defer lines.Discard()
+	x, err := output.NewExporter(o.exports)
+	if err != nil {
+		return err
 	}
-	t.l1(d)
-	for _, small := range []event.Region{event.L1Small, event.Trace, event.SystemMemory} {
-		// A region that nobody reserved is not worth a line, nor is the host's
-		// memory until it is used.
-		b := regions.Banked(small)
-		if b.PeakBytes > 0 || b.CapacityBytes > 0 && small != event.SystemMemory {
-			t.region(small.String(), b)
+	defer x.Close()
+	if x != nil {
+		x.Options.Begun = r.created // not now
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var failure error // of lines
+	if lines == nil && x == nil {
+		if _, err := r.last(); err != nil {
+			return err
 		}
 	}
-	t.sharers(d)
-	return t.String()
-}
-
-// row writes the row, with the label in its style.
-func (r *report) row(w row) {
-	c := &r.columns
-	bar := ""
-	if c.bar > 0 {
-		bar = " " + cmp.Or(w.bar, page.Left("", c.bar))
+	state := aggregate.New()
+	state.Begin(r.began)
+	var only sourceOptions
+	profiled := state
+	if o.pid > 0 {
+		only.pids = []int{o.pid}
+		profiled = aggregate.New() // of this process alone, as if there were no other
 	}
-	// what has no column is left out
-	figures := func(st page.Style, s string, n int) string {
-		if n == 0 {
-			return ""
+	if x != nil {
+		profiled.KeepSites()
+	}
+	events, damage := r.play(reading, applying(state, only.ofPIDs(func(e *event.Event) {
+		if lines != nil && failure == nil {
+			lines.Add(e)
+			if lines.Full() {
+				if failure = lines.Flush(); failure != nil {
+					cancel()
+				}
+			}
 		}
-		return r.Paint(st, page.Right(s, n))
-	}
-	end := w.style
-	if w.end == page.Bytes(0) {
-		end = page.Dim
-	}
-	count := w.style
-	if w.count == "0" {
-		count = page.Dim
-	}
-	peak := w.style
-	if r.Live {
-		w.peak, w.end, peak, end = w.end, w.peak, end, page.Dim
-	}
-	r.line(" ", r.Paint(w.style, page.Left(w.label, labelColumns)), bar,
-		figures(w.style, w.percent, c.percent), figures(peak, w.peak, c.peak),
-		figures(page.Dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
-}
-
-// region writes the row of a region with banks.
-func (r *report) region(label string, b *aggregate.Region) {
-	drawn, capacity := b.PeakBytes, b.PeakCapacityBytes
-	if r.Live {
-		drawn = b.AllocatedBytes
-	}
-	if r.Live || b.PeakBytes == 0 {
-		capacity = b.CapacityBytes
-	}
-	w := row{
-		label: label, bar: r.Bar(drawn, capacity, r.columns.bar),
-		percent: page.Percent(drawn, capacity), peak: page.Bytes(b.PeakBytes),
-		capacity: "unknown", end: page.Bytes(b.AllocatedBytes), count: fmt.Sprint(b.Buffers),
-	}
-	if capacity > 0 {
-		w.capacity = page.Bytes(capacity)
-	}
-	r.row(w)
-}
-
-// l1 writes how the L1 of a core was shared when it was fullest, or of what goes on how
-// it is. The rows below the first are its parts, in the order in which they lie there.
-func (r *report) l1(d *aggregate.Device) {
-	l1, kernel := &d.L1PerCore, &d.Regions.Kernel
-	used := l1.Peak.CBBytes + l1.Peak.BufferBytes
-	cbs, buffers := l1.Peak.CBBytes, l1.Peak.BufferBytes // what is drawn
-	if r.Live {
-		cbs, buffers = l1.CBBytes, l1.BufferBytes
-	}
-	drawn := cbs + buffers
-	var free uint64 // at the peak
-	capacity := "unknown"
-	if l1.CapacityBytes > 0 {
-		capacity = page.KiB(l1.CapacityBytes)
-		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
-	}
-	columns := r.columns.bar
-	g := page.NewGap(cbs, buffers, l1.CapacityBytes, columns)
-	st := page.Level(drawn, l1.CapacityBytes)
-	empty := r.Trough(g.Free)
-	if l1.CapacityBytes == 0 {
-		empty = page.Left("", g.Free)
-	}
-	blank := func(n int) string { return page.Left("", n) }
-
-	r.row(row{
-		label: "L1 per core", bar: r.Base(g, st) + empty + r.Top(g, st),
-		percent: page.Percent(drawn, l1.CapacityBytes), peak: page.KiB(used), capacity: capacity,
-		end: page.KiB(l1.CBBytes + l1.BufferBytes), count: fmt.Sprint(d.Regions.L1.Buffers),
-	})
-	if used > 0 {
-		r.row(row{
-			label: "  CBs, DFBs", bar: r.Base(g, st) + blank(columns-g.Base),
-			percent: page.Percent(cbs, l1.CapacityBytes), peak: page.KiB(l1.Peak.CBBytes),
-			end: page.KiB(l1.CBBytes), style: page.Dim,
-		})
-		if l1.CapacityBytes > 0 {
-			r.row(row{
-				label: "  free", bar: blank(g.Base) + empty + blank(g.Top),
-				percent: page.Percent(l1.CapacityBytes-min(drawn, l1.CapacityBytes), l1.CapacityBytes), peak: page.KiB(free),
-				end: page.KiB(l1.FreeBytes), style: page.Dim,
-			})
+		if x != nil && profiled != state {
+			profiled.Apply(e)
 		}
-		r.row(row{
-			label: "  buffers", bar: blank(columns-g.Top) + r.Top(g, st),
-			percent: page.Percent(buffers, l1.CapacityBytes), peak: page.KiB(l1.Peak.BufferBytes),
-			end: page.KiB(l1.BufferBytes), style: page.Dim,
-		})
+	})), func() {})
+	switch {
+	case ctx.Err() != nil:
+		return term.ErrInterrupted
+	case failure != nil:
+		return failure
+	case damage != nil && events == 0:
+		return damage
+	case damage != nil:
+		term.Warn(damage.Error())
+	case !r.ended():
+		term.Warn(path + " has no end: it is still being written, or its writer was killed, or its disk was full")
 	}
-	// The ring with the kernels' text lies below the banks: it takes nothing of
-	// their capacity.
-	if kernel.PeakBytesPerCore > 0 {
-		r.row(row{
-			label: "Kernel ring", peak: page.KiB(kernel.PeakBytesPerCore),
-			end: page.KiB(kernel.MaxBytesPerCore), bar: r.Paint(page.Dim, page.Left(page.Truncate("outside the banks", columns, ""), columns)),
-		})
+	if lines != nil {
+		if err := lines.Close(); err != nil {
+			return err
+		}
 	}
+	state.Advance(r.over())
+	snapshot := state.WithHolders(state.Snapshot())
+	snapshot.Stacks = r.stacks()
+	if snapshot, err = o.of(snapshot, path); err != nil {
+		return err
+	}
+	to := os.Stdout
+	if o.takesStdout() {
+		to = os.Stderr
+	}
+	if err := printAsked(to, snapshot, o.output.json, report.Options{PID: o.pid, Older: r.older()}); err != nil {
+		return err
+	}
+	if x != nil && !x.Write(profiled.Profile()) {
+		return term.ExitStatus(1)
+	}
+	// to be cut short is no damage: its writer was killed, or its disk was full
+	if damage != nil && !errors.Is(damage, io.ErrUnexpectedEOF) {
+		return term.ExitStatus(1)
+	}
+	return nil
+}
+
+// checkOutputs is an error where writing would destroy what is read, under whatever
+// name.
+func checkOutputs(o sessionOptions, path string) error {
+	in, err := os.Stat(path)
+	if err != nil || !in.Mode().IsRegular() {
+		return nil
+	}
+	if out, err := os.Stdout.Stat(); err == nil && os.SameFile(in, out) {
+		return fmt.Errorf("standard output is %s, the file that is read: write to another", path)
+	}
+	targets := append(o.exports.Targets(), output.ExportTarget{Flag: "--events", Path: o.output.events})
+	for _, t := range targets {
+		if out, err := os.Stat(t.Path); err == nil && os.SameFile(in, out) {
+			return fmt.Errorf("%s %s is the file that is read: name another", t.Flag, t.Path)
+		}
+	}
+	return nil
+}
+
+// takesStdout reports whether a file that is asked for is standard output.
+func (o *sessionOptions) takesStdout() bool {
+	out, err := os.Stdout.Stat()
+	if err != nil {
+		return false
+	}
+	for _, t := range append(o.exports.Targets(), output.ExportTarget{Path: o.output.events}) {
+		if t.Path == "-" {
+			return true
+		}
+		if info, err := os.Stat(t.Path); err == nil && os.SameFile(info, out) {
+			return true
+		}
+	}
+	return false
 }

@@ -10,58 +10,21 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
-
-// emptiedRun is a chip that was nearly full, of DRAM and L1, and has little now.
-func emptiedRun() *reportRun {
-	r := newReportRun()
-	r.start(7, "python3 serve.py")
-	r.open(7, "n150", 0)
-	r.alloc(7, event.DRAM, 1<<20, 12, 0)
-	dram := r.alloc(7, event.DRAM, 1000<<20, 12, 0)
-	l1 := r.alloc(7, event.L1, 1200<<10, 64, 0)
-	r.free(7, dram)
-	r.free(7, l1)
-	return r
-}
-
-// TestBarsOfWhatGoesOnAreOfNow: those of what is over are of the peaks.
-func TestBarsOfWhatGoesOnAreOfNow(t *testing.T) {
-	for live, want := range map[bool][]string{
-		true: {
-			" DRAM          #................  <1%   12.0 MiB   12.0 GiB    11.7 GiB        1\n",
-			" L1 per core   .................   0%        0 B 1328.7 KiB  1200.0 KiB        0\n",
-			"   free        ................. 100% 1328.7 KiB              128.7 KiB\n",
-			"     PID  state        DRAM now        peak   L1/core now        peak\n       7  running      12.0 MiB    11.7 GiB           0 B  1200.0 KiB\n",
-		},
-		false: {
-			" DRAM          ################.  98%   11.7 GiB   12.0 GiB    12.0 MiB        1\n",
-			" L1 per core   ..###############  90% 1200.0 KiB 1328.7 KiB         0 B        0\n",
-			"   free        ..                 10%  128.7 KiB             1328.7 KiB\n",
-			"     PID  state       DRAM peak  at the end  L1/core peak  at the end\n       7  running      11.7 GiB    12.0 MiB    1200.0 KiB         0 B\n",
-		},
-	} {
-		text := emptiedRun().report(t, reportOptions{Live: live})
-		for _, line := range want {
-			qt.Check(t, qt.StringContains(text, line))
-		}
-	}
-	// where there is room for one, it is what there is now
-	text := emptiedRun().report(t, reportOptions{Live: true, Width: 60})
-	qt.Check(t, qt.StringContains(text, "     PID  state        DRAM now   L1/core now\n       7  running      12.0 MiB           0 B\n"))
-}
 
 // TestALiveReportIsOfOneMoment: between the two answers of the service something was
 // allocated.
 func TestALiveReportIsOfOneMoment(t *testing.T) {
-	r := emptiedRun()
-	r.state.Begin(5)
-	shown := r.state.Snapshot()
+	r := pagetest.Emptied()
+	r.State.Begin(5)
+	shown := r.State.Snapshot()
 	shown.Reading = true
-	r.from(7, binding("add", "forward", 3), event.DRAM, 1<<20, 1)
-	later := &present{State: aggregate.New(), nowNs: r.now + second}
-	for e := range r.state.Checkpoint() {
+	r.From(7, pagetest.Stack("add", "forward", 3), event.DRAM, 1<<20, 1)
+	later := &present{State: aggregate.New(), nowNs: r.Now + pagetest.Second}
+	for e := range r.State.Checkpoint() {
 		later.Apply(e)
 	}
 	for _, root := range []bool{true, false} {
@@ -70,7 +33,7 @@ func TestALiveReportIsOfOneMoment(t *testing.T) {
 		qt.Check(t, qt.Equals(p.Devices[0].Regions.DRAM.Buffers, 2))
 		qt.Check(t, qt.Equals(p.Held[0].Buffers, 2))
 		qt.Check(t, qt.IsTrue(len(p.Held[0].Holders) > 0))
-		qt.Check(t, qt.Equals(now.TimeNs, r.now+second))
+		qt.Check(t, qt.Equals(now.TimeNs, r.Now+pagetest.Second))
 		qt.Check(t, qt.Equals(now.BeganNs, 5))
 		qt.Check(t, qt.IsTrue(now.Reading))
 		// what others have of a chip is not in what a user is told
@@ -86,7 +49,7 @@ func TestALiveReportIsOfOneMoment(t *testing.T) {
 // TestAReportOfOneProcess: also of one that has ended.
 func TestAReportOfOneProcess(t *testing.T) {
 	alloc := func(pid int, id, perBank uint64) event.Event {
-		e := bufferEvent(event.Alloc, id, event.DRAM, 0x1000*id, perBank, binding("add", "forward", pid), 0)
+		e := pagetest.Buffer(event.Alloc, id, event.DRAM, 0x1000*id, perBank, pagetest.Stack("add", "forward", pid), 0)
 		e.PID = pid
 		return e
 	}
@@ -154,17 +117,8 @@ func TestTheFirstRiseOfWhatRanAlreadyIsExplained(t *testing.T) {
 	found := buffered(200, 1, 512, heldAt, 0)
 	found.BeforeAttach = true
 	start := event.Event{TimeNs: 100, PID: found.PID, Kind: event.ProcessStart, AttachedLate: true}
-	p := pageOf(t, "stack", dumpFilter{}, start, found)
+	p := pageOf(t, "stack", alloc.Filter{}, start, found)
 	text := p.text(page.Layout{Width: 200}, 10)
 	qt.Check(t, qt.StringContains(text, "ran already: its first rise is no allocation, but the reading of what it had from its memory: 1 buffer."))
-	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", dumpFilter{}, start, buffered(200, 1, 512, heldAt, 0)).text(page.Layout{Width: 200}, 10), "ran already")))
-}
-
-func TestStacksOfTheFirstMomentsAreExplained(t *testing.T) {
-	s := emptiedRun().state.Snapshot()
-	s.Stacks = &aggregate.Stacks{Incomplete: map[string]uint64{unknownProcess: 15, "other": 2}}
-	var b strings.Builder
-	qt.Assert(t, qt.IsNil(writeReport(&b, s, reportOptions{Width: 200})))
-	qt.Check(t, qt.StringContains(strings.Join(strings.Fields(b.String()), " "),
-		"note: call stacks that end early: other: 2 note: call stacks that end early: process not known yet (the first moments, before its code was read, or while it unloads some): 15"))
+	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", alloc.Filter{}, start, buffered(200, 1, 512, heldAt, 0)).text(page.Layout{Width: 200}, 10), "ran already")))
 }

@@ -7,11 +7,11 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -181,19 +181,5 @@ func printSnapshot(snapshot *aggregate.Snapshot, asJSON bool) error {
 	if asJSON {
 		return json.NewEncoder(os.Stdout).Encode(snapshot)
 	}
-	return writeReport(os.Stderr, snapshot, reportOptionsFor(os.Stderr))
-}
-
-// reportOptionsFor fits the report to where it is printed.
-func reportOptionsFor(f *os.File) reportOptions {
-	o := reportOptions{Width: 80, Unicode: term.UTF8()}
-	if !term.IsTerminal(f) {
-		o.Whole = true
-		return o
-	}
-	o.Color = os.Getenv("NO_COLOR") == ""
-	if size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ); err == nil && size.Col >= 40 {
-		o.Width = int(size.Col)
-	}
-	return o
+	return report.Write(os.Stderr, snapshot, term.LayoutFor(os.Stderr), report.Options{})
 }

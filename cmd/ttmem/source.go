@@ -259,7 +259,7 @@ func presentOfService(ctx context.Context, client *service.Client, socket string
 		p.others = otherUsers(ctx, client)
 	}
 	if health, err := client.Health(ctx); err == nil && health.Reading {
-		p.notes = append(p.notes, notRead)
+		p.notes = append(p.notes, page.StillReading)
 	}
 	return p, nil
 }

@@ -109,7 +109,7 @@ func topOnce(o *topOptions, view top.Options) error {
 		live.Handle(e)
 	}
 	live.OwnOnly(p.others)
-	if i := slices.Index(p.notes, notRead); i >= 0 { // which the frame says
+	if i := slices.Index(p.notes, page.StillReading); i >= 0 { // which the frame says
 		live.Unread(true)
 		p.notes = slices.Delete(p.notes, i, i+1)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// wheel makes a wheel of files, whose content is their name.
+// wheel makes a wheel of files whose content is their name.
 func wheel(t *testing.T, path string, files ...string) string {
 	t.Helper()
 	qt.Assert(t, qt.IsNil(os.MkdirAll(filepath.Dir(path), 0o755)))

@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// Wheel returns the path of the wheel of a release of ttnn, any release, for
-// static tests that need no installation. Tag is the CPython that the wheel is
-// for, "cp310" or "cp312". It is silent and takes as long as 100 MB take to
-// arrive; the cache keeps the wheel, and it may be deleted.
+// Wheel returns the path of the wheel of any release of ttnn, for static tests that need no
+// installation. Tag is the CPython of the wheel, "cp310" or "cp312". It prints nothing, and
+// takes as long as a download of 100 MB; the cache keeps the wheel, and it may be deleted.
 func Wheel(ctx context.Context, version, tag string) (string, error) {
 	if _, err := parseRelease(version); err != nil {
 		return "", err
@@ -36,7 +35,7 @@ func Wheel(ctx context.Context, version, tag string) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if p, ok := cachedWheel(dir, version, tag); ok { // the one that held the lock made it
+	if p, ok := cachedWheel(dir, version, tag); ok { // another process made it meanwhile
 		return p, nil
 	}
 	tmp := name + ".download"
@@ -49,7 +48,7 @@ func Wheel(ctx context.Context, version, tag string) (string, error) {
 	return to, os.Rename(p, to)
 }
 
-// pythonTag is how wheels spell a version of CPython: cp310 for 3.10.
+// pythonTag is the version of CPython in the name of a wheel: cp310 for 3.10.
 func pythonTag(version string) string { return "cp" + strings.ReplaceAll(version, ".", "") }
 
 func cachedWheel(dir, version, tag string) (string, bool) {
@@ -62,7 +61,7 @@ func cachedWheel(dir, version, tag string) (string, bool) {
 
 // download fetches a wheel into dir, which it empties first.
 func download(ctx context.Context, dir, version, tag string) (string, error) {
-	if err := os.RemoveAll(dir); err != nil { // what an interrupted download left
+	if err := os.RemoveAll(dir); err != nil { // left by an interrupted download
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -72,7 +71,7 @@ func download(ctx context.Context, dir, version, tag string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The interpreter that fetches the wheel need not be the one that it is for.
+	// The interpreter that downloads the wheel may have another version.
 	args := pip("download", "--no-deps", "--implementation=cp", "--abi="+tag,
 		"--python-version="+strings.TrimPrefix(tag, "cp"), "--dest="+dir, "ttnn=="+version)
 	if err := runLogged(ctx, strings.TrimSuffix(dir, ".download")+".log", python, args...); err != nil {

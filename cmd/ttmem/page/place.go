@@ -70,3 +70,47 @@ func JoinCallers(calls []string, layout Layout, limit int) (lines []string) {
 	}
 	return lines
 }
+
+// A Site is a place in a program, as a page names it.
+type Site struct {
+	// Key is the same for sites of the same name.
+	Key string
+	// Calls are the user's calls that led there, innermost first.
+	Calls []string
+	// Caller is set by Distinguish.
+	Caller string
+}
+
+// Distinguish gives sites of the same name the callers in which they differ: the innermost
+// line may be a helper that many call.
+func Distinguish(sites []*Site) {
+	type name struct{ key, caller string }
+	depth := 0
+	for _, s := range sites {
+		depth = max(depth, len(s.Calls))
+	}
+	for at := 1; at < depth; at++ {
+		groups := make(map[name][]*Site)
+		for _, s := range sites {
+			n := name{s.Key, s.Caller}
+			groups[n] = append(groups[n], s)
+		}
+		for _, group := range groups {
+			if !slices.ContainsFunc(group, func(s *Site) bool { return s.call(at) != group[0].call(at) }) {
+				continue
+			}
+			for _, s := range group {
+				if call := s.call(at); call != "" {
+					s.Caller = strings.TrimPrefix(s.Caller+", "+call, ", ")
+				}
+			}
+		}
+	}
+}
+
+func (s *Site) call(at int) string {
+	if at < len(s.Calls) {
+		return s.Calls[at]
+	}
+	return ""
+}

@@ -62,3 +62,6 @@ func ProcessState(p *aggregate.Process) string {
 	}
 	return fmt.Sprintf("exit %d", status.ExitStatus())
 }
+
+// StillReading is said while totals are too low because of what was there before.
+const StillReading = "the memory of processes that ran before ttmem is still being read: what they have allocated is not all counted yet, ask again"

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 )
 
@@ -105,7 +106,7 @@ func (h *Hub) Snapshot(v Viewer) *aggregate.Snapshot {
 	if v.All {
 		return shot
 	}
-	return shot.ForUser(v.UID)
+	return analyze.ForUser(shot, v.UID)
 }
 
 // End ends all followers, who are told that the service has ended.

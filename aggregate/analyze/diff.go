@@ -1,0 +1,110 @@
+package analyze
+
+import (
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// A Part is what one call stack of a process has in one region of the same chips.
+type Part struct {
+	PID    int
+	Stack  *event.Stack // nil if it is not known
+	Region event.Region
+	// Layout is that of buffers. Static is the kind of circular buffers; NotStatic for
+	// buffers.
+	Layout       event.Layout
+	Static       event.StaticKind
+	BeforeAttach bool
+	// Devices are the chips that each is on. They must not be modified.
+	Devices []int
+	// Count is their number, and Bytes the sum over all banks, or all cores, of each of
+	// the chips.
+	Count, Bytes uint64
+}
+
+// A partKey identifies a Part. A recording gives equal stacks equal IDs.
+type partKey struct {
+	pid     int
+	stack   uint64
+	devices string
+	region  event.Region
+	layout  event.Layout
+	static  event.StaticKind
+	before  bool
+}
+
+// Parts are what is compared of one moment. The zero value is empty.
+type Parts struct {
+	index map[partKey]int
+	List  []Part
+}
+
+// AddLive adds what is live in a State, in the selected regions of chips. Circular buffers
+// that are inside an L1 buffer are part of that buffer.
+func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region event.Region) bool) {
+	for _, h := range s.Holdings() {
+		if h.Count == 0 {
+			continue
+		}
+		part := Part{
+			PID: h.PID, Stack: h.Stack, Region: h.Region, Layout: h.Layout, Static: h.Static, BeforeAttach: h.BeforeAttach,
+			Count: h.Count, Bytes: h.Bytes,
+		}
+		if len(h.Devices) == 0 {
+			if selected(aggregate.NoDevice, h.Region) {
+				p.add(part)
+			}
+			continue
+		}
+		var devices []int
+		for _, id := range h.Devices {
+			if selected(id, h.Region) {
+				devices = append(devices, id)
+			}
+		}
+		switch {
+		case len(devices) == 0:
+		case h.Region == event.CB: // those of each chip count
+			for i := range devices {
+				part.Devices = devices[i : i+1]
+				p.add(part)
+			}
+		default:
+			part.Devices = devices
+			p.add(part)
+		}
+	}
+}
+
+// AddUnfreed adds the buffer of a Free if the program did not free it itself: it was freed
+// with its device or its process. The event must have the stack of the allocation, as
+// implied events do.
+func (p *Parts) AddUnfreed(e *event.Event) {
+	if e.Kind != event.Free || e.Reason != event.ReasonDeviceClose && e.Reason != event.ReasonProcessExit {
+		return
+	}
+	p.add(Part{
+		PID: e.PID, Stack: e.Stack, Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach,
+		Devices: e.Devices, Count: 1, Bytes: e.BytesPerBank * uint64(e.Banks),
+	})
+}
+
+func (p *Parts) add(one Part) {
+	key := partKey{
+		pid: one.PID, devices: deviceKey(one.Devices),
+		region: one.Region, layout: one.Layout, static: one.Static, before: one.BeforeAttach,
+	}
+	if one.Stack != nil {
+		key.stack = one.Stack.ID
+	}
+	if i, ok := p.index[key]; ok {
+		p.List[i].Count += one.Count
+		p.List[i].Bytes += one.Bytes
+		return
+	}
+	if p.index == nil {
+		p.index = make(map[partKey]int)
+	}
+	p.index[key] = len(p.List)
+	p.List = append(p.List, one)
+}

@@ -1,0 +1,250 @@
+package analyze
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// A History is a State that also relates each event to earlier ones: which buffer a free
+// ended, and what was at an address before. Besides the State it takes 8 bytes for each
+// live buffer, and a bounded amount for the latest use of some hundred thousand addresses.
+// It is not safe for concurrent use.
+type History struct {
+	*aggregate.State
+	live map[liveKey]*liveRegions
+	// groups are the lists of chips, and groupOf their numbers. lastGroup is the number
+	// of the list last, because most events are about the same chips as the one before.
+	groups    [][]int
+	groupOf   map[string]int32
+	last      []int
+	lastGroup int32
+	places    recent[placeKey, *Use]
+	freed     recent[freedKey, *Use]
+}
+
+// A liveKey is a process and the list of chips that its buffers are on.
+type liveKey struct {
+	pid   int
+	group int32
+}
+
+// liveRegions are the live buffers of a process on the same chips, by region.
+type liveRegions [event.BankedRegions]addressOrder
+
+// minUses is how many uses of addresses a History remembers at least.
+const minUses = 1 << 17
+
+// A placeKey is an address in the banks of a list of chips.
+type placeKey struct {
+	address uint64
+	group   int32
+	region  event.Region
+}
+
+type freedKey struct {
+	pid int
+	id  uint64
+}
+
+// A Use is a buffer that was freed.
+type Use struct {
+	PID                     int
+	BufferID, Address       uint64
+	SizeBytes, BytesPerBank uint64
+	SinceNs, EndNs          uint64
+	BeforeAttach            bool
+	// Stack is its call stack; nil if that is not known.
+	Stack *event.Stack
+}
+
+// A Note relates an event to earlier ones.
+type Note struct {
+	ended, replaced, overlapped aggregate.Buffer
+	// Earlier is the latest use of the address of an Alloc, if it had another size.
+	Earlier *Use
+	// Freed is the earlier end of the buffer of a Free, if it is not live.
+	Freed *Use
+	// Unseen marks a Free of a buffer of which neither the allocation nor an earlier end
+	// is known.
+	Unseen bool
+}
+
+// Ended returns the buffer that a Free ended; nil if there was none.
+func (n *Note) Ended() *aggregate.Held { return n.ended.Held() }
+
+// Replaced returns the buffer that was live already when an Alloc of the same id came, so
+// that the event of its end is missing.
+func (n *Note) Replaced() *aggregate.Held { return n.replaced.Held() }
+
+// Overlapped returns a live buffer that shares addresses with the buffer of an Alloc.
+func (n *Note) Overlapped() *aggregate.Held { return n.overlapped.Held() }
+
+// NewHistory returns a History of a new State.
+func NewHistory() *History {
+	return &History{
+		State: aggregate.New(), live: make(map[liveKey]*liveRegions), groupOf: make(map[string]int32),
+		places: recent[placeKey, *Use]{keep: minUses}, freed: recent[freedKey, *Use]{keep: minUses},
+	}
+}
+
+// Apply applies the events that e implies and then e. It calls then for each of them with
+// its Note. Frees have the fields that State.Complete sets.
+func (h *History) Apply(e *event.Event, then func(*event.Event, *Note)) {
+	for implied := h.Implied(e); implied.Next(); {
+		h.apply(implied.Event(), then)
+	}
+	h.apply(e, then)
+}
+
+func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
+	var n Note
+	switch e.Kind {
+	case event.Alloc:
+		n.replaced = h.Buffer(e.PID, e.BufferID)
+		h.end(n.replaced, e.TimeNs)
+		h.State.Apply(e)
+		h.begin(h.Buffer(e.PID, e.BufferID), &n)
+	case event.Free:
+		h.Complete(e)
+		n.ended = h.Buffer(e.PID, e.BufferID)
+		if n.ended == (aggregate.Buffer{}) {
+			n.Freed = h.freed.get(freedKey{e.PID, e.BufferID})
+			n.Unseen = n.Freed == nil
+		}
+		h.end(n.ended, e.TimeNs)
+		h.State.Apply(e)
+	default:
+		h.State.Apply(e)
+	}
+	then(e, &n)
+}
+
+// begin adds a buffer that was allocated, if its addresses are known.
+func (h *History) begin(b aggregate.Buffer, n *Note) {
+	held := b.Held()
+	if held == nil || held.BytesPerBank == 0 || len(held.Devices) == 0 {
+		return
+	}
+	group := h.group(held.Devices)
+	n.overlapped = h.overlapping(held, group)
+	if u := h.places.get(placeKey{held.Address, group, held.Region}); u != nil && u.BytesPerBank != held.BytesPerBank {
+		n.Earlier = u
+	}
+	key := liveKey{held.PID, group}
+	regions := h.live[key]
+	if regions == nil {
+		regions = &liveRegions{}
+		h.live[key] = regions
+	}
+	regions[held.Region].add(b)
+}
+
+// end remembers the end of a buffer, if there is one.
+func (h *History) end(b aggregate.Buffer, now uint64) {
+	held := b.Held()
+	if held == nil {
+		return
+	}
+	u := &Use{
+		PID: held.PID, BufferID: held.BufferID, Address: held.Address, SizeBytes: held.SizeBytes, BytesPerBank: held.BytesPerBank,
+		SinceNs: held.SinceNs, EndNs: now, BeforeAttach: held.BeforeAttach, Stack: held.Stack,
+	}
+	h.freed.set(freedKey{u.PID, u.BufferID}, u)
+	group := h.group(held.Devices)
+	key := liveKey{held.PID, group}
+	regions := h.live[key]
+	if regions == nil || !regions[held.Region].remove(b) {
+		return // its addresses were not known
+	}
+	h.places.set(placeKey{held.Address, group, held.Region}, u)
+	for i := range regions {
+		if len(regions[i].chunks) > 0 {
+			return
+		}
+	}
+	delete(h.live, key)
+}
+
+// group returns the number of a list of chips.
+func (h *History) group(devices []int) int32 {
+	if h.last != nil && slices.Equal(h.last, devices) {
+		return h.lastGroup
+	}
+	key := deviceKey(devices)
+	group, ok := h.groupOf[key]
+	if !ok {
+		group = int32(len(h.groups))
+		h.groupOf[key] = group
+		h.groups = append(h.groups, devices)
+	}
+	h.last, h.lastGroup = devices, group
+	return group
+}
+
+// overlapping returns a live buffer on one of the same chips that shares addresses with
+// this one. If there are several, it prefers one of the same process and chips, and then
+// the first by address.
+func (h *History) overlapping(held *aggregate.Held, group int32) aggregate.Buffer {
+	start, end := held.Address, held.Address+held.BytesPerBank
+	if regions := h.live[liveKey{held.PID, group}]; regions != nil {
+		if b := regions[held.Region].overlapping(start, end); b != (aggregate.Buffer{}) {
+			return b
+		}
+	}
+	var first *aggregate.Held
+	var found aggregate.Buffer
+	for key, regions := range h.live {
+		if key == (liveKey{held.PID, group}) || !intersect(h.groups[key.group], held.Devices) {
+			continue
+		}
+		b := regions[held.Region].overlapping(start, end)
+		other := b.Held()
+		if other != nil && (first == nil || cmp.Or(cmp.Compare(other.Address, first.Address), cmp.Compare(other.BufferID, first.BufferID)) < 0) {
+			first, found = other, b
+		}
+	}
+	return found
+}
+
+// intersect reports whether two lists have an element in common.
+func intersect(a, b []int) bool {
+	return slices.ContainsFunc(a, func(id int) bool { return slices.Contains(b, id) })
+}
+
+// deviceKey returns the same string for the same chips.
+func deviceKey(ids []int) string {
+	key := make([]byte, 0, 64)
+	for _, id := range ids {
+		key = binary.AppendUvarint(key, uint64(id))
+	}
+	return string(key)
+}
+
+// recent remembers the latest values of at least keep keys, and of at most twice as many.
+type recent[K comparable, V any] struct {
+	keep       int
+	young, old map[K]V
+}
+
+func (r *recent[K, V]) get(k K) V {
+	if v, ok := r.young[k]; ok {
+		return v
+	}
+	return r.old[k]
+}
+
+func (r *recent[K, V]) set(k K, v V) {
+	if r.young == nil {
+		r.young = make(map[K]V)
+	}
+	if len(r.young) >= r.keep {
+		if _, ok := r.young[k]; !ok {
+			r.old, r.young = r.young, make(map[K]V, r.keep)
+		}
+	}
+	r.young[k] = v
+}

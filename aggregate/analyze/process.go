@@ -1,0 +1,71 @@
+package analyze
+
+import (
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// ForProcess reduces a snapshot to the processes that had the id, one after the other: their
+// failures, what they have of each chip, and the time from the start of the first to the end
+// of the last, if it ended. Lost events and anomalies are still those of all processes. It
+// returns nil if no process had the id.
+func ForProcess(s *aggregate.Snapshot, pid int) *aggregate.Snapshot {
+	one := *s
+	one.Devices, one.Processes, one.Failures = []aggregate.Device{}, []aggregate.Process{}, []aggregate.Failure{}
+	one.BeganNs, one.ExitedProcesses, one.Stacks = 0, 0, nil
+	var ended uint64
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		if p.PID != pid {
+			continue
+		}
+		one.Processes = append(one.Processes, *p)
+		if p.Exit != nil {
+			one.ExitedProcesses++
+			ended = max(ended, p.Exit.TimeNs)
+		}
+		for j := range p.Devices {
+			d := &p.Devices[j]
+			same := slices.IndexFunc(one.Devices, func(other aggregate.Device) bool { return other.ID == d.ID })
+			if same < 0 {
+				one.Devices = append(one.Devices, *d)
+				continue
+			}
+			keepHigherPeaks(&one.Devices[same], d)
+		}
+	}
+	if len(one.Processes) == 0 {
+		return nil
+	}
+	if int(one.ExitedProcesses) == len(one.Processes) {
+		one.TimeNs = ended
+	}
+	slices.SortFunc(one.Devices, func(a, b aggregate.Device) int { return a.ID - b.ID })
+	for i := range s.Failures {
+		if s.Failures[i].PID == pid {
+			one.Failures = append(one.Failures, s.Failures[i])
+		}
+	}
+	one.FailureCount = uint64(len(one.Failures))
+	return &one
+}
+
+// keepHigherPeaks raises the peaks of d to those of the same chip in an earlier process.
+func keepHigherPeaks(d, earlier *aggregate.Device) {
+	for i := range event.BankedRegions {
+		a, b := d.Regions.Banked(event.Region(i)), earlier.Regions.Banked(event.Region(i))
+		if b.PeakBytes > a.PeakBytes {
+			a.PeakBytes, a.PeakTimeNs, a.PeakCapacityBytes = b.PeakBytes, b.PeakTimeNs, b.PeakCapacityBytes
+		}
+	}
+	if a, b := &d.Regions.CB, &earlier.Regions.CB; b.PeakBytesPerCore > a.PeakBytesPerCore {
+		a.PeakBytesPerCore, a.PeakTimeNs = b.PeakBytesPerCore, b.PeakTimeNs
+	}
+	a, b := &d.Regions.Kernel, &earlier.Regions.Kernel
+	a.PeakBytesPerCore, a.PeakDRAMBytes = max(a.PeakBytesPerCore, b.PeakBytesPerCore), max(a.PeakDRAMBytes, b.PeakDRAMBytes)
+	if a, b := &d.L1PerCore.Peak, &earlier.L1PerCore.Peak; b.BufferBytes+b.CBBytes > a.BufferBytes+a.CBBytes {
+		*a = *b
+	}
+}

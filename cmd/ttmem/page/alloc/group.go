@@ -1,0 +1,56 @@
+package alloc
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ttmem/cmd/ttmem/page"
+)
+
+// A Grouping is a value of --by: it says which groups a row is in, one or one for each of its
+// chips.
+type Grouping struct {
+	name string
+	Keys func(n *Namer, a *Row) []string
+}
+
+var groupings = []Grouping{
+	{"stack", func(n *Namer, a *Row) []string { return []string{n.Title(a, " · ")} }},
+	{"op", func(n *Namer, a *Row) []string {
+		return []string{cmp.Or(page.Clean(a.Name.Op), "(unknown operation)")}
+	}},
+	{"file", func(n *Namer, a *Row) []string {
+		return []string{cmp.Or(page.Clean(a.Name.Call.File), "(unknown file)")}
+	}},
+	{"component", func(n *Namer, a *Row) []string {
+		return []string{cmp.Or(page.Clean(a.Component), "(no component)")}
+	}},
+	{"type", func(n *Namer, a *Row) []string { return []string{a.Region.String() + " " + a.Layout} }},
+	{"region", func(_ *Namer, a *Row) []string { return []string{a.Region.String()} }},
+	{"chip", func(_ *Namer, a *Row) (keys []string) {
+		for _, id := range a.Devices {
+			keys = append(keys, fmt.Sprintf("chip %d", id))
+		}
+		if keys == nil {
+			keys = []string{"no known chip"}
+		}
+		return keys
+	}},
+	{"process", func(n *Namer, a *Row) []string { return []string{n.process(a.PID)} }},
+}
+
+// GroupingOf is the grouping of a value of --by.
+func GroupingOf(by string) Grouping {
+	return groupings[slices.IndexFunc(groupings, func(g Grouping) bool { return g.name == by })]
+}
+
+// process is the id and name of a live process.
+func (n *Namer) process(pid int) string {
+	for i := range n.Snap.Processes {
+		if p := &n.Snap.Processes[i]; p.PID == pid && p.Exit == nil {
+			return fmt.Sprintf("PID %d %s", pid, page.ProcessName(p))
+		}
+	}
+	return fmt.Sprintf("PID %d", pid)
+}

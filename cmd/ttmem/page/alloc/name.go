@@ -1,0 +1,132 @@
+package alloc
+
+import (
+	"fmt"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// A Site is a call stack with its names.
+type Site struct {
+	Stack     *event.Stack // may be nil
+	Name      name.Name
+	Component string
+	Matches   bool   // the filter's regular expression
+	caller    string // set by Distinguish
+}
+
+// WithCaller is a title with the caller that distinguishes the site, if there is one.
+func (s *Site) WithCaller(title string) string {
+	if s == nil || s.caller == "" {
+		return title
+	}
+	return title + ", from " + s.caller
+}
+
+// Distinguish gives sites of the same name the callers in which they differ.
+func Distinguish(sites []*Site) {
+	list := make([]*page.Site, len(sites))
+	for i, s := range sites {
+		list[i] = &page.Site{Key: s.Name.String(), Calls: page.CallTexts(name.UserCalls(s.Stack.Frames()))}
+	}
+	page.Distinguish(list)
+	for i, s := range sites {
+		s.caller = list[i].Caller
+	}
+}
+
+// A Namer selects and names the rows of a list.
+type Namer struct {
+	Rules  *name.Rules
+	Filter Filter
+	Snap   *aggregate.Snapshot // has the processes
+	Sites  map[*event.Stack]*Site
+}
+
+// Row completes a row with its site and the selected chips; ok is false if the filter does not
+// select it.
+func (n *Namer) Row(a Row, stack *event.Stack) (_ Row, ok bool) {
+	f := &n.Filter
+	a.Chips = len(a.Devices)
+	if len(f.Devices) > 0 {
+		a.Devices = slices.DeleteFunc(slices.Clone(a.Devices), func(id int) bool { return !slices.Contains(f.Devices, id) })
+	}
+	if len(f.Devices) > 0 && len(a.Devices) == 0 ||
+		len(f.Regions) > 0 && !slices.Contains(f.Regions, a.Region) ||
+		len(f.PIDs) > 0 && !slices.Contains(f.PIDs, a.PID) {
+		return a, false
+	}
+	a.Site = n.Site(stack)
+	return a, a.Matches
+}
+
+// Site is the site of a call stack; it is the same for the same stack.
+func (n *Namer) Site(stack *event.Stack) *Site {
+	s := n.Sites[stack]
+	if s == nil {
+		if n.Sites == nil {
+			n.Sites = make(map[*event.Stack]*Site)
+		}
+		s = n.NewSite(stack)
+		n.Sites[stack] = s
+	}
+	return s
+}
+
+// NewSite names a call stack, without remembering the site.
+func (n *Namer) NewSite(stack *event.Stack) *Site {
+	frames := stack.Frames()
+	s := &Site{Stack: stack, Name: name.Of(frames)}
+	if n.Rules != nil {
+		s.Component = n.Rules.Component(frames)
+	} else {
+		s.Component = name.DefaultComponent(frames)
+	}
+	grep := n.Filter.Grep
+	s.Matches = grep == nil || grep.MatchString(s.Name.String()) || grep.MatchString(s.Component)
+	for i := 0; i < len(frames) && !s.Matches; i++ {
+		s.Matches = grep.MatchString(name.FrameText(&frames[i]))
+	}
+	return s
+}
+
+// Title is the name of a row, in one line.
+func (n *Namer) Title(a *Row, separator string) string {
+	name := page.Clean(a.Name.Text(separator))
+	if name == "" {
+		switch {
+		case a.BeforeAttach:
+			name = "(there before the attach)"
+		case a.Stack == nil:
+			name = "(no call stack)"
+		default:
+			name = "(unknown code)"
+		}
+	}
+	if n.Rules != nil && a.Component != "" {
+		name = page.Clean(a.Component) + separator + name
+	}
+	return name
+}
+
+// ProcessName is the name of a process, also of one that has ended.
+func (n *Namer) ProcessName(pid int) string {
+	for i := range n.Snap.Processes {
+		if p := &n.Snap.Processes[i]; p.PID == pid && page.ProcessName(p) != "" {
+			return page.ProcessName(p)
+		}
+	}
+	return fmt.Sprintf("PID %d", pid)
+}
+
+// StackID is the id of a call stack; 0 for nil.
+func StackID(stack *event.Stack) uint64 {
+	if stack == nil {
+		return 0
+	}
+	return stack.ID
+}

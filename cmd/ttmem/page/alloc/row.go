@@ -1,0 +1,69 @@
+// Package alloc has the rows of pages that list allocations: their filter, names and groups.
+package alloc
+
+import (
+	"regexp"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// Regions are all regions, in the order of pages.
+var Regions = []event.Region{event.DRAM, event.L1, event.CB, event.L1Small, event.Trace, event.SystemMemory}
+
+// RegionNames are the names of regions.
+func RegionNames(regions []event.Region) (names []string) {
+	for _, r := range regions {
+		names = append(names, r.String())
+	}
+	return names
+}
+
+// A Filter is what flags select; what is empty selects all.
+type Filter struct {
+	Devices, PIDs []int
+	Regions       []event.Region
+	Grep          *regexp.Regexp
+}
+
+// SelectsPeak reports whether the peak of a region of a chip is selected. Circular buffers are
+// part of the peak of L1.
+func (f *Filter) SelectsPeak(device int, region event.Region) bool {
+	return (len(f.Devices) == 0 || slices.Contains(f.Devices, device)) &&
+		(len(f.Regions) == 0 || slices.Contains(f.Regions, region) || region == event.L1 && slices.Contains(f.Regions, event.CB))
+}
+
+// A Row is an allocation in a list: a buffer, or a circular buffer, dataflow buffer or
+// scratchpad of a program.
+type Row struct {
+	Buffer *aggregate.Held   // nil: it is static
+	Static *aggregate.Static // nil: it is a buffer
+	// Devices are the selected chips that it is on, and Chips is the number of all.
+	Devices []int
+	Chips   int
+	Region  event.Region
+	PID     int
+	Address uint64
+	// BytesPerBank is its size in each of Banks banks of each chip, or in each core if it is
+	// static.
+	BytesPerBank, Banks uint64
+	SinceNs, NowNs      uint64
+	BeforeAttach        bool // SinceNs is not known
+	Layout              string
+	*Site
+}
+
+// Bytes is its size on each chip.
+func (a *Row) Bytes() uint64 { return a.BytesPerBank * a.Banks }
+
+// Age is how long it has been live, in ns.
+func (a *Row) Age() uint64 { return a.NowNs - min(a.NowNs, a.SinceNs) }
+
+// TotalBytes is its size on all selected chips; 0 if it lies within a buffer.
+func (a *Row) TotalBytes() uint64 {
+	if a.Static != nil && a.Static.Global {
+		return 0
+	}
+	return a.Bytes() * uint64(max(1, len(a.Devices)))
+}

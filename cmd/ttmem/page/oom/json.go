@@ -1,0 +1,172 @@
+package oom
+
+import (
+	"io"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// document is what `ttmem oom --json` prints. Times are CLOCK_MONOTONIC.
+type document struct {
+	V       int    `json:"v"`
+	TimeNs  uint64 `json:"time_ns"`
+	BeganNs uint64 `json:"began_ns,omitempty"`
+	// Failures are oldest first. Omitted are not shown because of -n, and of
+	// Forgotten nothing is known any more but that they failed.
+	Failures  []failure         `json:"failures"`
+	Omitted   int               `json:"omitted"`
+	Forgotten uint64            `json:"forgotten"`
+	Lost      map[string]uint64 `json:"lost"`
+	Notes     []string          `json:"notes,omitempty"`
+}
+
+// failure is a request that failed. Fields that do not apply are left out.
+type failure struct {
+	TimeNs  uint64 `json:"time_ns"`
+	PID     int    `json:"pid"`
+	TID     int    `json:"tid,omitempty"`
+	Process string `json:"process,omitempty"`
+	UID     int    `json:"uid"`
+	// Reason is "out_of_memory", "fragmented" or "static_clash", and "" for what
+	// failed in another way; TooLarge is true for more than an empty bank has.
+	Reason   string `json:"reason"`
+	TooLarge bool   `json:"too_large,omitempty"`
+	Region   string `json:"region"`
+	Devices  []int  `json:"devices"`
+
+	SizeBytes          uint64 `json:"size_bytes,omitempty"`
+	Banks              uint32 `json:"banks,omitempty"`
+	NeededBytesPerBank uint64 `json:"needed_bytes_per_bank,omitempty"`
+	// What there was of each bank when it failed, where that is known.
+	CapacityBytesPerBank  *uint64 `json:"capacity_bytes_per_bank,omitempty"`
+	AllocatedBytesPerBank *uint64 `json:"allocated_bytes_per_bank,omitempty"`
+	FreeBytesPerBank      *uint64 `json:"free_bytes_per_bank,omitempty"`
+	LargestFreeBlockBytes *uint64 `json:"largest_free_block_bytes,omitempty"`
+
+	// Of a clash: where the lowest tensor begins and the program's buffers end.
+	ProgramID       *uint64  `json:"program_id,omitempty"`
+	LowestL1Address uint64   `json:"lowest_l1_address,omitempty"`
+	StaticRegionEnd uint64   `json:"static_region_end,omitempty"`
+	Statics         []static `json:"statics,omitempty"`
+
+	Message string `json:"message,omitempty"`
+	Name    string `json:"name,omitempty"`
+	// Blocking is what would have to go, and Blockers the call stacks that it is
+	// from; Held and Holders are all that the region had.
+	Blocking *blocking    `json:"blocking,omitempty"`
+	Blockers []blame      `json:"blockers,omitempty"`
+	Held     *amount      `json:"held,omitempty"`
+	Holders  []blame      `json:"holders,omitempty"`
+	Stack    *event.Stack `json:"stack,omitempty"`
+}
+
+// amount is a number of buffers.
+type amount struct {
+	BytesPerBank uint64 `json:"bytes_per_bank"`
+	Buffers      uint64 `json:"buffers"`
+}
+
+// blocking lies between two addresses of each bank.
+type blocking struct {
+	FromAddress uint64 `json:"from_address"`
+	ToAddress   uint64 `json:"to_address"`
+	amount
+}
+
+// blame is what was allocated by one call stack.
+type blame struct {
+	amount
+	LowestAddress uint64       `json:"lowest_address"`
+	EndAddress    uint64       `json:"end_address"`
+	BeforeAttach  bool         `json:"before_attach,omitempty"`
+	Name          string       `json:"name"`
+	Kept          string       `json:"kept,omitempty"` // what of tt-metal's own keeps it
+	Stack         *event.Stack `json:"stack,omitempty"`
+}
+
+// static is a static buffer of a program that reaches above the lowest tensor.
+type static struct {
+	Address      uint64      `json:"address"`
+	BytesPerCore uint64      `json:"bytes_per_core"`
+	StaticKind   string      `json:"static_kind"`
+	Cores        [][4]uint16 `json:"cores"`
+}
+
+// WriteJSON writes the JSON document.
+func (p *Page) WriteJSON(w io.Writer) error {
+	doc := document{
+		V: 1, TimeNs: p.Snapshot.TimeNs, BeganNs: p.Snapshot.BeganNs, Failures: []failure{}, Forgotten: p.forgotten,
+		Lost: p.Snapshot.Lost, Notes: p.Notes,
+	}
+	var shown []*aggregate.Failure
+	shown, doc.Omitted = page.Newest(p.Failures, p.Limit)
+	for _, f := range shown {
+		doc.Failures = append(doc.Failures, p.failure(f))
+	}
+	return page.JSON(w, doc)
+}
+
+// reasonOf is the reason of a failure for programs.
+func reasonOf(f *aggregate.Failure) string {
+	if analyze.CauseOf(f) == analyze.Fragmented {
+		return "fragmented"
+	}
+	return f.Reason
+}
+
+func (p *Page) failure(f *aggregate.Failure) failure {
+	one := failure{
+		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: p.process(f), UID: f.UID,
+		Reason: reasonOf(f), TooLarge: analyze.CauseOf(f) == analyze.TooLarge, Region: f.Region, Devices: f.Devices,
+		SizeBytes: f.SizeBytes, Banks: f.Banks, NeededBytesPerBank: f.BytesPerBank,
+		Message: f.Message, Name: name.Of(f.Stack.Frames()).String(), Stack: f.Stack,
+	}
+	if f.Region == event.CB.String() {
+		one.ProgramID = &f.ProgramID
+	}
+	e := f.Evidence
+	if e == nil {
+		return one
+	}
+	if e.Capacity.Base != 0 {
+		one.CapacityBytesPerBank, one.AllocatedBytesPerBank = &e.Capacity.BytesPerBank, &e.Held.BytesPerBank
+		one.FreeBytesPerBank, one.LargestFreeBlockBytes = &e.FreeBytesPerBank, &e.LargestFreeBytesPerBank
+	}
+	if analyze.CauseOf(f) == analyze.Clash {
+		one.LowestL1Address, one.StaticRegionEnd = e.Lowest, e.To
+		for i := range e.Statics {
+			s := &e.Statics[i]
+			static := static{Address: s.Address, BytesPerCore: s.BytesPerCore, StaticKind: s.Kind.String(), Cores: [][4]uint16{}}
+			for _, r := range s.Cores {
+				static.Cores = append(static.Cores, [4]uint16{r.X0, r.Y0, r.X1, r.Y1})
+			}
+			one.Statics = append(one.Statics, static)
+		}
+	}
+	if e.To > 0 {
+		one.Blocking = &blocking{e.From, e.To, amount{e.Blocking.BytesPerBank, e.Blocking.Count}}
+	}
+	one.Held = &amount{e.Held.BytesPerBank, e.Held.Count}
+	one.Blockers, one.Holders = blames(e.Blockers), blames(e.Holders)
+	return one
+}
+
+func blames(list []aggregate.Blame) (blames []blame) {
+	for i := range list {
+		l := &list[i]
+		frames := l.Stack.Frames()
+		one := blame{
+			amount: amount{l.BytesPerBank, l.Count}, LowestAddress: l.Address, EndAddress: l.End,
+			BeforeAttach: l.BeforeAttach, Name: name.Of(frames).String(), Stack: l.Stack,
+		}
+		if kept := name.RuntimeRetained(frames); kept != nil {
+			one.Kept = kept.Name
+		}
+		blames = append(blames, one)
+	}
+	return blames
+}

@@ -1,0 +1,99 @@
+package oom
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/tracer/event"
+)
+
+func pageOf(p Page, events ...event.Event) *Page {
+	s := aggregate.New()
+	for i := range events {
+		s.Apply(&events[i])
+	}
+	p.Of, p.Snapshot = "in model.ttmem", s.Snapshot()
+	p.Choose()
+	return &p
+}
+
+func textOf(t *testing.T, layout page.Layout, p *Page) string {
+	t.Helper()
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.WriteText(&b, layout)))
+	return b.String()
+}
+
+func TestOOMPages(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		p      Page
+		layout page.Layout
+	}{
+		{"oom", Page{}, page.Layout{}},
+		{"oom_ascii", Page{Limit: 2}, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}},
+		{"oom_narrow", Page{Limit: 2}, page.Layout{Painter: page.Painter{Color: true}, Width: 60}},
+		{"oom_filter", Page{PIDs: []int{8}}, page.Layout{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			text := textOf(t, c.layout, pageOf(c.p, pagetest.Failures()...))
+			for line := range strings.Lines(pagetest.Colors.ReplaceAllString(text, "")) {
+				limit := c.layout.Columns()
+				qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= limit), qt.Commentf("%q", line))
+			}
+			pagetest.Golden(t, c.name+".golden", text)
+		})
+	}
+}
+
+func TestNoFailureIsANormalAnswer(t *testing.T) {
+	qt.Check(t, qt.Equals(textOf(t, page.Layout{}, pageOf(Page{})), "No allocation failed in model.ttmem.\n"))
+	for _, columns := range []int{40, 60, 80, 120} {
+		text := textOf(t, page.Layout{Width: columns}, pageOf(Page{}, pagetest.Failures()...))
+		for line := range strings.Lines(text) {
+			qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= columns), qt.Commentf("%q", line))
+		}
+	}
+	text := textOf(t, page.Layout{}, pageOf(Page{PIDs: []int{9}}, pagetest.Failures()...))
+	qt.Check(t, qt.StringContains(text, "6 others did, of which none is what the flags ask for."))
+}
+
+// TestOOMJSON has the fields that are documented.
+func TestOOMJSON(t *testing.T) {
+	p := pageOf(Page{Limit: 3}, pagetest.Failures()...)
+	var said struct {
+		V        int
+		Omitted  int
+		Failures []map[string]any
+	}
+	var b bytes.Buffer
+	qt.Assert(t, qt.IsNil(p.WriteJSON(&b)))
+	qt.Assert(t, qt.IsNil(json.Unmarshal(b.Bytes(), &said)))
+	qt.Check(t, qt.Equals(said.V, 1))
+	qt.Check(t, qt.Equals(said.Omitted, 3))
+	large, clash, other := said.Failures[0], said.Failures[1], said.Failures[2]
+	for field, want := range map[string]any{
+		"reason": "out_of_memory", "too_large": true, "region": "L1", "needed_bytes_per_bank": 200_000.0,
+		"free_bytes_per_bank": 59_000.0, "largest_free_block_bytes": 20_000.0, "capacity_bytes_per_bank": 100_000.0,
+		"allocated_bytes_per_bank": 41_000.0, "name": "ttnn.matmul · model.py:40 call_40",
+	} {
+		qt.Check(t, qt.Equals(large[field], want), qt.Commentf("%s", field))
+	}
+	for field, want := range map[string]any{
+		"reason": "static_clash", "region": "CB", "program_id": 4.0,
+		"lowest_l1_address": 0x10000 + 20_000.0, "static_region_end": 0x10000 + 30_000.0,
+	} {
+		qt.Check(t, qt.Equals(clash[field], want), qt.Commentf("%s", field))
+	}
+	qt.Check(t, qt.Equals(other["reason"], ""))
+	for _, none := range []string{"free_bytes_per_bank", "program_id", "holders"} {
+		qt.Check(t, qt.IsNil(other[none]))
+	}
+}

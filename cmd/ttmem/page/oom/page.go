@@ -1,0 +1,52 @@
+package oom
+
+import (
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+)
+
+// Page is what a page of failures shows.
+type Page struct {
+	// Of is where the failures are from: "in model.ttmem".
+	Of string
+	// File is the recording, if it can be read again.
+	File string
+	// Live is true if the processes go on.
+	Live bool
+	// Limit is how many failures are shown; 0: all.
+	Limit int
+	// PIDs are the selected processes; all if there are none.
+	PIDs []int
+	// Others is what is known of the memory of other users; "" if all of it is shown.
+	Others   string
+	Notes    []string
+	Snapshot *aggregate.Snapshot
+	// Failures are the selected ones, oldest first, and forgotten is the number of older
+	// ones of which nothing else is known.
+	Failures  []*aggregate.Failure
+	forgotten uint64
+}
+
+// Choose chooses the failures of the selected processes.
+func (p *Page) Choose() {
+	p.forgotten = p.Snapshot.FailureCount - uint64(len(p.Snapshot.Failures))
+	for i := range p.Snapshot.Failures {
+		f := &p.Snapshot.Failures[i]
+		if len(p.PIDs) == 0 || slices.Contains(p.PIDs, f.PID) {
+			p.Failures = append(p.Failures, f)
+		}
+	}
+}
+
+// process is the name of the process of a failure; "" if it is not known.
+func (p *Page) process(f *aggregate.Failure) string {
+	name := page.Clean(f.Comm)
+	for i := range p.Snapshot.Processes {
+		if one := &p.Snapshot.Processes[i]; one.PID == f.PID && one.SinceNs <= f.TimeNs {
+			name = page.ProcessName(one)
+		}
+	}
+	return name
+}

@@ -1,0 +1,301 @@
+package oom
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// alikeFailures are failures of one line that asked for the same and got the same
+// answer: what is shown is the newest.
+type alikeFailures struct {
+	*aggregate.Failure
+	times uint64
+	first uint64 // the time of the oldest
+}
+
+// groups are the failures by what failed, in order of the newest of each.
+func (p *Page) groups() (list []*alikeFailures) {
+	type key struct {
+		pid                   int
+		stack, bytes, program uint64
+		banks                 uint32
+		region                string
+		verdict               analyze.Cause
+	}
+	known := make(map[key]*alikeFailures)
+	for i := len(p.Failures) - 1; i >= 0; i-- {
+		f := p.Failures[i]
+		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: analyze.CauseOf(f)}
+		if f.Stack != nil {
+			k.stack = f.Stack.ID
+		}
+		if known[k] == nil {
+			known[k] = &alikeFailures{Failure: f}
+			list = append([]*alikeFailures{known[k]}, list...)
+		}
+		known[k].times++
+		known[k].first = f.TimeNs
+	}
+	return list
+}
+
+// WriteText writes the page.
+func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
+	out := bufio.NewWriter(w)
+	layout.WriteOthers(out, p.Others)
+	groups := p.groups()
+	if len(groups) == 0 {
+		layout.Write(out, 0, page.NoStyle, p.nothing())
+		return out.Flush()
+	}
+	head := fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.Failures)), "request"), page.Clean(p.Of))
+	layout.Write(out, 0, page.Dim, head)
+	shown, omitted := page.Newest(groups, p.Limit)
+	for _, g := range shown {
+		fmt.Fprintln(out)
+		p.writeFailure(out, layout, g)
+	}
+	if omitted > 0 {
+		fmt.Fprintln(out)
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
+	}
+	if p.File != "" && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
+		return g.Evidence != nil && (analyze.CauseOf(g.Failure) == analyze.Fragmented || analyze.CauseOf(g.Failure) == analyze.Clash)
+	}) {
+		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.File))
+		fmt.Fprintln(out)
+		p.sized(layout).Write(out, 0, page.Dim, text)
+	}
+	if p.forgotten > 0 {
+		fmt.Fprintln(out)
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("Before these, %s failed of which nothing more is known.", page.Count(p.forgotten, "request")))
+	}
+	return out.Flush()
+}
+
+// nothing says that there is nothing to show.
+func (p *Page) nothing() string {
+	if p.Snapshot.FailureCount > 0 {
+		return fmt.Sprintf("No such allocation failed %s: %s did, of which none is what the flags ask for.",
+			page.Clean(p.Of), page.Count(p.Snapshot.FailureCount, "other"))
+	}
+	if pids := p.PIDs; len(pids) > 0 {
+		of := "PID " + page.PIDs(pids)
+		if p.Of == "in "+of {
+			return fmt.Sprintf("No allocation of %s failed.", of)
+		}
+		return fmt.Sprintf("No allocation of %s failed %s.", of, page.Clean(p.Of))
+	}
+	return fmt.Sprintf("No allocation failed %s.", page.Clean(p.Of))
+}
+
+// verdicts name why a request failed.
+var verdicts = map[analyze.Cause]string{
+	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "too little is free",
+	analyze.Fragmented: "fragmented", analyze.Clash: "a program meets a tensor",
+}
+
+// failureRegion is the region in which something was asked for.
+func failureRegion(f *aggregate.Failure) string {
+	if f.Region == event.CB.String() {
+		return event.L1.String()
+	}
+	return f.Region
+}
+
+func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailures) {
+	frames := g.Stack.Frames()
+	title := failureRegion(g.Failure) + ": " + verdicts[analyze.CauseOf(g.Failure)]
+	at := "on " + page.Chips(slices.Sorted(slices.Values(g.Devices)))
+	if len(g.Devices) == 0 {
+		at = "on an unknown chip"
+	}
+	if layout.Width == 0 || page.Width(title+at)+2 <= layout.Width {
+		fmt.Fprintln(out, layout.Paint(page.BoldRed, title)+layout.Paint(page.Dim, "  "+at))
+	} else {
+		layout.Write(out, 0, page.BoldRed, title)
+		layout.Write(out, 1, page.Dim, at)
+	}
+	name := page.Clean(name.Of(frames).Text(layout.Separator()))
+	if name == "" {
+		name = "(no call stack)"
+	}
+	p.sized(layout).Write(out, 1, page.Green, name)
+	p.writeCallers(out, layout, 3, frames)
+	who := strings.TrimRight(fmt.Sprintf("PID %d %s", g.PID, p.process(g.Failure)), " ") + ", " + p.moment(g.TimeNs)
+	if g.times > 1 {
+		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
+	}
+	p.sized(layout).Write(out, 1, page.Dim, who)
+	if analyze.CauseOf(g.Failure) == analyze.Unexplained {
+		p.sized(layout).Write(out, 1, page.NoStyle, page.FirstLine(g.Message))
+	}
+	e := g.Evidence
+	if e == nil {
+		return
+	}
+	if analyze.CauseOf(g.Failure) == analyze.Clash {
+		p.writeClash(out, layout, g.Failure)
+		return
+	}
+	p.writeFigures(out, layout, g.Failure)
+	p.sized(layout).Write(out, 1, page.Bold, explain(g.Failure))
+	if e.To > 0 {
+		p.writeBlames(out, layout, e.Blockers, e.Blocking)
+	}
+	if e.Held.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
+		p.sized(layout).Write(out, 1, page.NoStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
+			g.Region, page.Bytes(e.Held.BytesPerBank), page.Count(e.Held.Count, "buffer")))
+		p.writeBlames(out, layout, e.Holders, e.Held)
+	}
+}
+
+// sized is the layout with the width that text is broken at.
+func (p *Page) sized(layout page.Layout) page.Layout {
+	layout.Width = layout.Columns()
+	return layout
+}
+
+// moment says when that was.
+func (p *Page) moment(ns uint64) string {
+	if p.Live {
+		return page.Seconds(p.Snapshot.TimeNs-min(ns, p.Snapshot.TimeNs)) + " ago"
+	}
+	if first := page.FirstNs(p.Snapshot, false); first > 0 && first <= ns && page.ForgottenProcesses(p.Snapshot) == 0 {
+		return "at " + page.Moment(ns-first)
+	}
+	return page.Moment(p.Snapshot.TimeNs-min(ns, p.Snapshot.TimeNs)) + " before the end"
+}
+
+// writeFigures writes what was asked for and what there was.
+func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
+	e := f.Evidence
+	line := func(what string, n uint64, more string) {
+		text, same := page.Left("   "+what, 24)+page.Right(fmt.Sprint(n), 12)+" B", page.Right(page.Bytes(n), 12)
+		if layout.Width > 0 && page.Width(text+same+more) > layout.Width {
+			fmt.Fprintln(out, text)
+			text, same = "", page.Right(strings.TrimSpace(same), 38-page.Width(more))
+		}
+		fmt.Fprintln(out, text+same+layout.Paint(page.Dim, more))
+	}
+	fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("   of each of %d banks", f.Banks)))
+	line("asked for", f.BytesPerBank, "  "+page.Bytes(f.BytesPerBank*uint64(f.Banks))+" in all")
+	if e.Capacity.Base != 0 {
+		line("largest free block", e.LargestFreeBytesPerBank, "")
+		line("free", e.FreeBytesPerBank, "")
+		line("allocated", e.Held.BytesPerBank, "")
+		line("capacity", e.Capacity.BytesPerBank, "")
+	}
+}
+
+// explain says why a request failed and what helps.
+func explain(f *aggregate.Failure) string {
+	e := f.Evidence
+	// The bytes are the least that there are; other places may have fewer buffers.
+	place := fmt.Sprintf("It would fit if at least this were gone: %s of each bank (%s, between %#x and %#x).",
+		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
+	switch analyze.CauseOf(f) {
+	case analyze.TooLarge:
+		text := "It would not fit if nothing else were there: split it"
+		if f.Banks < e.Capacity.Banks {
+			text += ", or spread it over more banks"
+		}
+		if e.Region == event.L1 {
+			text += ", or put it into DRAM"
+		}
+		return text + "."
+	case analyze.TooLittle:
+		return fmt.Sprintf("%s are missing in each bank. %s", page.Bytes(f.BytesPerBank-e.FreeBytesPerBank), place)
+	case analyze.Fragmented:
+		return "Enough is free, but in pieces that are all too small. " + place
+	}
+	return "ttmem does not know why: by its own count there was room."
+}
+
+// writeClash writes how far a program's static buffers reach into tensors.
+func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
+	e := f.Evidence
+	line := func(what string, n uint64, same string) {
+		text := page.Left("   "+what, 27) + page.Right(fmt.Sprint(n), 10)
+		if same = page.Right(same, 12); layout.Width > 0 && page.Width(text+same) > layout.Width {
+			fmt.Fprintln(out, text)
+			text, same = "", page.Right(strings.TrimSpace(same), 37)
+		}
+		fmt.Fprintln(out, text+same)
+	}
+	if e.To == 0 || e.Lowest == 0 {
+		p.sized(layout).Write(out, 1, page.NoStyle, "Where they meet is not known.")
+		return
+	}
+	line("program's buffers end at", e.To, fmt.Sprintf("%#x", e.To))
+	line("lowest tensor begins at", e.Lowest, fmt.Sprintf("%#x", e.Lowest))
+	over := e.To - min(e.To, e.Lowest)
+	line("that is too low by", over, page.Bytes(over))
+	if e.Blocking.Count > 0 {
+		p.sized(layout).Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
+			e.To, page.Count(e.Blocking.Count, "tensor"), page.Bytes(e.Blocking.BytesPerBank)))
+		p.writeBlames(out, layout, e.Blockers, e.Blocking)
+	}
+	p.sized(layout).Write(out, 1, page.Bold, fmt.Sprintf("These buffers of program %d reach above %#x, on each of their cores:", f.ProgramID, e.Lowest))
+	p.sized(layout).WriteHead(out, page.Right("from", 14)+page.Right("to", 10)+page.Right("bytes", 12), "  kind, cores")
+	for i := range e.Statics {
+		s := &e.Statics[i]
+		text := page.Right(fmt.Sprintf("%#x", s.Address), 14) + page.Right(fmt.Sprintf("%#x", s.End()), 10) + page.Right(page.Bytes(s.BytesPerCore), 12) + "  "
+		p.sized(layout).Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
+	}
+}
+
+// writeCallers writes the calls that led to an allocation.
+func (p *Page) writeCallers(out *bufio.Writer, layout page.Layout, indent int, frames []event.Frame) {
+	layout = p.sized(layout)
+	for _, line := range page.JoinCallers(page.Callers(frames), layout, layout.Width-indent) {
+		layout.Write(out, indent, page.Dim, line)
+	}
+}
+
+// formatRanges writes rectangles of cores as tt-metal does.
+func formatRanges(ranges []event.CoreRange) string {
+	var parts []string
+	for _, r := range ranges {
+		parts = append(parts, fmt.Sprintf("[%d-%d - %d-%d]", r.X0, r.Y0, r.X1, r.Y1))
+	}
+	return strings.Join(parts, " ")
+}
+
+// writeBlames writes the call stacks that something is from.
+func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggregate.Blame, all aggregate.Blame) {
+	p.sized(layout).WriteHead(out, page.Right("each bank", 13)+page.Right("buffers", 9)+page.Right("from", 11), "  allocated by")
+	rest := all
+	for i := range list {
+		l := &list[i]
+		rest.Count -= min(rest.Count, l.Count)
+		rest.BytesPerBank -= min(rest.BytesPerBank, l.BytesPerBank)
+		frames := l.Stack.Frames()
+		site := page.Clean(name.Of(frames).Text(layout.Separator()))
+		switch {
+		case site != "":
+		case l.BeforeAttach:
+			site = "(there before the attach)"
+		default:
+			site = "(no call stack)"
+		}
+		if kept := name.RuntimeRetained(frames); kept != nil {
+			site += " (kept by tt-metal: " + kept.Name + ")"
+		}
+		text := page.Right(page.Bytes(l.BytesPerBank), 13) + page.Right(fmt.Sprint(l.Count), 9) + page.Right(fmt.Sprintf("%#x", l.Address), 11) + "  "
+		indent := p.sized(layout).Beside(out, text, page.Green, site)
+		p.writeCallers(out, layout, indent+2, frames)
+	}
+	if rest.Count > 0 {
+		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Right("", 11)+"  ", page.NoStyle, "by other lines")
+	}
+}

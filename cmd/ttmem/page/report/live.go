@@ -1,0 +1,266 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// shownPlaces is how many call stacks are shown of what a process holds or did not
+// free.
+const shownPlaces = 3
+
+const (
+	// leastName is the width below which the name of a place says too little.
+	leastName = 40
+	// belowColumns is how far a name is indented that has a line of its own.
+	belowColumns = 18
+)
+
+// A holding is what a process has at one time, in several regions.
+type holding struct {
+	process *aggregate.Process
+	// when is "" for what is held at the time of the section's title.
+	when    string
+	regions []aggregate.Left
+}
+
+// held writes what processes hold, and what they held when they closed a device or
+// ended.
+func (r *report) live() {
+	if len(r.snap.Devices) == 0 {
+		return
+	}
+	var held, freed []holding
+	for i := range r.snap.Processes {
+		p := &r.snap.Processes[i]
+		if len(p.Held) > 0 {
+			held = append(held, holding{p, "", p.Held})
+		}
+		for rest := p.Left; len(rest) > 0; {
+			n := 1
+			for n < len(rest) && rest[n].Reason == rest[0].Reason {
+				n++
+			}
+			freed = append(freed, holding{p, leftWhen(rest[0].Reason) + ": ", rest[:n]})
+			rest = rest[n:]
+		}
+	}
+	r.holdings("Held "+r.end, held)
+	r.holdings("Not freed", freed)
+	if len(held)+len(freed) == 0 {
+		r.nothingHeld()
+	}
+}
+
+// nothingHeld says that nothing is held, and what that means; not of what was not
+// seen or is not remembered.
+func (r *report) nothingHeld() {
+	if r.snap.LostEvents() > 0 || r.forgotten() > 0 || len(r.snap.Processes) == 0 && !r.Own {
+		return
+	}
+	r.line()
+	switch {
+	case !r.Own && !slices.ContainsFunc(r.snap.Processes, allocated):
+		r.line("Nothing was allocated.")
+	case r.Own:
+		r.line("Your processes hold nothing now.")
+	case r.Live:
+		r.line("Nothing is held now.")
+	default:
+		r.line(r.Paint(page.Green, r.Pick("✓ ", "")), "Every buffer was freed.")
+	}
+}
+
+// allocated reports whether the process ever had a buffer.
+func allocated(p aggregate.Process) bool {
+	return slices.ContainsFunc(p.Devices, func(d aggregate.Device) bool {
+		for region := range event.Region(event.BankedRegions) {
+			if d.Regions.Banked(region).PeakBytes > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// leftWhen is what a person calls the reason.
+func leftWhen(reason string) string {
+	if reason == event.ReasonDeviceClose.String() {
+		return "when its device closed"
+	}
+	return "when it ended"
+}
+
+// holdings writes a section of what processes hold, the largest first.
+func (r *report) holdings(title string, list []holding) {
+	if len(list) == 0 {
+		return
+	}
+	sum := make(map[*aggregate.Process]uint64)
+	for _, h := range list {
+		for _, l := range h.regions {
+			sum[h.process] += l.AllocatedBytes
+		}
+	}
+	about := ", in all banks"
+	if slices.ContainsFunc(list, func(h holding) bool { return len(h.process.Devices) > 1 }) {
+		about += " of all chips"
+	}
+	r.line()
+	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
+	slices.SortStableFunc(list, func(a, b holding) int { return cmp.Compare(sum[b.process], sum[a.process]) })
+	var last *aggregate.Process
+	for _, h := range list[:min(len(list), shownProcesses)] {
+		pid := ""
+		if h.process != last {
+			pid = fmt.Sprint(h.process.PID)
+		}
+		last = h.process
+		var items []string
+		for _, l := range h.regions {
+			items = append(items, fmt.Sprintf("%s %s (%s)", l.Region, page.Bytes(l.AllocatedBytes), page.Count(l.Buffers, "buffer")))
+		}
+		head := " " + page.Right(pid, processColumns) + "  "
+		r.items(head+h.when, page.Width(head), page.NoStyle, items)
+		r.sources(h.regions)
+	}
+	if hidden := len(list) - shownProcesses; hidden > 0 {
+		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))
+	}
+}
+
+// A source is a place that memory of one region is from.
+type source struct {
+	aggregate.Holder
+	page.Site
+	region string
+	name   name.Name
+}
+
+// sources writes which places the memory of the regions is from, and what is from
+// none that is known.
+func (r *report) sources(regions []aggregate.Left) {
+	list, others, earlier, unknown := sourcesOf(regions)
+	if len(list) == 0 && others.Count == 0 && earlier.Count == 0 {
+		return // nothing is known of any
+	}
+	sites := make([]*page.Site, len(list))
+	for i := range list {
+		sites[i] = &list[i].Site
+	}
+	page.Distinguish(sites) // also from those that are not shown
+	shown := list
+	// A single other place is as well shown as told of.
+	if n := uint64(len(list)) + others.Places; n > shownPlaces+1 || others.Places > 0 {
+		shown = list[:min(len(list), shownPlaces)]
+	}
+	for _, s := range list[len(shown):] {
+		others.Bytes, others.Count, others.Places = others.Bytes+s.Bytes, others.Count+s.Count, others.Places+1
+	}
+	regionColumns := 0
+	if len(regions) > 1 {
+		for _, s := range shown {
+			regionColumns = max(regionColumns, page.Width(s.region)+2)
+		}
+	}
+	figures := func(h *aggregate.Holder) string {
+		return page.Left("", 6) + page.Right(page.Bytes(h.Bytes), bytesColumns) + page.Right(page.Count(h.Count, "buffer"), 14) + "  "
+	}
+	before := func() { // last, unless it is more than a place that is shown
+		if earlier.Count > 0 {
+			r.line(r.Paint(page.Dim, figures(&earlier)+"allocated before the attach"))
+		}
+		earlier.Count = 0
+	}
+	for i := range shown {
+		s := &shown[i]
+		if earlier.Bytes > s.Bytes {
+			before()
+		}
+		r.source(s, figures(&s.Holder)+page.Left(s.region, regionColumns)[:regionColumns])
+	}
+	if others.Count > 0 {
+		r.line(r.Paint(page.Dim, figures(&others)+page.Count(others.Places, "other place")))
+	}
+	if unknown.Count > 0 {
+		r.line(r.Paint(page.Dim, figures(&unknown)+"without a call stack"))
+	}
+	before()
+}
+
+// source writes where the source is, beside its figures where there is room.
+func (r *report) source(s *source, figures string) {
+	name, caller := page.Clean(s.name.Text(r.Separator())), ""
+	if s.Caller != "" {
+		name, caller = name+", ", "from "+s.Caller
+	}
+	columns := r.width - page.Width(figures)
+	switch {
+	case r.whole || page.Width(name+caller) <= columns:
+		r.line(r.Paint(page.Dim, figures), name+caller)
+		return
+	case columns >= leastName:
+		r.line(r.Paint(page.Dim, figures), r.FitName(s.name, columns))
+	default:
+		r.line(r.Paint(page.Dim, strings.TrimRight(figures, " ")))
+		columns = r.width - belowColumns
+		r.line(page.Left("", belowColumns), r.FitName(s.name, columns))
+	}
+	if caller != "" {
+		r.line(page.Left("", r.width-columns), r.cut(caller, columns))
+	}
+}
+
+// sourcesOf are the places that memory of the regions is from, the largest first;
+// then what is from places that are not told apart, what was there before the attach,
+// and what else no call stack is known of.
+func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknown aggregate.Holder) {
+	type key struct{ site, calls string }
+	known := make(map[key]int)
+	add := func(to *aggregate.Holder, h *aggregate.Holder) {
+		to.Bytes, to.Count, to.Places = to.Bytes+h.Bytes, to.Count+h.Count, to.Places+h.Places
+	}
+	for i := range regions {
+		l := &regions[i]
+		rest := aggregate.Holder{Bytes: l.AllocatedBytes, Count: l.Buffers}
+		for j := range l.Holders {
+			h := &l.Holders[j]
+			rest.Bytes, rest.Count = rest.Bytes-min(h.Bytes, rest.Bytes), rest.Count-min(h.Count, rest.Count)
+			switch {
+			case h.Places > 0:
+				add(&others, h)
+				continue
+			case h.BeforeAttach:
+				add(&earlier, h)
+				continue
+			case h.Stack == nil:
+				add(&unknown, h)
+				continue
+			}
+			frames := h.Stack.Frames()
+			s := source{
+				Holder: *h, region: l.Region,
+				name: cmp.Or(name.Of(frames), name.Name{Op: "unknown code"}),
+			}
+			s.Site = page.Site{Key: s.region + " " + s.name.String(), Calls: page.CallTexts(name.UserCalls(frames))}
+			// Stacks that differ only in what is not shown are one place.
+			k := key{s.Key, strings.Join(s.Calls, "\n")}
+			if at, ok := known[k]; ok {
+				add(&list[at].Holder, h)
+				continue
+			}
+			known[k] = len(list)
+			list = append(list, s)
+		}
+		add(&unknown, &rest)
+	}
+	slices.SortStableFunc(list, func(a, b source) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return list, others, earlier, unknown
+}

@@ -1,0 +1,321 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// Options say what a report is about. The zero value is about all processes of a recording.
+type Options struct {
+	// Live is for running processes: "now" takes the place of "at the end".
+	Live bool
+	// Own is for users who see their own processes only.
+	Own bool
+	// PID is the one process that the report is about; 0: all.
+	PID int
+	// Older names the previous part of the recording; "" if there is none.
+	Older string
+}
+
+// report is a report that is being written.
+type report struct {
+	page.Painter
+	strings.Builder
+	Options
+	snap *aggregate.Snapshot
+	// width is the number of columns; whole is true if names may run over it, and are not
+	// cut.
+	width   int
+	whole   bool
+	columns tableColumns
+	// end is "at the end" or "now".
+	end string
+}
+
+// textColumns is the most columns that sentences have.
+const textColumns = 100
+
+// Write writes what a snapshot has: the peak and the present use of each region of each chip,
+// then processes, what they have live or did not free, and failures. Lost events are reported
+// first and last.
+func Write(w io.Writer, s *aggregate.Snapshot, layout page.Layout, o Options) error {
+	r := &report{
+		Painter: layout.Painter, Options: o, snap: s,
+		width: layout.Columns(), whole: layout.Width == 0, columns: columnsFor(layout.Columns()), end: "at the end",
+	}
+	if o.Live {
+		r.end = "now"
+	}
+	r.heading()
+	r.warnLost()
+	r.devices()
+	r.processes()
+	r.live()
+	r.failures()
+	r.notes()
+	if s.LostEvents() > 0 {
+		r.WriteByte('\n')
+		r.warnLost()
+	}
+	_, err := io.WriteString(w, r.String())
+	return err
+}
+
+// line writes one line, without blanks at its end.
+func (r *report) line(parts ...string) {
+	r.WriteString(strings.TrimRight(strings.Join(parts, ""), " "))
+	r.WriteByte('\n')
+}
+
+// cut cuts what is too long for the columns that are left, where that is wanted.
+func (r *report) cut(s string, columns int) string {
+	if r.whole {
+		return s
+	}
+	return page.Truncate(s, columns, r.Pick("…", "~"))
+}
+
+func (r *report) heading() {
+	title, about := "Device memory", ""
+	if r.PID > 0 {
+		title += fmt.Sprintf(" of PID %d", r.PID)
+	}
+	if ns, ok := r.traced(); ok {
+		about = " over " + page.Seconds(ns)
+	}
+	if r.Live {
+		title += " now"
+		about = strings.Replace(about, " over ", ", traced for ", 1)
+	}
+	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
+	if r.Own && r.PID == 0 {
+		r.line(r.Paint(page.Dim, "Chips with what all users have of them; of the processes only your own."))
+	}
+}
+
+// traced is for how long there was something to trace, in ns.
+func (r *report) traced() (ns uint64, ok bool) {
+	first := page.FirstNs(r.snap, r.Live)
+	return r.snap.TimeNs - min(first, r.snap.TimeNs), first > 0
+}
+
+// warnLost says loudly that the figures are wrong, where they may be.
+func (r *report) warnLost() {
+	n := r.snap.LostEvents()
+	if n == 0 {
+		return
+	}
+	var causes []string
+	for cause, count := range r.snap.Lost {
+		if len(r.snap.Lost) == 1 {
+			causes = append(causes, page.Clean(cause))
+		} else {
+			causes = append(causes, fmt.Sprintf("%d: %s", count, page.Clean(cause)))
+		}
+	}
+	slices.Sort(causes)
+	text := fmt.Sprintf("totals may be too low: %s lost (%s)", page.Count(n, "event"), strings.Join(causes, ", "))
+	for i, line := range page.Wrap(text, r.width-3) {
+		mark := r.Pick("⚠  ", "!! ")
+		if i > 0 {
+			mark = "   "
+		}
+		r.line(r.Paint(page.BoldRed, mark+line))
+	}
+}
+
+// devices writes a table for each chip, or for all chips whose tables are the
+// same.
+func (r *report) devices() {
+	if len(r.snap.Devices) == 0 {
+		r.line()
+		if r.snap.Reading || r.snap.LostEvents() > 0 {
+			r.line("No device memory was seen yet.")
+		} else {
+			r.line("No device memory was seen: no traced program opened a device.")
+		}
+		return
+	}
+	type group struct {
+		table string
+		name  string
+		ids   []int
+	}
+	var groups []group
+	for i := range r.snap.Devices {
+		d := &r.snap.Devices[i]
+		name := r.deviceName(d)
+		table := r.deviceTable(d)
+		at := slices.IndexFunc(groups, func(g group) bool { return g.table == table && g.name == name })
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, group{table: table, name: name})
+		}
+		groups[at].ids = append(groups[at].ids, d.ID)
+	}
+	for _, g := range groups {
+		title := page.Chips(g.ids)
+		if len(g.ids) > 1 {
+			title += " (each)"
+		}
+		r.line()
+		r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, g.name))
+		r.WriteString(g.table)
+	}
+}
+
+func (r *report) deviceName(d *aggregate.Device) string {
+	name := ""
+	for _, part := range []string{d.Board, d.Arch} {
+		if part != "" {
+			name += r.Pick(" · ", " - ") + page.Clean(part)
+		}
+	}
+	return name
+}
+
+// A row is one line of a chip's table; what is empty stays blank. Bar and percent are of
+// the peak, and of what goes on of end: each stands beside its figure.
+type row struct {
+	label, bar, percent, peak, capacity, end, count string
+	style                                           page.Style
+}
+
+func (r *report) deviceTable(d *aggregate.Device) string {
+	t := &report{Painter: r.Painter, Options: r.Options, width: r.width, whole: r.whole, columns: r.columns, end: r.end}
+	// L1 alone is of each core.
+	t.row(row{label: "in all banks", peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: page.Dim})
+	regions := &d.Regions
+	t.region("DRAM", &regions.DRAM)
+	if k := &regions.Kernel; k.PeakDRAMBytes > 0 {
+		t.row(row{label: "  kernels", peak: page.Bytes(k.PeakDRAMBytes), end: page.Bytes(k.DRAMBytes), style: page.Dim})
+	}
+	t.l1(d)
+	for _, small := range []event.Region{event.L1Small, event.Trace, event.SystemMemory} {
+		// A region that nobody reserved is not worth a line, nor is the host's
+		// memory until it is used.
+		b := regions.Banked(small)
+		if b.PeakBytes > 0 || b.CapacityBytes > 0 && small != event.SystemMemory {
+			t.region(small.String(), b)
+		}
+	}
+	t.sharers(d)
+	return t.String()
+}
+
+// row writes the row, with the label in its style.
+func (r *report) row(w row) {
+	c := &r.columns
+	bar := ""
+	if c.bar > 0 {
+		bar = " " + cmp.Or(w.bar, page.Left("", c.bar))
+	}
+	// what has no column is left out
+	figures := func(st page.Style, s string, n int) string {
+		if n == 0 {
+			return ""
+		}
+		return r.Paint(st, page.Right(s, n))
+	}
+	end := w.style
+	if w.end == page.Bytes(0) {
+		end = page.Dim
+	}
+	count := w.style
+	if w.count == "0" {
+		count = page.Dim
+	}
+	peak := w.style
+	if r.Live {
+		w.peak, w.end, peak, end = w.end, w.peak, end, page.Dim
+	}
+	r.line(" ", r.Paint(w.style, page.Left(w.label, labelColumns)), bar,
+		figures(w.style, w.percent, c.percent), figures(peak, w.peak, c.peak),
+		figures(page.Dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
+}
+
+// region writes the row of a region with banks.
+func (r *report) region(label string, b *aggregate.Region) {
+	drawn, capacity := b.PeakBytes, b.PeakCapacityBytes
+	if r.Live {
+		drawn = b.AllocatedBytes
+	}
+	if r.Live || b.PeakBytes == 0 {
+		capacity = b.CapacityBytes
+	}
+	w := row{
+		label: label, bar: r.Bar(drawn, capacity, r.columns.bar),
+		percent: page.Percent(drawn, capacity), peak: page.Bytes(b.PeakBytes),
+		capacity: "unknown", end: page.Bytes(b.AllocatedBytes), count: fmt.Sprint(b.Buffers),
+	}
+	if capacity > 0 {
+		w.capacity = page.Bytes(capacity)
+	}
+	r.row(w)
+}
+
+// l1 writes how the L1 of a core was shared when it was fullest, or of what goes on how
+// it is. The rows below the first are its parts, in the order in which they lie there.
+func (r *report) l1(d *aggregate.Device) {
+	l1, kernel := &d.L1PerCore, &d.Regions.Kernel
+	used := l1.Peak.CBBytes + l1.Peak.BufferBytes
+	cbs, buffers := l1.Peak.CBBytes, l1.Peak.BufferBytes // what is drawn
+	if r.Live {
+		cbs, buffers = l1.CBBytes, l1.BufferBytes
+	}
+	drawn := cbs + buffers
+	var free uint64 // at the peak
+	capacity := "unknown"
+	if l1.CapacityBytes > 0 {
+		capacity = page.KiB(l1.CapacityBytes)
+		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
+	}
+	columns := r.columns.bar
+	g := page.NewGap(cbs, buffers, l1.CapacityBytes, columns)
+	st := page.Level(drawn, l1.CapacityBytes)
+	empty := r.Trough(g.Free)
+	if l1.CapacityBytes == 0 {
+		empty = page.Left("", g.Free)
+	}
+	blank := func(n int) string { return page.Left("", n) }
+
+	r.row(row{
+		label: "L1 per core", bar: r.Base(g, st) + empty + r.Top(g, st),
+		percent: page.Percent(drawn, l1.CapacityBytes), peak: page.KiB(used), capacity: capacity,
+		end: page.KiB(l1.CBBytes + l1.BufferBytes), count: fmt.Sprint(d.Regions.L1.Buffers),
+	})
+	if used > 0 {
+		r.row(row{
+			label: "  CBs, DFBs", bar: r.Base(g, st) + blank(columns-g.Base),
+			percent: page.Percent(cbs, l1.CapacityBytes), peak: page.KiB(l1.Peak.CBBytes),
+			end: page.KiB(l1.CBBytes), style: page.Dim,
+		})
+		if l1.CapacityBytes > 0 {
+			r.row(row{
+				label: "  free", bar: blank(g.Base) + empty + blank(g.Top),
+				percent: page.Percent(l1.CapacityBytes-min(drawn, l1.CapacityBytes), l1.CapacityBytes), peak: page.KiB(free),
+				end: page.KiB(l1.FreeBytes), style: page.Dim,
+			})
+		}
+		r.row(row{
+			label: "  buffers", bar: blank(columns-g.Top) + r.Top(g, st),
+			percent: page.Percent(buffers, l1.CapacityBytes), peak: page.KiB(l1.Peak.BufferBytes),
+			end: page.KiB(l1.BufferBytes), style: page.Dim,
+		})
+	}
+	// The ring with the kernels' text lies below the banks: it takes nothing of
+	// their capacity.
+	if kernel.PeakBytesPerCore > 0 {
+		r.row(row{
+			label: "Kernel ring", peak: page.KiB(kernel.PeakBytesPerCore),
+			end: page.KiB(kernel.MaxBytesPerCore), bar: r.Paint(page.Dim, page.Left(page.Truncate("outside the banks", columns, ""), columns)),
+		})
+	}
+}

@@ -1,0 +1,266 @@
+package report
+
+import (
+	"cmp"
+	"strings"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/tracer/event"
+)
+
+// A model on a mesh that frees all it had.
+func cleanRun() *pagetest.Run {
+	r := pagetest.NewRun()
+	mesh := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	r.Start(4242, "/usr/bin/python3 /srv/models/demo.py --batch 32 --prompts prompts.json")
+	r.Open(4242, "n300", mesh...)
+	weights := r.Alloc(4242, event.DRAM, 450<<20, 12, mesh...)
+	trace := r.Alloc(4242, event.Trace, 600<<10, 12, mesh...)
+	r.Program(4242, 1, 240<<10, mesh...)
+	activation := r.Alloc(4242, event.L1, 672<<10, 64, mesh...)
+	r.Free(4242, activation)
+	r.Apply(event.Event{Kind: event.CBFree, PID: 4242, ProgramID: 1})
+	r.Apply(event.Event{Kind: event.KernelUnload, PID: 4242, ProgramID: 1})
+	r.Free(4242, weights)
+	r.Free(4242, trace)
+	r.Close(4242, mesh...)
+	r.Exit(4242, 0)
+	return r
+}
+
+// Several processes on several chips, with all that can go wrong.
+func badRun() *pagetest.Run {
+	r := pagetest.NewRun()
+	r.Start(4242, "python3 -c 'import ttnn\nprint(\x1b[31m1)'")
+	r.Open(4242, "n150", 0)
+	r.Alloc(4242, event.DRAM, 1000<<20, 12, 0)
+	r.Alloc(4242, event.DRAM, 45056, 12, 0)
+	r.Alloc(4242, event.L1, 1200<<10, 64, 0)
+	r.Alloc(4242, event.L1Small, 64, 8, 0)
+	r.Program(4242, 1, 100<<10, 0)
+	r.Apply(event.Event{
+		Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, Reason: event.ReasonOutOfMemory,
+		Message: "TT_FATAL @ bank_manager.cpp:439: !needs_free\n",
+	})
+	for range 2 {
+		r.Apply(event.Event{
+			Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, Reason: event.ReasonOutOfMemory,
+			Stack: event.StackOf([]event.Frame{
+				{Kind: event.Native, Name: "tt::tt_metal::Buffer::allocate_impl", Module: "libtt_metal.so"},
+				{Kind: event.Python, Name: "__call__", File: "/venv/lib/python3.12/site-packages/ttnn/decorators.py", Line: 1245},
+				{Kind: event.Python, Name: "Attention.forward", File: "/srv/model.py", Line: 123},
+				{Kind: event.Native, Name: "nanobind::detail::nb_func_vectorcall_complex", Module: "_ttnn.so"},
+				{Kind: event.Python, Name: "run\x1b[31m", File: "/srv/run.py", Line: 7},
+			}),
+			Message: "\nOut of Memory: Not enough space to allocate 33554432 B L1 buffer across 64 banks, where each bank needs to store 524288 B, but bank size is 1393312 B (allocated: 688128 B, free: 705184 B, largest free block: 49824 B).\nbacktrace:\n --- 0x7f",
+		})
+	}
+	r.Apply(event.Event{
+		Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.CB, Reason: event.ReasonStaticClash,
+		Message: "Statically allocated dataflow buffers in program 2 clash with L1 buffers on core range [0-0 - 7-3]. L1 buffer allocated at 122880 and static dataflow buffer region ends at 267616",
+	})
+	r.Start(4300, "./build/train --layers 12")
+	r.Open(4300, "n150", 1, 2)
+	r.Alloc(4300, event.DRAM, 2<<20, 12, 1, 2)
+	r.Alloc(4300, event.L1, 4096, 64, 1)
+	r.Alloc(4300, event.SystemMemory, 1<<20, 1, 2)
+	r.Close(4242, 0)
+	r.Exit(4242, 9)
+	r.Free(4300, 999)
+	r.Apply(event.Event{Kind: event.Lost, Count: 12, Cause: "ring buffer full"})
+	return r
+}
+
+func TestReportLooksLikeTheGoldenFile(t *testing.T) {
+	lost := cleanRun()
+	lost.Apply(event.Event{Kind: event.Lost, Count: 12, Cause: "ring buffer full"})
+	lost.Apply(event.Event{Kind: event.Lost, Count: 1, Cause: "a record could not be decoded"})
+	unknown := pagetest.NewRun()
+	unknown.Alloc(4242, event.L1, 4096, 64, 0)
+	for _, test := range []struct {
+		name    string
+		run     *pagetest.Run
+		options options
+	}{
+		{"clean", cleanRun(), options{Unicode: true}},
+		{"clean_color", cleanRun(), options{Unicode: true, Color: true}},
+		{"clean_ascii", cleanRun(), options{}},
+		{"clean_wide", cleanRun(), options{Unicode: true, Width: 120}},
+		{"clean_narrow", cleanRun(), options{Unicode: true, Width: 64}},
+		{"bad", badRun(), options{Unicode: true}},
+		{"bad_color", badRun(), options{Unicode: true, Color: true}},
+		{"lost", lost, options{Unicode: true}},
+		{"nothing", pagetest.NewRun(), options{Unicode: true}},
+		{"unknown_capacity", unknown, options{Unicode: true}},
+		{"shared", sharedRun(), options{Unicode: true}},
+		{"shared_wide", sharedRun(), options{Width: 120}},
+		{"left", leftRun(), options{Unicode: true}},
+		{"left_color", leftRun(), options{Unicode: true, Color: true}},
+		{"left_whole", leftRun(), options{Unicode: true, Whole: true}},
+		{"live", liveRun(), options{Unicode: true, Options: Options{Live: true}}},
+		{"live_narrow", liveRun(), options{Unicode: true, Options: Options{Live: true}, Width: 60}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			text := reportText(t, test.run, test.options)
+			pagetest.Golden(t, "report_"+test.name+".golden", text)
+			if !test.options.Whole {
+				checkLines(t, text, test.options)
+			}
+		})
+	}
+}
+
+// TestAFailureIsToldOnce: what fails at one place for one reason is one entry, which has
+// the newest; beyond a few places the newest are told.
+func TestAFailureIsToldOnce(t *testing.T) {
+	r := pagetest.NewRun()
+	r.Start(4242, "python3 run.py")
+	r.Open(4242, "n150", 0)
+	fail := func(message string, line int) {
+		e := event.Event{
+			Kind: event.AllocFailed, PID: 4242, Devices: []int{0}, Region: event.L1, Reason: event.ReasonOutOfMemory, Message: message,
+		}
+		if line > 0 {
+			e.Stack = pagetest.Stack("empty", "forward", line)
+		}
+		r.Apply(e)
+	}
+	for range 50 {
+		fail("not enough for the first", 1)
+		fail("not enough for the second", 2)
+		fail("not enough, says nobody", 0)
+	}
+	text := reportText(t, r, options{})
+	qt.Check(t, qt.StringContains(text, "150 failed allocations\n"))
+	qt.Check(t, qt.StringContains(text, "PID 4242 - 50 times, the last after 14.9 s - L1 - out of memory - chip 0\n    not enough for the first\n"))
+	for _, message := range []string{"for the first", "for the second", "says nobody"} {
+		qt.Check(t, qt.Equals(strings.Count(text, message), 1))
+	}
+	fail("not enough, says another", 0)
+	text = reportText(t, r, options{})
+	qt.Check(t, qt.StringContains(text, "151 failed allocations, the newest 3\n"))
+	qt.Check(t, qt.Not(qt.StringContains(text, "for the first")))
+}
+
+// options are those of a report and of its layout, which has 80 columns if nothing else is
+// said.
+type options struct {
+	Options
+	Width                 int
+	Whole, Unicode, Color bool
+}
+
+func (o options) layout() page.Layout {
+	l := page.Layout{Painter: page.Painter{Color: o.Color, ASCII: !o.Unicode}, Width: cmp.Or(o.Width, 80)}
+	if o.Whole {
+		l.Width = 0
+	}
+	return l
+}
+
+// reportText is the report of a run.
+func reportText(t *testing.T, r *pagetest.Run, o options) string {
+	t.Helper()
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(Write(&b, r.State.WithHolders(r.State.Snapshot()), o.layout(), o.Options)))
+	return b.String()
+}
+
+func TestAReportFitsAnyTerminal(t *testing.T) {
+	for name, run := range map[string]func() *pagetest.Run{
+		"clean": cleanRun, "bad": badRun, "shared": sharedRun, "left": leftRun, "live": liveRun,
+	} {
+		for _, columns := range []int{60, 61, 62, 66, 68, 69, 70, 71, 72, 79, 80, 81, 88, 89, 90, 100, 120, 200} {
+			for _, o := range []options{{Width: columns}, {Width: columns, Unicode: true, Color: true, Options: Options{Live: true}}} {
+				checkLines(t, reportText(t, run(), o), o)
+				if t.Failed() {
+					t.Fatalf("%s at %d columns", name, columns)
+				}
+			}
+		}
+	}
+}
+
+func TestNothingIsCutWhereThereIsNoTerminal(t *testing.T) {
+	name := "Attention.forward_with_a_name_that_is_longer_than_a_line_of_the_report"
+	command := "python3 demo.py --batch 32 --prompts prompts.json"
+	qt.Check(t, qt.Not(qt.StringContains(reportText(t, leftRun(), options{}), name)))
+	qt.Check(t, qt.StringContains(reportText(t, leftRun(), options{Whole: true}), "ttnn.add - model.py:32 "+name+"\n"))
+	qt.Check(t, qt.Not(qt.StringContains(reportText(t, cleanRun(), options{}), command)))
+	qt.Check(t, qt.StringContains(reportText(t, cleanRun(), options{Whole: true}), command+"\n"))
+	for _, run := range []*pagetest.Run{cleanRun(), badRun(), sharedRun(), leftRun(), liveRun()} {
+		qt.Check(t, qt.Not(qt.StringContains(reportText(t, run, options{Whole: true}), "~")))
+	}
+}
+
+// checkLines checks that lines fit, and that they have no more than was allowed.
+func checkLines(t *testing.T, report string, o options) {
+	t.Helper()
+	bare := report
+	if o.Color {
+		bare = pagetest.Colors.ReplaceAllString(report, "")
+	}
+	qt.Check(t, qt.IsFalse(strings.Contains(bare, "\x1b")))
+	limit := o.Width
+	if limit == 0 {
+		limit = 80
+	}
+	for line := range strings.Lines(bare) {
+		line = strings.TrimSuffix(line, "\n")
+		qt.Check(t, qt.IsTrue(page.Width(line) <= limit), qt.Commentf("%d columns: %s", page.Width(line), line))
+		qt.Check(t, qt.Equals(strings.TrimRight(line, " "), line))
+		for _, r := range line {
+			qt.Check(t, qt.IsTrue(o.Unicode || r < 128), qt.Commentf("%q", r))
+		}
+	}
+}
+
+func TestManyProcessesAreCutShort(t *testing.T) {
+	r := pagetest.NewRun()
+	for pid := range 100 {
+		r.Start(pid+1, "true")
+		r.Exit(pid+1, 0)
+	}
+	r.Start(1000, "python3")
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
+	qt.Check(t, qt.StringContains(b.String(), "and 81 more"))
+}
+
+func TestChipsThatDifferAreShownApart(t *testing.T) {
+	r := pagetest.NewRun()
+	r.Open(1, "n300", 0, 1, 2, 3, 4)
+	r.Alloc(1, event.DRAM, 1<<20, 12, 1)
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(Write(&b, r.State.Snapshot(), page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{})))
+	qt.Check(t, qt.StringContains(b.String(), "\nchips 0, 2-4 (each) - n300"))
+	qt.Check(t, qt.StringContains(b.String(), "\nchip 1 - n300"))
+}
+
+func TestABarShowsWhatIsThereAtAll(t *testing.T) {
+	p := page.Painter{}
+	qt.Check(t, qt.Equals(p.Bar(0, 100, 10), "··········"))
+	qt.Check(t, qt.Equals(p.Bar(1, 1<<40, 10), "▏·········"))
+	qt.Check(t, qt.Equals(p.Bar(55, 100, 10), "█████▌····"))
+	qt.Check(t, qt.Equals(p.Bar(200, 100, 10), "██████████"))
+	qt.Check(t, qt.Equals(page.Painter{ASCII: true}.Bar(1, 1<<40, 10), "#........."))
+	for _, test := range []struct {
+		base, top, whole uint64
+		want             page.Gap
+	}{
+		{0, 0, 100, page.Gap{Base: 0, Free: 10, Top: 0}},
+		{1, 1, 1000, page.Gap{Base: 1, Free: 8, Top: 1}},
+		{500, 499, 1000, page.Gap{Base: 5, Free: 1, Top: 4}},
+		{999, 1, 1000, page.Gap{Base: 9, Free: 0, Top: 1}},
+		{600, 600, 1000, page.Gap{Base: 6, Free: 0, Top: 4}},
+		{5, 5, 0, page.Gap{Base: 0, Free: 10, Top: 0}},
+	} {
+		got := page.NewGap(test.base, test.top, test.whole, 10)
+		qt.Check(t, qt.Equals(got.Base+got.Free+got.Top, 10))
+		qt.Check(t, qt.Equals(got, test.want), qt.Commentf("%+v", test))
+	}
+}
