@@ -36,7 +36,7 @@ type State struct {
 	freshSince uint64
 	// survived are what call sites left that were forgotten, and otherSurvivors what those
 	// left that are not told apart. born is how many buffers were allocated.
-	survived       []Survivors
+	survived       []*Survivors
 	otherSurvivors Amount
 	born           uint64
 	// between is what is followed between two moments; nil: nothing is.

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 
@@ -144,9 +145,10 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 
 // A deviceSet is the chips of one mesh or device, as one process knows it.
 type deviceSet struct {
-	process *processName
-	ids     []int
-	chips   []*processChip
+	process   *processName
+	ids       []int
+	chipNames string // of the ids
+	chips     []*processChip
 	// arenas are those of allocators that are open, by their addresses.
 	arenas    map[uint64]*arena
 	lastArena *arena
@@ -174,7 +176,7 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{process: p.name, ids: slices.Clone(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
+	d := &deviceSet{process: p.name, ids: slices.Clone(ids), chipNames: fmt.Sprint(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue

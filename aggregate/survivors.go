@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -235,7 +234,7 @@ func (c *callSite) named() Survivors {
 		PID: process.pid, Comm: process.comm, Command: process.command,
 		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.fromNs, WorkedToNs: process.run.toNs,
-		site: survivorKey{process, c.stackID, c.region, c.layout, fmt.Sprint(c.set.ids)},
+		site: survivorKey{process, c.stackID, c.region, c.layout, c.set.chipNames},
 	}
 }
 
@@ -296,7 +295,9 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 // ended or closed their device, those that left most. Others is what the rest of these left.
 // The cost is that of the call sites.
 func (s *State) Survivors() (list []Survivors, others Amount) {
-	list = slices.Clone(s.survived)
+	for _, v := range s.survived {
+		list = append(list, *v)
+	}
 	replaceable := make(map[*deviceSet]map[event.Region]uint64)
 	for _, first := range s.sites {
 		for c := range first.all() {
@@ -381,16 +382,15 @@ func (s *State) keepSurvivors(c *callSite, replaceable uint64) {
 		return
 	}
 	c.stack.Calls()
-	s.survived = append(s.survived, v)
+	s.survived = append(s.survived, &v)
 	if len(s.survived) < 2*keptSurvivors {
 		return
 	}
-	s.survived = mergeSurvivors(s.survived)
-	slices.SortStableFunc(s.survived, func(a, b Survivors) int {
+	slices.SortStableFunc(s.survived, func(a, b *Survivors) int {
 		return cmp.Or(cmp.Compare(b.Run.Born(), a.Run.Born()), cmp.Compare(b.Bytes, a.Bytes))
 	})
-	for i := keptSurvivors; i < len(s.survived); i++ {
-		s.otherSurvivors.add(s.survived[i].Amount)
+	for _, v := range s.survived[keptSurvivors:] {
+		s.otherSurvivors.add(v.Amount)
 	}
-	s.survived = slices.Clip(slices.Delete(s.survived, min(keptSurvivors, len(s.survived)), len(s.survived)))
+	s.survived = slices.Delete(s.survived, keptSurvivors, len(s.survived))
 }
