@@ -34,6 +34,13 @@ type State struct {
 	keepSites bool
 	// freshSince is when what is fresh begins, in ns.
 	freshSince uint64
+	// survived are what call sites left that were forgotten, and otherSurvivors what those
+	// left that are not told apart. born is how many buffers were allocated.
+	survived       []*Survivors
+	otherSurvivors Amount
+	born           uint64
+	// between is what is followed between two moments; nil: nothing is.
+	between *between
 	// unplaced are the pools of buffers on no known chip.
 	unplaced [event.BankedRegions]pool
 	// first is the time of the first event; restored is true where that was the end of a

@@ -81,8 +81,11 @@ func (s *State) closeDevice(e *event.Event) {
 
 // closeArena ends all that is in an arena.
 func (s *State) closeArena(p *process, a *arena, now uint64) {
+	s.endRun(a.set, a)
+	s.between.endRun(p, a, now)
 	p.buffers.removeAll(a, s.endIn(p, a.set, a, now, event.ReasonDeviceClose))
 	a.closed = true
+	p.name.run.open = p.buffers.len > 0
 	delete(a.set.arenas, a.allocator)
 }
 

@@ -23,6 +23,9 @@ func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 // tally is what the buffer counts on each chip.
 func (b *buffer) tally() tally { return tally{Amount{1, b.allocated()}, b.size, b.perBank} }
 
+// bytes is what the buffer takes on all chips.
+func (b *buffer) bytes() uint64 { return b.allocated() * uint64(max(1, len(b.set.chips))) }
+
 func (s *State) alloc(e *event.Event) {
 	if int(e.Region) >= event.BankedRegions {
 		s.anomalies.MalformedEvents++
@@ -45,6 +48,10 @@ func (s *State) alloc(e *event.Event) {
 		comm: e.Comm, tid: int32(e.TID),
 	}
 	p.buffers.put(b)
+	if !b.before {
+		s.born++
+		p.bear(b)
+	}
 	t := b.tally()
 	p.held[b.region].add(t.on(len(b.set.chips)))
 	b.insertBlock()
@@ -85,6 +92,10 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	t := b.tally()
 	if isEnd(reason) {
 		p.leave(b.callSite, t, reason)
+	}
+	if !b.before {
+		p.part(b, reason)
+		s.between.part(p, b, now, reason)
 	}
 	p.buffers.remove(b)
 	b.removeBlock()

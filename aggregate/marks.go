@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"slices"
+	"strings"
 
 	"ttmem/tracer/event"
 )
@@ -42,4 +43,16 @@ func (c *collector) marks(list []mark, wanted func(uid int) bool) {
 // tell makes a Mark that is known to be of before: what was freed since is not told.
 func (m *mark) tell(e *event.Event) {
 	e.Kind, e.Cause, e.UID, e.BeforeAttach = event.Mark, m.name, m.uid, true
+}
+
+// What the names of the marks of steps end with: ttmem steps places them, and the pytest
+// plugin by it.
+const (
+	StepBegin = " (begin)"
+	StepEnd   = " (end)"
+)
+
+// IsStepMark reports whether a mark is the beginning or the end of a step, such as a test.
+func IsStepMark(name string) bool {
+	return strings.HasSuffix(name, StepBegin) || strings.HasSuffix(name, StepEnd)
 }

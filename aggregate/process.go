@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 
@@ -115,7 +116,9 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if p == nil {
 		return
 	}
+	s.between.endRun(p, nil, now)
 	for _, set := range p.sets {
+		s.endRun(set, nil)
 		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}
 	for _, c := range p.chips {
@@ -153,9 +156,10 @@ func (s *State) Ended(pid int) *Process {
 
 // A deviceSet is the chips of one mesh or device, as one process knows it.
 type deviceSet struct {
-	process *processName
-	ids     []int
-	chips   []*processChip
+	process   *processName
+	ids       []int
+	chipNames string // of the ids
+	chips     []*processChip
 	// arenas are those of allocators that are open, by their addresses.
 	arenas    map[uint64]*arena
 	lastArena *arena
@@ -183,7 +187,7 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{process: p.name, ids: slices.Clone(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
+	d := &deviceSet{process: p.name, ids: slices.Clone(ids), chipNames: fmt.Sprint(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue

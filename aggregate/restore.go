@@ -127,4 +127,5 @@ func (s *State) setTotal(e *event.Event) {
 		return
 	}
 	*n = e.Count
+	s.join()
 }

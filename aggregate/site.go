@@ -40,6 +40,7 @@ type callSite struct {
 	// other is the same call site with another allocator on the same chips, or nil. Views
 	// show them as one.
 	other *callSite
+	run   siteRun
 }
 
 // A siteAtPeak is what a site had at the peak of the number serial. It is saved when the
@@ -65,6 +66,7 @@ type arena struct {
 type processName struct {
 	pid           int
 	comm, command string
+	run           processRun
 }
 
 // An Amount counts buffers, circular buffers or programs' kernels, and their bytes.
@@ -264,7 +266,7 @@ func (s *State) forgetIdle() {
 	if s.keepSites || len(s.sites) < 2*max(minSites, s.keptSites) {
 		return
 	}
-	s.forget(func(c *callSite) bool { return c.isIdle() })
+	s.forget(func(c *callSite) bool { return c.isIdle() && !c.current() })
 	s.keptSites = len(s.sites)
 }
 

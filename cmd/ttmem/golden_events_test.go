@@ -327,23 +327,17 @@ func (s *storyStream) record(t *testing.T, path string, checkpointEvents int) {
 	t.Helper()
 	var file *recording.File
 	state := aggregate.New()
-	growth := aggregate.NewGrowth(aggregate.GrowthOptions{
-		StackID: func(of *event.Stack) uint64 { return file.StackID(of) },
-	})
 	file, err := recording.Create(path, recording.FileOptions{
 		Options: recording.Options{Header: &recording.Header{
 			Created: s.header.Created, MonotonicNs: s.header.MonotonicNs,
 			Host: s.header.Host, Kernel: s.header.Kernel, Ttmem: "golden", Recording: 1,
 		}},
-		Checkpoint: frozen(state), CheckpointNote: growth.Note, CheckpointEvents: checkpointEvents,
+		Checkpoint: frozen(state), CheckpointEvents: checkpointEvents,
 	})
 	qt.Assert(t, qt.IsNil(err))
 	state.Begin(s.header.MonotonicNs)
 	var flushedNs uint64
-	record := applying(state, func(e *event.Event) {
-		file.Add(e)
-		growth.Apply(e)
-	})
+	record := applying(state, func(e *event.Event) { file.Add(e) })
 	for i := range s.events {
 		e := s.events[i]
 		record(&e)

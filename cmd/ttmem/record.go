@@ -116,7 +116,6 @@ type recorder struct {
 	keep    int
 	events  uint64
 	flushed time.Time
-	growth  *aggregate.Growth // what ttmem leaks goes on with at a checkpoint
 }
 
 // newRecorder is nil where nothing is to be recorded.
@@ -136,16 +135,13 @@ func createRecording(o recordOptions, state *aggregate.State, files recording.Fi
 	header := recording.NewHeader()
 	header.Ttmem = buildVersion()
 	var file *recording.File
-	growth := aggregate.NewGrowth(aggregate.GrowthOptions{
-		StackID: func(s *event.Stack) uint64 { return file.StackID(s) },
-	})
 	files.Options = recording.Options{Header: &header}
 	files.MaxBytes, files.Keep = int64(o.maxSize), o.keep
-	files.Checkpoint, files.CheckpointNote = frozen(state), growth.Note
+	files.Checkpoint = frozen(state)
 	if file, err = recording.Create(o.path, files); err != nil {
 		return r, err
 	}
-	return recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now(), growth: growth}, nil
+	return recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
 }
 
 // frozen are the checkpoints of a state, as it is when one is asked for.
@@ -155,7 +151,6 @@ func frozen(state *aggregate.State) func() iter.Seq[*event.Event] {
 
 func (r *recorder) add(e *event.Event) {
 	r.file.Add(e)
-	r.growth.Apply(e) // asks the file for what Add has found out of its stack
 	r.events++
 }
 

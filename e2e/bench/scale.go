@@ -139,10 +139,8 @@ func (b *bench) scale() error {
 func (s *synthetic) record(path string) error {
 	state := aggregate.New()
 	var file *recording.File
-	growth := aggregate.NewGrowth(aggregate.GrowthOptions{StackID: func(s *event.Stack) uint64 { return file.StackID(s) }})
 	file, err := recording.Create(path, recording.FileOptions{
-		Checkpoint:     func() iter.Seq[*event.Event] { return state.Freeze(nil) },
-		CheckpointNote: growth.Note,
+		Checkpoint: func() iter.Seq[*event.Event] { return state.Freeze(nil) },
 	})
 	if err != nil {
 		return err
@@ -151,7 +149,6 @@ func (s *synthetic) record(path string) error {
 	s.each(func(e *event.Event) {
 		state.Apply(e)
 		file.Add(e)
-		growth.Apply(e)
 		if n++; file.Full() {
 			progress("recording %d of %d events", n, s.events)
 			if failed := file.Flush(); failed != nil && err == nil {

@@ -18,8 +18,7 @@ type Checkpoint struct {
 	TimeNs uint64
 	// its blocks, and the block with which reading goes on after them
 	begin, end, resume int64
-	note               int64 // the block with the note on it; 0: there is none
-	leads              bool  // it is at the beginning of the file
+	leads              bool // it is at the beginning of the file
 }
 
 // Offset is where in the file that begins which comes after the checkpoint: events before
@@ -60,34 +59,6 @@ func (r *Reader) from(in storage, c *Checkpoint) error {
 	return r.jump(c.begin)
 }
 
-// CheckpointNote is what was noted with a checkpoint; nil where nothing was, or it is
-// damaged.
-func (r *FileReader) CheckpointNote(c Checkpoint) []byte {
-	if c.note == 0 {
-		return nil
-	}
-	return r.noteAt(r.file, c.note)
-}
-
-// noteAt is the payload of the block at an offset; nil where it is damaged.
-func (r *Reader) noteAt(in io.ReaderAt, at int64) []byte {
-	h, block, ok := blockAt(in, at, nil)
-	if !ok || h.raw > maxRaw {
-		return nil
-	}
-	data := block[blockHead:]
-	if h.flags&blockPlain == 0 {
-		var err error
-		if data, err = r.zstd.DecodeAll(data, make([]byte, 0, h.raw)); err != nil {
-			return nil
-		}
-	}
-	if len(data) != int(h.raw) {
-		return nil
-	}
-	return data
-}
-
 // blockHeads are the heads of the blocks between two offsets and where they are, up to
 // the first one that is not whole.
 func blockHeads(in io.ReaderAt, from, to int64) iter.Seq2[int64, head] {
@@ -119,8 +90,6 @@ func findCheckpoints(in io.ReaderAt, from, to int64) (found []Checkpoint) {
 			}
 			c := &found[0]
 			c.end, c.resume, c.TimeNs = end, end, max(c.TimeNs, h.latest)
-		case h.kind == blockStateNote && len(found) > 0 && (inside == nil && leading || inside != nil && at < inside.end):
-			found[len(found)-1].note = at
 		case h.kind == blockSection && h.packed < 1<<10:
 			c, ok := sectionAt(in, at, h)
 			_, known := slices.BinarySearch(begins, c.resume)
@@ -131,7 +100,7 @@ func findCheckpoints(in io.ReaderAt, from, to int64) (found []Checkpoint) {
 		case h.kind == blockState && inside != nil && at < inside.end:
 			inside.TimeNs = max(inside.TimeNs, h.latest)
 		}
-		leading = leading && (h.kind == blockEvents && h.flags&blockCheckpoint != 0 || h.kind == blockStateNote)
+		leading = leading && h.kind == blockEvents && h.flags&blockCheckpoint != 0
 	}
 	return found
 }
@@ -193,7 +162,7 @@ func (c *Checkpoint) intact(in io.ReaderAt) bool {
 	at := c.begin
 	for at < c.end {
 		h, block, ok := blockAt(in, at, room)
-		if !ok || h.kind != kind && h.kind != blockStateNote {
+		if !ok || h.kind != kind {
 			return false
 		}
 		room = block

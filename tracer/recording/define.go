@@ -12,8 +12,6 @@ type definitions struct {
 	strings map[string]uint32
 	frames  map[event.Frame]uint32
 	stacks  map[uint64]uint32
-	// hashes are those of the frames, and ids what StackID is of the stacks.
-	hashes, ids []uint64
 
 	stringBytes, frameRefs int
 	// usedFrames is how many frames stacks have referred to, usedStacks how many
@@ -49,7 +47,6 @@ func (d *definitions) reset() {
 	clear(d.stacks)
 	clear(d.calls)
 	clear(d.paths)
-	d.hashes, d.ids = d.hashes[:0], d.ids[:0]
 	d.strings[""] = 0
 	d.stringBytes, d.frameRefs, d.usedFrames, d.usedStacks = 0, 0, 0, 0
 	d.lastFrame, d.last = event.Frame{}, d.last[:0]
@@ -143,7 +140,6 @@ func (d *definitions) frame(f *event.Frame) uint32 {
 	d.lastFrame = *f
 	i := uint32(len(d.frames))
 	d.frames[*f] = i
-	d.hashes = append(d.hashes, hashFrame(f))
 	return i
 }
 
@@ -189,11 +185,6 @@ func (d *definitions) define(calls []*event.Call) {
 		outer++
 	}
 	between := stack[inner : len(stack)-outer]
-	id := uint64(len(stack))
-	for _, f := range stack {
-		id = mixed(id, d.hashes[f])
-	}
-	d.ids = append(d.ids, id|1)
 
 	b := d.sections[sectionStacks]
 	b = appendUvarint(b, uint64(inner))

@@ -209,3 +209,9 @@ func (d *dictionary) call(frames []uint32) *event.Call {
 	d.calls[frames[0]] = call{c, slices.Clone(frames)} // refs may move
 	return c
 }
+
+// mixed adds the hash of a frame to that of those before.
+func mixed(id, frame uint64) uint64 {
+	id = (id ^ frame) * 0x9e3779b97f4a7c15
+	return id ^ id>>29
+}

@@ -41,10 +41,6 @@ type FileOptions struct {
 	// another goroutine, while events are added. Without it, what was before can only
 	// be known from the files before, and a long file has no checkpoints in it.
 	Checkpoint func() iter.Seq[*event.Event]
-	// CheckpointNote is called right after Checkpoint, and what it returns right after
-	// the iteration, by the same goroutine: that is kept with the checkpoint, for
-	// FileReader.CheckpointNote. It may be nil, and so may what it returns.
-	CheckpointNote func() func() []byte
 	// CheckpointEvents is how many events there are between two checkpoints in a file
 	// at least; 0 is so many that they cost little.
 	CheckpointEvents int
@@ -126,7 +122,7 @@ var errInUse = errors.New("another ttmem is writing it")
 
 // begin begins a file of the recording, with a checkpoint of what was before or nil.
 // On an error there is no file that was not there.
-func (f *File) begin(path string, flags int, of *checkpoint) (*segment, error) {
+func (f *File) begin(path string, flags int, of iter.Seq[*event.Event]) (*segment, error) {
 	mode := os.FileMode(0o644)
 	if f.o.Private {
 		mode = 0o600
@@ -154,7 +150,7 @@ func (f *File) begin(path string, flags int, of *checkpoint) (*segment, error) {
 		return discard(err)
 	}
 	s.w.flags |= blockCheckpoint
-	if s.added, err = of.write(s.w); err != nil {
+	if s.added, err = writeCheckpoint(s.w, of); err != nil {
 		return discard(err)
 	}
 	s.w.flags &^= blockCheckpoint

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"os"
+
+	"ttmem/tracer/event"
 )
 
 // A file that follows another one is made complete under a name of its own, then
@@ -72,7 +75,7 @@ func (f *File) replaceExisting() error {
 }
 
 // follow begins a file under a name that it keeps until it is complete.
-func (f *File) follow(of *checkpoint) (*segment, error) {
+func (f *File) follow(of iter.Seq[*event.Event]) (*segment, error) {
 	path := f.path + ".new"
 	// one that was left by a process that was killed
 	if err := removable(path); err != nil {

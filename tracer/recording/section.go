@@ -61,30 +61,20 @@ func (f *File) checkpoint() error {
 	return nil
 }
 
-// A checkpoint is the state at one moment, and what is to be noted with it.
-type checkpoint struct {
-	events iter.Seq[*event.Event]
-	note   func() []byte // nil: nothing
-}
-
-// takeCheckpoint is the state now; nil where nobody tells.
-func (f *File) takeCheckpoint() *checkpoint {
+// takeCheckpoint is the state now; nil where there is none.
+func (f *File) takeCheckpoint() iter.Seq[*event.Event] {
 	if f.o.Checkpoint == nil {
 		return nil
 	}
-	c := &checkpoint{events: f.o.Checkpoint()}
-	if f.o.CheckpointNote != nil {
-		c.note = f.o.CheckpointNote()
-	}
-	return c
+	return f.o.Checkpoint()
 }
 
-// write writes the checkpoint, which may be nil, and reports how many events it has.
-func (c *checkpoint) write(w *Writer) (events uint64, err error) {
-	if c == nil {
+// writeCheckpoint writes a checkpoint, which may be nil, and reports how many events it has.
+func writeCheckpoint(w *Writer, of iter.Seq[*event.Event]) (events uint64, err error) {
+	if of == nil {
 		return 0, nil
 	}
-	for e := range c.events {
+	for e := range of {
 		w.Add(e)
 		events++
 		if w.Full() {
@@ -93,13 +83,7 @@ func (c *checkpoint) write(w *Writer) (events uint64, err error) {
 			}
 		}
 	}
-	if err := w.Flush(); err != nil || c.note == nil {
-		return events, err
-	}
-	if data := c.note(); len(data) > 0 && len(data) <= maxRaw {
-		err = w.write(head{kind: blockStateNote, raw: uint32(len(data))}, data)
-	}
-	return events, err
+	return events, w.Flush()
 }
 
 // least is how many events are between two sections at least.
@@ -111,7 +95,7 @@ func (f *File) least() uint64 {
 }
 
 // makeSection makes the blocks of a section.
-func makeSection(done chan<- *section, s *section, of *checkpoint) {
+func makeSection(done chan<- *section, s *section, of iter.Seq[*event.Event]) {
 	var out bytes.Buffer
 	w, err := newWriter(&out)
 	if err != nil {
@@ -119,7 +103,7 @@ func makeSection(done chan<- *section, s *section, of *checkpoint) {
 		return
 	}
 	w.kind, w.flags = blockState, blockReset|blockCheckpoint
-	s.events, _ = of.write(w) // a write to memory does not fail
+	s.events, _ = writeCheckpoint(w, of) // a write to memory does not fail
 	s.blocks = out.Bytes()
 	done <- s
 }

@@ -30,8 +30,6 @@ const (
 	// blockSection begins a section, and blockState has events of it.
 	blockSection = 'k'
 	blockState   = 'c'
-	// blockStateNote has a note on a checkpoint, which it follows.
-	blockStateNote = 'm'
 )
 
 // The flags of a block.
