@@ -1,7 +1,6 @@
-// Package aggregate makes state out of events: which buffers are allocated on
-// which chip, by which process, what the programs' circular buffers and
-// kernels take of L1, and how high all of it has been. It is pure: no I/O, and
-// no clock but the events' own.
+// Package aggregate turns events into State: live buffers, programs, call sites with
+// tallies, processes and chips with their peaks. It does no I/O, and its only clock is the
+// events' own.
 package aggregate
 
 import (
@@ -9,8 +8,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// State is what is known after a number of events. It is not safe for use by
-// several goroutines at once; its Snapshots and Held values are.
+// State is the result of a stream of events. It is not safe for concurrent use; its
+// Snapshots and Held values are.
 type State struct {
 	// began is when tracing began, 0 where it is not known.
 	began     uint64
@@ -27,7 +26,7 @@ type State struct {
 	anomalies   Anomalies
 	failures    failures
 	// marks only grow at their end, so that checkpoints may share them.
-	marks []mark
+	marks []Mark
 	// sites are all call sites, as they were first seen, and keptSites how many there
 	// were when the idle ones were last forgotten.
 	sites     []*callSite
@@ -35,6 +34,13 @@ type State struct {
 	keepSites bool
 	// freshSince is when what is fresh begins, in ns.
 	freshSince uint64
+	// survived are what call sites left that were forgotten, and otherSurvivors what those
+	// left that are not told apart. born is how many buffers were allocated.
+	survived       []*Survivors
+	otherSurvivors Amount
+	born           uint64
+	// between is what is followed between two moments; nil: nothing is.
+	between *between
 	// unplaced are the pools of buffers on no known chip.
 	unplaced *[event.BankedRegions]pool
 	// first is the time of the first event; restored is true where that was the end of a
@@ -57,21 +63,19 @@ func New() *State {
 	}
 }
 
-// Begin says that tracing began at that time (CLOCK_MONOTONIC, in ns), which is
-// before the first event.
+// Begin sets the time at which tracing began (CLOCK_MONOTONIC, in ns), which is before the
+// first event.
 func (s *State) Begin(ns uint64) { s.began = ns }
 
-// Advance says that nothing is missing up to that time (CLOCK_MONOTONIC, in ns),
-// which may be long after the latest event.
+// Advance reports that no event is missing up to that time (CLOCK_MONOTONIC, in ns), which
+// may be long after the latest event.
 func (s *State) Advance(ns uint64) { s.now = max(s.now, ns) }
 
-// Apply brings the state up to the event. Events are to come in time order.
-// The state keeps e.Stack, which must not change afterwards, and copies the
-// rest.
+// Apply applies the event. Events must come in order of time. The state keeps e.Stack, which
+// must not change afterwards, and copies the rest.
 //
-// An event that contradicts the state (a free of a buffer that is not
-// allocated, say) is counted in Anomalies and otherwise does the least harm:
-// no total goes below what is allocated.
+// An event that contradicts the state, such as a free of a buffer that is not live, is
+// counted in Anomalies. No total goes below what is live because of it.
 func (s *State) Apply(e *event.Event) {
 	if e.Kind == event.Checkpoint {
 		if s.Restore(e.State) != nil {
@@ -120,19 +124,18 @@ func (s *State) Apply(e *event.Event) {
 	}
 }
 
-// Anomalies count what should not have happened. All but MalformedEvents come
-// from lost events, or from a process that was attached late.
+// Anomalies count events that contradict the state. All but MalformedEvents come from lost
+// events, or from a process that was attached late.
 type Anomalies struct {
-	// RepeatedFrees are frees of buffers that were not allocated: freed
-	// already, or never seen.
+	// RepeatedFrees are frees of buffers that are not live: freed already, or never
+	// seen.
 	RepeatedFrees uint64 `json:"repeated_frees"`
-	// ReplacedBuffers are allocations whose buffer was allocated already; the
-	// later one counts.
+	// ReplacedBuffers are allocations of a buffer that is live already. The later one
+	// counts.
 	ReplacedBuffers uint64 `json:"replaced_buffers"`
-	// UnplacedBuffers are allocations on no known chip: they are held, but in
-	// no chip's total.
+	// UnplacedBuffers are allocations on no known chip. They are live, but in no chip's
+	// total.
 	UnplacedBuffers uint64 `json:"unplaced_buffers"`
-	// MalformedEvents are events that make no sense and were left out, such as
-	// a circular buffer on a range of a million cores.
+	// MalformedEvents are ignored events, such as a circular buffer on a million cores.
 	MalformedEvents uint64 `json:"malformed_events"`
 }

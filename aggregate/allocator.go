@@ -55,15 +55,25 @@ func (s *State) closeDevice(e *event.Event) {
 	if p == nil {
 		return
 	}
-	for b := range p.buffers.all() {
-		if b.allocator == e.Allocator {
-			s.drop(p, b, e.TimeNs, event.ReasonDeviceClose)
+	for _, set := range p.sets {
+		if a := set.arenas[e.Allocator]; a != nil {
+			s.closeArena(p, a, e.TimeNs)
 		}
 	}
 	if a := p.allocators[e.Allocator]; a != nil {
 		delete(p.allocators, e.Allocator)
 		a.close()
 	}
+}
+
+// closeArena ends all that is in an arena.
+func (s *State) closeArena(p *process, a *arena, now uint64) {
+	s.endRun(a.set, a)
+	s.between.endRun(p, a, now)
+	p.buffers.removeAll(a, s.endIn(p, a.set, a, now, event.ReasonDeviceClose))
+	a.closed = true
+	p.name.run.open = p.buffers.len > 0
+	delete(a.set.arenas, a.allocator)
 }
 
 // close takes the allocator off its chips.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"time"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -135,5 +136,56 @@ func BenchmarkRestore(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		aggregate.New().Apply(from)
+	}
+}
+
+// BenchmarkExit ends a process with a million live buffers, or closes one of its devices.
+func BenchmarkExit(b *testing.B) {
+	const count = 1_000_000
+	exit := event.Event{TimeNs: count, Kind: event.ProcessExit, PID: 7}
+	closed := event.Event{TimeNs: count, Kind: event.DeviceClose, PID: 7, Allocator: 1}
+	for _, bench := range []struct {
+		name               string
+		stacks, allocators int
+		watched            bool // somebody asks what is free
+		last               event.Event
+	}{
+		{"process of 1 stack", 1, 1, false, exit},
+		{"process of 10000 stacks", 10_000, 1, false, exit},
+		{"process of 100000 stacks", 100_000, 1, false, exit},
+		{"watched process of 10000 stacks", 10_000, 1, true, exit},
+		{"only device", 10_000, 1, true, closed},
+		{"one device of two", 10_000, 2, true, closed},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			stacks := make([]*event.Stack, bench.stacks)
+			for i := range stacks {
+				stacks[i] = event.NewStack(uint64(i+1), nil)
+			}
+			var most time.Duration
+			var before, after runtime.MemStats
+			for b.Loop() {
+				s := aggregate.New()
+				open := wormhole(1, 7, 1, 0)
+				s.Apply(&open)
+				alloc := tensor(0, 7, 0, 0)
+				for id := range uint64(count) {
+					alloc.BufferID, alloc.TimeNs, alloc.Stack = id, id, stacks[id%uint64(bench.stacks)]
+					alloc.Allocator, alloc.Address = 1+id%uint64(bench.allocators), 1<<20+id*4096
+					s.Apply(&alloc)
+				}
+				if bench.watched {
+					s.Snapshot()
+				}
+				runtime.ReadMemStats(&before)
+				begun := time.Now()
+				s.Apply(&bench.last)
+				most = max(most, time.Since(begun))
+				runtime.ReadMemStats(&after)
+			}
+			b.ReportMetric(float64(most.Microseconds())/1000, "ms/end")
+			b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc), "B/end")
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }

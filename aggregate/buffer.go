@@ -5,10 +5,10 @@ import (
 )
 
 // A buffer is one that is allocated. A million of them have to fit: mind the
-// size, which is 96 bytes.
+// size, which is 88 bytes.
 type buffer struct {
-	*callSite               // where it was allocated, with its region, layout and chips
-	id, object, allocator   uint64
+	*callSite               // where it was allocated, with its region, layout, allocator and chips
+	id, object              uint64
 	address, size, pageSize uint64
 	perBank                 uint64
 	since                   uint64
@@ -20,13 +20,11 @@ type buffer struct {
 // allocated is what the buffer takes of all its banks on each chip, in bytes.
 func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
-// counts is what the buffer counts in its pools.
-func (b *buffer) counts() uint64 {
-	if b.region == event.L1 {
-		return b.perBank
-	}
-	return b.allocated()
-}
+// tally is what the buffer counts on each chip.
+func (b *buffer) tally() tally { return tally{Amount{1, b.allocated()}, b.size, b.perBank} }
+
+// bytes is what the buffer takes on all chips.
+func (b *buffer) bytes() uint64 { return b.allocated() * uint64(max(1, len(b.set.chips))) }
 
 func (s *State) alloc(e *event.Event) {
 	if int(e.Region) >= event.BankedRegions {
@@ -41,28 +39,34 @@ func (s *State) alloc(e *event.Event) {
 	if len(e.Devices) == 0 {
 		s.anomalies.UnplacedBuffers++
 	}
+	where := s.set(p, e.Devices).arena(e.Allocator)
 	b := &buffer{
-		callSite: s.site(p, s.set(p, e.Devices), siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach}, e.Stack),
-		id:       e.BufferID, object: e.Object, allocator: e.Allocator,
-		address: e.Address, size: e.SizeBytes, pageSize: e.PageSizeBytes,
+		callSite: s.site(where, siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach}, e.Stack),
+		id:       e.BufferID, object: e.Object, address: e.Address,
+		size: e.SizeBytes, pageSize: e.PageSizeBytes,
 		perBank: e.BytesPerBank, banks: e.Banks, since: e.TimeNs,
 		comm: e.Comm, tid: int32(e.TID),
 	}
 	p.buffers.put(b)
-	p.held[b.region].add(b)
+	if !b.before {
+		s.born++
+		p.bear(b)
+	}
+	t := b.tally()
+	p.held[b.region].add(t.on(len(b.set.chips)))
 	b.insertBlock()
 	if b.before {
 		p.beforeAttach++
 	}
-	s.addTo(b.callSite, b.allocated(), b.perBank, b.since)
+	s.addTo(b.callSite, t, b.since)
 	found := b.before && p.early
 	for _, q := range b.set.poolsOf(b.region) {
-		q.bytes += b.counts()
+		q.bytes += t.counts(b.region)
 		q.grew(b.since, s.applied, found)
 	}
 	for _, c := range b.set.chips {
-		c.used.add(b, c.capacities(), b.since)
-		c.chip.used.add(b, &c.chip.capacities, b.since)
+		c.used.add(b.region, t, c.capacities(), b.since)
+		c.chip.used.add(b.region, t, &c.chip.capacities, b.since)
 		c.grew(b.region, b.since)
 	}
 }
@@ -85,20 +89,60 @@ func (s *State) free(e *event.Event) {
 
 // drop forgets a buffer that is allocated, and ends now for that reason.
 func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
+	t := b.tally()
 	if isEnd(reason) {
-		p.leave(b, reason)
+		p.leave(b.callSite, t, reason)
+	}
+	if !b.before {
+		p.part(b, reason)
+		s.between.part(p, b, now, reason)
 	}
 	p.buffers.remove(b)
-	s.removeFrom(b.callSite, b.allocated(), b.perBank, b.since, reason)
+	b.removeBlock()
+	s.removeFrom(b.callSite, t, b.since, reason)
+	p.takeOff(b.callSite, t)
 	for _, q := range b.set.poolsOf(b.region) {
-		q.bytes -= b.counts()
 		q.shrank(now)
 	}
-	p.held[b.region].remove(b)
-	b.removeBlock()
-	for _, c := range b.set.chips {
-		for _, u := range c.both() {
-			u.remove(b)
+}
+
+// takeOff takes buffers of a call site off the totals.
+func (p *process) takeOff(c *callSite, t tally) {
+	for _, q := range c.set.poolsOf(c.region) {
+		q.bytes -= t.counts(c.region)
+	}
+	p.held[c.region].sub(t.on(len(c.set.chips)))
+	for _, chip := range c.set.chips {
+		for _, u := range chip.both() {
+			u.regions[c.region].sub(t)
 		}
 	}
+}
+
+// endIn ends at once all buffers on a set of chips, or those of one arena of it, and returns
+// how many there were. It takes as long as there are call sites. The process is to forget
+// the buffers.
+func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reason event.Reason) (count int) {
+	var ended [event.BankedRegions]bool
+	for _, first := range set.sites {
+		for c := range first.all() {
+			if c.live.Count == 0 || only != nil && c.arena != only {
+				continue
+			}
+			count += int(c.live.Count)
+			ended[c.region] = true
+			p.leave(c, c.live, reason)
+			p.takeOff(c, c.live)
+			c.clear()
+		}
+	}
+	for region := range ended {
+		if !ended[region] {
+			continue
+		}
+		for _, q := range set.pools[region] {
+			q.shrank(now)
+		}
+	}
+	return count
 }

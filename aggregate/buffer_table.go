@@ -2,27 +2,25 @@ package aggregate
 
 import "iter"
 
-// A bufferTable has the buffers of a process by their ids. Those go up with time, and
-// most buffers are freed soon: what events are about is close together, and stays in
-// the caches of the processor. To look up one of a million that lie anywhere takes as
-// long as all else of an event.
+// A bufferTable has the buffers of a process by id. Ids rise with time and most buffers are
+// freed soon, so that the buffers of successive events are close together and stay in the
+// processor's caches. A map of a million buffers would double the time of an event.
 type bufferTable struct {
-	// pages have an entry for each of their ids, by the number of the page. None is
-	// empty.
+	// pages are by number. None is empty.
 	pages map[uint64]*bufferPage
-	// last is the page that was used last; nil: none is known.
+	// last is the page that was used last; nil if there is none.
 	last       *bufferPage
 	lastNumber uint64
 	len        int
 }
 
-// A bufferPage is a cache line. Where but one of its buffers lives, that takes as much
-// as the buffer.
+// A bufferPage has the size of a cache line. With one live buffer it takes as much memory
+// as the buffer itself.
 type bufferPage [pageBuffers]*buffer
 
 const pageBuffers = 8
 
-// page is the one that an id is on; nil where there is none.
+// page returns the page of an id; nil if there is none.
 func (t *bufferTable) page(id uint64) *bufferPage {
 	number := id / pageBuffers
 	if t.last == nil || t.lastNumber != number {
@@ -31,7 +29,7 @@ func (t *bufferTable) page(id uint64) *bufferPage {
 	return t.last
 }
 
-// get is the buffer of that id, or nil.
+// get returns the buffer of that id, or nil.
 func (t *bufferTable) get(id uint64) *buffer {
 	if page := t.page(id); page != nil {
 		return page[id%pageBuffers]
@@ -39,7 +37,7 @@ func (t *bufferTable) get(id uint64) *buffer {
 	return nil
 }
 
-// put adds a buffer, whose id no other one has.
+// put adds a buffer. No other buffer may have its id.
 func (t *bufferTable) put(b *buffer) {
 	page := t.page(b.id)
 	if page == nil {
@@ -53,7 +51,7 @@ func (t *bufferTable) put(b *buffer) {
 	t.len++
 }
 
-// remove takes off a buffer that is there.
+// remove removes a buffer that is in the table.
 func (t *bufferTable) remove(b *buffer) {
 	page := t.page(b.id)
 	page[b.id%pageBuffers] = nil
@@ -64,7 +62,30 @@ func (t *bufferTable) remove(b *buffer) {
 	}
 }
 
-// all are all buffers, in any order. Each may be removed when it comes.
+// removeAll takes off the buffers of an arena, of which there are so many.
+func (t *bufferTable) removeAll(of *arena, count int) {
+	switch count {
+	case 0:
+		return
+	case t.len:
+		*t = bufferTable{}
+		return
+	}
+	for number, page := range t.pages {
+		for i, b := range page {
+			if b != nil && b.arena == of {
+				page[i] = nil
+			}
+		}
+		if *page == (bufferPage{}) {
+			delete(t.pages, number)
+		}
+	}
+	t.len -= count
+	t.last = nil
+}
+
+// all returns all buffers, in any order. A buffer may be removed when it is yielded.
 func (t *bufferTable) all() iter.Seq[*buffer] {
 	return func(yield func(*buffer) bool) {
 		for _, page := range t.pages {

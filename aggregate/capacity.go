@@ -8,20 +8,20 @@ import (
 	"ttmem/tracer/event"
 )
 
-// capacities are by region.
+// capacities has the capacity of each region.
 type capacities [event.BankedRegions]event.Capacity
 
-// total is the capacity of all banks, in bytes.
+// total returns the capacity of all banks, in bytes.
 func total(c event.Capacity) uint64 { return uint64(c.Banks) * c.BytesPerBank }
 
-// compareCapacities orders capacities by what all banks have.
+// compareCapacities orders capacities by the total of all banks.
 func compareCapacities(a, b event.Capacity) int {
 	return cmp.Or(cmp.Compare(total(a), total(b)), cmp.Compare(a.Banks, b.Banks))
 }
 
-// updateCapacities is to be called after an allocator of the process was opened or
-// closed. The process has of each region what the largest of its allocators has: a
-// mesh and its submeshes have one each, all on the same memory.
+// updateCapacities must be called after an allocator of the process is opened or closed.
+// The capacity of a region is that of the largest allocator: a mesh and its submeshes have
+// one each for the same memory.
 func (c *processChip) updateCapacities() {
 	if len(c.open) > 0 {
 		clear(c.own[:])
@@ -37,22 +37,22 @@ func (c *processChip) updateCapacities() {
 	c.chip.updateCapacities()
 }
 
-// updateCapacities makes the chip's those of the processes that have it open. One
-// that reserves more of a bank for L1_SMALL or for traces has so much less of L1 or
-// DRAM: where they differ it is the largest reservation and the smallest rest, so
-// that the regions of the chip fit together.
+// updateCapacities computes the chip's capacities from the processes that have it open. A
+// process that reserves more of a bank for L1_SMALL or for traces has less L1 or DRAM. If
+// they differ, the chip has the largest reservation and the smallest remainder, so that its
+// regions add up.
 func (c *chip) updateCapacities() {
 	if len(c.open) == 0 {
 		return
 	}
 	for r := range c.capacities {
-		c.capacities[r] = shared(event.Region(r), maps.Keys(c.open))
+		c.capacities[r] = sharedCapacity(event.Region(r), maps.Keys(c.open))
 	}
 }
 
-// shared is the capacity of a region for all who have its chip open; 0 says that a
-// process does not tell.
-func shared(r event.Region, open func(func(*processChip) bool)) event.Capacity {
+// sharedCapacity returns the capacity of a region among the processes that have the chip
+// open. Processes whose capacity is not known do not count.
+func sharedCapacity(r event.Region, open func(func(*processChip) bool)) event.Capacity {
 	var one event.Capacity
 	for c := range open {
 		other := c.own[r]
@@ -67,8 +67,8 @@ func shared(r event.Region, open func(func(*processChip) bool)) event.Capacity {
 	return one
 }
 
-// capacities are the process's own, also when it has closed the chip; those of the
-// chip where it has told none.
+// capacities returns the process's own, also after it closed the chip; those of the chip if
+// its own are not known.
 func (c *processChip) capacities() *capacities {
 	if c.own == (capacities{}) {
 		return &c.chip.capacities

@@ -27,19 +27,12 @@ func (c *chip) peaks() (list peaks) {
 
 // usage is what is in use on one chip: by all processes, or by one of them.
 type usage struct {
-	regions [event.BankedRegions]regionUsage
+	regions [event.BankedRegions]tally // of buffers
 	static  staticUsage
 	kernels kernelUsage
 	// l1Buffers is the most that buffers took of all banks of L1, without circular
 	// buffers.
 	l1Buffers peak
-}
-
-type regionUsage struct {
-	buffers uint64
-	// size is the sum of the buffers' sizes, perBank of what they take of each
-	// bank, and allocated of what they take of all their banks. Bytes.
-	size, perBank, allocated uint64
 }
 
 // chip returns the chip of that id, which it makes where there is none yet.
@@ -55,28 +48,12 @@ func (s *State) chip(id int) *chip {
 
 // add counts a buffer that was allocated at the time now, on a chip of these
 // capacities.
-func (u *usage) add(b *buffer, c *capacities, now uint64) {
-	u.count(b)
-	if r := &u.regions[b.region]; b.region == event.L1 && r.allocated > u.l1Buffers.bytes {
-		u.l1Buffers = peak{bytes: r.allocated, time: now, capacity: total(c[event.L1])}
+func (u *usage) add(region event.Region, t tally, c *capacities, now uint64) {
+	r := &u.regions[region]
+	r.add(t)
+	if region == event.L1 && r.Bytes > u.l1Buffers.bytes {
+		u.l1Buffers = peak{bytes: r.Bytes, time: now, capacity: total(c[event.L1])}
 	}
-}
-
-func (u *usage) count(b *buffer) {
-	r := &u.regions[b.region]
-	r.buffers++
-	r.size += b.size
-	r.perBank += b.perBank
-	r.allocated += b.allocated()
-}
-
-// remove takes back what add counted.
-func (u *usage) remove(b *buffer) {
-	r := &u.regions[b.region]
-	r.buffers--
-	r.size -= b.size
-	r.perBank -= b.perBank
-	r.allocated -= b.allocated()
 }
 
 // grew is to be called after the process allocated something on the chip.
@@ -84,7 +61,7 @@ func (c *processChip) grew(region event.Region, now uint64) {
 	if !c.chip.pools[region].fits() {
 		return
 	}
-	bytes, static := c.used.regions[region].allocated, uint64(0)
+	bytes, static := c.used.regions[region].Bytes, uint64(0)
 	if region == event.L1 {
 		static = c.used.static.cores.Max()
 		bytes = c.used.regions[event.L1].perBank + static

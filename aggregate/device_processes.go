@@ -42,7 +42,7 @@ func (p *process) usedChips() map[int]bool {
 		}
 	}
 	for id, c := range p.chips {
-		hasBuffers := func(r regionUsage) bool { return r.buffers > 0 }
+		hasBuffers := func(t tally) bool { return t.Count > 0 }
 		if len(c.programs) > 0 || slices.ContainsFunc(c.used.regions[:], hasBuffers) {
 			used[id] = true
 		}

@@ -27,6 +27,7 @@ type stateCodec struct {
 	sets     once[deviceSet]
 	coreSets once[cores.Set]
 	origins  once[origin]
+	arenas   once[arena]
 	sites    once[callSite]
 	// chips, cores and coreSteps are how many were read, and placed where.
 	chips, cores, coreSteps int
@@ -50,6 +51,9 @@ func (c *stateCodec) few(s *State, of *frozen) {
 	list(c.codec, &of.processes, c.process)
 	list(c.codec, &s.sites, c.site)
 	number(c.codec, &s.keptSites)
+	list(c.codec, &s.survived, c.survivors)
+	c.amount(&s.otherSurvivors)
+	c.uint(&s.born)
 	for i := range of.processes {
 		c.programs(of.processes[i])
 	}
@@ -58,9 +62,9 @@ func (c *stateCodec) few(s *State, of *frozen) {
 	}
 }
 
-func (c *stateCodec) mark(m *mark) {
-	c.uints(&m.timeNs, &m.number)
-	c.text(&m.name)
+func (c *stateCodec) mark(m *Mark) {
+	c.uints(&m.TimeNs, &m.number)
+	c.text(&m.Name)
 	number(c.codec, &m.uid)
 }
 
@@ -310,6 +314,9 @@ func (c *stateCodec) name(p **processName) {
 	number(c.codec, &n.uid)
 	c.text(&n.comm)
 	c.text(&n.command)
+	r := &n.run
+	c.uints(&r.first, &r.last, &r.fromNs, &r.toNs, &r.allocations, &r.frees)
+	c.bool(&r.open)
 }
 
 func (c *stateCodec) processChip(one *processChip, p *process) {
@@ -373,42 +380,42 @@ func (c *stateCodec) set(d **deviceSet, of *processName) {
 				}
 			}
 		})
+		if c.reads {
+			p := c.state.processes[of.pid]
+			if p == nil || p.name != of {
+				p = newProcess(of.pid)
+				p.name = of
+			}
+			*d = c.state.newSet(p, ids)
+		}
+		var open []*arena
 		if !c.reads {
-			return
+			for _, allocator := range sortedKeys((*d).arenas) {
+				open = append(open, (*d).arenas[allocator])
+			}
 		}
-		p := c.state.processes[of.pid]
-		if p == nil || p.name != of {
-			p = newProcess(of.pid)
-		}
-		*d = c.state.newSet(p, ids)
+		list(c.codec, &open, func(a **arena) { c.arena(a, *d) })
 	})
 }
 
-func (c *stateCodec) site(p **callSite) {
-	one := made(c.codec, p)
-	c.names.one(c.codec, &one.process, c.name)
-	c.set(&one.set, one.process)
-	c.region(&one.region, event.NumRegions)
-	number(c.codec, &one.layout)
-	number(c.codec, &one.static)
-	c.bool(&one.before)
-	c.stack(&one.stack)
-	for _, a := range []*Amount{&one.live, &one.allocated, &one.ended, &one.fresh} {
-		c.uints(&a.Count, &a.Bytes)
+// arena is one of a set of chips. Those that are open are written with the set.
+func (c *stateCodec) arena(p **arena, set *deviceSet) {
+	c.arenas.one(c.codec, p, func(p **arena) {
+		a := made(c.codec, p)
+		c.uint(&a.allocator)
+		c.bool(&a.closed)
+		if !c.reads {
+			return
+		}
+		a.set = set
+		if !a.closed && set.arenas[a.allocator] != nil {
+			c.fail()
+		}
+		if !a.closed {
+			set.arenas[a.allocator] = a
+		}
+	})
+	if (*p).set != set {
+		c.fail()
 	}
-	c.uints(&one.livePerBank, &one.since, &one.each)
-	c.bool(&one.mixed)
-	if c.bad {
-		return
-	}
-	if c.reads {
-		one.stackID = stackID(one.stack)
-		one.atPeak = make([]siteAtPeak, len(one.set.poolsOf(one.region)))
-		one.set.sites[one.siteKey] = one
-	}
-	for i := range one.atPeak {
-		at := &one.atPeak[i]
-		c.uints(&at.serial, &at.Count, &at.Bytes, &at.perBank)
-	}
-	c.sites.add(one)
 }

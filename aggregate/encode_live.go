@@ -23,20 +23,24 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 	list(c.codec, &g.static, func(e *staticEntry) {
 		c.entry(e)
 		if !e.global {
-			c.siteOf(&e.site, chip)
+			c.siteOf(&e.site, chip, event.CB)
 		}
 		if c.reads && !c.bad {
 			if c.bound(chip, e.place); !c.bad {
 				chip.count(e, len(g.static) == 0)
+				if e.site != nil {
+					c.state.countIn(e.site, e.tally(), e.from.since)
+				}
 			}
 		}
 	})
 	maybe(c.codec, &g.kernel, func(k *kernel) {
 		c.uints(&k.dram, &k.text)
 		c.origins.one(c.codec, &k.from, c.origin)
-		c.siteOf(&k.site, chip)
+		c.siteOf(&k.site, chip, event.Kernel)
 		if c.reads && !c.bad {
 			chip.countKernel(k)
+			c.state.countIn(k.site, k.tally(), k.from.since)
 		}
 	})
 	if c.reads && len(g.static) == 0 && g.kernel == nil {
@@ -83,9 +87,9 @@ func (c *stateCodec) coreSet(p **cores.Set) {
 }
 
 // siteOf is the call site of something on one chip of a process.
-func (c *stateCodec) siteOf(site **callSite, chip *processChip) {
+func (c *stateCodec) siteOf(site **callSite, chip *processChip, region event.Region) {
 	c.sites.one(c.codec, site, func(**callSite) { c.fail() }) // all were written before
-	if c.reads && !c.bad && (chip.alone == nil || (*site).set != chip.alone) {
+	if c.reads && !c.bad && (chip.alone == nil || (*site).set != chip.alone || (*site).region != region) {
 		c.fail()
 	}
 }
@@ -119,15 +123,9 @@ func (c *stateCodec) ended(q *pool) {
 	})
 }
 
-// A frozenBuffer is a buffer, which never changes, with its id.
-type frozenBuffer struct {
-	id uint64
-	*buffer
-}
-
 // buffers are those of a process, in order of their ids.
-func (c *stateCodec) buffers(p *process, buffers []frozenBuffer) {
-	slices.SortFunc(buffers, func(a, b frozenBuffer) int { return cmp.Compare(a.id, b.id) })
+func (c *stateCodec) buffers(p *process, buffers []*buffer) {
+	slices.SortFunc(buffers, func(a, b *buffer) int { return cmp.Compare(a.id, b.id) })
 	n := c.length(len(buffers))
 	last := make([]buffer, len(c.sites.list)) // of each site: the next one is much like it
 	var before buffer
@@ -137,7 +135,7 @@ func (c *stateCodec) buffers(p *process, buffers []frozenBuffer) {
 		if c.reads {
 			b = new(buffer)
 		} else {
-			b = buffers[i].buffer
+			b = buffers[i]
 			site = c.sites.numbers[b.callSite]
 		}
 		if c.below(&site, len(last)); c.bad {
@@ -147,7 +145,7 @@ func (c *stateCodec) buffers(p *process, buffers []frozenBuffer) {
 		before, last[site] = *b, *b
 		if c.reads {
 			b.callSite = c.sites.list[site]
-			if c.bad || b.set.pid != p.pid || int(b.region) >= event.BankedRegions || p.buffers.get(b.id) != nil {
+			if c.bad || b.closed || b.set.process != p.name || int(b.region) >= event.BankedRegions || p.buffers.get(b.id) != nil {
 				c.fail()
 				return
 			}
@@ -161,7 +159,6 @@ func (c *stateCodec) buffer(b, before, like *buffer) {
 	c.delta(&b.id, before.id)
 	c.delta(&b.since, before.since)
 	c.delta(&b.object, before.object)
-	c.delta(&b.allocator, like.allocator)
 	c.delta(&b.address, like.address)
 	c.delta(&b.size, like.size)
 	c.delta(&b.pageSize, like.pageSize)

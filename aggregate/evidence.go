@@ -8,71 +8,70 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Evidence is what a region was like when a request for memory failed: as the process
-// had it, whose allocator knows of no other.
+// Evidence is the state of a region when an allocation failed. It has the buffers of the
+// process only, because its allocator does not know those of others.
 type Evidence struct {
-	// Region is the one that was asked; L1 where a static buffer of a program met a
-	// tensor.
+	// Region is the region of the allocation; L1 if circular buffers overlapped a tensor.
 	Region event.Region
-	// Capacity is what the allocator had to give away; zero where it is not known.
+	// Capacity is that of the allocator; zero if it is not known.
 	Capacity event.Capacity
-	// FreeSpace is what was free of it; zero where the Capacity or its Base is not
-	// known.
+	// FreeSpace is what was free; zero if the Capacity or its Base is not known.
 	addresses.FreeSpace
-	// From and To are the addresses between which Blockers lie: for a request the
-	// place that costs least to make free, and for a clash what the static buffers of
-	// the program take. Both are 0 where freeing does not help or is not known to.
+	// From and To are the addresses between which the Blockers are. For an allocation
+	// this is the place where the fewest bytes have to be freed; for a clash it is what
+	// the program's circular buffers occupy. Both are 0 if freeing does not help, or if
+	// that is not known.
 	From, To uint64
-	// Held is all that the region had, and Holders the call stacks that had most of
-	// it, largest first.
+	// Held is all that was live in the region, and Holders are the call stacks with the
+	// most of it, largest first.
 	Held    Blame
 	Holders []Blame
-	// Blocking is all that lay between From and To: what would have to go. Blockers
-	// are the call stacks that it is from: those that had most of it first; for a
-	// clash those that lay lowest first, which is where buffers and programs meet.
+	// Blocking is all that was live between From and To, and Blockers are its call
+	// stacks: largest first, or for a clash lowest address first, because buffers and
+	// programs meet there.
 	Blocking Blame
 	Blockers []Blame
-	// Lowest is the address of the lowest buffer; 0 where there was none.
+	// Lowest is the address of the lowest buffer; 0 if there was none.
 	Lowest uint64
-	// Statics are the static buffers of the program that reach above Lowest. The
-	// highest comes first.
+	// Statics are the program's circular buffers that reach above Lowest, highest first.
 	Statics []Static
 }
 
-// keptBlames is how many call stacks, and how many static buffers, are kept of each
-// failure.
-const keptBlames = 16
+// maxBlames is the number of call stacks and of circular buffers that a failure has at
+// most.
+const maxBlames = 16
 
-// Blame is buffers that were allocated at one call stack, or all of them together.
+// A Blame is the buffers of one call stack, or of all together.
 type Blame struct {
-	// BytesPerBank is what Count of them took of each bank, between the addresses
-	// Address and End.
+	// BytesPerBank is what the Count buffers occupy of each bank, between Address and
+	// End.
 	BytesPerBank, Count uint64
 	Address, End        uint64
-	// BeforeAttach marks those that were there before the process was attached.
+	// BeforeAttach marks buffers that were allocated before ttmem attached.
 	BeforeAttach bool
 	Stack        *event.Stack
 }
 
-// evidence looks at what there is when a request fails; nil where that tells nothing.
+// evidence returns the state of the region when an allocation failed; nil if the reason for
+// the failure is neither memory nor a clash.
 func (p *process) evidence(e *event.Event) *Evidence {
 	clash := e.Reason == event.ReasonStaticClash
 	if !clash && (e.Reason != event.ReasonOutOfMemory || int(e.Region) >= event.BankedRegions) {
 		return nil
 	}
-	found := &Evidence{Region: e.Region}
+	ev := &Evidence{Region: e.Region}
 	if clash {
-		found.Region = event.L1
+		ev.Region = event.L1
 	}
-	at, a := p.asked(e, found.Region)
+	address, a := p.allocatorOf(e, ev.Region)
 	if a != nil {
-		found.Capacity = a.capacities[found.Region]
+		ev.Capacity = a.capacities[ev.Region]
 	}
 	var buffers []*buffer
 	for b := range p.buffers.all() {
-		// A program's static buffers have to stay clear of all allocators of its
-		// device; a request is one allocator's.
-		if b.region == found.Region && (b.allocator == at || clash && slices.Equal(b.set.ids, e.Devices)) {
+		// Circular buffers must not overlap the buffers of any allocator of the device.
+		// An allocation only depends on its own allocator.
+		if b.region == ev.Region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices)) {
 			buffers = append(buffers, b)
 		}
 	}
@@ -80,69 +79,70 @@ func (p *process) evidence(e *event.Event) *Evidence {
 		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(a.id, b.id))
 	})
 	if len(buffers) > 0 {
-		found.Lowest = buffers[0].address
+		ev.Lowest = buffers[0].address
 	}
-	found.measure(buffers)
+	ev.measure(buffers)
 	if clash {
-		found.clash(p.statics(e))
+		ev.addClash(p.statics(e))
 	} else {
-		found.place(buffers, e.BytesPerBank)
+		ev.findPlace(buffers, e.BytesPerBank)
 	}
-	found.Held, found.Holders = blame(buffers)
-	largestFirst(found.Holders)
-	i, _ := slices.BinarySearchFunc(buffers, found.From, func(b *buffer, from uint64) int {
+	ev.Held, ev.Holders = blame(buffers)
+	largestFirst(ev.Holders)
+	i, _ := slices.BinarySearchFunc(buffers, ev.From, func(b *buffer, from uint64) int {
 		return cmp.Compare(b.address+b.perBank, from+1)
 	})
-	j, _ := slices.BinarySearchFunc(buffers, found.To, func(b *buffer, to uint64) int { return cmp.Compare(b.address, to) })
-	found.Blocking, found.Blockers = blame(buffers[i:max(i, j)])
+	j, _ := slices.BinarySearchFunc(buffers, ev.To, func(b *buffer, to uint64) int { return cmp.Compare(b.address, to) })
+	ev.Blocking, ev.Blockers = blame(buffers[i:max(i, j)])
 	if !clash {
-		largestFirst(found.Blockers)
+		largestFirst(ev.Blockers)
 	}
-	found.Holders, found.Blockers = keep(found.Holders), keep(found.Blockers)
-	return found
+	ev.Holders, ev.Blockers = first(ev.Holders), first(ev.Blockers)
+	return ev
 }
 
-func keep(list []Blame) []Blame { return slices.Clone(list[:min(len(list), keptBlames)]) }
+func first(list []Blame) []Blame { return slices.Clone(list[:min(len(list), maxBlames)]) }
 
-// asked is the allocator that was asked. Where the event does not name it, it is one
-// of the same chips.
-func (p *process) asked(e *event.Event, region event.Region) (address uint64, a *allocator) {
+// allocatorOf returns the allocator of an event and its address in the process. If the event
+// does not name it, it is the largest one of the same chips.
+func (p *process) allocatorOf(e *event.Event, region event.Region) (address uint64, a *allocator) {
 	if a := p.allocators[e.Allocator]; a != nil {
 		return e.Allocator, a
 	}
-	for _, at := range sortedKeys(p.allocators) {
-		of := p.allocators[at]
-		if slices.Equal(of.set.ids, e.Devices) &&
-			(a == nil || compareCapacities(of.capacities[region], a.capacities[region]) > 0) {
-			address, a = at, of
+	for _, key := range sortedKeys(p.allocators) {
+		one := p.allocators[key]
+		if slices.Equal(one.set.ids, e.Devices) &&
+			(a == nil || compareCapacities(one.capacities[region], a.capacities[region]) > 0) {
+			address, a = key, one
 		}
 	}
 	return address, a
 }
 
-// measure finds what buffers, which are in order, leave free.
-func (found *Evidence) measure(buffers []*buffer) {
-	if found.Capacity.Base == 0 {
+// measure computes what is free. The buffers must be in order of address.
+func (ev *Evidence) measure(buffers []*buffer) {
+	if ev.Capacity.Base == 0 {
 		return
 	}
 	blocks := make([]addresses.Block, len(buffers))
 	for i, b := range buffers {
 		blocks[i] = b.block()
 	}
-	found.FreeSpace = addresses.Free(blocks, found.Capacity.Base, found.Capacity.Base+found.Capacity.BytesPerBank)
+	ev.FreeSpace = addresses.Free(blocks, ev.Capacity.Base, ev.Capacity.Base+ev.Capacity.BytesPerBank)
 }
 
-// place finds where the fewest bytes would have to be freed for a block of so many; of
-// as many, the fewest buffers, and of as many of those the newest, as their ids tell: what
-// was allocated first is rather to stay. The place begins where a buffer ends, or where
-// the region does: from anywhere else it can be moved down to there and needs no more.
-func (found *Evidence) place(buffers []*buffer, bytes uint64) {
-	c := found.Capacity
-	if c.Base == 0 || bytes == 0 || bytes > c.BytesPerBank || bytes <= found.LargestFreeBytesPerBank {
+// findPlace finds where the fewest bytes have to be freed for a block of so many bytes. Of
+// equal places it takes the one with the fewest buffers, and then the one with the newest,
+// which have the largest ids: the oldest buffers are the least likely to be freed. Only
+// places that begin at the end of a buffer or at the start of the region are tried. A place
+// anywhere else can move down to one of these without more to free.
+func (ev *Evidence) findPlace(buffers []*buffer, bytes uint64) {
+	c := ev.Capacity
+	if c.Base == 0 || bytes == 0 || bytes > c.BytesPerBank || bytes <= ev.LargestFreeBytesPerBank {
 		return
 	}
 	best, fewest, newest := ^uint64(0), 0, uint64(0)
-	var taken, ids uint64 // by buffers[first:last], which lie from start on, and the sum of their ids
+	var taken, ids uint64 // bytes of buffers[first:last] and the sum of their ids
 	last := 0
 	try := func(start uint64, first int) bool {
 		if start+bytes > c.Base+c.BytesPerBank {
@@ -154,7 +154,7 @@ func (found *Evidence) place(buffers []*buffer, bytes uint64) {
 		count := last - min(first, last)
 		if cmp.Or(cmp.Compare(taken, best), cmp.Compare(count, fewest), cmp.Compare(newest, ids)) < 0 {
 			best, fewest, newest = taken, count, ids
-			found.From, found.To = start, start+bytes
+			ev.From, ev.To = start, start+bytes
 		}
 		return true
 	}
@@ -163,7 +163,7 @@ func (found *Evidence) place(buffers []*buffer, bytes uint64) {
 	}
 	for first, b := range buffers {
 		if first >= last {
-			last, taken, ids = first+1, b.perBank, b.id // it lay beyond the last place
+			last, taken, ids = first+1, b.perBank, b.id // it was beyond the previous place
 		}
 		taken, ids = taken-b.perBank, ids-b.id
 		if !try(b.address+b.perBank, first+1) {
@@ -172,25 +172,25 @@ func (found *Evidence) place(buffers []*buffer, bytes uint64) {
 	}
 }
 
-// clash keeps what static buffers of a program reach above the lowest buffer.
-func (found *Evidence) clash(statics []Static) {
+// addClash adds the circular buffers of a program that reach above the lowest buffer.
+func (ev *Evidence) addClash(statics []Static) {
 	slices.SortStableFunc(statics, func(a, b Static) int { return cmp.Compare(b.End(), a.End()) })
 	for i := range statics {
 		s := &statics[i]
 		if i == 0 {
-			found.From, found.To = found.Capacity.Base, s.End()
+			ev.From, ev.To = ev.Capacity.Base, s.End()
 		}
-		if s.End() > found.Lowest && len(found.Statics) < keptBlames {
-			found.Statics = append(found.Statics, *s)
+		if s.End() > ev.Lowest && len(ev.Statics) < maxBlames {
+			ev.Statics = append(ev.Statics, *s)
 		}
 	}
 }
 
-// End is the address behind it.
+// End returns the address after its last byte.
 func (s *Static) End() uint64 { return s.Address + s.BytesPerCore }
 
-// statics are the static buffers of the program of the event, of the kind that did not
-// fit, on its first chip: they are the same on all.
+// statics returns the circular buffers of the event's program, of the kind that did not
+// fit. It returns those of the first chip, because all chips have the same.
 func (p *process) statics(e *event.Event) (list []Static) {
 	if len(e.Devices) == 0 || p.chips[e.Devices[0]] == nil {
 		return nil
@@ -213,8 +213,8 @@ func (p *process) statics(e *event.Event) (list []Static) {
 	return list
 }
 
-// blame adds up buffers, which are in order of their addresses, in all and by call
-// stack: those that lie lowest first.
+// blame adds up buffers, in all and by call stack. The buffers must be in order of address;
+// the call stacks are in the order of their lowest buffers.
 func blame(buffers []*buffer) (all Blame, by []Blame) {
 	index := make(map[uint64]int)
 	for _, b := range buffers {
@@ -240,7 +240,8 @@ func (l *Blame) add(b *buffer) {
 	l.End = max(l.End, b.address+b.perBank)
 }
 
-// largestFirst is stable: of as much, what lies lowest comes first.
+// largestFirst sorts by size. The sort is stable: of equal sizes the lowest address is
+// first.
 func largestFirst(list []Blame) {
 	slices.SortStableFunc(list, func(a, b Blame) int { return cmp.Compare(b.BytesPerBank, a.BytesPerBank) })
 }

@@ -7,32 +7,32 @@ import (
 	"ttmem/tracer/event"
 )
 
-// freeSpaces computes what is free on all chips. Chips that are in the same device sets
-// have the same buffers, so that a mesh costs as much as one chip.
+// freeSpaces computes what is free on all chips. Chips with the same arenas have the
+// same buffers, so that a mesh costs as much as one chip.
 type freeSpaces struct {
-	// sets are the device sets of all processes by chip, and key identifies them.
-	sets  map[int][]*deviceSet
-	key   map[int]string
-	known map[freeSpaceKey]*addresses.FreeSpace
+	// arenas are those of all processes by chip, and key identifies them.
+	arenas map[int][]*arena
+	key    map[int]string
+	known  map[freeSpaceKey]*addresses.FreeSpace
 }
 
 // A freeSpaceKey identifies regions with the same free space.
 type freeSpaceKey struct {
-	sets     string
+	arenas   string
 	region   event.Region
 	capacity event.Capacity
 }
 
 func (s *State) freeSpaces() *freeSpaces {
-	f := &freeSpaces{make(map[int][]*deviceSet), make(map[int]string), make(map[freeSpaceKey]*addresses.FreeSpace)}
+	f := &freeSpaces{make(map[int][]*arena), make(map[int]string), make(map[freeSpaceKey]*addresses.FreeSpace)}
 	n := uint32(0)
 	for _, p := range s.byPID() {
 		p.orderBlocks()
-		for _, set := range p.sets {
+		for a := range p.arenas() {
 			n++
-			for _, c := range set.chips {
+			for _, c := range a.set.chips {
 				id := c.chip.id
-				f.sets[id] = append(f.sets[id], set)
+				f.arenas[id] = append(f.arenas[id], a)
 				f.key[id] = string(binary.LittleEndian.AppendUint32([]byte(f.key[id]), n))
 			}
 		}
@@ -49,8 +49,8 @@ func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity
 	key := freeSpaceKey{f.key[device], region, capacity}
 	if f.known[key] == nil {
 		var all []addresses.Block
-		for _, set := range f.sets[device] {
-			if blocks := set.blocks[region].Blocks(); len(all) == 0 {
+		for _, a := range f.arenas[device] {
+			if blocks := a.blocks[region].Blocks(); len(all) == 0 {
 				all = blocks
 			} else {
 				all = addresses.Merge(all, blocks)
@@ -66,11 +66,11 @@ func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity
 // Ordering a million takes 0.2 s. The first reader of free space pays for it; from then on
 // changes are collected.
 func (p *process) orderBlocks() {
-	missing := make(map[*deviceSet]*[event.BankedRegions][]addresses.Block)
-	for _, set := range p.sets {
-		for _, list := range set.blocks {
+	missing := make(map[*arena]*[event.BankedRegions][]addresses.Block)
+	for a := range p.arenas() {
+		for _, list := range a.blocks {
 			if list == nil {
-				missing[set] = new([event.BankedRegions][]addresses.Block)
+				missing[a] = new([event.BankedRegions][]addresses.Block)
 			}
 		}
 	}
@@ -78,15 +78,15 @@ func (p *process) orderBlocks() {
 		return
 	}
 	for b := range p.buffers.all() {
-		if b.set.blocks[b.region] == nil {
-			blocks := &missing[b.set][b.region]
+		if b.blocks[b.region] == nil {
+			blocks := &missing[b.arena][b.region]
 			*blocks = append(*blocks, b.block())
 		}
 	}
-	for set, regions := range missing {
+	for a, regions := range missing {
 		for region, blocks := range regions {
-			if set.blocks[region] == nil {
-				set.blocks[region] = addresses.NewList(blocks)
+			if a.blocks[region] == nil {
+				a.blocks[region] = addresses.NewList(blocks)
 			}
 		}
 	}
@@ -96,12 +96,12 @@ func (b *buffer) block() addresses.Block {
 	return addresses.Block{Start: b.address, End: b.address + b.perBank}
 }
 
-// blocksToChange returns the ordered blocks of the buffer's set and region; nil if there
+// blocksToChange returns the ordered blocks of the buffer's arena and region; nil if there
 // are none, or if they changed often and were not read.
 func (b *buffer) blocksToChange() *addresses.List {
-	list := b.set.blocks[b.region]
+	list := b.blocks[b.region]
 	if list != nil && !list.Trim() {
-		list, b.set.blocks[b.region] = nil, nil
+		list, b.blocks[b.region] = nil, nil
 	}
 	return list
 }

@@ -14,7 +14,7 @@ func (s *State) Checkpoint() *event.Event { return s.Freeze(nil)() }
 type frozen struct {
 	chips     []*chip
 	processes []*process
-	buffers   [][]frozenBuffer // of each process
+	buffers   [][]*buffer // of each process
 }
 
 // Freeze returns what makes the Checkpoint of the state as it is now: the state may
@@ -67,7 +67,7 @@ func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 	for _, p := range s.byPID() {
 		if wanted(p.pid, p.about.UID) {
 			of.processes = append(of.processes, p)
-			of.buffers = append(of.buffers, p.buffers.frozen())
+			of.buffers = append(of.buffers, slices.AppendSeq(make([]*buffer, 0, p.buffers.len), p.buffers.all()))
 		}
 	}
 	c.few(&copied, of)
@@ -85,6 +85,7 @@ func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 func (s *State) only(wanted func(pid, uid int) bool) *State {
 	mine := *s
 	mine.marks, mine.exited, mine.sites, mine.failures, mine.exitedCount = nil, nil, nil, failures{}, 0
+	mine.survived, mine.otherSurvivors, mine.born = nil, Amount{}, 0
 	unplaced := newPools(nil, 0)
 	mine.unplaced = &unplaced
 	mine.anomalies = Anomalies{}
@@ -106,24 +107,26 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	}
 	mine.exitedCount = uint64(len(mine.exited))
 	for _, one := range s.sites {
-		if wanted(one.process.pid, one.process.uid) {
+		if wanted(one.set.process.pid, one.set.process.uid) {
 			mine.sites = append(mine.sites, one)
 		}
 	}
-	return &mine
-}
-
-// frozen are all buffers, in any order.
-func (t *bufferTable) frozen() []frozenBuffer {
-	all := make([]frozenBuffer, 0, t.len)
-	for number, page := range t.pages {
-		for i, b := range page {
-			if b != nil {
-				all = append(all, frozenBuffer{number*pageBuffers + uint64(i), b})
-			}
+	worked := make(map[*processName]bool)
+	for _, p := range s.processes {
+		worked[p.name] = wanted(p.pid, p.about.UID)
+	}
+	for _, v := range s.survived {
+		if of := v.site.process; wanted(of.pid, of.uid) {
+			mine.survived = append(mine.survived, v)
+			worked[of] = true
 		}
 	}
-	return all
+	for name, mineToo := range worked {
+		if mineToo {
+			mine.born += name.run.allocations
+		}
+	}
+	return &mine
 }
 
 // Restore makes the state what was known at a Checkpoint. Whether all call sites are kept,
@@ -159,7 +162,9 @@ func (s *State) Restore(from *event.State) error {
 // Of what was before there are the peaks of the processes.
 func (s *State) restartPeaks() {
 	for _, one := range s.sites {
-		clear(one.atPeak)
+		for c := range one.all() {
+			clear(c.atPeak)
+		}
 	}
 	for _, c := range s.chips {
 		for i := range c.pools {
@@ -167,7 +172,7 @@ func (s *State) restartPeaks() {
 			q.level, q.levelStatic = q.bytes, q.static
 		}
 		u, now := &c.used, s.now
-		u.l1Buffers = peak{bytes: u.regions[event.L1].allocated, time: now, capacity: total(c.capacities[event.L1])}
+		u.l1Buffers = peak{bytes: u.regions[event.L1].Bytes, time: now, capacity: total(c.capacities[event.L1])}
 		if c.pools[event.L1].fits() {
 			u.static.peak, u.static.peakTime = u.static.cores.Max(), now
 		}

@@ -107,33 +107,44 @@ func (p *process) inOrder(wanted func(*buffer) bool) []*buffer {
 
 // WithHolders is the snapshot with the call stacks that what processes have
 // allocated now is from: the Holders of each Held, whose sums are this State's then.
-// It costs as much as there are buffers. The snapshot may be another State's that
-// knows the same processes.
+// Its cost is that of the call sites. The snapshot may be another State's that knows the
+// same processes.
 func (s *State) WithHolders(snap *Snapshot) *Snapshot {
 	with := *snap
 	with.Processes = slices.Clone(snap.Processes)
 	for i := range with.Processes {
 		view := &with.Processes[i]
 		if p := s.known(view.PID); p != nil && view.Exit == nil {
-			view.Held = p.heldView()
+			view.Held = p.heldView(p.liveHolders())
 		}
 	}
 	return &with
 }
 
-// heldView is what the process has allocated now, with the holders of it.
-func (p *process) heldView() []Left {
+// liveHolders are those of what the process has allocated now.
+func (p *process) liveHolders() map[holderKey]*holder {
 	holders := make(map[holderKey]*holder)
-	for b := range p.buffers.all() {
-		addHolder(holders, leftShare{leftKey{region: b.region}, holderOf(b)})
+	for _, set := range p.sets {
+		for _, first := range set.sites {
+			for c := range first.all() {
+				if c.live.Count > 0 {
+					addHolder(holders, leftShare{leftKey{region: c.region}, c.holder(c.live)})
+				}
+			}
+		}
 	}
-	holders = collapse(holders, keptHolders)
+	return collapse(holders, keptHolders)
+}
+
+// heldView is what the process has allocated now, with the holders of it if there are any.
+func (p *process) heldView(holders map[holderKey]*holder) []Left {
 	var list []Left
-	for region, l := range p.held {
-		if l.Buffers > 0 {
-			l.Region = event.Region(region).String()
-			l.Holders = listHolders(holders, leftKey{region: event.Region(region)})
-			list = append(list, l)
+	for region, t := range p.held {
+		if t.Count > 0 {
+			list = append(list, Left{
+				Region: event.Region(region).String(), Buffers: t.Count, SizeBytes: t.size, AllocatedBytes: t.Bytes,
+				Holders: listHolders(holders, leftKey{region: event.Region(region)}),
+			})
 		}
 	}
 	return list

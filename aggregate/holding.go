@@ -6,19 +6,33 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Holding is what one call site has: one call stack of a process, in one region of the
+// A Site is a call site: one call stack of a process that allocates in one region of the
 // same chips.
-type Holding struct {
+type Site struct {
 	PID    int
 	Stack  *event.Stack // nil where that is not known
 	Region event.Region
-	// Layout is that of buffers, and Static what kind of static buffers of programs
-	// they are; NotStatic for buffers.
-	Layout       event.Layout
-	Static       event.StaticKind
+	// Layout is that of buffers, and Static the kind of circular buffers; NotStatic for
+	// buffers.
+	Layout event.Layout
+	Static event.StaticKind
+	// BeforeAttach marks what was there before the process was attached.
 	BeforeAttach bool
-	// Devices are the chips that each is on. They must not be modified.
+	// Devices are the chips that each buffer is on. They must not be modified.
 	Devices []int
+}
+
+// view is the site as others see it.
+func (c *callSite) view() Site {
+	return Site{
+		PID: c.set.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static,
+		BeforeAttach: c.before, Devices: slices.Clip(c.set.ids),
+	}
+}
+
+// A Holding is what one call site has.
+type Holding struct {
+	Site
 	// Amount is what is live, with the bytes on each of the chips: of all banks, or all
 	// cores. Fresh is the part that was allocated after the Mark.
 	Amount
@@ -34,8 +48,10 @@ type Holding struct {
 // MarkFresh has what is allocated from now on counted as Fresh, and returns the time.
 func (s *State) MarkFresh() (ns uint64) {
 	s.freshSince = s.now
-	for _, c := range s.sites {
-		c.fresh = Amount{}
+	for _, first := range s.sites {
+		for c := range first.all() {
+			c.fresh = Amount{}
+		}
 	}
 	return s.now
 }
@@ -59,7 +75,7 @@ func (s *State) Holdings() []Holding {
 		}
 		h := c.holding()
 		if c.region == event.CB {
-			k := same{c.siteKey, c.process, c.live, c.fresh, h.EachBytes, c.allocated.Count}
+			k := same{c.siteKey, c.set.process, h.Amount, h.Fresh, h.EachBytes, h.Allocated}
 			if at, ok := index[k]; ok {
 				one := &list[at]
 				one.Devices = append(slices.Clip(one.Devices), h.Devices...)
@@ -74,14 +90,23 @@ func (s *State) Holdings() []Holding {
 	return list
 }
 
+// holding is what the site has with all allocators.
 func (c *callSite) holding() Holding {
-	h := Holding{
-		PID: c.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static, BeforeAttach: c.before,
-		Devices: slices.Clip(c.set.ids), Amount: c.live, Fresh: c.fresh, EachBytes: c.each,
-		Allocated: c.allocated.Count, SinceNs: c.since,
-	}
-	if c.mixed {
-		h.EachBytes = 0
+	h := Holding{Site: c.view(), EachBytes: c.each, SinceNs: c.since}
+	for one := range c.all() {
+		switch {
+		case one.live.Count == 0:
+		case h.Count == 0:
+			h.EachBytes, h.SinceNs = one.each, one.since
+		default:
+			h.SinceNs = min(h.SinceNs, one.since)
+			if one.each != h.EachBytes {
+				h.EachBytes = 0
+			}
+		}
+		h.Amount.add(one.live.Amount)
+		h.Fresh.add(one.fresh)
+		h.Allocated += one.allocated.Count
 	}
 	return h
 }

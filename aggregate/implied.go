@@ -7,12 +7,12 @@ import (
 )
 
 // Implied returns the events that e stands for besides itself, for a stream
-// that is to tell of every end: the frees of what is still held at a
+// that has each end as an event: the frees of what is live at a
 // DeviceClose or a ProcessExit and, at the latter, the ends of programs'
 // circular buffers and kernels. A ProcessStart of a process that is known
 // already implies the exit of the earlier one. They have the time of e.
 //
-// They are to be applied before e, which then finds nothing left to end:
+// A State does not need them. Where they are applied, that is before e:
 //
 //	for implied := state.Implied(&e); implied.Next(); {
 //		emit(implied.Event())

@@ -4,9 +4,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// kernelUsage is what the kernels of programs take of a chip. Their text lies
-// in a ring in each core's L1 that programs use one after the other, so that
-// the largest program counts there, not the sum.
+// kernelUsage is what the kernels of programs occupy on a chip. Their text is in a ring in
+// each core's L1 that programs use one after the other, so that the largest program counts
+// there, not the sum.
 type kernelUsage struct {
 	programs uint64
 	// dram is the bytes of the binaries, textSum of the text per core.
@@ -22,8 +22,10 @@ type kernel struct {
 	site       *callSite
 }
 
-// loadKernel takes the figures of the event for the whole program: a second
-// event of the same program is a correction.
+func (k *kernel) tally() tally { return tally{Amount: Amount{1, k.dram}} }
+
+// loadKernel adds the kernels of a program. A second event of the same program corrects the
+// first.
 func (s *State) loadKernel(e *event.Event) {
 	p := s.process(e)
 	from := originOf(e)
@@ -33,9 +35,9 @@ func (s *State) loadKernel(e *event.Event) {
 			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
 			old.site.allocated.sub(Amount{1, old.dram})
 		}
-		site := s.site(p, s.aloneOf(p, c), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
+		site := s.site(s.aloneOf(p, c).arena(0), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
 		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}
-		s.addTo(site, k.dram, 0, e.TimeNs)
+		s.addTo(site, k.tally(), e.TimeNs)
 		c.program(e.ProgramID).kernel = k
 		c.countKernel(k)
 		for _, u := range c.both() {
@@ -68,7 +70,7 @@ func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reas
 		t.dram -= g.kernel.dram
 		t.textSum -= g.kernel.text
 	}
-	s.removeFrom(g.kernel.site, g.kernel.dram, 0, g.kernel.from.since, reason)
+	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
 	g.kernel = nil
 	c.tidy(programID)
 }

@@ -47,12 +47,12 @@ func (h *holder) add(more holder) {
 	h.size += more.size
 }
 
-// holderOf is the buffer's share.
-func holderOf(b *buffer) holder {
-	chips := uint64(len(b.set.chips))
+// holder is the share of buffers of a call site.
+func (c *callSite) holder(t tally) holder {
+	t = t.on(len(c.set.chips))
 	return holder{
-		Holder{Bytes: b.allocated() * chips, Count: 1, Stack: b.stack, BeforeAttach: b.stack == nil && b.before},
-		b.size * chips,
+		Holder{Bytes: t.Bytes, Count: t.Count, Stack: c.stack, BeforeAttach: c.stack == nil && c.before},
+		t.size,
 	}
 }
 
@@ -81,9 +81,9 @@ type leftShare struct {
 	holder
 }
 
-// leave notes a buffer that nobody freed.
-func (p *process) leave(b *buffer, reason event.Reason) {
-	p.addLeft(leftShare{leftKey{b.region, reason}, holderOf(b)})
+// leave notes buffers of a call site that were not freed.
+func (p *process) leave(c *callSite, t tally, reason event.Reason) {
+	p.addLeft(leftShare{leftKey{c.region, reason}, c.holder(t)})
 }
 
 func (p *process) addLeft(share leftShare) {
@@ -112,10 +112,10 @@ func addHolder(holders map[holderKey]*holder, share leftShare) {
 // collapse keeps the stacks that have most, and makes one holder of the others of
 // each region.
 func collapse(holders map[holderKey]*holder, limit int) map[holderKey]*holder {
-	kept := make(map[holderKey]*holder)
-	for _, k := range largestHolders(holders) {
-		share := leftShare{k.leftKey, *holders[k]}
-		if k.stack != 0 {
+	kept := make(map[holderKey]*holder, min(len(holders), 2*limit))
+	for _, h := range largestHolders(holders) {
+		share := leftShare{h.leftKey, *h.holder}
+		if h.stack != 0 {
 			if limit == 0 {
 				share.Stack, share.Places = nil, 1
 			} else {
@@ -127,14 +127,27 @@ func collapse(holders map[holderKey]*holder, limit int) map[holderKey]*holder {
 	return kept
 }
 
+// A keyedHolder is a holder with its key.
+type keyedHolder struct {
+	holderKey
+	*holder
+}
+
 // largestHolders are all holders, largest first.
-func largestHolders(holders map[holderKey]*holder) []holderKey {
-	return slices.SortedFunc(maps.Keys(holders), func(a, b holderKey) int {
-		x, y := holders[a], holders[b]
-		return cmp.Or(cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Count, x.Count),
+func largestHolders(holders map[holderKey]*holder) []keyedHolder {
+	list := make([]keyedHolder, 0, len(holders))
+	for k, h := range holders {
+		list = append(list, keyedHolder{k, h})
+	}
+	slices.SortFunc(list, func(a, b keyedHolder) int {
+		if a.Bytes != b.Bytes {
+			return cmp.Compare(b.Bytes, a.Bytes)
+		}
+		return cmp.Or(cmp.Compare(b.Count, a.Count),
 			cmp.Compare(a.stack, b.stack), cmp.Compare(a.region, b.region), cmp.Compare(a.reason, b.reason),
 			compareBools(a.earlier, b.earlier), compareBools(a.many, b.many))
 	})
+	return list
 }
 
 // compareBools puts what is so first.
@@ -175,14 +188,14 @@ func (p *process) leftView() []Left {
 func listHolders(holders map[holderKey]*holder, of leftKey) []Holder {
 	var stacks, others []Holder
 	told := false
-	for _, k := range largestHolders(holders) {
+	for _, h := range largestHolders(holders) {
 		switch {
-		case k.leftKey != of:
-		case k.stack != 0:
-			stacks = append(stacks, holders[k].Holder)
+		case h.leftKey != of:
+		case h.stack != 0:
+			stacks = append(stacks, h.Holder)
 		default:
-			others = append(others, holders[k].Holder)
-			told = told || k.many || k.earlier
+			others = append(others, h.Holder)
+			told = told || h.many || h.earlier
 		}
 	}
 	if stacks == nil && !told {
@@ -196,20 +209,8 @@ func listHolders(holders map[holderKey]*holder, of leftKey) []Holder {
 func (p *process) leftShares(limit int) []leftShare {
 	var list []leftShare
 	holders := collapse(p.holders, limit)
-	for _, k := range largestHolders(holders) {
-		list = append(list, leftShare{k.leftKey, *holders[k]})
+	for _, h := range largestHolders(holders) {
+		list = append(list, leftShare{h.leftKey, *h.holder})
 	}
 	return list
-}
-
-func (l *Left) add(b *buffer) {
-	l.Buffers++
-	l.SizeBytes += b.size * uint64(len(b.set.chips))
-	l.AllocatedBytes += b.allocated() * uint64(len(b.set.chips))
-}
-
-func (l *Left) remove(b *buffer) {
-	l.Buffers--
-	l.SizeBytes -= b.size * uint64(len(b.set.chips))
-	l.AllocatedBytes -= b.allocated() * uint64(len(b.set.chips))
 }

@@ -33,7 +33,7 @@ func (b Buffer) Addresses() addresses.Block { return b.b.block() }
 
 func (b *buffer) held() Held {
 	return Held{
-		PID: b.set.pid, TID: int(b.tid), Comm: b.comm,
+		PID: b.set.process.pid, TID: int(b.tid), Comm: b.comm,
 		BufferID: b.id, Object: b.object, Allocator: b.allocator,
 		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
 		Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,

@@ -32,14 +32,9 @@ type RegionPeak struct {
 	Timeline, StaticTimeline *Timeline
 }
 
-// A PeakHolder is what one call stack of a process had at a peak.
+// A PeakHolder is what one call site had at a peak.
 type PeakHolder struct {
-	PID   int
-	Stack *event.Stack // nil where that is not known
-	// Devices are all the chips that the buffers are on. They must not be modified.
-	Devices      []int
-	Layout       event.Layout
-	BeforeAttach bool
+	Site
 	// Count is how many buffers there were, and Bytes what they took.
 	Count, Bytes uint64
 }
@@ -120,10 +115,7 @@ func (s *State) peakHolders() map[*pool][]PeakHolder {
 			if c.region == event.L1 {
 				bytes = at.perBank
 			}
-			holders[q] = append(holders[q], PeakHolder{
-				PID: c.process.pid, Stack: c.stack, Devices: slices.Clip(c.set.ids), Layout: c.layout,
-				BeforeAttach: c.before, Count: at.Count, Bytes: bytes,
-			})
+			holders[q] = append(holders[q], PeakHolder{Site: c.view(), Count: at.Count, Bytes: bytes})
 		}
 	}
 	for _, list := range holders {

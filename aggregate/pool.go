@@ -21,8 +21,6 @@ type pool struct {
 	peak, earlier peak
 	// serial is how often there was a new peak.
 	serial uint64
-	// number is how many events there were at the peak.
-	number uint64
 	// ended are the circular buffers that were there at the peak and are not now.
 	ended []endedStatic
 	// level and levelStatic are bytes and static when they last fit, less what was freed

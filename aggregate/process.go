@@ -1,9 +1,10 @@
 package aggregate
 
 import (
+	"fmt"
+	"iter"
 	"slices"
 
-	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -23,7 +24,7 @@ type process struct {
 	sets       []*deviceSet
 	lastSet    *deviceSet
 	allocators map[uint64]*allocator
-	held       [event.BankedRegions]Left
+	held       [event.BankedRegions]tally // on all its chips
 	left       map[leftKey]*holder
 	holders    map[holderKey]*holder
 	// beforeAttach is how many buffers there were before it was attached.
@@ -119,8 +120,10 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if p == nil {
 		return
 	}
-	for b := range p.buffers.all() {
-		s.drop(p, b, now, event.ReasonProcessExit)
+	s.between.endRun(p, nil, now)
+	for _, set := range p.sets {
+		s.endRun(set, nil)
+		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}
 	for _, c := range p.chips {
 		for id := range c.programs {
@@ -144,15 +147,29 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	s.last = nil
 }
 
+// Ended is the latest process of that id that ended, nil where none is known. It must not
+// be changed.
+func (s *State) Ended(pid int) *Process {
+	for i := range slices.Backward(s.exited) {
+		if s.exited[i].view.PID == pid {
+			return &s.exited[i].view
+		}
+	}
+	return nil
+}
+
 // A deviceSet is the chips of one mesh or device, as one process knows it.
 type deviceSet struct {
-	pid   int
-	ids   []int
-	chips []*processChip
-	// blocks are the addresses of its buffers by region; nil until free space is read.
-	blocks [event.BankedRegions]*addresses.List
+	process   *processName
+	ids       []int
+	chipNames string // of the ids
+	chips     []*processChip
+	// arenas are those of allocators that are open, by their addresses.
+	arenas    map[uint64]*arena
+	lastArena *arena
 	// pools are those of its chips, by region; where it has none, those of no chip.
 	pools [event.BankedRegions][]*pool
+	// sites are the call sites: of each the one of the first allocator.
 	sites map[siteKey]*callSite
 	// recent are sites that were looked up lately, by their stack IDs.
 	recent [recentSites]*callSite
@@ -174,7 +191,7 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{pid: p.pid, ids: slices.Clone(ids), sites: make(map[siteKey]*callSite)}
+	d := &deviceSet{process: p.name, ids: slices.Clone(ids), chipNames: fmt.Sprint(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue
@@ -195,6 +212,33 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 		}
 	}
 	return d
+}
+
+// arena is that of an allocator, which is made where there is none.
+func (d *deviceSet) arena(allocator uint64) *arena {
+	if a := d.lastArena; a != nil && a.allocator == allocator && !a.closed {
+		return a
+	}
+	a := d.arenas[allocator]
+	if a == nil {
+		a = &arena{set: d, allocator: allocator}
+		d.arenas[allocator] = a
+	}
+	d.lastArena = a
+	return a
+}
+
+// arenas are those of all sets of the process, in order.
+func (p *process) arenas() iter.Seq[*arena] {
+	return func(yield func(*arena) bool) {
+		for _, set := range p.sets {
+			for _, allocator := range sortedKeys(set.arenas) {
+				if !yield(set.arenas[allocator]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // aloneOf is the set of one chip of a process.

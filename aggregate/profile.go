@@ -78,10 +78,10 @@ func (s *State) Profile() *Profile {
 	index := make(map[key]int, len(s.sites))
 	names := make(map[int]*processName)
 	for _, c := range s.sites {
-		names[c.process.pid] = c.process // the latest of the id
+		names[c.set.process.pid] = c.set.process // the latest of the id
 		for i, q := range c.set.poolsOf(c.region) {
 			// the same stack may allocate on several sets with the chip in it
-			k := key{c.stackID, c.process.pid, q.device(), c.region}
+			k := key{c.stackID, c.set.process.pid, q.device(), c.region}
 			at, ok := index[k]
 			if !ok {
 				at = len(p.Samples)
@@ -89,9 +89,11 @@ func (s *State) Profile() *Profile {
 				p.Samples = append(p.Samples, Sample{PID: k.pid, Device: k.device, Region: k.region, Stack: c.stack})
 			}
 			one := &p.Samples[at]
-			one.Allocated.add(c.allocated)
-			one.Live.add(c.live)
-			one.Live.add(c.ended)
+			for with := range c.all() {
+				one.Allocated.add(with.allocated)
+				one.Live.add(with.live.Amount)
+				one.Live.add(with.ended)
+			}
 			one.Peak.add(c.peakIn(i).Amount)
 		}
 	}

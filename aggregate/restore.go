@@ -2,16 +2,18 @@ package aggregate
 
 import "ttmem/tracer/event"
 
-// count counts a buffer that was there at a checkpoint, and no peak.
+// count counts a buffer that was live at a checkpoint, and no peak.
 func (s *State) count(p *process, b *buffer) {
+	t := b.tally()
 	p.buffers.put(b)
-	p.held[b.region].add(b)
+	p.held[b.region].add(t.on(len(b.set.chips)))
+	s.countIn(b.callSite, t, b.since)
 	for _, q := range b.set.poolsOf(b.region) {
-		q.bytes += b.counts()
+		q.bytes += t.counts(b.region)
 	}
 	for _, c := range b.set.chips {
 		for _, u := range c.both() {
-			u.count(b)
+			u.regions[b.region].add(t)
 		}
 	}
 }

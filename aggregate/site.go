@@ -1,8 +1,10 @@
 package aggregate
 
 import (
+	"iter"
 	"slices"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
@@ -15,30 +17,30 @@ type siteKey struct {
 	before  bool // allocated before the attach
 }
 
-// A callSite is one call stack of a process that allocates in one region of the same
-// chips, with the tallies of what it allocated. It is what every view counts by. A
-// circular buffer and the kernels of a program have one for each chip, as they end on one
-// chip after the other.
+// A callSite is one call stack of a process that allocates in one region with one allocator,
+// with the tallies of what it allocated. It is what every view counts by. A circular buffer
+// and the kernels of a program have one for each chip, as they end on one chip after the
+// other.
 type callSite struct {
 	siteKey
-	set     *deviceSet
-	process *processName
-	stack   *event.Stack // nil: not known
+	*arena              // with which it allocates: never another
+	stack  *event.Stack // nil: not known
 
 	// live is what there is now on each of the chips, allocated what was ever
 	// allocated, and ended what of that was live when its device was closed or its
 	// process ended. fresh is what of live was allocated after State.freshSince.
-	live, allocated, ended, fresh Amount
-	// livePerBank is what live takes of each bank, in bytes.
-	livePerBank uint64
+	live                    tally
+	allocated, ended, fresh Amount
 	// since is when live was last empty.
 	since uint64
-	// each is the size of what is live, in bytes on each chip; mixed is true where
-	// there are several.
-	each  uint64
-	mixed bool
+	// each is the size of each that is live, in bytes on each chip; 0 where they differ.
+	each uint64
 	// atPeak is what was live at the peak of each pool of the set.
 	atPeak []siteAtPeak
+	// other is the same call site with another allocator on the same chips, or nil. Views
+	// show them as one.
+	other *callSite
+	run   siteRun
 }
 
 // A siteAtPeak is what a site had at the peak of the number serial. It is saved when the
@@ -50,11 +52,22 @@ type siteAtPeak struct {
 	perBank uint64
 }
 
+// An arena is what one allocator of a process has on one set of chips: it ends as a whole
+// when its device is closed.
+type arena struct {
+	set       *deviceSet
+	allocator uint64 // 0: circular buffers and kernels, which have none
+	closed    bool
+	// blocks are the addresses of its buffers by region; nil until free space is read.
+	blocks [event.BankedRegions]*addresses.List
+}
+
 // processName names a process, also after its end.
 type processName struct {
 	pid           int
 	uid           int // 0 where it is not known
 	comm, command string
+	run           processRun
 }
 
 // An Amount counts buffers, circular buffers or programs' kernels, and their bytes.
@@ -63,82 +76,170 @@ type Amount struct{ Count, Bytes uint64 }
 func (a *Amount) add(b Amount) { a.Count += b.Count; a.Bytes += b.Bytes }
 func (a *Amount) sub(b Amount) { a.Count -= b.Count; a.Bytes -= b.Bytes }
 
+// A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and what
+// is taken of each bank.
+type tally struct {
+	Amount
+	size, perBank uint64
+}
+
+func (t *tally) add(b tally) {
+	t.Amount.add(b.Amount)
+	t.size += b.size
+	t.perBank += b.perBank
+}
+
+func (t *tally) sub(b tally) {
+	t.Amount.sub(b.Amount)
+	t.size -= b.size
+	t.perBank -= b.perBank
+}
+
+// on is the tally on so many chips together.
+func (t tally) on(chips int) tally {
+	n := uint64(chips)
+	return tally{Amount{t.Count, t.Bytes * n}, t.size * n, t.perBank * n}
+}
+
+// counts is what the tally of buffers counts in a pool.
+func (t *tally) counts(region event.Region) uint64 {
+	if region == event.L1 {
+		return t.perBank
+	}
+	return t.Bytes
+}
+
 // minSites is how many sites are kept at least, as most of them will allocate again.
 const minSites = 1 << 12
 
 // site returns the call site of that key, which it makes where there is none.
-func (s *State) site(p *process, set *deviceSet, key siteKey, stack *event.Stack) *callSite {
+func (s *State) site(a *arena, key siteKey, stack *event.Stack) *callSite {
 	key.stackID = stackID(stack)
-	recent := set.recentOf(key.stackID)
-	if *recent != nil && (*recent).siteKey == key {
+	recent := a.set.recentOf(key.stackID)
+	if *recent != nil && (*recent).arena == a && (*recent).siteKey == key {
 		return *recent
 	}
-	one := set.sites[key]
+	one := a.set.sites[key]
+	for one != nil && one.arena != a {
+		one = one.other
+	}
 	if one == nil {
-		s.forgetIdle()
-		one = s.newSite(p.name, set, key, stack)
+		one = s.newSite(a, key, stack)
 	}
 	*recent = one
 	return one
 }
 
-func (s *State) newSite(name *processName, set *deviceSet, key siteKey, stack *event.Stack) *callSite {
-	one := &callSite{siteKey: key, set: set, process: name, stack: stack}
-	pools := set.poolsOf(key.region)
+func (s *State) newSite(a *arena, key siteKey, stack *event.Stack) *callSite {
+	one := &callSite{siteKey: key, arena: a, stack: stack}
+	pools := a.set.poolsOf(key.region)
 	one.atPeak = make([]siteAtPeak, len(pools))
 	for i, q := range pools {
 		one.atPeak[i].serial = q.serial // there was nothing at the peaks before
 	}
-	set.sites[key] = one
+	if first := a.set.sites[key]; first != nil {
+		first.takeClosed()
+		one.other, first.other = first.other, one
+		return one
+	}
+	s.forgetIdle()
+	a.set.sites[key] = one
 	s.sites = append(s.sites, one)
 	return one
+}
+
+// takeClosed takes over the tallies of the others whose device was closed, so that there
+// are no more of them than allocators.
+func (c *callSite) takeClosed() {
+	for at := &c.other; *at != nil; {
+		one := *at
+		if !one.closed {
+			at = &one.other
+			continue
+		}
+		c.save()
+		one.save()
+		c.allocated.add(one.allocated)
+		c.ended.add(one.ended)
+		for i := range c.atPeak {
+			c.atPeak[i].Amount.add(one.atPeak[i].Amount)
+			c.atPeak[i].perBank += one.atPeak[i].perBank
+		}
+		*at = one.other
+	}
+}
+
+// all are this call site and the same one with other allocators.
+func (c *callSite) all() iter.Seq[*callSite] {
+	return func(yield func(*callSite) bool) {
+		for ; c != nil && yield(c); c = c.other {
+		}
+	}
 }
 
 // save keeps what was live at the latest peaks, before it changes.
 func (c *callSite) save() {
 	for i, q := range c.set.poolsOf(c.region) {
 		if at := &c.atPeak[i]; at.serial != q.serial {
-			*at = siteAtPeak{q.serial, c.live, c.livePerBank}
+			*at = siteAtPeak{q.serial, c.live.Amount, c.live.perBank}
 		}
 	}
 }
 
-// peakIn is what was live at the peak of the pool of that number.
-func (c *callSite) peakIn(i int) siteAtPeak {
-	if at := c.atPeak[i]; at.serial == c.set.poolsOf(c.region)[i].serial {
-		return at
+// peakIn is what was live at the peak of the pool of that number, with all allocators.
+func (c *callSite) peakIn(i int) (sum siteAtPeak) {
+	serial := c.set.poolsOf(c.region)[i].serial
+	for one := range c.all() {
+		if at := one.atPeak[i]; at.serial == serial {
+			sum.Amount.add(at.Amount)
+			sum.perBank += at.perBank
+		} else {
+			sum.Amount.add(one.live.Amount)
+			sum.perBank += one.live.perBank
+		}
 	}
-	return siteAtPeak{0, c.live, c.livePerBank}
+	return sum
 }
 
-// add counts something that was allocated at a time, of so many bytes on each chip.
-func (s *State) addTo(c *callSite, bytes, perBank, now uint64) {
+// addTo counts something that was allocated at a time.
+func (s *State) addTo(c *callSite, t tally, now uint64) {
 	c.save()
 	if c.live.Count == 0 {
-		c.since, c.each, c.mixed = now, bytes, false
+		c.since, c.each = now, t.Bytes
 	}
-	c.mixed = c.mixed || bytes != c.each
-	one := Amount{1, bytes}
-	c.live.add(one)
-	c.allocated.add(one)
-	c.livePerBank += perBank
-	if now > s.freshSince {
-		c.fresh.add(one)
+	if c.each != t.Bytes {
+		c.each = 0
+	}
+	c.allocated.add(t.Amount)
+	s.countIn(c, t, now)
+}
+
+// countIn counts something that is live at a site, and was allocated at a time.
+func (s *State) countIn(c *callSite, t tally, since uint64) {
+	c.live.add(t)
+	if since > s.freshSince {
+		c.fresh.add(t.Amount)
 	}
 }
 
 // removeFrom takes off something that was allocated at the time since.
-func (s *State) removeFrom(c *callSite, bytes, perBank, since uint64, reason event.Reason) {
+func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reason) {
 	c.save()
-	one := Amount{1, bytes}
-	c.live.sub(one)
-	c.livePerBank -= perBank
+	c.live.sub(t)
 	if isEnd(reason) {
-		c.ended.add(one)
+		c.ended.add(t.Amount)
 	}
 	if since > s.freshSince {
-		c.fresh.sub(one)
+		c.fresh.sub(t.Amount)
 	}
+}
+
+// clear takes off all that is live at a site of buffers: its device was closed, or its
+// process ended.
+func (c *callSite) clear() {
+	c.save()
+	c.ended.add(c.live.Amount)
+	c.live, c.fresh = tally{}, Amount{}
 }
 
 // isEnd reports whether something ended with its device or its process: nobody freed it.
@@ -146,10 +247,12 @@ func isEnd(reason event.Reason) bool {
 	return reason == event.ReasonDeviceClose || reason == event.ReasonProcessExit
 }
 
-// isIdle reports whether nothing is live at a site, nor was at a peak.
+// isIdle reports whether nothing is live at a site, nor was at a peak, with any allocator.
 func (c *callSite) isIdle() bool {
-	if c.live.Count > 0 {
-		return false
+	for one := range c.all() {
+		if one.live.Count > 0 {
+			return false
+		}
 	}
 	for i := range c.atPeak {
 		if c.peakIn(i).Count > 0 {
@@ -169,7 +272,7 @@ func (s *State) forgetIdle() {
 	if s.keepSites || len(s.sites) < 2*max(minSites, s.keptSites) {
 		return
 	}
-	s.forget(func(c *callSite) bool { return c.isIdle() })
+	s.forget(func(c *callSite) bool { return c.isIdle() && !c.current() })
 	s.keptSites = len(s.sites)
 }
 
@@ -181,7 +284,7 @@ func (s *State) forgetEnded(p *process) {
 		return
 	}
 	s.forget(func(c *callSite) bool {
-		if c.process != p.name {
+		if c.set.process != p.name {
 			return false
 		}
 		if c.isIdle() {
@@ -198,9 +301,7 @@ func (s *State) forget(which func(*callSite) bool) {
 			return false
 		}
 		delete(c.set.sites, c.siteKey)
-		if recent := c.set.recentOf(c.stackID); *recent == c {
-			*recent = nil
-		}
+		*c.set.recentOf(c.stackID) = nil
 		return true
 	})
 }

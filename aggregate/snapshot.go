@@ -7,51 +7,50 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Snapshot is what a State knew at one time. It does not change afterwards,
-// and must not be changed. As JSON it is the document of `ttmem --json`.
+// A Snapshot is a State at one time. It does not change afterwards and must not be modified.
+// As JSON it is the document of `ttmem --json`.
 type Snapshot struct {
 	// V is the version of the document.
 	V int `json:"v"`
-	// TimeNs is the time of the latest event or of the end of tracing, and BeganNs
-	// when tracing began, 0 where that is not known. CLOCK_MONOTONIC.
+	// TimeNs is the time of the latest event or of the end of tracing. BeganNs is when
+	// tracing began, 0 if that is not known. Both are CLOCK_MONOTONIC.
 	TimeNs  uint64 `json:"time_ns"`
 	BeganNs uint64 `json:"began_ns,omitempty"`
 	// Devices are the chips, in order of their ids.
 	Devices []Device `json:"devices"`
-	// Processes are those that run, in order of their ids, and then the newest
-	// of those that ended, in the order in which they did.
+	// Processes are the running ones in order of their ids, and then the latest ones
+	// that ended, in order of their ends.
 	Processes []Process `json:"processes"`
 	// ExitedProcesses is how many have ended in all.
 	ExitedProcesses uint64 `json:"exited_processes"`
-	// Lost is how many events were lost, by cause. Totals may be wrong where
-	// there are any.
+	// Lost is how many events were lost, by cause. If there are any, totals may be wrong.
 	Lost      map[string]uint64 `json:"lost"`
 	Anomalies Anomalies         `json:"anomalies"`
-	// FailureCount is how many requests for memory failed, and Failures are the
-	// newest 1000 of them, oldest first.
+	// FailureCount is how many allocations failed, and Failures are the latest 1000 of
+	// them, oldest first.
 	FailureCount uint64    `json:"failure_count"`
 	Failures     []Failure `json:"failures"`
-	// Stacks is what the tracer says of the call stacks that it took; nil where it
-	// took none. A State knows nothing of it.
+	// Stacks counts the call stacks that the tracer took; nil if it took none. The tracer
+	// sets it, not State.
 	Stacks *Stacks `json:"stacks,omitempty"`
-	// Reading is true where what processes held before they were attached is still read
-	// from their memory: totals are too low until then. A State knows nothing of it.
+	// Reading is true while the tracer still reads what late attached processes had
+	// allocated before: totals are too low until then. The tracer sets it, not State.
 	Reading bool `json:"reading,omitempty"`
 }
 
 // Stacks counts call stacks.
 type Stacks struct {
-	// Taken is how many were taken, and Incomplete how many of them do not reach
-	// the thread's start, by cause.
+	// Taken is their number. Incomplete is how many of them do not reach the start of the
+	// thread, by cause.
 	Taken      uint64            `json:"taken"`
 	Incomplete map[string]uint64 `json:"incomplete"`
-	// Python is how many of the threads ran Python, and IncompletePython how many
-	// of those stacks do not reach Python's outermost frame, by cause.
+	// Python is how many are of threads that ran Python. IncompletePython is how many of
+	// those do not reach the outermost Python frame, by cause.
 	Python           uint64            `json:"python"`
 	IncompletePython map[string]uint64 `json:"incomplete_python"`
 }
 
-// LostEvents is the number of events that were lost for any cause.
+// LostEvents returns the number of lost events of all causes.
 func (s *Snapshot) LostEvents() uint64 {
 	var n uint64
 	for _, count := range s.Lost {
@@ -60,14 +59,13 @@ func (s *Snapshot) LostEvents() uint64 {
 	return n
 }
 
-// A Device is one chip, with what all processes together use of it, or one of
-// them.
+// A Device is a chip with what all processes, or one of them, use of it.
 type Device struct {
 	ID      int     `json:"id"`
 	Board   string  `json:"board,omitempty"`
 	Arch    string  `json:"arch,omitempty"`
 	Regions Regions `json:"regions"`
-	// L1PerCore is how buffers and circular buffers share each core's L1.
+	// L1PerCore is the use of each core's L1 by buffers and circular buffers.
 	L1PerCore L1PerCore `json:"l1_per_core"`
 	// Processes are the processes that use the chip now, in order of their ids. Only the
 	// Snapshot's Devices have them, not a Process's.
@@ -88,8 +86,7 @@ type Regions struct {
 	Kernel       KernelsUse `json:"KERNEL"`
 }
 
-// Banked is the region of that name; nil for CB and Kernel, which have no
-// banks.
+// Banked returns a region that has banks; nil for CB and Kernel.
 func (r *Regions) Banked(region event.Region) *Region {
 	switch region {
 	case event.DRAM:
@@ -106,66 +103,62 @@ func (r *Regions) Banked(region event.Region) *Region {
 	return nil
 }
 
-// A Region is a region that an allocator divides into banks.
+// A Region is a region with banks.
 type Region struct {
 	Buffers uint64 `json:"buffers"`
-	// SizeBytes is the sum of the buffers' sizes, without what rounding to
-	// pages and banks costs.
+	// SizeBytes is the sum of the buffers' sizes, not rounded to pages and banks.
 	SizeBytes uint64 `json:"size_bytes"`
-	// BytesPerBank is the sum of what the buffers take of each bank: what
-	// tt-metal calls total_bytes_allocated_per_bank. It takes a shard from all
-	// banks alike, also from those of cores that have none.
+	// BytesPerBank is the sum of what the buffers occupy of each bank, which tt-metal
+	// calls total_bytes_allocated_per_bank. A sharded buffer occupies all banks alike,
+	// also those of cores without a shard.
 	BytesPerBank uint64 `json:"bytes_per_bank"`
-	// Banks is the number of banks, each of CapacityBytesPerBank; 0 where it is
-	// not known.
+	// Banks is the number of banks, each of CapacityBytesPerBank; 0 if it is not known.
 	Banks uint32 `json:"banks"`
-	// AllocatedBytes is the sum over the buffers of what they take of all their
-	// banks.
+	// AllocatedBytes is the sum of what the buffers occupy of all their banks.
 	AllocatedBytes uint64 `json:"allocated_bytes"`
-	// CapacityBytes is what the region can hold, 0 where it is not known; of a
-	// chip that nobody has open any more, what it could hold last.
+	// CapacityBytes is the capacity of all banks, 0 if it is not known. It stays when no
+	// process has the chip open any more.
 	CapacityBytes        uint64 `json:"capacity_bytes"`
 	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
-	// FreeSpace is what is free of each bank: of a region of the Snapshot's Devices, and
-	// nil where it is not known where the region lies in its banks. Not of a Process.
+	// FreeSpace is what is free in each bank; nil if the addresses of the region are not
+	// known. Only the Snapshot's Devices have it, not a Process's.
 	*addresses.FreeSpace
-	// PeakBytes is the most that AllocatedBytes has been, at PeakTimeNs, when
-	// the capacity was PeakCapacityBytes.
+	// PeakBytes is the highest AllocatedBytes, at PeakTimeNs. PeakCapacityBytes is the
+	// capacity at that time.
 	PeakBytes         uint64 `json:"peak_bytes"`
 	PeakTimeNs        uint64 `json:"peak_time_ns"`
 	PeakCapacityBytes uint64 `json:"peak_capacity_bytes"`
 }
 
-// A StaticUse is what circular and dataflow buffers take of a chip's L1. Those
-// that lie in an L1 buffer are counted as GlobalCount only.
+// A StaticUse is what circular and dataflow buffers occupy of a chip's L1. Those inside an
+// L1 buffer only count in GlobalCount.
 type StaticUse struct {
 	Programs    uint64 `json:"programs"`
 	Count       uint64 `json:"count"`
 	GlobalCount uint64 `json:"global_count"`
-	// MaxBytesPerCore is what is in use on the core where it is most: the union
-	// over the live programs, which use the same space one after the other.
+	// MaxBytesPerCore is the use of the core where it is highest: the union over the live
+	// programs, because they use the same space one after the other.
 	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
 	// Bytes is the sum over the cores of what is in use on each.
 	Bytes uint64 `json:"bytes"`
 	// SumBytes is the plain sum over all programs.
 	SumBytes uint64 `json:"sum_bytes"`
-	// PeakBytesPerCore is the most that MaxBytesPerCore has been, at
-	// PeakTimeNs.
+	// PeakBytesPerCore is the highest MaxBytesPerCore, at PeakTimeNs.
 	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
 	PeakTimeNs       uint64 `json:"peak_time_ns"`
 }
 
-// A KernelsUse is what the kernels of programs take of a chip.
+// A KernelsUse is what the kernels of programs occupy on a chip.
 type KernelsUse struct {
 	Programs uint64 `json:"programs"`
-	// MaxBytesPerCore is the text of the program that has most of it, on each
-	// core. Programs use the same ring in L1, which lies outside of the banks.
+	// MaxBytesPerCore is the largest text of a program on each core. Programs use the same
+	// ring in L1, which is outside the banks.
 	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
 	// SumBytes is the plain sum of the text per core over all programs.
 	SumBytes         uint64 `json:"sum_bytes"`
 	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
-	// DRAMBytes is the sum of the binaries in DRAM. They lie in DRAM buffers,
-	// which count in that region too.
+	// DRAMBytes is the sum of the binaries in DRAM. They are in DRAM buffers, which count
+	// in that region too.
 	DRAMBytes     uint64 `json:"dram_bytes"`
 	PeakDRAMBytes uint64 `json:"peak_dram_bytes"`
 }
@@ -177,12 +170,12 @@ type L1PerCore struct {
 	BufferBytes   uint64 `json:"buffer_bytes"`
 	CBBytes       uint64 `json:"cb_bytes"`
 	FreeBytes     uint64 `json:"free_bytes"`
-	// Peak is when buffers and circular buffers together took most.
+	// Peak is the highest sum of buffers and circular buffers.
 	Peak L1Peak `json:"peak"`
 }
 
-// An L1Peak is the most that buffers and circular buffers took of each core's
-// L1 together. In bytes.
+// An L1Peak is the highest sum of what buffers and circular buffers occupied of each core's
+// L1, in bytes.
 type L1Peak struct {
 	TimeNs      uint64 `json:"time_ns"`
 	BufferBytes uint64 `json:"buffer_bytes"`
@@ -192,70 +185,67 @@ type L1Peak struct {
 // A Process is one whose memory is traced.
 type Process struct {
 	PID int `json:"pid"`
-	// Comm is the name of its first thread that was seen.
+	// Comm is the name of the first thread that was seen.
 	Comm string `json:"comm,omitempty"`
 	About
-	// BeforeAttachBuffers is how many buffers it had when it was attached, which
-	// were found in its memory.
+	// BeforeAttachBuffers is how many buffers it had when ttmem attached, which were read
+	// from its memory.
 	BeforeAttachBuffers uint64 `json:"before_attach_buffers,omitempty"`
 	// SinceNs is the time of its first event.
 	SinceNs uint64 `json:"since_ns"`
 	// Devices are the chips that it has used, with what it uses of each.
 	Devices []Device `json:"devices"`
-	// Exit is nil for a process that runs.
+	// Exit is nil while the process runs.
 	Exit *Exit `json:"exit,omitempty"`
-	// Held is what the process has allocated now, by region.
+	// Held is what the process has live, by region.
 	Held []Left `json:"held,omitempty"`
-	// Left is what the process did not free itself: what it held when it closed
-	// a device, or when it ended.
+	// Left is what the process did not free itself: what was live when it closed a device
+	// or ended.
 	Left []Left `json:"left,omitempty"`
 }
 
-// About is what the start of a process told of it.
+// About describes a process. It comes from its start event.
 type About struct {
 	Command string `json:"command,omitempty"`
 	// Library is the path of the traced library and Release its release.
 	Library string `json:"library,omitempty"`
 	Release string `json:"release,omitempty"`
-	// UID is the user that it runs as; 0 where it is not known.
+	// UID is the user that it runs as; 0 if it is not known.
 	UID int `json:"uid"`
 	// Container, Pod and ContainerPID are as in event.Event.
 	Container    string `json:"container,omitempty"`
 	Pod          string `json:"pod,omitempty"`
 	ContainerPID int    `json:"container_pid,omitempty"`
-	// AttachedLate marks a process that had opened a device before it was
-	// attached.
+	// AttachedLate marks a process that had opened a device before ttmem attached.
 	AttachedLate bool `json:"attached_late,omitempty"`
 }
 
 // An Exit is the end of a process.
 type Exit struct {
 	TimeNs uint64 `json:"time_ns"`
-	// Status is as in wait(2); nil where it is not known.
+	// Status is as in wait(2); nil if it is not known.
 	Status *int `json:"status,omitempty"`
 }
 
-// Left is the buffers of one region that a process has allocated still, or had
-// when something ended. A buffer on several chips is one.
+// Left is the buffers of one region that a process has live, or had when it closed a device
+// or ended. A buffer on several chips counts once.
 type Left struct {
 	Region string `json:"region"`
-	// Reason is "device_close" or "process_exit", and empty for what is held
-	// now.
+	// Reason is "device_close" or "process_exit"; empty for live buffers.
 	Reason  string `json:"reason,omitempty"`
 	Buffers uint64 `json:"buffers"`
 	// SizeBytes and AllocatedBytes are over all chips.
 	SizeBytes      uint64 `json:"size_bytes"`
 	AllocatedBytes uint64 `json:"allocated_bytes"`
-	// Holders are where it was allocated, and add up to it: the 16 call stacks of
-	// the process that hold most, largest first, then what is from other stacks or
-	// from none that is known. There are none where no stack is known, and of what is
-	// held now only after State.WithHolders.
+	// Holders are the call stacks that allocated it, and add up to it: the 16 with the
+	// most, largest first, then the sum of other and unknown stacks. There are none if no
+	// stack is known. Live buffers only have them after State.WithHolders.
 	Holders []Holder `json:"holders,omitempty"`
 }
 
-// Snapshot returns what the state knows now. Its cost is that of the chips, programs and
-// processes, and of a pass over the addresses of all buffers, which the first puts in
-// order: for a million buffers 0.2 s, and then 5 ms.
+// Snapshot returns the state as it is now. Its cost is that of the chips, programs and
+// processes, and of a pass over the addresses of all buffers. Ordering a million of these
+// takes the first call 0.2 s; later calls take 5 ms.
 func (s *State) Snapshot() *Snapshot {
 	snap := &Snapshot{
 		V: 1, TimeNs: s.now, BeganNs: s.began, Devices: []Device{}, Processes: []Process{},
@@ -304,12 +294,7 @@ func (p *process) view() Process {
 		c := p.chips[id]
 		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax(), c.peaks))
 	}
-	for region, l := range p.held {
-		if l.Buffers > 0 {
-			l.Region = event.Region(region).String()
-			view.Held = append(view.Held, l)
-		}
-	}
+	view.Held = p.heldView(nil)
 	view.Left = p.leftView()
 	return view
 }
@@ -319,7 +304,7 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	l1Peak := peaks[event.L1]
 	peaks[event.L1] = u.l1Buffers // of all banks, as that of other regions
 	for r := range u.regions {
-		*d.Regions.Banked(event.Region(r)) = u.regions[r].view(capacities[r], &peaks[r])
+		*d.Regions.Banked(event.Region(r)) = u.regions[r].region(capacities[r], &peaks[r])
 	}
 	d.Regions.CB = StaticUse{
 		Programs: u.static.programs, Count: u.static.count, GlobalCount: u.static.global,
@@ -341,10 +326,11 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	return d
 }
 
-func (r *regionUsage) view(capacity event.Capacity, most *peak) Region {
+// region is the view of a region in which the buffers are.
+func (t *tally) region(capacity event.Capacity, most *peak) Region {
 	view := Region{
-		Buffers: r.buffers, SizeBytes: r.size, BytesPerBank: r.perBank,
-		Banks: capacity.Banks, AllocatedBytes: r.allocated,
+		Buffers: t.Count, SizeBytes: t.size, BytesPerBank: t.perBank,
+		Banks: capacity.Banks, AllocatedBytes: t.Bytes,
 		CapacityBytes: total(capacity), CapacityBytesPerBank: capacity.BytesPerBank,
 		PeakBytes: most.bytes, PeakTimeNs: most.time, PeakCapacityBytes: most.capacity,
 	}

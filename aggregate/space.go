@@ -50,7 +50,7 @@ func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *
 		return nil
 	}
 	return s.space(region, p.allocators[allocator].capacities[region], func(b *buffer) bool {
-		return b.set.pid == pid && b.allocator == allocator
+		return b.set.process.pid == pid && b.allocator == allocator
 	})
 }
 

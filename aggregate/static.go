@@ -42,6 +42,8 @@ func originOf(e *event.Event) *origin {
 	return &origin{e.TimeNs, e.Stack, e.Comm, e.TID, e.BeforeAttach}
 }
 
+func (e *staticEntry) tally() tally { return tally{Amount: Amount{1, e.place.Bytes()}} }
+
 func (s *State) allocCB(e *event.Event) {
 	place, ok := s.coreSets.Place(e)
 	if !ok {
@@ -67,8 +69,8 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 	}
 	if !entry.global {
 		key := siteKey{region: event.CB, static: entry.kind, before: entry.from.beforeAttach}
-		entry.site = s.site(p, s.aloneOf(p, c), key, entry.from.stack)
-		s.addTo(entry.site, entry.place.Bytes(), 0, entry.from.since)
+		entry.site = s.site(s.aloneOf(p, c).arena(0), key, entry.from.stack)
+		s.addTo(entry.site, entry.tally(), entry.from.since)
 	}
 	c.count(&entry, len(g.static) == 0)
 	g.static = append(g.static, entry)
@@ -105,10 +107,10 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 			continue
 		}
 		if entry.site != nil {
-			s.removeFrom(entry.site, entry.place.Bytes(), 0, entry.from.since, reason)
+			s.removeFrom(entry.site, entry.tally(), entry.from.since, reason)
 		}
 		if q := &c.chip.pools[event.L1]; q.had(&entry) {
-			q.ended = append(q.ended, endedStatic{c.alone.pid, programID, entry})
+			q.ended = append(q.ended, endedStatic{c.alone.process.pid, programID, entry})
 		}
 		for _, u := range c.both() {
 			t := &u.static

@@ -15,7 +15,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// runTtmem runs ttmem and gives its output and exit status.
+// runTtmem runs ttmem and returns its output and exit status.
 func runTtmem(t *testing.T, attr *syscall.SysProcAttr, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	cmd := exec.Command(ttmem, args...)
@@ -31,8 +31,7 @@ func runTtmem(t *testing.T, attr *syscall.SysProcAttr, args ...string) (stdout, 
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestBadInput: each mistake gets one line that says what to do, and an exit
-// status that is not 0.
+// Each mistake gets one line that says what to do, and a nonzero exit status.
 func TestBadInput(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, content []byte) string {
@@ -45,7 +44,7 @@ func TestBadInput(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	truncated := write("truncated.so", library[:len(library)/2])
 	hostile := append([]byte(nil), library[:1<<16]...)
-	for i := 40; i < 64; i++ { // offsets and counts of the headers
+	for i := 40; i < 64; i++ { // offsets and counts in the headers
 		hostile[i] = 0xff
 	}
 	sleeper := exec.Command("sleep", "60")
@@ -54,7 +53,7 @@ func TestBadInput(t *testing.T) {
 	nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(ttmem), 0o755)))
 
-	// the format's number follows the magic
+	// the version of the format follows the magic
 	newer := []byte("\x93TTMEM\r\n\xff\xff\x00\x00")
 	cut := write("cut.ttmem", []byte("\x93TTMEM\r\n\x01"))
 	link := filepath.Join(dir, "link.ttmem")
@@ -126,8 +125,8 @@ func TestBadInput(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist), qt.Commentf("the command ran although it could not be traced as asked"))
 }
 
-// TestDoctorWithoutRoot: it says first that rights are what lacks, and not of the
-// kernel that it lacks what could not be tried.
+// Without root the doctor first says so, and does not report features as missing that it
+// could not try.
 func TestDoctorWithoutRoot(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Chmod(filepath.Dir(ttmem), 0o755)))
 	nobody := &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
@@ -139,13 +138,13 @@ func TestDoctorWithoutRoot(t *testing.T) {
 	qt.Check(t, qt.IsFalse(strings.Contains(stdout, "not permitted")), qt.Commentf("%s", stdout))
 }
 
-// TestRecordOfTheHost: a recording of all users' processes is for its owner alone,
-// and one that met no process says so.
-func TestRecordOfTheHost(t *testing.T) {
+// A recording of all users' processes can be read by its owner only, and says if no process
+// was seen.
+func TestRecordHost(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "host.ttmem")
 	_, stderr, status := runTtmem(t, nil, "record", "-o", file, "--duration", "100ms")
 	qt.Check(t, qt.Equals(status, 0))
-	if !strings.Contains(stderr, "recorded ") { // others may run on this host
+	if !strings.Contains(stderr, "recorded ") { // other programs may run on this host
 		qt.Check(t, qt.StringContains(stderr, "no process that uses tt-metal was met"))
 	}
 	info, err := os.Stat(file)
@@ -153,8 +152,8 @@ func TestRecordOfTheHost(t *testing.T) {
 	qt.Check(t, qt.Equals(info.Mode().Perm(), 0o600))
 }
 
-// TestUnfitHosts: on a host that lacks what ttmem needs, it says so in a line, and
-// does not run the command untraced.
+// On a host that lacks what ttmem needs, it prints one line and does not run the command
+// untraced.
 func TestUnfitHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		under []string
@@ -187,8 +186,7 @@ func TestUnfitHosts(t *testing.T) {
 	}
 }
 
-// TestSymbolMissing: a library without one of the symbols is told with what is
-// not seen for it, and the rest works.
+// If a library lacks a symbol, the report names what is not seen, and the rest works.
 func TestSymbolMissing(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	library, err := os.ReadFile(env.Library)
@@ -202,7 +200,7 @@ func TestSymbolMissing(t *testing.T) {
 	qt.Check(t, qt.StringContains(stdout, "circular buffers are not seen"))
 }
 
-// TestExits: the command's exit status, its signals and its output are its own.
+// The command's exit status, signals and output are passed through.
 func TestExits(t *testing.T) {
 	stdout, _, status := runTtmem(t, nil, "run", "--", "sh", "-c", "echo out; exit 7")
 	qt.Check(t, qt.Equals(stdout, "out\n"))
@@ -222,8 +220,8 @@ func TestExits(t *testing.T) {
 	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 9))
 }
 
-// TestDiskFull: when the disk fills, the events written so far stay whole, the
-// user is told once, and the command ends as it would have.
+// When the disk fills, the events written so far are intact, there is one warning, and the
+// command ends as without ttmem.
 func TestDiskFull(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	dir := t.TempDir()
@@ -242,6 +240,6 @@ func TestDiskFull(t *testing.T) {
 	qt.Check(t, qt.Equals(cmd.ProcessState.ExitCode(), 125)) // ttmem failed, and the command did not
 	qt.Check(t, qt.StringContains(stdout.String(), "done"))
 	qt.Check(t, qt.Equals(strings.Count(stderr.String(), "no space left"), 1))
-	events := readEvents(t, file) // every line is whole
+	events := readEvents(t, file) // every line is complete
 	qt.Check(t, qt.IsTrue(len(events) > 100), qt.Commentf("%d events", len(events)))
 }

@@ -19,8 +19,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestUpgradedLibrary: a library that is replaced under running processes, as pip
-// does it, goes on to be traced in those, and is traced in new ones.
+// A library that is replaced under running processes, as pip does it, is still traced in
+// those, and is traced in new ones.
 func TestUpgradedLibrary(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	dir := filepath.Dir(env.Library)
@@ -28,7 +28,7 @@ func TestUpgradedLibrary(t *testing.T) {
 	out, err := exec.Command("cp", "-a", dir, own).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 	h := traceHost(t)
-	// a mount namespace where the copy has the place of the libraries
+	// a mount namespace in which the copy replaces the libraries
 	hold := env.Command(context.Background(), "n150", program(t, "hold.py"), "3", "512", "wait")
 	before := under(t, env, hold, "unshare", "--mount", "sh", "-c", `mount --bind "$0" "$1" && shift && exec "$@"`, own, dir)
 	before.expect(t, "opened")
@@ -55,20 +55,20 @@ func TestUpgradedLibrary(t *testing.T) {
 	qt.Check(t, qt.Equals(kinds(h.of(t, after.Process.Pid), event.Alloc), 4))
 }
 
-// under starts a program under others.
+// under starts a program inside others.
 func under(t *testing.T, env *rig.Env, c *exec.Cmd, args ...string) *target {
 	t.Helper()
 	p := &target{env: env, Cmd: exec.Command(args[0], append(append(args[1:], c.Path), c.Args[1:]...)...)}
 	p.Dir = t.TempDir()
 	p.Env = testEnviron(c.Env, "n150", p.Dir)
 	p.start(t)
-	t.Cleanup(func() { p.stdin.Close() }) // what goes on without the others ends with it
+	t.Cleanup(func() { p.stdin.Close() }) // programs that remain end with it
 	return p
 }
 
-// TestContainers: processes in containers of one image, which share the library's
-// inode under different device numbers, are told with their containers, their pods
-// and their ids in there, and each allocation is told once.
+// Processes in containers of one image share the library's inode under different device
+// numbers. Each is reported with its container, its pod and its id in there, and each
+// allocation once.
 func TestContainers(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	const pod = "8f1d6f2e-0c4b-4a59-9d2e-3b7c5a6e1f00"
@@ -120,7 +120,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// randomID is an id as container runtimes make them.
+// randomID returns an id like those of container runtimes.
 func randomID() string {
 	var b [32]byte
 	for i := range b {
@@ -129,7 +129,7 @@ func randomID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// makeCgroup makes a cgroup for a test alone.
+// makeCgroup makes a cgroup for a test.
 func makeCgroup(t *testing.T, path string) string {
 	t.Helper()
 	root := "/sys/fs/cgroup"
@@ -143,7 +143,7 @@ func makeCgroup(t *testing.T, path string) string {
 	}
 	t.Cleanup(func() {
 		for dir := group; len(dir) >= len(above); dir = filepath.Dir(dir) {
-			for range 100 { // what was in it may not be gone yet
+			for range 100 { // its processes may not be gone yet
 				if os.Remove(dir) == nil {
 					break
 				}

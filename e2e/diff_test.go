@@ -12,7 +12,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// diffPage is what `ttmem diff --json` prints, as far as tests look at it.
+// diffPage is the tested part of `ttmem diff --json`.
 type diffPage struct {
 	Totals []struct {
 		Device      int
@@ -37,9 +37,9 @@ func diffPageOf(t *testing.T, args ...string) (page diffPage) {
 	return page
 }
 
-// TestDiff: of two runs of a real program, of which one leaks more, the line that leaks
-// is all that differs, although addresses and processes do; and so it is between two
-// moments of one run, by the bytes that the library's own allocator counts.
+// Two runs of a real program, of which one leaks more, differ in the leaking line only,
+// although addresses and processes differ. So do two moments of one run. The bytes are
+// those of the library's own allocator.
 func TestDiff(t *testing.T) {
 	short, _ := recordStory(t, 3)
 	long, dir := recordStory(t, 20)
@@ -74,13 +74,12 @@ func TestDiff(t *testing.T) {
 	qt.Check(t, qt.Equals(page.Totals[0].B.Bytes, allocated["last"]*12))
 }
 
-// TestDiffOfMarks: two marks of what the service recorded differ by what the program
-// leaked in between, and by nothing else.
+// Two marks in the service's recording differ by what the program leaked in between.
 func TestDiffOfMarks(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "host.ttmem")
 	s, env := startServer(t, "--record", file), setup(t, "0.81.1", "3.10")
-	s.meet(t, env)
+	s.discover(t, env)
 	p := &target{Cmd: env.Command(context.Background(), "n150", program(t, "log_story.py"), "20")}
 	p.Env, p.Dir = append(testEnviron(p.Env, "n150", dir), "TTMEM_MARK="+ttmem+" mark --socket "+s.socket), dir
 	out, err := p.CombinedOutput()

@@ -10,8 +10,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// TestDoctor: a library is told with its release, its build-id and where its
-// fields lie, and nothing is missing in it.
+// The doctor shows a library with its release, build ID and fields, and nothing is missing.
 func TestDoctor(t *testing.T) {
 	for version, size := range map[string]string{"0.81.1": "0x10+0x8", "0.76.0": "0x18"} {
 		stdout, stderr, status := runTtmem(t, nil, "doctor", "--json", "--library", setup(t, version, "3.10").Library)
@@ -39,9 +38,9 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestDoctorOfTheHost: tracing works here, also where features are ruled out; what is
-// used in their place is named with its cost.
-func TestDoctorOfTheHost(t *testing.T) {
+// Tracing works on this host, also with features disabled; their replacements are named
+// with their cost.
+func TestDoctorHost(t *testing.T) {
 	stdout, stderr, status := runTtmem(t, nil, "doctor")
 	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s%s", stdout, stderr))
 	qt.Check(t, qt.StringContains(stdout, "2 of 2 stacks of 8 frames right"))
@@ -60,11 +59,11 @@ func TestDoctorOfTheHost(t *testing.T) {
 	_, stderr, status = runTtmem(t, nil, "run", "--", "true")
 	qt.Check(t, qt.Equals(status, 125))
 	qt.Check(t, qt.HasLen(lines(stderr), 1))
-	qt.Check(t, qt.StringContains(stderr, "there are uprobe_multi, batch, direct_map"))
+	qt.Check(t, qt.StringContains(stderr, "available: uprobe_multi, batch, direct_map"))
 }
 
-// TestOtherProcessors: ttmem can be built for arm64, where it says in a line that it
-// does not trace, and shows recordings.
+// ttmem builds for arm64, where it prints one line that it cannot trace, and shows
+// recordings.
 func TestOtherProcessors(t *testing.T) {
 	dir := t.TempDir()
 	exe, file := filepath.Join(dir, "ttmem"), filepath.Join(dir, "one.ttmem")

@@ -22,9 +22,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestEnds: what a process held when it was killed or crashed is freed at once, each
-// buffer by an event that says what it was and which code had allocated it; and the
-// report names it.
+// When a process is killed or crashes, all its buffers are freed at once, each by an event
+// with the buffer's data and its allocation's stack; and the report names it.
 func TestEnds(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	for name, c := range map[string]struct {
@@ -89,7 +88,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestReusedPID: a process with the id of one that has ended is another process.
+// A process that reuses the id of an ended one is another process.
 func TestReusedPID(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	free := exec.Command("true")
@@ -123,8 +122,7 @@ func TestReusedPID(t *testing.T) {
 	qt.Check(t, qt.Equals(kinds(events, event.Alloc), 5))
 }
 
-// kernelObjects are the ids of what a process holds in the kernel through BPF. No id
-// is given twice for a long time.
+// kernelObjects are the ids of a process's BPF objects. Ids are not reused for a long time.
 type kernelObjects struct {
 	links    []link.ID
 	programs []ebpf.ProgramID
@@ -160,7 +158,7 @@ func objectsOf(t *testing.T, pid int) (o kernelObjects) {
 	return o
 }
 
-// mapsIn are the maps that a map of maps holds.
+// mapsIn are the inner maps of a map of maps.
 func mapsIn(t *testing.T, id ebpf.MapID) (inner []ebpf.MapID) {
 	t.Helper()
 	m, err := ebpf.NewMapFromID(id)
@@ -169,8 +167,8 @@ func mapsIn(t *testing.T, id ebpf.MapID) (inner []ebpf.MapID) {
 	if m.Type() != ebpf.ArrayOfMaps {
 		return nil
 	}
-	// Before Linux 6.8 each look into a map of maps waits for a grace period, so that
-	// not all of the many places that are empty can be looked at.
+	// Before Linux 6.8 each look-up in a map of maps waits for a grace period, so the many
+	// empty slots cannot all be read.
 	empty := 0
 	for i := uint32(0); i < m.MaxEntries() && empty < 32; i++ {
 		var id ebpf.MapID
@@ -183,7 +181,7 @@ func mapsIn(t *testing.T, id ebpf.MapID) (inner []ebpf.MapID) {
 	return inner
 }
 
-// left is what of it the kernel still has.
+// left are the objects that the kernel still has.
 func (o kernelObjects) left() (left []string) {
 	note := func(what string, id any, c interface{ Close() error }, err error) {
 		if err == nil {
@@ -208,18 +206,18 @@ func (o kernelObjects) left() (left []string) {
 	return left
 }
 
-// TestNothingLeft: when ttmem ends, in whatever way, its links, programs and maps are
-// gone from the kernel, and its probes from the target.
+// However ttmem ends, its links, programs and maps are gone from the kernel, and its probes
+// from the target.
 func TestNothingLeft(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "hold.py"), "3", "512")
 	p.expect(t, "holding")
-	others := probesIn(t, p) // of another tracer on this host
+	others := probesIn(t, p) // of other tracers on this host
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		tracer := attachTo(t, filepath.Join(t.TempDir(), "events.jsonl"))
 		objects := objectsOf(t, tracer.Process.Pid)
 		t.Logf("%v: %d links, %d programs, %d maps", signal, len(objects.links), len(objects.programs), len(objects.maps))
 		qt.Assert(t, qt.IsTrue(len(objects.links) > 3 && len(objects.programs) > 3 && len(objects.maps) > 100))
-		qt.Check(t, qt.IsTrue(len(objects.left()) > 100)) // they can be told from those that are gone
+		qt.Check(t, qt.IsTrue(len(objects.left()) > 100)) // so the check can fail
 		qt.Check(t, qt.IsTrue(probesIn(t, p) > 10))
 		qt.Assert(t, qt.IsNil(tracer.Process.Signal(signal)))
 		tracer.Wait()
@@ -233,25 +231,25 @@ func TestNothingLeft(t *testing.T) {
 	}
 }
 
-// TestManyProcesses: processes that come and go leave nothing behind in ttmem.
+// Processes that come and go leave nothing behind in ttmem.
 func TestManyProcesses(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	load := env.Command(context.Background(), "n150", "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('loaded', flush=True); input()", env.Library)
 	file := filepath.Join(t.TempDir(), "events.jsonl")
 	shell := under(t, env, load, ttmem, "run", "--events", file, "--", "sh", "-c", `while read line; do "$@"; done`, "sh")
 	processes := 0
-	told := func(kind event.Kind) {
+	reported := func(kind event.Kind) {
 		if !eventually(10*time.Second, func() bool { return kinds(readEvents(t, file), kind) == processes }) {
-			t.Fatalf("%v: of %d processes not all are told", kind, processes)
+			t.Fatalf("%v: not all of %d processes are reported", kind, processes)
 		}
 	}
 	come := func() {
 		processes++
 		shell.next()
 		shell.expect(t, "loaded")
-		told(event.ProcessStart)
+		reported(event.ProcessStart)
 		shell.next()
-		told(event.ProcessExit)
+		reported(event.ProcessExit)
 	}
 	left := func() (descriptors, maps int) {
 		files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", shell.Process.Pid))
@@ -261,7 +259,7 @@ func TestManyProcesses(t *testing.T) {
 	for range 3 {
 		come()
 	}
-	time.Sleep(300 * time.Millisecond) // what is read in the background is open for a moment
+	time.Sleep(300 * time.Millisecond) // files are read in the background for a moment
 	files, maps := left()
 	for range 10 {
 		come()

@@ -15,7 +15,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// long has the long forms of tests take place.
+// long runs the long forms of tests.
 var long = flag.Bool("long", false, "run the long forms of tests")
 
 // TestEquality: what ttmem rebuilds from events equals what the library's own
@@ -72,8 +72,8 @@ func assertMixEqual(t *testing.T, version, python string, board rig.Board) {
 	qt.Check(t, qt.Equals(failed, 1))
 }
 
-// TestEqualityOfSubmeshes: a mesh and its submeshes have an allocator each, which give
-// away the same memory. Each of them counts for itself.
+// A mesh and its submeshes have an allocator each, which allocate the same memory. Each is
+// counted by itself.
 func TestEqualityOfSubmeshes(t *testing.T) {
 	run := traceRun(t, setup(t, "0.81.1", "3.10"), "t3000", program(t, "submesh.py"))
 	qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))
@@ -100,12 +100,12 @@ func TestEqualityOfSubmeshes(t *testing.T) {
 	qt.Check(t, qt.Equals(compared, 7*3*4))
 }
 
-// assertSpace compares where the buffers of a region lie, and what they leave, with the
-// library's own list of blocks.
+// assertSpace compares the addresses of a region's buffers and holes with the library's own
+// list of blocks.
 func assertSpace(t *testing.T, where string, space *aggregate.Space, got aggregate.Region, want memoryView) {
 	t.Helper()
 	if want.BytesPerBank == 0 {
-		return // there is no such region
+		return // the region does not exist
 	}
 	if got.FreeSpace == nil || space == nil || !space.Known() {
 		t.Errorf("%s: what is free is not known", where)
@@ -128,8 +128,7 @@ func assertSpace(t *testing.T, where string, space *aggregate.Space, got aggrega
 	}
 }
 
-// assertEnded checks that nothing is left of a program that closed its device and
-// ended.
+// assertEnded checks that nothing is live after a program closed its device and ended.
 func assertEnded(t *testing.T, events []event.Event) {
 	t.Helper()
 	live := map[[2]uint64]bool{}

@@ -12,8 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// TestExports: the demo's memory in the formats of other programs, with the lines of
-// the demo that allocated it, and the totals of the report.
+// Each export has the demo's lines that allocated its memory, and the totals of the report.
 func TestExports(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	dir := t.TempDir()
@@ -53,7 +52,7 @@ func TestExports(t *testing.T) {
 			qt.Check(t, qt.StringContains(stack, "<module> (demo.py:34);__init__ (demo.py:26);<listcomp> (demo.py:26);__init__ (demo.py:1"))
 		}
 	}
-	// what the report says was not freed when the device closed
+	// in the report: not freed when the device closed
 	qt.Check(t, qt.Equals(live["DRAM"], 16*540672))
 	qt.Check(t, qt.Equals(live["L1"], 2*524288))
 	pprof, err := exec.Command("go", "tool", "pprof", "-top", "-sample_index=alloc_space", file("pprof")).CombinedOutput()

@@ -9,8 +9,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestFailuresAreCaught: what the target catches without a tracer it catches
-// under one, and each failure is told with the library's own figures.
+// A program catches the same exceptions under a tracer as without, and each failure is
+// reported with the library's own figures.
 func TestFailuresAreCaught(t *testing.T) {
 	for _, version := range []string{"0.81.1", "0.76.0"} {
 		t.Run(version, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestFailuresAreCaught(t *testing.T) {
 	}
 }
 
-// staticEnd is where the highest static buffer of a program ends.
+// staticEnd is the end of a program's highest static buffer.
 func staticEnd(events []event.Event, program uint64) (end uint64) {
 	for _, e := range events {
 		if e.Kind == event.CBAlloc && e.ProgramID == program {

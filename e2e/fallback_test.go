@@ -7,9 +7,8 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// TestFallbacks: totals, stacks and what a late attach finds are right on kernels that
-// lack something. What this kernel has is ruled out; kernels that really lack it are
-// booted by `make vmtest`.
+// Totals, stacks and late attaches are right on kernels that lack features. Here features
+// are disabled; `make vmtest` boots kernels that really lack them.
 func TestFallbacks(t *testing.T) {
 	for _, names := range append(kernel.Optional(), strings.Join(kernel.Optional(), ",")) {
 		t.Run(names, func(t *testing.T) {

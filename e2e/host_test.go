@@ -19,14 +19,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// heldPerBank is what a buffer of host.py and hold.py takes of each DRAM bank:
-// 512×512 bfloat16 tiles, 256 pages on 12 banks.
+// heldPerBank is the size of a buffer of host.py and hold.py in each DRAM bank: 512×512
+// bfloat16 tiles, 256 pages on 12 banks.
 const heldPerBank = 45056
 
-// host is a host of which all processes are traced.
+// host is a trace of all processes of the host.
 type host struct {
 	*testing.T
-	file   string // of the events
+	file   string // with the events
 	tracer *exec.Cmd
 }
 
@@ -36,8 +36,8 @@ func traceHost(t *testing.T) *host {
 	return h
 }
 
-// of are the events of a process up to now. Whatever else runs on this host is traced
-// as well, and is not worth reading.
+// of returns the events of a process up to now. Other programs on this host are traced as
+// well, and are ignored.
 func (h *host) of(t *testing.T, pid int) (events []event.Event) {
 	t.Helper()
 	text, err := os.ReadFile(h.file)
@@ -59,7 +59,7 @@ func (h *host) of(t *testing.T, pid int) (events []event.Event) {
 	}
 }
 
-// ended waits for the end of a process, the nth with this id, and gives its events.
+// ended waits for the end of a process, the nth with this id, and returns its events.
 func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
 	t.Helper()
 	var events []event.Event
@@ -67,12 +67,12 @@ func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
 		events = h.of(t, pid)
 		return kinds(events, event.ProcessExit) >= nth
 	}) {
-		t.Fatalf("the end of process %d is not told", pid)
+		t.Fatalf("the end of process %d is not reported", pid)
 	}
 	return events
 }
 
-// holds checks that a process holds so many buffers within ten seconds.
+// holds checks that a process has this many live buffers within ten seconds.
 func (h *host) holds(t *testing.T, pid, buffers int) {
 	t.Helper()
 	var held uint64
@@ -95,13 +95,13 @@ func kinds(events []event.Event, kind event.Kind) int {
 	return count(events, func(e *event.Event) bool { return e.Kind == kind })
 }
 
-// next is the word to go on.
+// next is the command to continue.
 func (p *target) next() { fmt.Fprintln(p.stdin) }
 
-// TestHost: what processes of a host do, all of which are traced at once.
+// Processes of all kinds on one host, all traced at once.
 func TestHost(t *testing.T) {
 	old, recent := setup(t, "0.76.0", "3.10"), setup(t, "0.81.1", "3.10")
-	// these two run before ttmem comes, and load the library after that
+	// these two run before ttmem starts, and load the library after that
 	late := []*target{startTarget(t, old, "n150", program(t, "host.py"), "late"), startTarget(t, recent, "n150", program(t, "host.py"), "late")}
 	for _, p := range late {
 		p.expect(t, "started")
@@ -228,17 +228,17 @@ func TestHost(t *testing.T) {
 	})
 }
 
-// explicit is how many buffers the process freed itself.
+// explicit counts the buffers that the process freed itself.
 func explicit(events []event.Event) int {
 	return count(events, func(e *event.Event) bool { return e.Kind == event.Free && e.Reason == event.ReasonExplicit })
 }
 
-// dropped is how many buffers the end of the process freed.
+// dropped counts the buffers that the end of the process freed.
 func dropped(events []event.Event) int {
 	return count(events, func(e *event.Event) bool { return e.Kind == event.Free && e.Reason == event.ReasonProcessExit })
 }
 
-// expectPID reads a process id after a word.
+// expectPID reads a process id that follows a word.
 func (p *target) expectPID(t *testing.T, word string) int {
 	t.Helper()
 	pid, err := strconv.Atoi(strings.TrimPrefix(p.expect(t, word+" "), word+" "))
@@ -258,8 +258,7 @@ func (p *target) waitForZombie(t *testing.T) {
 	}
 }
 
-// TestAttachAfterFirstThread: a process is attached to by its id although its first
-// thread has ended.
+// A process can be attached to by its id although its first thread has ended.
 func TestAttachAfterFirstThread(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "host.py"), "first_thread_ends")
 	p.expect(t, "started")
@@ -268,7 +267,7 @@ func TestAttachAfterFirstThread(t *testing.T) {
 	p.expect(t, "holding")
 	file := filepath.Join(t.TempDir(), "events.jsonl")
 	tracer := attachTo(t, file, p.Process.Pid)
-	time.Sleep(200 * time.Millisecond) // in which ttmem is not to take it for ended
+	time.Sleep(200 * time.Millisecond) // ttmem must not consider it ended meanwhile
 	p.next()
 	p.expect(t, "closed")
 	qt.Check(t, qt.IsNil(tracer.Wait()))

@@ -16,9 +16,9 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// TestTheDurationBeginsWhenMemoryIsRead: attach, and a service that has just begun, are
-// asked before the memory of a process with much can have been read, and tell all of it.
-func TestTheDurationBeginsWhenMemoryIsRead(t *testing.T) {
+// An attach, and a service that has just started, answer only once they have read the
+// memory of a process with much of it.
+func TestDurationStartsAfterReading(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "20000", "32")
 	p.expect(t, "holding")
 	stdout, stderr, status := runTtmem(t, nil, "attach", "-p", fmt.Sprint(p.Process.Pid), "--duration", "1ns", "--json")
@@ -34,7 +34,7 @@ func TestTheDurationBeginsWhenMemoryIsRead(t *testing.T) {
 	qt.Check(t, qt.Equals(dramBuffers(served, p.Process.Pid), 20000))
 }
 
-// dramBuffers is how many buffers a process has in DRAM, which others may use as well.
+// dramBuffers counts the live DRAM buffers of a process.
 func dramBuffers(s *aggregate.Snapshot, pid int) (n uint64) {
 	for _, p := range s.Processes {
 		if p.PID == pid && p.Exit == nil {
@@ -46,12 +46,12 @@ func dramBuffers(s *aggregate.Snapshot, pid int) (n uint64) {
 	return n
 }
 
-// TestAMarkIsKnownToWhoJoinsLater: what was allocated since a mark that a service was told
-// of before anybody listened; and another user's marks are not his.
-func TestAMarkIsKnownToWhoJoinsLater(t *testing.T) {
+// A client gets what was allocated since a mark that was set before it connected, but no
+// marks of other users.
+func TestMarkFromBeforeConnecting(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	s := startServer(t)
-	s.meet(t, env)
+	s.discover(t, env)
 	qt.Assert(t, qt.IsNil(s.Mark(context.Background(), "warm")))
 	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "7", "512", "wait")
 	p.expect(t, "opened")
@@ -59,25 +59,25 @@ func TestAMarkIsKnownToWhoJoinsLater(t *testing.T) {
 	p.next()
 	p.expect(t, "holding")
 	waitFor(t, "the service to have its buffers", func() bool { return dramBuffers(s.snapshot(t), p.Process.Pid) == 7 })
-	of := []string{"leaks", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid)} // others may run
+	of := []string{"leaks", "--socket", s.socket, "-p", fmt.Sprint(p.Process.Pid)} // other programs may run
 	stdout, stderr, status := runTtmem(t, nil, append(of, "--from", "warm", "--duration", "1s", "--fail-above", "0")...)
 	qt.Check(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
 	qt.Check(t, qt.StringContains(stdout, "hold.py:"))
-	qt.Check(t, qt.StringContains(stdout, `No leaks on this host, from "warm" to the end`))
-	qt.Check(t, qt.StringContains(stdout, "Left  7 buffers"))
+	qt.Check(t, qt.StringContains(stdout, `No leaks from "warm" to the end`))
+	qt.Check(t, qt.StringContains(stdout, "Live but stable  7 buffers"))
 	qt.Check(t, qt.StringContains(stderr, `the mark "warm" lies before you asked`))
 
-	// it chooses nothing on its own, and is no end
+	// by itself it selects nothing, and is no end
 	stdout, stderr, _ = runTtmem(t, nil, append(of, "--duration", "1s")...)
 	qt.Check(t, qt.IsFalse(strings.Contains(stdout, "warm")), qt.Commentf("%s", stdout))
 	qt.Check(t, qt.StringContains(stderr, "1 mark from before you asked not used"))
 	for _, flags := range [][]string{{"--to", "warm"}, {"--from", "begin", "--to", "warm"}, {"-p", "4194304"}} {
-		_, stderr, status = runTtmem(t, nil, append([]string{"leaks", "--socket", s.socket}, flags...)...) // and not until Ctrl-C
+		_, stderr, status = runTtmem(t, nil, append([]string{"leaks", "--socket", s.socket}, flags...)...) // and does not wait for Ctrl-C
 		qt.Check(t, qt.Equals(status, 1), qt.Commentf("%v: %s", flags, stderr))
 		qt.Check(t, qt.Matches(stderr, `(?s).*ttmem: (--to warm: the mark is from before you asked|-p 4194304: no such process on this host).*`))
 	}
 
-	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // which this user can reach
+	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // this user can execute it
 	qt.Assert(t, qt.IsNil(exec.Command("cp", ttmem, binary).Run()))
 	cmd := exec.Command(binary, "leaks", "--socket", s.socket, "--from", "warm", "--duration", "1s")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
@@ -85,7 +85,7 @@ func TestAMarkIsKnownToWhoJoinsLater(t *testing.T) {
 	qt.Check(t, qt.IsNotNil(err))
 	qt.Check(t, qt.StringContains(string(out), `no mark "warm"`))
 
-	// a page says whose the rest is
+	// a page says that other users have memory too
 	asNobody := func(args ...string) []byte {
 		cmd := exec.Command(binary, append(args, "--socket", s.socket)...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

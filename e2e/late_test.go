@@ -18,8 +18,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestLateAttach: whenever ttmem is attached to a busy program, its totals are what
-// the library's own allocator counts, from that moment on.
+// Whenever ttmem attaches to a busy program, its totals equal the library's own allocator
+// from then on.
 func TestLateAttach(t *testing.T) {
 	moments := 3
 	if *long {

@@ -17,9 +17,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestFirstAndLast: `ttmem run` has the very first allocation and every free up
-// to the device's close, every time, also where it cannot know the library before
-// the command maps it.
+// `ttmem run` sees the first allocation and every free up to the device's close, every
+// time, even if it cannot know the library before the command maps it.
 func TestFirstAndLast(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	runs := 10
@@ -32,7 +31,7 @@ func TestFirstAndLast(t *testing.T) {
 	python := env.Command(context.Background(), "n150").Path
 	for i := range runs {
 		args := []string{python, program(t, "one.py")}
-		if i%2 == 1 { // a shell tells nothing of what Python it will start
+		if i%2 == 1 { // ttmem cannot see which Python a shell will start
 			args = []string{"sh", "-c", fmt.Sprintf("%s %s; true", python, program(t, "one.py"))}
 		}
 		dir := t.TempDir()
@@ -49,7 +48,7 @@ func TestFirstAndLast(t *testing.T) {
 				allocs = append(allocs, e.BufferID)
 			}
 		}
-		// the views that ttnn makes take the odd ids
+		// views made by ttnn take the odd ids
 		qt.Assert(t, qt.DeepEquals(allocs, []uint64{0, 2, 4, 6, 8}), qt.Commentf("run %d: %s", i, out))
 		qt.Assert(t, qt.Equals(count(events, func(e *event.Event) bool { return e.Kind == event.Free }), 5))
 		qt.Assert(t, qt.Equals(count(events, func(e *event.Event) bool { return e.Kind == event.DeviceOpen }), 1))
@@ -57,8 +56,8 @@ func TestFirstAndLast(t *testing.T) {
 	}
 }
 
-// TestKilledTracer: SIGKILL of ttmem in the middle of 100,000 events changes
-// nothing for the target and leaves no probe in it.
+// Killing ttmem in the middle of 100,000 events does not affect the target and leaves no
+// probe in it.
 func TestKilledTracer(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	p := startTarget(t, env, "n150", program(t, "loop.py"), "50000", "2")
@@ -79,7 +78,7 @@ func TestKilledTracer(t *testing.T) {
 	p.expect(t, "")
 	p.expect(t, "done")
 	qt.Assert(t, qt.IsNil(p.Wait()))
-	// what was written is whole lines
+	// all written lines are complete
 	text, err := os.ReadFile(file)
 	qt.Assert(t, qt.IsNil(err))
 	for _, line := range lines(string(text[:bytes.LastIndexByte(text, '\n')+1])) {
@@ -87,8 +86,7 @@ func TestKilledTracer(t *testing.T) {
 	}
 }
 
-// TestEndsDuringAttach: processes that end while they are attached to are told in a
-// line, and nothing hangs.
+// Processes that end during an attach are reported in one line, and nothing hangs.
 func TestEndsDuringAttach(t *testing.T) {
 	for range 20 {
 		p := exec.Command("sleep", "0.02")
@@ -100,8 +98,8 @@ func TestEndsDuringAttach(t *testing.T) {
 	}
 }
 
-// TestTwoProcesses: processes on the same and on different library files are kept
-// apart, and a killed one holds nothing any more.
+// Processes with the same and with different library files are kept apart, and a killed one
+// has nothing live.
 func TestTwoProcesses(t *testing.T) {
 	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
 	var targets []*target
@@ -146,8 +144,8 @@ func TestTwoProcesses(t *testing.T) {
 	qt.Check(t, qt.Equals(total(), 0))
 }
 
-// TestOtherNamespace: a process in its own mount namespace, with its own copy of
-// the library, which is deleted before ttmem comes.
+// A process in its own mount namespace, with its own copy of the library, which is deleted
+// before ttmem starts.
 func TestOtherNamespace(t *testing.T) {
 	env := setup(t, "0.76.0", "3.10")
 	dir := t.TempDir()
@@ -170,8 +168,8 @@ func TestOtherNamespace(t *testing.T) {
 	qt.Check(t, qt.IsNil(p.Wait()))
 }
 
-// TestOverwrittenLibrary: whoever writes to a library in place waits until its
-// probes are gone; they would land in the middle of other instructions.
+// A program that overwrites a library in place waits until the probes are gone; they would
+// end up in the middle of other instructions.
 func TestOverwrittenLibrary(t *testing.T) {
 	env := setup(t, "0.76.0", "3.10")
 	dir := t.TempDir()
@@ -190,7 +188,7 @@ func TestOverwrittenLibrary(t *testing.T) {
 	qt.Check(t, qt.IsNil(tracer.Wait()))
 }
 
-// TestManyEvents: 200,000 events in a tight loop, and none is lost.
+// No event is lost of 200,000 in a tight loop.
 func TestManyEvents(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	run := traceRun(t, env, "n150", program(t, "loop.py"), "100000")
@@ -200,7 +198,7 @@ func TestManyEvents(t *testing.T) {
 	}
 }
 
-// TestEndWithFullRing: what waited to be read when ttmem was told to end is told of.
+// Records that were not read when ttmem was stopped are still reported.
 func TestEndWithFullRing(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "30000", "1")
 	p.expect(t, "ready")

@@ -16,7 +16,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// loggedEvent is a line of `ttmem log --json`, as far as tests look at it.
+// loggedEvent is the tested part of a line of `ttmem log --json`.
 type loggedEvent struct {
 	Kind     string `json:"kind"`
 	TimeNs   uint64 `json:"time_ns"`
@@ -39,7 +39,7 @@ type loggedEvent struct {
 	} `json:"note"`
 }
 
-// logLines are what `ttmem log --json` lists.
+// logLines returns the lines of `ttmem log --json`.
 func logLines(t *testing.T, args ...string) (list []loggedEvent) {
 	t.Helper()
 	out, errs, status := runTtmem(t, nil, append([]string{"log", "--json"}, args...)...)
@@ -52,7 +52,7 @@ func logLines(t *testing.T, args ...string) (list []loggedEvent) {
 	return list
 }
 
-// recordStory records log_story.py with so many steps.
+// recordStory records log_story.py with this many steps.
 func recordStory(t *testing.T, steps int) (file, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -62,7 +62,7 @@ func recordStory(t *testing.T, steps int) (file, dir string) {
 	return file, dir
 }
 
-// calls reports whether a stack has that line of the story.
+// calls reports whether a stack has this line of the story.
 func calls(stack []event.Frame, line int) bool {
 	for i := range stack {
 		if strings.HasSuffix(stack[i].File, "/log_story.py") && stack[i].Line == line {
@@ -72,13 +72,13 @@ func calls(stack []event.Frame, line int) bool {
 	return false
 }
 
-// TestLog: the history of one address of a real program has each of its users, with
-// their lines, lifetimes and sizes; what is no memory of its own is no event.
+// The history of an address in a real program has each of its buffers, with lines,
+// lifetimes and sizes. Objects without memory make no event.
 func TestLog(t *testing.T) {
 	file, _ := recordStory(t, 20)
 	at := markedLines(t, program(t, "log_story.py"))
 	all := logLines(t, file)
-	// the buffer that is viewed and freed twice
+	// the buffer with a view and a second free
 	var viewed loggedEvent
 	for _, e := range all {
 		if e.Kind == "free" && calls(e.Note.AllocatedBy, at["viewed"]) {
@@ -97,7 +97,7 @@ func TestLog(t *testing.T) {
 	qt.Check(t, qt.Equals(one[1].Note.AllocatedNs, one[0].TimeNs))
 	qt.Check(t, qt.Equals(one[1].Object, one[0].Object))
 
-	// something larger had its place, then 21 steps by turns, itself, and what came later
+	// a larger buffer had the address, then 21 steps in turn, this one, and later ones
 	place := logLines(t, file, "--address", fmt.Sprintf("%#x", viewed.Address), "--region", "DRAM", "--kind", "alloc")
 	qt.Assert(t, qt.HasLen(place, 24))
 	qt.Check(t, qt.IsTrue(place[0].PerBank > place[1].PerBank))
@@ -109,7 +109,7 @@ func TestLog(t *testing.T) {
 	qt.Check(t, qt.Equals(strings.Count(out, name), 3), qt.Commentf("%s", out))
 	qt.Check(t, qt.StringContains(out, "track_allocate"))
 
-	// what goes with the device is told with where it was allocated
+	// a buffer that is freed with the device shows its allocation
 	left := 0
 	for _, e := range logLines(t, file, "--kind", "free") {
 		if calls(e.Note.AllocatedBy, at["leak"]) {
@@ -119,7 +119,7 @@ func TestLog(t *testing.T) {
 	qt.Check(t, qt.Equals(left, 21))
 }
 
-// TestLogWithAnotherSize: an address that had another size before says whose it was.
+// An address that had another size before shows the previous buffer.
 func TestLogWithAnotherSize(t *testing.T) {
 	file, _ := recordStory(t, 1)
 	at := markedLines(t, program(t, "log_story.py"))
@@ -132,7 +132,7 @@ func TestLogWithAnotherSize(t *testing.T) {
 	qt.Check(t, qt.IsTrue(found))
 }
 
-// TestLogFollows: what happens is listed as it happens, until Ctrl-C.
+// Events are listed as they happen, until Ctrl-C.
 func TestLogFollows(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "loop.py"), "3000000")
 	p.expect(t, "ready")
@@ -160,7 +160,7 @@ func TestLogFollows(t *testing.T) {
 		}
 	}
 	qt.Assert(t, qt.IsNil(follow.Process.Signal(os.Interrupt)))
-	for range text { // which ends
+	for range text { // it ends by itself
 	}
 	qt.Check(t, qt.IsNil(follow.Wait()))
 }

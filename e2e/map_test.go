@@ -52,8 +52,8 @@ func mapSaid(t *testing.T, args ...string) map[string]mapRegionSaid {
 	return said
 }
 
-// TestMap: at each checkpoint of a real program its map has the blocks that the
-// library's own allocator lists, and what is free is what it counts.
+// At each checkpoint of a real program the map has the blocks of the library's own
+// allocator, and its free memory.
 func TestMap(t *testing.T) {
 	file, dir := recordStory(t, 20)
 	at := markedLines(t, program(t, "log_story.py"))
@@ -98,8 +98,8 @@ func TestMap(t *testing.T) {
 	qt.Check(t, qt.IsTrue(strings.HasPrefix(out, "Nothing is allocated")))
 }
 
-// TestMapOfARunningProgram: what is there is drawn without a recording, too.
-func TestMapOfARunningProgram(t *testing.T) {
+// A map needs no recording.
+func TestMapOfRunningProgram(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "dump.py"))
 	p.expect(t, "holding")
 	out, errs, status := runTtmem(t, nil, "map", "-p", fmt.Sprint(p.Process.Pid), "--json", "--region", "DRAM")
@@ -113,10 +113,9 @@ func TestMapOfARunningProgram(t *testing.T) {
 	qt.Check(t, qt.Equals(doc.Regions[0].Free.Bytes, want.Free))
 }
 
-// TestMapAtThePeakHasCircularBuffers: a program that has none but circular buffers in L1,
-// and one whose buffers are there before and after, are drawn at the moment that peak
-// tells of, with what it counts.
-func TestMapAtThePeakHasCircularBuffers(t *testing.T) {
+// A program with nothing but circular buffers in L1, and one with buffers before and after,
+// are drawn at the moment of `ttmem peak`, with the same figures.
+func TestMapAtPeakHasCircularBuffers(t *testing.T) {
 	for _, name := range []string{"story_peak.py", "demo.py"} {
 		t.Run(name, func(t *testing.T) {
 			file := recorded(t, t.TempDir(), "peak", program(t, name))
@@ -138,7 +137,7 @@ func TestMapAtThePeakHasCircularBuffers(t *testing.T) {
 			for _, s := range l1.Statics {
 				end = max(end, s.Address+s.PerCore)
 			}
-			// they are placed from the beginning on, without holes
+			// they are adjacent from the beginning of L1 on
 			qt.Check(t, qt.Equals(end-l1.Start, peak.Peaks[0].Static))
 			qt.Check(t, qt.IsTrue(peak.Peaks[0].Static > 0))
 		})

@@ -13,15 +13,16 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// TestMarkAtAFunctionThatIsNotThere: what to do instead is told, and it is a failure: of a command when it has ended, which may load more until then.
-func TestMarkAtAFunctionThatIsNotThere(t *testing.T) {
+// A missing function is an error that says what to do instead: for a command at its end,
+// because it may load more libraries until then.
+func TestMarkAtMissingFunction(t *testing.T) {
 	dir := t.TempDir()
 	const softmx = `(?s).*ttmem: --mark-at ttnn::softmx: no native function of that name .*`
 	page, stderr, status := leaksOf(t, dir, []string{"--mark-at", "ttnn::softmx", "--mark-at", "Model.forward"}, program(t, "leak_clean.py"), "once")
 	qt.Check(t, qt.Equals(status, 1))
 	qt.Check(t, qt.Matches(stderr, softmx))
 	qt.Check(t, qt.Matches(stderr, `(?s).*ttmem: --mark-at Model.forward: [^\n]*for a Python function.*`))
-	qt.Check(t, qt.HasLen(page.Marks, 0)) // of what there was it is told all the same
+	qt.Check(t, qt.HasLen(page.Marks, 0)) // the report is printed nevertheless
 
 	file := filepath.Join(dir, "model.ttmem")
 	_, stderr, status = askOf(t, dir, []string{"record", "-o", file, "--mark-at", "ttnn::softmx"}, program(t, "hold.py"), "1", "64")
@@ -31,8 +32,8 @@ func TestMarkAtAFunctionThatIsNotThere(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 }
 
-// TestMarkAtAFunctionThatARunningProcessHasNot fails at once: nothing is recorded.
-func TestMarkAtAFunctionThatARunningProcessHasNot(t *testing.T) {
+// For a running process it is an error at once, and nothing is recorded.
+func TestMarkAtFunctionMissingInProcess(t *testing.T) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), rig.N150, program(t, "hold.py"), "1", "64")
 	p.expect(t, "holding")
 	file := filepath.Join(t.TempDir(), "model.ttmem")

@@ -9,9 +9,9 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// TestWhatCannotBeStarted ends every command that runs another as a shell would: with
-// 127 where there is no such program, with 126 where it cannot be executed, and a line.
-func TestWhatCannotBeStarted(t *testing.T) {
+// Every command that runs another one exits like a shell: 127 if there is no such program,
+// 126 if it cannot be executed, with one line.
+func TestNotStarted(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "model.py")
 	qt.Assert(t, qt.IsNil(os.WriteFile(plain, []byte("print(1)\n"), 0o644)))

@@ -17,7 +17,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// failureSaid is a failure as ttmem oom --json prints it.
+// failureSaid is a failure in `ttmem oom --json`.
 type failureSaid struct {
 	TimeNs                uint64 `json:"time_ns"`
 	Reason                string
@@ -49,7 +49,7 @@ type blameSaid struct {
 	Stack        []event.Frame
 }
 
-// passes reports whether a function of Python is in the stack.
+// passes reports whether a Python function is in the stack.
 func passes(stack []event.Frame, function string) bool {
 	return slices.ContainsFunc(stack, func(f event.Frame) bool { return f.Kind == event.Python && f.Name == function })
 }
@@ -72,7 +72,7 @@ func oomOf(t *testing.T, dir, file string) (failures []failureSaid) {
 	return said.Failures
 }
 
-// recordOOM records a run of oom.py; it returns the exit status of the program.
+// recordOOM records oom.py and returns the program's exit status.
 func recordOOM(t *testing.T, version, python string, board rig.Board, args ...string) (dir string, status int) {
 	t.Helper()
 	env := setup(t, version, python)
@@ -94,7 +94,7 @@ var (
 	clashSaid = regexp.MustCompile(`in program (\d+) clash with L1 buffers .*L1 buffer allocated at (\d+) and static \w+ buffer region ends at (\d+)`)
 )
 
-// figures are the numbers that the expression finds.
+// figures parses the numbers that the expression matches.
 func figures(t *testing.T, of *regexp.Regexp, text string) (list []uint64) {
 	t.Helper()
 	found := of.FindStringSubmatch(text)
@@ -106,13 +106,13 @@ func figures(t *testing.T, of *regexp.Regexp, text string) (list []uint64) {
 	return list
 }
 
-// TestOOM: each way to run out of memory is told with the library's own figures, and
-// names the planted line that is in the way.
+// Each kind of failure is reported with the library's own figures, and names the planted
+// line that is in the way.
 func TestOOM(t *testing.T) {
 	for _, c := range []struct {
 		version, python string
 		board           rig.Board
-		// clashes is true where the release checks programs on the mock device
+		// clashes is true if the release checks programs on the mock device
 		clashes bool
 	}{
 		{"0.81.1", "3.12", "n150", true},
@@ -149,7 +149,7 @@ func TestOOM(t *testing.T) {
 					qt.Check(t, qt.HasLen(blockers, 1), qt.Commentf("failure %d", i))
 				}
 			}
-			// where freeing three tiny tensors makes room, nothing else is blamed
+			// if freeing three tiny tensors makes room, nothing else is named
 			qt.Check(t, qt.Equals(failures[1].Blocking.Buffers, 3))
 			qt.Check(t, qt.IsTrue(passes(failures[1].Holders[0].Stack, "weights")))
 			if c.clashes {
@@ -159,7 +159,7 @@ func TestOOM(t *testing.T) {
 	}
 }
 
-// checkFigures compares a failure with what the library said.
+// checkFigures compares a failure with the library's message.
 func checkFigures(t *testing.T, f *failureSaid) {
 	t.Helper()
 	if f.Reason == "static_clash" {
@@ -176,9 +176,8 @@ func checkFigures(t *testing.T, f *failureSaid) {
 	qt.Check(t, qt.DeepEquals(free, figures(t, freeSaid, f.Message)), qt.Commentf("%s", f.Message))
 }
 
-// TestOOMOfAProgramThatDies: what a program died of is told, and so is what failed
-// just before it was killed.
-func TestOOMOfAProgramThatDies(t *testing.T) {
+// The failure that ended a program is reported, and so is one just before it was killed.
+func TestOOMOfDyingProgram(t *testing.T) {
 	for how, want := range map[string]int{"raise": 1, "kill": 128 + 9} {
 		t.Run(how, func(t *testing.T) {
 			dir, status := recordOOM(t, "0.81.1", "3.10", "n150", how)
@@ -199,8 +198,8 @@ func TestOOMOfAProgramThatDies(t *testing.T) {
 	}
 }
 
-// TestWhatCouldNotBePlacedIsNoPeak: circular buffers that met a tensor were never there.
-func TestWhatCouldNotBePlacedIsNoPeak(t *testing.T) {
+// Circular buffers that overlapped a tensor were never placed, and are no peak.
+func TestUnplacedCircularBuffersAreNoPeak(t *testing.T) {
 	dir, status := recordOOM(t, "0.81.1", "3.10", "n150")
 	qt.Assert(t, qt.Equals(status, 0))
 	qt.Assert(t, qt.IsTrue(slices.ContainsFunc(oomOf(t, dir, "oom.ttmem"), func(f failureSaid) bool { return f.Reason == "static_clash" })))
@@ -218,7 +217,7 @@ func TestWhatCouldNotBePlacedIsNoPeak(t *testing.T) {
 	qt.Check(t, qt.IsTrue(peak.Bytes > peak.Capacity/2 && peak.Bytes <= peak.Capacity), qt.Commentf("%+v", peak))
 }
 
-func TestOOMOfAProgramWithoutFailures(t *testing.T) {
+func TestOOMWithoutFailures(t *testing.T) {
 	dir := t.TempDir()
 	under := setup(t, "0.81.1", "3.10").Command(t.Context(), "n150", program(t, "one.py"))
 	cmd := exec.Command(ttmem, append([]string{"oom", "--", under.Path}, under.Args[1:]...)...)

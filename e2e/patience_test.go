@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// patience multiplies the time limits of waits. An emulated machine is 10 to 20
-// times slower: TTMEM_TEST_PATIENCE says how much longer tests wait there. What a
-// test asserts about time stays as it is.
+// patience multiplies the time limits of waits. An emulated machine is 10 to 20 times
+// slower: TTMEM_TEST_PATIENCE sets the factor. Assertions about time are unchanged.
 var patience = func() time.Duration {
 	text := os.Getenv("TTMEM_TEST_PATIENCE")
 	if text == "" {
@@ -23,7 +22,7 @@ var patience = func() time.Duration {
 	return time.Duration(n)
 }()
 
-// eventually waits until something is so, and reports whether it was within the limit.
+// eventually waits for a condition, and reports whether it became true in time.
 func eventually(limit time.Duration, so func() bool) bool {
 	deadline := time.Now().Add(limit * patience)
 	for !so() {

@@ -14,7 +14,7 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// peaksSaid is what ttmem peak --json prints, as far as it is compared.
+// peaksSaid is the compared part of `ttmem peak --json`.
 type peaksSaid struct {
 	BeginNs uint64 `json:"begin_ns"`
 	Peaks   []struct {
@@ -43,7 +43,7 @@ type peakHolderSaid struct {
 	Op           string
 }
 
-// markedLines are the lines of a program that are marked with what they are called.
+// markedLines are the marked lines of a program by their names.
 func markedLines(t *testing.T, path string) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -57,9 +57,9 @@ func markedLines(t *testing.T, path string) map[string]int {
 	return lines
 }
 
-// TestPeak: a peak inside an operation, of a temporary that nobody sees afterwards and
-// of what two lines hold, is named by its lines, with what the library's own allocator
-// counted; so is one of L1, of buffers and circular buffers together.
+// A peak inside an operation, made of a temporary and of two lines' buffers, is attributed
+// to its lines, with the bytes of the library's own allocator. So is a peak of L1, made of
+// buffers and circular buffers.
 func TestPeak(t *testing.T) {
 	for _, board := range []rig.Board{"n150", "t3000"} {
 		t.Run(string(board), func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestPeak(t *testing.T) {
 			qt.Check(t, qt.Equals(dram.Region, "DRAM"))
 			qt.Check(t, qt.HasLen(dram.Devices, chips))
 			qt.Check(t, qt.IsTrue(dram.TimeNs > times["before tril"] && dram.TimeNs < times["after tril"]))
-			// the mask and the result are as large as what they are of
+			// the mask and the result are as large as their input
 			tensor := allocated["after tril"]["DRAM"] - allocated["before tril"]["DRAM"]
 			qt.Check(t, qt.Equals(dram.Bytes, (allocated["before tril"]["DRAM"]+2*tensor)*12))
 			qt.Check(t, qt.DeepEquals(byLine(dram.Holders), map[int]peakHolderSaid{
@@ -133,7 +133,7 @@ func TestPeak(t *testing.T) {
 	}
 }
 
-// byLine adds up what is from one line.
+// byLine sums up the bytes of a line.
 func byLine(list []peakHolderSaid) map[int]peakHolderSaid {
 	sums := make(map[int]peakHolderSaid)
 	for _, h := range list {
@@ -143,7 +143,7 @@ func byLine(list []peakHolderSaid) map[int]peakHolderSaid {
 	return sums
 }
 
-// recordUntil records peak_first.py, which goes on after its peak until something is so.
+// recordUntil records peak_first.py, which goes on after its peak, until a condition holds.
 func recordUntil(t *testing.T, env *rig.Env, board rig.Board, dir string, flags []string, so func() bool) {
 	t.Helper()
 	under := env.Command(t.Context(), board, program(t, "peak_first.py"))
@@ -161,9 +161,9 @@ func recordUntil(t *testing.T, env *rig.Env, board rig.Board, dir string, flags 
 	qt.Assert(t, qt.IsNil(cmd.Wait()), qt.Commentf("%s", &said))
 }
 
-// TestPeakOfARotatedRecording: of a peak that came before the file that is left it is
-// told how high it was, and what is known is of the file.
-func TestPeakOfARotatedRecording(t *testing.T) {
+// A peak before the remaining file is reported with its height; everything else is from the
+// file.
+func TestPeakOfRotatedRecording(t *testing.T) {
 	dir, env := t.TempDir(), setup(t, "0.81.1", "3.10")
 	file := filepath.Join(dir, "model.ttmem")
 	recordUntil(t, env, "n150", dir, []string{"-o", file, "--max-size", "64KiB", "--keep", "3"}, func() bool {
@@ -184,7 +184,7 @@ func TestPeakOfARotatedRecording(t *testing.T) {
 	qt.Assert(t, qt.IsNotNil(peak.Earlier))
 	qt.Check(t, qt.Equals(peak.Earlier.Bytes, dram(checkpoints[0])))
 	qt.Check(t, qt.IsTrue(peak.Earlier.TimeNs < checkpoints[0].TimeNs && checkpoints[0].TimeNs < peaks.BeginNs))
-	// a round is allocated before the last one is given back
+	// a round is allocated before the last one is freed
 	tensor := dram(checkpoints[0]) / 10
 	qt.Check(t, qt.Equals(dram(checkpoints[1]), 5*tensor))
 	qt.Check(t, qt.Equals(peak.Bytes, 8*tensor))

@@ -10,15 +10,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// TestPrograms: each program is told with its circular or dataflow buffers and
-// its kernels, and their end when the program cache is cleared or the device
-// closed.
+// Each program is reported with its circular or dataflow buffers and its kernels, and ends
+// when the program cache is cleared or the device closed.
 func TestPrograms(t *testing.T) {
 	for _, c := range []struct {
 		version string
 		board   rig.Board
 		chips   int
-		text    bool // the mock tells how large the kernels' text is
+		text    bool // the mock reports the size of the kernels' text
 		global  bool // ops on shards use circular buffers, not dataflow buffers
 	}{
 		{"0.81.1", "n150", 1, true, false},
@@ -68,7 +67,7 @@ func TestPrograms(t *testing.T) {
 			}
 			t.Logf("%d programs, static buffers by kind: %v", len(buffers), kinds)
 			qt.Check(t, qt.IsTrue(len(buffers) >= 6), qt.Commentf("%d programs", len(buffers)))
-			for id := range buffers { // a program may do without buffers, not without kernels
+			for id := range buffers { // a program may have no buffers, but has kernels
 				qt.Check(t, qt.IsTrue(kernels[id] == 0), qt.Commentf("program %d: kernels are left", id))
 				_, loaded := kernels[id]
 				qt.Check(t, qt.IsTrue(loaded), qt.Commentf("program %d: no kernels", id))
@@ -92,8 +91,8 @@ func inBuffer(state *aggregate.State, cb event.Event) bool {
 	return false
 }
 
-// TestReopened: when devices are closed and opened again, each circular buffer is
-// told once for each chip of the mesh, wherever the library put its objects.
+// When devices are closed and opened again, each circular buffer is reported once for each
+// chip of the mesh, wherever the library put its objects.
 func TestReopened(t *testing.T) {
 	run := traceRun(t, setup(t, "0.81.1", "3.10"), "t3000", program(t, "reopen.py"))
 	qt.Assert(t, qt.Equals(run.status, 0), qt.Commentf("%s", run.stderr))

@@ -11,18 +11,18 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-// TestPytestPlugin: ttmem-pytest, installed by pip from the tree, fails the tests that
-// leave device memory or use too much of it, names the line, and lets the others pass.
+// ttmem-pytest, installed by pip from the tree, fails the tests that leave device memory or
+// use too much of it, names the line, and lets the others pass.
 func TestPytestPlugin(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	dir := t.TempDir()
 	under := env.Command(context.Background(), "n150")
 	plugin, err := filepath.Abs("../cmd/ttmem-pytest")
 	qt.Assert(t, qt.IsNil(err))
-	// pip builds beside the sources
+	// pip builds inside the source folder
 	source := filepath.Join(dir, "source")
 	qt.Assert(t, qt.IsNil(os.CopyFS(source, os.DirFS(plugin))))
-	packages := filepath.Join(dir, "packages") // not a site's: pytest is to be known even so
+	packages := filepath.Join(dir, "packages") // not a site folder: pytest must find it anyway
 	out, err := exec.Command(under.Path, "-m", "pip", "install", "--quiet", "--target", packages, source).CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
 
@@ -55,7 +55,7 @@ func TestPytestPlugin(t *testing.T) {
 		qt.Check(t, qt.StringContains(text, want))
 	}
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "Warning")))
-	// the test's own function is the outermost call that is told
+	// the test function is the outermost call that is shown
 	qt.Check(t, qt.StringContains(text, " test_leaks\n"))
 	for _, runner := range []string{"pytest_pyfunc_call", "_multicall"} {
 		qt.Check(t, qt.IsFalse(strings.Contains(text, runner)))
@@ -77,7 +77,7 @@ func TestPytestPlugin(t *testing.T) {
 	qt.Check(t, qt.IsFalse(fails(t, text, "test_unmarked")))
 }
 
-// fails reports whether `pytest -v` has an error of a test, which must be in its list.
+// fails reports whether `pytest -v` lists an error for a test.
 func fails(t *testing.T, text, name string) bool {
 	t.Helper()
 	failed := strings.Contains(text, "::"+name+" ERROR")

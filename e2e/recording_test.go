@@ -23,7 +23,7 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// recordRun records a program that ttmem runs.
+// recordRun records a program under `ttmem record`.
 func recordRun(t *testing.T, dir, file string, args ...string) (stderr string, status int) {
 	t.Helper()
 	env := setup(t, "0.81.1", "3.10")
@@ -40,8 +40,8 @@ func recordRun(t *testing.T, dir, file string, args ...string) (stderr string, s
 	return errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestRecording: a recording has what events have, byte for byte as the library's own
-// allocator counts it, and shows it as a live run does.
+// A recording equals the library's own allocator byte for byte, and shows the same as a
+// live run.
 func TestRecording(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "mix.ttmem")
@@ -64,13 +64,13 @@ func TestRecording(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.StringContains(string(folded), "mix.py"))
 
-	// the lines show what the recording shows, but for what only it has
+	// events show the same as the recording, except for its own fields
 	again, errs, status := runTtmem(t, nil, "report", lines, "--json")
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", errs))
 	qt.Check(t, qt.DeepEquals(snapshotOf(t, again), snapshotOf(t, out)))
 }
 
-// snapshotOf is a snapshot without what events do not have.
+// snapshotOf returns a snapshot without fields that events lack.
 func snapshotOf(t *testing.T, text string) any {
 	t.Helper()
 	var s map[string]any
@@ -81,8 +81,7 @@ func snapshotOf(t *testing.T, text string) any {
 	return s
 }
 
-// TestKilledRecorder: whenever ttmem is killed, its recording has everything up to the
-// last second.
+// Whenever ttmem is killed, its recording has everything up to the last second.
 func TestKilledRecorder(t *testing.T) {
 	times := 3
 	if *long {
@@ -125,8 +124,8 @@ func monotonicNs() uint64 {
 	return uint64(ts.Nano())
 }
 
-// TestRecordingDiskFull: when the disk fills, what was recorded can be read, the user
-// is told once, and the command ends as it would have.
+// When the disk fills, what was recorded can be read, there is one warning, and the command
+// ends as without ttmem.
 func TestRecordingDiskFull(t *testing.T) {
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk")
@@ -142,8 +141,8 @@ func TestRecordingDiskFull(t *testing.T) {
 	qt.Check(t, qt.StringContains(out, `"buffers"`))
 }
 
-// TestRotation: a recording of limited size keeps the newest files, and each can be
-// read alone: it begins with what was allocated.
+// A recording of limited size keeps the newest files, and each can be read alone: it begins
+// with what is allocated.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "loop.ttmem")
@@ -182,8 +181,8 @@ func TestRotation(t *testing.T) {
 	qt.Check(t, qt.IsTrue(compared > 0))
 }
 
-// readRecording reads a recording, and from when on it is complete: from where what it
-// repeats of earlier ones ends, or what was there before the attach was found.
+// readRecording reads a recording, and the time from which it is complete: the end of what
+// it repeats of earlier files, or of reading existing buffers.
 func readRecording(t *testing.T, path string) (events []event.Event, firstNs uint64) {
 	t.Helper()
 	r, err := recording.Open(path)

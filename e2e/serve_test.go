@@ -32,12 +32,12 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// server is a `ttmem serve`.
+// server is a running `ttmem serve`.
 type server struct {
 	*exec.Cmd
 	*service.Client
 	socket string
-	notify *net.UnixConn // what systemd would be told
+	notify *net.UnixConn // what systemd would receive
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -47,7 +47,7 @@ type server struct {
 func startServer(t *testing.T, args ...string) *server {
 	t.Helper()
 	s := &server{socket: filepath.Join(t.TempDir(), "ttmem.sock")}
-	for dir := s.socket; dir != os.TempDir() && dir != "/"; { // all users are to come to it
+	for dir := s.socket; dir != os.TempDir() && dir != "/"; { // all users must be able to reach it
 		dir = filepath.Dir(dir)
 		if dir != os.TempDir() {
 			qt.Assert(t, qt.IsNil(os.Chmod(dir, 0o755)))
@@ -97,14 +97,14 @@ func (s *server) Write(b []byte) (int, error) {
 	return s.log.Write(b)
 }
 
-// said is the log up to now.
+// said is the log so far.
 func (s *server) said() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.String()
 }
 
-// stop ends it and checks that it leaves nothing.
+// stop ends it and checks that it leaves nothing behind.
 func (s *server) stop(t *testing.T) {
 	t.Helper()
 	objects := objectsOf(t, s.Process.Pid)
@@ -173,14 +173,14 @@ func (s *server) descriptorKinds(t *testing.T) map[string]int {
 	return kinds
 }
 
-// TestServe: what a service answers is what its processes hold, in a snapshot, on a
-// stream and in its recording, and the log tells of their ends.
+// A service's answers equal the memory of its processes, in a snapshot, on a stream and in
+// its recording, and the log reports their ends.
 func TestServe(t *testing.T) {
 	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
 	file := filepath.Join(t.TempDir(), "host.ttmem")
 	s := startServer(t, "--record", file)
 	for _, env := range envs {
-		s.meet(t, env)
+		s.discover(t, env)
 	}
 	const banks = 12
 	var targets []*target
@@ -190,7 +190,7 @@ func TestServe(t *testing.T) {
 		targets = append(targets, p)
 	}
 	for _, p := range targets {
-		waitFor(t, "the service to meet it", func() bool { return s.knows(t, p.Process.Pid) })
+		waitFor(t, "the service to discover it", func() bool { return s.knows(t, p.Process.Pid) })
 		p.next()
 		p.expect(t, "holding")
 	}
@@ -200,7 +200,7 @@ func TestServe(t *testing.T) {
 		}
 	}
 	for i := range targets {
-		waitFor(t, "it is told what is held", holds(i))
+		waitFor(t, "the snapshot has what is live", holds(i))
 	}
 	_, stderr, status := runTtmem(t, nil, "serve", "--socket", s.socket)
 	qt.Check(t, qt.Equals(status, 1))
@@ -237,7 +237,7 @@ func TestServe(t *testing.T) {
 		qt.Check(t, qt.StringContains(s.said(), fmt.Sprintf("ttmem: PID %d%s", p.Process.Pid, end)))
 	}
 	s.stop(t)
-	// the stream ends with the service, as a whole recording
+	// the stream ends with the service, as a complete recording
 	for e := (event.Event{}); err == nil; err = stream.Next(&e) {
 	}
 	qt.Check(t, qt.ErrorIs(err, io.EOF))
@@ -262,9 +262,9 @@ func TestServe(t *testing.T) {
 	qt.Check(t, qt.Equals(recordedWithStack, withStack))
 }
 
-// meet has the service know a release: what ends while its library is met for the first
-// time is lost, and told so, and what is allocated meanwhile has no stacks.
-func (s *server) meet(t *testing.T, env *rig.Env) {
+// discover makes the service discover a release: a process that ends while its library is seen
+// for the first time is lost, and reported so, and its allocations have no stacks.
+func (s *server) discover(t *testing.T, env *rig.Env) {
 	t.Helper()
 	p := startTarget(t, env, "n150", program(t, "hold.py"), "1", "32")
 	p.expect(t, "holding")
@@ -273,15 +273,15 @@ func (s *server) meet(t *testing.T, env *rig.Env) {
 	qt.Assert(t, qt.IsNil(p.Wait()))
 }
 
-// TestServeCrowd: processes of two releases come, are killed, crash and end at
-// random, and at the end of each round nothing of them is left: no byte on any
-// chip, no memory and no descriptor of the service; and no probe when it ends.
+// Processes of two releases start, are killed, crash and end at random. After each round
+// nothing of them remains: no byte on any chip, no memory and no descriptor of the service;
+// and no probe when it ends.
 func TestServeCrowd(t *testing.T) {
 	envs := []*rig.Env{setup(t, "0.81.1", "3.10"), setup(t, "0.76.0", "3.10")}
 	s := startServer(t)
 	idle := s.descriptors(t)
 	for _, env := range envs {
-		s.meet(t, env)
+		s.discover(t, env)
 	}
 	dice := rand.New(rand.NewPCG(3, 4))
 	atOnce, atLeast := 4, time.Duration(0)
@@ -309,7 +309,7 @@ func TestServeCrowd(t *testing.T) {
 			p.Wait()
 		}
 		processes += len(crowd)
-		waitFor(t, "all are told to have ended", func() bool {
+		waitFor(t, "all ends are reported", func() bool {
 			ended := 0
 			for _, p := range s.snapshot(t).Processes {
 				if p.Exit != nil && slices.Contains(pids, p.PID) {
@@ -327,22 +327,22 @@ func TestServeCrowd(t *testing.T) {
 	before, after := slices.Max(resident[third:2*third]), slices.Max(resident[2*third:])
 	t.Logf("%d processes in %d rounds: %.1f MiB after a third, %.1f MiB at the end; %d descriptors before and %d after",
 		processes, len(resident), float64(before)/(1<<20), float64(after)/(1<<20), idle, s.descriptors(t))
-	// what Go's collector has not taken yet goes up and down
+	// garbage that Go has not collected yet varies
 	qt.Check(t, qt.IsTrue(after <= before+before/4+8<<20))
-	// each process that is alive has some, also those of other tests; the probes of one that
-	// has ended are removed in the background, and its files closed some seconds later
+	// each live process has some, including those of other tests; the probes of an ended
+	// one are removed in the background, and its files closed some seconds later
 	qt.Check(t, qt.IsTrue(eventually(time.Minute, func() bool { return s.descriptors(t) <= idle+10 })),
 		qt.Commentf("%d when idle, and %v in the end", idle, s.descriptorKinds(t)))
 	s.stop(t)
 	qt.Check(t, qt.Not(qt.StringContains(s.said(), "lost 1 ")), qt.Commentf("%s", s.said()))
 }
 
-// assertTotals checks that what the chips have is what the processes that run hold:
-// nothing, where there are none. Lost is what nobody knows of.
+// assertTotals checks that the memory of the chips equals that of the running processes:
+// nothing, if there are none.
 func assertTotals(t *testing.T, s *aggregate.Snapshot) {
 	t.Helper()
 	for cause, n := range s.Lost {
-		// a process of other tests, which ends while it loads the library
+		// a process of another test, which ended while it loaded the library
 		if cause != "process ended before its library was traced" {
 			t.Errorf("%d events were lost: %s", n, cause)
 		}
@@ -367,7 +367,7 @@ func assertTotals(t *testing.T, s *aggregate.Snapshot) {
 	}
 }
 
-// dialAs connects as another user: who connects is the thread, for the kernel.
+// dialAs connects as another user: the kernel takes the user of the thread.
 func dialAs(t *testing.T, path string, uid int) net.Conn {
 	t.Helper()
 	type dialed struct {
@@ -376,7 +376,7 @@ func dialAs(t *testing.T, path string, uid int) net.Conn {
 	}
 	done := make(chan dialed)
 	go func() {
-		runtime.LockOSThread() // and never unlocks: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 		if err == nil {
 			if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid)); errno != 0 {
@@ -400,8 +400,7 @@ func dialAs(t *testing.T, path string, uid int) net.Conn {
 	return d.c
 }
 
-// getAs asks as another user. The answer of a stream has no end; nobody waits for
-// it longer than a minute.
+// getAs sends a request as another user. A stream has no end; reading stops after a minute.
 func getAs(t *testing.T, path string, uid int, what string) io.Reader {
 	t.Helper()
 	c := dialAs(t, path, uid)
@@ -420,20 +419,19 @@ func snapshotAs(t *testing.T, path string, uid int) string {
 	return string(text)
 }
 
-// nobody is a user without rights.
+// nobody is a user without privileges.
 const nobody = 65534
 
-// TestServeShowsUsersTheirOwn: no byte that a user is sent is of another user's
-// command or stacks; his own processes are all there.
+// A user gets no byte of another user's command or stacks, and all of their own processes.
 func TestServeShowsUsersTheirOwn(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	s := startServer(t)
-	s.meet(t, env)
+	s.discover(t, env)
 	theirs := startTarget(t, env, "n150", program(t, "hold.py"), "3", "512", "wait", "secret-of-root")
 	one := env.Command(context.Background(), "n150", program(t, "one.py"), "secret-of-nobody")
 	mine := &target{env: env, Cmd: exec.Command("sh", append([]string{"-c", `exec "$0" "$@"`, one.Path}, one.Args[1:]...)...)}
 	mine.Dir, mine.Env = "/", testEnviron(one.Env, "n150", t.TempDir())
-	mine.SysProcAttr = &syscall.SysProcAttr{ // the rig may lie in root's home; the shell's exec is what has the capability
+	mine.SysProcAttr = &syscall.SysProcAttr{ // the rig may lie in root's home; the shell's exec has the capability
 		Credential:  &syscall.Credential{Uid: nobody, Gid: nobody},
 		AmbientCaps: []uintptr{unix.CAP_DAC_OVERRIDE},
 	}
@@ -445,30 +443,30 @@ func TestServeShowsUsersTheirOwn(t *testing.T) {
 	theirs.expect(t, "holding")
 	qt.Assert(t, qt.IsNil(mine.Wait()), qt.Commentf("%s", mine.stderr.String()))
 
-	var told strings.Builder
+	var events strings.Builder
 	allocs := 0
 	for e := (event.Event{}); e.Kind != event.ProcessExit; {
 		qt.Assert(t, qt.IsNil(stream.Next(&e)))
-		told.Write(append(e.AppendJSON(nil), '\n'))
+		events.Write(append(e.AppendJSON(nil), '\n'))
 		if e.Kind == event.Alloc {
 			allocs++
 			qt.Check(t, qt.Equals(e.PID, mine.Process.Pid))
 		}
 	}
 	qt.Check(t, qt.Equals(allocs, 5))
-	for _, text := range []string{told.String(), snapshotAs(t, s.socket, nobody)} {
+	for _, text := range []string{events.String(), snapshotAs(t, s.socket, nobody)} {
 		qt.Check(t, qt.StringContains(text, "secret-of-nobody"))
 		qt.Check(t, qt.Not(qt.StringContains(text, "secret-of-root")))
 		qt.Check(t, qt.Not(qt.StringContains(text, "hold.py")))
 		qt.Check(t, qt.Not(qt.StringContains(text, fmt.Sprintf(`"pid":%d`, theirs.Process.Pid))))
 	}
-	// the same questions by root
+	// the same requests by root
 	qt.Check(t, qt.StringContains(snapshotAs(t, s.socket, 0), "secret-of-root"))
 	qt.Check(t, qt.Equals(s.allocated(t, theirs.Process.Pid), 3*heldPerBank*12))
 }
 
-// TestServeHostileClients: whatever clients send, do not send or do not read, the
-// service goes on to trace and to answer others, and takes little memory for it.
+// Whatever clients send, do not send or do not read, the service continues to trace and to
+// answer others, and needs little memory for it.
 func TestServeHostileClients(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	s := startServer(t)
@@ -477,7 +475,7 @@ func TestServeHostileClients(t *testing.T) {
 	before, err := s.Health(context.Background())
 	qt.Assert(t, qt.IsNil(err))
 
-	for range 4 { // readers that do not read
+	for range 4 { // clients that do not read
 		fmt.Fprint(dialAs(t, s.socket, 0), "GET /v1/stream HTTP/1.1\r\nHost: x\r\n\r\n")
 	}
 	for i := range 4 {
@@ -517,7 +515,7 @@ func TestServeHostileClients(t *testing.T) {
 	qt.Check(t, qt.IsTrue(refused > 500))
 	qt.Check(t, qt.IsTrue(s.descriptors(t) < 400))
 
-	fmt.Fprintln(p.stdin) // the first round: while all of them are there
+	fmt.Fprintln(p.stdin) // the first round: while all clients are connected
 	p.expect(t, "")
 	select {
 	case err := <-endlessEnds:
@@ -530,11 +528,11 @@ func TestServeHostileClients(t *testing.T) {
 	t.Logf("%.1f MiB before, %.1f MiB after", float64(before.ResidentBytes)/(1<<20), float64(after.ResidentBytes)/(1<<20))
 	qt.Check(t, qt.IsTrue(after.ResidentBytes < before.ResidentBytes+200<<20))
 
-	// and what it traces is right still
+	// and its figures are still right
 	fmt.Fprintln(p.stdin)
 	p.expect(t, "done")
 	qt.Assert(t, qt.IsNil(p.Wait()))
-	waitFor(t, "the end is told", func() bool {
+	waitFor(t, "the end is reported", func() bool {
 		return strings.Contains(s.said(), fmt.Sprintf("PID %d ended; it held nothing", p.Process.Pid))
 	})
 	assertTotals(t, s.snapshot(t))

@@ -17,7 +17,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// saidStack is what programs/stacks.py says of a call.
+// saidStack is a call recorded by programs/stacks.py.
 type saidStack struct {
 	Kind   string
 	TID    int
@@ -35,8 +35,8 @@ func (f *saidFrame) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, &[]any{&f.name, &f.file, &f.line})
 }
 
-// TestPythonPartOfTTNN: the Python part of the stack of each allocation is what
-// the program's own traceback says there, with ttnn's own Python inside of it.
+// The Python part of each allocation's stack equals the program's own traceback, with
+// ttnn's own Python inside of it.
 func TestPythonPartOfTTNN(t *testing.T) {
 	for _, release := range []struct{ version, python string }{
 		{"0.81.1", "3.10"}, {"0.81.1", "3.12"}, {"0.76.0", "3.10"},
@@ -53,8 +53,8 @@ func assertStacksOfTTNN(t *testing.T, version, python string) {
 	t.Setenv("TTMEM_STACKS", file)
 	args := []string{program(t, "stacks.py")}
 	if patience > 1 {
-		// An emulated processor needs seconds to read how a library's functions are
-		// unwound, in which the first program that loads it allocates already.
+		// An emulated processor needs seconds to read a library's unwind tables, and the
+		// first program that loads it already allocates meanwhile.
 		args = []string{"-c", `import os, subprocess, sys
 subprocess.run([sys.executable, sys.argv[1]], check=True)
 os.execv(sys.executable, [sys.executable, sys.argv[2]])`, program(t, "one.py"), args[0]}
@@ -71,7 +71,7 @@ os.execv(sys.executable, [sys.executable, sys.argv[2]])`, program(t, "one.py"), 
 	t.Logf("%d allocations in %d calls of %d kinds: %d of %d stacks equal, %d frames",
 		n.allocations, n.calls, n.kinds, n.equal, n.allocations, n.frames)
 
-	// C++ called Python: there is more of the library outside of Python's frames
+	// C++ called Python: the library's frames are also outside of Python's
 	qt.Check(t, qt.IsTrue(n.calledBack > 0), qt.Commentf("no stack has frames of ttnn between Python's"))
 
 	whole, all := 0, 0
@@ -111,10 +111,10 @@ func readStacks(t *testing.T, path string) (threads map[int][]saidStack) {
 	}
 }
 
-// compared counts what was compared.
+// compared counts comparisons.
 type compared struct {
 	calls, kinds, allocations, equal, frames int
-	// calledBack counts stacks with frames of ttnn's library around Python's.
+	// calledBack counts stacks with library frames around Python frames.
 	calledBack int
 }
 
@@ -168,8 +168,8 @@ func compareTTNN(t *testing.T, events []event.Event, threads map[int][]saidStack
 	return n
 }
 
-// equal compares the program's frames with the outer ones of an event: those
-// inside of them are ttnn's.
+// equal compares the program's frames with the outer ones of an event: the inner ones are
+// ttnn's.
 func (s *saidStack) equal(frames []event.Frame) error {
 	var got []saidFrame
 	for _, f := range frames {
@@ -189,8 +189,8 @@ func (s *saidStack) equal(frames []event.Frame) error {
 	return nil
 }
 
-// recursive reports whether a stack is deeper than what is taken of native stacks:
-// 3.10 needs several native calls for each of Python's.
+// recursive reports whether a stack is deeper than native stacks can be: 3.10 needs several
+// native calls for each Python call.
 func recursive(frames []event.Frame) bool {
 	n := 0
 	for _, f := range frames {
@@ -201,8 +201,7 @@ func recursive(frames []event.Frame) bool {
 	return n > 40
 }
 
-// calledBack reports whether a function of ttnn's library called one of Python's
-// frames.
+// calledBack reports whether a function of ttnn's library called one of the Python frames.
 func calledBack(frames []event.Frame) bool {
 	for i, f := range frames {
 		if i > 0 && f.Kind == event.Native && strings.Contains(f.Module, "ttnn") && frames[i-1].Kind == event.Python {
@@ -212,9 +211,9 @@ func calledBack(frames []event.Frame) bool {
 	return false
 }
 
-// atStart reports whether a stack begins where the thread does: in the program's
-// first function, or in libc's first of a thread. Of a program that has the
-// interpreter in itself the first function is not shown.
+// atStart reports whether a stack begins at the thread's start: in the program's first
+// function, or in libc's first of a thread. A program that contains the interpreter does
+// not show its first function.
 func atStart(frames []event.Frame) (string, bool) {
 	for _, f := range slices.Backward(frames) {
 		if f.Kind != event.Native {

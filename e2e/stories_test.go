@@ -20,8 +20,8 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// storyFolder is where TestRecordStories leaves its recordings. Without it the test is
-// skipped: the golden files of cmd/ttmem are made from events that are committed there.
+// storyFolder is the folder for the recordings of TestRecordStories. Without it the test is
+// skipped: the golden files of cmd/ttmem are made from committed events.
 var storyFolder = flag.String("stories", "", "record the programs of cmd/ttmem's golden files into the folder")
 
 // A storyRecorder records the program of one story to a file.
@@ -118,8 +118,8 @@ func recordUnder(t *testing.T, env []string, dir, file string, args []string, st
 	t.Logf("%s", said.String())
 }
 
-// recordCrowd records processes that share a chip: one holds memory all the time, and
-// meanwhile one ends and two crash, each with memory that it has not freed.
+// recordCrowd records processes that share a chip: one has live memory all the time, while
+// one ends and two crash, each with memory that it has not freed.
 func recordCrowd(t *testing.T, dir, file string) {
 	python := setup(t, "0.81.1", "3.10").Command(context.Background(), "n150")
 	script := fmt.Sprintf(`sleep 3 | %[1]q %[2]q 6 512 & sleep 1.5
@@ -127,7 +127,7 @@ for how in "1 exit" "2 crash" "5 crash"; do %[1]q %[3]q $how & done; wait`, pyth
 	recordUnder(t, storyEnviron(t, python.Env, "n150", dir), dir, file, []string{"--", "sh", "-c", script}, 0)
 }
 
-// recordLate records a program that is busy already, for a moment.
+// recordLate records a busy program for a moment.
 func recordLate(t *testing.T, dir, file string) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "late.py"), "20")
 	p.expect(t, "ready")
@@ -136,7 +136,7 @@ func recordLate(t *testing.T, dir, file string) {
 	qt.Check(t, qt.IsNil(p.Wait()), qt.Commentf("%s", p.stderr.String()))
 }
 
-// recordHeld records a program that has opened its device, until it holds a model.
+// recordHeld records a program that has opened its device, until it has loaded a model.
 func recordHeld(t *testing.T, dir, file string) {
 	p := startTarget(t, setup(t, "0.81.1", "3.10"), "n150", program(t, "dump.py"), "wait")
 	p.expect(t, "opened")
@@ -161,10 +161,10 @@ func recordHeld(t *testing.T, dir, file string) {
 	qt.Check(t, qt.IsNil(p.Wait()), qt.Commentf("%s", p.stderr.String()))
 }
 
-// recordMarks records a program that sets marks, by the service.
+// recordMarks records a program that sets marks through the service.
 func recordMarks(t *testing.T, dir, file string) {
 	s, env := startServer(t, "--record", file), setup(t, "0.81.1", "3.10")
-	s.meet(t, env) // the library, so that the program is traced from its start
+	s.discover(t, env) // the library, so that the program is traced from its start
 	cmd := env.Command(context.Background(), "n150", program(t, "log_story.py"), "6")
 	cmd.Env = append(testEnviron(cmd.Env, "n150", dir), "TTMEM_MARK="+ttmem+" mark --socket "+s.socket)
 	cmd.Dir = dir

@@ -21,7 +21,7 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// target is a program that runs by itself.
+// target is a running program.
 type target struct {
 	*exec.Cmd
 	stdin  io.WriteCloser
@@ -39,7 +39,7 @@ func startTarget(t *testing.T, env *rig.Env, board rig.Board, args ...string) *t
 	return p
 }
 
-// start starts it with pipes, to be killed when the test ends.
+// start starts it with pipes. It is killed when the test ends.
 func (p *target) start(t *testing.T) {
 	t.Helper()
 	p.Stderr = &p.stderr
@@ -56,8 +56,8 @@ func (p *target) start(t *testing.T) {
 	})
 }
 
-// startWithOwnLibrary starts a program in its own mount namespace, with its own
-// copy of the library in the library's place.
+// startWithOwnLibrary starts a program in its own mount namespace, in which its own copy of
+// the library replaces the library.
 func startWithOwnLibrary(t *testing.T, env *rig.Env, dir string, args ...string) (p *target, own string) {
 	t.Helper()
 	own = filepath.Join(dir, "libtt_metal.so")
@@ -72,7 +72,7 @@ func startWithOwnLibrary(t *testing.T, env *rig.Env, dir string, args ...string)
 	return p, own
 }
 
-// expect reads lines until one that begins so.
+// expect reads lines until one with this prefix.
 func (p *target) expect(t *testing.T, prefix string) string {
 	t.Helper()
 	for {
@@ -111,7 +111,7 @@ func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
 	return cmd
 }
 
-// waitForSize waits until a file has grown to so many bytes.
+// waitForSize waits until a file has this size.
 func waitForSize(t *testing.T, file string, size int64) {
 	t.Helper()
 	if !eventually(10*time.Second, func() bool {
@@ -122,8 +122,8 @@ func waitForSize(t *testing.T, file string, size int64) {
 	}
 }
 
-// probesIn is how many of the library's probes stand in the target's memory: a
-// placed probe is an int3 in the place of the instruction's first byte.
+// probesIn counts the library's probes in the target's memory: a placed probe is an int3 in
+// the place of the instruction's first byte.
 func probesIn(t *testing.T, p *target) (n int) {
 	t.Helper()
 	elf, err := symbolize.Open(p.env.Library)
@@ -166,8 +166,8 @@ func stateOf(t *testing.T, file string) *aggregate.State {
 	return state
 }
 
-// waitForHeld waits up to two seconds until a process holds so much of each DRAM
-// bank, and gives what it holds then.
+// waitForHeld waits up to two seconds until a process has this much live in each DRAM bank,
+// and returns what it has then.
 func waitForHeld(t *testing.T, file string, pid int, want uint64) (held uint64) {
 	t.Helper()
 	eventually(2*time.Second, func() bool {

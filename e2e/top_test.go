@@ -26,7 +26,7 @@ import (
 
 var pictures = flag.String("pictures", "", "write pictures of what terminals show into the folder")
 
-// terminal is a tmux with one command in it, as on a user's terminal.
+// terminal is a tmux with one command in it, like a user's terminal.
 type terminal struct {
 	t      *testing.T
 	socket string
@@ -34,8 +34,8 @@ type terminal struct {
 	width  int
 }
 
-// startTerminal runs a command in a terminal of that size. Before and after it the
-// settings of the terminal are written down.
+// startTerminal runs a command in a terminal of this size. It records the terminal's
+// settings before and after.
 func startTerminal(t *testing.T, width, height int, env []string, args ...string) *terminal {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
@@ -67,7 +67,7 @@ func (term *terminal) tmux(args ...string) string {
 	return string(out)
 }
 
-// screen is what the terminal shows.
+// screen is the terminal's content.
 func (term *terminal) screen() string { return term.tmux("capture-pane", "-p") }
 
 func (term *terminal) press(keys ...string) { term.tmux(append([]string{"send-keys"}, keys...)...) }
@@ -90,7 +90,7 @@ func (term *terminal) expect(pattern string) string {
 	return ""
 }
 
-// picture writes what is shown, where that is wanted.
+// picture writes the screen as a picture, on request.
 func (term *terminal) picture(name string) {
 	if *pictures == "" {
 		return
@@ -100,7 +100,7 @@ func (term *terminal) picture(name string) {
 	qt.Assert(term.t, qt.IsNil(os.WriteFile(path, []byte(picture.SVG(lines, term.width)), 0o644)))
 }
 
-// end waits until the command has ended, and checks that it left the terminal as it was.
+// end waits until the command has ended, and checks that it restored the terminal.
 func (term *terminal) end(status string) {
 	term.t.Helper()
 	waitFor(term.t, "the command in the terminal ends", func() bool {
@@ -117,7 +117,7 @@ func (term *terminal) end(status string) {
 	qt.Check(term.t, qt.Equals(strings.TrimSpace(term.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}")), "0 1"))
 }
 
-// lineMarked is the line of a program that is marked so, as FILE:LINE.
+// lineMarked is the marked line of a program, as FILE:LINE.
 func lineMarked(t *testing.T, name, as string) string {
 	t.Helper()
 	text, err := os.ReadFile(program(t, name))
@@ -140,8 +140,8 @@ func topOf(t *testing.T, board rig.Board, width, height int, args ...string) *te
 	return startTerminal(t, width, height, testEnviron(under.Env, board, t.TempDir()), command...)
 }
 
-// TestTop drives top with a real program on one chip: what it leaks is found with a mark
-// and by its line, while the terminal's size changes.
+// A real program on one chip: its leak is found with a mark and by its line, while the
+// terminal's size changes.
 func TestTop(t *testing.T) {
 	leak := lineMarked(t, "top_model.py", "leak")
 	term := topOf(t, rig.N150, 80, 24, "100000", "0.02", "100")
@@ -150,13 +150,13 @@ func TestTop(t *testing.T) {
 	qt.Check(t, qt.Matches(screen, `(?s).*DRAM .*MiB +12\.0 GiB.*L1 per core .*1328\.7 KiB.*CBs, DFBs \d+.*top_model\.py:22 ← :39.*top_model\.py:22 ← :27.*`))
 	term.picture("top-n150")
 
-	// of what a stack of the planted line leaks nothing is freed: it grows after a mark,
-	// as the caches in L1 do
-	term.press("r") // DRAM alone
+	// nothing is freed of what a stack of the planted line leaks: it grows after a mark, as
+	// the caches in L1 do
+	term.press("r") // DRAM only
 	term.press("m")
 	screen = term.expect(`GROWTH[^\n]*\n[^\n]*\+\d+\.\d KiB +DRAM  ttnn.add[^\n]*` + leak)
 	qt.Check(t, qt.StringContains(screen, "mark "))
-	// a look may come between an allocation of the loop and its end, but not each
+	// a refresh may come between an allocation of the loop and its free, but not each
 	grows := regexp.MustCompile(`.*(` + regexp.QuoteMeta(leak) + `| \+24\.0 KiB .* churn ).*`)
 	waitFor(t, "a look at which nothing else grew", func() bool {
 		return !slices.ContainsFunc(lines(term.screen()), func(line string) bool {
@@ -189,11 +189,10 @@ func TestTop(t *testing.T) {
 	time.Sleep(time.Second)
 	qt.Check(t, qt.Equals(term.screen(), paused))
 	term.press("q")
-	term.end("143") // the command was ended
+	term.end("143") // the command was terminated
 }
 
-// TestTopEnds ends top in other ways than by its key, of which the terminal and the
-// command know nothing.
+// top ends in other ways than by its key, without harm to the terminal or the command.
 func TestTopEnds(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -223,8 +222,7 @@ func signalTop(term *terminal, signal string) {
 	qt.Assert(term.t, qt.IsNil(err), qt.Commentf("%s", out))
 }
 
-// TestTopManyChips shows a real program on the 32 chips of a Galaxy: they are one line
-// until they are unfolded.
+// A real program on the 32 chips of a Galaxy: they are one line until they are unfolded.
 func TestTopManyChips(t *testing.T) {
 	term := topOf(t, rig.Galaxy, 80, 24, "100000", "0.05")
 	screen := term.expect(regexp.QuoteMeta(lineMarked(t, "top_model.py", "leak")))
@@ -244,8 +242,8 @@ func TestTopManyChips(t *testing.T) {
 	term.end("143")
 }
 
-// TestTopBusyHost follows a service that tells of 10,000 made-up events a second on 32
-// chips: the view keeps up, and answers each key within two seconds on a busy machine.
+// With 10,000 made-up events a second on 32 chips through a service, the view keeps up and
+// reacts to each key within two seconds on a busy machine.
 func TestTopBusyHost(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "ttmem.sock")
 	hub := service.NewHub(aggregate.New())
@@ -259,7 +257,7 @@ func TestTopBusyHost(t *testing.T) {
 	done := make(chan struct{})
 	events := 0
 	s := scene.New(func(e *event.Event) {
-		hub.Apply(e, func(*event.Event) {})
+		hub.Apply(e)
 		events++
 	})
 	s.Load()
@@ -301,7 +299,7 @@ func TestTopBusyHost(t *testing.T) {
 		}
 		qt.Check(t, qt.IsTrue(time.Since(pressed) < 2*time.Second), qt.Commentf("%s took %v", key, time.Since(pressed)))
 		if key == "Escape" {
-			time.Sleep(200 * time.Millisecond) // or the next key makes Alt and that key of it
+			time.Sleep(200 * time.Millisecond) // otherwise the terminal reads Alt and the next key
 		}
 	}
 	term.expect(rate) // still
@@ -309,8 +307,8 @@ func TestTopBusyHost(t *testing.T) {
 	term.end("0")
 }
 
-// TestTopOnce prints one frame for scripts, of a program that runs: what it holds is
-// what the library's own allocator counts.
+// top prints one frame of a running program for scripts: live memory equals the library's
+// own allocator.
 func TestTopOnce(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	p := startTarget(t, env, rig.N150, program(t, "dump.py"))
@@ -320,11 +318,11 @@ func TestTopOnce(t *testing.T) {
 	held := readCheckpoints(t, p.Dir)[0].Devices[0].Regions["DRAM"]
 	bytes := float64(held.AllocatedPerBank*uint64(held.Banks)) / (1 << 20)
 	qt.Check(t, qt.Matches(string(out), fmt.Sprintf(`(?s).*DRAM +[^\n]* %.1f MiB +%.1f MiB +12\.0 GiB\n.*`, bytes, bytes)))
-	qt.Check(t, qt.StringContains(string(out), "(there before the attach)"))
+	qt.Check(t, qt.StringContains(string(out), "allocated before ttmem attached"))
 	qt.Check(t, qt.IsFalse(strings.Contains(string(out), "\x1b")))
 }
 
-// TestTopErrors are told in one line, on a terminal that stays as it is.
+// Errors are one line, on an unchanged terminal.
 func TestTopErrors(t *testing.T) {
 	for _, test := range []struct {
 		name string

@@ -13,8 +13,8 @@ import (
 	"ttmem/e2e/rig"
 )
 
-// TestTopOfAnotherUser shows a user who has no process what others hold: the page itself
-// says that it does not show all.
+// A user without processes sees what others use, and that the page does not show
+// everything.
 func TestTopOfAnotherUser(t *testing.T) {
 	env := setup(t, "0.81.1", "3.10")
 	s := startServer(t)
@@ -25,9 +25,9 @@ func TestTopOfAnotherUser(t *testing.T) {
 			return one.PID == p.Process.Pid && len(one.Held) > 0
 		})
 	})
-	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // which this user can reach
+	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // this user can execute it
 	qt.Assert(t, qt.IsNil(exec.Command("cp", ttmem, binary).Run()))
-	const want = `Only your own processes are shown: other users hold [0-9.]+ .iB of 12\.0 GiB of DRAM` // and what else runs here
+	const want = `Only your own processes are shown: other users hold [0-9.]+ .iB of 12\.0 GiB of DRAM` // and other programs
 
 	cmd := exec.Command(binary, "top", "--once", "--socket", s.socket)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

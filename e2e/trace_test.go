@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// setup makes a release ready.
+// setup sets up a release.
 func setup(t *testing.T, version, python string) *rig.Env {
 	t.Helper()
 	env, err := rig.Setup(context.Background(), rig.Options{Version: version, Python: python, Progress: os.Stderr})
@@ -67,7 +67,7 @@ func program(t *testing.T, name string) string {
 	return path
 }
 
-// traced is what a traced run left.
+// traced is the result of a traced run.
 type traced struct {
 	events []event.Event
 	stderr string
@@ -122,7 +122,7 @@ func readEvents(t *testing.T, path string) []event.Event {
 	}
 }
 
-// checkpoint is what the library's own allocator said at a time.
+// checkpoint is the state of the library's own allocator at a time.
 type checkpoint struct {
 	Name    string `json:"name"`
 	TimeNs  uint64 `json:"time_ns"`
@@ -138,12 +138,12 @@ type memoryView struct {
 	AllocatedPerBank uint64 `json:"allocated_per_bank"`
 	Free             uint64 `json:"free"`
 	LargestFree      uint64 `json:"largest_free"`
-	// Blocks are the offsets and sizes of what is allocated, in any order; nil where
-	// the release does not tell.
+	// Blocks are the offsets and sizes of allocations, in any order; nil if the release
+	// does not report them.
 	Blocks [][2]uint64 `json:"blocks"`
 }
 
-// readCheckpoints reads what a program has written so far, which may go on.
+// readCheckpoints reads what a program has written so far.
 func readCheckpoints(t *testing.T, dir string) []checkpoint {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "checkpoints.jsonl"))
@@ -164,8 +164,7 @@ var regions = map[string]event.Region{
 	"DRAM": event.DRAM, "L1": event.L1, "L1_SMALL": event.L1Small, "TRACE": event.Trace,
 }
 
-// assertEqual compares the state at each checkpoint with what the library's own
-// allocator said there.
+// assertEqual compares the state at each checkpoint with the library's own allocator.
 func assertEqual(t *testing.T, events []event.Event, checkpoints []checkpoint) {
 	t.Helper()
 	state := aggregate.New()

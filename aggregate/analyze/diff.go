@@ -5,18 +5,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Part is what one call stack of a process has in one region of the same chips.
+// A Part is what one call site has.
 type Part struct {
-	PID    int
-	Stack  *event.Stack // nil if it is not known
-	Region event.Region
-	// Layout is that of buffers. Static is the kind of circular buffers; NotStatic for
-	// buffers.
-	Layout       event.Layout
-	Static       event.StaticKind
-	BeforeAttach bool
-	// Devices are the chips that each is on. They must not be modified.
-	Devices []int
+	aggregate.Site
 	// Count is their number, and Bytes the sum over all banks, or all cores, of each of
 	// the chips.
 	Count, Bytes uint64
@@ -46,10 +37,7 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 		if h.Count == 0 {
 			continue
 		}
-		part := Part{
-			PID: h.PID, Stack: h.Stack, Region: h.Region, Layout: h.Layout, Static: h.Static, BeforeAttach: h.BeforeAttach,
-			Count: h.Count, Bytes: h.Bytes,
-		}
+		part := Part{h.Site, h.Count, h.Bytes}
 		if len(h.Devices) == 0 {
 			if selected(aggregate.NoDevice, h.Region) {
 				p.add(part)
@@ -84,8 +72,9 @@ func (p *Parts) AddUnfreed(e *event.Event) {
 		return
 	}
 	p.add(Part{
-		PID: e.PID, Stack: e.Stack, Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach,
-		Devices: e.Devices, Count: 1, Bytes: e.BytesPerBank * uint64(e.Banks),
+		aggregate.Site{
+			PID: e.PID, Stack: e.Stack, Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, Devices: e.Devices,
+		}, 1, e.BytesPerBank * uint64(e.Banks),
 	})
 }
 

@@ -10,12 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/diff"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -50,7 +50,7 @@ call stacks are the same in both.`,
   ttmem diff model.ttmem --from warm --to trained
   ttmem diff loop.ttmem --from step#10 --to step#20 --fail-above 64KiB
   ttmem diff a.ttmem b.ttmem --json | jq '.groups[0]'`,
-		RunE: func(c *cobra.Command, args []string) error { return diff(c, &o, args) },
+		RunE: func(c *cobra.Command, args []string) error { return runDiff(c, &o, args) },
 		ValidArgsFunction: func(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 1 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
@@ -72,17 +72,15 @@ call stacks are the same in both.`,
 	return c
 }
 
-// A diffSide is one of what is compared.
+// A diffSide is a side of a comparison that is read from a recording.
 type diffSide struct {
-	path  string
-	at    moment
-	parts analyze.Parts
-	lost  map[string]uint64
-	snap  *aggregate.Snapshot
+	diff.Side
+	at moment
 }
 
-// String is the side in a sentence: "model.ttmem at the end".
-func (s *diffSide) String() string { return s.path + " " + s.at.String() }
+func newDiffSide(path string, at moment) *diffSide {
+	return &diffSide{diff.Side{Path: path, Moment: at.text, When: at.String(), Unfreed: at.left()}, at}
+}
 
 // sides are what the arguments and flags ask to compare.
 func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, err error) {
@@ -107,7 +105,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 			return nil, nil, err
 		}
 		at.last = true
-		return &diffSide{path: args[0], at: at}, &diffSide{path: args[1], at: at}, nil
+		return newDiffSide(args[0], at), newDiffSide(args[1], at), nil
 	}
 	from, err := parseMoment("from", o.from)
 	if err != nil {
@@ -118,7 +116,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		return nil, nil, err
 	}
 	to.last = true
-	return &diffSide{path: args[0], at: from}, &diffSide{path: args[0], at: to}, nil
+	return newDiffSide(args[0], from), newDiffSide(args[0], to), nil
 }
 
 // check finds what is wrong with the other flags before anything is read.
@@ -130,7 +128,7 @@ func (o *diffOptions) check() (filter alloc.Filter, rules *name.Rules, err error
 	return like.check()
 }
 
-func diff(c *cobra.Command, o *diffOptions, args []string) error {
+func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
@@ -144,11 +142,11 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	d := newDifference(a, b, filter, rules, o)
+	d := diff.New(&a.Side, &b.Side, alloc.Namer{Rules: rules, Filter: filter}, diff.Options{By: o.by, IgnoreLines: o.ignoreLines, Limit: o.n})
 	if o.json {
-		err = d.writeJSON(os.Stdout)
+		err = d.WriteJSON(os.Stdout)
 	} else {
-		err = d.writeText(os.Stdout, term.LayoutFor(os.Stdout))
+		err = d.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
 	}
 	if err != nil {
 		return fmt.Errorf("writing the difference: %w", output.Pathless(err))
@@ -158,17 +156,17 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 	}
 	for _, side := range []*diffSide{a, b} {
 		var lost uint64
-		for _, n := range side.lost {
+		for _, n := range side.Lost {
 			lost += n
 		}
 		if lost > 0 {
-			term.Warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.path, page.Count(lost, "event")))
+			term.Warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.Path, page.Count(lost, "event")))
 		}
-		if side.path == b.path {
+		if side.Path == b.Path {
 			break
 		}
 	}
-	if region, grown := d.grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
+	if region, grown := d.Grown(); c.Flags().Changed("fail-above") && grown > int64(o.failAbove) {
 		term.Warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, page.Bytes(uint64(grown)), page.Bytes(uint64(o.failAbove))))
 		return term.ExitStatus(3)
 	}
@@ -180,15 +178,15 @@ func diff(c *cobra.Command, o *diffOptions, args []string) error {
 
 // readSides reads both sides: two files at once, as each is read by one processor.
 func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
-	if a.path == b.path && a.at != b.at {
-		w, err := readSide(a.path, a, b)
+	if a.Path == b.Path && a.at != b.at {
+		w, err := readSide(a.Path, a, b)
 		if err != nil {
 			return nil, false, err
 		}
 		return w.notes, w.failed, nil
 	}
-	if a.path == b.path {
-		if err := readOnce(a.path); err != nil {
+	if a.Path == b.Path {
+		if err := readOnce(a.Path); err != nil {
 			return nil, false, err
 		}
 	}
@@ -197,9 +195,9 @@ func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		first, firstErr = readSide(a.path, a)
+		first, firstErr = readSide(a.Path, a)
 	}()
-	second, secondErr = readSide(b.path, b)
+	second, secondErr = readSide(b.Path, b)
 	<-done
 	if err := cmp.Or(firstErr, secondErr); err != nil {
 		return nil, false, err
@@ -219,13 +217,13 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	}
 	addLeft := func(e *event.Event) {
 		for _, side := range left {
-			side.parts.AddUnfreed(e)
+			side.Parts.AddUnfreed(e)
 		}
 	}
-	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].parts.AddLive(s, wanted) }
+	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].Parts.AddLive(s, wanted) }
 	var state *aggregate.State
 	if len(sides) == 1 && sides[0].at.end {
-		w, state, err = visitEnd(path, everyEvent, func(*event.Event) {}, addHeld)
+		w, state, err = visitEnd(path, everyEvent, nil, addHeld)
 	} else {
 		w, state, err = visit(path, moments, everyEvent, addLeft, addHeld)
 	}
@@ -234,7 +232,7 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 	}
 	snap := state.Snapshot()
 	for _, side := range sides {
-		side.lost, side.snap = snap.Lost, snap
+		side.Lost, side.Snap = snap.Lost, snap
 	}
 	return w, nil
 }

@@ -14,10 +14,10 @@ func TestADifferenceTellsOfAnEdit(t *testing.T) {
 	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
 	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 15).events)
 	_, d := diffOf(t, page.Layout{}, a, b)
-	qt.Check(t, qt.Equals(d.moved, 1))
+	qt.Check(t, qt.Equals(d.Moved, 1))
 	for _, flags := range [][]string{{"--ignore-lines", a, b}, {"--by", "op", a, b}, {a, a}} {
 		text, d := diffOf(t, page.Layout{}, flags...)
-		qt.Check(t, qt.Equals(d.moved, 0))
+		qt.Check(t, qt.Equals(d.Moved, 0))
 		qt.Check(t, qt.Not(qt.StringContains(text, "--ignore-lines")))
 	}
 }
@@ -35,8 +35,8 @@ func TestADifferenceKnowsStacksThatEndEarly(t *testing.T) {
 	for _, files := range [][]string{{a, writeEvents(t, "b.jsonl", early.events)}, {writeEvents(t, "c.jsonl", early.events), a}} {
 		for _, by := range []string{"stack", "op"} {
 			text, d := diffOf(t, page.Layout{}, append(files, "--by", by)...)
-			qt.Assert(t, qt.HasLen(d.groups, 1), qt.Commentf("%s", text))
-			qt.Check(t, qt.StringContains(d.groups[0].Key, "ttnn.add"))
+			qt.Assert(t, qt.HasLen(d.Groups, 1), qt.Commentf("%s", text))
+			qt.Check(t, qt.StringContains(d.Groups[0].Key, "ttnn.add"))
 		}
 	}
 }

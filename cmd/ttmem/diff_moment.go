@@ -143,8 +143,8 @@ func everyRegion(int, event.Region) bool { return true }
 
 // visit plays a file. reached is called at each moment, by its index, with the state and
 // the regions that it is of: several times where regions have their peaks at
-// different times. each is called with every event, complete, and what it implies; only
-// leaves out events.
+// different times. each, which may be nil, is called with every event, complete, and what
+// it implies; only leaves out events.
 func visit(path string, moments []moment, only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted wantedFunc)) (*watched, *aggregate.State, error) {
 	var stops []stop
 	if slices.ContainsFunc(moments, func(m moment) bool { return !m.atEnd() }) {
@@ -166,7 +166,10 @@ func visitEnd(path string, only func(func(*event.Event)) func(*event.Event), eac
 
 func visitStops(path string, moments []moment, stops []stop, read func(func(*event.Event)) (*watched, error), only func(func(*event.Event)) func(*event.Event), each func(*event.Event), reached func(i int, s *aggregate.State, wanted wantedFunc)) (*watched, *aggregate.State, error) {
 	state := aggregate.New()
-	apply := applying(state, each)
+	apply := state.Apply
+	if each != nil {
+		apply = applying(state, each)
+	}
 	var n uint64
 	reach := func() {
 		for len(stops) > 0 && stops[0].event == n {

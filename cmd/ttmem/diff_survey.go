@@ -62,8 +62,11 @@ func surveyed(path string, moments []moment, only func(func(*event.Event)) func(
 	}
 	if slices.ContainsFunc(moments, func(m moment) bool { return m.peak }) {
 		state, count := aggregate.New(), apply
-		applied := applying(state, func(e *event.Event) { s.addPeak(state, e) })
-		apply = func(e *event.Event) { count(e); applied(e) }
+		apply = func(e *event.Event) {
+			count(e)
+			state.Apply(e)
+			s.addPeak(state, e)
+		}
 	}
 	if _, err := watchFile(path, only(apply), func() {}); err != nil {
 		return nil, err

@@ -33,16 +33,16 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	path := writeEvents(t, "peak.jsonl", r.events)
 
 	m := mapOf(t, path, mapOptions{at: "peak", regions: []string{"L1"}, devices: []int{0}})
-	qt.Assert(t, qt.HasLen(m.maps, 1))
-	qt.Assert(t, qt.HasLen(m.maps[0].statics, 1))
-	qt.Check(t, qt.Equals(m.maps[0].statics[0].BytesPerCore, 1500))
-	qt.Assert(t, qt.HasLen(m.maps[0].space.Blocks, 1))
-	qt.Check(t, qt.Equals(m.maps[0].space.Blocks[0].BytesPerBank, 2000))
+	qt.Assert(t, qt.HasLen(m.Maps, 1))
+	qt.Assert(t, qt.HasLen(m.Maps[0].Statics, 1))
+	qt.Check(t, qt.Equals(m.Maps[0].Statics[0].BytesPerCore, 1500))
+	qt.Assert(t, qt.HasLen(m.Maps[0].Space.Blocks, 1))
+	qt.Check(t, qt.Equals(m.Maps[0].Space.Blocks[0].BytesPerBank, 2000))
 
 	l, err := dumpOf(t, path, dumpOptions{at: "peak"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(l.rows, 2)) // the same moment of both
-	for _, row := range l.rows {
+	qt.Assert(t, qt.HasLen(l.Rows, 2)) // the same moment of both
+	for _, row := range l.Rows {
 		qt.Check(t, qt.Equals(row.BytesPerBank, map[event.Region]uint64{event.L1: 2000, event.CB: 1500}[row.Region]))
 	}
 
@@ -62,8 +62,8 @@ func TestAMapOfCircularBuffersAlone(t *testing.T) {
 	r.add(staticEvent(7, 0x8000, 1500))
 	r.add(event.Event{Kind: event.ProcessExit})
 	m := mapOf(t, writeEvents(t, "static.jsonl", r.events), mapOptions{at: "peak"})
-	qt.Assert(t, qt.HasLen(m.maps, 1))
-	qt.Check(t, qt.HasLen(m.maps[0].statics, 1))
+	qt.Assert(t, qt.HasLen(m.Maps, 1))
+	qt.Check(t, qt.HasLen(m.Maps[0].Statics, 1))
 }
 
 // TestTheBeginning: what was there before anything happened, in a file that a program
@@ -74,7 +74,7 @@ func TestTheBeginning(t *testing.T) {
 	ids := func(path, at string) (ids []uint64) {
 		l, err := dumpOf(t, path, dumpOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
-		for _, row := range l.rows {
+		for _, row := range l.Rows {
 			ids = append(ids, row.Buffer.BufferID)
 		}
 		slices.Sort(ids)
@@ -88,7 +88,7 @@ func TestTheBeginning(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(ids(path, "end"), []uint64{kept}))
 
 	state := aggregate.New()
-	_, err := watchFile(path, applying(state, func(*event.Event) {}), func() {})
+	_, err := watchFile(path, state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
@@ -120,7 +120,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.events = append(run.events, event.Event{Kind: event.Mark, Cause: "warm"}, event.Event{Kind: event.Mark, Cause: "again"})
 	state := aggregate.New()
-	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), applying(state, func(*event.Event) {}), func() {})
+	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
@@ -137,7 +137,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	l, err := dumpOf(t, path, dumpOptions{at: "again"})
 	qt.Assert(t, qt.IsNil(err))
 	var ids []uint64
-	for _, row := range l.rows {
+	for _, row := range l.Rows {
 		ids = append(ids, row.Buffer.BufferID)
 	}
 	slices.Sort(ids)
@@ -155,16 +155,16 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	path := writeEvents(t, "run.jsonl", run.events)
 	l, err := dumpOf(t, path, dumpOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.HasLen(l.rows, 0))
-	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).maps, 0))
+	qt.Check(t, qt.HasLen(l.Rows, 0))
+	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).Maps, 0))
 	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
 		_, d := diffOf(t, page.Layout{}, args...)
-		qt.Check(t, qt.HasLen(d.totals, 0), qt.Commentf("%v", args))
+		qt.Check(t, qt.HasLen(d.Totals, 0), qt.Commentf("%v", args))
 	}
 	for _, args := range [][]string{{path, path}, {path, path, "--at", "left"}, {path, "--from", "begin"}} {
 		text, d := diffOf(t, page.Layout{}, args...)
-		qt.Assert(t, qt.HasLen(d.totals, 2), qt.Commentf("%v", args)) // on two chips
-		qt.Check(t, qt.Equals(d.totals[0].B.Buffers, 1))
+		qt.Assert(t, qt.HasLen(d.Totals, 2), qt.Commentf("%v", args)) // on two chips
+		qt.Check(t, qt.Equals(d.Totals[0].B.Buffers, 1))
 		qt.Check(t, qt.StringContains(text, "at the end, with what nobody had freed"))
 	}
 	for _, command := range []string{"dump", "map"} {

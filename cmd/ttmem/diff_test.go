@@ -10,6 +10,8 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/diff"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
@@ -69,7 +71,7 @@ func (r *trainingRun) steps(n, leaks, line int) *trainingRun {
 }
 
 // diffOf compares as a command line asks.
-func diffOf(t *testing.T, layout page.Layout, args ...string) (text string, d *difference) {
+func diffOf(t *testing.T, layout page.Layout, args ...string) (text string, d *diff.Difference) {
 	t.Helper()
 	var o diffOptions
 	c := newDiff()
@@ -87,10 +89,10 @@ func diffOf(t *testing.T, layout page.Layout, args ...string) (text string, d *d
 	qt.Assert(t, qt.IsNil(err))
 	_, _, err = readSides(a, b)
 	qt.Assert(t, qt.IsNil(err))
-	d = newDifference(a, b, filter, rules, &o)
-	a.path, b.path = filepath.Base(a.path), filepath.Base(b.path)
+	d = diff.New(&a.Side, &b.Side, alloc.Namer{Rules: rules, Filter: filter}, diff.Options{By: o.by, IgnoreLines: o.ignoreLines, Limit: o.n})
+	a.Path, b.Path = filepath.Base(a.Path), filepath.Base(b.Path)
 	var out strings.Builder
-	qt.Assert(t, qt.IsNil(d.writeText(&out, layout)))
+	qt.Assert(t, qt.IsNil(d.WriteText(&out, layout)))
 	return out.String(), d
 }
 
@@ -123,8 +125,8 @@ func TestTheDifferenceOfTwoRecordings(t *testing.T) {
 func TestWhatGrewIsFirst(t *testing.T) {
 	a := writeEvents(t, "a.jsonl", newTrainingRun(100).steps(3, 0, 12).events)
 	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 15).events)
-	buffers := func(d *difference) (keys []string) {
-		for _, g := range d.groups {
+	buffers := func(d *diff.Difference) (keys []string) {
+		for _, g := range d.Groups {
 			if !g.Static {
 				keys = append(keys, g.Key)
 			}
@@ -134,7 +136,7 @@ func TestWhatGrewIsFirst(t *testing.T) {
 	const leak = "ttnn.add · model.py:41 Model.step"
 	_, d := diffOf(t, page.Layout{}, a, b, "--ignore-lines")
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{leak}))
-	qt.Check(t, qt.Equals(d.groups[0].ChangeBytes, 2*6*1024*12))
+	qt.Check(t, qt.Equals(d.Groups[0].ChangeBytes, 2*6*1024*12))
 	_, d = diffOf(t, page.Layout{}, a, b)
 	qt.Check(t, qt.DeepEquals(buffers(d), []string{"ttnn.zeros · model.py:15 Model.__init__", leak, "ttnn.zeros · model.py:12 Model.__init__"}))
 	_, d = diffOf(t, page.Layout{}, a, b, "--by", "file")
@@ -152,8 +154,8 @@ func TestWhatNobodyFreedIsHeldAtTheEnd(t *testing.T) {
 	a := writeEvents(t, "a.jsonl", running.events)
 	for _, run := range []*trainingRun{exited, closed} {
 		_, d := diffOf(t, page.Layout{}, a, writeEvents(t, "b.jsonl", run.events), "--region", "DRAM")
-		qt.Check(t, qt.HasLen(d.groups, 0))
-		qt.Check(t, qt.Equals(d.same, 2))
+		qt.Check(t, qt.HasLen(d.Groups, 0))
+		qt.Check(t, qt.Equals(d.Same, 2))
 	}
 }
 
@@ -173,9 +175,9 @@ func TestTheDifferenceOfTwoMarks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, d := diffOf(t, page.Layout{}, path, "--from", c.from, "--to", c.to, "--grep", "ttnn.add", "--region", "DRAM")
-			qt.Assert(t, qt.HasLen(d.groups, 1))
-			qt.Check(t, qt.Equals(d.groups[0].ChangeBuffers, c.grown))
-			region, bytes := d.grown()
+			qt.Assert(t, qt.HasLen(d.Groups, 1))
+			qt.Check(t, qt.Equals(d.Groups[0].ChangeBuffers, c.grown))
+			region, bytes := d.Grown()
 			if c.grown > 0 {
 				qt.Check(t, qt.Equals(region, "DRAM"))
 				qt.Check(t, qt.Equals(bytes, c.grown*1024*12*2))
@@ -191,14 +193,14 @@ func TestTheDifferenceAsJSON(t *testing.T) {
 	b := writeEvents(t, "b.jsonl", newTrainingRun(200).steps(3, 2, 12).events)
 	_, d := diffOf(t, page.Layout{}, a, b)
 	var out strings.Builder
-	qt.Assert(t, qt.IsNil(d.writeJSON(&out)))
-	var doc diffDocument
+	qt.Assert(t, qt.IsNil(d.WriteJSON(&out)))
+	var doc diff.Document
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(out.String()), &doc)))
 	qt.Assert(t, qt.HasLen(doc.Groups, 1))
-	qt.Check(t, qt.Equals(doc.Groups[0].B, amount{6, 2 * 6 * 1024 * 12}))
-	qt.Check(t, qt.Equals(doc.Groups[0].A, amount{}))
+	qt.Check(t, qt.Equals(doc.Groups[0].B, diff.Amount{Buffers: 6, Bytes: 2 * 6 * 1024 * 12}))
+	qt.Check(t, qt.Equals(doc.Groups[0].A, diff.Amount{}))
 	qt.Check(t, qt.IsTrue(len(doc.Groups[0].Stack) > 3))
-	qt.Check(t, qt.Equals(doc.Totals[0].B, amount{10, (4*4096 + 6*1024) * 12}))
+	qt.Check(t, qt.Equals(doc.Totals[0].B, diff.Amount{Buffers: 10, Bytes: (4*4096 + 6*1024) * 12}))
 	qt.Check(t, qt.Equals(doc.V, 1))
 }
 

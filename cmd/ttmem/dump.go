@@ -10,11 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -50,7 +52,7 @@ docs/dump.md explains the columns, and rules for components.`,
   ttmem dump --by component --rules model.rules
   ttmem dump --grep 'attention\.py:\d+' -n 20
   ttmem dump --json | jq '.buffers[] | select(.size_bytes > 1e6) | .name'`,
-		RunE: func(c *cobra.Command, args []string) error { return dump(c, &o, args) },
+		RunE: func(c *cobra.Command, args []string) error { return runDump(c, &o, args) },
 	}
 	o.source.register(c)
 	flags.At(c, &o.at, "end")
@@ -96,7 +98,7 @@ func (o *dumpOptions) check() (filter alloc.Filter, rules *name.Rules, err error
 	return filter, rules, err
 }
 
-func dump(c *cobra.Command, o *dumpOptions, args []string) error {
+func runDump(c *cobra.Command, o *dumpOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	if err := o.source.check(c, args); err != nil {
 		return err
@@ -121,42 +123,81 @@ func dump(c *cobra.Command, o *dumpOptions, args []string) error {
 		return err
 	}
 	layout := term.LayoutFor(os.Stdout)
-	if !at.atEnd() && !o.json && l.all > 0 {
-		for _, line := range layout.Lines(page.Clean(l.of), 0) {
+	if !at.atEnd() && !o.json && l.All > 0 {
+		for _, line := range layout.Lines(page.Clean(l.Of), 0) {
 			fmt.Println(layout.Paint(page.Dim, line))
 		}
 	}
 	if o.json {
-		l.notes = page.WithOthers(l.notes, l.others)
+		l.Notes = page.WithOthers(l.Notes, l.Others)
 	}
-	if err := l.write(os.Stdout, o, layout); err != nil {
+	if err := o.writeList(os.Stdout, l, layout); err != nil {
 		return fmt.Errorf("writing the list: %w", output.Pathless(err))
 	}
-	for _, note := range l.notes {
+	for _, note := range l.Notes {
 		term.Warn(note)
 	}
 	if n := l.Snap.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", page.Count(n, "event")))
 	}
-	if l.failed {
+	if l.Failed {
 		return term.ExitStatus(1)
 	}
 	return nil
 }
 
-// write writes the list as the options ask for.
-func (l *listing) write(w io.Writer, o *dumpOptions, layout page.Layout) error {
-	l.sort()
+// writeList writes the list as the flags say.
+func (o *dumpOptions) writeList(w io.Writer, l *dump.List, layout page.Layout) error {
+	l.Sort()
 	if o.by == "" {
-		l.cut(o.n)
+		l.Cut(o.n)
 		if o.json {
-			return l.writeJSON(w)
+			return l.WriteJSON(w)
 		}
-		return l.writeText(w, layout)
+		return l.WriteText(w, layout)
 	}
-	g := l.group(o.by, o.n)
+	g := l.Group(o.by, o.n)
 	if o.json {
-		return g.writeJSON(w)
+		return g.WriteJSON(w)
 	}
-	return g.writeText(w, layout)
+	return g.WriteText(w, layout)
+}
+
+// newListing lists what is live.
+func newListing(p *present, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
+	snap := p.Snapshot()
+	if err := checkLive(snap, &filter, p.of); err != nil {
+		return nil, err
+	}
+	l := dump.New(p.State, p.nowNs, alloc.Namer{Snap: snap, Rules: rules, Filter: filter})
+	l.Of, l.Others, l.Notes, l.Failed = p.of, p.others, p.notes, p.failed
+	return l, nil
+}
+
+// checkLive is an error if a selected chip or process does not exist.
+func checkLive(snap *aggregate.Snapshot, filter *alloc.Filter, of string) error {
+	var devices, pids []int
+	for i := range snap.Devices {
+		devices = append(devices, snap.Devices[i].ID)
+	}
+	for i := range snap.Processes {
+		if snap.Processes[i].Exit == nil {
+			pids = append(pids, snap.Processes[i].PID)
+		}
+	}
+	if err := checkAsked(nil, filter.Devices, nil, devices, of); err != nil {
+		return err
+	}
+	for _, pid := range filter.PIDs {
+		ended := func(p aggregate.Process) bool { return p.PID == pid && p.Exit != nil }
+		switch {
+		case !slices.Contains(pids, pid) && slices.ContainsFunc(snap.Processes, ended):
+			return fmt.Errorf("-p %d: the process has ended, and holds nothing %s; `ttmem report … -p %d` shows what it had", pid, of, pid)
+		case len(pids) == 0:
+			return fmt.Errorf("-p %d: no process is running %s", pid, of)
+		case !slices.Contains(pids, pid):
+			return fmt.Errorf("-p %d: not running %s; available: PID %s", pid, of, strings.Trim(fmt.Sprint(pids), "[]"))
+		}
+	}
+	return nil
 }

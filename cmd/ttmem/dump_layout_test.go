@@ -104,9 +104,9 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		}
 		must := func(err error) { t.Helper(); qt.Assert(t, qt.IsNil(err)) }
 
-		must(mapOf(t, file, mapOptions{n: 12}).writeText(&b, layout))
+		must(mapOf(t, file, mapOptions{n: 12}).WriteText(&b, layout))
 		fits("map", "model.py:31 MultiHeadAttention")
-		must(mapOf(t, file, mapOptions{at: "begin"}).writeText(&b, layout))
+		must(mapOf(t, file, mapOptions{at: "begin"}).WriteText(&b, layout))
 		fits("empty map", "Nothing is allocated at the beginning of")
 
 		for _, at := range []string{"peak", "loaded"} {
@@ -114,7 +114,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 				o := dumpOptions{at: at, by: by}
 				l, err := dumpOf(t, file, o)
 				must(err)
-				must(l.write(&b, &o, layout))
+				must(o.writeList(&b, l, layout))
 				if at == "peak" {
 					want = ""
 				}
@@ -124,7 +124,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		o := dumpOptions{at: "begin"}
 		l, err := dumpOf(t, file, o)
 		must(err)
-		must(l.write(&b, &o, layout))
+		must(o.writeList(&b, l, layout))
 		fits("empty dump", "Nothing is allocated at the beginning of")
 
 		for _, args := range [][]string{{odd, file}, {odd, file, "--by", "op"}, {file, file}, {odd, file, "--region", "TRACE"}} {
@@ -155,7 +155,7 @@ func TestSizeIsTheSameInAllPages(t *testing.T) {
 	l, err := dumpOf(t, path, o)
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(l.write(&b, &o, page.Layout{})))
+	qt.Assert(t, qt.IsNil(o.writeList(&b, l, page.Layout{})))
 	qt.Check(t, qt.IsTrue(regexp.MustCompile(`address +allocated +per bank`).MatchString(b.String())), qt.Commentf("%s", b.String()))
 	qt.Check(t, qt.StringContains(b.String(), " 24.0 KiB    2.0 KiB × 12"))
 }

@@ -9,11 +9,11 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page/alloc"
-	"ttmem/tracer/event"
+	"ttmem/cmd/ttmem/page/dump"
 )
 
 // list is what there is to list at the moment that the options name.
-func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*listing, error) {
+func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
 	if at.atEnd() {
 		p, err := o.source.read()
 		if err != nil {
@@ -29,15 +29,15 @@ func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*
 			}
 			return nil, err
 		}
-		l.ended = o.source.file != ""
+		l.Ended = o.source.file != ""
 		return l, nil
 	}
 	of := at.of(o.source.file)
-	var l *listing
+	var l *dump.List
 	var failed error
-	var moments []dumpMoment
+	var moments []dump.Moment
 	// at the peak each region of each chip is of another time
-	w, state, err := visit(o.source.file, []moment{at}, everyEvent, func(*event.Event) {}, func(_ int, s *aggregate.State, wanted wantedFunc) {
+	w, state, err := visit(o.source.file, []moment{at}, everyEvent, nil, func(_ int, s *aggregate.State, wanted wantedFunc) {
 		for _, some := range splitFilter(&filter, s, wanted) {
 			if failed != nil {
 				return
@@ -50,8 +50,8 @@ func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*
 				l, failed = one, err
 				continue
 			}
-			l.rows, l.all, l.nowNs, l.Snap = append(l.rows, one.rows...), l.all+one.all, one.nowNs, one.Snap
-			l.there = max(l.there, one.there)
+			l.Rows, l.All, l.NowNs, l.Snap = append(l.Rows, one.Rows...), l.All+one.All, one.NowNs, one.Snap
+			l.There = max(l.There, one.There)
 		}
 	})
 	if err := errors.Join(err, failed); err != nil {
@@ -60,7 +60,7 @@ func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*
 	if l == nil { // nothing of these regions was ever there
 		return newListing(&present{State: state, nowNs: state.Snapshot().TimeNs, of: of, notes: w.notes, failed: w.failed}, filter, rules)
 	}
-	l.notes, l.failed, l.Filter, l.moments = w.notes, w.failed, filter, moments
+	l.Notes, l.Failed, l.Filter, l.Moments = w.notes, w.failed, filter, moments
 	return l, nil
 }
 
@@ -100,8 +100,8 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, wanted wantedFunc) (list [
 }
 
 // momentOf is when what a filter lets through is listed.
-func momentOf(f *alloc.Filter, snap *aggregate.Snapshot) dumpMoment {
-	m := dumpMoment{Devices: f.Devices, TimeNs: snap.TimeNs}
+func momentOf(f *alloc.Filter, snap *aggregate.Snapshot) dump.Moment {
+	m := dump.Moment{Devices: f.Devices, TimeNs: snap.TimeNs}
 	for _, region := range f.Regions {
 		m.Regions = append(m.Regions, region.String())
 	}

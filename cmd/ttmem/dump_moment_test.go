@@ -7,12 +7,13 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
 
 // dumpOf is what `ttmem dump` lists of a file.
-func dumpOf(t *testing.T, path string, o dumpOptions) (*listing, error) {
+func dumpOf(t *testing.T, path string, o dumpOptions) (*dump.List, error) {
 	t.Helper()
 	o.source.file = path
 	at, err := parseMoment("at", o.at)
@@ -56,9 +57,9 @@ func TestDumpOfAMoment(t *testing.T) {
 		t.Run(test.at, func(t *testing.T) {
 			l, err := dumpOf(t, path, dumpOptions{at: test.at})
 			qt.Assert(t, qt.IsNil(err))
-			l.sort()
+			l.Sort()
 			var ops []string
-			for _, row := range l.rows {
+			for _, row := range l.Rows {
 				ops = append(ops, row.Name.Op)
 				qt.Check(t, qt.IsTrue(row.Age() < 2*pagetest.Second))
 			}
@@ -67,13 +68,13 @@ func TestDumpOfAMoment(t *testing.T) {
 	}
 	l, err := dumpOf(t, path, dumpOptions{at: "peak", regions: []string{"L1"}})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.HasLen(l.rows, 1))
-	qt.Check(t, qt.Equals(l.rows[0].Name.Op, "ttnn.add"))
+	qt.Assert(t, qt.HasLen(l.Rows, 1))
+	qt.Check(t, qt.Equals(l.Rows[0].Name.Op, "ttnn.add"))
 
 	var text strings.Builder
 	l, err = dumpOf(t, path, dumpOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(l.writeText(&text, page.Layout{})))
+	qt.Assert(t, qt.IsNil(l.WriteText(&text, page.Layout{})))
 	qt.Check(t, qt.StringContains(text.String(), "--at peak lists each region"))
 
 	for at, says := range map[string]string{
@@ -85,7 +86,7 @@ func TestDumpOfAMoment(t *testing.T) {
 	}
 	_, err = dumpOf(t, writeEvents(t, "a.jsonl", newTrainingRun(1).steps(1, 0, 12).events), dumpOptions{at: "failure"})
 	qt.Check(t, qt.ErrorMatches(err, "no allocation failed in .*"))
-	qt.Check(t, qt.ErrorMatches(dump(newDump(), &dumpOptions{at: "peak"}, nil), "--at is a moment of a recording.*"))
+	qt.Check(t, qt.ErrorMatches(runDump(newDump(), &dumpOptions{at: "peak"}, nil), "--at is a moment of a recording.*"))
 }
 
 // TestAHelperIsNotWhoHolds: buffers of one name are told apart by who called.
@@ -103,12 +104,12 @@ func TestAHelperIsNotWhoHolds(t *testing.T) {
 	l, err := dumpOf(t, path, dumpOptions{at: "loaded"})
 	qt.Assert(t, qt.IsNil(err))
 	var text strings.Builder
-	qt.Assert(t, qt.IsNil(l.writeText(&text, page.Layout{})))
-	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).writeText(&text, page.Layout{})))
+	qt.Assert(t, qt.IsNil(l.WriteText(&text, page.Layout{})))
+	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).WriteText(&text, page.Layout{})))
 	for _, line := range []string{"20", "30"} {
 		qt.Check(t, qt.Equals(strings.Count(text.String(), "model.py:5 empty, from model.py:"+line+" load"), 2), qt.Commentf("%s", text.String()))
 	}
 	var doc strings.Builder
-	qt.Assert(t, qt.IsNil(l.writeJSON(&doc))) // names of fields stay as they are
+	qt.Assert(t, qt.IsNil(l.WriteJSON(&doc))) // names of fields stay as they are
 	qt.Check(t, qt.StringContains(doc.String(), `"name":"model.py:5 empty"`))
 }

@@ -27,10 +27,10 @@ func TestBuffersComeBeforeWhatIsLaidOverOthers(t *testing.T) {
 	})
 	l, err := dumpOf(t, path, dumpOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
-	l.sort()
+	l.Sort()
 	var order []uint64
-	for i := range l.rows {
-		order = append(order, l.rows[i].Address)
+	for i := range l.Rows {
+		order = append(order, l.Rows[i].Address)
 	}
 	qt.Check(t, qt.DeepEquals(order, []uint64{0x9000, 0x8000, 0x200000, 0x8000}))
 }

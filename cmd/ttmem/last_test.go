@@ -115,7 +115,7 @@ func told(t *testing.T, path string, last bool) (text string, events int) {
 	}
 	state := aggregate.New()
 	state.Begin(r.began)
-	events, err = r.play(t.Context(), applying(state, func(*event.Event) {}), func() {})
+	events, err = r.play(t.Context(), state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	state.Advance(r.over())
 	snap := state.WithHolders(state.Snapshot())
@@ -152,8 +152,8 @@ func TestTheLastCheckpointTellsWhatAllEventsDo(t *testing.T) {
 func TestADifferenceIsTheSameFromTheLastCheckpointOn(t *testing.T) {
 	for seed := range uint64(10) {
 		path := randomRecording(t, seed)
-		side := &diffSide{path: path, at: moment{text: "left"}}
-		_, _, err := readSides(side, &diffSide{path: path, at: moment{text: "left"}})
+		side := newDiffSide(path, moment{text: "left"})
+		_, _, err := readSides(side, newDiffSide(path, moment{text: "left"}))
 		qt.Assert(t, qt.IsNil(err))
 		var want analyze.Parts
 		state := aggregate.New()
@@ -169,7 +169,7 @@ func TestADifferenceIsTheSameFromTheLastCheckpointOn(t *testing.T) {
 			slices.Sort(list)
 			return list
 		}
-		qt.Assert(t, qt.DeepEquals(lines(&side.parts), lines(&want)), qt.Commentf("seed %d", seed))
+		qt.Assert(t, qt.DeepEquals(lines(&side.Parts), lines(&want)), qt.Commentf("seed %d", seed))
 	}
 }
 

@@ -97,9 +97,8 @@ func leakRegions() (names []string) {
 	return names
 }
 
-// checkMarks finds what is wrong with what is said of marks, and makes of it what
-// package aggregate is told.
-func (o *leaksOptions) checkMarks(c *cobra.Command) (g aggregate.GrowthOptions, err error) {
+// checkMarks finds what is wrong with what is said of marks, and makes the range of it.
+func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
 	f := c.Flags()
 	ends := func(flag, value string) error {
 		if f.Changed(flag) && value == "" {
@@ -108,29 +107,29 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (g aggregate.GrowthOptions, 
 		return nil
 	}
 	if err := errors.Join(ends("from", o.from), ends("to", o.to)); err != nil {
-		return g, err
+		return r, err
 	}
 	switch {
 	case f.Changed("interval") && o.interval < time.Millisecond:
-		return g, fmt.Errorf("--interval %v: at least 1ms", o.interval)
+		return r, fmt.Errorf("--interval %v: at least 1ms", o.interval)
 	case o.interval > 0 && (o.from != "" || o.to != ""):
-		return g, errors.New("--interval places marks of its own: leave out --from and --to")
+		return r, errors.New("--interval places marks of its own: leave out --from and --to")
 	case o.interval > 0 && len(o.source.stacks.markAt) > 0:
-		return g, errors.New("--interval and --mark-at: give one of them")
+		return r, errors.New("--interval and --mark-at: give one of them")
 	}
 	for flag, text := range map[string]string{"from": o.from, "to": o.to} {
 		if err := markOnly(flag, text); err != nil {
-			return g, err
+			return r, err
 		}
 	}
-	g = aggregate.GrowthOptions{EveryNs: uint64(o.interval)}
-	if g.Begin = o.from == atBegin; !g.Begin {
-		g.From, g.FromNth = markNth(o.from)
+	r = leakRange{intervalNs: uint64(o.interval), all: o.from == "" && o.to == "" && len(o.source.stacks.markAt) > 0}
+	if o.from != atBegin {
+		r.from, r.fromNth = markNth(o.from)
 	}
-	if g.End = o.to == atEnd; !g.End {
-		g.To, g.ToNth = markNth(o.to)
+	if o.to != atEnd {
+		r.to, r.toNth = markNth(o.to)
 	}
-	return g, nil
+	return r, nil
 }
 
 // markOnly is an error where the moment is neither a mark nor the beginning or the end.
@@ -190,7 +189,7 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err := o.source.checkMarkAt(); err != nil {
 		return err
 	}
-	marks, err := o.checkMarks(c)
+	between, err := o.checkMarks(c)
 	if err != nil {
 		return err
 	}
@@ -199,18 +198,17 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 		return err
 	}
 	o.asked = newAsked(filter.PIDs, filter.Devices)
-	w, growth, lost, err := o.follow(marks)
+	w, marks, lost, err := o.follow(between)
 	if err != nil {
 		return err
 	}
 	if err := o.asked.check(w.in()); err != nil {
 		return errors.Join(cmp.Or(o.source.missing(), err), w.status())
 	}
-	report, err := growth.Report()
-	if err != nil {
+	if err := marks.check(); err != nil {
 		return errors.Join(o.markError(w, err), w.status())
 	}
-	p := newLeakPage(report, w, o, filter, rules)
+	p := newLeakPage(marks, w, o, filter, rules)
 	if err := p.write(os.Stdout, term.LayoutFor(os.Stdout)); err != nil {
 		return fmt.Errorf("writing the leaks: %w", output.Pathless(err))
 	}
@@ -230,11 +228,10 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	return nil
 }
 
-// follow follows what grows until there are no more events, and counts those that were
-// lost.
-func (o *leaksOptions) follow(marks aggregate.GrowthOptions) (w *watched, growth *aggregate.Growth, lost uint64, err error) {
-	growth = aggregate.NewGrowth(marks)
-	began, restored := uint64(0), false
+// follow brings a state up to the end of the events, and counts those that were lost.
+func (o *leaksOptions) follow(between leakRange) (w *watched, marks *leakMarks, lost uint64, err error) {
+	marks = &leakMarks{leakRange: between, state: aggregate.New()}
+	began := uint64(0)
 	begin := func() {
 		if began == 0 {
 			began = monotonicNow()
@@ -249,34 +246,30 @@ func (o *leaksOptions) follow(marks aggregate.GrowthOptions) (w *watched, growth
 			lost += e.Count
 		}
 		o.asked.meet(e)
-		growth.Apply(e)
-		restored = restored || e.Kind == event.Checkpoint
-		if o.source.file == "" && (growth.Over() || e.Kind == event.Checkpoint && o.asked.gone()) {
+		marks.apply(e)
+		if o.source.file == "" && e.Kind == event.Checkpoint && (marks.over || o.asked.gone()) {
 			stop() // nothing that comes helps
 		}
 	}, begin)
-	if w != nil && o.source.file != "" && restored {
-		w.notes = append(w.notes, w.of+" goes on from an earlier file: what was freed before it is not known here, nor how what was there had grown")
-	}
 	if w != nil && w.live {
 		begin()
 		o.watchedNs = monotonicNow() - began
 	}
-	return w, growth, lost, err
+	return w, marks, lost, err
 }
 
 // markError says where to look for a mark that lies before what is known.
 func (o *leaksOptions) markError(w *watched, err error) error {
-	var earlier *aggregate.EarlierMarkError
+	var earlier *earlierMarkError
 	switch {
 	case !errors.As(err, &earlier):
 		return err
 	case o.source.file != "":
-		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.Mark, w.of)
+		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.mark, w.of)
 	}
 	from := cmp.Or(o.from, atBegin)
 	return fmt.Errorf("--to %s: the mark is from before you asked, and what was freed since is not told: "+
-		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.Mark, from, o.to)
+		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.mark, from, o.to)
 }
 
 // write writes the page as the options ask for.

@@ -3,7 +3,7 @@ package main
 import (
 	"io"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -33,15 +33,12 @@ type leakDoc struct {
 	// By and Groups are the leaks counted by something else than the stack.
 	By     string       `json:"by,omitempty"`
 	Groups []*leakGroup `json:"groups,omitempty"`
-	// Left is what is left at To and does not grow, where there are marks between
-	// From and To.
+	// Left is what survived from From to To and is stable, without what only took the
+	// place of other buffers.
 	Left []leakRow `json:"left"`
-	// Unclear is what grew while next to nothing was freed: weights that are loaded
-	// do so, too.
-	Unclear []leakRow `json:"unclear"`
-	// Kept is what tt-metal keeps.
+	// Kept is what the runtime retains.
 	Kept []leakRow `json:"kept"`
-	// Steady is what is left and does not grow.
+	// Steady is what else is stable.
 	Steady leakSum `json:"steady"`
 	// Suppressed is what --suppress left out.
 	Suppressed leakSum `json:"suppressed"`
@@ -50,11 +47,6 @@ type leakDoc struct {
 	Others leakSum `json:"others"`
 	// EndedBefore is what ended with its device or process before the mark To.
 	EndedBefore leakSum `json:"ended_before"`
-}
-
-type leakMark struct {
-	Name   string `json:"name,omitempty"`
-	TimeNs uint64 `json:"time_ns"`
 }
 
 type leakSum struct {
@@ -69,19 +61,22 @@ type leakRow struct {
 	Count uint64 `json:"count"`
 	// Allocated is how many the stack allocated in all.
 	Allocated uint64 `json:"allocated"`
-	// Growing, Rises of Intervals and Verdict say how it grew; they are not of what
-	// is kept.
-	Growing   bool   `json:"growing"`
+	// Class is leaked, stable, retained or suppressed, and Growing is true of what leaked.
+	Class   string `json:"class"`
+	Growing bool   `json:"growing"`
+	// Verdict says in words that survivors were allocated in Rises of so many Intervals;
+	// they are not of what is retained.
 	Verdict   string `json:"verdict,omitempty"`
 	Intervals int    `json:"intervals,omitempty"`
 	Rises     int    `json:"rises,omitempty"`
-	// GrowthBytes is how many bytes came from each mark to the next.
-	GrowthBytes []int64 `json:"growth_bytes,omitempty"`
-	OldestNs    uint64  `json:"oldest_ns"`
+	// GrowthBytes is how many bytes of the survivors were allocated from each mark to the
+	// next.
+	GrowthBytes []uint64 `json:"growth_bytes,omitempty"`
+	OldestNs    uint64   `json:"oldest_ns"`
 	// Name is the operation and the innermost line of the user's own code.
 	Name      string `json:"name"`
 	Component string `json:"component,omitempty"`
-	// Kind and Why are of what is kept.
+	// Kind and Why are of what is retained.
 	Kind    string        `json:"kind,omitempty"`
 	Why     string        `json:"why,omitempty"`
 	PID     int           `json:"pid"`
@@ -94,18 +89,17 @@ type leakRow struct {
 func (p *leakPage) writeJSON(w io.Writer) error {
 	sum := p.leaked()
 	doc := leakDoc{
-		V: 1, TimeNs: p.TimeNs, WatchedNs: p.o.watchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, FromIsEarlier: p.Earlier, LeakedBytes: sum.Bytes, LeakedCount: sum.Count,
-		Leaks: p.rows(p.leaks), Left: p.rows(p.left), Unclear: p.rows(p.unclear), Kept: p.rows(p.kept),
-		Steady:      leakSum{p.steadyStacks, p.steady.Count, p.steady.Bytes},
-		Suppressed:  leakSum{p.suppressedStacks, p.suppressed.Count, p.suppressed.Bytes},
+		V: 1, TimeNs: p.nowNs, WatchedNs: p.o.watchedNs, Allocated: p.allocated, StepMarks: p.stepMarks, FromIsEarlier: p.earlier,
+		LeakedBytes: sum.Bytes, LeakedCount: sum.Count,
+		Leaks: p.rows(p.leaks), Left: p.rows(p.stable), Kept: p.rows(p.retained),
+		Steady:      sumOf(p.steady),
+		Suppressed:  sumOf(p.suppressed),
 		Others:      leakSum{0, p.Others.Count, p.Others.Bytes},
 		EndedBefore: leakSum{0, p.Over.Count, p.Over.Bytes},
+		Marks:       p.marks,
 	}
-	if len(p.Marks) > 0 {
-		doc.From, doc.To = toLeakMark(p.From), toLeakMark(p.To)
-		for _, m := range p.Marks {
-			doc.Marks = append(doc.Marks, *toLeakMark(m))
-		}
+	if n := len(p.marks); n > 0 {
+		doc.From, doc.To = &p.marks[0], &p.marks[n-1]
 	}
 	if p.o.by != "stack" {
 		doc.By, doc.Groups = p.o.by, p.groups()
@@ -113,27 +107,23 @@ func (p *leakPage) writeJSON(w io.Writer) error {
 	return page.JSON(w, &doc)
 }
 
-func toLeakMark(m aggregate.GrowthMark) *leakMark { return &leakMark{m.Name, m.TimeNs} }
-
 func (p *leakPage) rows(list []leak) []leakRow {
 	rows := []leakRow{}
 	for i := range list {
 		l := &list[i]
 		row := leakRow{
-			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Growing: l.growing,
-			GrowthBytes: l.Steps, OldestNs: l.OldestNs, Name: p.title(l, " · "), Component: l.Component,
+			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Class == analyze.Leaked,
+			OldestNs: l.AgeNs, Name: p.title(l, " · "), Component: l.Component,
 			PID: l.PID, Region: l.Region.String(), Layout: l.Layout.String(), Devices: l.Devices,
-			Stack: append([]event.Frame{}, l.Grown.Stack.Frames()...),
+			Stack: append([]event.Frame{}, l.Verdict.Stack.Frames()...),
 		}
-		trend := &l.Trend
-		if !p.byTrend() {
-			trend = &l.Between
+		for _, births := range l.Births {
+			row.GrowthBytes = append(row.GrowthBytes, births.Bytes)
 		}
-		row.Intervals, row.Rises = trend.Intervals, trend.Rises
-		if l.keeps != nil {
-			row.Growing, row.Kind, row.Why = false, l.keeps.Name, l.keeps.Why
+		if l.By != nil {
+			row.Kind, row.Why = l.By.Name, l.By.Why
 		} else {
-			row.Verdict = p.verdict(l)
+			row.Verdict, row.Intervals, row.Rises = p.verdict(l), l.Intervals, l.Rises
 		}
 		rows = append(rows, row)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
@@ -69,7 +68,7 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 		{"few intervals", 3, []string{"--from", "step", "--to", "step"}, 3, 2},
 		{"one interval", 8, []string{"--from", "step#2", "--to", "step#3"}, 2, 0},
 		{"few, and it grew in the last", 8, []string{"--from", "step", "--to", "step#3"}, 4, 0},
-		{"few, without names", 3, nil, 3, 2},
+		{"few", 3, []string{"--from", "step", "--to", "step"}, 3, 2},
 		{"from the second", 8, []string{"--from", "step#2"}, 7, 1},
 		{"from a mark that is written out", 8, []string{"--from", "mark:step#3"}, 6, 0},
 	} {
@@ -95,17 +94,17 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 
 func TestWhatIsLeftIsShownApart(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}, from: "step#1", to: "step"}
-	text := leaksText(t, markedFile(t, 8), o, aggregate.GrowthOptions{From: "step", FromNth: 1, To: "step"}, page.Layout{Width: 80})
-	qt.Check(t, qt.Equals(text, `96.0 KiB leaked in marked.jsonl, from "step#1" to "step" (8 intervals, 1.8 s), 8
-buffers by 1 stack
+	text := leaksText(t, markedFile(t, 8), o, leakRange{from: "step", fromNth: 1, to: "step"}, page.Layout{Width: 80})
+	qt.Check(t, qt.Equals(text, `96.0 KiB leaked from "step#1" to "step" (8 intervals, 1.8 s): 8 buffers from 1
+call site
 
       bytes buffers     oldest
    96.0 KiB       8      1.7 s  ttnn.add · model.py:31 Attention.forward
       grew in 8 of 8 intervals between marks, still growing
         run.py:7
 
-Left  2 buffers, 24.0 KiB
-  allocated between the marks and still there, but not growing to the last
+Live but stable  2 buffers, 24.0 KiB
+  allocated between the marks and still live, but not growing to the last
       bytes buffers     oldest
    24.0 KiB       2      1.6 s  ttnn.embedding · model.py:7 Tables.get
       grew in 2 of 8 intervals between marks, not after the 2nd

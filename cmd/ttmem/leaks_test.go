@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -70,46 +69,36 @@ func leakyFile(t *testing.T) string {
 }
 
 // leaksText is the page of a file.
-func leaksText(t *testing.T, file string, o leaksOptions, marks aggregate.GrowthOptions, layout page.Layout) string {
+func leaksText(t *testing.T, file string, o leaksOptions, between leakRange, layout page.Layout) string {
 	t.Helper()
-	growth := aggregate.NewGrowth(marks)
-	w, err := watchFile(file, growth.Apply, func() {})
+	o.source.file = file
+	w, marks, _, err := o.follow(between)
 	qt.Assert(t, qt.IsNil(err))
 	w.of = filepath.Base(w.of)
-	r, err := growth.Report()
-	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(marks.check()))
 	var out strings.Builder
-	qt.Assert(t, qt.IsNil(newLeakPage(r, w, &o, alloc.Filter{}, nil).write(&out, layout)))
+	qt.Assert(t, qt.IsNil(newLeakPage(marks, w, &o, alloc.Filter{}, nil).write(&out, layout)))
 	return out.String()
 }
 
 func TestLeaksPage(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}}
 	file := leakyFile(t)
-	without, err := os.ReadFile(file)
-	qt.Assert(t, qt.IsNil(err))
-	var kept []string
-	for _, line := range strings.SplitAfter(string(without), "\n") {
-		if !strings.Contains(line, `"kind":"mark"`) {
-			kept = append(kept, line)
-		}
-	}
-	qt.Assert(t, qt.IsNil(os.WriteFile(file, []byte(strings.Join(kept, "")), 0o600)))
-	text := leaksText(t, file, o, aggregate.GrowthOptions{}, page.Layout{Width: 80})
-	qt.Check(t, qt.Equals(text, `480.0 KiB leaked in leaky.jsonl, 20 buffers by 1 stack
+	text := leaksText(t, file, o, leakRange{}, page.Layout{Width: 80})
+	qt.Check(t, qt.Equals(text, `480.0 KiB leaked: 20 buffers from 1 call site
 
       bytes buffers     oldest
   480.0 KiB      20    0.071 s  ttnn.add · model.py:12 Attention.forward
       grew in 8 of 8 intervals, 20 times, never freed, still growing
         main.py:3 main
 
-Kept: program cache  10 buffers, 240.0 KiB
+Retained by the runtime: program cache  10 buffers, 240.0 KiB
   made together with a program, and there as long as it is cached:
   configuration, semaphores, global circular buffers
       bytes buffers     oldest
   240.0 KiB      10    0.070 s  ttnn.halo · model.py:14 forward
 
-Also there, and not growing: 10 buffers of 240.0 KiB by 1 stack.
+Live but stable: 10 buffers, 240.0 KiB, from 1 call site.
 `))
 	for _, line := range strings.Split(text, "\n") {
 		qt.Check(t, qt.IsTrue(page.Width(line) <= 80), qt.Commentf("%s", line))
@@ -118,18 +107,18 @@ Also there, and not growing: 10 buffers of 240.0 KiB by 1 stack.
 
 func TestLeaksBetweenNamedMarks(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}}
-	text := leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, page.Layout{Width: 80})
-	qt.Check(t, qt.StringContains(text, "240.0 KiB leaked in leaky.jsonl, from \"step 5\" to \"step 15\" (0.036 s), 10\nbuffers by 1 stack\n"))
+	text := leaksText(t, leakyFile(t), o, leakRange{from: "step 5", to: "step 15"}, page.Layout{Width: 80})
+	qt.Check(t, qt.StringContains(text, "240.0 KiB leaked from \"step 5\" to \"step 15\" (0.036 s): 10 buffers from 1 call\nsite\n"))
 	qt.Check(t, qt.StringContains(text, "grew between the two marks\n"))
-	qt.Check(t, qt.StringContains(text, "Kept: program cache  5 buffers"))
+	qt.Check(t, qt.StringContains(text, "Retained by the runtime: program cache  5 buffers"))
 }
 
 func TestLeaksBySomethingElse(t *testing.T) {
 	o := leaksOptions{dumpOptions: dumpOptions{by: "op"}}
-	text := leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, page.Layout{Width: 80})
-	qt.Check(t, qt.StringContains(text, "      bytes buffers  op\n  240.0 KiB      10  ttnn.add\n"))
+	text := leaksText(t, leakyFile(t), o, leakRange{}, page.Layout{Width: 80})
+	qt.Check(t, qt.StringContains(text, "      bytes buffers  op\n  480.0 KiB      20  ttnn.add\n"))
 	o.by = "process"
-	text = leaksText(t, leakyFile(t), o, aggregate.GrowthOptions{}, page.Layout{Width: 80})
+	text = leaksText(t, leakyFile(t), o, leakRange{}, page.Layout{Width: 80})
 	qt.Check(t, qt.StringContains(text, "PID 42 python main.py\n"))
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 )
@@ -16,7 +16,7 @@ import (
 const (
 	leakCountColumns = 8
 	leakAgeColumns   = 11
-	leakColumns      = sizeColumns + leakCountColumns + leakAgeColumns
+	leakColumns      = page.SizeColumns + leakCountColumns + leakAgeColumns
 	// leakIndent is how far what is below a leak is indented.
 	leakIndent = 6
 )
@@ -30,30 +30,28 @@ func (p *leakPage) writeText(out *bufio.Writer, layout page.Layout) {
 	default:
 		p.writeLeaks(out, layout, p.leaks)
 	}
-	if len(p.left) > 0 {
-		why := "allocated between the marks and still there, but not growing to the last"
-		if p.Earlier {
-			why = "allocated after the mark and still there, in place of others or not"
+	var rest []string
+	if len(p.steady) > 0 {
+		title := "Live but stable"
+		if !p.whole() {
+			title = "Replaced others"
 		}
-		p.writeSection(out, layout, "Left", why, p.left)
-		p.writeRows(out, layout, p.left, true)
+		sum := sumOf(p.steady)
+		rest = append(rest, fmt.Sprintf("%s: %s, %s, from %s.", title,
+			page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes), plural(sum.Stacks, "call site")))
 	}
-	if len(p.unclear) > 0 {
-		p.writeSection(out, layout, "Not clear", "grew to the end while next to nothing was freed: loading weights looks the same; marks tell", p.unclear)
-		p.writeRows(out, layout, p.merged(p.unclear), false)
+	if len(p.stable) > 0 {
+		p.writeSection(out, layout, "Live but stable", p.whyStable(), p.stable)
+		p.writeRows(out, layout, p.stable, true)
 	}
-	for _, group := range keptGroups(p.kept) {
-		p.writeSection(out, layout, "Kept: "+group[0].keeps.Name, group[0].keeps.Why, group)
+	for _, group := range retainedGroups(p.retained) {
+		p.writeSection(out, layout, "Retained by the runtime: "+group[0].By.Name, group[0].By.Why, group)
 		p.writeRows(out, layout, p.merged(group), false)
 	}
-	var rest []string
-	if p.steadyStacks > 0 {
-		rest = append(rest, fmt.Sprintf("Also there, and not growing: %s of %s by %s.",
-			page.Count(p.steady.Count, "buffer"), page.Bytes(p.steady.Bytes), plural(p.steadyStacks, "stack")))
-	}
 	if p.o.suppress != "" {
-		rest = append(rest, fmt.Sprintf("Suppressed by %[2]s: %[1]s, %[3]s of %[4]s.", plural(p.suppressedStacks, "stack"), p.o.suppress,
-			page.Count(p.suppressed.Count, "buffer"), page.Bytes(p.suppressed.Bytes)))
+		sum := sumOf(p.suppressed)
+		rest = append(rest, fmt.Sprintf("Suppressed by %s: %s, %s, from %s.", p.o.suppress,
+			page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes), plural(sum.Stacks, "call site")))
 	}
 	if len(rest) > 0 {
 		fmt.Fprintln(out)
@@ -61,6 +59,14 @@ func (p *leakPage) writeText(out *bufio.Writer, layout page.Layout) {
 	for _, text := range rest {
 		p.writeWrapped(out, layout, 0, page.Dim, text)
 	}
+}
+
+// whyStable says why what survived between marks is no leak.
+func (p *leakPage) whyStable() string {
+	if p.earlier {
+		return "allocated after the mark and still live; it may have replaced other buffers"
+	}
+	return "allocated between the marks and still live, but not growing to the last"
 }
 
 // writeWrapped writes a text in lines that are not too long to read, whatever takes them.
@@ -74,39 +80,33 @@ func plural(n int, noun string) string { return page.Count(uint64(n), noun) }
 
 // headline says what was found, and between what.
 func (p *leakPage) headline() string {
-	where := page.Clean(p.w.in())
-	if len(p.Marks) > 0 {
-		from, to := p.markText(p.From, p.o.from, "the beginning"), p.markText(p.To, p.o.to, "the end")
+	var where string
+	if len(p.marks) > 0 {
+		from, to := p.markText(p.marks[0], p.from, p.fromNth, "the beginning"), p.markText(p.marks[len(p.marks)-1], p.to, p.toNth, "the end")
 		if from == to {
 			from, to = "the first "+from, "the last"
 		}
-		where += fmt.Sprintf(", from %s to %s", from, to)
-		if n := len(p.Marks) - 1; n > 1 {
-			where += fmt.Sprintf(" (%d intervals, %s)", n, page.Seconds(p.To.TimeNs-p.From.TimeNs))
-		} else {
-			where += fmt.Sprintf(" (%s)", page.Seconds(p.To.TimeNs-p.From.TimeNs))
+		span := page.Seconds(p.marks[len(p.marks)-1].TimeNs - p.marks[0].TimeNs)
+		if n := len(p.marks) - 1; n > 1 {
+			span = fmt.Sprintf("%d intervals, %s", n, span)
 		}
+		where = fmt.Sprintf(" from %s to %s (%s)", from, to, span)
 	}
 	if p.o.watchedNs > 0 {
 		where += ", watched for " + page.Seconds(p.o.watchedNs)
 	}
 	sum := p.leaked()
 	switch {
-	case sum.Count == 0 && p.judged && p.Allocated < leastAllocated:
-		return "Too little to tell " + where + ": " + allocatedText(p.Allocated)
-	case sum.Count == 0 && p.Earlier && p.o.watchedNs > 0:
-		return "No leaks " + where + ": nothing grew meanwhile."
-	case sum.Count == 0 && (p.judged || len(p.left) > 0):
-		return "No leaks " + where + ": nothing grew to the end."
-	case sum.Count == 0:
-		return "No leaks " + where + ": nothing is left."
+	case sum.Count > 0:
+		return fmt.Sprintf("%s leaked%s: %s from %s", page.Bytes(sum.Bytes), where,
+			page.Count(sum.Count, "buffer"), plural(sum.Stacks, "call site"))
+	case p.byRun() && p.allocated < analyze.LeastSurvivors:
+		return "Not enough allocations to judge" + where + ": " + allocatedText(p.allocated)
+	case p.byRun() || len(p.stable)+len(p.steady) > 0:
+		return "No leaks" + where + ": nothing grew to the end."
 	}
-	return fmt.Sprintf("%s leaked %s, %s by %s", page.Bytes(sum.Bytes), where,
-		page.Count(sum.Count, "buffer"), plural(len(p.leaks), "stack"))
+	return "No leaks" + where + ": nothing survived."
 }
-
-// leastAllocated is how many buffers are allocated by what could leak.
-const leastAllocated = 5
 
 func allocatedText(n uint64) string {
 	switch n {
@@ -119,12 +119,14 @@ func allocatedText(n uint64) string {
 }
 
 // markText names a mark, with the number of those of its name where it was asked for.
-func (p *leakPage) markText(m aggregate.GrowthMark, asked, none string) string {
-	if m.Name == "" || p.o.interval > 0 {
+func (p *leakPage) markText(m leakMark, asked string, nth int, none string) string {
+	switch {
+	case m.Name == "":
 		return none
+	case asked == "":
+		return fmt.Sprintf("%q", m.Name)
 	}
-	_, nth := markNth(asked)
-	return fmt.Sprintf("%q", aggregate.MarkText(m.Name, nth))
+	return fmt.Sprintf("%q", markText(m.Name, nth))
 }
 
 // writeSection writes the head of a list of what is no leak: a title, and why.
@@ -148,7 +150,7 @@ func (p *leakPage) merged(list []leak) (rows []leak) {
 		}
 		rows[i].Count += l.Count
 		rows[i].Bytes += l.Bytes
-		rows[i].OldestNs = max(rows[i].OldestNs, l.OldestNs)
+		rows[i].AgeNs = max(rows[i].AgeNs, l.AgeNs)
 	}
 	slices.SortStableFunc(rows, func(a, b leak) int { return cmp.Compare(b.Bytes, a.Bytes) })
 	return rows
@@ -160,7 +162,7 @@ func (p *leakPage) writeLeaks(out *bufio.Writer, layout page.Layout, list []leak
 	p.writeRows(out, layout, list, true)
 }
 
-// keptRows is how many rows of what is kept are listed.
+// keptRows is how many rows of what is retained are listed.
 const keptRows = 5
 
 func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak, whole bool) {
@@ -168,7 +170,7 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak,
 	if !whole && (limit == 0 || limit > keptRows) {
 		limit = keptRows
 	}
-	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", sizeColumns)+page.Right("buffers", leakCountColumns)+page.Right("oldest", leakAgeColumns)))
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", page.SizeColumns)+page.Right("buffers", leakCountColumns)+page.Right("oldest", leakAgeColumns)))
 	for i := range list {
 		if limit > 0 && i == limit {
 			more := fmt.Sprintf("and %s more", page.Grouped(len(list)-i))
@@ -179,7 +181,7 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak,
 			break
 		}
 		l := &list[i]
-		line := page.Right(page.Bytes(l.Bytes), sizeColumns) + page.Right(fmt.Sprint(l.Count), leakCountColumns) + page.Right(page.Seconds(l.OldestNs), leakAgeColumns) + "  "
+		line := page.Right(page.Bytes(l.Bytes), page.SizeColumns) + page.Right(fmt.Sprint(l.Count), leakCountColumns) + page.Right(page.Seconds(l.AgeNs), leakAgeColumns) + "  "
 		title := p.title(l, layout.Pick(" · ", " - ")) + p.place(l)
 		if layout.Width > 0 && page.Width(line)+page.Width(title) > layout.Width {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
@@ -191,11 +193,11 @@ func (p *leakPage) writeRows(out *bufio.Writer, layout page.Layout, list []leak,
 			continue
 		}
 		st := page.NoStyle
-		if l.growing {
+		if l.Class == analyze.Leaked {
 			st = page.Yellow
 		}
 		p.writeWrapped(out, layout, leakIndent, st, p.verdict(l))
-		for _, call := range page.Callers(l.Grown.Stack.Frames()) {
+		for _, call := range page.Callers(l.Verdict.Stack.Frames()) {
 			layout.Write(out, leakIndent+2, page.Dim, call)
 		}
 	}
@@ -218,24 +220,25 @@ func (p *leakPage) place(l *leak) (text string) {
 func (p *leakPage) writeGroups(out *bufio.Writer, layout page.Layout) {
 	groups := p.groups()
 	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", sizeColumns)+page.Right("buffers", leakCountColumns)+"  "+p.o.by))
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", page.SizeColumns)+page.Right("buffers", leakCountColumns)+"  "+p.o.by))
 	for i, g := range groups {
 		if p.o.n > 0 && i == p.o.n {
 			fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(groups)-i))))
 			break
 		}
-		layout.Beside(out, page.Right(page.Bytes(g.Bytes), sizeColumns)+page.Right(fmt.Sprint(g.Count), leakCountColumns)+"  ", page.NoStyle, layout.Separated(g.Key))
+		layout.Beside(out, page.Right(page.Bytes(g.Bytes), page.SizeColumns)+page.Right(fmt.Sprint(g.Count), leakCountColumns)+"  ", page.NoStyle, layout.Separated(g.Key))
 	}
 }
 
-// keptGroups are what is kept, by what keeps it; the most bytes first within each.
-func keptGroups(kept []leak) (groups [][]leak) {
+// retainedGroups are what is retained, by what retains it; the most bytes first within
+// each.
+func retainedGroups(retained []leak) (groups [][]leak) {
 	index := make(map[*name.Retained]int)
-	for _, l := range kept {
-		i, ok := index[l.keeps]
+	for _, l := range retained {
+		i, ok := index[l.By]
 		if !ok {
 			i = len(groups)
-			index[l.keeps] = i
+			index[l.By] = i
 			groups = append(groups, nil)
 		}
 		groups[i] = append(groups[i], l)

@@ -15,6 +15,7 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/eventlog"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -33,15 +34,6 @@ type logOptions struct {
 	n            int
 	stacks, json bool
 }
-
-// logKinds are the kinds of events that can be listed.
-var logKinds = []event.Kind{
-	event.Alloc, event.Free, event.AllocFailed, event.CBAlloc, event.CBFree, event.KernelLoad, event.KernelUnload,
-	event.DeviceOpen, event.DeviceClose, event.ProcessStart, event.ProcessExit, event.Lost, event.Mark,
-}
-
-// logRegions are the regions that events are of.
-var logRegions = append(slices.Clone(alloc.Regions), event.Kernel)
 
 func newLog() *cobra.Command {
 	var o logOptions
@@ -67,13 +59,13 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	f.StringSliceVar(&o.addresses, "address", nil, "only `ADDRESS` in the banks, such as 0x1c40 (may be repeated)")
 	f.StringSliceVar(&o.buffers, "buffer", nil, "only the buffer `ID`, or the Buffer object at 0x... (may be repeated)")
 	f.StringSliceVar(&o.kinds, "kind", nil, "only events of `KIND`, or with this note (may be repeated): "+
-		strings.Join(slices.Concat(kindNames(), noteNames), ", "))
+		strings.Join(slices.Concat(eventlog.KindNames(), eventlog.NoteNames), ", "))
 	for _, flag := range []string{"address", "buffer"} {
 		_ = c.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
-	flags.Complete(c, "kind", slices.Concat(kindNames(), noteNames))
+	flags.Complete(c, "kind", slices.Concat(eventlog.KindNames(), eventlog.NoteNames))
 	flags.Chips(c, &o.devices)
-	flags.Regions(c, &o.regions, alloc.RegionNames(logRegions))
+	flags.Regions(c, &o.regions, alloc.RegionNames(eventlog.Regions))
 	flags.Grep(c, &o.grep)
 	flags.From(c, &o.from, "begin")
 	flags.To(c, &o.to, "", "end")
@@ -83,47 +75,40 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	return c
 }
 
-func kindNames() (names []string) {
-	for _, k := range logKinds {
-		names = append(names, k.String())
-	}
-	return names
-}
-
 // check finds what is wrong with the flags before anything is read.
-func (o *logOptions) check() (*logFilter, error) {
-	f := &logFilter{devices: o.devices}
+func (o *logOptions) check() (*eventlog.Filter, error) {
+	f := &eventlog.Filter{Devices: o.devices}
 	for _, text := range o.buffers {
 		id, err := strconv.ParseUint(text, 10, 64)
 		if err == nil {
-			f.buffers = append(f.buffers, id)
+			f.Buffers = append(f.Buffers, id)
 			continue
 		}
 		object, err := strconv.ParseUint(text, 0, 64)
 		if err != nil {
 			return nil, fmt.Errorf("--buffer %s: give an id such as 1234, or the address of a Buffer object such as 0x7f00dead1000", text)
 		}
-		f.objects = append(f.objects, object)
+		f.Objects = append(f.Objects, object)
 	}
 	var err error
-	if f.addresses, err = parseAddresses("address", o.addresses); err != nil {
+	if f.Addresses, err = parseAddresses("address", o.addresses); err != nil {
 		return nil, err
 	}
 	for _, name := range o.regions {
-		i := slices.IndexFunc(logRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
+		i := slices.IndexFunc(eventlog.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(alloc.RegionNames(logRegions), ", "))
+			return nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(alloc.RegionNames(eventlog.Regions), ", "))
 		}
-		f.regions = append(f.regions, logRegions[i])
+		f.Regions = append(f.Regions, eventlog.Regions[i])
 	}
 	for _, name := range o.kinds {
 		name = strings.ToLower(name)
-		if i := slices.Index(kindNames(), name); i >= 0 {
-			f.kinds = append(f.kinds, logKinds[i])
-		} else if slices.Contains(noteNames, name) {
-			f.notes = append(f.notes, name)
+		if i := slices.Index(eventlog.KindNames(), name); i >= 0 {
+			f.Kinds = append(f.Kinds, eventlog.Kinds[i])
+		} else if slices.Contains(eventlog.NoteNames, name) {
+			f.Notes = append(f.Notes, name)
 		} else {
-			return nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(kindNames(), ", "), strings.Join(noteNames, ", "))
+			return nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(eventlog.KindNames(), ", "), strings.Join(eventlog.NoteNames, ", "))
 		}
 	}
 	switch {
@@ -132,7 +117,7 @@ func (o *logOptions) check() (*logFilter, error) {
 	case o.json && o.stacks:
 		return nil, errors.New("--json has the call stacks: leave out --stacks")
 	}
-	f.grep, err = flags.CompileGrep(o.grep)
+	f.Grep, err = flags.CompileGrep(o.grep)
 	return f, err
 }
 
@@ -157,7 +142,7 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	if filter.since, filter.until, err = o.span(); err != nil {
+	if filter.Since, filter.Until, err = o.span(); err != nil {
 		return err
 	}
 	rules, err := flags.ReadRules(o.rules)
@@ -166,10 +151,9 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	}
 	layout := term.LayoutFor(os.Stdout)
 	out := output.NewLines(os.Stdout, layout.Width > 0 && o.source.file != "")
-	l := newEventLog(o, filter, rules, layout, out)
-	l.from = monotonicNow()
-	w, err := l.watch(&o.source)
-	l.end()
+	l := eventlog.New(o.listed(), filter, rules, layout, out.Write)
+	w, err := o.watch(l)
+	l.End()
 	if err := errors.Join(out.Close(), err); err != nil {
 		return output.FirstError(err)
 	}
@@ -179,50 +163,57 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	for _, note := range w.notes {
 		term.Warn(note)
 	}
-	if l.listed == 0 {
+	if l.Listed == 0 {
 		if err := o.source.missing(); err != nil {
 			return err
 		}
 	}
-	l.summary(w)
+	summarize(l, w)
 	return w.status()
 }
 
-// laterEvents is how long after a time, in ns, events of before that may still come. The
-// tracer holds events back for 10 ms to put them in order; one whose thread was stopped
-// while it told of it comes later.
+// listed is how events are listed.
+func (o *logOptions) listed() eventlog.Options {
+	list := eventlog.Options{Stacks: o.stacks, JSON: o.json, Limit: o.n}
+	if o.source.file == "" && len(o.source.command) == 0 {
+		list.LiveNs = monotonicNow()
+	}
+	return list
+}
+
+// laterEvents is how much later than its successors, in ns, an event may come. The tracer
+// delays events by 10 ms to order them; one of a thread that was stopped comes later.
 const laterEvents = 1e9
 
-// watch handles events up to the end, or up to where nothing more is asked for: a file is
-// not read on after the moment of --to.
-func (l *eventLog) watch(o *sourceOptions) (*watched, error) {
-	if o.file == "" || l.filter.until == 0 {
-		return o.watch(l.handle, func() {})
+// watch lists events up to the end. A file is not read further than --to.
+func (o *logOptions) watch(l *eventlog.Log) (*watched, error) {
+	if o.source.file == "" || l.Filter.Until == 0 {
+		return o.source.watch(l.Handle, func() {})
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	o.ctx = ctx
-	w, err := o.watch(func(e *event.Event) {
-		if l.handle(e); l.last-l.begin > l.filter.until+laterEvents {
+	o.source.ctx = ctx
+	w, err := o.source.watch(func(e *event.Event) {
+		if l.Handle(e); l.Last-l.Begin > l.Filter.Until+laterEvents {
 			stop()
 		}
 	}, func() {})
 	if errors.Is(err, term.ErrInterrupted) && ctx.Err() != nil {
-		return &watched{of: o.file}, nil
+		return &watched{of: o.source.file}, nil
 	}
 	return w, err
 }
 
-// summary says what a reader of the list cannot see in it.
-func (l *eventLog) summary(w *watched) {
+// summarize warns of what the list does not show.
+func summarize(l *eventlog.Log, w *watched) {
 	switch {
-	case l.listed > 0:
-	case l.seen == 0:
+	case l.Listed > 0:
+	case l.Seen == 0:
 		term.Warn("nothing happened " + w.in())
 	default:
-		term.Warn(fmt.Sprintf("none of the %s of %s is what the flags ask for%s", page.Count(l.seen, "event"), w.of, l.filter.hint(l)))
+		term.Warn(fmt.Sprintf("none of the %s in %s matches%s", page.Count(l.Seen, "event"), w.of, l.Hint()))
 	}
-	if n := l.history.Snapshot().LostEvents(); n > 0 {
+	if n := l.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", page.Count(n, "event")))
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/eventlog"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
@@ -84,21 +85,21 @@ func oddEvents() []event.Event {
 }
 
 // logOf is what a log of a file prints.
-func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string, *eventLog) {
+func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string, *eventlog.Log) {
 	t.Helper()
 	o.source.file = path
 	filter, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
-	filter.since, filter.until, err = o.span()
+	filter.Since, filter.Until, err = o.span()
 	qt.Assert(t, qt.IsNil(err))
 	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	out := output.NewLines(f, false)
-	l := newEventLog(&o, filter, nil, layout, out)
-	_, err = l.watch(&o.source)
+	l := eventlog.New(o.listed(), filter, nil, layout, out.Write)
+	_, err = o.watch(l)
 	qt.Assert(t, qt.IsNil(err))
-	l.end()
+	l.End()
 	qt.Assert(t, qt.IsNil(out.Close()))
 	text, err := os.ReadFile(f.Name())
 	qt.Assert(t, qt.IsNil(err))
@@ -154,10 +155,10 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 		"process":              {logOptions{source: sourceOptions{pids: []int{4300}}, regions: []string{"DRAM"}}, "alloc1"},
 		"from":                 {logOptions{from: "1.7s"}, "cb_free free6 free2 kernel_unload process_exit"},
 		"to":                   {logOptions{to: "200ms"}, "process_start device_open alloc3"},
-		"double free":          {logOptions{kinds: []string{noteDoubleFree}}, "free1"},
-		"unseen":               {logOptions{kinds: []string{noteUnseen}}, "free99"},
-		"overlap and replaced": {logOptions{kinds: []string{noteOverlap, noteReplaced}}, "alloc1 alloc2"},
-		"reuse":                {logOptions{kinds: []string{noteReuse}}, "alloc2"},
+		"double free":          {logOptions{kinds: []string{eventlog.NoteDoubleFree}}, "free1"},
+		"unseen":               {logOptions{kinds: []string{eventlog.NoteUnseen}}, "free99"},
+		"overlap and replaced": {logOptions{kinds: []string{eventlog.NoteOverlap, eventlog.NoteReplaced}}, "alloc1 alloc2"},
+		"reuse":                {logOptions{kinds: []string{eventlog.NoteReuse}}, "alloc2"},
 		"the last":             {logOptions{n: 2, kinds: []string{"alloc"}}, "alloc6 alloc2"},
 		"more than there are":  {logOptions{n: 50, kinds: []string{"mark"}}, "mark"},
 	} {
@@ -202,15 +203,15 @@ func TestALineOfTheLogIsAnEvent(t *testing.T) {
 		}
 		n++
 	}
-	qt.Check(t, qt.Equals(n, l.listed))
+	qt.Check(t, qt.Equals(n, l.Listed))
 	var note struct {
-		Kind string      `json:"kind"`
-		Note logNoteJSON `json:"note"`
+		Kind string        `json:"kind"`
+		Note eventlog.Note `json:"note"`
 	}
 	for line := range strings.Lines(text) {
-		note.Note = logNoteJSON{}
+		note.Note = eventlog.Note{}
 		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &note)))
-		if len(note.Note.Kinds) > 0 && note.Note.Kinds[0] == noteReuse {
+		if len(note.Note.Kinds) > 0 && note.Note.Kinds[0] == eventlog.NoteReuse {
 			break
 		}
 	}
@@ -268,7 +269,7 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			text, l := logOf(t, path, c.options, page.Layout{})
 			qt.Check(t, qt.Equals(text, ""))
-			qt.Check(t, qt.StringContains(l.filter.hint(l), c.says))
+			qt.Check(t, qt.StringContains(l.Hint(), c.says))
 		})
 	}
 }
@@ -280,10 +281,9 @@ func TestALiveLogBeginsWithTheLast(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	defer f.Close()
 	out := output.NewLines(f, false)
-	l := newEventLog(&logOptions{n: 1}, &logFilter{}, nil, page.Layout{}, out)
-	l.from = 100
+	l := eventlog.New(eventlog.Options{Limit: 1, LiveNs: 100}, &eventlog.Filter{}, nil, page.Layout{}, out.Write)
 	for i, time := range []uint64{50, 60, 100, 110} {
-		l.handle(&event.Event{Kind: event.Mark, TimeNs: time, Cause: []string{"a", "b", "c", "d"}[i]})
+		l.Handle(&event.Event{Kind: event.Mark, TimeNs: time, Cause: []string{"a", "b", "c", "d"}[i]})
 	}
 	qt.Assert(t, qt.IsNil(out.Close()))
 	text, err := os.ReadFile(f.Name())

@@ -36,8 +36,8 @@ func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 
 	// the damage behind is met by who reads on, and by nobody else
 	for until, damaged := range map[uint64]bool{uint64(time.Second): false, 0: true} {
-		l.filter.until = until
-		w, err := l.watch(&sourceOptions{file: path})
+		l.Filter.Until = until
+		w, err := (&logOptions{source: sourceOptions{file: path}}).watch(l)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.Equals(w.failed, damaged), qt.Commentf("until %d", until))
 	}

@@ -16,6 +16,7 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/memmap"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -31,9 +32,6 @@ type mapOptions struct {
 	svg     string
 	json    bool
 }
-
-// mappedRegions are the regions that have banks, in the order in which they are shown.
-var mappedRegions = []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace}
 
 func newMap() *cobra.Command {
 	var o mapOptions
@@ -56,7 +54,7 @@ docs/map.md explains the picture.`,
 	o.source.register(c)
 	flags.At(c, &o.at, "end")
 	flags.Chips(c, &o.devices)
-	flags.Regions(c, &o.regions, alloc.RegionNames(mappedRegions))
+	flags.Regions(c, &o.regions, alloc.RegionNames(memmap.Regions))
 	flags.Limit(c, &o.n, 12)
 	c.Flags().StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser (-: standard output)")
 	_ = c.MarkFlagFilename("svg", "svg")
@@ -74,11 +72,11 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	}
 	at.last = true
 	for _, name := range o.regions {
-		i := slices.IndexFunc(mappedRegions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
+		i := slices.IndexFunc(memmap.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
-			return at, nil, nil, fmt.Errorf("--region %s: choose %s; circular buffers are in the map of L1", name, strings.Join(alloc.RegionNames(mappedRegions), ", "))
+			return at, nil, nil, fmt.Errorf("--region %s: choose %s; circular buffers are in the map of L1", name, strings.Join(alloc.RegionNames(memmap.Regions), ", "))
 		}
-		regions = append(regions, mappedRegions[i])
+		regions = append(regions, memmap.Regions[i])
 	}
 	switch {
 	case o.n < 0:
@@ -109,85 +107,83 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 		}
 		defer svg.Discard()
 	}
-	p := &mapPage{names: &alloc.Namer{Rules: rules}, regions: regions, asked: o.devices, n: o.n}
-	if err := p.read(o, at); err != nil {
+	p := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: regions, Chips: o.devices, Limit: o.n}
+	failed, err := o.read(p, at)
+	if err != nil {
 		return err
 	}
-	if err := p.checkChips(); err != nil {
+	if err := o.checkChips(p); err != nil {
 		return err
 	}
 	switch layout := term.LayoutFor(os.Stdout); {
 	case o.json:
-		err = p.writeJSON(os.Stdout)
+		err = p.WriteJSON(os.Stdout)
 	case svg == nil:
-		err = p.writeText(os.Stdout, layout)
+		err = p.WriteText(os.Stdout, layout)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the map: %w", output.Pathless(err))
 	}
 	if svg != nil {
-		if err := svg.Finish(p.writeSVG(svg.W)); err != nil {
+		if err := svg.Finish(p.WriteSVG(svg.W)); err != nil {
 			return fmt.Errorf("--svg %s: %w", o.svg, output.FirstError(err))
 		}
 		if o.svg != "-" {
-			term.Warn(fmt.Sprintf("drew %s to %s", page.Count(uint64(len(p.maps)), "region"), o.svg))
+			term.Warn(fmt.Sprintf("drew %s to %s", page.Count(uint64(len(p.Maps)), "region"), o.svg))
 		}
 	}
-	for _, note := range p.notes {
+	for _, note := range p.Notes {
 		term.Warn(note)
 	}
-	if n := p.snap.LostEvents(); n > 0 {
+	if n := p.Snapshot.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("the map may lack buffers, or have too many: %s lost", page.Count(n, "event")))
 	}
-	if p.failed {
+	if failed {
 		return term.ExitStatus(1)
 	}
 	return nil
 }
 
-// read reads what is drawn.
-func (m *mapPage) read(o *mapOptions, at moment) error {
+// read adds what is drawn to a page; failed is true if not all could be read.
+func (o *mapOptions) read(m *memmap.Page, at moment) (failed bool, err error) {
 	if o.source.file == "" {
 		p, err := o.source.read()
 		if err != nil {
-			return err
+			return false, err
 		}
-		m.of, m.notes, m.others, m.failed, m.snap = p.of, p.notes, p.others, p.failed, p.Snapshot()
+		m.Of, m.Notes, m.Others, m.Snapshot = p.of, p.notes, p.others, p.Snapshot()
 		if o.json || o.svg != "" {
-			m.notes = page.WithOthers(m.notes, m.others)
+			m.Notes = page.WithOthers(m.Notes, m.Others)
 		}
-		m.add(p.State, p.nowNs, everyRegion)
-		return nil
+		m.Add(p.State, p.nowNs, everyRegion)
+		return p.failed, nil
 	}
 	only := func(handle func(*event.Event)) func(*event.Event) { return o.source.ofPIDs(handle) }
-	add := func(_ int, s *aggregate.State, wanted wantedFunc) { m.add(s, s.Snapshot().TimeNs, wanted) }
+	add := func(_ int, s *aggregate.State, wanted wantedFunc) { m.Add(s, s.Snapshot().TimeNs, wanted) }
 	var w *watched
 	var state *aggregate.State
-	var err error
 	if at.atEnd() {
-		w, state, err = visitEnd(o.source.file, only, func(*event.Event) {}, add)
+		w, state, err = visitEnd(o.source.file, only, nil, add)
 	} else {
-		w, state, err = visit(o.source.file, []moment{at}, only, func(*event.Event) {}, add)
+		w, state, err = visit(o.source.file, []moment{at}, only, nil, add)
 	}
 	if err != nil {
-		return cmp.Or(o.source.missing(), err)
+		return false, cmp.Or(o.source.missing(), err)
 	}
 	if checkAsked(o.source.pids, nil, pidsOf(state.Snapshot()), nil, "") != nil {
 		if err := o.source.missing(); err != nil {
-			return err
+			return false, err
 		}
 	}
-	m.of = at.of(o.source.file)
-	m.ended = at.atEnd()
-	m.notes, m.failed, m.snap = w.notes, w.failed, state.Snapshot()
-	return nil
+	m.Of, m.Ended, m.Notes, m.Snapshot = at.of(o.source.file), at.atEnd(), w.notes, state.Snapshot()
+	return w.failed, nil
 }
 
-// checkChips makes sure that the chips that are asked for are there.
-func (m *mapPage) checkChips() error {
-	var have []int
-	for i := range m.snap.Devices {
-		have = append(have, m.snap.Devices[i].ID)
+// checkChips is an error if a selected chip does not exist.
+func (o *mapOptions) checkChips(m *memmap.Page) error {
+	var chips []int
+	for i := range m.Snapshot.Devices {
+		chips = append(chips, m.Snapshot.Devices[i].ID)
 	}
-	return checkAsked(nil, m.asked, nil, have, m.of)
+	return checkAsked(nil, o.devices, nil, chips, m.Of)
 }

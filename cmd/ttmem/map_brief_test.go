@@ -25,7 +25,7 @@ func TestManyChipsAreToldOfBriefly(t *testing.T) {
 	text := func(o mapOptions, layout page.Layout) string {
 		var b strings.Builder
 		o.at = "end"
-		qt.Assert(t, qt.IsNil(mapOf(t, path, o).writeText(&b, layout)))
+		qt.Assert(t, qt.IsNil(mapOf(t, path, o).WriteText(&b, layout)))
 		return b.String()
 	}
 	drawn := text(mapOptions{n: 12}, page.Layout{})

@@ -15,6 +15,7 @@ import (
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/memmap"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
@@ -54,7 +55,7 @@ func holedEvents() []event.Event {
 }
 
 // mapOf is the page of a file.
-func mapOf(t *testing.T, path string, o mapOptions) *mapPage {
+func mapOf(t *testing.T, path string, o mapOptions) *memmap.Page {
 	t.Helper()
 	c := newMap()
 	if o.at == "" {
@@ -62,10 +63,11 @@ func mapOf(t *testing.T, path string, o mapOptions) *mapPage {
 	}
 	at, regions, rules, err := o.check(c, []string{path})
 	qt.Assert(t, qt.IsNil(err))
-	m := &mapPage{names: &alloc.Namer{Rules: rules}, regions: regions, asked: o.devices, n: o.n}
-	qt.Assert(t, qt.IsNil(m.read(&o, at)))
-	qt.Assert(t, qt.IsNil(m.checkChips()))
-	m.of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.of, "$1")
+	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: regions, Chips: o.devices, Limit: o.n}
+	_, err = o.read(m, at)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.IsNil(o.checkChips(m)))
+	m.Of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.Of, "$1")
 	return m
 }
 
@@ -95,7 +97,7 @@ func TestTheMap(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var b strings.Builder
-			qt.Assert(t, qt.IsNil(mapOf(t, test.path, test.options).writeText(&b, test.layout)))
+			qt.Assert(t, qt.IsNil(mapOf(t, test.path, test.options).WriteText(&b, test.layout)))
 			pagetest.Golden(t, test.name+".golden", b.String())
 			if test.layout.Width > 0 {
 				for line := range strings.Lines(pagetest.Colors.ReplaceAllString(b.String(), "")) {
@@ -109,8 +111,8 @@ func TestTheMap(t *testing.T) {
 func TestTheMapAsJSON(t *testing.T) {
 	path := writeEvents(t, "holed.jsonl", holedEvents())
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).writeJSON(&b)))
-	var doc mapDocument
+	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).WriteJSON(&b)))
+	var doc memmap.Document
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(b.String()), &doc)))
 	qt.Assert(t, qt.HasLen(doc.Regions, 2))
 	dram, l1 := doc.Regions[0], doc.Regions[1]
@@ -118,17 +120,22 @@ func TestTheMapAsJSON(t *testing.T) {
 	qt.Check(t, qt.Equals(dram.Region, "DRAM"))
 	qt.Check(t, qt.HasLen(dram.Blocks, 5))
 	// behind the second block, and behind the others
-	qt.Check(t, qt.DeepEquals(dram.Holes, []mapHole{{0x11800, 0xf800}, {0x31000, 0x10000}, {0x51000, 0x10000}, {0x71000, 0x90000}}))
+	qt.Check(t, qt.DeepEquals(dram.Holes, []memmap.Hole{
+		{Address: 0x11800, BytesPerBank: 0xf800}, {Address: 0x31000, BytesPerBank: 0x10000},
+		{Address: 0x51000, BytesPerBank: 0x10000}, {Address: 0x71000, BytesPerBank: 0x90000},
+	}))
 	qt.Check(t, qt.Equals(dram.Free.LargestFreeBytesPerBank, 0x90000))
 	qt.Check(t, qt.Equals(*dram.Fragmentation, 1-float64(0x90000)/float64(0xf800+2*0x10000+0x90000)))
 	qt.Check(t, qt.Equals(dram.Blocks[1].Name, "ttnn.empty · model.py:30 Model.load"))
-	qt.Check(t, qt.DeepEquals(l1.Statics, []mapStatic{{0x8000, 0xc00, 2, "CBs, DFBs of 2 programs · ttnn.matmul · model.py:40 Model.step"}}))
+	qt.Check(t, qt.DeepEquals(l1.Statics, []memmap.Static{{
+		Address: 0x8000, BytesPerCore: 0xc00, Programs: 2, Name: "CBs, DFBs of 2 programs · ttnn.matmul · model.py:40 Model.step",
+	}}))
 }
 
 func TestTheMapAsAPicture(t *testing.T) {
 	path := writeEvents(t, "holed.jsonl", holedEvents())
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).writeSVG(&b)))
+	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).WriteSVG(&b)))
 	titles := make(map[string]int)
 	rects, inTitle := 0, false
 	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
@@ -175,7 +182,7 @@ func TestAPictureOfManyBuffersStaysSmall(t *testing.T) {
 	}
 	r.mark("loaded")
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(mapOf(t, writeEvents(t, "many.jsonl", r.events), mapOptions{}).writeSVG(&b)))
+	qt.Assert(t, qt.IsNil(mapOf(t, writeEvents(t, "many.jsonl", r.events), mapOptions{}).WriteSVG(&b)))
 	if n := strings.Count(b.String(), "<rect"); n < 100 || n > 5000 {
 		t.Errorf("%d rectangles", n)
 	}

@@ -16,7 +16,6 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/cmd/ttmem/term"
-	"ttmem/tracer/event"
 )
 
 // oomOptions say which failures are shown, and how.
@@ -127,7 +126,7 @@ func (o *oomOptions) read() (*aggregate.Snapshot, *watched, error) {
 		return p.Snapshot(), &watched{of: placeIn(shownName(o.source.file)), notes: p.notes, failed: p.failed}, nil
 	}
 	s := aggregate.New()
-	w, err := o.source.watch(applying(s, func(*event.Event) {}), func() {})
+	w, err := o.source.watch(s.Apply, func() {})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -15,6 +15,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page/dump"
+	"ttmem/cmd/ttmem/page/memmap"
+	"ttmem/cmd/ttmem/page/peak"
 )
 
 // A shownPeak is what a command says of the peak of a region of a chip.
@@ -64,7 +67,7 @@ func jsonOf(t *testing.T, to any, args ...string) {
 // peaksOfPeak also gives the part that is buffers, and what circular buffers take.
 func peaksOfPeak(t *testing.T, file string) (all, buffers shownPeaks, statics map[int]uint64, beginNs uint64) {
 	t.Helper()
-	var d peakDocument
+	var d peak.Document
 	jsonOf(t, &d, "peak", "--json", file)
 	all, buffers, statics = make(shownPeaks), make(shownPeaks), make(map[int]uint64)
 	for _, p := range d.Peaks {
@@ -89,7 +92,7 @@ func peaksOfReport(t *testing.T, file string) shownPeaks {
 	peaks := make(shownPeaks)
 	for i := range snap.Devices {
 		d := &snap.Devices[i]
-		for _, region := range peakRegions {
+		for _, region := range peak.Regions {
 			r := d.Regions.Banked(region)
 			peak := shownPeak{r.PeakTimeNs, r.PeakBytes}
 			if region.String() == "L1" {
@@ -136,13 +139,13 @@ func inRegion(region string, perBank, banks uint64) uint64 {
 // of the core where they take most.
 func peaksOfDump(t *testing.T, file string) (buffers, perBank shownPeaks, statics map[int]uint64) {
 	t.Helper()
-	var d dumpList
+	var d dump.Document
 	jsonOf(t, &d, "dump", "--at", "peak", "--json", file)
 	buffers, perBank, statics = make(shownPeaks), make(shownPeaks), make(map[int]uint64)
 	for _, b := range d.Buffers {
 		for _, id := range b.Devices {
 			at := chipRegion{id, b.Region}
-			time := d.timeOf(at)
+			time := listedAt(&d, at)
 			if b.AgeNs != nil { // those from before the attach have none
 				qt.Check(t, qt.Equals(b.SinceNs+*b.AgeNs, time))
 			}
@@ -182,8 +185,8 @@ func peaksOfDump(t *testing.T, file string) (buffers, perBank shownPeaks, static
 	return buffers, perBank, statics
 }
 
-// timeOf is when a region of a chip is listed.
-func (d *dumpList) timeOf(at chipRegion) uint64 {
+// listedAt is when a region of a chip is listed.
+func listedAt(d *dump.Document, at chipRegion) uint64 {
 	for _, m := range d.Moments {
 		if slices.Contains(m.Devices, at.device) && slices.Contains(m.Regions, at.region) {
 			return m.TimeNs
@@ -195,7 +198,7 @@ func (d *dumpList) timeOf(at chipRegion) uint64 {
 // peaksOfMap are those of buffers, of one bank.
 func peaksOfMap(t *testing.T, file string) shownPeaks {
 	t.Helper()
-	var d mapDocument
+	var d memmap.Document
 	jsonOf(t, &d, "map", "--at", "peak", "--json", file)
 	peaks := make(shownPeaks)
 	for _, r := range d.Regions {

@@ -9,8 +9,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/tracer/event"
 )
@@ -109,14 +107,4 @@ func TestAPartOfARecordingNamesTheOneBefore(t *testing.T) {
 	qt.Check(t, qt.Equals(says(path+".1"), " goes on from m.ttmem.3, which has what was before"))
 	qt.Assert(t, qt.IsNil(os.Rename(path, path+".3")))
 	qt.Check(t, qt.Equals(says(path+".1"), " goes on from an older file, which is not beside it"))
-}
-
-func TestTheFirstRiseOfWhatRanAlreadyIsExplained(t *testing.T) {
-	found := buffered(200, 1, 512, heldAt, 0)
-	found.BeforeAttach = true
-	start := event.Event{TimeNs: 100, PID: found.PID, Kind: event.ProcessStart, AttachedLate: true}
-	p := pageOf(t, "stack", alloc.Filter{}, start, found)
-	text := p.text(page.Layout{Width: 200}, 10)
-	qt.Check(t, qt.StringContains(text, "ran already: its first rise is no allocation, but the reading of what it had from its memory: 1 buffer."))
-	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", alloc.Filter{}, start, buffered(200, 1, 512, heldAt, 0)).text(page.Layout{Width: 200}, 10), "ran already")))
 }

@@ -137,7 +137,7 @@ func serve(o serveOptions) (err error) {
 		term.Warn(fmt.Sprintf("telling systemd that it is ready: %v", err))
 	}
 
-	err = t.Run(ctx, func(e *event.Event) { s.apply(e) }, s.pause)
+	err = t.Run(ctx, s.take, s.pause)
 	_ = service.Notify("STOPPING=1") // which systemd takes as well if it is not told
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
 		err = cause
@@ -166,8 +166,8 @@ func withoutListen(err error) error {
 // served is what a service does with the events that it traces, besides answering.
 type served struct {
 	hub     *service.Hub
-	record  *serviceRecorder // nil: nothing is recorded
-	ends    map[int]*[event.NumRegions]uint64
+	state   *aggregate.State  // the hub's
+	record  *serviceRecorder  // nil: nothing is recorded
 	lost    map[string]uint64 // since it was last told
 	lostAt  time.Time
 	started time.Time
@@ -177,7 +177,7 @@ func newServed(o recordOptions) (*served, error) {
 	state := aggregate.New()
 	state.Begin(monotonicNow())
 	s := &served{
-		hub: service.NewHub(state), ends: make(map[int]*[event.NumRegions]uint64),
+		hub: service.NewHub(state), state: state,
 		lost: make(map[string]uint64), started: time.Now(),
 	}
 	var err error
@@ -185,38 +185,21 @@ func newServed(o recordOptions) (*served, error) {
 	return s, err
 }
 
-// apply takes an event.
-func (s *served) apply(e *event.Event) {
-	s.hub.Apply(e, s.take)
-	s.record.take(e)
-}
-
-// take takes an event, or one that another one implies.
+// take takes an event.
 func (s *served) take(e *event.Event) {
+	s.hub.Apply(e)
+	s.record.take(e)
 	switch e.Kind {
-	case event.ProcessStart:
-		term.Warn(metLine(e))
-	case event.Free:
-		s.hold(e)
-	case event.ProcessExit:
-		term.Warn(endLine(e, s.ends[e.PID]))
-		delete(s.ends, e.PID)
+	case event.ProcessStart, event.ProcessExit: // what starts may have been another program
+		if p := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
+			term.Warn(endLine(p))
+		}
+		if e.Kind == event.ProcessStart {
+			term.Warn(metLine(e))
+		}
 	case event.Lost:
 		s.lost[e.Cause] += e.Count
 	}
-}
-
-// hold counts what a process holds when it ends.
-func (s *served) hold(e *event.Event) {
-	if e.Reason != event.ReasonProcessExit {
-		return
-	}
-	held := s.ends[e.PID]
-	if held == nil {
-		held = new([event.NumRegions]uint64)
-		s.ends[e.PID] = held
-	}
-	held[e.Region] += e.BytesPerBank * uint64(e.Banks) * uint64(len(e.Devices))
 }
 
 // lostInterval is how often it is told what was lost, at most.
@@ -279,25 +262,25 @@ func metLine(e *event.Event) string {
 	return line
 }
 
-// endLine tells of a process that has ended, and of what it held until then on all
-// its chips; held is nil where that was nothing.
-func endLine(e *event.Event, held *[event.NumRegions]uint64) string {
-	line := fmt.Sprintf("PID %d ended", e.PID)
-	switch status := unix.WaitStatus(e.ExitStatus); {
-	case e.ExitStatus == event.UnknownStatus:
-	case status.Signaled():
-		line += " by " + unix.SignalName(status.Signal())
-	case status.Exited() && status.ExitStatus() != 0:
-		line += fmt.Sprintf(" with status %d", status.ExitStatus())
-	}
-	if held == nil {
-		return line + "; it held nothing"
+// endLine says that a process has ended, and what it held until then on all its chips.
+func endLine(p *aggregate.Process) string {
+	line := fmt.Sprintf("PID %d ended", p.PID)
+	if p.Exit.Status != nil {
+		switch status := unix.WaitStatus(*p.Exit.Status); {
+		case status.Signaled():
+			line += " by " + unix.SignalName(status.Signal())
+		case status.Exited() && status.ExitStatus() != 0:
+			line += fmt.Sprintf(" with status %d", status.ExitStatus())
+		}
 	}
 	var parts []string
-	for region, bytes := range held {
-		if bytes > 0 {
-			parts = append(parts, fmt.Sprintf("%s of %s", page.Bytes(bytes), event.Region(region)))
+	for i := range p.Left {
+		if l := &p.Left[i]; l.Reason == event.ReasonProcessExit.String() {
+			parts = append(parts, fmt.Sprintf("%s of %s", page.Bytes(l.AllocatedBytes), l.Region))
 		}
+	}
+	if parts == nil {
+		return line + "; it held nothing"
 	}
 	return line + "; it held " + strings.Join(parts, ", ")
 }

@@ -33,7 +33,7 @@ func TestServeRecordsAgainWhenThereIsSpace(t *testing.T) {
 	alloc := func(n int) {
 		for range n {
 			id++
-			s.apply(&event.Event{
+			s.take(&event.Event{
 				TimeNs: id, Kind: event.Alloc, PID: 1, BufferID: id * id, Address: id * id * id, Devices: []int{0}, BytesPerBank: 1 << 10, Banks: 12,
 			})
 		}

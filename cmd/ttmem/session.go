@@ -102,10 +102,12 @@ func traceSession(t *tracing, o sessionOptions) (*session, error) {
 // close removes what was begun and will not be finished.
 func (s *session) close() { s.export.Close() }
 
-// handle takes an event, after those that it implies.
+// handle takes an event, where events are written after those that it implies.
 func (s *session) handle(e *event.Event) {
-	for implied := s.state.Implied(e); implied.Next(); {
-		s.apply(implied.Event())
+	if s.events != nil {
+		for implied := s.state.Implied(e); implied.Next(); {
+			s.apply(implied.Event())
+		}
 	}
 	s.apply(e)
 	if s.record != nil {

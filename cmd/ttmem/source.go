@@ -179,7 +179,7 @@ func (o *sourceOptions) read() (p *present, err error) {
 // presentOfFile is the state at the end of a file.
 func presentOfFile(path string) (*present, error) {
 	p := &present{State: aggregate.New(), of: "at the end of " + shownName(path)}
-	w, err := watchEnd(path, applying(p.State, func(*event.Event) {}))
+	w, err := watchEnd(path, p.Apply)
 	if err != nil {
 		return nil, err
 	}

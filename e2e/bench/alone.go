@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// waitAlone waits until nobody else has a probe in the program. A probe lies in a
-// file of code: another tracer's is hit in all processes, also while it traces
-// another one, and what tracing adds would be taken for the program's own time.
+// waitAlone waits until no other tracer has a probe in the program. A probe lies in a code
+// file, so all processes hit it, even if its tracer traces another one. Its cost would
+// count as the program's own time.
 func (b *bench) waitAlone(p *program) error {
 	at, err := codeAddress(p.pid(), b.env.Library, b.alloc.FileOffset)
 	if err != nil {
@@ -38,7 +38,7 @@ func (b *bench) waitAlone(p *program) error {
 	}
 }
 
-// codeAddress is where a process has mapped the code at an offset of a file.
+// codeAddress returns where a process has mapped the code at an offset of a file.
 func codeAddress(pid int, file string, offset uint64) (uint64, error) {
 	file, err := filepath.EvalSymlinks(file)
 	if err != nil {

@@ -21,22 +21,20 @@ import (
 type attached struct {
 	cmd *exec.Cmd
 	out bytes.Buffer
-	// recording is the file of a `ttmem record`.
+	// recording is the file of `ttmem record`.
 	recording string
-	// exe is another ttmem than the one that is measured, and env what is added to its
-	// environment.
+	// exe is another build of ttmem, and env is added to its environment.
 	exe string
 	env []string
-	// took is from the start of the command until it said that it traces, and
-	// busy is the processor time of that.
+	// took is the time from the start of the command until it reports that it traces, and
+	// busy its CPU time until then.
 	took, busy time.Duration
 }
 
-// outcome is what a `ttmem attach` came to.
+// outcome is the result of a `ttmem attach`.
 type outcome struct {
 	lost map[string]uint64
-	// cpu is the processor time of the whole command, traced of what it did after it
-	// was attached.
+	// cpu is the CPU time of the whole command, traced the part after it was attached.
 	cpu, traced time.Duration
 }
 
@@ -78,7 +76,7 @@ func (b *bench) trace(a *attached, args ...string) (*attached, error) {
 	for lines.Scan() {
 		if strings.Contains(lines.Text(), "Ctrl-C") {
 			a.took, a.busy = time.Since(start), cpuTime(a.pid())
-			go io.Copy(os.Stderr, stderr) // warnings are not to be hidden
+			go io.Copy(os.Stderr, stderr) // show warnings
 			return a, nil
 		}
 		said = lines.Text()
@@ -88,7 +86,7 @@ func (b *bench) trace(a *attached, args ...string) (*attached, error) {
 
 func (a *attached) pid() int { return a.cmd.Process.Pid }
 
-// end ends it as Ctrl-C would.
+// end stops it like Ctrl-C.
 func (a *attached) end() (outcome, error) {
 	if err := a.cmd.Process.Signal(unix.SIGINT); err != nil {
 		return outcome{}, err
@@ -113,8 +111,8 @@ func (a *attached) end() (outcome, error) {
 	return outcome{report.Lost, cpu, cpu - a.busy}, nil
 }
 
-// cpuTime is the processor time that the threads of a process have had: the first
-// number of each one's schedstat, in ns. /proc/PID/stat has ticks of 10 ms.
+// cpuTime returns the CPU time of a process's threads: the first number of each one's
+// schedstat, in ns. /proc/PID/stat has ticks of 10 ms.
 func cpuTime(pid int) (sum time.Duration) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // fails only on a bad pattern
 	for _, file := range files {

@@ -13,7 +13,7 @@ import (
 
 const mb = 1e6
 
-// attaching measures how long it takes to attach, and the memory that it takes.
+// attaching measures how long it takes to attach, and the memory used.
 func (b *bench) attaching() error {
 	p, err := b.start("loop.py", "4")
 	if err != nil {
@@ -145,7 +145,7 @@ func (b *bench) printResident(a *attached, when string) error {
 	return nil
 }
 
-// mappedFiles counts the files of which a process maps code.
+// mappedFiles counts the files that a process maps as code.
 func mappedFiles(pid int) (int, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {

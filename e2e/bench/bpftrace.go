@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stackCount matches how bpftrace prints the count of a stack: "]: 3000".
+// stackCount matches the count of a stack in bpftrace's output: "]: 3000".
 var stackCount = regexp.MustCompile(`(?m)^\]: (\d+)$`)
 
-// bpftrace counts the allocations of a program by their stacks, as one would by
-// hand. It gets two frames a stack, because the library has no frame pointers.
+// bpftrace counts the allocations of a program by stack, as a user would by hand. It gets
+// two frames a stack, because the library has no frame pointers.
 func (b *bench) bpftrace(p *program, pairs int) (ended, error) {
 	script := fmt.Sprintf(`uprobe:%[1]s:%#[2]x { @[ustack] = count(); } uprobe:%[1]s:%#[3]x { } interval:ms:100 { printf("up\n"); }`,
 		b.env.Library, b.alloc.ProbeAddr, b.free.ProbeAddr)
@@ -46,7 +46,7 @@ func (b *bench) bpftrace(p *program, pairs int) (ended, error) {
 			return nil, fmt.Errorf("bpftrace: %s", strings.TrimSpace(problems.String()))
 		}
 	}
-	// the interval may be up before the probes are; the count tells at the end
+	// the interval may begin before the probes are placed; the count shows that at the end
 	time.Sleep(300 * time.Millisecond)
 	return func() (uint64, error) {
 		if err := cmd.Process.Signal(unix.SIGINT); err != nil {

@@ -9,8 +9,8 @@ import (
 	"ttmem/bpf"
 )
 
-// emptyProbes places two probes that do nothing where any tracer would have to: the
-// floor for all that is made of uprobes.
+// emptyProbes places two empty probes where any tracer needs probes: the lower bound for
+// tracers built on uprobes.
 func (b *bench) emptyProbes(p *program) (ended, error) {
 	return b.emptyOf(p, ebpf.AttachTraceUprobeMulti, func(exe *link.Executable, program *ebpf.Program, offsets []uint64, pid int) ([]link.Link, error) {
 		l, err := exe.UprobeMulti(nil, program, &link.UprobeMultiOptions{Addresses: offsets, PID: uint32(pid)})
@@ -18,7 +18,7 @@ func (b *bench) emptyProbes(p *program) (ended, error) {
 	})
 }
 
-// emptyPerfProbes places them as a perf event each, as on kernels without uprobe_multi.
+// emptyPerfProbes places them as one perf event each, as on kernels without uprobe_multi.
 func (b *bench) emptyPerfProbes(p *program) (ended, error) {
 	return b.emptyOf(p, ebpf.AttachNone, func(exe *link.Executable, program *ebpf.Program, offsets []uint64, pid int) (placed []link.Link, err error) {
 		for _, offset := range offsets {
@@ -38,7 +38,7 @@ func (b *bench) emptyOf(p *program, attach ebpf.AttachType, place func(*link.Exe
 		return nil, err
 	}
 	spec.Programs["on_empty"].AttachType = attach
-	// what the empty program does not use is not loaded
+	// maps that the empty program does not use are not loaded
 	var objs struct {
 		OnEmpty *ebpf.Program `ebpf:"on_empty"`
 	}

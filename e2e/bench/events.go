@@ -2,12 +2,12 @@ package main
 
 import "fmt"
 
-// frames is how deep the stacks of the tight loop are to be.
+// frames is the required depth of the stacks in the tight loop.
 const frames = 35
 
-// manyEvents has as many events with stacks as fast as a program can make them.
+// manyEvents traces events with stacks as fast as a program can produce them.
 func (b *bench) manyEvents() error {
-	// some calls more than the loop has of its own, for the depth
+	// a few more calls than the loop has, for the depth
 	loop, err := b.start("loop.py", "4")
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func (b *bench) manyEvents() error {
 	return b.flood(different, fmt.Sprintf("%d events, many different stacks", b.events))
 }
 
-// flood traces allocations, each with its stack and each with a free beside it.
+// flood traces allocations, each with its stack and followed by a free.
 func (b *bench) flood(p *program, name string) error {
 	seen, err := b.observe(p, b.pairs)
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"ttmem/tracer/kernel"
 )
 
-// fallback is a way to trace on a kernel that lacks something.
+// fallback is a way to trace on a kernel without some features.
 type fallback struct {
 	without string
-	// attach and end are how long it takes to attach and to end, in s, each time.
+	// attach and end are the times to attach and to end, in s.
 	attach, end []float64
 }
 
-// fallbacks measures what it costs where a kernel lacks what ttmem can do without.
+// fallbacks measures the cost of missing kernel features.
 func (b *bench) fallbacks() error {
 	p, err := b.start("loop.py", "4")
 	if err != nil {
@@ -71,7 +71,7 @@ func (b *bench) fallbacks() error {
 	return nil
 }
 
-// untraced is no way to trace.
+// untraced traces nothing.
 func untraced(*program) (ended, error) { return func() (uint64, error) { return 0, nil }, nil }
 
 // besideWay traces with the other build of ttmem.
@@ -81,7 +81,7 @@ func (b *bench) besideWay() *way {
 	}}
 }
 
-// checkBeside makes sure that the other build is there before anything is measured.
+// checkBeside checks that the other build exists before anything is measured.
 func (o *options) checkBeside() error {
 	if o.beside == "" {
 		return nil

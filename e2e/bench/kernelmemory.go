@@ -11,17 +11,17 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// mapMemory is the kernel's memory for a BPF map, with the maps inside it.
+// mapMemory is the kernel's memory for a BPF map, including inner maps.
 type mapMemory struct {
 	name  string
 	bytes uint64
 }
 
-// tableMaps are the maps of which unwind tables are made: rows, the rules that
-// they refer to, and the mappings of each process.
+// tableMaps are the maps with unwind tables: rows, the rules that they refer to, and the
+// mappings of each process.
 var tableMaps = []string{"chunks", "rules", "spaces"}
 
-// kernelMemory is what the maps of a process take: those of unwind tables and the
+// kernelMemory returns the memory of a process's maps: those with unwind tables and the
 // rest, largest first.
 func kernelMemory(pid int) (tables, rest []mapMemory, err error) {
 	infos, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
@@ -52,11 +52,11 @@ func kernelMemory(pid int) (tables, rest []mapMemory, err error) {
 	return tables, rest, nil
 }
 
-// mapID is the map that a file descriptor stands for, if it does for one.
+// mapID returns the map of a file descriptor, if it is one.
 func mapID(fdinfo string) (ebpf.MapID, bool) {
 	text, err := os.ReadFile(fdinfo)
 	if err != nil {
-		return 0, false // it is closed by now
+		return 0, false // it was closed meanwhile
 	}
 	for line := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(line, "map_id:"); ok {
@@ -80,13 +80,13 @@ func memoryOf(id ebpf.MapID) (mapMemory, error) {
 	}
 	bytes, ok := info.Memlock()
 	if !ok {
-		return mapMemory{}, errors.New("this kernel does not tell the memory of a map")
+		return mapMemory{}, errors.New("this kernel does not report the memory of a map")
 	}
 	all := mapMemory{info.Name, bytes}
 	if m.Type() != ebpf.ArrayOfMaps {
 		return all, nil
 	}
-	// what user space reads there are the ids of the maps inside
+	// for user space the values are the ids of the inner maps
 	var key, inner uint32
 	maps := m.Iterate()
 	for maps.Next(&key, &inner) {

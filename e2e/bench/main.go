@@ -1,11 +1,11 @@
-// Command bench measures what tracing costs the real ttnn, and what it costs ttmem:
-// everything is measured side by side in one run, and printed with its goal.
+// Command bench measures what tracing costs the real ttnn and ttmem itself. All measurements
+// are taken side by side in one run, and printed with their goals.
 //
 //	go run ./e2e/bench
 //	go run ./e2e/bench -parts loop,new -rounds 10
 //
-// A goal that is missed is printed so and is no failure: the exit status says
-// whether everything could be measured.
+// A missed goal is printed and is no failure: the exit status tells whether everything could
+// be measured.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// options say how much is measured.
+// options say how much to measure.
 type options struct {
 	parts      string
 	version    string
@@ -41,30 +41,30 @@ type options struct {
 	scaleLive, scaleEvents int
 }
 
-// bench is what the parts share.
+// bench is shared by all parts.
 type bench struct {
 	options
 	*report
 	env    *rig.Env
-	dir    string // for files that go away at the end
+	dir    string // for temporary files
 	module string // the sources
 	ttmem  string // the command, built from them
 	// where any tracer of buffers has to place its probes
 	alloc, free layout.Probe
 }
 
-// parts are what can be measured, in the order in which it is.
+// parts are the measurements, in order.
 var parts = []struct {
 	name, title string
 	measure     func(*bench) error
 }{
 	{"loop", "what tracing adds to a loop, where stacks repeat", (*bench).loop},
-	{"fallbacks", "what it costs where the kernel lacks something", (*bench).fallbacks},
+	{"fallbacks", "the cost of missing kernel features", (*bench).fallbacks},
 	{"new", "what tracing adds where every stack is new", (*bench).newStacks},
-	{"events", "many events in a tight loop", (*bench).manyEvents},
+	{"events", "events in a tight loop", (*bench).manyEvents},
 	{"cpu", "processor time from an event to its symbolized stack", (*bench).processorTime},
 	{"attach", "attaching to a running process", (*bench).attaching},
-	{"others", "what programs notice that do not use tt-metal", (*bench).others},
+	{"others", "the cost for programs that do not use tt-metal", (*bench).others},
 	{"scale", "a million live buffers, a hundred million events", (*bench).scale},
 }
 
@@ -97,7 +97,7 @@ func run(o options, names []string) error {
 	wanted := strings.Split(o.parts, ",")
 	for _, name := range wanted {
 		if !slices.Contains(names, name) {
-			return fmt.Errorf("-parts %s: no part %q; there are %s", o.parts, name, strings.Join(names, ", "))
+			return fmt.Errorf("-parts %s: no part %q; available: %s", o.parts, name, strings.Join(names, ", "))
 		}
 	}
 	if err := o.checkBeside(); err != nil {
@@ -148,8 +148,8 @@ func setup(o options) (_ *bench, err error) {
 	return b, nil
 }
 
-// findProbes finds where ttmem would place its probes on an allocation and on a
-// deallocation: the others that are measured get theirs there too.
+// findProbes locates ttmem's probes on an allocation and a deallocation, for the other
+// tracers.
 func (b *bench) findProbes() error {
 	elf, err := symbolize.Open(b.env.Library)
 	if err != nil {
@@ -164,8 +164,7 @@ func (b *bench) findProbes() error {
 	return nil
 }
 
-// moduleDir is the module's directory, which `go run` leaves as the working
-// directory or above it.
+// moduleDir is the module's directory: with `go run` the working directory or one above it.
 func moduleDir() (string, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {

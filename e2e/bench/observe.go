@@ -13,10 +13,10 @@ import (
 	"ttmem/tracer/event"
 )
 
-// observed is what the stacks of a round look like.
+// observed describes the stacks of a round.
 type observed struct {
 	allocs, stacks, different int
-	// frames of a stack, on average
+	// average frames of a stack
 	native, python float64
 	ends           []string
 }
@@ -26,7 +26,7 @@ func (o observed) String() string {
 		o.allocs, o.stacks, o.different, o.native, o.python, strings.Join(o.ends, "; "))
 }
 
-// observe traces a round through package tracer, to say what it is that is measured.
+// observe traces a round through package tracer, to describe what is measured.
 func (b *bench) observe(p *program, pairs int) (observed, error) {
 	t, err := tracer.New(tracer.Options{Processes: []int{p.pid()}, AllFrames: true,
 		Warn: func(text string) { b.printf("ttmem warns: %s\n", text) }})
@@ -67,7 +67,7 @@ func (b *bench) observe(p *program, pairs int) (observed, error) {
 	return o, nil
 }
 
-// countFrames looks at some of the stacks: naming the frames takes its time.
+// countFrames counts the frames of some of the stacks: naming them takes time.
 func (o *observed) countFrames(stacks map[uint64]*event.Stack) {
 	var looked, native, python float64
 	for _, s := range stacks {

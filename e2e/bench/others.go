@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// otherWork is what programs do that have nothing to do with tt-metal, with how often
-// it is done in a round: for some tenths of a second.
+// otherWork is work unrelated to tt-metal, with the number of repetitions in a round, for
+// some tenths of a second.
 var otherWork = []struct {
 	name, title string
 	turns       int
@@ -18,11 +18,11 @@ var otherWork = []struct {
 	{"compute", "arithmetic alone", 3000000},
 }
 
-// others measures what programs notice that do not use tt-metal while all processes of
-// the host are traced: the kernel tells ttmem of each process that ends, and of each
-// file that is mapped as code. Each round is played without ttmem, with it and without
-// it again: how far the two without it are apart is the noise. What ttmem itself takes
-// for it, on another processor, stands beside it.
+// others measures the cost for programs that do not use tt-metal while all processes of the
+// host are traced: the kernel reports each process that ends and each new code mapping to
+// ttmem. Each round runs without ttmem, with it and without it again: the difference of the
+// two without it is the noise. The CPU time of ttmem itself, on another processor, is
+// printed as well.
 func (b *bench) others() error {
 	b.printf("%-40s %10s %10s %10s %10s %12s\n", "processor time, median of the rounds", "µs without", "µs with", "ratio", "noise ±", "ttmem's µs")
 	for _, w := range otherWork {
@@ -73,7 +73,7 @@ func (b *bench) other(name, title string, turns int) error {
 		own = append(own, each(o.traced))
 	}
 	progress("")
-	// of two measurements of the same, half of the time one is within this of the other
+	// of two equal measurements, half of the time one is within this of the other
 	spread := median(noise)
 	ratio := median(ratios)
 	b.printf("%-40s %10.3f %10.3f %10.3f %10.3f %12.2f   %s\n", title, median(without), median(with), ratio, spread, median(own),
@@ -81,5 +81,5 @@ func (b *bench) other(name, title string, turns int) error {
 	return nil
 }
 
-// minNoise is what no run of a program can tell from nothing.
+// minNoise is the smallest difference that a run can show.
 const minNoise = 0.01

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// program is a running program of e2e/programs that allocates and frees in rounds,
-// when it is told to.
+// program is a running program of e2e/programs that allocates and frees in rounds, on
+// command.
 type program struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *bufio.Reader
 }
 
-// start starts a program, and plays a round so that what it does only once is done.
+// start starts a program, and runs a round to warm up.
 func (b *bench) start(name string, args ...string) (*program, error) {
 	cmd := b.env.Command(context.Background(), "n150",
 		append([]string{filepath.Join(b.module, "e2e", "programs", name), "0", strconv.Itoa(1 << 30)}, args...)...)
@@ -56,7 +56,7 @@ func (b *bench) start(name string, args ...string) (*program, error) {
 
 func (p *program) pid() int { return p.cmd.Process.Pid }
 
-// round has the program run one round and gives the time that it took.
+// round runs one round and returns its duration.
 func (p *program) round(pairs int) (time.Duration, error) {
 	if _, err := fmt.Fprintln(p.in, pairs); err != nil {
 		return 0, err
@@ -71,5 +71,5 @@ func (p *program) round(pairs int) (time.Duration, error) {
 
 func (p *program) stop() {
 	p.in.Close()
-	_ = p.cmd.Wait() // how it ends is not what is measured
+	_ = p.cmd.Wait() // its exit status does not matter
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// report prints figures, each with its goal.
+// report prints figures with their goals.
 type report struct {
 	w      io.Writer
 	missed []string
@@ -22,24 +22,24 @@ func (r *report) printf(format string, args ...any) { fmt.Fprintf(r.w, format, a
 
 func (r *report) title(text string) { r.printf("\n## %s\n\n", strings.ToUpper(text[:1])+text[1:]) }
 
-// atMost prints a figure that has a goal.
+// atMost prints a figure with an upper bound.
 func (r *report) atMost(name string, value float64, unit string, limit float64) {
 	r.printf("%-62s %10s   goal ≤ %-8s %s\n", name, quantity(value, unit), quantity(limit, unit),
 		r.verdict(name, value <= limit))
 }
 
-// atLeast prints a figure whose goal is a lower bound.
+// atLeast prints a figure with a lower bound.
 func (r *report) atLeast(name string, value float64, unit string, limit float64) {
 	r.printf("%-62s %10s   goal ≥ %-8s %s\n", name, quantity(value, unit), quantity(limit, unit),
 		r.verdict(name, value >= limit))
 }
 
-// figure prints a figure that has none.
+// figure prints a figure without a goal.
 func (r *report) figure(name string, value float64, unit string) {
 	r.printf("%-62s %10s\n", name, quantity(value, unit))
 }
 
-// verdict is what stands beside a goal; what is missed is listed at the end.
+// verdict returns the text beside a goal; missed goals are listed at the end.
 func (r *report) verdict(name string, ok bool) string {
 	if ok {
 		return "ok"
@@ -48,13 +48,13 @@ func (r *report) verdict(name string, ok bool) string {
 	return "MISSED"
 }
 
-// unmeasured says why a figure is not there.
+// unmeasured prints why a figure is missing.
 func (r *report) unmeasured(what string, err error) {
 	r.failed = append(r.failed, what)
 	r.printf("%s: not measured: %v\n", what, err)
 }
 
-// close prints what was missed; its error is what could not be measured.
+// close prints missed goals; its error names what could not be measured.
 func (r *report) close() error {
 	r.printf("\n")
 	if len(r.missed) == 0 {
@@ -71,12 +71,12 @@ func (r *report) close() error {
 	return nil
 }
 
-// progress shows on standard error what is being done.
+// progress shows the current step on standard error.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "\r%-76s\r", fmt.Sprintf(format, args...))
 }
 
-// quantity is a number with three significant digits, or all of a whole one.
+// quantity formats a number with three significant digits, or all digits of a whole one.
 func quantity(v float64, unit string) string {
 	text := fmt.Sprintf("%.0f", v)
 	if v != float64(int64(v)) && v < 100 {

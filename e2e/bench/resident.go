@@ -21,9 +21,8 @@ func resident(pid int, name string) (float64, error) {
 	return 0, fmt.Errorf("no %s in /proc/%d/status", name, pid)
 }
 
-// residentMaps is the part of a process's memory that is BPF maps, in bytes. A ring
-// buffer's data is mapped twice in a row, so that a record never wraps, and is
-// counted as often.
+// residentMaps returns the part of a process's memory that is BPF maps, in bytes. A ring
+// buffer's data is mapped twice in a row, so that a record never wraps, and counts twice.
 func residentMaps(pid int) (sum float64, err error) {
 	smaps, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
 	if err != nil {
@@ -31,7 +30,7 @@ func residentMaps(pid int) (sum float64, err error) {
 	}
 	inMap := false
 	for line := range strings.Lines(string(smaps)) {
-		if name, _, _ := strings.Cut(line, " "); !strings.HasSuffix(name, ":") { // the line of a mapping
+		if name, _, _ := strings.Cut(line, " "); !strings.HasSuffix(name, ":") { // the first line of a mapping
 			inMap = strings.Contains(line, "anon_inode:bpf-map")
 		} else if bytes, ok := kilobytes(line, "Rss"); ok && inMap {
 			sum += bytes
@@ -40,7 +39,7 @@ func residentMaps(pid int) (sum float64, err error) {
 	return sum, nil
 }
 
-// kilobytes reads a line such as "VmRSS:   1234 kB".
+// kilobytes parses a line such as "VmRSS:   1234 kB".
 func kilobytes(line, name string) (float64, bool) {
 	rest, ok := strings.CutPrefix(line, name+":")
 	var kb float64

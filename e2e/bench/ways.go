@@ -8,27 +8,26 @@ import (
 	"strconv"
 )
 
-// ended ends a way to trace, and says how many events it lost.
+// ended stops a way to trace, and returns how many events it lost.
 type ended func() (lost uint64, err error)
 
 // way is one way to trace a program.
 type way struct {
 	name  string
 	begin func(*program) (ended, error)
-	// limit is how often what two empty uprobes add it may add; 0: no goal.
+	// limit bounds the added cost, in multiples of that of two empty uprobes; 0: no goal.
 	limit float64
 
-	ns   []float64 // of processor time, for a pair
+	ns   []float64 // CPU time of a pair
 	lost uint64
-	err  error // it cannot be measured
+	err  error // why it cannot be measured
 }
 
-// turns is how often a program plays its pairs each time that it is traced: tracing it
-// takes longer to begin than the pairs take.
+// turns is how often a program runs its pairs each time that it is traced: starting a
+// tracer takes longer than the pairs.
 const turns = 5
 
-// ways are the ways to trace; limit is the goal for those that take the stacks of
-// allocations.
+// ways are the ways to trace; limit is the goal for those with stacks of allocations.
 func (b *bench) ways(limit float64) []*way {
 	ttmem := func(args ...string) func(*program) (ended, error) {
 		return func(p *program) (ended, error) { return b.tracedBy(&attached{}, p, args...) }
@@ -49,7 +48,7 @@ func (b *bench) ways(limit float64) []*way {
 	return ways
 }
 
-// tracedBy has a ttmem trace a program.
+// tracedBy traces a program with a build of ttmem.
 func (b *bench) tracedBy(a *attached, p *program, args ...string) (ended, error) {
 	if _, err := b.trace(a, attachArgs(p, args...)...); err != nil {
 		return nil, err
@@ -60,7 +59,7 @@ func (b *bench) tracedBy(a *attached, p *program, args ...string) (ended, error)
 	}, nil
 }
 
-// recorded has ttmem record a program, to a new file each time.
+// recorded records a program with ttmem, to a new file each time.
 func (b *bench) recorded(args ...string) func(*program) (ended, error) {
 	return func(p *program) (ended, error) {
 		dir, err := os.MkdirTemp(b.dir, "recorded")
@@ -100,8 +99,8 @@ func (b *bench) newStacks() error {
 	return b.compare(p, b.ways(5))
 }
 
-// compare plays rounds of a program, each way in turn, so that whatever else the
-// machine does falls on all of them.
+// compare runs rounds of a program, with each way in turn, so that other activity of the
+// machine affects all of them.
 func (b *bench) compare(p *program, ways []*way) error {
 	seen, err := b.observe(p, b.pairs)
 	if err != nil {

@@ -1,4 +1,4 @@
-"""A small model, twice: what `make demo` traces."""
+"""A small model, run twice by `make demo`."""
 
 import ttnn
 from device import close_device, open_device

@@ -1,4 +1,4 @@
-"""What the test programs share: a device of the board's shape, and checkpoints."""
+"""Shared by the test programs: a device of the board's shape, and checkpoints."""
 
 import json
 import os

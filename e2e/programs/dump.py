@@ -1,7 +1,7 @@
-"""Holds buffers that are known by their lines: dump.py, until its standard input ends.
+"""Allocates buffers in marked lines, and keeps them until its standard input ends.
 
-What the library's own allocator counts goes to the checkpoints before it says
-"holding". The lines that allocate are marked with what they are called.
+The figures of the library's own allocator go to the checkpoints before it prints
+"holding". The lines that allocate are marked with names.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Holds buffers of every kind, and says what the library's own allocator counts.
+"""Allocates buffers of every kind, and writes the figures of the library's allocator.
 
 held.py [COUNT [BUSY]] opens a device, closes it and opens it again, allocates all
 kinds of buffers and COUNT small ones, writes a checkpoint and prints "holding". With

@@ -1,6 +1,6 @@
-"""What processes of a host do besides allocating: host.py WHAT.
+"""Processes of many kinds on a host: host.py KIND.
 
-Each says what it has done, and takes a line of standard input as the word to go on.
+Each prints its steps, and waits for a line of standard input before the next one.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Holds buffers of all kinds and is busy with others: late.py OPS.
+"""Keeps buffers of all kinds while it allocates and frees others: late.py OPS.
 
 After each OPS operations it stops at a checkpoint. It ends when its standard input
 does. What the allocator counts after each operation goes to the file "log" as four

@@ -1,4 +1,4 @@
-"""Programs that hold a lot and leak nothing, each by its name as the argument.
+"""Programs that use much memory and leak nothing; the argument selects one.
 
 model     weights loaded in a loop of layers, programs cached at the first call, a result
           that is replaced, a state that is replaced, two buffers in turns, and a ring

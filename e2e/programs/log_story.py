@@ -1,7 +1,7 @@
-"""A story for log, diff and map: a place that is used by turns, a leak, fragmentation.
+"""A story for log, diff and map: an address that is reused, a leak, fragmentation.
 
-It takes so many steps, of which each leaks a buffer, and one more: log_story.py STEPS.
-The lines that a test looks for are marked with what they are called.
+It runs STEPS steps, each of which leaks a buffer, and one more: log_story.py STEPS.
+The lines that a test checks are marked with names.
 """
 
 import os

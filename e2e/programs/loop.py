@@ -1,8 +1,8 @@
 """Allocates and frees one buffer many times: loop.py PAIRS [ROUNDS [DEPTH]].
 
 Waits for a line on standard input before each round, if it is given rounds, and
-prints what each took, in ns of processor time: what else the machine does is not
-in it. The buffers are made DEPTH calls further down.
+prints the CPU time of each, in ns, which excludes other activity of the machine.
+The buffers are allocated DEPTH calls further down.
 """
 
 import sys

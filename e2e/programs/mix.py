@@ -1,4 +1,4 @@
-"""Does everything with device memory that ttnn can, and stops at checkpoints.
+"""Uses device memory in every way that ttnn offers, and stops at checkpoints.
 
 Buffers in all regions and layouts, programs with circular and dataflow buffers,
 views, graph capture, repeated deallocation, failures, program cache.

@@ -1,7 +1,7 @@
 """Runs out of memory in every way, each planted in a function of its own.
 
-With an argument it does not catch the last one, and dies of it: "raise" as Python
-programs do, "kill" by SIGKILL right after.
+With an argument it ends with the last one: "raise" does not catch the exception,
+"kill" sends itself SIGKILL right after it.
 """
 
 import os

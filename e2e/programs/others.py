@@ -1,7 +1,7 @@
-"""Does what programs do that have nothing to do with tt-metal: others.py TURNS ROUNDS WHAT.
+"""Work that has nothing to do with tt-metal: others.py TURNS ROUNDS WHAT.
 
-In rounds, as loop.py, and prints what each took, in ns of processor time: of the
-programs that it started as well, and of the kernel on their behalf.
+It runs rounds, like loop.py, and prints the CPU time of each, in ns, including child
+processes and the kernel on their behalf.
 """
 
 import mmap

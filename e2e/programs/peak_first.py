@@ -1,7 +1,7 @@
 """Has its peak first, and then allocates and frees until its standard input ends.
 
-The checkpoints have what the library's own allocator counts at the peak and, at the
-end, with all that a round has.
+The checkpoints have the figures of the library's own allocator at the peak and, at the
+end, with all buffers of a round.
 """
 
 import sys

@@ -1,10 +1,10 @@
 """Two peaks, each inside one operation.
 
-In DRAM it is ttnn.tril, which makes a mask and gives it back before it returns, on top
-of what two other lines hold. In L1 it is ttnn.softmax, whose program has the largest
-circular buffers, on top of what two lines hold there. What is held before and after is
-less. The lines that allocate are marked with what they are called; what the library's
-own allocator counts right before the peaks goes to the checkpoints.
+In DRAM it is ttnn.tril, which allocates a mask and frees it before it returns, on top
+of the buffers of two other lines. In L1 it is ttnn.softmax, whose program has the largest
+circular buffers, on top of the buffers of two lines there. Less is live before and
+after. The lines that allocate are marked with names; the figures of the library's own
+allocator right before the peaks go to the checkpoints.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""What the programs of the benchmark share: rounds that are played when told to."""
+"""Shared by the programs of the benchmark: rounds on command."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""One of a crowd: serve_crowd.py SEED END allocates and frees at random, then ends as told.
+"""One of a crowd: serve_crowd.py SEED END allocates and frees at random, then ends.
 
 END is exit, crash (a segmentation fault) or wait: until it is killed.
 """

@@ -1,5 +1,5 @@
-"""Allocates tensors in call stacks of many kinds, and takes down what Python itself
-says the stack is at each of them.
+"""Allocates tensors in call stacks of many kinds, and records Python's own view of the
+stack at each of them.
 
 Writes a line of JSON for each to the file TTMEM_STACKS: {kind, tid, time_ns,
 frames}, where time_ns is CLOCK_MONOTONIC just before the call and frames are

@@ -1,8 +1,8 @@
-"""Has memory free and cannot get it: L1 in pieces, and L1 that circular buffers need.
+"""Fails with free memory: L1 in pieces, and L1 that circular buffers need.
 
 Between scratch tensors, which it frees, it keeps small ones, which lie in the way. Then
-it frees these, fills L1, and runs an operation whose circular buffers meet a tensor. It
-survives both failures; with "raise" it dies of the second one.
+it frees these, fills L1, and runs an operation whose circular buffers overlap a tensor. It
+survives both failures; with "raise" it ends with the second one.
 """
 
 import sys

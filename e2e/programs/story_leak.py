@@ -1,7 +1,7 @@
 """The decoder of the story, and one line that keeps a tensor for each token.
 
-Called with the number of tokens. What the line keeps is all that this program holds and
-the decoder does not.
+The argument is the number of tokens. Those tensors are the only difference to the memory
+of the decoder.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
 It loads weights in a loop, takes pages for keys and values until its context is full,
 replaces its state with each token, and makes many temporaries. The lines that a test
-looks for are marked with what they are called.
+checks are marked with names.
 """
 
 import ttnn

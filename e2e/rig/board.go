@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Board names a cluster of cards that the mock device can stand for.
+// Board names a cluster of cards that the mock device can simulate.
 type Board string
 
 // The boards.
@@ -22,14 +22,14 @@ const (
 	P150x4 Board = "4xp150" // four P150, four chips
 )
 
-// boardSpec is what a descriptor is generated from.
+// boardSpec is the source of a descriptor.
 type boardSpec struct {
 	name       Board
 	arch       string
 	boardType  string  // as the descriptor spells it
 	upi        uint64  // the product number in a board id: id >> 36
 	rows, cols int     // of the mesh
-	cards      [][]int // the chips of each card, the first one on PCIe
+	cards      [][]int // the chips of each card; the first one is on PCIe
 	links      []link
 	harvest    uint   // mask of the Tensix rows (Wormhole) or columns (Blackhole) that are off
 	dram, eth  uint   // masks of DRAM and Ethernet cores that are off
@@ -41,10 +41,10 @@ type boardSpec struct {
 // chanA of a and chanB of b upwards.
 type link struct{ a, chanA, b, chanB, n int }
 
-// boards is the one table of boards. Links, masks and product numbers are
-// those of real machines, with one exception: an N300 has two rows off, here it
-// is one. With two, some releases (0.81) place kernels on a row that the mock
-// does not have and refuse most operations. The L1 banks come to 64 either way.
+// boards is the table of boards. Links, masks and product numbers are those of real
+// machines, with one exception: an N300 has two rows off, here it is one. With two, some
+// releases (0.81) place kernels on a row that the mock does not have and refuse most
+// operations. There are 64 L1 banks either way.
 var boards = []boardSpec{
 	{name: N150, arch: "wormhole_b0", boardType: "n150", upi: 0x18, rows: 1, cols: 1,
 		cards: [][]int{{0}}, harvest: 1 << 6},
@@ -113,7 +113,7 @@ func trays(n, per int) [][]int {
 	return cards
 }
 
-// Boards returns the boards that there are, the smallest of each kind first.
+// Boards returns the available boards, the smallest of each kind first.
 func Boards() []Board {
 	names := make([]Board, len(boards))
 	for i, b := range boards {
@@ -142,9 +142,8 @@ func (b Board) spec() (*boardSpec, error) {
 	return nil, fmt.Errorf("no board %q: choose %s", string(b), strings.Join(names, ", "))
 }
 
-// MeshShape returns the rows and columns of the mesh that holds all chips of
-// the board, as ttnn.open_mesh_device wants them, or 0, 0 for a board that is
-// not in the table.
+// MeshShape returns the rows and columns of the mesh of all chips of the board, for
+// ttnn.open_mesh_device, or 0, 0 for a board that is not in the table.
 func (b Board) MeshShape() (rows, cols int) {
 	s, err := b.spec()
 	if err != nil {
@@ -195,7 +194,7 @@ func (s *boardSpec) descriptor() string {
 	for i, c := range s.onPCIe() {
 		line("  - %d: %d", c, i)
 	}
-	if s.isGalaxy() { // the tray is read off the bus
+	if s.isGalaxy() { // the library reads the tray off the bus
 		line("chip_to_bus_id:")
 		for tray, card := range s.cards {
 			for i, c := range card {
@@ -222,8 +221,8 @@ func (s *boardSpec) descriptor() string {
 	return y.String()
 }
 
-// onPCIe are the chips that the host reaches without another in between: all of
-// them but the second ones of N300 cards.
+// onPCIe are the chips that the host reaches directly: all except the second ones of N300
+// cards.
 func (s *boardSpec) onPCIe() []int {
 	var chips []int
 	for _, card := range s.cards {
@@ -235,10 +234,10 @@ func (s *boardSpec) onPCIe() []int {
 	return chips
 }
 
-// isGalaxy tells whether the cards are the trays of a Galaxy.
+// isGalaxy reports whether the cards are the trays of a Galaxy.
 func (s *boardSpec) isGalaxy() bool { return s.trayBus != nil }
 
-// location is where the i-th chip of a card sits. A Galaxy counts from 1.
+// location is the position of the i-th chip of a card. A Galaxy counts from 1.
 func (s *boardSpec) location(i int) int {
 	if s.isGalaxy() {
 		return i + 1
@@ -256,7 +255,7 @@ func (s *boardSpec) place(chip int) (card, index int) {
 	return 0, 0
 }
 
-// uniqueID is what tells chips apart. On a Galaxy its top byte is the location.
+// uniqueID identifies a chip. On a Galaxy its top byte is the location.
 func (s *boardSpec) uniqueID(chip int) uint64 {
 	id := uint64(1000 + chip)
 	if s.isGalaxy() {

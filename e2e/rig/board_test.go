@@ -38,7 +38,7 @@ func TestEveryChipIsOnOneCard(t *testing.T) {
 	}
 }
 
-// A channel of a chip is one cable: it cannot be in two links.
+// A channel of a chip is one cable, so it cannot be in two links.
 func TestEthernetChannelsAreUsedOnce(t *testing.T) {
 	type port struct{ chip, channel int }
 	for _, s := range boards {
@@ -71,7 +71,7 @@ func TestLinksMakeAMesh(t *testing.T) {
 	}
 }
 
-// parallel counts the links between chips that another one links already.
+// parallel counts links between chips that another link connects already.
 func (s *boardSpec) parallel() int {
 	seen := map[string]bool{}
 	for _, l := range s.links {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Lock takes an exclusive lock on the file at path, which it creates, and
-// returns what gives it back. It calls waiting once if it has to wait. The
-// kernel drops the lock of a process that dies.
+// Lock takes an exclusive lock on the file at path, which it creates, and returns a
+// function that releases it. It calls waiting once if it has to wait. The kernel drops the
+// lock of a process that dies.
 func Lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -44,8 +44,8 @@ func Lock(ctx context.Context, path string, waiting func()) (unlock func(), err 
 	}
 }
 
-// writeFile makes path hold data, unless it does already. Others see the old
-// file or the new one, never a part of it.
+// writeFile makes path contain data, unless it does already. Readers see the old file or
+// the new one, never a part of it.
 func writeFile(path string, data []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil

@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// Where the image claims to be loaded. The mock loads it nowhere, so any
-	// addresses do that do not collide.
+	// The image's load addresses. The mock does not load it, so any addresses that do not
+	// overlap will do.
 	textAddr = 0x5000
 	dataAddr = 0xffb00000
 )
 
-// kernelImage returns the smallest kernel that the library's loader accepts. It
-// wants a 32-bit little-endian RISC-V executable whose entry is the start of
-// the first loadable segment; a second segment that .data starts and whose load
-// address is the end of the first; and relocations with their symbols, as left
-// by ld --emit-relocs, because it moves the text itself.
+// kernelImage returns the smallest kernel that the library's loader accepts. The loader
+// requires a 32-bit little-endian RISC-V executable whose entry is the start of the first
+// loadable segment; a second segment that starts with .data and whose load address is the
+// end of the first; and relocations with their symbols, as left by ld --emit-relocs,
+// because it moves the text itself.
 func kernelImage() []byte {
 	text := words(
 		0xffb00537, // lui a0, %hi(x)
@@ -108,7 +108,7 @@ const (
 	symX = 2
 )
 
-// packed lays out values one after the other as the target does.
+// packed encodes values one after the other in the target's layout.
 func packed(values ...any) []byte {
 	var b bytes.Buffer
 	for _, v := range values {
@@ -122,7 +122,7 @@ func packed(values ...any) []byte {
 
 func words(w ...uint32) []byte { return packed(w) }
 
-// strtab is an ELF string table in the making.
+// strtab builds an ELF string table.
 type strtab struct{ b []byte }
 
 func (t *strtab) add(s string) uint32 {

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// requirements is what ttnn imports. The wheel asks for more, such as pandas
-// and seaborn, which only its own reports and developers' tools use: 200 MB that
-// no program needs. numpy 2 breaks older releases.
+// requirements are the imports of ttnn. The wheel requires more, such as pandas and
+// seaborn, which only its own reports and developers' tools use: 200 MB that no program
+// needs. numpy 2 breaks older releases.
 var requirements = []string{"numpy<2", "loguru", "networkx", "graphviz", "pyyaml", "click"}
 
 // install makes a virtual environment in dir and installs ttnn and the stand-in
 // for its compiler there.
 func install(ctx context.Context, dir, base, py, version string, say func(string, ...any)) (*Env, error) {
-	if err := os.RemoveAll(dir); err != nil { // what an interrupted set-up left
+	if err := os.RemoveAll(dir); err != nil { // left by an interrupted set-up
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -61,8 +61,8 @@ func install(ctx context.Context, dir, base, py, version string, say func(string
 	return env, nil
 }
 
-// tryImport finds out now, and not in each program, that the machine lacks a
-// library which ttnn is linked to.
+// tryImport fails now, and not in each program, if the machine lacks a library that ttnn is
+// linked to.
 func (e *Env) tryImport(ctx context.Context) error {
 	cmd := e.Command(ctx, N150, "-c", "import ttnn")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -77,9 +77,8 @@ func pip(verb string, args ...string) []string {
 		"--progress-bar=off", "--only-binary=:all:"}, args...)
 }
 
-// runLogged runs a command with its output added to a log. The error is the
-// last thing that the command had to say. The command dies with this process, which
-// holds the lock for what it writes.
+// runLogged runs a command and appends its output to a log. The error is the last line of
+// that output. The command dies with this process, which holds the lock.
 func runLogged(ctx context.Context, log, name string, args ...string) error {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o644)
 	if err != nil {
@@ -95,7 +94,7 @@ func runLogged(ctx context.Context, log, name string, args ...string) error {
 		return strings.HasPrefix(kv, "PYTHONHOME=") || strings.HasPrefix(kv, "PYTHONPATH=")
 	})
 	cmd.Stdout, cmd.Stderr = f, f
-	// The signal comes when the thread that started the command is gone.
+	// The kernel sends the signal when the thread that started the command ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 )
 
-// libraryNames are the files that may hold tt_metal, in the order to look for
-// them: the oldest wheels link it into _ttnncpp.so.
+// libraryNames are the files that may contain tt_metal, in order of preference: the oldest
+// wheels link it into _ttnncpp.so.
 var libraryNames = []string{"libtt_metal.so", "_ttnncpp.so"}
 
 var errNoLibrary = errors.New("no libtt_metal.so in it")
 
-// findLibrary returns the path of the ELF file that holds tt_metal.
+// findLibrary returns the path of the ELF file with tt_metal.
 func findLibrary(sitePackages string) (string, error) {
 	for _, name := range libraryNames {
 		for _, dir := range []string{"ttnn/build/lib", "ttnn"} {
@@ -30,10 +30,10 @@ func findLibrary(sitePackages string) (string, error) {
 	return "", errNoLibrary
 }
 
-// Library returns the path of the ELF file that holds tt_metal in a release of
-// ttnn, any release, also those that do not run on the mock device. It
-// downloads a wheel if the cache has neither the file nor the wheel, and keeps
-// only the file. It is silent and takes as long as 100 MB take to arrive.
+// Library returns the path of the ELF file with tt_metal in any release of ttnn, including
+// those that do not run on the mock device. It downloads a wheel if the cache has neither
+// the file nor the wheel, and keeps only the file. It prints nothing, and takes as long as
+// a download of 100 MB.
 func Library(ctx context.Context, version string) (string, error) {
 	if _, err := parseRelease(version); err != nil {
 		return "", err
@@ -56,7 +56,7 @@ func Library(ctx context.Context, version string) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if p, ok := cachedLibrary(dir); ok { // the one that held the lock made it
+	if p, ok := cachedLibrary(dir); ok { // another process made it meanwhile
 		return p, nil
 	}
 	const tag = "cp310"
@@ -85,7 +85,7 @@ func cachedLibrary(dir string) (string, bool) {
 	return "", false
 }
 
-// extractLibrary takes the library out of a wheel.
+// extractLibrary extracts the library from a wheel.
 func extractLibrary(wheel, to string) (string, error) {
 	z, err := zip.OpenReader(wheel)
 	if err != nil {
@@ -102,8 +102,8 @@ func extractLibrary(wheel, to string) (string, error) {
 	return "", errNoLibrary
 }
 
-// extract writes the file under another name first: the final name says that
-// it is whole.
+// extract writes the file under another name first: the final name means that it is
+// complete.
 func extract(f *zip.File, to string) (string, error) {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return "", err

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// pythonVersions are those that ttnn has wheels for, the preferred one first.
+// pythonVersions are the versions with wheels of ttnn, the preferred one first.
 var pythonVersions = []string{"3.10", "3.12"}
 
 // findPython returns the first of versions for which this machine has a usable
@@ -37,8 +37,8 @@ func findPython(ctx context.Context, versions []string) (version, path string, e
 		strings.Join(versions, " or "), howToInstall(versions), choose)
 }
 
-// ubuntuWith is the release of Ubuntu that has a version of Python in its packages.
-// Debian has none of them: 12 has 3.11, 13 has 3.13.
+// ubuntuWith is the release of Ubuntu that packages a version of Python. Debian packages
+// none of them: 12 has 3.11, 13 has 3.13.
 var ubuntuWith = map[string]string{"3.10": "22.04", "3.12": "24.04"}
 
 // howToInstall are commands that install one of the versions.
@@ -51,9 +51,8 @@ func howToInstall(versions []string) string {
 		strings.Join(apt, ", "), versions[len(versions)-1])
 }
 
-// pythonCandidates are the places where an interpreter of a version may be: on
-// PATH, and where pyenv and uv keep theirs. Under sudo the caller's own home
-// counts too.
+// pythonCandidates are the places where an interpreter of a version may be: on PATH, and in
+// the folders of pyenv and uv. Under sudo the caller's own home counts too.
 func pythonCandidates(version string) []string {
 	var found []string
 	exe := "python" + version
@@ -84,7 +83,7 @@ func pythonCandidates(version string) []string {
 	return found
 }
 
-// homes are the caller's home and, under sudo, the home of who called sudo.
+// homes are the caller's home and, under sudo, that of the user who called sudo.
 func homes() []string {
 	var dirs []string
 	if h, err := os.UserHomeDir(); err == nil {
@@ -103,8 +102,8 @@ func executable(p string) bool {
 	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
 }
 
-// usable runs the interpreter, since a file is no proof: pyenv's shims fail
-// when their version is not selected, and Debian ships Python without venv.
+// usable runs the interpreter, because a file is no proof: pyenv's shims fail when their
+// version is not selected, and Debian ships Python without venv.
 func usable(ctx context.Context, path, version string) bool {
 	out, err := exec.CommandContext(ctx, path, "-c",
 		"import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])").Output()

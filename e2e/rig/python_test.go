@@ -16,7 +16,7 @@ func script(t *testing.T, dir, name, body string) string {
 	return path
 }
 
-// bare gives the test a machine without any Python and returns its home.
+// bare simulates a machine without Python and returns its home.
 func bare(t *testing.T) string {
 	t.Helper()
 	home := t.TempDir()

@@ -9,11 +9,11 @@ import (
 // release is a release of ttnn: major, minor and patch.
 type release [3]int
 
-// versions is what PyPI calls releases, pre-releases included.
+// versions matches the version numbers of PyPI, including pre-releases.
 var versions = regexp.MustCompile(`^(\d{1,4})\.(\d{1,4})\.(\d{1,4})((a|b|rc)\d+)?(\.(post|dev)\d+)?$`)
 
-// parseRelease reads "0.81.1". What follows the patch, as in 0.76.0rc3 or
-// 0.76.0.dev20260101, is left out.
+// parseRelease parses "0.81.1". It ignores what follows the patch number, as in 0.76.0rc3
+// or 0.76.0.dev20260101.
 func parseRelease(s string) (release, error) {
 	var r release
 	m := versions.FindStringSubmatch(s)
@@ -28,7 +28,7 @@ func parseRelease(s string) (release, error) {
 
 func (r release) String() string { return fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]) }
 
-// before tells whether r is older than o.
+// before reports whether r is older than o.
 func (r release) before(o release) bool {
 	for i := range r {
 		if r[i] != o[i] {
@@ -38,7 +38,7 @@ func (r release) before(o release) bool {
 	return false
 }
 
-// mockable says why a release does not run on the mock device.
+// mockable returns why a release does not run on the mock device.
 func (r release) mockable() error {
 	switch {
 	case r.before(release{0, 66, 0}):
@@ -49,8 +49,8 @@ func (r release) mockable() error {
 	return nil
 }
 
-// slowDispatch tells whether the release opens a mock device only when the
-// host writes the commands itself.
+// slowDispatch reports whether the release opens a mock device only when the host writes
+// the commands itself.
 func (r release) slowDispatch() bool {
 	return !r.before(release{0, 67, 0}) && r.before(release{0, 75, 0})
 }

@@ -1,11 +1,11 @@
-// Package rig sets up the real ttnn from PyPI on its mock device, so that
-// tests and people can run real programs on a machine without a card.
+// Package rig sets up the real ttnn from PyPI on its mock device, to run real programs on a
+// machine without a card.
 //
-// ttnn's wheel ships a mock device that has a real allocator, real programs,
-// circular buffers and kernels, and no silicon. It needs three things that the
-// wheel does not bring: a description of the cluster, a device compiler and a
-// CPython that the wheel was built for. The rig generates the first, writes a
-// stand-in for the second, finds the third, and keeps it all in a cache.
+// ttnn's wheel ships a mock device with a real allocator, real programs, circular buffers
+// and kernels, and no silicon. It needs three things that are not in the wheel: a
+// description of the cluster, a device compiler and a CPython with the right version. The
+// rig generates the first, writes a stand-in for the second, finds the third, and stores
+// everything in a cache.
 package rig
 
 import (
@@ -21,19 +21,17 @@ import (
 	"strings"
 )
 
-// DefaultVersion is the ttnn release that is set up when none is asked for.
+// DefaultVersion is the release of ttnn to set up by default.
 const DefaultVersion = "0.81.1"
 
 // Options say which ttnn to set up. The zero value is a good default.
 type Options struct {
 	// Version is the release of ttnn, DefaultVersion if empty.
 	Version string
-	// Python is "3.10" or "3.12", the two that the wheels are built for. If
-	// empty: one that is installed already, or else 3.10 if this machine has
-	// one that is usable, or else 3.12.
+	// Python is "3.10" or "3.12", the versions with wheels. If empty: one with an existing
+	// installation, or else 3.10 if this machine has it, or else 3.12.
 	Python string
-	// Progress receives one line for each step that takes over a second. Nil
-	// is silent.
+	// Progress receives one line for each step that takes over a second; nil: none.
 	Progress io.Writer
 }
 
@@ -45,16 +43,16 @@ type Env struct {
 	PythonVersion string
 	// Python is the path of the virtual environment's interpreter.
 	Python string
-	// SitePackages is the directory that holds the ttnn package.
+	// SitePackages is the directory with the ttnn package.
 	SitePackages string
-	// Library is the path of the ELF file that holds tt_metal: libtt_metal.so,
-	// or _ttnncpp.so in releases that have none.
+	// Library is the path of the ELF file with tt_metal: libtt_metal.so, or _ttnncpp.so in
+	// releases without it.
 	Library string
 }
 
-// Setup returns an installation of ttnn, installing it first if the cache has
-// none. It may be called by many processes at once: one installs, the others
-// wait for it. An installation that was interrupted is begun again.
+// Setup returns an installation of ttnn, and installs it first if the cache has none. Many
+// processes may call it at once: one installs, the others wait. It starts over after an
+// interrupted installation.
 func Setup(ctx context.Context, o Options) (*Env, error) {
 	if o.Version == "" {
 		o.Version = DefaultVersion
@@ -74,7 +72,7 @@ func Setup(ctx context.Context, o Options) (*Env, error) {
 		return nil, fmt.Errorf("ttnn has no wheel for Python %s: choose %s", o.Python, strings.Join(pythonVersions, " or "))
 	}
 
-	// An installation that is ready answers without looking for an interpreter.
+	// An existing installation needs no search for an interpreter.
 	wanted := pythonVersions
 	if o.Python != "" {
 		wanted = []string{o.Python}
@@ -98,7 +96,7 @@ func Setup(ctx context.Context, o Options) (*Env, error) {
 		return nil, err
 	}
 	defer unlock()
-	if env, err := load(dir); err == nil { // the one that held the lock made it
+	if env, err := load(dir); err == nil { // another process made it meanwhile
 		return env, env.writeCompiler()
 	}
 	env, err := install(ctx, dir, base, py, o.Version, say)
@@ -116,8 +114,8 @@ func envDir(cache, version, python string) string {
 	return filepath.Join(cache, "ttnn", version+"-py"+python)
 }
 
-// load reads the installation in dir. It fails if there is none, or if what it
-// stands on has gone, such as the interpreter behind the virtual environment.
+// load reads the installation in dir. It fails if there is none, or if its interpreter is
+// gone.
 func load(dir string) (*Env, error) {
 	b, err := os.ReadFile(filepath.Join(dir, marker))
 	if err != nil {
@@ -143,12 +141,12 @@ func (e *Env) save(dir string) error {
 	return writeFile(filepath.Join(dir, marker), append(b, '\n'), 0o644)
 }
 
-// ours are prefixes of variables that decide which cluster is opened and how.
-// What the caller has set for its own card must not reach the mock.
+// ours are prefixes of variables that decide which cluster is opened and how. The caller's
+// settings for a real card must not reach the mock.
 var ours = []string{"TT_METAL_", "TT_MESH_", "TT_VISIBLE_DEVICES=", "LD_LIBRARY_PATH=", "PYTHONHOME="}
 
-// Environ returns the whole environment for a process that runs ttnn on board:
-// the caller's, without what it says about tt-metal, and with the rig's own.
+// Environ returns the whole environment for a process that runs ttnn on board: the
+// caller's, without variables about tt-metal, and with the rig's own.
 func (e *Env) Environ(board Board) ([]string, error) {
 	vars, err := e.vars(board)
 	if err != nil {
@@ -175,9 +173,9 @@ func (e *Env) vars(board Board) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Kernels of one release or board are no good to another.
+	// Kernels of one release or board are useless for another.
 	kernels := filepath.Join(cache, "kernels", e.Version+"-"+string(board))
-	// Without this the library leaves a folder named generated wherever it runs.
+	// Otherwise the library leaves a folder named generated in the working directory.
 	logs := filepath.Join(cache, "logs", e.Version+"-"+string(board))
 	for _, dir := range []string{kernels, logs} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -201,7 +199,7 @@ func (e *Env) vars(board Board) ([]string, error) {
 	return vars, nil
 }
 
-// Exports returns the lines with which a shell enters the environment.
+// Exports returns shell commands that enter the environment.
 func (e *Env) Exports(board Board) ([]string, error) {
 	vars, err := e.vars(board)
 	if err != nil {
@@ -223,10 +221,9 @@ func (e *Env) Exports(board Board) ([]string, error) {
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// Command returns the command that runs the interpreter with args on board. It
-// runs in the caller's directory, which stays clean: what ttnn would write
-// there, a folder named generated, goes to the cache. An unknown board is
-// reported when the command is started.
+// Command returns the command that runs the interpreter with args on board. It runs in the
+// caller's directory, and writes ttnn's folder "generated" to the cache instead. An unknown
+// board is reported when the command is started.
 func (e *Env) Command(ctx context.Context, board Board, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, e.Python, args...)
 	env, err := e.Environ(board)

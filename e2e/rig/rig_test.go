@@ -36,8 +36,8 @@ ttnn.close_device(device)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", out))
-	// 256 pages of 2048 bytes on 12 banks are 45056 bytes a bank. The sum is as
-	// large and has lost its name already; what add leaves behind is its kernel.
+	// 256 pages of 2048 bytes on 12 banks are 45056 bytes a bank. The sum is as large and
+	// no longer has a name; add leaves its kernel behind.
 	qt.Check(t, qt.Matches(strings.TrimSpace(string(out)), `[0-9]{5,6}`))
 
 	left, err := os.ReadDir(dir)
@@ -116,7 +116,7 @@ func TestLoadWantsAFinishedInstallation(t *testing.T) {
 
 func TestLockWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a", "lock")
-	unlock, err := Lock(t.Context(), path, func() { t.Error("waited for nobody") })
+	unlock, err := Lock(t.Context(), path, func() { t.Error("waited without need") })
 	qt.Assert(t, qt.IsNil(err))
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,10 +9,9 @@ import (
 	"regexp"
 )
 
-// compilerScript stands in for the device compiler, which the wheel does not
-// bring. It is plain shell because a program is compiled with dozens of calls.
-// The first line of what --version prints decides whether the firmware that
-// the wheel ships precompiled is taken.
+// compilerScript replaces the device compiler, which is not in the wheel. It is plain shell
+// because compiling a program takes dozens of calls. The first line of the output of
+// --version decides whether the wheel's precompiled firmware is used.
 const compilerScript = `#!/bin/sh
 # A stand-in for the device compiler: on a mock device no kernel is ever run.
 out= prev=
@@ -30,8 +29,8 @@ case $out in
 esac
 `
 
-// writeCompiler puts the stand-in where the library looks for its compiler. It
-// is written on each set-up, if it differs, so that an old cache gets mended.
+// writeCompiler writes the stand-in to the place where the library looks for its compiler.
+// It does so in each set-up, if the content differs, to repair old caches.
 func (e *Env) writeCompiler() error {
 	pkg := filepath.Join(e.SitePackages, "ttnn")
 	id, err := compilerID(pkg)
@@ -53,11 +52,11 @@ func (e *Env) writeCompiler() error {
 
 var assignment = regexp.MustCompile(`(?m)^sfpi_(version|build)='?([^'\s]*)'?`)
 
-// compilerID returns how the compiler that a release asks for names itself,
-// such as "tenstorrent/sfpi:7.89.0[1050]".
+// compilerID returns the name of the compiler that a release requires, such as
+// "tenstorrent/sfpi:7.89.0[1050]".
 func compilerID(pkg string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(pkg, "tt_metal", "sfpi-version"))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // 0.66 and 0.67 do not say, and do not ask
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // 0.66 and 0.67 neither have nor check it
 		return "", fmt.Errorf("reading the compiler version: %w", err)
 	}
 	return parseCompilerID(b), nil

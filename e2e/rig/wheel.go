@@ -7,51 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
-// Wheel returns the path of the wheel of a release of ttnn, any release, for
-// static tests that need no installation. Tag is the CPython that the wheel is
-// for, "cp310" or "cp312". It is silent and takes as long as 100 MB take to
-// arrive; the cache keeps the wheel, and it may be deleted.
-func Wheel(ctx context.Context, version, tag string) (string, error) {
-	if _, err := parseRelease(version); err != nil {
-		return "", err
-	}
-	if !slices.ContainsFunc(pythonVersions, func(v string) bool { return tag == pythonTag(v) }) {
-		return "", fmt.Errorf("ttnn has no wheel for %q: choose cp310 or cp312", tag)
-	}
-	cache, err := CacheDir()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(cache, "wheels")
-	if p, ok := cachedWheel(dir, version, tag); ok {
-		return p, nil
-	}
-	name := filepath.Join(dir, version+"-"+tag)
-	unlock, err := Lock(ctx, name+".lock", func() {})
-	if err != nil {
-		return "", err
-	}
-	defer unlock()
-	if p, ok := cachedWheel(dir, version, tag); ok { // the one that held the lock made it
-		return p, nil
-	}
-	tmp := name + ".download"
-	defer os.RemoveAll(tmp)
-	p, err := download(ctx, tmp, version, tag)
-	if err != nil {
-		return "", err
-	}
-	to := filepath.Join(dir, filepath.Base(p))
-	return to, os.Rename(p, to)
-}
-
-// pythonTag is how wheels spell a version of CPython: cp310 for 3.10.
-func pythonTag(version string) string { return "cp" + strings.ReplaceAll(version, ".", "") }
-
+// cachedWheel finds a wheel in a folder: the cache may have some that were put there by hand.
 func cachedWheel(dir, version, tag string) (string, bool) {
 	m, _ := filepath.Glob(filepath.Join(dir, "ttnn-"+version+"-"+tag+"-*.whl")) // fails only on a bad pattern
 	if len(m) == 0 {
@@ -62,7 +21,7 @@ func cachedWheel(dir, version, tag string) (string, bool) {
 
 // download fetches a wheel into dir, which it empties first.
 func download(ctx context.Context, dir, version, tag string) (string, error) {
-	if err := os.RemoveAll(dir); err != nil { // what an interrupted download left
+	if err := os.RemoveAll(dir); err != nil { // left by an interrupted download
 		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -72,7 +31,7 @@ func download(ctx context.Context, dir, version, tag string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The interpreter that fetches the wheel need not be the one that it is for.
+	// The interpreter that downloads the wheel may have another version.
 	args := pip("download", "--no-deps", "--implementation=cp", "--abi="+tag,
 		"--python-version="+strings.TrimPrefix(tag, "cp"), "--dest="+dir, "ttnn=="+version)
 	if err := runLogged(ctx, strings.TrimSuffix(dir, ".download")+".log", python, args...); err != nil {

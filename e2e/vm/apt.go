@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// suites are those of Debian in which kernels are looked for. A mirror need not have
-// all of them.
+// suites are the suites of Debian that are searched for kernels. A mirror need not have all
+// of them.
 var suites = []string{
 	"bookworm", "bookworm-updates", "bookworm-backports",
 	"trixie", "trixie-updates", "trixie-backports",
 	"forky", "forky-backports", "sid", "experimental",
 }
 
-// archive is a mirror of Debian, with an apt of its own: the host's is not touched.
+// archive is a mirror of Debian, with its own apt configuration: the host's is not touched.
 type archive struct {
 	dir    string
 	mirror string // empty: the one that the host's apt uses
@@ -31,8 +31,8 @@ const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 func (a *archive) config() string { return filepath.Join(a.dir, "apt.conf") }
 func (a *archive) index() string  { return filepath.Join(a.dir, "kernels.json") }
 
-// kernels returns the kernels of the mirror, as the index of them says that the last
-// refresh left, and the age of the index. There is none before the first refresh.
+// kernels returns the kernels in the index of the last refresh, and the age of the index.
+// There is none before the first refresh.
 func (a *archive) kernels() (list []kernel, age time.Duration, err error) {
 	text, err := os.ReadFile(a.index())
 	if err != nil {
@@ -56,7 +56,7 @@ func (a *archive) refresh(ctx context.Context) error {
 	}
 	out, err := output(ctx, "apt-get", "-c", a.config(), "update")
 	if !strings.Contains("\n"+out, "\nHit:") && !strings.Contains("\n"+out, "\nGet:") {
-		if err == nil { // apt-get makes do with the lists of the last time
+		if err == nil { // apt-get falls back to the previous lists
 			err = errors.New(lastLine(out))
 		}
 		return fmt.Errorf("downloading the lists of packages: %w", err)
@@ -91,15 +91,15 @@ func (a *archive) findMirror(ctx context.Context) (string, error) {
 	}
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)
-		if len(f) == 3 && f[1] == "Debian" && f[2] == "Debian" { // the label is another for security updates
+		if len(f) == 3 && f[1] == "Debian" && f[2] == "Debian" { // security updates have another label
 			return f[0], nil
 		}
 	}
 	return "", errors.New("this machine's apt has no mirror of Debian: name one, MIRROR=URL")
 }
 
-// configure writes the configuration of an apt that has its own lists and sources, and
-// none of the host's hooks.
+// configure writes the configuration of an apt with its own lists and sources, and without
+// the host's hooks.
 func (a *archive) configure(mirror string) error {
 	if _, err := os.Stat(keyring); err != nil {
 		return errors.New("no keyring of Debian: install debian-archive-keyring")
@@ -145,8 +145,8 @@ func (a *archive) download(ctx context.Context, dir string, k kernel) error {
 	return err
 }
 
-// needed are packages with parts of a kernel: from 6.19 on the package with its name
-// is empty and depends on them.
+// needed matches packages with parts of a kernel: from 6.19 on the package with its name is
+// empty and depends on them.
 var needed = regexp.MustCompile(`\b(linux-(?:binary|modules)-\S+)`)
 
 // parseKernels reads paragraphs as apt-cache show prints them.

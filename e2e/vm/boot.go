@@ -39,12 +39,12 @@ func (v *vm) boot(ctx context.Context, k kernel) row {
 	return r
 }
 
-// boots is how often a kernel is booted at most: again only after a fault of the
-// emulator, for the checks that have not run.
+// boots bounds how often a kernel is booted: again only after a fault of the emulator, for
+// the remaining checks.
 const boots = 4
 
-// runChecks returns the results of the checks that ran to their end, and why the others
-// did not.
+// runChecks returns the results of the completed checks, and why the others did not
+// complete.
 func (v *vm) runChecks(ctx context.Context, k kernel, r *row) (map[string]*result, error) {
 	results := make(map[string]*result)
 	if err := errors.Join(os.RemoveAll(r.logs), os.MkdirAll(r.logs, 0o755)); err != nil {
@@ -116,9 +116,9 @@ func (v *vm) runMachine(ctx context.Context, k kernel, m machine, out string, r 
 	return runErr
 }
 
-// withoutLock is the first kernel that gives memory to BPF programs without a lock,
-// for which it needs the instruction cmpxchg16b (feature 141). Older kernels do without,
-// which saves them from a fault of QEMU 7.2.
+// withoutLock is the first kernel that allocates memory for BPF programs without a lock,
+// for which it needs the instruction cmpxchg16b (feature 141). Older kernels work without
+// it, which avoids a bug of QEMU 7.2.
 const withoutLock = "6.18"
 
 // accelerator chooses what runs a kernel.
@@ -141,7 +141,7 @@ func (v *vm) accelerator(ctx context.Context, k kernel, m machine) (accelerator,
 	return tcg, nil
 }
 
-// limits are how long a guest may take from one mark to the next.
+// limits bound the time from one mark of a guest to the next.
 func (v *vm) limits(last []string) time.Duration {
 	switch {
 	case len(last) < 2 || last[0] == "started":
@@ -156,7 +156,7 @@ func (v *vm) limits(last []string) time.Duration {
 	return endLimit
 }
 
-// progressOf says on standard error where a guest is.
+// progressOf reports a guest's progress on standard error.
 func (v *vm) progressOf(k kernel) func(words []string) {
 	return func(words []string) {
 		switch {

@@ -12,13 +12,13 @@ import (
 
 // check is a command that runs in the guest.
 type check struct {
-	name    string // has no spaces
-	title   string // of its column
+	name    string // without spaces
+	title   string // of the column
 	dir     string // in which it runs, below that of the input
 	command []string
 	limit   time.Duration
-	short   bool // it is in the short form
-	// result says what a command's output shows that ended with status 0.
+	short   bool // part of the short form
+	// result interprets the output of a command that succeeded.
 	result func(output string) (cell string, ok bool)
 }
 
@@ -31,22 +31,22 @@ var checks = []check{
 		figure(`\d+ checkpoints, (\d+) figures compared`, "%s figures equal").inShort(),
 	test("stacks", "Python stacks", "e2e", "TestPythonPartOfTTNN/0.81.1_3.10").
 		figure(`(\d+) of (\d+) stacks equal`, "%s of %s").inShort(),
-	// The other cases of it take minutes and show nothing more.
+	// The other cases take minutes and show nothing more.
 	test("native", "native stacks", "tracer", "TestNativeStackEqualsGDB/0.81.1/operator_new_of_demo.py").
 		figure(`(\d+) stacks equal gdb's`, "%s equal gdb's"),
 	test("late", "late attach", "e2e", "TestLateAttach/0.81.1/n150").
 		figure(`(\d+) attaches, (\d+) checkpoints after them`, "%s attaches equal"),
-	// With what Linux 5.15 lacks as well ruled out: it is not in Debian.
+	// With everything disabled that Linux 5.15 lacks too: it is not in Debian.
 	test("fallbacks", "all fallbacks", "e2e", "TestFallbacks/"+strings.Join(tracing.Optional(), ",")+"/equality").
 		figure(`\d+ checkpoints, (\d+) figures compared`, "%s figures equal"),
 	test("oom", "out of memory", "e2e", "TestFailuresAreCaught/0.81.1"),
 	test("nothing-left", "nothing left", "e2e", "TestNothingLeft"),
 }
 
-// testLimit is what a test may take. None takes a fifth of it on an emulated processor.
+// testLimit bounds the time of a test. None takes a fifth of it on an emulated processor.
 const testLimit = 15 * time.Minute
 
-// test is a check that runs one test of a package, or a subtest of it.
+// test returns a check that runs one test of a package, or a subtest.
 func test(name, title, pkg, path string) check {
 	var pattern []string
 	for part := range strings.SplitSeq(path, "/") {
@@ -60,8 +60,8 @@ func test(name, title, pkg, path string) check {
 	}
 }
 
-// passed reports whether a test ran and passed: one that was skipped or that is not
-// there leaves status 0 as well.
+// passed reports whether a test ran and passed: a skipped or missing test exits with 0 as
+// well.
 func passed(output, path string) (string, bool) {
 	switch {
 	case strings.Contains(output, "--- PASS: "+path+" "):
@@ -72,7 +72,7 @@ func passed(output, path string) (string, bool) {
 	return "did not run", false
 }
 
-// figure has the cell show what a test has logged.
+// figure shows what a test has logged in the cell.
 func (c check) figure(logged, format string) check {
 	re, ran := regexp.MustCompile(logged), c.result
 	c.result = func(output string) (string, bool) {
@@ -95,10 +95,10 @@ func (c check) inShort() check {
 	return c
 }
 
-// selectChecks are the checks of a form, full or short, or those that are named.
+// selectChecks returns the checks of a form, full or short, or those with the given names.
 func selectChecks(form, names string) (list []check, err error) {
 	if form != "" && form != "full" && form != "short" {
-		return nil, fmt.Errorf("no form %q: there are full and short", form)
+		return nil, fmt.Errorf("no form %q; available: full, short", form)
 	}
 	wanted := strings.FieldsFunc(names, func(r rune) bool { return r == ',' })
 	for _, c := range checks {
@@ -111,19 +111,19 @@ func selectChecks(form, names string) (list []check, err error) {
 		for _, c := range checks {
 			all = append(all, c.name)
 		}
-		return nil, fmt.Errorf("not every one of %s is a check: there are %s", names, strings.Join(all, ", "))
+		return nil, fmt.Errorf("unknown check in %s; available: %s", names, strings.Join(all, ", "))
 	}
 	return list, nil
 }
 
-// cell is what is seen of a check on a kernel.
+// cell is the result of a check on a kernel.
 type cell struct {
 	text   string
 	ok     bool
 	reason string // why it is not ok
 }
 
-// cell is what a result shows. Without a result the check did not run.
+// cell formats a result. Without a result the check did not run.
 func (c check) cell(r *result) cell {
 	switch {
 	case r == nil:
@@ -140,8 +140,8 @@ func (c check) cell(r *result) cell {
 	return cell{text: text, ok: true}
 }
 
-// reasonOf is the line of a failed command's output that says most: what ttmem failed
-// at, or else what a test asserted, or else the last one.
+// reasonOf selects the most useful line of a failed command's output: ttmem's error, or
+// else a test's assertion, or else the last line.
 func reasonOf(output string, status int) string {
 	for _, line := range strings.Split(output, "\n") {
 		_, said, found := strings.Cut(line, "ttmem: ")
@@ -172,7 +172,8 @@ func reasonOf(output string, status int) string {
 }
 
 var (
-	// asserted is what qt prints: the test's own comment, or both values where they are short.
+	// asserted matches qt's output: the test's own comment, or both values if they are
+	// short.
 	asserted = regexp.MustCompile(`(\w+_test\.go:\d+): ?\n\s+error:\n\s+(.+)(?:\n\s+comment:\n\s+(.+))?(?:\n\s+got:\n\s+(.{1,60})\n\s+want:\n\s+(.{1,60})\n)?`)
 	testSays = regexp.MustCompile(`\w+_test\.go:\d+: .+`)
 )

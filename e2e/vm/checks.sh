@@ -1,5 +1,5 @@
-# Runs the checks one after the other. The host reads what they left from the third
-# drive: a line "check NAME STATUS SECONDS BYTES" and the output, and in the end "end".
+# Runs the checks one after the other. The host reads the results from the third drive: for
+# each a line "check NAME STATUS SECONDS BYTES" and the output, and "end" at the end.
 exec 3>/dev/vdc
 
 check() { # NAME LIMIT DIRECTORY COMMAND...

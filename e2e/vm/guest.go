@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// What runs in the guest: its first process, that process once the root is mounted,
-// and what runs the checks.
+// The scripts in the guest: its first process, that process once the root is mounted, and
+// the one that runs the checks.
 var (
 	//go:embed init.sh
 	initScript string
@@ -74,21 +74,21 @@ func checkList(list []check) []byte {
 	return b.Bytes()
 }
 
-// environment is what the guest's processes get, as lines of a shell.
+// environment is the environment of the guest's processes, as lines of a shell.
 func environment(home, cache string, patience int) []byte {
 	return fmt.Appendf(nil, `export PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8
 export HOME='%s' TTMEM_CACHE='%s' TTMEM_BINARY=/vm/ttmem TTMEM_TEST_PATIENCE=%d
 `, home, cache, patience)
 }
 
-// result is what is left of a check that ran.
+// result is the outcome of a check that ran.
 type result struct {
 	status, seconds int
 	output          string
 }
 
-// readOutput reads what the guest has left on its drive. Of what it was interrupted
-// in the checks before are there.
+// readOutput reads the guest's output from its drive. If the guest was interrupted, the
+// checks before are there.
 func readOutput(drive []byte) (version string, results map[string]*result, whole bool) {
 	results = make(map[string]*result)
 	for {
@@ -121,8 +121,8 @@ func readOutput(drive []byte) (version string, results map[string]*result, whole
 	}
 }
 
-// versionOf is the package's version in what a kernel of Debian's says of its build:
-// "… Debian 6.12.107-1 (2026-01-02)".
+// versionOf extracts the package's version from the banner of a Debian kernel: "… Debian
+// 6.12.107-1 (2026-01-02)".
 func versionOf(words []string) string {
 	for i, word := range words[:len(words)-1] {
 		if word == "Debian" {

@@ -20,16 +20,15 @@ import (
 //go:embed image.sh
 var imageScript string
 
-// imagePackages are what the guest needs beside Debian's smallest system. What Python
-// is linked to comes with gdb, which has a Python in it.
+// imagePackages are what the guest needs besides Debian's minimal system. The libraries of
+// Python come with gdb, which embeds it.
 const imagePackages = "gdb,procps,libatomic1,libstdc++6,zlib1g"
 
-// hostSuite is the guest's release of Debian where the host runs another system. It is
-// to be a new one: the host's Python has to run there.
+// hostSuite is the guest's release of Debian if the host runs another system. It must be a
+// recent one, as the host's Python has to run there.
 const hostSuite = "trixie"
 
-// rootImage returns the image of the guest's root file system, which it builds first
-// if it is not at hand.
+// rootImage returns the image of the guest's root file system, and builds it if needed.
 func (v *vm) rootImage(ctx context.Context) (string, error) {
 	base, err := basePaths(ctx, v.env.Python)
 	if err != nil {
@@ -110,7 +109,7 @@ func (v *vm) buildImage(ctx context.Context, path, suite string, base []string) 
 	if err != nil {
 		return err
 	}
-	// A journal and checksums would only cost time: nobody writes to the image.
+	// A journal and checksums would only cost time: the image is read-only.
 	if err := run("mke2fs", "-q", "-t", "ext4", "-O", "^has_journal,^metadata_csum", "-m", "0", "-d", root,
 		image, fmt.Sprint((size+size/8+256<<20)/1024)); err != nil {
 		return err
@@ -118,8 +117,8 @@ func (v *vm) buildImage(ctx context.Context, path, suite string, base []string) 
 	return os.Rename(image, path)
 }
 
-// basePaths are what is needed of the interpreter that a virtual environment stands
-// on: the program, its library, and Python's own modules.
+// basePaths are the needed files of the interpreter below a virtual environment: the
+// program, its library, and Python's own modules.
 func basePaths(ctx context.Context, python string) ([]string, error) {
 	out, err := output(ctx, python, "-c", `
 import os, re, sys, sysconfig
@@ -144,8 +143,8 @@ for line in open("/proc/self/maps"):
 	return paths, nil
 }
 
-// warmUp runs programs of the tests once, so that what is compiled on the first run,
-// bytecode and kernels of the device, is in the cache that the image gets a copy of.
+// warmUp runs programs of the tests once, so that the cache that is copied into the image
+// has their bytecode and device kernels.
 func (v *vm) warmUp(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "ttmem-vm-")
 	if err != nil {
@@ -165,7 +164,7 @@ func (v *vm) warmUp(ctx context.Context) error {
 	return nil
 }
 
-// suiteOfHost is the host's release of Debian, or another one.
+// suiteOfHost is the host's release of Debian, or hostSuite.
 func suiteOfHost() string {
 	text, _ := os.ReadFile("/etc/os-release")
 	fields := make(map[string]string)
@@ -179,7 +178,7 @@ func suiteOfHost() string {
 	return hostSuite
 }
 
-// relative are paths below the root, as words of a shell.
+// relative returns paths below the root, as words of a shell.
 func relative(paths []string) string {
 	words := make([]string, len(paths))
 	for i, p := range paths {
@@ -188,7 +187,7 @@ func relative(paths []string) string {
 	return strings.Join(words, " ")
 }
 
-// diskUsage is what the files below a directory take, in whole blocks.
+// diskUsage is the size of the files below a directory, in whole blocks.
 func diskUsage(dir string) (bytes int64, err error) {
 	out, err := exec.Command("du", "-s", "-B1", dir).Output()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// writeInitramfs writes what the kernel starts with: busybox, the script that mounts
-// the root, and the modules for that.
+// writeInitramfs writes the initial file system: busybox, the script that mounts the root,
+// and the modules for that.
 func writeInitramfs(ctx context.Context, work, modules, to string) error {
 	root := filepath.Join(work, "initramfs")
 	defer os.RemoveAll(root)
@@ -47,7 +47,7 @@ func writeInitramfs(ctx context.Context, work, modules, to string) error {
 	return runBound(cpio)
 }
 
-// staticBusybox returns a busybox that needs no library.
+// staticBusybox returns a statically linked busybox.
 func staticBusybox() (string, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {

@@ -11,34 +11,34 @@ import (
 	"time"
 )
 
-// kernel is a kernel of Debian's for machines of clouds, which is the smallest one.
+// kernel is a cloud kernel of Debian, the smallest kind.
 type kernel struct {
 	Version string   // of the package: 6.12.107-1
 	Package string   // linux-image-6.12.107+deb13-cloud-amd64
 	Needs   []string // further packages of this version with parts of it
 }
 
-// release is how a running kernel names itself, which is what its modules lie under.
+// release is the release of a running kernel, which names the folder of its modules.
 func (k kernel) release() string { return strings.TrimPrefix(k.Package, "linux-image-") }
 
-// kernels has kernels at hand: downloaded ones, and a mirror that has more.
+// kernels has the downloaded kernels, and a mirror with more.
 type kernels struct {
 	dir     string
 	archive *archive
 	say     func(string, ...any)
 	listed  []kernel // by the mirror
-	fresh   bool     // the list is of this run
+	fresh   bool     // downloaded in this run
 }
 
-// listAge is how old the list of kernels may be.
+// listAge bounds the age of the list of kernels.
 const listAge = 24 * time.Hour
 
-// kernelRecipe is a part of the name of a kernel's directory: what is in one changes
-// with it.
+// kernelRecipe is a part of the name of a kernel's directory: it changes with the
+// directory's layout.
 const kernelRecipe = "1"
 
-// find returns the kernel of a series, or the newest of all, and downloads it if it is
-// not at hand. Without a network a kernel that is at hand does.
+// find returns the kernel of a series, or the newest of all, and downloads it if needed.
+// Without a network it returns a downloaded one.
 func (ks *kernels) find(ctx context.Context, wanted string) (kernel, error) {
 	if ks.listed == nil {
 		list, age, err := ks.archive.kernels()
@@ -48,7 +48,7 @@ func (ks *kernels) find(ctx context.Context, wanted string) (kernel, error) {
 				if ctx.Err() != nil {
 					return kernel{}, ctx.Err()
 				}
-				ks.say("no new list of kernels: %v", err)
+				ks.say("cannot update the list of kernels: %v", err)
 			}
 		}
 	}
@@ -62,7 +62,7 @@ func (ks *kernels) find(ctx context.Context, wanted string) (kernel, error) {
 		return k, err
 	}
 	if old, found := choose(ks.atHand(), wanted); found {
-		ks.say("%v; taking %s, which is at hand", err, old.Version)
+		ks.say("%v; using %s, which is downloaded", err, old.Version)
 		return old, nil
 	}
 	return kernel{}, err
@@ -85,7 +85,7 @@ func (ks *kernels) get(ctx context.Context, wanted string) (kernel, error) {
 		if len(ks.listed) == 0 {
 			return kernel{}, errors.New("the list of Debian's kernels is missing: a network is needed")
 		}
-		return kernel{}, fmt.Errorf("no kernel %s on the mirror: there are %s", wanted, strings.Join(allSeries(ks.listed), ", "))
+		return kernel{}, fmt.Errorf("no kernel %s on the mirror; available: %s", wanted, strings.Join(allSeries(ks.listed), ", "))
 	}
 	for _, h := range atHand {
 		if h.Version == k.Version {
@@ -106,14 +106,14 @@ func (ks *kernels) get(ctx context.Context, wanted string) (kernel, error) {
 	return k, nil
 }
 
-// path is where a part of a kernel that is at hand lies.
+// path is the path of a part of a downloaded kernel.
 func (ks *kernels) path(k kernel, part string) string {
 	return filepath.Join(ks.dir, k.Version+"-r"+kernelRecipe, part)
 }
 
 const kernelMarker = "kernel.json"
 
-// atHand are the kernels that are downloaded.
+// atHand are the downloaded kernels.
 func (ks *kernels) atHand() (list []kernel) {
 	markers, _ := filepath.Glob(filepath.Join(ks.dir, "*-r"+kernelRecipe, kernelMarker)) // fails only on a bad pattern
 	for _, path := range markers {
@@ -125,11 +125,11 @@ func (ks *kernels) atHand() (list []kernel) {
 	return list
 }
 
-// download makes a kernel be at hand: the kernel itself, and the modules that the
-// guest begins with in the order in which they are loaded.
+// download downloads a kernel, and unpacks the modules that the guest loads first, in
+// loading order.
 func (ks *kernels) download(ctx context.Context, k kernel) (err error) {
 	dir := ks.path(k, "")
-	if err := os.RemoveAll(dir); err != nil { // of another recipe, or not whole
+	if err := os.RemoveAll(dir); err != nil { // of another recipe, or incomplete
 		return err
 	}
 	tmp := strings.TrimSuffix(dir, "/") + ".download"
@@ -160,7 +160,7 @@ func (ks *kernels) download(ctx context.Context, k kernel) (err error) {
 		os.Rename(tmp, dir))
 }
 
-// pick takes what the guest needs out of unpacked packages.
+// pick copies what the guest needs from unpacked packages.
 func (ks *kernels) pick(ctx context.Context, root, to string, k kernel) error {
 	if _, err := os.Stat(filepath.Join(root, "lib")); err != nil { // the newer place is usr/lib
 		if err := os.Symlink("usr/lib", filepath.Join(root, "lib")); err != nil {

@@ -1,5 +1,5 @@
-// Command vm runs tests of ttmem on other kernels than the host's: it boots Debian's
-// kernels in QEMU, with the real ttnn inside, and prints a table of what was seen.
+// Command vm runs tests of ttmem on other kernels: it boots Debian's kernels in QEMU, with
+// the real ttnn inside, and prints a table of the results.
 package main
 
 import (
@@ -79,12 +79,12 @@ func main() {
 	}
 }
 
-// vm is what the virtual machines share.
+// vm is shared by the virtual machines.
 type vm struct {
 	options
 	cache   string // the rig's
-	dir     string // below it: what is kept
-	work    string // what goes away in the end
+	dir     string // below it: the cache of this command
+	work    string // temporary files
 	module  string // the sources
 	env     *rig.Env
 	archive *archive
@@ -98,7 +98,7 @@ type vm struct {
 // run reports whether every check passed.
 func run(ctx context.Context, o options) (ok bool, err error) {
 	if flag.NArg() > 0 {
-		return false, fmt.Errorf("%s is no flag: see vm -h", flag.Arg(0))
+		return false, fmt.Errorf("unexpected argument %s: see vm -h", flag.Arg(0))
 	}
 	v := &vm{options: o, say: progress(os.Stderr)}
 	if v.list, err = selectChecks(o.form, o.checks); err != nil {
@@ -141,7 +141,7 @@ func run(ctx context.Context, o options) (ok bool, err error) {
 	return v.report(rows)
 }
 
-// find returns the kernels that are wanted, each once.
+// find returns the requested kernels, each once.
 func (v *vm) find(ctx context.Context) (found []kernel, err error) {
 	seen := make(map[string]bool)
 	for wanted := range strings.SplitSeq(v.options.kernels, ",") {
@@ -157,7 +157,7 @@ func (v *vm) find(ctx context.Context) (found []kernel, err error) {
 	return found, nil
 }
 
-// prepare sets up ttnn, the guest's root and the drive with what is tested.
+// prepare sets up ttnn, the guest's root and the drive with the tests.
 func (v *vm) prepare(ctx context.Context) (err error) {
 	if v.env, err = rig.Setup(ctx, rig.Options{Python: "3.10", Progress: os.Stderr}); err != nil {
 		return err
@@ -206,7 +206,7 @@ func (v *vm) writeInput(ctx context.Context) error {
 	}
 	defer f.Close()
 	dirs := make(map[string]string)
-	for _, dir := range []string{"e2e/programs", "tracer/testdata/stack_native"} { // what tests read
+	for _, dir := range []string{"e2e/programs", "tracer/testdata/stack_native"} { // files that tests read
 		dirs[dir] = filepath.Join(v.module, dir)
 	}
 	if err := writeInput(f, files, dirs); err != nil {
@@ -215,7 +215,7 @@ func (v *vm) writeInput(ctx context.Context) error {
 	return f.Close()
 }
 
-// bootAll boots the kernels, some at once.
+// bootAll boots the kernels, several at once.
 func (v *vm) bootAll(ctx context.Context, found []kernel) []row {
 	rows := make([]row, len(found))
 	slots := make(chan struct{}, max(1, v.jobs))
@@ -253,7 +253,7 @@ func (v *vm) report(rows []row) (ok bool, err error) {
 	return true, nil
 }
 
-// progress returns a printf of lines with the time since now.
+// progress returns a printf of lines with the elapsed time.
 func progress(w io.Writer) func(string, ...any) {
 	start := time.Now()
 	var mutex sync.Mutex

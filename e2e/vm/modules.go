@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// wantedModules are what the guest needs to mount its root, if they are not a part of
-// the kernel. Crc32c_generic is not named by ext4 as something that it depends on.
+// wantedModules are the modules that the guest needs to mount its root, unless they are
+// built in. ext4 does not list crc32c_generic among its dependencies.
 var wantedModules = []struct {
 	name     string
 	optional bool
@@ -19,8 +19,8 @@ var wantedModules = []struct {
 	{"virtio_pci", false}, {"virtio_blk", false}, {"crc32c_generic", true}, {"ext4", false},
 }
 
-// unpackModules writes the modules that are wanted and what they depend on, not
-// compressed, with names in the order in which they have to be loaded.
+// unpackModules writes these modules and their dependencies, uncompressed, with names in
+// loading order.
 func unpackModules(ctx context.Context, root, modules, release, to string) error {
 	if _, err := output(ctx, "depmod", "-b", root, release); err != nil {
 		return err
@@ -29,8 +29,7 @@ func unpackModules(ctx context.Context, root, modules, release, to string) error
 	if err != nil {
 		return err
 	}
-	// Newer kernels have the list of what is a part of them in a package that nothing
-	// else of is needed.
+	// Newer kernels list their built-in modules in a package that is not needed otherwise.
 	builtin, err := os.ReadFile(filepath.Join(modules, "modules.builtin"))
 	unknown := errors.Is(err, fs.ErrNotExist)
 	if err != nil && !unknown {
@@ -62,7 +61,7 @@ func unpackModules(ctx context.Context, root, modules, release, to string) error
 	return nil
 }
 
-// parseNeeds reads modules.dep: a module's path, a colon, and those that it needs.
+// parseNeeds parses modules.dep: a module's path, a colon, and its dependencies.
 func parseNeeds(text string) map[string][]string {
 	needs := make(map[string][]string)
 	for line := range strings.Lines(text) {
@@ -73,8 +72,8 @@ func parseNeeds(text string) map[string][]string {
 	return needs
 }
 
-// loadOrder returns the paths of modules and of all that they need, each behind what
-// it needs.
+// loadOrder returns the paths of modules and all dependencies, each after its own
+// dependencies.
 func loadOrder(needs map[string][]string, names []string) (order []string) {
 	done := make(map[string]bool)
 	var add func(path string)
@@ -104,8 +103,8 @@ func find(needs map[string][]string, name string) string {
 	return ""
 }
 
-// moduleName is the name of the module in a file. In names of files a dash and an
-// underscore are the same.
+// moduleName is the name of the module in a file. In file names a dash and an underscore
+// are equivalent.
 func moduleName(path string) string {
 	name, _, _ := strings.Cut(filepath.Base(path), ".ko")
 	return strings.ReplaceAll(name, "-", "_")

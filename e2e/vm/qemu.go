@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// accelerator is what runs the guest's instructions.
+// accelerator selects what runs the guest's instructions.
 type accelerator struct {
 	name string
 	args []string
 }
 
 var (
-	// Kernels of today make much of 5-level page tables, which take longer to emulate.
+	// 5-level page tables take longer to emulate.
 	tcg = accelerator{"tcg", []string{"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off"}}
 	kvm = accelerator{"kvm", []string{"-accel", "kvm", "-cpu", "host"}}
 )
@@ -33,25 +33,25 @@ type machine struct {
 	kernel, initramfs string
 	accelerator       accelerator
 	drives            []string // arguments of -drive
-	arguments         string   // more of the kernel's
+	arguments         string   // for the kernel's command line
 	memory, cpus      int
 	log               io.Writer // gets the console
 	marked            func(words []string)
 	limit             func(words []string) time.Duration // until the next mark
 }
 
-// mark begins a line of the console that is for the host.
+// mark begins a line of the console for the host.
 const mark = "ttmem-vm: "
 
-// panicked finds what a kernel says that goes no further.
+// panicked matches a kernel panic.
 var panicked = regexp.MustCompile(`Kernel panic - not syncing: (.*)`)
 
-// flagsOf finds the processor's flags in what a kernel says of a fault.
+// flagsOf matches the processor's flags in a report of a kernel fault.
 var flagsOf = regexp.MustCompile(`EFLAGS: ([0-9a-f]{8})\b`)
 
-// impossible reports whether a line has flags above the 21st, which no processor has.
-// QEMU 7.2 makes them up when it emulates a cmpxchg16b without a lock, and the kernel
-// panics if it is interrupted there.
+// impossible reports whether a line has flags above the 21st, which no processor has. QEMU
+// 7.2 produces them when it emulates a cmpxchg16b without a lock, and the kernel panics if
+// it is interrupted there.
 func impossible(line string) bool {
 	found := flagsOf.FindStringSubmatch(line)
 	if found == nil {
@@ -67,7 +67,7 @@ var errEmulator = errors.New("QEMU's emulation went wrong")
 // errEarly is an end that the guest did not announce.
 var errEarly = errors.New("the machine ended early")
 
-// run runs a guest to its end. The error says how it ended instead.
+// run runs a guest to its end. The error describes another end.
 func (m *machine) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -85,7 +85,7 @@ func (m *machine) run(ctx context.Context) error {
 	cmd.Stdout = writer
 	var last []string // the words of the last mark
 	var said string
-	broken := false // the emulator is
+	broken := false // by a fault of the emulator
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -130,7 +130,7 @@ func (m *machine) run(ctx context.Context) error {
 	return nil
 }
 
-// hung says where a guest stopped answering.
+// hung describes where a guest stopped responding.
 func (m *machine) hung(last []string, said string) error {
 	if said != "" {
 		return fmt.Errorf("%s, %s", said, while(last))
@@ -138,7 +138,7 @@ func (m *machine) hung(last []string, said string) error {
 	return fmt.Errorf("no answer for %v %s", m.limit(last), while(last))
 }
 
-// while says what a guest was doing after a mark.
+// while describes what a guest was doing after a mark.
 func while(last []string) string {
 	switch {
 	case len(last) == 0:
@@ -153,8 +153,8 @@ func while(last []string) string {
 	return "at its end"
 }
 
-// kvmWorks reports whether a kernel boots with KVM. That its device is there is no
-// proof: where it is nested a guest may hang.
+// kvmWorks reports whether a kernel boots with KVM. The device is no proof: in a nested
+// machine a guest may hang.
 func kvmWorks(ctx context.Context, m machine) bool {
 	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
 	if err != nil {

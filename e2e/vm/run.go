@@ -14,8 +14,7 @@ import (
 	"syscall"
 )
 
-// output runs a command and returns what it printed. The error is the last line of
-// its messages.
+// output runs a command and returns its output. The error is the last line of its messages.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	return outputIn(ctx, "", name, args...)
 }
@@ -34,7 +33,7 @@ func outputIn(ctx context.Context, dir, name string, args ...string) (string, er
 
 // runBound runs a command that dies with this process.
 func runBound(cmd *exec.Cmd) error {
-	// The signal comes when the thread that started the command is gone.
+	// The kernel sends the signal when the thread that started the command ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -50,7 +49,7 @@ func lastLine(text string) string {
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// replaceFile writes a file: others see the old one or the new one, no part of it.
+// replaceFile writes a file: readers see the old one or the new one, no part of it.
 func replaceFile(path string, data []byte, mode os.FileMode) error {
 	if err := os.WriteFile(path+".new", data, mode); err != nil {
 		return err

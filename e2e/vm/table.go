@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// row is what was seen on a kernel.
+// row is the result of a kernel.
 type row struct {
 	kernel, version string
 	cells           []cell
@@ -39,7 +39,7 @@ func header(list []check) []string {
 	return texts
 }
 
-// textTable is the table in columns of equal width.
+// textTable formats the table in columns of equal width.
 func textTable(list []check, rows []row) string {
 	lines := [][]string{header(list)}
 	for _, r := range rows {
@@ -64,7 +64,7 @@ func textTable(list []check, rows []row) string {
 	return b.String()
 }
 
-// markdownTable is the table as GitHub shows it.
+// markdownTable formats the table as GitHub shows it.
 func markdownTable(list []check, rows []row) string {
 	var b strings.Builder
 	line := func(texts []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(texts, " | ")) }
@@ -76,7 +76,7 @@ func markdownTable(list []check, rows []row) string {
 	return b.String()
 }
 
-// failures has a line for each failure, and where its log is.
+// failures has a line for each failure, with the path of its log.
 func failures(list []check, rows []row) string {
 	var b strings.Builder
 	for _, r := range rows {
@@ -96,7 +96,7 @@ func failures(list []check, rows []row) string {
 	return b.String()
 }
 
-// tally is how many checks passed and how many did not, as test runners print it.
+// tally counts passed and failed checks, in the form of test runners.
 func tally(rows []row) string {
 	passed, failed := 0, 0
 	for _, r := range rows {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// compareVersions compares two versions of Debian packages, [epoch:]upstream[-revision],
-// as section 5.6.12 of the Debian policy says.
+// compareVersions compares two versions of Debian packages, [epoch:]upstream[-revision], by
+// section 5.6.12 of the Debian policy.
 func compareVersions(a, b string) int {
 	epochA, upstreamA, revisionA := splitVersion(a)
 	epochB, upstreamB, revisionB := splitVersion(b)
@@ -48,7 +48,7 @@ func comparePart(a, b string) int {
 	return 0
 }
 
-// cutRun cuts the digits off the front of s, or what is no digit.
+// cutRun splits the leading digits, or non-digits, off s.
 func cutRun(s string, digits bool) (run, rest string) {
 	i := strings.IndexFunc(s, func(r rune) bool { return (r >= '0' && r <= '9') != digits })
 	if i < 0 {

@@ -49,9 +49,6 @@ func TestParseCFA(t *testing.T) {
 			qt.Check(t, qt.Equals(offset, test.offset), qt.Commentf("%s", name))
 		}
 	}
-	r := Rule{CFA: DerefSP, CFAOffset: 8<<16 | 0xfff8}
-	qt.Check(t, qt.Equals(r.Low(), -8))
-	qt.Check(t, qt.Equals(r.High(), 8))
 }
 
 func TestParseBP(t *testing.T) {

@@ -25,9 +25,9 @@ const (
 	SP
 	// BP is rbp + CFAOffset.
 	BP
-	// DerefSP is the word at rsp + Low, + High.
+	// DerefSP is the word at rsp + low, + high: the two halves of CFAOffset, signed.
 	DerefSP
-	// DerefBP is the word at rbp + Low, + High.
+	// DerefBP is the word at rbp + low, + high.
 	DerefBP
 	// PLT is rsp + 8, and 8 more if rip & 15 is at least CFAOffset: the stub has
 	// then pushed the index of its function.
@@ -61,12 +61,6 @@ type Rule struct {
 	BPOffset  int16
 	CFAOffset int32
 }
-
-// Low is what DerefSP and DerefBP add to the register, in bytes.
-func (r Rule) Low() int16 { return int16(r.CFAOffset) }
-
-// High is what DerefSP and DerefBP add to the word that they read, in bytes.
-func (r Rule) High() int16 { return int16(r.CFAOffset >> 16) }
 
 // A Table's index has one entry per page of 4096 bytes.
 const (

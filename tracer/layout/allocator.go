@@ -49,20 +49,19 @@ func (d *deriver) allocator() {
 		from(divisor, freeListAllocateAt))
 }
 
-// divisor finds the single field that a function divides by.
-func divisor(f *flow) (Chain, error) {
-	fields := f.all(func(s *step) (Chain, bool) {
+// divisors returns the fields that a function divides by.
+func divisors(f *flow) []Chain {
+	return f.all(func(s *step) (Chain, bool) {
 		if s.op != x86asm.DIV {
 			return nil, false
 		}
 		c, ok := s.operand(0).loaded(0)
 		return c, ok && len(c) == 1
 	})
-	if len(fields) != 1 {
-		return nil, errShape
-	}
-	return fields[0], nil
 }
+
+// divisor finds the single field that a function divides by.
+func divisor(f *flow) (Chain, error) { return only(divisors(f)) }
 
 // managers finds the pointers to the BankManagers in the allocator, by type of buffer.
 // get_num_banks(const BufferType&) looks the type up in a table of offsets: `mov rax,
@@ -77,16 +76,12 @@ func (d *deriver) managers() {
 }
 
 func (d *deriver) findManagers() (managers [Types]int, err error) {
-	f, err := d.function(implNumBanks, allocatorNumBanks)
-	if err != nil {
-		return noManagers, err
-	}
-	fl, err := d.flow(f)
+	fl, err := d.flowOf(implNumBanks, allocatorNumBanks)
 	if err != nil {
 		return noManagers, err
 	}
 	wrong := func(err error) ([Types]int, error) {
-		return noManagers, fmt.Errorf("%s: %w", symbolize.ShortName(f.Name), err)
+		return noManagers, fmt.Errorf("%s: %w", symbolize.ShortName(fl.fn.Name), err)
 	}
 	mask, table := fl.typeMask(), fl.table()
 	if mask == 0 || table == 0 {
@@ -208,18 +203,7 @@ func (d *deriver) alignment() {
 	banks := d.layout.Fields["BankManager.num_banks_"]
 	d.field("BankManager.alignment_bytes_", 4,
 		from(func(f *flow) (Chain, error) {
-			fields := f.all(func(s *step) (Chain, bool) {
-				if s.op != x86asm.DIV {
-					return nil, false
-				}
-				c, ok := s.operand(0).loaded(0)
-				return c, ok && len(c) == 1
-			})
-			fields = slices.DeleteFunc(fields, func(c Chain) bool { return slices.Equal(c, banks) })
-			if len(fields) != 1 {
-				return nil, errShape
-			}
-			return fields[0], nil
+			return only(slices.DeleteFunc(divisors(f), func(c Chain) bool { return slices.Equal(c, banks) }))
 		}, managerAllocate),
 		from(alignmentArgument, managerCtor+"t6vector"),
 		from(alignmentArgument, managerCtor+"t13unordered_map"))
@@ -274,11 +258,7 @@ func (d *deriver) ctorAgrees() {
 			if !ok || len(from) != 1 || from[0] != 0 {
 				return nil, false
 			}
-			a, ok := s.access()
-			if !ok {
-				return nil, false
-			}
-			return a.chain(0)
+			return s.accessed()
 		})
 	}, managerCtor+"t6vector"))
 	if err == nil && !slices.Equal(c, have) {

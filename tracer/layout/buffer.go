@@ -230,11 +230,7 @@ func marked(status Chain) func(*flow) (Chain, error) {
 			if s.op != x86asm.MOV || s.bytes != 1 || s.args[1] != x86asm.Arg(x86asm.Imm(1)) {
 				return nil, false
 			}
-			a, ok := s.access()
-			if !ok {
-				return nil, false
-			}
-			return a.chain(0)
+			return s.accessed()
 		}), status)
 	}
 }
@@ -245,10 +241,7 @@ func theOther(list []Chain, status Chain) (Chain, error) {
 		return nil, fmt.Errorf("the status is not known")
 	}
 	list = slices.DeleteFunc(list, func(c Chain) bool { return c[len(c)-1] == status[len(status)-1] })
-	if len(list) != 1 {
-		return nil, errShape
-	}
-	return list[0], nil
+	return only(list)
 }
 
 // destroyed finds the flag that ~Buffer tests besides the status: whether the Buffer owns
@@ -284,17 +277,10 @@ func allocated(f *flow) (Chain, error) {
 		if s.op != x86asm.MOV || s.bytes != 8 || s.args[1] != x86asm.Arg(x86asm.RAX) {
 			return nil, false
 		}
-		a, ok := s.access()
-		if !ok {
-			return nil, false
-		}
-		c, ok := a.chain(0)
+		c, ok := s.accessed()
 		return c, ok && len(c) == 1
 	})
-	if len(list) != 1 {
-		return nil, errShape
-	}
-	return list[0], nil
+	return only(list)
 }
 
 // calledObject finds the field with the object whose virtual function a function calls first: `mov
@@ -304,11 +290,7 @@ func calledObject(f *flow) (Chain, error) {
 		if s.op != x86asm.CALL {
 			return nil, false
 		}
-		a, ok := s.access()
-		if !ok {
-			return nil, false
-		}
-		function, ok := a.chain(0)
+		function, ok := s.accessed()
 		if !ok || len(function) != 3 || function[1] != 0 {
 			return nil, false
 		}

@@ -106,11 +106,7 @@ const maxCalls = 4
 // vectorOf finds the vector that a function reads. The function returns another vector by
 // value, so `this` is the second argument.
 func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
-	f, err := d.function(function)
-	if err != nil {
-		return nil, err
-	}
-	fl, err := d.flow(f)
+	fl, err := d.flowOf(function)
 	if err != nil {
 		return nil, err
 	}
@@ -219,11 +215,7 @@ func (f *flow) advance(r x86asm.Reg) int {
 // extracts the local chips: `cmp byte ptr [r13+8], 1` and `mov rcx, [r13]` with `add r13,
 // 0x10`.
 func (d *deriver) entries(function string) (stride, local int, err error) {
-	f, err := d.function(function)
-	if err != nil {
-		return 0, 0, err
-	}
-	fl, err := d.flow(f)
+	fl, err := d.flowOf(function)
 	if err != nil {
 		return 0, 0, err
 	}

@@ -27,6 +27,16 @@ func (s *step) access() (value, bool) {
 	return s.state.address(&s.instruction, m), true
 }
 
+// accessed is the path from the function's first argument to the memory that the
+// instruction accesses.
+func (s *step) accessed() (Chain, bool) {
+	a, ok := s.access()
+	if !ok {
+		return nil, false
+	}
+	return a.chain(0)
+}
+
 // flow is a function's reachable steps, in order of address.
 type flow struct {
 	e     *symbolize.ELF

@@ -256,6 +256,23 @@ func readable(prefix string) string {
 	return prefix
 }
 
+// only returns the single chain of a list.
+func only(list []Chain) (Chain, error) {
+	if len(list) != 1 {
+		return nil, errShape
+	}
+	return list[0], nil
+}
+
+// flowOf is flow of the function that function returns.
+func (d *deriver) flowOf(prefixes ...string) (*flow, error) {
+	f, err := d.function(prefixes...)
+	if err != nil {
+		return nil, err
+	}
+	return d.flow(f)
+}
+
 // flow derives a function's register contents, once.
 func (d *deriver) flow(f symbolize.Symbol) (*flow, error) {
 	if fl, ok := d.flows[f.Addr]; ok {

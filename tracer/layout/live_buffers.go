@@ -92,10 +92,7 @@ func returned(f *flow) (Chain, error) {
 		c, ok := s.state.regs[rax].chain(0)
 		return c, ok && c[0] > 0 // else it is the argument itself
 	})
-	if len(list) != 1 {
-		return nil, errShape
-	}
-	return list[0], nil
+	return only(list)
 }
 
 // allocators finds the allocators of a device: a vector in each SubDeviceManager, of which
@@ -209,11 +206,7 @@ func (d *deriver) freeList() {
 		}
 		*part.to = c[0]
 	}
-	f, err := d.function(freeListStatistics)
-	var fl *flow
-	if err == nil {
-		fl, err = d.flow(f)
-	}
+	fl, err := d.flowOf(freeListStatistics)
 	if err != nil {
 		d.miss(name, err.Error())
 		return
@@ -287,11 +280,7 @@ type ShardCores struct {
 // shardCores finds what Buffer::num_cores() reads.
 func (d *deriver) shardCores() {
 	const name = "Buffer.shard_cores"
-	f, err := d.function(bufferNumCores)
-	var fl *flow
-	if err == nil {
-		fl, err = d.flow(f)
-	}
+	fl, err := d.flowOf(bufferNumCores)
 	var c ShardCores
 	if err == nil {
 		c, err = d.coresIn(fl)
@@ -333,11 +322,7 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 			if !ok {
 				return c, errShape
 			}
-			inner, err := d.function(coresOfSpec)
-			if err != nil {
-				return c, err
-			}
-			g, err := d.flow(inner)
+			g, err := d.flowOf(coresOfSpec)
 			if err != nil {
 				return c, err
 			}

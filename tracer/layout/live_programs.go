@@ -96,12 +96,7 @@ func (d *deriver) liveCBs() {
 // in the first of its ProgramConfigs.
 func (d *deriver) kernelText() {
 	const name = "ProgramImpl.kernel_text_size"
-	config, err := d.function(programConfig, strings.Replace(programConfig, "_ZNK", "_ZN", 1))
-	if err != nil {
-		d.miss(name, err.Error())
-		return
-	}
-	fl, err := d.flow(config)
+	fl, err := d.flowOf(programConfig, strings.Replace(programConfig, "_ZNK", "_ZN", 1))
 	if err != nil {
 		d.miss(name, err.Error())
 		return

@@ -21,11 +21,7 @@ func (d *deriver) shards() {
 		d.miss(name, "the parameters of BankManager::allocate_buffer are not known")
 		return
 	}
-	f, err := d.function(managerAllocate)
-	var fl *flow
-	if err == nil {
-		fl, err = d.flow(f)
-	}
+	fl, err := d.flowOf(managerAllocate)
 	if err != nil {
 		d.miss(name, err.Error())
 		return
@@ -48,7 +44,7 @@ func (d *deriver) shards() {
 			}
 		}
 		d.layout.ShardRegisters = registers
-		p := Probe{Symbol: f.Name, Size: f.Size, Addr: f.Addr, ProbeAddr: s.at, Kind: emulated(&s.instruction), Found: true}
+		p := Probe{Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at, Kind: emulated(&s.instruction), Found: true}
 		if p.Kind == "" {
 			p.Kind, p.Stepped = singleStepped, true
 		}

@@ -142,7 +142,7 @@ func (d *dictionary) readStack(c *cursor) bool {
 	for _, f := range d.refs[begin:] {
 		id = mixed(id, d.hashes[f])
 	}
-	id |= 1 // as StackID
+	id |= 1 // never 0
 	stack := d.byID[id]
 	if stack == nil {
 		at := d.last
@@ -208,4 +208,10 @@ func (d *dictionary) call(frames []uint32) *event.Call {
 	c := event.NewCall(known)
 	d.calls[frames[0]] = call{c, slices.Clone(frames)} // refs may move
 	return c
+}
+
+// mixed adds the hash of a frame to that of those before.
+func mixed(id, frame uint64) uint64 {
+	id = (id ^ frame) * 0x9e3779b97f4a7c15
+	return id ^ id>>29
 }

@@ -83,3 +83,6 @@ func (l Layout) Columns() int {
 	}
 	return l.Width
 }
+
+// SizeColumns is the width of a column of bytes.
+const SizeColumns = 11

@@ -43,18 +43,8 @@ func NewHub(state *aggregate.State) *Hub {
 	}
 }
 
-// Apply takes an event, and calls each with it after those that it implies, which the
-// followers work out themselves.
-func (h *Hub) Apply(e *event.Event, each func(*event.Event)) {
-	for implied := h.state.Implied(e); implied.Next(); {
-		h.state.Complete(implied.Event())
-		each(implied.Event())
-	}
-	h.apply(e)
-	each(e)
-}
-
-func (h *Hub) apply(e *event.Event) {
+// Apply takes an event.
+func (h *Hub) Apply(e *event.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.state.Complete(e)

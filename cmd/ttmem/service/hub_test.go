@@ -40,7 +40,7 @@ func newHost() *host {
 func (h *host) apply(e event.Event) {
 	h.now++
 	e.TimeNs = h.now
-	h.hub.Apply(&e, func(*event.Event) {})
+	h.hub.Apply(&e)
 }
 
 // start starts a process of a user, whose strings all have the user's name in them.

@@ -2,22 +2,21 @@ package top
 
 import "strings"
 
-// A bar is one line that fills from both ends; figures are in any unit, of whole.
+// A bar is a line that fills from both ends. Its figures are parts of whole, in any unit.
 type bar struct {
-	// base fills from the left, and up to more where what it stands for differs from
-	// chip to chip; top fills from the right.
+	// base fills from the left, up to more if the chips differ. top fills from the right.
 	base, more, top uint64
 	whole           uint64
-	// peak is where a mark shows how far base has been; 0: none.
+	// peak is the highest base so far, shown by a mark; 0: none.
 	peak uint64
-	// shared says that base and top are of two kinds, which are told apart without
-	// colours too.
+	// shared is true if base and top are of different kinds, which must be distinguishable
+	// without colours too.
 	shared bool
 	// baseStyle and topStyle are their colours.
 	baseStyle, topStyle style
 }
 
-// cells are what the columns of a bar are drawn as.
+// The kinds of cells of a bar.
 const (
 	cellFree = iota
 	cellBase
@@ -29,8 +28,8 @@ const (
 // eighths are the partial blocks by how many eighths they fill.
 var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
 
-// draw draws the bar in so many columns. What is there at all is seen, and so is what
-// is free.
+// draw draws the bar in so many columns. A part that is not 0 gets at least one column, and
+// so does free space.
 func (p painter) draw(b bar, columns int) string {
 	if columns <= 0 {
 		return ""
@@ -86,7 +85,7 @@ func (p painter) draw(b bar, columns int) string {
 	return out.String()
 }
 
-// fill is how many columns are full, and how many eighths of the next.
+// fill returns the number of full columns, and the eighths of the next.
 func (p painter) fill(part, whole uint64, columns int) (full, eighth int) {
 	if part == 0 {
 		return 0, 0

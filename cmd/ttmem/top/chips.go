@@ -9,17 +9,16 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A chipGroup is chips that look alike.
+// A chipGroup is chips with similar use.
 type chipGroup struct {
 	ids     []int
 	devices []*aggregate.Device
 }
 
-// alike is how far apart the use of two chips may be in one group, in parts of the
-// capacity.
+// alike is the largest difference in use within a group, as a fraction of the capacity.
 const alike = 0.05
 
-// chipGroups are the chips; folded, those that look alike are one.
+// chipGroups returns the chips, one per group, or if folded similar chips together.
 func chipGroups(devices []aggregate.Device, folded bool) []chipGroup {
 	var groups []chipGroup
 	for i := range devices {
@@ -38,7 +37,7 @@ func chipGroups(devices []aggregate.Device, folded bool) []chipGroup {
 	return groups
 }
 
-// looksAlike reports whether a viewer would not miss one of the two.
+// looksAlike reports whether two chips have the same capacities and similar use.
 func looksAlike(a, b *aggregate.Device) bool {
 	x, y := &a.Regions, &b.Regions
 	if a.Board != b.Board || a.Arch != b.Arch || x.DRAM.CapacityBytes != y.DRAM.CapacityBytes ||
@@ -56,7 +55,7 @@ func looksAlike(a, b *aggregate.Device) bool {
 		near(a.L1PerCore.BufferBytes, b.L1PerCore.BufferBytes, a.L1PerCore.CapacityBytes)
 }
 
-// span is the least and the most of a figure of the chips.
+// span returns the lowest and the highest value of a figure.
 func (g *chipGroup) span(figure func(*aggregate.Device) uint64) (least, most uint64) {
 	for i, d := range g.devices {
 		n := figure(d)
@@ -68,7 +67,7 @@ func (g *chipGroup) span(figure func(*aggregate.Device) uint64) (least, most uin
 	return least, most
 }
 
-// figures of a chip.
+// Figures of a chip.
 func dramUsed(d *aggregate.Device) uint64  { return d.Regions.DRAM.AllocatedBytes }
 func l1Tensors(d *aggregate.Device) uint64 { return d.L1PerCore.BufferBytes }
 func l1Static(d *aggregate.Device) uint64  { return d.L1PerCore.CBBytes }
@@ -81,10 +80,10 @@ func l1Free(d *aggregate.Device) uint64 {
 }
 func kernelText(d *aggregate.Device) uint64 { return d.Regions.Kernel.MaxBytesPerCore }
 
-// l1PerCore is what the L1 is called that each core of a chip has.
+// l1PerCore is the label of the L1 of each core.
 const l1PerCore = "L1 per core"
 
-// The columns of a chip's rows; the bar takes what they leave.
+// The columns of a chip's rows. The bar takes the rest.
 const (
 	labelColumns   = 12
 	percentColumns = 5
@@ -97,13 +96,13 @@ type chipBlock struct {
 	painter
 	*chipGroup
 	width int
-	// few leaves out what is not there.
+	// few leaves out unused regions.
 	few bool
-	// ranges says that figures may be ranges, in this block or one beside it.
+	// ranges is true if figures may be ranges in this block or one beside it.
 	ranges bool
 }
 
-// used is how many columns a figure takes that may be a range.
+// used returns the number of columns of a figure that may be a range.
 func (b *chipBlock) used() int {
 	if b.ranges {
 		return rangeColumns
@@ -115,7 +114,7 @@ func (b *chipBlock) bar() int {
 	return max(4, b.width-1-labelColumns-percentColumns-b.used()-2*bytesColumns)
 }
 
-// lines are the lines of the block.
+// lines returns the lines of the block.
 func (b *chipBlock) lines() []string {
 	d := b.devices[0]
 	title := "chip " + formatIDs(b.ids)
@@ -145,8 +144,7 @@ func (b *chipBlock) lines() []string {
 	for _, r := range []struct {
 		name string
 		of   func(*aggregate.Device) *aggregate.Region
-		// least is below what capacity the region is not worth a line while nothing
-		// is in it
+		// least is the capacity below which an empty region gets no line
 		always bool
 	}{
 		{"L1_SMALL", func(d *aggregate.Device) *aggregate.Region { return &d.Regions.L1Small }, !b.few},
@@ -185,8 +183,8 @@ func zeroDim(n uint64) style {
 	return bold
 }
 
-// l1 is how the L1 of a core is shared: circular buffers from the base, tensors from
-// the top, and what else lies there.
+// l1 returns the lines for the L1 of a core: circular buffers fill it from the base,
+// tensors from the top.
 func (b *chipBlock) l1() []string {
 	capacity := b.devices[0].L1PerCore.CapacityBytes
 	leastUsed, mostUsed := b.span(l1Used)
@@ -222,7 +220,7 @@ func (b *chipBlock) l1() []string {
 		texts = append(texts, text)
 		whole += 2 + width(text)
 	}
-	// below the bar, where there is room
+	// below the bar, if there is room
 	indent := 1 + labelColumns
 	if indent+whole > b.width {
 		indent = 1
@@ -242,16 +240,16 @@ func (b *chipBlock) l1() []string {
 	return append(lines, line)
 }
 
-// The columns of a cell of the grid, without its label, where there is room and where
-// there is little, and the columns between two.
+// The columns of a cell of the grid without its label, on wide and on narrow terminals, and
+// between two cells.
 const (
 	cellColumns  = 38
 	smallColumns = 21
 	cellGap      = 2
 )
 
-// grid draws the groups as cells of one line, for many chips: DRAM, then L1. It has at
-// most limit lines, and fewer where the cells can be small.
+// grid draws each group as a cell of one line, for many chips: DRAM, then L1. It has at most
+// limit lines.
 func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 	label := 4
 	for i := range groups {
@@ -304,7 +302,7 @@ func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 	return lines
 }
 
-// groupCell is the cell of a group.
+// groupCell returns the cell of a group.
 func (p painter) groupCell(g *chipGroup, label, dram, l1 int) string {
 	d := g.devices[0]
 	least, most := g.span(dramUsed)

@@ -2,7 +2,7 @@ package top
 
 import "strings"
 
-// What a key asks of those who run the model.
+// A request is what a key asks of the view that runs the model.
 type request int
 
 const (
@@ -13,7 +13,7 @@ const (
 	lookAgain
 )
 
-// A binding is what a key does, for the help.
+// A binding is a line of the help: a key and what it does.
 type binding struct{ key, does string }
 
 var bindings = []struct {
@@ -42,7 +42,7 @@ var bindings = []struct {
 	}},
 }
 
-// glossary is what the figures are, for the help.
+// glossary explains the figures in the help.
 var glossary = []struct {
 	title string
 	list  []binding
@@ -74,7 +74,7 @@ var glossary = []struct {
 	}},
 }
 
-// press does what a key asks for.
+// press handles a key.
 func (m *model) press(key string) request {
 	m.said = ""
 	if key == "ctrl+c" {
@@ -133,7 +133,7 @@ func (m *model) press(key string) request {
 	return nothing
 }
 
-// turn turns to a page, or back from it.
+// turn shows a page, or returns from it.
 func (m *model) turn(to screen) {
 	if m.page == to {
 		to = pageTable
@@ -227,7 +227,7 @@ func (m *model) scrollPage(key string) {
 	m.scroll = max(0, m.scroll)
 }
 
-// edit takes a key while something is typed.
+// edit handles a key while the user types.
 func (m *model) edit(key string) {
 	switch key {
 	case "enter":
@@ -249,7 +249,7 @@ func (m *model) edit(key string) {
 	}
 }
 
-// paste takes what was pasted while something is typed.
+// paste inserts pasted text while the user types.
 func (m *model) paste(text string) {
 	if m.prompt != promptNone {
 		m.typed += m.clean(strings.TrimSpace(text))

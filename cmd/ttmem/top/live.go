@@ -7,69 +7,69 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Live is a state that somebody brings up to date while others look at it. Its zero
-// value is not usable: New makes one. Its methods may be called by any goroutine.
+// A Live is a State that one goroutine updates while others read it. NewLive makes one. Its
+// methods are safe for concurrent use.
 type Live struct {
 	mu     sync.Mutex
 	state  *aggregate.State
 	markNs uint64
 	marked bool
-	// own is true where the user of the view has set the mark, or taken it off.
+	// own is true after the user set or removed the mark.
 	own    bool
-	tell   Told
+	status Status
 	output tail
 }
 
-// Told is what is known of a source besides its events.
-type Told struct {
-	// Of is what is looked at: "model.ttmem", "PID 4242".
+// Status describes a source.
+type Status struct {
+	// Of names the source: "model.ttmem", "PID 4242".
 	Of string
-	// Doing is what the source does just now, such as reading a file; "" where it
-	// only waits for what happens.
+	// Doing is what the source is doing, such as reading a file; "" while it waits for
+	// events.
 	Doing string
-	// Ended is why nothing more comes; "" while something may.
+	// Ended is why no more events come; "" while they may.
 	Ended string
-	// Notes are what the view may lack, a line each.
+	// Notes say what may be missing from the view, one line each.
 	Notes []string
-	// Others is what is known of the processes of other users, where only the user's own
-	// are seen: "other users hold …"; "" where all are seen.
+	// Others summarizes the processes of other users if only the user's own are visible;
+	// "" if all are.
 	Others string
-	// Unread is true while what processes held before they were seen is still read from
-	// their memory: not all of it is counted.
+	// Unread is true while buffers from before the attach are still read from the
+	// processes' memory, so that not all of them are counted.
 	Unread bool
-	// Events is how many were counted.
+	// Events is the number of events so far.
 	Events uint64
 }
 
-// Live says whether what is told happens just now: a second of it is a second.
-func (t *Told) Live() bool { return t.Doing == "" && t.Ended == "" }
+// Live reports whether events arrive as they happen.
+func (t *Status) Live() bool { return t.Doing == "" && t.Ended == "" }
 
-// A Present is what a Live knew at one time. It does not change afterwards.
+// A Present is the content of a Live at one time. It does not change afterwards.
 type Present struct {
-	Told
+	Status
 	*aggregate.Snapshot
 	Holdings []aggregate.Holding
-	// NowNs is CLOCK_MONOTONIC of the present, of which the ages are; it is the time
-	// of the latest event where that is all that is known.
+	// NowNs is the time that ages refer to (CLOCK_MONOTONIC); at least that of the latest
+	// event.
 	NowNs uint64
-	// Marked is true after a mark, which was at MarkNs.
+	// Marked is true after a mark, whose time is MarkNs.
 	Marked bool
 	MarkNs uint64
 	// Output is the last lines that the traced command wrote.
 	Output []string
-	// rates are the allocations a second of the Holdings.
+	// rates are the allocations per second of the Holdings.
 	rates []float64
-	// eventRate is events a second.
+	// eventRate is events per second.
 	eventRate float64
 }
 
-// NewLive returns a Live in which nothing is allocated.
+// NewLive returns an empty Live.
 func NewLive(of string) *Live {
-	return &Live{state: aggregate.New(), tell: Told{Of: of}}
+	return &Live{state: aggregate.New(), status: Status{Of: of}}
 }
 
-// Handle brings the state up to the event. A mark among the events counts until the user
-// of the view sets one of their own.
+// Handle applies an event. A mark among the events sets the mark of the view, until the user
+// sets or removes it.
 func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
 	l.state.Apply(e)
@@ -77,63 +77,53 @@ func (l *Live) Handle(e *event.Event) {
 		l.markNs = l.state.MarkFresh()
 		l.marked = true
 	}
-	l.tell.Events++
+	l.status.Events++
 	l.mu.Unlock()
 }
 
-// Write takes what the traced command writes, of which the last lines are kept.
+// Write adds output of the traced command. Only the last lines are kept.
 func (l *Live) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.output.Write(b)
 }
 
-// Doing says what the source does just now.
-func (l *Live) Doing(what string) {
+func (l *Live) update(change func(*Status)) {
 	l.mu.Lock()
-	l.tell.Doing = what
+	change(&l.status)
 	l.mu.Unlock()
 }
 
-// End says why nothing more comes.
-func (l *Live) End(why string) {
-	l.mu.Lock()
-	l.tell.Doing, l.tell.Ended = "", why
-	l.mu.Unlock()
-}
+// Doing sets what the source is doing.
+func (l *Live) Doing(what string) { l.update(func(s *Status) { s.Doing = what }) }
 
-// OwnOnly says that only the user's own processes are seen, and what is known of others.
-func (l *Live) OwnOnly(others string) {
-	l.mu.Lock()
-	l.tell.Others = others
-	l.mu.Unlock()
-}
+// End sets why no more events come.
+func (l *Live) End(why string) { l.update(func(s *Status) { s.Doing, s.Ended = "", why }) }
 
-// Unread says whether what processes held before they were seen is still read.
-func (l *Live) Unread(now bool) {
-	l.mu.Lock()
-	l.tell.Unread = now
-	l.mu.Unlock()
-}
+// OwnOnly sets the summary of other users' processes, which are not visible.
+func (l *Live) OwnOnly(others string) { l.update(func(s *Status) { s.Others = others }) }
 
-// Note adds a line on what the view may lack.
+// Unread sets whether buffers from before the attach are still being read.
+func (l *Live) Unread(reading bool) { l.update(func(s *Status) { s.Unread = reading }) }
+
+// Note adds a line about what may be missing from the view.
 func (l *Live) Note(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	const kept = 100
-	if len(l.tell.Notes) < kept {
-		l.tell.Notes = append(l.tell.Notes[:len(l.tell.Notes):len(l.tell.Notes)], line)
+	if len(l.status.Notes) < kept {
+		l.status.Notes = append(l.status.Notes[:len(l.status.Notes):len(l.status.Notes)], line)
 	}
 }
 
-// Notes are the lines that were noted.
+// Notes returns the lines that Note added.
 func (l *Live) Notes() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.tell.Notes
+	return l.status.Notes
 }
 
-// Mark has what is allocated from now on shown as growth.
+// Mark shows allocations from now on as growth.
 func (l *Live) Mark() {
 	l.mu.Lock()
 	l.markNs = l.state.MarkFresh()
@@ -141,20 +131,20 @@ func (l *Live) Mark() {
 	l.mu.Unlock()
 }
 
-// Unmark takes the mark off.
+// Unmark removes the mark.
 func (l *Live) Unmark() {
 	l.mu.Lock()
 	l.marked, l.own = false, true
 	l.mu.Unlock()
 }
 
-// Present is what is known now; nowNs is CLOCK_MONOTONIC, or 0 for the time of the
+// Present returns the current content. nowNs is CLOCK_MONOTONIC, or 0 for the time of the
 // latest event.
 func (l *Live) Present(nowNs uint64) *Present {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &Present{
-		Told: l.tell, Snapshot: l.state.Snapshot(), Holdings: l.state.Holdings(),
+		Status: l.status, Snapshot: l.state.Snapshot(), Holdings: l.state.Holdings(),
 		Marked: l.marked, MarkNs: l.markNs, Output: l.output.lines(),
 	}
 	p.NowNs = max(nowNs, p.TimeNs)

@@ -8,7 +8,7 @@ import (
 	"ttmem/aggregate"
 )
 
-// A screen is what fills the screen.
+// A screen is a page of the view.
 type screen int
 
 const (
@@ -25,17 +25,16 @@ const (
 	promptChips
 )
 
-// model is what is shown and how. It is pure: it looks at no source and draws no
-// terminal.
+// model is what is shown and how. It is pure: it reads no source and writes to no terminal.
 type model struct {
 	painter
 	sites         *sites
 	width, height int
-	// once leaves out what is for somebody who has keys.
+	// once leaves out what needs keys.
 	once bool
-	// limit is how many rows are listed once.
+	// limit is how many rows Once lists.
 	limit int
-	// output says that a command is traced, whose output there is.
+	// output is true if there is output of a traced command.
 	output bool
 
 	present *Present
@@ -44,18 +43,18 @@ type model struct {
 	by, order int
 	reversed  bool
 	filter    filter
-	// opened are the views that Esc goes back to.
+	// opened are the views that Esc returns to.
 	opened   []opened
 	unfolded bool
 
 	rows []*row
-	// cursor is the selected row, whose key stays selected when rows move.
+	// cursor is the selected row. Its key stays selected when rows move.
 	cursor, offset int
 	selected       string
 	tableHeight    int
 
 	page screen
-	// shown is the row of pageStack.
+	// shown is the row that pageStack shows.
 	shown         *row
 	scroll, shift int
 
@@ -71,7 +70,7 @@ type opened struct {
 	selected  string
 }
 
-// show takes what there is now.
+// show shows a new content.
 func (m *model) show(p *Present) {
 	if m.paused {
 		return
@@ -80,7 +79,7 @@ func (m *model) show(p *Present) {
 	m.arrange()
 }
 
-// arrange makes the rows, and keeps the selected one selected.
+// arrange computes the rows and keeps the selected one selected.
 func (m *model) arrange() {
 	if m.present == nil {
 		return
@@ -102,8 +101,8 @@ func (m *model) find(key string) int {
 	return slices.IndexFunc(m.rows, func(r *row) bool { return r.key == key })
 }
 
-// move moves the selection by n rows. At the top it stays at the top, whatever comes
-// there: the reader wants to see the largest.
+// move moves the selection by n rows. A selection at the top stays at the top when rows
+// move, to show the largest.
 func (m *model) move(n int) {
 	m.cursor = max(0, min(m.cursor+n, len(m.rows)-1))
 	m.selected = ""
@@ -112,20 +111,20 @@ func (m *model) move(n int) {
 	}
 }
 
-// regroup shows other rows.
+// regroup shows the rows of another grouping.
 func (m *model) regroup() {
 	m.selected, m.cursor, m.offset = "", 0, 0
 	m.arrange()
 }
 
-// sortBy sorts anew, where the selected row stays selected.
+// sortBy changes the order and keeps the selected row selected.
 func (m *model) sortBy(order int) {
 	m.order, m.reversed = order, false
 	m.selected, m.cursor = "", 0
 	m.arrange()
 }
 
-// open opens the selected row: a stack is shown, others are taken apart by stack.
+// open opens the selected row: it shows a stack, or the stacks of another row.
 func (m *model) open() {
 	if m.cursor >= len(m.rows) {
 		return
@@ -159,7 +158,7 @@ func (m *model) back() bool {
 	return true
 }
 
-// pids are the processes that run.
+// pids returns the running processes.
 func (m *model) pids() (pids []int) {
 	for i := range m.present.Processes {
 		if p := &m.present.Processes[i]; p.Exit == nil {
@@ -169,7 +168,7 @@ func (m *model) pids() (pids []int) {
 	return pids
 }
 
-// chips are the ids of all chips.
+// chips returns the ids of all chips.
 func (m *model) chips() (ids []int) {
 	for i := range m.present.Devices {
 		ids = append(ids, m.present.Devices[i].ID)
@@ -177,8 +176,7 @@ func (m *model) chips() (ids []int) {
 	return ids
 }
 
-// devices are the chips that are looked at, with what the process has of them that is
-// looked at.
+// devices returns the selected chips, with what the selected process has of them.
 func (m *model) devices() []aggregate.Device {
 	all := m.present.Devices
 	if m.filter.pid != 0 {
@@ -194,15 +192,15 @@ func (m *model) devices() []aggregate.Device {
 	return slices.DeleteFunc(slices.Clone(all), func(d aggregate.Device) bool { return !slices.Contains(m.filter.chips, d.ID) })
 }
 
-// step is the value after (or before) the present one in a list, of which the zero
-// value, for everything, is part too.
+// step returns the value after or before the present one in a list. The zero value, which
+// selects everything, comes first.
 func step(list []int, present, by int) int {
 	list = append([]int{0}, list...)
 	at := max(0, slices.Index(list, present))
 	return list[(at+by+len(list))%len(list)]
 }
 
-// stepChip looks at the next chip, or at all after the last.
+// stepChip selects the next chip, or all chips after the last.
 func (m *model) stepChip(by int) {
 	ids := m.chips()
 	at := -1
@@ -220,7 +218,7 @@ func (m *model) stepChip(by int) {
 	m.regroup()
 }
 
-// accept takes what was typed.
+// accept applies what was typed.
 func (m *model) accept() {
 	switch m.prompt {
 	case promptText:
@@ -242,7 +240,7 @@ func (m *model) accept() {
 	m.regroup()
 }
 
-// markAge is how long ago the mark was set.
+// markAge returns how long ago the mark was set.
 func (m *model) markAge() string {
 	return formatAge(m.present.NowNs - min(m.present.NowNs, m.present.MarkNs))
 }

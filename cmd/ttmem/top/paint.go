@@ -36,13 +36,13 @@ const (
 	pause style = "30;43"
 )
 
-// withoutColor is what stands for a style where there are no colours.
+// withoutColor has the replacements of styles without colours.
 var withoutColor = map[style]style{
 	bold: bold, dim: dim, reverse: reverse, boldRed: bold,
 	label: reverse, head: reverse, alarm: reverse, pause: reverse,
 }
 
-// paint puts s into the style.
+// paint returns s in the style.
 func (p painter) paint(st style, s string) string {
 	if !p.color {
 		st = withoutColor[st]
@@ -53,7 +53,7 @@ func (p painter) paint(st style, s string) string {
 	return "\x1b[" + string(st) + "m" + s + "\x1b[0m"
 }
 
-// pick is the Unicode or the ASCII form of something.
+// pick returns the Unicode or the ASCII form.
 func (p painter) pick(unicode, ascii string) string {
 	if p.ascii {
 		return ascii
@@ -61,8 +61,8 @@ func (p painter) pick(unicode, ascii string) string {
 	return unicode
 }
 
-// clean makes one line of s that does nothing to a terminal: what programs are called
-// and write is not to be trusted.
+// clean makes s one line without control characters, because names and output of programs
+// are not trusted.
 func (p painter) clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -83,10 +83,10 @@ func (p painter) clean(s string) string {
 	}, s)
 }
 
-// width is the number of columns that s takes.
+// width returns the number of columns of s.
 func width(s string) int { return ansi.StringWidth(s) }
 
-// cut is s in at most n columns, with a mark where something was left out.
+// cut returns s in at most n columns, with a mark if it was cut.
 func (p painter) cut(s string, n int) string {
 	if width(s) <= n {
 		return s
@@ -94,7 +94,7 @@ func (p painter) cut(s string, n int) string {
 	return ansi.Truncate(s, max(0, n), p.pick("…", "~"))
 }
 
-// cutLeft is the end of s in at most n columns: of paths it says most.
+// cutLeft returns the end of s in at most n columns, the important part of a path.
 func (p painter) cutLeft(s string, n int) string {
 	if w := width(s); w > n {
 		return ansi.TruncateLeft(s, w-n+1, p.pick("…", "~"))
@@ -102,7 +102,7 @@ func (p painter) cutLeft(s string, n int) string {
 	return s
 }
 
-// left and right are s in exactly n columns.
+// left and right return s in exactly n columns.
 func (p painter) left(s string, n int) string {
 	s = p.cut(s, n)
 	return s + blank(n-width(s))
@@ -115,8 +115,7 @@ func (p painter) right(s string, n int) string {
 
 func blank(n int) string { return strings.Repeat(" ", max(0, n)) }
 
-// ends is a line of n columns with one text at its left end, which gives way, and one at
-// its right.
+// ends returns a line of n columns with a text at each end. The left one is cut if necessary.
 func (p painter) ends(a, b string, n int) string {
 	a = p.cut(a, max(0, n-width(b)-1))
 	return p.cut(a+blank(n-width(a)-width(b))+b, n)

@@ -9,15 +9,14 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A processUse is what a process holds: l1 and static, which is a part of it, on the core
-// where there is most.
+// A processUse is what a process has live. l1 is for the core where it is highest; static is
+// the part of it in circular buffers.
 type processUse struct {
 	*aggregate.Process
 	dram, l1, static, buffers uint64
 }
 
-// processColumns are those of the processes' table, before their names, where there is
-// room for them.
+// processColumns are the columns of the table of processes before the names.
 var processColumns = []struct {
 	name         string
 	width, least int
@@ -37,8 +36,8 @@ var processColumns = []struct {
 	}},
 }
 
-// processUses are the processes, those that hold most first, and then those that ended,
-// the latest first.
+// processUses returns the running processes, largest first, and then those that ended,
+// latest first.
 func (m *model) processUses() []processUse {
 	var list []processUse
 	for i := range m.present.Processes {
@@ -69,7 +68,7 @@ func (m *model) processUses() []processUse {
 	return list
 }
 
-// processLines are the table of the processes.
+// processLines returns the table of processes.
 func (m *model) processLines() []string {
 	list := m.processUses()
 	room := 3
@@ -102,7 +101,7 @@ func (m *model) processLines() []string {
 	return lines
 }
 
-// ended is how a process ended, before its name, which may be cut.
+// ended returns how a process ended. It is shown before the name, which may be cut.
 func ended(exit *aggregate.Exit) string {
 	if exit.Status == nil || *exit.Status == 0 {
 		return "(ended) "

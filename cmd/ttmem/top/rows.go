@@ -13,34 +13,33 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A row is what is counted together.
+// A row adds up holdings with the same key.
 type row struct {
 	key string
-	// title is what the row is called; name is that of one call stack, where it is
-	// all of one.
+	// title is the title of the row. name is that of its call stack, if it has only one.
 	title string
 	name  name.Name
-	// caller is where in the user's own code the call was made that name has.
+	// caller is the user's own call around the one in name.
 	caller name.Call
-	// twin says that another row has the same name, and a caller tells them apart.
+	// twin is true if another row has the same name, so that caller is shown too.
 	twin bool
-	// bytes is what count buffers take of all banks of their chips, and static what
-	// statics circular buffers take of all cores, by the plain sum over programs that
-	// take turns.
+	// bytes is what count buffers occupy in all banks of their chips. static is what
+	// statics circular buffers occupy on all cores, added up over programs, although these
+	// use the same space one after the other.
 	bytes, static  uint64
 	count, statics uint64
-	// grown is what of bytes and static was allocated after the mark.
+	// grown is the part of bytes and static that was allocated after the mark.
 	grown uint64
-	// rate is allocations a second.
+	// rate is allocations per second.
 	rate    float64
 	since   uint64 // ns; 0: not known
 	regions regionSet
-	// pids and devices are those that it is of, each once.
+	// pids and devices are those of its holdings, each once.
 	pids, devices []int
 	stack         *event.Stack // of one stack: the first
 }
 
-// total orders rows by what they hold.
+// total returns the bytes that rows are ordered by.
 func (r *row) total() uint64 { return r.bytes + r.static }
 
 // regionSet is a set of regions.
@@ -48,7 +47,7 @@ type regionSet uint16
 
 func (s *regionSet) add(r event.Region) { *s |= 1 << r }
 
-// String is the short name of the only region, or that there are several.
+// String returns the short name of the only region, or says that there are several.
 func (s regionSet) String() string {
 	for r, name := range regionNames {
 		if s == 1<<r {
@@ -66,18 +65,17 @@ var regionNames = map[event.Region]string{
 	event.DRAM: "DRAM", event.L1: "L1", event.CB: "CB", event.L1Small: "small", event.Trace: "trace", event.SystemMemory: "host",
 }
 
-// shownRegions are the regions in the order in which they are filtered by.
+// shownRegions are the regions in the order of the filter key.
 var shownRegions = []event.Region{event.DRAM, event.L1, event.CB, event.L1Small, event.Trace, event.SystemMemory}
 
-// A grouping tells rows apart.
+// A grouping is one way to make rows.
 type grouping struct {
 	name string
-	// stack says that a row has one stack, which can be shown.
+	// stack is true if a row has one call stack, which can be shown.
 	stack bool
-	// mixed says that a row may have buffers and circular buffers.
+	// mixed is true if a row may have both buffers and circular buffers.
 	mixed bool
-	// keys are those of the rows that a holding is in, and titles what they are
-	// called.
+	// keys returns the keys of the rows that a holding is in, which are also their titles.
 	keys func(g *groups, h *aggregate.Holding) []string
 }
 
@@ -114,7 +112,7 @@ var groupings = []grouping{
 	}},
 }
 
-// An order is one in which rows are.
+// An order is an order of rows.
 type order struct {
 	name    string
 	compare func(a, b *row) int
@@ -133,14 +131,14 @@ var orders = []order{
 	{"name", func(a, b *row) int { return cmp.Compare(a.title, b.title) }},
 }
 
-// The orders that are set by themselves.
+// The orders that the view sets itself.
 const (
 	bySize   = 0
 	byGrowth = 2
 	byRate   = 3
 )
 
-// groups are the rows that are made of a Present.
+// groups makes rows of a Present.
 type groups struct {
 	present *Present
 	sites   *sites
@@ -148,18 +146,18 @@ type groups struct {
 	names   map[int]string // of processes
 }
 
-// A filter is what is looked at; the zero value is everything.
+// A filter selects holdings. The zero value selects everything.
 type filter struct {
 	chips  []int
 	pid    int
 	region int // one of shownRegions, plus 1
 	text   string
-	// in is the row that was opened, and inBy its grouping.
+	// in is the key of the opened row, and inBy its grouping.
 	in   string
 	inBy int
 }
 
-// rows are what is held, by one of the groupings, in order.
+// rows returns the live holdings by a grouping, in an order.
 func (g *groups) rows(by, order int, reversed bool) []*row {
 	one := &groupings[by]
 	rows := make(map[string]*row)
@@ -210,7 +208,7 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 	return list
 }
 
-// tellApart finds the rows of which there are others of the same name.
+// tellApart marks the rows that have the same name as another.
 func tellApart(rows map[string]*row) {
 	first := make(map[name.Name]*row)
 	for _, r := range rows {
@@ -223,7 +221,7 @@ func tellApart(rows map[string]*row) {
 	}
 }
 
-// wants reports whether the filter lets a holding through, but for its chips and text.
+// wants reports whether the filter selects a holding, apart from its chips and text.
 func (g *groups) wants(h *aggregate.Holding) bool {
 	f := &g.filter
 	if f.pid != 0 && h.PID != f.pid || f.region > 0 && h.Region != shownRegions[f.region-1] {
@@ -232,8 +230,8 @@ func (g *groups) wants(h *aggregate.Holding) bool {
 	return f.in == "" || slices.Contains(groupings[f.inBy].keys(g, h), f.in)
 }
 
-// chips is on how many of the chips that are looked at a holding is; 1 where its chips
-// are not known.
+// chips returns the number of selected chips that a holding is on; 1 if its chips are not
+// known.
 func (g *groups) chips(h *aggregate.Holding) int {
 	if len(g.filter.chips) == 0 {
 		return max(1, len(h.Devices))
@@ -247,7 +245,7 @@ func (g *groups) chips(h *aggregate.Holding) int {
 	return n
 }
 
-// isOn reports whether the chip of a key is looked at.
+// isOn reports whether the chip of a key is selected.
 func (g *groups) isOn(key string) bool {
 	var id int
 	_, _ = fmt.Sscanf(key, "chip %d", &id)
@@ -278,7 +276,7 @@ func (r *row) add(h *aggregate.Holding, chips uint64, rate float64) {
 	}
 }
 
-// stackKey tells stacks apart by their lines; of what has none, it is what that is.
+// stackKey returns the key of a call stack. Stacks with the same lines have the same key.
 func (g *groups) stackKey(h *aggregate.Holding) string {
 	if h.Stack == nil {
 		return g.unknown(h)
@@ -286,18 +284,18 @@ func (g *groups) stackKey(h *aggregate.Holding) string {
 	return g.sites.of(h.Stack).key
 }
 
-// unknown is what is said where a stack does not tell something.
+// unknown returns the text for something that a stack does not show.
 func (g *groups) unknown(h *aggregate.Holding) string {
 	switch {
 	case h.BeforeAttach:
-		return "(there before the attach)"
+		return "allocated before ttmem attached"
 	case h.Stack == nil:
 		return "(no call stack)"
 	}
 	return "(unknown code)"
 }
 
-// process is what a process is called.
+// process returns the name of a process.
 func (g *groups) process(pid int) string {
 	if g.names == nil {
 		g.names = make(map[int]string)
@@ -310,8 +308,7 @@ func (g *groups) process(pid int) string {
 	return strings.TrimSpace(fmt.Sprintf("PID %d %s", pid, g.names[pid]))
 }
 
-// processName is the command line without the folders of its files, or the name of a
-// thread.
+// processName returns the command line without directories, or the name of a thread.
 func processName(p *aggregate.Process) string {
 	words := strings.Fields(p.Command)
 	for i, word := range words {

@@ -13,20 +13,20 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A site is what there is to know of a call stack, looked up once.
+// A site is what is looked up for a call stack.
 type site struct {
-	// key is the same for stacks that look the same: a line may have several calls.
+	// key is the same for stacks with the same lines: a line may have several calls.
 	key  string
 	name name.Name
-	// caller is the call of the user's own code around that of the name.
+	// caller is the user's own call around the one in name.
 	caller    name.Call
 	component string
-	// matches is whether the pattern, which is one of the user's, was found in it.
+	// matches is whether the user's pattern matches.
 	pattern string
 	matches bool
 }
 
-// sites are those of the call stacks that hold something.
+// sites are the sites of call stacks with something live.
 type sites struct {
 	rules *name.Rules
 
@@ -34,8 +34,8 @@ type sites struct {
 	known map[uint64]*site
 }
 
-// prepare looks up all that are wanted, and forgets the others. To look up a stack
-// of a live process may take a while: it is not for the goroutine that answers keys.
+// prepare looks up the wanted stacks and forgets the others. Looking up a stack of a running
+// process may take a while, so the goroutine that answers keys must not call it.
 func (s *sites) prepare(holdings []aggregate.Holding, wanted func(i int) bool) {
 	s.mu.Lock()
 	old := s.known
@@ -83,10 +83,10 @@ func (s *sites) look(stack *event.Stack) *site {
 	return one
 }
 
-// nowhere is the site of what has no stack.
+// nowhere is the site of holdings without a stack.
 var nowhere = &site{}
 
-// of is the site of a stack.
+// of returns the site of a stack.
 func (s *sites) of(stack *event.Stack) *site {
 	if stack == nil {
 		return nowhere
@@ -104,8 +104,8 @@ func (s *sites) of(stack *event.Stack) *site {
 	return one
 }
 
-// match reports whether the name, the component or a frame of a stack has the pattern,
-// of which the text is the user's.
+// match reports whether the pattern matches the name, the component or a frame of a stack.
+// text is the pattern as the user typed it.
 func (s *sites) match(stack *event.Stack, text string, pattern *regexp.Regexp) bool {
 	one := s.of(stack)
 	if one == nowhere {

@@ -12,7 +12,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// stackHead says what the shown row holds.
+// stackHead returns the figures of the shown row.
 func (m *model) stackHead() []string {
 	r := m.shown
 	title := m.clean(r.title)
@@ -43,8 +43,8 @@ func (m *model) stackHead() []string {
 	return append(lines, "", m.paint(head, m.left("        innermost call first", m.width)))
 }
 
-// stackLines are the calls of the shown row, innermost first: those of the user's own
-// code stand out.
+// stackLines returns the calls of the shown row, innermost first. The user's own calls are
+// bold.
 func (m *model) stackLines() []string {
 	frames := m.shown.stack.Frames()
 	if len(frames) == 0 {
@@ -84,13 +84,13 @@ func (m *model) frameLine(f *event.Frame, own map[name.Call]bool) string {
 	return " " + m.paint(kindStyle, m.left(kind, 7)) + m.paint(st, text) + "  " + m.paint(dim, place)
 }
 
-// shifted is a line without its first columns, but for what kind of frame it is.
+// shifted returns a line scrolled by n columns. The kind of frame stays.
 func (m *model) shifted(line string, n int) string {
 	const kept = 8
 	return ansi.Truncate(line, kept, "") + ansi.TruncateLeft(line, kept+n, "")
 }
 
-// helpLines are the keys, and what the figures are.
+// helpLines returns the keys and the glossary.
 func (m *model) helpLines() []string {
 	var lines []string
 	for _, part := range slices.Concat(bindings, glossary) {
@@ -110,7 +110,7 @@ func (m *model) helpLines() []string {
 	return append(lines, "")
 }
 
-// outputLines are what the view may lack, and what the traced command wrote last.
+// outputLines returns the notes and the last output of the traced command.
 func (m *model) outputLines() []string {
 	var lines []string
 	for _, note := range m.present.Notes {

@@ -9,11 +9,11 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A column is one of a table, where there is room for it.
+// A column is a column of the table.
 type column struct {
 	name  string
 	width int // columns, with the blank before it
-	// least is the width of the terminal below which it is left out.
+	// least is the smallest width of the terminal that shows it.
 	least int
 	cell  func(m *model, r *row, all uint64) (string, style)
 }
@@ -81,13 +81,13 @@ var columns = []column{
 	}},
 }
 
-// shareColumns are those of the bar of a row's share.
+// shareColumns is the width of the bar of a row's share.
 const shareColumns = 10
 
-// columns are those that there is room for.
+// columns returns the columns that fit.
 func (m *model) columns() (list []column) {
 	for _, c := range columns {
-		// growth takes the place of what matters less
+		// growth replaces less important columns
 		if c.name == "FOR" || c.name == "%" {
 			if m.present.Marked && m.width < 100 {
 				continue
@@ -104,7 +104,7 @@ func (m *model) columns() (list []column) {
 
 func (m *model) shares() bool { return m.width >= 120 }
 
-// tableHead names the columns.
+// tableHead returns the names of the columns.
 func (m *model) tableHead() string {
 	var line strings.Builder
 	sorted := map[string]string{"size": "SIZE", "count": "BUFFERS", "growth": "GROWTH", "rate": "RATE/s", "age": "FOR", "name": "name"}[orders[m.order].name]
@@ -126,7 +126,7 @@ func (m *model) tableHead() string {
 	return m.paint(head, m.left(line.String(), m.width))
 }
 
-// arrow shows which way is sorted.
+// arrow returns the direction of the order.
 func (m *model) arrow() string {
 	down := orders[m.order].name != "name"
 	if down != m.reversed {
@@ -135,7 +135,7 @@ func (m *model) arrow() string {
 	return m.pick("▲", "^")
 }
 
-// tableRows are the rows that there is room for, around the selected one.
+// tableRows returns the rows that fit, around the selected one.
 func (m *model) tableRows() []string {
 	if len(m.rows) == 0 {
 		return []string{"", m.cut(" "+m.nothing(), m.width)}
@@ -189,8 +189,8 @@ func (m *model) tableRow(r *row, all uint64, selected bool) string {
 	return line.String()
 }
 
-// rowTitle is what a row is called in at most n columns. Of a stack the line matters
-// most: a long operation is cut first.
+// rowTitle returns the title of a row in at most n columns. A long operation is cut first,
+// because the line of a stack is more important.
 func (p painter) rowTitle(r *row, n int) string {
 	op, call := p.clean(r.name.Op), p.clean(r.name.Call.String())
 	if call == "" {
@@ -221,7 +221,7 @@ func (p painter) rowTitle(r *row, n int) string {
 	return title
 }
 
-// caller is where the call was made that a row is named by; "" where that is not known.
+// caller returns the caller that distinguishes a row from its twins; "" if it is not known.
 func (p painter) caller(r *row) string {
 	if r.caller.Line == 0 {
 		return ""
@@ -233,7 +233,7 @@ func (p painter) caller(r *row) string {
 	return p.pick(" ← ", " < ") + caller
 }
 
-// nothing says why there is no row.
+// nothing returns the reason for an empty table.
 func (m *model) nothing() string {
 	f := &m.filter
 	none := !slices.ContainsFunc(m.present.Holdings, func(h aggregate.Holding) bool { return h.Count > 0 })

@@ -6,20 +6,19 @@ import (
 )
 
 const (
-	// keptLines is how many lines of what a command wrote are kept.
+	// keptLines is how many lines of output are kept.
 	keptLines = 1000
-	// keptLine is how long a line may be, in bytes.
+	// keptLine is the maximum length of a line in bytes.
 	keptLine = 4096
 )
 
-// A tail is the last lines of what was written to it.
+// A tail keeps the last lines that were written to it.
 type tail struct {
 	whole []string
 	last  []byte // a line that has no end yet
 }
 
-// Write adds to the lines. What a carriage return overwrites is forgotten, as bars of
-// progress are.
+// Write adds lines. What a carriage return overwrites, such as a progress bar, is dropped.
 func (t *tail) Write(b []byte) (int, error) {
 	n := len(b)
 	for len(b) > 0 {
@@ -41,7 +40,7 @@ func (t *tail) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// lines are the last lines.
+// lines returns the last lines.
 func (t *tail) lines() []string {
 	list := t.whole[max(0, len(t.whole)-keptLines):]
 	if len(t.last) > 0 {

@@ -1,6 +1,6 @@
-// Package top is the live view of what is allocated: bars of chips, processes, and who
-// holds most. The view is pure: it is told what there is, and which keys were pressed,
-// and gives lines. It learns from a Source, and knows of no tracer.
+// Package top is the live view: bars of chips, processes and the call sites with the most
+// memory. It reads a Source and knows no tracer. The model is pure: it turns the content of
+// the source and key presses into lines.
 package top
 
 import (
@@ -14,35 +14,34 @@ import (
 	"ttmem/aggregate/name"
 )
 
-// Options say what a view looks at, and how. Source, NowNs and Interval are needed to
-// run one.
+// Options configure a view. Run needs Source, NowNs and Interval.
 type Options struct {
 	Source Source
-	// NowNs is CLOCK_MONOTONIC; it gives 0 where the time is that of the latest
-	// event, as in a recording.
+	// NowNs returns CLOCK_MONOTONIC; 0 if the time is that of the latest event, as in a
+	// recording.
 	NowNs func() uint64
-	// Interval is the time between two looks.
+	// Interval is the time between two samples.
 	Interval time.Duration
-	// Rules name components of the model; nil: the functions of the user's own code
-	// do.
+	// Rules map call stacks to components of the model; nil: the functions of the user's
+	// own code are the components.
 	Rules *name.Rules
-	// Color allows colours, and ASCII nothing but ASCII.
+	// Color allows colours. ASCII allows only ASCII.
 	Color, ASCII bool
-	// Output says that a command is traced, of whose output the Present tells.
+	// Output is true if the Present has output of a traced command.
 	Output bool
-	// Quit makes Run return when it is closed; nil: only keys do.
+	// Quit makes Run return when it is closed; with nil only keys do.
 	Quit <-chan struct{}
 }
 
-func (o *Options) looker() *looker {
-	return &looker{source: o.Source, sites: &sites{rules: o.Rules}, nowNs: o.NowNs}
+func (o *Options) sampler() *sampler {
+	return &sampler{source: o.Source, sites: &sites{rules: o.Rules}, nowNs: o.NowNs}
 }
 
-// Run shows the view on a terminal until the user has enough.
+// Run shows the view on a terminal until the user quits.
 func Run(in io.Reader, out io.Writer, o Options) error {
-	l := o.looker()
+	l := o.sampler()
 	v := &view{
-		looker: l, interval: o.Interval,
+		sampler: l, interval: o.Interval,
 		model: &model{painter: painter{color: o.Color, ascii: o.ASCII}, sites: l.sites, output: o.Output},
 	}
 	p := tea.NewProgram(v, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
@@ -62,16 +61,16 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 	return err
 }
 
-// Once writes one frame of so many columns with the largest n holders; plain leaves out
-// all that is for a terminal.
+// Once writes one frame of so many columns with the n largest rows. plain leaves out all
+// escapes.
 func Once(w io.Writer, o Options, columns, n int, plain bool) error {
-	l := o.looker()
+	l := o.sampler()
 	m := &model{
 		painter: painter{color: o.Color, ascii: o.ASCII, plain: plain},
 		sites:   l.sites, once: true, width: max(columns, leastWidth),
 	}
 	m.limit = n
-	m.show(l.look(time.Now()))
+	m.show(l.sample(time.Now()))
 	var text strings.Builder
 	for _, line := range m.frame() {
 		text.WriteString(strings.TrimRight(line, " "))
@@ -81,9 +80,9 @@ func Once(w io.Writer, o Options, columns, n int, plain bool) error {
 	return err
 }
 
-// A view drives a model by what the terminal and the clock tell.
+// A view passes events of the terminal and the clock to a model.
 type view struct {
-	*looker
+	*sampler
 	model    *model
 	interval time.Duration
 	looking  bool
@@ -94,29 +93,30 @@ type (
 	seen struct{ *Present }
 )
 
-// Init begins to look.
-func (v *view) Init() tea.Cmd { return tea.Batch(v.lookNow(), v.wait()) }
+// Init starts sampling.
+func (v *view) Init() tea.Cmd { return tea.Batch(v.sampleNow(), v.wait()) }
 
 func (v *view) wait() tea.Cmd {
 	return tea.Tick(v.interval, func(time.Time) tea.Msg { return tick{} })
 }
 
-// lookNow looks at the source beside what answers keys; one look at a time.
-func (v *view) lookNow() tea.Cmd {
+// sampleNow samples the source in the background, so that keys are answered meanwhile. There
+// is one sample at a time.
+func (v *view) sampleNow() tea.Cmd {
 	if v.looking {
 		return nil
 	}
 	v.looking = true
-	return func() tea.Msg { return seen{v.look(time.Now())} }
+	return func() tea.Msg { return seen{v.sample(time.Now())} }
 }
 
-// Update takes what happened.
+// Update handles an event.
 func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		v.model.width, v.model.height = msg.Width, msg.Height
 	case tick:
-		return v, tea.Batch(v.lookNow(), v.wait())
+		return v, tea.Batch(v.sampleNow(), v.wait())
 	case seen:
 		v.looking = false
 		v.model.show(msg.Present)
@@ -128,18 +128,18 @@ func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 			return v, tea.Quit
 		case mark:
 			v.source.Mark()
-			return v, v.lookNow()
+			return v, v.sampleNow()
 		case unmark:
 			v.source.Unmark()
-			return v, v.lookNow()
+			return v, v.sampleNow()
 		case lookAgain:
-			return v, v.lookNow()
+			return v, v.sampleNow()
 		}
 	}
 	return v, nil
 }
 
-// View is what is to be on the terminal.
+// View returns the content of the terminal.
 func (v *view) View() tea.View {
 	screen := tea.NewView("")
 	screen.AltScreen = true

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "write the golden frames anew")
 // A stage is a view of made-up events, driven by hand.
 type stage struct {
 	*model
-	look  *looker
+	look  *sampler
 	live  *Live
 	scene *scene.Scene
 	clock time.Time
@@ -41,7 +41,7 @@ func newStage(t *testing.T, width, height int) *stage {
 func emptyStage(width, height int) *stage {
 	live := NewLive("this host")
 	o := Options{Source: live, NowNs: func() uint64 { return 0 }}
-	l := o.looker()
+	l := o.sampler()
 	return &stage{
 		model: &model{sites: l.sites, width: width, height: height}, look: l, live: live,
 		clock: time.Unix(1000, 0),
@@ -51,7 +51,7 @@ func emptyStage(width, height int) *stage {
 // refresh is a look a second later.
 func (s *stage) refresh() {
 	s.clock = s.clock.Add(time.Second)
-	s.show(s.look.look(s.clock))
+	s.show(s.look.sample(s.clock))
 }
 
 // press presses keys one after the other, and does what they ask for.

@@ -10,14 +10,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// The least terminal that there is room in.
+// The smallest usable terminal.
 const (
 	leastWidth  = 60
 	leastHeight = 14
 )
 
-// frame is what is to be seen, as lines of at most the width; as many as the height,
-// but for one that is printed once.
+// frame returns the lines of the screen, none wider than it. There are as many as its
+// height, unless the frame is printed once.
 func (m *model) frame() []string {
 	if m.width < leastWidth || !m.once && m.height < leastHeight {
 		return m.tooSmall()
@@ -44,7 +44,7 @@ func (m *model) frame() []string {
 	return append(m.fill(lines)[:m.height-1], m.footer())
 }
 
-// fill brings the lines to the height.
+// fill cuts or extends the lines to the height.
 func (m *model) fill(lines []string) []string {
 	for len(lines) < m.height {
 		lines = append(lines, "")
@@ -62,7 +62,7 @@ func (m *model) tooSmall() []string {
 	return m.fill(lines)
 }
 
-// heading is the first line: what is looked at, and how it does.
+// heading returns the first line: the source and its state.
 func (m *model) heading() string {
 	title := m.paint(label, " ttmem top ")
 	p := m.present
@@ -114,7 +114,7 @@ func either(n int, one, many string) string {
 	return many
 }
 
-// warnings are lines of what may be wrong, or lacks.
+// warnings returns lines about what may be wrong or missing.
 func (m *model) warnings() []string {
 	var list []string
 	p := m.present
@@ -147,7 +147,7 @@ func (m *model) warnings() []string {
 	return list
 }
 
-// asked is what was asked for that there was no room for.
+// asked describes an allocation that failed.
 func asked(f *aggregate.Failure) string {
 	switch {
 	case f.Region == event.CB.String():
@@ -158,7 +158,7 @@ func asked(f *aggregate.Failure) string {
 	return page.Bytes(f.SizeBytes) + " of " + f.Region
 }
 
-// tablePage is the page of bars, processes and holders.
+// tablePage adds the page of bars, processes and rows.
 func (m *model) tablePage(lines []string) []string {
 	lines = append(lines, m.warnings()...)
 	lines = append(lines, m.chipLines()...)
@@ -175,8 +175,8 @@ func (m *model) tablePage(lines []string) []string {
 	return append(lines, m.tableRows()...)
 }
 
-// chipLines are the bars: a block for each group of chips, or a grid where that is too
-// much.
+// chipLines returns the bars: a block for each group of chips, or a grid if there are too
+// many.
 func (m *model) chipLines() []string {
 	devices := m.devices()
 	if len(devices) == 0 {
@@ -223,7 +223,7 @@ func (m *model) chipLines() []string {
 	return lines
 }
 
-// noChip says why there is no bar.
+// noChip returns the reason for no bars.
 func (m *model) noChip() string {
 	p := m.present
 	switch {
@@ -239,7 +239,7 @@ func (m *model) noChip() string {
 	return "No process has a device open."
 }
 
-// blocks are those of the groups, and how many lines the tallest has.
+// blocks returns the blocks of the groups, and the height of the tallest.
 func (m *model) blocks(groups []chipGroup, columns int, few bool) (blocks [][]string, tallest int) {
 	ranges := slices.ContainsFunc(groups, func(g chipGroup) bool { return len(g.ids) > 1 })
 	for i := range groups {
@@ -250,8 +250,7 @@ func (m *model) blocks(groups []chipGroup, columns int, few bool) (blocks [][]st
 	return blocks, tallest
 }
 
-// choices is the line that says what the table shows, and with which keys that is
-// changed.
+// choices returns the line with the settings of the table and the keys that change them.
 func (m *model) choices() string {
 	f := &m.filter
 	choice := func(key, text string, set bool) string {
@@ -295,7 +294,7 @@ func (m *model) choices() string {
 	return m.cut(" "+strings.Join(list, "  "), m.width)
 }
 
-// footer is the last line: what is typed, what was answered, or the keys.
+// footer returns the last line: the input, an answer to it, or the keys.
 func (m *model) footer() string {
 	switch m.prompt {
 	case promptText:
@@ -320,7 +319,7 @@ func (m *model) footer() string {
 	return m.ends(line, m.paint(dim, at), m.width)
 }
 
-// keys are those that the footer names, and what they do: what matters most first.
+// keys returns the keys of the footer and what they do, most important first.
 func (m *model) keys() [][2]string {
 	switch m.page {
 	case pageTable:
@@ -342,8 +341,7 @@ func (m *model) keys() [][2]string {
 	return [][2]string{{"q", "quit"}, {"?", "help"}, {m.pick("↵", "Enter"), open}, {"m", "mark"}, {"Space", "pause"}, {"o", notes}, {"f", fold}}
 }
 
-// scrolled adds as many of the text's lines as there is room for, and bounds the
-// scrolling.
+// scrolled adds the lines of the text that fit, and bounds the scrolling.
 func (m *model) scrolled(lines, text []string, shift int) []string {
 	room := max(1, m.height-1-len(lines))
 	m.scroll = max(0, min(m.scroll, len(text)-room))

@@ -100,7 +100,7 @@ func (n *Namer) Title(a *Row, separator string) string {
 	if name == "" {
 		switch {
 		case a.BeforeAttach:
-			name = "(there before the attach)"
+			name = "allocated before ttmem attached"
 		case a.Stack == nil:
 			name = "(no call stack)"
 		default:

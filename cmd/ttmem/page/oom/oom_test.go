@@ -62,7 +62,7 @@ func TestNoFailureIsANormalAnswer(t *testing.T) {
 		}
 	}
 	text := textOf(t, page.Layout{}, pageOf(Page{PIDs: []int{9}}, pagetest.Failures()...))
-	qt.Check(t, qt.StringContains(text, "6 others did, of which none is what the flags ask for."))
+	qt.Check(t, qt.StringContains(text, "6 others did."))
 }
 
 // TestOOMJSON has the fields that are documented.

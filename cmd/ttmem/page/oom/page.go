@@ -1,3 +1,4 @@
+// Package oom explains allocations that failed.
 package oom
 
 import (

@@ -57,7 +57,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
 		return out.Flush()
 	}
-	head := fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.Failures)), "request"), page.Clean(p.Of))
+	head := fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.Failures)), "allocation"), page.Clean(p.Of))
 	layout.Write(out, 0, page.Dim, head)
 	shown, omitted := page.Newest(groups, p.Limit)
 	for _, g := range shown {
@@ -77,7 +77,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	if p.forgotten > 0 {
 		fmt.Fprintln(out)
-		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("Before these, %s failed of which nothing more is known.", page.Count(p.forgotten, "request")))
+		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("%s before these failed; nothing more is known of them.", page.Count(p.forgotten, "allocation")))
 	}
 	return out.Flush()
 }
@@ -85,7 +85,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 // nothing says that there is nothing to show.
 func (p *Page) nothing() string {
 	if p.Snapshot.FailureCount > 0 {
-		return fmt.Sprintf("No such allocation failed %s: %s did, of which none is what the flags ask for.",
+		return fmt.Sprintf("No matching allocation failed %s; %s did.",
 			page.Clean(p.Of), page.Count(p.Snapshot.FailureCount, "other"))
 	}
 	if pids := p.PIDs; len(pids) > 0 {
@@ -101,7 +101,7 @@ func (p *Page) nothing() string {
 // verdicts name why a request failed.
 var verdicts = map[analyze.Cause]string{
 	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "too little is free",
-	analyze.Fragmented: "fragmented", analyze.Clash: "a program meets a tensor",
+	analyze.Fragmented: "fragmented", analyze.Clash: "circular buffers overlap a tensor",
 }
 
 // failureRegion is the region in which something was asked for.
@@ -201,7 +201,7 @@ func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.
 func explain(f *aggregate.Failure) string {
 	e := f.Evidence
 	// The bytes are the least that there are; other places may have fewer buffers.
-	place := fmt.Sprintf("It would fit if at least this were gone: %s of each bank (%s, between %#x and %#x).",
+	place := fmt.Sprintf("It fits if you free: %s of each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
 	switch analyze.CauseOf(f) {
 	case analyze.TooLarge:
@@ -216,7 +216,7 @@ func explain(f *aggregate.Failure) string {
 	case analyze.TooLittle:
 		return fmt.Sprintf("%s are missing in each bank. %s", page.Bytes(f.BytesPerBank-e.FreeBytesPerBank), place)
 	case analyze.Fragmented:
-		return "Enough is free, but in pieces that are all too small. " + place
+		return "Enough is free, but no free block is large enough. " + place
 	}
 	return "ttmem does not know why: by its own count there was room."
 }
@@ -239,7 +239,7 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Fa
 	line("program's buffers end at", e.To, fmt.Sprintf("%#x", e.To))
 	line("lowest tensor begins at", e.Lowest, fmt.Sprintf("%#x", e.Lowest))
 	over := e.To - min(e.To, e.Lowest)
-	line("that is too low by", over, page.Bytes(over))
+	line("overlap", over, page.Bytes(over))
 	if e.Blocking.Count > 0 {
 		p.sized(layout).Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
 			e.To, page.Count(e.Blocking.Count, "tensor"), page.Bytes(e.Blocking.BytesPerBank)))
@@ -284,7 +284,7 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggrega
 		switch {
 		case site != "":
 		case l.BeforeAttach:
-			site = "(there before the attach)"
+			site = "allocated before ttmem attached"
 		default:
 			site = "(no call stack)"
 		}

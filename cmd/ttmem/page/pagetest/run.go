@@ -1,3 +1,4 @@
+// Package pagetest has what tests of pages share: events, runs of them, and golden files.
 package pagetest
 
 import (

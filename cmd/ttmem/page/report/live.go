@@ -109,7 +109,7 @@ func (r *report) holdings(title string, list []holding) {
 			sum[h.process] += l.AllocatedBytes
 		}
 	}
-	about := ", in all banks"
+	about := ", total over all banks"
 	if slices.ContainsFunc(list, func(h holding) bool { return len(h.process.Devices) > 1 }) {
 		about += " of all chips"
 	}

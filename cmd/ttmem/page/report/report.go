@@ -1,3 +1,4 @@
+// Package report writes the use of each chip at its peak and at present, by process.
 package report
 
 import (

@@ -134,7 +134,7 @@ func TestWhatIsNotShownByNameSaysWhatItIs(t *testing.T) {
 		for _, e := range more {
 			r.Apply(*e)
 		}
-		_, text, _ := strings.Cut(reportText(t, r, options{}), "Held at the end, in all banks\n       1  DRAM ")
+		_, text, _ := strings.Cut(reportText(t, r, options{}), "Held at the end, total over all banks\n       1  DRAM ")
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "      ") && len(line) > from {
 				list = append(list, strings.TrimSpace(line[from:]))

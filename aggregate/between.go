@@ -1,0 +1,184 @@
+package aggregate
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// between follows which buffers survive from one moment to another. It needs a pointer for
+// each that is live at the second moment and ends later, and is there only where it is
+// asked for.
+type between struct {
+	// fromNs and toNs are the moments; toNs is 0 where the second one is the end.
+	fromNs, toNs uint64
+	// before is what was live at the first moment.
+	before map[*callSite]Amount
+	// gone were live at the second moment. Where that is the end, ended are those that
+	// ended with their device or process, and torn those that were freed between the last
+	// allocation and that.
+	gone, ended, torn []endedBuffer
+	// over is what ended with its device or process before the second moment, and later
+	// what did so afterwards.
+	over, later Amount
+}
+
+// An endedBuffer is one that ended at a time.
+type endedBuffer struct {
+	*buffer
+	endNs uint64
+}
+
+// FollowFrom begins to follow what survives, from a time on, in ns: the present one, or an
+// earlier one, of which no more is known than what is still live.
+func (s *State) FollowFrom(ns uint64) {
+	s.between = &between{fromNs: ns, before: make(map[*callSite]Amount)}
+	for _, p := range s.processes {
+		for b := range p.buffers.all() {
+			if b.since <= ns && !b.callSite.before {
+				sum := s.between.before[b.callSite]
+				sum.add(Amount{1, b.allocated()})
+				s.between.before[b.callSite] = sum
+			}
+		}
+	}
+}
+
+// FollowTo ends what is followed at the present moment, the time in ns. It may be called
+// again later, which moves the end.
+func (s *State) FollowTo(ns uint64) {
+	b := s.between
+	for _, one := range b.ended {
+		b.addOver(&b.over, one.buffer)
+	}
+	b.over.add(b.later)
+	b.toNs, b.later = ns, Amount{}
+	b.gone, b.ended, b.torn = nil, nil, nil
+}
+
+func (b *between) addOver(sum *Amount, one *buffer) {
+	if one.since > b.fromNs {
+		sum.add(Amount{1, one.bytes()})
+	}
+}
+
+// part notes that a buffer ends.
+func (b *between) part(p *process, one *buffer, now uint64, reason event.Reason) {
+	switch {
+	case b == nil || one.before:
+	case b.toNs == 0 && isEnd(reason):
+		b.ended = append(b.ended, endedBuffer{one, now})
+	case b.toNs == 0:
+		p.name.run.torn = append(p.name.run.torn, endedBuffer{one, now})
+	default:
+		if one.since <= b.toNs {
+			b.gone = append(b.gone, endedBuffer{one, b.toNs})
+		}
+		if isEnd(reason) {
+			b.addOver(&b.later, one)
+		}
+	}
+}
+
+// endRun notes that all buffers of an arena of a process end, or all of the process where
+// that is nil.
+func (b *between) endRun(p *process, only *arena, now uint64) {
+	if b == nil {
+		return
+	}
+	if b.toNs == 0 {
+		b.torn = append(b.torn, p.name.run.torn...)
+	}
+	p.name.run.torn = nil
+	for one := range p.buffers.all() {
+		if only == nil || one.arena == only {
+			b.part(p, one, now, event.ReasonDeviceClose)
+		}
+	}
+}
+
+// Born is what one call site allocated after the first of two moments and what survived to
+// the second.
+type Born struct {
+	// Survivors has no Run.
+	Survivors
+	// Births are the survivors by the intervals in which they were allocated, and
+	// TornBirths those of Torn.
+	Births, TornBirths []Amount
+	// Replaced is what was live at the first moment and is gone: as many survivors may
+	// only have taken its place.
+	Replaced Amount
+}
+
+// Between is what survived between the moments, by call site and in no order, with births
+// in the intervals between times: the first of these is the first moment. Over is what
+// ended with its device or process before the second moment. The cost is that of the live
+// buffers.
+func (s *State) Between(times []uint64) (list []Born, over Amount) {
+	follow := s.between
+	sites := make(map[*callSite]*Born)
+	old := make(map[*callSite]Amount)
+	var order []*callSite
+	of := func(c *callSite) *Born {
+		one := sites[c]
+		if one == nil {
+			one = &Born{Survivors: c.named(), Births: make([]Amount, max(0, len(times)-1)), TornBirths: make([]Amount, max(0, len(times)-1))}
+			sites[c], order = one, append(order, c)
+		}
+		return one
+	}
+	add := func(b *buffer, torn bool, now uint64) {
+		size := Amount{1, b.bytes()}
+		switch {
+		case b.before || follow.toNs != 0 && b.since > follow.toNs:
+			return
+		case b.since <= follow.fromNs:
+			sum := old[b.callSite]
+			sum.add(Amount{1, b.allocated()})
+			old[b.callSite] = sum
+			return
+		}
+		one := of(b.callSite)
+		sum, births := &one.Amount, one.Births
+		if torn {
+			sum, births = &one.Torn, one.TornBirths
+		}
+		sum.add(size)
+		one.AgeNs = max(one.AgeNs, now-min(now, b.since))
+		if i, _ := slices.BinarySearch(times, b.since); i > 0 && i <= len(births) {
+			births[i-1].add(size)
+		}
+	}
+	at := follow.toNs
+	if at == 0 {
+		at = s.now
+	}
+	for _, p := range s.byPID() {
+		for b := range p.buffers.all() {
+			add(b, false, at)
+		}
+	}
+	for _, b := range follow.torn {
+		add(b.buffer, true, b.endNs)
+	}
+	for _, gone := range [][]endedBuffer{follow.gone, follow.ended} {
+		for _, b := range gone {
+			add(b.buffer, false, b.endNs)
+		}
+	}
+	for c, before := range follow.before {
+		still := old[c]
+		if before.Count > still.Count {
+			chips := uint64(max(1, len(c.set.chips)))
+			of(c).Replaced = Amount{before.Count - still.Count, (before.Bytes - min(before.Bytes, still.Bytes)) * chips}
+		}
+	}
+	for _, c := range order {
+		list = append(list, *sites[c])
+	}
+	slices.SortStableFunc(list, func(a, b Born) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(stackID(a.Stack), stackID(b.Stack)))
+	})
+	return list, follow.over
+}

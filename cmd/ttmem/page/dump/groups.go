@@ -1,0 +1,148 @@
+package dump
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// group is what is counted together.
+type group struct {
+	Key string `json:"key"`
+	// Buffers is how many there are, and Bytes what they take of all banks of their
+	// chips.
+	Buffers uint64 `json:"buffers"`
+	Bytes   uint64 `json:"bytes"`
+	// Statics are circular and dataflow buffers. The programs of StaticBytes use the
+	// same space one after the other.
+	Statics     uint64 `json:"statics"`
+	StaticBytes uint64 `json:"static_bytes"`
+	// OldestNs is the age of the oldest of which that is known.
+	OldestNs uint64        `json:"oldest_ns"`
+	PID      int           `json:"pid,omitempty"`
+	Device   *int          `json:"device,omitempty"`
+	Region   string        `json:"region,omitempty"`
+	Stack    []event.Frame `json:"stack,omitempty"`
+}
+
+// Groups is a listing by something.
+type Groups struct {
+	*List
+	by     string
+	groups []*group
+	cutOff int
+}
+
+// Group counts the rows by something, the largest first.
+func (l *List) Group(by string, n int) *Groups {
+	g := alloc.GroupingOf(by)
+	type key struct {
+		text string
+		site *alloc.Site
+	}
+	groups := make(map[key]*group)
+	for i := range l.Rows {
+		a := &l.Rows[i]
+		keys := g.Keys(&l.Namer, a)
+		for j, text := range keys {
+			k := key{text: text}
+			if by == "stack" {
+				k.site = a.Site
+			}
+			to := groups[k]
+			if to == nil {
+				to = &group{Key: text}
+				switch {
+				case by == "stack":
+					to.Stack = a.Stack.Frames()
+				case by == "process":
+					to.PID = a.PID
+				case by == "type":
+					to.Region = a.Region.String()
+				case by == "chip" && len(a.Devices) > 0:
+					to.Device = &a.Devices[j]
+				}
+				groups[k] = to
+			}
+			to.add(a, uint64(len(keys)))
+		}
+	}
+	list := slices.SortedFunc(maps.Values(groups), func(a, b *group) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
+			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), page.CompareFrames(a.Stack, b.Stack))
+	})
+	cut := 0
+	if n > 0 && n < len(list) {
+		cut = len(list) - n
+	}
+	return &Groups{l, by, list, cut}
+}
+
+// add counts a row that is in so many groups.
+func (g *group) add(a *alloc.Row, among uint64) {
+	bytes := a.TotalBytes() / among
+	if a.Static != nil {
+		g.Statics++
+		g.StaticBytes += bytes
+	} else {
+		g.Buffers++
+		g.Bytes += bytes
+	}
+	if !a.BeforeAttach {
+		g.OldestNs = max(g.OldestNs, a.Age())
+	}
+}
+
+// groupColumns are the columns of a group with circular buffers; what it is of follows.
+const groupColumns = 2*page.SizeColumns + 6 + 10 + 9 + 2
+
+// WriteText writes a line for each group, with the calls of a stack below.
+func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
+	out := bufio.NewWriter(w)
+	layout.WriteOthers(out, g.Others)
+	if g.All == 0 {
+		layout.Write(out, 0, page.NoStyle, g.nothing())
+		return out.Flush()
+	}
+	var bytes, statics uint64
+	for _, one := range g.groups {
+		bytes += one.Bytes
+		statics += one.Statics
+	}
+	few := layout.Width > 0 && layout.Width < groupColumns+page.LeastBeside
+	columns := func(bytes, part, buffers, staticBytes, count string) string {
+		line := page.Right(bytes, page.SizeColumns)
+		if !few {
+			line += page.Right(part, 6)
+		}
+		line += page.Right(buffers, 10)
+		if statics == 0 {
+			return line
+		}
+		if line += page.Right(staticBytes, page.SizeColumns); !few {
+			line += page.Right(count, 9)
+		}
+		return line
+	}
+	layout.WriteHead(out, columns("bytes", "", "buffers", "CBs, DFBs", ""), "  "+g.by)
+	for _, one := range g.groups[:len(g.groups)-g.cutOff] {
+		line := columns(page.Bytes(one.Bytes), page.Percent(one.Bytes, bytes), fmt.Sprint(one.Buffers), page.Bytes(one.StaticBytes), fmt.Sprint(one.Statics))
+		indent := layout.Beside(out, line+"  ", page.NoStyle, layout.Separated(one.Key)) + 2
+		if g.by == "stack" {
+			for _, call := range page.Callers(one.Stack) {
+				layout.Write(out, indent, page.Dim, call)
+			}
+		}
+	}
+	if g.cutOff > 0 {
+		fmt.Fprintf(out, "\nand %s more of %d: -n 0 lists all\n", page.Grouped(g.cutOff), len(g.groups))
+	}
+	return out.Flush()
+}

@@ -1,0 +1,145 @@
+package dump
+
+import (
+	"io"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// head is what `ttmem dump --json` prints in any case.
+type head struct {
+	V int `json:"v"`
+	// TimeNs is CLOCK_MONOTONIC of what is listed.
+	TimeNs uint64 `json:"time_ns"`
+	// Moments are when each region was fullest, where --at peak lists several.
+	Moments []Moment `json:"moments,omitempty"`
+	// Omitted is how many were not listed because of -n.
+	Omitted int               `json:"omitted"`
+	Lost    map[string]uint64 `json:"lost"`
+	Notes   []string          `json:"notes,omitempty"`
+}
+
+// A Moment is when the regions of some chips are listed.
+type Moment struct {
+	Devices []int    `json:"devices"`
+	Regions []string `json:"regions"`
+	TimeNs  uint64   `json:"time_ns"`
+}
+
+// Document is what it prints without --by.
+type Document struct {
+	head
+	Buffers []*buffer `json:"buffers"`
+	Statics []*static `json:"statics"`
+	// Stacks are the frames, innermost first, of what has their index.
+	Stacks []*event.Stack `json:"stacks"`
+}
+
+// groupsDocument is what it prints with --by.
+type groupsDocument struct {
+	head
+	By     string   `json:"by"`
+	Groups []*group `json:"groups"`
+}
+
+// place is what buffers and static buffers have in common.
+type place struct {
+	PID     int    `json:"pid"`
+	Devices []int  `json:"devices"`
+	Chips   int    `json:"chips"` // with those that were not asked for
+	Address uint64 `json:"address"`
+	SinceNs uint64 `json:"since_ns"`
+	// AgeNs is left out where it was there before the attach.
+	AgeNs        *uint64 `json:"age_ns,omitempty"`
+	BeforeAttach bool    `json:"before_attach,omitempty"`
+	Name         string  `json:"name"`
+	Op           string  `json:"op,omitempty"`
+	Function     string  `json:"function,omitempty"`
+	File         string  `json:"file,omitempty"`
+	Line         int     `json:"line,omitempty"`
+	Component    string  `json:"component,omitempty"`
+	Stack        *int    `json:"stack,omitempty"`
+}
+
+type buffer struct {
+	place
+	TID            int    `json:"tid"`
+	Comm           string `json:"comm"`
+	Region         string `json:"region"`
+	Layout         string `json:"layout"`
+	BufferID       uint64 `json:"buffer_id"`
+	Object         uint64 `json:"object"`
+	SizeBytes      uint64 `json:"size_bytes"`
+	PageSizeBytes  uint64 `json:"page_size_bytes"`
+	BytesPerBank   uint64 `json:"bytes_per_bank"`
+	Banks          uint32 `json:"banks"`
+	AllocatedBytes uint64 `json:"allocated_bytes"` // on each chip
+}
+
+type static struct {
+	place
+	ProgramID    uint64      `json:"program_id"`
+	StaticKind   string      `json:"static_kind"`
+	Global       bool        `json:"global,omitempty"`
+	BytesPerCore uint64      `json:"bytes_per_core"`
+	Cores        [][4]uint16 `json:"cores"`
+}
+
+func (l *List) head(omitted int) head {
+	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, Lost: l.Snap.Lost, Notes: l.Notes}
+}
+
+func (l *List) place(a *alloc.Row) place {
+	p := place{
+		PID: a.PID, Devices: a.Devices, Chips: a.Chips, Address: a.Address, SinceNs: a.SinceNs, BeforeAttach: a.BeforeAttach,
+		Name: l.Title(a, " · "), Op: a.Name.Op, Function: a.Name.Call.Function, File: a.Name.Call.File, Line: a.Name.Call.Line,
+		Component: a.Component,
+	}
+	if !a.BeforeAttach {
+		age := a.Age()
+		p.AgeNs = &age
+	}
+	return p
+}
+
+func (l *List) WriteJSON(w io.Writer) error {
+	doc := &Document{head: l.head(l.cutOff), Buffers: []*buffer{}, Statics: []*static{}, Stacks: []*event.Stack{}}
+	indices := make(map[*event.Stack]*int)
+	rows := l.Rows[:len(l.Rows)-l.cutOff]
+	for i := range rows {
+		a := &rows[i]
+		place := l.place(a)
+		if a.Stack != nil {
+			if indices[a.Stack] == nil {
+				n := len(doc.Stacks)
+				indices[a.Stack] = &n
+				doc.Stacks = append(doc.Stacks, a.Stack)
+			}
+			place.Stack = indices[a.Stack]
+		}
+		if b := a.Buffer; b != nil {
+			doc.Buffers = append(doc.Buffers, &buffer{
+				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
+				BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
+				BytesPerBank: b.BytesPerBank, Banks: b.Banks, AllocatedBytes: a.Bytes(),
+			})
+			continue
+		}
+		s := &static{
+			place: place, ProgramID: a.Static.ProgramID, StaticKind: a.Layout, Global: a.Static.Global,
+			BytesPerCore: a.BytesPerBank, Cores: [][4]uint16{},
+		}
+		for _, c := range a.Static.Cores {
+			s.Cores = append(s.Cores, [4]uint16{c.X0, c.Y0, c.X1, c.Y1})
+		}
+		doc.Statics = append(doc.Statics, s)
+	}
+	return page.JSON(w, doc)
+}
+
+// WriteJSON writes the groups.
+func (g *Groups) WriteJSON(w io.Writer) error {
+	return page.JSON(w, &groupsDocument{head: g.head(g.cutOff), By: g.by, Groups: g.groups[:len(g.groups)-g.cutOff]})
+}

@@ -1,0 +1,114 @@
+// Package dump lists what is live at a moment, or its groups.
+package dump
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// A List is what is live at a moment, as far as it is selected.
+type List struct {
+	alloc.Namer
+	// Of is when and where that is: "at the end of model.ttmem".
+	Of    string
+	NowNs uint64
+	// Others is what is known of the memory of other users; "" if all of it is listed.
+	Others string
+	Notes  []string
+	// Failed is true if not all could be read.
+	Failed bool
+	Rows   []alloc.Row
+	// cutOff is how many of all rows are not listed.
+	cutOff, All int
+	// There is the number of buffers, also of those that are not selected.
+	There int
+	// Moments are when the peaks of regions were, if these are listed.
+	Moments []Moment
+	// Ended is true for the end of a file, where everything may have been freed.
+	Ended bool
+}
+
+// New lists what is live in a state.
+func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
+	l := &List{Namer: names, NowNs: nowNs}
+	buffers := s.Held()
+	for i := range buffers {
+		l.addBuffer(&buffers[i])
+	}
+	l.addStatics(s)
+	l.All, l.There = len(l.Rows), len(buffers)
+	return l
+}
+
+func (l *List) addBuffer(h *aggregate.Held) {
+	l.add(alloc.Row{
+		Buffer: h, Devices: h.Devices, Region: h.Region, PID: h.PID, Address: h.Address,
+		BytesPerBank: h.BytesPerBank, Banks: uint64(h.Banks), SinceNs: h.SinceNs, NowNs: l.NowNs, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(),
+	}, h.Stack)
+}
+
+// addStatics adds the static buffers of programs. The same one on several chips is one row.
+func (l *List) addStatics(state *aggregate.State) {
+	type key struct {
+		pid            int
+		program        uint64
+		address, bytes uint64
+		kind           event.StaticKind
+		global         bool
+		cores          string
+	}
+	var keys []key
+	first := make(map[key]*aggregate.Static)
+	devices := make(map[key][]int)
+	for i := range l.Snap.Devices {
+		id := l.Snap.Devices[i].ID
+		for _, s := range state.Statics(id) {
+			k := key{s.PID, s.ProgramID, s.Address, s.BytesPerCore, s.Kind, s.Global, fmt.Sprint(s.Cores)}
+			if first[k] == nil {
+				first[k] = &s
+				keys = append(keys, k)
+			}
+			devices[k] = append(devices[k], id)
+		}
+	}
+	for _, k := range keys {
+		s := first[k]
+		cores := 0
+		for _, c := range s.Cores {
+			cores += c.Cores()
+		}
+		l.add(alloc.Row{
+			Static: s, Devices: devices[k], Region: event.CB, PID: s.PID, Address: s.Address,
+			BytesPerBank: s.BytesPerCore, Banks: uint64(cores), SinceNs: s.SinceNs, NowNs: l.NowNs, BeforeAttach: s.BeforeAttach, Layout: s.Kind.String(),
+		}, s.Stack)
+	}
+}
+
+// add adds a row if it is selected.
+func (l *List) add(a alloc.Row, stack *event.Stack) {
+	if a, ok := l.Row(a, stack); ok {
+		l.Rows = append(l.Rows, a)
+	}
+}
+
+// Sort puts the largest rows first. Static buffers come last: programs use the same space for
+// theirs, so that sizes do not compare.
+func (l *List) Sort() {
+	slices.SortStableFunc(l.Rows, func(a, b alloc.Row) int {
+		place := cmp.Or(cmp.Compare(a.Region, b.Region), slices.Compare(a.Devices, b.Devices), cmp.Compare(a.Address, b.Address))
+		return cmp.Or(page.CompareBool(a.Static != nil, b.Static != nil), cmp.Compare(b.TotalBytes(), a.TotalBytes()), place)
+	})
+}
+
+// Cut keeps the first n rows, or all where n is 0.
+func (l *List) Cut(n int) {
+	if n > 0 && n < len(l.Rows) {
+		l.cutOff = len(l.Rows) - n
+	}
+}

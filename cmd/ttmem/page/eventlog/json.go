@@ -1,0 +1,92 @@
+package eventlog
+
+import (
+	"encoding/json"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/tracer/event"
+)
+
+// Note is the "note" of a line of `ttmem log --json`.
+type Note struct {
+	// SinceBeginNs is the time since the first event.
+	SinceBeginNs uint64 `json:"since_begin_ns"`
+	// Kinds are the notes that --kind takes, and that fit.
+	Kinds []string `json:"kinds,omitempty"`
+	// Name and Component are of what was allocated or freed.
+	Name      string `json:"name,omitempty"`
+	Component string `json:"component,omitempty"`
+	// OwnsData and Hooked are those of the Buffer: views and hooked ones make no
+	// events.
+	OwnsData *bool `json:"owns_data,omitempty"`
+	Hooked   *bool `json:"hooked,omitempty"`
+	// LivedNs is how long it was there, of a free; at least so long, where it was there
+	// before the attach.
+	LivedNs *uint64 `json:"lived_ns,omitempty"`
+	// AllocatedNs and AllocatedBy are when, and by which stack, what is freed was
+	// allocated.
+	AllocatedNs uint64       `json:"allocated_ns,omitempty"`
+	AllocatedBy *event.Stack `json:"allocated_by,omitempty"`
+	// Other is the buffer that it overlaps, that it replaces, or that was freed before;
+	// Earlier what had its address with another size.
+	Other   *Other `json:"other,omitempty"`
+	Earlier *Other `json:"earlier,omitempty"`
+}
+
+// Other is another buffer.
+type Other struct {
+	PID          int    `json:"pid"`
+	BufferID     uint64 `json:"buffer_id"`
+	Address      uint64 `json:"address"`
+	SizeBytes    uint64 `json:"size_bytes"`
+	BytesPerBank uint64 `json:"bytes_per_bank"`
+	SinceNs      uint64 `json:"since_ns"`
+	// EndNs is when it was freed; left out where it is still there.
+	EndNs uint64       `json:"end_ns,omitempty"`
+	Name  string       `json:"name"`
+	Stack *event.Stack `json:"stack,omitempty"`
+}
+
+func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
+	note := Note{SinceBeginNs: e.TimeNs - min(l.Begin, e.TimeNs), Kinds: notesOf(n)}
+	stack := e.Stack
+	if held := n.Ended(); held != nil {
+		stack = held.Stack
+		lived := e.TimeNs - min(held.SinceNs, e.TimeNs)
+		note.LivedNs, note.AllocatedNs, note.AllocatedBy = &lived, held.SinceNs, held.Stack
+	}
+	if e.Kind == event.Alloc || e.Kind == event.Free {
+		yes, no := true, false
+		note.OwnsData, note.Hooked = &yes, &no
+	}
+	if stack != nil {
+		s := l.site(stack)
+		note.Name, note.Component = s.Name.String(), s.Component
+	}
+	for _, held := range []*aggregate.Held{n.Replaced(), n.Overlapped()} {
+		if held != nil {
+			note.Other = &Other{
+				PID: held.PID, BufferID: held.BufferID, Address: held.Address, SizeBytes: held.SizeBytes,
+				BytesPerBank: held.BytesPerBank, SinceNs: held.SinceNs, Name: l.site(held.Stack).Name.String(), Stack: held.Stack,
+			}
+		}
+	}
+	if n.Freed != nil {
+		note.Other = l.other(n.Freed)
+	}
+	if n.Earlier != nil {
+		note.Earlier = l.other(n.Earlier)
+	}
+	b = e.AppendJSON(b)
+	b = append(b[:len(b)-1], `,"note":`...)
+	text, _ := json.Marshal(&note) // nothing in it can fail
+	return append(append(b, text...), '}', '\n')
+}
+
+func (l *Log) other(u *analyze.Use) *Other {
+	return &Other{
+		PID: u.PID, BufferID: u.BufferID, Address: u.Address, SizeBytes: u.SizeBytes, BytesPerBank: u.BytesPerBank,
+		SinceNs: u.SinceNs, EndNs: u.EndNs, Name: l.site(u.Stack).Name.String(), Stack: u.Stack,
+	}
+}

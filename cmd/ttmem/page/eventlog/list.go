@@ -1,0 +1,148 @@
+// Package eventlog lists events, with what is noted of them.
+package eventlog
+
+import (
+	"slices"
+
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// maxSites is how many call stacks a log has names of at a time.
+const maxSites = 1 << 16
+
+// Options say how events are listed.
+type Options struct {
+	Stacks, JSON bool
+	// Limit lists the newest events only, and with liveNs those after it; 0: all.
+	Limit int
+	// LiveNs is when live events begin: older ones were there before the command.
+	LiveNs uint64
+}
+
+// An Log lists events.
+type Log struct {
+	Options
+	history *analyze.History
+	Filter  *Filter
+	names   *alloc.Namer
+	sites   map[uint64]*alloc.Site
+	titles  map[titleKey]string // of sites
+	layout  page.Layout
+	write   func([]byte)
+	head    bool // is written
+	// Begin is the time of the first event and last that of the latest.
+	Begin, Last  uint64
+	Seen, Listed uint64
+	kinds        map[event.Kind]uint64
+	// newest are the last events up to the limit, the oldest at next.
+	newest []listedEvent
+	next   int
+	line   []byte
+}
+
+// A titleKey is a call stack, and whether it was there before the attach.
+type titleKey struct {
+	stack  uint64
+	before bool
+}
+
+type listedEvent struct {
+	event.Event
+	note analyze.Note
+}
+
+func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func([]byte)) *Log {
+	return &Log{
+		Options: o, history: analyze.NewHistory(), Filter: f, layout: layout, write: write,
+		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.Grep}},
+		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
+	}
+}
+
+// LostEvents is how many events were lost.
+func (l *Log) LostEvents() uint64 { return l.history.Snapshot().LostEvents() }
+
+// Handle lists the event, after those that it implies, if it is selected.
+func (l *Log) Handle(e *event.Event) { l.history.Apply(e, l.each) }
+
+func (l *Log) each(e *event.Event, n *analyze.Note) {
+	if e.Kind == event.Checkpoint {
+		return // what there was before did not happen now
+	}
+	if l.Seen == 0 {
+		l.Begin = e.TimeNs
+	}
+	l.Seen++
+	l.Last = max(l.Last, e.TimeNs)
+	l.kinds[e.Kind]++
+	if l.Limit > 0 && l.LiveNs > 0 && e.TimeNs >= l.LiveNs {
+		l.End()
+		l.Limit = 0
+	}
+	if !l.Filter.passes(e, n, l.Begin, l.site) {
+		return
+	}
+	if l.Limit == 0 {
+		l.list(e, n)
+		return
+	}
+	one := listedEvent{*e, *n}
+	one.Devices, one.Cores = slices.Clone(e.Devices), slices.Clone(e.Cores)
+	if len(l.newest) < l.Limit {
+		l.newest = append(l.newest, one)
+		return
+	}
+	l.newest[l.next] = one
+	l.next = (l.next + 1) % l.Limit
+}
+
+// End lists the newest events.
+func (l *Log) End() {
+	for i := range l.newest {
+		one := &l.newest[(l.next+i)%len(l.newest)]
+		l.list(&one.Event, &one.note)
+	}
+	l.newest, l.next = nil, 0
+}
+
+// list lists the event.
+func (l *Log) list(e *event.Event, n *analyze.Note) {
+	l.Listed++
+	if l.JSON {
+		l.line = l.appendJSON(l.line[:0], e, n)
+	} else {
+		l.line = l.appendText(l.line[:0], e, n)
+	}
+	l.write(l.line)
+}
+
+// site is what there is to know of a call stack. Many come again and again.
+func (l *Log) site(stack *event.Stack) *alloc.Site {
+	id := alloc.StackID(stack)
+	s := l.sites[id]
+	if s == nil {
+		if len(l.sites) >= maxSites {
+			clear(l.sites)
+			clear(l.titles)
+		}
+		s = l.names.NewSite(stack)
+		l.sites[id] = s
+	}
+	return s
+}
+
+// nameOf is what something is called that was allocated at a stack.
+func (l *Log) nameOf(stack *event.Stack, before bool) string {
+	key := titleKey{alloc.StackID(stack), before}
+	title, ok := l.titles[key]
+	if !ok {
+		a := alloc.Row{Site: l.site(stack), BeforeAttach: before}
+		title = l.names.Title(&a, l.layout.Separator())
+		l.titles[key] = title
+	}
+	return title
+}

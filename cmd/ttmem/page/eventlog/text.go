@@ -1,0 +1,339 @@
+package eventlog
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// The columns of a line of a log; the rest follows, or is in lines of its own.
+const (
+	logTimeColumns    = 12
+	logChipsColumns   = 6
+	logKindColumns    = 13
+	logAddressColumns = 11
+	logSizeColumns    = 10
+	logEachColumns    = 10
+	logBanksColumns   = 3
+	logPlaceColumns   = 23
+	logBufferColumns  = 8
+	logObjectColumns  = 15
+	logPIDColumns     = 8
+	logFewColumns     = logTimeColumns + 1 + logChipsColumns + 1 + logKindColumns + logAddressColumns + logSizeColumns + logEachColumns + 3 + logBanksColumns
+	logColumns        = logFewColumns + 2 + logPlaceColumns + logBufferColumns + logObjectColumns + logPIDColumns
+)
+
+// row is what a line says.
+type row struct {
+	address, size, each, banks, place, buffer, object string
+	// text is what it is called, or says.
+	text  string
+	notes []note
+}
+
+type note struct {
+	text  string
+	wrong bool
+}
+
+func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
+	if !l.head {
+		l.head = true
+		b = l.appendHead(b)
+	}
+	r := l.row(e, n)
+	chips := ""
+	if len(e.Devices) > 0 {
+		chips = page.ChipNumbers(slices.Sorted(slices.Values(e.Devices)))
+	}
+	if l.layout.Width > 0 && page.Width(chips) > logChipsColumns {
+		r.text = strings.TrimPrefix(r.text+", chips "+chips, ", ")
+		chips = "many"
+	}
+	times := l.layout.Pick(" × ", " x ")
+	if r.banks == "" {
+		times = "   "
+	}
+	pid := ""
+	if e.PID != 0 {
+		pid = fmt.Sprint(e.PID)
+	}
+	if l.layout.Width > 0 && l.layout.Width < logFewColumns+page.Width(" banks") {
+		return l.appendNarrow(b, e, n, &r, chips, pid)
+	}
+	line := l.firstColumns(e, chips) + page.Right(r.address, logAddressColumns) +
+		page.Right(r.size, logSizeColumns) + page.Right(r.each, logEachColumns) + times + page.Left(r.banks, logBanksColumns)
+	rest := "  " + page.Left(r.place, logPlaceColumns) + page.Right(r.buffer, logBufferColumns) + page.Right(r.object, logObjectColumns) + page.Right(pid, logPIDColumns)
+	text := r.text
+	if l.layout.Width == 0 {
+		line += rest
+		for _, note := range r.notes {
+			if text != "" {
+				text += l.layout.Separator()
+			}
+			text += note.text
+		}
+		b = append(append(b, strings.TrimRight(line+"  "+text, " ")...), '\n')
+		return l.appendStacks(b, e, n)
+	}
+	if logColumns+2+30 <= l.layout.Width { // the name has room in the line
+		line += rest + "  "
+	} else {
+		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
+		text, line = r.below(pid), page.Left("", page.NameIndent)
+	}
+	return l.appendBelow(b, e, n, &r, line, text)
+}
+
+// below is what is said of an event where the columns have no room for it.
+func (r *row) below(pid string, first ...string) string {
+	if pid != "" {
+		pid = "PID " + pid
+	}
+	object := ""
+	if r.buffer != "" {
+		object = "buffer " + r.buffer + " at " + r.object
+	}
+	return strings.Join(slices.DeleteFunc(append(first, pid, r.place, object, r.text), func(s string) bool { return s == "" }), ", ")
+}
+
+// appendNarrow is appendText where only the first columns have room.
+func (l *Log) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *row, chips, pid string) []byte {
+	b = append(append(b, strings.TrimRight(l.firstColumns(e, chips), " ")...), '\n')
+	each := r.each
+	if r.banks != "" {
+		each += l.layout.Pick(" × ", " x ") + r.banks
+	}
+	return l.appendBelow(b, e, n, r, page.Left("", page.NameIndent), r.below(pid, r.address, r.size, each))
+}
+
+// firstColumns are the time of an event, its chips and its kind.
+func (l *Log) firstColumns(e *event.Event, chips string) string {
+	return page.Right(fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.Begin, e.TimeNs))/1e9), logTimeColumns) + " " +
+		page.Right(chips, logChipsColumns) + " " + page.Left(e.Kind.String(), logKindColumns)
+}
+
+// appendBelow appends the text of an event behind what is in its line, and its notes and
+// calls below.
+func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, line, text string) []byte {
+	for i, part := range page.Fold(text, l.layout.Width-page.Width(line)) {
+		if i > 0 {
+			line = page.Left("", page.Width(line))
+		}
+		b = append(append(append(b, line...), l.layout.Paint(page.Green, part)...), '\n')
+	}
+	if text == "" && strings.TrimSpace(line) != "" {
+		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
+	}
+	for _, note := range r.notes {
+		style := page.Dim
+		if note.wrong {
+			style = page.Red
+		}
+		for _, part := range page.Fold(note.text, l.layout.Width-page.NameIndent) {
+			b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(style, part)...), '\n')
+		}
+	}
+	return l.appendStacks(b, e, n)
+}
+
+func (l *Log) appendHead(b []byte) []byte {
+	head := page.Right("seconds", logTimeColumns) + " " + page.Right("chips", logChipsColumns) + " " + page.Left("event", logKindColumns)
+	if all := page.Right("address", logAddressColumns) + page.Right("size", logSizeColumns) +
+		page.Right("per bank", logEachColumns) + l.layout.Pick(" × ", " x ") + "banks"; l.layout.Width == 0 || page.Width(head+all) <= l.layout.Width {
+		head += all
+	}
+	if l.layout.Width == 0 || logColumns+2+30 <= l.layout.Width {
+		head += page.Left("  region", logPlaceColumns) + page.Right("buffer", logBufferColumns) + page.Right("Buffer at", logObjectColumns) + page.Right("PID", logPIDColumns) + "  what"
+	}
+	return append(append(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " "))...), '\n')
+}
+
+// row says what there is to say of an event.
+func (l *Log) row(e *event.Event, n *analyze.Note) row {
+	var r row
+	switch e.Kind {
+	case event.Alloc, event.Free:
+		r.setBuffer(e)
+		if e.Kind == event.Alloc {
+			r.text = l.nameOf(e.Stack, e.BeforeAttach)
+		} else if b := n.Ended(); b != nil {
+			r.text = l.nameOf(b.Stack, b.BeforeAttach) + ", " + lived(b.SinceNs, e.TimeNs, b.BeforeAttach)
+		}
+		r.text += endedBy(e.Reason)
+		r.notes = l.notes(e, n)
+	case event.AllocFailed:
+		r.setBuffer(e)
+		r.address, r.buffer, r.object = "", "", ""
+		if e.SizeBytes == 0 { // it is not known what a program asked for
+			r.size, r.each = "", ""
+		}
+		if e.Region == event.CB {
+			r.place = "CB"
+		}
+		r.text = strings.ReplaceAll(e.Reason.String(), "_", " ") + ": " + l.nameOf(e.Stack, false)
+		if message := page.FirstLine(e.Message); message != "" {
+			r.text += l.layout.Separator() + message
+		}
+	case event.CBAlloc:
+		r.address, r.size = fmt.Sprintf("%#x", e.Address), page.Bytes(e.SizeBytes)
+		cores := 0
+		for _, c := range e.Cores {
+			cores += c.Cores()
+		}
+		r.each, r.banks = r.size, fmt.Sprint(cores)
+		r.place = "CB " + shortStatic(e.StaticKind)
+		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))
+		if e.Global {
+			r.text += ", in an L1 buffer"
+		}
+	case event.CBFree, event.KernelUnload:
+		r.place = strings.TrimSpace(regionOf(e).String() + " " + shortStatic(e.StaticKind))
+		r.text = fmt.Sprintf("program %d%s", e.ProgramID, endedBy(e.Reason))
+	case event.KernelLoad:
+		r.place, r.size, r.each = regionOf(e).String(), page.Bytes(e.SizeBytes), page.Bytes(e.BytesPerBank)
+		r.text = fmt.Sprintf("program %d, %s", e.ProgramID, l.nameOf(e.Stack, e.BeforeAttach))
+	case event.DeviceOpen:
+		r.text = strings.TrimSpace(page.Clean(e.Board + " " + e.Arch))
+		if e.Mesh {
+			r.text = strings.TrimSpace(r.text + " mesh")
+		}
+	case event.ProcessStart:
+		r.text = cmp.Or(page.Clean(e.Command), page.UnknownCommandLine)
+	case event.ProcessExit:
+		if e.ExitStatus != event.UnknownStatus {
+			r.text = page.ProcessState(&aggregate.Process{Exit: &aggregate.Exit{Status: &e.ExitStatus}})
+		}
+	case event.Lost:
+		r.text = page.Count(e.Count, "event") + " lost: " + page.Clean(e.Cause)
+	case event.Mark:
+		r.text = page.Clean(e.Cause)
+	}
+	return r
+}
+
+// setBuffer sets the columns of a buffer.
+func (r *row) setBuffer(e *event.Event) {
+	r.address, r.size = fmt.Sprintf("%#x", e.Address), page.Bytes(e.SizeBytes)
+	if e.Banks > 0 {
+		r.each, r.banks = page.Bytes(e.BytesPerBank), fmt.Sprint(e.Banks)
+	}
+	layout := strings.ReplaceAll(e.Layout.String(), "_sharded", "")
+	if e.Layout.Sharded() {
+		layout += " shards"
+	}
+	r.place, r.buffer, r.object = e.Region.String()+" "+layout, fmt.Sprint(e.BufferID), fmt.Sprintf("%#x", e.Object)
+}
+
+// shortStatic is what kind of static buffer it is, in a column.
+func shortStatic(k event.StaticKind) string { return strings.ReplaceAll(k.String(), "_buffer", "") }
+
+// endedBy is what ended something, where nobody asked for its end.
+func endedBy(r event.Reason) string {
+	switch r {
+	case event.ReasonDeviceClose:
+		return ", by closing the device"
+	case event.ReasonProcessExit:
+		return ", by the end of the process"
+	}
+	return ""
+}
+
+// lived is how long a buffer was there.
+func lived(since, end uint64, before bool) string {
+	text := "lived " + page.Duration(end-min(since, end))
+	if before {
+		text += " or more"
+	}
+	return text
+}
+
+// notes are what is to be said besides of an Alloc or a Free.
+func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
+	wrong := func(format string, args ...any) {
+		list = append(list, note{"! " + fmt.Sprintf(format, args...), true})
+	}
+	if u := n.Freed; u != nil {
+		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.nameOf(u.Stack, u.BeforeAttach))
+	}
+	if n.Unseen {
+		wrong("free of what was never seen: it was allocated before the events begin, or that event was lost")
+	}
+	if b := n.Replaced(); b != nil {
+		wrong("buffer %d was there already, %s at %#x of %s: the event of its end is missing",
+			b.BufferID, page.Bytes(b.SizeBytes), b.Address, l.nameOf(b.Stack, b.BeforeAttach))
+	}
+	if b := n.Overlapped(); b != nil {
+		wrong("overlaps buffer %d%s, %s per bank at %#x since %s earlier, %s", b.BufferID, otherPID(b.PID, e.PID),
+			page.Bytes(b.BytesPerBank), b.Address, page.Duration(e.TimeNs-min(b.SinceNs, e.TimeNs)), l.nameOf(b.Stack, b.BeforeAttach))
+	}
+	if u := n.Earlier; u != nil {
+		list = append(list, note{fmt.Sprintf("the address had %s per bank until %s earlier%s, %s", page.Bytes(u.BytesPerBank),
+			page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), otherPID(u.PID, e.PID), l.nameOf(u.Stack, u.BeforeAttach)), false})
+	}
+	return list
+}
+
+// otherPID names a process where it is not the one of the event.
+func otherPID(pid, own int) string {
+	if pid == own {
+		return ""
+	}
+	return fmt.Sprintf(" of PID %d", pid)
+}
+
+// appendStacks appends the calls of the event and, for a free, of the allocation.
+func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
+	if !l.Stacks {
+		return b
+	}
+	if e.Kind != event.Free {
+		return l.appendFrames(b, e.Stack)
+	}
+	held := n.Ended()
+	if e.Stack != nil && (held == nil || alloc.StackID(e.Stack) != alloc.StackID(held.Stack)) {
+		b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(page.Dim, "freed by")...), '\n')
+		b = l.appendFrames(b, e.Stack)
+	}
+	if held != nil && held.Stack != nil {
+		b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(page.Dim, "allocated by")...), '\n')
+		b = l.appendFrames(b, held.Stack)
+	}
+	return b
+}
+
+// appendFrames appends the calls of a stack, innermost first, a line each.
+func (l *Log) appendFrames(b []byte, s *event.Stack) []byte {
+	frames := s.Frames()
+	for i := range frames {
+		f := &frames[i]
+		text := f.Name
+		if text == "" {
+			text = fmt.Sprintf("%#x", f.Address)
+		}
+		switch {
+		case f.File != "":
+			text += fmt.Sprintf("  %s:%d", f.File, f.Line)
+		case f.Module != "":
+			text += "  in " + f.Module
+		}
+		text = page.Clean(text)
+		if l.layout.Width == 0 {
+			b = append(append(b, page.Left("", page.NameIndent+2)+text...), '\n')
+			continue
+		}
+		indent := page.NameIndent + 2
+		for _, part := range page.Fold(text, l.layout.Width-indent-2) {
+			b = append(append(b, page.Left("", indent)+l.layout.Paint(page.Dim, part)...), '\n')
+			indent = page.NameIndent + 4
+		}
+	}
+	return b
+}

@@ -1,0 +1,88 @@
+package memmap
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// drawnMaps is how many maps of a region are drawn, where chips use it in different ways
+// and nobody asks for more.
+const drawnMaps = 4
+
+// worthDrawing divides the maps into those that are drawn and those that are told of in a
+// line: of each region those are drawn in which the least can be allocated.
+func (m *Page) worthDrawing() (whole, brief []*regionMap) {
+	if m.Limit == 0 || len(m.Chips) > 0 {
+		return m.Maps, nil
+	}
+	of := make(map[event.Region][]*regionMap)
+	for _, r := range m.Maps {
+		of[r.Space.Region] = append(of[r.Space.Region], r)
+	}
+	for _, maps := range of {
+		slices.SortStableFunc(maps, func(a, b *regionMap) int {
+			return cmp.Or(cmp.Compare(a.Space.LargestFreeBytesPerBank, b.Space.LargestFreeBytesPerBank),
+				cmp.Compare(len(b.Space.Blocks), len(a.Space.Blocks)))
+		})
+	}
+	for _, r := range m.Maps {
+		// one more would take as much room as to tell of it
+		if i := slices.Index(of[r.Space.Region], r); i < drawnMaps || len(of[r.Space.Region]) == drawnMaps+1 {
+			whole = append(whole, r)
+		} else {
+			brief = append(brief, r)
+		}
+	}
+	return whole, brief
+}
+
+// writeBriefly writes a line for each map, by region, and one for those that are as full.
+func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regionMap) {
+	if len(maps) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	layout.Write(out, 0, page.NoStyle, "Other chips, on which there is more room: --chip N draws one, -n 0 all.")
+	narrow := layout.Width > 0 && layout.Width < mapRowColumns
+	for _, region := range Regions {
+		var lines []string
+		chips := make(map[string][]int) // of each line
+		for _, r := range maps {
+			if r.Space.Region != region {
+				continue
+			}
+			s := r.Space
+			line := page.Right(page.Bytes(r.used()), 11) + page.Right(page.Bytes(s.LargestFreeBytesPerBank), 14)
+			if !narrow {
+				line += page.Right(page.Bytes(s.FreeBytesPerBank), 11) + page.Right(page.Grouped(len(s.Blocks)), 9) + page.Right(page.Grouped(len(s.Holes)), 7)
+			}
+			if chips[line] == nil {
+				lines = append(lines, line)
+			}
+			chips[line] = append(chips[line], r.devices...)
+		}
+		if len(lines) == 0 {
+			continue
+		}
+		fmt.Fprintln(out, " "+layout.Paint(page.Bold, region.String()))
+		head := page.Right("per bank", 11) + page.Right("largest hole", 14)
+		if !narrow {
+			head += page.Right("free", 11) + page.Right("buffers", 9) + page.Right("holes", 7)
+		}
+		fmt.Fprintln(out, layout.Paint(page.Dim, head+"  chips"))
+		for _, line := range lines {
+			ids := slices.Sorted(slices.Values(chips[line]))
+			if text := line + "  " + page.ChipNumbers(ids); layout.Width == 0 || page.Width(text) <= layout.Width {
+				fmt.Fprintln(out, text)
+			} else {
+				fmt.Fprintln(out, line)
+				layout.Write(out, page.NameIndent, page.NoStyle, page.Chips(ids))
+			}
+		}
+	}
+}

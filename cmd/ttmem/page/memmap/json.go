@@ -1,0 +1,92 @@
+package memmap
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+
+	"ttmem/aggregate/addresses"
+)
+
+// Document is what `ttmem map --json` prints.
+type Document struct {
+	V       int       `json:"v"`
+	Regions []*Region `json:"regions"`
+	// Lost is how many events were lost, by cause.
+	Lost  map[string]uint64 `json:"lost"`
+	Notes []string          `json:"notes,omitempty"`
+}
+
+// A Region is a region of chips on which it is used alike.
+type Region struct {
+	Devices []int  `json:"devices"`
+	Region  string `json:"region"`
+	TimeNs  uint64 `json:"time_ns"`
+	Banks   uint32 `json:"banks"`
+	// StartAddress and EndAddress are where it lies in each bank; left out, with what is
+	// free, where that is not known.
+	StartAddress  uint64               `json:"start_address,omitempty"`
+	EndAddress    uint64               `json:"end_address,omitempty"`
+	Free          *addresses.FreeSpace `json:"free,omitempty"`
+	Fragmentation *float64             `json:"fragmentation,omitempty"`
+	Blocks        []Block              `json:"blocks"`
+	Holes         []Hole               `json:"holes"`
+	Statics       []Static             `json:"statics"`
+}
+
+type Block struct {
+	Address      uint64 `json:"address"`
+	BytesPerBank uint64 `json:"bytes_per_bank"`
+	PID          int    `json:"pid"`
+	BufferID     uint64 `json:"buffer_id"`
+	SinceNs      uint64 `json:"since_ns"`
+	BeforeAttach bool   `json:"before_attach,omitempty"`
+	Name         string `json:"name"`
+}
+
+type Hole struct {
+	Address      uint64 `json:"address"`
+	BytesPerBank uint64 `json:"bytes_per_bank"`
+}
+
+type Static struct {
+	Address      uint64 `json:"address"`
+	BytesPerCore uint64 `json:"bytes_per_core"`
+	Programs     int    `json:"programs"`
+	Name         string `json:"name"`
+}
+
+func (m *Page) WriteJSON(w io.Writer) error {
+	m.order()
+	doc := &Document{V: 1, Regions: []*Region{}, Lost: m.Snapshot.Lost, Notes: m.Notes}
+	for _, r := range m.Maps {
+		one := &Region{
+			Devices: r.devices, Region: r.Space.Region.String(), TimeNs: r.nowNs, Banks: r.Space.Banks,
+			Blocks: []Block{}, Holes: []Hole{}, Statics: []Static{},
+		}
+		if r.Space.Known() {
+			part := r.fragmentation()
+			one.StartAddress, one.EndAddress, one.Free, one.Fragmentation = r.Space.Start, r.Space.End, &r.Space.FreeSpace, &part
+		}
+		rows := r.rows()
+		for i := range rows {
+			row := &rows[i]
+			switch {
+			case row.block != nil:
+				one.Blocks = append(one.Blocks, Block{
+					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, m.title(row, " · "),
+				})
+			case row.static != nil:
+				one.Statics = append(one.Statics, Static{row.address, row.bytes, row.programs, m.title(row, " · ")})
+			default:
+				one.Holes = append(one.Holes, Hole{row.address, row.bytes})
+			}
+		}
+		doc.Regions = append(doc.Regions, one)
+	}
+	out := bufio.NewWriter(w)
+	if err := json.NewEncoder(out).Encode(doc); err != nil {
+		return err
+	}
+	return out.Flush()
+}

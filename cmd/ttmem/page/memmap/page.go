@@ -1,0 +1,119 @@
+// Package memmap draws the address space of regions: buffers and holes.
+package memmap
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// Regions are the regions that have banks, in the order in which they are shown.
+var Regions = []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace}
+
+// A Page is the maps of regions at a moment.
+type Page struct {
+	// Of is when and where that is: "at the end of model.ttmem".
+	Of     string
+	Names  *alloc.Namer // which names call stacks
+	Notes  []string
+	Others string // of a present
+	// Ended is true for the end of a file, at which all may be freed.
+	Ended    bool
+	Snapshot *aggregate.Snapshot
+	// Regions and asked are those to draw; all where there are none.
+	Regions []event.Region
+	Chips   []int
+	Limit   int
+	Maps    []*regionMap
+}
+
+// Add adds the regions that are wanted as they are in a state.
+func (m *Page) Add(s *aggregate.State, nowNs uint64, wanted func(device int, region event.Region) bool) {
+	snap := s.Snapshot()
+	for _, region := range Regions {
+		if len(m.Regions) > 0 && !slices.Contains(m.Regions, region) {
+			continue
+		}
+		for i := range snap.Devices {
+			d := &snap.Devices[i]
+			if wanted(d.ID, region) && (len(m.Chips) == 0 || slices.Contains(m.Chips, d.ID)) {
+				m.addRegion(s, nowNs, d, region)
+			}
+		}
+	}
+}
+
+func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *aggregate.Device, region event.Region) {
+	r := &regionMap{devices: []int{d.ID}, board: cmp.Or(page.Clean(d.Board), page.Clean(d.Arch)), nowNs: nowNs, Space: s.Space(d.ID, region)}
+	if r.Space == nil {
+		return
+	}
+	if region == event.L1 {
+		for _, one := range s.Statics(d.ID) {
+			if !one.Global {
+				r.Statics = append(r.Statics, one)
+			}
+		}
+		slices.SortStableFunc(r.Statics, func(a, b aggregate.Static) int { return cmp.Compare(a.Address, b.Address) })
+	}
+	// what has nothing is drawn where it is asked for
+	if len(r.Space.Blocks)+len(r.Statics) == 0 && (len(m.Regions) == 0 || !r.Space.Known()) {
+		return
+	}
+	r.start, r.end = r.Space.Start, r.Space.End
+	if !r.Space.Known() {
+		r.start = ^uint64(0)
+	}
+	for i := range r.Space.Blocks {
+		b := &r.Space.Blocks[i]
+		r.start, r.end = min(r.start, b.Address), max(r.end, b.Address+b.BytesPerBank)
+	}
+	for i := range r.Statics {
+		b := &r.Statics[i]
+		r.start, r.end = min(r.start, b.Address), max(r.end, b.Address+b.BytesPerCore)
+	}
+	for _, other := range m.Maps {
+		if other.alike(r) {
+			other.devices = append(other.devices, d.ID)
+			return
+		}
+	}
+	m.Maps = append(m.Maps, r)
+}
+
+// order sorts the maps by chip and region.
+func (m *Page) order() {
+	slices.SortStableFunc(m.Maps, func(a, b *regionMap) int {
+		return cmp.Or(cmp.Compare(a.devices[0], b.devices[0]),
+			cmp.Compare(slices.Index(Regions, a.Space.Region), slices.Index(Regions, b.Space.Region)))
+	})
+}
+
+// site is what there is to know of where a row was allocated; nil where it is a hole.
+func (m *Page) site(row *row) *alloc.Site {
+	switch {
+	case row.block != nil:
+		return m.Names.Site(row.block.Stack)
+	case row.static != nil:
+		return m.Names.Site(row.static.Stack)
+	}
+	return nil
+}
+
+// title is what a row is called.
+func (m *Page) title(row *row, separator string) string {
+	a := alloc.Row{Site: m.site(row)}
+	if a.Site == nil {
+		return "free"
+	}
+	a.BeforeAttach = row.block != nil && row.block.BeforeAttach || row.static != nil && row.static.BeforeAttach
+	title := m.Names.Title(&a, separator)
+	if row.static != nil {
+		title = "CBs, DFBs of " + page.Count(uint64(row.programs), "program") + separator + title
+	}
+	return title
+}

@@ -1,0 +1,209 @@
+package memmap
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+)
+
+// mapColumns is how wide a map is drawn where there is room: it fits into a terminal of 80
+// columns.
+const mapColumns = 76
+
+// mapWidth is how wide a map is drawn.
+func mapWidth(l page.Layout) int { return min(mapColumns, l.Columns()-2) }
+
+func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
+	out := bufio.NewWriter(w)
+	m.order()
+	layout.WriteOthers(out, m.Others)
+	if len(m.Maps) == 0 {
+		layout.Write(out, 0, page.NoStyle, m.nothing())
+		return out.Flush()
+	}
+	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s buffers, %s in part, %s CBs and DFBs, %s free",
+		layout.Pick("█", "#"), layout.Pick("▄", "+"), layout.Pick("▒", ":"), layout.Pick("·", ".")))
+	var sites []*alloc.Site
+	whole, brief := m.worthDrawing()
+	for _, r := range whole {
+		rows := r.rows()
+		for i := range rows {
+			m.site(&rows[i])
+		}
+	}
+	for _, s := range m.Names.Sites {
+		sites = append(sites, s)
+	}
+	alloc.Distinguish(sites)
+	for i, r := range whole {
+		fmt.Fprintln(out)
+		if i == 0 || !slices.Equal(r.devices, whole[i-1].devices) {
+			title, of := page.Chips(r.devices), layout.Separator()+m.Of
+			if len(r.devices) > 1 {
+				title += " (each)"
+			}
+			if r.board != "" {
+				of = layout.Separator() + r.board + of
+			}
+			layout.WriteTitle(out, "", title, of)
+		}
+		m.writeRegion(out, layout, r)
+	}
+	m.writeBriefly(out, layout, brief)
+	return out.Flush()
+}
+
+// nothing says that there is nothing to draw.
+func (m *Page) nothing() string {
+	text := "Nothing is allocated " + m.Of + "."
+	if len(m.Regions) > 0 {
+		text = "Nothing of " + strings.Join(alloc.RegionNames(m.Regions), ", ") + " is allocated " + m.Of + "."
+	}
+	if m.Ended {
+		text += " --at peak draws each region when it was fullest."
+	}
+	return text
+}
+
+func (m *Page) writeRegion(out *bufio.Writer, layout page.Layout, r *regionMap) {
+	s := r.Space
+	of := ""
+	switch {
+	case s.Known() && s.Banks > 0:
+		of = fmt.Sprintf("  %s of %s, all used alike", page.Count(uint64(s.Banks), "bank"), page.Bytes(s.End-s.Start))
+	case s.Banks > 0:
+		of = fmt.Sprintf("  %s, all used alike", page.Count(uint64(s.Banks), "bank"))
+	}
+	layout.WriteTitle(out, " ", s.Region.String(), of)
+	m.writeStrip(out, layout, r, r.start, r.end)
+	for _, part := range r.zooms() {
+		fmt.Fprintln(out, layout.Paint(page.Dim, "  of which:"))
+		m.writeStrip(out, layout, r, part[0], part[1])
+	}
+	for _, line := range r.summary() {
+		for _, part := range page.Wrap(line, mapWidth(layout)) {
+			fmt.Fprintln(out, "  "+part)
+		}
+	}
+	m.writeRows(out, layout, r)
+}
+
+// writeStrip draws the addresses from start to end.
+func (m *Page) writeStrip(out *bufio.Writer, layout page.Layout, r *regionMap, start, end uint64) {
+	from, to := fmt.Sprintf("%#x", start), fmt.Sprintf("%#x", end)
+	columns := mapWidth(layout)
+	fmt.Fprintln(out, "  "+layout.Paint(page.Dim, from+page.Right(to, columns-page.Width(from))))
+	var strip strings.Builder
+	for _, c := range r.cells(start, end, columns) {
+		switch size := c.end - c.start; {
+		case c.used >= size:
+			strip.WriteString(layout.Pick("█", "#"))
+		case c.used > 0:
+			strip.WriteString(layout.Pick("▄", "+"))
+		case c.static > 0:
+			strip.WriteString(layout.Pick("▒", ":"))
+		default:
+			strip.WriteString(layout.Pick("·", "."))
+		}
+	}
+	fmt.Fprintln(out, "  "+strip.String())
+}
+
+// used is what buffers have of each bank.
+func (r *regionMap) used() (bytes uint64) {
+	for i := range r.Space.Blocks {
+		bytes += r.Space.Blocks[i].BytesPerBank
+	}
+	return bytes
+}
+
+// summary says what is used and free.
+func (r *regionMap) summary() (lines []string) {
+	s := r.Space
+	text := fmt.Sprintf("per bank: %s in %s", page.Bytes(r.used()), page.Count(uint64(len(s.Blocks)), "buffer"))
+	if s.Known() {
+		text += fmt.Sprintf(", %s free in %s, the largest %s, fragmentation %s", page.Bytes(s.FreeBytesPerBank),
+			page.Count(uint64(len(s.Holes)), "hole"), page.Bytes(s.LargestFreeBytesPerBank),
+			cmp.Or(page.Percent(s.FreeBytesPerBank-s.LargestFreeBytesPerBank, s.FreeBytesPerBank), "0%"))
+	} else {
+		text += "; where the region begins and ends is not known, so that what is free is not either"
+	}
+	lines = append(lines, text)
+	if rows := r.staticRows(); len(rows) > 0 {
+		last := rows[len(rows)-1]
+		end := last.address + last.bytes
+		text := fmt.Sprintf("circular and dataflow buffers end at %#x", end)
+		if len(s.Blocks) > 0 {
+			lowest := s.Blocks[0].Address
+			if lowest >= end {
+				text += fmt.Sprintf(", %s below the lowest buffer at %#x", page.Bytes(lowest-end), lowest)
+			} else {
+				text += fmt.Sprintf(", above the lowest buffer at %#x", lowest)
+			}
+		}
+		lines = append(lines, text)
+	}
+	return lines
+}
+
+// largestRows are the n largest, of which half may be holes: what lies between them is
+// small where much is free in pieces.
+func largestRows(rows []row, n int) (largest []row) {
+	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b row) int { return cmp.Compare(b.bytes, a.bytes) })
+	used := slices.DeleteFunc(slices.Clone(sizes), func(r row) bool { return r.free() })
+	holes := slices.DeleteFunc(sizes, func(r row) bool { return !r.free() })
+	holes = holes[:min(len(holes), max(n/2, n-len(used)))]
+	return append(holes, used[:n-len(holes)]...)
+}
+
+// mapRowColumns is from which width on a row and its name are one line.
+const mapRowColumns = 72
+
+// writeRows lists the largest buffers and holes, in order of their addresses.
+func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
+	rows := r.rows()
+	all := len(rows)
+	if m.Limit > 0 && m.Limit < all {
+		rows = largestRows(rows, m.Limit)
+		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.address, b.address) })
+	}
+	narrow := layout.Width > 0 && layout.Width < mapRowColumns
+	head := page.Right("address", 12) + page.Right("per bank", 11) + page.Right("age", 9)
+	if !narrow {
+		head += "  what"
+	}
+	fmt.Fprintln(out, layout.Paint(page.Dim, head))
+	for i := range rows {
+		row := &rows[i]
+		line := page.Right(fmt.Sprintf("%#x", row.address), 12) + page.Right(page.Bytes(row.bytes), 11)
+		style := page.NoStyle
+		if row.block == nil {
+			style = page.Dim
+		}
+		title := m.title(row, layout.Separator())
+		whole := m.site(row).WithCaller(title)
+		if narrow && row.free() { // which has no age
+			fmt.Fprintln(out, line+layout.Paint(style, page.Right(title, 9)))
+			continue
+		}
+		line += page.Right(r.age(row), 9)
+		switch room := layout.Width - page.Width(line) - 2; {
+		case layout.Width == 0 || !narrow && page.Width(whole) <= room:
+			fmt.Fprintln(out, line+"  "+layout.Paint(style, whole))
+		case !narrow && page.Width(title) <= room:
+			fmt.Fprintln(out, line+"  "+layout.Paint(style, title))
+		default:
+			fmt.Fprintln(out, line)
+			layout.Write(out, page.NameIndent, style, whole)
+		}
+	}
+	if n := all - len(rows); n > 0 {
+		fmt.Fprintf(out, "  and %s more: -n 0 lists all\n", page.Grouped(n))
+	}
+}

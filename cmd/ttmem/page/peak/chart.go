@@ -1,0 +1,158 @@
+package peak
+
+import (
+	"fmt"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+)
+
+// A textChart is a timeline as an area of characters.
+type textChart struct {
+	page.Painter
+	columns []aggregate.Span
+	// base are the part of each column that is drawn from the bottom in another way:
+	// the circular buffers of L1. Nil: there is none.
+	base []aggregate.Span
+	// top is the bytes of the whole height.
+	top uint64
+	// style is that of the area.
+	style page.Style
+}
+
+// eighthsUp are the partial blocks by how many eighths they fill, from below.
+var eighthsUp = [...]string{"", "▁", "▂", "▃", "▄", "▅", "▆", "▇"}
+
+// rows are the lines from the top. What is there at all is seen.
+func (t *textChart) rows(height int) []string {
+	rows := make([]string, height)
+	for r := range rows {
+		var b strings.Builder
+		for i := range t.columns {
+			b.WriteString(t.cell(i, uint64(height-1-r), uint64(height)))
+		}
+		rows[r] = t.Paint(t.style, strings.TrimRight(b.String(), " "))
+	}
+	return rows
+}
+
+// cell is one character: of a column, in a row counted from the bottom.
+func (t *textChart) cell(column int, row, height uint64) string {
+	least, most := t.level(t.columns[column].Min, height), t.level(t.columns[column].Max, height)
+	bottom := row * 8
+	if t.base != nil {
+		// to half a row
+		if base := t.level(t.base[column].Min, height); base > 0 && (base >= bottom+4 || row == 0) {
+			return t.Pick("▓", "=")
+		}
+	}
+	switch {
+	case least >= bottom+8:
+		return t.Pick("█", "#")
+	case least > bottom && t.ASCII:
+		return "#"
+	case least > bottom:
+		return eighthsUp[least-bottom]
+	case most >= bottom+8 || most > bottom && t.ASCII:
+		return t.Pick("│", "|")
+	case most > bottom+4:
+		return "│"
+	case most > bottom:
+		return "╷"
+	}
+	return " "
+}
+
+// level is how high that is, in eighths of a row.
+func (t *textChart) level(bytes, height uint64) uint64 {
+	if bytes == 0 || t.top == 0 {
+		return 0
+	}
+	return max(1, uint64(float64(bytes)/float64(t.top)*float64(height*8)+0.5))
+}
+
+// A timeAxis is the ticks of a time, each step ns after the one before.
+type timeAxis struct {
+	stepNs uint64
+	unit   timeUnit
+}
+
+type timeUnit struct {
+	name string
+	ns   uint64
+}
+
+// timeUnits are in order, the largest first.
+var timeUnits = []timeUnit{{"h", 3600e9}, {"min", 60e9}, {"s", 1e9}, {"ms", 1e6}, {"µs", 1e3}}
+
+// tickSteps are the distances that ticks may have, in ns: 1, 2 and 5 times a power of
+// ten until half a minute, and then parts and multiples of an hour.
+var tickSteps = func() (steps []uint64) {
+	for power := uint64(1e3); power <= 1e9; power *= 10 {
+		steps = append(steps, power, 2*power, 5*power)
+	}
+	for _, seconds := range []uint64{10, 20, 30, 60, 120, 300, 600, 1200, 1800} {
+		steps = append(steps, seconds*1e9)
+	}
+	for hours := uint64(1); hours < 1e5; hours *= 2 {
+		steps = append(steps, hours*3600e9)
+	}
+	return steps
+}()
+
+// newTimeAxis has at most n ticks after the first.
+func newTimeAxis(spanNs uint64, n int) timeAxis {
+	a := timeAxis{stepNs: tickSteps[len(tickSteps)-1]}
+	for _, step := range tickSteps {
+		if spanNs/step <= uint64(max(1, n)) {
+			a.stepNs = step
+			break
+		}
+	}
+	// the largest unit that the time has, and of which a step is no less than a tenth
+	for _, a.unit = range timeUnits {
+		if a.unit.ns <= spanNs && a.stepNs%(a.unit.ns/10) == 0 {
+			break
+		}
+	}
+	return a
+}
+
+// label is that of the tick at a time: all have the same unit.
+func (a timeAxis) label(ns uint64) string {
+	tenths := ns / (a.unit.ns / 10)
+	if a.stepNs%a.unit.ns == 0 {
+		return fmt.Sprintf("%d %s", tenths/10, a.unit.name)
+	}
+	return fmt.Sprintf("%d.%d %s", tenths/10, tenths%10, a.unit.name)
+}
+
+// axisLines are the axis below a chart, with a mark at a column, and its labels: one
+// begins at its tick, or ends with the chart.
+func (t *textChart) axisLines(spanNs uint64, mark int) (line, labels string) {
+	n := len(t.columns)
+	axis := newTimeAxis(spanNs, n/10)
+	marks := []rune(strings.Repeat(t.Pick("─", "-"), n))
+	text := []rune(strings.Repeat(" ", n))
+	free := 0 // where the next label may begin
+	for ns := uint64(0); ns <= spanNs; ns += axis.stepNs {
+		at := int(float64(ns) / float64(max(1, spanNs)) * float64(n))
+		if at >= n {
+			break
+		}
+		marks[at] = []rune(t.Pick("┬", "+"))[0]
+		label := []rune(axis.label(ns))
+		if t.ASCII {
+			label = []rune(strings.Replace(string(label), "µ", "u", 1))
+		}
+		if begin := min(at, n-len(label)); begin >= free {
+			copy(text[begin:], label)
+			free = begin + len(label) + 1
+		}
+	}
+	if mark < n {
+		marks[mark] = []rune(t.Pick("▲", "^"))[0]
+	}
+	return string(marks), strings.TrimRight(string(text), " ")
+}

@@ -1,0 +1,190 @@
+package peak
+
+import (
+	"encoding/json"
+	"io"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// Document is what `ttmem peak --json` prints. Times are CLOCK_MONOTONIC.
+type Document struct {
+	V int `json:"v"`
+	// The timelines go from BeginNs to EndNs.
+	BeginNs uint64 `json:"begin_ns"`
+	EndNs   uint64 `json:"end_ns"`
+	// Restored is true where the events begin with what was there by then.
+	Restored  bool              `json:"restored,omitempty"`
+	By        string            `json:"by"`
+	Peaks     []Region          `json:"peaks"`
+	Processes []processJSON     `json:"processes"`
+	Lost      map[string]uint64 `json:"lost"`
+	Notes     []string          `json:"notes,omitempty"`
+	// Stacks are the frames, innermost first, of what has their index.
+	Stacks []*event.Stack `json:"stacks"`
+}
+
+// Region is a region of chips that are alike. The bytes of L1 are per core.
+type Region struct {
+	Devices       []int        `json:"devices"`
+	Region        string       `json:"region"`
+	PerCore       bool         `json:"per_core,omitempty"`
+	TimeNs        uint64       `json:"time_ns"`
+	Bytes         uint64       `json:"bytes"`
+	CapacityBytes uint64       `json:"capacity_bytes"`
+	StaticBytes   uint64       `json:"static_bytes,omitempty"`
+	Earlier       *earlierJSON `json:"earlier,omitempty"`
+	// Groups are what --by counts, and StaticGroups of circular buffers.
+	Groups       []groupJSON   `json:"groups"`
+	StaticGroups []groupJSON   `json:"static_groups,omitempty"`
+	Holders      []holderJSON  `json:"holders"`
+	Programs     []holderJSON  `json:"programs,omitempty"`
+	Timeline     timelineJSON  `json:"timeline"`
+	Statics      *timelineJSON `json:"static_timeline,omitempty"`
+}
+
+type earlierJSON struct {
+	TimeNs        uint64 `json:"time_ns"`
+	Bytes         uint64 `json:"bytes"`
+	CapacityBytes uint64 `json:"capacity_bytes,omitempty"`
+}
+
+type groupJSON struct {
+	Key string `json:"key"`
+	// PID and Callers are those of groups by stack: the user's calls that led to the
+	// one in Key, innermost first.
+	PID      int      `json:"pid,omitempty"`
+	Callers  []string `json:"callers,omitempty"`
+	Bytes    uint64   `json:"bytes"`
+	Count    uint64   `json:"count"`
+	Programs int      `json:"programs,omitempty"`
+}
+
+// holderJSON is what one call stack had: of buffers, or for a program.
+type holderJSON struct {
+	PID          int     `json:"pid"`
+	ProgramID    *uint64 `json:"program_id,omitempty"`
+	Devices      []int   `json:"devices,omitempty"`
+	Layout       string  `json:"layout,omitempty"`
+	StaticKind   string  `json:"static_kind,omitempty"`
+	BeforeAttach bool    `json:"before_attach,omitempty"`
+	Bytes        uint64  `json:"bytes"`
+	Count        uint64  `json:"count"`
+	Name         string  `json:"name"`
+	Op           string  `json:"op,omitempty"`
+	Function     string  `json:"function,omitempty"`
+	File         string  `json:"file,omitempty"`
+	Line         int     `json:"line,omitempty"`
+	Component    string  `json:"component,omitempty"`
+	Stack        *int    `json:"stack,omitempty"`
+}
+
+// timelineJSON has a minimum and a maximum for each step.
+type timelineJSON struct {
+	BeginNs  uint64   `json:"begin_ns"`
+	StepNs   uint64   `json:"step_ns"`
+	MinBytes []uint64 `json:"min_bytes"`
+	MaxBytes []uint64 `json:"max_bytes"`
+}
+
+type processJSON struct {
+	PID     int               `json:"pid"`
+	Name    string            `json:"name"`
+	Regions []processPeakJSON `json:"regions"`
+}
+
+// processPeakJSON is the most that the process had of a region on one chip.
+type processPeakJSON struct {
+	Region string `json:"region"`
+	TimeNs uint64 `json:"time_ns"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+// WriteJSON writes the page as a Document.
+func (p *Page) WriteJSON(w io.Writer) error {
+	doc := &Document{
+		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
+		Peaks: []Region{}, Processes: p.processesJSON(), Lost: p.Snap.Lost, Notes: slices.Concat(p.About, p.Notes), Stacks: []*event.Stack{},
+	}
+	stacks := make(map[uint64]*int) // by id
+	holder := func(h holderJSON, stack *event.Stack, before bool) holderJSON {
+		a := &alloc.Row{BeforeAttach: before, Site: p.sites[alloc.StackID(stack)]}
+		h.BeforeAttach, h.Name, h.Component = before, p.names.Title(a, " · "), a.Component
+		h.Op, h.Function, h.File, h.Line = a.Name.Op, a.Name.Call.Function, a.Name.Call.File, a.Name.Call.Line
+		if stack != nil {
+			if stacks[stack.ID] == nil {
+				n := len(doc.Stacks)
+				stacks[stack.ID] = &n
+				doc.Stacks = append(doc.Stacks, stack)
+			}
+			h.Stack = stacks[stack.ID]
+		}
+		return h
+	}
+	for _, c := range p.regions {
+		r := Region{
+			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
+			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes,
+			Groups: groupsJSON(c.rows), StaticGroups: groupsJSON(c.programs), Holders: []holderJSON{},
+			Timeline: p.timelineJSON(c.Timeline),
+		}
+		if e := c.Earlier; e != nil {
+			r.Earlier = &earlierJSON{e.TimeNs, e.Bytes, e.CapacityBytes}
+		}
+		for i := range c.Holders {
+			h := &c.Holders[i]
+			r.Holders = append(r.Holders, holder(holderJSON{
+				PID: h.PID, Devices: h.Devices, Layout: h.Layout.String(), Bytes: h.Bytes, Count: h.Count,
+			}, h.Stack, h.BeforeAttach))
+		}
+		for i := range c.Programs {
+			g := &c.Programs[i]
+			r.Programs = append(r.Programs, holder(holderJSON{
+				PID: g.PID, ProgramID: &g.ProgramID, StaticKind: g.Kind.String(), Bytes: g.Bytes, Count: g.Count,
+			}, g.Stack, g.BeforeAttach))
+		}
+		if c.Region == event.L1 {
+			line := p.timelineJSON(c.StaticTimeline)
+			r.Statics = &line
+		}
+		doc.Peaks = append(doc.Peaks, r)
+	}
+	return json.NewEncoder(w).Encode(doc)
+}
+
+func groupsJSON(rows []row) []groupJSON {
+	groups := make([]groupJSON, 0, len(rows))
+	for i := range rows {
+		row := &rows[i]
+		groups = append(groups, groupJSON{row.key, row.pid, row.callers, row.bytes, row.count, len(row.programs)})
+	}
+	return groups
+}
+
+func (p *Page) timelineJSON(t *aggregate.Timeline) timelineJSON {
+	line := timelineJSON{BeginNs: t.BeginNs, StepNs: t.StepNs(), MinBytes: []uint64{}, MaxBytes: []uint64{}}
+	for _, s := range t.Spans(p.endNs) {
+		line.MinBytes, line.MaxBytes = append(line.MinBytes, s.Min), append(line.MaxBytes, s.Max)
+	}
+	line.StepNs = t.StepNs() // it may have grown
+	return line
+}
+
+func (p *Page) processesJSON() []processJSON {
+	list := []processJSON{}
+	for i := range p.Snap.Processes {
+		one := &p.Snap.Processes[i]
+		doc := processJSON{PID: one.PID, Name: page.ProcessName(one), Regions: []processPeakJSON{}}
+		for _, region := range Regions {
+			if peak := processPeak(one, region); peak.Bytes > 0 {
+				doc.Regions = append(doc.Regions, processPeakJSON{region.String(), peak.TimeNs, peak.Bytes})
+			}
+		}
+		list = append(list, doc)
+	}
+	return list
+}

@@ -1,0 +1,108 @@
+// Package peak is the page of when each region of each chip was fullest: as text, as JSON
+// and as a picture of its timelines.
+package peak
+
+import (
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
+)
+
+// A Page is the peaks of a state.
+type Page struct {
+	Options
+	Snap  *aggregate.Snapshot
+	peaks []aggregate.RegionPeak
+	names *alloc.Namer
+	// The timelines go from beginNs to endNs.
+	beginNs, endNs uint64
+	// restored is true where something was before the beginning, of which there are
+	// only its highest peaks.
+	restored bool
+	regions  []*chipsPeak
+	// sites are those of all that the peaks were made of, by the ids of stacks.
+	sites map[uint64]*alloc.Site
+}
+
+// A chipsPeak is the peak of a region of chips that are alike.
+type chipsPeak struct {
+	aggregate.RegionPeak
+	ids            []int
+	rows, programs []row
+}
+
+// Options are what a page shows.
+type Options struct {
+	// Of is where the peaks are from, such as "model.ttmem", and Place the same as a place:
+	// "in model.ttmem".
+	Of, Place string
+	// By is what the peaks' parts are counted by, as alloc.GroupingOf names it.
+	By     string
+	Filter alloc.Filter
+	Rules  *name.Rules
+	// EndNs is up to when nothing is missing, CLOCK_MONOTONIC; 0: the latest event.
+	EndNs uint64
+	// Notes say why figures may be wrong, and About what the timelines show, a sentence
+	// each.
+	Notes, About []string
+}
+
+// New returns the page of a state's peaks.
+func New(state *aggregate.State, o Options) *Page {
+	begin, restored := state.Since()
+	snap := state.Snapshot()
+	p := &Page{
+		Options: o, Snap: snap, peaks: state.RegionPeaks(),
+		beginNs: begin, endNs: max(begin, snap.TimeNs, o.EndNs), restored: restored,
+		names: &alloc.Namer{Snap: snap, Rules: o.Rules}, sites: make(map[uint64]*alloc.Site),
+	}
+	if late := p.late(&o.Filter); late != "" {
+		p.About = append([]string{late}, o.About...)
+	}
+	for _, region := range Regions {
+		for i := range p.peaks {
+			peak := &p.peaks[i]
+			if peak.Region != region || !o.Filter.SelectsPeak(peak.Device, region) {
+				continue
+			}
+			one := &chipsPeak{RegionPeak: *peak, ids: []int{peak.Device}}
+			same := slices.IndexFunc(p.regions, func(other *chipsPeak) bool { return p.alike(other, one) })
+			if same >= 0 {
+				p.regions[same].add(peak, p.endNs)
+				continue
+			}
+			one.rows, one.programs = p.holderRows(peak), p.programRows(peak)
+			p.regions = append(p.regions, one)
+		}
+	}
+	return p
+}
+
+// Regions are the regions in the order in which they are shown.
+var Regions = slices.DeleteFunc(slices.Clone(alloc.Regions), func(r event.Region) bool { return r == event.CB })
+
+// alike reports whether two chips have the same peak, made of the same.
+func (p *Page) alike(a, b *chipsPeak) bool {
+	earlier := (a.Earlier == nil) == (b.Earlier == nil) && (a.Earlier == nil || *a.Earlier == *b.Earlier)
+	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
+		a.StaticBytes == b.StaticBytes && earlier &&
+		slices.EqualFunc(a.Holders, b.Holders, func(a, b aggregate.PeakHolder) bool {
+			return a.PID == b.PID && alloc.StackID(a.Stack) == alloc.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
+				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
+		}) &&
+		slices.EqualFunc(a.Programs, b.Programs, func(a, b aggregate.PeakProgram) bool {
+			same := alloc.StackID(a.Stack) == alloc.StackID(b.Stack)
+			a.Stack, b.Stack = nil, nil
+			return same && a == b
+		})
+}
+
+// add adds a chip that is alike. What it had at other times is in the timeline.
+func (c *chipsPeak) add(peak *aggregate.RegionPeak, end uint64) {
+	c.ids = append(c.ids, peak.Device)
+	c.Timeline = c.Timeline.With(peak.Timeline, end)
+	c.StaticTimeline = c.StaticTimeline.With(peak.StaticTimeline, end)
+}

@@ -1,0 +1,343 @@
+package peak
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+const (
+	// chartHeight is the lines of a timeline, and chartGutter the columns before it.
+	chartHeight = 5
+	chartGutter = 13
+	// defaultWidth is that of what is no terminal.
+	defaultWidth = 100
+	// shownUnlike is how many peaks of one region, on chips that are not alike, are
+	// shown in full, and shownBriefly how many more have a line.
+	shownUnlike, shownBriefly = 2, 8
+	// leastTitle is how many columns there are at least for what a peak was made of
+	// beside its bytes: where there are fewer it is below them, behind narrowIndent.
+	leastTitle, narrowIndent = 30, 4
+	// shownOwners is how many processes have a line.
+	shownOwners = 8
+)
+
+// WriteText writes the peaks by region. Chips that are alike are one; of many that are
+// not, those that were fullest are shown in full, and the others in a line each.
+func (p *Page) WriteText(out *bufio.Writer, layout page.Layout, n int) {
+	if layout.Width == 0 {
+		layout.Width = defaultWidth
+	}
+	if len(p.regions) == 0 {
+		for _, line := range page.Fold(p.nothing(), layout.Width) {
+			fmt.Fprintln(out, line)
+		}
+		p.writeAbout(out, layout)
+		return
+	}
+	over := p.endNs - p.beginNs
+	for _, line := range page.Fold(fmt.Sprintf("%s, over %s", page.Clean(p.Of), page.Moment(over)), layout.Width) {
+		fmt.Fprintln(out, layout.Paint(page.Dim, line))
+	}
+	p.writeAbout(out, layout)
+	for _, region := range Regions {
+		var peaks []*chipsPeak
+		for _, one := range p.regions {
+			if one.Region == region {
+				peaks = append(peaks, one)
+			}
+		}
+		slices.SortStableFunc(peaks, func(a, b *chipsPeak) int { return cmp.Compare(b.Bytes, a.Bytes) })
+		full := len(peaks)
+		if full > shownUnlike+1 && len(p.Filter.Devices) == 0 {
+			full = shownUnlike
+		}
+		for _, one := range peaks[:full] {
+			fmt.Fprintln(out)
+			p.writePeak(out, layout, one, n)
+		}
+		p.writeBriefly(out, layout, peaks[full:])
+	}
+	p.writeProcesses(out, layout)
+}
+
+// writeAbout writes what is to be known of all that is shown.
+func (p *Page) writeAbout(out *bufio.Writer, layout page.Layout) {
+	for _, text := range p.About {
+		for _, line := range page.Fold(text, layout.Width) {
+			fmt.Fprintln(out, layout.Paint(page.Dim, line))
+		}
+	}
+}
+
+// nothing says that there is nothing to show.
+func (p *Page) nothing() string {
+	for _, region := range p.peaks {
+		if region.Bytes > 0 || region.Earlier != nil {
+			return fmt.Sprintf("Nothing of that was allocated %s: other regions or chips have peaks.", page.Clean(p.Place))
+		}
+	}
+	return fmt.Sprintf("Nothing was allocated %s.", page.Clean(p.Place))
+}
+
+// regionTitle is what a region is called.
+func regionTitle(region event.Region) string {
+	if region == event.L1 {
+		return "L1 per core"
+	}
+	return region.String()
+}
+
+// chips names the chips of a peak.
+func (c *chipsPeak) chips() string {
+	if len(c.ids) > 1 {
+		return page.Chips(c.ids) + " (each)"
+	}
+	return page.Chips(c.ids)
+}
+
+// bytes writes bytes of the region.
+func (c *chipsPeak) format(n uint64) string {
+	if c.Region == event.L1 {
+		return page.KiB(n)
+	}
+	return page.Bytes(n)
+}
+
+// share is which part of the capacity that is, with "of".
+func (c *chipsPeak) share(bytes, capacity uint64) string {
+	if capacity == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %s of %s", page.Percent(bytes, capacity), c.format(capacity))
+}
+
+// writePeak writes a peak: its moment, its timeline and what it was made of.
+func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak, n int) {
+	writeHead(out, layout, regionTitle(c.Region), c.chips())
+	if e := c.Earlier; e != nil {
+		writeLine(out, layout, page.Yellow, fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
+			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs))))
+	}
+	at := ""
+	switch {
+	case c.Bytes == 0:
+		fmt.Fprintln(out, " nothing")
+		return
+	case c.TimeNs <= p.beginNs && p.restored:
+		at = "at the beginning"
+	default:
+		at = "at " + page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs))
+	}
+	writeLine(out, layout, page.Bold, fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
+	if c.StaticBytes > 0 {
+		writeLine(out, layout, page.NoStyle, fmt.Sprintf("%s %s of buffers, %s %s of circular and dataflow buffers", layout.Pick("█", "#"),
+			c.format(c.Bytes-c.StaticBytes), layout.Pick("▓", "="), c.format(c.StaticBytes)))
+	}
+	p.writeChart(out, layout, c)
+	if c.Region != event.L1 {
+		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes, n)
+		return
+	}
+	if buffers := c.Bytes - c.StaticBytes; buffers > 0 {
+		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes, n)
+	}
+	if c.StaticBytes > 0 {
+		p.writeRows(out, layout, c, "CBs, DFBs", c.programs, c.Bytes, n)
+		if len(c.programs) > 1 {
+			writeLine(out, layout, page.Dim, "Programs use the same space one after the other: these do not add up.")
+		}
+	}
+}
+
+// writeHead writes a title and what comes after it, below where there is no room.
+func writeHead(out *bufio.Writer, layout page.Layout, title, rest string) {
+	if page.Width(title)+2+page.Width(rest) <= layout.Width {
+		fmt.Fprintln(out, layout.Paint(page.Bold, title)+layout.Paint(page.Dim, "  "+rest))
+		return
+	}
+	fmt.Fprintln(out, layout.Paint(page.Bold, title))
+	writeLine(out, layout, page.Dim, rest)
+}
+
+// writeLine writes a line, as several where it is too long for one.
+func writeLine(out *bufio.Writer, layout page.Layout, st page.Style, text string) {
+	for _, line := range page.Fold(text, layout.Width-1) {
+		fmt.Fprintln(out, " "+layout.Paint(st, line))
+	}
+}
+
+// writeChart writes the timeline.
+func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
+	columns := layout.Width - chartGutter - 1
+	chart := textChart{Painter: layout.Painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: page.Level(c.Bytes, c.CapacityBytes)}
+	if c.StaticBytes > 0 {
+		chart.base = c.StaticTimeline.Columns(p.endNs, columns)
+	}
+	for i, row := range chart.rows(chartHeight) {
+		label, edge := "", layout.Pick("│", "|")
+		if i == 0 {
+			label, edge = c.format(c.Bytes), layout.Pick("┤", "+")
+		}
+		fmt.Fprintln(out, page.Right(label, chartGutter-2)+" "+layout.Paint(page.Dim, edge)+row)
+	}
+	mark := c.Timeline.Column(c.TimeNs, p.endNs, columns)
+	line, labels := chart.axisLines(p.endNs-p.beginNs, mark)
+	fmt.Fprintln(out, page.Right("0 B", chartGutter-2)+" "+layout.Paint(page.Dim, layout.Pick("┼", "+")+line))
+	fmt.Fprintln(out, page.Left("", chartGutter)+layout.Paint(page.Dim, labels))
+}
+
+// writeRows writes what a peak was made of.
+func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row, whole uint64, n int) {
+	shown := rows
+	if n > 0 && len(rows) > n {
+		shown = rows[:n]
+	}
+	head := page.Right("bytes", page.SizeColumns) + page.Right("%", 5) + page.Right(noun, 11)
+	fmt.Fprintln(out, layout.Paint(page.Dim, head+"  "+p.By))
+	for i := range shown {
+		row := &shown[i]
+		line := page.Right(c.format(row.bytes), page.SizeColumns) + page.Right(page.Percent(row.bytes, whole), 6) + page.Right(fmt.Sprint(row.count), 10) + "  "
+		title := strings.ReplaceAll(row.key, " · ", layout.Separator())
+		if p.By == "stack" && len(p.Snap.Processes) > 1 {
+			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.Separator(), title)
+		}
+		if len(row.programs) > 1 {
+			title += fmt.Sprintf(" (%d programs)", len(row.programs))
+		}
+		indent := page.Width(line)
+		if layout.Width-indent < leastTitle {
+			fmt.Fprintln(out, strings.TrimRight(line, " "))
+			indent, line = narrowIndent, page.Left("", narrowIndent)
+		}
+		for _, part := range page.Fold(title, layout.Width-indent) {
+			fmt.Fprintln(out, line+layout.Paint(page.Green, part))
+			line = page.Left("", indent)
+		}
+		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent-2) {
+			fmt.Fprintln(out, page.Left("", indent+2)+layout.Paint(page.Dim, part))
+		}
+	}
+	if more := rows[len(shown):]; len(more) > 0 {
+		var bytes, count uint64
+		for i := range more {
+			bytes, count = bytes+more[i].bytes, count+more[i].count
+		}
+		line := page.Right(c.format(bytes), page.SizeColumns) + page.Right(page.Percent(bytes, whole), 6)
+		if more[0].programs != nil {
+			line = page.Right("", page.SizeColumns+6) // they do not add up
+		}
+		line += page.Right(fmt.Sprint(count), 10) + "  "
+		text := fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more)))
+		if layout.Width-page.Width(line) < leastTitle {
+			fmt.Fprintln(out, strings.TrimRight(line, " "))
+			line = page.Left("", narrowIndent)
+		}
+		fmt.Fprintln(out, line+text)
+	}
+}
+
+// writeBriefly writes a line for each of the peaks, which are of one region.
+func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chipsPeak) {
+	if len(peaks) == 0 {
+		return
+	}
+	fmt.Fprintln(out)
+	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--chip N: of what)")
+	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
+		line := page.Right(c.format(c.Bytes), page.SizeColumns) + page.Right(page.Percent(c.Bytes, c.CapacityBytes), 6) +
+			page.Right(page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
+		if page.Width(line)+2+page.Width(c.chips()) > layout.Width {
+			fmt.Fprintln(out, line)
+			for _, part := range page.Fold(c.chips(), layout.Width-narrowIndent) {
+				fmt.Fprintln(out, page.Left("", narrowIndent)+part)
+			}
+			continue
+		}
+		line += "  " + page.Left(c.chips(), 16) + "  "
+		columns := layout.Width - page.Width(line) - 1
+		if columns < 10 {
+			fmt.Fprintln(out, strings.TrimRight(line, " "))
+			continue
+		}
+		chart := textChart{Painter: layout.Painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: page.Level(c.Bytes, c.CapacityBytes)}
+		fmt.Fprintln(out, line+chart.rows(1)[0])
+	}
+	if more := peaks[min(len(peaks), shownBriefly):]; len(more) > 0 {
+		chips := 0
+		for _, c := range more {
+			chips += len(c.ids)
+		}
+		writeLine(out, layout, page.NoStyle, fmt.Sprintf("%s more, from %s to %s", "and "+page.Count(uint64(chips), "chip"),
+			more[len(more)-1].format(more[len(more)-1].Bytes), more[0].format(more[0].Bytes)))
+	}
+}
+
+// writeProcesses writes what each process had most of, on the chip where it was most.
+func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
+	type owner struct {
+		text  string
+		bytes uint64
+	}
+	var owners []owner
+	for i := range p.Snap.Processes {
+		one := &p.Snap.Processes[i]
+		o := owner{}
+		for _, region := range Regions {
+			if peak := processPeak(one, region); peak.Bytes > 0 {
+				shown := chipsPeak{RegionPeak: aggregate.RegionPeak{Region: region}}
+				o.text += fmt.Sprintf("%s%s %s %s", layout.Separator(), regionTitle(region), shown.format(peak.Bytes), p.moment(peak.TimeNs))
+				o.bytes += peak.Bytes
+			}
+		}
+		if o.bytes > 0 {
+			o.text = fmt.Sprintf("PID %d %s%s", one.PID, page.ProcessName(one), o.text)
+			owners = append(owners, o)
+		}
+	}
+	if len(owners) < 2 {
+		return
+	}
+	slices.SortStableFunc(owners, func(a, b owner) int { return cmp.Compare(b.bytes, a.bytes) })
+	fmt.Fprintln(out)
+	writeHead(out, layout, "Processes", "their own peaks (-p PID: of what)")
+	for _, o := range owners[:min(len(owners), shownOwners)] {
+		indent := " "
+		for _, line := range page.Fold(o.text, layout.Width-4) {
+			fmt.Fprintln(out, indent+line)
+			indent = "   "
+		}
+	}
+	if more := len(owners) - shownOwners; more > 0 {
+		fmt.Fprintf(out, " and %d more: --json has all\n", more)
+	}
+}
+
+// moment is a time since the beginning.
+func (p *Page) moment(ns uint64) string {
+	if ns < p.beginNs {
+		return page.Moment(p.beginNs-ns) + " before"
+	}
+	return "at " + page.Moment(ns-p.beginNs)
+}
+
+// processPeak is the most that a process had of a region on one chip.
+func processPeak(one *aggregate.Process, region event.Region) (peak aggregate.EarlierPeak) {
+	for i := range one.Devices {
+		d := &one.Devices[i]
+		bytes, time := d.Regions.Banked(region).PeakBytes, d.Regions.Banked(region).PeakTimeNs
+		if region == event.L1 {
+			bytes, time = d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes, d.L1PerCore.Peak.TimeNs
+		}
+		if bytes > peak.Bytes {
+			peak = aggregate.EarlierPeak{TimeNs: time, Bytes: bytes}
+		}
+	}
+	return peak
+}

@@ -1,0 +1,76 @@
+package top
+
+import (
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/tracer/event"
+)
+
+// A Source is what a view shows, such as a Live. Its methods must be safe for concurrent use.
+type Source interface {
+	// Present returns the current content; nowNs is CLOCK_MONOTONIC, or 0.
+	Present(nowNs uint64) *Present
+	// Mark shows allocations from now on as growth, until Unmark.
+	Mark()
+	Unmark()
+}
+
+// A sampler samples a source and computes rates from the previous sample. It is not safe for
+// concurrent use.
+type sampler struct {
+	source Source
+	sites  *sites
+	nowNs  func() uint64
+	// seen is the previous sample, at the time at.
+	seen   map[holdingID]uint64
+	events uint64
+	at     time.Time
+}
+
+// A holdingID identifies a holding across samples.
+type holdingID struct {
+	stack         uint64
+	pid, chip, on int
+	region        event.Region
+	layout        event.Layout
+	static        event.StaticKind
+	before        bool
+}
+
+func idOf(h *aggregate.Holding) holdingID {
+	id := holdingID{
+		pid: h.PID, on: len(h.Devices),
+		region: h.Region, layout: h.Layout, static: h.Static, before: h.BeforeAttach,
+	}
+	if h.Stack != nil {
+		id.stack = h.Stack.ID
+	}
+	if len(h.Devices) > 0 {
+		id.chip = h.Devices[0]
+	}
+	return id
+}
+
+// sample returns the content of the source at the time now.
+func (l *sampler) sample(now time.Time) *Present {
+	p := l.source.Present(l.nowNs())
+	seconds := now.Sub(l.at).Seconds()
+	first := l.at.IsZero() || seconds <= 0
+	seen := make(map[holdingID]uint64, len(p.Holdings))
+	p.rates = make([]float64, len(p.Holdings))
+	for i := range p.Holdings {
+		h := &p.Holdings[i]
+		id := idOf(h)
+		seen[id] = h.Allocated
+		if before := l.seen[id]; !first && h.Allocated >= before {
+			p.rates[i] = float64(h.Allocated-before) / seconds
+		}
+	}
+	l.sites.prepare(p.Holdings, func(i int) bool { return p.Holdings[i].Count > 0 || p.rates[i] > 0 })
+	if !first {
+		p.eventRate = float64(p.Events-min(p.Events, l.events)) / seconds
+	}
+	l.seen, l.events, l.at = seen, p.Events, now
+	return p
+}
