@@ -46,6 +46,15 @@ func known(t *testing.T, s *aggregate.State) string {
 	for _, h := range s.Holdings() {
 		fmt.Fprintf(&b, "\n%+v", h)
 	}
+	survivors, others := s.Survivors()
+	var lines []string
+	for _, v := range survivors { // in no order
+		lines = append(lines, fmt.Sprintf("\n%d %s %s %p %d %d %v %+v %+v %d %d %d %d %+v", v.PID, v.Comm, v.Command, v.Stack,
+			v.Region, v.Layout, v.Devices, v.Amount, v.Torn, v.AgeNs, v.Allocated, v.WorkedFromNs, v.WorkedToNs, v.Run))
+	}
+	slices.Sort(lines)
+	b.WriteString(strings.Join(lines, ""))
+	fmt.Fprintf(&b, "\n%+v %d", others, s.BuffersAllocated())
 	profile := s.Profile()
 	for _, sample := range profile.Samples {
 		fmt.Fprintf(&b, "\n%+v", sample)
