@@ -34,8 +34,6 @@ type watched struct {
 	endNs uint64
 	// live is true where the processes go on, and were not watched to their end.
 	live bool
-	// skipped is true where events were not read, as a checkpoint says what they made.
-	skipped bool
 }
 
 // What watched.of is where it is of no file, command or process.
