@@ -26,7 +26,7 @@ type State struct {
 	anomalies   Anomalies
 	failures    failures
 	// marks only grow at their end, so that checkpoints may share them.
-	marks []mark
+	marks []Mark
 	// sites are all call sites, as they were first seen, and keptSites how many there
 	// were when the idle ones were last forgotten.
 	sites     []*callSite
@@ -42,21 +42,24 @@ type State struct {
 	// between is what is followed between two moments; nil: nothing is.
 	between *between
 	// unplaced are the pools of buffers on no known chip.
-	unplaced [event.BankedRegions]pool
+	unplaced *[event.BankedRegions]pool
 	// first is the time of the first event; restored is true where that was the end of a
-	// checkpoint.
+	// checkpoint that does not tell of what was before.
 	first    uint64
 	restored bool
+	// applied is how many events there were, without those that isImplied.
+	applied uint64
 }
 
 // New returns a State in which nothing is allocated.
 func New() *State {
+	unplaced := newPools(nil, 0)
 	return &State{
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
 		coreSets:  make(cores.Sets),
 		lost:      make(map[string]uint64),
-		unplaced:  newPools(nil, 0),
+		unplaced:  &unplaced,
 	}
 }
 
@@ -74,10 +77,19 @@ func (s *State) Advance(ns uint64) { s.now = max(s.now, ns) }
 // An event that contradicts the state, such as a free of a buffer that is not live, is
 // counted in Anomalies. No total goes below what is live because of it.
 func (s *State) Apply(e *event.Event) {
+	if e.Kind == event.Checkpoint {
+		if s.Restore(e.State) != nil {
+			s.anomalies.MalformedEvents++
+		}
+		return
+	}
 	if s.first == 0 {
 		s.first = e.TimeNs
 	}
 	s.now = max(s.now, e.TimeNs)
+	if !isImplied(e) {
+		s.applied++
+	}
 	switch e.Kind {
 	case event.Alloc:
 		s.alloc(e)
@@ -105,19 +117,8 @@ func (s *State) Apply(e *event.Event) {
 		s.settle(e.PID)
 	case event.Lost:
 		s.lost[e.Cause] += e.Count
-	case event.Peak:
-		s.setPeak(e)
-	case event.Left:
-		s.addLeft(e)
-	case event.Total:
-		s.setTotal(e)
-		if e.PID == 0 && !s.restored { // what a checkpoint ends with
-			s.restart(e.TimeNs)
-		}
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
-	case event.Evidence:
-		s.addEvidence(e)
 	default:
 		s.anomalies.MalformedEvents++
 	}

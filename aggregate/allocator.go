@@ -18,10 +18,6 @@ type allocator struct {
 }
 
 func (s *State) openDevice(e *event.Event) {
-	if e.PID == 0 {
-		s.describeChips(e)
-		return
-	}
 	p := s.process(e)
 	if old := p.allocators[e.Allocator]; old != nil {
 		old.close()
@@ -37,15 +33,6 @@ func (s *State) openDevice(e *event.Event) {
 			c.open = append(c.open, a)
 			c.updateCapacities()
 		}
-	}
-}
-
-// describeChips takes what a checkpoint says of chips, whoever had them open.
-func (s *State) describeChips(e *event.Event) {
-	for _, id := range e.Devices {
-		c := s.chip(id)
-		c.name(e)
-		c.capacities = e.Capacities
 	}
 }
 

@@ -30,13 +30,16 @@ type endedBuffer struct {
 	endNs uint64
 }
 
-// FollowFrom begins to follow what survives, from now on: from the time, in ns.
+// FollowFrom begins to follow what survives, from a time on, in ns: the present one, or an
+// earlier one, of which no more is known than what is still live.
 func (s *State) FollowFrom(ns uint64) {
 	s.between = &between{fromNs: ns, before: make(map[*callSite]Amount)}
-	for _, first := range s.sites {
-		for c := range first.all() {
-			if c.live.Count > 0 && !c.before {
-				s.between.before[c] = c.live.Amount
+	for _, p := range s.processes {
+		for b := range p.buffers.all() {
+			if b.since <= ns && !b.callSite.before {
+				sum := s.between.before[b.callSite]
+				sum.add(Amount{1, b.allocated()})
+				s.between.before[b.callSite] = sum
 			}
 		}
 	}

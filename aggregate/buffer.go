@@ -62,7 +62,7 @@ func (s *State) alloc(e *event.Event) {
 	found := b.before && p.early
 	for _, q := range b.set.poolsOf(b.region) {
 		q.bytes += t.counts(b.region)
-		q.grew(b.since, found)
+		q.grew(b.since, s.applied, found)
 	}
 	for _, c := range b.set.chips {
 		c.used.add(b.region, t, c.capacities(), b.since)

@@ -67,6 +67,6 @@ func (c *processChip) grew(region event.Region, now uint64) {
 		bytes = c.used.regions[event.L1].perBank + static
 	}
 	if bytes > c.peaks[region].bytes {
-		c.peaks[region] = peak{bytes, static, now, total(c.capacities()[region])}
+		c.peaks[region] = peak{bytes: bytes, static: static, time: now, capacity: total(c.capacities()[region])}
 	}
 }

@@ -33,6 +33,8 @@ type Failure struct {
 	// Evidence is what the banks were like; nil where that is not known. `ttmem oom`
 	// prints it.
 	Evidence *Evidence `json:"-"`
+	// number is how many events there were by then, with this one.
+	number uint64
 }
 
 // failures is a list that only grows at its end, so that snapshots may share
@@ -40,48 +42,34 @@ type Failure struct {
 type failures struct {
 	count uint64
 	list  []Failure
-	asked []asked
 }
 
-// asked is what else is known of a Failure, for a checkpoint.
-type asked struct {
-	region   event.Region
-	reason   event.Reason
-	layout   event.Layout
-	pageSize uint64
-	cores    []event.CoreRange
-}
-
-// fail notes a failed request. It makes no process: a checkpoint tells of
-// failures in processes that are forgotten.
+// fail notes a failed request. It makes no process.
 func (s *State) fail(e *event.Event) {
-	uid := e.UID
+	uid := 0
 	var found *Evidence
 	if p := s.known(e.PID); p != nil {
 		found = p.evidence(e)
 		if p.comm == "" {
 			p.comm = e.Comm
 		}
-		if uid == 0 {
-			uid = p.about.UID
-		}
+		uid = p.about.UID
 	}
-	s.failures.add(e, uid, found)
+	s.failures.add(e, uid, found, s.applied)
 }
 
-func (f *failures) add(e *event.Event, uid int, found *Evidence) {
+func (f *failures) add(e *event.Event, uid int, found *Evidence, number uint64) {
 	f.count++
 	if len(f.list) == 2*keptFailures {
-		f.list, f.asked = slices.Clone(newest(f.list)), slices.Clone(newest(f.asked))
+		f.list = slices.Clone(newest(f.list))
 	}
 	f.list = append(f.list, Failure{
 		TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm,
 		Devices: append([]int{}, e.Devices...),
 		Region:  e.Region.String(), Reason: e.Reason.String(),
 		SizeBytes: e.SizeBytes, BytesPerBank: e.BytesPerBank, Banks: e.Banks,
-		ProgramID: e.ProgramID, Message: e.Message, UID: uid, Stack: e.Stack, Evidence: found,
+		ProgramID: e.ProgramID, Message: e.Message, UID: uid, Stack: e.Stack, Evidence: found, number: number,
 	})
-	f.asked = append(f.asked, asked{e.Region, e.Reason, e.Layout, e.PageSizeBytes, slices.Clone(e.Cores)})
 }
 
 // settle looks up the names of the call stacks that are kept of a process that
@@ -96,8 +84,10 @@ func (s *State) settle(pid int) {
 	}
 	for i := range s.exited {
 		if x := &s.exited[i]; x.view.PID == pid {
-			for j := range x.left {
-				x.left[j].Stack.Calls()
+			for j := range x.view.Left {
+				for k := range x.view.Left[j].Holders {
+					x.view.Left[j].Holders[k].Stack.Calls()
+				}
 			}
 		}
 	}
@@ -107,3 +97,18 @@ func (s *State) settle(pid int) {
 func (f *failures) newest() []Failure { return slices.Clip(newest(f.list)) }
 
 func newest[T any](list []T) []T { return list[max(0, len(list)-keptFailures):] }
+
+// settle looks up the names of its call stacks.
+func (found *Evidence) settle() {
+	if found == nil {
+		return
+	}
+	for _, list := range [][]Blame{found.Holders, found.Blockers} {
+		for i := range list {
+			list[i].Stack.Calls()
+		}
+	}
+	for i := range found.Statics {
+		found.Statics[i].Stack.Calls()
+	}
+}

@@ -1,225 +1,190 @@
 package aggregate
 
 import (
-	"cmp"
-	"iter"
 	"slices"
 
 	"ttmem/tracer/event"
 )
 
-// Freeze returns what Checkpoint does, of the state as it is now: the state may
-// change while the events are iterated, also by another goroutine. Freeze itself
-// lists no more than pointers to what does not change; the events are put in order
-// where they are iterated, which takes 40 bytes for each buffer. Each event is only
-// valid until the next one.
-//
-// Where wanted is not nil, what processes have of whose user it says no is left
-// out: their events are not told.
-func (s *State) Freeze(wanted func(uid int) bool) iter.Seq[*event.Event] {
-	f := s.freeze(wanted)
-	return func(yield func(*event.Event) bool) {
-		var e event.Event
-		for _, m := range f.inOrder() {
-			e = event.Event{TimeNs: m.time}
-			m.tells.tell(&e)
-			if !yield(&e) {
-				return
-			}
-		}
-	}
-}
+// Checkpoint returns an event that brings any State to what this one knows: both tell
+// the same afterwards, and go on alike.
+func (s *State) Checkpoint() *event.Event { return s.Freeze(nil)() }
 
-// frozen is what a State knows at one time.
+// frozen is what is written of a State.
 type frozen struct {
-	// few are moments of which there are not many.
-	few     []moment
-	running []frozenProcess
+	chips     []*chip
+	processes []*process
+	buffers   [][]*buffer // of each process
 }
 
-// A frozenProcess is what a process that runs has many of.
-type frozenProcess struct {
-	rank
-	pid          int
-	buffers      []*buffer // which never change
-	programs     []frozenProgram
-	left         process // nothing but what it left
-	beforeAttach uint64
-}
-
-// A frozenProgram is a circular buffer or the kernels of a program on one chip.
-type frozenProgram struct {
-	device int
-	id     uint64
-	static staticEntry
-	kernel *kernel // nil: it is a circular buffer; it never changes
-}
-
-// freeze lists what is to be told. Failures come first, as they need no process;
-// processes that ended come before those that run, which may have their ids.
-func (s *State) freeze(wanted func(uid int) bool) *frozen {
+// Freeze returns what makes the Checkpoint of the state as it is now: the state may
+// change meanwhile, in another goroutine. Freeze itself writes all but the buffers, which
+// never change, and lists these.
+//
+// Where wanted is not nil, processes of the users of which it says no are left out, with
+// their failures and marks. Of a chip there is then what it is, and what the other
+// processes have of it, with no peak but what there is now.
+func (s *State) Freeze(wanted func(uid int) bool) func() *event.Event {
 	if wanted == nil {
-		wanted = func(int) bool { return true }
+		return s.freeze(nil)
 	}
-	f, c := &frozen{}, &collector{rank: rank{to: s.now}}
-	failed, asked := s.failures.newest(), newest(s.failures.asked)
-	for i := range failed {
-		c.failure(&failed[i], &asked[i])
+	return s.freeze(func(_, uid int) bool { return wanted(uid) })
+}
+
+// OfProcesses is a Checkpoint with what is of some processes alone, as Freeze does it for
+// users; nil where it makes no sense.
+func OfProcesses(e *event.Event, pids []int) *event.Event {
+	s := New()
+	if s.Restore(e.State) != nil {
+		return nil
 	}
-	c.marks(s.marks, wanted)
-	for _, id := range sortedKeys(s.chips) {
-		c.peaks(0, id, &s.chips[id].used, s.chips[id].peaks(), s.now)
-	}
-	for i := range s.exited {
-		if x := &s.exited[i]; wanted(x.view.UID) {
-			c.exited(x)
+	return s.freeze(func(pid, _ int) bool { return pid == 0 || slices.Contains(pids, pid) })()
+}
+
+// freeze is Freeze of the processes that are wanted, by id and user. Marks have no process.
+func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
+	c := &stateCodec{codec: newCodec()}
+	c.b = append(c.b, stateVersion)
+	partial := wanted != nil
+	c.bool(&partial)
+	of, copied := &frozen{}, *s
+	if partial {
+		copied = *s.only(wanted)
+		for _, id := range sortedKeys(s.chips) {
+			is := s.chips[id]
+			one := &chip{id: id, board: is.board, arch: is.arch, capacities: is.capacities}
+			one.pools = newPools(one, 0)
+			of.chips = append(of.chips, one)
+		}
+	} else {
+		wanted = func(_, _ int) bool { return true }
+		for _, id := range sortedKeys(s.chips) {
+			of.chips = append(of.chips, s.chips[id])
 		}
 	}
+	copied.marks = newest(copied.marks)
+	copied.failures.list = copied.failures.newest()
 	for _, p := range s.byPID() {
-		if wanted(p.about.UID) {
-			f.running = append(f.running, c.running(p, s.now))
+		if wanted(p.pid, p.about.UID) {
+			of.processes = append(of.processes, p)
+			of.buffers = append(of.buffers, slices.AppendSeq(make([]*buffer, 0, p.buffers.len), p.buffers.all()))
 		}
 	}
-	c.next(s.now, s.now)
-	for _, id := range sortedKeys(s.chips) {
-		chip := s.chips[id]
-		c.describe(id, chip.board, chip.arch, chip.capacities)
+	c.few(&copied, of)
+	now := s.now
+	return func() *event.Event {
+		for i, p := range of.processes {
+			c.b = slices.Grow(c.b, 16*len(of.buffers[i]))
+			c.buffers(p, of.buffers[i])
+		}
+		return &event.Event{TimeNs: now, Kind: event.Checkpoint, State: &event.State{Data: c.b, Stacks: c.stacks}}
 	}
-	for _, cause := range sortedKeys(s.lost) {
-		c.count(event.Lost, 0, cause, s.lost[cause])
-	}
-	for _, name := range totals {
-		c.count(event.Total, 0, name, *s.total(name))
-	}
-	f.few = c.moments
-	return f
 }
 
-// running lists what a process has that runs: what is few, and the rest for later.
-func (c *collector) running(p *process, now uint64) frozenProcess {
-	c.next(p.since, now)
-	c.start(&Process{PID: p.pid, Comm: p.comm, SinceNs: p.since, About: p.about})
-	for _, address := range sortedKeys(p.allocators) {
-		c.allocator(p.pid, address, p.allocators[address])
+// only is a copy of the state that knows of some users alone, but for what is in use.
+func (s *State) only(wanted func(pid, uid int) bool) *State {
+	mine := *s
+	mine.marks, mine.exited, mine.sites, mine.failures, mine.exitedCount = nil, nil, nil, failures{}, 0
+	mine.survived, mine.otherSurvivors, mine.born = nil, Amount{}, 0
+	unplaced := newPools(nil, 0)
+	mine.unplaced = &unplaced
+	mine.anomalies = Anomalies{}
+	for _, m := range s.marks {
+		if wanted(0, m.uid) {
+			mine.marks = append(mine.marks, m)
+		}
 	}
-	for _, id := range sortedKeys(p.chips) {
-		c.peaks(p.pid, id, &p.chips[id].used, p.chips[id].peaks, now)
-		c.closed(p.pid, id, p.chips[id])
+	for _, f := range s.failures.newest() {
+		if wanted(f.PID, f.UID) {
+			mine.failures.list = append(mine.failures.list, f)
+		}
 	}
-	f := frozenProcess{
-		rank: c.rank, pid: p.pid, beforeAttach: p.beforeAttach, programs: p.frozenPrograms(),
-		left: process{left: copied(p.left), holders: copied(p.holders)},
+	mine.failures.count = uint64(len(mine.failures.list))
+	for _, x := range s.exited {
+		if wanted(x.view.PID, x.view.UID) {
+			mine.exited = append(mine.exited, x)
+		}
 	}
-	f.buffers = make([]*buffer, 0, p.buffers.len)
-	for b := range p.buffers.all() {
-		f.buffers = append(f.buffers, b)
+	mine.exitedCount = uint64(len(mine.exited))
+	for _, one := range s.sites {
+		if wanted(one.set.process.pid, one.set.process.uid) {
+			mine.sites = append(mine.sites, one)
+		}
 	}
-	return f
+	worked := make(map[*processName]bool)
+	for _, p := range s.processes {
+		worked[p.name] = wanted(p.pid, p.about.UID)
+	}
+	for _, v := range s.survived {
+		if of := v.site.process; wanted(of.pid, of.uid) {
+			mine.survived = append(mine.survived, v)
+			worked[of] = true
+		}
+	}
+	for name, mineToo := range worked {
+		if mineToo {
+			mine.born += name.run.allocations
+		}
+	}
+	return &mine
 }
 
-func (p *process) frozenPrograms() []frozenProgram {
-	var list []frozenProgram
-	for device, c := range p.chips {
-		for id, g := range c.programs {
-			for _, entry := range g.static {
-				list = append(list, frozenProgram{device: device, id: id, static: entry})
+// Restore makes the state what was known at a Checkpoint. Whether all call sites are kept,
+// and when tracing began, stay as they are. On an error the state is as before.
+func (s *State) Restore(from *event.State) error {
+	read := New()
+	read.keepSites, read.began = s.keepSites, s.began
+	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {
+		return errState
+	}
+	c := &stateCodec{codec: codecOf(from.Data[1:], from.Stacks), state: read}
+	var partial bool
+	c.bool(&partial)
+	of := &frozen{}
+	c.few(read, of)
+	for _, p := range of.processes {
+		if c.bad {
+			return errState
+		}
+		c.buffers(p, nil)
+	}
+	if c.bad || len(c.b) > 0 {
+		return errState
+	}
+	if partial {
+		read.restartPeaks()
+	}
+	*s = *read
+	return nil
+}
+
+// restartPeaks makes what there is now the peaks of all chips, and the time the beginning.
+// Of what was before there are the peaks of the processes.
+func (s *State) restartPeaks() {
+	for _, one := range s.sites {
+		for c := range one.all() {
+			clear(c.atPeak)
+		}
+	}
+	for _, c := range s.chips {
+		for i := range c.pools {
+			q := &c.pools[i]
+			q.level, q.levelStatic = q.bytes, q.static
+		}
+		u, now := &c.used, s.now
+		u.l1Buffers = peak{bytes: u.regions[event.L1].Bytes, time: now, capacity: total(c.capacities[event.L1])}
+		if c.pools[event.L1].fits() {
+			u.static.peak, u.static.peakTime = u.static.cores.Max(), now
+		}
+		u.kernels.dramPeak = u.kernels.dram
+	}
+	for _, p := range s.processes {
+		for _, of := range p.chips {
+			for i, before := range of.peaks {
+				of.chip.pools[i].earlier.raise(before)
 			}
-			if g.kernel != nil {
-				list = append(list, frozenProgram{device: device, id: id, kernel: g.kernel})
-			}
+			of.chip.used.kernels.textPeak = max(of.chip.used.kernels.textPeak, of.textMax())
 		}
 	}
-	return list
-}
-
-// copied is the map with copies of what it has.
-func copied[K comparable](m map[K]*holder) map[K]*holder {
-	c := make(map[K]*holder, len(m))
-	for k, h := range m {
-		same := *h
-		c[k] = &same
-	}
-	return c
-}
-
-// inOrder are all moments in order.
-func (f *frozen) inOrder() []moment {
-	n := len(f.few)
-	for i := range f.running {
-		n += len(f.running[i].buffers) + len(f.running[i].programs) + maxHolders
-	}
-	c := &collector{moments: append(make([]moment, 0, n), f.few...)}
-	for i := range f.running {
-		c.rest(&f.running[i])
-	}
-	slices.SortFunc(c.moments, compareMoments)
-	return c.moments
-}
-
-// rest lists what the process has many of.
-func (c *collector) rest(p *frozenProcess) {
-	c.rank = p.rank
-	c.programs(p)
-	c.step++
-	for _, b := range p.buffers {
-		c.among(b.since, b.id, b)
-	}
-	c.left(p.pid, p.left.leftShares(maxHolders))
-	c.count(event.Total, p.pid, totalBeforeAttach, p.beforeAttach)
-}
-
-// programs tells of circular buffers and kernels, each with all the chips that it
-// came with and is still on.
-func (c *collector) programs(p *frozenProcess) {
-	slices.SortStableFunc(p.programs, func(a, b frozenProgram) int {
-		return cmp.Or(cmp.Compare(a.device, b.device), cmp.Compare(a.id, b.id))
-	})
-	c.step++
-	known := make(map[*origin]*programMoment)
-	for _, g := range p.programs {
-		from := g.from()
-		m := known[from]
-		if m == nil {
-			m = &programMoment{frozenProgram: g, pid: p.pid}
-			known[from] = m
-			c.among(from.since, uint64(len(known)), m)
-		}
-		m.devices = append(m.devices, g.device)
-	}
-}
-
-// from is the event that it came with.
-func (g *frozenProgram) from() *origin {
-	if g.kernel != nil {
-		return g.kernel.from
-	}
-	return g.static.from
-}
-
-// A programMoment tells of a circular buffer or of kernels on all their chips.
-type programMoment struct {
-	frozenProgram
-	pid     int
-	devices []int
-}
-
-func (m *programMoment) tell(e *event.Event) {
-	from := m.from()
-	e.PID, e.TID, e.Comm, e.Stack, e.BeforeAttach = m.pid, from.tid, from.comm, from.stack, from.beforeAttach
-	e.Devices, e.ProgramID = m.devices, m.id
-	if k := m.kernel; k != nil {
-		e.Kind, e.Region, e.SizeBytes, e.BytesPerBank = event.KernelLoad, event.Kernel, k.dram, k.text
-		return
-	}
-	at := m.static.place
-	e.Kind, e.Region, e.StaticKind, e.Global = event.CBAlloc, event.CB, m.static.kind, m.static.global
-	e.Cores, e.Address, e.SizeBytes = at.Set.Ranges(), at.Start, at.BytesPerCore()
-}
-
-// tell makes the Alloc of the buffer.
-func (b *buffer) tell(e *event.Event) {
-	e.Kind, e.PID, e.TID, e.Comm, e.Stack = event.Alloc, b.set.process.pid, int(b.tid), b.comm, b.stack
-	e.Devices, e.Region, e.Layout, e.BeforeAttach = b.set.ids, b.region, b.layout, b.before
-	e.BufferID, e.Object, e.Allocator, e.Address = b.id, b.object, b.allocator, b.address
-	e.SizeBytes, e.PageSizeBytes, e.BytesPerBank, e.Banks = b.size, b.pageSize, b.perBank, b.banks
+	s.restart(s.now)
 }

@@ -35,18 +35,3 @@ func BenchmarkFreeze(b *testing.B) {
 		s.Freeze(nil)
 	}
 }
-
-// BenchmarkFrozenEvents tells of the buffers and applies nothing.
-func BenchmarkFrozenEvents(b *testing.B) {
-	s := manyBuffers()
-	b.ReportAllocs()
-	for b.Loop() {
-		events := 0
-		for range s.Checkpoint() {
-			events++
-		}
-		if events < 800_000 {
-			b.Fatalf("%d events", events)
-		}
-	}
-}

@@ -63,6 +63,12 @@ func (s *State) Implied(e *event.Event) *Implied {
 	return i
 }
 
+// isImplied reports whether some streams of the same events may have this one and others
+// not: because another event implies it, or a recording adds it. It is not counted.
+func isImplied(e *event.Event) bool {
+	return isEnd(e.Reason) || e.Kind == event.ProcessExit || e.Kind == event.Lost
+}
+
 // Implied are events that another one implies. There may be a million frees, which are
 // made one by one.
 type Implied struct {

@@ -39,11 +39,9 @@ func (s *State) loadKernel(e *event.Event) {
 		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}
 		s.addTo(site, k.tally(), e.TimeNs)
 		c.program(e.ProgramID).kernel = k
+		c.countKernel(k)
 		for _, u := range c.both() {
 			t := &u.kernels
-			t.programs++
-			t.dram += k.dram
-			t.textSum += k.text
 			t.dramPeak = max(t.dramPeak, t.dram)
 			t.textPeak = max(t.textPeak, k.text)
 		}

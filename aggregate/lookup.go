@@ -41,3 +41,13 @@ func (b *buffer) held() Held {
 		BeforeAttach: b.before, Stack: b.stack,
 	}
 }
+
+// ProcessesOf returns the ids of the running processes of a user, in no order.
+func (s *State) ProcessesOf(uid int) (pids []int) {
+	for pid, p := range s.processes {
+		if p.about.UID == uid {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

@@ -10,10 +10,12 @@ import (
 // keptMarks is how many marks a State remembers, for who joins later: the newest.
 const keptMarks = 1000
 
-// A mark is one that a user set. It never changes.
-type mark struct {
-	timeNs uint64
-	name   string
+// A Mark is one that a user set. It never changes.
+type Mark struct {
+	TimeNs uint64
+	Name   string
+	// number is how many events there were by then, with this one.
+	number uint64
 	uid    int
 }
 
@@ -26,23 +28,24 @@ func (s *State) mark(e *event.Event) {
 	if len(s.marks) == 2*keptMarks {
 		s.marks = slices.Clone(s.marks[keptMarks:])
 	}
-	s.marks = append(s.marks, mark{e.TimeNs, e.Cause, e.UID})
+	s.marks = append(s.marks, Mark{TimeNs: e.TimeNs, Name: e.Cause, number: s.applied, uid: e.UID})
 }
 
-// marks tells of the marks of users.
-func (c *collector) marks(list []mark, wanted func(uid int) bool) {
-	list = list[max(0, len(list)-keptMarks):]
-	for i := range list {
-		if m := &list[i]; wanted(m.uid) {
-			c.step++
-			c.among(m.timeNs, 0, m)
+// Marks are the newest that users set, oldest first. They must not be changed.
+func (s *State) Marks() []Mark { return newest(s.marks) }
+
+// MarksOf are the names of the marks that users had set before a Checkpoint, each once.
+func MarksOf(e *event.Event) (names []string) {
+	s := New()
+	if s.Restore(e.State) != nil {
+		return nil
+	}
+	for i := range s.marks {
+		if !slices.Contains(names, s.marks[i].Name) {
+			names = append(names, s.marks[i].Name)
 		}
 	}
-}
-
-// tell makes a Mark that is known to be of before: what was freed since is not told.
-func (m *mark) tell(e *event.Event) {
-	e.Kind, e.Cause, e.UID, e.BeforeAttach = event.Mark, m.name, m.uid, true
+	return names
 }
 
 // What the names of the marks of steps end with: ttmem steps places them, and the pytest

@@ -58,7 +58,7 @@ func (m *peakModel) apply(e event.Event) {
 			return x.PID == e.PID && x.ProgramID == e.ProgramID && (len(e.Devices) == 0 || slices.Contains(e.Devices, x.Devices[0]))
 		})
 	}
-	m.note(&e, false)
+	m.note(&e)
 }
 
 // modelCapacity is less than buffers and circular buffers often take together.
@@ -75,9 +75,9 @@ func without(list []event.Event, ends func(event.Event) bool) []event.Event {
 	return slices.DeleteFunc(slices.Clone(list), ends)
 }
 
-// note copies what is more than ever before, as far as it fits; anew, all that there is. Of
-// L1 that is known when it grows.
-func (m *peakModel) note(e *event.Event, anew bool) {
+// note copies what is more than ever before, as far as it fits. Of L1 that is known when
+// it grows.
+func (m *peakModel) note(e *event.Event) {
 	now := e.TimeNs
 	for id := range modelChips {
 		sums := (&model{buffers: m.buffers, static: m.static}).regions(id)
@@ -88,13 +88,11 @@ func (m *peakModel) note(e *event.Event, anew bool) {
 				bytes = sums.L1.BytesPerBank + static
 			}
 			at := chipRegion{id, region}
-			if fits := region != event.L1 || m.capacity == 0 || bytes <= m.capacity; !fits && anew {
-				m.peaks[at] = &modelPeak{time: now}
-				continue
-			} else if !anew && m.peaks[at] != nil && (!fits || region == event.L1 && !m.grewL1(e, id)) {
+			fits := region != event.L1 || m.capacity == 0 || bytes <= m.capacity
+			if m.peaks[at] != nil && (!fits || region == event.L1 && !m.grewL1(e, id)) {
 				continue
 			}
-			if old := m.peaks[at]; old == nil || anew || bytes > old.bytes {
+			if old := m.peaks[at]; old == nil || bytes > old.bytes {
 				m.peaks[at] = &modelPeak{now, bytes, static, m.buffers, m.static}
 			}
 		}
@@ -162,7 +160,6 @@ func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
 			m.capacity = modelCapacity
 			p.Apply(smallL1())
 		}
-		earlier := make(map[chipRegion]uint64)
 		for now := uint64(1); now <= 400; now++ {
 			e := randomEvent(r, now)
 			e.Stack = stacks[r.IntN(len(stacks))]
@@ -173,42 +170,24 @@ func TestAnyPeakIsMadeOfWhatTheModelHasAtItsMoment(t *testing.T) {
 			m.apply(e)
 			comment := qt.Commentf("seed %d, event %d %v", seed, now, e.Kind)
 			if now%7 == 0 {
-				checkPeaks(t, p, &m, earlier, comment)
+				checkPeaks(t, p, &m, comment)
 			}
 			if now == 150 && seed%2 == 1 {
-				// what is there goes on in another file
-				for at, peak := range m.peaks {
-					earlier[at] = peak.bytes
-				}
-				m.note(&e, true)
-				p = restoredPeaks(p)
-				checkPeaks(t, p, &m, earlier, comment)
+				p = restored(t, p) // it goes on in another file
+				checkPeaks(t, p, &m, comment)
 			}
 		}
 	}
 }
 
-func restoredPeaks(s *aggregate.State) *aggregate.State {
-	p := aggregate.New()
-	for e := range s.Checkpoint() {
-		p.Apply(e)
-	}
-	return p
-}
-
-func checkPeaks(t *testing.T, p *aggregate.State, m *peakModel, earlier map[chipRegion]uint64, comment qt.Comment) {
+func checkPeaks(t *testing.T, p *aggregate.State, m *peakModel, comment qt.Comment) {
 	t.Helper()
 	seen := make(map[chipRegion]bool)
 	for _, peak := range p.RegionPeaks() {
 		at := chipRegion{peak.Device, peak.Region}
 		seen[at] = true
 		want := m.peaks[at]
-		if earlier[at] > want.bytes {
-			qt.Assert(t, qt.IsNotNil(peak.Earlier), comment)
-			qt.Assert(t, qt.Equals(peak.Earlier.Bytes, earlier[at]), comment)
-		} else {
-			qt.Assert(t, qt.IsNil(peak.Earlier), comment)
-		}
+		qt.Assert(t, qt.IsNil(peak.Earlier), comment)
 		qt.Assert(t, qt.Equals(peak.Bytes, want.bytes), comment)
 		if peak.Bytes == 0 {
 			continue
@@ -237,6 +216,6 @@ func checkPeaks(t *testing.T, p *aggregate.State, m *peakModel, earlier map[chip
 		}
 	}
 	for at, want := range m.peaks {
-		qt.Assert(t, qt.Equals(seen[at], want.bytes > 0 || earlier[at] > want.bytes), comment)
+		qt.Assert(t, qt.Equals(seen[at], want.bytes > 0), comment)
 	}
 }

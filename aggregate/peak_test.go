@@ -89,10 +89,12 @@ func TestWhatWasThereBeforeTheAttachDidNotRise(t *testing.T) {
 	qt.Check(t, qt.Equals(dram.Bytes, 3*540672))
 }
 
-func TestAPeakBeforeACheckpointIsOnlyKnownToHaveBeen(t *testing.T) {
+// TestAPeakBeforeSomebodyJoinedIsOnlyKnownToHaveBeen, where others used the chips too.
+func TestAPeakBeforeSomebodyJoinedIsOnlyKnownToHaveBeen(t *testing.T) {
 	first := peaksOf(wormhole(1, 7, 1, 0),
 		from(1, tensor(2, 7, 1, 0)), from(1, tensor(3, 7, 2, 0)), from(2, tensor(4, 7, 3, 0)), free(5, 7, 1), free(6, 7, 2))
-	p := restoredPeaks(first)
+	p := aggregate.New()
+	p.Apply(first.Freeze(func(int) bool { return true })())
 	begin, restored := p.Since()
 	qt.Check(t, qt.IsTrue(restored))
 	qt.Check(t, qt.Equals(begin, 6))

@@ -63,7 +63,7 @@ func (s *State) restart(now uint64) {
 	s.first, s.restored = now, true
 	for _, c := range s.chips {
 		for region := range c.pools {
-			c.pools[region].restart(now)
+			c.pools[region].restart(now, s.applied)
 		}
 	}
 }

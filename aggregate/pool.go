@@ -36,7 +36,8 @@ type pool struct {
 
 // A peak is the most bytes that there were of a region, at a time when circular buffers
 // took the part static and the region could hold capacity; 0 where that was not known.
-type peak struct{ bytes, static, time, capacity uint64 }
+// number is how many events there were by then.
+type peak struct{ bytes, static, time, capacity, number uint64 }
 
 // raise takes over another peak if it is higher.
 func (p *peak) raise(other peak) {
@@ -89,11 +90,11 @@ func (q *pool) fits() bool {
 
 // grew is to be called after something was allocated at a time. found is true for what was
 // found in the memory of a process that was running at the first event: it has been there
-// since then.
-func (q *pool) grew(now uint64, found bool) {
+// since then. number is how many events there were.
+func (q *pool) grew(now, number uint64, found bool) {
 	if q.fits() {
 		if q.bytes > q.peak.bytes {
-			q.reach(now)
+			q.reach(now, number)
 		}
 		q.level, q.levelStatic = q.bytes, q.static
 	}
@@ -110,8 +111,8 @@ func (q *pool) shrank(now uint64) {
 }
 
 // reach makes what there is now the peak.
-func (q *pool) reach(now uint64) {
-	q.peak = peak{q.bytes, q.static, now, q.holds()}
+func (q *pool) reach(now, number uint64) {
+	q.peak = peak{q.bytes, q.static, now, q.holds(), number}
 	q.serial++
 	clear(q.ended)
 	q.ended = q.ended[:0]
@@ -134,10 +135,10 @@ func (q *pool) draw(now uint64, found bool) {
 }
 
 // restart forgets the peak and the timelines: what there is now begins new ones.
-func (q *pool) restart(now uint64) {
-	q.reach(now)
+func (q *pool) restart(now, number uint64) {
+	q.reach(now, number)
 	if !q.fits() {
-		q.peak = peak{time: now}
+		q.peak = peak{time: now, number: number}
 	}
 	q.line.restart(now, q.level)
 	q.staticLine.restart(now, q.levelStatic)

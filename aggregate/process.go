@@ -36,7 +36,6 @@ type process struct {
 // exited is what is kept of a process that ended.
 type exited struct {
 	view Process
-	left []leftShare
 }
 
 // A processChip is what one process has on one chip.
@@ -69,13 +68,8 @@ type program struct {
 func (s *State) process(e *event.Event) *process {
 	p := s.known(e.PID)
 	if p == nil {
-		p = &process{
-			pid: e.PID, comm: e.Comm, name: &processName{pid: e.PID, comm: e.Comm}, since: e.TimeNs,
-			chips:      make(map[int]*processChip),
-			allocators: make(map[uint64]*allocator),
-			left:       make(map[leftKey]*holder),
-			holders:    make(map[holderKey]*holder),
-		}
+		p = newProcess(e.PID)
+		p.comm, p.name.comm, p.since = e.Comm, e.Comm, e.TimeNs
 		s.processes[e.PID] = p
 	}
 	if p.comm == "" {
@@ -83,6 +77,16 @@ func (s *State) process(e *event.Event) *process {
 	}
 	s.last = p
 	return p
+}
+
+func newProcess(pid int) *process {
+	return &process{
+		pid: pid, name: &processName{pid: pid},
+		chips:      make(map[int]*processChip),
+		allocators: make(map[uint64]*allocator),
+		left:       make(map[leftKey]*holder),
+		holders:    make(map[holderKey]*holder),
+	}
 }
 
 // known returns the process of that id, or nil. What ends something does not
@@ -98,7 +102,7 @@ func (s *State) startProcess(e *event.Event) {
 	// The same id again is another process, or another program after exec.
 	s.endProcess(e.PID, e.TimeNs, event.UnknownStatus)
 	p := s.process(e)
-	p.name.command = e.Command
+	p.name.command, p.name.uid = e.Command, e.UID
 	p.about = About{
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
@@ -138,7 +142,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if len(s.exited) == keptExited {
 		s.exited = slices.Delete(s.exited, 0, 1)
 	}
-	s.exited = append(s.exited, exited{view, p.leftShares(keptHolders)})
+	s.exited = append(s.exited, exited{view})
 	delete(s.processes, pid)
 	s.last = nil
 }

@@ -65,6 +65,7 @@ type arena struct {
 // processName names a process, also after its end.
 type processName struct {
 	pid           int
+	uid           int // 0 where it is not known
 	comm, command string
 	run           processRun
 }
@@ -209,9 +210,14 @@ func (s *State) addTo(c *callSite, t tally, now uint64) {
 	if c.each != t.Bytes {
 		c.each = 0
 	}
-	c.live.add(t)
 	c.allocated.add(t.Amount)
-	if now > s.freshSince {
+	s.countIn(c, t, now)
+}
+
+// countIn counts something that is live at a site, and was allocated at a time.
+func (s *State) countIn(c *callSite, t tally, since uint64) {
+	c.live.add(t)
+	if since > s.freshSince {
 		c.fresh.add(t.Amount)
 	}
 }

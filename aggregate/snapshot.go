@@ -340,27 +340,3 @@ func (t *tally) region(capacity event.Capacity, most *peak) Region {
 	}
 	return view
 }
-
-// peaks are the peaks of which this is the view, with nothing else in the usage.
-func (d *Device) peaks() (u *usage, list peaks) {
-	u = &usage{}
-	for i := range list {
-		b := d.Regions.Banked(event.Region(i))
-		list[i] = peak{bytes: b.PeakBytes, time: b.PeakTimeNs, capacity: b.PeakCapacityBytes}
-	}
-	u.l1Buffers = list[event.L1]
-	u.static.peak, u.static.peakTime = d.Regions.CB.PeakBytesPerCore, d.Regions.CB.PeakTimeNs
-	u.kernels.dramPeak, u.kernels.textPeak = d.Regions.Kernel.PeakDRAMBytes, d.Regions.Kernel.PeakBytesPerCore
-	l1 := d.L1PerCore.Peak
-	list[event.L1] = peak{bytes: l1.BufferBytes + l1.CBBytes, static: l1.CBBytes, time: l1.TimeNs}
-	return u, list
-}
-
-// capacities are those of which this is the view.
-func (d *Device) capacities() (c capacities) {
-	for i := range c {
-		b := d.Regions.Banked(event.Region(i))
-		c[i] = event.Capacity{Banks: b.Banks, BytesPerBank: b.CapacityBytesPerBank}
-	}
-	return c
-}

@@ -55,7 +55,7 @@ func (s *State) allocCB(e *event.Event) {
 	for _, c := range s.set(p, e.Devices).chips {
 		s.addCB(p, c, e.ProgramID, entry)
 		c.grew(event.L1, e.TimeNs)
-		c.chip.pools[event.L1].grew(e.TimeNs, e.BeforeAttach && p.early)
+		c.chip.pools[event.L1].grew(e.TimeNs, s.applied, e.BeforeAttach && p.early)
 	}
 }
 
@@ -72,23 +72,9 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 		entry.site = s.site(s.aloneOf(p, c).arena(0), key, entry.from.stack)
 		s.addTo(entry.site, entry.tally(), entry.from.since)
 	}
+	c.count(&entry, len(g.static) == 0)
 	g.static = append(g.static, entry)
-	for _, u := range c.both() {
-		t := &u.static
-		if len(g.static) == 1 {
-			t.programs++
-		}
-		if entry.global {
-			t.global++
-			continue
-		}
-		t.count++
-		t.sum += entry.place.Bytes()
-		t.cores.Add(entry.place)
-	}
-	q := &c.chip.pools[event.L1]
-	q.setStatic(c.chip.used.static.cores.Max())
-	if !q.fits() {
+	if !c.chip.pools[event.L1].fits() {
 		return // the library has not looked yet whether they overlap a tensor
 	}
 	for _, u := range c.both() {

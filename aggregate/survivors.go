@@ -83,10 +83,7 @@ type processRun struct {
 	fromNs, toNs uint64
 	// allocations and frees are how many there were, also before.
 	allocations, frees uint64
-	// joined is the last allocation of which only the survivors are known: 0 where all
-	// events were seen. What happens afterwards is judged.
-	joined uint64
-	open   bool
+	open               bool
 	// torn are the buffers that were freed since the latest allocation, where between asks
 	// for it.
 	torn []endedBuffer
@@ -147,20 +144,6 @@ func (s *births) part(c *callSite, id uint64) *uint32 {
 		return nil
 	}
 	return &s.parts[min((id-c.run.first)>>s.shift, birthParts-1)]
-}
-
-// join says that of what was allocated up to now only the survivors are known.
-func (s *State) join() {
-	for _, p := range s.processes {
-		p.name.run.joined = p.name.run.last
-	}
-	for _, first := range s.sites {
-		for c := range first.all() {
-			if r := &c.run; r.open {
-				r.first, r.births = c.set.process.run.joined+1, births{}
-			}
-		}
-	}
 }
 
 // bear notes that a buffer was allocated.
@@ -263,10 +246,10 @@ func (c *callSite) survivors(now uint64, over bool) Survivors {
 	process := &c.set.process.run
 	v.Run = Run{
 		First: c.run.first, Last: c.run.last, Gap: max(c.run.gap, 1),
-		ProcessFirst: max(process.first, process.joined+1), ProcessLast: process.last,
+		ProcessFirst: process.first, ProcessLast: process.last,
 		FreedAt: parted.freedAt, Meanwhile: c.run.frees[1] - c.run.frees[0],
 	}
-	length := process.last - min(process.last, c.run.first) + 1
+	length := max(process.last-min(process.last, c.run.first)+1, 1) // IDs may be of any size
 	for i, n := range all.parts {
 		at := uint64(i) << all.shift
 		v.Run.Births[min(at*BirthWindows/length, BirthWindows-1)] += uint64(n)

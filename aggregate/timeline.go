@@ -16,7 +16,7 @@ type Timeline struct {
 	// BeginNs is when the first span begins, CLOCK_MONOTONIC.
 	BeginNs uint64
 	// shift is the binary logarithm of how long a span is, in ns.
-	shift uint
+	shift int
 	spans []Span
 	now   uint64 // the bytes since the last change
 }
@@ -51,7 +51,7 @@ func (t *Timeline) set(time, bytes uint64) {
 func (t *Timeline) reach(time uint64) {
 	passed := time - min(time, t.BeginNs)
 	for passed>>t.shift >= maxSpans {
-		t.join(max(1, uint(bits.Len64(passed>>t.shift/maxSpans))))
+		t.join(max(1, bits.Len64(passed>>t.shift/maxSpans)))
 	}
 	n := int(passed>>t.shift) + 1
 	if n > cap(t.spans) {
@@ -68,7 +68,7 @@ func (t *Timeline) reach(time uint64) {
 func (t *Timeline) index(time uint64) int { return int((time - min(time, t.BeginNs)) >> t.shift) }
 
 // join makes spans 2^by times as long.
-func (t *Timeline) join(by uint) {
+func (t *Timeline) join(by int) {
 	joined := t.spans[:0]
 	for i, s := range t.spans {
 		if at := i >> by; at < len(joined) {

@@ -195,7 +195,7 @@ func readRecording(t *testing.T, path string) (events []event.Event, firstNs uin
 			return events, firstNs
 		}
 		qt.Assert(t, qt.IsNil(err))
-		if !r.Checkpoint() && (firstNs == 0 || e.BeforeAttach && e.Kind == event.Alloc) {
+		if e.Kind != event.Checkpoint && (firstNs == 0 || e.BeforeAttach && e.Kind == event.Alloc) {
 			firstNs = e.TimeNs
 		}
 		events = append(events, e)

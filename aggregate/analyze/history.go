@@ -117,6 +117,12 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 		}
 		h.end(n.ended, e.TimeNs)
 		h.State.Apply(e)
+	case event.Checkpoint:
+		h.State.Apply(e)
+		for _, held := range h.Held() {
+			h.begin(h.Buffer(held.PID, held.BufferID), &n)
+		}
+		n = Note{}
 	default:
 		h.State.Apply(e)
 	}

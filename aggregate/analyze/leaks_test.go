@@ -82,9 +82,7 @@ func (w *story) ring(kept []uint64, from, n int) {
 func (w *story) joined() *story {
 	later := *w
 	later.state = aggregate.New()
-	for e := range w.state.Checkpoint() {
-		later.state.Apply(e)
-	}
+	later.state.Apply(w.state.Checkpoint())
 	return &later
 }
 

@@ -24,6 +24,17 @@ func newAsked(pids, devices []int) asked {
 
 // meet notes what an event is of.
 func (a *asked) meet(e *event.Event) {
+	if e.Kind == event.Checkpoint && len(a.pids)+len(a.devices) > 0 {
+		s := aggregate.New()
+		s.Apply(e)
+		snap := s.Snapshot()
+		for _, pid := range pidsOf(snap) {
+			a.metPIDs[pid] = true
+		}
+		for i := range snap.Devices {
+			a.metDevices[snap.Devices[i].ID] = true
+		}
+	}
 	if len(a.pids) > 0 && e.PID != 0 {
 		a.metPIDs[e.PID] = true
 	}

@@ -221,23 +221,14 @@ func readSide(path string, sides ...*diffSide) (w *watched, err error) {
 		}
 	}
 	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].Parts.AddLive(s, wanted) }
-	var seen *watched
 	var state *aggregate.State
-	if len(sides) == 1 && len(left) == 1 && readOnce(path) == nil {
-		seen, err = watchLeft(path, addLeft)
-	}
-	switch {
-	case err != nil:
-	case seen != nil, len(sides) == 1 && sides[0].at.end:
+	if len(sides) == 1 && sides[0].at.end {
 		w, state, err = visitEnd(path, everyEvent, nil, addHeld)
-	default:
+	} else {
 		w, state, err = visit(path, moments, everyEvent, addLeft, addHeld)
 	}
 	if err != nil {
 		return nil, err
-	}
-	if seen != nil && seen.failed {
-		w = seen // it is damaged before its last checkpoint
 	}
 	snap := state.Snapshot()
 	for _, side := range sides {

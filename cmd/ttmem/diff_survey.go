@@ -20,11 +20,10 @@ type survey struct {
 	// begun is the last event of what was there before anything happened: of a
 	// checkpoint that the file begins with, or of what was found in the memory of the
 	// processes that ran already. That takes a while, in which they go on.
-	begun    uint64
-	going    bool         // something has happened
-	restored bool         // the checkpoint is over
-	running  map[int]bool // those processes
-	marks    []markAt
+	begun   uint64
+	going   bool         // something has happened
+	running map[int]bool // those processes
+	marks   []markAt
 	// earlier are the names of marks that lie before the file begins: a checkpoint tells
 	// of them, and not what there was then.
 	earlier  []string
@@ -88,11 +87,9 @@ func surveyed(path string, moments []moment, only func(func(*event.Event)) func(
 
 func (s *survey) add(e *event.Event) {
 	s.n++
-	if e.Kind == event.Mark && e.BeforeAttach {
-		if !slices.Contains(s.earlier, e.Cause) {
-			s.earlier = append(s.earlier, e.Cause)
-		}
-		return
+	if e.Kind == event.Checkpoint {
+		s.earlier = aggregate.MarksOf(e)
+		s.begun, s.going = s.n, true
 	}
 	if !s.began {
 		s.first, s.began = e.TimeNs, true
@@ -105,9 +102,6 @@ func (s *survey) add(e *event.Event) {
 		s.failures = append(s.failures, s.n)
 	}
 	switch {
-	case e.Kind == event.Total && e.PID == 0 && !s.restored:
-		// what a checkpoint ends with
-		s.begun, s.going, s.restored = s.n, true, true
 	case s.going:
 		if e.BeforeAttach && s.running[e.PID] {
 			s.begun = s.n

@@ -90,10 +90,7 @@ func TestTheBeginning(t *testing.T) {
 	state := aggregate.New()
 	_, err := watchFile(path, state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
-	var events []event.Event
-	for e := range state.Checkpoint() {
-		events = append(events, *e)
-	}
+	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
 	later.PID, later.TimeNs = 100, events[len(events)-1].TimeNs+pagetest.Second
 	rotated := writeEvents(t, "rotated.jsonl", append(events, later))
@@ -125,10 +122,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	state := aggregate.New()
 	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
-	var events []event.Event
-	for e := range state.Checkpoint() {
-		events = append(events, *e)
-	}
+	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
 	later.PID = 100
 	last := pagetest.Buffer(event.Alloc, 51, event.DRAM, 0xa000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)

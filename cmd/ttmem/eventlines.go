@@ -53,7 +53,7 @@ func openEventLines(path, name string) (*recorded, error) {
 			}
 			return fmt.Errorf("%s: %w", name, err)
 		},
-		last:   func() (bool, error) { return false, nil },
+		last:   func(uint64) (bool, error) { return false, nil },
 		close:  f.Close,
 		done:   func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n },
 		size:   info.Size(),

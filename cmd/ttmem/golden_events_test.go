@@ -325,7 +325,6 @@ const storyFlush = 50
 // many events from each other or more, as long recordings have them.
 func (s *storyStream) record(t *testing.T, path string, checkpointEvents int) {
 	t.Helper()
-	var file *recording.File
 	state := aggregate.New()
 	file, err := recording.Create(path, recording.FileOptions{
 		Options: recording.Options{Header: &recording.Header{
@@ -337,10 +336,11 @@ func (s *storyStream) record(t *testing.T, path string, checkpointEvents int) {
 	qt.Assert(t, qt.IsNil(err))
 	state.Begin(s.header.MonotonicNs)
 	var flushedNs uint64
-	record := applying(state, func(e *event.Event) { file.Add(e) })
 	for i := range s.events {
 		e := s.events[i]
-		record(&e)
+		state.Complete(&e)
+		state.Apply(&e)
+		file.Add(&e)
 		if e.TimeNs >= flushedNs+uint64(recordFlush) || checkpointEvents > 0 && i%storyFlush == 0 {
 			flushedNs = max(flushedNs, e.TimeNs)
 			qt.Assert(t, qt.IsNil(file.Flush()))
@@ -402,7 +402,7 @@ func TestEventsOfStoriesComeBack(t *testing.T) {
 	for _, v := range []any{&e, &frames, end} {
 		setFields(reflect.ValueOf(v).Elem())
 	}
-	e.Kind, e.Region, e.Layout, e.StaticKind, e.Reason = event.Evidence, event.Kernel, event.NDSharded, event.Scratchpad, event.ReasonStaticClash
+	e.Kind, e.Region, e.Layout, e.StaticKind, e.Reason = event.Mark, event.Kernel, event.NDSharded, event.Scratchpad, event.ReasonStaticClash
 	calls := []*event.Call{event.NewCall(frames[:1]), event.NewCall(frames[:])}
 	e.Stack = event.NewStack(1, func() []*event.Call { return calls })
 	second := e

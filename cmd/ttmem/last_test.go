@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -108,7 +109,7 @@ func told(t *testing.T, path string, last bool) (text string, events int) {
 	qt.Assert(t, qt.IsNil(err))
 	defer r.close()
 	if last {
-		found, err := r.last()
+		found, err := r.last(math.MaxUint64)
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.IsTrue(found))
 	}

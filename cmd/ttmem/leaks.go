@@ -230,8 +230,7 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 
 // follow brings a state up to the end of the events, and counts those that were lost.
 func (o *leaksOptions) follow(between leakRange) (w *watched, marks *leakMarks, lost uint64, err error) {
-	state := aggregate.New()
-	marks = &leakMarks{leakRange: between, state: state}
+	marks = &leakMarks{leakRange: between, state: aggregate.New()}
 	began := uint64(0)
 	begin := func() {
 		if began == 0 {
@@ -240,23 +239,15 @@ func (o *leaksOptions) follow(between leakRange) (w *watched, marks *leakMarks, 
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	handle := func(e *event.Event) {
+	o.source.ctx = ctx
+	w, err = o.source.watch(func(e *event.Event) {
+		begin()
 		if e.Kind == event.Lost {
 			lost += e.Count
 		}
 		o.asked.meet(e)
 		marks.apply(e)
-		state.Apply(e)
-	}
-	if o.source.file != "" {
-		w, err = o.followFile(handle)
-		return w, marks, lost, err
-	}
-	o.source.ctx = ctx
-	w, err = o.source.watch(func(e *event.Event) {
-		begin()
-		handle(e)
-		if marks.gone() || e.Kind == event.Total && e.PID == 0 && o.asked.gone() {
+		if o.source.file == "" && e.Kind == event.Checkpoint && (marks.over || o.asked.gone()) {
 			stop() // nothing that comes helps
 		}
 	}, begin)
@@ -265,25 +256,6 @@ func (o *leaksOptions) follow(between leakRange) (w *watched, marks *leakMarks, 
 		o.watchedNs = monotonicNow() - began
 	}
 	return w, marks, lost, err
-}
-
-// followFile gives all events of the file to handle.
-func (o *leaksOptions) followFile(handle func(*event.Event)) (*watched, error) {
-	r, err := openRecorded(o.source.file)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	continued := false
-	if r.file != nil {
-		list := r.file.Checkpoints()
-		continued = len(list) > 0 && list[0].Leads()
-	}
-	w, err := r.watch(&o.source, o.source.ofPIDs(handle), func() {})
-	if err == nil && continued {
-		w.notes = append(w.notes, w.of+" continues an earlier file: what was freed before it is not known here; call sites are judged by what they allocate in it")
-	}
-	return w, err
 }
 
 // markError says where to look for a mark that lies before what is known.

@@ -29,10 +29,7 @@ func joinedFile(t *testing.T, leaks bool) string {
 	before := aggregate.New()
 	_, err := watchFile(writeEvents(t, "before.jsonl", run.events), before.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
-	var events []event.Event
-	for e := range before.Checkpoint() {
-		events = append(events, *e)
-	}
+	events := []event.Event{*before.Checkpoint()}
 	id := uint64(1000)
 	alloc := func(stack *event.Stack) uint64 {
 		id++

@@ -57,24 +57,50 @@ type leakMarks struct {
 	// stepMarks and earlierMarks are how many marks of steps, and of before the beginning,
 	// were passed over.
 	stepMarks, earlierMarks int
-	// begun is true where what there was before is known, earlier where the first mark lies
-	// before that, and over where the second one does.
-	begun, earlier, over bool
+	// earlier is true where the first mark lies before the beginning, and over where the
+	// second one does.
+	earlier, over bool
 }
 
-// apply is to be called before the state has the event.
+// apply applies an event to the state.
 func (m *leakMarks) apply(e *event.Event) {
-	m.nowNs = max(m.nowNs, e.TimeNs)
-	if !m.following && (m.from == "" && m.to != "" || m.intervalNs > 0) {
-		m.follow("", 0)
+	if e.Kind == event.Checkpoint {
+		m.restore(e)
+		return
 	}
+	m.nowNs = max(m.nowNs, e.TimeNs)
+	m.followAll()
 	switch {
 	case e.Kind == event.Mark:
-		m.mark(e)
+		m.mark(e.Cause, e.TimeNs, false)
 	case e.Kind == event.Alloc && m.firstNs == 0 && !e.BeforeAttach:
 		m.firstNs = e.TimeNs
-	case e.Kind == event.Total && e.PID == 0: // what a checkpoint ends with
-		m.begun = true
+	}
+	m.state.Apply(e)
+}
+
+// restore begins with a checkpoint, and the marks that it has.
+func (m *leakMarks) restore(e *event.Event) {
+	m.state.Apply(e)
+	*m = leakMarks{leakRange: m.leakRange, state: m.state, nowNs: e.TimeNs}
+	m.followAll()
+	for _, mark := range m.state.Marks() {
+		m.mark(mark.Name, mark.TimeNs, true)
+	}
+	if !m.following {
+		return
+	}
+	for _, h := range m.state.Held() {
+		if !h.BeforeAttach && (m.firstNs == 0 || h.SinceNs < m.firstNs) {
+			m.firstNs = h.SinceNs
+		}
+	}
+}
+
+// followAll follows from the beginning, where that is asked for.
+func (m *leakMarks) followAll() {
+	if !m.following && (m.from == "" && m.to != "" || m.intervalNs > 0) {
+		m.follow("", 0)
 	}
 }
 
@@ -83,8 +109,8 @@ func (m *leakMarks) follow(name string, timeNs uint64) {
 	m.state.FollowFrom(timeNs)
 }
 
-func (m *leakMarks) mark(e *event.Event) {
-	name := e.Cause
+// mark notes a mark; earlier is true for those of before the beginning.
+func (m *leakMarks) mark(name string, timeNs uint64, earlier bool) {
 	if len(m.names) < maxMarkNames && !slices.Contains(m.names, name) {
 		m.names = append(m.names, name)
 	}
@@ -100,21 +126,21 @@ func (m *leakMarks) mark(e *event.Event) {
 	step := aggregate.IsStepMark(name) && !aggregate.IsStepMark(m.from) && !aggregate.IsStepMark(m.to)
 	switch {
 	case step:
-		if !e.BeforeAttach {
+		if !earlier {
 			m.stepMarks++
 		}
-	case isFrom, m.all && !m.following && !e.BeforeAttach:
-		m.earlier = e.BeforeAttach
-		m.follow(name, e.TimeNs)
-	case e.BeforeAttach && isTo && (m.following || m.from == ""):
+	case isFrom, m.all && !m.following && !earlier:
+		m.earlier = earlier
+		m.follow(name, timeNs)
+	case earlier && isTo && (m.following || m.from == ""):
 		m.over = true
-	case e.BeforeAttach:
+	case earlier:
 		m.earlierMarks++
 	case m.following && m.intervalNs == 0:
-		m.marks = append(m.marks, leakMark{name, e.TimeNs})
+		m.marks = append(m.marks, leakMark{name, timeNs})
 		if isTo || m.all {
 			m.toMarks = len(m.marks)
-			m.state.FollowTo(e.TimeNs)
+			m.state.FollowTo(timeNs)
 		}
 		if len(m.marks) > maxLeakMarks {
 			m.thin()
@@ -179,9 +205,6 @@ type earlierMarkError struct{ mark string }
 func (e *earlierMarkError) Error() string {
 	return fmt.Sprintf("the mark %q lies before the beginning: what was there then is not known", e.mark)
 }
-
-// gone reports whether nothing that is still to come makes an answer possible.
-func (m *leakMarks) gone() bool { return m.begun && m.over }
 
 // check finds marks that are asked for and were not there.
 func (m *leakMarks) check() error {

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"os"
 	"time"
 
@@ -134,19 +133,19 @@ func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
 func createRecording(o recordOptions, state *aggregate.State, files recording.FileOptions) (r recorder, err error) {
 	header := recording.NewHeader()
 	header.Ttmem = buildVersion()
-	var file *recording.File
 	files.Options = recording.Options{Header: &header}
 	files.MaxBytes, files.Keep = int64(o.maxSize), o.keep
 	files.Checkpoint = frozen(state)
-	if file, err = recording.Create(o.path, files); err != nil {
+	file, err := recording.Create(o.path, files)
+	if err != nil {
 		return r, err
 	}
 	return recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
 }
 
 // frozen are the checkpoints of a state, as it is when one is asked for.
-func frozen(state *aggregate.State) func() iter.Seq[*event.Event] {
-	return func() iter.Seq[*event.Event] { return state.Freeze(nil) }
+func frozen(state *aggregate.State) func() func() *event.Event {
+	return func() func() *event.Event { return state.Freeze(nil) }
 }
 
 func (r *recorder) add(e *event.Event) {

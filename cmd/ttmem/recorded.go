@@ -23,12 +23,9 @@ type recorded struct {
 	next    func(*event.Event) error
 	// file is what the events are read from; nil for lines.
 	file *recording.FileReader
-	// last goes on at the last checkpoint, and reports whether there is one: for who
-	// wants the state at the end, and not all events.
-	last func() (bool, error)
-	// left begins again with what tells of buffers that nobody freed. It is to be
-	// called where there is a last checkpoint.
-	left   func() error
+	// last goes on at the last checkpoint before a time, and reports whether there is
+	// one: for a state, where not all events are needed.
+	last   func(ns uint64) (bool, error)
 	stacks func() *aggregate.Stacks
 	// created is when recording began, by the wall clock; zero where it is not known.
 	created time.Time
@@ -77,7 +74,7 @@ func openNamed(path, name string) (*recorded, error) {
 	next := func(e *event.Event) error { return called(name, f.Next(e)) }
 	return &recorded{
 		name: name, part: "block", private: isPrivate(path),
-		file: f, next: next, last: f.Last, left: f.Left, close: f.Close, done: f.Offset, size: f.Size(),
+		file: f, next: next, last: f.Last, close: f.Close, done: f.Offset, size: f.Size(),
 		began: f.Header().MonotonicNs, created: f.Header().Created,
 		over:  func() uint64 { end, _ := f.End(); return end.TimeNs },
 		ended: func() bool { _, ok := f.End(); return ok },

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -187,7 +188,7 @@ func showReport(o *reportCommand, path string) error {
 	defer cancel()
 	var failure error // of lines
 	if lines == nil && x == nil {
-		if _, err := r.last(); err != nil {
+		if _, err := r.last(math.MaxUint64); err != nil {
 			return err
 		}
 	}

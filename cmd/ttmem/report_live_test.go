@@ -22,9 +22,7 @@ func TestALiveReportIsOfOneMoment(t *testing.T) {
 	shown.Reading = true
 	r.From(7, pagetest.Stack("add", "forward", 3), event.DRAM, 1<<20, 1)
 	later := &present{State: aggregate.New(), nowNs: r.Now + pagetest.Second}
-	for e := range r.State.Checkpoint() {
-		later.Apply(e)
-	}
+	later.Apply(r.State.Checkpoint())
 	for _, root := range []bool{true, false} {
 		now := atOnce(shown, later, root)
 		p := &now.Processes[0]

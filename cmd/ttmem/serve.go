@@ -187,11 +187,6 @@ func newServed(o recordOptions) (*served, error) {
 
 // take takes an event.
 func (s *served) take(e *event.Event) {
-	if s.record != nil {
-		for implied := s.state.Implied(e); implied.Next(); {
-			s.record.take(implied.Event())
-		}
-	}
 	s.hub.Apply(e)
 	s.record.take(e)
 	switch e.Kind {

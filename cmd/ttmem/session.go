@@ -104,12 +104,18 @@ func (s *session) close() { s.export.Close() }
 
 // handle takes an event, where events are written after those that it implies.
 func (s *session) handle(e *event.Event) {
-	if s.events != nil || s.record != nil {
+	if s.events != nil {
 		for implied := s.state.Implied(e); implied.Next(); {
 			s.apply(implied.Event())
 		}
 	}
 	s.apply(e)
+	if s.record != nil {
+		s.record.add(e)
+	}
+	if s.events != nil && s.events.Full() || s.record != nil && s.record.full() {
+		s.flush()
+	}
 }
 
 func (s *session) apply(e *event.Event) {
@@ -117,12 +123,6 @@ func (s *session) apply(e *event.Event) {
 	s.state.Apply(e)
 	if s.events != nil {
 		s.events.Add(e)
-	}
-	if s.record != nil {
-		s.record.add(e)
-	}
-	if s.events != nil && s.events.Full() || s.record != nil && s.record.full() {
-		s.flush()
 	}
 }
 

@@ -105,9 +105,7 @@ func topOnce(o *topOptions, view top.Options) error {
 		return cmp.Or(o.source.missing(), err)
 	}
 	live := top.NewLive(p.of)
-	for e := range p.Checkpoint() {
-		live.Handle(e)
-	}
+	live.Handle(p.Checkpoint())
 	live.OwnOnly(p.others)
 	if i := slices.Index(p.notes, page.StillReading); i >= 0 { // which the frame says
 		live.Unread(true)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 
@@ -117,8 +118,10 @@ func (o *sourceOptions) ofPIDs(handle func(*event.Event)) func(*event.Event) {
 		return handle
 	}
 	return func(e *event.Event) {
-		// the peaks of a checkpoint without a process are of all together
-		if e.PID == 0 && e.Kind != event.Peak || slices.Contains(o.pids, e.PID) {
+		if e.Kind == event.Checkpoint {
+			e = aggregate.OfProcesses(e, o.pids)
+		}
+		if e != nil && (e.PID == 0 || slices.Contains(o.pids, e.PID)) {
 			handle(e)
 		}
 	}
@@ -157,25 +160,7 @@ func watchEnd(path string, handle func(*event.Event)) (*watched, error) {
 		return nil, err
 	}
 	defer r.close()
-	if _, err := r.last(); err != nil {
-		return nil, err
-	}
-	return r.watch(&sourceOptions{}, handle, func() {})
-}
-
-// watchLeft gives all events of a file to handle that tell of buffers which nobody
-// freed, and some others. It does nothing and is nil where the file has no checkpoint:
-// short ones are better read as a whole.
-func watchLeft(path string, handle func(*event.Event)) (*watched, error) {
-	r, err := openRecorded(path)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	if found, err := r.last(); err != nil || !found {
-		return nil, err
-	}
-	if err := r.left(); err != nil {
+	if _, err := r.last(math.MaxUint64); err != nil {
 		return nil, err
 	}
 	return r.watch(&sourceOptions{}, handle, func() {})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -138,9 +137,8 @@ func (b *bench) scale() error {
 // record writes all events, as ttmem record does.
 func (s *synthetic) record(path string) error {
 	state := aggregate.New()
-	var file *recording.File
 	file, err := recording.Create(path, recording.FileOptions{
-		Checkpoint: func() iter.Seq[*event.Event] { return state.Freeze(nil) },
+		Checkpoint: func() func() *event.Event { return state.Freeze(nil) },
 	})
 	if err != nil {
 		return err

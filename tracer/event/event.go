@@ -28,8 +28,7 @@ const (
 	// KernelUnload is the end of a program's kernels.
 	KernelUnload
 	// DeviceOpen is a device (a chip or a mesh) whose allocator was made, or
-	// that was seen for the first time: Event.Capacities has its regions. Without
-	// a PID it opens nothing and says what is known of the chips by then.
+	// that was seen for the first time: Event.Capacities has its regions.
 	DeviceOpen
 	// DeviceClose is an allocator that gave back everything at once; the
 	// buffers that were still allocated come as Free events before it, with
@@ -43,33 +42,12 @@ const (
 	ProcessExit
 	// Lost says that Event.Count events were lost because of Event.Cause.
 	Lost
-	// Peak, Left and Total are what a checkpoint tells besides what lives: a
-	// stream that begins in the middle starts with one (aggregate.Checkpoint).
-	//
-	// Peak is the most that Region of the chips in Devices has had in use, at
-	// TimeNs: in the process, or in all of them where PID is 0. SizeBytes is what
-	// was taken of all banks, and Capacities[Region] what there was then. With
-	// region CB, SizeBytes is per core; with region KERNEL it is of the binaries
-	// in DRAM and BytesPerBank of the text on each core, and no time is known.
-	// With region L1 and StaticKind CircularBuffer it is the peak of both
-	// together on each core: SizeBytes of circular buffers, BytesPerBank of
-	// buffers. A Peak of nothing says that the process has used the chips, and in
-	// Capacities what it had of them when it closed them.
-	Peak
-	// Left is Count buffers of Region that the process did not free, with what
-	// ended them in Reason: SizeBytes and BytesPerBank (of one bank) are their
-	// sums over all chips. All are of one Stack; without one they are of as many
-	// stacks as Banks says, or of none that is known.
-	Left
-	// Total says that what Cause names is Count by now; of the process, where
-	// there is a PID.
-	Total
 	// Mark is a moment that somebody named: Cause is the name. UID is the user
 	// that set it, and PID the process whose call it was, if it was a call.
 	Mark
-	// Evidence is in a checkpoint behind an AllocFailed, of which it tells what the
-	// banks were like: Cause says what part of that.
-	Evidence
+	// Checkpoint is all that is known by then: Event.State has it. A stream that begins in
+	// the middle starts with one.
+	Checkpoint
 )
 
 var kindNames = [...]string{
@@ -78,8 +56,7 @@ var kindNames = [...]string{
 	KernelLoad: "kernel_load", KernelUnload: "kernel_unload",
 	DeviceOpen: "device_open", DeviceClose: "device_close",
 	ProcessStart: "process_start", ProcessExit: "process_exit",
-	Lost: "lost", Peak: "peak", Left: "left", Total: "total", Mark: "mark",
-	Evidence: "evidence",
+	Lost: "lost", Mark: "mark", Checkpoint: "checkpoint",
 }
 
 // String is the name of the kind in the JSON record.
@@ -273,7 +250,7 @@ type Event struct {
 	// found in its memory: it has no stack. Alloc, CBAlloc, KernelLoad; and Free
 	// of such a buffer.
 	BeforeAttach bool
-	// Capacities are by region: DeviceOpen, Peak.
+	// Capacities are by region: DeviceOpen.
 	Capacities [BankedRegions]Capacity
 	// Board is the name of the chips' board where the host can tell.
 	// DeviceOpen.
@@ -288,8 +265,7 @@ type Event struct {
 	// Library is the path of the traced library and Release its release, where
 	// known. ProcessStart.
 	Library, Release string
-	// UID is the user that the process runs as. ProcessStart; AllocFailed of a
-	// checkpoint, as its process may be forgotten; and Mark.
+	// UID is the user that the process runs as. ProcessStart and Mark.
 	UID int
 	// Container is the id of the container that the process runs in, Pod the
 	// uid of its Kubernetes pod, and ContainerPID the process's id in its own
@@ -303,13 +279,21 @@ type Event struct {
 	// ExitStatus is as in wait(2), or UnknownStatus. ProcessExit.
 	ExitStatus int
 
-	// Count and Cause are those of Lost and Total; Count is that of Left, and
-	// Cause that of Mark.
+	// Count and Cause are those of Lost; Cause is that of Mark.
 	Count uint64
 	Cause string
 
 	// Stack is the call stack; nil where none was taken.
 	Stack *Stack
+
+	// State is that of a Checkpoint.
+	State *State
+}
+
+// State is an encoded aggregate.State: Data refers to Stacks by their numbers.
+type State struct {
+	Data   []byte
+	Stacks []*Stack
 }
 
 func name(names []string, i int) string {

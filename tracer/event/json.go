@@ -11,7 +11,7 @@ const Version = 1
 
 // AppendJSON appends the event's record to b: one JSON object with "v" first
 // and without a newline. Fields that do not apply to the event's kind are left
-// out. Bytes that are not UTF-8 become U+FFFD.
+// out. Bytes that are not UTF-8 become U+FFFD. There is no record of a Checkpoint.
 //
 // It is written by hand because a model that runs eagerly makes 200,000 events
 // a second, each of which is a line of the event file.
@@ -20,8 +20,8 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	b = strconv.AppendUint(b, e.TimeNs, 10)
 	b = append(b, `,"kind":`...)
 	b = appendString(b, e.Kind.String())
-	// Lost events belong to no process where the whole buffer was full, and a
-	// checkpoint has more that is of none.
+	// Lost events belong to no process where the whole buffer was full, and marks of
+	// users never do.
 	if e.Kind < Lost || e.PID != 0 {
 		b = appendInt(b, "pid", e.PID)
 	}
@@ -38,9 +38,6 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	case AllocFailed:
 		b = e.appendDevices(b)
 		b = e.appendFailure(b)
-		if e.UID != 0 {
-			b = appendInt(b, "uid", e.UID)
-		}
 	case CBAlloc:
 		b = e.appendDevices(b)
 		b = append(b, `,"region":"CB"`...)
@@ -100,30 +97,12 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		if e.ExitStatus != UnknownStatus {
 			b = appendInt(b, "exit_status", e.ExitStatus)
 		}
-	case Peak:
-		b = e.appendDevices(b)
-		b = appendText(b, "region", e.Region.String())
-		b = appendUint(b, "size_bytes", e.SizeBytes)
-		b = appendUint(b, "bytes_per_bank", e.BytesPerBank)
-		b = appendText(b, "static_kind", e.StaticKind.String())
-		b = e.appendCapacities(b)
-	case Left:
-		b = appendText(b, "region", e.Region.String())
-		b = appendUint(b, "size_bytes", e.SizeBytes)
-		b = appendUint(b, "bytes_per_bank", e.BytesPerBank)
-		if e.Banks != 0 {
-			b = appendUint(b, "banks", uint64(e.Banks))
-		}
-		b = appendText(b, "reason", e.Reason.String())
-		b = appendUint(b, "count", e.Count)
-	case Lost, Total:
+	case Lost:
 		b = appendUint(b, "count", e.Count)
 		b = appendText(b, "cause", e.Cause)
 	case Mark:
 		b = appendText(b, "cause", e.Cause)
 		b = appendInt(b, "uid", e.UID)
-	case Evidence:
-		b = e.appendEvidence(b)
 	}
 	if e.BeforeAttach {
 		b = append(b, `,"before_attach":true`...)
@@ -178,27 +157,6 @@ func (e *Event) appendFailure(b []byte) []byte {
 	}
 	b = appendText(b, "reason", e.Reason.String())
 	return appendText(b, "message", e.Message)
-}
-
-// appendEvidence appends what a checkpoint tells of a failure.
-func (e *Event) appendEvidence(b []byte) []byte {
-	b = appendText(b, "region", e.Region.String())
-	b = appendText(b, "cause", e.Cause)
-	b = appendInt(b, "uid", e.UID)
-	b = appendUint(b, "address", e.Address)
-	b = appendUint(b, "size_bytes", e.SizeBytes)
-	b = appendUint(b, "bytes_per_bank", e.BytesPerBank)
-	b = appendUint(b, "count", e.Count)
-	if e.Capacities != [BankedRegions]Capacity{} {
-		b = e.appendCapacities(b)
-	}
-	if e.StaticKind != NotStatic {
-		b = e.appendDevices(b)
-		b = appendUint(b, "program_id", e.ProgramID)
-		b = appendText(b, "static_kind", e.StaticKind.String())
-		b = appendCores(b, e.Cores)
-	}
-	return b
 }
 
 func (e *Event) appendDevices(b []byte) []byte {

@@ -138,7 +138,7 @@ func (rec *record) event() (Event, error) {
 		return Event{}, errors.New(`not an event record: it has no "kind"`)
 	}
 	var err error
-	if e.Kind, err = named[Kind]("kind", kindNames[:], rec.Kind); err != nil {
+	if e.Kind, err = named[Kind]("kind", kindNames[:Checkpoint], rec.Kind); err != nil {
 		return Event{}, err
 	}
 	if e.Region, err = named[Region]("region", regionNames[:], rec.Region); err != nil {
@@ -151,7 +151,7 @@ func (rec *record) event() (Event, error) {
 		}
 	}
 	switch e.Kind {
-	case Alloc, Free, AllocFailed, Peak, Left, Evidence:
+	case Alloc, Free, AllocFailed:
 		if rec.Region == "" {
 			return Event{}, fmt.Errorf("%s without a region", e.Kind)
 		}

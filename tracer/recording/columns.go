@@ -23,7 +23,6 @@ type columns struct {
 	stackID          uint64 // of the stack before, whose number is stack
 	stack            uint32
 	count            uint32
-	left             bool // a buffer went with its device or its process
 	earliest, latest uint64
 	data             [numSections][]byte
 }
@@ -62,7 +61,7 @@ func (c *columns) reset() {
 	clear(c.sizes)
 	c.held = c.held[:0]
 	c.time, c.object, c.stackID = 0, 0, 0
-	c.count, c.earliest, c.latest, c.left = 0, 0, 0, false
+	c.count, c.earliest, c.latest = 0, 0, 0
 	for i := range c.data {
 		c.data[i] = c.data[i][:0]
 	}
@@ -92,7 +91,6 @@ func (c *columns) add(e *event.Event, d *definitions) {
 	}
 	c.earliest, c.latest = min(c.earliest, e.TimeNs), max(c.latest, e.TimeNs)
 	c.count++
-	c.left = c.left || e.Kind == event.Free && (e.Reason == event.ReasonDeviceClose || e.Reason == event.ReasonProcessExit)
 	c.data[sectionTime] = appendDelta(c.data[sectionTime], e.TimeNs, c.time)
 	c.time = e.TimeNs
 

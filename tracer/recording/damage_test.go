@@ -162,8 +162,8 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		return path
 	}
 	good := write(t, model(10, newStacks(1)))
-	second := bytes.Clone(good)
-	second[len(magic)] = 2
+	older, newer := bytes.Clone(good), bytes.Clone(good)
+	older[len(magic)], newer[len(magic)] = 1, 3
 	for _, c := range []struct {
 		path, want string
 		recording  bool
@@ -171,7 +171,8 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		{file("good", good), "", true},
 		{file("text", []byte("{}")), "FILE is not a ttmem recording", false},
 		{file("long", bytes.Repeat([]byte("text"), 100)), "FILE is not a ttmem recording", false},
-		{file("newer", second), `FILE was written by a newer ttmem \(format 2; this one reads 1\)`, true},
+		{file("older", older), `FILE was made by an older ttmem \(format 1\): record it again`, true},
+		{file("newer", newer), `FILE was made by a newer ttmem \(format 3; this one reads 2\)`, true},
 		{file("empty", nil), "FILE is empty: nothing was recorded; record again", false},
 		{file("short", good[:20]), "FILE is cut short at byte 0: what came before was read", true},
 		{dir, "FILE is a directory; name a recording in it", false},
@@ -196,7 +197,7 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 	_, err := Open(file("foreign", []byte("PK\x03\x04 and so on")))
 	qt.Assert(t, qt.ErrorIs(err, ErrNotRecording))
 	var version *VersionError
-	_, err = NewReader(bytes.NewReader(second))
+	_, err = NewReader(bytes.NewReader(newer))
 	qt.Assert(t, qt.IsTrue(errors.As(err, &version)))
 }
 

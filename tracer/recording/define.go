@@ -9,10 +9,9 @@ import (
 // definitions are the strings, frames and stacks that a file has defined: each
 // once, and those of this block in the sections that begin the block.
 type definitions struct {
-	strings map[string]uint32
-	frames  map[event.Frame]uint32
-	stacks  map[uint64]uint32
-
+	strings                map[string]uint32
+	frames                 map[event.Frame]uint32
+	stacks                 map[uint64]uint32
 	stringBytes, frameRefs int
 	// usedFrames is how many frames stacks have referred to, usedStacks how many
 	// stacks events have: the next new one is this one.

@@ -142,7 +142,7 @@ func (d *dictionary) readStack(c *cursor) bool {
 	for _, f := range d.refs[begin:] {
 		id = mixed(id, d.hashes[f])
 	}
-	id |= 1 // as StackID
+	id |= 1 // never 0
 	stack := d.byID[id]
 	if stack == nil {
 		at := d.last

@@ -17,7 +17,7 @@ type notRecording struct{ name string }
 func (e *notRecording) Error() string        { return e.name + " is not a ttmem recording" }
 func (e *notRecording) Is(target error) bool { return target == ErrNotRecording }
 
-// A VersionError says that a newer ttmem wrote the recording.
+// A VersionError says that an older or a newer ttmem wrote the recording.
 type VersionError struct {
 	// Name is the file's.
 	Name string
@@ -26,7 +26,10 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s was written by a newer ttmem (format %d; this one reads %d)", e.Name, e.Format, Format)
+	if e.Format < Format {
+		return fmt.Sprintf("%s was made by an older ttmem (format %d): record it again", e.Name, e.Format)
+	}
+	return fmt.Sprintf("%s was made by a newer ttmem (format %d; this one reads %d)", e.Name, e.Format, Format)
 }
 
 // A TruncatedError says that a recording ends within a block: its writer was

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 	"syscall"
 
@@ -37,10 +36,11 @@ type FileOptions struct {
 	// Keep is how many files there may be, with the current one; 0 is all.
 	Keep int
 	// Checkpoint is the state that a following file begins with: after all events
-	// that were added when it is called, which Flush does. They are iterated later, by
-	// another goroutine, while events are added. Without it, what was before can only
-	// be known from the files before, and a long file has no checkpoints in it.
-	Checkpoint func() iter.Seq[*event.Event]
+	// that were added when it is called, which Flush does. What it returns makes the
+	// Checkpoint event; it is called later, by another goroutine, while events are
+	// added. Without it, what was before can only be known from the files before, and
+	// a long file has no checkpoints in it.
+	Checkpoint func() func() *event.Event
 	// CheckpointEvents is how many events there are between two checkpoints in a file
 	// at least; 0 is so many that they cost little.
 	CheckpointEvents int
@@ -76,11 +76,12 @@ type segment struct {
 	// begun is how long its header and checkpoint are, without which it says nothing
 	// new.
 	begun int64
-	// added is how many events it was given, with those of the checkpoint.
+	// added is how many events it was given.
 	added uint64
-	// since is how many events came since its last checkpoint, and told how many that
-	// has.
-	since, told uint64
+	// since is how many events came since its last checkpoint, checked where in the file
+	// that was, and largest how many bytes it has.
+	since            uint64
+	checked, largest int64
 	// stream marks what has no length, such as a pipe.
 	stream bool
 }
@@ -122,7 +123,7 @@ var errInUse = errors.New("another ttmem is writing it")
 
 // begin begins a file of the recording, with a checkpoint of what was before or nil.
 // On an error there is no file that was not there.
-func (f *File) begin(path string, flags int, of iter.Seq[*event.Event]) (*segment, error) {
+func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, error) {
 	mode := os.FileMode(0o644)
 	if f.o.Private {
 		mode = 0o600
@@ -149,12 +150,13 @@ func (f *File) begin(path string, flags int, of iter.Seq[*event.Event]) (*segmen
 	if s.w, err = NewWriter(out, Options{Header: &f.header}); err != nil {
 		return discard(err)
 	}
-	s.w.flags |= blockCheckpoint
-	if s.added, err = writeCheckpoint(s.w, of); err != nil {
-		return discard(err)
+	if of != nil {
+		if err := s.w.checkpoint(of(), 0); err != nil {
+			return discard(err)
+		}
 	}
-	s.w.flags &^= blockCheckpoint
-	s.begun, s.told = s.w.Size(), s.added
+	s.begun = s.w.Size()
+	s.checked, s.largest = s.begun, s.begun
 	return s, nil
 }
 

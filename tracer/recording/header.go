@@ -104,10 +104,10 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 		return h, 0, &notRecording{name}
 	}
 	if n >= len(magic)+2 {
-		if v := int(binary.LittleEndian.Uint16(head[len(magic):])); v > Format {
-			return h, 0, &VersionError{name, v}
-		} else if v == 0 {
+		if v := int(binary.LittleEndian.Uint16(head[len(magic):])); v == 0 {
 			return h, 0, &DamagedError{name, 0, "its header has no version"}
+		} else if v != Format {
+			return h, 0, &VersionError{name, v}
 		}
 	}
 	if err != nil {

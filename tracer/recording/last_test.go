@@ -2,9 +2,12 @@ package recording
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
-	"iter"
+	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,15 +18,39 @@ import (
 	"ttmem/tracer/event"
 )
 
-// restating are checkpoints that say how many events were added before, and repeat the
-// last of them.
-func restating(events []event.Event, added *int) func() iter.Seq[*event.Event] {
-	return func() iter.Seq[*event.Event] {
+// counting are checkpoints that say how many events were added before, with their stacks.
+func counting(events []event.Event, added *int) func() func() *event.Event {
+	return func() func() *event.Event {
 		n := *added
-		return func(yield func(*event.Event) bool) {
-			_ = yield(&event.Event{Kind: event.Total, Count: uint64(n)}) && yield(&events[n-1])
+		return func() *event.Event {
+			s := &event.State{Data: binary.AppendUvarint(nil, uint64(n))}
+			for i := range events[:n] {
+				if stack := events[i].Stack; stack != nil {
+					s.Stacks = append(s.Stacks, stack)
+				}
+			}
+			return &event.Event{TimeNs: events[n-1].TimeNs, Kind: event.Checkpoint, State: s}
 		}
 	}
+}
+
+// checkCheckpoint checks a checkpoint that counting made, and says how many events were
+// before.
+func checkCheckpoint(t testing.TB, e *event.Event, events []event.Event) int {
+	t.Helper()
+	qt.Assert(t, qt.Equals(e.Kind, event.Checkpoint))
+	u, _ := binary.Uvarint(e.State.Data)
+	n := int(u)
+	qt.Assert(t, qt.Equals(e.TimeNs, events[n-1].TimeNs))
+	stacks := e.State.Stacks
+	for i := range events[:n] {
+		if stack := events[i].Stack; stack != nil {
+			qt.Assert(t, qt.IsTrue(slices.Equal(stacks[0].Frames(), stack.Frames())))
+			stacks = stacks[1:]
+		}
+	}
+	qt.Assert(t, qt.HasLen(stacks, 0))
+	return n
 }
 
 // addFlushed adds events, flushes each ten of them and waits for sections that are made.
@@ -43,7 +70,7 @@ func addFlushed(t testing.TB, f *File, events []event.Event, added *int) {
 func withSections(t testing.TB, events []event.Event, every int) (recorded []byte, before []int) {
 	t.Helper()
 	path, added := filepath.Join(t.TempDir(), "x"), 0
-	f, err := Create(path, FileOptions{Checkpoint: restating(events, &added), CheckpointEvents: every})
+	f, err := Create(path, FileOptions{Checkpoint: counting(events, &added), CheckpointEvents: every})
 	qt.Assert(t, qt.IsNil(err))
 	addFlushed(t, f, events, &added)
 	qt.Assert(t, qt.IsNil(f.Close(End{TimeNs: 5})))
@@ -61,13 +88,12 @@ func readLast(t testing.TB, recorded []byte, events []event.Event) (before int, 
 	t.Helper()
 	r, err := NewReader(bytes.NewReader(recorded))
 	qt.Assert(t, qt.IsNil(err))
-	found, err := r.last(bytes.NewReader(recorded), int64(len(recorded)))
+	found, err := r.last(bytes.NewReader(recorded), int64(len(recorded)), math.MaxUint64)
 	qt.Assert(t, qt.IsNil(err))
 	got, err := readAll(r)
 	if found {
-		before = int(got[0].Count)
-		equal(t, got[1:2], events[before-1:before])
-		got = got[2:]
+		before = checkCheckpoint(t, &got[0], events)
+		got = got[1:]
 	}
 	equal(t, got, events[before:before+len(got)])
 	return before, err
@@ -125,7 +151,7 @@ func TestADamagedCheckpointIsNotUsed(t *testing.T) {
 func TestLastOfAFileWhoseWriterWasKilled(t *testing.T) {
 	events := model(500, newStacks(4))
 	path, added := filepath.Join(t.TempDir(), "x"), 0
-	f, err := Create(path, FileOptions{Checkpoint: restating(events, &added), CheckpointEvents: 200})
+	f, err := Create(path, FileOptions{Checkpoint: counting(events, &added), CheckpointEvents: 200})
 	qt.Assert(t, qt.IsNil(err))
 	addFlushed(t, f, events, &added)
 	recorded, err := os.ReadFile(path)
@@ -140,11 +166,11 @@ func TestACheckpointIsMadeWhileEventsAreAdded(t *testing.T) {
 	path, added := filepath.Join(t.TempDir(), "x"), 0
 	goOn := make(chan struct{})
 	f, err := Create(path, FileOptions{
-		Checkpoint: func() iter.Seq[*event.Event] {
-			told := restating(events, &added)()
-			return func(yield func(*event.Event) bool) {
+		Checkpoint: func() func() *event.Event {
+			made := counting(events, &added)()
+			return func() *event.Event {
 				<-goOn
-				told(yield)
+				return made()
 			}
 		},
 		CheckpointEvents: 100,
@@ -171,7 +197,7 @@ func TestACheckpointThatHasNoRoomIsLeftOut(t *testing.T) {
 	path, added := filepath.Join(t.TempDir(), "x"), 0
 	const most = 16 << 10
 	f, err := Create(path, FileOptions{
-		Checkpoint: restating(events, &added), CheckpointEvents: 300, MaxBytes: most,
+		Checkpoint: counting(events, &added), CheckpointEvents: 300, MaxBytes: most,
 	})
 	qt.Assert(t, qt.IsNil(err))
 	addFlushed(t, f, events, &added)
@@ -189,24 +215,87 @@ func TestACheckpointThatHasNoRoomIsLeftOut(t *testing.T) {
 	equal(t, all, events)
 }
 
-func TestLeftTellsOfAllThatNobodyFreed(t *testing.T) {
+func TestLastGoesOnAtTheCheckpointBeforeATime(t *testing.T) {
 	events := model(1000, newStacks(30))
-	var want []event.Event
-	for _, i := range []int{5, 444, 445, 990} {
-		events[i].Kind, events[i].Reason = event.Free, event.ReasonProcessExit
-		want = append(want, events[i])
+	recorded, before := withSections(t, events, 300)
+	for i, n := range before {
+		at := events[n-1].TimeNs
+		for ns, want := range map[uint64]int{at: i, at + 1: i + 1} {
+			r, err := NewReader(bytes.NewReader(recorded))
+			qt.Assert(t, qt.IsNil(err))
+			found, err := r.last(bytes.NewReader(recorded), int64(len(recorded)), ns)
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.Equals(found, want > 0))
+			if found {
+				got, err := readAll(r)
+				qt.Assert(t, qt.IsNil(err))
+				n := checkCheckpoint(t, &got[0], events)
+				qt.Check(t, qt.Equals(n, before[want-1]))
+				equal(t, got[1:], events[n:])
+			}
+		}
 	}
-	recorded, _ := withSections(t, events, 300)
-	path := filepath.Join(t.TempDir(), "x")
-	qt.Assert(t, qt.IsNil(os.WriteFile(path, recorded, 0o644)))
-	r, err := Open(path)
+}
+
+// TestALongCheckpointIsSeveralBlocks: of its bytes and of its stacks.
+func TestALongCheckpointIsSeveralBlocks(t *testing.T) {
+	events := model(3, newStacks(1))
+	want := &event.State{Data: make([]byte, 5<<20)}
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range want.Data {
+		want.Data[i] = byte(r.Uint32())
+	}
+	for i := range 100_000 {
+		want.Stacks = append(want.Stacks, event.StackOf([]event.Frame{{Kind: event.Python, Name: fmt.Sprintf("%0100d", i)}}))
+	}
+	var out bytes.Buffer
+	w, err := NewWriter(&out, Options{})
 	qt.Assert(t, qt.IsNil(err))
-	defer r.Close()
-	_, err = r.Last()
+	w.Add(&event.Event{TimeNs: 7, Kind: event.Checkpoint, State: want})
+	for i := range events {
+		w.Add(&events[i])
+	}
+	qt.Assert(t, qt.IsNil(w.Close(End{})))
+	got := read(t, out.Bytes())
+	qt.Assert(t, qt.Equals(got[0].TimeNs, 7))
+	qt.Check(t, qt.IsTrue(bytes.Equal(got[0].State.Data, want.Data)))
+	qt.Assert(t, qt.HasLen(got[0].State.Stacks, len(want.Stacks)))
+	for i, s := range got[0].State.Stacks {
+		qt.Assert(t, qt.IsTrue(slices.Equal(s.Frames(), want.Stacks[i].Frames())))
+	}
+	equal(t, got[1:], events)
+
+	for cut := 200_000; cut < out.Len(); cut += 1 << 20 {
+		r, err := NewReader(bytes.NewReader(out.Bytes()[:cut]))
+		qt.Assert(t, qt.IsNil(err))
+		got, err := readAll(r)
+		qt.Check(t, qt.HasLen(got, 0))
+		qt.Check(t, qt.ErrorIs(err, io.ErrUnexpectedEOF))
+	}
+}
+
+// TestStacksHaveTheSameIDWhereverTheyAreReadFrom: those of events and of checkpoints.
+func TestStacksHaveTheSameIDWhereverTheyAreReadFrom(t *testing.T) {
+	events := model(200, newStacks(40))
+	recorded, _ := withSections(t, events, 60)
+	ids := make(map[*event.Stack]uint64) // as events have them
+	for i, e := range read(t, recorded) {
+		if s := events[i].Stack; s != nil {
+			ids[s] = e.Stack.ID
+		}
+	}
+	r, err := NewReader(bytes.NewReader(recorded))
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(r.Left()))
-	all, err := readAll(r.Reader)
+	_, err = r.last(bytes.NewReader(recorded), int64(len(recorded)), math.MaxUint64)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.IsTrue(len(all) < 100), qt.Commentf("%d", len(all)))
-	equal(t, slices.DeleteFunc(all, func(e event.Event) bool { return e.Kind != event.Free || e.Reason != event.ReasonProcessExit }), want)
+	var checkpoint event.Event
+	qt.Assert(t, qt.IsNil(r.Next(&checkpoint)))
+	stacks := checkpoint.State.Stacks
+	for i := range events {
+		if s := events[i].Stack; s != nil && len(stacks) > 0 {
+			qt.Assert(t, qt.Equals(stacks[0].ID, ids[s]))
+			stacks = stacks[1:]
+		}
+	}
+	qt.Check(t, qt.HasLen(stacks, 0))
 }

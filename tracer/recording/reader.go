@@ -26,20 +26,24 @@ type Reader struct {
 	zstd   *zstd.Decoder
 	header Header
 
-	begin      int64 // of the block that is being read
-	offset     int64 // of its end
-	checkpoint bool
-	rows       rows
-	packed     []byte
-	payload    []byte
-	end        *End
-	err        error
+	begin   int64 // of the block that is being read
+	offset  int64 // of its end
+	rows    rows
+	packed  []byte
+	payload []byte
+	end     *End
+	err     error
 
-	// storage is what a section is read from, up to sectionEnd; then reading goes on
-	// at resume. Without a section it is nil.
-	storage            storage
-	sectionEnd, resume int64
-	onlyLeft           bool // Left was called
+	// begun is true where events were read, or a checkpoint: others are passed over.
+	begun bool
+	// state is the checkpoint that is being read, and checkpoint one that was read and
+	// Next has not given yet.
+	state      *event.State
+	checkpoint *event.Event
+	// storage is what a checkpoint in the middle of a file is read from, after which
+	// reading goes on at resume; 0: with the next block.
+	storage storage
+	resume  int64
 }
 
 // NewReader returns a Reader of a recording, whose header it reads at once.
@@ -72,10 +76,6 @@ func (r *Reader) End() (End, bool) {
 	return *r.end, true
 }
 
-// Checkpoint reports whether the event that Next gave last repeats what earlier
-// files of the recording have: whoever read those passes over it.
-func (r *Reader) Checkpoint() bool { return r.checkpoint }
-
 // Offset is how much of the recording was read, in bytes, up to the end of the
 // block that the last event is from.
 func (r *Reader) Offset() int64 { return r.offset }
@@ -92,6 +92,10 @@ func (r *Reader) Next(e *event.Event) error {
 		}
 		if r.err != nil {
 			return r.err
+		}
+		if r.checkpoint != nil {
+			*e, r.checkpoint = *r.checkpoint, nil
+			return nil
 		}
 	}
 	if !r.rows.next(e) {
@@ -123,9 +127,10 @@ func (r *Reader) nextBlock() error {
 	if r.end != nil {
 		return io.EOF
 	}
-	if r.sectionEnd != 0 && r.offset == r.sectionEnd {
-		r.sectionEnd = 0
-		if err := r.jump(r.resume); err != nil {
+	if r.begun && r.resume != 0 {
+		to := r.resume
+		r.resume = 0
+		if err := r.jump(to); err != nil {
 			return err
 		}
 	}
@@ -133,6 +138,9 @@ func (r *Reader) nextBlock() error {
 	var room [blockHead]byte
 	n, err := io.ReadFull(r.in, room[:])
 	if errors.Is(err, io.EOF) {
+		if r.state != nil {
+			return r.failed(err) // within a checkpoint
+		}
 		return io.EOF
 	}
 	if !bytes.HasPrefix(room[:n], []byte(mark)[:min(n, len(mark))]) {
@@ -153,11 +161,11 @@ func (r *Reader) nextBlock() error {
 	if crc32.Update(crc32.Checksum(room[8:], castagnoli), castagnoli, r.packed) != checksum {
 		return r.damaged("its checksum is wrong")
 	}
-	if h.kind == blockState && r.sectionEnd != 0 {
-		h.kind = blockEvents
-	}
 	r.offset += int64(blockHead) + int64(h.packed)
-	if h.kind >= 'a' {
+	if r.state != nil && h.kind != blockState {
+		return r.damaged("the checkpoint before it has no end")
+	}
+	if h.kind >= 'a' && (h.kind != blockState || r.begun) {
 		return nil // it is for others
 	}
 	payload := r.packed
@@ -178,10 +186,14 @@ func (r *Reader) nextBlock() error {
 		if !r.rows.begin(payload, h.events) {
 			return r.damaged("its definitions make no sense")
 		}
-		if r.onlyLeft && h.flags&blockNoneLeft != 0 {
-			r.rows.skip()
+		r.begun = true
+	case h.kind == blockState:
+		if h.flags&blockReset != 0 {
+			r.rows.of = newDictionary(&r.Lines)
 		}
-		r.checkpoint = h.flags&blockCheckpoint != 0
+		if !r.readState(&h, payload) {
+			return r.damaged("its checkpoint makes no sense")
+		}
 	case h.kind == blockEnd:
 		end, ok := readEnd(payload)
 		if !ok {
@@ -192,4 +204,32 @@ func (r *Reader) nextBlock() error {
 		return r.damaged(newer)
 	}
 	return nil
+}
+
+// readState reads a block of a checkpoint, and reports whether it makes sense.
+func (r *Reader) readState(h *head, payload []byte) bool {
+	if r.state == nil {
+		r.state = &event.State{}
+	}
+	s := r.state
+	if !r.rows.begin(payload, 0) {
+		return false
+	}
+	for c := &r.rows.columns[sectionStack]; !c.done(); {
+		n := c.below(len(r.rows.of.stacks))
+		if c.bad || len(s.Stacks) >= maxStateStacks {
+			return false
+		}
+		s.Stacks = append(s.Stacks, r.rows.of.stacks[n])
+	}
+	s.Data = append(s.Data, r.rows.columns[sectionState].b...)
+	if len(s.Data) > maxStateBytes {
+		return false
+	}
+	r.rows.of.usedStacks = len(r.rows.of.stacks)
+	if h.flags&blockMore == 0 {
+		r.checkpoint = &event.Event{TimeNs: h.latest, Kind: event.Checkpoint, State: s}
+		r.state, r.begun = nil, true
+	}
+	return true
 }

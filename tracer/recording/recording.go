@@ -7,9 +7,9 @@ package recording
 
 import "hash/crc32"
 
-// Format is the version of the format that this package writes, and the newest
+// Format is the version of the format that this package writes, and the only one
 // that it reads.
-const Format = 1
+const Format = 2
 
 // magic begins a recording: no text has its first byte, and a transfer that
 // changes the ends of lines breaks the last two.
@@ -61,6 +61,10 @@ const (
 	maxStacks      = 1 << 20
 	maxFrameRefs   = 1 << 25
 
+	// What a checkpoint may have.
+	maxStateBytes  = 1 << 30
+	maxStateStacks = 1 << 24
+
 	// maxShapes is the number of shapes of a block, up to where they begin anew.
 	maxShapes = 4096
 )
@@ -80,6 +84,7 @@ const (
 	sectionStack
 	sectionExtra
 	sectionModules
+	sectionState
 	numSections
 )
 

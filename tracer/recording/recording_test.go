@@ -93,7 +93,7 @@ func fill(v reflect.Value, rng *rand.Rand) {
 	case reflect.Uint8:
 		switch v.Type() {
 		case reflect.TypeFor[event.Kind]():
-			v.SetUint(1 + rng.Uint64N(uint64(event.Total)))
+			v.SetUint(1 + rng.Uint64N(uint64(event.Mark)))
 		case reflect.TypeFor[event.Region]():
 			v.SetUint(1 + rng.Uint64N(uint64(event.NumRegions)-1))
 		default:
@@ -124,6 +124,9 @@ func fill(v reflect.Value, rng *rand.Rand) {
 			fill(v.Field(i), rng)
 		}
 	case reflect.Pointer:
+		if v.Type() == reflect.TypeFor[*event.State]() {
+			return // of checkpoints alone
+		}
 		if v.Type() != reflect.TypeFor[*event.Stack]() {
 			panic("fill does not know " + v.Type().String())
 		}

@@ -1,12 +1,10 @@
 package recording
 
 import (
-	"iter"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 
@@ -30,9 +28,9 @@ func recordOver(t *testing.T, f *File, events []event.Event, failed func(err err
 	}
 }
 
-// oneTotal is a checkpoint.
-func oneTotal() iter.Seq[*event.Event] {
-	return slices.Values([]*event.Event{{Kind: event.Total, Count: 1}})
+// empty is a checkpoint.
+func empty() func() *event.Event {
+	return func() *event.Event { return &event.Event{Kind: event.Checkpoint, State: &event.State{}} }
 }
 
 // checkGap checks that the events are in the two files but for a gap, which is told.
@@ -62,7 +60,7 @@ func TestARecordingIsResumedAfterAnError(t *testing.T) {
 		signal.Ignore(syscall.SIGXFSZ)
 		limit := unix.Rlimit{Cur: 20_000, Max: 1 << 20}
 		qt.Assert(t, qt.IsNil(unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)))
-		f, err := Create(path, FileOptions{Checkpoint: oneTotal})
+		f, err := Create(path, FileOptions{Checkpoint: empty})
 		qt.Assert(t, qt.IsNil(err))
 		failures := 0
 		recordOver(t, f, events, func(error) {
@@ -93,7 +91,7 @@ func TestARecordingWaitsForSpace(t *testing.T) {
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	path, ballast := filepath.Join(dir, "run"), filepath.Join(dir, "ballast")
 	made := 0
-	f, err := Create(path, FileOptions{Checkpoint: func() iter.Seq[*event.Event] { made++; return oneTotal() }})
+	f, err := Create(path, FileOptions{Checkpoint: func() func() *event.Event { made++; return empty() }})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.ErrorIs(os.WriteFile(ballast, make([]byte, 2<<20), 0o600), unix.ENOSPC))
 	events := model(4000, newStacks(50))
@@ -118,7 +116,7 @@ func TestARecordingWaitsForSpace(t *testing.T) {
 func TestARecordingIsResumedWhoseFileIsGone(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "run")
-	f, err := Create(path, FileOptions{Checkpoint: oneTotal})
+	f, err := Create(path, FileOptions{Checkpoint: empty})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNotNil(f.fail(syscall.ENOSPC, "")))
 	qt.Assert(t, qt.IsNil(os.Remove(path)))
@@ -138,7 +136,7 @@ func TestAPrivateRecordingIsItsOwners(t *testing.T) {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "run")
 		qt.Assert(t, qt.IsNil(before(path)))
-		f, err := Create(path, FileOptions{Private: true, Existing: RotateExisting, MaxBytes: 1, Checkpoint: oneTotal})
+		f, err := Create(path, FileOptions{Private: true, Existing: RotateExisting, MaxBytes: 1, Checkpoint: empty})
 		qt.Assert(t, qt.IsNil(err))
 		for range 20 { // files follow each other
 			f.Add(&event.Event{Kind: event.Lost, Message: "a long one", Count: 1})

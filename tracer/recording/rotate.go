@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"os"
 
 	"ttmem/tracer/event"
@@ -24,7 +23,11 @@ func (f *File) rotate() error {
 	now := NewHeader()
 	f.header.Created, f.header.MonotonicNs = now.Created, now.MonotonicNs
 	f.header.Part++
-	next, err := f.follow(f.takeCheckpoint())
+	var of func() *event.Event
+	if f.o.Checkpoint != nil {
+		of = f.o.Checkpoint()
+	}
+	next, err := f.follow(of)
 	if err != nil {
 		f.header = was
 		return err
@@ -75,7 +78,7 @@ func (f *File) replaceExisting() error {
 }
 
 // follow begins a file under a name that it keeps until it is complete.
-func (f *File) follow(of iter.Seq[*event.Event]) (*segment, error) {
+func (f *File) follow(of func() *event.Event) (*segment, error) {
 	path := f.path + ".new"
 	// one that was left by a process that was killed
 	if err := removable(path); err != nil {

@@ -25,7 +25,7 @@ func (r *rows) readShape(c *cursor) bool {
 		Mesh: flags&flagMesh != 0, AttachedLate: flags&flagAttachedLate != 0,
 	}
 	// What uses events has tables by kind and by region.
-	if e.Kind.String() == "" || e.Region >= event.NumRegions || flags&^allFlags != 0 || s.has&^allHas != 0 {
+	if e.Kind.String() == "" || e.Kind >= event.Checkpoint || e.Region >= event.NumRegions || flags&^allFlags != 0 || s.has&^allHas != 0 {
 		r.newer = true
 		return false
 	}

@@ -49,17 +49,6 @@ func (r *rows) begin(payload []byte, events uint32) bool {
 	return true
 }
 
-// skip passes over the events of a block.
-func (r *rows) skip() {
-	r.left = 0
-	// what the events of later blocks refer to
-	for c := &r.columns[sectionStack]; !c.done(); {
-		if c.uvarint() == 0 && !c.bad {
-			r.of.usedStacks++
-		}
-	}
-}
-
 func (r *rows) forgetShapes() {
 	clear(r.shapes)
 	r.shapes = r.shapes[:0]

@@ -27,9 +27,8 @@ const blockHead = 40
 const (
 	blockEvents = 'D'
 	blockEnd    = 'E'
-	// blockSection begins a section, and blockState has events of it.
-	blockSection = 'k'
-	blockState   = 'c'
+	// blockState has a checkpoint, or a part of one.
+	blockState = 'c'
 )
 
 // The flags of a block.
@@ -38,11 +37,8 @@ const (
 	blockReset = 1 << iota
 	// blockPlain says that the payload is not compressed.
 	blockPlain
-	// blockCheckpoint marks events that repeat what files before this one have.
-	blockCheckpoint
-	// blockNoneLeft says that no event is a Free of a buffer that went with its device
-	// or its process.
-	blockNoneLeft
+	// blockMore says that the checkpoint goes on in the next block.
+	blockMore
 )
 
 // Options say how a recording is written. The zero value is good.
@@ -80,7 +76,6 @@ type Writer struct {
 	zstd    *zstd.Encoder
 	define  definitions
 	events  columns
-	kind    byte // of blocks of events
 	flags   byte // of the block that is being made
 	pending int  // how long it is by now, before compression
 	payload []byte
@@ -109,20 +104,24 @@ func newWriter(w io.Writer) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Writer{out: w, zstd: z, kind: blockEvents}
+	r := &Writer{out: w, zstd: z}
 	r.define.init()
 	r.events.init()
 	return r, nil
 }
 
-// Add adds an event, of which it keeps nothing but its stack's frames. After an
-// error of Flush it does nothing.
+// Add adds an event, of which it keeps nothing but its stack's frames. A Checkpoint is
+// written at once. After an error of Flush it does nothing.
 //
 // A stack that was not met before is looked up, which takes long when it is the
 // first to do so.
 func (w *Writer) Add(e *event.Event) {
 	if w.err != nil || e.Kind.String() == "" || e.Region >= event.NumRegions {
 		return // no reader would take it, nor what follows
+	}
+	if e.Kind == event.Checkpoint {
+		_ = w.checkpoint(e, 0) // the next Flush says it again
+		return
 	}
 	w.events.add(e, &w.define)
 	w.pending = w.define.pending() + w.events.pending()
@@ -145,29 +144,65 @@ func (w *Writer) Flush() error {
 	if w.err != nil || w.events.count == 0 {
 		return w.err
 	}
+	p := w.definitions()
+	for i, column := range w.events.data {
+		p = appendSection(p, i, column)
+	}
+	h := head{
+		kind: blockEvents, events: w.events.count, earliest: w.events.earliest, latest: w.events.latest,
+	}
+	w.events.reset()
+	w.pending = 0
+	return w.flush(h, p)
+}
+
+// definitions begins a payload with what was defined since the last block.
+func (w *Writer) definitions() []byte {
 	p := w.payload[:0]
 	for i, section := range w.define.sections {
 		p = appendSection(p, i, section)
 		w.define.sections[i] = section[:0]
 	}
-	for i, column := range w.events.data {
-		p = appendSection(p, i, column)
-	}
-	w.payload = p
-	h := head{
-		kind: w.kind, flags: w.flags, raw: uint32(len(p)), events: w.events.count,
-		earliest: w.events.earliest, latest: w.events.latest,
-	}
-	if !w.events.left {
-		h.flags |= blockNoneLeft
-	}
-	w.events.reset()
-	w.pending = 0
+	return p
+}
+
+// flush writes a block that began with definitions.
+func (w *Writer) flush(h head, payload []byte) error {
+	w.payload = payload
+	h.raw, h.flags = uint32(len(payload)), h.flags|w.flags
 	w.flags &^= blockReset
 	if w.define.full() {
 		w.forget()
 	}
-	return w.write(h, p)
+	return w.write(h, payload)
+}
+
+// checkpoint writes what was added, and then a checkpoint. resume is the offset of the block
+// with which reading goes on after it; 0: the next one.
+func (w *Writer) checkpoint(e *event.Event, resume int64) error {
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	data, stacks := e.State.Data, e.State.Stacks
+	for more := true; more; {
+		var numbers []byte
+		for len(stacks) > 0 && w.define.pending()+len(numbers) < fullBytes && !w.define.full() {
+			numbers = appendUvarint(numbers, uint64(w.define.stack(stacks[0])))
+			stacks = stacks[1:]
+		}
+		w.define.usedStacks = uint32(len(w.define.stacks))
+		part := data[:min(len(data), mostBytes)]
+		data = data[len(part):]
+		h := head{kind: blockState, earliest: uint64(resume), latest: e.TimeNs}
+		if more = len(data) > 0 || len(stacks) > 0; more {
+			h.flags |= blockMore
+		}
+		p := appendSection(w.definitions(), sectionStack, numbers)
+		if err := w.flush(h, appendSection(p, sectionState, part)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // forget begins the definitions anew with the next block. What was added must have been

@@ -83,6 +83,9 @@ func newEventFile(f *os.File, path string) *Events {
 
 // Add adds an event.
 func (f *Events) Add(e *event.Event) {
+	if e.Kind == event.Checkpoint {
+		return // it has no record: the file begins with what came after it
+	}
 	f.pending = e.AppendJSON(f.pending)
 	f.pending = append(f.pending, '\n')
 	f.events++

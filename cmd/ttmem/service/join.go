@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"iter"
 	"time"
 
 	"ttmem/tracer/event"
@@ -32,27 +31,25 @@ func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error
 	free := time.Now()
 	defer func() { time.AfterFunc(time.Until(free), func() { <-h.joining }) }()
 	began := time.Now()
-	present, err := h.freeze(s.viewer, f)
+	present, err := h.freeze(s, f)
 	if err != nil {
 		return nil, err
 	}
 	// The goroutine that traces may have waited meanwhile, and is not to wait again
 	// soon.
 	free = began.Add(joinShare * time.Since(began))
-	return newFollowed(ctx, h.version, func(yield func(*event.Event) bool) {
-		for e := range present {
-			if s.shows(e) && !yield(e) {
-				return
-			}
-		}
-	})
+	e := present()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return newFollowed(h.version, e)
 }
 
 // freeze is what there is, for as long as somebody needs it.
-func (h *Hub) freeze(v Viewer, f *follower) (iter.Seq[*event.Event], error) {
-	wanted := func(uid int) bool { return uid == v.UID }
-	if v.All {
-		wanted = nil
+func (h *Hub) freeze(s *sight, f *follower) (func() *event.Event, error) {
+	var wanted func(uid int) bool
+	if !s.viewer.All {
+		wanted = func(uid int) bool { return uid == s.viewer.UID }
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,6 +57,9 @@ func (h *Hub) freeze(v Viewer, f *follower) (iter.Seq[*event.Event], error) {
 		return nil, errEnded
 	}
 	h.flush() // to the others: it is in the state already
+	for _, pid := range h.state.ProcessesOf(s.viewer.UID) {
+		s.own[pid] = true
+	}
 	if f != nil {
 		h.followers[f] = true
 	}
@@ -76,20 +76,15 @@ type followed struct {
 }
 
 // newFollowed begins the recording with what there is.
-func newFollowed(ctx context.Context, version string, present iter.Seq[*event.Event]) (_ *followed, err error) {
+func newFollowed(version string, present *event.Event) (_ *followed, err error) {
 	o := &followed{dirty: true}
 	header := recording.NewHeader()
 	header.Ttmem = version
 	if o.r, err = recording.NewWriter(o, recording.Options{Header: &header}); err != nil {
 		return nil, err
 	}
-	for e := range present {
-		if err := o.add(e); err != nil {
-			return nil, err
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
+	if err := o.add(present); err != nil {
+		return nil, err
 	}
 	return o, o.flush()
 }

@@ -95,7 +95,7 @@ func TestClientGetsWhatTheHubHas(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	var e event.Event
 	qt.Assert(t, qt.IsNil(r.Next(&e)))
-	qt.Check(t, qt.Equals(e.Kind, event.ProcessStart))
+	qt.Check(t, qt.Equals(e.Kind, event.Checkpoint))
 	state := aggregate.New()
 	state.Apply(&e)
 	host.churn(10, os.Getuid(), 100)

@@ -37,29 +37,28 @@ func viewerOf(uid uint32) Viewer { return Viewer{UID: int(uid), All: uid == 0} }
 // A sight tells the events that a viewer is shown from the others.
 type sight struct {
 	viewer Viewer
-	// own are the viewer's processes, by what their ProcessStart said.
+	// own are the viewer's processes: those that ran when it began, and then by what
+	// their ProcessStart said.
 	own map[int]bool
 }
 
 func newSight(v Viewer) *sight { return &sight{viewer: v, own: make(map[int]bool)} }
 
-// shows reports whether the viewer is shown the event. It has to see all of them,
-// in order. What comes from a process whose user was never told is root's alone.
+// shows reports whether the viewer is shown the event. It has to see all that come after
+// the Checkpoint, in order. What comes from a process whose user was never told is root's alone.
 func (s *sight) shows(e *event.Event) bool {
 	switch {
 	case s.viewer.All:
 		return true
 	case e.Kind == event.Mark && e.PID == 0: // a user's own: names tell what he does
 		return e.UID == s.viewer.UID
-	case e.PID == 0: // of no process: what a chip is, and what was lost
-		return e.Kind == event.DeviceOpen || e.Kind == event.Lost
+	case e.PID == 0: // of no process
+		return e.Kind == event.Lost
 	case e.Kind == event.ProcessStart:
 		delete(s.own, e.PID)
 		if e.UID == s.viewer.UID {
 			s.own[e.PID] = true
 		}
-	case (e.Kind == event.AllocFailed || e.Kind == event.Evidence) && e.UID != 0: // of one that may have ended
-		return e.UID == s.viewer.UID
 	}
 	shown := s.own[e.PID]
 	if e.Kind == event.ProcessExit {

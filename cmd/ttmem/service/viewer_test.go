@@ -25,15 +25,7 @@ func TestSightFollowsWhoseAProcessIs(t *testing.T) {
 		{event.Event{Kind: event.ProcessStart, PID: 1, UID: own}, true},
 		{event.Event{Kind: event.ProcessStart, PID: 1, UID: other}, false}, // its end was lost
 		{event.Event{Kind: event.Alloc, PID: 1}, false},
-		{event.Event{Kind: event.AllocFailed, PID: 9, UID: own}, true}, // of one that has ended
-		{event.Event{Kind: event.AllocFailed, PID: 9, UID: other}, false},
-		{event.Event{Kind: event.AllocFailed, PID: 9}, false},
-		{event.Event{Kind: event.Evidence, PID: 9, UID: own}, true},
-		{event.Event{Kind: event.Evidence, PID: 9, UID: other}, false},
-		{event.Event{Kind: event.DeviceOpen}, true}, // what a chip is
 		{event.Event{Kind: event.Lost, Count: 1}, true},
-		{event.Event{Kind: event.Peak}, false}, // of all users
-		{event.Event{Kind: event.Total}, false},
 	} {
 		qt.Check(t, qt.Equals(s.shows(&step.e), step.shown), qt.Commentf("step %d: %s", i, step.e.Kind))
 	}

@@ -189,12 +189,15 @@ func (s *Follower) apply(e *event.Event) {
 		for _, id := range e.Devices {
 			s.use(id, e)
 		}
+	case event.Checkpoint:
+		for _, h := range s.state.Held() {
+			for _, id := range h.Devices {
+				s.use(id, &event.Event{Kind: event.Alloc, Region: h.Region, BytesPerBank: h.BytesPerBank, Banks: h.Banks})
+			}
+		}
 	case event.Lost:
 		s.lost += e.Count
 	case event.Mark:
-		if e.BeforeAttach {
-			return // a service tells of earlier ones, which may have the same name
-		}
 		if s.next == nil {
 			select {
 			case wish := <-s.wishes:

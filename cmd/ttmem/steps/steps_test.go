@@ -38,25 +38,6 @@ func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
 	qt.Check(t, qt.ErrorIs(s.Listen(strings.NewReader("begin one\n"), func(string) error { return gone }), gone))
 }
 
-// TestAStepBeginsWithItsOwnMark: a service tells who joins of marks that were set
-// before, which may have the same name.
-func TestAStepBeginsWithItsOwnMark(t *testing.T) {
-	var out bytes.Buffer
-	s := New(&out)
-	qt.Assert(t, qt.IsNil(s.Listen(strings.NewReader("begin one\nend\n"), func(string) error { return nil })))
-	mark := func(name string, before bool) {
-		s.apply(&event.Event{Kind: event.Mark, Cause: name, BeforeAttach: before})
-	}
-	mark("one (begin)", true)
-	mark("one (end)", true)
-	qt.Check(t, qt.IsFalse(s.running))
-	mark("one (begin)", false)
-	qt.Check(t, qt.IsTrue(s.running))
-	mark("one (end)", false)
-	qt.Check(t, qt.IsFalse(s.running))
-	qt.Check(t, qt.StringContains(out.String(), `{"step":"one","begin_ns":`))
-}
-
 // TestCallsOfAStepHaveNoRunner: pytest is not what allocated, nor what started it.
 func TestCallsOfAStepHaveNoRunner(t *testing.T) {
 	frame := func(file string) event.Frame { return event.Frame{Kind: event.Python, File: file, Line: 1} }

@@ -69,12 +69,11 @@ func NewLive(of string) *Live {
 }
 
 // Handle applies an event. A mark among the events sets the mark of the view, until the user
-// sets or removes it. A mark from before the recording does not count, because the frees
-// since then are not known.
+// sets or removes it.
 func (l *Live) Handle(e *event.Event) {
 	l.mu.Lock()
 	l.state.Apply(e)
-	if e.Kind == event.Mark && !l.own && !e.BeforeAttach {
+	if e.Kind == event.Mark && !l.own {
 		l.markNs = l.state.MarkFresh()
 		l.marked = true
 	}

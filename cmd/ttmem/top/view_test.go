@@ -73,16 +73,6 @@ func TestThatMemoryIsStillReadIsSaid(t *testing.T) {
 	qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "still being read")))
 }
 
-// TestAMarkOfBeforeIsNoMarkOfTheView: a checkpoint tells of marks, and not of what was freed
-// since.
-func TestAMarkOfBeforeIsNoMarkOfTheView(t *testing.T) {
-	live := NewLive("this host")
-	live.Handle(&event.Event{Kind: event.Mark, Cause: "warm", BeforeAttach: true})
-	qt.Check(t, qt.IsFalse(live.Present(0).Marked))
-	live.Handle(&event.Event{Kind: event.Mark, Cause: "warm"})
-	qt.Check(t, qt.IsTrue(live.Present(0).Marked))
-}
-
 func TestRowsOfOneLineAreToldApartByTheirCallers(t *testing.T) {
 	s := emptyStage(80, 24)
 	for line := range 3 {

@@ -70,6 +70,9 @@ func (l *Log) LostEvents() uint64 { return l.history.Snapshot().LostEvents() }
 func (l *Log) Handle(e *event.Event) { l.history.Apply(e, l.each) }
 
 func (l *Log) each(e *event.Event, n *analyze.Note) {
+	if e.Kind == event.Checkpoint {
+		return // what there was before did not happen now
+	}
 	if l.Seen == 0 {
 		l.Begin = e.TimeNs
 	}
@@ -79,9 +82,6 @@ func (l *Log) each(e *event.Event, n *analyze.Note) {
 	if l.Limit > 0 && l.LiveNs > 0 && e.TimeNs >= l.LiveNs {
 		l.End()
 		l.Limit = 0
-	}
-	if e.Kind == event.DeviceOpen && e.PID == 0 && !l.JSON {
-		return // a checkpoint describes a chip that no process opened
 	}
 	if !l.Filter.passes(e, n, l.Begin, l.site) {
 		return
