@@ -54,13 +54,7 @@ type place struct {
 	// AgeNs is left out where it was there before the attach.
 	AgeNs        *uint64 `json:"age_ns,omitempty"`
 	BeforeAttach bool    `json:"before_attach,omitempty"`
-	Name         string  `json:"name"`
-	Op           string  `json:"op,omitempty"`
-	Function     string  `json:"function,omitempty"`
-	File         string  `json:"file,omitempty"`
-	Line         int     `json:"line,omitempty"`
-	Component    string  `json:"component,omitempty"`
-	Stack        *int    `json:"stack,omitempty"`
+	alloc.Named
 }
 
 type buffer struct {
@@ -91,11 +85,10 @@ func (l *List) head(omitted int) head {
 	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, Lost: l.Snap.Lost, Notes: l.Notes}
 }
 
-func (l *List) place(a *alloc.Row) place {
+func (l *List) place(a *alloc.Row, stacks *alloc.Stacks) place {
 	p := place{
 		PID: a.PID, Devices: a.Devices, Chips: a.Chips, Address: a.Address, SinceNs: a.SinceNs, BeforeAttach: a.BeforeAttach,
-		Name: l.Title(a, " · "), Op: a.Name.Op, Function: a.Name.Call.Function, File: a.Name.Call.File, Line: a.Name.Call.Line,
-		Component: a.Component,
+		Named: stacks.Named(&l.Namer, a),
 	}
 	if !a.BeforeAttach {
 		age := a.Age()
@@ -105,20 +98,12 @@ func (l *List) place(a *alloc.Row) place {
 }
 
 func (l *List) WriteJSON(w io.Writer) error {
-	doc := &Document{head: l.head(l.cutOff), Buffers: []*buffer{}, Statics: []*static{}, Stacks: []*event.Stack{}}
-	indices := make(map[*event.Stack]*int)
+	doc := &Document{head: l.head(l.cutOff), Buffers: []*buffer{}, Statics: []*static{}}
+	stacks := alloc.NewStacks()
 	rows := l.Rows[:len(l.Rows)-l.cutOff]
 	for i := range rows {
 		a := &rows[i]
-		place := l.place(a)
-		if a.Stack != nil {
-			if indices[a.Stack] == nil {
-				n := len(doc.Stacks)
-				indices[a.Stack] = &n
-				doc.Stacks = append(doc.Stacks, a.Stack)
-			}
-			place.Stack = indices[a.Stack]
-		}
+		place := l.place(a, stacks)
 		if b := a.Buffer; b != nil {
 			doc.Buffers = append(doc.Buffers, &buffer{
 				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
@@ -136,6 +121,7 @@ func (l *List) WriteJSON(w io.Writer) error {
 		}
 		doc.Statics = append(doc.Statics, s)
 	}
+	doc.Stacks = stacks.List
 	return page.JSON(w, doc)
 }
 

@@ -23,8 +23,6 @@ type Page struct {
 	// only its highest peaks.
 	restored bool
 	regions  []*chipsPeak
-	// sites are those of all that the peaks were made of, by the ids of stacks.
-	sites map[uint64]*alloc.Site
 }
 
 // A chipsPeak is the peak of a region of chips that are alike.
@@ -57,7 +55,7 @@ func New(state *aggregate.State, o Options) *Page {
 	p := &Page{
 		Options: o, Snap: snap, peaks: state.RegionPeaks(),
 		beginNs: begin, endNs: max(begin, snap.TimeNs, o.EndNs), restored: restored,
-		names: &alloc.Namer{Snap: snap, Rules: o.Rules}, sites: make(map[uint64]*alloc.Site),
+		names: &alloc.Namer{Snap: snap, Rules: o.Rules},
 	}
 	if late := p.late(&o.Filter); late != "" {
 		p.About = append([]string{late}, o.About...)
