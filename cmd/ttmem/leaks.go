@@ -207,13 +207,8 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 		return errors.Join(o.markError(w, err), w.status())
 	}
 	p := o.page(marks, filter, rules)
-	if o.json {
-		err = p.WriteJSON(os.Stdout)
-	} else {
-		err = p.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
-	}
-	if err != nil {
-		return fmt.Errorf("writing the leaks: %w", output.Pathless(err))
+	if err := printView(p, o.json, "leaks"); err != nil {
+		return err
 	}
 	for _, note := range append(o.pageNotes(p, marks, w), w.notes...) {
 		term.Warn(note)

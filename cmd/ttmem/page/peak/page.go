@@ -38,7 +38,9 @@ type Options struct {
 	// "in model.ttmem".
 	Of, Place string
 	// By is what the peaks' parts are counted by, as alloc.GroupingOf names it.
-	By     string
+	By string
+	// Limit is how many rows a list of the text has; 0: all.
+	Limit  int
 	Filter alloc.Filter
 	Rules  *name.Rules
 	// EndNs is up to when nothing is missing, CLOCK_MONOTONIC; 0: the latest event.
