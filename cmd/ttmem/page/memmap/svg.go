@@ -21,17 +21,10 @@ const (
 	mapSVGPanelEnd          = 34
 )
 
-const mapSVGStyle = `
-svg { font: 12px system-ui, sans-serif; background: #fff; color: #1c2530 }
-text { fill: currentColor }
-.title { font-size: 18px; font-weight: 600 }
-.region { font-size: 14px; font-weight: 600 }
-.faint { opacity: .65 }
-.back { fill: currentColor; opacity: .08 }
+const mapSVGStyle = `.back { fill: currentColor; opacity: .08 }
 rect:hover { opacity: .6 }
 .block { stroke: #fff; stroke-width: .5 }
 .static { fill: #e08a2b }
-@media (prefers-color-scheme: dark) { svg { background: #14181f; color: #e4e9f0 } .block { stroke: #14181f } }
 `
 
 // WriteSVG draws the maps. The picture needs nothing else.
@@ -42,9 +35,8 @@ func (m *Page) WriteSVG(w io.Writer) error {
 	for _, r := range m.Maps {
 		height += r.svgHeight()
 	}
-	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d">`+"\n<style>%s</style>\n",
-		mapSVGWidth, max(height, mapSVGTop+40), mapSVGWidth, max(height, mapSVGTop+40), mapSVGStyle)
-	fmt.Fprintf(out, `<text class="title" x="%d" y="32">Device memory by address</text>`+"\n", mapSVGSide)
+	height = max(height, mapSVGTop+40)
+	fmt.Fprint(out, page.SVGHead(mapSVGWidth, height, mapSVGStyle, ".block { stroke: #14181f } ", "Device memory by address"))
 	const legend = "; orange: circular and dataflow buffers"
 	fmt.Fprintf(out, `<text class="faint" x="%d" y="52">%s</text>`+"\n", mapSVGSide, html.EscapeString(m.Of+legend))
 	if len(m.Maps) == 0 {
