@@ -8,12 +8,12 @@ import (
 	"ttmem/tracer/event"
 )
 
-// head is what `ttmem dump --json` prints in any case.
+// head is what `ttmem dump --json` always prints.
 type head struct {
 	V int `json:"v"`
-	// TimeNs is CLOCK_MONOTONIC of what is listed.
+	// TimeNs is the moment that is listed, CLOCK_MONOTONIC.
 	TimeNs uint64 `json:"time_ns"`
-	// Moments are when each region was fullest, where --at peak lists several.
+	// Moments are the peaks of the regions, if --at peak lists several.
 	Moments []Moment `json:"moments,omitempty"`
 	// Omitted is how many were not listed because of -n.
 	Omitted int               `json:"omitted"`
@@ -21,7 +21,7 @@ type head struct {
 	Notes   []string          `json:"notes,omitempty"`
 }
 
-// A Moment is when the regions of some chips are listed.
+// A Moment is the time at which the regions of some chips are listed.
 type Moment struct {
 	Devices []int    `json:"devices"`
 	Regions []string `json:"regions"`
@@ -33,7 +33,7 @@ type Document struct {
 	head
 	Buffers []*buffer `json:"buffers"`
 	Statics []*static `json:"statics"`
-	// Stacks are the frames, innermost first, of what has their index.
+	// Stacks are call stacks, innermost frame first. Buffers refer to them by index.
 	Stacks []*event.Stack `json:"stacks"`
 }
 
@@ -44,14 +44,14 @@ type groupsDocument struct {
 	Groups []*group `json:"groups"`
 }
 
-// place is what buffers and static buffers have in common.
+// place is the fields that buffers and static buffers have in common.
 type place struct {
 	PID     int    `json:"pid"`
 	Devices []int  `json:"devices"`
-	Chips   int    `json:"chips"` // with those that were not asked for
+	Chips   int    `json:"chips"` // including chips that are not selected
 	Address uint64 `json:"address"`
 	SinceNs uint64 `json:"since_ns"`
-	// AgeNs is left out where it was there before the attach.
+	// AgeNs is left out if it was allocated before the attach.
 	AgeNs        *uint64 `json:"age_ns,omitempty"`
 	BeforeAttach bool    `json:"before_attach,omitempty"`
 	alloc.Named

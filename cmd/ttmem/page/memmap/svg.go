@@ -10,7 +10,7 @@ import (
 )
 
 // The picture of a map, in pixels: a panel for each region, below each other, with a
-// strip of all its addresses and one for each part that is worth a look of its own.
+// strip of all its addresses and one for each enlarged part.
 const (
 	mapSVGWidth, mapSVGSide = 1100, 24
 	mapSVGPlot              = mapSVGWidth - 2*mapSVGSide
@@ -27,7 +27,7 @@ rect:hover { opacity: .6 }
 .static { fill: #e08a2b }
 `
 
-// WriteSVG draws the maps. The picture needs nothing else.
+// WriteSVG draws the maps as a standalone picture.
 func (m *Page) WriteSVG(w io.Writer) error {
 	m.order()
 	out := bufio.NewWriter(w)
@@ -87,7 +87,7 @@ func (m *Page) drawStrip(out io.Writer, r *regionMap, y int, start, end uint64) 
 		if to <= start || from >= end {
 			continue
 		}
-		// what is too narrow to be seen is drawn together with what follows
+		// a buffer that is too narrow to be seen is drawn together with those after it
 		bytes, n := row.bytes, 1
 		for row.block != nil && i+1 < len(rows) && rows[i+1].block != nil && x(rows[i+1].address+rows[i+1].bytes)-x(from) < 0.5 {
 			i++
@@ -122,8 +122,8 @@ func (m *Page) drawStrip(out io.Writer, r *regionMap, y int, start, end uint64) 
 	fmt.Fprintf(out, `<text class="faint" x="%d" y="%d" text-anchor="end">%#x</text>`+"\n", mapSVGWidth-mapSVGSide, y+mapSVGBar+18, end)
 }
 
-// mapColour is a colour that is the same for the same name, and between blue and green
-// or violet: red and orange mean something else.
+// mapColour is the colour of a name, from green to violet: red and orange have other
+// meanings.
 func mapColour(name string) string {
 	h := uint32(2166136261)
 	for i := range len(name) {
