@@ -112,7 +112,7 @@ func TestPlantedLeak(t *testing.T) {
 		isTheLeak(t, page, 29) // it is called after the model's own operations and before what leaks
 		qt.Check(t, qt.HasLen(page.Marks, 30))
 		for _, bytes := range page.Leaks[0].GrowthBytes {
-			qt.Check(t, qt.Equals(bytes, 24<<10))
+			qt.Check(t, qt.Equals(bytes, 24<<10), qt.Commentf("%+v\n%s", page, stderr))
 		}
 	})
 	t.Run("between calls by number", func(t *testing.T) {

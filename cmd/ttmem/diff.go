@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,6 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/diff"
@@ -143,13 +141,8 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 		return err
 	}
 	d := diff.New(&a.Side, &b.Side, alloc.Namer{Rules: rules, Filter: filter}, diff.Options{By: o.by, IgnoreLines: o.ignoreLines, Limit: o.n})
-	if o.json {
-		err = d.WriteJSON(os.Stdout)
-	} else {
-		err = d.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
-	}
-	if err != nil {
-		return fmt.Errorf("writing the difference: %w", output.Pathless(err))
+	if err := printView(d, o.json, "difference"); err != nil {
+		return err
 	}
 	for _, note := range notes {
 		term.Warn(note)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
 
@@ -106,7 +107,7 @@ func (m *moment) String() string {
 	case m.peak:
 		return "at the peak of each region"
 	case m.failure && m.nth > 0:
-		return "at the " + ordinal(m.nth) + " failure"
+		return "at the " + page.Ordinal(m.nth) + " failure"
 	case m.failure && m.last:
 		return "at the last failure"
 	case m.failure:

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
@@ -122,8 +120,8 @@ func runDump(c *cobra.Command, o *dumpOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	layout := term.LayoutFor(os.Stdout)
 	if !at.atEnd() && !o.json && l.All > 0 {
+		layout := term.LayoutFor(os.Stdout)
 		for _, line := range layout.Lines(page.Clean(l.Of), 0) {
 			fmt.Println(layout.Paint(page.Dim, line))
 		}
@@ -131,8 +129,8 @@ func runDump(c *cobra.Command, o *dumpOptions, args []string) error {
 	if o.json {
 		l.Notes = page.WithOthers(l.Notes, l.Others)
 	}
-	if err := o.writeList(os.Stdout, l, layout); err != nil {
-		return fmt.Errorf("writing the list: %w", output.Pathless(err))
+	if err := printView(o.view(l), o.json, "list"); err != nil {
+		return err
 	}
 	for _, note := range l.Notes {
 		term.Warn(note)
@@ -146,21 +144,14 @@ func runDump(c *cobra.Command, o *dumpOptions, args []string) error {
 	return nil
 }
 
-// writeList writes the list as the flags say.
-func (o *dumpOptions) writeList(w io.Writer, l *dump.List, layout page.Layout) error {
+// view is the list, or its groups, as the flags say.
+func (o *dumpOptions) view(l *dump.List) view {
 	l.Sort()
 	if o.by == "" {
 		l.Cut(o.n)
-		if o.json {
-			return l.WriteJSON(w)
-		}
-		return l.WriteText(w, layout)
+		return l
 	}
-	g := l.Group(o.by, o.n)
-	if o.json {
-		return g.WriteJSON(w)
-	}
-	return g.WriteText(w, layout)
+	return l.Group(o.by, o.n)
 }
 
 // newListing lists what is live.

@@ -114,7 +114,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 				o := dumpOptions{at: at, by: by}
 				l, err := dumpOf(t, file, o)
 				must(err)
-				must(o.writeList(&b, l, layout))
+				must(o.view(l).WriteText(&b, layout))
 				if at == "peak" {
 					want = ""
 				}
@@ -124,7 +124,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		o := dumpOptions{at: "begin"}
 		l, err := dumpOf(t, file, o)
 		must(err)
-		must(o.writeList(&b, l, layout))
+		must(o.view(l).WriteText(&b, layout))
 		fits("empty dump", "Nothing is allocated at the beginning of")
 
 		for _, args := range [][]string{{odd, file}, {odd, file, "--by", "op"}, {file, file}, {odd, file, "--region", "TRACE"}} {
@@ -155,7 +155,7 @@ func TestSizeIsTheSameInAllPages(t *testing.T) {
 	l, err := dumpOf(t, path, o)
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(o.writeList(&b, l, page.Layout{})))
+	qt.Assert(t, qt.IsNil(o.view(l).WriteText(&b, page.Layout{})))
 	qt.Check(t, qt.IsTrue(regexp.MustCompile(`address +allocated +per bank`).MatchString(b.String())), qt.Commentf("%s", b.String()))
 	qt.Check(t, qt.StringContains(b.String(), " 24.0 KiB    2.0 KiB × 12"))
 }

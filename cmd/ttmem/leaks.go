@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -69,7 +67,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
   sudo ttmem leaks --mark-at ttnn::softmax -- python model.py
   sudo ttmem leaks --fail-above 1MiB --suppress known.txt -- python test.py
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
-		RunE: func(c *cobra.Command, args []string) error { return leaks(c, &o, args) },
+		RunE: func(c *cobra.Command, args []string) error { return runLeaks(c, &o, args) },
 	}
 	o.source.registerWatch(c)
 	flags.From(c, &o.from, "begin")
@@ -181,7 +179,7 @@ func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error
 	return filter, rules, nil
 }
 
-func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
+func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	if err := o.source.checkWatch(c, args); err != nil {
 		return err
@@ -208,11 +206,11 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err := marks.check(); err != nil {
 		return errors.Join(o.markError(w, err), w.status())
 	}
-	p := newLeakPage(marks, w, o, filter, rules)
-	if err := p.write(os.Stdout, term.LayoutFor(os.Stdout)); err != nil {
-		return fmt.Errorf("writing the leaks: %w", output.Pathless(err))
+	p := o.page(marks, filter, rules)
+	if err := printView(p, o.json, "leaks"); err != nil {
+		return err
 	}
-	for _, note := range append(p.notes(), w.notes...) {
+	for _, note := range append(o.pageNotes(p, marks, w), w.notes...) {
 		term.Warn(note)
 	}
 	if lost > 0 {
@@ -221,8 +219,8 @@ func leaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err := w.status(); err != nil {
 		return err
 	}
-	if total := p.leaked(); c.Flags().Changed("fail-above") && total.Bytes > uint64(o.failAbove) {
-		term.Warn(fmt.Sprintf("%s leaked, more than --fail-above %s", page.Bytes(total.Bytes), page.Bytes(uint64(o.failAbove))))
+	if total := p.LeakedBytes(); c.Flags().Changed("fail-above") && total > uint64(o.failAbove) {
+		term.Warn(fmt.Sprintf("%s leaked, more than --fail-above %s", page.Bytes(total), page.Bytes(uint64(o.failAbove))))
 		return term.ExitStatus(leaked)
 	}
 	return nil
@@ -270,17 +268,4 @@ func (o *leaksOptions) markError(w *watched, err error) error {
 	from := cmp.Or(o.from, atBegin)
 	return fmt.Errorf("--to %s: the mark is from before you asked, and what was freed since is not told: "+
 		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.mark, from, o.to)
-}
-
-// write writes the page as the options ask for.
-func (p *leakPage) write(w io.Writer, layout page.Layout) error {
-	out := bufio.NewWriter(w)
-	if p.o.json {
-		if err := p.writeJSON(out); err != nil {
-			return err
-		}
-		return out.Flush()
-	}
-	p.writeText(out, layout)
-	return out.Flush()
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/tracer/event"
 )
 
@@ -34,19 +35,13 @@ const (
 	maxMarkNames = 16
 )
 
-// A leakMark is a mark, or the beginning or the end, which have no name.
-type leakMark struct {
-	Name   string `json:"name,omitempty"`
-	TimeNs uint64 `json:"time_ns"`
-}
-
 // leakMarks has the state follow what survives between two marks.
 type leakMarks struct {
 	leakRange
 	state *aggregate.State
 	// marks are those from the first that counts on; toMarks is how many there were up to the
 	// second one, 0 where that has not come.
-	marks     []leakMark
+	marks     []leaks.Mark
 	toMarks   int
 	following bool
 	// firstNs and nowNs are the times of the first allocation and of the latest event.
@@ -105,7 +100,7 @@ func (m *leakMarks) followAll() {
 }
 
 func (m *leakMarks) follow(name string, timeNs uint64) {
-	m.following, m.marks = true, []leakMark{{name, timeNs}}
+	m.following, m.marks = true, []leaks.Mark{{Name: name, TimeNs: timeNs}}
 	m.state.FollowFrom(timeNs)
 }
 
@@ -137,7 +132,7 @@ func (m *leakMarks) mark(name string, timeNs uint64, earlier bool) {
 	case earlier:
 		m.earlierMarks++
 	case m.following && m.intervalNs == 0:
-		m.marks = append(m.marks, leakMark{name, timeNs})
+		m.marks = append(m.marks, leaks.Mark{Name: name, TimeNs: timeNs})
 		if isTo || m.all {
 			m.toMarks = len(m.marks)
 			m.state.FollowTo(timeNs)
@@ -164,7 +159,7 @@ func (m *leakMarks) thin() {
 
 // between are the marks that are looked at; nil where marks decide nothing and none are to
 // be shown.
-func (m *leakMarks) between() []leakMark {
+func (m *leakMarks) between() []leaks.Mark {
 	switch {
 	case !m.following:
 		return nil
@@ -175,7 +170,7 @@ func (m *leakMarks) between() []leakMark {
 	if m.toMarks > 0 {
 		marks = marks[:m.toMarks]
 	} else {
-		marks = append(slices.Clip(marks), leakMark{TimeNs: m.nowNs})
+		marks = append(slices.Clip(marks), leaks.Mark{TimeNs: m.nowNs})
 	}
 	if marks[0].Name == "" {
 		marks[0].TimeNs = min(m.firstNs, marks[1].TimeNs) - 1 // before the first allocation
@@ -184,7 +179,7 @@ func (m *leakMarks) between() []leakMark {
 }
 
 // everyInterval are the marks of a time, from the first allocation on.
-func (m *leakMarks) everyInterval() (marks []leakMark) {
+func (m *leakMarks) everyInterval() (marks []leaks.Mark) {
 	if m.firstNs == 0 {
 		return nil
 	}
@@ -193,9 +188,9 @@ func (m *leakMarks) everyInterval() (marks []leakMark) {
 		every *= 2
 	}
 	for at := m.firstNs - 1; at < m.nowNs; at += every {
-		marks = append(marks, leakMark{TimeNs: at})
+		marks = append(marks, leaks.Mark{TimeNs: at})
 	}
-	return append(marks, leakMark{TimeNs: m.nowNs})
+	return append(marks, leaks.Mark{TimeNs: m.nowNs})
 }
 
 // An earlierMarkError says that the mark up to which leaks are looked for lies before what

@@ -2,13 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
@@ -38,7 +39,7 @@ func markedFile(t *testing.T, steps int) string {
 }
 
 // leaksJSON is what `ttmem leaks --json` prints of a file, and its error.
-func leaksJSON(t *testing.T, args ...string) (doc leakDoc, err error) {
+func leaksJSON(t *testing.T, args ...string) (doc leaks.Document, err error) {
 	t.Helper()
 	out, createErr := os.Create(filepath.Join(t.TempDir(), "out"))
 	qt.Assert(t, qt.IsNil(createErr))
@@ -92,26 +93,6 @@ func TestWhatStoppedGrowingIsLeft(t *testing.T) {
 	qt.Check(t, qt.IsNil(err))
 }
 
-func TestWhatIsLeftIsShownApart(t *testing.T) {
-	o := leaksOptions{dumpOptions: dumpOptions{by: "stack"}, from: "step#1", to: "step"}
-	text := leaksText(t, markedFile(t, 8), o, leakRange{from: "step", fromNth: 1, to: "step"}, page.Layout{Width: 80})
-	qt.Check(t, qt.Equals(text, `96.0 KiB leaked from "step#1" to "step" (8 intervals, 1.8 s): 8 buffers from 1
-call site
-
-      bytes buffers     oldest
-   96.0 KiB       8      1.7 s  ttnn.add · model.py:31 Attention.forward
-      grew in 8 of 8 intervals between marks, still growing
-        run.py:7
-
-Live but stable  2 buffers, 24.0 KiB
-  allocated between the marks and still live, but not growing to the last
-      bytes buffers     oldest
-   24.0 KiB       2      1.6 s  ttnn.embedding · model.py:7 Tables.get
-      grew in 2 of 8 intervals between marks, not after the 2nd
-        run.py:7
-`))
-}
-
 func TestLeaksSaysWhichMarkThereIsNot(t *testing.T) {
 	file := markedFile(t, 3)
 	for _, test := range []struct {
@@ -127,4 +108,35 @@ func TestLeaksSaysWhichMarkThereIsNot(t *testing.T) {
 		_, err := leaksJSON(t, test.args...)
 		qt.Check(t, qt.ErrorMatches(err, test.want), qt.Commentf("%q", test.args))
 	}
+}
+
+// TestMarksOfStepsDecideNothing: unless they are named.
+func TestMarksOfStepsDecideNothing(t *testing.T) {
+	leak := pagetest.Stack("add", "Attention.forward", 31)
+	var events []event.Event
+	mark := func(name string) { events = append(events, event.Event{Kind: event.Mark, Cause: name}) }
+	for i := range 20 {
+		if i%5 == 0 {
+			mark(fmt.Sprintf("tests/test_a.py::test_%d (begin)", i))
+		}
+		events = append(events, pagetest.Buffer(event.Alloc, uint64(i), event.DRAM, 0x1000*uint64(i), 1024, leak, 0))
+		if i%5 == 4 {
+			mark(fmt.Sprintf("tests/test_a.py::test_%d (end)", i-4))
+		}
+	}
+	file := writeEvents(t, "steps.jsonl", events)
+	doc, err := leaksJSON(t, file)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(doc.Marks, 0))
+	qt.Check(t, qt.Equals(doc.StepMarks, 8))
+	qt.Check(t, qt.Equals(doc.Allocated, 20))
+	qt.Check(t, qt.HasLen(doc.Leaks, 0)) // next to nothing else happens
+	qt.Check(t, qt.Equals(doc.Steady.Count, 20))
+	doc, err = leaksJSON(t, file, "--from", "tests/test_a.py::test_5 (begin)", "--to", "tests/test_a.py::test_5 (end)")
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.HasLen(doc.Marks, 2))
+	qt.Check(t, qt.Equals(doc.StepMarks, 0))
+	qt.Check(t, qt.Equals(doc.LeakedCount, 5))
+	_, err = leaksJSON(t, file, "--from", "none")
+	qt.Check(t, qt.ErrorMatches(err, `no mark "none": there are tests/test_a.py::test_0 \(begin\), tests/test_a.py::test_0 \(end\), .*`))
 }

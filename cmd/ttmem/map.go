@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -115,14 +114,10 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 	if err := o.checkChips(p); err != nil {
 		return err
 	}
-	switch layout := term.LayoutFor(os.Stdout); {
-	case o.json:
-		err = p.WriteJSON(os.Stdout)
-	case svg == nil:
-		err = p.WriteText(os.Stdout, layout)
-	}
-	if err != nil {
-		return fmt.Errorf("writing the map: %w", output.Pathless(err))
+	if o.json || svg == nil {
+		if err := printView(p, o.json, "map"); err != nil {
+			return err
+		}
 	}
 	if svg != nil {
 		if err := svg.Finish(p.WriteSVG(svg.W)); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/signal"
 
 	"github.com/spf13/cobra"
@@ -12,7 +11,6 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/cmd/ttmem/term"
@@ -77,13 +75,8 @@ func runOOM(c *cobra.Command, o *oomOptions, args []string) error {
 			return err
 		}
 	}
-	if o.json {
-		err = p.WriteJSON(os.Stdout)
-	} else {
-		err = p.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
-	}
-	if err != nil {
-		return fmt.Errorf("writing the failures: %w", output.Pathless(err))
+	if err := printView(p, o.json, "failures"); err != nil {
+		return err
 	}
 	for _, note := range w.notes {
 		term.Warn(note)

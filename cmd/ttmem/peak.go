@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -103,14 +101,18 @@ func (o *peakOptions) run(c *cobra.Command, args []string) error {
 		about = append(about, older)
 	}
 	p := peak.New(state, peak.Options{
-		Of: w.of, Place: placeIn(w.of), By: o.by, Filter: filter, Rules: rules, EndNs: w.untilNs(),
+		Of: w.of, Place: placeIn(w.of), By: o.by, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.untilNs(),
 		Notes: w.notes, About: about,
 	})
 	if err := checkSelected(&filter, p.Snap, w.of); err != nil {
 		return cmp.Or(o.source.missing(), err)
 	}
-	if err := o.write(os.Stdout, p, term.LayoutFor(os.Stdout)); err != nil {
-		return fmt.Errorf("writing the peaks: %w", output.Pathless(err))
+	if o.timeline == "-" {
+		if err := p.WriteSVG(os.Stdout); err != nil {
+			return fmt.Errorf("writing the peaks: %w", output.Pathless(err))
+		}
+	} else if err := printView(p, o.json, "peaks"); err != nil {
+		return err
 	}
 	if svg != nil {
 		if err := svg.Finish(p.WriteSVG(svg.W)); err != nil {
@@ -133,21 +135,6 @@ func (w *watched) untilNs() uint64 {
 		return max(w.endNs, monotonicNow()) // nothing has happened since
 	}
 	return w.endNs
-}
-
-// write writes the page as the options ask for.
-func (o *peakOptions) write(w io.Writer, p *peak.Page, layout page.Layout) error {
-	out := bufio.NewWriter(w)
-	var err error
-	switch {
-	case o.json:
-		err = p.WriteJSON(out)
-	case o.timeline == "-":
-		err = p.WriteSVG(out)
-	default:
-		p.WriteText(out, layout, o.n)
-	}
-	return errors.Join(err, out.Flush())
 }
 
 // checkSelected makes sure that what is asked for by number was there.

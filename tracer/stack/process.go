@@ -3,6 +3,9 @@
 package stack
 
 import (
+	"encoding/binary"
+	"hash/maphash"
+	"math"
 	"sync"
 
 	"ttmem/bpf"
@@ -31,8 +34,10 @@ type Process struct {
 	codes  map[uint32]*python.Code
 	keys   []bpf.KernelObjectKey // of the kernel side's code objects
 	shown  map[bpf.KernelStackIds]*event.Stack
-	places []place
-	known  map[placeKey]int32
+	// byIdentity has each stack once, however the interpreter came to its calls.
+	byIdentity map[uint64]*event.Stack
+	places     []place
+	known      map[placeKey]int32
 	// at is the index of places by address and by the generation of the process's code
 	at         map[uint64]int32
 	generation uint32
@@ -78,15 +83,16 @@ type placeKey struct {
 // NewProcess returns a process without stacks. lastID counts the stacks of all processes.
 func NewProcess(o Options, lastID *uint64) *Process {
 	return &Process{
-		o:      o,
-		lastID: lastID,
-		native: newLists[int32](),
-		python: newLists[bpf.KernelPythonCall](),
-		codes:  make(map[uint32]*python.Code),
-		shown:  make(map[bpf.KernelStackIds]*event.Stack),
-		known:  make(map[placeKey]int32),
-		calls:  make(map[bpf.KernelPythonCall]pythonCall),
-		called: new([1 << recentBits]recentCall),
+		o:          o,
+		lastID:     lastID,
+		native:     newLists[int32](),
+		python:     newLists[bpf.KernelPythonCall](),
+		codes:      make(map[uint32]*python.Code),
+		shown:      make(map[bpf.KernelStackIds]*event.Stack),
+		byIdentity: make(map[uint64]*event.Stack),
+		known:      make(map[placeKey]int32),
+		calls:      make(map[bpf.KernelPythonCall]pythonCall),
+		called:     new([1 << recentBits]recentCall),
 	}
 }
 
@@ -159,11 +165,53 @@ func (s *Process) Stack(ids bpf.KernelStackIds) *event.Stack {
 	defer s.mu.Unlock()
 	stack := s.shown[ids]
 	if stack == nil {
-		*s.lastID++
-		stack = event.NewStack(*s.lastID, func() []*event.Call { return s.resolve(ids) })
+		id, known := s.identity(ids)
+		if known {
+			stack = s.byIdentity[id]
+		}
+		if stack == nil {
+			*s.lastID++
+			stack = event.NewStack(*s.lastID, func() []*event.Call { return s.resolve(ids) })
+		}
+		if known {
+			s.byIdentity[id] = stack
+		}
 		s.shown[ids] = stack
 	}
 	return stack
+}
+
+var identitySeed = maphash.MakeSeed()
+
+// identity is equal for stacks that are shown alike: the interpreter takes different ways
+// through its own code from one call to the next, which would split one call site into
+// several. It is not known if a part of the stack is missing. s.mu is held.
+func (s *Process) identity(ids bpf.KernelStackIds) (id uint64, known bool) {
+	native, python := s.native.get(ids.Native), s.python.get(ids.Python)
+	if ids.Native != 0 && native == nil || ids.Python != 0 && python == nil {
+		return 0, false
+	}
+	var h maphash.Hash
+	h.SetSeed(identitySeed)
+	var b [8]byte
+	write := func(n uint64) {
+		binary.NativeEndian.PutUint64(b[:], n)
+		h.Write(b[:])
+	}
+	for _, i := range native {
+		p := &s.places[i]
+		switch {
+		case p.file.python == nil || s.o.AllFrames:
+			write(uint64(i) + 1)
+		case p.file.inEval(p.addr): // here the Python calls are
+			write(0)
+		}
+	}
+	write(math.MaxUint64)
+	for _, c := range python {
+		write(uint64(c.Code)<<32 | uint64(c.Place))
+	}
+	return h.Sum64(), true
 }
 
 // resolve looks up the names and lines of a stack.

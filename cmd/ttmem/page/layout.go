@@ -84,5 +84,11 @@ func (l Layout) Columns() int {
 	return l.Width
 }
 
+// Sized is the layout with the width at which sentences are broken.
+func (l Layout) Sized() Layout {
+	l.Width = l.Columns()
+	return l
+}
+
 // SizeColumns is the width of a column of bytes.
 const SizeColumns = 11

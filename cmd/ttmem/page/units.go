@@ -64,6 +64,22 @@ func Count(n uint64, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// Ordinal writes "1st", "2nd" or "11th".
+func Ordinal(n int) string {
+	suffix := "th"
+	if n%100 < 11 || n%100 > 13 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprint(n, suffix)
+}
+
 // Chips writes the ids of chips: "chip 3", "chips 0-7, 9".
 func Chips(ids []int) string {
 	ids = slices.Sorted(slices.Values(ids)) // a mesh has its own order

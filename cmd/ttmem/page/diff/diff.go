@@ -17,12 +17,13 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Side is one of two that are compared.
+// A Side is one of the two moments that are compared.
 type Side struct {
 	Path string
-	// Moment is the moment as the user wrote it, and when is it in a sentence: "at the end".
+	// Moment is the moment as the user wrote it, and When the same in a sentence: "at the
+	// end".
 	Moment, When string
-	// Unfreed is true if the side has what was never freed.
+	// Unfreed is true if the side is the buffers that were never freed.
 	Unfreed bool
 	Parts   analyze.Parts
 	Lost    map[string]uint64
@@ -32,29 +33,29 @@ type Side struct {
 // String is the side in a sentence: "model.ttmem at the end".
 func (s *Side) String() string { return s.Path + " " + s.When }
 
-// A Options says what is listed.
+// Options say what is listed.
 type Options struct {
 	// By is the value of --by.
 	By string
-	// IgnoreLines compares call stacks by function, whatever the lines.
+	// IgnoreLines compares call stacks by function, without lines.
 	IgnoreLines bool
 	Limit       int // 0: all
 }
 
-// A Difference is what two sides have of each other.
+// A Difference is how two sides differ.
 type Difference struct {
 	a, b   *Side
 	by     string
-	Groups []*Group // largest growth first, and what has shrunk most last
-	// Same is how many groups are the same in both and not listed, and cutOff how many
-	// are not because of -n.
+	Groups []*Group // largest growth first
+	// Same is how many groups are not listed because they are the same in both, and cutOff
+	// how many because of -n.
 	Same, cutOff int
-	// Moved is how many groups of A alone are in B at other lines, as after an edit.
+	// Moved is how many groups that only A has are in B at other lines, as after an edit.
 	Moved  int
 	Totals []Total
 }
 
-// An Amount is a number of buffers, and what they take of all banks of all their chips.
+// An Amount is a number of buffers, and their bytes in all banks of all their chips.
 type Amount struct {
 	Buffers uint64 `json:"buffers"`
 	Bytes   uint64 `json:"bytes"`
@@ -62,7 +63,7 @@ type Amount struct {
 
 func (a *Amount) add(count, bytes uint64) { a.Buffers += count; a.Bytes += bytes }
 
-// A Group is what is counted together.
+// A Group is buffers that are counted together.
 type Group struct {
 	Key string `json:"key"`
 	// Static is true for circular and dataflow buffers, whose programs use the same
@@ -72,13 +73,13 @@ type Group struct {
 	B             Amount `json:"b"`
 	ChangeBuffers int64  `json:"change_buffers"`
 	ChangeBytes   int64  `json:"change_bytes"`
-	// Stack is one of B, or of A where B has none.
+	// Stack is one of B, or of A if B has none.
 	Stack []event.Frame `json:"stack,omitempty"`
 	// calls are those of the stack without their lines.
 	calls groupID
 }
 
-// A Total is all of one region of a chip.
+// A Total is the sum of one region of a chip.
 type Total struct {
 	Device      int    `json:"device"`
 	Region      string `json:"region"`
@@ -169,7 +170,7 @@ func (t *Total) of(b bool) *Amount {
 	return &t.A
 }
 
-// order puts the groups in order, without those that are not to be listed.
+// order sorts the groups and removes those that are not listed.
 func (d *Difference) order(groups map[groupID]*Group, o Options) {
 	inB := make(map[groupID]bool)
 	for _, g := range groups {
@@ -197,8 +198,7 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 	}
 }
 
-// rowOf is a row for all that the part adds up; ok is false if the filter does not let it
-// through.
+// rowOf is a row for a part; ok is false if the filter does not select it.
 func rowOf(n *alloc.Namer, p *analyze.Part) (_ alloc.Row, ok bool) {
 	a := alloc.Row{
 		Devices: p.Devices, Region: p.Region, PID: p.PID, BytesPerBank: p.Bytes, Banks: 1, BeforeAttach: p.BeforeAttach, Layout: p.Layout.String(),
@@ -209,13 +209,13 @@ func rowOf(n *alloc.Namer, p *analyze.Part) (_ alloc.Row, ok bool) {
 	return n.Row(a, p.Stack)
 }
 
-// A groupKey tells a group apart in both sides, and title is what it is called.
+// A groupKey is the same for a group in both sides; title is its name.
 type groupKey struct{ key, title string }
 
 // keys are the groups that a row is in.
 func (o *Options) keys(n *alloc.Namer, a *alloc.Row) (keys []groupKey) {
 	switch o.By {
-	case "process": // by name: ids are others in another run
+	case "process": // by name: another run has other ids
 		name := n.ProcessName(a.PID)
 		return []groupKey{{name, name}}
 	case "stack":
@@ -228,16 +228,16 @@ func (o *Options) keys(n *alloc.Namer, a *alloc.Row) (keys []groupKey) {
 	return keys
 }
 
-// stackKey is the same in two runs for what the same calls of the same program
-// allocated: the operation and the user's own calls. What tt-metal and ttnn do in
-// between may be different in another release.
+// stackKey is the same in two runs for the same calls of the same program. It has the
+// operation and the user's own calls: calls of tt-metal and ttnn in between may differ in
+// another release.
 func stackKey(a *alloc.Row, ignoreLines bool) string {
 	return fmt.Sprintf("%t %t %s", a.Stack == nil, a.BeforeAttach, a.Name.Op) + callsKey(a.Site, ignoreLines)
 }
 
-// operationsOf are the operations that calls are in, with their lines and without, where
-// they are in one alone. The first stacks of a process may lack theirs in one run and have
-// it in another: they end early while the libraries are read.
+// operationsOf are the operations of calls, with lines and without, if calls are in only one
+// operation. The first stacks of a process may lack it in one run and have it in another:
+// they end early while the libraries are read.
 func operationsOf(sides ...*Side) map[string]string {
 	ops := make(map[string]string)
 	known := make(map[*event.Stack]bool)
@@ -277,8 +277,8 @@ func callsKey(s *alloc.Site, ignoreLines bool) string {
 	return b.String()
 }
 
-// Grown is the region whose buffers have grown most, on all chips together. That of
-// circular buffers is none: programs share it.
+// Grown is the region whose buffers have grown most, on all chips together. Circular buffers
+// do not count: programs share their space.
 func (d *Difference) Grown() (name string, bytes int64) {
 	sums := make(map[event.Region]int64)
 	for i := range d.Totals {

@@ -11,11 +11,11 @@ type Document struct {
 	V int  `json:"v"`
 	A file `json:"a"`
 	B file `json:"b"`
-	// Totals are of chips and regions, and Groups of what --by says.
+	// Totals are by chip and region, and Groups as --by says.
 	Totals []Total  `json:"totals"`
 	By     string   `json:"by"`
 	Groups []*Group `json:"groups"`
-	// Same is how many groups are left out as they do not differ, and Omitted how many
+	// Same is how many groups are left out because they do not differ, and Omitted how many
 	// because of -n.
 	Same    int `json:"same"`
 	Omitted int `json:"omitted"`

@@ -76,7 +76,7 @@ func isOrAre(n int) string {
 	return page.Grouped(n) + " are"
 }
 
-// nothing says that there is nothing to compare, and where there may be something.
+// nothing says that there is nothing to compare, and which side has other allocations.
 func (d *Difference) nothing() string {
 	if len(d.a.Parts.List)+len(d.b.Parts.List) > 0 {
 		return "No matching allocations in either recording. A has " + d.a.has() + ", B " + d.b.has() + "."
@@ -88,7 +88,7 @@ func (d *Difference) nothing() string {
 	return text
 }
 
-// has is what there is to ask for: "DRAM, L1 of PID 7".
+// has is what a side has to select: "DRAM, L1 of PID 7".
 func (s *Side) has() string {
 	var regions, pids []string
 	for _, r := range alloc.Regions {
@@ -119,7 +119,7 @@ func head(layout page.Layout) string {
 // fewAmounts reports whether there is no room for numbers of buffers beside the amounts.
 func fewAmounts(l page.Layout) bool { return l.Width > 0 && l.Width < amountsColumns }
 
-// writeTotals writes a line for each region of each chip. Chips that have the same are
+// writeTotals writes a line for each region of each chip. Chips with the same amounts share
 // one.
 func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 	type chip struct {
@@ -177,7 +177,7 @@ func sameTotals(a, b []Total) bool {
 	return true
 }
 
-// writeAmounts writes two amounts, and what they are of.
+// writeAmounts writes two amounts and their name.
 func writeAmounts(out *bufio.Writer, layout page.Layout, a, b Amount, title string) {
 	style := page.NoStyle
 	switch {
@@ -223,7 +223,7 @@ func formatChange(n int64) string {
 
 func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group) {
 	writeAmounts(out, layout, g.A, g.B, layout.Separated(page.Clean(g.Key)))
-	// the innermost is in the title
+	// the title has the innermost
 	calls := name.UserCalls(g.Stack)
 	for i := 1; i < len(calls); i++ {
 		layout.Write(out, page.NameIndent+2, page.Dim, page.Clean(calls[i].String()))

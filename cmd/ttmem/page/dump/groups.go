@@ -13,18 +13,17 @@ import (
 	"ttmem/tracer/event"
 )
 
-// group is what is counted together.
+// group is allocations that are counted together.
 type group struct {
 	Key string `json:"key"`
-	// Buffers is how many there are, and Bytes what they take of all banks of their
-	// chips.
+	// Buffers is the number of buffers, and Bytes their size in all banks of their chips.
 	Buffers uint64 `json:"buffers"`
 	Bytes   uint64 `json:"bytes"`
 	// Statics are circular and dataflow buffers. The programs of StaticBytes use the
 	// same space one after the other.
 	Statics     uint64 `json:"statics"`
 	StaticBytes uint64 `json:"static_bytes"`
-	// OldestNs is the age of the oldest of which that is known.
+	// OldestNs is the largest known age.
 	OldestNs uint64        `json:"oldest_ns"`
 	PID      int           `json:"pid,omitempty"`
 	Device   *int          `json:"device,omitempty"`
@@ -32,7 +31,7 @@ type group struct {
 	Stack    []event.Frame `json:"stack,omitempty"`
 }
 
-// Groups is a listing by something.
+// Groups is a list by group.
 type Groups struct {
 	*List
 	by     string
@@ -40,7 +39,7 @@ type Groups struct {
 	cutOff int
 }
 
-// Group counts the rows by something, the largest first.
+// Group counts the rows by a value of --by, the largest first.
 func (l *List) Group(by string, n int) *Groups {
 	g := alloc.GroupingOf(by)
 	type key struct {
@@ -100,10 +99,10 @@ func (g *group) add(a *alloc.Row, among uint64) {
 	}
 }
 
-// groupColumns are the columns of a group with circular buffers; what it is of follows.
+// groupColumns are the columns of a group with circular buffers; its key follows.
 const groupColumns = 2*page.SizeColumns + 6 + 10 + 9 + 2
 
-// WriteText writes a line for each group, with the calls of a stack below.
+// WriteText writes a line for each group; the calls of a stack are below it.
 func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
 	layout.WriteOthers(out, g.Others)

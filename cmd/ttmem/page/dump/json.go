@@ -8,12 +8,12 @@ import (
 	"ttmem/tracer/event"
 )
 
-// head is what `ttmem dump --json` prints in any case.
+// head is what `ttmem dump --json` always prints.
 type head struct {
 	V int `json:"v"`
-	// TimeNs is CLOCK_MONOTONIC of what is listed.
+	// TimeNs is the moment that is listed, CLOCK_MONOTONIC.
 	TimeNs uint64 `json:"time_ns"`
-	// Moments are when each region was fullest, where --at peak lists several.
+	// Moments are the peaks of the regions, if --at peak lists several.
 	Moments []Moment `json:"moments,omitempty"`
 	// Omitted is how many were not listed because of -n.
 	Omitted int               `json:"omitted"`
@@ -21,7 +21,7 @@ type head struct {
 	Notes   []string          `json:"notes,omitempty"`
 }
 
-// A Moment is when the regions of some chips are listed.
+// A Moment is the time at which the regions of some chips are listed.
 type Moment struct {
 	Devices []int    `json:"devices"`
 	Regions []string `json:"regions"`
@@ -33,7 +33,7 @@ type Document struct {
 	head
 	Buffers []*buffer `json:"buffers"`
 	Statics []*static `json:"statics"`
-	// Stacks are the frames, innermost first, of what has their index.
+	// Stacks are call stacks, innermost frame first. Buffers refer to them by index.
 	Stacks []*event.Stack `json:"stacks"`
 }
 
@@ -44,23 +44,17 @@ type groupsDocument struct {
 	Groups []*group `json:"groups"`
 }
 
-// place is what buffers and static buffers have in common.
+// place is the fields that buffers and static buffers have in common.
 type place struct {
 	PID     int    `json:"pid"`
 	Devices []int  `json:"devices"`
-	Chips   int    `json:"chips"` // with those that were not asked for
+	Chips   int    `json:"chips"` // including chips that are not selected
 	Address uint64 `json:"address"`
 	SinceNs uint64 `json:"since_ns"`
-	// AgeNs is left out where it was there before the attach.
+	// AgeNs is left out if it was allocated before the attach.
 	AgeNs        *uint64 `json:"age_ns,omitempty"`
 	BeforeAttach bool    `json:"before_attach,omitempty"`
-	Name         string  `json:"name"`
-	Op           string  `json:"op,omitempty"`
-	Function     string  `json:"function,omitempty"`
-	File         string  `json:"file,omitempty"`
-	Line         int     `json:"line,omitempty"`
-	Component    string  `json:"component,omitempty"`
-	Stack        *int    `json:"stack,omitempty"`
+	alloc.Named
 }
 
 type buffer struct {
@@ -91,11 +85,10 @@ func (l *List) head(omitted int) head {
 	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, Lost: l.Snap.Lost, Notes: l.Notes}
 }
 
-func (l *List) place(a *alloc.Row) place {
+func (l *List) place(a *alloc.Row, stacks *alloc.Stacks) place {
 	p := place{
 		PID: a.PID, Devices: a.Devices, Chips: a.Chips, Address: a.Address, SinceNs: a.SinceNs, BeforeAttach: a.BeforeAttach,
-		Name: l.Title(a, " · "), Op: a.Name.Op, Function: a.Name.Call.Function, File: a.Name.Call.File, Line: a.Name.Call.Line,
-		Component: a.Component,
+		Named: stacks.Named(&l.Namer, a),
 	}
 	if !a.BeforeAttach {
 		age := a.Age()
@@ -105,20 +98,12 @@ func (l *List) place(a *alloc.Row) place {
 }
 
 func (l *List) WriteJSON(w io.Writer) error {
-	doc := &Document{head: l.head(l.cutOff), Buffers: []*buffer{}, Statics: []*static{}, Stacks: []*event.Stack{}}
-	indices := make(map[*event.Stack]*int)
+	doc := &Document{head: l.head(l.cutOff), Buffers: []*buffer{}, Statics: []*static{}}
+	stacks := alloc.NewStacks()
 	rows := l.Rows[:len(l.Rows)-l.cutOff]
 	for i := range rows {
 		a := &rows[i]
-		place := l.place(a)
-		if a.Stack != nil {
-			if indices[a.Stack] == nil {
-				n := len(doc.Stacks)
-				indices[a.Stack] = &n
-				doc.Stacks = append(doc.Stacks, a.Stack)
-			}
-			place.Stack = indices[a.Stack]
-		}
+		place := l.place(a, stacks)
 		if b := a.Buffer; b != nil {
 			doc.Buffers = append(doc.Buffers, &buffer{
 				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
@@ -136,6 +121,7 @@ func (l *List) WriteJSON(w io.Writer) error {
 		}
 		doc.Statics = append(doc.Statics, s)
 	}
+	doc.Stacks = stacks.List
 	return page.JSON(w, doc)
 }
 

@@ -12,23 +12,23 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A List is what is live at a moment, as far as it is selected.
+// A List is the selected allocations that are live at a moment.
 type List struct {
 	alloc.Namer
-	// Of is when and where that is: "at the end of model.ttmem".
+	// Of is the moment in words: "at the end of model.ttmem".
 	Of    string
 	NowNs uint64
 	// Others is what is known of the memory of other users; "" if all of it is listed.
 	Others string
 	Notes  []string
-	// Failed is true if not all could be read.
+	// Failed is true if not everything could be read.
 	Failed bool
 	Rows   []alloc.Row
-	// cutOff is how many of all rows are not listed.
+	// cutOff is how many of All rows are not listed.
 	cutOff, All int
 	// There is the number of buffers, also of those that are not selected.
 	There int
-	// Moments are when the peaks of regions were, if these are listed.
+	// Moments are the times of the peaks, if these are listed.
 	Moments []Moment
 	// Ended is true for the end of a file, where everything may have been freed.
 	Ended bool
@@ -106,7 +106,7 @@ func (l *List) Sort() {
 	})
 }
 
-// Cut keeps the first n rows, or all where n is 0.
+// Cut keeps the first n rows, or all if n is 0.
 func (l *List) Cut(n int) {
 	if n > 0 && n < len(l.Rows) {
 		l.cutOff = len(l.Rows) - n

@@ -12,10 +12,10 @@ import (
 	"ttmem/tracer/event"
 )
 
-// sectionTotal is what of one region of one chip is asked for.
+// sectionTotal is the sum of the selected allocations of a region of a chip.
 type sectionTotal struct{ count, bytes uint64 }
 
-// WriteText writes the rows by device and region. Chips that have the same are one
+// WriteText writes the rows by device and region. Chips with the same rows share a
 // section.
 func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
@@ -38,7 +38,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		totals [event.NumRegions]sectionTotal
 	}
 	chips := make(map[int]*chip)
-	noChip := []int{-1} // where it is not known which
+	noChip := []int{-1} // the chip is not known
 	for i := range l.Rows {
 		a := &l.Rows[i]
 		on := a.Devices
@@ -121,7 +121,7 @@ func (l *List) nothing() string {
 	return text
 }
 
-// deviceName is what kind of chip it is.
+// deviceName is the board and the architecture of a chip, each after a separator.
 func (l *List) deviceName(id int, layout page.Layout) (name string) {
 	for i := range l.Snap.Devices {
 		d := &l.Snap.Devices[i]
@@ -134,7 +134,7 @@ func (l *List) deviceName(id int, layout page.Layout) (name string) {
 	return name
 }
 
-// capacity is what the region of a chip can hold, 0 where that is not known.
+// capacity is the size of a region of a chip; 0 if it is not known.
 func (l *List) capacity(id int, region event.Region) uint64 {
 	for i := range l.Snap.Devices {
 		if d := &l.Snap.Devices[i]; d.ID == id {
@@ -146,7 +146,7 @@ func (l *List) capacity(id int, region event.Region) uint64 {
 	return 0
 }
 
-// The columns of a row; its name follows, or is in a line of its own.
+// The columns of a row; its name follows, or has its own line.
 const (
 	addressColumns = 14
 	banksColumns   = 5
@@ -227,7 +227,7 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	}
 }
 
-// rowTitle is the name of a row, and what else there is to say of it.
+// rowTitle is the name of a row with its details.
 func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
 	title := a.WithCaller(l.Title(a, layout.Separator()))
 	if a.Chips > 1 {
@@ -239,7 +239,7 @@ func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
 	return title
 }
 
-// age is how long it has been there.
+// age is how long a row has been live.
 func (l *List) age(a *alloc.Row) string {
 	if a.BeforeAttach {
 		return "earlier"

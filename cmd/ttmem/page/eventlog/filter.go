@@ -13,7 +13,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// The names of what can be noted of an event.
+// The names of notes on an event.
 const (
 	NoteDoubleFree = "double_free"
 	NoteUnseen     = "unseen_free"
@@ -24,7 +24,7 @@ const (
 
 var NoteNames = []string{NoteDoubleFree, NoteUnseen, NoteReplaced, NoteOverlap, NoteReuse}
 
-// notesOf are the names of what is noted of an event.
+// notesOf are the names of the notes on an event.
 func notesOf(n *analyze.Note) (names []string) {
 	if n.Freed != nil {
 		names = append(names, NoteDoubleFree)
@@ -44,7 +44,7 @@ func notesOf(n *analyze.Note) (names []string) {
 	return names
 }
 
-// Filter is what the flags let through, checked.
+// Filter is the events that flags select.
 type Filter struct {
 	Devices            []int
 	Regions            []event.Region
@@ -54,20 +54,20 @@ type Filter struct {
 	Buffers            []uint64
 	Grep               *regexp.Regexp
 	Since, Until       uint64 // ns after the first event; 0: without end
-	// met are what there was, for who asked for something else: only what the flags
-	// are of is noted
-	met metByFilter
+	// seen is what an error can offer if nothing matches. It has only what the flags
+	// select by.
+	seen seenByFilter
 }
 
-// metByFilter is what a filter met.
-type metByFilter struct {
+// seenByFilter is what a filter has seen.
+type seenByFilter struct {
 	devices     map[int]bool
 	regions     [event.NumRegions]bool
 	notes       map[string]bool
 	first, last uint64 // ids of buffers; 0: none
 }
 
-// passes reports whether the event is asked for. begin is the time of the first one.
+// passes reports whether an event is selected. begin is the time of the first one.
 func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf func(*event.Stack) *alloc.Site) bool {
 	if !slices.Contains(Kinds, e.Kind) {
 		return false // of a checkpoint
@@ -100,27 +100,27 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 	return b != nil && b.Stack != nil && siteOf(b.Stack).Matches
 }
 
-// passesNotes reports whether one of the notes is asked for.
+// passesNotes reports whether one of the notes is selected.
 func (f *Filter) passesNotes(names []string) (found bool) {
-	if f.met.notes == nil {
-		f.met.notes = make(map[string]bool)
+	if f.seen.notes == nil {
+		f.seen.notes = make(map[string]bool)
 	}
 	for _, name := range names {
-		f.met.notes[name] = true
+		f.seen.notes[name] = true
 		found = found || slices.Contains(f.Notes, name)
 	}
 	return found
 }
 
-// passesPlace reports whether the event is of what is asked for by place.
+// passesPlace reports whether the chips, the region and the addresses of an event are selected.
 func (f *Filter) passesPlace(e *event.Event) bool {
 	if len(f.Devices) > 0 {
-		if f.met.devices == nil {
-			f.met.devices = make(map[int]bool)
+		if f.seen.devices == nil {
+			f.seen.devices = make(map[int]bool)
 		}
 		found := false
 		for _, id := range e.Devices {
-			f.met.devices[id] = true
+			f.seen.devices[id] = true
 			found = found || slices.Contains(f.Devices, id)
 		}
 		if !found {
@@ -132,16 +132,16 @@ func (f *Filter) passesPlace(e *event.Event) bool {
 			return false
 		}
 		region := regionOf(e)
-		f.met.regions[region] = true
+		f.seen.regions[region] = true
 		if !slices.Contains(f.Regions, region) {
 			return false
 		}
 	}
 	buffer := e.Kind == event.Alloc || e.Kind == event.Free
 	if len(f.Buffers) > 0 && buffer {
-		f.met.last = max(f.met.last, e.BufferID)
-		if f.met.first == 0 || e.BufferID < f.met.first {
-			f.met.first = e.BufferID
+		f.seen.last = max(f.seen.last, e.BufferID)
+		if f.seen.first == 0 || e.BufferID < f.seen.first {
+			f.seen.first = e.BufferID
 		}
 	}
 	if len(f.Buffers)+len(f.Objects) > 0 &&
@@ -176,21 +176,21 @@ func regionOf(e *event.Event) event.Region {
 	return e.Region
 }
 
-// Hint is what else could be asked for where nothing was found.
+// Hint says what could be selected instead, if nothing was found.
 func (l *Log) Hint() string {
 	f := l.Filter
 	has := func(names []string) bool { return len(names) > 0 }
-	switch devices, regions, notes := slices.Sorted(maps.Keys(f.met.devices)), f.met.regionNames(), slices.Sorted(maps.Keys(f.met.notes)); {
+	switch devices, regions, notes := slices.Sorted(maps.Keys(f.seen.devices)), f.seen.regionNames(), slices.Sorted(maps.Keys(f.seen.notes)); {
 	case len(f.Devices) > 0 && len(devices) == 0:
 		return ": no chip is used"
-	case len(f.Devices) > 0 && !slices.ContainsFunc(f.Devices, func(id int) bool { return f.met.devices[id] }):
+	case len(f.Devices) > 0 && !slices.ContainsFunc(f.Devices, func(id int) bool { return f.seen.devices[id] }):
 		return fmt.Sprintf(": there is %s", page.Chips(devices))
 	case f.Since > 0 && l.Last-l.Begin < f.Since:
 		return fmt.Sprintf(": the last is %s after the first", page.Seconds(l.Last-l.Begin))
-	case has(regions) && !slices.ContainsFunc(f.Regions, func(r event.Region) bool { return f.met.regions[r] }):
+	case has(regions) && !slices.ContainsFunc(f.Regions, func(r event.Region) bool { return f.seen.regions[r] }):
 		return ": there are events of " + strings.Join(regions, ", ")
-	case f.met.last > 0 && !slices.ContainsFunc(f.Buffers, func(id uint64) bool { return id >= f.met.first && id <= f.met.last }):
-		return fmt.Sprintf(": buffers are from %d to %d, as in the column \"buffer\"", f.met.first, f.met.last)
+	case f.seen.last > 0 && !slices.ContainsFunc(f.Buffers, func(id uint64) bool { return id >= f.seen.first && id <= f.seen.last }):
+		return fmt.Sprintf(": buffers are from %d to %d, as in the column \"buffer\"", f.seen.first, f.seen.last)
 	case len(f.Objects) > 0 && len(f.Addresses) == 0:
 		return ": pointers are those of the column \"Buffer at\"; --address takes those in the banks"
 	case len(f.Addresses) > 0 && len(f.Regions) == 0 && len(f.Buffers)+len(f.Objects) == 0:
@@ -205,7 +205,7 @@ func (l *Log) Hint() string {
 		return ": there are " + strings.Join(names, ", ")
 	case len(f.Notes) > 0 && !has(notes):
 		return ": there is nothing to be noted of them"
-	case len(f.Notes) > 0 && !slices.ContainsFunc(f.Notes, func(name string) bool { return f.met.notes[name] }):
+	case len(f.Notes) > 0 && !slices.ContainsFunc(f.Notes, func(name string) bool { return f.seen.notes[name] }):
 		return ": there are notes of " + strings.Join(notes, ", ")
 	case f.Grep != nil:
 		return ": --grep is compared with names such as ttnn.add, calls as FILE:LINE FUNCTION, and messages; (?i) ignores case"
@@ -213,8 +213,8 @@ func (l *Log) Hint() string {
 	return ""
 }
 
-// regionNames are the regions that were met.
-func (m *metByFilter) regionNames() (names []string) {
+// regionNames are the regions that were seen.
+func (m *seenByFilter) regionNames() (names []string) {
 	for _, region := range Regions {
 		if m.regions[region] {
 			names = append(names, region.String())

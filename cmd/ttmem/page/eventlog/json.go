@@ -12,7 +12,7 @@ import (
 type Note struct {
 	// SinceBeginNs is the time since the first event.
 	SinceBeginNs uint64 `json:"since_begin_ns"`
-	// Kinds are the notes that --kind takes, and that fit.
+	// Kinds are the notes on the event, as --kind names them.
 	Kinds []string `json:"kinds,omitempty"`
 	// Name and Component are of what was allocated or freed.
 	Name      string `json:"name,omitempty"`
@@ -21,15 +21,15 @@ type Note struct {
 	// events.
 	OwnsData *bool `json:"owns_data,omitempty"`
 	Hooked   *bool `json:"hooked,omitempty"`
-	// LivedNs is how long it was there, of a free; at least so long, where it was there
-	// before the attach.
+	// LivedNs is the lifetime of a freed buffer; a lower bound if it was allocated before
+	// the attach.
 	LivedNs *uint64 `json:"lived_ns,omitempty"`
-	// AllocatedNs and AllocatedBy are when, and by which stack, what is freed was
-	// allocated.
+	// AllocatedNs and AllocatedBy are the time and the call stack of the allocation of a
+	// freed buffer.
 	AllocatedNs uint64       `json:"allocated_ns,omitempty"`
 	AllocatedBy *event.Stack `json:"allocated_by,omitempty"`
-	// Other is the buffer that it overlaps, that it replaces, or that was freed before;
-	// Earlier what had its address with another size.
+	// Other is the buffer that it overlaps, that it replaces, or that was freed before.
+	// Earlier had its address with another size.
 	Other   *Other `json:"other,omitempty"`
 	Earlier *Other `json:"earlier,omitempty"`
 }
@@ -42,7 +42,7 @@ type Other struct {
 	SizeBytes    uint64 `json:"size_bytes"`
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	SinceNs      uint64 `json:"since_ns"`
-	// EndNs is when it was freed; left out where it is still there.
+	// EndNs is when it was freed; left out while it is live.
 	EndNs uint64       `json:"end_ns,omitempty"`
 	Name  string       `json:"name"`
 	Stack *event.Stack `json:"stack,omitempty"`

@@ -1,4 +1,4 @@
-// Package eventlog lists events, with what is noted of them.
+// Package eventlog lists events, with notes on them.
 package eventlog
 
 import (
@@ -11,7 +11,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// maxSites is how many call stacks a log has names of at a time.
+// maxSites is how many call stacks keep their names at a time.
 const maxSites = 1 << 16
 
 // Options say how events are listed.
@@ -19,11 +19,11 @@ type Options struct {
 	Stacks, JSON bool
 	// Limit lists the newest events only, and with liveNs those after it; 0: all.
 	Limit int
-	// LiveNs is when live events begin: older ones were there before the command.
+	// LiveNs is when live events begin: older ones are from before the command.
 	LiveNs uint64
 }
 
-// An Log lists events.
+// A Log lists events.
 type Log struct {
 	Options
 	history *analyze.History
@@ -33,7 +33,7 @@ type Log struct {
 	titles  map[titleKey]string // of sites
 	layout  page.Layout
 	write   func([]byte)
-	head    bool // is written
+	head    bool // was written
 	// Begin is the time of the first event and last that of the latest.
 	Begin, Last  uint64
 	Seen, Listed uint64
@@ -44,7 +44,7 @@ type Log struct {
 	line   []byte
 }
 
-// A titleKey is a call stack, and whether it was there before the attach.
+// A titleKey is a call stack, and whether its buffer is from before the attach.
 type titleKey struct {
 	stack  uint64
 	before bool
@@ -120,7 +120,7 @@ func (l *Log) list(e *event.Event, n *analyze.Note) {
 	l.write(l.line)
 }
 
-// site is what there is to know of a call stack. Many come again and again.
+// site is a call stack with its names. Many come again and again.
 func (l *Log) site(stack *event.Stack) *alloc.Site {
 	id := alloc.StackID(stack)
 	s := l.sites[id]
@@ -135,7 +135,7 @@ func (l *Log) site(stack *event.Stack) *alloc.Site {
 	return s
 }
 
-// nameOf is what something is called that was allocated at a stack.
+// nameOf is the name of an allocation at a call stack.
 func (l *Log) nameOf(stack *event.Stack, before bool) string {
 	key := titleKey{alloc.StackID(stack), before}
 	title, ok := l.titles[key]

@@ -30,10 +30,10 @@ const (
 	logColumns        = logFewColumns + 2 + logPlaceColumns + logBufferColumns + logObjectColumns + logPIDColumns
 )
 
-// row is what a line says.
+// row is the columns of a line.
 type row struct {
 	address, size, each, banks, place, buffer, object string
-	// text is what it is called, or says.
+	// text is the name of the buffer, or the message.
 	text  string
 	notes []note
 }
@@ -92,7 +92,7 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 	return l.appendBelow(b, e, n, &r, line, text)
 }
 
-// below is what is said of an event where the columns have no room for it.
+// below is the columns of an event that have no room in its line.
 func (r *row) below(pid string, first ...string) string {
 	if pid != "" {
 		pid = "PID " + pid
@@ -156,7 +156,7 @@ func (l *Log) appendHead(b []byte) []byte {
 	return append(append(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " "))...), '\n')
 }
 
-// row says what there is to say of an event.
+// row makes the columns of an event.
 func (l *Log) row(e *event.Event, n *analyze.Note) row {
 	var r row
 	switch e.Kind {
@@ -172,7 +172,7 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 	case event.AllocFailed:
 		r.setBuffer(e)
 		r.address, r.buffer, r.object = "", "", ""
-		if e.SizeBytes == 0 { // it is not known what a program asked for
+		if e.SizeBytes == 0 { // the size that a program requested is not known
 			r.size, r.each = "", ""
 		}
 		if e.Region == event.CB {
@@ -232,10 +232,10 @@ func (r *row) setBuffer(e *event.Event) {
 	r.place, r.buffer, r.object = e.Region.String()+" "+layout, fmt.Sprint(e.BufferID), fmt.Sprintf("%#x", e.Object)
 }
 
-// shortStatic is what kind of static buffer it is, in a column.
+// shortStatic is the kind of a static buffer, in a column.
 func shortStatic(k event.StaticKind) string { return strings.ReplaceAll(k.String(), "_buffer", "") }
 
-// endedBy is what ended something, where nobody asked for its end.
+// endedBy is what freed a buffer that the program did not free itself.
 func endedBy(r event.Reason) string {
 	switch r {
 	case event.ReasonDeviceClose:
@@ -246,7 +246,7 @@ func endedBy(r event.Reason) string {
 	return ""
 }
 
-// lived is how long a buffer was there.
+// lived is the lifetime of a buffer.
 func lived(since, end uint64, before bool) string {
 	text := "lived " + page.Duration(end-min(since, end))
 	if before {
@@ -255,7 +255,7 @@ func lived(since, end uint64, before bool) string {
 	return text
 }
 
-// notes are what is to be said besides of an Alloc or a Free.
+// notes are the notes on an Alloc or a Free, in words.
 func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 	wrong := func(format string, args ...any) {
 		list = append(list, note{"! " + fmt.Sprintf(format, args...), true})
@@ -281,7 +281,7 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 	return list
 }
 
-// otherPID names a process where it is not the one of the event.
+// otherPID names a process if it is not the one of the event.
 func otherPID(pid, own int) string {
 	if pid == own {
 		return ""

@@ -17,14 +17,14 @@ type Document struct {
 	Notes []string          `json:"notes,omitempty"`
 }
 
-// A Region is a region of chips on which it is used alike.
+// A Region is a region of chips that use it in the same way.
 type Region struct {
 	Devices []int  `json:"devices"`
 	Region  string `json:"region"`
 	TimeNs  uint64 `json:"time_ns"`
 	Banks   uint32 `json:"banks"`
-	// StartAddress and EndAddress are where it lies in each bank; left out, with what is
-	// free, where that is not known.
+	// StartAddress and EndAddress are its range in each bank. They and Free are left out if
+	// the range is not known.
 	StartAddress  uint64               `json:"start_address,omitempty"`
 	EndAddress    uint64               `json:"end_address,omitempty"`
 	Free          *addresses.FreeSpace `json:"free,omitempty"`

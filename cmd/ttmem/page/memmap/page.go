@@ -18,13 +18,13 @@ var Regions = []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace}
 type Page struct {
 	// Of is when and where that is: "at the end of model.ttmem".
 	Of     string
-	Names  *alloc.Namer // which names call stacks
+	Names  *alloc.Namer // of call stacks
 	Notes  []string
-	Others string // of a present
+	Others string // what is known of the memory of other users
 	// Ended is true for the end of a file, at which all may be freed.
 	Ended    bool
 	Snapshot *aggregate.Snapshot
-	// Regions and asked are those to draw; all where there are none.
+	// Regions and Chips are those to draw; all if there are none.
 	Regions []event.Region
 	Chips   []int
 	Limit   int
@@ -60,7 +60,7 @@ func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *aggregate.Device, 
 		}
 		slices.SortStableFunc(r.Statics, func(a, b aggregate.Static) int { return cmp.Compare(a.Address, b.Address) })
 	}
-	// what has nothing is drawn where it is asked for
+	// an empty region is drawn only if it is selected
 	if len(r.Space.Blocks)+len(r.Statics) == 0 && (len(m.Regions) == 0 || !r.Space.Known()) {
 		return
 	}
@@ -93,7 +93,7 @@ func (m *Page) order() {
 	})
 }
 
-// site is what there is to know of where a row was allocated; nil where it is a hole.
+// site is the call stack of a row; nil for a hole.
 func (m *Page) site(row *row) *alloc.Site {
 	switch {
 	case row.block != nil:
@@ -104,7 +104,7 @@ func (m *Page) site(row *row) *alloc.Site {
 	return nil
 }
 
-// title is what a row is called.
+// title is the name of a row.
 func (m *Page) title(row *row, separator string) string {
 	a := alloc.Row{Site: m.site(row)}
 	if a.Site == nil {

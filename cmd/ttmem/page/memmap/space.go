@@ -8,14 +8,14 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A regionMap is one region of chips on which it is used alike.
+// A regionMap is one region of chips that use it in the same way.
 type regionMap struct {
 	devices []int
 	board   string
 	nowNs   uint64
 	Space   *aggregate.Space
-	// start and end are what is drawn: the region or, where it is not known where that
-	// lies, from the first to the last of what is known.
+	// start and end are the range that is drawn: the region or, if its range is not known,
+	// from the first to the last buffer.
 	start, end uint64
 	Statics    []aggregate.Static // of L1, in order of their addresses
 }
@@ -32,7 +32,7 @@ func (r *regionMap) alike(o *regionMap) bool {
 		})
 }
 
-// fragmentation is the part of what is free that is outside of the largest hole.
+// fragmentation is the part of the free bytes outside the largest hole.
 func (r *regionMap) fragmentation() float64 {
 	if r.Space.FreeBytesPerBank == 0 {
 		return 0
@@ -45,14 +45,14 @@ type row struct {
 	address, bytes uint64
 	block          *aggregate.Held   // nil: it is something else
 	static         *aggregate.Static // the first there; nil: it is something else
-	// programs is how many have circular buffers there.
+	// programs is the number of programs with circular buffers there.
 	programs int
 }
 
 // free reports whether it is a hole.
 func (r *row) free() bool { return r.block == nil && r.static == nil }
 
-// rows are all that there is, in order of addresses.
+// rows are all rows, in order of addresses.
 func (r *regionMap) rows() []row {
 	var rows []row
 	for i := range r.Space.Blocks {
@@ -92,7 +92,7 @@ func (r *regionMap) staticRows() []row {
 	return rows
 }
 
-// age is how long a row has been there; "" where that is not known.
+// age is how long a row has been live; "" if that is not known.
 func (r *regionMap) age(row *row) string {
 	var since uint64
 	switch {
@@ -108,7 +108,7 @@ func (r *regionMap) age(row *row) string {
 	return page.Seconds(r.nowNs - min(r.nowNs, since))
 }
 
-// A cell is a part of the addresses that a map has one character for.
+// A cell is the range of addresses of one character of a map.
 type cell struct {
 	start, end   uint64
 	used, static uint64
@@ -150,8 +150,8 @@ func (r *regionMap) cells(start, end uint64, n int) []cell {
 	return cells
 }
 
-// zooms are the parts of the addresses that are worth a look of their own: those beside
-// a hole that takes most of the map.
+// zooms are ranges of addresses that are also drawn enlarged: those beside a hole that takes
+// most of the map.
 func (r *regionMap) zooms() (parts [][2]uint64) {
 	for _, h := range r.Space.Holes {
 		if h.Bytes < (r.end-r.start)*3/4 {

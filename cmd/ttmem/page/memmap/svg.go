@@ -10,7 +10,7 @@ import (
 )
 
 // The picture of a map, in pixels: a panel for each region, below each other, with a
-// strip of all its addresses and one for each part that is worth a look of its own.
+// strip of all its addresses and one for each enlarged part.
 const (
 	mapSVGWidth, mapSVGSide = 1100, 24
 	mapSVGPlot              = mapSVGWidth - 2*mapSVGSide
@@ -21,20 +21,13 @@ const (
 	mapSVGPanelEnd          = 34
 )
 
-const mapSVGStyle = `
-svg { font: 12px system-ui, sans-serif; background: #fff; color: #1c2530 }
-text { fill: currentColor }
-.title { font-size: 18px; font-weight: 600 }
-.region { font-size: 14px; font-weight: 600 }
-.faint { opacity: .65 }
-.back { fill: currentColor; opacity: .08 }
+const mapSVGStyle = `.back { fill: currentColor; opacity: .08 }
 rect:hover { opacity: .6 }
 .block { stroke: #fff; stroke-width: .5 }
 .static { fill: #e08a2b }
-@media (prefers-color-scheme: dark) { svg { background: #14181f; color: #e4e9f0 } .block { stroke: #14181f } }
 `
 
-// WriteSVG draws the maps. The picture needs nothing else.
+// WriteSVG draws the maps as a standalone picture.
 func (m *Page) WriteSVG(w io.Writer) error {
 	m.order()
 	out := bufio.NewWriter(w)
@@ -42,9 +35,8 @@ func (m *Page) WriteSVG(w io.Writer) error {
 	for _, r := range m.Maps {
 		height += r.svgHeight()
 	}
-	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d">`+"\n<style>%s</style>\n",
-		mapSVGWidth, max(height, mapSVGTop+40), mapSVGWidth, max(height, mapSVGTop+40), mapSVGStyle)
-	fmt.Fprintf(out, `<text class="title" x="%d" y="32">Device memory by address</text>`+"\n", mapSVGSide)
+	height = max(height, mapSVGTop+40)
+	fmt.Fprint(out, page.SVGHead(mapSVGWidth, height, mapSVGStyle, ".block { stroke: #14181f } ", "Device memory by address"))
 	const legend = "; orange: circular and dataflow buffers"
 	fmt.Fprintf(out, `<text class="faint" x="%d" y="52">%s</text>`+"\n", mapSVGSide, html.EscapeString(m.Of+legend))
 	if len(m.Maps) == 0 {
@@ -95,7 +87,7 @@ func (m *Page) drawStrip(out io.Writer, r *regionMap, y int, start, end uint64) 
 		if to <= start || from >= end {
 			continue
 		}
-		// what is too narrow to be seen is drawn together with what follows
+		// a buffer that is too narrow to be seen is drawn together with those after it
 		bytes, n := row.bytes, 1
 		for row.block != nil && i+1 < len(rows) && rows[i+1].block != nil && x(rows[i+1].address+rows[i+1].bytes)-x(from) < 0.5 {
 			i++
@@ -130,8 +122,8 @@ func (m *Page) drawStrip(out io.Writer, r *regionMap, y int, start, end uint64) 
 	fmt.Fprintf(out, `<text class="faint" x="%d" y="%d" text-anchor="end">%#x</text>`+"\n", mapSVGWidth-mapSVGSide, y+mapSVGBar+18, end)
 }
 
-// mapColour is a colour that is the same for the same name, and between blue and green
-// or violet: red and orange mean something else.
+// mapColour is the colour of a name, from green to violet: red and orange have other
+// meanings.
 func mapColour(name string) string {
 	h := uint32(2166136261)
 	for i := range len(name) {

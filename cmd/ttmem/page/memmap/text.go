@@ -12,11 +12,10 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
-// mapColumns is how wide a map is drawn where there is room: it fits into a terminal of 80
-// columns.
+// mapColumns is the largest width of a map: it fits into a terminal of 80 columns.
 const mapColumns = 76
 
-// mapWidth is how wide a map is drawn.
+// mapWidth is the width of a map.
 func mapWidth(l page.Layout) int { return min(mapColumns, l.Columns()-2) }
 
 func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
@@ -115,7 +114,7 @@ func (m *Page) writeStrip(out *bufio.Writer, layout page.Layout, r *regionMap, s
 	fmt.Fprintln(out, "  "+strip.String())
 }
 
-// used is what buffers have of each bank.
+// used is the bytes of buffers in each bank.
 func (r *regionMap) used() (bytes uint64) {
 	for i := range r.Space.Blocks {
 		bytes += r.Space.Blocks[i].BytesPerBank
@@ -123,7 +122,7 @@ func (r *regionMap) used() (bytes uint64) {
 	return bytes
 }
 
-// summary says what is used and free.
+// summary says how much is used and free.
 func (r *regionMap) summary() (lines []string) {
 	s := r.Space
 	text := fmt.Sprintf("per bank: %s in %s", page.Bytes(r.used()), page.Count(uint64(len(s.Blocks)), "buffer"))
@@ -152,8 +151,8 @@ func (r *regionMap) summary() (lines []string) {
 	return lines
 }
 
-// largestRows are the n largest, of which half may be holes: what lies between them is
-// small where much is free in pieces.
+// largestRows are the n largest rows. At most half are holes: in a fragmented region the
+// buffers between them are small.
 func largestRows(rows []row, n int) (largest []row) {
 	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b row) int { return cmp.Compare(b.bytes, a.bytes) })
 	used := slices.DeleteFunc(slices.Clone(sizes), func(r row) bool { return r.free() })
@@ -162,7 +161,7 @@ func largestRows(rows []row, n int) (largest []row) {
 	return append(holes, used[:n-len(holes)]...)
 }
 
-// mapRowColumns is from which width on a row and its name are one line.
+// mapRowColumns is the least width at which a row and its name share a line.
 const mapRowColumns = 72
 
 // writeRows lists the largest buffers and holes, in order of their addresses.
@@ -188,7 +187,7 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 		}
 		title := m.title(row, layout.Separator())
 		whole := m.site(row).WithCaller(title)
-		if narrow && row.free() { // which has no age
+		if narrow && row.free() { // a hole has no age
 			fmt.Fprintln(out, line+layout.Paint(style, page.Right(title, 9)))
 			continue
 		}

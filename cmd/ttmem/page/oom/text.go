@@ -62,7 +62,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	shown, omitted := page.Newest(groups, p.Limit)
 	for _, g := range shown {
 		fmt.Fprintln(out)
-		p.writeFailure(out, layout, g)
+		p.writeFailure(out, layout.Sized(), g)
 	}
 	if omitted > 0 {
 		fmt.Fprintln(out)
@@ -73,7 +73,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 	}) {
 		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.File))
 		fmt.Fprintln(out)
-		p.sized(layout).Write(out, 0, page.Dim, text)
+		layout.Sized().Write(out, 0, page.Dim, text)
 	}
 	if p.forgotten > 0 {
 		fmt.Fprintln(out)
@@ -129,15 +129,15 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailu
 	if name == "" {
 		name = "(no call stack)"
 	}
-	p.sized(layout).Write(out, 1, page.Green, name)
+	layout.Write(out, 1, page.Green, name)
 	p.writeCallers(out, layout, 3, frames)
 	who := strings.TrimRight(fmt.Sprintf("PID %d %s", g.PID, p.process(g.Failure)), " ") + ", " + p.moment(g.TimeNs)
 	if g.times > 1 {
 		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
 	}
-	p.sized(layout).Write(out, 1, page.Dim, who)
+	layout.Write(out, 1, page.Dim, who)
 	if analyze.CauseOf(g.Failure) == analyze.Unexplained {
-		p.sized(layout).Write(out, 1, page.NoStyle, page.FirstLine(g.Message))
+		layout.Write(out, 1, page.NoStyle, page.FirstLine(g.Message))
 	}
 	e := g.Evidence
 	if e == nil {
@@ -148,21 +148,15 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailu
 		return
 	}
 	p.writeFigures(out, layout, g.Failure)
-	p.sized(layout).Write(out, 1, page.Bold, explain(g.Failure))
+	layout.Write(out, 1, page.Bold, explain(g.Failure))
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
 	if e.Held.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
-		p.sized(layout).Write(out, 1, page.NoStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
 			g.Region, page.Bytes(e.Held.BytesPerBank), page.Count(e.Held.Count, "buffer")))
 		p.writeBlames(out, layout, e.Holders, e.Held)
 	}
-}
-
-// sized is the layout with the width that text is broken at.
-func (p *Page) sized(layout page.Layout) page.Layout {
-	layout.Width = layout.Columns()
-	return layout
 }
 
 // moment says when that was.
@@ -233,7 +227,7 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Fa
 		fmt.Fprintln(out, text+same)
 	}
 	if e.To == 0 || e.Lowest == 0 {
-		p.sized(layout).Write(out, 1, page.NoStyle, "Where they meet is not known.")
+		layout.Write(out, 1, page.NoStyle, "Where they meet is not known.")
 		return
 	}
 	line("program's buffers end at", e.To, fmt.Sprintf("%#x", e.To))
@@ -241,22 +235,21 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Fa
 	over := e.To - min(e.To, e.Lowest)
 	line("overlap", over, page.Bytes(over))
 	if e.Blocking.Count > 0 {
-		p.sized(layout).Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
+		layout.Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
 			e.To, page.Count(e.Blocking.Count, "tensor"), page.Bytes(e.Blocking.BytesPerBank)))
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	p.sized(layout).Write(out, 1, page.Bold, fmt.Sprintf("These buffers of program %d reach above %#x, on each of their cores:", f.ProgramID, e.Lowest))
-	p.sized(layout).WriteHead(out, page.Right("from", 14)+page.Right("to", 10)+page.Right("bytes", 12), "  kind, cores")
+	layout.Write(out, 1, page.Bold, fmt.Sprintf("These buffers of program %d reach above %#x, on each of their cores:", f.ProgramID, e.Lowest))
+	layout.WriteHead(out, page.Right("from", 14)+page.Right("to", 10)+page.Right("bytes", 12), "  kind, cores")
 	for i := range e.Statics {
 		s := &e.Statics[i]
 		text := page.Right(fmt.Sprintf("%#x", s.Address), 14) + page.Right(fmt.Sprintf("%#x", s.End()), 10) + page.Right(page.Bytes(s.BytesPerCore), 12) + "  "
-		p.sized(layout).Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
+		layout.Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
 	}
 }
 
 // writeCallers writes the calls that led to an allocation.
 func (p *Page) writeCallers(out *bufio.Writer, layout page.Layout, indent int, frames []event.Frame) {
-	layout = p.sized(layout)
 	for _, line := range page.JoinCallers(page.Callers(frames), layout, layout.Width-indent) {
 		layout.Write(out, indent, page.Dim, line)
 	}
@@ -273,7 +266,7 @@ func formatRanges(ranges []event.CoreRange) string {
 
 // writeBlames writes the call stacks that something is from.
 func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggregate.Blame, all aggregate.Blame) {
-	p.sized(layout).WriteHead(out, page.Right("each bank", 13)+page.Right("buffers", 9)+page.Right("from", 11), "  allocated by")
+	layout.WriteHead(out, page.Right("each bank", 13)+page.Right("buffers", 9)+page.Right("from", 11), "  allocated by")
 	rest := all
 	for i := range list {
 		l := &list[i]
@@ -292,7 +285,7 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggrega
 			site += " (kept by tt-metal: " + kept.Name + ")"
 		}
 		text := page.Right(page.Bytes(l.BytesPerBank), 13) + page.Right(fmt.Sprint(l.Count), 9) + page.Right(fmt.Sprintf("%#x", l.Address), 11) + "  "
-		indent := p.sized(layout).Beside(out, text, page.Green, site)
+		indent := layout.Beside(out, text, page.Green, site)
 		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {

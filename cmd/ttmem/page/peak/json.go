@@ -1,7 +1,6 @@
 package peak
 
 import (
-	"encoding/json"
 	"io"
 	"slices"
 
@@ -74,13 +73,7 @@ type holderJSON struct {
 	BeforeAttach bool    `json:"before_attach,omitempty"`
 	Bytes        uint64  `json:"bytes"`
 	Count        uint64  `json:"count"`
-	Name         string  `json:"name"`
-	Op           string  `json:"op,omitempty"`
-	Function     string  `json:"function,omitempty"`
-	File         string  `json:"file,omitempty"`
-	Line         int     `json:"line,omitempty"`
-	Component    string  `json:"component,omitempty"`
-	Stack        *int    `json:"stack,omitempty"`
+	alloc.Named
 }
 
 // timelineJSON has a minimum and a maximum for each step.
@@ -108,22 +101,11 @@ type processPeakJSON struct {
 func (p *Page) WriteJSON(w io.Writer) error {
 	doc := &Document{
 		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
-		Peaks: []Region{}, Processes: p.processesJSON(), Lost: p.Snap.Lost, Notes: slices.Concat(p.About, p.Notes), Stacks: []*event.Stack{},
+		Peaks: []Region{}, Processes: p.processesJSON(), Lost: p.Snap.Lost, Notes: slices.Concat(p.About, p.Notes),
 	}
-	stacks := make(map[uint64]*int) // by id
-	holder := func(h holderJSON, stack *event.Stack, before bool) holderJSON {
-		a := &alloc.Row{BeforeAttach: before, Site: p.sites[alloc.StackID(stack)]}
-		h.BeforeAttach, h.Name, h.Component = before, p.names.Title(a, " · "), a.Component
-		h.Op, h.Function, h.File, h.Line = a.Name.Op, a.Name.Call.Function, a.Name.Call.File, a.Name.Call.Line
-		if stack != nil {
-			if stacks[stack.ID] == nil {
-				n := len(doc.Stacks)
-				stacks[stack.ID] = &n
-				doc.Stacks = append(doc.Stacks, stack)
-			}
-			h.Stack = stacks[stack.ID]
-		}
-		return h
+	stacks := alloc.NewStacks()
+	named := func(stack *event.Stack, before bool) alloc.Named {
+		return stacks.Named(p.names, &alloc.Row{BeforeAttach: before, Site: p.names.Site(stack)})
 	}
 	for _, c := range p.regions {
 		r := Region{
@@ -137,15 +119,17 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		}
 		for i := range c.Holders {
 			h := &c.Holders[i]
-			r.Holders = append(r.Holders, holder(holderJSON{
+			r.Holders = append(r.Holders, holderJSON{
 				PID: h.PID, Devices: h.Devices, Layout: h.Layout.String(), Bytes: h.Bytes, Count: h.Count,
-			}, h.Stack, h.BeforeAttach))
+				BeforeAttach: h.BeforeAttach, Named: named(h.Stack, h.BeforeAttach),
+			})
 		}
 		for i := range c.Programs {
 			g := &c.Programs[i]
-			r.Programs = append(r.Programs, holder(holderJSON{
+			r.Programs = append(r.Programs, holderJSON{
 				PID: g.PID, ProgramID: &g.ProgramID, StaticKind: g.Kind.String(), Bytes: g.Bytes, Count: g.Count,
-			}, g.Stack, g.BeforeAttach))
+				BeforeAttach: g.BeforeAttach, Named: named(g.Stack, g.BeforeAttach),
+			})
 		}
 		if c.Region == event.L1 {
 			line := p.timelineJSON(c.StaticTimeline)
@@ -153,7 +137,8 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		}
 		doc.Peaks = append(doc.Peaks, r)
 	}
-	return json.NewEncoder(w).Encode(doc)
+	doc.Stacks = stacks.List
+	return page.JSON(w, doc)
 }
 
 func groupsJSON(rows []row) []groupJSON {

@@ -23,8 +23,6 @@ type Page struct {
 	// only its highest peaks.
 	restored bool
 	regions  []*chipsPeak
-	// sites are those of all that the peaks were made of, by the ids of stacks.
-	sites map[uint64]*alloc.Site
 }
 
 // A chipsPeak is the peak of a region of chips that are alike.
@@ -40,7 +38,9 @@ type Options struct {
 	// "in model.ttmem".
 	Of, Place string
 	// By is what the peaks' parts are counted by, as alloc.GroupingOf names it.
-	By     string
+	By string
+	// Limit is how many rows a list of the text has; 0: all.
+	Limit  int
 	Filter alloc.Filter
 	Rules  *name.Rules
 	// EndNs is up to when nothing is missing, CLOCK_MONOTONIC; 0: the latest event.
@@ -57,7 +57,7 @@ func New(state *aggregate.State, o Options) *Page {
 	p := &Page{
 		Options: o, Snap: snap, peaks: state.RegionPeaks(),
 		beginNs: begin, endNs: max(begin, snap.TimeNs, o.EndNs), restored: restored,
-		names: &alloc.Namer{Snap: snap, Rules: o.Rules}, sites: make(map[uint64]*alloc.Site),
+		names: &alloc.Namer{Snap: snap, Rules: o.Rules},
 	}
 	if late := p.late(&o.Filter); late != "" {
 		p.About = append([]string{late}, o.About...)

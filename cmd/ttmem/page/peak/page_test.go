@@ -1,7 +1,6 @@
 package peak
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"encoding/xml"
@@ -80,9 +79,8 @@ func pageOf(t *testing.T, by string, filter alloc.Filter, events ...event.Event)
 
 func (p *Page) text(layout page.Layout, n int) string {
 	var b bytes.Buffer
-	out := bufio.NewWriter(&b)
-	p.WriteText(out, layout, n)
-	_ = out.Flush() // to memory
+	p.Limit = n
+	_ = p.WriteText(&b, layout) // to memory
 	return b.String()
 }
 

@@ -46,10 +46,7 @@ type rowKey struct {
 
 // row is the one for what an allocation stands for.
 func (r *rows) row(a *alloc.Row, stack *event.Stack) *row {
-	if a.Site = r.page.sites[alloc.StackID(stack)]; a.Site == nil {
-		a.Site = r.page.names.NewSite(stack)
-		r.page.sites[alloc.StackID(stack)] = a.Site
-	}
+	a.Site = r.page.names.Site(stack)
 	k := rowKey{text: r.page.key(a)}
 	var calls []string
 	if r.page.By == "stack" {

@@ -21,14 +21,7 @@ const (
 	svgTipHolders, svgLabelMargin = 5, 90
 )
 
-// svgStyle has colours for light and for dark pages.
-const svgStyle = `
-svg { font: 12px system-ui, sans-serif; background: #fff; color: #1c2530 }
-text { fill: currentColor }
-.title { font-size: 18px; font-weight: 600 }
-.region { font-size: 14px; font-weight: 600 }
-.faint { opacity: .65 }
-.grid { stroke: currentColor; opacity: .12 }
+const svgStyle = `.grid { stroke: currentColor; opacity: .12 }
 .axis { stroke: currentColor; opacity: .5 }
 .range { fill: #2b7de0; opacity: .3 }
 .area { fill: #2b7de0; opacity: .75 }
@@ -36,16 +29,13 @@ text { fill: currentColor }
 .capacity { stroke: #c8322b; stroke-dasharray: 6 4 }
 .peak { fill: #c8322b }
 .peakline { stroke: #c8322b; opacity: .6 }
-@media (prefers-color-scheme: dark) { svg { background: #14181f; color: #e4e9f0 } }
 `
 
 // WriteSVG draws the timelines. The picture needs nothing else.
 func (p *Page) WriteSVG(w io.Writer) error {
 	var b strings.Builder
 	height := svgTop + max(1, len(p.regions))*svgPanel
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d">`+"\n<style>%s</style>\n",
-		svgWidth, height, svgWidth, height, svgStyle)
-	b.WriteString(`<text class="title" x="24" y="32">Device memory over time</text>` + "\n")
+	b.WriteString(page.SVGHead(svgWidth, height, svgStyle, "", "Device memory over time"))
 	fmt.Fprintf(&b, `<text class="faint" x="24" y="50">%s, over %s</text>`+"\n", html.EscapeString(page.Clean(p.Of)), page.Moment(p.endNs-p.beginNs))
 	if len(p.regions) == 0 {
 		fmt.Fprintf(&b, `<text x="24" y="%d">%s</text>`+"\n", svgTop+40, html.EscapeString(p.nothing()))

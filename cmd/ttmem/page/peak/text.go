@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -30,21 +31,17 @@ const (
 
 // WriteText writes the peaks by region. Chips that are alike are one; of many that are
 // not, those that were fullest are shown in full, and the others in a line each.
-func (p *Page) WriteText(out *bufio.Writer, layout page.Layout, n int) {
+func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
+	out := bufio.NewWriter(w)
 	if layout.Width == 0 {
 		layout.Width = defaultWidth
 	}
 	if len(p.regions) == 0 {
-		for _, line := range page.Fold(p.nothing(), layout.Width) {
-			fmt.Fprintln(out, line)
-		}
+		layout.Write(out, 0, page.NoStyle, p.nothing())
 		p.writeAbout(out, layout)
-		return
+		return out.Flush()
 	}
-	over := p.endNs - p.beginNs
-	for _, line := range page.Fold(fmt.Sprintf("%s, over %s", page.Clean(p.Of), page.Moment(over)), layout.Width) {
-		fmt.Fprintln(out, layout.Paint(page.Dim, line))
-	}
+	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s, over %s", page.Clean(p.Of), page.Moment(p.endNs-p.beginNs)))
 	p.writeAbout(out, layout)
 	for _, region := range Regions {
 		var peaks []*chipsPeak
@@ -60,19 +57,18 @@ func (p *Page) WriteText(out *bufio.Writer, layout page.Layout, n int) {
 		}
 		for _, one := range peaks[:full] {
 			fmt.Fprintln(out)
-			p.writePeak(out, layout, one, n)
+			p.writePeak(out, layout, one)
 		}
 		p.writeBriefly(out, layout, peaks[full:])
 	}
 	p.writeProcesses(out, layout)
+	return out.Flush()
 }
 
-// writeAbout writes what is to be known of all that is shown.
+// writeAbout writes what to know about the timelines.
 func (p *Page) writeAbout(out *bufio.Writer, layout page.Layout) {
 	for _, text := range p.About {
-		for _, line := range page.Fold(text, layout.Width) {
-			fmt.Fprintln(out, layout.Paint(page.Dim, line))
-		}
+		layout.Write(out, 0, page.Dim, text)
 	}
 }
 
@@ -119,10 +115,10 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 }
 
 // writePeak writes a peak: its moment, its timeline and what it was made of.
-func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak, n int) {
+func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	writeHead(out, layout, regionTitle(c.Region), c.chips())
 	if e := c.Earlier; e != nil {
-		writeLine(out, layout, page.Yellow, fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
+		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
 			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs))))
 	}
 	at := ""
@@ -135,23 +131,23 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak, n 
 	default:
 		at = "at " + page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs))
 	}
-	writeLine(out, layout, page.Bold, fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
+	layout.Write(out, 1, page.Bold, fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
 	if c.StaticBytes > 0 {
-		writeLine(out, layout, page.NoStyle, fmt.Sprintf("%s %s of buffers, %s %s of circular and dataflow buffers", layout.Pick("█", "#"),
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s %s of buffers, %s %s of circular and dataflow buffers", layout.Pick("█", "#"),
 			c.format(c.Bytes-c.StaticBytes), layout.Pick("▓", "="), c.format(c.StaticBytes)))
 	}
 	p.writeChart(out, layout, c)
 	if c.Region != event.L1 {
-		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes, n)
+		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes)
 		return
 	}
 	if buffers := c.Bytes - c.StaticBytes; buffers > 0 {
-		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes, n)
+		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes)
 	}
 	if c.StaticBytes > 0 {
-		p.writeRows(out, layout, c, "CBs, DFBs", c.programs, c.Bytes, n)
+		p.writeRows(out, layout, c, "CBs, DFBs", c.programs, c.Bytes)
 		if len(c.programs) > 1 {
-			writeLine(out, layout, page.Dim, "Programs use the same space one after the other: these do not add up.")
+			layout.Write(out, 1, page.Dim, "Programs use the same space one after the other: these do not add up.")
 		}
 	}
 }
@@ -163,14 +159,7 @@ func writeHead(out *bufio.Writer, layout page.Layout, title, rest string) {
 		return
 	}
 	fmt.Fprintln(out, layout.Paint(page.Bold, title))
-	writeLine(out, layout, page.Dim, rest)
-}
-
-// writeLine writes a line, as several where it is too long for one.
-func writeLine(out *bufio.Writer, layout page.Layout, st page.Style, text string) {
-	for _, line := range page.Fold(text, layout.Width-1) {
-		fmt.Fprintln(out, " "+layout.Paint(st, line))
-	}
+	layout.Write(out, 1, page.Dim, rest)
 }
 
 // writeChart writes the timeline.
@@ -194,10 +183,10 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 }
 
 // writeRows writes what a peak was made of.
-func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row, whole uint64, n int) {
+func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row, whole uint64) {
 	shown := rows
-	if n > 0 && len(rows) > n {
-		shown = rows[:n]
+	if p.Limit > 0 && len(rows) > p.Limit {
+		shown = rows[:p.Limit]
 	}
 	head := page.Right("bytes", page.SizeColumns) + page.Right("%", 5) + page.Right(noun, 11)
 	fmt.Fprintln(out, layout.Paint(page.Dim, head+"  "+p.By))
@@ -274,7 +263,7 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 		for _, c := range more {
 			chips += len(c.ids)
 		}
-		writeLine(out, layout, page.NoStyle, fmt.Sprintf("%s more, from %s to %s", "and "+page.Count(uint64(chips), "chip"),
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("%s more, from %s to %s", "and "+page.Count(uint64(chips), "chip"),
 			more[len(more)-1].format(more[len(more)-1].Bytes), more[0].format(more[0].Bytes)))
 	}
 }

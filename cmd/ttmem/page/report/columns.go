@@ -1,7 +1,7 @@
 package report
 
 // tableColumns are the widths of the columns of a chip's table behind the label,
-// with the blanks in front of them; 0 for what there is no room for.
+// with the blanks in front of them; 0 for a column without room.
 type tableColumns struct{ bar, percent, peak, capacity, end, count int }
 
 const (
@@ -11,7 +11,7 @@ const (
 	leastBar, mostBar = 8, 48
 )
 
-// columnsFor fits the columns to the width. What is told elsewhere too goes first:
+// columnsFor fits the columns to the width. Columns whose content is shown elsewhere too go first:
 // bars, blanks, the number of buffers, percents, and then capacities.
 func columnsFor(width int) tableColumns {
 	c := tableColumns{percent: 1 + 4, peak: 1 + bytesColumns, capacity: 1 + bytesColumns, end: 2 + bytesColumns, count: 2 + 7}

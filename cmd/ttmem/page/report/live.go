@@ -12,27 +12,27 @@ import (
 	"ttmem/tracer/event"
 )
 
-// shownPlaces is how many call stacks are shown of what a process holds or did not
-// free.
+// shownPlaces is how many call stacks of the live or unfreed memory of a process are
+// shown.
 const shownPlaces = 3
 
 const (
-	// leastName is the width below which the name of a place says too little.
+	// leastName is the least useful width of the name of a place.
 	leastName = 40
-	// belowColumns is how far a name is indented that has a line of its own.
+	// belowColumns is the indent of a name on its own line.
 	belowColumns = 18
 )
 
-// A holding is what a process has at one time, in several regions.
+// A holding is the memory of a process at one time, in several regions.
 type holding struct {
 	process *aggregate.Process
-	// when is "" for what is held at the time of the section's title.
+	// when is "" if it is the time of the section's title.
 	when    string
 	regions []aggregate.Left
 }
 
-// held writes what processes hold, and what they held when they closed a device or
-// ended.
+// held writes the live memory of processes, and what they had not freed when they closed a
+// device or ended.
 func (r *report) live() {
 	if len(r.snap.Devices) == 0 {
 		return
@@ -59,8 +59,8 @@ func (r *report) live() {
 	}
 }
 
-// nothingHeld says that nothing is held, and what that means; not of what was not
-// seen or is not remembered.
+// nothingHeld says that nothing is live, and what that means. It says nothing about processes
+// that were not seen or are no longer known.
 func (r *report) nothingHeld() {
 	if r.snap.LostEvents() > 0 || r.forgotten() > 0 || len(r.snap.Processes) == 0 && !r.Own {
 		return
@@ -90,7 +90,7 @@ func allocated(p aggregate.Process) bool {
 	})
 }
 
-// leftWhen is what a person calls the reason.
+// leftWhen is the reason in words.
 func leftWhen(reason string) string {
 	if reason == event.ReasonDeviceClose.String() {
 		return "when its device closed"
@@ -98,7 +98,7 @@ func leftWhen(reason string) string {
 	return "when it ended"
 }
 
-// holdings writes a section of what processes hold, the largest first.
+// holdings writes a section of holdings, the largest first.
 func (r *report) holdings(title string, list []holding) {
 	if len(list) == 0 {
 		return
@@ -136,7 +136,7 @@ func (r *report) holdings(title string, list []holding) {
 	}
 }
 
-// A source is a place that memory of one region is from.
+// A source is a place that allocated memory of one region.
 type source struct {
 	aggregate.Holder
 	page.Site
@@ -144,20 +144,20 @@ type source struct {
 	name   name.Name
 }
 
-// sources writes which places the memory of the regions is from, and what is from
-// none that is known.
+// sources writes the places that allocated the memory of the regions, and the memory whose
+// place is not known.
 func (r *report) sources(regions []aggregate.Left) {
 	list, others, earlier, unknown := sourcesOf(regions)
 	if len(list) == 0 && others.Count == 0 && earlier.Count == 0 {
-		return // nothing is known of any
+		return // no place is known
 	}
 	sites := make([]*page.Site, len(list))
 	for i := range list {
 		sites[i] = &list[i].Site
 	}
-	page.Distinguish(sites) // also from those that are not shown
+	page.Distinguish(sites) // those that are not shown too
 	shown := list
-	// A single other place is as well shown as told of.
+	// A single other place takes no more room than its summary.
 	if n := uint64(len(list)) + others.Places; n > shownPlaces+1 || others.Places > 0 {
 		shown = list[:min(len(list), shownPlaces)]
 	}
@@ -173,7 +173,7 @@ func (r *report) sources(regions []aggregate.Left) {
 	figures := func(h *aggregate.Holder) string {
 		return page.Left("", 6) + page.Right(page.Bytes(h.Bytes), bytesColumns) + page.Right(page.Count(h.Count, "buffer"), 14) + "  "
 	}
-	before := func() { // last, unless it is more than a place that is shown
+	before := func() { // last, unless it is larger than a place that is shown
 		if earlier.Count > 0 {
 			r.line(r.Paint(page.Dim, figures(&earlier)+"allocated before the attach"))
 		}
@@ -195,7 +195,7 @@ func (r *report) sources(regions []aggregate.Left) {
 	before()
 }
 
-// source writes where the source is, beside its figures where there is room.
+// source writes the place of a source, beside its figures if there is room.
 func (r *report) source(s *source, figures string) {
 	name, caller := page.Clean(s.name.Text(r.Separator())), ""
 	if s.Caller != "" {
@@ -218,9 +218,9 @@ func (r *report) source(s *source, figures string) {
 	}
 }
 
-// sourcesOf are the places that memory of the regions is from, the largest first;
-// then what is from places that are not told apart, what was there before the attach,
-// and what else no call stack is known of.
+// sourcesOf are the places that allocated the memory of the regions, the largest first. Then
+// come the sums of places that are not kept apart, of memory from before the attach, and of
+// other memory without a call stack.
 func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknown aggregate.Holder) {
 	type key struct{ site, calls string }
 	known := make(map[key]int)
@@ -250,7 +250,7 @@ func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknow
 				name: cmp.Or(name.Of(frames), name.Name{Op: "unknown code"}),
 			}
 			s.Site = page.Site{Key: s.region + " " + s.name.String(), Calls: page.CallTexts(name.UserCalls(frames))}
-			// Stacks that differ only in what is not shown are one place.
+			// Stacks that look the same on the page are one place.
 			k := key{s.Key, strings.Join(s.Calls, "\n")}
 			if at, ok := known[k]; ok {
 				add(&list[at].Holder, h)

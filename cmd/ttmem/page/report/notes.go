@@ -9,7 +9,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// notes writes what did not fit together and what could not be seen, quietly.
+// notes writes, dimmed, which events did not fit together and what could not be traced.
 func (r *report) notes() {
 	var list []string
 	count := func(text string, n uint64) {
@@ -56,8 +56,8 @@ func (r *report) notes() {
 // unknownProcess is the tracer's cause of stacks that end where they begin.
 const unknownProcess = "process not known yet"
 
-// late tells of the processes that were attached late, each once: one that went on
-// as another program is several in the snapshot.
+// late names the processes that were attached late, each once: a process that executed
+// another program is several in the snapshot.
 func (r *report) late() string {
 	found := make(map[int]uint64)
 	for i := range r.snap.Processes {
@@ -65,7 +65,7 @@ func (r *report) late() string {
 			found[p.PID] += p.BeforeAttachBuffers
 		}
 	}
-	// It had not begun by then.
+	// The process had not started by then.
 	maps.DeleteFunc(found, func(_ int, buffers uint64) bool { return buffers == 0 })
 	if len(found) == 0 {
 		return ""

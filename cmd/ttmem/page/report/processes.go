@@ -16,21 +16,20 @@ const (
 	shownFailures  = 3
 	// processColumns is the width of a process's id.
 	processColumns = 7
-	// leastCommand is the width below which a command is not worth its place.
+	// leastCommand is the least useful width of a command.
 	leastCommand = 20
 )
 
-// processes writes a line for each process. What it has of regions and of chips is
-// not added up: each figure is of the chip where it is highest.
+// processes writes a line for each process. Regions and chips are not added up: each figure
+// is of the chip where it is highest.
 func (r *report) processes() {
 	list := r.snap.Processes
 	if len(list) == 0 {
 		return
 	}
 	const stateColumns, l1Columns = 9, 12
-	// What is told first stands where there is no room for both: of what goes on that is
-	// what there is now, and else the peaks. Without the others there is room for the
-	// command.
+	// The first of the two figures stays if there is no room for both: the present one of
+	// running processes, else the peak. Without the other there is room for the command.
 	first, second := "peak", r.end
 	if r.Live {
 		first, second = r.end, "peak"
@@ -61,7 +60,7 @@ func (r *report) processes() {
 	r.line()
 	r.line(r.Paint(page.Bold, "Processes"), r.Paint(page.Dim, r.cut(about, r.width-len("Processes"))))
 	head := figures("PID", "state", [2]string{"DRAM " + first, second}, [2]string{"L1/core " + first, second})
-	// A command that has no room beside the figures has a line of its own.
+	// A command without room beside the figures has its own line.
 	room := r.width - page.Width(head) - 2
 	beside := r.whole || room >= leastCommand
 	if beside {
@@ -98,7 +97,7 @@ func (r *report) processes() {
 
 func (r *report) forgotten() int { return page.ForgottenProcesses(r.snap) }
 
-// A failing is requests that failed for the same reason at the same place: a program may
+// A failing is allocations that failed for the same reason at the same place: a program may
 // try again.
 type failing struct {
 	*aggregate.Failure // the newest
@@ -106,7 +105,7 @@ type failing struct {
 	times              uint64
 }
 
-// failings are those that are remembered, the newest last.
+// failings are the failures of the snapshot, the newest last.
 func (r *report) failings() (list []*failing) {
 	type key struct {
 		pid                            int
@@ -130,7 +129,7 @@ func (r *report) failings() (list []*failing) {
 	return list
 }
 
-// failures writes how many requests failed, and the newest: those of one place once.
+// failures writes how many allocations failed, and the newest, each place once.
 func (r *report) failures() {
 	if r.snap.FailureCount == 0 {
 		return

@@ -31,8 +31,7 @@ type report struct {
 	strings.Builder
 	Options
 	snap *aggregate.Snapshot
-	// width is the number of columns; whole is true if names may run over it, and are not
-	// cut.
+	// width is the number of columns; whole is true if longer names are not cut.
 	width   int
 	whole   bool
 	columns tableColumns
@@ -40,7 +39,7 @@ type report struct {
 	end string
 }
 
-// textColumns is the most columns that sentences have.
+// textColumns is the largest width of sentences.
 const textColumns = 100
 
 // Write writes what a snapshot has: the peak and the present use of each region of each chip,
@@ -75,7 +74,7 @@ func (r *report) line(parts ...string) {
 	r.WriteByte('\n')
 }
 
-// cut cuts what is too long for the columns that are left, where that is wanted.
+// cut cuts text to the remaining columns, unless names stay whole.
 func (r *report) cut(s string, columns int) string {
 	if r.whole {
 		return s
@@ -101,13 +100,13 @@ func (r *report) heading() {
 	}
 }
 
-// traced is for how long there was something to trace, in ns.
+// traced is how long processes were traced, in ns.
 func (r *report) traced() (ns uint64, ok bool) {
 	first := page.FirstNs(r.snap, r.Live)
 	return r.snap.TimeNs - min(first, r.snap.TimeNs), first > 0
 }
 
-// warnLost says loudly that the figures are wrong, where they may be.
+// warnLost warns if figures may be wrong.
 func (r *report) warnLost() {
 	n := r.snap.LostEvents()
 	if n == 0 {
@@ -132,8 +131,7 @@ func (r *report) warnLost() {
 	}
 }
 
-// devices writes a table for each chip, or for all chips whose tables are the
-// same.
+// devices writes a table for each chip; chips with the same table share it.
 func (r *report) devices() {
 	if len(r.snap.Devices) == 0 {
 		r.line()
@@ -182,8 +180,8 @@ func (r *report) deviceName(d *aggregate.Device) string {
 	return name
 }
 
-// A row is one line of a chip's table; what is empty stays blank. Bar and percent are of
-// the peak, and of what goes on of end: each stands beside its figure.
+// A row is one line of a chip's table. Bar and percent are of the peak or, for running
+// processes, of the present: each stands beside its figure.
 type row struct {
 	label, bar, percent, peak, capacity, end, count string
 	style                                           page.Style
@@ -191,7 +189,7 @@ type row struct {
 
 func (r *report) deviceTable(d *aggregate.Device) string {
 	t := &report{Painter: r.Painter, Options: r.Options, width: r.width, whole: r.whole, columns: r.columns, end: r.end}
-	// L1 alone is of each core.
+	// Only L1 is per core.
 	t.row(row{label: "in all banks", peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: page.Dim})
 	regions := &d.Regions
 	t.region("DRAM", &regions.DRAM)
@@ -200,8 +198,8 @@ func (r *report) deviceTable(d *aggregate.Device) string {
 	}
 	t.l1(d)
 	for _, small := range []event.Region{event.L1Small, event.Trace, event.SystemMemory} {
-		// A region that nobody reserved is not worth a line, nor is the host's
-		// memory until it is used.
+		// A region that is not reserved has no line, and host memory has none until it is
+		// used.
 		b := regions.Banked(small)
 		if b.PeakBytes > 0 || b.CapacityBytes > 0 && small != event.SystemMemory {
 			t.region(small.String(), b)
@@ -218,7 +216,7 @@ func (r *report) row(w row) {
 	if c.bar > 0 {
 		bar = " " + cmp.Or(w.bar, page.Left("", c.bar))
 	}
-	// what has no column is left out
+	// a figure without a column is left out
 	figures := func(st page.Style, s string, n int) string {
 		if n == 0 {
 			return ""
@@ -262,8 +260,8 @@ func (r *report) region(label string, b *aggregate.Region) {
 	r.row(w)
 }
 
-// l1 writes how the L1 of a core was shared when it was fullest, or of what goes on how
-// it is. The rows below the first are its parts, in the order in which they lie there.
+// l1 writes how the L1 of a core was used at its peak or, for running processes, is used now.
+// The rows below the first are its parts, in the order of their addresses.
 func (r *report) l1(d *aggregate.Device) {
 	l1, kernel := &d.L1PerCore, &d.Regions.Kernel
 	used := l1.Peak.CBBytes + l1.Peak.BufferBytes

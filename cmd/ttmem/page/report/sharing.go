@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// shownSharers is how many processes are named that share a chip.
+	// shownSharers is how many processes of a chip are named.
 	shownSharers = 8
-	// detailColumns is how far what is told of a process besides is indented.
+	// detailColumns is the indent of the details of a process.
 	detailColumns = 9
-	// containerDigits is how much of a container's id people use.
+	// containerDigits is the length of a container's short id.
 	containerDigits = 12
 )
 
@@ -27,8 +27,8 @@ func sharing(d *aggregate.Device) int {
 	return n
 }
 
-// sharers writes who shares the chip, where more than one does or another user, with
-// what each has of its banks.
+// sharers writes the processes of a chip and what each has of its banks, if there are several
+// or if they are another user's.
 func (r *report) sharers(d *aggregate.Device) {
 	n := sharing(d)
 	if n < 2 && d.OtherUsers == nil {
@@ -57,8 +57,8 @@ func (r *report) sharers(d *aggregate.Device) {
 	r.items(head, 3, page.Dim, items)
 }
 
-// items writes a list, after the head; lines that follow are indented. An item stays
-// in one line.
+// items writes a list after a head. Further lines are indented, and an item is never
+// broken.
 func (r *report) items(head string, indent int, st page.Style, items []string) {
 	line := head
 	for i, item := range items {
@@ -78,7 +78,7 @@ func (r *report) items(head string, indent int, st page.Style, items []string) {
 	}
 }
 
-// details is what is told of a process besides its figures: where it runs.
+// details say where a process runs.
 func (r *report) details(p *aggregate.Process) []string {
 	var list []string
 	if p.Container != "" {

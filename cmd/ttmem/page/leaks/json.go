@@ -1,0 +1,134 @@
+package leaks
+
+import (
+	"io"
+
+	"ttmem/aggregate/analyze"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
+)
+
+// Document is what `ttmem leaks --json` prints. Times are CLOCK_MONOTONIC.
+type Document struct {
+	V      int    `json:"v"`
+	TimeNs uint64 `json:"time_ns"`
+	From   *Mark  `json:"from,omitempty"`
+	To     *Mark  `json:"to,omitempty"`
+	// FromIsEarlier is true if From is older than the first event: leaks are then judged
+	// by the time since that event.
+	FromIsEarlier bool `json:"from_is_earlier,omitempty"`
+	// Marks are those between which GrowthBytes are counted.
+	Marks []Mark `json:"marks,omitempty"`
+	// WatchedNs is how long processes that continue were watched.
+	WatchedNs uint64 `json:"watched_ns,omitempty"`
+	// Allocated is the number of all buffers that were allocated: few are not enough to
+	// judge.
+	Allocated uint64 `json:"allocated"`
+	// StepMarks is the number of marks of steps that were not used.
+	StepMarks int `json:"step_marks,omitempty"`
+	// LeakedBytes and LeakedCount are the sums of Leaks, which --fail-above compares.
+	LeakedBytes uint64 `json:"leaked_bytes"`
+	LeakedCount uint64 `json:"leaked_count"`
+	// Leaks have the most bytes first.
+	Leaks []row `json:"leaks"`
+	// By and Groups are the leaks counted by something other than the stack.
+	By     string   `json:"by,omitempty"`
+	Groups []*group `json:"groups,omitempty"`
+	// Left survived from From to To and is stable. Buffers that only replaced others are
+	// in Steady.
+	Left []row `json:"left"`
+	// Kept is retained by the runtime.
+	Kept []row `json:"kept"`
+	// Steady is the sum of other stable buffers.
+	Steady sum `json:"steady"`
+	// Suppressed is the sum of buffers that --suppress left out.
+	Suppressed sum `json:"suppressed"`
+	// Others ended with their device or process; their call stacks were too many to keep
+	// apart.
+	Others sum `json:"others"`
+	// EndedBefore ended with their device or process before the mark To.
+	EndedBefore sum `json:"ended_before"`
+}
+
+// sum is a number of buffers, and of their call stacks.
+type sum struct {
+	Stacks int    `json:"stacks,omitempty"`
+	Count  uint64 `json:"count"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+// row is the survivors of a call stack.
+type row struct {
+	Bytes uint64 `json:"bytes"`
+	Count uint64 `json:"count"`
+	// Allocated is the number of all buffers that the stack allocated.
+	Allocated uint64 `json:"allocated"`
+	// Class is leaked, stable, retained or suppressed; Growing is true if it is leaked.
+	Class   string `json:"class"`
+	Growing bool   `json:"growing"`
+	// Verdict says in words that survivors were allocated in Rises of so many Intervals.
+	// Retained buffers have none of the three.
+	Verdict   string `json:"verdict,omitempty"`
+	Intervals int    `json:"intervals,omitempty"`
+	Rises     int    `json:"rises,omitempty"`
+	// GrowthBytes is how many bytes of the survivors were allocated from each mark to the
+	// next.
+	GrowthBytes []uint64 `json:"growth_bytes,omitempty"`
+	OldestNs    uint64   `json:"oldest_ns"`
+	// Name is the operation and the innermost line of the user's own code.
+	Name      string `json:"name"`
+	Component string `json:"component,omitempty"`
+	// Kind and Why say what of the runtime retains them.
+	Kind    string        `json:"kind,omitempty"`
+	Why     string        `json:"why,omitempty"`
+	PID     int           `json:"pid"`
+	Region  string        `json:"region"`
+	Layout  string        `json:"layout"`
+	Devices []int         `json:"devices"`
+	Stack   []event.Frame `json:"stack"`
+}
+
+// WriteJSON writes the JSON document.
+func (p *Page) WriteJSON(w io.Writer) error {
+	leaked := sumOf(p.leaks)
+	doc := Document{
+		V: 1, TimeNs: p.NowNs, WatchedNs: p.WatchedNs, Allocated: p.Allocated, StepMarks: p.StepMarks, FromIsEarlier: p.FromIsEarlier,
+		LeakedBytes: leaked.Bytes, LeakedCount: leaked.Count,
+		Leaks: p.rows(p.leaks), Left: p.rows(p.stable), Kept: p.rows(p.retained),
+		Steady:      sumOf(p.steady),
+		Suppressed:  sumOf(p.suppressed),
+		Others:      sum{0, p.Others.Count, p.Others.Bytes},
+		EndedBefore: sum{0, p.Over.Count, p.Over.Bytes},
+		Marks:       p.Marks,
+	}
+	if n := len(p.Marks); n > 0 {
+		doc.From, doc.To = &p.Marks[0], &p.Marks[n-1]
+	}
+	if p.By != "stack" {
+		doc.By, doc.Groups = p.By, p.groups()
+	}
+	return page.JSON(w, &doc)
+}
+
+func (p *Page) rows(list []leak) []row {
+	rows := []row{}
+	for i := range list {
+		l := &list[i]
+		one := row{
+			Bytes: l.Bytes, Count: l.Count, Allocated: l.Allocated, Class: string(l.Class), Growing: l.Class == analyze.Leaked,
+			OldestNs: l.AgeNs, Name: p.title(l, " · "), Component: l.row.Component,
+			PID: l.PID, Region: l.Region.String(), Layout: l.row.Layout, Devices: l.Devices,
+			Stack: append([]event.Frame{}, l.Stack.Frames()...),
+		}
+		for _, births := range l.Births {
+			one.GrowthBytes = append(one.GrowthBytes, births.Bytes)
+		}
+		if l.By != nil {
+			one.Kind, one.Why = l.By.Name, l.By.Why
+		} else {
+			one.Verdict, one.Intervals, one.Rises = p.verdict(l), l.Intervals, l.Rises
+		}
+		rows = append(rows, one)
+	}
+	return rows
+}

@@ -1,0 +1,199 @@
+// Package leaks is the page of the call sites that leak, as text and as JSON.
+package leaks
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+)
+
+// A Page is the verdicts on what survived, and how they are shown.
+type Page struct {
+	Options
+	analyze.LeakReport
+	// The classes, each with the most bytes first. Of the stable sites, those in steady
+	// are not listed: the page has only their sum.
+	leaks, stable, steady, retained, suppressed []leak
+	names                                       *alloc.Namer
+}
+
+// Options are what a page shows.
+type Options struct {
+	// By is what leaks are counted by, as alloc.GroupingOf names it.
+	By string
+	// Limit is how many rows a list of the text has; 0: all.
+	Limit  int
+	Filter alloc.Filter
+	Rules  *name.Rules
+	// Suppress is the name of the file of suppressions; "" without one.
+	Suppress string
+	// NowNs is the time of the latest event, CLOCK_MONOTONIC.
+	NowNs uint64
+	// WatchedNs is how long processes that continue were watched; 0 if they ended.
+	WatchedNs uint64
+	// Allocated is the number of all buffers that were allocated.
+	Allocated uint64
+	// Marks are those between which survivors are counted; none for the whole run.
+	Marks []Mark
+	// From and To are the first and the last mark as the user named them, such as "warm#2";
+	// "" if the user named none.
+	From, To string
+	// Whole is true if no marks were selected. Marks are then none, or in equal intervals.
+	Whole bool
+	// FromIsEarlier is true if the first mark is older than the first event, so that leaks
+	// are judged by the time since that event.
+	FromIsEarlier bool
+	// StepMarks is the number of marks of steps that were not used.
+	StepMarks int
+}
+
+// A Mark is a mark, or the beginning or the end, which have no name.
+type Mark struct {
+	Name   string `json:"name,omitempty"`
+	TimeNs uint64 `json:"time_ns"`
+}
+
+// A leak is the survivors of one call site. Its row selects and names it.
+type leak struct {
+	analyze.Verdict
+	row alloc.Row
+}
+
+// New returns the page of a report.
+func New(report analyze.LeakReport, o Options) *Page {
+	p := &Page{Options: o, LeakReport: report, names: &alloc.Namer{
+		Snap: &aggregate.Snapshot{}, Rules: o.Rules, Filter: o.Filter,
+	}}
+	known := make(map[int]bool)
+	for _, v := range p.Sites {
+		row, selected := p.names.Row(alloc.Row{Devices: v.Devices, Region: v.Region, PID: v.PID, Layout: v.Layout.String()}, v.Stack)
+		if !selected {
+			continue
+		}
+		row.Devices = v.Devices // survivors are not counted by chip
+		if !known[v.PID] {
+			known[v.PID] = true
+			process := aggregate.Process{PID: v.PID, Comm: v.Comm}
+			process.Command = v.Command
+			p.names.Snap.Processes = append(p.names.Snap.Processes, process)
+		}
+		class := p.class(&v)
+		*class = append(*class, leak{v, row})
+	}
+	return p
+}
+
+// class is the list of a class.
+func (p *Page) class(v *analyze.Verdict) *[]leak {
+	switch v.Class {
+	case analyze.Leaked:
+		return &p.leaks
+	case analyze.Retained:
+		return &p.retained
+	case analyze.Suppressed:
+		return &p.suppressed
+	}
+	if p.Whole || v.Replaced {
+		return &p.steady
+	}
+	return &p.stable
+}
+
+// LeakedBytes is the sum of all leaks.
+func (p *Page) LeakedBytes() uint64 { return sumOf(p.leaks).Bytes }
+
+func sumOf(list []leak) (s sum) {
+	for i := range list {
+		s.Stacks++
+		s.Count += list[i].Count
+		s.Bytes += list[i].Bytes
+	}
+	return s
+}
+
+// byRun reports whether leaks are judged by the run, and not from mark to mark.
+func (p *Page) byRun() bool { return p.Whole || p.FromIsEarlier }
+
+// verdict says in one line how a call site grew.
+func (p *Page) verdict(l *leak) string {
+	leaks := l.Class == analyze.Leaked
+	if !p.byRun() {
+		return p.verdictBetween(l, leaks)
+	}
+	text := fmt.Sprintf("grew in %d of %d intervals", l.Rises, l.Intervals)
+	switch {
+	case p.FromIsEarlier && !leaks:
+		return "did not grow since then"
+	case p.FromIsEarlier:
+		text += fmt.Sprintf(" since then, %d since the mark never freed", l.Count)
+	case !leaks:
+		return text
+	case l.Torn.Count > 0:
+		text += fmt.Sprintf(", %d times, freed only at the end", l.Count)
+	case l.Allocated > l.Count:
+		text += fmt.Sprintf(", %d of %d never freed", l.Count, l.Allocated)
+	default:
+		text += fmt.Sprintf(", %d times, never freed", l.Count)
+	}
+	return text + ", still growing"
+}
+
+// verdictBetween says how a call site grew from mark to mark. It counts intervals in which
+// the process allocated something.
+func (p *Page) verdictBetween(l *leak, leaks bool) string {
+	last := len(p.Marks) - 1
+	text := fmt.Sprintf("grew in %d of %d intervals between marks", l.Rises, l.Intervals)
+	switch {
+	case last == 1 && p.Marks[last].Name == "":
+		return "grew since the mark"
+	case last == 1 && p.Marks[0].Name == "":
+		return "grew before the mark"
+	case last == 1:
+		return "grew between the two marks"
+	case leaks && l.Intervals > 1:
+		text += ", still growing"
+	case l.LastRise > 0 && l.LastRise < l.Intervals:
+		text += fmt.Sprintf(", not after the %s", page.Ordinal(l.LastRise))
+	}
+	return text
+}
+
+// title is the name of a call site, in one line.
+func (p *Page) title(l *leak, separator string) string { return p.names.Title(&l.row, separator) }
+
+// A group is leaks that are counted together.
+type group struct {
+	Key     string `json:"key"`
+	Bytes   uint64 `json:"bytes"`
+	Count   uint64 `json:"count"`
+	Growing bool   `json:"growing"`
+}
+
+// groups are the leaks by what the options say, the most bytes first.
+func (p *Page) groups() []*group {
+	by := alloc.GroupingOf(p.By)
+	groups := make(map[string]*group)
+	for i := range p.leaks {
+		l := &p.leaks[i]
+		keys := by.Keys(p.names, &l.row)
+		for _, key := range keys {
+			g := groups[key]
+			if g == nil {
+				g = &group{Key: key, Growing: true}
+				groups[key] = g
+			}
+			g.Bytes += l.Bytes / uint64(len(keys))
+			g.Count += l.Count
+		}
+	}
+	return slices.SortedFunc(maps.Values(groups), func(a, b *group) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Key, b.Key))
+	})
+}

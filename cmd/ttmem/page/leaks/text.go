@@ -1,0 +1,235 @@
+package leaks
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
+)
+
+// The columns of a leak, after that of its bytes. Its name follows.
+const (
+	countColumns = 8
+	ageColumns   = 11
+)
+
+// WriteText writes the page.
+func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
+	out := bufio.NewWriter(w)
+	layout.Write(out, 0, page.Bold, p.headline())
+	switch {
+	case len(p.leaks) == 0:
+	case p.By != "stack":
+		p.writeGroups(out, layout)
+	default:
+		fmt.Fprintln(out)
+		p.writeRows(out, layout, p.leaks, true)
+	}
+	var rest []string
+	if len(p.steady) > 0 {
+		title := "Live but stable"
+		if !p.Whole {
+			title = "Replaced others"
+		}
+		rest = append(rest, title+": "+sumOf(p.steady).String())
+	}
+	if len(p.stable) > 0 {
+		p.writeSection(out, layout, "Live but stable", p.whyStable(), p.stable)
+		p.writeRows(out, layout, p.stable, true)
+	}
+	for _, group := range retainedGroups(p.retained) {
+		p.writeSection(out, layout, "Retained by the runtime: "+group[0].By.Name, group[0].By.Why, group)
+		p.writeRows(out, layout, p.merged(group), false)
+	}
+	if p.Suppress != "" {
+		rest = append(rest, "Suppressed by "+p.Suppress+": "+sumOf(p.suppressed).String())
+	}
+	if len(rest) > 0 {
+		fmt.Fprintln(out)
+	}
+	for _, text := range rest {
+		layout.Sized().Write(out, 0, page.Dim, text)
+	}
+	return out.Flush()
+}
+
+// String is "2 buffers, 4.0 KiB, from 1 call site."
+func (s sum) String() string {
+	return fmt.Sprintf("%s, %s, from %s.", page.Count(s.Count, "buffer"), page.Bytes(s.Bytes), page.Count(uint64(s.Stacks), "call site"))
+}
+
+// whyStable says why buffers that survived between marks are no leak.
+func (p *Page) whyStable() string {
+	if p.FromIsEarlier {
+		return "allocated after the mark and still live; it may have replaced other buffers"
+	}
+	return "allocated between the marks and still live, but not growing to the last"
+}
+
+// headline says how much leaked, and between which marks.
+func (p *Page) headline() string {
+	var where string
+	if n := len(p.Marks) - 1; n > 0 {
+		from, to := markText(p.Marks[0], p.From, "the beginning"), markText(p.Marks[n], p.To, "the end")
+		if from == to {
+			from, to = "the first "+from, "the last"
+		}
+		span := page.Seconds(p.Marks[n].TimeNs - p.Marks[0].TimeNs)
+		if n > 1 {
+			span = fmt.Sprintf("%d intervals, %s", n, span)
+		}
+		where = fmt.Sprintf(" from %s to %s (%s)", from, to, span)
+	}
+	if p.WatchedNs > 0 {
+		where += ", watched for " + page.Seconds(p.WatchedNs)
+	}
+	sum := sumOf(p.leaks)
+	switch {
+	case sum.Count > 0:
+		return fmt.Sprintf("%s leaked%s: %s from %s", page.Bytes(sum.Bytes), where,
+			page.Count(sum.Count, "buffer"), page.Count(uint64(sum.Stacks), "call site"))
+	case p.byRun() && p.Allocated < analyze.LeastSurvivors:
+		return "Not enough allocations to judge" + where + ": " + allocatedText(p.Allocated)
+	case p.byRun() || len(p.stable)+len(p.steady) > 0:
+		return "No leaks" + where + ": nothing grew to the end."
+	}
+	return "No leaks" + where + ": nothing survived."
+}
+
+func allocatedText(n uint64) string {
+	switch n {
+	case 0:
+		return "no buffer was allocated."
+	case 1:
+		return "1 buffer was allocated."
+	}
+	return fmt.Sprintf("%d buffers were allocated.", n)
+}
+
+// markText names a mark: as the user did, if the user named one.
+func markText(m Mark, asked, none string) string {
+	if m.Name == "" {
+		return none
+	}
+	return fmt.Sprintf("%q", cmp.Or(asked, m.Name))
+}
+
+// writeSection writes the head of a list of buffers that did not leak: a title and the
+// reason.
+func (p *Page) writeSection(out *bufio.Writer, layout page.Layout, title, why string, list []leak) {
+	sum := sumOf(list)
+	fmt.Fprintln(out)
+	layout.WriteTitle(out, "", title, fmt.Sprintf("  %s, %s", page.Count(sum.Count, "buffer"), page.Bytes(sum.Bytes)))
+	layout.Sized().Write(out, 2, page.Dim, why)
+}
+
+// merged are rows whose callers are not listed: one for each title.
+func (p *Page) merged(list []leak) (rows []leak) {
+	index := make(map[string]int)
+	for _, l := range list {
+		key := p.title(&l, "") + p.place(&l)
+		i, ok := index[key]
+		if !ok {
+			index[key] = len(rows)
+			rows = append(rows, l)
+			continue
+		}
+		rows[i].Count += l.Count
+		rows[i].Bytes += l.Bytes
+		rows[i].AgeNs = max(rows[i].AgeNs, l.AgeNs)
+	}
+	slices.SortStableFunc(rows, func(a, b leak) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	return rows
+}
+
+// retainedRows is how many call sites of buffers that the runtime retains are listed.
+const retainedRows = 5
+
+// writeRows lists call sites. The list is whole if they have verdicts and callers, and if -n
+// says how many there are.
+func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, whole bool) {
+	limit := p.Limit
+	if !whole && (limit == 0 || limit > retainedRows) {
+		limit = retainedRows
+	}
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", page.SizeColumns)+page.Right("buffers", countColumns)+page.Right("oldest", ageColumns)))
+	for i := range list {
+		if limit > 0 && i == limit {
+			more := fmt.Sprintf("and %s more", page.Grouped(len(list)-i))
+			if whole {
+				more += ": -n 0 lists all"
+			}
+			fmt.Fprintln(out, layout.Paint(page.Dim, page.Left("", page.NameIndent)+more))
+			break
+		}
+		l := &list[i]
+		line := page.Right(page.Bytes(l.Bytes), page.SizeColumns) + page.Right(fmt.Sprint(l.Count), countColumns) + page.Right(page.Seconds(l.AgeNs), ageColumns) + "  "
+		title := p.title(l, layout.Separator()) + p.place(l)
+		if layout.Width > 0 && page.Width(line)+page.Width(title) > layout.Width {
+			fmt.Fprintln(out, strings.TrimRight(line, " "))
+			layout.Write(out, page.NameIndent, page.Green, title)
+		} else {
+			fmt.Fprintln(out, line+layout.Paint(page.Green, title))
+		}
+		if !whole {
+			continue
+		}
+		st := page.NoStyle
+		if l.Class == analyze.Leaked {
+			st = page.Yellow
+		}
+		layout.Sized().Write(out, page.NameIndent, st, p.verdict(l))
+		for _, call := range page.Callers(l.Stack.Frames()) {
+			layout.Write(out, page.NameIndent+2, page.Dim, call)
+		}
+	}
+}
+
+// place is where a leak is, unless it is in DRAM of the only chip and process.
+func (p *Page) place(l *leak) (text string) {
+	if name := l.Region.String(); name != "DRAM" {
+		text += ", " + name
+	}
+	if len(l.Devices) > 1 {
+		text += ", " + page.Chips(l.Devices)
+	}
+	if len(p.names.Snap.Processes) > 1 {
+		text += fmt.Sprintf(", PID %d", l.PID)
+	}
+	return text
+}
+
+func (p *Page) writeGroups(out *bufio.Writer, layout page.Layout) {
+	groups := p.groups()
+	fmt.Fprintln(out)
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", page.SizeColumns)+page.Right("buffers", countColumns)+"  "+p.By))
+	for i, g := range groups {
+		if p.Limit > 0 && i == p.Limit {
+			fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(groups)-i))))
+			break
+		}
+		layout.Beside(out, page.Right(page.Bytes(g.Bytes), page.SizeColumns)+page.Right(fmt.Sprint(g.Count), countColumns)+"  ", page.NoStyle, layout.Separated(g.Key))
+	}
+}
+
+// retainedGroups are retained call sites by what retains them, each with the most bytes
+// first.
+func retainedGroups(retained []leak) (groups [][]leak) {
+	index := make(map[*name.Retained]int)
+	for _, l := range retained {
+		i, ok := index[l.By]
+		if !ok {
+			i = len(groups)
+			index[l.By] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], l)
+	}
+	return groups
+}
