@@ -219,11 +219,15 @@ func TestServe(t *testing.T) {
 		qt.Assert(t, qt.IsNil(stream.Next(&e)))
 		followed.Apply(&e)
 		for _, p := range targets {
+			if e.Kind == event.Checkpoint {
+				for _, b := range followed.HeldByProcess(p.Process.Pid) {
+					if len(b.Stack.Frames()) > 3 {
+						withStack++
+					}
+				}
+			}
 			if e.PID == p.Process.Pid && e.Kind == event.ProcessExit {
 				ends++
-			}
-			if e.PID == p.Process.Pid && e.Kind == event.Alloc && len(e.Stack.Frames()) > 3 {
-				withStack++
 			}
 		}
 	}

@@ -238,6 +238,7 @@ func (o *leaksOptions) follow(between leakRange) (w *watched, marks *leakMarks, 
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.source.ctx = ctx
+	o.source.atEnd = marks.whole() && marks.intervalNs == 0 && len(o.source.pids) == 0
 	w, err = o.source.watch(func(e *event.Event) {
 		begin()
 		if e.Kind == event.Lost {
@@ -249,6 +250,15 @@ func (o *leaksOptions) follow(between leakRange) (w *watched, marks *leakMarks, 
 			stop() // nothing that comes helps
 		}
 	}, begin)
+	if o.source.atEnd && o.source.file != "" && err == nil { // its events may not all have been read
+		lost = marks.state.Snapshot().LostEvents()
+		marks.earlierMarks, marks.stepMarks = 0, 0
+		for _, one := range marks.state.Marks() {
+			if aggregate.IsStepMark(one.Name) {
+				marks.stepMarks++
+			}
+		}
+	}
 	if w != nil && w.live {
 		begin()
 		o.watchedNs = monotonicNow() - began

@@ -92,6 +92,7 @@ func (o *peakOptions) run(c *cobra.Command, args []string) error {
 		defer svg.Discard()
 	}
 	state := aggregate.New()
+	o.source.atEnd = len(o.source.pids) == 0 // the state of one process lacks the chips' peaks
 	w, err := o.source.watch(state.Apply, func() {})
 	if err != nil {
 		return err

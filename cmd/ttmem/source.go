@@ -36,6 +36,9 @@ type sourceOptions struct {
 	stacks   stackOptions
 	// expected is true where the processes may load their library later
 	expected bool
+	// atEnd is true where the state at the end is enough: a file is read from its last
+	// checkpoint on
+	atEnd bool
 	// began is told when events begin to come of what runs, with what sets a mark
 	// among them; nil: nobody is
 	began func(mark func(name string) error)

@@ -81,6 +81,11 @@ func (o *sourceOptions) watch(handle func(*event.Event), pause func()) (*watched
 		}
 		defer r.close()
 		r.quiet = o.beside.warn != nil
+		if o.atEnd {
+			if _, err := r.last(math.MaxUint64); err != nil {
+				return nil, err
+			}
+		}
 		return r.watch(o, handle, pause)
 	}
 	if len(o.command) > 0 {
@@ -152,18 +157,11 @@ func watchFile(path string, handle func(*event.Event), pause func()) (*watched, 
 	return r.watch(&sourceOptions{}, handle, pause)
 }
 
-// watchEnd is watchFile for who wants the state at the end alone: where the file has
-// checkpoints the events are those of the last one, and what follows.
+// watchEnd gives what makes the state at the end of a file to handle: the last checkpoint,
+// where there is one, and what follows.
 func watchEnd(path string, handle func(*event.Event)) (*watched, error) {
-	r, err := openRecorded(path)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-	if _, err := r.last(math.MaxUint64); err != nil {
-		return nil, err
-	}
-	return r.watch(&sourceOptions{}, handle, func() {})
+	o := sourceOptions{file: path, atEnd: true}
+	return o.watch(handle, func() {})
 }
 
 // watch gives the events of a file to handle.
