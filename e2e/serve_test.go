@@ -272,7 +272,9 @@ func (s *server) discover(t *testing.T, env *rig.Env) {
 	t.Helper()
 	p := startTarget(t, env, "n150", program(t, "hold.py"), "1", "32")
 	p.expect(t, "holding")
-	waitFor(t, "the library is known", func() bool { return s.allocated(t, p.Process.Pid) > 0 })
+	if !eventually(time.Minute, func() bool { return s.allocated(t, p.Process.Pid) > 0 }) {
+		t.Fatalf("the process was not traced; it has %d probes", probesIn(t, p))
+	}
 	p.stdin.Close()
 	qt.Assert(t, qt.IsNil(p.Wait()))
 }

@@ -216,8 +216,8 @@ type discovered struct {
 }
 
 // lateNs is how long after its mapping a library may be attached to without reading
-// existing allocations: no program opens a device faster.
-const lateNs = 100e6
+// existing allocations. A Python program on a mock device opens it 80 ms after that.
+const lateNs = 20e6
 
 // discover reads a mapped file once, and attaches to it if it is a tt-metal library.
 func (f *finder) discover(m host.NewMapping, path string) error {
