@@ -22,11 +22,10 @@ func newAsked(pids, devices []int) asked {
 	return asked{pids: pids, devices: devices, metPIDs: make(map[int]bool), metDevices: make(map[int]bool)}
 }
 
-// meet notes what an event is of.
-func (a *asked) meet(e *event.Event) {
+// meet notes the process and the chips of an event, or all that the state restored from a
+// checkpoint has. The event was applied to the state.
+func (a *asked) meet(e *event.Event, s *aggregate.State) {
 	if e.Kind == event.Checkpoint && len(a.pids)+len(a.devices) > 0 {
-		s := aggregate.New()
-		s.Apply(e)
 		snap := s.Snapshot()
 		for _, pid := range pidsOf(snap) {
 			a.metPIDs[pid] = true

@@ -244,8 +244,8 @@ func (o *leaksOptions) follow(between leakRange) (w *watched, marks *leakMarks, 
 		if e.Kind == event.Lost {
 			lost += e.Count
 		}
-		o.asked.meet(e)
 		marks.apply(e)
+		o.asked.meet(e, marks.state)
 		if o.source.file == "" && e.Kind == event.Checkpoint && (marks.over || o.asked.gone()) {
 			stop() // nothing that comes helps
 		}
