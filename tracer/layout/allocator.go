@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
 
@@ -181,34 +180,16 @@ func (d *deriver) alignment() {
 		from(func(f *flow) (Chain, error) {
 			return only(slices.DeleteFunc(f.all(divides), func(c Chain) bool { return slices.Equal(c, banks) }))
 		}, managerAllocate),
-		from(alignmentArgument, managerCtor+"t6vector"),
-		from(alignmentArgument, managerCtor+"t13unordered_map"))
+		// (this, const BufferType&, offsets of the banks, bytes m, alignment j, …)
+		from(storedArgument(4), managerCtor+"t6vectorIlSaIlEEmj"))
 }
 
-// alignmentArgument finds where the constructor stores its argument alignment_bytes: the
-// first uint32_t after the sizes, which are uint64_t.
-func alignmentArgument(f *flow) (Chain, error) {
-	arg, ok := alignmentPosition(f.fn.Name)
-	if !ok {
-		return nil, fmt.Errorf("it has other parameters")
-	}
-	return f.first(func(s *step) (Chain, bool) {
-		if !s.is(x86asm.MOV, 4) || s.operand(1) != rooted(argument, arg) {
+// storedArgument finds the field of 4 bytes in which a function stores one of its arguments.
+func storedArgument(n uint64) finder {
+	return first(func(s *step) (Chain, bool) {
+		if !s.is(x86asm.MOV, 4) || s.operand(1) != rooted(argument, n) {
 			return nil, false
 		}
 		return direct(s.accessed(0))
 	})
-}
-
-// alignmentPosition is the position of that argument in a constructor's mangled
-// name: (this, const BufferType&, offsets of the banks, size m, [address limit
-// m,] alignment j, …).
-func alignmentPosition(name string) (uint64, bool) {
-	for list, position := range map[string]uint64{"St6vectorIlSaIlEE": 4, "ESaISt4pairIKjlEEE": 5} {
-		_, rest, ok := strings.Cut(name, list)
-		if ok && strings.HasPrefix(strings.TrimLeft(rest, "m"), "j") && uint64(strings.IndexByte(rest, 'j')) == position-3 {
-			return position, true
-		}
-	}
-	return 0, false
 }
