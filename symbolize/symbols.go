@@ -62,6 +62,12 @@ func (e *ELF) Lookup(name string) (Symbol, bool) {
 	return found[0], true
 }
 
+// Mentions reports whether the dynamic symbol table has a name, defined in this file or in
+// another. It is much cheaper than Lookup, and so rules out most files.
+func (e *ELF) Mentions(name string) bool {
+	return strings.Contains(e.tableNames(tableDynsym), "\x00"+name+"\x00")
+}
+
 // WithPrefix returns the defined functions and objects whose mangled names begin with a
 // prefix, sorted by address and name. It omits stubs (`$plt`, `@plt`), slots (`$got`) and
 // the cold parts of functions.
