@@ -3,7 +3,6 @@ package page
 import (
 	"bufio"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -56,12 +55,10 @@ func (l Layout) WriteHead(out *bufio.Writer, columns, beside string) {
 // LeastBeside is the least width of text beside columns; with less it goes below them.
 const LeastBeside = 30
 
-var colorCodes = regexp.MustCompile("\x1b\\[[0-9;]*m")
-
 // Beside writes a text beside columns on the same line, or below them if there is no room,
 // and returns the text's indent.
 func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string) (indent int) {
-	if indent = Width(colorCodes.ReplaceAllString(columns, "")); l.Width > 0 && l.Width-indent < min(LeastBeside, Width(text)) {
+	if indent = Width(columns); l.Width > 0 && l.Width-indent < min(LeastBeside, Width(text)) {
 		fmt.Fprintln(out, strings.TrimRight(columns, " "))
 		l.Write(out, NameIndent, st, text)
 		return NameIndent

@@ -4,7 +4,8 @@ import (
 	"path"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"github.com/charmbracelet/x/ansi"
 )
 
 // Fold is Wrap, and also cuts words that are longer than a line, such as paths and names of
@@ -13,7 +14,7 @@ func Fold(s string, limit int) (lines []string) {
 	limit = max(limit, 20)
 	for _, line := range Wrap(s, limit) {
 		for Width(line) > limit {
-			head := string([]rune(line)[:limit])
+			head := ansi.Truncate(line, limit, "")
 			if i := strings.LastIndexAny(head, ":/,"); i > len(head)/2 {
 				head = head[:i+1]
 			}
@@ -65,18 +66,22 @@ func ShortCommand(command string) string {
 	return strings.Join(words, " ")
 }
 
-// Width is the number of columns that s takes.
-func Width(s string) int { return utf8.RuneCountInString(s) }
+// Width is the number of columns that s takes. Colours take none.
+func Width(s string) int {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return ansi.StringWidth(s)
+		}
+	}
+	return len(s) // of nearly all texts
+}
 
 // Truncate cuts s to the width and marks the cut with the ellipsis.
 func Truncate(s string, limit int, ellipsis string) string {
 	if Width(s) <= limit {
 		return s
 	}
-	if limit <= Width(ellipsis) {
-		return ""
-	}
-	return string([]rune(s)[:limit-Width(ellipsis)]) + ellipsis
+	return ansi.Truncate(s, max(0, limit), ellipsis)
 }
 
 // Left pads s on its right to n columns.
