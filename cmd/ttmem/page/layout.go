@@ -22,7 +22,7 @@ func (l Layout) Separated(key string) string {
 // Write writes a text, indented, in as many lines as it needs.
 func (l Layout) Write(out *bufio.Writer, indent int, st Style, text string) {
 	for _, line := range l.Lines(text, indent) {
-		fmt.Fprintln(out, Left("", indent)+l.Paint(st, line))
+		fmt.Fprintln(out, Blank(indent)+l.Paint(st, line))
 	}
 }
 
@@ -65,7 +65,7 @@ func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string)
 	}
 	for _, line := range l.Lines(text, indent) {
 		fmt.Fprintln(out, columns+l.Paint(st, line))
-		columns = Left("", indent)
+		columns = Blank(indent)
 	}
 	return indent
 }

@@ -28,8 +28,11 @@ func Fold(s string, limit int) (lines []string) {
 
 // Clean makes s one line without control characters: names and messages come from traced
 // programs, which are not trusted.
-func Clean(s string) string {
-	s = strings.Map(func(r rune) rune {
+func Clean(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
+
+// Printable is Clean for text whose blanks matter, such as a command's output.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
@@ -38,7 +41,6 @@ func Clean(s string) string {
 		}
 		return r
 	}, s)
-	return strings.Join(strings.Fields(s), " ")
 }
 
 // FirstLine is the first line of s that is not blank.
@@ -85,10 +87,13 @@ func Truncate(s string, limit int, ellipsis string) string {
 }
 
 // Left pads s on its right to n columns.
-func Left(s string, n int) string { return s + strings.Repeat(" ", max(0, n-Width(s))) }
+func Left(s string, n int) string { return s + Blank(n-Width(s)) }
 
 // Right pads s on its left to n columns.
-func Right(s string, n int) string { return strings.Repeat(" ", max(0, n-Width(s))) + s }
+func Right(s string, n int) string { return Blank(n-Width(s)) + s }
+
+// Blank is n columns of nothing.
+func Blank(n int) string { return strings.Repeat(" ", max(0, n)) }
 
 // Wrap breaks s between words into lines of at most limit columns. Longer words stay whole.
 func Wrap(s string, limit int) []string {

@@ -28,7 +28,7 @@ func TestPictures(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newStage(t, test.width, test.height)
-			s.color = true
+			s.Color = true
 			s.scene.Steps(250) // some 10,000 events in that second
 			s.refresh()
 			test.show(s)
