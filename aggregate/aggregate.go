@@ -25,8 +25,9 @@ type State struct {
 	lost        map[string]uint64
 	anomalies   Anomalies
 	failures    failures
-	// marks only grow at their end, so that checkpoints may share them.
-	marks []Mark
+	// marks are those that users set, and callMarks those of --mark-at.
+	marks, callMarks marks
+	beginning        beginning
 	// sites are all call sites, as they were first seen, and keptSites how many there
 	// were when the idle ones were last forgotten.
 	sites     []*callSite
@@ -122,6 +123,7 @@ func (s *State) Apply(e *event.Event) {
 	default:
 		s.anomalies.MalformedEvents++
 	}
+	s.beginning.follow(s, e)
 }
 
 // Anomalies count events that contradict the state. All but MalformedEvents come from lost

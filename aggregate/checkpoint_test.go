@@ -55,6 +55,11 @@ func known(t *testing.T, s *aggregate.State) string {
 	slices.Sort(lines)
 	b.WriteString(strings.Join(lines, ""))
 	fmt.Fprintf(&b, "\n%+v %d", others, s.BuffersAllocated())
+	x := s.Index()
+	fmt.Fprintf(&b, "\n%d %d %+v %v %d %v %d", s.Number(), x.First, x.Begin, x.Failures, x.FailuresFrom, x.Peaks, x.MarksFrom)
+	for i := range x.Marks {
+		fmt.Fprintf(&b, "\n%+v", x.Marks[i])
+	}
 	profile := s.Profile()
 	for _, sample := range profile.Samples {
 		fmt.Fprintf(&b, "\n%+v", sample)
@@ -117,6 +122,9 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 		e.Kind, e.Devices = event.Alloc, nil
 	case 8:
 		e = event.Event{TimeNs: now, Kind: event.Mark, Cause: fmt.Sprint("mark ", now), UID: 1000 + r.IntN(3)}
+		if r.IntN(3) == 0 { // of --mark-at
+			e.PID, e.UID = 7, 0
+		}
 	}
 	if e.Kind == event.ProcessStart {
 		e.Command, e.Library, e.Release = fmt.Sprint("run ", now), "/lib/libtt_metal.so", "0.81.1"

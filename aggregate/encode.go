@@ -9,7 +9,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 1
+const stateVersion = 2
 
 // Bounds of what is read: damaged input is not to cost more than a State that is large.
 const (
@@ -40,7 +40,12 @@ func (c *stateCodec) few(s *State, of *frozen) {
 	c.bool(&s.restored)
 	c.uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents)
 	table(c.codec, s.lost, func(cause *string, n *uint64) { c.text(cause); c.uint(n) })
-	list(c.codec, &s.marks, c.mark)
+	c.uints(&s.beginning.point.Number, &s.beginning.point.TimeNs)
+	c.bool(&s.beginning.over)
+	for _, m := range []*marks{&s.marks, &s.callMarks} {
+		c.uint(&m.count)
+		list(c.codec, &m.list, c.mark)
+	}
 	c.uint(&s.failures.count)
 	list(c.codec, &s.failures.list, c.failure)
 	list(c.codec, &s.exited, c.exited)
@@ -63,7 +68,7 @@ func (c *stateCodec) few(s *State, of *frozen) {
 }
 
 func (c *stateCodec) mark(m *Mark) {
-	c.uints(&m.TimeNs, &m.number)
+	c.uints(&m.TimeNs, &m.Number)
 	c.text(&m.Name)
 	number(c.codec, &m.uid)
 }
@@ -278,6 +283,7 @@ func (c *stateCodec) process(pp **process) {
 	c.about(&p.about)
 	c.uints(&p.since, &p.beforeAttach)
 	c.bool(&p.early)
+	c.bool(&p.fromBegin)
 	var shares []leftShare
 	if !c.reads {
 		shares = p.leftShares(maxHolders)

@@ -31,6 +31,8 @@ type process struct {
 	beforeAttach uint64
 	// early is true where it was running at the state's first event.
 	early bool
+	// fromBegin is true if it started before anything happened.
+	fromBegin bool
 }
 
 // exited is what is kept of a process that ended.
@@ -107,6 +109,7 @@ func (s *State) startProcess(e *event.Event) {
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}
+	p.fromBegin = !s.beginning.over
 	p.early = e.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }
 
