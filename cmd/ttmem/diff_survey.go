@@ -88,7 +88,11 @@ func surveyed(path string, moments []moment, only func(func(*event.Event)) func(
 func (s *survey) add(e *event.Event) {
 	s.n++
 	if e.Kind == event.Checkpoint {
-		s.earlier = aggregate.MarksOf(e)
+		before := aggregate.New()
+		before.Apply(e)
+		for _, mark := range before.Marks() {
+			s.earlier = append(s.earlier, mark.Name)
+		}
 		s.begun, s.going = s.n, true
 	}
 	if !s.began {
