@@ -71,6 +71,7 @@ type record struct {
 	Cores         [][]uint16          `json:"cores"`
 	StaticKind    string              `json:"static_kind"`
 	Global        bool                `json:"global"`
+	PerCore       bool                `json:"per_core"`
 	Reason        string              `json:"reason"`
 	Message       string              `json:"message"`
 	BeforeAttach  bool                `json:"before_attach"`
@@ -121,7 +122,7 @@ func (rec *record) event() (Event, error) {
 		BufferID: rec.BufferID, Object: rec.Object, Allocator: rec.Allocator,
 		Address: rec.Address, SizeBytes: rec.SizeBytes, PageSizeBytes: rec.PageSizeBytes,
 		BytesPerBank: rec.BytesPerBank, Banks: rec.Banks,
-		ProgramID: rec.ProgramID, Global: rec.Global,
+		ProgramID: rec.ProgramID, Global: rec.Global, PerCore: rec.PerCore,
 		Message: rec.Message, BeforeAttach: rec.BeforeAttach,
 		Board: rec.Board, Arch: rec.Arch, Mesh: rec.Mesh,
 		Command: rec.Command, Library: rec.Library, Release: rec.Release,
