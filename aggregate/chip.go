@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -28,6 +29,7 @@ func (c *chip) peaks() (list peaks) {
 // usage is what is in use on one chip: by all processes, or by one of them.
 type usage struct {
 	regions [event.BankedRegions]tally // of buffers
+	load    cores.Load                 // of buffers that are on single cores of L1
 	static  staticUsage
 	kernels kernelUsage
 	// l1Buffers is the most that buffers took of all banks of L1, without circular
@@ -63,8 +65,9 @@ func (c *processChip) grew(region event.Region, now uint64) {
 	}
 	bytes, static := c.used.regions[region].Bytes, uint64(0)
 	if region == event.L1 {
-		static = c.used.static.cores.Max()
-		bytes = c.used.regions[event.L1].perBank + static
+		top := c.used.top()
+		static = top.Static
+		bytes = c.used.regions[event.L1].perBank + top.Bytes
 	}
 	if bytes > c.peaks[region].bytes {
 		c.peaks[region] = peak{bytes: bytes, static: static, time: now, capacity: total(c.capacities()[region])}

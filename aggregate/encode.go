@@ -9,7 +9,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 2
+const stateVersion = 3
 
 // Bounds of what is read: damaged input is not to cost more than a State that is large.
 const (
@@ -38,7 +38,7 @@ type stateCodec struct {
 func (c *stateCodec) few(s *State, of *frozen) {
 	c.uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount)
 	c.bool(&s.restored)
-	c.uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents)
+	c.uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents, &s.anomalies.UnknownCores)
 	table(c.codec, s.lost, func(cause *string, n *uint64) { c.text(cause); c.uint(n) })
 	c.uints(&s.beginning.point.Number, &s.beginning.point.TimeNs)
 	c.bool(&s.beginning.over)
@@ -98,6 +98,7 @@ func (c *stateCodec) ids(ids *[]int) {
 func (c *stateCodec) evidence(e *Evidence) {
 	c.region(&e.Region, event.Region(event.BankedRegions))
 	c.capacity(&e.Capacity)
+	c.bool(&e.PerCore)
 	c.uints(&e.FreeBytesPerBank, &e.LargestFreeBytesPerBank, &e.From, &e.To, &e.Lowest)
 	c.blame(&e.Live)
 	c.blame(&e.Blocking)
@@ -243,6 +244,8 @@ func (c *stateCodec) peak(p *peak) {
 func (c *stateCodec) pool(q *pool) {
 	c.peak(&q.peak)
 	c.peak(&q.earlier)
+	number(c.codec, &q.peakCore.X)
+	number(c.codec, &q.peakCore.Y)
 	c.uints(&q.serial, &q.level, &q.levelStatic)
 	c.timeline(&q.line)
 	c.timeline(&q.staticLine)

@@ -142,6 +142,9 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 			return
 		}
 		c.buffer(b, &before, &last[site])
+		if one := c.sites.list[site]; one.perCore {
+			c.coresOf(b)
+		}
 		before, last[site] = *b, *b
 		if c.reads {
 			b.callSite = c.sites.list[site]
@@ -150,6 +153,20 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 				return
 			}
 			c.state.count(p, b)
+		}
+	}
+}
+
+// coresOf are those of a buffer on single cores.
+func (c *stateCodec) coresOf(b *buffer) {
+	known := b.cores != nil
+	if c.bool(&known); !known {
+		return
+	}
+	c.coreSets.one(c.codec, &b.cores, c.coreSet)
+	if c.reads {
+		if c.coreSteps += b.cores.Len(); c.coreSteps > maxStateCoreSteps {
+			c.fail()
 		}
 	}
 }

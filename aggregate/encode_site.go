@@ -26,6 +26,7 @@ func (c *stateCodec) site(first **callSite) {
 	number(c.codec, &key.layout)
 	number(c.codec, &key.static)
 	c.bool(&key.before)
+	c.bool(&key.perCore)
 	c.stack(&stack)
 	key.stackID = stackID(stack)
 	list(c.codec, &all, func(p **callSite) {

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
@@ -40,10 +41,13 @@ func (s *State) freeSpaces() *freeSpaces {
 	return f
 }
 
-// of returns what is free of a region of a chip; nil if the region's addresses are not
-// known.
+// of returns what is free of a region of a chip, in all of its banks; nil if the region's
+// addresses are not known, or those of a buffer.
 func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity) *addresses.FreeSpace {
 	if capacity.Base == 0 || capacity.BytesPerBank == 0 {
+		return nil
+	}
+	if region == event.L1 && slices.ContainsFunc(f.arenas[device], func(a *arena) bool { return a.scattered > 0 }) {
 		return nil
 	}
 	key := freeSpaceKey{f.key[device], region, capacity}

@@ -20,12 +20,18 @@ type Buffer struct {
 	Devices []int
 	Region  event.Region
 	Layout  event.Layout
-	// Address is where it lies in each bank.
+	// PerCore marks a buffer that the hybrid allocator placed on single cores: Cores, which
+	// are nil if they are not known and must not be modified.
+	PerCore bool
+	Cores   []event.CoreRange
+	// Address is where it lies in each bank; 0 for one on single cores that is not known to
+	// have the same address on all of them.
 	Address uint64
 	// SizeBytes is its size on each chip.
 	SizeBytes     uint64
 	PageSizeBytes uint64
-	// BytesPerBank is what it takes of each of Banks banks on each chip.
+	// BytesPerBank is what it takes of each of Banks banks on each chip, or of each of its
+	// Cores.
 	BytesPerBank uint64
 	Banks        uint32
 	// SinceNs is when it was allocated; for one that was found at a late

@@ -32,14 +32,18 @@ func (b BufferRef) Buffer() *Buffer {
 func (b BufferRef) Addresses() addresses.Block { return b.b.block() }
 
 func (b *buffer) view() Buffer {
-	return Buffer{
+	view := Buffer{
 		PID: b.set.process.pid, TID: int(b.tid), Comm: b.comm,
 		BufferID: b.id, Object: b.object, Allocator: b.allocator,
 		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
 		Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
 		BytesPerBank: b.perBank, Banks: b.banks, SinceNs: b.since,
-		BeforeAttach: b.before, Stack: b.stack,
+		BeforeAttach: b.before, Stack: b.stack, PerCore: b.perCore,
 	}
+	if b.cores != nil {
+		view.Cores = b.cores.Ranges()
+	}
+	return view
 }
 
 // ProcessesOf returns the ids of the running processes of a user, in no order.

@@ -1,14 +1,16 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
 // A pool is one region of one chip, with the moment at which it was fullest and how it
 // filled over time. There is no other definition of a peak:
 //
-//   - of L1 the bytes are per core: what buffers take of each core and, on top, what
-//     circular and dataflow buffers take of the core where that is most;
+//   - of L1 the bytes are per core: what buffers in all banks take of each core and, on
+//     top, what buffers on single cores, circular and dataflow buffers take of the core
+//     where that is most;
 //   - of the others they are what buffers take of all banks;
 //   - the peak is the first moment at which there were most of them, and they fit.
 type pool struct {
@@ -16,6 +18,10 @@ type pool struct {
 	region event.Region
 	// bytes is what counts now, and static the part that circular buffers take.
 	bytes, static uint64
+	// top is the part of bytes that is not the same on all cores, and core the one where
+	// that is most. peakCore is that of the peak.
+	top            uint64
+	core, peakCore cores.Core
 	// peak is the highest since the state's first event, and earlier the highest before
 	// that, as far as a checkpoint says.
 	peak, earlier peak
@@ -112,7 +118,7 @@ func (q *pool) shrank(now uint64) {
 
 // reach makes what there is now the peak.
 func (q *pool) reach(now, number uint64) {
-	q.peak = peak{q.bytes, q.static, now, q.holds(), number}
+	q.peak, q.peakCore = peak{q.bytes, q.static, now, q.holds(), number}, q.core
 	q.serial++
 	clear(q.ended)
 	q.ended = q.ended[:0]
@@ -153,10 +159,11 @@ func (q *pool) highest() peak {
 	return q.peak
 }
 
-// setStatic takes over what circular buffers take now of the core where that is most.
-func (q *pool) setStatic(static uint64) {
-	q.bytes += static - q.static
-	q.static = static
+// setTop takes over what circular buffers and buffers on single cores take now of the core
+// where that is most.
+func (q *pool) setTop(top cores.Top) {
+	q.bytes += top.Bytes - q.top
+	q.top, q.static, q.core = top.Bytes, top.Static, top.Core
 }
 
 // had reports whether a circular buffer that is there now was there at the peak.

@@ -1,13 +1,12 @@
 package aggregate
 
-import "ttmem/tracer/event"
-
 // count counts a buffer that was live at a checkpoint, and no peak.
 func (s *State) count(p *process, b *buffer) {
 	t := b.tally()
 	p.buffers.put(b)
 	p.live[b.region].add(t.on(len(b.set.chips)))
 	s.countIn(b.callSite, t, b.since)
+	b.loadCores()
 	for _, q := range b.set.poolsOf(b.region) {
 		q.bytes += t.counts(b.region)
 	}
@@ -34,7 +33,7 @@ func (c *processChip) count(entry *staticEntry, first bool) {
 		t.sum += entry.place.Bytes()
 		t.cores.Add(entry.place)
 	}
-	c.chip.pools[event.L1].setStatic(c.chip.used.static.cores.Max())
+	c.chip.countCores()
 }
 
 func (c *processChip) countKernel(k *kernel) {

@@ -233,6 +233,9 @@ func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
 	if a.Chips > 1 {
 		title += fmt.Sprintf(", shared across %d chips", a.Chips)
 	}
+	if a.Buffer != nil && a.Buffer.PerCore {
+		title += ", on " + alloc.Cores(a.Buffer.Cores)
+	}
 	if a.Static != nil && a.Static.Global {
 		title += ", in an L1 buffer"
 	}

@@ -57,7 +57,7 @@ func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regio
 				continue
 			}
 			s := r.Space
-			line := page.Right(page.Bytes(r.used()), 11) + page.Right(page.Bytes(s.LargestFreeBytesPerBank), 14)
+			line := page.Right(page.Bytes(s.BytesPerBank), 11) + page.Right(page.Bytes(s.LargestFreeBytesPerBank), 14)
 			if !narrow {
 				line += page.Right(page.Bytes(s.FreeBytesPerBank), 11) + page.Right(page.Grouped(len(s.Blocks)), 9) + page.Right(page.Grouped(len(s.Holes)), 7)
 			}

@@ -11,6 +11,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -197,6 +198,9 @@ func explain(f *aggregate.Failure) string {
 	// The bytes are the least that there are; other places may have fewer buffers.
 	place := fmt.Sprintf("It fits if you free: %s of each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
+	if e.PerCore {
+		place = "Some buffers are on single cores: which of them are in the way is not known."
+	}
 	switch analyze.CauseOf(f) {
 	case analyze.TooLarge:
 		text := "It would not fit if nothing else were there: split it"
@@ -244,7 +248,7 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Fa
 	for i := range e.Statics {
 		s := &e.Statics[i]
 		text := page.Right(fmt.Sprintf("%#x", s.Address), 14) + page.Right(fmt.Sprintf("%#x", s.End()), 10) + page.Right(page.Bytes(s.BytesPerCore), 12) + "  "
-		layout.Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
+		layout.Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+alloc.FormatRanges(s.Cores))
 	}
 }
 
@@ -253,15 +257,6 @@ func (p *Page) writeCallers(out *bufio.Writer, layout page.Layout, indent int, f
 	for _, line := range page.JoinCallers(page.Callers(frames), layout, layout.Width-indent) {
 		layout.Write(out, indent, page.Dim, line)
 	}
-}
-
-// formatRanges writes rectangles of cores as tt-metal does.
-func formatRanges(ranges []event.CoreRange) string {
-	var parts []string
-	for _, r := range ranges {
-		parts = append(parts, fmt.Sprintf("[%d-%d - %d-%d]", r.X0, r.Y0, r.X1, r.Y1))
-	}
-	return strings.Join(parts, " ")
 }
 
 // writeBlames writes the call stacks that something is from.

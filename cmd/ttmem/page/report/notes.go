@@ -24,6 +24,7 @@ func (r *report) notes() {
 	count("frees of buffers that were not known to be allocated", a.RepeatedFrees)
 	count("allocations of buffers that were allocated already", a.ReplacedBuffers)
 	count("buffers on no known chip, in no table above", a.UnplacedBuffers)
+	count("buffers on single cores, it is not known which: in the total of no core", a.UnknownCores)
 	count("events that made no sense and were left out", a.MalformedEvents)
 	if s := r.snap.Stacks; s != nil {
 		for _, cause := range slices.Sorted(maps.Keys(s.Incomplete)) {
