@@ -1,6 +1,10 @@
 package top
 
-import "strings"
+import (
+	"strings"
+
+	"ttmem/cmd/ttmem/page/alloc"
+)
 
 // A request is what a key asks of the view that runs the model.
 type request int
@@ -196,7 +200,7 @@ func (m *model) pressInTable(key string) {
 		if key == "R" {
 			by = -1
 		}
-		n := len(shownRegions) + 1
+		n := len(alloc.Regions) + 1
 		m.filter.region = (m.filter.region + by + n) % n
 		m.regroup()
 	}

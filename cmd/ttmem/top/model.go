@@ -130,12 +130,12 @@ func (m *model) open() {
 		return
 	}
 	r := m.rows[m.cursor]
-	if groupings[m.by].stack {
+	if m.by == byStack {
 		m.page, m.shown, m.scroll, m.shift = pageStack, r, 0, 0
 		return
 	}
 	m.opened = append(m.opened, opened{m.by, m.order, m.filter, r.key})
-	m.filter.in, m.filter.inBy, m.by = r.key, m.by, 0
+	m.filter.in, m.filter.inBy, m.by = r.key, m.by, byStack
 	m.regroup()
 }
 

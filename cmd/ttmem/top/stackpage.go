@@ -37,7 +37,7 @@ func (m *model) stackHead() []string {
 	}
 	facts = append(facts, "PID "+strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", "))
 	lines = append(lines, " "+m.Cut(strings.Join(facts, m.Pick(" · ", " - ")), m.width-1))
-	if component := m.sites.of(r.stack).component; component != "" {
+	if component := m.sites.of(r.stack).Component; component != "" {
 		lines = append(lines, " "+m.Paint(dim, m.Cut(m.clean(component), m.width-1)))
 	}
 	return append(lines, "", m.Paint(head, m.left("        innermost call first", m.width)))

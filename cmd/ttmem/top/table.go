@@ -94,7 +94,7 @@ func (m *model) columns() (list []column) {
 			}
 		}
 		if m.width < c.least || c.name == "GROWTH" && !m.present.Marked || c.name == "RATE/s" && (m.once || !m.present.Live()) ||
-			c.name == "CBs" && !groupings[m.by].mixed {
+			c.name == "CBs" && !mixed(m.by) {
 			continue
 		}
 		list = append(list, c)
@@ -118,7 +118,7 @@ func (m *model) tableHead() string {
 	if m.shares() {
 		line.WriteString(page.Blank(shareColumns + 2))
 	}
-	title := "  " + strings.ToUpper(groupings[m.by].name)
+	title := "  " + strings.ToUpper(groupings[m.by])
 	if sorted == "name" {
 		title += m.arrow()
 	}

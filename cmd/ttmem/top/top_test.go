@@ -245,8 +245,8 @@ func TestGroupingsAddUp(t *testing.T) {
 	for range groupings {
 		s.press("g")
 		bytes, static := sum()
-		qt.Check(t, qt.Equals(bytes, wantBytes), qt.Commentf("by %s", groupings[s.by].name))
-		qt.Check(t, qt.Equals(static, wantStatic), qt.Commentf("by %s", groupings[s.by].name))
+		qt.Check(t, qt.Equals(bytes, wantBytes), qt.Commentf("by %s", groupings[s.by]))
+		qt.Check(t, qt.Equals(static, wantStatic), qt.Commentf("by %s", groupings[s.by]))
 	}
 	qt.Check(t, qt.Equals(s.by, 0))
 }
@@ -262,7 +262,7 @@ func TestAGroupIsOpenedByStack(t *testing.T) {
 		qt.Check(t, qt.Equals(r.name.Op, in))
 	}
 	s.press("esc")
-	qt.Check(t, qt.Equals(groupings[s.by].name, "op"))
+	qt.Check(t, qt.Equals(groupings[s.by], "op"))
 	qt.Check(t, qt.Equals(s.rows[s.cursor].key, in))
 }
 
