@@ -231,7 +231,7 @@ func (m *model) accept() {
 		}
 		have := m.chips()
 		if i := slices.IndexFunc(ids, func(id int) bool { return !slices.Contains(have, id) }); i >= 0 {
-			m.said = fmt.Sprintf("no chip %d: there %s %s", ids[i], either(len(have), "is", "are"), cmp.Or(formatIDs(have), "none yet"))
+			m.said = fmt.Sprintf("no chip %d; available: %s", ids[i], cmp.Or(formatIDs(have), "none yet"))
 			break
 		}
 		m.filter.chips = ids

@@ -96,7 +96,7 @@ func (m *model) processLines() []string {
 		lines = append(lines, m.processLine(u))
 	}
 	if hidden := len(list) - (len(lines) - 1); hidden > 0 && len(list) > room {
-		lines = append(lines, m.Paint(dim, fmt.Sprintf("%8s %d more: p looks at one after the other", "", hidden)))
+		lines = append(lines, m.Paint(dim, fmt.Sprintf("%8s %d more: p selects the next", "", hidden)))
 	}
 	return lines
 }

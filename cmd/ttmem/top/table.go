@@ -239,11 +239,11 @@ func (m *model) nothing() string {
 	none := !slices.ContainsFunc(m.present.Holdings, func(h aggregate.Holding) bool { return h.Count > 0 })
 	switch {
 	case none && m.present.Ended != "":
-		return "Nothing is allocated at the end. What there was: `ttmem peak` of a recording."
+		return "Nothing is allocated at the end; `ttmem peak` shows what was."
 	case none:
 		return "Nothing is allocated now."
 	case f.text != "":
-		return fmt.Sprintf("Nothing that is allocated has %q in its name or its stack: Esc shows all.", f.text)
+		return fmt.Sprintf("No live allocation matches %q: Esc clears the filter.", f.text)
 	}
-	return "Nothing of that is allocated: Esc shows all."
+	return "No matching allocations: Esc clears the filter."
 }

@@ -26,7 +26,7 @@ func (m *model) frame() []string {
 	var lines []string
 	lines = append(lines, m.heading())
 	if m.present == nil {
-		return m.fill(append(lines, "", " Looking…"))
+		return m.fill(append(lines, "", " Loading…"))
 	}
 	switch m.page {
 	case pageHelp:
@@ -138,7 +138,7 @@ func (m *model) warnings() []string {
 		}
 	}
 	if p.Unread {
-		for _, line := range page.Wrap("The memory of processes that ran before ttmem is still being read: not all that they hold is counted yet.", m.width-2) {
+		for _, line := range page.Wrap("The memory of processes that were already running is still being read: totals are incomplete.", m.width-2) {
 			list = append(list, " "+m.Paint(yellow, line))
 		}
 	}

@@ -33,7 +33,7 @@ var groupings = []Grouping{
 			keys = append(keys, fmt.Sprintf("chip %d", id))
 		}
 		if keys == nil {
-			keys = []string{"no known chip"}
+			keys = []string{"unknown chip"}
 		}
 		return keys
 	}},
