@@ -225,7 +225,7 @@ func presentOfProcesses(ctx context.Context, pids []int) (*present, error) {
 		return nil, err
 	}
 	p.nowNs = monotonicNow()
-	if len(p.Held()) > 0 {
+	if len(p.Buffers()) > 0 {
 		p.notes = append(p.notes, "found in the memory of running processes: names and call stacks are not known, and circular buffers "+
 			"only of programs that run just now; `ttmem record` and `ttmem serve` have them")
 	}

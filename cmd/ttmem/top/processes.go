@@ -49,7 +49,7 @@ func (m *model) processUses() []processUse {
 			u.l1 = max(u.l1, l1Used(d))
 			u.static = max(u.static, d.L1PerCore.CBBytes)
 		}
-		for _, held := range p.Held {
+		for _, held := range p.Live {
 			u.buffers += held.Buffers
 		}
 		list = append(list, u)

@@ -13,7 +13,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A row adds up holdings with the same key.
+// A row adds up call sites with the same key.
 type row struct {
 	key string
 	// title is the title of the row. name is that of its call stack, if it has only one.
@@ -34,7 +34,7 @@ type row struct {
 	rate    float64
 	since   uint64 // ns; 0: not known
 	regions regionSet
-	// pids and devices are those of its holdings, each once.
+	// pids and devices are those of its call sites, each once.
 	pids, devices []int
 	stack         *event.Stack // of one stack: the first
 }
@@ -108,7 +108,7 @@ type groups struct {
 	names   alloc.Namer // of processes
 }
 
-// A filter selects holdings. The zero value selects everything.
+// A filter selects call sites. The zero value selects everything.
 type filter struct {
 	chips  []int
 	pid    int
@@ -119,7 +119,7 @@ type filter struct {
 	inBy int
 }
 
-// rows returns the live holdings by a grouping, in an order.
+// rows returns the live call sites by a grouping, in an order.
 func (g *groups) rows(by, order int, reversed bool) []*row {
 	g.names.Snap = g.present.Snapshot
 	selected := alloc.Filter{Devices: g.filter.chips}
@@ -131,8 +131,8 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 	}
 	rows := make(map[string]*row)
 	pattern := patternOf(g.filter.text)
-	for i := range g.present.Holdings {
-		h := &g.present.Holdings[i]
+	for i := range g.present.CallSites {
+		h := &g.present.CallSites[i]
 		rate := 0.0
 		if i < len(g.present.rates) {
 			rate = g.present.rates[i]
@@ -175,8 +175,8 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 	return list
 }
 
-// rowOf is a holding as pages select and name it.
-func rowOf(h *aggregate.Holding) alloc.Row {
+// rowOf is a call site as pages select and name it.
+func rowOf(h *aggregate.CallSite) alloc.Row {
 	layout := h.Layout.String()
 	if h.Static != event.NotStatic {
 		layout = h.Static.String()
@@ -186,8 +186,8 @@ func rowOf(h *aggregate.Holding) alloc.Row {
 	}
 }
 
-// keys returns the keys of the rows that a holding is in, which are also their titles.
-func (g *groups) keys(by int, h *aggregate.Holding, a *alloc.Row) []string {
+// keys returns the keys of the rows that a call site is in, which are also their titles.
+func (g *groups) keys(by int, h *aggregate.CallSite, a *alloc.Row) []string {
 	switch {
 	case by == byStack:
 		return []string{cmp.Or(g.sites.of(h.Stack).key, alloc.Unknown(nil, h.BeforeAttach))}
@@ -212,7 +212,7 @@ func tellApart(rows map[string]*row) {
 	}
 }
 
-func (r *row) add(h *aggregate.Holding, chips uint64, rate float64) {
+func (r *row) add(h *aggregate.CallSite, chips uint64, rate float64) {
 	if h.Static != event.NotStatic {
 		r.statics += h.Count
 		r.static += h.Bytes * chips

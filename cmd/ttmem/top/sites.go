@@ -36,13 +36,13 @@ type sites struct {
 
 // prepare looks up the wanted stacks and forgets the others. Looking up a stack of a running
 // process may take a while, so the goroutine that answers keys must not call it.
-func (s *sites) prepare(holdings []aggregate.Holding, wanted func(i int) bool) {
+func (s *sites) prepare(list []aggregate.CallSite, wanted func(i int) bool) {
 	s.mu.Lock()
 	old := s.known
 	s.mu.Unlock()
 	known := make(map[uint64]*site)
-	for i := range holdings {
-		stack := holdings[i].Stack
+	for i := range list {
+		stack := list[i].Stack
 		if stack == nil || !wanted(i) || known[stack.ID] != nil {
 			continue
 		}
@@ -79,7 +79,7 @@ func (s *sites) look(stack *event.Stack) *site {
 	return one
 }
 
-// nowhere is the site of holdings without a stack.
+// nowhere is the site of call sites without a stack.
 var nowhere = &site{}
 
 // of returns the site of a stack.

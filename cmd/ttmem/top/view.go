@@ -84,7 +84,7 @@ func (m *model) heading() string {
 	for i := range p.Processes {
 		if p.Processes[i].Exit == nil {
 			running++
-			for _, held := range p.Processes[i].Held {
+			for _, held := range p.Processes[i].Live {
 				buffers += held.Buffers
 			}
 		}
