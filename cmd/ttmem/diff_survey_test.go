@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
@@ -47,7 +48,7 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	}
 
 	peaks := aggregate.New()
-	_, err = watchFile(path, peaks.Apply, func() {})
+	_, err = (&source.Options{File: path}).Watch(peaks.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	for _, p := range peaks.RegionPeaks() {
 		if p.Region == event.L1 && p.Device == 0 {
@@ -88,7 +89,7 @@ func TestTheBeginning(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(ids(path, "end"), []uint64{kept}))
 
 	state := aggregate.New()
-	_, err := watchFile(path, state.Apply, func() {})
+	_, err := (&source.Options{File: path}).Watch(state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
@@ -120,7 +121,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.events = append(run.events, event.Event{Kind: event.Mark, Cause: "warm"}, event.Event{Kind: event.Mark, Cause: "again"})
 	state := aggregate.New()
-	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), state.Apply, func() {})
+	_, err := (&source.Options{File: writeEvents(t, "run.jsonl", run.events)}).Watch(state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
