@@ -9,7 +9,7 @@ import (
 )
 
 // State is the result of a stream of events. It is not safe for concurrent use; its
-// Snapshots and Held values are.
+// Snapshots and Buffers are.
 type State struct {
 	// began is when tracing began, 0 where it is not known.
 	began     uint64
@@ -37,9 +37,9 @@ type State struct {
 	freshSince uint64
 	// survived are what call sites left that were forgotten, and otherSurvivors what those
 	// left that are not told apart. born is how many buffers were allocated.
-	survived       []*Survivors
+	endedSurvivors []*Survivors
 	otherSurvivors Amount
-	born           uint64
+	allocations    uint64
 	// between is what is followed between two moments; nil: nothing is.
 	between *between
 	// unplaced are the pools of buffers on no known chip.
@@ -112,10 +112,10 @@ func (s *State) Apply(e *event.Event) {
 		s.closeDevice(e)
 	case event.ProcessStart:
 		s.startProcess(e)
-		s.settle(e.PID) // of what the process was before
+		s.resolveStacks(e.PID) // of what the process was before
 	case event.ProcessExit:
 		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
-		s.settle(e.PID)
+		s.resolveStacks(e.PID)
 	case event.Lost:
 		s.lost[e.Cause] += e.Count
 	case event.Mark: // a moment: nothing changes

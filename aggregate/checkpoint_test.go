@@ -30,7 +30,7 @@ func known(t *testing.T, s *aggregate.State) string {
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder
 	b.Write(bytes.ReplaceAll(text, []byte(","), []byte(",\n")))
-	for _, h := range s.Held() {
+	for _, h := range s.Buffers() {
 		fmt.Fprintf(&b, "\n%+v", h)
 	}
 	for id := range modelChips {
@@ -43,14 +43,14 @@ func known(t *testing.T, s *aggregate.State) string {
 		p.Timeline, p.StaticTimeline = nil, nil
 		fmt.Fprintf(&b, "\n%+v\n%+v\n%+v", p, *line, *static)
 	}
-	for _, h := range s.Holdings() {
+	for _, h := range s.CallSites() {
 		fmt.Fprintf(&b, "\n%+v", h)
 	}
 	survivors, others := s.Survivors()
 	var lines []string
 	for _, v := range survivors { // in no order
 		lines = append(lines, fmt.Sprintf("\n%d %s %s %p %d %d %v %+v %+v %d %d %d %d %+v", v.PID, v.Comm, v.Command, v.Stack,
-			v.Region, v.Layout, v.Devices, v.Amount, v.Torn, v.AgeNs, v.Allocated, v.WorkedFromNs, v.WorkedToNs, v.Run))
+			v.Region, v.Layout, v.Devices, v.Amount, v.FreedAtTeardown, v.AgeNs, v.Allocated, v.WorkedFromNs, v.WorkedToNs, v.Run))
 	}
 	slices.Sort(lines)
 	b.WriteString(strings.Join(lines, ""))

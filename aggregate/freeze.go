@@ -86,7 +86,7 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	mine := *s
 	mine.exited, mine.sites, mine.failures, mine.exitedCount = nil, nil, failures{}, 0
 	mine.marks, mine.callMarks = marks{}, marks{}
-	mine.survived, mine.otherSurvivors, mine.born = nil, Amount{}, 0
+	mine.endedSurvivors, mine.otherSurvivors, mine.allocations = nil, Amount{}, 0
 	unplaced := newPools(nil, 0)
 	mine.unplaced = &unplaced
 	mine.anomalies = Anomalies{}
@@ -116,15 +116,15 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	for _, p := range s.processes {
 		worked[p.name] = wanted(p.pid, p.about.UID)
 	}
-	for _, v := range s.survived {
+	for _, v := range s.endedSurvivors {
 		if of := v.site.process; wanted(of.pid, of.uid) {
-			mine.survived = append(mine.survived, v)
+			mine.endedSurvivors = append(mine.endedSurvivors, v)
 			worked[of] = true
 		}
 	}
 	for name, mineToo := range worked {
 		if mineToo {
-			mine.born += name.run.allocations
+			mine.allocations += name.run.allocations
 		}
 	}
 	return &mine

@@ -9,7 +9,7 @@ import (
 )
 
 // keptMarks is how many marks of users a State keeps, and how many of --mark-at: the newest.
-const keptMarks = 1000
+const maxMarks = 1000
 
 // A Mark never changes.
 type Mark struct {
@@ -29,8 +29,8 @@ type marks struct {
 
 func (m *marks) add(one Mark) {
 	m.count++
-	if len(m.list) == 2*keptMarks {
-		m.list = slices.Clone(m.list[keptMarks:])
+	if len(m.list) == 2*maxMarks {
+		m.list = slices.Clone(m.list[maxMarks:])
 	}
 	m.list = append(m.list, one)
 }

@@ -45,9 +45,9 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *leakMarks, w *source.Summary)
 	if p.StepMarks > 0 {
 		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", page.Count(uint64(p.StepMarks), "mark")))
 	}
-	if p.Over.Count > 0 {
+	if p.EndedBefore.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
-			page.Count(p.Over.Count, "buffer"), page.Bytes(p.Over.Bytes), p.Marks[len(p.Marks)-1].Name))
+			page.Count(p.EndedBefore.Count, "buffer"), page.Bytes(p.EndedBefore.Bytes), p.Marks[len(p.Marks)-1].Name))
 	}
 	return notes
 }

@@ -275,8 +275,8 @@ func endLine(p *aggregate.Process) string {
 		}
 	}
 	var parts []string
-	for i := range p.Left {
-		if l := &p.Left[i]; l.Reason == event.ReasonProcessExit.String() {
+	for i := range p.Unfreed {
+		if l := &p.Unfreed[i]; l.Reason == event.ReasonProcessExit.String() {
 			parts = append(parts, fmt.Sprintf("%s of %s", page.Bytes(l.AllocatedBytes), l.Region))
 		}
 	}

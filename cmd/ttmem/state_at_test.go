@@ -80,8 +80,8 @@ func (r *replayed) moments() map[string][]int {
 func known(s *aggregate.State) string {
 	snap := s.WithHolders(s.Snapshot())
 	for _, process := range snap.Processes {
-		for i := range process.Left {
-			holders := process.Left[i].Holders // of the same size, in any order
+		for i := range process.Unfreed {
+			holders := process.Unfreed[i].Holders // of the same size, in any order
 			slices.SortFunc(holders, func(a, b aggregate.Holder) int { return strings.Compare(jsonText(a), jsonText(b)) })
 		}
 	}
@@ -91,7 +91,7 @@ func known(s *aggregate.State) string {
 	for _, f := range snap.Failures {
 		add(f, f.Evidence)
 	}
-	for _, h := range s.Held() {
+	for _, h := range s.Buffers() {
 		add(h)
 	}
 	for i := range snap.Devices {
@@ -100,7 +100,7 @@ func known(s *aggregate.State) string {
 	for _, p := range s.RegionPeaks() {
 		add(p)
 	}
-	for _, h := range s.Holdings() {
+	for _, h := range s.CallSites() {
 		add(h)
 	}
 	ordered := len(lines)

@@ -121,7 +121,7 @@ func told(t *testing.T, path string, last bool) (text string, events int) {
 	}
 	all, err := json.MarshalIndent([]any{snap, evidence}, "", " ")
 	qt.Assert(t, qt.IsNil(err))
-	for _, h := range state.Held() {
+	for _, h := range state.Buffers() {
 		h.Stack = nil
 		all = fmt.Appendf(all, "\n%+v", h)
 	}

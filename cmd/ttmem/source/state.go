@@ -115,7 +115,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 		return nil, err
 	}
 	s.NowNs = MonotonicNow()
-	if len(s.Held()) > 0 {
+	if len(s.Buffers()) > 0 {
 		s.Notes = append(s.Notes, "found in the memory of running processes: names and call stacks are not known, and circular buffers "+
 			"only of programs that run just now; `ttmem record` and `ttmem serve` have them")
 	}

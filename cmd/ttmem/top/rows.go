@@ -76,35 +76,35 @@ type grouping struct {
 	// mixed is true if a row may have both buffers and circular buffers.
 	mixed bool
 	// keys returns the keys of the rows that a holding is in, which are also their titles.
-	keys func(g *groups, h *aggregate.Holding) []string
+	keys func(g *groups, h *aggregate.CallSite) []string
 }
 
 var groupings = []grouping{
-	{"stack", true, false, func(g *groups, h *aggregate.Holding) []string { return []string{g.stackKey(h)} }},
-	{"op", false, true, func(g *groups, h *aggregate.Holding) []string {
+	{"stack", true, false, func(g *groups, h *aggregate.CallSite) []string { return []string{g.stackKey(h)} }},
+	{"op", false, true, func(g *groups, h *aggregate.CallSite) []string {
 		return []string{cmp.Or(g.sites.of(h.Stack).name.Op, g.unknown(h))}
 	}},
-	{"component", false, true, func(g *groups, h *aggregate.Holding) []string {
+	{"component", false, true, func(g *groups, h *aggregate.CallSite) []string {
 		return []string{cmp.Or(g.sites.of(h.Stack).component, g.unknown(h))}
 	}},
-	{"file", false, true, func(g *groups, h *aggregate.Holding) []string {
+	{"file", false, true, func(g *groups, h *aggregate.CallSite) []string {
 		return []string{cmp.Or(g.sites.of(h.Stack).name.Call.File, g.unknown(h))}
 	}},
-	{"type", false, false, func(_ *groups, h *aggregate.Holding) []string {
+	{"type", false, false, func(_ *groups, h *aggregate.CallSite) []string {
 		kind := h.Layout.String()
 		if h.Static != event.NotStatic {
 			kind = h.Static.String()
 		}
 		return []string{h.Region.String() + " " + strings.ReplaceAll(kind, "_", " ")}
 	}},
-	{"size", false, false, func(_ *groups, h *aggregate.Holding) []string {
+	{"size", false, false, func(_ *groups, h *aggregate.CallSite) []string {
 		if h.EachBytes == 0 {
 			return []string{"various sizes"}
 		}
 		return []string{page.Bytes(h.EachBytes) + " on each chip"}
 	}},
-	{"process", false, true, func(g *groups, h *aggregate.Holding) []string { return []string{g.process(h.PID)} }},
-	{"chip", false, true, func(_ *groups, h *aggregate.Holding) (keys []string) {
+	{"process", false, true, func(g *groups, h *aggregate.CallSite) []string { return []string{g.process(h.PID)} }},
+	{"chip", false, true, func(_ *groups, h *aggregate.CallSite) (keys []string) {
 		for _, id := range h.Devices {
 			keys = append(keys, fmt.Sprintf("chip %d", id))
 		}
@@ -222,7 +222,7 @@ func tellApart(rows map[string]*row) {
 }
 
 // wants reports whether the filter selects a holding, apart from its chips and text.
-func (g *groups) wants(h *aggregate.Holding) bool {
+func (g *groups) wants(h *aggregate.CallSite) bool {
 	f := &g.filter
 	if f.pid != 0 && h.PID != f.pid || f.region > 0 && h.Region != shownRegions[f.region-1] {
 		return false
@@ -232,7 +232,7 @@ func (g *groups) wants(h *aggregate.Holding) bool {
 
 // chips returns the number of selected chips that a holding is on; 1 if its chips are not
 // known.
-func (g *groups) chips(h *aggregate.Holding) int {
+func (g *groups) chips(h *aggregate.CallSite) int {
 	if len(g.filter.chips) == 0 {
 		return max(1, len(h.Devices))
 	}
@@ -252,7 +252,7 @@ func (g *groups) isOn(key string) bool {
 	return len(g.filter.chips) == 0 || slices.Contains(g.filter.chips, id)
 }
 
-func (r *row) add(h *aggregate.Holding, chips uint64, rate float64) {
+func (r *row) add(h *aggregate.CallSite, chips uint64, rate float64) {
 	if h.Static != event.NotStatic {
 		r.statics += h.Count
 		r.static += h.Bytes * chips
@@ -277,7 +277,7 @@ func (r *row) add(h *aggregate.Holding, chips uint64, rate float64) {
 }
 
 // stackKey returns the key of a call stack. Stacks with the same lines have the same key.
-func (g *groups) stackKey(h *aggregate.Holding) string {
+func (g *groups) stackKey(h *aggregate.CallSite) string {
 	if h.Stack == nil {
 		return g.unknown(h)
 	}
@@ -285,7 +285,7 @@ func (g *groups) stackKey(h *aggregate.Holding) string {
 }
 
 // unknown returns the text for something that a stack does not show.
-func (g *groups) unknown(h *aggregate.Holding) string {
+func (g *groups) unknown(h *aggregate.CallSite) string {
 	switch {
 	case h.BeforeAttach:
 		return "allocated before ttmem attached"

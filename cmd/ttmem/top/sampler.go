@@ -38,7 +38,7 @@ type holdingID struct {
 	before        bool
 }
 
-func idOf(h *aggregate.Holding) holdingID {
+func idOf(h *aggregate.CallSite) holdingID {
 	id := holdingID{
 		pid: h.PID, on: len(h.Devices),
 		region: h.Region, layout: h.Layout, static: h.Static, before: h.BeforeAttach,

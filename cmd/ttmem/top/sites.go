@@ -36,7 +36,7 @@ type sites struct {
 
 // prepare looks up the wanted stacks and forgets the others. Looking up a stack of a running
 // process may take a while, so the goroutine that answers keys must not call it.
-func (s *sites) prepare(holdings []aggregate.Holding, wanted func(i int) bool) {
+func (s *sites) prepare(holdings []aggregate.CallSite, wanted func(i int) bool) {
 	s.mu.Lock()
 	old := s.known
 	s.mu.Unlock()

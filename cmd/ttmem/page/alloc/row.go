@@ -37,7 +37,7 @@ func (f *Filter) SelectsPeak(device int, region event.Region) bool {
 // A Row is an allocation in a list: a buffer, or a circular buffer, dataflow buffer or
 // scratchpad of a program.
 type Row struct {
-	Buffer *aggregate.Held   // nil: it is static
+	Buffer *aggregate.Buffer // nil: it is static
 	Static *aggregate.Static // nil: it is a buffer
 	// Devices are the selected chips that it is on, and Chips is the number of all.
 	Devices []int

@@ -152,10 +152,10 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailu
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	if e.Held.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
+	if e.Live.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
 		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
-			g.Region, page.Bytes(e.Held.BytesPerBank), page.Count(e.Held.Count, "buffer")))
-		p.writeBlames(out, layout, e.Holders, e.Held)
+			g.Region, page.Bytes(e.Live.BytesPerBank), page.Count(e.Live.Count, "buffer")))
+		p.writeBlames(out, layout, e.Holders, e.Live)
 	}
 }
 
@@ -186,7 +186,7 @@ func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.
 	if e.Capacity.Base != 0 {
 		line("largest free block", e.LargestFreeBytesPerBank, "")
 		line("free", e.FreeBytesPerBank, "")
-		line("allocated", e.Held.BytesPerBank, "")
+		line("allocated", e.Live.BytesPerBank, "")
 		line("capacity", e.Capacity.BytesPerBank, "")
 	}
 }
@@ -289,6 +289,6 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggrega
 		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {
-		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Right("", 11)+"  ", page.NoStyle, "by other lines")
+		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Blank(11)+"  ", page.NoStyle, "by other lines")
 	}
 }

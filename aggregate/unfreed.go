@@ -11,7 +11,7 @@ import (
 const (
 	// keptHolders is how many call stacks are told of what a process holds or did
 	// not free: a State keeps as many of each process that ended.
-	keptHolders = 16
+	shownHolders = 16
 	// maxHolders bounds how many stacks are kept of a process that runs. It
 	// opens and closes devices as often as it likes; past this number the
 	// smaller half is forgotten.
@@ -26,9 +26,9 @@ type Holder struct {
 	Bytes uint64       `json:"bytes"`
 	Count uint64       `json:"count"`
 	Stack *event.Stack `json:"stack,omitempty"`
-	// Places is how many call stacks it is from, where they are not told apart. A
+	// Stacks is the number of call stacks if they are not told apart. A
 	// stack that was forgotten and came again counts twice.
-	Places uint64 `json:"places,omitempty"`
+	Stacks uint64 `json:"places,omitempty"`
 	// BeforeAttach marks what was there before the process was attached, and so
 	// has no call stack.
 	BeforeAttach bool `json:"before_attach,omitempty"`
@@ -43,7 +43,7 @@ type holder struct {
 func (h *holder) add(more holder) {
 	h.Bytes += more.Bytes
 	h.Count += more.Count
-	h.Places += more.Places
+	h.Stacks += more.Stacks
 	h.size += more.size
 }
 
@@ -56,51 +56,51 @@ func (c *callSite) holder(t tally) holder {
 	}
 }
 
-type leftKey struct {
+type unfreedKey struct {
 	region event.Region
 	reason event.Reason
 }
 
 type holderKey struct {
-	leftKey
+	unfreedKey
 	// stack is 0 for what is from no stack, or from several.
-	stack         uint64
-	many, earlier bool
+	stack                 uint64
+	several, beforeAttach bool
 }
 
-func (h *holder) key(of leftKey) holderKey {
+func (h *holder) key(of unfreedKey) holderKey {
 	if h.Stack != nil {
-		return holderKey{leftKey: of, stack: h.Stack.ID}
+		return holderKey{unfreedKey: of, stack: h.Stack.ID}
 	}
-	return holderKey{leftKey: of, many: h.Places > 0, earlier: h.BeforeAttach}
+	return holderKey{unfreedKey: of, several: h.Stacks > 0, beforeAttach: h.BeforeAttach}
 }
 
 // A leftShare is one part of what a process left: a holder's.
-type leftShare struct {
-	leftKey
+type unfreedShare struct {
+	unfreedKey
 	holder
 }
 
 // leave notes buffers of a call site that were not freed.
-func (p *process) leave(c *callSite, t tally, reason event.Reason) {
-	p.addLeft(leftShare{leftKey{c.region, reason}, c.holder(t)})
+func (p *process) noteUnfreed(c *callSite, t tally, reason event.Reason) {
+	p.addUnfreed(unfreedShare{unfreedKey{c.region, reason}, c.holder(t)})
 }
 
-func (p *process) addLeft(share leftShare) {
-	l := p.left[share.leftKey]
+func (p *process) addUnfreed(share unfreedShare) {
+	l := p.unfreed[share.unfreedKey]
 	if l == nil {
 		l = &holder{}
-		p.left[share.leftKey] = l
+		p.unfreed[share.unfreedKey] = l
 	}
 	l.add(share.holder)
-	addHolder(p.holders, share)
-	if len(p.holders) > maxHolders {
-		p.holders = collapse(p.holders, maxHolders/2)
+	addHolder(p.unfreedBy, share)
+	if len(p.unfreedBy) > maxHolders {
+		p.unfreedBy = collapse(p.unfreedBy, maxHolders/2)
 	}
 }
 
-func addHolder(holders map[holderKey]*holder, share leftShare) {
-	k := share.key(share.leftKey)
+func addHolder(holders map[holderKey]*holder, share unfreedShare) {
+	k := share.key(share.unfreedKey)
 	if old := holders[k]; old != nil {
 		old.add(share.holder)
 		return
@@ -114,10 +114,10 @@ func addHolder(holders map[holderKey]*holder, share leftShare) {
 func collapse(holders map[holderKey]*holder, limit int) map[holderKey]*holder {
 	kept := make(map[holderKey]*holder, min(len(holders), 2*limit))
 	for _, h := range largestHolders(holders) {
-		share := leftShare{h.leftKey, *h.holder}
+		share := unfreedShare{h.unfreedKey, *h.holder}
 		if h.stack != 0 {
 			if limit == 0 {
-				share.Stack, share.Places = nil, 1
+				share.Stack, share.Stacks = nil, 1
 			} else {
 				limit--
 			}
@@ -145,7 +145,7 @@ func largestHolders(holders map[holderKey]*holder) []keyedHolder {
 		}
 		return cmp.Or(cmp.Compare(b.Count, a.Count),
 			cmp.Compare(a.stack, b.stack), cmp.Compare(a.region, b.region), cmp.Compare(a.reason, b.reason),
-			compareBools(a.earlier, b.earlier), compareBools(a.many, b.many))
+			compareBools(a.beforeAttach, b.beforeAttach), compareBools(a.several, b.several))
 	})
 	return list
 }
@@ -162,19 +162,19 @@ func compareBools(a, b bool) int {
 }
 
 // leftKeys are those of which the process left anything, in order.
-func (p *process) leftKeys() []leftKey {
-	return slices.SortedFunc(maps.Keys(p.left), func(a, b leftKey) int {
+func (p *process) unfreedKeys() []unfreedKey {
+	return slices.SortedFunc(maps.Keys(p.unfreed), func(a, b unfreedKey) int {
 		return cmp.Or(cmp.Compare(a.reason, b.reason), cmp.Compare(a.region, b.region))
 	})
 }
 
 // leftView is what the process left, with the holders that have most of it.
-func (p *process) leftView() []Left {
-	var list []Left
-	holders := collapse(p.holders, keptHolders)
-	for _, k := range p.leftKeys() {
-		sum := p.left[k]
-		list = append(list, Left{
+func (p *process) unfreedView() []RegionTotal {
+	var list []RegionTotal
+	holders := collapse(p.unfreedBy, shownHolders)
+	for _, k := range p.unfreedKeys() {
+		sum := p.unfreed[k]
+		list = append(list, RegionTotal{
 			Region: k.region.String(), Reason: k.reason.String(),
 			Buffers: sum.Count, SizeBytes: sum.size, AllocatedBytes: sum.Bytes,
 			Holders: listHolders(holders, k),
@@ -185,17 +185,17 @@ func (p *process) leftView() []Left {
 
 // listHolders are the holders of that region: call stacks first, largest first.
 // There are none where no stack and no reason for that is known.
-func listHolders(holders map[holderKey]*holder, of leftKey) []Holder {
+func listHolders(holders map[holderKey]*holder, of unfreedKey) []Holder {
 	var stacks, others []Holder
 	told := false
 	for _, h := range largestHolders(holders) {
 		switch {
-		case h.leftKey != of:
+		case h.unfreedKey != of:
 		case h.stack != 0:
 			stacks = append(stacks, h.Holder)
 		default:
 			others = append(others, h.Holder)
-			told = told || h.many || h.earlier
+			told = told || h.several || h.beforeAttach
 		}
 	}
 	if stacks == nil && !told {
@@ -206,11 +206,11 @@ func listHolders(holders map[holderKey]*holder, of leftKey) []Holder {
 
 // leftShares divides what the process left: what the largest holders have, and
 // the rest.
-func (p *process) leftShares(limit int) []leftShare {
-	var list []leftShare
-	holders := collapse(p.holders, limit)
+func (p *process) unfreedShares(limit int) []unfreedShare {
+	var list []unfreedShare
+	holders := collapse(p.unfreedBy, limit)
 	for _, h := range largestHolders(holders) {
-		list = append(list, leftShare{h.leftKey, *h.holder})
+		list = append(list, unfreedShare{h.unfreedKey, *h.holder})
 	}
 	return list
 }

@@ -40,7 +40,7 @@ func heldBy(s *aggregate.State, mark uint64) map[held]heldSum {
 		}
 		sums[k] = sum
 	}
-	for _, b := range s.Held() {
+	for _, b := range s.Buffers() {
 		for _, chip := range b.Devices {
 			add(held{b.PID, stackIDOf(b.Stack), b.Region, chip}, b.AllocatedBytes(), b.SinceNs)
 		}
@@ -63,7 +63,7 @@ func heldBy(s *aggregate.State, mark uint64) map[held]heldSum {
 // heldBySite is the same as the call sites have it.
 func heldBySite(h *aggregate.State) map[held]heldSum {
 	sums := make(map[held]heldSum)
-	for _, one := range h.Holdings() {
+	for _, one := range h.CallSites() {
 		if one.Count == 0 {
 			continue
 		}
@@ -115,7 +115,7 @@ func TestIdleSitesAreForgotten(t *testing.T) {
 		e = free(id, 7, id)
 		h.Apply(&e)
 	}
-	qt.Check(t, qt.IsTrue(len(h.Holdings()) <= 8192), qt.Commentf("%d are kept", len(h.Holdings())))
+	qt.Check(t, qt.IsTrue(len(h.CallSites()) <= 8192), qt.Commentf("%d are kept", len(h.CallSites())))
 }
 
 func TestHoldingsCountWhatWasAllocatedAndFreedAgain(t *testing.T) {
@@ -128,7 +128,7 @@ func TestHoldingsCountWhatWasAllocatedAndFreedAgain(t *testing.T) {
 			h.Apply(&e)
 		}
 	}
-	list := h.Holdings()
+	list := h.CallSites()
 	qt.Assert(t, qt.Equals(len(list), 1))
 	qt.Check(t, qt.Equals(list[0].Count, 1))
 	qt.Check(t, qt.Equals(list[0].Allocated, 10))
@@ -144,6 +144,6 @@ func BenchmarkHoldings(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = h.Holdings()
+		_ = h.CallSites()
 	}
 }

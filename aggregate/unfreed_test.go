@@ -21,7 +21,7 @@ func TestWhatAProcessLeftIsToldByStack(t *testing.T) {
 	s := after(from(1, tensor(1, 7, 1, 0)), from(2, tensor(1, 7, 2, 0, 1)), from(2, tensor(1, 7, 3, 0)),
 		from(3, l1), tensor(1, 7, 5, 0), from(4, tensor(1, 7, 6, 0)), free(2, 7, 6), end(3, 7))
 	const n = 540672
-	left := s.Snapshot().Processes[0].Left
+	left := s.Snapshot().Processes[0].Unfreed
 	qt.Assert(t, qt.HasLen(left, 2))
 	qt.Check(t, qt.Equals(left[0].AllocatedBytes, 5*n))
 	checkHolders(t, left[0].Holders, holds(3*n, 2, stacks[2]), holds(n, 1, stacks[1]), holds(n, 1, nil))
@@ -51,7 +51,7 @@ func crowd(end event.Event) *aggregate.State {
 	return s
 }
 
-func checkCrowd(t *testing.T, l aggregate.Left) {
+func checkCrowd(t *testing.T, l aggregate.RegionTotal) {
 	t.Helper()
 	qt.Assert(t, qt.HasLen(l.Holders, 19))
 	var bytes, count uint64
@@ -65,28 +65,28 @@ func checkCrowd(t *testing.T, l aggregate.Left) {
 	qt.Check(t, qt.Equals(count, l.Buffers))
 	checkHolders(t, l.Holders[16:],
 		aggregate.Holder{Bytes: 22 + 23, Count: 2, BeforeAttach: true}, holds(21, 1, nil),
-		aggregate.Holder{Bytes: 1 + 2 + 3 + 4, Count: 4, Places: 4})
+		aggregate.Holder{Bytes: 1 + 2 + 3 + 4, Count: 4, Stacks: 4})
 }
 
 func TestWhatIsFromNoStackThatIsToldSaysWhy(t *testing.T) {
 	s := crowd(end(9, 7))
-	checkCrowd(t, s.Snapshot().Processes[0].Left[0])
+	checkCrowd(t, s.Snapshot().Processes[0].Unfreed[0])
 	checkSame(t, restored(t, s), s, qt.Commentf("of one that ended"))
 	s = crowd(event.Event{TimeNs: 9, Kind: event.DeviceClose, PID: 7})
-	checkCrowd(t, s.Snapshot().Processes[0].Left[0])
+	checkCrowd(t, s.Snapshot().Processes[0].Unfreed[0])
 	checkSame(t, restored(t, s), s, qt.Commentf("of one that goes on"))
 }
 
 func TestWhatIsHeldNowIsToldByStackToo(t *testing.T) {
 	s := crowd(tensor(9, 8, 1, 0))
 	snap := s.Snapshot()
-	qt.Check(t, qt.HasLen(snap.Processes[0].Held[0].Holders, 0))
+	qt.Check(t, qt.HasLen(snap.Processes[0].Live[0].Holders, 0))
 	with := s.WithHolders(snap)
-	checkCrowd(t, with.Processes[0].Held[0])
+	checkCrowd(t, with.Processes[0].Live[0])
 	// there are no stacks in process 8, and no reason for that is known
-	qt.Check(t, qt.HasLen(with.Processes[1].Held[0].Holders, 0))
-	qt.Check(t, qt.HasLen(snap.Processes[0].Held[0].Holders, 0), qt.Commentf("the snapshot was changed"))
-	checkCrowd(t, restored(t, s).WithHolders(snap).Processes[0].Held[0])
+	qt.Check(t, qt.HasLen(with.Processes[1].Live[0].Holders, 0))
+	qt.Check(t, qt.HasLen(snap.Processes[0].Live[0].Holders, 0), qt.Commentf("the snapshot was changed"))
+	checkCrowd(t, restored(t, s).WithHolders(snap).Processes[0].Live[0])
 }
 
 // resolver stands for all that is known of a process's code.
@@ -126,7 +126,7 @@ func TestWhatAProcessLeavesDoesNotHoldItsCode(t *testing.T) {
 			snap := s.Snapshot()
 			qt.Check(t, qt.Equals(snap.Failures[0].Stack.Frames()[0].Name, "forward"))
 			exited := snap.Processes[len(snap.Processes)-1]
-			qt.Check(t, qt.Equals(exited.Left[0].Holders[0].Stack.Frames()[0].Name, "forward"))
+			qt.Check(t, qt.Equals(exited.Unfreed[0].Holders[0].Stack.Frames()[0].Name, "forward"))
 			runtime.KeepAlive(s)
 		})
 	}
@@ -150,7 +150,7 @@ func TestWhatIsLeftAtEachEndOfADeviceAddsUp(t *testing.T) {
 			s.Apply(&e)
 		}
 	}
-	left := s.Snapshot().Processes[0].Left
+	left := s.Snapshot().Processes[0].Unfreed
 	qt.Assert(t, qt.HasLen(left, 1))
 	qt.Check(t, qt.Equals(left[0].Reason, "device_close"))
 	checkHolders(t, left[0].Holders, holds(3*540672, 3, stacks[1]))
@@ -176,14 +176,14 @@ func TestOnlyTheLargestHoldersAreKept(t *testing.T) {
 				s.Apply(&e)
 			}
 			s.Apply(&test.end)
-			left := s.Snapshot().Processes[0].Left
+			left := s.Snapshot().Processes[0].Unfreed
 			qt.Assert(t, qt.HasLen(left, 1))
 			qt.Check(t, qt.Equals(left[0].Buffers, count))
 			qt.Assert(t, qt.HasLen(left[0].Holders, 17))
 			for _, h := range left[0].Holders[:10] {
 				qt.Check(t, qt.Equals(h.Bytes, 45056*1000))
 			}
-			qt.Check(t, qt.Equals(left[0].Holders[16].Places, count-16))
+			qt.Check(t, qt.Equals(left[0].Holders[16].Stacks, count-16))
 		})
 	}
 }

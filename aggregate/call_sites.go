@@ -30,8 +30,8 @@ func (c *callSite) view() Site {
 	}
 }
 
-// A Holding is what one call site has.
-type Holding struct {
+// A CallSite is what one call site has live, and what it allocated.
+type CallSite struct {
 	Site
 	// Amount is what is live, with the bytes on each of the chips: of all banks, or all
 	// cores. Fresh is the part that was allocated after the Mark.
@@ -56,11 +56,11 @@ func (s *State) MarkFresh() (ns uint64) {
 	return s.now
 }
 
-// Holdings are the call sites, in no order: also some of which nothing is live any more.
+// CallSites returns the call sites, in no order, also some that have nothing live any more.
 // Circular buffers that lie in an L1 buffer are not among them. The cost is that of the
 // call sites, not of the buffers.
-func (s *State) Holdings() []Holding {
-	var list []Holding
+func (s *State) CallSites() []CallSite {
+	var list []CallSite
 	// circular buffers have a site for each chip: what is the same on several is one
 	type same struct {
 		siteKey
@@ -91,8 +91,8 @@ func (s *State) Holdings() []Holding {
 }
 
 // holding is what the site has with all allocators.
-func (c *callSite) holding() Holding {
-	h := Holding{Site: c.view(), EachBytes: c.each, SinceNs: c.since}
+func (c *callSite) holding() CallSite {
+	h := CallSite{Site: c.view(), EachBytes: c.each, SinceNs: c.since}
 	for one := range c.all() {
 		switch {
 		case one.live.Count == 0:

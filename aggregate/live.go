@@ -8,8 +8,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Held is a buffer that is allocated.
-type Held struct {
+// A Buffer is a buffer that is allocated.
+type Buffer struct {
 	PID, TID int
 	// Comm is the name of the thread that allocated it.
 	Comm string
@@ -37,7 +37,7 @@ type Held struct {
 }
 
 // AllocatedBytes is what the buffer takes of all its banks on each chip.
-func (h *Held) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
+func (h *Buffer) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
 
 // Complete gives a Free what the buffer's Alloc told of it: the chips, and what it
 // took of their banks.
@@ -51,17 +51,17 @@ func (s *State) Complete(e *event.Event) {
 	}
 }
 
-// Held returns all buffers that are allocated, in order of process and time.
-func (s *State) Held() []Held {
-	var all []Held
+// Buffers returns all live buffers, in order of process and time.
+func (s *State) Buffers() []Buffer {
+	var all []Buffer
 	for _, p := range s.byPID() {
 		all = append(all, p.list(func(*buffer) bool { return true })...)
 	}
 	return all
 }
 
-// HeldByProcess returns what the process has allocated, in order of time.
-func (s *State) HeldByProcess(pid int) []Held {
+// BuffersOf returns the live buffers of a process, in order of time.
+func (s *State) BuffersOf(pid int) []Buffer {
 	p := s.known(pid)
 	if p == nil {
 		return nil
@@ -69,9 +69,8 @@ func (s *State) HeldByProcess(pid int) []Held {
 	return p.list(func(*buffer) bool { return true })
 }
 
-// HeldByAllocator returns what the process has allocated with one allocator,
-// in order of time.
-func (s *State) HeldByAllocator(pid int, allocator uint64) []Held {
+// BuffersIn returns the live buffers of one allocator of a process, in order of time.
+func (s *State) BuffersIn(pid int, allocator uint64) []Buffer {
 	p := s.known(pid)
 	if p == nil {
 		return nil
@@ -80,10 +79,10 @@ func (s *State) HeldByAllocator(pid int, allocator uint64) []Held {
 }
 
 // list returns the buffers that are wanted, in order of time.
-func (p *process) list(wanted func(*buffer) bool) []Held {
-	var list []Held
+func (p *process) list(wanted func(*buffer) bool) []Buffer {
+	var list []Buffer
 	for _, b := range p.inOrder(wanted) {
-		list = append(list, b.held())
+		list = append(list, b.view())
 	}
 	return list
 }
@@ -106,7 +105,7 @@ func (p *process) inOrder(wanted func(*buffer) bool) []*buffer {
 }
 
 // WithHolders is the snapshot with the call stacks that what processes have
-// allocated now is from: the Holders of each Held, whose sums are this State's then.
+// allocated now is from: the Holders of each Live, whose sums are this State's then.
 // Its cost is that of the call sites. The snapshot may be another State's that knows the
 // same processes.
 func (s *State) WithHolders(snap *Snapshot) *Snapshot {
@@ -115,7 +114,7 @@ func (s *State) WithHolders(snap *Snapshot) *Snapshot {
 	for i := range with.Processes {
 		view := &with.Processes[i]
 		if p := s.known(view.PID); p != nil && view.Exit == nil {
-			view.Held = p.heldView(p.liveHolders())
+			view.Live = p.liveView(p.liveHolders())
 		}
 	}
 	return &with
@@ -128,22 +127,22 @@ func (p *process) liveHolders() map[holderKey]*holder {
 		for _, first := range set.sites {
 			for c := range first.all() {
 				if c.live.Count > 0 {
-					addHolder(holders, leftShare{leftKey{region: c.region}, c.holder(c.live)})
+					addHolder(holders, unfreedShare{unfreedKey{region: c.region}, c.holder(c.live)})
 				}
 			}
 		}
 	}
-	return collapse(holders, keptHolders)
+	return collapse(holders, shownHolders)
 }
 
 // heldView is what the process has allocated now, with the holders of it if there are any.
-func (p *process) heldView(holders map[holderKey]*holder) []Left {
-	var list []Left
-	for region, t := range p.held {
+func (p *process) liveView(holders map[holderKey]*holder) []RegionTotal {
+	var list []RegionTotal
+	for region, t := range p.live {
 		if t.Count > 0 {
-			list = append(list, Left{
+			list = append(list, RegionTotal{
 				Region: event.Region(region).String(), Buffers: t.Count, SizeBytes: t.size, AllocatedBytes: t.Bytes,
-				Holders: listHolders(holders, leftKey{region: event.Region(region)}),
+				Holders: listHolders(holders, unfreedKey{region: event.Region(region)}),
 			})
 		}
 	}
