@@ -42,6 +42,10 @@ type Buffer struct {
 	Stack *event.Stack
 }
 
+// Scattered reports whether the buffer is on single cores and not known to have the same
+// address on all of them.
+func (h *Buffer) Scattered() bool { return h.PerCore && h.Address == 0 }
+
 // AllocatedBytes is what the buffer takes of all its banks on each chip.
 func (h *Buffer) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
 

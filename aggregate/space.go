@@ -76,7 +76,7 @@ func (s *State) space(region event.Region, capacity event.Capacity, selected fun
 			continue
 		}
 		space.PerCore++
-		scattered = scattered || b.Address == 0
+		scattered = scattered || b.Scattered()
 		if set := s.coreSets.Of(b.Cores); set != nil {
 			load.Add(set, b.BytesPerBank)
 		}

@@ -85,7 +85,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		title := page.Chips(s.ids)
 		switch {
 		case s.ids[0] < 0:
-			title = "no known chip"
+			title = "unknown chip"
 		case len(s.ids) > 1:
 			title += " (each)"
 		}
@@ -113,10 +113,10 @@ func (l *List) nothing() string {
 	}
 	text := fmt.Sprintf("Nothing is allocated %s.", l.Of)
 	if len(l.Filter.Regions) > 0 {
-		text = fmt.Sprintf("Nothing of %s is allocated %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.Of)
+		text = fmt.Sprintf("Nothing is allocated in %s %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.Of)
 	}
 	if l.Ended {
-		text += " --at peak lists each region as it was when it was fullest; `ttmem leaks` tells what was never given back."
+		text += " --at peak lists each region at its fullest; `ttmem leaks` reports what was never freed."
 	}
 	return text
 }
@@ -202,7 +202,11 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	fmt.Fprintln(out, layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 	for i, row := range rows {
 		a := &l.Rows[row]
-		line := page.Right(fmt.Sprintf("%#x", a.Address), addressColumns) + page.Right(page.Bytes(a.Bytes()), page.SizeColumns)
+		address := fmt.Sprintf("%#x", a.Address)
+		if a.Buffer != nil && a.Buffer.Scattered() {
+			address = "differs"
+		}
+		line := page.Right(address, addressColumns) + page.Right(page.Bytes(a.Bytes()), page.SizeColumns)
 		share := page.Right(page.Bytes(a.BytesPerBank), page.SizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
 		if !least {
 			line += share

@@ -32,6 +32,11 @@ func (r *regionMap) alike(o *regionMap) bool {
 		})
 }
 
+// scattered reports whether a buffer's addresses differ from core to core.
+func (r *regionMap) scattered() bool {
+	return slices.ContainsFunc(r.Space.Blocks, func(b aggregate.Buffer) bool { return b.Scattered() })
+}
+
 // fragmentation is the part of the free bytes outside the largest hole.
 func (r *regionMap) fragmentation() float64 {
 	if r.Space.FreeBytesPerBank == 0 {

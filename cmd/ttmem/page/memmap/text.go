@@ -62,10 +62,10 @@ func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
 func (m *Page) nothing() string {
 	text := "Nothing is allocated " + m.Of + "."
 	if len(m.Regions) > 0 {
-		text = "Nothing of " + strings.Join(alloc.RegionNames(m.Regions), ", ") + " is allocated " + m.Of + "."
+		text = "Nothing is allocated in " + strings.Join(alloc.RegionNames(m.Regions), ", ") + " " + m.Of + "."
 	}
 	if m.Ended {
-		text += " --at peak draws each region when it was fullest."
+		text += " --at peak draws each region at its fullest."
 	}
 	return text
 }
@@ -73,9 +73,9 @@ func (m *Page) nothing() string {
 func (m *Page) writeRegion(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	s := r.Space
 	of := ""
-	alike := "all used alike"
+	alike := "with the same layout"
 	if s.PerCore > 0 {
-		alike = "not used alike: " + page.Count(uint64(s.PerCore), "buffer") + " on single cores"
+		alike = page.Count(uint64(s.PerCore), "buffer") + " on single cores"
 	}
 	switch {
 	case s.Known() && s.Banks > 0:
@@ -130,15 +130,17 @@ func (r *regionMap) summary() (lines []string) {
 		text += fmt.Sprintf(", %s free in %s, the largest %s, fragmentation %s", page.Bytes(s.FreeBytesPerBank),
 			page.Count(uint64(len(s.Holes)), "hole"), page.Bytes(s.LargestFreeBytesPerBank),
 			cmp.Or(page.Percent(s.FreeBytesPerBank-s.LargestFreeBytesPerBank, s.FreeBytesPerBank), "0%"))
+	} else if r.scattered() {
+		text += "; some have another address on each core, so that free memory is unknown"
 	} else {
-		text += "; where the region begins and ends is not known, so that what is free is not either"
+		text += "; the bounds of the region, and so its free memory, are unknown"
 	}
 	lines = append(lines, text)
 	if rows := r.staticRows(); len(rows) > 0 {
 		last := rows[len(rows)-1]
 		end := last.address + last.bytes
 		text := fmt.Sprintf("circular and dataflow buffers end at %#x", end)
-		if len(s.Blocks) > 0 {
+		if len(s.Blocks) > 0 && !r.scattered() {
 			lowest := s.Blocks[0].Address
 			if lowest >= end {
 				text += fmt.Sprintf(", %s below the lowest buffer at %#x", page.Bytes(lowest-end), lowest)
@@ -175,12 +177,16 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	narrow := layout.Width > 0 && layout.Width < mapRowColumns
 	head := page.Right("address", 12) + page.Right("per bank", 11) + page.Right("age", 9)
 	if !narrow {
-		head += "  what"
+		head += "  name"
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, head))
 	for i := range rows {
 		row := &rows[i]
-		line := page.Right(fmt.Sprintf("%#x", row.address), 12) + page.Right(page.Bytes(row.bytes), 11)
+		address := fmt.Sprintf("%#x", row.address)
+		if row.block != nil && row.block.Scattered() {
+			address = "differs"
+		}
+		line := page.Right(address, 12) + page.Right(page.Bytes(row.bytes), 11)
 		style := page.NoStyle
 		if row.block == nil {
 			style = page.Dim
