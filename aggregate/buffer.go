@@ -119,29 +119,32 @@ func (p *process) takeOff(c *callSite, t tally) {
 	}
 }
 
-// endIn ends at once all buffers on a set of chips, or those of one arena of it, and returns
-// how many there were. It takes as long as there are call sites. The process is to forget
-// the buffers.
+// endIn ends all buffers on a set of chips at once, or those of one arena of it, and returns
+// their number. Its cost is that of the call sites. The caller must remove the buffers from
+// the process.
 func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reason event.Reason) (count int) {
-	var ended [event.BankedRegions]bool
+	ended := make([]rankedSite, 0, len(set.sites))
 	for _, first := range set.sites {
 		for c := range first.all() {
-			if c.live.Count == 0 || only != nil && c.arena != only {
-				continue
+			if c.live.Count > 0 && (only == nil || c.arena == only) {
+				ended = append(ended, rankedSite{c, c.live.Bytes, c.live.Count, c.stackID})
 			}
-			count += int(c.live.Count)
-			ended[c.region] = true
-			p.noteUnfreed(c, c.live, reason)
-			p.takeOff(c, c.live)
-			c.clear()
 		}
 	}
-	for region := range ended {
-		if !ended[region] {
-			continue
-		}
-		for _, q := range set.pools[region] {
-			q.shrank(now)
+	p.noteUnfreedSites(ended, reason)
+	var regions [event.BankedRegions]bool
+	for _, one := range ended {
+		c := one.callSite
+		count += int(c.live.Count)
+		regions[c.region] = true
+		p.takeOff(c, c.live)
+		c.clear()
+	}
+	for region, any := range regions {
+		if any {
+			for _, q := range set.pools[region] {
+				q.shrank(now)
+			}
 		}
 	}
 	return count

@@ -69,7 +69,6 @@ func (c *stateCodec) amount(a *Amount) { c.uints(&a.Count, &a.Bytes) }
 
 func (c *stateCodec) siteRun(r *siteRun) {
 	c.bool(&r.open)
-	c.bool(&r.over)
 	if !r.open {
 		return
 	}

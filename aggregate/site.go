@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -107,6 +108,23 @@ func (t *tally) counts(region event.Region) uint64 {
 		return t.perBank
 	}
 	return t.Bytes
+}
+
+// A rankedSite is a call site with what decides its rank: to sort 100,000 of them must not
+// read the sites themselves.
+type rankedSite struct {
+	*callSite
+	first, second, stackID uint64
+}
+
+// mostFirst sorts call sites if there are more than n, of which only the first n are told
+// apart.
+func mostFirst(sites []rankedSite, n int) {
+	if len(sites) > n {
+		slices.SortFunc(sites, func(a, b rankedSite) int {
+			return cmp.Or(cmp.Compare(b.first, a.first), cmp.Compare(b.second, a.second), cmp.Compare(a.stackID, b.stackID))
+		})
+	}
 }
 
 // minSites is how many sites are kept at least, as most of them will allocate again.

@@ -93,7 +93,7 @@ type processRun struct {
 // A siteRun is the part of a call site in it. A site has one allocator, and its run ends when
 // that is closed.
 type siteRun struct {
-	open, over       bool
+	open             bool
 	first, last, gap uint64
 	// frees is how many buffers the process had freed by first and by last.
 	frees [2]uint64
@@ -222,22 +222,32 @@ func (c *callSite) named() Survivors {
 	}
 }
 
-// survivors are those of a site now. What was freed since the latest allocation of its
-// process is among them only where the site is over.
-func (c *callSite) survivors(now uint64, over bool) Survivors {
+// surviving returns how much survives of a site whose allocator is closed now, and what of it
+// was freed since the latest allocation of its process.
+func (c *callSite) surviving() (total, freedAtTeardown Amount) {
+	total = Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
+	if c.current() {
+		total.add(c.run.freed.ended)
+		freedAtTeardown = c.run.freed.freedAtTeardown
+	}
+	return total, freedAtTeardown
+}
+
+// survivors returns those of a site now. What was freed since the latest allocation of its
+// process is among them only if its allocator is closed now.
+func (c *callSite) survivors(now uint64, closed bool) Survivors {
 	v := c.named()
 	v.Amount = Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
-	var parted freedRun
+	var freed freedRun
 	if c.run.freed != nil {
-		if parted = *c.run.freed; !c.current() {
-			parted.settle()
+		if freed = *c.run.freed; !c.current() {
+			freed.settle()
 		}
 	}
 	all := c.run.births
-	if over && c.current() {
-		v.Amount.add(parted.ended)
-		v.FreedAtTeardown = parted.freedAtTeardown
-		for i, n := range parted.births.parts {
+	if closed && c.current() {
+		v.Amount, v.FreedAtTeardown = c.surviving()
+		for i, n := range freed.births.parts {
 			all.parts[i] += n
 		}
 	}
@@ -248,31 +258,63 @@ func (c *callSite) survivors(now uint64, over bool) Survivors {
 	v.Run = Run{
 		First: c.run.first, Last: c.run.last, Gap: max(c.run.gap, 1),
 		ProcessFirst: process.first, ProcessLast: process.last,
-		FreedAt: parted.freedAt, FreedMeanwhile: c.run.frees[1] - c.run.frees[0],
+		FreedAt: freed.freedAt, FreedMeanwhile: c.run.frees[1] - c.run.frees[0],
 	}
 	length := max(process.last-min(process.last, c.run.first)+1, 1) // IDs may be of any size
 	for i, n := range all.parts {
 		at := uint64(i) << all.shift
 		v.Run.Births[min(at*BirthWindows/length, BirthWindows-1)] += uint64(n)
-		if parted.freedTo >= c.run.first && uint64(i) < (parted.freedTo-c.run.first)>>all.shift {
+		if freed.freedTo >= c.run.first && uint64(i) < (freed.freedTo-c.run.first)>>all.shift {
 			v.Run.Outlived += uint64(n)
 		}
 	}
 	return v
 }
 
-// endRun keeps what the call sites on a set of chips leave: those of an arena that is closed,
-// or all where that is nil. It is to be called before their buffers are forgotten, and takes as long as there are
-// call sites.
+// maxSurvivors is the number of call sites of closed allocators that a State tells apart.
+const maxSurvivors = 4096
+
+// endRun saves the survivors of the call sites on a set of chips: those of an arena that is
+// closed, or all if only is nil. It must be called before their buffers are removed. Of many
+// call sites it saves those with the most survivors, and adds up the others. It resolves the
+// stacks that it saves: an unresolved stack refers to all that is known of the process's code.
 func (s *State) endRun(set *deviceSet, only *arena) {
-	replaceable := s.replaceable(set)
+	ended := make([]rankedSite, 0, len(set.sites))
 	for _, first := range set.sites {
 		for c := range first.all() {
-			if only == nil || c.arena == only {
-				s.saveSurvivors(c, replaceable[c.region])
+			if c.run.open && (only == nil || c.arena == only) {
+				total, teardown := c.surviving()
+				total.add(teardown)
+				ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
 			}
 		}
 	}
+	mostFirst(ended, maxSurvivors)
+	replaceable := s.replaceable(set)
+	for i, one := range ended {
+		switch c := one.callSite; {
+		case one.first == 0:
+		case i >= maxSurvivors:
+			total, _ := c.surviving()
+			s.otherSurvivors.add(total)
+		default:
+			v := c.survivors(s.now, true)
+			v.Run.Replaceable = replaceable[c.region]
+			c.stack.Calls()
+			s.endedSurvivors = append(s.endedSurvivors, &v)
+		}
+		one.run = siteRun{}
+	}
+	if len(s.endedSurvivors) < 2*maxSurvivors {
+		return
+	}
+	slices.SortStableFunc(s.endedSurvivors, func(a, b *Survivors) int {
+		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
+	})
+	for _, v := range s.endedSurvivors[maxSurvivors:] {
+		s.otherSurvivors.add(v.Amount)
+	}
+	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
 }
 
 // Survivors are those of all call sites that have any, in no order; of processes that
@@ -285,13 +327,10 @@ func (s *State) Survivors() (list []Survivors, others Amount) {
 	replaceable := make(map[*deviceSet]map[event.Region]uint64)
 	for _, first := range s.sites {
 		for c := range first.all() {
-			if c.before || c.run.over || !c.run.open {
+			if !c.run.open || c.live.Count == 0 {
 				continue
 			}
 			v := c.survivors(s.now, false)
-			if v.Count == 0 {
-				continue
-			}
 			if replaceable[c.set] == nil {
 				replaceable[c.set] = s.replaceable(c.set)
 			}
@@ -348,33 +387,4 @@ func mergeSurvivors(list []Survivors) (merged []Survivors) {
 		}
 	}
 	return merged
-}
-
-// keptSurvivors is how many call sites are told apart whose allocator was closed.
-const maxSurvivors = 4096
-
-// keepSurvivors keeps what a site leaves whose allocator is closed. It looks up the names: a
-// stack that is not looked up holds on to all that is known of the process's code.
-func (s *State) saveSurvivors(c *callSite, replaceable uint64) {
-	if c.before || c.run.over || !c.run.open {
-		return
-	}
-	v := c.survivors(s.now, true)
-	v.Run.Replaceable = replaceable
-	c.run = siteRun{over: true}
-	if v.Count+v.FreedAtTeardown.Count == 0 {
-		return
-	}
-	c.stack.Calls()
-	s.endedSurvivors = append(s.endedSurvivors, &v)
-	if len(s.endedSurvivors) < 2*maxSurvivors {
-		return
-	}
-	slices.SortStableFunc(s.endedSurvivors, func(a, b *Survivors) int {
-		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
-	})
-	for _, v := range s.endedSurvivors[maxSurvivors:] {
-		s.otherSurvivors.add(v.Amount)
-	}
-	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
 }

@@ -86,6 +86,19 @@ func (p *process) noteUnfreed(c *callSite, t tally, reason event.Reason) {
 	p.addUnfreed(unfreedShare{unfreedKey{c.region, reason}, c.holder(t)})
 }
 
+// noteUnfreedSites notes what is live at call sites and was not freed. Of many it tells the
+// largest ones apart.
+func (p *process) noteUnfreedSites(sites []rankedSite, reason event.Reason) {
+	mostFirst(sites, maxHolders)
+	for i, one := range sites {
+		share := unfreedShare{unfreedKey{one.region, reason}, one.holder(one.live)}
+		if i >= maxHolders && share.Stack != nil {
+			share.Stack, share.Stacks = nil, 1
+		}
+		p.addUnfreed(share)
+	}
+}
+
 func (p *process) addUnfreed(share unfreedShare) {
 	l := p.unfreed[share.unfreedKey]
 	if l == nil {
