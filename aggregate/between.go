@@ -38,7 +38,7 @@ func (s *State) FollowFrom(ns uint64) {
 		for b := range p.buffers.all() {
 			if b.since <= ns && !b.callSite.before {
 				sum := s.between.before[b.callSite]
-				sum.add(Amount{1, b.allocated()})
+				sum.Add(Amount{1, b.allocated()})
 				s.between.before[b.callSite] = sum
 			}
 		}
@@ -52,14 +52,14 @@ func (s *State) FollowTo(ns uint64) {
 	for _, one := range b.ended {
 		b.addEnded(&b.endedBefore, one.buffer)
 	}
-	b.endedBefore.add(b.later)
+	b.endedBefore.Add(b.later)
 	b.toNs, b.later = ns, Amount{}
 	b.endedAfter, b.ended, b.freedAtTeardown = nil, nil, nil
 }
 
 func (b *between) addEnded(sum *Amount, one *buffer) {
 	if one.since > b.fromNs {
-		sum.add(Amount{1, one.bytes()})
+		sum.Add(Amount{1, one.bytes()})
 	}
 }
 
@@ -135,7 +135,7 @@ func (s *State) Between(times []uint64) (list []SurvivorsBetween, over Amount) {
 			return
 		case b.since <= follow.fromNs:
 			sum := old[b.callSite]
-			sum.add(Amount{1, b.allocated()})
+			sum.Add(Amount{1, b.allocated()})
 			old[b.callSite] = sum
 			return
 		}
@@ -144,10 +144,10 @@ func (s *State) Between(times []uint64) (list []SurvivorsBetween, over Amount) {
 		if torn {
 			sum, births = &one.FreedAtTeardown, one.TeardownBirths
 		}
-		sum.add(size)
+		sum.Add(size)
 		one.AgeNs = max(one.AgeNs, now-min(now, b.since))
 		if i, _ := slices.BinarySearch(times, b.since); i > 0 && i <= len(births) {
-			births[i-1].add(size)
+			births[i-1].Add(size)
 		}
 	}
 	at := follow.toNs

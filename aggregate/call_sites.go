@@ -30,12 +30,17 @@ func (c *callSite) view() Site {
 	}
 }
 
+// A SiteAmount is what one call site has, with the bytes on each of the chips: of all banks,
+// or all cores. At a peak of L1 they are per core.
+type SiteAmount struct {
+	Site
+	Amount
+}
+
 // A CallSite is what one call site has live, and what it allocated.
 type CallSite struct {
-	Site
-	// Amount is what is live, with the bytes on each of the chips: of all banks, or all
-	// cores. Fresh is the part that was allocated after the Mark.
-	Amount
+	SiteAmount
+	// Fresh is the live part that was allocated after MarkFresh.
 	Fresh Amount
 	// EachBytes is what each takes on each of the chips; 0 where that differs.
 	EachBytes uint64
@@ -92,7 +97,7 @@ func (s *State) CallSites() []CallSite {
 
 // holding is what the site has with all allocators.
 func (c *callSite) holding() CallSite {
-	h := CallSite{Site: c.view(), EachBytes: c.each, SinceNs: c.since}
+	h := CallSite{SiteAmount: SiteAmount{Site: c.view()}, EachBytes: c.each, SinceNs: c.since}
 	for one := range c.all() {
 		switch {
 		case one.live.Count == 0:
@@ -104,8 +109,8 @@ func (c *callSite) holding() CallSite {
 				h.EachBytes = 0
 			}
 		}
-		h.Amount.add(one.live.Amount)
-		h.Fresh.add(one.fresh)
+		h.Amount.Add(one.live.Amount)
+		h.Fresh.Add(one.fresh)
 		h.Allocated += one.allocated.Count
 	}
 	return h

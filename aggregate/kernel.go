@@ -33,7 +33,7 @@ func (s *State) loadKernel(e *event.Event) {
 		if g := c.programs[e.ProgramID]; g != nil && g.kernel != nil {
 			old := g.kernel
 			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
-			old.site.allocated.sub(Amount{1, old.dram})
+			old.site.allocated.Sub(Amount{1, old.dram})
 		}
 		site := s.site(s.aloneOf(p, c).arena(0), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
 		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}

@@ -90,11 +90,11 @@ func (s *State) Profile() *Profile {
 			}
 			one := &p.Samples[at]
 			for with := range c.all() {
-				one.Allocated.add(with.allocated)
-				one.Live.add(with.live.Amount)
-				one.Live.add(with.ended)
+				one.Allocated.Add(with.allocated)
+				one.Live.Add(with.live.Amount)
+				one.Live.Add(with.ended)
 			}
-			one.Peak.add(c.peakIn(i).Amount)
+			one.Peak.Add(c.peakIn(i).Amount)
 		}
 	}
 	slices.SortStableFunc(p.Samples, func(a, b Sample) int {

@@ -74,8 +74,11 @@ type processName struct {
 // An Amount counts buffers, circular buffers or programs' kernels, and their bytes.
 type Amount struct{ Count, Bytes uint64 }
 
-func (a *Amount) add(b Amount) { a.Count += b.Count; a.Bytes += b.Bytes }
-func (a *Amount) sub(b Amount) { a.Count -= b.Count; a.Bytes -= b.Bytes }
+// Add adds b.
+func (a *Amount) Add(b Amount) { a.Count += b.Count; a.Bytes += b.Bytes }
+
+// Sub subtracts b.
+func (a *Amount) Sub(b Amount) { a.Count -= b.Count; a.Bytes -= b.Bytes }
 
 // A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and what
 // is taken of each bank.
@@ -85,13 +88,13 @@ type tally struct {
 }
 
 func (t *tally) add(b tally) {
-	t.Amount.add(b.Amount)
+	t.Amount.Add(b.Amount)
 	t.size += b.size
 	t.perBank += b.perBank
 }
 
 func (t *tally) sub(b tally) {
-	t.Amount.sub(b.Amount)
+	t.Amount.Sub(b.Amount)
 	t.size -= b.size
 	t.perBank -= b.perBank
 }
@@ -177,10 +180,10 @@ func (c *callSite) takeClosed() {
 		}
 		c.save()
 		one.save()
-		c.allocated.add(one.allocated)
-		c.ended.add(one.ended)
+		c.allocated.Add(one.allocated)
+		c.ended.Add(one.ended)
 		for i := range c.atPeak {
-			c.atPeak[i].Amount.add(one.atPeak[i].Amount)
+			c.atPeak[i].Amount.Add(one.atPeak[i].Amount)
 			c.atPeak[i].perBank += one.atPeak[i].perBank
 		}
 		*at = one.other
@@ -209,10 +212,10 @@ func (c *callSite) peakIn(i int) (sum siteAtPeak) {
 	serial := c.set.poolsOf(c.region)[i].serial
 	for one := range c.all() {
 		if at := one.atPeak[i]; at.serial == serial {
-			sum.Amount.add(at.Amount)
+			sum.Amount.Add(at.Amount)
 			sum.perBank += at.perBank
 		} else {
-			sum.Amount.add(one.live.Amount)
+			sum.Amount.Add(one.live.Amount)
 			sum.perBank += one.live.perBank
 		}
 	}
@@ -228,7 +231,7 @@ func (s *State) addTo(c *callSite, t tally, now uint64) {
 	if c.each != t.Bytes {
 		c.each = 0
 	}
-	c.allocated.add(t.Amount)
+	c.allocated.Add(t.Amount)
 	s.countIn(c, t, now)
 }
 
@@ -236,7 +239,7 @@ func (s *State) addTo(c *callSite, t tally, now uint64) {
 func (s *State) countIn(c *callSite, t tally, since uint64) {
 	c.live.add(t)
 	if since > s.freshSince {
-		c.fresh.add(t.Amount)
+		c.fresh.Add(t.Amount)
 	}
 }
 
@@ -245,10 +248,10 @@ func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reas
 	c.save()
 	c.live.sub(t)
 	if isEnd(reason) {
-		c.ended.add(t.Amount)
+		c.ended.Add(t.Amount)
 	}
 	if since > s.freshSince {
-		c.fresh.sub(t.Amount)
+		c.fresh.Sub(t.Amount)
 	}
 }
 
@@ -256,7 +259,7 @@ func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reas
 // process ended.
 func (c *callSite) clear() {
 	c.save()
-	c.ended.add(c.live.Amount)
+	c.ended.Add(c.live.Amount)
 	c.live, c.fresh = tally{}, Amount{}
 }
 

@@ -189,10 +189,10 @@ func (p *process) noteFree(b *buffer, reason event.Reason) {
 	}
 	one := Amount{1, b.bytes()}
 	if isEnd(reason) {
-		r.ended.add(one)
+		r.ended.Add(one)
 		return
 	}
-	r.freedAtTeardown.add(one)
+	r.freedAtTeardown.Add(one)
 	r.any, r.newest, r.lastID = true, max(r.newest, b.id), run.last
 	run.frees++
 }
@@ -227,7 +227,7 @@ func (c *callSite) named() Survivors {
 func (c *callSite) surviving() (total, freedAtTeardown Amount) {
 	total = Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
 	if c.current() {
-		total.add(c.run.freed.ended)
+		total.Add(c.run.freed.ended)
 		freedAtTeardown = c.run.freed.freedAtTeardown
 	}
 	return total, freedAtTeardown
@@ -284,7 +284,7 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 		for c := range first.all() {
 			if c.run.open && (only == nil || c.arena == only) {
 				total, teardown := c.surviving()
-				total.add(teardown)
+				total.Add(teardown)
 				ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
 			}
 		}
@@ -296,7 +296,7 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 		case one.first == 0:
 		case i >= maxSurvivors:
 			total, _ := c.surviving()
-			s.otherSurvivors.add(total)
+			s.otherSurvivors.Add(total)
 		default:
 			v := c.survivors(s.now, true)
 			v.Run.Replaceable = replaceable[c.region]
@@ -312,7 +312,7 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
 	})
 	for _, v := range s.endedSurvivors[maxSurvivors:] {
-		s.otherSurvivors.add(v.Amount)
+		s.otherSurvivors.Add(v.Amount)
 	}
 	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
 }
@@ -379,8 +379,8 @@ func mergeSurvivors(list []Survivors) (merged []Survivors) {
 			continue
 		}
 		one := &merged[i]
-		one.Amount.add(v.Amount)
-		one.FreedAtTeardown.add(v.FreedAtTeardown)
+		one.Amount.Add(v.Amount)
+		one.FreedAtTeardown.Add(v.FreedAtTeardown)
 		one.AgeNs, one.Allocated = max(one.AgeNs, v.AgeNs), max(one.Allocated, v.Allocated)
 		if v.Run.Total() > one.Run.Total() {
 			one.Run = v.Run

@@ -125,7 +125,7 @@ func judgeRun(s *aggregate.Survivors) Verdict {
 	case !isWork(s):
 	default:
 		v.Class = Leaked
-		addAmount(&v.Amount, v.FreedAtTeardown)
+		v.Amount.Add(v.FreedAtTeardown)
 	}
 	return v
 }
@@ -180,7 +180,8 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []aggr
 	for i := range born {
 		key := lineOf(&born[i].Survivors)
 		sum := replaced[key]
-		replaced[key] = aggregate.Amount{Count: sum.Count + born[i].Replaced.Count, Bytes: sum.Bytes + born[i].Replaced.Bytes}
+		sum.Add(born[i].Replaced)
+		replaced[key] = sum
 	}
 	for i := range born {
 		one := &born[i]
@@ -229,12 +230,13 @@ func judgeBetween(b *aggregate.SurvivorsBetween, times []uint64, replaced map[li
 	key := lineOf(&b.Survivors)
 	gone := replaced[key]
 	taken := aggregate.Amount{Count: min(gone.Count, v.Count), Bytes: min(gone.Bytes, v.Bytes)}
-	replaced[key] = aggregate.Amount{Count: gone.Count - taken.Count, Bytes: gone.Bytes - taken.Bytes}
+	gone.Sub(taken)
+	replaced[key] = gone
 	if taken.Count == v.Count {
 		v.Replaced = true
 		return v
 	}
-	v.Count, v.Bytes = v.Count-taken.Count, v.Bytes-taken.Bytes
+	v.Sub(taken)
 	if v.grows() {
 		v.Class = Leaked
 	}
@@ -257,11 +259,9 @@ func (v *Verdict) grows() bool {
 
 // addTorn counts what was freed after the last allocation as leaked.
 func (v *Verdict) addTeardown(b *aggregate.SurvivorsBetween) {
-	addAmount(&v.Amount, b.FreedAtTeardown)
+	v.Amount.Add(b.FreedAtTeardown)
 	v.Births = slices.Clone(b.Births)
 	for i := range v.Births {
-		addAmount(&v.Births[i], b.TeardownBirths[i])
+		v.Births[i].Add(b.TeardownBirths[i])
 	}
 }
-
-func addAmount(a *aggregate.Amount, b aggregate.Amount) { a.Count += b.Count; a.Bytes += b.Bytes }
