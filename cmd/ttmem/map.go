@@ -12,7 +12,6 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/memmap"
@@ -28,7 +27,6 @@ type mapOptions struct {
 	regions []string
 	rules   string
 	n       int
-	svg     string
 	json    bool
 }
 
@@ -44,7 +42,7 @@ FILE is a recording, at its end or --at another moment (docs/diff.md). Without i
 service (ttmem serve) is asked, or root reads the memory of the processes.
 docs/map.md explains the picture.`,
 		Example: `  ttmem map model.ttmem --at peak
-  ttmem map model.ttmem --at trained --region L1 --svg l1.svg
+  ttmem map model.ttmem --at trained --region L1
   ttmem map                              what ttmem serve sees
   sudo ttmem map -p 4242 --region DRAM -n 0
   ttmem map model.ttmem --json | jq '.regions[] | {region, fragmentation}'`,
@@ -55,8 +53,6 @@ docs/map.md explains the picture.`,
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(memmap.Regions))
 	flags.Limit(c, &o.n, 12)
-	c.Flags().StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser (-: standard output)")
-	_ = c.MarkFlagFilename("svg", "svg")
 	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
@@ -84,10 +80,6 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 		return at, nil, nil, errLeft
 	case o.source.file == "" && !at.atEnd():
 		return at, nil, nil, errors.New("--at is a moment of a recording: leave it out to draw what is live now")
-	case c.Flags().Changed("svg") && o.svg == "":
-		return at, nil, nil, errors.New("--svg: name a file")
-	case o.svg == "-" && o.json:
-		return at, nil, nil, errors.New("--svg and --json cannot both be standard output")
 	}
 	rules, err = flags.ReadRules(o.rules)
 	return at, regions, rules, err
@@ -99,13 +91,6 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	var svg *output.File
-	if o.svg != "" {
-		if svg, err = output.Create("--svg", o.svg); err != nil {
-			return err
-		}
-		defer svg.Discard()
-	}
 	p := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: regions, Chips: o.devices, Limit: o.n}
 	failed, err := o.read(p, at)
 	if err != nil {
@@ -114,18 +99,8 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 	if err := o.checkChips(p); err != nil {
 		return err
 	}
-	if o.json || svg == nil {
-		if err := printView(p, o.json, "map"); err != nil {
-			return err
-		}
-	}
-	if svg != nil {
-		if err := svg.Finish(p.WriteSVG(svg.W)); err != nil {
-			return fmt.Errorf("--svg %s: %w", o.svg, output.FirstError(err))
-		}
-		if o.svg != "-" {
-			term.Warn(fmt.Sprintf("drew %s to %s", page.Count(uint64(len(p.Maps)), "region"), o.svg))
-		}
+	if err := printView(p, o.json, "map"); err != nil {
+		return err
 	}
 	for _, note := range p.Notes {
 		term.Warn(note)
@@ -147,7 +122,7 @@ func (o *mapOptions) read(m *memmap.Page, at moment) (failed bool, err error) {
 			return false, err
 		}
 		m.Of, m.Notes, m.Others, m.Snapshot = p.of, p.notes, p.others, p.Snapshot()
-		if o.json || o.svg != "" {
+		if o.json {
 			m.Notes = page.WithOthers(m.Notes, m.Others)
 		}
 		m.Add(p.State, p.nowNs, everyRegion)

@@ -87,7 +87,7 @@ func (m *model) processLines() []string {
 			title += m.right(c.name, c.width)
 		}
 	}
-	lines := []string{m.paint(head, m.left(title+"  PROCESS", m.width))}
+	lines := []string{m.Paint(head, m.left(title+"  PROCESS", m.width))}
 	for i := range list[:min(room, len(list))] {
 		u := &list[i]
 		if i > 0 && u.Exit != nil && !m.once && m.height < 30 {
@@ -96,7 +96,7 @@ func (m *model) processLines() []string {
 		lines = append(lines, m.processLine(u))
 	}
 	if hidden := len(list) - (len(lines) - 1); hidden > 0 && len(list) > room {
-		lines = append(lines, m.paint(dim, fmt.Sprintf("%8s %d more: p looks at one after the other", "", hidden)))
+		lines = append(lines, m.Paint(dim, fmt.Sprintf("%8s %d more: p looks at one after the other", "", hidden)))
 	}
 	return lines
 }
@@ -126,5 +126,5 @@ func (m *model) processLine(u *processUse) string {
 	if u.PID == m.filter.pid {
 		st = bold
 	}
-	return m.paint(st, m.cut(line+"  "+name, m.width))
+	return m.Paint(st, m.Cut(line+"  "+name, m.width))
 }

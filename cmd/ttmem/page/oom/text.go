@@ -289,6 +289,6 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggrega
 		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {
-		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Right("", 11)+"  ", page.NoStyle, "by other lines")
+		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Blank(11)+"  ", page.NoStyle, "by other lines")
 	}
 }

@@ -179,7 +179,7 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	mark := c.Timeline.Column(c.TimeNs, p.endNs, columns)
 	line, labels := chart.axisLines(p.endNs-p.beginNs, mark)
 	fmt.Fprintln(out, page.Right("0 B", chartGutter-2)+" "+layout.Paint(page.Dim, layout.Pick("┼", "+")+line))
-	fmt.Fprintln(out, page.Left("", chartGutter)+layout.Paint(page.Dim, labels))
+	fmt.Fprintln(out, page.Blank(chartGutter)+layout.Paint(page.Dim, labels))
 }
 
 // writeRows writes what a peak was made of.
@@ -203,14 +203,14 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		indent := page.Width(line)
 		if layout.Width-indent < leastTitle {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			indent, line = narrowIndent, page.Left("", narrowIndent)
+			indent, line = narrowIndent, page.Blank(narrowIndent)
 		}
 		for _, part := range page.Fold(title, layout.Width-indent) {
 			fmt.Fprintln(out, line+layout.Paint(page.Green, part))
-			line = page.Left("", indent)
+			line = page.Blank(indent)
 		}
 		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent-2) {
-			fmt.Fprintln(out, page.Left("", indent+2)+layout.Paint(page.Dim, part))
+			fmt.Fprintln(out, page.Blank(indent+2)+layout.Paint(page.Dim, part))
 		}
 	}
 	if more := rows[len(shown):]; len(more) > 0 {
@@ -220,13 +220,13 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		}
 		line := page.Right(c.format(bytes), page.SizeColumns) + page.Right(page.Percent(bytes, whole), 6)
 		if more[0].programs != nil {
-			line = page.Right("", page.SizeColumns+6) // they do not add up
+			line = page.Blank(page.SizeColumns + 6) // they do not add up
 		}
 		line += page.Right(fmt.Sprint(count), 10) + "  "
 		text := fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more)))
 		if layout.Width-page.Width(line) < leastTitle {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			line = page.Left("", narrowIndent)
+			line = page.Blank(narrowIndent)
 		}
 		fmt.Fprintln(out, line+text)
 	}
@@ -245,7 +245,7 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 		if page.Width(line)+2+page.Width(c.chips()) > layout.Width {
 			fmt.Fprintln(out, line)
 			for _, part := range page.Fold(c.chips(), layout.Width-narrowIndent) {
-				fmt.Fprintln(out, page.Left("", narrowIndent)+part)
+				fmt.Fprintln(out, page.Blank(narrowIndent)+part)
 			}
 			continue
 		}

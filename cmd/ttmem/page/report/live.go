@@ -171,7 +171,7 @@ func (r *report) sources(regions []aggregate.RegionTotal) {
 		}
 	}
 	figures := func(h *aggregate.Holder) string {
-		return page.Left("", 6) + page.Right(page.Bytes(h.Bytes), bytesColumns) + page.Right(page.Count(h.Count, "buffer"), 14) + "  "
+		return page.Blank(6) + page.Right(page.Bytes(h.Bytes), bytesColumns) + page.Right(page.Count(h.Count, "buffer"), 14) + "  "
 	}
 	before := func() { // last, unless it is larger than a place that is shown
 		if earlier.Count > 0 {
@@ -211,10 +211,10 @@ func (r *report) source(s *source, figures string) {
 	default:
 		r.line(r.Paint(page.Dim, strings.TrimRight(figures, " ")))
 		columns = r.width - belowColumns
-		r.line(page.Left("", belowColumns), r.FitName(s.name, columns))
+		r.line(page.Blank(belowColumns), r.FitName(s.name, columns))
 	}
 	if caller != "" {
-		r.line(page.Left("", r.width-columns), r.cut(caller, columns))
+		r.line(page.Blank(r.width-columns), r.cut(caller, columns))
 	}
 }
 

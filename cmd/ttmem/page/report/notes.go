@@ -48,7 +48,7 @@ func (r *report) notes() {
 	}
 	for _, text := range list {
 		for i, line := range page.Wrap("note: "+text, min(r.width, textColumns)-6) {
-			r.line(r.Paint(page.Dim, page.Left("", 6*min(i, 1))+line))
+			r.line(r.Paint(page.Dim, page.Blank(6*min(i, 1))+line))
 		}
 	}
 }

@@ -1,5 +1,4 @@
-// Package picture draws what a terminal shows as SVG, for documents.
-package picture
+package top
 
 import (
 	"cmp"
@@ -34,9 +33,9 @@ type look struct {
 	bold, dim, reverse bool
 }
 
-// SVG draws lines of text with the escapes that set styles, as a terminal of so many
+// drawSVG draws lines of text with the escapes that set styles, as a terminal of so many
 // columns shows them.
-func SVG(lines []string, columns int) string {
+func drawSVG(lines []string, columns int) string {
 	width, height := 2*margin+cellWidth*float64(columns), 2*margin+cellHeight*len(lines)
 	var out strings.Builder
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%d" viewBox="0 0 %.0f %d">`+"\n", width, height, width, height)
@@ -63,8 +62,8 @@ type run struct {
 func runs(line string) (list []run) {
 	var l look
 	add := func(r rune) {
-		if n := len(list); n > 0 && list[n-1].look == l && (block(list[n-1].text[0]) == nil) == (block(r) == nil) &&
-			(block(r) == nil || list[n-1].text[0] == r) {
+		if n := len(list); n > 0 && list[n-1].look == l && (blockOf(list[n-1].text[0]) == nil) == (blockOf(r) == nil) &&
+			(blockOf(r) == nil || list[n-1].text[0] == r) {
 			list[n-1].text = append(list[n-1].text, r)
 			return
 		}
@@ -143,9 +142,9 @@ func (l look) fills() (text, behind string) {
 // A shape is what of a cell a block fills, in parts of its width, and how densely.
 type shape struct{ part, opacity float64 }
 
-// block is the shape of a character that is one; nil for text. Fonts leave gaps between
+// blockOf is the shape of a character that is one; nil for text. Fonts leave gaps between
 // blocks, so that they are drawn as what they are.
-func block(r rune) *shape {
+func blockOf(r rune) *shape {
 	switch {
 	case r == '█':
 		return &shape{1, 1}
@@ -167,7 +166,7 @@ func (r *run) svg(x, y int) string {
 	if behind != "" {
 		out += fmt.Sprintf(`<rect x="%.1f" y="%.0f" width="%.1f" height="%d" fill="%s"/>`+"\n", left, top, width, cellHeight, behind)
 	}
-	if s := block(r.text[0]); s != nil {
+	if s := blockOf(r.text[0]); s != nil {
 		return out + fmt.Sprintf(`<rect x="%.1f" y="%.0f" width="%.1f" height="%d" fill="%s" opacity="%.2f"/>`+"\n",
 			left, top+2, width-cellWidth*(1-s.part), cellHeight-4, text, s.opacity)
 	}
