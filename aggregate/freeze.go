@@ -1,8 +1,10 @@
 package aggregate
 
 import (
+	"errors"
 	"slices"
 
+	"ttmem/aggregate/codec"
 	"ttmem/tracer/event"
 )
 
@@ -43,10 +45,10 @@ func OfProcesses(e *event.Event, pids []int) *event.Event {
 
 // freeze is Freeze of the processes that are wanted, by id and user. Marks have no process.
 func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
-	c := &stateCodec{codec: newCodec()}
-	c.b = append(c.b, stateVersion)
+	c := &stateCodec{Codec: codec.NewWriter()}
+	c.Data = append(c.Data, stateVersion)
 	partial := wanted != nil
-	c.bool(&partial)
+	c.Bool(&partial)
 	of, copied := &frozen{}, *s
 	if partial {
 		copied = *s.only(wanted)
@@ -74,10 +76,10 @@ func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 	now := s.now
 	return func() *event.Event {
 		for i, p := range of.processes {
-			c.b = slices.Grow(c.b, 16*len(of.buffers[i]))
+			c.Data = slices.Grow(c.Data, 16*len(of.buffers[i]))
 			c.buffers(p, of.buffers[i])
 		}
-		return &event.Event{TimeNs: now, Kind: event.Checkpoint, State: &event.State{Data: c.b, Stacks: c.stacks}}
+		return &event.Event{TimeNs: now, Kind: event.Checkpoint, State: &event.State{Data: c.Data, Stacks: c.Stacks}}
 	}
 }
 
@@ -130,27 +132,29 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	return &mine
 }
 
+var errCheckpoint = errors.New("the checkpoint makes no sense")
+
 // Restore makes the state what was known at a Checkpoint. Whether all call sites are kept,
 // and when tracing began, stay as they are. On an error the state is as before.
 func (s *State) Restore(from *event.State) error {
 	read := New()
 	read.keepSites, read.began = s.keepSites, s.began
 	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {
-		return errState
+		return errCheckpoint
 	}
-	c := &stateCodec{codec: codecOf(from.Data[1:], from.Stacks), state: read}
+	c := &stateCodec{Codec: codec.NewReader(from.Data[1:], from.Stacks), state: read}
 	var partial bool
-	c.bool(&partial)
+	c.Bool(&partial)
 	of := &frozen{}
 	c.few(read, of)
 	for _, p := range of.processes {
-		if c.bad {
-			return errState
+		if c.Bad {
+			return errCheckpoint
 		}
 		c.buffers(p, nil)
 	}
-	if c.bad || len(c.b) > 0 {
-		return errState
+	if c.Bad || len(c.Data) > 0 {
+		return errCheckpoint
 	}
 	if partial {
 		read.restartPeaks()
