@@ -245,23 +245,9 @@ func (c *stateCodec) pool(q *pool) {
 	c.peak(&q.peak)
 	c.peak(&q.earlier)
 	c.Uints(&q.serial, &q.level, &q.levelStatic)
-	c.timeline(&q.line)
-	c.timeline(&q.staticLine)
+	q.line.Code(c.Codec)
+	q.staticLine.Code(c.Codec)
 	c.Bool(&q.drawn)
-}
-
-func (c *stateCodec) timeline(t *Timeline) {
-	c.Uints(&t.BeginNs, &t.now)
-	c.Below(&t.shift, 64)
-	var before Span
-	codec.List(c.Codec, &t.spans, func(s *Span) {
-		c.Delta(&s.Min, before.Min)
-		c.Delta(&s.Max, before.Max)
-		before = *s
-	})
-	if len(t.spans) > maxSpans {
-		c.Fail()
-	}
 }
 
 // process is one that runs, without its programs and buffers.

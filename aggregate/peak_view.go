@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
@@ -30,7 +31,7 @@ type RegionPeak struct {
 	// no more than this; nil where there is none.
 	Earlier *EarlierPeak
 	// Timeline is of what Bytes counts, and StaticTimeline of StaticBytes.
-	Timeline, StaticTimeline *Timeline
+	Timeline, StaticTimeline *timeline.Timeline
 }
 
 // A PeakProgram is what one call stack had placed for a program at a peak, on the core
@@ -82,7 +83,7 @@ func (s *State) peakOf(q *pool, holders []SiteAmount) RegionPeak {
 	view := RegionPeak{
 		Device: q.chip.id, Region: q.region, TimeNs: q.peak.time, Bytes: q.peak.bytes,
 		CapacityBytes: cmp.Or(q.peak.capacity, q.holds()), StaticBytes: q.peak.static, Holders: holders,
-		Timeline: q.line.clone(), StaticTimeline: q.staticLine.clone(),
+		Timeline: q.line.Clone(), StaticTimeline: q.staticLine.Clone(),
 	}
 	if q.region == event.L1 && q.peak.bytes > 0 {
 		view.Programs = s.programsAt(q)

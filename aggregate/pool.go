@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
@@ -28,7 +29,7 @@ type pool struct {
 	// they overlap a tensor, and those that do were never there.
 	level, levelStatic uint64
 	// line is how level changed over time, and staticLine how levelStatic did, in L1 alone.
-	line, staticLine Timeline
+	line, staticLine timeline.Timeline
 	// drawn is true where something changed besides the reports of what was there before
 	// the first event.
 	drawn bool
@@ -124,13 +125,13 @@ func (q *pool) draw(now uint64, found bool) {
 		return
 	}
 	if q.drawn = q.drawn || !found; !q.drawn {
-		q.line.restart(q.line.BeginNs, q.level)
-		q.staticLine.restart(q.staticLine.BeginNs, q.levelStatic)
+		q.line.Restart(q.line.BeginNs, q.level)
+		q.staticLine.Restart(q.staticLine.BeginNs, q.levelStatic)
 		return
 	}
-	q.line.set(now, q.level)
+	q.line.Set(now, q.level)
 	if q.region == event.L1 {
-		q.staticLine.set(now, q.levelStatic)
+		q.staticLine.Set(now, q.levelStatic)
 	}
 }
 
@@ -140,8 +141,8 @@ func (q *pool) restart(now, number uint64) {
 	if !q.fits() {
 		q.peak = peak{time: now, number: number}
 	}
-	q.line.restart(now, q.level)
-	q.staticLine.restart(now, q.levelStatic)
+	q.line.Restart(now, q.level)
+	q.staticLine.Restart(now, q.levelStatic)
 	q.drawn = false
 }
 
