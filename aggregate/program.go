@@ -7,29 +7,28 @@ import (
 	"ttmem/tracer/event"
 )
 
-// staticUsage is what the circular and dataflow buffers of programs take of a
-// chip's L1.
+// staticUsage is what the circular and dataflow buffers of programs occupy of a chip's L1.
 type staticUsage struct {
 	cores cores.Usage
-	// sum is the plain sum over programs, in bytes.
+	// sum is the sum over all programs, in bytes.
 	sum uint64
-	// programs have count entries in all, and global ones that lie in buffers.
+	// programs is the number of programs. They have count entries in all, and global ones
+	// that are inside L1 buffers.
 	programs, count, global uint64
 	peak, peakTime          uint64
 }
 
-// A staticEntry is one circular buffer, dataflow buffer or scratchpad of a
-// program.
+// A staticEntry is one circular buffer, dataflow buffer or scratchpad of a program.
 type staticEntry struct {
 	place  cores.Place
 	kind   event.StaticKind
 	global bool
 	from   *origin
-	site   *callSite // nil for a global one
+	site   *callSite // nil if it is global
 }
 
-// An origin is the event that a circular buffer or a kernel came with, shared by
-// all chips of that event.
+// An origin is what the event of a circular buffer or a kernel says of its allocation. All
+// chips of the event share it.
 type origin struct {
 	since        uint64
 	stack        *event.Stack
@@ -63,7 +62,7 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 	g := c.program(programID)
 	for _, old := range g.static {
 		if old.place == entry.place && old.kind == entry.kind && old.global == entry.global {
-			// The program was given the place that it has.
+			// The program was assigned the same place again.
 			return
 		}
 	}
@@ -75,7 +74,7 @@ func (s *State) addCB(p *process, c *processChip, programID uint64, entry static
 	c.count(&entry, len(g.static) == 0)
 	g.static = append(g.static, entry)
 	if !c.chip.pools[event.L1].fits() {
-		return // the library has not looked yet whether they overlap a tensor
+		return // the library has not checked yet whether they overlap a tensor
 	}
 	for _, u := range c.both() {
 		if t := &u.static; t.cores.Max() > t.peak {
@@ -94,8 +93,8 @@ func (s *State) freeCBs(e *event.Event) {
 	}
 }
 
-// freeCBsOf ends the circular buffers of a program, or those of a kind: NotStatic
-// means all. Several probes report it, so that it may come more than once.
+// freeCBsOf ends the circular buffers of a program, or those of one kind; NotStatic means
+// all. Several probes report the end, so it may come more than once.
 func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, now uint64, reason event.Reason) {
 	g := c.programs[programID]
 	if g == nil || len(g.static) == 0 {
@@ -135,7 +134,7 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 	c.tidy(programID)
 }
 
-// kindOfFree is the kind under which an entry is freed: scratchpads go with the
+// kindOfFree returns the kind with which an entry is freed: scratchpads are freed with the
 // dataflow buffers.
 func kindOfFree(kind event.StaticKind) event.StaticKind {
 	if kind == event.Scratchpad {
@@ -144,30 +143,30 @@ func kindOfFree(kind event.StaticKind) event.StaticKind {
 	return kind
 }
 
-// A Static is one circular buffer, dataflow buffer or scratchpad that a live
-// program has on one chip.
+// A Static is one circular buffer, dataflow buffer or scratchpad of a live program on one
+// chip.
 type Static struct {
 	PID       int
 	Device    int
 	ProgramID uint64
 	// Cores must not be modified.
 	Cores []event.CoreRange
-	// Address is where it lies in the L1 of each core.
+	// Address is its address in the L1 of each core.
 	Address uint64
 	// BytesPerCore is its size on each core.
 	BytesPerCore uint64
 	Kind         event.StaticKind
-	// Global marks one that lies inside an L1 buffer and is counted there.
+	// Global marks one that is inside an L1 buffer, and counts there.
 	Global bool
-	// SinceNs is the time of the event that placed it.
+	// SinceNs is when it was allocated.
 	SinceNs      uint64
 	BeforeAttach bool
-	// Stack is where it was placed; nil where that is not known.
+	// Stack is its call stack; nil if that is not known.
 	Stack *event.Stack
 }
 
-// Statics returns the circular and dataflow buffers of all live programs on one
-// chip, in order of process, program and time.
+// Statics returns the circular and dataflow buffers of all live programs on a chip, in order
+// of process, program and time.
 func (s *State) Statics(device int) []Static {
 	var list []Static
 	for _, p := range s.byPID() {
@@ -188,4 +187,86 @@ func (s *State) Statics(device int) []Static {
 		}
 	}
 	return list
+}
+
+// kernelUsage is what the kernels of programs occupy on a chip. Programs use the same ring in
+// each core's L1 for the text, one after the other: the largest program counts there, not
+// the sum.
+type kernelUsage struct {
+	programs uint64
+	// dram is the bytes of the binaries, textSum of the text per core.
+	dram, textSum      uint64
+	dramPeak, textPeak uint64
+}
+
+// A kernel is the kernels of one program on one chip: the bytes of their binaries in DRAM,
+// and of their text in each core's L1.
+type kernel struct {
+	dram, text uint64
+	from       *origin
+	site       *callSite
+}
+
+func (k *kernel) tally() tally { return tally{Amount: Amount{1, k.dram}} }
+
+// loadKernel adds the kernels of a program. A second event for the same program replaces the
+// first.
+func (s *State) loadKernel(e *event.Event) {
+	p := s.process(e)
+	from := originOf(e)
+	for _, c := range s.set(p, e.Devices).chips {
+		if g := c.programs[e.ProgramID]; g != nil && g.kernel != nil {
+			old := g.kernel
+			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
+			old.site.allocated.Sub(Amount{1, old.dram})
+		}
+		site := s.site(s.aloneOf(p, c).arena(0), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
+		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}
+		s.addTo(site, k.tally(), e.TimeNs)
+		c.program(e.ProgramID).kernel = k
+		c.countKernel(k)
+		for _, u := range c.both() {
+			t := &u.kernels
+			t.dramPeak = max(t.dramPeak, t.dram)
+			t.textPeak = max(t.textPeak, k.text)
+		}
+	}
+}
+
+func (s *State) unloadKernels(e *event.Event) {
+	p := s.known(e.PID)
+	if p == nil {
+		return
+	}
+	for _, c := range p.touched(e) {
+		s.unloadKernel(c, e.ProgramID, e.Reason)
+	}
+}
+
+// unloadKernel ends the kernels of a program, if it has any.
+func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reason) {
+	g := c.programs[programID]
+	if g == nil || g.kernel == nil {
+		return
+	}
+	for _, u := range c.both() {
+		t := &u.kernels
+		t.programs--
+		t.dram -= g.kernel.dram
+		t.textSum -= g.kernel.text
+	}
+	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
+	g.kernel = nil
+	c.tidy(programID)
+}
+
+// textMax returns the largest text on a core among the live programs of the process.
+func (c *processChip) textMax() uint64 {
+	var most uint64
+	for _, g := range c.programs {
+		if g.kernel != nil {
+			most = max(most, g.kernel.text)
+		}
+	}
+	return most
 }
