@@ -65,7 +65,7 @@ func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 	copied.marks.list, copied.callMarks.list = copied.marks.newest(), copied.callMarks.newest()
 	copied.failures.list = copied.failures.newest()
 	for _, p := range s.byPID() {
-		if wanted(p.pid, p.about.UID) {
+		if wanted(p.pid, p.name.about.UID) {
 			of.processes = append(of.processes, p)
 			of.buffers = append(of.buffers, slices.AppendSeq(make([]*buffer, 0, p.buffers.len), p.buffers.all()))
 		}
@@ -108,16 +108,16 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	}
 	mine.exitedCount = uint64(len(mine.exited))
 	for _, one := range s.sites {
-		if wanted(one.set.process.pid, one.set.process.uid) {
+		if wanted(one.set.process.pid, one.set.process.about.UID) {
 			mine.sites = append(mine.sites, one)
 		}
 	}
 	worked := make(map[*processName]bool)
 	for _, p := range s.processes {
-		worked[p.name] = wanted(p.pid, p.about.UID)
+		worked[p.name] = wanted(p.pid, p.name.about.UID)
 	}
 	for _, v := range s.endedSurvivors {
-		if of := v.site.process; wanted(of.pid, of.uid) {
+		if of := v.site.process; wanted(of.pid, of.about.UID) {
 			mine.endedSurvivors = append(mine.endedSurvivors, v)
 			worked[of] = true
 		}

@@ -266,8 +266,6 @@ func (c *stateCodec) process(pp **process) {
 		}
 		c.state.processes[p.pid] = p
 	}
-	c.Text(&p.comm)
-	c.about(&p.about)
 	c.Uints(&p.since, &p.beforeAttach)
 	c.Bool(&p.early)
 	c.Bool(&p.fromBegin)
@@ -304,9 +302,8 @@ func (c *stateCodec) process(pp **process) {
 func (c *stateCodec) name(p **processName) {
 	n := codec.Made(c.Codec, p)
 	codec.Number(c.Codec, &n.pid)
-	codec.Number(c.Codec, &n.uid)
 	c.Text(&n.comm)
-	c.Text(&n.command)
+	c.about(&n.about)
 	r := &n.run
 	c.Uints(&r.first, &r.last, &r.fromNs, &r.toNs, &r.allocations, &r.frees)
 	c.Bool(&r.open)

@@ -65,8 +65,6 @@ func (c *stateCodec) origin(p **origin) {
 	o := codec.Made(c.Codec, p)
 	c.Uint(&o.since)
 	c.Stack(&o.stack)
-	c.Text(&o.comm)
-	codec.Number(c.Codec, &o.tid)
 	c.Bool(&o.beforeAttach)
 }
 

@@ -47,10 +47,10 @@ func (s *State) fail(e *event.Event) {
 	var found *Evidence
 	if p := s.known(e.PID); p != nil {
 		found = p.evidence(e)
-		if p.comm == "" {
-			p.comm = e.Comm
+		if p.name.comm == "" {
+			p.name.comm = e.Comm
 		}
-		uid = p.about.UID
+		uid = p.name.about.UID
 	}
 	s.failures.add(e, uid, found, s.applied)
 }

@@ -200,7 +200,7 @@ func (b *buffer) view() Buffer {
 // ProcessesOf returns the ids of the running processes of a user, in no order.
 func (s *State) ProcessesOf(uid int) (pids []int) {
 	for pid, p := range s.processes {
-		if p.about.UID == uid {
+		if p.name.about.UID == uid {
 			pids = append(pids, pid)
 		}
 	}

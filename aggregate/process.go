@@ -13,12 +13,9 @@ const maxExited = 64
 
 // A process is a running process, according to the events.
 type process struct {
-	pid   int
-	comm  string
-	name  *processName
-	since uint64
-	// about comes from its ProcessStart event.
-	about      About
+	pid        int
+	name       *processName
+	since      uint64
 	buffers    bufferTable
 	chips      map[int]*processChip
 	sets       []*deviceSet
@@ -69,11 +66,11 @@ func (s *State) process(e *event.Event) *process {
 	p := s.known(e.PID)
 	if p == nil {
 		p = newProcess(e.PID)
-		p.comm, p.name.comm, p.since = e.Comm, e.Comm, e.TimeNs
+		p.name.comm, p.since = e.Comm, e.TimeNs
 		s.processes[e.PID] = p
 	}
-	if p.comm == "" {
-		p.comm, p.name.comm = e.Comm, e.Comm
+	if p.name.comm == "" {
+		p.name.comm = e.Comm
 	}
 	s.last = p
 	return p
@@ -102,8 +99,7 @@ func (s *State) startProcess(e *event.Event) {
 	// The same id again means another process, or another program after exec.
 	s.endProcess(e.PID, e.TimeNs, event.UnknownStatus)
 	p := s.process(e)
-	p.name.command, p.name.uid = e.Command, e.UID
-	p.about = About{
+	p.name.about = About{
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}

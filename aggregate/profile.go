@@ -104,7 +104,7 @@ func (s *State) Profile() *Profile {
 		names[pid] = running.name
 	}
 	for _, pid := range sortedKeys(names) {
-		p.Processes = append(p.Processes, ProfileProcess{pid, names[pid].comm, names[pid].command})
+		p.Processes = append(p.Processes, ProfileProcess{pid, names[pid].comm, names[pid].about.Command})
 	}
 	for _, q := range s.allPools() {
 		if q.peak.bytes > 0 {

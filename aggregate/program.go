@@ -32,13 +32,11 @@ type staticEntry struct {
 type origin struct {
 	since        uint64
 	stack        *event.Stack
-	comm         string
-	tid          int
 	beforeAttach bool
 }
 
 func originOf(e *event.Event) *origin {
-	return &origin{e.TimeNs, e.Stack, e.Comm, e.TID, e.BeforeAttach}
+	return &origin{e.TimeNs, e.Stack, e.BeforeAttach}
 }
 
 func (e *staticEntry) tally() tally { return tally{Amount: Amount{1, e.place.Bytes()}} }
@@ -176,17 +174,20 @@ func (s *State) Statics(device int) []Static {
 		}
 		for _, id := range sortedKeys(c.programs) {
 			for _, entry := range c.programs[id].static {
-				list = append(list, Static{
-					PID: p.pid, Device: device, ProgramID: id,
-					Cores:   entry.place.Set.Ranges(),
-					Address: entry.place.Start, BytesPerCore: entry.place.BytesPerCore(),
-					Kind: entry.kind, Global: entry.global, SinceNs: entry.from.since,
-					BeforeAttach: entry.from.beforeAttach, Stack: entry.from.stack,
-				})
+				list = append(list, entry.view(p.pid, device, id))
 			}
 		}
 	}
 	return list
+}
+
+func (e *staticEntry) view(pid, device int, programID uint64) Static {
+	return Static{
+		PID: pid, Device: device, ProgramID: programID,
+		Cores: e.place.Set.Ranges(), Address: e.place.Start, BytesPerCore: e.place.BytesPerCore(),
+		Kind: e.kind, Global: e.global, SinceNs: e.from.since,
+		BeforeAttach: e.from.beforeAttach, Stack: e.from.stack,
+	}
 }
 
 // kernelUsage is what the kernels of programs occupy on a chip. Programs use the same ring in

@@ -63,12 +63,13 @@ type arena struct {
 	blocks [event.BankedRegions]*addresses.List
 }
 
-// processName names a process, also after its end.
+// A processName is what a call site needs to know of its process, also after its end.
 type processName struct {
-	pid           int
-	uid           int // 0 where it is not known
-	comm, command string
-	run           processRun
+	pid  int
+	comm string
+	// about comes from its ProcessStart event.
+	about About
+	run   processRun
 }
 
 // An Amount counts buffers, circular buffers or programs' kernels, and their bytes.

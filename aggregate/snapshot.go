@@ -287,7 +287,7 @@ func (s *State) Snapshot() *Snapshot {
 
 func (p *process) view() Process {
 	view := Process{
-		PID: p.pid, Comm: p.comm, About: p.about, BeforeAttachBuffers: p.beforeAttach,
+		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,
 		SinceNs: p.since, Devices: []Device{},
 	}
 	for _, id := range sortedKeys(p.chips) {

@@ -215,7 +215,7 @@ func (c *callSite) current() bool {
 func (c *callSite) named() Survivors {
 	process := c.set.process
 	return Survivors{
-		PID: process.pid, Comm: process.comm, Command: process.command,
+		PID: process.pid, Comm: process.comm, Command: process.about.Command,
 		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.fromNs, WorkedToNs: process.run.toNs,
 		site: survivorKey{process, c.stackID, c.region, c.layout, c.set.chipNames},
