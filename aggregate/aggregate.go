@@ -19,7 +19,7 @@ type State struct {
 	// last is the process of the latest event, as most come in runs.
 	last *process
 	// exited are the newest processes that ended, oldest first.
-	exited      []exited
+	exited      []Process
 	exitedCount uint64
 	coreSets    cores.Sets
 	lost        map[string]uint64

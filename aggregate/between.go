@@ -8,30 +8,30 @@ import (
 )
 
 // between follows which buffers survive from one moment to another. It needs a pointer for
-// each that is live at the second moment and ends later, and is there only where it is
-// asked for.
+// each buffer that is live at the second moment and ends later, so it exists only if it was
+// requested.
 type between struct {
 	// fromNs and toNs are the moments; toNs is 0 where the second one is the end.
 	fromNs, toNs uint64
 	// before is what was live at the first moment.
 	before map[*callSite]Amount
-	// gone were live at the second moment. Where that is the end, ended are those that
-	// ended with their device or process, and torn those that were freed between the last
-	// allocation and that.
+	// endedAfter were live at the second moment. If that is the end, ended are the buffers
+	// that ended with their device or process, and freedAtTeardown those that were freed
+	// between the last allocation and that.
 	endedAfter, ended, freedAtTeardown []endedBuffer
-	// over is what ended with its device or process before the second moment, and later
-	// what did so afterwards.
+	// endedBefore is what ended with its device or process before the second moment, and
+	// later what did so afterwards.
 	endedBefore, later Amount
 }
 
-// An endedBuffer is one that ended at a time.
+// An endedBuffer is a buffer and the time of its end.
 type endedBuffer struct {
 	*buffer
 	endNs uint64
 }
 
-// FollowFrom begins to follow what survives, from a time on, in ns: the present one, or an
-// earlier one, of which no more is known than what is still live.
+// FollowFrom begins to follow what survives, from a time on, in ns: now, or an earlier time,
+// of which only what is still live is known.
 func (s *State) FollowFrom(ns uint64) {
 	s.between = &between{fromNs: ns, before: make(map[*callSite]Amount)}
 	for _, p := range s.processes {
@@ -45,8 +45,8 @@ func (s *State) FollowFrom(ns uint64) {
 	}
 }
 
-// FollowTo ends what is followed at the present moment, the time in ns. It may be called
-// again later, which moves the end.
+// FollowTo makes now the end of what is followed; ns is the time. A later call moves the
+// end.
 func (s *State) FollowTo(ns uint64) {
 	b := s.between
 	for _, one := range b.ended {
@@ -63,7 +63,7 @@ func (b *between) addEnded(sum *Amount, one *buffer) {
 	}
 }
 
-// part notes that a buffer ends.
+// noteEnd notes that a buffer ends.
 func (b *between) noteEnd(p *process, one *buffer, now uint64, reason event.Reason) {
 	switch {
 	case b == nil || one.before:
@@ -81,8 +81,7 @@ func (b *between) noteEnd(p *process, one *buffer, now uint64, reason event.Reas
 	}
 }
 
-// endRun notes that all buffers of an arena of a process end, or all of the process where
-// that is nil.
+// endRun notes that all buffers of an arena end; all buffers of the process if only is nil.
 func (b *between) endRun(p *process, only *arena, now uint64) {
 	if b == nil {
 		return
@@ -111,10 +110,9 @@ type SurvivorsBetween struct {
 	Replaced Amount
 }
 
-// Between is what survived between the moments, by call site and in no order, with births
-// in the intervals between times: the first of these is the first moment. Over is what
-// ended with its device or process before the second moment. The cost is that of the live
-// buffers.
+// Between returns what survived between the moments, by call site, with births in the
+// intervals between times, the first of which is the first moment. over is what ended with
+// its device or process before the second moment. The cost is that of the live buffers.
 func (s *State) Between(times []uint64) (list []SurvivorsBetween, over Amount) {
 	follow := s.between
 	sites := make(map[*callSite]*SurvivorsBetween)

@@ -102,7 +102,7 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	}
 	mine.failures.count = uint64(len(mine.failures.list))
 	for _, x := range s.exited {
-		if wanted(x.view.PID, x.view.UID) {
+		if wanted(x.PID, x.UID) {
 			mine.exited = append(mine.exited, x)
 		}
 	}

@@ -122,3 +122,58 @@ func (c *stateCodec) survivors(p **Survivors) {
 		v.site = survivorKey{v.site.process, stackID(v.Stack), v.Region, v.Layout, fmt.Sprint(v.Devices)}
 	}
 }
+
+// set is the chips of a process; of one that ended, only what its call sites need.
+func (c *stateCodec) set(d **deviceSet, of *processName) {
+	c.sets.One(c.Codec, d, func(d **deviceSet) {
+		var ids []int
+		if !c.Reads {
+			ids = (*d).ids
+		}
+		codec.List(c.Codec, &ids, func(id *int) {
+			codec.Number(c.Codec, id)
+			if c.Reads {
+				if c.chips++; c.chips > maxStateChips {
+					c.Fail()
+				}
+			}
+		})
+		if c.Reads {
+			p := c.state.processes[of.pid]
+			if p == nil || p.name != of {
+				p = newProcess(of.pid)
+				p.name = of
+			}
+			*d = c.state.newSet(p, ids)
+		}
+		var open []*arena
+		if !c.Reads {
+			for _, allocator := range sortedKeys((*d).arenas) {
+				open = append(open, (*d).arenas[allocator])
+			}
+		}
+		codec.List(c.Codec, &open, func(a **arena) { c.arena(a, *d) })
+	})
+}
+
+// arena is one of a set of chips. Those that are open are written with the set.
+func (c *stateCodec) arena(p **arena, set *deviceSet) {
+	c.arenas.One(c.Codec, p, func(p **arena) {
+		a := codec.Made(c.Codec, p)
+		c.Uint(&a.allocator)
+		c.Bool(&a.closed)
+		if !c.Reads {
+			return
+		}
+		a.set = set
+		if !a.closed && set.arenas[a.allocator] != nil {
+			c.Fail()
+		}
+		if !a.closed {
+			set.arenas[a.allocator] = a
+		}
+	})
+	if (*p).set != set {
+		c.Fail()
+	}
+}

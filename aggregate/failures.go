@@ -79,10 +79,10 @@ func (s *State) resolveStacks(pid int) {
 		}
 	}
 	for i := range s.exited {
-		if x := &s.exited[i]; x.view.PID == pid {
-			for j := range x.view.Unfreed {
-				for k := range x.view.Unfreed[j].Holders {
-					x.view.Unfreed[j].Holders[k].Stack.Calls()
+		if x := &s.exited[i]; x.PID == pid {
+			for j := range x.Unfreed {
+				for k := range x.Unfreed[j].Holders {
+					x.Unfreed[j].Holders[k].Stack.Calls()
 				}
 			}
 		}

@@ -32,11 +32,6 @@ type process struct {
 	fromBegin bool
 }
 
-// exited is a process that ended.
-type exited struct {
-	view Process
-}
-
 // A processChip is the use of one chip by one process.
 type processChip struct {
 	chip *chip
@@ -139,7 +134,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if len(s.exited) == maxExited {
 		s.exited = slices.Delete(s.exited, 0, 1)
 	}
-	s.exited = append(s.exited, exited{view})
+	s.exited = append(s.exited, view)
 	delete(s.processes, pid)
 	s.last = nil
 }
@@ -148,8 +143,8 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 // be modified.
 func (s *State) Ended(pid int) *Process {
 	for i := range slices.Backward(s.exited) {
-		if s.exited[i].view.PID == pid {
-			return &s.exited[i].view
+		if s.exited[i].PID == pid {
+			return &s.exited[i]
 		}
 	}
 	return nil

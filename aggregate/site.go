@@ -9,7 +9,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A siteKey tells the call sites of a process on the same chips apart.
+// A siteKey identifies a call site among those of a process on the same chips.
 type siteKey struct {
 	stackID uint64 // 0: not known
 	region  event.Region
@@ -27,14 +27,14 @@ type callSite struct {
 	*arena              // with which it allocates: never another
 	stack  *event.Stack // nil: not known
 
-	// live is what there is now on each of the chips, allocated what was ever
-	// allocated, and ended what of that was live when its device was closed or its
-	// process ended. fresh is what of live was allocated after State.freshSince.
+	// live is what is live on each of the chips, allocated all that was ever allocated,
+	// and ended the part of it that was live when its device was closed or its process
+	// ended. fresh is the part of live that was allocated after State.freshSince.
 	live                    tally
 	allocated, ended, fresh Amount
 	// since is when live was last empty.
 	since uint64
-	// each is the size of each that is live, in bytes on each chip; 0 where they differ.
+	// each is the size of each live buffer on each chip; 0 if they differ.
 	each uint64
 	// atPeak is what was live at the peak of each pool of the set.
 	atPeak []siteAtPeak
@@ -44,9 +44,9 @@ type callSite struct {
 	run   siteRun
 }
 
-// A siteAtPeak is what a site had at the peak of the number serial. It is saved when the
-// site changes after that peak, so that a new peak costs nothing, however many sites there
-// are.
+// A siteAtPeak is what a site had at the peak with the number serial. It is saved when the
+// site changes after that peak, so that the cost of a new peak does not depend on the number
+// of sites.
 type siteAtPeak struct {
 	serial uint64
 	Amount
@@ -100,13 +100,13 @@ func (t *tally) sub(b tally) {
 	t.perBank -= b.perBank
 }
 
-// on is the tally on so many chips together.
+// on returns the tally on a number of chips together.
 func (t tally) on(chips int) tally {
 	n := uint64(chips)
 	return tally{Amount{t.Count, t.Bytes * n}, t.size * n, t.perBank * n}
 }
 
-// counts is what the tally of buffers counts in a pool.
+// counts returns what the tally of buffers counts in a pool.
 func (t *tally) counts(region event.Region) uint64 {
 	if region == event.L1 {
 		return t.perBank
@@ -131,10 +131,10 @@ func mostFirst(sites []rankedSite, n int) {
 	}
 }
 
-// minSites is how many sites are kept at least, as most of them will allocate again.
+// minSites is how many sites are kept at least, because most of them will allocate again.
 const minSites = 1 << 12
 
-// site returns the call site of that key, which it makes where there is none.
+// site returns the call site with that key, and creates it if needed.
 func (s *State) site(a *arena, key siteKey, stack *event.Stack) *callSite {
 	key.stackID = stackID(stack)
 	recent := a.set.recentOf(key.stackID)
@@ -170,8 +170,8 @@ func (s *State) newSite(a *arena, key siteKey, stack *event.Stack) *callSite {
 	return one
 }
 
-// takeClosed takes over the tallies of the others whose device was closed, so that there
-// are no more of them than allocators.
+// takeClosed takes over the tallies of the same sites of closed devices, so that there is
+// only one for each open allocator.
 func (c *callSite) takeClosed() {
 	for at := &c.other; *at != nil; {
 		one := *at
@@ -191,7 +191,7 @@ func (c *callSite) takeClosed() {
 	}
 }
 
-// all are this call site and the same one with other allocators.
+// all returns this call site and the same one with other allocators.
 func (c *callSite) all() iter.Seq[*callSite] {
 	return func(yield func(*callSite) bool) {
 		for ; c != nil && yield(c); c = c.other {
@@ -199,7 +199,7 @@ func (c *callSite) all() iter.Seq[*callSite] {
 	}
 }
 
-// save keeps what was live at the latest peaks, before it changes.
+// save saves what was live at the latest peaks; call it before a change.
 func (c *callSite) save() {
 	for i, q := range c.set.poolsOf(c.region) {
 		if at := &c.atPeak[i]; at.serial != q.serial {
@@ -208,7 +208,7 @@ func (c *callSite) save() {
 	}
 }
 
-// peakIn is what was live at the peak of the pool of that number, with all allocators.
+// peakIn returns what was live at the peak of the i-th pool, with all allocators.
 func (c *callSite) peakIn(i int) (sum siteAtPeak) {
 	serial := c.set.poolsOf(c.region)[i].serial
 	for one := range c.all() {
@@ -256,20 +256,20 @@ func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reas
 	}
 }
 
-// clear takes off all that is live at a site of buffers: its device was closed, or its
-// process ended.
+// clear ends all that is live at a site: its device was closed, or its process ended.
 func (c *callSite) clear() {
 	c.save()
 	c.ended.Add(c.live.Amount)
 	c.live, c.fresh = tally{}, Amount{}
 }
 
-// isEnd reports whether something ended with its device or its process: nobody freed it.
+// isEnd reports whether something ended with its device or process, without being freed.
 func isEnd(reason event.Reason) bool {
 	return reason == event.ReasonDeviceClose || reason == event.ReasonProcessExit
 }
 
-// isIdle reports whether nothing is live at a site, nor was at a peak, with any allocator.
+// isIdle reports whether a site has nothing live, and had nothing at a peak, with any
+// allocator.
 func (c *callSite) isIdle() bool {
 	for one := range c.all() {
 		if one.live.Count > 0 {
@@ -284,12 +284,12 @@ func (c *callSite) isIdle() bool {
 	return true
 }
 
-// KeepSites has the state keep all call sites, for a Profile of all that was ever
-// allocated: also those that are idle, and those of processes that ended.
+// KeepSites makes the state keep all call sites for a Profile of all that was ever allocated:
+// also idle ones, and those of processes that ended.
 func (s *State) KeepSites() { s.keepSites = true }
 
-// forgetIdle forgets idle sites where there are many. It waits until there are twice as
-// many as it left, so that it costs each new site the same.
+// forgetIdle removes idle sites if there are many. It waits until the number has doubled, so
+// that the cost for each new site is constant.
 func (s *State) forgetIdle() {
 	if s.keepSites || len(s.sites) < 2*max(minSites, s.keptSites) {
 		return
@@ -298,9 +298,9 @@ func (s *State) forgetIdle() {
 	s.keptSites = len(s.sites)
 }
 
-// forgetEnded forgets the sites of a process that ended, but for those that were live at
-// a peak. Of these it looks up the names: a stack that is not looked up holds on to all
-// that is known of the process's code.
+// forgetEnded removes the sites of a process that ended, except those that were live at a
+// peak. It resolves the stacks of these: an unresolved stack refers to all that is known of
+// the process's code.
 func (s *State) forgetEnded(p *process) {
 	if s.keepSites {
 		return
@@ -328,15 +328,15 @@ func (s *State) forget(which func(*callSite) bool) {
 	})
 }
 
-// recentSites is how many sites of a set are found without a look-up. Programs allocate at
-// the same few again and again.
+// recentSites is how many sites of a set are cached. Programs allocate at the same few sites
+// again and again.
 const recentSites = 16
 
-// recentOf is where a site of that stack is kept that was looked up lately.
+// recentOf returns the cache entry of a stack.
 func (d *deviceSet) recentOf(stackID uint64) **callSite { return &d.recent[stackID%recentSites] }
 
-// poolsOf are the pools whose peaks a region is part of, one for each chip: circular
-// buffers lie in L1, and kernels in DRAM.
+// poolsOf returns the pools in which a region counts, one for each chip: circular buffers are
+// in L1, and kernels in DRAM.
 func (d *deviceSet) poolsOf(region event.Region) []*pool { return d.pools[poolRegion(region)] }
 
 func poolRegion(region event.Region) event.Region {

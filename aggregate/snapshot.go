@@ -269,9 +269,7 @@ func (s *State) Snapshot() *Snapshot {
 		}
 		snap.Processes = append(snap.Processes, view)
 	}
-	for i := range s.exited {
-		snap.Processes = append(snap.Processes, s.exited[i].view)
-	}
+	snap.Processes = append(snap.Processes, s.exited...)
 	free := s.freeSpaces()
 	for _, id := range sortedKeys(s.chips) {
 		c := s.chips[id]

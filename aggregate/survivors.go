@@ -85,8 +85,8 @@ type processRun struct {
 	// allocations and frees are how many there were, also before.
 	allocations, frees uint64
 	open               bool
-	// torn are the buffers that were freed since the latest allocation, where between asks
-	// for it.
+	// freedLast are the buffers that were freed since the latest allocation, if between
+	// needs them.
 	freedLast []endedBuffer
 }
 
@@ -99,18 +99,19 @@ type siteRun struct {
 	frees [2]uint64
 	// births are those of what is live.
 	births births
-	// parted is what is known of what was freed; nil: nothing was.
+	// freed is what is known of the buffers that were freed; nil if none was.
 	freed *freedRun
 }
 
-// A partedRun is what is known of the buffers that a site had.
+// A freedRun is what is known of the buffers that a site had.
 type freedRun struct {
 	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
 	// the latest allocation of the process by then.
 	freedTo, freedAt uint64
 	// at is the number of the latest allocation of the process when it lost the others:
-	// births are theirs, ended and torn how many ended with their device or were freed. The
-	// newest of torn is newest, when the latest allocation had the ID lastID.
+	// births are theirs. ended are those that ended with their device, and freedAtTeardown
+	// those that were freed; newest is the newest of these, and lastID the ID of the latest
+	// allocation then.
 	at                     uint64
 	births                 births
 	ended, freedAtTeardown Amount
@@ -147,7 +148,7 @@ func (s *births) part(c *callSite, id uint64) *uint32 {
 	return &s.parts[min((id-c.run.first)>>s.shift, birthParts-1)]
 }
 
-// bear notes that a buffer was allocated.
+// noteAlloc notes that a buffer was allocated.
 func (p *process) noteAlloc(b *buffer) {
 	run, r := &p.name.run, &b.run
 	if !run.open {
@@ -172,7 +173,7 @@ func (p *process) noteAlloc(b *buffer) {
 	}
 }
 
-// part notes that a buffer, which is still counted as live, ends.
+// noteFree notes that a buffer, which is still counted as live, ends.
 func (p *process) noteFree(b *buffer, reason event.Reason) {
 	run, c := &p.name.run, b.callSite
 	if c.run.freed == nil {
@@ -197,7 +198,7 @@ func (p *process) noteFree(b *buffer, reason event.Reason) {
 	run.frees++
 }
 
-// settle counts what parted before the latest allocation as freed while work went on.
+// settle counts what ended before the latest allocation as freed while work went on.
 func (r *freedRun) settle() {
 	if r.any {
 		r.freedTo, r.freedAt = max(r.freedTo, r.newest), r.lastID
@@ -211,7 +212,7 @@ func (c *callSite) current() bool {
 	return r != nil && r.freedAtTeardown.Count+r.ended.Count > 0 && r.at == c.set.process.run.allocations
 }
 
-// named are survivors of a site of which nothing else is known yet.
+// named returns survivors with only the fields that identify the site.
 func (c *callSite) named() Survivors {
 	process := c.set.process
 	return Survivors{
