@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -22,7 +23,31 @@ type Site struct {
 	Devices []int
 }
 
-// view is the site as others see it.
+// A SiteKey identifies a Site, also in other States of the same recording, in which equal
+// stacks have equal IDs.
+type SiteKey struct {
+	siteKey
+	pid     int
+	devices string
+}
+
+// Key returns the key of the site.
+func (s *Site) Key() SiteKey {
+	return SiteKey{
+		siteKey{stackID(s.Stack), s.Region, s.Layout, s.Static, s.BeforeAttach}, s.PID, DevicesKey(s.Devices),
+	}
+}
+
+// DevicesKey returns the same string for the same chips.
+func DevicesKey(ids []int) string {
+	key := make([]byte, 0, 64)
+	for _, id := range ids {
+		key = binary.AppendUvarint(key, uint64(id))
+	}
+	return string(key)
+}
+
+// view returns the site for readers of the State.
 func (c *callSite) view() Site {
 	return Site{
 		PID: c.set.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static,

@@ -1,8 +1,6 @@
 package aggregate
 
 import (
-	"fmt"
-
 	"ttmem/aggregate/codec"
 	"ttmem/tracer/event"
 )
@@ -119,7 +117,7 @@ func (c *stateCodec) survivors(p **Survivors) {
 	c.Uints(&r.First, &r.Last, &r.Gap, &r.ProcessFirst, &r.ProcessLast, &r.FreedAt, &r.Outlived, &r.FreedMeanwhile, &r.Replaceable)
 	if c.Reads {
 		v.PID = v.site.process.pid
-		v.site = survivorKey{v.site.process, stackID(v.Stack), v.Region, v.Layout, fmt.Sprint(v.Devices)}
+		v.site.SiteKey = v.Key()
 	}
 }
 

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 
@@ -152,10 +151,9 @@ func (s *State) Ended(pid int) *Process {
 
 // A deviceSet is the chips of one mesh or device of a process.
 type deviceSet struct {
-	process   *processName
-	ids       []int
-	chipNames string // of the ids
-	chips     []*processChip
+	process *processName
+	ids     []int
+	chips   []*processChip
 	// arenas are those of open allocators, by the addresses of the allocators.
 	arenas    map[uint64]*arena
 	lastArena *arena
@@ -183,7 +181,7 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{process: p.name, ids: slices.Clone(ids), chipNames: fmt.Sprint(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
+	d := &deviceSet{process: p.name, ids: slices.Clone(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue

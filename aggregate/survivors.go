@@ -46,6 +46,12 @@ type Survivors struct {
 	site survivorKey
 }
 
+// Key returns the key of the call site.
+func (v *Survivors) Key() SiteKey {
+	s := Site{PID: v.PID, Stack: v.Stack, Region: v.Region, Layout: v.Layout, Devices: v.Devices}
+	return s.Key()
+}
+
 // A Run is what is known of the survivors of a site while the device was open. First, Last
 // and so on are IDs of buffers.
 type Run struct {
@@ -215,12 +221,13 @@ func (c *callSite) current() bool {
 // named returns survivors with only the fields that identify the site.
 func (c *callSite) named() Survivors {
 	process := c.set.process
-	return Survivors{
+	v := Survivors{
 		PID: process.pid, Comm: process.comm, Command: process.about.Command,
 		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.fromNs, WorkedToNs: process.run.toNs,
-		site: survivorKey{process, c.stackID, c.region, c.layout, c.set.chipNames},
 	}
+	v.site = survivorKey{process, v.Key()}
+	return v
 }
 
 // surviving returns how much survives of a site whose allocator is closed now, and what of it
@@ -363,10 +370,7 @@ func (s *State) BuffersAllocated() uint64 { return s.allocations }
 // they had.
 type survivorKey struct {
 	process *processName
-	stackID uint64
-	region  event.Region
-	layout  event.Layout
-	chips   string
+	SiteKey
 }
 
 // mergeSurvivors makes one of those of each call site.

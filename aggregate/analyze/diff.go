@@ -5,20 +5,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A partKey identifies a call site of a moment. A recording gives equal stacks equal IDs.
-type partKey struct {
-	pid     int
-	stack   uint64
-	devices string
-	region  event.Region
-	layout  event.Layout
-	static  event.StaticKind
-	before  bool
-}
-
 // Parts are what is compared of one moment. The zero value is empty.
 type Parts struct {
-	index map[partKey]int
+	index map[aggregate.SiteKey]int
 	List  []aggregate.SiteAmount
 }
 
@@ -72,19 +61,13 @@ func (p *Parts) AddUnfreed(e *event.Event) {
 }
 
 func (p *Parts) add(one aggregate.SiteAmount) {
-	key := partKey{
-		pid: one.PID, devices: deviceKey(one.Devices),
-		region: one.Region, layout: one.Layout, static: one.Static, before: one.BeforeAttach,
-	}
-	if one.Stack != nil {
-		key.stack = one.Stack.ID
-	}
+	key := one.Key()
 	if i, ok := p.index[key]; ok {
 		p.List[i].Add(one.Amount)
 		return
 	}
 	if p.index == nil {
-		p.index = make(map[partKey]int)
+		p.index = make(map[aggregate.SiteKey]int)
 	}
 	p.index[key] = len(p.List)
 	p.List = append(p.List, one)

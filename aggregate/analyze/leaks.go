@@ -149,31 +149,14 @@ func isWork(s *aggregate.Survivors) bool {
 	return name.ResultOfOperation(s.Stack.Frames()) && 4*lead <= length
 }
 
-// A siteKey tells call sites apart.
-type siteKey struct {
-	pid    int
-	stack  *event.Stack
-	region event.Region
-	layout event.Layout
-	device int // the first one
-}
-
-func keyOf(s *aggregate.Survivors) siteKey {
-	k := siteKey{s.PID, s.Stack, s.Region, s.Layout, -1}
-	if len(s.Devices) > 0 {
-		k.device = s.Devices[0]
-	}
-	return k
-}
-
 // between judges what was allocated between marks, or since one of them.
 func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []aggregate.Survivors) {
 	born, over := s.Between(o.Times)
 	r.EndedBefore = over
-	runs := make(map[siteKey]Verdict)
+	runs := make(map[aggregate.SiteKey]Verdict)
 	if o.ByRun {
 		for i := range survivors {
-			runs[keyOf(&survivors[i])] = judgeRun(&survivors[i])
+			runs[survivors[i].Key()] = judgeRun(&survivors[i])
 		}
 	}
 	replaced := make(map[line]aggregate.Amount)
@@ -186,7 +169,7 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []aggr
 	for i := range born {
 		one := &born[i]
 		if o.ByRun {
-			run := runs[keyOf(&one.Survivors)]
+			run := runs[one.Key()]
 			v := Verdict{Survivors: one.Survivors, Class: Stable, Intervals: run.Intervals, Rises: run.Rises, LastRise: run.LastRise, Births: one.Births}
 			if run.Class == Leaked {
 				v.Class = Leaked
