@@ -21,8 +21,8 @@ type process struct {
 	lastSet    *deviceSet
 	allocators map[uint64]*allocator
 	live       [event.BankedRegions]tally // on all its chips
-	unfreed    map[unfreedKey]*holder
-	unfreedBy  map[holderKey]*holder
+	// unfreedBy is what it did not free, by holder.
+	unfreedBy map[holderKey]*holder
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.
@@ -75,7 +75,6 @@ func newProcess(pid int) *process {
 		pid: pid, name: &processName{pid: pid},
 		chips:      make(map[int]*processChip),
 		allocators: make(map[uint64]*allocator),
-		unfreed:    make(map[unfreedKey]*holder),
 		unfreedBy:  make(map[holderKey]*holder),
 	}
 }

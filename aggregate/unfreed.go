@@ -98,12 +98,6 @@ func (p *process) noteUnfreedSites(sites []rankedSite, reason event.Reason) {
 }
 
 func (p *process) addUnfreed(share unfreedShare) {
-	l := p.unfreed[share.unfreedKey]
-	if l == nil {
-		l = &holder{}
-		p.unfreed[share.unfreedKey] = l
-	}
-	l.add(share.holder)
 	addHolder(p.unfreedBy, share)
 	if len(p.unfreedBy) > maxHolders {
 		p.unfreedBy = collapse(p.unfreedBy, maxHolders/2)
@@ -171,22 +165,23 @@ func compareBools(a, b bool) int {
 	return 1
 }
 
-// unfreedKeys returns the keys of unfreed, in order.
-func (p *process) unfreedKeys() []unfreedKey {
-	return slices.SortedFunc(maps.Keys(p.unfreed), func(a, b unfreedKey) int {
-		return cmp.Or(cmp.Compare(a.reason, b.reason), cmp.Compare(a.region, b.region))
-	})
-}
-
 // unfreedView returns what the process did not free, with the largest holders.
 func (p *process) unfreedView() []RegionTotal {
+	sums := make(map[unfreedKey]holder)
+	for k, h := range p.unfreedBy {
+		sum := sums[k.unfreedKey]
+		sum.add(*h)
+		sums[k.unfreedKey] = sum
+	}
+	keys := slices.SortedFunc(maps.Keys(sums), func(a, b unfreedKey) int {
+		return cmp.Or(cmp.Compare(a.reason, b.reason), cmp.Compare(a.region, b.region))
+	})
 	var list []RegionTotal
 	holders := collapse(p.unfreedBy, shownHolders)
-	for _, k := range p.unfreedKeys() {
-		sum := p.unfreed[k]
+	for _, k := range keys {
 		list = append(list, RegionTotal{
 			Region: k.region.String(), Reason: k.reason.String(),
-			Buffers: sum.Count, SizeBytes: sum.size, AllocatedBytes: sum.Bytes,
+			Buffers: sums[k].Count, SizeBytes: sums[k].size, AllocatedBytes: sums[k].Bytes,
 			Holders: listHolders(holders, k),
 		})
 	}
