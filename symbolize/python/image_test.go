@@ -56,9 +56,25 @@ func goodImage(minor int) *image {
 	return f
 }
 
-// debugOffsets returns the offsets of a version in the table, as far as they are used.
+// offsetsOf returns the offsets of a version that was tested.
+func offsetsOf(minor int) Offsets {
+	if minor < 13 {
+		return layouts[minor].Offsets
+	}
+	o := Offsets{
+		ThreadFrame: 72, FrameCode: 0, FramePrevious: 8, FrameInstruction: 56, FrameMarker: 70,
+		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 68, CodeLineTable: 136, CodeBytes: 200,
+		StrASCII: 40, StrOther: 56,
+	}
+	if minor == 14 {
+		o.FrameMarker, o.CodeBytes = 74, 208
+	}
+	return o
+}
+
+// debugOffsets returns _Py_DebugOffsets of a version, as far as it is used.
 func debugOffsets(minor int) []byte {
-	d, o := debugLayouts[minor], layouts[minor].Offsets
+	d, o := debugLayouts[minor], offsetsOf(minor)
 	b := make([]byte, d.size)
 	copy(b, debugCookie)
 	put := func(at int, values ...uint32) {

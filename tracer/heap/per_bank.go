@@ -18,10 +18,9 @@ var errUnknownPerBank = errors.New("bytes per bank unknown")
 // setPerBank sets the banks of Buffers and the bytes in each. The pages of interleaved ones
 // are spread over all banks. For sharded ones, the size comes from the allocator's free
 // list, and the number of banks from the Buffer.
-func (r *reader) setPerBank(list []candidate, allocator uint64, banks *[event.BankedRegions]Bank) error {
+func (r *reader) setPerBank(list []*candidate, allocator uint64, banks *[event.BankedRegions]Bank) error {
 	sharded := make(map[event.Region][]*candidate)
-	for i := range list {
-		c := &list[i]
+	for _, c := range list {
 		var e event.Event
 		r.Fill(&e, c.window)
 		if int(e.Region) >= event.BankedRegions {
