@@ -42,8 +42,8 @@ func newDump() *cobra.Command {
 		Long: `Lists live buffers, and the circular and dataflow buffers of programs, largest first, with the
 lines that allocated them.
 
-FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the host's
-service (ttmem serve) is asked, or root reads the memory of the processes.
+FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the state
+comes from the host's service (ttmem serve) or, for root, from the memory of the processes.
 docs/dump.md explains the columns, and rules for components.`,
 		Example: `  ttmem dump                             what ttmem serve sees
   sudo ttmem dump -p 4242
@@ -182,7 +182,7 @@ func checkLive(snap *aggregate.Snapshot, filter *alloc.Filter, of string) error 
 		ended := func(p aggregate.Process) bool { return p.PID == pid && p.Exit != nil }
 		switch {
 		case !slices.Contains(pids, pid) && slices.ContainsFunc(snap.Processes, ended):
-			return fmt.Errorf("-p %d: the process has ended, and holds nothing %s; `ttmem report … -p %d` shows what it had", pid, of, pid)
+			return fmt.Errorf("-p %d: the process has ended, and has nothing live %s; `ttmem report … -p %d` shows what it had", pid, of, pid)
 		case len(pids) == 0:
 			return fmt.Errorf("-p %d: no process is running %s", pid, of)
 		case !slices.Contains(pids, pid):
@@ -205,7 +205,7 @@ func (o *dumpOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 				return nil, missing
 			}
 			if o.source.File != "" && len(filter.PIDs) > 0 {
-				err = fmt.Errorf("%w; --at peak lists what it held before", err)
+				err = fmt.Errorf("%w; --at peak lists what it had", err)
 			}
 			return nil, err
 		}

@@ -24,7 +24,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// leaksOptions say what of what is left is a leak, and how it is shown.
+// leaksOptions say which survivors are leaks, and how they are shown.
 type leaksOptions struct {
 	dumpOptions
 	from, to string
@@ -32,7 +32,7 @@ type leaksOptions struct {
 	interval  time.Duration
 	suppress  string
 	failAbove flags.Size
-	// known is what --suppress names
+	// known are the suppressions of the file that --suppress names
 	known *name.Suppressions
 	// selection is what --pid and --chip select
 	selection source.Selection
@@ -50,7 +50,7 @@ const (
 // leaked is the exit status where --fail-above finds too much.
 const leaked = 3
 
-// listedLeaks is how many leaks are listed where nobody says.
+// listedLeaks is how many leaks are listed without -n.
 const listedLeaks = 20
 
 func newLeaks() *cobra.Command {
@@ -99,7 +99,7 @@ func leakRegions() (names []string) {
 	return names
 }
 
-// checkMarks finds what is wrong with what is said of marks, and makes the range of it.
+// checkMarks checks the flags of marks, and makes the range of them.
 func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
 	f := c.Flags()
 	ends := func(flag, value string) error {
@@ -134,7 +134,7 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
 	return r, nil
 }
 
-// markOnly is an error where the moment is neither a mark nor the beginning or the end.
+// markOnly is an error if the moment is neither a mark nor the beginning or the end.
 func markOnly(flag, text string) error {
 	if text == "" {
 		return nil
@@ -146,8 +146,8 @@ func markOnly(flag, text string) error {
 	return nil
 }
 
-// markNth is the name of a mark and which of that name, 0 where that is not said: as
-// other commands take it, with mark: before names that mean something else.
+// markNth is the name of a mark and which of that name, or 0: as other commands take it, with
+// mark: before names that mean something else.
 func markNth(text string) (name string, nth int) {
 	if text == "" {
 		return "", 0
@@ -156,7 +156,7 @@ func markNth(text string) (name string, nth int) {
 	return m.Name, m.Nth
 }
 
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
 	if err := flags.CheckBy(o.by); err != nil {
 		return alloc.Filter{}, nil, err
@@ -251,7 +251,7 @@ func (o *leaksOptions) follow(between leakRange) (w *source.Summary, marks *leak
 		marks.apply(e)
 		o.selection.See(e, marks.state)
 		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.over || o.selection.Gone()) {
-			stop() // nothing that comes helps
+			stop() // no later event helps
 		}
 	}, begin)
 	if o.source.StateOnly && o.source.File != "" && err == nil { // its events may not all have been read
@@ -280,7 +280,7 @@ func (o *leaksOptions) markError(w *source.Summary, err error) error {
 		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.mark, w.Of)
 	}
 	from := cmp.Or(o.from, atBegin)
-	return fmt.Errorf("--to %s: the mark is from before you asked, and what was freed since is not told: "+
+	return fmt.Errorf("--to %s: the mark is from before this command started, and what was freed since is not known: "+
 		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.mark, from, o.to)
 }
 
@@ -305,7 +305,7 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *leakMarks, w *source.Summary)
 		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; those with most buffers are kept",
 			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
 	}
-	before, exact := "you asked", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) is exact"
+	before, exact := "this command started", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) is exact"
 	if o.source.File != "" {
 		before, exact = w.Of+" begins", "the files before it are exact"
 	}

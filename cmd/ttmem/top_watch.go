@@ -127,14 +127,14 @@ func (w *topWatch) end() bool {
 	}
 }
 
-// A topOutput takes what a command writes, whose terminal is the view's.
+// A topOutput takes the output of a command while the view has the terminal.
 type topOutput struct {
 	write  *os.File // nil: there is no command
 	null   *os.File
 	copied chan struct{}
 }
 
-// newTopOutput has the view get what the source's command writes.
+// newTopOutput passes the output of the command to the view.
 func newTopOutput(live *top.Live, source *source.Options) (*topOutput, error) {
 	if len(source.Command) == 0 {
 		return &topOutput{}, nil
@@ -157,8 +157,7 @@ func newTopOutput(live *top.Live, source *source.Options) (*topOutput, error) {
 	return t, nil
 }
 
-// close waits for what was written to be with the view, but for what is written by
-// processes that the command has left.
+// close waits until the view has the output, but not for processes that outlive the command.
 func (t *topOutput) close() {
 	if t.write == nil {
 		return
@@ -171,15 +170,15 @@ func (t *topOutput) close() {
 	}
 }
 
-// toldLines is how much of a command's output is told after the view.
-const toldLines = 20
+// maxOutputLines is how many lines of a command's output are printed after the view.
+const maxOutputLines = 20
 
-// tellOutput prints what the command wrote last, which the view covered.
-func tellOutput(live *top.Live) {
+// printOutput prints the last output of the command, which the view covered.
+func printOutput(live *top.Live) {
 	lines := live.Present(0).Output
-	if n := len(lines); n > toldLines {
-		term.Warn(fmt.Sprintf("the last %d lines that the command wrote:", toldLines))
-		lines = lines[n-toldLines:]
+	if n := len(lines); n > maxOutputLines {
+		term.Warn(fmt.Sprintf("the last %d lines that the command wrote:", maxOutputLines))
+		lines = lines[n-maxOutputLines:]
 	}
 	for _, line := range lines {
 		fmt.Fprintln(os.Stderr, line)
