@@ -257,15 +257,15 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		options logOptions
 		says    string
 	}{
-		"chip":    {logOptions{devices: []int{7}}, "there is chips 0, 1"},
+		"chip":    {logOptions{devices: []int{7}}, "available: chips 0, 1"},
 		"from":    {logOptions{from: "1h"}, "the last is 1.8 s after the first"},
 		"address": {logOptions{addresses: []string{"0x1"}}, "--buffer takes those in the process"},
-		"kind":    {logOptions{kinds: []string{"device_close"}}, "there are alloc, free, alloc_failed"},
-		"region":  {logOptions{regions: []string{"TRACE"}}, "there are events of DRAM, L1, CB, KERNEL"},
+		"kind":    {logOptions{kinds: []string{"device_close"}}, "available: alloc, free, alloc_failed"},
+		"region":  {logOptions{regions: []string{"TRACE"}}, "available: DRAM, L1, CB, KERNEL"},
 		"buffer":  {logOptions{buffers: []string{"1000"}}, "buffers are from 1 to 99"},
 		"object":  {logOptions{buffers: []string{"0x1"}}, "--address takes those in the banks"},
 		"grep":    {logOptions{grep: "ttnn.nothing"}, "(?i) ignores case"},
-		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "nothing to be noted"},
+		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "have no notes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, l := logOf(t, path, c.options, page.Layout{})

@@ -96,22 +96,12 @@ func (m *model) processLines() []string {
 		lines = append(lines, m.processLine(u))
 	}
 	if hidden := len(list) - (len(lines) - 1); hidden > 0 && len(list) > room {
-		lines = append(lines, m.Paint(dim, fmt.Sprintf("%8s %d more: p looks at one after the other", "", hidden)))
+		lines = append(lines, m.Paint(dim, fmt.Sprintf("%8s %d more: p selects the next", "", hidden)))
 	}
 	return lines
 }
 
-// ended returns how a process ended. It is shown before the name, which may be cut.
-func ended(exit *aggregate.Exit) string {
-	if exit.Status == nil || *exit.Status == 0 {
-		return "(ended) "
-	}
-	if signal := *exit.Status & 0x7f; signal != 0 { // as in wait(2)
-		return fmt.Sprintf("(ended by signal %d) ", signal)
-	}
-	return fmt.Sprintf("(ended with status %d) ", *exit.Status>>8)
-}
-
+// processLine shows how a process ended before its name, which may be cut.
 func (m *model) processLine(u *processUse) string {
 	line, st := "", noStyle
 	for _, c := range processColumns {
@@ -119,9 +109,9 @@ func (m *model) processLine(u *processUse) string {
 			line += m.right(c.cell(m, u), c.width)
 		}
 	}
-	name := m.clean(processName(u.Process))
+	name := m.clean(page.ProcessName(u.Process))
 	if u.Exit != nil {
-		st, name = dim, ended(u.Exit)+name
+		st, name = dim, "("+page.ProcessState(u.Process)+") "+name
 	}
 	if u.PID == m.filter.pid {
 		st = bold

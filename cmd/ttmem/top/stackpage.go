@@ -28,7 +28,7 @@ func (m *model) stackHead() []string {
 		facts = append(facts, "+"+page.Bytes(r.grown)+" since the mark")
 	}
 	if r.since > 0 {
-		facts = append(facts, "there for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
+		facts = append(facts, "live for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
 	}
 	facts = append(facts, r.regions.String())
 	ids, pids := slices.Sorted(slices.Values(r.devices)), slices.Sorted(slices.Values(r.pids))
@@ -37,7 +37,7 @@ func (m *model) stackHead() []string {
 	}
 	facts = append(facts, "PID "+strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", "))
 	lines = append(lines, " "+m.Cut(strings.Join(facts, m.Pick(" · ", " - ")), m.width-1))
-	if component := m.sites.of(r.stack).component; component != "" {
+	if component := m.sites.of(r.stack).Component; component != "" {
 		lines = append(lines, " "+m.Paint(dim, m.Cut(m.clean(component), m.width-1)))
 	}
 	return append(lines, "", m.Paint(head, m.left("        innermost call first", m.width)))
@@ -48,7 +48,7 @@ func (m *model) stackHead() []string {
 func (m *model) stackLines() []string {
 	frames := m.shown.stack.Frames()
 	if len(frames) == 0 {
-		return []string{"", " Its call stack is not known: it was there before the attach, or none was taken."}
+		return []string{"", " No call stack: allocated before ttmem attached, or none was taken."}
 	}
 	own := make(map[name.Call]bool)
 	for _, call := range name.UserCalls(frames) {
@@ -127,9 +127,9 @@ func (m *model) outputLines() []string {
 		}
 	}
 	if len(lines) == 0 {
-		lines = []string{"", " Nothing to note."}
+		lines = []string{"", " No notes."}
 		if m.output {
-			lines[1] = " The command has written nothing."
+			lines[1] = " No output yet."
 		}
 	}
 	return lines

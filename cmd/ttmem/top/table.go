@@ -94,7 +94,7 @@ func (m *model) columns() (list []column) {
 			}
 		}
 		if m.width < c.least || c.name == "GROWTH" && !m.present.Marked || c.name == "RATE/s" && (m.once || !m.present.Live()) ||
-			c.name == "CBs" && !groupings[m.by].mixed {
+			c.name == "CBs" && !mixed(m.by) {
 			continue
 		}
 		list = append(list, c)
@@ -118,7 +118,7 @@ func (m *model) tableHead() string {
 	if m.shares() {
 		line.WriteString(page.Blank(shareColumns + 2))
 	}
-	title := "  " + strings.ToUpper(groupings[m.by].name)
+	title := "  " + strings.ToUpper(groupings[m.by])
 	if sorted == "name" {
 		title += m.arrow()
 	}
@@ -236,14 +236,14 @@ func (p painter) caller(r *row) string {
 // nothing returns the reason for an empty table.
 func (m *model) nothing() string {
 	f := &m.filter
-	none := !slices.ContainsFunc(m.present.Holdings, func(h aggregate.CallSite) bool { return h.Count > 0 })
+	none := !slices.ContainsFunc(m.present.CallSites, func(h aggregate.CallSite) bool { return h.Count > 0 })
 	switch {
 	case none && m.present.Ended != "":
-		return "Nothing is allocated at the end. What there was: `ttmem peak` of a recording."
+		return "Nothing is allocated at the end; `ttmem peak` shows what was."
 	case none:
 		return "Nothing is allocated now."
 	case f.text != "":
-		return fmt.Sprintf("Nothing that is allocated has %q in its name or its stack: Esc shows all.", f.text)
+		return fmt.Sprintf("No live allocation matches %q: Esc clears the filter.", f.text)
 	}
-	return "Nothing of that is allocated: Esc shows all."
+	return "No matching allocations: Esc clears the filter."
 }

@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -25,7 +26,7 @@ func (m *model) frame() []string {
 	var lines []string
 	lines = append(lines, m.heading())
 	if m.present == nil {
-		return m.fill(append(lines, "", " Looking…"))
+		return m.fill(append(lines, "", " Loading…"))
 	}
 	switch m.page {
 	case pageHelp:
@@ -137,7 +138,7 @@ func (m *model) warnings() []string {
 		}
 	}
 	if p.Unread {
-		for _, line := range page.Wrap("The memory of processes that ran before ttmem is still being read: not all that they hold is counted yet.", m.width-2) {
+		for _, line := range page.Wrap("The memory of processes that were already running is still being read: totals are incomplete.", m.width-2) {
 			list = append(list, " "+m.Paint(yellow, line))
 		}
 	}
@@ -276,13 +277,13 @@ func (m *model) choices() string {
 		pid = fmt.Sprintf("PID %d", f.pid)
 	}
 	if f.region > 0 {
-		region = shownRegions[f.region-1].String()
+		region = alloc.Regions[f.region-1].String()
 	}
 	text := f.text
 	if text == "" {
 		text = "all"
 	}
-	by := "by " + groupings[m.by].name
+	by := "by " + groupings[m.by]
 	if f.in != "" {
 		by += " in " + m.Cut(m.clean(f.in), 24)
 	}
@@ -329,7 +330,7 @@ func (m *model) keys() [][2]string {
 		return [][2]string{{"Esc", "back"}, {m.Pick("↑ ↓", "up, down"), "scroll"}}
 	}
 	open, fold, notes := "open", "unfold", "notes"
-	if groupings[m.by].stack {
+	if m.by == byStack {
 		open = "stack"
 	}
 	if m.unfolded {

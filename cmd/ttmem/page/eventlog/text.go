@@ -151,7 +151,7 @@ func (l *Log) appendHead(b []byte) []byte {
 		head += all
 	}
 	if l.layout.Width == 0 || logColumns+2+30 <= l.layout.Width {
-		head += page.Left("  region", logPlaceColumns) + page.Right("buffer", logBufferColumns) + page.Right("Buffer at", logObjectColumns) + page.Right("PID", logPIDColumns) + "  what"
+		head += page.Left("  region", logPlaceColumns) + page.Right("buffer", logBufferColumns) + page.Right("Buffer at", logObjectColumns) + page.Right("PID", logPIDColumns) + "  details"
 	}
 	return append(append(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " "))...), '\n')
 }
@@ -264,10 +264,10 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.nameOf(u.Stack, u.BeforeAttach))
 	}
 	if n.Unseen {
-		wrong("free of what was never seen: it was allocated before the events begin, or that event was lost")
+		wrong("free of an unknown buffer: it was allocated before the first event, or that event was lost")
 	}
 	if b := n.Replaced(); b != nil {
-		wrong("buffer %d was there already, %s at %#x of %s: the event of its end is missing",
+		wrong("replaces live buffer %d, %s at %#x, %s: the event of its free is missing",
 			b.BufferID, page.Bytes(b.SizeBytes), b.Address, l.nameOf(b.Stack, b.BeforeAttach))
 	}
 	if b := n.Overlapped(); b != nil {

@@ -104,7 +104,7 @@ func TestProgramsAtAPeakAreNotAdded(t *testing.T) {
 	events[9], events[10] = placed(450, 2, 1024, heldAt, 0), placed(500, 1, 4096, opAt, 0)
 	p := pageOf(t, "process", alloc.Filter{}, events...)
 	qt.Check(t, qt.StringContains(p.text(page.Layout{Width: 80}, 10), "    4.0 KiB   67%         2  PID 7 python model.py (2 programs)\n"))
-	qt.Check(t, qt.StringContains(pageOf(t, "stack", alloc.Filter{}, events...).text(page.Layout{Width: 80}, 10), "these do not add up"))
+	qt.Check(t, qt.StringContains(pageOf(t, "stack", alloc.Filter{}, events...).text(page.Layout{Width: 80}, 10), "the rows do not add up"))
 }
 
 func TestAPeakPageFitsItsTerminal(t *testing.T) {
@@ -179,8 +179,8 @@ func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
 	peaks.Apply(state.Freeze(func(int) bool { return true })()) // as a user of the service joins
 	p := New(peaks, Options{Of: "model.ttmem", By: "stack"})
 	text := strings.Join(strings.Fields(p.text(page.Layout{Width: 80}, 10)), " ")
-	qt.Check(t, qt.StringContains(text, "DRAM chip 0 Its highest peak was 1.5 MiB, 13% of 12.0 MiB, 0.699 s before what is shown here begins: "+
-		"what it was made of is not known. After that: peak 1.0 MiB, 8% of 12.0 MiB, at the beginning"))
+	qt.Check(t, qt.StringContains(text, "DRAM chip 0 Higher peak of 1.5 MiB, 13% of 12.0 MiB, 0.699 s before this recording started; "+
+		"no breakdown. Since then: peak 1.0 MiB, 8% of 12.0 MiB, at the beginning"))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "L1 per core chip 0 Its highest")), qt.Commentf("%s", text))
 }
 
@@ -223,7 +223,7 @@ func TestNothingIsSaid(t *testing.T) {
 	layout := page.Layout{Width: 80}
 	qt.Check(t, qt.Equals(pageOf(t, "stack", alloc.Filter{}, opened(7, 0)).text(layout, 10), "Nothing was allocated in model.ttmem.\n"))
 	p := pageOf(t, "stack", alloc.Filter{Regions: []event.Region{event.Trace}}, modelEvents(0)...)
-	qt.Check(t, qt.StringContains(p.text(layout, 10), "Nothing of that was allocated in model.ttmem"))
+	qt.Check(t, qt.StringContains(p.text(layout, 10), "No matching allocations in model.ttmem"))
 }
 
 func TestPeaksAsJSONHaveEverything(t *testing.T) {
@@ -265,6 +265,6 @@ func TestTheFirstRiseOfWhatRanAlreadyIsExplained(t *testing.T) {
 	start := event.Event{TimeNs: 100, PID: found.PID, Kind: event.ProcessStart, AttachedLate: true}
 	p := pageOf(t, "stack", alloc.Filter{}, start, found)
 	text := p.text(page.Layout{Width: 200}, 10)
-	qt.Check(t, qt.StringContains(text, "ran already: its first rise is no allocation, but the reading of what it had from its memory: 1 buffer."))
-	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", alloc.Filter{}, start, buffered(200, 1, 512, heldAt, 0)).text(page.Layout{Width: 200}, 10), "ran already")))
+	qt.Check(t, qt.StringContains(text, "PID 7 was already running: the first step is its existing memory, 1 buffer."))
+	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", alloc.Filter{}, start, buffered(200, 1, 512, heldAt, 0)).text(page.Layout{Width: 200}, 10), "already running")))
 }

@@ -52,7 +52,7 @@ func (r *report) live() {
 			rest = rest[n:]
 		}
 	}
-	r.holdings("Held "+r.end, held)
+	r.holdings("Live "+r.end, held)
 	r.holdings("Not freed", freed)
 	if len(held)+len(freed) == 0 {
 		r.nothingHeld()
@@ -70,9 +70,9 @@ func (r *report) nothingHeld() {
 	case !r.Own && !slices.ContainsFunc(r.snap.Processes, allocated):
 		r.line("Nothing was allocated.")
 	case r.Own:
-		r.line("Your processes hold nothing now.")
+		r.line("Your processes have nothing allocated.")
 	case r.Live:
-		r.line("Nothing is held now.")
+		r.line("Nothing is allocated.")
 	default:
 		r.line(r.Paint(page.Green, r.Pick("✓ ", "")), "Every buffer was freed.")
 	}
@@ -175,7 +175,7 @@ func (r *report) sources(regions []aggregate.RegionTotal) {
 	}
 	before := func() { // last, unless it is larger than a place that is shown
 		if earlier.Count > 0 {
-			r.line(r.Paint(page.Dim, figures(&earlier)+"allocated before the attach"))
+			r.line(r.Paint(page.Dim, figures(&earlier)+"before ttmem attached"))
 		}
 		earlier.Count = 0
 	}
@@ -187,7 +187,7 @@ func (r *report) sources(regions []aggregate.RegionTotal) {
 		r.source(s, figures(&s.Holder)+page.Left(s.region, regionColumns)[:regionColumns])
 	}
 	if others.Count > 0 {
-		r.line(r.Paint(page.Dim, figures(&others)+page.Count(others.Stacks, "other place")))
+		r.line(r.Paint(page.Dim, figures(&others)+page.Count(others.Stacks, "other call site")))
 	}
 	if unknown.Count > 0 {
 		r.line(r.Paint(page.Dim, figures(&unknown)+"without a call stack"))

@@ -2,7 +2,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -96,7 +95,7 @@ func (r *report) heading() {
 	}
 	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
 	if r.Own && r.PID == 0 {
-		r.line(r.Paint(page.Dim, "Chips with what all users have of them; of the processes only your own."))
+		r.line(r.Paint(page.Dim, "Chips include the memory of all users; only your own processes are listed."))
 	}
 }
 
@@ -189,8 +188,11 @@ type row struct {
 
 func (r *report) deviceTable(d *aggregate.Device) string {
 	t := &report{Painter: r.Painter, Options: r.Options, width: r.width, whole: r.whole, columns: r.columns, end: r.end}
-	// Only L1 is per core.
-	t.row(row{label: "in all banks", peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: page.Dim})
+	over := "total over all banks" // but for L1, which is per core
+	if r.columns.bar == 0 {
+		over = "all banks"
+	}
+	t.row(row{label: over, peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: page.Dim})
 	regions := &d.Regions
 	t.region("DRAM", &regions.DRAM)
 	if k := &regions.Kernel; k.PeakDRAMBytes > 0 {
@@ -212,9 +214,12 @@ func (r *report) deviceTable(d *aggregate.Device) string {
 // row writes the row, with the label in its style.
 func (r *report) row(w row) {
 	c := &r.columns
-	bar := ""
-	if c.bar > 0 {
-		bar = " " + cmp.Or(w.bar, page.Blank(c.bar))
+	label, bar := page.Left(w.label, labelColumns), ""
+	switch {
+	case c.bar > 0 && w.bar == "":
+		label = page.Left(w.label, labelColumns+1+c.bar)
+	case c.bar > 0:
+		bar = " " + w.bar
 	}
 	// a figure without a column is left out
 	figures := func(st page.Style, s string, n int) string {
@@ -235,7 +240,7 @@ func (r *report) row(w row) {
 	if r.Live {
 		w.peak, w.end, peak, end = w.end, w.peak, end, page.Dim
 	}
-	r.line(" ", r.Paint(w.style, page.Left(w.label, labelColumns)), bar,
+	r.line(" ", r.Paint(w.style, label), bar,
 		figures(w.style, w.percent, c.percent), figures(peak, w.peak, c.peak),
 		figures(page.Dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
 }
