@@ -75,7 +75,7 @@ func startServer(t *testing.T, args ...string) *server {
 			t.Logf("%s", s.said())
 		}
 	})
-	waitFor(t, "serve is ready", func() bool { return strings.Contains(s.said(), "asked at") })
+	waitFor(t, "serve is ready", func() bool { return strings.Contains(s.said(), "listening at") })
 	s.Client, err = service.Dial(s.socket)
 	qt.Assert(t, qt.IsNil(err))
 	s.expectNotified(t, "READY=1")
@@ -235,9 +235,9 @@ func TestServe(t *testing.T) {
 	for i, p := range targets {
 		qt.Check(t, qt.HasLen(followed.BuffersOf(p.Process.Pid), 0))
 		qt.Check(t, qt.Equals(s.allocated(t, p.Process.Pid), 0))
-		met := fmt.Sprintf("met PID %d of user 0: ", p.Process.Pid)
+		met := fmt.Sprintf("tracing PID %d of user 0: ", p.Process.Pid)
 		qt.Check(t, qt.Equals(strings.Count(s.said(), met), 1))
-		end := []string{" ended by SIGKILL; it held 1.5 MiB of DRAM\n", " ended; it held nothing\n"}[i]
+		end := []string{" ended by SIGKILL; unfreed: 1.5 MiB of DRAM\n", " ended; everything was freed\n"}[i]
 		qt.Check(t, qt.StringContains(s.said(), fmt.Sprintf("ttmem: PID %d%s", p.Process.Pid, end)))
 	}
 	s.stop(t)
@@ -539,7 +539,7 @@ func TestServeHostileClients(t *testing.T) {
 	p.expect(t, "done")
 	qt.Assert(t, qt.IsNil(p.Wait()))
 	waitFor(t, "the end is reported", func() bool {
-		return strings.Contains(s.said(), fmt.Sprintf("PID %d ended; it held nothing", p.Process.Pid))
+		return strings.Contains(s.said(), fmt.Sprintf("PID %d ended; everything was freed", p.Process.Pid))
 	})
 	assertTotals(t, s.snapshot(t))
 	s.stop(t)
