@@ -36,11 +36,16 @@ func (l Layout) Lines(text string, indent int) []string {
 
 // WriteTitle writes a title with a remark beside it, or below it if there is no room.
 func (l Layout) WriteTitle(out *bufio.Writer, indent, title, remark string) {
+	l.WriteStyled(out, indent, Bold, title, remark)
+}
+
+// WriteStyled is WriteTitle with a title in another style.
+func (l Layout) WriteStyled(out *bufio.Writer, indent string, st Style, title, remark string) {
 	if l.Width == 0 || Width(indent+title+remark) <= l.Width {
-		fmt.Fprintln(out, indent+l.Paint(Bold, title)+l.Paint(Dim, remark))
+		fmt.Fprintln(out, indent+l.Paint(st, title)+l.Paint(Dim, remark))
 		return
 	}
-	l.Write(out, Width(indent), Bold, title)
+	l.Write(out, Width(indent), st, title)
 	l.Write(out, Width(indent)+1, Dim, strings.TrimPrefix(strings.TrimSpace(remark), strings.TrimSpace(l.Separator())))
 }
 

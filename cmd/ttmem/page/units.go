@@ -108,6 +108,14 @@ func Chips(ids []int) string {
 	return "chips " + b.String()
 }
 
+// EachChip is Chips for what each of them has.
+func EachChip(ids []int) string {
+	if len(ids) > 1 {
+		return Chips(ids) + " (each)"
+	}
+	return Chips(ids)
+}
+
 // Seconds writes a time in ns as "0.012 s", "12.3 s" or "2 h 03 min".
 func Seconds(ns uint64) string {
 	seconds := float64(ns) / 1e9

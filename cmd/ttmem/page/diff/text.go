@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"ttmem/aggregate/analyze"
-	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -146,15 +145,11 @@ func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 		i = j
 	}
 	for i, c := range chips {
-		title := page.Chips(c.ids)
-		if len(c.ids) > 1 {
-			title += " (each)"
-		}
 		if i == 0 {
 			fmt.Fprintln(out)
 			fmt.Fprintln(out, layout.Paint(page.Dim, head(layout)))
 		}
-		fmt.Fprintln(out, layout.Paint(page.Bold, title))
+		fmt.Fprintln(out, layout.Paint(page.Bold, page.EachChip(c.ids)))
 		for _, t := range c.totals {
 			name := t.region.String()
 			if t.region == event.CB {
@@ -223,9 +218,7 @@ func formatChange(n int64) string {
 
 func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group) {
 	writeAmounts(out, layout, g.A, g.B, layout.Separated(page.Clean(g.Key)))
-	// the title has the innermost
-	calls := name.UserCalls(g.Stack)
-	for i := 1; i < len(calls); i++ {
-		layout.Write(out, page.NameIndent+2, page.Dim, page.Clean(calls[i].String()))
+	for _, call := range page.Callers(g.Stack) {
+		layout.Write(out, page.NameIndent+2, page.Dim, call)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -68,7 +69,10 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	var sections []section
 	for _, id := range page.Keys(chips) {
-		c, name := chips[id], l.deviceName(id, layout)
+		c, name := chips[id], ""
+		if d := l.device(id); d != nil {
+			name = layout.DeviceName(d)
+		}
 		same := slices.IndexFunc(sections, func(s section) bool {
 			return s.name == name && s.totals == c.totals && slices.Equal(s.rows, c.rows)
 		})
@@ -82,12 +86,9 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		title := page.Chips(s.ids)
-		switch {
-		case s.ids[0] < 0:
+		title := page.EachChip(s.ids)
+		if s.ids[0] < 0 {
 			title = "unknown chip"
-		case len(s.ids) > 1:
-			title += " (each)"
 		}
 		layout.WriteTitle(out, "", title, s.name)
 		for _, region := range alloc.Regions {
@@ -121,29 +122,12 @@ func (l *List) nothing() string {
 	return text
 }
 
-// deviceName is the board and the architecture of a chip, each after a separator.
-func (l *List) deviceName(id int, layout page.Layout) (name string) {
-	for i := range l.Snap.Devices {
-		d := &l.Snap.Devices[i]
-		for _, part := range []string{d.Board, d.Arch} {
-			if d.ID == id && part != "" {
-				name += layout.Separator() + page.Clean(part)
-			}
-		}
+// device is a chip; nil if it is not known.
+func (l *List) device(id int) *aggregate.Device {
+	if i := slices.IndexFunc(l.Snap.Devices, func(d aggregate.Device) bool { return d.ID == id }); i >= 0 {
+		return &l.Snap.Devices[i]
 	}
-	return name
-}
-
-// capacity is the size of a region of a chip; 0 if it is not known.
-func (l *List) capacity(id int, region event.Region) uint64 {
-	for i := range l.Snap.Devices {
-		if d := &l.Snap.Devices[i]; d.ID == id {
-			if r := d.Regions.Banked(region); r != nil {
-				return r.CapacityBytes
-			}
-		}
-	}
-	return 0
+	return nil
 }
 
 // The columns of a row; its name follows, or has its own line.
@@ -167,8 +151,10 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	if layout.ASCII {
 		each = strings.Replace(each, "×", "x", 1)
 	}
-	if capacity := l.capacity(id, region); capacity > 0 {
-		of = fmt.Sprintf(" of %s, %s", page.Bytes(capacity), page.Percent(total.bytes, capacity))
+	if d := l.device(id); d != nil {
+		if r := d.Regions.Banked(region); r != nil && r.CapacityBytes > 0 {
+			of = fmt.Sprintf(" of %s, %s", page.Bytes(r.CapacityBytes), page.Percent(total.bytes, r.CapacityBytes))
+		}
 	}
 	name := region.String()
 	if region == event.CB {

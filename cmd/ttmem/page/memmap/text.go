@@ -43,14 +43,11 @@ func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
 	for i, r := range whole {
 		fmt.Fprintln(out)
 		if i == 0 || !slices.Equal(r.devices, whole[i-1].devices) {
-			title, of := page.Chips(r.devices), layout.Separator()+m.Of
-			if len(r.devices) > 1 {
-				title += " (each)"
-			}
+			of := layout.Separator() + m.Of
 			if r.board != "" {
 				of = layout.Separator() + r.board + of
 			}
-			layout.WriteTitle(out, "", title, of)
+			layout.WriteTitle(out, "", page.EachChip(r.devices), of)
 		}
 		m.writeRegion(out, layout, r)
 	}

@@ -2,6 +2,7 @@ package oom
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -119,17 +121,8 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailu
 	if len(g.Devices) == 0 {
 		at = "on an unknown chip"
 	}
-	if layout.Width == 0 || page.Width(title+at)+2 <= layout.Width {
-		fmt.Fprintln(out, layout.Paint(page.BoldRed, title)+layout.Paint(page.Dim, "  "+at))
-	} else {
-		layout.Write(out, 0, page.BoldRed, title)
-		layout.Write(out, 1, page.Dim, at)
-	}
-	name := page.Clean(name.Of(frames).Text(layout.Separator()))
-	if name == "" {
-		name = "(no call stack)"
-	}
-	layout.Write(out, 1, page.Green, name)
+	layout.WriteStyled(out, "", page.BoldRed, title, "  "+at)
+	layout.Write(out, 1, page.Green, siteName(layout, g.Stack, false))
 	p.writeCallers(out, layout, 3, frames)
 	who := strings.TrimRight(fmt.Sprintf("PID %d %s", g.PID, p.process(g.Failure)), " ") + ", " + p.moment(g.TimeNs)
 	if g.times > 1 {
@@ -264,6 +257,11 @@ func formatRanges(ranges []event.CoreRange) string {
 	return strings.Join(parts, " ")
 }
 
+// siteName is the name of a call stack.
+func siteName(layout page.Layout, stack *event.Stack, beforeAttach bool) string {
+	return cmp.Or(page.Clean(name.Of(stack.Frames()).Text(layout.Separator())), alloc.Unknown(stack, beforeAttach))
+}
+
 // writeBlames writes the call stacks that something is from.
 func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggregate.Blame, all aggregate.Blame) {
 	layout.WriteHead(out, page.Right("each bank", 13)+page.Right("buffers", 9)+page.Right("from", 11), "  allocated by")
@@ -272,15 +270,7 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggrega
 		l := &list[i]
 		rest.Count -= min(rest.Count, l.Count)
 		rest.BytesPerBank -= min(rest.BytesPerBank, l.BytesPerBank)
-		frames := l.Stack.Frames()
-		site := page.Clean(name.Of(frames).Text(layout.Separator()))
-		switch {
-		case site != "":
-		case l.BeforeAttach:
-			site = "allocated before ttmem attached"
-		default:
-			site = "(no call stack)"
-		}
+		frames, site := l.Stack.Frames(), siteName(layout, l.Stack, l.BeforeAttach)
 		if kept := name.RuntimeRetained(frames); kept != nil {
 			site += " (retained by the runtime: " + kept.Name + ")"
 		}

@@ -90,14 +90,6 @@ func regionTitle(region event.Region) string {
 	return region.String()
 }
 
-// chips names the chips of a peak.
-func (c *chipsPeak) chips() string {
-	if len(c.ids) > 1 {
-		return page.Chips(c.ids) + " (each)"
-	}
-	return page.Chips(c.ids)
-}
-
 // bytes writes bytes of the region.
 func (c *chipsPeak) format(n uint64) string {
 	if c.Region == event.L1 {
@@ -116,7 +108,7 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 
 // writePeak writes a peak: its moment, its timeline and what it was made of.
 func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
-	writeHead(out, layout, regionTitle(c.Region), c.chips())
+	layout.WriteTitle(out, "", regionTitle(c.Region), "  "+page.EachChip(c.ids))
 	if e := c.Earlier; e != nil {
 		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Higher peak of %s%s, %s before this recording started; no breakdown. Since then:",
 			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs))))
@@ -150,16 +142,6 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 			layout.Write(out, 1, page.Dim, "Programs share this space in turn: the rows do not add up.")
 		}
 	}
-}
-
-// writeHead writes a title and what comes after it, below where there is no room.
-func writeHead(out *bufio.Writer, layout page.Layout, title, rest string) {
-	if page.Width(title)+2+page.Width(rest) <= layout.Width {
-		fmt.Fprintln(out, layout.Paint(page.Bold, title)+layout.Paint(page.Dim, "  "+rest))
-		return
-	}
-	fmt.Fprintln(out, layout.Paint(page.Bold, title))
-	layout.Write(out, 1, page.Dim, rest)
 }
 
 // writeChart writes the timeline.
@@ -238,18 +220,18 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 		return
 	}
 	fmt.Fprintln(out)
-	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--chip N for a breakdown)")
+	layout.WriteTitle(out, "", regionTitle(peaks[0].Region), "  "+"other chips (--chip N for a breakdown)")
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
 		line := page.Right(c.format(c.Bytes), page.SizeColumns) + page.Right(page.Percent(c.Bytes, c.CapacityBytes), 6) +
 			page.Right(page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
-		if page.Width(line)+2+page.Width(c.chips()) > layout.Width {
+		if page.Width(line)+2+page.Width(page.EachChip(c.ids)) > layout.Width {
 			fmt.Fprintln(out, line)
-			for _, part := range page.Fold(c.chips(), layout.Width-narrowIndent) {
+			for _, part := range page.Fold(page.EachChip(c.ids), layout.Width-narrowIndent) {
 				fmt.Fprintln(out, page.Blank(narrowIndent)+part)
 			}
 			continue
 		}
-		line += "  " + page.Left(c.chips(), 16) + "  "
+		line += "  " + page.Left(page.EachChip(c.ids), 16) + "  "
 		columns := layout.Width - page.Width(line) - 1
 		if columns < 10 {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
@@ -295,7 +277,7 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	}
 	slices.SortStableFunc(owners, func(a, b owner) int { return cmp.Compare(b.bytes, a.bytes) })
 	fmt.Fprintln(out)
-	writeHead(out, layout, "Processes", "own peaks (-p PID for a breakdown)")
+	layout.WriteTitle(out, "", "Processes", "  "+"own peaks (-p PID for a breakdown)")
 	for _, o := range owners[:min(len(owners), shownOwners)] {
 		indent := " "
 		for _, line := range page.Fold(o.text, layout.Width-4) {
