@@ -75,6 +75,17 @@ func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string)
 	return indent
 }
 
+// Whole writes a text beside columns on the same line, or below them if it does not fit in
+// whole.
+func (l Layout) Whole(out *bufio.Writer, columns string, st Style, text string) {
+	if l.Width == 0 || Width(columns)+Width(text) <= l.Width {
+		fmt.Fprintln(out, columns+l.Paint(st, text))
+		return
+	}
+	fmt.Fprintln(out, strings.TrimRight(columns, " "))
+	l.Write(out, NameIndent, st, text)
+}
+
 // NameIndent is the indent of a name on its own line.
 const NameIndent = 6
 

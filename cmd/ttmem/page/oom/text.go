@@ -233,10 +233,11 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Fa
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
 	layout.Write(out, 1, page.Bold, fmt.Sprintf("Buffers of program %d above %#x, on each of their cores:", f.ProgramID, e.Lowest))
-	layout.WriteHead(out, page.Right("from", 14)+page.Right("to", 10)+page.Right("bytes", 12), "  kind, cores")
+	columns := page.Columns{14, 10, 12}
+	layout.WriteHead(out, columns.Line("from", "to", "bytes"), "  kind, cores")
 	for i := range e.Statics {
 		s := &e.Statics[i]
-		text := page.Right(fmt.Sprintf("%#x", s.Address), 14) + page.Right(fmt.Sprintf("%#x", s.End()), 10) + page.Right(page.Bytes(s.BytesPerCore), 12) + "  "
+		text := columns.Line(fmt.Sprintf("%#x", s.Address), fmt.Sprintf("%#x", s.End()), page.Bytes(s.BytesPerCore)) + "  "
 		layout.Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
 	}
 }
@@ -264,7 +265,8 @@ func siteName(layout page.Layout, stack *event.Stack, beforeAttach bool) string 
 
 // writeBlames writes the call stacks that something is from.
 func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggregate.Blame, all aggregate.Blame) {
-	layout.WriteHead(out, page.Right("each bank", 13)+page.Right("buffers", 9)+page.Right("from", 11), "  allocated by")
+	columns := page.Columns{13, 9, 11}
+	layout.WriteHead(out, columns.Line("each bank", "buffers", "from"), "  allocated by")
 	rest := all
 	for i := range list {
 		l := &list[i]
@@ -274,11 +276,11 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggrega
 		if kept := name.RuntimeRetained(frames); kept != nil {
 			site += " (retained by the runtime: " + kept.Name + ")"
 		}
-		text := page.Right(page.Bytes(l.BytesPerBank), 13) + page.Right(fmt.Sprint(l.Count), 9) + page.Right(fmt.Sprintf("%#x", l.Address), 11) + "  "
+		text := columns.Line(page.Bytes(l.BytesPerBank), fmt.Sprint(l.Count), fmt.Sprintf("%#x", l.Address)) + "  "
 		indent := layout.Beside(out, text, page.Green, site)
 		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {
-		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Blank(11)+"  ", page.NoStyle, "other call sites")
+		layout.Beside(out, columns.Line(page.Bytes(rest.BytesPerBank), fmt.Sprint(rest.Count), "")+"  ", page.NoStyle, "other call sites")
 	}
 }

@@ -170,29 +170,21 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 	if p.Limit > 0 && len(rows) > p.Limit {
 		shown = rows[:p.Limit]
 	}
-	head := page.Right("bytes", page.SizeColumns) + page.Right("%", 5) + page.Right(noun, 11)
-	fmt.Fprintln(out, layout.Paint(page.Dim, head+"  "+p.By))
+	columns := page.Columns{page.SizeColumns, 6, 10}
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Columns{page.SizeColumns, 5, 11}.Line("bytes", "%", noun)+"  "+p.By))
 	for i := range shown {
 		row := &shown[i]
-		line := page.Right(c.format(row.bytes), page.SizeColumns) + page.Right(page.Percent(row.bytes, whole), 6) + page.Right(fmt.Sprint(row.count), 10) + "  "
-		title := strings.ReplaceAll(row.key, " · ", layout.Separator())
+		title := layout.Separated(row.key)
 		if p.By == "stack" && len(p.Snap.Processes) > 1 {
 			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.Separator(), title)
 		}
 		if len(row.programs) > 1 {
 			title += fmt.Sprintf(" (%d programs)", len(row.programs))
 		}
-		indent := page.Width(line)
-		if layout.Width-indent < leastTitle {
-			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			indent, line = narrowIndent, page.Blank(narrowIndent)
-		}
-		for _, part := range page.Fold(title, layout.Width-indent) {
-			fmt.Fprintln(out, line+layout.Paint(page.Green, part))
-			line = page.Blank(indent)
-		}
-		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent-2) {
-			fmt.Fprintln(out, page.Blank(indent+2)+layout.Paint(page.Dim, part))
+		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, whole), fmt.Sprint(row.count)) + "  "
+		indent := layout.Beside(out, line, page.Green, title) + 2
+		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent) {
+			fmt.Fprintln(out, page.Blank(indent)+layout.Paint(page.Dim, part))
 		}
 	}
 	if more := rows[len(shown):]; len(more) > 0 {
@@ -200,17 +192,11 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		for i := range more {
 			bytes, count = bytes+more[i].bytes, count+more[i].count
 		}
-		line := page.Right(c.format(bytes), page.SizeColumns) + page.Right(page.Percent(bytes, whole), 6)
+		line := columns.Line(c.format(bytes), page.Percent(bytes, whole), fmt.Sprint(count))
 		if more[0].programs != nil {
-			line = page.Blank(page.SizeColumns + 6) // they do not add up
+			line = columns.Line("", "", fmt.Sprint(count)) // they do not add up
 		}
-		line += page.Right(fmt.Sprint(count), 10) + "  "
-		text := fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more)))
-		if layout.Width-page.Width(line) < leastTitle {
-			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			line = page.Blank(narrowIndent)
-		}
-		fmt.Fprintln(out, line+text)
+		layout.Beside(out, line+"  ", page.NoStyle, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more))))
 	}
 }
 
