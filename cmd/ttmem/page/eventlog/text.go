@@ -80,16 +80,21 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 			}
 			text += note.text
 		}
-		b = append(append(b, strings.TrimRight(line+"  "+text, " ")...), '\n')
+		b = appendLine(b, line+"  "+text)
 		return l.appendStacks(b, e, n)
 	}
 	if logColumns+2+30 <= l.layout.Width { // the name has room in the line
 		line += rest + "  "
 	} else {
-		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
+		b = appendLine(b, line)
 		text, line = r.below(pid), page.Blank(page.NameIndent)
 	}
 	return l.appendBelow(b, e, n, &r, line, text)
+}
+
+// appendLine appends a line without blanks at its end.
+func appendLine(b []byte, line string) []byte {
+	return append(append(b, strings.TrimRight(line, " ")...), '\n')
 }
 
 // below is the columns of an event that have no room in its line.
@@ -106,7 +111,7 @@ func (r *row) below(pid string, first ...string) string {
 
 // appendNarrow is appendText where only the first columns have room.
 func (l *Log) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *row, chips, pid string) []byte {
-	b = append(append(b, strings.TrimRight(l.firstColumns(e, chips), " ")...), '\n')
+	b = appendLine(b, l.firstColumns(e, chips))
 	each := r.each
 	if r.banks != "" {
 		each += l.layout.Pick(" × ", " x ") + r.banks
@@ -127,10 +132,10 @@ func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, lin
 		if i > 0 {
 			line = page.Blank(page.Width(line))
 		}
-		b = append(append(append(b, line...), l.layout.Paint(page.Green, part)...), '\n')
+		b = appendLine(b, line+l.layout.Paint(page.Green, part))
 	}
 	if text == "" && strings.TrimSpace(line) != "" {
-		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
+		b = appendLine(b, line)
 	}
 	for _, note := range r.notes {
 		style := page.Dim
@@ -138,7 +143,7 @@ func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, lin
 			style = page.Red
 		}
 		for _, part := range page.Fold(note.text, l.layout.Width-page.NameIndent) {
-			b = append(append(b, page.Blank(page.NameIndent)+l.layout.Paint(style, part)...), '\n')
+			b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(style, part))
 		}
 	}
 	return l.appendStacks(b, e, n)
@@ -153,7 +158,7 @@ func (l *Log) appendHead(b []byte) []byte {
 	if l.layout.Width == 0 || logColumns+2+30 <= l.layout.Width {
 		head += page.Left("  region", logPlaceColumns) + page.Right("buffer", logBufferColumns) + page.Right("Buffer at", logObjectColumns) + page.Right("PID", logPIDColumns) + "  details"
 	}
-	return append(append(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " "))...), '\n')
+	return appendLine(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 }
 
 // row makes the columns of an event.
@@ -299,11 +304,11 @@ func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	}
 	held := n.Ended()
 	if e.Stack != nil && (held == nil || alloc.StackID(e.Stack) != alloc.StackID(held.Stack)) {
-		b = append(append(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "freed by")...), '\n')
+		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "freed by"))
 		b = l.appendFrames(b, e.Stack)
 	}
 	if held != nil && held.Stack != nil {
-		b = append(append(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "allocated by")...), '\n')
+		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "allocated by"))
 		b = l.appendFrames(b, held.Stack)
 	}
 	return b
@@ -326,12 +331,12 @@ func (l *Log) appendFrames(b []byte, s *event.Stack) []byte {
 		}
 		text = page.Clean(text)
 		if l.layout.Width == 0 {
-			b = append(append(b, page.Blank(page.NameIndent+2)+text...), '\n')
+			b = appendLine(b, page.Blank(page.NameIndent+2)+text)
 			continue
 		}
 		indent := page.NameIndent + 2
 		for _, part := range page.Fold(text, l.layout.Width-indent-2) {
-			b = append(append(b, page.Blank(indent)+l.layout.Paint(page.Dim, part)...), '\n')
+			b = appendLine(b, page.Blank(indent)+l.layout.Paint(page.Dim, part))
 			indent = page.NameIndent + 4
 		}
 	}

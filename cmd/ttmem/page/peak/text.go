@@ -22,9 +22,6 @@ const (
 	// shownUnlike is how many peaks of one region, on chips that are not alike, are
 	// shown in full, and shownBriefly how many more have a line.
 	shownUnlike, shownBriefly = 2, 8
-	// leastTitle is how many columns there are at least for what a peak was made of
-	// beside its bytes: where there are fewer it is below them, behind narrowIndent.
-	leastTitle, narrowIndent = 30, 4
 	// shownOwners is how many processes have a line.
 	shownOwners = 8
 )
@@ -212,9 +209,7 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 			page.Right(page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
 		if page.Width(line)+2+page.Width(page.EachChip(c.ids)) > layout.Width {
 			fmt.Fprintln(out, line)
-			for _, part := range page.Fold(page.EachChip(c.ids), layout.Width-narrowIndent) {
-				fmt.Fprintln(out, page.Blank(narrowIndent)+part)
-			}
+			layout.Write(out, page.NameIndent, page.NoStyle, page.EachChip(c.ids))
 			continue
 		}
 		line += "  " + page.Left(page.EachChip(c.ids), 16) + "  "
