@@ -15,6 +15,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/eventlog"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -87,7 +88,7 @@ func oddEvents() []event.Event {
 // logOf is what a log of a file prints.
 func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string, *eventlog.Log) {
 	t.Helper()
-	o.source.file = path
+	o.source.File = path
 	filter, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
 	filter.Since, filter.Until, err = o.span()
@@ -152,7 +153,7 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 		"kind":                 {logOptions{kinds: []string{"mark", "lost"}}, "mark lost"},
 		"grep a line":          {logOptions{grep: `model\.py:31`}, "alloc1 free1 alloc1"},
 		"grep a message":       {logOptions{grep: "Not enough"}, "alloc_failed"},
-		"process":              {logOptions{source: sourceOptions{pids: []int{4300}}, regions: []string{"DRAM"}}, "alloc1"},
+		"process":              {logOptions{source: source.Options{PIDs: []int{4300}}, regions: []string{"DRAM"}}, "alloc1"},
 		"from":                 {logOptions{from: "1.7s"}, "cb_free free6 free2 kernel_unload process_exit"},
 		"to":                   {logOptions{to: "200ms"}, "process_start device_open alloc3"},
 		"double free":          {logOptions{kinds: []string{eventlog.NoteDoubleFree}}, "free1"},

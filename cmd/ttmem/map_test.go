@@ -12,6 +12,7 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/memmap"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
@@ -61,7 +62,7 @@ func mapOf(t *testing.T, path string, o mapOptions) *memmap.Page {
 	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: regions, Chips: o.devices, Limit: o.n}
 	_, err = o.read(m, at)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(o.checkChips(m)))
+	qt.Assert(t, qt.IsNil(source.CheckChips(o.devices, m.Snapshot, m.Of)))
 	m.Of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.Of, "$1")
 	return m
 }

@@ -13,6 +13,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/peak"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 )
 
@@ -40,7 +41,7 @@ docs/peak.md explains the page.`,
   ttmem peak model.ttmem --json | jq '.peaks[] | {region, bytes, time_ns}'`,
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
-	o.source.registerWatch(c)
+	o.source.RegisterWatch(c)
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, dumpRegions())
@@ -62,7 +63,7 @@ func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error)
 
 func (o *peakOptions) run(c *cobra.Command, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.checkWatch(c, args); err != nil {
+	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
 	filter, rules, err := o.check(c)
@@ -70,47 +71,35 @@ func (o *peakOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	state := aggregate.New()
-	o.source.atEnd = len(o.source.pids) == 0 // the state of one process lacks the chips' peaks
-	w, err := o.source.watch(state.Apply, func() {})
+	o.source.StateOnly = len(o.source.PIDs) == 0 // the state of one process lacks the chips' peaks
+	w, err := o.source.Watch(state.Apply, func() {})
 	if err != nil {
 		return err
 	}
 	var about []string
-	if older := olderOf(o.source.file); older != "" {
+	if older := source.OlderOf(o.source.File); older != "" {
 		about = append(about, older)
 	}
 	p := peak.New(state, peak.Options{
-		Of: w.of, Place: placeIn(w.of), By: o.by, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.untilNs(),
-		Notes: w.notes, About: about,
+		Of: w.Of, Place: source.In(w.Of), By: o.by, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.UntilNs(),
+		Notes: w.Notes, About: about,
 	})
-	if err := checkSelected(&filter, p.Snap, w.of); err != nil {
-		return cmp.Or(o.source.missing(), err)
+	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {
+		return cmp.Or(o.source.Missing(), err)
 	}
 	if err := printView(p, o.json, "peaks"); err != nil {
 		return err
 	}
-	for _, note := range w.notes {
+	for _, note := range w.Notes {
 		term.Warn(note)
 	}
 	if n := p.Snap.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("the peaks may be wrong: %s lost", page.Count(n, "event")))
 	}
-	return w.status()
+	return w.Status()
 }
 
-// untilNs is up to when nothing of what was watched is missing.
-func (w *watched) untilNs() uint64 {
-	if w.live {
-		return max(w.endNs, monotonicNow()) // nothing has happened since
-	}
-	return w.endNs
-}
-
-// checkSelected makes sure that what is asked for by number was there.
+// checkSelected makes sure that the selected chips and processes were seen.
 func checkSelected(filter *alloc.Filter, snap *aggregate.Snapshot, of string) error {
-	var devices []int
-	for i := range snap.Devices {
-		devices = append(devices, snap.Devices[i].ID)
-	}
-	return checkAsked(filter.PIDs, filter.Devices, pidsOf(snap), devices, placeIn(of))
+	return cmp.Or(source.CheckChips(filter.Devices, snap, source.In(of)), source.CheckPIDs(filter.PIDs, snap, source.In(of)))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -9,6 +10,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
@@ -47,7 +49,7 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	}
 
 	peaks := aggregate.New()
-	_, err = watchFile(path, peaks.Apply, func() {})
+	_, err = (&source.Options{File: path}).Watch(peaks.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	for _, p := range peaks.RegionPeaks() {
 		if p.Region == event.L1 && p.Device == 0 {
@@ -88,7 +90,7 @@ func TestTheBeginning(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(ids(path, "end"), []uint64{kept}))
 
 	state := aggregate.New()
-	_, err := watchFile(path, state.Apply, func() {})
+	_, err := (&source.Options{File: path}).Watch(state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
@@ -120,7 +122,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.events = append(run.events, event.Event{Kind: event.Mark, Cause: "warm"}, event.Event{Kind: event.Mark, Cause: "again"})
 	state := aggregate.New()
-	_, err := watchFile(writeEvents(t, "run.jsonl", run.events), state.Apply, func() {})
+	_, err := (&source.Options{File: writeEvents(t, "run.jsonl", run.events)}).Watch(state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
@@ -170,4 +172,53 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	for _, command := range []string{"dump", "map"} {
 		qt.Check(t, qt.ErrorMatches(commandSays(t, command, path, "--at", "left"), "--at left: .*only diff takes left.*mark:left"))
 	}
+}
+
+// TestAMomentThatCheckpointsHaveNoMore is found by reading the whole file: of marks and
+// failures a State keeps the newest.
+func TestAMomentThatCheckpointsHaveNoMore(t *testing.T) {
+	r := newTrainingRun(100)
+	for range 1200 {
+		r.alloc(event.DRAM, 64, pagetest.Stack("add", "Model.step", 41))
+		r.mark("step")
+		r.add(event.Event{Kind: event.AllocFailed, Region: event.DRAM, Devices: []int{0, 1}})
+	}
+	path := writeEvents(t, "long.jsonl", r.events)
+	for at, want := range map[string]int{"step#2": 2, "step#1199": 1199, "step": 1200, "failure#3": 3, "failure": 1200} {
+		_, warnings, status := runOnStreams(t, false, []string{"dump", path, "--at", at, "--json"})
+		qt.Check(t, qt.Equals(status, 0))
+		old := !strings.Contains(at, "#") // the newest one is known
+		qt.Check(t, qt.Equals(strings.Contains(warnings, "reading all of "+path), !old), qt.Commentf("%s: %s", at, warnings))
+		l, err := dumpOf(t, path, dumpOptions{at: at})
+		qt.Assert(t, qt.IsNil(err))
+		qt.Check(t, qt.HasLen(l.Rows, want), qt.Commentf("%s", at))
+	}
+	qt.Check(t, qt.ErrorMatches(commandSays(t, "dump", path, "--at", "step#1201"), "no mark step#1201 in .*: there are 1200 of that name"))
+	qt.Check(t, qt.ErrorMatches(commandSays(t, "dump", path, "--at", "failure#1201"), "no failure#1201 in .*: 1200 allocations failed"))
+}
+
+// TestAPeakOfBeforeTheFileIsNotShown: the checkpoint has no more of it than call sites.
+func TestAPeakOfBeforeTheFileIsNotShown(t *testing.T) {
+	r := newTrainingRun(100)
+	r.free(r.alloc(event.DRAM, 1<<20, pagetest.Stack("zeros", "Model.__init__", 12)))
+	state := aggregate.New()
+	for i := range r.events {
+		state.Apply(&r.events[i])
+	}
+	events := []event.Event{*state.Checkpoint()}
+	later := len(r.events)
+	r.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.step", 41))
+	path := writeEvents(t, "dram.jsonl", slices.Concat(events, r.events[later:]))
+	for _, command := range []string{"dump", "map"} {
+		err := commandSays(t, command, path, "--at", "peak")
+		qt.Check(t, qt.ErrorMatches(err, "the peak of each region lies before .*dram.jsonl begins; `ttmem peak .*` lists its call sites"))
+	}
+	r.alloc(event.L1, 2048, pagetest.Stack("add", "Model.step", 42))
+	path = writeEvents(t, "l1.jsonl", slices.Concat(events, r.events[later:]))
+	l, err := dumpOf(t, path, dumpOptions{at: "peak"})
+	qt.Assert(t, qt.IsNil(err))
+	qt.Assert(t, qt.HasLen(l.Rows, 1))
+	qt.Check(t, qt.Equals(l.Rows[0].Region, event.L1))
+	qt.Assert(t, qt.HasLen(l.Notes, 2))
+	qt.Check(t, qt.Matches(l.Notes[0], "the peak of DRAM of chip 0 lies before .*"))
 }

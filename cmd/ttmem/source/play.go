@@ -1,4 +1,4 @@
-package main
+package source
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// batchEvents is how many events are read at a time: what is read and what is
-	// handled fit into the caches of a processor.
+	// batchEvents is how many events are read at a time: they fit into the caches of a
+	// processor.
 	batchEvents = 128
 	// batches is how many are read in advance.
 	batches = 4
-	// playGarbage is the value of GOGC while a file is read. What lives has to be gone
-	// through seldom then, for memory that is short-lived.
+	// playGarbage is the value of GOGC while a file is read: most memory is short-lived, and
+	// the live part is rarely marked then.
 	playGarbage = 300
 )
 
@@ -29,24 +29,34 @@ type batch struct {
 	err    error // what comes after the events; nil: others
 }
 
-// play gives the events to handle until their end, or until they are damaged, and
-// counts them; pause is called now and then. The next ones are read meanwhile.
-func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause func()) (n int, err error) {
+// Play calls handle with the events until their end, or until they are damaged, and counts
+// them; it calls pause from time to time. The next events are decoded meanwhile.
+func (f *File) Play(ctx context.Context, handle func(*event.Event), pause func()) (n int, err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(playGarbage))
-	p := term.NewProgress(r.size)
+	p := term.NewProgress(f.size)
 	defer p.End()
 
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	size := batchEvents
-	if r.size == 0 {
+	if f.size == 0 {
 		size = 1 // of a pipe: it may be long until the next event
 	}
 	empty, full := make(chan *batch, batches), make(chan *batch, batches)
 	for range batches {
 		empty <- &batch{events: make([]event.Event, size)}
 	}
-	go r.readBatches(ctx, empty, full)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f.readBatches(ctx, empty, full)
+	}()
+	if f.size > 0 { // a pipe may block for long
+		defer func() {
+			stop()
+			<-ended
+		}()
+	}
 	for {
 		var b *batch
 		select {
@@ -54,7 +64,7 @@ func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause fu
 		case <-ctx.Done():
 			return n, nil
 		}
-		if !r.quiet {
+		if !f.quiet {
 			p.Show(b.done)
 		}
 		pause()
@@ -68,7 +78,7 @@ func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause fu
 		case errors.Is(b.err, io.EOF):
 			return n, nil
 		case b.err != nil && n == 0:
-			return 0, withoutEvents(b.err, r.name, "first "+r.part)
+			return 0, withoutEvents(b.err, f.Name, "first "+f.part)
 		case b.err != nil:
 			return n, b.err
 		}
@@ -77,7 +87,7 @@ func (r *recorded) play(ctx context.Context, handle func(*event.Event), pause fu
 }
 
 // readBatches fills batches until there are no more events.
-func (r *recorded) readBatches(ctx context.Context, empty <-chan *batch, full chan<- *batch) {
+func (f *File) readBatches(ctx context.Context, empty <-chan *batch, full chan<- *batch) {
 	for {
 		var b *batch
 		select {
@@ -87,11 +97,11 @@ func (r *recorded) readBatches(ctx context.Context, empty <-chan *batch, full ch
 		}
 		b.n, b.err = 0, nil
 		for b.n < len(b.events) && b.err == nil {
-			if b.err = r.next(&b.events[b.n]); b.err == nil {
+			if b.err = f.next(&b.events[b.n]); b.err == nil {
 				b.n++
 			}
 		}
-		b.done = r.done()
+		b.done = f.done()
 		full <- b
 		if b.err != nil {
 			return

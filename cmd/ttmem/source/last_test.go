@@ -1,20 +1,17 @@
-package main
+package source
 
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
-	"ttmem/aggregate/analyze"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -85,10 +82,10 @@ func randomRecording(t *testing.T, seed uint64) string {
 	state := aggregate.New()
 	header := recording.NewHeader()
 	f, err := recording.Create(path, recording.FileOptions{
-		Options: recording.Options{Header: &header}, Checkpoint: frozen(state), CheckpointEvents: 200,
+		Options: recording.Options{Header: &header}, Checkpoint: func() func() *event.Event { return state.Freeze(nil) }, CheckpointEvents: 200,
 	})
 	qt.Assert(t, qt.IsNil(err))
-	record := applying(state, func(e *event.Event) { f.Add(e) })
+	record := Completed(state, func(e *event.Event) { f.Add(e) })
 	now := header.MonotonicNs
 	for range 500 + r.IntN(4000) {
 		e := randomEvent(r, now, stacks)
@@ -105,21 +102,19 @@ func randomRecording(t *testing.T, seed uint64) string {
 // told is all that a report, and the list of failures, say of a file.
 func told(t *testing.T, path string, last bool) (text string, events int) {
 	t.Helper()
-	r, err := openRecorded(path)
+	r, err := Open(path)
 	qt.Assert(t, qt.IsNil(err))
-	defer r.close()
+	defer r.Close()
 	if last {
-		found, err := r.last(math.MaxUint64)
-		qt.Assert(t, qt.IsNil(err))
-		qt.Assert(t, qt.IsTrue(found))
+		qt.Assert(t, qt.IsNil(r.StateOnly()))
 	}
 	state := aggregate.New()
-	state.Begin(r.began)
-	events, err = r.play(t.Context(), state.Apply, func() {})
+	state.Begin(r.BeganNs)
+	events, err = r.Play(t.Context(), state.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
-	state.Advance(r.over())
+	state.Advance(r.EndNs())
 	snap := state.WithHolders(state.Snapshot())
-	snap.Stacks = r.stacks()
+	snap.Stacks = r.Stacks()
 	var evidence []*aggregate.Evidence
 	for i := range snap.Failures {
 		evidence = append(evidence, snap.Failures[i].Evidence)
@@ -149,30 +144,6 @@ func TestTheLastCheckpointTellsWhatAllEventsDo(t *testing.T) {
 	}
 }
 
-func TestADifferenceIsTheSameFromTheLastCheckpointOn(t *testing.T) {
-	for seed := range uint64(10) {
-		path := randomRecording(t, seed)
-		side := newDiffSide(path, moment{text: "left"})
-		_, _, err := readSides(side, newDiffSide(path, moment{text: "left"}))
-		qt.Assert(t, qt.IsNil(err))
-		var want analyze.Parts
-		state := aggregate.New()
-		_, err = watchFile(path, applying(state, want.AddUnfreed), func() {})
-		qt.Assert(t, qt.IsNil(err))
-		want.AddLive(state, everyRegion)
-		lines := func(p *analyze.Parts) (list []string) {
-			for _, one := range p.List {
-				stack := one.Stack.Frames()
-				one.Stack = nil
-				list = append(list, fmt.Sprintf("%+v %+v", one, stack))
-			}
-			slices.Sort(list)
-			return list
-		}
-		qt.Assert(t, qt.DeepEquals(lines(&side.Parts), lines(&want)), qt.Commentf("seed %d", seed))
-	}
-}
-
 func TestEventsOfAPipeComeOneByOne(t *testing.T) {
 	in, out, err := os.Pipe()
 	qt.Assert(t, qt.IsNil(err))
@@ -180,20 +151,20 @@ func TestEventsOfAPipeComeOneByOne(t *testing.T) {
 	path := randomRecording(t, 1)
 	whole, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
-	r, err := openRecorded(path)
+	r, err := Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	var first event.Event
 	qt.Assert(t, qt.IsNil(r.next(&first)))
 	head := r.done() // its first block
-	qt.Assert(t, qt.IsNil(r.close()))
+	qt.Assert(t, qt.IsNil(r.Close()))
 	_, err = out.Write(whole[:head])
 	qt.Assert(t, qt.IsNil(err))
 
-	r, err = openRecorded(fmt.Sprintf("/dev/fd/%d", in.Fd()))
+	r, err = Open(fmt.Sprintf("/dev/fd/%d", in.Fd()))
 	qt.Assert(t, qt.IsNil(err))
 	came := make(chan struct{}, 1<<20)
 	go func() {
-		_, _ = r.play(t.Context(), func(*event.Event) { came <- struct{}{} }, func() {})
+		_, _ = r.Play(t.Context(), func(*event.Event) { came <- struct{}{} }, func() {})
 		close(came)
 	}()
 	<-came // while the writer goes on

@@ -1,4 +1,4 @@
-package main
+package source
 
 import (
 	"errors"
@@ -10,27 +10,33 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// stackOptions say which call stacks are taken, and how they are shown.
-type stackOptions struct {
+// Stacks say which call stacks are taken, what is kept of them, and which calls are marks.
+type Stacks struct {
 	none, ofFrees, full bool
-	// markAt are the functions whose calls are marks.
-	markAt []string
+	// MarkAt are the functions whose calls are marks.
+	MarkAt []string
 }
 
-// register makes the flag of commands that trace.
-func (o *stackOptions) register(c *cobra.Command) {
+// Register adds the flag of commands that trace.
+func (o *Stacks) Register(c *cobra.Command) {
 	c.Flags().BoolVar(&o.none, "no-stacks", false, "take no call stacks")
 }
 
-// registerMore makes the flags of commands that keep what they trace.
-func (o *stackOptions) registerMore(c *cobra.Command) {
-	o.register(c)
+// RegisterMore adds the flags of commands that keep what they trace.
+func (o *Stacks) RegisterMore(c *cobra.Command) {
+	o.Register(c)
 	c.Flags().BoolVar(&o.ofFrees, "free-stacks", false, "take call stacks of frees, too")
 	c.Flags().BoolVar(&o.full, "full-stacks", false, "keep the Python interpreter's frames, and whole C++ names")
 }
 
-// check finds flags that contradict each other before anything starts.
-func (o *stackOptions) check() error {
+// RegisterMarkAt adds the flag of commands whose marks may be calls.
+func (o *Stacks) RegisterMarkAt(c *cobra.Command) {
+	c.Flags().StringArrayVar(&o.MarkAt, "mark-at", nil, "mark each call of the native `FUNCTION`, such as ttnn::softmax (may be repeated)")
+	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
+}
+
+// Check finds flags that contradict each other before anything starts.
+func (o *Stacks) Check() error {
 	switch {
 	case o.none && o.ofFrees:
 		return errors.New("--free-stacks takes call stacks: leave out --no-stacks")
@@ -40,14 +46,14 @@ func (o *stackOptions) check() error {
 	return nil
 }
 
-// apply sets what the tracer does.
-func (o *stackOptions) apply(t *tracer.Options) {
+// Apply sets what the tracer does.
+func (o *Stacks) Apply(t *tracer.Options) {
 	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, o.ofFrees, o.full, o.full
-	t.MarkAt = o.markAt
+	t.MarkAt = o.MarkAt
 }
 
-// stackCounts are those of a trace; nil where no stacks were taken.
-func stackCounts(t *tracer.Tracer) *aggregate.Stacks {
+// StackCounts are those of a tracer; nil if it took no stacks.
+func StackCounts(t *tracer.Tracer) *aggregate.Stacks {
 	native, python := t.StackEnds()
 	s := aggregate.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}
 	for cause, n := range native {

@@ -1,4 +1,4 @@
-package main
+package source
 
 import (
 	"os"
@@ -61,9 +61,9 @@ void load(int n) {
 	file := filepath.Join(dir, "model.ttmem")
 	read := func() []event.Frame {
 		nativeLines = newLineFinder()
-		r, err := openRecorded(file)
+		r, err := Open(file)
 		qt.Assert(t, qt.IsNil(err))
-		defer r.close()
+		defer r.Close()
 		var e event.Event
 		qt.Assert(t, qt.IsNil(r.next(&e)))
 		return e.Stack.Frames()

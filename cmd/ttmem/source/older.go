@@ -1,4 +1,4 @@
-package main
+package source
 
 import (
 	"fmt"
@@ -12,38 +12,38 @@ import (
 // numberedName is the name of a part of a recording that is not the newest.
 var numberedName = regexp.MustCompile(`^(.*)\.([1-9][0-9]*)$`)
 
-// older says of a part of a recording which file it goes on from; "" of what is the first.
-func (r *recorded) older() string {
-	if r.file == nil || r.file.Header().Part == 0 {
+// Older says which file a part of a recording goes on from; "" for the first part.
+func (f *File) Older() string {
+	if f.recording == nil || f.recording.Header().Part == 0 {
 		return ""
 	}
-	path, number := r.name, 0
+	path, number := f.Name, 0
 	if m := numberedName.FindStringSubmatch(path); m != nil {
 		if n, err := strconv.Atoi(m[2]); err == nil {
 			path, number = m[1], n
 		}
 	}
-	// A number may be free, and what is beside it may be of another recording.
+	// A number may be free, and the file with that name may be of another recording.
 	for n := number + 1; n <= number+2; n++ {
 		before := fmt.Sprintf("%s.%d", path, n)
-		if isPart(before, r.file.Header()) {
-			return fmt.Sprintf("%s goes on from %s, which has what was before", r.name, filepath.Base(before))
+		if isPart(before, f.recording.Header()) {
+			return fmt.Sprintf("%s goes on from %s, which has what was before", f.Name, filepath.Base(before))
 		}
 	}
-	return r.name + " goes on from an older file, which is not beside it"
+	return f.Name + " goes on from an older file, which is not beside it"
 }
 
-// olderOf is older of the file; "" where nothing is said of that.
-func olderOf(path string) string {
+// OlderOf is Older of a file; "" if that is not known.
+func OlderOf(path string) string {
 	if path == "" || !recording.IsRecording(path) { // a pipe can be read once
 		return ""
 	}
-	r, err := openRecorded(path)
+	f, err := Open(path)
 	if err != nil {
 		return ""
 	}
-	defer r.close()
-	return r.older()
+	defer f.Close()
+	return f.Older()
 }
 
 // isPart reports whether a file is the part before the one with the header.
