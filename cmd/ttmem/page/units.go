@@ -57,11 +57,17 @@ func Percent(part, whole uint64) string {
 }
 
 // Count writes "1 buffer" or "2 buffers".
-func Count(n uint64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+func Count(n uint64, noun string) string { return fmt.Sprint(n, " ", Plural(n, noun)) }
+
+// Plural is a noun after a number.
+func Plural(n uint64, noun string) string {
+	switch {
+	case n == 1:
+		return noun
+	case strings.HasSuffix(noun, "s"):
+		return noun + "es"
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return noun + "s"
 }
 
 // Ordinal writes "1st", "2nd" or "11th".

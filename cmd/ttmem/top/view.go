@@ -73,7 +73,7 @@ func (m *model) heading() string {
 	state := ""
 	notes := ""
 	if n := len(p.Notes); n > 0 && !m.once {
-		notes = plural(n, "note", "notes") + ": o"
+		notes = count(uint64(n), "note") + ": o"
 	}
 	for _, part := range []string{p.Doing, p.Ended, notes} {
 		if part != "" {
@@ -89,9 +89,9 @@ func (m *model) heading() string {
 			}
 		}
 	}
-	facts := plural(running, "process", "processes") + "  " + plural(int(buffers), "buffer", "buffers")
+	facts := count(uint64(running), "process") + "  " + count(buffers, "buffer")
 	if p.Live() && !m.once {
-		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + either(int(p.eventRate+0.5), " event/s", " events/s")
+		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + " " + page.Plural(uint64(p.eventRate+0.5), "event") + "/s"
 	}
 	facts = m.Paint(dim, facts)
 	if p.Marked {
@@ -104,17 +104,6 @@ func (m *model) heading() string {
 	return m.ends(title+" "+m.Paint(bold, m.Cut(m.clean(p.Of), max(8, room)))+state, facts, m.width)
 }
 
-func plural(n int, one, many string) string {
-	return page.Grouped(uint64(n)) + " " + either(n, one, many)
-}
-
-func either(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
-
 // warnings returns lines about what may be wrong or missing.
 func (m *model) warnings() []string {
 	var list []string
@@ -125,11 +114,11 @@ func (m *model) warnings() []string {
 			causes = append(causes, m.clean(cause))
 		}
 		slices.Sort(causes)
-		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, plural(int(n), "event", "events")+" lost, totals may be wrong: "+strings.Join(causes, ", ")))
+		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, count(n, "event")+" lost, totals may be wrong: "+strings.Join(causes, ", ")))
 	}
 	if n := p.FailureCount; n > 0 {
 		last := p.Failures[len(p.Failures)-1]
-		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, plural(int(n), "allocation", "allocations")+" failed")+
+		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, count(n, "allocation")+" failed")+
 			m.Paint(dim, fmt.Sprintf(", the last %s ago: %s, PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)), asked(&last), last.PID)))
 	}
 	if p.Others != "" {

@@ -206,7 +206,7 @@ func formatChange(n int64) string {
 }
 
 func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group) {
-	writeAmounts(out, layout, g.A, g.B, layout.Separated(page.Clean(g.Key)))
+	writeAmounts(out, layout, g.A, g.B, layout.Separated(g.Key))
 	for _, call := range page.Callers(g.Stack) {
 		layout.Write(out, page.NameIndent+2, page.Dim, call)
 	}
