@@ -84,8 +84,8 @@ func (m *model) heading() string {
 	for i := range p.Processes {
 		if p.Processes[i].Exit == nil {
 			running++
-			for _, held := range p.Processes[i].Live {
-				buffers += held.Buffers
+			for _, live := range p.Processes[i].Live {
+				buffers += live.Buffers
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func (m *model) warnings() []string {
 	if n := p.FailureCount; n > 0 {
 		last := p.Failures[len(p.Failures)-1]
 		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, count(n, "allocation")+" failed")+
-			m.Paint(dim, fmt.Sprintf(", the last %s ago: %s, PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)), asked(&last), last.PID)))
+			m.Paint(dim, fmt.Sprintf(", the last %s ago: %s, PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)), requested(&last), last.PID)))
 	}
 	if p.Others != "" {
 		for _, line := range page.Wrap("Only your own processes are shown: "+m.clean(p.Others), m.width-2) {
@@ -137,8 +137,8 @@ func (m *model) warnings() []string {
 	return list
 }
 
-// asked describes an allocation that failed.
-func asked(f *aggregate.Failure) string {
+// requested describes an allocation that failed.
+func requested(f *aggregate.Failure) string {
 	switch {
 	case f.Region == event.CB.String():
 		return "circular buffers"
@@ -292,8 +292,8 @@ func (m *model) footer() string {
 	case promptChips:
 		return m.ends(" "+m.Paint(bold, "chips: "+m.clean(m.typed))+m.Paint(page.Reverse, " "), m.Paint(dim, "0-7,12 or nothing for all, Enter, Esc "), m.width)
 	}
-	if m.said != "" {
-		return m.Cut(" "+m.Paint(yellow, m.clean(m.said)), m.width)
+	if m.answer != "" {
+		return m.Cut(" "+m.Paint(yellow, m.clean(m.answer)), m.width)
 	}
 	at := ""
 	if m.page == pageTable && len(m.rows) > 0 {

@@ -302,14 +302,14 @@ func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if e.Kind != event.Free {
 		return l.appendFrames(b, e.Stack)
 	}
-	held := n.Ended()
-	if e.Stack != nil && (held == nil || alloc.StackID(e.Stack) != alloc.StackID(held.Stack)) {
+	live := n.Ended()
+	if e.Stack != nil && (live == nil || alloc.StackID(e.Stack) != alloc.StackID(live.Stack)) {
 		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "freed by"))
 		b = l.appendFrames(b, e.Stack)
 	}
-	if held != nil && held.Stack != nil {
+	if live != nil && live.Stack != nil {
 		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "allocated by"))
-		b = l.appendFrames(b, held.Stack)
+		b = l.appendFrames(b, live.Stack)
 	}
 	return b
 }

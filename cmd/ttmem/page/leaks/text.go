@@ -112,11 +112,11 @@ func allocatedText(n uint64) string {
 }
 
 // markText names a mark: as the user did, if the user named one.
-func markText(m Mark, asked, none string) string {
+func markText(m Mark, named, none string) string {
 	if m.Name == "" {
 		return none
 	}
-	return fmt.Sprintf("%q", cmp.Or(asked, m.Name))
+	return fmt.Sprintf("%q", cmp.Or(named, m.Name))
 }
 
 // writeSection writes the head of a list of buffers that did not leak: a title and the

@@ -84,7 +84,7 @@ type blame struct {
 	EndAddress    uint64       `json:"end_address"`
 	BeforeAttach  bool         `json:"before_attach,omitempty"`
 	Name          string       `json:"name"`
-	Kept          string       `json:"kept,omitempty"` // what of tt-metal's own keeps it
+	Kept          string       `json:"kept,omitempty"` // what of the runtime retains it
 	Stack         *event.Stack `json:"stack,omitempty"`
 }
 

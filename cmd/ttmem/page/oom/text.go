@@ -16,8 +16,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// alikeFailures are failures of one line that asked for the same and got the same
-// answer: what is shown is the newest.
+// alikeFailures are failures of one call site with the same request and cause; the newest is
+// shown.
 type alikeFailures struct {
 	*aggregate.Failure
 	times uint64
@@ -106,7 +106,7 @@ var verdicts = map[analyze.Cause]string{
 	analyze.Fragmented: "fragmented", analyze.Clash: "circular buffers overlap a tensor",
 }
 
-// failureRegion is the region in which something was asked for.
+// failureRegion is the region of the request.
 func failureRegion(f *aggregate.Failure) string {
 	if f.Region == event.CB.String() {
 		return event.L1.String()
@@ -163,7 +163,7 @@ func (p *Page) moment(ns uint64) string {
 	return page.Moment(p.Snapshot.TimeNs-min(ns, p.Snapshot.TimeNs)) + " before the end"
 }
 
-// writeFigures writes what was asked for and what there was.
+// writeFigures writes the requested bytes and the state of each bank.
 func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, more string) {

@@ -193,7 +193,7 @@ func (r *report) deviceTable(d *aggregate.Device) string {
 			t.region(small.String(), b)
 		}
 	}
-	t.sharers(d)
+	t.chipProcesses(d)
 	return t.String()
 }
 
