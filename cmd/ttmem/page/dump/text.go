@@ -130,17 +130,12 @@ func (l *List) device(id int) *aggregate.Device {
 	return nil
 }
 
-// The columns of a row; its name follows, or has its own line.
-const (
-	addressColumns = 14
-	banksColumns   = 5
-	ageColumns     = 10
-	pidColumns     = 8
-	layoutColumns  = 15
-	rowColumns     = addressColumns + 2*page.SizeColumns + 3 + banksColumns + ageColumns + pidColumns + 2 + layoutColumns
-	// fewColumns are those without the process and the layout.
-	fewColumns = addressColumns + 2*page.SizeColumns + 3 + banksColumns + ageColumns
-)
+// banksColumns is the width of the number of banks.
+const banksColumns = 5
+
+// rowColumns are the address, what is allocated, its share of each bank, the age, the process
+// and the layout. The name follows, or has its own line.
+var rowColumns = page.Columns{14, page.SizeColumns, page.SizeColumns + 3 + banksColumns, 10, 8, -17}
 
 // writeRegion writes one region of a chip, with those of its rows that are listed.
 func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, id int, total sectionTotal, rows []int) {
@@ -171,35 +166,29 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	if len(rows) == 0 {
 		return
 	}
-	oneLine := layout.Width == 0 || rowColumns+2+widest <= layout.Width
-	few := layout.Width > 0 && rowColumns > layout.Width
-	least := layout.Width > 0 && fewColumns > layout.Width
-	head := page.Right("address", addressColumns) + page.Right("allocated", page.SizeColumns)
-	if !least {
-		head += page.Right(each, page.SizeColumns+3+banksColumns)
+	columns := slices.Clone(rowColumns)
+	oneLine := layout.Width == 0 || columns.Width()+2+widest <= layout.Width
+	few := layout.Width > 0 && columns.Width() > layout.Width
+	if few {
+		columns[4], columns[5] = 0, 0
 	}
-	head += page.Right("age", ageColumns)
-	if !few {
-		head += page.Right("PID", pidColumns) + "  " + page.Left("layout", layoutColumns)
+	least := few && columns.Width() > layout.Width
+	if least {
+		columns[2] = 0
 	}
+	head := columns.Line("address", "allocated", each, "age", "PID", "  layout")
 	if oneLine {
 		head += "  name"
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 	for i, row := range rows {
 		a := &l.Rows[row]
-		line := page.Right(fmt.Sprintf("%#x", a.Address), addressColumns) + page.Right(page.Bytes(a.Bytes()), page.SizeColumns)
 		share := page.Right(page.Bytes(a.BytesPerBank), page.SizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
-		if !least {
-			line += share
-		}
-		line += page.Right(l.age(a), ageColumns)
-		title := titles[i]
 		kind := strings.ReplaceAll(a.Layout, "_", " ")
+		line := columns.Line(fmt.Sprintf("%#x", a.Address), page.Bytes(a.Bytes()), share, l.age(a), fmt.Sprint(a.PID), "  "+kind)
+		title := titles[i]
 		if few {
 			title = fmt.Sprintf("PID %d, %s, %s", a.PID, kind, title)
-		} else {
-			line += page.Right(fmt.Sprint(a.PID), pidColumns) + "  " + page.Left(kind, layoutColumns)
 		}
 		if oneLine {
 			fmt.Fprintln(out, line+"  "+title)

@@ -205,8 +205,8 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 	fmt.Fprintln(out)
 	layout.WriteTitle(out, "", regionTitle(peaks[0].Region), "  "+"other chips (--chip N for a breakdown)")
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
-		line := page.Right(c.format(c.Bytes), page.SizeColumns) + page.Right(page.Percent(c.Bytes, c.CapacityBytes), 6) +
-			page.Right(page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
+		line := page.Columns{page.SizeColumns, 6, 12}.Line(c.format(c.Bytes), page.Percent(c.Bytes, c.CapacityBytes),
+			page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)))
 		if page.Width(line)+2+page.Width(page.EachChip(c.ids)) > layout.Width {
 			fmt.Fprintln(out, line)
 			layout.Write(out, page.NameIndent, page.NoStyle, page.EachChip(c.ids))
