@@ -117,7 +117,7 @@ func (f *finder) watch() (err error) {
 			}
 			return host.MappingPollMs
 		}
-		err := f.mappings.Read(every, f.mapped, f.rescan)
+		err := f.mappings.Read(every, f.allMapped, f.rescan)
 		if err != nil {
 			f.warn(fmt.Sprintf("libraries loaded from now on are not traced: %v", err))
 		}
@@ -187,7 +187,29 @@ func (f *finder) scan(pids []int) error {
 	return nil
 }
 
-// mapped handles a new mapping that the kernel reports.
+// allMapped handles new mappings that the kernel reports.
+func (f *finder) allMapped(list []host.NewMapping) {
+	for _, m := range f.knownFirst(list) {
+		f.mapped(m)
+	}
+}
+
+// knownFirst puts the mappings of known libraries first: reading the files of the others
+// takes a while, and a program may allocate, or end, meanwhile.
+func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	other := func(m host.NewMapping) int {
+		if f.libraries.byFile[m.File] == nil {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(list, func(a, b host.NewMapping) int { return other(a) - other(b) })
+	return list
+}
+
+// mapped handles a new mapping.
 func (f *finder) mapped(m host.NewMapping) {
 	if m.PID == os.Getpid() || m.File.Inode == 0 {
 		return
@@ -222,34 +244,12 @@ const lateNs = 20e6
 // discover reads a mapped file once, and attaches to it if it is a tt-metal library.
 func (f *finder) discover(m host.NewMapping, path string) error {
 	f.calls.Inspect(m)
+	l, err := f.libraryOf(m, path)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l, known := f.libraries.byFile[m.File]
-	if !known || l == nil && m.File.Generation == 0 && namedLikeLibrary(m.Name+path) {
-		// not seen before, or perhaps another file with the inode number of a file that was
-		// no library
-		file, err := host.OpenMapped(m.PID, m.Start, m.End)
-		if err != nil {
-			f.reportMissed(m, err)
-			return nil
-		}
-		if path == "" {
-			path = host.MappedPath(m.PID, m.File)
-		}
-		l, err = f.libraries.open(file, path, host.ProcDir(m.PID)+"/root")
-		if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
-			f.libraries.remember(m.File, nil)
-			return nil
-		}
-		if err != nil {
-			// so that every process that maps it reports the loss
-			f.inbox = append(f.inbox, discovered{event: event.Event{
-				Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: "library not traced",
-			}})
-			return err
-		}
-		f.libraries.remember(m.File, l)
-	}
 	if l != nil && !f.libraries.seen[m.PID] {
 		m.Existing = m.Existing || l.attachedNs > m.TimeNs+lateNs
 		f.seenAny = true
@@ -273,6 +273,60 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 		}
 	}
 	return nil
+}
+
+// libraryOf returns the library that a mapped file is; nil if it is none.
+func (f *finder) libraryOf(m host.NewMapping, path string) (*library, error) {
+	f.mu.Lock()
+	l, known := f.libraries.byFile[m.File]
+	f.mu.Unlock()
+	if l != nil || known && (m.File.Generation != 0 || !namedLikeLibrary(m.Name+path)) {
+		return l, nil
+	}
+	// not seen before, or perhaps another file with the inode number of a file that was no
+	// library
+	file, err := host.OpenMapped(m.PID, m.Start, m.End)
+	if err != nil {
+		f.reportMissed(m, err)
+		return nil, nil
+	}
+	// without the lock, which Run needs: most files are none, and have many symbols
+	if !mayBeLibrary(file) {
+		file.Close()
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.libraries.remember(m.File, nil)
+		return nil, nil
+	}
+	if path == "" {
+		path = host.MappedPath(m.PID, m.File)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l, err = f.libraries.open(file, path, host.ProcDir(m.PID)+"/root")
+	if err != nil {
+		// so that every process that maps it reports the loss
+		f.inbox = append(f.inbox, discovered{event: event.Event{
+			Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: "library not traced",
+		}})
+		return nil, err
+	}
+	f.libraries.remember(m.File, l)
+	return l, nil
+}
+
+// mayBeLibrary reports whether a file is a tt-metal library, or cannot be read.
+func mayBeLibrary(file *os.File) bool {
+	info, err := file.Stat()
+	if err != nil {
+		return true
+	}
+	elf, err := symbolize.New(file, info.Size())
+	if err != nil {
+		return !errors.Is(err, symbolize.ErrNotELF)
+	}
+	defer elf.Close()
+	return layout.IsLibrary(elf)
 }
 
 // describeProcess describes a process by its files in /proc.
@@ -307,7 +361,7 @@ func namedLikeLibrary(path string) bool {
 func (f *finder) reportMissed(m host.NewMapping, err error) {
 	if namedLikeLibrary(m.Name) {
 		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
-		f.inbox = append(f.inbox, discovered{event: event.Event{
+		f.add(discovered{event: event.Event{
 			Kind: event.Lost, TimeNs: m.TimeNs, Count: 1, Cause: "process ended before its library was traced",
 		}})
 	}
@@ -376,10 +430,14 @@ func (f *finder) maps(pid int) bool {
 	return f.libraries.seen[pid]
 }
 
+// library returns the library with the index in a record. The record shows that a process
+// maps it, also if the process ended before its mapping was handled.
 func (f *finder) library(index uint8) *library {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.libraries.at(index)
+	l := f.libraries.at(index)
+	f.seenAny = f.seenAny || l != nil
+	return l
 }
 
 // take returns the events since the last call.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -62,6 +63,7 @@ func New(o Options) (_ *Tracer, err error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
+	addProcessors()
 	t := &Tracer{warn: o.Warn}
 	defer func() {
 		if err != nil {
@@ -88,6 +90,14 @@ func New(o Options) (_ *Tracer, err error) {
 	// the kernel's types and the libraries' symbols are not needed again
 	debug.FreeOSMemory()
 	return t, nil
+}
+
+// addProcessors lets goroutines with raised priority run while the others occupy as many
+// processors as they can: one for each that reads files, one for Run, one for marks, and a
+// quarter for the garbage collector. Go gives a processor to a thread, and a busy host does
+// not run that thread for a while: whoever waits for it would wait at its priority.
+func addProcessors() {
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()*3/2+5))
 }
 
 func (t *Tracer) load(o *Options) error {
