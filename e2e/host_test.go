@@ -63,7 +63,7 @@ func (h *host) of(t *testing.T, pid int) (events []event.Event) {
 func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
 	t.Helper()
 	var events []event.Event
-	if !eventually(10*time.Second, func() bool {
+	if !eventually(time.Minute, func() bool {
 		events = h.of(t, pid)
 		return kinds(events, event.ProcessExit) >= nth
 	}) {
@@ -72,11 +72,11 @@ func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
 	return events
 }
 
-// holds checks that a process has this many live buffers within ten seconds.
+// holds checks that a process has this many live buffers, in time.
 func (h *host) holds(t *testing.T, pid, buffers int) {
 	t.Helper()
 	var held uint64
-	if !eventually(10*time.Second, func() bool {
+	if !eventually(time.Minute, func() bool {
 		state := aggregate.New()
 		for _, e := range h.of(t, pid) {
 			state.Apply(&e)
@@ -249,7 +249,7 @@ func (p *target) expectPID(t *testing.T, word string) int {
 // waitForZombie waits until the process's first thread has ended.
 func (p *target) waitForZombie(t *testing.T) {
 	t.Helper()
-	if !eventually(2*time.Second, func() bool {
+	if !eventually(time.Minute, func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
 		qt.Assert(t, qt.IsNil(err))
 		return strings.Contains(string(text), ") Z ")

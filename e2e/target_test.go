@@ -114,7 +114,7 @@ func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
 // waitForSize waits until a file has this size.
 func waitForSize(t *testing.T, file string, size int64) {
 	t.Helper()
-	if !eventually(10*time.Second, func() bool {
+	if !eventually(time.Minute, func() bool {
 		info, err := os.Stat(file)
 		return err == nil && info.Size() >= size
 	}) {
@@ -166,11 +166,11 @@ func stateOf(t *testing.T, file string) *aggregate.State {
 	return state
 }
 
-// waitForHeld waits up to two seconds until a process has this much live in each DRAM bank,
+// waitForHeld waits until a process has this much live in each DRAM bank, a minute at most,
 // and returns what it has then.
 func waitForHeld(t *testing.T, file string, pid int, want uint64) (held uint64) {
 	t.Helper()
-	eventually(2*time.Second, func() bool {
+	eventually(time.Minute, func() bool {
 		held = 0
 		for _, b := range stateOf(t, file).HeldByProcess(pid) {
 			held += b.BytesPerBank
