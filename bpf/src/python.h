@@ -42,35 +42,34 @@ static __always_inline bool is_a(u64 type, u64 flag)
 	return read_u64(type + TYPE_FLAGS, &flags) && flags & flag;
 }
 
-/* A str: its state and its data, undecoded. */
-static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
-				     u64 limit)
+/* A str: its state and its data, undecoded. False if it cannot be read. */
+static __always_inline bool copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
+				      u64 limit)
 {
 	u64 type, length, bytes, data;
 	u32 kind, state;
 
-	t->state = 0;
-	t->bytes = 0;
 	if (!read_u64(at + OBJECT_TYPE, &type) || !is_a(type, TYPE_IS_STR) ||
 	    !read_u64(at + OBJECT_SIZE, &length) || length > MAX_ITEMS ||
 	    !read_u32(at + STR_STATE, &state))
-		return 0;
+		return false;
 	t->state = state;
 	kind = t->state >> 2 & 7;
 	data = at + (t->state & STR_ASCII ? p->str_ascii : p->str_other);
 	if (!(t->state & STR_COMPACT)) { /* an instance of a subclass */
 		if (!read_u64(at + p->str_other, &data))
-			return 0;
+			return false;
 		t->state |= STR_COMPACT;
 	}
 	bytes = length * kind;
-	barrier_var(bytes);
 	if (bytes > limit)
 		bytes = limit;
-	if (bpf_probe_read_user(to, bytes, (void *)data))
-		return 0;
 	t->bytes = bytes;
-	return 1;
+	/* not needed after the call: Linux 6.1's verifier loses the limit of a saved value */
+	barrier_var(bytes);
+	if (bytes > limit)
+		return false;
+	return !bpf_probe_read_user(to, bytes, (void *)data);
 }
 
 /* False if a part of the code object cannot be read. */
@@ -87,7 +86,7 @@ static __always_inline bool fill_code(struct code_record *r, const struct python
 	r->minor = p->minor;
 	r->table_bytes = table_bytes;
 	r->first_line = 0;
-	r->name.bytes = r->qualname.bytes = r->file.bytes = 0;
+	r->qualname.state = r->qualname.bytes = 0;
 	if (!read_u32(code + p->code_first_line, &r->first_line) ||
 	    !read_u64(code + p->code_name, &at) ||
 	    !copy_text(p, at, &r->name, r->name_data, MAX_NAME))
@@ -137,7 +136,9 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 		barrier_var(bytes);
 		if (bytes > SMALL_TABLE)
 			bytes = SMALL_TABLE;
-		if (!filled || bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA))) {
+		if (bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA)))
+			filled = false;
+		if (!filled) {
 			bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 			goto unreadable;
 		}
@@ -152,7 +153,9 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 		barrier_var(bytes);
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
-		if (!filled || bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA))) {
+		if (bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA)))
+			filled = false;
+		if (!filled) {
 			bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 			goto unreadable;
 		}

@@ -30,12 +30,6 @@ type Header struct {
 	Part      int
 }
 
-// Time is the date of an event: the wall clock's as it was set when the file was
-// begun.
-func (h *Header) Time(timeNs uint64) time.Time {
-	return h.Created.Add(time.Duration(timeNs - h.MonotonicNs))
-}
-
 // NewHeader is the header of a recording that this host begins now.
 func NewHeader() Header {
 	var now unix.Timespec
