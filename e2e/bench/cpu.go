@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -133,7 +131,7 @@ func (b *bench) eventsRun(p *program, n int) (cost, error) {
 	if err != nil {
 		return cost{}, err
 	}
-	return b.ttmemRun(p, a, n, func() (int, float64, error) { return countStacks(path) })
+	return b.ttmemRun(p, a, n, func() (int, float64, error) { return countLines(path) })
 }
 
 func (b *bench) ttmemRun(p *program, a *attached, n int, count func() (int, float64, error)) (cost, error) {
@@ -153,18 +151,36 @@ func (b *bench) ttmemRun(p *program, a *attached, n int, count func() (int, floa
 	return cost{events: stacks, lost: n - stacks + int(o.lostEvents()), frames: frames, all: o.cpu}, nil
 }
 
-// countRecorded counts the events of a recording that have a stack, and the native
-// frames of a stack, as countStacks does.
+// countRecorded counts the events of a recording that have a stack, and their frames.
 func countRecorded(path string) (stacks int, frames float64, err error) {
 	r, err := recording.Open(path)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer r.Close()
+	return countStacks(func() (e event.Event, err error) {
+		err = r.Next(&e)
+		return e, err
+	})
+}
+
+// countLines counts them in a file of JSON lines.
+func countLines(path string) (stacks int, frames float64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	return countStacks(event.NewReader(f).Next)
+}
+
+// countStacks counts events that have a stack, and the native frames of a stack. The
+// interpreter's own are not there: Python's stand in their place.
+func countStacks(next func() (event.Event, error)) (stacks int, frames float64, err error) {
 	known := make(map[uint64]int)
 	for {
-		var e event.Event
-		if err := r.Next(&e); errors.Is(err, io.EOF) {
+		e, err := next()
+		if errors.Is(err, io.EOF) {
 			return stacks, frames / float64(max(stacks, 1)), nil
 		} else if err != nil {
 			return 0, 0, err
@@ -184,23 +200,4 @@ func countRecorded(path string) (stacks int, frames float64, err error) {
 		stacks++
 		frames += float64(n)
 	}
-}
-
-// countStacks counts the events of a file that have a stack, and the native frames
-// of a stack. The interpreter's own are not there: Python's stand in their place.
-func countStacks(path string) (stacks int, frames float64, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if bytes.Contains(lines.Bytes(), []byte(`"stack":[`)) {
-			stacks++
-			frames += float64(bytes.Count(lines.Bytes(), []byte(`"kind":"native"`)))
-		}
-	}
-	return stacks, frames / float64(max(stacks, 1)), lines.Err()
 }
