@@ -12,17 +12,17 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// cost is the processor time that a tool takes for itself: what its probes do in
-// the program's own time is in the tables of what tracing adds.
+// cost is the CPU time of a tool itself. The time of its probes is the program's, and is in
+// the tables of what tracing adds.
 type cost struct {
-	events, lost int     // that came to have a stack, and that did not
+	events, lost int     // with and without a stack
 	frames       float64 // native ones of a stack, without inlined ones
-	// start is what it takes however many events there are, all is the whole.
+	// start is the part that does not depend on the number of events, all is the sum.
 	start, all time.Duration
-	bytes      float64 // of a recording, for each event, with the frees
+	bytes      float64 // of a recording, for each event, frees included
 }
 
-// each is the µs for one event, without the start.
+// each is the µs for an event, without the start.
 func (c cost) each() float64 {
 	return float64((c.all - c.start).Nanoseconds()) / 1e3 / float64(max(c.events, 1))
 }
@@ -30,8 +30,8 @@ func (c cost) each() float64 {
 // whole is the time for n events, with the start.
 func (c cost) whole(n int) float64 { return c.start.Seconds() + c.each()*float64(n)/1e6 }
 
-// processorTime compares what ttmem and perf take from events to stacks with names,
-// in a loop and where every stack is new.
+// processorTime compares the CPU time of ttmem and perf from events to stacks with names, in a
+// loop and where every stack is new.
 func (b *bench) processorTime() error {
 	for _, name := range []string{"loop.py", "stacks_new.py"} {
 		if err := b.compareCost(name); err != nil {
@@ -82,7 +82,7 @@ func (b *bench) printCost(name string, c cost) {
 	b.printf("%-64s %8.1f %8.2f %8d %8d %8.1f\n", name, c.each(), c.start.Seconds(), c.events, c.lost, c.frames)
 }
 
-// ttmemCost is what a way of running ttmem costs.
+// ttmemCost returns the cost of a way to run ttmem.
 func (b *bench) ttmemCost(p *program, run func(p *program, n int) (cost, error)) (cost, error) {
 	few, err := run(p, b.cpuEvents/5)
 	if err != nil {
@@ -95,15 +95,15 @@ func (b *bench) ttmemCost(p *program, run func(p *program, n int) (cost, error))
 	return split(few, many), nil
 }
 
-// split tells what an event costs from what the start does: two runs of different
-// length differ by their events alone.
+// split separates the cost of events from that of the start: two runs of different length
+// differ by their events alone.
 func split(few, many cost) cost {
 	each := float64(many.all-few.all) / float64(max(many.events-few.events, 1))
 	many.start = max(0, few.all-time.Duration(each*float64(few.events)))
 	return many
 }
 
-// recordRun is a run that records every event with its stack.
+// recordRun records every event with its stack.
 func (b *bench) recordRun(p *program, n int) (cost, error) {
 	path := filepath.Join(b.dir, "cost.ttmem")
 	defer os.Remove(path)
@@ -123,7 +123,7 @@ func (b *bench) recordRun(p *program, n int) (cost, error) {
 	return c, nil
 }
 
-// eventsRun is a run that writes every event with its stack as a line of JSON.
+// eventsRun writes every event with its stack as a line of JSON.
 func (b *bench) eventsRun(p *program, n int) (cost, error) {
 	path := filepath.Join(b.dir, "cost.jsonl")
 	defer os.Remove(path)
