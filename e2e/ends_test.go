@@ -243,9 +243,9 @@ func TestManyProcesses(t *testing.T) {
 	shell := under(t, env, load, ttmem, "run", "--events", file, "--", "sh", "-c", `while read line; do "$@"; done`, "sh")
 	processes := 0
 	reported := func(kind event.Kind) {
-		if !eventually(time.Minute, func() bool { return kinds(readEvents(t, file), kind) == processes }) {
-			t.Fatalf("%v: not all of %d processes are reported", kind, processes)
-		}
+		waitFor(t, fmt.Sprintf("the %v of %d processes", kind, processes), func() bool {
+			return kinds(readEvents(t, file), kind) == processes
+		})
 	}
 	come := func() {
 		processes++

@@ -114,12 +114,10 @@ func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
 // waitForSize waits until a file has this size.
 func waitForSize(t *testing.T, file string, size int64) {
 	t.Helper()
-	if !eventually(time.Minute, func() bool {
+	waitFor(t, fmt.Sprintf("%s to grow to %d bytes", file, size), func() bool {
 		info, err := os.Stat(file)
 		return err == nil && info.Size() >= size
-	}) {
-		t.Fatalf("%s does not grow to %d bytes", file, size)
-	}
+	})
 }
 
 // probesIn counts the library's probes in the target's memory: a placed probe is an int3 in
