@@ -92,12 +92,12 @@ func New(o Options) (_ *Tracer, err error) {
 	return t, nil
 }
 
-// addProcessors lets goroutines with raised priority run while the others occupy as many
-// processors as they can: one for each that reads files, one for Run, one for marks, and a
-// quarter for the garbage collector. Go gives a processor to a thread, and a busy host does
-// not run that thread for a while: whoever waits for it would wait at its priority.
+// addProcessors lets goroutines with raised priority run while others occupy all of Go's
+// processors: one for each goroutine that reads files (Spaces), one for Run, one for marks, and
+// a quarter for the garbage collector. Each is held by a thread that a busy host may not run
+// for a while, and a goroutine that waits for it waits at that thread's priority.
 func addProcessors() {
-	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()*3/2+5))
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()*4/3+4))
 }
 
 func (t *Tracer) load(o *Options) error {
