@@ -71,11 +71,15 @@ func (p *process) evidence(e *event.Event) *Evidence {
 	if a != nil {
 		ev.Capacity = a.capacities[ev.Region]
 	}
+	var statics []Static
+	if clash {
+		statics = p.statics(e)
+	}
 	var buffers []*buffer
 	for b := range p.buffers.all() {
 		// Circular buffers must not overlap the buffers of any allocator of the device.
 		// An allocation only depends on its own allocator.
-		if b.region == ev.Region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices)) {
+		if b.region == ev.Region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices)) && (!clash || b.meets(statics)) {
 			buffers = append(buffers, b)
 		}
 	}
@@ -94,7 +98,7 @@ func (p *process) evidence(e *event.Event) *Evidence {
 	ev.measure(buffers)
 	switch {
 	case clash:
-		ev.addClash(p.statics(e))
+		ev.addClash(statics)
 	case !ev.PerCore: // else what is at an address need not be in the same bank
 		ev.findPlace(buffers, e.BytesPerBank)
 	}

@@ -141,9 +141,24 @@ func TestFailureBesideBuffersOnSingleCores(t *testing.T) {
 	qt.Check(t, qt.Equals(e.Live.BytesPerBank, 0x5000))
 	qt.Check(t, qt.Equals(e.To, 0))
 
+	// circular buffers meet the buffers of their cores alone
+	place := &event.Event{
+		TimeNs: 31, Kind: event.CBAlloc, PID: 1, Devices: []int{0}, ProgramID: 1, Address: coreTop - 0x80000,
+		SizeBytes: 0x7e000, Cores: []event.CoreRange{one(1, 0)}, StaticKind: event.CircularBuffer,
+	}
+	s.Apply(place)
+	clash := &event.Event{
+		TimeNs: 32, Kind: event.AllocFailed, PID: 1, Devices: []int{0}, Region: event.CB, ProgramID: 1,
+		StaticKind: event.CircularBuffer, Reason: event.ReasonStaticClash,
+	}
+	s.Apply(clash)
+	met := s.Snapshot().Failures[1].Evidence
+	qt.Check(t, qt.Equals(met.Blocking.Count, 1))
+	qt.Check(t, qt.Equals(met.Lowest, coreTop-0x5000))
+
 	fail.PerCore = true
 	s.Apply(fail)
-	e = s.Snapshot().Failures[1].Evidence
+	e = s.Snapshot().Failures[2].Evidence
 	qt.Check(t, qt.Equals(e.Capacity.Base, 0))
 	qt.Check(t, qt.Equals(e.FreeBytesPerBank, 0))
 }
