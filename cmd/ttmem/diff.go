@@ -62,7 +62,7 @@ call stacks are the same in both.`,
 	flags.By(c, &o.by, "stack")
 	c.Flags().BoolVar(&o.ignoreLines, "ignore-lines", false, "compare call stacks by function, whatever the lines")
 	flags.PIDs(c, &o.pids)
-	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
 	flags.FailAbove(c, &o.failAbove)
 	flags.Limit(c, &o.n, 0)

@@ -95,12 +95,8 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 	if f.Addresses, err = parseAddresses("address", o.addresses); err != nil {
 		return nil, err
 	}
-	for _, name := range o.regions {
-		i := slices.IndexFunc(eventlog.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
-		if i < 0 {
-			return nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(alloc.RegionNames(eventlog.Regions), ", "))
-		}
-		f.Regions = append(f.Regions, eventlog.Regions[i])
+	if f.Regions, err = alloc.ParseRegions(o.regions, eventlog.Regions); err != nil {
+		return nil, err
 	}
 	for _, name := range o.kinds {
 		name = strings.ToLower(name)

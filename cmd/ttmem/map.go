@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -67,12 +65,8 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at source.Moment, r
 		return at, nil, nil, err
 	}
 	at.Last = true
-	for _, name := range o.regions {
-		i := slices.IndexFunc(memmap.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
-		if i < 0 {
-			return at, nil, nil, fmt.Errorf("--region %s: choose %s; circular buffers are in the map of L1", name, strings.Join(alloc.RegionNames(memmap.Regions), ", "))
-		}
-		regions = append(regions, memmap.Regions[i])
+	if regions, err = alloc.ParseRegions(o.regions, memmap.Regions); err != nil {
+		return at, nil, nil, fmt.Errorf("%w; circular buffers are in the map of L1", err)
 	}
 	switch {
 	case o.n < 0:

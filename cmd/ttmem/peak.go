@@ -44,7 +44,7 @@ docs/peak.md explains the page.`,
 	o.source.RegisterWatch(c)
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
-	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Limit(c, &o.n, listedHolders)
 	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
