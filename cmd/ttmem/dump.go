@@ -64,7 +64,7 @@ docs/dump.md explains the columns, and rules for components.`,
 	return c
 }
 
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *dumpOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
 	filter.Devices, filter.PIDs = o.devices, o.source.PIDs
 	if filter.Regions, err = alloc.ParseRegions(o.regions, alloc.Regions); err != nil {

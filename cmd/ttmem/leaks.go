@@ -262,7 +262,7 @@ func (o *leaksOptions) follow(between leakRange) (w *source.Summary, marks *leak
 	return w, marks, lost, err
 }
 
-// markError says where to look for a mark that lies before what is known.
+// markError says which recording has a mark that lies before the first known event.
 func (o *leaksOptions) markError(w *source.Summary, err error) error {
 	var earlier *earlierMarkError
 	switch {

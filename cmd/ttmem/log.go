@@ -76,7 +76,7 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	return c
 }
 
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *logOptions) check() (*eventlog.Filter, error) {
 	f := &eventlog.Filter{Devices: o.devices}
 	for _, text := range o.buffers {
@@ -239,7 +239,7 @@ func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
 	return w, err
 }
 
-// summarize warns of what the list does not show.
+// summarize warns about an empty list and lost events.
 func summarize(l *eventlog.Log, w *source.Summary) {
 	switch {
 	case l.Listed > 0:

@@ -56,7 +56,7 @@ docs/map.md explains the picture.`,
 	return c
 }
 
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *mapOptions) check(c *cobra.Command, args []string) (at source.Moment, regions []event.Region, rules *name.Rules, err error) {
 	if err := o.source.Check(c, args); err != nil {
 		return at, nil, nil, err
@@ -109,7 +109,7 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 	return nil
 }
 
-// read adds what is drawn to a page; failed is true if not all could be read.
+// read adds the regions to a page; failed is true if not everything could be read.
 func (o *mapOptions) read(m *memmap.Page, at source.Moment) (failed bool, err error) {
 	if o.source.File == "" {
 		p, err := o.source.Now()

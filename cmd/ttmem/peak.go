@@ -50,7 +50,7 @@ docs/peak.md explains the page.`,
 	return c
 }
 
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
 	if o.json && c.Flags().Changed("limit") {
 		return alloc.Filter{}, nil, errors.New("-n is of the text: --json has everything")

@@ -18,7 +18,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A State is a state, and where it comes from.
+// A State is a state with its origin.
 type State struct {
 	*aggregate.State
 	// NowNs is its time, CLOCK_MONOTONIC.
