@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate/analyze"
+	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -92,7 +92,7 @@ func (d *Difference) nothing() string {
 func (s *Side) has() string {
 	var regions, pids []string
 	for _, r := range alloc.Regions {
-		if slices.ContainsFunc(s.Parts.List, func(p analyze.Part) bool { return p.Region == r }) {
+		if slices.ContainsFunc(s.Parts.List, func(p aggregate.SiteAmount) bool { return p.Region == r }) {
 			regions = append(regions, r.String())
 		}
 	}
