@@ -5,6 +5,7 @@ package aggregate
 
 import (
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -19,11 +20,11 @@ type State struct {
 	// last is the process of the latest event, as most come in runs.
 	last *process
 	// exited are the newest processes that ended, oldest first.
-	exited      []Process
+	exited      []memory.Process
 	exitedCount uint64
 	coreSets    cores.Sets
 	lost        map[string]uint64
-	anomalies   Anomalies
+	anomalies   memory.Anomalies
 	failures    failures
 	// marks are those that users set, and callMarks those of --mark-at.
 	marks, callMarks marks
@@ -38,8 +39,8 @@ type State struct {
 	// endedSurvivors are the survivors of call sites whose allocators were closed, and
 	// otherSurvivors those that are not told apart. allocations is how many buffers were
 	// allocated.
-	endedSurvivors []*Survivors
-	otherSurvivors Amount
+	endedSurvivors []*siteSurvivors
+	otherSurvivors memory.Amount
 	allocations    uint64
 	// between follows buffers between two moments; nil if that was not requested.
 	between *between
@@ -125,23 +126,4 @@ func (s *State) Apply(e *event.Event) {
 		s.anomalies.MalformedEvents++
 	}
 	s.beginning.follow(s, e)
-}
-
-// Anomalies count events that contradict the state. All but MalformedEvents come from lost
-// events, or from a process that was attached late.
-type Anomalies struct {
-	// RepeatedFrees are frees of buffers that are not live: freed already, or never
-	// seen.
-	RepeatedFrees uint64 `json:"repeated_frees"`
-	// ReplacedBuffers are allocations of a buffer that is live already. The later one
-	// counts.
-	ReplacedBuffers uint64 `json:"replaced_buffers"`
-	// UnplacedBuffers are allocations on no known chip. They are live, but in no chip's
-	// total.
-	UnplacedBuffers uint64 `json:"unplaced_buffers"`
-	// UnknownCores are buffers on single cores of which it is not known on which. They are
-	// live, but in no core's total.
-	UnknownCores uint64 `json:"unknown_cores,omitempty"`
-	// MalformedEvents are ignored events, such as a circular buffer on a million cores.
-	MalformedEvents uint64 `json:"malformed_events"`
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -68,7 +69,7 @@ func after(events ...event.Event) *aggregate.State {
 	return s
 }
 
-func device(t *testing.T, s *aggregate.State, id int) aggregate.Device {
+func device(t *testing.T, s *aggregate.State, id int) memory.Device {
 	t.Helper()
 	for _, d := range s.Snapshot().Devices {
 		if d.ID == id {
@@ -76,12 +77,12 @@ func device(t *testing.T, s *aggregate.State, id int) aggregate.Device {
 		}
 	}
 	t.Fatalf("no device %d", id)
-	return aggregate.Device{}
+	return memory.Device{}
 }
 
 func TestABufferCountsAsTheAllocatorCounts(t *testing.T) {
 	dram := device(t, after(wormhole(1, 7, 1, 0), tensor(5, 7, 1, 0)), 0).Regions.DRAM
-	qt.Check(t, qt.DeepEquals(dram, aggregate.Region{
+	qt.Check(t, qt.DeepEquals(dram, memory.Region{
 		Buffers: 1, SizeBytes: 524288, BytesPerBank: 45056, AllocatedBytes: 540672,
 		Banks: 12, CapacityBytes: 12 * wormholeDRAM, CapacityBytesPerBank: wormholeDRAM,
 		PeakBytes: 540672, PeakTimeNs: 5, PeakCapacityBytes: 12 * wormholeDRAM,
@@ -108,56 +109,56 @@ func TestContradictionsAreCountedAndDoNoHarm(t *testing.T) {
 		name    string
 		events  []event.Event
 		buffers uint64
-		want    aggregate.Anomalies
+		want    memory.Anomalies
 	}{
 		{
 			"a buffer that is freed twice",
 			[]event.Event{tensor(1, 7, 1, 0), tensor(1, 7, 2, 0), free(2, 7, 1), free(3, 7, 1)},
-			1, aggregate.Anomalies{RepeatedFrees: 1},
+			1, memory.Anomalies{RepeatedFrees: 1},
 		}, {
 			"a free of a buffer that was never seen",
 			[]event.Event{tensor(1, 7, 1, 0), free(2, 7, 99)},
-			1, aggregate.Anomalies{RepeatedFrees: 1},
+			1, memory.Anomalies{RepeatedFrees: 1},
 		}, {
 			"a free in a process that was never seen",
 			[]event.Event{tensor(1, 7, 1, 0), free(2, 8, 1)},
-			1, aggregate.Anomalies{RepeatedFrees: 1},
+			1, memory.Anomalies{RepeatedFrees: 1},
 		}, {
 			"a buffer that is allocated twice",
 			[]event.Event{tensor(1, 7, 1, 0), tensor(2, 7, 1, 0)},
-			1, aggregate.Anomalies{ReplacedBuffers: 1},
+			1, memory.Anomalies{ReplacedBuffers: 1},
 		}, {
 			"the same id in two processes",
 			[]event.Event{tensor(1, 7, 1, 0), tensor(2, 8, 1, 0), free(3, 7, 1)},
-			1, aggregate.Anomalies{},
+			1, memory.Anomalies{},
 		}, {
 			"an address that is used again",
 			[]event.Event{tensor(1, 7, 1, 0), free(2, 7, 1), tensor(3, 7, 2, 0)},
-			1, aggregate.Anomalies{},
+			1, memory.Anomalies{},
 		}, {
 			"a chip that is named twice",
 			[]event.Event{tensor(1, 7, 1, 0, 0)},
-			1, aggregate.Anomalies{},
+			1, memory.Anomalies{},
 		}, {
 			"a buffer of no known chip",
 			[]event.Event{tensor(1, 7, 1, 0), tensor(2, 7, 2)},
-			1, aggregate.Anomalies{UnplacedBuffers: 1},
+			1, memory.Anomalies{UnplacedBuffers: 1},
 		}, {
 			"a circular buffer on too many cores",
 			[]event.Event{tensor(1, 7, 1, 0), cb(2, 7, 1, 0, 1, 65535, 65535, 0)},
-			1, aggregate.Anomalies{MalformedEvents: 1},
+			1, memory.Anomalies{MalformedEvents: 1},
 		}, {
 			"a circular buffer past the end of the addresses",
 			[]event.Event{tensor(1, 7, 1, 0), cb(2, 7, 1, 1<<63, 1<<63+1, 0, 0, 0)},
-			1, aggregate.Anomalies{MalformedEvents: 1},
+			1, memory.Anomalies{MalformedEvents: 1},
 		}, {
 			"a buffer in a region without banks",
 			[]event.Event{tensor(1, 7, 1, 0), {Kind: event.Alloc, PID: 7, BufferID: 2, Region: event.CB, Devices: []int{0}}},
-			1, aggregate.Anomalies{MalformedEvents: 1},
+			1, memory.Anomalies{MalformedEvents: 1},
 		}, {
 			"an event of no kind",
 			[]event.Event{tensor(1, 7, 1, 0), {}},
-			1, aggregate.Anomalies{MalformedEvents: 1},
+			1, memory.Anomalies{MalformedEvents: 1},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -182,7 +183,7 @@ func TestClosingADeviceDropsWhatItsAllocatorHolds(t *testing.T) {
 	s.Apply(&event.Event{TimeNs: 5, Kind: event.DeviceClose, PID: 7, Allocator: 100})
 	snap := s.Snapshot()
 	qt.Check(t, qt.Equals(snap.Devices[0].Regions.DRAM.Buffers, 2))
-	qt.Check(t, qt.DeepEquals(snap.Processes[0].Unfreed, []aggregate.RegionTotal{{
+	qt.Check(t, qt.DeepEquals(snap.Processes[0].Unfreed, []memory.RegionTotal{{
 		Region: "DRAM", Reason: "device_close", Buffers: 1, SizeBytes: 524288, AllocatedBytes: 540672,
 	}}))
 }
@@ -206,7 +207,7 @@ func TestAProcessThatEndsHoldsNothing(t *testing.T) {
 	qt.Check(t, qt.Equals(*gone.Exit.Status, 9))
 	qt.Check(t, qt.Equals(gone.Devices[0].Regions.DRAM.Buffers, 0))
 	qt.Check(t, qt.Equals(gone.Devices[0].Regions.DRAM.PeakBytes, 540672))
-	qt.Check(t, qt.DeepEquals(gone.Unfreed, []aggregate.RegionTotal{{
+	qt.Check(t, qt.DeepEquals(gone.Unfreed, []memory.RegionTotal{{
 		Region: "DRAM", Reason: "process_exit", Buffers: 1, SizeBytes: 2 * 524288, AllocatedBytes: 2 * 540672,
 	}}))
 }
@@ -221,7 +222,7 @@ func TestAProcessIDThatIsUsedAgainIsAnotherProcess(t *testing.T) {
 	qt.Check(t, qt.Equals(snap.Processes[1].Command, "first"))
 	qt.Check(t, qt.IsNil(snap.Processes[1].Exit.Status))
 	qt.Check(t, qt.Equals(snap.Devices[0].Regions.DRAM.Buffers, 1))
-	qt.Check(t, qt.Equals(snap.Anomalies, aggregate.Anomalies{}))
+	qt.Check(t, qt.Equals(snap.Anomalies, memory.Anomalies{}))
 }
 
 func TestOnlyTheNewestProcessesThatEndedAreKept(t *testing.T) {
@@ -323,7 +324,7 @@ func TestStaticsListEachProgramsBuffers(t *testing.T) {
 	global := cb(3, 7, 2, 5000, 64, 0, 0, 0)
 	global.Global = true
 	list := after(global, cb(1, 7, 1, 1000, 100, 1, 1, 0, 1)).Statics(0)
-	qt.Check(t, qt.DeepEquals(list, []aggregate.Static{
+	qt.Check(t, qt.DeepEquals(list, []memory.Static{
 		{PID: 7, ProgramID: 1, Cores: []event.CoreRange{{X0: 0, Y0: 0, X1: 1, Y1: 1}}, Address: 1000, BytesPerCore: 100, Kind: event.CircularBuffer, SinceNs: 1},
 		{PID: 7, ProgramID: 2, Cores: []event.CoreRange{{}}, Address: 5000, BytesPerCore: 64, Kind: event.CircularBuffer, Global: true, SinceNs: 3},
 	}))
@@ -332,7 +333,7 @@ func TestStaticsListEachProgramsBuffers(t *testing.T) {
 func TestKernelsCountTheirLargestTextAndTheSumOfBinaries(t *testing.T) {
 	s := after(kernels(1, 7, 1, 1000, 300, 0), kernels(1, 7, 2, 2000, 200, 0), kernels(2, 8, 1, 10, 500, 0),
 		kernels(3, 7, 2, 2000, 200, 0), event.Event{TimeNs: 4, Kind: event.KernelUnload, PID: 8, ProgramID: 1})
-	qt.Check(t, qt.DeepEquals(device(t, s, 0).Regions.Kernel, aggregate.KernelsUse{
+	qt.Check(t, qt.DeepEquals(device(t, s, 0).Regions.Kernel, memory.KernelsUse{
 		Programs: 2, MaxBytesPerCore: 300, SumBytes: 500, PeakBytesPerCore: 500,
 		DRAMBytes: 3000, PeakDRAMBytes: 3010,
 	}))
@@ -348,9 +349,9 @@ func TestTheL1PeakIsOfBuffersAndCircularBuffersTogether(t *testing.T) {
 		l1(1, 1, 5000), free(2, 7, 1), // the most of buffers
 		cb(3, 7, 1, 1000, 4000, 0, 0, 0), l1(4, 2, 3000), // the most of both
 		endCBs(5, 7, 1), cb(6, 7, 2, 1000, 100, 0, 0, 0))
-	qt.Check(t, qt.DeepEquals(device(t, s, 0).L1PerCore, aggregate.L1PerCore{
+	qt.Check(t, qt.DeepEquals(device(t, s, 0).L1PerCore, memory.L1PerCore{
 		CapacityBytes: wormholeL1, BufferBytes: 3000, CBBytes: 100, FreeBytes: wormholeL1 - 3100,
-		Peak: aggregate.L1Peak{TimeNs: 4, BufferBytes: 3000, CBBytes: 4000},
+		Peak: memory.L1Peak{TimeNs: 4, BufferBytes: 3000, CBBytes: 4000},
 	}))
 }
 
@@ -377,7 +378,7 @@ func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 	}
 	s.Apply(&exit)
 	snap := s.Snapshot()
-	qt.Check(t, qt.Equals(snap.Anomalies, aggregate.Anomalies{}))
+	qt.Check(t, qt.Equals(snap.Anomalies, memory.Anomalies{}))
 	qt.Check(t, qt.Equals(snap.Processes[0].Unfreed[0].Buffers, 3))
 }
 
@@ -460,7 +461,7 @@ func TestTheJSONIsTheDocumentedOne(t *testing.T) {
 
 func TestAProcessHoldsABufferOfAMeshOnce(t *testing.T) {
 	s := after(tensor(1, 7, 1, 0, 1), tensor(2, 7, 2, 0), tensor(2, 7, 3, 0), free(3, 7, 3))
-	qt.Check(t, qt.DeepEquals(s.Snapshot().Processes[0].Live, []aggregate.RegionTotal{
+	qt.Check(t, qt.DeepEquals(s.Snapshot().Processes[0].Live, []memory.RegionTotal{
 		{Region: "DRAM", Buffers: 2, SizeBytes: 3 * 524288, AllocatedBytes: 3 * 540672},
 	}))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -14,14 +15,14 @@ type between struct {
 	// fromNs and toNs are the moments; toNs is 0 where the second one is the end.
 	fromNs, toNs uint64
 	// before is what was live at the first moment.
-	before map[*callSite]Amount
+	before map[*callSite]memory.Amount
 	// endedAfter were live at the second moment. If that is the end, ended are the buffers
 	// that ended with their device or process, and freedAtTeardown those that were freed
 	// between the last allocation and that.
 	endedAfter, ended, freedAtTeardown []endedBuffer
 	// endedBefore is what ended with its device or process before the second moment, and
 	// later what did so afterwards.
-	endedBefore, later Amount
+	endedBefore, later memory.Amount
 }
 
 // An endedBuffer is a buffer and the time of its end.
@@ -33,12 +34,12 @@ type endedBuffer struct {
 // FollowFrom begins to follow what survives, from a time on, in ns: now, or an earlier time,
 // of which only what is still live is known.
 func (s *State) FollowFrom(ns uint64) {
-	s.between = &between{fromNs: ns, before: make(map[*callSite]Amount)}
+	s.between = &between{fromNs: ns, before: make(map[*callSite]memory.Amount)}
 	for _, p := range s.processes {
 		for b := range p.buffers.all() {
 			if b.since <= ns && !b.callSite.before {
 				sum := s.between.before[b.callSite]
-				sum.Add(Amount{1, b.allocated()})
+				sum.Add(memory.Amount{1, b.allocated()})
 				s.between.before[b.callSite] = sum
 			}
 		}
@@ -53,13 +54,13 @@ func (s *State) FollowTo(ns uint64) {
 		b.addEnded(&b.endedBefore, one.buffer)
 	}
 	b.endedBefore.Add(b.later)
-	b.toNs, b.later = ns, Amount{}
+	b.toNs, b.later = ns, memory.Amount{}
 	b.endedAfter, b.ended, b.freedAtTeardown = nil, nil, nil
 }
 
-func (b *between) addEnded(sum *Amount, one *buffer) {
+func (b *between) addEnded(sum *memory.Amount, one *buffer) {
 	if one.since > b.fromNs {
-		sum.Add(Amount{1, one.bytes()})
+		sum.Add(memory.Amount{1, one.bytes()})
 	}
 }
 
@@ -97,43 +98,30 @@ func (b *between) endRun(p *process, only *arena, now uint64) {
 	}
 }
 
-// SurvivorsBetween is what one call site allocated after the first of two moments and what
-// survived to the second.
-type SurvivorsBetween struct {
-	// Survivors has no Run.
-	Survivors
-	// Births are the survivors by the intervals in which they were allocated, and
-	// TeardownBirths those of FreedAtTeardown.
-	Births, TeardownBirths []Amount
-	// Replaced is what was live at the first moment and is gone: as many survivors may
-	// only have taken its place.
-	Replaced Amount
-}
-
 // Between returns what survived between the moments, by call site, with births in the
 // intervals between times, the first of which is the first moment. over is what ended with
 // its device or process before the second moment. The cost is that of the live buffers.
-func (s *State) Between(times []uint64) (list []SurvivorsBetween, over Amount) {
+func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over memory.Amount) {
 	follow := s.between
-	sites := make(map[*callSite]*SurvivorsBetween)
-	old := make(map[*callSite]Amount)
+	sites := make(map[*callSite]*memory.SurvivorsBetween)
+	old := make(map[*callSite]memory.Amount)
 	var order []*callSite
-	of := func(c *callSite) *SurvivorsBetween {
+	of := func(c *callSite) *memory.SurvivorsBetween {
 		one := sites[c]
 		if one == nil {
-			one = &SurvivorsBetween{Survivors: c.named(), Births: make([]Amount, max(0, len(times)-1)), TeardownBirths: make([]Amount, max(0, len(times)-1))}
+			one = &memory.SurvivorsBetween{Survivors: c.named().Survivors, Births: make([]memory.Amount, max(0, len(times)-1)), TeardownBirths: make([]memory.Amount, max(0, len(times)-1))}
 			sites[c], order = one, append(order, c)
 		}
 		return one
 	}
 	add := func(b *buffer, torn bool, now uint64) {
-		size := Amount{1, b.bytes()}
+		size := memory.Amount{1, b.bytes()}
 		switch {
 		case b.before || follow.toNs != 0 && b.since > follow.toNs:
 			return
 		case b.since <= follow.fromNs:
 			sum := old[b.callSite]
-			sum.Add(Amount{1, b.allocated()})
+			sum.Add(memory.Amount{1, b.allocated()})
 			old[b.callSite] = sum
 			return
 		}
@@ -169,14 +157,14 @@ func (s *State) Between(times []uint64) (list []SurvivorsBetween, over Amount) {
 		still := old[c]
 		if before.Count > still.Count {
 			chips := uint64(max(1, len(c.set.chips)))
-			of(c).Replaced = Amount{before.Count - still.Count, (before.Bytes - min(before.Bytes, still.Bytes)) * chips}
+			of(c).Replaced = memory.Amount{before.Count - still.Count, (before.Bytes - min(before.Bytes, still.Bytes)) * chips}
 		}
 	}
 	for _, c := range order {
 		list = append(list, *sites[c])
 	}
-	slices.SortStableFunc(list, func(a, b SurvivorsBetween) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(stackID(a.Stack), stackID(b.Stack)))
+	slices.SortStableFunc(list, func(a, b memory.SurvivorsBetween) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)))
 	})
 	return list, follow.endedBefore
 }

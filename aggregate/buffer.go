@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -24,7 +25,7 @@ func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
 // tally returns what the buffer counts on each chip.
 func (b *buffer) tally() tally {
-	t := tally{Amount{1, b.allocated()}, b.size, b.perBank}
+	t := tally{memory.Amount{1, b.allocated()}, b.size, b.perBank}
 	if b.perCore {
 		t.perBank = 0 // loadCores counts it
 	}

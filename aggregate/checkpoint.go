@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/codec"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -43,7 +44,7 @@ func OfProcesses(e *event.Event, pids []int) *event.Event {
 
 // freeze is Freeze for processes, selected by id and user. Marks have no process.
 func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
-	c := &stateCodec{Codec: codec.NewWriter()}
+	c := &stateCodec{Encoding: memory.Encoding{Codec: codec.NewWriter()}}
 	c.Data = append(c.Data, stateVersion)
 	partial := wanted != nil
 	c.Bool(&partial)
@@ -86,12 +87,12 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	mine := *s
 	mine.exited, mine.sites, mine.failures, mine.exitedCount = nil, nil, failures{}, 0
 	mine.marks, mine.callMarks = marks{}, marks{}
-	mine.endedSurvivors, mine.otherSurvivors, mine.allocations = nil, Amount{}, 0
+	mine.endedSurvivors, mine.otherSurvivors, mine.allocations = nil, memory.Amount{}, 0
 	unplaced := newPools(nil, 0)
 	mine.unplaced = &unplaced
-	mine.anomalies = Anomalies{}
+	mine.anomalies = memory.Anomalies{}
 	for _, m := range s.marks.newest() {
-		if wanted(0, m.uid) {
+		if wanted(0, m.UID) {
 			mine.marks.add(m)
 		}
 	}
@@ -117,7 +118,7 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 		worked[p.name] = wanted(p.pid, p.name.about.UID)
 	}
 	for _, v := range s.endedSurvivors {
-		if of := v.site.process; wanted(of.pid, of.about.UID) {
+		if of := v.process; wanted(of.pid, of.about.UID) {
 			mine.endedSurvivors = append(mine.endedSurvivors, v)
 			worked[of] = true
 		}
@@ -140,7 +141,7 @@ func (s *State) Restore(from *event.State) error {
 	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {
 		return errCheckpoint
 	}
-	c := &stateCodec{Codec: codec.NewReader(from.Data[1:], from.Stacks), state: read}
+	c := &stateCodec{Encoding: memory.Encoding{Codec: codec.NewReader(from.Data[1:], from.Stacks)}, state: read}
 	var partial bool
 	c.Bool(&partial)
 	of := &frozen{}
@@ -156,7 +157,7 @@ func (s *State) Restore(from *event.State) error {
 	}
 	if partial {
 		read.restartPeaks()
-		read.beginning = beginning{Point{read.applied, read.now}, true}
+		read.beginning = beginning{memory.Point{read.applied, read.now}, true}
 	}
 	*s = *read
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -264,7 +265,7 @@ func TestAFrozenCheckpointLeavesOutWhatIsOfOthers(t *testing.T) {
 	mine := aggregate.New()
 	mine.Apply(e)
 	snap := mine.Snapshot()
-	qt.Check(t, qt.Equals(snap.Anomalies, aggregate.Anomalies{}))
+	qt.Check(t, qt.Equals(snap.Anomalies, memory.Anomalies{}))
 	qt.Assert(t, qt.HasLen(snap.Processes, 1))
 	qt.Check(t, qt.Equals(snap.FailureCount, 1))
 	qt.Check(t, qt.Equals(snap.ExitedProcesses, 0))

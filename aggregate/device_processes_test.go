@@ -5,7 +5,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -19,11 +19,11 @@ func TestProcessesOfAChipAreThoseThatUseItNow(t *testing.T) {
 		kernels(3, 10, 1, 100, 10, 1),
 		tensor(4, 11, 1, 0), end(5, 11), // ended
 	)
-	qt.Check(t, qt.DeepEquals(device(t, s, 0).Processes, []aggregate.DeviceProcess{
+	qt.Check(t, qt.DeepEquals(device(t, s, 0).Processes, []memory.DeviceProcess{
 		{PID: 7, AllocatedBytes: map[string]uint64{"DRAM": 540672}},
 		{PID: 8, AllocatedBytes: map[string]uint64{"L1": 540672}, CBMaxBytesPerCore: 500},
 	}))
-	qt.Check(t, qt.DeepEquals(device(t, s, 1).Processes, []aggregate.DeviceProcess{
+	qt.Check(t, qt.DeepEquals(device(t, s, 1).Processes, []memory.DeviceProcess{
 		{PID: 7, AllocatedBytes: map[string]uint64{}},
 		{PID: 10, AllocatedBytes: map[string]uint64{}},
 	}))

@@ -1,11 +1,11 @@
 package aggregate
 
 import (
-	"cmp"
 	"slices"
 
 	"ttmem/aggregate/codec"
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -22,7 +22,7 @@ const (
 // A stateCodec writes or reads a State. What follows from the buffers and the programs,
 // such as what is in use on a chip, is not written: it is added up when they are read.
 type stateCodec struct {
-	*codec.Codec
+	memory.Encoding
 	state    *State
 	names    codec.Once[processName]
 	sets     codec.Once[deviceSet]
@@ -45,11 +45,11 @@ func (c *stateCodec) few(s *State, of *frozen) {
 	c.Bool(&s.beginning.over)
 	for _, m := range []*marks{&s.marks, &s.callMarks} {
 		c.Uint(&m.count)
-		codec.List(c.Codec, &m.list, c.mark)
+		codec.List(c.Codec, &m.list, c.Mark)
 	}
 	c.Uint(&s.failures.count)
-	codec.List(c.Codec, &s.failures.list, c.failure)
-	codec.List(c.Codec, &s.exited, c.exited)
+	codec.List(c.Codec, &s.failures.list, c.Failure)
+	codec.List(c.Codec, &s.exited, c.Exited)
 	for i := range s.unplaced {
 		c.pool(&s.unplaced[i])
 	}
@@ -58,7 +58,7 @@ func (c *stateCodec) few(s *State, of *frozen) {
 	codec.List(c.Codec, &s.sites, c.site)
 	codec.Number(c.Codec, &s.keptSites)
 	codec.List(c.Codec, &s.endedSurvivors, c.survivors)
-	c.amount(&s.otherSurvivors)
+	c.Amount(&s.otherSurvivors)
 	c.Uint(&s.allocations)
 	for i := range of.processes {
 		c.programs(of.processes[i])
@@ -68,143 +68,10 @@ func (c *stateCodec) few(s *State, of *frozen) {
 	}
 }
 
-func (c *stateCodec) mark(m *Mark) {
-	c.Uints(&m.TimeNs, &m.Number)
-	c.Text(&m.Name)
-	codec.Number(c.Codec, &m.uid)
-}
-
-func (c *stateCodec) failure(f *Failure) {
-	c.Uints(&f.TimeNs, &f.SizeBytes, &f.BytesPerBank, &f.ProgramID, &f.number)
-	codec.Number(c.Codec, &f.PID)
-	codec.Number(c.Codec, &f.TID)
-	codec.Number(c.Codec, &f.UID)
-	codec.Number(c.Codec, &f.Banks)
-	for _, s := range []*string{&f.Comm, &f.Region, &f.Reason, &f.Message} {
-		c.Text(s)
-	}
-	c.ids(&f.Devices)
-	c.Stack(&f.Stack)
-	codec.Maybe(c.Codec, &f.Evidence, c.evidence)
-}
-
-// ids are those of chips. They are never nil.
-func (c *stateCodec) ids(ids *[]int) {
-	codec.List(c.Codec, ids, func(id *int) { codec.Number(c.Codec, id) })
-	if *ids == nil {
-		*ids = []int{}
-	}
-}
-
-func (c *stateCodec) evidence(e *Evidence) {
-	c.Region(&e.Region, event.Region(event.BankedRegions))
-	c.capacity(&e.Capacity)
-	c.Bool(&e.PerCore)
-	c.Uints(&e.FreeBytesPerBank, &e.LargestFreeBytesPerBank, &e.From, &e.To, &e.Lowest)
-	c.blame(&e.Live)
-	c.blame(&e.Blocking)
-	codec.List(c.Codec, &e.Holders, c.blame)
-	codec.List(c.Codec, &e.Blockers, c.blame)
-	codec.List(c.Codec, &e.Statics, c.static)
-}
-
-func (c *stateCodec) blame(b *Blame) {
-	c.Uints(&b.BytesPerBank, &b.Count, &b.Address, &b.End)
-	c.Bool(&b.BeforeAttach)
-	c.Stack(&b.Stack)
-}
-
-func (c *stateCodec) static(s *Static) {
-	c.Uints(&s.ProgramID, &s.Address, &s.BytesPerCore, &s.SinceNs)
-	codec.Number(c.Codec, &s.PID)
-	codec.Number(c.Codec, &s.Device)
-	codec.Number(c.Codec, &s.Kind)
-	c.ranges(&s.Cores)
-	c.Bool(&s.Global)
-	c.Bool(&s.BeforeAttach)
-	c.Stack(&s.Stack)
-}
-
-func (c *stateCodec) ranges(l *[]event.CoreRange) {
-	codec.List(c.Codec, l, func(r *event.CoreRange) {
-		for _, n := range []*uint16{&r.X0, &r.Y0, &r.X1, &r.Y1} {
-			codec.Number(c.Codec, n)
-		}
-	})
-}
-
-func (c *stateCodec) capacity(v *event.Capacity) {
-	codec.Number(c.Codec, &v.Banks)
-	c.Uints(&v.BytesPerBank, &v.Base)
-}
-
 func (c *stateCodec) capacities(list *capacities) {
 	for i := range list {
-		c.capacity(&list[i])
+		c.Capacity(&list[i])
 	}
-}
-
-// exited is a process that ended.
-func (c *stateCodec) exited(p *Process) {
-	codec.Number(c.Codec, &p.PID)
-	c.Text(&p.Comm)
-	c.about(&p.About)
-	c.Uints(&p.BeforeAttachBuffers, &p.SinceNs)
-	codec.List(c.Codec, &p.Devices, c.device)
-	if p.Devices == nil {
-		p.Devices = []Device{}
-	}
-	codec.Maybe(c.Codec, &p.Exit, func(x *Exit) {
-		c.Uint(&x.TimeNs)
-		codec.Maybe(c.Codec, &x.Status, func(status *int) { codec.Number(c.Codec, status) })
-	})
-	codec.List(c.Codec, &p.Unfreed, func(l *RegionTotal) {
-		c.Text(&l.Region)
-		c.Text(&l.Reason)
-		c.Uints(&l.Buffers, &l.SizeBytes, &l.AllocatedBytes)
-		codec.List(c.Codec, &l.Holders, c.holder)
-		// of as much, the stacks come in order of their ids, which differ from run to run
-		slices.SortStableFunc(l.Holders, func(a, b Holder) int {
-			if a.Stack == nil || b.Stack == nil {
-				return 0
-			}
-			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Stack.ID, b.Stack.ID))
-		})
-	})
-}
-
-func (c *stateCodec) about(a *About) {
-	for _, s := range []*string{&a.Command, &a.Library, &a.Release, &a.Container, &a.Pod} {
-		c.Text(s)
-	}
-	codec.Number(c.Codec, &a.UID)
-	codec.Number(c.Codec, &a.ContainerPID)
-	c.Bool(&a.AttachedLate)
-}
-
-func (c *stateCodec) holder(h *Holder) {
-	c.Uints(&h.Bytes, &h.Count, &h.Stacks)
-	c.Bool(&h.BeforeAttach)
-	c.Stack(&h.Stack)
-}
-
-// device is a chip of a process that ended: it has no sharers.
-func (c *stateCodec) device(d *Device) {
-	codec.Number(c.Codec, &d.ID)
-	c.Text(&d.Board)
-	c.Text(&d.Arch)
-	for i := range event.Region(event.BankedRegions) {
-		r := d.Regions.Banked(i)
-		codec.Number(c.Codec, &r.Banks)
-		c.Uints(&r.Buffers, &r.SizeBytes, &r.BytesPerBank, &r.AllocatedBytes, &r.CapacityBytes,
-			&r.CapacityBytesPerBank, &r.PeakBytes, &r.PeakTimeNs, &r.PeakCapacityBytes)
-	}
-	u := &d.Regions.CB
-	c.Uints(&u.Programs, &u.Count, &u.GlobalCount, &u.MaxBytesPerCore, &u.Bytes, &u.SumBytes, &u.PeakBytesPerCore, &u.PeakTimeNs)
-	k := &d.Regions.Kernel
-	c.Uints(&k.Programs, &k.MaxBytesPerCore, &k.SumBytes, &k.PeakBytesPerCore, &k.DRAMBytes, &k.PeakDRAMBytes)
-	l := &d.L1PerCore
-	c.Uints(&l.CapacityBytes, &l.BufferBytes, &l.CBBytes, &l.FreeBytes, &l.Peak.TimeNs, &l.Peak.BufferBytes, &l.Peak.CBBytes)
 }
 
 func (c *stateCodec) chip(p **chip) {
@@ -278,7 +145,7 @@ func (c *stateCodec) process(pp **process) {
 	codec.List(c.Codec, &shares, func(l *unfreedShare) {
 		c.Region(&l.region, event.Region(event.BankedRegions))
 		codec.Number(c.Codec, &l.reason)
-		c.holder(&l.Holder)
+		c.Holder(&l.Holder)
 		c.Uint(&l.size)
 		if c.Reads {
 			p.addUnfreed(*l)
@@ -305,7 +172,7 @@ func (c *stateCodec) name(p **processName) {
 	n := codec.Made(c.Codec, p)
 	codec.Number(c.Codec, &n.pid)
 	c.Text(&n.comm)
-	c.about(&n.about)
+	c.About(&n.about)
 	r := &n.run
 	c.Uints(&r.first, &r.last, &r.fromNs, &r.toNs, &r.allocations, &r.frees)
 	c.Bool(&r.open)

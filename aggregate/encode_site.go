@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"ttmem/aggregate/codec"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -27,7 +28,7 @@ func (c *stateCodec) site(first **callSite) {
 	c.Bool(&key.before)
 	c.Bool(&key.perCore)
 	c.Stack(&stack)
-	key.stackID = stackID(stack)
+	key.stackID = memory.StackID(stack)
 	codec.List(c.Codec, &all, func(p **callSite) {
 		one := codec.Made(c.Codec, p)
 		if c.Reads {
@@ -55,17 +56,15 @@ func (c *stateCodec) site(first **callSite) {
 
 // tallies are those of a site. What is live is counted with the buffers and programs.
 func (c *stateCodec) tallies(one *callSite) {
-	c.amount(&one.allocated)
-	c.amount(&one.ended)
+	c.Amount(&one.allocated)
+	c.Amount(&one.ended)
 	c.Uints(&one.since, &one.each)
 	for i := range one.atPeak {
 		at := &one.atPeak[i]
 		c.Uints(&at.serial, &at.perBank)
-		c.amount(&at.Amount)
+		c.Amount(&at.Amount)
 	}
 }
-
-func (c *stateCodec) amount(a *Amount) { c.Uints(&a.Count, &a.Bytes) }
 
 func (c *stateCodec) siteRun(r *siteRun) {
 	c.Bool(&r.open)
@@ -77,8 +76,8 @@ func (c *stateCodec) siteRun(r *siteRun) {
 	codec.Maybe(c.Codec, &r.freed, func(p *freedRun) {
 		c.Uints(&p.freedTo, &p.freedAt, &p.at, &p.newest, &p.lastID)
 		c.births(&p.births)
-		c.amount(&p.ended)
-		c.amount(&p.freedAtTeardown)
+		c.Amount(&p.ended)
+		c.Amount(&p.freedAtTeardown)
 		c.Bool(&p.any)
 	})
 }
@@ -99,26 +98,12 @@ func (c *stateCodec) births(b *births) {
 }
 
 // survivors are those of a site whose allocator was closed.
-func (c *stateCodec) survivors(p **Survivors) {
+func (c *stateCodec) survivors(p **siteSurvivors) {
 	v := codec.Made(c.Codec, p)
-	c.names.One(c.Codec, &v.site.process, c.name)
-	c.Text(&v.Comm)
-	c.Text(&v.Command)
-	c.Stack(&v.Stack)
-	c.Region(&v.Region, event.Region(event.BankedRegions))
-	codec.Number(c.Codec, &v.Layout)
-	codec.List(c.Codec, &v.Devices, func(id *int) { codec.Number(c.Codec, id) })
-	c.amount(&v.Amount)
-	c.amount(&v.FreedAtTeardown)
-	c.Uints(&v.AgeNs, &v.Allocated, &v.WorkedFromNs, &v.WorkedToNs)
-	r := &v.Run
-	for i := range r.Births {
-		c.Uint(&r.Births[i])
-	}
-	c.Uints(&r.First, &r.Last, &r.Gap, &r.ProcessFirst, &r.ProcessLast, &r.FreedAt, &r.Outlived, &r.FreedMeanwhile, &r.Replaceable)
+	c.names.One(c.Codec, &v.process, c.name)
+	c.Survivors(&v.Survivors)
 	if c.Reads {
-		v.PID = v.site.process.pid
-		v.site.SiteKey = v.Key()
+		v.PID = v.process.pid
 	}
 }
 

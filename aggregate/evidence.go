@@ -6,64 +6,22 @@ import (
 
 	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
-
-// Evidence is the state of a region when an allocation failed. It has the buffers of the
-// process only, because its allocator does not know those of others.
-type Evidence struct {
-	// Region is the region of the allocation; L1 if circular buffers overlapped a tensor.
-	Region event.Region
-	// Capacity is that of the allocator; zero if it is not known.
-	Capacity event.Capacity
-	// FreeSpace is what was free; zero if the Capacity or its Base is not known.
-	addresses.FreeSpace
-	// PerCore is true if some buffers were on single cores. What was free is then what was
-	// free on all of them, and which buffers would have to go is not known.
-	PerCore bool
-	// From and To are the addresses between which the Blockers are. For an allocation
-	// this is the place where the fewest bytes have to be freed; for a clash it is what
-	// the program's circular buffers occupy. Both are 0 if freeing does not help, or if
-	// that is not known.
-	From, To uint64
-	// Live is all that was live in the region, and Holders are the call stacks with the
-	// most of it, largest first.
-	Live    Blame
-	Holders []Blame
-	// Blocking is all that was live between From and To, and Blockers are its call
-	// stacks: largest first, or for a clash lowest address first, because buffers and
-	// programs meet there.
-	Blocking Blame
-	Blockers []Blame
-	// Lowest is the address of the lowest buffer; 0 if there was none.
-	Lowest uint64
-	// Statics are the program's circular buffers that reach above Lowest, highest first.
-	Statics []Static
-}
 
 // maxBlames is the number of call stacks and of circular buffers that a failure has at
 // most.
 const maxBlames = 16
 
-// A Blame is the buffers of one call stack, or of all together.
-type Blame struct {
-	// BytesPerBank is what the Count buffers occupy of each bank, or of the fullest if some
-	// are on single cores, between Address and End.
-	BytesPerBank, Count uint64
-	Address, End        uint64
-	// BeforeAttach marks buffers that were allocated before ttmem attached.
-	BeforeAttach bool
-	Stack        *event.Stack
-}
-
 // evidence returns the state of the region when an allocation failed; nil if the reason for
 // the failure is neither memory nor a clash.
-func (p *process) evidence(e *event.Event) *Evidence {
+func (p *process) evidence(e *event.Event) *memory.Evidence {
 	clash := e.Reason == event.ReasonStaticClash
 	if !clash && (e.Reason != event.ReasonOutOfMemory || int(e.Region) >= event.BankedRegions) {
 		return nil
 	}
-	ev := &Evidence{Region: e.Region}
+	ev := &memory.Evidence{Region: e.Region}
 	if clash {
 		ev.Region = event.L1
 	}
@@ -71,7 +29,7 @@ func (p *process) evidence(e *event.Event) *Evidence {
 	if a != nil {
 		ev.Capacity = a.capacities[ev.Region]
 	}
-	var statics []Static
+	var statics []memory.Static
 	if clash {
 		statics = p.statics(e)
 	}
@@ -95,12 +53,12 @@ func (p *process) evidence(e *event.Event) *Evidence {
 	if e.PerCore || !clash && slices.ContainsFunc(buffers, func(b *buffer) bool { return b.perCore && b.address == 0 }) {
 		ev.Capacity.Base = 0 // what is free on the core that mattered is not known
 	}
-	ev.measure(buffers)
+	measure(ev, buffers)
 	switch {
 	case clash:
-		ev.addClash(statics)
+		addClash(ev, statics)
 	case !ev.PerCore: // else what is at an address need not be in the same bank
-		ev.findPlace(buffers, e.BytesPerBank)
+		findPlace(ev, buffers, e.BytesPerBank)
 	}
 	ev.Live, ev.Holders = blame(buffers)
 	largestFirst(ev.Holders)
@@ -116,7 +74,7 @@ func (p *process) evidence(e *event.Event) *Evidence {
 	return ev
 }
 
-func first(list []Blame) []Blame { return slices.Clone(list[:min(len(list), maxBlames)]) }
+func first(list []memory.Blame) []memory.Blame { return slices.Clone(list[:min(len(list), maxBlames)]) }
 
 // allocatorOf returns the allocator of an event and its address in the process. If the event
 // does not name it, it is the largest one of the same chips.
@@ -135,7 +93,7 @@ func (p *process) allocatorOf(e *event.Event, region event.Region) (address uint
 }
 
 // measure computes what is free. The buffers must be in order of address.
-func (ev *Evidence) measure(buffers []*buffer) {
+func measure(ev *memory.Evidence, buffers []*buffer) {
 	if ev.Capacity.Base == 0 {
 		return
 	}
@@ -151,7 +109,7 @@ func (ev *Evidence) measure(buffers []*buffer) {
 // which have the largest ids: the oldest buffers are the least likely to be freed. Only
 // places that begin at the end of a buffer or at the start of the region are tried. A place
 // anywhere else can move down to one of these without more to free.
-func (ev *Evidence) findPlace(buffers []*buffer, bytes uint64) {
+func findPlace(ev *memory.Evidence, buffers []*buffer, bytes uint64) {
 	c := ev.Capacity
 	if c.Base == 0 || bytes == 0 || bytes > c.BytesPerBank || bytes <= ev.LargestFreeBytesPerBank {
 		return
@@ -188,8 +146,8 @@ func (ev *Evidence) findPlace(buffers []*buffer, bytes uint64) {
 }
 
 // addClash adds the circular buffers of a program that reach above the lowest buffer.
-func (ev *Evidence) addClash(statics []Static) {
-	slices.SortStableFunc(statics, func(a, b Static) int { return cmp.Compare(b.End(), a.End()) })
+func addClash(ev *memory.Evidence, statics []memory.Static) {
+	slices.SortStableFunc(statics, func(a, b memory.Static) int { return cmp.Compare(b.End(), a.End()) })
 	for i := range statics {
 		s := &statics[i]
 		if i == 0 {
@@ -201,12 +159,9 @@ func (ev *Evidence) addClash(statics []Static) {
 	}
 }
 
-// End returns the address after its last byte.
-func (s *Static) End() uint64 { return s.Address + s.BytesPerCore }
-
 // statics returns the circular buffers of the event's program, of the kind that did not
 // fit. It returns those of the first chip, because all chips have the same.
-func (p *process) statics(e *event.Event) (list []Static) {
+func (p *process) statics(e *event.Event) (list []memory.Static) {
 	if len(e.Devices) == 0 || p.chips[e.Devices[0]] == nil {
 		return nil
 	}
@@ -224,24 +179,24 @@ func (p *process) statics(e *event.Event) (list []Static) {
 
 // blame adds up buffers, in all and by call stack. The buffers must be in order of address;
 // the call stacks are in the order of their lowest buffers.
-func blame(buffers []*buffer) (all Blame, by []Blame) {
+func blame(buffers []*buffer) (all memory.Blame, by []memory.Blame) {
 	index := make(map[uint64]int)
 	var load cores.Load
 	var loads []cores.Load // of each call stack
 	for _, b := range buffers {
-		key := stackID(b.stack)
+		key := memory.StackID(b.stack)
 		i, ok := index[key]
 		if !ok {
 			i = len(by)
 			index[key] = i
-			by = append(by, Blame{Address: b.address, Stack: b.stack, BeforeAttach: b.before})
+			by = append(by, memory.Blame{Address: b.address, Stack: b.stack, BeforeAttach: b.before})
 			loads = append(loads, cores.Load{})
 		}
 		if all.Count == 0 {
 			all.Address = b.address
 		}
-		all.add(b)
-		by[i].add(b)
+		addTo(&all, b)
+		addTo(&by[i], b)
 		if b.cores != nil {
 			load.Add(b.cores, b.perBank)
 			loads[i].Add(b.cores, b.perBank)
@@ -254,7 +209,7 @@ func blame(buffers []*buffer) (all Blame, by []Blame) {
 	return all, by
 }
 
-func (l *Blame) add(b *buffer) {
+func addTo(l *memory.Blame, b *buffer) {
 	if !b.perCore {
 		l.BytesPerBank += b.perBank
 	}
@@ -264,6 +219,6 @@ func (l *Blame) add(b *buffer) {
 
 // largestFirst sorts by size. The sort is stable: of equal sizes the lowest address is
 // first.
-func largestFirst(list []Blame) {
-	slices.SortStableFunc(list, func(a, b Blame) int { return cmp.Compare(b.BytesPerBank, a.BytesPerBank) })
+func largestFirst(list []memory.Blame) {
+	slices.SortStableFunc(list, func(a, b memory.Blame) int { return cmp.Compare(b.BytesPerBank, a.BytesPerBank) })
 }

@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -27,14 +28,14 @@ func wants(time uint64, pid int, perBank uint64, devices ...int) event.Event {
 }
 
 // failed is the one failure of a state.
-func failed(t *testing.T, s *aggregate.State) *aggregate.Failure {
+func failed(t *testing.T, s *aggregate.State) *memory.Failure {
 	t.Helper()
 	list := s.Snapshot().Failures
 	qt.Assert(t, qt.HasLen(list, 1))
 	return &list[0]
 }
 
-func names(list []aggregate.Blame) (names []string) {
+func names(list []memory.Blame) (names []string) {
 	for _, l := range list {
 		names = append(names, l.Stack.Frames()[0].Name)
 	}
@@ -57,11 +58,11 @@ func TestAFragmentedRequestBlamesTheFewestBytes(t *testing.T) {
 	e := f.Evidence
 	qt.Check(t, qt.DeepEquals(e.FreeSpace, addresses.FreeSpace{FreeBytesPerBank: 450, LargestFreeBytesPerBank: 200}))
 	qt.Check(t, qt.DeepEquals([2]uint64{e.From, e.To}, [2]uint64{700, 960}))
-	qt.Check(t, qt.DeepEquals(e.Blocking, aggregate.Blame{BytesPerBank: 150, Count: 3, Address: 800, End: 950}))
+	qt.Check(t, qt.DeepEquals(e.Blocking, memory.Blame{BytesPerBank: 150, Count: 3, Address: 800, End: 950}))
 	qt.Check(t, qt.DeepEquals(names(e.Blockers), []string{"mask", "cache"}))
 	qt.Check(t, qt.Equals(e.Blockers[1].BytesPerBank, 70))
 	qt.Check(t, qt.DeepEquals(names(e.Holders), []string{"weights", "mask", "cache"}))
-	qt.Check(t, qt.DeepEquals(e.Live, aggregate.Blame{BytesPerBank: 550, Count: 4, Address: 300, End: 950}))
+	qt.Check(t, qt.DeepEquals(e.Live, memory.Blame{BytesPerBank: 550, Count: 4, Address: 300, End: 950}))
 }
 
 func TestWhatARequestLacksIsToldApart(t *testing.T) {
@@ -209,13 +210,13 @@ func TestEvidenceIsKeptOverACheckpoint(t *testing.T) {
 }
 
 // described is evidence with the names of its stacks in place of them.
-func described(e *aggregate.Evidence) any {
+func described(e *memory.Evidence) any {
 	c := *e
 	c.Holders, c.Blockers = withoutStacks(e.Holders), withoutStacks(e.Blockers)
 	return []any{c, names(e.Holders), names(e.Blockers)}
 }
 
-func withoutStacks(list []aggregate.Blame) (without []aggregate.Blame) {
+func withoutStacks(list []memory.Blame) (without []memory.Blame) {
 	for _, l := range list {
 		l.Stack = nil
 		without = append(without, l)

@@ -3,52 +3,16 @@ package aggregate
 import (
 	"encoding/binary"
 
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
-
-// A Point is a place in a stream of events: right after the event with the number Number,
-// the first of which is 1. Events that only some streams have are not counted: see
-// isImplied.
-type Point struct{ Number, TimeNs uint64 }
-
-// An Index says where the moments of a stream of events are. It is part of a State, and
-// therefore of every checkpoint: the last checkpoint of a recording and the events after it
-// say where everything is, also if the recorder was killed.
-type Index struct {
-	// First is the time of the first event.
-	First uint64
-	// Begin is the last event that reports what was there before anything happened.
-	Begin Point
-	// Marks are in order. After MarksFrom none is missing; before it only the newest are
-	// known.
-	Marks     []Mark
-	MarksFrom uint64
-	// Failures are the same for failed allocations.
-	Failures     []FailurePoint
-	FailuresFrom uint64
-	// Peaks are those of the regions that ever had anything.
-	Peaks []PeakPoint
-}
-
-// A FailurePoint is a failed allocation of a process.
-type FailurePoint struct {
-	Point
-	PID int
-}
-
-// A PeakPoint is the peak of a region of a chip.
-type PeakPoint struct {
-	Point
-	Device int
-	Region event.Region
-}
 
 // beginning is what a State needs to know where its stream begins.
 type beginning struct {
 	// point is the last event that reports what was there before anything happened, and
 	// over is true once something has happened. To read the memory of processes that
 	// already run takes a while, in which they go on.
-	point Point
+	point memory.Point
 	over  bool
 }
 
@@ -66,7 +30,7 @@ func (b *beginning) follow(s *State, e *event.Event) {
 			return
 		}
 	}
-	b.point = Point{s.applied, s.now}
+	b.point = memory.Point{s.applied, s.now}
 }
 
 // happens reports whether the event changes what is allocated, and does not report what was
@@ -98,19 +62,19 @@ func NumberOf(e *event.Event) (number uint64) {
 }
 
 // Index is where the moments of the events are. It must not be changed.
-func (s *State) Index() Index {
-	x := Index{First: s.first, Begin: s.beginning.point}
+func (s *State) Index() memory.Index {
+	x := memory.Index{First: s.first, Begin: s.beginning.point}
 	x.Marks, x.MarksFrom = s.marks.merged(&s.callMarks)
 	failures := s.failures.newest()
 	if s.failures.count > uint64(len(failures)) && len(failures) > 0 {
-		x.FailuresFrom = failures[0].number - 1
+		x.FailuresFrom = failures[0].Number - 1
 	}
 	for i := range failures {
-		x.Failures = append(x.Failures, FailurePoint{Point{failures[i].number, failures[i].TimeNs}, failures[i].PID})
+		x.Failures = append(x.Failures, memory.FailurePoint{memory.Point{failures[i].Number, failures[i].TimeNs}, failures[i].PID})
 	}
 	for _, q := range s.allPools() {
 		if q.chip != nil && q.peak.bytes > 0 {
-			x.Peaks = append(x.Peaks, PeakPoint{Point{q.peak.number, q.peak.time}, q.chip.id, q.region})
+			x.Peaks = append(x.Peaks, memory.PeakPoint{memory.Point{q.peak.number, q.peak.time}, q.chip.id, q.region})
 		}
 	}
 	return x

@@ -6,48 +6,9 @@ import (
 	"slices"
 
 	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
-
-// A Buffer is a live buffer, or one that was live.
-type Buffer struct {
-	PID, TID int
-	// Comm is the name of the allocating thread.
-	Comm string
-	// BufferID is unique within the process. Object and Allocator are the addresses of the
-	// library's Buffer and its allocator.
-	BufferID, Object, Allocator uint64
-	// Devices are its chips. They must not be modified.
-	Devices []int
-	Region  event.Region
-	Layout  event.Layout
-	// PerCore marks a buffer that the hybrid allocator placed on single cores: Cores, which
-	// are nil if they are not known and must not be modified.
-	PerCore bool
-	Cores   []event.CoreRange
-	// Address is its address in each bank; 0 for one on single cores that is not known to
-	// have the same address on all of them.
-	Address uint64
-	// SizeBytes is its size on each chip.
-	SizeBytes     uint64
-	PageSizeBytes uint64
-	// BytesPerBank is what it occupies of each of Banks banks on each chip, or of each of
-	// its Cores.
-	BytesPerBank uint64
-	Banks        uint32
-	// SinceNs is when it was allocated, or discovered at a late attach.
-	SinceNs      uint64
-	BeforeAttach bool
-	// Stack is its call stack; nil if that is not known.
-	Stack *event.Stack
-}
-
-// Scattered reports whether the buffer is on single cores and not known to have the same
-// address on all of them.
-func (h *Buffer) Scattered() bool { return h.PerCore && h.Address == 0 }
-
-// AllocatedBytes returns what the buffer occupies of all its banks on each chip.
-func (h *Buffer) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
 
 // Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, and
 // what it occupies of their banks.
@@ -62,8 +23,8 @@ func (s *State) Complete(e *event.Event) {
 }
 
 // Buffers returns all live buffers, in order of process and time.
-func (s *State) Buffers() []Buffer {
-	var all []Buffer
+func (s *State) Buffers() []memory.Buffer {
+	var all []memory.Buffer
 	for _, p := range s.byPID() {
 		all = append(all, p.list(func(*buffer) bool { return true })...)
 	}
@@ -71,7 +32,7 @@ func (s *State) Buffers() []Buffer {
 }
 
 // BuffersOf returns the live buffers of a process, in order of time.
-func (s *State) BuffersOf(pid int) []Buffer {
+func (s *State) BuffersOf(pid int) []memory.Buffer {
 	p := s.known(pid)
 	if p == nil {
 		return nil
@@ -80,7 +41,7 @@ func (s *State) BuffersOf(pid int) []Buffer {
 }
 
 // BuffersIn returns the live buffers of one allocator of a process, in order of time.
-func (s *State) BuffersIn(pid int, allocator uint64) []Buffer {
+func (s *State) BuffersIn(pid int, allocator uint64) []memory.Buffer {
 	p := s.known(pid)
 	if p == nil {
 		return nil
@@ -89,8 +50,8 @@ func (s *State) BuffersIn(pid int, allocator uint64) []Buffer {
 }
 
 // list returns the buffers that are wanted, in order of time.
-func (p *process) list(wanted func(*buffer) bool) []Buffer {
-	var list []Buffer
+func (p *process) list(wanted func(*buffer) bool) []memory.Buffer {
+	var list []memory.Buffer
 	for _, b := range p.inOrder(wanted) {
 		list = append(list, b.view())
 	}
@@ -117,7 +78,7 @@ func (p *process) inOrder(wanted func(*buffer) bool) []*buffer {
 // WithHolders returns the snapshot with the Holders of what each process has live, and with
 // this State's totals of them. Its cost is that of the call sites. The snapshot may be of
 // another State with the same processes.
-func (s *State) WithHolders(snap *Snapshot) *Snapshot {
+func (s *State) WithHolders(snap *memory.Snapshot) *memory.Snapshot {
 	with := *snap
 	with.Processes = slices.Clone(snap.Processes)
 	for i := range with.Processes {
@@ -145,11 +106,11 @@ func (p *process) liveHolders() map[holderKey]*holder {
 }
 
 // liveView returns what the process has live, with the holders if there are any.
-func (p *process) liveView(holders map[holderKey]*holder) []RegionTotal {
-	var list []RegionTotal
+func (p *process) liveView(holders map[holderKey]*holder) []memory.RegionTotal {
+	var list []memory.RegionTotal
 	for region, t := range p.live {
 		if t.Count > 0 {
-			list = append(list, RegionTotal{
+			list = append(list, memory.RegionTotal{
 				Region: event.Region(region).String(), Buffers: t.Count, SizeBytes: t.size, AllocatedBytes: t.Bytes,
 				Holders: listHolders(holders, unfreedKey{region: event.Region(region)}),
 			})
@@ -185,7 +146,7 @@ func (s *State) Ref(pid int, id uint64) BufferRef {
 }
 
 // Buffer returns what is known of the buffer; nil for the zero value.
-func (b BufferRef) Buffer() *Buffer {
+func (b BufferRef) Buffer() *memory.Buffer {
 	if b.b == nil {
 		return nil
 	}
@@ -196,8 +157,8 @@ func (b BufferRef) Buffer() *Buffer {
 // Addresses returns the addresses of the buffer in each bank.
 func (b BufferRef) Addresses() addresses.Block { return b.b.block() }
 
-func (b *buffer) view() Buffer {
-	view := Buffer{
+func (b *buffer) view() memory.Buffer {
+	view := memory.Buffer{
 		PID: b.set.process.pid, TID: int(b.tid), Comm: b.comm,
 		BufferID: b.id, Object: b.object, Allocator: b.allocator,
 		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -89,8 +90,8 @@ const (
 	modelSpace = 64
 )
 
-func (m *model) regions(id int) aggregate.Regions {
-	var r aggregate.Regions
+func (m *model) regions(id int) memory.Regions {
+	var r memory.Regions
 	for _, e := range m.buffers {
 		for _, on := range e.Devices {
 			if on == id {
@@ -204,16 +205,16 @@ func TestAnySequenceOfEventsGivesWhatTheModelGives(t *testing.T) {
 			qt.Assert(t, qt.Equals(len(s.Buffers()), len(m.buffers)))
 		}
 		anomalies := s.Snapshot().Anomalies
-		qt.Check(t, qt.Equals(anomalies, aggregate.Anomalies{RepeatedFrees: m.frees, ReplacedBuffers: m.replaced}))
+		qt.Check(t, qt.Equals(anomalies, memory.Anomalies{RepeatedFrees: m.frees, ReplacedBuffers: m.replaced}))
 		qt.Check(t, qt.DeepEquals(withImplied.Snapshot(), s.Snapshot()))
 	}
 }
 
 // checkProcesses checks that what the processes have adds up to what the chips
 // have, where sums are sums.
-func checkProcesses(t *testing.T, snap *aggregate.Snapshot) {
+func checkProcesses(t *testing.T, snap *memory.Snapshot) {
 	t.Helper()
-	sums := make(map[int]aggregate.Regions)
+	sums := make(map[int]memory.Regions)
 	for _, p := range snap.Processes {
 		for _, d := range p.Devices {
 			sum := sums[d.ID]
@@ -230,7 +231,7 @@ func checkProcesses(t *testing.T, snap *aggregate.Snapshot) {
 	}
 }
 
-func withoutPeaks(r aggregate.Regions) aggregate.Regions {
+func withoutPeaks(r memory.Regions) memory.Regions {
 	for region := range event.Region(event.BankedRegions) {
 		b := r.Banked(region)
 		b.PeakBytes, b.PeakTimeNs = 0, 0

@@ -6,6 +6,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -39,7 +40,7 @@ func TestWhatDoesNotFitIsNoPeak(t *testing.T) {
 	check := func(time, buffers, static uint64) {
 		t.Helper()
 		peak := s.Snapshot().Devices[0].L1PerCore.Peak
-		qt.Check(t, qt.Equals(peak, aggregate.L1Peak{TimeNs: time, BufferBytes: buffers, CBBytes: static}))
+		qt.Check(t, qt.Equals(peak, memory.L1Peak{TimeNs: time, BufferBytes: buffers, CBBytes: static}))
 		list := s.RegionPeaks()
 		qt.Assert(t, qt.HasLen(list, 1))
 		qt.Check(t, qt.Equals(list[0].Bytes, buffers+static))

@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -105,8 +106,8 @@ func (m *peakModel) grewL1(e *event.Event, id int) bool {
 }
 
 // holders are what there was of a region on a chip, as text.
-func (m *modelPeak) holders(at chipRegion) map[string]aggregate.Amount {
-	holders := make(map[string]aggregate.Amount)
+func (m *modelPeak) holders(at chipRegion) map[string]memory.Amount {
+	holders := make(map[string]memory.Amount)
 	for _, e := range m.buffers {
 		if e.Region != at.region || !slices.Contains(e.Devices, at.device) {
 			continue
@@ -122,14 +123,14 @@ func (m *modelPeak) holders(at chipRegion) map[string]aggregate.Amount {
 }
 
 // programs are what programs had on the first of the cores where they had most.
-func (m *modelPeak) programs(device int) map[string]aggregate.Amount {
-	var best map[string]aggregate.Amount
+func (m *modelPeak) programs(device int) map[string]memory.Amount {
+	var best map[string]memory.Amount
 	var most uint64
 	for y := range uint16(3) {
 		for x := range uint16(3) {
 			taken := make(map[uint64]bool)
 			byProgram := make(map[string]map[uint64]bool)
-			programs := make(map[string]aggregate.Amount)
+			programs := make(map[string]memory.Amount)
 			for _, e := range m.static {
 				if e.Devices[0] != device || e.Global || e.SizeBytes == 0 || !e.Cores[0].Contains(x, y) {
 					continue
@@ -194,20 +195,20 @@ func checkPeaks(t *testing.T, p *aggregate.State, m *peakModel, comment qt.Comme
 		}
 		qt.Assert(t, qt.Equals(peak.TimeNs, want.time), comment)
 		qt.Assert(t, qt.Equals(peak.StaticBytes, want.staticBytes), comment)
-		holders := make(map[string]aggregate.Amount)
+		holders := make(map[string]memory.Amount)
 		sum := peak.StaticBytes
 		for _, h := range peak.Holders {
 			key := fmt.Sprint(h.PID, h.Stack, h.Devices, h.Layout, h.BeforeAttach)
-			qt.Assert(t, qt.Equals(holders[key], aggregate.Amount{}), comment)
+			qt.Assert(t, qt.Equals(holders[key], memory.Amount{}), comment)
 			holders[key] = amount(h.Count, h.Bytes)
 			sum += h.Bytes
 		}
 		qt.Assert(t, qt.Equals(sum, peak.Bytes), comment)
 		qt.Assert(t, qt.DeepEquals(holders, want.holders(at)), comment)
-		var programs map[string]aggregate.Amount
+		var programs map[string]memory.Amount
 		for _, g := range peak.Programs {
 			if programs == nil {
-				programs = make(map[string]aggregate.Amount)
+				programs = make(map[string]memory.Amount)
 			}
 			programs[fmt.Sprint(g.PID, g.ProgramID, g.Stack, g.Kind, g.BeforeAttach)] = amount(g.Count, g.Bytes)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
@@ -52,7 +53,7 @@ func TestL1IsBuffersAndCircularBuffersOfEachCore(t *testing.T) {
 	qt.Check(t, qt.Equals(l1.Bytes, 2048+600))
 	qt.Check(t, qt.Equals(l1.StaticBytes, 600))
 	qt.Check(t, qt.Equals(l1.CapacityBytes, wormholeL1))
-	qt.Check(t, qt.IsTrue(slices.Equal(l1.Programs, []aggregate.PeakProgram{
+	qt.Check(t, qt.IsTrue(slices.Equal(l1.Programs, []memory.PeakProgram{
 		{PID: 7, ProgramID: 2, Kind: event.CircularBuffer, Stack: stacks[3], Count: 2, Bytes: 600},
 		{PID: 7, ProgramID: 1, Kind: event.CircularBuffer, Stack: stacks[1], Count: 1, Bytes: 300},
 	})), qt.Commentf("%+v", l1.Programs))
@@ -102,7 +103,7 @@ func TestAPeakBeforeSomebodyJoinedIsOnlyKnownToHaveBeen(t *testing.T) {
 	next := from(1, tensor(8, 7, 4, 0))
 	p.Apply(&next)
 	peak := p.RegionPeaks()[0]
-	qt.Check(t, qt.DeepEquals(peak.Earlier, &aggregate.EarlierPeak{TimeNs: 4, Bytes: 3 * 540672, CapacityBytes: 12 * wormholeDRAM}))
+	qt.Check(t, qt.DeepEquals(peak.Earlier, &memory.EarlierPeak{TimeNs: 4, Bytes: 3 * 540672, CapacityBytes: 12 * wormholeDRAM}))
 	qt.Check(t, qt.Equals(peak.Bytes, 2*540672))
 	qt.Check(t, qt.Equals(peak.TimeNs, 8))
 	qt.Check(t, qt.HasLen(peak.Holders, 2))

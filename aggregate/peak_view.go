@@ -5,49 +5,9 @@ import (
 	"slices"
 
 	"ttmem/aggregate/cores"
-	"ttmem/aggregate/timeline"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
-
-// A RegionPeak is one region of one chip when it was fullest. All in bytes of the
-// region: those of L1 are per core.
-type RegionPeak struct {
-	Device int
-	Region event.Region
-	// TimeNs is the first moment at which there were that many Bytes; 0 where there
-	// was never anything.
-	TimeNs, Bytes uint64
-	// CapacityBytes is what the region could hold then, or can now where that was not
-	// known yet; 0 where it is not known.
-	CapacityBytes uint64
-	// StaticBytes is the part that circular and dataflow buffers took, which Programs
-	// shared, and the rest is the sum of the Holders. In L1 alone.
-	StaticBytes uint64
-	// Holders are what each call site had, most bytes first. Programs are in the same
-	// order.
-	Holders  []SiteAmount
-	Programs []PeakProgram
-	// Earlier is a higher peak before the state's first event, of which a checkpoint has
-	// no more than this; nil where there is none.
-	Earlier *EarlierPeak
-	// Timeline is of what Bytes counts, and StaticTimeline of StaticBytes.
-	Timeline, StaticTimeline *timeline.Timeline
-}
-
-// A PeakProgram is what one call stack had placed for a program at a peak, on the core
-// where all circular buffers together took most. Programs use the same space one after
-// the other, so that their bytes do not add up.
-type PeakProgram struct {
-	PID          int
-	ProgramID    uint64
-	Kind         event.StaticKind
-	Stack        *event.Stack // nil where that is not known
-	BeforeAttach bool
-	Count, Bytes uint64
-}
-
-// An EarlierPeak is one of which nothing is known but this.
-type EarlierPeak struct{ TimeNs, Bytes, CapacityBytes uint64 }
 
 // Since is the time of the first event, at which all timelines begin. restored is true where
 // that was the end of a checkpoint.
@@ -65,9 +25,9 @@ func (s *State) restart(now uint64) {
 
 // RegionPeaks returns the peaks of all regions that ever held anything, in order of
 // chip and region.
-func (s *State) RegionPeaks() []RegionPeak {
+func (s *State) RegionPeaks() []memory.RegionPeak {
 	holders := s.peakHolders()
-	var list []RegionPeak
+	var list []memory.RegionPeak
 	for _, id := range sortedKeys(s.chips) {
 		for region := range s.chips[id].pools {
 			q := &s.chips[id].pools[region]
@@ -79,8 +39,8 @@ func (s *State) RegionPeaks() []RegionPeak {
 	return list
 }
 
-func (s *State) peakOf(q *pool, holders []SiteAmount) RegionPeak {
-	view := RegionPeak{
+func (s *State) peakOf(q *pool, holders []memory.SiteAmount) memory.RegionPeak {
+	view := memory.RegionPeak{
 		Device: q.chip.id, Region: q.region, TimeNs: q.peak.time, Bytes: q.peak.bytes,
 		CapacityBytes: cmp.Or(q.peak.capacity, q.holds()), StaticBytes: q.peak.static, Holders: holders,
 		Timeline: q.line.Clone(), StaticTimeline: q.staticLine.Clone(),
@@ -89,14 +49,14 @@ func (s *State) peakOf(q *pool, holders []SiteAmount) RegionPeak {
 		view.Programs = s.programsAt(q)
 	}
 	if q.earlier.bytes > q.peak.bytes {
-		view.Earlier = &EarlierPeak{q.earlier.time, q.earlier.bytes, cmp.Or(q.earlier.capacity, q.holds())}
+		view.Earlier = &memory.EarlierPeak{q.earlier.time, q.earlier.bytes, cmp.Or(q.earlier.capacity, q.holds())}
 	}
 	return view
 }
 
 // peakHolders are the buffers of each peak, by call site.
-func (s *State) peakHolders() map[*pool][]SiteAmount {
-	holders := make(map[*pool][]SiteAmount)
+func (s *State) peakHolders() map[*pool][]memory.SiteAmount {
+	holders := make(map[*pool][]memory.SiteAmount)
 	for _, c := range s.sites {
 		if int(c.region) >= event.BankedRegions {
 			continue
@@ -110,11 +70,11 @@ func (s *State) peakHolders() map[*pool][]SiteAmount {
 			if c.region == event.L1 {
 				bytes = at.perBank
 			}
-			holders[q] = append(holders[q], SiteAmount{c.view(), Amount{at.Count, bytes}})
+			holders[q] = append(holders[q], memory.SiteAmount{c.view(), memory.Amount{at.Count, bytes}})
 		}
 	}
 	for _, list := range holders {
-		slices.SortFunc(list, func(a, b SiteAmount) int {
+		slices.SortFunc(list, func(a, b memory.SiteAmount) int {
 			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), compareStacks(a.Stack, b.Stack),
 				cmp.Compare(a.Layout, b.Layout), slices.Compare(a.Devices, b.Devices), cmp.Compare(b.Count, a.Count),
 				compareBools(a.BeforeAttach, b.BeforeAttach))
@@ -124,10 +84,10 @@ func (s *State) peakHolders() map[*pool][]SiteAmount {
 }
 
 // compareStacks orders stacks in a way that is the same on all chips.
-func compareStacks(a, b *event.Stack) int { return cmp.Compare(stackID(a), stackID(b)) }
+func compareStacks(a, b *event.Stack) int { return cmp.Compare(memory.StackID(a), memory.StackID(b)) }
 
 // programsAt are the programs at the peak of the L1 of a chip.
-func (s *State) programsAt(q *pool) []PeakProgram {
+func (s *State) programsAt(q *pool) []memory.PeakProgram {
 	entries := s.staticsAt(q)
 	var usage cores.Usage
 	for i := range entries {
@@ -148,7 +108,7 @@ func (s *State) programsAt(q *pool) []PeakProgram {
 		before  bool
 	}
 	index := make(map[key]int)
-	var list []PeakProgram
+	var list []memory.PeakProgram
 	var unions []cores.Union // of each of the list
 	for i := range entries {
 		e := &entries[i]
@@ -163,7 +123,7 @@ func (s *State) programsAt(q *pool) []PeakProgram {
 		if !ok {
 			at = len(list)
 			index[k] = at
-			list = append(list, PeakProgram{
+			list = append(list, memory.PeakProgram{
 				PID: e.pid, ProgramID: e.program, Kind: e.kind, Stack: e.from.stack, BeforeAttach: e.from.beforeAttach,
 			})
 			unions = append(unions, cores.Union{})
@@ -174,7 +134,7 @@ func (s *State) programsAt(q *pool) []PeakProgram {
 	for i := range list {
 		list[i].Bytes = unions[i].Bytes()
 	}
-	slices.SortFunc(list, func(a, b PeakProgram) int {
+	slices.SortFunc(list, func(a, b memory.PeakProgram) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
 			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), compareBools(a.BeforeAttach, b.BeforeAttach))
 	})

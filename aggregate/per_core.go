@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -66,7 +67,7 @@ func (d *deviceSet) changeCores(change func(*cores.Load)) {
 
 // meets reports whether circular buffers can reach the buffer: one on single cores is only
 // reached by those of its cores.
-func (b *buffer) meets(statics []Static) bool {
+func (b *buffer) meets(statics []memory.Static) bool {
 	if !b.perCore {
 		return true
 	}

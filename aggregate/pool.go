@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
@@ -171,18 +172,18 @@ func (q *pool) had(entry *staticEntry) bool {
 }
 
 // PeakOf returns the peak of a region of a chip; zero if nothing was allocated in it.
-func (s *State) PeakOf(device int, region event.Region) Peak {
+func (s *State) PeakOf(device int, region event.Region) memory.Peak {
 	if c := s.chips[device]; c != nil && int(region) < event.BankedRegions {
 		p := &c.pools[region].peak
-		return Peak{device, region, p.bytes, p.time}
+		return memory.Peak{device, region, p.bytes, p.time}
 	}
-	return Peak{}
+	return memory.Peak{}
 }
 
 // device returns the id of the pool's chip.
 func (q *pool) device() int {
 	if q.chip == nil {
-		return NoDevice
+		return memory.NoDevice
 	}
 	return q.chip.id
 }

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -92,7 +93,7 @@ func (s *State) startProcess(e *event.Event) {
 	// The same id again means another process, or another program after exec.
 	s.endProcess(e.PID, e.TimeNs, event.UnknownStatus)
 	p := s.process(e)
-	p.name.about = About{
+	p.name.about = memory.About{
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}
@@ -124,7 +125,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	p.closeAll()
 	s.forgetEnded(p)
 	view := p.view()
-	view.Exit = &Exit{TimeNs: now}
+	view.Exit = &memory.Exit{TimeNs: now}
 	if status != event.UnknownStatus {
 		view.Exit.Status = &status
 	}
@@ -139,7 +140,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 
 // Ended returns the latest process with that id that ended; nil if there is none. It must not
 // be modified.
-func (s *State) Ended(pid int) *Process {
+func (s *State) Ended(pid int) *memory.Process {
 	for i := range slices.Backward(s.exited) {
 		if s.exited[i].PID == pid {
 			return &s.exited[i]

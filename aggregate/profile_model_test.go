@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -18,12 +19,12 @@ type place struct {
 	stack       *event.Stack
 }
 
-type figures struct{ allocated, live, peak aggregate.Amount }
+type figures struct{ allocated, live, peak memory.Amount }
 
 // profileModel is the profile without a thought for speed: each stack's figures
 // are copied at each new peak.
 type profileModel struct {
-	now    map[place]aggregate.Amount
+	now    map[place]memory.Amount
 	result map[place]*figures
 	peaks  map[place]uint64 // of device and region
 	// live are the places and bytes of what lives, by what it is.
@@ -65,7 +66,7 @@ func partOf(region event.Region) event.Region {
 
 // reach looks for new peaks in what the state has now: of L1 per core, buffers and
 // circular buffers together.
-func (m *profileModel) reach(e *event.Event, snap *aggregate.Snapshot) {
+func (m *profileModel) reach(e *event.Event, snap *memory.Snapshot) {
 	if e.Kind != event.Alloc && e.Kind != event.CBAlloc {
 		return
 	}
@@ -168,7 +169,7 @@ func TestAnyProfileIsWhatTheModelGivesAndAddsUpToTheState(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 2))
 		m := profileModel{
-			now: map[place]aggregate.Amount{}, result: map[place]*figures{},
+			now: map[place]memory.Amount{}, result: map[place]*figures{},
 			peaks: map[place]uint64{}, live: map[any][]liveThing{},
 		}
 		s := aggregate.New()
@@ -192,7 +193,7 @@ func TestAnyProfileIsWhatTheModelGivesAndAddsUpToTheState(t *testing.T) {
 	}
 }
 
-func checkAgainstModel(t *testing.T, p *aggregate.Profile, m *profileModel, comment qt.Comment) {
+func checkAgainstModel(t *testing.T, p *memory.Profile, m *profileModel, comment qt.Comment) {
 	t.Helper()
 	samples := p.Samples
 	seen := make(map[place]bool)
@@ -213,9 +214,9 @@ func checkAgainstModel(t *testing.T, p *aggregate.Profile, m *profileModel, comm
 
 // checkAgainstState checks the sums over the stacks. The State does not tell
 // of what was left behind: the model does.
-func checkAgainstState(t *testing.T, p *aggregate.Profile, m *profileModel, s *aggregate.State, comment qt.Comment) {
+func checkAgainstState(t *testing.T, p *memory.Profile, m *profileModel, s *aggregate.State, comment qt.Comment) {
 	t.Helper()
-	now, peak := make(map[place]aggregate.Amount), make(map[place]uint64)
+	now, peak := make(map[place]memory.Amount), make(map[place]uint64)
 	for at, a := range m.now {
 		sum := now[place{device: at.device, region: at.region}]
 		now[place{device: at.device, region: at.region}] = amount(sum.Count+a.Count, sum.Bytes+a.Bytes)
@@ -223,7 +224,7 @@ func checkAgainstState(t *testing.T, p *aggregate.Profile, m *profileModel, s *a
 	for _, sample := range p.Samples {
 		peak[place{device: sample.Device, region: sample.Region}] += sample.Peak.Bytes
 	}
-	peaks := make(map[place]aggregate.Peak)
+	peaks := make(map[place]memory.Peak)
 	for _, q := range p.Peaks {
 		at := place{device: q.Device, region: q.Region}
 		peaks[at] = q

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -25,7 +26,7 @@ func from(stack int, e event.Event) event.Event {
 }
 
 // profileOf is that of some events.
-func profileOf(events ...event.Event) *aggregate.Profile {
+func profileOf(events ...event.Event) *memory.Profile {
 	s := aggregate.New()
 	s.KeepSites()
 	for i := range events {
@@ -43,8 +44,8 @@ func feed(s *aggregate.State, e *event.Event) {
 	s.Apply(e)
 }
 
-func amount(count, bytes uint64) aggregate.Amount {
-	return aggregate.Amount{Count: count, Bytes: bytes}
+func amount(count, bytes uint64) memory.Amount {
+	return memory.Amount{Count: count, Bytes: bytes}
 }
 
 func TestAStackKeepsWhatItHadAtThePeak(t *testing.T) {
@@ -54,12 +55,12 @@ func TestAStackKeepsWhatItHadAtThePeak(t *testing.T) {
 		free(4, 7, 1), free(5, 7, 3), from(3, tensor(6, 7, 4, 0)), free(7, 7, 2),
 	)
 	const n = 540672
-	qt.Check(t, qt.IsTrue(slices.Equal(p.Samples, []aggregate.Sample{
+	qt.Check(t, qt.IsTrue(slices.Equal(p.Samples, []memory.Sample{
 		{PID: 7, Stack: stacks[1], Allocated: amount(2, 2*n), Peak: amount(2, 2*n)},
 		{PID: 7, Stack: stacks[2], Allocated: amount(1, n), Peak: amount(1, n)},
 		{PID: 7, Stack: stacks[3], Allocated: amount(1, n), Live: amount(1, n)},
 	})), qt.Commentf("%+v", p.Samples))
-	qt.Check(t, qt.DeepEquals(p.Peaks, []aggregate.Peak{{Device: 0, Region: event.DRAM, Bytes: 3 * n, TimeNs: 3}}))
+	qt.Check(t, qt.DeepEquals(p.Peaks, []memory.Peak{{Device: 0, Region: event.DRAM, Bytes: 3 * n, TimeNs: 3}}))
 	first, last := p.FirstNs, p.LastNs
 	qt.Check(t, qt.Equals(first, 1))
 	qt.Check(t, qt.Equals(last, 7))
@@ -88,11 +89,11 @@ func TestWhatNobodyGaveBackIsLive(t *testing.T) {
 		free(7, 7, 3), endCBs(8, 7, 1),
 		event.Event{TimeNs: 9, Kind: event.ProcessExit, PID: 7},
 	)
-	live := make(map[event.Region]aggregate.Amount)
+	live := make(map[event.Region]memory.Amount)
 	for _, s := range p.Samples {
 		live[s.Region] = s.Live
 	}
-	qt.Check(t, qt.DeepEquals(live, map[event.Region]aggregate.Amount{
+	qt.Check(t, qt.DeepEquals(live, map[event.Region]memory.Amount{
 		event.DRAM: amount(2, 2*540672), event.CB: amount(1, 200), event.Kernel: amount(1, 300),
 	}))
 }
@@ -118,7 +119,7 @@ func TestAStackOnSeveralSetsOfChipsIsOneSampleAChip(t *testing.T) {
 	for _, s := range p.Samples {
 		got, devices = append(got, s.Allocated.Count), append(devices, s.Device)
 	}
-	qt.Check(t, qt.DeepEquals(devices, []int{aggregate.NoDevice, 0, 1}))
+	qt.Check(t, qt.DeepEquals(devices, []int{memory.NoDevice, 0, 1}))
 	qt.Check(t, qt.DeepEquals(got, []uint64{1, 1, 2}))
 }
 
@@ -126,7 +127,7 @@ func TestProcessesHaveTheNamesThatTheyStartedWith(t *testing.T) {
 	named := tensor(1, 8, 1, 0)
 	named.Comm = "worker"
 	p := profileOf(named, event.Event{TimeNs: 2, Kind: event.ProcessStart, PID: 7, Comm: "python3", Command: "python3 x.py"})
-	qt.Check(t, qt.DeepEquals(p.Processes, []aggregate.ProfileProcess{
+	qt.Check(t, qt.DeepEquals(p.Processes, []memory.ProfileProcess{
 		{PID: 7, Comm: "python3", Command: "python3 x.py"}, {PID: 8, Comm: "worker"},
 	}))
 }

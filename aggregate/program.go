@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -39,7 +40,7 @@ func originOf(e *event.Event) *origin {
 	return &origin{e.TimeNs, e.Stack, e.BeforeAttach}
 }
 
-func (e *staticEntry) tally() tally { return tally{Amount: Amount{1, e.place.Bytes()}} }
+func (e *staticEntry) tally() tally { return tally{Amount: memory.Amount{1, e.place.Bytes()}} }
 
 func (s *State) allocCB(e *event.Event) {
 	place, ok := s.coreSets.Place(e)
@@ -140,32 +141,10 @@ func kindOfFree(kind event.StaticKind) event.StaticKind {
 	return kind
 }
 
-// A Static is one circular buffer, dataflow buffer or scratchpad of a live program on one
-// chip.
-type Static struct {
-	PID       int
-	Device    int
-	ProgramID uint64
-	// Cores must not be modified.
-	Cores []event.CoreRange
-	// Address is its address in the L1 of each core.
-	Address uint64
-	// BytesPerCore is its size on each core.
-	BytesPerCore uint64
-	Kind         event.StaticKind
-	// Global marks one that is inside an L1 buffer, and counts there.
-	Global bool
-	// SinceNs is when it was allocated.
-	SinceNs      uint64
-	BeforeAttach bool
-	// Stack is its call stack; nil if that is not known.
-	Stack *event.Stack
-}
-
 // Statics returns the circular and dataflow buffers of all live programs on a chip, in order
 // of process, program and time.
-func (s *State) Statics(device int) []Static {
-	var list []Static
+func (s *State) Statics(device int) []memory.Static {
+	var list []memory.Static
 	for _, p := range s.byPID() {
 		c := p.chips[device]
 		if c == nil {
@@ -180,8 +159,8 @@ func (s *State) Statics(device int) []Static {
 	return list
 }
 
-func (e *staticEntry) view(pid, device int, programID uint64) Static {
-	return Static{
+func (e *staticEntry) view(pid, device int, programID uint64) memory.Static {
+	return memory.Static{
 		PID: pid, Device: device, ProgramID: programID,
 		Cores: e.place.Set.Ranges(), Address: e.place.Start, BytesPerCore: e.place.BytesPerCore(),
 		Kind: e.kind, Global: e.global, SinceNs: e.from.since,
@@ -207,7 +186,7 @@ type kernel struct {
 	site       *callSite
 }
 
-func (k *kernel) tally() tally { return tally{Amount: Amount{1, k.dram}} }
+func (k *kernel) tally() tally { return tally{Amount: memory.Amount{1, k.dram}} }
 
 // loadKernel adds the kernels of a program. A second event for the same program replaces the
 // first.
@@ -218,7 +197,7 @@ func (s *State) loadKernel(e *event.Event) {
 		if g := c.programs[e.ProgramID]; g != nil && g.kernel != nil {
 			old := g.kernel
 			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
-			old.site.allocated.Sub(Amount{1, old.dram})
+			old.site.allocated.Sub(memory.Amount{1, old.dram})
 		}
 		site := s.site(s.aloneOf(p, c).arena(0), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
 		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}

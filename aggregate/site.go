@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -33,7 +34,7 @@ type callSite struct {
 	// and ended the part of it that was live when its device was closed or its process
 	// ended. fresh is the part of live that was allocated after State.freshSince.
 	live                    tally
-	allocated, ended, fresh Amount
+	allocated, ended, fresh memory.Amount
 	// since is when live was last empty.
 	since uint64
 	// each is the size of each live buffer on each chip; 0 if they differ.
@@ -51,7 +52,7 @@ type callSite struct {
 // of sites.
 type siteAtPeak struct {
 	serial uint64
-	Amount
+	memory.Amount
 	perBank uint64
 }
 
@@ -75,23 +76,14 @@ type processName struct {
 	pid  int
 	comm string
 	// about comes from its ProcessStart event.
-	about About
+	about memory.About
 	run   processRun
 }
-
-// An Amount counts buffers, circular buffers or programs' kernels, and their bytes.
-type Amount struct{ Count, Bytes uint64 }
-
-// Add adds b.
-func (a *Amount) Add(b Amount) { a.Count += b.Count; a.Bytes += b.Bytes }
-
-// Sub subtracts b.
-func (a *Amount) Sub(b Amount) { a.Count -= b.Count; a.Bytes -= b.Bytes }
 
 // A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and what
 // is taken of each bank.
 type tally struct {
-	Amount
+	memory.Amount
 	size, perBank uint64
 }
 
@@ -110,7 +102,7 @@ func (t *tally) sub(b tally) {
 // on returns the tally on a number of chips together.
 func (t tally) on(chips int) tally {
 	n := uint64(chips)
-	return tally{Amount{t.Count, t.Bytes * n}, t.size * n, t.perBank * n}
+	return tally{memory.Amount{t.Count, t.Bytes * n}, t.size * n, t.perBank * n}
 }
 
 // counts returns what the tally of buffers counts in a pool.
@@ -143,7 +135,7 @@ const minSites = 1 << 12
 
 // site returns the call site with that key, and creates it if needed.
 func (s *State) site(a *arena, key siteKey, stack *event.Stack) *callSite {
-	key.stackID = stackID(stack)
+	key.stackID = memory.StackID(stack)
 	recent := a.set.recentOf(key.stackID)
 	if *recent != nil && (*recent).arena == a && (*recent).siteKey == key {
 		return *recent
@@ -267,7 +259,7 @@ func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reas
 func (c *callSite) clear() {
 	c.save()
 	c.ended.Add(c.live.Amount)
-	c.live, c.fresh = tally{}, Amount{}
+	c.live, c.fresh = tally{}, memory.Amount{}
 }
 
 // isEnd reports whether something ended with its device or process, without being freed.

@@ -7,42 +7,13 @@ import (
 
 	"ttmem/aggregate/addresses"
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
-// A Space is the use of one region, address by address. All banks of a region are used
-// alike, except by buffers on single cores: an allocator assigns the same addresses in each
-// of them.
-type Space struct {
-	// Region is one that has banks, and Banks is their number.
-	Region event.Region
-	Banks  uint32
-	// Start and End are the addresses that each bank has; both are 0 if they are not
-	// known, or the addresses of a buffer.
-	Start, End uint64
-	// BytesPerBank is what the buffers take of each bank, or of the fullest if some are on
-	// single cores.
-	BytesPerBank uint64
-	// PerCore is how many buffers are on single cores.
-	PerCore int
-	// Blocks are the buffers in order of address. They overlap only if they are on single
-	// cores, or if several allocators assign the same memory, as those of a mesh and its
-	// submeshes do, or those of several processes.
-	Blocks []Buffer
-	// Holes are what no buffer occupies on any core, in order of address. There are none if
-	// Start and End are not known.
-	Holes []addresses.Hole
-	// FreeSpace adds up the holes. With one allocator it equals what tt-metal's
-	// GetMemoryView returns.
-	addresses.FreeSpace
-}
-
-// Known reports whether the addresses of the region are known.
-func (s *Space) Known() bool { return s.End > s.Start }
-
 // Space returns the use of a region of a chip by all processes; nil for an unknown chip
 // and for a region without banks. Its cost is proportional to the number of live buffers.
-func (s *State) Space(device int, region event.Region) *Space {
+func (s *State) Space(device int, region event.Region) *memory.Space {
 	c := s.chips[device]
 	if c == nil || int(region) >= event.BankedRegions {
 		return nil
@@ -52,7 +23,7 @@ func (s *State) Space(device int, region event.Region) *Space {
 
 // AllocatorSpace returns the use of a region by one allocator, which is what the library
 // itself reports; nil for an allocator that is not open.
-func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *Space {
+func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *memory.Space {
 	p := s.known(pid)
 	if p == nil || p.allocators[allocator] == nil || int(region) >= event.BankedRegions {
 		return nil
@@ -62,12 +33,12 @@ func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *
 	})
 }
 
-func (s *State) space(region event.Region, capacity event.Capacity, selected func(*buffer) bool) *Space {
-	space := &Space{Region: region, Banks: capacity.Banks}
+func (s *State) space(region event.Region, capacity event.Capacity, selected func(*buffer) bool) *memory.Space {
+	space := &memory.Space{Region: region, Banks: capacity.Banks}
 	for _, p := range s.byPID() {
 		space.Blocks = append(space.Blocks, p.list(func(b *buffer) bool { return b.region == region && selected(b) })...)
 	}
-	slices.SortStableFunc(space.Blocks, func(a, b Buffer) int { return cmp.Compare(a.Address, b.Address) })
+	slices.SortStableFunc(space.Blocks, func(a, b memory.Buffer) int { return cmp.Compare(a.Address, b.Address) })
 	var load cores.Load
 	scattered := false
 	for i := range space.Blocks {

@@ -9,6 +9,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -55,7 +56,7 @@ func TestSpaceOfSeveralAllocators(t *testing.T) {
 	other.Allocator = 6
 	s := after(opened(7, 5, 0, 1), opened(7, 6, 0), lies(1, 7, 1, 1000, 100, 0, 1), other)
 	for _, c := range []struct {
-		space *aggregate.Space
+		space *memory.Space
 		free  uint64
 	}{
 		{s.Space(0, event.L1), 850}, {s.Space(1, event.L1), 900},
@@ -78,7 +79,7 @@ func TestSpaceThatIsNotKnown(t *testing.T) {
 	qt.Check(t, qt.HasLen(space.Holes, 0))
 	qt.Check(t, qt.HasLen(space.Blocks, 1))
 	qt.Check(t, qt.IsNil(s.Snapshot().Devices[0].Regions.L1.FreeSpace))
-	for _, none := range []*aggregate.Space{
+	for _, none := range []*memory.Space{
 		s.Space(9, event.L1), s.Space(0, event.CB), s.AllocatorSpace(7, 9, event.L1), s.AllocatorSpace(8, 5, event.L1),
 	} {
 		qt.Check(t, qt.IsNil(none))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -14,72 +15,6 @@ import (
 //
 // The library numbers the buffers of a process in the order in which they are made. These
 // IDs are the clock: it goes on only while a program works.
-
-// BirthWindows is how many windows of equal length the run of a site has, in each of which
-// the births of its survivors are counted.
-const BirthWindows = 8
-
-// Survivors are those of one call site.
-type Survivors struct {
-	PID           int
-	Comm, Command string
-	Stack         *event.Stack // nil where that is not known
-	Region        event.Region
-	Layout        event.Layout
-	// Devices are the chips that each is on. They must not be modified.
-	Devices []int
-	// Amount has the bytes on all chips. It is what is live, or ended with its device or
-	// process. FreedAtTeardown is what was freed between the last allocation and that; it is
-	// not in Amount.
-	Amount
-	FreedAtTeardown Amount
-	// AgeNs is the age of the oldest, or what it was when that ended.
-	AgeNs uint64
-	// Allocated is how many the site allocated in all.
-	Allocated uint64
-	// WorkedFromNs and WorkedToNs are when its process first and last allocated a buffer.
-	WorkedFromNs, WorkedToNs uint64
-	// Run is when they were allocated. Where the device was closed several times it is of
-	// the run between two of these that left most.
-	Run Run
-
-	site survivorKey
-}
-
-// Key returns the key of the call site.
-func (v *Survivors) Key() SiteKey {
-	s := Site{PID: v.PID, Stack: v.Stack, Region: v.Region, Layout: v.Layout, Devices: v.Devices}
-	return s.Key()
-}
-
-// A Run is what is known of the survivors of a site while the device was open. First, Last
-// and so on are IDs of buffers.
-type Run struct {
-	// Births counts survivors by when they were allocated. The windows go from the first
-	// allocation of the site to the last of its process.
-	Births [BirthWindows]uint64
-	// First and Last are the first and the last allocation of the site, and Gap is the
-	// longest way from one to the next.
-	First, Last, Gap uint64
-	// ProcessFirst and ProcessLast are the first and the last allocation of the process.
-	ProcessFirst, ProcessLast uint64
-	// FreedAt is the last allocation of the process before the site last freed a buffer; 0:
-	// it freed none. Outlived is how many survivors are older than one that it freed.
-	FreedAt, Outlived uint64
-	// FreedMeanwhile is how many buffers the process freed between First and Last.
-	FreedMeanwhile uint64
-	// Replaceable is how many buffers of before the attach were freed on the same chips
-	// and in the same region: survivors may have taken their place.
-	Replaceable uint64
-}
-
-// Total returns the number of survivors in Births.
-func (r *Run) Total() (n uint64) {
-	for _, births := range r.Births {
-		n += births
-	}
-	return n
-}
 
 // A processRun is what a process has allocated while its devices were open.
 type processRun struct {
@@ -120,7 +55,7 @@ type freedRun struct {
 	// allocation then.
 	at                     uint64
 	births                 births
-	ended, freedAtTeardown Amount
+	ended, freedAtTeardown memory.Amount
 	newest, lastID         uint64
 	any                    bool // that were freed
 }
@@ -194,7 +129,7 @@ func (p *process) noteFree(b *buffer, reason event.Reason) {
 		*from--
 		*r.births.part(c, b.id)++
 	}
-	one := Amount{1, b.bytes()}
+	one := memory.Amount{1, b.bytes()}
 	if isEnd(reason) {
 		r.ended.Add(one)
 		return
@@ -218,22 +153,27 @@ func (c *callSite) current() bool {
 	return r != nil && r.freedAtTeardown.Count+r.ended.Count > 0 && r.at == c.set.process.run.allocations
 }
 
+// siteSurvivors are the survivors of a call site of a process.
+type siteSurvivors struct {
+	memory.Survivors
+	process *processName
+}
+
 // named returns survivors with only the fields that identify the site.
-func (c *callSite) named() Survivors {
+func (c *callSite) named() siteSurvivors {
 	process := c.set.process
-	v := Survivors{
+	v := memory.Survivors{
 		PID: process.pid, Comm: process.comm, Command: process.about.Command,
 		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.fromNs, WorkedToNs: process.run.toNs,
 	}
-	v.site = survivorKey{process, v.Key()}
-	return v
+	return siteSurvivors{v, process}
 }
 
 // surviving returns how much survives of a site whose allocator is closed now, and what of it
 // was freed since the latest allocation of its process.
-func (c *callSite) surviving() (total, freedAtTeardown Amount) {
-	total = Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
+func (c *callSite) surviving() (total, freedAtTeardown memory.Amount) {
+	total = memory.Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
 	if c.current() {
 		total.Add(c.run.freed.ended)
 		freedAtTeardown = c.run.freed.freedAtTeardown
@@ -243,9 +183,9 @@ func (c *callSite) surviving() (total, freedAtTeardown Amount) {
 
 // survivors returns those of a site now. What was freed since the latest allocation of its
 // process is among them only if its allocator is closed now.
-func (c *callSite) survivors(now uint64, closed bool) Survivors {
+func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 	v := c.named()
-	v.Amount = Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
+	v.Amount = memory.Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
 	var freed freedRun
 	if c.run.freed != nil {
 		if freed = *c.run.freed; !c.current() {
@@ -263,7 +203,7 @@ func (c *callSite) survivors(now uint64, closed bool) Survivors {
 		v.AgeNs = now - min(now, c.since)
 	}
 	process := &c.set.process.run
-	v.Run = Run{
+	v.Run = memory.Run{
 		First: c.run.first, Last: c.run.last, Gap: max(c.run.gap, 1),
 		ProcessFirst: process.first, ProcessLast: process.last,
 		FreedAt: freed.freedAt, FreedMeanwhile: c.run.frees[1] - c.run.frees[0],
@@ -271,7 +211,7 @@ func (c *callSite) survivors(now uint64, closed bool) Survivors {
 	length := max(process.last-min(process.last, c.run.first)+1, 1) // IDs may be of any size
 	for i, n := range all.parts {
 		at := uint64(i) << all.shift
-		v.Run.Births[min(at*BirthWindows/length, BirthWindows-1)] += uint64(n)
+		v.Run.Births[min(at*memory.BirthWindows/length, memory.BirthWindows-1)] += uint64(n)
 		if freed.freedTo >= c.run.first && uint64(i) < (freed.freedTo-c.run.first)>>all.shift {
 			v.Run.Outlived += uint64(n)
 		}
@@ -316,7 +256,7 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 	if len(s.endedSurvivors) < 2*maxSurvivors {
 		return
 	}
-	slices.SortStableFunc(s.endedSurvivors, func(a, b *Survivors) int {
+	slices.SortStableFunc(s.endedSurvivors, func(a, b *siteSurvivors) int {
 		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
 	})
 	for _, v := range s.endedSurvivors[maxSurvivors:] {
@@ -328,9 +268,10 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 // Survivors are those of all call sites that have any, in no order; of processes that
 // ended or closed their device, those that left most. Others is what the rest of these left.
 // The cost is that of the call sites.
-func (s *State) Survivors() (list []Survivors, others Amount) {
+func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
+	var all []siteSurvivors
 	for _, v := range s.endedSurvivors {
-		list = append(list, *v)
+		all = append(all, *v)
 	}
 	replaceable := make(map[*deviceSet]map[event.Region]uint64)
 	for _, first := range s.sites {
@@ -343,10 +284,10 @@ func (s *State) Survivors() (list []Survivors, others Amount) {
 				replaceable[c.set] = s.replaceable(c.set)
 			}
 			v.Run.Replaceable = replaceable[c.set][c.region]
-			list = append(list, v)
+			all = append(all, v)
 		}
 	}
-	return mergeSurvivors(list), s.otherSurvivors
+	return mergeSurvivors(all), s.otherSurvivors
 }
 
 // replaceable is how many buffers of before the attach were freed on these chips, by region.
@@ -370,17 +311,18 @@ func (s *State) BuffersAllocated() uint64 { return s.allocations }
 // they had.
 type survivorKey struct {
 	process *processName
-	SiteKey
+	memory.SiteKey
 }
 
 // mergeSurvivors makes one of those of each call site.
-func mergeSurvivors(list []Survivors) (merged []Survivors) {
+func mergeSurvivors(list []siteSurvivors) (merged []memory.Survivors) {
 	index := make(map[survivorKey]int)
 	for _, v := range list {
-		i, ok := index[v.site]
+		key := survivorKey{v.process, v.Key()}
+		i, ok := index[key]
 		if !ok {
-			index[v.site] = len(merged)
-			merged = append(merged, v)
+			index[key] = len(merged)
+			merged = append(merged, v.Survivors)
 			continue
 		}
 		one := &merged[i]

@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
@@ -78,7 +79,7 @@ func TestAnySpanOfATimelineHasItsLeastAndMost(t *testing.T) {
 }
 
 // checkColumns checks that columns show all that spans do, and the peak where it was.
-func checkColumns(t *testing.T, line *timeline.Timeline, end uint64, peak aggregate.RegionPeak) {
+func checkColumns(t *testing.T, line *timeline.Timeline, end uint64, peak memory.RegionPeak) {
 	t.Helper()
 	spans := line.Spans(end)
 	for _, n := range []int{1, 7, 80, 200, 512} {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -17,24 +18,9 @@ const (
 	maxHolders = 1024
 )
 
-// A Holder is the buffers of one call stack, or of several that are not told apart, that a
-// process has live or did not free. Without either, the stack is not known.
-type Holder struct {
-	// Bytes is what the Count buffers occupy of all banks of all their chips.
-	Bytes uint64       `json:"bytes"`
-	Count uint64       `json:"count"`
-	Stack *event.Stack `json:"stack,omitempty"`
-	// Stacks is the number of call stacks if they are not told apart. A stack
-	// that was added up and occurs again counts twice.
-	Stacks uint64 `json:"places,omitempty"`
-	// BeforeAttach marks buffers that were allocated before ttmem attached, and have no
-	// call stack.
-	BeforeAttach bool `json:"before_attach,omitempty"`
-}
-
 // A holder also has the sum of the buffers' sizes over all chips.
 type holder struct {
-	Holder
+	memory.Holder
 	size uint64
 }
 
@@ -49,7 +35,7 @@ func (h *holder) add(more holder) {
 func (c *callSite) holder(t tally) holder {
 	t = t.on(len(c.set.chips))
 	return holder{
-		Holder{Bytes: t.Bytes, Count: t.Count, Stack: c.stack, BeforeAttach: c.stack == nil && c.before},
+		memory.Holder{Bytes: t.Bytes, Count: t.Count, Stack: c.stack, BeforeAttach: c.stack == nil && c.before},
 		t.size,
 	}
 }
@@ -166,7 +152,7 @@ func compareBools(a, b bool) int {
 }
 
 // unfreedView returns what the process did not free, with the largest holders.
-func (p *process) unfreedView() []RegionTotal {
+func (p *process) unfreedView() []memory.RegionTotal {
 	sums := make(map[unfreedKey]holder)
 	for k, h := range p.unfreedBy {
 		sum := sums[k.unfreedKey]
@@ -176,10 +162,10 @@ func (p *process) unfreedView() []RegionTotal {
 	keys := slices.SortedFunc(maps.Keys(sums), func(a, b unfreedKey) int {
 		return cmp.Or(cmp.Compare(a.reason, b.reason), cmp.Compare(a.region, b.region))
 	})
-	var list []RegionTotal
+	var list []memory.RegionTotal
 	holders := collapse(p.unfreedBy, shownHolders)
 	for _, k := range keys {
-		list = append(list, RegionTotal{
+		list = append(list, memory.RegionTotal{
 			Region: k.region.String(), Reason: k.reason.String(),
 			Buffers: sums[k].Count, SizeBytes: sums[k].size, AllocatedBytes: sums[k].Bytes,
 			Holders: listHolders(holders, k),
@@ -190,8 +176,8 @@ func (p *process) unfreedView() []RegionTotal {
 
 // listHolders returns the holders of a region: call stacks first, largest first. It returns
 // none if neither a stack nor a reason for its absence is known.
-func listHolders(holders map[holderKey]*holder, of unfreedKey) []Holder {
-	var stacks, others []Holder
+func listHolders(holders map[holderKey]*holder, of unfreedKey) []memory.Holder {
+	var stacks, others []memory.Holder
 	known := false
 	for _, h := range largestHolders(holders) {
 		switch {

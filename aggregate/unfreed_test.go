@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -28,8 +29,8 @@ func TestWhatAProcessLeftIsToldByStack(t *testing.T) {
 	checkHolders(t, left[1].Holders, holds(n, 1, stacks[3]))
 }
 
-func holds(bytes, count uint64, stack *event.Stack) aggregate.Holder {
-	return aggregate.Holder{Bytes: bytes, Count: count, Stack: stack}
+func holds(bytes, count uint64, stack *event.Stack) memory.Holder {
+	return memory.Holder{Bytes: bytes, Count: count, Stack: stack}
 }
 
 // crowd is a process with 20 stacks, each with more than the one before, one buffer
@@ -51,7 +52,7 @@ func crowd(end event.Event) *aggregate.State {
 	return s
 }
 
-func checkCrowd(t *testing.T, l aggregate.RegionTotal) {
+func checkCrowd(t *testing.T, l memory.RegionTotal) {
 	t.Helper()
 	qt.Assert(t, qt.HasLen(l.Holders, 19))
 	var bytes, count uint64
@@ -64,8 +65,8 @@ func checkCrowd(t *testing.T, l aggregate.RegionTotal) {
 	qt.Check(t, qt.Equals(bytes, l.AllocatedBytes))
 	qt.Check(t, qt.Equals(count, l.Buffers))
 	checkHolders(t, l.Holders[16:],
-		aggregate.Holder{Bytes: 22 + 23, Count: 2, BeforeAttach: true}, holds(21, 1, nil),
-		aggregate.Holder{Bytes: 1 + 2 + 3 + 4, Count: 4, Stacks: 4})
+		memory.Holder{Bytes: 22 + 23, Count: 2, BeforeAttach: true}, holds(21, 1, nil),
+		memory.Holder{Bytes: 1 + 2 + 3 + 4, Count: 4, Stacks: 4})
 }
 
 func TestWhatIsFromNoStackThatIsToldSaysWhy(t *testing.T) {
@@ -132,7 +133,7 @@ func TestWhatAProcessLeavesDoesNotHoldItsCode(t *testing.T) {
 	}
 }
 
-func checkHolders(t *testing.T, got []aggregate.Holder, want ...aggregate.Holder) {
+func checkHolders(t *testing.T, got []memory.Holder, want ...memory.Holder) {
 	t.Helper()
 	qt.Assert(t, qt.HasLen(got, len(want)))
 	for i := range want {

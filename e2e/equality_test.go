@@ -11,6 +11,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/memory"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 )
@@ -92,7 +93,7 @@ func TestEqualityOfSubmeshes(t *testing.T) {
 			qt.Assert(t, qt.IsTrue(i >= 0), qt.Commentf("chips %v", d.Chips))
 			for name, want := range d.Regions {
 				space := state.AllocatorSpace(open[i].PID, open[i].Allocator, regions[name])
-				assertSpace(t, fmt.Sprintf("%s: chips %v %s", c.Name, d.Chips, name), space, aggregate.Region{FreeSpace: &space.FreeSpace}, want)
+				assertSpace(t, fmt.Sprintf("%s: chips %v %s", c.Name, d.Chips, name), space, memory.Region{FreeSpace: &space.FreeSpace}, want)
 				compared++
 			}
 		}
@@ -102,7 +103,7 @@ func TestEqualityOfSubmeshes(t *testing.T) {
 
 // assertSpace compares the addresses of a region's buffers and holes with the library's own
 // list of blocks.
-func assertSpace(t *testing.T, where string, space *aggregate.Space, got aggregate.Region, want memoryView) {
+func assertSpace(t *testing.T, where string, space *memory.Space, got memory.Region, want memoryView) {
 	t.Helper()
 	if want.BytesPerBank == 0 {
 		return // the region does not exist

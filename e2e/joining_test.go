@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/e2e/rig"
 )
 
@@ -23,7 +23,7 @@ func TestDurationStartsAfterReading(t *testing.T) {
 	p.expect(t, "holding")
 	stdout, stderr, status := runTtmem(t, nil, "attach", "-p", fmt.Sprint(p.Process.Pid), "--duration", "1ns", "--json")
 	qt.Assert(t, qt.Equals(status, 0), qt.Commentf("%s", stderr))
-	var attached aggregate.Snapshot
+	var attached memory.Snapshot
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(stdout), &attached)))
 	qt.Check(t, qt.HasLen(attached.Lost, 0))
 	qt.Check(t, qt.Equals(dramBuffers(&attached, p.Process.Pid), 20000))
@@ -35,7 +35,7 @@ func TestDurationStartsAfterReading(t *testing.T) {
 }
 
 // dramBuffers counts the live DRAM buffers of a process.
-func dramBuffers(s *aggregate.Snapshot, pid int) (n uint64) {
+func dramBuffers(s *memory.Snapshot, pid int) (n uint64) {
 	for _, p := range s.Processes {
 		if p.PID == pid && p.Exit == nil {
 			for _, d := range p.Devices {

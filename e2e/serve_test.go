@@ -26,6 +26,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
@@ -122,7 +123,7 @@ func (s *server) stop(t *testing.T) {
 	objects.expectFreed(t)
 }
 
-func (s *server) snapshot(t *testing.T) *aggregate.Snapshot {
+func (s *server) snapshot(t *testing.T) *memory.Snapshot {
 	t.Helper()
 	snapshot, err := s.Snapshot(context.Background())
 	qt.Assert(t, qt.IsNil(err))
@@ -145,7 +146,7 @@ func (s *server) allocated(t *testing.T, pid int) uint64 {
 // knows reports whether it traces a process.
 func (s *server) knows(t *testing.T, pid int) bool {
 	t.Helper()
-	return slices.ContainsFunc(s.snapshot(t).Processes, func(p aggregate.Process) bool { return p.PID == pid })
+	return slices.ContainsFunc(s.snapshot(t).Processes, func(p memory.Process) bool { return p.PID == pid })
 }
 
 // descriptors is the number of files that it has open.
@@ -342,7 +343,7 @@ func TestServeCrowd(t *testing.T) {
 
 // assertTotals checks that the memory of the chips equals that of the running processes:
 // nothing, if there are none.
-func assertTotals(t *testing.T, s *aggregate.Snapshot) {
+func assertTotals(t *testing.T, s *memory.Snapshot) {
 	t.Helper()
 	for cause, n := range s.Lost {
 		// a process of another test, which ended while it loaded the library
@@ -362,7 +363,7 @@ func assertTotals(t *testing.T, s *aggregate.Snapshot) {
 			}
 			qt.Check(t, qt.Equals(chip.Regions.Banked(region).AllocatedBytes, held), qt.Commentf("chip %d %s", chip.ID, region))
 		}
-		running := slices.ContainsFunc(s.Processes, func(p aggregate.Process) bool { return p.Exit == nil })
+		running := slices.ContainsFunc(s.Processes, func(p memory.Process) bool { return p.Exit == nil })
 		if !running {
 			qt.Check(t, qt.Equals(chip.Regions.CB.Bytes, 0))
 			qt.Check(t, qt.Equals(chip.Regions.Kernel.DRAMBytes, 0))

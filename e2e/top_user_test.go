@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/e2e/rig"
 )
 
@@ -21,7 +21,7 @@ func TestTopOfAnotherUser(t *testing.T) {
 	p := startTarget(t, env, rig.N150, program(t, "hold.py"), "4", "1024")
 	p.expect(t, "holding")
 	waitFor(t, "the service to have its buffers", func() bool {
-		return slices.ContainsFunc(s.snapshot(t).Processes, func(one aggregate.Process) bool {
+		return slices.ContainsFunc(s.snapshot(t).Processes, func(one memory.Process) bool {
 			return one.PID == p.Process.Pid && len(one.Live) > 0
 		})
 	})

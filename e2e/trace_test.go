@@ -18,6 +18,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 )
@@ -196,13 +197,13 @@ func assertEqual(t *testing.T, events []event.Event, checkpoints []checkpoint) {
 	qt.Assert(t, qt.IsTrue(compared > 0))
 }
 
-func regionOf(s *aggregate.Snapshot, chip int, region event.Region) aggregate.Region {
+func regionOf(s *memory.Snapshot, chip int, region event.Region) memory.Region {
 	for _, d := range s.Devices {
 		if d.ID == chip {
 			return *d.Regions.Banked(region)
 		}
 	}
-	return aggregate.Region{}
+	return memory.Region{}
 }
 
 func count(events []event.Event, wanted func(*event.Event) bool) (n int) {

@@ -2,13 +2,14 @@ package analyze
 
 import (
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
 // Parts are what is compared of one moment. The zero value is empty.
 type Parts struct {
-	index map[aggregate.SiteKey]int
-	List  []aggregate.SiteAmount
+	index map[memory.SiteKey]int
+	List  []memory.SiteAmount
 }
 
 // AddLive adds what is live in a State, in the selected regions of chips. Circular buffers
@@ -20,7 +21,7 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 		}
 		part := h.SiteAmount
 		if len(h.Devices) == 0 {
-			if selected(aggregate.NoDevice, h.Region) {
+			if selected(memory.NoDevice, h.Region) {
 				p.add(part)
 			}
 			continue
@@ -52,22 +53,22 @@ func (p *Parts) AddUnfreed(e *event.Event) {
 	if e.Kind != event.Free || e.Reason != event.ReasonDeviceClose && e.Reason != event.ReasonProcessExit {
 		return
 	}
-	p.add(aggregate.SiteAmount{
-		Site: aggregate.Site{
+	p.add(memory.SiteAmount{
+		Site: memory.Site{
 			PID: e.PID, Stack: e.Stack, Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, Devices: e.Devices,
 		},
-		Amount: aggregate.Amount{Count: 1, Bytes: e.BytesPerBank * uint64(e.Banks)},
+		Amount: memory.Amount{Count: 1, Bytes: e.BytesPerBank * uint64(e.Banks)},
 	})
 }
 
-func (p *Parts) add(one aggregate.SiteAmount) {
+func (p *Parts) add(one memory.SiteAmount) {
 	key := one.Key()
 	if i, ok := p.index[key]; ok {
 		p.List[i].Add(one.Amount)
 		return
 	}
 	if p.index == nil {
-		p.index = make(map[aggregate.SiteKey]int)
+		p.index = make(map[memory.SiteKey]int)
 	}
 	p.index[key] = len(p.List)
 	p.List = append(p.List, one)

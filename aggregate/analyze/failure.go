@@ -1,7 +1,7 @@
 package analyze
 
 import (
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -23,7 +23,7 @@ const (
 )
 
 // CauseOf returns why an allocation failed.
-func CauseOf(f *aggregate.Failure) Cause {
+func CauseOf(f *memory.Failure) Cause {
 	e := f.Evidence
 	switch {
 	case f.Reason == event.ReasonStaticClash.String():

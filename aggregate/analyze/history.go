@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -73,14 +74,14 @@ type Note struct {
 }
 
 // Ended returns the buffer that a Free ended; nil if there was none.
-func (n *Note) Ended() *aggregate.Buffer { return n.ended.Buffer() }
+func (n *Note) Ended() *memory.Buffer { return n.ended.Buffer() }
 
 // Replaced returns the buffer that was live already when an Alloc of the same id came, so
 // that the event of its end is missing.
-func (n *Note) Replaced() *aggregate.Buffer { return n.replaced.Buffer() }
+func (n *Note) Replaced() *memory.Buffer { return n.replaced.Buffer() }
 
 // Overlapped returns a live buffer that shares addresses with the buffer of an Alloc.
-func (n *Note) Overlapped() *aggregate.Buffer { return n.overlapped.Buffer() }
+func (n *Note) Overlapped() *memory.Buffer { return n.overlapped.Buffer() }
 
 // NewHistory returns a History of a new State.
 func NewHistory() *History {
@@ -180,7 +181,7 @@ func (h *History) group(devices []int) int32 {
 	if h.last != nil && slices.Equal(h.last, devices) {
 		return h.lastGroup
 	}
-	key := aggregate.DevicesKey(devices)
+	key := memory.DevicesKey(devices)
 	group, ok := h.groupOf[key]
 	if !ok {
 		group = int32(len(h.groups))
@@ -194,14 +195,14 @@ func (h *History) group(devices []int) int32 {
 // overlapping returns a live buffer on one of the same chips that shares addresses with
 // this one. If there are several, it prefers one of the same process and chips, and then
 // the first by address.
-func (h *History) overlapping(held *aggregate.Buffer, group int32) aggregate.BufferRef {
+func (h *History) overlapping(held *memory.Buffer, group int32) aggregate.BufferRef {
 	start, end := held.Address, held.Address+held.BytesPerBank
 	if regions := h.live[liveKey{held.PID, group}]; regions != nil {
 		if b := regions[held.Region].overlapping(start, end); b != (aggregate.BufferRef{}) {
 			return b
 		}
 	}
-	var first *aggregate.Buffer
+	var first *memory.Buffer
 	var found aggregate.BufferRef
 	for key, regions := range h.live {
 		if key == (liveKey{held.PID, group}) || !intersect(h.groups[key.group], held.Devices) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
@@ -13,7 +14,7 @@ import (
 const (
 	// LeastSurvivors is how many buffers of a call site have to survive: two for each
 	// window.
-	LeastSurvivors = 2 * aggregate.BirthWindows
+	LeastSurvivors = 2 * memory.BirthWindows
 	// leastWindows is in how many windows they have to be allocated, the last two of them
 	// among these.
 	leastWindows = 6
@@ -41,7 +42,7 @@ const (
 
 // A Verdict is the class of what survives of one call site.
 type Verdict struct {
-	aggregate.Survivors
+	memory.Survivors
 	Class Class
 	// By is what of the runtime retains it; nil for other classes.
 	By *name.Retained
@@ -52,7 +53,7 @@ type Verdict struct {
 	// Replaced is true where they only took the place of what was live at the first mark.
 	Replaced bool
 	// Births are the survivors by the intervals between marks.
-	Births []aggregate.Amount
+	Births []memory.Amount
 }
 
 // LeakOptions say what is judged. The zero value judges the whole run.
@@ -73,9 +74,9 @@ type LeakReport struct {
 	Sites []Verdict
 	// Others is what survived of call sites that are not told apart, all of processes that
 	// ended.
-	Others aggregate.Amount
+	Others memory.Amount
 	// EndedBefore is what ended with its device or process before the second mark.
-	EndedBefore aggregate.Amount
+	EndedBefore memory.Amount
 }
 
 // Leaks judges what survived: at the last allocation of each process, or between marks.
@@ -110,7 +111,7 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 // judgeRun judges a call site by its run. It leaks where it has survivors of most windows
 // and the last ones, is still allocating, does not give back its oldest, and other work goes
 // on meanwhile.
-func judgeRun(s *aggregate.Survivors) Verdict {
+func judgeRun(s *memory.Survivors) Verdict {
 	run := &s.Run
 	v := Verdict{Survivors: *s, Class: Stable}
 	for _, births := range run.Births {
@@ -118,7 +119,7 @@ func judgeRun(s *aggregate.Survivors) Verdict {
 	}
 	born := run.Total()
 	switch {
-	case born < LeastSurvivors, v.Rises < leastWindows, v.LastRise < aggregate.BirthWindows-1:
+	case born < LeastSurvivors, v.Rises < leastWindows, v.LastRise < memory.BirthWindows-1:
 	case run.ProcessLast-run.Last > longestPause*run.Gap: // it has stopped
 	case isRing(run):
 	case 2*run.Replaceable >= born: // it may have replaced what was there before the attach
@@ -132,7 +133,7 @@ func judgeRun(s *aggregate.Survivors) Verdict {
 
 // isRing reports whether a call site frees its oldest buffers up to the end, as a ring of
 // results does, or a state that is replaced.
-func isRing(run *aggregate.Run) bool {
+func isRing(run *memory.Run) bool {
 	length := run.ProcessLast - run.First
 	return run.FreedAt > 0 && 2*run.Outlived < run.Total() && 4*(run.ProcessLast-min(run.ProcessLast, run.FreedAt)) <= length
 }
@@ -140,7 +141,7 @@ func isRing(run *aggregate.Run) bool {
 // isWork reports whether other buffers were freed meanwhile. Where they are not weights may
 // be loading, or results be collected in one place: only results of operations that are
 // allocated from the beginning of the run to its end are work then.
-func isWork(s *aggregate.Survivors) bool {
+func isWork(s *memory.Survivors) bool {
 	run := &s.Run
 	if 2*run.FreedMeanwhile >= run.Total() {
 		return true
@@ -150,16 +151,16 @@ func isWork(s *aggregate.Survivors) bool {
 }
 
 // between judges what was allocated between marks, or since one of them.
-func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []aggregate.Survivors) {
+func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memory.Survivors) {
 	born, over := s.Between(o.Times)
 	r.EndedBefore = over
-	runs := make(map[aggregate.SiteKey]Verdict)
+	runs := make(map[memory.SiteKey]Verdict)
 	if o.ByRun {
 		for i := range survivors {
 			runs[survivors[i].Key()] = judgeRun(&survivors[i])
 		}
 	}
-	replaced := make(map[line]aggregate.Amount)
+	replaced := make(map[line]memory.Amount)
 	for i := range born {
 		key := lineOf(&born[i].Survivors)
 		sum := replaced[key]
@@ -190,13 +191,13 @@ type line struct {
 	name   name.Name
 }
 
-func lineOf(s *aggregate.Survivors) line {
+func lineOf(s *memory.Survivors) line {
 	return line{s.PID, s.Region, name.Of(s.Stack.Frames())}
 }
 
 // judgeBetween judges a call site by the intervals between marks in which its process
 // worked. Of replaced it takes what the survivors replace.
-func judgeBetween(b *aggregate.SurvivorsBetween, times []uint64, replaced map[line]aggregate.Amount) Verdict {
+func judgeBetween(b *memory.SurvivorsBetween, times []uint64, replaced map[line]memory.Amount) Verdict {
 	v := Verdict{Survivors: b.Survivors, Class: Stable, Births: b.Births}
 	with := v // what was freed after the last allocation
 	for i, births := range b.Births {
@@ -212,7 +213,7 @@ func judgeBetween(b *aggregate.SurvivorsBetween, times []uint64, replaced map[li
 	}
 	key := lineOf(&b.Survivors)
 	gone := replaced[key]
-	taken := aggregate.Amount{Count: min(gone.Count, v.Count), Bytes: min(gone.Bytes, v.Bytes)}
+	taken := memory.Amount{Count: min(gone.Count, v.Count), Bytes: min(gone.Bytes, v.Bytes)}
 	gone.Sub(taken)
 	replaced[key] = gone
 	if taken.Count == v.Count {
@@ -241,7 +242,7 @@ func (v *Verdict) grows() bool {
 }
 
 // addTorn counts what was freed after the last allocation as leaked.
-func (v *Verdict) addTeardown(b *aggregate.SurvivorsBetween) {
+func (v *Verdict) addTeardown(b *memory.SurvivorsBetween) {
 	v.Amount.Add(b.FreedAtTeardown)
 	v.Births = slices.Clone(b.Births)
 	for i := range v.Births {

@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -161,7 +162,7 @@ func TestWhatGrowsLeaks(t *testing.T) {
 			test.play(w)
 			qt.Check(t, qt.DeepEquals(w.leaks(), []string{"leak"}))
 			leak := w.sites(analyze.LeakOptions{})["leak"]
-			qt.Check(t, qt.Equals(leak.Amount, aggregate.Amount{Count: test.count, Bytes: 1000 * test.count}))
+			qt.Check(t, qt.Equals(leak.Amount, memory.Amount{Count: test.count, Bytes: 1000 * test.count}))
 			qt.Check(t, qt.IsTrue(leak.Rises >= 6), qt.Commentf("%+v", leak.Run))
 		})
 	}

@@ -3,7 +3,7 @@ package analyze
 import (
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -11,9 +11,9 @@ import (
 // failures, what they have of each chip, and the time from the start of the first to the end
 // of the last, if it ended. Lost events and anomalies are still those of all processes. It
 // returns nil if no process had the id.
-func ForProcess(s *aggregate.Snapshot, pid int) *aggregate.Snapshot {
+func ForProcess(s *memory.Snapshot, pid int) *memory.Snapshot {
 	one := *s
-	one.Devices, one.Processes, one.Failures = []aggregate.Device{}, []aggregate.Process{}, []aggregate.Failure{}
+	one.Devices, one.Processes, one.Failures = []memory.Device{}, []memory.Process{}, []memory.Failure{}
 	one.BeganNs, one.ExitedProcesses, one.Stacks = 0, 0, nil
 	var ended uint64
 	for i := range s.Processes {
@@ -28,7 +28,7 @@ func ForProcess(s *aggregate.Snapshot, pid int) *aggregate.Snapshot {
 		}
 		for j := range p.Devices {
 			d := &p.Devices[j]
-			same := slices.IndexFunc(one.Devices, func(other aggregate.Device) bool { return other.ID == d.ID })
+			same := slices.IndexFunc(one.Devices, func(other memory.Device) bool { return other.ID == d.ID })
 			if same < 0 {
 				one.Devices = append(one.Devices, *d)
 				continue
@@ -42,7 +42,7 @@ func ForProcess(s *aggregate.Snapshot, pid int) *aggregate.Snapshot {
 	if int(one.ExitedProcesses) == len(one.Processes) {
 		one.TimeNs = ended
 	}
-	slices.SortFunc(one.Devices, func(a, b aggregate.Device) int { return a.ID - b.ID })
+	slices.SortFunc(one.Devices, func(a, b memory.Device) int { return a.ID - b.ID })
 	for i := range s.Failures {
 		if s.Failures[i].PID == pid {
 			one.Failures = append(one.Failures, s.Failures[i])
@@ -53,7 +53,7 @@ func ForProcess(s *aggregate.Snapshot, pid int) *aggregate.Snapshot {
 }
 
 // keepHigherPeaks raises the peaks of d to those of the same chip in an earlier process.
-func keepHigherPeaks(d, earlier *aggregate.Device) {
+func keepHigherPeaks(d, earlier *memory.Device) {
 	for i := range event.BankedRegions {
 		a, b := d.Regions.Banked(event.Region(i)), earlier.Regions.Banked(event.Region(i))
 		if b.PeakBytes > a.PeakBytes {

@@ -2,17 +2,16 @@ package analyze
 
 import (
 	"slices"
-
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 )
 
 // ForUser reduces a snapshot to what a user may see: their own processes and failures, and
 // the chips with the totals of all processes. ExitedProcesses and FailureCount count the
 // user's own. The other users' processes on a chip are one sum. Lost events and anomalies
 // are still those of all processes.
-func ForUser(s *aggregate.Snapshot, uid int) *aggregate.Snapshot {
+func ForUser(s *memory.Snapshot, uid int) *memory.Snapshot {
 	own := *s
-	own.Processes, own.Failures = []aggregate.Process{}, []aggregate.Failure{}
+	own.Processes, own.Failures = []memory.Process{}, []memory.Failure{}
 	own.Devices = slices.Clone(s.Devices)
 	own.ExitedProcesses = 0
 	running := make(map[int]bool)
@@ -41,10 +40,10 @@ func ForUser(s *aggregate.Snapshot, uid int) *aggregate.Snapshot {
 }
 
 // hideOthers replaces the processes of a chip by their sum, except for the user's own.
-func hideOthers(d *aggregate.Device, own map[int]bool) {
+func hideOthers(d *memory.Device, own map[int]bool) {
 	all := d.Processes
 	d.Processes = nil
-	var others aggregate.OtherUsers
+	var others memory.OtherUsers
 	if d.OtherUsers != nil {
 		others = *d.OtherUsers
 	}

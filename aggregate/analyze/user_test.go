@@ -7,7 +7,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -45,8 +45,8 @@ func TestForUserShowsOwnProcessesAndTheSumOfOthers(t *testing.T) {
 	qt.Check(t, qt.Equals(snap.FailureCount, 2))
 	d := snap.Devices[0]
 	qt.Check(t, qt.Equals(d.Regions.DRAM.AllocatedBytes, 300))
-	qt.Check(t, qt.DeepEquals(d.Processes, []aggregate.DeviceProcess{{PID: 7, AllocatedBytes: map[string]uint64{"DRAM": 100}}}))
-	qt.Check(t, qt.DeepEquals(d.OtherUsers, &aggregate.OtherUsers{Processes: 2, AllocatedBytes: 200}))
+	qt.Check(t, qt.DeepEquals(d.Processes, []memory.DeviceProcess{{PID: 7, AllocatedBytes: map[string]uint64{"DRAM": 100}}}))
+	qt.Check(t, qt.DeepEquals(d.OtherUsers, &memory.OtherUsers{Processes: 2, AllocatedBytes: 200}))
 
 	text, err := json.Marshal(snap)
 	qt.Assert(t, qt.IsNil(err))

@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -27,7 +27,7 @@ type Options struct {
 type Value int
 
 // The values, in bytes or as a number of buffers, circular buffers and
-// programs with kernels; see aggregate.Sample for what they are of.
+// programs with kernels; see memory.Sample for what they are of.
 const (
 	PeakBytes Value = iota
 	LiveBytes
@@ -64,7 +64,7 @@ func ParseValue(name string) (Value, error) {
 }
 
 // of is the value of a sample.
-func (v Value) of(s *aggregate.Sample) uint64 {
+func (v Value) of(s *memory.Sample) uint64 {
 	switch v {
 	case LiveBytes:
 		return s.Live.Bytes
@@ -87,7 +87,7 @@ const noStack = "[no stack]"
 const unknown = "[unknown]"
 
 // frames are the calls of a sample, innermost first. There is always one.
-func frames(s *aggregate.Sample) []event.Frame {
+func frames(s *memory.Sample) []event.Frame {
 	if list := s.Stack.Frames(); len(list) > 0 {
 		return list
 	}
@@ -125,7 +125,7 @@ func frameText(f *event.Frame) string {
 // names are what processes and devices are called.
 type names map[int]string
 
-func processNames(p *aggregate.Profile) names {
+func processNames(p *memory.Profile) names {
 	list := make(names)
 	for _, process := range p.Processes {
 		list[process.PID] = process.Comm
@@ -141,7 +141,7 @@ func (n names) process(pid int) string { return fmt.Sprintf("%s (%d)", n[pid], p
 
 // deviceName is "device 0".
 func deviceName(id int) string {
-	if id == aggregate.NoDevice {
+	if id == memory.NoDevice {
 		return "unknown device"
 	}
 	return fmt.Sprintf("device %d", id)

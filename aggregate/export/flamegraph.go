@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -30,7 +30,7 @@ var (
 // zoomed into.
 //
 // It returns the number of different stacks.
-func FlameGraph(w io.Writer, p *aggregate.Profile, o Options) (stacks int, err error) {
+func FlameGraph(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	t := newFlameTree(p)
 	out := bufio.NewWriterSize(w, 64<<10)
 	page := flameHTML
@@ -67,8 +67,8 @@ func writeText(out *bufio.Writer, s string) error {
 // A flameTree is the stacks of all samples in one tree, from the outermost
 // frame on, with each name stored once.
 type flameTree struct {
-	profile *aggregate.Profile
-	samples []aggregate.Sample
+	profile *memory.Profile
+	samples []memory.Sample
 	seen    distinct
 
 	strings map[string]int
@@ -107,7 +107,7 @@ const severalLines = -1
 
 type flameEdge struct{ parent, frame int32 }
 
-func newFlameTree(p *aggregate.Profile) *flameTree {
+func newFlameTree(p *memory.Profile) *flameTree {
 	t := &flameTree{
 		profile: p, samples: p.Samples, seen: make(distinct),
 		strings: map[string]int{"": 0}, list: []string{""},
@@ -124,7 +124,7 @@ func newFlameTree(p *aggregate.Profile) *flameTree {
 }
 
 // add puts the sample's stack into the tree, where it is not there yet.
-func (t *flameTree) add(s *aggregate.Sample) {
+func (t *flameTree) add(s *memory.Sample) {
 	if _, ok := t.leaf[s.Stack]; ok {
 		return
 	}

@@ -13,11 +13,11 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
-func flameGraph(t *testing.T, p *aggregate.Profile) string {
+func flameGraph(t *testing.T, p *memory.Profile) string {
 	t.Helper()
 	var b strings.Builder
 	_, err := FlameGraph(&b, p, Options{Begun: begun})
@@ -317,7 +317,7 @@ func TestAFlameGraphOf200000StacksIsQuick(t *testing.T) {
 // BenchmarkExports writes a profile of 20,000 stacks.
 func BenchmarkExports(b *testing.B) {
 	p := modelRun(20_000).state.Profile()
-	for name, write := range map[string]func(io.Writer, *aggregate.Profile, Options) (int, error){
+	for name, write := range map[string]func(io.Writer, *memory.Profile, Options) (int, error){
 		"folded": Folded, "pprof": Pprof, "flamegraph": FlameGraph,
 	} {
 		b.Run(name, func(b *testing.B) {

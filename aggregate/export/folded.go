@@ -7,8 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 )
 
 // Folded writes one value of the profile in Brendan Gregg's collapsed format,
@@ -19,7 +18,7 @@ import (
 // those whose value is 0 are none.
 //
 // It returns the number of different stacks.
-func Folded(w io.Writer, p *aggregate.Profile, o Options) (stacks int, err error) {
+func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	processes := processNames(p)
 	lines := make(map[string]uint64)
 	seen := make(distinct)

@@ -8,11 +8,11 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
-func folded(t *testing.T, p *aggregate.Profile, v Value) string {
+func folded(t *testing.T, p *memory.Profile, v Value) string {
 	t.Helper()
 	var b strings.Builder
 	_, err := Folded(&b, p, Options{Value: v})

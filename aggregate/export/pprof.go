@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -22,7 +22,7 @@ import (
 // address and lie in a mapping of the name "python".
 //
 // It returns the number of different stacks.
-func Pprof(w io.Writer, p *aggregate.Profile, o Options) (stacks int, err error) {
+func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	b := newPprofBuilder()
 	first, last := p.FirstNs, p.LastNs
 	b.profile.DurationNanos = clamp(last - first)
@@ -60,7 +60,7 @@ func Pprof(w io.Writer, p *aggregate.Profile, o Options) (stacks int, err error)
 }
 
 func deviceLabel(id int) string {
-	if id == aggregate.NoDevice {
+	if id == memory.NoDevice {
 		return "unknown"
 	}
 	return strconv.Itoa(id)
@@ -109,7 +109,7 @@ func newPprofBuilder() *pprofBuilder {
 }
 
 // stack returns the locations of the sample's stack, innermost first.
-func (b *pprofBuilder) stack(s *aggregate.Sample) []*profile.Location {
+func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 	if list, ok := b.stacks[s.Stack]; ok {
 		return list
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/go-quicktest/qt"
 	"github.com/google/pprof/profile"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
-func pprofOf(t *testing.T, p *aggregate.Profile) ([]byte, *profile.Profile) {
+func pprofOf(t *testing.T, p *memory.Profile) ([]byte, *profile.Profile) {
 	t.Helper()
 	var b bytes.Buffer
 	_, err := Pprof(&b, p, Options{Begun: begun})

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
@@ -155,7 +156,7 @@ func newListing(p *source.State, filter alloc.Filter, rules *name.Rules) (*dump.
 }
 
 // checkLive is an error if a selected chip or process does not exist.
-func checkLive(snap *aggregate.Snapshot, filter *alloc.Filter, of string) error {
+func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 	var pids []int
 	for i := range snap.Processes {
 		if snap.Processes[i].Exit == nil {
@@ -166,7 +167,7 @@ func checkLive(snap *aggregate.Snapshot, filter *alloc.Filter, of string) error 
 		return err
 	}
 	for _, pid := range filter.PIDs {
-		ended := func(p aggregate.Process) bool { return p.PID == pid && p.Exit != nil }
+		ended := func(p memory.Process) bool { return p.PID == pid && p.Exit != nil }
 		switch {
 		case !slices.Contains(pids, pid) && slices.ContainsFunc(snap.Processes, ended):
 			return fmt.Errorf("-p %d: the process has ended, and has nothing live %s; `ttmem report … -p %d` shows what it had", pid, of, pid)
@@ -272,7 +273,7 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list
 }
 
 // momentOf is the time of what a filter lets through.
-func momentOf(f *alloc.Filter, snap *aggregate.Snapshot) dump.Moment {
+func momentOf(f *alloc.Filter, snap *memory.Snapshot) dump.Moment {
 	m := dump.Moment{Devices: f.Devices, TimeNs: snap.TimeNs}
 	for _, region := range f.Regions {
 		m.Regions = append(m.Regions, region.String())

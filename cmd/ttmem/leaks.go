@@ -14,6 +14,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -250,7 +251,7 @@ func (o *leaksOptions) follow(between leakRange) (w *source.Summary, marks *leak
 		lost = marks.state.Snapshot().LostEvents()
 		marks.earlierMarks, marks.stepMarks = 0, 0
 		for _, one := range marks.state.Marks() {
-			if aggregate.IsStepMark(one.Name) {
+			if memory.IsStepMark(one.Name) {
 				marks.stepMarks++
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/tracer/event"
 )
@@ -118,7 +119,7 @@ func (m *leakMarks) mark(name string, timeNs uint64, earlier bool) {
 		m.toSeen++
 		isTo = m.toNth == 0 || m.toSeen == m.toNth
 	}
-	step := aggregate.IsStepMark(name) && !aggregate.IsStepMark(m.from) && !aggregate.IsStepMark(m.to)
+	step := memory.IsStepMark(name) && !memory.IsStepMark(m.from) && !memory.IsStepMark(m.to)
 	switch {
 	case step:
 		if !earlier {

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/oom"
@@ -86,7 +87,7 @@ func runOOM(c *cobra.Command, o *oomOptions, args []string) error {
 
 // read reads the failures. A service has seen them: without a duration it is queried and not
 // watched.
-func (o *oomOptions) read() (*aggregate.Snapshot, *source.Summary, error) {
+func (o *oomOptions) read() (*memory.Snapshot, *source.Summary, error) {
 	if o.source.File == "" && len(o.source.Command) == 0 && o.source.Duration == 0 {
 		s, err := o.source.OfService()
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
@@ -100,6 +101,6 @@ func (o *peakOptions) run(c *cobra.Command, args []string) error {
 }
 
 // checkSelected makes sure that the selected chips and processes were seen.
-func checkSelected(filter *alloc.Filter, snap *aggregate.Snapshot, of string) error {
+func checkSelected(filter *alloc.Filter, snap *memory.Snapshot, of string) error {
 	return cmp.Or(source.CheckChips(filter.Devices, snap, source.In(of)), source.CheckPIDs(filter.PIDs, snap, source.In(of)))
 }

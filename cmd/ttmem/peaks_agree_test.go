@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/page/memmap"
 	"ttmem/cmd/ttmem/page/peak"
@@ -87,7 +87,7 @@ func peaksOfPeak(t *testing.T, file string) (all, buffers shownPeaks, statics ma
 
 func peaksOfReport(t *testing.T, file string) shownPeaks {
 	t.Helper()
-	var snap aggregate.Snapshot
+	var snap memory.Snapshot
 	jsonOf(t, &snap, "report", "--json", file)
 	peaks := make(shownPeaks)
 	for i := range snap.Devices {

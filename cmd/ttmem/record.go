@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
@@ -166,7 +167,7 @@ func (r *recorder) flush() error {
 }
 
 // close ends the recording and says what it has.
-func (r *recorder) close(s *aggregate.Snapshot) error {
+func (r *recorder) close(s *memory.Snapshot) error {
 	end := recordedEnd(s.Stacks)
 	end.TimeNs = s.TimeNs
 	if err := r.file.Close(end); err != nil {
@@ -206,7 +207,7 @@ func (r *recorder) summary(seen bool) string {
 }
 
 // recordedEnd is the end mark of a recording.
-func recordedEnd(s *aggregate.Stacks) recording.End {
+func recordedEnd(s *memory.Stacks) recording.End {
 	if s == nil {
 		return recording.End{}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -70,7 +71,7 @@ func TestRecordTellsOfAllFilesThatItWrote(t *testing.T) {
 			"recorded %d events to " + path + " (3 files up to " + path + ".2, %s in all; older ones are not kept); `ttmem report " + path + "` shows them"},
 	} {
 		r := record(t, c.o, c.files)
-		qt.Assert(t, qt.IsNil(r.close(&aggregate.Snapshot{})))
+		qt.Assert(t, qt.IsNil(r.close(&memory.Snapshot{})))
 		files, err := filepath.Glob(path + "*")
 		qt.Assert(t, qt.IsNil(err))
 		qt.Assert(t, qt.HasLen(files, c.files))

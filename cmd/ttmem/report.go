@@ -15,6 +15,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page/report"
@@ -82,7 +83,7 @@ type reportCommand struct {
 }
 
 // of is the selected part of the snapshot from a place.
-func (o *reportCommand) of(snapshot *aggregate.Snapshot, from string) (*aggregate.Snapshot, error) {
+func (o *reportCommand) of(snapshot *memory.Snapshot, from string) (*memory.Snapshot, error) {
 	if o.pid == 0 {
 		return snapshot, nil
 	}
@@ -126,14 +127,14 @@ func reportService(c *cobra.Command, o *reportCommand) error {
 }
 
 // ended reports whether the selected process has ended: it has no present state.
-func ended(of *aggregate.Snapshot, pid int) bool {
-	return pid > 0 && !slices.ContainsFunc(of.Processes, func(p aggregate.Process) bool { return p.Exit == nil })
+func ended(of *memory.Snapshot, pid int) bool {
+	return pid > 0 && !slices.ContainsFunc(of.Processes, func(p memory.Process) bool { return p.Exit == nil })
 }
 
 // atOneTime is the service's snapshot with the figures of the state that it reported
 // afterwards, so that all are of one moment. To root the state has everything. To others it
 // has their own processes: what all users have of a chip is only in the snapshot.
-func atOneTime(snapshot *aggregate.Snapshot, s *source.State, root bool) *aggregate.Snapshot {
+func atOneTime(snapshot *memory.Snapshot, s *source.State, root bool) *memory.Snapshot {
 	of := s.WithHolders(s.Snapshot())
 	now := *snapshot
 	now.Processes, now.TimeNs = of.Processes, s.NowNs
@@ -145,7 +146,7 @@ func atOneTime(snapshot *aggregate.Snapshot, s *source.State, root bool) *aggreg
 }
 
 // printReport prints a report.
-func printReport(to *os.File, snapshot *aggregate.Snapshot, asJSON bool, how report.Options) error {
+func printReport(to *os.File, snapshot *memory.Snapshot, asJSON bool, how report.Options) error {
 	if asJSON {
 		return json.NewEncoder(os.Stdout).Encode(snapshot)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -95,7 +95,7 @@ func TestTheReportIsOnStandardOutputUnlessAFileIs(t *testing.T) {
 func TestWhatCannotBeReadAtAllIsNotSaidToBeRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model.ttmem")
 	r := record(t, recordOptions{path: path}, 1)
-	qt.Assert(t, qt.IsNil(r.close(&aggregate.Snapshot{})))
+	qt.Assert(t, qt.IsNil(r.close(&memory.Snapshot{})))
 	whole := []byte(readAll(t, path))
 	lines := []byte(readAll(t, eventLines(t, 0o644)))
 	block := bytes.Index(whole, []byte("TTMb"))

@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
@@ -86,7 +87,7 @@ func TestAReportOfOneProcess(t *testing.T) {
 func TestAPartOfARecordingNamesTheOneBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.ttmem")
 	r := record(t, recordOptions{path: path, maxSize: 64 << 10}, 3)
-	qt.Assert(t, qt.IsNil(r.close(&aggregate.Snapshot{})))
+	qt.Assert(t, qt.IsNil(r.close(&memory.Snapshot{})))
 	says := func(file string) string {
 		t.Helper()
 		report, err := commandOutput(t, "report", file)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
@@ -111,7 +112,7 @@ func serve(o serveOptions) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answers := service.Options{
-		Version: buildVersion(), Stacks: func() *aggregate.Stacks { return source.StackCounts(t) },
+		Version: buildVersion(), Stacks: func() *memory.Stacks { return source.StackCounts(t) },
 		Reading: t.Reading,
 		Mark:    func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
 	}
@@ -224,7 +225,7 @@ func (s *hostService) reportLost() {
 }
 
 // end ends the recording, and logs a summary.
-func (s *hostService) end(stacks *aggregate.Stacks) {
+func (s *hostService) end(stacks *memory.Stacks) {
 	s.reportLost()
 	snapshot := *s.hub.Snapshot(service.Viewer{All: true})
 	snapshot.Stacks = stacks
@@ -264,7 +265,7 @@ func startLine(e *event.Event) string {
 }
 
 // exitLine reports a process that ended, and what it had not freed on all its chips.
-func exitLine(p *aggregate.Process) string {
+func exitLine(p *memory.Process) string {
 	line := fmt.Sprintf("PID %d ended", p.PID)
 	if p.Exit.Status != nil {
 		switch status := unix.WaitStatus(*p.Exit.Status); {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
@@ -91,7 +92,7 @@ func (r *serviceRecorder) note(err error) {
 }
 
 // end ends the recording.
-func (r *serviceRecorder) end(s *aggregate.Snapshot) {
+func (r *serviceRecorder) end(s *memory.Snapshot) {
 	if r == nil {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page/report"
@@ -59,14 +60,14 @@ type session struct {
 	record *recorder        // nil: not requested
 	export *output.Exporter // nil: not requested
 	// stacks counts the call stacks that were taken; nil if none were
-	stacks func() *aggregate.Stacks
+	stacks func() *memory.Stacks
 	failed bool // some output could not be written
 	// useless ends a trace whose recording failed; nil if it goes on
 	useless func()
 }
 
 // newSession begins the output that the options name; the session is to be closed.
-func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, err error) {
+func newSession(o sessionOptions, stacks func() *memory.Stacks) (_ *session, err error) {
 	s := &session{o: o, state: aggregate.New(), stacks: stacks}
 	defer func() {
 		if err != nil {
@@ -89,7 +90,7 @@ func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, 
 
 // traceSession is a session of a tracer.
 func traceSession(t *source.Tracing, o sessionOptions) (*session, error) {
-	s, err := newSession(o, func() *aggregate.Stacks { return source.StackCounts(t.Tracer) })
+	s, err := newSession(o, func() *memory.Stacks { return source.StackCounts(t.Tracer) })
 	if err == nil {
 		s.state.Begin(source.MonotonicNow())
 	}
@@ -172,7 +173,7 @@ func (s *session) report() error {
 	return err
 }
 
-func (s *session) print(snapshot *aggregate.Snapshot) error {
+func (s *session) print(snapshot *memory.Snapshot) error {
 	if s.o.record.path != "" {
 		return nil // the recording has it
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
@@ -83,7 +84,7 @@ func known(s *aggregate.State) string {
 	for _, process := range snap.Processes {
 		for i := range process.Unfreed {
 			holders := process.Unfreed[i].Holders // of the same size, in any order
-			slices.SortFunc(holders, func(a, b aggregate.Holder) int { return strings.Compare(jsonText(a), jsonText(b)) })
+			slices.SortFunc(holders, func(a, b memory.Holder) int { return strings.Compare(jsonText(a), jsonText(b)) })
 		}
 	}
 	var lines []string

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/export"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 )
@@ -47,7 +47,7 @@ type ExportTarget struct {
 	Flag, Path string
 	// what the file is; %s is the number of call stacks
 	what  string
-	write func(io.Writer, *aggregate.Profile, export.Options) (int, error)
+	write func(io.Writer, *memory.Profile, export.Options) (int, error)
 }
 
 // Targets are the files that flags name.
@@ -136,7 +136,7 @@ func NewExporter(o ExportOptions) (*Exporter, error) {
 }
 
 // Write writes all files, says what each has, and reports whether all were written.
-func (x *Exporter) Write(profile *aggregate.Profile) bool {
+func (x *Exporter) Write(profile *memory.Profile) bool {
 	all := true
 	for _, f := range x.files {
 		stacks, err := f.write(profile, x.Options)
@@ -171,7 +171,7 @@ type exportFile struct {
 }
 
 // write writes the profile and finishes the file.
-func (f *exportFile) write(p *aggregate.Profile, o export.Options) (stacks int, err error) {
+func (f *exportFile) write(p *memory.Profile, o export.Options) (stacks int, err error) {
 	stacks, err = f.target.write(f.W, p, o)
 	if err := f.Finish(err); err != nil {
 		return 0, fmt.Errorf("%s %s: %w", f.target.Flag, f.target.Path, err)

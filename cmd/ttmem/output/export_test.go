@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -27,7 +28,7 @@ func names(t *testing.T, dir string) []string {
 }
 
 // oneBuffer is a profile of one buffer.
-func oneBuffer() *aggregate.Profile {
+func oneBuffer() *memory.Profile {
 	state := aggregate.New()
 	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: "forward", File: "/srv/model.py", Line: 123}})
 	state.Apply(&event.Event{

@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 )
 
 // ownOnlyNote tells users that they see their own processes only.
@@ -32,7 +31,7 @@ const shownOthers = 4
 
 // OthersHold says in a line how much of each chip other users have allocated. The snapshot
 // is the service's, with the totals of all users.
-func OthersHold(s *aggregate.Snapshot) string {
+func OthersHold(s *memory.Snapshot) string {
 	var texts []string
 	chips := make(map[string][]int)
 	for i := range s.Devices {
@@ -43,7 +42,7 @@ func OthersHold(s *aggregate.Snapshot) string {
 		dram := d.Regions.DRAM.AllocatedBytes
 		for j := range s.Processes {
 			if p := &s.Processes[j]; p.Exit == nil {
-				if at := slices.IndexFunc(p.Devices, func(own aggregate.Device) bool { return own.ID == d.ID }); at >= 0 {
+				if at := slices.IndexFunc(p.Devices, func(own memory.Device) bool { return own.ID == d.ID }); at >= 0 {
 					dram -= min(dram, p.Devices[at].Regions.DRAM.AllocatedBytes)
 				}
 			}

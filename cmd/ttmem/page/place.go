@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
@@ -31,7 +31,7 @@ func CallTexts(calls []name.Call) (list []string) {
 func (p Painter) Separator() string { return p.Pick(" · ", " - ") }
 
 // DeviceName is the board and the architecture of a chip, each after a separator.
-func (p Painter) DeviceName(d *aggregate.Device) (name string) {
+func (p Painter) DeviceName(d *memory.Device) (name string) {
 	for _, part := range []string{d.Board, d.Arch} {
 		if part != "" {
 			name += p.Separator() + Clean(part)

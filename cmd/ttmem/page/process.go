@@ -4,16 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"syscall"
+	"ttmem/aggregate/memory"
 
 	"golang.org/x/sys/unix"
-
-	"ttmem/aggregate"
 )
 
 // FirstNs is the time that pages count from: when the first process began. It is when
 // tracing began for live processes, or if not all processes are known; 0 if neither is
 // known.
-func FirstNs(s *aggregate.Snapshot, live bool) uint64 {
+func FirstNs(s *memory.Snapshot, live bool) uint64 {
 	first := s.BeganNs
 	if len(s.Processes) > 0 && (first == 0 || !live && ForgottenProcesses(s) == 0) {
 		first = s.TimeNs
@@ -26,7 +25,7 @@ func FirstNs(s *aggregate.Snapshot, live bool) uint64 {
 
 // ForgottenProcesses is the number of ended processes that the snapshot lacks: it has the
 // newest.
-func ForgottenProcesses(s *aggregate.Snapshot) int {
+func ForgottenProcesses(s *memory.Snapshot) int {
 	n := int(s.ExitedProcesses)
 	for i := range s.Processes {
 		if s.Processes[i].Exit != nil {
@@ -41,12 +40,12 @@ func ForgottenProcesses(s *aggregate.Snapshot) int {
 const UnknownCommandLine = "?"
 
 // ProcessName is the command line without folders; "" if it is not known.
-func ProcessName(p *aggregate.Process) string {
+func ProcessName(p *memory.Process) string {
 	return cmp.Or(ShortCommand(p.Command), Clean(p.Comm))
 }
 
 // ProcessState is "running", or how the process ended.
-func ProcessState(p *aggregate.Process) string {
+func ProcessState(p *memory.Process) string {
 	switch {
 	case p.Exit == nil:
 		return "running"

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/recording"
 )
 
@@ -65,8 +65,8 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 }
 
 // Snapshot is what the user may see of the present state.
-func (c *Client) Snapshot(ctx context.Context) (*aggregate.Snapshot, error) {
-	var s aggregate.Snapshot
+func (c *Client) Snapshot(ctx context.Context) (*memory.Snapshot, error) {
+	var s memory.Snapshot
 	if err := c.document(ctx, "snapshot", &s); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -30,7 +31,7 @@ type Hub struct {
 	joining chan struct{}
 
 	shotMu sync.Mutex
-	shot   *aggregate.Snapshot // the latest
+	shot   *memory.Snapshot // the latest
 	shotAt time.Time
 }
 
@@ -82,7 +83,7 @@ func (h *Hub) flush() {
 const snapshotAge = 10 * time.Millisecond
 
 // Snapshot is what the viewer may see of the state. It must not be changed.
-func (h *Hub) Snapshot(v Viewer) *aggregate.Snapshot {
+func (h *Hub) Snapshot(v Viewer) *memory.Snapshot {
 	h.shotMu.Lock()
 	if h.shot == nil || time.Since(h.shotAt) > snapshotAge {
 		h.mu.Lock()

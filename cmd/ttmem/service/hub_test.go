@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -175,7 +176,7 @@ func read(t *testing.T, b []byte) []event.Event {
 	}
 }
 
-func stateAfter(events []event.Event) *aggregate.Snapshot {
+func stateAfter(events []event.Event) *memory.Snapshot {
 	s := aggregate.New()
 	for i := range events {
 		s.Apply(&events[i])
@@ -185,7 +186,7 @@ func stateAfter(events []event.Event) *aggregate.Snapshot {
 
 // present is the state that the hub has now, where its Snapshot may be some
 // milliseconds old.
-func present(h *Hub) *aggregate.Snapshot {
+func present(h *Hub) *memory.Snapshot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.state.Snapshot()

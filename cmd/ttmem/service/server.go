@@ -11,8 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
-
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 )
 
 // Limits for slow and frequent requests.
@@ -35,7 +34,7 @@ type Options struct {
 	// Version is ttmem's.
 	Version string
 	// Stacks counts the stacks that were taken; nil if they are not counted.
-	Stacks func() *aggregate.Stacks
+	Stacks func() *memory.Stacks
 	// Recording is that of Health; nil if nothing is recorded.
 	Recording func() string
 	// Mark sets a mark for the viewer; nil if that is not possible.

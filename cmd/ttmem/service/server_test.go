@@ -16,6 +16,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -23,7 +24,7 @@ import (
 // serve starts a server on a socket, and on TCP.
 func serve(t *testing.T, hub *Hub) (path, addr string) {
 	t.Helper()
-	return serveWith(t, hub, Options{Stacks: func() *aggregate.Stacks { return &aggregate.Stacks{Taken: 42} }})
+	return serveWith(t, hub, Options{Stacks: func() *memory.Stacks { return &memory.Stacks{Taken: 42} }})
 }
 
 func serveWith(t *testing.T, hub *Hub, o Options) (path, addr string) {
@@ -79,7 +80,7 @@ func TestClientGetsWhatTheHubHas(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	want := *host.hub.Snapshot(viewerOf(uint32(os.Getuid())))
 	if os.Getuid() == 0 {
-		want.Stacks = &aggregate.Stacks{Taken: 42}
+		want.Stacks = &memory.Stacks{Taken: 42}
 	}
 	qt.Check(t, qt.Equals(asJSON(t, s), asJSON(t, want)))
 

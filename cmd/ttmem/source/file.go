@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
@@ -107,7 +107,7 @@ func (f *File) NoEnd() string {
 }
 
 // Stacks counts the call stacks that were taken; nil if that is not known.
-func (f *File) Stacks() *aggregate.Stacks {
+func (f *File) Stacks() *memory.Stacks {
 	if f.recording == nil {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (f *File) Stacks() *aggregate.Stacks {
 	if !ok || !end.HasStacks {
 		return nil
 	}
-	return &aggregate.Stacks{
+	return &memory.Stacks{
 		Taken: end.Taken, Python: end.Python,
 		Incomplete: end.Incomplete, IncompletePython: end.IncompletePython,
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
@@ -52,9 +53,9 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 		if length := end.Now() - r.begin.TimeNs; uint64(m.Time) > length {
 			return nil, fmt.Errorf("%s has nothing %v after its first event: the last is at %s", r.Path, m.Time, time.Duration(length).Round(time.Microsecond))
 		}
-		return []stop{{Point: aggregate.Point{TimeNs: r.begin.TimeNs + uint64(m.Time)}, timed: true, of: EveryRegion}}, nil
+		return []stop{{Point: memory.Point{TimeNs: r.begin.TimeNs + uint64(m.Time)}, timed: true, of: EveryRegion}}, nil
 	}
-	return []stop{{Point: aggregate.Point{Number: max(r.begin.Number, x.Begin.Number)}, of: EveryRegion}}, nil
+	return []stop{{Point: memory.Point{Number: max(r.begin.Number, x.Begin.Number)}, of: EveryRegion}}, nil
 }
 
 // A place is a region of a chip.
@@ -63,7 +64,7 @@ type place struct {
 	region event.Region
 }
 
-func (r *Recording) findPeaks(peaks []aggregate.PeakPoint) (stops []stop, err error) {
+func (r *Recording) findPeaks(peaks []memory.PeakPoint) (stops []stop, err error) {
 	numbers := make(map[place]uint64)
 	for _, one := range peaks {
 		if one.Number < r.begin.Number {
@@ -89,9 +90,9 @@ func (r *Recording) findPeaks(peaks []aggregate.PeakPoint) (stops []stop, err er
 	return stops, nil
 }
 
-func (r *Recording) findFailure(m *Moment, x *aggregate.Index) (at aggregate.Point, err error) {
-	inFile := func() []aggregate.FailurePoint {
-		return slices.DeleteFunc(slices.Clone(x.Failures), func(f aggregate.FailurePoint) bool { return f.Number <= r.begin.Number })
+func (r *Recording) findFailure(m *Moment, x *memory.Index) (at memory.Point, err error) {
+	inFile := func() []memory.FailurePoint {
+		return slices.DeleteFunc(slices.Clone(x.Failures), func(f memory.FailurePoint) bool { return f.Number <= r.begin.Number })
 	}
 	list := inFile()
 	newest := m.Last && m.Nth == 0 && len(list) > 0
@@ -111,8 +112,8 @@ func (r *Recording) findFailure(m *Moment, x *aggregate.Index) (at aggregate.Poi
 	}
 }
 
-func (r *Recording) findMark(m *Moment, x *aggregate.Index) (at aggregate.Point, err error) {
-	var named []aggregate.Point
+func (r *Recording) findMark(m *Moment, x *memory.Index) (at memory.Point, err error) {
+	var named []memory.Point
 	var names []string
 	earlier := false // there is one of that name before the file begins
 	list := func() {
@@ -123,7 +124,7 @@ func (r *Recording) findMark(m *Moment, x *aggregate.Index) (at aggregate.Point,
 				earlier = earlier || mark.Name == m.Name
 				continue
 			case mark.Name == m.Name:
-				named = append(named, aggregate.Point{Number: mark.Number, TimeNs: mark.TimeNs})
+				named = append(named, memory.Point{Number: mark.Number, TimeNs: mark.TimeNs})
 			}
 			if name := page.Clean(mark.Name); !slices.Contains(names, name) {
 				names = append(names, name)
@@ -153,12 +154,12 @@ func (r *Recording) findMark(m *Moment, x *aggregate.Index) (at aggregate.Point,
 }
 
 // scan reads all marks and failures of the file: the state at the end has only the newest.
-func (r *Recording) scan(m *Moment, x *aggregate.Index) error {
+func (r *Recording) scan(m *Moment, x *memory.Index) error {
 	term.Warn(fmt.Sprintf("%s is older than the marks and failures that checkpoints have: reading all of %s", m.Text, r.Path))
 	o := Options{File: r.Path, PIDs: r.PIDs}
 	number := uint64(0)
 	x.MarksFrom, x.FailuresFrom = r.begin.Number, r.begin.Number
-	x.Marks = slices.DeleteFunc(x.Marks, func(m aggregate.Mark) bool { return m.Number > r.begin.Number })
+	x.Marks = slices.DeleteFunc(x.Marks, func(m memory.Mark) bool { return m.Number > r.begin.Number })
 	x.Failures = nil
 	s, err := o.Watch(func(e *event.Event) {
 		switch {
@@ -169,9 +170,9 @@ func (r *Recording) scan(m *Moment, x *aggregate.Index) error {
 		}
 		switch e.Kind {
 		case event.Mark:
-			x.Marks = append(x.Marks, aggregate.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: number})
+			x.Marks = append(x.Marks, memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: number})
 		case event.AllocFailed:
-			x.Failures = append(x.Failures, aggregate.FailurePoint{Point: aggregate.Point{Number: number, TimeNs: e.TimeNs}, PID: e.PID})
+			x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: number, TimeNs: e.TimeNs}, PID: e.PID})
 		}
 	}, func() {})
 	if err == nil && s.Failed {

@@ -12,6 +12,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -115,7 +116,7 @@ func told(t *testing.T, path string, last bool) (text string, events int) {
 	state.Advance(r.EndNs())
 	snap := state.WithHolders(state.Snapshot())
 	snap.Stacks = r.Stacks()
-	var evidence []*aggregate.Evidence
+	var evidence []*memory.Evidence
 	for i := range snap.Failures {
 		evidence = append(evidence, snap.Failures[i].Evidence)
 	}

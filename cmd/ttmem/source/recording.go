@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -25,8 +26,8 @@ type Recording struct {
 
 	end     *aggregate.State
 	summary *Summary
-	begin   aggregate.Point // of the file
-	whole   bool            // no checkpoint is used
+	begin   memory.Point // of the file
+	whole   bool         // no checkpoint is used
 }
 
 // Regions reports whether a region of a chip is shown.
@@ -99,7 +100,7 @@ func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.E
 func (r *Recording) readBegin() error {
 	found := false
 	f, handle, err := r.open(func(e *event.Event) {
-		r.begin, found = aggregate.Point{TimeNs: e.TimeNs}, true
+		r.begin, found = memory.Point{TimeNs: e.TimeNs}, true
 		if e.Kind == event.Checkpoint {
 			r.begin.Number = aggregate.NumberOf(e)
 		}
@@ -120,7 +121,7 @@ func (r *Recording) readBegin() error {
 type stop struct {
 	// Point is the event after which it is or, if timed is true, the time after whose last
 	// event it is. Without a time no checkpoint lies before it.
-	aggregate.Point
+	memory.Point
 	timed bool
 	of    Regions
 }

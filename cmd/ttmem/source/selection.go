@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -59,12 +60,12 @@ func (l *Selection) Check(place string) error {
 }
 
 // CheckPIDs is an error if a process is not in the snapshot.
-func CheckPIDs(pids []int, snap *aggregate.Snapshot, place string) error {
+func CheckPIDs(pids []int, snap *memory.Snapshot, place string) error {
 	return checkSelection(pids, nil, pidsOf(snap), nil, place)
 }
 
 // CheckChips is an error if a chip is not in the snapshot.
-func CheckChips(chips []int, snap *aggregate.Snapshot, place string) error {
+func CheckChips(chips []int, snap *memory.Snapshot, place string) error {
 	return checkSelection(nil, chips, nil, chipsOf(snap), place)
 }
 
@@ -105,7 +106,7 @@ func (o *Options) Missing() error {
 }
 
 // pidsOf are the ids of all processes, also of those that ended, in order.
-func pidsOf(s *aggregate.Snapshot) (pids []int) {
+func pidsOf(s *memory.Snapshot) (pids []int) {
 	for i := range s.Processes {
 		pids = append(pids, s.Processes[i].PID)
 	}
@@ -113,7 +114,7 @@ func pidsOf(s *aggregate.Snapshot) (pids []int) {
 	return slices.Compact(pids)
 }
 
-func chipsOf(s *aggregate.Snapshot) (chips []int) {
+func chipsOf(s *memory.Snapshot) (chips []int) {
 	for i := range s.Devices {
 		chips = append(chips, s.Devices[i].ID)
 	}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer"
 	"ttmem/tracer/stack"
 )
@@ -53,9 +53,9 @@ func (o *Stacks) Apply(t *tracer.Options) {
 }
 
 // StackCounts are those of a tracer; nil if it took no stacks.
-func StackCounts(t *tracer.Tracer) *aggregate.Stacks {
+func StackCounts(t *tracer.Tracer) *memory.Stacks {
 	native, python := t.StackEnds()
-	s := aggregate.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}
+	s := memory.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}
 	for cause, n := range native {
 		s.Taken += n
 		if cause != stack.CompleteStack {

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -63,7 +64,7 @@ type Follower struct {
 	running bool
 	lost    uint64
 	// ended are buffers that the end of their device or process freed
-	ended []aggregate.Buffer
+	ended []memory.Buffer
 
 	requests chan request // in the order of their marks
 	next     *request     // the first, taken from the channel
@@ -90,9 +91,9 @@ func (w request) mark() string {
 		name = append(name[:stepMark], '…')
 	}
 	if w.ends {
-		return string(name) + aggregate.StepEnd
+		return string(name) + memory.StepEnd
 	}
-	return string(name) + aggregate.StepBegin
+	return string(name) + memory.StepBegin
 }
 
 // stepMark is the number of characters of a step's name in the name of its mark.

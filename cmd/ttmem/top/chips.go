@@ -5,21 +5,21 @@ import (
 	"fmt"
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
 // A chipGroup is chips with similar use.
 type chipGroup struct {
 	ids     []int
-	devices []*aggregate.Device
+	devices []*memory.Device
 }
 
 // alike is the largest difference in use within a group, as a fraction of the capacity.
 const alike = 0.05
 
 // chipGroups returns the chips, one per group, or if folded similar chips together.
-func chipGroups(devices []aggregate.Device, folded bool) []chipGroup {
+func chipGroups(devices []memory.Device, folded bool) []chipGroup {
 	var groups []chipGroup
 	for i := range devices {
 		d := &devices[i]
@@ -38,7 +38,7 @@ func chipGroups(devices []aggregate.Device, folded bool) []chipGroup {
 }
 
 // looksAlike reports whether two chips have the same capacities and similar use.
-func looksAlike(a, b *aggregate.Device) bool {
+func looksAlike(a, b *memory.Device) bool {
 	x, y := &a.Regions, &b.Regions
 	if a.Board != b.Board || a.Arch != b.Arch || x.DRAM.CapacityBytes != y.DRAM.CapacityBytes ||
 		a.L1PerCore.CapacityBytes != b.L1PerCore.CapacityBytes || x.L1Small.CapacityBytes != y.L1Small.CapacityBytes {
@@ -56,7 +56,7 @@ func looksAlike(a, b *aggregate.Device) bool {
 }
 
 // span returns the lowest and the highest value of a figure.
-func (g *chipGroup) span(figure func(*aggregate.Device) uint64) (least, most uint64) {
+func (g *chipGroup) span(figure func(*memory.Device) uint64) (least, most uint64) {
 	for i, d := range g.devices {
 		n := figure(d)
 		if i == 0 {
@@ -68,17 +68,17 @@ func (g *chipGroup) span(figure func(*aggregate.Device) uint64) (least, most uin
 }
 
 // Figures of a chip.
-func dramUsed(d *aggregate.Device) uint64  { return d.Regions.DRAM.AllocatedBytes }
-func l1Tensors(d *aggregate.Device) uint64 { return d.L1PerCore.BufferBytes }
-func l1Static(d *aggregate.Device) uint64  { return d.L1PerCore.CBBytes }
-func l1Used(d *aggregate.Device) uint64    { return d.L1PerCore.BufferBytes + d.L1PerCore.CBBytes }
-func l1Peak(d *aggregate.Device) uint64 {
+func dramUsed(d *memory.Device) uint64  { return d.Regions.DRAM.AllocatedBytes }
+func l1Tensors(d *memory.Device) uint64 { return d.L1PerCore.BufferBytes }
+func l1Static(d *memory.Device) uint64  { return d.L1PerCore.CBBytes }
+func l1Used(d *memory.Device) uint64    { return d.L1PerCore.BufferBytes + d.L1PerCore.CBBytes }
+func l1Peak(d *memory.Device) uint64 {
 	return d.L1PerCore.Peak.BufferBytes + d.L1PerCore.Peak.CBBytes
 }
-func l1Free(d *aggregate.Device) uint64 {
+func l1Free(d *memory.Device) uint64 {
 	return d.L1PerCore.CapacityBytes - min(d.L1PerCore.CapacityBytes, l1Used(d))
 }
-func kernelText(d *aggregate.Device) uint64 { return d.Regions.Kernel.MaxBytesPerCore }
+func kernelText(d *memory.Device) uint64 { return d.Regions.Kernel.MaxBytesPerCore }
 
 // l1PerCore is the label of the L1 of each core.
 const l1PerCore = "L1 per core"
@@ -131,7 +131,7 @@ func (b *chipBlock) lines() []string {
 	lines := []string{b.Paint(bold, title) + b.Paint(dim, b.left(about, room-page.Width(title))+heads)}
 
 	least, most := b.span(dramUsed)
-	_, peak := b.span(func(d *aggregate.Device) uint64 { return d.Regions.DRAM.PeakBytes })
+	_, peak := b.span(func(d *memory.Device) uint64 { return d.Regions.DRAM.PeakBytes })
 	capacity := d.Regions.DRAM.CapacityBytes
 	st := page.Level(most, capacity)
 	lines = append(lines, b.row("DRAM", b.DrawBar(page.Bar{Part: least, More: most, Whole: capacity, Peak: peak, Style: st}, b.bar()),
@@ -139,16 +139,16 @@ func (b *chipBlock) lines() []string {
 	lines = append(lines, b.l1()...)
 	for _, r := range []struct {
 		name string
-		of   func(*aggregate.Device) *aggregate.Region
+		of   func(*memory.Device) *memory.Region
 		// least is the capacity below which an empty region gets no line
 		always bool
 	}{
-		{"L1_SMALL", func(d *aggregate.Device) *aggregate.Region { return &d.Regions.L1Small }, !b.few},
-		{"TRACE", func(d *aggregate.Device) *aggregate.Region { return &d.Regions.Trace }, !b.few},
-		{"host", func(d *aggregate.Device) *aggregate.Region { return &d.Regions.SystemMemory }, false},
+		{"L1_SMALL", func(d *memory.Device) *memory.Region { return &d.Regions.L1Small }, !b.few},
+		{"TRACE", func(d *memory.Device) *memory.Region { return &d.Regions.Trace }, !b.few},
+		{"host", func(d *memory.Device) *memory.Region { return &d.Regions.SystemMemory }, false},
 	} {
-		least, most := b.span(func(d *aggregate.Device) uint64 { return r.of(d).AllocatedBytes })
-		_, peak := b.span(func(d *aggregate.Device) uint64 { return r.of(d).PeakBytes })
+		least, most := b.span(func(d *memory.Device) uint64 { return r.of(d).AllocatedBytes })
+		_, peak := b.span(func(d *memory.Device) uint64 { return r.of(d).PeakBytes })
 		capacity := r.of(d).CapacityBytes
 		if peak == 0 && (capacity == 0 || !r.always) {
 			continue
@@ -308,7 +308,7 @@ func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 func (p painter) groupCell(g *chipGroup, label, dram, l1 int) string {
 	d := g.devices[0]
 	least, most := g.span(dramUsed)
-	_, peak := g.span(func(d *aggregate.Device) uint64 { return d.Regions.DRAM.PeakBytes })
+	_, peak := g.span(func(d *memory.Device) uint64 { return d.Regions.DRAM.PeakBytes })
 	capacity := d.Regions.DRAM.CapacityBytes
 	st := page.Level(most, capacity)
 	_, static := g.span(l1Static)

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -47,8 +48,8 @@ func (t *Status) Live() bool { return t.Doing == "" && t.Ended == "" }
 // A Present is the content of a Live at one time. It does not change afterwards.
 type Present struct {
 	Status
-	*aggregate.Snapshot
-	CallSites []aggregate.CallSite
+	*memory.Snapshot
+	CallSites []memory.CallSite
 	// NowNs is the time that ages refer to (CLOCK_MONOTONIC); at least that of the latest
 	// event.
 	NowNs uint64

@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 )
 
 // A screen is a page of the view.
@@ -177,7 +176,7 @@ func (m *model) chips() (ids []int) {
 }
 
 // devices returns the selected chips, with what the selected process has of them.
-func (m *model) devices() []aggregate.Device {
+func (m *model) devices() []memory.Device {
 	all := m.present.Devices
 	if m.filter.pid != 0 {
 		for i := range m.present.Processes {
@@ -189,7 +188,7 @@ func (m *model) devices() []aggregate.Device {
 	if len(m.filter.chips) == 0 {
 		return all
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(d aggregate.Device) bool { return !slices.Contains(m.filter.chips, d.ID) })
+	return slices.DeleteFunc(slices.Clone(all), func(d memory.Device) bool { return !slices.Contains(m.filter.chips, d.ID) })
 }
 
 // step returns the value after or before the present one in a list. The zero value, which

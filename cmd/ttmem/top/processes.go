@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
 // A processUse is what a process has live. l1 is for the core where it is highest; static is
 // the part of it in circular buffers.
 type processUse struct {
-	*aggregate.Process
+	*memory.Process
 	dram, l1, static, buffers uint64
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -176,7 +176,7 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 }
 
 // rowOf is a call site as pages select and name it.
-func rowOf(h *aggregate.CallSite) alloc.Row {
+func rowOf(h *memory.CallSite) alloc.Row {
 	layout := h.Layout.String()
 	if h.Static != event.NotStatic {
 		layout = h.Static.String()
@@ -187,7 +187,7 @@ func rowOf(h *aggregate.CallSite) alloc.Row {
 }
 
 // keys returns the keys of the rows that a call site is in, which are also their titles.
-func (g *groups) keys(by int, h *aggregate.CallSite, a *alloc.Row) []string {
+func (g *groups) keys(by int, h *memory.CallSite, a *alloc.Row) []string {
 	switch {
 	case by == byStack:
 		return []string{cmp.Or(g.sites.of(h.Stack).key, alloc.Unknown(nil, h.BeforeAttach))}
@@ -212,7 +212,7 @@ func markTwins(rows map[string]*row) {
 	}
 }
 
-func (r *row) add(h *aggregate.CallSite, chips uint64, rate float64) {
+func (r *row) add(h *memory.CallSite, chips uint64, rate float64) {
 	if h.Static != event.NotStatic {
 		r.statics += h.Count
 		r.static += h.Bytes * chips

@@ -2,8 +2,7 @@ package top
 
 import (
 	"time"
-
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 )
 
 // A Source is what a view shows, such as a Live. Its methods must be safe for concurrent use.
@@ -22,7 +21,7 @@ type sampler struct {
 	sites  *sites
 	nowNs  func() uint64
 	// seen is the previous sample, at the time at.
-	seen   map[aggregate.SiteKey]uint64
+	seen   map[memory.SiteKey]uint64
 	events uint64
 	at     time.Time
 }
@@ -32,7 +31,7 @@ func (l *sampler) sample(now time.Time) *Present {
 	p := l.source.Present(l.nowNs())
 	seconds := now.Sub(l.at).Seconds()
 	first := l.at.IsZero() || seconds <= 0
-	seen := make(map[aggregate.SiteKey]uint64, len(p.CallSites))
+	seen := make(map[memory.SiteKey]uint64, len(p.CallSites))
 	p.rates = make([]float64, len(p.CallSites))
 	for i := range p.CallSites {
 		h := &p.CallSites[i]

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -36,7 +36,7 @@ type sites struct {
 
 // prepare looks up the wanted stacks and forgets the others. Looking up a stack of a running
 // process may take a while, so the goroutine that answers keys must not call it.
-func (s *sites) prepare(list []aggregate.CallSite, wanted func(i int) bool) {
+func (s *sites) prepare(list []memory.CallSite, wanted func(i int) bool) {
 	s.mu.Lock()
 	old := s.known
 	s.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -236,7 +236,7 @@ func (p painter) caller(r *row) string {
 // nothing returns the reason for an empty table.
 func (m *model) nothing() string {
 	f := &m.filter
-	none := !slices.ContainsFunc(m.present.CallSites, func(h aggregate.CallSite) bool { return h.Count > 0 })
+	none := !slices.ContainsFunc(m.present.CallSites, func(h memory.CallSite) bool { return h.Count > 0 })
 	switch {
 	case none && m.present.Ended != "":
 		return "Nothing is allocated at the end; `ttmem peak` shows what was."

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -138,7 +138,7 @@ func (m *model) warnings() []string {
 }
 
 // requested describes an allocation that failed.
-func requested(f *aggregate.Failure) string {
+func requested(f *memory.Failure) string {
 	switch {
 	case f.Region == event.CB.String():
 		return "circular buffers"

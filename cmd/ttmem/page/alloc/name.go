@@ -5,7 +5,7 @@ import (
 	"regexp"
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -44,7 +44,7 @@ func Distinguish(sites []*Site) {
 type Namer struct {
 	Rules  *name.Rules
 	Filter Filter
-	Snap   *aggregate.Snapshot // has the processes
+	Snap   *memory.Snapshot // has the processes
 	Sites  map[*event.Stack]*Site
 }
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -62,8 +62,8 @@ func (f *Filter) SelectsPeak(device int, region event.Region) bool {
 // A Row is an allocation in a list: a buffer, or a circular buffer, dataflow buffer or
 // scratchpad of a program.
 type Row struct {
-	Buffer *aggregate.Buffer // nil: it is static
-	Static *aggregate.Static // nil: it is a buffer
+	Buffer *memory.Buffer // nil: it is static
+	Static *memory.Static // nil: it is a buffer
 	// Devices are the selected chips that it is on, and Chips is the number of all.
 	Devices []int
 	Chips   int

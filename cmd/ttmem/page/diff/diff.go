@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -27,7 +27,7 @@ type Side struct {
 	Unfreed bool
 	Parts   analyze.Parts
 	Lost    map[string]uint64
-	Snap    *aggregate.Snapshot // has the processes
+	Snap    *memory.Snapshot // has the processes
 }
 
 // String is the side in a sentence: "model.ttmem at the end".
@@ -199,7 +199,7 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 }
 
 // rowOf is a row for a part; ok is false if the filter does not select it.
-func rowOf(n *alloc.Namer, p *aggregate.SiteAmount) (_ alloc.Row, ok bool) {
+func rowOf(n *alloc.Namer, p *memory.SiteAmount) (_ alloc.Row, ok bool) {
 	a := alloc.Row{
 		Devices: p.Devices, Region: p.Region, PID: p.PID, BytesPerBank: p.Bytes, Banks: 1, BeforeAttach: p.BeforeAttach, Layout: p.Layout.String(),
 	}

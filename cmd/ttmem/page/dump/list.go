@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -46,7 +47,7 @@ func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
 	return l
 }
 
-func (l *List) addBuffer(h *aggregate.Buffer) {
+func (l *List) addBuffer(h *memory.Buffer) {
 	l.add(alloc.Row{
 		Buffer: h, Devices: h.Devices, Region: h.Region, PID: h.PID, Address: h.Address,
 		BytesPerBank: h.BytesPerBank, Banks: uint64(h.Banks), SinceNs: h.SinceNs, NowNs: l.NowNs, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(),
@@ -64,7 +65,7 @@ func (l *List) addStatics(state *aggregate.State) {
 		cores          string
 	}
 	var keys []key
-	first := make(map[key]*aggregate.Static)
+	first := make(map[key]*memory.Static)
 	devices := make(map[key][]int)
 	for i := range l.Snap.Devices {
 		id := l.Snap.Devices[i].ID

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -123,8 +123,8 @@ func (l *List) nothing() string {
 }
 
 // device is a chip; nil if it is not known.
-func (l *List) device(id int) *aggregate.Device {
-	if i := slices.IndexFunc(l.Snap.Devices, func(d aggregate.Device) bool { return d.ID == id }); i >= 0 {
+func (l *List) device(id int) *memory.Device {
+	if i := slices.IndexFunc(l.Snap.Devices, func(d memory.Device) bool { return d.ID == id }); i >= 0 {
 		return &l.Snap.Devices[i]
 	}
 	return nil

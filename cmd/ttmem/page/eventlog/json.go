@@ -3,8 +3,8 @@ package eventlog
 import (
 	"encoding/json"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -64,7 +64,7 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 		s := l.site(stack)
 		note.Name, note.Component = s.Name.String(), s.Component
 	}
-	for _, buffer := range []*aggregate.Buffer{n.Replaced(), n.Overlapped()} {
+	for _, buffer := range []*memory.Buffer{n.Replaced(), n.Overlapped()} {
 		if buffer != nil {
 			note.Other = &Other{
 				PID: buffer.PID, BufferID: buffer.BufferID, Address: buffer.Address, SizeBytes: buffer.SizeBytes,

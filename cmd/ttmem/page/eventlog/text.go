@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -206,7 +206,7 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.text = cmp.Or(page.Clean(e.Command), page.UnknownCommandLine)
 	case event.ProcessExit:
 		if e.ExitStatus != event.UnknownStatus {
-			r.text = page.ProcessState(&aggregate.Process{Exit: &aggregate.Exit{Status: &e.ExitStatus}})
+			r.text = page.ProcessState(&memory.Process{Exit: &memory.Exit{Status: &e.ExitStatus}})
 		}
 	case event.Lost:
 		r.text = page.Count(e.Count, "event") + " lost: " + page.Clean(e.Cause)

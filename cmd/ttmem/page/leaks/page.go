@@ -7,8 +7,8 @@ import (
 	"maps"
 	"slices"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -69,7 +69,7 @@ type leak struct {
 // New returns the page of a report.
 func New(report analyze.LeakReport, o Options) *Page {
 	p := &Page{Options: o, LeakReport: report, names: &alloc.Namer{
-		Snap: &aggregate.Snapshot{}, Rules: o.Rules, Filter: o.Filter,
+		Snap: &memory.Snapshot{}, Rules: o.Rules, Filter: o.Filter,
 	}}
 	known := make(map[int]bool)
 	for _, v := range p.Sites {
@@ -80,7 +80,7 @@ func New(report analyze.LeakReport, o Options) *Page {
 		row.Devices = v.Devices // survivors are not counted by chip
 		if !known[v.PID] {
 			known[v.PID] = true
-			process := aggregate.Process{PID: v.PID, Comm: v.Comm}
+			process := memory.Process{PID: v.PID, Comm: v.Comm}
 			process.Command = v.Command
 			p.names.Snap.Processes = append(p.names.Snap.Processes, process)
 		}

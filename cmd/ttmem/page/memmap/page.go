@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -23,7 +24,7 @@ type Page struct {
 	Others string // what is known of the memory of other users
 	// Ended is true for the end of a file, at which all may be freed.
 	Ended    bool
-	Snapshot *aggregate.Snapshot
+	Snapshot *memory.Snapshot
 	// Regions and Chips are those to draw; all if there are none.
 	Regions []event.Region
 	Chips   []int
@@ -47,7 +48,7 @@ func (m *Page) Add(s *aggregate.State, nowNs uint64, wanted func(device int, reg
 	}
 }
 
-func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *aggregate.Device, region event.Region) {
+func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *memory.Device, region event.Region) {
 	r := &regionMap{devices: []int{d.ID}, board: cmp.Or(page.Clean(d.Board), page.Clean(d.Arch)), nowNs: nowNs, Space: s.Space(d.ID, region)}
 	if r.Space == nil {
 		return
@@ -58,7 +59,7 @@ func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *aggregate.Device, 
 				r.Statics = append(r.Statics, one)
 			}
 		}
-		slices.SortStableFunc(r.Statics, func(a, b aggregate.Static) int { return cmp.Compare(a.Address, b.Address) })
+		slices.SortStableFunc(r.Statics, func(a, b memory.Static) int { return cmp.Compare(a.Address, b.Address) })
 	}
 	// an empty region is drawn only if it is selected
 	if len(r.Space.Blocks)+len(r.Statics) == 0 && (len(m.Regions) == 0 || !r.Space.Known()) {

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -13,28 +13,28 @@ type regionMap struct {
 	devices []int
 	board   string
 	nowNs   uint64
-	Space   *aggregate.Space
+	Space   *memory.Space
 	// start and end are the range that is drawn: the region or, if its range is not known,
 	// from the first to the last buffer.
 	start, end uint64
-	Statics    []aggregate.Static // of L1, in order of their addresses
+	Statics    []memory.Static // of L1, in order of their addresses
 }
 
 // alike reports whether the region of other chips is used in the same way, by the same
 // buffers.
 func (r *regionMap) alike(o *regionMap) bool {
 	return r.Space.Region == o.Space.Region && r.board == o.board && r.start == o.start && r.end == o.end &&
-		slices.EqualFunc(r.Space.Blocks, o.Space.Blocks, func(a, b aggregate.Buffer) bool {
+		slices.EqualFunc(r.Space.Blocks, o.Space.Blocks, func(a, b memory.Buffer) bool {
 			return a.PID == b.PID && a.BufferID == b.BufferID && a.Address == b.Address
 		}) &&
-		slices.EqualFunc(r.Statics, o.Statics, func(a, b aggregate.Static) bool {
+		slices.EqualFunc(r.Statics, o.Statics, func(a, b memory.Static) bool {
 			return a.PID == b.PID && a.ProgramID == b.ProgramID && a.Address == b.Address && a.BytesPerCore == b.BytesPerCore
 		})
 }
 
 // scattered reports whether a buffer's addresses differ from core to core.
 func (r *regionMap) scattered() bool {
-	return slices.ContainsFunc(r.Space.Blocks, func(b aggregate.Buffer) bool { return b.Scattered() })
+	return slices.ContainsFunc(r.Space.Blocks, func(b memory.Buffer) bool { return b.Scattered() })
 }
 
 // fragmentation is the part of the free bytes outside the largest hole.
@@ -48,8 +48,8 @@ func (r *regionMap) fragmentation() float64 {
 // A row is a buffer, a hole or a place of circular buffers.
 type row struct {
 	address, bytes uint64
-	block          *aggregate.Buffer // nil: it is something else
-	static         *aggregate.Static // the first there; nil: it is something else
+	block          *memory.Buffer // nil: it is something else
+	static         *memory.Static // the first there; nil: it is something else
 	// programs is the number of programs with circular buffers there.
 	programs int
 }

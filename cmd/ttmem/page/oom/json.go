@@ -3,8 +3,8 @@ package oom
 import (
 	"io"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -102,7 +102,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		V: 1, TimeNs: p.Snapshot.TimeNs, BeganNs: p.Snapshot.BeganNs, Failures: []failure{}, Forgotten: p.forgotten,
 		Lost: p.Snapshot.Lost, Notes: p.Notes,
 	}
-	var shown []*aggregate.Failure
+	var shown []*memory.Failure
 	shown, doc.Omitted = page.Newest(p.Failures, p.Limit)
 	for _, f := range shown {
 		doc.Failures = append(doc.Failures, p.failure(f))
@@ -111,14 +111,14 @@ func (p *Page) WriteJSON(w io.Writer) error {
 }
 
 // reasonOf is the reason of a failure for programs.
-func reasonOf(f *aggregate.Failure) string {
+func reasonOf(f *memory.Failure) string {
 	if analyze.CauseOf(f) == analyze.Fragmented {
 		return "fragmented"
 	}
 	return f.Reason
 }
 
-func (p *Page) failure(f *aggregate.Failure) failure {
+func (p *Page) failure(f *memory.Failure) failure {
 	one := failure{
 		TimeNs: f.TimeNs, PID: f.PID, TID: f.TID, Process: p.process(f), UID: f.UID,
 		Reason: reasonOf(f), TooLarge: analyze.CauseOf(f) == analyze.TooLarge, Region: f.Region, Devices: f.Devices,
@@ -151,7 +151,7 @@ func (p *Page) failure(f *aggregate.Failure) failure {
 	return one
 }
 
-func blames(list []aggregate.Blame) (blames []blame) {
+func blames(list []memory.Blame) (blames []blame) {
 	for i := range list {
 		l := &list[i]
 		frames := l.Stack.Frames()

@@ -4,7 +4,7 @@ package oom
 import (
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -23,10 +23,10 @@ type Page struct {
 	// Others is what is known of the memory of other users; "" if all of it is shown.
 	Others   string
 	Notes    []string
-	Snapshot *aggregate.Snapshot
+	Snapshot *memory.Snapshot
 	// Failures are the selected ones, oldest first, and forgotten is the number of older
 	// ones of which nothing else is known.
-	Failures  []*aggregate.Failure
+	Failures  []*memory.Failure
 	forgotten uint64
 }
 
@@ -42,7 +42,7 @@ func (p *Page) Choose() {
 }
 
 // process is the name of the process of a failure; "" if it is not known.
-func (p *Page) process(f *aggregate.Failure) string {
+func (p *Page) process(f *memory.Failure) string {
 	name := page.Clean(f.Comm)
 	for i := range p.Snapshot.Processes {
 		if one := &p.Snapshot.Processes[i]; one.PID == f.PID && one.SinceNs <= f.TimeNs {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -19,7 +19,7 @@ import (
 // alikeFailures are failures of one call site with the same request and cause; the newest is
 // shown.
 type alikeFailures struct {
-	*aggregate.Failure
+	*memory.Failure
 	times uint64
 	first uint64 // the time of the oldest
 }
@@ -107,7 +107,7 @@ var verdicts = map[analyze.Cause]string{
 }
 
 // failureRegion is the region of the request.
-func failureRegion(f *aggregate.Failure) string {
+func failureRegion(f *memory.Failure) string {
 	if f.Region == event.CB.String() {
 		return event.L1.String()
 	}
@@ -164,7 +164,7 @@ func (p *Page) moment(ns uint64) string {
 }
 
 // writeFigures writes the requested bytes and the state of each bank.
-func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
+func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *memory.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, more string) {
 		text, same := page.Left("   "+what, 24)+page.Right(fmt.Sprint(n), 12)+" B", page.Right(page.Bytes(n), 12)
@@ -185,7 +185,7 @@ func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.
 }
 
 // explain says why a request failed and what helps.
-func explain(f *aggregate.Failure) string {
+func explain(f *memory.Failure) string {
 	e := f.Evidence
 	// The bytes are the least that there are; other places may have fewer buffers.
 	place := fmt.Sprintf("It fits if you free: %s in each bank (%s, between %#x and %#x).",
@@ -212,7 +212,7 @@ func explain(f *aggregate.Failure) string {
 }
 
 // writeClash writes how far a program's static buffers reach into tensors.
-func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
+func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *memory.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, same string) {
 		text := page.Left("   "+what, 27) + page.Right(fmt.Sprint(n), 10)
@@ -258,7 +258,7 @@ func siteName(layout page.Layout, stack *event.Stack, beforeAttach bool) string 
 }
 
 // writeBlames writes the call stacks that something is from.
-func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggregate.Blame, all aggregate.Blame) {
+func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []memory.Blame, all memory.Blame) {
 	columns := page.Columns{13, 9, 11}
 	layout.WriteHead(out, columns.Line("each bank", "buffers", "from"), "  allocated by")
 	rest := all

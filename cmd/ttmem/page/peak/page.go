@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -14,8 +15,8 @@ import (
 // A Page is the peaks of a state.
 type Page struct {
 	Options
-	Snap  *aggregate.Snapshot
-	peaks []aggregate.RegionPeak
+	Snap  *memory.Snapshot
+	peaks []memory.RegionPeak
 	names *alloc.Namer
 	// The timelines go from beginNs to endNs.
 	beginNs, endNs uint64
@@ -27,7 +28,7 @@ type Page struct {
 
 // A chipsPeak is the peak of a region of chips that are alike.
 type chipsPeak struct {
-	aggregate.RegionPeak
+	memory.RegionPeak
 	ids            []int
 	rows, programs []row
 }
@@ -89,11 +90,11 @@ func (p *Page) alike(a, b *chipsPeak) bool {
 	earlier := (a.Earlier == nil) == (b.Earlier == nil) && (a.Earlier == nil || *a.Earlier == *b.Earlier)
 	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
 		a.StaticBytes == b.StaticBytes && earlier &&
-		slices.EqualFunc(a.Holders, b.Holders, func(a, b aggregate.SiteAmount) bool {
+		slices.EqualFunc(a.Holders, b.Holders, func(a, b memory.SiteAmount) bool {
 			return a.PID == b.PID && alloc.StackID(a.Stack) == alloc.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
 				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
 		}) &&
-		slices.EqualFunc(a.Programs, b.Programs, func(a, b aggregate.PeakProgram) bool {
+		slices.EqualFunc(a.Programs, b.Programs, func(a, b memory.PeakProgram) bool {
 			same := alloc.StackID(a.Stack) == alloc.StackID(b.Stack)
 			a.Stack, b.Stack = nil, nil
 			return same && a == b
@@ -101,7 +102,7 @@ func (p *Page) alike(a, b *chipsPeak) bool {
 }
 
 // add adds a chip that is alike. What it had at other times is in the timeline.
-func (c *chipsPeak) add(peak *aggregate.RegionPeak, end uint64) {
+func (c *chipsPeak) add(peak *memory.RegionPeak, end uint64) {
 	c.ids = append(c.ids, peak.Device)
 	c.Timeline = c.Timeline.With(peak.Timeline, end)
 	c.StaticTimeline = c.StaticTimeline.With(peak.StaticTimeline, end)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -100,7 +100,7 @@ func (r *rows) sorted() []row {
 }
 
 // holderRows are the buffers of a peak.
-func (p *Page) holderRows(peak *aggregate.RegionPeak) []row {
+func (p *Page) holderRows(peak *memory.RegionPeak) []row {
 	rows := &rows{page: p, index: make(map[rowKey]int)}
 	for i := range peak.Holders {
 		h := &peak.Holders[i]
@@ -115,7 +115,7 @@ func (p *Page) holderRows(peak *aggregate.RegionPeak) []row {
 
 // programRows are the circular buffers of a peak. Of several programs in one row, which
 // use the same space, it is the one that has most.
-func (p *Page) programRows(peak *aggregate.RegionPeak) []row {
+func (p *Page) programRows(peak *memory.RegionPeak) []row {
 	rows := &rows{page: p, index: make(map[rowKey]int)}
 	for i := range peak.Programs {
 		g := &peak.Programs[i]

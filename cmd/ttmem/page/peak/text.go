@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -243,7 +243,7 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 		o := owner{}
 		for _, region := range Regions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {
-				shown := chipsPeak{RegionPeak: aggregate.RegionPeak{Region: region}}
+				shown := chipsPeak{RegionPeak: memory.RegionPeak{Region: region}}
 				o.text += fmt.Sprintf("%s%s %s %s", layout.Separator(), regionTitle(region), shown.format(peak.Bytes), p.moment(peak.TimeNs))
 				o.bytes += peak.Bytes
 			}
@@ -280,7 +280,7 @@ func (p *Page) moment(ns uint64) string {
 }
 
 // processPeak is the most that a process had of a region on one chip.
-func processPeak(one *aggregate.Process, region event.Region) (peak aggregate.EarlierPeak) {
+func processPeak(one *memory.Process, region event.Region) (peak memory.EarlierPeak) {
 	for i := range one.Devices {
 		d := &one.Devices[i]
 		bytes, time := d.Regions.Banked(region).PeakBytes, d.Regions.Banked(region).PeakTimeNs
@@ -288,7 +288,7 @@ func processPeak(one *aggregate.Process, region event.Region) (peak aggregate.Ea
 			bytes, time = d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes, d.L1PerCore.Peak.TimeNs
 		}
 		if bytes > peak.Bytes {
-			peak = aggregate.EarlierPeak{TimeNs: time, Bytes: bytes}
+			peak = memory.EarlierPeak{TimeNs: time, Bytes: bytes}
 		}
 	}
 	return peak

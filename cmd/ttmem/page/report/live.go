@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
@@ -23,12 +23,12 @@ const (
 	belowColumns = 18
 )
 
-// A memory is the memory of a process at one time, in several regions.
-type memory struct {
-	process *aggregate.Process
+// A processMemory is the memory of a process at one time, in several regions.
+type processMemory struct {
+	process *memory.Process
 	// when is "" if it is the time of the section's title.
 	when    string
-	regions []aggregate.RegionTotal
+	regions []memory.RegionTotal
 }
 
 // live writes the live memory of processes, and the memory that was unfreed when they closed a
@@ -37,18 +37,18 @@ func (r *report) live() {
 	if len(r.snap.Devices) == 0 {
 		return
 	}
-	var live, freed []memory
+	var live, freed []processMemory
 	for i := range r.snap.Processes {
 		p := &r.snap.Processes[i]
 		if len(p.Live) > 0 {
-			live = append(live, memory{p, "", p.Live})
+			live = append(live, processMemory{p, "", p.Live})
 		}
 		for rest := p.Unfreed; len(rest) > 0; {
 			n := 1
 			for n < len(rest) && rest[n].Reason == rest[0].Reason {
 				n++
 			}
-			freed = append(freed, memory{p, freedWhen(rest[0].Reason) + ": ", rest[:n]})
+			freed = append(freed, processMemory{p, freedWhen(rest[0].Reason) + ": ", rest[:n]})
 			rest = rest[n:]
 		}
 	}
@@ -79,8 +79,8 @@ func (r *report) nothingLive() {
 }
 
 // allocated reports whether the process ever had a buffer.
-func allocated(p aggregate.Process) bool {
-	return slices.ContainsFunc(p.Devices, func(d aggregate.Device) bool {
+func allocated(p memory.Process) bool {
+	return slices.ContainsFunc(p.Devices, func(d memory.Device) bool {
 		for region := range event.Region(event.BankedRegions) {
 			if d.Regions.Banked(region).PeakBytes > 0 {
 				return true
@@ -99,24 +99,24 @@ func freedWhen(reason string) string {
 }
 
 // holdings writes a section of holdings, the largest first.
-func (r *report) section(title string, list []memory) {
+func (r *report) section(title string, list []processMemory) {
 	if len(list) == 0 {
 		return
 	}
-	sum := make(map[*aggregate.Process]uint64)
+	sum := make(map[*memory.Process]uint64)
 	for _, h := range list {
 		for _, l := range h.regions {
 			sum[h.process] += l.AllocatedBytes
 		}
 	}
 	about := ", total over all banks"
-	if slices.ContainsFunc(list, func(h memory) bool { return len(h.process.Devices) > 1 }) {
+	if slices.ContainsFunc(list, func(h processMemory) bool { return len(h.process.Devices) > 1 }) {
 		about += " of all chips"
 	}
 	r.line()
 	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
-	slices.SortStableFunc(list, func(a, b memory) int { return cmp.Compare(sum[b.process], sum[a.process]) })
-	var last *aggregate.Process
+	slices.SortStableFunc(list, func(a, b processMemory) int { return cmp.Compare(sum[b.process], sum[a.process]) })
+	var last *memory.Process
 	for _, h := range list[:min(len(list), shownProcesses)] {
 		pid := ""
 		if h.process != last {
@@ -138,7 +138,7 @@ func (r *report) section(title string, list []memory) {
 
 // A source is a place that allocated memory of one region.
 type source struct {
-	aggregate.Holder
+	memory.Holder
 	page.Site
 	region string
 	name   name.Name
@@ -146,7 +146,7 @@ type source struct {
 
 // sources writes the places that allocated the memory of the regions, and the memory whose
 // place is not known.
-func (r *report) sources(regions []aggregate.RegionTotal) {
+func (r *report) sources(regions []memory.RegionTotal) {
 	list, others, earlier, unknown := sourcesOf(regions)
 	if len(list) == 0 && others.Count == 0 && earlier.Count == 0 {
 		return // no place is known
@@ -170,7 +170,7 @@ func (r *report) sources(regions []aggregate.RegionTotal) {
 			regionColumns = max(regionColumns, page.Width(s.region)+2)
 		}
 	}
-	figures := func(h *aggregate.Holder) string {
+	figures := func(h *memory.Holder) string {
 		return page.Blank(6) + page.Right(page.Bytes(h.Bytes), bytesColumns) + page.Right(page.Count(h.Count, "buffer"), 14) + "  "
 	}
 	before := func() { // last, unless it is larger than a place that is shown
@@ -221,15 +221,15 @@ func (r *report) source(s *source, figures string) {
 // sourcesOf are the places that allocated the memory of the regions, the largest first. Then
 // come the sums of places that are not kept apart, of memory from before the attach, and of
 // other memory without a call stack.
-func sourcesOf(regions []aggregate.RegionTotal) (list []source, others, earlier, unknown aggregate.Holder) {
+func sourcesOf(regions []memory.RegionTotal) (list []source, others, earlier, unknown memory.Holder) {
 	type key struct{ site, calls string }
 	known := make(map[key]int)
-	add := func(to *aggregate.Holder, h *aggregate.Holder) {
+	add := func(to *memory.Holder, h *memory.Holder) {
 		to.Bytes, to.Count, to.Stacks = to.Bytes+h.Bytes, to.Count+h.Count, to.Stacks+h.Stacks
 	}
 	for i := range regions {
 		l := &regions[i]
-		rest := aggregate.Holder{Bytes: l.AllocatedBytes, Count: l.Buffers}
+		rest := memory.Holder{Bytes: l.AllocatedBytes, Count: l.Buffers}
 		for j := range l.Holders {
 			h := &l.Holders[j]
 			rest.Bytes, rest.Count = rest.Bytes-min(h.Bytes, rest.Bytes), rest.Count-min(h.Count, rest.Count)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
 )
@@ -39,7 +39,7 @@ func TestBarsOfWhatGoesOnAreOfNow(t *testing.T) {
 
 func TestStacksOfTheFirstMomentsAreExplained(t *testing.T) {
 	s := pagetest.Emptied().State.Snapshot()
-	s.Stacks = &aggregate.Stacks{Incomplete: map[string]uint64{unknownProcess: 15, "other": 2}}
+	s.Stacks = &memory.Stacks{Incomplete: map[string]uint64{unknownProcess: 15, "other": 2}}
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{})))
 	qt.Check(t, qt.StringContains(strings.Join(strings.Fields(b.String()), " "),

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -34,7 +34,7 @@ func (r *report) processes() {
 	if r.Live {
 		first, second = r.end, "peak"
 	}
-	both := slices.ContainsFunc(list, func(p aggregate.Process) bool { return p.Exit == nil }) &&
+	both := slices.ContainsFunc(list, func(p memory.Process) bool { return p.Exit == nil }) &&
 		r.width >= 1+processColumns+2+stateColumns+3*(2+bytesColumns)+2+l1Columns
 	figures := func(pid, state string, dram, l1 [2]string) string {
 		line := " " + page.Right(pid, processColumns) + "  " + page.Left(state, stateColumns) + page.Right(dram[0], 2+bytesColumns)
@@ -54,7 +54,7 @@ func (r *report) processes() {
 		return [2]string{peak, present}
 	}
 	about := ""
-	if slices.ContainsFunc(list, func(p aggregate.Process) bool { return len(p.Devices) > 1 }) {
+	if slices.ContainsFunc(list, func(p memory.Process) bool { return len(p.Devices) > 1 }) {
 		about = ", each figure of the chip where it is highest"
 	}
 	r.line()
@@ -100,9 +100,9 @@ func (r *report) forgotten() int { return page.ForgottenProcesses(r.snap) }
 // A failing is allocations that failed for the same reason at the same place: a program may
 // try again.
 type failing struct {
-	*aggregate.Failure // the newest
-	where              string
-	times              uint64
+	*memory.Failure // the newest
+	where           string
+	times           uint64
 }
 
 // failings are the failures of the snapshot, the newest last.
@@ -178,7 +178,7 @@ func (r *report) failures() {
 }
 
 // sinceStart is the time of the failure since its process was first seen.
-func (r *report) sinceStart(f *aggregate.Failure) (string, bool) {
+func (r *report) sinceStart(f *memory.Failure) (string, bool) {
 	for i := range r.snap.Processes {
 		p := &r.snap.Processes[i]
 		if p.PID == f.PID && p.SinceNs <= f.TimeNs && (p.Exit == nil || f.TimeNs <= p.Exit.TimeNs) {

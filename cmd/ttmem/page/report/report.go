@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -29,7 +29,7 @@ type report struct {
 	page.Painter
 	strings.Builder
 	Options
-	snap *aggregate.Snapshot
+	snap *memory.Snapshot
 	// width is the number of columns; whole is true if longer names are not cut.
 	width   int
 	whole   bool
@@ -44,7 +44,7 @@ const textColumns = 100
 // Write writes what a snapshot has: the peak and the present use of each region of each chip,
 // then processes, what they have live or did not free, and failures. Lost events are reported
 // first and last.
-func Write(w io.Writer, s *aggregate.Snapshot, layout page.Layout, o Options) error {
+func Write(w io.Writer, s *memory.Snapshot, layout page.Layout, o Options) error {
 	r := &report{
 		Painter: layout.Painter, Options: o, snap: s,
 		width: layout.Columns(), whole: layout.Width == 0, columns: columnsFor(layout.Columns()), end: "at the end",
@@ -172,7 +172,7 @@ type row struct {
 	style                                           page.Style
 }
 
-func (r *report) deviceTable(d *aggregate.Device) string {
+func (r *report) deviceTable(d *memory.Device) string {
 	t := &report{Painter: r.Painter, Options: r.Options, width: r.width, whole: r.whole, columns: r.columns, end: r.end}
 	over := "total over all banks" // but for L1, which is per core
 	if r.columns.bar == 0 {
@@ -232,7 +232,7 @@ func (r *report) row(w row) {
 }
 
 // region writes the row of a region with banks.
-func (r *report) region(label string, b *aggregate.Region) {
+func (r *report) region(label string, b *memory.Region) {
 	drawn, capacity := b.PeakBytes, b.PeakCapacityBytes
 	if r.Live {
 		drawn = b.AllocatedBytes
@@ -253,7 +253,7 @@ func (r *report) region(label string, b *aggregate.Region) {
 
 // l1 writes how the L1 of a core was used at its peak or, for running processes, is used now.
 // The rows below the first are its parts, in the order of their addresses.
-func (r *report) l1(d *aggregate.Device) {
+func (r *report) l1(d *memory.Device) {
 	l1, kernel := &d.L1PerCore, &d.Regions.Kernel
 	used := l1.Peak.CBBytes + l1.Peak.BufferBytes
 	cbs, buffers := l1.Peak.CBBytes, l1.Peak.BufferBytes // what is drawn

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -19,7 +19,7 @@ const (
 )
 
 // sharing is how many processes use the chip now.
-func sharing(d *aggregate.Device) int {
+func sharing(d *memory.Device) int {
 	n := len(d.Processes)
 	if d.OtherUsers != nil {
 		n += d.OtherUsers.Processes
@@ -29,13 +29,13 @@ func sharing(d *aggregate.Device) int {
 
 // chipProcesses writes the processes of a chip and what each has of its banks, if there are several
 // or if they are another user's.
-func (r *report) chipProcesses(d *aggregate.Device) {
+func (r *report) chipProcesses(d *memory.Device) {
 	n := sharing(d)
 	if n < 2 && d.OtherUsers == nil {
 		return
 	}
 	list := slices.Clone(d.Processes)
-	slices.SortStableFunc(list, func(a, b aggregate.DeviceProcess) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
+	slices.SortStableFunc(list, func(a, b memory.DeviceProcess) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
 	var items []string
 	for i := range list[:min(len(list), shownSharers)] {
 		items = append(items, fmt.Sprintf("PID %d %s", list[i].PID, page.Bytes(list[i].Bytes())))
@@ -79,7 +79,7 @@ func (r *report) items(head string, indent int, st page.Style, items []string) {
 }
 
 // details say where a process runs.
-func (r *report) details(p *aggregate.Process) []string {
+func (r *report) details(p *memory.Process) []string {
 	var list []string
 	if p.Container != "" {
 		id := []rune(page.Clean(p.Container))

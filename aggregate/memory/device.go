@@ -1,0 +1,159 @@
+package memory
+
+import (
+	"ttmem/aggregate/addresses"
+	"ttmem/tracer/event"
+)
+
+// A Device is a chip with what all processes, or one of them, use of it.
+type Device struct {
+	ID      int     `json:"id"`
+	Board   string  `json:"board,omitempty"`
+	Arch    string  `json:"arch,omitempty"`
+	Regions Regions `json:"regions"`
+	// L1PerCore is the use of each core's L1 by buffers and circular buffers.
+	L1PerCore L1PerCore `json:"l1_per_core"`
+	// Processes are the processes that use the chip now, in order of their ids. Only the
+	// Snapshot's Devices have them, not a Process's.
+	Processes []DeviceProcess `json:"sharers,omitempty"`
+	// OtherUsers replaces the Processes of other users in a Snapshot for one user; nil
+	// if there are none.
+	OtherUsers *OtherUsers `json:"other_users,omitempty"`
+}
+
+// Regions are the regions of a chip.
+type Regions struct {
+	DRAM         Region     `json:"DRAM"`
+	L1           Region     `json:"L1"`
+	L1Small      Region     `json:"L1_SMALL"`
+	Trace        Region     `json:"TRACE"`
+	SystemMemory Region     `json:"SYSTEM_MEMORY"`
+	CB           StaticUse  `json:"CB"`
+	Kernel       KernelsUse `json:"KERNEL"`
+}
+
+// Banked returns a region that has banks; nil for CB and Kernel.
+func (r *Regions) Banked(region event.Region) *Region {
+	switch region {
+	case event.DRAM:
+		return &r.DRAM
+	case event.L1:
+		return &r.L1
+	case event.L1Small:
+		return &r.L1Small
+	case event.Trace:
+		return &r.Trace
+	case event.SystemMemory:
+		return &r.SystemMemory
+	}
+	return nil
+}
+
+// A Region is a region with banks.
+type Region struct {
+	Buffers uint64 `json:"buffers"`
+	// SizeBytes is the sum of the buffers' sizes, not rounded to pages and banks.
+	SizeBytes uint64 `json:"size_bytes"`
+	// BytesPerBank is the sum of what the buffers occupy of each bank, which tt-metal
+	// calls total_bytes_allocated_per_bank. A sharded buffer occupies all banks alike,
+	// also those of cores without a shard. Buffers that the hybrid allocator places on
+	// single cores, which tt-metal leaves out there, occupy the banks of these cores: the
+	// sum is that of the fullest bank.
+	BytesPerBank uint64 `json:"bytes_per_bank"`
+	// Banks is the number of banks, each of CapacityBytesPerBank; 0 if it is not known.
+	Banks uint32 `json:"banks"`
+	// AllocatedBytes is the sum of what the buffers occupy of all their banks.
+	AllocatedBytes uint64 `json:"allocated_bytes"`
+	// CapacityBytes is the capacity of all banks, 0 if it is not known. It stays when no
+	// process has the chip open any more.
+	CapacityBytes        uint64 `json:"capacity_bytes"`
+	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
+	// FreeSpace is what is free in each bank; nil if the addresses of the region are not
+	// known. Only the Snapshot's Devices have it, not a Process's.
+	*addresses.FreeSpace
+	// PeakBytes is the highest AllocatedBytes, at PeakTimeNs. PeakCapacityBytes is the
+	// capacity at that time.
+	PeakBytes         uint64 `json:"peak_bytes"`
+	PeakTimeNs        uint64 `json:"peak_time_ns"`
+	PeakCapacityBytes uint64 `json:"peak_capacity_bytes"`
+}
+
+// A StaticUse is what circular and dataflow buffers occupy of a chip's L1. Those inside an
+// L1 buffer only count in GlobalCount.
+type StaticUse struct {
+	Programs    uint64 `json:"programs"`
+	Count       uint64 `json:"count"`
+	GlobalCount uint64 `json:"global_count"`
+	// MaxBytesPerCore is the use of the core where it is highest: the union over the live
+	// programs, because they use the same space one after the other.
+	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
+	// Bytes is the sum over the cores of what is in use on each.
+	Bytes uint64 `json:"bytes"`
+	// SumBytes is the plain sum over all programs.
+	SumBytes uint64 `json:"sum_bytes"`
+	// PeakBytesPerCore is the highest MaxBytesPerCore, at PeakTimeNs.
+	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
+	PeakTimeNs       uint64 `json:"peak_time_ns"`
+}
+
+// A KernelsUse is what the kernels of programs occupy on a chip.
+type KernelsUse struct {
+	Programs uint64 `json:"programs"`
+	// MaxBytesPerCore is the largest text of a program on each core. Programs use the same
+	// ring in L1, which is outside the banks.
+	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
+	// SumBytes is the plain sum of the text per core over all programs.
+	SumBytes         uint64 `json:"sum_bytes"`
+	PeakBytesPerCore uint64 `json:"peak_bytes_per_core"`
+	// DRAMBytes is the sum of the binaries in DRAM. They are in DRAM buffers, which count
+	// in that region too.
+	DRAMBytes     uint64 `json:"dram_bytes"`
+	PeakDRAMBytes uint64 `json:"peak_dram_bytes"`
+}
+
+// L1PerCore is how the L1 of each core is shared: buffers grow from the top
+// down, circular and dataflow buffers from the base up. All in bytes, of the core where
+// they are most.
+type L1PerCore struct {
+	CapacityBytes uint64 `json:"capacity_bytes"`
+	BufferBytes   uint64 `json:"buffer_bytes"`
+	CBBytes       uint64 `json:"cb_bytes"`
+	FreeBytes     uint64 `json:"free_bytes"`
+	// Peak is the highest sum of buffers and circular buffers.
+	Peak L1Peak `json:"peak"`
+}
+
+// An L1Peak is the highest sum of what buffers and circular buffers occupied of each core's
+// L1, in bytes.
+type L1Peak struct {
+	TimeNs      uint64 `json:"time_ns"`
+	BufferBytes uint64 `json:"buffer_bytes"`
+	CBBytes     uint64 `json:"cb_bytes"`
+}
+
+// A DeviceProcess is a process that uses a chip, with its share of the chip.
+type DeviceProcess struct {
+	PID int `json:"pid"`
+	// AllocatedBytes is what its buffers occupy in all banks, by the names of the
+	// regions in which it has any.
+	AllocatedBytes map[string]uint64 `json:"allocated_bytes"`
+	// CBMaxBytesPerCore is what its circular buffers occupy of the core where they
+	// occupy most.
+	CBMaxBytesPerCore uint64 `json:"cb_max_bytes_per_core"`
+}
+
+// Bytes returns what its buffers occupy in all regions.
+func (p *DeviceProcess) Bytes() uint64 {
+	var sum uint64
+	for _, n := range p.AllocatedBytes {
+		sum += n
+	}
+	return sum
+}
+
+// OtherUsers is the sum of the other users' processes on a chip.
+type OtherUsers struct {
+	Processes int `json:"processes"`
+	// AllocatedBytes is what their buffers occupy in all banks of all regions.
+	AllocatedBytes uint64 `json:"allocated_bytes"`
+}

@@ -1,0 +1,90 @@
+package memory
+
+import (
+	"ttmem/aggregate/addresses"
+	"ttmem/tracer/event"
+)
+
+// A Failure is an allocation that failed with an exception of the library.
+type Failure struct {
+	TimeNs  uint64 `json:"time_ns"`
+	PID     int    `json:"pid"`
+	TID     int    `json:"tid,omitempty"`
+	Comm    string `json:"comm,omitempty"`
+	Devices []int  `json:"devices"`
+	Region  string `json:"region"`
+	Reason  string `json:"reason,omitempty"`
+	// SizeBytes is the requested size on each chip, and BytesPerBank that of each of Banks
+	// banks.
+	SizeBytes    uint64 `json:"size_bytes,omitempty"`
+	BytesPerBank uint64 `json:"bytes_per_bank,omitempty"`
+	Banks        uint32 `json:"banks,omitempty"`
+	ProgramID    uint64 `json:"program_id,omitempty"`
+	// Message is that of the exception.
+	Message string `json:"message,omitempty"`
+	// UID is the user of the process; 0 if that is not known.
+	UID   int          `json:"uid"`
+	Stack *event.Stack `json:"stack,omitempty"`
+	// Evidence is the state of the banks; nil if that is not known. `ttmem oom` prints it.
+	Evidence *Evidence `json:"-"`
+	// Number is the event's number: see Point.
+	Number uint64 `json:"-"`
+}
+
+// ResolveStacks resolves the call stacks.
+func (e *Evidence) ResolveStacks() {
+	if e == nil {
+		return
+	}
+	for _, list := range [][]Blame{e.Holders, e.Blockers} {
+		for i := range list {
+			list[i].Stack.Calls()
+		}
+	}
+	for i := range e.Statics {
+		e.Statics[i].Stack.Calls()
+	}
+}
+
+// Evidence is the state of a region when an allocation failed. It has the buffers of the
+// process only, because its allocator does not know those of others.
+type Evidence struct {
+	// Region is the region of the allocation; L1 if circular buffers overlapped a tensor.
+	Region event.Region
+	// Capacity is that of the allocator; zero if it is not known.
+	Capacity event.Capacity
+	// FreeSpace is what was free; zero if the Capacity or its Base is not known.
+	addresses.FreeSpace
+	// PerCore is true if some buffers were on single cores. What was free is then what was
+	// free on all of them, and which buffers would have to go is not known.
+	PerCore bool
+	// From and To are the addresses between which the Blockers are. For an allocation
+	// this is the place where the fewest bytes have to be freed; for a clash it is what
+	// the program's circular buffers occupy. Both are 0 if freeing does not help, or if
+	// that is not known.
+	From, To uint64
+	// Live is all that was live in the region, and Holders are the call stacks with the
+	// most of it, largest first.
+	Live    Blame
+	Holders []Blame
+	// Blocking is all that was live between From and To, and Blockers are its call
+	// stacks: largest first, or for a clash lowest address first, because buffers and
+	// programs meet there.
+	Blocking Blame
+	Blockers []Blame
+	// Lowest is the address of the lowest buffer; 0 if there was none.
+	Lowest uint64
+	// Statics are the program's circular buffers that reach above Lowest, highest first.
+	Statics []Static
+}
+
+// A Blame is the buffers of one call stack, or of all together.
+type Blame struct {
+	// BytesPerBank is what the Count buffers occupy of each bank, or of the fullest if some
+	// are on single cores, between Address and End.
+	BytesPerBank, Count uint64
+	Address, End        uint64
+	// BeforeAttach marks buffers that were allocated before ttmem attached.
+	BeforeAttach bool
+	Stack        *event.Stack
+}

@@ -1,0 +1,64 @@
+package memory
+
+import (
+	"strings"
+	"ttmem/tracer/event"
+)
+
+// A Point is a place in a stream of events: right after the event with the number Number,
+// the first of which is 1. Events that only some streams have are not counted: see
+// isImplied.
+type Point struct{ Number, TimeNs uint64 }
+
+// An Index says where the moments of a stream of events are. It is part of a State, and
+// therefore of every checkpoint: the last checkpoint of a recording and the events after it
+// say where everything is, also if the recorder was killed.
+type Index struct {
+	// First is the time of the first event.
+	First uint64
+	// Begin is the last event that reports what was there before anything happened.
+	Begin Point
+	// Marks are in order. After MarksFrom none is missing; before it only the newest are
+	// known.
+	Marks     []Mark
+	MarksFrom uint64
+	// Failures are the same for failed allocations.
+	Failures     []FailurePoint
+	FailuresFrom uint64
+	// Peaks are those of the regions that ever had anything.
+	Peaks []PeakPoint
+}
+
+// A FailurePoint is a failed allocation of a process.
+type FailurePoint struct {
+	Point
+	PID int
+}
+
+// A PeakPoint is the peak of a region of a chip.
+type PeakPoint struct {
+	Point
+	Device int
+	Region event.Region
+}
+
+// A Mark never changes.
+type Mark struct {
+	TimeNs uint64
+	Name   string
+	// Number is the mark's own: see Point.
+	Number uint64
+	UID    int // of the user who set it
+}
+
+// What the names of the marks of steps end with: ttmem steps places them, and the pytest
+// plugin by it.
+const (
+	StepBegin = " (begin)"
+	StepEnd   = " (end)"
+)
+
+// IsStepMark reports whether a mark is the beginning or the end of a step, such as a test.
+func IsStepMark(name string) bool {
+	return strings.HasSuffix(name, StepBegin) || strings.HasSuffix(name, StepEnd)
+}

@@ -1,0 +1,110 @@
+package memory
+
+import (
+	"ttmem/aggregate/addresses"
+	"ttmem/tracer/event"
+)
+
+// An Amount counts buffers, circular buffers or programs' kernels, and their bytes.
+type Amount struct{ Count, Bytes uint64 }
+
+// Add adds b.
+func (a *Amount) Add(b Amount) { a.Count += b.Count; a.Bytes += b.Bytes }
+
+// Sub subtracts b.
+func (a *Amount) Sub(b Amount) { a.Count -= b.Count; a.Bytes -= b.Bytes }
+
+// A Buffer is a live buffer, or one that was live.
+type Buffer struct {
+	PID, TID int
+	// Comm is the name of the allocating thread.
+	Comm string
+	// BufferID is unique within the process. Object and Allocator are the addresses of the
+	// library's Buffer and its allocator.
+	BufferID, Object, Allocator uint64
+	// Devices are its chips. They must not be modified.
+	Devices []int
+	Region  event.Region
+	Layout  event.Layout
+	// PerCore marks a buffer that the hybrid allocator placed on single cores: Cores, which
+	// are nil if they are not known and must not be modified.
+	PerCore bool
+	Cores   []event.CoreRange
+	// Address is its address in each bank; 0 for one on single cores that is not known to
+	// have the same address on all of them.
+	Address uint64
+	// SizeBytes is its size on each chip.
+	SizeBytes     uint64
+	PageSizeBytes uint64
+	// BytesPerBank is what it occupies of each of Banks banks on each chip, or of each of
+	// its Cores.
+	BytesPerBank uint64
+	Banks        uint32
+	// SinceNs is when it was allocated, or discovered at a late attach.
+	SinceNs      uint64
+	BeforeAttach bool
+	// Stack is its call stack; nil if that is not known.
+	Stack *event.Stack
+}
+
+// Scattered reports whether the buffer is on single cores and not known to have the same
+// address on all of them.
+func (h *Buffer) Scattered() bool { return h.PerCore && h.Address == 0 }
+
+// AllocatedBytes returns what the buffer occupies of all its banks on each chip.
+func (h *Buffer) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
+
+// A Static is one circular buffer, dataflow buffer or scratchpad of a live program on one
+// chip.
+type Static struct {
+	PID       int
+	Device    int
+	ProgramID uint64
+	// Cores must not be modified.
+	Cores []event.CoreRange
+	// Address is its address in the L1 of each core.
+	Address uint64
+	// BytesPerCore is its size on each core.
+	BytesPerCore uint64
+	Kind         event.StaticKind
+	// Global marks one that is inside an L1 buffer, and counts there.
+	Global bool
+	// SinceNs is when it was allocated.
+	SinceNs      uint64
+	BeforeAttach bool
+	// Stack is its call stack; nil if that is not known.
+	Stack *event.Stack
+}
+
+// End returns the address after its last byte.
+func (s *Static) End() uint64 { return s.Address + s.BytesPerCore }
+
+// A Space is the use of one region, address by address. All banks of a region are used
+// alike, except by buffers on single cores: an allocator assigns the same addresses in each
+// of them.
+type Space struct {
+	// Region is one that has banks, and Banks is their number.
+	Region event.Region
+	Banks  uint32
+	// Start and End are the addresses that each bank has; both are 0 if they are not
+	// known, or the addresses of a buffer.
+	Start, End uint64
+	// BytesPerBank is what the buffers take of each bank, or of the fullest if some are on
+	// single cores.
+	BytesPerBank uint64
+	// PerCore is how many buffers are on single cores.
+	PerCore int
+	// Blocks are the buffers in order of address. They overlap only if they are on single
+	// cores, or if several allocators assign the same memory, as those of a mesh and its
+	// submeshes do, or those of several processes.
+	Blocks []Buffer
+	// Holes are what no buffer occupies on any core, in order of address. There are none if
+	// Start and End are not known.
+	Holes []addresses.Hole
+	// FreeSpace adds up the holes. With one allocator it equals what tt-metal's
+	// GetMemoryView returns.
+	addresses.FreeSpace
+}
+
+// Known reports whether the addresses of the region are known.
+func (s *Space) Known() bool { return s.End > s.Start }

@@ -1,0 +1,79 @@
+package memory
+
+import "ttmem/tracer/event"
+
+// A Process is one whose memory is traced.
+type Process struct {
+	PID int `json:"pid"`
+	// Comm is the name of the first thread that was seen.
+	Comm string `json:"comm,omitempty"`
+	About
+	// BeforeAttachBuffers is how many buffers it had when ttmem attached, which were read
+	// from its memory.
+	BeforeAttachBuffers uint64 `json:"before_attach_buffers,omitempty"`
+	// SinceNs is the time of its first event.
+	SinceNs uint64 `json:"since_ns"`
+	// Devices are the chips that it has used, with what it uses of each.
+	Devices []Device `json:"devices"`
+	// Exit is nil while the process runs.
+	Exit *Exit `json:"exit,omitempty"`
+	// Live is what the process has live, by region.
+	Live []RegionTotal `json:"held,omitempty"`
+	// Unfreed is what the process did not free itself: what was live when it closed a device
+	// or ended.
+	Unfreed []RegionTotal `json:"left,omitempty"`
+}
+
+// About describes a process. It comes from its start event.
+type About struct {
+	Command string `json:"command,omitempty"`
+	// Library is the path of the traced library and Release its release.
+	Library string `json:"library,omitempty"`
+	Release string `json:"release,omitempty"`
+	// UID is the user that it runs as; 0 if it is not known.
+	UID int `json:"uid"`
+	// Container, Pod and ContainerPID are as in event.Event.
+	Container    string `json:"container,omitempty"`
+	Pod          string `json:"pod,omitempty"`
+	ContainerPID int    `json:"container_pid,omitempty"`
+	// AttachedLate marks a process that had opened a device before ttmem attached.
+	AttachedLate bool `json:"attached_late,omitempty"`
+}
+
+// An Exit is the end of a process.
+type Exit struct {
+	TimeNs uint64 `json:"time_ns"`
+	// Status is as in wait(2); nil if it is not known.
+	Status *int `json:"status,omitempty"`
+}
+
+// A RegionTotal is the buffers of one region that a process has live, or had when it closed a device
+// or ended. A buffer on several chips counts once.
+type RegionTotal struct {
+	Region string `json:"region"`
+	// Reason is "device_close" or "process_exit"; empty for live buffers.
+	Reason  string `json:"reason,omitempty"`
+	Buffers uint64 `json:"buffers"`
+	// SizeBytes and AllocatedBytes are over all chips.
+	SizeBytes      uint64 `json:"size_bytes"`
+	AllocatedBytes uint64 `json:"allocated_bytes"`
+	// Holders are the call stacks that allocated it, and add up to it: the 16 with the
+	// most, largest first, then the sum of other and unknown stacks. There are none if no
+	// stack is known. Live buffers only have them after State.WithHolders.
+	Holders []Holder `json:"holders,omitempty"`
+}
+
+// A Holder is the buffers of one call stack, or of several that are not told apart, that a
+// process has live or did not free. Without either, the stack is not known.
+type Holder struct {
+	// Bytes is what the Count buffers occupy of all banks of all their chips.
+	Bytes uint64       `json:"bytes"`
+	Count uint64       `json:"count"`
+	Stack *event.Stack `json:"stack,omitempty"`
+	// Stacks is the number of call stacks if they are not told apart. A stack
+	// that was added up and occurs again counts twice.
+	Stacks uint64 `json:"places,omitempty"`
+	// BeforeAttach marks buffers that were allocated before ttmem attached, and have no
+	// call stack.
+	BeforeAttach bool `json:"before_attach,omitempty"`
+}

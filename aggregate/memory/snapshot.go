@@ -1,0 +1,73 @@
+// Package memory has what a State returns: device memory as plain values.
+package memory
+
+// A Snapshot is a State at one time. It does not change afterwards and must not be modified.
+// As JSON it is the document of `ttmem --json`.
+type Snapshot struct {
+	// V is the version of the document.
+	V int `json:"v"`
+	// TimeNs is the time of the latest event or of the end of tracing. BeganNs is when
+	// tracing began, 0 if that is not known. Both are CLOCK_MONOTONIC.
+	TimeNs  uint64 `json:"time_ns"`
+	BeganNs uint64 `json:"began_ns,omitempty"`
+	// Devices are the chips, in order of their ids.
+	Devices []Device `json:"devices"`
+	// Processes are the running ones in order of their ids, and then the latest ones
+	// that ended, in order of their ends.
+	Processes []Process `json:"processes"`
+	// ExitedProcesses is how many have ended in all.
+	ExitedProcesses uint64 `json:"exited_processes"`
+	// Lost is how many events were lost, by cause. If there are any, totals may be wrong.
+	Lost      map[string]uint64 `json:"lost"`
+	Anomalies Anomalies         `json:"anomalies"`
+	// FailureCount is how many allocations failed, and Failures are the latest 1000 of
+	// them, oldest first.
+	FailureCount uint64    `json:"failure_count"`
+	Failures     []Failure `json:"failures"`
+	// Stacks counts the call stacks that the tracer took; nil if it took none. The tracer
+	// sets it, not State.
+	Stacks *Stacks `json:"stacks,omitempty"`
+	// Reading is true while the tracer still reads what late attached processes had
+	// allocated before: totals are too low until then. The tracer sets it, not State.
+	Reading bool `json:"reading,omitempty"`
+}
+
+// Anomalies count events that contradict the state. All but MalformedEvents come from lost
+// events, or from a process that was attached late.
+type Anomalies struct {
+	// RepeatedFrees are frees of buffers that are not live: freed already, or never
+	// seen.
+	RepeatedFrees uint64 `json:"repeated_frees"`
+	// ReplacedBuffers are allocations of a buffer that is live already. The later one
+	// counts.
+	ReplacedBuffers uint64 `json:"replaced_buffers"`
+	// UnplacedBuffers are allocations on no known chip. They are live, but in no chip's
+	// total.
+	UnplacedBuffers uint64 `json:"unplaced_buffers"`
+	// UnknownCores are buffers on single cores of which it is not known on which. They are
+	// live, but in no core's total.
+	UnknownCores uint64 `json:"unknown_cores,omitempty"`
+	// MalformedEvents are ignored events, such as a circular buffer on a million cores.
+	MalformedEvents uint64 `json:"malformed_events"`
+}
+
+// Stacks counts call stacks.
+type Stacks struct {
+	// Taken is their number. Incomplete is how many of them do not reach the start of the
+	// thread, by cause.
+	Taken      uint64            `json:"taken"`
+	Incomplete map[string]uint64 `json:"incomplete"`
+	// Python is how many are of threads that ran Python. IncompletePython is how many of
+	// those do not reach the outermost Python frame, by cause.
+	Python           uint64            `json:"python"`
+	IncompletePython map[string]uint64 `json:"incomplete_python"`
+}
+
+// LostEvents returns the number of lost events of all causes.
+func (s *Snapshot) LostEvents() uint64 {
+	var n uint64
+	for _, count := range s.Lost {
+		n += count
+	}
+	return n
+}
