@@ -240,12 +240,12 @@ func TestStoryOfFreeMemory(t *testing.T) {
 		qt.Check(t, qt.Matches(fragmented, fmt.Sprintf(`(?s).*largest free block +%d B .*free +%d B .*allocated +%d B .*capacity +%d B .*`,
 			view.LargestFree, view.Free, view.AllocatedPerBank, view.BytesPerBank)))
 		qt.Check(t, qt.IsTrue(view.Free > 4*view.LargestFree))
-		inTheWay := storyCall.FindAllString(between(t, fragmented, "allocated by", "All that L1 held"), -1)
+		inTheWay := storyCall.FindAllString(between(t, fragmented, "allocated by", "All live buffers in L1"), -1)
 		qt.Check(t, qt.SliceContains(inTheWay, line("islands")))
 		qt.Check(t, qt.Not(qt.SliceContains(inTheWay, line("weights"))))
 
 		qt.Check(t, qt.Equals(named(clash)[0], planted(t, "ttnn.softmax", name, "clash")))
-		inTheWay = storyCall.FindAllString(between(t, clash, "allocated by", "All that L1 held"), -1)
+		inTheWay = storyCall.FindAllString(between(t, clash, "allocated by", "All live buffers in L1"), -1)
 		qt.Check(t, qt.SliceContains(inTheWay, line("crowd")))
 		for _, other := range []string{"islands", "weights", "scratch"} {
 			qt.Check(t, qt.Not(qt.SliceContains(inTheWay, line(other))))
