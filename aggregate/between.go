@@ -39,7 +39,7 @@ func (s *State) FollowFrom(ns uint64) {
 		for b := range p.buffers.all() {
 			if b.since <= ns && !b.callSite.before {
 				sum := s.between.before[b.callSite]
-				sum.Add(memory.Amount{1, b.allocated()})
+				sum.Add(memory.Amount{Count: 1, Bytes: b.allocated()})
 				s.between.before[b.callSite] = sum
 			}
 		}
@@ -60,7 +60,7 @@ func (s *State) FollowTo(ns uint64) {
 
 func (b *between) addEnded(sum *memory.Amount, one *buffer) {
 	if one.since > b.fromNs {
-		sum.Add(memory.Amount{1, one.bytes()})
+		sum.Add(memory.Amount{Count: 1, Bytes: one.bytes()})
 	}
 }
 
@@ -115,13 +115,13 @@ func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over me
 		return one
 	}
 	add := func(b *buffer, torn bool, now uint64) {
-		size := memory.Amount{1, b.bytes()}
+		size := memory.Amount{Count: 1, Bytes: b.bytes()}
 		switch {
 		case b.before || follow.toNs != 0 && b.since > follow.toNs:
 			return
 		case b.since <= follow.fromNs:
 			sum := old[b.callSite]
-			sum.Add(memory.Amount{1, b.allocated()})
+			sum.Add(memory.Amount{Count: 1, Bytes: b.allocated()})
 			old[b.callSite] = sum
 			return
 		}
@@ -157,7 +157,10 @@ func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over me
 		still := old[c]
 		if before.Count > still.Count {
 			chips := uint64(max(1, len(c.set.chips)))
-			of(c).Replaced = memory.Amount{before.Count - still.Count, (before.Bytes - min(before.Bytes, still.Bytes)) * chips}
+			of(c).Replaced = memory.Amount{
+				Count: before.Count - still.Count,
+				Bytes: (before.Bytes - min(before.Bytes, still.Bytes)) * chips,
+			}
 		}
 	}
 	for _, c := range order {

@@ -25,7 +25,7 @@ func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
 // tally returns what the buffer counts on each chip.
 func (b *buffer) tally() tally {
-	t := tally{memory.Amount{1, b.allocated()}, b.size, b.perBank}
+	t := tally{memory.Amount{Count: 1, Bytes: b.allocated()}, b.size, b.perBank}
 	if b.perCore {
 		t.perBank = 0 // loadCores counts it
 	}

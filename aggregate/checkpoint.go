@@ -157,7 +157,7 @@ func (s *State) Restore(from *event.State) error {
 	}
 	if partial {
 		read.restartPeaks()
-		read.beginning = beginning{memory.Point{read.applied, read.now}, true}
+		read.beginning = beginning{memory.Point{Number: read.applied, TimeNs: read.now}, true}
 	}
 	*s = *read
 	return nil

@@ -30,7 +30,7 @@ func (b *beginning) follow(s *State, e *event.Event) {
 			return
 		}
 	}
-	b.point = memory.Point{s.applied, s.now}
+	b.point = memory.Point{Number: s.applied, TimeNs: s.now}
 }
 
 // happens reports whether the event changes what is allocated, and does not report what was
@@ -70,11 +70,17 @@ func (s *State) Index() memory.Index {
 		x.FailuresFrom = failures[0].Number - 1
 	}
 	for i := range failures {
-		x.Failures = append(x.Failures, memory.FailurePoint{memory.Point{failures[i].Number, failures[i].TimeNs}, failures[i].PID})
+		x.Failures = append(x.Failures, memory.FailurePoint{
+			Point: memory.Point{Number: failures[i].Number, TimeNs: failures[i].TimeNs},
+			PID:   failures[i].PID,
+		})
 	}
 	for _, q := range s.allPools() {
 		if q.chip != nil && q.peak.bytes > 0 {
-			x.Peaks = append(x.Peaks, memory.PeakPoint{memory.Point{q.peak.number, q.peak.time}, q.chip.id, q.region})
+			x.Peaks = append(x.Peaks, memory.PeakPoint{
+				Point:  memory.Point{Number: q.peak.number, TimeNs: q.peak.time},
+				Device: q.chip.id, Region: q.region,
+			})
 		}
 	}
 	return x

@@ -49,7 +49,10 @@ func (s *State) peakOf(q *pool, holders []memory.SiteAmount) memory.RegionPeak {
 		view.Programs = s.programsAt(q)
 	}
 	if q.earlier.bytes > q.peak.bytes {
-		view.Earlier = &memory.EarlierPeak{q.earlier.time, q.earlier.bytes, cmp.Or(q.earlier.capacity, q.holds())}
+		view.Earlier = &memory.EarlierPeak{
+			TimeNs: q.earlier.time, Bytes: q.earlier.bytes,
+			CapacityBytes: cmp.Or(q.earlier.capacity, q.holds()),
+		}
 	}
 	return view
 }
@@ -70,7 +73,7 @@ func (s *State) peakHolders() map[*pool][]memory.SiteAmount {
 			if c.region == event.L1 {
 				bytes = at.perBank
 			}
-			holders[q] = append(holders[q], memory.SiteAmount{c.view(), memory.Amount{at.Count, bytes}})
+			holders[q] = append(holders[q], memory.SiteAmount{Site: c.view(), Amount: memory.Amount{Count: at.Count, Bytes: bytes}})
 		}
 	}
 	for _, list := range holders {

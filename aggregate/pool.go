@@ -175,7 +175,7 @@ func (q *pool) had(entry *staticEntry) bool {
 func (s *State) PeakOf(device int, region event.Region) memory.Peak {
 	if c := s.chips[device]; c != nil && int(region) < event.BankedRegions {
 		p := &c.pools[region].peak
-		return memory.Peak{device, region, p.bytes, p.time}
+		return memory.Peak{Device: device, Region: region, Bytes: p.bytes, TimeNs: p.time}
 	}
 	return memory.Peak{}
 }

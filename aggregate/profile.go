@@ -46,11 +46,11 @@ func (s *State) Profile() *memory.Profile {
 		names[pid] = running.name
 	}
 	for _, pid := range sortedKeys(names) {
-		p.Processes = append(p.Processes, memory.ProfileProcess{pid, names[pid].comm, names[pid].about.Command})
+		p.Processes = append(p.Processes, memory.ProfileProcess{PID: pid, Comm: names[pid].comm, Command: names[pid].about.Command})
 	}
 	for _, q := range s.allPools() {
 		if q.peak.bytes > 0 {
-			p.Peaks = append(p.Peaks, memory.Peak{q.device(), q.region, q.peak.bytes, q.peak.time})
+			p.Peaks = append(p.Peaks, memory.Peak{Device: q.device(), Region: q.region, Bytes: q.peak.bytes, TimeNs: q.peak.time})
 		}
 	}
 	return p

@@ -40,7 +40,9 @@ func originOf(e *event.Event) *origin {
 	return &origin{e.TimeNs, e.Stack, e.BeforeAttach}
 }
 
-func (e *staticEntry) tally() tally { return tally{Amount: memory.Amount{1, e.place.Bytes()}} }
+func (e *staticEntry) tally() tally {
+	return tally{Amount: memory.Amount{Count: 1, Bytes: e.place.Bytes()}}
+}
 
 func (s *State) allocCB(e *event.Event) {
 	place, ok := s.coreSets.Place(e)
@@ -186,7 +188,7 @@ type kernel struct {
 	site       *callSite
 }
 
-func (k *kernel) tally() tally { return tally{Amount: memory.Amount{1, k.dram}} }
+func (k *kernel) tally() tally { return tally{Amount: memory.Amount{Count: 1, Bytes: k.dram}} }
 
 // loadKernel adds the kernels of a program. A second event for the same program replaces the
 // first.
@@ -197,7 +199,7 @@ func (s *State) loadKernel(e *event.Event) {
 		if g := c.programs[e.ProgramID]; g != nil && g.kernel != nil {
 			old := g.kernel
 			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
-			old.site.allocated.Sub(memory.Amount{1, old.dram})
+			old.site.allocated.Sub(memory.Amount{Count: 1, Bytes: old.dram})
 		}
 		site := s.site(s.aloneOf(p, c).arena(0), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
 		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}

@@ -102,7 +102,7 @@ func (t *tally) sub(b tally) {
 // on returns the tally on a number of chips together.
 func (t tally) on(chips int) tally {
 	n := uint64(chips)
-	return tally{memory.Amount{t.Count, t.Bytes * n}, t.size * n, t.perBank * n}
+	return tally{memory.Amount{Count: t.Count, Bytes: t.Bytes * n}, t.size * n, t.perBank * n}
 }
 
 // counts returns what the tally of buffers counts in a pool.

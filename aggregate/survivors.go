@@ -129,7 +129,7 @@ func (p *process) noteFree(b *buffer, reason event.Reason) {
 		*from--
 		*r.births.part(c, b.id)++
 	}
-	one := memory.Amount{1, b.bytes()}
+	one := memory.Amount{Count: 1, Bytes: b.bytes()}
 	if isEnd(reason) {
 		r.ended.Add(one)
 		return
@@ -173,7 +173,7 @@ func (c *callSite) named() siteSurvivors {
 // surviving returns how much survives of a site whose allocator is closed now, and what of it
 // was freed since the latest allocation of its process.
 func (c *callSite) surviving() (total, freedAtTeardown memory.Amount) {
-	total = memory.Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
+	total = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
 	if c.current() {
 		total.Add(c.run.freed.ended)
 		freedAtTeardown = c.run.freed.freedAtTeardown
@@ -185,7 +185,7 @@ func (c *callSite) surviving() (total, freedAtTeardown memory.Amount) {
 // process is among them only if its allocator is closed now.
 func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 	v := c.named()
-	v.Amount = memory.Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
+	v.Amount = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
 	var freed freedRun
 	if c.run.freed != nil {
 		if freed = *c.run.freed; !c.current() {

@@ -2,6 +2,7 @@ package analyze
 
 import (
 	"slices"
+
 	"ttmem/aggregate/memory"
 )
 

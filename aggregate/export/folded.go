@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
 	"ttmem/aggregate/memory"
 )
 

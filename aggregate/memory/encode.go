@@ -3,19 +3,22 @@ package memory
 import (
 	"cmp"
 	"slices"
+
 	"ttmem/aggregate/codec"
 	"ttmem/tracer/event"
 )
 
-// An Encoding writes or reads the values of a checkpoint.
+// An Encoding writes or reads the values of this package in a checkpoint.
 type Encoding struct{ *codec.Codec }
 
+// Mark writes or reads a mark.
 func (c Encoding) Mark(m *Mark) {
 	c.Uints(&m.TimeNs, &m.Number)
 	c.Text(&m.Name)
 	codec.Number(c.Codec, &m.UID)
 }
 
+// Failure writes or reads a failed allocation.
 func (c Encoding) Failure(f *Failure) {
 	c.Uints(&f.TimeNs, &f.SizeBytes, &f.BytesPerBank, &f.ProgramID, &f.Number)
 	codec.Number(c.Codec, &f.PID)
@@ -30,7 +33,7 @@ func (c Encoding) Failure(f *Failure) {
 	codec.Maybe(c.Codec, &f.Evidence, c.evidence)
 }
 
-// ids are those of chips. They are never nil.
+// ids writes or reads the ids of chips. They are never nil.
 func (c Encoding) ids(ids *[]int) {
 	codec.List(c.Codec, ids, func(id *int) { codec.Number(c.Codec, id) })
 	if *ids == nil {
@@ -67,6 +70,7 @@ func (c Encoding) static(s *Static) {
 	c.Stack(&s.Stack)
 }
 
+// Ranges writes or reads ranges of cores.
 func (c Encoding) Ranges(l *[]event.CoreRange) {
 	codec.List(c.Codec, l, func(r *event.CoreRange) {
 		for _, n := range []*uint16{&r.X0, &r.Y0, &r.X1, &r.Y1} {
@@ -75,12 +79,13 @@ func (c Encoding) Ranges(l *[]event.CoreRange) {
 	})
 }
 
+// Capacity writes or reads the capacity of a region.
 func (c Encoding) Capacity(v *event.Capacity) {
 	codec.Number(c.Codec, &v.Banks)
 	c.Uints(&v.BytesPerBank, &v.Base)
 }
 
-// exited is a process that ended.
+// Exited writes or reads a process that ended.
 func (c Encoding) Exited(p *Process) {
 	codec.Number(c.Codec, &p.PID)
 	c.Text(&p.Comm)
@@ -99,7 +104,7 @@ func (c Encoding) Exited(p *Process) {
 		c.Text(&l.Reason)
 		c.Uints(&l.Buffers, &l.SizeBytes, &l.AllocatedBytes)
 		codec.List(c.Codec, &l.Holders, c.Holder)
-		// of as much, the stacks come in order of their ids, which differ from run to run
+		// of equal size, the stacks come in order of their ids, which differ from run to run
 		slices.SortStableFunc(l.Holders, func(a, b Holder) int {
 			if a.Stack == nil || b.Stack == nil {
 				return 0
@@ -109,6 +114,7 @@ func (c Encoding) Exited(p *Process) {
 	})
 }
 
+// About writes or reads what is known of a process.
 func (c Encoding) About(a *About) {
 	for _, s := range []*string{&a.Command, &a.Library, &a.Release, &a.Container, &a.Pod} {
 		c.Text(s)
@@ -118,13 +124,14 @@ func (c Encoding) About(a *About) {
 	c.Bool(&a.AttachedLate)
 }
 
+// Holder writes or reads a holder of buffers.
 func (c Encoding) Holder(h *Holder) {
 	c.Uints(&h.Bytes, &h.Count, &h.Stacks)
 	c.Bool(&h.BeforeAttach)
 	c.Stack(&h.Stack)
 }
 
-// device is a chip of a process that ended: it has no sharers.
+// device writes or reads a chip of a process that ended: it has no processes.
 func (c Encoding) device(d *Device) {
 	codec.Number(c.Codec, &d.ID)
 	c.Text(&d.Board)
@@ -143,9 +150,10 @@ func (c Encoding) device(d *Device) {
 	c.Uints(&l.CapacityBytes, &l.BufferBytes, &l.CBBytes, &l.FreeBytes, &l.Peak.TimeNs, &l.Peak.BufferBytes, &l.Peak.CBBytes)
 }
 
+// Amount writes or reads an amount.
 func (c Encoding) Amount(a *Amount) { c.Uints(&a.Count, &a.Bytes) }
 
-// survivors are those of a site whose allocator was closed.
+// Survivors writes or reads the survivors of a site whose allocator was closed.
 func (c Encoding) Survivors(v *Survivors) {
 	c.Text(&v.Comm)
 	c.Text(&v.Command)

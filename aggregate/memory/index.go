@@ -2,6 +2,7 @@ package memory
 
 import (
 	"strings"
+
 	"ttmem/tracer/event"
 )
 

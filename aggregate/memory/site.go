@@ -2,6 +2,7 @@ package memory
 
 import (
 	"encoding/binary"
+
 	"ttmem/tracer/event"
 )
 

@@ -1,4 +1,6 @@
-// Package memory has what a State returns: device memory as plain values.
+// Package memory has the values that a State returns: snapshots, profiles, buffers, call
+// sites, peaks, failures and marks. They are plain values, which know nothing of the State
+// that made them, and how those that a checkpoint holds are encoded.
 package memory
 
 // A Snapshot is a State at one time. It does not change afterwards and must not be modified.

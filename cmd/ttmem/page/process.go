@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"syscall"
-	"ttmem/aggregate/memory"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate/memory"
 )
 
 // FirstNs is the time that pages count from: when the first process began. It is when

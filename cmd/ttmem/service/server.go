@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
 	"ttmem/aggregate/memory"
 )
 

@@ -2,6 +2,7 @@ package top
 
 import (
 	"time"
+
 	"ttmem/aggregate/memory"
 )
 
