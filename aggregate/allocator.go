@@ -71,9 +71,10 @@ func (s *State) closeDevice(e *event.Event) {
 func (s *State) closeArena(p *process, a *arena, now uint64) {
 	s.endRun(a.set, a)
 	s.between.endRun(p, a, now)
-	p.buffers.removeAll(a, s.endIn(p, a.set, a, now, event.ReasonDeviceClose))
+	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
+	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
 	a.closed = true
-	p.name.run.open = p.buffers.len > 0
+	p.name.run.open = p.buffers.Len() > 0
 	delete(a.set.arenas, a.allocator)
 }
 

@@ -36,7 +36,7 @@ type endedBuffer struct {
 func (s *State) FollowFrom(ns uint64) {
 	s.between = &between{fromNs: ns, before: make(map[*callSite]memory.Amount)}
 	for _, p := range s.processes {
-		for b := range p.buffers.all() {
+		for b := range p.buffers.All() {
 			if b.since <= ns && !b.callSite.before {
 				sum := s.between.before[b.callSite]
 				sum.Add(memory.Amount{Count: 1, Bytes: b.allocated()})
@@ -91,7 +91,7 @@ func (b *between) endRun(p *process, only *arena, now uint64) {
 		b.freedAtTeardown = append(b.freedAtTeardown, p.name.run.freedLast...)
 	}
 	p.name.run.freedLast = nil
-	for one := range p.buffers.all() {
+	for one := range p.buffers.All() {
 		if only == nil || one.arena == only {
 			b.noteEnd(p, one, now, event.ReasonDeviceClose)
 		}
@@ -141,7 +141,7 @@ func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over me
 		at = s.now
 	}
 	for _, p := range s.byPID() {
-		for b := range p.buffers.all() {
+		for b := range p.buffers.All() {
 			add(b, false, at)
 		}
 	}

@@ -41,7 +41,7 @@ func (s *State) alloc(e *event.Event) {
 		return
 	}
 	p := s.process(e)
-	if old := p.buffers.get(e.BufferID); old != nil {
+	if old := p.buffers.Get(e.BufferID); old != nil {
 		s.anomalies.ReplacedBuffers++
 		s.drop(p, old, e.TimeNs, event.ReasonExplicit) // its free was lost
 	}
@@ -61,7 +61,7 @@ func (s *State) alloc(e *event.Event) {
 			s.anomalies.UnknownCores++
 		}
 	}
-	p.buffers.put(b)
+	p.buffers.Put(b.id, b)
 	if !b.before {
 		s.allocations++
 		p.noteAlloc(b)
@@ -94,7 +94,7 @@ func (s *State) free(e *event.Event) {
 		s.anomalies.RepeatedFrees++
 		return
 	}
-	b := p.buffers.get(e.BufferID)
+	b := p.buffers.Get(e.BufferID)
 	if b == nil {
 		s.anomalies.RepeatedFrees++
 		return
@@ -112,7 +112,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		p.noteFree(b, reason)
 		s.between.noteEnd(p, b, now, reason)
 	}
-	p.buffers.remove(b)
+	p.buffers.Remove(b.id)
 	b.removeBlock()
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()

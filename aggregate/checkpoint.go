@@ -68,7 +68,7 @@ func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 	for _, p := range s.byPID() {
 		if wanted(p.pid, p.name.about.UID) {
 			of.processes = append(of.processes, p)
-			of.buffers = append(of.buffers, slices.AppendSeq(make([]*buffer, 0, p.buffers.len), p.buffers.all()))
+			of.buffers = append(of.buffers, slices.AppendSeq(make([]*buffer, 0, p.buffers.Len()), p.buffers.All()))
 		}
 	}
 	c.few(&copied, of)
@@ -197,7 +197,7 @@ func (s *State) restartPeaks() {
 // count counts a buffer that was live at a checkpoint. It changes no peak.
 func (s *State) count(p *process, b *buffer) {
 	t := b.tally()
-	p.buffers.put(b)
+	p.buffers.Put(b.id, b)
 	p.live[b.region].add(t.on(len(b.set.chips)))
 	s.countIn(b.callSite, t, b.since)
 	b.loadCores()

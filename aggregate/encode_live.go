@@ -147,7 +147,7 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 		before, last[site] = *b, *b
 		if c.Reads {
 			b.callSite = c.sites.List[site]
-			if c.Bad || b.closed || b.set.process != p.name || int(b.region) >= event.BankedRegions || p.buffers.get(b.id) != nil {
+			if c.Bad || b.closed || b.set.process != p.name || int(b.region) >= event.BankedRegions || p.buffers.Get(b.id) != nil {
 				c.Fail()
 				return
 			}

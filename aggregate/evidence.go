@@ -34,7 +34,7 @@ func (p *process) evidence(e *event.Event) *memory.Evidence {
 		statics = p.statics(e)
 	}
 	var buffers []*buffer
-	for b := range p.buffers.all() {
+	for b := range p.buffers.All() {
 		// Circular buffers must not overlap the buffers of any allocator of the device.
 		// An allocation only depends on its own allocator.
 		if b.region == ev.Region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices)) && (!clash || b.meets(statics)) {
@@ -104,45 +104,18 @@ func measure(ev *memory.Evidence, buffers []*buffer) {
 	ev.FreeSpace = addresses.Free(blocks, ev.Capacity.Base, ev.Capacity.Base+ev.Capacity.BytesPerBank)
 }
 
-// findPlace finds where the fewest bytes have to be freed for a block of so many bytes. Of
-// equal places it takes the one with the fewest buffers, and then the one with the newest,
-// which have the largest ids: the oldest buffers are the least likely to be freed. Only
-// places that begin at the end of a buffer or at the start of the region are tried. A place
-// anywhere else can move down to one of these without more to free.
+// findPlace finds where the fewest bytes have to be freed for a block of so many bytes.
 func findPlace(ev *memory.Evidence, buffers []*buffer, bytes uint64) {
 	c := ev.Capacity
-	if c.Base == 0 || bytes == 0 || bytes > c.BytesPerBank || bytes <= ev.LargestFreeBytesPerBank {
+	if c.Base == 0 || bytes <= ev.LargestFreeBytesPerBank {
 		return
 	}
-	best, fewest, newest := ^uint64(0), 0, uint64(0)
-	var taken, ids uint64 // bytes of buffers[first:last] and the sum of their ids
-	last := 0
-	try := func(start uint64, first int) bool {
-		if start+bytes > c.Base+c.BytesPerBank {
-			return false
-		}
-		for ; last < len(buffers) && buffers[last].address < start+bytes; last++ {
-			taken, ids = taken+buffers[last].perBank, ids+buffers[last].id
-		}
-		count := last - min(first, last)
-		if cmp.Or(cmp.Compare(taken, best), cmp.Compare(count, fewest), cmp.Compare(newest, ids)) < 0 {
-			best, fewest, newest = taken, count, ids
-			ev.From, ev.To = start, start+bytes
-		}
-		return true
+	blocks := make([]addresses.Owned, len(buffers))
+	for i, b := range buffers {
+		blocks[i] = addresses.Owned{Block: b.block(), ID: b.id}
 	}
-	if !try(c.Base, 0) {
-		return
-	}
-	for first, b := range buffers {
-		if first >= last {
-			last, taken, ids = first+1, b.perBank, b.id // it was beyond the previous place
-		}
-		taken, ids = taken-b.perBank, ids-b.id
-		if !try(b.address+b.perBank, first+1) {
-			return
-		}
-	}
+	place := addresses.FindPlace(blocks, c.Base, c.Base+c.BytesPerBank, bytes)
+	ev.From, ev.To = place.Start, place.End
 }
 
 // addClash adds the circular buffers of a program that reach above the lowest buffer.

@@ -17,7 +17,7 @@ func (s *State) Complete(e *event.Event) {
 	if e.Kind != event.Free || p == nil {
 		return
 	}
-	if b := p.buffers.get(e.BufferID); b != nil {
+	if b := p.buffers.Get(e.BufferID); b != nil {
 		e.Devices, e.BytesPerBank, e.Banks = b.set.ids, b.perBank, b.banks
 	}
 }
@@ -61,11 +61,9 @@ func (p *process) list(wanted func(*buffer) bool) []memory.Buffer {
 // inOrder returns the buffers that are wanted, in order of time.
 func (p *process) inOrder(wanted func(*buffer) bool) []*buffer {
 	var list []*buffer
-	for _, number := range sortedKeys(p.buffers.pages) {
-		for _, b := range p.buffers.pages[number] {
-			if b != nil && wanted(b) {
-				list = append(list, b)
-			}
+	for b := range p.buffers.Sorted() {
+		if wanted(b) {
+			list = append(list, b)
 		}
 	}
 	// ids go up with time within a process, so that they are nearly in order by now
@@ -142,7 +140,7 @@ func (s *State) Ref(pid int, id uint64) BufferRef {
 	if p == nil {
 		return BufferRef{}
 	}
-	return BufferRef{p.buffers.get(id)}
+	return BufferRef{p.buffers.Get(id)}
 }
 
 // Buffer returns what is known of the buffer; nil for the zero value.

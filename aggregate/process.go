@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 
+	"ttmem/aggregate/byid"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -16,7 +17,7 @@ type process struct {
 	pid        int
 	name       *processName
 	since      uint64
-	buffers    bufferTable
+	buffers    byid.Table[buffer]
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	lastSet    *deviceSet

@@ -143,7 +143,7 @@ func (p *process) orderBlocks() {
 	if len(missing) == 0 {
 		return
 	}
-	for b := range p.buffers.all() {
+	for b := range p.buffers.All() {
 		if b.blocks[b.region] == nil {
 			blocks := &missing[b.arena][b.region]
 			*blocks = append(*blocks, b.block())
