@@ -74,7 +74,7 @@ func (s *State) closeArena(p *process, a *arena, now uint64) {
 	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
 	a.closed = true
-	p.name.run.open = p.buffers.Len() > 0
+	p.name.run.Open = p.buffers.Len() > 0
 	delete(a.set.arenas, a.allocator)
 }
 

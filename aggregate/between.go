@@ -71,7 +71,7 @@ func (b *between) noteEnd(p *process, one *buffer, now uint64, reason event.Reas
 	case b.toNs == 0 && isEnd(reason):
 		b.ended = append(b.ended, endedBuffer{one, now})
 	case b.toNs == 0:
-		p.name.run.freedLast = append(p.name.run.freedLast, endedBuffer{one, now})
+		p.name.freedLast = append(p.name.freedLast, endedBuffer{one, now})
 	default:
 		if one.since <= b.toNs {
 			b.endedAfter = append(b.endedAfter, endedBuffer{one, b.toNs})
@@ -88,9 +88,9 @@ func (b *between) endRun(p *process, only *arena, now uint64) {
 		return
 	}
 	if b.toNs == 0 {
-		b.freedAtTeardown = append(b.freedAtTeardown, p.name.run.freedLast...)
+		b.freedAtTeardown = append(b.freedAtTeardown, p.name.freedLast...)
 	}
-	p.name.run.freedLast = nil
+	p.name.freedLast = nil
 	for one := range p.buffers.All() {
 		if only == nil || one.arena == only {
 			b.noteEnd(p, one, now, event.ReasonDeviceClose)

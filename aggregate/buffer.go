@@ -109,7 +109,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 		p.noteUnfreed(b.callSite, t, reason)
 	}
 	if !b.before {
-		p.noteFree(b, reason)
+		p.name.run.Free(&b.run, b.id, b.bytes(), isEnd(reason))
 		s.between.noteEnd(p, b, now, reason)
 	}
 	p.buffers.Remove(b.id)

@@ -125,7 +125,7 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	}
 	for name, mineToo := range worked {
 		if mineToo {
-			mine.allocations += name.run.allocations
+			mine.allocations += name.run.Allocations
 		}
 	}
 	return &mine

@@ -173,9 +173,7 @@ func (c *stateCodec) name(p **processName) {
 	codec.Number(c.Codec, &n.pid)
 	c.Text(&n.comm)
 	c.About(&n.about)
-	r := &n.run
-	c.Uints(&r.first, &r.last, &r.fromNs, &r.toNs, &r.allocations, &r.frees)
-	c.Bool(&r.open)
+	n.run.Code(c.Encoding)
 }
 
 func (c *stateCodec) processChip(one *processChip, p *process) {

@@ -37,7 +37,7 @@ func (c *stateCodec) site(first **callSite) {
 		}
 		c.arena(&one.arena, set)
 		c.tallies(one)
-		c.siteRun(&one.run)
+		one.run.Code(c.Encoding)
 		c.sites.Add(one)
 	})
 	if !c.Reads {
@@ -63,37 +63,6 @@ func (c *stateCodec) tallies(one *callSite) {
 		at := &one.atPeak[i]
 		c.Uints(&at.serial, &at.perBank)
 		c.Amount(&at.Amount)
-	}
-}
-
-func (c *stateCodec) siteRun(r *siteRun) {
-	c.Bool(&r.open)
-	if !r.open {
-		return
-	}
-	c.Uints(&r.first, &r.last, &r.gap, &r.frees[0], &r.frees[1])
-	c.births(&r.births)
-	codec.Maybe(c.Codec, &r.freed, func(p *freedRun) {
-		c.Uints(&p.freedTo, &p.freedAt, &p.at, &p.newest, &p.lastID)
-		c.births(&p.births)
-		c.Amount(&p.ended)
-		c.Amount(&p.freedAtTeardown)
-		c.Bool(&p.any)
-	})
-}
-
-// births are written up to the last part that has any.
-func (c *stateCodec) births(b *births) {
-	codec.Number(c.Codec, &b.shift)
-	n := 0
-	for i, part := range b.parts {
-		if part > 0 {
-			n = i + 1
-		}
-	}
-	c.Below(&n, birthParts+1)
-	for i := range n {
-		codec.Number(c.Codec, &b.parts[i])
 	}
 }
 

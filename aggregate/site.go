@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/births"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -44,7 +45,7 @@ type callSite struct {
 	// other is the same call site with another allocator on the same chips, or nil. Views
 	// show them as one.
 	other *callSite
-	run   siteRun
+	run   births.Site
 }
 
 // A siteAtPeak is what a site had at the peak with the number serial. It is saved when the
@@ -77,7 +78,10 @@ type processName struct {
 	comm string
 	// about comes from its ProcessStart event.
 	about memory.About
-	run   processRun
+	run   births.Process
+	// freedLast are the buffers that were freed since the latest allocation, if between
+	// needs them.
+	freedLast []endedBuffer
 }
 
 // A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and what

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/births"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -12,146 +13,15 @@ import (
 // their process: what is freed afterwards, by a teardown of the program or by the end of
 // its device or process, was live for as long as there was work. When they were allocated
 // says whether the site leaks.
-//
-// The library numbers the buffers of a process in the order in which they are made. These
-// IDs are the clock: it goes on only while a program works.
-
-// A processRun is what a process has allocated while its devices were open.
-type processRun struct {
-	// first and last are the IDs of its first and latest allocation; none of them is of
-	// before the attach.
-	first, last uint64
-	// fromNs and toNs are when the first and the latest of all were.
-	fromNs, toNs uint64
-	// allocations and frees are how many there were, also before.
-	allocations, frees uint64
-	open               bool
-	// freedLast are the buffers that were freed since the latest allocation, if between
-	// needs them.
-	freedLast []endedBuffer
-}
-
-// A siteRun is the part of a call site in it. A site has one allocator, and its run ends when
-// that is closed.
-type siteRun struct {
-	open             bool
-	first, last, gap uint64
-	// frees is how many buffers the process had freed by first and by last.
-	frees [2]uint64
-	// births are those of what is live.
-	births births
-	// freed is what is known of the buffers that were freed; nil if none was.
-	freed *freedRun
-}
-
-// A freedRun is what is known of the buffers that a site had.
-type freedRun struct {
-	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
-	// the latest allocation of the process by then.
-	freedTo, freedAt uint64
-	// at is the number of the latest allocation of the process when it lost the others:
-	// births are theirs. ended are those that ended with their device, and freedAtTeardown
-	// those that were freed; newest is the newest of these, and lastID the ID of the latest
-	// allocation then.
-	at                     uint64
-	births                 births
-	ended, freedAtTeardown memory.Amount
-	newest, lastID         uint64
-	any                    bool // that were freed
-}
-
-// births counts buffers by when they were allocated, in up to birthParts parts of equal
-// length. Where these are full, two become one.
-type births struct {
-	shift uint8
-	parts [birthParts]uint32
-}
-
-const birthParts = 32
-
-// reach makes room for a birth so long after the first.
-func (s *births) reach(after uint64) {
-	for after>>s.shift >= birthParts {
-		for i := range birthParts / 2 {
-			s.parts[i] = s.parts[2*i] + s.parts[2*i+1]
-		}
-		clear(s.parts[birthParts/2:])
-		s.shift++
-	}
-}
-
-// part is where the births of a buffer of the site are counted; nil: how it came to be
-// there is not known.
-func (s *births) part(c *callSite, id uint64) *uint32 {
-	if id < c.run.first {
-		return nil
-	}
-	return &s.parts[min((id-c.run.first)>>s.shift, birthParts-1)]
-}
 
 // noteAlloc notes that a buffer was allocated.
 func (p *process) noteAlloc(b *buffer) {
-	run, r := &p.name.run, &b.run
-	if !run.open {
-		run.open, run.first = true, b.id
-	}
-	if run.allocations == 0 {
-		run.fromNs = b.since
-	}
-	run.toNs = b.since
-	run.allocations++
-	run.last = max(run.last, b.id)
-	run.freedLast = run.freedLast[:0]
-	if r.open {
-		r.gap = max(r.gap, b.id-min(b.id, r.last))
-	} else {
-		r.open, r.first, r.frees[0] = true, b.id, run.frees
-	}
-	r.last, r.frees[1] = max(r.last, b.id), run.frees
-	r.births.reach(b.id - min(b.id, r.first))
-	if part := r.births.part(b.callSite, b.id); part != nil {
-		*part++
-	}
-}
-
-// noteFree notes that a buffer, which is still counted as live, ends.
-func (p *process) noteFree(b *buffer, reason event.Reason) {
-	run, c := &p.name.run, b.callSite
-	if c.run.freed == nil {
-		c.run.freed = &freedRun{}
-	}
-	r := c.run.freed
-	if r.at != run.allocations {
-		r.settle()
-		r.at, r.births.shift = run.allocations, c.run.births.shift
-	}
-	if from := c.run.births.part(c, b.id); from != nil && *from > 0 {
-		*from--
-		*r.births.part(c, b.id)++
-	}
-	one := memory.Amount{Count: 1, Bytes: b.bytes()}
-	if isEnd(reason) {
-		r.ended.Add(one)
-		return
-	}
-	r.freedAtTeardown.Add(one)
-	r.any, r.newest, r.lastID = true, max(r.newest, b.id), run.last
-	run.frees++
-}
-
-// settle counts what ended before the latest allocation as freed while work went on.
-func (r *freedRun) settle() {
-	if r.any {
-		r.freedTo, r.freedAt = max(r.freedTo, r.newest), r.lastID
-	}
-	*r = freedRun{freedTo: r.freedTo, freedAt: r.freedAt}
+	p.name.freedLast = p.name.freedLast[:0]
+	p.name.run.Alloc(&b.run, b.id, b.since)
 }
 
 // current reports whether a site lost buffers since the latest allocation of its process.
-func (c *callSite) current() bool {
-	r := c.run.freed
-	return r != nil && r.freedAtTeardown.Count+r.ended.Count > 0 && r.at == c.set.process.run.allocations
-}
+func (c *callSite) current() bool { return c.run.Current(&c.set.process.run) }
 
 // siteSurvivors are the survivors of a call site of a process.
 type siteSurvivors struct {
@@ -165,7 +35,7 @@ func (c *callSite) named() siteSurvivors {
 	v := memory.Survivors{
 		PID: process.pid, Comm: process.comm, Command: process.about.Command,
 		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
-		Allocated: c.allocated.Count, WorkedFromNs: process.run.fromNs, WorkedToNs: process.run.toNs,
+		Allocated: c.allocated.Count, WorkedFromNs: process.run.FromNs, WorkedToNs: process.run.ToNs,
 	}
 	return siteSurvivors{v, process}
 }
@@ -174,10 +44,8 @@ func (c *callSite) named() siteSurvivors {
 // was freed since the latest allocation of its process.
 func (c *callSite) surviving() (total, freedAtTeardown memory.Amount) {
 	total = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
-	if c.current() {
-		total.Add(c.run.freed.ended)
-		freedAtTeardown = c.run.freed.freedAtTeardown
-	}
+	ended, freedAtTeardown := c.run.Ended(&c.set.process.run)
+	total.Add(ended)
 	return total, freedAtTeardown
 }
 
@@ -186,36 +54,13 @@ func (c *callSite) surviving() (total, freedAtTeardown memory.Amount) {
 func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 	v := c.named()
 	v.Amount = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
-	var freed freedRun
-	if c.run.freed != nil {
-		if freed = *c.run.freed; !c.current() {
-			freed.settle()
-		}
-	}
-	all := c.run.births
 	if closed && c.current() {
 		v.Amount, v.FreedAtTeardown = c.surviving()
-		for i, n := range freed.births.parts {
-			all.parts[i] += n
-		}
 	}
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
 	}
-	process := &c.set.process.run
-	v.Run = memory.Run{
-		First: c.run.first, Last: c.run.last, Gap: max(c.run.gap, 1),
-		ProcessFirst: process.first, ProcessLast: process.last,
-		FreedAt: freed.freedAt, FreedMeanwhile: c.run.frees[1] - c.run.frees[0],
-	}
-	length := max(process.last-min(process.last, c.run.first)+1, 1) // IDs may be of any size
-	for i, n := range all.parts {
-		at := uint64(i) << all.shift
-		v.Run.Births[min(at*memory.BirthWindows/length, memory.BirthWindows-1)] += uint64(n)
-		if freed.freedTo >= c.run.first && uint64(i) < (freed.freedTo-c.run.first)>>all.shift {
-			v.Run.Outlived += uint64(n)
-		}
-	}
+	v.Run = c.run.Run(&c.set.process.run, closed)
 	return v
 }
 
@@ -230,7 +75,7 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 	ended := make([]rankedSite, 0, len(set.sites))
 	for _, first := range set.sites {
 		for c := range first.all() {
-			if c.run.open && (only == nil || c.arena == only) {
+			if c.run.Open && (only == nil || c.arena == only) {
 				total, teardown := c.surviving()
 				total.Add(teardown)
 				ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
@@ -251,7 +96,7 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 			c.stack.Calls()
 			s.endedSurvivors = append(s.endedSurvivors, &v)
 		}
-		one.run = siteRun{}
+		one.run = births.Site{}
 	}
 	if len(s.endedSurvivors) < 2*maxSurvivors {
 		return
@@ -276,7 +121,7 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 	replaceable := make(map[*deviceSet]map[event.Region]uint64)
 	for _, first := range s.sites {
 		for c := range first.all() {
-			if !c.run.open || c.live.Count == 0 {
+			if !c.run.Open || c.live.Count == 0 {
 				continue
 			}
 			v := c.survivors(s.now, false)

@@ -1,0 +1,224 @@
+// Package births records when the buffers of a call site that are still live were allocated,
+// from which leaks are told apart.
+//
+// The library numbers the buffers of a process in the order in which they are made. These
+// IDs are the clock: it goes on only while a program works.
+package births
+
+import (
+	"ttmem/aggregate/codec"
+	"ttmem/aggregate/memory"
+)
+
+// A Process is what a process has allocated while its devices were open.
+type Process struct {
+	// first and last are the IDs of its first and latest allocation; none of them is of
+	// before the attach.
+	first, last uint64
+	// FromNs and ToNs are when the first and the latest of all were.
+	FromNs, ToNs uint64
+	// Allocations and frees are how many there were, also before.
+	Allocations, frees uint64
+	// Open is true from the first allocation until an allocator is closed and no buffer is
+	// live any more.
+	Open bool
+}
+
+// A Site is what a call site has allocated in that time. A site has one allocator, and its run ends when
+// that is closed.
+type Site struct {
+	// Open is true from the site's first allocation on.
+	Open             bool
+	first, last, gap uint64
+	// frees is how many buffers the process had freed by first and by last.
+	frees [2]uint64
+	// live are those of what is live.
+	live births
+	// freed is what is known of the buffers that were freed; nil if none was.
+	freed *freed
+}
+
+// A freed is what is known of the buffers that a site had.
+type freed struct {
+	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
+	// the latest allocation of the process by then.
+	freedTo, freedAt uint64
+	// at is the number of the latest allocation of the process when it lost the others:
+	// births are theirs. ended are those that ended with their device, and freedAtTeardown
+	// those that were freed; newest is the newest of these, and lastID the ID of the latest
+	// allocation then.
+	at                     uint64
+	births                 births
+	ended, freedAtTeardown memory.Amount
+	newest, lastID         uint64
+	any                    bool // that were freed
+}
+
+// births counts buffers by when they were allocated, in up to birthParts parts of equal
+// length. Where these are full, two become one.
+type births struct {
+	shift uint8
+	parts [birthParts]uint32
+}
+
+const birthParts = 32
+
+// reach makes room for a birth so long after the first.
+func (s *births) reach(after uint64) {
+	for after>>s.shift >= birthParts {
+		for i := range birthParts / 2 {
+			s.parts[i] = s.parts[2*i] + s.parts[2*i+1]
+		}
+		clear(s.parts[birthParts/2:])
+		s.shift++
+	}
+}
+
+// part is where the births of a buffer of the site are counted; nil: how it came to be
+// there is not known.
+func (s *births) part(first, id uint64) *uint32 {
+	if id < first {
+		return nil
+	}
+	return &s.parts[min((id-first)>>s.shift, birthParts-1)]
+}
+
+// Alloc notes that a buffer of a site was allocated.
+func (p *Process) Alloc(s *Site, id, now uint64) {
+	if !p.Open {
+		p.Open, p.first = true, id
+	}
+	if p.Allocations == 0 {
+		p.FromNs = now
+	}
+	p.ToNs = now
+	p.Allocations++
+	p.last = max(p.last, id)
+	if s.Open {
+		s.gap = max(s.gap, id-min(id, s.last))
+	} else {
+		s.Open, s.first, s.frees[0] = true, id, p.frees
+	}
+	s.last, s.frees[1] = max(s.last, id), p.frees
+	s.live.reach(id - min(id, s.first))
+	if part := s.live.part(s.first, id); part != nil {
+		*part++
+	}
+}
+
+// Free notes that a buffer of a site ends: with its device or process, or because it was
+// freed.
+func (p *Process) Free(s *Site, id, bytes uint64, ended bool) {
+	if s.freed == nil {
+		s.freed = &freed{}
+	}
+	f := s.freed
+	if f.at != p.Allocations {
+		f.settle()
+		f.at, f.births.shift = p.Allocations, s.live.shift
+	}
+	if from := s.live.part(s.first, id); from != nil && *from > 0 {
+		*from--
+		*f.births.part(s.first, id)++
+	}
+	one := memory.Amount{Count: 1, Bytes: bytes}
+	if ended {
+		f.ended.Add(one)
+		return
+	}
+	f.freedAtTeardown.Add(one)
+	f.any, f.newest, f.lastID = true, max(f.newest, id), p.last
+	p.frees++
+}
+
+// settle counts what ended before the latest allocation as freed while work went on.
+func (f *freed) settle() {
+	if f.any {
+		f.freedTo, f.freedAt = max(f.freedTo, f.newest), f.lastID
+	}
+	*f = freed{freedTo: f.freedTo, freedAt: f.freedAt}
+}
+
+// Current reports whether a site lost buffers since the latest allocation of its process.
+func (s *Site) Current(p *Process) bool {
+	f := s.freed
+	return f != nil && f.freedAtTeardown.Count+f.ended.Count > 0 && f.at == p.Allocations
+}
+
+// Ended returns what ended with its device or process since the latest allocation of the
+// process, and what was freed since then.
+func (s *Site) Ended(p *Process) (ended, freedAtTeardown memory.Amount) {
+	if !s.Current(p) {
+		return ended, freedAtTeardown
+	}
+	return s.freed.ended, s.freed.freedAtTeardown
+}
+
+// Run returns when the survivors were allocated. What was lost since the latest allocation of
+// the process is among them only if the allocator is closed now.
+func (s *Site) Run(p *Process, closed bool) memory.Run {
+	var lost freed
+	if s.freed != nil {
+		if lost = *s.freed; !s.Current(p) {
+			lost.settle()
+		}
+	}
+	all := s.live
+	if closed && s.Current(p) {
+		for i, n := range lost.births.parts {
+			all.parts[i] += n
+		}
+	}
+	run := memory.Run{
+		First: s.first, Last: s.last, Gap: max(s.gap, 1),
+		ProcessFirst: p.first, ProcessLast: p.last,
+		FreedAt: lost.freedAt, FreedMeanwhile: s.frees[1] - s.frees[0],
+	}
+	length := max(p.last-min(p.last, s.first)+1, 1) // IDs may be of any size
+	for i, n := range all.parts {
+		at := uint64(i) << all.shift
+		run.Births[min(at*memory.BirthWindows/length, memory.BirthWindows-1)] += uint64(n)
+		if lost.freedTo >= s.first && uint64(i) < (lost.freedTo-s.first)>>all.shift {
+			run.Outlived += uint64(n)
+		}
+	}
+	return run
+}
+
+// Code writes or reads what a process has allocated.
+func (p *Process) Code(c memory.Encoding) {
+	c.Uints(&p.first, &p.last, &p.FromNs, &p.ToNs, &p.Allocations, &p.frees)
+	c.Bool(&p.Open)
+}
+
+// Code writes or reads the part of a call site.
+func (s *Site) Code(c memory.Encoding) {
+	c.Bool(&s.Open)
+	if !s.Open {
+		return
+	}
+	c.Uints(&s.first, &s.last, &s.gap, &s.frees[0], &s.frees[1])
+	s.live.code(c)
+	codec.Maybe(c.Codec, &s.freed, func(f *freed) {
+		c.Uints(&f.freedTo, &f.freedAt, &f.at, &f.newest, &f.lastID)
+		f.births.code(c)
+		c.Amount(&f.ended)
+		c.Amount(&f.freedAtTeardown)
+		c.Bool(&f.any)
+	})
+}
+
+// code writes or reads births up to the last part that has any.
+func (s *births) code(c memory.Encoding) {
+	codec.Number(c.Codec, &s.shift)
+	n := 0
+	for i, part := range s.parts {
+		if part > 0 {
+			n = i + 1
+		}
+	}
+	c.Below(&n, birthParts+1)
+	for i := range n {
+		codec.Number(c.Codec, &s.parts[i])
+	}
+}
