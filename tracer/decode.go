@@ -38,8 +38,8 @@ type decoder struct {
 	processes map[int]*traced
 	// queue has the events in the order in which they arrived.
 	queue ordered
-	// lost counts unseen events and malformed records by cause.
-	lost map[string]uint64
+	// lost counts unseen events and malformed records.
+	lost map[loss]uint64
 	// newest is the time of the newest record.
 	newest uint64
 	// markAt are the functions whose calls are marks.
@@ -70,14 +70,20 @@ type hostView interface {
 func newDecoder(view hostView, spaces *stack.Spaces, show stack.Options) *decoder {
 	return &decoder{
 		host: view, spaces: spaces, show: show,
-		processes: make(map[int]*traced), lost: make(map[string]uint64),
+		processes: make(map[int]*traced), lost: make(map[loss]uint64),
 	}
 }
 
 func (d *decoder) emit(e event.Event) { d.queue.push(e) }
 
-// unknown counts a record that could not be decoded.
-func (d *decoder) unknown(cause string) { d.lost[cause]++ }
+// A loss is why records of a process were lost; pid is 0 if the process is not known.
+type loss struct {
+	pid   int
+	cause string
+}
+
+// unknown counts a record of a process that could not be decoded.
+func (d *decoder) unknown(pid int, cause string) { d.lost[loss{pid, cause}]++ }
 
 // traced is the decoder's state of a process.
 type traced struct {
@@ -135,7 +141,7 @@ func (d *decoder) process(pid int) *traced {
 func (d *decoder) decode(raw []byte) {
 	h := bpf.As[bpf.KernelHeader](raw)
 	if h == nil {
-		d.unknown("record too short")
+		d.unknown(0, "record too short")
 		return
 	}
 	e := event.Event{
@@ -186,7 +192,7 @@ func (d *decoder) decode(raw []byte) {
 		known = false
 	}
 	if !known {
-		d.unknown("record not understood")
+		d.unknown(e.PID, "record not understood")
 	}
 }
 

@@ -18,7 +18,7 @@ func (d *decoder) allocPerCore(e event.Event, r *bpf.KernelPerCoreRecord) {
 func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
 	lib := d.host.library(r.H.Library)
 	if lib == nil {
-		d.unknown("library not known")
+		d.unknown(e.PID, "library not known")
 		return
 	}
 	p := d.start(&e, lib)
@@ -40,11 +40,12 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	d.emit(e)
 }
 
-// chips returns the chips of a device. The device was reported before everything on it.
-func (d *decoder) chips(p *traced, address uint64) []int {
+// chips returns the chips of a process's device. The device was reported before everything
+// on it.
+func (d *decoder) chips(pid int, p *traced, address uint64) []int {
 	dev := p.devices[address]
 	if dev == nil {
-		d.unknown("device not known")
+		d.unknown(pid, "device not known")
 		return nil
 	}
 	return dev.chips
@@ -52,14 +53,14 @@ func (d *decoder) chips(p *traced, address uint64) []int {
 
 // place sets the chips of a buffer and the memory that it takes of their banks.
 func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.KernelShardRequest) {
-	e.Devices = d.chips(p, dev)
+	e.Devices = d.chips(e.PID, p, dev)
 	a := p.allocators[alloc]
 	if a == nil {
-		d.unknown("allocator not known")
+		d.unknown(e.PID, "allocator not known")
 		return
 	}
 	if e.Layout.Sharded() && r.Shards == 0 {
-		d.unknown("shards not seen")
+		d.unknown(e.PID, "shards not seen")
 		return
 	}
 	b := &a.banks[e.Region]
@@ -93,7 +94,7 @@ func setCores(e *event.Event, list []bpf.KernelCoreAddress) {
 func (d *decoder) free(e event.Event, r *bpf.KernelFreeRecord) {
 	lib := d.host.library(r.H.Library)
 	if lib == nil {
-		d.unknown("library not known")
+		d.unknown(e.PID, "library not known")
 		return
 	}
 	e.Kind, e.Reason = event.Free, event.ReasonExplicit

@@ -10,6 +10,9 @@ import (
 	"ttmem/tracer/host"
 )
 
+// maxDevices bounds how many devices are kept for a process, closed ones included.
+const maxDevices = 4096
+
 func (d *decoder) clear(e event.Event, r *bpf.KernelClearRecord) {
 	if late := d.host.lateOf(e.PID); late != nil {
 		late.cleared[r.Allocator] = true
@@ -33,12 +36,24 @@ func (d *decoder) device(e event.Event, r *bpf.KernelDeviceRecord) {
 	p := d.start(&e, lib)
 	dev := &device{mesh: r.H.Flags&bpf.DeviceMesh != 0}
 	for _, chip := range r.Chips[:min(int(r.H.Count), len(r.Chips))] {
-		if chip >= 0 { // other chips belong to other hosts
+		switch {
+		case chip < 0: // another host's
+		case chip >= heap.MaxChips:
+			d.unknown(e.PID, "id of a chip not plausible")
+		default:
 			dev.chips = append(dev.chips, int(chip))
 		}
 	}
+	if p.devices[r.Device] == nil && len(p.devices) >= maxDevices {
+		d.unknown(e.PID, "too many devices")
+		return
+	}
 	p.devices[r.Device] = dev
 	if r.Allocator == 0 {
+		return
+	}
+	if p.allocators[r.Allocator] == nil && len(p.allocators) >= heap.MaxAllocators {
+		d.unknown(e.PID, "too many allocators")
 		return
 	}
 	a := &allocator{device: dev}

@@ -15,7 +15,7 @@ import (
 func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	lib := d.host.library(r.H.Library)
 	if lib == nil {
-		d.unknown("library not known")
+		d.unknown(e.PID, "library not known")
 		return
 	}
 	p := d.start(&e, lib)
@@ -40,7 +40,7 @@ func (d *decoder) failed(e event.Event, r *bpf.KernelFailedRecord) {
 	if strings.Contains(e.Message, "clash") {
 		e.Reason = event.ReasonStaticClash
 	}
-	e.Devices = d.chips(p, r.Device)
+	e.Devices = d.chips(e.PID, p, r.Device)
 	d.emit(e)
 }
 

@@ -19,7 +19,7 @@ func (d *decoder) cb(e event.Event, r *bpf.KernelCbRecord) {
 	for _, c := range r.Ranges[:min(int(r.H.Count), len(r.Ranges))] {
 		e.Cores = append(e.Cores, event.CoreRange{X0: c.X0, Y0: c.Y0, X1: c.X1, Y1: c.Y1})
 	}
-	e.Devices = d.chips(p, r.Device)
+	e.Devices = d.chips(e.PID, p, r.Device)
 	d.emit(e)
 }
 
@@ -49,7 +49,7 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 	e.Kind, e.Region = event.KernelLoad, event.Kernel
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.ProgramID, e.SizeBytes, e.BytesPerBank = r.ProgramId, r.BinaryBytes, r.TextBytes
-	e.Devices = d.chips(p, r.Device)
+	e.Devices = d.chips(e.PID, p, r.Device)
 	d.emit(e)
 	if lib == nil || lib.Kernel.ProgramDfbs == bpf.NoField {
 		return
@@ -78,7 +78,7 @@ func (d *decoder) static(e event.Event, s heap.Static) {
 func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 	lib := d.host.library(r.H.Library)
 	if lib == nil {
-		d.unknown("library not known")
+		d.unknown(e.PID, "library not known")
 		return
 	}
 	p := d.start(&e, lib)
@@ -87,14 +87,14 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 	case err == nil && program.ID != r.ProgramId, err != nil && host.HasNoMemory(e.PID):
 		return // the program is gone, and its memory with it
 	case err != nil:
-		d.unknown("program not readable")
+		d.unknown(e.PID, "program not readable")
 		return
 	}
 	local := func(s heap.Static) bool { return !s.Global }
 	if r.H.Flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
 		return // buffers in tensors allocate nothing: the program may be about to be compiled
 	}
-	e.ProgramID, e.Devices, e.BeforeAttach = r.ProgramId, d.chips(p, r.Device), true
+	e.ProgramID, e.Devices, e.BeforeAttach = r.ProgramId, d.chips(e.PID, p, r.Device), true
 	for _, s := range program.Statics {
 		holds := bpf.ProgramDFBs
 		if s.Kind == event.CircularBuffer {

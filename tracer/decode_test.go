@@ -226,3 +226,29 @@ func TestFailureTakesMatchingBufferFromStack(t *testing.T) {
 	qt.Check(t, qt.Equals(e.BufferID, 13))
 	qt.Check(t, qt.DeepEquals(e.Devices, []int{0}))
 }
+
+// TestDecodeBoundsDevices: a process cannot make the tracer keep more chips, devices and
+// allocators than a host can have.
+func TestDecodeBoundsDevices(t *testing.T) {
+	d := newTestDecoder()
+	report := func(pid int, device, allocator uint64, chips ...int32) {
+		r := bpf.KernelDeviceRecord{Device: device, Allocator: allocator}
+		r.H = bpf.KernelHeader{TimeNs: 1, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordDevice, Count: uint32(len(chips))}
+		copy(r.Chips[:], chips)
+		d.decode(raw(&r))
+	}
+	report(7, 1, 1, 3, heap.MaxChips, heap.MaxChips-1, 1<<31-1)
+	opened := d.queue.events[len(d.queue.events)-1]
+	qt.Check(t, qt.DeepEquals(opened.Devices, []int{3, heap.MaxChips - 1}))
+	qt.Check(t, qt.Equals(d.lost[loss{7, "id of a chip not plausible"}], 2))
+
+	for i := range uint64(maxDevices + 5) {
+		report(8, 1+i, 0, 0)
+		report(9, 1, 1+i, 0)
+	}
+	qt.Check(t, qt.HasLen(d.processes[8].devices, maxDevices))
+	qt.Check(t, qt.Equals(d.lost[loss{8, "too many devices"}], 5))
+	qt.Check(t, qt.HasLen(d.processes[9].allocators, heap.MaxAllocators))
+	qt.Check(t, qt.Equals(d.lost[loss{9, "too many allocators"}], maxDevices+5-heap.MaxAllocators))
+	qt.Check(t, qt.HasLen(d.lost, 3))
+}

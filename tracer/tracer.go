@@ -188,7 +188,7 @@ func (t *Tracer) countLost() {
 	for i := range t.lost {
 		var n uint64
 		if t.objs.Lost.Lookup(uint32(i), &n) == nil && n > t.lost[i] {
-			t.decoder.lost[lostCauses[i]] += n - t.lost[i]
+			t.decoder.lost[loss{cause: lostCauses[i]}] += n - t.lost[i]
 			t.lost[i] = n
 		}
 	}
@@ -196,8 +196,8 @@ func (t *Tracer) countLost() {
 
 // reportLost reports losses as events.
 func (t *Tracer) reportLost() {
-	for cause, n := range t.decoder.lost {
-		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: host.Now(), Count: n, Cause: cause})
+	for l, n := range t.decoder.lost {
+		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: l.pid, Count: n, Cause: l.cause})
 	}
 	clear(t.decoder.lost)
 }

@@ -53,10 +53,11 @@ type reader struct {
 
 func (r *reader) objects() *objects { return &objects{memory: r.memory, fields: r.Layout.Fields} }
 
-// maxChips and maxAllocators reject implausible devices.
+// MaxChips and MaxAllocators reject implausible devices: ids of chips are below MaxChips, and
+// neither a device nor a process has more allocators.
 const (
-	maxChips      = 4096
-	maxAllocators = 256
+	MaxChips      = 4096
+	MaxAllocators = 256
 )
 
 // ownAllocator is the pointer in a Device to its allocator, in libraries whose Devices have
@@ -92,7 +93,7 @@ func (r *reader) device(address uint64) (d Device, allocators []uint64, err erro
 // chips are those of a mesh that belong to this host.
 func (r *reader) chips(o *objects, mesh uint64) (chips []int) {
 	stride := uint64(r.Kernel.MeshStride)
-	entries := o.elements(o.span(mesh, "MeshDevice.devices"), stride, maxChips)
+	entries := o.elements(o.span(mesh, "MeshDevice.devices"), stride, MaxChips)
 	for entry := range slices.Chunk(entries, int(stride)) {
 		if r.Kernel.MeshLocal != bpf.NoField && entry[r.Kernel.MeshLocal] != 1 {
 			continue // another host's
@@ -110,7 +111,7 @@ func (r *reader) chips(o *objects, mesh uint64) (chips []int) {
 // chip is the id of a Device.
 func (o *objects) chip(device uint64) int {
 	id := o.u32(device, "Device.id_")
-	if id >= maxChips {
+	if id >= MaxChips {
 		o.invalid()
 	}
 	return int(id)
@@ -124,7 +125,7 @@ func (o *objects) tracked(device uint64, field string) (allocators []uint64) {
 		"SubDeviceManagerTracker.default_sub_device_manager_", "SubDeviceManagerTracker.active_sub_device_manager_",
 	} {
 		manager := o.u64(tracker, field)
-		for _, words := range o.words(o.span(manager, "SubDeviceManager.sub_device_allocators_"), 1, maxAllocators) {
+		for _, words := range o.words(o.span(manager, "SubDeviceManager.sub_device_allocators_"), 1, MaxAllocators) {
 			if a := words[0]; a != 0 && !slices.Contains(allocators, a) {
 				allocators = append(allocators, a)
 			}
