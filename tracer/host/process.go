@@ -114,13 +114,15 @@ func parseMapping(line string) (Mapping, bool) {
 }
 
 // OpenMapped opens the file that a process has mapped at these addresses, even if it was
-// deleted or replaced, or lies in another mount namespace.
+// deleted or replaced, or lies in another mount namespace. It does not wait for the holder of
+// a lease on the file: see Leased.
 func OpenMapped(pid int, start, end uint64) (*os.File, error) {
+	const flags = os.O_RDONLY | unix.O_NONBLOCK
 	file := fmt.Sprintf("map_files/%x-%x", start, end)
-	f, err := os.Open(fmt.Sprintf("/proc/%d/%s", pid, file))
+	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", pid, file), flags, 0)
 	if errors.Is(err, unix.ESRCH) {
 		if dir := ProcDir(pid); dir != fmt.Sprintf("/proc/%d", pid) { // its first thread has ended
-			return os.Open(dir + "/" + file)
+			return os.OpenFile(dir+"/"+file, flags, 0)
 		}
 	}
 	return f, err

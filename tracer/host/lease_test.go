@@ -1,0 +1,58 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+)
+
+// The holder of a lease on a file that it maps makes those wait that open the file, for up to
+// 45 s. OpenMapped returns at once, and opens the file when the lease is gone.
+func TestOpenMappedDoesNotWaitForALease(t *testing.T) {
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), "leased.so"), os.O_RDWR|os.O_CREATE, 0o700)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	qt.Assert(t, qt.IsNil(file.Truncate(4096)))
+	mem, err := unix.Mmap(int(file.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE)
+	qt.Assert(t, qt.IsNil(err))
+	defer unix.Munmap(mem)
+	_, err = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	qt.Assert(t, qt.IsNil(err))
+
+	start := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+	began := time.Now()
+	opened := make(chan error, 1)
+	go func() {
+		f, err := OpenMapped(os.Getpid(), start, start+4096)
+		if err == nil {
+			f.Close()
+		}
+		opened <- err
+	}()
+	select {
+	case err = <-opened:
+	case <-time.After(2 * time.Second):
+		EndLease(file)
+		t.Fatal("still waiting for the holder of the lease")
+	}
+	qt.Check(t, qt.IsTrue(Leased(err)), qt.Commentf("%v", err))
+	qt.Check(t, qt.IsTrue(time.Since(began) < 100*time.Millisecond))
+
+	EndLease(file)
+	f, err := OpenMapped(os.Getpid(), start, start+4096)
+	qt.Assert(t, qt.IsNil(err))
+	f.Close()
+}
+
+func TestLeasedTriesOutlastTheKernelsLimit(t *testing.T) {
+	var all time.Duration
+	for tries := range LeasedTries {
+		all += LeasedPause(tries + 1)
+	}
+	qt.Check(t, qt.IsTrue(all > 45*time.Second && all < time.Minute), qt.Commentf("%v", all))
+}
