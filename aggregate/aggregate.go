@@ -9,7 +9,7 @@ import (
 )
 
 // State is the result of a stream of events. It is not safe for concurrent use; its
-// Snapshots and Held values are.
+// Snapshots and Buffers are.
 type State struct {
 	// began is when tracing began, 0 where it is not known.
 	began     uint64
@@ -25,8 +25,9 @@ type State struct {
 	lost        map[string]uint64
 	anomalies   Anomalies
 	failures    failures
-	// marks only grow at their end, so that checkpoints may share them.
-	marks []Mark
+	// marks are those that users set, and callMarks those of --mark-at.
+	marks, callMarks marks
+	beginning        beginning
 	// sites are all call sites, as they were first seen, and keptSites how many there
 	// were when the idle ones were last forgotten.
 	sites     []*callSite
@@ -36,9 +37,9 @@ type State struct {
 	freshSince uint64
 	// survived are what call sites left that were forgotten, and otherSurvivors what those
 	// left that are not told apart. born is how many buffers were allocated.
-	survived       []*Survivors
+	endedSurvivors []*Survivors
 	otherSurvivors Amount
-	born           uint64
+	allocations    uint64
 	// between is what is followed between two moments; nil: nothing is.
 	between *between
 	// unplaced are the pools of buffers on no known chip.
@@ -111,10 +112,10 @@ func (s *State) Apply(e *event.Event) {
 		s.closeDevice(e)
 	case event.ProcessStart:
 		s.startProcess(e)
-		s.settle(e.PID) // of what the process was before
+		s.resolveStacks(e.PID) // of what the process was before
 	case event.ProcessExit:
 		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
-		s.settle(e.PID)
+		s.resolveStacks(e.PID)
 	case event.Lost:
 		s.lost[e.Cause] += e.Count
 	case event.Mark: // a moment: nothing changes
@@ -122,6 +123,7 @@ func (s *State) Apply(e *event.Event) {
 	default:
 		s.anomalies.MalformedEvents++
 	}
+	s.beginning.follow(s, e)
 }
 
 // Anomalies count events that contradict the state. All but MalformedEvents come from lost

@@ -175,14 +175,14 @@ func TestClosingADeviceDropsWhatItsAllocatorHolds(t *testing.T) {
 	}
 	s := after(wormhole(1, 7, 100, 0), wormhole(1, 7, 200, 0),
 		with(tensor(2, 7, 1, 0), 100), with(tensor(3, 7, 2, 0), 200), with(tensor(4, 8, 3, 0), 100))
-	held := s.HeldByAllocator(7, 100)
+	held := s.BuffersIn(7, 100)
 	qt.Assert(t, qt.HasLen(held, 1))
 	qt.Check(t, qt.Equals(held[0].BufferID, 1))
 
 	s.Apply(&event.Event{TimeNs: 5, Kind: event.DeviceClose, PID: 7, Allocator: 100})
 	snap := s.Snapshot()
 	qt.Check(t, qt.Equals(snap.Devices[0].Regions.DRAM.Buffers, 2))
-	qt.Check(t, qt.DeepEquals(snap.Processes[0].Left, []aggregate.Left{{
+	qt.Check(t, qt.DeepEquals(snap.Processes[0].Unfreed, []aggregate.RegionTotal{{
 		Region: "DRAM", Reason: "device_close", Buffers: 1, SizeBytes: 524288, AllocatedBytes: 540672,
 	}}))
 }
@@ -206,7 +206,7 @@ func TestAProcessThatEndsHoldsNothing(t *testing.T) {
 	qt.Check(t, qt.Equals(*gone.Exit.Status, 9))
 	qt.Check(t, qt.Equals(gone.Devices[0].Regions.DRAM.Buffers, 0))
 	qt.Check(t, qt.Equals(gone.Devices[0].Regions.DRAM.PeakBytes, 540672))
-	qt.Check(t, qt.DeepEquals(gone.Left, []aggregate.Left{{
+	qt.Check(t, qt.DeepEquals(gone.Unfreed, []aggregate.RegionTotal{{
 		Region: "DRAM", Reason: "process_exit", Buffers: 1, SizeBytes: 2 * 524288, AllocatedBytes: 2 * 540672,
 	}}))
 }
@@ -378,7 +378,7 @@ func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 	s.Apply(&exit)
 	snap := s.Snapshot()
 	qt.Check(t, qt.Equals(snap.Anomalies, aggregate.Anomalies{}))
-	qt.Check(t, qt.Equals(snap.Processes[0].Left[0].Buffers, 3))
+	qt.Check(t, qt.Equals(snap.Processes[0].Unfreed[0].Buffers, 3))
 }
 
 func TestAStartOfAKnownProcessImpliesTheEndOfTheEarlierOne(t *testing.T) {
@@ -460,7 +460,7 @@ func TestTheJSONIsTheDocumentedOne(t *testing.T) {
 
 func TestAProcessHoldsABufferOfAMeshOnce(t *testing.T) {
 	s := after(tensor(1, 7, 1, 0, 1), tensor(2, 7, 2, 0), tensor(2, 7, 3, 0), free(3, 7, 3))
-	qt.Check(t, qt.DeepEquals(s.Snapshot().Processes[0].Held, []aggregate.Left{
+	qt.Check(t, qt.DeepEquals(s.Snapshot().Processes[0].Live, []aggregate.RegionTotal{
 		{Region: "DRAM", Buffers: 2, SizeBytes: 3 * 524288, AllocatedBytes: 3 * 540672},
 	}))
 }

@@ -18,10 +18,10 @@ type between struct {
 	// gone were live at the second moment. Where that is the end, ended are those that
 	// ended with their device or process, and torn those that were freed between the last
 	// allocation and that.
-	gone, ended, torn []endedBuffer
+	endedAfter, ended, freedAtTeardown []endedBuffer
 	// over is what ended with its device or process before the second moment, and later
 	// what did so afterwards.
-	over, later Amount
+	endedBefore, later Amount
 }
 
 // An endedBuffer is one that ended at a time.
@@ -50,33 +50,33 @@ func (s *State) FollowFrom(ns uint64) {
 func (s *State) FollowTo(ns uint64) {
 	b := s.between
 	for _, one := range b.ended {
-		b.addOver(&b.over, one.buffer)
+		b.addEnded(&b.endedBefore, one.buffer)
 	}
-	b.over.add(b.later)
+	b.endedBefore.add(b.later)
 	b.toNs, b.later = ns, Amount{}
-	b.gone, b.ended, b.torn = nil, nil, nil
+	b.endedAfter, b.ended, b.freedAtTeardown = nil, nil, nil
 }
 
-func (b *between) addOver(sum *Amount, one *buffer) {
+func (b *between) addEnded(sum *Amount, one *buffer) {
 	if one.since > b.fromNs {
 		sum.add(Amount{1, one.bytes()})
 	}
 }
 
 // part notes that a buffer ends.
-func (b *between) part(p *process, one *buffer, now uint64, reason event.Reason) {
+func (b *between) noteEnd(p *process, one *buffer, now uint64, reason event.Reason) {
 	switch {
 	case b == nil || one.before:
 	case b.toNs == 0 && isEnd(reason):
 		b.ended = append(b.ended, endedBuffer{one, now})
 	case b.toNs == 0:
-		p.name.run.torn = append(p.name.run.torn, endedBuffer{one, now})
+		p.name.run.freedLast = append(p.name.run.freedLast, endedBuffer{one, now})
 	default:
 		if one.since <= b.toNs {
-			b.gone = append(b.gone, endedBuffer{one, b.toNs})
+			b.endedAfter = append(b.endedAfter, endedBuffer{one, b.toNs})
 		}
 		if isEnd(reason) {
-			b.addOver(&b.later, one)
+			b.addEnded(&b.later, one)
 		}
 	}
 }
@@ -88,24 +88,24 @@ func (b *between) endRun(p *process, only *arena, now uint64) {
 		return
 	}
 	if b.toNs == 0 {
-		b.torn = append(b.torn, p.name.run.torn...)
+		b.freedAtTeardown = append(b.freedAtTeardown, p.name.run.freedLast...)
 	}
-	p.name.run.torn = nil
+	p.name.run.freedLast = nil
 	for one := range p.buffers.all() {
 		if only == nil || one.arena == only {
-			b.part(p, one, now, event.ReasonDeviceClose)
+			b.noteEnd(p, one, now, event.ReasonDeviceClose)
 		}
 	}
 }
 
-// Born is what one call site allocated after the first of two moments and what survived to
-// the second.
-type Born struct {
+// SurvivorsBetween is what one call site allocated after the first of two moments and what
+// survived to the second.
+type SurvivorsBetween struct {
 	// Survivors has no Run.
 	Survivors
 	// Births are the survivors by the intervals in which they were allocated, and
-	// TornBirths those of Torn.
-	Births, TornBirths []Amount
+	// TeardownBirths those of FreedAtTeardown.
+	Births, TeardownBirths []Amount
 	// Replaced is what was live at the first moment and is gone: as many survivors may
 	// only have taken its place.
 	Replaced Amount
@@ -115,15 +115,15 @@ type Born struct {
 // in the intervals between times: the first of these is the first moment. Over is what
 // ended with its device or process before the second moment. The cost is that of the live
 // buffers.
-func (s *State) Between(times []uint64) (list []Born, over Amount) {
+func (s *State) Between(times []uint64) (list []SurvivorsBetween, over Amount) {
 	follow := s.between
-	sites := make(map[*callSite]*Born)
+	sites := make(map[*callSite]*SurvivorsBetween)
 	old := make(map[*callSite]Amount)
 	var order []*callSite
-	of := func(c *callSite) *Born {
+	of := func(c *callSite) *SurvivorsBetween {
 		one := sites[c]
 		if one == nil {
-			one = &Born{Survivors: c.named(), Births: make([]Amount, max(0, len(times)-1)), TornBirths: make([]Amount, max(0, len(times)-1))}
+			one = &SurvivorsBetween{Survivors: c.named(), Births: make([]Amount, max(0, len(times)-1)), TeardownBirths: make([]Amount, max(0, len(times)-1))}
 			sites[c], order = one, append(order, c)
 		}
 		return one
@@ -142,7 +142,7 @@ func (s *State) Between(times []uint64) (list []Born, over Amount) {
 		one := of(b.callSite)
 		sum, births := &one.Amount, one.Births
 		if torn {
-			sum, births = &one.Torn, one.TornBirths
+			sum, births = &one.FreedAtTeardown, one.TeardownBirths
 		}
 		sum.add(size)
 		one.AgeNs = max(one.AgeNs, now-min(now, b.since))
@@ -159,10 +159,10 @@ func (s *State) Between(times []uint64) (list []Born, over Amount) {
 			add(b, false, at)
 		}
 	}
-	for _, b := range follow.torn {
+	for _, b := range follow.freedAtTeardown {
 		add(b.buffer, true, b.endNs)
 	}
-	for _, gone := range [][]endedBuffer{follow.gone, follow.ended} {
+	for _, gone := range [][]endedBuffer{follow.endedAfter, follow.ended} {
 		for _, b := range gone {
 			add(b.buffer, false, b.endNs)
 		}
@@ -177,8 +177,8 @@ func (s *State) Between(times []uint64) (list []Born, over Amount) {
 	for _, c := range order {
 		list = append(list, *sites[c])
 	}
-	slices.SortStableFunc(list, func(a, b Born) int {
+	slices.SortStableFunc(list, func(a, b SurvivorsBetween) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(stackID(a.Stack), stackID(b.Stack)))
 	})
-	return list, follow.over
+	return list, follow.endedBefore
 }

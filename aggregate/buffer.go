@@ -49,11 +49,11 @@ func (s *State) alloc(e *event.Event) {
 	}
 	p.buffers.put(b)
 	if !b.before {
-		s.born++
-		p.bear(b)
+		s.allocations++
+		p.noteAlloc(b)
 	}
 	t := b.tally()
-	p.held[b.region].add(t.on(len(b.set.chips)))
+	p.live[b.region].add(t.on(len(b.set.chips)))
 	b.insertBlock()
 	if b.before {
 		p.beforeAttach++
@@ -91,11 +91,11 @@ func (s *State) free(e *event.Event) {
 func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	t := b.tally()
 	if isEnd(reason) {
-		p.leave(b.callSite, t, reason)
+		p.noteUnfreed(b.callSite, t, reason)
 	}
 	if !b.before {
-		p.part(b, reason)
-		s.between.part(p, b, now, reason)
+		p.noteFree(b, reason)
+		s.between.noteEnd(p, b, now, reason)
 	}
 	p.buffers.remove(b)
 	b.removeBlock()
@@ -111,7 +111,7 @@ func (p *process) takeOff(c *callSite, t tally) {
 	for _, q := range c.set.poolsOf(c.region) {
 		q.bytes -= t.counts(c.region)
 	}
-	p.held[c.region].sub(t.on(len(c.set.chips)))
+	p.live[c.region].sub(t.on(len(c.set.chips)))
 	for _, chip := range c.set.chips {
 		for _, u := range chip.both() {
 			u.regions[c.region].sub(t)
@@ -131,7 +131,7 @@ func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reaso
 			}
 			count += int(c.live.Count)
 			ended[c.region] = true
-			p.leave(c, c.live, reason)
+			p.noteUnfreed(c, c.live, reason)
 			p.takeOff(c, c.live)
 			c.clear()
 		}

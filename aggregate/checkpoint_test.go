@@ -30,7 +30,7 @@ func known(t *testing.T, s *aggregate.State) string {
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder
 	b.Write(bytes.ReplaceAll(text, []byte(","), []byte(",\n")))
-	for _, h := range s.Held() {
+	for _, h := range s.Buffers() {
 		fmt.Fprintf(&b, "\n%+v", h)
 	}
 	for id := range modelChips {
@@ -43,18 +43,23 @@ func known(t *testing.T, s *aggregate.State) string {
 		p.Timeline, p.StaticTimeline = nil, nil
 		fmt.Fprintf(&b, "\n%+v\n%+v\n%+v", p, *line, *static)
 	}
-	for _, h := range s.Holdings() {
+	for _, h := range s.CallSites() {
 		fmt.Fprintf(&b, "\n%+v", h)
 	}
 	survivors, others := s.Survivors()
 	var lines []string
 	for _, v := range survivors { // in no order
 		lines = append(lines, fmt.Sprintf("\n%d %s %s %p %d %d %v %+v %+v %d %d %d %d %+v", v.PID, v.Comm, v.Command, v.Stack,
-			v.Region, v.Layout, v.Devices, v.Amount, v.Torn, v.AgeNs, v.Allocated, v.WorkedFromNs, v.WorkedToNs, v.Run))
+			v.Region, v.Layout, v.Devices, v.Amount, v.FreedAtTeardown, v.AgeNs, v.Allocated, v.WorkedFromNs, v.WorkedToNs, v.Run))
 	}
 	slices.Sort(lines)
 	b.WriteString(strings.Join(lines, ""))
 	fmt.Fprintf(&b, "\n%+v %d", others, s.BuffersAllocated())
+	x := s.Index()
+	fmt.Fprintf(&b, "\n%d %d %+v %v %d %v %d", s.Number(), x.First, x.Begin, x.Failures, x.FailuresFrom, x.Peaks, x.MarksFrom)
+	for i := range x.Marks {
+		fmt.Fprintf(&b, "\n%+v", x.Marks[i])
+	}
 	profile := s.Profile()
 	for _, sample := range profile.Samples {
 		fmt.Fprintf(&b, "\n%+v", sample)
@@ -117,6 +122,9 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 		e.Kind, e.Devices = event.Alloc, nil
 	case 8:
 		e = event.Event{TimeNs: now, Kind: event.Mark, Cause: fmt.Sprint("mark ", now), UID: 1000 + r.IntN(3)}
+		if r.IntN(3) == 0 { // of --mark-at
+			e.PID, e.UID = 7, 0
+		}
 	}
 	if e.Kind == event.ProcessStart {
 		e.Command, e.Library, e.Release = fmt.Sprint("run ", now), "/lib/libtt_metal.so", "0.81.1"

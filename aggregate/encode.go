@@ -9,7 +9,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 1
+const stateVersion = 2
 
 // Bounds of what is read: damaged input is not to cost more than a State that is large.
 const (
@@ -40,7 +40,12 @@ func (c *stateCodec) few(s *State, of *frozen) {
 	c.bool(&s.restored)
 	c.uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents)
 	table(c.codec, s.lost, func(cause *string, n *uint64) { c.text(cause); c.uint(n) })
-	list(c.codec, &s.marks, c.mark)
+	c.uints(&s.beginning.point.Number, &s.beginning.point.TimeNs)
+	c.bool(&s.beginning.over)
+	for _, m := range []*marks{&s.marks, &s.callMarks} {
+		c.uint(&m.count)
+		list(c.codec, &m.list, c.mark)
+	}
 	c.uint(&s.failures.count)
 	list(c.codec, &s.failures.list, c.failure)
 	list(c.codec, &s.exited, c.exited)
@@ -51,9 +56,9 @@ func (c *stateCodec) few(s *State, of *frozen) {
 	list(c.codec, &of.processes, c.process)
 	list(c.codec, &s.sites, c.site)
 	number(c.codec, &s.keptSites)
-	list(c.codec, &s.survived, c.survivors)
+	list(c.codec, &s.endedSurvivors, c.survivors)
 	c.amount(&s.otherSurvivors)
-	c.uint(&s.born)
+	c.uint(&s.allocations)
 	for i := range of.processes {
 		c.programs(of.processes[i])
 	}
@@ -63,7 +68,7 @@ func (c *stateCodec) few(s *State, of *frozen) {
 }
 
 func (c *stateCodec) mark(m *Mark) {
-	c.uints(&m.TimeNs, &m.number)
+	c.uints(&m.TimeNs, &m.Number)
 	c.text(&m.Name)
 	number(c.codec, &m.uid)
 }
@@ -94,7 +99,7 @@ func (c *stateCodec) evidence(e *Evidence) {
 	c.region(&e.Region, event.Region(event.BankedRegions))
 	c.capacity(&e.Capacity)
 	c.uints(&e.FreeBytesPerBank, &e.LargestFreeBytesPerBank, &e.From, &e.To, &e.Lowest)
-	c.blame(&e.Held)
+	c.blame(&e.Live)
 	c.blame(&e.Blocking)
 	list(c.codec, &e.Holders, c.blame)
 	list(c.codec, &e.Blockers, c.blame)
@@ -152,7 +157,7 @@ func (c *stateCodec) exited(x *exited) {
 		c.uint(&x.TimeNs)
 		maybe(c.codec, &x.Status, func(status *int) { number(c.codec, status) })
 	})
-	list(c.codec, &p.Left, func(l *Left) {
+	list(c.codec, &p.Unfreed, func(l *RegionTotal) {
 		c.text(&l.Region)
 		c.text(&l.Reason)
 		c.uints(&l.Buffers, &l.SizeBytes, &l.AllocatedBytes)
@@ -177,7 +182,7 @@ func (c *stateCodec) about(a *About) {
 }
 
 func (c *stateCodec) holder(h *Holder) {
-	c.uints(&h.Bytes, &h.Count, &h.Places)
+	c.uints(&h.Bytes, &h.Count, &h.Stacks)
 	c.bool(&h.BeforeAttach)
 	c.stack(&h.Stack)
 }
@@ -278,17 +283,18 @@ func (c *stateCodec) process(pp **process) {
 	c.about(&p.about)
 	c.uints(&p.since, &p.beforeAttach)
 	c.bool(&p.early)
-	var shares []leftShare
+	c.bool(&p.fromBegin)
+	var shares []unfreedShare
 	if !c.reads {
-		shares = p.leftShares(maxHolders)
+		shares = p.unfreedShares(maxHolders)
 	}
-	list(c.codec, &shares, func(l *leftShare) {
+	list(c.codec, &shares, func(l *unfreedShare) {
 		c.region(&l.region, event.Region(event.BankedRegions))
 		number(c.codec, &l.reason)
 		c.holder(&l.Holder)
 		c.uint(&l.size)
 		if c.reads {
-			p.addLeft(*l)
+			p.addUnfreed(*l)
 		}
 	})
 	list(c.codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })

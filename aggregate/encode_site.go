@@ -69,17 +69,17 @@ func (c *stateCodec) amount(a *Amount) { c.uints(&a.Count, &a.Bytes) }
 
 func (c *stateCodec) siteRun(r *siteRun) {
 	c.bool(&r.open)
-	c.bool(&r.kept)
+	c.bool(&r.over)
 	if !r.open {
 		return
 	}
 	c.uints(&r.first, &r.last, &r.gap, &r.frees[0], &r.frees[1])
 	c.births(&r.births)
-	maybe(c.codec, &r.parted, func(p *partedRun) {
+	maybe(c.codec, &r.freed, func(p *freedRun) {
 		c.uints(&p.freedTo, &p.freedAt, &p.at, &p.newest, &p.lastID)
 		c.births(&p.births)
 		c.amount(&p.ended)
-		c.amount(&p.torn)
+		c.amount(&p.freedAtTeardown)
 		c.bool(&p.any)
 	})
 }
@@ -110,13 +110,13 @@ func (c *stateCodec) survivors(p **Survivors) {
 	number(c.codec, &v.Layout)
 	list(c.codec, &v.Devices, func(id *int) { number(c.codec, id) })
 	c.amount(&v.Amount)
-	c.amount(&v.Torn)
+	c.amount(&v.FreedAtTeardown)
 	c.uints(&v.AgeNs, &v.Allocated, &v.WorkedFromNs, &v.WorkedToNs)
 	r := &v.Run
 	for i := range r.Births {
 		c.uint(&r.Births[i])
 	}
-	c.uints(&r.First, &r.Last, &r.Gap, &r.ProcessFirst, &r.ProcessLast, &r.FreedAt, &r.Outlived, &r.Meanwhile, &r.Replaceable)
+	c.uints(&r.First, &r.Last, &r.Gap, &r.ProcessFirst, &r.ProcessLast, &r.FreedAt, &r.Outlived, &r.FreedMeanwhile, &r.Replaceable)
 	if c.reads {
 		v.PID = v.site.process.pid
 		v.site = survivorKey{v.site.process, stackID(v.Stack), v.Region, v.Layout, fmt.Sprint(v.Devices)}

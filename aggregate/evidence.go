@@ -22,9 +22,9 @@ type Evidence struct {
 	// the program's circular buffers occupy. Both are 0 if freeing does not help, or if
 	// that is not known.
 	From, To uint64
-	// Held is all that was live in the region, and Holders are the call stacks with the
+	// Live is all that was live in the region, and Holders are the call stacks with the
 	// most of it, largest first.
-	Held    Blame
+	Live    Blame
 	Holders []Blame
 	// Blocking is all that was live between From and To, and Blockers are its call
 	// stacks: largest first, or for a clash lowest address first, because buffers and
@@ -87,7 +87,7 @@ func (p *process) evidence(e *event.Event) *Evidence {
 	} else {
 		ev.findPlace(buffers, e.BytesPerBank)
 	}
-	ev.Held, ev.Holders = blame(buffers)
+	ev.Live, ev.Holders = blame(buffers)
 	largestFirst(ev.Holders)
 	i, _ := slices.BinarySearchFunc(buffers, ev.From, func(b *buffer, from uint64) int {
 		return cmp.Compare(b.address+b.perBank, from+1)

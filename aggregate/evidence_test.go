@@ -61,7 +61,7 @@ func TestAFragmentedRequestBlamesTheFewestBytes(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(names(e.Blockers), []string{"mask", "cache"}))
 	qt.Check(t, qt.Equals(e.Blockers[1].BytesPerBank, 70))
 	qt.Check(t, qt.DeepEquals(names(e.Holders), []string{"weights", "mask", "cache"}))
-	qt.Check(t, qt.DeepEquals(e.Held, aggregate.Blame{BytesPerBank: 550, Count: 4, Address: 300, End: 950}))
+	qt.Check(t, qt.DeepEquals(e.Live, aggregate.Blame{BytesPerBank: 550, Count: 4, Address: 300, End: 950}))
 }
 
 func TestWhatARequestLacksIsToldApart(t *testing.T) {

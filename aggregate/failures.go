@@ -7,7 +7,7 @@ import (
 )
 
 // keptFailures is how many failures a State remembers.
-const keptFailures = 1000
+const maxFailures = 1000
 
 // A Failure is a request for device memory that the library answered with an
 // exception.
@@ -60,7 +60,7 @@ func (s *State) fail(e *event.Event) {
 
 func (f *failures) add(e *event.Event, uid int, found *Evidence, number uint64) {
 	f.count++
-	if len(f.list) == 2*keptFailures {
+	if len(f.list) == 2*maxFailures {
 		f.list = slices.Clone(newest(f.list))
 	}
 	f.list = append(f.list, Failure{
@@ -75,18 +75,18 @@ func (f *failures) add(e *event.Event, uid int, found *Evidence, number uint64) 
 // settle looks up the names of the call stacks that are kept of a process that
 // ended. A stack that is not looked up holds on to all that is known of the
 // process's code.
-func (s *State) settle(pid int) {
+func (s *State) resolveStacks(pid int) {
 	for i := range s.failures.list {
 		if f := &s.failures.list[i]; f.PID == pid {
 			f.Stack.Calls()
-			f.Evidence.settle()
+			f.Evidence.resolveStacks()
 		}
 	}
 	for i := range s.exited {
 		if x := &s.exited[i]; x.view.PID == pid {
-			for j := range x.view.Left {
-				for k := range x.view.Left[j].Holders {
-					x.view.Left[j].Holders[k].Stack.Calls()
+			for j := range x.view.Unfreed {
+				for k := range x.view.Unfreed[j].Holders {
+					x.view.Unfreed[j].Holders[k].Stack.Calls()
 				}
 			}
 		}
@@ -96,10 +96,10 @@ func (s *State) settle(pid int) {
 // newest are the failures that are remembered, oldest first.
 func (f *failures) newest() []Failure { return slices.Clip(newest(f.list)) }
 
-func newest[T any](list []T) []T { return list[max(0, len(list)-keptFailures):] }
+func newest[T any](list []T) []T { return list[max(0, len(list)-maxFailures):] }
 
 // settle looks up the names of its call stacks.
-func (found *Evidence) settle() {
+func (found *Evidence) resolveStacks() {
 	if found == nil {
 		return
 	}

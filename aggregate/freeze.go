@@ -62,7 +62,7 @@ func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 			of.chips = append(of.chips, s.chips[id])
 		}
 	}
-	copied.marks = newest(copied.marks)
+	copied.marks.list, copied.callMarks.list = copied.marks.newest(), copied.callMarks.newest()
 	copied.failures.list = copied.failures.newest()
 	for _, p := range s.byPID() {
 		if wanted(p.pid, p.about.UID) {
@@ -84,14 +84,15 @@ func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 // only is a copy of the state that knows of some users alone, but for what is in use.
 func (s *State) only(wanted func(pid, uid int) bool) *State {
 	mine := *s
-	mine.marks, mine.exited, mine.sites, mine.failures, mine.exitedCount = nil, nil, nil, failures{}, 0
-	mine.survived, mine.otherSurvivors, mine.born = nil, Amount{}, 0
+	mine.exited, mine.sites, mine.failures, mine.exitedCount = nil, nil, failures{}, 0
+	mine.marks, mine.callMarks = marks{}, marks{}
+	mine.endedSurvivors, mine.otherSurvivors, mine.allocations = nil, Amount{}, 0
 	unplaced := newPools(nil, 0)
 	mine.unplaced = &unplaced
 	mine.anomalies = Anomalies{}
-	for _, m := range s.marks {
+	for _, m := range s.marks.newest() {
 		if wanted(0, m.uid) {
-			mine.marks = append(mine.marks, m)
+			mine.marks.add(m)
 		}
 	}
 	for _, f := range s.failures.newest() {
@@ -115,15 +116,15 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	for _, p := range s.processes {
 		worked[p.name] = wanted(p.pid, p.about.UID)
 	}
-	for _, v := range s.survived {
+	for _, v := range s.endedSurvivors {
 		if of := v.site.process; wanted(of.pid, of.uid) {
-			mine.survived = append(mine.survived, v)
+			mine.endedSurvivors = append(mine.endedSurvivors, v)
 			worked[of] = true
 		}
 	}
 	for name, mineToo := range worked {
 		if mineToo {
-			mine.born += name.run.allocations
+			mine.allocations += name.run.allocations
 		}
 	}
 	return &mine
@@ -153,6 +154,7 @@ func (s *State) Restore(from *event.State) error {
 	}
 	if partial {
 		read.restartPeaks()
+		read.beginning = beginning{Point{read.applied, read.now}, true}
 	}
 	*s = *read
 	return nil

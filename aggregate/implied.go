@@ -63,6 +63,9 @@ func (s *State) Implied(e *event.Event) *Implied {
 	return i
 }
 
+// Counts reports whether a Point counts the event.
+func Counts(e *event.Event) bool { return e.Kind != event.Checkpoint && !isImplied(e) }
+
 // isImplied reports whether some streams of the same events may have this one and others
 // not: because another event implies it, or a recording adds it. It is not counted.
 func isImplied(e *event.Event) bool {

@@ -6,33 +6,33 @@ import (
 	"ttmem/aggregate/addresses"
 )
 
-// A Buffer refers to a buffer of a State, and stays valid after the buffer is freed. The
-// zero value refers to none. It takes 8 bytes, a Held about 200.
-type Buffer struct{ b *buffer }
+// A BufferRef refers to a buffer of a State, and stays valid after the buffer is freed. The
+// zero value refers to none. It takes 8 bytes, a Buffer about 200.
+type BufferRef struct{ b *buffer }
 
-// Buffer returns the live buffer of that id; zero if there is none.
-func (s *State) Buffer(pid int, id uint64) Buffer {
+// Ref returns a reference to the live buffer with that id; zero if there is none.
+func (s *State) Ref(pid int, id uint64) BufferRef {
 	p := s.known(pid)
 	if p == nil {
-		return Buffer{}
+		return BufferRef{}
 	}
-	return Buffer{p.buffers.get(id)}
+	return BufferRef{p.buffers.get(id)}
 }
 
-// Held returns what is known of the buffer; nil for the zero value.
-func (b Buffer) Held() *Held {
+// Buffer returns what is known of the buffer; nil for the zero value.
+func (b BufferRef) Buffer() *Buffer {
 	if b.b == nil {
 		return nil
 	}
-	h := b.b.held()
+	h := b.b.view()
 	return &h
 }
 
 // Addresses returns the addresses of the buffer in each bank.
-func (b Buffer) Addresses() addresses.Block { return b.b.block() }
+func (b BufferRef) Addresses() addresses.Block { return b.b.block() }
 
-func (b *buffer) held() Held {
-	return Held{
+func (b *buffer) view() Buffer {
+	return Buffer{
 		PID: b.set.process.pid, TID: int(b.tid), Comm: b.comm,
 		BufferID: b.id, Object: b.object, Allocator: b.allocator,
 		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,

@@ -1,52 +1,70 @@
 package aggregate
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
 	"ttmem/tracer/event"
 )
 
-// keptMarks is how many marks a State remembers, for who joins later: the newest.
-const keptMarks = 1000
+// keptMarks is how many marks of users a State keeps, and how many of --mark-at: the newest.
+const maxMarks = 1000
 
-// A Mark is one that a user set. It never changes.
+// A Mark never changes.
 type Mark struct {
 	TimeNs uint64
 	Name   string
-	// number is how many events there were by then, with this one.
-	number uint64
+	// Number is the mark's own: see Point.
+	Number uint64
 	uid    int
 }
 
-// mark remembers a mark, but for those of --mark-at, which may be of every call of a
-// function.
+// marks are the newest marks, oldest first. The list only grows at its end, so that
+// checkpoints may share it. count is how many there were in all.
+type marks struct {
+	count uint64
+	list  []Mark
+}
+
+func (m *marks) add(one Mark) {
+	m.count++
+	if len(m.list) == 2*maxMarks {
+		m.list = slices.Clone(m.list[maxMarks:])
+	}
+	m.list = append(m.list, one)
+}
+
+// newest are those that are kept.
+func (m *marks) newest() []Mark { return slices.Clip(newest(m.list)) }
+
+// from is the number after which no mark is missing.
+func (m *marks) from() uint64 {
+	if kept := m.newest(); m.count > uint64(len(kept)) && len(kept) > 0 {
+		return kept[0].Number - 1
+	}
+	return 0
+}
+
+// merged are the marks of both, in order, and the number after which none is missing.
+func (m *marks) merged(other *marks) (list []Mark, from uint64) {
+	list = slices.Concat(m.newest(), other.newest())
+	slices.SortStableFunc(list, func(a, b Mark) int { return cmp.Compare(a.Number, b.Number) })
+	return list, max(m.from(), other.from())
+}
+
+// mark keeps a mark. Those of --mark-at may be of every call of a function, and do not
+// displace those that users set.
 func (s *State) mark(e *event.Event) {
+	of := &s.marks
 	if e.PID != 0 {
-		return
+		of = &s.callMarks
 	}
-	if len(s.marks) == 2*keptMarks {
-		s.marks = slices.Clone(s.marks[keptMarks:])
-	}
-	s.marks = append(s.marks, Mark{TimeNs: e.TimeNs, Name: e.Cause, number: s.applied, uid: e.UID})
+	of.add(Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, uid: e.UID})
 }
 
 // Marks are the newest that users set, oldest first. They must not be changed.
-func (s *State) Marks() []Mark { return newest(s.marks) }
-
-// MarksOf are the names of the marks that users had set before a Checkpoint, each once.
-func MarksOf(e *event.Event) (names []string) {
-	s := New()
-	if s.Restore(e.State) != nil {
-		return nil
-	}
-	for i := range s.marks {
-		if !slices.Contains(names, s.marks[i].Name) {
-			names = append(names, s.marks[i].Name)
-		}
-	}
-	return names
-}
+func (s *State) Marks() []Mark { return s.marks.newest() }
 
 // What the names of the marks of steps end with: ttmem steps places them, and the pytest
 // plugin by it.

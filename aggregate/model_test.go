@@ -201,7 +201,7 @@ func TestAnySequenceOfEventsGivesWhatTheModelGives(t *testing.T) {
 				qt.Assert(t, qt.Equals(withoutPeaks(d.Regions), m.regions(d.ID)), comment)
 			}
 			checkProcesses(t, snap)
-			qt.Assert(t, qt.Equals(len(s.Held()), len(m.buffers)))
+			qt.Assert(t, qt.Equals(len(s.Buffers()), len(m.buffers)))
 		}
 		anomalies := s.Snapshot().Anomalies
 		qt.Check(t, qt.Equals(anomalies, aggregate.Anomalies{RepeatedFrees: m.frees, ReplacedBuffers: m.replaced}))

@@ -9,7 +9,7 @@ import (
 )
 
 // keptExited is how many processes that ended a State remembers.
-const keptExited = 64
+const maxExited = 64
 
 // A process is one that runs, as far as the events tell.
 type process struct {
@@ -24,13 +24,15 @@ type process struct {
 	sets       []*deviceSet
 	lastSet    *deviceSet
 	allocators map[uint64]*allocator
-	held       [event.BankedRegions]tally // on all its chips
-	left       map[leftKey]*holder
-	holders    map[holderKey]*holder
+	live       [event.BankedRegions]tally // on all its chips
+	unfreed    map[unfreedKey]*holder
+	unfreedBy  map[holderKey]*holder
 	// beforeAttach is how many buffers there were before it was attached.
 	beforeAttach uint64
 	// early is true where it was running at the state's first event.
 	early bool
+	// fromBegin is true if it started before anything happened.
+	fromBegin bool
 }
 
 // exited is what is kept of a process that ended.
@@ -84,8 +86,8 @@ func newProcess(pid int) *process {
 		pid: pid, name: &processName{pid: pid},
 		chips:      make(map[int]*processChip),
 		allocators: make(map[uint64]*allocator),
-		left:       make(map[leftKey]*holder),
-		holders:    make(map[holderKey]*holder),
+		unfreed:    make(map[unfreedKey]*holder),
+		unfreedBy:  make(map[holderKey]*holder),
 	}
 }
 
@@ -107,6 +109,7 @@ func (s *State) startProcess(e *event.Event) {
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}
+	p.fromBegin = !s.beginning.over
 	p.early = e.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }
 
@@ -139,7 +142,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		view.Exit.Status = &status
 	}
 	s.exitedCount++
-	if len(s.exited) == keptExited {
+	if len(s.exited) == maxExited {
 		s.exited = slices.Delete(s.exited, 0, 1)
 	}
 	s.exited = append(s.exited, exited{view})

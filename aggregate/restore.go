@@ -6,7 +6,7 @@ import "ttmem/tracer/event"
 func (s *State) count(p *process, b *buffer) {
 	t := b.tally()
 	p.buffers.put(b)
-	p.held[b.region].add(t.on(len(b.set.chips)))
+	p.live[b.region].add(t.on(len(b.set.chips)))
 	s.countIn(b.callSite, t, b.since)
 	for _, q := range b.set.poolsOf(b.region) {
 		q.bytes += t.counts(b.region)

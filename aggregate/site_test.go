@@ -31,7 +31,7 @@ func TestACallSiteIsOneWithSeveralAllocators(t *testing.T) {
 		apply(free(now+2, 7, now))
 		qt.Assert(t, qt.Equals(s.Snapshot().Anomalies.RepeatedFrees, n+1)) // the close has ended it
 	}
-	list := s.Holdings()
+	list := s.CallSites()
 	qt.Assert(t, qt.HasLen(list, 1))
 	qt.Check(t, qt.Equals(list[0].Amount, amount(2, 2*540672)))
 	qt.Check(t, qt.Equals(list[0].Allocated, 2+reopened))
@@ -43,8 +43,8 @@ func TestACallSiteIsOneWithSeveralAllocators(t *testing.T) {
 	sample := s.Profile().Samples[0]
 	qt.Check(t, qt.Equals(sample.Allocated.Count, 2+reopened))
 	qt.Check(t, qt.Equals(sample.Live.Count, 2+reopened)) // none was freed explicitly
-	qt.Check(t, qt.HasLen(s.Held(), 2))
-	left := s.Snapshot().Processes[0].Left
+	qt.Check(t, qt.HasLen(s.Buffers(), 2))
+	left := s.Snapshot().Processes[0].Unfreed
 	qt.Assert(t, qt.HasLen(left, 1))
 	qt.Check(t, qt.Equals(left[0].Buffers, reopened))
 }

@@ -197,11 +197,11 @@ type Process struct {
 	Devices []Device `json:"devices"`
 	// Exit is nil while the process runs.
 	Exit *Exit `json:"exit,omitempty"`
-	// Held is what the process has live, by region.
-	Held []Left `json:"held,omitempty"`
-	// Left is what the process did not free itself: what was live when it closed a device
+	// Live is what the process has live, by region.
+	Live []RegionTotal `json:"held,omitempty"`
+	// Unfreed is what the process did not free itself: what was live when it closed a device
 	// or ended.
-	Left []Left `json:"left,omitempty"`
+	Unfreed []RegionTotal `json:"left,omitempty"`
 }
 
 // About describes a process. It comes from its start event.
@@ -227,9 +227,9 @@ type Exit struct {
 	Status *int `json:"status,omitempty"`
 }
 
-// Left is the buffers of one region that a process has live, or had when it closed a device
+// A RegionTotal is the buffers of one region that a process has live, or had when it closed a device
 // or ended. A buffer on several chips counts once.
-type Left struct {
+type RegionTotal struct {
 	Region string `json:"region"`
 	// Reason is "device_close" or "process_exit"; empty for live buffers.
 	Reason  string `json:"reason,omitempty"`
@@ -294,8 +294,8 @@ func (p *process) view() Process {
 		c := p.chips[id]
 		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax(), c.peaks))
 	}
-	view.Held = p.heldView(nil)
-	view.Left = p.leftView()
+	view.Live = p.liveView(nil)
+	view.Unfreed = p.unfreedView()
 	return view
 }
 

@@ -20,7 +20,7 @@ type Space struct {
 	// Blocks are the buffers in order of address. They overlap only if several
 	// allocators assign the same memory, as those of a mesh and its submeshes do, or
 	// those of several processes.
-	Blocks []Held
+	Blocks []Buffer
 	// Holes are what no buffer occupies, in order of address. There are none if Start
 	// and End are not known.
 	Holes []addresses.Hole
@@ -59,7 +59,7 @@ func (s *State) space(region event.Region, capacity event.Capacity, selected fun
 	for _, p := range s.byPID() {
 		space.Blocks = append(space.Blocks, p.list(func(b *buffer) bool { return b.region == region && selected(b) })...)
 	}
-	slices.SortStableFunc(space.Blocks, func(a, b Held) int { return cmp.Compare(a.Address, b.Address) })
+	slices.SortStableFunc(space.Blocks, func(a, b Buffer) int { return cmp.Compare(a.Address, b.Address) })
 	if capacity.Base == 0 {
 		return space
 	}

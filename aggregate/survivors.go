@@ -29,9 +29,10 @@ type Survivors struct {
 	// Devices are the chips that each is on. They must not be modified.
 	Devices []int
 	// Amount has the bytes on all chips. It is what is live, or ended with its device or
-	// process. Torn is what was freed between the last allocation and that, and is not in Amount.
+	// process. FreedAtTeardown is what was freed between the last allocation and that; it is
+	// not in Amount.
 	Amount
-	Torn Amount
+	FreedAtTeardown Amount
 	// AgeNs is the age of the oldest, or what it was when that ended.
 	AgeNs uint64
 	// Allocated is how many the site allocated in all.
@@ -59,15 +60,15 @@ type Run struct {
 	// FreedAt is the last allocation of the process before the site last freed a buffer; 0:
 	// it freed none. Outlived is how many survivors are older than one that it freed.
 	FreedAt, Outlived uint64
-	// Meanwhile is how many buffers the process freed between First and Last.
-	Meanwhile uint64
+	// FreedMeanwhile is how many buffers the process freed between First and Last.
+	FreedMeanwhile uint64
 	// Replaceable is how many buffers of before the attach were freed on the same chips
 	// and in the same region: survivors may have taken their place.
 	Replaceable uint64
 }
 
-// Born is how many survivors are in Births.
-func (r *Run) Born() (n uint64) {
+// Total returns the number of survivors in Births.
+func (r *Run) Total() (n uint64) {
 	for _, births := range r.Births {
 		n += births
 	}
@@ -86,35 +87,35 @@ type processRun struct {
 	open               bool
 	// torn are the buffers that were freed since the latest allocation, where between asks
 	// for it.
-	torn []endedBuffer
+	freedLast []endedBuffer
 }
 
 // A siteRun is the part of a call site in it. A site has one allocator, and its run ends when
 // that is closed.
 type siteRun struct {
-	open, kept       bool
+	open, over       bool
 	first, last, gap uint64
 	// frees is how many buffers the process had freed by first and by last.
 	frees [2]uint64
 	// births are those of what is live.
 	births births
 	// parted is what is known of what was freed; nil: nothing was.
-	parted *partedRun
+	freed *freedRun
 }
 
 // A partedRun is what is known of the buffers that a site had.
-type partedRun struct {
+type freedRun struct {
 	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
 	// the latest allocation of the process by then.
 	freedTo, freedAt uint64
 	// at is the number of the latest allocation of the process when it lost the others:
 	// births are theirs, ended and torn how many ended with their device or were freed. The
 	// newest of torn is newest, when the latest allocation had the ID lastID.
-	at             uint64
-	births         births
-	ended, torn    Amount
-	newest, lastID uint64
-	any            bool // that were freed
+	at                     uint64
+	births                 births
+	ended, freedAtTeardown Amount
+	newest, lastID         uint64
+	any                    bool // that were freed
 }
 
 // births counts buffers by when they were allocated, in up to birthParts parts of equal
@@ -147,7 +148,7 @@ func (s *births) part(c *callSite, id uint64) *uint32 {
 }
 
 // bear notes that a buffer was allocated.
-func (p *process) bear(b *buffer) {
+func (p *process) noteAlloc(b *buffer) {
 	run, r := &p.name.run, &b.run
 	if !run.open {
 		run.open, run.first = true, b.id
@@ -158,7 +159,7 @@ func (p *process) bear(b *buffer) {
 	run.toNs = b.since
 	run.allocations++
 	run.last = max(run.last, b.id)
-	run.torn = run.torn[:0]
+	run.freedLast = run.freedLast[:0]
 	if r.open {
 		r.gap = max(r.gap, b.id-min(b.id, r.last))
 	} else {
@@ -172,12 +173,12 @@ func (p *process) bear(b *buffer) {
 }
 
 // part notes that a buffer, which is still counted as live, ends.
-func (p *process) part(b *buffer, reason event.Reason) {
+func (p *process) noteFree(b *buffer, reason event.Reason) {
 	run, c := &p.name.run, b.callSite
-	if c.run.parted == nil {
-		c.run.parted = &partedRun{}
+	if c.run.freed == nil {
+		c.run.freed = &freedRun{}
 	}
-	r := c.run.parted
+	r := c.run.freed
 	if r.at != run.allocations {
 		r.settle()
 		r.at, r.births.shift = run.allocations, c.run.births.shift
@@ -191,23 +192,23 @@ func (p *process) part(b *buffer, reason event.Reason) {
 		r.ended.add(one)
 		return
 	}
-	r.torn.add(one)
+	r.freedAtTeardown.add(one)
 	r.any, r.newest, r.lastID = true, max(r.newest, b.id), run.last
 	run.frees++
 }
 
 // settle counts what parted before the latest allocation as freed while work went on.
-func (r *partedRun) settle() {
+func (r *freedRun) settle() {
 	if r.any {
 		r.freedTo, r.freedAt = max(r.freedTo, r.newest), r.lastID
 	}
-	*r = partedRun{freedTo: r.freedTo, freedAt: r.freedAt}
+	*r = freedRun{freedTo: r.freedTo, freedAt: r.freedAt}
 }
 
 // current reports whether a site lost buffers since the latest allocation of its process.
 func (c *callSite) current() bool {
-	r := c.run.parted
-	return r != nil && r.torn.Count+r.ended.Count > 0 && r.at == c.set.process.run.allocations
+	r := c.run.freed
+	return r != nil && r.freedAtTeardown.Count+r.ended.Count > 0 && r.at == c.set.process.run.allocations
 }
 
 // named are survivors of a site of which nothing else is known yet.
@@ -226,28 +227,28 @@ func (c *callSite) named() Survivors {
 func (c *callSite) survivors(now uint64, over bool) Survivors {
 	v := c.named()
 	v.Amount = Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
-	var parted partedRun
-	if c.run.parted != nil {
-		if parted = *c.run.parted; !c.current() {
+	var parted freedRun
+	if c.run.freed != nil {
+		if parted = *c.run.freed; !c.current() {
 			parted.settle()
 		}
 	}
 	all := c.run.births
 	if over && c.current() {
 		v.Amount.add(parted.ended)
-		v.Torn = parted.torn
+		v.FreedAtTeardown = parted.freedAtTeardown
 		for i, n := range parted.births.parts {
 			all.parts[i] += n
 		}
 	}
-	if v.Count+v.Torn.Count > 0 {
+	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
 	}
 	process := &c.set.process.run
 	v.Run = Run{
 		First: c.run.first, Last: c.run.last, Gap: max(c.run.gap, 1),
 		ProcessFirst: process.first, ProcessLast: process.last,
-		FreedAt: parted.freedAt, Meanwhile: c.run.frees[1] - c.run.frees[0],
+		FreedAt: parted.freedAt, FreedMeanwhile: c.run.frees[1] - c.run.frees[0],
 	}
 	length := max(process.last-min(process.last, c.run.first)+1, 1) // IDs may be of any size
 	for i, n := range all.parts {
@@ -268,7 +269,7 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 	for _, first := range set.sites {
 		for c := range first.all() {
 			if only == nil || c.arena == only {
-				s.keepSurvivors(c, replaceable[c.region])
+				s.saveSurvivors(c, replaceable[c.region])
 			}
 		}
 	}
@@ -278,13 +279,13 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 // ended or closed their device, those that left most. Others is what the rest of these left.
 // The cost is that of the call sites.
 func (s *State) Survivors() (list []Survivors, others Amount) {
-	for _, v := range s.survived {
+	for _, v := range s.endedSurvivors {
 		list = append(list, *v)
 	}
 	replaceable := make(map[*deviceSet]map[event.Region]uint64)
 	for _, first := range s.sites {
 		for c := range first.all() {
-			if c.before || c.run.kept || !c.run.open {
+			if c.before || c.run.over || !c.run.open {
 				continue
 			}
 			v := c.survivors(s.now, false)
@@ -316,7 +317,7 @@ func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
 
 // BuffersAllocated is how many buffers were allocated in all, without those of before the
 // attach.
-func (s *State) BuffersAllocated() uint64 { return s.born }
+func (s *State) BuffersAllocated() uint64 { return s.allocations }
 
 // A survivorKey tells call sites apart, also after their process ended, whatever allocator
 // they had.
@@ -340,9 +341,9 @@ func mergeSurvivors(list []Survivors) (merged []Survivors) {
 		}
 		one := &merged[i]
 		one.Amount.add(v.Amount)
-		one.Torn.add(v.Torn)
+		one.FreedAtTeardown.add(v.FreedAtTeardown)
 		one.AgeNs, one.Allocated = max(one.AgeNs, v.AgeNs), max(one.Allocated, v.Allocated)
-		if v.Run.Born() > one.Run.Born() {
+		if v.Run.Total() > one.Run.Total() {
 			one.Run = v.Run
 		}
 	}
@@ -350,30 +351,30 @@ func mergeSurvivors(list []Survivors) (merged []Survivors) {
 }
 
 // keptSurvivors is how many call sites are told apart whose allocator was closed.
-const keptSurvivors = 4096
+const maxSurvivors = 4096
 
 // keepSurvivors keeps what a site leaves whose allocator is closed. It looks up the names: a
 // stack that is not looked up holds on to all that is known of the process's code.
-func (s *State) keepSurvivors(c *callSite, replaceable uint64) {
-	if c.before || c.run.kept || !c.run.open {
+func (s *State) saveSurvivors(c *callSite, replaceable uint64) {
+	if c.before || c.run.over || !c.run.open {
 		return
 	}
 	v := c.survivors(s.now, true)
 	v.Run.Replaceable = replaceable
-	c.run = siteRun{kept: true}
-	if v.Count+v.Torn.Count == 0 {
+	c.run = siteRun{over: true}
+	if v.Count+v.FreedAtTeardown.Count == 0 {
 		return
 	}
 	c.stack.Calls()
-	s.survived = append(s.survived, &v)
-	if len(s.survived) < 2*keptSurvivors {
+	s.endedSurvivors = append(s.endedSurvivors, &v)
+	if len(s.endedSurvivors) < 2*maxSurvivors {
 		return
 	}
-	slices.SortStableFunc(s.survived, func(a, b *Survivors) int {
-		return cmp.Or(cmp.Compare(b.Run.Born(), a.Run.Born()), cmp.Compare(b.Bytes, a.Bytes))
+	slices.SortStableFunc(s.endedSurvivors, func(a, b *Survivors) int {
+		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
 	})
-	for _, v := range s.survived[keptSurvivors:] {
+	for _, v := range s.endedSurvivors[maxSurvivors:] {
 		s.otherSurvivors.add(v.Amount)
 	}
-	s.survived = slices.Delete(s.survived, keptSurvivors, len(s.survived))
+	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
 }

@@ -82,7 +82,7 @@ func (h *host) holds(t *testing.T, pid, buffers int) {
 			state.Apply(&e)
 		}
 		held = 0
-		for _, b := range state.HeldByProcess(pid) {
+		for _, b := range state.BuffersOf(pid) {
 			held += b.BytesPerBank
 		}
 		return held == uint64(buffers)*heldPerBank

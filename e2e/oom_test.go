@@ -190,7 +190,7 @@ func TestOOMOfDyingProgram(t *testing.T) {
 			qt.Check(t, qt.IsTrue(passes(last.Blockers[0].Stack, "weights") || passes(last.Blockers[0].Stack, "fill")))
 			page, err := exec.Command(ttmem, "oom", "-n", "1", filepath.Join(dir, "oom.ttmem")).Output()
 			qt.Assert(t, qt.IsNil(err))
-			qt.Check(t, qt.StringContains(string(page), "L1: too little is free"))
+			qt.Check(t, qt.StringContains(string(page), "L1: not enough free memory"))
 			for line := range strings.Lines(string(page)) {
 				qt.Check(t, qt.IsTrue(len([]rune(strings.TrimRight(line, "\n"))) <= 80 || strings.Contains(line, dir)), qt.Commentf("%s", line))
 			}

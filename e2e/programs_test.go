@@ -83,7 +83,7 @@ func TestPrograms(t *testing.T) {
 
 // inBuffer reports whether a circular buffer lies in a live L1 buffer.
 func inBuffer(state *aggregate.State, cb event.Event) bool {
-	for _, b := range state.HeldByProcess(cb.PID) {
+	for _, b := range state.BuffersOf(cb.PID) {
 		if b.Region == event.L1 && b.Address <= cb.Address && cb.Address+cb.SizeBytes <= b.Address+b.BytesPerBank {
 			return true
 		}

@@ -136,7 +136,7 @@ func (s *server) snapshot(t *testing.T) *aggregate.Snapshot {
 func (s *server) allocated(t *testing.T, pid int) uint64 {
 	t.Helper()
 	for _, p := range s.snapshot(t).Processes {
-		for _, l := range p.Held {
+		for _, l := range p.Live {
 			if p.PID == pid && p.Exit == nil && l.Region == "DRAM" {
 				return l.AllocatedBytes
 			}
@@ -220,7 +220,7 @@ func TestServe(t *testing.T) {
 		followed.Apply(&e)
 		for _, p := range targets {
 			if e.Kind == event.Checkpoint {
-				for _, b := range followed.HeldByProcess(p.Process.Pid) {
+				for _, b := range followed.BuffersOf(p.Process.Pid) {
 					if len(b.Stack.Frames()) > 3 {
 						withStack++
 					}
@@ -233,7 +233,7 @@ func TestServe(t *testing.T) {
 	}
 	qt.Check(t, qt.IsTrue(withStack > 0)) // of what was there when the stream began
 	for i, p := range targets {
-		qt.Check(t, qt.HasLen(followed.HeldByProcess(p.Process.Pid), 0))
+		qt.Check(t, qt.HasLen(followed.BuffersOf(p.Process.Pid), 0))
 		qt.Check(t, qt.Equals(s.allocated(t, p.Process.Pid), 0))
 		met := fmt.Sprintf("met PID %d of user 0: ", p.Process.Pid)
 		qt.Check(t, qt.Equals(strings.Count(s.said(), met), 1))

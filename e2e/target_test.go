@@ -172,7 +172,7 @@ func waitForHeld(t *testing.T, file string, pid int, want uint64) (held uint64) 
 	t.Helper()
 	eventually(2*time.Second, func() bool {
 		held = 0
-		for _, b := range stateOf(t, file).HeldByProcess(pid) {
+		for _, b := range stateOf(t, file).BuffersOf(pid) {
 			held += b.BytesPerBank
 		}
 		return held == want

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,20 +17,16 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/service"
-	"ttmem/cmd/ttmem/top/picture"
 	"ttmem/cmd/ttmem/top/scene"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 )
-
-var pictures = flag.String("pictures", "", "write pictures of what terminals show into the folder")
 
 // terminal is a tmux with one command in it, like a user's terminal.
 type terminal struct {
 	t      *testing.T
 	socket string
 	dir    string
-	width  int
 }
 
 // startTerminal runs a command in a terminal of this size. It records the terminal's
@@ -41,7 +36,7 @@ func startTerminal(t *testing.T, width, height int, env []string, args ...string
 	if _, err := exec.LookPath("tmux"); err != nil {
 		t.Fatal("tmux is not installed: apt-get install tmux")
 	}
-	term := &terminal{t: t, dir: t.TempDir(), width: width}
+	term := &terminal{t: t, dir: t.TempDir()}
 	term.socket = filepath.Join(term.dir, "tmux")
 	script := `stty -g > before; "$@"; echo $? > status.new; stty -g > after; mv status.new status; sleep 600`
 	cmd := exec.Command("tmux", append([]string{"-S", term.socket, "-u", "-f", "/dev/null", "new-session", "-d",
@@ -73,7 +68,6 @@ func (term *terminal) screen() string { return term.tmux("capture-pane", "-p") }
 func (term *terminal) press(keys ...string) { term.tmux(append([]string{"send-keys"}, keys...)...) }
 
 func (term *terminal) resize(width, height int) {
-	term.width = width
 	term.tmux("resize-window", "-x", strconv.Itoa(width), "-y", strconv.Itoa(height))
 }
 
@@ -88,16 +82,6 @@ func (term *terminal) expect(pattern string) string {
 	}
 	term.t.Fatalf("the terminal does not show %q:\n%s", pattern, term.screen())
 	return ""
-}
-
-// picture writes the screen as a picture, on request.
-func (term *terminal) picture(name string) {
-	if *pictures == "" {
-		return
-	}
-	lines := strings.Split(strings.TrimSuffix(term.tmux("capture-pane", "-p", "-e", "-N"), "\n"), "\n")
-	path := filepath.Join(*pictures, name+".svg")
-	qt.Assert(term.t, qt.IsNil(os.WriteFile(path, []byte(picture.SVG(lines, term.width)), 0o644)))
 }
 
 // end waits until the command has ended, and checks that it restored the terminal.
@@ -148,7 +132,6 @@ func TestTop(t *testing.T) {
 	screen := term.expect(regexp.QuoteMeta(leak))
 	qt.Check(t, qt.StringContains(screen, "chip 0"))
 	qt.Check(t, qt.Matches(screen, `(?s).*DRAM .*MiB +12\.0 GiB.*L1 per core .*1328\.7 KiB.*CBs, DFBs \d+.*top_model\.py:22 ← :39.*top_model\.py:22 ← :27.*`))
-	term.picture("top-n150")
 
 	// nothing is freed of what a stack of the planted line leaks: it grows after a mark, as
 	// the caches in L1 do
@@ -163,7 +146,6 @@ func TestTop(t *testing.T) {
 			return strings.Contains(line, "+") && !grows.MatchString(line)
 		})
 	})
-	term.picture("top-n150-growth")
 
 	term.press("Enter")
 	screen = term.expect("innermost call first")
@@ -171,7 +153,6 @@ func TestTop(t *testing.T) {
 	qt.Check(t, qt.StringContains(screen, leak))
 	term.press("End")
 	term.expect(`<module>`)
-	term.picture("top-n150-stack")
 	term.press("Escape")
 	term.expect("GROWTH")
 

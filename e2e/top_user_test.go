@@ -22,7 +22,7 @@ func TestTopOfAnotherUser(t *testing.T) {
 	p.expect(t, "holding")
 	waitFor(t, "the service to have its buffers", func() bool {
 		return slices.ContainsFunc(s.snapshot(t).Processes, func(one aggregate.Process) bool {
-			return one.PID == p.Process.Pid && len(one.Held) > 0
+			return one.PID == p.Process.Pid && len(one.Live) > 0
 		})
 	})
 	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // this user can execute it

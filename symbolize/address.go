@@ -3,7 +3,6 @@ package symbolize
 import (
 	"cmp"
 	"debug/elf"
-	"encoding/binary"
 	"slices"
 	"strings"
 )
@@ -100,7 +99,7 @@ func (e *ELF) functionName(f function) string {
 		if err != nil {
 			return ""
 		}
-		if name := cString(b, 0); name != "" || b[0] == 0 || n == maxName || n == names.size-at {
+		if name := cString(string(b), 0); name != "" || b[0] == 0 || n == maxName || n == names.size-at {
 			return name
 		}
 	}
@@ -115,18 +114,15 @@ func (e *ELF) indexFunctions() {
 	}
 	for _, binds := range [][]elf.SymBind{{elf.STB_GLOBAL, stbUnique}, {elf.STB_LOCAL}, {elf.STB_WEAK}} {
 		for table := tableSymtab; table <= tableDynsym; table++ {
-			e.eachFunction(table, func(bind elf.SymBind, f function) {
-				if slices.Contains(binds, bind) && len(funcs) < maxFunctions {
-					funcs = append(funcs, f)
+			e.eachSymbol(table, func(s tableSymbol) {
+				if s.kind != elf.STT_OBJECT && s.size != 0 && s.name < tableBit && slices.Contains(binds, s.bind) && len(funcs) < maxFunctions {
+					funcs = append(funcs, function{s.addr, uint32(min(s.size, 1<<32-1)), s.name | uint32(table)<<31})
 				}
 			})
 		}
 	}
 	slices.SortStableFunc(funcs, func(a, b function) int {
-		if a.addr != b.addr {
-			return cmp.Compare(a.addr, b.addr)
-		}
-		return cmp.Compare(b.size, a.size)
+		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.size, a.size))
 	})
 	funcs = slices.CompactFunc(funcs, func(a, b function) bool { return a.addr == b.addr && a.size == b.size })
 	e.funcs.funcs = slices.Clone(funcs) // without the unused capacity
@@ -134,31 +130,3 @@ func (e *ELF) indexFunctions() {
 
 // stbUnique is the binding STB_GNU_UNIQUE, for symbols that a process has once.
 const stbUnique elf.SymBind = 10
-
-// eachFunction calls f with the defined functions of a table that have a size.
-// It reads the table in parts, because it is read once for each binding.
-func (e *ELF) eachFunction(table int, f func(elf.SymBind, function)) {
-	const part = 2048
-	t := e.table(table)
-	for at := uint64(0); at+symbolSize <= t.size; {
-		n := min(part*symbolSize, (t.size-at)/symbolSize*symbolSize)
-		b, err := e.read(t.offset+at, n, part*symbolSize)
-		if err != nil {
-			return
-		}
-		at += n
-		for ; len(b) >= symbolSize; b = b[symbolSize:] {
-			kind, size := elf.ST_TYPE(b[4]), binary.LittleEndian.Uint64(b[16:])
-			name := binary.LittleEndian.Uint32(b)
-			if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC || size == 0 || name >= tableBit ||
-				elf.SectionIndex(binary.LittleEndian.Uint16(b[6:])) == elf.SHN_UNDEF {
-				continue
-			}
-			f(elf.ST_BIND(b[4]), function{
-				addr: binary.LittleEndian.Uint64(b[8:]),
-				size: uint32(min(size, 1<<32-1)),
-				name: name | uint32(table)<<31,
-			})
-		}
-	}
-}

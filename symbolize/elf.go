@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 )
 
@@ -200,13 +201,13 @@ func (e *ELF) readSections(h *elf.Header64) error {
 		// without section names only the PLT cannot be found
 		shstr, _ = e.read(sections[names].Off, sections[names].Size, maxSectionNames)
 	}
-	e.keepSections(sections, shstr)
+	e.keepSections(sections, string(shstr))
 	return nil
 }
 
 // keepSections stores the useful sections. Only the first of each kind is used, so that
 // many headers for the same bytes cost nothing.
-func (e *ELF) keepSections(sections []elf.Section64, names []byte) {
+func (e *ELF) keepSections(sections []elf.Section64, names string) {
 	at := func(i uint32) section {
 		if int(i) >= len(sections) || elf.SectionType(sections[i].Type) == elf.SHT_NOBITS {
 			return section{}
@@ -293,15 +294,15 @@ func (e *ELF) read(offset, size, limit uint64) ([]byte, error) {
 	return b, nil
 }
 
-// cString returns the NUL-terminated string at an offset of b; "" if there is none of a
-// reasonable length.
-func cString(b []byte, offset uint32) string {
-	if uint64(offset) >= uint64(len(b)) {
+// cString returns the NUL-terminated string at an offset of a table; "" if there is none of
+// a reasonable length. It shares memory with the table.
+func cString(table string, offset uint32) string {
+	if uint64(offset) >= uint64(len(table)) {
 		return ""
 	}
-	b = b[offset:min(uint64(len(b)), uint64(offset)+maxName)]
-	if n := bytes.IndexByte(b, 0); n >= 0 {
-		return string(b[:n])
+	table = table[offset:min(uint64(len(table)), uint64(offset)+maxName)]
+	if n := strings.IndexByte(table, 0); n >= 0 {
+		return table[:n]
 	}
 	return ""
 }

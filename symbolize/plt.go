@@ -27,8 +27,7 @@ func (x *pltIndex) drop() {
 func (e *ELF) PLT(name string) (addr uint64, ok bool) {
 	e.plt.once.do(e.indexPLT)
 	for a, n := range e.plt.byAddr {
-		rest := e.plt.names[n:]
-		if strings.HasPrefix(rest, name) && len(rest) > len(name) && rest[len(name)] == 0 && (!ok || a < addr) {
+		if cString(e.plt.names, n) == name && (!ok || a < addr) {
 			addr, ok = a, true
 		}
 	}
@@ -38,24 +37,22 @@ func (e *ELF) PLT(name string) (addr uint64, ok bool) {
 // PLTName returns the name of the function that the stub at an address calls.
 func (e *ELF) PLTName(addr uint64) (string, bool) {
 	e.plt.once.do(e.indexPLT)
-	n, ok := e.plt.byAddr[addr]
-	if !ok {
-		return "", false
-	}
-	rest := e.plt.names[n:min(uint64(len(e.plt.names)), uint64(n)+maxName)]
-	end := strings.IndexByte(rest, 0)
-	if end <= 0 {
-		return "", false
-	}
-	return rest[:end], true
+	offset, ok := e.plt.byAddr[addr]
+	name := cString(e.plt.names, offset)
+	return name, ok && name != ""
+}
+
+// Slot returns the symbol whose address the dynamic linker writes to a virtual address of
+// the file (an entry of the GOT); false if there is none. It reads all relocations.
+func (e *ELF) Slot(vaddr uint64) (string, bool) {
+	offset, ok := e.slots()[vaddr]
+	name := strings.Clone(cString(e.tableNames(tableDynsym), offset))
+	return name, ok && name != ""
 }
 
 func (e *ELF) indexPLT() {
 	x := &e.plt
-	x.byAddr = map[uint64]uint32{}
-	if x.names = e.tableNames(tableDynsym); x.names == "" {
-		return
-	}
+	x.byAddr, x.names = map[uint64]uint32{}, e.tableNames(tableDynsym)
 	slots := e.slots()
 	if len(slots) == 0 {
 		return
@@ -66,19 +63,17 @@ func (e *ELF) indexPLT() {
 			continue
 		}
 		for at := uint64(0); at < uint64(len(code)); at += 8 {
-			slot, ok := stubSlot(code[at:], s.addr+at)
-			if !ok {
-				continue
-			}
-			if name, ok := slots[slot]; ok {
-				x.byAddr[s.addr+at] = name
+			if slot, ok := stubSlot(code[at:], s.addr+at); ok {
+				if name, ok := slots[slot]; ok {
+					x.byAddr[s.addr+at] = name
+				}
 			}
 		}
 	}
 }
 
-// slots are the addresses into which the dynamic linker writes the address of a function,
-// with the offset of its name.
+// slots are the addresses into which the dynamic linker writes the address of a symbol,
+// with the offset of the symbol's name.
 func (e *ELF) slots() map[uint64]uint32 {
 	symbols, err := e.read(e.dynsym.offset, e.dynsym.size, maxTable)
 	if err != nil {
@@ -93,54 +88,12 @@ func (e *ELF) slots() map[uint64]uint32 {
 		for ; len(b) >= relaSize; b = b[relaSize:] {
 			info := binary.LittleEndian.Uint64(b[8:])
 			kind, symbol := elf.R_X86_64(uint32(info)), info>>32*symbolSize
-			if kind != elf.R_X86_64_JMP_SLOT && kind != elf.R_X86_64_GLOB_DAT || symbol+symbolSize > uint64(len(symbols)) {
-				continue
-			}
-			if name := binary.LittleEndian.Uint32(symbols[symbol:]); uint64(name) < uint64(len(e.plt.names)) {
-				slots[binary.LittleEndian.Uint64(b)] = name
+			if (kind == elf.R_X86_64_JMP_SLOT || kind == elf.R_X86_64_GLOB_DAT) && symbol+symbolSize <= uint64(len(symbols)) {
+				slots[binary.LittleEndian.Uint64(b)] = binary.LittleEndian.Uint32(symbols[symbol:])
 			}
 		}
 	}
 	return slots
-}
-
-// Slot returns the symbol whose address the dynamic linker writes to a virtual address of
-// the file (an entry of the GOT); false if there is none.
-func (e *ELF) Slot(vaddr uint64) (string, bool) {
-	e.plt.once.do(e.indexPLT)
-	names := e.plt.names
-	for _, s := range e.relocations {
-		b, err := e.read(s.offset, s.size-s.size%relaSize, maxTable)
-		if err != nil {
-			continue
-		}
-		for ; len(b) >= relaSize; b = b[relaSize:] {
-			if binary.LittleEndian.Uint64(b) != vaddr {
-				continue
-			}
-			info := binary.LittleEndian.Uint64(b[8:])
-			switch elf.R_X86_64(uint32(info)) {
-			case elf.R_X86_64_JMP_SLOT, elf.R_X86_64_GLOB_DAT, elf.R_X86_64_64:
-			default:
-				continue
-			}
-			raw, err := e.read(e.dynsym.offset+info>>32*symbolSize, symbolSize, symbolSize)
-			if err != nil {
-				return "", false
-			}
-			name := binary.LittleEndian.Uint32(raw)
-			if uint64(name) >= uint64(len(names)) {
-				return "", false
-			}
-			rest := names[name:min(uint64(len(names)), uint64(name)+maxName)]
-			end := strings.IndexByte(rest, 0)
-			if end <= 0 {
-				return "", false
-			}
-			return strings.Clone(rest[:end]), true
-		}
-	}
-	return "", false
 }
 
 var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}

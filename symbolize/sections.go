@@ -29,7 +29,7 @@ func (e *ELF) HasDebugInfo() bool { return e.debugInfo }
 // DebugLink returns the name of the separate debug file; "" if the file names none.
 func (e *ELF) DebugLink() string {
 	b, _ := e.read(e.debugLink.offset, e.debugLink.size, 4096)
-	if name := cString(b, 0); !strings.Contains(name, "/") {
+	if name := cString(string(b), 0); !strings.Contains(name, "/") {
 		return name
 	}
 	return ""

@@ -1,6 +1,7 @@
 package symbolize
 
 import (
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"slices"
@@ -62,19 +63,19 @@ func (e *ELF) Lookup(name string) (Symbol, bool) {
 	return found[0], true
 }
 
+// Mentions reports whether the dynamic symbol table has a name, defined in this file or in
+// another. It is much cheaper than Lookup, and so rules out most files.
+func (e *ELF) Mentions(name string) bool {
+	return strings.Contains(e.tableNames(tableDynsym), "\x00"+name+"\x00")
+}
+
 // WithPrefix returns the defined functions and objects whose mangled names begin with a
 // prefix, sorted by address and name. It omits stubs (`$plt`, `@plt`), slots (`$got`) and
 // the cold parts of functions.
 func (e *ELF) WithPrefix(prefix string) []Symbol {
 	found := e.find(prefix, false)
 	slices.SortFunc(found, func(a, b Symbol) int {
-		if a.Addr != b.Addr {
-			if a.Addr < b.Addr {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.Name, b.Name)
+		return cmp.Or(cmp.Compare(a.Addr, b.Addr), strings.Compare(a.Name, b.Name))
 	})
 	// .symtab repeats what .dynsym has
 	return slices.CompactFunc(found, func(a, b Symbol) bool { return a.Addr == b.Addr && a.Name == b.Name })
@@ -98,16 +99,8 @@ func (e *ELF) find(prefix string, exact bool) (found []Symbol) {
 			continue
 		}
 		table := int(n.symbol >> 31)
-		names := x.names[table]
-		if !strings.HasPrefix(names[n.name:], prefix) {
-			continue
-		}
-		end := strings.IndexByte(names[n.name:min(uint64(len(names)), uint64(n.name)+maxName)], 0)
-		if end < 0 || exact && end != len(prefix) {
-			continue
-		}
-		name := names[n.name:][:end]
-		if pseudo(name) {
+		name := cString(x.names[table], n.name)
+		if !strings.HasPrefix(name, prefix) || exact && len(name) != len(prefix) || pseudo(name) {
 			continue
 		}
 		if s, ok := e.symbol(table, n.symbol&^tableBit); ok {
@@ -127,16 +120,10 @@ func (e *ELF) find(prefix string, exact bool) (found []Symbol) {
 func (e *ELF) EachFunction(f func(Symbol)) {
 	for table := range e.strings {
 		names := e.tableNames(table)
-		e.eachSymbol(table, func(_, name uint32, kind elf.SymType, s Symbol) {
-			if kind != elf.STT_FUNC || uint64(name) >= uint64(len(names)) {
-				return
+		e.eachSymbol(table, func(s tableSymbol) {
+			if name := cString(names, s.name); s.kind == elf.STT_FUNC && name != "" && !pseudo(name) {
+				f(Symbol{Name: name, Addr: s.addr, Size: s.size})
 			}
-			end := strings.IndexByte(names[name:min(uint64(len(names)), uint64(name)+maxName)], 0)
-			if end <= 0 || pseudo(names[name:][:end]) {
-				return
-			}
-			s.Name = names[name:][:end]
-			f(s)
 		})
 	}
 }
@@ -164,23 +151,38 @@ func (e *ELF) table(table int) section {
 	return e.dynsym
 }
 
-// eachSymbol calls f with the defined functions and objects of a table.
-func (e *ELF) eachSymbol(table int, f func(index, name uint32, kind elf.SymType, s Symbol)) {
+// tableSymbol is an entry of a symbol table.
+type tableSymbol struct {
+	// index is its number, name the offset in the table of names
+	index, name uint32
+	kind        elf.SymType
+	bind        elf.SymBind
+	addr, size  uint64
+}
+
+// eachSymbol calls f with the defined functions and objects of a table. It reads the table
+// in parts.
+func (e *ELF) eachSymbol(table int, f func(tableSymbol)) {
+	const part = 2048 * symbolSize
 	t := e.table(table)
-	b, err := e.read(t.offset, t.size-t.size%symbolSize, maxTable)
-	if err != nil {
-		return
-	}
-	for i := 0; i+symbolSize <= len(b); i += symbolSize {
-		raw := b[i:]
-		kind := elf.ST_TYPE(raw[4])
-		if kind != elf.STT_FUNC && kind != elf.STT_OBJECT && kind != elf.STT_GNU_IFUNC ||
-			elf.SectionIndex(binary.LittleEndian.Uint16(raw[6:])) == elf.SHN_UNDEF {
-			continue
+	size := min(t.size, maxTable) / symbolSize * symbolSize
+	for at := uint64(0); at < size; at += part {
+		b, err := e.read(t.offset+at, min(part, size-at), part)
+		if err != nil {
+			return
 		}
-		f(uint32(i/symbolSize), binary.LittleEndian.Uint32(raw), kind, Symbol{
-			Addr: binary.LittleEndian.Uint64(raw[8:]), Size: binary.LittleEndian.Uint64(raw[16:]),
-		})
+		for i := 0; i < len(b); i += symbolSize {
+			raw := b[i:]
+			kind := elf.ST_TYPE(raw[4])
+			if kind != elf.STT_FUNC && kind != elf.STT_OBJECT && kind != elf.STT_GNU_IFUNC ||
+				elf.SectionIndex(binary.LittleEndian.Uint16(raw[6:])) == elf.SHN_UNDEF {
+				continue
+			}
+			f(tableSymbol{
+				index: uint32((at + uint64(i)) / symbolSize), name: binary.LittleEndian.Uint32(raw), kind: kind, bind: elf.ST_BIND(raw[4]),
+				addr: binary.LittleEndian.Uint64(raw[8:]), size: binary.LittleEndian.Uint64(raw[16:]),
+			})
+		}
 	}
 }
 
@@ -207,9 +209,9 @@ func (e *ELF) indexNames() {
 		}
 		x.names[table] = names
 		entries = slices.Grow(entries, int(min(e.table(table).size, maxTable)/symbolSize)/2)
-		e.eachSymbol(table, func(index, name uint32, _ elf.SymType, _ Symbol) {
-			if uint64(name) < uint64(len(names)) {
-				entries = append(entries, nameEntry{hashKey(names[name:]), name, index | uint32(table)<<31})
+		e.eachSymbol(table, func(s tableSymbol) {
+			if uint64(s.name) < uint64(len(names)) {
+				entries = append(entries, nameEntry{hashKey(names[s.name:]), s.name, s.index | uint32(table)<<31})
 			}
 		})
 	}

@@ -184,11 +184,27 @@ func describe(p heap.Program) string {
 	var b strings.Builder
 	list := slices.SortedFunc(slices.Values(p.Statics), compareStatics)
 	list = slices.CompactFunc(list, func(a, b heap.Static) bool { return compareStatics(a, b) == 0 })
-	for _, s := range list {
+	for _, s := range mergeDataflow(list) {
 		fmt.Fprintf(&b, "%v %#x %d %v global %v\n", s.Kind, s.Address, s.Bytes, s.Cores, s.Global)
 	}
 	fmt.Fprintf(&b, "binary %d text %d\n", p.BinaryBytes, p.TextBytes)
 	return b.String()
+}
+
+// mergeDataflow merges dataflow buffers that are adjacent on the same cores: the library
+// keeps them as one region, which cannot always be split into buffers.
+func mergeDataflow(list []heap.Static) (merged []heap.Static) {
+	for _, s := range list {
+		i := slices.IndexFunc(merged, func(m heap.Static) bool {
+			return s.Kind == event.DataflowBuffer && m.Kind == s.Kind && slices.Equal(m.Cores, s.Cores) && m.Address+m.Bytes >= s.Address
+		})
+		if i < 0 {
+			merged = append(merged, s)
+			continue
+		}
+		merged[i].Bytes = max(merged[i].Bytes, s.Address+s.Bytes-merged[i].Address)
+	}
+	return merged
 }
 
 // A program read from memory must match the events of its compilation, for all programs of

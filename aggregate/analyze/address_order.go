@@ -10,7 +10,7 @@ import (
 
 // An addressOrder is buffers in order of address. They are in chunks, so that adding one
 // moves few others.
-type addressOrder struct{ chunks [][]aggregate.Buffer }
+type addressOrder struct{ chunks [][]aggregate.BufferRef }
 
 // maxChunk is how many buffers a chunk has at most.
 const maxChunk = 128
@@ -22,18 +22,18 @@ func (o *addressOrder) find(address uint64) (chunk, at int) {
 		return c[len(c)-1].Addresses().Start >= address
 	})
 	if chunk < len(o.chunks) {
-		at, _ = slices.BinarySearchFunc(o.chunks[chunk], address, func(b aggregate.Buffer, address uint64) int {
+		at, _ = slices.BinarySearchFunc(o.chunks[chunk], address, func(b aggregate.BufferRef, address uint64) int {
 			return cmp.Compare(b.Addresses().Start, address)
 		})
 	}
 	return chunk, at
 }
 
-func (o *addressOrder) add(b aggregate.Buffer) {
+func (o *addressOrder) add(b aggregate.BufferRef) {
 	chunk, at := o.find(b.Addresses().Start)
 	if chunk == len(o.chunks) {
 		if chunk == 0 || len(o.chunks[chunk-1]) >= maxChunk {
-			o.chunks = append(o.chunks, []aggregate.Buffer{b})
+			o.chunks = append(o.chunks, []aggregate.BufferRef{b})
 			return
 		}
 		chunk--
@@ -50,7 +50,7 @@ func (o *addressOrder) add(b aggregate.Buffer) {
 }
 
 // remove reports whether the buffer was there.
-func (o *addressOrder) remove(b aggregate.Buffer) bool {
+func (o *addressOrder) remove(b aggregate.BufferRef) bool {
 	start := b.Addresses().Start
 	chunk, at := o.find(start)
 	for ; chunk < len(o.chunks); chunk, at = chunk+1, 0 {
@@ -73,7 +73,7 @@ func (o *addressOrder) remove(b aggregate.Buffer) bool {
 // overlapping returns a buffer with addresses from start up to but not including end. It
 // looks at the neighbours of start only: among buffers that overlap each other it may miss
 // one.
-func (o *addressOrder) overlapping(start, end uint64) aggregate.Buffer {
+func (o *addressOrder) overlapping(start, end uint64) aggregate.BufferRef {
 	chunk, at := o.find(start)
 	if chunk < len(o.chunks) {
 		if b := o.chunks[chunk][at]; b.Addresses().Start < end {
@@ -86,10 +86,10 @@ func (o *addressOrder) overlapping(start, end uint64) aggregate.Buffer {
 		chunk--
 		at = len(o.chunks[chunk]) - 1
 	} else {
-		return aggregate.Buffer{}
+		return aggregate.BufferRef{}
 	}
 	if b := o.chunks[chunk][at]; b.Addresses().End > start {
 		return b
 	}
-	return aggregate.Buffer{}
+	return aggregate.BufferRef{}
 }

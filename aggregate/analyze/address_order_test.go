@@ -13,10 +13,10 @@ import (
 // TestAddressOrder compares with looking at every buffer.
 func TestAddressOrder(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	none := aggregate.Buffer{}
+	none := aggregate.BufferRef{}
 	s := aggregate.New()
 	var o addressOrder
-	var all []aggregate.Buffer
+	var all []aggregate.BufferRef
 	for i := range 20000 {
 		if i > 4000 && random.IntN(2) == 0 {
 			k := random.IntN(len(all))
@@ -33,7 +33,7 @@ func TestAddressOrder(t *testing.T) {
 			s.Apply(&event.Event{
 				Kind: event.Alloc, PID: 1, BufferID: uint64(i), Devices: []int{0}, Address: address, BytesPerBank: uint64(1 + random.IntN(16)),
 			})
-			b := s.Buffer(1, uint64(i))
+			b := s.Ref(1, uint64(i))
 			o.add(b)
 			all = append(all, b)
 		}
@@ -44,7 +44,7 @@ func TestAddressOrder(t *testing.T) {
 			want = want || b.Addresses().Start < end && b.Addresses().End > start
 		}
 		if got := o.overlapping(start, end); (got != none) != want {
-			t.Fatalf("%#x to %#x: overlapping %v, want %v", start, end, got.Held(), want)
+			t.Fatalf("%#x to %#x: overlapping %v, want %v", start, end, got.Buffer(), want)
 		}
 	}
 	for _, b := range all {

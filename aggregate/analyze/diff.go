@@ -33,7 +33,7 @@ type Parts struct {
 // AddLive adds what is live in a State, in the selected regions of chips. Circular buffers
 // that are inside an L1 buffer are part of that buffer.
 func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region event.Region) bool) {
-	for _, h := range s.Holdings() {
+	for _, h := range s.CallSites() {
 		if h.Count == 0 {
 			continue
 		}

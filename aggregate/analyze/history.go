@@ -63,7 +63,7 @@ type Use struct {
 
 // A Note relates an event to earlier ones.
 type Note struct {
-	ended, replaced, overlapped aggregate.Buffer
+	ended, replaced, overlapped aggregate.BufferRef
 	// Earlier is the latest use of the address of an Alloc, if it had another size.
 	Earlier *Use
 	// Freed is the earlier end of the buffer of a Free, if it is not live.
@@ -74,14 +74,14 @@ type Note struct {
 }
 
 // Ended returns the buffer that a Free ended; nil if there was none.
-func (n *Note) Ended() *aggregate.Held { return n.ended.Held() }
+func (n *Note) Ended() *aggregate.Buffer { return n.ended.Buffer() }
 
 // Replaced returns the buffer that was live already when an Alloc of the same id came, so
 // that the event of its end is missing.
-func (n *Note) Replaced() *aggregate.Held { return n.replaced.Held() }
+func (n *Note) Replaced() *aggregate.Buffer { return n.replaced.Buffer() }
 
 // Overlapped returns a live buffer that shares addresses with the buffer of an Alloc.
-func (n *Note) Overlapped() *aggregate.Held { return n.overlapped.Held() }
+func (n *Note) Overlapped() *aggregate.Buffer { return n.overlapped.Buffer() }
 
 // NewHistory returns a History of a new State.
 func NewHistory() *History {
@@ -104,14 +104,14 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 	var n Note
 	switch e.Kind {
 	case event.Alloc:
-		n.replaced = h.Buffer(e.PID, e.BufferID)
+		n.replaced = h.Ref(e.PID, e.BufferID)
 		h.end(n.replaced, e.TimeNs)
 		h.State.Apply(e)
-		h.begin(h.Buffer(e.PID, e.BufferID), &n)
+		h.begin(h.Ref(e.PID, e.BufferID), &n)
 	case event.Free:
 		h.Complete(e)
-		n.ended = h.Buffer(e.PID, e.BufferID)
-		if n.ended == (aggregate.Buffer{}) {
+		n.ended = h.Ref(e.PID, e.BufferID)
+		if n.ended == (aggregate.BufferRef{}) {
 			n.Freed = h.freed.get(freedKey{e.PID, e.BufferID})
 			n.Unseen = n.Freed == nil
 		}
@@ -119,8 +119,8 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 		h.State.Apply(e)
 	case event.Checkpoint:
 		h.State.Apply(e)
-		for _, held := range h.Held() {
-			h.begin(h.Buffer(held.PID, held.BufferID), &n)
+		for _, held := range h.Buffers() {
+			h.begin(h.Ref(held.PID, held.BufferID), &n)
 		}
 		n = Note{}
 	default:
@@ -130,8 +130,8 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 }
 
 // begin adds a buffer that was allocated, if its addresses are known.
-func (h *History) begin(b aggregate.Buffer, n *Note) {
-	held := b.Held()
+func (h *History) begin(b aggregate.BufferRef, n *Note) {
+	held := b.Buffer()
 	if held == nil || held.BytesPerBank == 0 || len(held.Devices) == 0 {
 		return
 	}
@@ -150,8 +150,8 @@ func (h *History) begin(b aggregate.Buffer, n *Note) {
 }
 
 // end remembers the end of a buffer, if there is one.
-func (h *History) end(b aggregate.Buffer, now uint64) {
-	held := b.Held()
+func (h *History) end(b aggregate.BufferRef, now uint64) {
+	held := b.Buffer()
 	if held == nil {
 		return
 	}
@@ -194,21 +194,21 @@ func (h *History) group(devices []int) int32 {
 // overlapping returns a live buffer on one of the same chips that shares addresses with
 // this one. If there are several, it prefers one of the same process and chips, and then
 // the first by address.
-func (h *History) overlapping(held *aggregate.Held, group int32) aggregate.Buffer {
+func (h *History) overlapping(held *aggregate.Buffer, group int32) aggregate.BufferRef {
 	start, end := held.Address, held.Address+held.BytesPerBank
 	if regions := h.live[liveKey{held.PID, group}]; regions != nil {
-		if b := regions[held.Region].overlapping(start, end); b != (aggregate.Buffer{}) {
+		if b := regions[held.Region].overlapping(start, end); b != (aggregate.BufferRef{}) {
 			return b
 		}
 	}
-	var first *aggregate.Held
-	var found aggregate.Buffer
+	var first *aggregate.Buffer
+	var found aggregate.BufferRef
 	for key, regions := range h.live {
 		if key == (liveKey{held.PID, group}) || !intersect(h.groups[key.group], held.Devices) {
 			continue
 		}
 		b := regions[held.Region].overlapping(start, end)
-		other := b.Held()
+		other := b.Buffer()
 		if other != nil && (first == nil || cmp.Or(cmp.Compare(other.Address, first.Address), cmp.Compare(other.BufferID, first.BufferID)) < 0) {
 			first, found = other, b
 		}

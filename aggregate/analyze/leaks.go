@@ -74,8 +74,8 @@ type LeakReport struct {
 	// Others is what survived of call sites that are not told apart, all of processes that
 	// ended.
 	Others aggregate.Amount
-	// Over is what ended with its device or process before the second mark.
-	Over aggregate.Amount
+	// EndedBefore is what ended with its device or process before the second mark.
+	EndedBefore aggregate.Amount
 }
 
 // Leaks judges what survived: at the last allocation of each process, or between marks.
@@ -116,7 +116,7 @@ func judgeRun(s *aggregate.Survivors) Verdict {
 	for _, births := range run.Births {
 		v.rise(births > 0)
 	}
-	born := run.Born()
+	born := run.Total()
 	switch {
 	case born < LeastSurvivors, v.Rises < leastWindows, v.LastRise < aggregate.BirthWindows-1:
 	case run.ProcessLast-run.Last > longestPause*run.Gap: // it has stopped
@@ -125,7 +125,7 @@ func judgeRun(s *aggregate.Survivors) Verdict {
 	case !isWork(s):
 	default:
 		v.Class = Leaked
-		addAmount(&v.Amount, v.Torn)
+		addAmount(&v.Amount, v.FreedAtTeardown)
 	}
 	return v
 }
@@ -134,7 +134,7 @@ func judgeRun(s *aggregate.Survivors) Verdict {
 // results does, or a state that is replaced.
 func isRing(run *aggregate.Run) bool {
 	length := run.ProcessLast - run.First
-	return run.FreedAt > 0 && 2*run.Outlived < run.Born() && 4*(run.ProcessLast-min(run.ProcessLast, run.FreedAt)) <= length
+	return run.FreedAt > 0 && 2*run.Outlived < run.Total() && 4*(run.ProcessLast-min(run.ProcessLast, run.FreedAt)) <= length
 }
 
 // isWork reports whether other buffers were freed meanwhile. Where they are not weights may
@@ -142,7 +142,7 @@ func isRing(run *aggregate.Run) bool {
 // allocated from the beginning of the run to its end are work then.
 func isWork(s *aggregate.Survivors) bool {
 	run := &s.Run
-	if 2*run.Meanwhile >= run.Born() {
+	if 2*run.FreedMeanwhile >= run.Total() {
 		return true
 	}
 	lead, length := run.First-min(run.First, run.ProcessFirst), run.ProcessLast-run.ProcessFirst
@@ -169,7 +169,7 @@ func keyOf(s *aggregate.Survivors) siteKey {
 // between judges what was allocated between marks, or since one of them.
 func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []aggregate.Survivors) {
 	born, over := s.Between(o.Times)
-	r.Over = over
+	r.EndedBefore = over
 	runs := make(map[siteKey]Verdict)
 	if o.ByRun {
 		for i := range survivors {
@@ -189,7 +189,7 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []aggr
 			v := Verdict{Survivors: one.Survivors, Class: Stable, Intervals: run.Intervals, Rises: run.Rises, LastRise: run.LastRise, Births: one.Births}
 			if run.Class == Leaked {
 				v.Class = Leaked
-				v.addTorn(one)
+				v.addTeardown(one)
 			}
 			r.Sites = append(r.Sites, v)
 			continue
@@ -212,7 +212,7 @@ func lineOf(s *aggregate.Survivors) line {
 
 // judgeBetween judges a call site by the intervals between marks in which its process
 // worked. Of replaced it takes what the survivors replace.
-func judgeBetween(b *aggregate.Born, times []uint64, replaced map[line]aggregate.Amount) Verdict {
+func judgeBetween(b *aggregate.SurvivorsBetween, times []uint64, replaced map[line]aggregate.Amount) Verdict {
 	v := Verdict{Survivors: b.Survivors, Class: Stable, Births: b.Births}
 	with := v // what was freed after the last allocation
 	for i, births := range b.Births {
@@ -220,11 +220,11 @@ func judgeBetween(b *aggregate.Born, times []uint64, replaced map[line]aggregate
 			continue
 		}
 		v.rise(births.Count > 0)
-		with.rise(births.Count+b.TornBirths[i].Count > 0)
+		with.rise(births.Count+b.TeardownBirths[i].Count > 0)
 	}
-	if b.Torn.Count > 0 && with.Intervals >= fewIntervals && with.grows() {
+	if b.FreedAtTeardown.Count > 0 && with.Intervals >= fewIntervals && with.grows() {
 		v = with
-		v.addTorn(b)
+		v.addTeardown(b)
 	}
 	key := lineOf(&b.Survivors)
 	gone := replaced[key]
@@ -256,11 +256,11 @@ func (v *Verdict) grows() bool {
 }
 
 // addTorn counts what was freed after the last allocation as leaked.
-func (v *Verdict) addTorn(b *aggregate.Born) {
-	addAmount(&v.Amount, b.Torn)
+func (v *Verdict) addTeardown(b *aggregate.SurvivorsBetween) {
+	addAmount(&v.Amount, b.FreedAtTeardown)
 	v.Births = slices.Clone(b.Births)
 	for i := range v.Births {
-		addAmount(&v.Births[i], b.TornBirths[i])
+		addAmount(&v.Births[i], b.TeardownBirths[i])
 	}
 }
 

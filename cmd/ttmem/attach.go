@@ -9,6 +9,7 @@ import (
 
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 )
 
@@ -47,25 +48,25 @@ begins when it has been read.`,
 		},
 	}
 	o.register(c)
-	o.stacks.register(c)
+	o.stacks.Register(c)
 	flags.PIDs(c, &pids)
 	flags.Duration(c, &duration)
 	return c
 }
 
 func attach(o sessionOptions, pids []int, duration time.Duration) error {
-	t, err := traceProcesses(pids, duration, o.stacks, false, beside{})
+	t, err := source.TraceProcesses(pids, duration, o.stacks)
 	if err != nil {
 		return err
 	}
-	defer t.close()
+	defer t.Close()
 	s, err := traceSession(t, o)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	t.announce()
-	if err := t.run(s.handle, s.flush); err != nil {
+	t.Announce()
+	if err := t.Run(s.handle, s.flush); err != nil {
 		return err
 	}
 	if err := s.report(); err != nil {

@@ -8,12 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/diff"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -53,7 +53,7 @@ call stacks are the same in both.`,
 			if len(args) > 1 {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return completeRecordings(c, nil, text)
+			return source.CompleteRecordings(c, nil, text)
 		},
 	}
 	flags.At(c, &o.at, "left")
@@ -73,11 +73,11 @@ call stacks are the same in both.`,
 // A diffSide is a side of a comparison that is read from a recording.
 type diffSide struct {
 	diff.Side
-	at moment
+	at source.Moment
 }
 
-func newDiffSide(path string, at moment) *diffSide {
-	return &diffSide{diff.Side{Path: path, Moment: at.text, When: at.String(), Unfreed: at.left()}, at}
+func newDiffSide(path string, at source.Moment) *diffSide {
+	return &diffSide{diff.Side{Path: path, Moment: at.Text, When: at.String(), Unfreed: at.Kind == source.Unfreed}, at}
 }
 
 // sides are what the arguments and flags ask to compare.
@@ -98,22 +98,22 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 		return nil, nil, errors.New("--to without --from: give both")
 	}
 	if len(args) == 2 {
-		at, err := parseMoment("at", o.at)
+		at, err := source.ParseMoment("at", o.at)
 		if err != nil {
 			return nil, nil, err
 		}
-		at.last = true
+		at.Last = true
 		return newDiffSide(args[0], at), newDiffSide(args[1], at), nil
 	}
-	from, err := parseMoment("from", o.from)
+	from, err := source.ParseMoment("from", o.from)
 	if err != nil {
 		return nil, nil, err
 	}
-	to, err := parseMoment("to", o.to)
+	to, err := source.ParseMoment("to", o.to)
 	if err != nil {
 		return nil, nil, err
 	}
-	to.last = true
+	to.Last = true
 	return newDiffSide(args[0], from), newDiffSide(args[0], to), nil
 }
 
@@ -122,7 +122,7 @@ func (o *diffOptions) check() (filter alloc.Filter, rules *name.Rules, err error
 	if err := flags.CheckBy(o.by); err != nil {
 		return filter, nil, err
 	}
-	like := dumpOptions{source: sourceOptions{pids: o.pids}, regions: o.regions, grep: o.grep, rules: o.rules, n: o.n}
+	like := dumpOptions{source: source.Options{PIDs: o.pids}, regions: o.regions, grep: o.grep, rules: o.rules, n: o.n}
 	return like.check()
 }
 
@@ -172,18 +172,18 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 // readSides reads both sides: two files at once, as each is read by one processor.
 func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
 	if a.Path == b.Path && a.at != b.at {
-		w, err := readSide(a.Path, a, b)
+		s, err := readSide(a.Path, a, b)
 		if err != nil {
 			return nil, false, err
 		}
-		return w.notes, w.failed, nil
+		return s.Notes, s.Failed, nil
 	}
 	if a.Path == b.Path {
-		if err := readOnce(a.Path); err != nil {
+		if err := source.ReadOnce(a.Path); err != nil {
 			return nil, false, err
 		}
 	}
-	var first, second *watched
+	var first, second *source.Summary
 	var firstErr, secondErr error
 	done := make(chan struct{})
 	go func() {
@@ -195,37 +195,33 @@ func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
 	if err := cmp.Or(firstErr, secondErr); err != nil {
 		return nil, false, err
 	}
-	return slices.Concat(first.notes, second.notes), first.failed || second.failed, nil
+	return slices.Concat(first.Notes, second.Notes), first.Failed || second.Failed, nil
 }
 
-// readSide reads one file, for one side or both.
-func readSide(path string, sides ...*diffSide) (w *watched, err error) {
-	var moments []moment
-	var left []*diffSide // which have what nobody freed
+// readSide reads one file, for one side or both. What was never freed needs all events: a
+// State forgets the call sites of processes that ended.
+func readSide(path string, sides ...*diffSide) (*source.Summary, error) {
+	recording := source.Recording{Path: path}
+	unfreed := slices.DeleteFunc(slices.Clone(sides), func(side *diffSide) bool { return !side.Unfreed })
+	if len(unfreed) > 0 {
+		recording.Each = func(e *event.Event) {
+			for _, side := range unfreed {
+				side.Parts.AddUnfreed(e)
+			}
+		}
+	}
 	for _, side := range sides {
-		moments = append(moments, side.at)
-		if side.at.left() {
-			left = append(left, side)
+		if err := recording.StateAt(side.at, side.Parts.AddLive); err != nil {
+			return nil, err
 		}
 	}
-	addLeft := func(e *event.Event) {
-		for _, side := range left {
-			side.Parts.AddUnfreed(e)
-		}
-	}
-	addHeld := func(i int, s *aggregate.State, wanted wantedFunc) { sides[i].Parts.AddLive(s, wanted) }
-	var state *aggregate.State
-	if len(sides) == 1 && sides[0].at.end {
-		w, state, err = visitEnd(path, everyEvent, nil, addHeld)
-	} else {
-		w, state, err = visit(path, moments, everyEvent, addLeft, addHeld)
-	}
+	end, summary, err := recording.End()
 	if err != nil {
 		return nil, err
 	}
-	snap := state.Snapshot()
+	snap := end.Snapshot()
 	for _, side := range sides {
 		side.Lost, side.Snap = snap.Lost, snap
 	}
-	return w, nil
+	return summary, nil
 }

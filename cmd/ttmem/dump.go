@@ -15,13 +15,14 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
 // dumpOptions say what of a state is listed, and how.
 type dumpOptions struct {
-	source  sourceOptions
+	source  source.Options
 	at      string
 	by      string
 	devices []int
@@ -52,7 +53,7 @@ docs/dump.md explains the columns, and rules for components.`,
   ttmem dump --json | jq '.buffers[] | select(.size_bytes > 1e6) | .name'`,
 		RunE: func(c *cobra.Command, args []string) error { return runDump(c, &o, args) },
 	}
-	o.source.register(c)
+	o.source.Register(c)
 	flags.At(c, &o.at, "end")
 	flags.By(c, &o.by, "")
 	flags.Chips(c, &o.devices)
@@ -73,7 +74,7 @@ func dumpRegions() (names []string) {
 
 // check finds what is wrong with the flags before anything is read.
 func (o *dumpOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
-	filter.Devices, filter.PIDs = o.devices, o.source.pids
+	filter.Devices, filter.PIDs = o.devices, o.source.PIDs
 	for _, name := range o.regions {
 		i := slices.IndexFunc(alloc.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
@@ -98,29 +99,29 @@ func (o *dumpOptions) check() (filter alloc.Filter, rules *name.Rules, err error
 
 func runDump(c *cobra.Command, o *dumpOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.check(c, args); err != nil {
+	if err := o.source.Check(c, args); err != nil {
 		return err
 	}
 	filter, rules, err := o.check()
 	if err != nil {
 		return err
 	}
-	at, err := parseMoment("at", o.at)
+	at, err := source.ParseMoment("at", o.at)
 	if err != nil {
 		return err
 	}
-	at.last = true
+	at.Last = true
 	switch {
-	case at.left():
-		return errLeft
-	case o.source.file == "" && !at.atEnd():
+	case at.Kind == source.Unfreed:
+		return source.ErrUnfreed
+	case o.source.File == "" && !at.AtEnd():
 		return errors.New("--at is a moment of a recording: leave it out to list what is live now")
 	}
 	l, err := o.list(at, filter, rules)
 	if err != nil {
 		return err
 	}
-	if !at.atEnd() && !o.json && l.All > 0 {
+	if !at.AtEnd() && !o.json && l.All > 0 {
 		layout := term.LayoutFor(os.Stdout)
 		for _, line := range layout.Lines(page.Clean(l.Of), 0) {
 			fmt.Println(layout.Paint(page.Dim, line))
@@ -155,28 +156,25 @@ func (o *dumpOptions) view(l *dump.List) view {
 }
 
 // newListing lists what is live.
-func newListing(p *present, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
+func newListing(p *source.State, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
 	snap := p.Snapshot()
-	if err := checkLive(snap, &filter, p.of); err != nil {
+	if err := checkLive(snap, &filter, p.Of); err != nil {
 		return nil, err
 	}
-	l := dump.New(p.State, p.nowNs, alloc.Namer{Snap: snap, Rules: rules, Filter: filter})
-	l.Of, l.Others, l.Notes, l.Failed = p.of, p.others, p.notes, p.failed
+	l := dump.New(p.State, p.NowNs, alloc.Namer{Snap: snap, Rules: rules, Filter: filter})
+	l.Of, l.Others, l.Notes, l.Failed = p.Of, p.Others, p.Notes, p.Failed
 	return l, nil
 }
 
 // checkLive is an error if a selected chip or process does not exist.
 func checkLive(snap *aggregate.Snapshot, filter *alloc.Filter, of string) error {
-	var devices, pids []int
-	for i := range snap.Devices {
-		devices = append(devices, snap.Devices[i].ID)
-	}
+	var pids []int
 	for i := range snap.Processes {
 		if snap.Processes[i].Exit == nil {
 			pids = append(pids, snap.Processes[i].PID)
 		}
 	}
-	if err := checkAsked(nil, filter.Devices, nil, devices, of); err != nil {
+	if err := source.CheckChips(filter.Devices, snap, of); err != nil {
 		return err
 	}
 	for _, pid := range filter.PIDs {

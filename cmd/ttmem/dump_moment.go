@@ -10,40 +10,42 @@ import (
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
+	"ttmem/cmd/ttmem/source"
 )
 
-// list is what there is to list at the moment that the options name.
-func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
-	if at.atEnd() {
-		p, err := o.source.read()
+// list is what is live at a moment.
+func (o *dumpOptions) list(at source.Moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
+	if at.AtEnd() {
+		s, err := o.source.Now()
 		if err != nil {
 			return nil, err
 		}
-		l, err := newListing(p, filter, rules)
+		l, err := newListing(s, filter, rules)
 		if err != nil {
-			if missing := o.source.missing(); missing != nil {
+			if missing := o.source.Missing(); missing != nil {
 				return nil, missing
 			}
-			if o.source.file != "" && len(filter.PIDs) > 0 {
+			if o.source.File != "" && len(filter.PIDs) > 0 {
 				err = fmt.Errorf("%w; --at peak lists what it held before", err)
 			}
 			return nil, err
 		}
-		l.Ended = o.source.file != ""
+		l.Ended = o.source.File != ""
 		return l, nil
 	}
-	of := at.of(o.source.file)
+	of := at.Of(o.source.File)
 	var l *dump.List
 	var failed error
 	var moments []dump.Moment
-	// at the peak each region of each chip is of another time
-	w, state, err := visit(o.source.file, []moment{at}, everyEvent, nil, func(_ int, s *aggregate.State, wanted wantedFunc) {
-		for _, some := range splitFilter(&filter, s, wanted) {
+	// each region of each chip has its peak at a time of its own
+	recording := source.Recording{Path: o.source.File}
+	err := recording.StateAt(at, func(s *aggregate.State, regions source.Regions) {
+		for _, some := range splitFilter(&filter, s, regions) {
 			if failed != nil {
 				return
 			}
-			one, err := newListing(&present{State: s, nowNs: s.Snapshot().TimeNs, of: of}, some, rules)
-			if err == nil && at.peak {
+			one, err := newListing(&source.State{State: s, NowNs: s.Now(), Of: of}, some, rules)
+			if err == nil && at.Kind == source.Peak {
 				moments = append(moments, momentOf(&some, one.Snap))
 			}
 			if err != nil || l == nil {
@@ -55,18 +57,22 @@ func (o *dumpOptions) list(at moment, filter alloc.Filter, rules *name.Rules) (*
 		}
 	})
 	if err := errors.Join(err, failed); err != nil {
-		return nil, cmp.Or(o.source.missing(), err)
+		return nil, cmp.Or(o.source.Missing(), err)
 	}
-	if l == nil { // nothing of these regions was ever there
-		return newListing(&present{State: state, nowNs: state.Snapshot().TimeNs, of: of, notes: w.notes, failed: w.failed}, filter, rules)
+	end, summary, err := recording.End()
+	switch {
+	case err != nil:
+		return nil, err
+	case l == nil: // nothing was ever allocated in these regions
+		return newListing(&source.State{State: end, NowNs: end.Now(), Of: of, Notes: summary.Notes, Failed: summary.Failed}, filter, rules)
 	}
-	l.Notes, l.Failed, l.Filter, l.Moments = w.notes, w.failed, filter, moments
+	l.Notes, l.Failed, l.Filter, l.Moments = summary.Notes, summary.Failed, filter, moments
 	return l, nil
 }
 
-// splitFilter is the filter with only what is wanted: several, where that is not the same
-// regions of all chips.
-func splitFilter(f *alloc.Filter, s *aggregate.State, wanted wantedFunc) (list []alloc.Filter) {
+// splitFilter is the filter with only some regions: several filters if these are not the same
+// of all chips.
+func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list []alloc.Filter) {
 	var all, devices []int
 	for _, d := range s.Snapshot().Devices {
 		all = append(all, d.ID)
@@ -79,7 +85,7 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, wanted wantedFunc) (list [
 			continue
 		}
 		devices = slices.DeleteFunc(slices.Clone(all), func(id int) bool {
-			return !wanted(id, region) || len(f.Devices) > 0 && !slices.Contains(f.Devices, id)
+			return !some(id, region) || len(f.Devices) > 0 && !slices.Contains(f.Devices, id)
 		})
 		switch {
 		case len(devices) == 0:
@@ -99,7 +105,7 @@ func splitFilter(f *alloc.Filter, s *aggregate.State, wanted wantedFunc) (list [
 	return list
 }
 
-// momentOf is when what a filter lets through is listed.
+// momentOf is the time of what a filter lets through.
 func momentOf(f *alloc.Filter, snap *aggregate.Snapshot) dump.Moment {
 	m := dump.Moment{Devices: f.Devices, TimeNs: snap.TimeNs}
 	for _, region := range f.Regions {

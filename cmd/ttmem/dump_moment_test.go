@@ -9,16 +9,17 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
 // dumpOf is what `ttmem dump` lists of a file.
 func dumpOf(t *testing.T, path string, o dumpOptions) (*dump.List, error) {
 	t.Helper()
-	o.source.file = path
-	at, err := parseMoment("at", o.at)
+	o.source.File = path
+	at, err := source.ParseMoment("at", o.at)
 	qt.Assert(t, qt.IsNil(err))
-	at.last = true
+	at.Last = true
 	filter, rules, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
 	return o.list(at, filter, rules)

@@ -51,7 +51,7 @@ var goldenStories = []goldenStory{
 	})},
 	// The last few results are kept by turns, and others are replaced: nothing leaks.
 	{"ring", slices.Concat(commonCommands, leakCommands, []goldenCommand{
-		dumpPeakJSON, folded, timeline,
+		dumpPeakJSON, folded,
 		{name: "oom", args: "oom FILE"},
 		{name: "log_reuse", args: "log FILE --kind reuse -n 5"},
 		{name: "log_from", args: "log FILE --from 0.21s --to 0.22s -n 20", form: goldenText},
@@ -78,7 +78,7 @@ var goldenStories = []goldenStory{
 	})},
 	// Two peaks inside of operations: of DRAM, and of L1 with circular buffers.
 	{"peak", slices.Concat(commonCommands, []goldenCommand{
-		dumpPeakJSON, peakJSON, folded, flameGraph, pprof, timeline, mapSVG, events,
+		dumpPeakJSON, peakJSON, folded, flameGraph, pprof, events,
 		{name: "folded_allocated", args: "report --folded out --folded-value allocated-bytes FILE", form: goldenText, exported: whole},
 		{name: "peak_op", args: "peak FILE --by op", uneven: true, form: goldenText},
 		{name: "peak_type", args: "peak FILE --by type --region L1", uneven: true, form: goldenText},
@@ -105,7 +105,7 @@ var goldenStories = []goldenStory{
 	})},
 	// A mesh of eight chips with submeshes, each with an allocator of its own.
 	{"mesh", slices.Concat(commonCommands, []goldenCommand{
-		dumpPeakJSON, peakJSON, mapSVG, folded,
+		dumpPeakJSON, peakJSON, folded,
 		{name: "log", args: "log FILE", form: goldenText},
 		{name: "dump_by_chip", args: "dump FILE --at peak --by chip"},
 		{name: "dump_chip", args: "dump FILE --at peak --chip 6"},
@@ -133,7 +133,7 @@ var goldenStories = []goldenStory{
 	})},
 	// Four processes share a chip: one holds memory, one ends and two crash.
 	{"crowd", slices.Concat(commonCommands, leakCommands, []goldenCommand{
-		timeline, folded,
+		folded,
 		{name: "report_process", args: "report FILE -p PID2"},
 		{name: "dump_process", args: "dump FILE --at peak --by process"},
 		{name: "dump_one", args: "dump FILE --at peak -p PID2 --by stack"},
@@ -144,7 +144,7 @@ var goldenStories = []goldenStory{
 	})},
 	// A busy program is attached to late; recording ends while it runs.
 	{"late", slices.Concat(commonCommands, leakCommands, []goldenCommand{
-		timeline, peakJSON,
+		peakJSON,
 		{name: "dump", args: "dump FILE"},
 		{name: "map", args: "map FILE", uneven: true},
 		{name: "dump_begin", args: "dump FILE --at begin", form: goldenText},
@@ -163,7 +163,6 @@ var goldenStories = []goldenStory{
 	})},
 	// What the service recorded: two processes, one after the other, and marks with names.
 	{"marks", slices.Concat(commonCommands, []goldenCommand{
-		mapSVG,
 		{name: "leaks_marks", args: "leaks FILE --from first --to last"},
 		{name: "dump_mark", args: "dump FILE --at holed"},
 		{name: "map_mark", args: "map FILE --at holed"},
@@ -203,8 +202,6 @@ var (
 	pprof        = goldenCommand{name: "pprof", args: "report --pprof out FILE", form: goldenText, exported: pprofText}
 	flameGraph   = goldenCommand{name: "flamegraph", args: "report --flamegraph out FILE", form: goldenText, exported: flameData}
 	peakJSON     = goldenCommand{name: "peak", args: "peak FILE", form: goldenJSON, uneven: true}
-	mapSVG       = goldenCommand{name: "map_svg", args: "map --at peak --svg out FILE", form: goldenText, exported: whole}
-	timeline     = goldenCommand{name: "timeline", args: "peak --timeline out FILE", form: goldenText, exported: whole, uneven: true}
 )
 
 // argsFor are the arguments of a command for a story whose processes have these ids.

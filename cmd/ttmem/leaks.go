@@ -17,6 +17,7 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -31,9 +32,10 @@ type leaksOptions struct {
 	failAbove flags.Size
 	// known is what --suppress names
 	known *name.Suppressions
-	// asked is what --pid and --chip name
-	asked asked
-	// watchedNs is how long what runs was watched, in ns; 0 for what was seen to its end
+	// selection is what --pid and --chip select
+	selection source.Selection
+	// watchedNs is how long running processes were watched, in ns; 0 for what was seen to its
+	// end
 	watchedNs uint64
 }
 
@@ -69,11 +71,11 @@ docs/leaks.md explains marks, and what counts as a leak.`,
   ttmem leaks model.ttmem --json | jq '.leaks[] | {bytes, count, name}'`,
 		RunE: func(c *cobra.Command, args []string) error { return runLeaks(c, &o, args) },
 	}
-	o.source.registerWatch(c)
+	o.source.RegisterWatch(c)
 	flags.From(c, &o.from, "begin")
 	flags.To(c, &o.to, "", "end")
 	flags.Interval(c, &o.interval, 0)
-	o.source.stacks.registerMarkAt(c)
+	o.source.Stacks.RegisterMarkAt(c)
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, leakRegions())
@@ -112,7 +114,7 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
 		return r, fmt.Errorf("--interval %v: at least 1ms", o.interval)
 	case o.interval > 0 && (o.from != "" || o.to != ""):
 		return r, errors.New("--interval places marks of its own: leave out --from and --to")
-	case o.interval > 0 && len(o.source.stacks.markAt) > 0:
+	case o.interval > 0 && len(o.source.Stacks.MarkAt) > 0:
 		return r, errors.New("--interval and --mark-at: give one of them")
 	}
 	for flag, text := range map[string]string{"from": o.from, "to": o.to} {
@@ -120,7 +122,7 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
 			return r, err
 		}
 	}
-	r = leakRange{intervalNs: uint64(o.interval), all: o.from == "" && o.to == "" && len(o.source.stacks.markAt) > 0}
+	r = leakRange{intervalNs: uint64(o.interval), all: o.from == "" && o.to == "" && len(o.source.Stacks.MarkAt) > 0}
 	if o.from != atBegin {
 		r.from, r.fromNth = markNth(o.from)
 	}
@@ -135,8 +137,8 @@ func markOnly(flag, text string) error {
 	if text == "" {
 		return nil
 	}
-	m, err := parseMoment(flag, text)
-	if err != nil || m.peak || m.failure || m.timed || m.left() {
+	m, err := source.ParseMoment(flag, text)
+	if err != nil || m.Kind != source.Mark && m.Kind != source.Begin && m.Kind != source.End {
 		return fmt.Errorf("--%s %s: leaks compares marks, begin and end; mark:%s is a mark of that name", flag, text, text)
 	}
 	return nil
@@ -148,8 +150,8 @@ func markNth(text string) (name string, nth int) {
 	if text == "" {
 		return "", 0
 	}
-	m, _ := parseMoment("", "mark:"+strings.TrimPrefix(text, "mark:")) // a mark has no wrong name
-	return m.mark, m.nth
+	m, _ := source.ParseMoment("", "mark:"+strings.TrimPrefix(text, "mark:")) // a mark has no wrong name
+	return m.Name, m.Nth
 }
 
 // check finds what is wrong with the flags before anything is read.
@@ -181,10 +183,10 @@ func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error
 
 func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.checkWatch(c, args); err != nil {
+	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
-	if err := o.source.checkMarkAt(); err != nil {
+	if err := o.source.CheckMarkAt(); err != nil {
 		return err
 	}
 	between, err := o.checkMarks(c)
@@ -195,28 +197,28 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	o.asked = newAsked(filter.PIDs, filter.Devices)
+	o.selection = source.NewSelection(filter.PIDs, filter.Devices)
 	w, marks, lost, err := o.follow(between)
 	if err != nil {
 		return err
 	}
-	if err := o.asked.check(w.in()); err != nil {
-		return errors.Join(cmp.Or(o.source.missing(), err), w.status())
+	if err := o.selection.Check(w.In()); err != nil {
+		return errors.Join(cmp.Or(o.source.Missing(), err), w.Status())
 	}
 	if err := marks.check(); err != nil {
-		return errors.Join(o.markError(w, err), w.status())
+		return errors.Join(o.markError(w, err), w.Status())
 	}
 	p := o.page(marks, filter, rules)
 	if err := printView(p, o.json, "leaks"); err != nil {
 		return err
 	}
-	for _, note := range append(o.pageNotes(p, marks, w), w.notes...) {
+	for _, note := range append(o.pageNotes(p, marks, w), w.Notes...) {
 		term.Warn(note)
 	}
 	if lost > 0 {
 		term.Warn(fmt.Sprintf("there may be fewer leaks, or others: %s lost", page.Count(lost, "event")))
 	}
-	if err := w.status(); err != nil {
+	if err := w.Status(); err != nil {
 		return err
 	}
 	if total := p.LeakedBytes(); c.Flags().Changed("fail-above") && total > uint64(o.failAbove) {
@@ -227,30 +229,30 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 }
 
 // follow brings a state up to the end of the events, and counts those that were lost.
-func (o *leaksOptions) follow(between leakRange) (w *watched, marks *leakMarks, lost uint64, err error) {
+func (o *leaksOptions) follow(between leakRange) (w *source.Summary, marks *leakMarks, lost uint64, err error) {
 	marks = &leakMarks{leakRange: between, state: aggregate.New()}
 	began := uint64(0)
 	begin := func() {
 		if began == 0 {
-			began = monotonicNow()
+			began = source.MonotonicNow()
 		}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	o.source.ctx = ctx
-	o.source.atEnd = marks.whole() && marks.intervalNs == 0 && len(o.source.pids) == 0
-	w, err = o.source.watch(func(e *event.Event) {
+	o.source.Ctx = ctx
+	o.source.StateOnly = marks.whole() && marks.intervalNs == 0 && len(o.source.PIDs) == 0
+	w, err = o.source.Watch(func(e *event.Event) {
 		begin()
 		if e.Kind == event.Lost {
 			lost += e.Count
 		}
 		marks.apply(e)
-		o.asked.meet(e, marks.state)
-		if o.source.file == "" && e.Kind == event.Checkpoint && (marks.over || o.asked.gone()) {
+		o.selection.See(e, marks.state)
+		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.over || o.selection.Gone()) {
 			stop() // nothing that comes helps
 		}
 	}, begin)
-	if o.source.atEnd && o.source.file != "" && err == nil { // its events may not all have been read
+	if o.source.StateOnly && o.source.File != "" && err == nil { // its events may not all have been read
 		lost = marks.state.Snapshot().LostEvents()
 		marks.earlierMarks, marks.stepMarks = 0, 0
 		for _, one := range marks.state.Marks() {
@@ -259,21 +261,21 @@ func (o *leaksOptions) follow(between leakRange) (w *watched, marks *leakMarks, 
 			}
 		}
 	}
-	if w != nil && w.live {
+	if w != nil && w.Live {
 		begin()
-		o.watchedNs = monotonicNow() - began
+		o.watchedNs = source.MonotonicNow() - began
 	}
 	return w, marks, lost, err
 }
 
 // markError says where to look for a mark that lies before what is known.
-func (o *leaksOptions) markError(w *watched, err error) error {
+func (o *leaksOptions) markError(w *source.Summary, err error) error {
 	var earlier *earlierMarkError
 	switch {
 	case !errors.As(err, &earlier):
 		return err
-	case o.source.file != "":
-		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.mark, w.of)
+	case o.source.File != "":
+		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.mark, w.Of)
 	}
 	from := cmp.Or(o.from, atBegin)
 	return fmt.Errorf("--to %s: the mark is from before you asked, and what was freed since is not told: "+

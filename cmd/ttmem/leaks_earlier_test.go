@@ -8,6 +8,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -27,7 +28,7 @@ func joinedFile(t *testing.T, leaks bool) string {
 	state := run.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.state", 21))
 	mark("lunch2")
 	before := aggregate.New()
-	_, err := watchFile(writeEvents(t, "before.jsonl", run.events), before.Apply, func() {})
+	_, err := (&source.Options{File: writeEvents(t, "before.jsonl", run.events)}).Watch(before.Apply, func() {})
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*before.Checkpoint()}
 	id := uint64(1000)

@@ -85,7 +85,7 @@ func (m *leakMarks) restore(e *event.Event) {
 	if !m.following {
 		return
 	}
-	for _, h := range m.state.Held() {
+	for _, h := range m.state.Buffers() {
 		if !h.BeforeAttach && (m.firstNs == 0 || h.SinceNs < m.firstNs) {
 			m.firstNs = h.SinceNs
 		}

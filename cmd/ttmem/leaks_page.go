@@ -8,6 +8,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/leaks"
+	"ttmem/cmd/ttmem/source"
 )
 
 // page judges the survivors, as the options say.
@@ -26,14 +27,14 @@ func (o *leaksOptions) page(m *leakMarks, filter alloc.Filter, rules *name.Rules
 }
 
 // pageNotes say which survivors and marks the page leaves out.
-func (o *leaksOptions) pageNotes(p *leaks.Page, m *leakMarks, w *watched) (notes []string) {
+func (o *leaksOptions) pageNotes(p *leaks.Page, m *leakMarks, w *source.Summary) (notes []string) {
 	if p.Others.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; those with most buffers are kept",
 			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
 	}
 	before, exact := "you asked", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) is exact"
-	if o.source.file != "" {
-		before, exact = w.of+" begins", "the files before it are exact"
+	if o.source.File != "" {
+		before, exact = w.Of+" begins", "the files before it are exact"
 	}
 	if m.earlier {
 		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: what was freed between the two is not known, so only call sites that grew since count; %s",
@@ -44,9 +45,9 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *leakMarks, w *watched) (notes
 	if p.StepMarks > 0 {
 		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", page.Count(uint64(p.StepMarks), "mark")))
 	}
-	if p.Over.Count > 0 {
+	if p.EndedBefore.Count > 0 {
 		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
-			page.Count(p.Over.Count, "buffer"), page.Bytes(p.Over.Bytes), p.Marks[len(p.Marks)-1].Name))
+			page.Count(p.EndedBefore.Count, "buffer"), page.Bytes(p.EndedBefore.Bytes), p.Marks[len(p.Marks)-1].Name))
 	}
 	return notes
 }

@@ -16,13 +16,14 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/eventlog"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
 // logOptions say which events are listed, and how.
 type logOptions struct {
-	source       sourceOptions
+	source       source.Options
 	devices      []int
 	regions      []string
 	kinds        []string
@@ -54,7 +55,7 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
   ttmem log model.ttmem --json | jq 'select(.note.lived_ns > 1e9)'`,
 		RunE: func(c *cobra.Command, args []string) error { return runLog(c, &o, args) },
 	}
-	o.source.register(c)
+	o.source.Register(c)
 	f := c.Flags()
 	f.StringSliceVar(&o.addresses, "address", nil, "only `ADDRESS` in the banks, such as 0x1c40 (may be repeated)")
 	f.StringSliceVar(&o.buffers, "buffer", nil, "only the buffer `ID`, or the Buffer object at 0x... (may be repeated)")
@@ -135,7 +136,7 @@ func parseAddresses(flag string, texts []string) (list []uint64, err error) {
 
 func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.checkWatch(c, args); err != nil {
+	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
 	filter, err := o.check()
@@ -150,7 +151,7 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 		return err
 	}
 	layout := term.LayoutFor(os.Stdout)
-	out := output.NewLines(os.Stdout, layout.Width > 0 && o.source.file != "")
+	out := output.NewLines(os.Stdout, layout.Width > 0 && o.source.File != "")
 	l := eventlog.New(o.listed(), filter, rules, layout, out.Write)
 	w, err := o.watch(l)
 	l.End()
@@ -160,23 +161,61 @@ func runLog(c *cobra.Command, o *logOptions, args []string) error {
 	if w == nil {
 		return nil
 	}
-	for _, note := range w.notes {
+	for _, note := range w.Notes {
 		term.Warn(note)
 	}
 	if l.Listed == 0 {
-		if err := o.source.missing(); err != nil {
+		if err := o.source.Missing(); err != nil {
 			return err
 		}
 	}
 	summarize(l, w)
-	return w.status()
+	return w.Status()
+}
+
+// span is from when to when events are listed, in ns after the first one; until is 0 if there
+// is no end.
+func (o *logOptions) span() (since, until uint64, err error) {
+	if since, err = o.after("from", o.from, false); err != nil {
+		return 0, 0, err
+	}
+	if until, err = o.after("to", o.to, true); err != nil {
+		return 0, 0, err
+	}
+	if o.to != "" && o.to != atEnd && until <= since {
+		return 0, 0, fmt.Errorf("--to %s is not after --from %s", o.to, o.from)
+	}
+	return since, until, nil
+}
+
+// after is how long after the first event a moment is, in ns; 0 if there is none. last is true
+// if the last mark of a name is meant, and not the first.
+func (o *logOptions) after(flag, text string, last bool) (uint64, error) {
+	if text == "" || last && text == atEnd {
+		return 0, nil
+	}
+	m, err := source.ParseMoment(flag, text)
+	m.Last = last
+	switch {
+	case err != nil:
+		return 0, err
+	case m.Kind == source.After:
+		return uint64(m.Time), nil
+	case m.Kind == source.Begin && !last:
+		return 0, nil
+	case m.Kind != source.Mark && m.Kind != source.Failure:
+		return 0, fmt.Errorf("--%s %s: give a mark, failure or a time after the first event such as 2.5s", flag, text)
+	case o.source.File == "":
+		return 0, fmt.Errorf("--%s %s: marks and failures are looked up in a recording; while something runs, give a time such as 2.5s", flag, text)
+	}
+	return (&source.Recording{Path: o.source.File}).TimeOf(m)
 }
 
 // listed is how events are listed.
 func (o *logOptions) listed() eventlog.Options {
 	list := eventlog.Options{Stacks: o.stacks, JSON: o.json, Limit: o.n}
-	if o.source.file == "" && len(o.source.command) == 0 {
-		list.LiveNs = monotonicNow()
+	if o.source.File == "" && len(o.source.Command) == 0 {
+		list.LiveNs = source.MonotonicNow()
 	}
 	return list
 }
@@ -186,32 +225,32 @@ func (o *logOptions) listed() eventlog.Options {
 const laterEvents = 1e9
 
 // watch lists events up to the end. A file is not read further than --to.
-func (o *logOptions) watch(l *eventlog.Log) (*watched, error) {
-	if o.source.file == "" || l.Filter.Until == 0 {
-		return o.source.watch(l.Handle, func() {})
+func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
+	if o.source.File == "" || l.Filter.Until == 0 {
+		return o.source.Watch(l.Handle, func() {})
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	o.source.ctx = ctx
-	w, err := o.source.watch(func(e *event.Event) {
+	o.source.Ctx = ctx
+	w, err := o.source.Watch(func(e *event.Event) {
 		if l.Handle(e); l.Last-l.Begin > l.Filter.Until+laterEvents {
 			stop()
 		}
 	}, func() {})
 	if errors.Is(err, term.ErrInterrupted) && ctx.Err() != nil {
-		return &watched{of: o.source.file}, nil
+		return &source.Summary{Of: o.source.File}, nil
 	}
 	return w, err
 }
 
 // summarize warns of what the list does not show.
-func summarize(l *eventlog.Log, w *watched) {
+func summarize(l *eventlog.Log, w *source.Summary) {
 	switch {
 	case l.Listed > 0:
 	case l.Seen == 0:
-		term.Warn("nothing happened " + w.in())
+		term.Warn("nothing happened " + w.In())
 	default:
-		term.Warn(fmt.Sprintf("none of the %s in %s matches%s", page.Count(l.Seen, "event"), w.of, l.Hint()))
+		term.Warn(fmt.Sprintf("none of the %s in %s matches%s", page.Count(l.Seen, "event"), w.Of, l.Hint()))
 	}
 	if n := l.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", page.Count(n, "event")))

@@ -15,6 +15,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/eventlog"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 	"ttmem/tracer/recording"
 )
@@ -87,7 +88,7 @@ func oddEvents() []event.Event {
 // logOf is what a log of a file prints.
 func logOf(t *testing.T, path string, o logOptions, layout page.Layout) (string, *eventlog.Log) {
 	t.Helper()
-	o.source.file = path
+	o.source.File = path
 	filter, err := o.check()
 	qt.Assert(t, qt.IsNil(err))
 	filter.Since, filter.Until, err = o.span()
@@ -152,7 +153,7 @@ func TestTheLogListsWhatIsAskedFor(t *testing.T) {
 		"kind":                 {logOptions{kinds: []string{"mark", "lost"}}, "mark lost"},
 		"grep a line":          {logOptions{grep: `model\.py:31`}, "alloc1 free1 alloc1"},
 		"grep a message":       {logOptions{grep: "Not enough"}, "alloc_failed"},
-		"process":              {logOptions{source: sourceOptions{pids: []int{4300}}, regions: []string{"DRAM"}}, "alloc1"},
+		"process":              {logOptions{source: source.Options{PIDs: []int{4300}}, regions: []string{"DRAM"}}, "alloc1"},
 		"from":                 {logOptions{from: "1.7s"}, "cb_free free6 free2 kernel_unload process_exit"},
 		"to":                   {logOptions{to: "200ms"}, "process_start device_open alloc3"},
 		"double free":          {logOptions{kinds: []string{eventlog.NoteDoubleFree}}, "free1"},
@@ -256,15 +257,15 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		options logOptions
 		says    string
 	}{
-		"chip":    {logOptions{devices: []int{7}}, "there is chips 0, 1"},
+		"chip":    {logOptions{devices: []int{7}}, "available: chips 0, 1"},
 		"from":    {logOptions{from: "1h"}, "the last is 1.8 s after the first"},
 		"address": {logOptions{addresses: []string{"0x1"}}, "--buffer takes those in the process"},
-		"kind":    {logOptions{kinds: []string{"device_close"}}, "there are alloc, free, alloc_failed"},
-		"region":  {logOptions{regions: []string{"TRACE"}}, "there are events of DRAM, L1, CB, KERNEL"},
+		"kind":    {logOptions{kinds: []string{"device_close"}}, "available: alloc, free, alloc_failed"},
+		"region":  {logOptions{regions: []string{"TRACE"}}, "available: DRAM, L1, CB, KERNEL"},
 		"buffer":  {logOptions{buffers: []string{"1000"}}, "buffers are from 1 to 99"},
 		"object":  {logOptions{buffers: []string{"0x1"}}, "--address takes those in the banks"},
 		"grep":    {logOptions{grep: "ttnn.nothing"}, "(?i) ignores case"},
-		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "nothing to be noted"},
+		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "have no notes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, l := logOf(t, path, c.options, page.Layout{})

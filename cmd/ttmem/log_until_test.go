@@ -10,6 +10,7 @@ import (
 
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
@@ -37,9 +38,9 @@ func TestALogReadsNoFurtherThanAsked(t *testing.T) {
 	// the damage behind is met by who reads on, and by nobody else
 	for until, damaged := range map[uint64]bool{uint64(time.Second): false, 0: true} {
 		l.Filter.Until = until
-		w, err := (&logOptions{source: sourceOptions{file: path}}).watch(l)
+		w, err := (&logOptions{source: source.Options{File: path}}).watch(l)
 		qt.Assert(t, qt.IsNil(err))
-		qt.Check(t, qt.Equals(w.failed, damaged), qt.Commentf("until %d", until))
+		qt.Check(t, qt.Equals(w.Failed, damaged), qt.Commentf("until %d", until))
 	}
 }
 

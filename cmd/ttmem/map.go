@@ -12,23 +12,22 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/memmap"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
 // mapOptions say which address spaces are drawn, and how.
 type mapOptions struct {
-	source  sourceOptions
+	source  source.Options
 	at      string
 	devices []int
 	regions []string
 	rules   string
 	n       int
-	svg     string
 	json    bool
 }
 
@@ -44,32 +43,30 @@ FILE is a recording, at its end or --at another moment (docs/diff.md). Without i
 service (ttmem serve) is asked, or root reads the memory of the processes.
 docs/map.md explains the picture.`,
 		Example: `  ttmem map model.ttmem --at peak
-  ttmem map model.ttmem --at trained --region L1 --svg l1.svg
+  ttmem map model.ttmem --at trained --region L1
   ttmem map                              what ttmem serve sees
   sudo ttmem map -p 4242 --region DRAM -n 0
   ttmem map model.ttmem --json | jq '.regions[] | {region, fragmentation}'`,
 		RunE: func(c *cobra.Command, args []string) error { return drawMap(c, &o, args) },
 	}
-	o.source.register(c)
+	o.source.Register(c)
 	flags.At(c, &o.at, "end")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, alloc.RegionNames(memmap.Regions))
 	flags.Limit(c, &o.n, 12)
-	c.Flags().StringVar(&o.svg, "svg", "", "draw into `FILE`, for a browser (-: standard output)")
-	_ = c.MarkFlagFilename("svg", "svg")
 	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
 // check finds what is wrong with the flags before anything is read.
-func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions []event.Region, rules *name.Rules, err error) {
-	if err := o.source.check(c, args); err != nil {
+func (o *mapOptions) check(c *cobra.Command, args []string) (at source.Moment, regions []event.Region, rules *name.Rules, err error) {
+	if err := o.source.Check(c, args); err != nil {
 		return at, nil, nil, err
 	}
-	if at, err = parseMoment("at", o.at); err != nil {
+	if at, err = source.ParseMoment("at", o.at); err != nil {
 		return at, nil, nil, err
 	}
-	at.last = true
+	at.Last = true
 	for _, name := range o.regions {
 		i := slices.IndexFunc(memmap.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
 		if i < 0 {
@@ -80,14 +77,10 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at moment, regions 
 	switch {
 	case o.n < 0:
 		return at, nil, nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
-	case at.left():
-		return at, nil, nil, errLeft
-	case o.source.file == "" && !at.atEnd():
+	case at.Kind == source.Unfreed:
+		return at, nil, nil, source.ErrUnfreed
+	case o.source.File == "" && !at.AtEnd():
 		return at, nil, nil, errors.New("--at is a moment of a recording: leave it out to draw what is live now")
-	case c.Flags().Changed("svg") && o.svg == "":
-		return at, nil, nil, errors.New("--svg: name a file")
-	case o.svg == "-" && o.json:
-		return at, nil, nil, errors.New("--svg and --json cannot both be standard output")
 	}
 	rules, err = flags.ReadRules(o.rules)
 	return at, regions, rules, err
@@ -99,33 +92,16 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	var svg *output.File
-	if o.svg != "" {
-		if svg, err = output.Create("--svg", o.svg); err != nil {
-			return err
-		}
-		defer svg.Discard()
-	}
 	p := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: regions, Chips: o.devices, Limit: o.n}
 	failed, err := o.read(p, at)
 	if err != nil {
 		return err
 	}
-	if err := o.checkChips(p); err != nil {
+	if err := source.CheckChips(o.devices, p.Snapshot, p.Of); err != nil {
 		return err
 	}
-	if o.json || svg == nil {
-		if err := printView(p, o.json, "map"); err != nil {
-			return err
-		}
-	}
-	if svg != nil {
-		if err := svg.Finish(p.WriteSVG(svg.W)); err != nil {
-			return fmt.Errorf("--svg %s: %w", o.svg, output.FirstError(err))
-		}
-		if o.svg != "-" {
-			term.Warn(fmt.Sprintf("drew %s to %s", page.Count(uint64(len(p.Maps)), "region"), o.svg))
-		}
+	if err := printView(p, o.json, "map"); err != nil {
+		return err
 	}
 	for _, note := range p.Notes {
 		term.Warn(note)
@@ -140,45 +116,34 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 }
 
 // read adds what is drawn to a page; failed is true if not all could be read.
-func (o *mapOptions) read(m *memmap.Page, at moment) (failed bool, err error) {
-	if o.source.file == "" {
-		p, err := o.source.read()
+func (o *mapOptions) read(m *memmap.Page, at source.Moment) (failed bool, err error) {
+	if o.source.File == "" {
+		p, err := o.source.Now()
 		if err != nil {
 			return false, err
 		}
-		m.Of, m.Notes, m.Others, m.Snapshot = p.of, p.notes, p.others, p.Snapshot()
-		if o.json || o.svg != "" {
+		m.Of, m.Notes, m.Others, m.Snapshot = p.Of, p.Notes, p.Others, p.Snapshot()
+		if o.json {
 			m.Notes = page.WithOthers(m.Notes, m.Others)
 		}
-		m.Add(p.State, p.nowNs, everyRegion)
-		return p.failed, nil
+		m.Add(p.State, p.NowNs, source.EveryRegion)
+		return p.Failed, nil
 	}
-	only := func(handle func(*event.Event)) func(*event.Event) { return o.source.ofPIDs(handle) }
-	add := func(_ int, s *aggregate.State, wanted wantedFunc) { m.Add(s, s.Snapshot().TimeNs, wanted) }
-	var w *watched
-	var state *aggregate.State
-	if at.atEnd() {
-		w, state, err = visitEnd(o.source.file, only, nil, add)
-	} else {
-		w, state, err = visit(o.source.file, []moment{at}, only, nil, add)
-	}
+	recording := source.Recording{Path: o.source.File, PIDs: o.source.PIDs}
+	err = recording.StateAt(at, func(s *aggregate.State, regions source.Regions) { m.Add(s, s.Now(), regions) })
 	if err != nil {
-		return false, cmp.Or(o.source.missing(), err)
+		return false, cmp.Or(o.source.Missing(), err)
 	}
-	if checkAsked(o.source.pids, nil, pidsOf(state.Snapshot()), nil, "") != nil {
-		if err := o.source.missing(); err != nil {
+	end, summary, err := recording.End()
+	if err != nil {
+		return false, err
+	}
+	snap := end.Snapshot()
+	if source.CheckPIDs(o.source.PIDs, snap, "") != nil {
+		if err := o.source.Missing(); err != nil {
 			return false, err
 		}
 	}
-	m.Of, m.Ended, m.Notes, m.Snapshot = at.of(o.source.file), at.atEnd(), w.notes, state.Snapshot()
-	return w.failed, nil
-}
-
-// checkChips is an error if a selected chip does not exist.
-func (o *mapOptions) checkChips(m *memmap.Page) error {
-	var chips []int
-	for i := range m.Snapshot.Devices {
-		chips = append(chips, m.Snapshot.Devices[i].ID)
-	}
-	return checkAsked(nil, o.devices, nil, chips, m.Of)
+	m.Of, m.Ended, m.Notes, m.Snapshot = at.Of(o.source.File), at.AtEnd(), summary.Notes, snap
+	return summary.Failed, nil
 }

@@ -2,11 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"encoding/xml"
-	"errors"
-	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,6 +12,7 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/memmap"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
@@ -66,7 +62,7 @@ func mapOf(t *testing.T, path string, o mapOptions) *memmap.Page {
 	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: regions, Chips: o.devices, Limit: o.n}
 	_, err = o.read(m, at)
 	qt.Assert(t, qt.IsNil(err))
-	qt.Assert(t, qt.IsNil(o.checkChips(m)))
+	qt.Assert(t, qt.IsNil(source.CheckChips(o.devices, m.Snapshot, m.Of)))
 	m.Of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.Of, "$1")
 	return m
 }
@@ -132,81 +128,20 @@ func TestTheMapAsJSON(t *testing.T) {
 	}}))
 }
 
-func TestTheMapAsAPicture(t *testing.T) {
-	path := writeEvents(t, "holed.jsonl", holedEvents())
-	var b strings.Builder
-	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).WriteSVG(&b)))
-	titles := make(map[string]int)
-	rects, inTitle := 0, false
-	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		qt.Assert(t, qt.IsNil(err))
-		switch token := token.(type) {
-		case xml.StartElement:
-			inTitle = token.Name.Local == "title"
-			if token.Name.Local == "rect" {
-				rects++
-			}
-			for _, a := range token.Attr {
-				// nothing is asked of another host
-				qt.Check(t, qt.IsTrue(a.Name.Local != "href" && a.Name.Local != "src"))
-			}
-		case xml.EndElement:
-			inTitle = false
-		case xml.CharData:
-			if inTitle {
-				titles[string(token)]++
-			}
-		}
-	}
-	qt.Check(t, qt.IsTrue(rects > 12))
-	for _, want := range []string{
-		"ttnn.empty · model.py:10 Model.load\n0x1000, 64.0 KiB per bank, 5.5 s old\nbuffer 0 of PID 100\nmodel.py:10 Model.load, run.py:7",
-		"ttnn.empty · model.py:30 Model.load\n0x11000, 2.0 KiB per bank, 0.500 s old\nbuffer 119 of PID 100\nmodel.py:30 Model.load, run.py:7",
-		"free\n0x71000, 576.0 KiB per bank",
-	} {
-		if titles[want] == 0 {
-			t.Errorf("no title %q in %v", want, titles)
-		}
-	}
-}
-
-// TestAPictureOfManyBuffersStaysSmall: what is narrower than half a pixel is one.
-func TestAPictureOfManyBuffersStaysSmall(t *testing.T) {
-	r := newTrainingRun(100)
-	for i := range uint64(20000) {
-		r.add(pagetest.Buffer(event.Alloc, i, event.DRAM, 0x1000+i*32, 32, pagetest.Stack("empty", "Model.load", 10), 0))
-	}
-	r.mark("loaded")
-	var b strings.Builder
-	qt.Assert(t, qt.IsNil(mapOf(t, writeEvents(t, "many.jsonl", r.events), mapOptions{}).WriteSVG(&b)))
-	if n := strings.Count(b.String(), "<rect"); n < 100 || n > 5000 {
-		t.Errorf("%d rectangles", n)
-	}
-	qt.Check(t, qt.StringContains(b.String(), " buffers, "))
-}
-
 func TestTheMapSaysWhatIsWrong(t *testing.T) {
 	path := writeEvents(t, "holed.jsonl", holedEvents())
-	svg := filepath.Join(t.TempDir(), "map.svg")
 	for name, c := range map[string]struct {
 		args []string
 		says string
 	}{
-		"unknown mark":  {[]string{path, "--at", "warm"}, "there are loaded"},
-		"region":        {[]string{path, "--region", "SRAM"}, "choose DRAM, L1, L1_SMALL, TRACE"},
-		"no banks":      {[]string{path, "--region", "CB"}, "circular buffers are in the map of L1"},
-		"chip":          {[]string{path, "--chip", "7", "--svg", svg}, "--chip 7: no such chip at the end of " + path + "; available: chips 0, 1"},
-		"limit":         {[]string{path, "-n", "-1"}, "0 lists all"},
-		"live at":       {[]string{"--at", "peak"}, "--at is a moment of a recording"},
-		"a command":     {[]string{"--", "python", "x.py"}, "ttmem record -o FILE -- python x.py"},
-		"no file":       {[]string{"/no/such/file"}, "no such file"},
-		"svg in no dir": {[]string{path, "--svg", "/no/such/dir/x.svg"}, "name a file that can be written"},
-		"svg unnamed":   {[]string{path, "--svg", ""}, "name a file"},
-		"both":          {[]string{path, "--svg", "-", "--json"}, "cannot both be standard output"},
+		"unknown mark": {[]string{path, "--at", "warm"}, "there are loaded"},
+		"region":       {[]string{path, "--region", "SRAM"}, "choose DRAM, L1, L1_SMALL, TRACE"},
+		"no banks":     {[]string{path, "--region", "CB"}, "circular buffers are in the map of L1"},
+		"chip":         {[]string{path, "--chip", "7"}, "--chip 7: no such chip at the end of " + path + "; available: chips 0, 1"},
+		"limit":        {[]string{path, "-n", "-1"}, "0 lists all"},
+		"live at":      {[]string{"--at", "peak"}, "--at is a moment of a recording"},
+		"a command":    {[]string{"--", "python", "x.py"}, "ttmem record -o FILE -- python x.py"},
+		"no file":      {[]string{"/no/such/file"}, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := execute(append([]string{"map"}, c.args...)...)
@@ -215,6 +150,4 @@ func TestTheMapSaysWhatIsWrong(t *testing.T) {
 			qt.Check(t, qt.IsFalse(strings.Contains(err.Error(), "\n")))
 		})
 	}
-	_, err := os.Stat(svg)
-	qt.Check(t, qt.ErrorIs(err, os.ErrNotExist))
 }

@@ -1,24 +1,21 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os/signal"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/oom"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 )
 
 // oomOptions say which failures are shown, and how.
 type oomOptions struct {
-	source sourceOptions
+	source source.Options
 	n      int
 	json   bool
 }
@@ -44,7 +41,7 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
   ttmem oom --json | jq '.failures[] | {reason, name, needed_bytes_per_bank}'`,
 		RunE: func(c *cobra.Command, args []string) error { return runOOM(c, &o, args) },
 	}
-	o.source.registerWatch(c)
+	o.source.RegisterWatch(c)
 	flags.Limit(c, &o.n, listedFailures)
 	flags.Takes(c, flags.JSON)
 	return c
@@ -52,7 +49,7 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 
 func runOOM(c *cobra.Command, o *oomOptions, args []string) error {
 	o.json = flags.WantsJSON(c)
-	if err := o.source.checkWatch(c, args); err != nil {
+	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
 	if o.n < 0 {
@@ -63,66 +60,53 @@ func runOOM(c *cobra.Command, o *oomOptions, args []string) error {
 		return err
 	}
 	if o.json {
-		w.notes = page.WithOthers(w.notes, w.others)
+		w.Notes = page.WithOthers(w.Notes, w.Others)
 	}
-	p := &oom.Page{Of: w.of, Live: w.live, Limit: o.n, PIDs: o.source.pids, Others: w.others, Notes: w.notes, Snapshot: snap}
-	if o.source.file != "" && readOnce(o.source.file) == nil {
-		p.File = o.source.file
+	p := &oom.Page{Of: w.Of, Live: w.Live, Limit: o.n, PIDs: o.source.PIDs, Others: w.Others, Notes: w.Notes, Snapshot: snap}
+	if o.source.File != "" && source.ReadOnce(o.source.File) == nil {
+		p.File = o.source.File
 	}
 	p.Choose()
 	if len(p.Failures) == 0 {
-		if err := o.source.missing(); err != nil {
+		if err := o.source.Missing(); err != nil {
 			return err
 		}
 	}
 	if err := printView(p, o.json, "failures"); err != nil {
 		return err
 	}
-	for _, note := range w.notes {
+	for _, note := range w.Notes {
 		term.Warn(note)
 	}
 	if n := snap.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("failures may be missing, and figures wrong: %s lost", page.Count(n, "event")))
 	}
-	return w.status()
+	return w.Status()
 }
 
-// read is what there is of failures. A service that runs has seen them: it is asked,
-// and not watched, unless a time is given.
-func (o *oomOptions) read() (*aggregate.Snapshot, *watched, error) {
-	if o.source.file == "" && len(o.source.command) == 0 && o.source.duration == 0 {
-		client, err := o.source.service()
+// read reads the failures. A service has seen them: without a duration it is queried and not
+// watched.
+func (o *oomOptions) read() (*aggregate.Snapshot, *source.Summary, error) {
+	if o.source.File == "" && len(o.source.Command) == 0 && o.source.Duration == 0 {
+		s, err := o.source.OfService()
 		if err != nil {
 			return nil, nil, err
 		}
-		if client != nil {
-			defer client.Close()
-			ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-			defer stop()
-			p, err := presentOfService(ctx, client, o.source.socket)
-			switch {
-			case ctx.Err() != nil:
-				return nil, nil, errors.New("interrupted")
-			case err != nil:
-				return nil, nil, err
-			}
-			snap := p.Snapshot()
-			snap.TimeNs = p.nowNs
-			return snap, &watched{of: p.of, notes: p.notes, others: p.others, failed: p.failed, live: true}, nil
+		if s != nil {
+			snap := s.Snapshot()
+			snap.TimeNs = s.NowNs
+			return snap, &source.Summary{Of: s.Of, Notes: s.Notes, Others: s.Others, Failed: s.Failed, Live: true}, nil
 		}
-	}
-	if o.source.file != "" && len(o.source.pids) == 0 {
-		p, err := presentOfFile(o.source.file)
-		if err != nil {
-			return nil, nil, err
-		}
-		return p.Snapshot(), &watched{of: placeIn(shownName(o.source.file)), notes: p.notes, failed: p.failed}, nil
 	}
 	s := aggregate.New()
-	w, err := o.source.watch(s.Apply, func() {})
+	o.source.StateOnly = len(o.source.PIDs) == 0
+	w, err := o.source.Watch(s.Apply, func() {})
 	if err != nil {
 		return nil, nil, err
 	}
-	w.of = w.in()
+	if o.source.File != "" {
+		s.Advance(w.EndNs)
+	}
+	w.Of = w.In()
 	return s.Snapshot(), w, nil
 }

@@ -4,26 +4,21 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/peak"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 )
 
-// peakOptions say which peaks are shown, and how. What they have in common with a
-// dump's is in its options.
-type peakOptions struct {
-	dumpOptions
-	timeline string
-}
+// peakOptions say which peaks are shown, as a dump's options say what is listed.
+type peakOptions struct{ dumpOptions }
 
 // listedHolders is how many lines a peak's list has if nothing else is asked for.
 const listedHolders = 10
@@ -43,30 +38,21 @@ docs/peak.md explains the page.`,
   sudo ttmem peak -- python model.py
   sudo ttmem peak -p 4242 --duration 1m
   ttmem peak model.ttmem --region L1 --by op -n 20
-  ttmem peak model.ttmem --timeline memory.svg
   ttmem peak model.ttmem --json | jq '.peaks[] | {region, bytes, time_ns}'`,
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
 	}
-	o.source.registerWatch(c)
+	o.source.RegisterWatch(c)
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
 	flags.Regions(c, &o.regions, dumpRegions())
 	flags.Limit(c, &o.n, listedHolders)
-	c.Flags().StringVar(&o.timeline, "timeline", "", "draw the timelines into `FILE`, as SVG (-: standard output)")
-	_ = c.MarkFlagFilename("timeline", "svg")
 	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
 // check finds what is wrong with the flags before anything is read.
 func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
-	timeline := c.Flags().Changed("timeline")
-	switch {
-	case timeline && o.timeline == "":
-		return alloc.Filter{}, nil, errors.New("--timeline: name a file")
-	case o.timeline == "-" && o.json:
-		return alloc.Filter{}, nil, errors.New("--json and --timeline cannot both be standard output")
-	case o.json && c.Flags().Changed("limit"):
+	if o.json && c.Flags().Changed("limit") {
 		return alloc.Filter{}, nil, errors.New("-n is of the text: --json has everything")
 	}
 	if err := flags.CheckBy(o.by); err != nil {
@@ -77,72 +63,43 @@ func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error)
 
 func (o *peakOptions) run(c *cobra.Command, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
-	if err := o.source.checkWatch(c, args); err != nil {
+	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
 	filter, rules, err := o.check(c)
 	if err != nil {
 		return err
 	}
-	var svg *output.File
-	if o.timeline != "" && o.timeline != "-" {
-		if svg, err = output.Create("--timeline", o.timeline); err != nil {
-			return err
-		}
-		defer svg.Discard()
-	}
 	state := aggregate.New()
-	o.source.atEnd = len(o.source.pids) == 0 // the state of one process lacks the chips' peaks
-	w, err := o.source.watch(state.Apply, func() {})
+	o.source.StateOnly = len(o.source.PIDs) == 0 // the state of one process lacks the chips' peaks
+	w, err := o.source.Watch(state.Apply, func() {})
 	if err != nil {
 		return err
 	}
 	var about []string
-	if older := olderOf(o.source.file); older != "" {
+	if older := source.OlderOf(o.source.File); older != "" {
 		about = append(about, older)
 	}
 	p := peak.New(state, peak.Options{
-		Of: w.of, Place: placeIn(w.of), By: o.by, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.untilNs(),
-		Notes: w.notes, About: about,
+		Of: w.Of, Place: source.In(w.Of), By: o.by, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.UntilNs(),
+		Notes: w.Notes, About: about,
 	})
-	if err := checkSelected(&filter, p.Snap, w.of); err != nil {
-		return cmp.Or(o.source.missing(), err)
+	if err := checkSelected(&filter, p.Snap, w.Of); err != nil {
+		return cmp.Or(o.source.Missing(), err)
 	}
-	if o.timeline == "-" {
-		if err := p.WriteSVG(os.Stdout); err != nil {
-			return fmt.Errorf("writing the peaks: %w", output.Pathless(err))
-		}
-	} else if err := printView(p, o.json, "peaks"); err != nil {
+	if err := printView(p, o.json, "peaks"); err != nil {
 		return err
 	}
-	if svg != nil {
-		if err := svg.Finish(p.WriteSVG(svg.W)); err != nil {
-			return fmt.Errorf("--timeline %s: %w", o.timeline, err)
-		}
-		term.Warn("drew the timelines to " + o.timeline)
-	}
-	for _, note := range w.notes {
+	for _, note := range w.Notes {
 		term.Warn(note)
 	}
 	if n := p.Snap.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("the peaks may be wrong: %s lost", page.Count(n, "event")))
 	}
-	return w.status()
+	return w.Status()
 }
 
-// untilNs is up to when nothing of what was watched is missing.
-func (w *watched) untilNs() uint64 {
-	if w.live {
-		return max(w.endNs, monotonicNow()) // nothing has happened since
-	}
-	return w.endNs
-}
-
-// checkSelected makes sure that what is asked for by number was there.
+// checkSelected makes sure that the selected chips and processes were seen.
 func checkSelected(filter *alloc.Filter, snap *aggregate.Snapshot, of string) error {
-	var devices []int
-	for i := range snap.Devices {
-		devices = append(devices, snap.Devices[i].ID)
-	}
-	return checkAsked(filter.PIDs, filter.Devices, pidsOf(snap), devices, placeIn(of))
+	return cmp.Or(source.CheckChips(filter.Devices, snap, source.In(of)), source.CheckPIDs(filter.PIDs, snap, source.In(of)))
 }

@@ -73,7 +73,7 @@ can read a recording of the whole host.`,
   ttmem leaks model.ttmem`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
-			case len(o.stacks.markAt) > 0 && len(args) == 0 && len(pids) == 0:
+			case len(o.stacks.MarkAt) > 0 && len(args) == 0 && len(pids) == 0:
 				return errors.New("--mark-at: missing -p PID or -- COMMAND")
 			case o.record.path == "":
 				return errors.New("missing -o FILE: ttmem record -o model.ttmem -- python model.py")
@@ -88,7 +88,7 @@ can read a recording of the whole host.`,
 			return attach(o, pids, duration)
 		},
 		PreRunE: func(c *cobra.Command, _ []string) error {
-			if err := o.stacks.check(); err != nil {
+			if err := o.stacks.Check(); err != nil {
 				return err
 			}
 			return o.record.check(c)
@@ -98,8 +98,8 @@ can read a recording of the whole host.`,
 	c.Flags().StringVarP(&o.record.path, "output", "o", "", "write to `FILE`")
 	_ = c.MarkFlagFilename("output", "ttmem")
 	o.record.register(c)
-	o.stacks.registerMore(c)
-	o.stacks.registerMarkAt(c)
+	o.stacks.RegisterMore(c)
+	o.stacks.RegisterMarkAt(c)
 	flags.PIDs(c, &pids)
 	flags.Duration(c, &duration)
 	return c

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -71,17 +71,17 @@ pprof and folded stacks, docs/events.md events and JSON.`,
 	o.exports.Register(c)
 	flags.PIDs(c, &pids)
 	flags.Takes(c, flags.Socket)
-	c.ValidArgsFunction = completeRecordings
+	c.ValidArgsFunction = source.CompleteRecordings
 	return c
 }
 
-// A reportCommand is what a report that is asked for is of.
+// A reportCommand is the options of report.
 type reportCommand struct {
 	sessionOptions
 	pid int // 0: of all
 }
 
-// of is the part of the snapshot that is asked for, which is from where.
+// of is the selected part of the snapshot from a place.
 func (o *reportCommand) of(snapshot *aggregate.Snapshot, from string) (*aggregate.Snapshot, error) {
 	if o.pid == 0 {
 		return snapshot, nil
@@ -113,58 +113,58 @@ func reportService(c *cobra.Command, o *reportCommand) error {
 	if err != nil {
 		return err
 	}
-	present, err := presentOfService(c.Context(), client, socket)
+	state, err := source.OfService(c.Context(), client, socket)
 	if err != nil {
 		return err
 	}
-	snapshot, err = o.of(atOnce(snapshot, present, os.Geteuid() == 0), "what the service sees")
+	snapshot, err = o.of(atOneTime(snapshot, state, os.Geteuid() == 0), "what the service sees")
 	if err != nil {
 		return err
 	}
-	how := report.Options{PID: o.pid, Live: !over(snapshot, o.pid), Own: os.Geteuid() != 0}
-	return printAsked(os.Stdout, snapshot, o.output.json, how)
+	how := report.Options{PID: o.pid, Live: !ended(snapshot, o.pid), Own: os.Geteuid() != 0}
+	return printReport(os.Stdout, snapshot, o.output.json, how)
 }
 
-// over reports whether the process of the snapshot has ended: there is no now of it.
-func over(of *aggregate.Snapshot, pid int) bool {
+// ended reports whether the selected process has ended: it has no present state.
+func ended(of *aggregate.Snapshot, pid int) bool {
 	return pid > 0 && !slices.ContainsFunc(of.Processes, func(p aggregate.Process) bool { return p.Exit == nil })
 }
 
-// atOnce is what the service has shown, as it is with the state that it told after, so
-// that all figures are of one moment. Root is told all of it. Others are told of their own
-// processes: what all users have of a chip is only in what was shown.
-func atOnce(shown *aggregate.Snapshot, p *present, root bool) *aggregate.Snapshot {
-	of := p.WithHolders(p.Snapshot())
-	now := *shown
-	now.Processes, now.TimeNs = of.Processes, p.nowNs
+// atOneTime is the service's snapshot with the figures of the state that it reported
+// afterwards, so that all are of one moment. To root the state has everything. To others it
+// has their own processes: what all users have of a chip is only in the snapshot.
+func atOneTime(snapshot *aggregate.Snapshot, s *source.State, root bool) *aggregate.Snapshot {
+	of := s.WithHolders(s.Snapshot())
+	now := *snapshot
+	now.Processes, now.TimeNs = of.Processes, s.NowNs
 	if !root {
 		return &now
 	}
-	of.TimeNs, of.BeganNs, of.Stacks, of.Reading = p.nowNs, shown.BeganNs, shown.Stacks, shown.Reading
+	of.TimeNs, of.BeganNs, of.Stacks, of.Reading = s.NowNs, snapshot.BeganNs, snapshot.Stacks, snapshot.Reading
 	return of
 }
 
-// printAsked prints a report that was asked for.
-func printAsked(to *os.File, snapshot *aggregate.Snapshot, asJSON bool, how report.Options) error {
+// printReport prints a report.
+func printReport(to *os.File, snapshot *aggregate.Snapshot, asJSON bool, how report.Options) error {
 	if asJSON {
 		return json.NewEncoder(os.Stdout).Encode(snapshot)
 	}
 	return report.Write(to, snapshot, term.LayoutFor(to), how)
 }
 
-// showReport makes everything that is asked for from a file.
+// showReport makes a report, and the files that flags name, from a file.
 func showReport(o *reportCommand, path string) error {
 	// before anything is opened for writing
 	if err := checkOutputs(o.sessionOptions, path); err != nil {
 		return err
 	}
-	r, err := openRecorded(path)
+	f, err := source.Open(path)
 	if err != nil {
 		return err
 	}
-	defer r.close()
-	if r.private {
-		output.KeepPrivate() // what is made of it is for whom it is
+	defer f.Close()
+	if f.Private {
+		output.KeepPrivate()
 	}
 	var lines *output.Events
 	if o.output.events != "" {
@@ -179,7 +179,7 @@ func showReport(o *reportCommand, path string) error {
 	}
 	defer x.Close()
 	if x != nil {
-		x.Options.Begun = r.created // not now
+		x.Options.Begun = f.Created
 	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
@@ -188,22 +188,22 @@ func showReport(o *reportCommand, path string) error {
 	defer cancel()
 	var failure error // of lines
 	if lines == nil && x == nil {
-		if _, err := r.last(math.MaxUint64); err != nil {
+		if err := f.StateOnly(); err != nil {
 			return err
 		}
 	}
 	state := aggregate.New()
-	state.Begin(r.began)
-	var only sourceOptions
+	state.Begin(f.BeganNs)
+	var only source.Options
 	profiled := state
 	if o.pid > 0 {
-		only.pids = []int{o.pid}
+		only.PIDs = []int{o.pid}
 		profiled = aggregate.New() // of this process alone, as if there were no other
 	}
 	if x != nil {
 		profiled.KeepSites()
 	}
-	events, damage := r.play(reading, applying(state, only.ofPIDs(func(e *event.Event) {
+	events, damage := f.Play(reading, source.Completed(state, only.Selected(func(e *event.Event) {
 		if lines != nil && failure == nil {
 			lines.Add(e)
 			if lines.Full() {
@@ -225,17 +225,17 @@ func showReport(o *reportCommand, path string) error {
 		return damage
 	case damage != nil:
 		term.Warn(damage.Error())
-	case !r.ended():
-		term.Warn(path + " has no end: it is still being written, or its writer was killed, or its disk was full")
+	case f.NoEnd() != "":
+		term.Warn(f.NoEnd())
 	}
 	if lines != nil {
 		if err := lines.Close(); err != nil {
 			return err
 		}
 	}
-	state.Advance(r.over())
+	state.Advance(f.EndNs())
 	snapshot := state.WithHolders(state.Snapshot())
-	snapshot.Stacks = r.stacks()
+	snapshot.Stacks = f.Stacks()
 	if snapshot, err = o.of(snapshot, path); err != nil {
 		return err
 	}
@@ -243,7 +243,7 @@ func showReport(o *reportCommand, path string) error {
 	if o.takesStdout() {
 		to = os.Stderr
 	}
-	if err := printAsked(to, snapshot, o.output.json, report.Options{PID: o.pid, Older: r.older()}); err != nil {
+	if err := printReport(to, snapshot, o.output.json, report.Options{PID: o.pid, Older: f.Older()}); err != nil {
 		return err
 	}
 	if x != nil && !x.Write(profiled.Profile()) {

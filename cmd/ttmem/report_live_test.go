@@ -10,6 +10,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page/pagetest"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/tracer/event"
 )
 
@@ -21,14 +22,14 @@ func TestALiveReportIsOfOneMoment(t *testing.T) {
 	shown := r.State.Snapshot()
 	shown.Reading = true
 	r.From(7, pagetest.Stack("add", "forward", 3), event.DRAM, 1<<20, 1)
-	later := &present{State: aggregate.New(), nowNs: r.Now + pagetest.Second}
+	later := &source.State{State: aggregate.New(), NowNs: r.Now + pagetest.Second}
 	later.Apply(r.State.Checkpoint())
 	for _, root := range []bool{true, false} {
-		now := atOnce(shown, later, root)
+		now := atOneTime(shown, later, root)
 		p := &now.Processes[0]
 		qt.Check(t, qt.Equals(p.Devices[0].Regions.DRAM.Buffers, 2))
-		qt.Check(t, qt.Equals(p.Held[0].Buffers, 2))
-		qt.Check(t, qt.IsTrue(len(p.Held[0].Holders) > 0))
+		qt.Check(t, qt.Equals(p.Live[0].Buffers, 2))
+		qt.Check(t, qt.IsTrue(len(p.Live[0].Holders) > 0))
 		qt.Check(t, qt.Equals(now.TimeNs, r.Now+pagetest.Second))
 		qt.Check(t, qt.Equals(now.BeganNs, 5))
 		qt.Check(t, qt.IsTrue(now.Reading))
@@ -92,7 +93,7 @@ func TestAPartOfARecordingNamesTheOneBefore(t *testing.T) {
 		qt.Assert(t, qt.IsNil(err))
 		peak, err := commandOutput(t, "peak", file)
 		qt.Assert(t, qt.IsNil(err))
-		about := olderOf(file)
+		about := source.OlderOf(file)
 		flat := strings.Join(strings.Fields(report), "")
 		qt.Check(t, qt.Equals(strings.Contains(flat, "goesonfrom"), about != ""))
 		qt.Check(t, qt.StringContains(flat, strings.ReplaceAll(about, " ", "")))

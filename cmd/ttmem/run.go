@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 )
 
@@ -40,25 +41,25 @@ command cannot be executed, and 127 when it is not found.`,
 // runCommand traces a command to its end. The error has the command's exit status, or failure
 // where ttmem itself failed.
 func runCommand(o sessionOptions, args []string, failure int) error {
-	t, err := traceCommand(args, o.stacks, beside{})
+	t, err := source.TraceCommand(args, o.stacks, source.Console{})
 	if err != nil {
 		return err
 	}
-	defer t.close()
+	defer t.Close()
 	s, err := traceSession(t, o)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	err = t.run(s.handle, s.flush)
+	err = t.Run(s.handle, s.flush)
 	if err := errors.Join(err, s.report()); err != nil {
 		term.Warn(err.Error())
 		s.failed = true
 	}
-	if t.exit != 0 {
-		return term.ExitStatus(t.exit)
+	if t.Exit != 0 {
+		return term.ExitStatus(t.Exit)
 	}
-	if s.failed || t.failed {
+	if s.failed || t.Failed {
 		return term.ExitStatus(failure)
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer"
 	"ttmem/tracer/event"
@@ -30,7 +31,7 @@ import (
 type serveOptions struct {
 	socket string
 	http   string
-	stacks stackOptions
+	stacks source.Stacks
 	record recordOptions
 }
 
@@ -72,7 +73,7 @@ docs/serve.md has the HTTP interface and a systemd unit.`,
 	f.StringVar(&o.record.path, "record", "", "record what happens to `FILE`")
 	_ = c.MarkFlagFilename("record", "ttmem")
 	o.record.register(c)
-	o.stacks.register(c)
+	o.stacks.Register(c)
 	return c
 }
 
@@ -96,7 +97,7 @@ func serve(o serveOptions) (err error) {
 		defer tcp.Close()
 	}
 	what := tracer.Options{Warn: term.Warn}
-	o.stacks.apply(&what)
+	o.stacks.Apply(&what)
 	t, err := tracer.New(what)
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ func serve(o serveOptions) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	answers := service.Options{
-		Version: buildVersion(), Stacks: func() *aggregate.Stacks { return stackCounts(t) },
+		Version: buildVersion(), Stacks: func() *aggregate.Stacks { return source.StackCounts(t) },
 		Reading: t.Reading,
 		Mark:    func(name string, v service.Viewer) error { t.Mark(name, v.UID); return nil },
 	}
@@ -143,7 +144,7 @@ func serve(o serveOptions) (err error) {
 		err = cause
 	}
 	server.Close()
-	s.end(stackCounts(t))
+	s.end(source.StackCounts(t))
 	if err == nil && s.record != nil && s.record.failed {
 		return term.ExitStatus(1)
 	}
@@ -175,7 +176,7 @@ type served struct {
 
 func newServed(o recordOptions) (*served, error) {
 	state := aggregate.New()
-	state.Begin(monotonicNow())
+	state.Begin(source.MonotonicNow())
 	s := &served{
 		hub: service.NewHub(state), state: state,
 		lost: make(map[string]uint64), started: time.Now(),
@@ -274,8 +275,8 @@ func endLine(p *aggregate.Process) string {
 		}
 	}
 	var parts []string
-	for i := range p.Left {
-		if l := &p.Left[i]; l.Reason == event.ReasonProcessExit.String() {
+	for i := range p.Unfreed {
+		if l := &p.Unfreed[i]; l.Reason == event.ReasonProcessExit.String() {
 			parts = append(parts, fmt.Sprintf("%s of %s", page.Bytes(l.AllocatedBytes), l.Region))
 		}
 	}

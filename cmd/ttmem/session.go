@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page/report"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
@@ -19,7 +19,7 @@ import (
 // sessionOptions say what is made of a stream of events.
 type sessionOptions struct {
 	output  outputOptions
-	stacks  stackOptions
+	stacks  source.Stacks
 	record  recordOptions
 	exports output.ExportOptions
 }
@@ -88,13 +88,13 @@ func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, 
 }
 
 // traceSession is a session of what is traced.
-func traceSession(t *tracing, o sessionOptions) (*session, error) {
-	s, err := newSession(o, func() *aggregate.Stacks { return stackCounts(t.Tracer) })
+func traceSession(t *source.Tracing, o sessionOptions) (*session, error) {
+	s, err := newSession(o, func() *aggregate.Stacks { return source.StackCounts(t.Tracer) })
 	if err == nil {
-		s.state.Begin(monotonicNow())
+		s.state.Begin(source.MonotonicNow())
 	}
-	if err == nil && t.command == nil {
-		s.useless = t.stop
+	if err == nil && !t.OfCommand() {
+		s.useless = t.Stop
 	}
 	return s, err
 }
@@ -156,7 +156,7 @@ func (s *session) report() error {
 			s.failed = true
 		}
 	}
-	s.state.Advance(monotonicNow())
+	s.state.Advance(source.MonotonicNow())
 	snapshot := s.state.WithHolders(s.state.Snapshot())
 	snapshot.Stacks = s.stacks()
 	if s.record != nil {
@@ -176,12 +176,5 @@ func (s *session) print(snapshot *aggregate.Snapshot) error {
 	if s.o.record.path != "" {
 		return nil // the recording has it
 	}
-	return printSnapshot(snapshot, s.o.output.json)
-}
-
-func printSnapshot(snapshot *aggregate.Snapshot, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(os.Stdout).Encode(snapshot)
-	}
-	return report.Write(os.Stderr, snapshot, term.LayoutFor(os.Stderr), report.Options{})
+	return printReport(os.Stderr, snapshot, s.o.output.json, report.Options{})
 }

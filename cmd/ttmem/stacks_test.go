@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-
-	"ttmem/tracer"
 )
 
 func TestFlagsOfStacksAreCheckedEarly(t *testing.T) {
@@ -25,11 +23,4 @@ func TestFlagsOfStacksAreCheckedEarly(t *testing.T) {
 			}
 		})
 	}
-}
-
-func TestFlagsOfStacksReachTheTracer(t *testing.T) {
-	var to tracer.Options
-	o := stackOptions{ofFrees: true, full: true}
-	o.apply(&to)
-	qt.Check(t, qt.DeepEquals(to, tracer.Options{FreeStacks: true, FullNames: true, AllFrames: true}))
 }

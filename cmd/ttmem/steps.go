@@ -9,11 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/steps"
 )
 
 func newSteps() *cobra.Command {
-	o := sourceOptions{expected: true}
+	o := source.Options{AwaitLibrary: true}
 	c := &cobra.Command{
 		Use:   "steps -p PID",
 		Short: "Measure the steps of a process, for a test runner",
@@ -32,37 +33,37 @@ docs/steps.md has the protocol; the pytest plugin ttmem-pytest uses it.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
-			case len(o.pids) == 0:
+			case len(o.PIDs) == 0:
 				return errors.New("missing -p PID")
-			case len(o.pids) > 1:
+			case len(o.PIDs) > 1:
 				return errors.New("steps takes one process: give -p once")
 			}
-			if err := o.check(c, args); err != nil {
+			if err := o.Check(c, args); err != nil {
 				return err
 			}
 			return runSteps(o, os.Stdin, os.Stdout)
 		},
 	}
-	o.register(c)
+	o.Register(c)
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	return c
 }
 
 // runSteps measures the steps that lines of in begin and end, until in ends.
-func runSteps(o sourceOptions, in io.Reader, out io.Writer) error {
+func runSteps(o source.Options, in io.Reader, out io.Writer) error {
 	s := steps.New(out)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	o.ctx = ctx
+	o.Ctx = ctx
 	failed := make(chan error, 1)
-	o.began = func(mark func(string) error) {
+	o.Started = func(mark func(string) error) {
 		s.Ready()
 		go func() {
 			failed <- s.Listen(in, mark)
 			stop()
 		}()
 	}
-	_, err := o.watch(s.Handle, func() {})
+	_, err := o.Watch(s.Handle, func() {})
 	select {
 	case input := <-failed:
 		return errors.Join(err, input)

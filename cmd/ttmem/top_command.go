@@ -16,13 +16,14 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/top"
 )
 
 // topOptions say what is looked at, and how often.
 type topOptions struct {
-	source   sourceOptions
+	source   source.Options
 	rules    string
 	interval time.Duration
 	once     bool
@@ -50,14 +51,14 @@ traces the whole host. docs/top.md explains the view.`,
   ttmem top model.ttmem
   ttmem top --once | head -n 20`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.source.checkWatch(c, args); err != nil {
+			if err := o.source.CheckWatch(c, args); err != nil {
 				return err
 			}
 			o.rules = flags.RulesFile(c)
 			return showTop(&o)
 		},
 	}
-	o.source.register(c)
+	o.source.Register(c)
 	flags.Interval(c, &o.interval, time.Second)
 	c.Flags().BoolVar(&o.once, "once", false, "print one frame and exit")
 	flags.Takes(c, flags.Rules)
@@ -69,10 +70,10 @@ func showTop(o *topOptions) error {
 		return fmt.Errorf("--interval %v: choose from 100ms to 1h", o.interval)
 	}
 	view := top.Options{
-		NowNs: monotonicNow, Interval: o.interval,
-		Color: os.Getenv("NO_COLOR") == "", ASCII: !term.UTF8(), Output: len(o.source.command) > 0,
+		NowNs: source.MonotonicNow, Interval: o.interval,
+		Color: os.Getenv("NO_COLOR") == "", ASCII: !term.UTF8(), Output: len(o.source.Command) > 0,
 	}
-	if o.source.file != "" {
+	if o.source.File != "" {
 		view.NowNs = func() uint64 { return 0 }
 	}
 	rules, err := flags.ReadRules(o.rules)
@@ -94,25 +95,25 @@ func showTop(o *topOptions) error {
 
 // topOnce prints one frame of what there is.
 func topOnce(o *topOptions, view top.Options) error {
-	if len(o.source.command) > 0 {
-		return fmt.Errorf("--once runs no command: ttmem run -- %s traces one and reports", strings.Join(o.source.command, " "))
+	if len(o.source.Command) > 0 {
+		return fmt.Errorf("--once runs no command: ttmem run -- %s traces one and reports", strings.Join(o.source.Command, " "))
 	}
-	p, err := o.source.read()
+	p, err := o.source.Now()
 	if err != nil {
 		return err
 	}
-	if err := checkAsked(o.source.pids, nil, pidsOf(p.Snapshot()), nil, p.of); err != nil {
-		return cmp.Or(o.source.missing(), err)
+	if err := source.CheckPIDs(o.source.PIDs, p.Snapshot(), p.Of); err != nil {
+		return cmp.Or(o.source.Missing(), err)
 	}
-	live := top.NewLive(p.of)
+	live := top.NewLive(p.Of)
 	live.Handle(p.Checkpoint())
-	live.OwnOnly(p.others)
-	if i := slices.Index(p.notes, page.StillReading); i >= 0 { // which the frame says
+	live.OwnOnly(p.Others)
+	if i := slices.Index(p.Notes, page.StillReading); i >= 0 { // which the frame says
 		live.Unread(true)
-		p.notes = slices.Delete(p.notes, i, i+1)
+		p.Notes = slices.Delete(p.Notes, i, i+1)
 	}
 	view.Source = live
-	view.NowNs = func() uint64 { return p.nowNs }
+	view.NowNs = func() uint64 { return p.NowNs }
 	columns, terminal := 100, term.IsTerminal(os.Stdout)
 	if size, err := unix.IoctlGetWinsize(int(os.Stdout.Fd()), unix.TIOCGWINSZ); err == nil && size.Col > 0 {
 		columns = int(size.Col)
@@ -120,10 +121,10 @@ func topOnce(o *topOptions, view top.Options) error {
 	if err := top.Once(os.Stdout, view, columns, onceRows, !terminal); err != nil {
 		return fmt.Errorf("writing the frame: %w", output.Pathless(err))
 	}
-	for _, note := range p.notes {
+	for _, note := range p.Notes {
 		term.Warn(note)
 	}
-	if p.failed {
+	if p.Failed {
 		return term.ExitStatus(1)
 	}
 	return nil
@@ -136,21 +137,21 @@ func topLive(o *topOptions, view top.Options) error {
 		return err
 	}
 	defer in.Close()
-	of := thisHost
+	of := source.ThisHost
 	switch {
-	case o.source.file != "":
-		of = o.source.file
-	case len(o.source.command) > 0:
-		of = page.ShortCommand(strings.Join(o.source.command, " "))
-	case len(o.source.pids) > 0:
-		of = "PID " + page.PIDs(o.source.pids)
+	case o.source.File != "":
+		of = o.source.File
+	case len(o.source.Command) > 0:
+		of = page.ShortCommand(strings.Join(o.source.Command, " "))
+	case len(o.source.PIDs) > 0:
+		of = "PID " + page.PIDs(o.source.PIDs)
 	}
 	live := top.NewLive(of)
 	output, err := newTopOutput(live, &o.source)
 	if err != nil {
 		return err
 	}
-	o.source.beside.warn, o.source.beside.doing = live.Note, live.Doing
+	o.source.Console.Warn, o.source.Console.Doing = live.Note, live.Doing
 	// what was said meanwhile is told when there is a screen for it again
 	defer func() {
 		output.close()

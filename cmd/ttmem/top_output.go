@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/top"
 	"ttmem/tracer/host"
@@ -20,8 +21,8 @@ type topOutput struct {
 }
 
 // newTopOutput has the view get what the source's command writes.
-func newTopOutput(live *top.Live, source *sourceOptions) (*topOutput, error) {
-	if len(source.command) == 0 {
+func newTopOutput(live *top.Live, source *source.Options) (*topOutput, error) {
+	if len(source.Command) == 0 {
 		return &topOutput{}, nil
 	}
 	read, write, err := os.Pipe()
@@ -32,7 +33,7 @@ func newTopOutput(live *top.Live, source *sourceOptions) (*topOutput, error) {
 	if err != nil {
 		return nil, errors.Join(err, read.Close(), write.Close())
 	}
-	source.beside.streams = host.Streams{In: null, Out: write, Err: write}
+	source.Console.Streams = host.Streams{In: null, Out: write, Err: write}
 	t := &topOutput{write, null, make(chan struct{})}
 	go func() {
 		defer close(t.copied)

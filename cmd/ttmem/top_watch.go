@@ -3,17 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"sync"
 	"time"
 
-	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/top"
 	"ttmem/tracer/event"
 )
 
-// topWatch is the watching beside the view.
+// topWatch follows events while the view is shown.
 type topWatch struct {
 	*top.Live
 	began, done chan struct{}
@@ -23,7 +21,7 @@ type topWatch struct {
 	err, status error
 }
 
-// Mark sets the mark of the view, and one of its name for all who follow the service.
+// Mark sets the mark of the view, and a mark of the service.
 func (w *topWatch) Mark() {
 	w.Live.Mark()
 	if w.mark == nil {
@@ -31,33 +29,33 @@ func (w *topWatch) Mark() {
 	}
 	go func() {
 		if err := w.mark("top " + time.Now().Format(time.TimeOnly)); err != nil {
-			w.Note("the mark is of this view alone: " + err.Error())
+			w.Note("the mark is only in this view: " + err.Error())
 		}
 	}()
 }
 
-// startTopWatch begins to bring what is live up to date.
+// startTopWatch begins to follow events.
 func startTopWatch(o *topOptions, live *top.Live) *topWatch {
 	w := &topWatch{Live: live, began: make(chan struct{}), done: make(chan struct{})}
-	source := o.source
-	source.ctx, w.stop = context.WithCancel(context.Background())
+	from := o.source
+	from.Ctx, w.stop = context.WithCancel(context.Background())
 	begin := sync.OnceFunc(func() { close(w.began) })
-	source.began = func(mark func(string) error) {
+	from.Started = func(mark func(string) error) {
 		w.mark = mark
 		begin()
 	}
-	if source.file != "" {
+	if from.File != "" {
 		live.Doing("reading")
 	}
-	if source.ownOnly() {
-		live.OwnOnly(othersUnknown)
+	if from.OwnProcessesOnly() {
+		live.OwnOnly(source.OthersUnknown)
 	}
-	if source.file == "" && len(source.command) == 0 {
-		go followService(source.ctx, &source, live)
+	if from.File == "" && len(from.Command) == 0 {
+		go followService(from.Ctx, &from, live)
 	}
 	go func() {
 		defer close(w.done)
-		watched, err := source.watch(func(e *event.Event) {
+		summary, err := from.Watch(func(e *event.Event) {
 			begin()
 			live.Handle(e)
 		}, func() {})
@@ -65,14 +63,14 @@ func startTopWatch(o *topOptions, live *top.Live) *topWatch {
 		switch {
 		case err != nil:
 			w.err, why = err, err.Error()
-		case source.file != "":
+		case from.File != "":
 			why = "its end"
-		case len(source.command) > 0:
-			why = fmt.Sprintf("ended with status %d", watched.exit)
+		case len(from.Command) > 0:
+			why = fmt.Sprintf("ended with status %d", summary.Exit)
 		}
-		if watched != nil {
-			w.status = watched.status()
-			for _, note := range watched.notes {
+		if summary != nil {
+			w.status = summary.Status()
+			for _, note := range summary.Notes {
 				live.Note(note)
 			}
 		}
@@ -81,21 +79,14 @@ func startTopWatch(o *topOptions, live *top.Live) *topWatch {
 	return w
 }
 
-// ownOnly reports whether the user sees his own processes alone: a service tells who is
-// not root no more.
-func (o *sourceOptions) ownOnly() bool {
-	return o.file == "" && len(o.command) == 0 && os.Geteuid() != 0
-}
-
-// serviceInterval is the time between two looks at what a service tells beside events.
+// serviceInterval is how often the service is queried besides its events.
 const serviceInterval = 2 * time.Second
 
-// followService tells live what the service knows beside its events until ctx is done:
-// whether it still reads memory, and to who sees his own processes alone what other users
-// hold. Where no service is asked there is nothing to tell.
-func followService(ctx context.Context, source *sourceOptions, live *top.Live) {
+// followService queries the service until ctx is done: whether it still reads memory and, for
+// users who see only their own processes, what other users have.
+func followService(ctx context.Context, from *source.Options, live *top.Live) {
 	for ctx.Err() == nil {
-		client, err := source.service()
+		client, err := from.Service()
 		switch {
 		case err == nil && client == nil:
 			return
@@ -103,12 +94,12 @@ func followService(ctx context.Context, source *sourceOptions, live *top.Live) {
 			if health, err := client.Health(ctx); err == nil {
 				live.Unread(health.Reading)
 			}
-			if source.ownOnly() {
-				live.OwnOnly(otherUsers(ctx, client))
+			if from.OwnProcessesOnly() {
+				live.OwnOnly(source.OtherUsers(ctx, client))
 			}
 			client.Close()
-		case source.ownOnly():
-			live.OwnOnly(othersUnknown)
+		case from.OwnProcessesOnly():
+			live.OwnOnly(source.OthersUnknown)
 		}
 		select {
 		case <-time.After(serviceInterval):
@@ -117,20 +108,7 @@ func followService(ctx context.Context, source *sourceOptions, live *top.Live) {
 	}
 }
 
-// othersUnknown is said to a user who sees his own processes alone where it is not known
-// what others hold.
-const othersUnknown = "what other users hold is not known"
-
-// otherUsers is what the service tells of other users.
-func otherUsers(ctx context.Context, client *service.Client) string {
-	snap, err := client.Snapshot(ctx)
-	if err != nil {
-		return othersUnknown
-	}
-	return page.OthersHold(snap)
-}
-
-// endPatience is how long a command may take to end that was asked to.
+// endPatience is how long a command may take to end after it was signalled.
 const endPatience = 5 * time.Second
 
 // end ends watching, and the command, and reports whether it has.

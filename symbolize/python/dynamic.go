@@ -1,7 +1,6 @@
 package python
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
@@ -31,82 +30,6 @@ func dynamic(e *symbolize.ELF) map[elf.DynTag]uint64 {
 		return tags
 	}
 	return nil
-}
-
-// mayExport reports whether a file may define a symbol for others. It uses the file's hash
-// table, as the dynamic linker does, which costs a few reads; reading all symbols of a
-// library may take 50 ms. A file without a hash table may define anything.
-func mayExport(e *symbolize.ELF, name string) bool {
-	tags := dynamic(e)
-	table, ok := tags[elf.DT_GNU_HASH]
-	if !ok {
-		return true
-	}
-	// the number of buckets, the first symbol, the words in the filter
-	head, err := read(e, table, 16)
-	if err != nil {
-		return true
-	}
-	buckets, first := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
-	words, shift := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
-	if buckets == 0 || words == 0 {
-		return true
-	}
-	h := gnuHash(name)
-	filter, err := read(e, table+16+uint64(h/64%words)*8, 8)
-	if err != nil {
-		return true
-	}
-	if word := binary.LittleEndian.Uint64(filter); word>>(h%64)&1 == 0 || word>>(h>>(shift&31)%64)&1 == 0 {
-		return false
-	}
-	bucketsAt := table + 16 + uint64(words)*8
-	b, err := read(e, bucketsAt+uint64(h%buckets)*4, 4)
-	if err != nil {
-		return true
-	}
-	const maxChain = 1024
-	chainsAt := bucketsAt + uint64(buckets)*4
-	symbol := binary.LittleEndian.Uint32(b)
-	if symbol < first {
-		return false // an empty bucket
-	}
-	for range maxChain {
-		b, err := read(e, chainsAt+uint64(symbol-first)*4, 4)
-		if err != nil {
-			return true
-		}
-		chain := binary.LittleEndian.Uint32(b)
-		if chain|1 == h|1 && symbolName(e, tags, symbol, len(name)) == name {
-			return true
-		}
-		if chain&1 != 0 {
-			return false
-		}
-		symbol++
-	}
-	return true
-}
-
-// symbolName returns the name of a symbol in the dynamic table, if its length is n.
-func symbolName(e *symbolize.ELF, tags map[elf.DynTag]uint64, symbol uint32, n int) string {
-	b, err := read(e, tags[elf.DT_SYMTAB]+uint64(symbol)*elf.Sym64Size, 4)
-	if err != nil {
-		return ""
-	}
-	b, err = read(e, tags[elf.DT_STRTAB]+uint64(binary.LittleEndian.Uint32(b)), n+1)
-	if err != nil || bytes.IndexByte(b, 0) != n {
-		return ""
-	}
-	return string(b[:n])
-}
-
-func gnuHash(name string) uint32 {
-	h := uint32(5381)
-	for i := range len(name) {
-		h = h*33 + uint32(name[i])
-	}
-	return h
 }
 
 // slotValue returns the address in the file that the pointer at vaddr will have at run

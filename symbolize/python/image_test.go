@@ -23,8 +23,6 @@ type image struct {
 	relocated bool
 	// without and with are names of symbols to leave out and to add.
 	without, with string
-	// hash adds a hash table of the exported symbols.
-	hash bool
 }
 
 // the layout of an image, which is kept small for fuzzing
@@ -38,7 +36,6 @@ const (
 	imageEval    = 0x580
 	imageDealloc = 0x600
 	imageUnwind  = 0x640 // data
-	imageHash    = 0x700
 	imageRela    = 0x740
 	imageDynamic = 0x780
 	imageSymbols = 0x800
@@ -51,7 +48,7 @@ const (
 func goodImage(minor int) *image {
 	f := &image{
 		version: 3<<24 | uint32(minor)<<16 | 4<<8 | 0xf0,
-		key:     uint32(layouts[minor].key), dealloc: imageDealloc, relocated: true, hash: true,
+		key:     uint32(layouts[minor].key), dealloc: imageDealloc, relocated: true,
 	}
 	if minor >= 13 {
 		f.debug = debugOffsets(minor)
@@ -144,26 +141,12 @@ func (f *image) bytes() []byte {
 		})
 		text += copy(b[text:], s.name) + 1
 	}
-	if f.hash {
-		// one bucket with a single chain, and a filter that passes everything
-		put(imageHash, uint32(1), uint32(1), uint32(1), uint32(6), ^uint64(0), uint32(1))
-		for i, s := range list {
-			h := gnuHash(s.name) &^ 1
-			if i == len(list)-1 {
-				h |= 1
-			}
-			put(imageHash+28+i*4, h)
-		}
-		put(dynamicEnd, uint64(elf.DT_GNU_HASH), uint64(imageHash))
-		dynamicEnd += 16
-	}
-
 	programs := []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Filesz: imageGILCode, Memsz: imageGILCode},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: imageGILCode, Vaddr: imageGILCode, Filesz: imageUnwind - imageGILCode},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Off: imageUnwind, Vaddr: imageUnwind, Filesz: imageHeaders - imageUnwind},
 		{Type: uint32(elf.PT_DYNAMIC), Off: imageDynamic, Vaddr: imageDynamic, Filesz: uint64(dynamicEnd + 16 - imageDynamic)},
-		{Type: uint32(elf.PT_GNU_EH_FRAME), Off: imageUnwind, Vaddr: imageUnwind, Filesz: imageHash - imageUnwind},
+		{Type: uint32(elf.PT_GNU_EH_FRAME), Off: imageUnwind, Vaddr: imageUnwind, Filesz: imageRela - imageUnwind},
 	}
 	sections := []elf.Section64{{},
 		{Type: uint32(elf.SHT_DYNSYM), Off: imageSymbols, Addr: imageSymbols, Size: uint64(len(list)+1) * elf.Sym64Size, Link: 2, Entsize: elf.Sym64Size},

@@ -44,7 +44,7 @@ func (r Range) Contains(addr uint64) bool { return addr >= r.Start && addr < r.E
 // unsupported one.
 func Find(e *symbolize.ELF) (*Runtime, error) {
 	// Extension modules use _PyRuntime, so interpreters must export it.
-	if !mayExport(e, "_PyRuntime") {
+	if !e.Mentions("_PyRuntime") {
 		return nil, ErrNotPython
 	}
 	object, ok := e.Lookup("_PyRuntime")

@@ -21,7 +21,6 @@ func TestFindInImages(t *testing.T) {
 		for _, f := range []func(*image){
 			func(*image) {},
 			func(f *image) { f.relocated = false },
-			func(f *image) { f.hash = false },
 		} {
 			i := goodImage(minor)
 			f(i)
@@ -46,7 +45,6 @@ func TestFindRefuses(t *testing.T) {
 		want   string
 	}{
 		{"no Python", func(f *image) { f.without = "_PyRuntime" }, "no Python interpreter"},
-		{"no Python, no hash", func(f *image) { f.without, f.hash = "_PyRuntime", false }, "no Python interpreter"},
 		{"uses the runtime of another file", func(f *image) { f.without = "_PyEval_EvalFrameDefault" }, "no Python interpreter"},
 		{"too new", func(f *image) { f.version = 0x030f01f0 }, "CPython 3.15.1: only .* are supported"},
 		{"too old", func(f *image) { f.version = 0x030900f0 }, "CPython 3.9.0: only .* are supported"},
@@ -255,7 +253,7 @@ func FuzzFind(f *testing.F) {
 		f.Add(goodImage(minor).bytes())
 	}
 	i := goodImage(13)
-	i.relocated, i.hash = false, false
+	i.relocated = false
 	f.Add(i.bytes())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		e, err := symbolize.New(bytes.NewReader(b), int64(len(b)))

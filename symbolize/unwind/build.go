@@ -28,8 +28,8 @@ func maxPages(size uint64) uint64 { return 1<<16 + size/256 }
 
 // Build builds the table of a file from its section .eh_frame or, if the file has no
 // section headers, from the target of the segment PT_GNU_EH_FRAME. It returns ErrNoRows,
-// read errors, and errors for addresses that do not fit into a table. Unknown entries are
-// omitted, and counted in Incomplete.
+// read errors, and errors for addresses that do not fit into a table. Damaged and unknown
+// entries are omitted; what a Rule cannot express is Unsupported.
 //
 // Where FDEs overlap, the one that begins later ends the one before, even past its own end;
 // of those that begin at the same address, the first in the file counts. A search in the
@@ -45,7 +45,7 @@ func Build(e *symbolize.ELF) (*Table, error) {
 // build builds the table of the FDEs for the code in text.
 func (f *frames) build(text spans, pages uint64) (*Table, error) {
 	t := &Table{}
-	m := &machine{frames: f, skipped: &t.Incomplete}
+	m := &machine{frames: f}
 	cies, fdes := f.read(m, text)
 	if len(fdes) == 0 {
 		return nil, ErrNoRows

@@ -56,7 +56,6 @@ func (f *frames) read(m *machine, text spans) (cies []cie, fdes []fde) {
 		at := c.at
 		record := c.take(length)
 		if c.bad {
-			m.skipped.Records++
 			break
 		}
 		r := cursor{b: f.data[:at+len(record)], at: at}
@@ -64,19 +63,15 @@ func (f *frames) read(m *machine, text spans) (cies []cie, fdes []fde) {
 		if back == 0 && !r.bad {
 			k := f.readCIE(m, r)
 			k.at = uint32(begin)
-			if !k.usable {
-				m.skipped.Records++
-			}
 			cies = append(cies, k)
 			continue
 		}
 		seen++
 		k := findCIE(cies, int64(at)-int64(back))
 		if r.bad || k < 0 || !cies[k].usable {
-			m.skipped.Records++
 			continue
 		}
-		if d, ok := f.readFDE(m, r, &cies[k], text); ok {
+		if d, ok := f.readFDE(r, &cies[k], text); ok {
 			d.cie = uint32(k)
 			fdes = append(fdes, d)
 		}
@@ -154,7 +149,7 @@ func (f *frames) readAugmentation(k *cie, c *cursor, letters string) bool {
 
 // readFDE reads the rest of an FDE after its reference to the CIE; false if it covers no
 // code.
-func (f *frames) readFDE(m *machine, c cursor, k *cie, text spans) (d fde, ok bool) {
+func (f *frames) readFDE(c cursor, k *cie, text spans) (d fde, ok bool) {
 	d.start = c.pointer(k.encoding, f.addr, f.hdr)
 	// the length has the format of an address, but no base
 	size := c.value(k.encoding)
@@ -166,13 +161,8 @@ func (f *frames) readFDE(m *machine, c cursor, k *cie, text spans) (d fde, ok bo
 	if k.augmented {
 		c.take(c.uleb())
 	}
-	if c.bad {
-		m.skipped.Records++
-		return d, false
-	}
 	last, ok := text.end(d.start)
-	if !ok || size == 0 {
-		m.skipped.Outside++
+	if c.bad || !ok || size == 0 { // linkers leave FDEs of functions that they dropped
 		return d, false
 	}
 	d.end = d.start + min(size, last-d.start)

@@ -46,7 +46,6 @@ const (
 // machine runs the instructions of CIEs and FDEs.
 type machine struct {
 	frames     *frames
-	skipped    *Skipped
 	remembered [maxRemembered]state
 }
 
@@ -90,7 +89,7 @@ func (m *machine) run(out *rows, k *cie, f *fde) {
 			if to < loc {
 				c.fail()
 			} else if to > loc && !c.bad {
-				out.put(loc, now.rule(m.skipped))
+				out.put(loc, now.rule())
 				if to >= f.end {
 					return
 				}
@@ -105,7 +104,7 @@ func (m *machine) run(out *rows, k *cie, f *fde) {
 			break
 		}
 		if advance *= k.codeFactor; advance > 0 {
-			out.put(loc, now.rule(m.skipped))
+			out.put(loc, now.rule())
 			if advance >= f.end-loc {
 				return
 			}
@@ -113,52 +112,51 @@ func (m *machine) run(out *rows, k *cie, f *fde) {
 		}
 	}
 	if c.bad {
-		m.skipped.Instructions++
 		out.put(loc, unsupported)
 		return
 	}
-	out.put(loc, now.rule(m.skipped))
+	out.put(loc, now.rule())
 }
 
 // do executes an instruction that does not change the address.
 func (m *machine) do(c *cursor, op uint8, k *cie, s *state, depth *int) {
 	switch op >> 6 {
 	case cfaOffset >> 6:
-		s.saved(uint64(op&0x3f), k.factored(c))
+		s.set(uint64(op&0x3f), savedAt(k.factored(c)))
 		return
 	case cfaRestore >> 6:
-		s.restore(uint64(op&0x3f), &k.initial)
+		s.set(uint64(op&0x3f), k.initial.registers)
 		return
 	}
 	switch op {
 	case cfaNop:
 	case cfaOffsetExtended:
 		reg := c.uleb()
-		s.saved(reg, k.factored(c))
+		s.set(reg, savedAt(k.factored(c)))
 	case cfaOffsetExtendedSF:
 		reg := c.uleb()
-		s.saved(reg, k.signedFactored(c))
+		s.set(reg, savedAt(k.signedFactored(c)))
 	case cfaNegOffsetExtended:
 		reg := c.uleb()
-		s.saved(reg, -k.factored(c))
+		s.set(reg, savedAt(-k.factored(c)))
 	case cfaRestoreExtended:
-		s.restore(c.uleb(), &k.initial)
+		s.set(c.uleb(), k.initial.registers)
 	case cfaUndefined:
-		s.undefined(c.uleb())
+		s.set(c.uleb(), lost)
 	case cfaSameValue:
-		s.same(c.uleb())
+		s.set(c.uleb(), registers{})
 	case cfaRegister:
-		s.computed(c.uleb())
+		s.set(c.uleb(), computed)
 		c.uleb()
 	case cfaValOffset, cfaValOffsetSF:
-		s.computed(c.uleb())
+		s.set(c.uleb(), computed)
 		c.uleb() // for a signed one, the same length
 	case cfaValExpression:
-		s.computed(c.uleb())
+		s.set(c.uleb(), computed)
 		c.take(c.uleb())
 	case cfaExpression:
 		reg := c.uleb()
-		s.computed(reg)
+		s.set(reg, computed)
 		if offset, ok := parseBP(c.take(c.uleb())); ok && reg == regBP {
 			s.bp, s.bpOffset = AtBP, offset
 		}

@@ -83,7 +83,6 @@ func (r *rows) number(rule Rule) uint32 {
 	number, ok := r.numbers[rule]
 	if !ok {
 		if len(r.t.Rules) == maxRules {
-			r.t.Incomplete.Rules++
 			return 1 // unsupported
 		}
 		number = uint32(len(r.t.Rules))

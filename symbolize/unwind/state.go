@@ -16,16 +16,51 @@ const (
 	isUndefined              // there is no caller
 )
 
-// state is the state of a frame between two instructions of its FDE.
-type state struct {
-	cfa CFA // SP, BP, an expression's, or Unsupported
-	// byExpression distinguishes the two kinds of Unsupported
-	byExpression bool
-	bp           BPRule
-	bpOffset     int16
-	ra           place
+// registers are the rules for the caller's registers. The zero value stands for registers
+// that still have the caller's values, which for the return address is impossible.
+type registers struct {
+	bp       BPRule
+	bpOffset int16
+	ra       place
 	// moved: the caller's rsp is not the CFA
 	moved bool
+}
+
+// savedAt are the rules for registers that are at CFA + offset.
+func savedAt(offset int64) registers {
+	r := registers{bp: AtCFA, bpOffset: int16(offset), moved: true}
+	if offset != int64(r.bpOffset) {
+		r.bp, r.bpOffset = Lost, 0
+	}
+	if offset == -8 {
+		r.ra = belowCFA
+	}
+	return r
+}
+
+var (
+	// computed are the rules for registers that are found in a way that a Rule cannot
+	// express: as a sum, or in another register
+	computed = registers{bp: Lost, moved: true}
+	lost     = registers{bp: Lost, ra: isUndefined}
+)
+
+// set sets the rule for one register.
+func (r *registers) set(reg uint64, to registers) {
+	switch reg {
+	case regBP:
+		r.bp, r.bpOffset = to.bp, to.bpOffset
+	case regSP:
+		r.moved = to.moved
+	case regRA:
+		r.ra = to.ra
+	}
+}
+
+// state is the state of a frame between two instructions of its FDE.
+type state struct {
+	registers
+	cfa CFA // SP, BP, an expression's, or Unsupported
 	// offset is added to the register; it survives an expression
 	offset int64
 	// packed is the CFAOffset of an expression
@@ -34,7 +69,6 @@ type state struct {
 
 // setRegister makes the CFA relative to a register.
 func (s *state) setRegister(reg uint64) {
-	s.byExpression = false
 	switch reg {
 	case regSP:
 		s.cfa = SP
@@ -50,7 +84,7 @@ func (s *state) setExpression(b []byte) {
 	cfa, n, ok := parseCFA(b)
 	switch {
 	case !ok:
-		s.cfa, s.byExpression = Unsupported, true
+		s.cfa = Unsupported
 	case cfa == SP || cfa == BP:
 		s.cfa, s.offset = cfa, n
 	default:
@@ -58,94 +92,20 @@ func (s *state) setExpression(b []byte) {
 	}
 }
 
-// saved notes that a register of the caller is at CFA + offset.
-func (s *state) saved(reg uint64, offset int64) {
-	switch reg {
-	case regBP:
-		s.bp, s.bpOffset = AtCFA, int16(offset)
-		if offset != int64(s.bpOffset) {
-			s.bp, s.bpOffset = Lost, 0
-		}
-	case regSP:
-		s.moved = true
-	case regRA:
-		s.ra = elsewhere
-		if offset == -8 {
-			s.ra = belowCFA
-		}
-	}
-}
-
-// computed notes that a register of the caller is found in a way that a Rule cannot
-// express: as a sum, or in another register.
-func (s *state) computed(reg uint64) {
-	switch reg {
-	case regBP:
-		s.bp, s.bpOffset = Lost, 0
-	case regSP:
-		s.moved = true
-	case regRA:
-		s.ra = elsewhere
-	}
-}
-
-// same notes that a register still has the caller's value.
-func (s *state) same(reg uint64) {
-	switch reg {
-	case regBP:
-		s.bp, s.bpOffset = Same, 0
-	case regSP:
-		s.moved = false // for rsp itself that is impossible: it is the CFA then
-	case regRA:
-		s.ra = elsewhere
-	}
-}
-
-// undefined notes that a register of the caller is lost.
-func (s *state) undefined(reg uint64) {
-	switch reg {
-	case regBP:
-		s.bp, s.bpOffset = Lost, 0
-	case regRA:
-		s.ra = isUndefined
-	}
-}
-
-// restore gives a register the rule that it has in another state.
-func (s *state) restore(reg uint64, initial *state) {
-	switch reg {
-	case regBP:
-		s.bp, s.bpOffset = initial.bp, initial.bpOffset
-	case regSP:
-		s.moved = initial.moved
-	case regRA:
-		s.ra = initial.ra
-	}
-}
-
 // rule returns the state in the form of a row.
-func (s *state) rule(skipped *Skipped) Rule {
-	r := Rule{CFA: s.cfa, BP: s.bp, BPOffset: s.bpOffset}
+func (s *state) rule() Rule {
+	r := Rule{CFA: s.cfa, BP: s.bp, BPOffset: s.bpOffset, CFAOffset: s.packed}
+	if s.cfa == SP || s.cfa == BP {
+		r.CFAOffset = int32(s.offset)
+		if s.offset != int64(r.CFAOffset) {
+			r.CFA = Unsupported
+		}
+	}
 	switch {
 	case s.ra == isUndefined:
 		return Rule{CFA: End}
-	case s.ra == elsewhere || s.moved:
-		skipped.ReturnAddresses++
+	case s.ra == elsewhere || s.moved || r.CFA == Unsupported:
 		return unsupported
-	case s.cfa == Unsupported && s.byExpression:
-		skipped.Expressions++
-		return unsupported
-	case s.cfa == Unsupported:
-		skipped.Registers++
-		return unsupported
-	case s.cfa == SP || s.cfa == BP:
-		r.CFAOffset = int32(s.offset)
-		if s.offset != int64(r.CFAOffset) {
-			skipped.Offsets++
-			return unsupported
-		}
-	default:
-		r.CFAOffset = s.packed
 	}
 	return r
 }

@@ -82,33 +82,6 @@ type Table struct {
 	Rows []uint32
 	// Rules are the different rules, at most 65536. The first is NoRow.
 	Rules []Rule
-	// Incomplete counts what the table lacks of the file.
-	Incomplete Skipped
-}
-
-// Skipped counts what could not be converted to a row, by cause.
-type Skipped struct {
-	// Records is the number of CIEs and FDEs that are damaged, or of an unknown version,
-	// augmentation or encoding.
-	Records int
-	// Outside is the number of FDEs that cover no code: they are empty or not in an
-	// executable segment. Linkers leave those of discarded functions.
-	Outside int
-	// Instructions is the number of FDEs with an unknown or damaged instruction, after
-	// which they are Unsupported.
-	Instructions int
-	// Registers is the number of rows whose CFA depends on a register other
-	// than rsp and rbp.
-	Registers int
-	// Expressions is the number of rows whose CFA is another expression.
-	Expressions int
-	// ReturnAddresses is the number of rows whose return address is not at
-	// CFA - 8, or whose caller's rsp is not the CFA.
-	ReturnAddresses int
-	// Offsets is the number of rows whose CFA is too far from its register.
-	Offsets int
-	// Rules is the number of rows for which Rules was full.
-	Rules int
 }
 
 // Find returns the rule in force at a virtual address of the file. The BPF program searches

@@ -148,7 +148,7 @@ func compare(t *testing.T, path string, functions []function) {
 	qt.Assert(t, qt.IsTrue(len(functions) > 0))
 	check(functions[0].start-1, Rule{})
 	check(functions[len(functions)-1].end, Rule{})
-	t.Logf("%d functions, %d of them cut, addresses by CFA: %v; not understood: %+v", len(functions), overlaps, results, table.Incomplete)
+	t.Logf("%d functions, %d of them cut, addresses by CFA: %v", len(functions), overlaps, results)
 	if wrong > 0 {
 		t.Errorf("%d addresses are wrong", wrong)
 	}

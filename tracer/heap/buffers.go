@@ -50,7 +50,7 @@ type candidate struct {
 // missing properties. Buffers that are allocated or freed meanwhile may be missing without
 // an error.
 func (r *reader) buffers(ctx context.Context, allocator uint64, banks *[event.BankedRegions]Bank) ([]Buffer, error) {
-	pointers, err := readSet(r.memory, allocator+uint64(r.set))
+	pointers, err := readSet(r.memory, r.objects().at(allocator, "Allocator.allocated_buffers_"))
 	if err != nil {
 		return nil, fmt.Errorf("the live buffers of the allocator at %#x: %w", allocator, err)
 	}
@@ -128,7 +128,7 @@ func (r *reader) readCandidates(list []candidate, allocator uint64) (strange int
 		if len(all) == 0 {
 			return 0, nil
 		}
-		live, err := readSet(r.memory, allocator+uint64(r.set))
+		live, err := readSet(r.memory, r.objects().at(allocator, "Allocator.allocated_buffers_"))
 		if err != nil {
 			return 0, fmt.Errorf("the live buffers of the allocator at %#x: %w", allocator, err)
 		}

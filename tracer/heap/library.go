@@ -65,8 +65,7 @@ func (l *Library) plan() error {
 	for _, name := range required {
 		c, ok := fields[name]
 		if !ok || len(c) == 0 || len(c) > 2 {
-			return fmt.Errorf("%s%s: cannot find Buffer::%s; `ttmem doctor --library %s` shows details",
-				l.Path, l.InRelease(), name, l.Path)
+			return l.cannotFind("Buffer::" + name)
 		}
 		if len(c) == 2 {
 			k.BufferImpl = uint32(c[0])
@@ -129,6 +128,11 @@ func (l *Library) plan() error {
 	k.ProgramDfbsNeeded = l.optional("ProgramImpl.local_dataflow_buffer_allocation_needed_")
 	k.ProgramText = chain(fields["ProgramImpl.kernel_text_size"])
 	return nil
+}
+
+// cannotFind is the error for something that tracing or reading needs.
+func (l *Library) cannotFind(what string) error {
+	return fmt.Errorf("%s%s: cannot find %s; `ttmem doctor --library %s` shows details", l.Path, l.InRelease(), what, l.Path)
 }
 
 // single is the offset of a field in the object itself. For a missing one it returns 0,

@@ -185,15 +185,6 @@ func readBytes(m memory, address uint64, size int) ([]byte, error) {
 	return p[0].data, nil
 }
 
-// readWord reads 8 bytes.
-func readWord(m memory, address uint64) (uint64, error) {
-	b, err := readBytes(m, address, 8)
-	if err != nil {
-		return 0, err
-	}
-	return word(b, 0), nil
-}
-
 // word is the 8 bytes at an offset.
 func word(b []byte, at int) uint64 { return binary.LittleEndian.Uint64(b[at:]) }
 
@@ -204,34 +195,4 @@ func elements(begin, end, size, bound uint64) (int, bool) {
 		return 0, false
 	}
 	return int((end - begin) / size), true
-}
-
-// readVector reads a std::vector with elements of this size; header is its begin and end.
-func readVector(m memory, header []byte, size, bound uint64) ([]byte, error) {
-	begin, end := word(header, 0), word(header, 8)
-	n, ok := elements(begin, end, size, bound)
-	if !ok {
-		return nil, fmt.Errorf("a vector from %#x to %#x: %w", begin, end, errUnreadable)
-	}
-	return readBytes(m, begin, n*int(size))
-}
-
-// followChain is the address that a chain of loads leads to.
-func followChain(m memory, object uint64, offsets []uint32) (uint64, error) {
-	at := object
-	for i, offset := range offsets {
-		at += uint64(offset)
-		if i == len(offsets)-1 {
-			break
-		}
-		next, err := readWord(m, at)
-		if err != nil {
-			return 0, err
-		}
-		if next == 0 {
-			return 0, fmt.Errorf("%#x: null: %w", at, errUnreadable)
-		}
-		at = next
-	}
-	return at, nil
 }

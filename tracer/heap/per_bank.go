@@ -3,7 +3,6 @@ package heap
 // This file finds how much of their banks live buffers take.
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,19 +38,15 @@ func (r *reader) setPerBank(list []candidate, allocator uint64, banks *[event.Ba
 		if err := r.countShards(some); err != nil {
 			return err
 		}
-		manager, err := readWord(r.memory, allocator+uint64(r.Kernel.Managers[region]))
-		if err != nil {
-			return err
-		}
-		n := 0
 		for _, c := range some {
-			if c.shards == 0 || c.shards > banks[region].Banks {
+			if c.shards > banks[region].Banks {
 				c.shards = 0
 			}
 		}
-		if err := r.blocks(manager, some); err != nil {
+		if err := r.blocks(allocator+uint64(r.Kernel.Managers[region]), some); err != nil {
 			return err
 		}
+		n := 0
 		for _, c := range some {
 			if c.perBank*uint64(c.shards) < word(c.window, r.size) {
 				c.perBank, n = 0, n+1
@@ -139,16 +134,18 @@ func coresIn(ranges []byte) (n uint32) {
 	return n
 }
 
-// blocks sets the bytes per bank of Buffers from a manager's free list. The list changes
-// meanwhile, but not the blocks of buffers that stay.
+// blocks sets the bytes per bank of Buffers from the free list of a BankManager, whose
+// pointer is at an address. The list changes meanwhile, but not the blocks of buffers that
+// stay.
 func (r *reader) blocks(manager uint64, list []*candidate) error {
 	f := &r.Layout.FreeList
 	if f.Sizes == 0 {
 		return nil // reported by setPerBank
 	}
-	at, ok, err := r.freeList(manager)
-	if err != nil || !ok {
-		return err
+	o := r.objects()
+	at := r.freeList(o, o.word(manager))
+	if at == 0 || o.err != nil {
+		return o.err
 	}
 	wanted := make(map[uint64]*candidate, len(list))
 	for _, c := range list {
@@ -156,67 +153,44 @@ func (r *reader) blocks(manager uint64, list []*candidate) error {
 	}
 	end := slices.Max(append([]int32{f.Addresses, f.Sizes, f.Base}, f.Flags...)) + 16
 	for range maxRereads {
-		header, err := readBytes(r.memory, at, int(end))
-		if err != nil {
-			return err
-		}
-		found, err := readBlocks(r.memory, header, f)
-		if errors.Is(err, errUnreadable) {
-			continue // it has grown
-		}
-		if err != nil {
-			return err
-		}
-		for address, size := range found {
+		o := r.objects()
+		header := o.read(at, int(end))
+		o.allocatedBlocks(header, f, func(address, size uint64) {
 			if c := wanted[address]; c != nil && c.perBank == 0 {
 				c.perBank = size
 			}
-		}
-		after, err := readBytes(r.memory, at, int(end))
-		if err != nil {
+		})
+		after := o.read(at, int(end))
+		if err := onlyStale(o.err); err != nil {
 			return err
 		}
-		if slices.Equal(header, after) {
+		if o.err == nil && slices.Equal(header, after) {
 			return nil
 		}
-		for _, c := range list {
+		for _, c := range list { // the free list has changed
 			c.perBank = 0
 		}
 	}
 	return nil
 }
 
-// readBlocks reads the allocated blocks of a free list: sizes by address, in bytes of each
-// bank.
-func readBlocks(m memory, header []byte, f *layout.FreeList) (map[uint64]uint64, error) {
-	addresses, err := readVector(m, header[f.Addresses:], 8, maxElements)
-	if err != nil {
-		return nil, err
-	}
-	sizes, err := readVector(m, header[f.Sizes:], 8, maxElements)
-	if err != nil {
-		return nil, err
-	}
-	n := min(len(addresses), len(sizes)) / 8
-	used := make([]bool, n)
-	for i := range used {
-		used[i] = true
-	}
-	for _, flag := range f.Flags {
-		flags, err := readVector(m, header[flag:], 1, maxElements)
-		if err != nil {
-			return nil, err
+// allocatedBlocks calls found with the allocated blocks of a free list and their sizes in
+// bytes of each bank.
+func (o *objects) allocatedBlocks(header []byte, f *layout.FreeList, found func(address, size uint64)) {
+	vector := func(at int32, bytes uint64) []byte {
+		if o.err != nil {
+			return nil
 		}
-		for i := range used {
-			used[i] = used[i] && i < len(flags) && flags[i] != 0
+		return o.elements(span{word(header, int(at)), word(header, int(at)+8)}, bytes, maxElements)
+	}
+	addresses, sizes := vector(f.Addresses, 8), vector(f.Sizes, 8)
+	var flags [][]byte
+	for _, at := range f.Flags {
+		flags = append(flags, vector(at, 1))
+	}
+	for i := range min(len(addresses), len(sizes)) / 8 {
+		if !slices.ContainsFunc(flags, func(f []byte) bool { return i >= len(f) || f[i] == 0 }) {
+			found(word(header, int(f.Base))+word(addresses, i*8), word(sizes, i*8))
 		}
 	}
-	blocks := make(map[uint64]uint64)
-	base := word(header, int(f.Base))
-	for i := range used {
-		if used[i] {
-			blocks[base+binary.LittleEndian.Uint64(addresses[i*8:])] = word(sizes, i*8)
-		}
-	}
-	return blocks, nil
 }

@@ -24,12 +24,9 @@ type Static struct {
 	Global         bool
 }
 
-var (
-	// errProgramChanged means that a program was placed again, or destroyed, while it was
-	// read. Events report its new state.
-	errProgramChanged = errors.New("the program changed while it was read")
-	errNotAProgram    = errors.New("not a valid program")
-)
+// errProgramChanged means that a program was placed again, or destroyed, while it was read.
+// Events report its new state.
+var errProgramChanged = errors.New("the program changed while it was read")
 
 // programHeader is the part that changes when a program's buffers are placed again.
 type programHeader struct {
@@ -57,78 +54,78 @@ func (l *Library) ReadProgram(pid int, impl uint64) (p Program, err error) {
 }
 
 func (l *Library) readProgramOnce(pid int, impl uint64) (Program, error) {
-	r := &programReader{memory: &processMemory{pid: pid}, fields: l.Layout.Fields}
-	h := r.header(impl)
+	o := &objects{memory: &processMemory{pid: pid}, fields: l.Layout.Fields}
+	h := o.header(impl)
 	p := Program{ID: h.id, BinaryBytes: h.binaryBytes, TextBytes: h.textBytes}
 	if !h.cbsNeeded {
-		p.Statics = r.circularBuffers(h.cbs)
+		p.Statics = o.circularBuffers(h.cbs)
 	}
 	if !h.dfbsNeeded {
-		p.Statics = append(p.Statics, r.dataflowBuffers(h)...)
+		p.Statics = append(p.Statics, o.dataflowBuffers(h)...)
 	}
-	again := &programReader{memory: r.memory, fields: l.Layout.Fields}
+	again := &objects{memory: o.memory, fields: o.fields}
 	if now := again.header(impl); now != h && again.err == nil {
 		return p, errProgramChanged
 	}
-	return p, cmp.Or(r.err, again.err)
+	return p, cmp.Or(o.err, again.err)
 }
 
-func (r *programReader) header(impl uint64) (h programHeader) {
+func (o *objects) header(impl uint64) (h programHeader) {
 	const id = "ProgramImpl.id"
-	if !r.knows(id) {
-		r.err = fmt.Errorf("%s is not known", id)
+	if !o.knows(id) {
+		o.err = fmt.Errorf("%s is not known", id)
 		return h
 	}
-	h.id = r.u64(impl, id)
+	h.id = o.u64(impl, id)
 	const cbsNeeded = "ProgramImpl.local_circular_buffer_allocation_needed_"
-	if r.knows("ProgramImpl.circular_buffers_", cbsNeeded) {
-		h.cbsNeeded, h.cbs = r.flag(impl, cbsNeeded), r.span(impl, "ProgramImpl.circular_buffers_")
+	if o.knows("ProgramImpl.circular_buffers_", cbsNeeded) {
+		h.cbsNeeded, h.cbs = o.flag(impl, cbsNeeded), o.span(impl, "ProgramImpl.circular_buffers_")
 	}
 	const dfbsNeeded = "ProgramImpl.local_dataflow_buffer_allocation_needed_"
-	if r.knows("ProgramImpl.dfb_allocators_", dfbsNeeded) {
-		h.dfbsNeeded, h.allocators = r.flag(impl, dfbsNeeded), r.span(impl, "ProgramImpl.dfb_allocators_")
+	if o.knows("ProgramImpl.dfb_allocators_", dfbsNeeded) {
+		h.dfbsNeeded, h.allocators = o.flag(impl, dfbsNeeded), o.span(impl, "ProgramImpl.dfb_allocators_")
 	}
-	if r.knows("ProgramImpl.dataflow_buffers_") {
-		h.dfbs = r.span(impl, "ProgramImpl.dataflow_buffers_")
+	if o.knows("ProgramImpl.dataflow_buffers_") {
+		h.dfbs = o.span(impl, "ProgramImpl.dataflow_buffers_")
 	}
-	if r.knows("ProgramImpl.binary_data(begin)") {
-		binaries := r.span(impl, "ProgramImpl.binary_data(begin)")
+	if o.knows("ProgramImpl.binary_data(begin)") {
+		binaries := o.span(impl, "ProgramImpl.binary_data(begin)")
 		h.binaryBytes = binaries.end - binaries.begin
 	}
 	const text = "ProgramImpl.kernel_text_size"
-	if c := r.fields[text]; len(c) == 2 {
+	if c := o.fields[text]; len(c) == 2 {
 		// a vector of ProgramConfigs, the first of which is for Tensix cores
-		if configs := r.spanAt(impl + uint64(c[0])); configs.begin != configs.end {
-			h.textBytes = r.u32(impl, text)
+		if configs := o.spanAt(impl + uint64(c[0])); configs.begin != configs.end {
+			h.textBytes = o.u32(impl, text)
 		}
 		if h.textBytes > maxL1 {
-			r.fail()
+			o.invalid()
 		}
 	}
 	return h
 }
 
 // circularBuffers reads a vector of shared pointers to circular buffers.
-func (r *programReader) circularBuffers(cbs span) (list []Static) {
-	if !r.knows("CircularBuffer.core_ranges", "CircularBuffer.size", "CircularBuffer.is_global",
+func (o *objects) circularBuffers(cbs span) (list []Static) {
+	if !o.knows("CircularBuffer.core_ranges", "CircularBuffer.size", "CircularBuffer.is_global",
 		"CircularBuffer.has_local_address", "CircularBuffer.local_address") {
 		return nil
 	}
-	for _, cb := range r.shared(cbs, maxProgramCBs) {
+	for _, cb := range o.shared(cbs) {
 		s := Static{
-			Bytes:  r.u32(cb, "CircularBuffer.size"),
+			Bytes:  o.u32(cb, "CircularBuffer.size"),
 			Kind:   event.CircularBuffer,
-			Global: r.flag(cb, "CircularBuffer.is_global"),
+			Global: o.flag(cb, "CircularBuffer.is_global"),
 		}
 		switch {
-		case s.Global && r.knows("CircularBuffer.global_address"):
-			s.Address = r.u32(cb, "CircularBuffer.global_address")
-		case !s.Global && r.flag(cb, "CircularBuffer.has_local_address"):
-			s.Address = r.u32(cb, "CircularBuffer.local_address")
+		case s.Global && o.knows("CircularBuffer.global_address"):
+			s.Address = o.u32(cb, "CircularBuffer.global_address")
+		case !s.Global && o.flag(cb, "CircularBuffer.has_local_address"):
+			s.Address = o.u32(cb, "CircularBuffer.local_address")
 		default:
 			continue
 		}
-		s.Cores = r.coreRanges(r.span(cb, "CircularBuffer.core_ranges"))
+		s.Cores = o.coreRanges(o.span(cb, "CircularBuffer.core_ranges"))
 		list = append(list, s)
 	}
 	return list

@@ -14,7 +14,7 @@ import (
 	"ttmem/tracer/layout"
 )
 
-// A region is split into the buffers in it if there is exactly one way to do so.
+// A region is split into the buffers in it if they fill it.
 func TestDivide(t *testing.T) {
 	here, there := event.CoreRange{X1: 7, Y1: 7}, event.CoreRange{X0: 8, X1: 9, Y1: 7}
 	buffers := func(sizes ...uint64) (list []dataflowBuffer) {
@@ -32,17 +32,17 @@ func TestDivide(t *testing.T) {
 		rest    span
 	}{
 		{"adjacent", whole, buffers(20, 40), []span{{100, 120}, {120, 160}}, span{}},
-		{"one shares the place of another", whole, buffers(20, 40, 40), []span{{100, 120}, {120, 160}}, span{}},
-		{"one lies in a tensor", whole, buffers(60, 20, 70), []span{{100, 160}}, span{}},
-		{"ambiguous", whole, buffers(20, 40, 20), whole, span{}},
-		{"impossible", whole, buffers(50, 20), whole, span{}},
+		{"one shares the place of another", whole, buffers(20, 40, 40), whole, span{}},
+		{"one lies in a tensor", whole, buffers(60, 20, 70), whole, span{}},
+		{"one is too large", whole, buffers(50, 20), whole, span{}},
 		{"two regions", []span{{100, 120}, {128, 160}}, buffers(20, 32), []span{{100, 120}, {128, 160}}, span{}},
 		{"scratchpads behind them", whole, buffers(20, 30), []span{{100, 120}, {120, 150}}, span{150, 160}},
 		{"scratchpads alone", whole, nil, nil, span{100, 160}},
 		{"scratchpads alone on these cores", whole, []dataflowBuffer{{60, []event.CoreRange{there}}}, nil, span{100, 160}},
 		{"an empty one", whole, buffers(0, 60), whole, span{}},
 		{"none", nil, buffers(20), nil, span{}},
-		{"too many ways", []span{{0, 1 << 20}}, buffers(slices.Repeat([]uint64{3}, 64)...), []span{{0, 1 << 20}}, span{}},
+		{"a gap behind them", []span{{100, 120}, {128, 160}}, buffers(20), []span{{100, 120}}, span{128, 160}},
+		{"a gap before the last region", []span{{100, 120}, {128, 160}}, buffers(10), []span{{100, 120}, {128, 160}}, span{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			parts, rest := divide(c.regions, sizesOn(here, c.buffers))
@@ -77,14 +77,14 @@ func TestReadInvalidProgram(t *testing.T) {
 	}{
 		{"valid", func(_, _, _ []uint64) {}, ""},
 		{"buffers not placed yet", func(impl, cb, _ []uint64) { impl[3], cb[0] = 1, 1 }, ""},
-		{"a vector ends before it begins", func(impl, _, _ []uint64) { impl[2] = impl[1] - 16 }, ".*not a valid program.*"},
-		{"half an element", func(impl, _, _ []uint64) { impl[2] = impl[1] + 8 }, ".*not a valid program.*"},
-		{"very many buffers", func(impl, _, _ []uint64) { impl[2] = impl[1] + 1<<30 }, ".*not a valid program.*"},
-		{"a flag of 0x70", func(impl, _, _ []uint64) { impl[3] = 0x70 }, ".*not a valid program.*"},
+		{"a vector ends before it begins", func(impl, _, _ []uint64) { impl[2] = impl[1] - 16 }, ".*not a valid object.*"},
+		{"half an element", func(impl, _, _ []uint64) { impl[2] = impl[1] + 8 }, ".*not a valid object.*"},
+		{"very many buffers", func(impl, _, _ []uint64) { impl[2] = impl[1] + 1<<30 }, ".*not a valid object.*"},
+		{"a flag of 0x70", func(impl, _, _ []uint64) { impl[3] = 0x70 }, ".*not a valid object.*"},
 		{"no vector there", func(impl, _, _ []uint64) { impl[1], impl[2] = 16, 32 }, ".*reading 16 bytes at 0x10: not readable"},
 		{"no buffer there", func(_, cb, _ []uint64) { cb[0], cb[1] = 64, 96 }, ".*reading 32 bytes at 0x40: not readable"},
-		{"a range that ends before it begins", func(_, _, ranges []uint64) { ranges[0] = 9 }, ".*not a valid program.*"},
-		{"a range of very many cores", func(_, _, ranges []uint64) { ranges[2] = 1 << 40 }, ".*not a valid program.*"},
+		{"a range that ends before it begins", func(_, _, ranges []uint64) { ranges[0] = 9 }, ".*not a valid object.*"},
+		{"a range of very many cores", func(_, _, ranges []uint64) { ranges[2] = 1 << 40 }, ".*not a valid object.*"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ranges := []uint64{0, 1, 7, 8}

@@ -6,7 +6,6 @@ package heap
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +18,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ttmem/bpf"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 )
@@ -44,13 +42,12 @@ const (
 // buffers. The process keeps running: what it allocates and frees meanwhile may be included
 // or not. The error names what could not be read; results passed to report are right.
 func (l *Library) Read(ctx context.Context, pid int, bias uint64, report func(Device, []Buffer)) error {
-	late, err := l.objectLayout()
-	if err != nil {
+	if err := l.checkReadable(); err != nil {
 		return err
 	}
-	r := &reader{objectLayout: late, memory: &processMemory{pid: pid}, bias: bias}
 	s := &scanner{
-		reader: r, report: report, buffer: make([]byte, scanBytes),
+		reader: &reader{Library: l, memory: &processMemory{pid: pid}, bias: bias},
+		report: report, buffer: make([]byte, scanBytes),
 		devices: make(map[uint64]bool), allocators: make(map[uint64]bool),
 	}
 	return s.run(ctx, pid)
@@ -192,55 +189,30 @@ func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m heap
 	if m.large() {
 		wanted = pagePresent
 	}
-	next := at + uint64(len(flags)/8)*page
-	var pieces []piece
-	for i := 0; i*8 < len(flags); i++ {
-		if binary.LittleEndian.Uint64(flags[i*8:])&wanted == 0 {
-			continue
+	var pages []piece
+	for i := range uint64(len(flags)) / 8 {
+		if word(flags, int(i*8))&wanted != 0 {
+			pages = append(pages, piece{address: at + i*page, data: s.buffer[i*page : (i+1)*page]})
 		}
-		start := at + uint64(i)*page
-		if n := len(pieces); n > 0 && pieces[n-1].address+uint64(len(pieces[n-1].data)) == start {
-			p := &pieces[n-1]
-			p.data = p.data[:len(p.data)+int(page)]
-			continue
-		}
-		pieces = append(pieces, piece{address: start, data: s.buffer[i*int(page) : (i+1)*int(page)]})
 	}
-	if err := s.memory.read(pieces); err != nil {
+	if err := s.memory.read(pages); err != nil {
 		return 0, err
 	}
-	if slices.ContainsFunc(pieces, func(p piece) bool { return !p.ok && len(p.data) > int(page) }) {
-		// some of it was unmapped meanwhile: read the rest page by page
-		var single []piece
-		for _, p := range pieces {
-			for i := uint64(0); i < uint64(len(p.data)); i += page {
-				single = append(single, piece{address: p.address + i, data: p.data[i : i+page : i+page]})
+	skipped := at // the end of the last allocation that need not be searched
+	for _, p := range pages {
+		if !p.ok || p.address < skipped { // not ok: unmapped meanwhile
+			continue
+		}
+		if m.large() {
+			if skipped = skipMapped(p.data, p.address, m.end); skipped > p.address {
+				continue
 			}
 		}
-		pieces = single
-		if err := s.memory.read(pieces); err != nil {
+		if err := s.search(ctx, p.address, p.data); err != nil {
 			return 0, err
 		}
 	}
-	for _, p := range pieces {
-		if !p.ok {
-			continue // unmapped meanwhile
-		}
-		for i := uint64(0); i < uint64(len(p.data)); {
-			if m.large() {
-				if end := skipMapped(p.data[i:i+page], p.address+i, m.end); end > p.address+i {
-					next = max(next, end)
-					i = end - p.address
-					continue
-				}
-			}
-			if err := s.search(ctx, p.address+i, p.data[i:i+page]); err != nil {
-				return 0, err
-			}
-			i += page
-		}
-	}
-	return next, nil
+	return max(skipped, at+uint64(len(flags)/8)*page), nil
 }
 
 // search searches a page for devices.
@@ -297,7 +269,7 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		if err != nil {
 			s.problems = append(s.problems, err)
 		}
-		if !d.Mesh && s.own != bpf.NoField && len(buffers) == 0 && err == nil {
+		if !d.Mesh && len(s.Layout.Fields[ownAllocator]) > 0 && len(buffers) == 0 && err == nil {
 			continue // no probe reports when it is closed
 		}
 		d.Allocator, d.Banks, reported = a, b, true
@@ -321,7 +293,7 @@ func (s *scanner) holds(device, allocator uint64) bool {
 
 // onlyStale drops an error that means that an object was not a device.
 func onlyStale(err error) error {
-	if errors.Is(err, errStale) || errors.Is(err, errUnreadable) {
+	if errors.Is(err, errInvalid) || errors.Is(err, errUnreadable) {
 		return nil
 	}
 	return err

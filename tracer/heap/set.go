@@ -172,7 +172,11 @@ func (s *pointerSet) head(bucket uint64) (uint64, error) { return s.heads[bucket
 
 // headNow reads a bucket's pointer again.
 func (s *pointerSet) headNow(bucket uint64) (uint64, error) {
-	return readWord(s.memory, s.buckets+bucket*8)
+	b, err := readBytes(s.memory, s.buckets+bucket*8, 8)
+	if err != nil {
+		return 0, err
+	}
+	return word(b, 0), nil
 }
 
 // readBucket reads one bucket until two readings agree.

@@ -115,11 +115,7 @@ func fakeWorld() (*fakeSet, *scanner) {
 	m.put(worldBlocks, 0x800*5, 0x800*6)
 	m.put(worldBlocks+0x100, 2048, 3072)
 	m.put(worldBlocks+0x200, 0x0101)
-	l, err := worldLibrary().objectLayout()
-	if err != nil {
-		panic(err)
-	}
-	r := &reader{objectLayout: l, memory: m, bias: worldBias}
+	r := &reader{Library: worldLibrary(), memory: m, bias: worldBias}
 	return s, &scanner{reader: r, devices: make(map[uint64]bool), allocators: make(map[uint64]bool)}
 }
 
@@ -260,7 +256,7 @@ func TestMissingFields(t *testing.T) {
 	for name := range worldLibrary().Layout.Fields {
 		l := worldLibrary()
 		delete(l.Layout.Fields, name)
-		_, err := l.objectLayout()
+		err := l.checkReadable()
 		if name == "Device.allocator_" { // there may be meshes only
 			qt.Check(t, qt.IsNil(err))
 			continue
@@ -269,6 +265,6 @@ func TestMissingFields(t *testing.T) {
 	}
 	l := worldLibrary()
 	l.Layout.FreeList = layout.FreeList{}
-	_, err := l.objectLayout()
+	err := l.checkReadable()
 	qt.Check(t, qt.ErrorMatches(err, ".*cannot find FreeListOpt.vtable;.*"))
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
 
@@ -32,13 +31,15 @@ var noManagers = [Types]int{-1, -1, -1, -1, -1}
 func (d *deriver) allocator() {
 	d.managers()
 	d.field("BankManager.num_banks_", 4,
-		from((*flow).result, managerNumBanks),
+		from(result, managerNumBanks),
 		from(banksOfType, implNumBanks),
-		from(spread, managerAllocate))
-	d.field("BankManager.buffer_type_", 4, from(isL1, managerAllocate))
-	d.field("BankManager.bank_size", 8, from((*flow).result, managerBankSize))
+		from(defaultBanks, managerAllocate))
+	// allocate_buffer compares the type with L1, because only L1 has an address limit
+	d.field("BankManager.buffer_type_", 4,
+		from(compared(4, 1), managerAllocate),
+		from(copied, managerCtor+"t6vector"))
+	d.field("BankManager.bank_size", 8, from(result, managerBankSize))
 	d.alignment()
-	d.ctorAgrees()
 	// The offset that a bank's free list adds to the addresses of its blocks, and the
 	// alignment of their sizes: in L1 a larger one than that of the BankManager's pages.
 	d.field("FreeListOpt.offset_bytes_", 8,
@@ -49,60 +50,43 @@ func (d *deriver) allocator() {
 		from(divisor, freeListAllocateAt))
 }
 
-// divisors returns the fields that a function divides by.
-func divisors(f *flow) []Chain {
-	return f.all(func(s *step) (Chain, bool) {
-		if s.op != x86asm.DIV {
-			return nil, false
-		}
-		c, ok := s.operand(0).loaded(0)
-		return c, ok && len(c) == 1
-	})
+// divides is a field that a step divides by.
+func divides(s *step) (Chain, bool) {
+	if s.op != x86asm.DIV {
+		return nil, false
+	}
+	return direct(s.operand(0).loaded(0))
 }
 
 // divisor finds the single field that a function divides by.
-func divisor(f *flow) (Chain, error) { return only(divisors(f)) }
+var divisor = single(divides)
 
 // managers finds the pointers to the BankManagers in the allocator, by type of buffer.
 // get_num_banks(const BufferType&) looks the type up in a table of offsets: `mov rax,
 // [table+type*8]; mov rax, [this+rax]`, for the types of a mask.
 func (d *deriver) managers() {
-	managers, err := d.findManagers()
-	if err != nil {
-		d.miss("Allocator.managers", err.Error())
-		return
-	}
-	d.layout.Managers = managers
-}
-
-func (d *deriver) findManagers() (managers [Types]int, err error) {
+	const name = "Allocator.managers"
 	fl, err := d.flowOf(implNumBanks, allocatorNumBanks)
 	if err != nil {
-		return noManagers, err
-	}
-	wrong := func(err error) ([Types]int, error) {
-		return noManagers, fmt.Errorf("%s: %w", symbolize.ShortName(fl.fn.Name), err)
+		d.miss(name, err.Error())
+		return
 	}
 	mask, table := fl.typeMask(), fl.table()
-	if mask == 0 || table == 0 {
-		return wrong(errShape)
-	}
 	words, err := d.e.Text(table, Types*8)
-	if err != nil || len(words) < Types*8 {
-		return wrong(fmt.Errorf("its table at %#x is not in the file", table))
-	}
+	managers, found := noManagers, mask != 0 && err == nil && len(words) == Types*8
 	for t := range managers {
-		managers[t] = -1
-		if mask>>t&1 == 0 {
+		if !found || mask>>t&1 == 0 {
 			continue
 		}
 		offset := binary.LittleEndian.Uint64(words[t*8:])
-		if offset == 0 || offset > maxOffset || offset%8 != 0 || slices.Contains(managers[:t], int(offset)) {
-			return wrong(fmt.Errorf("its table has %#x for type %d", offset, t))
-		}
+		found = plausible(Chain{int32(min(offset, maxOffset+1))}, 8) == nil && offset != 0 && !slices.Contains(managers[:t], int(offset))
 		managers[t] = int(offset)
 	}
-	return managers, nil
+	if !found {
+		d.miss(name, fmt.Sprintf("%s: %v", symbolize.ShortName(fl.fn.Name), errShape))
+		return
+	}
+	d.layout.Managers = managers
 }
 
 // typeMask is the set of types in a function's table: a constant that `bt` or a shift
@@ -170,32 +154,23 @@ func banksOfType(f *flow) (Chain, error) {
 	return nil, errShape
 }
 
-// spread finds the number of banks over which allocate_buffer spreads the pages unless
-// there are shards: a variable of 4 bytes in its frame is initialised with it.
-func spread(f *flow) (Chain, error) {
-	return f.first(func(s *step) (Chain, bool) {
-		if s.op != x86asm.MOV || s.bytes != 4 {
-			return nil, false
-		}
-		if a, ok := s.access(); !ok || a.root != frame {
-			return nil, false
-		}
-		c, ok := s.operand(1).loaded(0)
-		return c, ok && len(c) == 1
-	})
-}
+// defaultBanks finds the number of banks over which allocate_buffer spreads the pages
+// unless there are shards: a variable of 4 bytes in its frame is initialised with it.
+var defaultBanks = first(func(s *step) (Chain, bool) {
+	if a, ok := s.access(); !ok || !s.is(x86asm.MOV, 4) || a.root != frame {
+		return nil, false
+	}
+	return direct(s.operand(1).loaded(0))
+})
 
-// isL1 finds the type, which allocate_buffer compares with L1 because only L1 has an
-// address limit.
-func isL1(f *flow) (Chain, error) {
-	return f.first(func(s *step) (Chain, bool) {
-		a, n, ok := comparison(s, 4)
-		if !ok || n != 1 {
-			return nil, false
-		}
-		return a.chain(0)
-	})
-}
+// copied finds the field to which a constructor copies the number that its first argument
+// refers to.
+var copied = first(func(s *step) (Chain, bool) {
+	if c, ok := direct(s.operand(1).loaded(1)); !ok || c[0] != 0 || !s.is(x86asm.MOV, 4) {
+		return nil, false
+	}
+	return s.accessed(0)
+})
 
 // alignment finds the alignment of pages. allocate_buffer divides by it, and by the number
 // of banks; or it passes it to the function that does.
@@ -203,66 +178,18 @@ func (d *deriver) alignment() {
 	banks := d.layout.Fields["BankManager.num_banks_"]
 	d.field("BankManager.alignment_bytes_", 4,
 		from(func(f *flow) (Chain, error) {
-			return only(slices.DeleteFunc(divisors(f), func(c Chain) bool { return slices.Equal(c, banks) }))
+			return only(slices.DeleteFunc(f.all(divides), func(c Chain) bool { return slices.Equal(c, banks) }))
 		}, managerAllocate),
-		from(alignmentArgument, managerCtor+"t6vector"),
-		from(alignmentArgument, managerCtor+"t13unordered_map"))
+		// (this, const BufferType&, offsets of the banks, bytes m, alignment j, …)
+		from(storedArgument(4), managerCtor+"t6vectorIlSaIlEEmj"))
 }
 
-// alignmentArgument finds where the constructor stores its argument alignment_bytes: the
-// first uint32_t after the sizes, which are uint64_t.
-func alignmentArgument(f *flow) (Chain, error) {
-	arg, ok := alignmentPosition(f.fn.Name)
-	if !ok {
-		return nil, fmt.Errorf("it has other parameters")
-	}
-	return f.first(func(s *step) (Chain, bool) {
-		if s.op != x86asm.MOV || s.bytes != 4 {
+// storedArgument finds the field of 4 bytes in which a function stores one of its arguments.
+func storedArgument(n uint64) finder {
+	return first(func(s *step) (Chain, bool) {
+		if !s.is(x86asm.MOV, 4) || s.operand(1) != rooted(argument, n) {
 			return nil, false
 		}
-		a, ok := s.access()
-		if !ok || s.operand(1) != rooted(argument, arg) {
-			return nil, false
-		}
-		c, ok := a.chain(0)
-		return c, ok && len(c) == 1
+		return direct(s.accessed(0))
 	})
-}
-
-// alignmentPosition is the position of that argument in a constructor's mangled
-// name: (this, const BufferType&, offsets of the banks, size m, [address limit
-// m,] alignment j, …).
-func alignmentPosition(name string) (uint64, bool) {
-	for list, position := range map[string]uint64{"St6vectorIlSaIlEE": 4, "ESaISt4pairIKjlEEE": 5} {
-		_, rest, ok := strings.Cut(name, list)
-		if ok && strings.HasPrefix(strings.TrimLeft(rest, "m"), "j") && uint64(strings.IndexByte(rest, 'j')) == position-3 {
-			return position, true
-		}
-	}
-	return 0, false
-}
-
-// ctorAgrees checks the type of a BankManager against its constructor, which
-// copies it from its first argument.
-func (d *deriver) ctorAgrees() {
-	have, ok := d.layout.Fields["BankManager.buffer_type_"]
-	if !ok {
-		return
-	}
-	c, err := d.chain(4, from(func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
-			if s.op != x86asm.MOV || s.bytes != 4 {
-				return nil, false
-			}
-			from, ok := s.operand(1).loaded(1)
-			if !ok || len(from) != 1 || from[0] != 0 {
-				return nil, false
-			}
-			return s.accessed()
-		})
-	}, managerCtor+"t6vector"))
-	if err == nil && !slices.Equal(c, have) {
-		delete(d.layout.Fields, "BankManager.buffer_type_")
-		d.miss("BankManager.buffer_type_", fmt.Sprintf("allocate_buffer has it at %v, the constructor at %v", have, c))
-	}
 }

@@ -47,7 +47,7 @@ var bufferFields = map[string]int32{
 // buffer finds the fields of Buffer, from Buffer*.
 func (d *deriver) buffer() {
 	pageSize, ok := d.field("page_size_", 8,
-		from((*flow).result, bufferPageSize),
+		from(result, bufferPageSize),
 		from(dividend(1), bufferNumPages))
 	if !ok {
 		// page_size_ tells whether the fields lie behind a pointer
@@ -60,7 +60,7 @@ func (d *deriver) buffer() {
 	}
 	impl := pageSize[:len(pageSize)-1]
 	// inImpl converts a chain from the object with the fields to one from Buffer*
-	inImpl := func(find func(*flow) (Chain, error)) func(*flow) (Chain, error) {
+	inImpl := func(find finder) finder {
 		return func(f *flow) (Chain, error) {
 			c, err := find(f)
 			if err != nil {
@@ -71,15 +71,15 @@ func (d *deriver) buffer() {
 	}
 
 	d.field("size_", 8,
-		from((*flow).result, bufferSize),
+		from(result, bufferSize),
 		from(dividend(0), bufferNumPages),
 		from(inImpl(compared(8, 0)), implDeallocate, bufferDeallocate))
 	d.field("buffer_type_", 4,
-		from((*flow).result, bufferType),
+		from(result, bufferType),
 		from(firstAccess(4), bufferIsDRAM),
 		from(firstAccess(4), bufferIsL1))
 	d.field("buffer_layout_", 4,
-		from((*flow).result, bufferLayout),
+		from(result, bufferLayout),
 		from(firstAccess(4), bufferNumCores),
 		from(firstAccess(4), bufferPerBank))
 	status, _ := d.field("allocation_status_", 1,
@@ -87,23 +87,23 @@ func (d *deriver) buffer() {
 		from(compared(1, 1), bufferAllocated),
 		from(inImpl(compared(1, 1)), implDeallocate, bufferDeallocate))
 	d.field("address_", 8,
-		from((*flow).result, bufferAddress),
+		from(result, bufferAddress),
 		from(inImpl(allocated), implAllocate, bufferAllocate))
 	d.field("hooked_allocation_", 1,
-		from(inImpl(marked(status)), implAllocate, bufferAllocate),
-		from(inImpl(otherCompared(status)), implDeallocate, bufferDeallocate))
+		from(inImpl(except(status, marks)), implAllocate, bufferAllocate),
+		from(inImpl(otherTested(status)), implDeallocate, bufferDeallocate))
 	d.field("owns_data_", 1,
-		from(inImpl(firstCompared(1)), implRelease, bufferRelease),
+		from(inImpl(tested), implRelease, bufferRelease),
 		from(destroyed(status), bufferD1))
 	d.field("device_", 8,
-		from((*flow).result, bufferDevice),
+		from(result, bufferDevice),
 		from(inImpl(calledObject), implDeallocate, bufferDeallocate),
 		from(inImpl(calledObject), implAllocate, bufferAllocate))
 	d.field("allocator_", 8,
 		from(inImpl(passed("15allocate_bufferEPNS0_6BufferE")), implAllocate, bufferAllocate),
 		from(inImpl(passed("17deallocate_bufferEPNS0_6BufferE")), implDeallocate, bufferDeallocate))
 	d.field("unique_id_", 8,
-		from((*flow).result, bufferUniqueID),
+		from(result, bufferUniqueID),
 		from(inImpl(d.counted), implCtor, bufferCtor))
 	d.checkBuffer(impl)
 }
@@ -140,125 +140,82 @@ func (d *deriver) checkBuffer(impl Chain) {
 
 // dividend finds the dividend of num_pages(), size_ (0), or its divisor, page_size_ (1). A
 // 32-bit division of the same values follows a 64-bit one.
-func dividend(which int) func(*flow) (Chain, error) {
-	return func(f *flow) (Chain, error) {
-		for i := range f.steps {
-			s := &f.steps[i]
-			if s.op != x86asm.DIV {
-				continue
-			}
-			v := s.state.regs[rax]
-			if which == 1 {
-				v = s.operand(0)
-			}
-			if c, ok := v.loaded(0); ok {
-				return c, nil
-			}
+func dividend(which int) finder {
+	return first(func(s *step) (Chain, bool) {
+		switch {
+		case s.op != x86asm.DIV:
+			return nil, false
+		case which == 1:
+			return s.operand(0).loaded(0)
 		}
-		return nil, errShape
-	}
+		return s.state.regs[rax].loaded(0)
+	})
 }
 
 // firstAccess finds the first field of a width that a function accesses.
-func firstAccess(bytes int) func(*flow) (Chain, error) {
-	return func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
-			a, ok := s.access()
-			if !ok || s.bytes != bytes {
-				return nil, false
-			}
-			return a.chain(0)
-		})
-	}
+func firstAccess(bytes int) finder {
+	return first(func(s *step) (Chain, bool) {
+		c, ok := s.accessed(0)
+		return c, ok && s.bytes == bytes
+	})
 }
 
-// comparison is the address of what a step compares with a number.
-func comparison(s *step, bytes int) (a value, with int64, ok bool) {
-	if s.op != x86asm.CMP || s.bytes != bytes {
-		return value{}, 0, false
+// comparesAny is the field of a width that a step compares with a number.
+func comparesAny(bytes int, s *step) (Chain, bool) {
+	if _, number := s.args[1].(x86asm.Imm); !number || !s.is(x86asm.CMP, bytes) {
+		return nil, false
 	}
-	a, ok = s.access()
-	imm, is := s.args[1].(x86asm.Imm)
-	return a, int64(imm), ok && is
+	return s.accessed(0)
 }
 
-// compared finds the first field that a function compares with a number.
-func compared(bytes int, with int64) func(*flow) (Chain, error) {
-	return func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
-			a, n, ok := comparison(s, bytes)
-			if !ok || n != with {
-				return nil, false
-			}
-			return a.chain(0)
-		})
-	}
+// compared finds the first field of a width that a function compares with a number.
+func compared(bytes int, with int64) finder {
+	return first(func(s *step) (Chain, bool) {
+		c, ok := comparesAny(bytes, s)
+		return c, ok && s.has(1, with)
+	})
 }
 
-// firstCompared finds the first field that a function compares with any number.
-func firstCompared(bytes int) func(*flow) (Chain, error) {
-	return func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
-			if a, _, ok := comparison(s, bytes); ok {
-				return a.chain(0)
-			}
-			return nil, false
-		})
-	}
-}
+// tested finds the first byte that a function compares with any number.
+var tested = first(func(s *step) (Chain, bool) { return comparesAny(1, s) })
 
-// otherCompared finds the only flag besides the status that deallocate_impl tests: whether
+// otherTested finds the only flag besides the status that deallocate_impl tests: whether
 // the allocation was hooked.
-func otherCompared(status Chain) func(*flow) (Chain, error) {
-	return func(f *flow) (Chain, error) {
-		return theOther(f.all(func(s *step) (Chain, bool) {
-			a, n, ok := comparison(s, 1)
-			if !ok || n != 0 && n != 1 {
-				return nil, false
-			}
-			c, ok := a.chain(0)
-			return c, ok && len(c) == 1
-		}), status)
-	}
+func otherTested(status Chain) finder {
+	return except(status, func(s *step) (Chain, bool) {
+		c, ok := direct(comparesAny(1, s))
+		return c, ok && (s.has(1, 0) || s.has(1, 1))
+	})
 }
 
-// marked finds the only byte besides the status that allocate_impl sets to 1: the
-// allocation was hooked.
-func marked(status Chain) func(*flow) (Chain, error) {
-	return func(f *flow) (Chain, error) {
-		return theOther(f.all(func(s *step) (Chain, bool) {
-			if s.op != x86asm.MOV || s.bytes != 1 || s.args[1] != x86asm.Arg(x86asm.Imm(1)) {
-				return nil, false
-			}
-			return s.accessed()
-		}), status)
+// marks is the byte that a step sets to 1.
+func marks(s *step) (Chain, bool) {
+	if !s.is(x86asm.MOV, 1) || !s.has(1, 1) {
+		return nil, false
 	}
+	return s.accessed(0)
 }
 
-// theOther is the only chain in the list besides the status.
-func theOther(list []Chain, status Chain) (Chain, error) {
-	if len(status) == 0 {
-		return nil, fmt.Errorf("the status is not known")
+// except returns the finder of the only other field than one that get returns for the
+// steps.
+func except(field Chain, get func(*step) (Chain, bool)) finder {
+	return func(f *flow) (Chain, error) {
+		if len(field) == 0 {
+			return nil, fmt.Errorf("the field beside it is not known")
+		}
+		last := func(c Chain) int32 { return c[len(c)-1] }
+		return only(slices.DeleteFunc(f.all(get), func(c Chain) bool { return last(c) == last(field) }))
 	}
-	list = slices.DeleteFunc(list, func(c Chain) bool { return c[len(c)-1] == status[len(status)-1] })
-	return only(list)
 }
 
 // destroyed finds the flag that ~Buffer tests besides the status: whether the Buffer owns
 // its memory.
-func destroyed(status Chain) func(*flow) (Chain, error) {
+func destroyed(status Chain) finder {
 	return func(f *flow) (Chain, error) {
-		if len(status) == 0 {
-			return nil, fmt.Errorf("the status is not known")
-		}
 		past := false
 		return f.first(func(s *step) (Chain, bool) {
-			a, ok := s.access()
-			if !ok || s.bytes != 1 {
-				return nil, false
-			}
-			c, ok := a.chain(0)
-			if !ok || len(c) != len(status) {
+			c, ok := s.accessed(0)
+			if !ok || s.bytes != 1 || len(c) != len(status) {
 				return nil, false
 			}
 			if slices.Equal(c, status) {
@@ -272,36 +229,30 @@ func destroyed(status Chain) func(*flow) (Chain, error) {
 
 // allocated finds where allocate_impl stores the allocator's result: an unknown value of 8
 // bytes, whereas the graph tracker's path stores 0.
-func allocated(f *flow) (Chain, error) {
-	list := f.all(func(s *step) (Chain, bool) {
-		if s.op != x86asm.MOV || s.bytes != 8 || s.args[1] != x86asm.Arg(x86asm.RAX) {
-			return nil, false
-		}
-		c, ok := s.accessed()
-		return c, ok && len(c) == 1
-	})
-	return only(list)
-}
+var allocated = single(func(s *step) (Chain, bool) {
+	if !s.is(x86asm.MOV, 8) || s.args[1] != x86asm.Arg(x86asm.RAX) {
+		return nil, false
+	}
+	return direct(s.accessed(0))
+})
 
-// calledObject finds the field with the object whose virtual function a function calls first: `mov
-// rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
-func calledObject(f *flow) (Chain, error) {
-	return f.first(func(s *step) (Chain, bool) {
-		if s.op != x86asm.CALL {
-			return nil, false
-		}
-		function, ok := s.accessed()
-		if !ok || len(function) != 3 || function[1] != 0 {
-			return nil, false
-		}
-		object, ok := s.state.arg(0).loaded(0)
-		return object, ok && len(object) == 1 && object[0] == function[0]
-	})
-}
+// calledObject finds the field with the object whose virtual function a function calls or
+// jumps to first: `mov rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
+var calledObject = first(func(s *step) (Chain, bool) {
+	if s.op != x86asm.CALL && s.op != x86asm.JMP {
+		return nil, false
+	}
+	function, ok := s.accessed(0)
+	if !ok || len(function) != 3 || function[1] != 0 {
+		return nil, false
+	}
+	object, ok := direct(s.state.arg(0).loaded(0))
+	return object, ok && object[0] == function[0]
+})
 
 // passed finds the field that a function passes as first argument to the function with a
 // suffix.
-func passed(suffix string) func(*flow) (Chain, error) {
+func passed(suffix string) finder {
 	return func(f *flow) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
 			if !strings.HasSuffix(f.callee(s), suffix) {
@@ -315,25 +266,18 @@ func passed(suffix string) func(*flow) (Chain, error) {
 // counted finds where the constructor stores the new value of the id counter: `lock xadd
 // [next_unique_id], rcx; mov [this+id], rcx`.
 func (d *deriver) counted(f *flow) (Chain, error) {
-	counters := map[uint64]bool{}
+	counters := map[value]bool{}
 	for i := range f.steps {
 		s := &f.steps[i]
-		if s.op != x86asm.XADD || s.bytes != 8 {
-			continue
-		}
-		if a, ok := s.access(); ok && d.isCounter(a) {
-			counters[s.at] = true
+		if a, ok := s.access(); ok && s.is(x86asm.XADD, 8) && d.isCounter(a) {
+			counters[rooted(counter, s.at)] = true
 		}
 	}
 	return f.first(func(s *step) (Chain, bool) {
-		if s.op != x86asm.MOV || s.bytes != 8 {
+		if !s.is(x86asm.MOV, 8) || !counters[s.operand(1)] {
 			return nil, false
 		}
-		a, ok := s.access()
-		if v := s.operand(1); !ok || v.root != counter || v.n != 1 || v.path[0] != 0 || !counters[v.id] {
-			return nil, false
-		}
-		return a.chain(0)
+		return s.accessed(0)
 	})
 }
 

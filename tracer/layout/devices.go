@@ -23,7 +23,7 @@ const (
 
 // devices finds the fields that identify the chips of a device.
 func (d *deriver) devices() {
-	d.field("Device.id_", 4, from((*flow).result, deviceID))
+	d.field("Device.id_", 4, from(result, deviceID))
 	d.meshID()
 	d.meshDevices()
 	d.layout.DeviceVtable = d.vtable("Device.vtable", deviceVtable)
@@ -44,27 +44,17 @@ func (d *deriver) vtable(name, symbol string) uint64 {
 // meshID finds the id of a mesh: in the MeshDevice, or in the MeshDeviceImpl that it calls
 // through a virtual function: `mov rdi, [this+pimpl_]; mov rax, [rdi]; jmp [rax+n]`.
 func (d *deriver) meshID() {
-	if c, err := d.chain(4, from((*flow).result, meshID)); err == nil {
+	if c, err := d.chain(4, from(result, meshID)); err == nil {
 		d.layout.Fields["MeshDevice.mesh_id_"] = c
 		return
 	}
-	pimpl, ok := d.field("MeshDevice.pimpl_", 8, from(func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
-			a, ok := s.access()
-			if !ok || s.op != x86asm.JMP && s.op != x86asm.CALL {
-				return nil, false
-			}
-			function, ok := a.chain(0)
-			object, is := s.state.arg(0).loaded(0)
-			return object, ok && is && len(object) == 1 && len(function) == 3 && function[0] == object[0] && function[1] == 0
-		})
-	}, meshID))
+	pimpl, ok := d.field("MeshDevice.pimpl_", 8, from(calledObject, meshID))
 	if !ok {
 		d.miss("MeshDevice.mesh_id_", "MeshDevice::id() neither returns a field nor calls a MeshDeviceImpl")
 		return
 	}
 	d.field("MeshDevice.mesh_id_", 4, from(func(f *flow) (Chain, error) {
-		c, err := f.result()
+		c, err := result(f)
 		return slices.Concat(pimpl, c), err
 	}, meshImplID))
 }
@@ -91,6 +81,9 @@ func (d *deriver) meshDevices() {
 	}
 	if err == nil {
 		err = plausible(ids.begin[max(0, len(ids.begin)-4):], 8)
+	}
+	if err == nil && (ids.stride <= 0 || ids.stride%8 != 0) {
+		err = errShape
 	}
 	if err != nil {
 		d.miss(name, err.Error())
@@ -152,22 +145,17 @@ func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
 // the end pointer behind it.
 func (f *flow) pair(i int, arg uint64) (Chain, bool) {
 	load := func(s *step) (Chain, bool) {
-		a, ok := s.access()
-		if !ok || s.op != x86asm.MOV || s.bytes != 8 {
+		if _, store := s.args[0].(x86asm.Mem); store || !s.is(x86asm.MOV, 8) {
 			return nil, false
 		}
-		if _, store := s.args[0].(x86asm.Mem); store {
-			return nil, false
-		}
-		return a.chain(arg)
+		return s.accessed(arg)
 	}
 	begin, ok := load(&f.steps[i])
 	if !ok {
 		return nil, false
 	}
 	for j := i + 1; j < len(f.steps) && j <= i+3; j++ {
-		if end, ok := load(&f.steps[j]); ok && slices.Equal(end[:len(end)-1], begin[:len(begin)-1]) &&
-			end[len(end)-1] == begin[len(begin)-1]+8 {
+		if end, ok := load(&f.steps[j]); ok && follows(end, begin) {
 			return begin, true
 		}
 	}
@@ -222,7 +210,7 @@ func (d *deriver) entries(function string) (stride, local int, err error) {
 	for i := range fl.steps {
 		s := &fl.steps[i]
 		m, _, ok := s.mem()
-		if !ok || s.op != x86asm.CMP || s.bytes != 1 || s.args[1] != x86asm.Arg(x86asm.Imm(1)) || m.Index != 0 {
+		if !ok || !s.is(x86asm.CMP, 1) || !s.has(1, 1) || m.Index != 0 {
 			continue
 		}
 		stride, local = fl.advance(m.Base), int(m.Disp)

@@ -27,15 +27,21 @@ func (s *step) access() (value, bool) {
 	return s.state.address(&s.instruction, m), true
 }
 
-// accessed is the path from the function's first argument to the memory that the
+// accessed is the path from one of the function's arguments to the memory that the
 // instruction accesses.
-func (s *step) accessed() (Chain, bool) {
+func (s *step) accessed(arg uint64) (Chain, bool) {
 	a, ok := s.access()
 	if !ok {
 		return nil, false
 	}
-	return a.chain(0)
+	return a.chain(arg)
 }
+
+// is reports whether a step has this operation, on this many bytes of memory.
+func (s *step) is(op x86asm.Op, bytes int) bool { return s.op == op && s.bytes == bytes }
+
+// has reports whether an operand is this constant.
+func (s *step) has(n int, constant int64) bool { return s.args[n] == x86asm.Arg(x86asm.Imm(constant)) }
 
 // flow is a function's reachable steps, in order of address.
 type flow struct {
@@ -171,29 +177,48 @@ func (f *flow) callee(s *step) string {
 	return f.name(target)
 }
 
-// result is the location from which a function's return value was loaded. All returns with
-// a known value must agree.
-func (f *flow) result() (Chain, error) {
-	var found Chain
-	for i := range f.steps {
-		s := &f.steps[i]
-		if s.op != x86asm.RET {
-			continue
-		}
-		c, ok := s.state.regs[rax].loaded(0)
-		if !ok {
-			continue
-		}
-		if found != nil && found.String() != c.String() {
-			return nil, errShape
-		}
-		found = c
+// result finds the field that a function returns. All returns with a known value must
+// agree.
+var result = single(func(s *step) (Chain, bool) {
+	if s.op != x86asm.RET {
+		return nil, false
 	}
-	if found == nil {
+	return s.state.regs[rax].loaded(0)
+})
+
+// returned finds the field whose address a function returns. All returns with a known value
+// must agree.
+var returned = single(func(s *step) (Chain, bool) {
+	if s.op != x86asm.RET {
+		return nil, false
+	}
+	c, ok := s.state.regs[rax].chain(0)
+	return c, ok && (len(c) > 1 || c[0] > 0) // else it is the argument itself
+})
+
+// A finder finds a field in the code of a function.
+type finder func(*flow) (Chain, error)
+
+// first returns the finder of the first chain that get returns for a step.
+func first(get func(*step) (Chain, bool)) finder {
+	return func(f *flow) (Chain, error) { return f.first(get) }
+}
+
+// single returns the finder of the only chain that get returns for the steps.
+func single(get func(*step) (Chain, bool)) finder {
+	return func(f *flow) (Chain, error) { return only(f.all(get)) }
+}
+
+// only returns the single chain of a list.
+func only(list []Chain) (Chain, error) {
+	if len(list) != 1 {
 		return nil, errShape
 	}
-	return found, nil
+	return list[0], nil
 }
+
+// direct limits chains to fields of the object itself, without a pointer on the way.
+func direct(c Chain, ok bool) (Chain, bool) { return c, ok && len(c) == 1 }
 
 // first is the first chain that get returns for a step.
 func (f *flow) first(get func(*step) (Chain, bool)) (Chain, error) {

@@ -55,7 +55,7 @@ func TestResult(t *testing.T) {
 		{"code that ends early", "mov rax,[rdi+…", "488b47", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c, err := code(t, test.code).result()
+			c, err := result(code(t, test.code))
 			if test.want == "" {
 				qt.Assert(t, qt.ErrorIs(err, errShape), qt.Commentf("%s: %v", test.asm, c))
 				return
@@ -110,7 +110,7 @@ func FuzzFollow(f *testing.F) {
 			fl.callee(s)
 			fl.pair(i, 0)
 		}
-		fl.result()
+		result(fl)
 		fl.stride()
 		fl.table()
 		fl.typeMask()

@@ -136,11 +136,11 @@ type source struct {
 	// function is the mangled name, or its beginning, of the function to read. Several if
 	// the function was renamed.
 	function []string
-	find     func(*flow) (Chain, error)
+	find     finder
 }
 
 // from returns a source.
-func from(find func(*flow) (Chain, error), function ...string) source {
+func from(find finder, function ...string) source {
 	return source{function, find}
 }
 
@@ -254,14 +254,6 @@ func readable(prefix string) string {
 		}
 	}
 	return prefix
-}
-
-// only returns the single chain of a list.
-func only(list []Chain) (Chain, error) {
-	if len(list) != 1 {
-		return nil, errShape
-	}
-	return list[0], nil
 }
 
 // flowOf is flow of the function that function returns.

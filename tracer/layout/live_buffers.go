@@ -51,15 +51,10 @@ func (d *deriver) liveBuffers() {
 func copiedSet(f *flow) (Chain, error) {
 	at := func(offset int32) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
-			to, ok := s.access()
-			if !ok || s.op != x86asm.MOV || s.bytes != 8 {
+			if to, ok := direct(s.accessed(0)); !ok || to[0] != offset || !s.is(x86asm.MOV, 8) {
 				return nil, false
 			}
-			if c, ok := to.chain(0); !ok || len(c) != 1 || c[0] != offset {
-				return nil, false
-			}
-			c, ok := s.operand(1).loaded(1)
-			return c, ok && len(c) == 1
+			return direct(s.operand(1).loaded(1))
 		})
 	}
 	buckets, err := at(8)
@@ -75,32 +70,19 @@ func copiedSet(f *flow) (Chain, error) {
 
 // countedSet finds the set whose number of elements, at 0x18, is returned.
 func countedSet(f *flow) (Chain, error) {
-	c, err := f.result()
+	c, err := result(f)
 	if err != nil || len(c) != 1 || c[0] < 0x18 {
 		return nil, errShape
 	}
 	return Chain{c[0] - 0x18}, nil
 }
 
-// returned finds the field whose address a function returns; all returns with a known value
-// must agree.
-func returned(f *flow) (Chain, error) {
-	list := f.all(func(s *step) (Chain, bool) {
-		if s.op != x86asm.RET {
-			return nil, false
-		}
-		c, ok := s.state.regs[rax].chain(0)
-		return c, ok && c[0] > 0 // else it is the argument itself
-	})
-	return only(list)
-}
-
 // allocators finds the allocators of a device: a vector in each SubDeviceManager, of which
 // its SubDeviceManagerTracker has a default one and an active one; or one of the device
 // itself.
 func (d *deriver) allocators() {
-	inDefault, _ := d.field("SubDeviceManagerTracker.default_sub_device_manager_", 8, from((*flow).result, trackerDefault))
-	d.field("SubDeviceManagerTracker.active_sub_device_manager_", 8, from((*flow).result, trackerActive))
+	inDefault, _ := d.field("SubDeviceManagerTracker.default_sub_device_manager_", 8, from(result, trackerDefault))
+	d.field("SubDeviceManagerTracker.active_sub_device_manager_", 8, from(result, trackerActive))
 	vector, _ := d.field("SubDeviceManager.sub_device_allocators_", 8, from(checkedElement, managerAllocator))
 	managers := slices.Concat(inDefault, vector, Chain{0})
 	// tracker finds the object with the default SubDeviceManager or, if that call was
@@ -143,33 +125,26 @@ func (d *deriver) allocators() {
 
 // checkedElement finds the vector of pointers of which a function checks an element for
 // null: `mov rcx, [this+vector]; cmp qword ptr [rcx+rax*8], 0`.
-func checkedElement(f *flow) (Chain, error) {
-	return f.first(func(s *step) (Chain, bool) {
-		base, _, ok := s.indexed(8)
-		if !ok || s.op != x86asm.CMP || s.bytes != 8 || s.args[1] != x86asm.Arg(x86asm.Imm(0)) {
-			return nil, false
-		}
-		return base.loaded(0)
-	})
-}
+var checkedElement = first(func(s *step) (Chain, bool) {
+	if !s.is(x86asm.CMP, 8) || !s.has(1, 0) {
+		return nil, false
+	}
+	return s.array(8).loaded(0)
+})
 
-// indexed is the base and the offset of an access to an element of an array with this
-// scale.
-func (s *step) indexed(scale uint8) (base value, disp int64, ok bool) {
-	m, _, is := s.mem()
-	if !is || s.op == x86asm.LEA || m.Index == 0 || m.Base == 0 || m.Scale != scale || m.Segment != 0 {
-		return value{}, 0, false
-	}
-	n, bytes, ok := general(m.Base)
+// array is the base of an array, an element of which the step accesses; unknown if it
+// accesses none with this scale.
+func (s *step) array(scale uint8) value {
+	m, _, ok := s.mem()
+	base, bytes, ok1 := general(m.Base)
 	index, _, ok2 := general(m.Index)
-	if !ok || !ok2 || bytes != 8 {
-		return value{}, 0, false
+	if !ok || !ok1 || !ok2 || bytes != 8 || m.Scale != scale || m.Segment != 0 || s.op == x86asm.LEA {
+		return value{}
 	}
-	base = s.state.regs[n]
-	if scale == 1 && base.root == unknown { // either register may be the base
-		base = s.state.regs[index]
+	if v := s.state.regs[base]; scale != 1 || v.root != unknown {
+		return v
 	}
-	return base, m.Disp, true
+	return s.state.regs[index] // with the scale 1 either register may be the base
 }
 
 // FreeList locates the blocks of an allocator::FreeListOpt: vectors with one element for
@@ -193,7 +168,7 @@ func (d *deriver) freeList() {
 		{&l.Addresses, from(subtracted(1), freeListStatistics)},
 		{&l.Base, from(subtractedFirst, freeListDeallocate)},
 		{&l.Sizes, from(func(f *flow) (Chain, error) {
-			return theOther(f.elements(8, 8), Chain{l.Addresses})
+			return except(Chain{l.Addresses}, elements(8))(f)
 		}, freeListStatistics)},
 	} {
 		c, err := d.chain(8, part.source)
@@ -211,7 +186,7 @@ func (d *deriver) freeList() {
 		d.miss(name, err.Error())
 		return
 	}
-	for _, c := range fl.elements(1, 1) {
+	for _, c := range fl.all(elements(1)) {
 		if len(c) == 1 && c[0] > 0 && c[0] < maxOffset && c[0]%8 == 0 {
 			l.Flags = append(l.Flags, c[0])
 		}
@@ -224,45 +199,42 @@ func (d *deriver) freeList() {
 	d.layout.Fields[name] = Chain{l.Addresses}
 }
 
-// elements are the vectors in the second argument from which a function reads elements of
+// elements returns the vector in the second argument from which a step reads an element of
 // this width.
-func (f *flow) elements(scale uint8, bytes int) []Chain {
-	return f.all(func(s *step) (Chain, bool) {
-		base, _, ok := s.indexed(scale)
-		if !ok || s.bytes != bytes || bytes == 1 && s.op != x86asm.CMP {
+func elements(bytes int) func(*step) (Chain, bool) {
+	return func(s *step) (Chain, bool) {
+		if s.bytes != bytes || bytes == 1 && s.op != x86asm.CMP {
 			return nil, false
 		}
-		return base.loaded(1)
-	})
-}
-
-// subtracted finds the vector whose size a function computes from its end and beginning.
-func subtracted(arg uint64) func(*flow) (Chain, error) {
-	return func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
-			if s.op != x86asm.SUB && s.op != x86asm.CMP {
-				return nil, false
-			}
-			end, ok := s.operand(0).loaded(arg)
-			begin, is := s.operand(1).loaded(arg)
-			if !ok || !is || len(end) != len(begin) || !slices.Equal(end[:len(end)-1], begin[:len(begin)-1]) {
-				return nil, false
-			}
-			return begin, end[len(end)-1]-begin[len(begin)-1] == 8
-		})
+		return s.array(uint8(bytes)).loaded(1)
 	}
 }
 
-// subtractedFirst finds the field that a function subtracts from its argument.
-func subtractedFirst(f *flow) (Chain, error) {
-	return f.first(func(s *step) (Chain, bool) {
-		a, ok := s.access()
-		if !ok || s.op != x86asm.SUB || s.bytes != 8 || s.operand(0) != rooted(argument, 1) {
+// subtracted finds the vector whose size a function computes from its end and beginning.
+func subtracted(arg uint64) finder {
+	return first(func(s *step) (Chain, bool) {
+		if s.op != x86asm.SUB && s.op != x86asm.CMP {
 			return nil, false
 		}
-		return a.chain(0)
+		end, ok := s.operand(0).loaded(arg)
+		begin, is := s.operand(1).loaded(arg)
+		return begin, ok && is && follows(end, begin)
 	})
 }
+
+// follows reports whether a word of an object directly follows another.
+func follows(next, word Chain) bool {
+	n := len(word) - 1
+	return len(next) == n+1 && slices.Equal(next[:n], word[:n]) && next[n] == word[n]+8
+}
+
+// subtractedFirst finds the field that a function subtracts from its argument.
+var subtractedFirst = first(func(s *step) (Chain, bool) {
+	if !s.is(x86asm.SUB, 8) || s.operand(0) != rooted(argument, 1) {
+		return nil, false
+	}
+	return s.accessed(0)
+})
 
 // ShardCores locates the number of cores on which a sharded Buffer has shards: all of a
 // CoreRangeSet, or as many of a vector of cores (16 bytes each) as there are shards. All
@@ -302,13 +274,11 @@ func (d *deriver) shardCores() {
 }
 
 func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
-	first, grid := -1, -1
+	at, grid := -1, -1
 	for i := range f.steps {
 		s := &f.steps[i]
-		if a, n, ok := comparison(s, 1); ok && first < 0 && (n == 0 || n == 1) {
-			if c.Choice, ok = a.chain(0); ok {
-				first = i
-			}
+		if choice, ok := comparesAny(1, s); ok && at < 0 && (s.has(1, 0) || s.has(1, 1)) {
+			c.Choice, at = choice, i
 		}
 		name := f.callee(s)
 		switch {
@@ -339,12 +309,12 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 	if c.Cores == nil {
 		c.Cores, c.Shards = f.coresOfVector()
 	}
-	if first < 0 || grid < first || c.Cores == nil {
+	if at < 0 || grid < at || c.Cores == nil {
 		return c, errShape
 	}
 	// the path for a set byte comes first
 	c.GridIfSet = true
-	for _, s := range f.steps[first:grid] {
+	for _, s := range f.steps[at:grid] {
 		if s.op == x86asm.RET || s.op == x86asm.JMP {
 			c.GridIfSet = false
 		}

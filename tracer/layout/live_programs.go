@@ -51,11 +51,11 @@ func (d *deriver) liveCBs() {
 	d.field("CircularBuffer.core_ranges", 8,
 		from(handedTo("12CoreRangeSet8contains"), cbImplOnCore, cbOnCore),
 		from(handedTo("12CoreRangeSet10intersects"), cbImplOnRange, cbOnRange),
-		from(inPointee((*flow).returned), cbCoreRanges))
+		from(inPointee(returned), cbCoreRanges))
 
 	// address() returns the value of an optional, 4 bytes followed by a flag, or the
 	// address of the L1 buffer that contains it
-	has, ok := d.field("CircularBuffer.has_local_address", 1, from(firstCompared(1), cbImplAddress, cbAddress))
+	has, ok := d.field("CircularBuffer.has_local_address", 1, from(tested, cbImplAddress, cbAddress))
 	value := Chain{-1}
 	if ok && len(has) == 1 {
 		value[0] = has[0] - 4
@@ -64,7 +64,7 @@ func (d *deriver) liveCBs() {
 	d.field("CircularBuffer.global_address", 4, from(oneOfTwo(value, false), cbImplAddress, cbAddress))
 
 	// the configuration begins with an optional address too, which address() reads
-	inConfig, err := d.chain(4, from((*flow).result, cbConfigGlobal))
+	inConfig, err := d.chain(4, from(result, cbConfigGlobal))
 	if err == nil && len(inConfig) != 1 {
 		err = errShape
 	}
@@ -83,13 +83,13 @@ func (d *deriver) liveCBs() {
 	config := global[0] - 4 - inConfig[0]
 	d.field("CircularBuffer.size", 4,
 		from(func(f *flow) (Chain, error) {
-			c, err := f.result()
+			c, err := result(f)
 			if err != nil || len(c) != 1 {
 				return nil, errShape
 			}
 			return Chain{config + c[0]}, nil
 		}, cbConfigSize),
-		from(inPointee((*flow).result), cbSize))
+		from(inPointee(result), cbSize))
 }
 
 // kernelText finds the L1 that the code of a program's kernels takes on each Tensix core:
@@ -121,7 +121,7 @@ func vectorOfResult(f *flow) (Chain, error) {
 	if begin, err := firstVector(f); err == nil {
 		return begin, nil
 	}
-	return f.returned()
+	return returned(f)
 }
 
 // firstVector finds the first vector in its object whose begin and end a function reads.
@@ -134,19 +134,9 @@ func firstVector(f *flow) (Chain, error) {
 	return nil, errShape
 }
 
-// returned is the field whose address a function returns.
-func (f *flow) returned() (Chain, error) {
-	return f.first(func(s *step) (Chain, bool) {
-		if s.op != x86asm.RET {
-			return nil, false
-		}
-		return s.state.regs[rax].chain(0)
-	})
-}
-
 // inPointee applies find to the object that the first word of a function's object points
 // to, as in a CircularBuffer.
-func inPointee(find func(*flow) (Chain, error)) func(*flow) (Chain, error) {
+func inPointee(find finder) finder {
 	return func(f *flow) (Chain, error) {
 		c, err := find(f)
 		if err != nil {
@@ -161,14 +151,13 @@ func inPointee(find func(*flow) (Chain, error)) func(*flow) (Chain, error) {
 
 // handedTo finds the field whose address a function passes as first argument to a function
 // with this in its name.
-func handedTo(part string) func(*flow) (Chain, error) {
+func handedTo(part string) finder {
 	return func(f *flow) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
 			if !strings.Contains(f.callee(s), part) {
 				return nil, false
 			}
-			c, ok := s.state.arg(0).chain(0)
-			return c, ok && len(c) == 1
+			return direct(s.state.arg(0).chain(0))
 		})
 	}
 }
@@ -180,18 +169,14 @@ func flagged(f *flow) (Chain, error) {
 		return nil, err
 	}
 	return f.first(func(s *step) (Chain, bool) {
-		if s.op != x86asm.MOV || s.bytes != 1 || s.args[1] != x86asm.Arg(x86asm.Imm(1)) {
-			return nil, false
-		}
-		a, _ := s.access()
-		c, ok := a.chain(0)
+		c, ok := marks(s)
 		return c, ok && slices.Equal(c, compares)
 	})
 }
 
 // oneOfTwo finds one of the two 4-byte fields of which a function returns one: the given
 // field, or the other.
-func oneOfTwo(one Chain, same bool) func(*flow) (Chain, error) {
+func oneOfTwo(one Chain, same bool) finder {
 	return func(f *flow) (Chain, error) {
 		fields := f.all(func(s *step) (Chain, bool) {
 			var a value
@@ -208,8 +193,7 @@ func oneOfTwo(one Chain, same bool) func(*flow) (Chain, error) {
 				}
 				a = out.regs[n]
 			}
-			c, ok := a.chain(0)
-			return c, ok && len(c) == 1
+			return direct(a.chain(0))
 		})
 		if len(fields) != 2 || !slices.ContainsFunc(fields, func(c Chain) bool { return slices.Equal(c, one) }) {
 			return nil, errShape
@@ -233,25 +217,17 @@ func (f *flow) calls(s *step) bool {
 
 // optionalInConfig finds the flag of the optional address in a configuration: address() calls the
 // configuration's function for it, or tests the 8 bytes itself.
-func optionalInConfig(inConfig Chain) func(*flow) (Chain, error) {
+func optionalInConfig(inConfig Chain) finder {
 	return func(f *flow) (Chain, error) {
 		return f.first(func(s *step) (Chain, bool) {
 			if strings.Contains(f.callee(s), "26globally_allocated_address") {
-				c, ok := s.state.arg(0).chain(0)
-				if !ok || len(c) != 1 {
-					return nil, false
+				if c, ok := direct(s.state.arg(0).chain(0)); ok {
+					return Chain{c[0] + inConfig[0] + 4}, true
 				}
-				return Chain{c[0] + inConfig[0] + 4}, true
+			} else if c, ok := direct(s.accessed(0)); ok && s.is(x86asm.TEST, 8) {
+				return Chain{c[0] + 4}, true
 			}
-			a, ok := s.access()
-			if !ok || s.op != x86asm.TEST || s.bytes != 8 {
-				return nil, false
-			}
-			c, ok := a.chain(0)
-			if !ok || len(c) != 1 {
-				return nil, false
-			}
-			return Chain{c[0] + 4}, true
+			return nil, false
 		})
 	}
 }

@@ -69,34 +69,9 @@ func loops(op x86asm.Op) bool {
 // maxLead bounds the instructions before the one to probe.
 const maxLead = 8
 
-// startsEmulated is cheapen for most functions, whose first instruction is a push: they
-// need not be followed.
-func (d *deriver) startsEmulated(p *Probe, f symbolize.Symbol) bool {
-	if d.e == nil {
-		return false
-	}
-	code, err := d.e.Text(f.Addr, maxInstruction)
-	if err != nil {
-		return false
-	}
-	in, err := decode(code, f.Addr)
-	if err != nil {
-		return false
-	}
-	kind := emulated(&in)
-	if kind == "" || kind == "jmp" || kind == "jcc" { // it may be a loop
-		return false
-	}
-	p.Kind, p.Stepped = kind, false
-	return true
-}
-
 // cheapen moves a probe to the first instruction of its function that the kernel emulates,
 // if that is always reached exactly once, and with the function's arguments unchanged.
 func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
-	if d.startsEmulated(p, f) {
-		return
-	}
 	fl, err := d.flow(f)
 	if err != nil {
 		return

@@ -16,8 +16,8 @@ const (
 
 // programs finds the id of a program and the binaries of its kernels.
 func (d *deriver) programs() {
-	d.field("ProgramImpl.id", 8, from((*flow).result, programImplID))
-	runtime, err := d.chain(8, from((*flow).result, programRuntimeID))
+	d.field("ProgramImpl.id", 8, from(result, programImplID))
+	runtime, err := d.chain(8, from(result, programRuntimeID))
 	if err == nil && len(runtime) == 2 {
 		d.layout.Fields["ProgramImpl.runtime_id"] = runtime[1:]
 		d.layout.Fields["Program.impl"] = runtime[:1]
@@ -29,19 +29,12 @@ func (d *deriver) programs() {
 	}
 	// get_id() of the program, if it is exported, must agree
 	impl := d.layout.Fields["Program.impl"]
-	if id, err := d.chain(8, from((*flow).result, programID)); err == nil && impl != nil && (len(id) != 2 || id[0] != impl[0]) {
+	if id, err := d.chain(8, from(result, programID)); err == nil && impl != nil && (len(id) != 2 || id[0] != impl[0]) {
 		delete(d.layout.Fields, "Program.impl")
 		d.miss("Program.impl", fmt.Sprintf("get_runtime_id() has it at %v, get_id() at %v", impl, id))
 	}
 	d.field("ProgramImpl.binary_data(begin)", 8,
-		from(func(f *flow) (Chain, error) {
-			for i := range f.steps {
-				if begin, ok := f.pair(i, 0); ok {
-					return begin, nil
-				}
-			}
-			return nil, errShape
-		}, programBinBuffer),
+		from(firstVector, programBinBuffer),
 		from(assigned, programPopulate))
 }
 
@@ -54,7 +47,6 @@ func assigned(f *flow) (Chain, error) {
 		if s.op != x86asm.CALL || f.callee(s) != vectorAssign {
 			return nil, false
 		}
-		c, ok := s.state.arg(0).chain(0)
-		return c, ok && len(c) == 1
+		return direct(s.state.arg(0).chain(0))
 	})
 }

@@ -1,6 +1,10 @@
 package layout
 
-import "golang.org/x/arch/x86/x86asm"
+import (
+	"slices"
+
+	"golang.org/x/arch/x86/x86asm"
+)
 
 // root is the origin of a value.
 type root uint8
@@ -129,15 +133,12 @@ func (s *state) merge(with *state) (changed bool) {
 			changed = true
 		}
 	}
-	rest := s.slots[:0:0]
-	for _, have := range s.slots {
-		if v, ok := with.slot(have.at, have.bytes); ok && v == have.value {
-			rest = append(rest, have)
-		}
-	}
-	if len(rest) != len(s.slots) {
-		s.slots, changed = rest, true
-	}
+	known := len(s.slots)
+	s.drop(func(have slot) bool {
+		v, ok := with.slot(have.at, have.bytes)
+		return !ok || v != have.value
+	})
+	changed = changed || len(s.slots) != known
 	if with.escaped < s.escaped {
 		s.escaped, changed = with.escaped, true
 	}
@@ -154,32 +155,23 @@ func (s *state) slot(at, bytes int32) (value, bool) {
 	return value{}, false
 }
 
-// forget drops what is known of a part of the frame. The slots are copied: states share
-// them.
+// drop drops slots. They are copied: states share them.
+func (s *state) drop(dropped func(slot) bool) {
+	s.slots = slices.DeleteFunc(slices.Clone(s.slots), dropped)
+}
+
+// forget drops what is known of a part of the frame.
 func (s *state) forget(from, to int64) {
-	rest := make([]slot, 0, len(s.slots)+1)
-	for _, have := range s.slots {
-		if int64(have.at)+int64(have.bytes) <= from || to <= int64(have.at) {
-			rest = append(rest, have)
-		}
-	}
-	s.slots = rest
+	s.drop(func(have slot) bool { return from < int64(have.at)+int64(have.bytes) && int64(have.at) < to })
 }
 
 // expose drops the parts of the frame that code elsewhere may have written. A copy of the
 // first argument stays: that is `this`, or the address of the result, which C++ code cannot
 // change.
 func (s *state) expose() {
-	if s.escaped == nothingEscaped {
-		return
+	if s.escaped != nothingEscaped {
+		s.drop(func(have slot) bool { return have.at+have.bytes > s.escaped && have.value != rooted(argument, 0) })
 	}
-	rest := make([]slot, 0, len(s.slots)+1)
-	for _, have := range s.slots {
-		if have.at+have.bytes <= s.escaped || have.value == rooted(argument, 0) {
-			rest = append(rest, have)
-		}
-	}
-	s.slots = rest
 }
 
 // store notes that bytes were stored at an address.

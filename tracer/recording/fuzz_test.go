@@ -116,7 +116,7 @@ func FuzzReader(f *testing.F) {
 				continue
 			}
 			if i >= 2 {
-				if _, err := r.last(bytes.NewReader(b), int64(len(b)), math.MaxUint64); err != nil {
+				if _, err := goOnBefore(r, b, math.MaxUint64); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -18,17 +18,45 @@ func (r *FileReader) Last(ns uint64) (found bool, err error) {
 	if r.size == 0 {
 		return false, nil // a pipe
 	}
-	return r.last(r.file, r.size, ns)
+	return r.goOnAt(r.file, lastBefore(r.file, r.between(), ns))
 }
 
-// last is Last, of something of that size.
-func (r *Reader) last(in storage, size int64, ns uint64) (found bool, err error) {
-	list := findCheckpoints(in, r.offset, size)
+// Before is the time of the checkpoint at which Last would go on.
+func (r *FileReader) Before(ns uint64) (timeNs uint64, found bool) {
+	if r.size == 0 {
+		return 0, false
+	}
+	c := lastBefore(r.file, r.between(), ns)
+	if c == nil {
+		return 0, false
+	}
+	return c.timeNs, true
+}
+
+// between are the checkpoints between the events of the file.
+func (r *FileReader) between() []checkpoint {
+	if r.checkpoints == nil {
+		r.checkpoints = append([]checkpoint{}, findCheckpoints(r.file, r.first, r.size)...)
+	}
+	return r.checkpoints
+}
+
+// lastBefore is the last intact one of the checkpoints between events of a time before ns, or
+// nil.
+func lastBefore(in storage, list []checkpoint, ns uint64) *checkpoint {
 	for i := len(list) - 1; i >= 0; i-- {
 		if c := &list[i]; c.timeNs < ns && !c.leads() && c.intact(in) {
-			r.storage, r.resume, r.state, r.begun = in, c.resume, nil, false
-			return true, r.jump(c.begin)
+			return c
 		}
 	}
-	return false, nil
+	return nil
+}
+
+// goOnAt goes on at a checkpoint, if there is one.
+func (r *Reader) goOnAt(in storage, c *checkpoint) (found bool, err error) {
+	if c == nil {
+		return false, nil
+	}
+	r.storage, r.resume, r.state, r.begun = in, c.resume, nil, false
+	return true, r.jump(c.begin)
 }

@@ -82,13 +82,19 @@ func withSections(t testing.TB, events []event.Event, every int) (recorded []byt
 	return recorded, before
 }
 
+// goOnBefore is Last of a recording in memory.
+func goOnBefore(r *Reader, recorded []byte, ns uint64) (found bool, err error) {
+	in := bytes.NewReader(recorded)
+	return r.goOnAt(in, lastBefore(in, findCheckpoints(in, r.offset, int64(len(recorded))), ns))
+}
+
 // readLast reads from the last checkpoint on, and checks that what it says is followed
 // by what came next. It is how many events were before; 0 where there is no checkpoint.
 func readLast(t testing.TB, recorded []byte, events []event.Event) (before int, err error) {
 	t.Helper()
 	r, err := NewReader(bytes.NewReader(recorded))
 	qt.Assert(t, qt.IsNil(err))
-	found, err := r.last(bytes.NewReader(recorded), int64(len(recorded)), math.MaxUint64)
+	found, err := goOnBefore(r, recorded, math.MaxUint64)
 	qt.Assert(t, qt.IsNil(err))
 	got, err := readAll(r)
 	if found {
@@ -223,7 +229,7 @@ func TestLastGoesOnAtTheCheckpointBeforeATime(t *testing.T) {
 		for ns, want := range map[uint64]int{at: i, at + 1: i + 1} {
 			r, err := NewReader(bytes.NewReader(recorded))
 			qt.Assert(t, qt.IsNil(err))
-			found, err := r.last(bytes.NewReader(recorded), int64(len(recorded)), ns)
+			found, err := goOnBefore(r, recorded, ns)
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.Equals(found, want > 0))
 			if found {
@@ -286,7 +292,7 @@ func TestStacksHaveTheSameIDWhereverTheyAreReadFrom(t *testing.T) {
 	}
 	r, err := NewReader(bytes.NewReader(recorded))
 	qt.Assert(t, qt.IsNil(err))
-	_, err = r.last(bytes.NewReader(recorded), int64(len(recorded)), math.MaxUint64)
+	_, err = goOnBefore(r, recorded, math.MaxUint64)
 	qt.Assert(t, qt.IsNil(err))
 	var checkpoint event.Event
 	qt.Assert(t, qt.IsNil(r.Next(&checkpoint)))

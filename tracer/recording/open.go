@@ -14,6 +14,8 @@ type FileReader struct {
 	file  *os.File
 	first int64 // the offset of its first block
 	size  int64
+	// checkpoints are all of the file; nil until somebody looks for one.
+	checkpoints []checkpoint
 }
 
 // Open opens a recording. One that is still being written can be read up to what
@@ -46,7 +48,7 @@ func open(f *os.File, path string) (*FileReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &FileReader{r, f, r.offset, info.Size()}, nil
+	return &FileReader{Reader: r, file: f, first: r.offset, size: info.Size()}, nil
 }
 
 // Size is how long the file was when it was opened; 0 for what has no length,

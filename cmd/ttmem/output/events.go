@@ -1,5 +1,5 @@
-// Package output writes the files that flags name: event files, exports of profiles and
-// pictures. A file is complete, or it is not there.
+// Package output writes the files that flags name: event files and exports of profiles. A
+// file is complete, or it is not there.
 package output
 
 import (

@@ -3,7 +3,6 @@ package page
 import (
 	"bufio"
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -23,7 +22,7 @@ func (l Layout) Separated(key string) string {
 // Write writes a text, indented, in as many lines as it needs.
 func (l Layout) Write(out *bufio.Writer, indent int, st Style, text string) {
 	for _, line := range l.Lines(text, indent) {
-		fmt.Fprintln(out, Left("", indent)+l.Paint(st, line))
+		fmt.Fprintln(out, Blank(indent)+l.Paint(st, line))
 	}
 }
 
@@ -56,19 +55,17 @@ func (l Layout) WriteHead(out *bufio.Writer, columns, beside string) {
 // LeastBeside is the least width of text beside columns; with less it goes below them.
 const LeastBeside = 30
 
-var colorCodes = regexp.MustCompile("\x1b\\[[0-9;]*m")
-
 // Beside writes a text beside columns on the same line, or below them if there is no room,
 // and returns the text's indent.
 func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string) (indent int) {
-	if indent = Width(colorCodes.ReplaceAllString(columns, "")); l.Width > 0 && l.Width-indent < min(LeastBeside, Width(text)) {
+	if indent = Width(columns); l.Width > 0 && l.Width-indent < min(LeastBeside, Width(text)) {
 		fmt.Fprintln(out, strings.TrimRight(columns, " "))
 		l.Write(out, NameIndent, st, text)
 		return NameIndent
 	}
 	for _, line := range l.Lines(text, indent) {
 		fmt.Fprintln(out, columns+l.Paint(st, line))
-		columns = Left("", indent)
+		columns = Blank(indent)
 	}
 	return indent
 }

@@ -2,27 +2,53 @@ package page
 
 import "strings"
 
-// A Painter draws bars and colours with what the terminal can show.
+// A Painter colours text and picks characters that the terminal can show.
 type Painter struct {
-	Color, ASCII bool
+	// Color allows colours; Attributes allows bold, dim and reverse text without them.
+	Color, Attributes bool
+	// ASCII allows nothing but ASCII.
+	ASCII bool
 }
 
-// Style is an SGR parameter of the terminal.
+// Style is one of the 16 colours of the terminal, which follow the user's theme, or another
+// property of text, as an SGR parameter.
 type Style string
 
 const (
 	NoStyle Style = ""
 	Bold    Style = "1"
 	Dim     Style = "2"
+	Reverse Style = "7"
 	Red     Style = "31"
 	BoldRed Style = "1;31"
 	Green   Style = "32"
 	Yellow  Style = "33"
+	Blue    Style = "34"
+	Cyan    Style = "36"
+	// Styles with a background.
+	OnCyan   Style = "30;46"
+	OnGreen  Style = "30;42"
+	OnRed    Style = "30;41"
+	OnYellow Style = "30;43"
 )
 
-// Paint puts s into the style, if there are colours.
+// withoutColor has the replacements of styles without colours.
+var withoutColor = map[Style]Style{
+	Bold: Bold, Dim: Dim, Reverse: Reverse, BoldRed: Bold,
+	OnCyan: Reverse, OnGreen: Reverse, OnRed: Reverse, OnYellow: Reverse,
+}
+
+// Paint puts s into the style, if the terminal has it.
 func (p Painter) Paint(st Style, s string) string {
-	if !p.Color || st == NoStyle || strings.TrimSpace(s) == "" {
+	visible := withoutColor[st] == Reverse || strings.TrimSpace(s) != ""
+	switch {
+	case p.Color:
+	case p.Attributes:
+		st = withoutColor[st]
+	default:
+		st = NoStyle
+	}
+	if st == NoStyle || s == "" || !visible {
 		return s
 	}
 	return "\x1b[" + string(st) + "m" + s + "\x1b[0m"
@@ -50,78 +76,7 @@ func (p Painter) Pick(unicode, ascii string) string {
 	return unicode
 }
 
-// Trough is n columns of an empty bar.
-func (p Painter) Trough(n int) string {
-	return p.Paint(Dim, strings.Repeat(p.Pick("·", "."), max(0, n)))
-}
-
-// eighths are the partial blocks by how many eighths they fill.
-var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
-
-// Bar draws part of whole from the left. What is there at all is seen.
-func (p Painter) Bar(part, whole uint64, columns int) string {
-	if whole == 0 {
-		return strings.Repeat(" ", columns)
-	}
-	share := min(1, float64(part)/float64(whole))
-	filled := ""
-	if p.ASCII {
-		n := int(share * float64(columns))
-		if part > 0 {
-			n = max(1, n)
-		}
-		filled = strings.Repeat("#", n)
-	} else {
-		n := int(share * float64(columns) * 8)
-		if part > 0 {
-			n = max(1, n)
-		}
-		filled = strings.Repeat("█", n/8) + eighths[n%8]
-	}
-	return p.Paint(Level(part, whole), filled) + p.Trough(columns-Width(filled))
-}
-
-// A Gap is a bar that fills from both ends, in columns: the L1 of a core, where
-// circular buffers grow from the base up and buffers from the top down.
-type Gap struct{ Base, Free, Top int }
-
-// NewGap divides the columns. What is there at all is seen.
-func NewGap(base, top, whole uint64, columns int) Gap {
-	if whole == 0 || columns < 2 {
-		return Gap{Free: columns}
-	}
-	part := func(n uint64) int {
-		if n == 0 {
-			return 0
-		}
-		return min(columns-1, max(1, int(float64(n)/float64(whole)*float64(columns)+0.5)))
-	}
-	g := Gap{Base: part(base), Top: part(top)}
-	// Both were rounded up.
-	if over := g.Base + g.Top - columns; over > 0 {
-		if g.Base > g.Top {
-			g.Base -= over
-		} else {
-			g.Top -= over
-		}
-	}
-	// What is free is seen too.
-	if g.Base+g.Top == columns && base+top < whole && columns >= 3 {
-		if g.Base > g.Top {
-			g.Base--
-		} else {
-			g.Top--
-		}
-	}
-	g.Free = columns - g.Base - g.Top
-	return g
-}
-
-// The parts of a gap's bar, in the style of how full it is.
-func (p Painter) Base(g Gap, st Style) string {
-	return p.Paint(st, strings.Repeat(p.Pick("▓", "="), g.Base))
-}
-
-func (p Painter) Top(g Gap, st Style) string {
-	return p.Paint(st, strings.Repeat(p.Pick("█", "#"), g.Top))
+// Cut cuts s to so many columns and marks the cut.
+func (p Painter) Cut(s string, limit int) string {
+	return Truncate(s, limit, p.Pick("…", "~"))
 }

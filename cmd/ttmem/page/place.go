@@ -32,12 +32,12 @@ func (p Painter) Separator() string { return p.Pick(" · ", " - ") }
 // FitName is the name of a buffer in at most limit columns. A long operation is cut first,
 // then the function: the line matters most.
 func (p Painter) FitName(n name.Name, limit int) string {
-	op, call, ellipsis := Clean(n.Op), Clean(n.Call.String()), p.Pick("…", "~")
+	op, call := Clean(n.Op), Clean(n.Call.String())
 	if op == "" || call == "" {
-		return Truncate(op+call, limit, ellipsis)
+		return p.Cut(op+call, limit)
 	}
-	op = Truncate(op, max(limit/3, limit-Width(p.Separator()+call)), ellipsis) + p.Separator()
-	return op + Truncate(call, limit-Width(op), ellipsis)
+	op = p.Cut(op, max(limit/3, limit-Width(p.Separator()+call))) + p.Separator()
+	return op + p.Cut(call, limit-Width(op))
 }
 
 // CompareFrames orders call stacks by their frames, innermost first, so that those of one

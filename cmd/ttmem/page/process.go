@@ -64,4 +64,4 @@ func ProcessState(p *aggregate.Process) string {
 }
 
 // StillReading is said while totals are too low because of what was there before.
-const StillReading = "the memory of processes that ran before ttmem is still being read: what they have allocated is not all counted yet, ask again"
+const StillReading = "the memory of processes that were already running is still being read: totals are incomplete, ask again"

@@ -4,7 +4,8 @@ import (
 	"path"
 	"strings"
 	"unicode"
-	"unicode/utf8"
+
+	"github.com/charmbracelet/x/ansi"
 )
 
 // Fold is Wrap, and also cuts words that are longer than a line, such as paths and names of
@@ -13,7 +14,7 @@ func Fold(s string, limit int) (lines []string) {
 	limit = max(limit, 20)
 	for _, line := range Wrap(s, limit) {
 		for Width(line) > limit {
-			head := string([]rune(line)[:limit])
+			head := ansi.Truncate(line, limit, "")
 			if i := strings.LastIndexAny(head, ":/,"); i > len(head)/2 {
 				head = head[:i+1]
 			}
@@ -27,8 +28,11 @@ func Fold(s string, limit int) (lines []string) {
 
 // Clean makes s one line without control characters: names and messages come from traced
 // programs, which are not trusted.
-func Clean(s string) string {
-	s = strings.Map(func(r rune) rune {
+func Clean(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
+
+// Printable is Clean for text whose blanks matter, such as a command's output.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
@@ -37,7 +41,6 @@ func Clean(s string) string {
 		}
 		return r
 	}, s)
-	return strings.Join(strings.Fields(s), " ")
 }
 
 // FirstLine is the first line of s that is not blank.
@@ -65,25 +68,32 @@ func ShortCommand(command string) string {
 	return strings.Join(words, " ")
 }
 
-// Width is the number of columns that s takes.
-func Width(s string) int { return utf8.RuneCountInString(s) }
+// Width is the number of columns that s takes. Colours take none.
+func Width(s string) int {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return ansi.StringWidth(s)
+		}
+	}
+	return len(s) // of nearly all texts
+}
 
 // Truncate cuts s to the width and marks the cut with the ellipsis.
 func Truncate(s string, limit int, ellipsis string) string {
 	if Width(s) <= limit {
 		return s
 	}
-	if limit <= Width(ellipsis) {
-		return ""
-	}
-	return string([]rune(s)[:limit-Width(ellipsis)]) + ellipsis
+	return ansi.Truncate(s, max(0, limit), ellipsis)
 }
 
 // Left pads s on its right to n columns.
-func Left(s string, n int) string { return s + strings.Repeat(" ", max(0, n-Width(s))) }
+func Left(s string, n int) string { return s + Blank(n-Width(s)) }
 
 // Right pads s on its left to n columns.
-func Right(s string, n int) string { return strings.Repeat(" ", max(0, n-Width(s))) + s }
+func Right(s string, n int) string { return Blank(n-Width(s)) + s }
+
+// Blank is n columns of nothing.
+func Blank(n int) string { return strings.Repeat(" ", max(0, n)) }
 
 // Wrap breaks s between words into lines of at most limit columns. Longer words stay whole.
 func Wrap(s string, limit int) []string {

@@ -132,7 +132,7 @@ func TestStateIsAWholeRecording(t *testing.T) {
 		_, whole := r.End()
 		qt.Check(t, qt.IsTrue(whole))
 		qt.Check(t, qt.Equals(asJSON(t, state.Snapshot()), asJSON(t, present(host.hub))))
-		held := state.Held()
+		held := state.Buffers()
 		qt.Check(t, qt.Equals(len(held), len(host.held[10])))
 		qt.Check(t, qt.IsTrue(len(held) > 0))
 		for i := range held {
@@ -161,7 +161,7 @@ func TestStateShowsAUserHisOwn(t *testing.T) {
 	for e := (event.Event{}); r.Next(&e) == nil; {
 		state.Apply(&e)
 	}
-	held := state.Held()
+	held := state.Buffers()
 	qt.Assert(t, qt.HasLen(held, 1))
 	qt.Check(t, qt.Equals(held[0].PID, 20))
 	qt.Check(t, qt.HasLen(state.Snapshot().Processes, 1))

@@ -63,7 +63,7 @@ type Follower struct {
 	running bool
 	lost    uint64
 	// ended are what of the step's a device's closing freed, or a process's end
-	ended []aggregate.Held
+	ended []aggregate.Buffer
 
 	wishes chan stepWish // that were marked, in order
 	next   *stepWish     // the first of them, that was taken
@@ -190,7 +190,7 @@ func (s *Follower) apply(e *event.Event) {
 			s.use(id, e)
 		}
 	case event.Checkpoint:
-		for _, h := range s.state.Held() {
+		for _, h := range s.state.Buffers() {
 			for _, id := range h.Devices {
 				s.use(id, &event.Event{Kind: event.Alloc, Region: h.Region, BytesPerBank: h.BytesPerBank, Banks: h.Banks})
 			}
@@ -224,9 +224,9 @@ func (s *Follower) apply(e *event.Event) {
 func (s *Follower) unfreed(e *event.Event) {
 	switch e.Kind {
 	case event.DeviceClose:
-		s.ended = append(s.ended, s.state.HeldByAllocator(e.PID, e.Allocator)...)
+		s.ended = append(s.ended, s.state.BuffersIn(e.PID, e.Allocator)...)
 	case event.ProcessExit:
-		s.ended = append(s.ended, s.state.HeldByProcess(e.PID)...)
+		s.ended = append(s.ended, s.state.BuffersOf(e.PID)...)
 	}
 }
 
@@ -285,7 +285,7 @@ func (s *Follower) left(since uint64) []stepLeft {
 		region event.Region
 	}
 	sums := make(map[key]*stepLeft)
-	held := append(s.state.Held(), s.ended...)
+	held := append(s.state.Buffers(), s.ended...)
 	for i := range held {
 		h := &held[i]
 		if h.SinceNs < since || h.BeforeAttach {

@@ -125,20 +125,20 @@ func (b *chipBlock) lines() []string {
 	}
 	for _, part := range []string{d.Board, d.Arch} {
 		if part != "" {
-			about += b.pick(" · ", " - ") + b.clean(part)
+			about += b.Pick(" · ", " - ") + b.clean(part)
 		}
 	}
 	title = " " + title
 	heads := b.right("used", b.used()) + b.right("peak", bytesColumns) + b.right("capacity", bytesColumns)
-	room := b.width - width(heads)
-	title = b.cut(title, room)
-	lines := []string{b.paint(bold, title) + b.paint(dim, b.left(about, room-width(title))+heads)}
+	room := b.width - page.Width(heads)
+	title = b.Cut(title, room)
+	lines := []string{b.Paint(bold, title) + b.Paint(dim, b.left(about, room-page.Width(title))+heads)}
 
 	least, most := b.span(dramUsed)
 	_, peak := b.span(func(d *aggregate.Device) uint64 { return d.Regions.DRAM.PeakBytes })
 	capacity := d.Regions.DRAM.CapacityBytes
 	st := page.Level(most, capacity)
-	lines = append(lines, b.row("DRAM", bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st, topStyle: st},
+	lines = append(lines, b.row("DRAM", b.DrawBar(page.Bar{Part: least, More: most, Whole: capacity, Peak: peak, Style: st}, b.bar()),
 		page.Bytes, least, most, peak, capacity, st))
 	lines = append(lines, b.l1()...)
 	for _, r := range []struct {
@@ -158,25 +158,25 @@ func (b *chipBlock) lines() []string {
 			continue
 		}
 		st := page.Level(most, capacity)
-		lines = append(lines, b.row(r.name, bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st},
+		lines = append(lines, b.row(r.name, b.DrawBar(page.Bar{Part: least, More: most, Whole: capacity, Peak: peak, Style: st}, b.bar()),
 			page.Bytes, least, most, peak, capacity, st))
 	}
 	return lines
 }
 
 // row is one region, of which least and most are used.
-func (b *chipBlock) row(label string, line bar, f format, least, most, peak, capacity uint64, st style) string {
+func (b *chipBlock) row(label string, bar string, f format, least, most, peak, capacity uint64, st page.Style) string {
 	of := "unknown"
 	if capacity > 0 {
 		of = f(capacity)
 	}
-	return " " + b.left(label, labelColumns) + b.draw(line, b.bar()) +
-		b.paint(st, b.right(page.Percent(most, capacity), percentColumns)) +
-		b.paint(zeroDim(most), b.right(f.span(least, most), b.used())) +
-		b.right(f(peak), bytesColumns) + b.paint(dim, b.right(of, bytesColumns))
+	return " " + b.left(label, labelColumns) + bar +
+		b.Paint(st, b.right(page.Percent(most, capacity), percentColumns)) +
+		b.Paint(zeroDim(most), b.right(f.span(least, most), b.used())) +
+		b.right(f(peak), bytesColumns) + b.Paint(dim, b.right(of, bytesColumns))
 }
 
-func zeroDim(n uint64) style {
+func zeroDim(n uint64) page.Style {
 	if n == 0 {
 		return dim
 	}
@@ -194,18 +194,16 @@ func (b *chipBlock) l1() []string {
 	_, peak := b.span(l1Peak)
 	_, text := b.span(kernelText)
 	st := page.Level(mostUsed, capacity)
-	lines := []string{b.row(l1PerCore, bar{
-		base: mostStatic, top: mostTensors, whole: capacity, shared: true, baseStyle: blue, topStyle: st,
-	}, page.KiB, leastUsed, mostUsed, peak, capacity, st)}
+	lines := []string{b.row(l1PerCore, b.gap(mostStatic, mostTensors, capacity, b.bar(), st), page.KiB, leastUsed, mostUsed, peak, capacity, st)}
 
 	parts := []struct {
 		mark, name, figure string
-		style              style
+		style              page.Style
 		there              bool
 	}{
-		{b.pick("▓", "#"), "CBs, DFBs", format(page.KiB).span(leastStatic, mostStatic), blue, true},
-		{b.pick("█", "="), "tensors", format(page.KiB).span(leastTensors, mostTensors), cmp.Or(st, green), true},
-		{b.pick("·", "."), "free", format(page.KiB).span(leastFree, mostFree), dim, capacity > 0},
+		{b.Pick("▓", "="), "CBs, DFBs", format(page.KiB).span(leastStatic, mostStatic), blue, true},
+		{b.Pick("█", "#"), "tensors", format(page.KiB).span(leastTensors, mostTensors), cmp.Or(st, green), true},
+		{b.Pick("·", "."), "free", format(page.KiB).span(leastFree, mostFree), dim, capacity > 0},
 		{"", "kernels", page.KiB(text), dim, true},
 	}
 	texts, whole := []string{}, -2
@@ -215,29 +213,37 @@ func (b *chipBlock) l1() []string {
 		}
 		text := part.name + " " + part.figure
 		if part.mark != "" {
-			text = b.paint(part.style, part.mark) + " " + text
+			text = b.Paint(part.style, part.mark) + " " + text
 		}
 		texts = append(texts, text)
-		whole += 2 + width(text)
+		whole += 2 + page.Width(text)
 	}
 	// below the bar, if there is room
 	indent := 1 + labelColumns
 	if indent+whole > b.width {
 		indent = 1
 	}
-	line := blank(indent)
+	line := page.Blank(indent)
 	for _, text := range texts {
 		switch {
-		case width(line) == indent:
-		case width(line)+2+width(text) > b.width:
+		case page.Width(line) == indent:
+		case page.Width(line)+2+page.Width(text) > b.width:
 			lines = append(lines, line)
-			line = blank(indent)
+			line = page.Blank(indent)
 		default:
 			line += "  "
 		}
 		line += text
 	}
 	return append(lines, line)
+}
+
+// gap draws the L1 of a core: circular buffers from the left, tensors from the right.
+func (p painter) gap(static, tensors, capacity uint64, columns int, st page.Style) string {
+	if capacity == 0 {
+		return p.DrawBar(page.Bar{}, columns)
+	}
+	return p.DrawGap(page.NewGap(static, tensors, capacity, columns), blue, st)
 }
 
 // The columns of a cell of the grid without its label, on wide and on narrow terminals, and
@@ -253,7 +259,7 @@ const (
 func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 	label := 4
 	for i := range groups {
-		label = max(label, min(9, width(formatIDs(groups[i].ids))))
+		label = max(label, min(9, page.Width(formatIDs(groups[i].ids))))
 	}
 	across := func(cell int) int { return max(1, (columns+cellGap)/(label+cell+cellGap)) }
 	wide, down := across(cellColumns), 0
@@ -277,11 +283,11 @@ func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 	line := ""
 	for x := range wide {
 		if x > 0 {
-			line += blank(cellGap)
+			line += page.Blank(cellGap)
 		}
 		line += p.left(top, cell)
 	}
-	lines = append(lines, p.paint(dim, line))
+	lines = append(lines, p.Paint(dim, line))
 	for y := range down {
 		line := ""
 		for x := range wide {
@@ -290,14 +296,14 @@ func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 				break
 			}
 			if x > 0 {
-				line += blank(cellGap)
+				line += page.Blank(cellGap)
 			}
 			line += p.groupCell(&groups[at], label, dram, l1)
 		}
 		lines = append(lines, line)
 	}
 	if hidden := len(groups) - wide*down; hidden > 0 {
-		lines[len(lines)-1] = p.cut(lines[len(lines)-1], columns-12) + p.paint(dim, fmt.Sprintf(" +%d more", hidden))
+		lines[len(lines)-1] = p.Cut(lines[len(lines)-1], columns-12) + p.Paint(dim, fmt.Sprintf(" +%d more", hidden))
 	}
 	return lines
 }
@@ -314,9 +320,9 @@ func (p painter) groupCell(g *chipGroup, label, dram, l1 int) string {
 	_, used := g.span(l1Used)
 	core := d.L1PerCore.CapacityBytes
 	l1Style := page.Level(used, core)
-	return p.paint(bold, p.right(formatIDs(g.ids), label)) + " " +
-		p.draw(bar{base: least, more: most, whole: capacity, peak: peak, baseStyle: st}, dram) +
-		p.paint(st, p.right(page.Percent(most, capacity), percentColumns)) + " " +
-		p.draw(bar{base: static, top: tensors, whole: core, shared: true, baseStyle: blue, topStyle: l1Style}, l1) +
-		p.paint(l1Style, p.right(page.Percent(used, core), percentColumns))
+	return p.Paint(bold, p.right(formatIDs(g.ids), label)) + " " +
+		p.DrawBar(page.Bar{Part: least, More: most, Whole: capacity, Peak: peak, Style: st}, dram) +
+		p.Paint(st, p.right(page.Percent(most, capacity), percentColumns)) + " " +
+		p.gap(static, tensors, core, l1, l1Style) +
+		p.Paint(l1Style, p.right(page.Percent(used, core), percentColumns))
 }

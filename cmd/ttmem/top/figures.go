@@ -64,27 +64,8 @@ func formatAge(ns uint64) string {
 	return fmt.Sprintf("%.0f d", seconds/86400)
 }
 
-// formatIDs writes the ids of chips, which are in order: "3", "0-7,9".
-func formatIDs(ids []int) string {
-	var b strings.Builder
-	for i := 0; i < len(ids); {
-		j := i
-		for j+1 < len(ids) && ids[j+1] == ids[j]+1 {
-			j++
-		}
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		switch {
-		case j == i:
-			fmt.Fprintf(&b, "%d", ids[i])
-		default:
-			fmt.Fprintf(&b, "%d-%d", ids[i], ids[j])
-		}
-		i = j + 1
-	}
-	return b.String()
-}
+// formatIDs writes the ids of chips in little room: "3", "0-7,9".
+func formatIDs(ids []int) string { return strings.ReplaceAll(page.ChipNumbers(ids), ", ", ",") }
 
 // parseIDs reads what formatIDs writes.
 func parseIDs(s string) (ids []int, err error) {

@@ -1,6 +1,10 @@
 package top
 
-import "strings"
+import (
+	"strings"
+
+	"ttmem/cmd/ttmem/page/alloc"
+)
 
 // A request is what a key asks of the view that runs the model.
 type request int
@@ -20,14 +24,14 @@ var bindings = []struct {
 	title string
 	list  []binding
 }{
-	{"Look", []binding{
+	{"View", []binding{
 		{"↑ ↓", "select a row (or k j); PgUp PgDn Home End go further"},
 		{"Enter", "the call stack of a row; what is in a group, by stack"},
 		{"Esc", "back; then: no filter"},
 		{"Space", "pause, and go on"},
 		{"m  M", "mark: show what is allocated from now on as growth; no mark"},
 		{"f", "fold chips that look alike, or unfold them"},
-		{"o", "what the traced command writes, and notes"},
+		{"o", "output of the traced command, and notes"},
 	}},
 	{"Arrange", []binding{
 		{"g  G", "group by stack, op, component, file, type, size, process, chip"},
@@ -61,7 +65,7 @@ var glossary = []struct {
 		{"OF IT CBs", "circular and dataflow buffers alone"},
 		{"FOR", "how long it has been seen"},
 	}},
-	{"What holds memory", []binding{
+	{"Live memory", []binding{
 		{"SIZE", "what the buffers take of all banks of all chips; blue is what circular buffers take of all cores: programs take turns in the same space, and this is the plain sum"},
 		{"%", "of all that is listed"},
 		{"BUFFERS", "how many there are; 3 CBs are as many circular or dataflow buffers"},
@@ -111,7 +115,7 @@ func (m *model) press(key string) request {
 		return lookAgain
 	case "m":
 		if m.present != nil && m.present.Ended != "" {
-			m.said = "no mark is set: nothing more is allocated after it"
+			m.said = "no mark set: there are no more events"
 			return nothing
 		}
 		m.paused = false
@@ -196,7 +200,7 @@ func (m *model) pressInTable(key string) {
 		if key == "R" {
 			by = -1
 		}
-		n := len(shownRegions) + 1
+		n := len(alloc.Regions) + 1
 		m.filter.region = (m.filter.region + by + n) % n
 		m.regroup()
 	}

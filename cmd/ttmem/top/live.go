@@ -48,7 +48,7 @@ func (t *Status) Live() bool { return t.Doing == "" && t.Ended == "" }
 type Present struct {
 	Status
 	*aggregate.Snapshot
-	Holdings []aggregate.Holding
+	CallSites []aggregate.CallSite
 	// NowNs is the time that ages refer to (CLOCK_MONOTONIC); at least that of the latest
 	// event.
 	NowNs uint64
@@ -57,7 +57,7 @@ type Present struct {
 	MarkNs uint64
 	// Output is the last lines that the traced command wrote.
 	Output []string
-	// rates are the allocations per second of the Holdings.
+	// rates are the allocations per second of the CallSites.
 	rates []float64
 	// eventRate is events per second.
 	eventRate float64
@@ -144,7 +144,7 @@ func (l *Live) Present(nowNs uint64) *Present {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := &Present{
-		Status: l.status, Snapshot: l.state.Snapshot(), Holdings: l.state.Holdings(),
+		Status: l.status, Snapshot: l.state.Snapshot(), CallSites: l.state.CallSites(),
 		Marked: l.marked, MarkNs: l.markNs, Output: l.output.lines(),
 	}
 	p.NowNs = max(nowNs, p.TimeNs)

@@ -130,12 +130,12 @@ func (m *model) open() {
 		return
 	}
 	r := m.rows[m.cursor]
-	if groupings[m.by].stack {
+	if m.by == byStack {
 		m.page, m.shown, m.scroll, m.shift = pageStack, r, 0, 0
 		return
 	}
 	m.opened = append(m.opened, opened{m.by, m.order, m.filter, r.key})
-	m.filter.in, m.filter.inBy, m.by = r.key, m.by, 0
+	m.filter.in, m.filter.inBy, m.by = r.key, m.by, byStack
 	m.regroup()
 }
 
@@ -231,7 +231,7 @@ func (m *model) accept() {
 		}
 		have := m.chips()
 		if i := slices.IndexFunc(ids, func(id int) bool { return !slices.Contains(have, id) }); i >= 0 {
-			m.said = fmt.Sprintf("no chip %d: there %s %s", ids[i], either(len(have), "is", "are"), cmp.Or(formatIDs(have), "none yet"))
+			m.said = fmt.Sprintf("no chip %d; available: %s", ids[i], cmp.Or(formatIDs(have), "none yet"))
 			break
 		}
 		m.filter.chips = ids

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
-
-	"ttmem/cmd/ttmem/top/picture"
 )
 
 // TestPictures compares the pictures of docs/top.md with what the view draws now: -update
@@ -30,11 +28,11 @@ func TestPictures(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newStage(t, test.width, test.height)
-			s.color = true
+			s.Color = true
 			s.scene.Steps(250) // some 10,000 events in that second
 			s.refresh()
 			test.show(s)
-			got := picture.SVG(s.frame(), s.width)
+			got := drawSVG(s.frame(), s.width)
 			path := filepath.Join("..", "..", "..", "docs", "images", test.name+".svg")
 			if *update {
 				qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte(got), 0o644)))

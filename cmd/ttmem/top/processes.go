@@ -49,7 +49,7 @@ func (m *model) processUses() []processUse {
 			u.l1 = max(u.l1, l1Used(d))
 			u.static = max(u.static, d.L1PerCore.CBBytes)
 		}
-		for _, held := range p.Held {
+		for _, held := range p.Live {
 			u.buffers += held.Buffers
 		}
 		list = append(list, u)
@@ -87,7 +87,7 @@ func (m *model) processLines() []string {
 			title += m.right(c.name, c.width)
 		}
 	}
-	lines := []string{m.paint(head, m.left(title+"  PROCESS", m.width))}
+	lines := []string{m.Paint(head, m.left(title+"  PROCESS", m.width))}
 	for i := range list[:min(room, len(list))] {
 		u := &list[i]
 		if i > 0 && u.Exit != nil && !m.once && m.height < 30 {
@@ -96,22 +96,12 @@ func (m *model) processLines() []string {
 		lines = append(lines, m.processLine(u))
 	}
 	if hidden := len(list) - (len(lines) - 1); hidden > 0 && len(list) > room {
-		lines = append(lines, m.paint(dim, fmt.Sprintf("%8s %d more: p looks at one after the other", "", hidden)))
+		lines = append(lines, m.Paint(dim, fmt.Sprintf("%8s %d more: p selects the next", "", hidden)))
 	}
 	return lines
 }
 
-// ended returns how a process ended. It is shown before the name, which may be cut.
-func ended(exit *aggregate.Exit) string {
-	if exit.Status == nil || *exit.Status == 0 {
-		return "(ended) "
-	}
-	if signal := *exit.Status & 0x7f; signal != 0 { // as in wait(2)
-		return fmt.Sprintf("(ended by signal %d) ", signal)
-	}
-	return fmt.Sprintf("(ended with status %d) ", *exit.Status>>8)
-}
-
+// processLine shows how a process ended before its name, which may be cut.
 func (m *model) processLine(u *processUse) string {
 	line, st := "", noStyle
 	for _, c := range processColumns {
@@ -119,12 +109,12 @@ func (m *model) processLine(u *processUse) string {
 			line += m.right(c.cell(m, u), c.width)
 		}
 	}
-	name := m.clean(processName(u.Process))
+	name := m.clean(page.ProcessName(u.Process))
 	if u.Exit != nil {
-		st, name = dim, ended(u.Exit)+name
+		st, name = dim, "("+page.ProcessState(u.Process)+") "+name
 	}
 	if u.PID == m.filter.pid {
 		st = bold
 	}
-	return m.paint(st, m.cut(line+"  "+name, m.width))
+	return m.Paint(st, m.Cut(line+"  "+name, m.width))
 }

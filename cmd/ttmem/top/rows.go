@@ -2,7 +2,6 @@ package top
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -10,10 +9,11 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
-// A row adds up holdings with the same key.
+// A row adds up call sites with the same key.
 type row struct {
 	key string
 	// title is the title of the row. name is that of its call stack, if it has only one.
@@ -34,7 +34,7 @@ type row struct {
 	rate    float64
 	since   uint64 // ns; 0: not known
 	regions regionSet
-	// pids and devices are those of its holdings, each once.
+	// pids and devices are those of its call sites, each once.
 	pids, devices []int
 	stack         *event.Stack // of one stack: the first
 }
@@ -65,52 +65,14 @@ var regionNames = map[event.Region]string{
 	event.DRAM: "DRAM", event.L1: "L1", event.CB: "CB", event.L1Small: "small", event.Trace: "trace", event.SystemMemory: "host",
 }
 
-// shownRegions are the regions in the order of the filter key.
-var shownRegions = []event.Region{event.DRAM, event.L1, event.CB, event.L1Small, event.Trace, event.SystemMemory}
+// groupings are the ways to make rows: the values of --by, and by size.
+var groupings = []string{"stack", "op", "component", "file", "type", "size", "process", "chip"}
 
-// A grouping is one way to make rows.
-type grouping struct {
-	name string
-	// stack is true if a row has one call stack, which can be shown.
-	stack bool
-	// mixed is true if a row may have both buffers and circular buffers.
-	mixed bool
-	// keys returns the keys of the rows that a holding is in, which are also their titles.
-	keys func(g *groups, h *aggregate.Holding) []string
-}
+// byStack is the grouping whose rows have one call stack each, which can be shown.
+const byStack = 0
 
-var groupings = []grouping{
-	{"stack", true, false, func(g *groups, h *aggregate.Holding) []string { return []string{g.stackKey(h)} }},
-	{"op", false, true, func(g *groups, h *aggregate.Holding) []string {
-		return []string{cmp.Or(g.sites.of(h.Stack).name.Op, g.unknown(h))}
-	}},
-	{"component", false, true, func(g *groups, h *aggregate.Holding) []string {
-		return []string{cmp.Or(g.sites.of(h.Stack).component, g.unknown(h))}
-	}},
-	{"file", false, true, func(g *groups, h *aggregate.Holding) []string {
-		return []string{cmp.Or(g.sites.of(h.Stack).name.Call.File, g.unknown(h))}
-	}},
-	{"type", false, false, func(_ *groups, h *aggregate.Holding) []string {
-		kind := h.Layout.String()
-		if h.Static != event.NotStatic {
-			kind = h.Static.String()
-		}
-		return []string{h.Region.String() + " " + strings.ReplaceAll(kind, "_", " ")}
-	}},
-	{"size", false, false, func(_ *groups, h *aggregate.Holding) []string {
-		if h.EachBytes == 0 {
-			return []string{"various sizes"}
-		}
-		return []string{page.Bytes(h.EachBytes) + " on each chip"}
-	}},
-	{"process", false, true, func(g *groups, h *aggregate.Holding) []string { return []string{g.process(h.PID)} }},
-	{"chip", false, true, func(_ *groups, h *aggregate.Holding) (keys []string) {
-		for _, id := range h.Devices {
-			keys = append(keys, fmt.Sprintf("chip %d", id))
-		}
-		return keys
-	}},
-}
+// mixed reports whether a row may have both buffers and circular buffers.
+func mixed(by int) bool { return !slices.Contains([]string{"stack", "type", "size"}, groupings[by]) }
 
 // An order is an order of rows.
 type order struct {
@@ -143,60 +105,65 @@ type groups struct {
 	present *Present
 	sites   *sites
 	filter  filter
-	names   map[int]string // of processes
+	names   alloc.Namer // of processes
 }
 
-// A filter selects holdings. The zero value selects everything.
+// A filter selects call sites. The zero value selects everything.
 type filter struct {
 	chips  []int
 	pid    int
-	region int // one of shownRegions, plus 1
+	region int // one of alloc.Regions, plus 1
 	text   string
 	// in is the key of the opened row, and inBy its grouping.
 	in   string
 	inBy int
 }
 
-// rows returns the live holdings by a grouping, in an order.
+// rows returns the live call sites by a grouping, in an order.
 func (g *groups) rows(by, order int, reversed bool) []*row {
-	one := &groupings[by]
+	g.names.Snap = g.present.Snapshot
+	selected := alloc.Filter{Devices: g.filter.chips}
+	if g.filter.pid != 0 {
+		selected.PIDs = []int{g.filter.pid}
+	}
+	if g.filter.region > 0 {
+		selected.Regions = []event.Region{alloc.Regions[g.filter.region-1]}
+	}
 	rows := make(map[string]*row)
-	var pattern = patternOf(g.filter.text)
-	for i := range g.present.Holdings {
-		h := &g.present.Holdings[i]
-		on := g.chips(h)
-		if h.Count == 0 && !(order == byRate && i < len(g.present.rates) && g.present.rates[i] > 0) {
+	pattern := patternOf(g.filter.text)
+	for i := range g.present.CallSites {
+		h := &g.present.CallSites[i]
+		rate := 0.0
+		if i < len(g.present.rates) {
+			rate = g.present.rates[i]
+		}
+		if h.Count == 0 && !(order == byRate && rate > 0) {
 			continue // all was freed, and that is what is asked for only by rate
 		}
-		if on == 0 || !g.wants(h) || g.filter.text != "" && !g.sites.match(h.Stack, g.filter.text, pattern) {
+		a, ok := selected.Select(rowOf(h))
+		if !ok || g.filter.text != "" && !g.sites.match(h.Stack, g.filter.text, pattern) {
 			continue
 		}
-		for _, key := range one.keys(g, h) {
-			chips := on
-			if one.name == "chip" {
-				if !g.isOn(key) {
-					continue
-				}
-				chips = 1
-			}
+		s := g.sites.of(h.Stack)
+		a.Site = &s.Site
+		if g.filter.in != "" && !slices.Contains(g.keys(g.filter.inBy, h, &a), g.filter.in) {
+			continue
+		}
+		keys := g.keys(by, h, &a)
+		for _, key := range keys {
 			r := rows[key]
 			if r == nil {
 				r = &row{key: key, title: key}
-				if one.stack {
-					s := g.sites.of(h.Stack)
-					r.stack, r.name, r.caller = h.Stack, s.name, s.caller
-					r.title = cmp.Or(r.name.String(), g.unknown(h))
+				if by == byStack {
+					r.stack, r.name, r.caller = h.Stack, s.Name, s.caller
+					r.title = cmp.Or(r.name.String(), alloc.Unknown(h.Stack, h.BeforeAttach))
 				}
 				rows[key] = r
 			}
-			rate := 0.0
-			if i < len(g.present.rates) {
-				rate = g.present.rates[i]
-			}
-			r.add(h, uint64(chips), rate)
+			r.add(h, uint64(max(1, len(a.Devices)/len(keys))), rate)
 		}
 	}
-	if one.stack {
+	if by == byStack {
 		tellApart(rows)
 	}
 	list := slices.SortedFunc(maps.Values(rows), func(a, b *row) int {
@@ -206,6 +173,30 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 		slices.Reverse(list)
 	}
 	return list
+}
+
+// rowOf is a call site as pages select and name it.
+func rowOf(h *aggregate.CallSite) alloc.Row {
+	layout := h.Layout.String()
+	if h.Static != event.NotStatic {
+		layout = h.Static.String()
+	}
+	return alloc.Row{
+		Devices: h.Devices, Region: h.Region, PID: h.PID, BeforeAttach: h.BeforeAttach, Layout: strings.ReplaceAll(layout, "_", " "),
+	}
+}
+
+// keys returns the keys of the rows that a call site is in, which are also their titles.
+func (g *groups) keys(by int, h *aggregate.CallSite, a *alloc.Row) []string {
+	switch {
+	case by == byStack:
+		return []string{cmp.Or(g.sites.of(h.Stack).key, alloc.Unknown(nil, h.BeforeAttach))}
+	case groupings[by] != "size":
+		return alloc.GroupingOf(groupings[by]).Keys(&g.names, a)
+	case h.EachBytes == 0:
+		return []string{"various sizes"}
+	}
+	return []string{page.Bytes(h.EachBytes) + " on each chip"}
 }
 
 // tellApart marks the rows that have the same name as another.
@@ -221,38 +212,7 @@ func tellApart(rows map[string]*row) {
 	}
 }
 
-// wants reports whether the filter selects a holding, apart from its chips and text.
-func (g *groups) wants(h *aggregate.Holding) bool {
-	f := &g.filter
-	if f.pid != 0 && h.PID != f.pid || f.region > 0 && h.Region != shownRegions[f.region-1] {
-		return false
-	}
-	return f.in == "" || slices.Contains(groupings[f.inBy].keys(g, h), f.in)
-}
-
-// chips returns the number of selected chips that a holding is on; 1 if its chips are not
-// known.
-func (g *groups) chips(h *aggregate.Holding) int {
-	if len(g.filter.chips) == 0 {
-		return max(1, len(h.Devices))
-	}
-	n := 0
-	for _, id := range h.Devices {
-		if slices.Contains(g.filter.chips, id) {
-			n++
-		}
-	}
-	return n
-}
-
-// isOn reports whether the chip of a key is selected.
-func (g *groups) isOn(key string) bool {
-	var id int
-	_, _ = fmt.Sscanf(key, "chip %d", &id)
-	return len(g.filter.chips) == 0 || slices.Contains(g.filter.chips, id)
-}
-
-func (r *row) add(h *aggregate.Holding, chips uint64, rate float64) {
+func (r *row) add(h *aggregate.CallSite, chips uint64, rate float64) {
 	if h.Static != event.NotStatic {
 		r.statics += h.Count
 		r.static += h.Bytes * chips
@@ -274,47 +234,4 @@ func (r *row) add(h *aggregate.Holding, chips uint64, rate float64) {
 			r.devices = append(r.devices, id)
 		}
 	}
-}
-
-// stackKey returns the key of a call stack. Stacks with the same lines have the same key.
-func (g *groups) stackKey(h *aggregate.Holding) string {
-	if h.Stack == nil {
-		return g.unknown(h)
-	}
-	return g.sites.of(h.Stack).key
-}
-
-// unknown returns the text for something that a stack does not show.
-func (g *groups) unknown(h *aggregate.Holding) string {
-	switch {
-	case h.BeforeAttach:
-		return "allocated before ttmem attached"
-	case h.Stack == nil:
-		return "(no call stack)"
-	}
-	return "(unknown code)"
-}
-
-// process returns the name of a process.
-func (g *groups) process(pid int) string {
-	if g.names == nil {
-		g.names = make(map[int]string)
-		for i := range g.present.Processes {
-			if p := &g.present.Processes[i]; p.Exit == nil {
-				g.names[p.PID] = processName(p)
-			}
-		}
-	}
-	return strings.TrimSpace(fmt.Sprintf("PID %d %s", pid, g.names[pid]))
-}
-
-// processName returns the command line without directories, or the name of a thread.
-func processName(p *aggregate.Process) string {
-	words := strings.Fields(p.Command)
-	for i, word := range words {
-		if !strings.HasPrefix(word, "-") && !strings.ContainsAny(word, "=:") && !strings.HasSuffix(word, "/") {
-			words[i] = word[strings.LastIndexByte(word, '/')+1:]
-		}
-	}
-	return cmp.Or(strings.Join(words, " "), p.Comm)
 }

@@ -23,13 +23,13 @@ type sampler struct {
 	sites  *sites
 	nowNs  func() uint64
 	// seen is the previous sample, at the time at.
-	seen   map[holdingID]uint64
+	seen   map[siteID]uint64
 	events uint64
 	at     time.Time
 }
 
-// A holdingID identifies a holding across samples.
-type holdingID struct {
+// A siteID identifies a call site across samples.
+type siteID struct {
 	stack         uint64
 	pid, chip, on int
 	region        event.Region
@@ -38,8 +38,8 @@ type holdingID struct {
 	before        bool
 }
 
-func idOf(h *aggregate.Holding) holdingID {
-	id := holdingID{
+func idOf(h *aggregate.CallSite) siteID {
+	id := siteID{
 		pid: h.PID, on: len(h.Devices),
 		region: h.Region, layout: h.Layout, static: h.Static, before: h.BeforeAttach,
 	}
@@ -57,17 +57,17 @@ func (l *sampler) sample(now time.Time) *Present {
 	p := l.source.Present(l.nowNs())
 	seconds := now.Sub(l.at).Seconds()
 	first := l.at.IsZero() || seconds <= 0
-	seen := make(map[holdingID]uint64, len(p.Holdings))
-	p.rates = make([]float64, len(p.Holdings))
-	for i := range p.Holdings {
-		h := &p.Holdings[i]
+	seen := make(map[siteID]uint64, len(p.CallSites))
+	p.rates = make([]float64, len(p.CallSites))
+	for i := range p.CallSites {
+		h := &p.CallSites[i]
 		id := idOf(h)
 		seen[id] = h.Allocated
 		if before := l.seen[id]; !first && h.Allocated >= before {
 			p.rates[i] = float64(h.Allocated-before) / seconds
 		}
 	}
-	l.sites.prepare(p.Holdings, func(i int) bool { return p.Holdings[i].Count > 0 || p.rates[i] > 0 })
+	l.sites.prepare(p.CallSites, func(i int) bool { return p.CallSites[i].Count > 0 || p.rates[i] > 0 })
 	if !first {
 		p.eventRate = float64(p.Events-min(p.Events, l.events)) / seconds
 	}

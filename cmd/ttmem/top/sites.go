@@ -10,17 +10,17 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
 // A site is what is looked up for a call stack.
 type site struct {
+	alloc.Site
 	// key is the same for stacks with the same lines: a line may have several calls.
-	key  string
-	name name.Name
-	// caller is the user's own call around the one in name.
-	caller    name.Call
-	component string
+	key string
+	// caller is the user's own call around the one in the name.
+	caller name.Call
 	// matches is whether the user's pattern matches.
 	pattern string
 	matches bool
@@ -36,13 +36,13 @@ type sites struct {
 
 // prepare looks up the wanted stacks and forgets the others. Looking up a stack of a running
 // process may take a while, so the goroutine that answers keys must not call it.
-func (s *sites) prepare(holdings []aggregate.Holding, wanted func(i int) bool) {
+func (s *sites) prepare(list []aggregate.CallSite, wanted func(i int) bool) {
 	s.mu.Lock()
 	old := s.known
 	s.mu.Unlock()
 	known := make(map[uint64]*site)
-	for i := range holdings {
-		stack := holdings[i].Stack
+	for i := range list {
+		stack := list[i].Stack
 		if stack == nil || !wanted(i) || known[stack.ID] != nil {
 			continue
 		}
@@ -71,19 +71,15 @@ func keyOf(frames []event.Frame) string {
 
 func (s *sites) look(stack *event.Stack) *site {
 	frames := stack.Frames()
-	one := &site{key: keyOf(frames), name: name.Of(frames)}
+	names := alloc.Namer{Rules: s.rules}
+	one := &site{Site: *names.NewSite(stack), key: keyOf(frames)}
 	if calls := name.UserCalls(frames); len(calls) > 1 {
 		one.caller = calls[1]
-	}
-	if s.rules != nil {
-		one.component = s.rules.Component(frames)
-	} else {
-		one.component = name.DefaultComponent(frames)
 	}
 	return one
 }
 
-// nowhere is the site of holdings without a stack.
+// nowhere is the site of call sites without a stack.
 var nowhere = &site{}
 
 // of returns the site of a stack.
@@ -114,12 +110,7 @@ func (s *sites) match(stack *event.Stack, text string, pattern *regexp.Regexp) b
 	if one.pattern == text {
 		return one.matches
 	}
-	one.pattern = text
-	one.matches = pattern.MatchString(one.name.String()) || pattern.MatchString(one.component)
-	frames := stack.Frames()
-	for i := 0; i < len(frames) && !one.matches; i++ {
-		one.matches = pattern.MatchString(name.FrameText(&frames[i]))
-	}
+	one.pattern, one.matches = text, one.MatchedBy(pattern)
 	return one.matches
 }
 

@@ -16,7 +16,7 @@ import (
 func (m *model) stackHead() []string {
 	r := m.shown
 	title := m.clean(r.title)
-	lines := []string{"", " " + m.paint(bold, m.cut(title, m.width-1))}
+	lines := []string{"", " " + m.Paint(bold, m.Cut(title, m.width-1))}
 	var facts []string
 	if r.count > 0 {
 		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), plural(int(r.count), "buffer", "buffers")))
@@ -28,7 +28,7 @@ func (m *model) stackHead() []string {
 		facts = append(facts, "+"+page.Bytes(r.grown)+" since the mark")
 	}
 	if r.since > 0 {
-		facts = append(facts, "there for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
+		facts = append(facts, "live for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
 	}
 	facts = append(facts, r.regions.String())
 	ids, pids := slices.Sorted(slices.Values(r.devices)), slices.Sorted(slices.Values(r.pids))
@@ -36,11 +36,11 @@ func (m *model) stackHead() []string {
 		facts = append(facts, "on "+plural(len(ids), "chip", "chips")+": "+formatIDs(ids))
 	}
 	facts = append(facts, "PID "+strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", "))
-	lines = append(lines, " "+m.cut(strings.Join(facts, m.pick(" · ", " - ")), m.width-1))
-	if component := m.sites.of(r.stack).component; component != "" {
-		lines = append(lines, " "+m.paint(dim, m.cut(m.clean(component), m.width-1)))
+	lines = append(lines, " "+m.Cut(strings.Join(facts, m.Pick(" · ", " - ")), m.width-1))
+	if component := m.sites.of(r.stack).Component; component != "" {
+		lines = append(lines, " "+m.Paint(dim, m.Cut(m.clean(component), m.width-1)))
 	}
-	return append(lines, "", m.paint(head, m.left("        innermost call first", m.width)))
+	return append(lines, "", m.Paint(head, m.left("        innermost call first", m.width)))
 }
 
 // stackLines returns the calls of the shown row, innermost first. The user's own calls are
@@ -48,7 +48,7 @@ func (m *model) stackHead() []string {
 func (m *model) stackLines() []string {
 	frames := m.shown.stack.Frames()
 	if len(frames) == 0 {
-		return []string{"", " Its call stack is not known: it was there before the attach, or none was taken."}
+		return []string{"", " No call stack: allocated before ttmem attached, or none was taken."}
 	}
 	own := make(map[name.Call]bool)
 	for _, call := range name.UserCalls(frames) {
@@ -81,7 +81,7 @@ func (m *model) frameLine(f *event.Frame, own map[name.Call]bool) string {
 	if f.Inlined {
 		text += " (inlined)"
 	}
-	return " " + m.paint(kindStyle, m.left(kind, 7)) + m.paint(st, text) + "  " + m.paint(dim, place)
+	return " " + m.Paint(kindStyle, m.left(kind, 7)) + m.Paint(st, text) + "  " + m.Paint(dim, place)
 }
 
 // shifted returns a line scrolled by n columns. The kind of frame stays.
@@ -94,16 +94,16 @@ func (m *model) shifted(line string, n int) string {
 func (m *model) helpLines() []string {
 	var lines []string
 	for _, part := range slices.Concat(bindings, glossary) {
-		lines = append(lines, "", " "+m.paint(bold, part.title))
+		lines = append(lines, "", " "+m.Paint(bold, part.title))
 		for _, b := range part.list {
 			key := b.key
-			if m.ascii {
+			if m.ASCII {
 				key = strings.NewReplacer("↑ ↓", "up down").Replace(key)
 			}
-			text := wrap(b.does, max(20, m.width-20))
-			lines = append(lines, "   "+m.paint(cyan, m.left(key, 15))+" "+text[0])
+			text := page.Wrap(b.does, max(20, m.width-20))
+			lines = append(lines, "   "+m.Paint(cyan, m.left(key, 15))+" "+text[0])
 			for _, more := range text[1:] {
-				lines = append(lines, blank(19)+more)
+				lines = append(lines, page.Blank(19)+more)
 			}
 		}
 	}
@@ -114,8 +114,8 @@ func (m *model) helpLines() []string {
 func (m *model) outputLines() []string {
 	var lines []string
 	for _, note := range m.present.Notes {
-		for _, line := range wrap(m.clean(note), max(20, m.width-2)) {
-			lines = append(lines, " "+m.paint(yellow, line))
+		for _, line := range page.Wrap(m.clean(note), max(20, m.width-2)) {
+			lines = append(lines, " "+m.Paint(yellow, line))
 		}
 	}
 	if m.output {
@@ -127,16 +127,10 @@ func (m *model) outputLines() []string {
 		}
 	}
 	if len(lines) == 0 {
-		lines = []string{"", " Nothing to note."}
+		lines = []string{"", " No notes."}
 		if m.output {
-			lines[1] = " The command has written nothing."
+			lines[1] = " No output yet."
 		}
 	}
 	return lines
-}
-
-// wrap breaks s between words into lines of at most limit columns. Longer words stay
-// whole.
-func wrap(s string, limit int) []string {
-	return strings.Split(ansi.Wordwrap(strings.Join(strings.Fields(s), " "), limit, ""), "\n")
 }

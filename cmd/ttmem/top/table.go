@@ -15,65 +15,65 @@ type column struct {
 	width int // columns, with the blank before it
 	// least is the smallest width of the terminal that shows it.
 	least int
-	cell  func(m *model, r *row, all uint64) (string, style)
+	cell  func(m *model, r *row, all uint64) (string, page.Style)
 }
 
 var columns = []column{
-	{"SIZE", 10, 0, func(m *model, r *row, _ uint64) (string, style) {
+	{"SIZE", 10, 0, func(m *model, r *row, _ uint64) (string, page.Style) {
 		if r.count == 0 && r.statics > 0 {
 			return page.Bytes(r.static), blue
 		}
 		return page.Bytes(r.bytes), bold
 	}},
-	{"%", 5, 0, func(m *model, r *row, all uint64) (string, style) {
+	{"%", 5, 0, func(m *model, r *row, all uint64) (string, page.Style) {
 		if r.count == 0 {
 			return "", noStyle
 		}
 		return page.Percent(r.bytes, all), noStyle
 	}},
-	{"BUFFERS", 9, 0, func(m *model, r *row, _ uint64) (string, style) {
+	{"BUFFERS", 9, 0, func(m *model, r *row, _ uint64) (string, page.Style) {
 		if r.count == 0 && r.statics > 0 {
 			return formatShort(r.statics) + either(int(r.statics), " CB", " CBs"), blue
 		}
 		return formatCount(r.count), noStyle
 	}},
-	{"GROWTH", 12, 0, func(m *model, r *row, _ uint64) (string, style) {
+	{"GROWTH", 12, 0, func(m *model, r *row, _ uint64) (string, page.Style) {
 		if r.grown == 0 {
-			return m.pick("·", "."), dim
+			return m.Pick("·", "."), dim
 		}
-		return "+" + page.Bytes(r.grown), red
+		return "+" + page.Bytes(r.grown), page.Red
 	}},
-	{"CBs", 11, 110, func(m *model, r *row, _ uint64) (string, style) {
+	{"CBs", 11, 110, func(m *model, r *row, _ uint64) (string, page.Style) {
 		if r.statics == 0 {
 			return "", noStyle
 		}
 		return page.Bytes(r.static), blue
 	}},
-	{"RATE/s", 8, 100, func(m *model, r *row, _ uint64) (string, style) {
+	{"RATE/s", 8, 100, func(m *model, r *row, _ uint64) (string, page.Style) {
 		switch {
 		case r.rate == 0:
-			return m.pick("·", "."), dim
+			return m.Pick("·", "."), dim
 		case r.rate < 10:
 			return fmt.Sprintf("%.1f", r.rate), yellow
 		}
 		return formatShort(uint64(r.rate + 0.5)), yellow
 	}},
-	{"FOR", 8, 72, func(m *model, r *row, _ uint64) (string, style) {
+	{"FOR", 8, 72, func(m *model, r *row, _ uint64) (string, page.Style) {
 		if r.since == 0 {
 			return "earlier", dim
 		}
 		return formatAge(m.present.NowNs - min(m.present.NowNs, r.since)), noStyle
 	}},
-	{"CHIPS", 7, 130, func(m *model, r *row, _ uint64) (string, style) {
+	{"CHIPS", 7, 130, func(m *model, r *row, _ uint64) (string, page.Style) {
 		return fmt.Sprint(len(r.devices)), noStyle
 	}},
-	{"PID", 9, 150, func(m *model, r *row, _ uint64) (string, style) {
+	{"PID", 9, 150, func(m *model, r *row, _ uint64) (string, page.Style) {
 		if len(r.pids) > 1 {
 			return fmt.Sprintf("%d procs", len(r.pids)), dim
 		}
 		return fmt.Sprint(r.pids[0]), noStyle
 	}},
-	{"IN", 6, 0, func(m *model, r *row, _ uint64) (string, style) {
+	{"IN", 6, 0, func(m *model, r *row, _ uint64) (string, page.Style) {
 		if r.regions.String() == "CB" {
 			return "CB", blue
 		}
@@ -94,7 +94,7 @@ func (m *model) columns() (list []column) {
 			}
 		}
 		if m.width < c.least || c.name == "GROWTH" && !m.present.Marked || c.name == "RATE/s" && (m.once || !m.present.Live()) ||
-			c.name == "CBs" && !groupings[m.by].mixed {
+			c.name == "CBs" && !mixed(m.by) {
 			continue
 		}
 		list = append(list, c)
@@ -116,29 +116,29 @@ func (m *model) tableHead() string {
 		line.WriteString(m.right(name, c.width))
 	}
 	if m.shares() {
-		line.WriteString(blank(shareColumns + 2))
+		line.WriteString(page.Blank(shareColumns + 2))
 	}
-	title := "  " + strings.ToUpper(groupings[m.by].name)
+	title := "  " + strings.ToUpper(groupings[m.by])
 	if sorted == "name" {
 		title += m.arrow()
 	}
 	line.WriteString(title)
-	return m.paint(head, m.left(line.String(), m.width))
+	return m.Paint(head, m.left(line.String(), m.width))
 }
 
 // arrow returns the direction of the order.
 func (m *model) arrow() string {
 	down := orders[m.order].name != "name"
 	if down != m.reversed {
-		return m.pick("▼", "v")
+		return m.Pick("▼", "v")
 	}
-	return m.pick("▲", "^")
+	return m.Pick("▲", "^")
 }
 
 // tableRows returns the rows that fit, around the selected one.
 func (m *model) tableRows() []string {
 	if len(m.rows) == 0 {
-		return []string{"", m.cut(" "+m.nothing(), m.width)}
+		return []string{"", m.Cut(" "+m.nothing(), m.width)}
 	}
 	first, last := 0, len(m.rows)
 	if m.once {
@@ -157,7 +157,7 @@ func (m *model) tableRows() []string {
 		lines = append(lines, m.tableRow(r, all, first+i == m.cursor && !m.once))
 	}
 	if m.once && last < len(m.rows) {
-		lines = append(lines, m.paint(dim, fmt.Sprintf(" and %s more", page.Grouped(uint64(len(m.rows)-last)))))
+		lines = append(lines, m.Paint(dim, fmt.Sprintf(" and %s more", page.Grouped(uint64(len(m.rows)-last)))))
 	}
 	return lines
 }
@@ -165,26 +165,26 @@ func (m *model) tableRows() []string {
 func (m *model) tableRow(r *row, all uint64, selected bool) string {
 	p := m.painter
 	if selected { // all of the line in one style
-		p = painter{ascii: m.ascii, plain: true}
+		p = painter{page.Painter{ASCII: m.ASCII}}
 	}
 	var line strings.Builder
 	columns := 0
 	for _, c := range m.columns() {
 		text, st := c.cell(m, r, all)
-		line.WriteString(p.paint(st, p.right(text, c.width)))
+		line.WriteString(p.Paint(st, p.right(text, c.width)))
 		columns += c.width
 	}
 	if m.shares() {
-		st := style(green)
+		st := page.Style(green)
 		if r.count == 0 {
 			st = dim
 		}
-		line.WriteString("  " + p.draw(bar{base: r.bytes, whole: max(all, 1), baseStyle: st}, shareColumns))
+		line.WriteString("  " + p.DrawBar(page.Bar{Part: r.bytes, Whole: max(all, 1), Style: st}, shareColumns))
 		columns += shareColumns + 2
 	}
 	line.WriteString("  " + p.rowTitle(r, m.width-columns-2))
 	if selected {
-		return m.paint(reverse, m.left(line.String(), m.width))
+		return m.Paint(page.Reverse, m.left(line.String(), m.width))
 	}
 	return line.String()
 }
@@ -198,25 +198,25 @@ func (p painter) rowTitle(r *row, n int) string {
 		if strings.HasPrefix(title, "/") {
 			return p.cutLeft(title, n)
 		}
-		return p.cut(title, n)
+		return p.Cut(title, n)
 	}
-	separator := p.pick(" · ", " - ")
+	separator := p.Pick(" · ", " - ")
 	if op == "" {
 		separator = ""
 	}
 	caller, kept := p.caller(r), 0
 	if r.twin { // which the callers tell apart: their lines matter more than what the functions are called
-		if width(op)+width(separator)+width(call)+width(caller) > n {
+		if page.Width(op)+page.Width(separator)+page.Width(call)+page.Width(caller) > n {
 			short := *r
 			short.name.Call.Function, short.caller.Function = "", ""
 			call, caller = p.clean(short.name.Call.String()), p.caller(&short)
 		}
-		kept = min(width(caller), n/3)
+		kept = min(page.Width(caller), n/3)
 	}
-	op = p.cut(op, max((n-kept)/3, n-kept-width(separator)-width(call)))
-	title := p.paint(cyan, op) + p.paint(dim, separator) + p.cut(call, n-kept-width(op)-width(separator))
-	if room := n - width(title); room >= min(6, width(caller)) {
-		title += p.paint(dim, p.cut(caller, room))
+	op = p.Cut(op, max((n-kept)/3, n-kept-page.Width(separator)-page.Width(call)))
+	title := p.Paint(cyan, op) + p.Paint(dim, separator) + p.Cut(call, n-kept-page.Width(op)-page.Width(separator))
+	if room := n - page.Width(title); room >= min(6, page.Width(caller)) {
+		title += p.Paint(dim, p.Cut(caller, room))
 	}
 	return title
 }
@@ -230,20 +230,20 @@ func (p painter) caller(r *row) string {
 	if r.caller.File == r.name.Call.File {
 		caller = caller[strings.IndexByte(caller, ':'):]
 	}
-	return p.pick(" ← ", " < ") + caller
+	return p.Pick(" ← ", " < ") + caller
 }
 
 // nothing returns the reason for an empty table.
 func (m *model) nothing() string {
 	f := &m.filter
-	none := !slices.ContainsFunc(m.present.Holdings, func(h aggregate.Holding) bool { return h.Count > 0 })
+	none := !slices.ContainsFunc(m.present.CallSites, func(h aggregate.CallSite) bool { return h.Count > 0 })
 	switch {
 	case none && m.present.Ended != "":
-		return "Nothing is allocated at the end. What there was: `ttmem peak` of a recording."
+		return "Nothing is allocated at the end; `ttmem peak` shows what was."
 	case none:
 		return "Nothing is allocated now."
 	case f.text != "":
-		return fmt.Sprintf("Nothing that is allocated has %q in its name or its stack: Esc shows all.", f.text)
+		return fmt.Sprintf("No live allocation matches %q: Esc clears the filter.", f.text)
 	}
-	return "Nothing of that is allocated: Esc shows all."
+	return "No matching allocations: Esc clears the filter."
 }

@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 )
 
 // Options configure a view. Run needs Source, NowNs and Interval.
@@ -42,7 +43,7 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 	l := o.sampler()
 	v := &view{
 		sampler: l, interval: o.Interval,
-		model: &model{painter: painter{color: o.Color, ascii: o.ASCII}, sites: l.sites, output: o.Output},
+		model: &model{painter: painter{page.Painter{Color: o.Color, Attributes: true, ASCII: o.ASCII}}, sites: l.sites, output: o.Output},
 	}
 	p := tea.NewProgram(v, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
 	done := make(chan struct{})
@@ -66,7 +67,7 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 func Once(w io.Writer, o Options, columns, n int, plain bool) error {
 	l := o.sampler()
 	m := &model{
-		painter: painter{color: o.Color, ascii: o.ASCII, plain: plain},
+		painter: painter{page.Painter{Color: o.Color && !plain, Attributes: !plain, ASCII: o.ASCII}},
 		sites:   l.sites, once: true, width: max(columns, leastWidth),
 	}
 	m.limit = n

@@ -43,7 +43,7 @@ func emptyStage(width, height int) *stage {
 	o := Options{Source: live, NowNs: func() uint64 { return 0 }}
 	l := o.sampler()
 	return &stage{
-		model: &model{sites: l.sites, width: width, height: height}, look: l, live: live,
+		model: &model{painter: painter{page.Painter{Attributes: true}}, sites: l.sites, width: width, height: height}, look: l, live: live,
 		clock: time.Unix(1000, 0),
 	}
 }
@@ -96,8 +96,8 @@ func (s *stage) golden(t *testing.T, name string) {
 	t.Helper()
 	lines := s.frame()
 	for i, line := range lines {
-		qt.Check(t, qt.IsTrue(width(line) <= s.width), qt.Commentf("line %d is too long: %q", i, line))
-		if s.plain {
+		qt.Check(t, qt.IsTrue(page.Width(line) <= s.width), qt.Commentf("line %d is too long: %q", i, line))
+		if !s.Attributes {
 			lines[i] = strings.TrimRight(line, " ")
 		}
 	}
@@ -121,20 +121,20 @@ func TestFrames(t *testing.T) {
 		painter       painter
 		keys          []string
 	}{
-		{"80x24", 80, 24, painter{plain: true}, nil},
-		{"80x24_color", 80, 24, painter{color: true}, nil},
-		{"80x24_nocolor", 80, 24, painter{}, nil},
-		{"80x24_ascii", 80, 24, painter{plain: true, ascii: true}, nil},
-		{"80x24_unfolded", 80, 24, painter{plain: true}, []string{"f"}},
-		{"80x24_one_chip", 80, 24, painter{plain: true}, []string{"]", "]", "]", "]"}},
-		{"80x24_process", 80, 24, painter{plain: true}, []string{"p", "p"}},
-		{"80x24_stack", 80, 24, painter{plain: true}, []string{"down", "enter"}},
-		{"80x24_help", 80, 24, painter{plain: true}, []string{"?"}},
-		{"200x50", 200, 50, painter{plain: true}, nil},
-		{"200x50_unfolded", 200, 50, painter{plain: true}, []string{"f"}},
-		{"200x50_by_op", 200, 50, painter{plain: true}, []string{"g"}},
-		{"60x14", 60, 14, painter{plain: true}, nil},
-		{"20x5", 20, 5, painter{plain: true}, nil},
+		{"80x24", 80, 24, painter{}, nil},
+		{"80x24_color", 80, 24, painter{page.Painter{Color: true, Attributes: true}}, nil},
+		{"80x24_nocolor", 80, 24, painter{page.Painter{Attributes: true}}, nil},
+		{"80x24_ascii", 80, 24, painter{page.Painter{ASCII: true}}, nil},
+		{"80x24_unfolded", 80, 24, painter{}, []string{"f"}},
+		{"80x24_one_chip", 80, 24, painter{}, []string{"]", "]", "]", "]"}},
+		{"80x24_process", 80, 24, painter{}, []string{"p", "p"}},
+		{"80x24_stack", 80, 24, painter{}, []string{"down", "enter"}},
+		{"80x24_help", 80, 24, painter{}, []string{"?"}},
+		{"200x50", 200, 50, painter{}, nil},
+		{"200x50_unfolded", 200, 50, painter{}, []string{"f"}},
+		{"200x50_by_op", 200, 50, painter{}, []string{"g"}},
+		{"60x14", 60, 14, painter{}, nil},
+		{"20x5", 20, 5, painter{}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := newStage(t, test.width, test.height)
@@ -147,7 +147,7 @@ func TestFrames(t *testing.T) {
 
 func TestGrowthAfterAMarkIsWhatWasAllocatedSinceAndIsStillThere(t *testing.T) {
 	s := newStage(t, 80, 24)
-	s.painter.plain = true
+	s.Attributes = false
 	s.press("m")
 	s.scene.Steps(16)
 	s.refresh()
@@ -204,7 +204,7 @@ func TestFilters(t *testing.T) {
 				s.press("enter")
 			}
 			if test.count < 0 {
-				qt.Check(t, qt.StringContains(s.text(), "no chip 99: there are 0-31"))
+				qt.Check(t, qt.StringContains(s.text(), "no chip 99; available: 0-31"))
 				return
 			}
 			qt.Check(t, qt.Equals(len(s.rows), test.count))
@@ -245,8 +245,8 @@ func TestGroupingsAddUp(t *testing.T) {
 	for range groupings {
 		s.press("g")
 		bytes, static := sum()
-		qt.Check(t, qt.Equals(bytes, wantBytes), qt.Commentf("by %s", groupings[s.by].name))
-		qt.Check(t, qt.Equals(static, wantStatic), qt.Commentf("by %s", groupings[s.by].name))
+		qt.Check(t, qt.Equals(bytes, wantBytes), qt.Commentf("by %s", groupings[s.by]))
+		qt.Check(t, qt.Equals(static, wantStatic), qt.Commentf("by %s", groupings[s.by]))
 	}
 	qt.Check(t, qt.Equals(s.by, 0))
 }
@@ -262,7 +262,7 @@ func TestAGroupIsOpenedByStack(t *testing.T) {
 		qt.Check(t, qt.Equals(r.name.Op, in))
 	}
 	s.press("esc")
-	qt.Check(t, qt.Equals(groupings[s.by].name, "op"))
+	qt.Check(t, qt.Equals(groupings[s.by], "op"))
 	qt.Check(t, qt.Equals(s.rows[s.cursor].key, in))
 }
 
@@ -328,7 +328,7 @@ func TestAnySizeAndAnyKeyIsSurvived(t *testing.T) {
 			lines := s.frame()
 			qt.Assert(t, qt.Equals(len(lines), max(1, s.height)), qt.Commentf("%v after %s", size, key))
 			for _, line := range lines {
-				qt.Assert(t, qt.IsTrue(width(line) <= max(1, s.width)), qt.Commentf("%v after %s: %q", size, key, line))
+				qt.Assert(t, qt.IsTrue(page.Width(line) <= max(1, s.width)), qt.Commentf("%v after %s: %q", size, key, line))
 			}
 		}
 	}
@@ -336,7 +336,7 @@ func TestAnySizeAndAnyKeyIsSurvived(t *testing.T) {
 
 func TestNothingAllocatedIsSaid(t *testing.T) {
 	s := emptyStage(80, 24)
-	qt.Check(t, qt.StringContains(s.text(), "Looking"))
+	qt.Check(t, qt.StringContains(s.text(), "Loading"))
 	s.refresh()
 	qt.Check(t, qt.StringContains(s.text(), "No process has a device open."))
 	qt.Check(t, qt.StringContains(s.text(), "Nothing is allocated now."))
@@ -346,7 +346,7 @@ func TestNothingAllocatedIsSaid(t *testing.T) {
 	s.live.End("ended with status 0")
 	s.refresh()
 	qt.Check(t, qt.StringContains(s.text(), "No device was opened."))
-	qt.Check(t, qt.StringContains(s.text(), "Nothing is allocated at the end."))
+	qt.Check(t, qt.StringContains(s.text(), "Nothing is allocated at the end;"))
 	qt.Check(t, qt.Equals(s.press("enter", "down", "esc", "["), nothing))
 }
 
@@ -376,7 +376,7 @@ func TestNamesDoNothingToATerminal(t *testing.T) {
 	s.output = true
 	s.refresh()
 	for _, key := range []string{"enter", "o"} {
-		s.painter.plain = true
+		s.Attributes = false
 		s.press(key)
 		qt.Check(t, qt.IsFalse(strings.ContainsAny(strings.Join(s.frame(), ""), "\x1b\x07\u202e")))
 	}

@@ -7,6 +7,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -25,7 +26,7 @@ func (m *model) frame() []string {
 	var lines []string
 	lines = append(lines, m.heading())
 	if m.present == nil {
-		return m.fill(append(lines, "", " Looking…"))
+		return m.fill(append(lines, "", " Loading…"))
 	}
 	switch m.page {
 	case pageHelp:
@@ -64,7 +65,7 @@ func (m *model) tooSmall() []string {
 
 // heading returns the first line: the source and its state.
 func (m *model) heading() string {
-	title := m.paint(label, " ttmem top ")
+	title := m.Paint(label, " ttmem top ")
 	p := m.present
 	if p == nil {
 		return title
@@ -76,14 +77,14 @@ func (m *model) heading() string {
 	}
 	for _, part := range []string{p.Doing, p.Ended, notes} {
 		if part != "" {
-			state += m.paint(dim, m.pick(" · ", " - ")) + m.paint(yellow, m.clean(part))
+			state += m.Paint(dim, m.Pick(" · ", " - ")) + m.Paint(yellow, m.clean(part))
 		}
 	}
 	running, buffers := 0, uint64(0)
 	for i := range p.Processes {
 		if p.Processes[i].Exit == nil {
 			running++
-			for _, held := range p.Processes[i].Held {
+			for _, held := range p.Processes[i].Live {
 				buffers += held.Buffers
 			}
 		}
@@ -92,15 +93,15 @@ func (m *model) heading() string {
 	if p.Live() && !m.once {
 		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + either(int(p.eventRate+0.5), " event/s", " events/s")
 	}
-	facts = m.paint(dim, facts)
+	facts = m.Paint(dim, facts)
 	if p.Marked {
-		facts += "  " + m.paint(label, " mark "+m.markAge()+" ago ")
+		facts += "  " + m.Paint(label, " mark "+m.markAge()+" ago ")
 	}
 	if m.paused {
-		facts += "  " + m.paint(pause, " PAUSED ")
+		facts += "  " + m.Paint(pause, " PAUSED ")
 	}
-	room := m.width - width(title) - width(state) - width(facts) - 3
-	return m.ends(title+" "+m.paint(bold, m.cut(m.clean(p.Of), max(8, room)))+state, facts, m.width)
+	room := m.width - page.Width(title) - page.Width(state) - page.Width(facts) - 3
+	return m.ends(title+" "+m.Paint(bold, m.Cut(m.clean(p.Of), max(8, room)))+state, facts, m.width)
 }
 
 func plural(n int, one, many string) string {
@@ -124,25 +125,25 @@ func (m *model) warnings() []string {
 			causes = append(causes, m.clean(cause))
 		}
 		slices.Sort(causes)
-		list = append(list, m.paint(alarm, " ! ")+" "+m.paint(boldRed, plural(int(n), "event", "events")+" lost, totals may be wrong: "+strings.Join(causes, ", ")))
+		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, plural(int(n), "event", "events")+" lost, totals may be wrong: "+strings.Join(causes, ", ")))
 	}
 	if n := p.FailureCount; n > 0 {
 		last := p.Failures[len(p.Failures)-1]
-		list = append(list, m.paint(alarm, " ! ")+" "+m.paint(boldRed, plural(int(n), "allocation", "allocations")+" failed")+
-			m.paint(dim, fmt.Sprintf(", the last %s ago: %s, PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)), asked(&last), last.PID)))
+		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, plural(int(n), "allocation", "allocations")+" failed")+
+			m.Paint(dim, fmt.Sprintf(", the last %s ago: %s, PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)), asked(&last), last.PID)))
 	}
 	if p.Others != "" {
-		for _, line := range wrap("Only your own processes are shown: "+m.clean(p.Others), m.width-2) {
+		for _, line := range page.Wrap("Only your own processes are shown: "+m.clean(p.Others), m.width-2) {
 			list = append(list, " "+line)
 		}
 	}
 	if p.Unread {
-		for _, line := range wrap("The memory of processes that ran before ttmem is still being read: not all that they hold is counted yet.", m.width-2) {
-			list = append(list, " "+m.paint(yellow, line))
+		for _, line := range page.Wrap("The memory of processes that were already running is still being read: totals are incomplete.", m.width-2) {
+			list = append(list, " "+m.Paint(yellow, line))
 		}
 	}
 	for i := range list {
-		list[i] = m.cut(list[i], m.width)
+		list[i] = m.Cut(list[i], m.width)
 	}
 	return list
 }
@@ -180,7 +181,7 @@ func (m *model) tablePage(lines []string) []string {
 func (m *model) chipLines() []string {
 	devices := m.devices()
 	if len(devices) == 0 {
-		return []string{"", m.cut(" "+m.noChip(), m.width), ""}
+		return []string{"", m.Cut(" "+m.noChip(), m.width), ""}
 	}
 	groups := chipGroups(devices, !m.unfolded)
 	across := max(1, min(len(groups), m.width/95))
@@ -207,12 +208,12 @@ func (m *model) chipLines() []string {
 			var line strings.Builder
 			for x, block := range row {
 				if x > 0 {
-					line.WriteString(m.paint(dim, m.pick(" │ ", " | ")))
+					line.WriteString(m.Paint(dim, m.Pick(" │ ", " | ")))
 				}
 				if y < len(block) {
 					line.WriteString(m.left(block[y], columns))
 				} else {
-					line.WriteString(blank(columns))
+					line.WriteString(page.Blank(columns))
 				}
 			}
 			if text := strings.TrimRight(line.String(), " "); text != "" || across > 1 {
@@ -230,7 +231,7 @@ func (m *model) noChip() string {
 	case p.Ended != "":
 		return "No device was opened."
 	case p.Doing != "":
-		return "No device is known yet: " + m.clean(p.Doing) + m.pick("…", "...")
+		return "No device is known yet: " + m.clean(p.Doing) + m.Pick("…", "...")
 	case m.output:
 		return "The command has opened no device yet."
 	case p.Others != "":
@@ -257,16 +258,16 @@ func (m *model) choices() string {
 		if m.once {
 			key = ""
 		} else {
-			key = m.paint(label, key) + " "
+			key = m.Paint(label, key) + " "
 		}
 		if set {
-			return key + m.paint(bold, text)
+			return key + m.Paint(bold, text)
 		}
-		return key + m.paint(dim, text)
+		return key + m.Paint(dim, text)
 	}
 	sorted := orders[m.order].name
 	if m.reversed {
-		sorted += " " + m.pick("↑", "^")
+		sorted += " " + m.Pick("↑", "^")
 	}
 	chips, pid, region := "all chips", "all processes", "all regions"
 	if len(f.chips) > 0 {
@@ -276,47 +277,47 @@ func (m *model) choices() string {
 		pid = fmt.Sprintf("PID %d", f.pid)
 	}
 	if f.region > 0 {
-		region = shownRegions[f.region-1].String()
+		region = alloc.Regions[f.region-1].String()
 	}
 	text := f.text
 	if text == "" {
 		text = "all"
 	}
-	by := "by " + groupings[m.by].name
+	by := "by " + groupings[m.by]
 	if f.in != "" {
-		by += " in " + m.cut(m.clean(f.in), 24)
+		by += " in " + m.Cut(m.clean(f.in), 24)
 	}
 	list := []string{choice("g", by, true), choice("s", sorted, true)}
 	if !m.once || len(f.chips)+f.pid+f.region > 0 || f.text != "" {
 		list = append(list, choice("c", chips, len(f.chips) > 0), choice("p", pid, f.pid != 0),
 			choice("r", region, f.region > 0), choice("/", m.clean(text), f.text != ""))
 	}
-	return m.cut(" "+strings.Join(list, "  "), m.width)
+	return m.Cut(" "+strings.Join(list, "  "), m.width)
 }
 
 // footer returns the last line: the input, an answer to it, or the keys.
 func (m *model) footer() string {
 	switch m.prompt {
 	case promptText:
-		return m.ends(" "+m.paint(bold, "/"+m.clean(m.typed))+m.paint(reverse, " "), m.paint(dim, "text or regular expression, Enter, Esc "), m.width)
+		return m.ends(" "+m.Paint(bold, "/"+m.clean(m.typed))+m.Paint(page.Reverse, " "), m.Paint(dim, "text or regular expression, Enter, Esc "), m.width)
 	case promptChips:
-		return m.ends(" "+m.paint(bold, "chips: "+m.clean(m.typed))+m.paint(reverse, " "), m.paint(dim, "0-7,12 or nothing for all, Enter, Esc "), m.width)
+		return m.ends(" "+m.Paint(bold, "chips: "+m.clean(m.typed))+m.Paint(page.Reverse, " "), m.Paint(dim, "0-7,12 or nothing for all, Enter, Esc "), m.width)
 	}
 	if m.said != "" {
-		return m.cut(" "+m.paint(yellow, m.clean(m.said)), m.width)
+		return m.Cut(" "+m.Paint(yellow, m.clean(m.said)), m.width)
 	}
 	at := ""
 	if m.page == pageTable && len(m.rows) > 0 {
 		at = fmt.Sprintf("%s of %s ", page.Grouped(uint64(m.cursor+1)), page.Grouped(uint64(len(m.rows))))
 	}
-	line, columns := "", width(at)
+	line, columns := "", page.Width(at)
 	for _, key := range m.keys() {
-		text := " " + m.paint(label, key[0]) + " " + key[1] + " "
-		if columns += width(text); columns <= m.width {
+		text := " " + m.Paint(label, key[0]) + " " + key[1] + " "
+		if columns += page.Width(text); columns <= m.width {
 			line += text
 		}
 	}
-	return m.ends(line, m.paint(dim, at), m.width)
+	return m.ends(line, m.Paint(dim, at), m.width)
 }
 
 // keys returns the keys of the footer and what they do, most important first.
@@ -324,12 +325,12 @@ func (m *model) keys() [][2]string {
 	switch m.page {
 	case pageTable:
 	case pageStack:
-		return [][2]string{{"Esc", "back"}, {m.pick("↑ ↓", "up, down"), "scroll"}, {m.pick("← →", "left, right"), "long names"}}
+		return [][2]string{{"Esc", "back"}, {m.Pick("↑ ↓", "up, down"), "scroll"}, {m.Pick("← →", "left, right"), "long names"}}
 	default:
-		return [][2]string{{"Esc", "back"}, {m.pick("↑ ↓", "up, down"), "scroll"}}
+		return [][2]string{{"Esc", "back"}, {m.Pick("↑ ↓", "up, down"), "scroll"}}
 	}
 	open, fold, notes := "open", "unfold", "notes"
-	if groupings[m.by].stack {
+	if m.by == byStack {
 		open = "stack"
 	}
 	if m.unfolded {
@@ -338,7 +339,7 @@ func (m *model) keys() [][2]string {
 	if m.output {
 		notes = "output"
 	}
-	return [][2]string{{"q", "quit"}, {"?", "help"}, {m.pick("↵", "Enter"), open}, {"m", "mark"}, {"Space", "pause"}, {"o", notes}, {"f", fold}}
+	return [][2]string{{"q", "quit"}, {"?", "help"}, {m.Pick("↵", "Enter"), open}, {"m", "mark"}, {"Space", "pause"}, {"o", notes}, {"f", fold}}
 }
 
 // scrolled adds the lines of the text that fit, and bounds the scrolling.
@@ -349,7 +350,7 @@ func (m *model) scrolled(lines, text []string, shift int) []string {
 		if shift > 0 {
 			line = m.shifted(line, shift)
 		}
-		lines = append(lines, m.cut(line, m.width))
+		lines = append(lines, m.Cut(line, m.width))
 	}
 	return lines
 }

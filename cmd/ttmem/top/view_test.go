@@ -15,7 +15,7 @@ func TestTheHelpSaysWhatEachColumnIs(t *testing.T) {
 	s := newStage(t, 80, 200)
 	s.press("?")
 	help := s.text()
-	for _, part := range []struct{ title, end string }{{" Chips\n", " Processes\n"}, {" Processes\n", " What holds memory\n"}, {" What holds memory\n", "Esc back"}} {
+	for _, part := range []struct{ title, end string }{{" Chips\n", " Processes\n"}, {" Processes\n", " Live memory\n"}, {" Live memory\n", "Esc back"}} {
 		_, text, found := strings.Cut(help, "\n"+part.title)
 		qt.Assert(t, qt.IsTrue(found), qt.Commentf("%s", part.title))
 		text, _, _ = strings.Cut(text, part.end)
@@ -28,7 +28,7 @@ func TestTheHelpSaysWhatEachColumnIs(t *testing.T) {
 					names = append(names, c.name)
 				}
 			}
-		case " What holds memory\n":
+		case " Live memory\n":
 			names = nil
 			for _, c := range columns {
 				names = append(names, c.name)
@@ -67,7 +67,7 @@ func TestThatMemoryIsStillReadIsSaid(t *testing.T) {
 	s := newStage(t, 80, 24)
 	s.live.Unread(true)
 	s.refresh()
-	qt.Check(t, qt.StringContains(s.text(), "\n The memory of processes that ran before ttmem is still being read: not all\n that they hold is counted yet.\n"))
+	qt.Check(t, qt.StringContains(s.text(), "\n The memory of processes that were already running is still being read: totals\n are incomplete.\n"))
 	s.live.Unread(false)
 	s.refresh()
 	qt.Check(t, qt.IsFalse(strings.Contains(s.text(), "still being read")))

@@ -18,13 +18,13 @@ type Grouping struct {
 var groupings = []Grouping{
 	{"stack", func(n *Namer, a *Row) []string { return []string{n.Title(a, " · ")} }},
 	{"op", func(n *Namer, a *Row) []string {
-		return []string{cmp.Or(page.Clean(a.Name.Op), "(unknown operation)")}
+		return []string{a.orUnknown(a.Name.Op, "(unknown operation)")}
 	}},
 	{"file", func(n *Namer, a *Row) []string {
-		return []string{cmp.Or(page.Clean(a.Name.Call.File), "(unknown file)")}
+		return []string{a.orUnknown(a.Name.Call.File, "(unknown file)")}
 	}},
 	{"component", func(n *Namer, a *Row) []string {
-		return []string{cmp.Or(page.Clean(a.Component), "(no component)")}
+		return []string{a.orUnknown(a.Component, "(no component)")}
 	}},
 	{"type", func(n *Namer, a *Row) []string { return []string{a.Region.String() + " " + a.Layout} }},
 	{"region", func(_ *Namer, a *Row) []string { return []string{a.Region.String()} }},
@@ -33,11 +33,19 @@ var groupings = []Grouping{
 			keys = append(keys, fmt.Sprintf("chip %d", id))
 		}
 		if keys == nil {
-			keys = []string{"no known chip"}
+			keys = []string{"unknown chip"}
 		}
 		return keys
 	}},
 	{"process", func(n *Namer, a *Row) []string { return []string{n.process(a.PID)} }},
+}
+
+// orUnknown is a text from a row's call stack, or what stands for it if there is none.
+func (a *Row) orUnknown(text, unknown string) string {
+	if text == "" && a.BeforeAttach {
+		return Unknown(nil, true)
+	}
+	return cmp.Or(page.Clean(text), unknown)
 }
 
 // GroupingOf is the grouping of a value of --by.

@@ -2,6 +2,7 @@ package alloc
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 
 	"ttmem/aggregate"
@@ -50,14 +51,7 @@ type Namer struct {
 // Row completes a row with its site and the selected chips; ok is false if the filter does not
 // select it.
 func (n *Namer) Row(a Row, stack *event.Stack) (_ Row, ok bool) {
-	f := &n.Filter
-	a.Chips = len(a.Devices)
-	if len(f.Devices) > 0 {
-		a.Devices = slices.DeleteFunc(slices.Clone(a.Devices), func(id int) bool { return !slices.Contains(f.Devices, id) })
-	}
-	if len(f.Devices) > 0 && len(a.Devices) == 0 ||
-		len(f.Regions) > 0 && !slices.Contains(f.Regions, a.Region) ||
-		len(f.PIDs) > 0 && !slices.Contains(f.PIDs, a.PID) {
+	if a, ok = n.Filter.Select(a); !ok {
 		return a, false
 	}
 	a.Site = n.Site(stack)
@@ -86,31 +80,37 @@ func (n *Namer) NewSite(stack *event.Stack) *Site {
 	} else {
 		s.Component = name.DefaultComponent(frames)
 	}
-	grep := n.Filter.Grep
-	s.Matches = grep == nil || grep.MatchString(s.Name.String()) || grep.MatchString(s.Component)
-	for i := 0; i < len(frames) && !s.Matches; i++ {
-		s.Matches = grep.MatchString(name.FrameText(&frames[i]))
-	}
+	s.Matches = n.Filter.Grep == nil || s.MatchedBy(n.Filter.Grep)
 	return s
+}
+
+// MatchedBy reports whether a pattern matches the name, the component or a frame.
+func (s *Site) MatchedBy(pattern *regexp.Regexp) bool {
+	return pattern.MatchString(s.Name.String()) || pattern.MatchString(s.Component) ||
+		slices.ContainsFunc(s.Stack.Frames(), func(f event.Frame) bool { return pattern.MatchString(name.FrameText(&f)) })
 }
 
 // Title is the name of a row, in one line.
 func (n *Namer) Title(a *Row, separator string) string {
 	name := page.Clean(a.Name.Text(separator))
 	if name == "" {
-		switch {
-		case a.BeforeAttach:
-			name = "allocated before ttmem attached"
-		case a.Stack == nil:
-			name = "(no call stack)"
-		default:
-			name = "(unknown code)"
-		}
+		name = Unknown(a.Stack, a.BeforeAttach)
 	}
 	if n.Rules != nil && a.Component != "" {
 		name = page.Clean(a.Component) + separator + name
 	}
 	return name
+}
+
+// Unknown stands for the name of an allocation whose call stack has none.
+func Unknown(stack *event.Stack, beforeAttach bool) string {
+	switch {
+	case beforeAttach:
+		return "allocated before ttmem attached"
+	case stack == nil:
+		return "(no call stack)"
+	}
+	return "(unknown code)"
 }
 
 // ProcessName is the name of a process, also of one that has ended.

@@ -27,6 +27,17 @@ type Filter struct {
 	Grep          *regexp.Regexp
 }
 
+// Select leaves a row's selected chips; ok is false if the row is not selected.
+func (f *Filter) Select(a Row) (_ Row, ok bool) {
+	a.Chips = len(a.Devices)
+	if len(f.Devices) > 0 {
+		a.Devices = slices.DeleteFunc(slices.Clone(a.Devices), func(id int) bool { return !slices.Contains(f.Devices, id) })
+	}
+	return a, (len(f.Devices) == 0 || len(a.Devices) > 0) &&
+		(len(f.Regions) == 0 || slices.Contains(f.Regions, a.Region)) &&
+		(len(f.PIDs) == 0 || slices.Contains(f.PIDs, a.PID))
+}
+
 // SelectsPeak reports whether the peak of a region of a chip is selected. Circular buffers are
 // part of the peak of L1.
 func (f *Filter) SelectsPeak(device int, region event.Region) bool {
@@ -37,7 +48,7 @@ func (f *Filter) SelectsPeak(device int, region event.Region) bool {
 // A Row is an allocation in a list: a buffer, or a circular buffer, dataflow buffer or
 // scratchpad of a program.
 type Row struct {
-	Buffer *aggregate.Held   // nil: it is static
+	Buffer *aggregate.Buffer // nil: it is static
 	Static *aggregate.Static // nil: it is a buffer
 	// Devices are the selected chips that it is on, and Chips is the number of all.
 	Devices []int

@@ -81,9 +81,9 @@ func (d *Difference) nothing() string {
 	if len(d.a.Parts.List)+len(d.b.Parts.List) > 0 {
 		return "No matching allocations in either recording. A has " + d.a.has() + ", B " + d.b.has() + "."
 	}
-	text := "Neither has anything allocated."
+	text := "Nothing is allocated on either side."
 	if d.a.Unfreed && d.b.Unfreed {
-		text += " --at peak compares what they had when they had most."
+		text += " --at peak compares their peaks."
 	}
 	return text
 }

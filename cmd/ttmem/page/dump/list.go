@@ -37,7 +37,7 @@ type List struct {
 // New lists what is live in a state.
 func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
 	l := &List{Namer: names, NowNs: nowNs}
-	buffers := s.Held()
+	buffers := s.Buffers()
 	for i := range buffers {
 		l.addBuffer(&buffers[i])
 	}
@@ -46,7 +46,7 @@ func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
 	return l
 }
 
-func (l *List) addBuffer(h *aggregate.Held) {
+func (l *List) addBuffer(h *aggregate.Buffer) {
 	l.add(alloc.Row{
 		Buffer: h, Devices: h.Devices, Region: h.Region, PID: h.PID, Address: h.Address,
 		BytesPerBank: h.BytesPerBank, Banks: uint64(h.Banks), SinceNs: h.SinceNs, NowNs: l.NowNs, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(),

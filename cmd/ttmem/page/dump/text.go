@@ -85,7 +85,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		title := page.Chips(s.ids)
 		switch {
 		case s.ids[0] < 0:
-			title = "no known chip"
+			title = "unknown chip"
 		case len(s.ids) > 1:
 			title += " (each)"
 		}
@@ -113,10 +113,10 @@ func (l *List) nothing() string {
 	}
 	text := fmt.Sprintf("Nothing is allocated %s.", l.Of)
 	if len(l.Filter.Regions) > 0 {
-		text = fmt.Sprintf("Nothing of %s is allocated %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.Of)
+		text = fmt.Sprintf("Nothing is allocated in %s %s.", strings.Join(alloc.RegionNames(l.Filter.Regions), ", "), l.Of)
 	}
 	if l.Ended {
-		text += " --at peak lists each region as it was when it was fullest; `ttmem leaks` tells what was never given back."
+		text += " --at peak lists each region at its fullest; `ttmem leaks` reports what was never freed."
 	}
 	return text
 }

@@ -184,11 +184,11 @@ func (l *Log) Hint() string {
 	case len(f.Devices) > 0 && len(devices) == 0:
 		return ": no chip is used"
 	case len(f.Devices) > 0 && !slices.ContainsFunc(f.Devices, func(id int) bool { return f.seen.devices[id] }):
-		return fmt.Sprintf(": there is %s", page.Chips(devices))
+		return fmt.Sprintf("; available: %s", page.Chips(devices))
 	case f.Since > 0 && l.Last-l.Begin < f.Since:
 		return fmt.Sprintf(": the last is %s after the first", page.Seconds(l.Last-l.Begin))
 	case has(regions) && !slices.ContainsFunc(f.Regions, func(r event.Region) bool { return f.seen.regions[r] }):
-		return ": there are events of " + strings.Join(regions, ", ")
+		return "; available: " + strings.Join(regions, ", ")
 	case f.seen.last > 0 && !slices.ContainsFunc(f.Buffers, func(id uint64) bool { return id >= f.seen.first && id <= f.seen.last }):
 		return fmt.Sprintf(": buffers are from %d to %d, as in the column \"buffer\"", f.seen.first, f.seen.last)
 	case len(f.Objects) > 0 && len(f.Addresses) == 0:
@@ -202,11 +202,11 @@ func (l *Log) Hint() string {
 				names = append(names, k.String())
 			}
 		}
-		return ": there are " + strings.Join(names, ", ")
+		return "; available: " + strings.Join(names, ", ")
 	case len(f.Notes) > 0 && !has(notes):
-		return ": there is nothing to be noted of them"
+		return ": these events have no notes"
 	case len(f.Notes) > 0 && !slices.ContainsFunc(f.Notes, func(name string) bool { return f.seen.notes[name] }):
-		return ": there are notes of " + strings.Join(notes, ", ")
+		return "; available notes: " + strings.Join(notes, ", ")
 	case f.Grep != nil:
 		return ": --grep is compared with names such as ttnn.add, calls as FILE:LINE FUNCTION, and messages; (?i) ignores case"
 	}

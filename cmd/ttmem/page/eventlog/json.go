@@ -64,7 +64,7 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 		s := l.site(stack)
 		note.Name, note.Component = s.Name.String(), s.Component
 	}
-	for _, held := range []*aggregate.Held{n.Replaced(), n.Overlapped()} {
+	for _, held := range []*aggregate.Buffer{n.Replaced(), n.Overlapped()} {
 		if held != nil {
 			note.Other = &Other{
 				PID: held.PID, BufferID: held.BufferID, Address: held.Address, SizeBytes: held.SizeBytes,

@@ -87,7 +87,7 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 		line += rest + "  "
 	} else {
 		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
-		text, line = r.below(pid), page.Left("", page.NameIndent)
+		text, line = r.below(pid), page.Blank(page.NameIndent)
 	}
 	return l.appendBelow(b, e, n, &r, line, text)
 }
@@ -111,7 +111,7 @@ func (l *Log) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *row, ch
 	if r.banks != "" {
 		each += l.layout.Pick(" × ", " x ") + r.banks
 	}
-	return l.appendBelow(b, e, n, r, page.Left("", page.NameIndent), r.below(pid, r.address, r.size, each))
+	return l.appendBelow(b, e, n, r, page.Blank(page.NameIndent), r.below(pid, r.address, r.size, each))
 }
 
 // firstColumns are the time of an event, its chips and its kind.
@@ -125,7 +125,7 @@ func (l *Log) firstColumns(e *event.Event, chips string) string {
 func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, line, text string) []byte {
 	for i, part := range page.Fold(text, l.layout.Width-page.Width(line)) {
 		if i > 0 {
-			line = page.Left("", page.Width(line))
+			line = page.Blank(page.Width(line))
 		}
 		b = append(append(append(b, line...), l.layout.Paint(page.Green, part)...), '\n')
 	}
@@ -138,7 +138,7 @@ func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, lin
 			style = page.Red
 		}
 		for _, part := range page.Fold(note.text, l.layout.Width-page.NameIndent) {
-			b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(style, part)...), '\n')
+			b = append(append(b, page.Blank(page.NameIndent)+l.layout.Paint(style, part)...), '\n')
 		}
 	}
 	return l.appendStacks(b, e, n)
@@ -151,7 +151,7 @@ func (l *Log) appendHead(b []byte) []byte {
 		head += all
 	}
 	if l.layout.Width == 0 || logColumns+2+30 <= l.layout.Width {
-		head += page.Left("  region", logPlaceColumns) + page.Right("buffer", logBufferColumns) + page.Right("Buffer at", logObjectColumns) + page.Right("PID", logPIDColumns) + "  what"
+		head += page.Left("  region", logPlaceColumns) + page.Right("buffer", logBufferColumns) + page.Right("Buffer at", logObjectColumns) + page.Right("PID", logPIDColumns) + "  details"
 	}
 	return append(append(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " "))...), '\n')
 }
@@ -264,10 +264,10 @@ func (l *Log) notes(e *event.Event, n *analyze.Note) (list []note) {
 		wrong("double free: it was freed %s earlier, %s", page.Duration(e.TimeNs-min(u.EndNs, e.TimeNs)), l.nameOf(u.Stack, u.BeforeAttach))
 	}
 	if n.Unseen {
-		wrong("free of what was never seen: it was allocated before the events begin, or that event was lost")
+		wrong("free of an unknown buffer: it was allocated before the first event, or that event was lost")
 	}
 	if b := n.Replaced(); b != nil {
-		wrong("buffer %d was there already, %s at %#x of %s: the event of its end is missing",
+		wrong("replaces live buffer %d, %s at %#x, %s: the event of its free is missing",
 			b.BufferID, page.Bytes(b.SizeBytes), b.Address, l.nameOf(b.Stack, b.BeforeAttach))
 	}
 	if b := n.Overlapped(); b != nil {
@@ -299,11 +299,11 @@ func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	}
 	held := n.Ended()
 	if e.Stack != nil && (held == nil || alloc.StackID(e.Stack) != alloc.StackID(held.Stack)) {
-		b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(page.Dim, "freed by")...), '\n')
+		b = append(append(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "freed by")...), '\n')
 		b = l.appendFrames(b, e.Stack)
 	}
 	if held != nil && held.Stack != nil {
-		b = append(append(b, page.Left("", page.NameIndent)+l.layout.Paint(page.Dim, "allocated by")...), '\n')
+		b = append(append(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "allocated by")...), '\n')
 		b = l.appendFrames(b, held.Stack)
 	}
 	return b
@@ -326,12 +326,12 @@ func (l *Log) appendFrames(b []byte, s *event.Stack) []byte {
 		}
 		text = page.Clean(text)
 		if l.layout.Width == 0 {
-			b = append(append(b, page.Left("", page.NameIndent+2)+text...), '\n')
+			b = append(append(b, page.Blank(page.NameIndent+2)+text...), '\n')
 			continue
 		}
 		indent := page.NameIndent + 2
 		for _, part := range page.Fold(text, l.layout.Width-indent-2) {
-			b = append(append(b, page.Left("", indent)+l.layout.Paint(page.Dim, part)...), '\n')
+			b = append(append(b, page.Blank(indent)+l.layout.Paint(page.Dim, part)...), '\n')
 			indent = page.NameIndent + 4
 		}
 	}

@@ -98,7 +98,7 @@ func (p *Page) WriteJSON(w io.Writer) error {
 		Steady:      sumOf(p.steady),
 		Suppressed:  sumOf(p.suppressed),
 		Others:      sum{0, p.Others.Count, p.Others.Bytes},
-		EndedBefore: sum{0, p.Over.Count, p.Over.Bytes},
+		EndedBefore: sum{0, p.EndedBefore.Count, p.EndedBefore.Bytes},
 		Marks:       p.Marks,
 	}
 	if n := len(p.Marks); n > 0 {

@@ -135,7 +135,7 @@ func (p *Page) verdict(l *leak) string {
 		text += fmt.Sprintf(" since then, %d since the mark never freed", l.Count)
 	case !leaks:
 		return text
-	case l.Torn.Count > 0:
+	case l.FreedAtTeardown.Count > 0:
 		text += fmt.Sprintf(", %d times, freed only at the end", l.Count)
 	case l.Allocated > l.Count:
 		text += fmt.Sprintf(", %d of %d never freed", l.Count, l.Allocated)

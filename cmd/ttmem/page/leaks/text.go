@@ -165,7 +165,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, who
 			if whole {
 				more += ": -n 0 lists all"
 			}
-			fmt.Fprintln(out, layout.Paint(page.Dim, page.Left("", page.NameIndent)+more))
+			fmt.Fprintln(out, layout.Paint(page.Dim, page.Blank(page.NameIndent)+more))
 			break
 		}
 		l := &list[i]

@@ -47,7 +47,7 @@ func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regio
 		return
 	}
 	fmt.Fprintln(out)
-	layout.Write(out, 0, page.NoStyle, "Other chips, on which there is more room: --chip N draws one, -n 0 all.")
+	layout.Write(out, 0, page.NoStyle, "Other chips, with more room: --chip N draws one, -n 0 all of them.")
 	narrow := layout.Width > 0 && layout.Width < mapRowColumns
 	for _, region := range Regions {
 		var lines []string

@@ -24,7 +24,7 @@ type regionMap struct {
 // buffers.
 func (r *regionMap) alike(o *regionMap) bool {
 	return r.Space.Region == o.Space.Region && r.board == o.board && r.start == o.start && r.end == o.end &&
-		slices.EqualFunc(r.Space.Blocks, o.Space.Blocks, func(a, b aggregate.Held) bool {
+		slices.EqualFunc(r.Space.Blocks, o.Space.Blocks, func(a, b aggregate.Buffer) bool {
 			return a.PID == b.PID && a.BufferID == b.BufferID && a.Address == b.Address
 		}) &&
 		slices.EqualFunc(r.Statics, o.Statics, func(a, b aggregate.Static) bool {
@@ -43,7 +43,7 @@ func (r *regionMap) fragmentation() float64 {
 // A row is a buffer, a hole or a place of circular buffers.
 type row struct {
 	address, bytes uint64
-	block          *aggregate.Held   // nil: it is something else
+	block          *aggregate.Buffer // nil: it is something else
 	static         *aggregate.Static // the first there; nil: it is something else
 	// programs is the number of programs with circular buffers there.
 	programs int

@@ -62,10 +62,10 @@ func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
 func (m *Page) nothing() string {
 	text := "Nothing is allocated " + m.Of + "."
 	if len(m.Regions) > 0 {
-		text = "Nothing of " + strings.Join(alloc.RegionNames(m.Regions), ", ") + " is allocated " + m.Of + "."
+		text = "Nothing is allocated in " + strings.Join(alloc.RegionNames(m.Regions), ", ") + " " + m.Of + "."
 	}
 	if m.Ended {
-		text += " --at peak draws each region when it was fullest."
+		text += " --at peak draws each region at its fullest."
 	}
 	return text
 }
@@ -75,9 +75,9 @@ func (m *Page) writeRegion(out *bufio.Writer, layout page.Layout, r *regionMap) 
 	of := ""
 	switch {
 	case s.Known() && s.Banks > 0:
-		of = fmt.Sprintf("  %s of %s, all used alike", page.Count(uint64(s.Banks), "bank"), page.Bytes(s.End-s.Start))
+		of = fmt.Sprintf("  %s of %s, with the same layout", page.Count(uint64(s.Banks), "bank"), page.Bytes(s.End-s.Start))
 	case s.Banks > 0:
-		of = fmt.Sprintf("  %s, all used alike", page.Count(uint64(s.Banks), "bank"))
+		of = fmt.Sprintf("  %s, with the same layout", page.Count(uint64(s.Banks), "bank"))
 	}
 	layout.WriteTitle(out, " ", s.Region.String(), of)
 	m.writeStrip(out, layout, r, r.start, r.end)
@@ -131,7 +131,7 @@ func (r *regionMap) summary() (lines []string) {
 			page.Count(uint64(len(s.Holes)), "hole"), page.Bytes(s.LargestFreeBytesPerBank),
 			cmp.Or(page.Percent(s.FreeBytesPerBank-s.LargestFreeBytesPerBank, s.FreeBytesPerBank), "0%"))
 	} else {
-		text += "; where the region begins and ends is not known, so that what is free is not either"
+		text += "; the bounds of the region, and so its free memory, are unknown"
 	}
 	lines = append(lines, text)
 	if rows := r.staticRows(); len(rows) > 0 {
@@ -175,7 +175,7 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	narrow := layout.Width > 0 && layout.Width < mapRowColumns
 	head := page.Right("address", 12) + page.Right("per bank", 11) + page.Right("age", 9)
 	if !narrow {
-		head += "  what"
+		head += "  name"
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, head))
 	for i := range rows {

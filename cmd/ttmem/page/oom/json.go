@@ -133,7 +133,7 @@ func (p *Page) failure(f *aggregate.Failure) failure {
 		return one
 	}
 	if e.Capacity.Base != 0 {
-		one.CapacityBytesPerBank, one.AllocatedBytesPerBank = &e.Capacity.BytesPerBank, &e.Held.BytesPerBank
+		one.CapacityBytesPerBank, one.AllocatedBytesPerBank = &e.Capacity.BytesPerBank, &e.Live.BytesPerBank
 		one.FreeBytesPerBank, one.LargestFreeBlockBytes = &e.FreeBytesPerBank, &e.LargestFreeBytesPerBank
 	}
 	if analyze.CauseOf(f) == analyze.Clash {
@@ -150,7 +150,7 @@ func (p *Page) failure(f *aggregate.Failure) failure {
 	if e.To > 0 {
 		one.Blocking = &blocking{e.From, e.To, amount{e.Blocking.BytesPerBank, e.Blocking.Count}}
 	}
-	one.Held = &amount{e.Held.BytesPerBank, e.Held.Count}
+	one.Held = &amount{e.Live.BytesPerBank, e.Live.Count}
 	one.Blockers, one.Holders = blames(e.Blockers), blames(e.Holders)
 	return one
 }

@@ -100,7 +100,7 @@ func (p *Page) nothing() string {
 
 // verdicts name why a request failed.
 var verdicts = map[analyze.Cause]string{
-	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "too little is free",
+	analyze.Unexplained: "failed", analyze.TooLarge: "too large", analyze.TooLittle: "not enough free memory",
 	analyze.Fragmented: "fragmented", analyze.Clash: "circular buffers overlap a tensor",
 }
 
@@ -152,10 +152,10 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailu
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	if e.Held.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
-		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("All that %s held: %s of each bank, %s.",
-			g.Region, page.Bytes(e.Held.BytesPerBank), page.Count(e.Held.Count, "buffer")))
-		p.writeBlames(out, layout, e.Holders, e.Held)
+	if e.Live.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
+		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("All live buffers in %s: %s in each bank, %s.",
+			g.Region, page.Bytes(e.Live.BytesPerBank), page.Count(e.Live.Count, "buffer")))
+		p.writeBlames(out, layout, e.Holders, e.Live)
 	}
 }
 
@@ -181,12 +181,12 @@ func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.
 		}
 		fmt.Fprintln(out, text+same+layout.Paint(page.Dim, more))
 	}
-	fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("   of each of %d banks", f.Banks)))
-	line("asked for", f.BytesPerBank, "  "+page.Bytes(f.BytesPerBank*uint64(f.Banks))+" in all")
+	fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("   in each of %d banks", f.Banks)))
+	line("requested", f.BytesPerBank, "  "+page.Bytes(f.BytesPerBank*uint64(f.Banks))+" in all")
 	if e.Capacity.Base != 0 {
 		line("largest free block", e.LargestFreeBytesPerBank, "")
 		line("free", e.FreeBytesPerBank, "")
-		line("allocated", e.Held.BytesPerBank, "")
+		line("allocated", e.Live.BytesPerBank, "")
 		line("capacity", e.Capacity.BytesPerBank, "")
 	}
 }
@@ -195,11 +195,11 @@ func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.
 func explain(f *aggregate.Failure) string {
 	e := f.Evidence
 	// The bytes are the least that there are; other places may have fewer buffers.
-	place := fmt.Sprintf("It fits if you free: %s of each bank (%s, between %#x and %#x).",
+	place := fmt.Sprintf("It fits if you free: %s in each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
 	switch analyze.CauseOf(f) {
 	case analyze.TooLarge:
-		text := "It would not fit if nothing else were there: split it"
+		text := "Larger than an empty bank: split it"
 		if f.Banks < e.Capacity.Banks {
 			text += ", or spread it over more banks"
 		}
@@ -208,11 +208,11 @@ func explain(f *aggregate.Failure) string {
 		}
 		return text + "."
 	case analyze.TooLittle:
-		return fmt.Sprintf("%s are missing in each bank. %s", page.Bytes(f.BytesPerBank-e.FreeBytesPerBank), place)
+		return fmt.Sprintf("Short by %s in each bank. %s", page.Bytes(f.BytesPerBank-e.FreeBytesPerBank), place)
 	case analyze.Fragmented:
 		return "Enough is free, but no free block is large enough. " + place
 	}
-	return "ttmem does not know why: by its own count there was room."
+	return "Cause unknown: by ttmem's count there was room."
 }
 
 // writeClash writes how far a program's static buffers reach into tensors.
@@ -227,7 +227,7 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Fa
 		fmt.Fprintln(out, text+same)
 	}
 	if e.To == 0 || e.Lowest == 0 {
-		layout.Write(out, 1, page.NoStyle, "Where they meet is not known.")
+		layout.Write(out, 1, page.NoStyle, "The overlap is not known.")
 		return
 	}
 	line("program's buffers end at", e.To, fmt.Sprintf("%#x", e.To))
@@ -235,11 +235,11 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Fa
 	over := e.To - min(e.To, e.Lowest)
 	line("overlap", over, page.Bytes(over))
 	if e.Blocking.Count > 0 {
-		layout.Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s of each bank. Free or move the lowest first, or give the program smaller buffers.",
+		layout.Write(out, 1, page.Bold, fmt.Sprintf("Below %#x: %s, %s in each bank. Free or move the lowest first, or give the program smaller buffers.",
 			e.To, page.Count(e.Blocking.Count, "tensor"), page.Bytes(e.Blocking.BytesPerBank)))
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	layout.Write(out, 1, page.Bold, fmt.Sprintf("These buffers of program %d reach above %#x, on each of their cores:", f.ProgramID, e.Lowest))
+	layout.Write(out, 1, page.Bold, fmt.Sprintf("Buffers of program %d above %#x, on each of their cores:", f.ProgramID, e.Lowest))
 	layout.WriteHead(out, page.Right("from", 14)+page.Right("to", 10)+page.Right("bytes", 12), "  kind, cores")
 	for i := range e.Statics {
 		s := &e.Statics[i]
@@ -282,13 +282,13 @@ func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggrega
 			site = "(no call stack)"
 		}
 		if kept := name.RuntimeRetained(frames); kept != nil {
-			site += " (kept by tt-metal: " + kept.Name + ")"
+			site += " (retained by the runtime: " + kept.Name + ")"
 		}
 		text := page.Right(page.Bytes(l.BytesPerBank), 13) + page.Right(fmt.Sprint(l.Count), 9) + page.Right(fmt.Sprintf("%#x", l.Address), 11) + "  "
 		indent := layout.Beside(out, text, page.Green, site)
 		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {
-		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Right("", 11)+"  ", page.NoStyle, "by other lines")
+		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Blank(11)+"  ", page.NoStyle, "other call sites")
 	}
 }

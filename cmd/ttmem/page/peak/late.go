@@ -8,8 +8,8 @@ import (
 	"ttmem/cmd/ttmem/page/alloc"
 )
 
-// late says of processes that ran before they were attached that the rise with which they
-// begin is none: that is when their memory was read. It is "" where there are none.
+// late says that the first step of processes that were attached late is the memory that they
+// had by then; "" if there are none.
 func (p *Page) late(filter *alloc.Filter) string {
 	var pids []int
 	var buffers uint64
@@ -27,10 +27,9 @@ func (p *Page) late(filter *alloc.Filter) string {
 	if len(pids) == 0 {
 		return ""
 	}
+	who, whose := fmt.Sprintf("PID %d was", pids[0]), "its"
 	if len(pids) > 1 {
-		return fmt.Sprintf("PID %s ran already: their first rises are no allocations, but the reading of what they had from their memory: %s.",
-			page.PIDs(pids[:min(len(pids), shownOwners)]), page.Count(buffers, "buffer"))
+		who, whose = fmt.Sprintf("PID %s were", page.PIDs(pids[:min(len(pids), shownOwners)])), "their"
 	}
-	return fmt.Sprintf("PID %d ran already: its first rise is no allocation, but the reading of what it had from its memory: %s.",
-		pids[0], page.Count(buffers, "buffer"))
+	return fmt.Sprintf("%s already running: the first step is %s existing memory, %s.", who, whose, page.Count(buffers, "buffer"))
 }

@@ -1,5 +1,5 @@
-// Package peak is the page of when each region of each chip was fullest: as text, as JSON
-// and as a picture of its timelines.
+// Package peak is the page of when each region of each chip was fullest: as text and
+// as JSON.
 package peak
 
 import (

@@ -3,9 +3,6 @@ package peak
 import (
 	"bytes"
 	"encoding/json"
-	"encoding/xml"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 
@@ -107,7 +104,7 @@ func TestProgramsAtAPeakAreNotAdded(t *testing.T) {
 	events[9], events[10] = placed(450, 2, 1024, heldAt, 0), placed(500, 1, 4096, opAt, 0)
 	p := pageOf(t, "process", alloc.Filter{}, events...)
 	qt.Check(t, qt.StringContains(p.text(page.Layout{Width: 80}, 10), "    4.0 KiB   67%         2  PID 7 python model.py (2 programs)\n"))
-	qt.Check(t, qt.StringContains(pageOf(t, "stack", alloc.Filter{}, events...).text(page.Layout{Width: 80}, 10), "these do not add up"))
+	qt.Check(t, qt.StringContains(pageOf(t, "stack", alloc.Filter{}, events...).text(page.Layout{Width: 80}, 10), "the rows do not add up"))
 }
 
 func TestAPeakPageFitsItsTerminal(t *testing.T) {
@@ -182,8 +179,8 @@ func TestAPeakBeforeTheBeginningIsTold(t *testing.T) {
 	peaks.Apply(state.Freeze(func(int) bool { return true })()) // as a user of the service joins
 	p := New(peaks, Options{Of: "model.ttmem", By: "stack"})
 	text := strings.Join(strings.Fields(p.text(page.Layout{Width: 80}, 10)), " ")
-	qt.Check(t, qt.StringContains(text, "DRAM chip 0 Its highest peak was 1.5 MiB, 13% of 12.0 MiB, 0.699 s before what is shown here begins: "+
-		"what it was made of is not known. After that: peak 1.0 MiB, 8% of 12.0 MiB, at the beginning"))
+	qt.Check(t, qt.StringContains(text, "DRAM chip 0 Higher peak of 1.5 MiB, 13% of 12.0 MiB, 0.699 s before this recording started; "+
+		"no breakdown. Since then: peak 1.0 MiB, 8% of 12.0 MiB, at the beginning"))
 	qt.Check(t, qt.IsFalse(strings.Contains(text, "L1 per core chip 0 Its highest")), qt.Commentf("%s", text))
 }
 
@@ -226,8 +223,7 @@ func TestNothingIsSaid(t *testing.T) {
 	layout := page.Layout{Width: 80}
 	qt.Check(t, qt.Equals(pageOf(t, "stack", alloc.Filter{}, opened(7, 0)).text(layout, 10), "Nothing was allocated in model.ttmem.\n"))
 	p := pageOf(t, "stack", alloc.Filter{Regions: []event.Region{event.Trace}}, modelEvents(0)...)
-	qt.Check(t, qt.StringContains(p.text(layout, 10), "Nothing of that was allocated in model.ttmem"))
-	qt.Check(t, qt.IsNil(p.WriteSVG(io.Discard)))
+	qt.Check(t, qt.StringContains(p.text(layout, 10), "No matching allocations in model.ttmem"))
 }
 
 func TestPeaksAsJSONHaveEverything(t *testing.T) {
@@ -254,32 +250,6 @@ func TestPeaksAsJSONHaveEverything(t *testing.T) {
 	qt.Check(t, qt.IsTrue(end > doc.EndNs && end-dram.Timeline.StepNs <= doc.EndNs))
 }
 
-func TestThePictureIsWholeAndEscaped(t *testing.T) {
-	p := pageOf(t, "stack", alloc.Filter{}, append(modelEvents(0), buffered(900, 50, 4096, pagetest.At("ttnn.<b>&", 5), 0))...)
-	p.Of = `<script>"x"&`
-	var b bytes.Buffer
-	qt.Assert(t, qt.IsNil(p.WriteSVG(&b)))
-	text := b.String()
-	d := xml.NewDecoder(strings.NewReader(text))
-	areas := 0
-	for {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		qt.Assert(t, qt.IsNil(err))
-		if start, ok := token.(xml.StartElement); ok {
-			qt.Check(t, qt.IsTrue(start.Name.Local != "script"))
-			if start.Name.Local == "path" {
-				areas++
-			}
-		}
-	}
-	qt.Check(t, qt.Equals(areas, 5)) // what stays and what was, of each region, and circular buffers
-	qt.Check(t, qt.StringContains(text, "peak 5.0 MiB, 42% of 12.0 MiB, at 0.900 s"))
-	qt.Check(t, qt.IsFalse(strings.Contains(text, "http://") && strings.Contains(text, "href")))
-}
-
 func TestTheTimelineGoesOnToTheEnd(t *testing.T) {
 	state := aggregate.New()
 	for _, e := range []event.Event{opened(7, 0), buffered(1, 1, 64, heldAt, 0)} {
@@ -295,6 +265,6 @@ func TestTheFirstRiseOfWhatRanAlreadyIsExplained(t *testing.T) {
 	start := event.Event{TimeNs: 100, PID: found.PID, Kind: event.ProcessStart, AttachedLate: true}
 	p := pageOf(t, "stack", alloc.Filter{}, start, found)
 	text := p.text(page.Layout{Width: 200}, 10)
-	qt.Check(t, qt.StringContains(text, "ran already: its first rise is no allocation, but the reading of what it had from its memory: 1 buffer."))
-	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", alloc.Filter{}, start, buffered(200, 1, 512, heldAt, 0)).text(page.Layout{Width: 200}, 10), "ran already")))
+	qt.Check(t, qt.StringContains(text, "PID 7 was already running: the first step is its existing memory, 1 buffer."))
+	qt.Check(t, qt.Not(qt.StringContains(pageOf(t, "stack", alloc.Filter{}, start, buffered(200, 1, 512, heldAt, 0)).text(page.Layout{Width: 200}, 10), "already running")))
 }

@@ -75,10 +75,6 @@ func (p *Page) key(a *alloc.Row) string {
 		return page.Chips(a.Devices)
 	case "process":
 		return p.process(a.PID)
-	case "op", "file", "component":
-		if a.BeforeAttach {
-			return p.names.Title(&alloc.Row{BeforeAttach: true, Site: &alloc.Site{}}, "")
-		}
 	}
 	grouping := alloc.GroupingOf(p.By)
 	return grouping.Keys(p.names, a)[0]

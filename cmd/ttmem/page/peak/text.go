@@ -76,7 +76,7 @@ func (p *Page) writeAbout(out *bufio.Writer, layout page.Layout) {
 func (p *Page) nothing() string {
 	for _, region := range p.peaks {
 		if region.Bytes > 0 || region.Earlier != nil {
-			return fmt.Sprintf("Nothing of that was allocated %s: other regions or chips have peaks.", page.Clean(p.Place))
+			return fmt.Sprintf("No matching allocations %s; other regions or chips have peaks.", page.Clean(p.Place))
 		}
 	}
 	return fmt.Sprintf("Nothing was allocated %s.", page.Clean(p.Place))
@@ -118,7 +118,7 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	writeHead(out, layout, regionTitle(c.Region), c.chips())
 	if e := c.Earlier; e != nil {
-		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Its highest peak was %s%s, %s before what is shown here begins: what it was made of is not known. After that:",
+		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Higher peak of %s%s, %s before this recording started; no breakdown. Since then:",
 			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs))))
 	}
 	at := ""
@@ -147,7 +147,7 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	if c.StaticBytes > 0 {
 		p.writeRows(out, layout, c, "CBs, DFBs", c.programs, c.Bytes)
 		if len(c.programs) > 1 {
-			layout.Write(out, 1, page.Dim, "Programs use the same space one after the other: these do not add up.")
+			layout.Write(out, 1, page.Dim, "Programs share this space in turn: the rows do not add up.")
 		}
 	}
 }
@@ -179,7 +179,7 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	mark := c.Timeline.Column(c.TimeNs, p.endNs, columns)
 	line, labels := chart.axisLines(p.endNs-p.beginNs, mark)
 	fmt.Fprintln(out, page.Right("0 B", chartGutter-2)+" "+layout.Paint(page.Dim, layout.Pick("┼", "+")+line))
-	fmt.Fprintln(out, page.Left("", chartGutter)+layout.Paint(page.Dim, labels))
+	fmt.Fprintln(out, page.Blank(chartGutter)+layout.Paint(page.Dim, labels))
 }
 
 // writeRows writes what a peak was made of.
@@ -203,14 +203,14 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		indent := page.Width(line)
 		if layout.Width-indent < leastTitle {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			indent, line = narrowIndent, page.Left("", narrowIndent)
+			indent, line = narrowIndent, page.Blank(narrowIndent)
 		}
 		for _, part := range page.Fold(title, layout.Width-indent) {
 			fmt.Fprintln(out, line+layout.Paint(page.Green, part))
-			line = page.Left("", indent)
+			line = page.Blank(indent)
 		}
 		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent-2) {
-			fmt.Fprintln(out, page.Left("", indent+2)+layout.Paint(page.Dim, part))
+			fmt.Fprintln(out, page.Blank(indent+2)+layout.Paint(page.Dim, part))
 		}
 	}
 	if more := rows[len(shown):]; len(more) > 0 {
@@ -220,13 +220,13 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		}
 		line := page.Right(c.format(bytes), page.SizeColumns) + page.Right(page.Percent(bytes, whole), 6)
 		if more[0].programs != nil {
-			line = page.Right("", page.SizeColumns+6) // they do not add up
+			line = page.Blank(page.SizeColumns + 6) // they do not add up
 		}
 		line += page.Right(fmt.Sprint(count), 10) + "  "
 		text := fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more)))
 		if layout.Width-page.Width(line) < leastTitle {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			line = page.Left("", narrowIndent)
+			line = page.Blank(narrowIndent)
 		}
 		fmt.Fprintln(out, line+text)
 	}
@@ -238,14 +238,14 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 		return
 	}
 	fmt.Fprintln(out)
-	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--chip N: of what)")
+	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--chip N for a breakdown)")
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
 		line := page.Right(c.format(c.Bytes), page.SizeColumns) + page.Right(page.Percent(c.Bytes, c.CapacityBytes), 6) +
 			page.Right(page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
 		if page.Width(line)+2+page.Width(c.chips()) > layout.Width {
 			fmt.Fprintln(out, line)
 			for _, part := range page.Fold(c.chips(), layout.Width-narrowIndent) {
-				fmt.Fprintln(out, page.Left("", narrowIndent)+part)
+				fmt.Fprintln(out, page.Blank(narrowIndent)+part)
 			}
 			continue
 		}
@@ -295,7 +295,7 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	}
 	slices.SortStableFunc(owners, func(a, b owner) int { return cmp.Compare(b.bytes, a.bytes) })
 	fmt.Fprintln(out)
-	writeHead(out, layout, "Processes", "their own peaks (-p PID: of what)")
+	writeHead(out, layout, "Processes", "own peaks (-p PID for a breakdown)")
 	for _, o := range owners[:min(len(owners), shownOwners)] {
 		indent := " "
 		for _, line := range page.Fold(o.text, layout.Width-4) {

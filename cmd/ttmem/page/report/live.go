@@ -28,7 +28,7 @@ type holding struct {
 	process *aggregate.Process
 	// when is "" if it is the time of the section's title.
 	when    string
-	regions []aggregate.Left
+	regions []aggregate.RegionTotal
 }
 
 // held writes the live memory of processes, and what they had not freed when they closed a
@@ -40,10 +40,10 @@ func (r *report) live() {
 	var held, freed []holding
 	for i := range r.snap.Processes {
 		p := &r.snap.Processes[i]
-		if len(p.Held) > 0 {
-			held = append(held, holding{p, "", p.Held})
+		if len(p.Live) > 0 {
+			held = append(held, holding{p, "", p.Live})
 		}
-		for rest := p.Left; len(rest) > 0; {
+		for rest := p.Unfreed; len(rest) > 0; {
 			n := 1
 			for n < len(rest) && rest[n].Reason == rest[0].Reason {
 				n++
@@ -52,7 +52,7 @@ func (r *report) live() {
 			rest = rest[n:]
 		}
 	}
-	r.holdings("Held "+r.end, held)
+	r.holdings("Live "+r.end, held)
 	r.holdings("Not freed", freed)
 	if len(held)+len(freed) == 0 {
 		r.nothingHeld()
@@ -70,9 +70,9 @@ func (r *report) nothingHeld() {
 	case !r.Own && !slices.ContainsFunc(r.snap.Processes, allocated):
 		r.line("Nothing was allocated.")
 	case r.Own:
-		r.line("Your processes hold nothing now.")
+		r.line("Your processes have nothing allocated.")
 	case r.Live:
-		r.line("Nothing is held now.")
+		r.line("Nothing is allocated.")
 	default:
 		r.line(r.Paint(page.Green, r.Pick("✓ ", "")), "Every buffer was freed.")
 	}
@@ -146,7 +146,7 @@ type source struct {
 
 // sources writes the places that allocated the memory of the regions, and the memory whose
 // place is not known.
-func (r *report) sources(regions []aggregate.Left) {
+func (r *report) sources(regions []aggregate.RegionTotal) {
 	list, others, earlier, unknown := sourcesOf(regions)
 	if len(list) == 0 && others.Count == 0 && earlier.Count == 0 {
 		return // no place is known
@@ -158,11 +158,11 @@ func (r *report) sources(regions []aggregate.Left) {
 	page.Distinguish(sites) // those that are not shown too
 	shown := list
 	// A single other place takes no more room than its summary.
-	if n := uint64(len(list)) + others.Places; n > shownPlaces+1 || others.Places > 0 {
+	if n := uint64(len(list)) + others.Stacks; n > shownPlaces+1 || others.Stacks > 0 {
 		shown = list[:min(len(list), shownPlaces)]
 	}
 	for _, s := range list[len(shown):] {
-		others.Bytes, others.Count, others.Places = others.Bytes+s.Bytes, others.Count+s.Count, others.Places+1
+		others.Bytes, others.Count, others.Stacks = others.Bytes+s.Bytes, others.Count+s.Count, others.Stacks+1
 	}
 	regionColumns := 0
 	if len(regions) > 1 {
@@ -171,11 +171,11 @@ func (r *report) sources(regions []aggregate.Left) {
 		}
 	}
 	figures := func(h *aggregate.Holder) string {
-		return page.Left("", 6) + page.Right(page.Bytes(h.Bytes), bytesColumns) + page.Right(page.Count(h.Count, "buffer"), 14) + "  "
+		return page.Blank(6) + page.Right(page.Bytes(h.Bytes), bytesColumns) + page.Right(page.Count(h.Count, "buffer"), 14) + "  "
 	}
 	before := func() { // last, unless it is larger than a place that is shown
 		if earlier.Count > 0 {
-			r.line(r.Paint(page.Dim, figures(&earlier)+"allocated before the attach"))
+			r.line(r.Paint(page.Dim, figures(&earlier)+"before ttmem attached"))
 		}
 		earlier.Count = 0
 	}
@@ -187,7 +187,7 @@ func (r *report) sources(regions []aggregate.Left) {
 		r.source(s, figures(&s.Holder)+page.Left(s.region, regionColumns)[:regionColumns])
 	}
 	if others.Count > 0 {
-		r.line(r.Paint(page.Dim, figures(&others)+page.Count(others.Places, "other place")))
+		r.line(r.Paint(page.Dim, figures(&others)+page.Count(others.Stacks, "other call site")))
 	}
 	if unknown.Count > 0 {
 		r.line(r.Paint(page.Dim, figures(&unknown)+"without a call stack"))
@@ -211,21 +211,21 @@ func (r *report) source(s *source, figures string) {
 	default:
 		r.line(r.Paint(page.Dim, strings.TrimRight(figures, " ")))
 		columns = r.width - belowColumns
-		r.line(page.Left("", belowColumns), r.FitName(s.name, columns))
+		r.line(page.Blank(belowColumns), r.FitName(s.name, columns))
 	}
 	if caller != "" {
-		r.line(page.Left("", r.width-columns), r.cut(caller, columns))
+		r.line(page.Blank(r.width-columns), r.cut(caller, columns))
 	}
 }
 
 // sourcesOf are the places that allocated the memory of the regions, the largest first. Then
 // come the sums of places that are not kept apart, of memory from before the attach, and of
 // other memory without a call stack.
-func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknown aggregate.Holder) {
+func sourcesOf(regions []aggregate.RegionTotal) (list []source, others, earlier, unknown aggregate.Holder) {
 	type key struct{ site, calls string }
 	known := make(map[key]int)
 	add := func(to *aggregate.Holder, h *aggregate.Holder) {
-		to.Bytes, to.Count, to.Places = to.Bytes+h.Bytes, to.Count+h.Count, to.Places+h.Places
+		to.Bytes, to.Count, to.Stacks = to.Bytes+h.Bytes, to.Count+h.Count, to.Stacks+h.Stacks
 	}
 	for i := range regions {
 		l := &regions[i]
@@ -234,7 +234,7 @@ func sourcesOf(regions []aggregate.Left) (list []source, others, earlier, unknow
 			h := &l.Holders[j]
 			rest.Bytes, rest.Count = rest.Bytes-min(h.Bytes, rest.Bytes), rest.Count-min(h.Count, rest.Count)
 			switch {
-			case h.Places > 0:
+			case h.Stacks > 0:
 				add(&others, h)
 				continue
 			case h.BeforeAttach:

@@ -43,5 +43,5 @@ func TestStacksOfTheFirstMomentsAreExplained(t *testing.T) {
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{})))
 	qt.Check(t, qt.StringContains(strings.Join(strings.Fields(b.String()), " "),
-		"note: call stacks that end early: other: 2 note: call stacks that end early: process not known yet (the first moments, before its code was read, or while it unloads some): 15"))
+		"note: call stacks that end early: other: 2 note: call stacks that end early: process not known yet (before its code was read, or while it unloads a library): 15"))
 }

@@ -21,15 +21,15 @@ func (r *report) notes() {
 		list = append(list, page.StillReading)
 	}
 	a := r.snap.Anomalies
-	count("frees of buffers that were not known to be allocated", a.RepeatedFrees)
-	count("allocations of buffers that were allocated already", a.ReplacedBuffers)
-	count("buffers on no known chip, in no table above", a.UnplacedBuffers)
-	count("events that made no sense and were left out", a.MalformedEvents)
+	count("frees of unknown buffers", a.RepeatedFrees)
+	count("allocations of buffers that were already allocated", a.ReplacedBuffers)
+	count("buffers on unknown chips, in no table above", a.UnplacedBuffers)
+	count("malformed events, ignored", a.MalformedEvents)
 	if s := r.snap.Stacks; s != nil {
 		for _, cause := range slices.Sorted(maps.Keys(s.Incomplete)) {
 			about := page.Clean(cause)
 			if cause == unknownProcess {
-				about += " (the first moments, before its code was read, or while it unloads some)"
+				about += " (before its code was read, or while it unloads a library)"
 			}
 			count("call stacks that end early: "+about, s.Incomplete[cause])
 		}
@@ -48,7 +48,7 @@ func (r *report) notes() {
 	}
 	for _, text := range list {
 		for i, line := range page.Wrap("note: "+text, min(r.width, textColumns)-6) {
-			r.line(r.Paint(page.Dim, page.Left("", 6*min(i, 1))+line))
+			r.line(r.Paint(page.Dim, page.Blank(6*min(i, 1))+line))
 		}
 	}
 }
@@ -79,5 +79,5 @@ func (r *report) late() string {
 		list = append(list, fmt.Sprintf("%d more", hidden))
 	}
 	return "attached late: " + strings.Join(list, ", ") +
-		" found in memory; circular buffers and kernels of programs that were compiled before are counted when they next run"
+		" found in memory; circular buffers and kernels of programs compiled before are counted when they next run"
 }

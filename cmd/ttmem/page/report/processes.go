@@ -86,9 +86,9 @@ func (r *report) processes() {
 			r.line(line)
 		default:
 			r.line(line)
-			r.line(page.Left("", detailColumns), r.cut(name, r.width-detailColumns))
+			r.line(page.Blank(detailColumns), r.cut(name, r.width-detailColumns))
 		}
-		r.items(page.Left("", detailColumns), detailColumns, page.Dim, r.details(p))
+		r.items(page.Blank(detailColumns), detailColumns, page.Dim, r.details(p))
 	}
 	if hidden := max(0, len(list)-shownProcesses) + r.forgotten(); hidden > 0 {
 		r.line(r.Paint(page.Dim, fmt.Sprintf("  and %d more", hidden)))

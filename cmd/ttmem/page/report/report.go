@@ -2,7 +2,6 @@
 package report
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -79,7 +78,7 @@ func (r *report) cut(s string, columns int) string {
 	if r.whole {
 		return s
 	}
-	return page.Truncate(s, columns, r.Pick("…", "~"))
+	return r.Cut(s, columns)
 }
 
 func (r *report) heading() {
@@ -96,7 +95,7 @@ func (r *report) heading() {
 	}
 	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
 	if r.Own && r.PID == 0 {
-		r.line(r.Paint(page.Dim, "Chips with what all users have of them; of the processes only your own."))
+		r.line(r.Paint(page.Dim, "Chips include the memory of all users; only your own processes are listed."))
 	}
 }
 
@@ -189,8 +188,11 @@ type row struct {
 
 func (r *report) deviceTable(d *aggregate.Device) string {
 	t := &report{Painter: r.Painter, Options: r.Options, width: r.width, whole: r.whole, columns: r.columns, end: r.end}
-	// Only L1 is per core.
-	t.row(row{label: "in all banks", peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: page.Dim})
+	over := "total over all banks" // but for L1, which is per core
+	if r.columns.bar == 0 {
+		over = "all banks"
+	}
+	t.row(row{label: over, peak: "peak", capacity: "capacity", end: r.end, count: "buffers", style: page.Dim})
 	regions := &d.Regions
 	t.region("DRAM", &regions.DRAM)
 	if k := &regions.Kernel; k.PeakDRAMBytes > 0 {
@@ -212,9 +214,12 @@ func (r *report) deviceTable(d *aggregate.Device) string {
 // row writes the row, with the label in its style.
 func (r *report) row(w row) {
 	c := &r.columns
-	bar := ""
-	if c.bar > 0 {
-		bar = " " + cmp.Or(w.bar, page.Left("", c.bar))
+	label, bar := page.Left(w.label, labelColumns), ""
+	switch {
+	case c.bar > 0 && w.bar == "":
+		label = page.Left(w.label, labelColumns+1+c.bar)
+	case c.bar > 0:
+		bar = " " + w.bar
 	}
 	// a figure without a column is left out
 	figures := func(st page.Style, s string, n int) string {
@@ -235,7 +240,7 @@ func (r *report) row(w row) {
 	if r.Live {
 		w.peak, w.end, peak, end = w.end, w.peak, end, page.Dim
 	}
-	r.line(" ", r.Paint(w.style, page.Left(w.label, labelColumns)), bar,
+	r.line(" ", r.Paint(w.style, label), bar,
 		figures(w.style, w.percent, c.percent), figures(peak, w.peak, c.peak),
 		figures(page.Dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
 }
@@ -250,12 +255,12 @@ func (r *report) region(label string, b *aggregate.Region) {
 		capacity = b.CapacityBytes
 	}
 	w := row{
-		label: label, bar: r.Bar(drawn, capacity, r.columns.bar),
-		percent: page.Percent(drawn, capacity), peak: page.Bytes(b.PeakBytes),
+		label: label, percent: page.Percent(drawn, capacity), peak: page.Bytes(b.PeakBytes),
 		capacity: "unknown", end: page.Bytes(b.AllocatedBytes), count: fmt.Sprint(b.Buffers),
 	}
 	if capacity > 0 {
 		w.capacity = page.Bytes(capacity)
+		w.bar = r.DrawBar(page.Bar{Part: drawn, Whole: capacity, Style: page.Level(drawn, capacity)}, r.columns.bar)
 	}
 	r.row(w)
 }
@@ -270,41 +275,36 @@ func (r *report) l1(d *aggregate.Device) {
 		cbs, buffers = l1.CBBytes, l1.BufferBytes
 	}
 	drawn := cbs + buffers
-	var free uint64 // at the peak
-	capacity := "unknown"
-	if l1.CapacityBytes > 0 {
-		capacity = page.KiB(l1.CapacityBytes)
-		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
-	}
 	columns := r.columns.bar
 	g := page.NewGap(cbs, buffers, l1.CapacityBytes, columns)
 	st := page.Level(drawn, l1.CapacityBytes)
-	empty := r.Trough(g.Free)
-	if l1.CapacityBytes == 0 {
-		empty = page.Left("", g.Free)
+	var free uint64 // at the peak
+	capacity, bar := "unknown", ""
+	if l1.CapacityBytes > 0 {
+		capacity, bar = page.KiB(l1.CapacityBytes), r.DrawGap(g, st, st)
+		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
 	}
-	blank := func(n int) string { return page.Left("", n) }
 
 	r.row(row{
-		label: "L1 per core", bar: r.Base(g, st) + empty + r.Top(g, st),
+		label: "L1 per core", bar: bar,
 		percent: page.Percent(drawn, l1.CapacityBytes), peak: page.KiB(used), capacity: capacity,
 		end: page.KiB(l1.CBBytes + l1.BufferBytes), count: fmt.Sprint(d.Regions.L1.Buffers),
 	})
 	if used > 0 {
 		r.row(row{
-			label: "  CBs, DFBs", bar: r.Base(g, st) + blank(columns-g.Base),
+			label: "  CBs, DFBs", bar: r.Base(g, st) + page.Blank(columns-g.Base),
 			percent: page.Percent(cbs, l1.CapacityBytes), peak: page.KiB(l1.Peak.CBBytes),
 			end: page.KiB(l1.CBBytes), style: page.Dim,
 		})
 		if l1.CapacityBytes > 0 {
 			r.row(row{
-				label: "  free", bar: blank(g.Base) + empty + blank(g.Top),
+				label: "  free", bar: page.Blank(g.Base) + r.Trough(g.Free) + page.Blank(g.Top),
 				percent: page.Percent(l1.CapacityBytes-min(drawn, l1.CapacityBytes), l1.CapacityBytes), peak: page.KiB(free),
 				end: page.KiB(l1.FreeBytes), style: page.Dim,
 			})
 		}
 		r.row(row{
-			label: "  buffers", bar: blank(columns-g.Top) + r.Top(g, st),
+			label: "  buffers", bar: page.Blank(columns-g.Top) + r.Top(g, st),
 			percent: page.Percent(buffers, l1.CapacityBytes), peak: page.KiB(l1.Peak.BufferBytes),
 			end: page.KiB(l1.BufferBytes), style: page.Dim,
 		})

@@ -243,11 +243,11 @@ func TestChipsThatDifferAreShownApart(t *testing.T) {
 
 func TestABarShowsWhatIsThereAtAll(t *testing.T) {
 	p := page.Painter{}
-	qt.Check(t, qt.Equals(p.Bar(0, 100, 10), "··········"))
-	qt.Check(t, qt.Equals(p.Bar(1, 1<<40, 10), "▏·········"))
-	qt.Check(t, qt.Equals(p.Bar(55, 100, 10), "█████▌····"))
-	qt.Check(t, qt.Equals(p.Bar(200, 100, 10), "██████████"))
-	qt.Check(t, qt.Equals(page.Painter{ASCII: true}.Bar(1, 1<<40, 10), "#........."))
+	qt.Check(t, qt.Equals(p.DrawBar(page.Bar{Part: 0, Whole: 100}, 10), "··········"))
+	qt.Check(t, qt.Equals(p.DrawBar(page.Bar{Part: 1, Whole: 1 << 40}, 10), "▏·········"))
+	qt.Check(t, qt.Equals(p.DrawBar(page.Bar{Part: 55, Whole: 100}, 10), "█████▌····"))
+	qt.Check(t, qt.Equals(p.DrawBar(page.Bar{Part: 200, Whole: 100}, 10), "██████████"))
+	qt.Check(t, qt.Equals(page.Painter{ASCII: true}.DrawBar(page.Bar{Part: 1, Whole: 1 << 40}, 10), "#........."))
 	for _, test := range []struct {
 		base, top, whole uint64
 		want             page.Gap

@@ -134,7 +134,7 @@ func TestWhatIsNotShownByNameSaysWhatItIs(t *testing.T) {
 		for _, e := range more {
 			r.Apply(*e)
 		}
-		_, text, _ := strings.Cut(reportText(t, r, options{}), "Held at the end, total over all banks\n       1  DRAM ")
+		_, text, _ := strings.Cut(reportText(t, r, options{}), "Live at the end, total over all banks\n       1  DRAM ")
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "      ") && len(line) > from {
 				list = append(list, strings.TrimSpace(line[from:]))
@@ -147,13 +147,13 @@ func TestWhatIsNotShownByNameSaysWhatItIs(t *testing.T) {
 	earlier := *bare
 	earlier.BufferID, earlier.BeforeAttach = 901, true
 	qt.Check(t, qt.DeepEquals(names(4), []string{add(10), add(11), add(12), add(13)}))
-	qt.Check(t, qt.DeepEquals(names(5), []string{add(10), add(11), add(12), "2 other places"}))
-	qt.Check(t, qt.DeepEquals(names(40), []string{add(10), add(11), add(12), "37 other places"}))
-	qt.Check(t, qt.DeepEquals(names(1, bare, &earlier), []string{add(10), "without a call stack", "allocated before the attach"}))
-	qt.Check(t, qt.DeepEquals(names(0, &earlier), []string{"allocated before the attach"}))
+	qt.Check(t, qt.DeepEquals(names(5), []string{add(10), add(11), add(12), "2 other call sites"}))
+	qt.Check(t, qt.DeepEquals(names(40), []string{add(10), add(11), add(12), "37 other call sites"}))
+	qt.Check(t, qt.DeepEquals(names(1, bare, &earlier), []string{add(10), "without a call stack", "before ttmem attached"}))
+	qt.Check(t, qt.DeepEquals(names(0, &earlier), []string{"before ttmem attached"}))
 	most := earlier
 	most.BytesPerBank = 12*99<<10 + 1 // of one bank, and so more than the second of twelve
-	qt.Check(t, qt.DeepEquals(names(3, &most), []string{add(10), "allocated before the attach", add(11), add(12)}))
+	qt.Check(t, qt.DeepEquals(names(3, &most), []string{add(10), "before ttmem attached", add(11), add(12)}))
 	qt.Check(t, qt.HasLen(names(0, bare), 0)) // and why is not known
 }
 
@@ -164,7 +164,7 @@ func TestOnlyWhatWasAllocatedCanBeFreed(t *testing.T) {
 	check := func(o options, want string) {
 		t.Helper()
 		text := reportText(t, r, o)
-		for _, line := range []string{"Nothing was allocated.", "Nothing is held now.", "Every buffer was freed."} {
+		for _, line := range []string{"Nothing was allocated.", "Nothing is allocated.", "Every buffer was freed."} {
 			qt.Check(t, qt.Equals(strings.Contains(text, "\n"+line+"\n"), line == want), qt.Commentf("%s", text))
 		}
 	}
@@ -175,7 +175,7 @@ func TestOnlyWhatWasAllocatedCanBeFreed(t *testing.T) {
 	check(options{}, "")
 	r.Free(1, id)
 	check(options{}, "Every buffer was freed.")
-	check(live, "Nothing is held now.")
+	check(live, "Nothing is allocated.")
 	r.Exit(1, 0)
 	check(options{}, "Every buffer was freed.")
 }
@@ -201,11 +201,11 @@ func TestAUserIsToldWhatIsNotHis(t *testing.T) {
 		qt.Assert(t, qt.IsNil(Write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{Live: true, Own: true})))
 		return b.String()
 	}
-	for _, want := range []string{"of the processes only your own", " Not used by you: other users (3) 2.9 GiB\n", "Your processes hold nothing now."} {
+	for _, want := range []string{"only your own processes are listed", " Not used by you: other users (3) 2.9 GiB\n", "Your processes have nothing allocated."} {
 		qt.Check(t, qt.StringContains(report(7), want))
 	}
-	qt.Check(t, qt.StringContains(report(1000), "of the processes only your own"))
-	qt.Check(t, qt.Not(qt.StringContains(report(1000), "hold nothing")))
+	qt.Check(t, qt.StringContains(report(1000), "only your own processes are listed"))
+	qt.Check(t, qt.Not(qt.StringContains(report(1000), "have nothing allocated")))
 
 	all := sharedRun().State.Snapshot()
 	qt.Check(t, qt.Equals(page.OthersHold(analyze.ForUser(all, 1000)), "other users hold 576.0 MiB of 12.0 GiB of DRAM on each of chips 0, 1"))
@@ -219,7 +219,7 @@ func TestAReportSaysThatMemoryIsStillRead(t *testing.T) {
 	var b strings.Builder
 	qt.Assert(t, qt.IsNil(Write(&b, snap, page.Layout{Painter: page.Painter{ASCII: true}, Width: 80}, Options{Live: true})))
 	qt.Check(t, qt.StringContains(b.String(), "No device memory was seen yet."))
-	qt.Check(t, qt.StringContains(b.String(), "still being read"))
+	qt.Check(t, qt.StringContains(b.String(), "totals are incomplete"))
 }
 
 func TestTheReportForAUserNamesNobodyElse(t *testing.T) {

@@ -68,9 +68,9 @@ func (r *report) items(head string, indent int, st page.Style, items []string) {
 		blank := min(i, 1)
 		if page.Width(line)+blank+page.Width(item) > r.width && page.Width(line) > indent {
 			r.line(r.Paint(st, line))
-			line, blank = page.Left("", indent), 0
+			line, blank = page.Blank(indent), 0
 		}
-		line += page.Left("", blank)
+		line += page.Blank(blank)
 		line += item
 	}
 	if len(items) > 0 {

@@ -1,0 +1,119 @@
+package aggregate
+
+import (
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// A Site is a call site: one call stack of a process that allocates in one region of the
+// same chips.
+type Site struct {
+	PID    int
+	Stack  *event.Stack // nil where that is not known
+	Region event.Region
+	// Layout is that of buffers, and Static the kind of circular buffers; NotStatic for
+	// buffers.
+	Layout event.Layout
+	Static event.StaticKind
+	// BeforeAttach marks what was there before the process was attached.
+	BeforeAttach bool
+	// Devices are the chips that each buffer is on. They must not be modified.
+	Devices []int
+}
+
+// view is the site as others see it.
+func (c *callSite) view() Site {
+	return Site{
+		PID: c.set.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static,
+		BeforeAttach: c.before, Devices: slices.Clip(c.set.ids),
+	}
+}
+
+// A CallSite is what one call site has live, and what it allocated.
+type CallSite struct {
+	Site
+	// Amount is what is live, with the bytes on each of the chips: of all banks, or all
+	// cores. Fresh is the part that was allocated after the Mark.
+	Amount
+	Fresh Amount
+	// EachBytes is what each takes on each of the chips; 0 where that differs.
+	EachBytes uint64
+	// Allocated is how many were allocated in all.
+	Allocated uint64
+	// SinceNs is since when there was one at any time.
+	SinceNs uint64
+}
+
+// MarkFresh has what is allocated from now on counted as Fresh, and returns the time.
+func (s *State) MarkFresh() (ns uint64) {
+	s.freshSince = s.now
+	for _, first := range s.sites {
+		for c := range first.all() {
+			c.fresh = Amount{}
+		}
+	}
+	return s.now
+}
+
+// CallSites returns the call sites, in no order, also some that have nothing live any more.
+// Circular buffers that lie in an L1 buffer are not among them. The cost is that of the
+// call sites, not of the buffers.
+func (s *State) CallSites() []CallSite {
+	var list []CallSite
+	// circular buffers have a site for each chip: what is the same on several is one
+	type same struct {
+		siteKey
+		process         *processName
+		live, fresh     Amount
+		each, allocated uint64
+	}
+	index := make(map[same]int)
+	for _, c := range s.sites {
+		if c.region == event.Kernel {
+			continue
+		}
+		h := c.holding()
+		if c.region == event.CB {
+			k := same{c.siteKey, c.set.process, h.Amount, h.Fresh, h.EachBytes, h.Allocated}
+			if at, ok := index[k]; ok {
+				one := &list[at]
+				one.Devices = append(slices.Clip(one.Devices), h.Devices...)
+				slices.Sort(one.Devices)
+				one.SinceNs = min(one.SinceNs, h.SinceNs)
+				continue
+			}
+			index[k] = len(list)
+		}
+		list = append(list, h)
+	}
+	return list
+}
+
+// holding is what the site has with all allocators.
+func (c *callSite) holding() CallSite {
+	h := CallSite{Site: c.view(), EachBytes: c.each, SinceNs: c.since}
+	for one := range c.all() {
+		switch {
+		case one.live.Count == 0:
+		case h.Count == 0:
+			h.EachBytes, h.SinceNs = one.each, one.since
+		default:
+			h.SinceNs = min(h.SinceNs, one.since)
+			if one.each != h.EachBytes {
+				h.EachBytes = 0
+			}
+		}
+		h.Amount.add(one.live.Amount)
+		h.Fresh.add(one.fresh)
+		h.Allocated += one.allocated.Count
+	}
+	return h
+}
+
+func stackID(s *event.Stack) uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.ID
+}

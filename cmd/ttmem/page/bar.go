@@ -1,0 +1,103 @@
+package page
+
+import "strings"
+
+// A Bar fills from the left. Its figures are parts of Whole, in any unit.
+type Bar struct {
+	Part, Whole uint64
+	// More is what the fullest of several has, if Part is of the emptiest.
+	More uint64
+	// Peak is the highest part so far, shown by a mark; 0: none.
+	Peak  uint64
+	Style Style
+}
+
+// eighths are the partial blocks by how many eighths they fill.
+var eighths = [...]string{"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"}
+
+// DrawBar draws a bar. A part that is not 0 is visible.
+func (p Painter) DrawBar(b Bar, columns int) string {
+	if b.Whole == 0 {
+		return p.Paint(Dim, strings.Repeat(p.Pick("─", "-"), max(0, columns)))
+	}
+	full, eighth := p.fill(b.Part, b.Whole, columns)
+	end, _ := p.fill(max(b.Part, b.More), b.Whole, columns)
+	if end > full {
+		eighth = 0
+	}
+	bar := p.Paint(b.Style, strings.Repeat(p.Pick("█", "#"), full)+eighths[eighth]+strings.Repeat(p.Pick("▒", "+"), end-full))
+	used := Width(bar)
+	at := min(columns-1, int(float64(b.Peak)/float64(b.Whole)*float64(columns)))
+	if b.Peak <= max(b.Part, b.More) || at < used {
+		return bar + p.Trough(columns-used)
+	}
+	return bar + p.Trough(at-used) + p.Pick("│", "|") + p.Trough(columns-at-1)
+}
+
+// fill is the number of full columns, and the eighths of the next.
+func (p Painter) fill(part, whole uint64, columns int) (full, eighth int) {
+	if part == 0 || columns <= 0 {
+		return 0, 0
+	}
+	n := int(min(1, float64(part)/float64(whole)) * float64(columns) * 8)
+	if p.ASCII {
+		return max(1, n/8), 0
+	}
+	n = max(1, n)
+	return n / 8, n % 8
+}
+
+// Trough is n columns of an empty bar.
+func (p Painter) Trough(n int) string {
+	return p.Paint(Dim, strings.Repeat(p.Pick("·", "."), max(0, n)))
+}
+
+// A Gap is a bar that fills from both ends, in columns: the L1 of a core, where
+// circular buffers grow from the base up and buffers from the top down.
+type Gap struct{ Base, Free, Top int }
+
+// NewGap divides the columns. What is there at all is seen.
+func NewGap(base, top, whole uint64, columns int) Gap {
+	if whole == 0 || columns < 2 {
+		return Gap{Free: columns}
+	}
+	part := func(n uint64) int {
+		if n == 0 {
+			return 0
+		}
+		return min(columns-1, max(1, int(float64(n)/float64(whole)*float64(columns)+0.5)))
+	}
+	g := Gap{Base: part(base), Top: part(top)}
+	// Both were rounded up.
+	if over := g.Base + g.Top - columns; over > 0 {
+		if g.Base > g.Top {
+			g.Base -= over
+		} else {
+			g.Top -= over
+		}
+	}
+	// What is free is seen too.
+	if g.Base+g.Top == columns && base+top < whole && columns >= 3 {
+		if g.Base > g.Top {
+			g.Base--
+		} else {
+			g.Top--
+		}
+	}
+	g.Free = columns - g.Base - g.Top
+	return g
+}
+
+// The parts of a gap's bar, in the style of how full it is.
+func (p Painter) Base(g Gap, st Style) string {
+	return p.Paint(st, strings.Repeat(p.Pick("▓", "="), g.Base))
+}
+
+func (p Painter) Top(g Gap, st Style) string {
+	return p.Paint(st, strings.Repeat(p.Pick("█", "#"), g.Top))
+}
+
+// DrawGap draws both parts and what is free between them.
+func (p Painter) DrawGap(g Gap, base, top Style) string {
+	return p.Base(g, base) + p.Trough(g.Free) + p.Top(g, top)
+}

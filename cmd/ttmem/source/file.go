@@ -1,0 +1,187 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/event"
+	"ttmem/tracer/recording"
+)
+
+// A File is a recording, or a file of events as JSON lines, that is read.
+type File struct {
+	Name string
+	// Private is true if the file is only for its owner and their group.
+	Private bool
+	// Created is when recording began, by the wall clock, and BeganNs the same as
+	// CLOCK_MONOTONIC; zero if that is not known.
+	Created time.Time
+	BeganNs uint64
+
+	recording *recording.FileReader // nil: JSON lines
+	next      func(*event.Event) error
+	close     func() error
+	// part is what the file consists of: blocks, or lines.
+	part string
+	// done and size are how much of the file was read, and how much there is.
+	done func() int64
+	size int64
+	// quiet shows no progress.
+	quiet bool
+}
+
+// Open opens a recording, or a file of JSON lines; "-" is standard input.
+func Open(path string) (*File, error) {
+	if path == "-" {
+		if term.IsTerminal(os.Stdin) {
+			return nil, errors.New("-: standard input is a terminal: name a recording, or give it one")
+		}
+		return openNamed("/dev/stdin", shownName(path))
+	}
+	return openNamed(path, path)
+}
+
+// shownName is how messages name a file.
+func shownName(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
+}
+
+// openNamed opens a file that messages call name.
+func openNamed(path, name string) (*File, error) {
+	if f, err := openLines(path, name); f != nil || err != nil {
+		return f, err
+	}
+	f, err := recording.Open(path)
+	if err != nil {
+		return nil, withoutEvents(err, name, "header")
+	}
+	f.Lines = nativeLines.of
+	next := func(e *event.Event) error { return renamed(name, f.Next(e)) }
+	return &File{
+		Name: name, Private: isPrivate(path), Created: f.Header().Created, BeganNs: f.Header().MonotonicNs,
+		recording: f, next: next, close: f.Close, part: "block", done: f.Offset, size: f.Size(),
+	}, nil
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.close() }
+
+// StateOnly goes on at the last checkpoint: for the state at the end, which does not need all
+// events.
+func (f *File) StateOnly() error { return f.before(^uint64(0)) }
+
+// before goes on at the last checkpoint of a time before ns, if there is one.
+func (f *File) before(ns uint64) error {
+	if f.recording == nil {
+		return nil
+	}
+	_, err := f.recording.Last(ns)
+	return err
+}
+
+// EndNs is when recording ended, CLOCK_MONOTONIC; 0 if that is not known.
+func (f *File) EndNs() uint64 {
+	if f.recording == nil {
+		return 0
+	}
+	end, _ := f.recording.End()
+	return end.TimeNs
+}
+
+// NoEnd says that a recording that was read to its end is not closed; "" if it is.
+func (f *File) NoEnd() string {
+	if f.recording != nil {
+		if _, ok := f.recording.End(); !ok {
+			return f.Name + " has no end: it is still being written, or its writer was killed, or its disk was full"
+		}
+	}
+	return ""
+}
+
+// Stacks counts the call stacks that were taken; nil if that is not known.
+func (f *File) Stacks() *aggregate.Stacks {
+	if f.recording == nil {
+		return nil
+	}
+	end, ok := f.recording.End()
+	if !ok || !end.HasStacks {
+		return nil
+	}
+	return &aggregate.Stacks{
+		Taken: end.Taken, Python: end.Python,
+		Incomplete: end.Incomplete, IncompletePython: end.IncompletePython,
+	}
+}
+
+// renamed is an error of reading a recording, with the name that messages use.
+func renamed(name string, err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	var cut *recording.TruncatedError
+	var damaged *recording.DamagedError
+	switch {
+	case errors.As(err, &cut):
+		return &recording.TruncatedError{Name: name, Offset: cut.Offset}
+	case errors.As(err, &damaged):
+		return &recording.DamagedError{Name: name, Offset: damaged.Offset, Cause: damaged.Cause}
+	}
+	return err
+}
+
+// ReadOnce is an error if a file, such as a pipe, can be read only once: for commands that
+// read it again.
+func ReadOnce(path string) error {
+	of := path
+	if path == "-" {
+		of = "/dev/stdin"
+	}
+	if info, err := os.Stat(of); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s is not a file: it can be read only once, and this command reads it twice; give a file", path)
+	}
+	return nil
+}
+
+// isPrivate reports whether a file is for some users only.
+func isPrivate(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o004 == 0
+}
+
+// A cutError says that a file ends too early, which is no damage.
+type cutError string
+
+func (e cutError) Error() string { return string(e) }
+
+// Unwrap is io.ErrUnexpectedEOF.
+func (e cutError) Unwrap() error { return io.ErrUnexpectedEOF }
+
+// withoutEvents is an error of reading a file before its first event: nothing was read
+// before, which the error may say otherwise.
+func withoutEvents(err error, name, part string) error {
+	var damaged *recording.DamagedError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return cutError(fmt.Sprintf("%s is cut short in its %s: nothing in it can be read", name, part))
+	case errors.As(err, &damaged):
+		return fmt.Errorf("%s is damaged in its %s (%s): nothing in it can be read", name, part, damaged.Cause)
+	}
+	return err
+}
+
+// hasBetween reports whether a checkpoint lies between two times.
+func (f *File) hasBetween(after, before uint64) bool {
+	if f.recording == nil {
+		return false
+	}
+	at, found := f.recording.Before(before)
+	return found && at > after
+}

@@ -1,0 +1,167 @@
+package source
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/event"
+)
+
+// find is where a moment is that is not the end: several stops, in order, for peaks.
+func (r *Recording) find(m Moment) ([]stop, error) {
+	if err := ReadOnce(r.Path); err != nil {
+		return nil, err
+	}
+	if len(r.PIDs) > 0 && !r.whole {
+		r.whole, r.end = true, nil
+	}
+	end, _, err := r.End()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.readBegin(); err != nil {
+		return nil, err
+	}
+	x := end.Index()
+	switch m.Kind {
+	case Peak:
+		return r.findPeaks(x.Peaks)
+	case Failure:
+		at, err := r.findFailure(&m, &x)
+		return []stop{{Point: at, of: EveryRegion}}, err
+	case Mark:
+		at, err := r.findMark(&m, &x)
+		return []stop{{Point: at, of: EveryRegion}}, err
+	case After:
+		if length := end.Now() - r.begin.TimeNs; uint64(m.Time) > length {
+			return nil, fmt.Errorf("%s has nothing %v after its first event: the last is at %s", r.Path, m.Time, time.Duration(length).Round(time.Microsecond))
+		}
+		return []stop{{Point: aggregate.Point{TimeNs: r.begin.TimeNs + uint64(m.Time)}, timed: true, of: EveryRegion}}, nil
+	}
+	return []stop{{Point: aggregate.Point{Number: max(r.begin.Number, x.Begin.Number)}, of: EveryRegion}}, nil
+}
+
+// A place is a region of a chip.
+type place struct {
+	device int
+	region event.Region
+}
+
+func (r *Recording) findPeaks(peaks []aggregate.PeakPoint) (stops []stop, err error) {
+	numbers := make(map[place]uint64)
+	for _, one := range peaks {
+		if one.Number < r.begin.Number {
+			r.summary.Notes = append(r.summary.Notes, fmt.Sprintf("the peak of %s of chip %d lies before %s begins and is not shown; `ttmem peak` lists its call sites",
+				one.Region, one.Device, r.Path))
+			continue
+		}
+		numbers[place{one.Device, one.Region}] = one.Number
+		if slices.ContainsFunc(stops, func(s stop) bool { return s.Number == one.Number }) {
+			continue
+		}
+		stops = append(stops, stop{Point: one.Point, of: func(device int, region event.Region) bool {
+			if region == event.CB {
+				region = event.L1 // which they are part of
+			}
+			return numbers[place{device, region}] == one.Number
+		}})
+	}
+	if len(peaks) > 0 && len(stops) == 0 {
+		return nil, fmt.Errorf("the peak of each region lies before %s begins; `ttmem peak %s` lists its call sites", r.Path, r.Path)
+	}
+	slices.SortFunc(stops, func(a, b stop) int { return cmp.Compare(a.Number, b.Number) })
+	return stops, nil
+}
+
+func (r *Recording) findFailure(m *Moment, x *aggregate.Index) (at aggregate.Point, err error) {
+	inFile := func() []aggregate.FailurePoint {
+		return slices.DeleteFunc(slices.Clone(x.Failures), func(f aggregate.FailurePoint) bool { return f.Number <= r.begin.Number })
+	}
+	list := inFile()
+	newest := m.Last && m.Nth == 0 && len(list) > 0
+	if x.FailuresFrom > r.begin.Number && !newest {
+		if err := r.scan(m, x); err != nil {
+			return at, err
+		}
+		list = inFile()
+	}
+	switch nth := m.which(len(list)); {
+	case len(list) == 0:
+		return at, fmt.Errorf("no allocation failed in %s", r.Path)
+	case nth > len(list):
+		return at, fmt.Errorf("no %s in %s: %s failed", m.Text, r.Path, page.Count(uint64(len(list)), "allocation"))
+	default:
+		return list[nth-1].Point, nil
+	}
+}
+
+func (r *Recording) findMark(m *Moment, x *aggregate.Index) (at aggregate.Point, err error) {
+	var named []aggregate.Point
+	var names []string
+	earlier := false // there is one of that name before the file begins
+	list := func() {
+		named, names = nil, nil
+		for _, mark := range x.Marks {
+			switch {
+			case mark.Number <= r.begin.Number:
+				earlier = earlier || mark.Name == m.Name
+				continue
+			case mark.Name == m.Name:
+				named = append(named, aggregate.Point{Number: mark.Number, TimeNs: mark.TimeNs})
+			}
+			if name := page.Clean(mark.Name); !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	list()
+	newest := m.Last && m.Nth == 0 && len(named) > 0 && named[len(named)-1].Number > x.MarksFrom
+	if x.MarksFrom > r.begin.Number && !newest {
+		if err := r.scan(m, x); err != nil {
+			return at, err
+		}
+		list()
+	}
+	nth := m.which(len(named))
+	switch {
+	case len(named) == 0 && earlier:
+		return at, fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.Text, r.Path, page.Clean(m.Name), r.Path)
+	case len(names) == 0:
+		return at, fmt.Errorf("no mark %s in %s: it has no marks at all; `ttmem mark NAME` sets them while it is recorded", m.Name, r.Path)
+	case len(named) == 0:
+		return at, fmt.Errorf("no mark %s in %s: there are %s", m.Text, r.Path, page.Some(names, "mark"))
+	case nth > len(named):
+		return at, fmt.Errorf("no mark %s in %s: there are %d of that name", m.Text, r.Path, len(named))
+	}
+	return named[nth-1], nil
+}
+
+// scan reads all marks and failures of the file: the state at the end has only the newest.
+func (r *Recording) scan(m *Moment, x *aggregate.Index) error {
+	term.Warn(fmt.Sprintf("%s is older than the marks and failures that checkpoints have: reading all of %s", m.Text, r.Path))
+	o := Options{File: r.Path, PIDs: r.PIDs}
+	number := uint64(0)
+	x.MarksFrom, x.FailuresFrom = r.begin.Number, r.begin.Number
+	x.Marks = slices.DeleteFunc(x.Marks, func(m aggregate.Mark) bool { return m.Number > r.begin.Number })
+	x.Failures = nil
+	_, err := o.Watch(func(e *event.Event) {
+		switch {
+		case e.Kind == event.Checkpoint:
+			number = aggregate.NumberOf(e)
+		case aggregate.Counts(e):
+			number++
+		}
+		switch e.Kind {
+		case event.Mark:
+			x.Marks = append(x.Marks, aggregate.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: number})
+		case event.AllocFailed:
+			x.Failures = append(x.Failures, aggregate.FailurePoint{Point: aggregate.Point{Number: number, TimeNs: e.TimeNs}, PID: e.PID})
+		}
+	}, func() {})
+	return err
+}

@@ -1,0 +1,61 @@
+package source
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"ttmem/cmd/ttmem/output"
+	"ttmem/tracer/event"
+)
+
+// openLines opens a file that begins as JSON does; it is nil for another one.
+func openLines(path, name string) (*File, error) {
+	f, err := os.Open(path)
+	switch {
+	case path == "":
+		return nil, errors.New("the name of the file is empty: name a recording")
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no such file: %s; `ttmem record -o FILE` makes a recording", path)
+	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
+		return nil, fmt.Errorf("%s: permission denied; who recorded it, or root with sudo, can read it", path)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, output.Pathless(err))
+	}
+	var first [1]byte
+	info, err := f.Stat()
+	if n, _ := f.ReadAt(first[:], 0); err != nil || n == 0 || first[0] != '{' {
+		f.Close()
+		return nil, nil
+	}
+	lines := event.NewReader(f)
+	return &File{
+		Name: name, Private: isPrivate(path), part: "line",
+		next: func(e *event.Event) (err error) {
+			if *e, err = lines.Next(); err == nil || errors.Is(err, io.EOF) {
+				return err
+			}
+			return lineError(name, err)
+		},
+		close: f.Close, done: func() int64 { n, _ := f.Seek(0, io.SeekCurrent); return n }, size: info.Size(),
+	}, nil
+}
+
+// lineError is an error of reading lines. What is wrong with JSON is in Go's own words, and
+// left out.
+func lineError(name string, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return cutError(name + " is cut short in its last line: what came before was read")
+	}
+	line, _, _ := strings.Cut(err.Error(), ":")
+	var syntax *json.SyntaxError
+	var types *json.UnmarshalTypeError
+	if errors.As(err, &syntax) || errors.As(err, &types) {
+		return fmt.Errorf("%s: %s is not an event record: what follows is not read", name, line)
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}

@@ -1,0 +1,137 @@
+package source
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"ttmem/cmd/ttmem/page"
+)
+
+// A Kind is a kind of Moment.
+type Kind uint8
+
+const (
+	// Unfreed is the end, with what was not freed before its device was closed or its
+	// process ended.
+	Unfreed Kind = iota
+	// End is the end without that.
+	End
+	// Begin is the moment before anything happened.
+	Begin
+	// Peak is the peak of each region of each chip.
+	Peak
+	// Failure is a failed allocation.
+	Failure
+	// Mark is a mark.
+	Mark
+	// After is a time after the first event.
+	After
+)
+
+// A Moment is a moment of a recording.
+type Moment struct {
+	Kind
+	// Text is the moment as the user wrote it.
+	Text string
+	// Name is that of a mark.
+	Name string
+	// Nth is which mark of that name, or which failure; 0 is the first or, if Last is true,
+	// the last.
+	Nth  int
+	Last bool
+	// Time is that after the first event.
+	Time time.Duration
+}
+
+// momentUsage says how moments are written.
+const momentUsage = "begin, end, peak, a mark's name (NAME#2 is the second of that name), failure (of an allocation), or a time after the first event such as 2.5s"
+
+// ErrUnfreed says that --at does not take the moment left.
+var ErrUnfreed = errors.New("--at left: only diff takes left, the end with what was never freed; a mark of this name is mark:left")
+
+// ParseMoment reads a moment. mark:NAME is a mark whose name would mean something else.
+func ParseMoment(flag, text string) (Moment, error) {
+	m := Moment{Text: text}
+	name, marked := strings.CutPrefix(text, "mark:")
+	if !marked {
+		switch text {
+		case "left":
+			return m, nil
+		case "end":
+			m.Kind = End
+			return m, nil
+		case "begin":
+			m.Kind = Begin
+			return m, nil
+		case "peak":
+			m.Kind = Peak
+			return m, nil
+		case "":
+			return m, fmt.Errorf("--%s: give %s", flag, momentUsage)
+		}
+		if d, err := time.ParseDuration(text); err == nil {
+			if d < 0 {
+				return m, fmt.Errorf("--%s %s: a time after the first event: it must not be negative", flag, text)
+			}
+			m.Kind, m.Time = After, d
+			return m, nil
+		}
+	}
+	m.Kind, m.Name = Mark, name
+	if i := strings.LastIndexByte(name, '#'); i > 0 {
+		if n, err := strconv.Atoi(name[i+1:]); err == nil && n > 0 {
+			m.Name, m.Nth = name[:i], n
+		}
+	}
+	if !marked && m.Name == "failure" {
+		m.Kind, m.Name = Failure, ""
+	}
+	return m, nil
+}
+
+// AtEnd reports whether it is the end, with what was not freed or without.
+func (m *Moment) AtEnd() bool { return m.Kind == End || m.Kind == Unfreed }
+
+// which is the one of n that is meant, from 1.
+func (m *Moment) which(n int) int {
+	if m.Nth == 0 && m.Last {
+		return max(n, 1)
+	}
+	return max(m.Nth, 1)
+}
+
+// String is the moment in a sentence.
+func (m *Moment) String() string {
+	switch m.Kind {
+	case Begin:
+		return "at the beginning"
+	case End:
+		return "at the end"
+	case Peak:
+		return "at the peak of each region"
+	case Failure:
+		switch {
+		case m.Nth > 0:
+			return "at the " + page.Ordinal(m.Nth) + " failure"
+		case m.Last:
+			return "at the last failure"
+		}
+		return "at the first failure"
+	case Mark:
+		return "at the mark " + strings.TrimPrefix(m.Text, "mark:")
+	case After:
+		return fmt.Sprintf("%v after the first event", m.Time)
+	}
+	return "at the end, with what nobody had freed"
+}
+
+// Of is the moment of a file in a sentence: "at the end of model.ttmem".
+func (m *Moment) Of(path string) string {
+	if m.Kind == Begin || m.Kind == End {
+		return m.String() + " of " + shownName(path)
+	}
+	return m.String() + ", of " + shownName(path)
+}

@@ -1,0 +1,72 @@
+package source
+
+import (
+	"fmt"
+	"sync"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/symbolize"
+	"ttmem/symbolize/lines"
+	"ttmem/tracer/event"
+)
+
+// nativeLines are those of the files that recordings name, as long as the command runs.
+var nativeLines = newLineFinder()
+
+// A lineFinder adds lines of the source, and the calls that a compiler inlined, to native
+// frames of recordings. The tracer does not: it is root, and the files are its users'.
+type lineFinder struct {
+	mu    sync.Mutex
+	files map[mappedFile]*lines.Names // nil where nothing is known of a file
+	open  int
+}
+
+func newLineFinder() *lineFinder { return &lineFinder{files: make(map[mappedFile]*lines.Names)} }
+
+// mappedFile is a file that a process has mapped.
+type mappedFile struct{ path, buildID string }
+
+// maxLineFiles is how many files are read: each by a process.
+const maxLineFiles = 64
+
+// of gives the calls at a frame, innermost first: the frame alone where no more is known.
+func (l *lineFinder) of(f event.Frame) []event.Frame {
+	if f.Kind != event.Native || f.BuildID == "" || f.File != "" { // ttmem recorded lines once
+		return []event.Frame{f}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := mappedFile{f.Path, f.BuildID}
+	names, known := l.files[of]
+	if !known && l.open < maxLineFiles {
+		if names = lines.Find(of.path, of.buildID); names != nil {
+			l.open++
+		}
+		l.files[of] = names
+	}
+	if names == nil || names.Err() != nil {
+		return []event.Frame{f}
+	}
+	functions := names.At(f.Address)
+	if err := names.Err(); err != nil {
+		term.Warn(fmt.Sprintf("no lines of %s: reading its debug information: %v", page.Clean(f.Module), err))
+	}
+	full := f.Name != symbolize.ShortName(f.Symbol) // recorded with --full-stacks
+	frames := make([]event.Frame, 0, 1)
+	for _, fn := range functions {
+		to := f
+		to.File, to.Line, to.Inlined = fn.File, fn.Line, fn.Inlined
+		if fn.Inlined || f.Name == "" { // else the recording knows best
+			to.Name, to.Symbol = fn.Name, fn.Symbol
+		}
+		if full && fn.Inlined && fn.Symbol != "" {
+			to.Name = symbolize.FullName(fn.Symbol)
+		}
+		frames = append(frames, to)
+	}
+	if len(frames) == 0 {
+		return []event.Frame{f}
+	}
+	return frames
+}

@@ -1,0 +1,61 @@
+package source
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"ttmem/tracer/recording"
+)
+
+// numberedName is the name of a part of a recording that is not the newest.
+var numberedName = regexp.MustCompile(`^(.*)\.([1-9][0-9]*)$`)
+
+// Older says which file a part of a recording goes on from; "" for the first part.
+func (f *File) Older() string {
+	if f.recording == nil || f.recording.Header().Part == 0 {
+		return ""
+	}
+	path, number := f.Name, 0
+	if m := numberedName.FindStringSubmatch(path); m != nil {
+		if n, err := strconv.Atoi(m[2]); err == nil {
+			path, number = m[1], n
+		}
+	}
+	// A number may be free, and the file with that name may be of another recording.
+	for n := number + 1; n <= number+2; n++ {
+		before := fmt.Sprintf("%s.%d", path, n)
+		if isPart(before, f.recording.Header()) {
+			return fmt.Sprintf("%s goes on from %s, which has what was before", f.Name, filepath.Base(before))
+		}
+	}
+	return f.Name + " goes on from an older file, which is not beside it"
+}
+
+// OlderOf is Older of a file; "" if that is not known.
+func OlderOf(path string) string {
+	if path == "" || !recording.IsRecording(path) { // a pipe can be read once
+		return ""
+	}
+	f, err := Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	return f.Older()
+}
+
+// isPart reports whether a file is the part before the one with the header.
+func isPart(path string, of recording.Header) bool {
+	if !recording.IsRecording(path) {
+		return false
+	}
+	f, err := recording.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	h := f.Header()
+	return h.Recording == of.Recording && h.Part == of.Part-1
+}

@@ -1,0 +1,161 @@
+// Package source is where commands get events and states from: a recording, the host's
+// service, or a tracer of running processes or of a command. To commands they look alike.
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/service"
+)
+
+// Options say where events come from: a file; a command that is run; or the service of this
+// host and, if none runs, a tracer.
+type Options struct {
+	File    string
+	Command []string
+	PIDs    []int
+	Socket  string
+	// SocketNamed is true if the user named the socket: only a service will do.
+	SocketNamed bool
+	Duration    time.Duration
+	Stacks      Stacks
+	// AwaitLibrary is true if the processes may load their library later.
+	AwaitLibrary bool
+	// StateOnly is true if the state at the end is enough: a file is read from its last
+	// checkpoint on.
+	StateOnly bool
+	// Started, if it is set, is called when events of running processes begin to come, with
+	// a function that sets a mark among them.
+	Started func(mark func(name string) error)
+	// Ctx ends watching when it is done, as Ctrl-C does; nil: only Ctrl-C does.
+	Ctx     context.Context
+	Console Console
+}
+
+// until is done with o.Ctx, or when one of the signals comes.
+func (o *Options) until(signals ...os.Signal) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(cmp.Or(o.Ctx, context.Background()), signals...)
+}
+
+// Register adds the flags of a view of the present state.
+func (o *Options) Register(c *cobra.Command) {
+	flags.PIDs(c, &o.PIDs)
+	flags.Takes(c, flags.Socket)
+	c.ValidArgsFunction = CompleteRecordings
+}
+
+// RegisterWatch adds the flags of a view of what happens over a time.
+func (o *Options) RegisterWatch(c *cobra.Command) {
+	o.Register(c)
+	flags.Duration(c, &o.Duration)
+}
+
+// CompleteRecordings completes the name of one recording.
+func CompleteRecordings(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return []string{"ttmem", "jsonl"}, cobra.ShellCompDirectiveFilterFileExt
+}
+
+// Check takes the arguments of a command that shows a state, FILE or none, and finds
+// contradictions.
+func (o *Options) Check(c *cobra.Command, args []string) error {
+	if n := c.ArgsLenAtDash(); n >= 0 {
+		return fmt.Errorf("%s runs no command; record it first: ttmem record -o FILE -- %s", c.CommandPath(), strings.Join(args[n:], " "))
+	}
+	return o.checkFile(c, args)
+}
+
+// CheckWatch is Check for a command that takes -- COMMAND, too.
+func (o *Options) CheckWatch(c *cobra.Command, args []string) error {
+	if n := c.ArgsLenAtDash(); n >= 0 {
+		o.Command, args = args[n:], args[:n]
+		switch {
+		case len(o.Command) == 0:
+			return fmt.Errorf("missing command: %s -- python model.py", c.CommandPath())
+		case len(args) > 0:
+			return errors.New("a file and a command: give one of them")
+		case len(o.PIDs) > 0 || c.Flags().Changed("socket"):
+			return errors.New("a command, and -p or --socket: give one of them")
+		case c.Flags().Changed("duration"):
+			return errors.New("--duration and a command: a command is traced to its end")
+		}
+	}
+	switch {
+	case o.Duration < 0:
+		return fmt.Errorf("--duration %v: must not be negative", o.Duration)
+	case len(args) > 0 && c.Flags().Changed("duration"):
+		return errors.New("a file and --duration: give one of them")
+	case len(args) > 1:
+		return fmt.Errorf("one file at a time: %s model.ttmem; a command goes behind --", c.CommandPath())
+	}
+	return o.checkFile(c, args)
+}
+
+func (o *Options) checkFile(c *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return fmt.Errorf("one file at a time: %s model.ttmem", c.CommandPath())
+	}
+	if len(args) == 1 {
+		o.File = args[0]
+	}
+	o.Socket, o.SocketNamed = flags.SocketOf(c)
+	if o.File != "" && o.SocketNamed {
+		return errors.New("a file and --socket: give one of them")
+	}
+	for _, pid := range o.PIDs {
+		if pid <= 0 {
+			return fmt.Errorf("-p %d: not a process id", pid)
+		}
+	}
+	return nil
+}
+
+// CheckMarkAt is an error if --mark-at cannot place marks.
+func (o *Options) CheckMarkAt() error {
+	switch {
+	case len(o.Stacks.MarkAt) == 0:
+	case o.File != "":
+		return errors.New("--mark-at places marks while a program is traced: ttmem record --mark-at … -o FILE")
+	case len(o.Command) == 0 && len(o.PIDs) == 0:
+		return errors.New("--mark-at: missing -p PID or -- COMMAND")
+	case o.SocketNamed:
+		return errors.New("--mark-at: the service places no probes for a user: leave out --socket, and trace as root")
+	}
+	for _, name := range o.Stacks.MarkAt {
+		if name == "" {
+			return errors.New("--mark-at: name a function")
+		}
+	}
+	return nil
+}
+
+// Service connects to the host's service. It is nil if none runs and the user is root, who
+// can trace without it.
+func (o *Options) Service() (*service.Client, error) {
+	client, err := service.Dial(o.Socket)
+	if errors.Is(err, service.ErrNone) && !o.SocketNamed {
+		if os.Geteuid() == 0 {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%w, give a recording, or trace as root with sudo", err)
+	}
+	return client, err
+}
+
+// OwnProcessesOnly reports whether users see their own processes only: a service reports no
+// more to users other than root.
+func (o *Options) OwnProcessesOnly() bool {
+	return o.File == "" && len(o.Command) == 0 && os.Geteuid() != 0
+}

@@ -1,0 +1,189 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/event"
+)
+
+// A Recording gives the states of a file at its moments. The state at the end says where the
+// others are; each is made from the checkpoint before it and the events after that.
+type Recording struct {
+	Path string
+	// PIDs, if there are any, are the only processes whose events count. Checkpoints have
+	// other peaks and counts, so that the whole file is read unless the moment is the end.
+	PIDs []int
+	// Each, if it is set, gets all events of the file, complete and after those that they
+	// imply.
+	Each func(*event.Event)
+
+	end     *aggregate.State
+	summary *Summary
+	begin   aggregate.Point // of the file
+	whole   bool            // no checkpoint is used
+}
+
+// Regions reports whether a region of a chip is shown.
+type Regions = func(device int, region event.Region) bool
+
+// EveryRegion is all Regions.
+func EveryRegion(int, event.Region) bool { return true }
+
+// StateAt calls reached with the state at a moment. Each region has its peak at a time of its
+// own: at Peak reached is called several times, each with the regions whose peak it is.
+func (r *Recording) StateAt(m Moment, reached func(s *aggregate.State, of Regions)) error {
+	if m.AtEnd() {
+		end, _, err := r.End()
+		if err == nil {
+			reached(end, EveryRegion)
+		}
+		return err
+	}
+	stops, err := r.find(m)
+	for err == nil && len(stops) > 0 {
+		stops, err = r.replay(stops, reached)
+	}
+	return err
+}
+
+// TimeOf is how long after the first event a mark or a failure is, in ns.
+func (r *Recording) TimeOf(m Moment) (uint64, error) {
+	stops, err := r.find(m)
+	if err != nil {
+		return 0, err
+	}
+	if stops[0].TimeNs < r.begin.TimeNs {
+		return 0, errors.New(r.Path + ": " + m.Text + " is before the first event")
+	}
+	return stops[0].TimeNs - r.begin.TimeNs, nil
+}
+
+// End is the state at the end.
+func (r *Recording) End() (*aggregate.State, *Summary, error) {
+	if r.end != nil {
+		return r.end, r.summary, nil
+	}
+	state := aggregate.New()
+	apply := state.Apply
+	if r.Each != nil {
+		apply = Completed(state, r.Each)
+	}
+	n := 0
+	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: r.Each == nil && !r.whole}
+	summary, err := o.Watch(func(e *event.Event) { n++; apply(e) }, func() {})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case n == 0:
+		return nil, nil, errors.New(r.Path + " has no events")
+	}
+	r.end, r.summary = state, summary
+	return state, summary, nil
+}
+
+// open opens the file; handle is to be called with its events, and calls the other one with
+// those that count.
+func (r *Recording) open(each func(*event.Event)) (f *File, handle func(*event.Event), err error) {
+	f, err = Open(r.Path)
+	return f, (&Options{PIDs: r.PIDs}).Selected(each), err
+}
+
+// readBegin finds where the file begins: before its first event, or after the checkpoint with
+// which it begins.
+func (r *Recording) readBegin() error {
+	found := false
+	f, handle, err := r.open(func(e *event.Event) {
+		r.begin, found = aggregate.Point{TimeNs: e.TimeNs}, true
+		if e.Kind == event.Checkpoint {
+			r.begin.Number = aggregate.NumberOf(e)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for e := new(event.Event); !found; handle(e) {
+		if err := f.next(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A stop is where a state is wanted.
+type stop struct {
+	// Point is the event after which it is or, if timed is true, the time after whose last
+	// event it is. Without a time no checkpoint lies before it.
+	aggregate.Point
+	timed bool
+	of    Regions
+}
+
+// checkpointBefore is the time before which a checkpoint lies before the stop.
+func (s *stop) checkpointBefore() uint64 {
+	if s.timed {
+		return s.TimeNs + 1
+	}
+	return s.TimeNs
+}
+
+// replay brings a state to the first of the stops, which are in order, and goes on until
+// another checkpoint is nearer to the next one. It returns the stops that are left.
+func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Regions)) (left []stop, err error) {
+	interrupted, uncatch := (&Options{}).until(unix.SIGINT, unix.SIGTERM)
+	defer uncatch()
+	ctx, cancel := context.WithCancel(interrupted)
+	defer cancel()
+	state := aggregate.New()
+	reach := func(is func(s *stop) bool) bool {
+		before := len(stops)
+		for len(stops) > 0 && is(&stops[0]) {
+			reached(state, stops[0].of)
+			stops = stops[1:]
+		}
+		return len(stops) < before
+	}
+	isNow := func(s *stop) bool { return !s.timed && state.Number() >= s.Number }
+	var f *File
+	f, handle, err := r.open(func(e *event.Event) {
+		if reach(func(s *stop) bool { return s.timed && e.TimeNs > s.TimeNs }) && len(stops) == 0 {
+			cancel()
+			return
+		}
+		state.Apply(e)
+		if reach(isNow) && (len(stops) == 0 || !r.whole && f.hasBetween(state.Now(), stops[0].checkpointBefore())) {
+			cancel()
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if !r.whole {
+		if err := f.before(stops[0].checkpointBefore()); err != nil {
+			return nil, err
+		}
+	}
+	if reach(isNow); len(stops) == 0 { // before the first event
+		return nil, nil
+	}
+	_, damage := f.Play(ctx, handle, func() {})
+	if ctx.Err() == nil { // all was read
+		reach(func(s *stop) bool { return s.timed })
+	}
+	switch {
+	case interrupted.Err() != nil:
+		return nil, term.ErrInterrupted
+	case ctx.Err() != nil || len(stops) == 0:
+		return stops, nil
+	case damage != nil:
+		return nil, damage
+	}
+	return nil, fmt.Errorf("%s has changed while it was read: try again", r.Path)
+}

@@ -1,0 +1,79 @@
+package source
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"ttmem/aggregate"
+	"ttmem/tracer"
+	"ttmem/tracer/stack"
+)
+
+// Stacks say which call stacks are taken, what is kept of them, and which calls are marks.
+type Stacks struct {
+	none, ofFrees, full bool
+	// MarkAt are the functions whose calls are marks.
+	MarkAt []string
+}
+
+// Register adds the flag of commands that trace.
+func (o *Stacks) Register(c *cobra.Command) {
+	c.Flags().BoolVar(&o.none, "no-stacks", false, "take no call stacks")
+}
+
+// RegisterMore adds the flags of commands that keep what they trace.
+func (o *Stacks) RegisterMore(c *cobra.Command) {
+	o.Register(c)
+	c.Flags().BoolVar(&o.ofFrees, "free-stacks", false, "take call stacks of frees, too")
+	c.Flags().BoolVar(&o.full, "full-stacks", false, "keep the Python interpreter's frames, and whole C++ names")
+}
+
+// RegisterMarkAt adds the flag of commands whose marks may be calls.
+func (o *Stacks) RegisterMarkAt(c *cobra.Command) {
+	c.Flags().StringArrayVar(&o.MarkAt, "mark-at", nil, "mark each call of the native `FUNCTION`, such as ttnn::softmax (may be repeated)")
+	_ = c.RegisterFlagCompletionFunc("mark-at", cobra.NoFileCompletions)
+}
+
+// Check finds flags that contradict each other before anything starts.
+func (o *Stacks) Check() error {
+	switch {
+	case o.none && o.ofFrees:
+		return errors.New("--free-stacks takes call stacks: leave out --no-stacks")
+	case o.none && o.full:
+		return errors.New("--full-stacks takes call stacks: leave out --no-stacks")
+	}
+	return nil
+}
+
+// Apply sets what the tracer does.
+func (o *Stacks) Apply(t *tracer.Options) {
+	t.NoStacks, t.FreeStacks, t.FullNames, t.AllFrames = o.none, o.ofFrees, o.full, o.full
+	t.MarkAt = o.MarkAt
+}
+
+// StackCounts are those of a tracer; nil if it took no stacks.
+func StackCounts(t *tracer.Tracer) *aggregate.Stacks {
+	native, python := t.StackEnds()
+	s := aggregate.Stacks{Incomplete: make(map[string]uint64), IncompletePython: make(map[string]uint64)}
+	for cause, n := range native {
+		s.Taken += n
+		if cause != stack.CompleteStack {
+			s.Incomplete[cause] = n
+		}
+	}
+	for cause, n := range python {
+		switch cause {
+		case stack.NoPython:
+		case stack.CompletePython:
+			s.Python += n
+		default:
+			s.Python += n
+			s.IncompletePython[cause] = n
+		}
+	}
+	if s.Taken == 0 {
+		return nil
+	}
+	return &s
+}

@@ -1,0 +1,16 @@
+package source
+
+import (
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/tracer"
+)
+
+func TestFlagsOfStacksReachTheTracer(t *testing.T) {
+	var to tracer.Options
+	o := Stacks{ofFrees: true, full: true}
+	o.Apply(&to)
+	qt.Check(t, qt.DeepEquals(to, tracer.Options{FreeStacks: true, FullNames: true, AllFrames: true}))
+}

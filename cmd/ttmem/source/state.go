@@ -1,0 +1,178 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer"
+	"ttmem/tracer/event"
+)
+
+// A State is a state, and where it comes from.
+type State struct {
+	*aggregate.State
+	// NowNs is its time, CLOCK_MONOTONIC.
+	NowNs uint64
+	// Of says when and where that is: "at the end of model.ttmem".
+	Of string
+	// Notes say what it lacks, a line each.
+	Notes []string
+	// Others is what is known of the processes of other users, if the user sees only their
+	// own; "" if all are seen.
+	Others string
+	// Failed is true if not everything could be read.
+	Failed bool
+}
+
+// Now is the present state, or that at the end of the file. Ctrl-C ends reading.
+func (o *Options) Now() (*State, error) {
+	if o.File != "" {
+		return AtEnd(o.File)
+	}
+	s, err := o.OfService()
+	if s != nil || err != nil {
+		return s, err
+	}
+	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	if s, err = ofProcesses(ctx, o.PIDs); ctx.Err() != nil {
+		return nil, term.ErrInterrupted
+	}
+	return s, err
+}
+
+// OfService is the state that the host's service knows; nil if none runs and the user can
+// trace without it.
+func (o *Options) OfService() (*State, error) {
+	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	client, err := o.Service()
+	if client == nil {
+		return nil, err
+	}
+	defer client.Close()
+	s, err := OfService(ctx, client, o.Socket)
+	if ctx.Err() != nil {
+		return nil, term.ErrInterrupted
+	}
+	return s, err
+}
+
+// AtEnd is the state at the end of a file.
+func AtEnd(path string) (*State, error) {
+	s := &State{State: aggregate.New(), Of: "at the end of " + shownName(path)}
+	end := Options{File: path, StateOnly: true}
+	w, err := end.Watch(s.Apply, func() {})
+	if err != nil {
+		return nil, err
+	}
+	s.Advance(w.EndNs)
+	s.NowNs, s.Notes, s.Failed = s.State.Now(), w.Notes, w.Failed
+	return s, nil
+}
+
+// ofProcesses is what processes have allocated, as read from their memory.
+func ofProcesses(ctx context.Context, pids []int) (*State, error) {
+	if err := canTrace(pids); err != nil {
+		return nil, err
+	}
+	// What was allocated before has no stacks, and nothing else is waited for.
+	t, err := tracer.New(tracer.Options{Processes: pids, NoStacks: true, Warn: term.Warn})
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	if err := areTraced(t, pids); err != nil {
+		return nil, err
+	}
+	s := &State{State: aggregate.New(), Of: "on this host"}
+	if len(pids) > 0 {
+		s.Of = "in PID " + page.PIDs(pids)
+	}
+	shown := term.NewProgress(0)
+	defer shown.End()
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	err = t.Run(ctx, s.Apply, func() {
+		if !t.Reading() {
+			done()
+		}
+		shown.Report(func() string {
+			return fmt.Sprintf("reading memory %s for %.0f s", s.Of, time.Since(shown.Begun).Seconds())
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.NowNs = MonotonicNow()
+	if len(s.Buffers()) > 0 {
+		s.Notes = append(s.Notes, "found in the memory of running processes: names and call stacks are not known, and circular buffers "+
+			"only of programs that run just now; `ttmem record` and `ttmem serve` have them")
+	}
+	return s, nil
+}
+
+// OfService is the state that the host's service knows.
+func OfService(ctx context.Context, client *service.Client, socket string) (*State, error) {
+	r, err := client.State(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := &State{State: aggregate.New(), Of: "on this host"}
+	shown := term.NewProgress(0)
+	defer shown.End()
+	var e event.Event
+	for n := 0; ; n++ {
+		err := r.Next(&e)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading from the ttmem service at %s: %w", socket, err)
+		}
+		s.Apply(&e)
+		shown.Report(func() string { return fmt.Sprintf("%d buffers", n) })
+	}
+	if _, whole := r.End(); !whole {
+		return nil, fmt.Errorf("the ttmem service at %s ended while it answered: try again", socket)
+	}
+	s.NowNs = MonotonicNow()
+	if os.Geteuid() != 0 {
+		s.Of = "by your processes on this host"
+		s.Others = OtherUsers(ctx, client)
+	}
+	if health, err := client.Health(ctx); err == nil && health.Reading {
+		s.Notes = append(s.Notes, page.StillReading)
+	}
+	return s, nil
+}
+
+// OthersUnknown is shown to users who see only their own processes if it is not known what
+// others have.
+const OthersUnknown = "the memory of other users is not known"
+
+// OtherUsers is what the service reports of other users.
+func OtherUsers(ctx context.Context, client *service.Client) string {
+	snap, err := client.Snapshot(ctx)
+	if err != nil {
+		return OthersUnknown
+	}
+	return page.OthersHold(snap)
+}
+
+// MonotonicNow is CLOCK_MONOTONIC in ns, which events have.
+func MonotonicNow() uint64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails on no Linux
+	return uint64(now.Nano())
+}

@@ -1,0 +1,378 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer"
+	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+	"ttmem/tracer/kernel"
+)
+
+// A Tracing traces a command from its start to its end, processes, or the whole host. It is
+// to be closed.
+type Tracing struct {
+	*tracer.Tracer
+	command  *host.Command // nil: no command is run, or it was started
+	pids     []int
+	duration time.Duration // 0: as long as there is something to trace
+	console  Console
+	// Exit is the exit status of the command, when Run has returned.
+	Exit int
+	// Failed is true if something that was requested was not found.
+	Failed bool
+	// ready, if it is set, is called once the memory that processes allocated before they
+	// were attached has been read. A new command has none.
+	ready func()
+	// Stop ends Run.
+	Stop context.CancelFunc
+	ctx  context.Context
+	// ctrlC gets the signal of the terminal, and unlisten lets signals end ttmem again; nil
+	// if signals go to a command.
+	ctrlC    chan os.Signal
+	unlisten func()
+}
+
+// A Console is where a command's output and warnings go if a view has the terminal. The zero
+// value is the standard streams.
+type Console struct {
+	// Streams are those of a command.
+	Streams host.Streams
+	// Warn takes warnings, a line each.
+	Warn func(string)
+	// Doing takes what is going on for a while, and "" when it is done; nil: these are
+	// warnings.
+	Doing func(string)
+}
+
+// reading reports that the memory of processes is being read, or that it was.
+func (c Console) reading(of string, now bool) {
+	switch {
+	case now && c.Doing != nil:
+		c.Doing("reading the memory of " + of)
+	case now:
+		c.warn("reading the memory of " + of + ": what was allocated before is not counted yet")
+	case c.Doing != nil:
+		c.Doing("")
+	default:
+		c.warn("the memory of " + of + " has been read: what was allocated before is counted from now on")
+	}
+}
+
+func (c Console) warn(warning string) {
+	if c.Warn == nil {
+		c.Warn = term.Warn
+	}
+	c.Warn(warning)
+}
+
+// TraceCommand prepares a command, which Run starts. If there is no such command, or it
+// cannot be executed, the error is an exit status.
+func TraceCommand(args []string, stacks Stacks, console Console) (*Tracing, error) {
+	if err := kernel.Check(); err != nil {
+		return nil, err
+	}
+	command, err := host.StartCommand(args, console.Streams)
+	if err != nil {
+		return nil, notStarted(args[0], err, console)
+	}
+	options := tracer.Options{Processes: []int{command.PID()}, Children: true, Warn: console.warn}
+	stacks.Apply(&options)
+	t, err := tracer.New(options)
+	if err != nil {
+		command.Cancel()
+		return nil, err
+	}
+	for _, path := range host.LikelyLibraries(args[0]) {
+		if t.Prepare(path) == nil {
+			break
+		}
+	}
+	return newTracing(&Tracing{Tracer: t, command: command, console: console}), nil
+}
+
+// notStarted warns why a command could not be started; the exit status is that of shells.
+func notStarted(name string, err error, console Console) error {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, os.ErrNotExist):
+		console.warn(fmt.Sprintf("%s: no such command", name))
+		return term.ExitStatus(127)
+	case errors.Is(err, unix.EISDIR):
+		console.warn(name + ": is a directory")
+		return term.ExitStatus(126)
+	case errors.Is(err, unix.ENOEXEC):
+		console.warn(fmt.Sprintf("%s: is not a program, and does not begin with #!: name the program that runs it, such as python or sh", name))
+		return term.ExitStatus(126)
+	case errors.Is(err, os.ErrPermission):
+		console.warn(fmt.Sprintf("%s: permission denied: `chmod +x` makes it executable, or name the program that runs it, such as python", name))
+		return term.ExitStatus(126)
+	}
+	return err
+}
+
+// TraceProcesses attaches to the processes, or to all of the host if there are none.
+func TraceProcesses(pids []int, duration time.Duration, stacks Stacks) (*Tracing, error) {
+	return traceProcesses(pids, duration, stacks, false, Console{})
+}
+
+// traceProcesses is TraceProcesses; with awaitLibrary, they may load the library later.
+func traceProcesses(pids []int, duration time.Duration, stacks Stacks, awaitLibrary bool, console Console) (*Tracing, error) {
+	if duration < 0 {
+		return nil, fmt.Errorf("--duration %v: must not be negative", duration)
+	}
+	if err := canTrace(pids); err != nil {
+		return nil, err
+	}
+	options := tracer.Options{Processes: pids, Warn: console.warn}
+	stacks.Apply(&options)
+	t, err := tracer.New(options)
+	if err != nil {
+		return nil, err
+	}
+	if !awaitLibrary {
+		if err := areTraced(t, pids); err != nil {
+			t.Close()
+			return nil, err
+		}
+	}
+	tracing := newTracing(&Tracing{Tracer: t, pids: pids, duration: duration, console: console})
+	tracing.listen()
+	return tracing, nil
+}
+
+func newTracing(t *Tracing) *Tracing {
+	t.ctx, t.Stop = context.WithCancel(context.Background())
+	t.unlisten = func() {}
+	return t
+}
+
+// listen makes signals end Run, also before it has begun.
+func (t *Tracing) listen() {
+	t.ctrlC = make(chan os.Signal, 1)
+	signal.Notify(t.ctrlC, unix.SIGINT)
+	ctx, stop := signal.NotifyContext(t.ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	t.ctx = ctx
+	t.unlisten = func() {
+		signal.Stop(t.ctrlC)
+		stop()
+	}
+}
+
+// OfCommand reports whether it is a command that was not started yet.
+func (t *Tracing) OfCommand() bool { return t.command != nil }
+
+// Announce says what is traced, and how it ends.
+func (t *Tracing) Announce() {
+	switch {
+	case t.command != nil:
+	case len(t.pids) == 0:
+		term.Warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
+	default:
+		term.Warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", page.PIDs(t.pids)))
+	}
+}
+
+// Run calls handle with events until what is traced has ended, and pause between batches.
+func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
+	defer t.Stop()
+	if t.command != nil {
+		return t.runCommand(handle, pause)
+	}
+	defer t.unlisten()
+	read := t.whenRead(func() {
+		if t.duration > 0 {
+			time.AfterFunc(t.duration, t.Stop)
+		}
+		if t.ready != nil {
+			t.ready()
+		}
+	})
+	checked := time.Now()
+	err := t.Tracer.Run(t.ctx, handle, func() {
+		pause()
+		read()
+		if len(t.pids) == 0 || time.Since(checked) < 50*time.Millisecond {
+			return
+		}
+		checked = time.Now()
+		for _, pid := range t.pids {
+			if !host.Ended(pid) {
+				return
+			}
+		}
+		t.Stop() // all have ended
+	})
+	select {
+	case <-t.ctrlC:
+		term.NewLine()
+	default:
+	}
+	return err
+}
+
+// readingPatience is how long reading the memory of processes takes before it is reported.
+const readingPatience = 500 * time.Millisecond
+
+// whenRead calls then once what processes allocated before they were attached has been read
+// from their memory, and reports it if that takes long. The caller calls the function that it
+// returns from time to time.
+func (t *Tracing) whenRead(then func()) func() {
+	began, reported, done := time.Now(), false, false
+	of := "processes"
+	if len(t.pids) > 0 {
+		of = "PID " + page.PIDs(t.pids)
+	}
+	return func() {
+		switch {
+		case done:
+		case !t.Reading():
+			done = true
+			if reported {
+				t.console.reading(of, false)
+			}
+			then()
+		case !reported && (t.console.Doing != nil || time.Since(began) > readingPatience):
+			reported = true
+			t.console.reading(of, true)
+		}
+	}
+}
+
+// endGrace is how long events may come after the command's end.
+const endGrace = 30 * time.Millisecond
+
+func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
+	stop := passSignals(t.command)
+	defer stop()
+	status := make(chan int, 1)
+	command := t.command
+	if err := command.Go(); err != nil {
+		return err
+	}
+	t.command = nil // nothing to cancel any more
+	go func() { status <- command.Wait() }()
+	ended := time.Time{}
+	err := t.Tracer.Run(t.ctx, handle, func() {
+		pause()
+		if ended.IsZero() {
+			select {
+			case t.Exit = <-status:
+				ended = time.Now()
+			default:
+			}
+		}
+		// its last records are in the ring by the time it can be waited for
+		if !ended.IsZero() && time.Since(ended) > endGrace {
+			t.Stop()
+		}
+	})
+	if !t.Discovered() {
+		t.console.warn("no tt-metal library was seen in the command or the processes that it started")
+	}
+	for _, unfound := range t.Unfound() {
+		t.console.warn(unfound.Error())
+		t.Failed = true
+	}
+	return err
+}
+
+// interrupt returns a function that ends Run from another goroutine: it signals a command to
+// end.
+func (t *Tracing) interrupt() func() {
+	if command := t.command; command != nil {
+		return func() { command.Signal(unix.SIGTERM) }
+	}
+	return t.Stop
+}
+
+// Close ends tracing, and a command that was not started.
+func (t *Tracing) Close() {
+	t.Stop()
+	t.unlisten()
+	if t.command != nil {
+		t.command.Cancel()
+	}
+	t.Tracer.Close()
+}
+
+// canTrace makes sure that processes can be traced, and run.
+func canTrace(pids []int) error {
+	for _, pid := range pids {
+		if pid <= 0 {
+			return fmt.Errorf("-p %d: not a process id", pid)
+		}
+	}
+	if err := kernel.Check(); err != nil {
+		return err
+	}
+	for _, pid := range pids {
+		if host.Ended(pid) {
+			return fmt.Errorf("no process %d", pid)
+		}
+		if process := host.ProcessOf(pid); process != pid {
+			return fmt.Errorf("%d is a thread of process %d: attach to that", pid, process)
+		}
+	}
+	return nil
+}
+
+// areTraced makes sure that each process has loaded the library.
+func areTraced(t *tracer.Tracer, pids []int) error {
+	for _, pid := range pids {
+		if t.Maps(pid) {
+			continue
+		}
+		if host.Ended(pid) {
+			return fmt.Errorf("process %d ended before it could be traced", pid)
+		}
+		return fmt.Errorf("process %d has no tt-metal library loaded: attach once it has imported ttnn, or start it with `ttmem run`", pid)
+	}
+	return nil
+}
+
+// passSignals passes signals on to the command. Those of the terminal go to the whole
+// foreground group with the command in it, and must not arrive twice.
+func passSignals(command *host.Command) (stop func()) {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGHUP,
+		unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case sig := <-signals:
+				if (sig == unix.SIGINT || sig == unix.SIGQUIT) && inForeground() {
+					continue
+				}
+				command.Signal(sig)
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+	}
+}
+
+// inForeground reports whether ttmem is in the foreground of its terminal.
+func inForeground() bool {
+	tty, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer tty.Close()
+	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}

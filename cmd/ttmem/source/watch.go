@@ -1,0 +1,240 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/service"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/event"
+)
+
+// A Summary says of events that were watched where they came from, and what they lack.
+type Summary struct {
+	// Of is where they are from: "model.ttmem", "PID 4242", "this host".
+	Of string
+	// Notes say what they lack, a line each.
+	Notes []string
+	// Others is that of a State.
+	Others string
+	// Failed is true if not everything could be read.
+	Failed bool
+	// Exit is the exit status of the command that was run.
+	Exit int
+	// EndNs is when watching ended, or the recording of a file, CLOCK_MONOTONIC; 0 if that
+	// is not known.
+	EndNs uint64
+	// Live is true if the processes go on, and were not watched to their end.
+	Live bool
+}
+
+// What Summary.Of is if it is no file, command or process.
+const (
+	ThisHost      = "this host"
+	ownOnThisHost = "your processes on this host"
+)
+
+// In is where it was watched, with a preposition: "in model.ttmem".
+func (s *Summary) In() string { return In(s.Of) }
+
+// In is a place, such as a file or a host, with its preposition.
+func In(of string) string {
+	switch of {
+	case ThisHost:
+		return "on " + of
+	case ownOnThisHost:
+		return "by " + of
+	}
+	return "in " + of
+}
+
+// Status is the exit status that follows: that of the command, or 1 if not everything could
+// be read; nil for success.
+func (s *Summary) Status() error {
+	switch {
+	case s.Exit != 0:
+		return term.ExitStatus(s.Exit)
+	case s.Failed:
+		return term.ExitStatus(1)
+	}
+	return nil
+}
+
+// UntilNs is the time up to which no event is missing.
+func (s *Summary) UntilNs() uint64 {
+	if s.Live {
+		return max(s.EndNs, MonotonicNow()) // nothing has happened since
+	}
+	return s.EndNs
+}
+
+// Watch calls handle with all events, in the order of their times: those of a file, or what
+// is allocated by now and what happens until the command ends, the duration is over or
+// Ctrl-C, which is an error while a file is read. It calls pause between batches.
+func (o *Options) Watch(handle func(*event.Event), pause func()) (*Summary, error) {
+	handle = o.Selected(handle)
+	if o.File != "" {
+		return o.watchFile(handle, pause)
+	}
+	if len(o.Command) > 0 {
+		t, err := TraceCommand(o.Command, o.Stacks, o.Console)
+		if err != nil {
+			return nil, err
+		}
+		return o.watchTracing(t, "the command", handle, pause)
+	}
+	var client *service.Client
+	if len(o.Stacks.MarkAt) == 0 { // which only a tracer can do
+		var err error
+		if client, err = o.Service(); err != nil {
+			return nil, err
+		}
+	}
+	if client != nil {
+		defer client.Close()
+		return o.watchService(client, handle, pause)
+	}
+	t, err := traceProcesses(o.PIDs, o.Duration, o.Stacks, o.AwaitLibrary, o.Console)
+	if err != nil {
+		return nil, err
+	}
+	of := ThisHost
+	if len(o.PIDs) > 0 {
+		of = "PID " + page.PIDs(o.PIDs)
+	}
+	return o.watchTracing(t, of, handle, pause)
+}
+
+// Selected lets through the events of the selected processes, and those of no process.
+func (o *Options) Selected(handle func(*event.Event)) func(*event.Event) {
+	if len(o.PIDs) == 0 {
+		return handle
+	}
+	return func(e *event.Event) {
+		if e.Kind == event.Checkpoint {
+			e = aggregate.OfProcesses(e, o.PIDs)
+		}
+		if e != nil && (e.PID == 0 || slices.Contains(o.PIDs, e.PID)) {
+			handle(e)
+		}
+	}
+}
+
+// Completed applies each event to the state, after those that it implies, and then calls then
+// with it. A free is complete: it says what was freed.
+func Completed(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
+	return func(e *event.Event) {
+		for implied := s.Implied(e); implied.Next(); {
+			s.Complete(implied.Event())
+			s.Apply(implied.Event())
+			then(implied.Event())
+		}
+		s.Complete(e)
+		s.Apply(e)
+		then(e)
+	}
+}
+
+// watchFile calls handle with the events of the file.
+func (o *Options) watchFile(handle func(*event.Event), pause func()) (*Summary, error) {
+	f, err := Open(o.File)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	f.quiet = o.Console.Warn != nil
+	if o.StateOnly {
+		if err := f.StateOnly(); err != nil {
+			return nil, err
+		}
+	}
+	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	events, damage := f.Play(ctx, handle, pause)
+	s := &Summary{Of: f.Name, EndNs: f.EndNs()}
+	switch {
+	case ctx.Err() != nil:
+		return nil, term.ErrInterrupted
+	case damage != nil && events == 0:
+		return nil, damage
+	case damage != nil:
+		s.Notes = append(s.Notes, damage.Error())
+		s.Failed = !errors.Is(damage, io.ErrUnexpectedEOF) // which is no damage: its writer was killed
+	case f.NoEnd() != "":
+		s.Notes = append(s.Notes, f.NoEnd())
+	}
+	return s, nil
+}
+
+func (o *Options) watchTracing(t *Tracing, of string, handle func(*event.Event), pause func()) (*Summary, error) {
+	defer t.Close()
+	mark := func(name string) error {
+		t.Mark(name, os.Getuid())
+		return nil
+	}
+	switch {
+	case o.Started == nil:
+		t.Announce()
+	case o.AwaitLibrary:
+		// What was allocated before must be known when the first step begins.
+		t.ready = func() { o.Started(mark) }
+	default:
+		o.Started(mark)
+	}
+	if o.Ctx != nil {
+		stop := context.AfterFunc(o.Ctx, t.interrupt())
+		defer stop()
+	}
+	s := &Summary{Of: of, Live: !t.OfCommand()}
+	err := t.Run(handle, pause)
+	s.Exit, s.Failed, s.EndNs = t.Exit, t.Failed, MonotonicNow()
+	return s, err
+}
+
+func (o *Options) watchService(client *service.Client, handle func(*event.Event), pause func()) (*Summary, error) {
+	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	if o.Duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.Duration)
+		defer cancel()
+	}
+	r, err := client.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o.Started == nil {
+		term.Warn("watching the events of the host's service; Ctrl-C ends and reports")
+	} else {
+		o.Started(func(name string) error { return client.Mark(ctx, name) })
+	}
+	s := &Summary{Of: ThisHost, Live: true}
+	defer func() { s.EndNs = MonotonicNow() }()
+	if os.Geteuid() != 0 {
+		s.Of = ownOnThisHost
+	}
+	var e event.Event
+	for {
+		err := r.Next(&e)
+		switch {
+		case ctx.Err() != nil:
+			return s, nil
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			s.Notes = append(s.Notes, fmt.Sprintf("the ttmem service at %s ended, or dropped this command because it read too slowly", o.Socket))
+			s.Failed = true
+			return s, nil
+		case err != nil:
+			return s, fmt.Errorf("reading from the ttmem service at %s: %w", o.Socket, err)
+		}
+		handle(&e)
+		pause()
+	}
+}
