@@ -2,6 +2,7 @@ package hostile
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"unicode/utf8"
 )
@@ -9,8 +10,9 @@ import (
 // forged is the text with which hostile names try to begin a line of their own.
 const forged = "FORGED-LINE"
 
-// secret is a name in a folder that only root can read.
-const secret = "FOLDER-OF-ROOT"
+// secret is a name in a folder that only root can read. Tests that run at the same time trace
+// each other's processes.
+var secret = fmt.Sprint("FOLDER-OF-ROOT-", os.Getpid())
 
 // unclean says what is in a text that may not be written to a terminal; "" for nothing.
 func unclean(b []byte) string {

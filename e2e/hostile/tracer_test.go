@@ -187,7 +187,7 @@ func startPair(t *testing.T, v *victim) *pair {
 		p.follower, err = newFollower(events, v.Process.Pid, v.last)
 	}
 	if err == nil {
-		err = p.caughtUp(v)
+		err = p.caughtUp(v, 20*time.Second)
 	}
 	if err != nil {
 		p.kill()
@@ -197,13 +197,15 @@ func startPair(t *testing.T, v *victim) *pair {
 }
 
 // caughtUp waits until both have read what the victim had before they were started.
-func (p *pair) caughtUp(v *victim) error {
+func (p *pair) caughtUp(v *victim, limit time.Duration) error {
 	want := v.last
 	want.TimeNs = 1<<64 - 1
-	for deadline := time.Now().Add(20 * time.Second * patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(limit * patience); ; time.Sleep(20 * time.Millisecond) {
 		if err := p.follower.read(); err != nil {
 			return err
 		}
+		p.follower.apply(want.TimeNs)
+		p.follower.allocs, p.follower.frees, p.follower.stackless = 0, 0, 0
 		differences := p.follower.compare(want)
 		if s, err := p.snapshot(); err == nil {
 			differences = append(differences, compareSnapshot(s, v.Process.Pid, want)...)
@@ -245,6 +247,18 @@ func (p *pair) stop() (failures []string) {
 		failures = append(failures, fmt.Sprintf("files in the tracers' working folder: %q", left))
 	}
 	return failures
+}
+
+// recover waits until both are right again after an attack that succeeded. What was lost is
+// lost: it counts from here on.
+func (p *pair) recover(v *victim) error {
+	if f := p.serve.running() + p.attach.running(); f != "" {
+		return errors.New(f)
+	}
+	p.follower.base = v.last
+	err := p.caughtUp(v, 3*time.Second)
+	p.follower.lost = nil
+	return err
 }
 
 // snapshot asks the service, as root.

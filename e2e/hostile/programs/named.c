@@ -1,5 +1,5 @@
 /* A function whose name names.py replaces with a hostile one of the same length. */
-int a_function_with_a_long_name_to_be_replaced(int n)
+__attribute__((noinline, used)) static int a_function_with_a_long_name_to_be_replaced(int n)
 {
 	volatile int sum = 0;
 

@@ -112,6 +112,21 @@ def python_lies():
         time.sleep(0.01)
 
 
+def code_flood(*words):
+    """Thousands of functions that allocate, and an exec that leaves their records behind."""
+    path = HOME + "/again.so"
+    if not words:
+        library(path)
+        attacking()
+    fd = os.open(path, os.O_RDONLY)
+    f = Forger(fd=fd, wait=0.2)
+    mesh, allocator = f.device()
+    space = {"f": f, "b": f.world.buffer(mesh, allocator)}
+    for i in range(3000):
+        exec(f"def evil{i}():\n f.hit('buffer_allocated', 0, b)\nevil{i}()", space)
+    os.execv(sys.executable, [sys.executable, "-B", sys.argv[0], "code_flood", "again"])
+
+
 def environment():
     """Variables that ttmem and the loaders of programs know."""
     if "HOSTILE_AGAIN" not in os.environ:

@@ -110,6 +110,7 @@ def many_mappings():
             memory(PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, base + i * PAGE)
         except OSError:
             break
+    libc.munmap(base, PAGE * 20)
     while True:  # and each change is read again
         memory(PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, base)
         time.sleep(0.02)
