@@ -1,12 +1,8 @@
 package hostile
 
 import (
-	"bufio"
 	"context"
-	"debug/elf"
-	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,10 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/e2e/rig"
-	"ttmem/symbolize"
-	"ttmem/symbolize/python"
-	"ttmem/tracer/host"
-	"ttmem/tracer/layout"
 )
 
 // hostileRig is what attacks need: a victim, tracers, users and the programs that attack.
@@ -100,155 +92,6 @@ func (r *hostileRig) build(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
 		}
 	}
-}
-
-// layoutOf is what an attacker can find out of the library: where its objects have their
-// fields, and where the probes are.
-func layoutOf(t *testing.T, library string) map[string]any {
-	t.Helper()
-	file, err := symbolize.Open(library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	l, err := layout.Derive(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	probes := map[string]uint64{}
-	bias := uint64(0) // from where the file is mapped as a whole to its load bias
-	for name, p := range l.Probes {
-		if p.Found {
-			probes[name] = p.FileOffset
-			bias = p.FileOffset - p.ProbeAddr
-		}
-	}
-	return map[string]any{
-		"fields": l.Fields, "probes": probes, "bias": int64(bias), "managers": l.Managers, "free_list": l.FreeList,
-		"device_vtable": l.DeviceVtable, "mesh_vtable": l.MeshVtable, "mesh_stride": l.MeshStride, "mesh_local": l.MeshLocal,
-	}
-}
-
-// copyInterpreter lets all users read the interpreter that the victim runs, and tells them
-// where its state lies.
-func (r *hostileRig) copyInterpreter(t *testing.T) {
-	t.Helper()
-	maps, err := host.FileMappings(r.victim.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, m := range maps {
-		file, err := symbolize.Open(m.Path)
-		if err != nil {
-			continue
-		}
-		defer file.Close()
-		found, err := python.Find(file)
-		if err != nil {
-			continue
-		}
-		to := filepath.Join(public, "interpreter")
-		if out, err := exec.Command("cp", m.Path, to).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		var code [][3]uint64
-		end := uint64(0)
-		for _, p := range file.ProgramHeaders() {
-			if p.Type != elf.PT_LOAD {
-				continue
-			}
-			end = max(end, p.Vaddr+p.Memsz)
-			if p.Flags&elf.PF_X != 0 {
-				code = append(code, [3]uint64{p.Off &^ 0xfff, p.Vaddr &^ 0xfff, p.Filesz + p.Off&0xfff})
-			}
-		}
-		r.context["python"], r.context["python_code"] = to, code
-		r.context["python_key"], r.context["python_end"] = found.Runtime+found.Key, (end+0x1fff)&^0xfff
-		return
-	}
-	t.Fatal("the victim runs no interpreter that is known")
-}
-
-// running is an attack that goes on.
-type running struct {
-	*exec.Cmd
-	stdin io.WriteCloser
-	lines chan string
-	log   *os.File
-}
-
-// start starts the program of an attack, and waits until it says that it attacks.
-func (r *hostileRig) start(a attack) (*running, error) {
-	u := r.users[a.user]
-	words := strings.Fields(a.program)
-	name, args := filepath.Join(r.bin, words[0]), words[1:]
-	if strings.HasSuffix(name, ".py") {
-		name, args = "/usr/bin/python3", append([]string{"-B", name}, args...)
-	}
-	cmd := u.command("nice", append([]string{"-n", "5", name}, args...)...) // it is not the scheduler that is tested
-	about := map[string]any{"dir": u.home, "socket": r.pair.socket, "victim": r.victim.Process.Pid, "serve": r.pair.serve.Process.Pid}
-	for key, value := range r.context {
-		about[key] = value
-	}
-	text, err := json.Marshal(about)
-	if err != nil {
-		return nil, err
-	}
-	file := filepath.Join(u.home, "context.json")
-	_ = os.Remove(file)
-	if err := os.WriteFile(file, text, 0o644); err != nil {
-		return nil, err
-	}
-	if err := os.Chown(file, u.uid, u.uid); err != nil {
-		return nil, err
-	}
-	cmd.Env = append(cmd.Env, "HOSTILE="+file, "PYTHONPATH="+r.bin)
-	log, err := os.CreateTemp("", "ttmem-attack-")
-	if err != nil {
-		return nil, err
-	}
-	os.Remove(log.Name())
-	cmd.Stderr = log
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := start(cmd); err != nil {
-		return nil, err
-	}
-	p := &running{Cmd: cmd, stdin: stdin, lines: make(chan string, 100), log: log}
-	go func() {
-		for s := bufio.NewScanner(out); s.Scan(); {
-			select {
-			case p.lines <- s.Text():
-			default:
-			}
-		}
-		close(p.lines)
-	}()
-	for limit := time.After(30 * time.Second * patience); ; {
-		select {
-		case line, ok := <-p.lines:
-			if !ok {
-				return p, fmt.Errorf("the attack has ended before it began: %s", p.said())
-			}
-			if line == "attacking" {
-				return p, nil
-			}
-		case <-limit:
-			return p, fmt.Errorf("the attack does not begin: %s", p.said())
-		}
-	}
-}
-
-func (p *running) said() string {
-	text := make([]byte, 2000)
-	n, _ := p.log.ReadAt(text, 0)
-	return string(text[:n])
 }
 
 // attack runs one attack, and returns what was wrong during and after it.

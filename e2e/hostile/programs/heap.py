@@ -8,22 +8,15 @@ import ctypes
 
 from world import *  # noqa: F403
 
-def many_allocators(count="3000"):
-    """N allocators, each of which refers to the same N regions and buffers."""
+def many_allocators():
+    """N devices, each of which has the same N allocators, which have the same regions."""
     w = World()
     w.expect()
-    count = int(count) if LONG else min(int(count), 1500)
-    buffer = w.buffer(0, 0)
-    set_ = w.allocator([buffer] * 1)
-    allocators = []
-    step = 256
-    base = w.object(OBJECT + step * count)
-    for i in range(count):  # they overlap
-        allocators.append(base + i * step)
-        ctypes.memmove(base + i * step, set_, step)
-    for i in range(0, count, 250):
-        for _ in range(12):
-            w.mesh([0], allocators[i : i + 250])
+    count = 250
+    allocators = [w.allocator([w.buffer(0, 0)]) for _ in range(count)]
+    first = w.mesh([0], allocators)
+    for _ in range(count * 8):
+        ctypes.memmove(w.object(64), first, 64)
     w.attach()
     forever()
 
