@@ -140,6 +140,11 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 			break
 		}
 	}
+	if a.unended {
+		failures = append(failures, r.pair.stop()...)
+		r.pair = nil
+		return failures
+	}
 	u.killAll()
 	if len(failures) == 0 {
 		failures = append(failures, r.check("after the attack")...)
