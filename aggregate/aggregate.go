@@ -11,7 +11,7 @@ import (
 // State is the result of a stream of events. It is not safe for concurrent use; its
 // Snapshots and Buffers are.
 type State struct {
-	// began is when tracing began, 0 where it is not known.
+	// began is when tracing began; 0 if that is not known.
 	began     uint64
 	now       uint64
 	chips     map[int]*chip
@@ -19,7 +19,7 @@ type State struct {
 	// last is the process of the latest event, as most come in runs.
 	last *process
 	// exited are the newest processes that ended, oldest first.
-	exited      []exited
+	exited      []Process
 	exitedCount uint64
 	coreSets    cores.Sets
 	lost        map[string]uint64
@@ -28,19 +28,20 @@ type State struct {
 	// marks are those that users set, and callMarks those of --mark-at.
 	marks, callMarks marks
 	beginning        beginning
-	// sites are all call sites, as they were first seen, and keptSites how many there
-	// were when the idle ones were last forgotten.
+	// sites are all call sites in the order of their first allocation. keptSites is how many
+	// there were when idle ones were last removed.
 	sites     []*callSite
 	keptSites int
 	keepSites bool
-	// freshSince is when what is fresh begins, in ns.
+	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince uint64
-	// survived are what call sites left that were forgotten, and otherSurvivors what those
-	// left that are not told apart. born is how many buffers were allocated.
+	// endedSurvivors are the survivors of call sites whose allocators were closed, and
+	// otherSurvivors those that are not told apart. allocations is how many buffers were
+	// allocated.
 	endedSurvivors []*Survivors
 	otherSurvivors Amount
 	allocations    uint64
-	// between is what is followed between two moments; nil: nothing is.
+	// between follows buffers between two moments; nil if that was not requested.
 	between *between
 	// unplaced are the pools of buffers on no known chip.
 	unplaced *[event.BankedRegions]pool
@@ -112,7 +113,7 @@ func (s *State) Apply(e *event.Event) {
 		s.closeDevice(e)
 	case event.ProcessStart:
 		s.startProcess(e)
-		s.resolveStacks(e.PID) // of what the process was before
+		s.resolveStacks(e.PID) // of the process that had the id before
 	case event.ProcessExit:
 		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
 		s.resolveStacks(e.PID)

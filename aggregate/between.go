@@ -8,62 +8,62 @@ import (
 )
 
 // between follows which buffers survive from one moment to another. It needs a pointer for
-// each that is live at the second moment and ends later, and is there only where it is
-// asked for.
+// each buffer that is live at the second moment and ends later, so it exists only if it was
+// requested.
 type between struct {
 	// fromNs and toNs are the moments; toNs is 0 where the second one is the end.
 	fromNs, toNs uint64
 	// before is what was live at the first moment.
 	before map[*callSite]Amount
-	// gone were live at the second moment. Where that is the end, ended are those that
-	// ended with their device or process, and torn those that were freed between the last
-	// allocation and that.
+	// endedAfter were live at the second moment. If that is the end, ended are the buffers
+	// that ended with their device or process, and freedAtTeardown those that were freed
+	// between the last allocation and that.
 	endedAfter, ended, freedAtTeardown []endedBuffer
-	// over is what ended with its device or process before the second moment, and later
-	// what did so afterwards.
+	// endedBefore is what ended with its device or process before the second moment, and
+	// later what did so afterwards.
 	endedBefore, later Amount
 }
 
-// An endedBuffer is one that ended at a time.
+// An endedBuffer is a buffer and the time of its end.
 type endedBuffer struct {
 	*buffer
 	endNs uint64
 }
 
-// FollowFrom begins to follow what survives, from a time on, in ns: the present one, or an
-// earlier one, of which no more is known than what is still live.
+// FollowFrom begins to follow what survives, from a time on, in ns: now, or an earlier time,
+// of which only what is still live is known.
 func (s *State) FollowFrom(ns uint64) {
 	s.between = &between{fromNs: ns, before: make(map[*callSite]Amount)}
 	for _, p := range s.processes {
 		for b := range p.buffers.all() {
 			if b.since <= ns && !b.callSite.before {
 				sum := s.between.before[b.callSite]
-				sum.add(Amount{1, b.allocated()})
+				sum.Add(Amount{1, b.allocated()})
 				s.between.before[b.callSite] = sum
 			}
 		}
 	}
 }
 
-// FollowTo ends what is followed at the present moment, the time in ns. It may be called
-// again later, which moves the end.
+// FollowTo makes now the end of what is followed; ns is the time. A later call moves the
+// end.
 func (s *State) FollowTo(ns uint64) {
 	b := s.between
 	for _, one := range b.ended {
 		b.addEnded(&b.endedBefore, one.buffer)
 	}
-	b.endedBefore.add(b.later)
+	b.endedBefore.Add(b.later)
 	b.toNs, b.later = ns, Amount{}
 	b.endedAfter, b.ended, b.freedAtTeardown = nil, nil, nil
 }
 
 func (b *between) addEnded(sum *Amount, one *buffer) {
 	if one.since > b.fromNs {
-		sum.add(Amount{1, one.bytes()})
+		sum.Add(Amount{1, one.bytes()})
 	}
 }
 
-// part notes that a buffer ends.
+// noteEnd notes that a buffer ends.
 func (b *between) noteEnd(p *process, one *buffer, now uint64, reason event.Reason) {
 	switch {
 	case b == nil || one.before:
@@ -81,8 +81,7 @@ func (b *between) noteEnd(p *process, one *buffer, now uint64, reason event.Reas
 	}
 }
 
-// endRun notes that all buffers of an arena of a process end, or all of the process where
-// that is nil.
+// endRun notes that all buffers of an arena end; all buffers of the process if only is nil.
 func (b *between) endRun(p *process, only *arena, now uint64) {
 	if b == nil {
 		return
@@ -111,10 +110,9 @@ type SurvivorsBetween struct {
 	Replaced Amount
 }
 
-// Between is what survived between the moments, by call site and in no order, with births
-// in the intervals between times: the first of these is the first moment. Over is what
-// ended with its device or process before the second moment. The cost is that of the live
-// buffers.
+// Between returns what survived between the moments, by call site, with births in the
+// intervals between times, the first of which is the first moment. over is what ended with
+// its device or process before the second moment. The cost is that of the live buffers.
 func (s *State) Between(times []uint64) (list []SurvivorsBetween, over Amount) {
 	follow := s.between
 	sites := make(map[*callSite]*SurvivorsBetween)
@@ -135,7 +133,7 @@ func (s *State) Between(times []uint64) (list []SurvivorsBetween, over Amount) {
 			return
 		case b.since <= follow.fromNs:
 			sum := old[b.callSite]
-			sum.add(Amount{1, b.allocated()})
+			sum.Add(Amount{1, b.allocated()})
 			old[b.callSite] = sum
 			return
 		}
@@ -144,10 +142,10 @@ func (s *State) Between(times []uint64) (list []SurvivorsBetween, over Amount) {
 		if torn {
 			sum, births = &one.FreedAtTeardown, one.TeardownBirths
 		}
-		sum.add(size)
+		sum.Add(size)
 		one.AgeNs = max(one.AgeNs, now-min(now, b.since))
 		if i, _ := slices.BinarySearch(times, b.since); i > 0 && i <= len(births) {
-			births[i-1].add(size)
+			births[i-1].Add(size)
 		}
 	}
 	at := follow.toNs

@@ -4,8 +4,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A buffer is one that is allocated. A million of them have to fit: mind the
-// size, which is 88 bytes.
+// A buffer is a live buffer. There may be a million of them: mind the size, which is 88
+// bytes.
 type buffer struct {
 	*callSite               // where it was allocated, with its region, layout, allocator and chips
 	id, object              uint64
@@ -17,13 +17,13 @@ type buffer struct {
 	banks                   uint32
 }
 
-// allocated is what the buffer takes of all its banks on each chip, in bytes.
+// allocated returns what the buffer occupies of all its banks on each chip, in bytes.
 func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
-// tally is what the buffer counts on each chip.
+// tally returns what the buffer counts on each chip.
 func (b *buffer) tally() tally { return tally{Amount{1, b.allocated()}, b.size, b.perBank} }
 
-// bytes is what the buffer takes on all chips.
+// bytes returns what the buffer occupies on all chips.
 func (b *buffer) bytes() uint64 { return b.allocated() * uint64(max(1, len(b.set.chips))) }
 
 func (s *State) alloc(e *event.Event) {
@@ -71,8 +71,8 @@ func (s *State) alloc(e *event.Event) {
 	}
 }
 
-// free ends a buffer. What was counted at its allocation is taken back,
-// whatever the event says of its size.
+// free ends a buffer. It subtracts what was counted at the allocation, whatever size the
+// event has.
 func (s *State) free(e *event.Event) {
 	p := s.known(e.PID)
 	if p == nil {
@@ -87,7 +87,7 @@ func (s *State) free(e *event.Event) {
 	s.drop(p, b, e.TimeNs, e.Reason)
 }
 
-// drop forgets a buffer that is allocated, and ends now for that reason.
+// drop removes a live buffer that ends now for that reason.
 func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	t := b.tally()
 	if isEnd(reason) {
@@ -106,7 +106,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	}
 }
 
-// takeOff takes buffers of a call site off the totals.
+// takeOff subtracts buffers of a call site from the totals.
 func (p *process) takeOff(c *callSite, t tally) {
 	for _, q := range c.set.poolsOf(c.region) {
 		q.bytes -= t.counts(c.region)
@@ -119,29 +119,32 @@ func (p *process) takeOff(c *callSite, t tally) {
 	}
 }
 
-// endIn ends at once all buffers on a set of chips, or those of one arena of it, and returns
-// how many there were. It takes as long as there are call sites. The process is to forget
-// the buffers.
+// endIn ends all buffers on a set of chips at once, or those of one arena of it, and returns
+// their number. Its cost is that of the call sites. The caller must remove the buffers from
+// the process.
 func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reason event.Reason) (count int) {
-	var ended [event.BankedRegions]bool
+	ended := make([]rankedSite, 0, len(set.sites))
 	for _, first := range set.sites {
 		for c := range first.all() {
-			if c.live.Count == 0 || only != nil && c.arena != only {
-				continue
+			if c.live.Count > 0 && (only == nil || c.arena == only) {
+				ended = append(ended, rankedSite{c, c.live.Bytes, c.live.Count, c.stackID})
 			}
-			count += int(c.live.Count)
-			ended[c.region] = true
-			p.noteUnfreed(c, c.live, reason)
-			p.takeOff(c, c.live)
-			c.clear()
 		}
 	}
-	for region := range ended {
-		if !ended[region] {
-			continue
-		}
-		for _, q := range set.pools[region] {
-			q.shrank(now)
+	p.noteUnfreedSites(ended, reason)
+	var regions [event.BankedRegions]bool
+	for _, one := range ended {
+		c := one.callSite
+		count += int(c.live.Count)
+		regions[c.region] = true
+		p.takeOff(c, c.live)
+		c.clear()
+	}
+	for region, any := range regions {
+		if any {
+			for _, q := range set.pools[region] {
+				q.shrank(now)
+			}
 		}
 	}
 	return count

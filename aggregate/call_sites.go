@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"encoding/binary"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -22,7 +23,31 @@ type Site struct {
 	Devices []int
 }
 
-// view is the site as others see it.
+// A SiteKey identifies a Site, also in other States of the same recording, in which equal
+// stacks have equal IDs.
+type SiteKey struct {
+	siteKey
+	pid     int
+	devices string
+}
+
+// Key returns the key of the site.
+func (s *Site) Key() SiteKey {
+	return SiteKey{
+		siteKey{stackID(s.Stack), s.Region, s.Layout, s.Static, s.BeforeAttach}, s.PID, DevicesKey(s.Devices),
+	}
+}
+
+// DevicesKey returns the same string for the same chips.
+func DevicesKey(ids []int) string {
+	key := make([]byte, 0, 64)
+	for _, id := range ids {
+		key = binary.AppendUvarint(key, uint64(id))
+	}
+	return string(key)
+}
+
+// view returns the site for readers of the State.
 func (c *callSite) view() Site {
 	return Site{
 		PID: c.set.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static,
@@ -30,12 +55,17 @@ func (c *callSite) view() Site {
 	}
 }
 
+// A SiteAmount is what one call site has, with the bytes on each of the chips: of all banks,
+// or all cores. At a peak of L1 they are per core.
+type SiteAmount struct {
+	Site
+	Amount
+}
+
 // A CallSite is what one call site has live, and what it allocated.
 type CallSite struct {
-	Site
-	// Amount is what is live, with the bytes on each of the chips: of all banks, or all
-	// cores. Fresh is the part that was allocated after the Mark.
-	Amount
+	SiteAmount
+	// Fresh is the live part that was allocated after MarkFresh.
 	Fresh Amount
 	// EachBytes is what each takes on each of the chips; 0 where that differs.
 	EachBytes uint64
@@ -92,7 +122,7 @@ func (s *State) CallSites() []CallSite {
 
 // holding is what the site has with all allocators.
 func (c *callSite) holding() CallSite {
-	h := CallSite{Site: c.view(), EachBytes: c.each, SinceNs: c.since}
+	h := CallSite{SiteAmount: SiteAmount{Site: c.view()}, EachBytes: c.each, SinceNs: c.since}
 	for one := range c.all() {
 		switch {
 		case one.live.Count == 0:
@@ -104,8 +134,8 @@ func (c *callSite) holding() CallSite {
 				h.EachBytes = 0
 			}
 		}
-		h.Amount.add(one.live.Amount)
-		h.Fresh.add(one.fresh)
+		h.Amount.Add(one.live.Amount)
+		h.Fresh.Add(one.fresh)
 		h.Allocated += one.allocated.Count
 	}
 	return h

@@ -4,20 +4,20 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A chip is one physical device, with what all processes use of it.
+// A chip is one physical device, with its use by all processes.
 type chip struct {
 	id          int
 	board, arch string
-	// capacities by region; they stay when the last allocator is closed, as a
-	// report is mostly read afterwards.
+	// capacities are by region. They stay when the last allocator is closed, because
+	// reports are mostly read afterwards.
 	capacities capacities
-	// open are the processes that have it open, where their capacities are known.
+	// open are the processes that have it open and whose capacities are known.
 	open  map[*processChip]bool
 	used  usage
 	pools [event.BankedRegions]pool
 }
 
-// peaks are the highest of its pools.
+// peaks returns the highest peak of each pool.
 func (c *chip) peaks() (list peaks) {
 	for region := range c.pools {
 		list[region] = c.pools[region].highest()
@@ -25,17 +25,16 @@ func (c *chip) peaks() (list peaks) {
 	return list
 }
 
-// usage is what is in use on one chip: by all processes, or by one of them.
+// usage is the use of one chip by all processes, or by one of them.
 type usage struct {
 	regions [event.BankedRegions]tally // of buffers
 	static  staticUsage
 	kernels kernelUsage
-	// l1Buffers is the most that buffers took of all banks of L1, without circular
-	// buffers.
+	// l1Buffers is the peak of the buffers in all banks of L1, without circular buffers.
 	l1Buffers peak
 }
 
-// chip returns the chip of that id, which it makes where there is none yet.
+// chip returns the chip with that id, and creates it if needed.
 func (s *State) chip(id int) *chip {
 	c := s.chips[id]
 	if c == nil {
@@ -46,8 +45,7 @@ func (s *State) chip(id int) *chip {
 	return c
 }
 
-// add counts a buffer that was allocated at the time now, on a chip of these
-// capacities.
+// add counts a buffer that was allocated at the time now, on a chip with these capacities.
 func (u *usage) add(region event.Region, t tally, c *capacities, now uint64) {
 	r := &u.regions[region]
 	r.add(t)
@@ -56,7 +54,7 @@ func (u *usage) add(region event.Region, t tally, c *capacities, now uint64) {
 	}
 }
 
-// grew is to be called after the process allocated something on the chip.
+// grew updates the process's peak. Call it after the process allocated on the chip.
 func (c *processChip) grew(region event.Region, now uint64) {
 	if !c.chip.pools[region].fits() {
 		return

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/codec"
 	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
@@ -21,14 +22,14 @@ const (
 // A stateCodec writes or reads a State. What follows from the buffers and the programs,
 // such as what is in use on a chip, is not written: it is added up when they are read.
 type stateCodec struct {
-	*codec
+	*codec.Codec
 	state    *State
-	names    once[processName]
-	sets     once[deviceSet]
-	coreSets once[cores.Set]
-	origins  once[origin]
-	arenas   once[arena]
-	sites    once[callSite]
+	names    codec.Once[processName]
+	sets     codec.Once[deviceSet]
+	coreSets codec.Once[cores.Set]
+	origins  codec.Once[origin]
+	arenas   codec.Once[arena]
+	sites    codec.Once[callSite]
 	// chips, cores and coreSteps are how many were read, and placed where.
 	chips, cores, coreSteps int
 	placed                  map[placedAt]bool
@@ -36,29 +37,29 @@ type stateCodec struct {
 
 // few writes or reads all but what a process may have a million of.
 func (c *stateCodec) few(s *State, of *frozen) {
-	c.uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount)
-	c.bool(&s.restored)
-	c.uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents)
-	table(c.codec, s.lost, func(cause *string, n *uint64) { c.text(cause); c.uint(n) })
-	c.uints(&s.beginning.point.Number, &s.beginning.point.TimeNs)
-	c.bool(&s.beginning.over)
+	c.Uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount)
+	c.Bool(&s.restored)
+	c.Uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents)
+	codec.Table(c.Codec, s.lost, func(cause *string, n *uint64) { c.Text(cause); c.Uint(n) })
+	c.Uints(&s.beginning.point.Number, &s.beginning.point.TimeNs)
+	c.Bool(&s.beginning.over)
 	for _, m := range []*marks{&s.marks, &s.callMarks} {
-		c.uint(&m.count)
-		list(c.codec, &m.list, c.mark)
+		c.Uint(&m.count)
+		codec.List(c.Codec, &m.list, c.mark)
 	}
-	c.uint(&s.failures.count)
-	list(c.codec, &s.failures.list, c.failure)
-	list(c.codec, &s.exited, c.exited)
+	c.Uint(&s.failures.count)
+	codec.List(c.Codec, &s.failures.list, c.failure)
+	codec.List(c.Codec, &s.exited, c.exited)
 	for i := range s.unplaced {
 		c.pool(&s.unplaced[i])
 	}
-	list(c.codec, &of.chips, c.chip)
-	list(c.codec, &of.processes, c.process)
-	list(c.codec, &s.sites, c.site)
-	number(c.codec, &s.keptSites)
-	list(c.codec, &s.endedSurvivors, c.survivors)
+	codec.List(c.Codec, &of.chips, c.chip)
+	codec.List(c.Codec, &of.processes, c.process)
+	codec.List(c.Codec, &s.sites, c.site)
+	codec.Number(c.Codec, &s.keptSites)
+	codec.List(c.Codec, &s.endedSurvivors, c.survivors)
 	c.amount(&s.otherSurvivors)
-	c.uint(&s.allocations)
+	c.Uint(&s.allocations)
 	for i := range of.processes {
 		c.programs(of.processes[i])
 	}
@@ -68,72 +69,72 @@ func (c *stateCodec) few(s *State, of *frozen) {
 }
 
 func (c *stateCodec) mark(m *Mark) {
-	c.uints(&m.TimeNs, &m.Number)
-	c.text(&m.Name)
-	number(c.codec, &m.uid)
+	c.Uints(&m.TimeNs, &m.Number)
+	c.Text(&m.Name)
+	codec.Number(c.Codec, &m.uid)
 }
 
 func (c *stateCodec) failure(f *Failure) {
-	c.uints(&f.TimeNs, &f.SizeBytes, &f.BytesPerBank, &f.ProgramID, &f.number)
-	number(c.codec, &f.PID)
-	number(c.codec, &f.TID)
-	number(c.codec, &f.UID)
-	number(c.codec, &f.Banks)
+	c.Uints(&f.TimeNs, &f.SizeBytes, &f.BytesPerBank, &f.ProgramID, &f.number)
+	codec.Number(c.Codec, &f.PID)
+	codec.Number(c.Codec, &f.TID)
+	codec.Number(c.Codec, &f.UID)
+	codec.Number(c.Codec, &f.Banks)
 	for _, s := range []*string{&f.Comm, &f.Region, &f.Reason, &f.Message} {
-		c.text(s)
+		c.Text(s)
 	}
 	c.ids(&f.Devices)
-	c.stack(&f.Stack)
-	maybe(c.codec, &f.Evidence, c.evidence)
+	c.Stack(&f.Stack)
+	codec.Maybe(c.Codec, &f.Evidence, c.evidence)
 }
 
 // ids are those of chips. They are never nil.
 func (c *stateCodec) ids(ids *[]int) {
-	list(c.codec, ids, func(id *int) { number(c.codec, id) })
+	codec.List(c.Codec, ids, func(id *int) { codec.Number(c.Codec, id) })
 	if *ids == nil {
 		*ids = []int{}
 	}
 }
 
 func (c *stateCodec) evidence(e *Evidence) {
-	c.region(&e.Region, event.Region(event.BankedRegions))
+	c.Region(&e.Region, event.Region(event.BankedRegions))
 	c.capacity(&e.Capacity)
-	c.uints(&e.FreeBytesPerBank, &e.LargestFreeBytesPerBank, &e.From, &e.To, &e.Lowest)
+	c.Uints(&e.FreeBytesPerBank, &e.LargestFreeBytesPerBank, &e.From, &e.To, &e.Lowest)
 	c.blame(&e.Live)
 	c.blame(&e.Blocking)
-	list(c.codec, &e.Holders, c.blame)
-	list(c.codec, &e.Blockers, c.blame)
-	list(c.codec, &e.Statics, c.static)
+	codec.List(c.Codec, &e.Holders, c.blame)
+	codec.List(c.Codec, &e.Blockers, c.blame)
+	codec.List(c.Codec, &e.Statics, c.static)
 }
 
 func (c *stateCodec) blame(b *Blame) {
-	c.uints(&b.BytesPerBank, &b.Count, &b.Address, &b.End)
-	c.bool(&b.BeforeAttach)
-	c.stack(&b.Stack)
+	c.Uints(&b.BytesPerBank, &b.Count, &b.Address, &b.End)
+	c.Bool(&b.BeforeAttach)
+	c.Stack(&b.Stack)
 }
 
 func (c *stateCodec) static(s *Static) {
-	c.uints(&s.ProgramID, &s.Address, &s.BytesPerCore, &s.SinceNs)
-	number(c.codec, &s.PID)
-	number(c.codec, &s.Device)
-	number(c.codec, &s.Kind)
+	c.Uints(&s.ProgramID, &s.Address, &s.BytesPerCore, &s.SinceNs)
+	codec.Number(c.Codec, &s.PID)
+	codec.Number(c.Codec, &s.Device)
+	codec.Number(c.Codec, &s.Kind)
 	c.ranges(&s.Cores)
-	c.bool(&s.Global)
-	c.bool(&s.BeforeAttach)
-	c.stack(&s.Stack)
+	c.Bool(&s.Global)
+	c.Bool(&s.BeforeAttach)
+	c.Stack(&s.Stack)
 }
 
 func (c *stateCodec) ranges(l *[]event.CoreRange) {
-	list(c.codec, l, func(r *event.CoreRange) {
+	codec.List(c.Codec, l, func(r *event.CoreRange) {
 		for _, n := range []*uint16{&r.X0, &r.Y0, &r.X1, &r.Y1} {
-			number(c.codec, n)
+			codec.Number(c.Codec, n)
 		}
 	})
 }
 
 func (c *stateCodec) capacity(v *event.Capacity) {
-	number(c.codec, &v.Banks)
-	c.uints(&v.BytesPerBank, &v.Base)
+	codec.Number(c.Codec, &v.Banks)
+	c.Uints(&v.BytesPerBank, &v.Base)
 }
 
 func (c *stateCodec) capacities(list *capacities) {
@@ -142,26 +143,25 @@ func (c *stateCodec) capacities(list *capacities) {
 	}
 }
 
-// exited is a process that ended, of which there is nothing but its view.
-func (c *stateCodec) exited(x *exited) {
-	p := &x.view
-	number(c.codec, &p.PID)
-	c.text(&p.Comm)
+// exited is a process that ended.
+func (c *stateCodec) exited(p *Process) {
+	codec.Number(c.Codec, &p.PID)
+	c.Text(&p.Comm)
 	c.about(&p.About)
-	c.uints(&p.BeforeAttachBuffers, &p.SinceNs)
-	list(c.codec, &p.Devices, c.device)
+	c.Uints(&p.BeforeAttachBuffers, &p.SinceNs)
+	codec.List(c.Codec, &p.Devices, c.device)
 	if p.Devices == nil {
 		p.Devices = []Device{}
 	}
-	maybe(c.codec, &p.Exit, func(x *Exit) {
-		c.uint(&x.TimeNs)
-		maybe(c.codec, &x.Status, func(status *int) { number(c.codec, status) })
+	codec.Maybe(c.Codec, &p.Exit, func(x *Exit) {
+		c.Uint(&x.TimeNs)
+		codec.Maybe(c.Codec, &x.Status, func(status *int) { codec.Number(c.Codec, status) })
 	})
-	list(c.codec, &p.Unfreed, func(l *RegionTotal) {
-		c.text(&l.Region)
-		c.text(&l.Reason)
-		c.uints(&l.Buffers, &l.SizeBytes, &l.AllocatedBytes)
-		list(c.codec, &l.Holders, c.holder)
+	codec.List(c.Codec, &p.Unfreed, func(l *RegionTotal) {
+		c.Text(&l.Region)
+		c.Text(&l.Reason)
+		c.Uints(&l.Buffers, &l.SizeBytes, &l.AllocatedBytes)
+		codec.List(c.Codec, &l.Holders, c.holder)
 		// of as much, the stacks come in order of their ids, which differ from run to run
 		slices.SortStableFunc(l.Holders, func(a, b Holder) int {
 			if a.Stack == nil || b.Stack == nil {
@@ -174,55 +174,55 @@ func (c *stateCodec) exited(x *exited) {
 
 func (c *stateCodec) about(a *About) {
 	for _, s := range []*string{&a.Command, &a.Library, &a.Release, &a.Container, &a.Pod} {
-		c.text(s)
+		c.Text(s)
 	}
-	number(c.codec, &a.UID)
-	number(c.codec, &a.ContainerPID)
-	c.bool(&a.AttachedLate)
+	codec.Number(c.Codec, &a.UID)
+	codec.Number(c.Codec, &a.ContainerPID)
+	c.Bool(&a.AttachedLate)
 }
 
 func (c *stateCodec) holder(h *Holder) {
-	c.uints(&h.Bytes, &h.Count, &h.Stacks)
-	c.bool(&h.BeforeAttach)
-	c.stack(&h.Stack)
+	c.Uints(&h.Bytes, &h.Count, &h.Stacks)
+	c.Bool(&h.BeforeAttach)
+	c.Stack(&h.Stack)
 }
 
 // device is a chip of a process that ended: it has no sharers.
 func (c *stateCodec) device(d *Device) {
-	number(c.codec, &d.ID)
-	c.text(&d.Board)
-	c.text(&d.Arch)
+	codec.Number(c.Codec, &d.ID)
+	c.Text(&d.Board)
+	c.Text(&d.Arch)
 	for i := range event.Region(event.BankedRegions) {
 		r := d.Regions.Banked(i)
-		number(c.codec, &r.Banks)
-		c.uints(&r.Buffers, &r.SizeBytes, &r.BytesPerBank, &r.AllocatedBytes, &r.CapacityBytes,
+		codec.Number(c.Codec, &r.Banks)
+		c.Uints(&r.Buffers, &r.SizeBytes, &r.BytesPerBank, &r.AllocatedBytes, &r.CapacityBytes,
 			&r.CapacityBytesPerBank, &r.PeakBytes, &r.PeakTimeNs, &r.PeakCapacityBytes)
 	}
 	u := &d.Regions.CB
-	c.uints(&u.Programs, &u.Count, &u.GlobalCount, &u.MaxBytesPerCore, &u.Bytes, &u.SumBytes, &u.PeakBytesPerCore, &u.PeakTimeNs)
+	c.Uints(&u.Programs, &u.Count, &u.GlobalCount, &u.MaxBytesPerCore, &u.Bytes, &u.SumBytes, &u.PeakBytesPerCore, &u.PeakTimeNs)
 	k := &d.Regions.Kernel
-	c.uints(&k.Programs, &k.MaxBytesPerCore, &k.SumBytes, &k.PeakBytesPerCore, &k.DRAMBytes, &k.PeakDRAMBytes)
+	c.Uints(&k.Programs, &k.MaxBytesPerCore, &k.SumBytes, &k.PeakBytesPerCore, &k.DRAMBytes, &k.PeakDRAMBytes)
 	l := &d.L1PerCore
-	c.uints(&l.CapacityBytes, &l.BufferBytes, &l.CBBytes, &l.FreeBytes, &l.Peak.TimeNs, &l.Peak.BufferBytes, &l.Peak.CBBytes)
+	c.Uints(&l.CapacityBytes, &l.BufferBytes, &l.CBBytes, &l.FreeBytes, &l.Peak.TimeNs, &l.Peak.BufferBytes, &l.Peak.CBBytes)
 }
 
 func (c *stateCodec) chip(p **chip) {
 	one := *p
-	if c.reads {
+	if c.Reads {
 		one = &chip{open: make(map[*processChip]bool)}
 		*p = one
 	}
-	number(c.codec, &one.id)
-	if c.reads {
+	codec.Number(c.Codec, &one.id)
+	if c.Reads {
 		if c.state.chips[one.id] != nil {
-			c.fail()
+			c.Fail()
 			return
 		}
 		one.pools = newPools(one, 0)
 		c.state.chips[one.id] = one
 	}
-	c.text(&one.board)
-	c.text(&one.arch)
+	c.Text(&one.board)
+	c.Text(&one.arch)
 	c.capacities(&one.capacities)
 	c.usagePeaks(&one.used)
 	for i := range one.pools {
@@ -232,81 +232,65 @@ func (c *stateCodec) chip(p **chip) {
 
 // usagePeaks are those of what is in use.
 func (c *stateCodec) usagePeaks(u *usage) {
-	c.uints(&u.static.peak, &u.static.peakTime, &u.kernels.dramPeak, &u.kernels.textPeak)
+	c.Uints(&u.static.peak, &u.static.peakTime, &u.kernels.dramPeak, &u.kernels.textPeak)
 	c.peak(&u.l1Buffers)
 }
 
 func (c *stateCodec) peak(p *peak) {
-	c.uints(&p.bytes, &p.static, &p.time, &p.capacity, &p.number)
+	c.Uints(&p.bytes, &p.static, &p.time, &p.capacity, &p.number)
 }
 
 func (c *stateCodec) pool(q *pool) {
 	c.peak(&q.peak)
 	c.peak(&q.earlier)
-	c.uints(&q.serial, &q.level, &q.levelStatic)
-	c.timeline(&q.line)
-	c.timeline(&q.staticLine)
-	c.bool(&q.drawn)
-}
-
-func (c *stateCodec) timeline(t *Timeline) {
-	c.uints(&t.BeginNs, &t.now)
-	c.below(&t.shift, 64)
-	var before Span
-	list(c.codec, &t.spans, func(s *Span) {
-		c.delta(&s.Min, before.Min)
-		c.delta(&s.Max, before.Max)
-		before = *s
-	})
-	if len(t.spans) > maxSpans {
-		c.fail()
-	}
+	c.Uints(&q.serial, &q.level, &q.levelStatic)
+	q.line.Code(c.Codec)
+	q.staticLine.Code(c.Codec)
+	c.Bool(&q.drawn)
 }
 
 // process is one that runs, without its programs and buffers.
 func (c *stateCodec) process(pp **process) {
 	p := *pp
-	if c.reads {
+	if c.Reads {
 		p = newProcess(0)
 		*pp = p
 	}
-	number(c.codec, &p.pid)
-	c.names.one(c.codec, &p.name, c.name)
-	if c.reads {
+	codec.Number(c.Codec, &p.pid)
+	c.names.One(c.Codec, &p.name, c.name)
+	if c.Reads {
 		if c.state.processes[p.pid] != nil || p.name.pid != p.pid {
-			c.fail()
+			c.Fail()
 			return
 		}
 		c.state.processes[p.pid] = p
 	}
-	c.text(&p.comm)
-	c.about(&p.about)
-	c.uints(&p.since, &p.beforeAttach)
-	c.bool(&p.early)
-	c.bool(&p.fromBegin)
+	c.Uints(&p.since, &p.beforeAttach)
+	c.Bool(&p.early)
+	c.Bool(&p.fromBegin)
 	var shares []unfreedShare
-	if !c.reads {
+	if !c.Reads {
 		shares = p.unfreedShares(maxHolders)
 	}
-	list(c.codec, &shares, func(l *unfreedShare) {
-		c.region(&l.region, event.Region(event.BankedRegions))
-		number(c.codec, &l.reason)
+	codec.List(c.Codec, &shares, func(l *unfreedShare) {
+		c.Region(&l.region, event.Region(event.BankedRegions))
+		codec.Number(c.Codec, &l.reason)
 		c.holder(&l.Holder)
-		c.uint(&l.size)
-		if c.reads {
+		c.Uint(&l.size)
+		if c.Reads {
 			p.addUnfreed(*l)
 		}
 	})
-	list(c.codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })
-	table(c.codec, p.allocators, func(address *uint64, a **allocator) {
-		c.uint(address)
-		c.allocator(made(c.codec, a), p.name)
+	codec.List(c.Codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })
+	codec.Table(c.Codec, p.allocators, func(address *uint64, a **allocator) {
+		c.Uint(address)
+		c.allocator(codec.Made(c.Codec, a), p.name)
 	})
-	table(c.codec, p.chips, func(id *int, one **processChip) {
-		number(c.codec, id)
-		if c.reads {
+	codec.Table(c.Codec, p.chips, func(id *int, one **processChip) {
+		codec.Number(c.Codec, id)
+		if c.Reads {
 			if *one = p.chips[*id]; *one == nil { // it is in one of the sets
-				c.fail()
+				c.Fail()
 				return
 			}
 		}
@@ -315,14 +299,13 @@ func (c *stateCodec) process(pp **process) {
 }
 
 func (c *stateCodec) name(p **processName) {
-	n := made(c.codec, p)
-	number(c.codec, &n.pid)
-	number(c.codec, &n.uid)
-	c.text(&n.comm)
-	c.text(&n.command)
+	n := codec.Made(c.Codec, p)
+	codec.Number(c.Codec, &n.pid)
+	c.Text(&n.comm)
+	c.about(&n.about)
 	r := &n.run
-	c.uints(&r.first, &r.last, &r.fromNs, &r.toNs, &r.allocations, &r.frees)
-	c.bool(&r.open)
+	c.Uints(&r.first, &r.last, &r.fromNs, &r.toNs, &r.allocations, &r.frees)
+	c.Bool(&r.open)
 }
 
 func (c *stateCodec) processChip(one *processChip, p *process) {
@@ -340,23 +323,23 @@ func (c *stateCodec) processChip(one *processChip, p *process) {
 			}
 		}
 	}
-	list(c.codec, &open, func(address *uint64) {
-		if c.uint(address); !c.reads {
+	codec.List(c.Codec, &open, func(address *uint64) {
+		if c.Uint(address); !c.Reads {
 			return
 		}
 		a := p.allocators[*address]
 		if a == nil || !slices.Contains(a.set.chips, one) {
-			c.fail()
+			c.Fail()
 			return
 		}
 		one.open = append(one.open, a)
 		one.chip.open[one] = true
 	})
 	there := one.alone != nil
-	if c.bool(&there); there {
+	if c.Bool(&there); there {
 		c.set(&one.alone, p.name)
-		if c.reads && !slices.Equal(one.alone.chips, []*processChip{one}) {
-			c.fail()
+		if c.Reads && !slices.Equal(one.alone.chips, []*processChip{one}) {
+			c.Fail()
 		}
 	}
 }
@@ -364,64 +347,9 @@ func (c *stateCodec) processChip(one *processChip, p *process) {
 func (c *stateCodec) allocator(a *allocator, of *processName) {
 	c.set(&a.set, of)
 	c.capacities(&a.capacities)
-	c.uint(&a.since)
-	c.text(&a.board)
-	c.text(&a.arch)
-	c.bool(&a.mesh)
-	c.bool(&a.beforeAttach)
-}
-
-// set is the chips of a process; of one that ended, only what its call sites need.
-func (c *stateCodec) set(d **deviceSet, of *processName) {
-	c.sets.one(c.codec, d, func(d **deviceSet) {
-		var ids []int
-		if !c.reads {
-			ids = (*d).ids
-		}
-		list(c.codec, &ids, func(id *int) {
-			number(c.codec, id)
-			if c.reads {
-				if c.chips++; c.chips > maxStateChips {
-					c.fail()
-				}
-			}
-		})
-		if c.reads {
-			p := c.state.processes[of.pid]
-			if p == nil || p.name != of {
-				p = newProcess(of.pid)
-				p.name = of
-			}
-			*d = c.state.newSet(p, ids)
-		}
-		var open []*arena
-		if !c.reads {
-			for _, allocator := range sortedKeys((*d).arenas) {
-				open = append(open, (*d).arenas[allocator])
-			}
-		}
-		list(c.codec, &open, func(a **arena) { c.arena(a, *d) })
-	})
-}
-
-// arena is one of a set of chips. Those that are open are written with the set.
-func (c *stateCodec) arena(p **arena, set *deviceSet) {
-	c.arenas.one(c.codec, p, func(p **arena) {
-		a := made(c.codec, p)
-		c.uint(&a.allocator)
-		c.bool(&a.closed)
-		if !c.reads {
-			return
-		}
-		a.set = set
-		if !a.closed && set.arenas[a.allocator] != nil {
-			c.fail()
-		}
-		if !a.closed {
-			set.arenas[a.allocator] = a
-		}
-	})
-	if (*p).set != set {
-		c.fail()
-	}
+	c.Uint(&a.since)
+	c.Text(&a.board)
+	c.Text(&a.arch)
+	c.Bool(&a.mesh)
+	c.Bool(&a.beforeAttach)
 }

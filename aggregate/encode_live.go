@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"ttmem/aggregate/codec"
 	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
@@ -12,21 +13,21 @@ import (
 func (c *stateCodec) programs(p *process) {
 	for _, id := range sortedKeys(p.chips) {
 		chip := p.chips[id]
-		table(c.codec, chip.programs, func(id *uint64, g **program) {
-			c.uint(id)
-			c.program(chip, made(c.codec, g))
+		codec.Table(c.Codec, chip.programs, func(id *uint64, g **program) {
+			c.Uint(id)
+			c.program(chip, codec.Made(c.Codec, g))
 		})
 	}
 }
 
 func (c *stateCodec) program(chip *processChip, g *program) {
-	list(c.codec, &g.static, func(e *staticEntry) {
+	codec.List(c.Codec, &g.static, func(e *staticEntry) {
 		c.entry(e)
 		if !e.global {
 			c.siteOf(&e.site, chip, event.CB)
 		}
-		if c.reads && !c.bad {
-			if c.bound(chip, e.place); !c.bad {
+		if c.Reads && !c.Bad {
+			if c.bound(chip, e.place); !c.Bad {
 				chip.count(e, len(g.static) == 0)
 				if e.site != nil {
 					c.state.countIn(e.site, e.tally(), e.from.since)
@@ -34,63 +35,61 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 			}
 		}
 	})
-	maybe(c.codec, &g.kernel, func(k *kernel) {
-		c.uints(&k.dram, &k.text)
-		c.origins.one(c.codec, &k.from, c.origin)
+	codec.Maybe(c.Codec, &g.kernel, func(k *kernel) {
+		c.Uints(&k.dram, &k.text)
+		c.origins.One(c.Codec, &k.from, c.origin)
 		c.siteOf(&k.site, chip, event.Kernel)
-		if c.reads && !c.bad {
+		if c.Reads && !c.Bad {
 			chip.countKernel(k)
 			c.state.countIn(k.site, k.tally(), k.from.since)
 		}
 	})
-	if c.reads && len(g.static) == 0 && g.kernel == nil {
-		c.fail()
+	if c.Reads && len(g.static) == 0 && g.kernel == nil {
+		c.Fail()
 	}
 }
 
 // entry is a circular buffer without its call site.
 func (c *stateCodec) entry(e *staticEntry) {
-	c.coreSets.one(c.codec, &e.place.Set, c.coreSet)
-	c.uints(&e.place.Start, &e.place.End)
-	number(c.codec, &e.kind)
-	c.bool(&e.global)
-	c.origins.one(c.codec, &e.from, c.origin)
+	c.coreSets.One(c.Codec, &e.place.Set, c.coreSet)
+	c.Uints(&e.place.Start, &e.place.End)
+	codec.Number(c.Codec, &e.kind)
+	c.Bool(&e.global)
+	c.origins.One(c.Codec, &e.from, c.origin)
 	if e.place.End < e.place.Start {
-		c.fail()
+		c.Fail()
 	}
 }
 
 func (c *stateCodec) origin(p **origin) {
-	o := made(c.codec, p)
-	c.uint(&o.since)
-	c.stack(&o.stack)
-	c.text(&o.comm)
-	number(c.codec, &o.tid)
-	c.bool(&o.beforeAttach)
+	o := codec.Made(c.Codec, p)
+	c.Uint(&o.since)
+	c.Stack(&o.stack)
+	c.Bool(&o.beforeAttach)
 }
 
 func (c *stateCodec) coreSet(p **cores.Set) {
 	var ranges []event.CoreRange
-	if !c.reads {
+	if !c.Reads {
 		ranges = (*p).Ranges()
 	}
-	if c.ranges(&ranges); !c.reads {
+	if c.ranges(&ranges); !c.Reads {
 		return
 	}
 	if *p = c.state.coreSets.Of(ranges); *p == nil {
 		*p = &cores.Set{}
-		c.fail()
+		c.Fail()
 	}
 	if c.cores += (*p).Len(); c.cores > maxStateCores {
-		c.fail()
+		c.Fail()
 	}
 }
 
 // siteOf is the call site of something on one chip of a process.
 func (c *stateCodec) siteOf(site **callSite, chip *processChip, region event.Region) {
-	c.sites.one(c.codec, site, func(**callSite) { c.fail() }) // all were written before
-	if c.reads && !c.bad && (chip.alone == nil || (*site).set != chip.alone || (*site).region != region) {
-		c.fail()
+	c.sites.One(c.Codec, site, func(**callSite) { c.Fail() }) // all were written before
+	if c.Reads && !c.Bad && (chip.alone == nil || (*site).set != chip.alone || (*site).region != region) {
+		c.Fail()
 	}
 }
 
@@ -110,15 +109,15 @@ func (c *stateCodec) bound(chip *processChip, place cores.Place) {
 		c.coreSteps += place.Set.Len()
 	}
 	if c.coreSteps > maxStateCoreSteps {
-		c.fail()
+		c.Fail()
 	}
 }
 
 // ended are the circular buffers that were there at the peak and are not now.
 func (c *stateCodec) ended(q *pool) {
-	list(c.codec, &q.ended, func(e *endedStatic) {
-		number(c.codec, &e.pid)
-		c.uint(&e.program)
+	codec.List(c.Codec, &q.ended, func(e *endedStatic) {
+		codec.Number(c.Codec, &e.pid)
+		c.Uint(&e.program)
 		c.entry(&e.staticEntry)
 	})
 }
@@ -126,27 +125,27 @@ func (c *stateCodec) ended(q *pool) {
 // buffers are those of a process, in order of their ids.
 func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 	slices.SortFunc(buffers, func(a, b *buffer) int { return cmp.Compare(a.id, b.id) })
-	n := c.length(len(buffers))
-	last := make([]buffer, len(c.sites.list)) // of each site: the next one is much like it
+	n := c.Length(len(buffers))
+	last := make([]buffer, len(c.sites.List)) // of each site: the next one is much like it
 	var before buffer
 	for i := range n {
 		var b *buffer
 		site := 0
-		if c.reads {
+		if c.Reads {
 			b = new(buffer)
 		} else {
 			b = buffers[i]
-			site = c.sites.numbers[b.callSite]
+			site = c.sites.Numbers[b.callSite]
 		}
-		if c.below(&site, len(last)); c.bad {
+		if c.Below(&site, len(last)); c.Bad {
 			return
 		}
 		c.buffer(b, &before, &last[site])
 		before, last[site] = *b, *b
-		if c.reads {
-			b.callSite = c.sites.list[site]
-			if c.bad || b.closed || b.set.process != p.name || int(b.region) >= event.BankedRegions || p.buffers.get(b.id) != nil {
-				c.fail()
+		if c.Reads {
+			b.callSite = c.sites.List[site]
+			if c.Bad || b.closed || b.set.process != p.name || int(b.region) >= event.BankedRegions || p.buffers.get(b.id) != nil {
+				c.Fail()
 				return
 			}
 			c.state.count(p, b)
@@ -156,14 +155,14 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 
 // buffer is one without its site, after another one of the process and one of the site.
 func (c *stateCodec) buffer(b, before, like *buffer) {
-	c.delta(&b.id, before.id)
-	c.delta(&b.since, before.since)
-	c.delta(&b.object, before.object)
-	c.delta(&b.address, like.address)
-	c.delta(&b.size, like.size)
-	c.delta(&b.pageSize, like.pageSize)
-	c.delta(&b.perBank, like.perBank)
-	number(c.codec, &b.banks)
-	number(c.codec, &b.tid)
-	c.text(&b.comm)
+	c.Delta(&b.id, before.id)
+	c.Delta(&b.since, before.since)
+	c.Delta(&b.object, before.object)
+	c.Delta(&b.address, like.address)
+	c.Delta(&b.size, like.size)
+	c.Delta(&b.pageSize, like.pageSize)
+	c.Delta(&b.perBank, like.perBank)
+	codec.Number(c.Codec, &b.banks)
+	codec.Number(c.Codec, &b.tid)
+	c.Text(&b.comm)
 }

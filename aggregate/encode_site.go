@@ -1,8 +1,7 @@
 package aggregate
 
 import (
-	"fmt"
-
+	"ttmem/aggregate/codec"
 	"ttmem/tracer/event"
 )
 
@@ -13,37 +12,37 @@ func (c *stateCodec) site(first **callSite) {
 	var set *deviceSet
 	var stack *event.Stack
 	var all []*callSite
-	if !c.reads {
+	if !c.Reads {
 		one := *first
 		key, of, set, stack = one.siteKey, one.set.process, one.set, one.stack
 		for one := range one.all() {
 			all = append(all, one)
 		}
 	}
-	c.names.one(c.codec, &of, c.name)
+	c.names.One(c.Codec, &of, c.name)
 	c.set(&set, of)
-	c.region(&key.region, event.NumRegions)
-	number(c.codec, &key.layout)
-	number(c.codec, &key.static)
-	c.bool(&key.before)
-	c.stack(&stack)
+	c.Region(&key.region, event.NumRegions)
+	codec.Number(c.Codec, &key.layout)
+	codec.Number(c.Codec, &key.static)
+	c.Bool(&key.before)
+	c.Stack(&stack)
 	key.stackID = stackID(stack)
-	list(c.codec, &all, func(p **callSite) {
-		one := made(c.codec, p)
-		if c.reads {
+	codec.List(c.Codec, &all, func(p **callSite) {
+		one := codec.Made(c.Codec, p)
+		if c.Reads {
 			one.siteKey, one.stack = key, stack
 			one.atPeak = make([]siteAtPeak, len(set.poolsOf(key.region)))
 		}
 		c.arena(&one.arena, set)
 		c.tallies(one)
 		c.siteRun(&one.run)
-		c.sites.add(one)
+		c.sites.Add(one)
 	})
-	if !c.reads {
+	if !c.Reads {
 		return
 	}
-	if c.bad || len(all) == 0 || set.process != of || set.sites[key] != nil {
-		c.fail()
+	if c.Bad || len(all) == 0 || set.process != of || set.sites[key] != nil {
+		c.Fail()
 		return
 	}
 	for i, one := range all[1:] {
@@ -57,68 +56,122 @@ func (c *stateCodec) site(first **callSite) {
 func (c *stateCodec) tallies(one *callSite) {
 	c.amount(&one.allocated)
 	c.amount(&one.ended)
-	c.uints(&one.since, &one.each)
+	c.Uints(&one.since, &one.each)
 	for i := range one.atPeak {
 		at := &one.atPeak[i]
-		c.uints(&at.serial, &at.perBank)
+		c.Uints(&at.serial, &at.perBank)
 		c.amount(&at.Amount)
 	}
 }
 
-func (c *stateCodec) amount(a *Amount) { c.uints(&a.Count, &a.Bytes) }
+func (c *stateCodec) amount(a *Amount) { c.Uints(&a.Count, &a.Bytes) }
 
 func (c *stateCodec) siteRun(r *siteRun) {
-	c.bool(&r.open)
-	c.bool(&r.over)
+	c.Bool(&r.open)
 	if !r.open {
 		return
 	}
-	c.uints(&r.first, &r.last, &r.gap, &r.frees[0], &r.frees[1])
+	c.Uints(&r.first, &r.last, &r.gap, &r.frees[0], &r.frees[1])
 	c.births(&r.births)
-	maybe(c.codec, &r.freed, func(p *freedRun) {
-		c.uints(&p.freedTo, &p.freedAt, &p.at, &p.newest, &p.lastID)
+	codec.Maybe(c.Codec, &r.freed, func(p *freedRun) {
+		c.Uints(&p.freedTo, &p.freedAt, &p.at, &p.newest, &p.lastID)
 		c.births(&p.births)
 		c.amount(&p.ended)
 		c.amount(&p.freedAtTeardown)
-		c.bool(&p.any)
+		c.Bool(&p.any)
 	})
 }
 
 // births are written up to the last part that has any.
 func (c *stateCodec) births(b *births) {
-	number(c.codec, &b.shift)
+	codec.Number(c.Codec, &b.shift)
 	n := 0
 	for i, part := range b.parts {
 		if part > 0 {
 			n = i + 1
 		}
 	}
-	c.below(&n, birthParts+1)
+	c.Below(&n, birthParts+1)
 	for i := range n {
-		number(c.codec, &b.parts[i])
+		codec.Number(c.Codec, &b.parts[i])
 	}
 }
 
 // survivors are those of a site whose allocator was closed.
 func (c *stateCodec) survivors(p **Survivors) {
-	v := made(c.codec, p)
-	c.names.one(c.codec, &v.site.process, c.name)
-	c.text(&v.Comm)
-	c.text(&v.Command)
-	c.stack(&v.Stack)
-	c.region(&v.Region, event.Region(event.BankedRegions))
-	number(c.codec, &v.Layout)
-	list(c.codec, &v.Devices, func(id *int) { number(c.codec, id) })
+	v := codec.Made(c.Codec, p)
+	c.names.One(c.Codec, &v.site.process, c.name)
+	c.Text(&v.Comm)
+	c.Text(&v.Command)
+	c.Stack(&v.Stack)
+	c.Region(&v.Region, event.Region(event.BankedRegions))
+	codec.Number(c.Codec, &v.Layout)
+	codec.List(c.Codec, &v.Devices, func(id *int) { codec.Number(c.Codec, id) })
 	c.amount(&v.Amount)
 	c.amount(&v.FreedAtTeardown)
-	c.uints(&v.AgeNs, &v.Allocated, &v.WorkedFromNs, &v.WorkedToNs)
+	c.Uints(&v.AgeNs, &v.Allocated, &v.WorkedFromNs, &v.WorkedToNs)
 	r := &v.Run
 	for i := range r.Births {
-		c.uint(&r.Births[i])
+		c.Uint(&r.Births[i])
 	}
-	c.uints(&r.First, &r.Last, &r.Gap, &r.ProcessFirst, &r.ProcessLast, &r.FreedAt, &r.Outlived, &r.FreedMeanwhile, &r.Replaceable)
-	if c.reads {
+	c.Uints(&r.First, &r.Last, &r.Gap, &r.ProcessFirst, &r.ProcessLast, &r.FreedAt, &r.Outlived, &r.FreedMeanwhile, &r.Replaceable)
+	if c.Reads {
 		v.PID = v.site.process.pid
-		v.site = survivorKey{v.site.process, stackID(v.Stack), v.Region, v.Layout, fmt.Sprint(v.Devices)}
+		v.site.SiteKey = v.Key()
+	}
+}
+
+// set is the chips of a process; of one that ended, only what its call sites need.
+func (c *stateCodec) set(d **deviceSet, of *processName) {
+	c.sets.One(c.Codec, d, func(d **deviceSet) {
+		var ids []int
+		if !c.Reads {
+			ids = (*d).ids
+		}
+		codec.List(c.Codec, &ids, func(id *int) {
+			codec.Number(c.Codec, id)
+			if c.Reads {
+				if c.chips++; c.chips > maxStateChips {
+					c.Fail()
+				}
+			}
+		})
+		if c.Reads {
+			p := c.state.processes[of.pid]
+			if p == nil || p.name != of {
+				p = newProcess(of.pid)
+				p.name = of
+			}
+			*d = c.state.newSet(p, ids)
+		}
+		var open []*arena
+		if !c.Reads {
+			for _, allocator := range sortedKeys((*d).arenas) {
+				open = append(open, (*d).arenas[allocator])
+			}
+		}
+		codec.List(c.Codec, &open, func(a **arena) { c.arena(a, *d) })
+	})
+}
+
+// arena is one of a set of chips. Those that are open are written with the set.
+func (c *stateCodec) arena(p **arena, set *deviceSet) {
+	c.arenas.One(c.Codec, p, func(p **arena) {
+		a := codec.Made(c.Codec, p)
+		c.Uint(&a.allocator)
+		c.Bool(&a.closed)
+		if !c.Reads {
+			return
+		}
+		a.set = set
+		if !a.closed && set.arenas[a.allocator] != nil {
+			c.Fail()
+		}
+		if !a.closed {
+			set.arenas[a.allocator] = a
+		}
+	})
+	if (*p).set != set {
+		c.Fail()
 	}
 }

@@ -201,13 +201,7 @@ func (p *process) statics(e *event.Event) (list []Static) {
 	}
 	for _, entry := range g.static {
 		if !entry.global && (e.StaticKind == event.NotStatic || kindOfFree(entry.kind) == e.StaticKind) {
-			list = append(list, Static{
-				PID: p.pid, Device: e.Devices[0], ProgramID: e.ProgramID,
-				Cores:   entry.place.Set.Ranges(),
-				Address: entry.place.Start, BytesPerCore: entry.place.BytesPerCore(),
-				Kind: entry.kind, SinceNs: entry.from.since,
-				BeforeAttach: entry.from.beforeAttach, Stack: entry.from.stack,
-			})
+			list = append(list, entry.view(p.pid, e.Devices[0], e.ProgramID))
 		}
 	}
 	return list

@@ -6,11 +6,10 @@ import (
 	"ttmem/tracer/event"
 )
 
-// keptFailures is how many failures a State remembers.
+// maxFailures is the number of failures that a State keeps.
 const maxFailures = 1000
 
-// A Failure is a request for device memory that the library answered with an
-// exception.
+// A Failure is an allocation that failed with an exception of the library.
 type Failure struct {
 	TimeNs  uint64 `json:"time_ns"`
 	PID     int    `json:"pid"`
@@ -19,41 +18,39 @@ type Failure struct {
 	Devices []int  `json:"devices"`
 	Region  string `json:"region"`
 	Reason  string `json:"reason,omitempty"`
-	// SizeBytes is what was asked for on each chip, BytesPerBank on each of
-	// Banks banks.
+	// SizeBytes is the requested size on each chip, and BytesPerBank that of each of Banks
+	// banks.
 	SizeBytes    uint64 `json:"size_bytes,omitempty"`
 	BytesPerBank uint64 `json:"bytes_per_bank,omitempty"`
 	Banks        uint32 `json:"banks,omitempty"`
 	ProgramID    uint64 `json:"program_id,omitempty"`
-	// Message is what the library threw.
+	// Message is that of the exception.
 	Message string `json:"message,omitempty"`
-	// UID is the user of the process; 0 where it is not known.
+	// UID is the user of the process; 0 if that is not known.
 	UID   int          `json:"uid"`
 	Stack *event.Stack `json:"stack,omitempty"`
-	// Evidence is what the banks were like; nil where that is not known. `ttmem oom`
-	// prints it.
+	// Evidence is the state of the banks; nil if that is not known. `ttmem oom` prints it.
 	Evidence *Evidence `json:"-"`
-	// number is how many events there were by then, with this one.
+	// number is the event's number: see Point.
 	number uint64
 }
 
-// failures is a list that only grows at its end, so that snapshots may share
-// it.
+// failures is a list that only grows at its end, so that snapshots can share it.
 type failures struct {
 	count uint64
 	list  []Failure
 }
 
-// fail notes a failed request. It makes no process.
+// fail adds a failed allocation. It does not create a process.
 func (s *State) fail(e *event.Event) {
 	uid := 0
 	var found *Evidence
 	if p := s.known(e.PID); p != nil {
 		found = p.evidence(e)
-		if p.comm == "" {
-			p.comm = e.Comm
+		if p.name.comm == "" {
+			p.name.comm = e.Comm
 		}
-		uid = p.about.UID
+		uid = p.name.about.UID
 	}
 	s.failures.add(e, uid, found, s.applied)
 }
@@ -72,9 +69,8 @@ func (f *failures) add(e *event.Event, uid int, found *Evidence, number uint64) 
 	})
 }
 
-// settle looks up the names of the call stacks that are kept of a process that
-// ended. A stack that is not looked up holds on to all that is known of the
-// process's code.
+// resolveStacks resolves the call stacks that are kept of a process that ended. An
+// unresolved stack refers to all that is known of the process's code.
 func (s *State) resolveStacks(pid int) {
 	for i := range s.failures.list {
 		if f := &s.failures.list[i]; f.PID == pid {
@@ -83,22 +79,22 @@ func (s *State) resolveStacks(pid int) {
 		}
 	}
 	for i := range s.exited {
-		if x := &s.exited[i]; x.view.PID == pid {
-			for j := range x.view.Unfreed {
-				for k := range x.view.Unfreed[j].Holders {
-					x.view.Unfreed[j].Holders[k].Stack.Calls()
+		if x := &s.exited[i]; x.PID == pid {
+			for j := range x.Unfreed {
+				for k := range x.Unfreed[j].Holders {
+					x.Unfreed[j].Holders[k].Stack.Calls()
 				}
 			}
 		}
 	}
 }
 
-// newest are the failures that are remembered, oldest first.
+// newest returns the failures that are kept, oldest first.
 func (f *failures) newest() []Failure { return slices.Clip(newest(f.list)) }
 
 func newest[T any](list []T) []T { return list[max(0, len(list)-maxFailures):] }
 
-// settle looks up the names of its call stacks.
+// resolveStacks resolves the call stacks.
 func (found *Evidence) resolveStacks() {
 	if found == nil {
 		return

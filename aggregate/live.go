@@ -5,42 +5,42 @@ import (
 	"maps"
 	"slices"
 
+	"ttmem/aggregate/addresses"
 	"ttmem/tracer/event"
 )
 
-// A Buffer is a buffer that is allocated.
+// A Buffer is a live buffer, or one that was live.
 type Buffer struct {
 	PID, TID int
-	// Comm is the name of the thread that allocated it.
+	// Comm is the name of the allocating thread.
 	Comm string
-	// BufferID is unique within the process, Object is the Buffer's address in
-	// it and Allocator its allocator's.
+	// BufferID is unique within the process. Object and Allocator are the addresses of the
+	// library's Buffer and its allocator.
 	BufferID, Object, Allocator uint64
-	// Devices are the chips that it is on. They must not be modified.
+	// Devices are its chips. They must not be modified.
 	Devices []int
 	Region  event.Region
 	Layout  event.Layout
-	// Address is where it lies in each bank.
+	// Address is its address in each bank.
 	Address uint64
 	// SizeBytes is its size on each chip.
 	SizeBytes     uint64
 	PageSizeBytes uint64
-	// BytesPerBank is what it takes of each of Banks banks on each chip.
+	// BytesPerBank is what it occupies of each of Banks banks on each chip.
 	BytesPerBank uint64
 	Banks        uint32
-	// SinceNs is when it was allocated; for one that was found at a late
-	// attach, when it was found.
+	// SinceNs is when it was allocated, or discovered at a late attach.
 	SinceNs      uint64
 	BeforeAttach bool
-	// Stack is where it was allocated; nil where that is not known.
+	// Stack is its call stack; nil if that is not known.
 	Stack *event.Stack
 }
 
-// AllocatedBytes is what the buffer takes of all its banks on each chip.
+// AllocatedBytes returns what the buffer occupies of all its banks on each chip.
 func (h *Buffer) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
 
-// Complete gives a Free what the buffer's Alloc told of it: the chips, and what it
-// took of their banks.
+// Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, and
+// what it occupies of their banks.
 func (s *State) Complete(e *event.Event) {
 	p := s.known(e.PID)
 	if e.Kind != event.Free || p == nil {
@@ -104,10 +104,9 @@ func (p *process) inOrder(wanted func(*buffer) bool) []*buffer {
 	return list
 }
 
-// WithHolders is the snapshot with the call stacks that what processes have
-// allocated now is from: the Holders of each Live, whose sums are this State's then.
-// Its cost is that of the call sites. The snapshot may be another State's that knows the
-// same processes.
+// WithHolders returns the snapshot with the Holders of what each process has live, and with
+// this State's totals of them. Its cost is that of the call sites. The snapshot may be of
+// another State with the same processes.
 func (s *State) WithHolders(snap *Snapshot) *Snapshot {
 	with := *snap
 	with.Processes = slices.Clone(snap.Processes)
@@ -120,7 +119,7 @@ func (s *State) WithHolders(snap *Snapshot) *Snapshot {
 	return &with
 }
 
-// liveHolders are those of what the process has allocated now.
+// liveHolders returns the holders of what the process has live.
 func (p *process) liveHolders() map[holderKey]*holder {
 	holders := make(map[holderKey]*holder)
 	for _, set := range p.sets {
@@ -135,7 +134,7 @@ func (p *process) liveHolders() map[holderKey]*holder {
 	return collapse(holders, shownHolders)
 }
 
-// heldView is what the process has allocated now, with the holders of it if there are any.
+// liveView returns what the process has live, with the holders if there are any.
 func (p *process) liveView(holders map[holderKey]*holder) []RegionTotal {
 	var list []RegionTotal
 	for region, t := range p.live {
@@ -149,7 +148,7 @@ func (p *process) liveView(holders map[holderKey]*holder) []RegionTotal {
 	return list
 }
 
-// byPID are the processes in order of their ids.
+// byPID returns the processes in order of their ids.
 func (s *State) byPID() []*process {
 	list := make([]*process, 0, len(s.processes))
 	for _, pid := range sortedKeys(s.processes) {
@@ -160,4 +159,50 @@ func (s *State) byPID() []*process {
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	return slices.Sorted(maps.Keys(m))
+}
+
+// A BufferRef refers to a buffer of a State, and stays valid after the buffer is freed. The
+// zero value refers to none. It takes 8 bytes, a Buffer about 200.
+type BufferRef struct{ b *buffer }
+
+// Ref returns a reference to the live buffer with that id; zero if there is none.
+func (s *State) Ref(pid int, id uint64) BufferRef {
+	p := s.known(pid)
+	if p == nil {
+		return BufferRef{}
+	}
+	return BufferRef{p.buffers.get(id)}
+}
+
+// Buffer returns what is known of the buffer; nil for the zero value.
+func (b BufferRef) Buffer() *Buffer {
+	if b.b == nil {
+		return nil
+	}
+	h := b.b.view()
+	return &h
+}
+
+// Addresses returns the addresses of the buffer in each bank.
+func (b BufferRef) Addresses() addresses.Block { return b.b.block() }
+
+func (b *buffer) view() Buffer {
+	return Buffer{
+		PID: b.set.process.pid, TID: int(b.tid), Comm: b.comm,
+		BufferID: b.id, Object: b.object, Allocator: b.allocator,
+		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
+		Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
+		BytesPerBank: b.perBank, Banks: b.banks, SinceNs: b.since,
+		BeforeAttach: b.before, Stack: b.stack,
+	}
+}
+
+// ProcessesOf returns the ids of the running processes of a user, in no order.
+func (s *State) ProcessesOf(uid int) (pids []int) {
+	for pid, p := range s.processes {
+		if p.name.about.UID == uid {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }

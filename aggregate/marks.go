@@ -8,7 +8,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// keptMarks is how many marks of users a State keeps, and how many of --mark-at: the newest.
+// maxMarks is the number of marks of users that a State keeps, and of --mark-at: the newest.
 const maxMarks = 1000
 
 // A Mark never changes.

@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
@@ -81,11 +82,11 @@ func TestWhatWasThereBeforeTheAttachDidNotRise(t *testing.T) {
 		start(10e9, 8), before(tensor(11e9, 8, 1, 0)), before(tensor(11e9, 8, 2, 1)))
 	dram, l1, other := p.RegionPeaks()[0], p.RegionPeaks()[1], p.RegionPeaks()[2]
 	qt.Check(t, qt.Equals(dram.Timeline.BeginNs, 1))
-	at := func(l *aggregate.Timeline, ns uint64) aggregate.Span { return l.Spans(12e9)[l.Column(ns, 12e9, 1024)] }
-	qt.Check(t, qt.Equals(at(dram.Timeline, 1), aggregate.Span{Min: 2 * 540672, Max: 2 * 540672}))
+	at := func(l *timeline.Timeline, ns uint64) timeline.Span { return l.Spans(12e9)[l.Column(ns, 12e9, 1024)] }
+	qt.Check(t, qt.Equals(at(dram.Timeline, 1), timeline.Span{Min: 2 * 540672, Max: 2 * 540672}))
 	qt.Check(t, qt.Equals(at(dram.Timeline, 2*read).Min, 540672))
-	qt.Check(t, qt.Equals(at(l1.StaticTimeline, 1), aggregate.Span{Min: 300, Max: 300}))
-	qt.Check(t, qt.Equals(at(other.Timeline, 1), aggregate.Span{})) // long after the beginning
+	qt.Check(t, qt.Equals(at(l1.StaticTimeline, 1), timeline.Span{Min: 300, Max: 300}))
+	qt.Check(t, qt.Equals(at(other.Timeline, 1), timeline.Span{})) // long after the beginning
 	qt.Check(t, qt.Equals(dram.Bytes, 3*540672))
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
@@ -22,21 +23,15 @@ type RegionPeak struct {
 	// StaticBytes is the part that circular and dataflow buffers took, which Programs
 	// shared, and the rest is the sum of the Holders. In L1 alone.
 	StaticBytes uint64
-	// Holders are in order of bytes, most first, and so are Programs.
-	Holders  []PeakHolder
+	// Holders are what each call site had, most bytes first. Programs are in the same
+	// order.
+	Holders  []SiteAmount
 	Programs []PeakProgram
 	// Earlier is a higher peak before the state's first event, of which a checkpoint has
 	// no more than this; nil where there is none.
 	Earlier *EarlierPeak
 	// Timeline is of what Bytes counts, and StaticTimeline of StaticBytes.
-	Timeline, StaticTimeline *Timeline
-}
-
-// A PeakHolder is what one call site had at a peak.
-type PeakHolder struct {
-	Site
-	// Count is how many buffers there were, and Bytes what they took.
-	Count, Bytes uint64
+	Timeline, StaticTimeline *timeline.Timeline
 }
 
 // A PeakProgram is what one call stack had placed for a program at a peak, on the core
@@ -84,11 +79,11 @@ func (s *State) RegionPeaks() []RegionPeak {
 	return list
 }
 
-func (s *State) peakOf(q *pool, holders []PeakHolder) RegionPeak {
+func (s *State) peakOf(q *pool, holders []SiteAmount) RegionPeak {
 	view := RegionPeak{
 		Device: q.chip.id, Region: q.region, TimeNs: q.peak.time, Bytes: q.peak.bytes,
 		CapacityBytes: cmp.Or(q.peak.capacity, q.holds()), StaticBytes: q.peak.static, Holders: holders,
-		Timeline: q.line.clone(), StaticTimeline: q.staticLine.clone(),
+		Timeline: q.line.Clone(), StaticTimeline: q.staticLine.Clone(),
 	}
 	if q.region == event.L1 && q.peak.bytes > 0 {
 		view.Programs = s.programsAt(q)
@@ -100,8 +95,8 @@ func (s *State) peakOf(q *pool, holders []PeakHolder) RegionPeak {
 }
 
 // peakHolders are the buffers of each peak, by call site.
-func (s *State) peakHolders() map[*pool][]PeakHolder {
-	holders := make(map[*pool][]PeakHolder)
+func (s *State) peakHolders() map[*pool][]SiteAmount {
+	holders := make(map[*pool][]SiteAmount)
 	for _, c := range s.sites {
 		if int(c.region) >= event.BankedRegions {
 			continue
@@ -115,11 +110,11 @@ func (s *State) peakHolders() map[*pool][]PeakHolder {
 			if c.region == event.L1 {
 				bytes = at.perBank
 			}
-			holders[q] = append(holders[q], PeakHolder{Site: c.view(), Count: at.Count, Bytes: bytes})
+			holders[q] = append(holders[q], SiteAmount{c.view(), Amount{at.Count, bytes}})
 		}
 	}
 	for _, list := range holders {
-		slices.SortFunc(list, func(a, b PeakHolder) int {
+		slices.SortFunc(list, func(a, b SiteAmount) int {
 			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), compareStacks(a.Stack, b.Stack),
 				cmp.Compare(a.Layout, b.Layout), slices.Compare(a.Devices, b.Devices), cmp.Compare(b.Count, a.Count),
 				compareBools(a.BeforeAttach, b.BeforeAttach))

@@ -1,45 +1,46 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
-// A pool is one region of one chip, with the moment at which it was fullest and how it
-// filled over time. There is no other definition of a peak:
+// A pool is one region of one chip, with its peak and its use over time. This is the only
+// definition of a peak:
 //
-//   - of L1 the bytes are per core: what buffers take of each core and, on top, what
-//     circular and dataflow buffers take of the core where that is most;
-//   - of the others they are what buffers take of all banks;
-//   - the peak is the first moment at which there were most of them, and they fit.
+//   - of L1 the bytes are per core: what buffers occupy of each core, plus what circular and
+//     dataflow buffers occupy of the core where that is highest;
+//   - of other regions they are what buffers occupy of all banks;
+//   - the peak is the first moment at which the bytes were highest and fit.
 type pool struct {
 	chip   *chip // nil: of buffers on no known chip
 	region event.Region
-	// bytes is what counts now, and static the part that circular buffers take.
+	// bytes is the present use, and static the part of circular buffers.
 	bytes, static uint64
 	// peak is the highest since the state's first event, and earlier the highest before
 	// that, as far as a checkpoint says.
 	peak, earlier peak
-	// serial is how often there was a new peak.
+	// serial is the number of new peaks so far.
 	serial uint64
-	// ended are the circular buffers that were there at the peak and are not now.
+	// ended are the circular buffers that were live at the peak and are not now.
 	ended []endedStatic
 	// level and levelStatic are bytes and static when they last fit, less what was freed
-	// since: the library places the circular buffers of a program before it looks whether
-	// they overlap a tensor, and those that do were never there.
+	// since: the library assigns the addresses of a program's circular buffers before it
+	// checks whether they overlap a tensor. Those that do are never used.
 	level, levelStatic uint64
 	// line is how level changed over time, and staticLine how levelStatic did, in L1 alone.
-	line, staticLine Timeline
-	// drawn is true where something changed besides the reports of what was there before
-	// the first event.
+	line, staticLine timeline.Timeline
+	// drawn is true if anything changed other than by reports of what was live before the
+	// first event.
 	drawn bool
 }
 
-// A peak is the most bytes that there were of a region, at a time when circular buffers
-// took the part static and the region could hold capacity; 0 where that was not known.
-// number is how many events there were by then.
+// A peak is the highest use of a region, at a time when static was the part of circular
+// buffers and capacity that of the region; 0 if that was not known. number is that of the
+// event: see Point.
 type peak struct{ bytes, static, time, capacity, number uint64 }
 
-// raise takes over another peak if it is higher.
+// raise sets the peak to another one if that is higher.
 func (p *peak) raise(other peak) {
 	if other.bytes > p.bytes {
 		*p = other
@@ -56,7 +57,7 @@ type endedStatic struct {
 	staticEntry
 }
 
-// newPools are those of a chip, whose timelines begin at a time.
+// newPools returns the pools of a chip, whose timelines begin at a time.
 func newPools(c *chip, begin uint64) (pools [event.BankedRegions]pool) {
 	for region := range pools {
 		q := &pools[region]
@@ -66,8 +67,7 @@ func newPools(c *chip, begin uint64) (pools [event.BankedRegions]pool) {
 	return pools
 }
 
-// holds is what the region can hold now, in bytes as they are counted; 0 where that is
-// not known.
+// holds returns the present capacity in bytes, as a pool counts them; 0 if it is not known.
 func (q *pool) holds() uint64 {
 	switch {
 	case q.chip == nil:
@@ -78,8 +78,7 @@ func (q *pool) holds() uint64 {
 	return total(q.chip.capacities[q.region])
 }
 
-// fits reports whether what there is can be there. Of other regions than L1 no more than
-// they hold is ever reported.
+// fits reports whether the present use is within the capacity. Only L1 can exceed it.
 func (q *pool) fits() bool {
 	if q.region != event.L1 {
 		return true
@@ -88,9 +87,9 @@ func (q *pool) fits() bool {
 	return most == 0 || q.bytes <= most
 }
 
-// grew is to be called after something was allocated at a time. found is true for what was
-// found in the memory of a process that was running at the first event: it has been there
-// since then. number is how many events there were.
+// grew updates the peak; call it after an allocation. found is true for what was discovered
+// in the memory of a process that was running at the first event: it was live since then.
+// number is that of the event.
 func (q *pool) grew(now, number uint64, found bool) {
 	if q.fits() {
 		if q.bytes > q.peak.bytes {
@@ -101,8 +100,8 @@ func (q *pool) grew(now, number uint64, found bool) {
 	q.draw(now, found)
 }
 
-// shrank is to be called after something was freed at a time. What comes to fit by that is
-// known to fit when something is allocated.
+// shrank updates the level; call it after something was freed. It sets no peak, even if the
+// rest fits now: the next allocation does.
 func (q *pool) shrank(now uint64) {
 	if q.bytes <= q.level && q.fits() {
 		q.level, q.levelStatic = q.bytes, q.static
@@ -110,7 +109,7 @@ func (q *pool) shrank(now uint64) {
 	q.draw(now, false)
 }
 
-// reach makes what there is now the peak.
+// reach makes the present use the peak.
 func (q *pool) reach(now, number uint64) {
 	q.peak = peak{q.bytes, q.static, now, q.holds(), number}
 	q.serial++
@@ -124,28 +123,28 @@ func (q *pool) draw(now uint64, found bool) {
 		return
 	}
 	if q.drawn = q.drawn || !found; !q.drawn {
-		q.line.restart(q.line.BeginNs, q.level)
-		q.staticLine.restart(q.staticLine.BeginNs, q.levelStatic)
+		q.line.Restart(q.line.BeginNs, q.level)
+		q.staticLine.Restart(q.staticLine.BeginNs, q.levelStatic)
 		return
 	}
-	q.line.set(now, q.level)
+	q.line.Set(now, q.level)
 	if q.region == event.L1 {
-		q.staticLine.set(now, q.levelStatic)
+		q.staticLine.Set(now, q.levelStatic)
 	}
 }
 
-// restart forgets the peak and the timelines: what there is now begins new ones.
+// restart makes the present use the peak and the beginning of the timelines.
 func (q *pool) restart(now, number uint64) {
 	q.reach(now, number)
 	if !q.fits() {
 		q.peak = peak{time: now, number: number}
 	}
-	q.line.restart(now, q.level)
-	q.staticLine.restart(now, q.levelStatic)
+	q.line.Restart(now, q.level)
+	q.staticLine.Restart(now, q.levelStatic)
 	q.drawn = false
 }
 
-// highest is the highest peak that is known.
+// highest returns the highest known peak.
 func (q *pool) highest() peak {
 	if q.earlier.bytes >= q.peak.bytes {
 		return q.earlier
@@ -153,18 +152,18 @@ func (q *pool) highest() peak {
 	return q.peak
 }
 
-// setStatic takes over what circular buffers take now of the core where that is most.
+// setStatic sets what circular buffers occupy of the core where that is highest.
 func (q *pool) setStatic(static uint64) {
 	q.bytes += static - q.static
 	q.static = static
 }
 
-// had reports whether a circular buffer that is there now was there at the peak.
+// had reports whether a circular buffer that is live now was live at the peak.
 func (q *pool) had(entry *staticEntry) bool {
 	return !entry.global && entry.from.since <= q.peak.time
 }
 
-// PeakOf is the peak of a region of a chip by now; zero where there was nothing.
+// PeakOf returns the peak of a region of a chip; zero if nothing was allocated in it.
 func (s *State) PeakOf(device int, region event.Region) Peak {
 	if c := s.chips[device]; c != nil && int(region) < event.BankedRegions {
 		p := &c.pools[region].peak
@@ -173,7 +172,7 @@ func (s *State) PeakOf(device int, region event.Region) Peak {
 	return Peak{}
 }
 
-// device is the id of the pool's chip.
+// device returns the id of the pool's chip.
 func (q *pool) device() int {
 	if q.chip == nil {
 		return NoDevice
@@ -181,7 +180,7 @@ func (q *pool) device() int {
 	return q.chip.id
 }
 
-// allPools are those of all chips, in order of chip and region.
+// allPools returns the pools of all chips, in order of chip and region.
 func (s *State) allPools() (list []*pool) {
 	for region := range s.unplaced {
 		list = append(list, &s.unplaced[region])

@@ -1,62 +1,52 @@
 package aggregate
 
 import (
-	"fmt"
 	"iter"
 	"slices"
 
 	"ttmem/tracer/event"
 )
 
-// keptExited is how many processes that ended a State remembers.
+// maxExited is the number of ended processes that a State keeps.
 const maxExited = 64
 
-// A process is one that runs, as far as the events tell.
+// A process is a running process, according to the events.
 type process struct {
-	pid   int
-	comm  string
-	name  *processName
-	since uint64
-	// about is what its start told.
-	about      About
+	pid        int
+	name       *processName
+	since      uint64
 	buffers    bufferTable
 	chips      map[int]*processChip
 	sets       []*deviceSet
 	lastSet    *deviceSet
 	allocators map[uint64]*allocator
 	live       [event.BankedRegions]tally // on all its chips
-	unfreed    map[unfreedKey]*holder
-	unfreedBy  map[holderKey]*holder
-	// beforeAttach is how many buffers there were before it was attached.
+	// unfreedBy is what it did not free, by holder.
+	unfreedBy map[holderKey]*holder
+	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
-	// early is true where it was running at the state's first event.
+	// early is true if it was running at the state's first event.
 	early bool
 	// fromBegin is true if it started before anything happened.
 	fromBegin bool
 }
 
-// exited is what is kept of a process that ended.
-type exited struct {
-	view Process
-}
-
-// A processChip is what one process has on one chip.
+// A processChip is the use of one chip by one process.
 type processChip struct {
 	chip *chip
 	used usage
-	// peaks are the process's own, at moments when all that was on the chip fit.
+	// peaks are the process's own, at moments when the buffers of all processes fit.
 	peaks peaks
-	// open are the process's allocators whose capacities are known, and own what
-	// they have, or had when the last was closed.
+	// open are the process's allocators whose capacities are known. own are their
+	// capacities, also after the last one was closed.
 	open     []*allocator
 	own      capacities
 	programs map[uint64]*program
-	// alone is the set of this chip alone, to which circular buffers and kernels belong.
+	// alone is the set of only this chip. Circular buffers and kernels belong to it.
 	alone *deviceSet
 }
 
-// both are the totals that everything counts in: the process's and all
-// processes'.
+// both returns the totals in which everything counts: of the process and of all processes.
 func (c *processChip) both() [2]*usage { return [2]*usage{&c.used, &c.chip.used} }
 
 // A program is a tt-metal program on one chip.
@@ -65,17 +55,16 @@ type program struct {
 	kernel *kernel
 }
 
-// process returns the process of the event, which it makes where the event is
-// the first that is seen of it.
+// process returns the process of the event, and creates it at its first event.
 func (s *State) process(e *event.Event) *process {
 	p := s.known(e.PID)
 	if p == nil {
 		p = newProcess(e.PID)
-		p.comm, p.name.comm, p.since = e.Comm, e.Comm, e.TimeNs
+		p.name.comm, p.since = e.Comm, e.TimeNs
 		s.processes[e.PID] = p
 	}
-	if p.comm == "" {
-		p.comm, p.name.comm = e.Comm, e.Comm
+	if p.name.comm == "" {
+		p.name.comm = e.Comm
 	}
 	s.last = p
 	return p
@@ -86,13 +75,12 @@ func newProcess(pid int) *process {
 		pid: pid, name: &processName{pid: pid},
 		chips:      make(map[int]*processChip),
 		allocators: make(map[uint64]*allocator),
-		unfreed:    make(map[unfreedKey]*holder),
 		unfreedBy:  make(map[holderKey]*holder),
 	}
 }
 
-// known returns the process of that id, or nil. What ends something does not
-// make a process.
+// known returns the process with that id, or nil. Events that end something do not create a
+// process.
 func (s *State) known(pid int) *process {
 	if s.last != nil && s.last.pid == pid {
 		return s.last
@@ -101,11 +89,10 @@ func (s *State) known(pid int) *process {
 }
 
 func (s *State) startProcess(e *event.Event) {
-	// The same id again is another process, or another program after exec.
+	// The same id again means another process, or another program after exec.
 	s.endProcess(e.PID, e.TimeNs, event.UnknownStatus)
 	p := s.process(e)
-	p.name.command, p.name.uid = e.Command, e.UID
-	p.about = About{
+	p.name.about = About{
 		Command: e.Command, Library: e.Library, Release: e.Release, UID: e.UID,
 		Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID, AttachedLate: e.AttachedLate,
 	}
@@ -113,11 +100,11 @@ func (s *State) startProcess(e *event.Event) {
 	p.early = e.AttachedLate && !s.restored && e.TimeNs-min(e.TimeNs, s.first) <= earlyNs
 }
 
-// earlyNs is how long after the first event the processes are reported that were running
-// at that time.
+// earlyNs is the time after the first event in which processes are reported that were
+// running already.
 const earlyNs = 1e9
 
-// endProcess drops all that the process has.
+// endProcess ends everything that the process has.
 func (s *State) endProcess(pid int, now uint64, status int) {
 	p := s.known(pid)
 	if p == nil {
@@ -145,41 +132,40 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if len(s.exited) == maxExited {
 		s.exited = slices.Delete(s.exited, 0, 1)
 	}
-	s.exited = append(s.exited, exited{view})
+	s.exited = append(s.exited, view)
 	delete(s.processes, pid)
 	s.last = nil
 }
 
-// Ended is the latest process of that id that ended, nil where none is known. It must not
-// be changed.
+// Ended returns the latest process with that id that ended; nil if there is none. It must not
+// be modified.
 func (s *State) Ended(pid int) *Process {
 	for i := range slices.Backward(s.exited) {
-		if s.exited[i].view.PID == pid {
-			return &s.exited[i].view
+		if s.exited[i].PID == pid {
+			return &s.exited[i]
 		}
 	}
 	return nil
 }
 
-// A deviceSet is the chips of one mesh or device, as one process knows it.
+// A deviceSet is the chips of one mesh or device of a process.
 type deviceSet struct {
-	process   *processName
-	ids       []int
-	chipNames string // of the ids
-	chips     []*processChip
-	// arenas are those of allocators that are open, by their addresses.
+	process *processName
+	ids     []int
+	chips   []*processChip
+	// arenas are those of open allocators, by the addresses of the allocators.
 	arenas    map[uint64]*arena
 	lastArena *arena
-	// pools are those of its chips, by region; where it has none, those of no chip.
+	// pools are those of its chips, by region; without chips, State.unplaced.
 	pools [event.BankedRegions][]*pool
-	// sites are the call sites: of each the one of the first allocator.
+	// sites are the call sites, each with its first allocator.
 	sites map[siteKey]*callSite
-	// recent are sites that were looked up lately, by their stack IDs.
+	// recent caches sites by their stack IDs.
 	recent [recentSites]*callSite
 }
 
-// set returns the set of these chips. A process has few of them, and the same
-// one mostly many times in a row.
+// set returns the set of these chips. A process has few sets, and mostly uses the same one
+// many times in a row.
 func (s *State) set(p *process, ids []int) *deviceSet {
 	if p.lastSet != nil && slices.Equal(p.lastSet.ids, ids) {
 		return p.lastSet
@@ -194,7 +180,7 @@ func (s *State) set(p *process, ids []int) *deviceSet {
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
-	d := &deviceSet{process: p.name, ids: slices.Clone(ids), chipNames: fmt.Sprint(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
+	d := &deviceSet{process: p.name, ids: slices.Clone(ids), arenas: make(map[uint64]*arena), sites: make(map[siteKey]*callSite)}
 	for i, id := range d.ids {
 		if slices.Contains(d.ids[:i], id) {
 			continue
@@ -217,7 +203,7 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 	return d
 }
 
-// arena is that of an allocator, which is made where there is none.
+// arena returns the arena of an allocator, and creates it if needed.
 func (d *deviceSet) arena(allocator uint64) *arena {
 	if a := d.lastArena; a != nil && a.allocator == allocator && !a.closed {
 		return a
@@ -231,7 +217,7 @@ func (d *deviceSet) arena(allocator uint64) *arena {
 	return a
 }
 
-// arenas are those of all sets of the process, in order.
+// arenas returns those of all sets of the process, in order.
 func (p *process) arenas() iter.Seq[*arena] {
 	return func(yield func(*arena) bool) {
 		for _, set := range p.sets {
@@ -244,7 +230,7 @@ func (p *process) arenas() iter.Seq[*arena] {
 	}
 }
 
-// aloneOf is the set of one chip of a process.
+// aloneOf returns the set of only one chip of a process.
 func (s *State) aloneOf(p *process, c *processChip) *deviceSet {
 	if c.alone == nil {
 		c.alone = s.newSet(p, []int{c.chip.id})
@@ -252,7 +238,7 @@ func (s *State) aloneOf(p *process, c *processChip) *deviceSet {
 	return c.alone
 }
 
-// program returns the program of that id, which it makes where there is none.
+// program returns the program with that id, and creates it if needed.
 func (c *processChip) program(id uint64) *program {
 	g := c.programs[id]
 	if g == nil {
@@ -262,15 +248,14 @@ func (c *processChip) program(id uint64) *program {
 	return g
 }
 
-// tidy forgets the program where nothing of it is left.
+// tidy removes the program if it has neither circular buffers nor kernels.
 func (c *processChip) tidy(id uint64) {
 	if g := c.programs[id]; g != nil && len(g.static) == 0 && g.kernel == nil {
 		delete(c.programs, id)
 	}
 }
 
-// touched are the chips that an event of the process is about: all that the
-// process has, where the event names none.
+// touched returns the chips of an event; all chips of the process if the event names none.
 func (p *process) touched(e *event.Event) []*processChip {
 	var chips []*processChip
 	for id, c := range p.chips {

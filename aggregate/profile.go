@@ -90,11 +90,11 @@ func (s *State) Profile() *Profile {
 			}
 			one := &p.Samples[at]
 			for with := range c.all() {
-				one.Allocated.add(with.allocated)
-				one.Live.add(with.live.Amount)
-				one.Live.add(with.ended)
+				one.Allocated.Add(with.allocated)
+				one.Live.Add(with.live.Amount)
+				one.Live.Add(with.ended)
 			}
-			one.Peak.add(c.peakIn(i).Amount)
+			one.Peak.Add(c.peakIn(i).Amount)
 		}
 	}
 	slices.SortStableFunc(p.Samples, func(a, b Sample) int {
@@ -104,7 +104,7 @@ func (s *State) Profile() *Profile {
 		names[pid] = running.name
 	}
 	for _, pid := range sortedKeys(names) {
-		p.Processes = append(p.Processes, ProfileProcess{pid, names[pid].comm, names[pid].command})
+		p.Processes = append(p.Processes, ProfileProcess{pid, names[pid].comm, names[pid].about.Command})
 	}
 	for _, q := range s.allPools() {
 		if q.peak.bytes > 0 {

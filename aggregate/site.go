@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -8,7 +9,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A siteKey tells the call sites of a process on the same chips apart.
+// A siteKey identifies a call site among those of a process on the same chips.
 type siteKey struct {
 	stackID uint64 // 0: not known
 	region  event.Region
@@ -26,14 +27,14 @@ type callSite struct {
 	*arena              // with which it allocates: never another
 	stack  *event.Stack // nil: not known
 
-	// live is what there is now on each of the chips, allocated what was ever
-	// allocated, and ended what of that was live when its device was closed or its
-	// process ended. fresh is what of live was allocated after State.freshSince.
+	// live is what is live on each of the chips, allocated all that was ever allocated,
+	// and ended the part of it that was live when its device was closed or its process
+	// ended. fresh is the part of live that was allocated after State.freshSince.
 	live                    tally
 	allocated, ended, fresh Amount
 	// since is when live was last empty.
 	since uint64
-	// each is the size of each that is live, in bytes on each chip; 0 where they differ.
+	// each is the size of each live buffer on each chip; 0 if they differ.
 	each uint64
 	// atPeak is what was live at the peak of each pool of the set.
 	atPeak []siteAtPeak
@@ -43,9 +44,9 @@ type callSite struct {
 	run   siteRun
 }
 
-// A siteAtPeak is what a site had at the peak of the number serial. It is saved when the
-// site changes after that peak, so that a new peak costs nothing, however many sites there
-// are.
+// A siteAtPeak is what a site had at the peak with the number serial. It is saved when the
+// site changes after that peak, so that the cost of a new peak does not depend on the number
+// of sites.
 type siteAtPeak struct {
 	serial uint64
 	Amount
@@ -62,19 +63,23 @@ type arena struct {
 	blocks [event.BankedRegions]*addresses.List
 }
 
-// processName names a process, also after its end.
+// A processName is what a call site needs to know of its process, also after its end.
 type processName struct {
-	pid           int
-	uid           int // 0 where it is not known
-	comm, command string
-	run           processRun
+	pid  int
+	comm string
+	// about comes from its ProcessStart event.
+	about About
+	run   processRun
 }
 
 // An Amount counts buffers, circular buffers or programs' kernels, and their bytes.
 type Amount struct{ Count, Bytes uint64 }
 
-func (a *Amount) add(b Amount) { a.Count += b.Count; a.Bytes += b.Bytes }
-func (a *Amount) sub(b Amount) { a.Count -= b.Count; a.Bytes -= b.Bytes }
+// Add adds b.
+func (a *Amount) Add(b Amount) { a.Count += b.Count; a.Bytes += b.Bytes }
+
+// Sub subtracts b.
+func (a *Amount) Sub(b Amount) { a.Count -= b.Count; a.Bytes -= b.Bytes }
 
 // A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and what
 // is taken of each bank.
@@ -84,24 +89,24 @@ type tally struct {
 }
 
 func (t *tally) add(b tally) {
-	t.Amount.add(b.Amount)
+	t.Amount.Add(b.Amount)
 	t.size += b.size
 	t.perBank += b.perBank
 }
 
 func (t *tally) sub(b tally) {
-	t.Amount.sub(b.Amount)
+	t.Amount.Sub(b.Amount)
 	t.size -= b.size
 	t.perBank -= b.perBank
 }
 
-// on is the tally on so many chips together.
+// on returns the tally on a number of chips together.
 func (t tally) on(chips int) tally {
 	n := uint64(chips)
 	return tally{Amount{t.Count, t.Bytes * n}, t.size * n, t.perBank * n}
 }
 
-// counts is what the tally of buffers counts in a pool.
+// counts returns what the tally of buffers counts in a pool.
 func (t *tally) counts(region event.Region) uint64 {
 	if region == event.L1 {
 		return t.perBank
@@ -109,10 +114,27 @@ func (t *tally) counts(region event.Region) uint64 {
 	return t.Bytes
 }
 
-// minSites is how many sites are kept at least, as most of them will allocate again.
+// A rankedSite is a call site with what decides its rank: to sort 100,000 of them must not
+// read the sites themselves.
+type rankedSite struct {
+	*callSite
+	first, second, stackID uint64
+}
+
+// mostFirst sorts call sites if there are more than n, of which only the first n are told
+// apart.
+func mostFirst(sites []rankedSite, n int) {
+	if len(sites) > n {
+		slices.SortFunc(sites, func(a, b rankedSite) int {
+			return cmp.Or(cmp.Compare(b.first, a.first), cmp.Compare(b.second, a.second), cmp.Compare(a.stackID, b.stackID))
+		})
+	}
+}
+
+// minSites is how many sites are kept at least, because most of them will allocate again.
 const minSites = 1 << 12
 
-// site returns the call site of that key, which it makes where there is none.
+// site returns the call site with that key, and creates it if needed.
 func (s *State) site(a *arena, key siteKey, stack *event.Stack) *callSite {
 	key.stackID = stackID(stack)
 	recent := a.set.recentOf(key.stackID)
@@ -148,8 +170,8 @@ func (s *State) newSite(a *arena, key siteKey, stack *event.Stack) *callSite {
 	return one
 }
 
-// takeClosed takes over the tallies of the others whose device was closed, so that there
-// are no more of them than allocators.
+// takeClosed takes over the tallies of the same sites of closed devices, so that there is
+// only one for each open allocator.
 func (c *callSite) takeClosed() {
 	for at := &c.other; *at != nil; {
 		one := *at
@@ -159,17 +181,17 @@ func (c *callSite) takeClosed() {
 		}
 		c.save()
 		one.save()
-		c.allocated.add(one.allocated)
-		c.ended.add(one.ended)
+		c.allocated.Add(one.allocated)
+		c.ended.Add(one.ended)
 		for i := range c.atPeak {
-			c.atPeak[i].Amount.add(one.atPeak[i].Amount)
+			c.atPeak[i].Amount.Add(one.atPeak[i].Amount)
 			c.atPeak[i].perBank += one.atPeak[i].perBank
 		}
 		*at = one.other
 	}
 }
 
-// all are this call site and the same one with other allocators.
+// all returns this call site and the same one with other allocators.
 func (c *callSite) all() iter.Seq[*callSite] {
 	return func(yield func(*callSite) bool) {
 		for ; c != nil && yield(c); c = c.other {
@@ -177,7 +199,7 @@ func (c *callSite) all() iter.Seq[*callSite] {
 	}
 }
 
-// save keeps what was live at the latest peaks, before it changes.
+// save saves what was live at the latest peaks; call it before a change.
 func (c *callSite) save() {
 	for i, q := range c.set.poolsOf(c.region) {
 		if at := &c.atPeak[i]; at.serial != q.serial {
@@ -186,15 +208,15 @@ func (c *callSite) save() {
 	}
 }
 
-// peakIn is what was live at the peak of the pool of that number, with all allocators.
+// peakIn returns what was live at the peak of the i-th pool, with all allocators.
 func (c *callSite) peakIn(i int) (sum siteAtPeak) {
 	serial := c.set.poolsOf(c.region)[i].serial
 	for one := range c.all() {
 		if at := one.atPeak[i]; at.serial == serial {
-			sum.Amount.add(at.Amount)
+			sum.Amount.Add(at.Amount)
 			sum.perBank += at.perBank
 		} else {
-			sum.Amount.add(one.live.Amount)
+			sum.Amount.Add(one.live.Amount)
 			sum.perBank += one.live.perBank
 		}
 	}
@@ -210,7 +232,7 @@ func (s *State) addTo(c *callSite, t tally, now uint64) {
 	if c.each != t.Bytes {
 		c.each = 0
 	}
-	c.allocated.add(t.Amount)
+	c.allocated.Add(t.Amount)
 	s.countIn(c, t, now)
 }
 
@@ -218,7 +240,7 @@ func (s *State) addTo(c *callSite, t tally, now uint64) {
 func (s *State) countIn(c *callSite, t tally, since uint64) {
 	c.live.add(t)
 	if since > s.freshSince {
-		c.fresh.add(t.Amount)
+		c.fresh.Add(t.Amount)
 	}
 }
 
@@ -227,27 +249,27 @@ func (s *State) removeFrom(c *callSite, t tally, since uint64, reason event.Reas
 	c.save()
 	c.live.sub(t)
 	if isEnd(reason) {
-		c.ended.add(t.Amount)
+		c.ended.Add(t.Amount)
 	}
 	if since > s.freshSince {
-		c.fresh.sub(t.Amount)
+		c.fresh.Sub(t.Amount)
 	}
 }
 
-// clear takes off all that is live at a site of buffers: its device was closed, or its
-// process ended.
+// clear ends all that is live at a site: its device was closed, or its process ended.
 func (c *callSite) clear() {
 	c.save()
-	c.ended.add(c.live.Amount)
+	c.ended.Add(c.live.Amount)
 	c.live, c.fresh = tally{}, Amount{}
 }
 
-// isEnd reports whether something ended with its device or its process: nobody freed it.
+// isEnd reports whether something ended with its device or process, without being freed.
 func isEnd(reason event.Reason) bool {
 	return reason == event.ReasonDeviceClose || reason == event.ReasonProcessExit
 }
 
-// isIdle reports whether nothing is live at a site, nor was at a peak, with any allocator.
+// isIdle reports whether a site has nothing live, and had nothing at a peak, with any
+// allocator.
 func (c *callSite) isIdle() bool {
 	for one := range c.all() {
 		if one.live.Count > 0 {
@@ -262,12 +284,12 @@ func (c *callSite) isIdle() bool {
 	return true
 }
 
-// KeepSites has the state keep all call sites, for a Profile of all that was ever
-// allocated: also those that are idle, and those of processes that ended.
+// KeepSites makes the state keep all call sites for a Profile of all that was ever allocated:
+// also idle ones, and those of processes that ended.
 func (s *State) KeepSites() { s.keepSites = true }
 
-// forgetIdle forgets idle sites where there are many. It waits until there are twice as
-// many as it left, so that it costs each new site the same.
+// forgetIdle removes idle sites if there are many. It waits until the number has doubled, so
+// that the cost for each new site is constant.
 func (s *State) forgetIdle() {
 	if s.keepSites || len(s.sites) < 2*max(minSites, s.keptSites) {
 		return
@@ -276,9 +298,9 @@ func (s *State) forgetIdle() {
 	s.keptSites = len(s.sites)
 }
 
-// forgetEnded forgets the sites of a process that ended, but for those that were live at
-// a peak. Of these it looks up the names: a stack that is not looked up holds on to all
-// that is known of the process's code.
+// forgetEnded removes the sites of a process that ended, except those that were live at a
+// peak. It resolves the stacks of these: an unresolved stack refers to all that is known of
+// the process's code.
 func (s *State) forgetEnded(p *process) {
 	if s.keepSites {
 		return
@@ -306,15 +328,15 @@ func (s *State) forget(which func(*callSite) bool) {
 	})
 }
 
-// recentSites is how many sites of a set are found without a look-up. Programs allocate at
-// the same few again and again.
+// recentSites is how many sites of a set are cached. Programs allocate at the same few sites
+// again and again.
 const recentSites = 16
 
-// recentOf is where a site of that stack is kept that was looked up lately.
+// recentOf returns the cache entry of a stack.
 func (d *deviceSet) recentOf(stackID uint64) **callSite { return &d.recent[stackID%recentSites] }
 
-// poolsOf are the pools whose peaks a region is part of, one for each chip: circular
-// buffers lie in L1, and kernels in DRAM.
+// poolsOf returns the pools in which a region counts, one for each chip: circular buffers are
+// in L1, and kernels in DRAM.
 func (d *deviceSet) poolsOf(region event.Region) []*pool { return d.pools[poolRegion(region)] }
 
 func poolRegion(region event.Region) event.Region {

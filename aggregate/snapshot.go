@@ -269,9 +269,7 @@ func (s *State) Snapshot() *Snapshot {
 		}
 		snap.Processes = append(snap.Processes, view)
 	}
-	for i := range s.exited {
-		snap.Processes = append(snap.Processes, s.exited[i].view)
-	}
+	snap.Processes = append(snap.Processes, s.exited...)
 	free := s.freeSpaces()
 	for _, id := range sortedKeys(s.chips) {
 		c := s.chips[id]
@@ -287,7 +285,7 @@ func (s *State) Snapshot() *Snapshot {
 
 func (p *process) view() Process {
 	view := Process{
-		PID: p.pid, Comm: p.comm, About: p.about, BeforeAttachBuffers: p.beforeAttach,
+		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,
 		SinceNs: p.since, Devices: []Device{},
 	}
 	for _, id := range sortedKeys(p.chips) {

@@ -46,6 +46,12 @@ type Survivors struct {
 	site survivorKey
 }
 
+// Key returns the key of the call site.
+func (v *Survivors) Key() SiteKey {
+	s := Site{PID: v.PID, Stack: v.Stack, Region: v.Region, Layout: v.Layout, Devices: v.Devices}
+	return s.Key()
+}
+
 // A Run is what is known of the survivors of a site while the device was open. First, Last
 // and so on are IDs of buffers.
 type Run struct {
@@ -85,32 +91,33 @@ type processRun struct {
 	// allocations and frees are how many there were, also before.
 	allocations, frees uint64
 	open               bool
-	// torn are the buffers that were freed since the latest allocation, where between asks
-	// for it.
+	// freedLast are the buffers that were freed since the latest allocation, if between
+	// needs them.
 	freedLast []endedBuffer
 }
 
 // A siteRun is the part of a call site in it. A site has one allocator, and its run ends when
 // that is closed.
 type siteRun struct {
-	open, over       bool
+	open             bool
 	first, last, gap uint64
 	// frees is how many buffers the process had freed by first and by last.
 	frees [2]uint64
 	// births are those of what is live.
 	births births
-	// parted is what is known of what was freed; nil: nothing was.
+	// freed is what is known of the buffers that were freed; nil if none was.
 	freed *freedRun
 }
 
-// A partedRun is what is known of the buffers that a site had.
+// A freedRun is what is known of the buffers that a site had.
 type freedRun struct {
 	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
 	// the latest allocation of the process by then.
 	freedTo, freedAt uint64
 	// at is the number of the latest allocation of the process when it lost the others:
-	// births are theirs, ended and torn how many ended with their device or were freed. The
-	// newest of torn is newest, when the latest allocation had the ID lastID.
+	// births are theirs. ended are those that ended with their device, and freedAtTeardown
+	// those that were freed; newest is the newest of these, and lastID the ID of the latest
+	// allocation then.
 	at                     uint64
 	births                 births
 	ended, freedAtTeardown Amount
@@ -147,7 +154,7 @@ func (s *births) part(c *callSite, id uint64) *uint32 {
 	return &s.parts[min((id-c.run.first)>>s.shift, birthParts-1)]
 }
 
-// bear notes that a buffer was allocated.
+// noteAlloc notes that a buffer was allocated.
 func (p *process) noteAlloc(b *buffer) {
 	run, r := &p.name.run, &b.run
 	if !run.open {
@@ -172,7 +179,7 @@ func (p *process) noteAlloc(b *buffer) {
 	}
 }
 
-// part notes that a buffer, which is still counted as live, ends.
+// noteFree notes that a buffer, which is still counted as live, ends.
 func (p *process) noteFree(b *buffer, reason event.Reason) {
 	run, c := &p.name.run, b.callSite
 	if c.run.freed == nil {
@@ -189,15 +196,15 @@ func (p *process) noteFree(b *buffer, reason event.Reason) {
 	}
 	one := Amount{1, b.bytes()}
 	if isEnd(reason) {
-		r.ended.add(one)
+		r.ended.Add(one)
 		return
 	}
-	r.freedAtTeardown.add(one)
+	r.freedAtTeardown.Add(one)
 	r.any, r.newest, r.lastID = true, max(r.newest, b.id), run.last
 	run.frees++
 }
 
-// settle counts what parted before the latest allocation as freed while work went on.
+// settle counts what ended before the latest allocation as freed while work went on.
 func (r *freedRun) settle() {
 	if r.any {
 		r.freedTo, r.freedAt = max(r.freedTo, r.newest), r.lastID
@@ -211,33 +218,44 @@ func (c *callSite) current() bool {
 	return r != nil && r.freedAtTeardown.Count+r.ended.Count > 0 && r.at == c.set.process.run.allocations
 }
 
-// named are survivors of a site of which nothing else is known yet.
+// named returns survivors with only the fields that identify the site.
 func (c *callSite) named() Survivors {
 	process := c.set.process
-	return Survivors{
-		PID: process.pid, Comm: process.comm, Command: process.command,
+	v := Survivors{
+		PID: process.pid, Comm: process.comm, Command: process.about.Command,
 		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.fromNs, WorkedToNs: process.run.toNs,
-		site: survivorKey{process, c.stackID, c.region, c.layout, c.set.chipNames},
 	}
+	v.site = survivorKey{process, v.Key()}
+	return v
 }
 
-// survivors are those of a site now. What was freed since the latest allocation of its
-// process is among them only where the site is over.
-func (c *callSite) survivors(now uint64, over bool) Survivors {
+// surviving returns how much survives of a site whose allocator is closed now, and what of it
+// was freed since the latest allocation of its process.
+func (c *callSite) surviving() (total, freedAtTeardown Amount) {
+	total = Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
+	if c.current() {
+		total.Add(c.run.freed.ended)
+		freedAtTeardown = c.run.freed.freedAtTeardown
+	}
+	return total, freedAtTeardown
+}
+
+// survivors returns those of a site now. What was freed since the latest allocation of its
+// process is among them only if its allocator is closed now.
+func (c *callSite) survivors(now uint64, closed bool) Survivors {
 	v := c.named()
 	v.Amount = Amount{c.live.Count, c.live.Bytes * uint64(max(1, len(c.set.chips)))}
-	var parted freedRun
+	var freed freedRun
 	if c.run.freed != nil {
-		if parted = *c.run.freed; !c.current() {
-			parted.settle()
+		if freed = *c.run.freed; !c.current() {
+			freed.settle()
 		}
 	}
 	all := c.run.births
-	if over && c.current() {
-		v.Amount.add(parted.ended)
-		v.FreedAtTeardown = parted.freedAtTeardown
-		for i, n := range parted.births.parts {
+	if closed && c.current() {
+		v.Amount, v.FreedAtTeardown = c.surviving()
+		for i, n := range freed.births.parts {
 			all.parts[i] += n
 		}
 	}
@@ -248,31 +266,63 @@ func (c *callSite) survivors(now uint64, over bool) Survivors {
 	v.Run = Run{
 		First: c.run.first, Last: c.run.last, Gap: max(c.run.gap, 1),
 		ProcessFirst: process.first, ProcessLast: process.last,
-		FreedAt: parted.freedAt, FreedMeanwhile: c.run.frees[1] - c.run.frees[0],
+		FreedAt: freed.freedAt, FreedMeanwhile: c.run.frees[1] - c.run.frees[0],
 	}
 	length := max(process.last-min(process.last, c.run.first)+1, 1) // IDs may be of any size
 	for i, n := range all.parts {
 		at := uint64(i) << all.shift
 		v.Run.Births[min(at*BirthWindows/length, BirthWindows-1)] += uint64(n)
-		if parted.freedTo >= c.run.first && uint64(i) < (parted.freedTo-c.run.first)>>all.shift {
+		if freed.freedTo >= c.run.first && uint64(i) < (freed.freedTo-c.run.first)>>all.shift {
 			v.Run.Outlived += uint64(n)
 		}
 	}
 	return v
 }
 
-// endRun keeps what the call sites on a set of chips leave: those of an arena that is closed,
-// or all where that is nil. It is to be called before their buffers are forgotten, and takes as long as there are
-// call sites.
+// maxSurvivors is the number of call sites of closed allocators that a State tells apart.
+const maxSurvivors = 4096
+
+// endRun saves the survivors of the call sites on a set of chips: those of an arena that is
+// closed, or all if only is nil. It must be called before their buffers are removed. Of many
+// call sites it saves those with the most survivors, and adds up the others. It resolves the
+// stacks that it saves: an unresolved stack refers to all that is known of the process's code.
 func (s *State) endRun(set *deviceSet, only *arena) {
-	replaceable := s.replaceable(set)
+	ended := make([]rankedSite, 0, len(set.sites))
 	for _, first := range set.sites {
 		for c := range first.all() {
-			if only == nil || c.arena == only {
-				s.saveSurvivors(c, replaceable[c.region])
+			if c.run.open && (only == nil || c.arena == only) {
+				total, teardown := c.surviving()
+				total.Add(teardown)
+				ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
 			}
 		}
 	}
+	mostFirst(ended, maxSurvivors)
+	replaceable := s.replaceable(set)
+	for i, one := range ended {
+		switch c := one.callSite; {
+		case one.first == 0:
+		case i >= maxSurvivors:
+			total, _ := c.surviving()
+			s.otherSurvivors.Add(total)
+		default:
+			v := c.survivors(s.now, true)
+			v.Run.Replaceable = replaceable[c.region]
+			c.stack.Calls()
+			s.endedSurvivors = append(s.endedSurvivors, &v)
+		}
+		one.run = siteRun{}
+	}
+	if len(s.endedSurvivors) < 2*maxSurvivors {
+		return
+	}
+	slices.SortStableFunc(s.endedSurvivors, func(a, b *Survivors) int {
+		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
+	})
+	for _, v := range s.endedSurvivors[maxSurvivors:] {
+		s.otherSurvivors.Add(v.Amount)
+	}
+	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
 }
 
 // Survivors are those of all call sites that have any, in no order; of processes that
@@ -285,13 +335,10 @@ func (s *State) Survivors() (list []Survivors, others Amount) {
 	replaceable := make(map[*deviceSet]map[event.Region]uint64)
 	for _, first := range s.sites {
 		for c := range first.all() {
-			if c.before || c.run.over || !c.run.open {
+			if !c.run.open || c.live.Count == 0 {
 				continue
 			}
 			v := c.survivors(s.now, false)
-			if v.Count == 0 {
-				continue
-			}
 			if replaceable[c.set] == nil {
 				replaceable[c.set] = s.replaceable(c.set)
 			}
@@ -323,10 +370,7 @@ func (s *State) BuffersAllocated() uint64 { return s.allocations }
 // they had.
 type survivorKey struct {
 	process *processName
-	stackID uint64
-	region  event.Region
-	layout  event.Layout
-	chips   string
+	SiteKey
 }
 
 // mergeSurvivors makes one of those of each call site.
@@ -340,41 +384,12 @@ func mergeSurvivors(list []Survivors) (merged []Survivors) {
 			continue
 		}
 		one := &merged[i]
-		one.Amount.add(v.Amount)
-		one.FreedAtTeardown.add(v.FreedAtTeardown)
+		one.Amount.Add(v.Amount)
+		one.FreedAtTeardown.Add(v.FreedAtTeardown)
 		one.AgeNs, one.Allocated = max(one.AgeNs, v.AgeNs), max(one.Allocated, v.Allocated)
 		if v.Run.Total() > one.Run.Total() {
 			one.Run = v.Run
 		}
 	}
 	return merged
-}
-
-// keptSurvivors is how many call sites are told apart whose allocator was closed.
-const maxSurvivors = 4096
-
-// keepSurvivors keeps what a site leaves whose allocator is closed. It looks up the names: a
-// stack that is not looked up holds on to all that is known of the process's code.
-func (s *State) saveSurvivors(c *callSite, replaceable uint64) {
-	if c.before || c.run.over || !c.run.open {
-		return
-	}
-	v := c.survivors(s.now, true)
-	v.Run.Replaceable = replaceable
-	c.run = siteRun{over: true}
-	if v.Count+v.FreedAtTeardown.Count == 0 {
-		return
-	}
-	c.stack.Calls()
-	s.endedSurvivors = append(s.endedSurvivors, &v)
-	if len(s.endedSurvivors) < 2*maxSurvivors {
-		return
-	}
-	slices.SortStableFunc(s.endedSurvivors, func(a, b *Survivors) int {
-		return cmp.Or(cmp.Compare(b.Run.Total(), a.Run.Total()), cmp.Compare(b.Bytes, a.Bytes))
-	})
-	for _, v := range s.endedSurvivors[maxSurvivors:] {
-		s.otherSurvivors.add(v.Amount)
-	}
-	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
 }

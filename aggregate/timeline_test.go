@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
 
@@ -16,7 +17,7 @@ type steps []struct{ time, bytes uint64 }
 
 // span is the least and the most that there was from one time to another, not
 // included, with what was there right before.
-func (s steps) span(from, to uint64) aggregate.Span {
+func (s steps) span(from, to uint64) timeline.Span {
 	var now, least, most uint64
 	begun := false
 	for _, step := range s {
@@ -32,9 +33,9 @@ func (s steps) span(from, to uint64) aggregate.Span {
 		now = step.bytes
 	}
 	if !begun {
-		return aggregate.Span{Min: now, Max: now}
+		return timeline.Span{Min: now, Max: now}
 	}
-	return aggregate.Span{Min: least, Max: most}
+	return timeline.Span{Min: least, Max: most}
 }
 
 func TestAnySpanOfATimelineHasItsLeastAndMost(t *testing.T) {
@@ -77,7 +78,7 @@ func TestAnySpanOfATimelineHasItsLeastAndMost(t *testing.T) {
 }
 
 // checkColumns checks that columns show all that spans do, and the peak where it was.
-func checkColumns(t *testing.T, line *aggregate.Timeline, end uint64, peak aggregate.RegionPeak) {
+func checkColumns(t *testing.T, line *timeline.Timeline, end uint64, peak aggregate.RegionPeak) {
 	t.Helper()
 	spans := line.Spans(end)
 	for _, n := range []int{1, 7, 80, 200, 512} {
@@ -93,7 +94,7 @@ func checkColumns(t *testing.T, line *aggregate.Timeline, end uint64, peak aggre
 
 func TestATimelineThatIsShortHasFewColumns(t *testing.T) {
 	line := peaksOf(wormhole(1, 7, 1, 0), tensor(2, 7, 1, 0), free(4, 7, 1)).RegionPeaks()[0].Timeline
-	qt.Check(t, qt.DeepEquals(line.Columns(5, 80), []aggregate.Span{
+	qt.Check(t, qt.DeepEquals(line.Columns(5, 80), []timeline.Span{
 		{}, {Max: 540672}, {Min: 540672, Max: 540672}, {Max: 540672}, {},
 	}))
 }
@@ -101,9 +102,9 @@ func TestATimelineThatIsShortHasFewColumns(t *testing.T) {
 func TestALongSilenceIsWhatWasBefore(t *testing.T) {
 	line := peaksOf(wormhole(1, 7, 1, 0), tensor(2, 7, 1, 0), event.Event{TimeNs: 1 << 50, Kind: event.Lost}).RegionPeaks()[0].Timeline
 	spans := line.Spans(1 << 50)
-	qt.Check(t, qt.Equals(spans[0], aggregate.Span{Max: 540672}))
+	qt.Check(t, qt.Equals(spans[0], timeline.Span{Max: 540672}))
 	for _, s := range spans[1:] {
-		qt.Assert(t, qt.Equals(s, aggregate.Span{Min: 540672, Max: 540672}))
+		qt.Assert(t, qt.Equals(s, timeline.Span{Min: 540672, Max: 540672}))
 	}
 }
 
@@ -118,9 +119,9 @@ func TestTwoTimelinesHaveTheLeastAndTheMostOfEither(t *testing.T) {
 	spans := both.Spans(end)
 	for i, s := range spans {
 		a, b := one.Spans(end)[i], other.Spans(end)[i]
-		qt.Assert(t, qt.Equals(s, aggregate.Span{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}))
+		qt.Assert(t, qt.Equals(s, timeline.Span{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}))
 	}
-	qt.Check(t, qt.Equals(spans[both.Column(3<<19, end, 1024)], aggregate.Span{Min: 540672, Max: 2 * 540672}))
+	qt.Check(t, qt.Equals(spans[both.Column(3<<19, end, 1024)], timeline.Span{Min: 540672, Max: 2 * 540672}))
 	next := tensor(end+1, 7, 4, 0)
 	p.Apply(&next)
 	qt.Check(t, qt.Equals(both.Spans(end)[len(spans)-1].Max, 540672)) // it is a copy

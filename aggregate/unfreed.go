@@ -9,32 +9,30 @@ import (
 )
 
 const (
-	// keptHolders is how many call stacks are told of what a process holds or did
-	// not free: a State keeps as many of each process that ended.
+	// shownHolders is the number of call stacks that a RegionTotal has. A State keeps as
+	// many of each process that ended.
 	shownHolders = 16
-	// maxHolders bounds how many stacks are kept of a process that runs. It
-	// opens and closes devices as often as it likes; past this number the
-	// smaller half is forgotten.
+	// maxHolders is the number of stacks that are kept of a running process, which may open
+	// and close devices any number of times. Above it the smaller half is added up.
 	maxHolders = 1024
 )
 
-// A Holder is where some of what a process holds, or did not free, was allocated:
-// at one call stack or at several that are not told apart. Without either, its
-// stack is not known.
+// A Holder is the buffers of one call stack, or of several that are not told apart, that a
+// process has live or did not free. Without either, the stack is not known.
 type Holder struct {
-	// Bytes is what its Count buffers took of all banks of all their chips.
+	// Bytes is what the Count buffers occupy of all banks of all their chips.
 	Bytes uint64       `json:"bytes"`
 	Count uint64       `json:"count"`
 	Stack *event.Stack `json:"stack,omitempty"`
-	// Stacks is the number of call stacks if they are not told apart. A
-	// stack that was forgotten and came again counts twice.
+	// Stacks is the number of call stacks if they are not told apart. A stack
+	// that was added up and occurs again counts twice.
 	Stacks uint64 `json:"places,omitempty"`
-	// BeforeAttach marks what was there before the process was attached, and so
-	// has no call stack.
+	// BeforeAttach marks buffers that were allocated before ttmem attached, and have no
+	// call stack.
 	BeforeAttach bool `json:"before_attach,omitempty"`
 }
 
-// A holder has the sum of its buffers' sizes over all chips besides.
+// A holder also has the sum of the buffers' sizes over all chips.
 type holder struct {
 	Holder
 	size uint64
@@ -47,7 +45,7 @@ func (h *holder) add(more holder) {
 	h.size += more.size
 }
 
-// holder is the share of buffers of a call site.
+// holder returns the holder of buffers of a call site.
 func (c *callSite) holder(t tally) holder {
 	t = t.on(len(c.set.chips))
 	return holder{
@@ -63,7 +61,7 @@ type unfreedKey struct {
 
 type holderKey struct {
 	unfreedKey
-	// stack is 0 for what is from no stack, or from several.
+	// stack is 0 for several stacks and for none.
 	stack                 uint64
 	several, beforeAttach bool
 }
@@ -75,24 +73,31 @@ func (h *holder) key(of unfreedKey) holderKey {
 	return holderKey{unfreedKey: of, several: h.Stacks > 0, beforeAttach: h.BeforeAttach}
 }
 
-// A leftShare is one part of what a process left: a holder's.
+// An unfreedShare is a holder of unfreed buffers of one region.
 type unfreedShare struct {
 	unfreedKey
 	holder
 }
 
-// leave notes buffers of a call site that were not freed.
+// noteUnfreed adds buffers of a call site that were not freed.
 func (p *process) noteUnfreed(c *callSite, t tally, reason event.Reason) {
 	p.addUnfreed(unfreedShare{unfreedKey{c.region, reason}, c.holder(t)})
 }
 
-func (p *process) addUnfreed(share unfreedShare) {
-	l := p.unfreed[share.unfreedKey]
-	if l == nil {
-		l = &holder{}
-		p.unfreed[share.unfreedKey] = l
+// noteUnfreedSites adds the live buffers of call sites, which were not freed. If there are
+// many sites, only the largest are told apart.
+func (p *process) noteUnfreedSites(sites []rankedSite, reason event.Reason) {
+	mostFirst(sites, maxHolders)
+	for i, one := range sites {
+		share := unfreedShare{unfreedKey{one.region, reason}, one.holder(one.live)}
+		if i >= maxHolders && share.Stack != nil {
+			share.Stack, share.Stacks = nil, 1
+		}
+		p.addUnfreed(share)
 	}
-	l.add(share.holder)
+}
+
+func (p *process) addUnfreed(share unfreedShare) {
 	addHolder(p.unfreedBy, share)
 	if len(p.unfreedBy) > maxHolders {
 		p.unfreedBy = collapse(p.unfreedBy, maxHolders/2)
@@ -109,8 +114,7 @@ func addHolder(holders map[holderKey]*holder, share unfreedShare) {
 	holders[k] = &first
 }
 
-// collapse keeps the stacks that have most, and makes one holder of the others of
-// each region.
+// collapse keeps the largest stacks, and adds up the others of each region.
 func collapse(holders map[holderKey]*holder, limit int) map[holderKey]*holder {
 	kept := make(map[holderKey]*holder, min(len(holders), 2*limit))
 	for _, h := range largestHolders(holders) {
@@ -133,7 +137,7 @@ type keyedHolder struct {
 	*holder
 }
 
-// largestHolders are all holders, largest first.
+// largestHolders returns all holders, largest first.
 func largestHolders(holders map[holderKey]*holder) []keyedHolder {
 	list := make([]keyedHolder, 0, len(holders))
 	for k, h := range holders {
@@ -150,7 +154,7 @@ func largestHolders(holders map[holderKey]*holder) []keyedHolder {
 	return list
 }
 
-// compareBools puts what is so first.
+// compareBools orders true before false.
 func compareBools(a, b bool) int {
 	switch {
 	case a == b:
@@ -161,33 +165,34 @@ func compareBools(a, b bool) int {
 	return 1
 }
 
-// leftKeys are those of which the process left anything, in order.
-func (p *process) unfreedKeys() []unfreedKey {
-	return slices.SortedFunc(maps.Keys(p.unfreed), func(a, b unfreedKey) int {
+// unfreedView returns what the process did not free, with the largest holders.
+func (p *process) unfreedView() []RegionTotal {
+	sums := make(map[unfreedKey]holder)
+	for k, h := range p.unfreedBy {
+		sum := sums[k.unfreedKey]
+		sum.add(*h)
+		sums[k.unfreedKey] = sum
+	}
+	keys := slices.SortedFunc(maps.Keys(sums), func(a, b unfreedKey) int {
 		return cmp.Or(cmp.Compare(a.reason, b.reason), cmp.Compare(a.region, b.region))
 	})
-}
-
-// leftView is what the process left, with the holders that have most of it.
-func (p *process) unfreedView() []RegionTotal {
 	var list []RegionTotal
 	holders := collapse(p.unfreedBy, shownHolders)
-	for _, k := range p.unfreedKeys() {
-		sum := p.unfreed[k]
+	for _, k := range keys {
 		list = append(list, RegionTotal{
 			Region: k.region.String(), Reason: k.reason.String(),
-			Buffers: sum.Count, SizeBytes: sum.size, AllocatedBytes: sum.Bytes,
+			Buffers: sums[k].Count, SizeBytes: sums[k].size, AllocatedBytes: sums[k].Bytes,
 			Holders: listHolders(holders, k),
 		})
 	}
 	return list
 }
 
-// listHolders are the holders of that region: call stacks first, largest first.
-// There are none where no stack and no reason for that is known.
+// listHolders returns the holders of a region: call stacks first, largest first. It returns
+// none if neither a stack nor a reason for its absence is known.
 func listHolders(holders map[holderKey]*holder, of unfreedKey) []Holder {
 	var stacks, others []Holder
-	told := false
+	known := false
 	for _, h := range largestHolders(holders) {
 		switch {
 		case h.unfreedKey != of:
@@ -195,17 +200,17 @@ func listHolders(holders map[holderKey]*holder, of unfreedKey) []Holder {
 			stacks = append(stacks, h.Holder)
 		default:
 			others = append(others, h.Holder)
-			told = told || h.several || h.beforeAttach
+			known = known || h.several || h.beforeAttach
 		}
 	}
-	if stacks == nil && !told {
+	if stacks == nil && !known {
 		return nil
 	}
 	return append(stacks, others...)
 }
 
-// leftShares divides what the process left: what the largest holders have, and
-// the rest.
+// unfreedShares returns the largest holders of what the process did not free, and the rest
+// added up.
 func (p *process) unfreedShares(limit int) []unfreedShare {
 	var list []unfreedShare
 	holders := collapse(p.unfreedBy, limit)

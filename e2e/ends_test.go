@@ -42,7 +42,7 @@ func TestEnds(t *testing.T) {
 			p.start(t)
 			p.expect(t, "holding")
 			var pid int
-			eventually(5*time.Second, func() bool {
+			eventually(time.Minute, func() bool {
 				events := readEvents(t, file)
 				if len(events) == 0 || kinds(events, event.Alloc) != 4 {
 					return false
@@ -206,6 +206,15 @@ func (o kernelObjects) left() (left []string) {
 	return left
 }
 
+// expectFreed waits until the kernel has freed all objects. It does so after several grace
+// periods, one after the other, which take minutes if other work keeps all processors busy.
+func (o kernelObjects) expectFreed(t *testing.T) {
+	t.Helper()
+	if !eventually(5*time.Minute, func() bool { return len(o.left()) == 0 }) {
+		t.Errorf("left in the kernel: %q", o.left())
+	}
+}
+
 // However ttmem ends, its links, programs and maps are gone from the kernel, and its probes
 // from the target.
 func TestNothingLeft(t *testing.T) {
@@ -221,12 +230,7 @@ func TestNothingLeft(t *testing.T) {
 		qt.Check(t, qt.IsTrue(probesIn(t, p) > 10))
 		qt.Assert(t, qt.IsNil(tracer.Process.Signal(signal)))
 		tracer.Wait()
-		var left []string
-		eventually(5*time.Second, func() bool { // the kernel frees them after a grace period
-			left = objects.left()
-			return len(left) == 0
-		})
-		qt.Check(t, qt.HasLen(left, 0))
+		objects.expectFreed(t)
 		qt.Check(t, qt.Equals(probesIn(t, p), others))
 	}
 }
@@ -239,9 +243,9 @@ func TestManyProcesses(t *testing.T) {
 	shell := under(t, env, load, ttmem, "run", "--events", file, "--", "sh", "-c", `while read line; do "$@"; done`, "sh")
 	processes := 0
 	reported := func(kind event.Kind) {
-		if !eventually(10*time.Second, func() bool { return kinds(readEvents(t, file), kind) == processes }) {
-			t.Fatalf("%v: not all of %d processes are reported", kind, processes)
-		}
+		waitFor(t, fmt.Sprintf("the %v of %d processes", kind, processes), func() bool {
+			return kinds(readEvents(t, file), kind) == processes
+		})
 	}
 	come := func() {
 		processes++
@@ -259,16 +263,22 @@ func TestManyProcesses(t *testing.T) {
 	for range 3 {
 		come()
 	}
-	time.Sleep(300 * time.Millisecond) // files are read in the background for a moment
-	files, maps := left()
-	for range 10 {
-		come()
-	}
-	var f, m int
-	if !eventually(5*time.Second, func() bool {
-		f, m = left()
-		return f <= files && m <= maps
-	}) {
-		t.Errorf("%d descriptors and %d maps, %d and %d ten processes before", f, m, files, maps)
+	// Files are read in the background, so the first figures may be too low. What processes
+	// leave behind grows each time.
+	for last := 3; last >= 0; last-- {
+		files, maps := left()
+		for range 10 {
+			come()
+		}
+		var f, m int
+		if eventually(20*time.Second, func() bool {
+			f, m = left()
+			return f <= files && m <= maps
+		}) {
+			break
+		}
+		if last == 0 {
+			t.Errorf("%d descriptors and %d maps, %d and %d ten processes before", f, m, files, maps)
+		}
 	}
 }

@@ -63,20 +63,18 @@ func (h *host) of(t *testing.T, pid int) (events []event.Event) {
 func (h *host) ended(t *testing.T, pid, nth int) []event.Event {
 	t.Helper()
 	var events []event.Event
-	if !eventually(10*time.Second, func() bool {
+	waitFor(t, fmt.Sprintf("the end of process %d", pid), func() bool {
 		events = h.of(t, pid)
 		return kinds(events, event.ProcessExit) >= nth
-	}) {
-		t.Fatalf("the end of process %d is not reported", pid)
-	}
+	})
 	return events
 }
 
-// holds checks that a process has this many live buffers within ten seconds.
+// holds checks that a process has this many live buffers, in time.
 func (h *host) holds(t *testing.T, pid, buffers int) {
 	t.Helper()
 	var held uint64
-	if !eventually(10*time.Second, func() bool {
+	if !eventually(time.Minute, func() bool {
 		state := aggregate.New()
 		for _, e := range h.of(t, pid) {
 			state.Apply(&e)
@@ -249,13 +247,11 @@ func (p *target) expectPID(t *testing.T, word string) int {
 // waitForZombie waits until the process's first thread has ended.
 func (p *target) waitForZombie(t *testing.T) {
 	t.Helper()
-	if !eventually(2*time.Second, func() bool {
+	waitFor(t, "the first thread to end", func() bool {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
 		qt.Assert(t, qt.IsNil(err))
 		return strings.Contains(string(text), ") Z ")
-	}) {
-		t.Fatal("the first thread does not end")
-	}
+	})
 }
 
 // A process can be attached to by its id although its first thread has ended.

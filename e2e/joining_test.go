@@ -65,16 +65,16 @@ func TestMarkFromBeforeConnecting(t *testing.T) {
 	qt.Check(t, qt.StringContains(stdout, "hold.py:"))
 	qt.Check(t, qt.StringContains(stdout, `Not enough allocations to judge from "warm" to the end`))
 	qt.Check(t, qt.StringContains(stdout, "Live but stable  7 buffers"))
-	qt.Check(t, qt.StringContains(stderr, `the mark "warm" lies before you asked`))
+	qt.Check(t, qt.StringContains(stderr, `the mark "warm" lies before this command started`))
 
 	// by itself it selects nothing, and is no end
 	stdout, stderr, _ = runTtmem(t, nil, append(of, "--duration", "1s")...)
 	qt.Check(t, qt.IsFalse(strings.Contains(stdout, "warm")), qt.Commentf("%s", stdout))
-	qt.Check(t, qt.StringContains(stderr, "1 mark from before you asked not used"))
+	qt.Check(t, qt.StringContains(stderr, "1 mark from before this command started not used"))
 	for _, flags := range [][]string{{"--to", "warm"}, {"--from", "begin", "--to", "warm"}, {"-p", "4194304"}} {
 		_, stderr, status = runTtmem(t, nil, append([]string{"leaks", "--socket", s.socket}, flags...)...) // and does not wait for Ctrl-C
 		qt.Check(t, qt.Equals(status, 1), qt.Commentf("%v: %s", flags, stderr))
-		qt.Check(t, qt.Matches(stderr, `(?s).*ttmem: (--to warm: the mark is from before you asked|-p 4194304: no such process on this host).*`))
+		qt.Check(t, qt.Matches(stderr, `(?s).*ttmem: (--to warm: the mark is from before this command started|-p 4194304: no such process on this host).*`))
 	}
 
 	binary := filepath.Join(filepath.Dir(s.socket), "ttmem") // this user can execute it

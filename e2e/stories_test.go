@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
 
@@ -154,7 +153,6 @@ func recordHeld(t *testing.T, dir, file string) {
 	go io.Copy(io.Discard, said)
 	fmt.Fprintln(p.stdin)
 	p.expect(t, "holding")
-	time.Sleep(100 * time.Millisecond) // let the events arrive
 	qt.Assert(t, qt.IsNil(cmd.Process.Signal(os.Interrupt)))
 	waitEnd(t, cmd.Wait)
 	p.stdin.Close()

@@ -114,12 +114,10 @@ func attachTo(t *testing.T, file string, pids ...int) *exec.Cmd {
 // waitForSize waits until a file has this size.
 func waitForSize(t *testing.T, file string, size int64) {
 	t.Helper()
-	if !eventually(10*time.Second, func() bool {
+	waitFor(t, fmt.Sprintf("%s to grow to %d bytes", file, size), func() bool {
 		info, err := os.Stat(file)
 		return err == nil && info.Size() >= size
-	}) {
-		t.Fatalf("%s does not grow to %d bytes", file, size)
-	}
+	})
 }
 
 // probesIn counts the library's probes in the target's memory: a placed probe is an int3 in
@@ -166,11 +164,11 @@ func stateOf(t *testing.T, file string) *aggregate.State {
 	return state
 }
 
-// waitForHeld waits up to two seconds until a process has this much live in each DRAM bank,
+// waitForHeld waits until a process has this much live in each DRAM bank, a minute at most,
 // and returns what it has then.
 func waitForHeld(t *testing.T, file string, pid int, want uint64) (held uint64) {
 	t.Helper()
-	eventually(2*time.Second, func() bool {
+	eventually(time.Minute, func() bool {
 		held = 0
 		for _, b := range stateOf(t, file).BuffersOf(pid) {
 			held += b.BytesPerBank

@@ -167,6 +167,11 @@ func TestTop(t *testing.T) {
 	term.expect(`step \d+`)
 	term.press("o", "Space")
 	paused := term.expect("PAUSED")
+	waitFor(t, "a whole frame", func() bool {
+		before := paused
+		paused = term.screen()
+		return paused == before
+	})
 	time.Sleep(time.Second)
 	qt.Check(t, qt.Equals(term.screen(), paused))
 	term.press("q")
@@ -269,7 +274,7 @@ func TestTopBusyHost(t *testing.T) {
 	term.expect(rate)
 	for _, size := range [][2]int{{200, 50}, {80, 24}, {132, 43}, {80, 24}} {
 		term.resize(size[0], size[1])
-		time.Sleep(200 * time.Millisecond)
+		term.expect(`events/s`)
 	}
 	for _, key := range []string{"f", "g", "s", "p", "r", "]", "Escape", "m", "?", "Escape", "M"} {
 		before := term.screen()

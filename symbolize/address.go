@@ -7,12 +7,6 @@ import (
 	"strings"
 )
 
-// addressIndex finds functions by address.
-type addressIndex struct {
-	once  once
-	funcs []function
-}
-
 // function is kept at 16 bytes, because a library has 35,000 and several libraries are
 // open. Its name stays in the file until it is needed.
 type function struct {
@@ -20,12 +14,6 @@ type function struct {
 	size uint32
 	// name is the offset in the table of names, the table in the top bit
 	name uint32
-}
-
-func (x *addressIndex) drop() {
-	x.once.mu.Lock()
-	x.funcs, x.once.done = nil, false
-	x.once.mu.Unlock()
 }
 
 const (
@@ -66,8 +54,7 @@ func stubTarget(name string) (string, bool) {
 
 // functionAt returns the innermost function that contains an address.
 func (e *ELF) functionAt(vaddr uint64) (function, bool) {
-	e.funcs.once.do(e.indexFunctions)
-	funcs := e.funcs.funcs
+	funcs := *e.funcs.get(e.indexFunctions)
 	i, _ := slices.BinarySearchFunc(funcs, vaddr, func(f function, a uint64) int {
 		if f.addr <= a {
 			return -1
@@ -107,7 +94,7 @@ func (e *ELF) functionName(f function) string {
 
 // indexFunctions sorts the functions by address. Of several names for the same bytes, a
 // global one comes first, then a local one, then a weak one, each in the order of the file.
-func (e *ELF) indexFunctions() {
+func (e *ELF) indexFunctions() *[]function {
 	var funcs []function
 	if n := (e.symtab.size + e.dynsym.size) / symbolSize; n <= uint64(e.size)/symbolSize {
 		funcs = make([]function, 0, min(n, maxFunctions))
@@ -125,7 +112,8 @@ func (e *ELF) indexFunctions() {
 		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.size, a.size))
 	})
 	funcs = slices.CompactFunc(funcs, func(a, b function) bool { return a.addr == b.addr && a.size == b.size })
-	e.funcs.funcs = slices.Clone(funcs) // without the unused capacity
+	funcs = slices.Clone(funcs) // without the unused capacity
+	return &funcs
 }
 
 // stbUnique is the binding STB_GNU_UNIQUE, for symbols that a process has once.

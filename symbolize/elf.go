@@ -43,9 +43,9 @@ type ELF struct {
 	debugInfo bool
 	debugLink section
 
-	names namesIndex
-	funcs addressIndex
-	plt   pltIndex
+	names lazy[namesIndex]
+	funcs lazy[[]function] // by address
+	plt   lazy[pltIndex]
 }
 
 // section is the position of a section in the file and in memory.
@@ -307,18 +307,24 @@ func cString(table string, offset uint32) string {
 	return ""
 }
 
-// once is a sync.Once whose result can be dropped.
-type once struct {
-	mu   sync.Mutex
-	done bool
+// lazy is a value that is built on first use, and can be dropped.
+type lazy[T any] struct {
+	mu    sync.Mutex
+	value *T
 }
 
-// do runs f unless it ran before.
-func (o *once) do(f func()) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.done {
-		f()
-		o.done = true
+// get returns the value. build must not use it.
+func (l *lazy[T]) get(build func() *T) *T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.value == nil {
+		l.value = build()
 	}
+	return l.value
+}
+
+func (l *lazy[T]) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.value = nil
 }

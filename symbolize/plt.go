@@ -10,24 +10,17 @@ import (
 // pltIndex has the stubs through which a file calls functions that it imports, or that it
 // exports and others may replace.
 type pltIndex struct {
-	once  once
 	names string
 	// byAddr maps the address of a stub to the offset of the function's name
 	byAddr map[uint64]uint32
 }
 
-func (x *pltIndex) drop() {
-	x.once.mu.Lock()
-	x.names, x.byAddr, x.once.done = "", nil, false
-	x.once.mu.Unlock()
-}
-
 // PLT returns the address of the stub through which the file calls an imported function
 // such as __cxa_throw. It uses the relocation of the stub's slot: stubs need no symbols.
 func (e *ELF) PLT(name string) (addr uint64, ok bool) {
-	e.plt.once.do(e.indexPLT)
-	for a, n := range e.plt.byAddr {
-		if cString(e.plt.names, n) == name && (!ok || a < addr) {
+	x := e.plt.get(e.indexPLT)
+	for a, n := range x.byAddr {
+		if cString(x.names, n) == name && (!ok || a < addr) {
 			addr, ok = a, true
 		}
 	}
@@ -36,9 +29,9 @@ func (e *ELF) PLT(name string) (addr uint64, ok bool) {
 
 // PLTName returns the name of the function that the stub at an address calls.
 func (e *ELF) PLTName(addr uint64) (string, bool) {
-	e.plt.once.do(e.indexPLT)
-	offset, ok := e.plt.byAddr[addr]
-	name := cString(e.plt.names, offset)
+	x := e.plt.get(e.indexPLT)
+	offset, ok := x.byAddr[addr]
+	name := cString(x.names, offset)
 	return name, ok && name != ""
 }
 
@@ -50,12 +43,11 @@ func (e *ELF) Slot(vaddr uint64) (string, bool) {
 	return name, ok && name != ""
 }
 
-func (e *ELF) indexPLT() {
-	x := &e.plt
-	x.byAddr, x.names = map[uint64]uint32{}, e.tableNames(tableDynsym)
+func (e *ELF) indexPLT() *pltIndex {
+	x := &pltIndex{names: e.tableNames(tableDynsym), byAddr: map[uint64]uint32{}}
 	slots := e.slots()
 	if len(slots) == 0 {
-		return
+		return x
 	}
 	for _, s := range e.stubs {
 		code, err := e.read(s.offset, s.size, maxText)
@@ -70,6 +62,7 @@ func (e *ELF) indexPLT() {
 			}
 		}
 	}
+	return x
 }
 
 // slots are the addresses into which the dynamic linker writes the address of a symbol,

@@ -32,7 +32,6 @@ const keyLength = 20
 // keyLength bytes of the name, so that one index serves exact names and prefixes; sorting
 // 100,000 mangled names would take ten times as long.
 type namesIndex struct {
-	once    once
 	names   [2]string
 	starts  []uint32
 	entries []nameEntry
@@ -47,12 +46,6 @@ type nameEntry struct {
 }
 
 const tableBit = 1 << 31
-
-func (x *namesIndex) drop() {
-	x.once.mu.Lock()
-	x.names, x.starts, x.entries, x.once.done = [2]string{}, nil, nil, false
-	x.once.mu.Unlock()
-}
 
 // Lookup returns the defined function or object with a name.
 func (e *ELF) Lookup(name string) (Symbol, bool) {
@@ -82,8 +75,7 @@ func (e *ELF) WithPrefix(prefix string) []Symbol {
 }
 
 func (e *ELF) find(prefix string, exact bool) (found []Symbol) {
-	e.names.once.do(e.indexNames)
-	x := &e.names
+	x := e.names.get(e.indexNames)
 	if len(x.entries) == 0 {
 		return nil
 	}
@@ -199,8 +191,8 @@ func (e *ELF) tableNames(table int) string {
 	return unsafe.String(unsafe.SliceData(b), len(b)) // b is not modified any more
 }
 
-func (e *ELF) indexNames() {
-	x := &e.names
+func (e *ELF) indexNames() *namesIndex {
+	x := &namesIndex{}
 	var entries []nameEntry
 	for table := range x.names {
 		names := e.tableNames(table)
@@ -230,6 +222,7 @@ func (e *ELF) indexNames() {
 		x.entries[next[b]] = n
 		next[b]++
 	}
+	return x
 }
 
 const (

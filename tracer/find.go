@@ -1,7 +1,5 @@
 package tracer
 
-// This file discovers what to trace: the libraries that processes map, now and later.
-
 import (
 	"context"
 	"errors"
@@ -11,18 +9,15 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
-	"ttmem/symbolize"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/layout"
 	"ttmem/tracer/marks"
 	"ttmem/tracer/stack"
 )
@@ -103,176 +98,10 @@ func (f *finder) list(pids []int, children bool) error {
 	return nil
 }
 
-func (f *finder) watch() (err error) {
-	if f.mappings, err = host.WatchMappings(); err != nil {
-		return err
-	}
-	f.working.Add(1)
-	go func() {
-		defer f.working.Done()
-		host.RaisePriority()
-		every := func() int {
-			if f.onlyListed && !f.anySeen() {
-				return host.CommandPollMs
-			}
-			return host.MappingPollMs
-		}
-		err := f.mappings.Read(every, f.mapped, f.rescan)
-		if err != nil {
-			f.warn(fmt.Sprintf("libraries loaded from now on are not traced: %v", err))
-		}
-	}()
-	return nil
-}
-
-// rescan reads the mappings of processes after n new mappings were lost.
-func (f *finder) rescan(n uint64) {
-	var pids []int
-	if f.onlyListed {
-		var pid uint32
-		var p bpf.KernelProcess
-		for listed := f.objs.Processes.Iterate(); listed.Next(&pid, &p); {
-			if host.Ended(int(pid)) {
-				continue
-			}
-			pids = append(pids, int(pid))
-			f.spaces.Changed(int(pid))
-		}
-	} else {
-		// a process that came and went meanwhile remains unknown
-		f.add(discovered{event: event.Event{Kind: event.Lost, TimeNs: host.Now(), Count: n, Cause: "mappings not seen"}})
-	}
-	if !f.onlyListed {
-		if err := f.scan(nil); err != nil {
-			f.warn(err.Error())
-		}
-	}
-	for _, pid := range pids {
-		if err := f.scan([]int{pid}); err != nil && !host.Ended(pid) {
-			f.warn(err.Error())
-		}
-	}
-}
-
-// scan attaches to libraries that are already mapped, by the given processes or by all.
-func (f *finder) scan(pids []int) error {
-	named := len(pids) > 0
-	if !named {
-		var err error
-		if pids, err = host.PIDs(); err != nil {
-			return fmt.Errorf("listing processes: %w", err)
-		}
-	}
-	for _, pid := range pids {
-		maps, err := host.FileMappings(pid)
-		if err != nil {
-			switch {
-			case !named:
-			case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
-				return fmt.Errorf("no process %d", pid)
-			case errors.Is(err, os.ErrPermission):
-				return fmt.Errorf("cannot read process %d: %w: this needs CAP_SYS_PTRACE in the process's namespace; in a container, use --privileged --pid=host", pid, host.WithoutPath(err))
-			default:
-				return fmt.Errorf("cannot read process %d: %w", pid, host.WithoutPath(err))
-			}
-			continue
-		}
-		at := host.Now()
-		for _, m := range maps {
-			if err := f.discover(host.NewMapping{TimeNs: at, PID: pid, Start: m.Start, End: m.End, Offset: m.Offset, File: m.File, Existing: true}, m.Path); err != nil && named {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// mapped handles a new mapping that the kernel reports.
-func (f *finder) mapped(m host.NewMapping) {
-	if m.PID == os.Getpid() || m.File.Inode == 0 {
-		return
-	}
-	if f.onlyListed {
-		var p bpf.KernelProcess
-		if f.objs.Processes.Lookup(uint32(m.PID), &p) != nil {
-			return
-		}
-	}
-	if err := f.discover(m, ""); err != nil {
-		f.warn(err.Error())
-	}
-	switch {
-	case f.named[m.PID]:
-		f.spaces.Changed(m.PID) // at once, so that its code is known by its first event
-	default:
-		f.spaces.ChangedIfKnown(m.PID)
-	}
-}
-
 // discovered is an event that came from the host and not through the ring buffer.
 type discovered struct {
 	event   event.Event
 	library *library
-}
-
-// lateNs is how long after its mapping a library may be attached to without reading
-// existing allocations. A Python program on a mock device opens it 80 ms after that.
-const lateNs = 20e6
-
-// discover reads a mapped file once, and attaches to it if it is a tt-metal library.
-func (f *finder) discover(m host.NewMapping, path string) error {
-	f.calls.Inspect(m)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l, known := f.libraries.byFile[m.File]
-	if !known || l == nil && m.File.Generation == 0 && namedLikeLibrary(m.Name+path) {
-		// not seen before, or perhaps another file with the inode number of a file that was
-		// no library
-		file, err := host.OpenMapped(m.PID, m.Start, m.End)
-		if err != nil {
-			f.reportMissed(m, err)
-			return nil
-		}
-		if path == "" {
-			path = host.MappedPath(m.PID, m.File)
-		}
-		l, err = f.libraries.open(file, path, host.ProcDir(m.PID)+"/root")
-		if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
-			f.libraries.remember(m.File, nil)
-			return nil
-		}
-		if err != nil {
-			// so that every process that maps it reports the loss
-			f.inbox = append(f.inbox, discovered{event: event.Event{
-				Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: "library not traced",
-			}})
-			return err
-		}
-		f.libraries.remember(m.File, l)
-	}
-	if l != nil && !f.libraries.seen[m.PID] {
-		m.Existing = m.Existing || l.attachedNs > m.TimeNs+lateNs
-		f.seenAny = true
-		// the kernel reports its end even if it never hits a probe
-		_ = f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
-		if host.Ended(m.PID) { // it may have ended before the update, so no record of its end will come
-			_ = f.objs.Processes.Delete(uint32(m.PID))
-			return nil
-		}
-		f.libraries.seen[m.PID] = true
-		if m.Existing {
-			f.markLate(m.PID)
-		}
-		f.spaces.Changed(m.PID)
-		start := describeProcess(m.PID)
-		start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
-		f.starts[m.PID] = start
-		f.inbox = append(f.inbox, discovered{start, l})
-		if m.Existing {
-			f.attachLate(l, m)
-		}
-	}
-	return nil
 }
 
 // describeProcess describes a process by its files in /proc.
@@ -294,23 +123,6 @@ func (f *finder) startOf(pid int) event.Event {
 		start = describeProcess(pid)
 	}
 	return start
-}
-
-// namedLikeLibrary reports whether a file is named like a tt-metal library.
-func namedLikeLibrary(path string) bool {
-	name := filepath.Base(path)
-	return strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn")
-}
-
-// reportMissed reports a library that could not be read because its process had ended. Most
-// missed files are no libraries; the name decides.
-func (f *finder) reportMissed(m host.NewMapping, err error) {
-	if namedLikeLibrary(m.Name) {
-		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
-		f.inbox = append(f.inbox, discovered{event: event.Event{
-			Kind: event.Lost, TimeNs: m.TimeNs, Count: 1, Cause: "process ended before its library was traced",
-		}})
-	}
 }
 
 // prepare attaches to a library file before a process maps it, and reads the unwind tables
@@ -376,10 +188,14 @@ func (f *finder) maps(pid int) bool {
 	return f.libraries.seen[pid]
 }
 
+// library returns the library with the index in a record. The record shows that a process
+// maps it, also if the process ended before its mapping was handled.
 func (f *finder) library(index uint8) *library {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.libraries.at(index)
+	l := f.libraries.at(index)
+	f.seenAny = f.seenAny || l != nil
+	return l
 }
 
 // take returns the events since the last call.

@@ -4,7 +4,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"sync"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
@@ -72,4 +77,49 @@ func TestSweepEndsProcess(t *testing.T) {
 	qt.Check(t, qt.Equals(d.queue.events[0].ExitStatus, event.UnknownStatus))
 	d.sweep(3, nil)
 	qt.Check(t, qt.HasLen(d.queue.events, 1))
+}
+
+// Go's own processors may be held by threads that a busy host does not run. A goroutine with
+// raised priority, such as the one that reads new mappings, runs all the same.
+func TestUrgentGoroutinesRunBesideOthers(t *testing.T) {
+	addProcessors()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would wait for the others
+	var others sync.WaitGroup
+	for range runtime.NumCPU() + 2 { // that read files, Run and marks
+		others.Go(func() {
+			runtime.LockOSThread() // the thread ends with the goroutine
+			signals := unix.Sigset_t{Val: [16]uint64{1 << (unix.SIGURG - 1)}}
+			unix.PthreadSigmask(unix.SIG_BLOCK, &signals, nil) // Go wakes threads with it
+			sleep := unix.NsecToTimespec(int64(time.Second))
+			// raw, so that Go does not know that the thread waits
+			unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&sleep)), 0, 0)
+		})
+	}
+	var longest time.Duration
+	for until := time.Now().Add(700 * time.Millisecond); time.Now().Before(until); {
+		before := time.Now()
+		unix.Poll(nil, host.CommandPollMs)
+		longest = max(longest, time.Since(before))
+	}
+	others.Wait()
+	qt.Check(t, qt.IsTrue(longest < 500*time.Millisecond), qt.Commentf("%v for a poll", longest))
+}
+
+// A record of a library shows that a process maps it, even if the process ended before its
+// mapping was handled. Known libraries are handled before other files.
+func TestShortProcess(t *testing.T) {
+	f := newFinder(nil, nil, &Options{Warn: func(string) {}})
+	qt.Check(t, qt.IsNil(f.library(0)))
+	qt.Check(t, qt.IsFalse(f.anySeen()))
+	f.libraries.list = append(f.libraries.list, &library{})
+	qt.Check(t, qt.IsNotNil(f.library(0)))
+	qt.Check(t, qt.IsTrue(f.anySeen()))
+
+	mapping := func(inode uint64) host.NewMapping {
+		return host.NewMapping{PID: int(inode), File: host.FileID{Inode: inode}}
+	}
+	f.libraries.byFile[mapping(2).File] = &library{}
+	f.libraries.byFile[mapping(3).File] = nil
+	list := f.knownFirst([]host.NewMapping{mapping(1), mapping(2), mapping(3), mapping(2)})
+	qt.Check(t, qt.DeepEquals(list, []host.NewMapping{mapping(2), mapping(2), mapping(1), mapping(3)}))
 }

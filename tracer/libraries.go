@@ -33,7 +33,7 @@ func (l *library) attach(objs *kernel.Objects, index uint8) error {
 	var offsets, cookies []uint64
 	for id, name := range probeNames {
 		p, ok := l.Layout.Probes[name]
-		if name == "" || !ok || !p.Found {
+		if name == "" || !ok {
 			continue
 		}
 		l.Kernel.ProbeAddress[id] = p.ProbeAddr

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -62,6 +63,7 @@ func New(o Options) (_ *Tracer, err error) {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
+	addProcessors()
 	t := &Tracer{warn: o.Warn}
 	defer func() {
 		if err != nil {
@@ -88,6 +90,14 @@ func New(o Options) (_ *Tracer, err error) {
 	// the kernel's types and the libraries' symbols are not needed again
 	debug.FreeOSMemory()
 	return t, nil
+}
+
+// addProcessors lets goroutines with raised priority run while others occupy all of Go's
+// processors: one for each goroutine that reads files (Spaces), one for Run, one for marks, and
+// a quarter for the garbage collector. Each is held by a thread that a busy host may not run
+// for a while, and a goroutine that waits for it waits at that thread's priority.
+func addProcessors() {
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()*4/3+4))
 }
 
 func (t *Tracer) load(o *Options) error {

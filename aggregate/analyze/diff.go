@@ -5,29 +5,10 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Part is what one call site has.
-type Part struct {
-	aggregate.Site
-	// Count is their number, and Bytes the sum over all banks, or all cores, of each of
-	// the chips.
-	Count, Bytes uint64
-}
-
-// A partKey identifies a Part. A recording gives equal stacks equal IDs.
-type partKey struct {
-	pid     int
-	stack   uint64
-	devices string
-	region  event.Region
-	layout  event.Layout
-	static  event.StaticKind
-	before  bool
-}
-
 // Parts are what is compared of one moment. The zero value is empty.
 type Parts struct {
-	index map[partKey]int
-	List  []Part
+	index map[aggregate.SiteKey]int
+	List  []aggregate.SiteAmount
 }
 
 // AddLive adds what is live in a State, in the selected regions of chips. Circular buffers
@@ -37,7 +18,7 @@ func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region eve
 		if h.Count == 0 {
 			continue
 		}
-		part := Part{h.Site, h.Count, h.Bytes}
+		part := h.SiteAmount
 		if len(h.Devices) == 0 {
 			if selected(aggregate.NoDevice, h.Region) {
 				p.add(part)
@@ -71,28 +52,22 @@ func (p *Parts) AddUnfreed(e *event.Event) {
 	if e.Kind != event.Free || e.Reason != event.ReasonDeviceClose && e.Reason != event.ReasonProcessExit {
 		return
 	}
-	p.add(Part{
-		aggregate.Site{
+	p.add(aggregate.SiteAmount{
+		Site: aggregate.Site{
 			PID: e.PID, Stack: e.Stack, Region: e.Region, Layout: e.Layout, BeforeAttach: e.BeforeAttach, Devices: e.Devices,
-		}, 1, e.BytesPerBank * uint64(e.Banks),
+		},
+		Amount: aggregate.Amount{Count: 1, Bytes: e.BytesPerBank * uint64(e.Banks)},
 	})
 }
 
-func (p *Parts) add(one Part) {
-	key := partKey{
-		pid: one.PID, devices: deviceKey(one.Devices),
-		region: one.Region, layout: one.Layout, static: one.Static, before: one.BeforeAttach,
-	}
-	if one.Stack != nil {
-		key.stack = one.Stack.ID
-	}
+func (p *Parts) add(one aggregate.SiteAmount) {
+	key := one.Key()
 	if i, ok := p.index[key]; ok {
-		p.List[i].Count += one.Count
-		p.List[i].Bytes += one.Bytes
+		p.List[i].Add(one.Amount)
 		return
 	}
 	if p.index == nil {
-		p.index = make(map[partKey]int)
+		p.index = make(map[aggregate.SiteKey]int)
 	}
 	p.index[key] = len(p.List)
 	p.List = append(p.List, one)

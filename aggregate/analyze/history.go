@@ -2,7 +2,6 @@ package analyze
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"ttmem/aggregate"
@@ -180,7 +179,7 @@ func (h *History) group(devices []int) int32 {
 	if h.last != nil && slices.Equal(h.last, devices) {
 		return h.lastGroup
 	}
-	key := deviceKey(devices)
+	key := aggregate.DevicesKey(devices)
 	group, ok := h.groupOf[key]
 	if !ok {
 		group = int32(len(h.groups))
@@ -219,15 +218,6 @@ func (h *History) overlapping(held *aggregate.Buffer, group int32) aggregate.Buf
 // intersect reports whether two lists have an element in common.
 func intersect(a, b []int) bool {
 	return slices.ContainsFunc(a, func(id int) bool { return slices.Contains(b, id) })
-}
-
-// deviceKey returns the same string for the same chips.
-func deviceKey(ids []int) string {
-	key := make([]byte, 0, 64)
-	for _, id := range ids {
-		key = binary.AppendUvarint(key, uint64(id))
-	}
-	return string(key)
 }
 
 // recent remembers the latest values of at least keep keys, and of at most twice as many.

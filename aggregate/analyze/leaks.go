@@ -125,7 +125,7 @@ func judgeRun(s *aggregate.Survivors) Verdict {
 	case !isWork(s):
 	default:
 		v.Class = Leaked
-		addAmount(&v.Amount, v.FreedAtTeardown)
+		v.Amount.Add(v.FreedAtTeardown)
 	}
 	return v
 }
@@ -149,43 +149,27 @@ func isWork(s *aggregate.Survivors) bool {
 	return name.ResultOfOperation(s.Stack.Frames()) && 4*lead <= length
 }
 
-// A siteKey tells call sites apart.
-type siteKey struct {
-	pid    int
-	stack  *event.Stack
-	region event.Region
-	layout event.Layout
-	device int // the first one
-}
-
-func keyOf(s *aggregate.Survivors) siteKey {
-	k := siteKey{s.PID, s.Stack, s.Region, s.Layout, -1}
-	if len(s.Devices) > 0 {
-		k.device = s.Devices[0]
-	}
-	return k
-}
-
 // between judges what was allocated between marks, or since one of them.
 func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []aggregate.Survivors) {
 	born, over := s.Between(o.Times)
 	r.EndedBefore = over
-	runs := make(map[siteKey]Verdict)
+	runs := make(map[aggregate.SiteKey]Verdict)
 	if o.ByRun {
 		for i := range survivors {
-			runs[keyOf(&survivors[i])] = judgeRun(&survivors[i])
+			runs[survivors[i].Key()] = judgeRun(&survivors[i])
 		}
 	}
 	replaced := make(map[line]aggregate.Amount)
 	for i := range born {
 		key := lineOf(&born[i].Survivors)
 		sum := replaced[key]
-		replaced[key] = aggregate.Amount{Count: sum.Count + born[i].Replaced.Count, Bytes: sum.Bytes + born[i].Replaced.Bytes}
+		sum.Add(born[i].Replaced)
+		replaced[key] = sum
 	}
 	for i := range born {
 		one := &born[i]
 		if o.ByRun {
-			run := runs[keyOf(&one.Survivors)]
+			run := runs[one.Key()]
 			v := Verdict{Survivors: one.Survivors, Class: Stable, Intervals: run.Intervals, Rises: run.Rises, LastRise: run.LastRise, Births: one.Births}
 			if run.Class == Leaked {
 				v.Class = Leaked
@@ -229,12 +213,13 @@ func judgeBetween(b *aggregate.SurvivorsBetween, times []uint64, replaced map[li
 	key := lineOf(&b.Survivors)
 	gone := replaced[key]
 	taken := aggregate.Amount{Count: min(gone.Count, v.Count), Bytes: min(gone.Bytes, v.Bytes)}
-	replaced[key] = aggregate.Amount{Count: gone.Count - taken.Count, Bytes: gone.Bytes - taken.Bytes}
+	gone.Sub(taken)
+	replaced[key] = gone
 	if taken.Count == v.Count {
 		v.Replaced = true
 		return v
 	}
-	v.Count, v.Bytes = v.Count-taken.Count, v.Bytes-taken.Bytes
+	v.Sub(taken)
 	if v.grows() {
 		v.Class = Leaked
 	}
@@ -257,11 +242,9 @@ func (v *Verdict) grows() bool {
 
 // addTorn counts what was freed after the last allocation as leaked.
 func (v *Verdict) addTeardown(b *aggregate.SurvivorsBetween) {
-	addAmount(&v.Amount, b.FreedAtTeardown)
+	v.Amount.Add(b.FreedAtTeardown)
 	v.Births = slices.Clone(b.Births)
 	for i := range v.Births {
-		addAmount(&v.Births[i], b.TeardownBirths[i])
+		v.Births[i].Add(b.TeardownBirths[i])
 	}
 }
-
-func addAmount(a *aggregate.Amount, b aggregate.Amount) { a.Count += b.Count; a.Bytes += b.Bytes }

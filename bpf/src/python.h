@@ -42,38 +42,38 @@ static __always_inline bool is_a(u64 type, u64 flag)
 	return read_u64(type + TYPE_FLAGS, &flags) && flags & flag;
 }
 
-/* A str: its state and its data, undecoded. */
-static __always_inline u32 copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
-				     u64 limit)
+/* A str: its state and its data, undecoded. False if it cannot be read. */
+static __always_inline bool copy_text(const struct python_offsets *p, u64 at, struct text *t, u8 *to,
+				      u64 limit)
 {
 	u64 type, length, bytes, data;
 	u32 kind, state;
 
-	t->state = 0;
-	t->bytes = 0;
 	if (!read_u64(at + OBJECT_TYPE, &type) || !is_a(type, TYPE_IS_STR) ||
 	    !read_u64(at + OBJECT_SIZE, &length) || length > MAX_ITEMS ||
 	    !read_u32(at + STR_STATE, &state))
-		return 0;
+		return false;
 	t->state = state;
 	kind = t->state >> 2 & 7;
 	data = at + (t->state & STR_ASCII ? p->str_ascii : p->str_other);
 	if (!(t->state & STR_COMPACT)) { /* an instance of a subclass */
 		if (!read_u64(at + p->str_other, &data))
-			return 0;
+			return false;
 		t->state |= STR_COMPACT;
 	}
 	bytes = length * kind;
-	barrier_var(bytes);
 	if (bytes > limit)
 		bytes = limit;
-	if (bpf_probe_read_user(to, bytes, (void *)data))
-		return 0;
 	t->bytes = bytes;
-	return 1;
+	/* not needed after the call: Linux 6.1's verifier loses the limit of a saved value */
+	barrier_var(bytes);
+	if (bytes > limit)
+		return false;
+	return !bpf_probe_read_user(to, bytes, (void *)data);
 }
 
-static __always_inline void fill_code(struct code_record *r, const struct python_offsets *p,
+/* False if a part of the code object cannot be read. */
+static __always_inline bool fill_code(struct code_record *r, const struct python_offsets *p,
 				      u64 code, u32 exec_id, u32 id, u32 table_bytes)
 {
 	u64 at = 0;
@@ -86,23 +86,28 @@ static __always_inline void fill_code(struct code_record *r, const struct python
 	r->minor = p->minor;
 	r->table_bytes = table_bytes;
 	r->first_line = 0;
-	r->name.bytes = r->qualname.bytes = r->file.bytes = 0;
-	read_u32(code + p->code_first_line, &r->first_line);
-	if (read_u64(code + p->code_name, &at))
-		copy_text(p, at, &r->name, r->name_data, MAX_NAME);
-	if (p->code_qualname != NO_FIELD && read_u64(code + p->code_qualname, &at))
-		copy_text(p, at, &r->qualname, r->qualname_data, MAX_NAME);
-	if (read_u64(code + p->code_file, &at))
-		copy_text(p, at, &r->file, r->file_data, MAX_FILE);
+	r->qualname.state = r->qualname.bytes = 0;
+	if (!read_u32(code + p->code_first_line, &r->first_line) ||
+	    !read_u64(code + p->code_name, &at) ||
+	    !copy_text(p, at, &r->name, r->name_data, MAX_NAME))
+		return false;
+	if (p->code_qualname != NO_FIELD &&
+	    (!read_u64(code + p->code_qualname, &at) ||
+	     !copy_text(p, at, &r->qualname, r->qualname_data, MAX_NAME)))
+		return false;
+	return read_u64(code + p->code_file, &at) &&
+	       copy_text(p, at, &r->file, r->file_data, MAX_FILE);
 }
 
-/* Reports a code object to user space; 0 if that failed. */
+/* Reports a code object to user space, all of it; 0 if that failed. A frame without a name
+ * or with the wrong line would be made up. */
 __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 {
 	struct object_key key = {.tgid = bpf_get_current_pid_tgid() >> 32, .object = code};
 	const struct python_offsets *p;
 	u64 type = 0, table = 0, bytes = 0;
 	u64 size = 0, entry, *known;
+	bool filled;
 	u32 id;
 
 	if (!u || !s)
@@ -116,29 +121,27 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 		u->python_end = END_PYTHON_BAD;
 		return 0;
 	}
-	/* without its line table a code object still has a name */
 	if (!read_u64(code + p->code_line_table, &table) || !read_u64(table + OBJECT_TYPE, &type) ||
 	    !is_a(type, TYPE_IS_BYTES) || !read_u64(table + OBJECT_SIZE, &bytes) || bytes > MAX_ITEMS)
-		bytes = 0;
+		goto unreadable;
 	/* 3.10's code objects do not have their length */
 	if (p->minor < 11 || !read_u64(code + OBJECT_SIZE, &size) || size > MAX_ITEMS / 2)
 		size = MAX_ITEMS / 2;
 	id = __sync_fetch_and_add(&code_ids, 1) + 1;
-	entry = size * 2 << 32 | id;
-	if (bpf_map_update_elem(&codes, &key, &entry, BPF_ANY)) {
-		u->python_end = END_PYTHON_NO_TABLE_ROOM;
-		return 0;
-	}
 	if (bytes <= SMALL_TABLE) {
 		struct small_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
 		if (!r)
 			goto full;
-		fill_code(&r->code, p, code, s->exec_id, id, bytes);
+		filled = fill_code(&r->code, p, code, s->exec_id, id, bytes);
 		barrier_var(bytes);
 		if (bytes > SMALL_TABLE)
 			bytes = SMALL_TABLE;
 		if (bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA)))
-			r->code.table_bytes = 0;
+			filled = false;
+		if (!filled) {
+			bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+			goto unreadable;
+		}
 		send(r);
 	} else {
 		struct large_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
@@ -146,17 +149,30 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 			goto full;
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
-		fill_code(&r->code, p, code, s->exec_id, id, bytes);
+		filled = fill_code(&r->code, p, code, s->exec_id, id, bytes);
 		barrier_var(bytes);
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
 		if (bpf_probe_read_user(r->table, bytes, (void *)(table + BYTES_DATA)))
-			r->code.table_bytes = 0;
+			filled = false;
+		if (!filled) {
+			bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+			goto unreadable;
+		}
 		send(r);
 	}
+	/* Known from now on: a record with its id is on its way. */
+	entry = size * 2 << 32 | id;
+	if (bpf_map_update_elem(&codes, &key, &entry, BPF_ANY)) {
+		u->python_end = END_PYTHON_NO_TABLE_ROOM;
+		return 0;
+	}
 	return entry;
+unreadable:
+	/* A page may be on its way to another place; the next stack tries again. */
+	u->python_end = END_PYTHON_NOT_READABLE;
+	return 0;
 full:
-	bpf_map_delete_elem(&codes, &key);
 	u->python_end = END_PYTHON_RING_FULL;
 	return 0;
 }

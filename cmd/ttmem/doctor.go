@@ -126,7 +126,7 @@ func (d *diagnosis) writeHost(w io.Writer, root bool) {
 		} else {
 			fmt.Fprintln(w, "all could be tried.")
 		}
-		fmt.Fprint(w, "`sudo ttmem doctor` tells what there is.\n\n")
+		fmt.Fprint(w, "`sudo ttmem doctor` checks the rest.\n\n")
 	}
 	fmt.Fprintln(w, "Host")
 	for _, f := range d.Features {

@@ -25,7 +25,7 @@ func TestDoctorWithoutRootDoesNotSayThatTheKernelLacksWhatItCouldNotTry(t *testi
 	d.write(&out, true, false)
 	qt.Check(t, qt.Equals(out.String(), `Run without root: the libraries of processes are not looked at, and of the kernel
 could not be tried: BPF programs, mapping events.
-`+"`sudo ttmem doctor`"+` tells what there is.
+`+"`sudo ttmem doctor`"+` checks the rest.
 
 Host
   ok       kernel                  Linux 6.8

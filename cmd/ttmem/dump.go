@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -41,8 +42,8 @@ func newDump() *cobra.Command {
 		Long: `Lists live buffers, and the circular and dataflow buffers of programs, largest first, with the
 lines that allocated them.
 
-FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the host's
-service (ttmem serve) is asked, or root reads the memory of the processes.
+FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the state
+comes from the host's service (ttmem serve) or, for root, from the memory of the processes.
 docs/dump.md explains the columns, and rules for components.`,
 		Example: `  ttmem dump                             what ttmem serve sees
   sudo ttmem dump -p 4242
@@ -181,7 +182,7 @@ func checkLive(snap *aggregate.Snapshot, filter *alloc.Filter, of string) error 
 		ended := func(p aggregate.Process) bool { return p.PID == pid && p.Exit != nil }
 		switch {
 		case !slices.Contains(pids, pid) && slices.ContainsFunc(snap.Processes, ended):
-			return fmt.Errorf("-p %d: the process has ended, and holds nothing %s; `ttmem report … -p %d` shows what it had", pid, of, pid)
+			return fmt.Errorf("-p %d: the process has ended, and has nothing live %s; `ttmem report … -p %d` shows what it had", pid, of, pid)
 		case len(pids) == 0:
 			return fmt.Errorf("-p %d: no process is running %s", pid, of)
 		case !slices.Contains(pids, pid):
@@ -189,4 +190,110 @@ func checkLive(snap *aggregate.Snapshot, filter *alloc.Filter, of string) error 
 		}
 	}
 	return nil
+}
+
+// list is what is live at a moment.
+func (o *dumpOptions) list(at source.Moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
+	if at.AtEnd() {
+		s, err := o.source.Now()
+		if err != nil {
+			return nil, err
+		}
+		l, err := newListing(s, filter, rules)
+		if err != nil {
+			if missing := o.source.Missing(); missing != nil {
+				return nil, missing
+			}
+			if o.source.File != "" && len(filter.PIDs) > 0 {
+				err = fmt.Errorf("%w; --at peak lists what it had", err)
+			}
+			return nil, err
+		}
+		l.Ended = o.source.File != ""
+		return l, nil
+	}
+	of := at.Of(o.source.File)
+	var l *dump.List
+	var failed error
+	var moments []dump.Moment
+	// each region of each chip has its peak at a time of its own
+	recording := source.Recording{Path: o.source.File}
+	err := recording.StateAt(at, func(s *aggregate.State, regions source.Regions) {
+		for _, some := range splitFilter(&filter, s, regions) {
+			if failed != nil {
+				return
+			}
+			one, err := newListing(&source.State{State: s, NowNs: s.Now(), Of: of}, some, rules)
+			if err == nil && at.Kind == source.Peak {
+				moments = append(moments, momentOf(&some, one.Snap))
+			}
+			if err != nil || l == nil {
+				l, failed = one, err
+				continue
+			}
+			l.Rows, l.All, l.NowNs, l.Snap = append(l.Rows, one.Rows...), l.All+one.All, one.NowNs, one.Snap
+			l.There = max(l.There, one.There)
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return nil, cmp.Or(o.source.Missing(), err)
+	}
+	end, summary, err := recording.End()
+	switch {
+	case err != nil:
+		return nil, err
+	case l == nil: // nothing was ever allocated in these regions
+		return newListing(&source.State{State: end, NowNs: end.Now(), Of: of, Notes: summary.Notes, Failed: summary.Failed}, filter, rules)
+	}
+	l.Notes, l.Failed, l.Filter, l.Moments = summary.Notes, summary.Failed, filter, moments
+	return l, nil
+}
+
+// splitFilter is the filter with only some regions: several filters if these are not the same
+// of all chips.
+func splitFilter(f *alloc.Filter, s *aggregate.State, some source.Regions) (list []alloc.Filter) {
+	var all, devices []int
+	for _, d := range s.Snapshot().Devices {
+		all = append(all, d.ID)
+	}
+	if all == nil {
+		return []alloc.Filter{*f}
+	}
+	for _, region := range alloc.Regions {
+		if len(f.Regions) > 0 && !slices.Contains(f.Regions, region) {
+			continue
+		}
+		devices = slices.DeleteFunc(slices.Clone(all), func(id int) bool {
+			return !some(id, region) || len(f.Devices) > 0 && !slices.Contains(f.Devices, id)
+		})
+		switch {
+		case len(devices) == 0:
+			continue
+		case len(devices) == len(all):
+			devices = f.Devices // also what is on no known chip
+		}
+		same := slices.IndexFunc(list, func(other alloc.Filter) bool { return slices.Equal(other.Devices, devices) })
+		if same < 0 {
+			same = len(list)
+			one := *f
+			one.Devices, one.Regions = devices, nil
+			list = append(list, one)
+		}
+		list[same].Regions = append(list[same].Regions, region)
+	}
+	return list
+}
+
+// momentOf is the time of what a filter lets through.
+func momentOf(f *alloc.Filter, snap *aggregate.Snapshot) dump.Moment {
+	m := dump.Moment{Devices: f.Devices, TimeNs: snap.TimeNs}
+	for _, region := range f.Regions {
+		m.Regions = append(m.Regions, region.String())
+	}
+	for i := range snap.Devices {
+		if f.Devices == nil {
+			m.Devices = append(m.Devices, snap.Devices[i].ID)
+		}
+	}
+	return m
 }

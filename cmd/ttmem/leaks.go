@@ -12,17 +12,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
 )
 
-// leaksOptions say what of what is left is a leak, and how it is shown.
+// leaksOptions say which survivors are leaks, and how they are shown.
 type leaksOptions struct {
 	dumpOptions
 	from, to string
@@ -30,7 +32,7 @@ type leaksOptions struct {
 	interval  time.Duration
 	suppress  string
 	failAbove flags.Size
-	// known is what --suppress names
+	// known are the suppressions of the file that --suppress names
 	known *name.Suppressions
 	// selection is what --pid and --chip select
 	selection source.Selection
@@ -48,7 +50,7 @@ const (
 // leaked is the exit status where --fail-above finds too much.
 const leaked = 3
 
-// listedLeaks is how many leaks are listed where nobody says.
+// listedLeaks is how many leaks are listed without -n.
 const listedLeaks = 20
 
 func newLeaks() *cobra.Command {
@@ -97,7 +99,7 @@ func leakRegions() (names []string) {
 	return names
 }
 
-// checkMarks finds what is wrong with what is said of marks, and makes the range of it.
+// checkMarks checks the flags of marks, and makes the range of them.
 func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
 	f := c.Flags()
 	ends := func(flag, value string) error {
@@ -132,7 +134,7 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
 	return r, nil
 }
 
-// markOnly is an error where the moment is neither a mark nor the beginning or the end.
+// markOnly is an error if the moment is neither a mark nor the beginning or the end.
 func markOnly(flag, text string) error {
 	if text == "" {
 		return nil
@@ -144,8 +146,8 @@ func markOnly(flag, text string) error {
 	return nil
 }
 
-// markNth is the name of a mark and which of that name, 0 where that is not said: as
-// other commands take it, with mark: before names that mean something else.
+// markNth is the name of a mark and which of that name, or 0: as other commands take it, with
+// mark: before names that mean something else.
 func markNth(text string) (name string, nth int) {
 	if text == "" {
 		return "", 0
@@ -154,7 +156,7 @@ func markNth(text string) (name string, nth int) {
 	return m.Name, m.Nth
 }
 
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
 	if err := flags.CheckBy(o.by); err != nil {
 		return alloc.Filter{}, nil, err
@@ -249,7 +251,7 @@ func (o *leaksOptions) follow(between leakRange) (w *source.Summary, marks *leak
 		marks.apply(e)
 		o.selection.See(e, marks.state)
 		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.over || o.selection.Gone()) {
-			stop() // nothing that comes helps
+			stop() // no later event helps
 		}
 	}, begin)
 	if o.source.StateOnly && o.source.File != "" && err == nil { // its events may not all have been read
@@ -278,6 +280,47 @@ func (o *leaksOptions) markError(w *source.Summary, err error) error {
 		return fmt.Errorf("--to %s: the mark lies before %s begins, and what there was then is not known here", earlier.mark, w.Of)
 	}
 	from := cmp.Or(o.from, atBegin)
-	return fmt.Errorf("--to %s: the mark is from before you asked, and what was freed since is not told: "+
+	return fmt.Errorf("--to %s: the mark is from before this command started, and what was freed since is not known: "+
 		"ttmem leaks FILE --from %s --to %s of the service's recording (ttmem serve --record FILE)", earlier.mark, from, o.to)
+}
+
+// page judges the survivors, as the options say.
+func (o *leaksOptions) page(m *leakMarks, filter alloc.Filter, rules *name.Rules) *leaks.Page {
+	marks := m.between()
+	ask := analyze.LeakOptions{ByRun: m.whole() || m.earlier, Suppressions: o.known}
+	for _, one := range marks {
+		ask.Times = append(ask.Times, one.TimeNs)
+	}
+	return leaks.New(analyze.Leaks(m.state, ask), leaks.Options{
+		By: o.by, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
+		NowNs: m.nowNs, WatchedNs: o.watchedNs, Allocated: m.state.BuffersAllocated(),
+		Marks: marks, From: markText(m.from, m.fromNth), To: markText(m.to, m.toNth),
+		Whole: m.whole(), FromIsEarlier: m.earlier, StepMarks: m.stepMarks,
+	})
+}
+
+// pageNotes say which survivors and marks the page leaves out.
+func (o *leaksOptions) pageNotes(p *leaks.Page, m *leakMarks, w *source.Summary) (notes []string) {
+	if p.Others.Count > 0 {
+		notes = append(notes, fmt.Sprintf("%s of %s from processes that ended are not listed: too many call sites; those with most buffers are kept",
+			page.Count(p.Others.Count, "buffer"), page.Bytes(p.Others.Bytes)))
+	}
+	before, exact := "this command started", "`ttmem leaks FILE` of the service's recording (ttmem serve --record FILE) is exact"
+	if o.source.File != "" {
+		before, exact = w.Of+" begins", "the files before it are exact"
+	}
+	if m.earlier {
+		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: what was freed between the two is not known, so only call sites that grew since count; %s",
+			p.Marks[0].Name, before, exact))
+	} else if m.earlierMarks > 0 && o.from == "" && o.interval == 0 {
+		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(m.earlierMarks), "mark"), before))
+	}
+	if p.StepMarks > 0 {
+		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", page.Count(uint64(p.StepMarks), "mark")))
+	}
+	if p.EndedBefore.Count > 0 {
+		notes = append(notes, fmt.Sprintf("%s of %s ended with a device or a process before the mark %q; --to end counts them",
+			page.Count(p.EndedBefore.Count, "buffer"), page.Bytes(p.EndedBefore.Bytes), p.Marks[len(p.Marks)-1].Name))
+	}
+	return notes
 }

@@ -10,7 +10,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// leakRange says between which moments leaks are looked for. The zero value is the whole
+// leakRange is the two moments between which leaks are searched. The zero value is the whole
 // run.
 type leakRange struct {
 	// from and to are names of marks, and fromNth and toNth which of these, from 1: 0 is
@@ -23,7 +23,7 @@ type leakRange struct {
 	intervalNs uint64
 }
 
-// whole reports whether marks decide nothing.
+// whole reports whether no marks are given.
 func (r *leakRange) whole() bool {
 	return r.from == "" && r.to == "" && !r.all
 }
@@ -31,7 +31,7 @@ func (r *leakRange) whole() bool {
 const (
 	// maxLeakMarks is how many marks are shown: of more every second one is left out.
 	maxLeakMarks = 1024
-	// maxMarkNames is how many names are listed where another one is asked for.
+	// maxMarkNames is how many names an error about an unknown mark lists.
 	maxMarkNames = 16
 )
 
@@ -92,7 +92,7 @@ func (m *leakMarks) restore(e *event.Event) {
 	}
 }
 
-// followAll follows from the beginning, where that is asked for.
+// followAll follows from the beginning if the range begins there.
 func (m *leakMarks) followAll() {
 	if !m.following && (m.from == "" && m.to != "" || m.intervalNs > 0) {
 		m.follow("", 0)
@@ -157,8 +157,7 @@ func (m *leakMarks) thin() {
 	m.marks, m.toMarks = kept, to
 }
 
-// between are the marks that are looked at; nil where marks decide nothing and none are to
-// be shown.
+// between are the marks of the range; nil if marks decide nothing and none are shown.
 func (m *leakMarks) between() []leaks.Mark {
 	switch {
 	case !m.following:
@@ -193,15 +192,14 @@ func (m *leakMarks) everyInterval() (marks []leaks.Mark) {
 	return append(marks, leaks.Mark{TimeNs: m.nowNs})
 }
 
-// An earlierMarkError says that the mark up to which leaks are looked for lies before what
-// is known.
+// An earlierMarkError says that the second mark lies before the first known event.
 type earlierMarkError struct{ mark string }
 
 func (e *earlierMarkError) Error() string {
 	return fmt.Sprintf("the mark %q lies before the beginning: what was there then is not known", e.mark)
 }
 
-// check finds marks that are asked for and were not there.
+// check is an error if a mark of the range was not seen.
 func (m *leakMarks) check() error {
 	switch {
 	case m.over:
@@ -216,7 +214,7 @@ func (m *leakMarks) check() error {
 	return m.missing(m.to, m.toNth, m.toSeen)
 }
 
-// missing says that there is no such mark, and what there is.
+// missing is an error that names the marks that were seen.
 func (m *leakMarks) missing(name string, nth, seen int) error {
 	text := markText(name, nth)
 	switch {

@@ -265,7 +265,7 @@ func TestALogThatListsNothingSaysWhy(t *testing.T) {
 		"buffer":  {logOptions{buffers: []string{"1000"}}, "buffers are from 1 to 99"},
 		"object":  {logOptions{buffers: []string{"0x1"}}, "--address takes those in the banks"},
 		"grep":    {logOptions{grep: "ttnn.nothing"}, "(?i) ignores case"},
-		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "have no notes"},
+		"note":    {logOptions{kinds: []string{"overlap"}, to: "100ms"}, "have no such notes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, l := logOf(t, path, c.options, page.Layout{})

@@ -99,7 +99,7 @@ outside. Tracing needs root; reading recordings does not.`,
 	return root
 }
 
-// newVersion is for who does not think of the flag.
+// newVersion is the flag --version as a command.
 func newVersion() *cobra.Command {
 	return &cobra.Command{
 		Use:    "version",

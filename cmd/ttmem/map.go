@@ -39,8 +39,8 @@ func newMap() *cobra.Command {
 		Long: `Draws the addresses of each region: buffers, the holes between them and, in L1, the circular
 and dataflow buffers of programs. One bank stands for all, as all are used alike.
 
-FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the host's
-service (ttmem serve) is asked, or root reads the memory of the processes.
+FILE is a recording, at its end or --at another moment (docs/diff.md). Without it the state
+comes from the host's service (ttmem serve) or, for root, from the memory of the processes.
 docs/map.md explains the picture.`,
 		Example: `  ttmem map model.ttmem --at peak
   ttmem map model.ttmem --at trained --region L1

@@ -20,7 +20,7 @@ type oomOptions struct {
 	json   bool
 }
 
-// listedFailures is how many failures are shown where nobody says.
+// listedFailures is how many failures are shown without -n.
 const listedFailures = 10
 
 func newOOM() *cobra.Command {

@@ -20,7 +20,7 @@ import (
 // peakOptions say which peaks are shown, as a dump's options say what is listed.
 type peakOptions struct{ dumpOptions }
 
-// listedHolders is how many lines a peak's list has if nothing else is asked for.
+// listedHolders is how many lines the list of a peak has without -n.
 const listedHolders = 10
 
 func newPeak() *cobra.Command {

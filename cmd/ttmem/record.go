@@ -25,8 +25,8 @@ type recordOptions struct {
 	private bool
 }
 
-// leastMaxSize is where a limit begins to make sense: a smaller file would have little
-// but its checkpoint.
+// leastMaxSize is the smallest limit: a smaller file would be little more than its
+// checkpoint.
 const leastMaxSize = 64 << 10
 
 func (o *recordOptions) register(c *cobra.Command) {
@@ -105,7 +105,7 @@ can read a recording of the whole host.`,
 	return c
 }
 
-// recordFlush is how long what happened may not be in the file yet.
+// recordFlush is how long events may not be in the file yet.
 const recordFlush = 500 * time.Millisecond
 
 // recorder writes a recording.
@@ -117,7 +117,7 @@ type recorder struct {
 	flushed time.Time
 }
 
-// newRecorder is nil where nothing is to be recorded.
+// newRecorder is nil if nothing is recorded.
 func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
 	if o.path == "" {
 		return nil, nil
@@ -129,7 +129,7 @@ func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
 	return &r, nil
 }
 
-// createRecording begins a recording of what the state is of.
+// createRecording begins a recording of the events that are applied to the state.
 func createRecording(o recordOptions, state *aggregate.State, files recording.FileOptions) (r recorder, err error) {
 	header := recording.NewHeader()
 	header.Ttmem = buildVersion()
@@ -143,7 +143,7 @@ func createRecording(o recordOptions, state *aggregate.State, files recording.Fi
 	return recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
 }
 
-// frozen are the checkpoints of a state, as it is when one is asked for.
+// frozen makes checkpoints of a state at the time of a call.
 func frozen(state *aggregate.State) func() func() *event.Event {
 	return func() func() *event.Event { return state.Freeze(nil) }
 }
@@ -153,10 +153,10 @@ func (r *recorder) add(e *event.Event) {
 	r.events++
 }
 
-// full reports whether what was added is better written before more is.
+// full reports whether it is time to write what was added.
 func (r *recorder) full() bool { return r.file.Full() }
 
-// flush writes what was added, if it is time to.
+// flush writes what was added if it is time.
 func (r *recorder) flush() error {
 	if time.Since(r.flushed) < recordFlush && !r.file.Full() {
 		return nil
@@ -172,17 +172,17 @@ func (r *recorder) close(s *aggregate.Snapshot) error {
 	if err := r.file.Close(end); err != nil {
 		return err
 	}
-	term.Warn(r.told(len(s.Processes) > 0))
+	term.Warn(r.summary(len(s.Processes) > 0))
 	if n := s.LostEvents(); n > 0 {
 		term.Warn(fmt.Sprintf("%s were lost; the report says why", page.Count(n, "event")))
 	}
 	return nil
 }
 
-// told says what was recorded; met is true where a process was.
-func (r *recorder) told(met bool) string {
-	if !met {
-		return fmt.Sprintf("nothing was recorded to %s: no process that uses tt-metal was met; `ttmem doctor` lists the libraries that processes have loaded", r.path)
+// summary says what was recorded; seen is true if a process was seen.
+func (r *recorder) summary(seen bool) string {
+	if !seen {
+		return fmt.Sprintf("nothing was recorded to %s: no process that uses tt-metal was seen; `ttmem doctor` lists the libraries that processes have loaded", r.path)
 	}
 	paths := r.file.Paths()
 	bytes := r.file.Size()
@@ -205,7 +205,7 @@ func (r *recorder) told(met bool) string {
 	return text
 }
 
-// recordedEnd is what a recording ends with.
+// recordedEnd is the end mark of a recording.
 func recordedEnd(s *aggregate.Stacks) recording.End {
 	if s == nil {
 		return recording.End{}

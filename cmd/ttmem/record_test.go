@@ -80,7 +80,7 @@ func TestRecordTellsOfAllFilesThatItWrote(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			size += info.Size()
 		}
-		qt.Check(t, qt.Equals(r.told(true), fmt.Sprintf(c.want, r.events, page.Bytes(uint64(size)))))
+		qt.Check(t, qt.Equals(r.summary(true), fmt.Sprintf(c.want, r.events, page.Bytes(uint64(size)))))
 		for _, file := range files {
 			qt.Assert(t, qt.IsNil(os.Remove(file)))
 		}
@@ -90,13 +90,13 @@ func TestRecordTellsOfAllFilesThatItWrote(t *testing.T) {
 func TestRecordOfNothingSaysWhatToCheck(t *testing.T) {
 	r, err := newRecorder(recordOptions{path: filepath.Join(t.TempDir(), "x")}, aggregate.New())
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Matches(r.told(false), "nothing was recorded to .*/x: no process that uses tt-metal was met; `ttmem doctor` .*"))
+	qt.Check(t, qt.Matches(r.summary(false), "nothing was recorded to .*/x: no process that uses tt-metal was seen; `ttmem doctor` .*"))
 }
 
 func TestRecordDoesNotAdviseToReadWhatIsNoFile(t *testing.T) {
 	r, err := newRecorder(recordOptions{path: "/dev/null"}, aggregate.New())
 	qt.Assert(t, qt.IsNil(err))
-	qt.Check(t, qt.Matches(r.told(true), `recorded 0 events to /dev/null \([^;]*\)`))
+	qt.Check(t, qt.Matches(r.summary(true), `recorded 0 events to /dev/null \([^;]*\)`))
 }
 
 func TestARecordingOfTheWholeHostIsItsOwnersAlone(t *testing.T) {

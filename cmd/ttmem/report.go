@@ -34,8 +34,8 @@ func newReport() *cobra.Command {
 the end.
 
 FILE is a recording, or a file of ttmem run --events; - is a recording on standard input.
-Without it the host's service (ttmem serve) is asked. docs/profiles.md explains flame graphs,
-pprof and folded stacks, docs/events.md events and JSON.`,
+Without it the host's service (ttmem serve) makes the report. docs/profiles.md explains flame
+graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 		Example: `  ttmem report model.ttmem
   ttmem report model.ttmem -p 4242
   ttmem report model.ttmem --json | jq .devices
@@ -198,7 +198,7 @@ func showReport(o *reportCommand, path string) error {
 	profiled := state
 	if o.pid > 0 {
 		only.PIDs = []int{o.pid}
-		profiled = aggregate.New() // of this process alone, as if there were no other
+		profiled = aggregate.New() // of this process only
 	}
 	if x != nil {
 		profiled.KeepSites()
@@ -256,7 +256,7 @@ func showReport(o *reportCommand, path string) error {
 	return nil
 }
 
-// checkOutputs is an error where writing would destroy what is read, under whatever
+// checkOutputs is an error if writing would destroy the file that is read, under whatever
 // name.
 func checkOutputs(o sessionOptions, path string) error {
 	in, err := os.Stat(path)
@@ -275,7 +275,7 @@ func checkOutputs(o sessionOptions, path string) error {
 	return nil
 }
 
-// takesStdout reports whether a file that is asked for is standard output.
+// takesStdout reports whether a flag names standard output.
 func (o *sessionOptions) takesStdout() bool {
 	out, err := os.Stdout.Stat()
 	if err != nil {

@@ -107,5 +107,5 @@ func TestAPartOfARecordingNamesTheOneBefore(t *testing.T) {
 	qt.Assert(t, qt.IsNil(os.Rename(path+".2", path+".3")))
 	qt.Check(t, qt.Equals(says(path+".1"), " goes on from m.ttmem.3, which has what was before"))
 	qt.Assert(t, qt.IsNil(os.Rename(path, path+".3")))
-	qt.Check(t, qt.Equals(says(path+".1"), " goes on from an older file, which is not beside it"))
+	qt.Check(t, qt.Equals(says(path+".1"), " goes on from an older file, which is not in its folder"))
 }

@@ -103,7 +103,7 @@ func serve(o serveOptions) (err error) {
 		return err
 	}
 	defer t.Close()
-	s, err := newServed(o.record)
+	s, err := newHostService(o.record)
 	if err != nil {
 		return err
 	}
@@ -133,13 +133,13 @@ func serve(o serveOptions) (err error) {
 		serving(func() error { return server.ServeTCP(tcp) })
 		where += " and http://" + tcp.Addr().String()
 	}
-	term.Warn("tracing every process that uses tt-metal; asked at " + where)
+	term.Warn("tracing every process that uses tt-metal; listening at " + where)
 	if err := service.Notify("READY=1"); err != nil {
-		term.Warn(fmt.Sprintf("telling systemd that it is ready: %v", err))
+		term.Warn(fmt.Sprintf("notifying systemd: %v", err))
 	}
 
 	err = t.Run(ctx, s.take, s.pause)
-	_ = service.Notify("STOPPING=1") // which systemd takes as well if it is not told
+	_ = service.Notify("STOPPING=1") // systemd does not need it
 	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
 		err = cause
 	}
@@ -151,7 +151,7 @@ func serve(o serveOptions) (err error) {
 	return err
 }
 
-// withoutListen is the cause of an error of net.Listen, without what was asked for.
+// withoutListen is the cause of an error of net.Listen, without the address.
 func withoutListen(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -164,20 +164,20 @@ func withoutListen(err error) error {
 	return err
 }
 
-// served is what a service does with the events that it traces, besides answering.
-type served struct {
+// A hostService takes the events of the host: it keeps the hub up to date, records and logs.
+type hostService struct {
 	hub     *service.Hub
 	state   *aggregate.State  // the hub's
 	record  *serviceRecorder  // nil: nothing is recorded
-	lost    map[string]uint64 // since it was last told
+	lost    map[string]uint64 // since it was last reported
 	lostAt  time.Time
 	started time.Time
 }
 
-func newServed(o recordOptions) (*served, error) {
+func newHostService(o recordOptions) (*hostService, error) {
 	state := aggregate.New()
 	state.Begin(source.MonotonicNow())
-	s := &served{
+	s := &hostService{
 		hub: service.NewHub(state), state: state,
 		lost: make(map[string]uint64), started: time.Now(),
 	}
@@ -187,35 +187,35 @@ func newServed(o recordOptions) (*served, error) {
 }
 
 // take takes an event.
-func (s *served) take(e *event.Event) {
+func (s *hostService) take(e *event.Event) {
 	s.hub.Apply(e)
 	s.record.take(e)
 	switch e.Kind {
 	case event.ProcessStart, event.ProcessExit: // what starts may have been another program
 		if p := s.state.Ended(e.PID); p != nil && p.Exit.TimeNs == e.TimeNs {
-			term.Warn(endLine(p))
+			term.Warn(exitLine(p))
 		}
 		if e.Kind == event.ProcessStart {
-			term.Warn(metLine(e))
+			term.Warn(startLine(e))
 		}
 	case event.Lost:
 		s.lost[e.Cause] += e.Count
 	}
 }
 
-// lostInterval is how often it is told what was lost, at most.
+// lostInterval is how often lost events are reported, at most.
 const lostInterval = 10 * time.Second
 
 // pause is called between batches of events.
-func (s *served) pause() {
+func (s *hostService) pause() {
 	s.hub.Flush()
 	s.record.pause()
 	if len(s.lost) > 0 && time.Since(s.lostAt) >= lostInterval {
-		s.tellLost()
+		s.reportLost()
 	}
 }
 
-func (s *served) tellLost() {
+func (s *hostService) reportLost() {
 	for _, cause := range slices.Sorted(maps.Keys(s.lost)) {
 		term.Warn(fmt.Sprintf("lost %s: %s; totals may be wrong from now on", page.Count(s.lost[cause], "event"), cause))
 	}
@@ -223,9 +223,9 @@ func (s *served) tellLost() {
 	s.lostAt = time.Now()
 }
 
-// end ends the recording, and says in a line what there was.
-func (s *served) end(stacks *aggregate.Stacks) {
-	s.tellLost()
+// end ends the recording, and logs a summary.
+func (s *hostService) end(stacks *aggregate.Stacks) {
+	s.reportLost()
 	snapshot := *s.hub.Snapshot(service.Viewer{All: true})
 	snapshot.Stacks = stacks
 	s.record.end(&snapshot)
@@ -235,11 +235,11 @@ func (s *served) end(stacks *aggregate.Stacks) {
 			processes++
 		}
 	}
-	term.Warn(endedLine(time.Since(s.started), processes, snapshot.LostEvents()))
+	term.Warn(summaryLine(time.Since(s.started), processes, snapshot.LostEvents()))
 }
 
-// endedLine is the last one.
-func endedLine(took time.Duration, processes, lost uint64) string {
+// summaryLine is the last line of the log.
+func summaryLine(took time.Duration, processes, lost uint64) string {
 	traced := "1 process traced"
 	if processes != 1 {
 		traced = fmt.Sprintf("%d processes traced", processes)
@@ -247,13 +247,13 @@ func endedLine(took time.Duration, processes, lost uint64) string {
 	return fmt.Sprintf("ended after %s: %s, %s lost", page.Seconds(uint64(took)), traced, page.Count(lost, "event"))
 }
 
-// logCommand is how much of a command line is told, in characters.
+// logCommand is how many characters of a command line are logged.
 const logCommand = 120
 
-// metLine tells of a process that is traced from now on.
-func metLine(e *event.Event) string {
+// startLine reports a process that is traced from now on.
+func startLine(e *event.Event) string {
 	command := cmp.Or(page.Clean(e.Command), page.Clean(e.Comm), page.UnknownCommandLine)
-	line := fmt.Sprintf("met PID %d of user %d: %s", e.PID, e.UID, page.Truncate(command, logCommand, "..."))
+	line := fmt.Sprintf("tracing PID %d of user %d: %s", e.PID, e.UID, page.Truncate(command, logCommand, "..."))
 	if e.Release != "" {
 		line += "; ttnn " + page.Clean(e.Release)
 	}
@@ -263,8 +263,8 @@ func metLine(e *event.Event) string {
 	return line
 }
 
-// endLine says that a process has ended, and what it held until then on all its chips.
-func endLine(p *aggregate.Process) string {
+// exitLine reports a process that ended, and what it had not freed on all its chips.
+func exitLine(p *aggregate.Process) string {
 	line := fmt.Sprintf("PID %d ended", p.PID)
 	if p.Exit.Status != nil {
 		switch status := unix.WaitStatus(*p.Exit.Status); {
@@ -281,7 +281,7 @@ func endLine(p *aggregate.Process) string {
 		}
 	}
 	if parts == nil {
-		return line + "; it held nothing"
+		return line + "; everything was freed"
 	}
-	return line + "; it held " + strings.Join(parts, ", ")
+	return line + "; unfreed: " + strings.Join(parts, ", ")
 }

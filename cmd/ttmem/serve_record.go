@@ -14,21 +14,21 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// resumeInterval is how often it is tried to record again after an error.
+// resumeInterval is how long after an error recording is tried again.
 const resumeInterval = 10 * time.Second
 
-// A serviceRecorder is the recording of a service, which goes on when it has failed
-// and the cause has gone. All that a nil one does is nothing.
+// A serviceRecorder is the recording of a service. After an error it tries again from time to
+// time. A nil one does nothing.
 type serviceRecorder struct {
 	recorder
 	err    error // why nothing is recorded at present
 	tried  time.Time
 	failed bool // something was not recorded
-	// now is what health says, for those who ask.
+	// now is what health returns.
 	now atomic.Pointer[string]
 }
 
-// newServiceRecorder is nil where nothing is to be recorded.
+// newServiceRecorder is nil if nothing is recorded.
 func newServiceRecorder(o recordOptions, state *aggregate.State) (*serviceRecorder, error) {
 	if o.path == "" {
 		return nil, nil
@@ -38,14 +38,14 @@ func newServiceRecorder(o recordOptions, state *aggregate.State) (*serviceRecord
 		return nil, err
 	}
 	r := &serviceRecorder{recorder: of}
-	r.tell(service.RecordingOK)
+	r.setHealth(service.RecordingOK)
 	return r, nil
 }
 
-// health may be asked by any goroutine.
+// health may be called by any goroutine.
 func (r *serviceRecorder) health() string { return *r.now.Load() }
 
-func (r *serviceRecorder) tell(health string) { r.now.Store(&health) }
+func (r *serviceRecorder) setHealth(health string) { r.now.Store(&health) }
 
 // take takes an event.
 func (r *serviceRecorder) take(e *event.Event) {
@@ -70,24 +70,24 @@ func (r *serviceRecorder) pause() {
 		err := r.file.Resume()
 		if err == nil {
 			r.events -= missed
-			term.Warn(fmt.Sprintf("%s: recorded again from now on; %s could not be", r.path, page.Count(missed, "event")))
+			term.Warn(fmt.Sprintf("%s: recording goes on; %s could not be recorded", r.path, page.Count(missed, "event")))
 		}
 		r.note(err)
 	}
 }
 
-// note takes what became of a write. What changes is told once.
+// note takes the result of a write, and reports changes once.
 func (r *serviceRecorder) note(err error) {
 	health := service.RecordingOK
 	if err != nil {
-		health = errors.Unwrap(err).Error() // the path is not everybody's to know
+		health = errors.Unwrap(err).Error() // without the path, which not every user may know
 	}
 	if err != nil && health != r.health() {
 		r.failed, r.tried = true, time.Now()
 		term.Warn(fmt.Sprintf("%v; the service goes on, and tries to record again every %v", err, resumeInterval))
 	}
 	r.err = err
-	r.tell(health)
+	r.setHealth(health)
 }
 
 // end ends the recording.

@@ -27,7 +27,7 @@ func TestServeRecordsAgainWhenThereIsSpace(t *testing.T) {
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	path, ballast := filepath.Join(dir, "host.ttmem"), filepath.Join(dir, "ballast")
-	s, err := newServed(recordOptions{path: path})
+	s, err := newHostService(recordOptions{path: path})
 	qt.Assert(t, qt.IsNil(err))
 	var id uint64
 	alloc := func(n int) {
@@ -71,7 +71,7 @@ func TestServeRecordsAgainWhenThereIsSpace(t *testing.T) {
 }
 
 func TestServeTellsOnceWhyItDoesNotRecord(t *testing.T) {
-	s, err := newServed(recordOptions{path: filepath.Join(t.TempDir(), "host.ttmem")})
+	s, err := newHostService(recordOptions{path: filepath.Join(t.TempDir(), "host.ttmem")})
 	qt.Assert(t, qt.IsNil(err))
 	said := saidBy(t, func() {
 		for range 3 {

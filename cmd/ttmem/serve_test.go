@@ -15,29 +15,29 @@ func TestServeTellsOfAProcessInALine(t *testing.T) {
 		want  string
 	}{
 		{event.Event{PID: 7, UID: 1000, Command: "python model.py", Release: "0.81.1"},
-			"met PID 7 of user 1000: python model.py; ttnn 0.81.1"},
-		{event.Event{PID: 7, Comm: "py", AttachedLate: true}, "met PID 7 of user 0: py; attached late"},
-		{event.Event{PID: 7}, "met PID 7 of user 0: ?"},
+			"tracing PID 7 of user 1000: python model.py; ttnn 0.81.1"},
+		{event.Event{PID: 7, Comm: "py", AttachedLate: true}, "tracing PID 7 of user 0: py; attached late"},
+		{event.Event{PID: 7}, "tracing PID 7 of user 0: ?"},
 		{event.Event{PID: 7, Command: "a\nttmem: PID 1 ended\x1b[2J" + string(make([]byte, 3))},
-			"met PID 7 of user 0: a ttmem: PID 1 ended[2J"},
+			"tracing PID 7 of user 0: a ttmem: PID 1 ended[2J"},
 	} {
-		qt.Check(t, qt.Equals(metLine(&c.start), c.want))
+		qt.Check(t, qt.Equals(startLine(&c.start), c.want))
 	}
 	long := event.Event{PID: 7, Command: string(make([]byte, 0, 1))}
 	for range 1000 {
 		long.Command += "x"
 	}
-	qt.Check(t, qt.IsTrue(len(metLine(&long)) < 200))
+	qt.Check(t, qt.IsTrue(len(startLine(&long)) < 200))
 }
 
 func TestServeTellsWhatAProcessHeldAtItsEnd(t *testing.T) {
-	s, err := newServed(recordOptions{})
+	s, err := newHostService(recordOptions{})
 	qt.Assert(t, qt.IsNil(err))
 	lines := make(map[int]string)
 	take := func(e event.Event) {
 		s.take(&e)
 		if e.Kind == event.ProcessExit {
-			lines[e.PID] = endLine(s.state.Ended(e.PID))
+			lines[e.PID] = exitLine(s.state.Ended(e.PID))
 		}
 	}
 	alloc := func(pid int, id uint64, region event.Region, chips ...int) {
@@ -57,15 +57,15 @@ func TestServeTellsWhatAProcessHeldAtItsEnd(t *testing.T) {
 	take(event.Event{Kind: event.ProcessStart, PID: 3})
 	take(event.Event{Kind: event.ProcessExit, PID: 3, ExitStatus: event.UnknownStatus})
 	qt.Check(t, qt.DeepEquals(lines, map[int]string{
-		1: "PID 1 ended by SIGKILL; it held 36.0 KiB of DRAM, 12.0 KiB of L1",
-		2: "PID 2 ended with status 3; it held nothing",
-		3: "PID 3 ended; it held nothing",
+		1: "PID 1 ended by SIGKILL; unfreed: 36.0 KiB of DRAM, 12.0 KiB of L1",
+		2: "PID 2 ended with status 3; everything was freed",
+		3: "PID 3 ended; everything was freed",
 	}))
 }
 
 func TestServeTellsOfItsEnd(t *testing.T) {
-	qt.Check(t, qt.Equals(endedLine(time.Second, 1, 1), "ended after 1.0 s: 1 process traced, 1 event lost"))
-	qt.Check(t, qt.Equals(endedLine(time.Second, 2, 0), "ended after 1.0 s: 2 processes traced, 0 events lost"))
+	qt.Check(t, qt.Equals(summaryLine(time.Second, 1, 1), "ended after 1.0 s: 1 process traced, 1 event lost"))
+	qt.Check(t, qt.Equals(summaryLine(time.Second, 2, 0), "ended after 1.0 s: 2 processes traced, 0 events lost"))
 }
 
 func TestServeRefusesFlagsThatMakeNoSense(t *testing.T) {

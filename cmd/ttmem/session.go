@@ -16,7 +16,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// sessionOptions say what is made of a stream of events.
+// sessionOptions say what is written of a stream of events.
 type sessionOptions struct {
 	output  outputOptions
 	stacks  source.Stacks
@@ -24,11 +24,11 @@ type sessionOptions struct {
 	exports output.ExportOptions
 }
 
-// outputOptions are the flags that say what is written besides the report.
+// outputOptions are the flags of output besides the report.
 type outputOptions struct {
 	events string
 	json   bool
-	// private keeps what is written from other users: it has what all of them do
+	// private makes files that only their owner can read: they have the events of all users
 	private bool
 }
 
@@ -51,21 +51,21 @@ func (o *sessionOptions) register(c *cobra.Command) {
 	}
 }
 
-// session is what is made of a stream of events, from a tracer or a recording.
+// session writes a stream of events of a tracer.
 type session struct {
 	o      sessionOptions
 	state  *aggregate.State
-	events *output.Events   // nil: nobody wants them
-	record *recorder        // nil: nobody wants one
-	export *output.Exporter // nil: nobody wants it
-	// stacks counts the call stacks that were taken; nil where none were
+	events *output.Events   // nil: not requested
+	record *recorder        // nil: not requested
+	export *output.Exporter // nil: not requested
+	// stacks counts the call stacks that were taken; nil if none were
 	stacks func() *aggregate.Stacks
-	failed bool // something was promised and could not be done
-	// useless ends a trace whose recording failed; nil where it goes on
+	failed bool // some output could not be written
+	// useless ends a trace whose recording failed; nil if it goes on
 	useless func()
 }
 
-// newSession begins what the options ask for; the session is to be closed.
+// newSession begins the output that the options name; the session is to be closed.
 func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, err error) {
 	s := &session{o: o, state: aggregate.New(), stacks: stacks}
 	defer func() {
@@ -87,7 +87,7 @@ func newSession(o sessionOptions, stacks func() *aggregate.Stacks) (_ *session, 
 	return s, err
 }
 
-// traceSession is a session of what is traced.
+// traceSession is a session of a tracer.
 func traceSession(t *source.Tracing, o sessionOptions) (*session, error) {
 	s, err := newSession(o, func() *aggregate.Stacks { return source.StackCounts(t.Tracer) })
 	if err == nil {
@@ -99,10 +99,10 @@ func traceSession(t *source.Tracing, o sessionOptions) (*session, error) {
 	return s, err
 }
 
-// close removes what was begun and will not be finished.
+// close removes files that were begun and not finished.
 func (s *session) close() { s.export.Close() }
 
-// handle takes an event, where events are written after those that it implies.
+// handle takes an event. Events are written after those that they imply.
 func (s *session) handle(e *event.Event) {
 	if s.events != nil {
 		for implied := s.state.Implied(e); implied.Next(); {
@@ -148,7 +148,7 @@ func (s *session) flush() {
 	}
 }
 
-// report prints what was found, and writes and closes what is open.
+// report prints the report, and finishes the files.
 func (s *session) report() error {
 	if s.events != nil {
 		if err := s.events.Close(); err != nil {

@@ -21,7 +21,7 @@ import (
 	"ttmem/cmd/ttmem/top"
 )
 
-// topOptions say what is looked at, and how often.
+// topOptions say what is shown, and how often it is refreshed.
 type topOptions struct {
 	source   source.Options
 	rules    string
@@ -39,12 +39,12 @@ func newTop() *cobra.Command {
 	var o topOptions
 	c := &cobra.Command{
 		Use:   "top [FILE | -- COMMAND [ARG…]]",
-		Short: "Show live how full each chip is, and who holds most",
+		Short: "Show live how full each chip is, and what uses most",
 		Long: `Shows how full each chip is, its processes, and what holds most. Press ? for keys.
 
 FILE is a recording, shown at its end. COMMAND is run and traced; press o for its output, and
-quitting terminates it. Without either the host's service (ttmem serve) is asked, or root
-traces the whole host. docs/top.md explains the view.`,
+quitting terminates it. Without either the view is of the host's service (ttmem serve) or, for
+root, of the whole host. docs/top.md explains it.`,
 		Example: `  ttmem top                             what ttmem serve sees
   sudo ttmem top -p 4242
   sudo ttmem top -- python model.py
@@ -93,7 +93,7 @@ func showTop(o *topOptions) error {
 	return topLive(o, view)
 }
 
-// topOnce prints one frame of what there is.
+// topOnce prints one frame.
 func topOnce(o *topOptions, view top.Options) error {
 	if len(o.source.Command) > 0 {
 		return fmt.Errorf("--once runs no command: ttmem run -- %s traces one and reports", strings.Join(o.source.Command, " "))
@@ -152,13 +152,13 @@ func topLive(o *topOptions, view top.Options) error {
 		return err
 	}
 	o.source.Console.Warn, o.source.Console.Doing = live.Note, live.Doing
-	// what was said meanwhile is told when there is a screen for it again
+	// notes of the view are printed when the terminal is free again
 	defer func() {
 		output.close()
 		for _, note := range live.Notes() {
 			term.Warn(note)
 		}
-		tellOutput(live)
+		printOutput(live)
 	}()
 
 	signals := make(chan os.Signal, 16)
@@ -189,8 +189,8 @@ func topLive(o *topOptions, view top.Options) error {
 	case err != nil:
 		return fmt.Errorf("showing the view: %w", err)
 	case !ended:
-		return errors.New("the command does not end: it was asked to, and goes on without ttmem")
-	case errors.Is(w.err, term.ErrInterrupted): // by who quit the view
+		return errors.New("the command did not end when it was signalled: it goes on without ttmem")
+	case errors.Is(w.err, term.ErrInterrupted): // the user quit the view
 		return nil
 	case w.err != nil:
 		return w.err
@@ -198,7 +198,7 @@ func topLive(o *topOptions, view top.Options) error {
 	return w.status
 }
 
-// terminalInput is where keys come from.
+// terminalInput is the source of keys.
 func terminalInput() (*os.File, error) {
 	if term.IsTerminal(os.Stdin) {
 		fd, err := unix.Dup(int(os.Stdin.Fd()))
@@ -209,7 +209,7 @@ func terminalInput() (*os.File, error) {
 	}
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
 	if err != nil {
-		return nil, errors.New("there is no terminal that keys could come from: ttmem top --once prints one frame")
+		return nil, errors.New("no terminal to read keys from: ttmem top --once prints one frame")
 	}
 	return tty, nil
 }

@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"sync"
 	"time"
 
 	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/term"
 	"ttmem/cmd/ttmem/top"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // topWatch follows events while the view is shown.
@@ -119,5 +124,63 @@ func (w *topWatch) end() bool {
 		return true
 	case <-time.After(endPatience):
 		return false
+	}
+}
+
+// A topOutput takes the output of a command while the view has the terminal.
+type topOutput struct {
+	write  *os.File // nil: there is no command
+	null   *os.File
+	copied chan struct{}
+}
+
+// newTopOutput passes the output of the command to the view.
+func newTopOutput(live *top.Live, source *source.Options) (*topOutput, error) {
+	if len(source.Command) == 0 {
+		return &topOutput{}, nil
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, errors.Join(err, read.Close(), write.Close())
+	}
+	source.Console.Streams = host.Streams{In: null, Out: write, Err: write}
+	t := &topOutput{write, null, make(chan struct{})}
+	go func() {
+		defer close(t.copied)
+		defer read.Close()
+		_, _ = io.Copy(live, read)
+	}()
+	return t, nil
+}
+
+// close waits until the view has the output, but not for processes that outlive the command.
+func (t *topOutput) close() {
+	if t.write == nil {
+		return
+	}
+	t.write.Close()
+	t.null.Close()
+	select {
+	case <-t.copied:
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+// maxOutputLines is how many lines of a command's output are printed after the view.
+const maxOutputLines = 20
+
+// printOutput prints the last output of the command, which the view covered.
+func printOutput(live *top.Live) {
+	lines := live.Present(0).Output
+	if n := len(lines); n > maxOutputLines {
+		term.Warn(fmt.Sprintf("the last %d lines that the command wrote:", maxOutputLines))
+		lines = lines[n-maxOutputLines:]
+	}
+	for _, line := range lines {
+		fmt.Fprintln(os.Stderr, line)
 	}
 }

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
+
+	"ttmem/tracer/host"
 )
 
 // waitAlone waits until no other tracer has a probe in the program. A probe lies in a code
@@ -44,23 +44,13 @@ func codeAddress(pid int, file string, offset uint64) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
+	maps, err := host.CodeMappings(pid)
 	if err != nil {
 		return 0, err
 	}
-	defer maps.Close()
-	lines := bufio.NewScanner(maps)
-	for lines.Scan() {
-		if !strings.HasSuffix(lines.Text(), file) {
-			continue
-		}
-		var start, end, from uint64
-		var mode string
-		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s %x", &start, &end, &mode, &from); err != nil {
-			return 0, err
-		}
-		if strings.Contains(mode, "x") && from <= offset && offset < from+end-start {
-			return start + offset - from, nil
+	for _, m := range maps {
+		if m.Path == file && m.Offset <= offset && offset < m.Offset+m.End-m.Start {
+			return m.Start + offset - m.Offset, nil
 		}
 	}
 	return 0, fmt.Errorf("process %d does not map the code of %s", pid, file)

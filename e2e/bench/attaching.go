@@ -1,14 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"ttmem/tracer"
+	"ttmem/tracer/host"
 )
 
 const mb = 1e6
@@ -147,18 +145,10 @@ func (b *bench) printResident(a *attached, when string) error {
 
 // mappedFiles counts the files that a process maps as code.
 func mappedFiles(pid int) (int, error) {
-	f, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return 0, err
+	maps, err := host.FileMappings(pid)
+	files := make(map[host.FileID]bool)
+	for _, m := range maps {
+		files[m.File] = true
 	}
-	defer f.Close()
-	files := make(map[string]bool)
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		fields := strings.Fields(lines.Text())
-		if len(fields) >= 6 && strings.Contains(fields[1], "x") {
-			files[fields[5]] = true
-		}
-	}
-	return len(files), lines.Err()
+	return len(files), err
 }

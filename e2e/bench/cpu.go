@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -14,17 +12,17 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// cost is the processor time that a tool takes for itself: what its probes do in
-// the program's own time is in the tables of what tracing adds.
+// cost is the CPU time of a tool itself. The time of its probes is the program's, and is in
+// the tables of what tracing adds.
 type cost struct {
-	events, lost int     // that came to have a stack, and that did not
+	events, lost int     // with and without a stack
 	frames       float64 // native ones of a stack, without inlined ones
-	// start is what it takes however many events there are, all is the whole.
+	// start is the part that does not depend on the number of events, all is the sum.
 	start, all time.Duration
-	bytes      float64 // of a recording, for each event, with the frees
+	bytes      float64 // of a recording, for each event, frees included
 }
 
-// each is the µs for one event, without the start.
+// each is the µs for an event, without the start.
 func (c cost) each() float64 {
 	return float64((c.all - c.start).Nanoseconds()) / 1e3 / float64(max(c.events, 1))
 }
@@ -32,8 +30,8 @@ func (c cost) each() float64 {
 // whole is the time for n events, with the start.
 func (c cost) whole(n int) float64 { return c.start.Seconds() + c.each()*float64(n)/1e6 }
 
-// processorTime compares what ttmem and perf take from events to stacks with names,
-// in a loop and where every stack is new.
+// processorTime compares the CPU time of ttmem and perf from events to stacks with names, in a
+// loop and where every stack is new.
 func (b *bench) processorTime() error {
 	for _, name := range []string{"loop.py", "stacks_new.py"} {
 		if err := b.compareCost(name); err != nil {
@@ -84,7 +82,7 @@ func (b *bench) printCost(name string, c cost) {
 	b.printf("%-64s %8.1f %8.2f %8d %8d %8.1f\n", name, c.each(), c.start.Seconds(), c.events, c.lost, c.frames)
 }
 
-// ttmemCost is what a way of running ttmem costs.
+// ttmemCost returns the cost of a way to run ttmem.
 func (b *bench) ttmemCost(p *program, run func(p *program, n int) (cost, error)) (cost, error) {
 	few, err := run(p, b.cpuEvents/5)
 	if err != nil {
@@ -97,15 +95,15 @@ func (b *bench) ttmemCost(p *program, run func(p *program, n int) (cost, error))
 	return split(few, many), nil
 }
 
-// split tells what an event costs from what the start does: two runs of different
-// length differ by their events alone.
+// split separates the cost of events from that of the start: two runs of different length
+// differ by their events alone.
 func split(few, many cost) cost {
 	each := float64(many.all-few.all) / float64(max(many.events-few.events, 1))
 	many.start = max(0, few.all-time.Duration(each*float64(few.events)))
 	return many
 }
 
-// recordRun is a run that records every event with its stack.
+// recordRun records every event with its stack.
 func (b *bench) recordRun(p *program, n int) (cost, error) {
 	path := filepath.Join(b.dir, "cost.ttmem")
 	defer os.Remove(path)
@@ -125,7 +123,7 @@ func (b *bench) recordRun(p *program, n int) (cost, error) {
 	return c, nil
 }
 
-// eventsRun is a run that writes every event with its stack as a line of JSON.
+// eventsRun writes every event with its stack as a line of JSON.
 func (b *bench) eventsRun(p *program, n int) (cost, error) {
 	path := filepath.Join(b.dir, "cost.jsonl")
 	defer os.Remove(path)
@@ -133,7 +131,7 @@ func (b *bench) eventsRun(p *program, n int) (cost, error) {
 	if err != nil {
 		return cost{}, err
 	}
-	return b.ttmemRun(p, a, n, func() (int, float64, error) { return countStacks(path) })
+	return b.ttmemRun(p, a, n, func() (int, float64, error) { return countLines(path) })
 }
 
 func (b *bench) ttmemRun(p *program, a *attached, n int, count func() (int, float64, error)) (cost, error) {
@@ -153,18 +151,36 @@ func (b *bench) ttmemRun(p *program, a *attached, n int, count func() (int, floa
 	return cost{events: stacks, lost: n - stacks + int(o.lostEvents()), frames: frames, all: o.cpu}, nil
 }
 
-// countRecorded counts the events of a recording that have a stack, and the native
-// frames of a stack, as countStacks does.
+// countRecorded counts the events of a recording that have a stack, and their frames.
 func countRecorded(path string) (stacks int, frames float64, err error) {
 	r, err := recording.Open(path)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer r.Close()
+	return countStacks(func() (e event.Event, err error) {
+		err = r.Next(&e)
+		return e, err
+	})
+}
+
+// countLines counts them in a file of JSON lines.
+func countLines(path string) (stacks int, frames float64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	return countStacks(event.NewReader(f).Next)
+}
+
+// countStacks counts events that have a stack, and the native frames of a stack. The
+// interpreter's own are not there: Python's stand in their place.
+func countStacks(next func() (event.Event, error)) (stacks int, frames float64, err error) {
 	known := make(map[uint64]int)
 	for {
-		var e event.Event
-		if err := r.Next(&e); errors.Is(err, io.EOF) {
+		e, err := next()
+		if errors.Is(err, io.EOF) {
 			return stacks, frames / float64(max(stacks, 1)), nil
 		} else if err != nil {
 			return 0, 0, err
@@ -184,23 +200,4 @@ func countRecorded(path string) (stacks int, frames float64, err error) {
 		stacks++
 		frames += float64(n)
 	}
-}
-
-// countStacks counts the events of a file that have a stack, and the native frames
-// of a stack. The interpreter's own are not there: Python's stand in their place.
-func countStacks(path string) (stacks int, frames float64, err error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		if bytes.Contains(lines.Bytes(), []byte(`"stack":[`)) {
-			stacks++
-			frames += float64(bytes.Count(lines.Bytes(), []byte(`"kind":"native"`)))
-		}
-	}
-	return stacks, frames / float64(max(stacks, 1)), lines.Err()
 }

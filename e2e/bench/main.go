@@ -49,6 +49,8 @@ type bench struct {
 	dir    string // for temporary files
 	module string // the sources
 	ttmem  string // the command, built from them
+	// uprobes is the best method of this kernel to place probes.
+	uprobes kernel.Uprobes
 	// where any tracer of buffers has to place its probes
 	alloc, free layout.Probe
 }
@@ -125,7 +127,11 @@ func setup(o options) (_ *bench, err error) {
 	if err := kernel.Check(); err != nil {
 		return nil, err
 	}
-	b := &bench{options: o, report: newReport(os.Stdout)}
+	support, err := kernel.Detect()
+	if err != nil {
+		return nil, err
+	}
+	b := &bench{options: o, report: newReport(os.Stdout), uprobes: support.Uprobes}
 	b.env, err = rig.Setup(context.Background(), rig.Options{Version: o.version, Python: o.python, Progress: os.Stderr})
 	if err != nil {
 		return nil, err

@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// perfWay is a way to get stacks from perf.
+// perfWay is a way to take stacks with perf.
 type perfWay struct {
 	graph, script string
 }
 
-// perfWays are what one would type, which keeps 8 KiB of each stack; without the
-// names of inlined functions; and with as much of the stack as has all of it.
+// perfWays are the default, which stores 8 KiB of each stack; the same without names of
+// inlined functions; and with enough of the stack for all frames.
 var perfWays = []perfWay{{"dwarf", ""}, {"dwarf", "--no-inline"}, {"dwarf,16384", ""}}
 
 func (w perfWay) String() string {
 	return strings.TrimSpace("perf record --call-graph " + w.graph + " + perf script " + w.script)
 }
 
-// perfCosts are what the ways to use perf take for the allocations of a program.
+// perfCosts are the costs of these ways for the allocations of a program.
 func (b *bench) perfCosts(p *program) ([]cost, error) {
 	path, err := exec.LookPath("perf")
 	if err != nil {
@@ -86,10 +86,9 @@ func (b *bench) perfRun(p *program, perf, event string, w perfWay, n int) (cost,
 	return cost{events: samples, lost: n - samples, frames: float64(frames) / float64(samples), all: recorded + scripted}, nil
 }
 
-// record has perf record a round, and gives its processor time.
+// record records a round with perf, and returns perf's CPU time.
 func record(p *program, perf, event, graph, data string, n int) (time.Duration, error) {
-	// perf starts to record when it is told to through one pipe, and says that it
-	// does through the other.
+	// perf starts to record at a command on one pipe, and acknowledges it on the other
 	control, tell, err := os.Pipe()
 	if err != nil {
 		return 0, err
@@ -130,8 +129,8 @@ func record(p *program, perf, event, graph, data string, n int) (time.Duration, 
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime(), nil
 }
 
-// countSamples counts what perf script prints: a line for each sample and one
-// with a tab for each frame of it, of which inlined ones share another's.
+// countSamples counts the samples and frames in the output of perf script: a line for each
+// sample, and one with a tab for each of its frames. Inlined frames share another one.
 func countSamples(r io.Reader) (samples, frames int) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20) // names of C++ functions
@@ -149,10 +148,10 @@ func countSamples(r io.Reader) (samples, frames int) {
 	return samples, frames
 }
 
-// tracefs is where perf looks for its events.
+// tracefs is the file system with perf's events.
 const tracefs = "/sys/kernel/tracing"
 
-// tracepoint makes an event of tracefs of the allocations, which perf can record.
+// tracepoint makes a tracefs event for allocations, which perf can record.
 func (b *bench) tracepoint() (name string, remove func(), err error) {
 	events := filepath.Join(tracefs, "uprobe_events")
 	unmount := func() {}

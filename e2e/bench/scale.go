@@ -25,21 +25,21 @@ const (
 	answerLimit = 10  // seconds to the answer of a command, or to its first line
 )
 
-// synthetic are the events of a program that was made up: no real one is known that
-// holds a million buffers. It opens a chip, allocates so many buffers that live, and
-// then allocates and frees others, the oldest of 1000 at a time, from 1000 places in
-// Python; every thousandth stays.
+// synthetic generates the events of a program, because no real one is known with a million
+// live buffers. It opens a chip, allocates buffers that stay live, and then allocates others
+// from 1000 lines of Python and frees one of the 1000 newest each time; every thousandth
+// stays.
 type synthetic struct {
 	live, events int
 	stacks       []*event.Stack
 	random       *rand.Rand
-	last         int // the events that it gave
+	last         int // the number of generated events
 }
 
 const (
 	syntheticPID   = 4242
 	syntheticYoung = 1000
-	syntheticStep  = 20_000 // ns from an event to the next
+	syntheticStep  = 20_000 // ns between two events
 )
 
 func newSynthetic(live, events int) *synthetic {
@@ -56,7 +56,7 @@ func newSynthetic(live, events int) *synthetic {
 	return s
 }
 
-// each gives all events to use.
+// each passes all events to use.
 func (s *synthetic) each(use func(*event.Event)) {
 	n, now := 0, uint64(1e9)
 	give := func(e event.Event) {
@@ -104,10 +104,10 @@ func (s *synthetic) each(use func(*event.Event)) {
 	s.last = n
 }
 
-// scale measures the aggregate and the commands with more than any program has.
+// scale measures the aggregate and the commands with more events than any real program has.
 func (b *bench) scale() error {
 	s := newSynthetic(b.scaleLive, b.scaleEvents)
-	b.printf("%d events of a program that was made up, with %d buffers that live\n", s.events, s.live)
+	b.printf("%d generated events, with %d live buffers\n", s.events, s.live)
 	if err := b.aggregateScale(); err != nil {
 		return err
 	}
@@ -190,8 +190,8 @@ func (b *bench) aggregateScale() error {
 	return nil
 }
 
-// answer runs a command and takes the time to its first line and to its end. One that
-// writes a line for every event is not waited for.
+// answer runs a command and measures the time to its first line and to its end. A command that
+// writes a line for every event is stopped after the first.
 func (b *bench) answer(args []string) error {
 	progress("ttmem %v", args)
 	defer progress("")
@@ -234,9 +234,8 @@ func (b *bench) answer(args []string) error {
 	return nil
 }
 
-// watchResident looks at the memory of a process until stop is called: by then most is
-// what it had at most. What getrusage says of a child is what this process had when it
-// was forked, where that is more.
+// watchResident watches the memory of a process until stop is called; most is its maximum.
+// getrusage would include this process's own memory at the time of the fork.
 func watchResident(pid int) (most *float64, stop func()) {
 	most = new(float64)
 	end, ended := make(chan struct{}), make(chan struct{})

@@ -1,11 +1,14 @@
 package python
 
 import (
+	"cmp"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"strings"
 
 	"ttmem/symbolize"
+	"ttmem/symbolize/unwind"
 )
 
 const evalName = "_PyEval_EvalFrameDefault"
@@ -28,10 +31,7 @@ func findEval(e *symbolize.ELF) ([]Range, error) {
 	}
 	hot := Range{f.Addr, f.Addr + f.Size}
 	ranges := []Range{hot}
-	unwound, ok := readUnwind(e)
-	if !ok {
-		return ranges, nil
-	}
+	functions := unwind.ReadFunctions(e)
 	code, err := read(e, hot.Start, int(f.Size))
 	if err != nil {
 		return nil, err
@@ -44,7 +44,8 @@ func findEval(e *symbolize.ELF) ([]Range, error) {
 		if candidates++; candidates > maxCandidates {
 			return false
 		}
-		part, ok := unwound.at(to)
+		start, end, ok := functions.At(to)
+		part := Range{start, end}
 		if !ok || refused[part] {
 			return true
 		}
@@ -60,12 +61,7 @@ func findEval(e *symbolize.ELF) ([]Range, error) {
 		}
 		return len(ranges)+len(refused) < maxParts
 	})
-	slices.SortFunc(ranges[1:], func(a, b Range) int {
-		if a.Start < b.Start {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(ranges[1:], func(a, b Range) int { return cmp.Compare(a.Start, b.Start) })
 	return ranges, nil
 }
 
@@ -118,6 +114,9 @@ func jumps(code []byte, addr uint64, f func(to uint64, conditional bool) bool) {
 		}
 	}
 }
+
+// relative decodes the signed 4-byte number at the start of b.
+func relative(b []byte) uint64 { return uint64(int64(int32(binary.LittleEndian.Uint32(b)))) }
 
 func inAny(ranges []Range, addr uint64) bool {
 	return slices.ContainsFunc(ranges, func(r Range) bool { return r.Contains(addr) })

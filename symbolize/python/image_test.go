@@ -56,9 +56,25 @@ func goodImage(minor int) *image {
 	return f
 }
 
-// debugOffsets returns the offsets of a version in the table, as far as they are used.
+// offsetsOf returns the offsets of a version that was tested.
+func offsetsOf(minor int) Offsets {
+	if minor < 13 {
+		return layouts[minor].Offsets
+	}
+	o := Offsets{
+		ThreadFrame: 72, FrameCode: 0, FramePrevious: 8, FrameInstruction: 56, FrameMarker: 70,
+		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 68, CodeLineTable: 136, CodeBytes: 200,
+		StrASCII: 40, StrOther: 56,
+	}
+	if minor == 14 {
+		o.FrameMarker, o.CodeBytes = 74, 208
+	}
+	return o
+}
+
+// debugOffsets returns _Py_DebugOffsets of a version, as far as it is used.
 func debugOffsets(minor int) []byte {
-	d, o := debugLayouts[minor], layouts[minor].Offsets
+	d, o := debugLayouts[minor], offsetsOf(minor)
 	b := make([]byte, d.size)
 	copy(b, debugCookie)
 	put := func(at int, values ...uint32) {
@@ -117,11 +133,13 @@ func (f *image) bytes() []byte {
 	put(imageCold+0x20, byte(0xe9), int32(imageEval+0x16-imageCold-0x25))
 
 	functions := [][2]int{{imageGILCode, 32}, {imageCold, imageColdEnd - imageCold}, {imageEval, 0x80}, {imageDealloc, 0x40}}
-	put(imageUnwind, [4]byte{1, 0x1b, 3, 0x3b}, uint32(0), uint32(len(functions)))
+	frames := imageUnwind + 12
+	put(imageUnwind, [4]byte{1, 0x1b, 3, 0x3b}, int32(frames-imageUnwind-4), uint32(len(functions)))
+	// a CIE, in which addresses are relative
+	put(frames, uint32(20), uint32(0), [16]byte{1, 'z', 'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1})
 	for i, r := range functions {
-		description := imageUnwind + 0x40 + i*16
-		put(imageUnwind+12+i*8, int32(r[0]-imageUnwind), int32(description-imageUnwind))
-		put(description, uint32(12), uint32(0), int32(r[0]-description-8), uint32(r[1]))
+		at := frames + 24 + i*20
+		put(at, uint32(16), int32(at+4-frames), int32(r[0]-at-8), uint32(r[1]), uint32(0))
 	}
 
 	put(imageDynamic, uint64(elf.DT_SYMTAB), uint64(imageSymbols), uint64(elf.DT_STRTAB), uint64(imageStrings))

@@ -51,7 +51,7 @@ type layout struct {
 }
 
 // layouts are the layouts by minor version, as tested with 3.10.2, 3.10.13, 3.11.2, 3.11.3,
-// 3.11.7, 3.12.1, 3.13.0, 3.13.5 and 3.14.3.
+// 3.11.7, 3.12.1, 3.13.0, 3.13.5 and 3.14.3. From 3.13 on _PyRuntime has the offsets.
 var layouts = map[int]layout{
 	10: {584, Offsets{
 		ThreadFrame: 24, FrameCode: 32, FramePrevious: 24, FrameInstruction: 96, FrameMarker: None,
@@ -68,16 +68,8 @@ var layouts = map[int]layout{
 		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 68, CodeLineTable: 136, CodeBytes: 192,
 		StrASCII: 40, StrOther: 56,
 	}},
-	13: {2160, Offsets{
-		ThreadFrame: 72, FrameCode: 0, FramePrevious: 8, FrameInstruction: 56, FrameMarker: 70,
-		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 68, CodeLineTable: 136, CodeBytes: 200,
-		StrASCII: 40, StrOther: 56,
-	}},
-	14: {2336, Offsets{
-		ThreadFrame: 72, FrameCode: 0, FramePrevious: 8, FrameInstruction: 56, FrameMarker: 74,
-		CodeName: 120, CodeFile: 112, CodeQualName: 128, CodeFirstLine: 68, CodeLineTable: 136, CodeBytes: 208,
-		StrASCII: 40, StrOther: 56,
-	}},
+	13: {key: 2160},
+	14: {key: 2336},
 }
 
 // debugCookie is the beginning of _Py_DebugOffsets, at the start of _PyRuntime from 3.13

@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"ttmem/symbolize"
+	"ttmem/symbolize/unwind"
 )
 
 // ErrNotPython means that a file holds no Python interpreter.
@@ -113,10 +114,9 @@ func findDealloc(e *symbolize.ELF) (uint64, error) {
 		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is not code", addr)
 	}
 	// A probe in the middle of an instruction would crash the target.
-	unwound, _ := readUnwind(e)
-	f, unwinds := unwound.at(addr)
+	start, _, unwinds := unwind.ReadFunctions(e).At(addr)
 	_, offset, named := e.At(addr)
-	if unwinds && f.Start != addr || named && offset != 0 || !unwinds && !named {
+	if unwinds && start != addr || named && offset != 0 || !unwinds && !named {
 		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is not the start of a function", addr)
 	}
 	return addr, nil

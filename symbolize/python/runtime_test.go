@@ -29,7 +29,7 @@ func TestFindInImages(t *testing.T) {
 			qt.Assert(t, qt.DeepEquals(r, &Runtime{
 				Minor: minor, Version: version{minor: minor, patch: 4}.String(), Runtime: imageRuntime, Key: layouts[minor].key,
 				Eval:        []Range{{imageEval, imageEval + 0x80}, {imageCold, imageColdEnd}},
-				CodeDealloc: imageDealloc, Offsets: layouts[minor].Offsets,
+				CodeDealloc: imageDealloc, Offsets: offsetsOf(minor),
 			}))
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 
 	"ttmem/symbolize"
 )
@@ -46,16 +47,9 @@ func Build(e *symbolize.ELF) (*Table, error) {
 func (f *frames) build(text spans, pages uint64) (*Table, error) {
 	t := &Table{}
 	m := &machine{frames: f}
-	cies, fdes := f.read(m, text)
+	cies, fdes := f.sorted(m, text)
 	if len(fdes) == 0 {
 		return nil, ErrNoRows
-	}
-	slices.SortFunc(fdes, func(a, b fde) int {
-		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.code, b.code))
-	})
-	fdes = slices.CompactFunc(fdes, func(a, b fde) bool { return a.start == b.start })
-	for i := range fdes[1:] {
-		fdes[i].end = min(fdes[i].end, fdes[i+1].start)
 	}
 	first, end := fdes[0].start, fdes[len(fdes)-1].end
 	if n := (end-1)>>PageShift - first>>PageShift + 1; n > pages {
@@ -74,6 +68,41 @@ func (f *frames) build(text spans, pages uint64) (*Table, error) {
 	}
 	out.finish(end)
 	return t, nil
+}
+
+// sorted reads all records. It returns the FDEs of the code in text by address, without
+// overlaps.
+func (f *frames) sorted(m *machine, text spans) (cies []cie, fdes []fde) {
+	cies, fdes = f.read(m, text)
+	slices.SortFunc(fdes, func(a, b fde) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.code, b.code))
+	})
+	fdes = slices.CompactFunc(fdes, func(a, b fde) bool { return a.start == b.start })
+	for i := range max(len(fdes), 1) - 1 {
+		fdes[i].end = min(fdes[i].end, fdes[i+1].start)
+	}
+	return cies, fdes
+}
+
+// Functions are the functions that a file's .eh_frame describes: all, even in a stripped
+// file, and the split-off part of a function as one of its own.
+type Functions struct{ fdes []fde }
+
+// ReadFunctions reads the functions of a file; none if it has no unwind information.
+func ReadFunctions(e *symbolize.ELF) (fs Functions) {
+	if f, err := findFrames(e); err == nil {
+		_, fs.fdes = f.sorted(&machine{frames: f}, executable(e.ProgramHeaders()))
+	}
+	return fs
+}
+
+// At returns the function that contains an address; false if there is none.
+func (fs Functions) At(addr uint64) (start, end uint64, ok bool) {
+	i := sort.Search(len(fs.fdes), func(i int) bool { return fs.fdes[i].start > addr }) - 1
+	if i < 0 || addr >= fs.fdes[i].end {
+		return 0, 0, false
+	}
+	return fs.fdes[i].start, fs.fdes[i].end, true
 }
 
 // findFrames finds a file's .eh_frame and reads it.

@@ -187,107 +187,110 @@ func (c CoreRange) Contains(x, y uint16) bool {
 // Capacity is what one region of a device can hold.
 type Capacity struct {
 	// Banks is the number of banks on each chip.
-	Banks uint32
+	Banks uint32 `json:"banks"`
 	// BytesPerBank is what the allocator can give away of each bank.
-	BytesPerBank uint64
+	BytesPerBank uint64 `json:"bytes_per_bank"`
 	// Base is the address where that begins in each bank; 0 where it is not known.
-	Base uint64
+	Base uint64 `json:"base_address"`
 }
 
 // Event is one thing that happened. Which fields are set depends on Kind; the
-// comments name the kinds.
+// comments name the kinds. The tags are for Reader; AppendJSON writes records.
 type Event struct {
 	// TimeNs is CLOCK_MONOTONIC in ns, taken in the kernel at the probe.
-	TimeNs uint64
-	Kind   Kind
+	TimeNs uint64 `json:"time_ns"`
+	Kind   Kind   `json:"kind"`
 	// PID and TID are in the tracer's PID namespace.
-	PID, TID int
+	PID int `json:"pid"`
+	TID int `json:"tid"`
 	// Comm is the thread's name as the kernel has it.
-	Comm string
+	Comm string `json:"comm"`
 
 	// Devices are the ids of all the chips that the event touches; a buffer on
 	// a mesh is one event with every chip of it. Not to be modified: events of
 	// one device share the slice.
-	Devices []int
-	Region  Region
+	Devices []int  `json:"devices"`
+	Region  Region `json:"region"`
 
 	// BufferID is Buffer::unique_id_, unique within a process. Alloc, Free.
-	BufferID uint64
+	BufferID uint64 `json:"buffer_id"`
 	// Object is the Buffer's address in the process. Alloc, Free.
-	Object uint64
+	Object uint64 `json:"object"`
 	// Allocator is the address of the allocator in the process: what one
 	// allocator holds is dropped together. Alloc, Free, AllocFailed,
 	// DeviceOpen, DeviceClose.
-	Allocator uint64
+	Allocator uint64 `json:"allocator"`
 	// Address is where the memory lies in each bank, as the device addresses
 	// it. Alloc, Free, CBAlloc.
-	Address uint64
+	Address uint64 `json:"address"`
 	// SizeBytes is Buffer::size_ on each chip; for CBAlloc the bytes on each
 	// core; for KernelLoad the binary's bytes in DRAM on each chip.
-	SizeBytes uint64
+	SizeBytes uint64 `json:"size_bytes"`
 	// PageSizeBytes is Buffer::page_size_. Alloc, AllocFailed.
-	PageSizeBytes uint64
-	Layout        Layout
+	PageSizeBytes uint64 `json:"page_size_bytes"`
+	Layout        Layout `json:"layout"`
 	// BytesPerBank is what each of Banks banks gives away on each chip: equal
 	// to what tt-metal's allocator counts. Alloc, Free, AllocFailed. For
 	// KernelLoad the bytes of text in each core's L1.
-	BytesPerBank uint64
-	Banks        uint32
+	BytesPerBank uint64 `json:"bytes_per_bank"`
+	Banks        uint32 `json:"banks"`
 
 	// ProgramID is ProgramImpl's id, unique within a process. CB*, Kernel*.
-	ProgramID uint64
+	ProgramID uint64 `json:"program_id"`
 	// Cores are where the circular buffer or kernel is. CBAlloc, KernelLoad.
-	Cores      []CoreRange
-	StaticKind StaticKind
+	Cores      []CoreRange `json:"cores"`
+	StaticKind StaticKind  `json:"static_kind"`
 	// Global marks a CBAlloc that lies inside an L1 buffer, which is counted
 	// already.
-	Global bool
+	Global bool `json:"global"`
 
-	Reason Reason
+	Reason Reason `json:"reason"`
 	// Message is what the library threw. AllocFailed.
-	Message string
+	Message string `json:"message"`
 	// BeforeAttach marks what was there before the process was attached, and was
 	// found in its memory: it has no stack. Alloc, CBAlloc, KernelLoad; and Free
 	// of such a buffer.
-	BeforeAttach bool
+	BeforeAttach bool `json:"before_attach"`
 	// Capacities are by region: DeviceOpen.
-	Capacities [BankedRegions]Capacity
+	Capacities [BankedRegions]Capacity `json:"capacities"`
 	// Board is the name of the chips' board where the host can tell.
 	// DeviceOpen.
-	Board string
+	Board string `json:"board"`
 	// Arch is the chips' architecture where it is known. DeviceOpen.
-	Arch string
+	Arch string `json:"arch"`
 	// Mesh is true where the device is a MeshDevice. DeviceOpen.
-	Mesh bool
+	Mesh bool `json:"mesh"`
 
 	// Command is the command line. ProcessStart.
-	Command string
+	Command string `json:"command"`
 	// Library is the path of the traced library and Release its release, where
 	// known. ProcessStart.
-	Library, Release string
+	Library string `json:"library"`
+	Release string `json:"release"`
 	// UID is the user that the process runs as. ProcessStart and Mark.
-	UID int
+	UID int `json:"uid"`
 	// Container is the id of the container that the process runs in, Pod the
 	// uid of its Kubernetes pod, and ContainerPID the process's id in its own
 	// PID namespace; "" and 0 where it is in none. ProcessStart.
-	Container, Pod string
-	ContainerPID   int
+	Container    string `json:"container"`
+	Pod          string `json:"pod"`
+	ContainerPID int    `json:"container_pid"`
 	// AttachedLate marks a process that had opened a device before it was
 	// attached: its programs' circular buffers and kernels come when it next runs
 	// them. ProcessStart.
-	AttachedLate bool
+	AttachedLate bool `json:"attached_late"`
 	// ExitStatus is as in wait(2), or UnknownStatus. ProcessExit.
-	ExitStatus int
+	ExitStatus int `json:"exit_status"`
 
 	// Count and Cause are those of Lost; Cause is that of Mark.
-	Count uint64
-	Cause string
+	Count uint64 `json:"count"`
+	Cause string `json:"cause"`
 
 	// Stack is the call stack; nil where none was taken.
-	Stack *Stack
+	Stack *Stack `json:"stack"`
 
 	// State is that of a Checkpoint.
-	State *State
+	State *State `json:"-"`
 }
 
 // State is an encoded aggregate.State: Data refers to Stacks by their numbers.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // A Reader reads the lines that Event.AppendJSON writes.
@@ -48,54 +49,14 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// record has the fields of every kind of event.
+// record is an event with the fields that take another form in a line.
 type record struct {
-	V             *int                `json:"v"`
-	TimeNs        uint64              `json:"time_ns"`
-	Kind          string              `json:"kind"`
-	PID           int                 `json:"pid"`
-	TID           int                 `json:"tid"`
-	Comm          string              `json:"comm"`
-	Devices       []int               `json:"devices"`
-	Region        string              `json:"region"`
-	BufferID      uint64              `json:"buffer_id"`
-	Object        uint64              `json:"object"`
-	Allocator     uint64              `json:"allocator"`
-	Address       uint64              `json:"address"`
-	SizeBytes     uint64              `json:"size_bytes"`
-	PageSizeBytes uint64              `json:"page_size_bytes"`
-	Layout        string              `json:"layout"`
-	BytesPerBank  uint64              `json:"bytes_per_bank"`
-	Banks         uint32              `json:"banks"`
-	ProgramID     uint64              `json:"program_id"`
-	Cores         [][]uint16          `json:"cores"`
-	StaticKind    string              `json:"static_kind"`
-	Global        bool                `json:"global"`
-	Reason        string              `json:"reason"`
-	Message       string              `json:"message"`
-	BeforeAttach  bool                `json:"before_attach"`
-	Capacities    map[string]capacity `json:"capacities"`
-	Board         string              `json:"board"`
-	Arch          string              `json:"arch"`
-	Mesh          bool                `json:"mesh"`
-	Command       string              `json:"command"`
-	Library       string              `json:"library"`
-	Release       string              `json:"release"`
-	UID           int                 `json:"uid"`
-	Container     string              `json:"container"`
-	Pod           string              `json:"pod"`
-	ContainerPID  int                 `json:"container_pid"`
-	AttachedLate  bool                `json:"attached_late"`
-	ExitStatus    *int                `json:"exit_status"`
-	Count         uint64              `json:"count"`
-	Cause         string              `json:"cause"`
-	Stack         []Frame             `json:"stack"`
-}
-
-type capacity struct {
-	Banks        uint32 `json:"banks"`
-	BytesPerBank uint64 `json:"bytes_per_bank"`
-	Base         uint64 `json:"base_address"`
+	Event
+	V          *int                `json:"v"`
+	Region     *Region             `json:"region"`
+	Cores      [][]uint16          `json:"cores"`
+	Capacities map[string]Capacity `json:"capacities"`
+	ExitStatus *int                `json:"exit_status"`
 }
 
 // parse makes an event of one line.
@@ -116,54 +77,28 @@ func parse(line []byte) (Event, error) {
 }
 
 func (rec *record) event() (Event, error) {
-	e := Event{
-		TimeNs: rec.TimeNs, PID: rec.PID, TID: rec.TID, Comm: rec.Comm,
-		BufferID: rec.BufferID, Object: rec.Object, Allocator: rec.Allocator,
-		Address: rec.Address, SizeBytes: rec.SizeBytes, PageSizeBytes: rec.PageSizeBytes,
-		BytesPerBank: rec.BytesPerBank, Banks: rec.Banks,
-		ProgramID: rec.ProgramID, Global: rec.Global,
-		Message: rec.Message, BeforeAttach: rec.BeforeAttach,
-		Board: rec.Board, Arch: rec.Arch, Mesh: rec.Mesh,
-		Command: rec.Command, Library: rec.Library, Release: rec.Release,
-		UID: rec.UID, Container: rec.Container, Pod: rec.Pod, ContainerPID: rec.ContainerPID,
-		AttachedLate: rec.AttachedLate, Count: rec.Count, Cause: rec.Cause,
+	e := rec.Event
+	if len(e.Devices) == 0 {
+		e.Devices = nil
 	}
-	if len(rec.Devices) > 0 {
-		e.Devices = rec.Devices
+	if len(e.Stack.Frames()) == 0 {
+		e.Stack = nil
 	}
-	if len(rec.Stack) > 0 {
-		e.Stack = StackOf(rec.Stack)
-	}
-	if rec.Kind == "" {
+	switch e.Kind {
+	case 0:
 		return Event{}, errors.New(`not an event record: it has no "kind"`)
-	}
-	var err error
-	if e.Kind, err = named[Kind]("kind", kindNames[:Checkpoint], rec.Kind); err != nil {
-		return Event{}, err
-	}
-	if e.Region, err = named[Region]("region", regionNames[:], rec.Region); err != nil {
-		return Event{}, err
-	}
-	if e.Kind == ProcessExit {
+	case Alloc, Free, AllocFailed:
+		if rec.Region == nil {
+			return Event{}, fmt.Errorf("%s without a region", e.Kind)
+		}
+	case ProcessExit:
 		e.ExitStatus = UnknownStatus
 		if rec.ExitStatus != nil {
 			e.ExitStatus = *rec.ExitStatus
 		}
 	}
-	switch e.Kind {
-	case Alloc, Free, AllocFailed:
-		if rec.Region == "" {
-			return Event{}, fmt.Errorf("%s without a region", e.Kind)
-		}
-	}
-	if e.Layout, err = named[Layout]("layout", layoutNames[:], rec.Layout); err != nil {
-		return Event{}, err
-	}
-	if e.StaticKind, err = named[StaticKind]("static_kind", staticNames[:], rec.StaticKind); err != nil {
-		return Event{}, err
-	}
-	if e.Reason, err = named[Reason]("reason", reasonNames[:], rec.Reason); err != nil {
-		return Event{}, err
+	if rec.Region != nil {
+		e.Region = *rec.Region
 	}
 	for _, c := range rec.Cores {
 		if len(c) != 4 {
@@ -172,20 +107,37 @@ func (rec *record) event() (Event, error) {
 		e.Cores = append(e.Cores, CoreRange{c[0], c[1], c[2], c[3]})
 	}
 	for r := range e.Capacities {
-		e.Capacities[r] = Capacity(rec.Capacities[Region(r).String()])
+		e.Capacities[r] = rec.Capacities[Region(r).String()]
 	}
 	return e, nil
 }
 
-// named is the value whose name is s; the zero value where there is none.
-func named[T ~uint8](field string, names []string, s string) (T, error) {
-	if s == "" {
-		return 0, nil
+// UnmarshalText reads the name of a kind.
+func (k *Kind) UnmarshalText(b []byte) error { return setNamed(k, "kind", kindNames[:Checkpoint], b) }
+
+// UnmarshalText reads the name of a region.
+func (r *Region) UnmarshalText(b []byte) error { return setNamed(r, "region", regionNames[:], b) }
+
+// UnmarshalText reads the name of a layout.
+func (l *Layout) UnmarshalText(b []byte) error { return setNamed(l, "layout", layoutNames[:], b) }
+
+// UnmarshalText reads the name of a kind of static allocation.
+func (s *StaticKind) UnmarshalText(b []byte) error {
+	return setNamed(s, "static_kind", staticNames[:], b)
+}
+
+// UnmarshalText reads the name of a reason.
+func (r *Reason) UnmarshalText(b []byte) error { return setNamed(r, "reason", reasonNames[:], b) }
+
+// setNamed sets a value by its name; "" leaves it as it is.
+func setNamed[T ~uint8](v *T, field string, names []string, name []byte) error {
+	if len(name) == 0 {
+		return nil
 	}
-	for i, n := range names {
-		if n == s {
-			return T(i), nil
-		}
+	i := slices.Index(names, string(name))
+	if i < 0 {
+		return fmt.Errorf("unknown %s %q: a newer ttmem wrote it?", field, name)
 	}
-	return 0, fmt.Errorf("unknown %s %q: a newer ttmem wrote it?", field, s)
+	*v = T(i)
+	return nil
 }

@@ -42,8 +42,8 @@ type candidate struct {
 	id      uint64
 	shards  uint32 // number of banks with shards
 	perBank uint64 // bytes in each of these banks; 0: unknown
-	strange bool   // not a valid Buffer
-	busy    bool   // valid, but without memory at present
+	invalid bool   // not a Buffer of the allocator
+	empty   bool   // valid, but without memory at present
 }
 
 // buffers reads the live buffers of an allocator. The error names missing buffers and
@@ -55,24 +55,24 @@ func (r *reader) buffers(ctx context.Context, allocator uint64, banks *[event.Ba
 		return nil, fmt.Errorf("the live buffers of the allocator at %#x: %w", allocator, err)
 	}
 	var list []Buffer
-	strange, total := 0, len(pointers)
+	invalid, total := 0, len(pointers)
 	var unknown []error
 	for len(pointers) > 0 {
 		if err := ctx.Err(); err != nil {
 			return list, err
 		}
 		n := min(len(pointers), buffersAtOnce)
-		some := make([]candidate, n)
+		some := make([]*candidate, n)
 		for i, p := range pointers[:n] {
-			some[i].buffer = p
+			some[i] = &candidate{buffer: p}
 		}
 		pointers = pointers[n:]
-		odd, err := r.readCandidates(some, allocator)
+		remaining, err := r.readCandidates(some, allocator)
 		if err != nil {
 			return list, err
 		}
-		strange += odd
-		some = slices.DeleteFunc(some, func(c candidate) bool { return c.strange || c.busy })
+		invalid += remaining
+		some = slices.DeleteFunc(some, func(c *candidate) bool { return c.invalid || c.empty })
 		if err := r.setPerBank(some, allocator, banks); errors.Is(err, errUnknownPerBank) {
 			unknown = append(unknown, err)
 		} else if err != nil {
@@ -81,14 +81,14 @@ func (r *reader) buffers(ctx context.Context, allocator uint64, banks *[event.Ba
 		if some, err = r.unchanged(some); err != nil {
 			return list, err
 		}
-		for i := range some {
-			if b, ok := r.bufferOf(&some[i]); ok {
+		for _, c := range some {
+			if b, ok := r.bufferOf(c); ok {
 				list = append(list, b)
 			}
 		}
 	}
-	if strange > 0 {
-		unknown = append(unknown, fmt.Errorf("%d of %d live buffers of the allocator at %#x are not readable", strange, total, allocator))
+	if invalid > 0 {
+		unknown = append(unknown, fmt.Errorf("%d of %d live buffers of the allocator at %#x are not readable", invalid, total, allocator))
 	}
 	return list, errors.Join(unknown...)
 }
@@ -112,11 +112,8 @@ func (r *reader) bufferOf(c *candidate) (Buffer, bool) {
 // readCandidates reads the objects behind pointers. It repeats invalid ones as long as they
 // are in the set: they may have been freed and allocated again meanwhile. It returns how
 // many remain invalid.
-func (r *reader) readCandidates(list []candidate, allocator uint64) (strange int, err error) {
-	all := make([]*candidate, len(list))
-	for i := range list {
-		all[i] = &list[i]
-	}
+func (r *reader) readCandidates(list []*candidate, allocator uint64) (invalid int, err error) {
+	all := slices.Clone(list)
 	for try := range bufferTries {
 		if try > 0 {
 			time.Sleep(time.Duration(try) * 100 * time.Microsecond)
@@ -124,7 +121,7 @@ func (r *reader) readCandidates(list []candidate, allocator uint64) (strange int
 		if err := r.readCandidatesOnce(all, allocator); err != nil {
 			return 0, err
 		}
-		all = slices.DeleteFunc(all, func(c *candidate) bool { return !c.strange })
+		all = slices.DeleteFunc(all, func(c *candidate) bool { return !c.invalid })
 		if len(all) == 0 {
 			return 0, nil
 		}
@@ -144,7 +141,7 @@ func (r *reader) readCandidatesOnce(list []*candidate, allocator uint64) error {
 	k := &r.Kernel
 	at := make([]uint64, len(list))
 	for i, c := range list {
-		c.strange, c.busy = false, false
+		c.invalid, c.empty = false, false
 		c.impl = c.buffer
 		at[i] = c.buffer + uint64(k.BufferImpl)
 	}
@@ -167,13 +164,13 @@ func (r *reader) readCandidatesOnce(list []*candidate, allocator uint64) error {
 	for i, c := range list {
 		f := &fields[i]
 		if !f.ok {
-			c.strange = true
+			c.invalid = true
 			continue
 		}
 		c.window, c.id = f.window, f.id
 		kind := binary.LittleEndian.Uint32(c.window[r.bufferType:])
-		c.strange = word(c.window, int(k.Allocator)) != allocator || kind > maxType || word(c.window, r.size) == 0
-		c.busy = c.window[k.Status] != statusAllocated
+		c.invalid = word(c.window, int(k.Allocator)) != allocator || kind > maxType || word(c.window, r.size) == 0
+		c.empty = c.window[k.Status] != statusAllocated
 	}
 	return nil
 }
@@ -207,18 +204,14 @@ func (r *reader) readFields(list []*candidate) ([]bufferFields, error) {
 
 // unchanged keeps the candidates that are the same Buffers with the same memory as at the
 // first read, so that what was read in between belongs to them.
-func (r *reader) unchanged(list []candidate) ([]candidate, error) {
-	all := make([]*candidate, len(list))
-	for i := range list {
-		all[i] = &list[i]
-	}
-	fields, err := r.readFields(all)
+func (r *reader) unchanged(list []*candidate) ([]*candidate, error) {
+	fields, err := r.readFields(list)
 	if err != nil {
 		return nil, err
 	}
-	same := list[:0]
-	for i := range list {
-		c, f := list[i], &fields[i]
+	var same []*candidate
+	for i, c := range list {
+		f := &fields[i]
 		if f.ok && f.id == c.id && f.window[r.Kernel.Status] == statusAllocated &&
 			word(f.window, r.address) == word(c.window, r.address) && word(f.window, r.size) == word(c.window, r.size) {
 			same = append(same, c)

@@ -192,10 +192,8 @@ func (l *Library) InRelease() string {
 // start and addresses in the file.
 func (l *Library) Bias(start, offset uint64) uint64 {
 	for _, p := range l.Layout.Probes {
-		if p.Found {
-			// all probes lie in code, which is mapped as a whole
-			return start - offset + p.FileOffset - p.ProbeAddr
-		}
+		// all probes lie in code, which is mapped as a whole
+		return start - offset + p.FileOffset - p.ProbeAddr
 	}
 	return 0
 }

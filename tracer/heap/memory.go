@@ -3,12 +3,9 @@ package heap
 // This file reads memory of running processes.
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -31,103 +28,41 @@ type piece struct {
 // errGone means that a process has ended.
 var errGone = errors.New("the process has ended")
 
-const (
-	// maxRuns is the limit of one read call (IOV_MAX).
-	maxRuns = 1024
-	// maxRunBytes is the number of bytes in one read call.
-	maxRunBytes = 4 << 20
-)
+// maxPieces is the limit of one read call (IOV_MAX).
+const maxPieces = 1024
 
-// processMemory reads from a process. The process is neither stopped nor written
-// to.
+// processMemory reads from a process. The process is neither stopped nor written to.
 type processMemory struct {
 	pid    int
 	local  []unix.Iovec
 	remote []unix.RemoteIovec
-	buffer []byte
-}
-
-// run is a group of close pieces: the cost of reading is by page.
-type run struct {
-	start, end uint64
-	pieces     []*piece
-}
-
-// runs sorts pieces by address, and groups those in the same page or in adjacent ones.
-func runs(pieces []piece) []run {
-	page := uint64(os.Getpagesize())
-	sorted := make([]*piece, len(pieces))
-	for i := range pieces {
-		sorted[i] = &pieces[i]
-		sorted[i].ok = false
-	}
-	slices.SortFunc(sorted, func(a, b *piece) int { return cmp.Compare(a.address, b.address) })
-	var list []run
-	first := 0
-	for i, p := range sorted {
-		end := p.address + uint64(len(p.data))
-		if end < p.address {
-			first = i + 1 // past the end of the address space
-			continue
-		}
-		if i > first {
-			last := &list[len(list)-1]
-			if p.address/page <= (last.end-1)/page+1 && max(end, last.end)-last.start <= maxRunBytes {
-				last.end = max(end, last.end)
-				last.pieces = sorted[first : i+1]
-				continue
-			}
-		}
-		first = i
-		list = append(list, run{p.address, end, sorted[i : i+1]})
-	}
-	return list
 }
 
 func (m *processMemory) read(pieces []piece) error {
-	list := runs(pieces)
-	for len(list) > 0 {
-		n, size := 0, uint64(0)
-		for n < min(len(list), maxRuns) && (n == 0 || size+list[n].end-list[n].start <= maxRunBytes) {
-			size += list[n].end - list[n].start
-			n++
-		}
-		done, err := m.readRuns(list[:n], int(size))
+	for len(pieces) > 0 {
+		n := min(len(pieces), maxPieces)
+		done, err := m.readSome(pieces[:n])
 		if err != nil {
 			return err
 		}
-		if done < n { // not all of this one can be read
-			if one := &list[done]; len(one.pieces) > 1 {
-				for _, p := range one.pieces {
-					alone := []run{{p.address, p.address + uint64(len(p.data)), []*piece{p}}}
-					if _, err := m.readRuns(alone, len(p.data)); err != nil {
-						return err
-					}
-				}
-			}
+		if done < n {
+			pieces[done].ok = false
 			done++
 		}
-		list = list[done:]
+		pieces = pieces[done:]
 	}
 	return nil
 }
 
-// readRuns reads runs of some bytes in total, and returns the number of bytes read.
-func (m *processMemory) readRuns(list []run, size int) (done int, err error) {
-	m.buffer = slices.Grow(m.buffer[:0], size)[:size]
+// readSome reads pieces up to the first that cannot be read completely, and returns their
+// number.
+func (m *processMemory) readSome(pieces []piece) (done int, err error) {
 	m.local, m.remote = m.local[:0], m.remote[:0]
-	at := uint64(0)
-	for _, r := range list {
-		length := r.end - r.start
-		to := m.buffer[at : at+length]
-		if len(r.pieces) == 1 {
-			to = r.pieces[0].data
-		}
-		local := unix.Iovec{Base: unsafe.SliceData(to)}
-		local.SetLen(int(length))
+	for _, p := range pieces {
+		local := unix.Iovec{Base: unsafe.SliceData(p.data)}
+		local.SetLen(len(p.data))
 		m.local = append(m.local, local)
-		m.remote = append(m.remote, unix.RemoteIovec{Base: uintptr(r.start), Len: int(length)})
-		at += length
+		m.remote = append(m.remote, unix.RemoteIovec{Base: uintptr(p.address), Len: len(p.data)})
 	}
 	n, err := unix.ProcessVMReadv(m.pid, m.local, m.remote, 0)
 	clear(m.local)
@@ -140,21 +75,13 @@ func (m *processMemory) readRuns(list []run, size int) (done int, err error) {
 	default:
 		return 0, fmt.Errorf("reading the memory of process %d: %w", m.pid, err)
 	}
-	at = 0
-	for _, r := range list {
-		if at+r.end-r.start > uint64(max(n, 0)) {
-			break
+	for i := range pieces {
+		if n -= len(pieces[i].data); n < 0 {
+			return i, nil
 		}
-		for _, p := range r.pieces {
-			if len(r.pieces) > 1 {
-				copy(p.data, m.buffer[at+p.address-r.start:])
-			}
-			p.ok = true
-		}
-		at += r.end - r.start
-		done++
+		pieces[i].ok = true
 	}
-	return done, nil
+	return len(pieces), nil
 }
 
 // piecesOf are pieces of one size at addresses.

@@ -129,10 +129,11 @@ func (o *objects) words(s span, n, limit int) [][]uint64 {
 	return list
 }
 
-// Bounds that reject implausible programs.
+// Bounds that reject implausible programs and cores.
 const (
 	maxProgramCBs    = 1 << 14
 	maxProgramRanges = 1 << 14
+	maxCoreRanges    = 1 << 12
 	// maxCoord exceeds the number of cores in a row of any chip, and maxL1 the L1 of any
 	// core.
 	maxCoord = 1 << 10
@@ -141,7 +142,7 @@ const (
 
 // coreRanges reads a vector of CoreRanges.
 func (o *objects) coreRanges(s span) []event.CoreRange {
-	words := o.words(s, rangeBytes/8, maxProgramRanges)
+	words := o.words(s, rangeBytes/8, maxCoreRanges)
 	ranges := make([]event.CoreRange, len(words))
 	for i, w := range words {
 		if w[0] > w[2] || w[1] > w[3] || w[2] > maxCoord || w[3] > maxCoord {

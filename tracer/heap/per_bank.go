@@ -18,10 +18,9 @@ var errUnknownPerBank = errors.New("bytes per bank unknown")
 // setPerBank sets the banks of Buffers and the bytes in each. The pages of interleaved ones
 // are spread over all banks. For sharded ones, the size comes from the allocator's free
 // list, and the number of banks from the Buffer.
-func (r *reader) setPerBank(list []candidate, allocator uint64, banks *[event.BankedRegions]Bank) error {
+func (r *reader) setPerBank(list []*candidate, allocator uint64, banks *[event.BankedRegions]Bank) error {
 	sharded := make(map[event.Region][]*candidate)
-	for i := range list {
-		c := &list[i]
+	for _, c := range list {
 		var e event.Event
 		r.Fill(&e, c.window)
 		if int(e.Region) >= event.BankedRegions {
@@ -64,7 +63,6 @@ func (r *reader) setPerBank(list []candidate, allocator uint64, banks *[event.Ba
 const (
 	rangeBytes = 32
 	coreBytes  = 16
-	maxRanges  = 1 << 12
 	maxCores   = 1 << 16
 )
 
@@ -89,49 +87,28 @@ func (r *reader) countShards(list []*candidate) error {
 	if err := r.memory.read(pieces); err != nil {
 		return err
 	}
-	var onGrid []*candidate
-	var ranges []piece
 	for i, c := range list {
 		b := pieces[i].data
 		switch {
 		case !pieces[i].ok:
 		case (b[choice] == 1) == s.GridIfSet:
-			if n, ok := elements(word(b, grid), word(b, grid+8), rangeBytes, maxRanges); ok && n > 0 {
-				onGrid = append(onGrid, c)
-				ranges = append(ranges, piece{address: word(b, grid), data: make([]byte, n*rangeBytes)})
+			o := r.objects()
+			for _, cores := range o.coreRanges(span{word(b, grid), word(b, grid+8)}) {
+				c.shards += (uint32(cores.X1-cores.X0) + 1) * (uint32(cores.Y1-cores.Y0) + 1)
+			}
+			if err := onlyStale(o.err); err != nil {
+				return err
 			}
 		default:
-			n, ok := elements(word(b, cores), word(b, cores+8), coreBytes, maxCores)
-			if !ok {
-				continue
+			if n, ok := elements(word(b, cores), word(b, cores+8), coreBytes, maxCores); ok {
+				c.shards = uint32(n)
+				if shards >= 0 {
+					c.shards = uint32(min(uint64(n), word(b, shards)))
+				}
 			}
-			c.shards = uint32(n)
-			if shards >= 0 {
-				c.shards = uint32(min(uint64(n), word(b, shards)))
-			}
-		}
-	}
-	if err := r.memory.read(ranges); err != nil {
-		return err
-	}
-	for i, c := range onGrid {
-		if ranges[i].ok {
-			c.shards = coresIn(ranges[i].data)
 		}
 	}
 	return nil
-}
-
-// coresIn is the number of cores in CoreRanges; 0 if they are invalid.
-func coresIn(ranges []byte) (n uint32) {
-	for ; len(ranges) >= rangeBytes; ranges = ranges[rangeBytes:] {
-		x0, y0, x1, y1 := word(ranges, 0), word(ranges, 8), word(ranges, 16), word(ranges, 24)
-		if x1 < x0 || y1 < y0 || x1 >= 1<<8 || y1 >= 1<<8 {
-			return 0
-		}
-		n += uint32((x1 - x0 + 1) * (y1 - y0 + 1))
-	}
-	return n
 }
 
 // blocks sets the bytes per bank of Buffers from the free list of a BankManager, whose

@@ -4,15 +4,12 @@ package heap
 // late attach.
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -23,8 +20,7 @@ import (
 )
 
 const (
-	// smallMapping is the largest mapping that malloc makes for many objects, in bytes;
-	// larger mappings are scanned last, and slowly.
+	// smallMapping is the largest mapping that malloc makes for many objects, in bytes.
 	smallMapping = 64 << 20
 	// scanBytes is the number of bytes in one read.
 	scanBytes = 1 << 20
@@ -63,58 +59,12 @@ type scanner struct {
 	buffer     []byte // scanBytes
 }
 
-// heapMap is a mapping that may contain objects.
-type heapMap struct {
-	start, end uint64
-	heap       bool // of brk(2)
-}
-
-func (m heapMap) large() bool { return !m.heap && m.end-m.start > smallMapping }
-
-// heapMaps are a process's private writable mappings without a file, the likeliest to have
-// small objects first.
-func heapMaps(pid int) ([]heapMap, error) {
-	text, err := os.ReadFile(host.ProcDir(pid) + "/maps")
-	if err != nil {
-		return nil, err
-	}
-	var maps []heapMap
-	for line := range strings.Lines(string(text)) {
-		if m, ok := parseHeapLine(strings.TrimSpace(line)); ok {
-			maps = append(maps, m)
-		}
-	}
-	rank := func(m heapMap) int {
-		switch {
-		case m.heap:
-			return 0
-		case !m.large():
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(maps, func(a, b heapMap) int { return cmp.Compare(rank(a), rank(b)) })
-	return maps, nil
-}
-
-// parseHeapLine parses a line of /proc/PID/maps. It returns false for a mapping without
-// objects.
-func parseHeapLine(line string) (heapMap, bool) {
-	fields := strings.Fields(line)
-	if len(fields) < 5 || !strings.HasPrefix(fields[1], "rw") || !strings.HasSuffix(fields[1], "p") || fields[4] != "0" {
-		return heapMap{}, false
-	}
-	if len(fields) > 5 && fields[5] != "[heap]" && !strings.HasPrefix(fields[5], "[anon") {
-		return heapMap{}, false
-	}
-	from, to, _ := strings.Cut(fields[0], "-")
-	start, err := strconv.ParseUint(from, 16, 64)
-	end, err2 := strconv.ParseUint(to, 16, 64)
-	return heapMap{start, end, len(fields) > 5 && fields[5] == "[heap]"}, err == nil && err2 == nil && start < end
-}
+// isLarge reports whether a mapping is scanned last, and slowly: malloc makes smaller ones
+// for many objects, and the heap of brk(2).
+func isLarge(m host.Mapping) bool { return m.Path != "[heap]" && m.End-m.Start > smallMapping }
 
 func (s *scanner) run(ctx context.Context, pid int) error {
-	maps, err := heapMaps(pid)
+	maps, err := host.DataMappings(pid)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return errGone
 	}
@@ -129,9 +79,14 @@ func (s *scanner) run(ctx context.Context, pid int) error {
 		return fmt.Errorf("reading which memory process %d uses: %w", pid, err)
 	}
 	defer pages.Close()
-	for _, m := range maps {
-		if err := s.scan(ctx, pages, m); err != nil {
-			return errors.Join(append(s.problems, err)...)
+	for _, large := range []bool{false, true} {
+		for _, m := range maps {
+			if isLarge(m) != large {
+				continue
+			}
+			if err := s.scan(ctx, pages, m); err != nil {
+				return errors.Join(append(s.problems, err)...)
+			}
 		}
 	}
 	return errors.Join(s.problems...)
@@ -153,15 +108,15 @@ func skipMapped(page []byte, at, end uint64) uint64 {
 }
 
 // scan searches the used pages of a mapping for devices.
-func (s *scanner) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error {
+func (s *scanner) scan(ctx context.Context, pages io.ReaderAt, m host.Mapping) error {
 	page := uint64(os.Getpagesize())
 	flags := make([]byte, scanBytes/page*8)
-	for at := m.start; at < m.end; {
+	for at := m.Start; at < m.End; {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		began := time.Now()
-		n := min(scanBytes, m.end-at) / page
+		n := min(scanBytes, m.End-at) / page
 		k, err := pages.ReadAt(flags[:n*8], int64(at/page*8))
 		if err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("reading which memory is used: %w", err)
@@ -172,7 +127,7 @@ func (s *scanner) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error 
 		if at, err = s.scanPages(ctx, at, flags[:k/8*8], m); err != nil {
 			return err
 		}
-		if m.large() {
+		if isLarge(m) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(scanRest * time.Since(began)):
@@ -183,10 +138,10 @@ func (s *scanner) scan(ctx context.Context, pages io.ReaderAt, m heapMap) error 
 }
 
 // scanPages reads used pages from an address on, and returns where to continue.
-func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m heapMap) (uint64, error) {
+func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m host.Mapping) (uint64, error) {
 	page := uint64(os.Getpagesize())
 	wanted := uint64(pagePresent | pageSwapped)
-	if m.large() {
+	if isLarge(m) {
 		wanted = pagePresent
 	}
 	var pages []piece
@@ -203,8 +158,8 @@ func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m heap
 		if !p.ok || p.address < skipped { // not ok: unmapped meanwhile
 			continue
 		}
-		if m.large() {
-			if skipped = skipMapped(p.data, p.address, m.end); skipped > p.address {
+		if isLarge(m) {
+			if skipped = skipMapped(p.data, p.address, m.End); skipped > p.address {
 				continue
 			}
 		}

@@ -280,30 +280,6 @@ func TestDamagedSets(t *testing.T) {
 	}
 }
 
-func TestHeapMappings(t *testing.T) {
-	for _, c := range []struct {
-		line  string
-		want  heapMap
-		known bool
-	}{
-		{"00a70000-00a91000 rw-p 00000000 00:00 0 [heap]", heapMap{0xa70000, 0xa91000, true}, true},
-		{"7f12a4000000-7f12a4021000 rw-p 00000000 00:00 0", heapMap{0x7f12a4000000, 0x7f12a4021000, false}, true},
-		{"7f12a4000000-7f12a4021000 rw-p 00000000 00:00 0 [anon:glibc: malloc arena]", heapMap{0x7f12a4000000, 0x7f12a4021000, false}, true},
-		{"7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]", heapMap{}, false},
-		{"7f12a4000000-7f12a4021000 ---p 00000000 00:00 0", heapMap{}, false},
-		{"7f12a4000000-7f12a4021000 rw-s 00000000 00:01 7 /dev/shm/x", heapMap{}, false},
-		{"7f12a4000000-7f12a4021000 rw-p 00001000 fe:00 525741 /usr/lib/libc.so.6", heapMap{}, false},
-		{"7f12a4021000-7f12a4000000 rw-p 00000000 00:00 0", heapMap{}, false},
-		{"", heapMap{}, false},
-	} {
-		m, ok := parseHeapLine(c.line)
-		qt.Check(t, qt.Equals(ok, c.known), qt.Commentf("%s", c.line))
-		if c.known {
-			qt.Check(t, qt.Equals(m, c.want))
-		}
-	}
-}
-
 func TestLargeAllocationsAreSkipped(t *testing.T) {
 	const at, size = 0x7f0000000000, 0x4000000
 	for _, c := range []struct {

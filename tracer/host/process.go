@@ -3,6 +3,7 @@
 package host
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -23,7 +24,14 @@ type Mapping struct {
 }
 
 // CodeMappings returns the executable mappings of a process, in ascending order.
-func CodeMappings(pid int) ([]Mapping, error) {
+func CodeMappings(pid int) ([]Mapping, error) { return mappings(pid, ParseCodeMapping) }
+
+// DataMappings returns the private writable mappings of a process that may contain objects,
+// in ascending order: those without a file, except stacks.
+func DataMappings(pid int) ([]Mapping, error) { return mappings(pid, parseDataMapping) }
+
+// mappings returns the mappings of a process that parse accepts.
+func mappings(pid int, parse func(line string) (Mapping, bool)) ([]Mapping, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
 		return nil, err
@@ -35,7 +43,7 @@ func CodeMappings(pid int) ([]Mapping, error) {
 	}
 	var maps []Mapping
 	for line := range strings.Lines(string(text)) {
-		if m, ok := ParseCodeMapping(strings.TrimSuffix(line, "\n")); ok {
+		if m, ok := parse(strings.TrimSuffix(line, "\n")); ok {
 			maps = append(maps, m)
 		}
 	}
@@ -59,6 +67,17 @@ func ParseCodeMapping(line string) (Mapping, bool) {
 		return Mapping{}, false
 	}
 	return parseMapping(line)
+}
+
+// parseDataMapping parses a line; false for a mapping that DataMappings leaves out.
+func parseDataMapping(line string) (Mapping, bool) {
+	fields := strings.Fields(line)
+	if len(fields) < 5 || !strings.HasPrefix(fields[1], "rw") || !strings.HasSuffix(fields[1], "p") ||
+		len(fields) > 5 && fields[5] != "[heap]" && !strings.HasPrefix(fields[5], "[anon") {
+		return Mapping{}, false
+	}
+	m, ok := parseMapping(line)
+	return m, ok && m.File.Inode == 0
 }
 
 // parseMapping parses the line of any mapping.
@@ -116,12 +135,12 @@ func FileIDOf(file *os.File) (FileID, error) {
 	}
 	defer unix.Munmap(mem)
 	at := addressOf(mem)
-	text, err := os.ReadFile("/proc/self/maps")
+	maps, err := mappings(os.Getpid(), parseMapping)
 	if err != nil {
 		return FileID{}, err
 	}
-	for line := range strings.Lines(string(text)) {
-		if m, ok := parseMapping(strings.TrimSuffix(line, "\n")); ok && m.Start <= at && at < m.End {
+	for _, m := range maps {
+		if m.Start <= at && at < m.End {
 			return m.File, nil
 		}
 	}
@@ -174,21 +193,27 @@ func isZombie(dir string) bool {
 	return ok && (strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"))
 }
 
-// ProcessOf returns the process of a thread. It returns the id itself for a process, and
-// for a thread that does not exist.
-func ProcessOf(tid int) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
-	if err == nil {
-		for line := range strings.Lines(string(text)) {
-			if value, ok := strings.CutPrefix(line, "Tgid:"); ok {
-				if pid, err := strconv.Atoi(strings.TrimSpace(value)); err == nil {
-					return pid
-				}
-			}
+// statusNumber returns a number from /proc/PID/status; 0 if it cannot be read.
+func statusNumber(pid int, name string) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			n, _ := strconv.Atoi(strings.TrimSpace(value))
+			return n
 		}
 	}
-	return tid
+	return 0
 }
+
+// ProcessOf returns the process of a thread. It returns the id itself for a process, and
+// for a thread that does not exist.
+func ProcessOf(tid int) int { return cmp.Or(statusNumber(tid, "Tgid"), tid) }
+
+// Parent returns the parent of a process; 0 if unknown.
+func Parent(pid int) int { return statusNumber(pid, "PPid") }
 
 // Running reports whether a process exists.
 func Running(pid int) bool { return unix.Kill(pid, 0) != unix.ESRCH }
@@ -199,21 +224,6 @@ func Ended(pid int) bool {
 	dir := ProcDir(pid)
 	_, err := os.Stat(dir)
 	return err != nil || isZombie(dir)
-}
-
-// Parent returns the parent of a process; 0 if unknown.
-func Parent(pid int) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, "PPid:"); ok {
-			parent, _ := strconv.Atoi(strings.TrimSpace(value))
-			return parent
-		}
-	}
-	return 0
 }
 
 // HasNoMemory reports whether a process has ended, or has released its memory on the way

@@ -35,6 +35,27 @@ func TestParseMapsLine(t *testing.T) {
 	}
 }
 
+func TestParseDataMapping(t *testing.T) {
+	for line, want := range map[string]Mapping{
+		"00a70000-00a91000 rw-p 00000000 00:00 0 [heap]":                             {Start: 0xa70000, End: 0xa91000, Path: "[heap]"},
+		"7f12a4000000-7f12a4021000 rw-p 00000000 00:00 0":                            {Start: 0x7f12a4000000, End: 0x7f12a4021000},
+		"7f12a4000000-7f12a4021000 rw-p 00000000 00:00 0 [anon:glibc: malloc arena]": {Start: 0x7f12a4000000, End: 0x7f12a4021000, Path: "[anon:glibc:"},
+	} {
+		m, ok := parseDataMapping(line)
+		qt.Check(t, qt.IsTrue(ok), qt.Commentf("%s", line))
+		qt.Check(t, qt.Equals(m, want))
+	}
+	for _, line := range []string{
+		"7ffc00000000-7ffc00021000 rw-p 00000000 00:00 0 [stack]", "7f12a4000000-7f12a4021000 ---p 00000000 00:00 0",
+		"7f12a4000000-7f12a4021000 rw-s 00000000 00:01 7 /dev/shm/x",
+		"7f12a4000000-7f12a4021000 rw-p 00001000 fe:00 525741 /usr/lib/libc.so.6",
+		"7f12a4021000-7f12a4000000 rw-p 00000000 00:00 0", "",
+	} {
+		_, ok := parseDataMapping(line)
+		qt.Check(t, qt.IsFalse(ok), qt.Commentf("%s", line))
+	}
+}
+
 func FuzzParseMapsLine(f *testing.F) {
 	f.Add("7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so")
 	f.Fuzz(func(t *testing.T, line string) { ParseCodeMapping(line) })

@@ -127,19 +127,22 @@ func onlineCPUs() int {
 }
 
 // Read reads new mappings at an interval in ms and passes them to handle, until the watch
-// is interrupted or fails; lost gets the number of lost ones.
-func (w *MappingWatch) Read(every func() int, handle func(NewMapping), lost func(uint64)) error {
+// is interrupted or fails; lost gets the number of lost ones. handle may change the list.
+func (w *MappingWatch) Read(every func() int, handle func([]NewMapping), lost func(uint64)) error {
 	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
 	for _, r := range w.rings {
 		polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
 	}
+	var list []NewMapping
 	for !w.done.Load() {
 		if _, err := unix.Poll(polled, every()); err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("poll: %w", err)
 		}
+		list = list[:0]
 		for i := range w.rings {
-			w.rings[i].drain(handle, lost)
+			list = w.rings[i].drain(list, lost)
 		}
+		handle(list)
 	}
 	return nil
 }
@@ -162,7 +165,8 @@ func (w *MappingWatch) Close() {
 	}
 }
 
-func (r *perfRing) drain(handle func(NewMapping), lost func(uint64)) {
+// drain appends the new mappings in a ring to a list.
+func (r *perfRing) drain(list []NewMapping, lost func(uint64)) []NewMapping {
 	head := atomic.LoadUint64(&r.meta.Data_head)
 	tail := r.meta.Data_tail
 	size := uint64(len(r.data))
@@ -179,7 +183,7 @@ func (r *perfRing) drain(handle func(NewMapping), lost func(uint64)) {
 		switch binary.NativeEndian.Uint32(record) {
 		case unix.PERF_RECORD_MMAP2:
 			if m, ok := parseMmap2(record[8:]); ok {
-				handle(m)
+				list = append(list, m)
 			}
 		case unix.PERF_RECORD_LOST:
 			if len(record) >= 24 {
@@ -189,6 +193,7 @@ func (r *perfRing) drain(handle func(NewMapping), lost func(uint64)) {
 		tail += length
 	}
 	atomic.StoreUint64(&r.meta.Data_tail, tail)
+	return list
 }
 
 // copy appends n bytes of the ring from a position, wrapping at its end.

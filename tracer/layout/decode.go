@@ -98,68 +98,42 @@ const vexWide = 32
 // memory operand, and the general registers that it may write.
 func decodeVEX(code []byte, at uint64) (instruction, error) {
 	in := instruction{at: at, vector: true, bytes: vexWide}
-	var p struct{ r, x, b, vvvv, opcodes byte }
-	p.opcodes = 1
-	n, size := 2, len(code)
-	if size < maxInstruction { // so that nothing below reads past the end
-		code = append(make([]byte, 0, maxInstruction), code...)[:maxInstruction]
-	}
-	last := code[1]
-	p.r = ^code[1] >> 7 & 1
-	if code[0] == 0xc4 {
-		p.x, p.b, p.opcodes = ^code[1]>>6&1, ^code[1]>>5&1, code[1]&0x1f
-		last, n = code[2], 3
-	}
-	p.vvvv = ^last >> 3 & 0xf
-	opcode := code[n]
-	n++
-	if p.opcodes == 1 && opcode == 0x77 { // vzeroupper
-		in.len = n
-		if n > size {
-			return in, errDecode
-		}
-		return in, nil
-	}
-	modrm := code[n]
-	n++
-	mod, reg, rm := modrm>>6, modrm>>3&7|p.r<<3, modrm&7
-	if mod != 3 {
-		mem := x86asm.Mem{Base: x86asm.RAX + x86asm.Reg(rm|p.b<<3)}
-		bytes := map[byte]int{1: 1, 2: 4}[mod]
-		if rm == 4 {
-			sib := code[n]
-			n++
-			mem.Base = x86asm.RAX + x86asm.Reg(sib&7|p.b<<3)
-			if index := sib>>3&7 | p.x<<3; index != rsp {
-				mem.Index, mem.Scale = x86asm.RAX+x86asm.Reg(index), 1<<(sib>>6)
-			}
-			if sib&7 == 5 && mod == 0 {
-				mem.Base, bytes = 0, 4
-			}
-		} else if rm == 5 && mod == 0 {
-			mem.Base, bytes = x86asm.RIP, 4
-		}
-		switch bytes {
-		case 1:
-			mem.Disp = int64(int8(code[n]))
-		case 4:
-			mem.Disp = int64(int32(binary.LittleEndian.Uint32(code[n:])))
-		}
-		n += bytes
-		in.args[0] = mem
-	}
-	if p.opcodes == 3 || p.opcodes == 1 && (opcode >= 0x70 && opcode <= 0x73 || opcode == 0xc2 || opcode >= 0xc4 && opcode <= 0xc6) {
-		n++ // a shuffle, shift or comparison by a constant
-	}
-	if n > size || p.opcodes == 0 || p.opcodes > 3 {
+	if len(code) < 3 || code[0] == 0xc4 && len(code) < 4 {
 		return in, errDecode
 	}
-	in.len = n
-	if p.opcodes != 1 || bytes.IndexByte(vexToGeneral, opcode) >= 0 {
-		in.clobbers = 1<<reg | 1<<(rm|p.b<<3) | 1<<p.vvvv | 1<<rcx // rcx: vpcmpistri
-		if mod != 3 {
-			in.clobbers = 1<<reg | 1<<p.vvvv | 1<<rcx
+	// the bits of the registers are inverted
+	rxb, opcodes, vvvv, rest := ^code[1]>>5&4, byte(1), ^code[1]>>3&0xf, code[2:]
+	if code[0] == 0xc4 {
+		rxb, opcodes, vvvv, rest = ^code[1]>>5, code[1]&0x1f, ^code[2]>>3&0xf, code[3:]
+	}
+	opcode := rest[0]
+	if opcodes == 1 && opcode == 0x77 { // vzeroupper, without operands
+		in.len = len(code) - len(rest) + 1
+		return in, nil
+	}
+	// operands are encoded as those of movups
+	const rex, movups = 0x40, 0x10
+	legacy, err := x86asm.Decode(append([]byte{rex | rxb, 0x0f, movups}, rest[1:min(len(rest), maxInstruction)]...), 64)
+	if err != nil || legacy.Op != x86asm.MOVUPS || opcodes == 0 || opcodes > 3 {
+		return in, errDecode
+	}
+	in.len = len(code) - len(rest) + legacy.Len - 2
+	if opcodes == 3 || opcodes == 1 && (opcode >= 0x70 && opcode <= 0x73 || opcode == 0xc2 || opcode >= 0xc4 && opcode <= 0xc6) {
+		in.len++ // a shuffle, shift or comparison by a constant
+	}
+	if in.len > len(code) {
+		return in, errDecode
+	}
+	register := func(arg x86asm.Arg) uint16 {
+		if r, ok := arg.(x86asm.Reg); ok {
+			return 1 << (r - x86asm.X0)
 		}
+		in.args[0] = arg
+		return 0
+	}
+	operands := register(legacy.Args[0]) | register(legacy.Args[1])
+	if opcodes != 1 || bytes.IndexByte(vexToGeneral, opcode) >= 0 {
+		in.clobbers = operands | 1<<vvvv | 1<<rcx // rcx: vpcmpistri
 	}
 	return in, nil
 }

@@ -11,11 +11,11 @@ import (
 // The functions that show where a running process keeps its allocated buffers. Allocators
 // are called AllocatorImpl from 0.65.1 on.
 const (
-	implHeld      = "_ZNK2tt8tt_metal13AllocatorImpl21get_allocated_buffersE"
-	allocatorHeld = "_ZNK2tt8tt_metal9Allocator21get_allocated_buffersE"
+	implLive      = "_ZNK2tt8tt_metal13AllocatorImpl21get_allocated_buffersE"
+	allocatorLive = "_ZNK2tt8tt_metal9Allocator21get_allocated_buffersE"
 
-	implNumHeld      = "_ZNK2tt8tt_metal13AllocatorImpl25get_num_allocated_buffersE"
-	allocatorNumHeld = "_ZNK2tt8tt_metal9Allocator25get_num_allocated_buffersE"
+	implNumLive      = "_ZNK2tt8tt_metal13AllocatorImpl25get_num_allocated_buffersE"
+	allocatorNumLive = "_ZNK2tt8tt_metal9Allocator25get_num_allocated_buffersE"
 
 	deviceAllocatorImpl = "_ZNK2tt8tt_metal6Device14allocator_implEv"
 	deviceAllocator     = "_ZNK2tt8tt_metal6Device9allocatorEv"
@@ -38,9 +38,9 @@ const (
 // banks.
 func (d *deriver) liveBuffers() {
 	d.field("Allocator.allocated_buffers_", 8,
-		from(copiedSet, implHeld, allocatorHeld),
-		from(returned, implHeld, allocatorHeld),
-		from(countedSet, implNumHeld, allocatorNumHeld))
+		from(copiedSet, implLive, allocatorLive),
+		from(returned, implLive, allocatorLive),
+		from(countedSet, implNumLive, allocatorNumLive))
 	d.allocators()
 	d.freeList()
 	d.shardCores()

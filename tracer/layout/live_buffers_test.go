@@ -73,7 +73,7 @@ func TestLiveBuffers(t *testing.T) {
 func TestLiveBuffersNotFound(t *testing.T) {
 	b := image(t, "0.81.1")
 	for _, name := range []string{
-		implHeld, implNumHeld, meshImplAllocator, managerAllocator, deviceAllocatorImpl, freeListStatistics, bufferNumCores,
+		implLive, implNumLive, meshImplAllocator, managerAllocator, deviceAllocatorImpl, freeListStatistics, bufferNumCores,
 	} {
 		b = bytes.ReplaceAll(b, []byte(name), bytes.Replace([]byte(name), []byte("tt_metal"), []byte("tt_petal"), 1))
 	}

@@ -12,7 +12,7 @@ import (
 // else on the next such instruction before which no argument is lost; else on the first
 // one.
 func (d *deriver) place(name string, f symbolize.Symbol, function bool) {
-	p := Probe{Symbol: f.Name, Size: f.Size, Addr: f.Addr, ProbeAddr: f.Addr, Kind: singleStepped, Stepped: true, Found: true}
+	p := Probe{Symbol: f.Name, Size: f.Size, Addr: f.Addr, ProbeAddr: f.Addr, Kind: singleStepped, Stepped: true}
 	if function {
 		d.cheapen(&p, f)
 	}

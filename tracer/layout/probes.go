@@ -29,9 +29,6 @@ type Probe struct {
 	// Stepped: the kernel has to execute the instruction out of line, which costs 9.7 µs
 	// instead of 0.5 µs.
 	Stepped bool
-	// Found: the library has the function, with the parameters that are read. It is true
-	// for all probes of a Layout.
-	Found bool
 }
 
 // point is a function to probe.

@@ -17,7 +17,7 @@ func calleeSaved(register int) bool {
 // buffers get there, and registers still hold the request.
 func (d *deriver) shards() {
 	const name = "bank_shards"
-	if !d.layout.Probes["bank_allocate"].Found {
+	if _, ok := d.layout.Probes["bank_allocate"]; !ok {
 		d.miss(name, "the parameters of BankManager::allocate_buffer are not known")
 		return
 	}
@@ -44,7 +44,7 @@ func (d *deriver) shards() {
 			}
 		}
 		d.layout.ShardRegisters = registers
-		p := Probe{Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at, Kind: emulated(&s.instruction), Found: true}
+		p := Probe{Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at, Kind: emulated(&s.instruction)}
 		if p.Kind == "" {
 			p.Kind, p.Stepped = singleStepped, true
 		}

@@ -6,44 +6,44 @@ import (
 	"ttmem/tracer/event"
 )
 
-// columns are the events of a block: the values of one kind beside each other,
-// where the next one is seldom far from the one before.
+// columns are the events of a block. Values of one kind are stored together, because each is
+// usually close to the one before.
 type columns struct {
 	shapes    map[shape]uint32
 	known     []shapeState
-	recent    [64]uint32 // by kind, region and thread: the newest shape's number and one more
+	recent    [64]uint32 // by kind, region and thread: the newest shape's number plus one
 	devices   lists[int]
 	cores     lists[event.CoreRange]
 	processes map[int]*processState
 	objects   map[uint64]uint32
-	held      []objectState
+	states    []objectState // of objects
 	sizes     map[sizes]uint32
 
-	time, object     uint64 // of the event before, of the new object before
-	stackID          uint64 // of the stack before, whose number is stack
+	time, object     uint64 // of the previous event, and of the previous new object
+	stackID          uint64 // of the previous stack, whose number is stack
 	stack            uint32
 	count            uint32
 	earliest, latest uint64
 	data             [numSections][]byte
 }
 
-// shapeState is what the events of a shape had last.
+// shapeState has the values of a shape's last event.
 type shapeState struct {
 	shape
 	commText string
 	process  *processState
 	address  uint64
 	size     sizes
-	sizeCode uint64 // 0 where no event of the shape had sizes
+	sizeCode uint64 // 0 if no event of the shape had sizes
 }
 
-// processState is what the events of a process had last.
+// processState has the values of a process's last event.
 type processState struct{ buffer, program uint64 }
 
-// objectState is what the events of an object had last.
+// objectState has the values of an object's last event.
 type objectState struct{ object, buffer, address uint64 }
 
-// sizes are those of a buffer.
+// sizes are the sizes of a buffer.
 type sizes struct{ size, page, bank uint64 }
 
 func (c *columns) init() {
@@ -59,7 +59,7 @@ func (c *columns) reset() {
 	clear(c.processes)
 	clear(c.objects)
 	clear(c.sizes)
-	c.held = c.held[:0]
+	c.states = c.states[:0]
 	c.time, c.object, c.stackID = 0, 0, 0
 	c.count, c.earliest, c.latest = 0, 0, 0
 	for i := range c.data {
@@ -84,7 +84,7 @@ func (c *columns) pending() int {
 	return n
 }
 
-// add appends an event; what it needs to be defined goes to d.
+// add appends an event, and its definitions to d.
 func (c *columns) add(e *event.Event, d *definitions) {
 	if c.count == 0 {
 		c.earliest, c.latest = e.TimeNs, e.TimeNs
@@ -137,25 +137,25 @@ func (c *columns) add(e *event.Event, d *definitions) {
 	}
 }
 
-// holder is what is known of an object, and whether it was met in this block.
+// holder returns the state of an object, and whether it was seen in this block before.
 func (c *columns) holder(object uint64) (o *objectState, known bool) {
 	b := c.data[sectionObject]
 	i, known := c.objects[object]
 	if known {
 		b = appendUvarint(b, uint64(i)+1)
 	} else {
-		i = uint32(len(c.held))
+		i = uint32(len(c.states))
 		c.objects[object] = i
-		c.held = append(c.held, objectState{object: object})
+		c.states = append(c.states, objectState{object: object})
 		b = appendDelta(append(b, 0), object, c.object)
 		c.object = object
 	}
 	c.data[sectionObject] = b
-	return &c.held[i], known
+	return &c.states[i], known
 }
 
-// buffer appends a buffer's id: what is freed has the object's, and what is
-// allocated is next in its process.
+// buffer appends a buffer's id. A freed one usually has the id of its object, a new one the
+// next id of its process.
 func (c *columns) buffer(e *event.Event, s *shapeState, o *objectState, known bool) {
 	from := s.process.buffer
 	if known && e.Kind == event.Free {

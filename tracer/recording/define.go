@@ -6,27 +6,26 @@ import (
 	"ttmem/tracer/event"
 )
 
-// definitions are the strings, frames and stacks that a file has defined: each
-// once, and those of this block in the sections that begin the block.
+// definitions are the strings, frames and stacks that a file has defined, each once. New ones
+// are written at the beginning of the block.
 type definitions struct {
 	strings                map[string]uint32
 	frames                 map[event.Frame]uint32
 	stacks                 map[uint64]uint32
 	stringBytes, frameRefs int
-	// usedFrames is how many frames stacks have referred to, usedStacks how many
-	// stacks events have: the next new one is this one.
+	// usedFrames is the number of frames that stacks have referred to, usedStacks the number
+	// of stacks that events have referred to: the numbers of the next new ones.
 	usedFrames, usedStacks uint32
 
-	// calls are the frames of calls that were met: most stacks are made of them.
+	// calls are the frames of known calls, of which most stacks consist.
 	calls map[*event.Call][]uint32
-	// lastFrame is the frame that was defined last, and last the frames of the
-	// stack.
+	// lastFrame is the last frame that was defined, and last the frames of the last stack.
 	lastFrame   event.Frame
 	last, spare []uint32
 
 	// sections are strings, frames, stacks and modules, to be written.
 	sections [numSections][]byte
-	// paths are where files lie, by build id, as was written last.
+	// paths are the last written paths of files, by build id.
 	paths map[string]string
 }
 
@@ -39,7 +38,7 @@ func (d *definitions) init() {
 	d.reset()
 }
 
-// reset forgets what was defined. What is in the sections must have been written.
+// reset forgets the definitions. The sections must have been written.
 func (d *definitions) reset() {
 	clear(d.strings)
 	clear(d.frames)
@@ -51,8 +50,8 @@ func (d *definitions) reset() {
 	d.lastFrame, d.last = event.Frame{}, d.last[:0]
 }
 
-// full reports whether the definitions are to begin anew: half of what a reader
-// must be able to hold is more than one event can add.
+// full reports whether the definitions must be reset. The other half of each limit is more
+// than one event can add.
 func (d *definitions) full() bool {
 	return len(d.strings) >= maxStrings/2 || d.stringBytes >= maxStringBytes/2 ||
 		len(d.frames) >= maxFrames/2 || len(d.stacks) >= maxStacks/2 || d.frameRefs >= maxFrameRefs/2
@@ -66,7 +65,7 @@ func (d *definitions) pending() int {
 	return n
 }
 
-// string is the number of a string; 0 is the empty one.
+// string returns the number of a string; 0 is the empty one.
 func (d *definitions) string(s string) uint32 {
 	if s == "" {
 		return 0
@@ -88,16 +87,16 @@ func (d *definitions) string(s string) uint32 {
 	return i
 }
 
-// The bits of what a frame's definition begins with.
+// The bits at the beginning of a frame's definition.
 const (
 	framePython    = 1 << 0
 	frameOtherKind = 1 << 1 // neither native nor Python: the kind follows
 	frameInlined   = 1 << 2
-	frameSameFile  = 1 << 3 // as the frame defined before
-	frameSameImage = 1 << 4 // module and build id as the frame defined before
+	frameSameFile  = 1 << 3 // as in the previous definition
+	frameSameImage = 1 << 4 // module and build id as in the previous definition
 )
 
-// frame is the number of a frame.
+// frame returns the number of a frame.
 func (d *definitions) frame(f *event.Frame) uint32 {
 	if i, ok := d.frames[*f]; ok {
 		return i
@@ -142,8 +141,8 @@ func (d *definitions) frame(f *event.Frame) uint32 {
 	return i
 }
 
-// module writes where the file of the next frame lies, unless it lies where the build id
-// had it last. Readers find lines in it.
+// module writes the path of the next frame's file, unless it is the last one of its build id.
+// Readers find lines in the file.
 func (d *definitions) module(f *event.Frame) {
 	if d.paths[f.BuildID] == f.Path {
 		return
@@ -154,7 +153,7 @@ func (d *definitions) module(f *event.Frame) {
 	d.sections[sectionModules] = appendUvarint(b, path)
 }
 
-// stack is the number of a stack. Its frames are looked up when it comes first.
+// stack returns the number of a stack. Its frames are looked up the first time.
 func (d *definitions) stack(s *event.Stack) uint32 {
 	if i, ok := d.stacks[s.ID]; ok {
 		return i
@@ -165,8 +164,8 @@ func (d *definitions) stack(s *event.Stack) uint32 {
 	return i
 }
 
-// define writes a stack: what it has in common with the one before at both of
-// its ends, and the frames between.
+// define writes a stack: the number of frames that it shares with the previous one at each
+// end, and the frames between.
 func (d *definitions) define(calls []*event.Call) {
 	stack := d.spare[:0]
 	for _, c := range calls {
@@ -211,7 +210,7 @@ func (d *definitions) call(stack []uint32, c *event.Call) []uint32 {
 	for i := range c.Frames[:min(len(c.Frames), maxStackFrames)] {
 		stack = append(stack, d.frame(&c.Frames[i]))
 	}
-	// Longer ones are whole stacks that were read from somewhere: of one stack each.
+	// Longer calls are whole stacks that were read from a file, each of one stack.
 	if len(stack)-begin <= 16 {
 		d.calls[c] = slices.Clone(stack[begin:])
 	}

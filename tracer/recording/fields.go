@@ -5,19 +5,18 @@ import (
 	"slices"
 )
 
-// What is seldom there is written as fields: a number that says which one and of
-// what type it is, then the value; the number 0 ends them. A reader passes over
-// those that it does not know.
+// Rare values are written as fields: a number with the field and its type, then the value.
+// The number 0 ends them. A reader skips unknown fields.
 
 // The types of fields.
 const (
 	typeUint   = 0 // an unsigned number
 	typeInt    = 1 // a signed one
-	typeText   = 2 // bytes, their length before them
-	typeString = 3 // the number of a string that was defined
+	typeText   = 2 // a length and that many bytes
+	typeString = 3 // the number of a defined string
 )
 
-// field is one that was read.
+// field is a field that was read.
 type field struct {
 	number, kind int
 	value        uint64
@@ -40,7 +39,7 @@ func appendTextField(b []byte, number int, s string) []byte {
 	return appendString(appendTag(b, number, typeText), s)
 }
 
-// field reads the next one; the number is 0 after the last one.
+// field reads the next field; its number is 0 after the last one.
 func (c *cursor) field() (f field) {
 	tag := c.uvarint()
 	f.number, f.kind = int(tag>>2), int(tag&3)
@@ -97,7 +96,7 @@ func (e *End) append(b []byte) []byte {
 	return appendUvarint(b, 0)
 }
 
-// readEnd reads an end mark, and whether it makes sense.
+// readEnd reads an end mark, and reports whether it is valid.
 func readEnd(b []byte) (e End, ok bool) {
 	c := cursor{b: b}
 	e.Incomplete, e.IncompletePython = map[string]uint64{}, map[string]uint64{}

@@ -12,60 +12,55 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Existing says what becomes of a file that is there already. An empty one is
-// used in any case.
+// Existing selects what happens to an existing file. An empty one is always used.
 type Existing uint8
 
-// What may become of a file that is there already.
+// What happens to an existing file.
 const (
-	// RefuseExisting leaves it alone: Create fails.
+	// RefuseExisting makes Create fail.
 	RefuseExisting Existing = iota
-	// RotateExisting renames a recording to FILE.1, as if this one followed it.
-	// What is no recording is left alone.
+	// RotateExisting renames a recording to FILE.1, as if this one followed it. Create fails
+	// for any other file.
 	RotateExisting
 )
 
-// FileOptions say how a recording is kept in files. The zero value is one file
-// without a limit.
+// FileOptions configure a recording in files. The zero value is one file without a limit.
 type FileOptions struct {
 	Options
-	// MaxBytes is how long a file gets before another one follows it; 0 is without
-	// a limit. A file is longer where a block alone is, and where less than half of
-	// it would be new after its checkpoint.
+	// MaxBytes is the length at which another file follows; 0: no limit. A file is longer if
+	// a single block is, or if its checkpoint would be more than half of it.
 	MaxBytes int64
-	// Keep is how many files there may be, with the current one; 0 is all.
+	// Keep is the number of files to keep, with the current one; 0: all.
 	Keep int
-	// Checkpoint is the state that a following file begins with: after all events
-	// that were added when it is called, which Flush does. What it returns makes the
-	// Checkpoint event; it is called later, by another goroutine, while events are
-	// added. Without it, what was before can only be known from the files before, and
-	// a long file has no checkpoints in it.
+	// Checkpoint freezes the state after all events that were added so far. Flush calls it.
+	// The function that it returns makes the Checkpoint event; another goroutine calls it
+	// later, while events are added. Without Checkpoint, files have no checkpoints, and a
+	// file can only be understood with those before it.
 	Checkpoint func() func() *event.Event
-	// CheckpointEvents is how many events there are between two checkpoints in a file
-	// at least; 0 is so many that they cost little.
+	// CheckpointEvents is the minimum number of events between two checkpoints of a file; 0: a
+	// number that makes them cheap.
 	CheckpointEvents int
-	// Existing says what becomes of a file that is there already.
+	// Existing selects what happens to an existing file.
 	Existing Existing
-	// Private lets nobody read the files but their owner, where they are files:
-	// command lines and paths are in them. Otherwise the umask decides.
+	// Private makes the files readable for their owner only, because they have command lines
+	// and paths. Otherwise the umask decides.
 	Private bool
 }
 
-// A File is a recording on disk: the file with the recording's name, which is the
-// current one, and the ones before it, FILE.1 (the newest of them), FILE.2 and so
-// on. Only one goroutine may use it at a time.
+// A File is a recording on disk: the current file, with the recording's name, and the earlier
+// ones FILE.1 (the newest), FILE.2 and so on. It is not safe for concurrent use.
 type File struct {
 	*segment
 	path   string
 	o      FileOptions
 	header Header
-	parts  int // files before the current one, that this File has written
+	parts  int // earlier files that this File has written
 	err    error
 	closed bool
-	// missed is how many events came while err was set or were lost with what led to
-	// it, and latest the highest time of an event.
+	// missed is the number of events that came while err was set or were lost with the error,
+	// and latest the highest time of an event.
 	missed, latest uint64
-	// making is a section that is being made; nil: none is.
+	// making delivers the checkpoint that is being made; nil: none is.
 	making chan *section
 }
 
@@ -73,21 +68,19 @@ type File struct {
 type segment struct {
 	f *os.File
 	w *Writer
-	// begun is how long its header and checkpoint are, without which it says nothing
-	// new.
+	// begun is the length of its header and first checkpoint.
 	begun int64
-	// added is how many events it was given.
+	// added is the number of events that it was given.
 	added uint64
-	// since is how many events came since its last checkpoint, checked where in the file
-	// that was, and largest how many bytes it has.
+	// since is the number of events since its last checkpoint, checked the offset at which
+	// that was begun, and largest its length.
 	since            uint64
 	checked, largest int64
-	// stream marks what has no length, such as a pipe.
+	// stream: it is not a regular file, such as a pipe.
 	stream bool
 }
 
-// Create begins a recording in a file. Where that exists and is not empty,
-// o.Existing says what becomes of it.
+// Create begins a recording in a file. o.Existing selects what happens to an existing file.
 func Create(path string, o FileOptions) (*File, error) {
 	f := &File{path: path, o: o, header: o.header()}
 	info, err := os.Stat(path)
@@ -118,11 +111,11 @@ func Create(path string, o FileOptions) (*File, error) {
 	return f, nil
 }
 
-// errInUse says that somebody writes a recording.
+// errInUse means that another process writes the recording.
 var errInUse = errors.New("another ttmem is writing it")
 
-// begin begins a file of the recording, with a checkpoint of what was before or nil.
-// On an error there is no file that was not there.
+// begin begins a file of the recording, with a checkpoint of the events before or nil. After
+// an error there is no new file.
 func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, error) {
 	mode := os.FileMode(0o644)
 	if f.o.Private {
@@ -160,10 +153,10 @@ func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, 
 	return s, nil
 }
 
-// errNotOurs says that who owns the file could read it.
+// errNotOurs means that the owner of the file could read it.
 var errNotOurs = errors.New("it belongs to another user")
 
-// private makes a file that was there before one that only its owner can read.
+// private makes an existing file readable for its owner only.
 func (f *File) private(out *os.File, info fs.FileInfo) error {
 	if !f.o.Private {
 		return nil
@@ -174,8 +167,7 @@ func (f *File) private(out *os.File, info fs.FileInfo) error {
 	return out.Chmod(0o600)
 }
 
-// lock keeps other writers away from the file, for as long as it is open. Where
-// the file system has no locks they are not kept away.
+// lock locks the file against other writers while it is open, if its file system has locks.
 func lock(f *os.File) error {
 	if errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK) {
 		return errInUse
@@ -183,8 +175,7 @@ func lock(f *os.File) error {
 	return nil
 }
 
-// Add adds an event, of which it keeps nothing but its stack's frames. After an
-// error of Flush it does nothing but count what is missed.
+// Add adds an event, as Writer.Add does. After an error of Flush it only counts the event.
 func (f *File) Add(e *event.Event) {
 	f.latest = max(f.latest, e.TimeNs)
 	if f.err != nil {
@@ -196,14 +187,13 @@ func (f *File) Add(e *event.Event) {
 	f.w.Add(e)
 }
 
-// Full reports whether so much was added that it is better flushed before more
-// is.
+// Full reports whether enough was added for a block, so that Flush should be called.
 func (f *File) Full() bool { return f.err == nil && f.w.Full() }
 
-// Flush writes what was added: from now on it can be read, whatever becomes of
-// this process. Where the file has become too long another one follows. After an
-// error the file ends with the last block that found room, and nothing more is
-// written; Flush says the same again, until Resume.
+// Flush writes the added events, which can be read from now on, even if this process is
+// killed. If the file has become too long, another one follows. After an error the file ends
+// with its last whole block, nothing more is written, and Flush returns the same error until
+// Resume.
 func (f *File) Flush() error {
 	if f.err != nil {
 		return f.err
@@ -223,19 +213,19 @@ func (f *File) Flush() error {
 	return nil
 }
 
-// endMark is how many bytes an end mark has at most, unless there are many causes.
+// endMark is the maximum length of an end mark, unless it has many causes.
 const endMark = 512
 
-// full reports whether the next block may not find room in the current file.
+// full reports whether the current file may have no room for the next block.
 func (f *File) full() bool {
 	return f.o.MaxBytes > 0 && f.w.Size()+int64(f.w.largest)+endMark > f.o.MaxBytes &&
 		f.w.Size() >= 2*f.begun
 }
 
-// fail ends the recording after an error, whose cause can be unwrapped.
+// fail ends the recording after an error.
 func (f *File) fail(err error, doing string) error {
 	if !f.stream {
-		// what was written of a block that found no room
+		// a part of a block
 		_ = f.f.Truncate(f.w.Size())
 	}
 	f.f.Close()
@@ -273,11 +263,10 @@ func (f *File) Close(end End) error {
 	return nil
 }
 
-// Size is how many bytes the current file has, without what is not flushed.
+// Size is the length of the current file, without events that are not flushed.
 func (f *File) Size() int64 { return f.w.Size() }
 
-// Paths are the files that this File has written and that are still there, in the
-// order of time: the current one is the last.
+// Paths are the files that this File has written and that still exist, oldest first.
 func (f *File) Paths() []string {
 	var paths []string
 	for n := f.parts; n > 0; n-- {

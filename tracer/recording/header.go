@@ -15,28 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Header says where and when a recording was made.
+// A Header describes where and when a recording was made.
 type Header struct {
-	// Created is when the file was begun, MonotonicNs what CLOCK_MONOTONIC was
-	// then.
+	// Created is the time at which the file was begun, MonotonicNs that time by
+	// CLOCK_MONOTONIC.
 	Created     time.Time
 	MonotonicNs uint64
-	// Host is the name of the host, Kernel its release, and Ttmem the version of
-	// what wrote this.
+	// Host is the name of the host, Kernel its release, and Ttmem the version of ttmem that
+	// wrote the file.
 	Host, Kernel, Ttmem string
-	// Recording is a number that the files of one recording share, and Part tells
-	// their order, from 0.
+	// Recording is a number that the files of one recording share, Part the number of the
+	// file, from 0.
 	Recording uint64
 	Part      int
 }
 
-// Time is the date of an event: the wall clock's as it was set when the file was
-// begun.
-func (h *Header) Time(timeNs uint64) time.Time {
-	return h.Created.Add(time.Duration(timeNs - h.MonotonicNs))
-}
-
-// NewHeader is the header of a recording that this host begins now.
+// NewHeader returns the header of a recording that begins now on this host.
 func NewHeader() Header {
 	var now unix.Timespec
 	created := time.Now()
@@ -67,8 +61,7 @@ const (
 	headerPart
 )
 
-// headerSize is the length of what comes before a header's payload: the magic,
-// the format, the payload's length and its checksum.
+// headerSize is the length of the magic, the format, and the payload's length and checksum.
 const headerSize = len(magic) + 2 + 2 + 4
 
 func (h *Header) append(b []byte) []byte {
@@ -89,7 +82,7 @@ func (h *Header) append(b []byte) []byte {
 	return append(b, p...)
 }
 
-// readHeader reads a header, and says how long it is. name is the file's.
+// readHeader reads a header and returns its length. name is the name of the file.
 func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 	var head [headerSize]byte
 	n, err := io.ReadFull(in, head[:])

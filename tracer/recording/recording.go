@@ -1,8 +1,8 @@
-// Package recording keeps events in a compact binary form: in files, one or
-// several that follow each other, and on streams. A recording can be read up to
-// the last block that was written, whatever became of its writer.
+// Package recording stores events in a compact binary form, in one file, in a series of
+// files or on a stream. A recording can be read up to the last block that was written, even
+// if its writer was killed.
 //
-// docs/recordings.md has the format byte for byte.
+// docs/recordings.md describes the format byte for byte.
 package recording
 
 import "hash/crc32"
@@ -11,61 +11,60 @@ import "hash/crc32"
 // that it reads.
 const Format = 2
 
-// magic begins a recording: no text has its first byte, and a transfer that
-// changes the ends of lines breaks the last two.
+// magic begins a recording. No text has its first byte; a transfer that changes line ends
+// changes the last two.
 const magic = "\x93TTMEM\r\n"
 
 // mark begins a block.
 const mark = "TTMb"
 
-// End is what only the tracer knows at the end of a recording.
+// End has what only the tracer knows at the end of a recording.
 type End struct {
-	// TimeNs is when recording ended, CLOCK_MONOTONIC; 0 where it is not known.
+	// TimeNs is the CLOCK_MONOTONIC time at which recording ended; 0 if unknown.
 	TimeNs uint64
-	// HasStacks says whether stacks were taken: what follows counts them.
+	// HasStacks reports whether stacks were taken; the next fields count them.
 	HasStacks bool
-	// Taken is how many stacks were taken, and Incomplete how many of them do not
-	// reach the thread's start, by cause.
+	// Taken is the number of stacks, Incomplete the number of those that do not reach the
+	// thread's start, by cause.
 	Taken      uint64
 	Incomplete map[string]uint64
-	// Python is how many of the threads ran Python, and IncompletePython how many
-	// of those stacks do not reach Python's outermost frame, by cause.
+	// Python is the number of stacks with Python frames, IncompletePython the number of
+	// those that do not reach the outermost Python frame, by cause.
 	Python           uint64
 	IncompletePython map[string]uint64
-	// Continued marks the end of a file that another one follows. File sets it,
-	// and nothing else then.
+	// Continued marks the end of a file that is followed by another one. File then sets no
+	// other field.
 	Continued bool
 }
 
-// The limits of the format. A reader need not hold more than they allow, and a
-// writer keeps them: a table that is full begins anew.
+// Limits of the format, which bound a reader's memory. A writer resets a full table.
 const (
-	// maxRaw is the length of a block's payload before compression.
+	// maxRaw is the maximum length of a block's payload before compression.
 	maxRaw = 8 << 20
-	// maxString is the length of a string: longer ones are cut.
+	// maxString is the maximum length of a string; longer ones are truncated.
 	maxString = 256 << 10
-	// maxList is the number of devices or of core ranges of an event: longer lists
-	// are cut.
+	// maxList is the maximum number of devices or core ranges of an event; longer lists
+	// are truncated.
 	maxList = 4096
-	// maxNewText is the length of the strings that a block defines: what one more
-	// event brings beyond it is left empty. A block stays below maxRaw so.
+	// maxNewText is the maximum length of the strings that a block defines; further ones are
+	// left empty. It keeps a block below maxRaw.
 	maxNewText = 4 << 20
-	// maxStackFrames is the number of frames of a stack: the outermost ones of
-	// deeper stacks are cut.
+	// maxStackFrames is the maximum number of frames of a stack; outer ones of deeper stacks
+	// are dropped.
 	maxStackFrames = 2048
 
-	// What the definitions of a file may be together, up to where they begin anew.
+	// Limits of the definitions between two resets.
 	maxStrings     = 1 << 20
 	maxStringBytes = 64 << 20
 	maxFrames      = 1 << 19
 	maxStacks      = 1 << 20
 	maxFrameRefs   = 1 << 25
 
-	// What a checkpoint may have.
+	// Limits of a checkpoint.
 	maxStateBytes  = 1 << 30
 	maxStateStacks = 1 << 24
 
-	// maxShapes is the number of shapes of a block, up to where they begin anew.
+	// maxShapes is the number of shapes of a block between two resets.
 	maxShapes = 4096
 )
 

@@ -8,13 +8,12 @@ import (
 	"ttmem/tracer/event"
 )
 
-// MissedCause is the cause of the Lost event that tells of a gap in a recording.
+// MissedCause is the cause of the Lost event for a gap in a recording.
 const MissedCause = "could not be recorded"
 
-// Resume goes on after an error of Flush, in a file that follows: it begins with the
-// checkpoint, and then says how many events are in no file. Where that is not
-// possible yet the error is what stands in the way now. Without an error before,
-// and after Close, there is nothing to resume.
+// Resume continues after an error of Flush, in a new file that begins with a checkpoint and
+// the number of missed events. If that is not possible yet, it returns the present obstacle.
+// Without an earlier error, and after Close, it does nothing.
 func (f *File) Resume() error {
 	if f.err == nil || f.closed || f.stream {
 		return f.err
@@ -34,11 +33,11 @@ func (f *File) Resume() error {
 	return f.Flush()
 }
 
-// Missed is how many events are in no file since the error of Flush.
+// Missed is the number of events that are in no file since the error of Flush.
 func (f *File) Missed() uint64 { return f.missed }
 
-// noSpace reports whether there is certainly no room for a file as long as the last
-// one was at its beginning: to make a checkpoint takes long.
+// noSpace reports whether the file system certainly has no room for a header and a checkpoint
+// like the last ones: making a checkpoint takes long.
 func (f *File) noSpace() bool {
 	var s unix.Statfs_t
 	if unix.Statfs(filepath.Dir(f.path), &s) != nil {

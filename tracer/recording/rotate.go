@@ -9,15 +9,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A file that follows another one is made complete under a name of its own, then
-// the older ones are renamed, the oldest first, then it gets the recording's
-// name. At any moment each block is in a file with one of the recording's names,
-// and a file that is dropped is so by a rename over it.
+// A new file is completed under a name of its own. Then the older ones are renamed, the oldest
+// first, and the new one gets the recording's name. At any moment each block is in a file with
+// one of the recording's names; a file is dropped by renaming another one over it.
 
-// numbered is the name of the n-th file before the current one.
+// numbered returns the name of the n-th file before the current one.
 func numbered(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
 
-// rotate begins a file that follows the current one.
+// rotate begins the next file.
 func (f *File) rotate() error {
 	was := f.header
 	now := NewHeader()
@@ -36,15 +35,15 @@ func (f *File) rotate() error {
 		next.drop()
 		return err
 	}
-	// Where it has failed it is closed by now.
+	// after an error it is closed already
 	if f.err == nil && f.w.Close(End{Continued: true}) != nil {
-		_ = f.f.Truncate(f.w.Size()) // it is complete without its end mark too
+		_ = f.f.Truncate(f.w.Size()) // it is complete without an end mark, too
 	}
 	if err := os.Rename(next.f.Name(), f.path); err != nil {
 		next.drop()
 		return cause(err)
 	}
-	f.f.Close() // again, where it has failed
+	f.f.Close() // again, after an error
 	f.segment = next
 	f.parts++
 	if f.o.Keep > 0 {
@@ -53,7 +52,7 @@ func (f *File) rotate() error {
 	return nil
 }
 
-// replaceExisting begins a recording where there is another one.
+// replaceExisting begins a recording in place of another one.
 func (f *File) replaceExisting() error {
 	old, err := os.OpenFile(f.path, os.O_WRONLY, 0)
 	if err != nil {
@@ -77,10 +76,10 @@ func (f *File) replaceExisting() error {
 	return cause(err)
 }
 
-// follow begins a file under a name that it keeps until it is complete.
+// follow begins the next file under a temporary name.
 func (f *File) follow(of func() *event.Event) (*segment, error) {
 	path := f.path + ".new"
-	// one that was left by a process that was killed
+	// left by a process that was killed
 	if err := removable(path); err != nil {
 		return nil, err
 	}
@@ -90,15 +89,14 @@ func (f *File) follow(of func() *event.Event) (*segment, error) {
 	return f.begin(path, os.O_EXCL, of)
 }
 
-// drop removes a file that nobody will read.
+// drop removes an unused file.
 func (s *segment) drop() {
 	s.f.Close()
 	os.Remove(s.f.Name())
 }
 
-// shift renames the current file to FILE.1 and those before it likewise. The
-// current one is to be replaced by a rename over it where it is the only one to be
-// kept.
+// shift renames the current file to FILE.1, FILE.1 to FILE.2 and so on. If only one file is
+// kept, it leaves the current one to be replaced.
 func (f *File) shift() error {
 	if err := f.dropOldest(); err != nil {
 		return err
@@ -129,7 +127,8 @@ func (f *File) shift() error {
 	return nil
 }
 
-// dropOldest removes the files that are more than are kept, from when more were.
+// dropOldest removes files beyond the number that is kept: an earlier recording may have
+// kept more.
 func (f *File) dropOldest() error {
 	for n := f.o.Keep; n > 0; n++ {
 		path := numbered(f.path, n)
@@ -146,7 +145,7 @@ func (f *File) dropOldest() error {
 	return nil
 }
 
-// removable is an error where a file is not one that a rotation may drop.
+// removable returns an error for a file that a rotation must not drop.
 func removable(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().IsRegular() && info.Size() == 0 || IsRecording(path) {

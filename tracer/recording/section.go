@@ -6,16 +6,16 @@ import (
 	"ttmem/tracer/event"
 )
 
-// There are checkpoints in the middle of a long file. Each tells of the events before some
-// block. It is made while events go on, and so comes later in the file than that block,
-// with which reading goes on after it. Commands that need the state at the end begin at the
-// last checkpoint; those that read all events pass over them.
+// A long file has checkpoints between its events. Each has the state before some block. It is
+// made while events are added, and so comes later in the file than that block, at which
+// reading continues. Commands that need the state at the end begin at the last checkpoint;
+// those that read all events skip them.
 
 const (
-	// checkpointEvents is how many events there are between two checkpoints at least.
+	// checkpointEvents is the minimum number of events between two checkpoints.
 	checkpointEvents = 2 << 20
-	// checkpointShare is how many times the bytes of a checkpoint there are before the
-	// next one: it costs a share of that more.
+	// checkpointShare times the length of a checkpoint are written before the next one, so
+	// that checkpoints are a fifth of a file at most.
 	checkpointShare = 4
 )
 
@@ -25,8 +25,8 @@ type section struct {
 	blocks []byte // nil: they could not be made
 }
 
-// checkpoint begins a checkpoint when it is time for one, and writes what is ready. What
-// was added must have been flushed.
+// checkpoint begins a checkpoint if one is due, and writes one that is ready. Flush must have
+// been called.
 func (f *File) checkpoint() error {
 	select {
 	case s := <-f.making:
@@ -40,14 +40,14 @@ func (f *File) checkpoint() error {
 		return nil
 	}
 	f.since, f.checked = 0, f.w.Size()
-	// Readers that begin here know no definitions.
+	// readers that begin here have no definitions
 	f.w.forget()
 	f.making = make(chan *section, 1)
 	go makeSection(f.making, f.segment, f.o.Checkpoint(), f.w.Size())
 	return nil
 }
 
-// due reports whether it is time for the next checkpoint.
+// due reports whether the next checkpoint is due.
 func (f *File) due() bool {
 	if f.o.CheckpointEvents > 0 {
 		return f.since >= uint64(f.o.CheckpointEvents)
@@ -67,7 +67,8 @@ func makeSection(done chan<- *section, of *segment, checkpoint func() *event.Eve
 	done <- s
 }
 
-// writeSection writes a checkpoint, unless another file has begun since or it has no room.
+// writeSection writes a checkpoint, unless another file was begun meanwhile or the file has no
+// room for it.
 func (f *File) writeSection(s *section) error {
 	if s.blocks == nil || s.of != f.segment {
 		return nil
@@ -79,8 +80,8 @@ func (f *File) writeSection(s *section) error {
 	return f.w.append(s.blocks)
 }
 
-// Settle waits for the checkpoint that is being made, and writes it. What was added must
-// have been flushed.
+// Settle waits for the checkpoint that is being made, and writes it. Flush must have been
+// called.
 func (f *File) Settle() error {
 	if f.making == nil {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A shape is what many events have in common: who, where and what, and which
-// columns have a value for the event.
+// A shape is what many events have in common: their thread, device, kind and region, and
+// which columns have a value for the event.
 type shape struct {
 	kind     event.Kind
 	region   event.Region
@@ -18,7 +18,7 @@ type shape struct {
 	has      uint8
 	banks    uint32
 	comm     uint32
-	devices  uint32 // numbers of lists, 0 for nil
+	devices  uint32 // numbers of lists; 0: nil
 	cores    uint32
 	pid, tid int
 	alloc    uint64
@@ -33,7 +33,7 @@ const (
 	allFlags = 1<<iota - 1
 )
 
-// What an event of a shape has besides.
+// The columns that have a value for the events of a shape.
 const (
 	hasObject = 1 << iota
 	hasBuffer
@@ -45,7 +45,7 @@ const (
 	allHas = 1<<iota - 1
 )
 
-// The fields of an event that few have.
+// Fields that few events have.
 const (
 	extraMessage = 1 + iota
 	extraCapacities
@@ -161,14 +161,14 @@ func appendExtra(b []byte, e *event.Event, d *definitions) []byte {
 	return appendUvarint(b, 0)
 }
 
-// lists are the lists of a block that its shapes refer to. The number of one is
-// its place and one more: 0 is nil.
+// lists are the lists of a block that its shapes refer to. Their numbers begin at 1; 0 is
+// nil.
 type lists[T comparable] struct{ known [][]T }
 
-// searched is how many lists are looked at before one is written again.
+// searched is the number of lists that are searched for an equal one.
 const searched = 64
 
-// is reports whether the number is that of a list with the same content.
+// is reports whether the list with a number has the same content.
 func (l *lists[T]) is(number uint32, list []T) bool {
 	if list == nil || number == 0 {
 		return list == nil && number == 0
@@ -176,7 +176,7 @@ func (l *lists[T]) is(number uint32, list []T) bool {
 	return slices.Equal(l.known[number-1], list)
 }
 
-// number is that of a list, which is new where it is beyond those known.
+// number returns the number of a list, which is new if it is beyond the known ones.
 func (l *lists[T]) number(list []T) (n uint32) {
 	if list == nil {
 		return 0

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// zigzag makes small unsigned numbers of small signed ones.
+// zigzag encodes small signed numbers as small unsigned ones.
 func zigzag(v int64) uint64 { return uint64(v<<1) ^ uint64(v>>63) }
 
 func unzigzag(u uint64) int64 { return int64(u>>1) ^ -int64(u&1) }
@@ -22,14 +22,14 @@ func appendDelta(b []byte, v, from uint64) []byte {
 	return appendUvarint(b, zigzag(int64(v-from)))
 }
 
-// appendString appends s, cut to maxString, and its length before it.
+// appendString appends the length of s and s, truncated to maxString.
 func appendString(b []byte, s string) []byte {
 	s = s[:min(len(s), maxString)]
 	return append(appendUvarint(b, uint64(len(s))), s...)
 }
 
-// A cursor reads what the append functions wrote. Where that is not there it
-// gives zeros and is bad from then on.
+// A cursor reads what the append functions wrote. At anything else it becomes bad, and
+// returns zeros from then on.
 type cursor struct {
 	b   []byte
 	i   int
@@ -38,7 +38,7 @@ type cursor struct {
 
 func (c *cursor) fail() { c.bad, c.i = true, len(c.b) }
 
-// done reports whether all was read.
+// done reports whether everything was read.
 func (c *cursor) done() bool { return c.i >= len(c.b) }
 
 func (c *cursor) uvarint() uint64 {
@@ -57,7 +57,7 @@ func (c *cursor) uvarint() uint64 {
 
 func (c *cursor) varint() int64 { return unzigzag(c.uvarint()) }
 
-// delta is the number that appendDelta was given.
+// delta reads a number that appendDelta wrote.
 func (c *cursor) delta(from uint64) uint64 { return from + uint64(c.varint()) }
 
 // below reads a number that must be less than n.
@@ -70,7 +70,7 @@ func (c *cursor) below(n int) int {
 	return int(v)
 }
 
-// uint reads a number of that many bits.
+// uint reads a number of at most n bits.
 func (c *cursor) uint(n int) uint64 {
 	v := c.uvarint()
 	if bits.Len64(v) > n {
@@ -80,7 +80,7 @@ func (c *cursor) uint(n int) uint64 {
 	return v
 }
 
-// bytes are those that have their length before them.
+// bytes reads a length and that many bytes.
 func (c *cursor) bytes() []byte {
 	n := c.uvarint()
 	if n > uint64(len(c.b)-c.i) {

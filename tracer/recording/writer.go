@@ -11,43 +11,39 @@ import (
 )
 
 const (
-	// fullBytes is how much is better written before more is added, before
-	// compression.
+	// fullBytes is the size, before compression, from which a block should be written.
 	fullBytes = 1 << 20
-	// mostBytes is how much is written by Add itself: far from maxRaw, since one
-	// more event may be long.
+	// mostBytes is the size at which Add writes a block: far below maxRaw, because an event
+	// may be long.
 	mostBytes = 2 << 20
 )
 
-// blockHead is the length of what comes before a block's payload.
+// blockHead is the length of a block's head.
 const blockHead = 40
 
-// The kinds of blocks. Those that a reader does not know it may pass over where
-// they are lower case.
+// The kinds of blocks. A reader may skip an unknown kind if it is lower case.
 const (
 	blockEvents = 'D'
 	blockEnd    = 'E'
-	// blockState has a checkpoint, or a part of one.
+	// blockState is a checkpoint, or a part of one.
 	blockState = 'c'
 )
 
 // The flags of a block.
 const (
-	// blockReset says that the definitions begin anew.
+	// blockReset: the definitions begin anew.
 	blockReset = 1 << iota
-	// blockPlain says that the payload is not compressed.
+	// blockPlain: the payload is not compressed.
 	blockPlain
-	// blockMore says that the checkpoint goes on in the next block.
+	// blockMore: the checkpoint continues in the next block.
 	blockMore
 )
 
-// Options say how a recording is written. The zero value is good.
+// Options configure the writing of a recording. The zero value is good.
 type Options struct {
-	// Header is the one of the recording: where it is not set that of this host,
-	// now.
+	// Header is the header of the recording; nil: NewHeader's.
 	Header *Header
-	// Ttmem is the version of the program, where the one of the build is not good
-	// enough.
+	// Ttmem is the version of the program; "": that of the build.
 	Ttmem string
 }
 
@@ -64,8 +60,7 @@ func (o *Options) header() Header {
 	return h
 }
 
-// A Writer writes a recording to a file or a stream. Only one goroutine may use
-// it at a time.
+// A Writer writes a recording to a file or a stream. It is not safe for concurrent use.
 type Writer struct {
 	out     io.Writer
 	size    int64
@@ -76,13 +71,13 @@ type Writer struct {
 	zstd    *zstd.Encoder
 	define  definitions
 	events  columns
-	flags   byte // of the block that is being made
-	pending int  // how long it is by now, before compression
+	flags   byte // of the next block
+	pending int  // its length so far, before compression
 	payload []byte
 	block   []byte
 }
 
-// NewWriter begins a recording: the header is written at once.
+// NewWriter begins a recording and writes its header.
 func NewWriter(w io.Writer, o Options) (*Writer, error) {
 	r, err := newWriter(w)
 	if err != nil {
@@ -110,36 +105,33 @@ func newWriter(w io.Writer) (*Writer, error) {
 	return r, nil
 }
 
-// Add adds an event, of which it keeps nothing but its stack's frames. A Checkpoint is
-// written at once. After an error of Flush it does nothing.
+// Add adds an event. It keeps a reference to its calls only. A Checkpoint is written at once.
+// After an error of Flush it does nothing.
 //
-// A stack that was not met before is looked up, which takes long when it is the
-// first to do so.
+// A new stack is looked up, which takes long if nothing else has looked it up before.
 func (w *Writer) Add(e *event.Event) {
 	if w.err != nil || e.Kind.String() == "" || e.Region >= event.NumRegions {
-		return // no reader would take it, nor what follows
+		return // readers would refuse it and all that follows
 	}
 	if e.Kind == event.Checkpoint {
-		_ = w.checkpoint(e, 0) // the next Flush says it again
+		_ = w.checkpoint(e, 0) // the next Flush returns the error again
 		return
 	}
 	w.events.add(e, &w.define)
 	w.pending = w.define.pending() + w.events.pending()
 	if w.pending >= mostBytes || w.define.full() {
-		_ = w.Flush() // the next Flush says it again
+		_ = w.Flush() // the next Flush returns the error again
 	}
 }
 
-// Size is how many bytes were written, without what Flush has not written yet.
+// Size is the number of bytes written so far.
 func (w *Writer) Size() int64 { return w.size }
 
-// Full reports whether so much was added that it is better flushed before more
-// is.
+// Full reports whether enough was added for a block, so that Flush should be called.
 func (w *Writer) Full() bool { return w.pending >= fullBytes }
 
-// Flush writes what was added as a block: from now on it can be read, whatever
-// becomes of the writer. After an error nothing more is written, and Flush says
-// the same again.
+// Flush writes the added events as a block, which can be read from now on, even if the writer
+// is killed. After an error nothing more is written, and Flush returns the same error.
 func (w *Writer) Flush() error {
 	if w.err != nil || w.events.count == 0 {
 		return w.err
@@ -156,7 +148,7 @@ func (w *Writer) Flush() error {
 	return w.flush(h, p)
 }
 
-// definitions begins a payload with what was defined since the last block.
+// definitions begins a payload with the definitions since the last block.
 func (w *Writer) definitions() []byte {
 	p := w.payload[:0]
 	for i, section := range w.define.sections {
@@ -166,7 +158,7 @@ func (w *Writer) definitions() []byte {
 	return p
 }
 
-// flush writes a block that began with definitions.
+// flush writes a block that begins with definitions.
 func (w *Writer) flush(h head, payload []byte) error {
 	w.payload = payload
 	h.raw, h.flags = uint32(len(payload)), h.flags|w.flags
@@ -177,8 +169,8 @@ func (w *Writer) flush(h head, payload []byte) error {
 	return w.write(h, payload)
 }
 
-// checkpoint writes what was added, and then a checkpoint. resume is the offset of the block
-// with which reading goes on after it; 0: the next one.
+// checkpoint writes the added events, and then a checkpoint. resume is the offset of the block
+// at which reading continues after it; 0: the next one.
 func (w *Writer) checkpoint(e *event.Event, resume int64) error {
 	if err := w.Flush(); err != nil {
 		return err
@@ -205,8 +197,7 @@ func (w *Writer) checkpoint(e *event.Event, resume int64) error {
 	return nil
 }
 
-// forget begins the definitions anew with the next block. What was added must have been
-// flushed.
+// forget resets the definitions with the next block. Flush must have been called.
 func (w *Writer) forget() {
 	w.define.reset()
 	w.flags |= blockReset
@@ -230,7 +221,7 @@ func (w *Writer) Close(end End) error {
 	return w.write(head{kind: blockEnd, raw: uint32(len(p))}, p)
 }
 
-// write writes a block, by one call.
+// write writes a block in one call.
 func (w *Writer) write(h head, payload []byte) error {
 	var room [blockHead]byte
 	b := w.zstd.EncodeAll(payload, append(w.block[:0], room[:]...))
@@ -249,7 +240,7 @@ func (w *Writer) write(h head, payload []byte) error {
 	return nil
 }
 
-// append writes what is ready to be written.
+// append writes a finished block or header.
 func (w *Writer) append(b []byte) error {
 	if _, err := w.out.Write(b); err != nil {
 		w.err = err
@@ -259,7 +250,7 @@ func (w *Writer) append(b []byte) error {
 	return nil
 }
 
-// head is what comes before a block's payload.
+// head is the head of a block.
 type head struct {
 	kind, flags      byte
 	packed, raw      uint32 // the payload's length, as written and before compression
@@ -280,7 +271,7 @@ func (h *head) put(block []byte) {
 	le.PutUint32(block[4:], crc32.Checksum(block[8:], castagnoli))
 }
 
-// get reads a head, and the checksum of what comes after it in the block.
+// get reads a head, and returns the checksum of the rest of the block.
 func (h *head) get(b []byte) (checksum uint32) {
 	le := binary.LittleEndian
 	h.kind, h.flags = b[8], b[9]

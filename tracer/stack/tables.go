@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -281,12 +282,7 @@ func (t *unwindTables) use(k *kernelTable) bool {
 		return false
 	}
 	if k.users == 0 {
-		for i, other := range t.idle {
-			if other == k {
-				t.idle = append(t.idle[:i], t.idle[i+1:]...)
-				break
-			}
-		}
+		t.idle = slices.DeleteFunc(t.idle, func(other *kernelTable) bool { return other == k })
 	}
 	k.users++
 	return true

@@ -52,7 +52,7 @@ func emptyEventFile(f *os.File, private bool) error {
 	}
 	if private {
 		if of, ok := info.Sys().(*syscall.Stat_t); ok && int(of.Uid) != os.Geteuid() {
-			return errors.New("it is another user's, who could read what all users do")
+			return errors.New("it belongs to another user, who could read the events of all users")
 		}
 		if err := f.Chmod(0o600); err != nil {
 			return err

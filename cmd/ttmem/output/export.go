@@ -12,6 +12,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/export"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 )
 
@@ -144,15 +145,11 @@ func (x *Exporter) Write(profile *aggregate.Profile) bool {
 			all = false
 			continue
 		}
-		noun := "stacks"
-		if stacks == 1 {
-			noun = "stack"
-		}
 		to := f.target.Path
 		if to == "-" {
 			to = "standard output"
 		}
-		term.Warn(fmt.Sprintf("wrote "+f.target.what+" to %s", export.Grouped(stacks)+" "+noun, to))
+		term.Warn(fmt.Sprintf("wrote "+f.target.what+" to %s", page.Grouped(stacks)+" "+page.Plural(uint64(stacks), "stack"), to))
 	}
 	return all
 }

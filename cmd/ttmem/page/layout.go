@@ -36,11 +36,16 @@ func (l Layout) Lines(text string, indent int) []string {
 
 // WriteTitle writes a title with a remark beside it, or below it if there is no room.
 func (l Layout) WriteTitle(out *bufio.Writer, indent, title, remark string) {
+	l.WriteStyled(out, indent, Bold, title, remark)
+}
+
+// WriteStyled is WriteTitle with a title in another style.
+func (l Layout) WriteStyled(out *bufio.Writer, indent string, st Style, title, remark string) {
 	if l.Width == 0 || Width(indent+title+remark) <= l.Width {
-		fmt.Fprintln(out, indent+l.Paint(Bold, title)+l.Paint(Dim, remark))
+		fmt.Fprintln(out, indent+l.Paint(st, title)+l.Paint(Dim, remark))
 		return
 	}
-	l.Write(out, Width(indent), Bold, title)
+	l.Write(out, Width(indent), st, title)
 	l.Write(out, Width(indent)+1, Dim, strings.TrimPrefix(strings.TrimSpace(remark), strings.TrimSpace(l.Separator())))
 }
 
@@ -68,6 +73,17 @@ func (l Layout) Beside(out *bufio.Writer, columns string, st Style, text string)
 		columns = Blank(indent)
 	}
 	return indent
+}
+
+// Whole writes a text beside columns on the same line, or below them if it does not fit in
+// whole.
+func (l Layout) Whole(out *bufio.Writer, columns string, st Style, text string) {
+	if l.Width == 0 || Width(columns)+Width(text) <= l.Width {
+		fmt.Fprintln(out, columns+l.Paint(st, text))
+		return
+	}
+	fmt.Fprintln(out, strings.TrimRight(columns, " "))
+	l.Write(out, NameIndent, st, text)
 }
 
 // NameIndent is the indent of a name on its own line.

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
@@ -47,4 +48,19 @@ func TestFormatSeconds(t *testing.T) {
 func TestWhatProgramsSayDoesNothingToTheTerminal(t *testing.T) {
 	qt.Check(t, qt.Equals(Clean("a\x1b[31m\n\tb\u200bc\x07"), "a[31m bc"))
 	qt.Check(t, qt.Equals(ShortCommand("/usr/bin/python3 ../x/y.py --out=/a/b"), "python3 y.py --out=/a/b"))
+}
+
+func TestWideCharactersTakeTwoColumns(t *testing.T) {
+	qt.Check(t, qt.Equals(Width("模型.py\x1b[1m:3\x1b[0m"), 9))
+	qt.Check(t, qt.Equals(Truncate("模型模型", 6, "…"), "模型…"))
+	for _, line := range Fold(strings.Repeat("模型", 30), 20) {
+		qt.Check(t, qt.IsTrue(Width(line) <= 20))
+	}
+	qt.Check(t, qt.Equals(Columns{8, -6, 0}.Line("12 B", "DRAM", "hidden"), "    12 BDRAM  "))
+}
+
+func TestNounsAfterNumbers(t *testing.T) {
+	qt.Check(t, qt.Equals(Count(1, "process"), "1 process"))
+	qt.Check(t, qt.Equals(Count(2, "process"), "2 processes"))
+	qt.Check(t, qt.Equals(Count(0, "buffer"), "0 buffers"))
 }

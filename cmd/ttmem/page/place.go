@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate"
 	"ttmem/aggregate/name"
 	"ttmem/tracer/event"
 )
@@ -28,6 +29,16 @@ func CallTexts(calls []name.Call) (list []string) {
 
 // Separator stands between the operation and the line in the name of a buffer.
 func (p Painter) Separator() string { return p.Pick(" · ", " - ") }
+
+// DeviceName is the board and the architecture of a chip, each after a separator.
+func (p Painter) DeviceName(d *aggregate.Device) (name string) {
+	for _, part := range []string{d.Board, d.Arch} {
+		if part != "" {
+			name += p.Separator() + Clean(part)
+		}
+	}
+	return name
+}
 
 // FitName is the name of a buffer in at most limit columns. A long operation is cut first,
 // then the function: the line matters most.

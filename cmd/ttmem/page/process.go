@@ -63,5 +63,5 @@ func ProcessState(p *aggregate.Process) string {
 	return fmt.Sprintf("exit %d", status.ExitStatus())
 }
 
-// StillReading is said while totals are too low because of what was there before.
+// StillReading is the note while memory from before the attach is still being read.
 const StillReading = "the memory of processes that were already running is still being read: totals are incomplete, ask again"

@@ -57,11 +57,17 @@ func Percent(part, whole uint64) string {
 }
 
 // Count writes "1 buffer" or "2 buffers".
-func Count(n uint64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
+func Count(n uint64, noun string) string { return fmt.Sprint(n, " ", Plural(n, noun)) }
+
+// Plural is a noun after a number.
+func Plural(n uint64, noun string) string {
+	switch {
+	case n == 1:
+		return noun
+	case strings.HasSuffix(noun, "s"):
+		return noun + "es"
 	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return noun + "s"
 }
 
 // Ordinal writes "1st", "2nd" or "11th".
@@ -106,6 +112,14 @@ func Chips(ids []int) string {
 		i = j + 1
 	}
 	return "chips " + b.String()
+}
+
+// EachChip is Chips for what each of them has.
+func EachChip(ids []int) string {
+	if len(ids) > 1 {
+		return Chips(ids) + " (each)"
+	}
+	return Chips(ids)
 }
 
 // Seconds writes a time in ns as "0.012 s", "12.3 s" or "2 h 03 min".

@@ -19,20 +19,20 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// A Client asks a service of this host. It may be used by several goroutines.
+// A Client sends requests to a service of this host. Several goroutines may use it.
 type Client struct {
 	path string
 	http *http.Client
 }
 
-// ErrNone is the error of Dial where no service runs.
+// ErrNone is the error of Dial if no service runs.
 var ErrNone = errors.New("no ttmem service")
 
 // answerTimeout is how long a service may take to begin an answer.
 const answerTimeout = 30 * time.Second
 
-// Dial finds out whether a service that this ttmem understands answers at the
-// path; "" is DefaultSocket.
+// Dial connects to the service at a path; "" is DefaultSocket. It must have this version of
+// the protocol.
 func Dial(path string) (*Client, error) {
 	if path == "" {
 		path = DefaultSocket
@@ -52,10 +52,10 @@ func Dial(path string) (*Client, error) {
 	return c, nil
 }
 
-// Close closes connections that wait for another question.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Health says how the service does.
+// Health is the health of the service.
 func (c *Client) Health(ctx context.Context) (*Health, error) {
 	var h Health
 	if err := c.document(ctx, "health", &h); err != nil {
@@ -64,7 +64,7 @@ func (c *Client) Health(ctx context.Context) (*Health, error) {
 	return &h, nil
 }
 
-// Snapshot is what the user is shown of the present state.
+// Snapshot is what the user may see of the present state.
 func (c *Client) Snapshot(ctx context.Context) (*aggregate.Snapshot, error) {
 	var s aggregate.Snapshot
 	if err := c.document(ctx, "snapshot", &s); err != nil {
@@ -73,21 +73,19 @@ func (c *Client) Snapshot(ctx context.Context) (*aggregate.Snapshot, error) {
 	return &s, nil
 }
 
-// State gives what there is, to its end: the events that bring a new state of
-// package aggregate to what the user is shown of the service's. The reader is to be
-// read until io.EOF, or the context be ended.
+// State returns the present state as events, which bring a new aggregate.State to what the
+// user may see. Read the reader until io.EOF, or end the context.
 func (c *Client) State(ctx context.Context) (*recording.Reader, error) {
 	return c.recording(ctx, "state")
 }
 
-// Stream gives what there is and what happens from then on, until the context is
-// done.
+// Stream returns the present state and the events from then on, until the context is done.
 func (c *Client) Stream(ctx context.Context) (*recording.Reader, error) {
 	return c.recording(ctx, "stream")
 }
 
-// Mark names the present moment: there is an event of it among those that the user is
-// told. CheckMark says what names there may be.
+// Mark sets a mark, which is an event that only this user and root see. CheckMark checks
+// names.
 func (c *Client) Mark(ctx context.Context, name string) error {
 	body, err := c.ask(ctx, http.MethodPost, "mark?name="+url.QueryEscape(name))
 	if err != nil {
@@ -104,12 +102,12 @@ func (c *Client) recording(ctx context.Context, name string) (*recording.Reader,
 	r, err := recording.NewReader(body)
 	if err != nil {
 		body.Close()
-		return nil, fmt.Errorf("reading what the ttmem service at %s tells: %w", c.path, err)
+		return nil, fmt.Errorf("reading from the ttmem service at %s: %w", c.path, err)
 	}
 	return r, nil
 }
 
-// document reads what the service answers as JSON.
+// document reads an answer that is JSON.
 func (c *Client) document(ctx context.Context, name string, v any) error {
 	body, err := c.get(ctx, name)
 	if err != nil {
@@ -134,7 +132,7 @@ func (c *Client) get(ctx context.Context, name string) (io.ReadCloser, error) {
 	return c.ask(ctx, http.MethodGet, name)
 }
 
-// ask asks for something; the error says what to do.
+// ask sends a request; the error says what to do.
 func (c *Client) ask(ctx context.Context, method, name string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, method, fmt.Sprintf("http://ttmem/v%d/%s", Protocol, name), nil)
 	if err != nil {
@@ -152,7 +150,7 @@ func (c *Client) ask(ctx context.Context, method, name string) (io.ReadCloser, e
 	text, isOurs := strings.CutPrefix(strings.TrimSpace(string(line)), "ttmem: ")
 	switch {
 	case !isOurs:
-		return nil, fmt.Errorf("what answers at %s is no ttmem service: give the path of one", c.path)
+		return nil, fmt.Errorf("the server at %s is not a ttmem service: give the path of one", c.path)
 	case answer.StatusCode == http.StatusNotFound:
 		return nil, c.otherVersion(answer.Header.Get(versionHeader))
 	}
@@ -163,7 +161,7 @@ func (c *Client) otherVersion(version string) error {
 	return fmt.Errorf("the ttmem service at %s is of another version (%s): restart it with this ttmem", c.path, version)
 }
 
-// explain says why nobody answers.
+// explain says why there is no answer.
 func (c *Client) explain(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -177,13 +175,13 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("the ttmem service at %s: no permission to connect: its folder or the socket is not open to this user", c.path)
 	case errors.Is(err, unix.EPROTOTYPE), errors.Is(err, unix.ENOTSOCK):
-		return fmt.Errorf("what is at %s is no ttmem service: give the path of one", c.path)
+		return fmt.Errorf("%s is not a ttmem service: give the path of one", c.path)
 	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE),
-		// net/http's words where the answer, a refusal, came before the question
+		// net/http's words for an answer, a refusal, that came before the request
 		strings.Contains(err.Error(), "readLoopPeekFailLocked"):
-		return fmt.Errorf("the ttmem service at %s has closed the connection: it ends, or too many are open", c.path)
+		return fmt.Errorf("the ttmem service at %s closed the connection: it is ending, or too many are open", c.path)
 	case strings.Contains(err.Error(), "malformed HTTP"):
-		return fmt.Errorf("what answers at %s is no ttmem service: give the path of one", c.path)
+		return fmt.Errorf("the server at %s is not a ttmem service: give the path of one", c.path)
 	}
-	return fmt.Errorf("asking the ttmem service at %s: %w", c.path, err)
+	return fmt.Errorf("querying the ttmem service at %s: %w", c.path, err)
 }

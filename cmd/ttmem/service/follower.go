@@ -10,19 +10,18 @@ import (
 	"ttmem/tracer/event"
 )
 
-// backlogBytes is how much of what happened a follower may have before it is cut
-// off. Followers share it, so that it is what all of them together cost at most.
+// backlogBytes is how many bytes of events may wait for a follower before it is cut off.
+// Followers share the events, so that this is what all of them together cost at most.
 const backlogBytes = 64 << 20
 
-// flushInterval is how long what happened is gathered before it is sent: a write
-// and a compressed block for each of the tracer's batches would be many small
-// ones.
+// flushInterval is how long events are collected before they are sent: a write and a
+// compressed block for each of the tracer's batches would be many small ones.
 const flushInterval = 50 * time.Millisecond
 
-// A follower is somebody who is told what happens.
+// A follower gets the events from now on.
 type follower struct {
 	sight *sight
-	wake  chan struct{} // holds one: there is something to take
+	wake  chan struct{} // has room for one: there is a batch to take
 
 	mu      sync.Mutex
 	pending []*batch
@@ -36,7 +35,7 @@ func newFollower(v Viewer) *follower {
 	return &follower{sight: newSight(v), wake: make(chan struct{}, 1)}
 }
 
-// push hands over a batch, or cuts off who has too many.
+// push hands over a batch, or cuts off a follower that has too many.
 func (f *follower) push(b *batch, backlog int) {
 	f.mu.Lock()
 	switch {
@@ -71,8 +70,8 @@ func (f *follower) ring() {
 	}
 }
 
-// take gives the oldest batch that is left, which counts until the next is taken;
-// nil and, if nothing follows, why where there is none.
+// take returns the oldest batch, which counts until the next one is taken. If there is none
+// it returns nil and, if none will follow, why.
 func (f *follower) take() (*batch, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,10 +86,9 @@ func (f *follower) take() (*batch, error) {
 	return f.taken, nil
 }
 
-// Follow writes a recording of what the viewer is shown: what there is, and what
-// happens from then on, until the context is done, the hub ends, the writer fails,
-// or it is so slow that it is cut off. A writer that has a Flush() error is flushed
-// whenever something is complete.
+// Follow writes a recording of what the viewer may see: the present state, and the events from
+// then on, until the context is done, the hub ends, the writer fails, or it is so slow that it
+// is cut off. If the writer has a method Flush() error, that is called after complete blocks.
 func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 	f := newFollower(v)
 	defer h.leave(f)
@@ -114,7 +112,7 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 		for {
 			b, end := f.take()
 			if end != nil {
-				if f.missed > 0 { // nobody changes it any more
+				if f.missed > 0 { // it does not change any more
 					_ = out.add(&event.Event{Kind: event.Lost, TimeNs: latest, Count: uint64(f.missed), Cause: end.Error()})
 				}
 				return errors.Join(end, out.close())
@@ -138,8 +136,7 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 	}
 }
 
-// WriteState writes what the viewer is shown of what there is, as a recording that
-// ends.
+// WriteState writes the present state, as far as the viewer may see it, as a recording.
 func (h *Hub) WriteState(ctx context.Context, v Viewer, w io.Writer) error {
 	out, err := h.join(ctx, newSight(v), nil)
 	if err != nil {

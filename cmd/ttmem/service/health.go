@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Health says how the service does.
+// Health is the health of the service.
 type Health struct {
 	// V is the version of the document.
 	V int `json:"v"`
@@ -24,15 +24,14 @@ type Health struct {
 	LostEvents      uint64 `json:"lost_events"`
 	// ResidentBytes is the memory that the service takes.
 	ResidentBytes uint64 `json:"resident_bytes"`
-	// Recording is RecordingOK, or why nothing is recorded at present; "" where
-	// nothing is to be.
+	// Recording is RecordingOK, or why nothing is recorded now; "" if recording is off.
 	Recording string `json:"recording,omitempty"`
-	// Reading is true where what processes held before they were attached is still read
-	// from their memory, and totals are too low.
+	// Reading is true while the memory that processes allocated before they were attached is
+	// still being read, and totals are too low.
 	Reading bool `json:"reading,omitempty"`
 }
 
-// RecordingOK says that what happens is recorded.
+// RecordingOK says that events are recorded.
 const RecordingOK = "ok"
 
 func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {

@@ -11,23 +11,22 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Hub has the state of the host and tells followers what changes in it. Apply
-// and Flush are for the one goroutine that traces, which waits for nobody but for
-// the short time in which a snapshot is taken; everything else may be called from
-// anywhere.
+// A Hub has the state of the host, and passes events on to followers. Only the goroutine that
+// traces may call Apply and Flush; it waits no longer than it takes to make a snapshot. All
+// other methods may be called from any goroutine.
 type Hub struct {
 	mu        sync.Mutex
 	state     *aggregate.State
 	followers map[*follower]bool
-	batch     *batch // what followers have not been given yet
+	batch     *batch // events that followers do not have yet
 	ended     bool
 	// version is ttmem's, for the headers of recordings.
 	version string
 	// backlog is how many bytes a follower may have before it is cut off.
 	backlog int
 
-	// joining is held while what there is is written for somebody, in memory: one
-	// after the other.
+	// joining is held while the present state is written to memory for a viewer: one after
+	// the other.
 	joining chan struct{}
 
 	shotMu sync.Mutex
@@ -35,8 +34,8 @@ type Hub struct {
 	shotAt time.Time
 }
 
-// NewHub returns a hub of the state, which belongs to it from then on: the caller
-// may read it where it calls Apply.
+// NewHub returns a hub that owns the state: the caller may read it only in the goroutine that
+// calls Apply.
 func NewHub(state *aggregate.State) *Hub {
 	return &Hub{
 		state: state, followers: make(map[*follower]bool), joining: make(chan struct{}, 1), backlog: backlogBytes,
@@ -61,7 +60,7 @@ func (h *Hub) Apply(e *event.Event) {
 	}
 }
 
-// Flush wakes the followers, for what was applied since.
+// Flush passes on the events that were applied since.
 func (h *Hub) Flush() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,11 +77,11 @@ func (h *Hub) flush() {
 	h.batch = nil
 }
 
-// snapshotAge is how old a snapshot may be: no more than what a record waits in
-// the kernel's buffer. However many ask, the state is copied no more often.
+// snapshotAge is how old a snapshot may be: as long as a record waits in the kernel's buffer.
+// The state is not copied more often, whatever the number of requests.
 const snapshotAge = 10 * time.Millisecond
 
-// Snapshot is what the viewer is shown of the state. It must not be changed.
+// Snapshot is what the viewer may see of the state. It must not be changed.
 func (h *Hub) Snapshot(v Viewer) *aggregate.Snapshot {
 	h.shotMu.Lock()
 	if h.shot == nil || time.Since(h.shotAt) > snapshotAge {
@@ -99,10 +98,10 @@ func (h *Hub) Snapshot(v Viewer) *aggregate.Snapshot {
 	return analyze.ForUser(shot, v.UID)
 }
 
-// End ends all followers, who are told that the service has ended.
+// End ends all followers: their streams end.
 func (h *Hub) End() {
 	h.shotMu.Lock()
-	h.shot = nil // the last one is not to lack anything
+	h.shot = nil // the last snapshot must have everything
 	h.shotMu.Unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -122,7 +121,7 @@ func (h *Hub) leave(f *follower) {
 	}
 }
 
-// batchBytes is how much is gathered for followers before they are given it.
+// batchBytes is how much is collected before it is passed on to followers.
 const batchBytes = 1 << 20
 
 // A batch is events in order. Followers share it; it does not change once they
@@ -132,7 +131,7 @@ type batch struct {
 	bytes  int
 }
 
-// add copies the event. The list of its cores may be used again by who made it.
+// add copies the event, with the list of its cores, which the tracer uses again.
 func (b *batch) add(e *event.Event) {
 	b.events = append(b.events, *e)
 	if e.Cores != nil {

@@ -10,18 +10,15 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// joinShare is which part of the time who begins to follow may have the state for
-// himself, at most: one in so many.
+// joinShare bounds the time for which joining viewers block the state: one part in so many.
 const joinShare = 10
 
-// join begins a recording with what brings the viewer of the sight to the present
-// state. A follower, where there is one, is told what happens from then on, until
-// leave.
+// join begins a recording with the present state, as far as the viewer of the sight may see
+// it. The follower, if there is one, gets the events from then on, until leave.
 //
-// The tracer waits for as long as the state is frozen. All else is done while it
-// goes on, and in memory, for one after the other: what there is takes some bytes a
-// buffer as a recording, and a list to be put in order much more; and who reads
-// slowly keeps nobody from joining.
+// The tracer waits while the state is frozen. Everything else happens while it goes on, and in
+// memory, for one viewer after the other: as a recording, a buffer takes a few bytes, and much
+// more while the list is sorted; and a slow reader does not keep others from joining.
 func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error) {
 	select {
 	case h.joining <- struct{}{}:
@@ -31,21 +28,20 @@ func (h *Hub) join(ctx context.Context, s *sight, f *follower) (*followed, error
 	free := time.Now()
 	defer func() { time.AfterFunc(time.Until(free), func() { <-h.joining }) }()
 	began := time.Now()
-	present, err := h.freeze(s, f)
+	frozen, err := h.freeze(s, f)
 	if err != nil {
 		return nil, err
 	}
-	// The goroutine that traces may have waited meanwhile, and is not to wait again
-	// soon.
+	// The goroutine that traces may have waited, and must not wait again soon.
 	free = began.Add(joinShare * time.Since(began))
-	e := present()
+	e := frozen()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	return newFollowed(h.version, e)
 }
 
-// freeze is what there is, for as long as somebody needs it.
+// freeze returns a function that makes a checkpoint of the present state.
 func (h *Hub) freeze(s *sight, f *follower) (func() *event.Event, error) {
 	var wanted func(uid int) bool
 	if !s.viewer.All {
@@ -56,7 +52,7 @@ func (h *Hub) freeze(s *sight, f *follower) (func() *event.Event, error) {
 	if h.ended {
 		return nil, errEnded
 	}
-	h.flush() // to the others: it is in the state already
+	h.flush() // to the other followers: the state has it already
 	for _, pid := range h.state.ProcessesOf(s.viewer.UID) {
 		s.own[pid] = true
 	}
@@ -66,39 +62,39 @@ func (h *Hub) freeze(s *sight, f *follower) (func() *event.Event, error) {
 	return h.state.Freeze(wanted), nil
 }
 
-// followed is the recording that one follower gets.
+// followed is the recording of one follower.
 type followed struct {
 	r     *recording.Writer
 	dirty bool
-	// out is nil at first: what is written is kept.
-	out  io.Writer
-	kept [][]byte
+	// out is nil at first: what is written is buffered.
+	out      io.Writer
+	buffered [][]byte
 }
 
-// newFollowed begins the recording with what there is.
-func newFollowed(version string, present *event.Event) (_ *followed, err error) {
+// newFollowed begins the recording with a checkpoint.
+func newFollowed(version string, state *event.Event) (_ *followed, err error) {
 	o := &followed{dirty: true}
 	header := recording.NewHeader()
 	header.Ttmem = version
 	if o.r, err = recording.NewWriter(o, recording.Options{Header: &header}); err != nil {
 		return nil, err
 	}
-	if err := o.add(present); err != nil {
+	if err := o.add(state); err != nil {
 		return nil, err
 	}
 	return o, o.flush()
 }
 
-// send writes to w what was kept, and from then on what is written.
+// send writes to w what was buffered, and from then on what is written.
 func (o *followed) send(w io.Writer) error {
 	o.out = w
-	for i, b := range o.kept {
+	for i, b := range o.buffered {
 		if _, err := w.Write(b); err != nil {
 			return err
 		}
-		o.kept[i] = nil
+		o.buffered[i] = nil
 	}
-	o.kept = nil
+	o.buffered = nil
 	return o.push()
 }
 
@@ -107,7 +103,7 @@ func (o *followed) Write(b []byte) (int, error) {
 	if o.out != nil {
 		return o.out.Write(b)
 	}
-	o.kept = append(o.kept, append([]byte(nil), b...))
+	o.buffered = append(o.buffered, append([]byte(nil), b...))
 	return len(b), nil
 }
 

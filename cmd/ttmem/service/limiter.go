@@ -2,8 +2,8 @@ package service
 
 import "sync"
 
-// A limiter bounds how many of something there are at once, in all and of each
-// user. Root has no bound of its own, and a part of the whole for itself.
+// A limiter bounds how many of something there are at once, in total and for each user. Root
+// has no limit of its own, and a reserved part of the total.
 type limiter struct {
 	total, each, forRoot int
 
@@ -16,8 +16,7 @@ func newLimiter(total, each, forRoot int) *limiter {
 	return &limiter{total: total, each: each, forRoot: forRoot, by: make(map[int]int)}
 }
 
-// acquire takes one, unless there are too many already. What it took is given back
-// with release, once.
+// acquire takes one, unless there are too many. release gives it back, once.
 func (l *limiter) acquire(uid int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

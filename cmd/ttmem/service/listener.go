@@ -16,12 +16,11 @@ const (
 	connectionsForRoot    = 32
 )
 
-// listener accepts the connections of users that have not too many, and knows who
-// is at their other end.
+// listener accepts connections of users that do not have too many, and identifies the users.
 type listener struct {
 	net.Listener
 	limit *limiter
-	// viewer tells who has connected.
+	// viewer identifies the user of a connection.
 	viewer func(net.Conn) (Viewer, error)
 }
 
@@ -44,7 +43,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		}
 		v, err := l.viewer(c)
 		if err != nil {
-			c.Close() // it has gone already
+			c.Close() // the other end is closed already
 			continue
 		}
 		if !l.limit.acquire(v.UID) {
@@ -55,8 +54,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// refuse says that there are too many connections. There is room for it in a
-// connection that is new, so that it does not wait.
+// refuse answers that there are too many connections. A new connection has room for the
+// answer, so that it does not block.
 func refuse(c net.Conn) {
 	const why = "ttmem: too many connections: close some, or try again later\n"
 	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
@@ -87,7 +86,7 @@ func withViewer(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// viewerIn is who makes the request; nobody where that is not known.
+// viewerIn is the viewer of a request; Nobody if that is not known.
 func viewerIn(ctx context.Context) Viewer {
 	if v, ok := ctx.Value(viewerKey{}).(Viewer); ok {
 		return v

@@ -14,14 +14,14 @@ import (
 // maxMark is how long the name of a mark may be, in characters.
 const maxMark = 128
 
-// maxMarks is how many marks a user may set in a second; root as many as it likes. A
-// test is two, and some run at a time.
+// maxMarks is how many marks a user may set in a second; root has no limit. A test sets two,
+// and several run at a time.
 const maxMarks = 1000
 
-// mark names the present moment, for who may see events.
+// mark sets a mark for a viewer who may see events.
 func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
 	if v == Nobody {
-		http.Error(w, "ttmem: marks are set over the unix socket only, where it is known who sets them", http.StatusForbidden)
+		http.Error(w, "ttmem: marks are accepted over the unix socket only, which identifies the user", http.StatusForbidden)
 		return
 	}
 	name, err := markName(r.URL.RawQuery)
@@ -40,7 +40,7 @@ func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// markName is the name that a query gives.
+// markName is the name in a query.
 func markName(query string) (string, error) {
 	values, err := url.ParseQuery(query)
 	if err != nil || len(values["name"]) != 1 {
@@ -50,7 +50,7 @@ func markName(query string) (string, error) {
 	return name, CheckMark(name)
 }
 
-// CheckMark says what is wrong with the name of a mark, if anything is.
+// CheckMark is an error if a name is not that of a mark.
 func CheckMark(name string) error {
 	n := utf8.RuneCountInString(name)
 	if n < 1 || n > maxMark {
@@ -59,7 +59,7 @@ func CheckMark(name string) error {
 	for i, r := range name {
 		_, size := utf8.DecodeRuneInString(name[i:])
 		if !unicode.IsPrint(r) || r == utf8.RuneError && size == 1 {
-			return errors.New("the name of a mark is of characters that can be printed")
+			return errors.New("the name of a mark must consist of printable characters")
 		}
 	}
 	return nil

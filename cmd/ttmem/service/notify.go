@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// Notify tells systemd how the service does, as sd_notify(3) has it: "READY=1",
-// "STOPPING=1". It does nothing where systemd did not start it.
+// Notify notifies systemd of the state of the service, as sd_notify(3) describes: "READY=1",
+// "STOPPING=1". It does nothing if systemd did not start the service.
 func Notify(state string) error {
 	path := os.Getenv("NOTIFY_SOCKET")
 	if path == "" {

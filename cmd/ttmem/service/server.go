@@ -15,11 +15,11 @@ import (
 	"ttmem/aggregate"
 )
 
-// Limits for who asks slowly, or much.
+// Limits for slow and frequent requests.
 const (
 	headerTimeout = 5 * time.Second  // for a request to come
-	idleTimeout   = 60 * time.Second // between two of them
-	writeTimeout  = 10 * time.Second // for the reader to take what it is sent
+	idleTimeout   = 60 * time.Second // between two requests
+	writeTimeout  = 10 * time.Second // for the reader to take what is sent
 	maxHeader     = 4 << 10
 	// Answers are made in memory, and a stream has one goroutine that encodes.
 	maxAnswers, maxAnswersPerUser = 32, 4
@@ -27,25 +27,25 @@ const (
 	forRoot                       = 8 // of each of the two
 )
 
-// versionHeader is on every answer: it says that it is ttmem that answers.
+// versionHeader is in every answer, and identifies ttmem.
 const versionHeader = "Ttmem-Version"
 
-// Options say what a Server tells besides the Hub's state.
+// Options are what a Server reports besides the Hub's state.
 type Options struct {
 	// Version is ttmem's.
 	Version string
-	// Stacks counts the stacks that were taken; nil where nobody does.
+	// Stacks counts the stacks that were taken; nil if they are not counted.
 	Stacks func() *aggregate.Stacks
-	// Recording is Health's; nil where nothing is recorded.
+	// Recording is that of Health; nil if nothing is recorded.
 	Recording func() string
-	// Mark names the present moment for the viewer; nil where that cannot be done.
+	// Mark sets a mark for the viewer; nil if that is not possible.
 	Mark func(name string, v Viewer) error
-	// Reading reports whether what processes held before they were attached is still
-	// read from their memory; nil: it never is.
+	// Reading reports whether the memory that processes allocated before they were attached is
+	// still being read; nil: it never is.
 	Reading func() bool
 }
 
-// A Server answers who asks about the hub's state.
+// A Server answers requests about the hub's state.
 type Server struct {
 	hub     *Hub
 	o       Options
@@ -55,12 +55,12 @@ type Server struct {
 	answers *limiter
 	streams *limiter
 	marks   rate
-	// encoding is held while an answer is made: however many ask, it is one
-	// processor that is busy with them.
+	// encoding is held while an answer is made, so that requests keep only one processor
+	// busy.
 	encoding sync.Mutex
 }
 
-// NewServer returns a server for the hub, which nobody else asks yet.
+// NewServer returns a server for the hub, which has no other server.
 func NewServer(hub *Hub, o Options) *Server {
 	hub.version = o.Version
 	s := &Server{
@@ -77,17 +77,16 @@ func NewServer(hub *Hub, o Options) *Server {
 		MaxHeaderBytes:               maxHeader,
 		ConnContext:                  withViewer,
 		DisableGeneralOptionsHandler: true,
-		// What clients do wrong is no news, and they could fill the log with it.
+		// Errors of clients are not logged: they could fill the log.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	return s
 }
 
-// ServeUnix answers on a socket, where each user is shown what is his, until
-// Close.
+// ServeUnix answers on a socket until Close. Each user sees their own processes.
 func (s *Server) ServeUnix(l *Socket) error { return s.serve(l.UnixListener, peerViewer) }
 
-// ServeTCP answers on a listener where nobody knows who asks, until Close.
+// ServeTCP answers on a listener until Close. The users are not known.
 func (s *Server) ServeTCP(l net.Listener) error { return s.serve(l, nobody) }
 
 func (s *Server) serve(l net.Listener, viewer func(net.Conn) (Viewer, error)) error {
@@ -98,10 +97,10 @@ func (s *Server) serve(l net.Listener, viewer func(net.Conn) (Viewer, error)) er
 	return err
 }
 
-// closeGrace is how long followers have to read the end of what they follow.
+// closeGrace is how long followers have to read the end of their stream.
 const closeGrace = time.Second
 
-// Close tells followers that the service ends, and closes all connections.
+// Close ends all followers, and closes all connections.
 func (s *Server) Close() {
 	s.hub.End()
 	ctx, cancel := context.WithTimeout(context.Background(), closeGrace)
@@ -132,10 +131,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case answer == nil:
-		http.Error(w, "ttmem: there is nothing here: ask for /v1/snapshot, /v1/state, /v1/stream or /v1/health", http.StatusNotFound)
+		http.Error(w, "ttmem: no such path: use /v1/snapshot, /v1/state, /v1/stream or /v1/health", http.StatusNotFound)
 	case r.Method != method:
 		w.Header().Set("Allow", method)
-		http.Error(w, "ttmem: only "+method+" is answered", http.StatusMethodNotAllowed)
+		http.Error(w, "ttmem: use "+method, http.StatusMethodNotAllowed)
 	default:
 		answer(w, r, viewerIn(r.Context()))
 	}
@@ -156,22 +155,22 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request, v Viewer) {
 
 func (s *Server) reading() bool { return s.o.Reading != nil && s.o.Reading() }
 
-// readPatience is how long after its start a Server waits with answers for what
-// processes had before: to be told of an empty chip helps nobody.
+// readPatience is how long after its start a Server delays answers until the memory that
+// processes allocated before was read: an empty chip would be wrong.
 const (
 	readPatience = 5 * time.Second
 	readInterval = 50 * time.Millisecond
 )
 
-// awaitRead waits until what there was when the service began is in the hub, or patience
-// or the context ends.
+// awaitRead waits until the hub has what was allocated when the service began, or patience or
+// the context ends.
 func (s *Server) awaitRead(ctx context.Context) {
 	for waited := false; ctx.Err() == nil && time.Since(s.started) < readPatience; waited = true {
 		reading := s.reading()
 		if !reading && !waited {
 			return
 		}
-		// what is read is held back for a moment, to be in order with what happens
+		// events that are read from memory are delayed for a moment, to be in order with others
 		select {
 		case <-ctx.Done():
 		case <-time.After(readInterval):
@@ -185,7 +184,7 @@ func (s *Server) awaitRead(ctx context.Context) {
 // answer sends a document as JSON.
 func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() any) {
 	if !s.answers.acquire(v.UID) {
-		busy(w, "answers that nobody has read yet")
+		busy(w, "unread answers")
 		return
 	}
 	defer s.answers.release(v.UID)
@@ -198,7 +197,7 @@ func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
-	_, _ = w.Write(append(text, '\n')) // who has gone needs no answer
+	_, _ = w.Write(append(text, '\n')) // the reader may have gone
 }
 
 func busy(w http.ResponseWriter, what string) {
@@ -206,22 +205,22 @@ func busy(w http.ResponseWriter, what string) {
 	http.Error(w, "ttmem: too many "+what+" at once: close some, or try again later", http.StatusServiceUnavailable)
 }
 
-// state sends what there is, as a recording that ends.
+// state sends the present state, as a recording.
 func (s *Server) state(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.awaitRead(r.Context())
 	s.record(w, v, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
 }
 
-// stream sends what there is and what happens.
+// stream sends the present state and the events from then on.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.awaitRead(r.Context())
 	s.record(w, v, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
 }
 
-// record sends a recording, to who may see events.
+// record sends a recording to a viewer who may see events.
 func (s *Server) record(w http.ResponseWriter, v Viewer, write func(io.Writer) error) {
 	if v == Nobody {
-		http.Error(w, "ttmem: events are told over the unix socket only, where it is known who asks", http.StatusForbidden)
+		http.Error(w, "ttmem: events are sent over the unix socket only, which identifies the user", http.StatusForbidden)
 		return
 	}
 	if !s.streams.acquire(v.UID) {
@@ -237,7 +236,7 @@ func (s *Server) record(w http.ResponseWriter, v Viewer, write func(io.Writer) e
 	}
 }
 
-// streamWriter writes to a reader who has to take each part within writeTimeout.
+// streamWriter writes to a reader, who must take each part within writeTimeout.
 type streamWriter struct {
 	w       io.Writer
 	control *http.ResponseController

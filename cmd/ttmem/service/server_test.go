@@ -413,10 +413,10 @@ func TestDialSaysWhatToDo(t *testing.T) {
 	for path, want := range map[string]string{
 		dir + "/nothing": "no ttmem service at .*/nothing: start one with `sudo ttmem serve --socket .*/nothing`",
 		stale:            "no ttmem service at .*/stale: start one with `sudo ttmem serve --socket .*/stale`",
-		dir + "/file":    "(no|what is at .* is no) ttmem service.*",
-		answers("garbage", "SSH-2.0-OpenSSH\r\n"):                        "what answers at .*/garbage is no ttmem service: .*",
-		answers("web", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"): "what answers at .*/web is no ttmem service: .*",
-		answers("mute", ""): "the ttmem service at .*/mute has closed the connection: .*",
+		dir + "/file":    "(no ttmem service at|.* is not a ttmem service:) .*",
+		answers("garbage", "SSH-2.0-OpenSSH\r\n"):                        "the server at .*/garbage is not a ttmem service: .*",
+		answers("web", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"): "the server at .*/web is not a ttmem service: .*",
+		answers("mute", ""): "the ttmem service at .*/mute closed the connection: .*",
 		answers("newer", "HTTP/1.1 404 Not Found\r\nTtmem-Version: 9\r\nContent-Length: 9\r\n\r\nttmem: no"): `the ttmem service at .*/newer is of another version \(9\): .*`,
 	} {
 		_, err := Dial(path)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Socket is the unix socket where the service is asked. Everybody may connect:
-// what is shown depends on who does.
+// A Socket is the unix socket of the service. Every user may connect, and sees what they may
+// see.
 type Socket struct {
 	*net.UnixListener
 	path string
@@ -21,8 +21,8 @@ type Socket struct {
 	lock *os.File
 }
 
-// Listen makes the socket, in the place of one that a killed service has left. It
-// is the only one at this path as long as it is open.
+// Listen makes the socket, and replaces one of a service that was killed. As long as it is
+// open it is the only one at this path.
 func Listen(path string) (_ *Socket, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("--socket: %w", err)
@@ -50,7 +50,7 @@ func Listen(path string) (_ *Socket, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("--socket %s: %w", path, errnoOf(err))
 	}
-	s.SetUnlinkOnClose(false) // it may not be ours any more by then
+	s.SetUnlinkOnClose(false) // it may belong to another service by then
 	if s.file, err = os.Lstat(path); err != nil {
 		return nil, fmt.Errorf("--socket: %w", err)
 	}
@@ -60,10 +60,10 @@ func Listen(path string) (_ *Socket, err error) {
 	return s, nil
 }
 
-// Path is where the socket is.
+// Path is the path of the socket.
 func (s *Socket) Path() string { return s.path }
 
-// Close closes the socket and removes it, if it is still the one that was made.
+// Close closes the socket and removes it, unless it was replaced.
 func (s *Socket) Close() error {
 	var err error
 	if s.UnixListener != nil {
@@ -76,14 +76,14 @@ func (s *Socket) Close() error {
 		s.UnixListener = nil
 	}
 	if s.lock != nil {
-		// removed while it is held: who waits for it finds that it is no file any more
+		// removed while it is locked: a process that waits for the lock finds no file any more
 		err = errors.Join(err, os.Remove(s.lock.Name()), s.lock.Close())
 		s.lock = nil
 	}
 	return err
 }
 
-// another says that the path is taken, and by whom where that can be found out.
+// another is an error that the path is taken, with the process if that is known.
 func another(path string) error {
 	pid := ""
 	if c, err := net.Dial("unix", path); err == nil {
@@ -95,7 +95,7 @@ func another(path string) error {
 	return fmt.Errorf("another ttmem serves on %s%s: end it, or give this one another --socket", path, pid)
 }
 
-// clear removes a socket where nobody answers, and nothing else.
+// clear removes a socket on which no process listens, and nothing else.
 func clear(path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func clear(path string) error {
 		return fmt.Errorf("--socket: %w", err)
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return fmt.Errorf("--socket %s: there is something that is no socket: remove it, or give another path", path)
+		return fmt.Errorf("--socket %s: the file is not a socket: remove it, or give another path", path)
 	}
 	c, err := net.Dial("unix", path)
 	switch {
@@ -121,8 +121,8 @@ func clear(path string) error {
 	return nil
 }
 
-// lockFile makes and locks a file that only its owner can open: else anybody could
-// lock it. The error is EWOULDBLOCK where it is locked.
+// lockFile makes and locks a file that only its owner can open: otherwise any user could lock
+// it. The error is EWOULDBLOCK if it is locked.
 func lockFile(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
@@ -144,7 +144,7 @@ func lockFile(path string) (*os.File, error) {
 		if now, err := os.Lstat(path); err == nil && os.SameFile(held, now) {
 			return f, nil
 		}
-		f.Close() // who had it has removed it meanwhile
+		f.Close() // it was removed by the process that had locked it
 	}
 }
 
@@ -156,7 +156,7 @@ func lock(f *os.File) error {
 	}
 }
 
-// peer is who is at the other end of a connection, as of when it connected.
+// peer is the process at the other end of a connection when it connected.
 func peer(c net.Conn) (*unix.Ucred, error) {
 	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -170,7 +170,7 @@ func peer(c net.Conn) (*unix.Ucred, error) {
 	return cred, errors.Join(err, credErr)
 }
 
-// errnoOf is the kernel's part of an error, which says all where the path is known.
+// errnoOf is the kernel's part of an error: the message has the path already.
 func errnoOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {

@@ -88,7 +88,7 @@ func TestWhatIsNoSocketIsKept(t *testing.T) {
 			path := socketPath(t)
 			qt.Assert(t, qt.IsNil(put(path)))
 			_, err := Listen(path)
-			qt.Check(t, qt.ErrorMatches(err, `--socket .*: there is something that is no socket: .*`))
+			qt.Check(t, qt.ErrorMatches(err, `--socket .*: the file is not a socket: .*`))
 			qt.Check(t, qt.DeepEquals(entries(t, path), []string{"s.sock"}))
 		})
 	}

@@ -1,8 +1,8 @@
-// Package service is ttmem as a service of the host: one engine that traces, and
-// any number of users who ask it over a socket what is going on.
+// Package service is ttmem as a service of the host: one tracer, and any number of users who
+// query it over a socket.
 //
-// A Hub has the state and those who follow it, a Server answers over HTTP, and a
-// Client asks.
+// A Hub has the state and its followers, a Server answers requests over HTTP, and a Client
+// sends them.
 package service
 
 import (
@@ -11,46 +11,44 @@ import (
 	"ttmem/tracer/event"
 )
 
-// DefaultSocket is where the service is asked unless another path is given.
+// DefaultSocket is the path of the service's socket unless another one is given.
 const DefaultSocket = "/run/ttmem.sock"
 
-// Protocol is the version of what is said over the socket. It is in the paths:
-// /v1/snapshot.
+// Protocol is the version of the protocol of the socket. It is in the paths: /v1/snapshot.
 const Protocol = 1
 
-// A Viewer is who asks, and so what is shown: of other users' processes only what
-// they take of the chips in all.
+// A Viewer is a user who sends requests, and thereby what they may see: of the processes of
+// other users only the totals on each chip.
 type Viewer struct {
 	// UID is the user whose processes are shown.
 	UID int
-	// All is true for who is shown everything.
+	// All is true if everything is shown.
 	All bool
 }
 
-// Nobody is a viewer who is shown no process at all: nothing is known of who asks
-// over TCP.
+// Nobody is a viewer who sees no process: the user of a TCP connection is not known.
 var Nobody = Viewer{UID: -1}
 
-// viewerOf is what the user of that id is shown: root everything.
+// viewerOf is the viewer of a user id. Root sees everything.
 func viewerOf(uid uint32) Viewer { return Viewer{UID: int(uid), All: uid == 0} }
 
-// A sight tells the events that a viewer is shown from the others.
+// A sight selects the events that a viewer may see.
 type sight struct {
 	viewer Viewer
-	// own are the viewer's processes: those that ran when it began, and then by what
-	// their ProcessStart said.
+	// own are the viewer's processes: those that ran at the beginning, and then those whose
+	// ProcessStart has the viewer's user id.
 	own map[int]bool
 }
 
 func newSight(v Viewer) *sight { return &sight{viewer: v, own: make(map[int]bool)} }
 
-// shows reports whether the viewer is shown the event. It has to see all that come after
-// the Checkpoint, in order. What comes from a process whose user was never told is root's alone.
+// shows reports whether the viewer may see the event. It must be called with all events after
+// the Checkpoint, in order. Only root sees the events of a process whose user is not known.
 func (s *sight) shows(e *event.Event) bool {
 	switch {
 	case s.viewer.All:
 		return true
-	case e.Kind == event.Mark && e.PID == 0: // a user's own: names tell what he does
+	case e.Kind == event.Mark && e.PID == 0: // a user's own: its name may be private
 		return e.UID == s.viewer.UID
 	case e.PID == 0: // of no process
 		return e.Kind == event.Lost
@@ -67,7 +65,7 @@ func (s *sight) shows(e *event.Event) bool {
 	return shown
 }
 
-// errTooSlow ends a follower that does not read what happens as fast as it does.
+// errTooSlow ends a follower that reads more slowly than events come.
 var errTooSlow = errors.New("the reader was too slow, and was cut off")
 
 // errEnded ends all followers.

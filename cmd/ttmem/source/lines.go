@@ -22,7 +22,7 @@ func openLines(path, name string) (*File, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("there is no such file: %s; `ttmem record -o FILE` makes a recording", path)
 	case errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0:
-		return nil, fmt.Errorf("%s: permission denied; who recorded it, or root with sudo, can read it", path)
+		return nil, fmt.Errorf("%s: permission denied; only the user who recorded it, or root with sudo, can read it", path)
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w; name a file that can be read", path, output.Pathless(err))
 	}

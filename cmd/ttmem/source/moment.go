@@ -125,7 +125,7 @@ func (m *Moment) String() string {
 	case After:
 		return fmt.Sprintf("%v after the first event", m.Time)
 	}
-	return "at the end, with what nobody had freed"
+	return "at the end, with what was never freed"
 }
 
 // Of is the moment of a file in a sentence: "at the end of model.ttmem".

@@ -30,7 +30,7 @@ func (f *File) Older() string {
 			return fmt.Sprintf("%s goes on from %s, which has what was before", f.Name, filepath.Base(before))
 		}
 	}
-	return f.Name + " goes on from an older file, which is not beside it"
+	return f.Name + " goes on from an older file, which is not in its folder"
 }
 
 // OlderOf is Older of a file; "" if that is not known.

@@ -26,10 +26,10 @@ type step struct {
 	// Peaks are the most that each region of each chip had in use during the step,
 	// with what was there when it began.
 	Peaks []stepPeak `json:"peaks"`
-	// Left is what was allocated in the step and not freed, other than by the closing
-	// of its device, by call stack, largest first.
+	// Left is the memory that the step allocated and did not free, by call stack, largest
+	// first. Closing the device or ending frees nothing here.
 	Left []stepLeft `json:"left"`
-	// Lost is how many events were lost: where there are any, the rest may be wrong.
+	// Lost is the number of lost events; with any the other figures may be wrong.
 	Lost uint64 `json:"lost"`
 }
 
@@ -48,7 +48,7 @@ type stepLeft struct {
 	Bytes   uint64 `json:"bytes"`
 	Buffers uint64 `json:"buffers"`
 	Name    string `json:"name"`
-	// Kept is what of tt-metal's own keeps it; "" for the program's.
+	// Kept names what of the runtime retains it; "" for the program's own.
 	Kept  string   `json:"kept,omitempty"`
 	Calls []string `json:"calls"`
 }
@@ -62,11 +62,11 @@ type Follower struct {
 	current step
 	running bool
 	lost    uint64
-	// ended are what of the step's a device's closing freed, or a process's end
+	// ended are buffers that the end of their device or process freed
 	ended []aggregate.Buffer
 
-	wishes chan stepWish // that were marked, in order
-	next   *stepWish     // the first of them, that was taken
+	requests chan request // in the order of their marks
+	next     *request     // the first, taken from the channel
 }
 
 type stepRegion struct {
@@ -76,15 +76,15 @@ type stepRegion struct {
 
 type stepUse struct{ begin, now, peak uint64 }
 
-// stepWish is a line of the input.
-type stepWish struct {
+// request is a line of the input.
+type request struct {
 	name string
 	ends bool
 }
 
-// mark is the name of its mark: names of tests may be longer than those of marks, and
-// of other characters.
-func (w stepWish) mark() string {
+// mark is the name of its mark. A test's name may be too long for one, or have other
+// characters.
+func (w request) mark() string {
 	name := []rune(page.Clean(w.name))
 	if len(name) > stepMark {
 		name = append(name[:stepMark], '…')
@@ -95,20 +95,20 @@ func (w stepWish) mark() string {
 	return string(name) + aggregate.StepBegin
 }
 
-// stepMark is how many characters of a step's name are in that of its mark.
+// stepMark is the number of characters of a step's name in the name of its mark.
 const stepMark = 100
 
-// New answers to out.
+// New returns a follower that writes answers to out.
 func New(out io.Writer) *Follower {
 	return &Follower{
 		out: json.NewEncoder(out), state: aggregate.New(), used: make(map[stepRegion]*stepUse),
-		wishes: make(chan stepWish, 64),
+		requests: make(chan request, 64),
 	}
 }
 
 // Ready says that steps can begin.
 func (s *Follower) Ready() {
-	s.say(struct {
+	s.answer(struct {
 		V     int  `json:"v"`
 		Ready bool `json:"ready"`
 	}{1, true})
@@ -131,29 +131,28 @@ func (s *Follower) complete(e *event.Event) {
 	s.apply(e)
 }
 
-func (s *Follower) say(answer any) {
+func (s *Follower) answer(v any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.out.Encode(answer) // whoever does not listen will end the input
+	_ = s.out.Encode(v) // a reader that is gone ends the input too
 }
 
-// parseStep is what a line of the input asks for, where the step of that name runs, or
-// none.
-func parseStep(line, name string, running bool) (stepWish, error) {
+// parseStep parses a line of the input. name is the step that runs, if one does.
+func parseStep(line, name string, running bool) (request, error) {
 	verb, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
 	switch {
 	case verb == "begin" && page.Clean(rest) == "":
-		return stepWish{}, errors.New("begin without a name: a line is `begin NAME` or `end`")
+		return request{}, errors.New("begin without a name: a line is `begin NAME` or `end`")
 	case verb == "begin" && running:
-		return stepWish{}, fmt.Errorf("begin %s: %s has not ended", rest, name)
+		return request{}, fmt.Errorf("begin %s: %s has not ended", rest, name)
 	case verb == "begin":
-		return stepWish{name: rest}, nil
+		return request{name: rest}, nil
 	case verb != "end" || rest != "":
-		return stepWish{}, fmt.Errorf("%q: a line is `begin NAME` or `end`", line)
+		return request{}, fmt.Errorf("%q: a line is `begin NAME` or `end`", line)
 	case !running:
-		return stepWish{}, errors.New("end: no step has begun")
+		return request{}, errors.New("end: no step has begun")
 	}
-	return stepWish{name: name, ends: true}, nil
+	return request{name: name, ends: true}, nil
 }
 
 // Listen takes the input and puts a mark for each line between the events.
@@ -161,20 +160,20 @@ func (s *Follower) Listen(in io.Reader, mark func(string) error) error {
 	name, running := "", false
 	lines := bufio.NewScanner(in)
 	for lines.Scan() {
-		wish, err := parseStep(lines.Text(), name, running)
+		r, err := parseStep(lines.Text(), name, running)
 		if err != nil {
-			s.say(struct {
+			s.answer(struct {
 				Error string `json:"error"`
 			}{err.Error()})
 			continue
 		}
-		name, running = wish.name, !wish.ends
-		s.wishes <- wish
-		if err := mark(wish.mark()); err != nil {
+		name, running = r.name, !r.ends
+		s.requests <- r
+		if err := mark(r.mark()); err != nil {
 			return err
 		}
 		if running {
-			s.say(struct {
+			s.answer(struct {
 				Began string `json:"began"`
 			}{name})
 		}
@@ -182,7 +181,7 @@ func (s *Follower) Listen(in io.Reader, mark func(string) error) error {
 	return lines.Err()
 }
 
-// apply takes an event that the state knows of already.
+// apply handles an event that the state has.
 func (s *Follower) apply(e *event.Event) {
 	switch e.Kind {
 	case event.Alloc, event.Free:
@@ -200,27 +199,27 @@ func (s *Follower) apply(e *event.Event) {
 	case event.Mark:
 		if s.next == nil {
 			select {
-			case wish := <-s.wishes:
-				s.next = &wish
+			case r := <-s.requests:
+				s.next = &r
 			default:
-				return // somebody else's
+				return // another program's mark
 			}
 		}
 		if s.next.mark() != e.Cause {
 			return
 		}
-		wish := *s.next
+		r := *s.next
 		s.next = nil
-		if wish.ends {
+		if r.ends {
 			s.end(e.TimeNs)
 		} else {
-			s.begin(wish.name, e.TimeNs)
+			s.begin(r.name, e.TimeNs)
 		}
 	}
 }
 
-// unfreed notes what is freed only because all is: a fixture that closes the device
-// hides nothing.
+// unfreed collects buffers that are freed only because their device or process ends: a
+// fixture that closes the device hides no leak.
 func (s *Follower) unfreed(e *event.Event) {
 	switch e.Kind {
 	case event.DeviceClose:
@@ -275,7 +274,7 @@ func (s *Follower) end(timeNs uint64) {
 			}
 		}
 	}
-	s.say(one)
+	s.answer(one)
 }
 
 // left is what was allocated since a time, by stack and region.

@@ -123,11 +123,7 @@ func (b *chipBlock) lines() []string {
 		title = "chips " + formatIDs(b.ids)
 		about = fmt.Sprintf("  %d alike", len(b.ids))
 	}
-	for _, part := range []string{d.Board, d.Arch} {
-		if part != "" {
-			about += b.Pick(" · ", " - ") + b.clean(part)
-		}
-	}
+	about += b.DeviceName(d)
 	title = " " + title
 	heads := b.right("used", b.used()) + b.right("peak", bytesColumns) + b.right("capacity", bytesColumns)
 	room := b.width - page.Width(heads)

@@ -16,6 +16,9 @@ func formatCount(n uint64) string {
 	return formatShort(n)
 }
 
+// count is page.Count with commas in large numbers.
+func count(n uint64, noun string) string { return page.Grouped(n) + " " + page.Plural(n, noun) }
+
 // A format writes a number of bytes.
 type format func(uint64) string
 

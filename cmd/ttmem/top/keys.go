@@ -14,7 +14,7 @@ const (
 	quit
 	mark
 	unmark
-	lookAgain
+	sampleAgain
 )
 
 // A binding is a line of the help: a key and what it does.
@@ -80,7 +80,7 @@ var glossary = []struct {
 
 // press handles a key.
 func (m *model) press(key string) request {
-	m.said = ""
+	m.answer = ""
 	if key == "ctrl+c" {
 		return quit
 	}
@@ -112,10 +112,10 @@ func (m *model) press(key string) request {
 		if m.paused {
 			return nothing
 		}
-		return lookAgain
+		return sampleAgain
 	case "m":
 		if m.present != nil && m.present.Ended != "" {
-			m.said = "no mark set: there are no more events"
+			m.answer = "no mark set: there are no more events"
 			return nothing
 		}
 		m.paused = false

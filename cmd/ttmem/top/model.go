@@ -60,7 +60,7 @@ type model struct {
 
 	prompt int
 	typed  string
-	said   string // the answer to the last key
+	answer string // the answer to the last key
 }
 
 // opened is a view from which a row was opened.
@@ -226,12 +226,12 @@ func (m *model) accept() {
 	case promptChips:
 		ids, err := parseIDs(m.typed)
 		if err != nil {
-			m.said = err.Error()
+			m.answer = err.Error()
 			break
 		}
 		have := m.chips()
 		if i := slices.IndexFunc(ids, func(id int) bool { return !slices.Contains(have, id) }); i >= 0 {
-			m.said = fmt.Sprintf("no chip %d; available: %s", ids[i], cmp.Or(formatIDs(have), "none yet"))
+			m.answer = fmt.Sprintf("no chip %d; available: %s", ids[i], cmp.Or(formatIDs(have), "none yet"))
 			break
 		}
 		m.filter.chips = ids

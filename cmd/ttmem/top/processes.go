@@ -49,8 +49,8 @@ func (m *model) processUses() []processUse {
 			u.l1 = max(u.l1, l1Used(d))
 			u.static = max(u.static, d.L1PerCore.CBBytes)
 		}
-		for _, held := range p.Live {
-			u.buffers += held.Buffers
+		for _, live := range p.Live {
+			u.buffers += live.Buffers
 		}
 		list = append(list, u)
 	}
@@ -91,7 +91,7 @@ func (m *model) processLines() []string {
 	for i := range list[:min(room, len(list))] {
 		u := &list[i]
 		if i > 0 && u.Exit != nil && !m.once && m.height < 30 {
-			break // who has ended gives way to the table
+			break // the table needs the room more than processes that ended
 		}
 		lines = append(lines, m.processLine(u))
 	}

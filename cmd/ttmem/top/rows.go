@@ -164,7 +164,7 @@ func (g *groups) rows(by, order int, reversed bool) []*row {
 		}
 	}
 	if by == byStack {
-		tellApart(rows)
+		markTwins(rows)
 	}
 	list := slices.SortedFunc(maps.Values(rows), func(a, b *row) int {
 		return cmp.Or(orders[order].compare(a, b), cmp.Compare(b.total(), a.total()), cmp.Compare(a.title, b.title), cmp.Compare(a.key, b.key))
@@ -199,8 +199,8 @@ func (g *groups) keys(by int, h *aggregate.CallSite, a *alloc.Row) []string {
 	return []string{page.Bytes(h.EachBytes) + " on each chip"}
 }
 
-// tellApart marks the rows that have the same name as another.
-func tellApart(rows map[string]*row) {
+// markTwins marks the rows that have the same name as another.
+func markTwins(rows map[string]*row) {
 	first := make(map[name.Name]*row)
 	for _, r := range rows {
 		switch other := first[r.name]; {

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"ttmem/aggregate"
-	"ttmem/tracer/event"
 )
 
 // A Source is what a view shows, such as a Live. Its methods must be safe for concurrent use.
@@ -23,33 +22,9 @@ type sampler struct {
 	sites  *sites
 	nowNs  func() uint64
 	// seen is the previous sample, at the time at.
-	seen   map[siteID]uint64
+	seen   map[aggregate.SiteKey]uint64
 	events uint64
 	at     time.Time
-}
-
-// A siteID identifies a call site across samples.
-type siteID struct {
-	stack         uint64
-	pid, chip, on int
-	region        event.Region
-	layout        event.Layout
-	static        event.StaticKind
-	before        bool
-}
-
-func idOf(h *aggregate.CallSite) siteID {
-	id := siteID{
-		pid: h.PID, on: len(h.Devices),
-		region: h.Region, layout: h.Layout, static: h.Static, before: h.BeforeAttach,
-	}
-	if h.Stack != nil {
-		id.stack = h.Stack.ID
-	}
-	if len(h.Devices) > 0 {
-		id.chip = h.Devices[0]
-	}
-	return id
 }
 
 // sample returns the content of the source at the time now.
@@ -57,11 +32,11 @@ func (l *sampler) sample(now time.Time) *Present {
 	p := l.source.Present(l.nowNs())
 	seconds := now.Sub(l.at).Seconds()
 	first := l.at.IsZero() || seconds <= 0
-	seen := make(map[siteID]uint64, len(p.CallSites))
+	seen := make(map[aggregate.SiteKey]uint64, len(p.CallSites))
 	p.rates = make([]float64, len(p.CallSites))
 	for i := range p.CallSites {
 		h := &p.CallSites[i]
-		id := idOf(h)
+		id := h.Key()
 		seen[id] = h.Allocated
 		if before := l.seen[id]; !first && h.Allocated >= before {
 			p.rates[i] = float64(h.Allocated-before) / seconds

@@ -48,7 +48,7 @@ func (s *sites) prepare(list []aggregate.CallSite, wanted func(i int) bool) {
 		}
 		one := old[stack.ID]
 		if one == nil {
-			one = s.look(stack)
+			one = s.name(stack)
 		}
 		known[stack.ID] = one
 	}
@@ -69,7 +69,7 @@ func keyOf(frames []event.Frame) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func (s *sites) look(stack *event.Stack) *site {
+func (s *sites) name(stack *event.Stack) *site {
 	frames := stack.Frames()
 	names := alloc.Namer{Rules: s.rules}
 	one := &site{Site: *names.NewSite(stack), key: keyOf(frames)}
@@ -91,7 +91,7 @@ func (s *sites) of(stack *event.Stack) *site {
 	defer s.mu.Unlock()
 	one := s.known[stack.ID]
 	if one == nil {
-		one = s.look(stack)
+		one = s.name(stack)
 		if s.known == nil {
 			s.known = make(map[uint64]*site)
 		}

@@ -19,10 +19,10 @@ func (m *model) stackHead() []string {
 	lines := []string{"", " " + m.Paint(bold, m.Cut(title, m.width-1))}
 	var facts []string
 	if r.count > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), plural(int(r.count), "buffer", "buffers")))
+		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), count(r.count, "buffer")))
 	}
 	if r.statics > 0 {
-		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.static), plural(int(r.statics), "circular buffer", "circular buffers")))
+		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.static), count(r.statics, "circular buffer")))
 	}
 	if m.present.Marked {
 		facts = append(facts, "+"+page.Bytes(r.grown)+" since the mark")
@@ -33,7 +33,7 @@ func (m *model) stackHead() []string {
 	facts = append(facts, r.regions.String())
 	ids, pids := slices.Sorted(slices.Values(r.devices)), slices.Sorted(slices.Values(r.pids))
 	if len(ids) > 0 {
-		facts = append(facts, "on "+plural(len(ids), "chip", "chips")+": "+formatIDs(ids))
+		facts = append(facts, "on "+count(uint64(len(ids)), "chip")+": "+formatIDs(ids))
 	}
 	facts = append(facts, "PID "+strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", "))
 	lines = append(lines, " "+m.Cut(strings.Join(facts, m.Pick(" · ", " - ")), m.width-1))

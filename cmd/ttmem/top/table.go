@@ -33,7 +33,7 @@ var columns = []column{
 	}},
 	{"BUFFERS", 9, 0, func(m *model, r *row, _ uint64) (string, page.Style) {
 		if r.count == 0 && r.statics > 0 {
-			return formatShort(r.statics) + either(int(r.statics), " CB", " CBs"), blue
+			return formatShort(r.statics) + " " + page.Plural(r.statics, "CB"), blue
 		}
 		return formatCount(r.count), noStyle
 	}},

@@ -86,7 +86,7 @@ type view struct {
 	*sampler
 	model    *model
 	interval time.Duration
-	looking  bool
+	sampling bool
 }
 
 type (
@@ -104,10 +104,10 @@ func (v *view) wait() tea.Cmd {
 // sampleNow samples the source in the background, so that keys are answered meanwhile. There
 // is one sample at a time.
 func (v *view) sampleNow() tea.Cmd {
-	if v.looking {
+	if v.sampling {
 		return nil
 	}
-	v.looking = true
+	v.sampling = true
 	return func() tea.Msg { return seen{v.sample(time.Now())} }
 }
 
@@ -119,7 +119,7 @@ func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tick:
 		return v, tea.Batch(v.sampleNow(), v.wait())
 	case seen:
-		v.looking = false
+		v.sampling = false
 		v.model.show(msg.Present)
 	case tea.PasteMsg:
 		v.model.paste(msg.Content)
@@ -133,7 +133,7 @@ func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		case unmark:
 			v.source.Unmark()
 			return v, v.sampleNow()
-		case lookAgain:
+		case sampleAgain:
 			return v, v.sampleNow()
 		}
 	}

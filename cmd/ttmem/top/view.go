@@ -73,7 +73,7 @@ func (m *model) heading() string {
 	state := ""
 	notes := ""
 	if n := len(p.Notes); n > 0 && !m.once {
-		notes = plural(n, "note", "notes") + ": o"
+		notes = count(uint64(n), "note") + ": o"
 	}
 	for _, part := range []string{p.Doing, p.Ended, notes} {
 		if part != "" {
@@ -84,14 +84,14 @@ func (m *model) heading() string {
 	for i := range p.Processes {
 		if p.Processes[i].Exit == nil {
 			running++
-			for _, held := range p.Processes[i].Live {
-				buffers += held.Buffers
+			for _, live := range p.Processes[i].Live {
+				buffers += live.Buffers
 			}
 		}
 	}
-	facts := plural(running, "process", "processes") + "  " + plural(int(buffers), "buffer", "buffers")
+	facts := count(uint64(running), "process") + "  " + count(buffers, "buffer")
 	if p.Live() && !m.once {
-		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + either(int(p.eventRate+0.5), " event/s", " events/s")
+		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + " " + page.Plural(uint64(p.eventRate+0.5), "event") + "/s"
 	}
 	facts = m.Paint(dim, facts)
 	if p.Marked {
@@ -104,17 +104,6 @@ func (m *model) heading() string {
 	return m.ends(title+" "+m.Paint(bold, m.Cut(m.clean(p.Of), max(8, room)))+state, facts, m.width)
 }
 
-func plural(n int, one, many string) string {
-	return page.Grouped(uint64(n)) + " " + either(n, one, many)
-}
-
-func either(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
-}
-
 // warnings returns lines about what may be wrong or missing.
 func (m *model) warnings() []string {
 	var list []string
@@ -125,12 +114,12 @@ func (m *model) warnings() []string {
 			causes = append(causes, m.clean(cause))
 		}
 		slices.Sort(causes)
-		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, plural(int(n), "event", "events")+" lost, totals may be wrong: "+strings.Join(causes, ", ")))
+		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, count(n, "event")+" lost, totals may be wrong: "+strings.Join(causes, ", ")))
 	}
 	if n := p.FailureCount; n > 0 {
 		last := p.Failures[len(p.Failures)-1]
-		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, plural(int(n), "allocation", "allocations")+" failed")+
-			m.Paint(dim, fmt.Sprintf(", the last %s ago: %s, PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)), asked(&last), last.PID)))
+		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, count(n, "allocation")+" failed")+
+			m.Paint(dim, fmt.Sprintf(", the last %s ago: %s, PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)), requested(&last), last.PID)))
 	}
 	if p.Others != "" {
 		for _, line := range page.Wrap("Only your own processes are shown: "+m.clean(p.Others), m.width-2) {
@@ -148,8 +137,8 @@ func (m *model) warnings() []string {
 	return list
 }
 
-// asked describes an allocation that failed.
-func asked(f *aggregate.Failure) string {
+// requested describes an allocation that failed.
+func requested(f *aggregate.Failure) string {
 	switch {
 	case f.Region == event.CB.String():
 		return "circular buffers"
@@ -303,8 +292,8 @@ func (m *model) footer() string {
 	case promptChips:
 		return m.ends(" "+m.Paint(bold, "chips: "+m.clean(m.typed))+m.Paint(page.Reverse, " "), m.Paint(dim, "0-7,12 or nothing for all, Enter, Esc "), m.width)
 	}
-	if m.said != "" {
-		return m.Cut(" "+m.Paint(yellow, m.clean(m.said)), m.width)
+	if m.answer != "" {
+		return m.Cut(" "+m.Paint(yellow, m.clean(m.answer)), m.width)
 	}
 	at := ""
 	if m.page == pageTable && len(m.rows) > 0 {

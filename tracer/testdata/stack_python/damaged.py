@@ -137,6 +137,7 @@ def value(name, chosen, frames):
 
 
 OF_THREAD = ("slot", "thread", "cframe")  # of no frame
+UNREADABLE = ("zero", "one", "low", "all bits", "nearly all bits", "2^60", "2^62", "2^63", "kernel", "not canonical")
 LEVELS = 3  # of frames that are damaged: innermost, inner, outer
 
 
@@ -150,6 +151,14 @@ def cases():
     for _ in range(ROUNDS):
         names = dice.sample(fields(), dice.randrange(2, 5))
         yield [(0 if n in OF_THREAD else dice.randrange(LEVELS), n, dice.choice(list(values(n)))) for n in names]
+
+
+def stays(name, chosen):
+    """Whether a damaged code object may be known as damaged from then on. One that
+    could not be read is not known."""
+    if name in ("CodeName", "CodeFile", "CodeQualName", "CodeLineTable"):
+        return chosen not in UNREADABLE
+    return name.startswith(("Code", "length", "state", "type"))
 
 
 def note(case, frame):
@@ -172,7 +181,7 @@ def innermost{n}(case):
     damage = [(field(level, name, frames), value(name, chosen, frames)) for level, name, chosen in case]
     note(case, sys._getframe()), probe_damaged(damage)
     # and once more, whole
-    if not any(name.startswith(("Code", "length", "state", "type")) for _, name, _ in case):
+    if not any(stays(name, value) for _, name, value in case):
         note([], sys._getframe()), probe_damaged([])
 
 def inner{n}(case):

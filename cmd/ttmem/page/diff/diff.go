@@ -199,7 +199,7 @@ func (d *Difference) order(groups map[groupID]*Group, o Options) {
 }
 
 // rowOf is a row for a part; ok is false if the filter does not select it.
-func rowOf(n *alloc.Namer, p *analyze.Part) (_ alloc.Row, ok bool) {
+func rowOf(n *alloc.Namer, p *aggregate.SiteAmount) (_ alloc.Row, ok bool) {
 	a := alloc.Row{
 		Devices: p.Devices, Region: p.Region, PID: p.PID, BytesPerBank: p.Bytes, Banks: 1, BeforeAttach: p.BeforeAttach, Layout: p.Layout.String(),
 	}

@@ -7,20 +7,23 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate/analyze"
-	"ttmem/aggregate/name"
+	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
-// The columns of a difference; a name follows.
-const (
-	changeColumns  = 12
-	amountColumns  = 11
-	buffersColumns = 17
-	amountsColumns = changeColumns + 2*amountColumns + buffersColumns + 2
-)
+// columns are those of a difference: the change, A, B and buffers. A narrow terminal has no
+// room for the last.
+var columns = page.Columns{12, 11, 11, 17}
+
+// columnsOf are the columns that have room.
+func columnsOf(l page.Layout) page.Columns {
+	if l.Width > 0 && l.Width < columns.Width()+2 {
+		return columns[:3]
+	}
+	return columns
+}
 
 func (d *Difference) WriteText(w io.Writer, layout page.Layout) error {
 	out := bufio.NewWriter(w)
@@ -92,7 +95,7 @@ func (d *Difference) nothing() string {
 func (s *Side) has() string {
 	var regions, pids []string
 	for _, r := range alloc.Regions {
-		if slices.ContainsFunc(s.Parts.List, func(p analyze.Part) bool { return p.Region == r }) {
+		if slices.ContainsFunc(s.Parts.List, func(p aggregate.SiteAmount) bool { return p.Region == r }) {
 			regions = append(regions, r.String())
 		}
 	}
@@ -107,17 +110,8 @@ func (s *Side) has() string {
 	return strings.Join(regions, ", ") + " of PID " + page.Some(pids, "process")
 }
 
-// head is the head of the columns that amounts writes.
-func head(layout page.Layout) string {
-	head := page.Right("change", changeColumns) + page.Right("A", amountColumns) + page.Right("B", amountColumns)
-	if fewAmounts(layout) {
-		return head
-	}
-	return head + page.Right("buffers", buffersColumns)
-}
-
-// fewAmounts reports whether there is no room for numbers of buffers beside the amounts.
-func fewAmounts(l page.Layout) bool { return l.Width > 0 && l.Width < amountsColumns }
+// head is the head of the columns that writeAmounts writes.
+func head(layout page.Layout) string { return columnsOf(layout).Line("change", "A", "B", "buffers") }
 
 // writeTotals writes a line for each region of each chip. Chips with the same amounts share
 // one.
@@ -146,15 +140,11 @@ func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 		i = j
 	}
 	for i, c := range chips {
-		title := page.Chips(c.ids)
-		if len(c.ids) > 1 {
-			title += " (each)"
-		}
 		if i == 0 {
 			fmt.Fprintln(out)
 			fmt.Fprintln(out, layout.Paint(page.Dim, head(layout)))
 		}
-		fmt.Fprintln(out, layout.Paint(page.Bold, title))
+		fmt.Fprintln(out, layout.Paint(page.Bold, page.EachChip(c.ids)))
 		for _, t := range c.totals {
 			name := t.region.String()
 			if t.region == event.CB {
@@ -193,21 +183,15 @@ func writeAmounts(out *bufio.Writer, layout page.Layout, a, b Amount, title stri
 	if a.Buffers != b.Buffers {
 		buffers = fmt.Sprintf("%d%s%d", a.Buffers, layout.Pick(" → ", " > "), b.Buffers)
 	}
-	columns := layout.Paint(style, page.Right(formatChange(int64(b.Bytes)-int64(a.Bytes)), changeColumns)) +
-		page.Right(page.Bytes(a.Bytes), amountColumns) + page.Right(page.Bytes(b.Bytes), amountColumns)
-	below := fewAmounts(layout)
-	if below {
-		title = buffers + noun + ", " + title
-	} else {
-		columns += page.Right(buffers, buffersColumns) + "  "
-		below = layout.Width > 0 && amountsColumns+page.Width(title) > layout.Width
-	}
-	if !below {
-		fmt.Fprintln(out, columns+title)
+	c := columnsOf(layout)
+	line := layout.Paint(style, c[:1].Line(formatChange(int64(b.Bytes)-int64(a.Bytes)))) +
+		c[1:].Line(page.Bytes(a.Bytes), page.Bytes(b.Bytes), buffers) + "  "
+	if len(c) == len(columns) {
+		layout.Whole(out, line, page.NoStyle, title)
 		return
 	}
-	fmt.Fprintln(out, strings.TrimRight(columns, " "))
-	layout.Write(out, page.NameIndent, page.NoStyle, title)
+	fmt.Fprintln(out, strings.TrimRight(line, " "))
+	layout.Write(out, page.NameIndent, page.NoStyle, buffers+noun+", "+title)
 }
 
 // formatChange writes a change of bytes with its sign.
@@ -222,10 +206,8 @@ func formatChange(n int64) string {
 }
 
 func (d *Difference) writeGroup(out *bufio.Writer, layout page.Layout, g *Group) {
-	writeAmounts(out, layout, g.A, g.B, layout.Separated(page.Clean(g.Key)))
-	// the title has the innermost
-	calls := name.UserCalls(g.Stack)
-	for i := 1; i < len(calls); i++ {
-		layout.Write(out, page.NameIndent+2, page.Dim, page.Clean(calls[i].String()))
+	writeAmounts(out, layout, g.A, g.B, layout.Separated(g.Key))
+	for _, call := range page.Callers(g.Stack) {
+		layout.Write(out, page.NameIndent+2, page.Dim, call)
 	}
 }

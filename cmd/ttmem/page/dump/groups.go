@@ -99,8 +99,8 @@ func (g *group) add(a *alloc.Row, among uint64) {
 	}
 }
 
-// groupColumns are the columns of a group with circular buffers; its key follows.
-const groupColumns = 2*page.SizeColumns + 6 + 10 + 9 + 2
+// The columns of a group: of buffers, and of circular buffers, which only some lists have.
+var bufferColumns, staticColumns = page.Columns{page.SizeColumns, 6, 10}, page.Columns{page.SizeColumns, 9}
 
 // WriteText writes a line for each group; the calls of a stack are below it.
 func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
@@ -115,24 +115,20 @@ func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 		bytes += one.Bytes
 		statics += one.Statics
 	}
-	few := layout.Width > 0 && layout.Width < groupColumns+page.LeastBeside
-	columns := func(bytes, part, buffers, staticBytes, count string) string {
-		line := page.Right(bytes, page.SizeColumns)
-		if !few {
-			line += page.Right(part, 6)
-		}
-		line += page.Right(buffers, 10)
-		if statics == 0 {
-			return line
-		}
-		if line += page.Right(staticBytes, page.SizeColumns); !few {
-			line += page.Right(count, 9)
-		}
-		return line
+	columns := bufferColumns
+	if statics > 0 {
+		columns = slices.Concat(bufferColumns, staticColumns)
 	}
-	layout.WriteHead(out, columns("bytes", "", "buffers", "CBs, DFBs", ""), "  "+g.by)
+	if layout.Width > 0 && layout.Width < bufferColumns.Width()+staticColumns.Width()+2+page.LeastBeside {
+		columns = slices.Clone(columns)
+		columns[1] = 0 // the share
+		if statics > 0 {
+			columns[4] = 0
+		}
+	}
+	layout.WriteHead(out, columns.Line("bytes", "", "buffers", "CBs, DFBs", ""), "  "+g.by)
 	for _, one := range g.groups[:len(g.groups)-g.cutOff] {
-		line := columns(page.Bytes(one.Bytes), page.Percent(one.Bytes, bytes), fmt.Sprint(one.Buffers), page.Bytes(one.StaticBytes), fmt.Sprint(one.Statics))
+		line := columns.Line(page.Bytes(one.Bytes), page.Percent(one.Bytes, bytes), fmt.Sprint(one.Buffers), page.Bytes(one.StaticBytes), fmt.Sprint(one.Statics))
 		indent := layout.Beside(out, line+"  ", page.NoStyle, layout.Separated(one.Key)) + 2
 		if g.by == "stack" {
 			for _, call := range page.Callers(one.Stack) {

@@ -112,14 +112,10 @@ func (l *List) WriteJSON(w io.Writer) error {
 			})
 			continue
 		}
-		s := &static{
+		doc.Statics = append(doc.Statics, &static{
 			place: place, ProgramID: a.Static.ProgramID, StaticKind: a.Layout, Global: a.Static.Global,
-			BytesPerCore: a.BytesPerBank, Cores: [][4]uint16{},
-		}
-		for _, c := range a.Static.Cores {
-			s.Cores = append(s.Cores, [4]uint16{c.X0, c.Y0, c.X1, c.Y1})
-		}
-		doc.Statics = append(doc.Statics, s)
+			BytesPerCore: a.BytesPerBank, Cores: page.Rectangles(a.Static.Cores),
+		})
 	}
 	doc.Stacks = stacks.List
 	return page.JSON(w, doc)

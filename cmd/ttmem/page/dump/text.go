@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"ttmem/aggregate"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -68,7 +69,10 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	var sections []section
 	for _, id := range page.Keys(chips) {
-		c, name := chips[id], l.deviceName(id, layout)
+		c, name := chips[id], ""
+		if d := l.device(id); d != nil {
+			name = layout.DeviceName(d)
+		}
 		same := slices.IndexFunc(sections, func(s section) bool {
 			return s.name == name && s.totals == c.totals && slices.Equal(s.rows, c.rows)
 		})
@@ -82,12 +86,9 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		title := page.Chips(s.ids)
-		switch {
-		case s.ids[0] < 0:
+		title := page.EachChip(s.ids)
+		if s.ids[0] < 0 {
 			title = "unknown chip"
-		case len(s.ids) > 1:
-			title += " (each)"
 		}
 		layout.WriteTitle(out, "", title, s.name)
 		for _, region := range alloc.Regions {
@@ -121,42 +122,20 @@ func (l *List) nothing() string {
 	return text
 }
 
-// deviceName is the board and the architecture of a chip, each after a separator.
-func (l *List) deviceName(id int, layout page.Layout) (name string) {
-	for i := range l.Snap.Devices {
-		d := &l.Snap.Devices[i]
-		for _, part := range []string{d.Board, d.Arch} {
-			if d.ID == id && part != "" {
-				name += layout.Separator() + page.Clean(part)
-			}
-		}
+// device is a chip; nil if it is not known.
+func (l *List) device(id int) *aggregate.Device {
+	if i := slices.IndexFunc(l.Snap.Devices, func(d aggregate.Device) bool { return d.ID == id }); i >= 0 {
+		return &l.Snap.Devices[i]
 	}
-	return name
+	return nil
 }
 
-// capacity is the size of a region of a chip; 0 if it is not known.
-func (l *List) capacity(id int, region event.Region) uint64 {
-	for i := range l.Snap.Devices {
-		if d := &l.Snap.Devices[i]; d.ID == id {
-			if r := d.Regions.Banked(region); r != nil {
-				return r.CapacityBytes
-			}
-		}
-	}
-	return 0
-}
+// banksColumns is the width of the number of banks.
+const banksColumns = 5
 
-// The columns of a row; its name follows, or has its own line.
-const (
-	addressColumns = 14
-	banksColumns   = 5
-	ageColumns     = 10
-	pidColumns     = 8
-	layoutColumns  = 15
-	rowColumns     = addressColumns + 2*page.SizeColumns + 3 + banksColumns + ageColumns + pidColumns + 2 + layoutColumns
-	// fewColumns are those without the process and the layout.
-	fewColumns = addressColumns + 2*page.SizeColumns + 3 + banksColumns + ageColumns
-)
+// rowColumns are the address, what is allocated, its share of each bank, the age, the process
+// and the layout. The name follows, or has its own line.
+var rowColumns = page.Columns{14, page.SizeColumns, page.SizeColumns + 3 + banksColumns, 10, 8, -17}
 
 // writeRegion writes one region of a chip, with those of its rows that are listed.
 func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, id int, total sectionTotal, rows []int) {
@@ -167,8 +146,10 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	if layout.ASCII {
 		each = strings.Replace(each, "×", "x", 1)
 	}
-	if capacity := l.capacity(id, region); capacity > 0 {
-		of = fmt.Sprintf(" of %s, %s", page.Bytes(capacity), page.Percent(total.bytes, capacity))
+	if d := l.device(id); d != nil {
+		if r := d.Regions.Banked(region); r != nil && r.CapacityBytes > 0 {
+			of = fmt.Sprintf(" of %s, %s", page.Bytes(r.CapacityBytes), page.Percent(total.bytes, r.CapacityBytes))
+		}
 	}
 	name := region.String()
 	if region == event.CB {
@@ -185,35 +166,29 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	if len(rows) == 0 {
 		return
 	}
-	oneLine := layout.Width == 0 || rowColumns+2+widest <= layout.Width
-	few := layout.Width > 0 && rowColumns > layout.Width
-	least := layout.Width > 0 && fewColumns > layout.Width
-	head := page.Right("address", addressColumns) + page.Right("allocated", page.SizeColumns)
-	if !least {
-		head += page.Right(each, page.SizeColumns+3+banksColumns)
+	columns := slices.Clone(rowColumns)
+	oneLine := layout.Width == 0 || columns.Width()+2+widest <= layout.Width
+	few := layout.Width > 0 && columns.Width() > layout.Width
+	if few {
+		columns[4], columns[5] = 0, 0
 	}
-	head += page.Right("age", ageColumns)
-	if !few {
-		head += page.Right("PID", pidColumns) + "  " + page.Left("layout", layoutColumns)
+	least := few && columns.Width() > layout.Width
+	if least {
+		columns[2] = 0
 	}
+	head := columns.Line("address", "allocated", each, "age", "PID", "  layout")
 	if oneLine {
 		head += "  name"
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 	for i, row := range rows {
 		a := &l.Rows[row]
-		line := page.Right(fmt.Sprintf("%#x", a.Address), addressColumns) + page.Right(page.Bytes(a.Bytes()), page.SizeColumns)
 		share := page.Right(page.Bytes(a.BytesPerBank), page.SizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
-		if !least {
-			line += share
-		}
-		line += page.Right(l.age(a), ageColumns)
-		title := titles[i]
 		kind := strings.ReplaceAll(a.Layout, "_", " ")
+		line := columns.Line(fmt.Sprintf("%#x", a.Address), page.Bytes(a.Bytes()), share, l.age(a), fmt.Sprint(a.PID), "  "+kind)
+		title := titles[i]
 		if few {
 			title = fmt.Sprintf("PID %d, %s, %s", a.PID, kind, title)
-		} else {
-			line += page.Right(fmt.Sprint(a.PID), pidColumns) + "  " + page.Left(kind, layoutColumns)
 		}
 		if oneLine {
 			fmt.Fprintln(out, line+"  "+title)

@@ -54,17 +54,30 @@ type Filter struct {
 	Buffers            []uint64
 	Grep               *regexp.Regexp
 	Since, Until       uint64 // ns after the first event; 0: without end
-	// seen is what an error can offer if nothing matches. It has only what the flags
-	// select by.
-	seen seenByFilter
 }
 
-// seenByFilter is what a filter has seen.
-type seenByFilter struct {
-	devices     map[int]bool
+// seen is what a log has, so that an error can offer it if nothing matches.
+type seen struct {
+	kinds       map[event.Kind]bool
 	regions     [event.NumRegions]bool
 	notes       map[string]bool
 	first, last uint64 // ids of buffers; 0: none
+}
+
+func (s *seen) add(e *event.Event, n *analyze.Note) {
+	s.kinds[e.Kind] = true
+	if hasRegion(e.Kind) {
+		s.regions[regionOf(e)] = true
+	}
+	for _, name := range notesOf(n) {
+		s.notes[name] = true
+	}
+	if e.Kind == event.Alloc || e.Kind == event.Free {
+		s.last = max(s.last, e.BufferID)
+		if s.first == 0 || e.BufferID < s.first {
+			s.first = e.BufferID
+		}
+	}
 }
 
 // passes reports whether an event is selected. begin is the time of the first one.
@@ -79,11 +92,9 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 	if !f.passesPlace(e) {
 		return false
 	}
-	if len(f.Kinds)+len(f.Notes) > 0 {
-		noted := f.passesNotes(notesOf(n))
-		if !noted && !slices.Contains(f.Kinds, e.Kind) {
-			return false
-		}
+	if len(f.Kinds)+len(f.Notes) > 0 && !slices.Contains(f.Kinds, e.Kind) &&
+		!slices.ContainsFunc(notesOf(n), func(name string) bool { return slices.Contains(f.Notes, name) }) {
+		return false
 	}
 	if f.Grep == nil {
 		return true
@@ -100,50 +111,15 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 	return b != nil && b.Stack != nil && siteOf(b.Stack).Matches
 }
 
-// passesNotes reports whether one of the notes is selected.
-func (f *Filter) passesNotes(names []string) (found bool) {
-	if f.seen.notes == nil {
-		f.seen.notes = make(map[string]bool)
-	}
-	for _, name := range names {
-		f.seen.notes[name] = true
-		found = found || slices.Contains(f.Notes, name)
-	}
-	return found
-}
-
 // passesPlace reports whether the chips, the region and the addresses of an event are selected.
 func (f *Filter) passesPlace(e *event.Event) bool {
-	if len(f.Devices) > 0 {
-		if f.seen.devices == nil {
-			f.seen.devices = make(map[int]bool)
-		}
-		found := false
-		for _, id := range e.Devices {
-			f.seen.devices[id] = true
-			found = found || slices.Contains(f.Devices, id)
-		}
-		if !found {
-			return false
-		}
+	if len(f.Devices) > 0 && !slices.ContainsFunc(e.Devices, func(id int) bool { return slices.Contains(f.Devices, id) }) {
+		return false
 	}
-	if len(f.Regions) > 0 {
-		if !hasRegion(e.Kind) {
-			return false
-		}
-		region := regionOf(e)
-		f.seen.regions[region] = true
-		if !slices.Contains(f.Regions, region) {
-			return false
-		}
+	if len(f.Regions) > 0 && !(hasRegion(e.Kind) && slices.Contains(f.Regions, regionOf(e))) {
+		return false
 	}
 	buffer := e.Kind == event.Alloc || e.Kind == event.Free
-	if len(f.Buffers) > 0 && buffer {
-		f.seen.last = max(f.seen.last, e.BufferID)
-		if f.seen.first == 0 || e.BufferID < f.seen.first {
-			f.seen.first = e.BufferID
-		}
-	}
 	if len(f.Buffers)+len(f.Objects) > 0 &&
 		!(buffer && (slices.Contains(f.Buffers, e.BufferID) || slices.Contains(f.Objects, e.Object))) {
 		return false
@@ -178,49 +154,38 @@ func regionOf(e *event.Event) event.Region {
 
 // Hint says what could be selected instead, if nothing was found.
 func (l *Log) Hint() string {
-	f := l.Filter
-	has := func(names []string) bool { return len(names) > 0 }
-	switch devices, regions, notes := slices.Sorted(maps.Keys(f.seen.devices)), f.seen.regionNames(), slices.Sorted(maps.Keys(f.seen.notes)); {
+	f, seen := l.Filter, &l.seen
+	available := func(names []string) string { return "; available: " + strings.Join(names, ", ") }
+	var devices []int
+	snap := l.history.Snapshot()
+	for i := range snap.Devices {
+		devices = append(devices, snap.Devices[i].ID)
+	}
+	switch {
 	case len(f.Devices) > 0 && len(devices) == 0:
 		return ": no chip is used"
-	case len(f.Devices) > 0 && !slices.ContainsFunc(f.Devices, func(id int) bool { return f.seen.devices[id] }):
-		return fmt.Sprintf("; available: %s", page.Chips(devices))
+	case len(f.Devices) > 0 && !slices.ContainsFunc(f.Devices, func(id int) bool { return slices.Contains(devices, id) }):
+		return "; available: " + page.Chips(devices)
 	case f.Since > 0 && l.Last-l.Begin < f.Since:
 		return fmt.Sprintf(": the last is %s after the first", page.Seconds(l.Last-l.Begin))
-	case has(regions) && !slices.ContainsFunc(f.Regions, func(r event.Region) bool { return f.seen.regions[r] }):
-		return "; available: " + strings.Join(regions, ", ")
-	case f.seen.last > 0 && !slices.ContainsFunc(f.Buffers, func(id uint64) bool { return id >= f.seen.first && id <= f.seen.last }):
-		return fmt.Sprintf(": buffers are from %d to %d, as in the column \"buffer\"", f.seen.first, f.seen.last)
+	case len(f.Regions) > 0 && !slices.ContainsFunc(f.Regions, func(r event.Region) bool { return seen.regions[r] }):
+		return available(alloc.RegionNames(slices.DeleteFunc(slices.Clone(Regions), func(r event.Region) bool { return !seen.regions[r] })))
+	case len(f.Buffers) > 0 && seen.last > 0 && !slices.ContainsFunc(f.Buffers, func(id uint64) bool { return id >= seen.first && id <= seen.last }):
+		return fmt.Sprintf(": buffers are from %d to %d, as in the column \"buffer\"", seen.first, seen.last)
 	case len(f.Objects) > 0 && len(f.Addresses) == 0:
 		return ": pointers are those of the column \"Buffer at\"; --address takes those in the banks"
 	case len(f.Addresses) > 0 && len(f.Regions) == 0 && len(f.Buffers)+len(f.Objects) == 0:
 		return ": addresses are those of the banks, as `ttmem dump` shows them; --buffer takes those in the process"
-	case len(f.Kinds) > 0 && !slices.ContainsFunc(f.Kinds, func(k event.Kind) bool { return l.kinds[k] > 0 }):
-		var names []string
-		for _, k := range Kinds {
-			if l.kinds[k] > 0 {
-				names = append(names, k.String())
-			}
-		}
-		return "; available: " + strings.Join(names, ", ")
-	case len(f.Notes) > 0 && !has(notes):
-		return ": these events have no notes"
-	case len(f.Notes) > 0 && !slices.ContainsFunc(f.Notes, func(name string) bool { return f.seen.notes[name] }):
-		return "; available notes: " + strings.Join(notes, ", ")
+	case len(f.Kinds) > 0 && !slices.ContainsFunc(f.Kinds, func(k event.Kind) bool { return seen.kinds[k] }):
+		return available(kindNames(func(k event.Kind) bool { return seen.kinds[k] }))
+	case len(f.Notes) > 0 && len(seen.notes) > 0 && !slices.ContainsFunc(f.Notes, func(name string) bool { return seen.notes[name] }):
+		return "; available notes: " + strings.Join(slices.Sorted(maps.Keys(seen.notes)), ", ")
+	case len(f.Notes) > 0:
+		return ": these events have no such notes"
 	case f.Grep != nil:
 		return ": --grep is compared with names such as ttnn.add, calls as FILE:LINE FUNCTION, and messages; (?i) ignores case"
 	}
 	return ""
-}
-
-// regionNames are the regions that were seen.
-func (m *seenByFilter) regionNames() (names []string) {
-	for _, region := range Regions {
-		if m.regions[region] {
-			names = append(names, region.String())
-		}
-	}
-	return names
 }
 
 // Kinds are the kinds of events that can be listed.
@@ -232,9 +197,14 @@ var Kinds = []event.Kind{
 // Regions are the regions that events are of.
 var Regions = append(slices.Clone(alloc.Regions), event.Kernel)
 
-func KindNames() (names []string) {
+// KindNames are the names of all Kinds.
+func KindNames() []string { return kindNames(func(event.Kind) bool { return true }) }
+
+func kindNames(of func(event.Kind) bool) (names []string) {
 	for _, k := range Kinds {
-		names = append(names, k.String())
+		if of(k) {
+			names = append(names, k.String())
+		}
 	}
 	return names
 }

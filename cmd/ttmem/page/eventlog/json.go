@@ -51,10 +51,10 @@ type Other struct {
 func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	note := Note{SinceBeginNs: e.TimeNs - min(l.Begin, e.TimeNs), Kinds: notesOf(n)}
 	stack := e.Stack
-	if held := n.Ended(); held != nil {
-		stack = held.Stack
-		lived := e.TimeNs - min(held.SinceNs, e.TimeNs)
-		note.LivedNs, note.AllocatedNs, note.AllocatedBy = &lived, held.SinceNs, held.Stack
+	if buffer := n.Ended(); buffer != nil {
+		stack = buffer.Stack
+		lived := e.TimeNs - min(buffer.SinceNs, e.TimeNs)
+		note.LivedNs, note.AllocatedNs, note.AllocatedBy = &lived, buffer.SinceNs, buffer.Stack
 	}
 	if e.Kind == event.Alloc || e.Kind == event.Free {
 		yes, no := true, false
@@ -64,11 +64,11 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 		s := l.site(stack)
 		note.Name, note.Component = s.Name.String(), s.Component
 	}
-	for _, held := range []*aggregate.Buffer{n.Replaced(), n.Overlapped()} {
-		if held != nil {
+	for _, buffer := range []*aggregate.Buffer{n.Replaced(), n.Overlapped()} {
+		if buffer != nil {
 			note.Other = &Other{
-				PID: held.PID, BufferID: held.BufferID, Address: held.Address, SizeBytes: held.SizeBytes,
-				BytesPerBank: held.BytesPerBank, SinceNs: held.SinceNs, Name: l.site(held.Stack).Name.String(), Stack: held.Stack,
+				PID: buffer.PID, BufferID: buffer.BufferID, Address: buffer.Address, SizeBytes: buffer.SizeBytes,
+				BytesPerBank: buffer.BytesPerBank, SinceNs: buffer.SinceNs, Name: l.site(buffer.Stack).Name.String(), Stack: buffer.Stack,
 			}
 		}
 	}

@@ -37,7 +37,7 @@ type Log struct {
 	// Begin is the time of the first event and last that of the latest.
 	Begin, Last  uint64
 	Seen, Listed uint64
-	kinds        map[event.Kind]uint64
+	seen         seen
 	// newest are the last events up to the limit, the oldest at next.
 	newest []listedEvent
 	next   int
@@ -59,7 +59,7 @@ func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func
 	return &Log{
 		Options: o, history: analyze.NewHistory(), Filter: f, layout: layout, write: write,
 		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.Grep}},
-		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), kinds: make(map[event.Kind]uint64),
+		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), seen: seen{kinds: make(map[event.Kind]bool), notes: make(map[string]bool)},
 	}
 }
 
@@ -78,7 +78,7 @@ func (l *Log) each(e *event.Event, n *analyze.Note) {
 	}
 	l.Seen++
 	l.Last = max(l.Last, e.TimeNs)
-	l.kinds[e.Kind]++
+	l.seen.add(e, n)
 	if l.Limit > 0 && l.LiveNs > 0 && e.TimeNs >= l.LiveNs {
 		l.End()
 		l.Limit = 0

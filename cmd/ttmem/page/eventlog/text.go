@@ -13,21 +13,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// The columns of a line of a log; the rest follows, or is in lines of its own.
-const (
-	logTimeColumns    = 12
-	logChipsColumns   = 6
-	logKindColumns    = 13
-	logAddressColumns = 11
-	logSizeColumns    = 10
-	logEachColumns    = 10
-	logBanksColumns   = 3
-	logPlaceColumns   = 23
-	logBufferColumns  = 8
-	logObjectColumns  = 15
-	logPIDColumns     = 8
-	logFewColumns     = logTimeColumns + 1 + logChipsColumns + 1 + logKindColumns + logAddressColumns + logSizeColumns + logEachColumns + 3 + logBanksColumns
-	logColumns        = logFewColumns + 2 + logPlaceColumns + logBufferColumns + logObjectColumns + logPIDColumns
+// The columns of a line of a log: those that each line has, those of a wide terminal, and those
+// of a very wide one. The rest follows, or is in lines of its own.
+var (
+	firstColumns = page.Columns{12, 7, -14}     // time, chips, kind
+	sizeColumns  = page.Columns{11, 10, 10, -6} // address, size, each, banks
+	placeColumns = page.Columns{-25, 8, 15, 8}  // region, buffer, object, process
+	fewColumns   = firstColumns.Width() + sizeColumns.Width()
+	allColumns   = fewColumns + placeColumns.Width()
 )
 
 // row is the columns of a line.
@@ -53,7 +46,7 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if len(e.Devices) > 0 {
 		chips = page.ChipNumbers(slices.Sorted(slices.Values(e.Devices)))
 	}
-	if l.layout.Width > 0 && page.Width(chips) > logChipsColumns {
+	if l.layout.Width > 0 && page.Width(" "+chips) > firstColumns[1] {
 		r.text = strings.TrimPrefix(r.text+", chips "+chips, ", ")
 		chips = "many"
 	}
@@ -65,12 +58,11 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if e.PID != 0 {
 		pid = fmt.Sprint(e.PID)
 	}
-	if l.layout.Width > 0 && l.layout.Width < logFewColumns+page.Width(" banks") {
+	if l.layout.Width > 0 && l.layout.Width < fewColumns+page.Width(" banks") {
 		return l.appendNarrow(b, e, n, &r, chips, pid)
 	}
-	line := l.firstColumns(e, chips) + page.Right(r.address, logAddressColumns) +
-		page.Right(r.size, logSizeColumns) + page.Right(r.each, logEachColumns) + times + page.Left(r.banks, logBanksColumns)
-	rest := "  " + page.Left(r.place, logPlaceColumns) + page.Right(r.buffer, logBufferColumns) + page.Right(r.object, logObjectColumns) + page.Right(pid, logPIDColumns)
+	line := l.firstCells(e, chips) + sizeColumns.Line(r.address, r.size, r.each, times+r.banks)
+	rest := placeColumns.Line("  "+r.place, r.buffer, r.object, pid)
 	text := r.text
 	if l.layout.Width == 0 {
 		line += rest
@@ -80,16 +72,21 @@ func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 			}
 			text += note.text
 		}
-		b = append(append(b, strings.TrimRight(line+"  "+text, " ")...), '\n')
+		b = appendLine(b, line+"  "+text)
 		return l.appendStacks(b, e, n)
 	}
-	if logColumns+2+30 <= l.layout.Width { // the name has room in the line
+	if allColumns+2+page.LeastBeside <= l.layout.Width { // the name has room in the line
 		line += rest + "  "
 	} else {
-		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
+		b = appendLine(b, line)
 		text, line = r.below(pid), page.Blank(page.NameIndent)
 	}
 	return l.appendBelow(b, e, n, &r, line, text)
+}
+
+// appendLine appends a line without blanks at its end.
+func appendLine(b []byte, line string) []byte {
+	return append(append(b, strings.TrimRight(line, " ")...), '\n')
 }
 
 // below is the columns of an event that have no room in its line.
@@ -106,7 +103,7 @@ func (r *row) below(pid string, first ...string) string {
 
 // appendNarrow is appendText where only the first columns have room.
 func (l *Log) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *row, chips, pid string) []byte {
-	b = append(append(b, strings.TrimRight(l.firstColumns(e, chips), " ")...), '\n')
+	b = appendLine(b, l.firstCells(e, chips))
 	each := r.each
 	if r.banks != "" {
 		each += l.layout.Pick(" × ", " x ") + r.banks
@@ -114,10 +111,10 @@ func (l *Log) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *row, ch
 	return l.appendBelow(b, e, n, r, page.Blank(page.NameIndent), r.below(pid, r.address, r.size, each))
 }
 
-// firstColumns are the time of an event, its chips and its kind.
-func (l *Log) firstColumns(e *event.Event, chips string) string {
-	return page.Right(fmt.Sprintf("%.6f", float64(e.TimeNs-min(l.Begin, e.TimeNs))/1e9), logTimeColumns) + " " +
-		page.Right(chips, logChipsColumns) + " " + page.Left(e.Kind.String(), logKindColumns)
+// firstCells are the time of an event, its chips and its kind.
+func (l *Log) firstCells(e *event.Event, chips string) string {
+	seconds := float64(e.TimeNs-min(l.Begin, e.TimeNs)) / 1e9
+	return firstColumns.Line(fmt.Sprintf("%.6f", seconds), " "+chips, " "+e.Kind.String())
 }
 
 // appendBelow appends the text of an event behind what is in its line, and its notes and
@@ -127,10 +124,10 @@ func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, lin
 		if i > 0 {
 			line = page.Blank(page.Width(line))
 		}
-		b = append(append(append(b, line...), l.layout.Paint(page.Green, part)...), '\n')
+		b = appendLine(b, line+l.layout.Paint(page.Green, part))
 	}
 	if text == "" && strings.TrimSpace(line) != "" {
-		b = append(append(b, strings.TrimRight(line, " ")...), '\n')
+		b = appendLine(b, line)
 	}
 	for _, note := range r.notes {
 		style := page.Dim
@@ -138,22 +135,22 @@ func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, lin
 			style = page.Red
 		}
 		for _, part := range page.Fold(note.text, l.layout.Width-page.NameIndent) {
-			b = append(append(b, page.Blank(page.NameIndent)+l.layout.Paint(style, part)...), '\n')
+			b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(style, part))
 		}
 	}
 	return l.appendStacks(b, e, n)
 }
 
 func (l *Log) appendHead(b []byte) []byte {
-	head := page.Right("seconds", logTimeColumns) + " " + page.Right("chips", logChipsColumns) + " " + page.Left("event", logKindColumns)
-	if all := page.Right("address", logAddressColumns) + page.Right("size", logSizeColumns) +
-		page.Right("per bank", logEachColumns) + l.layout.Pick(" × ", " x ") + "banks"; l.layout.Width == 0 || page.Width(head+all) <= l.layout.Width {
-		head += all
+	head, banks := firstColumns.Line("seconds", "chips", " event"), l.layout.Pick(" × ", " x ")+"banks"
+	if all := head + sizeColumns.Line("address", "size", "per bank", banks); l.layout.Width == 0 || page.Width(all) <= l.layout.Width {
+		head = all
 	}
-	if l.layout.Width == 0 || logColumns+2+30 <= l.layout.Width {
-		head += page.Left("  region", logPlaceColumns) + page.Right("buffer", logBufferColumns) + page.Right("Buffer at", logObjectColumns) + page.Right("PID", logPIDColumns) + "  details"
+	if l.layout.Width == 0 || allColumns+2+page.LeastBeside <= l.layout.Width {
+		region := page.Left("  region", -placeColumns[0]-page.Width(banks)-sizeColumns[3])
+		head += region + placeColumns[1:].Line("buffer", "Buffer at", "PID") + "  details"
 	}
-	return append(append(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " "))...), '\n')
+	return appendLine(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 }
 
 // row makes the columns of an event.
@@ -297,14 +294,14 @@ func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if e.Kind != event.Free {
 		return l.appendFrames(b, e.Stack)
 	}
-	held := n.Ended()
-	if e.Stack != nil && (held == nil || alloc.StackID(e.Stack) != alloc.StackID(held.Stack)) {
-		b = append(append(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "freed by")...), '\n')
+	live := n.Ended()
+	if e.Stack != nil && (live == nil || alloc.StackID(e.Stack) != alloc.StackID(live.Stack)) {
+		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "freed by"))
 		b = l.appendFrames(b, e.Stack)
 	}
-	if held != nil && held.Stack != nil {
-		b = append(append(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "allocated by")...), '\n')
-		b = l.appendFrames(b, held.Stack)
+	if live != nil && live.Stack != nil {
+		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "allocated by"))
+		b = l.appendFrames(b, live.Stack)
 	}
 	return b
 }
@@ -326,12 +323,12 @@ func (l *Log) appendFrames(b []byte, s *event.Stack) []byte {
 		}
 		text = page.Clean(text)
 		if l.layout.Width == 0 {
-			b = append(append(b, page.Blank(page.NameIndent+2)+text...), '\n')
+			b = appendLine(b, page.Blank(page.NameIndent+2)+text)
 			continue
 		}
 		indent := page.NameIndent + 2
 		for _, part := range page.Fold(text, l.layout.Width-indent-2) {
-			b = append(append(b, page.Blank(indent)+l.layout.Paint(page.Dim, part)...), '\n')
+			b = appendLine(b, page.Blank(indent)+l.layout.Paint(page.Dim, part))
 			indent = page.NameIndent + 4
 		}
 	}

@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 )
 
-// The columns of a leak, after that of its bytes. Its name follows.
-const (
-	countColumns = 8
-	ageColumns   = 11
+// The columns of a leak, and of a group of leaks.
+var (
+	columns      = page.Columns{page.SizeColumns, 8, 11}
+	groupColumns = columns[:2]
 )
 
 // WriteText writes the page.
@@ -113,11 +112,11 @@ func allocatedText(n uint64) string {
 }
 
 // markText names a mark: as the user did, if the user named one.
-func markText(m Mark, asked, none string) string {
+func markText(m Mark, named, none string) string {
 	if m.Name == "" {
 		return none
 	}
-	return fmt.Sprintf("%q", cmp.Or(asked, m.Name))
+	return fmt.Sprintf("%q", cmp.Or(named, m.Name))
 }
 
 // writeSection writes the head of a list of buffers that did not leak: a title and the
@@ -158,7 +157,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, who
 	if !whole && (limit == 0 || limit > retainedRows) {
 		limit = retainedRows
 	}
-	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", page.SizeColumns)+page.Right("buffers", countColumns)+page.Right("oldest", ageColumns)))
+	fmt.Fprintln(out, layout.Paint(page.Dim, columns.Line("bytes", "buffers", "oldest")))
 	for i := range list {
 		if limit > 0 && i == limit {
 			more := fmt.Sprintf("and %s more", page.Grouped(len(list)-i))
@@ -169,14 +168,8 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, list []leak, who
 			break
 		}
 		l := &list[i]
-		line := page.Right(page.Bytes(l.Bytes), page.SizeColumns) + page.Right(fmt.Sprint(l.Count), countColumns) + page.Right(page.Seconds(l.AgeNs), ageColumns) + "  "
-		title := p.title(l, layout.Separator()) + p.place(l)
-		if layout.Width > 0 && page.Width(line)+page.Width(title) > layout.Width {
-			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			layout.Write(out, page.NameIndent, page.Green, title)
-		} else {
-			fmt.Fprintln(out, line+layout.Paint(page.Green, title))
-		}
+		line := columns.Line(page.Bytes(l.Bytes), fmt.Sprint(l.Count), page.Seconds(l.AgeNs)) + "  "
+		layout.Whole(out, line, page.Green, p.title(l, layout.Separator())+p.place(l))
 		if !whole {
 			continue
 		}
@@ -208,13 +201,13 @@ func (p *Page) place(l *leak) (text string) {
 func (p *Page) writeGroups(out *bufio.Writer, layout page.Layout) {
 	groups := p.groups()
 	fmt.Fprintln(out)
-	fmt.Fprintln(out, layout.Paint(page.Dim, page.Right("bytes", page.SizeColumns)+page.Right("buffers", countColumns)+"  "+p.By))
+	fmt.Fprintln(out, layout.Paint(page.Dim, groupColumns.Line("bytes", "buffers")+"  "+p.By))
 	for i, g := range groups {
 		if p.Limit > 0 && i == p.Limit {
 			fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(groups)-i))))
 			break
 		}
-		layout.Beside(out, page.Right(page.Bytes(g.Bytes), page.SizeColumns)+page.Right(fmt.Sprint(g.Count), countColumns)+"  ", page.NoStyle, layout.Separated(g.Key))
+		layout.Beside(out, groupColumns.Line(page.Bytes(g.Bytes), fmt.Sprint(g.Count))+"  ", page.NoStyle, layout.Separated(g.Key))
 	}
 }
 

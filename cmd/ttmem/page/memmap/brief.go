@@ -48,7 +48,10 @@ func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regio
 	}
 	fmt.Fprintln(out)
 	layout.Write(out, 0, page.NoStyle, "Other chips, with more room: --chip N draws one, -n 0 all of them.")
-	narrow := layout.Width > 0 && layout.Width < mapRowColumns
+	columns := page.Columns{11, 14, 11, 9, 7}
+	if layout.Width > 0 && layout.Width < mapRowColumns {
+		columns = columns[:2]
+	}
 	for _, region := range Regions {
 		var lines []string
 		chips := make(map[string][]int) // of each line
@@ -57,10 +60,8 @@ func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regio
 				continue
 			}
 			s := r.Space
-			line := page.Right(page.Bytes(r.used()), 11) + page.Right(page.Bytes(s.LargestFreeBytesPerBank), 14)
-			if !narrow {
-				line += page.Right(page.Bytes(s.FreeBytesPerBank), 11) + page.Right(page.Grouped(len(s.Blocks)), 9) + page.Right(page.Grouped(len(s.Holes)), 7)
-			}
+			line := columns.Line(page.Bytes(r.used()), page.Bytes(s.LargestFreeBytesPerBank),
+				page.Bytes(s.FreeBytesPerBank), page.Grouped(len(s.Blocks)), page.Grouped(len(s.Holes)))
 			if chips[line] == nil {
 				lines = append(lines, line)
 			}
@@ -70,10 +71,7 @@ func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regio
 			continue
 		}
 		fmt.Fprintln(out, " "+layout.Paint(page.Bold, region.String()))
-		head := page.Right("per bank", 11) + page.Right("largest hole", 14)
-		if !narrow {
-			head += page.Right("free", 11) + page.Right("buffers", 9) + page.Right("holes", 7)
-		}
+		head := columns.Line("per bank", "largest hole", "free", "buffers", "holes")
 		fmt.Fprintln(out, layout.Paint(page.Dim, head+"  chips"))
 		for _, line := range lines {
 			ids := slices.Sorted(slices.Values(chips[line]))

@@ -1,11 +1,10 @@
 package memmap
 
 import (
-	"bufio"
-	"encoding/json"
 	"io"
 
 	"ttmem/aggregate/addresses"
+	"ttmem/cmd/ttmem/page"
 )
 
 // Document is what `ttmem map --json` prints.
@@ -84,9 +83,5 @@ func (m *Page) WriteJSON(w io.Writer) error {
 		}
 		doc.Regions = append(doc.Regions, one)
 	}
-	out := bufio.NewWriter(w)
-	if err := json.NewEncoder(out).Encode(doc); err != nil {
-		return err
-	}
-	return out.Flush()
+	return page.JSON(w, doc)
 }

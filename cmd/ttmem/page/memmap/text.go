@@ -43,14 +43,11 @@ func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
 	for i, r := range whole {
 		fmt.Fprintln(out)
 		if i == 0 || !slices.Equal(r.devices, whole[i-1].devices) {
-			title, of := page.Chips(r.devices), layout.Separator()+m.Of
-			if len(r.devices) > 1 {
-				title += " (each)"
-			}
+			of := layout.Separator() + m.Of
 			if r.board != "" {
 				of = layout.Separator() + r.board + of
 			}
-			layout.WriteTitle(out, "", title, of)
+			layout.WriteTitle(out, "", page.EachChip(r.devices), of)
 		}
 		m.writeRegion(out, layout, r)
 	}
@@ -173,14 +170,14 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.address, b.address) })
 	}
 	narrow := layout.Width > 0 && layout.Width < mapRowColumns
-	head := page.Right("address", 12) + page.Right("per bank", 11) + page.Right("age", 9)
+	columns := page.Columns{12, 11, 9}
+	head := columns.Line("address", "per bank", "age")
 	if !narrow {
 		head += "  name"
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, head))
 	for i := range rows {
 		row := &rows[i]
-		line := page.Right(fmt.Sprintf("%#x", row.address), 12) + page.Right(page.Bytes(row.bytes), 11)
 		style := page.NoStyle
 		if row.block == nil {
 			style = page.Dim
@@ -188,10 +185,10 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 		title := m.title(row, layout.Separator())
 		whole := m.site(row).WithCaller(title)
 		if narrow && row.free() { // a hole has no age
-			fmt.Fprintln(out, line+layout.Paint(style, page.Right(title, 9)))
+			fmt.Fprintln(out, columns[:2].Line(fmt.Sprintf("%#x", row.address), page.Bytes(row.bytes))+layout.Paint(style, columns[2:].Line(title)))
 			continue
 		}
-		line += page.Right(r.age(row), 9)
+		line := columns.Line(fmt.Sprintf("%#x", row.address), page.Bytes(row.bytes), r.age(row))
 		switch room := layout.Width - page.Width(line) - 2; {
 		case layout.Width == 0 || !narrow && page.Width(whole) <= room:
 			fmt.Fprintln(out, line+"  "+layout.Paint(style, whole))

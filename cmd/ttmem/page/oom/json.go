@@ -84,7 +84,7 @@ type blame struct {
 	EndAddress    uint64       `json:"end_address"`
 	BeforeAttach  bool         `json:"before_attach,omitempty"`
 	Name          string       `json:"name"`
-	Kept          string       `json:"kept,omitempty"` // what of tt-metal's own keeps it
+	Kept          string       `json:"kept,omitempty"` // what of the runtime retains it
 	Stack         *event.Stack `json:"stack,omitempty"`
 }
 
@@ -140,11 +140,7 @@ func (p *Page) failure(f *aggregate.Failure) failure {
 		one.LowestL1Address, one.StaticRegionEnd = e.Lowest, e.To
 		for i := range e.Statics {
 			s := &e.Statics[i]
-			static := static{Address: s.Address, BytesPerCore: s.BytesPerCore, StaticKind: s.Kind.String(), Cores: [][4]uint16{}}
-			for _, r := range s.Cores {
-				static.Cores = append(static.Cores, [4]uint16{r.X0, r.Y0, r.X1, r.Y1})
-			}
-			one.Statics = append(one.Statics, static)
+			one.Statics = append(one.Statics, static{s.Address, s.BytesPerCore, s.Kind.String(), page.Rectangles(s.Cores)})
 		}
 	}
 	if e.To > 0 {

@@ -2,6 +2,7 @@ package oom
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -11,11 +12,12 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
-// alikeFailures are failures of one line that asked for the same and got the same
-// answer: what is shown is the newest.
+// alikeFailures are failures of one call site with the same request and cause; the newest is
+// shown.
 type alikeFailures struct {
 	*aggregate.Failure
 	times uint64
@@ -104,7 +106,7 @@ var verdicts = map[analyze.Cause]string{
 	analyze.Fragmented: "fragmented", analyze.Clash: "circular buffers overlap a tensor",
 }
 
-// failureRegion is the region in which something was asked for.
+// failureRegion is the region of the request.
 func failureRegion(f *aggregate.Failure) string {
 	if f.Region == event.CB.String() {
 		return event.L1.String()
@@ -119,17 +121,8 @@ func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailu
 	if len(g.Devices) == 0 {
 		at = "on an unknown chip"
 	}
-	if layout.Width == 0 || page.Width(title+at)+2 <= layout.Width {
-		fmt.Fprintln(out, layout.Paint(page.BoldRed, title)+layout.Paint(page.Dim, "  "+at))
-	} else {
-		layout.Write(out, 0, page.BoldRed, title)
-		layout.Write(out, 1, page.Dim, at)
-	}
-	name := page.Clean(name.Of(frames).Text(layout.Separator()))
-	if name == "" {
-		name = "(no call stack)"
-	}
-	layout.Write(out, 1, page.Green, name)
+	layout.WriteStyled(out, "", page.BoldRed, title, "  "+at)
+	layout.Write(out, 1, page.Green, siteName(layout, g.Stack, false))
 	p.writeCallers(out, layout, 3, frames)
 	who := strings.TrimRight(fmt.Sprintf("PID %d %s", g.PID, p.process(g.Failure)), " ") + ", " + p.moment(g.TimeNs)
 	if g.times > 1 {
@@ -170,7 +163,7 @@ func (p *Page) moment(ns uint64) string {
 	return page.Moment(p.Snapshot.TimeNs-min(ns, p.Snapshot.TimeNs)) + " before the end"
 }
 
-// writeFigures writes what was asked for and what there was.
+// writeFigures writes the requested bytes and the state of each bank.
 func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *aggregate.Failure) {
 	e := f.Evidence
 	line := func(what string, n uint64, more string) {
@@ -240,10 +233,11 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Fa
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
 	layout.Write(out, 1, page.Bold, fmt.Sprintf("Buffers of program %d above %#x, on each of their cores:", f.ProgramID, e.Lowest))
-	layout.WriteHead(out, page.Right("from", 14)+page.Right("to", 10)+page.Right("bytes", 12), "  kind, cores")
+	columns := page.Columns{14, 10, 12}
+	layout.WriteHead(out, columns.Line("from", "to", "bytes"), "  kind, cores")
 	for i := range e.Statics {
 		s := &e.Statics[i]
-		text := page.Right(fmt.Sprintf("%#x", s.Address), 14) + page.Right(fmt.Sprintf("%#x", s.End()), 10) + page.Right(page.Bytes(s.BytesPerCore), 12) + "  "
+		text := columns.Line(fmt.Sprintf("%#x", s.Address), fmt.Sprintf("%#x", s.End()), page.Bytes(s.BytesPerCore)) + "  "
 		layout.Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
 	}
 }
@@ -264,31 +258,29 @@ func formatRanges(ranges []event.CoreRange) string {
 	return strings.Join(parts, " ")
 }
 
+// siteName is the name of a call stack.
+func siteName(layout page.Layout, stack *event.Stack, beforeAttach bool) string {
+	return cmp.Or(page.Clean(name.Of(stack.Frames()).Text(layout.Separator())), alloc.Unknown(stack, beforeAttach))
+}
+
 // writeBlames writes the call stacks that something is from.
 func (p *Page) writeBlames(out *bufio.Writer, layout page.Layout, list []aggregate.Blame, all aggregate.Blame) {
-	layout.WriteHead(out, page.Right("each bank", 13)+page.Right("buffers", 9)+page.Right("from", 11), "  allocated by")
+	columns := page.Columns{13, 9, 11}
+	layout.WriteHead(out, columns.Line("each bank", "buffers", "from"), "  allocated by")
 	rest := all
 	for i := range list {
 		l := &list[i]
 		rest.Count -= min(rest.Count, l.Count)
 		rest.BytesPerBank -= min(rest.BytesPerBank, l.BytesPerBank)
-		frames := l.Stack.Frames()
-		site := page.Clean(name.Of(frames).Text(layout.Separator()))
-		switch {
-		case site != "":
-		case l.BeforeAttach:
-			site = "allocated before ttmem attached"
-		default:
-			site = "(no call stack)"
-		}
+		frames, site := l.Stack.Frames(), siteName(layout, l.Stack, l.BeforeAttach)
 		if kept := name.RuntimeRetained(frames); kept != nil {
 			site += " (retained by the runtime: " + kept.Name + ")"
 		}
-		text := page.Right(page.Bytes(l.BytesPerBank), 13) + page.Right(fmt.Sprint(l.Count), 9) + page.Right(fmt.Sprintf("%#x", l.Address), 11) + "  "
+		text := columns.Line(page.Bytes(l.BytesPerBank), fmt.Sprint(l.Count), fmt.Sprintf("%#x", l.Address)) + "  "
 		indent := layout.Beside(out, text, page.Green, site)
 		p.writeCallers(out, layout, indent+2, frames)
 	}
 	if rest.Count > 0 {
-		layout.Beside(out, page.Right(page.Bytes(rest.BytesPerBank), 13)+page.Right(fmt.Sprint(rest.Count), 9)+page.Blank(11)+"  ", page.NoStyle, "other call sites")
+		layout.Beside(out, columns.Line(page.Bytes(rest.BytesPerBank), fmt.Sprint(rest.Count), "")+"  ", page.NoStyle, "other call sites")
 	}
 }

@@ -4,17 +4,17 @@ import (
 	"fmt"
 	"strings"
 
-	"ttmem/aggregate"
+	"ttmem/aggregate/timeline"
 	"ttmem/cmd/ttmem/page"
 )
 
 // A textChart is a timeline as an area of characters.
 type textChart struct {
 	page.Painter
-	columns []aggregate.Span
+	columns []timeline.Span
 	// base are the part of each column that is drawn from the bottom in another way:
 	// the circular buffers of L1. Nil: there is none.
-	base []aggregate.Span
+	base []timeline.Span
 	// top is the bytes of the whole height.
 	top uint64
 	// style is that of the area.

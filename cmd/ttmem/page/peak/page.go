@@ -89,7 +89,7 @@ func (p *Page) alike(a, b *chipsPeak) bool {
 	earlier := (a.Earlier == nil) == (b.Earlier == nil) && (a.Earlier == nil || *a.Earlier == *b.Earlier)
 	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
 		a.StaticBytes == b.StaticBytes && earlier &&
-		slices.EqualFunc(a.Holders, b.Holders, func(a, b aggregate.PeakHolder) bool {
+		slices.EqualFunc(a.Holders, b.Holders, func(a, b aggregate.SiteAmount) bool {
 			return a.PID == b.PID && alloc.StackID(a.Stack) == alloc.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
 				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
 		}) &&

@@ -9,6 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/timeline"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/pagetest"
@@ -148,11 +149,11 @@ func TestTheTimelineOfAlikeChipsIsOfAll(t *testing.T) {
 	qt.Assert(t, qt.HasLen(p.regions, 1))
 	c := p.regions[0]
 	qt.Check(t, qt.DeepEquals(c.ids, []int{0, 1}))
-	at := func(ms uint64) aggregate.Span {
+	at := func(ms uint64) timeline.Span {
 		return c.Timeline.Spans(p.endNs)[c.Timeline.Column(1e9+ms*1e6, p.endNs, 1024)]
 	}
-	qt.Check(t, qt.Equals(at(255), aggregate.Span{Min: 1024 << 10, Max: 1280 << 10}))
-	qt.Check(t, qt.Equals(at(275), aggregate.Span{Min: 1024 << 10, Max: 1152 << 10}))
+	qt.Check(t, qt.Equals(at(255), timeline.Span{Min: 1024 << 10, Max: 1280 << 10}))
+	qt.Check(t, qt.Equals(at(275), timeline.Span{Min: 1024 << 10, Max: 1152 << 10}))
 }
 
 func TestChipsThatAreUnlikeFitToo(t *testing.T) {

@@ -65,7 +65,7 @@ func (r *rows) row(a *alloc.Row, stack *event.Stack) *row {
 // key is what an allocation is counted as.
 func (p *Page) key(a *alloc.Row) string {
 	switch p.By {
-	case "chip": // the peak is of one chip: what else it is on is to be told
+	case "chip": // the peak is of one chip: the others that share a buffer matter
 		switch {
 		case a.Region == event.CB:
 			return "each chip's own"

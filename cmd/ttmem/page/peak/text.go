@@ -22,9 +22,6 @@ const (
 	// shownUnlike is how many peaks of one region, on chips that are not alike, are
 	// shown in full, and shownBriefly how many more have a line.
 	shownUnlike, shownBriefly = 2, 8
-	// leastTitle is how many columns there are at least for what a peak was made of
-	// beside its bytes: where there are fewer it is below them, behind narrowIndent.
-	leastTitle, narrowIndent = 30, 4
 	// shownOwners is how many processes have a line.
 	shownOwners = 8
 )
@@ -90,14 +87,6 @@ func regionTitle(region event.Region) string {
 	return region.String()
 }
 
-// chips names the chips of a peak.
-func (c *chipsPeak) chips() string {
-	if len(c.ids) > 1 {
-		return page.Chips(c.ids) + " (each)"
-	}
-	return page.Chips(c.ids)
-}
-
 // bytes writes bytes of the region.
 func (c *chipsPeak) format(n uint64) string {
 	if c.Region == event.L1 {
@@ -116,7 +105,7 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 
 // writePeak writes a peak: its moment, its timeline and what it was made of.
 func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
-	writeHead(out, layout, regionTitle(c.Region), c.chips())
+	layout.WriteTitle(out, "", regionTitle(c.Region), "  "+page.EachChip(c.ids))
 	if e := c.Earlier; e != nil {
 		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Higher peak of %s%s, %s before this recording started; no breakdown. Since then:",
 			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs))))
@@ -152,16 +141,6 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	}
 }
 
-// writeHead writes a title and what comes after it, below where there is no room.
-func writeHead(out *bufio.Writer, layout page.Layout, title, rest string) {
-	if page.Width(title)+2+page.Width(rest) <= layout.Width {
-		fmt.Fprintln(out, layout.Paint(page.Bold, title)+layout.Paint(page.Dim, "  "+rest))
-		return
-	}
-	fmt.Fprintln(out, layout.Paint(page.Bold, title))
-	layout.Write(out, 1, page.Dim, rest)
-}
-
 // writeChart writes the timeline.
 func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	columns := layout.Width - chartGutter - 1
@@ -188,29 +167,21 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 	if p.Limit > 0 && len(rows) > p.Limit {
 		shown = rows[:p.Limit]
 	}
-	head := page.Right("bytes", page.SizeColumns) + page.Right("%", 5) + page.Right(noun, 11)
-	fmt.Fprintln(out, layout.Paint(page.Dim, head+"  "+p.By))
+	columns := page.Columns{page.SizeColumns, 6, 10}
+	fmt.Fprintln(out, layout.Paint(page.Dim, page.Columns{page.SizeColumns, 5, 11}.Line("bytes", "%", noun)+"  "+p.By))
 	for i := range shown {
 		row := &shown[i]
-		line := page.Right(c.format(row.bytes), page.SizeColumns) + page.Right(page.Percent(row.bytes, whole), 6) + page.Right(fmt.Sprint(row.count), 10) + "  "
-		title := strings.ReplaceAll(row.key, " · ", layout.Separator())
+		title := layout.Separated(row.key)
 		if p.By == "stack" && len(p.Snap.Processes) > 1 {
 			title = fmt.Sprintf("PID %d%s%s", row.pid, layout.Separator(), title)
 		}
 		if len(row.programs) > 1 {
 			title += fmt.Sprintf(" (%d programs)", len(row.programs))
 		}
-		indent := page.Width(line)
-		if layout.Width-indent < leastTitle {
-			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			indent, line = narrowIndent, page.Blank(narrowIndent)
-		}
-		for _, part := range page.Fold(title, layout.Width-indent) {
-			fmt.Fprintln(out, line+layout.Paint(page.Green, part))
-			line = page.Blank(indent)
-		}
-		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent-2) {
-			fmt.Fprintln(out, page.Blank(indent+2)+layout.Paint(page.Dim, part))
+		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, whole), fmt.Sprint(row.count)) + "  "
+		indent := layout.Beside(out, line, page.Green, title) + 2
+		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent) {
+			fmt.Fprintln(out, page.Blank(indent)+layout.Paint(page.Dim, part))
 		}
 	}
 	if more := rows[len(shown):]; len(more) > 0 {
@@ -218,17 +189,11 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		for i := range more {
 			bytes, count = bytes+more[i].bytes, count+more[i].count
 		}
-		line := page.Right(c.format(bytes), page.SizeColumns) + page.Right(page.Percent(bytes, whole), 6)
+		line := columns.Line(c.format(bytes), page.Percent(bytes, whole), fmt.Sprint(count))
 		if more[0].programs != nil {
-			line = page.Blank(page.SizeColumns + 6) // they do not add up
+			line = columns.Line("", "", fmt.Sprint(count)) // they do not add up
 		}
-		line += page.Right(fmt.Sprint(count), 10) + "  "
-		text := fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more)))
-		if layout.Width-page.Width(line) < leastTitle {
-			fmt.Fprintln(out, strings.TrimRight(line, " "))
-			line = page.Blank(narrowIndent)
-		}
-		fmt.Fprintln(out, line+text)
+		layout.Beside(out, line+"  ", page.NoStyle, fmt.Sprintf("and %s more: -n 0 lists all", page.Grouped(len(more))))
 	}
 }
 
@@ -238,18 +203,16 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 		return
 	}
 	fmt.Fprintln(out)
-	writeHead(out, layout, regionTitle(peaks[0].Region), "other chips (--chip N for a breakdown)")
+	layout.WriteTitle(out, "", regionTitle(peaks[0].Region), "  "+"other chips (--chip N for a breakdown)")
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
-		line := page.Right(c.format(c.Bytes), page.SizeColumns) + page.Right(page.Percent(c.Bytes, c.CapacityBytes), 6) +
-			page.Right(page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)), 12)
-		if page.Width(line)+2+page.Width(c.chips()) > layout.Width {
+		line := page.Columns{page.SizeColumns, 6, 12}.Line(c.format(c.Bytes), page.Percent(c.Bytes, c.CapacityBytes),
+			page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)))
+		if page.Width(line)+2+page.Width(page.EachChip(c.ids)) > layout.Width {
 			fmt.Fprintln(out, line)
-			for _, part := range page.Fold(c.chips(), layout.Width-narrowIndent) {
-				fmt.Fprintln(out, page.Blank(narrowIndent)+part)
-			}
+			layout.Write(out, page.NameIndent, page.NoStyle, page.EachChip(c.ids))
 			continue
 		}
-		line += "  " + page.Left(c.chips(), 16) + "  "
+		line += "  " + page.Left(page.EachChip(c.ids), 16) + "  "
 		columns := layout.Width - page.Width(line) - 1
 		if columns < 10 {
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
@@ -295,7 +258,7 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 	}
 	slices.SortStableFunc(owners, func(a, b owner) int { return cmp.Compare(b.bytes, a.bytes) })
 	fmt.Fprintln(out)
-	writeHead(out, layout, "Processes", "own peaks (-p PID for a breakdown)")
+	layout.WriteTitle(out, "", "Processes", "  "+"own peaks (-p PID for a breakdown)")
 	for _, o := range owners[:min(len(owners), shownOwners)] {
 		indent := " "
 		for _, line := range page.Fold(o.text, layout.Width-4) {

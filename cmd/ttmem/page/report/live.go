@@ -23,45 +23,45 @@ const (
 	belowColumns = 18
 )
 
-// A holding is the memory of a process at one time, in several regions.
-type holding struct {
+// A memory is the memory of a process at one time, in several regions.
+type memory struct {
 	process *aggregate.Process
 	// when is "" if it is the time of the section's title.
 	when    string
 	regions []aggregate.RegionTotal
 }
 
-// held writes the live memory of processes, and what they had not freed when they closed a
+// live writes the live memory of processes, and the memory that was unfreed when they closed a
 // device or ended.
 func (r *report) live() {
 	if len(r.snap.Devices) == 0 {
 		return
 	}
-	var held, freed []holding
+	var live, freed []memory
 	for i := range r.snap.Processes {
 		p := &r.snap.Processes[i]
 		if len(p.Live) > 0 {
-			held = append(held, holding{p, "", p.Live})
+			live = append(live, memory{p, "", p.Live})
 		}
 		for rest := p.Unfreed; len(rest) > 0; {
 			n := 1
 			for n < len(rest) && rest[n].Reason == rest[0].Reason {
 				n++
 			}
-			freed = append(freed, holding{p, leftWhen(rest[0].Reason) + ": ", rest[:n]})
+			freed = append(freed, memory{p, freedWhen(rest[0].Reason) + ": ", rest[:n]})
 			rest = rest[n:]
 		}
 	}
-	r.holdings("Live "+r.end, held)
-	r.holdings("Not freed", freed)
-	if len(held)+len(freed) == 0 {
-		r.nothingHeld()
+	r.section("Live "+r.end, live)
+	r.section("Not freed", freed)
+	if len(live)+len(freed) == 0 {
+		r.nothingLive()
 	}
 }
 
-// nothingHeld says that nothing is live, and what that means. It says nothing about processes
+// nothingLive reports that nothing is live, and what that means. It does not speak of processes
 // that were not seen or are no longer known.
-func (r *report) nothingHeld() {
+func (r *report) nothingLive() {
 	if r.snap.LostEvents() > 0 || r.forgotten() > 0 || len(r.snap.Processes) == 0 && !r.Own {
 		return
 	}
@@ -90,8 +90,8 @@ func allocated(p aggregate.Process) bool {
 	})
 }
 
-// leftWhen is the reason in words.
-func leftWhen(reason string) string {
+// freedWhen is the reason in words.
+func freedWhen(reason string) string {
 	if reason == event.ReasonDeviceClose.String() {
 		return "when its device closed"
 	}
@@ -99,7 +99,7 @@ func leftWhen(reason string) string {
 }
 
 // holdings writes a section of holdings, the largest first.
-func (r *report) holdings(title string, list []holding) {
+func (r *report) section(title string, list []memory) {
 	if len(list) == 0 {
 		return
 	}
@@ -110,12 +110,12 @@ func (r *report) holdings(title string, list []holding) {
 		}
 	}
 	about := ", total over all banks"
-	if slices.ContainsFunc(list, func(h holding) bool { return len(h.process.Devices) > 1 }) {
+	if slices.ContainsFunc(list, func(h memory) bool { return len(h.process.Devices) > 1 }) {
 		about += " of all chips"
 	}
 	r.line()
 	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, about))
-	slices.SortStableFunc(list, func(a, b holding) int { return cmp.Compare(sum[b.process], sum[a.process]) })
+	slices.SortStableFunc(list, func(a, b memory) int { return cmp.Compare(sum[b.process], sum[a.process]) })
 	var last *aggregate.Process
 	for _, h := range list[:min(len(list), shownProcesses)] {
 		pid := ""

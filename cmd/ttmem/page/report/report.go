@@ -149,7 +149,7 @@ func (r *report) devices() {
 	var groups []group
 	for i := range r.snap.Devices {
 		d := &r.snap.Devices[i]
-		name := r.deviceName(d)
+		name := r.DeviceName(d)
 		table := r.deviceTable(d)
 		at := slices.IndexFunc(groups, func(g group) bool { return g.table == table && g.name == name })
 		if at < 0 {
@@ -159,24 +159,10 @@ func (r *report) devices() {
 		groups[at].ids = append(groups[at].ids, d.ID)
 	}
 	for _, g := range groups {
-		title := page.Chips(g.ids)
-		if len(g.ids) > 1 {
-			title += " (each)"
-		}
 		r.line()
-		r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, g.name))
+		r.line(r.Paint(page.Bold, page.EachChip(g.ids)), r.Paint(page.Dim, g.name))
 		r.WriteString(g.table)
 	}
-}
-
-func (r *report) deviceName(d *aggregate.Device) string {
-	name := ""
-	for _, part := range []string{d.Board, d.Arch} {
-		if part != "" {
-			name += r.Pick(" · ", " - ") + page.Clean(part)
-		}
-	}
-	return name
 }
 
 // A row is one line of a chip's table. Bar and percent are of the peak or, for running
@@ -207,7 +193,7 @@ func (r *report) deviceTable(d *aggregate.Device) string {
 			t.region(small.String(), b)
 		}
 	}
-	t.sharers(d)
+	t.chipProcesses(d)
 	return t.String()
 }
 

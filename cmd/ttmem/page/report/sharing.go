@@ -27,9 +27,9 @@ func sharing(d *aggregate.Device) int {
 	return n
 }
 
-// sharers writes the processes of a chip and what each has of its banks, if there are several
+// chipProcesses writes the processes of a chip and what each has of its banks, if there are several
 // or if they are another user's.
-func (r *report) sharers(d *aggregate.Device) {
+func (r *report) chipProcesses(d *aggregate.Device) {
 	n := sharing(d)
 	if n < 2 && d.OtherUsers == nil {
 		return

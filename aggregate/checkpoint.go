@@ -1,29 +1,29 @@
 package aggregate
 
 import (
+	"errors"
 	"slices"
 
+	"ttmem/aggregate/codec"
 	"ttmem/tracer/event"
 )
 
-// Checkpoint returns an event that brings any State to what this one knows: both tell
-// the same afterwards, and go on alike.
+// Checkpoint returns an event that makes any State equal to this one.
 func (s *State) Checkpoint() *event.Event { return s.Freeze(nil)() }
 
-// frozen is what is written of a State.
+// frozen is the part of a State that is written.
 type frozen struct {
 	chips     []*chip
 	processes []*process
 	buffers   [][]*buffer // of each process
 }
 
-// Freeze returns what makes the Checkpoint of the state as it is now: the state may
-// change meanwhile, in another goroutine. Freeze itself writes all but the buffers, which
-// never change, and lists these.
+// Freeze returns a function that makes the Checkpoint of the state as it is now. It may run
+// in another goroutine while the state changes. Freeze itself writes everything but the
+// buffers, which never change, and lists these.
 //
-// Where wanted is not nil, processes of the users of which it says no are left out, with
-// their failures and marks. Of a chip there is then what it is, and what the other
-// processes have of it, with no peak but what there is now.
+// If wanted is not nil, the checkpoint has only the processes, failures and marks of the
+// users that it selects. Peaks of chips are then what these processes have now.
 func (s *State) Freeze(wanted func(uid int) bool) func() *event.Event {
 	if wanted == nil {
 		return s.freeze(nil)
@@ -31,8 +31,8 @@ func (s *State) Freeze(wanted func(uid int) bool) func() *event.Event {
 	return s.freeze(func(_, uid int) bool { return wanted(uid) })
 }
 
-// OfProcesses is a Checkpoint with what is of some processes alone, as Freeze does it for
-// users; nil where it makes no sense.
+// OfProcesses reduces a Checkpoint to some processes, as Freeze does for users; nil if the
+// checkpoint is invalid.
 func OfProcesses(e *event.Event, pids []int) *event.Event {
 	s := New()
 	if s.Restore(e.State) != nil {
@@ -41,12 +41,12 @@ func OfProcesses(e *event.Event, pids []int) *event.Event {
 	return s.freeze(func(pid, _ int) bool { return pid == 0 || slices.Contains(pids, pid) })()
 }
 
-// freeze is Freeze of the processes that are wanted, by id and user. Marks have no process.
+// freeze is Freeze for processes, selected by id and user. Marks have no process.
 func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
-	c := &stateCodec{codec: newCodec()}
-	c.b = append(c.b, stateVersion)
+	c := &stateCodec{Codec: codec.NewWriter()}
+	c.Data = append(c.Data, stateVersion)
 	partial := wanted != nil
-	c.bool(&partial)
+	c.Bool(&partial)
 	of, copied := &frozen{}, *s
 	if partial {
 		copied = *s.only(wanted)
@@ -65,7 +65,7 @@ func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 	copied.marks.list, copied.callMarks.list = copied.marks.newest(), copied.callMarks.newest()
 	copied.failures.list = copied.failures.newest()
 	for _, p := range s.byPID() {
-		if wanted(p.pid, p.about.UID) {
+		if wanted(p.pid, p.name.about.UID) {
 			of.processes = append(of.processes, p)
 			of.buffers = append(of.buffers, slices.AppendSeq(make([]*buffer, 0, p.buffers.len), p.buffers.all()))
 		}
@@ -74,14 +74,14 @@ func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
 	now := s.now
 	return func() *event.Event {
 		for i, p := range of.processes {
-			c.b = slices.Grow(c.b, 16*len(of.buffers[i]))
+			c.Data = slices.Grow(c.Data, 16*len(of.buffers[i]))
 			c.buffers(p, of.buffers[i])
 		}
-		return &event.Event{TimeNs: now, Kind: event.Checkpoint, State: &event.State{Data: c.b, Stacks: c.stacks}}
+		return &event.Event{TimeNs: now, Kind: event.Checkpoint, State: &event.State{Data: c.Data, Stacks: c.Stacks}}
 	}
 }
 
-// only is a copy of the state that knows of some users alone, but for what is in use.
+// only returns a copy of the state with only some users, except for what is in use.
 func (s *State) only(wanted func(pid, uid int) bool) *State {
 	mine := *s
 	mine.exited, mine.sites, mine.failures, mine.exitedCount = nil, nil, failures{}, 0
@@ -102,22 +102,22 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	}
 	mine.failures.count = uint64(len(mine.failures.list))
 	for _, x := range s.exited {
-		if wanted(x.view.PID, x.view.UID) {
+		if wanted(x.PID, x.UID) {
 			mine.exited = append(mine.exited, x)
 		}
 	}
 	mine.exitedCount = uint64(len(mine.exited))
 	for _, one := range s.sites {
-		if wanted(one.set.process.pid, one.set.process.uid) {
+		if wanted(one.set.process.pid, one.set.process.about.UID) {
 			mine.sites = append(mine.sites, one)
 		}
 	}
 	worked := make(map[*processName]bool)
 	for _, p := range s.processes {
-		worked[p.name] = wanted(p.pid, p.about.UID)
+		worked[p.name] = wanted(p.pid, p.name.about.UID)
 	}
 	for _, v := range s.endedSurvivors {
-		if of := v.site.process; wanted(of.pid, of.uid) {
+		if of := v.site.process; wanted(of.pid, of.about.UID) {
 			mine.endedSurvivors = append(mine.endedSurvivors, v)
 			worked[of] = true
 		}
@@ -130,27 +130,29 @@ func (s *State) only(wanted func(pid, uid int) bool) *State {
 	return &mine
 }
 
-// Restore makes the state what was known at a Checkpoint. Whether all call sites are kept,
-// and when tracing began, stay as they are. On an error the state is as before.
+var errCheckpoint = errors.New("the checkpoint makes no sense")
+
+// Restore sets the state to that of a Checkpoint. KeepSites and Begin stay in effect. On an
+// error the state does not change.
 func (s *State) Restore(from *event.State) error {
 	read := New()
 	read.keepSites, read.began = s.keepSites, s.began
 	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {
-		return errState
+		return errCheckpoint
 	}
-	c := &stateCodec{codec: codecOf(from.Data[1:], from.Stacks), state: read}
+	c := &stateCodec{Codec: codec.NewReader(from.Data[1:], from.Stacks), state: read}
 	var partial bool
-	c.bool(&partial)
+	c.Bool(&partial)
 	of := &frozen{}
 	c.few(read, of)
 	for _, p := range of.processes {
-		if c.bad {
-			return errState
+		if c.Bad {
+			return errCheckpoint
 		}
 		c.buffers(p, nil)
 	}
-	if c.bad || len(c.b) > 0 {
-		return errState
+	if c.Bad || len(c.Data) > 0 {
+		return errCheckpoint
 	}
 	if partial {
 		read.restartPeaks()
@@ -160,8 +162,8 @@ func (s *State) Restore(from *event.State) error {
 	return nil
 }
 
-// restartPeaks makes what there is now the peaks of all chips, and the time the beginning.
-// Of what was before there are the peaks of the processes.
+// restartPeaks makes the present use the peak of each chip, and the present time the
+// beginning. Of earlier peaks only those of the processes stay.
 func (s *State) restartPeaks() {
 	for _, one := range s.sites {
 		for c := range one.all() {
@@ -189,4 +191,48 @@ func (s *State) restartPeaks() {
 		}
 	}
 	s.restart(s.now)
+}
+
+// count counts a buffer that was live at a checkpoint. It changes no peak.
+func (s *State) count(p *process, b *buffer) {
+	t := b.tally()
+	p.buffers.put(b)
+	p.live[b.region].add(t.on(len(b.set.chips)))
+	s.countIn(b.callSite, t, b.since)
+	for _, q := range b.set.poolsOf(b.region) {
+		q.bytes += t.counts(b.region)
+	}
+	for _, c := range b.set.chips {
+		for _, u := range c.both() {
+			u.regions[b.region].add(t)
+		}
+	}
+}
+
+// count counts a circular buffer of a program; first is true for the program's first one. It
+// changes no peak.
+func (c *processChip) count(entry *staticEntry, first bool) {
+	for _, u := range c.both() {
+		t := &u.static
+		if first {
+			t.programs++
+		}
+		if entry.global {
+			t.global++
+			continue
+		}
+		t.count++
+		t.sum += entry.place.Bytes()
+		t.cores.Add(entry.place)
+	}
+	c.chip.pools[event.L1].setStatic(c.chip.used.static.cores.Max())
+}
+
+func (c *processChip) countKernel(k *kernel) {
+	for _, u := range c.both() {
+		t := &u.kernels
+		t.programs++
+		t.dram += k.dram
+		t.textSum += k.text
+	}
 }

@@ -1,17 +1,20 @@
-package aggregate
+// Package timeline keeps how a number of bytes went up and down over time.
+package timeline
 
 import (
 	"math/bits"
 	"slices"
+
+	"ttmem/aggregate/codec"
 )
 
 // maxSpans is how many spans a Timeline has at most: twice as many as a wide terminal
 // has columns, also after they were joined.
 const maxSpans = 1024
 
-// A Timeline is how a number of bytes went up and down. It keeps the least and the
-// most of each of up to 1024 spans of time, all as long: however many events there
-// are, it takes at most 16 KiB and no peak is lost. The zero value has 0 bytes from 0 on.
+// A Timeline is how a number of bytes went up and down. It keeps the minimum and the maximum
+// of each of up to 1024 spans of time of equal length: however many events there are, it
+// takes at most 16 KiB, and no peak is lost. The zero value has 0 bytes from time 0 on.
 type Timeline struct {
 	// BeginNs is when the first span begins, CLOCK_MONOTONIC.
 	BeginNs uint64
@@ -21,33 +24,32 @@ type Timeline struct {
 	now   uint64 // the bytes since the last change
 }
 
-// A Span is the least and the most bytes that there were in a time.
+// A Span is the minimum and the maximum of the bytes in a span of time.
 type Span struct{ Min, Max uint64 }
 
 func (s Span) with(bytes uint64) Span { return Span{min(s.Min, bytes), max(s.Max, bytes)} }
 
-// restart makes it a timeline that begins at a time with that many bytes.
-func (t *Timeline) restart(begin, bytes uint64) {
+// Restart makes it a timeline that begins at a time with that many bytes.
+func (t *Timeline) Restart(begin, bytes uint64) {
 	*t = Timeline{BeginNs: begin, spans: append(t.spans[:0], Span{bytes, bytes}), now: bytes}
 }
 
-// clone is a copy that stays as it is.
-func (t *Timeline) clone() *Timeline {
+// Clone returns a copy that does not change.
+func (t *Timeline) Clone() *Timeline {
 	same := *t
 	same.spans = slices.Clone(t.spans)
 	return &same
 }
 
-// set notes that from the time on there are that many bytes.
-func (t *Timeline) set(time, bytes uint64) {
+// Set sets the number of bytes from a time on.
+func (t *Timeline) Set(time, bytes uint64) {
 	t.reach(time)
 	t.now = bytes
 	last := &t.spans[len(t.spans)-1]
 	*last = last.with(bytes)
 }
 
-// reach makes the last span the one of the time, if that is later. What was before
-// goes on until then.
+// reach adds spans up to the one of the time, with the bytes of the last change.
 func (t *Timeline) reach(time uint64) {
 	passed := time - min(time, t.BeginNs)
 	for passed>>t.shift >= maxSpans {
@@ -81,25 +83,25 @@ func (t *Timeline) join(by int) {
 	t.shift += by
 }
 
-// StepNs is how long each of the Spans is.
+// StepNs returns the length of each of the Spans.
 func (t *Timeline) StepNs() uint64 { return 1 << t.shift }
 
-// Spans are the spans until the time end, one after the other. What begins a span is
-// in it too: of what was before its first change.
+// Spans returns the spans until the time end, one after the other. Each has the bytes with
+// which it begins as well.
 func (t *Timeline) Spans(end uint64) []Span {
 	t.reach(end)
 	return t.spans
 }
 
-// Column is in which of n columns, from the beginning to the time end, the time lies.
-// A span is in one column as a whole: that of its beginning.
+// Column returns in which of n columns, from the beginning to the time end, the time is. A
+// span is in one column as a whole: that of its beginning.
 func (t *Timeline) Column(time, end uint64, n int) int {
 	t.reach(end)
 	return t.index(time) * n / max(n, len(t.spans))
 }
 
-// Columns are n columns that show the timeline from its beginning to the time end:
-// fewer where it has fewer spans.
+// Columns returns n columns from the beginning to the time end; fewer if there are fewer
+// spans.
 func (t *Timeline) Columns(end uint64, n int) []Span {
 	spans := t.Spans(end)
 	n = min(n, len(spans))
@@ -114,8 +116,8 @@ func (t *Timeline) Columns(end uint64, n int) []Span {
 	return columns
 }
 
-// With is this timeline and another one that began with it, until the time end: each
-// span has the least and the most of either.
+// With returns a timeline of this one and another one that began at the same time, until the
+// time end: each span has the minimum and the maximum of both.
 func (t *Timeline) With(other *Timeline, end uint64) *Timeline {
 	spans, others := slices.Clone(t.Spans(end)), other.Spans(end)
 	both := *t // whose spans are as long as the others by now, as both have come as far
@@ -124,4 +126,19 @@ func (t *Timeline) With(other *Timeline, end uint64) *Timeline {
 		both.spans[i] = both.spans[i].with(s.Min).with(s.Max)
 	}
 	return &both
+}
+
+// Code writes or reads the timeline.
+func (t *Timeline) Code(c *codec.Codec) {
+	c.Uints(&t.BeginNs, &t.now)
+	c.Below(&t.shift, 64)
+	var before Span
+	codec.List(c, &t.spans, func(s *Span) {
+		c.Delta(&s.Min, before.Min)
+		c.Delta(&s.Max, before.Max)
+		before = *s
+	})
+	if len(t.spans) > maxSpans {
+		c.Fail()
+	}
 }

@@ -1,0 +1,256 @@
+// Package codec writes and reads the values of a checkpoint.
+package codec
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"math"
+	"slices"
+
+	"ttmem/tracer/event"
+)
+
+// A Codec writes values, or reads them in the same order, so that one description of the
+// fields of a struct does both. Numbers are varints. Strings and stacks are numbered when
+// they first occur.
+//
+// A Codec that reads becomes Bad at invalid data, and then returns zeros.
+type Codec struct {
+	Reads bool
+	Bad   bool
+	// Data is what was written, or what was not read yet.
+	Data []byte
+	// Stacks are the stacks that were written, by number, or all that can be read.
+	Stacks []*event.Stack
+
+	texts   map[string]int // written
+	known   []string       // read; the empty one is first
+	numbers map[uint64]int // of stacks, by ID; a nil stack has no number
+}
+
+// NewWriter returns a Codec that writes.
+func NewWriter() *Codec {
+	return &Codec{texts: map[string]int{"": 0}, numbers: make(map[uint64]int)}
+}
+
+// NewReader returns a Codec that reads what another one wrote.
+func NewReader(b []byte, stacks []*event.Stack) *Codec {
+	return &Codec{Reads: true, Data: b, known: []string{""}, Stacks: stacks}
+}
+
+// Fail marks the data as invalid.
+func (c *Codec) Fail() { c.Bad, c.Data = true, nil }
+
+// Uint is a number.
+func (c *Codec) Uint(v *uint64) {
+	if !c.Reads {
+		c.Data = binary.AppendUvarint(c.Data, *v)
+		return
+	}
+	n := 0
+	if *v, n = binary.Uvarint(c.Data); n <= 0 {
+		c.Fail()
+		*v = 0
+		return
+	}
+	c.Data = c.Data[n:]
+}
+
+// Uints are several numbers.
+func (c *Codec) Uints(list ...*uint64) {
+	for _, v := range list {
+		c.Uint(v)
+	}
+}
+
+// Delta is a number that is near another one, modulo 2^64.
+func (c *Codec) Delta(v *uint64, from uint64) {
+	d := int64(*v - from)
+	u := uint64(d<<1) ^ uint64(d>>63)
+	c.Uint(&u)
+	if c.Reads {
+		*v = from + (u>>1 ^ -(u & 1))
+	}
+}
+
+// Number is a number of another type than uint64, within the range of the type.
+func Number[T ~int | ~int32 | ~uint8 | ~uint16 | ~uint32](c *Codec, v *T) {
+	u := uint64(*v)
+	c.Delta(&u, 0)
+	if c.Reads {
+		if *v = T(u); uint64(*v) != u {
+			c.Fail()
+			*v = 0
+		}
+	}
+}
+
+// Below is a number that must be less than n.
+func (c *Codec) Below(v *int, n int) {
+	u := uint64(*v)
+	c.Uint(&u)
+	if c.Reads {
+		if u >= uint64(n) {
+			c.Fail()
+			u = 0
+		}
+		*v = int(u)
+	}
+}
+
+// Region is a region that must be less than n.
+func (c *Codec) Region(v *event.Region, n event.Region) {
+	r := int(*v)
+	c.Below(&r, int(n))
+	*v = event.Region(r)
+}
+
+// Bool is a flag.
+func (c *Codec) Bool(v *bool) {
+	n := 0
+	if *v {
+		n = 1
+	}
+	c.Below(&n, 2)
+	*v = n == 1
+}
+
+// Text is a string.
+func (c *Codec) Text(s *string) {
+	if !c.Reads {
+		n, ok := c.texts[*s]
+		if !ok {
+			n = len(c.texts)
+			c.texts[*s] = n
+		}
+		c.Data = binary.AppendUvarint(c.Data, uint64(n))
+		if !ok {
+			c.Data = append(binary.AppendUvarint(c.Data, uint64(len(*s))), *s...)
+		}
+		return
+	}
+	var n int
+	c.Below(&n, len(c.known)+1)
+	if n == len(c.known) {
+		length := c.Length(0)
+		c.known = append(c.known, string(c.Data[:length]))
+		c.Data = c.Data[length:]
+	}
+	*s = c.known[n]
+}
+
+// Stack is a call stack; nil if it is not known.
+func (c *Codec) Stack(s **event.Stack) {
+	n := 0
+	if *s != nil {
+		var ok bool
+		if n, ok = c.numbers[(*s).ID]; !ok {
+			c.Stacks = append(c.Stacks, *s)
+			n = len(c.Stacks)
+			c.numbers[(*s).ID] = n
+		}
+	}
+	c.Below(&n, len(c.Stacks)+1)
+	if c.Reads && n > 0 {
+		*s = c.Stacks[n-1]
+	}
+}
+
+// Length is the length of a list, of which each value takes at least a byte.
+func (c *Codec) Length(n int) int {
+	c.Below(&n, math.MaxInt)
+	if c.Reads && n > len(c.Data) {
+		c.Fail()
+		return 0
+	}
+	return n
+}
+
+// List is a list of any length; nil if it is empty.
+func List[T any](c *Codec, l *[]T, each func(*T)) {
+	n := c.Length(len(*l))
+	if !c.Reads {
+		for i := range *l {
+			each(&(*l)[i])
+		}
+		return
+	}
+	*l = nil
+	for range n {
+		var v T
+		if each(&v); c.Bad {
+			return
+		}
+		*l = append(*l, v)
+	}
+}
+
+// Table is a map, in order of its keys. It is read into an empty map.
+func Table[K cmp.Ordered, V any](c *Codec, m map[K]V, each func(*K, *V)) {
+	var keys []K
+	if !c.Reads {
+		keys = slices.Sorted(maps.Keys(m))
+	}
+	List(c, &keys, func(k *K) {
+		v := m[*k]
+		if each(k, &v); c.Reads && !c.Bad {
+			m[*k] = v
+		}
+	})
+}
+
+// Made returns the value to write, or a new one to read.
+func Made[T any](c *Codec, p **T) *T {
+	if c.Reads {
+		*p = new(T)
+	}
+	return *p
+}
+
+// Maybe is a pointer that may be nil.
+func Maybe[T any](c *Codec, p **T, each func(*T)) {
+	there := *p != nil
+	if c.Bool(&there); !there {
+		return
+	}
+	each(Made(c, p))
+}
+
+// Once writes each of several values once, although others point to it.
+type Once[T any] struct {
+	Numbers map[*T]int // written
+	List    []*T       // in order of their numbers
+}
+
+// Add gives a value the next number.
+func (s *Once[T]) Add(v *T) {
+	if s.Numbers == nil {
+		s.Numbers = make(map[*T]int)
+	}
+	s.Numbers[v] = len(s.Numbers)
+	s.List = append(s.List, v)
+}
+
+// One is a pointer to a value, which each writes or makes where it first occurs.
+func (s *Once[T]) One(c *Codec, p **T, each func(**T)) {
+	if !c.Reads {
+		n, ok := s.Numbers[*p]
+		if !ok {
+			n = len(s.Numbers)
+			s.Add(*p)
+		}
+		c.Data = binary.AppendUvarint(c.Data, uint64(n))
+		if !ok {
+			each(p)
+		}
+		return
+	}
+	var n int
+	if c.Below(&n, len(s.List)+1); n == len(s.List) {
+		var v *T
+		each(&v)
+		s.List = append(s.List, v)
+	}
+	*p = s.List[n]
+}

@@ -1,0 +1,273 @@
+package aggregate
+
+import (
+	"slices"
+
+	"ttmem/aggregate/cores"
+	"ttmem/tracer/event"
+)
+
+// staticUsage is what the circular and dataflow buffers of programs occupy of a chip's L1.
+type staticUsage struct {
+	cores cores.Usage
+	// sum is the sum over all programs, in bytes.
+	sum uint64
+	// programs is the number of programs. They have count entries in all, and global ones
+	// that are inside L1 buffers.
+	programs, count, global uint64
+	peak, peakTime          uint64
+}
+
+// A staticEntry is one circular buffer, dataflow buffer or scratchpad of a program.
+type staticEntry struct {
+	place  cores.Place
+	kind   event.StaticKind
+	global bool
+	from   *origin
+	site   *callSite // nil if it is global
+}
+
+// An origin is what the event of a circular buffer or a kernel says of its allocation. All
+// chips of the event share it.
+type origin struct {
+	since        uint64
+	stack        *event.Stack
+	beforeAttach bool
+}
+
+func originOf(e *event.Event) *origin {
+	return &origin{e.TimeNs, e.Stack, e.BeforeAttach}
+}
+
+func (e *staticEntry) tally() tally { return tally{Amount: Amount{1, e.place.Bytes()}} }
+
+func (s *State) allocCB(e *event.Event) {
+	place, ok := s.coreSets.Place(e)
+	if !ok {
+		s.anomalies.MalformedEvents++
+		return
+	}
+	entry := staticEntry{place: place, kind: e.StaticKind, global: e.Global, from: originOf(e)}
+	p := s.process(e)
+	for _, c := range s.set(p, e.Devices).chips {
+		s.addCB(p, c, e.ProgramID, entry)
+		c.grew(event.L1, e.TimeNs)
+		c.chip.pools[event.L1].grew(e.TimeNs, s.applied, e.BeforeAttach && p.early)
+	}
+}
+
+func (s *State) addCB(p *process, c *processChip, programID uint64, entry staticEntry) {
+	g := c.program(programID)
+	for _, old := range g.static {
+		if old.place == entry.place && old.kind == entry.kind && old.global == entry.global {
+			// The program was assigned the same place again.
+			return
+		}
+	}
+	if !entry.global {
+		key := siteKey{region: event.CB, static: entry.kind, before: entry.from.beforeAttach}
+		entry.site = s.site(s.aloneOf(p, c).arena(0), key, entry.from.stack)
+		s.addTo(entry.site, entry.tally(), entry.from.since)
+	}
+	c.count(&entry, len(g.static) == 0)
+	g.static = append(g.static, entry)
+	if !c.chip.pools[event.L1].fits() {
+		return // the library has not checked yet whether they overlap a tensor
+	}
+	for _, u := range c.both() {
+		if t := &u.static; t.cores.Max() > t.peak {
+			t.peak, t.peakTime = t.cores.Max(), entry.from.since
+		}
+	}
+}
+
+func (s *State) freeCBs(e *event.Event) {
+	p := s.known(e.PID)
+	if p == nil {
+		return
+	}
+	for _, c := range p.touched(e) {
+		s.freeCBsOf(c, e.ProgramID, e.StaticKind, e.TimeNs, e.Reason)
+	}
+}
+
+// freeCBsOf ends the circular buffers of a program, or those of one kind; NotStatic means
+// all. Several probes report the end, so it may come more than once.
+func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKind, now uint64, reason event.Reason) {
+	g := c.programs[programID]
+	if g == nil || len(g.static) == 0 {
+		return
+	}
+	ends := func(entry staticEntry) bool { return kind == event.NotStatic || kindOfFree(entry.kind) == kind }
+	for _, entry := range g.static {
+		if !ends(entry) {
+			continue
+		}
+		if entry.site != nil {
+			s.removeFrom(entry.site, entry.tally(), entry.from.since, reason)
+		}
+		if q := &c.chip.pools[event.L1]; q.had(&entry) {
+			q.ended = append(q.ended, endedStatic{c.alone.process.pid, programID, entry})
+		}
+		for _, u := range c.both() {
+			t := &u.static
+			if entry.global {
+				t.global--
+				continue
+			}
+			t.count--
+			t.sum -= entry.place.Bytes()
+			t.cores.Remove(entry.place)
+		}
+	}
+	q := &c.chip.pools[event.L1]
+	q.setStatic(c.chip.used.static.cores.Max())
+	q.shrank(now)
+	g.static = slices.DeleteFunc(g.static, ends)
+	if len(g.static) == 0 {
+		for _, u := range c.both() {
+			u.static.programs--
+		}
+	}
+	c.tidy(programID)
+}
+
+// kindOfFree returns the kind with which an entry is freed: scratchpads are freed with the
+// dataflow buffers.
+func kindOfFree(kind event.StaticKind) event.StaticKind {
+	if kind == event.Scratchpad {
+		return event.DataflowBuffer
+	}
+	return kind
+}
+
+// A Static is one circular buffer, dataflow buffer or scratchpad of a live program on one
+// chip.
+type Static struct {
+	PID       int
+	Device    int
+	ProgramID uint64
+	// Cores must not be modified.
+	Cores []event.CoreRange
+	// Address is its address in the L1 of each core.
+	Address uint64
+	// BytesPerCore is its size on each core.
+	BytesPerCore uint64
+	Kind         event.StaticKind
+	// Global marks one that is inside an L1 buffer, and counts there.
+	Global bool
+	// SinceNs is when it was allocated.
+	SinceNs      uint64
+	BeforeAttach bool
+	// Stack is its call stack; nil if that is not known.
+	Stack *event.Stack
+}
+
+// Statics returns the circular and dataflow buffers of all live programs on a chip, in order
+// of process, program and time.
+func (s *State) Statics(device int) []Static {
+	var list []Static
+	for _, p := range s.byPID() {
+		c := p.chips[device]
+		if c == nil {
+			continue
+		}
+		for _, id := range sortedKeys(c.programs) {
+			for _, entry := range c.programs[id].static {
+				list = append(list, entry.view(p.pid, device, id))
+			}
+		}
+	}
+	return list
+}
+
+func (e *staticEntry) view(pid, device int, programID uint64) Static {
+	return Static{
+		PID: pid, Device: device, ProgramID: programID,
+		Cores: e.place.Set.Ranges(), Address: e.place.Start, BytesPerCore: e.place.BytesPerCore(),
+		Kind: e.kind, Global: e.global, SinceNs: e.from.since,
+		BeforeAttach: e.from.beforeAttach, Stack: e.from.stack,
+	}
+}
+
+// kernelUsage is what the kernels of programs occupy on a chip. Programs use the same ring in
+// each core's L1 for the text, one after the other: the largest program counts there, not
+// the sum.
+type kernelUsage struct {
+	programs uint64
+	// dram is the bytes of the binaries, textSum of the text per core.
+	dram, textSum      uint64
+	dramPeak, textPeak uint64
+}
+
+// A kernel is the kernels of one program on one chip: the bytes of their binaries in DRAM,
+// and of their text in each core's L1.
+type kernel struct {
+	dram, text uint64
+	from       *origin
+	site       *callSite
+}
+
+func (k *kernel) tally() tally { return tally{Amount: Amount{1, k.dram}} }
+
+// loadKernel adds the kernels of a program. A second event for the same program replaces the
+// first.
+func (s *State) loadKernel(e *event.Event) {
+	p := s.process(e)
+	from := originOf(e)
+	for _, c := range s.set(p, e.Devices).chips {
+		if g := c.programs[e.ProgramID]; g != nil && g.kernel != nil {
+			old := g.kernel
+			s.unloadKernel(c, e.ProgramID, event.ReasonExplicit)
+			old.site.allocated.Sub(Amount{1, old.dram})
+		}
+		site := s.site(s.aloneOf(p, c).arena(0), siteKey{region: event.Kernel, before: e.BeforeAttach}, e.Stack)
+		k := &kernel{e.SizeBytes, e.BytesPerBank, from, site}
+		s.addTo(site, k.tally(), e.TimeNs)
+		c.program(e.ProgramID).kernel = k
+		c.countKernel(k)
+		for _, u := range c.both() {
+			t := &u.kernels
+			t.dramPeak = max(t.dramPeak, t.dram)
+			t.textPeak = max(t.textPeak, k.text)
+		}
+	}
+}
+
+func (s *State) unloadKernels(e *event.Event) {
+	p := s.known(e.PID)
+	if p == nil {
+		return
+	}
+	for _, c := range p.touched(e) {
+		s.unloadKernel(c, e.ProgramID, e.Reason)
+	}
+}
+
+// unloadKernel ends the kernels of a program, if it has any.
+func (s *State) unloadKernel(c *processChip, programID uint64, reason event.Reason) {
+	g := c.programs[programID]
+	if g == nil || g.kernel == nil {
+		return
+	}
+	for _, u := range c.both() {
+		t := &u.kernels
+		t.programs--
+		t.dram -= g.kernel.dram
+		t.textSum -= g.kernel.text
+	}
+	s.removeFrom(g.kernel.site, g.kernel.tally(), g.kernel.from.since, reason)
+	g.kernel = nil
+	c.tidy(programID)
+}
+
+// textMax returns the largest text on a core among the live programs of the process.
+func (c *processChip) textMax() uint64 {
+	var most uint64
+	for _, g := range c.programs {
+		if g.kernel != nil {
+			most = max(most, g.kernel.text)
+		}
+	}
+	return most
+}
