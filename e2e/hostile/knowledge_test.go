@@ -28,10 +28,8 @@ func layoutOf(t *testing.T, library string) map[string]any {
 	probes := map[string]uint64{}
 	bias := uint64(0) // from where the file is mapped as a whole to its load bias
 	for name, p := range l.Probes {
-		if p.Found {
-			probes[name] = p.FileOffset
-			bias = p.FileOffset - p.ProbeAddr
-		}
+		probes[name] = p.FileOffset
+		bias = p.FileOffset - p.ProbeAddr
 	}
 	return map[string]any{
 		"fields": l.Fields, "probes": probes, "bias": int64(bias), "managers": l.Managers, "free_list": l.FreeList,
