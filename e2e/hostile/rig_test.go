@@ -18,6 +18,7 @@ import (
 
 // hostileRig is what attacks need: a victim, tracers, users and the programs that attack.
 type hostileRig struct {
+	env     *rig.Env
 	victim  *victim
 	pair    *pair // nil: to be started
 	users   []*user
@@ -36,7 +37,7 @@ func newRig(t *testing.T) *hostileRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &hostileRig{bin: filepath.Join(public, "programs"), guarded: filepath.Join(public, "guarded")}
+	r := &hostileRig{env: env, bin: filepath.Join(public, "programs"), guarded: filepath.Join(public, "guarded")}
 	r.build(t)
 	library := filepath.Join(public, "libtt_metal.so")
 	if out, err := exec.Command("cp", env.Library, library).CombinedOutput(); err != nil {
@@ -139,6 +140,9 @@ func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
 		if time.Since(began) > hold {
 			break
 		}
+	}
+	if a.newcomer && len(failures) == 0 {
+		failures = append(failures, r.newcomer()...)
 	}
 	if a.unended {
 		failures = append(failures, r.pair.stop()...)

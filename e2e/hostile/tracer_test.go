@@ -180,8 +180,8 @@ func startPair(t *testing.T, v *victim) *pair {
 	if err := os.Mkdir(work, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if p.serve, err = startTracer(work, "asked at", "serve", "--socket", p.socket, "--record", filepath.Join(dir, "host.ttmem")); err == nil {
-		p.attach, err = startTracer(work, "Ctrl-C", "attach", "--json", "--events", events)
+	if p.serve, err = startTracer(work, "every process", "serve", "--socket", p.socket, "--record", filepath.Join(dir, "host.ttmem")); err == nil {
+		p.attach, err = startTracer(work, "every process", "attach", "--json", "--events", events)
 	}
 	if err == nil {
 		p.follower, err = newFollower(events, v.Process.Pid, v.last)
