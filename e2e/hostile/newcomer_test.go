@@ -51,7 +51,7 @@ func (r *hostileRig) newcomer() (failures []string) {
 			continue
 		}
 		for _, p := range snapshot.Processes {
-			for _, held := range p.Held {
+			for _, held := range p.Live {
 				if p.PID == cmd.Process.Pid && held.Region == "DRAM" {
 					got = held.AllocatedBytes
 				}
