@@ -1,16 +1,18 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
-// A buffer is a live buffer. There may be a million of them: mind the size, which is 88
+// A buffer is a live buffer. There may be a million of them: mind the size, which is 96
 // bytes.
 type buffer struct {
 	*callSite               // where it was allocated, with its region, layout, allocator and chips
 	id, object              uint64
 	address, size, pageSize uint64
-	perBank                 uint64
+	perBank                 uint64     // of one on single cores: on each of them
+	cores                   *cores.Set // of one on single cores; nil: not known, or in all banks
 	since                   uint64
 	comm                    string
 	tid                     int32
@@ -21,7 +23,13 @@ type buffer struct {
 func (b *buffer) allocated() uint64 { return b.perBank * uint64(b.banks) }
 
 // tally returns what the buffer counts on each chip.
-func (b *buffer) tally() tally { return tally{Amount{1, b.allocated()}, b.size, b.perBank} }
+func (b *buffer) tally() tally {
+	t := tally{Amount{1, b.allocated()}, b.size, b.perBank}
+	if b.perCore {
+		t.perBank = 0 // loadCores counts it
+	}
+	return t
+}
 
 // bytes returns what the buffer occupies on all chips.
 func (b *buffer) bytes() uint64 { return b.allocated() * uint64(max(1, len(b.set.chips))) }
@@ -41,11 +49,16 @@ func (s *State) alloc(e *event.Event) {
 	}
 	where := s.set(p, e.Devices).arena(e.Allocator)
 	b := &buffer{
-		callSite: s.site(where, siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach}, e.Stack),
+		callSite: s.site(where, siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach, perCore: isPerCore(e)}, e.Stack),
 		id:       e.BufferID, object: e.Object, address: e.Address,
 		size: e.SizeBytes, pageSize: e.PageSizeBytes,
 		perBank: e.BytesPerBank, banks: e.Banks, since: e.TimeNs,
 		comm: e.Comm, tid: int32(e.TID),
+	}
+	if b.perCore {
+		if b.cores = s.coreSets.Of(e.Cores); b.cores == nil {
+			s.anomalies.UnknownCores++
+		}
 	}
 	p.buffers.put(b)
 	if !b.before {
@@ -59,6 +72,7 @@ func (s *State) alloc(e *event.Event) {
 		p.beforeAttach++
 	}
 	s.addTo(b.callSite, t, b.since)
+	b.loadCores()
 	found := b.before && p.early
 	for _, q := range b.set.poolsOf(b.region) {
 		q.bytes += t.counts(b.region)
@@ -100,6 +114,7 @@ func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	p.buffers.remove(b)
 	b.removeBlock()
 	s.removeFrom(b.callSite, t, b.since, reason)
+	b.unloadCores()
 	p.takeOff(b.callSite, t)
 	for _, q := range b.set.poolsOf(b.region) {
 		q.shrank(now)
@@ -139,6 +154,7 @@ func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reaso
 		regions[c.region] = true
 		p.takeOff(c, c.live)
 		c.clear()
+		c.unloadCores()
 	}
 	for region, any := range regions {
 		if any {

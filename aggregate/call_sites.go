@@ -19,6 +19,8 @@ type Site struct {
 	Static event.StaticKind
 	// BeforeAttach marks what was there before the process was attached.
 	BeforeAttach bool
+	// PerCore marks buffers that are on single cores.
+	PerCore bool
 	// Devices are the chips that each buffer is on. They must not be modified.
 	Devices []int
 }
@@ -34,7 +36,7 @@ type SiteKey struct {
 // Key returns the key of the site.
 func (s *Site) Key() SiteKey {
 	return SiteKey{
-		siteKey{stackID(s.Stack), s.Region, s.Layout, s.Static, s.BeforeAttach}, s.PID, DevicesKey(s.Devices),
+		siteKey{stackID(s.Stack), s.Region, s.Layout, s.Static, s.BeforeAttach, s.PerCore}, s.PID, DevicesKey(s.Devices),
 	}
 }
 
@@ -51,7 +53,7 @@ func DevicesKey(ids []int) string {
 func (c *callSite) view() Site {
 	return Site{
 		PID: c.set.process.pid, Stack: c.stack, Region: c.region, Layout: c.layout, Static: c.static,
-		BeforeAttach: c.before, Devices: slices.Clip(c.set.ids),
+		BeforeAttach: c.before, PerCore: c.perCore, Devices: slices.Clip(c.set.ids),
 	}
 }
 

@@ -199,6 +199,7 @@ func (s *State) count(p *process, b *buffer) {
 	p.buffers.put(b)
 	p.live[b.region].add(t.on(len(b.set.chips)))
 	s.countIn(b.callSite, t, b.since)
+	b.loadCores()
 	for _, q := range b.set.poolsOf(b.region) {
 		q.bytes += t.counts(b.region)
 	}
@@ -225,7 +226,7 @@ func (c *processChip) count(entry *staticEntry, first bool) {
 		t.sum += entry.place.Bytes()
 		t.cores.Add(entry.place)
 	}
-	c.chip.pools[event.L1].setStatic(c.chip.used.static.cores.Max())
+	c.chip.countCores()
 }
 
 func (c *processChip) countKernel(k *kernel) {

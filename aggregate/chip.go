@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -28,6 +29,7 @@ func (c *chip) peaks() (list peaks) {
 // usage is the use of one chip by all processes, or by one of them.
 type usage struct {
 	regions [event.BankedRegions]tally // of buffers
+	load    cores.Load                 // of buffers that are on single cores of L1
 	static  staticUsage
 	kernels kernelUsage
 	// l1Buffers is the peak of the buffers in all banks of L1, without circular buffers.
@@ -61,8 +63,9 @@ func (c *processChip) grew(region event.Region, now uint64) {
 	}
 	bytes, static := c.used.regions[region].Bytes, uint64(0)
 	if region == event.L1 {
-		static = c.used.static.cores.Max()
-		bytes = c.used.regions[event.L1].perBank + static
+		top := c.used.top()
+		static = top.Static
+		bytes = c.used.regions[event.L1].perBank + top.Bytes
 	}
 	if bytes > c.peaks[region].bytes {
 		c.peaks[region] = peak{bytes: bytes, static: static, time: now, capacity: total(c.capacities()[region])}

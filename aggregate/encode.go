@@ -10,7 +10,7 @@ import (
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 2
+const stateVersion = 3
 
 // Bounds of what is read: damaged input is not to cost more than a State that is large.
 const (
@@ -39,7 +39,7 @@ type stateCodec struct {
 func (c *stateCodec) few(s *State, of *frozen) {
 	c.Uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount)
 	c.Bool(&s.restored)
-	c.Uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents)
+	c.Uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents, &s.anomalies.UnknownCores)
 	codec.Table(c.Codec, s.lost, func(cause *string, n *uint64) { c.Text(cause); c.Uint(n) })
 	c.Uints(&s.beginning.point.Number, &s.beginning.point.TimeNs)
 	c.Bool(&s.beginning.over)
@@ -99,6 +99,7 @@ func (c *stateCodec) ids(ids *[]int) {
 func (c *stateCodec) evidence(e *Evidence) {
 	c.Region(&e.Region, event.Region(event.BankedRegions))
 	c.capacity(&e.Capacity)
+	c.Bool(&e.PerCore)
 	c.Uints(&e.FreeBytesPerBank, &e.LargestFreeBytesPerBank, &e.From, &e.To, &e.Lowest)
 	c.blame(&e.Live)
 	c.blame(&e.Blocking)
@@ -243,6 +244,8 @@ func (c *stateCodec) peak(p *peak) {
 func (c *stateCodec) pool(q *pool) {
 	c.peak(&q.peak)
 	c.peak(&q.earlier)
+	codec.Number(c.Codec, &q.peakCore.X)
+	codec.Number(c.Codec, &q.peakCore.Y)
 	c.Uints(&q.serial, &q.level, &q.levelStatic)
 	q.line.Code(c.Codec)
 	q.staticLine.Code(c.Codec)

@@ -141,6 +141,9 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 			return
 		}
 		c.buffer(b, &before, &last[site])
+		if one := c.sites.List[site]; one.perCore {
+			c.coresOf(b)
+		}
 		before, last[site] = *b, *b
 		if c.Reads {
 			b.callSite = c.sites.List[site]
@@ -149,6 +152,20 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 				return
 			}
 			c.state.count(p, b)
+		}
+	}
+}
+
+// coresOf are those of a buffer on single cores.
+func (c *stateCodec) coresOf(b *buffer) {
+	known := b.cores != nil
+	if c.Bool(&known); !known {
+		return
+	}
+	c.coreSets.One(c.Codec, &b.cores, c.coreSet)
+	if c.Reads {
+		if c.coreSteps += b.cores.Len(); c.coreSteps > maxStateCoreSteps {
+			c.Fail()
 		}
 	}
 }

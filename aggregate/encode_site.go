@@ -25,6 +25,7 @@ func (c *stateCodec) site(first **callSite) {
 	codec.Number(c.Codec, &key.layout)
 	codec.Number(c.Codec, &key.static)
 	c.Bool(&key.before)
+	c.Bool(&key.perCore)
 	c.Stack(&stack)
 	key.stackID = stackID(stack)
 	codec.List(c.Codec, &all, func(p **callSite) {

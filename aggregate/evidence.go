@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -17,6 +18,9 @@ type Evidence struct {
 	Capacity event.Capacity
 	// FreeSpace is what was free; zero if the Capacity or its Base is not known.
 	addresses.FreeSpace
+	// PerCore is true if some buffers were on single cores. What was free is then what was
+	// free on all of them, and which buffers would have to go is not known.
+	PerCore bool
 	// From and To are the addresses between which the Blockers are. For an allocation
 	// this is the place where the fewest bytes have to be freed; for a clash it is what
 	// the program's circular buffers occupy. Both are 0 if freeing does not help, or if
@@ -43,8 +47,8 @@ const maxBlames = 16
 
 // A Blame is the buffers of one call stack, or of all together.
 type Blame struct {
-	// BytesPerBank is what the Count buffers occupy of each bank, between Address and
-	// End.
+	// BytesPerBank is what the Count buffers occupy of each bank, or of the fullest if some
+	// are on single cores, between Address and End.
 	BytesPerBank, Count uint64
 	Address, End        uint64
 	// BeforeAttach marks buffers that were allocated before ttmem attached.
@@ -67,11 +71,15 @@ func (p *process) evidence(e *event.Event) *Evidence {
 	if a != nil {
 		ev.Capacity = a.capacities[ev.Region]
 	}
+	var statics []Static
+	if clash {
+		statics = p.statics(e)
+	}
 	var buffers []*buffer
 	for b := range p.buffers.all() {
 		// Circular buffers must not overlap the buffers of any allocator of the device.
 		// An allocation only depends on its own allocator.
-		if b.region == ev.Region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices)) {
+		if b.region == ev.Region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices)) && (!clash || b.meets(statics)) {
 			buffers = append(buffers, b)
 		}
 	}
@@ -81,10 +89,17 @@ func (p *process) evidence(e *event.Event) *Evidence {
 	if len(buffers) > 0 {
 		ev.Lowest = buffers[0].address
 	}
+	for _, b := range buffers {
+		ev.PerCore = ev.PerCore || b.perCore
+	}
+	if e.PerCore || !clash && slices.ContainsFunc(buffers, func(b *buffer) bool { return b.perCore && b.address == 0 }) {
+		ev.Capacity.Base = 0 // what is free on the core that mattered is not known
+	}
 	ev.measure(buffers)
-	if clash {
-		ev.addClash(p.statics(e))
-	} else {
+	switch {
+	case clash:
+		ev.addClash(statics)
+	case !ev.PerCore: // else what is at an address need not be in the same bank
 		ev.findPlace(buffers, e.BytesPerBank)
 	}
 	ev.Live, ev.Holders = blame(buffers)
@@ -211,6 +226,8 @@ func (p *process) statics(e *event.Event) (list []Static) {
 // the call stacks are in the order of their lowest buffers.
 func blame(buffers []*buffer) (all Blame, by []Blame) {
 	index := make(map[uint64]int)
+	var load cores.Load
+	var loads []cores.Load // of each call stack
 	for _, b := range buffers {
 		key := stackID(b.stack)
 		i, ok := index[key]
@@ -218,18 +235,29 @@ func blame(buffers []*buffer) (all Blame, by []Blame) {
 			i = len(by)
 			index[key] = i
 			by = append(by, Blame{Address: b.address, Stack: b.stack, BeforeAttach: b.before})
+			loads = append(loads, cores.Load{})
 		}
 		if all.Count == 0 {
 			all.Address = b.address
 		}
 		all.add(b)
 		by[i].add(b)
+		if b.cores != nil {
+			load.Add(b.cores, b.perBank)
+			loads[i].Add(b.cores, b.perBank)
+		}
+	}
+	all.BytesPerBank += load.Max()
+	for i := range by {
+		by[i].BytesPerBank += loads[i].Max()
 	}
 	return all, by
 }
 
 func (l *Blame) add(b *buffer) {
-	l.BytesPerBank += b.perBank
+	if !b.perCore {
+		l.BytesPerBank += b.perBank
+	}
 	l.Count++
 	l.End = max(l.End, b.address+b.perBank)
 }

@@ -21,12 +21,18 @@ type Buffer struct {
 	Devices []int
 	Region  event.Region
 	Layout  event.Layout
-	// Address is its address in each bank.
+	// PerCore marks a buffer that the hybrid allocator placed on single cores: Cores, which
+	// are nil if they are not known and must not be modified.
+	PerCore bool
+	Cores   []event.CoreRange
+	// Address is its address in each bank; 0 for one on single cores that is not known to
+	// have the same address on all of them.
 	Address uint64
 	// SizeBytes is its size on each chip.
 	SizeBytes     uint64
 	PageSizeBytes uint64
-	// BytesPerBank is what it occupies of each of Banks banks on each chip.
+	// BytesPerBank is what it occupies of each of Banks banks on each chip, or of each of
+	// its Cores.
 	BytesPerBank uint64
 	Banks        uint32
 	// SinceNs is when it was allocated, or discovered at a late attach.
@@ -35,6 +41,10 @@ type Buffer struct {
 	// Stack is its call stack; nil if that is not known.
 	Stack *event.Stack
 }
+
+// Scattered reports whether the buffer is on single cores and not known to have the same
+// address on all of them.
+func (h *Buffer) Scattered() bool { return h.PerCore && h.Address == 0 }
 
 // AllocatedBytes returns what the buffer occupies of all its banks on each chip.
 func (h *Buffer) AllocatedBytes() uint64 { return h.BytesPerBank * uint64(h.Banks) }
@@ -187,14 +197,18 @@ func (b BufferRef) Buffer() *Buffer {
 func (b BufferRef) Addresses() addresses.Block { return b.b.block() }
 
 func (b *buffer) view() Buffer {
-	return Buffer{
+	view := Buffer{
 		PID: b.set.process.pid, TID: int(b.tid), Comm: b.comm,
 		BufferID: b.id, Object: b.object, Allocator: b.allocator,
 		Devices: slices.Clip(b.set.ids), Region: b.region, Layout: b.layout,
 		Address: b.address, SizeBytes: b.size, PageSizeBytes: b.pageSize,
 		BytesPerBank: b.perBank, Banks: b.banks, SinceNs: b.since,
-		BeforeAttach: b.before, Stack: b.stack,
+		BeforeAttach: b.before, Stack: b.stack, PerCore: b.perCore,
 	}
+	if b.cores != nil {
+		view.Cores = b.cores.Ranges()
+	}
+	return view
 }
 
 // ProcessesOf returns the ids of the running processes of a user, in no order.

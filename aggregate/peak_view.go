@@ -134,8 +134,11 @@ func (s *State) programsAt(q *pool) []PeakProgram {
 		usage.Add(entries[i].place)
 	}
 	core, found := usage.Fullest()
-	if !found {
+	if !found || q.peak.static == 0 {
 		return nil
+	}
+	if usage.Max() != q.peak.static { // buffers on single cores made another core the fullest
+		core = q.peakCore
 	}
 	type key struct {
 		pid     int

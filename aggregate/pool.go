@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"ttmem/aggregate/cores"
 	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
@@ -8,8 +9,9 @@ import (
 // A pool is one region of one chip, with its peak and its use over time. This is the only
 // definition of a peak:
 //
-//   - of L1 the bytes are per core: what buffers occupy of each core, plus what circular and
-//     dataflow buffers occupy of the core where that is highest;
+//   - of L1 the bytes are per core: what buffers in all banks occupy of each core, plus what
+//     buffers on single cores, circular and dataflow buffers occupy of the core where that
+//     is highest;
 //   - of other regions they are what buffers occupy of all banks;
 //   - the peak is the first moment at which the bytes were highest and fit.
 type pool struct {
@@ -17,6 +19,10 @@ type pool struct {
 	region event.Region
 	// bytes is the present use, and static the part of circular buffers.
 	bytes, static uint64
+	// top is the part of bytes that is not the same on all cores, and core the one where
+	// that is highest. peakCore is that of the peak.
+	top            uint64
+	core, peakCore cores.Core
 	// peak is the highest since the state's first event, and earlier the highest before
 	// that, as far as a checkpoint says.
 	peak, earlier peak
@@ -111,7 +117,7 @@ func (q *pool) shrank(now uint64) {
 
 // reach makes the present use the peak.
 func (q *pool) reach(now, number uint64) {
-	q.peak = peak{q.bytes, q.static, now, q.holds(), number}
+	q.peak, q.peakCore = peak{q.bytes, q.static, now, q.holds(), number}, q.core
 	q.serial++
 	clear(q.ended)
 	q.ended = q.ended[:0]
@@ -152,10 +158,11 @@ func (q *pool) highest() peak {
 	return q.peak
 }
 
-// setStatic sets what circular buffers occupy of the core where that is highest.
-func (q *pool) setStatic(static uint64) {
-	q.bytes += static - q.static
-	q.static = static
+// setTop sets what circular buffers and buffers on single cores occupy of the core where
+// that is highest.
+func (q *pool) setTop(top cores.Top) {
+	q.bytes += top.Bytes - q.top
+	q.top, q.static, q.core = top.Bytes, top.Static, top.Core
 }
 
 // had reports whether a circular buffer that is live now was live at the peak.

@@ -120,9 +120,8 @@ func (s *State) freeCBsOf(c *processChip, programID uint64, kind event.StaticKin
 			t.cores.Remove(entry.place)
 		}
 	}
-	q := &c.chip.pools[event.L1]
-	q.setStatic(c.chip.used.static.cores.Max())
-	q.shrank(now)
+	c.chip.countCores()
+	c.chip.pools[event.L1].shrank(now)
 	g.static = slices.DeleteFunc(g.static, ends)
 	if len(g.static) == 0 {
 		for _, u := range c.both() {

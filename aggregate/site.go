@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
@@ -16,6 +17,7 @@ type siteKey struct {
 	layout  event.Layout
 	static  event.StaticKind
 	before  bool // allocated before the attach
+	perCore bool // on single cores
 }
 
 // A callSite is one call stack of a process that allocates in one region with one allocator,
@@ -61,6 +63,11 @@ type arena struct {
 	closed    bool
 	// blocks are the addresses of its buffers by region; nil until free space is read.
 	blocks [event.BankedRegions]*addresses.List
+	// scattered is how many of its L1 buffers are on single cores, at an address that is not
+	// known or not the same on all of them.
+	scattered int
+	// loads are what its call sites have live on single cores.
+	loads map[*callSite]*cores.Load
 }
 
 // A processName is what a call site needs to know of its process, also after its end.
@@ -203,21 +210,21 @@ func (c *callSite) all() iter.Seq[*callSite] {
 func (c *callSite) save() {
 	for i, q := range c.set.poolsOf(c.region) {
 		if at := &c.atPeak[i]; at.serial != q.serial {
-			*at = siteAtPeak{q.serial, c.live.Amount, c.live.perBank}
+			*at = siteAtPeak{q.serial, c.live.Amount, c.perBankIn(q)}
 		}
 	}
 }
 
 // peakIn returns what was live at the peak of the i-th pool, with all allocators.
 func (c *callSite) peakIn(i int) (sum siteAtPeak) {
-	serial := c.set.poolsOf(c.region)[i].serial
+	q := c.set.poolsOf(c.region)[i]
 	for one := range c.all() {
-		if at := one.atPeak[i]; at.serial == serial {
+		if at := one.atPeak[i]; at.serial == q.serial {
 			sum.Amount.Add(at.Amount)
 			sum.perBank += at.perBank
 		} else {
 			sum.Amount.Add(one.live.Amount)
-			sum.perBank += one.live.perBank
+			sum.perBank += one.perBankIn(q)
 		}
 	}
 	return sum

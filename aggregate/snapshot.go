@@ -110,7 +110,9 @@ type Region struct {
 	SizeBytes uint64 `json:"size_bytes"`
 	// BytesPerBank is the sum of what the buffers occupy of each bank, which tt-metal
 	// calls total_bytes_allocated_per_bank. A sharded buffer occupies all banks alike,
-	// also those of cores without a shard.
+	// also those of cores without a shard. Buffers that the hybrid allocator places on
+	// single cores, which tt-metal leaves out there, occupy the banks of these cores: the
+	// sum is that of the fullest bank.
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	// Banks is the number of banks, each of CapacityBytesPerBank; 0 if it is not known.
 	Banks uint32 `json:"banks"`
@@ -164,7 +166,8 @@ type KernelsUse struct {
 }
 
 // L1PerCore is how the L1 of each core is shared: buffers grow from the top
-// down, circular and dataflow buffers from the base up. All in bytes.
+// down, circular and dataflow buffers from the base up. All in bytes, of the core where
+// they are most.
 type L1PerCore struct {
 	CapacityBytes uint64 `json:"capacity_bytes"`
 	BufferBytes   uint64 `json:"buffer_bytes"`
@@ -304,6 +307,7 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	for r := range u.regions {
 		*d.Regions.Banked(event.Region(r)) = u.regions[r].region(capacities[r], &peaks[r])
 	}
+	d.Regions.L1.BytesPerBank += u.load.Max()
 	d.Regions.CB = StaticUse{
 		Programs: u.static.programs, Count: u.static.count, GlobalCount: u.static.global,
 		MaxBytesPerCore: u.static.cores.Max(), Bytes: u.static.cores.Bytes(), SumBytes: u.static.sum,
@@ -316,7 +320,8 @@ func (u *usage) view(c *chip, capacities *capacities, textMax uint64, peaks peak
 	}
 	l1 := &d.L1PerCore
 	l1.CapacityBytes = d.Regions.L1.CapacityBytesPerBank
-	l1.BufferBytes, l1.CBBytes = d.Regions.L1.BytesPerBank, u.static.cores.Max()
+	top := u.top()
+	l1.BufferBytes, l1.CBBytes = u.regions[event.L1].perBank+top.Bytes-top.Static, top.Static
 	if used := l1.BufferBytes + l1.CBBytes; used < l1.CapacityBytes {
 		l1.FreeBytes = l1.CapacityBytes - used
 	}

@@ -6,24 +6,31 @@ import (
 	"slices"
 
 	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/cores"
 	"ttmem/tracer/event"
 )
 
 // A Space is the use of one region, address by address. All banks of a region are used
-// alike: an allocator assigns the same addresses in each of them.
+// alike, except by buffers on single cores: an allocator assigns the same addresses in each
+// of them.
 type Space struct {
 	// Region is one that has banks, and Banks is their number.
 	Region event.Region
 	Banks  uint32
 	// Start and End are the addresses that each bank has; both are 0 if they are not
-	// known.
+	// known, or the addresses of a buffer.
 	Start, End uint64
-	// Blocks are the buffers in order of address. They overlap only if several
-	// allocators assign the same memory, as those of a mesh and its submeshes do, or
-	// those of several processes.
+	// BytesPerBank is what the buffers take of each bank, or of the fullest if some are on
+	// single cores.
+	BytesPerBank uint64
+	// PerCore is how many buffers are on single cores.
+	PerCore int
+	// Blocks are the buffers in order of address. They overlap only if they are on single
+	// cores, or if several allocators assign the same memory, as those of a mesh and its
+	// submeshes do, or those of several processes.
 	Blocks []Buffer
-	// Holes are what no buffer occupies, in order of address. There are none if Start
-	// and End are not known.
+	// Holes are what no buffer occupies on any core, in order of address. There are none if
+	// Start and End are not known.
 	Holes []addresses.Hole
 	// FreeSpace adds up the holes. With one allocator it equals what tt-metal's
 	// GetMemoryView returns.
@@ -61,7 +68,22 @@ func (s *State) space(region event.Region, capacity event.Capacity, selected fun
 		space.Blocks = append(space.Blocks, p.list(func(b *buffer) bool { return b.region == region && selected(b) })...)
 	}
 	slices.SortStableFunc(space.Blocks, func(a, b Buffer) int { return cmp.Compare(a.Address, b.Address) })
-	if capacity.Base == 0 {
+	var load cores.Load
+	scattered := false
+	for i := range space.Blocks {
+		b := &space.Blocks[i]
+		if !b.PerCore {
+			space.BytesPerBank += b.BytesPerBank
+			continue
+		}
+		space.PerCore++
+		scattered = scattered || b.Scattered()
+		if set := s.coreSets.Of(b.Cores); set != nil {
+			load.Add(set, b.BytesPerBank)
+		}
+	}
+	space.BytesPerBank += load.Max()
+	if capacity.Base == 0 || scattered {
 		return space
 	}
 	space.Start, space.End = capacity.Base, capacity.Base+capacity.BytesPerBank
@@ -110,10 +132,13 @@ func (s *State) freeSpaces() *freeSpaces {
 	return f
 }
 
-// of returns what is free of a region of a chip; nil if the region's addresses are not
-// known.
+// of returns what is free of a region of a chip, in all of its banks; nil if the region's
+// addresses are not known, or those of a buffer.
 func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity) *addresses.FreeSpace {
 	if capacity.Base == 0 || capacity.BytesPerBank == 0 {
+		return nil
+	}
+	if region == event.L1 && slices.ContainsFunc(f.arenas[device], func(a *arena) bool { return a.scattered > 0 }) {
 		return nil
 	}
 	key := freeSpaceKey{f.key[device], region, capacity}

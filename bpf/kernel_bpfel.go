@@ -90,6 +90,13 @@ type KernelCodeRecord struct {
 	FileData     [768]uint8
 }
 
+type KernelCoreAddress struct {
+	_       structs.HostLayout
+	X       uint32
+	Y       uint32
+	Address uint64
+}
+
 type KernelCoreRange struct {
 	_  structs.HostLayout
 	X0 uint16
@@ -124,6 +131,7 @@ type KernelFailedBuffer struct {
 	_        structs.HostLayout
 	Object   uint64
 	UniqueId uint64
+	PerCore  uint64
 	Window   [96]uint8
 }
 
@@ -195,6 +203,8 @@ type KernelLayout struct {
 	Allocator         uint32
 	Sharding          uint32
 	UniqueId          uint32
+	PerCore           uint32
+	PerCoreAddresses  uint32
 	ShardSize         uint32
 	ShardPage         uint32
 	ShardCount        uint32
@@ -272,6 +282,12 @@ type KernelObjectKey struct {
 	Tgid   uint32
 	ExecId uint32
 	Object uint64
+}
+
+type KernelPerCoreRecord struct {
+	_      structs.HostLayout
+	Buffer KernelBufferRecord
+	Cores  [256]KernelCoreAddress
 }
 
 type KernelProbe uint32
@@ -393,23 +409,24 @@ type KernelPythonRecord struct {
 type KernelRecordKind uint32
 
 const (
-	KernelRecordKindRECORD_ALLOC        KernelRecordKind = 1
-	KernelRecordKindRECORD_FREE         KernelRecordKind = 2
-	KernelRecordKindRECORD_FAILED       KernelRecordKind = 3
-	KernelRecordKindRECORD_CLEAR        KernelRecordKind = 4
-	KernelRecordKindRECORD_DEVICE       KernelRecordKind = 5
-	KernelRecordKindRECORD_CB           KernelRecordKind = 6
-	KernelRecordKindRECORD_PROGRAM_END  KernelRecordKind = 7
-	KernelRecordKindRECORD_KERNEL       KernelRecordKind = 8
-	KernelRecordKindRECORD_EXEC         KernelRecordKind = 9
-	KernelRecordKindRECORD_EXIT         KernelRecordKind = 10
-	KernelRecordKindRECORD_NATIVE_STACK KernelRecordKind = 11
-	KernelRecordKindRECORD_PYTHON_STACK KernelRecordKind = 12
-	KernelRecordKindRECORD_CODE         KernelRecordKind = 13
-	KernelRecordKindRECORD_PROGRAM_SEEN KernelRecordKind = 14
-	KernelRecordKindRECORD_STACK        KernelRecordKind = 15
-	KernelRecordKindRECORD_UNLOADED     KernelRecordKind = 16
-	KernelRecordKindRECORD_MARK         KernelRecordKind = 17
+	KernelRecordKindRECORD_ALLOC          KernelRecordKind = 1
+	KernelRecordKindRECORD_FREE           KernelRecordKind = 2
+	KernelRecordKindRECORD_FAILED         KernelRecordKind = 3
+	KernelRecordKindRECORD_CLEAR          KernelRecordKind = 4
+	KernelRecordKindRECORD_DEVICE         KernelRecordKind = 5
+	KernelRecordKindRECORD_CB             KernelRecordKind = 6
+	KernelRecordKindRECORD_PROGRAM_END    KernelRecordKind = 7
+	KernelRecordKindRECORD_KERNEL         KernelRecordKind = 8
+	KernelRecordKindRECORD_EXEC           KernelRecordKind = 9
+	KernelRecordKindRECORD_EXIT           KernelRecordKind = 10
+	KernelRecordKindRECORD_NATIVE_STACK   KernelRecordKind = 11
+	KernelRecordKindRECORD_PYTHON_STACK   KernelRecordKind = 12
+	KernelRecordKindRECORD_CODE           KernelRecordKind = 13
+	KernelRecordKindRECORD_PROGRAM_SEEN   KernelRecordKind = 14
+	KernelRecordKindRECORD_STACK          KernelRecordKind = 15
+	KernelRecordKindRECORD_UNLOADED       KernelRecordKind = 16
+	KernelRecordKindRECORD_MARK           KernelRecordKind = 17
+	KernelRecordKindRECORD_ALLOC_PER_CORE KernelRecordKind = 18
 )
 
 type KernelRule struct {
@@ -546,6 +563,7 @@ const (
 	KernelVarKeepHeader            = "keep_header"
 	KernelVarKeepKernelRecord      = "keep_kernel_record"
 	KernelVarKeepNativeRecord      = "keep_native_record"
+	KernelVarKeepPerCoreRecord     = "keep_per_core_record"
 	KernelVarKeepProcessRecord     = "keep_process_record"
 	KernelVarKeepProgramEndRecord  = "keep_program_end_record"
 	KernelVarKeepProgramSeenRecord = "keep_program_seen_record"
@@ -660,6 +678,7 @@ type KernelVariableSpecs struct {
 	KeepHeader            *ebpf.VariableSpec `ebpf:"keep_header"`
 	KeepKernelRecord      *ebpf.VariableSpec `ebpf:"keep_kernel_record"`
 	KeepNativeRecord      *ebpf.VariableSpec `ebpf:"keep_native_record"`
+	KeepPerCoreRecord     *ebpf.VariableSpec `ebpf:"keep_per_core_record"`
 	KeepProcessRecord     *ebpf.VariableSpec `ebpf:"keep_process_record"`
 	KeepProgramEndRecord  *ebpf.VariableSpec `ebpf:"keep_program_end_record"`
 	KeepProgramSeenRecord *ebpf.VariableSpec `ebpf:"keep_program_seen_record"`
@@ -761,6 +780,7 @@ type KernelVariables struct {
 	KeepHeader            *ebpf.Variable `ebpf:"keep_header"`
 	KeepKernelRecord      *ebpf.Variable `ebpf:"keep_kernel_record"`
 	KeepNativeRecord      *ebpf.Variable `ebpf:"keep_native_record"`
+	KeepPerCoreRecord     *ebpf.Variable `ebpf:"keep_per_core_record"`
 	KeepProcessRecord     *ebpf.Variable `ebpf:"keep_process_record"`
 	KeepProgramEndRecord  *ebpf.Variable `ebpf:"keep_program_end_record"`
 	KeepProgramSeenRecord *ebpf.Variable `ebpf:"keep_program_seen_record"`

@@ -26,7 +26,7 @@ func TestNotStarted(t *testing.T) {
 		}{
 			{"no-such-program", "no-such-program: no such command", 127},
 			{"./no/such/program", "./no/such/program: no such command", 127},
-			{plain, "`chmod +x` allows it", 126},
+			{plain, "`chmod +x` makes it executable", 126},
 			{dir, "is a directory", 126},
 			{script, "does not begin with #!: name the program that runs it", 126},
 		} {

@@ -147,7 +147,9 @@ func (d *decoder) decode(raw []byte) {
 	known := true
 	switch h.Kind {
 	case bpf.RecordAlloc:
-		known = with(raw, func(r *bpf.KernelBufferRecord) { d.alloc(e, r) })
+		known = with(raw, func(r *bpf.KernelBufferRecord) { d.alloc(e, r, nil) })
+	case bpf.RecordAllocPerCore:
+		known = with(raw, func(r *bpf.KernelPerCoreRecord) { d.allocPerCore(e, r) })
 	case bpf.RecordFree:
 		known = with(raw, func(r *bpf.KernelFreeRecord) { d.free(e, r) })
 	case bpf.RecordFailed:

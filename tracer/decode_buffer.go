@@ -1,11 +1,21 @@
 package tracer
 
 import (
+	"cmp"
+	"slices"
+
 	"ttmem/bpf"
 	"ttmem/tracer/event"
 )
 
-func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
+// allocPerCore decodes the allocation of a buffer on single cores.
+func (d *decoder) allocPerCore(e event.Event, r *bpf.KernelPerCoreRecord) {
+	e.PerCore = true
+	d.alloc(e, &r.Buffer, r.Cores[:min(int(r.Buffer.H.Count), len(r.Cores))])
+}
+
+// alloc decodes an allocation; cores are those of a buffer on single cores.
+func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.KernelCoreAddress) {
 	lib := d.host.library(r.H.Library)
 	if lib == nil {
 		d.unknown("library not known")
@@ -23,6 +33,9 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord) {
 		return
 	}
 	d.place(&e, p, r.Device, r.Allocator, r.Request)
+	if e.PerCore {
+		setCores(&e, cores)
+	}
 	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator, 0}
 	d.emit(e)
 }
@@ -54,6 +67,26 @@ func (d *decoder) place(e *event.Event, p *traced, dev, alloc uint64, r bpf.Kern
 		e.Banks, e.BytesPerBank = b.RequestedPerBank(e.SizeBytes, e.PageSizeBytes, r)
 	} else {
 		e.Banks, e.BytesPerBank = b.AllocatedPerBank(e.SizeBytes, e.PageSizeBytes, r)
+	}
+}
+
+// setCores sets where a buffer on single cores is; none if they could not be read. The
+// library asked the allocator for one core at a time.
+func setCores(e *event.Event, list []bpf.KernelCoreAddress) {
+	slices.SortFunc(list, func(a, b bpf.KernelCoreAddress) int {
+		return cmp.Or(cmp.Compare(a.Y, b.Y), cmp.Compare(a.X, b.X))
+	})
+	e.Banks, e.Address = uint32(len(list)), 0
+	for _, c := range list {
+		x, y := uint16(c.X), uint16(c.Y)
+		if last := len(e.Cores) - 1; last >= 0 && e.Cores[last].Y0 == y && e.Cores[last].X1+1 == x {
+			e.Cores[last].X1 = x
+		} else {
+			e.Cores = append(e.Cores, event.CoreRange{X0: x, Y0: y, X1: x, Y1: y})
+		}
+	}
+	if !slices.ContainsFunc(list, func(c bpf.KernelCoreAddress) bool { return c.Address != list[0].Address }) && len(list) > 0 {
+		e.Address = list[0].Address
 	}
 }
 

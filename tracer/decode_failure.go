@@ -58,6 +58,7 @@ func (d *decoder) setRequested(e *event.Event, p *traced, lib *library, r *bpf.K
 			break
 		}
 		lib.Fill(&one, b.Window[:])
+		one.PerCore = b.PerCore == 1
 		if int(one.Region) >= event.BankedRegions || known && (one.SizeBytes != requested.SizeBytes || one.Region != requested.Region) {
 			continue // an earlier one, or no Buffer
 		}

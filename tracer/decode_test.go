@@ -77,6 +77,42 @@ func TestDecodeAllocation(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
+// The cores of a buffer on single cores come in any order; its address is known if it is the
+// same on all.
+func TestDecodeAllocationOnSingleCores(t *testing.T) {
+	d := newTestDecoder()
+	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
+	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Flags: bpf.DeviceReady, Count: 1}
+	dev.Banks[event.L1] = bpf.KernelBankInfo{BytesPerBank: 1 << 20, Banks: 64, AlignmentBytes: 16}
+	d.decode(raw(&dev))
+
+	alloc := func(id uint64, cores ...bpf.KernelCoreAddress) event.Event {
+		r := bpf.KernelPerCoreRecord{Buffer: bpf.KernelBufferRecord{Object: 0x3000 + id, UniqueId: id, Device: 0x1000, Allocator: 0x2000}}
+		r.Buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordAllocPerCore, Count: uint32(copy(r.Cores[:], cores))}
+		r.Buffer.Window[9], r.Buffer.Window[16], r.Buffer.Window[20] = 0x10, byte(event.L1), byte(event.HeightSharded)
+		r.Buffer.Request = bpf.KernelShardRequest{SizeBytes: 1024, PageSizeBytes: 1024, Shards: 1}
+		d.decode(raw(&r))
+		return d.queue.events[len(d.queue.events)-1]
+	}
+	same := alloc(1, bpf.KernelCoreAddress{X: 1, Y: 1, Address: 0x9000}, bpf.KernelCoreAddress{X: 2, Address: 0x9000},
+		bpf.KernelCoreAddress{X: 1, Address: 0x9000})
+	qt.Check(t, qt.IsTrue(same.PerCore))
+	qt.Check(t, qt.DeepEquals(same.Cores, []event.CoreRange{{X0: 1, X1: 2}, {X0: 1, Y0: 1, X1: 1, Y1: 1}}))
+	qt.Check(t, qt.Equals(same.Address, 0x9000))
+	qt.Check(t, qt.Equals(same.BytesPerBank, 1024))
+	qt.Check(t, qt.Equals(same.Banks, 3))
+
+	differs := alloc(2, bpf.KernelCoreAddress{Address: 0x9000}, bpf.KernelCoreAddress{X: 1, Address: 0x8000})
+	qt.Check(t, qt.DeepEquals(differs.Cores, []event.CoreRange{{X1: 1}}))
+	qt.Check(t, qt.Equals(differs.Address, 0))
+
+	unknown := alloc(3)
+	qt.Check(t, qt.IsTrue(unknown.PerCore))
+	qt.Check(t, qt.IsNil(unknown.Cores))
+	qt.Check(t, qt.Equals(unknown.Banks, 0))
+	qt.Check(t, qt.HasLen(d.lost, 0))
+}
+
 func TestAllocatedPerBank(t *testing.T) {
 	b := heap.Bank{Banks: 12, AlignmentBytes: 32}
 	for name, c := range map[string]struct {

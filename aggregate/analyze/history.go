@@ -128,10 +128,11 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 	then(e, &n)
 }
 
-// begin adds a buffer that was allocated, if its addresses are known.
+// begin adds a buffer that was allocated, if its addresses are known and the same in all
+// banks.
 func (h *History) begin(b aggregate.BufferRef, n *Note) {
 	held := b.Buffer()
-	if held == nil || held.BytesPerBank == 0 || len(held.Devices) == 0 {
+	if held == nil || held.BytesPerBank == 0 || len(held.Devices) == 0 || held.PerCore {
 		return
 	}
 	group := h.group(held.Devices)

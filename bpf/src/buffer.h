@@ -67,6 +67,71 @@ HANDLER void bank_shards(const struct hit *h, struct thread *t)
 	t->request.shards = shards >> 32 & 1 ? (u32)shards : 0;
 }
 
+/* Whether the hybrid allocator places a Buffer on single cores. */
+static __always_inline bool is_per_core(const struct layout *l, u64 object)
+{
+	u8 flag = 0;
+
+	return l->per_core != NO_FIELD &&
+	       !bpf_probe_read_user(&flag, 1, (void *)(object + l->per_core)) && flag == 1;
+}
+
+/* A std::unordered_map<CoreCoord, DeviceAddr>: where its first node and the number of nodes
+ * are. tracer/layout/per_core.go checks that the library reads it so. */
+#define MAP_FIRST 0x10
+#define MAP_COUNT 0x18
+struct core_node {
+	u64 next, x, y, address;
+};
+
+static __always_inline void fill_buffer(struct buffer_record *r, const struct hit *h,
+					const u64 *window, u64 unique_id,
+					const struct shard_request *request)
+{
+	r->h.stack = h->stack;
+	r->request = *request;
+	r->object = h->ctx->si;
+	r->unique_id = unique_id;
+	r->device = window_u64((u8 *)window, h->l->device);
+	r->allocator = window_u64((u8 *)window, h->l->allocator);
+	__builtin_memcpy(r->window, window, BUFFER_WINDOW);
+}
+
+/* Reports a Buffer on single cores, with its addresses. */
+HANDLER void per_core_allocated(const struct hit *h, const u64 *window, u64 object, u64 unique_id,
+				const struct shard_request *request)
+{
+	u64 map = object + h->l->per_core_addresses, at = 0, count = 0;
+	struct per_core_record *r;
+	struct core_node node;
+	u32 n = 0;
+
+	r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+	if (!r) {
+		count_lost(LOST_RING_FULL);
+		return;
+	}
+	fill_header(&r->buffer.h, RECORD_ALLOC_PER_CORE, h->library);
+	fill_buffer(&r->buffer, h, window, unique_id, request);
+	if (h->l->per_core_addresses != NO_FIELD && read_u64(map + MAP_FIRST, &at) &&
+	    read_u64(map + MAP_COUNT, &count)) {
+		for (u32 i = 0; i < MAX_CORES; i++) {
+			if (!at || bpf_probe_read_user(&node, sizeof(node), (void *)at))
+				break;
+			r->cores[i].x = node.x;
+			r->cores[i].y = node.y;
+			r->cores[i].address = node.address;
+			at = node.next;
+			n++;
+		}
+	}
+	if (!at && n == count)
+		r->buffer.h.count = n;
+	if (!r->buffer.h.count)
+		count_lost(LOST_BUFFER_UNREADABLE);
+	send(r);
+}
+
 /* GraphTracker::track_allocate(Buffer *): address and status are set. */
 HANDLER void buffer_allocated(const struct hit *h)
 {
@@ -94,16 +159,15 @@ HANDLER void buffer_allocated(const struct hit *h)
 	allocator = window_u64(window, l->allocator);
 	ensure_allocator(h, device, allocator, 0);
 
+	if (l->sharding < BUFFER_WINDOW && window[l->sharding & 127] >= SHARDED &&
+	    l->hooked < BUFFER_WINDOW && !window[l->hooked & 127] && is_per_core(l, object)) {
+		per_core_allocated(h, words, object, unique_id, &request);
+		return;
+	}
 	r = RESERVE(struct buffer_record, RECORD_ALLOC, h->library);
 	if (!r)
 		return;
-	r->h.stack = h->stack;
-	r->request = request;
-	r->object = h->ctx->si;
-	r->unique_id = unique_id;
-	r->device = device;
-	r->allocator = allocator;
-	__builtin_memcpy(r->window, window, BUFFER_WINDOW);
+	fill_buffer(r, h, words, unique_id, &request);
 	send(r);
 }
 

@@ -130,6 +130,7 @@ static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, con
 
 	b->object = buffer;
 	b->unique_id = 0;
+	b->per_core = 0;
 	__builtin_memset(b->window, 0, BUFFER_WINDOW);
 	if (!buffer)
 		return;
@@ -137,6 +138,7 @@ static __always_inline void fill_failed(struct failed_buffer *b, u64 buffer, con
 	if (bpf_probe_read_user(b->window, BUFFER_WINDOW, (void *)(object + l->window)) ||
 	    !read_u64(object + l->unique_id, &b->unique_id))
 		count_lost(LOST_BUFFER_UNREADABLE);
+	b->per_core = is_per_core(l, object);
 }
 
 /* Records a failure that failure_begins has found. The library throws std::runtime_error,

@@ -32,6 +32,8 @@ struct layout {
 	u32 status, hooked, device, allocator, sharding;
 	/* offset in the object */
 	u32 unique_id;
+	/* of a Buffer on single cores: a flag, and its addresses by core; or NO_FIELD */
+	u32 per_core, per_core_addresses;
 	/* The registers that hold size, page size and shards at PROBE_BANK_SHARDS, by their
 	 * numbers in instructions. */
 	u32 shard_size, shard_page, shard_count;

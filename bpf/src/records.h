@@ -51,6 +51,7 @@ enum record_kind {
 	RECORD_STACK,
 	RECORD_UNLOADED,
 	RECORD_MARK,
+	RECORD_ALLOC_PER_CORE,
 };
 
 /* Bytes of the Buffer that a record carries undecoded; user space knows the layout. */
@@ -96,6 +97,18 @@ struct buffer_record {
 	u8 window[BUFFER_WINDOW];
 };
 
+/* A buffer that the hybrid allocator placed on single cores: at an address of its own on
+ * each of buffer.h.count cores; 0: they could not be read. */
+#define MAX_CORES 256
+struct core_address {
+	u32 x, y;
+	u64 address;
+};
+struct per_core_record {
+	struct buffer_record buffer;
+	struct core_address cores[MAX_CORES];
+};
+
 struct free_record {
 	struct header h;
 	u64 object;
@@ -114,6 +127,7 @@ enum failed_flag {
 struct failed_buffer {
 	u64 object; /* 0: end of the list */
 	u64 unique_id;
+	u64 per_core; /* 1: it was to be placed on single cores */
 	u8 window[BUFFER_WINDOW];
 };
 

@@ -27,6 +27,7 @@
 #define KEEP(type) const struct type *keep_##type __attribute__((unused))
 KEEP(header);
 KEEP(buffer_record);
+KEEP(per_core_record);
 KEEP(free_record);
 KEEP(failed_record);
 KEEP(clear_record);

@@ -18,7 +18,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// diffOptions say what is compared, and how.
+// diffOptions are the flags of diff.
 type diffOptions struct {
 	at, from, to string
 	by           string
@@ -62,7 +62,7 @@ call stacks are the same in both.`,
 	flags.By(c, &o.by, "stack")
 	c.Flags().BoolVar(&o.ignoreLines, "ignore-lines", false, "compare call stacks by function, whatever the lines")
 	flags.PIDs(c, &o.pids)
-	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
 	flags.FailAbove(c, &o.failAbove)
 	flags.Limit(c, &o.n, 0)
@@ -117,7 +117,7 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	return newDiffSide(args[0], from), newDiffSide(args[0], to), nil
 }
 
-// check finds what is wrong with the other flags before anything is read.
+// check checks the other flags before anything is read.
 func (o *diffOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
 	if err := flags.CheckBy(o.by); err != nil {
 		return filter, nil, err

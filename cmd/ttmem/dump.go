@@ -18,7 +18,6 @@ import (
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
-	"ttmem/tracer/event"
 )
 
 // dumpOptions say what of a state is listed, and how.
@@ -58,30 +57,18 @@ docs/dump.md explains the columns, and rules for components.`,
 	flags.At(c, &o.at, "end")
 	flags.By(c, &o.by, "")
 	flags.Chips(c, &o.devices)
-	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
 	flags.Limit(c, &o.n, 0)
 	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
-// dumpRegions are the regions that something can be listed of.
-func dumpRegions() (names []string) {
-	for _, region := range alloc.Regions {
-		names = append(names, region.String())
-	}
-	return names
-}
-
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *dumpOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
 	filter.Devices, filter.PIDs = o.devices, o.source.PIDs
-	for _, name := range o.regions {
-		i := slices.IndexFunc(alloc.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
-		if i < 0 {
-			return filter, nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(dumpRegions(), ", "))
-		}
-		filter.Regions = append(filter.Regions, alloc.Regions[i])
+	if filter.Regions, err = alloc.ParseRegions(o.regions, alloc.Regions); err != nil {
+		return filter, nil, err
 	}
 	switch {
 	case o.n < 0:

@@ -15,7 +15,7 @@ import (
 	"ttmem/cmd/ttmem/output"
 )
 
-// newHelp is help, which fails where there is no such command.
+// newHelp is help, which fails for an unknown command.
 func newHelp() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -54,8 +54,8 @@ func newHelp() *cobra.Command {
 	}
 }
 
-// addCompletion adds the command that writes completions of shells, which fails where
-// it does not know the shell.
+// addCompletion adds the command that writes completions of shells, which fails for an
+// unknown shell.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	c, _, err := root.Find([]string{"completion"})
@@ -80,8 +80,8 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// unknownCommand says in a line what may have been meant by the first argument that is
-// no flag.
+// unknownCommand is an error that suggests a command for the first argument that is not a
+// flag.
 func unknownCommand(root *cobra.Command, args []string) error {
 	name := args[slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })]
 	if _, _, err := root.Find(args); err != nil { // which leaves out the values of flags

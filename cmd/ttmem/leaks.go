@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,7 +81,7 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 	o.source.Stacks.RegisterMarkAt(c)
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
-	flags.Regions(c, &o.regions, leakRegions())
+	flags.Regions(c, &o.regions, leakRegions)
 	c.Flags().StringVar(&o.suppress, "suppress", "", "ignore call stacks that match a line of `FILE`")
 	_ = c.MarkFlagFilename("suppress")
 	flags.FailAbove(c, &o.failAbove)
@@ -89,15 +90,8 @@ docs/leaks.md explains marks, and what counts as a leak.`,
 	return c
 }
 
-// leakRegions are the regions that buffers are in.
-func leakRegions() (names []string) {
-	for _, region := range alloc.Regions {
-		if region != event.CB {
-			names = append(names, region.String())
-		}
-	}
-	return names
-}
+// leakRegions are the regions of buffers.
+var leakRegions = alloc.RegionNames(slices.DeleteFunc(slices.Clone(alloc.Regions), func(r event.Region) bool { return r == event.CB }))
 
 // checkMarks checks the flags of marks, and makes the range of them.
 func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
@@ -165,10 +159,8 @@ func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error
 	if err != nil {
 		return filter, nil, err
 	}
-	for _, region := range filter.Regions {
-		if region == event.CB {
-			return filter, nil, fmt.Errorf("--region CB: circular buffers do not leak; choose %s", strings.Join(leakRegions(), ", "))
-		}
+	if slices.Contains(filter.Regions, event.CB) {
+		return filter, nil, fmt.Errorf("--region CB: circular buffers do not leak; choose %s", strings.Join(leakRegions, ", "))
 	}
 	if o.suppress != "" {
 		f, err := os.Open(o.suppress)
@@ -270,7 +262,7 @@ func (o *leaksOptions) follow(between leakRange) (w *source.Summary, marks *leak
 	return w, marks, lost, err
 }
 
-// markError says where to look for a mark that lies before what is known.
+// markError says which recording has a mark that lies before the first known event.
 func (o *leaksOptions) markError(w *source.Summary, err error) error {
 	var earlier *earlierMarkError
 	switch {

@@ -40,7 +40,7 @@ type leakMarks struct {
 	leakRange
 	state *aggregate.State
 	// marks are those from the first that counts on; toMarks is how many there were up to the
-	// second one, 0 where that has not come.
+	// second one, 0 if that has not come.
 	marks     []leaks.Mark
 	toMarks   int
 	following bool
@@ -226,7 +226,7 @@ func (m *leakMarks) missing(name string, nth, seen int) error {
 	return fmt.Errorf("no mark %q: there are %s", text, strings.Join(m.names, ", "))
 }
 
-// markText is how the mark of a name is written: with its number where it has one.
+// markText is how users write a mark: its name, with its number if it has one.
 func markText(name string, nth int) string {
 	if nth > 0 {
 		return fmt.Sprintf("%s#%d", name, nth)

@@ -76,7 +76,7 @@ until Ctrl-C. docs/log.md explains the columns, the notes of a line, and what is
 	return c
 }
 
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *logOptions) check() (*eventlog.Filter, error) {
 	f := &eventlog.Filter{Devices: o.devices}
 	for _, text := range o.buffers {
@@ -95,12 +95,8 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 	if f.Addresses, err = parseAddresses("address", o.addresses); err != nil {
 		return nil, err
 	}
-	for _, name := range o.regions {
-		i := slices.IndexFunc(eventlog.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
-		if i < 0 {
-			return nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(alloc.RegionNames(eventlog.Regions), ", "))
-		}
-		f.Regions = append(f.Regions, eventlog.Regions[i])
+	if f.Regions, err = alloc.ParseRegions(o.regions, eventlog.Regions); err != nil {
+		return nil, err
 	}
 	for _, name := range o.kinds {
 		name = strings.ToLower(name)
@@ -243,7 +239,7 @@ func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
 	return w, err
 }
 
-// summarize warns of what the list does not show.
+// summarize warns about an empty list and lost events.
 func summarize(l *eventlog.Log, w *source.Summary) {
 	switch {
 	case l.Listed > 0:

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -58,7 +56,7 @@ docs/map.md explains the picture.`,
 	return c
 }
 
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *mapOptions) check(c *cobra.Command, args []string) (at source.Moment, regions []event.Region, rules *name.Rules, err error) {
 	if err := o.source.Check(c, args); err != nil {
 		return at, nil, nil, err
@@ -67,12 +65,8 @@ func (o *mapOptions) check(c *cobra.Command, args []string) (at source.Moment, r
 		return at, nil, nil, err
 	}
 	at.Last = true
-	for _, name := range o.regions {
-		i := slices.IndexFunc(memmap.Regions, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
-		if i < 0 {
-			return at, nil, nil, fmt.Errorf("--region %s: choose %s; circular buffers are in the map of L1", name, strings.Join(alloc.RegionNames(memmap.Regions), ", "))
-		}
-		regions = append(regions, memmap.Regions[i])
+	if regions, err = alloc.ParseRegions(o.regions, memmap.Regions); err != nil {
+		return at, nil, nil, fmt.Errorf("%w; circular buffers are in the map of L1", err)
 	}
 	switch {
 	case o.n < 0:
@@ -115,7 +109,7 @@ func drawMap(c *cobra.Command, o *mapOptions, args []string) error {
 	return nil
 }
 
-// read adds what is drawn to a page; failed is true if not all could be read.
+// read adds the regions to a page; failed is true if not everything could be read.
 func (o *mapOptions) read(m *memmap.Page, at source.Moment) (failed bool, err error) {
 	if o.source.File == "" {
 		p, err := o.source.Now()

@@ -44,13 +44,13 @@ docs/peak.md explains the page.`,
 	o.source.RegisterWatch(c)
 	flags.By(c, &o.by, "stack")
 	flags.Chips(c, &o.devices)
-	flags.Regions(c, &o.regions, dumpRegions())
+	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Limit(c, &o.n, listedHolders)
 	flags.Takes(c, flags.JSON, flags.Rules)
 	return c
 }
 
-// check finds what is wrong with the flags before anything is read.
+// check checks the flags before anything is read.
 func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
 	if o.json && c.Flags().Changed("limit") {
 		return alloc.Filter{}, nil, errors.New("-n is of the text: --json has everything")

@@ -16,7 +16,7 @@ import (
 	"ttmem/tracer/recording"
 )
 
-// recordOptions are the flags that say what is recorded where.
+// recordOptions are the flags of files of recordings.
 type recordOptions struct {
 	path    string
 	maxSize flags.Size

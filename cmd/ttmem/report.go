@@ -113,7 +113,7 @@ func reportService(c *cobra.Command, o *reportCommand) error {
 	if err != nil {
 		return err
 	}
-	state, err := source.OfService(c.Context(), client, socket)
+	state, err := source.ServiceState(c.Context(), client, socket)
 	if err != nil {
 		return err
 	}

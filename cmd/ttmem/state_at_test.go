@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -193,4 +194,41 @@ func (r *replayed) comparePeaks(path string) (compared int) {
 	qt.Check(r.t, qt.Equals(reached, len(states)))
 	qt.Check(r.t, qt.Equals(compared, len(at)))
 	return compared
+}
+
+// TestAStateFromADamagedFileIsRightOrAnError, whatever part of the file is damaged.
+func TestAStateFromADamagedFileIsRightOrAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "mix.ttmem")
+	readStory(t, storyEvents(goldenFolder, "mix")).record(t, path, 100)
+	content, err := os.ReadFile(path)
+	qt.Assert(t, qt.IsNil(err))
+	all := &replayed{t: t}
+	_, err = (&source.Options{File: path}).Watch(func(e *event.Event) { all.events = append(all.events, *e) }, func() {})
+	qt.Assert(t, qt.IsNil(err))
+	want := make(map[string]string)
+	for text, at := range all.moments() {
+		if text != "end" && !strings.HasPrefix(text, "failure") { // the last one may be another one then
+			want[text] = known(all.after(at[0]))
+		}
+	}
+	right, failed := 0, 0
+	for part := range 12 {
+		damaged := slices.Clone(content)
+		damaged[len(content)*(part+1)/14] ^= 0x55
+		qt.Assert(t, qt.IsNil(os.WriteFile(path, damaged, 0o644)))
+		for text := range want {
+			m, err := source.ParseMoment("at", text)
+			qt.Assert(t, qt.IsNil(err))
+			m.Last = true
+			err = (&source.Recording{Path: path}).StateAt(m, func(s *aggregate.State, _ source.Regions) {
+				qt.Check(t, qt.IsTrue(known(s) == want[text]), qt.Commentf("%s, part %d", text, part))
+				right++
+			})
+			if err != nil {
+				failed++
+				qt.Check(t, qt.ErrorMatches(err, ".*(damaged|nothing .* after its first event|cut short).*"), qt.Commentf("%s, part %d", text, part))
+			}
+		}
+	}
+	qt.Check(t, qt.IsTrue(right > 0 && failed > 0), qt.Commentf("%d right, %d failed", right, failed))
 }

@@ -237,9 +237,14 @@ type Event struct {
 
 	// ProgramID is ProgramImpl's id, unique within a process. CB*, Kernel*.
 	ProgramID uint64 `json:"program_id"`
-	// Cores are where the circular buffer or kernel is. CBAlloc, KernelLoad.
-	Cores      []CoreRange `json:"cores"`
-	StaticKind StaticKind  `json:"static_kind"`
+	// Cores are where the circular buffer or kernel is, and a buffer of PerCore. CBAlloc,
+	// KernelLoad, Alloc.
+	Cores []CoreRange `json:"cores"`
+	// PerCore marks a buffer that the hybrid allocator placed on single cores: it is not in
+	// all banks at one address, but on Cores, which are nil if they could not be read.
+	// Address is 0 if it is not the same on all of them. Alloc, AllocFailed.
+	PerCore    bool       `json:"per_core"`
+	StaticKind StaticKind `json:"static_kind"`
 	// Global marks a CBAlloc that lies inside an L1 buffer, which is counted
 	// already.
 	Global bool `json:"global"`

@@ -34,10 +34,12 @@ func (e *Event) AppendJSON(b []byte) []byte {
 	case Alloc, Free:
 		b = e.appendDevices(b)
 		b = e.appendBuffer(b)
+		b = e.appendPerCore(b)
 		b = appendText(b, "reason", e.Reason.String())
 	case AllocFailed:
 		b = e.appendDevices(b)
 		b = e.appendFailure(b)
+		b = e.appendPerCore(b)
 	case CBAlloc:
 		b = e.appendDevices(b)
 		b = append(b, `,"region":"CB"`...)
@@ -157,6 +159,18 @@ func (e *Event) appendFailure(b []byte) []byte {
 	}
 	b = appendText(b, "reason", e.Reason.String())
 	return appendText(b, "message", e.Message)
+}
+
+// appendPerCore appends that a buffer is on single cores, and on which.
+func (e *Event) appendPerCore(b []byte) []byte {
+	if !e.PerCore {
+		return b
+	}
+	b = append(b, `,"per_core":true`...)
+	if e.Kind == Alloc && len(e.Cores) > 0 {
+		b = appendCores(b, e.Cores)
+	}
+	return b
 }
 
 func (e *Event) appendDevices(b []byte) []byte {

@@ -42,6 +42,7 @@ type candidate struct {
 	id      uint64
 	shards  uint32 // number of banks with shards
 	perBank uint64 // bytes in each of these banks; 0: unknown
+	perCore bool   // on single cores
 	invalid bool   // not a Buffer of the allocator
 	empty   bool   // valid, but without memory at present
 }
@@ -103,7 +104,9 @@ func (r *reader) bufferOf(c *candidate) (Buffer, bool) {
 	hooked := r.Fill(&b.Event, c.window)
 	b.Event.Kind, b.Event.BeforeAttach = event.Alloc, true
 	b.Event.Object, b.Event.BufferID, b.Event.Allocator = b.Object, b.ID, b.Allocator
-	if c.perBank > 0 {
+	if c.perCore { // which cores and how much of each are not read
+		b.Event.PerCore, b.Event.Address = true, 0
+	} else if c.perBank > 0 {
 		b.Event.Banks, b.Event.BytesPerBank = c.shards, c.perBank
 	}
 	return b, !hooked && int(b.Event.Region) < event.BankedRegions

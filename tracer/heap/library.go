@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 
 	"ttmem/bpf"
 	"ttmem/symbolize"
@@ -90,6 +91,7 @@ func (l *Library) plan() error {
 	k.Device, k.Allocator = uint32(in("device_")), uint32(in("allocator_"))
 	k.Sharding = uint32(in("buffer_layout_"))
 	k.UniqueId = uint32(last("unique_id_"))
+	k.PerCore, k.PerCoreAddresses = l.inBuffer("per_core_allocation_"), l.inBuffer("per_core_addresses_")
 	l.size, l.bufferType, l.bufferLayout = in("size_"), in("buffer_type_"), in("buffer_layout_")
 	l.ownsData, l.address, l.pageSize = in("owns_data_"), in("address_"), in("page_size_")
 	if l.Layout.ImplArgs {
@@ -151,6 +153,15 @@ func (l *Library) optional(name string) uint32 {
 		return bpf.NoField
 	}
 	return l.single(name)
+}
+
+// inBuffer is the offset of a field in the object with a Buffer's fields.
+func (l *Library) inBuffer(name string) uint32 {
+	c, size := l.Layout.Fields[name], l.Layout.Fields["size_"]
+	if len(c) == 0 || len(c) != len(size) || !slices.Equal(c[:len(c)-1], size[:len(size)-1]) {
+		return bpf.NoField
+	}
+	return uint32(c[len(c)-1])
 }
 
 // fromSize is the distance of a field of a bank's free list from its size, which the kernel

@@ -37,6 +37,9 @@ func (r *reader) setPerBank(list []*candidate, allocator uint64, banks *[event.B
 		if err := r.countShards(some); err != nil {
 			return err
 		}
+		if err := r.findPerCore(some); err != nil {
+			return err
+		}
 		for _, c := range some {
 			if c.shards > banks[region].Banks {
 				c.shards = 0
@@ -47,7 +50,7 @@ func (r *reader) setPerBank(list []*candidate, allocator uint64, banks *[event.B
 		}
 		n := 0
 		for _, c := range some {
-			if c.perBank*uint64(c.shards) < word(c.window, r.size) {
+			if c.perCore || c.perBank*uint64(c.shards) < word(c.window, r.size) {
 				c.perBank, n = 0, n+1
 			}
 		}
@@ -56,6 +59,25 @@ func (r *reader) setPerBank(list []*candidate, allocator uint64, banks *[event.B
 		}
 	}
 	return errors.Join(unknown...)
+}
+
+// findPerCore finds the Buffers that the hybrid allocator placed on single cores.
+func (r *reader) findPerCore(list []*candidate) error {
+	if r.Kernel.PerCore == bpf.NoField {
+		return nil
+	}
+	flags := make([]uint64, len(list))
+	for i, c := range list {
+		flags[i] = c.impl + uint64(r.Kernel.PerCore)
+	}
+	pieces := piecesOf(flags, 1)
+	if err := r.memory.read(pieces); err != nil {
+		return err
+	}
+	for i, c := range list {
+		c.perCore = pieces[i].ok && pieces[i].data[0] == 1
+	}
+	return nil
 }
 
 // rangeBytes is the size of a CoreRange: x0, y0, x1, y1 as u64, and coreBytes that of a

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,9 +17,6 @@ import (
 // waitingName is the name under which ttmem runs itself as a process that waits to become
 // the command: the kernel side must know its id before the command's first instruction.
 const waitingName = "ttmem-waiting"
-
-// goFD is the descriptor from which the waiting process reads the permission to go on.
-const goFD = 3
 
 // Command is a command that has been started but is not running yet.
 type Command struct {
@@ -45,11 +43,15 @@ func StartCommand(args []string, streams Streams) (*Command, error) {
 	}
 	defer read.Close()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = append([]string{waitingName, path}, args...)
+	cmd.Args = append([]string{waitingName, strconv.Itoa(int(read.Fd())), strconv.FormatUint(ignoredAtStart(), 16), path}, args...)
 	cmd.Stdin = cmp.Or(streams.In, os.Stdin)
 	cmd.Stdout, cmd.Stderr = cmp.Or(streams.Out, os.Stdout), cmp.Or(streams.Err, os.Stderr)
-	cmd.ExtraFiles = []*os.File{read} // becomes goFD
-	if err := cmd.Start(); err != nil {
+	// Inherited under its own number: any other may be one that the command is to inherit.
+	_, err = unix.FcntlInt(read.Fd(), unix.F_SETFD, 0)
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
 		write.Close()
 		return nil, fmt.Errorf("starting %s: %w", args[0], err)
 	}
@@ -113,16 +115,20 @@ func (c *Command) Wait() int {
 // BecomeCommand must be the first call in main. In the process that StartCommand made, it
 // waits and then becomes the command. In every other process it returns.
 func BecomeCommand() {
-	if len(os.Args) < 3 || os.Args[0] != waitingName {
+	if len(os.Args) < 5 || os.Args[0] != waitingName {
 		return
 	}
-	unix.CloseOnExec(goFD)
+	start, _ := strconv.Atoi(os.Args[1])
+	ignored, _ := strconv.ParseUint(os.Args[2], 16, 64)
+	path, args := os.Args[3], os.Args[4:]
+	unix.CloseOnExec(start)
 	var b [1]byte
-	if n, err := unix.Read(goFD, b[:]); n != 1 || err != nil {
+	if n, err := unix.Read(start, b[:]); n != 1 || err != nil {
 		os.Exit(125) // ttmem has cancelled it
 	}
-	err := unix.Exec(os.Args[1], os.Args[2:], os.Environ())
-	fmt.Fprintf(os.Stderr, "ttmem: %s: %v\n", os.Args[1], err)
+	ignoreSignals(ignored)
+	err := unix.Exec(path, args, os.Environ())
+	fmt.Fprintf(os.Stderr, "ttmem: %s: %v\n", path, err)
 	os.Exit(126)
 }
 

@@ -14,6 +14,9 @@ var costs = map[string]string{
 	"page_size_":         "bytes per bank are unknown",
 	"unique_id_":         "buffers cannot be distinguished by id",
 
+	"per_core_allocation_": "buffers that the hybrid allocator places on single cores count for all cores",
+	"per_core_addresses_":  "buffers that the hybrid allocator places on single cores count for no core",
+
 	"Device.id_":          "chips have no numbers",
 	"Device.vtable":       "devices are not recognized: buffers cannot be distinguished by chip",
 	"MeshDevice.vtable":   "meshes are not recognized: buffers cannot be distinguished by chip",

@@ -122,6 +122,8 @@ func followCode(e *symbolize.ELF, fn symbolize.Symbol, code []byte) *flow {
 			todo = append(todo, visit{target, &taken})
 		case v.in.op == x86asm.CALL && direct && f.noReturn(target):
 			continue
+		case v.in.op == x86asm.CALL && direct:
+			out.regs[rax] = f.callToImpl(target, v.state.arg(0))
 		}
 		todo = append(todo, visit{v.in.next(), &out})
 	}

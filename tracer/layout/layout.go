@@ -114,6 +114,7 @@ func derive(e *symbolize.ELF) (*deriver, error) {
 	}
 	d.probes()
 	d.buffer()
+	d.perCoreBuffers()
 	d.devices()
 	d.allocator()
 	d.liveBuffers()

@@ -23,6 +23,7 @@ func (r *rows) readShape(c *cursor) bool {
 		StaticKind: event.StaticKind(b[3]), Reason: event.Reason(b[4]),
 		Global: flags&flagGlobal != 0, BeforeAttach: flags&flagBeforeAttach != 0,
 		Mesh: flags&flagMesh != 0, AttachedLate: flags&flagAttachedLate != 0,
+		PerCore: flags&flagPerCore != 0,
 	}
 	// What uses events has tables by kind and by region.
 	if e.Kind.String() == "" || e.Kind >= event.Checkpoint || e.Region >= event.NumRegions || flags&^allFlags != 0 || s.has&^allHas != 0 {

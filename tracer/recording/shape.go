@@ -30,6 +30,7 @@ const (
 	flagBeforeAttach
 	flagMesh
 	flagAttachedLate
+	flagPerCore
 	allFlags = 1<<iota - 1
 )
 
@@ -76,6 +77,9 @@ func flagsOf(e *event.Event) (f uint8) {
 	}
 	if e.AttachedLate {
 		f |= flagAttachedLate
+	}
+	if e.PerCore {
+		f |= flagPerCore
 	}
 	return f
 }

@@ -2,8 +2,10 @@ package source
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"ttmem/aggregate"
@@ -12,8 +14,17 @@ import (
 	"ttmem/tracer/event"
 )
 
-// find is where a moment is that is not the end: several stops, in order, for peaks.
+// find is where a moment is that is not the end: several stops, in order, for peaks. What is
+// missing may be in a damaged part.
 func (r *Recording) find(m Moment) ([]stop, error) {
+	stops, err := r.lookUp(m)
+	if err != nil && r.summary != nil && r.summary.Failed {
+		return nil, fmt.Errorf("%w; %s", err, strings.Join(r.summary.Notes, "; "))
+	}
+	return stops, err
+}
+
+func (r *Recording) lookUp(m Moment) ([]stop, error) {
 	if err := ReadOnce(r.Path); err != nil {
 		return nil, err
 	}
@@ -149,7 +160,7 @@ func (r *Recording) scan(m *Moment, x *aggregate.Index) error {
 	x.MarksFrom, x.FailuresFrom = r.begin.Number, r.begin.Number
 	x.Marks = slices.DeleteFunc(x.Marks, func(m aggregate.Mark) bool { return m.Number > r.begin.Number })
 	x.Failures = nil
-	_, err := o.Watch(func(e *event.Event) {
+	s, err := o.Watch(func(e *event.Event) {
 		switch {
 		case e.Kind == event.Checkpoint:
 			number = aggregate.NumberOf(e)
@@ -163,5 +174,8 @@ func (r *Recording) scan(m *Moment, x *aggregate.Index) error {
 			x.Failures = append(x.Failures, aggregate.FailurePoint{Point: aggregate.Point{Number: number, TimeNs: e.TimeNs}, PID: e.PID})
 		}
 	}, func() {})
+	if err == nil && s.Failed {
+		return errors.New(strings.Join(s.Notes, "; "))
+	}
 	return err
 }

@@ -11,14 +11,15 @@ import (
 	"ttmem/tracer/event"
 )
 
-// nativeLines are those of the files that recordings name, as long as the command runs.
+// nativeLines has the lines of the files that recordings name. All Files of a command share it:
+// each file takes a process to read.
 var nativeLines = newLineFinder()
 
 // A lineFinder adds lines of the source, and the calls that a compiler inlined, to native
 // frames of recordings. The tracer does not: it is root, and the files are its users'.
 type lineFinder struct {
 	mu    sync.Mutex
-	files map[mappedFile]*lines.Names // nil where nothing is known of a file
+	files map[mappedFile]*lines.Names // nil: nothing is known of the file
 	open  int
 }
 
@@ -30,7 +31,7 @@ type mappedFile struct{ path, buildID string }
 // maxLineFiles is how many files are read: each by a process.
 const maxLineFiles = 64
 
-// of gives the calls at a frame, innermost first: the frame alone where no more is known.
+// of returns the calls at a frame, innermost first: only the frame if no more is known.
 func (l *lineFinder) of(f event.Frame) []event.Frame {
 	if f.Kind != event.Native || f.BuildID == "" || f.File != "" { // ttmem recorded lines once
 		return []event.Frame{f}

@@ -174,7 +174,7 @@ func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Reg
 		return nil, nil
 	}
 	_, damage := f.Play(ctx, handle, func() {})
-	if ctx.Err() == nil { // all was read
+	if ctx.Err() == nil && state.Number() >= r.end.Number() { // all was read
 		reach(func(s *stop) bool { return s.timed })
 	}
 	switch {

@@ -18,7 +18,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A State is a state, and where it comes from.
+// A State is a state with its origin.
 type State struct {
 	*aggregate.State
 	// NowNs is its time, CLOCK_MONOTONIC.
@@ -61,7 +61,7 @@ func (o *Options) OfService() (*State, error) {
 		return nil, err
 	}
 	defer client.Close()
-	s, err := OfService(ctx, client, o.Socket)
+	s, err := ServiceState(ctx, client, o.Socket)
 	if ctx.Err() != nil {
 		return nil, term.ErrInterrupted
 	}
@@ -122,8 +122,8 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	return s, nil
 }
 
-// OfService is the state that the host's service knows.
-func OfService(ctx context.Context, client *service.Client, socket string) (*State, error) {
+// ServiceState is the state that a service reports.
+func ServiceState(ctx context.Context, client *service.Client, socket string) (*State, error) {
 	r, err := client.State(ctx)
 	if err != nil {
 		return nil, err

@@ -50,8 +50,8 @@ type Console struct {
 	Streams host.Streams
 	// Warn takes warnings, a line each.
 	Warn func(string)
-	// Doing takes what is going on for a while, and "" when it is done; nil: these are
-	// warnings.
+	// Doing takes the name of an activity that takes a while, and "" when it is done; nil:
+	// activities are reported as warnings.
 	Doing func(string)
 }
 

@@ -17,9 +17,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Summary says of events that were watched where they came from, and what they lack.
+// A Summary describes events that were watched: their origin, and their gaps.
 type Summary struct {
-	// Of is where they are from: "model.ttmem", "PID 4242", "this host".
+	// Of is their origin: "model.ttmem", "PID 4242", "this host".
 	Of string
 	// Notes say what they lack, a line each.
 	Notes []string

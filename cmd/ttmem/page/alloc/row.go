@@ -2,8 +2,10 @@
 package alloc
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate"
 	"ttmem/tracer/event"
@@ -18,6 +20,18 @@ func RegionNames(regions []event.Region) (names []string) {
 		names = append(names, r.String())
 	}
 	return names
+}
+
+// ParseRegions are the regions with these names, which must be known.
+func ParseRegions(names []string, known []event.Region) (regions []event.Region, err error) {
+	for _, name := range names {
+		i := slices.IndexFunc(known, func(r event.Region) bool { return strings.EqualFold(r.String(), name) })
+		if i < 0 {
+			return nil, fmt.Errorf("--region %s: choose %s", name, strings.Join(RegionNames(known), ", "))
+		}
+		regions = append(regions, known[i])
+	}
+	return regions, nil
 }
 
 // A Filter is what flags select; what is empty selects all.

@@ -70,6 +70,10 @@ type buffer struct {
 	BytesPerBank   uint64 `json:"bytes_per_bank"`
 	Banks          uint32 `json:"banks"`
 	AllocatedBytes uint64 `json:"allocated_bytes"` // on each chip
+	// PerCore marks a buffer that is on single cores: Cores, as x0, y0, x1, y1. They are
+	// left out if they are not known.
+	PerCore bool        `json:"per_core,omitempty"`
+	Cores   [][4]uint16 `json:"cores,omitempty"`
 }
 
 type static struct {
@@ -109,6 +113,7 @@ func (l *List) WriteJSON(w io.Writer) error {
 				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
 				BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
 				BytesPerBank: b.BytesPerBank, Banks: b.Banks, AllocatedBytes: a.Bytes(),
+				PerCore: b.PerCore, Cores: alloc.CoreRanges(b.Cores),
 			})
 			continue
 		}

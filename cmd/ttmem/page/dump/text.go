@@ -185,7 +185,11 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 		a := &l.Rows[row]
 		share := page.Right(page.Bytes(a.BytesPerBank), page.SizeColumns) + layout.Pick(" × ", " x ") + page.Left(fmt.Sprint(a.Banks), banksColumns)
 		kind := strings.ReplaceAll(a.Layout, "_", " ")
-		line := columns.Line(fmt.Sprintf("%#x", a.Address), page.Bytes(a.Bytes()), share, l.age(a), fmt.Sprint(a.PID), "  "+kind)
+		address := fmt.Sprintf("%#x", a.Address)
+		if a.Buffer != nil && a.Buffer.Scattered() {
+			address = "differs"
+		}
+		line := columns.Line(address, page.Bytes(a.Bytes()), share, l.age(a), fmt.Sprint(a.PID), "  "+kind)
 		title := titles[i]
 		if few {
 			title = fmt.Sprintf("PID %d, %s, %s", a.PID, kind, title)
@@ -207,6 +211,9 @@ func (l *List) rowTitle(a *alloc.Row, layout page.Layout) string {
 	title := a.WithCaller(l.Title(a, layout.Separator()))
 	if a.Chips > 1 {
 		title += fmt.Sprintf(", shared across %d chips", a.Chips)
+	}
+	if a.Buffer != nil && a.Buffer.PerCore {
+		title += ", on " + alloc.Cores(a.Buffer.Cores)
 	}
 	if a.Static != nil && a.Static.Global {
 		title += ", in an L1 buffer"

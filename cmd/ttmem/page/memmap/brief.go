@@ -60,7 +60,7 @@ func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regio
 				continue
 			}
 			s := r.Space
-			line := columns.Line(page.Bytes(r.used()), page.Bytes(s.LargestFreeBytesPerBank),
+			line := columns.Line(page.Bytes(s.BytesPerBank), page.Bytes(s.LargestFreeBytesPerBank),
 				page.Bytes(s.FreeBytesPerBank), page.Grouped(len(s.Blocks)), page.Grouped(len(s.Holes)))
 			if chips[line] == nil {
 				lines = append(lines, line)

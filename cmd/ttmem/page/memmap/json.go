@@ -5,6 +5,7 @@ import (
 
 	"ttmem/aggregate/addresses"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // Document is what `ttmem map --json` prints.
@@ -41,6 +42,8 @@ type Block struct {
 	SinceNs      uint64 `json:"since_ns"`
 	BeforeAttach bool   `json:"before_attach,omitempty"`
 	Name         string `json:"name"`
+	// Cores are x0, y0, x1, y1 of the cores that a buffer on single cores is on.
+	Cores [][4]uint16 `json:"cores,omitempty"`
 }
 
 type Hole struct {
@@ -73,7 +76,7 @@ func (m *Page) WriteJSON(w io.Writer) error {
 			switch {
 			case row.block != nil:
 				one.Blocks = append(one.Blocks, Block{
-					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, m.title(row, " · "),
+					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, m.title(row, " · "), alloc.CoreRanges(row.block.Cores),
 				})
 			case row.static != nil:
 				one.Statics = append(one.Statics, Static{row.address, row.bytes, row.programs, m.title(row, " · ")})

@@ -70,12 +70,16 @@ func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *aggregate.Device, 
 	}
 	for i := range r.Space.Blocks {
 		b := &r.Space.Blocks[i]
+		if b.Scattered() {
+			continue
+		}
 		r.start, r.end = min(r.start, b.Address), max(r.end, b.Address+b.BytesPerBank)
 	}
 	for i := range r.Statics {
 		b := &r.Statics[i]
 		r.start, r.end = min(r.start, b.Address), max(r.end, b.Address+b.BytesPerCore)
 	}
+	r.start = min(r.start, r.end)
 	for _, other := range m.Maps {
 		if other.alike(r) {
 			other.devices = append(other.devices, d.ID)

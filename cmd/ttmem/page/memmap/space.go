@@ -32,6 +32,11 @@ func (r *regionMap) alike(o *regionMap) bool {
 		})
 }
 
+// scattered reports whether a buffer's addresses differ from core to core.
+func (r *regionMap) scattered() bool {
+	return slices.ContainsFunc(r.Space.Blocks, func(b aggregate.Buffer) bool { return b.Scattered() })
+}
+
 // fragmentation is the part of the free bytes outside the largest hole.
 func (r *regionMap) fragmentation() float64 {
 	if r.Space.FreeBytesPerBank == 0 {
@@ -112,6 +117,7 @@ func (r *regionMap) age(row *row) string {
 type cell struct {
 	start, end   uint64
 	used, static uint64
+	part         bool // some banks have a buffer there
 }
 
 // cells divide the addresses from start to end.
@@ -142,7 +148,13 @@ func (r *regionMap) cells(start, end uint64, n int) []cell {
 	}
 	for i := range r.Space.Blocks {
 		b := &r.Space.Blocks[i]
-		cover(b.Address, b.Address+b.BytesPerBank, func(c *cell, bytes uint64) { c.used += bytes })
+		cover(b.Address, b.Address+b.BytesPerBank, func(c *cell, bytes uint64) {
+			if b.PerCore { // drawn as in part: other banks have nothing there
+				c.part = true
+				return
+			}
+			c.used += bytes
+		})
 	}
 	for _, row := range r.staticRows() {
 		cover(row.address, row.address+row.bytes, func(c *cell, bytes uint64) { c.static += bytes })

@@ -70,11 +70,15 @@ func (m *Page) nothing() string {
 func (m *Page) writeRegion(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	s := r.Space
 	of := ""
+	alike := "with the same layout"
+	if s.PerCore > 0 {
+		alike = page.Count(uint64(s.PerCore), "buffer") + " on single cores"
+	}
 	switch {
 	case s.Known() && s.Banks > 0:
-		of = fmt.Sprintf("  %s of %s, with the same layout", page.Count(uint64(s.Banks), "bank"), page.Bytes(s.End-s.Start))
+		of = fmt.Sprintf("  %s of %s, %s", page.Count(uint64(s.Banks), "bank"), page.Bytes(s.End-s.Start), alike)
 	case s.Banks > 0:
-		of = fmt.Sprintf("  %s, with the same layout", page.Count(uint64(s.Banks), "bank"))
+		of = fmt.Sprintf("  %s, %s", page.Count(uint64(s.Banks), "bank"), alike)
 	}
 	layout.WriteTitle(out, " ", s.Region.String(), of)
 	m.writeStrip(out, layout, r, r.start, r.end)
@@ -100,7 +104,7 @@ func (m *Page) writeStrip(out *bufio.Writer, layout page.Layout, r *regionMap, s
 		switch size := c.end - c.start; {
 		case c.used >= size:
 			strip.WriteString(layout.Pick("█", "#"))
-		case c.used > 0:
+		case c.used > 0 || c.part:
 			strip.WriteString(layout.Pick("▄", "+"))
 		case c.static > 0:
 			strip.WriteString(layout.Pick("▒", ":"))
@@ -111,22 +115,20 @@ func (m *Page) writeStrip(out *bufio.Writer, layout page.Layout, r *regionMap, s
 	fmt.Fprintln(out, "  "+strip.String())
 }
 
-// used is the bytes of buffers in each bank.
-func (r *regionMap) used() (bytes uint64) {
-	for i := range r.Space.Blocks {
-		bytes += r.Space.Blocks[i].BytesPerBank
-	}
-	return bytes
-}
-
 // summary says how much is used and free.
 func (r *regionMap) summary() (lines []string) {
 	s := r.Space
-	text := fmt.Sprintf("per bank: %s in %s", page.Bytes(r.used()), page.Count(uint64(len(s.Blocks)), "buffer"))
+	per, all := "per bank", ""
+	if s.PerCore > 0 {
+		per, all = "in the fullest bank", " of all banks"
+	}
+	text := fmt.Sprintf("%s: %s in %s%s", per, page.Bytes(s.BytesPerBank), page.Count(uint64(len(s.Blocks)), "buffer"), all)
 	if s.Known() {
 		text += fmt.Sprintf(", %s free in %s, the largest %s, fragmentation %s", page.Bytes(s.FreeBytesPerBank),
 			page.Count(uint64(len(s.Holes)), "hole"), page.Bytes(s.LargestFreeBytesPerBank),
 			cmp.Or(page.Percent(s.FreeBytesPerBank-s.LargestFreeBytesPerBank, s.FreeBytesPerBank), "0%"))
+	} else if r.scattered() {
+		text += "; some have another address on each core, so that free memory is unknown"
 	} else {
 		text += "; the bounds of the region, and so its free memory, are unknown"
 	}
@@ -135,7 +137,7 @@ func (r *regionMap) summary() (lines []string) {
 		last := rows[len(rows)-1]
 		end := last.address + last.bytes
 		text := fmt.Sprintf("circular and dataflow buffers end at %#x", end)
-		if len(s.Blocks) > 0 {
+		if len(s.Blocks) > 0 && !r.scattered() {
 			lowest := s.Blocks[0].Address
 			if lowest >= end {
 				text += fmt.Sprintf(", %s below the lowest buffer at %#x", page.Bytes(lowest-end), lowest)
@@ -183,12 +185,19 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 			style = page.Dim
 		}
 		title := m.title(row, layout.Separator())
+		if row.block != nil && row.block.PerCore {
+			title += layout.Separator() + alloc.Cores(row.block.Cores)
+		}
 		whole := m.site(row).WithCaller(title)
 		if narrow && row.free() { // a hole has no age
 			fmt.Fprintln(out, columns[:2].Line(fmt.Sprintf("%#x", row.address), page.Bytes(row.bytes))+layout.Paint(style, columns[2:].Line(title)))
 			continue
 		}
-		line := columns.Line(fmt.Sprintf("%#x", row.address), page.Bytes(row.bytes), r.age(row))
+		address := fmt.Sprintf("%#x", row.address)
+		if row.block != nil && row.block.Scattered() {
+			address = "differs"
+		}
+		line := columns.Line(address, page.Bytes(row.bytes), r.age(row))
 		switch room := layout.Width - page.Width(line) - 2; {
 		case layout.Width == 0 || !narrow && page.Width(whole) <= room:
 			fmt.Fprintln(out, line+"  "+layout.Paint(style, whole))

@@ -190,6 +190,9 @@ func explain(f *aggregate.Failure) string {
 	// The bytes are the least that there are; other places may have fewer buffers.
 	place := fmt.Sprintf("It fits if you free: %s in each bank (%s, between %#x and %#x).",
 		page.Bytes(e.Blocking.BytesPerBank), page.Count(e.Blocking.Count, "buffer"), e.From, e.To)
+	if e.PerCore {
+		place = "Some buffers are on single cores: which of them are in the way is not known."
+	}
 	switch analyze.CauseOf(f) {
 	case analyze.TooLarge:
 		text := "Larger than an empty bank: split it"
@@ -238,7 +241,7 @@ func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *aggregate.Fa
 	for i := range e.Statics {
 		s := &e.Statics[i]
 		text := columns.Line(fmt.Sprintf("%#x", s.Address), fmt.Sprintf("%#x", s.End()), page.Bytes(s.BytesPerCore)) + "  "
-		layout.Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+formatRanges(s.Cores))
+		layout.Beside(out, text, page.NoStyle, strings.ReplaceAll(s.Kind.String(), "_", " ")+", "+alloc.FormatRanges(s.Cores))
 	}
 }
 
@@ -247,15 +250,6 @@ func (p *Page) writeCallers(out *bufio.Writer, layout page.Layout, indent int, f
 	for _, line := range page.JoinCallers(page.Callers(frames), layout, layout.Width-indent) {
 		layout.Write(out, indent, page.Dim, line)
 	}
-}
-
-// formatRanges writes rectangles of cores as tt-metal does.
-func formatRanges(ranges []event.CoreRange) string {
-	var parts []string
-	for _, r := range ranges {
-		parts = append(parts, fmt.Sprintf("[%d-%d - %d-%d]", r.X0, r.Y0, r.X1, r.Y1))
-	}
-	return strings.Join(parts, " ")
 }
 
 // siteName is the name of a call stack.

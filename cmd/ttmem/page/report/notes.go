@@ -24,6 +24,7 @@ func (r *report) notes() {
 	count("frees of unknown buffers", a.RepeatedFrees)
 	count("allocations of buffers that were already allocated", a.ReplacedBuffers)
 	count("buffers on unknown chips, in no table above", a.UnplacedBuffers)
+	count("buffers on unknown cores, in no core's total", a.UnknownCores)
 	count("malformed events, ignored", a.MalformedEvents)
 	if s := r.snap.Stacks; s != nil {
 		for _, cause := range slices.Sorted(maps.Keys(s.Incomplete)) {

@@ -1,0 +1,72 @@
+package cores
+
+import "cmp"
+
+// A Load is what buffers that are on single cores take of each core, in bytes. Buffers have
+// addresses of their own, so the sizes on a core add up. The zero value is ready to use.
+type Load struct{ cores map[Core]uint64 }
+
+// Add adds a buffer with so many bytes on each core of a set.
+func (l *Load) Add(set *Set, bytes uint64) {
+	if l.cores == nil {
+		l.cores = make(map[Core]uint64)
+	}
+	for _, c := range set.cores {
+		l.cores[c] += bytes
+	}
+}
+
+// Remove removes a buffer that was added.
+func (l *Load) Remove(set *Set, bytes uint64) {
+	for _, c := range set.cores {
+		l.take(c, bytes)
+	}
+}
+
+// Subtract removes all that is in another Load, which was added.
+func (l *Load) Subtract(all *Load) {
+	for c, bytes := range all.cores {
+		l.take(c, bytes)
+	}
+}
+
+func (l *Load) take(c Core, bytes uint64) {
+	if l.cores[c] -= bytes; l.cores[c] == 0 {
+		delete(l.cores, c)
+	}
+}
+
+// On returns the bytes on a core.
+func (l *Load) On(c Core) uint64 { return l.cores[c] }
+
+// Max returns the bytes on the core where they are most.
+func (l *Load) Max() (most uint64) {
+	for _, bytes := range l.cores {
+		most = max(most, bytes)
+	}
+	return most
+}
+
+// A Top is the core of which buffers on single cores and circular buffers together take
+// most: Bytes of it, of which circular buffers take Static.
+type Top struct {
+	Core          Core
+	Bytes, Static uint64
+}
+
+// TopOf returns the core that is fullest. Without buffers on single cores, which core it is
+// does not matter, and it is not looked up.
+func TopOf(l *Load, u *Usage) Top {
+	top, found := Top{Bytes: u.max, Static: u.max}, false
+	for c, bytes := range l.cores {
+		static := uint64(0)
+		if x := u.cores[c]; x != nil {
+			static = x.bytes
+		}
+		more := cmp.Compare(bytes+static, top.Bytes)
+		if more > 0 || more == 0 && (!found || cmp.Or(cmp.Compare(c.Y, top.Core.Y), cmp.Compare(c.X, top.Core.X)) < 0) {
+			top, found = Top{c, bytes + static, static}, true
+		}
+	}
+	return top
+}

@@ -1,0 +1,36 @@
+package alloc
+
+import (
+	"fmt"
+	"strings"
+
+	"ttmem/tracer/event"
+)
+
+// Cores writes on which cores a buffer is that is on single cores.
+func Cores(ranges []event.CoreRange) string {
+	switch {
+	case len(ranges) == 0:
+		return "unknown cores"
+	case len(ranges) == 1 && ranges[0].Cores() == 1:
+		return fmt.Sprintf("core %d-%d", ranges[0].X0, ranges[0].Y0)
+	}
+	return "cores " + FormatRanges(ranges)
+}
+
+// FormatRanges writes rectangles of cores as tt-metal does.
+func FormatRanges(ranges []event.CoreRange) string {
+	var parts []string
+	for _, r := range ranges {
+		parts = append(parts, fmt.Sprintf("[%d-%d - %d-%d]", r.X0, r.Y0, r.X1, r.Y1))
+	}
+	return strings.Join(parts, " ")
+}
+
+// CoreRanges are ranges of cores as documents have them: x0, y0, x1, y1.
+func CoreRanges(ranges []event.CoreRange) (list [][4]uint16) {
+	for _, r := range ranges {
+		list = append(list, [4]uint16{r.X0, r.Y0, r.X1, r.Y1})
+	}
+	return list
+}
