@@ -250,15 +250,23 @@ func (p *pair) stop() (failures []string) {
 }
 
 // recover waits until both are right again after an attack that succeeded. What was lost is
-// lost: it counts from here on.
+// lost: it counts from here on. An error means that they are to be started again.
 func (p *pair) recover(v *victim) error {
 	if f := p.serve.running() + p.attach.running(); f != "" {
 		return errors.New(f)
 	}
 	p.follower.base = v.last
-	err := p.caughtUp(v, 3*time.Second)
+	if err := p.caughtUp(v, 3*time.Second); err != nil {
+		return err
+	}
 	p.follower.lost = nil
-	return err
+	for _, one := range []*tracer{p.serve, p.attach} {
+		one.resetPeak()
+		if n := one.peakBytes(); n > residentLimit*2/3 { // the next attack would be blamed for it
+			return fmt.Errorf("%s still takes %d MiB", one.name, n>>20)
+		}
+	}
+	return nil
 }
 
 // snapshot asks the service, as root.

