@@ -99,6 +99,7 @@ type storyEvent struct {
 	Cores         [][4]uint16              `json:"cores,omitempty"`
 	StaticKind    string                   `json:"static_kind,omitempty"`
 	Global        bool                     `json:"global,omitempty"`
+	PerCore       bool                     `json:"per_core,omitempty"`
 	Reason        string                   `json:"reason,omitempty"`
 	Message       string                   `json:"message,omitempty"`
 	BeforeAttach  bool                     `json:"before_attach,omitempty"`
@@ -187,7 +188,7 @@ func (s *storyEvent) event() (e event.Event, err error) {
 		TimeNs: s.TimeNs, PID: s.PID, TID: s.TID, Comm: s.Comm, Devices: s.Devices,
 		BufferID: s.BufferID, Object: s.Object, Allocator: s.Allocator, Address: s.Address,
 		SizeBytes: s.SizeBytes, PageSizeBytes: s.PageSizeBytes, BytesPerBank: s.BytesPerBank, Banks: s.Banks,
-		ProgramID: s.ProgramID, Global: s.Global, Message: s.Message, BeforeAttach: s.BeforeAttach,
+		ProgramID: s.ProgramID, Global: s.Global, PerCore: s.PerCore, Message: s.Message, BeforeAttach: s.BeforeAttach,
 		Board: s.Board, Arch: s.Arch, Mesh: s.Mesh, Command: s.Command, Library: s.Library, Release: s.Release,
 		UID: s.UID, Container: s.Container, Pod: s.Pod, ContainerPID: s.ContainerPID,
 		AttachedLate: s.AttachedLate, ExitStatus: s.ExitStatus, Count: s.Count, Cause: s.Cause,
@@ -267,7 +268,7 @@ func (w *storyWriter) add(t *testing.T, e *event.Event) {
 		TimeNs: e.TimeNs, Kind: nameOf(e.Kind), PID: e.PID, TID: e.TID, Comm: e.Comm, Devices: e.Devices, Region: nameOf(e.Region),
 		BufferID: e.BufferID, Object: e.Object, Allocator: e.Allocator, Address: e.Address,
 		SizeBytes: e.SizeBytes, PageSizeBytes: e.PageSizeBytes, Layout: nameOf(e.Layout), BytesPerBank: e.BytesPerBank, Banks: e.Banks,
-		ProgramID: e.ProgramID, StaticKind: nameOf(e.StaticKind), Global: e.Global,
+		ProgramID: e.ProgramID, StaticKind: nameOf(e.StaticKind), Global: e.Global, PerCore: e.PerCore,
 		Reason: nameOf(e.Reason), Message: e.Message, BeforeAttach: e.BeforeAttach,
 		Board: e.Board, Arch: e.Arch, Mesh: e.Mesh, Command: e.Command, Library: e.Library, Release: e.Release,
 		UID: e.UID, Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID,
