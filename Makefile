@@ -13,7 +13,7 @@ VERSION ?= 0.81.1
 PYTHON ?=
 BOARD ?= n150
 
-.PHONY: all build demo test check long bench vmtest vmtools rig generate install clean tools
+.PHONY: all build demo test check long hostile bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -53,7 +53,7 @@ bin/rig: $(wildcard e2e/rig/*.go e2e/rig/cmd/rig/*.go) go.mod
 # All tests, on the real ttnn. Never cached: Go's cache does not notice changes of the ttmem
 # that e2e builds. Packages that trace the host run one after the other, because they would
 # see each other's programs.
-TRACING := ./tracer ./tracer/stack ./tracer/doctor ./e2e
+TRACING := ./tracer ./tracer/stack ./tracer/doctor ./e2e ./e2e/hostile
 test: tools
 	$(SUDO) $(GO) test -count=1 -timeout 20m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(TRACING))")
 	$(SUDO) $(GO) test -count=1 -p 1 -timeout 20m $(TRACING)
@@ -62,6 +62,13 @@ test: tools
 long: tools
 	$(SUDO) $(GO) test -timeout 60m ./tracer/layout -all
 	$(SUDO) $(GO) test -timeout 60m ./e2e -long
+
+# Attacks by ordinary users on a running ttmem, for an hour: ATTACK=lease selects some by name,
+# SEED=7 damages recordings in another way. The short form is part of the tests.
+ATTACK ?=
+SEED ?= 1
+hostile: tools
+	$(SUDO) $(GO) test ./e2e/hostile -count=1 -timeout 180m -v $(if $(ATTACK),-run 'TestHostile$$/($(ATTACK))') -long -seed $(SEED)
 
 # Formatting, vet and staticcheck.
 check:

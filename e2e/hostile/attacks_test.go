@@ -1,0 +1,160 @@
+package hostile
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// attack is an attack by a program that an ordinary user runs.
+type attack struct {
+	name string
+	user int
+	// program is one of ./programs, with arguments. It prints "attacking", and goes on until
+	// it is killed.
+	program string
+	// aims says what it wants to achieve.
+	aims string
+	// hold is how long it attacks, 0 for the usual time.
+	hold time.Duration
+	// newcomer starts another program meanwhile, which is to be discovered.
+	newcomer bool
+	// long is for the long form only.
+	long bool
+	// settled begins when a service no longer waits with answers for memory to be read.
+	settled bool
+	// restart ends the tracers after it, and checks how they end; unended does so while the
+	// attack goes on.
+	restart, unended bool
+}
+
+// isAttack reports whether there is an attack of that name, in this table or another one.
+func isAttack(name string) bool {
+	if kind, ok := strings.CutPrefix(name, "names in "); ok {
+		return views[kind] != nil
+	}
+	if output, ok := strings.CutPrefix(name, "symlink at "); ok {
+		return slices.ContainsFunc(outputs, func(o rootOutput) bool { return o.name == output })
+	}
+	if strings.HasPrefix(name, "variable ") {
+		return true // TestEnvironment names them by what they are
+	}
+	return slices.ContainsFunc(attacks, func(a attack) bool { return a.name == name })
+}
+
+// knownToFail are the attacks that succeed today, and why. The list may only shrink.
+var knownToFail = map[string]string{
+	"leased file":          "a mapped file is opened without O_NONBLOCK, by the goroutine that discovers processes",
+	"leased library":       "as the leased file",
+	"many mappings":        "all mappings of a process are read again at each change",
+	"mapping loop":         "lost records of mappings are nobody's, and all processes are read again for each",
+	"sparse .eh_frame":     "a section of 250 MiB is read into memory",
+	"dense .eh_frame":      "a table of millions of functions is built in memory",
+	"huge tables":          "tables are read as long as they claim to be",
+	"unreadable objects":   "losses are not counted by process",
+	"unknown types":        "losses are not counted by process",
+	"chips":                "ids of chips are not bounded",
+	"allocation flood":     "one process may fill the ring buffer",
+	"allocator flood":      "allocators of a process are not bounded",
+	"program flood":        "programs of a process are not bounded",
+	"late at start":        "answers wait up to 5 s for what is read from memory",
+	"huge set":             "2^24 elements are believed",
+	"silent heap":          "the end waits for reads of memory",
+	"silent program":       "a program's memory is read where events are handled",
+	"full set":             "2^24 buckets are believed; reading does not end with the tracer",
+	"huge free list":       "2^24 blocks are believed",
+	"foreign release":      "symlinks in a process's root are followed out of it",
+	"names in JSON":        "JSON has C1 controls and bidirectional overrides as they are",
+	"names in events":      "as the names in JSON",
+	"names in flame graph": "as the names in JSON",
+	`variable TTMEM_SOCKET="/\x1b[31mred\x1b]0"`: "messages are not cleaned",
+	"symlink at --flamegraph":                    "files are opened without O_NOFOLLOW",
+	"symlink at --pprof":                         "files are opened without O_NOFOLLOW",
+	"symlink at --folded":                        "files are opened without O_NOFOLLOW",
+	"symlink at --events":                        "files are opened without O_NOFOLLOW",
+	"symlink at run --events":                    "files are opened without O_NOFOLLOW",
+	"symlink at run --flamegraph":                "files are opened without O_NOFOLLOW",
+	"symlink at attach --events":                 "files are opened without O_NOFOLLOW",
+}
+
+var attacks = []attack{
+	{name: "none", program: "nothing.py", aims: "nothing: the rig itself passes", restart: true},
+	// files that block
+	{name: "leased file", program: "files.py leased_file", aims: "opening a mapped file waits for a lease", newcomer: true},
+	{name: "leased library", program: "files.py leased_library", aims: "opening a library waits for a lease", long: true, newcomer: true},
+	{name: "leased beside library", program: "files.py leased_beside_library", aims: "reading code for stacks waits for a lease", long: true},
+	{name: "FIFO at path", program: "files.py fifo_at_path", aims: "opening a library by its path waits for a writer"},
+	{name: "FIFO as package", program: "files.py fifo_as_package", aims: "looking for the release waits for a writer"},
+	// files that change
+	{name: "overwritten", program: "files.py overwritten", aims: "probes in other instructions; others' libraries withdrawn"},
+	{name: "deleted", program: "files.py deleted", aims: "reading a file without a name", hold: time.Second, long: true},
+	{name: "truncated", program: "files.py truncated", aims: "reading past the end of a file"},
+	{name: "resized", program: "files.py resized", aims: "reading a file with a size that was true before", long: true},
+	{name: "many libraries", program: "files.py many_libraries 8", aims: "deriving layouts holds up events", hold: 3 * time.Second, long: true, newcomer: true},
+	{name: "library slots", program: "files.py many_libraries 70", aims: "the table of libraries is full for others", hold: 20 * time.Second, long: true},
+	{name: "many files", program: "files.py many_files", aims: "reading files holds up events; the cache of files grows", newcomer: true},
+	// the service's socket
+	{name: "half-open clients", program: "service.py half_open", aims: "connections for others run out"},
+	{name: "slow clients", program: "service.py slow", aims: "answers wait for slow readers", long: true},
+	{name: "unread streams", program: "service.py unread", aims: "what nobody reads fills memory"},
+	{name: "busy clients", program: "service.py busy", aims: "answers take all of the processor"},
+	{name: "garbage clients", program: "service.py garbage", aims: "parsing of requests; descriptors run out"},
+	{name: "endless headers", program: "service.py endless_header", aims: "reading headers takes memory"},
+	{name: "marks", program: "service.py marks", user: 1, aims: "marks of others are dropped; names in lists", restart: true},
+	// processes
+	{name: "executes", program: "processes.py executes", aims: "tables of code grow with each exec", hold: 2 * time.Second, long: true, newcomer: true},
+	{name: "short-lived", program: "processes.py short_lived", aims: "processes that are gone when they are read", newcomer: true},
+	{name: "reused ids", program: "processes.py reused_ids", aims: "what is known of an ended process is taken for another's", hold: 10 * time.Second, long: true},
+	{name: "fork bomb", program: "processes.py fork_bomb", aims: "tables of processes are full"},
+	{name: "threads", program: "processes.py threads", aims: "names of threads in lists; their memory"},
+	{name: "first thread ends", program: "processes.py first_thread_ends", aims: "a process whose files in /proc are empty"},
+	{name: "many mappings", program: "processes.py many_mappings", aims: "reading mappings takes all of the processor", hold: time.Second},
+	{name: "mapping loop", program: "processes.py mapping_loop", aims: "records of mappings are lost, and others' with them", hold: time.Second, long: true, newcomer: true},
+	{name: "long command", program: "processes.py long_command", aims: "a command line of megabytes in each answer"},
+	{name: "generated code", program: "processes.py generated_code", aims: "reading code again for each change", long: true},
+	// code that is read for stacks
+	{name: "sparse .eh_frame", program: "elf.py sparse_frames", aims: "tables of 250 MiB are read into memory", hold: 2 * time.Second, restart: true},
+	{name: "dense .eh_frame", program: "elf.py dense_frames", aims: "unwind tables fill memory and the kernel's table", hold: 2 * time.Second, long: true},
+	{name: "huge tables", program: "elf.py huge_tables", aims: "claimed sizes of tables are believed", hold: time.Second, long: true, restart: true},
+	{name: "headers", program: "elf.py headers", aims: "headers that contradict themselves", restart: true},
+	{name: "damaged files", program: "elf.py damaged", aims: "parsers of ELF files", hold: 2 * time.Second, restart: true},
+	{name: "damaged library", program: "elf.py damaged_library", aims: "deriving a layout from damaged code", hold: 3 * time.Second, long: true},
+	// calls that never happened
+	{name: "unreadable objects", program: "probes.py unreadable", aims: "losses of one process count for all"},
+	{name: "unknown types", program: "probes.py unknown_types", aims: "values that the library does not have"},
+	{name: "absurd sizes", program: "probes.py absurd_sizes", aims: "sums that overflow"},
+	{name: "allocation flood", program: "probes.py alloc_flood", aims: "the ring buffer is full for others", hold: 2 * time.Second, long: true, restart: true},
+	{name: "allocator flood", program: "probes.py allocator_flood", aims: "the kernel's table of allocators is full for others", hold: 2 * time.Second, long: true, restart: true},
+	{name: "program flood", program: "probes.py program_flood", aims: "the kernel's table of programs is full for others", hold: 5 * time.Second, long: true},
+	{name: "stack flood", program: "probes.py stack_flood", aims: "the kernel's table of stacks is full for others", hold: 5 * time.Second, long: true},
+	{name: "chips", program: "probes.py chips", aims: "thousands of chips in each answer", hold: time.Second, restart: true},
+	{name: "cores", program: "probes.py cores", aims: "circular buffers on four billion cores", restart: true},
+	{name: "thrown", program: "probes.py thrown", aims: "messages of failures; what lies on the stack", restart: true},
+	{name: "forged identity", program: "probes.py forged_identity", aims: "children with their parent's addresses", long: true},
+	{name: "thread flood", program: "probes.py thread_flood", aims: "state of threads in the kernel; names", long: true},
+	// memory that is read after an attach
+	{name: "many allocators", program: "heap.py many_allocators", settled: true, aims: "N allocators with N regions", hold: 3 * time.Second, long: true},
+	{name: "huge set", program: "heap.py huge_set", settled: true, aims: "a claim of 2^24 elements is believed", hold: 2 * time.Second, long: true, restart: true},
+	{name: "full set", program: "heap.py full_set", settled: true, aims: "2^24 buckets of one node", hold: 2 * time.Second, long: true, restart: true},
+	{name: "huge free list", program: "heap.py huge_free_list", settled: true, aims: "a claim of 2^24 blocks is believed", hold: 2 * time.Second, long: true},
+	{name: "many meshes", program: "heap.py many_meshes", settled: true, aims: "each word of memory seems to be a device", hold: 2 * time.Second, long: true},
+	{name: "late chips", program: "heap.py many_chips", settled: true, aims: "meshes of thousands of chips", hold: 2 * time.Second, long: true},
+	{name: "changing objects", program: "heap.py changing", settled: true, aims: "reading again and again", hold: time.Second, long: true},
+	{name: "endless memory", program: "heap.py endless", settled: true, aims: "reading memory without end", hold: 2 * time.Second, long: true},
+	{name: "late at start", program: "heap.py huge_set", aims: "answers wait for memory that is read", restart: true, long: true},
+	// memory that never comes
+	{name: "silent heap", program: "fuse.py late", settled: true, aims: "a read of memory that does not return, and that the end waits for", hold: time.Second, unended: true},
+	{name: "silent program", program: "fuse.py program", aims: "a read at an event that does not return", hold: time.Second, restart: true},
+	{name: "silent command line", program: "fuse.py command_line", aims: "reading a command line does not return", long: true},
+	{name: "silent interpreter", program: "fuse.py interpreter", aims: "reading an interpreter's state does not return", hold: time.Second, long: true, restart: true},
+	// names
+	{name: "process names", program: "names.py process", aims: "escape sequences in names and command lines"},
+	{name: "library path", program: "names.py path", aims: "escape sequences in paths", long: true},
+	{name: "release name", program: "names.py release", aims: "escape sequences in releases"},
+	{name: "foreign release", program: "names.py foreign_release", aims: "reading a folder that the user cannot read", restart: true},
+	{name: "Python names", program: "names.py python_frames", aims: "escape sequences in functions and files"},
+	{name: "native names", program: "names.py native_frames", aims: "escape sequences in symbols"},
+	{name: "Python lies", program: "names.py python_lies", aims: "lengths that are not true, frames without end"},
+	{name: "code flood", program: "names.py code_flood", aims: "the kernel's table of Python's code is full for others", hold: 30 * time.Second, long: true},
+	{name: "environment", program: "names.py environment", aims: "variables that ttmem knows", long: true},
+}

@@ -1,0 +1,65 @@
+package hostile
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// heldByNewcomer is what the newcomer holds in DRAM: 3 tensors, in each of 12 banks.
+const heldByNewcomer = 3 * 45056 * 12
+
+// discoverLimit is how long it may take until a process that starts during an attack is traced,
+// and what it holds known.
+const discoverLimit = 2 * time.Second
+
+// newcomer starts a program during an attack, and checks that it is traced.
+func (r *hostileRig) newcomer() (failures []string) {
+	program, err := filepath.Abs("../programs/hold.py")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second*patience)
+	defer cancel()
+	cmd := r.env.Command(ctx, "n150", program, "3", "512")
+	cmd.Dir, cmd.Env = public, append(cmd.Env, "TTMEM_MESH=1x1")
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	if err := start(cmd); err != nil {
+		return []string{err.Error()}
+	}
+	defer func() {
+		stdin.Close()
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	for s := bufio.NewScanner(out); s.Scan() && !strings.HasPrefix(s.Text(), "holding"); {
+	}
+	got := uint64(0)
+	for deadline := time.Now().Add(discoverLimit * patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		snapshot, err := r.pair.snapshot()
+		if err != nil {
+			continue
+		}
+		for _, p := range snapshot.Processes {
+			for _, held := range p.Live {
+				if p.PID == cmd.Process.Pid && held.Region == "DRAM" {
+					got = held.AllocatedBytes
+				}
+			}
+		}
+		if got == heldByNewcomer {
+			return nil
+		}
+	}
+	return []string{fmt.Sprintf("during the attack: serve: a program that started meanwhile holds %d B of DRAM, not %d", got, heldByNewcomer)}
+}

@@ -1,0 +1,5 @@
+"""Does nothing."""
+
+from tools import forever
+
+forever()

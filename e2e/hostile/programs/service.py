@@ -1,0 +1,151 @@
+"""Attacks on the service's socket: service.py NAME."""
+
+import array
+import os
+import random
+import socket
+import threading
+import time
+
+from tools import *  # noqa: F403
+
+GET = "GET /v1/%s HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def connect():
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(5)
+    s.connect(CONTEXT["socket"])
+    return s
+
+
+def half_open():
+    """A thousand connections without a request, or with half of one."""
+    kept = []
+    for i in range(1000):
+        try:
+            s = connect()
+            s.sendall([b"", b"GET /v1/sn", b"GET /v1/health HTTP/1.1\r\nX: "][i % 3])
+            kept.append(s)
+        except OSError:
+            pass
+        if i == 200:
+            attacking()
+    forever()
+
+
+def slow():
+    """Requests of one byte at a time, and answers that are read so."""
+    kept = []
+    for _ in range(30):
+        s = connect()
+        s.sendall((GET % "snapshot").encode() * 20)
+        kept.append(s)
+    attacking()
+    while True:
+        for s in kept:
+            try:
+                s.recv(1)
+                s.send(b"G")
+            except OSError:
+                pass
+        time.sleep(0.2)
+
+
+def unread():
+    """Streams that nobody reads, opened again whenever they are closed."""
+    kept = []
+    attacking()
+    while True:
+        try:
+            s = connect()
+            s.sendall((GET % random.choice(["stream", "state", "snapshot"])).encode())
+            kept = kept[-40:] + [s]
+        except OSError:
+            pass
+        time.sleep(0.01)
+
+
+def busy():
+    """As many answers as can be had."""
+
+    def ask():
+        while True:
+            try:
+                s = connect()
+                while True:
+                    s.sendall((GET % random.choice(["snapshot", "health", "state"])).encode())
+                    if not s.recv(1 << 16):
+                        break
+            except OSError:
+                pass
+
+    for _ in range(8):
+        threading.Thread(target=ask, daemon=True).start()
+    forever()
+
+
+def garbage():
+    """Bytes that are no request, requests with bodies, and descriptors."""
+    dice = random.Random(1)
+    attacking()
+    while True:
+        try:
+            s = connect()
+            kind = dice.randrange(4)
+            if kind == 0:
+                s.sendall(dice.randbytes(1 << 14))
+            elif kind == 1:
+                s.sendall(b"POST /v1/mark?name=x HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffffff\r\n")
+            elif kind == 2:
+                s.sendall(b"GET /v1/../../etc/shadow HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n")
+            else:
+                fds = array.array("i", [os.open("/dev/null", os.O_RDONLY) for _ in range(200)])
+                s.sendmsg([b"GET"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+                for fd in fds:
+                    os.close(fd)
+            s.close()
+        except OSError:
+            pass
+
+
+def endless_header():
+    """A header that does not end, from many connections."""
+
+    def send():
+        while True:
+            try:
+                s = connect()
+                s.sendall(b"GET /v1/health HTTP/1.1\r\n")
+                while True:
+                    s.sendall(b"X: " + b"x" * 1000 + b"\r\n")
+            except OSError:
+                pass
+
+    for _ in range(8):
+        threading.Thread(target=send, daemon=True).start()
+    forever()
+
+
+def marks():
+    """Marks as many and as odd as may be."""
+    from urllib.parse import quote
+
+    names = ["m%d", HOSTILE_NAME + "%d", "\u00ad%d", "x" * 128, "%%s%%n%d", "<script>%d", "../%d", "ａ\u0301%d"]
+    attacking()
+    i = 0
+    while True:
+        try:
+            s = connect()
+            for _ in range(100):
+                i += 1
+                name = names[i % len(names)]
+                name = name % i if "%d" in name else name
+                s.sendall(f"POST /v1/mark?name={quote(name)} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                if not s.recv(4096):
+                    break
+        except OSError:
+            pass
+
+
+run(globals())

@@ -1,0 +1,272 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/rig"
+)
+
+// hostileRig is what attacks need: a victim, tracers, users and the programs that attack.
+type hostileRig struct {
+	env     *rig.Env
+	victim  *victim
+	pair    *pair // nil: to be started
+	users   []*user
+	bin     string // folder of the programs
+	context map[string]any
+	guarded string // a folder that nobody may change
+	before  string // its state
+}
+
+func newRig(t *testing.T) *hostileRig {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("attacking as other users needs root")
+	}
+	env, err := rig.Setup(context.Background(), rig.Options{Version: rig.DefaultVersion, Python: "3.10", Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &hostileRig{env: env, bin: filepath.Join(public, "programs"), guarded: filepath.Join(public, "guarded")}
+	r.build(t)
+	library := filepath.Join(public, "libtt_metal.so")
+	if out, err := exec.Command("cp", env.Library, library).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	r.context = map[string]any{"library": library, "forged": forged, "long": *long, "layout": layoutOf(t, library), "guarded": r.guarded}
+	for n := range 3 {
+		r.users = append(r.users, newUser(t, n))
+	}
+	if err := os.MkdirAll(filepath.Join(r.guarded, "ttnn-"+secret+".dist-info"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(r.guarded, "shadow"), []byte("root only\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.before = listing(r.guarded)
+	r.victim = startVictim(t, env)
+	r.copyInterpreter(t)
+	if _, err := r.victim.round(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if r.pair != nil {
+			for _, f := range r.pair.stop() {
+				t.Error(f)
+			}
+		}
+	})
+	return r
+}
+
+// build copies the programs that attack to a folder that all users can read, and compiles
+// the one in C, which others load.
+func (r *hostileRig) build(t *testing.T) {
+	t.Helper()
+	if err := os.Mkdir(r.bin, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("programs/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		to := filepath.Join(r.bin, filepath.Base(file))
+		cmd := exec.Command("install", "-m", "755", file, to)
+		if name, c := strings.CutSuffix(to, ".c"); c {
+			cmd = exec.Command("gcc", "-O1", "-Wall", "-shared", "-fPIC", "-pthread", "-o", name+".so", file)
+		}
+		if strings.HasPrefix(filepath.Base(file), "__") {
+			continue
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+}
+
+// attack runs one attack, and returns what was wrong during and after it.
+func (r *hostileRig) attack(t *testing.T, a attack) (failures []string) {
+	t.Helper()
+	if r.pair == nil {
+		r.pair = startPair(t, r.victim)
+		if f := r.check("at the beginning"); len(f) > 0 {
+			t.Fatalf("without any attack: %q", f)
+		}
+	}
+	if a.settled {
+		time.Sleep(time.Until(r.pair.started.Add(startPatience)))
+	}
+	for _, one := range []*tracer{r.pair.serve, r.pair.attach} {
+		one.resetPeak()
+	}
+	u := r.users[a.user]
+	p, err := r.start(a)
+	defer func() {
+		u.killAll()
+		if p != nil {
+			p.Wait()
+			if said := p.said(); said != "" {
+				t.Logf("the attack says: %s", said)
+			}
+			p.log.Close()
+		}
+		r.clear(u)
+	}()
+	if err != nil {
+		t.Fatal(err) // the attack itself does not work here: not a pass, known or not
+	}
+	hold := a.hold
+	if hold == 0 {
+		hold = 400 * time.Millisecond
+	}
+	if _, known := knownToFail[a.name]; known {
+		hold = max(hold, 5*time.Second) // the first failure ends it
+	} else if *long {
+		hold *= 5
+	}
+	for began := time.Now(); len(failures) == 0; {
+		failures = append(failures, r.check("during the attack")...)
+		if time.Since(began) > hold {
+			break
+		}
+	}
+	if a.newcomer && len(failures) == 0 {
+		failures = append(failures, r.newcomer()...)
+	}
+	if a.unended {
+		failures = append(failures, r.pair.stop()...)
+		r.pair = nil
+		return failures
+	}
+	u.killAll()
+	if len(failures) == 0 {
+		failures = append(failures, r.check("after the attack")...)
+	}
+	t.Logf("serve takes %d MiB, attach %d MiB", r.pair.serve.peakBytes()>>20, r.pair.attach.peakBytes()>>20)
+	if strays := u.strays(); len(strays) > 0 {
+		failures = append(failures, fmt.Sprintf("root wrote into the attacker's folder: %q", strays))
+	}
+	if after := listing(r.guarded); after != r.before {
+		failures = append(failures, fmt.Sprintf("root's files changed from\n%s to\n%s", r.before, after))
+		r.before = after
+	}
+	if a.restart || len(failures) > 0 && r.pair.recover(r.victim) != nil {
+		failures = append(failures, r.pair.stop()...)
+		r.pair = nil
+	}
+	return failures
+}
+
+// clear empties a user's folder.
+func (r *hostileRig) clear(u *user) {
+	list, _ := os.ReadDir(u.home)
+	for _, e := range list {
+		path := filepath.Join(u.home, e.Name())
+		for unix.Unmount(path, unix.MNT_DETACH) == nil {
+		}
+		os.RemoveAll(path)
+	}
+}
+
+// check plays a round of the victim and compares what the tracers say of it.
+func (r *hostileRig) check(when string) (failures []string) {
+	fail := func(format string, args ...any) {
+		failures = append(failures, when+": "+fmt.Sprintf(format, args...))
+	}
+	p := r.pair
+	for _, one := range []*tracer{p.serve, p.attach} {
+		if f := one.running(); f != "" {
+			fail("%s", f)
+		}
+	}
+	if len(failures) > 0 {
+		return failures
+	}
+	want, err := r.victim.round()
+	if err != nil {
+		fail("%v", err)
+		return failures
+	}
+	began := time.Now()
+	late := func() bool { return time.Since(began) > answerLimit*patience }
+
+	// the snapshot is exact within a second, and each answer takes less
+	var differences []string
+	for {
+		asked := time.Now()
+		s, err := p.snapshot()
+		if err != nil {
+			fail("serve does not answer: %v after %v", err, time.Since(asked).Round(time.Millisecond))
+			break
+		}
+		if differences = compareSnapshot(s, r.victim.Process.Pid, want); len(differences) == 0 || late() {
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, d := range differences {
+		fail("%s", d)
+	}
+	// the events are those of the victim, all of them
+	for {
+		if err := p.follower.read(); err != nil {
+			fail("events: %v", err)
+			break
+		}
+		if p.follower.newest > want.TimeNs {
+			for _, d := range p.follower.compare(want) {
+				fail("%s", d)
+			}
+			break
+		}
+		if late() {
+			fail("events: not there after %v", time.Since(began).Round(time.Millisecond))
+			break
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	for _, l := range p.follower.lost {
+		fail("lost: %s", l)
+	}
+	p.follower.lost = nil
+	for _, f := range p.view("top", "--once") {
+		fail("%s", f)
+	}
+	for _, f := range p.view("dump", "-n", "20") {
+		fail("%s", f)
+	}
+	for _, one := range []*tracer{p.serve, p.attach} {
+		if n := one.peakBytes(); n > residentLimit {
+			fail("%s takes %d MiB", one.name, n>>20)
+		}
+		if why := unclean([]byte(one.said())); why != "" {
+			fail("%s says %s", one.name, why)
+		}
+	}
+	return failures
+}
+
+// listing describes the files of a folder.
+func listing(dir string) string {
+	var list []string
+	_ = filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if info, err := os.Lstat(path); err == nil {
+			text, _ := os.ReadFile(path)
+			list = append(list, fmt.Sprintf("%s %v %d %s %.40q", path, info.Mode(), info.Size(), info.ModTime(), text))
+		}
+		return nil
+	})
+	slices.Sort(list)
+	return strings.Join(list, "\n")
+}

@@ -1,0 +1,317 @@
+package hostile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/aggregate"
+)
+
+const (
+	// answerLimit is how long an answer may take, and a figure to be exact.
+	answerLimit = time.Second
+	// residentLimit is how much memory a tracer may take.
+	residentLimit = 300 << 20
+	// endLimit is how long a tracer may take to end.
+	endLimit = 5 * time.Second
+	// startPatience is how long after its start a service waits with answers for what it reads
+	// from the memory of processes.
+	startPatience = 5500 * time.Millisecond
+)
+
+// tracer is a ttmem that runs as root.
+type tracer struct {
+	*exec.Cmd
+	name  string
+	ended chan error
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (p *tracer) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(b)
+}
+
+func (p *tracer) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// startTracer starts a ttmem, and waits until it says that it is ready.
+func startTracer(dir, ready string, args ...string) (*tracer, error) {
+	p := &tracer{Cmd: exec.Command(ttmem, args...), name: args[0], ended: make(chan error, 1)}
+	p.Dir = dir
+	p.Stderr, p.Stdout = p, io.Discard
+	if err := start(p.Cmd); err != nil {
+		return nil, err
+	}
+	go func() { p.ended <- p.Wait() }()
+	for deadline := time.Now().Add(30 * time.Second * patience); !strings.Contains(p.said(), ready); {
+		select {
+		case err := <-p.ended:
+			return nil, fmt.Errorf("ttmem %s ended: %v: %s", p.name, err, p.said())
+		case <-time.After(10 * time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			p.Process.Kill()
+			return nil, fmt.Errorf("ttmem %s is not ready: %s", p.name, p.said())
+		}
+	}
+	return p, nil
+}
+
+// running returns "" if the tracer runs.
+func (p *tracer) running() string {
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+		return fmt.Sprintf("%s ended: %v: %s", p.name, err, lastLines(p.said()))
+	default:
+		return ""
+	}
+}
+
+// stop ends it, and reports if it does not end as it should.
+func (p *tracer) stop() (failure string) {
+	if failure := p.running(); failure != "" {
+		return failure
+	}
+	p.Process.Signal(unix.SIGTERM)
+	select {
+	case err := <-p.ended:
+		if err != nil {
+			return fmt.Sprintf("%s: %v: %s", p.name, err, lastLines(p.said()))
+		}
+		return ""
+	case <-time.After(endLimit * patience):
+	}
+	before := len(p.said())
+	p.Process.Signal(unix.SIGQUIT) // Go prints where each goroutine is
+	select {
+	case <-p.ended:
+	case <-time.After(2 * time.Second * patience):
+		p.Process.Kill()
+	}
+	return fmt.Sprintf("%s does not end within %v; it is in %s", p.name, endLimit, strings.Join(ownCalls(p.said()[before:]), ", "))
+}
+
+// ownCalls are the innermost calls of ttmem's own code in a list of goroutines.
+func ownCalls(dump string) (calls []string) {
+	for goroutine := range strings.SplitSeq(dump, "\n\n") {
+		for line := range strings.Lines(goroutine) {
+			if call, _, ok := strings.Cut(line, "("); ok && strings.HasPrefix(line, "ttmem/") {
+				at, _, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(goroutine[strings.Index(goroutine, line)+len(line):], "\t")), " ")
+				calls = append(calls, call+" "+filepath.Base(at))
+				break
+			}
+		}
+	}
+	return calls
+}
+
+func lastLines(text string) string {
+	return text[max(0, len(text)-2000):]
+}
+
+// resetPeak makes peakBytes begin again.
+func (p *tracer) resetPeak() {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.Process.Pid), []byte("5"), 0)
+}
+
+// peakBytes is the most memory that it took since resetPeak.
+func (p *tracer) peakBytes() (kib uint64) {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			fmt.Sscan(rest, &kib)
+		}
+	}
+	return kib << 10
+}
+
+// pair is a `ttmem serve` and a `ttmem attach` of the whole host, which is what attackers can
+// reach most of.
+type pair struct {
+	serve, attach *tracer
+	dir           string // theirs; what they write is in it
+	socket        string
+	started       time.Time
+	follower      *follower
+	client        *http.Client
+}
+
+func startPair(t *testing.T, v *victim) *pair {
+	t.Helper()
+	dir, err := os.MkdirTemp(public, "tracers-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p := &pair{dir: dir, started: time.Now(), socket: filepath.Join(dir, "ttmem.sock")}
+	p.client = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", p.socket)
+		},
+	}}
+	events := filepath.Join(dir, "events.jsonl")
+	work := filepath.Join(dir, "work")
+	if err := os.Mkdir(work, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if p.serve, err = startTracer(work, "every process", "serve", "--socket", p.socket, "--record", filepath.Join(dir, "host.ttmem")); err == nil {
+		p.attach, err = startTracer(work, "every process", "attach", "--json", "--events", events)
+	}
+	if err == nil {
+		p.follower, err = newFollower(events, v.Process.Pid, v.last)
+	}
+	if err == nil {
+		err = p.caughtUp(v, 20*time.Second)
+	}
+	if err != nil {
+		p.kill()
+		t.Fatal(err)
+	}
+	return p
+}
+
+// caughtUp waits until both have read what the victim had before they were started.
+func (p *pair) caughtUp(v *victim, limit time.Duration) error {
+	want := v.last
+	want.TimeNs = 1<<64 - 1
+	for deadline := time.Now().Add(limit * patience); ; time.Sleep(20 * time.Millisecond) {
+		if err := p.follower.read(); err != nil {
+			return err
+		}
+		p.follower.apply(want.TimeNs)
+		p.follower.allocs, p.follower.frees, p.follower.stackless = 0, 0, 0
+		differences := p.follower.compare(want)
+		if s, err := p.snapshot(); err == nil {
+			differences = append(differences, compareSnapshot(s, v.Process.Pid, want)...)
+		}
+		if len(differences) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("what the victim had is not read: %q", differences)
+		}
+	}
+}
+
+// kill ends both without waiting.
+func (p *pair) kill() {
+	for _, one := range []*tracer{p.serve, p.attach} {
+		if one != nil {
+			one.Process.Kill()
+		}
+	}
+}
+
+// stop ends both.
+func (p *pair) stop() (failures []string) {
+	var stopping sync.WaitGroup
+	var mu sync.Mutex
+	for _, one := range []*tracer{p.serve, p.attach} {
+		stopping.Go(func() {
+			if f := one.stop(); f != "" {
+				mu.Lock()
+				failures = append(failures, f)
+				mu.Unlock()
+			}
+		})
+	}
+	stopping.Wait()
+	p.follower.file.Close()
+	if left, _ := filepath.Glob(filepath.Join(p.dir, "work", "*")); len(left) > 0 {
+		failures = append(failures, fmt.Sprintf("files in the tracers' working folder: %q", left))
+	}
+	return failures
+}
+
+// recover waits until both are right again after an attack that succeeded. What was lost is
+// lost: it counts from here on. An error means that they are to be started again.
+func (p *pair) recover(v *victim) error {
+	if f := p.serve.running() + p.attach.running(); f != "" {
+		return errors.New(f)
+	}
+	p.follower.base = v.last
+	if err := p.caughtUp(v, 3*time.Second); err != nil {
+		return err
+	}
+	p.follower.lost = nil
+	for _, one := range []*tracer{p.serve, p.attach} {
+		one.resetPeak()
+		if n := one.peakBytes(); n > residentLimit*2/3 { // the next attack would be blamed for it
+			return fmt.Errorf("%s still takes %d MiB", one.name, n>>20)
+		}
+	}
+	return nil
+}
+
+// snapshot asks the service, as root.
+func (p *pair) snapshot() (*aggregate.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), answerLimit*patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://ttmem/v1/snapshot", nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := p.client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	if strings.Contains(string(text), secret) {
+		return nil, errors.New("the snapshot has what only root may read")
+	}
+	var s aggregate.Snapshot
+	return &s, json.Unmarshal(text, &s)
+}
+
+// view runs a viewing command on the service, and checks how long it takes and what it prints.
+func (p *pair) view(args ...string) (failures []string) {
+	began := time.Now()
+	cmd := exec.Command(ttmem, append(args, "--socket", p.socket)...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Dir = filepath.Join(p.dir, "work")
+	ctx := time.AfterFunc(10*answerLimit*patience, func() { cmd.Process.Kill() })
+	err := cmd.Run()
+	ctx.Stop()
+	took := time.Since(began)
+	if err != nil {
+		failures = append(failures, fmt.Sprintf("%v: %v: %s", args, err, lastLines(out.String())))
+	}
+	if took > answerLimit*patience {
+		failures = append(failures, fmt.Sprintf("%v takes %v", args, took.Round(time.Millisecond)))
+	}
+	if why := unclean(out.Bytes()); why != "" {
+		failures = append(failures, fmt.Sprintf("%v prints %s", args, why))
+	}
+	return failures
+}

@@ -1,0 +1,68 @@
+package hostile
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// user is an ordinary user: an id that nothing else on this host has, and a folder. The kernel
+// needs no entry in /etc/passwd, so there is none to remove.
+type user struct {
+	uid  int
+	home string
+}
+
+// users are those of this test.
+var users []*user
+
+// newUser returns a user with an id that depends on this process, so that tests that run at
+// the same time have other users.
+func newUser(t *testing.T, n int) *user {
+	u := &user{uid: 1<<30 + os.Getpid()*8 + n, home: filepath.Join(public, fmt.Sprintf("user%d", n))}
+	if err := os.Mkdir(u.home, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(u.home, u.uid, u.uid); err != nil {
+		t.Fatal(err)
+	}
+	users = append(users, u)
+	t.Cleanup(u.killAll)
+	return u
+}
+
+// command is a command of the user, in its folder and in a session of its own.
+func (u *user) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = u.home
+	cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "HOME=" + u.home, "LANG=C.UTF-8"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Credential: &syscall.Credential{Uid: uint32(u.uid), Gid: uint32(u.uid)}, Setsid: true,
+	}
+	return cmd
+}
+
+// killAll kills every process of the user at once, so that none can fork meanwhile. kill -1
+// reaches what the caller may signal: as this user, that is only its own.
+func (u *user) killAll() {
+	_ = u.command("sh", "-c", "kill -KILL -1").Run()
+}
+
+// strays are the files in the user's folder that are not the user's: something that runs as
+// root was led to write there.
+func (u *user) strays() (list []string) {
+	_ = filepath.WalkDir(u.home, func(path string, _ os.DirEntry, err error) error {
+		var stat unix.Stat_t
+		if err == nil && unix.Lstat(path, &stat) == nil && int(stat.Uid) != u.uid {
+			list = append(list, strings.TrimPrefix(path, u.home))
+		}
+		return nil
+	})
+	return list
+}

@@ -1,0 +1,257 @@
+package hostile
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ttmem/aggregate"
+	"ttmem/e2e/rig"
+	"ttmem/tracer/event"
+)
+
+// victim is a real ttnn program on the mock device.
+type victim struct {
+	*exec.Cmd
+	stdin  io.WriteCloser
+	lines  chan string
+	stderr bytes.Buffer
+	last   figures // after the last round
+}
+
+func startVictim(t *testing.T, env *rig.Env) *victim {
+	program, err := filepath.Abs("programs/victim.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := filepath.Abs("../programs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := &victim{Cmd: env.Command(context.Background(), "n150", program), lines: make(chan string, 100)}
+	v.Dir = t.TempDir()
+	v.Env = append(v.Env, "PYTHONPATH="+shared, "TTMEM_MESH=1x1")
+	v.Stderr = &v.stderr
+	if v.stdin, err = v.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := v.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := start(v.Cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { v.Process.Kill(); v.Wait() })
+	go func() {
+		defer close(v.lines)
+		for r := bufio.NewReader(out); ; {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				return
+			}
+			v.lines <- line
+		}
+	}()
+	if _, err := v.next(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func (v *victim) next(limit time.Duration) (string, error) {
+	select {
+	case line, ok := <-v.lines:
+		if !ok {
+			return "", fmt.Errorf("the victim has ended: %s", v.stderr.String())
+		}
+		return line, nil
+	case <-time.After(limit * patience):
+		return "", fmt.Errorf("the victim has not gone on within %v", limit)
+	}
+}
+
+// figures are what the library's own allocator counts.
+type figures struct {
+	TimeNs  uint64          `json:"time_ns"`
+	Allocs  int             `json:"allocs"`
+	Frees   int             `json:"frees"`
+	Chips   []int           `json:"chips"`
+	Regions map[string]view `json:"regions"`
+}
+
+type view struct {
+	Banks            uint32      `json:"banks"`
+	BytesPerBank     uint64      `json:"bytes_per_bank"`
+	AllocatedPerBank uint64      `json:"allocated_per_bank"`
+	Free             uint64      `json:"free"`
+	LargestFree      uint64      `json:"largest_free"`
+	Blocks           [][2]uint64 `json:"blocks"`
+}
+
+var regions = map[string]event.Region{
+	"DRAM": event.DRAM, "L1": event.L1, "L1_SMALL": event.L1Small, "TRACE": event.Trace,
+}
+
+// round plays a round of the victim.
+func (v *victim) round() (f figures, err error) {
+	if _, err := io.WriteString(v.stdin, "\n"); err != nil {
+		return f, err
+	}
+	line, err := v.next(20 * time.Second)
+	if err == nil {
+		err = json.Unmarshal([]byte(line), &f)
+	}
+	v.last = f
+	v.last.Allocs, v.last.Frees = f.Allocs+1, f.Frees+1 // what it does after the figures
+	return f, err
+}
+
+// follower reads the events of the victim from a file that `ttmem attach` writes.
+type follower struct {
+	pid           int
+	file          *os.File
+	rest          []byte
+	state         *aggregate.State
+	ahead         []event.Event // not applied yet
+	newest        uint64
+	base          figures  // of the victim when the tracer was started
+	allocs, frees int      // seen by probes
+	stackless     int      // allocations without a line of the victim
+	lost          []string // of the victim, or of nobody in particular
+}
+
+func newFollower(path string, pid int, base figures) (*follower, error) {
+	f, err := os.Open(path)
+	return &follower{pid: pid, file: f, base: base, state: aggregate.New()}, err
+}
+
+// read reads what was written since the last call.
+func (f *follower) read() error {
+	more, err := io.ReadAll(f.file)
+	if err != nil {
+		return err
+	}
+	text := append(f.rest, more...)
+	end := bytes.LastIndexByte(text, '\n') + 1
+	f.rest = slices.Clone(text[end:])
+	// an attacker may have made up a million events
+	var wanted []byte
+	own := fmt.Appendf(nil, `"pid":%d,`, f.pid)
+	for line := range bytes.Lines(text[:end]) {
+		if bytes.Contains(line, own) || bytes.Contains(line, []byte(`"kind":"lost"`)) {
+			wanted = append(wanted, line...)
+		}
+	}
+	for r := event.NewReader(bytes.NewReader(wanted)); ; {
+		e, err := r.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if e.Kind == event.Lost && (e.PID == f.pid || e.PID == 0) {
+			f.lost = append(f.lost, fmt.Sprintf("%d × %s", e.Count, e.Cause))
+		}
+		if e.PID != f.pid {
+			continue
+		}
+		f.newest = max(f.newest, e.TimeNs)
+		f.ahead = append(f.ahead, e)
+	}
+}
+
+// apply applies the events up to a time.
+func (f *follower) apply(until uint64) {
+	for len(f.ahead) > 0 && f.ahead[0].TimeNs <= until {
+		e := &f.ahead[0]
+		switch {
+		case e.Kind == event.Alloc && !e.BeforeAttach:
+			f.allocs++
+			if !strings.Contains(fmt.Sprint(e.Stack.Frames()), "victim.py") {
+				f.stackless++
+			}
+		case e.Kind == event.Free:
+			f.frees++
+		}
+		f.state.Apply(e)
+		f.ahead = f.ahead[1:]
+	}
+}
+
+// compare applies the events up to the figures' time, and compares.
+func (f *follower) compare(want figures) (differences []string) {
+	f.apply(want.TimeNs)
+	differ := func(format string, args ...any) { differences = append(differences, fmt.Sprintf(format, args...)) }
+	if f.allocs != want.Allocs-f.base.Allocs || f.frees != want.Frees-f.base.Frees {
+		differ("events: %d allocations and %d frees, the victim made %d and %d",
+			f.allocs, f.frees, want.Allocs-f.base.Allocs, want.Frees-f.base.Frees)
+	}
+	if f.stackless > 0 {
+		differ("events: %d allocations without a call stack", f.stackless)
+		f.stackless = 0
+	}
+	snapshot := f.state.Snapshot()
+	for _, chip := range want.Chips {
+		for name, w := range want.Regions {
+			if w.BytesPerBank == 0 {
+				continue
+			}
+			var got aggregate.Region
+			for _, d := range snapshot.Devices {
+				if d.ID == chip {
+					got = *d.Regions.Banked(regions[name])
+				}
+			}
+			if got.BytesPerBank != w.AllocatedPerBank || got.Banks != w.Banks || got.CapacityBytesPerBank != w.BytesPerBank {
+				differ("events: %s: %d of %d × %d B, the library counts %d of %d × %d",
+					name, got.BytesPerBank, got.Banks, got.CapacityBytesPerBank, w.AllocatedPerBank, w.Banks, w.BytesPerBank)
+			}
+			space := f.state.Space(chip, regions[name])
+			if space == nil || w.Blocks == nil {
+				continue
+			}
+			var blocks [][2]uint64
+			for _, b := range space.Blocks {
+				blocks = append(blocks, [2]uint64{b.Address - space.Start, b.BytesPerBank})
+			}
+			slices.SortFunc(w.Blocks, func(a, b [2]uint64) int { return cmp.Compare(a[0], b[0]) })
+			if !slices.Equal(blocks, w.Blocks) {
+				differ("events: %s: other addresses than the library has", name)
+			}
+		}
+	}
+	return differences
+}
+
+// compareSnapshot compares what the service says of the victim.
+func compareSnapshot(s *aggregate.Snapshot, pid int, want figures) (differences []string) {
+	i := slices.IndexFunc(s.Processes, func(p aggregate.Process) bool { return p.PID == pid && p.Exit == nil })
+	if i < 0 {
+		return []string{"serve: the victim is not in the snapshot"}
+	}
+	for name, w := range want.Regions {
+		got := uint64(0)
+		for _, d := range s.Processes[i].Devices {
+			if slices.Contains(want.Chips, d.ID) {
+				got += d.Regions.Banked(regions[name]).BytesPerBank
+			}
+		}
+		if got != w.AllocatedPerBank {
+			differences = append(differences, fmt.Sprintf("serve: %s: %d B in each bank, the library counts %d", name, got, w.AllocatedPerBank))
+		}
+	}
+	return differences
+}
