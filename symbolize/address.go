@@ -95,24 +95,37 @@ func (e *ELF) functionName(f function) string {
 // indexFunctions sorts the functions by address. Of several names for the same bytes, a
 // global one comes first, then a local one, then a weak one, each in the order of the file.
 func (e *ELF) indexFunctions() *[]function {
-	var funcs []function
+	// with its rank and place, so that a fast sort that is not stable will do: this is a large
+	// part of the time until a library is attached to
+	type ranked struct {
+		function
+		rank, order uint32
+	}
+	var list []ranked
 	if n := (e.symtab.size + e.dynsym.size) / symbolSize; n <= uint64(e.size)/symbolSize {
-		funcs = make([]function, 0, min(n, maxFunctions))
+		list = make([]ranked, 0, min(n, maxFunctions))
 	}
-	for _, binds := range [][]elf.SymBind{{elf.STB_GLOBAL, stbUnique}, {elf.STB_LOCAL}, {elf.STB_WEAK}} {
-		for table := tableSymtab; table <= tableDynsym; table++ {
-			e.eachSymbol(table, func(s tableSymbol) {
-				if s.kind != elf.STT_OBJECT && s.size != 0 && s.name < tableBit && slices.Contains(binds, s.bind) && len(funcs) < maxFunctions {
-					funcs = append(funcs, function{s.addr, uint32(min(s.size, 1<<32-1)), s.name | uint32(table)<<31})
-				}
-			})
+	for table := tableSymtab; table <= tableDynsym; table++ {
+		e.eachSymbol(table, func(s tableSymbol) {
+			rank := slices.Index([]elf.SymBind{elf.STB_GLOBAL, elf.STB_LOCAL, elf.STB_WEAK, stbUnique}, s.bind)
+			if s.kind == elf.STT_OBJECT || s.size == 0 || s.name >= tableBit || rank < 0 || len(list) >= maxFunctions {
+				return
+			}
+			f := function{s.addr, uint32(min(s.size, 1<<32-1)), s.name | uint32(table)<<31}
+			list = append(list, ranked{f, uint32(rank) % 3, uint32(len(list))})
+		})
+	}
+	slices.SortFunc(list, func(a, b ranked) int {
+		if a.addr != b.addr {
+			return cmp.Compare(a.addr, b.addr)
 		}
-	}
-	slices.SortStableFunc(funcs, func(a, b function) int {
-		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(b.size, a.size))
+		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.rank, b.rank), cmp.Compare(a.order, b.order))
 	})
-	funcs = slices.CompactFunc(funcs, func(a, b function) bool { return a.addr == b.addr && a.size == b.size })
-	funcs = slices.Clone(funcs) // without the unused capacity
+	list = slices.CompactFunc(list, func(a, b ranked) bool { return a.addr == b.addr && a.size == b.size })
+	funcs := make([]function, len(list))
+	for i := range list {
+		funcs[i] = list[i].function
+	}
 	return &funcs
 }
 

@@ -17,9 +17,9 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
-	"ttmem/tracer/tracetest"
 )
 
 // opsProgram compiles programs with circular and dataflow buffers, some of them in tensors.

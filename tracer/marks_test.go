@@ -16,8 +16,8 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
-	"ttmem/tracer/tracetest"
 )
 
 // tracedMarks traces the calls of work in processes; count returns the number of marks.

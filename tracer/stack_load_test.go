@@ -14,8 +14,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
-	"ttmem/tracer/tracetest"
 )
 
 // loadProgram builds a program that obeys commands, and two libraries with different

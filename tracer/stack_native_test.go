@@ -14,8 +14,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
-	"ttmem/tracer/tracetest"
 )
 
 // compile builds a program or, with -shared, a library from sources in

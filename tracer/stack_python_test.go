@@ -18,10 +18,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
 	"ttmem/tracer/event"
-	"ttmem/tracer/tracetest"
 )
 
 // interpreter is a Python to test with.

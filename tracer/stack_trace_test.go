@@ -18,10 +18,10 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/tracetest"
 )
 
 // stackOf is one call of the traced function.

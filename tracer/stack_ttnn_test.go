@@ -20,10 +20,10 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
-	"ttmem/tracer/tracetest"
 )
 
 // probedByGDB are functions that are called in many ways: allocations of device and host

@@ -16,10 +16,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"ttmem/aggregate/memory"
 
 	"golang.org/x/sys/unix"
-
-	"ttmem/aggregate"
 )
 
 const (
@@ -270,7 +269,7 @@ func (p *pair) recover(v *victim) error {
 }
 
 // snapshot asks the service, as root.
-func (p *pair) snapshot() (*aggregate.Snapshot, error) {
+func (p *pair) snapshot() (*memory.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerLimit*patience)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://ttmem/v1/snapshot", nil)
@@ -289,7 +288,7 @@ func (p *pair) snapshot() (*aggregate.Snapshot, error) {
 	if strings.Contains(string(text), secret) {
 		return nil, errors.New("the snapshot has what only root may read")
 	}
-	var s aggregate.Snapshot
+	var s memory.Snapshot
 	return &s, json.Unmarshal(text, &s)
 }
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/memory"
 	"ttmem/e2e/rig"
 	"ttmem/tracer/event"
 )
@@ -209,7 +210,7 @@ func (f *follower) compare(want figures) (differences []string) {
 			if w.BytesPerBank == 0 {
 				continue
 			}
-			var got aggregate.Region
+			var got memory.Region
 			for _, d := range snapshot.Devices {
 				if d.ID == chip {
 					got = *d.Regions.Banked(regions[name])
@@ -237,8 +238,8 @@ func (f *follower) compare(want figures) (differences []string) {
 }
 
 // compareSnapshot compares what the service says of the victim.
-func compareSnapshot(s *aggregate.Snapshot, pid int, want figures) (differences []string) {
-	i := slices.IndexFunc(s.Processes, func(p aggregate.Process) bool { return p.PID == pid && p.Exit == nil })
+func compareSnapshot(s *memory.Snapshot, pid int, want figures) (differences []string) {
+	i := slices.IndexFunc(s.Processes, func(p memory.Process) bool { return p.PID == pid && p.Exit == nil })
 	if i < 0 {
 		return []string{"serve: the victim is not in the snapshot"}
 	}

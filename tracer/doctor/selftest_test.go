@@ -10,8 +10,8 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/tracetest"
 )
 
 // The test program's calls and stacks are seen with each fallback.

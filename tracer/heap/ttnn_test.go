@@ -18,10 +18,10 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/rig"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
-	"ttmem/tracer/tracetest"
 )
 
 // allocatorView is the library's account of a region, in bytes of each bank.

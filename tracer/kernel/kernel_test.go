@@ -11,7 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
-	"ttmem/tracer/tracetest"
+	"ttmem/e2e/tracetest"
 )
 
 func TestDisablingUnknownFeature(t *testing.T) {

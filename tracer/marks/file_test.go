@@ -10,9 +10,9 @@ import (
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/tracetest"
 )
 
 // takeNamed lets the placer read a file by its name.

@@ -8,9 +8,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/e2e/tracetest"
 	"ttmem/symbolize/unwind"
 	"ttmem/tracer/host"
-	"ttmem/tracer/tracetest"
 )
 
 // TestFiguresOfTTNN logs the cost of reading the code of a process that runs ttnn. The

@@ -15,9 +15,9 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
-	"ttmem/tracer/tracetest"
 )
 
 // known are address spaces that are published on demand.
