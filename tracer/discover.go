@@ -111,18 +111,22 @@ func (f *finder) allMapped(list []host.NewMapping) {
 	}
 }
 
-// knownFirst puts the mappings of known libraries first: reading the files of the others
-// takes a while, and a program may allocate, or end, meanwhile.
+// knownFirst puts the mappings of known libraries first, and then those of files with
+// its name: reading the files of the others takes a while, and a program may allocate,
+// or end, meanwhile.
 func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	other := func(m host.NewMapping) int {
-		if f.libraries.byFile[m.File] == nil {
+	order := func(m host.NewMapping) int {
+		switch {
+		case f.libraries.byFile[m.File] != nil:
+			return 0
+		case namedAsLibrary(m.Name):
 			return 1
 		}
-		return 0
+		return 2
 	}
-	slices.SortStableFunc(list, func(a, b host.NewMapping) int { return other(a) - other(b) })
+	slices.SortStableFunc(list, func(a, b host.NewMapping) int { return order(a) - order(b) })
 	return list
 }
 
@@ -202,7 +206,7 @@ func (f *finder) libraryOf(m host.NewMapping, path string) (*library, error) {
 		return nil, nil
 	}
 	// without the lock, which Run needs: most files are none, and have many symbols
-	if !mayBeLibrary(file) {
+	if !namedAsLibrary(m.Name+path) && !mayBeLibrary(file) {
 		file.Close()
 		f.mu.Lock()
 		defer f.mu.Unlock()
@@ -215,6 +219,10 @@ func (f *finder) libraryOf(m host.NewMapping, path string) (*library, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l, err = f.libraries.open(file, path, host.ProcDir(m.PID)+"/root")
+	if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
+		f.libraries.remember(m.File, nil)
+		return nil, nil
+	}
 	if err != nil {
 		// so that every process that maps it reports the loss
 		f.inbox = append(f.inbox, discovered{event: event.Event{
@@ -239,6 +247,9 @@ func mayBeLibrary(file *os.File) bool {
 	defer elf.Close()
 	return layout.IsLibrary(elf)
 }
+
+// namedAsLibrary reports whether a file has the name that the library has in most releases.
+func namedAsLibrary(path string) bool { return filepath.Base(path) == "libtt_metal.so" }
 
 // namedLikeLibrary reports whether a file is named like a tt-metal library.
 func namedLikeLibrary(path string) bool {

@@ -192,11 +192,18 @@ func (s *Spaces) each(n int, do func(i int)) {
 	for range min(n, runtime.NumCPU()) {
 		wait.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				s.attaching.RLock()
+				s.awaitAttaching()
 				do(i)
-				s.attaching.RUnlock()
 			}
 		})
 	}
 	wait.Wait()
+}
+
+// awaitAttaching returns when no library is being attached to. Nothing is locked afterwards:
+// to attach does not wait until files are read, which takes a tenth of a second for a large
+// one.
+func (s *Spaces) awaitAttaching() {
+	s.attaching.RLock()
+	defer s.attaching.RUnlock()
 }
