@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,12 +14,16 @@ import (
 	"time"
 
 	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
 )
 
 // runTtmem runs ttmem and returns its output and exit status.
 func runTtmem(t *testing.T, attr *syscall.SysProcAttr, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	cmd := exec.Command(ttmem, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, ttmem, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGQUIT) } // prints where it waits
 	cmd.SysProcAttr = attr
 	cmd.Dir = "/"
 	var out, errs bytes.Buffer
@@ -27,6 +32,9 @@ func runTtmem(t *testing.T, attr *syscall.SysProcAttr, args ...string) (stdout, 
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Fatalf("ttmem %s does not end:\n%s", strings.Join(args, " "), errs.String())
 	}
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }

@@ -21,6 +21,7 @@ type Hub struct {
 	followers map[*follower]bool
 	batch     *batch // events that followers do not have yet
 	ended     bool
+	marks     uint64 // that users set
 	// version is ttmem's, for the headers of recordings.
 	version string
 	// backlog is how many bytes a follower may have before it is cut off.
@@ -49,6 +50,9 @@ func (h *Hub) Apply(e *event.Event) {
 	defer h.mu.Unlock()
 	h.state.Complete(e)
 	h.state.Apply(e)
+	if e.Kind == event.Mark && e.PID == 0 {
+		h.marks++
+	}
 	if len(h.followers) == 0 {
 		return
 	}
@@ -59,6 +63,13 @@ func (h *Hub) Apply(e *event.Event) {
 	if h.batch.bytes >= batchBytes {
 		h.flush()
 	}
+}
+
+// Marks counts the marks of users that were applied.
+func (h *Hub) Marks() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.marks
 }
 
 // Flush passes on the events that were applied since.

@@ -33,7 +33,9 @@ func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
 		busy(w, "marks")
 		return
 	}
+	s.marked.Add(1) // before it can be applied
 	if err := s.o.Mark(name, v); err != nil {
+		s.marked.Add(^uint64(0))
 		http.Error(w, "ttmem: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate"
 	"ttmem/tracer/event"
 )
 
@@ -80,6 +81,29 @@ func TestMarkThatIsNoNameIsALine(t *testing.T) {
 	answer.Body.Close()
 	qt.Check(t, qt.Equals(answer.StatusCode, http.StatusForbidden))
 	qt.Check(t, qt.HasLen(m.names, 0))
+}
+
+// What a client asks for after it set a mark has the mark, although that waits in line with
+// other events.
+func TestAnswerHasMarksThatWereSetBefore(t *testing.T) {
+	host := newHost()
+	path, _ := serveWith(t, host.hub, Options{Mark: func(name string, v Viewer) error {
+		time.AfterFunc(100*time.Millisecond, func() { host.apply(event.Event{Kind: event.Mark, Cause: name, UID: v.UID}) })
+		return nil
+	}})
+	c, err := Dial(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer c.Close()
+	ctx := t.Context()
+	qt.Assert(t, qt.IsNil(c.Mark(ctx, "warm")))
+	r, err := c.Stream(ctx)
+	qt.Assert(t, qt.IsNil(err))
+	var e event.Event
+	qt.Assert(t, qt.IsNil(r.Next(&e)))
+	s := aggregate.New()
+	s.Apply(&e)
+	qt.Assert(t, qt.HasLen(s.Marks(), 1))
+	qt.Check(t, qt.Equals(s.Marks()[0].Name, "warm"))
 }
 
 func TestMarksOfAUserAreBounded(t *testing.T) {

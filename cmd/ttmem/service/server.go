@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ttmem/aggregate/memory"
@@ -55,6 +56,7 @@ type Server struct {
 	answers *limiter
 	streams *limiter
 	marks   rate
+	marked  atomic.Uint64 // marks that were accepted
 	// encoding is held while an answer is made, so that requests keep only one processor
 	// busy.
 	encoding sync.Mutex
@@ -142,6 +144,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.awaitRead(r.Context())
+	s.awaitMarks(r.Context())
 	s.answer(w, v, func() any {
 		reading := s.reading()
 		snapshot := *s.hub.Snapshot(v)
@@ -181,6 +184,21 @@ func (s *Server) awaitRead(ctx context.Context) {
 	}
 }
 
+// A mark comes to the hub as an event, in the order of all events. An answer waits for the
+// marks that were set before, but not for longer than markPatience.
+const (
+	markPatience = time.Second
+	markInterval = 5 * time.Millisecond
+)
+
+// awaitMarks waits until the hub has the marks that were accepted so far.
+func (s *Server) awaitMarks(ctx context.Context) {
+	until, marked := time.Now().Add(markPatience), s.marked.Load()
+	for s.hub.Marks() < marked && ctx.Err() == nil && time.Now().Before(until) {
+		time.Sleep(markInterval)
+	}
+}
+
 // answer sends a document as JSON.
 func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() any) {
 	if !s.answers.acquire(v.UID) {
@@ -208,12 +226,14 @@ func busy(w http.ResponseWriter, what string) {
 // state sends the present state, as a recording.
 func (s *Server) state(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.awaitRead(r.Context())
+	s.awaitMarks(r.Context())
 	s.record(w, v, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
 }
 
 // stream sends the present state and the events from then on.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
 	s.awaitRead(r.Context())
+	s.awaitMarks(r.Context())
 	s.record(w, v, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
 }
 
