@@ -16,6 +16,7 @@ import (
 
 	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // loadProgram builds a program that obeys commands, and two libraries with different
@@ -35,24 +36,26 @@ func loadProgram(t *testing.T) (p *tracetest.Program, exe string, libs [2]string
 // callUntilKnown makes the program call its library until stacks reach the thread's start.
 func callUntilKnown(t *testing.T, p *tracetest.Program, trace *stackTrace) {
 	t.Helper()
+	var last stackOf
 	for range 200 {
-		seen := len(trace.seen())
+		began := host.Now() // earlier calls may be delivered later
 		p.Do(t, "call 1 settling")
-		for range 100 {
-			if len(trace.seen()) > seen {
+		for range 1000 {
+			if calls := trace.seen(); len(calls) > 0 {
+				last = calls[len(calls)-1]
+			}
+			if last.timeNs > began {
 				break
 			}
 			time.Sleep(pollInterval)
 		}
-		calls := trace.seen()
-		qt.Assert(t, qt.IsTrue(len(calls) > seen), qt.Commentf("the call was not seen"))
-		if begins(calls[len(calls)-1].stack.Frames()) {
+		qt.Assert(t, qt.IsTrue(last.timeNs > began), qt.Commentf("the call was not seen"))
+		if begins(last.stack.Frames()) {
 			return
 		}
 	}
-	calls := trace.seen()
 	ends, _ := trace.StackEnds()
-	t.Fatalf("the stacks do not become complete: %v, %v", all(calls[len(calls)-1].stack.Frames()), ends)
+	t.Fatalf("the stacks do not become complete: %v, %v", all(last.stack.Frames()), ends)
 }
 
 // seen are the calls until now.
