@@ -94,8 +94,8 @@ func NewHistory() *History {
 // Apply applies the events that e implies and then e. It calls then for each of them with
 // its Note. Frees have the fields that State.Complete sets.
 func (h *History) Apply(e *event.Event, then func(*event.Event, *Note)) {
-	for implied := h.Implied(e); implied.Next(); {
-		h.apply(implied.Event(), then)
+	for implied := range h.Implied(e) {
+		h.apply(implied, then)
 	}
 	h.apply(e, then)
 }
