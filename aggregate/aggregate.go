@@ -25,9 +25,9 @@ type State struct {
 	coreSets    cores.Sets
 	lost        map[string]uint64
 	anomalies   memory.Anomalies
-	failures    failures
+	failures    newest[memory.Failure]
 	// marks are those that users set, and callMarks those of --mark-at.
-	marks, callMarks marks
+	marks, callMarks newest[memory.Mark]
 	beginning        beginning
 	// sites are all call sites in the order of their first allocation. keptSites is how many
 	// there were when idle ones were last removed.

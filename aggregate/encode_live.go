@@ -73,7 +73,7 @@ func (c *stateCodec) coreSet(p **cores.Set) {
 	if !c.Reads {
 		ranges = (*p).Ranges()
 	}
-	if c.Ranges(&ranges); !c.Reads {
+	if c.Value(&ranges); !c.Reads {
 		return
 	}
 	if *p = c.state.coreSets.Of(ranges); *p == nil {

@@ -37,7 +37,7 @@ func (c *stateCodec) site(first **callSite) {
 		}
 		c.arena(&one.arena, set)
 		c.tallies(one)
-		one.run.Code(c.Encoding)
+		one.run.Code(c.Codec)
 		c.sites.Add(one)
 	})
 	if !c.Reads {
@@ -56,13 +56,13 @@ func (c *stateCodec) site(first **callSite) {
 
 // tallies are those of a site. What is live is counted with the buffers and programs.
 func (c *stateCodec) tallies(one *callSite) {
-	c.Amount(&one.allocated)
-	c.Amount(&one.ended)
+	c.Value(&one.allocated)
+	c.Value(&one.ended)
 	c.Uints(&one.since, &one.each)
 	for i := range one.atPeak {
 		at := &one.atPeak[i]
 		c.Uints(&at.serial, &at.perBank)
-		c.Amount(&at.Amount)
+		c.Value(&at.Amount)
 	}
 }
 
@@ -70,9 +70,10 @@ func (c *stateCodec) tallies(one *callSite) {
 func (c *stateCodec) survivors(p **siteSurvivors) {
 	v := codec.Made(c.Codec, p)
 	c.names.One(c.Codec, &v.process, c.name)
-	c.Survivors(&v.Survivors)
-	if c.Reads {
-		v.PID = v.process.pid
+	c.Value(&v.Survivors)
+	c.checkBanked(v.Region)
+	if v.PID != v.process.pid {
+		c.Fail()
 	}
 }
 

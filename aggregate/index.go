@@ -66,17 +66,14 @@ func NumberOf(e *event.Event) (number uint64) {
 // Index is where the moments of the events are. It must not be changed.
 func (s *State) Index() memory.Index {
 	x := memory.Index{First: s.first, Begin: s.beginning.point}
-	x.Marks, x.MarksFrom = s.marks.merged(&s.callMarks)
-	failures := s.failures.newest()
-	if s.failures.count > uint64(len(failures)) && len(failures) > 0 {
-		x.FailuresFrom = failures[0].Number - 1
+	x.Marks = slices.Concat(s.marks.list(), s.callMarks.list())
+	slices.SortStableFunc(x.Marks, func(a, b memory.Mark) int { return cmp.Compare(a.Number, b.Number) })
+	numberOf := func(m *memory.Mark) uint64 { return m.Number }
+	x.MarksFrom = max(s.marks.completeFrom(numberOf), s.callMarks.completeFrom(numberOf))
+	for _, f := range s.failures.list() {
+		x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: f.Number, TimeNs: f.TimeNs}, PID: f.PID})
 	}
-	for i := range failures {
-		x.Failures = append(x.Failures, memory.FailurePoint{
-			Point: memory.Point{Number: failures[i].Number, TimeNs: failures[i].TimeNs},
-			PID:   failures[i].PID,
-		})
-	}
+	x.FailuresFrom = s.failures.completeFrom(func(f *memory.Failure) uint64 { return f.Number })
 	for _, q := range s.allPools() {
 		if q.chip != nil && q.peak.bytes > 0 {
 			x.Peaks = append(x.Peaks, memory.PeakPoint{
@@ -86,42 +83,6 @@ func (s *State) Index() memory.Index {
 		}
 	}
 	return x
-}
-
-// maxMarks is the number of marks of users that a State keeps, and of --mark-at: the newest.
-const maxMarks = 1000
-
-// marks are the newest marks, oldest first. The list only grows at its end, so that
-// checkpoints may share it. count is how many there were in all.
-type marks struct {
-	count uint64
-	list  []memory.Mark
-}
-
-func (m *marks) add(one memory.Mark) {
-	m.count++
-	if len(m.list) == 2*maxMarks {
-		m.list = slices.Clone(m.list[maxMarks:])
-	}
-	m.list = append(m.list, one)
-}
-
-// newest are those that are kept.
-func (m *marks) newest() []memory.Mark { return slices.Clip(newest(m.list)) }
-
-// from is the number after which no mark is missing.
-func (m *marks) from() uint64 {
-	if kept := m.newest(); m.count > uint64(len(kept)) && len(kept) > 0 {
-		return kept[0].Number - 1
-	}
-	return 0
-}
-
-// merged are the marks of both, in order, and the number after which none is missing.
-func (m *marks) merged(other *marks) (list []memory.Mark, from uint64) {
-	list = slices.Concat(m.newest(), other.newest())
-	slices.SortStableFunc(list, func(a, b memory.Mark) int { return cmp.Compare(a.Number, b.Number) })
-	return list, max(m.from(), other.from())
 }
 
 // mark keeps a mark. Those of --mark-at may be of every call of a function, and do not
@@ -135,4 +96,4 @@ func (s *State) mark(e *event.Event) {
 }
 
 // Marks are the newest that users set, oldest first. They must not be changed.
-func (s *State) Marks() []memory.Mark { return s.marks.newest() }
+func (s *State) Marks() []memory.Mark { return s.marks.list() }

@@ -80,7 +80,7 @@ func (s *State) peakHolders() map[*pool][]memory.SiteAmount {
 		slices.SortFunc(list, func(a, b memory.SiteAmount) int {
 			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), compareStacks(a.Stack, b.Stack),
 				cmp.Compare(a.Layout, b.Layout), slices.Compare(a.Devices, b.Devices), cmp.Compare(b.Count, a.Count),
-				compareBools(a.BeforeAttach, b.BeforeAttach))
+				memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
 		})
 	}
 	return holders
@@ -139,7 +139,7 @@ func (s *State) programsAt(q *pool) []memory.PeakProgram {
 	}
 	slices.SortFunc(list, func(a, b memory.PeakProgram) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
-			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), compareBools(a.BeforeAttach, b.BeforeAttach))
+			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
 	})
 	return list
 }

@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"ttmem/aggregate/cores"
-	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -63,24 +62,6 @@ func (d *deviceSet) changeCores(change func(*cores.Load)) {
 		}
 		c.chip.countCores()
 	}
-}
-
-// meets reports whether circular buffers can reach the buffer: one on single cores is only
-// reached by those of its cores.
-func (b *buffer) meets(statics []memory.Static) bool {
-	if !b.perCore {
-		return true
-	}
-	for i := range statics {
-		for _, s := range statics[i].Cores {
-			for _, c := range b.view().Cores {
-				if s.X0 <= c.X1 && c.X0 <= s.X1 && s.Y0 <= c.Y1 && c.Y0 <= s.Y1 {
-					return b.address != 0
-				}
-			}
-		}
-	}
-	return false
 }
 
 // perBankIn is what is live at a call site of each bank: of buffers on single cores, what

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/byid"
+	"ttmem/aggregate/holders"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -23,8 +24,8 @@ type process struct {
 	lastSet    *deviceSet
 	allocators map[uint64]*allocator
 	live       [event.BankedRegions]tally // on all its chips
-	// unfreedBy is what it did not free, by holder.
-	unfreedBy map[holderKey]*holder
+	// unfreed is what it did not free.
+	unfreed holders.Table
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.
@@ -39,9 +40,9 @@ type processChip struct {
 	used usage
 	// peaks are the process's own, at moments when the buffers of all processes fit.
 	peaks peaks
-	// open are the process's allocators whose capacities are known. own are their
-	// capacities, also after the last one was closed.
-	open     []*allocator
+	// open is true if the process has an allocator open whose capacities are known. own are
+	// its capacities, also after the last one was closed.
+	open     bool
 	own      capacities
 	programs map[uint64]*program
 	// alone is the set of only this chip. Circular buffers and kernels belong to it.
@@ -77,7 +78,7 @@ func newProcess(pid int) *process {
 		pid: pid, name: &processName{pid: pid},
 		chips:      make(map[int]*processChip),
 		allocators: make(map[uint64]*allocator),
-		unfreedBy:  make(map[holderKey]*holder),
+		unfreed:    make(holders.Table),
 	}
 }
 
@@ -112,9 +113,8 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if p == nil {
 		return
 	}
-	s.between.endRun(p, nil, now)
+	s.between.endAll(p, nil, now)
 	for _, set := range p.sets {
-		s.endRun(set, nil)
 		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}
 	for _, c := range p.chips {
@@ -123,7 +123,10 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 			s.unloadKernel(c, id, event.ReasonProcessExit)
 		}
 	}
-	p.closeAll()
+	clear(p.allocators)
+	for _, c := range p.chips {
+		s.updateCapacities(p, c)
+	}
 	s.forgetEnded(p)
 	view := p.view()
 	view.Exit = &memory.Exit{TimeNs: now}
@@ -164,6 +167,19 @@ type deviceSet struct {
 	sites map[siteKey]*callSite
 	// recent caches sites by their stack IDs.
 	recent [recentSites]*callSite
+}
+
+// callSites returns the call sites of the set: those of one arena, or all if only is nil.
+func (d *deviceSet) callSites(only *arena) iter.Seq[*callSite] {
+	return func(yield func(*callSite) bool) {
+		for _, first := range d.sites {
+			for c := range first.all() {
+				if (only == nil || c.arena == only) && !yield(c) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // set returns the set of these chips. A process has few sets, and mostly uses the same one

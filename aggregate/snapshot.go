@@ -16,10 +16,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 		V: 1, TimeNs: s.now, BeganNs: s.began, Devices: []memory.Device{}, Processes: []memory.Process{},
 		ExitedProcesses: s.exitedCount,
 		Lost:            maps.Clone(s.lost), Anomalies: s.anomalies,
-		FailureCount: s.failures.count, Failures: s.failures.newest(),
-	}
-	if snap.Failures == nil {
-		snap.Failures = []memory.Failure{}
+		FailureCount: s.failures.count, Failures: s.failures.list(),
 	}
 	texts, processes := make(map[int]uint64), make(map[int][]memory.DeviceProcess)
 	for _, p := range s.byPID() {
@@ -57,8 +54,8 @@ func (p *process) view() memory.Process {
 		c := p.chips[id]
 		view.Devices = append(view.Devices, c.used.view(c.chip, c.capacities(), c.textMax(), c.peaks))
 	}
-	view.Live = p.liveView(nil)
-	view.Unfreed = p.unfreedView()
+	view.Live = p.liveTotals()
+	view.Unfreed = p.unfreed.Totals(shownHolders)
 	return view
 }
 

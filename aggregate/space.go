@@ -1,13 +1,12 @@
 package aggregate
 
 import (
-	"cmp"
 	"encoding/binary"
 	"slices"
 
 	"ttmem/aggregate/addresses"
-	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
@@ -18,7 +17,13 @@ func (s *State) Space(device int, region event.Region) *memory.Space {
 	if c == nil || int(region) >= event.BankedRegions {
 		return nil
 	}
-	return s.space(region, c.capacities[region], func(b *buffer) bool { return slices.Contains(b.set.ids, device) })
+	var buffers []memory.Buffer
+	for _, p := range s.byPID() {
+		buffers = append(buffers, p.list(func(b *buffer) bool {
+			return b.region == region && slices.Contains(b.set.ids, device)
+		})...)
+	}
+	return space.Of(region, c.capacities[region], buffers)
 }
 
 // AllocatorSpace returns the use of a region by one allocator, which is what the library
@@ -28,46 +33,8 @@ func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *
 	if p == nil || p.allocators[allocator] == nil || int(region) >= event.BankedRegions {
 		return nil
 	}
-	return s.space(region, p.allocators[allocator].capacities[region], func(b *buffer) bool {
-		return b.set.process.pid == pid && b.allocator == allocator
-	})
-}
-
-func (s *State) space(region event.Region, capacity event.Capacity, selected func(*buffer) bool) *memory.Space {
-	space := &memory.Space{Region: region, Banks: capacity.Banks}
-	for _, p := range s.byPID() {
-		space.Blocks = append(space.Blocks, p.list(func(b *buffer) bool { return b.region == region && selected(b) })...)
-	}
-	slices.SortStableFunc(space.Blocks, func(a, b memory.Buffer) int { return cmp.Compare(a.Address, b.Address) })
-	var load cores.Load
-	scattered := false
-	for i := range space.Blocks {
-		b := &space.Blocks[i]
-		if !b.PerCore {
-			space.BytesPerBank += b.BytesPerBank
-			continue
-		}
-		space.PerCore++
-		scattered = scattered || b.Scattered()
-		if set := s.coreSets.Of(b.Cores); set != nil {
-			load.Add(set, b.BytesPerBank)
-		}
-	}
-	space.BytesPerBank += load.Max()
-	if capacity.Base == 0 || scattered {
-		return space
-	}
-	space.Start, space.End = capacity.Base, capacity.Base+capacity.BytesPerBank
-	blocks := make([]addresses.Block, len(space.Blocks))
-	for i := range space.Blocks {
-		h := &space.Blocks[i]
-		blocks[i] = addresses.Block{Start: h.Address, End: h.Address + h.BytesPerBank}
-	}
-	for hole := range addresses.Holes(blocks, space.Start, space.End) {
-		space.Holes = append(space.Holes, hole)
-		space.FreeSpace.Add(hole)
-	}
-	return space
+	buffers := p.list(func(b *buffer) bool { return b.region == region && b.allocator == allocator })
+	return space.Of(region, p.allocators[allocator].capacities[region], buffers)
 }
 
 // freeSpaces computes what is free on all chips. Chips with the same arenas have the

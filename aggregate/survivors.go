@@ -40,23 +40,23 @@ func (c *callSite) named() siteSurvivors {
 	return siteSurvivors{v, process}
 }
 
-// surviving returns how much survives of a site whose allocator is closed now, and what of it
-// was freed since the latest allocation of its process.
-func (c *callSite) surviving() (total, freedAtTeardown memory.Amount) {
+// surviving returns how much of a site survives. If its allocator is closed now, it includes
+// what ended since the latest allocation of its process, and freedAtTeardown is what was freed
+// since then.
+func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount) {
 	total = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
-	ended, freedAtTeardown := c.run.Ended(&c.set.process.run)
-	total.Add(ended)
+	if closed {
+		var ended memory.Amount
+		ended, freedAtTeardown = c.run.Ended(&c.set.process.run)
+		total.Add(ended)
+	}
 	return total, freedAtTeardown
 }
 
-// survivors returns those of a site now. What was freed since the latest allocation of its
-// process is among them only if its allocator is closed now.
+// survivors returns the survivors of a site now; closed is true if its allocator is closed now.
 func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 	v := c.named()
-	v.Amount = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
-	if closed && c.current() {
-		v.Amount, v.FreedAtTeardown = c.surviving()
-	}
+	v.Amount, v.FreedAtTeardown = c.surviving(closed)
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
 	}
@@ -67,19 +67,17 @@ func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 // maxSurvivors is the number of call sites of closed allocators that a State tells apart.
 const maxSurvivors = 4096
 
-// endRun saves the survivors of the call sites on a set of chips: those of an arena that is
-// closed, or all if only is nil. It must be called before their buffers are removed. Of many
+// saveSurvivors saves the survivors of the call sites on a set of chips: those of an arena that
+// is closed, or all if only is nil. It must be called before their buffers are removed. Of many
 // call sites it saves those with the most survivors, and adds up the others. It resolves the
 // stacks that it saves: an unresolved stack refers to all that is known of the process's code.
-func (s *State) endRun(set *deviceSet, only *arena) {
-	ended := make([]rankedSite, 0, len(set.sites))
-	for _, first := range set.sites {
-		for c := range first.all() {
-			if c.run.Open && (only == nil || c.arena == only) {
-				total, teardown := c.surviving()
-				total.Add(teardown)
-				ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
-			}
+func (s *State) saveSurvivors(set *deviceSet, only *arena) {
+	var ended []rankedSite
+	for c := range set.callSites(only) {
+		if c.run.Open {
+			total, teardown := c.surviving(true)
+			total.Add(teardown)
+			ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
 		}
 	}
 	mostFirst(ended, maxSurvivors)
@@ -88,7 +86,7 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 		switch c := one.callSite; {
 		case one.first == 0:
 		case i >= maxSurvivors:
-			total, _ := c.surviving()
+			total, _ := c.surviving(true)
 			s.otherSurvivors.Add(total)
 		default:
 			v := c.survivors(s.now, true)
@@ -138,11 +136,9 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 // replaceable is how many buffers of before the attach were freed on these chips, by region.
 func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
 	freed := make(map[event.Region]uint64)
-	for _, first := range set.sites {
-		for c := range first.all() {
-			if c.before {
-				freed[c.region] += c.allocated.Count - c.live.Count - c.ended.Count
-			}
+	for c := range set.callSites(nil) {
+		if c.before {
+			freed[c.region] += c.allocated.Count - c.live.Count - c.ended.Count
 		}
 	}
 	return freed

@@ -186,31 +186,31 @@ func (s *Site) Run(p *Process, closed bool) memory.Run {
 }
 
 // Code writes or reads what a process has allocated.
-func (p *Process) Code(c memory.Encoding) {
+func (p *Process) Code(c *codec.Codec) {
 	c.Uints(&p.first, &p.last, &p.FromNs, &p.ToNs, &p.Allocations, &p.frees)
 	c.Bool(&p.Open)
 }
 
 // Code writes or reads the part of a call site.
-func (s *Site) Code(c memory.Encoding) {
+func (s *Site) Code(c *codec.Codec) {
 	c.Bool(&s.Open)
 	if !s.Open {
 		return
 	}
 	c.Uints(&s.first, &s.last, &s.gap, &s.frees[0], &s.frees[1])
 	s.live.code(c)
-	codec.Maybe(c.Codec, &s.freed, func(f *freed) {
+	codec.Maybe(c, &s.freed, func(f *freed) {
 		c.Uints(&f.freedTo, &f.freedAt, &f.at, &f.newest, &f.lastID)
 		f.births.code(c)
-		c.Amount(&f.ended)
-		c.Amount(&f.freedAtTeardown)
+		c.Value(&f.ended)
+		c.Value(&f.freedAtTeardown)
 		c.Bool(&f.any)
 	})
 }
 
 // code writes or reads births up to the last part that has any.
-func (s *births) code(c memory.Encoding) {
-	codec.Number(c.Codec, &s.shift)
+func (s *births) code(c *codec.Codec) {
+	codec.Number(c, &s.shift)
 	n := 0
 	for i, part := range s.parts {
 		if part > 0 {
@@ -219,6 +219,6 @@ func (s *births) code(c memory.Encoding) {
 	}
 	c.Below(&n, birthParts+1)
 	for i := range n {
-		codec.Number(c.Codec, &s.parts[i])
+		codec.Number(c, &s.parts[i])
 	}
 }

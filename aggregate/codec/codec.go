@@ -103,7 +103,9 @@ func (c *Codec) Below(v *int, n int) {
 func (c *Codec) Region(v *event.Region, n event.Region) {
 	r := int(*v)
 	c.Below(&r, int(n))
-	*v = event.Region(r)
+	if c.Reads {
+		*v = event.Region(r)
+	}
 }
 
 // Bool is a flag.
@@ -113,7 +115,9 @@ func (c *Codec) Bool(v *bool) {
 		n = 1
 	}
 	c.Below(&n, 2)
-	*v = n == 1
+	if c.Reads {
+		*v = n == 1
+	}
 }
 
 // Text is a string.

@@ -79,3 +79,14 @@ func StackID(s *event.Stack) uint64 {
 	}
 	return s.ID
 }
+
+// CompareBools orders true before false.
+func CompareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
