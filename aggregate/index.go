@@ -2,9 +2,9 @@ package aggregate
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
+	"ttmem/aggregate/codec"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -47,19 +47,14 @@ func (s *State) Number() uint64 { return s.applied }
 // Now is the time of the latest event.
 func (s *State) Now() uint64 { return s.now }
 
-// NumberOf is how many events there were before a Checkpoint. It does not restore it.
+// NumberOf returns how many events there were before a Checkpoint. It does not restore it.
 func NumberOf(e *event.Event) (number uint64) {
 	if e.State == nil || len(e.State.Data) < 2 {
 		return 0
 	}
-	b := e.State.Data[2:] // after the version, and whether it is partial
-	for range 3 {         // now, first and applied
-		n := 0
-		if number, n = binary.Uvarint(b); n <= 0 {
-			return 0
-		}
-		b = b[n:]
-	}
+	var now, first uint64
+	c := codec.NewReader(e.State.Data[2:], nil) // after the version, and whether it is partial
+	c.Uints(&now, &first, &number)
 	return number
 }
 

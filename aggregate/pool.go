@@ -171,15 +171,6 @@ func (q *pool) had(entry *staticEntry) bool {
 	return !entry.global && entry.from.since <= q.peak.time
 }
 
-// PeakOf returns the peak of a region of a chip; zero if nothing was allocated in it.
-func (s *State) PeakOf(device int, region event.Region) memory.Peak {
-	if c := s.chips[device]; c != nil && int(region) < event.BankedRegions {
-		p := &c.pools[region].peak
-		return memory.Peak{Device: device, Region: region, Bytes: p.bytes, TimeNs: p.time}
-	}
-	return memory.Peak{}
-}
-
 // device returns the id of the pool's chip.
 func (q *pool) device() int {
 	if q.chip == nil {

@@ -1,7 +1,6 @@
 package aggregate
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"ttmem/aggregate/addresses"
@@ -37,73 +36,65 @@ func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *
 	return space.Of(region, p.allocators[allocator].capacities[region], buffers)
 }
 
-// freeSpaces computes what is free on all chips. Chips with the same arenas have the
-// same buffers, so that a mesh costs as much as one chip.
-type freeSpaces struct {
-	// arenas are those of all processes by chip, and key identifies them.
-	arenas map[int][]*arena
-	key    map[int]string
-	known  map[freeSpaceKey]*addresses.FreeSpace
-}
-
-// A freeSpaceKey identifies regions with the same free space.
-type freeSpaceKey struct {
-	arenas   string
-	region   event.Region
-	capacity event.Capacity
-}
-
-func (s *State) freeSpaces() *freeSpaces {
-	f := &freeSpaces{make(map[int][]*arena), make(map[int]string), make(map[freeSpaceKey]*addresses.FreeSpace)}
-	n := uint32(0)
+// freeSpaces returns what is free of each region of each chip, in all of its banks; nil if the
+// region's addresses are not known, or those of a buffer.
+func (s *State) freeSpaces() map[int]*[event.BankedRegions]*addresses.FreeSpace {
+	arenas := make(map[int][]*arena) // by chip
 	for _, p := range s.byPID() {
 		p.orderBlocks()
 		for a := range p.arenas() {
-			n++
 			for _, c := range a.set.chips {
-				id := c.chip.id
-				f.arenas[id] = append(f.arenas[id], a)
-				f.key[id] = string(binary.LittleEndian.AppendUint32([]byte(f.key[id]), n))
+				arenas[c.chip.id] = append(arenas[c.chip.id], a)
 			}
 		}
 	}
-	return f
+	all := make(map[int]*[event.BankedRegions]*addresses.FreeSpace)
+	var last *chip
+	for _, id := range sortedKeys(s.chips) {
+		c := s.chips[id]
+		// Chips with the same arenas have the same buffers, so that a mesh costs as much as
+		// one chip.
+		if last != nil && slices.Equal(arenas[id], arenas[last.id]) && c.capacities == last.capacities {
+			all[id] = all[last.id]
+			continue
+		}
+		all[id], last = new([event.BankedRegions]*addresses.FreeSpace), c
+		for region, capacity := range c.capacities {
+			all[id][region] = freeSpace(arenas[id], event.Region(region), capacity)
+		}
+	}
+	return all
 }
 
-// of returns what is free of a region of a chip, in all of its banks; nil if the region's
-// addresses are not known, or those of a buffer.
-func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity) *addresses.FreeSpace {
+func freeSpace(arenas []*arena, region event.Region, capacity event.Capacity) *addresses.FreeSpace {
 	if capacity.Base == 0 || capacity.BytesPerBank == 0 {
 		return nil
 	}
-	if region == event.L1 && slices.ContainsFunc(f.arenas[device], func(a *arena) bool { return a.scattered > 0 }) {
-		return nil
-	}
-	key := freeSpaceKey{f.key[device], region, capacity}
-	if f.known[key] == nil {
-		var all []addresses.Block
-		for _, a := range f.arenas[device] {
-			if blocks := a.blocks[region].Blocks(); len(all) == 0 {
-				all = blocks
-			} else {
-				all = addresses.Merge(all, blocks)
-			}
+	var all []addresses.Block
+	for _, a := range arenas {
+		if region == event.L1 && a.scattered > 0 {
+			return nil
 		}
-		free := addresses.Free(all, capacity.Base, capacity.Base+capacity.BytesPerBank)
-		f.known[key] = &free
+		if blocks := a.blocks[region].Blocks(); len(all) == 0 {
+			all = blocks
+		} else {
+			all = addresses.Merge(all, blocks)
+		}
 	}
-	return f.known[key]
+	free := addresses.Free(all, capacity.Base, capacity.Base+capacity.BytesPerBank)
+	return &free
 }
 
 // orderBlocks orders the addresses of the process's buffers, unless they are in order.
-// Ordering a million takes 0.2 s. The first reader of free space pays for it; from then on
+// Ordering a million takes 0.3 s. The first reader of free space pays for it; from then on
 // changes are collected.
 func (p *process) orderBlocks() {
-	missing := make(map[*arena]*[event.BankedRegions][]addresses.Block)
+	missing := make(map[*addresses.List]bool)
 	for a := range p.arenas() {
-		for _, list := range a.blocks {
-			if list == nil {
-				missing[a] = new([event.BankedRegions][]addresses.Block)
+		for region := range a.blocks {
+			if a.blocks[region] == nil {
+				a.blocks[region] = addresses.NewList(nil)
+				missing[a.blocks[region]] = true
 			}
 		}
 	}
@@ -111,16 +102,8 @@ func (p *process) orderBlocks() {
 		return
 	}
 	for b := range p.buffers.All() {
-		if b.blocks[b.region] == nil {
-			blocks := &missing[b.arena][b.region]
-			*blocks = append(*blocks, b.block())
-		}
-	}
-	for a, regions := range missing {
-		for region, blocks := range regions {
-			if a.blocks[region] == nil {
-				a.blocks[region] = addresses.NewList(blocks)
-			}
+		if list := b.blocks[b.region]; missing[list] {
+			list.Add(b.block())
 		}
 	}
 }

@@ -33,8 +33,7 @@ type siteSurvivors struct {
 func (c *callSite) named() siteSurvivors {
 	process := c.set.process
 	v := memory.Survivors{
-		PID: process.pid, Comm: process.comm, Command: process.about.Command,
-		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
+		Site: c.view(), Comm: process.comm, Command: process.about.Command,
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.FromNs, WorkedToNs: process.run.ToNs,
 	}
 	return siteSurvivors{v, process}

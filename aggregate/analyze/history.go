@@ -15,25 +15,26 @@ import (
 // It is not safe for concurrent use.
 type History struct {
 	*aggregate.State
-	live map[liveKey]*liveRegions
-	// groups are the lists of chips, and groupOf their numbers. lastGroup is the number
-	// of the list last, because most events are about the same chips as the one before.
-	groups    [][]int
-	groupOf   map[string]int32
-	last      []int
-	lastGroup int32
-	places    recent[placeKey, *Use]
-	freed     recent[freedKey, *Use]
+	live map[liveKey]*liveBuffers
+	// lastKey is the key of the chips last. Most events are about the same chips as the one
+	// before.
+	last    []int
+	lastKey string
+	places  recent[placeKey, *Use]
+	freed   recent[freedKey, *Use]
 }
 
-// A liveKey is a process and the list of chips that its buffers are on.
+// A liveKey is a process and the chips that its buffers are on: see memory.DevicesKey.
 type liveKey struct {
-	pid   int
-	group int32
+	pid     int
+	devices string
 }
 
-// liveRegions are the live buffers of a process on the same chips, by region.
-type liveRegions [event.BankedRegions]addressOrder
+// liveBuffers are the live buffers of a process on the same chips, by region.
+type liveBuffers struct {
+	devices []int
+	regions [event.BankedRegions]addressOrder
+}
 
 // minUses is how many uses of addresses a History remembers at least.
 const minUses = 1 << 17
@@ -41,7 +42,7 @@ const minUses = 1 << 17
 // A placeKey is an address in the banks of a list of chips.
 type placeKey struct {
 	address uint64
-	group   int32
+	devices string
 	region  event.Region
 }
 
@@ -86,7 +87,7 @@ func (n *Note) Overlapped() *memory.Buffer { return n.overlapped.Buffer() }
 // NewHistory returns a History of a new State.
 func NewHistory() *History {
 	return &History{
-		State: aggregate.New(), live: make(map[liveKey]*liveRegions), groupOf: make(map[string]int32),
+		State: aggregate.New(), live: make(map[liveKey]*liveBuffers),
 		places: recent[placeKey, *Use]{keep: minUses}, freed: recent[freedKey, *Use]{keep: minUses},
 	}
 }
@@ -136,18 +137,18 @@ func (h *History) begin(b aggregate.BufferRef, n *Note) {
 	if held == nil || held.BytesPerBank == 0 || len(held.Devices) == 0 || held.PerCore {
 		return
 	}
-	group := h.group(held.Devices)
-	n.overlapped = h.overlapping(held, group)
-	if u := h.places.get(placeKey{held.Address, group, held.Region}); u != nil && u.BytesPerBank != held.BytesPerBank {
+	devices := h.devicesKey(held.Devices)
+	n.overlapped = h.overlapping(held, devices)
+	if u := h.places.get(placeKey{held.Address, devices, held.Region}); u != nil && u.BytesPerBank != held.BytesPerBank {
 		n.Earlier = u
 	}
-	key := liveKey{held.PID, group}
-	regions := h.live[key]
-	if regions == nil {
-		regions = &liveRegions{}
-		h.live[key] = regions
+	key := liveKey{held.PID, devices}
+	live := h.live[key]
+	if live == nil {
+		live = &liveBuffers{devices: held.Devices}
+		h.live[key] = live
 	}
-	regions[held.Region].add(b)
+	live.regions[held.Region].add(b)
 }
 
 // end remembers the end of a buffer, if there is one.
@@ -161,54 +162,43 @@ func (h *History) end(b aggregate.BufferRef, now uint64) {
 		SinceNs: held.SinceNs, EndNs: now, BeforeAttach: held.BeforeAttach, Stack: held.Stack,
 	}
 	h.freed.set(freedKey{u.PID, u.BufferID}, u)
-	group := h.group(held.Devices)
-	key := liveKey{held.PID, group}
-	regions := h.live[key]
-	if regions == nil || !regions[held.Region].remove(b) {
+	devices := h.devicesKey(held.Devices)
+	key := liveKey{held.PID, devices}
+	live := h.live[key]
+	if live == nil || !live.regions[held.Region].remove(b) {
 		return // its addresses were not known
 	}
-	h.places.set(placeKey{held.Address, group, held.Region}, u)
-	for i := range regions {
-		if len(regions[i].chunks) > 0 {
-			return
-		}
+	h.places.set(placeKey{held.Address, devices, held.Region}, u)
+	if !slices.ContainsFunc(live.regions[:], func(o addressOrder) bool { return len(o.chunks) > 0 }) {
+		delete(h.live, key)
 	}
-	delete(h.live, key)
 }
 
-// group returns the number of a list of chips.
-func (h *History) group(devices []int) int32 {
-	if h.last != nil && slices.Equal(h.last, devices) {
-		return h.lastGroup
+func (h *History) devicesKey(devices []int) string {
+	if !slices.Equal(h.last, devices) {
+		h.last, h.lastKey = devices, memory.DevicesKey(devices)
 	}
-	key := memory.DevicesKey(devices)
-	group, ok := h.groupOf[key]
-	if !ok {
-		group = int32(len(h.groups))
-		h.groupOf[key] = group
-		h.groups = append(h.groups, devices)
-	}
-	h.last, h.lastGroup = devices, group
-	return group
+	return h.lastKey
 }
 
 // overlapping returns a live buffer on one of the same chips that shares addresses with
 // this one. If there are several, it prefers one of the same process and chips, and then
 // the first by address.
-func (h *History) overlapping(held *memory.Buffer, group int32) aggregate.BufferRef {
+func (h *History) overlapping(held *memory.Buffer, devices string) aggregate.BufferRef {
 	start, end := held.Address, held.Address+held.BytesPerBank
-	if regions := h.live[liveKey{held.PID, group}]; regions != nil {
-		if b := regions[held.Region].overlapping(start, end); b != (aggregate.BufferRef{}) {
+	same := liveKey{held.PID, devices}
+	if live := h.live[same]; live != nil {
+		if b := live.regions[held.Region].overlapping(start, end); b != (aggregate.BufferRef{}) {
 			return b
 		}
 	}
 	var first *memory.Buffer
 	var found aggregate.BufferRef
-	for key, regions := range h.live {
-		if key == (liveKey{held.PID, group}) || !intersect(h.groups[key.group], held.Devices) {
+	for key, live := range h.live {
+		if key == same || !intersect(live.devices, held.Devices) {
 			continue
 		}
-		b := regions[held.Region].overlapping(start, end)
+		b := live.regions[held.Region].overlapping(start, end)
 		other := b.Buffer()
 		if other != nil && (first == nil || cmp.Or(cmp.Compare(other.Address, first.Address), cmp.Compare(other.BufferID, first.BufferID)) < 0) {
 			first, found = other, b

@@ -170,11 +170,12 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memo
 	for i := range born {
 		one := &born[i]
 		if o.ByRun {
-			run := runs[one.Key()]
-			v := Verdict{Survivors: one.Survivors, Class: Stable, Intervals: run.Intervals, Rises: run.Rises, LastRise: run.LastRise, Births: one.Births}
-			if run.Class == Leaked {
-				v.Class = Leaked
+			v := runs[one.Key()]
+			v.Survivors, v.Births = one.Survivors, one.Births
+			if v.Class == Leaked {
 				v.addTeardown(one)
+			} else {
+				v.Class = Stable
 			}
 			r.Sites = append(r.Sites, v)
 			continue
@@ -241,7 +242,7 @@ func (v *Verdict) grows() bool {
 	return v.LastRise == v.Intervals && (v.Intervals < fewIntervals || 4*v.Rises >= 3*v.Intervals)
 }
 
-// addTorn counts what was freed after the last allocation as leaked.
+// addTeardown counts what was freed after the last allocation as leaked.
 func (v *Verdict) addTeardown(b *memory.SurvivorsBetween) {
 	v.Amount.Add(b.FreedAtTeardown)
 	v.Births = slices.Clone(b.Births)

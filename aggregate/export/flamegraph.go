@@ -230,11 +230,10 @@ type flameHead struct {
 	Groups [][3]any `json:"groups"`
 }
 
-// writeJSON writes the data of the page. Numbers are in flat lists, as there may
-// be millions: frames of kind, name, file, module, line, inlined; nodes of the
-// distance to the parent, frame, line (the root is left out); samples of group,
-// node and then count and bytes of allocated, live and peak. Nothing in it can
-// end the element that it stands in: json writes < as \u003c.
+// writeJSON writes the data of the page. Numbers are in flat lists, as there may be millions:
+// frames of kind, name, file, module, line, inlined; nodes of the distance to the parent, frame,
+// line (the root is left out); samples of group, node and then count and bytes of allocated, live
+// and peak. Nothing in it can end the element that it stands in: json writes < as \u003c.
 func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 	head := flameHead{Value: o.Value.String(), Begun: o.Begun}
 	for _, process := range t.profile.Processes {
@@ -253,76 +252,35 @@ func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 		}
 		groups[i] = len(head.Groups) - 1
 	}
-	small, err := json.Marshal(head)
-	if err != nil {
-		return err
-	}
-	names, err := json.Marshal(t.list)
-	if err != nil {
-		return err
-	}
-	out.WriteString(`{"head":`)
-	out.Write(small)
-	out.WriteString(",\n" + `"strings":`)
-	out.Write(names)
-
-	numbers := numberList{out: out}
-	numbers.begin("frames")
+	frames, nodes, samples := []int64{}, []int64{}, []int64{}
 	for _, f := range t.order {
-		inlined := uint64(0)
+		inlined := int64(0)
 		if f.inlined {
 			inlined = 1
 		}
-		numbers.add(uint64(f.kind), uint64(f.name), uint64(f.file), uint64(f.module), uint64(f.line), inlined)
+		frames = append(frames, int64(f.kind), int64(f.name), int64(f.file), int64(f.module), int64(f.line), inlined)
 	}
-	numbers.begin("nodes")
 	for i, n := range t.nodes[1:] {
-		numbers.add(uint64(i+1)-uint64(n.parent), uint64(n.frame))
-		numbers.addInt(n.line)
+		nodes = append(nodes, int64(i+1)-int64(n.parent), int64(n.frame), int64(n.line))
 	}
-	numbers.begin("samples")
 	for i := range t.samples {
 		s := &t.samples[i]
-		numbers.add(uint64(groups[i]), uint64(t.leaf[s.Stack]), s.Allocated.Count, s.Allocated.Bytes,
-			s.Live.Count, s.Live.Bytes, s.Peak.Count, s.Peak.Bytes)
+		samples = append(samples, int64(groups[i]), int64(t.leaf[s.Stack]), clamp(s.Allocated.Count), clamp(s.Allocated.Bytes),
+			clamp(s.Live.Count), clamp(s.Live.Bytes), clamp(s.Peak.Count), clamp(s.Peak.Bytes))
 	}
-	numbers.end()
-	_, err = out.WriteString("}")
+	separator := "{"
+	for _, part := range []struct {
+		name  string
+		value any
+	}{{"head", head}, {"strings", t.list}, {"frames", frames}, {"nodes", nodes}, {"samples", samples}} {
+		text, err := json.Marshal(part.value)
+		if err != nil {
+			return err
+		}
+		out.WriteString(separator + `"` + part.name + `":`)
+		out.Write(text)
+		separator = ",\n"
+	}
+	_, err := out.WriteString("}")
 	return err
-}
-
-// A numberList writes lists of numbers as fields of a JSON object.
-type numberList struct {
-	out     *bufio.Writer
-	open    bool
-	any     bool
-	scratch []byte
-}
-
-func (l *numberList) begin(name string) {
-	l.end()
-	l.out.WriteString(",\n\"" + name + "\":[")
-	l.open, l.any = true, false
-}
-
-func (l *numberList) end() {
-	if l.open {
-		l.out.WriteByte(']')
-	}
-}
-
-func (l *numberList) add(list ...uint64) {
-	for _, n := range list {
-		l.put(strconv.AppendUint(l.scratch[:0], n, 10))
-	}
-}
-
-func (l *numberList) addInt(n int) { l.put(strconv.AppendInt(l.scratch[:0], int64(n), 10)) }
-
-func (l *numberList) put(text []byte) {
-	if l.any {
-		l.out.WriteByte(',')
-	}
-	l.any, l.scratch = true, text
-	l.out.Write(text)
 }

@@ -1,20 +1,14 @@
 package memory
 
-import "ttmem/tracer/event"
-
 // BirthWindows is how many windows of equal length the run of a site has, in each of which
 // the births of its survivors are counted.
 const BirthWindows = 8
 
 // Survivors are those of one call site.
 type Survivors struct {
-	PID           int
+	Site
+	// Comm and Command are those of its process.
 	Comm, Command string
-	Stack         *event.Stack // nil where that is not known
-	Region        event.Region
-	Layout        event.Layout
-	// Devices are the chips that each is on. They must not be modified.
-	Devices []int
 	// Amount has the bytes on all chips. It is what is live, or ended with its device or
 	// process. FreedAtTeardown is what was freed between the last allocation and that; it is
 	// not in Amount.
@@ -29,12 +23,6 @@ type Survivors struct {
 	// Run is when they were allocated. Where the device was closed several times it is of
 	// the run between two of these that left most.
 	Run Run
-}
-
-// Key returns the key of the call site.
-func (v *Survivors) Key() SiteKey {
-	s := Site{PID: v.PID, Stack: v.Stack, Region: v.Region, Layout: v.Layout, Devices: v.Devices}
-	return s.Key()
 }
 
 // A Run is what is known of the survivors of a site while the device was open. First, Last
