@@ -44,8 +44,8 @@ type State struct {
 	allocations    uint64
 	// between follows buffers between two moments; nil if that was not requested.
 	between *between
-	// unplaced are the pools of buffers on no known chip.
-	unplaced *[event.BankedRegions]pool
+	// unplaced stands for the chip of buffers on no known chip.
+	unplaced *chip
 	// first is the time of the first event; restored is true where that was the end of a
 	// checkpoint that does not tell of what was before.
 	first    uint64
@@ -56,13 +56,12 @@ type State struct {
 
 // New returns a State in which nothing is allocated.
 func New() *State {
-	unplaced := newPools(nil, 0)
 	return &State{
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
 		coreSets:  make(cores.Sets),
 		lost:      make(map[string]uint64),
-		unplaced:  &unplaced,
+		unplaced:  newChip(memory.NoDevice, 0),
 	}
 }
 

@@ -97,7 +97,7 @@ func (s *State) Profile() *memory.Profile {
 		names[c.set.process.pid] = c.set.process // the latest of the id
 		for i, q := range c.set.poolsOf(c.region) {
 			// the same stack may allocate on several sets with the chip in it
-			k := key{c.stackID, c.set.process.pid, q.device(), c.region}
+			k := key{c.stackID, c.set.process.pid, q.chip.id, c.region}
 			at, ok := index[k]
 			if !ok {
 				at = len(p.Samples)
@@ -124,7 +124,7 @@ func (s *State) Profile() *memory.Profile {
 	}
 	for _, q := range s.allPools() {
 		if q.peak.bytes > 0 {
-			p.Peaks = append(p.Peaks, memory.Peak{Device: q.device(), Region: q.region, Bytes: q.peak.bytes, TimeNs: q.peak.time})
+			p.Peaks = append(p.Peaks, memory.Peak{Device: q.chip.id, Region: q.region, Bytes: q.peak.bytes, TimeNs: q.peak.time})
 		}
 	}
 	return p

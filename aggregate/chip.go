@@ -38,10 +38,16 @@ type usage struct {
 func (s *State) chip(id int) *chip {
 	c := s.chips[id]
 	if c == nil {
-		c = &chip{id: id}
-		c.pools = newPools(c, s.first)
+		c = newChip(id, s.first)
 		s.chips[id] = c
 	}
+	return c
+}
+
+// newChip returns a chip whose timelines begin at a time.
+func newChip(id int, begin uint64) *chip {
+	c := &chip{id: id}
+	c.initPools(begin)
 	return c
 }
 

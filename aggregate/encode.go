@@ -49,13 +49,10 @@ func (c *stateCodec) allButBuffers(s *State) []*process {
 	s.callMarks.code(c.Codec, func(m *memory.Mark) { c.Value(m) })
 	s.failures.code(c.Codec, c.failure)
 	codec.List(c.Codec, &s.exited, c.exited)
-	for i := range s.unplaced {
-		c.pool(&s.unplaced[i])
+	for i := range s.unplaced.pools {
+		c.pool(&s.unplaced.pools[i])
 	}
-	var chips []*chip
-	for _, id := range sortedKeys(s.chips) {
-		chips = append(chips, s.chips[id])
-	}
+	chips := s.byID()
 	codec.List(c.Codec, &chips, c.chip)
 	processes := s.byPID()
 	codec.List(c.Codec, &processes, c.process)
@@ -104,18 +101,14 @@ func (c *stateCodec) exited(p *memory.Process) {
 }
 
 func (c *stateCodec) chip(p **chip) {
-	one := *p
-	if c.Reads {
-		one = &chip{}
-		*p = one
-	}
+	one := codec.Made(c.Codec, p)
 	codec.Number(c.Codec, &one.id)
 	if c.Reads {
 		if c.state.chips[one.id] != nil {
 			c.Fail()
 			return
 		}
-		one.pools = newPools(one, 0)
+		one.initPools(0)
 		c.state.chips[one.id] = one
 	}
 	c.Text(&one.board)

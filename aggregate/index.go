@@ -70,7 +70,7 @@ func (s *State) Index() memory.Index {
 	}
 	x.FailuresFrom = s.failures.completeFrom(func(f *memory.Failure) uint64 { return f.Number })
 	for _, q := range s.allPools() {
-		if q.chip != nil && q.peak.bytes > 0 {
+		if q.chip != s.unplaced && q.peak.bytes > 0 {
 			x.Peaks = append(x.Peaks, memory.PeakPoint{
 				Point:  memory.Point{Number: q.peak.number, TimeNs: q.peak.time},
 				Device: q.chip.id, Region: q.region,

@@ -75,6 +75,15 @@ func (s *State) byPID() []*process {
 	return list
 }
 
+// byID returns the chips in order of their ids.
+func (s *State) byID() []*chip {
+	list := make([]*chip, 0, len(s.chips))
+	for _, id := range sortedKeys(s.chips) {
+		list = append(list, s.chips[id])
+	}
+	return list
+}
+
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
 	return slices.Sorted(maps.Keys(m))
 }

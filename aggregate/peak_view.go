@@ -28,12 +28,9 @@ func (s *State) restart(now uint64) {
 func (s *State) RegionPeaks() []memory.RegionPeak {
 	holders := s.peakHolders()
 	var list []memory.RegionPeak
-	for _, id := range sortedKeys(s.chips) {
-		for region := range s.chips[id].pools {
-			q := &s.chips[id].pools[region]
-			if q.peak.bytes > 0 || q.earlier.bytes > 0 {
-				list = append(list, s.peakOf(q, holders[q]))
-			}
+	for _, q := range s.allPools() {
+		if q.chip != s.unplaced && (q.peak.bytes > 0 || q.earlier.bytes > 0) {
+			list = append(list, s.peakOf(q, holders[q]))
 		}
 	}
 	return list

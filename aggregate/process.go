@@ -21,7 +21,6 @@ type process struct {
 	buffers    byid.Table[buffer]
 	chips      map[int]*processChip
 	sets       []*deviceSet
-	lastSet    *deviceSet
 	allocators map[uint64]*allocator
 	live       [event.BankedRegions]tally // on all its chips
 	// unfreed is what it did not free.
@@ -182,19 +181,16 @@ func (d *deviceSet) callSites(only *arena) iter.Seq[*callSite] {
 	}
 }
 
-// set returns the set of these chips. A process has few sets, and mostly uses the same one
-// many times in a row.
+// set returns the set of these chips. A process has few sets.
 func (s *State) set(p *process, ids []int) *deviceSet {
-	if p.lastSet != nil && slices.Equal(p.lastSet.ids, ids) {
-		return p.lastSet
+	for _, d := range p.sets {
+		if slices.Equal(d.ids, ids) {
+			return d
+		}
 	}
-	i := slices.IndexFunc(p.sets, func(d *deviceSet) bool { return slices.Equal(d.ids, ids) })
-	if i < 0 {
-		i = len(p.sets)
-		p.sets = append(p.sets, s.newSet(p, ids))
-	}
-	p.lastSet = p.sets[i]
-	return p.lastSet
+	d := s.newSet(p, ids)
+	p.sets = append(p.sets, d)
+	return d
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
@@ -215,7 +211,7 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 			d.pools[region] = append(d.pools[region], &c.chip.pools[region])
 		}
 		if len(d.chips) == 0 {
-			d.pools[region] = []*pool{&s.unplaced[region]}
+			d.pools[region] = []*pool{&s.unplaced.pools[region]}
 		}
 	}
 	return d

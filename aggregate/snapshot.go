@@ -33,13 +33,12 @@ func (s *State) Snapshot() *memory.Snapshot {
 	}
 	snap.Processes = append(snap.Processes, s.exited...)
 	free := s.freeSpaces()
-	for _, id := range sortedKeys(s.chips) {
-		c := s.chips[id]
-		d := c.used.view(c, &c.capacities, texts[id], c.peaks())
+	for _, c := range s.byID() {
+		d := c.used.view(c, &c.capacities, texts[c.id], c.peaks())
 		for region := range event.Region(event.BankedRegions) {
-			d.Regions.Banked(region).FreeSpace = free[id][region]
+			d.Regions.Banked(region).FreeSpace = free[c.id][region]
 		}
-		d.Processes = processes[id]
+		d.Processes = processes[c.id]
 		snap.Devices = append(snap.Devices, d)
 	}
 	return snap

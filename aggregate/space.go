@@ -50,17 +50,16 @@ func (s *State) freeSpaces() map[int]*[event.BankedRegions]*addresses.FreeSpace 
 	}
 	all := make(map[int]*[event.BankedRegions]*addresses.FreeSpace)
 	var last *chip
-	for _, id := range sortedKeys(s.chips) {
-		c := s.chips[id]
+	for _, c := range s.byID() {
 		// Chips with the same arenas have the same buffers, so that a mesh costs as much as
 		// one chip.
-		if last != nil && slices.Equal(arenas[id], arenas[last.id]) && c.capacities == last.capacities {
-			all[id] = all[last.id]
+		if last != nil && slices.Equal(arenas[c.id], arenas[last.id]) && c.capacities == last.capacities {
+			all[c.id] = all[last.id]
 			continue
 		}
-		all[id], last = new([event.BankedRegions]*addresses.FreeSpace), c
+		all[c.id], last = new([event.BankedRegions]*addresses.FreeSpace), c
 		for region, capacity := range c.capacities {
-			all[id][region] = freeSpace(arenas[id], event.Region(region), capacity)
+			all[c.id][region] = freeSpace(arenas[c.id], event.Region(region), capacity)
 		}
 	}
 	return all
