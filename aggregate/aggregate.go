@@ -37,7 +37,7 @@ type State struct {
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince uint64
 	// endedSurvivors are the survivors of call sites whose allocators were closed, and
-	// otherSurvivors those that are not told apart. allocations is how many buffers were
+	// otherSurvivors is the sum of all others. allocations is how many buffers were
 	// allocated.
 	endedSurvivors []*siteSurvivors
 	otherSurvivors memory.Amount
@@ -46,11 +46,11 @@ type State struct {
 	between *between
 	// unplaced stands for the chip of buffers on no known chip.
 	unplaced *chip
-	// first is the time of the first event; restored is true where that was the end of a
-	// checkpoint that does not tell of what was before.
+	// first is the time of the first event; restored is true if that was the end of a
+	// checkpoint without earlier peaks.
 	first    uint64
 	restored bool
-	// applied is how many events there were, without those that isImplied.
+	// applied is the number of events, without those for which isImplied is true.
 	applied uint64
 }
 

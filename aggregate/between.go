@@ -14,13 +14,14 @@ import (
 type between struct {
 	// fromNs and toNs are the moments; toNs is 0 if the second one is the end.
 	fromNs, toNs uint64
-	// before is what was live at the first moment.
+	// before counts the buffers that were live at the first moment.
 	before map[*callSite]memory.Amount
-	// gone were live at the second moment. If that is the end, they ended with their device or
-	// process, and freedAtTeardown were freed between the last allocation and that.
+	// gone are buffers that were live at the second moment and ended later. If the second
+	// moment is the end, gone ended with their device or process, and freedAtTeardown were
+	// freed between the last allocation and that.
 	gone, freedAtTeardown []endedBuffer
-	// ended is what ended with its device or process, and endedBefore is the part of it
-	// before the second moment.
+	// ended counts the buffers that ended with their device or process, and endedBefore those
+	// of them that ended before the second moment.
 	ended, endedBefore memory.Amount
 }
 
@@ -30,8 +31,8 @@ type endedBuffer struct {
 	endNs uint64
 }
 
-// FollowFrom begins to follow what survives, from a time on, in ns: now, or an earlier time,
-// of which only what is still live is known.
+// FollowFrom sets the first of the two moments, in ns: now or earlier. Buffers that were freed
+// between an earlier moment and now are not known.
 func (s *State) FollowFrom(ns uint64) {
 	s.between = &between{fromNs: ns, before: make(map[*callSite]memory.Amount)}
 	for _, p := range s.processes {
@@ -49,8 +50,7 @@ func addAmount(sums map[*callSite]memory.Amount, c *callSite, bytes uint64) {
 	sums[c] = sum
 }
 
-// FollowTo makes now the end of what is followed; ns is the time. A later call moves the
-// end.
+// FollowTo makes now the second moment; ns is the time. A later call moves it.
 func (s *State) FollowTo(ns uint64) {
 	b := s.between
 	b.toNs, b.endedBefore = ns, b.ended
@@ -91,9 +91,10 @@ func (b *between) endAll(p *process, only *arena, now uint64) {
 	}
 }
 
-// Between returns what survived between the moments, by call site, with births in the
-// intervals between times, the first of which is the first moment. over is what ended with
-// its device or process before the second moment. The cost is that of the live buffers.
+// Between returns the buffers that survived from the first moment to the second, by call site,
+// with births in the intervals between times. These begin with the first moment. over counts
+// the buffers that ended with their device or process before the second moment. The cost
+// depends on the number of live buffers.
 func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over memory.Amount) {
 	follow := s.between
 	to := cmp.Or(follow.toNs, s.now)

@@ -129,7 +129,7 @@ func (s *State) Restore(from *event.State) error {
 }
 
 // restartPeaks makes the present use the peak of each chip, and the present time the
-// beginning. Of earlier peaks only those of the processes stay.
+// beginning. Only the processes keep their earlier peaks.
 func (s *State) restartPeaks() {
 	for _, one := range s.sites {
 		for c := range one.all() {
@@ -159,7 +159,7 @@ func (s *State) restartPeaks() {
 	s.restart(s.now)
 }
 
-// count counts a buffer that was live at a checkpoint. It changes no peak.
+// count adds a buffer that was live at a checkpoint. It changes no peak.
 func (s *State) count(p *process, b *buffer) {
 	t := b.tally()
 	p.buffers.Put(b.id, b)
@@ -168,7 +168,7 @@ func (s *State) count(p *process, b *buffer) {
 	p.add(b.callSite, t)
 }
 
-// count counts a circular buffer of a program; first is true for the program's first one. It
+// count adds a circular buffer of a program; first is true for the program's first one. It
 // changes no peak.
 func (c *processChip) count(entry *staticEntry, first bool) {
 	for _, u := range c.both() {

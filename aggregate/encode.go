@@ -14,15 +14,15 @@ import (
 // stateVersion is the first byte of an encoded State.
 const stateVersion = 4
 
-// Bounds of what is read: damaged input is not to cost more than a State that is large.
+// Limits for reading: damaged input must not cost more than a large State.
 const (
 	maxStateChips     = 1 << 16 // of all processes together
 	maxStateCores     = 1 << 20 // of all sets of cores together
 	maxStateCoreSteps = 1 << 23 // of the circular buffers on each of their cores
 )
 
-// A stateCodec writes or reads a State. What follows from the buffers and the programs,
-// such as what is in use on a chip, is not written: it is added up when they are read.
+// A stateCodec writes or reads a State. Totals that follow from the buffers and the programs,
+// such as the use of a chip, are not written: reading adds them up.
 type stateCodec struct {
 	*codec.Codec
 	state    *State
@@ -32,12 +32,14 @@ type stateCodec struct {
 	origins  codec.Once[origin]
 	arenas   codec.Once[arena]
 	sites    codec.Once[callSite]
-	// chips, cores and coreSteps are how many were read, and placed where.
+	// chips, cores and coreSteps count what was read, for the limits. placed are the places
+	// that count in coreSteps.
 	chips, cores, coreSteps int
 	placed                  map[placedAt]bool
 }
 
-// allButBuffers writes or reads all but the buffers, and returns the processes that have them.
+// allButBuffers writes or reads the state without its buffers, and returns the processes whose
+// buffers follow.
 func (c *stateCodec) allButBuffers(s *State) []*process {
 	c.Uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount)
 	c.Bool(&s.restored)
@@ -84,7 +86,7 @@ func (c *stateCodec) checkBanked(region event.Region) {
 	}
 }
 
-// exited is a process that ended.
+// exited writes or reads a process that ended.
 func (c *stateCodec) exited(p *memory.Process) {
 	if c.Value(p); !c.Reads {
 		return
@@ -120,7 +122,7 @@ func (c *stateCodec) chip(p **chip) {
 	}
 }
 
-// usagePeaks are those of what is in use.
+// usagePeaks writes or reads the peaks of a usage. The rest of it is added up.
 func (c *stateCodec) usagePeaks(u *usage) {
 	c.Uints(&u.static.peak, &u.static.peakTime, &u.kernels.dramPeak, &u.kernels.textPeak)
 	c.peak(&u.l1Buffers)
@@ -140,7 +142,7 @@ func (c *stateCodec) pool(q *pool) {
 	c.Bool(&q.drawn)
 }
 
-// process is one that runs, without its programs and buffers.
+// process writes or reads a running process without its programs and buffers.
 func (c *stateCodec) process(pp **process) {
 	p := *pp
 	if c.Reads {

@@ -6,7 +6,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// site is a call site, with all the allocators that it has.
+// site writes or reads a call site with all its allocators.
 func (c *stateCodec) site(first **callSite) {
 	var key siteKey
 	var of *processName
@@ -54,7 +54,8 @@ func (c *stateCodec) site(first **callSite) {
 	set.sites[key] = all[0]
 }
 
-// tallies are those of a site. What is live is counted with the buffers and programs.
+// tallies writes or reads the tallies of a site, except for those of live allocations:
+// reading the buffers and programs adds them up.
 func (c *stateCodec) tallies(one *callSite) {
 	c.Value(&one.allocated)
 	c.Value(&one.ended)
@@ -66,7 +67,7 @@ func (c *stateCodec) tallies(one *callSite) {
 	}
 }
 
-// survivors are those of a site whose allocator was closed.
+// survivors writes or reads the survivors of a site whose allocator was closed.
 func (c *stateCodec) survivors(p **siteSurvivors) {
 	v := codec.Made(c.Codec, p)
 	c.names.One(c.Codec, &v.process, c.name)
@@ -77,7 +78,8 @@ func (c *stateCodec) survivors(p **siteSurvivors) {
 	}
 }
 
-// set is the chips of a process; of one that ended, only what its call sites need.
+// set writes or reads a set of chips of a process. If the process ended, reading makes only
+// what its call sites need.
 func (c *stateCodec) set(d **deviceSet, of *processName) {
 	c.sets.One(c.Codec, d, func(d **deviceSet) {
 		var ids []int
@@ -110,7 +112,7 @@ func (c *stateCodec) set(d **deviceSet, of *processName) {
 	})
 }
 
-// arena is one of a set of chips. Those that are open are written with the set.
+// arena writes or reads an arena of a set of chips. Open ones are written with the set.
 func (c *stateCodec) arena(p **arena, set *deviceSet) {
 	c.arenas.One(c.Codec, p, func(p **arena) {
 		a := codec.Made(c.Codec, p)

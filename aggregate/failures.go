@@ -23,8 +23,8 @@ func (s *State) fail(e *event.Event) {
 	s.failures.add(failure)
 }
 
-// resolveStacks resolves the call stacks that are kept of a process that ended. An
-// unresolved stack refers to all that is known of the process's code.
+// resolveStacks resolves the call stacks in failures and totals of a process that ended. An
+// unresolved stack keeps all data about the process's code in memory.
 func (s *State) resolveStacks(pid int) {
 	for i := range s.failures.all {
 		if f := &s.failures.all[i]; f.PID == pid {

@@ -9,11 +9,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// beginning is what a State needs to know where its stream begins.
+// beginning says where a State's stream of events begins.
 type beginning struct {
-	// point is the last event that reports what was there before anything happened, and
-	// over is true once something has happened. To read the memory of processes that
-	// already run takes a while, in which they go on.
+	// point is the last event that reports an allocation from before the beginning, and over
+	// is true after the first other event. Reading the memory of running processes takes a
+	// while, and they go on meanwhile.
 	point memory.Point
 	over  bool
 }
@@ -35,19 +35,19 @@ func (b *beginning) follow(s *State, e *event.Event) {
 	b.point = memory.Point{Number: s.applied, TimeNs: s.now}
 }
 
-// happens reports whether the event changes what is allocated, and does not report what was
-// there before.
+// happens reports whether the event is an allocation or the end of one, and not a report of an
+// allocation from before the beginning.
 func happens(e *event.Event) bool {
 	return e.Kind >= event.Alloc && e.Kind <= event.KernelUnload && !e.BeforeAttach
 }
 
-// Number is how many events were applied, as a Point counts them.
+// Number returns the number of events that were applied, as a Point counts them.
 func (s *State) Number() uint64 { return s.applied }
 
-// Now is the time of the latest event.
+// Now returns the time of the latest event.
 func (s *State) Now() uint64 { return s.now }
 
-// NumberOf returns how many events there were before a Checkpoint. It does not restore it.
+// NumberOf returns the number of events before a Checkpoint, without restoring it.
 func NumberOf(e *event.Event) (number uint64) {
 	if e.State == nil || len(e.State.Data) < 2 {
 		return 0
@@ -58,7 +58,7 @@ func NumberOf(e *event.Event) (number uint64) {
 	return number
 }
 
-// Index is where the moments of the events are. It must not be changed.
+// Index returns the positions of marks, failures and peaks. It must not be changed.
 func (s *State) Index() memory.Index {
 	x := memory.Index{First: s.first, Begin: s.beginning.point}
 	x.Marks = slices.Concat(s.marks.list(), s.callMarks.list())
@@ -80,7 +80,7 @@ func (s *State) Index() memory.Index {
 	return x
 }
 
-// mark keeps a mark. Those of --mark-at may be of every call of a function, and do not
+// mark adds a mark. Marks of --mark-at may come with every call of a function, and do not
 // displace those that users set.
 func (s *State) mark(e *event.Event) {
 	of := &s.marks
@@ -90,5 +90,5 @@ func (s *State) mark(e *event.Event) {
 	of.add(memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, UID: e.UID})
 }
 
-// Marks are the newest that users set, oldest first. They must not be changed.
+// Marks returns the newest marks that users set, oldest first. They must not be changed.
 func (s *State) Marks() []memory.Mark { return s.marks.list() }

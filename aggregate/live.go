@@ -10,8 +10,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, and
-// what it occupies of their banks.
+// Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, and the
+// bytes and the number of their banks.
 func (s *State) Complete(e *event.Event) {
 	p := s.known(e.PID)
 	if e.Kind != event.Free || p == nil {
@@ -101,7 +101,7 @@ func (s *State) Ref(pid int, id uint64) BufferRef {
 	return BufferRef{p.buffers.Get(id)}
 }
 
-// Buffer returns what is known of the buffer; nil for the zero value.
+// Buffer returns the buffer; nil for the zero value.
 func (b BufferRef) Buffer() *memory.Buffer {
 	if b.b == nil {
 		return nil

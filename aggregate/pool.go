@@ -19,12 +19,12 @@ type pool struct {
 	region event.Region
 	// bytes is the present use, and static the part of circular buffers.
 	bytes, static uint64
-	// top is the part of bytes that is not the same on all cores, and core the one where
-	// that is highest. peakCore is that of the peak.
+	// top is the part of bytes that differs between cores, and core is the core where it is
+	// highest. peakCore is the same at the peak.
 	top            uint64
 	core, peakCore cores.Core
-	// peak is the highest since the state's first event, and earlier the highest before
-	// that, as far as a checkpoint says.
+	// peak is the highest peak since the state's first event, and earlier the highest one
+	// before that, from a checkpoint.
 	peak, earlier peak
 	// serial is the number of new peaks so far.
 	serial uint64
@@ -36,7 +36,7 @@ type pool struct {
 	level, levelStatic uint64
 	// line is how level changed over time, and staticLine how levelStatic did, in L1 alone.
 	line, staticLine timeline.Timeline
-	// drawn is true if anything changed other than by reports of what was live before the
+	// drawn is true after the first change that did not report an allocation from before the
 	// first event.
 	drawn bool
 }

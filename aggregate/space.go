@@ -36,8 +36,8 @@ func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *
 	return space.Of(region, p.allocators[allocator].capacities[region], buffers)
 }
 
-// freeSpaces returns what is free of each region of each chip, in all of its banks; nil if the
-// region's addresses are not known, or those of a buffer.
+// freeSpaces returns the free space in each bank of each region of each chip; nil if the region's
+// addresses are not known, or those of a buffer.
 func (s *State) freeSpaces() map[int]*[event.BankedRegions]*addresses.FreeSpace {
 	arenas := make(map[int][]*arena) // by chip
 	for _, p := range s.byPID() {

@@ -10,9 +10,9 @@ import (
 )
 
 // The survivors of a call site are its buffers that were live at the latest allocation of
-// their process: what is freed afterwards, by a teardown of the program or by the end of
-// its device or process, was live for as long as there was work. When they were allocated
-// says whether the site leaks.
+// their process. They include buffers that were freed afterwards, by a teardown of the program
+// or with their device or process. Their births, the times of their allocations, show whether
+// the site leaks.
 
 // noteAlloc notes that a buffer was allocated.
 func (p *process) noteAlloc(b *buffer) {
@@ -39,9 +39,9 @@ func (c *callSite) named() siteSurvivors {
 	return siteSurvivors{v, process}
 }
 
-// surviving returns how much of a site survives. If its allocator is closed now, it includes
-// what ended since the latest allocation of its process, and freedAtTeardown is what was freed
-// since then.
+// surviving returns the sum of a site's survivors. If its allocator is closed now, they include
+// the buffers that ended since the latest allocation of its process, and freedAtTeardown counts
+// those that were freed since then.
 func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount) {
 	total = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
 	if closed {
@@ -63,13 +63,14 @@ func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 	return v
 }
 
-// maxSurvivors is the number of call sites of closed allocators that a State tells apart.
+// maxSurvivors is the number of call sites of closed allocators that a State keeps. It adds up
+// the others.
 const maxSurvivors = 4096
 
 // saveSurvivors saves the survivors of the call sites on a set of chips: those of an arena that
 // is closed, or all if only is nil. It must be called before their buffers are removed. Of many
 // call sites it saves those with the most survivors, and adds up the others. It resolves the
-// stacks that it saves: an unresolved stack refers to all that is known of the process's code.
+// stacks that it saves: an unresolved stack keeps all data about the process's code in memory.
 func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 	var ended []rankedSite
 	for c := range set.callSites(only) {
@@ -107,9 +108,9 @@ func (s *State) saveSurvivors(set *deviceSet, only *arena) {
 	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
 }
 
-// Survivors are those of all call sites that have any, in no order; of processes that
-// ended or closed their device, those that left most. Others is what the rest of these left.
-// The cost is that of the call sites.
+// Survivors returns the survivors by call site, in no order. Of processes that ended or closed
+// their device it has the call sites with the most; others is the sum of the rest. The cost
+// depends on the number of call sites.
 func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 	var all []siteSurvivors
 	for _, v := range s.endedSurvivors {
@@ -132,7 +133,8 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 	return mergeSurvivors(all), s.otherSurvivors
 }
 
-// replaceable is how many buffers of before the attach were freed on these chips, by region.
+// replaceable returns how many buffers from before the attach were freed on these chips, by
+// region.
 func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
 	freed := make(map[event.Region]uint64)
 	for c := range set.callSites(nil) {
@@ -143,18 +145,17 @@ func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
 	return freed
 }
 
-// BuffersAllocated is how many buffers were allocated in all, without those of before the
-// attach.
+// BuffersAllocated returns how many buffers were allocated in all, without those from before
+// the attach.
 func (s *State) BuffersAllocated() uint64 { return s.allocations }
 
-// A survivorKey tells call sites apart, also after their process ended, whatever allocator
-// they had.
+// A survivorKey identifies a call site, also after its process ended, with any allocator.
 type survivorKey struct {
 	process *processName
 	memory.SiteKey
 }
 
-// mergeSurvivors makes one of those of each call site.
+// mergeSurvivors merges the survivors of each call site.
 func mergeSurvivors(list []siteSurvivors) (merged []memory.Survivors) {
 	index := make(map[survivorKey]int)
 	for _, v := range list {

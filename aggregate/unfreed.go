@@ -12,8 +12,8 @@ const (
 	// shownHolders is the number of call stacks that a RegionTotal has. A State keeps as
 	// many of each process that ended.
 	shownHolders = 16
-	// maxHolders is the number of stacks that are kept of a running process, which may open
-	// and close devices any number of times. Above it the smaller half is added up.
+	// maxHolders is the number of stacks that a running process has at most. It may open and
+	// close devices any number of times. Above the limit the smaller half is added up.
 	maxHolders = 1024
 )
 
@@ -34,8 +34,8 @@ func (p *process) addUnfreed(s holders.Share) {
 	}
 }
 
-// addUnfreedSites adds the live buffers of call sites. If there are many sites, only the
-// largest are told apart.
+// addUnfreedSites adds the live buffers of call sites. If there are many sites, the smaller
+// ones are added up.
 func (p *process) addUnfreedSites(sites []rankedSite, reason event.Reason) {
 	mostFirst(sites, maxHolders)
 	for i, one := range sites {
@@ -47,9 +47,9 @@ func (p *process) addUnfreedSites(sites []rankedSite, reason event.Reason) {
 	}
 }
 
-// WithHolders returns the snapshot with the Holders of what each process has live, and with
-// this State's totals of them. Its cost is that of the call sites. The snapshot may be of
-// another State with the same processes.
+// WithHolders returns the snapshot with this State's totals of live buffers in place of its
+// own, and with the Holders of these. Its cost depends on the number of call sites. The
+// snapshot may be of another State with the same processes.
 func (s *State) WithHolders(snap *memory.Snapshot) *memory.Snapshot {
 	with := *snap
 	with.Processes = slices.Clone(snap.Processes)
@@ -72,7 +72,7 @@ func (s *State) WithHolders(snap *memory.Snapshot) *memory.Snapshot {
 	return &with
 }
 
-// liveTotals returns what the process has live, without the holders.
+// liveTotals returns the totals of live buffers, without holders.
 func (p *process) liveTotals() (list []memory.RegionTotal) {
 	for region, t := range p.live {
 		if t.Count > 0 {

@@ -1,5 +1,5 @@
-// Package addresses orders the addresses that buffers occupy in a bank, and finds what is
-// free between them.
+// Package addresses orders the addresses that buffers occupy in a bank, and finds the free
+// space between them.
 package addresses
 
 import (
@@ -16,8 +16,8 @@ type Hole struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// FreeSpace is what is free in each bank of a region, in bytes: the sum of its holes and
-// the largest of them.
+// FreeSpace is the free space in each bank of a region, in bytes: the sum of its holes and the
+// largest of them.
 type FreeSpace struct {
 	FreeBytesPerBank        uint64 `json:"free_bytes_per_bank"`
 	LargestFreeBytesPerBank uint64 `json:"largest_free_bytes_per_bank"`
@@ -29,7 +29,7 @@ func (f *FreeSpace) Add(h Hole) {
 	f.LargestFreeBytesPerBank = max(f.LargestFreeBytesPerBank, h.Bytes)
 }
 
-// Free returns what is free between two addresses. The blocks must be in order.
+// Free returns the free space between two addresses. The blocks must be in order.
 func Free(blocks []Block, start, end uint64) FreeSpace {
 	var free FreeSpace
 	for hole := range Holes(blocks, start, end) {

@@ -69,8 +69,7 @@ type Note struct {
 	Earlier *Use
 	// Freed is the earlier end of the buffer of a Free, if it is not live.
 	Freed *Use
-	// Unseen marks a Free of a buffer of which neither the allocation nor an earlier end
-	// is known.
+	// Unseen marks a Free of a buffer whose allocation and earlier end are not known.
 	Unseen bool
 }
 
@@ -120,8 +119,8 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 		h.State.Apply(e)
 	case event.Checkpoint:
 		h.State.Apply(e)
-		for _, held := range h.Buffers() {
-			h.begin(h.Ref(held.PID, held.BufferID), &n)
+		for _, view := range h.Buffers() {
+			h.begin(h.Ref(view.PID, view.BufferID), &n)
 		}
 		n = Note{}
 	default:
@@ -133,42 +132,42 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 // begin adds a buffer that was allocated, if its addresses are known and the same in all
 // banks.
 func (h *History) begin(b aggregate.BufferRef, n *Note) {
-	held := b.Buffer()
-	if held == nil || held.BytesPerBank == 0 || len(held.Devices) == 0 || held.PerCore {
+	view := b.Buffer()
+	if view == nil || view.BytesPerBank == 0 || len(view.Devices) == 0 || view.PerCore {
 		return
 	}
-	devices := h.devicesKey(held.Devices)
-	n.overlapped = h.overlapping(held, devices)
-	if u := h.places.get(placeKey{held.Address, devices, held.Region}); u != nil && u.BytesPerBank != held.BytesPerBank {
+	devices := h.devicesKey(view.Devices)
+	n.overlapped = h.overlapping(view, devices)
+	if u := h.places.get(placeKey{view.Address, devices, view.Region}); u != nil && u.BytesPerBank != view.BytesPerBank {
 		n.Earlier = u
 	}
-	key := liveKey{held.PID, devices}
+	key := liveKey{view.PID, devices}
 	live := h.live[key]
 	if live == nil {
-		live = &liveBuffers{devices: held.Devices}
+		live = &liveBuffers{devices: view.Devices}
 		h.live[key] = live
 	}
-	live.regions[held.Region].add(b)
+	live.regions[view.Region].add(b)
 }
 
 // end remembers the end of a buffer, if there is one.
 func (h *History) end(b aggregate.BufferRef, now uint64) {
-	held := b.Buffer()
-	if held == nil {
+	view := b.Buffer()
+	if view == nil {
 		return
 	}
 	u := &Use{
-		PID: held.PID, BufferID: held.BufferID, Address: held.Address, SizeBytes: held.SizeBytes, BytesPerBank: held.BytesPerBank,
-		SinceNs: held.SinceNs, EndNs: now, BeforeAttach: held.BeforeAttach, Stack: held.Stack,
+		PID: view.PID, BufferID: view.BufferID, Address: view.Address, SizeBytes: view.SizeBytes, BytesPerBank: view.BytesPerBank,
+		SinceNs: view.SinceNs, EndNs: now, BeforeAttach: view.BeforeAttach, Stack: view.Stack,
 	}
 	h.freed.set(freedKey{u.PID, u.BufferID}, u)
-	devices := h.devicesKey(held.Devices)
-	key := liveKey{held.PID, devices}
+	devices := h.devicesKey(view.Devices)
+	key := liveKey{view.PID, devices}
 	live := h.live[key]
-	if live == nil || !live.regions[held.Region].remove(b) {
+	if live == nil || !live.regions[view.Region].remove(b) {
 		return // its addresses were not known
 	}
-	h.places.set(placeKey{held.Address, devices, held.Region}, u)
+	h.places.set(placeKey{view.Address, devices, view.Region}, u)
 	if !slices.ContainsFunc(live.regions[:], func(o addressOrder) bool { return len(o.chunks) > 0 }) {
 		delete(h.live, key)
 	}
@@ -184,21 +183,21 @@ func (h *History) devicesKey(devices []int) string {
 // overlapping returns a live buffer on one of the same chips that shares addresses with
 // this one. If there are several, it prefers one of the same process and chips, and then
 // the first by address.
-func (h *History) overlapping(held *memory.Buffer, devices string) aggregate.BufferRef {
-	start, end := held.Address, held.Address+held.BytesPerBank
-	same := liveKey{held.PID, devices}
+func (h *History) overlapping(view *memory.Buffer, devices string) aggregate.BufferRef {
+	start, end := view.Address, view.Address+view.BytesPerBank
+	same := liveKey{view.PID, devices}
 	if live := h.live[same]; live != nil {
-		if b := live.regions[held.Region].overlapping(start, end); b != (aggregate.BufferRef{}) {
+		if b := live.regions[view.Region].overlapping(start, end); b != (aggregate.BufferRef{}) {
 			return b
 		}
 	}
 	var first *memory.Buffer
 	var found aggregate.BufferRef
 	for key, live := range h.live {
-		if key == same || !intersect(live.devices, held.Devices) {
+		if key == same || !intersect(live.devices, view.Devices) {
 			continue
 		}
-		b := live.regions[held.Region].overlapping(start, end)
+		b := live.regions[view.Region].overlapping(start, end)
 		other := b.Buffer()
 		if other != nil && (first == nil || cmp.Or(cmp.Compare(other.Address, first.Address), cmp.Compare(other.BufferID, first.BufferID)) < 0) {
 			first, found = other, b

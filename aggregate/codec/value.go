@@ -6,9 +6,9 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Value is a struct whose fields are all exported, or anything that such a struct consists of:
-// numbers, flags, strings, stacks, and slices, arrays and pointers of these. Regions must be
-// known ones.
+// Value writes or reads the value that pointer points to: a number, flag, string or stack, a
+// struct with exported fields only, or an array, slice or pointer of these. Unknown regions are
+// invalid.
 func (c *Codec) Value(pointer any) { c.value(reflect.ValueOf(pointer).Elem()) }
 
 func (c *Codec) value(v reflect.Value) {
@@ -64,8 +64,8 @@ func (c *Codec) value(v reflect.Value) {
 	}
 }
 
-// slice is a slice of any length, which may be nil. It grows as it is read: its length may be
-// a lie.
+// slice writes or reads a slice, which may be nil. It grows while it is read, because the
+// length may be damaged.
 func (c *Codec) slice(v reflect.Value) {
 	known := !v.IsNil()
 	if c.Bool(&known); !known {

@@ -1,5 +1,5 @@
-// Package space measures one region of memory: what its buffers occupy, what is free between
-// them, and which of them were in the way of an allocation that failed.
+// Package space measures one region of memory: the use by its buffers, the free space between
+// them, and which buffers were in the way of a failed allocation.
 package space
 
 import (
