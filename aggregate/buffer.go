@@ -48,9 +48,9 @@ func (s *State) alloc(e *event.Event) {
 	if len(e.Devices) == 0 {
 		s.anomalies.UnplacedBuffers++
 	}
-	where := s.set(p, e.Devices).arena(e.Allocator)
+	key := siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach, perCore: e.PerCore && e.Region == event.L1}
 	b := &buffer{
-		callSite: s.site(where, siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach, perCore: isPerCore(e)}, e.Stack),
+		callSite: s.site(s.set(p, e.Devices).arena(e.Allocator), key, e.Stack),
 		id:       e.BufferID, object: e.Object, address: e.Address,
 		size: e.SizeBytes, pageSize: e.PageSizeBytes,
 		perBank: e.BytesPerBank, banks: e.Banks, since: e.TimeNs,
@@ -64,7 +64,8 @@ func (s *State) alloc(e *event.Event) {
 	p.buffers.Put(b.id, b)
 	if !b.before {
 		s.allocations++
-		p.noteAlloc(b)
+		p.name.freedLast = p.name.freedLast[:0]
+		p.name.run.Alloc(&b.run, b.id, b.since)
 	}
 	t := b.tally()
 	b.insertBlock()

@@ -151,7 +151,9 @@ func (s *State) restartPeaks() {
 	for _, p := range s.processes {
 		for _, of := range p.chips {
 			for i, before := range of.peaks {
-				of.chip.pools[i].earlier.raise(before)
+				if earlier := &of.chip.pools[i].earlier; before.bytes > earlier.bytes {
+					*earlier = before
+				}
 			}
 			of.chip.used.kernels.textPeak = max(of.chip.used.kernels.textPeak, of.textMax())
 		}

@@ -10,13 +10,13 @@ import (
 
 // evidence returns the state of the region when an allocation failed; nil if the allocation
 // failed neither for lack of memory nor because circular buffers overlapped a tensor.
-func (p *process) evidence(e *event.Event) *memory.Evidence {
+func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
 	clash := e.Reason == event.ReasonStaticClash
 	region := e.Region
 	var statics []memory.Static
 	switch {
 	case clash:
-		region, statics = event.L1, p.statics(e)
+		region, statics = event.L1, s.clashing(e)
 	case e.Reason != event.ReasonOutOfMemory || int(region) >= event.BankedRegions:
 		return nil
 	}
@@ -49,20 +49,14 @@ func (p *process) allocatorOf(e *event.Event, region event.Region) (address uint
 	return address, a
 }
 
-// statics returns the circular buffers of the event's program, of the kind that did not
-// fit. It returns those of the first chip, because all chips have the same.
-func (p *process) statics(e *event.Event) (list []memory.Static) {
-	if len(e.Devices) == 0 || p.chips[e.Devices[0]] == nil {
+// clashing returns the circular buffers of the event's program, of the kind that did not fit. It
+// returns those of the first chip, because all chips have the same.
+func (s *State) clashing(e *event.Event) []memory.Static {
+	if len(e.Devices) == 0 {
 		return nil
 	}
-	g := p.chips[e.Devices[0]].programs[e.ProgramID]
-	if g == nil {
-		return nil
-	}
-	for _, entry := range g.static {
-		if !entry.global && (e.StaticKind == event.NotStatic || kindOfFree(entry.kind) == e.StaticKind) {
-			list = append(list, entry.view(p.pid, e.Devices[0], e.ProgramID))
-		}
-	}
-	return list
+	return slices.DeleteFunc(s.Statics(e.Devices[0]), func(one memory.Static) bool {
+		return one.PID != e.PID || one.ProgramID != e.ProgramID || one.Global ||
+			e.StaticKind != event.NotStatic && kindOfFree(one.Kind) != e.StaticKind
+	})
 }

@@ -18,7 +18,7 @@ func (s *State) fail(e *event.Event) {
 	}
 	if p := s.known(e.PID); p != nil {
 		p.name.comm = cmp.Or(p.name.comm, e.Comm)
-		failure.UID, failure.Evidence = p.name.about.UID, p.evidence(e)
+		failure.UID, failure.Evidence = p.name.about.UID, s.evidence(p, e)
 	}
 	s.failures.add(failure)
 }

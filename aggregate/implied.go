@@ -45,17 +45,16 @@ func (p *process) implied(e *event.Event) iter.Seq[*event.Event] {
 	free, buffers := implied(event.Free), p.inOrder(selected) // maybe a million
 	var rest []event.Event
 	if e.Kind != event.DeviceClose {
+		ends := func(kind event.Kind, region event.Region, devices map[uint64][]int) {
+			for _, id := range sortedKeys(devices) {
+				end := implied(kind)
+				end.Region, end.ProgramID, end.Devices = region, id, devices[id]
+				rest = append(rest, end)
+			}
+		}
 		static, kernels := p.livePrograms()
-		for _, id := range sortedKeys(static) {
-			end := implied(event.CBFree)
-			end.Region, end.ProgramID, end.Devices = event.CB, id, static[id]
-			rest = append(rest, end)
-		}
-		for _, id := range sortedKeys(kernels) {
-			end := implied(event.KernelUnload)
-			end.Region, end.ProgramID, end.Devices = event.Kernel, id, kernels[id]
-			rest = append(rest, end)
-		}
+		ends(event.CBFree, event.CB, static)
+		ends(event.KernelUnload, event.Kernel, kernels)
 	}
 	if e.Kind == event.ProcessStart {
 		exit := implied(event.ProcessExit)

@@ -115,10 +115,7 @@ func (s *State) programsAt(q *pool) []memory.PeakProgram {
 		if !e.place.Set.Has(core) {
 			continue
 		}
-		k := key{e.pid, e.program, e.kind, 0, e.from.beforeAttach}
-		if e.from.stack != nil {
-			k.stack = e.from.stack.ID
-		}
+		k := key{e.pid, e.program, e.kind, memory.StackID(e.from.stack), e.from.beforeAttach}
 		at, ok := index[k]
 		if !ok {
 			at = len(list)

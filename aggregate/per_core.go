@@ -5,9 +5,6 @@ import (
 	"ttmem/tracer/event"
 )
 
-// isPerCore reports whether a buffer is on single cores, and not in all banks alike.
-func isPerCore(e *event.Event) bool { return e.PerCore && e.Region == event.L1 }
-
 // top is the fullest core of the chip's L1, without the buffers that are in all banks.
 func (u *usage) top() cores.Top { return cores.TopOf(&u.load, &u.static.cores) }
 

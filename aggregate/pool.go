@@ -46,13 +46,6 @@ type pool struct {
 // event: see Point.
 type peak struct{ bytes, static, time, capacity, number uint64 }
 
-// raise sets the peak to another one if that is higher.
-func (p *peak) raise(other peak) {
-	if other.bytes > p.bytes {
-		*p = other
-	}
-}
-
 // peaks are by region.
 type peaks [event.BankedRegions]peak
 

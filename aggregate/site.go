@@ -338,14 +338,12 @@ func (d *deviceSet) recentOf(stackID uint64) **callSite { return &d.recent[stack
 
 // poolsOf returns the pools in which a region counts, one for each chip: circular buffers are
 // in L1, and kernels in DRAM.
-func (d *deviceSet) poolsOf(region event.Region) []*pool { return d.pools[poolRegion(region)] }
-
-func poolRegion(region event.Region) event.Region {
+func (d *deviceSet) poolsOf(region event.Region) []*pool {
 	switch region {
 	case event.CB:
-		return event.L1
+		region = event.L1
 	case event.Kernel:
-		return event.DRAM
+		region = event.DRAM
 	}
-	return region
+	return d.pools[region]
 }

@@ -21,11 +21,10 @@ func (s *State) Snapshot() *memory.Snapshot {
 	texts, processes := make(map[int]uint64), make(map[int][]memory.DeviceProcess)
 	for _, p := range s.byPID() {
 		view := p.view()
-		used := p.usedChips()
 		for i := range view.Devices {
 			d := &view.Devices[i]
 			texts[d.ID] = max(texts[d.ID], d.Regions.Kernel.MaxBytesPerCore)
-			if used[d.ID] {
+			if p.uses(p.chips[d.ID]) {
 				processes[d.ID] = append(processes[d.ID], deviceProcess(p.pid, d))
 			}
 		}
@@ -102,21 +101,14 @@ func (t *tally) region(capacity event.Capacity, most *peak) memory.Region {
 	return view
 }
 
-// usedChips returns the chips that the process has open, or has buffers or programs on.
-func (p *process) usedChips() map[int]bool {
-	used := make(map[int]bool)
+// uses reports whether the process has the chip open, or has buffers or programs on it.
+func (p *process) uses(c *processChip) bool {
 	for _, a := range p.allocators {
-		for _, c := range a.set.chips {
-			used[c.chip.id] = true
+		if slices.Contains(a.set.chips, c) {
+			return true
 		}
 	}
-	for id, c := range p.chips {
-		hasBuffers := func(t tally) bool { return t.Count > 0 }
-		if len(c.programs) > 0 || slices.ContainsFunc(c.used.regions[:], hasBuffers) {
-			used[id] = true
-		}
-	}
-	return used
+	return len(c.programs) > 0 || slices.ContainsFunc(c.used.regions[:], func(t tally) bool { return t.Count > 0 })
 }
 
 // deviceProcess returns the process's share of a chip. d is the process's view of the chip.

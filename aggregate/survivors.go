@@ -14,12 +14,6 @@ import (
 // or with their device or process. Their births, the times of their allocations, show whether
 // the site leaks.
 
-// noteAlloc notes that a buffer was allocated.
-func (p *process) noteAlloc(b *buffer) {
-	p.name.freedLast = p.name.freedLast[:0]
-	p.name.run.Alloc(&b.run, b.id, b.since)
-}
-
 // current reports whether a site lost buffers since the latest allocation of its process.
 func (c *callSite) current() bool { return c.run.Current(&c.set.process.run) }
 

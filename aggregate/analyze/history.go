@@ -194,7 +194,8 @@ func (h *History) overlapping(view *memory.Buffer, devices string) aggregate.Buf
 	var first *memory.Buffer
 	var found aggregate.BufferRef
 	for key, live := range h.live {
-		if key == same || !intersect(live.devices, view.Devices) {
+		onSame := slices.ContainsFunc(live.devices, func(id int) bool { return slices.Contains(view.Devices, id) })
+		if key == same || !onSame {
 			continue
 		}
 		b := live.regions[view.Region].overlapping(start, end)
@@ -204,11 +205,6 @@ func (h *History) overlapping(view *memory.Buffer, devices string) aggregate.Buf
 		}
 	}
 	return found
-}
-
-// intersect reports whether two lists have an element in common.
-func intersect(a, b []int) bool {
-	return slices.ContainsFunc(a, func(id int) bool { return slices.Contains(b, id) })
 }
 
 // recent remembers the latest values of at least keep keys, and of at most twice as many.

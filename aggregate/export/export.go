@@ -157,10 +157,4 @@ func oneLine(s string) string {
 // distinct counts different stacks. All samples without a stack count as one.
 type distinct map[uint64]struct{}
 
-func (d distinct) add(s *event.Stack) {
-	var id uint64
-	if s != nil {
-		id = s.ID
-	}
-	d[id] = struct{}{}
-}
+func (d distinct) add(s *event.Stack) { d[memory.StackID(s)] = struct{}{} }
