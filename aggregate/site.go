@@ -300,27 +300,23 @@ func (s *State) forgetIdle() {
 }
 
 // forgetEnded removes the sites of a process that ended, except those that were live at a
-// peak. It resolves the stacks of these: an unresolved stack refers to all that is known of
-// the process's code.
+// peak. It resolves the stacks of these: an unresolved stack keeps all data about the process's
+// code in memory.
 func (s *State) forgetEnded(p *process) {
 	if s.keepSites {
 		return
 	}
-	s.forget(func(c *callSite) bool {
-		if c.set.process != p.name {
-			return false
+	s.forget(func(c *callSite) bool { return c.set.process == p.name && c.isIdle() })
+	for _, c := range s.sites {
+		if c.set.process == p.name {
+			c.stack.Calls()
 		}
-		if c.isIdle() {
-			return true
-		}
-		c.stack.Calls()
-		return false
-	})
+	}
 }
 
-func (s *State) forget(which func(*callSite) bool) {
+func (s *State) forget(selected func(*callSite) bool) {
 	s.sites = slices.DeleteFunc(s.sites, func(c *callSite) bool {
-		if !which(c) {
+		if !selected(c) {
 			return false
 		}
 		delete(c.set.sites, c.siteKey)
