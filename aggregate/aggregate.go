@@ -25,9 +25,9 @@ type State struct {
 	coreSets    cores.Sets
 	lost        map[string]uint64
 	anomalies   memory.Anomalies
-	failures    failures
+	failures    newest[memory.Failure]
 	// marks are those that users set, and callMarks those of --mark-at.
-	marks, callMarks marks
+	marks, callMarks newest[memory.Mark]
 	beginning        beginning
 	// sites are all call sites in the order of their first allocation. keptSites is how many
 	// there were when idle ones were last removed.
@@ -37,32 +37,31 @@ type State struct {
 	// freshSince is the time after which allocations count as fresh, in ns.
 	freshSince uint64
 	// endedSurvivors are the survivors of call sites whose allocators were closed, and
-	// otherSurvivors those that are not told apart. allocations is how many buffers were
+	// otherSurvivors is the sum of all others. allocations is how many buffers were
 	// allocated.
 	endedSurvivors []*siteSurvivors
 	otherSurvivors memory.Amount
 	allocations    uint64
 	// between follows buffers between two moments; nil if that was not requested.
 	between *between
-	// unplaced are the pools of buffers on no known chip.
-	unplaced *[event.BankedRegions]pool
-	// first is the time of the first event; restored is true where that was the end of a
-	// checkpoint that does not tell of what was before.
+	// unplaced stands for the chip of buffers on no known chip.
+	unplaced *chip
+	// first is the time of the first event; restored is true if that was the end of a
+	// checkpoint without earlier peaks.
 	first    uint64
 	restored bool
-	// applied is how many events there were, without those that isImplied.
+	// applied is the number of events, without those for which isImplied is true.
 	applied uint64
 }
 
 // New returns a State in which nothing is allocated.
 func New() *State {
-	unplaced := newPools(nil, 0)
 	return &State{
 		chips:     make(map[int]*chip),
 		processes: make(map[int]*process),
 		coreSets:  make(cores.Sets),
 		lost:      make(map[string]uint64),
-		unplaced:  &unplaced,
+		unplaced:  newChip(memory.NoDevice, 0),
 	}
 }
 

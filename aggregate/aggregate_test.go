@@ -360,8 +360,8 @@ func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 		cb(4, 7, 5, 1000, 100, 0, 0, 0, 1), cb(4, 7, 4, 1000, 100, 0, 0, 1), kernels(4, 7, 5, 1, 1, 0))
 	exit := event.Event{TimeNs: 10, Kind: event.ProcessExit, PID: 7}
 	var got []string
-	for implied := s.Implied(&exit); implied.Next(); {
-		e := implied.Event()
+	for implied := range s.Implied(&exit) {
+		e := implied
 		got = append(got, fmt.Sprint(e.TimeNs, e.PID, e.Kind, e.Reason, e.Region, e.BufferID, e.ProgramID, e.Devices))
 		s.Apply(e)
 	}
@@ -373,8 +373,8 @@ func TestImpliedEndsLeaveNothingForTheEventItself(t *testing.T) {
 		"10 7 cb_free process_exit CB 0 5 [0 1]",
 		"10 7 kernel_unload process_exit KERNEL 0 5 [0]",
 	}))
-	for implied := s.Implied(&exit); implied.Next(); {
-		t.Errorf("%+v is implied", implied.Event())
+	for implied := range s.Implied(&exit) {
+		t.Errorf("%+v is implied", implied)
 	}
 	s.Apply(&exit)
 	snap := s.Snapshot()
@@ -386,8 +386,8 @@ func TestAStartOfAKnownProcessImpliesTheEndOfTheEarlierOne(t *testing.T) {
 	s := after(tensor(1, 7, 1, 0))
 	start := event.Event{TimeNs: 5, Kind: event.ProcessStart, PID: 7}
 	kinds := func() (list []event.Kind) {
-		for implied := s.Implied(&start); implied.Next(); {
-			list = append(list, implied.Event().Kind)
+		for implied := range s.Implied(&start) {
+			list = append(list, implied.Kind)
 		}
 		return list
 	}

@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 
 	"ttmem/tracer/event"
@@ -12,38 +11,17 @@ import (
 type allocator struct {
 	set        *deviceSet
 	capacities capacities
-	// since, board and the rest come from its DeviceOpen event.
-	since              uint64
-	board, arch        string
-	mesh, beforeAttach bool
 }
 
 func (s *State) openDevice(e *event.Event) {
 	p := s.process(e)
-	if old := p.allocators[e.Allocator]; old != nil {
-		old.close()
-	}
-	a := &allocator{
-		set: s.set(p, e.Devices), capacities: e.Capacities, since: e.TimeNs,
-		board: e.Board, arch: e.Arch, mesh: e.Mesh, beforeAttach: e.BeforeAttach,
-	}
+	s.closeAllocator(p, e.Allocator)
+	a := &allocator{s.set(p, e.Devices), e.Capacities}
 	p.allocators[e.Allocator] = a
 	for _, c := range a.set.chips {
-		c.chip.name(e)
-		if a.capacities != (capacities{}) {
-			c.open = append(c.open, a)
-			c.updateCapacities()
-		}
-	}
-}
-
-// name sets the board and the architecture if the event has them.
-func (c *chip) name(e *event.Event) {
-	if e.Board != "" {
-		c.board = e.Board
-	}
-	if e.Arch != "" {
-		c.arch = e.Arch
+		c.chip.board = cmp.Or(e.Board, c.chip.board)
+		c.chip.arch = cmp.Or(e.Arch, c.chip.arch)
+		s.updateCapacities(p, c)
 	}
 }
 
@@ -61,16 +39,12 @@ func (s *State) closeDevice(e *event.Event) {
 			s.closeArena(p, a, e.TimeNs)
 		}
 	}
-	if a := p.allocators[e.Allocator]; a != nil {
-		delete(p.allocators, e.Allocator)
-		a.close()
-	}
+	s.closeAllocator(p, e.Allocator)
 }
 
 // closeArena ends all buffers of an arena.
 func (s *State) closeArena(p *process, a *arena, now uint64) {
-	s.endRun(a.set, a)
-	s.between.endRun(p, a, now)
+	s.between.endAll(p, a, now)
 	count := s.endIn(p, a.set, a, now, event.ReasonDeviceClose)
 	p.buffers.RemoveAll(count, func(b *buffer) bool { return b.arena == a })
 	a.closed = true
@@ -78,36 +52,16 @@ func (s *State) closeArena(p *process, a *arena, now uint64) {
 	delete(a.set.arenas, a.allocator)
 }
 
-// close removes the allocator from its chips.
-func (a *allocator) close() {
-	a.remove()
-	a.updateCapacities()
-}
-
-func (a *allocator) remove() {
+// closeAllocator closes the allocator at an address, if there is one.
+func (s *State) closeAllocator(p *process, address uint64) {
+	a := p.allocators[address]
+	if a == nil {
+		return
+	}
+	delete(p.allocators, address)
 	for _, c := range a.set.chips {
-		if i := slices.Index(c.open, a); i >= 0 {
-			c.open = slices.Delete(c.open, i, i+1)
-		}
+		s.updateCapacities(p, c)
 	}
-}
-
-func (a *allocator) updateCapacities() {
-	for _, c := range a.set.chips {
-		c.updateCapacities()
-	}
-}
-
-// closeAll closes all allocators of the process at once, so that the capacities that remain
-// do not depend on the order.
-func (p *process) closeAll() {
-	for _, a := range p.allocators {
-		a.remove()
-	}
-	for _, a := range p.allocators {
-		a.updateCapacities()
-	}
-	clear(p.allocators)
 }
 
 // capacities has the capacity of each region.
@@ -121,42 +75,47 @@ func compareCapacities(a, b event.Capacity) int {
 	return cmp.Or(cmp.Compare(total(a), total(b)), cmp.Compare(a.Banks, b.Banks))
 }
 
-// updateCapacities must be called after an allocator of the process is opened or closed.
-// The capacity of a region is that of the largest allocator: a mesh and its submeshes have
-// one each for the same memory.
-func (c *processChip) updateCapacities() {
-	if len(c.open) > 0 {
-		clear(c.own[:])
-		for _, a := range c.open {
-			for r := range c.own {
-				c.own[r] = slices.MaxFunc([]event.Capacity{c.own[r], a.capacities[r]}, compareCapacities)
+// updateCapacities computes the capacities of a chip after a process opened or closed an
+// allocator on it. They stay when the last allocator is closed.
+//
+// A mesh and its submeshes have an allocator each for the same memory: the largest one counts.
+func (s *State) updateCapacities(p *process, c *processChip) {
+	var own capacities
+	for _, address := range sortedKeys(p.allocators) {
+		a := p.allocators[address]
+		if !slices.Contains(a.set.chips, c) {
+			continue
+		}
+		for r := range own {
+			if compareCapacities(a.capacities[r], own[r]) > 0 {
+				own[r] = a.capacities[r]
 			}
 		}
-		c.chip.open[c] = true
-	} else {
-		delete(c.chip.open, c)
 	}
-	c.chip.updateCapacities()
-}
-
-// updateCapacities computes the chip's capacities from the processes that have it open. A
-// process that reserves more of a bank for L1_SMALL or for traces has less L1 or DRAM. If
-// they differ, the chip has the largest reservation and the smallest remainder, so that its
-// regions add up.
-func (c *chip) updateCapacities() {
-	if len(c.open) == 0 {
+	if c.open = own != (capacities{}); c.open {
+		c.own = own
+	}
+	var open []*processChip
+	for _, other := range s.processes {
+		if c := other.chips[c.chip.id]; c != nil && c.open {
+			open = append(open, c)
+		}
+	}
+	if len(open) == 0 {
 		return
 	}
-	for r := range c.capacities {
-		c.capacities[r] = sharedCapacity(event.Region(r), maps.Keys(c.open))
+	for r := range c.chip.capacities {
+		c.chip.capacities[r] = sharedCapacity(event.Region(r), open)
 	}
 }
 
-// sharedCapacity returns the capacity of a region among the processes that have the chip
-// open. Processes whose capacity is not known do not count.
-func sharedCapacity(r event.Region, open func(func(*processChip) bool)) event.Capacity {
+// sharedCapacity returns the capacity of a region of a chip that several processes have open.
+// A process that reserves more of a bank for L1_SMALL or for traces has less L1 or DRAM. If
+// they differ, the chip has the largest reservation and the smallest remainder, so that its
+// regions add up. Unknown capacities do not count.
+func sharedCapacity(r event.Region, open []*processChip) event.Capacity {
 	var one event.Capacity
-	for c := range open {
+	for _, c := range open {
 		other := c.own[r]
 		order := compareCapacities(other, one)
 		if r != event.L1Small && r != event.Trace {

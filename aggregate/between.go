@@ -12,78 +12,71 @@ import (
 // each buffer that is live at the second moment and ends later, so it exists only if it was
 // requested.
 type between struct {
-	// fromNs and toNs are the moments; toNs is 0 where the second one is the end.
+	// fromNs and toNs are the moments; toNs is 0 if the second one is the end.
 	fromNs, toNs uint64
-	// before is what was live at the first moment.
+	// before counts the buffers that were live at the first moment.
 	before map[*callSite]memory.Amount
-	// endedAfter were live at the second moment. If that is the end, ended are the buffers
-	// that ended with their device or process, and freedAtTeardown those that were freed
-	// between the last allocation and that.
-	endedAfter, ended, freedAtTeardown []endedBuffer
-	// endedBefore is what ended with its device or process before the second moment, and
-	// later what did so afterwards.
-	endedBefore, later memory.Amount
+	// gone are buffers that were live at the second moment and ended later. If the second
+	// moment is the end, gone ended with their device or process, and freedAtTeardown were
+	// freed between the last allocation and that.
+	gone, freedAtTeardown []endedBuffer
+	// ended counts the buffers that ended with their device or process, and endedBefore those
+	// of them that ended before the second moment.
+	ended, endedBefore memory.Amount
 }
 
-// An endedBuffer is a buffer and the time of its end.
+// An endedBuffer is a buffer and the time of its end, or the second moment if that is earlier.
 type endedBuffer struct {
 	*buffer
 	endNs uint64
 }
 
-// FollowFrom begins to follow what survives, from a time on, in ns: now, or an earlier time,
-// of which only what is still live is known.
+// FollowFrom sets the first of the two moments, in ns: now or earlier. Buffers that were freed
+// between an earlier moment and now are not known.
 func (s *State) FollowFrom(ns uint64) {
 	s.between = &between{fromNs: ns, before: make(map[*callSite]memory.Amount)}
 	for _, p := range s.processes {
 		for b := range p.buffers.All() {
-			if b.since <= ns && !b.callSite.before {
-				sum := s.between.before[b.callSite]
-				sum.Add(memory.Amount{Count: 1, Bytes: b.allocated()})
-				s.between.before[b.callSite] = sum
+			if b.since <= ns && !b.before {
+				addAmount(s.between.before, b.callSite, b.allocated())
 			}
 		}
 	}
 }
 
-// FollowTo makes now the end of what is followed; ns is the time. A later call moves the
-// end.
+func addAmount(sums map[*callSite]memory.Amount, c *callSite, bytes uint64) {
+	sum := sums[c]
+	sum.Add(memory.Amount{Count: 1, Bytes: bytes})
+	sums[c] = sum
+}
+
+// FollowTo makes now the second moment; ns is the time. A later call moves it.
 func (s *State) FollowTo(ns uint64) {
 	b := s.between
-	for _, one := range b.ended {
-		b.addEnded(&b.endedBefore, one.buffer)
-	}
-	b.endedBefore.Add(b.later)
-	b.toNs, b.later = ns, memory.Amount{}
-	b.endedAfter, b.ended, b.freedAtTeardown = nil, nil, nil
+	b.toNs, b.endedBefore = ns, b.ended
+	b.gone, b.freedAtTeardown = nil, nil
 }
 
-func (b *between) addEnded(sum *memory.Amount, one *buffer) {
-	if one.since > b.fromNs {
-		sum.Add(memory.Amount{Count: 1, Bytes: one.bytes()})
+// end notes that a buffer ends.
+func (b *between) end(p *process, one *buffer, now uint64, reason event.Reason) {
+	if b == nil || one.before {
+		return
 	}
-}
-
-// noteEnd notes that a buffer ends.
-func (b *between) noteEnd(p *process, one *buffer, now uint64, reason event.Reason) {
 	switch {
-	case b == nil || one.before:
-	case b.toNs == 0 && isEnd(reason):
-		b.ended = append(b.ended, endedBuffer{one, now})
-	case b.toNs == 0:
+	case b.toNs == 0 && !isEnd(reason):
 		p.name.freedLast = append(p.name.freedLast, endedBuffer{one, now})
-	default:
-		if one.since <= b.toNs {
-			b.endedAfter = append(b.endedAfter, endedBuffer{one, b.toNs})
-		}
-		if isEnd(reason) {
-			b.addEnded(&b.later, one)
-		}
+	case b.toNs == 0:
+		b.gone = append(b.gone, endedBuffer{one, now})
+	case one.since <= b.toNs:
+		b.gone = append(b.gone, endedBuffer{one, b.toNs})
+	}
+	if isEnd(reason) && one.since > b.fromNs {
+		b.ended.Add(memory.Amount{Count: 1, Bytes: one.bytes()})
 	}
 }
 
-// endRun notes that all buffers of an arena end; all buffers of the process if only is nil.
-func (b *between) endRun(p *process, only *arena, now uint64) {
+// endAll notes that all buffers of an arena end; all buffers of the process if only is nil.
+func (b *between) endAll(p *process, only *arena, now uint64) {
 	if b == nil {
 		return
 	}
@@ -93,78 +86,72 @@ func (b *between) endRun(p *process, only *arena, now uint64) {
 	p.name.freedLast = nil
 	for one := range p.buffers.All() {
 		if only == nil || one.arena == only {
-			b.noteEnd(p, one, now, event.ReasonDeviceClose)
+			b.end(p, one, now, event.ReasonDeviceClose)
 		}
 	}
 }
 
-// Between returns what survived between the moments, by call site, with births in the
-// intervals between times, the first of which is the first moment. over is what ended with
-// its device or process before the second moment. The cost is that of the live buffers.
+// Between returns the buffers that survived from the first moment to the second, by call site,
+// with births in the intervals between times. These begin with the first moment. over counts
+// the buffers that ended with their device or process before the second moment. The cost
+// depends on the number of live buffers.
 func (s *State) Between(times []uint64) (list []memory.SurvivorsBetween, over memory.Amount) {
 	follow := s.between
-	sites := make(map[*callSite]*memory.SurvivorsBetween)
-	old := make(map[*callSite]memory.Amount)
-	var order []*callSite
+	to := cmp.Or(follow.toNs, s.now)
+	index := make(map[*callSite]int)
+	still := make(map[*callSite]memory.Amount)
 	of := func(c *callSite) *memory.SurvivorsBetween {
-		one := sites[c]
-		if one == nil {
-			one = &memory.SurvivorsBetween{Survivors: c.named().Survivors, Births: make([]memory.Amount, max(0, len(times)-1)), TeardownBirths: make([]memory.Amount, max(0, len(times)-1))}
-			sites[c], order = one, append(order, c)
+		i, ok := index[c]
+		if !ok {
+			i = len(list)
+			index[c] = i
+			intervals := max(0, len(times)-1)
+			list = append(list, memory.SurvivorsBetween{
+				Survivors: c.named().Survivors,
+				Births:    make([]memory.Amount, intervals), TeardownBirths: make([]memory.Amount, intervals),
+			})
 		}
-		return one
+		return &list[i]
 	}
-	add := func(b *buffer, torn bool, now uint64) {
-		size := memory.Amount{Count: 1, Bytes: b.bytes()}
+	add := func(b *buffer, end uint64, atTeardown bool) {
 		switch {
-		case b.before || follow.toNs != 0 && b.since > follow.toNs:
+		case b.before || b.since > to:
 			return
 		case b.since <= follow.fromNs:
-			sum := old[b.callSite]
-			sum.Add(memory.Amount{Count: 1, Bytes: b.allocated()})
-			old[b.callSite] = sum
+			addAmount(still, b.callSite, b.allocated())
 			return
 		}
 		one := of(b.callSite)
 		sum, births := &one.Amount, one.Births
-		if torn {
+		if atTeardown {
 			sum, births = &one.FreedAtTeardown, one.TeardownBirths
 		}
+		size := memory.Amount{Count: 1, Bytes: b.bytes()}
 		sum.Add(size)
-		one.AgeNs = max(one.AgeNs, now-min(now, b.since))
+		one.AgeNs = max(one.AgeNs, end-min(end, b.since))
 		if i, _ := slices.BinarySearch(times, b.since); i > 0 && i <= len(births) {
 			births[i-1].Add(size)
 		}
 	}
-	at := follow.toNs
-	if at == 0 {
-		at = s.now
-	}
 	for _, p := range s.byPID() {
 		for b := range p.buffers.All() {
-			add(b, false, at)
+			add(b, to, false)
 		}
 	}
 	for _, b := range follow.freedAtTeardown {
-		add(b.buffer, true, b.endNs)
+		add(b.buffer, b.endNs, true)
 	}
-	for _, gone := range [][]endedBuffer{follow.endedAfter, follow.ended} {
-		for _, b := range gone {
-			add(b.buffer, false, b.endNs)
-		}
+	for _, b := range follow.gone {
+		add(b.buffer, b.endNs, false)
 	}
 	for c, before := range follow.before {
-		still := old[c]
-		if before.Count > still.Count {
+		if still := still[c]; before.Count > still.Count {
 			chips := uint64(max(1, len(c.set.chips)))
 			of(c).Replaced = memory.Amount{
 				Count: before.Count - still.Count,
 				Bytes: (before.Bytes - min(before.Bytes, still.Bytes)) * chips,
 			}
 		}
-	}
-	for _, c := range order {
-		list = append(list, *sites[c])
 	}
 	slices.SortStableFunc(list, func(a, b memory.SurvivorsBetween) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(memory.StackID(a.Stack), memory.StackID(b.Stack)))

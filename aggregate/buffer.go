@@ -48,9 +48,9 @@ func (s *State) alloc(e *event.Event) {
 	if len(e.Devices) == 0 {
 		s.anomalies.UnplacedBuffers++
 	}
-	where := s.set(p, e.Devices).arena(e.Allocator)
+	key := siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach, perCore: e.PerCore && e.Region == event.L1}
 	b := &buffer{
-		callSite: s.site(where, siteKey{region: e.Region, layout: e.Layout, before: e.BeforeAttach, perCore: isPerCore(e)}, e.Stack),
+		callSite: s.site(s.set(p, e.Devices).arena(e.Allocator), key, e.Stack),
 		id:       e.BufferID, object: e.Object, address: e.Address,
 		size: e.SizeBytes, pageSize: e.PageSizeBytes,
 		perBank: e.BytesPerBank, banks: e.Banks, since: e.TimeNs,
@@ -64,24 +64,25 @@ func (s *State) alloc(e *event.Event) {
 	p.buffers.Put(b.id, b)
 	if !b.before {
 		s.allocations++
-		p.noteAlloc(b)
+		p.name.freedLast = p.name.freedLast[:0]
+		p.name.run.Alloc(&b.run, b.id, b.since)
 	}
 	t := b.tally()
-	p.live[b.region].add(t.on(len(b.set.chips)))
 	b.insertBlock()
 	if b.before {
 		p.beforeAttach++
 	}
 	s.addTo(b.callSite, t, b.since)
 	b.loadCores()
-	found := b.before && p.early
+	p.add(b.callSite, t)
 	for _, q := range b.set.poolsOf(b.region) {
-		q.bytes += t.counts(b.region)
-		q.grew(b.since, s.applied, found)
+		q.grew(b.since, s.applied, b.before && p.early)
 	}
 	for _, c := range b.set.chips {
-		c.used.add(b.region, t, c.capacities(), b.since)
-		c.chip.used.add(b.region, t, &c.chip.capacities, b.since)
+		if b.region == event.L1 {
+			c.used.growL1(c.capacities(), b.since)
+			c.chip.used.growL1(&c.chip.capacities, b.since)
+		}
 		c.grew(b.region, b.since)
 	}
 }
@@ -106,24 +107,37 @@ func (s *State) free(e *event.Event) {
 func (s *State) drop(p *process, b *buffer, now uint64, reason event.Reason) {
 	t := b.tally()
 	if isEnd(reason) {
-		p.noteUnfreed(b.callSite, t, reason)
+		p.addUnfreed(b.share(t, reason))
 	}
 	if !b.before {
 		p.name.run.Free(&b.run, b.id, b.bytes(), isEnd(reason))
-		s.between.noteEnd(p, b, now, reason)
+		s.between.end(p, b, now, reason)
 	}
 	p.buffers.Remove(b.id)
 	b.removeBlock()
 	s.removeFrom(b.callSite, t, b.since, reason)
 	b.unloadCores()
-	p.takeOff(b.callSite, t)
+	p.subtract(b.callSite, t)
 	for _, q := range b.set.poolsOf(b.region) {
 		q.shrank(now)
 	}
 }
 
-// takeOff subtracts buffers of a call site from the totals.
-func (p *process) takeOff(c *callSite, t tally) {
+// add adds buffers of a call site to the totals.
+func (p *process) add(c *callSite, t tally) {
+	for _, q := range c.set.poolsOf(c.region) {
+		q.bytes += t.counts(c.region)
+	}
+	p.live[c.region].add(t.on(len(c.set.chips)))
+	for _, chip := range c.set.chips {
+		for _, u := range chip.both() {
+			u.regions[c.region].add(t)
+		}
+	}
+}
+
+// subtract subtracts buffers of a call site from the totals.
+func (p *process) subtract(c *callSite, t tally) {
 	for _, q := range c.set.poolsOf(c.region) {
 		q.bytes -= t.counts(c.region)
 	}
@@ -139,21 +153,20 @@ func (p *process) takeOff(c *callSite, t tally) {
 // their number. Its cost is that of the call sites. The caller must remove the buffers from
 // the process.
 func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reason event.Reason) (count int) {
-	ended := make([]rankedSite, 0, len(set.sites))
-	for _, first := range set.sites {
-		for c := range first.all() {
-			if c.live.Count > 0 && (only == nil || c.arena == only) {
-				ended = append(ended, rankedSite{c, c.live.Bytes, c.live.Count, c.stackID})
-			}
+	s.saveSurvivors(set, only)
+	var ended []rankedSite
+	for c := range set.callSites(only) {
+		if c.live.Count > 0 {
+			ended = append(ended, rankedSite{c, c.live.Bytes, c.live.Count, c.stackID})
 		}
 	}
-	p.noteUnfreedSites(ended, reason)
+	p.addUnfreedSites(ended, reason)
 	var regions [event.BankedRegions]bool
 	for _, one := range ended {
 		c := one.callSite
 		count += int(c.live.Count)
 		regions[c.region] = true
-		p.takeOff(c, c.live)
+		p.subtract(c, c.live)
 		c.clear()
 		c.unloadCores()
 	}

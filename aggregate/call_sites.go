@@ -16,7 +16,7 @@ func (c *callSite) view() memory.Site {
 	}
 }
 
-// MarkFresh has what is allocated from now on counted as Fresh, and returns the time.
+// MarkFresh begins to count allocations as Fresh anew, and returns the time.
 func (s *State) MarkFresh() (ns uint64) {
 	s.freshSince = s.now
 	for _, first := range s.sites {
@@ -27,12 +27,12 @@ func (s *State) MarkFresh() (ns uint64) {
 	return s.now
 }
 
-// CallSites returns the call sites, in no order, also some that have nothing live any more.
-// Circular buffers that lie in an L1 buffer are not among them. The cost is that of the
-// call sites, not of the buffers.
+// CallSites returns the call sites in no order, including some without live buffers. Circular
+// buffers inside an L1 buffer do not count. The cost depends on the number of call sites, not
+// on that of buffers.
 func (s *State) CallSites() []memory.CallSite {
 	var list []memory.CallSite
-	// circular buffers have a site for each chip: what is the same on several is one
+	// Circular buffers have a site for each chip. Equal ones become one.
 	type same struct {
 		siteKey
 		process         *processName
@@ -61,7 +61,7 @@ func (s *State) CallSites() []memory.CallSite {
 	return list
 }
 
-// holding is what the site has with all allocators.
+// holding returns the sum of the site with all its allocators.
 func (c *callSite) holding() memory.CallSite {
 	h := memory.CallSite{SiteAmount: memory.SiteAmount{Site: c.view()}, EachBytes: c.each, SinceNs: c.since}
 	for one := range c.all() {
@@ -82,8 +82,8 @@ func (c *callSite) holding() memory.CallSite {
 	return h
 }
 
-// Profile returns what was allocated by now: all that was ever allocated only after
-// KeepSites. Its cost is that of the call sites.
+// Profile returns the allocations by call stack. It only has all of them after KeepSites. Its
+// cost depends on the number of call sites.
 func (s *State) Profile() *memory.Profile {
 	p := &memory.Profile{FirstNs: s.first, LastNs: s.now}
 	type key struct {
@@ -97,7 +97,7 @@ func (s *State) Profile() *memory.Profile {
 		names[c.set.process.pid] = c.set.process // the latest of the id
 		for i, q := range c.set.poolsOf(c.region) {
 			// the same stack may allocate on several sets with the chip in it
-			k := key{c.stackID, c.set.process.pid, q.device(), c.region}
+			k := key{c.stackID, c.set.process.pid, q.chip.id, c.region}
 			at, ok := index[k]
 			if !ok {
 				at = len(p.Samples)
@@ -124,7 +124,7 @@ func (s *State) Profile() *memory.Profile {
 	}
 	for _, q := range s.allPools() {
 		if q.peak.bytes > 0 {
-			p.Peaks = append(p.Peaks, memory.Peak{Device: q.device(), Region: q.region, Bytes: q.peak.bytes, TimeNs: q.peak.time})
+			p.Peaks = append(p.Peaks, memory.Peak{Device: q.chip.id, Region: q.region, Bytes: q.peak.bytes, TimeNs: q.peak.time})
 		}
 	}
 	return p

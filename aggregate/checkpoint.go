@@ -12,24 +12,17 @@ import (
 // Checkpoint returns an event that makes any State equal to this one.
 func (s *State) Checkpoint() *event.Event { return s.Freeze(nil)() }
 
-// frozen is the part of a State that is written.
-type frozen struct {
-	chips     []*chip
-	processes []*process
-	buffers   [][]*buffer // of each process
-}
-
 // Freeze returns a function that makes the Checkpoint of the state as it is now. It may run
 // in another goroutine while the state changes. Freeze itself writes everything but the
 // buffers, which never change, and lists these.
 //
-// If wanted is not nil, the checkpoint has only the processes, failures and marks of the
+// If selected is not nil, the checkpoint has only the processes, failures and marks of the
 // users that it selects. Peaks of chips are then what these processes have now.
-func (s *State) Freeze(wanted func(uid int) bool) func() *event.Event {
-	if wanted == nil {
-		return s.freeze(nil)
+func (s *State) Freeze(selected func(uid int) bool) func() *event.Event {
+	if selected == nil {
+		return s.freeze(false)
 	}
-	return s.freeze(func(_, uid int) bool { return wanted(uid) })
+	return s.only(func(_, uid int) bool { return selected(uid) }).freeze(true)
 }
 
 // OfProcesses reduces a Checkpoint to some processes, as Freeze does for users; nil if the
@@ -39,99 +32,73 @@ func OfProcesses(e *event.Event, pids []int) *event.Event {
 	if s.Restore(e.State) != nil {
 		return nil
 	}
-	return s.freeze(func(pid, _ int) bool { return pid == 0 || slices.Contains(pids, pid) })()
+	return s.only(func(pid, _ int) bool { return pid == 0 || slices.Contains(pids, pid) }).freeze(true)()
 }
 
-// freeze is Freeze for processes, selected by id and user. Marks have no process.
-func (s *State) freeze(wanted func(pid, uid int) bool) func() *event.Event {
-	c := &stateCodec{Encoding: memory.Encoding{Codec: codec.NewWriter()}}
+// freeze is Freeze; partial is true for a state that has only some of the processes.
+func (s *State) freeze(partial bool) func() *event.Event {
+	c := &stateCodec{Codec: codec.NewWriter()}
 	c.Data = append(c.Data, stateVersion)
-	partial := wanted != nil
 	c.Bool(&partial)
-	of, copied := &frozen{}, *s
-	if partial {
-		copied = *s.only(wanted)
-		for _, id := range sortedKeys(s.chips) {
-			is := s.chips[id]
-			one := &chip{id: id, board: is.board, arch: is.arch, capacities: is.capacities}
-			one.pools = newPools(one, 0)
-			of.chips = append(of.chips, one)
-		}
-	} else {
-		wanted = func(_, _ int) bool { return true }
-		for _, id := range sortedKeys(s.chips) {
-			of.chips = append(of.chips, s.chips[id])
-		}
+	processes := c.allButBuffers(s)
+	buffers := make([][]*buffer, len(processes))
+	for i, p := range processes {
+		buffers[i] = slices.AppendSeq(make([]*buffer, 0, p.buffers.Len()), p.buffers.All())
 	}
-	copied.marks.list, copied.callMarks.list = copied.marks.newest(), copied.callMarks.newest()
-	copied.failures.list = copied.failures.newest()
-	for _, p := range s.byPID() {
-		if wanted(p.pid, p.name.about.UID) {
-			of.processes = append(of.processes, p)
-			of.buffers = append(of.buffers, slices.AppendSeq(make([]*buffer, 0, p.buffers.Len()), p.buffers.All()))
-		}
-	}
-	c.few(&copied, of)
 	now := s.now
 	return func() *event.Event {
-		for i, p := range of.processes {
-			c.Data = slices.Grow(c.Data, 16*len(of.buffers[i]))
-			c.buffers(p, of.buffers[i])
+		for i, p := range processes {
+			c.Data = slices.Grow(c.Data, 16*len(buffers[i]))
+			c.buffers(p, buffers[i])
 		}
 		return &event.Event{TimeNs: now, Kind: event.Checkpoint, State: &event.State{Data: c.Data, Stacks: c.Stacks}}
 	}
 }
 
-// only returns a copy of the state with only some users, except for what is in use.
-func (s *State) only(wanted func(pid, uid int) bool) *State {
-	mine := *s
-	mine.exited, mine.sites, mine.failures, mine.exitedCount = nil, nil, failures{}, 0
-	mine.marks, mine.callMarks = marks{}, marks{}
-	mine.endedSurvivors, mine.otherSurvivors, mine.allocations = nil, memory.Amount{}, 0
-	unplaced := newPools(nil, 0)
-	mine.unplaced = &unplaced
-	mine.anomalies = memory.Anomalies{}
-	for _, m := range s.marks.newest() {
-		if wanted(0, m.UID) {
-			mine.marks.add(m)
-		}
-	}
-	for _, f := range s.failures.newest() {
-		if wanted(f.PID, f.UID) {
-			mine.failures.list = append(mine.failures.list, f)
-		}
-	}
-	mine.failures.count = uint64(len(mine.failures.list))
+// only returns a state with only some processes, selected by id and user, and their marks and
+// failures, for a partial checkpoint. Marks have no process.
+func (s *State) only(selected func(pid, uid int) bool) *State {
+	some := New()
+	some.now, some.first, some.restored, some.applied = s.now, s.first, s.restored, s.applied
+	some.freshSince, some.lost, some.beginning, some.keptSites = s.freshSince, s.lost, s.beginning, s.keptSites
+	some.marks = s.marks.only(func(m *memory.Mark) bool { return selected(0, m.UID) })
+	some.failures = s.failures.only(func(f *memory.Failure) bool { return selected(f.PID, f.UID) })
 	for _, x := range s.exited {
-		if wanted(x.PID, x.UID) {
-			mine.exited = append(mine.exited, x)
+		if selected(x.PID, x.UID) {
+			some.exited = append(some.exited, x)
 		}
 	}
-	mine.exitedCount = uint64(len(mine.exited))
-	for _, one := range s.sites {
-		if wanted(one.set.process.pid, one.set.process.about.UID) {
-			mine.sites = append(mine.sites, one)
+	some.exitedCount = uint64(len(some.exited))
+	for id, c := range s.chips {
+		one := some.chip(id)
+		one.board, one.arch, one.capacities = c.board, c.arch, c.capacities
+	}
+	isSelected := func(p *processName) bool { return selected(p.pid, p.about.UID) }
+	for _, site := range s.sites {
+		if isSelected(site.set.process) {
+			some.sites = append(some.sites, site)
 		}
 	}
-	worked := make(map[*processName]bool)
-	for _, p := range s.processes {
-		worked[p.name] = wanted(p.pid, p.name.about.UID)
+	counted := make(map[*processName]bool)
+	for pid, p := range s.processes {
+		if isSelected(p.name) {
+			some.processes[pid] = p
+			counted[p.name] = true
+		}
 	}
 	for _, v := range s.endedSurvivors {
-		if of := v.process; wanted(of.pid, of.about.UID) {
-			mine.endedSurvivors = append(mine.endedSurvivors, v)
-			worked[of] = true
+		if isSelected(v.process) {
+			some.endedSurvivors = append(some.endedSurvivors, v)
+			counted[v.process] = true
 		}
 	}
-	for name, mineToo := range worked {
-		if mineToo {
-			mine.allocations += name.run.Allocations
-		}
+	for p := range counted {
+		some.allocations += p.run.Allocations
 	}
-	return &mine
+	return some
 }
 
-var errCheckpoint = errors.New("the checkpoint makes no sense")
+var errCheckpoint = errors.New("invalid checkpoint")
 
 // Restore sets the state to that of a Checkpoint. KeepSites and Begin stay in effect. On an
 // error the state does not change.
@@ -141,12 +108,10 @@ func (s *State) Restore(from *event.State) error {
 	if from == nil || len(from.Data) == 0 || from.Data[0] != stateVersion {
 		return errCheckpoint
 	}
-	c := &stateCodec{Encoding: memory.Encoding{Codec: codec.NewReader(from.Data[1:], from.Stacks)}, state: read}
+	c := &stateCodec{Codec: codec.NewReader(from.Data[1:], from.Stacks), state: read}
 	var partial bool
 	c.Bool(&partial)
-	of := &frozen{}
-	c.few(read, of)
-	for _, p := range of.processes {
+	for _, p := range c.allButBuffers(read) {
 		if c.Bad {
 			return errCheckpoint
 		}
@@ -164,7 +129,7 @@ func (s *State) Restore(from *event.State) error {
 }
 
 // restartPeaks makes the present use the peak of each chip, and the present time the
-// beginning. Of earlier peaks only those of the processes stay.
+// beginning. Only the processes keep their earlier peaks.
 func (s *State) restartPeaks() {
 	for _, one := range s.sites {
 		for c := range one.all() {
@@ -186,7 +151,9 @@ func (s *State) restartPeaks() {
 	for _, p := range s.processes {
 		for _, of := range p.chips {
 			for i, before := range of.peaks {
-				of.chip.pools[i].earlier.raise(before)
+				if earlier := &of.chip.pools[i].earlier; before.bytes > earlier.bytes {
+					*earlier = before
+				}
 			}
 			of.chip.used.kernels.textPeak = max(of.chip.used.kernels.textPeak, of.textMax())
 		}
@@ -194,24 +161,16 @@ func (s *State) restartPeaks() {
 	s.restart(s.now)
 }
 
-// count counts a buffer that was live at a checkpoint. It changes no peak.
+// count adds a buffer that was live at a checkpoint. It changes no peak.
 func (s *State) count(p *process, b *buffer) {
 	t := b.tally()
 	p.buffers.Put(b.id, b)
-	p.live[b.region].add(t.on(len(b.set.chips)))
 	s.countIn(b.callSite, t, b.since)
 	b.loadCores()
-	for _, q := range b.set.poolsOf(b.region) {
-		q.bytes += t.counts(b.region)
-	}
-	for _, c := range b.set.chips {
-		for _, u := range c.both() {
-			u.regions[b.region].add(t)
-		}
-	}
+	p.add(b.callSite, t)
 }
 
-// count counts a circular buffer of a program; first is true for the program's first one. It
+// count adds a circular buffer of a program; first is true for the program's first one. It
 // changes no peak.
 func (c *processChip) count(entry *staticEntry, first bool) {
 	for _, u := range c.both() {

@@ -12,10 +12,8 @@ type chip struct {
 	// capacities are by region. They stay when the last allocator is closed, because
 	// reports are mostly read afterwards.
 	capacities capacities
-	// open are the processes that have it open and whose capacities are known.
-	open  map[*processChip]bool
-	used  usage
-	pools [event.BankedRegions]pool
+	used       usage
+	pools      [event.BankedRegions]pool
 }
 
 // peaks returns the highest peak of each pool.
@@ -40,19 +38,23 @@ type usage struct {
 func (s *State) chip(id int) *chip {
 	c := s.chips[id]
 	if c == nil {
-		c = &chip{id: id, open: make(map[*processChip]bool)}
-		c.pools = newPools(c, s.first)
+		c = newChip(id, s.first)
 		s.chips[id] = c
 	}
 	return c
 }
 
-// add counts a buffer that was allocated at the time now, on a chip with these capacities.
-func (u *usage) add(region event.Region, t tally, c *capacities, now uint64) {
-	r := &u.regions[region]
-	r.add(t)
-	if region == event.L1 && r.Bytes > u.l1Buffers.bytes {
-		u.l1Buffers = peak{bytes: r.Bytes, time: now, capacity: total(c[event.L1])}
+// newChip returns a chip whose timelines begin at a time.
+func newChip(id int, begin uint64) *chip {
+	c := &chip{id: id}
+	c.initPools(begin)
+	return c
+}
+
+// growL1 updates the peak of the buffers in all banks of L1. Call it after an allocation there.
+func (u *usage) growL1(c *capacities, now uint64) {
+	if bytes := u.regions[event.L1].Bytes; bytes > u.l1Buffers.bytes {
+		u.l1Buffers = peak{bytes: bytes, time: now, capacity: total(c[event.L1])}
 	}
 }
 

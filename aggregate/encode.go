@@ -1,28 +1,30 @@
 package aggregate
 
 import (
+	"cmp"
 	"slices"
 
 	"ttmem/aggregate/codec"
 	"ttmem/aggregate/cores"
+	"ttmem/aggregate/holders"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
 // stateVersion is the first byte of an encoded State.
-const stateVersion = 3
+const stateVersion = 4
 
-// Bounds of what is read: damaged input is not to cost more than a State that is large.
+// Limits for reading: damaged input must not cost more than a large State.
 const (
 	maxStateChips     = 1 << 16 // of all processes together
 	maxStateCores     = 1 << 20 // of all sets of cores together
 	maxStateCoreSteps = 1 << 23 // of the circular buffers on each of their cores
 )
 
-// A stateCodec writes or reads a State. What follows from the buffers and the programs,
-// such as what is in use on a chip, is not written: it is added up when they are read.
+// A stateCodec writes or reads a State. Totals that follow from the buffers and the programs,
+// such as the use of a chip, are not written: reading adds them up.
 type stateCodec struct {
-	memory.Encoding
+	*codec.Codec
 	state    *State
 	names    codec.Once[processName]
 	sets     codec.Once[deviceSet]
@@ -30,75 +32,97 @@ type stateCodec struct {
 	origins  codec.Once[origin]
 	arenas   codec.Once[arena]
 	sites    codec.Once[callSite]
-	// chips, cores and coreSteps are how many were read, and placed where.
+	// chips, cores and coreSteps count what was read, for the limits. placed are the places
+	// that count in coreSteps.
 	chips, cores, coreSteps int
 	placed                  map[placedAt]bool
 }
 
-// few writes or reads all but what a process may have a million of.
-func (c *stateCodec) few(s *State, of *frozen) {
+// allButBuffers writes or reads the state without its buffers, and returns the processes whose
+// buffers follow.
+func (c *stateCodec) allButBuffers(s *State) []*process {
 	c.Uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount)
 	c.Bool(&s.restored)
-	c.Uints(&s.anomalies.RepeatedFrees, &s.anomalies.ReplacedBuffers, &s.anomalies.UnplacedBuffers, &s.anomalies.MalformedEvents, &s.anomalies.UnknownCores)
+	c.Value(&s.anomalies)
 	codec.Table(c.Codec, s.lost, func(cause *string, n *uint64) { c.Text(cause); c.Uint(n) })
-	c.Uints(&s.beginning.point.Number, &s.beginning.point.TimeNs)
+	c.Value(&s.beginning.point)
 	c.Bool(&s.beginning.over)
-	for _, m := range []*marks{&s.marks, &s.callMarks} {
-		c.Uint(&m.count)
-		codec.List(c.Codec, &m.list, c.Mark)
+	s.marks.code(c.Codec, func(m *memory.Mark) { c.Value(m) })
+	s.callMarks.code(c.Codec, func(m *memory.Mark) { c.Value(m) })
+	s.failures.code(c.Codec, c.failure)
+	codec.List(c.Codec, &s.exited, c.exited)
+	for i := range s.unplaced.pools {
+		c.pool(&s.unplaced.pools[i])
 	}
-	c.Uint(&s.failures.count)
-	codec.List(c.Codec, &s.failures.list, c.Failure)
-	codec.List(c.Codec, &s.exited, c.Exited)
-	for i := range s.unplaced {
-		c.pool(&s.unplaced[i])
-	}
-	codec.List(c.Codec, &of.chips, c.chip)
-	codec.List(c.Codec, &of.processes, c.process)
+	chips := s.byID()
+	codec.List(c.Codec, &chips, c.chip)
+	processes := s.byPID()
+	codec.List(c.Codec, &processes, c.process)
 	codec.List(c.Codec, &s.sites, c.site)
 	codec.Number(c.Codec, &s.keptSites)
 	codec.List(c.Codec, &s.endedSurvivors, c.survivors)
-	c.Amount(&s.otherSurvivors)
+	c.Value(&s.otherSurvivors)
 	c.Uint(&s.allocations)
-	for i := range of.processes {
-		c.programs(of.processes[i])
+	for _, p := range processes {
+		c.programs(p)
 	}
-	for i := range of.chips {
-		c.ended(&(*of.chips[i]).pools[event.L1])
+	for _, one := range chips {
+		c.ended(&one.pools[event.L1])
+	}
+	return processes
+}
+
+func (c *stateCodec) failure(f *memory.Failure) {
+	c.Value(f)
+	if f.Evidence != nil {
+		c.checkBanked(f.Evidence.Region)
 	}
 }
 
-func (c *stateCodec) capacities(list *capacities) {
-	for i := range list {
-		c.Capacity(&list[i])
+// checkBanked checks that a region that was read has banks.
+func (c *stateCodec) checkBanked(region event.Region) {
+	if int(region) >= event.BankedRegions {
+		c.Fail()
+	}
+}
+
+// exited writes or reads a process that ended.
+func (c *stateCodec) exited(p *memory.Process) {
+	if c.Value(p); !c.Reads {
+		return
+	}
+	for i := range p.Unfreed {
+		// Holders of equal size are in order of their stacks' IDs, which differ from run to run.
+		slices.SortStableFunc(p.Unfreed[i].Holders, func(a, b memory.Holder) int {
+			if a.Stack == nil || b.Stack == nil {
+				return 0
+			}
+			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Stack.ID, b.Stack.ID))
+		})
 	}
 }
 
 func (c *stateCodec) chip(p **chip) {
-	one := *p
-	if c.Reads {
-		one = &chip{open: make(map[*processChip]bool)}
-		*p = one
-	}
+	one := codec.Made(c.Codec, p)
 	codec.Number(c.Codec, &one.id)
 	if c.Reads {
 		if c.state.chips[one.id] != nil {
 			c.Fail()
 			return
 		}
-		one.pools = newPools(one, 0)
+		one.initPools(0)
 		c.state.chips[one.id] = one
 	}
 	c.Text(&one.board)
 	c.Text(&one.arch)
-	c.capacities(&one.capacities)
+	c.Value(&one.capacities)
 	c.usagePeaks(&one.used)
 	for i := range one.pools {
 		c.pool(&one.pools[i])
 	}
 }
 
-// usagePeaks are those of what is in use.
+// usagePeaks writes or reads the peaks of a usage. The rest of it is added up.
 func (c *stateCodec) usagePeaks(u *usage) {
 	c.Uints(&u.static.peak, &u.static.peakTime, &u.kernels.dramPeak, &u.kernels.textPeak)
 	c.peak(&u.l1Buffers)
@@ -111,15 +135,14 @@ func (c *stateCodec) peak(p *peak) {
 func (c *stateCodec) pool(q *pool) {
 	c.peak(&q.peak)
 	c.peak(&q.earlier)
-	codec.Number(c.Codec, &q.peakCore.X)
-	codec.Number(c.Codec, &q.peakCore.Y)
+	c.Value(&q.peakCore)
 	c.Uints(&q.serial, &q.level, &q.levelStatic)
 	q.line.Code(c.Codec)
 	q.staticLine.Code(c.Codec)
 	c.Bool(&q.drawn)
 }
 
-// process is one that runs, without its programs and buffers.
+// process writes or reads a running process without its programs and buffers.
 func (c *stateCodec) process(pp **process) {
 	p := *pp
 	if c.Reads {
@@ -138,17 +161,11 @@ func (c *stateCodec) process(pp **process) {
 	c.Uints(&p.since, &p.beforeAttach)
 	c.Bool(&p.early)
 	c.Bool(&p.fromBegin)
-	var shares []unfreedShare
-	if !c.Reads {
-		shares = p.unfreedShares(maxHolders)
-	}
-	codec.List(c.Codec, &shares, func(l *unfreedShare) {
-		c.Region(&l.region, event.Region(event.BankedRegions))
-		codec.Number(c.Codec, &l.reason)
-		c.Holder(&l.Holder)
-		c.Uint(&l.size)
-		if c.Reads {
-			p.addUnfreed(*l)
+	shares := p.unfreed.Sorted()
+	codec.List(c.Codec, &shares, func(share **holders.Share) {
+		c.Value(codec.Made(c.Codec, share))
+		if c.checkBanked((*share).Region); c.Reads && !c.Bad {
+			p.addUnfreed(**share)
 		}
 	})
 	codec.List(c.Codec, &p.sets, func(d **deviceSet) { c.set(d, p.name) })
@@ -172,37 +189,17 @@ func (c *stateCodec) name(p **processName) {
 	n := codec.Made(c.Codec, p)
 	codec.Number(c.Codec, &n.pid)
 	c.Text(&n.comm)
-	c.About(&n.about)
-	n.run.Code(c.Encoding)
+	c.Value(&n.about)
+	n.run.Code(c.Codec)
 }
 
 func (c *stateCodec) processChip(one *processChip, p *process) {
-	c.capacities(&one.own)
+	c.Value(&one.own)
 	c.usagePeaks(&one.used)
 	for i := range one.peaks {
 		c.peak(&one.peaks[i])
 	}
-	// which are open, in order: by their addresses
-	var open []uint64
-	for _, a := range one.open {
-		for address, known := range p.allocators {
-			if a == known {
-				open = append(open, address)
-			}
-		}
-	}
-	codec.List(c.Codec, &open, func(address *uint64) {
-		if c.Uint(address); !c.Reads {
-			return
-		}
-		a := p.allocators[*address]
-		if a == nil || !slices.Contains(a.set.chips, one) {
-			c.Fail()
-			return
-		}
-		one.open = append(one.open, a)
-		one.chip.open[one] = true
-	})
+	c.Bool(&one.open)
 	there := one.alone != nil
 	if c.Bool(&there); there {
 		c.set(&one.alone, p.name)
@@ -214,10 +211,5 @@ func (c *stateCodec) processChip(one *processChip, p *process) {
 
 func (c *stateCodec) allocator(a *allocator, of *processName) {
 	c.set(&a.set, of)
-	c.capacities(&a.capacities)
-	c.Uint(&a.since)
-	c.Text(&a.board)
-	c.Text(&a.arch)
-	c.Bool(&a.mesh)
-	c.Bool(&a.beforeAttach)
+	c.Value(&a.capacities)
 }

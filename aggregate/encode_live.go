@@ -9,7 +9,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// programs are those of a process, on all its chips.
+// programs writes or reads the programs of a process on all its chips.
 func (c *stateCodec) programs(p *process) {
 	for _, id := range sortedKeys(p.chips) {
 		chip := p.chips[id]
@@ -49,7 +49,7 @@ func (c *stateCodec) program(chip *processChip, g *program) {
 	}
 }
 
-// entry is a circular buffer without its call site.
+// entry writes or reads a circular buffer without its call site.
 func (c *stateCodec) entry(e *staticEntry) {
 	c.coreSets.One(c.Codec, &e.place.Set, c.coreSet)
 	c.Uints(&e.place.Start, &e.place.End)
@@ -73,7 +73,7 @@ func (c *stateCodec) coreSet(p **cores.Set) {
 	if !c.Reads {
 		ranges = (*p).Ranges()
 	}
-	if c.Ranges(&ranges); !c.Reads {
+	if c.Value(&ranges); !c.Reads {
 		return
 	}
 	if *p = c.state.coreSets.Of(ranges); *p == nil {
@@ -85,7 +85,7 @@ func (c *stateCodec) coreSet(p **cores.Set) {
 	}
 }
 
-// siteOf is the call site of something on one chip of a process.
+// siteOf writes or reads the call site of a circular buffer or a kernel, which is on one chip.
 func (c *stateCodec) siteOf(site **callSite, chip *processChip, region event.Region) {
 	c.sites.One(c.Codec, site, func(**callSite) { c.Fail() }) // all were written before
 	if c.Reads && !c.Bad && (chip.alone == nil || (*site).set != chip.alone || (*site).region != region) {
@@ -93,13 +93,13 @@ func (c *stateCodec) siteOf(site **callSite, chip *processChip, region event.Reg
 	}
 }
 
-// A placedAt is where a circular buffer is. The first one there is added to each core.
+// A placedAt is the place of a circular buffer. Only the first one there is added to each core.
 type placedAt struct {
 	chip *processChip
 	cores.Place
 }
 
-// bound adds what the next circular buffer takes to be counted.
+// bound limits the cost of adding a circular buffer to its cores.
 func (c *stateCodec) bound(chip *processChip, place cores.Place) {
 	if at := (placedAt{chip, place}); !c.placed[at] {
 		if c.placed == nil {
@@ -113,7 +113,7 @@ func (c *stateCodec) bound(chip *processChip, place cores.Place) {
 	}
 }
 
-// ended are the circular buffers that were there at the peak and are not now.
+// ended writes or reads the circular buffers that were live at the peak and ended since.
 func (c *stateCodec) ended(q *pool) {
 	codec.List(c.Codec, &q.ended, func(e *endedStatic) {
 		codec.Number(c.Codec, &e.pid)
@@ -122,11 +122,11 @@ func (c *stateCodec) ended(q *pool) {
 	})
 }
 
-// buffers are those of a process, in order of their ids.
+// buffers writes or reads the buffers of a process, in order of their ids.
 func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 	slices.SortFunc(buffers, func(a, b *buffer) int { return cmp.Compare(a.id, b.id) })
 	n := c.Length(len(buffers))
-	last := make([]buffer, len(c.sites.List)) // of each site: the next one is much like it
+	last := make([]buffer, len(c.sites.List)) // of each site: the next one is similar
 	var before buffer
 	for i := range n {
 		var b *buffer
@@ -156,7 +156,7 @@ func (c *stateCodec) buffers(p *process, buffers []*buffer) {
 	}
 }
 
-// coresOf are those of a buffer on single cores.
+// coresOf writes or reads the cores of a buffer on single cores.
 func (c *stateCodec) coresOf(b *buffer) {
 	known := b.cores != nil
 	if c.Bool(&known); !known {
@@ -170,7 +170,8 @@ func (c *stateCodec) coresOf(b *buffer) {
 	}
 }
 
-// buffer is one without its site, after another one of the process and one of the site.
+// buffer writes or reads a buffer without its site, as differences to the buffer before it and
+// to the last one of its site.
 func (c *stateCodec) buffer(b, before, like *buffer) {
 	c.Delta(&b.id, before.id)
 	c.Delta(&b.since, before.since)

@@ -6,7 +6,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// site is a call site, with all the allocators that it has.
+// site writes or reads a call site with all its allocators.
 func (c *stateCodec) site(first **callSite) {
 	var key siteKey
 	var of *processName
@@ -37,7 +37,7 @@ func (c *stateCodec) site(first **callSite) {
 		}
 		c.arena(&one.arena, set)
 		c.tallies(one)
-		one.run.Code(c.Encoding)
+		one.run.Code(c.Codec)
 		c.sites.Add(one)
 	})
 	if !c.Reads {
@@ -54,29 +54,32 @@ func (c *stateCodec) site(first **callSite) {
 	set.sites[key] = all[0]
 }
 
-// tallies are those of a site. What is live is counted with the buffers and programs.
+// tallies writes or reads the tallies of a site, except for those of live allocations:
+// reading the buffers and programs adds them up.
 func (c *stateCodec) tallies(one *callSite) {
-	c.Amount(&one.allocated)
-	c.Amount(&one.ended)
+	c.Value(&one.allocated)
+	c.Value(&one.ended)
 	c.Uints(&one.since, &one.each)
 	for i := range one.atPeak {
 		at := &one.atPeak[i]
 		c.Uints(&at.serial, &at.perBank)
-		c.Amount(&at.Amount)
+		c.Value(&at.Amount)
 	}
 }
 
-// survivors are those of a site whose allocator was closed.
+// survivors writes or reads the survivors of a site whose allocator was closed.
 func (c *stateCodec) survivors(p **siteSurvivors) {
 	v := codec.Made(c.Codec, p)
 	c.names.One(c.Codec, &v.process, c.name)
-	c.Survivors(&v.Survivors)
-	if c.Reads {
-		v.PID = v.process.pid
+	c.Value(&v.Survivors)
+	c.checkBanked(v.Region)
+	if v.PID != v.process.pid {
+		c.Fail()
 	}
 }
 
-// set is the chips of a process; of one that ended, only what its call sites need.
+// set writes or reads a set of chips of a process. If the process ended, reading makes only
+// what its call sites need.
 func (c *stateCodec) set(d **deviceSet, of *processName) {
 	c.sets.One(c.Codec, d, func(d **deviceSet) {
 		var ids []int
@@ -109,7 +112,7 @@ func (c *stateCodec) set(d **deviceSet, of *processName) {
 	})
 }
 
-// arena is one of a set of chips. Those that are open are written with the set.
+// arena writes or reads an arena of a set of chips. Open ones are written with the set.
 func (c *stateCodec) arena(p **arena, set *deviceSet) {
 	c.arenas.One(c.Codec, p, func(p **arena) {
 		a := codec.Made(c.Codec, p)

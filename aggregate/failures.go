@@ -1,54 +1,33 @@
 package aggregate
 
 import (
-	"slices"
+	"cmp"
 
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
-// maxFailures is the number of failures that a State keeps.
-const maxFailures = 1000
-
-// failures is a list that only grows at its end, so that snapshots can share it.
-type failures struct {
-	count uint64
-	list  []memory.Failure
-}
-
 // fail adds a failed allocation. It does not create a process.
 func (s *State) fail(e *event.Event) {
-	uid := 0
-	var found *memory.Evidence
-	if p := s.known(e.PID); p != nil {
-		found = p.evidence(e)
-		if p.name.comm == "" {
-			p.name.comm = e.Comm
-		}
-		uid = p.name.about.UID
-	}
-	s.failures.add(e, uid, found, s.applied)
-}
-
-func (f *failures) add(e *event.Event, uid int, found *memory.Evidence, number uint64) {
-	f.count++
-	if len(f.list) == 2*maxFailures {
-		f.list = slices.Clone(newest(f.list))
-	}
-	f.list = append(f.list, memory.Failure{
+	failure := memory.Failure{
 		TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm,
 		Devices: append([]int{}, e.Devices...),
 		Region:  e.Region.String(), Reason: e.Reason.String(),
 		SizeBytes: e.SizeBytes, BytesPerBank: e.BytesPerBank, Banks: e.Banks,
-		ProgramID: e.ProgramID, Message: e.Message, UID: uid, Stack: e.Stack, Evidence: found, Number: number,
-	})
+		ProgramID: e.ProgramID, Message: e.Message, Stack: e.Stack, Number: s.applied,
+	}
+	if p := s.known(e.PID); p != nil {
+		p.name.comm = cmp.Or(p.name.comm, e.Comm)
+		failure.UID, failure.Evidence = p.name.about.UID, s.evidence(p, e)
+	}
+	s.failures.add(failure)
 }
 
-// resolveStacks resolves the call stacks that are kept of a process that ended. An
-// unresolved stack refers to all that is known of the process's code.
+// resolveStacks resolves the call stacks in failures and totals of a process that ended. An
+// unresolved stack keeps all data about the process's code in memory.
 func (s *State) resolveStacks(pid int) {
-	for i := range s.failures.list {
-		if f := &s.failures.list[i]; f.PID == pid {
+	for i := range s.failures.all {
+		if f := &s.failures.all[i]; f.PID == pid {
 			f.Stack.Calls()
 			f.Evidence.ResolveStacks()
 		}
@@ -63,8 +42,3 @@ func (s *State) resolveStacks(pid int) {
 		}
 	}
 }
-
-// newest returns the failures that are kept, oldest first.
-func (f *failures) newest() []memory.Failure { return slices.Clip(newest(f.list)) }
-
-func newest[T any](list []T) []T { return list[max(0, len(list)-maxFailures):] }

@@ -2,18 +2,18 @@ package aggregate
 
 import (
 	"cmp"
-	"encoding/binary"
 	"slices"
 
+	"ttmem/aggregate/codec"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
-// beginning is what a State needs to know where its stream begins.
+// beginning says where a State's stream of events begins.
 type beginning struct {
-	// point is the last event that reports what was there before anything happened, and
-	// over is true once something has happened. To read the memory of processes that
-	// already run takes a while, in which they go on.
+	// point is the last event that reports an allocation from before the beginning, and over
+	// is true after the first other event. Reading the memory of running processes takes a
+	// while, and they go on meanwhile.
 	point memory.Point
 	over  bool
 }
@@ -35,50 +35,42 @@ func (b *beginning) follow(s *State, e *event.Event) {
 	b.point = memory.Point{Number: s.applied, TimeNs: s.now}
 }
 
-// happens reports whether the event changes what is allocated, and does not report what was
-// there before.
+// happens reports whether the event is an allocation or the end of one, and not a report of an
+// allocation from before the beginning.
 func happens(e *event.Event) bool {
 	return e.Kind >= event.Alloc && e.Kind <= event.KernelUnload && !e.BeforeAttach
 }
 
-// Number is how many events were applied, as a Point counts them.
+// Number returns the number of events that were applied, as a Point counts them.
 func (s *State) Number() uint64 { return s.applied }
 
-// Now is the time of the latest event.
+// Now returns the time of the latest event.
 func (s *State) Now() uint64 { return s.now }
 
-// NumberOf is how many events there were before a Checkpoint. It does not restore it.
+// NumberOf returns the number of events before a Checkpoint, without restoring it.
 func NumberOf(e *event.Event) (number uint64) {
 	if e.State == nil || len(e.State.Data) < 2 {
 		return 0
 	}
-	b := e.State.Data[2:] // after the version, and whether it is partial
-	for range 3 {         // now, first and applied
-		n := 0
-		if number, n = binary.Uvarint(b); n <= 0 {
-			return 0
-		}
-		b = b[n:]
-	}
+	var now, first uint64
+	c := codec.NewReader(e.State.Data[2:], nil) // after the version, and whether it is partial
+	c.Uints(&now, &first, &number)
 	return number
 }
 
-// Index is where the moments of the events are. It must not be changed.
+// Index returns the positions of marks, failures and peaks. It must not be changed.
 func (s *State) Index() memory.Index {
 	x := memory.Index{First: s.first, Begin: s.beginning.point}
-	x.Marks, x.MarksFrom = s.marks.merged(&s.callMarks)
-	failures := s.failures.newest()
-	if s.failures.count > uint64(len(failures)) && len(failures) > 0 {
-		x.FailuresFrom = failures[0].Number - 1
+	x.Marks = slices.Concat(s.marks.list(), s.callMarks.list())
+	slices.SortStableFunc(x.Marks, func(a, b memory.Mark) int { return cmp.Compare(a.Number, b.Number) })
+	numberOf := func(m *memory.Mark) uint64 { return m.Number }
+	x.MarksFrom = max(s.marks.completeFrom(numberOf), s.callMarks.completeFrom(numberOf))
+	for _, f := range s.failures.list() {
+		x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: f.Number, TimeNs: f.TimeNs}, PID: f.PID})
 	}
-	for i := range failures {
-		x.Failures = append(x.Failures, memory.FailurePoint{
-			Point: memory.Point{Number: failures[i].Number, TimeNs: failures[i].TimeNs},
-			PID:   failures[i].PID,
-		})
-	}
+	x.FailuresFrom = s.failures.completeFrom(func(f *memory.Failure) uint64 { return f.Number })
 	for _, q := range s.allPools() {
-		if q.chip != nil && q.peak.bytes > 0 {
+		if q.chip != s.unplaced && q.peak.bytes > 0 {
 			x.Peaks = append(x.Peaks, memory.PeakPoint{
 				Point:  memory.Point{Number: q.peak.number, TimeNs: q.peak.time},
 				Device: q.chip.id, Region: q.region,
@@ -88,43 +80,7 @@ func (s *State) Index() memory.Index {
 	return x
 }
 
-// maxMarks is the number of marks of users that a State keeps, and of --mark-at: the newest.
-const maxMarks = 1000
-
-// marks are the newest marks, oldest first. The list only grows at its end, so that
-// checkpoints may share it. count is how many there were in all.
-type marks struct {
-	count uint64
-	list  []memory.Mark
-}
-
-func (m *marks) add(one memory.Mark) {
-	m.count++
-	if len(m.list) == 2*maxMarks {
-		m.list = slices.Clone(m.list[maxMarks:])
-	}
-	m.list = append(m.list, one)
-}
-
-// newest are those that are kept.
-func (m *marks) newest() []memory.Mark { return slices.Clip(newest(m.list)) }
-
-// from is the number after which no mark is missing.
-func (m *marks) from() uint64 {
-	if kept := m.newest(); m.count > uint64(len(kept)) && len(kept) > 0 {
-		return kept[0].Number - 1
-	}
-	return 0
-}
-
-// merged are the marks of both, in order, and the number after which none is missing.
-func (m *marks) merged(other *marks) (list []memory.Mark, from uint64) {
-	list = slices.Concat(m.newest(), other.newest())
-	slices.SortStableFunc(list, func(a, b memory.Mark) int { return cmp.Compare(a.Number, b.Number) })
-	return list, max(m.from(), other.from())
-}
-
-// mark keeps a mark. Those of --mark-at may be of every call of a function, and do not
+// mark adds a mark. Marks of --mark-at may come with every call of a function, and do not
 // displace those that users set.
 func (s *State) mark(e *event.Event) {
 	of := &s.marks
@@ -134,5 +90,5 @@ func (s *State) mark(e *event.Event) {
 	of.add(memory.Mark{TimeNs: e.TimeNs, Name: e.Cause, Number: s.applied, UID: e.UID})
 }
 
-// Marks are the newest that users set, oldest first. They must not be changed.
-func (s *State) Marks() []memory.Mark { return s.marks.newest() }
+// Marks returns the newest marks that users set, oldest first. They must not be changed.
+func (s *State) Marks() []memory.Mark { return s.marks.list() }

@@ -10,8 +10,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, and
-// what it occupies of their banks.
+// Complete sets the fields of a Free that only the Alloc of the buffer has: its chips, and the
+// bytes and the number of their banks.
 func (s *State) Complete(e *event.Event) {
 	p := s.known(e.PID)
 	if e.Kind != event.Free || p == nil {
@@ -33,36 +33,29 @@ func (s *State) Buffers() []memory.Buffer {
 
 // BuffersOf returns the live buffers of a process, in order of time.
 func (s *State) BuffersOf(pid int) []memory.Buffer {
-	p := s.known(pid)
-	if p == nil {
-		return nil
-	}
-	return p.list(func(*buffer) bool { return true })
+	return s.known(pid).list(func(*buffer) bool { return true })
 }
 
 // BuffersIn returns the live buffers of one allocator of a process, in order of time.
 func (s *State) BuffersIn(pid int, allocator uint64) []memory.Buffer {
-	p := s.known(pid)
+	return s.known(pid).list(func(b *buffer) bool { return b.allocator == allocator })
+}
+
+// list returns the selected buffers in order of time; none if p is nil.
+func (p *process) list(selected func(*buffer) bool) (list []memory.Buffer) {
 	if p == nil {
 		return nil
 	}
-	return p.list(func(b *buffer) bool { return b.allocator == allocator })
-}
-
-// list returns the buffers that are wanted, in order of time.
-func (p *process) list(wanted func(*buffer) bool) []memory.Buffer {
-	var list []memory.Buffer
-	for _, b := range p.inOrder(wanted) {
+	for _, b := range p.inOrder(selected) {
 		list = append(list, b.view())
 	}
 	return list
 }
 
-// inOrder returns the buffers that are wanted, in order of time.
-func (p *process) inOrder(wanted func(*buffer) bool) []*buffer {
-	var list []*buffer
+// inOrder returns the selected buffers in order of time.
+func (p *process) inOrder(selected func(*buffer) bool) (list []*buffer) {
 	for b := range p.buffers.Sorted() {
-		if wanted(b) {
+		if selected(b) {
 			list = append(list, b)
 		}
 	}
@@ -73,55 +66,20 @@ func (p *process) inOrder(wanted func(*buffer) bool) []*buffer {
 	return list
 }
 
-// WithHolders returns the snapshot with the Holders of what each process has live, and with
-// this State's totals of them. Its cost is that of the call sites. The snapshot may be of
-// another State with the same processes.
-func (s *State) WithHolders(snap *memory.Snapshot) *memory.Snapshot {
-	with := *snap
-	with.Processes = slices.Clone(snap.Processes)
-	for i := range with.Processes {
-		view := &with.Processes[i]
-		if p := s.known(view.PID); p != nil && view.Exit == nil {
-			view.Live = p.liveView(p.liveHolders())
-		}
-	}
-	return &with
-}
-
-// liveHolders returns the holders of what the process has live.
-func (p *process) liveHolders() map[holderKey]*holder {
-	holders := make(map[holderKey]*holder)
-	for _, set := range p.sets {
-		for _, first := range set.sites {
-			for c := range first.all() {
-				if c.live.Count > 0 {
-					addHolder(holders, unfreedShare{unfreedKey{region: c.region}, c.holder(c.live)})
-				}
-			}
-		}
-	}
-	return collapse(holders, shownHolders)
-}
-
-// liveView returns what the process has live, with the holders if there are any.
-func (p *process) liveView(holders map[holderKey]*holder) []memory.RegionTotal {
-	var list []memory.RegionTotal
-	for region, t := range p.live {
-		if t.Count > 0 {
-			list = append(list, memory.RegionTotal{
-				Region: event.Region(region).String(), Buffers: t.Count, SizeBytes: t.size, AllocatedBytes: t.Bytes,
-				Holders: listHolders(holders, unfreedKey{region: event.Region(region)}),
-			})
-		}
-	}
-	return list
-}
-
 // byPID returns the processes in order of their ids.
 func (s *State) byPID() []*process {
 	list := make([]*process, 0, len(s.processes))
 	for _, pid := range sortedKeys(s.processes) {
 		list = append(list, s.processes[pid])
+	}
+	return list
+}
+
+// byID returns the chips in order of their ids.
+func (s *State) byID() []*chip {
+	list := make([]*chip, 0, len(s.chips))
+	for _, id := range sortedKeys(s.chips) {
+		list = append(list, s.chips[id])
 	}
 	return list
 }
@@ -143,7 +101,7 @@ func (s *State) Ref(pid int, id uint64) BufferRef {
 	return BufferRef{p.buffers.Get(id)}
 }
 
-// Buffer returns what is known of the buffer; nil for the zero value.
+// Buffer returns the buffer; nil for the zero value.
 func (b BufferRef) Buffer() *memory.Buffer {
 	if b.b == nil {
 		return nil

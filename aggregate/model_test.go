@@ -188,8 +188,8 @@ func TestAnySequenceOfEventsGivesWhatTheModelGives(t *testing.T) {
 			e := randomEvent(r, now)
 			m.apply(e)
 			s.Apply(&e)
-			for implied := withImplied.Implied(&e); implied.Next(); {
-				withImplied.Apply(implied.Event())
+			for implied := range withImplied.Implied(&e) {
+				withImplied.Apply(implied)
 			}
 			withImplied.Apply(&e)
 

@@ -9,11 +9,11 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Since is the time of the first event, at which all timelines begin. restored is true where
+// Since returns the time of the first event, at which all timelines begin. restored is true if
 // that was the end of a checkpoint.
 func (s *State) Since() (ns uint64, restored bool) { return s.first, s.restored }
 
-// restart makes what is allocated now the peaks, and the time the beginning of timelines.
+// restart sets all peaks to the present use, and begins all timelines now.
 func (s *State) restart(now uint64) {
 	s.first, s.restored = now, true
 	for _, c := range s.chips {
@@ -23,17 +23,14 @@ func (s *State) restart(now uint64) {
 	}
 }
 
-// RegionPeaks returns the peaks of all regions that ever held anything, in order of
+// RegionPeaks returns the peaks of all regions that were ever used, in order of
 // chip and region.
 func (s *State) RegionPeaks() []memory.RegionPeak {
 	holders := s.peakHolders()
 	var list []memory.RegionPeak
-	for _, id := range sortedKeys(s.chips) {
-		for region := range s.chips[id].pools {
-			q := &s.chips[id].pools[region]
-			if q.peak.bytes > 0 || q.earlier.bytes > 0 {
-				list = append(list, s.peakOf(q, holders[q]))
-			}
+	for _, q := range s.allPools() {
+		if q.chip != s.unplaced && (q.peak.bytes > 0 || q.earlier.bytes > 0) {
+			list = append(list, s.peakOf(q, holders[q]))
 		}
 	}
 	return list
@@ -57,7 +54,7 @@ func (s *State) peakOf(q *pool, holders []memory.SiteAmount) memory.RegionPeak {
 	return view
 }
 
-// peakHolders are the buffers of each peak, by call site.
+// peakHolders returns the buffers of each peak by call site.
 func (s *State) peakHolders() map[*pool][]memory.SiteAmount {
 	holders := make(map[*pool][]memory.SiteAmount)
 	for _, c := range s.sites {
@@ -80,16 +77,16 @@ func (s *State) peakHolders() map[*pool][]memory.SiteAmount {
 		slices.SortFunc(list, func(a, b memory.SiteAmount) int {
 			return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), compareStacks(a.Stack, b.Stack),
 				cmp.Compare(a.Layout, b.Layout), slices.Compare(a.Devices, b.Devices), cmp.Compare(b.Count, a.Count),
-				compareBools(a.BeforeAttach, b.BeforeAttach))
+				memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
 		})
 	}
 	return holders
 }
 
-// compareStacks orders stacks in a way that is the same on all chips.
+// compareStacks orders stacks in the same way on all chips.
 func compareStacks(a, b *event.Stack) int { return cmp.Compare(memory.StackID(a), memory.StackID(b)) }
 
-// programsAt are the programs at the peak of the L1 of a chip.
+// programsAt returns the programs at the peak of the L1 of a chip.
 func (s *State) programsAt(q *pool) []memory.PeakProgram {
 	entries := s.staticsAt(q)
 	var usage cores.Usage
@@ -118,10 +115,7 @@ func (s *State) programsAt(q *pool) []memory.PeakProgram {
 		if !e.place.Set.Has(core) {
 			continue
 		}
-		k := key{e.pid, e.program, e.kind, 0, e.from.beforeAttach}
-		if e.from.stack != nil {
-			k.stack = e.from.stack.ID
-		}
+		k := key{e.pid, e.program, e.kind, memory.StackID(e.from.stack), e.from.beforeAttach}
 		at, ok := index[k]
 		if !ok {
 			at = len(list)
@@ -139,12 +133,12 @@ func (s *State) programsAt(q *pool) []memory.PeakProgram {
 	}
 	slices.SortFunc(list, func(a, b memory.PeakProgram) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.PID, b.PID), cmp.Compare(a.ProgramID, b.ProgramID),
-			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), compareBools(a.BeforeAttach, b.BeforeAttach))
+			cmp.Compare(a.Kind, b.Kind), compareStacks(a.Stack, b.Stack), memory.CompareBools(a.BeforeAttach, b.BeforeAttach))
 	})
 	return list
 }
 
-// staticsAt are the circular buffers that were there at the peak.
+// staticsAt returns the circular buffers that were live at the peak.
 func (s *State) staticsAt(q *pool) []endedStatic {
 	list := slices.Clone(q.ended)
 	for _, process := range s.byPID() {

@@ -2,17 +2,13 @@ package aggregate
 
 import (
 	"ttmem/aggregate/cores"
-	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
-
-// isPerCore reports whether a buffer is on single cores, and not in all banks alike.
-func isPerCore(e *event.Event) bool { return e.PerCore && e.Region == event.L1 }
 
 // top is the fullest core of the chip's L1, without the buffers that are in all banks.
 func (u *usage) top() cores.Top { return cores.TopOf(&u.load, &u.static.cores) }
 
-// countCores takes over what is used of the chip's cores, after that changed.
+// countCores updates the L1 pool after the use of the chip's cores changed.
 func (c *chip) countCores() { c.pools[event.L1].setTop(c.used.top()) }
 
 // loadCores counts a buffer that is on single cores on each of them. To be called after its
@@ -21,7 +17,7 @@ func (b *buffer) loadCores() {
 	b.changeCores(func(l *cores.Load) { l.Add(b.cores, b.perBank) }, 1)
 }
 
-// unloadCores takes it off again.
+// unloadCores undoes loadCores.
 func (b *buffer) unloadCores() {
 	b.changeCores(func(l *cores.Load) { l.Remove(b.cores, b.perBank) }, -1)
 }
@@ -47,7 +43,7 @@ func (b *buffer) changeCores(change func(*cores.Load), count int) {
 	b.set.changeCores(change)
 }
 
-// unloadCores takes off all buffers on single cores of a call site.
+// unloadCores undoes loadCores for all buffers of a call site.
 func (c *callSite) unloadCores() {
 	if load := c.loads[c]; load != nil {
 		c.set.changeCores(func(l *cores.Load) { l.Subtract(load) })
@@ -55,7 +51,7 @@ func (c *callSite) unloadCores() {
 	}
 }
 
-// changeCores changes what buffers on single cores take of the set's chips.
+// changeCores changes the loads of the set's chips.
 func (d *deviceSet) changeCores(change func(*cores.Load)) {
 	for _, c := range d.chips {
 		for _, u := range c.both() {
@@ -65,26 +61,8 @@ func (d *deviceSet) changeCores(change func(*cores.Load)) {
 	}
 }
 
-// meets reports whether circular buffers can reach the buffer: one on single cores is only
-// reached by those of its cores.
-func (b *buffer) meets(statics []memory.Static) bool {
-	if !b.perCore {
-		return true
-	}
-	for i := range statics {
-		for _, s := range statics[i].Cores {
-			for _, c := range b.view().Cores {
-				if s.X0 <= c.X1 && c.X0 <= s.X1 && s.Y0 <= c.Y1 && c.Y0 <= s.Y1 {
-					return b.address != 0
-				}
-			}
-		}
-	}
-	return false
-}
-
-// perBankIn is what is live at a call site of each bank: of buffers on single cores, what
-// they take of the core that was fullest at the pool's peak.
+// perBankIn returns the live bytes of a call site in each bank. Of buffers on single cores it
+// returns those on the core that was fullest at the pool's peak.
 func (c *callSite) perBankIn(q *pool) uint64 {
 	if c.perCore {
 		if load := c.loads[c]; load != nil {

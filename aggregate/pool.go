@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"ttmem/aggregate/cores"
-	"ttmem/aggregate/memory"
 	"ttmem/aggregate/timeline"
 	"ttmem/tracer/event"
 )
@@ -16,16 +15,16 @@ import (
 //   - of other regions they are what buffers occupy of all banks;
 //   - the peak is the first moment at which the bytes were highest and fit.
 type pool struct {
-	chip   *chip // nil: of buffers on no known chip
+	chip   *chip
 	region event.Region
 	// bytes is the present use, and static the part of circular buffers.
 	bytes, static uint64
-	// top is the part of bytes that is not the same on all cores, and core the one where
-	// that is highest. peakCore is that of the peak.
+	// top is the part of bytes that differs between cores, and core is the core where it is
+	// highest. peakCore is the same at the peak.
 	top            uint64
 	core, peakCore cores.Core
-	// peak is the highest since the state's first event, and earlier the highest before
-	// that, as far as a checkpoint says.
+	// peak is the highest peak since the state's first event, and earlier the highest one
+	// before that, from a checkpoint.
 	peak, earlier peak
 	// serial is the number of new peaks so far.
 	serial uint64
@@ -37,7 +36,7 @@ type pool struct {
 	level, levelStatic uint64
 	// line is how level changed over time, and staticLine how levelStatic did, in L1 alone.
 	line, staticLine timeline.Timeline
-	// drawn is true if anything changed other than by reports of what was live before the
+	// drawn is true after the first change that did not report an allocation from before the
 	// first event.
 	drawn bool
 }
@@ -46,13 +45,6 @@ type pool struct {
 // buffers and capacity that of the region; 0 if that was not known. number is that of the
 // event: see Point.
 type peak struct{ bytes, static, time, capacity, number uint64 }
-
-// raise sets the peak to another one if that is higher.
-func (p *peak) raise(other peak) {
-	if other.bytes > p.bytes {
-		*p = other
-	}
-}
 
 // peaks are by region.
 type peaks [event.BankedRegions]peak
@@ -64,22 +56,18 @@ type endedStatic struct {
 	staticEntry
 }
 
-// newPools returns the pools of a chip, whose timelines begin at a time.
-func newPools(c *chip, begin uint64) (pools [event.BankedRegions]pool) {
-	for region := range pools {
-		q := &pools[region]
+// initPools makes the pools empty. Their timelines begin at a time.
+func (c *chip) initPools(begin uint64) {
+	for region := range c.pools {
+		q := &c.pools[region]
 		q.chip, q.region = c, event.Region(region)
 		q.line.BeginNs, q.staticLine.BeginNs = begin, begin
 	}
-	return pools
 }
 
 // holds returns the present capacity in bytes, as a pool counts them; 0 if it is not known.
 func (q *pool) holds() uint64 {
-	switch {
-	case q.chip == nil:
-		return 0
-	case q.region == event.L1:
+	if q.region == event.L1 {
 		return q.chip.capacities[event.L1].BytesPerBank
 	}
 	return total(q.chip.capacities[q.region])
@@ -126,9 +114,6 @@ func (q *pool) reach(now, number uint64) {
 
 // draw adds the present level to the timelines.
 func (q *pool) draw(now uint64, found bool) {
-	if q.chip == nil {
-		return
-	}
 	if q.drawn = q.drawn || !found; !q.drawn {
 		q.line.Restart(q.line.BeginNs, q.level)
 		q.staticLine.Restart(q.staticLine.BeginNs, q.levelStatic)
@@ -171,31 +156,12 @@ func (q *pool) had(entry *staticEntry) bool {
 	return !entry.global && entry.from.since <= q.peak.time
 }
 
-// PeakOf returns the peak of a region of a chip; zero if nothing was allocated in it.
-func (s *State) PeakOf(device int, region event.Region) memory.Peak {
-	if c := s.chips[device]; c != nil && int(region) < event.BankedRegions {
-		p := &c.pools[region].peak
-		return memory.Peak{Device: device, Region: region, Bytes: p.bytes, TimeNs: p.time}
-	}
-	return memory.Peak{}
-}
-
-// device returns the id of the pool's chip.
-func (q *pool) device() int {
-	if q.chip == nil {
-		return memory.NoDevice
-	}
-	return q.chip.id
-}
-
-// allPools returns the pools of all chips, in order of chip and region.
+// allPools returns the pools of all chips, in order of chip and region: first those of buffers
+// on no known chip.
 func (s *State) allPools() (list []*pool) {
-	for region := range s.unplaced {
-		list = append(list, &s.unplaced[region])
-	}
-	for _, id := range sortedKeys(s.chips) {
-		for region := range s.chips[id].pools {
-			list = append(list, &s.chips[id].pools[region])
+	for _, c := range append([]*chip{s.unplaced}, s.byID()...) {
+		for region := range c.pools {
+			list = append(list, &c.pools[region])
 		}
 	}
 	return list

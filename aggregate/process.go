@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/byid"
+	"ttmem/aggregate/holders"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
@@ -20,11 +21,10 @@ type process struct {
 	buffers    byid.Table[buffer]
 	chips      map[int]*processChip
 	sets       []*deviceSet
-	lastSet    *deviceSet
 	allocators map[uint64]*allocator
 	live       [event.BankedRegions]tally // on all its chips
-	// unfreedBy is what it did not free, by holder.
-	unfreedBy map[holderKey]*holder
+	// unfreed is what it did not free.
+	unfreed holders.Table
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.
@@ -39,9 +39,9 @@ type processChip struct {
 	used usage
 	// peaks are the process's own, at moments when the buffers of all processes fit.
 	peaks peaks
-	// open are the process's allocators whose capacities are known. own are their
-	// capacities, also after the last one was closed.
-	open     []*allocator
+	// open is true if the process has an allocator open whose capacities are known. own are
+	// its capacities, also after the last one was closed.
+	open     bool
 	own      capacities
 	programs map[uint64]*program
 	// alone is the set of only this chip. Circular buffers and kernels belong to it.
@@ -77,7 +77,7 @@ func newProcess(pid int) *process {
 		pid: pid, name: &processName{pid: pid},
 		chips:      make(map[int]*processChip),
 		allocators: make(map[uint64]*allocator),
-		unfreedBy:  make(map[holderKey]*holder),
+		unfreed:    make(holders.Table),
 	}
 }
 
@@ -112,9 +112,8 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 	if p == nil {
 		return
 	}
-	s.between.endRun(p, nil, now)
+	s.between.endAll(p, nil, now)
 	for _, set := range p.sets {
-		s.endRun(set, nil)
 		s.endIn(p, set, nil, now, event.ReasonProcessExit)
 	}
 	for _, c := range p.chips {
@@ -123,7 +122,10 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 			s.unloadKernel(c, id, event.ReasonProcessExit)
 		}
 	}
-	p.closeAll()
+	clear(p.allocators)
+	for _, c := range p.chips {
+		s.updateCapacities(p, c)
+	}
 	s.forgetEnded(p)
 	view := p.view()
 	view.Exit = &memory.Exit{TimeNs: now}
@@ -166,19 +168,29 @@ type deviceSet struct {
 	recent [recentSites]*callSite
 }
 
-// set returns the set of these chips. A process has few sets, and mostly uses the same one
-// many times in a row.
+// callSites returns the call sites of the set: those of one arena, or all if only is nil.
+func (d *deviceSet) callSites(only *arena) iter.Seq[*callSite] {
+	return func(yield func(*callSite) bool) {
+		for _, first := range d.sites {
+			for c := range first.all() {
+				if (only == nil || c.arena == only) && !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// set returns the set of these chips. A process has few sets.
 func (s *State) set(p *process, ids []int) *deviceSet {
-	if p.lastSet != nil && slices.Equal(p.lastSet.ids, ids) {
-		return p.lastSet
+	for _, d := range p.sets {
+		if slices.Equal(d.ids, ids) {
+			return d
+		}
 	}
-	i := slices.IndexFunc(p.sets, func(d *deviceSet) bool { return slices.Equal(d.ids, ids) })
-	if i < 0 {
-		i = len(p.sets)
-		p.sets = append(p.sets, s.newSet(p, ids))
-	}
-	p.lastSet = p.sets[i]
-	return p.lastSet
+	d := s.newSet(p, ids)
+	p.sets = append(p.sets, d)
+	return d
 }
 
 func (s *State) newSet(p *process, ids []int) *deviceSet {
@@ -199,7 +211,7 @@ func (s *State) newSet(p *process, ids []int) *deviceSet {
 			d.pools[region] = append(d.pools[region], &c.chip.pools[region])
 		}
 		if len(d.chips) == 0 {
-			d.pools[region] = []*pool{&s.unplaced[region]}
+			d.pools[region] = []*pool{&s.unplaced.pools[region]}
 		}
 	}
 	return d

@@ -177,9 +177,9 @@ func TestAnyProfileIsWhatTheModelGivesAndAddsUpToTheState(t *testing.T) {
 		for now := range uint64(500) {
 			e := randomEvent(r, now+1)
 			e.Stack = stacks[r.IntN(len(stacks))]
-			for implied := s.Implied(&e); implied.Next(); {
-				s.Apply(implied.Event())
-				m.apply(implied.Event())
+			for implied := range s.Implied(&e) {
+				s.Apply(implied)
+				m.apply(implied)
 			}
 			s.Apply(&e)
 			m.apply(&e)

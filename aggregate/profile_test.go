@@ -37,8 +37,8 @@ func profileOf(events ...event.Event) *memory.Profile {
 
 // feed applies an event as a session does.
 func feed(s *aggregate.State, e *event.Event) {
-	for implied := s.Implied(e); implied.Next(); {
-		s.Apply(implied.Event())
+	for implied := range s.Implied(e) {
+		s.Apply(implied)
 	}
 	s.Complete(e)
 	s.Apply(e)

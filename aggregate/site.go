@@ -23,24 +23,23 @@ type siteKey struct {
 }
 
 // A callSite is one call stack of a process that allocates in one region with one allocator,
-// with the tallies of what it allocated. It is what every view counts by. A circular buffer
-// and the kernels of a program have one for each chip, as they end on one chip after the
-// other.
+// with its tallies. Every view counts by call site. Circular buffers and kernels have one for
+// each chip, because they end on one chip after the other.
 type callSite struct {
 	siteKey
-	*arena              // with which it allocates: never another
+	*arena              // of all its allocations
 	stack  *event.Stack // nil: not known
 
-	// live is what is live on each of the chips, allocated all that was ever allocated,
-	// and ended the part of it that was live when its device was closed or its process
-	// ended. fresh is the part of live that was allocated after State.freshSince.
+	// live counts live allocations on each of the chips, and allocated all allocations so
+	// far. ended counts those that were live when their device was closed or their process
+	// ended, and fresh the live ones that were allocated after State.freshSince.
 	live                    tally
 	allocated, ended, fresh memory.Amount
 	// since is when live was last empty.
 	since uint64
-	// each is the size of each live buffer on each chip; 0 if they differ.
+	// each is the size of each live buffer on each chip; 0 if the sizes differ.
 	each uint64
-	// atPeak is what was live at the peak of each pool of the set.
+	// atPeak counts the allocations that were live at the peak of each pool of the set.
 	atPeak []siteAtPeak
 	// other is the same call site with another allocator on the same chips, or nil. Views
 	// show them as one.
@@ -48,31 +47,31 @@ type callSite struct {
 	run   births.Site
 }
 
-// A siteAtPeak is what a site had at the peak with the number serial. It is saved when the
-// site changes after that peak, so that the cost of a new peak does not depend on the number
-// of sites.
+// A siteAtPeak counts the allocations of a site that were live at the peak with the number
+// serial. It is saved when the site changes after that peak, so that the cost of a new peak
+// does not depend on the number of sites.
 type siteAtPeak struct {
 	serial uint64
 	memory.Amount
 	perBank uint64
 }
 
-// An arena is what one allocator of a process has on one set of chips: it ends as a whole
-// when its device is closed.
+// An arena has the buffers of one allocator of a process on one set of chips. They all end
+// when the device is closed.
 type arena struct {
 	set       *deviceSet
 	allocator uint64 // 0: circular buffers and kernels, which have none
 	closed    bool
 	// blocks are the addresses of its buffers by region; nil until free space is read.
 	blocks [event.BankedRegions]*addresses.List
-	// scattered is how many of its L1 buffers are on single cores, at an address that is not
-	// known or not the same on all of them.
+	// scattered is the number of its L1 buffers on single cores whose address is not known, or
+	// not the same on all cores.
 	scattered int
-	// loads are what its call sites have live on single cores.
+	// loads are the live buffers of its call sites on single cores.
 	loads map[*callSite]*cores.Load
 }
 
-// A processName is what a call site needs to know of its process, also after its end.
+// A processName identifies a process for its call sites, also after its end.
 type processName struct {
 	pid  int
 	comm string
@@ -84,8 +83,8 @@ type processName struct {
 	freedLast []endedBuffer
 }
 
-// A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and what
-// is taken of each bank.
+// A tally is an Amount of bytes of all banks or cores, with the sum of the sizes and of the
+// bytes of each bank.
 type tally struct {
 	memory.Amount
 	size, perBank uint64
@@ -124,8 +123,7 @@ type rankedSite struct {
 	first, second, stackID uint64
 }
 
-// mostFirst sorts call sites if there are more than n, of which only the first n are told
-// apart.
+// mostFirst sorts call sites if there are more than n. Callers add up all but the first n.
 func mostFirst(sites []rankedSite, n int) {
 	if len(sites) > n {
 		slices.SortFunc(sites, func(a, b rankedSite) int {
@@ -134,7 +132,7 @@ func mostFirst(sites []rankedSite, n int) {
 	}
 }
 
-// minSites is how many sites are kept at least, because most of them will allocate again.
+// minSites is the least number of sites that are kept: most of them will allocate again.
 const minSites = 1 << 12
 
 // site returns the call site with that key, and creates it if needed.
@@ -302,27 +300,23 @@ func (s *State) forgetIdle() {
 }
 
 // forgetEnded removes the sites of a process that ended, except those that were live at a
-// peak. It resolves the stacks of these: an unresolved stack refers to all that is known of
-// the process's code.
+// peak. It resolves the stacks of these: an unresolved stack keeps all data about the process's
+// code in memory.
 func (s *State) forgetEnded(p *process) {
 	if s.keepSites {
 		return
 	}
-	s.forget(func(c *callSite) bool {
-		if c.set.process != p.name {
-			return false
+	s.forget(func(c *callSite) bool { return c.set.process == p.name && c.isIdle() })
+	for _, c := range s.sites {
+		if c.set.process == p.name {
+			c.stack.Calls()
 		}
-		if c.isIdle() {
-			return true
-		}
-		c.stack.Calls()
-		return false
-	})
+	}
 }
 
-func (s *State) forget(which func(*callSite) bool) {
+func (s *State) forget(selected func(*callSite) bool) {
 	s.sites = slices.DeleteFunc(s.sites, func(c *callSite) bool {
-		if !which(c) {
+		if !selected(c) {
 			return false
 		}
 		delete(c.set.sites, c.siteKey)
@@ -340,14 +334,12 @@ func (d *deviceSet) recentOf(stackID uint64) **callSite { return &d.recent[stack
 
 // poolsOf returns the pools in which a region counts, one for each chip: circular buffers are
 // in L1, and kernels in DRAM.
-func (d *deviceSet) poolsOf(region event.Region) []*pool { return d.pools[poolRegion(region)] }
-
-func poolRegion(region event.Region) event.Region {
+func (d *deviceSet) poolsOf(region event.Region) []*pool {
 	switch region {
 	case event.CB:
-		return event.L1
+		region = event.L1
 	case event.Kernel:
-		return event.DRAM
+		region = event.DRAM
 	}
-	return region
+	return d.pools[region]
 }

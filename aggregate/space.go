@@ -1,13 +1,11 @@
 package aggregate
 
 import (
-	"cmp"
-	"encoding/binary"
 	"slices"
 
 	"ttmem/aggregate/addresses"
-	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
@@ -18,7 +16,13 @@ func (s *State) Space(device int, region event.Region) *memory.Space {
 	if c == nil || int(region) >= event.BankedRegions {
 		return nil
 	}
-	return s.space(region, c.capacities[region], func(b *buffer) bool { return slices.Contains(b.set.ids, device) })
+	var buffers []memory.Buffer
+	for _, p := range s.byPID() {
+		buffers = append(buffers, p.list(func(b *buffer) bool {
+			return b.region == region && slices.Contains(b.set.ids, device)
+		})...)
+	}
+	return space.Of(region, c.capacities[region], buffers)
 }
 
 // AllocatorSpace returns the use of a region by one allocator, which is what the library
@@ -28,115 +32,68 @@ func (s *State) AllocatorSpace(pid int, allocator uint64, region event.Region) *
 	if p == nil || p.allocators[allocator] == nil || int(region) >= event.BankedRegions {
 		return nil
 	}
-	return s.space(region, p.allocators[allocator].capacities[region], func(b *buffer) bool {
-		return b.set.process.pid == pid && b.allocator == allocator
-	})
+	buffers := p.list(func(b *buffer) bool { return b.region == region && b.allocator == allocator })
+	return space.Of(region, p.allocators[allocator].capacities[region], buffers)
 }
 
-func (s *State) space(region event.Region, capacity event.Capacity, selected func(*buffer) bool) *memory.Space {
-	space := &memory.Space{Region: region, Banks: capacity.Banks}
-	for _, p := range s.byPID() {
-		space.Blocks = append(space.Blocks, p.list(func(b *buffer) bool { return b.region == region && selected(b) })...)
-	}
-	slices.SortStableFunc(space.Blocks, func(a, b memory.Buffer) int { return cmp.Compare(a.Address, b.Address) })
-	var load cores.Load
-	scattered := false
-	for i := range space.Blocks {
-		b := &space.Blocks[i]
-		if !b.PerCore {
-			space.BytesPerBank += b.BytesPerBank
-			continue
-		}
-		space.PerCore++
-		scattered = scattered || b.Scattered()
-		if set := s.coreSets.Of(b.Cores); set != nil {
-			load.Add(set, b.BytesPerBank)
-		}
-	}
-	space.BytesPerBank += load.Max()
-	if capacity.Base == 0 || scattered {
-		return space
-	}
-	space.Start, space.End = capacity.Base, capacity.Base+capacity.BytesPerBank
-	blocks := make([]addresses.Block, len(space.Blocks))
-	for i := range space.Blocks {
-		h := &space.Blocks[i]
-		blocks[i] = addresses.Block{Start: h.Address, End: h.Address + h.BytesPerBank}
-	}
-	for hole := range addresses.Holes(blocks, space.Start, space.End) {
-		space.Holes = append(space.Holes, hole)
-		space.FreeSpace.Add(hole)
-	}
-	return space
-}
-
-// freeSpaces computes what is free on all chips. Chips with the same arenas have the
-// same buffers, so that a mesh costs as much as one chip.
-type freeSpaces struct {
-	// arenas are those of all processes by chip, and key identifies them.
-	arenas map[int][]*arena
-	key    map[int]string
-	known  map[freeSpaceKey]*addresses.FreeSpace
-}
-
-// A freeSpaceKey identifies regions with the same free space.
-type freeSpaceKey struct {
-	arenas   string
-	region   event.Region
-	capacity event.Capacity
-}
-
-func (s *State) freeSpaces() *freeSpaces {
-	f := &freeSpaces{make(map[int][]*arena), make(map[int]string), make(map[freeSpaceKey]*addresses.FreeSpace)}
-	n := uint32(0)
+// freeSpaces returns the free space in each bank of each region of each chip; nil if the region's
+// addresses are not known, or those of a buffer.
+func (s *State) freeSpaces() map[int]*[event.BankedRegions]*addresses.FreeSpace {
+	arenas := make(map[int][]*arena) // by chip
 	for _, p := range s.byPID() {
 		p.orderBlocks()
 		for a := range p.arenas() {
-			n++
 			for _, c := range a.set.chips {
-				id := c.chip.id
-				f.arenas[id] = append(f.arenas[id], a)
-				f.key[id] = string(binary.LittleEndian.AppendUint32([]byte(f.key[id]), n))
+				arenas[c.chip.id] = append(arenas[c.chip.id], a)
 			}
 		}
 	}
-	return f
+	all := make(map[int]*[event.BankedRegions]*addresses.FreeSpace)
+	var last *chip
+	for _, c := range s.byID() {
+		// Chips with the same arenas have the same buffers, so that a mesh costs as much as
+		// one chip.
+		if last != nil && slices.Equal(arenas[c.id], arenas[last.id]) && c.capacities == last.capacities {
+			all[c.id] = all[last.id]
+			continue
+		}
+		all[c.id], last = new([event.BankedRegions]*addresses.FreeSpace), c
+		for region, capacity := range c.capacities {
+			all[c.id][region] = freeSpace(arenas[c.id], event.Region(region), capacity)
+		}
+	}
+	return all
 }
 
-// of returns what is free of a region of a chip, in all of its banks; nil if the region's
-// addresses are not known, or those of a buffer.
-func (f *freeSpaces) of(device int, region event.Region, capacity event.Capacity) *addresses.FreeSpace {
+func freeSpace(arenas []*arena, region event.Region, capacity event.Capacity) *addresses.FreeSpace {
 	if capacity.Base == 0 || capacity.BytesPerBank == 0 {
 		return nil
 	}
-	if region == event.L1 && slices.ContainsFunc(f.arenas[device], func(a *arena) bool { return a.scattered > 0 }) {
-		return nil
-	}
-	key := freeSpaceKey{f.key[device], region, capacity}
-	if f.known[key] == nil {
-		var all []addresses.Block
-		for _, a := range f.arenas[device] {
-			if blocks := a.blocks[region].Blocks(); len(all) == 0 {
-				all = blocks
-			} else {
-				all = addresses.Merge(all, blocks)
-			}
+	var all []addresses.Block
+	for _, a := range arenas {
+		if region == event.L1 && a.scattered > 0 {
+			return nil
 		}
-		free := addresses.Free(all, capacity.Base, capacity.Base+capacity.BytesPerBank)
-		f.known[key] = &free
+		if blocks := a.blocks[region].Blocks(); len(all) == 0 {
+			all = blocks
+		} else {
+			all = addresses.Merge(all, blocks)
+		}
 	}
-	return f.known[key]
+	free := addresses.Free(all, capacity.Base, capacity.Base+capacity.BytesPerBank)
+	return &free
 }
 
 // orderBlocks orders the addresses of the process's buffers, unless they are in order.
-// Ordering a million takes 0.2 s. The first reader of free space pays for it; from then on
+// Ordering a million takes 0.3 s. The first reader of free space pays for it; from then on
 // changes are collected.
 func (p *process) orderBlocks() {
-	missing := make(map[*arena]*[event.BankedRegions][]addresses.Block)
+	missing := make(map[*addresses.List]bool)
 	for a := range p.arenas() {
-		for _, list := range a.blocks {
-			if list == nil {
-				missing[a] = new([event.BankedRegions][]addresses.Block)
+		for region := range a.blocks {
+			if a.blocks[region] == nil {
+				a.blocks[region] = addresses.NewList(nil)
+				missing[a.blocks[region]] = true
 			}
 		}
 	}
@@ -144,16 +101,8 @@ func (p *process) orderBlocks() {
 		return
 	}
 	for b := range p.buffers.All() {
-		if b.blocks[b.region] == nil {
-			blocks := &missing[b.arena][b.region]
-			*blocks = append(*blocks, b.block())
-		}
-	}
-	for a, regions := range missing {
-		for region, blocks := range regions {
-			if a.blocks[region] == nil {
-				a.blocks[region] = addresses.NewList(blocks)
-			}
+		if list := b.blocks[b.region]; missing[list] {
+			list.Add(b.block())
 		}
 	}
 }

@@ -10,15 +10,9 @@ import (
 )
 
 // The survivors of a call site are its buffers that were live at the latest allocation of
-// their process: what is freed afterwards, by a teardown of the program or by the end of
-// its device or process, was live for as long as there was work. When they were allocated
-// says whether the site leaks.
-
-// noteAlloc notes that a buffer was allocated.
-func (p *process) noteAlloc(b *buffer) {
-	p.name.freedLast = p.name.freedLast[:0]
-	p.name.run.Alloc(&b.run, b.id, b.since)
-}
+// their process. They include buffers that were freed afterwards, by a teardown of the program
+// or with their device or process. Their births, the times of their allocations, show whether
+// the site leaks.
 
 // current reports whether a site lost buffers since the latest allocation of its process.
 func (c *callSite) current() bool { return c.run.Current(&c.set.process.run) }
@@ -33,30 +27,29 @@ type siteSurvivors struct {
 func (c *callSite) named() siteSurvivors {
 	process := c.set.process
 	v := memory.Survivors{
-		PID: process.pid, Comm: process.comm, Command: process.about.Command,
-		Stack: c.stack, Region: c.region, Layout: c.layout, Devices: slices.Clip(c.set.ids),
+		Site: c.view(), Comm: process.comm, Command: process.about.Command,
 		Allocated: c.allocated.Count, WorkedFromNs: process.run.FromNs, WorkedToNs: process.run.ToNs,
 	}
 	return siteSurvivors{v, process}
 }
 
-// surviving returns how much survives of a site whose allocator is closed now, and what of it
-// was freed since the latest allocation of its process.
-func (c *callSite) surviving() (total, freedAtTeardown memory.Amount) {
+// surviving returns the sum of a site's survivors. If its allocator is closed now, they include
+// the buffers that ended since the latest allocation of its process, and freedAtTeardown counts
+// those that were freed since then.
+func (c *callSite) surviving(closed bool) (total, freedAtTeardown memory.Amount) {
 	total = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
-	ended, freedAtTeardown := c.run.Ended(&c.set.process.run)
-	total.Add(ended)
+	if closed {
+		var ended memory.Amount
+		ended, freedAtTeardown = c.run.Ended(&c.set.process.run)
+		total.Add(ended)
+	}
 	return total, freedAtTeardown
 }
 
-// survivors returns those of a site now. What was freed since the latest allocation of its
-// process is among them only if its allocator is closed now.
+// survivors returns the survivors of a site now; closed is true if its allocator is closed now.
 func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 	v := c.named()
-	v.Amount = memory.Amount{Count: c.live.Count, Bytes: c.live.Bytes * uint64(max(1, len(c.set.chips)))}
-	if closed && c.current() {
-		v.Amount, v.FreedAtTeardown = c.surviving()
-	}
+	v.Amount, v.FreedAtTeardown = c.surviving(closed)
 	if v.Count+v.FreedAtTeardown.Count > 0 {
 		v.AgeNs = now - min(now, c.since)
 	}
@@ -64,22 +57,21 @@ func (c *callSite) survivors(now uint64, closed bool) siteSurvivors {
 	return v
 }
 
-// maxSurvivors is the number of call sites of closed allocators that a State tells apart.
+// maxSurvivors is the number of call sites of closed allocators that a State keeps. It adds up
+// the others.
 const maxSurvivors = 4096
 
-// endRun saves the survivors of the call sites on a set of chips: those of an arena that is
-// closed, or all if only is nil. It must be called before their buffers are removed. Of many
+// saveSurvivors saves the survivors of the call sites on a set of chips: those of an arena that
+// is closed, or all if only is nil. It must be called before their buffers are removed. Of many
 // call sites it saves those with the most survivors, and adds up the others. It resolves the
-// stacks that it saves: an unresolved stack refers to all that is known of the process's code.
-func (s *State) endRun(set *deviceSet, only *arena) {
-	ended := make([]rankedSite, 0, len(set.sites))
-	for _, first := range set.sites {
-		for c := range first.all() {
-			if c.run.Open && (only == nil || c.arena == only) {
-				total, teardown := c.surviving()
-				total.Add(teardown)
-				ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
-			}
+// stacks that it saves: an unresolved stack keeps all data about the process's code in memory.
+func (s *State) saveSurvivors(set *deviceSet, only *arena) {
+	var ended []rankedSite
+	for c := range set.callSites(only) {
+		if c.run.Open {
+			total, teardown := c.surviving(true)
+			total.Add(teardown)
+			ended = append(ended, rankedSite{c, total.Count, total.Bytes, c.stackID})
 		}
 	}
 	mostFirst(ended, maxSurvivors)
@@ -88,7 +80,7 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 		switch c := one.callSite; {
 		case one.first == 0:
 		case i >= maxSurvivors:
-			total, _ := c.surviving()
+			total, _ := c.surviving(true)
 			s.otherSurvivors.Add(total)
 		default:
 			v := c.survivors(s.now, true)
@@ -110,9 +102,9 @@ func (s *State) endRun(set *deviceSet, only *arena) {
 	s.endedSurvivors = slices.Delete(s.endedSurvivors, maxSurvivors, len(s.endedSurvivors))
 }
 
-// Survivors are those of all call sites that have any, in no order; of processes that
-// ended or closed their device, those that left most. Others is what the rest of these left.
-// The cost is that of the call sites.
+// Survivors returns the survivors by call site, in no order. Of processes that ended or closed
+// their device it has the call sites with the most; others is the sum of the rest. The cost
+// depends on the number of call sites.
 func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 	var all []siteSurvivors
 	for _, v := range s.endedSurvivors {
@@ -135,31 +127,29 @@ func (s *State) Survivors() (list []memory.Survivors, others memory.Amount) {
 	return mergeSurvivors(all), s.otherSurvivors
 }
 
-// replaceable is how many buffers of before the attach were freed on these chips, by region.
+// replaceable returns how many buffers from before the attach were freed on these chips, by
+// region.
 func (s *State) replaceable(set *deviceSet) map[event.Region]uint64 {
 	freed := make(map[event.Region]uint64)
-	for _, first := range set.sites {
-		for c := range first.all() {
-			if c.before {
-				freed[c.region] += c.allocated.Count - c.live.Count - c.ended.Count
-			}
+	for c := range set.callSites(nil) {
+		if c.before {
+			freed[c.region] += c.allocated.Count - c.live.Count - c.ended.Count
 		}
 	}
 	return freed
 }
 
-// BuffersAllocated is how many buffers were allocated in all, without those of before the
-// attach.
+// BuffersAllocated returns how many buffers were allocated in all, without those from before
+// the attach.
 func (s *State) BuffersAllocated() uint64 { return s.allocations }
 
-// A survivorKey tells call sites apart, also after their process ended, whatever allocator
-// they had.
+// A survivorKey identifies a call site, also after its process ended, with any allocator.
 type survivorKey struct {
 	process *processName
 	memory.SiteKey
 }
 
-// mergeSurvivors makes one of those of each call site.
+// mergeSurvivors merges the survivors of each call site.
 func mergeSurvivors(list []siteSurvivors) (merged []memory.Survivors) {
 	index := make(map[survivorKey]int)
 	for _, v := range list {

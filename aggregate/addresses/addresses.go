@@ -1,12 +1,10 @@
-// Package addresses orders the addresses that buffers occupy in a bank, and finds what is
-// free between them.
+// Package addresses orders the addresses that buffers occupy in a bank, and finds the free
+// space between them.
 package addresses
 
 import (
 	"cmp"
 	"iter"
-	"math/bits"
-	"slices"
 )
 
 // A Block is the addresses of a buffer, from Start up to but not including End.
@@ -18,8 +16,8 @@ type Hole struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// FreeSpace is what is free in each bank of a region, in bytes: the sum of its holes and
-// the largest of them.
+// FreeSpace is the free space in each bank of a region, in bytes: the sum of its holes and the
+// largest of them.
 type FreeSpace struct {
 	FreeBytesPerBank        uint64 `json:"free_bytes_per_bank"`
 	LargestFreeBytesPerBank uint64 `json:"largest_free_bytes_per_bank"`
@@ -31,7 +29,7 @@ func (f *FreeSpace) Add(h Hole) {
 	f.LargestFreeBytesPerBank = max(f.LargestFreeBytesPerBank, h.Bytes)
 }
 
-// Free returns what is free between two addresses. The blocks must be in order.
+// Free returns the free space between two addresses. The blocks must be in order.
 func Free(blocks []Block, start, end uint64) FreeSpace {
 	var free FreeSpace
 	for hole := range Holes(blocks, start, end) {
@@ -64,46 +62,4 @@ func compare(a, b Block) int {
 		return cmp.Compare(a.End, b.End)
 	}
 	return cmp.Compare(a.Start, b.Start)
-}
-
-// sortBlocks sorts blocks by address. Users wait while a million of them are sorted, so it
-// is a radix sort: the addresses of one region differ in few bits, of which each pass takes
-// 11.
-func sortBlocks(blocks []Block) {
-	const digits = 11
-	if len(blocks) < 1<<digits {
-		slices.SortFunc(blocks, compare)
-		return
-	}
-	var differ uint64
-	for _, b := range blocks {
-		differ |= b.Start ^ blocks[0].Start
-	}
-	from, to := blocks, make([]Block, len(blocks))
-	for shift := bits.TrailingZeros64(differ); differ>>shift != 0; shift += digits {
-		var next [1 << digits]int
-		digit := func(b Block) int { return int(b.Start >> shift & (1<<digits - 1)) }
-		for _, b := range from {
-			next[digit(b)]++
-		}
-		at := 0
-		for i, n := range next {
-			next[i], at = at, at+n
-		}
-		for _, b := range from {
-			to[next[digit(b)]] = b
-			next[digit(b)]++
-		}
-		from, to = to, from
-	}
-	copy(blocks, from) // no effect if they are the same slice
-	// Sort by End within each Start. Few blocks share a Start.
-	for i := 0; i < len(blocks); {
-		j := i + 1
-		for j < len(blocks) && blocks[j].Start == blocks[i].Start {
-			j++
-		}
-		slices.SortFunc(blocks[i:j], compare)
-		i = j
-	}
 }

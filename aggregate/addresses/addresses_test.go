@@ -17,7 +17,7 @@ func TestHolesAreWhatBlocksLeave(t *testing.T) {
 }
 
 // TestListStaysInOrder compares a List with a sorted slice, for few and for many changes
-// between two reads, and for lists that are sorted by the radix sort.
+// between two reads.
 func TestListStaysInOrder(t *testing.T) {
 	for _, test := range []struct{ first, changes int }{{0, 10}, {10, 3}, {5000, 10}, {5000, 20_000}} {
 		r := rand.New(rand.NewPCG(1, uint64(test.changes)))

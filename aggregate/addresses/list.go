@@ -14,7 +14,7 @@ type List struct {
 
 // NewList returns a list of blocks, which may be in any order. It keeps and sorts the slice.
 func NewList(blocks []Block) *List {
-	sortBlocks(blocks)
+	slices.SortFunc(blocks, compare)
 	return &List{blocks: blocks, read: true}
 }
 
@@ -53,11 +53,15 @@ func (l *List) Trim() bool {
 
 func (l *List) apply() {
 	if len(l.added) > 0 {
-		sortBlocks(l.added)
-		l.blocks = insert(l.blocks, l.added)
+		slices.SortFunc(l.added, compare)
+		if len(l.blocks) == 0 {
+			l.blocks, l.added = l.added, nil
+		} else {
+			l.blocks = insert(l.blocks, l.added)
+		}
 	}
 	if len(l.removed) > 0 {
-		sortBlocks(l.removed)
+		slices.SortFunc(l.removed, compare)
 		l.blocks = remove(l.blocks, l.removed)
 	}
 	l.added, l.removed = l.added[:0], l.removed[:0]

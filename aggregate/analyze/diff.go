@@ -6,14 +6,14 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Parts are what is compared of one moment. The zero value is empty.
+// Parts are the call sites of one moment for a comparison. The zero value is empty.
 type Parts struct {
 	index map[memory.SiteKey]int
 	List  []memory.SiteAmount
 }
 
-// AddLive adds what is live in a State, in the selected regions of chips. Circular buffers
-// that are inside an L1 buffer are part of that buffer.
+// AddLive adds the live allocations of a State in the selected regions of chips. Circular
+// buffers inside an L1 buffer are part of that buffer.
 func (p *Parts) AddLive(s *aggregate.State, selected func(device int, region event.Region) bool) {
 	for _, h := range s.CallSites() {
 		if h.Count == 0 {

@@ -15,25 +15,26 @@ import (
 // It is not safe for concurrent use.
 type History struct {
 	*aggregate.State
-	live map[liveKey]*liveRegions
-	// groups are the lists of chips, and groupOf their numbers. lastGroup is the number
-	// of the list last, because most events are about the same chips as the one before.
-	groups    [][]int
-	groupOf   map[string]int32
-	last      []int
-	lastGroup int32
-	places    recent[placeKey, *Use]
-	freed     recent[freedKey, *Use]
+	live map[liveKey]*liveBuffers
+	// lastKey is the key of the chips last. Most events are about the same chips as the one
+	// before.
+	last    []int
+	lastKey string
+	places  recent[placeKey, *Use]
+	freed   recent[freedKey, *Use]
 }
 
-// A liveKey is a process and the list of chips that its buffers are on.
+// A liveKey is a process and the chips that its buffers are on: see memory.DevicesKey.
 type liveKey struct {
-	pid   int
-	group int32
+	pid     int
+	devices string
 }
 
-// liveRegions are the live buffers of a process on the same chips, by region.
-type liveRegions [event.BankedRegions]addressOrder
+// liveBuffers are the live buffers of a process on the same chips, by region.
+type liveBuffers struct {
+	devices []int
+	regions [event.BankedRegions]addressOrder
+}
 
 // minUses is how many uses of addresses a History remembers at least.
 const minUses = 1 << 17
@@ -41,7 +42,7 @@ const minUses = 1 << 17
 // A placeKey is an address in the banks of a list of chips.
 type placeKey struct {
 	address uint64
-	group   int32
+	devices string
 	region  event.Region
 }
 
@@ -68,8 +69,7 @@ type Note struct {
 	Earlier *Use
 	// Freed is the earlier end of the buffer of a Free, if it is not live.
 	Freed *Use
-	// Unseen marks a Free of a buffer of which neither the allocation nor an earlier end
-	// is known.
+	// Unseen marks a Free of a buffer whose allocation and earlier end are not known.
 	Unseen bool
 }
 
@@ -86,7 +86,7 @@ func (n *Note) Overlapped() *memory.Buffer { return n.overlapped.Buffer() }
 // NewHistory returns a History of a new State.
 func NewHistory() *History {
 	return &History{
-		State: aggregate.New(), live: make(map[liveKey]*liveRegions), groupOf: make(map[string]int32),
+		State: aggregate.New(), live: make(map[liveKey]*liveBuffers),
 		places: recent[placeKey, *Use]{keep: minUses}, freed: recent[freedKey, *Use]{keep: minUses},
 	}
 }
@@ -94,8 +94,8 @@ func NewHistory() *History {
 // Apply applies the events that e implies and then e. It calls then for each of them with
 // its Note. Frees have the fields that State.Complete sets.
 func (h *History) Apply(e *event.Event, then func(*event.Event, *Note)) {
-	for implied := h.Implied(e); implied.Next(); {
-		h.apply(implied.Event(), then)
+	for implied := range h.Implied(e) {
+		h.apply(implied, then)
 	}
 	h.apply(e, then)
 }
@@ -119,8 +119,8 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 		h.State.Apply(e)
 	case event.Checkpoint:
 		h.State.Apply(e)
-		for _, held := range h.Buffers() {
-			h.begin(h.Ref(held.PID, held.BufferID), &n)
+		for _, view := range h.Buffers() {
+			h.begin(h.Ref(view.PID, view.BufferID), &n)
 		}
 		n = Note{}
 	default:
@@ -132,94 +132,79 @@ func (h *History) apply(e *event.Event, then func(*event.Event, *Note)) {
 // begin adds a buffer that was allocated, if its addresses are known and the same in all
 // banks.
 func (h *History) begin(b aggregate.BufferRef, n *Note) {
-	held := b.Buffer()
-	if held == nil || held.BytesPerBank == 0 || len(held.Devices) == 0 || held.PerCore {
+	view := b.Buffer()
+	if view == nil || view.BytesPerBank == 0 || len(view.Devices) == 0 || view.PerCore {
 		return
 	}
-	group := h.group(held.Devices)
-	n.overlapped = h.overlapping(held, group)
-	if u := h.places.get(placeKey{held.Address, group, held.Region}); u != nil && u.BytesPerBank != held.BytesPerBank {
+	devices := h.devicesKey(view.Devices)
+	n.overlapped = h.overlapping(view, devices)
+	if u := h.places.get(placeKey{view.Address, devices, view.Region}); u != nil && u.BytesPerBank != view.BytesPerBank {
 		n.Earlier = u
 	}
-	key := liveKey{held.PID, group}
-	regions := h.live[key]
-	if regions == nil {
-		regions = &liveRegions{}
-		h.live[key] = regions
+	key := liveKey{view.PID, devices}
+	live := h.live[key]
+	if live == nil {
+		live = &liveBuffers{devices: view.Devices}
+		h.live[key] = live
 	}
-	regions[held.Region].add(b)
+	live.regions[view.Region].add(b)
 }
 
 // end remembers the end of a buffer, if there is one.
 func (h *History) end(b aggregate.BufferRef, now uint64) {
-	held := b.Buffer()
-	if held == nil {
+	view := b.Buffer()
+	if view == nil {
 		return
 	}
 	u := &Use{
-		PID: held.PID, BufferID: held.BufferID, Address: held.Address, SizeBytes: held.SizeBytes, BytesPerBank: held.BytesPerBank,
-		SinceNs: held.SinceNs, EndNs: now, BeforeAttach: held.BeforeAttach, Stack: held.Stack,
+		PID: view.PID, BufferID: view.BufferID, Address: view.Address, SizeBytes: view.SizeBytes, BytesPerBank: view.BytesPerBank,
+		SinceNs: view.SinceNs, EndNs: now, BeforeAttach: view.BeforeAttach, Stack: view.Stack,
 	}
 	h.freed.set(freedKey{u.PID, u.BufferID}, u)
-	group := h.group(held.Devices)
-	key := liveKey{held.PID, group}
-	regions := h.live[key]
-	if regions == nil || !regions[held.Region].remove(b) {
+	devices := h.devicesKey(view.Devices)
+	key := liveKey{view.PID, devices}
+	live := h.live[key]
+	if live == nil || !live.regions[view.Region].remove(b) {
 		return // its addresses were not known
 	}
-	h.places.set(placeKey{held.Address, group, held.Region}, u)
-	for i := range regions {
-		if len(regions[i].chunks) > 0 {
-			return
-		}
+	h.places.set(placeKey{view.Address, devices, view.Region}, u)
+	if !slices.ContainsFunc(live.regions[:], func(o addressOrder) bool { return len(o.chunks) > 0 }) {
+		delete(h.live, key)
 	}
-	delete(h.live, key)
 }
 
-// group returns the number of a list of chips.
-func (h *History) group(devices []int) int32 {
-	if h.last != nil && slices.Equal(h.last, devices) {
-		return h.lastGroup
+func (h *History) devicesKey(devices []int) string {
+	if !slices.Equal(h.last, devices) {
+		h.last, h.lastKey = devices, memory.DevicesKey(devices)
 	}
-	key := memory.DevicesKey(devices)
-	group, ok := h.groupOf[key]
-	if !ok {
-		group = int32(len(h.groups))
-		h.groupOf[key] = group
-		h.groups = append(h.groups, devices)
-	}
-	h.last, h.lastGroup = devices, group
-	return group
+	return h.lastKey
 }
 
 // overlapping returns a live buffer on one of the same chips that shares addresses with
 // this one. If there are several, it prefers one of the same process and chips, and then
 // the first by address.
-func (h *History) overlapping(held *memory.Buffer, group int32) aggregate.BufferRef {
-	start, end := held.Address, held.Address+held.BytesPerBank
-	if regions := h.live[liveKey{held.PID, group}]; regions != nil {
-		if b := regions[held.Region].overlapping(start, end); b != (aggregate.BufferRef{}) {
+func (h *History) overlapping(view *memory.Buffer, devices string) aggregate.BufferRef {
+	start, end := view.Address, view.Address+view.BytesPerBank
+	same := liveKey{view.PID, devices}
+	if live := h.live[same]; live != nil {
+		if b := live.regions[view.Region].overlapping(start, end); b != (aggregate.BufferRef{}) {
 			return b
 		}
 	}
 	var first *memory.Buffer
 	var found aggregate.BufferRef
-	for key, regions := range h.live {
-		if key == (liveKey{held.PID, group}) || !intersect(h.groups[key.group], held.Devices) {
+	for key, live := range h.live {
+		onSame := slices.ContainsFunc(live.devices, func(id int) bool { return slices.Contains(view.Devices, id) })
+		if key == same || !onSame {
 			continue
 		}
-		b := regions[held.Region].overlapping(start, end)
+		b := live.regions[view.Region].overlapping(start, end)
 		other := b.Buffer()
 		if other != nil && (first == nil || cmp.Or(cmp.Compare(other.Address, first.Address), cmp.Compare(other.BufferID, first.BufferID)) < 0) {
 			first, found = other, b
 		}
 	}
 	return found
-}
-
-// intersect reports whether two lists have an element in common.
-func intersect(a, b []int) bool {
-	return slices.ContainsFunc(a, func(id int) bool { return slices.Contains(b, id) })
 }
 
 // recent remembers the latest values of at least keep keys, and of at most twice as many.

@@ -15,17 +15,17 @@ const (
 	// LeastSurvivors is how many buffers of a call site have to survive: two for each
 	// window.
 	LeastSurvivors = 2 * memory.BirthWindows
-	// leastWindows is in how many windows they have to be allocated, the last two of them
-	// among these.
+	// leastWindows is the number of windows in which they have to be allocated. One of the last
+	// two must be among them.
 	leastWindows = 6
-	// longestPause is how many times the longest way from one allocation to the next the
-	// way from the last allocation to the end may be.
+	// longestPause limits the distance from the last allocation to the end: it may be so many
+	// times the longest distance between two allocations.
 	longestPause = 4
-	// fewIntervals is how many intervals between marks are too few for a trend.
+	// fewIntervals is the least number of intervals between marks that show a trend.
 	fewIntervals = 4
 )
 
-// A Class is what the survivors of a call site are.
+// A Class says what the survivors of a call site are.
 type Class string
 
 // The classes.
@@ -40,46 +40,45 @@ const (
 	Suppressed Class = "suppressed"
 )
 
-// A Verdict is the class of what survives of one call site.
+// A Verdict is the class of the survivors of one call site.
 type Verdict struct {
 	memory.Survivors
 	Class Class
-	// By is what of the runtime retains it; nil for other classes.
+	// By is the reason why the runtime retains them; nil for other classes.
 	By *name.Retained
 	// Intervals is how many there are: windows of the run or, between marks, those in which
 	// the process worked. Rises is in how many of them survivors were allocated, and
 	// LastRise is the last of these, from 1.
 	Intervals, Rises, LastRise int
-	// Replaced is true where they only took the place of what was live at the first mark.
+	// Replaced is true if they only replaced buffers that were live at the first mark.
 	Replaced bool
 	// Births are the survivors by the intervals between marks.
 	Births []memory.Amount
 }
 
-// LeakOptions say what is judged. The zero value judges the whole run.
+// LeakOptions select what Leaks judges. The zero value judges the whole run.
 type LeakOptions struct {
-	// Times are those of the marks that the State was told to follow from and to, and of
-	// the ones between them.
+	// Times are those of the marks from State.FollowFrom to State.FollowTo.
 	Times []uint64
-	// ByRun judges by the whole run what survived between marks: where it is not known
-	// what was freed between them.
+	// ByRun judges survivors between marks by the whole run: for states in which frees
+	// between the marks are missing.
 	ByRun bool
 	// Suppressions accept some call sites; nil: none.
 	Suppressions *name.Suppressions
 }
 
-// LeakReport is what survived.
+// A LeakReport has the survivors of all call sites.
 type LeakReport struct {
 	// Sites are the verdicts, the most bytes first.
 	Sites []Verdict
-	// Others is what survived of call sites that are not told apart, all of processes that
-	// ended.
+	// Others counts the survivors of all other call sites, of processes that ended.
 	Others memory.Amount
-	// EndedBefore is what ended with its device or process before the second mark.
+	// EndedBefore counts buffers that ended with their device or process before the second
+	// mark.
 	EndedBefore memory.Amount
 }
 
-// Leaks judges what survived: at the last allocation of each process, or between marks.
+// Leaks judges the survivors: those at the last allocation of each process, or between marks.
 func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 	var r LeakReport
 	survivors, others := s.Survivors()
@@ -108,9 +107,9 @@ func Leaks(s *aggregate.State, o LeakOptions) LeakReport {
 	return r
 }
 
-// judgeRun judges a call site by its run. It leaks where it has survivors of most windows
-// and the last ones, is still allocating, does not give back its oldest, and other work goes
-// on meanwhile.
+// judgeRun judges a call site by its run. It leaks if it has survivors in most windows and in
+// the last ones, still allocates, does not free its oldest buffers, and other work goes on
+// meanwhile.
 func judgeRun(s *memory.Survivors) Verdict {
 	run := &s.Run
 	v := Verdict{Survivors: *s, Class: Stable}
@@ -138,9 +137,9 @@ func isRing(run *memory.Run) bool {
 	return run.FreedAt > 0 && 2*run.Outlived < run.Total() && 4*(run.ProcessLast-min(run.ProcessLast, run.FreedAt)) <= length
 }
 
-// isWork reports whether other buffers were freed meanwhile. Where they are not weights may
-// be loading, or results be collected in one place: only results of operations that are
-// allocated from the beginning of the run to its end are work then.
+// isWork reports whether other buffers were freed meanwhile. If not, weights may be loading, or
+// results may be collected in one place: then only results of operations that are allocated from
+// the beginning of the run to its end are work.
 func isWork(s *memory.Survivors) bool {
 	run := &s.Run
 	if 2*run.FreedMeanwhile >= run.Total() {
@@ -150,7 +149,7 @@ func isWork(s *memory.Survivors) bool {
 	return name.ResultOfOperation(s.Stack.Frames()) && 4*lead <= length
 }
 
-// between judges what was allocated between marks, or since one of them.
+// between judges the survivors of allocations between marks, or since one of them.
 func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memory.Survivors) {
 	born, over := s.Between(o.Times)
 	r.EndedBefore = over
@@ -170,11 +169,12 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memo
 	for i := range born {
 		one := &born[i]
 		if o.ByRun {
-			run := runs[one.Key()]
-			v := Verdict{Survivors: one.Survivors, Class: Stable, Intervals: run.Intervals, Rises: run.Rises, LastRise: run.LastRise, Births: one.Births}
-			if run.Class == Leaked {
-				v.Class = Leaked
+			v := runs[one.Key()]
+			v.Survivors, v.Births = one.Survivors, one.Births
+			if v.Class == Leaked {
 				v.addTeardown(one)
+			} else {
+				v.Class = Stable
 			}
 			r.Sites = append(r.Sites, v)
 			continue
@@ -183,8 +183,8 @@ func (r *LeakReport) between(s *aggregate.State, o LeakOptions, survivors []memo
 	}
 }
 
-// A line is a line of a process: what survives there may replace what it had allocated
-// there before, whoever called it.
+// A line is a line of code in a process. Survivors that were allocated there may replace earlier
+// buffers from there, also if the callers differ.
 type line struct {
 	pid    int
 	region event.Region
@@ -195,11 +195,11 @@ func lineOf(s *memory.Survivors) line {
 	return line{s.PID, s.Region, name.Of(s.Stack.Frames())}
 }
 
-// judgeBetween judges a call site by the intervals between marks in which its process
-// worked. Of replaced it takes what the survivors replace.
+// judgeBetween judges a call site by the intervals between marks in which its process worked. It
+// subtracts the buffers that the survivors replace from replaced.
 func judgeBetween(b *memory.SurvivorsBetween, times []uint64, replaced map[line]memory.Amount) Verdict {
 	v := Verdict{Survivors: b.Survivors, Class: Stable, Births: b.Births}
-	with := v // what was freed after the last allocation
+	with := v // including what was freed after the last allocation
 	for i, births := range b.Births {
 		if times[i+1] < b.WorkedFromNs || times[i] > b.WorkedToNs {
 			continue
@@ -241,7 +241,7 @@ func (v *Verdict) grows() bool {
 	return v.LastRise == v.Intervals && (v.Intervals < fewIntervals || 4*v.Rises >= 3*v.Intervals)
 }
 
-// addTorn counts what was freed after the last allocation as leaked.
+// addTeardown counts the buffers that were freed after the last allocation as leaked.
 func (v *Verdict) addTeardown(b *memory.SurvivorsBetween) {
 	v.Amount.Add(b.FreedAtTeardown)
 	v.Births = slices.Clone(b.Births)

@@ -12,18 +12,12 @@ import (
 // of the last, if it ended. Lost events and anomalies are still those of all processes. It
 // returns nil if no process had the id.
 func ForProcess(s *memory.Snapshot, pid int) *memory.Snapshot {
-	one := *s
-	one.Devices, one.Processes, one.Failures = []memory.Device{}, []memory.Process{}, []memory.Failure{}
-	one.BeganNs, one.ExitedProcesses, one.Stacks = 0, 0, nil
+	one := only(s, func(of, _ int) bool { return of == pid })
+	one.Devices, one.BeganNs, one.Stacks = []memory.Device{}, 0, nil
 	var ended uint64
-	for i := range s.Processes {
-		p := &s.Processes[i]
-		if p.PID != pid {
-			continue
-		}
-		one.Processes = append(one.Processes, *p)
+	for i := range one.Processes {
+		p := &one.Processes[i]
 		if p.Exit != nil {
-			one.ExitedProcesses++
 			ended = max(ended, p.Exit.TimeNs)
 		}
 		for j := range p.Devices {
@@ -43,13 +37,7 @@ func ForProcess(s *memory.Snapshot, pid int) *memory.Snapshot {
 		one.TimeNs = ended
 	}
 	slices.SortFunc(one.Devices, func(a, b memory.Device) int { return a.ID - b.ID })
-	for i := range s.Failures {
-		if s.Failures[i].PID == pid {
-			one.Failures = append(one.Failures, s.Failures[i])
-		}
-	}
-	one.FailureCount = uint64(len(one.Failures))
-	return &one
+	return one
 }
 
 // keepHigherPeaks raises the peaks of d to those of the same chip in an earlier process.

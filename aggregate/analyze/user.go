@@ -11,33 +11,40 @@ import (
 // user's own. The other users' processes on a chip are one sum. Lost events and anomalies
 // are still those of all processes.
 func ForUser(s *memory.Snapshot, uid int) *memory.Snapshot {
-	own := *s
-	own.Processes, own.Failures = []memory.Process{}, []memory.Failure{}
+	own := only(s, func(_, of int) bool { return of == uid })
 	own.Devices = slices.Clone(s.Devices)
-	own.ExitedProcesses = 0
 	running := make(map[int]bool)
-	for i := range s.Processes {
-		p := &s.Processes[i]
-		if p.UID != uid {
-			continue
-		}
-		own.Processes = append(own.Processes, *p)
-		if p.Exit == nil {
+	for i := range own.Processes {
+		if p := &own.Processes[i]; p.Exit == nil {
 			running[p.PID] = true
-		} else {
-			own.ExitedProcesses++
 		}
 	}
-	for i := range s.Failures {
-		if s.Failures[i].UID == uid {
-			own.Failures = append(own.Failures, s.Failures[i])
-		}
-	}
-	own.FailureCount = uint64(len(own.Failures))
 	for i := range own.Devices {
 		hideOthers(&own.Devices[i], running)
 	}
-	return &own
+	return own
+}
+
+// only returns a snapshot with only the selected processes and their failures.
+func only(s *memory.Snapshot, selected func(pid, uid int) bool) *memory.Snapshot {
+	some := *s
+	some.Processes, some.Failures = []memory.Process{}, []memory.Failure{}
+	some.ExitedProcesses = 0
+	for _, p := range s.Processes {
+		if selected(p.PID, p.UID) {
+			some.Processes = append(some.Processes, p)
+			if p.Exit != nil {
+				some.ExitedProcesses++
+			}
+		}
+	}
+	for _, f := range s.Failures {
+		if selected(f.PID, f.UID) {
+			some.Failures = append(some.Failures, f)
+		}
+	}
+	some.FailureCount = uint64(len(some.Failures))
+	return &some
 }
 
 // hideOthers replaces the processes of a chip by their sum, except for the user's own.

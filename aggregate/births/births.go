@@ -1,5 +1,5 @@
-// Package births records when the buffers of a call site that are still live were allocated,
-// from which leaks are told apart.
+// Package births records when the live buffers of a call site were allocated. Leaks are judged
+// by these births.
 //
 // The library numbers the buffers of a process in the order in which they are made. These
 // IDs are the clock: it goes on only while a program works.
@@ -15,47 +15,47 @@ type Process struct {
 	// first and last are the IDs of its first and latest allocation; none of them is of
 	// before the attach.
 	first, last uint64
-	// FromNs and ToNs are when the first and the latest of all were.
+	// FromNs and ToNs are the times of the first and the latest allocation of all.
 	FromNs, ToNs uint64
-	// Allocations and frees are how many there were, also before.
+	// Allocations and frees are their numbers, also from before the first one.
 	Allocations, frees uint64
 	// Open is true from the first allocation until an allocator is closed and no buffer is
 	// live any more.
 	Open bool
 }
 
-// A Site is what a call site has allocated in that time. A site has one allocator, and its run ends when
-// that is closed.
+// A Site is what a call site has allocated in that time. A site has one allocator, and its run
+// ends when that is closed.
 type Site struct {
 	// Open is true from the site's first allocation on.
 	Open             bool
 	first, last, gap uint64
 	// frees is how many buffers the process had freed by first and by last.
 	frees [2]uint64
-	// live are those of what is live.
+	// live are the births of live buffers.
 	live births
-	// freed is what is known of the buffers that were freed; nil if none was.
+	// freed describes the buffers that were freed; nil if none was.
 	freed *freed
 }
 
-// A freed is what is known of the buffers that a site had.
+// A freed describes the buffers of a site that ended.
 type freed struct {
 	// freedTo is the newest of the buffers that were freed while work went on, and freedAt
 	// the latest allocation of the process by then.
 	freedTo, freedAt uint64
-	// at is the number of the latest allocation of the process when it lost the others:
-	// births are theirs. ended are those that ended with their device, and freedAtTeardown
-	// those that were freed; newest is the newest of these, and lastID the ID of the latest
-	// allocation then.
+	// The rest describes the buffers that ended since the latest allocation of the process,
+	// the number of which is at. births are their births. ended counts those that ended with
+	// their device, and freedAtTeardown those that were freed. newest is the newest of the
+	// latter, and lastID the ID of the latest allocation when it was freed.
 	at                     uint64
 	births                 births
 	ended, freedAtTeardown memory.Amount
 	newest, lastID         uint64
-	any                    bool // that were freed
+	any                    bool // some were freed
 }
 
-// births counts buffers by when they were allocated, in up to birthParts parts of equal
-// length. Where these are full, two become one.
+// births counts buffers by the time of their allocation, in up to birthParts parts of equal
+// length. When more are needed, two parts become one.
 type births struct {
 	shift uint8
 	parts [birthParts]uint32
@@ -74,8 +74,8 @@ func (s *births) reach(after uint64) {
 	}
 }
 
-// part is where the births of a buffer of the site are counted; nil: how it came to be
-// there is not known.
+// part returns the part that counts a buffer; nil if the buffer is older than the site's first
+// allocation.
 func (s *births) part(first, id uint64) *uint32 {
 	if id < first {
 		return nil
@@ -145,8 +145,8 @@ func (s *Site) Current(p *Process) bool {
 	return f != nil && f.freedAtTeardown.Count+f.ended.Count > 0 && f.at == p.Allocations
 }
 
-// Ended returns what ended with its device or process since the latest allocation of the
-// process, and what was freed since then.
+// Ended counts the buffers that ended with their device or process since the latest allocation
+// of the process, and those that were freed since then.
 func (s *Site) Ended(p *Process) (ended, freedAtTeardown memory.Amount) {
 	if !s.Current(p) {
 		return ended, freedAtTeardown
@@ -154,8 +154,8 @@ func (s *Site) Ended(p *Process) (ended, freedAtTeardown memory.Amount) {
 	return s.freed.ended, s.freed.freedAtTeardown
 }
 
-// Run returns when the survivors were allocated. What was lost since the latest allocation of
-// the process is among them only if the allocator is closed now.
+// Run returns the births of the survivors. They include the buffers that ended since the latest
+// allocation of the process only if the allocator is closed now.
 func (s *Site) Run(p *Process, closed bool) memory.Run {
 	var lost freed
 	if s.freed != nil {
@@ -186,31 +186,31 @@ func (s *Site) Run(p *Process, closed bool) memory.Run {
 }
 
 // Code writes or reads what a process has allocated.
-func (p *Process) Code(c memory.Encoding) {
+func (p *Process) Code(c *codec.Codec) {
 	c.Uints(&p.first, &p.last, &p.FromNs, &p.ToNs, &p.Allocations, &p.frees)
 	c.Bool(&p.Open)
 }
 
 // Code writes or reads the part of a call site.
-func (s *Site) Code(c memory.Encoding) {
+func (s *Site) Code(c *codec.Codec) {
 	c.Bool(&s.Open)
 	if !s.Open {
 		return
 	}
 	c.Uints(&s.first, &s.last, &s.gap, &s.frees[0], &s.frees[1])
 	s.live.code(c)
-	codec.Maybe(c.Codec, &s.freed, func(f *freed) {
+	codec.Maybe(c, &s.freed, func(f *freed) {
 		c.Uints(&f.freedTo, &f.freedAt, &f.at, &f.newest, &f.lastID)
 		f.births.code(c)
-		c.Amount(&f.ended)
-		c.Amount(&f.freedAtTeardown)
+		c.Value(&f.ended)
+		c.Value(&f.freedAtTeardown)
 		c.Bool(&f.any)
 	})
 }
 
 // code writes or reads births up to the last part that has any.
-func (s *births) code(c memory.Encoding) {
-	codec.Number(c.Codec, &s.shift)
+func (s *births) code(c *codec.Codec) {
+	codec.Number(c, &s.shift)
 	n := 0
 	for i, part := range s.parts {
 		if part > 0 {
@@ -219,6 +219,6 @@ func (s *births) code(c memory.Encoding) {
 	}
 	c.Below(&n, birthParts+1)
 	for i := range n {
-		codec.Number(c.Codec, &s.parts[i])
+		codec.Number(c, &s.parts[i])
 	}
 }

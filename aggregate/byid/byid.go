@@ -70,7 +70,7 @@ func (t *Table[T]) Remove(id uint64) {
 	}
 }
 
-// RemoveAll removes the values that match, of which there are so many.
+// RemoveAll removes the values that match; count is their number.
 func (t *Table[T]) RemoveAll(count int, matches func(*T) bool) {
 	switch count {
 	case 0:

@@ -42,7 +42,7 @@ func NewReader(b []byte, stacks []*event.Stack) *Codec {
 // Fail marks the data as invalid.
 func (c *Codec) Fail() { c.Bad, c.Data = true, nil }
 
-// Uint is a number.
+// Uint writes or reads a number.
 func (c *Codec) Uint(v *uint64) {
 	if !c.Reads {
 		c.Data = binary.AppendUvarint(c.Data, *v)
@@ -57,14 +57,14 @@ func (c *Codec) Uint(v *uint64) {
 	c.Data = c.Data[n:]
 }
 
-// Uints are several numbers.
+// Uints writes or reads several numbers.
 func (c *Codec) Uints(list ...*uint64) {
 	for _, v := range list {
 		c.Uint(v)
 	}
 }
 
-// Delta is a number that is near another one, modulo 2^64.
+// Delta writes or reads a number that is near another one, modulo 2^64.
 func (c *Codec) Delta(v *uint64, from uint64) {
 	d := int64(*v - from)
 	u := uint64(d<<1) ^ uint64(d>>63)
@@ -74,7 +74,7 @@ func (c *Codec) Delta(v *uint64, from uint64) {
 	}
 }
 
-// Number is a number of another type than uint64, within the range of the type.
+// Number writes or reads a number of another type than uint64, within the range of the type.
 func Number[T ~int | ~int32 | ~uint8 | ~uint16 | ~uint32](c *Codec, v *T) {
 	u := uint64(*v)
 	c.Delta(&u, 0)
@@ -86,7 +86,7 @@ func Number[T ~int | ~int32 | ~uint8 | ~uint16 | ~uint32](c *Codec, v *T) {
 	}
 }
 
-// Below is a number that must be less than n.
+// Below writes or reads a number that must be less than n.
 func (c *Codec) Below(v *int, n int) {
 	u := uint64(*v)
 	c.Uint(&u)
@@ -99,24 +99,28 @@ func (c *Codec) Below(v *int, n int) {
 	}
 }
 
-// Region is a region that must be less than n.
+// Region writes or reads a region that must be less than n.
 func (c *Codec) Region(v *event.Region, n event.Region) {
 	r := int(*v)
 	c.Below(&r, int(n))
-	*v = event.Region(r)
+	if c.Reads {
+		*v = event.Region(r)
+	}
 }
 
-// Bool is a flag.
+// Bool writes or reads a flag.
 func (c *Codec) Bool(v *bool) {
 	n := 0
 	if *v {
 		n = 1
 	}
 	c.Below(&n, 2)
-	*v = n == 1
+	if c.Reads {
+		*v = n == 1
+	}
 }
 
-// Text is a string.
+// Text writes or reads a string.
 func (c *Codec) Text(s *string) {
 	if !c.Reads {
 		n, ok := c.texts[*s]
@@ -140,7 +144,7 @@ func (c *Codec) Text(s *string) {
 	*s = c.known[n]
 }
 
-// Stack is a call stack; nil if it is not known.
+// Stack writes or reads a call stack; nil if it is not known.
 func (c *Codec) Stack(s **event.Stack) {
 	n := 0
 	if *s != nil {
@@ -157,7 +161,7 @@ func (c *Codec) Stack(s **event.Stack) {
 	}
 }
 
-// Length is the length of a list, of which each value takes at least a byte.
+// Length writes or reads the length of a list. Each of its values takes at least a byte.
 func (c *Codec) Length(n int) int {
 	c.Below(&n, math.MaxInt)
 	if c.Reads && n > len(c.Data) {
@@ -167,7 +171,7 @@ func (c *Codec) Length(n int) int {
 	return n
 }
 
-// List is a list of any length; nil if it is empty.
+// List writes or reads a list of any length; nil if it is empty.
 func List[T any](c *Codec, l *[]T, each func(*T)) {
 	n := c.Length(len(*l))
 	if !c.Reads {
@@ -186,7 +190,7 @@ func List[T any](c *Codec, l *[]T, each func(*T)) {
 	}
 }
 
-// Table is a map, in order of its keys. It is read into an empty map.
+// Table writes a map in order of its keys, or reads it into an empty map.
 func Table[K cmp.Ordered, V any](c *Codec, m map[K]V, each func(*K, *V)) {
 	var keys []K
 	if !c.Reads {
@@ -200,7 +204,7 @@ func Table[K cmp.Ordered, V any](c *Codec, m map[K]V, each func(*K, *V)) {
 	})
 }
 
-// Made returns the value to write, or a new one to read.
+// Made returns the value to write, or a new one to read into.
 func Made[T any](c *Codec, p **T) *T {
 	if c.Reads {
 		*p = new(T)
@@ -208,7 +212,7 @@ func Made[T any](c *Codec, p **T) *T {
 	return *p
 }
 
-// Maybe is a pointer that may be nil.
+// Maybe writes or reads a pointer that may be nil.
 func Maybe[T any](c *Codec, p **T, each func(*T)) {
 	there := *p != nil
 	if c.Bool(&there); !there {
@@ -232,7 +236,8 @@ func (s *Once[T]) Add(v *T) {
 	s.List = append(s.List, v)
 }
 
-// One is a pointer to a value, which each writes or makes where it first occurs.
+// One writes or reads a pointer to a value. each writes or makes the value where it first
+// occurs.
 func (s *Once[T]) One(c *Codec, p **T, each func(**T)) {
 	if !c.Reads {
 		n, ok := s.Numbers[*p]

@@ -106,7 +106,7 @@ type Usage struct {
 	max, bytes uint64
 }
 
-// Max returns the bytes that are occupied on the core where they are most.
+// Max returns the bytes that are occupied on the fullest core.
 func (u *Usage) Max() uint64 { return u.max }
 
 // Bytes returns the sum over the cores of the bytes that are occupied.

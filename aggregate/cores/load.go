@@ -2,8 +2,8 @@ package cores
 
 import "cmp"
 
-// A Load is what buffers that are on single cores take of each core, in bytes. Buffers have
-// addresses of their own, so the sizes on a core add up. The zero value is ready to use.
+// A Load is the bytes that buffers on single cores occupy of each core. Buffers have addresses
+// of their own, so the sizes on a core add up. The zero value is ready to use.
 type Load struct{ cores map[Core]uint64 }
 
 // Add adds a buffer with so many bytes on each core of a set.
@@ -39,7 +39,7 @@ func (l *Load) take(c Core, bytes uint64) {
 // On returns the bytes on a core.
 func (l *Load) On(c Core) uint64 { return l.cores[c] }
 
-// Max returns the bytes on the core where they are most.
+// Max returns the bytes on the fullest core.
 func (l *Load) Max() (most uint64) {
 	for _, bytes := range l.cores {
 		most = max(most, bytes)
@@ -47,15 +47,15 @@ func (l *Load) Max() (most uint64) {
 	return most
 }
 
-// A Top is the core of which buffers on single cores and circular buffers together take
-// most: Bytes of it, of which circular buffers take Static.
+// A Top is the fullest core: buffers on single cores and circular buffers together take Bytes of
+// it, of which circular buffers take Static.
 type Top struct {
 	Core          Core
 	Bytes, Static uint64
 }
 
-// TopOf returns the core that is fullest. Without buffers on single cores, which core it is
-// does not matter, and it is not looked up.
+// TopOf returns the fullest core. Without buffers on single cores it leaves Core zero, because
+// that does not matter.
 func TopOf(l *Load, u *Usage) Top {
 	top, found := Top{Bytes: u.max, Static: u.max}, false
 	for c, bytes := range l.cores {

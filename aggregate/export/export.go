@@ -1,5 +1,4 @@
-// Package export writes what aggregate knows in the formats of other programs:
-// folded stacks, pprof, and a flame graph for a browser.
+// Package export writes profiles as folded stacks, for pprof, and as a flame graph page.
 package export
 
 import (
@@ -13,21 +12,19 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Options say what is written of a profile. The zero value is usable.
+// Options for writing a profile. The zero value is usable.
 type Options struct {
-	// Value is what Folded writes and what FlameGraph shows first.
+	// Value is the one that Folded writes and that FlameGraph shows first.
 	Value Value
-	// Begun is when tracing began, by the wall clock; zero where it is not to
-	// be told.
+	// Begun is when tracing began, by the wall clock; zero to leave it out.
 	Begun time.Time
 }
 
-// A Value is one of the figures that a profile has of each stack. The zero
-// Value is PeakBytes.
+// A Value is one of the figures of each stack in a profile. The zero Value is PeakBytes.
 type Value int
 
-// The values, in bytes or as a number of buffers, circular buffers and
-// programs with kernels; see memory.Sample for what they are of.
+// The values, in bytes or as a number of buffers, circular buffers and programs with kernels:
+// see memory.Sample.
 const (
 	PeakBytes Value = iota
 	LiveBytes
@@ -42,7 +39,7 @@ var valueNames = [...]string{
 	PeakCount: "peak-count", LiveCount: "live-count", AllocatedCount: "allocated-count",
 }
 
-// String is the name of the value on the command line.
+// String returns the name of the value on the command line.
 func (v Value) String() string {
 	if v < 0 || int(v) >= len(valueNames) {
 		return fmt.Sprintf("Value(%d)", int(v))
@@ -50,7 +47,7 @@ func (v Value) String() string {
 	return valueNames[v]
 }
 
-// ValueNames are the names that ParseValue knows.
+// ValueNames returns the names that ParseValue accepts.
 func ValueNames() []string { return valueNames[:] }
 
 // ParseValue returns the value of that name.
@@ -63,7 +60,7 @@ func ParseValue(name string) (Value, error) {
 	return 0, fmt.Errorf("no such value %q: one of %s", name, strings.Join(valueNames[:], ", "))
 }
 
-// of is the value of a sample.
+// of returns the value of a sample.
 func (v Value) of(s *memory.Sample) uint64 {
 	switch v {
 	case LiveBytes:
@@ -80,13 +77,13 @@ func (v Value) of(s *memory.Sample) uint64 {
 	return s.Peak.Bytes
 }
 
-// noStack stands in place of the frames of what came without a stack.
+// noStack replaces the frames of samples without a stack.
 const noStack = "[no stack]"
 
-// unknown is a function of which nothing is known.
+// unknown is the name of an unknown function.
 const unknown = "[unknown]"
 
-// frames are the calls of a sample, innermost first. There is always one.
+// frames returns the calls of a sample, innermost first. There is at least one.
 func frames(s *memory.Sample) []event.Frame {
 	if list := s.Stack.Frames(); len(list) > 0 {
 		return list
@@ -94,7 +91,7 @@ func frames(s *memory.Sample) []event.Frame {
 	return []event.Frame{{Name: noStack}}
 }
 
-// functionName is the name of the frame's function, or where it is.
+// functionName returns the name of the frame's function, or its place if it has no name.
 func functionName(f *event.Frame) string {
 	switch {
 	case f.Name != "":
@@ -109,8 +106,8 @@ func functionName(f *event.Frame) string {
 	return unknown
 }
 
-// frameText is how a frame is shown in one line: a function of Python with its
-// file and line, as functions there are often called the same.
+// frameText returns a frame as one line. Python functions come with file and line, because
+// many have the same name.
 func frameText(f *event.Frame) string {
 	name := functionName(f)
 	switch {
@@ -122,7 +119,7 @@ func frameText(f *event.Frame) string {
 	return fmt.Sprintf("%s (%s)", name, path.Base(f.File))
 }
 
-// names are what processes and devices are called.
+// names has the names of processes by their ids.
 type names map[int]string
 
 func processNames(p *memory.Profile) names {
@@ -136,10 +133,10 @@ func processNames(p *memory.Profile) names {
 	return list
 }
 
-// process is "python3 (1234)".
+// process returns a text such as "python3 (1234)".
 func (n names) process(pid int) string { return fmt.Sprintf("%s (%d)", n[pid], pid) }
 
-// deviceName is "device 0".
+// deviceName returns a text such as "device 0".
 func deviceName(id int) string {
 	if id == memory.NoDevice {
 		return "unknown device"
@@ -147,8 +144,7 @@ func deviceName(id int) string {
 	return fmt.Sprintf("device %d", id)
 }
 
-// oneLine replaces what would end a line or do something to a terminal: names
-// come from the traced programs.
+// oneLine replaces control characters: names come from the traced programs.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
@@ -158,14 +154,7 @@ func oneLine(s string) string {
 	}, strings.ToValidUTF8(s, "\ufffd"))
 }
 
-// distinct counts the stacks that are different; samples without one count as
-// one.
+// distinct counts different stacks. All samples without a stack count as one.
 type distinct map[uint64]struct{}
 
-func (d distinct) add(s *event.Stack) {
-	var id uint64
-	if s != nil {
-		id = s.ID
-	}
-	d[id] = struct{}{}
-}
+func (d distinct) add(s *event.Stack) { d[memory.StackID(s)] = struct{}{} }

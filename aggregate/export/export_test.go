@@ -30,8 +30,8 @@ func newRun() *run {
 func (r *run) apply(e event.Event) {
 	r.now += second / 10
 	e.TimeNs = r.now
-	for implied := r.state.Implied(&e); implied.Next(); {
-		r.state.Apply(implied.Event())
+	for implied := range r.state.Implied(&e) {
+		r.state.Apply(implied)
 	}
 	r.state.Apply(&e)
 }

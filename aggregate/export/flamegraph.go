@@ -15,7 +15,7 @@ import (
 	"ttmem/tracer/event"
 )
 
-// The page, with marks where its scripts, its data and its texts go.
+// The page, with placeholders for its scripts, its data and its texts.
 var (
 	//go:embed flamegraph.html
 	flameHTML string
@@ -25,22 +25,21 @@ var (
 	flameJS string
 )
 
-// FlameGraph writes the profile as one HTML page that needs nothing else: a
-// flame graph of all values by process, device and region, to be searched and
-// zoomed into.
+// FlameGraph writes the profile as one self-contained HTML page: a flame graph of all values by
+// process, device and region, with search and zoom.
 //
 // It returns the number of different stacks.
 func FlameGraph(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	t := newFlameTree(p)
 	out := bufio.NewWriterSize(w, 64<<10)
 	page := flameHTML
-	what := t.what(o)
+	summary := t.summary(o)
 	for _, part := range []struct {
 		mark  string
 		write func() error
 	}{
-		{"{{title}}", func() error { return writeText(out, "Device memory by call stack - "+what) }},
-		{"{{what}}", func() error { return writeText(out, what) }},
+		{"{{title}}", func() error { return writeText(out, "Device memory by call stack - "+summary) }},
+		{"{{what}}", func() error { return writeText(out, summary) }},
 		{"{{data}}", func() error { return t.writeJSON(out, o) }},
 		{"{{model}}", func() error { _, err := out.WriteString(flameModelJS); return err }},
 		{"{{script}}", func() error { _, err := out.WriteString(flameJS); return err }},
@@ -64,8 +63,8 @@ func writeText(out *bufio.Writer, s string) error {
 	return err
 }
 
-// A flameTree is the stacks of all samples in one tree, from the outermost
-// frame on, with each name stored once.
+// A flameTree has the stacks of all samples in one tree, from the outermost frame on. It stores
+// each name once.
 type flameTree struct {
 	profile *memory.Profile
 	samples []memory.Sample
@@ -81,8 +80,8 @@ type flameTree struct {
 	leaf map[*event.Stack]int32
 }
 
-// A flameFrame is a function; of Python, a line of one. Native functions are one
-// box wherever they call from, so that their lines are the nodes'.
+// A flameFrame is a native function or a line of a Python function. A native function is one box
+// for all lines that it calls from, so that the nodes have its lines.
 type flameFrame struct {
 	kind               int
 	name, file, module int
@@ -99,7 +98,7 @@ const (
 
 type flameNode struct {
 	parent, frame int32
-	// line is 0 where it is not known, and severalLines where it differs.
+	// line is 0 if it is not known, and severalLines if it differs.
 	line int
 }
 
@@ -123,7 +122,7 @@ func newFlameTree(p *memory.Profile) *flameTree {
 	return t
 }
 
-// add puts the sample's stack into the tree, where it is not there yet.
+// add adds the sample's stack to the tree, unless it is there already.
 func (t *flameTree) add(s *memory.Sample) {
 	if _, ok := t.leaf[s.Stack]; ok {
 		return
@@ -179,8 +178,8 @@ func (t *flameTree) string(s string) int {
 	return i
 }
 
-// what says in one line what is shown and when it was traced.
-func (t *flameTree) what(o Options) string {
+// summary says in one line what the page shows and when that was traced.
+func (t *flameTree) summary(o Options) string {
 	processes, devices := make(map[int]bool), make(map[int]bool)
 	for i := range t.samples {
 		processes[t.samples[i].PID], devices[t.samples[i].Device] = true, true
@@ -230,11 +229,11 @@ type flameHead struct {
 	Groups [][3]any `json:"groups"`
 }
 
-// writeJSON writes the data of the page. Numbers are in flat lists, as there may
-// be millions: frames of kind, name, file, module, line, inlined; nodes of the
-// distance to the parent, frame, line (the root is left out); samples of group,
-// node and then count and bytes of allocated, live and peak. Nothing in it can
-// end the element that it stands in: json writes < as \u003c.
+// writeJSON writes the data of the page. Numbers are in flat lists, because there may be
+// millions. A frame has kind, name, file, module, line and inlined. A node has the distance to
+// its parent, its frame and its line; the root is left out. A sample has group, node, and count
+// and bytes of allocated, live and peak. The text cannot end the HTML element that it is in:
+// json writes < as \u003c.
 func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 	head := flameHead{Value: o.Value.String(), Begun: o.Begun}
 	for _, process := range t.profile.Processes {
@@ -253,76 +252,35 @@ func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 		}
 		groups[i] = len(head.Groups) - 1
 	}
-	small, err := json.Marshal(head)
-	if err != nil {
-		return err
-	}
-	names, err := json.Marshal(t.list)
-	if err != nil {
-		return err
-	}
-	out.WriteString(`{"head":`)
-	out.Write(small)
-	out.WriteString(",\n" + `"strings":`)
-	out.Write(names)
-
-	numbers := numberList{out: out}
-	numbers.begin("frames")
+	frames, nodes, samples := []int64{}, []int64{}, []int64{}
 	for _, f := range t.order {
-		inlined := uint64(0)
+		inlined := int64(0)
 		if f.inlined {
 			inlined = 1
 		}
-		numbers.add(uint64(f.kind), uint64(f.name), uint64(f.file), uint64(f.module), uint64(f.line), inlined)
+		frames = append(frames, int64(f.kind), int64(f.name), int64(f.file), int64(f.module), int64(f.line), inlined)
 	}
-	numbers.begin("nodes")
 	for i, n := range t.nodes[1:] {
-		numbers.add(uint64(i+1)-uint64(n.parent), uint64(n.frame))
-		numbers.addInt(n.line)
+		nodes = append(nodes, int64(i+1)-int64(n.parent), int64(n.frame), int64(n.line))
 	}
-	numbers.begin("samples")
 	for i := range t.samples {
 		s := &t.samples[i]
-		numbers.add(uint64(groups[i]), uint64(t.leaf[s.Stack]), s.Allocated.Count, s.Allocated.Bytes,
-			s.Live.Count, s.Live.Bytes, s.Peak.Count, s.Peak.Bytes)
+		samples = append(samples, int64(groups[i]), int64(t.leaf[s.Stack]), clamp(s.Allocated.Count), clamp(s.Allocated.Bytes),
+			clamp(s.Live.Count), clamp(s.Live.Bytes), clamp(s.Peak.Count), clamp(s.Peak.Bytes))
 	}
-	numbers.end()
-	_, err = out.WriteString("}")
+	separator := "{"
+	for _, part := range []struct {
+		name  string
+		value any
+	}{{"head", head}, {"strings", t.list}, {"frames", frames}, {"nodes", nodes}, {"samples", samples}} {
+		text, err := json.Marshal(part.value)
+		if err != nil {
+			return err
+		}
+		out.WriteString(separator + `"` + part.name + `":`)
+		out.Write(text)
+		separator = ",\n"
+	}
+	_, err := out.WriteString("}")
 	return err
-}
-
-// A numberList writes lists of numbers as fields of a JSON object.
-type numberList struct {
-	out     *bufio.Writer
-	open    bool
-	any     bool
-	scratch []byte
-}
-
-func (l *numberList) begin(name string) {
-	l.end()
-	l.out.WriteString(",\n\"" + name + "\":[")
-	l.open, l.any = true, false
-}
-
-func (l *numberList) end() {
-	if l.open {
-		l.out.WriteByte(']')
-	}
-}
-
-func (l *numberList) add(list ...uint64) {
-	for _, n := range list {
-		l.put(strconv.AppendUint(l.scratch[:0], n, 10))
-	}
-}
-
-func (l *numberList) addInt(n int) { l.put(strconv.AppendInt(l.scratch[:0], int64(n), 10)) }
-
-func (l *numberList) put(text []byte) {
-	if l.any {
-		l.out.WriteByte(',')
-	}
-	l.any, l.scratch = true, text
-	l.out.Write(text)
 }

@@ -11,12 +11,11 @@ import (
 	"ttmem/aggregate/memory"
 )
 
-// Folded writes one value of the profile in Brendan Gregg's collapsed format,
-// which flamegraph.pl, inferno and speedscope read: a line for each stack, with
-// its frames from the outermost to the innermost between semicolons, and the
-// value after a space. The first three are the process, the chip and the
-// region. The lines are sorted; stacks that look the same are one line, and
-// those whose value is 0 are none.
+// Folded writes one value of the profile in Brendan Gregg's collapsed format, which
+// flamegraph.pl, inferno and speedscope read: a line for each stack, with its frames from the
+// outermost to the innermost between semicolons, and the value after a space. The first three
+// frames are the process, the chip and the region. The lines are sorted. Stacks with the same
+// text become one line, and stacks whose value is 0 are left out.
 //
 // It returns the number of different stacks.
 func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
@@ -48,9 +47,8 @@ func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	return len(seen), out.Flush()
 }
 
-// foldedText is a frame's text without what has a meaning in a folded line:
-// semicolons and newlines, and a number at the end, which flamegraph.pl would
-// take for the first of two values of a difference.
+// foldedText returns a frame's text without semicolons, newlines and a number at the end, which
+// flamegraph.pl would take for the first of two values of a difference.
 func foldedText(s string) string {
 	s = strings.TrimSpace(strings.ReplaceAll(oneLine(s), ";", ":"))
 	if s == "" {

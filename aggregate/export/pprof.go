@@ -12,14 +12,13 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Pprof writes the profile as a gzipped profile.proto, for `go tool pprof` and
-// all that read it. Sample types are alloc_objects, alloc_space (the default),
-// inuse_objects, inuse_space (what was not given back), peak_objects and
-// peak_space; samples have the labels process, pid, device and region.
+// Pprof writes the profile as a gzipped profile.proto, for `go tool pprof` and other readers.
+// Sample types are alloc_objects, alloc_space (the default), inuse_objects, inuse_space (not
+// freed explicitly), peak_objects and peak_space. Samples have the labels process, pid, device
+// and region.
 //
-// Native frames are locations with the address in their module's file, and with
-// a line for each function that was inlined there. Frames of Python have no
-// address and lie in a mapping of the name "python".
+// Native frames are locations with the address in their module's file, and with a line for each
+// inlined function. Python frames have no address and are in a mapping with the name "python".
 //
 // It returns the number of different stacks.
 func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
@@ -33,7 +32,7 @@ func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 	seen := make(distinct)
 	samples := p.Samples
 	if len(samples) > 0 {
-		// What pprof takes for the program is the first mapping.
+		// pprof takes the first mapping for the program.
 		b.mapping(mappingKey{file: processes[samples[0].PID]})
 	}
 	for i := range samples {
@@ -45,7 +44,7 @@ func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 				clamp(s.Allocated.Count), clamp(s.Allocated.Bytes), clamp(s.Live.Count), clamp(s.Live.Bytes),
 				clamp(s.Peak.Count), clamp(s.Peak.Bytes),
 			},
-			// pprof loses numeric labels that are 0, as the first device's would be.
+			// pprof drops numeric labels that are 0, such as the id of the first device.
 			Label: map[string][]string{
 				"process": {oneLine(processes[s.PID])}, "pid": {strconv.Itoa(s.PID)},
 				"device": {deviceLabel(s.Device)}, "region": {s.Region.String()},
@@ -124,8 +123,8 @@ func (b *pprofBuilder) stack(s *memory.Sample) []*profile.Location {
 	return list
 }
 
-// oneCall is how many of the frames are one real call: functions inlined at an
-// address come before the one that they were inlined into.
+// oneCall returns how many of the frames are one real call: inlined functions come before the
+// function that they were inlined into.
 func oneCall(calls []event.Frame) int {
 	n := 1
 	for n < len(calls) && calls[n-1].Inlined && calls[n].Kind == event.Native &&
@@ -181,8 +180,8 @@ func (b *pprofBuilder) function(f *event.Frame) *profile.Function {
 	}
 	system := f.Symbol
 	if f.Kind == event.Python {
-		// Where both names are the same, pprof takes what is in angle brackets
-		// for C++ and cuts it: all of "<module>".
+		// If both names are the same, pprof removes angle brackets with their content as
+		// C++ template arguments: all of "<module>".
 		system = f.File + ":" + name
 	}
 	if system == "" {
@@ -196,7 +195,7 @@ func (b *pprofBuilder) function(f *event.Frame) *profile.Function {
 	return fn
 }
 
-// mapping returns the module's, nil where it has no name.
+// mapping returns the mapping of a module; nil if it has no name.
 func (b *pprofBuilder) mapping(key mappingKey) *profile.Mapping {
 	if key.file == "" {
 		return nil
@@ -206,8 +205,7 @@ func (b *pprofBuilder) mapping(key mappingKey) *profile.Mapping {
 	}
 	m := &profile.Mapping{
 		ID: uint64(len(b.profile.Mapping) + 1),
-		// Addresses are those of the file: pprof takes a mapping of the whole
-		// address space to mean so.
+		// A mapping of the whole address space makes pprof use addresses as those of the file.
 		Start: 0, Limit: math.MaxUint64,
 		File: oneLine(key.file), BuildID: key.buildID,
 	}
@@ -216,8 +214,8 @@ func (b *pprofBuilder) mapping(key mappingKey) *profile.Mapping {
 	return m
 }
 
-// finishMappings tells what is known of each mapping. All was looked up that can
-// be, so that one named function means that pprof need not look for the file.
+// finishMappings sets which details each mapping has. All lookups were done: if a mapping has
+// one named function, pprof need not search for the file.
 func (b *pprofBuilder) finishMappings() {
 	for _, l := range b.profile.Location {
 		m := l.Mapping

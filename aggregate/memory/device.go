@@ -54,21 +54,21 @@ type Region struct {
 	Buffers uint64 `json:"buffers"`
 	// SizeBytes is the sum of the buffers' sizes, not rounded to pages and banks.
 	SizeBytes uint64 `json:"size_bytes"`
-	// BytesPerBank is the sum of what the buffers occupy of each bank, which tt-metal
-	// calls total_bytes_allocated_per_bank. A sharded buffer occupies all banks alike,
+	// BytesPerBank is the sum of the buffers' bytes in each bank, which tt-metal calls
+	// total_bytes_allocated_per_bank. A sharded buffer occupies all banks alike,
 	// also those of cores without a shard. Buffers that the hybrid allocator places on
 	// single cores, which tt-metal leaves out there, occupy the banks of these cores: the
 	// sum is that of the fullest bank.
 	BytesPerBank uint64 `json:"bytes_per_bank"`
 	// Banks is the number of banks, each of CapacityBytesPerBank; 0 if it is not known.
 	Banks uint32 `json:"banks"`
-	// AllocatedBytes is the sum of what the buffers occupy of all their banks.
+	// AllocatedBytes is the sum of the buffers' bytes in all their banks.
 	AllocatedBytes uint64 `json:"allocated_bytes"`
 	// CapacityBytes is the capacity of all banks, 0 if it is not known. It stays when no
 	// process has the chip open any more.
 	CapacityBytes        uint64 `json:"capacity_bytes"`
 	CapacityBytesPerBank uint64 `json:"capacity_bytes_per_bank"`
-	// FreeSpace is what is free in each bank; nil if the addresses of the region are not
+	// FreeSpace is the free space of each bank; nil if the addresses of the region are not
 	// known. Only the Snapshot's Devices have it, not a Process's.
 	*addresses.FreeSpace
 	// PeakBytes is the highest AllocatedBytes, at PeakTimeNs. PeakCapacityBytes is the
@@ -87,7 +87,7 @@ type StaticUse struct {
 	// MaxBytesPerCore is the use of the core where it is highest: the union over the live
 	// programs, because they use the same space one after the other.
 	MaxBytesPerCore uint64 `json:"max_bytes_per_core"`
-	// Bytes is the sum over the cores of what is in use on each.
+	// Bytes is the sum of the bytes in use over all cores.
 	Bytes uint64 `json:"bytes"`
 	// SumBytes is the plain sum over all programs.
 	SumBytes uint64 `json:"sum_bytes"`
@@ -123,8 +123,7 @@ type L1PerCore struct {
 	Peak L1Peak `json:"peak"`
 }
 
-// An L1Peak is the highest sum of what buffers and circular buffers occupied of each core's
-// L1, in bytes.
+// An L1Peak is the highest sum of buffers and circular buffers in the L1 of a core, in bytes.
 type L1Peak struct {
 	TimeNs      uint64 `json:"time_ns"`
 	BufferBytes uint64 `json:"buffer_bytes"`
@@ -134,15 +133,14 @@ type L1Peak struct {
 // A DeviceProcess is a process that uses a chip, with its share of the chip.
 type DeviceProcess struct {
 	PID int `json:"pid"`
-	// AllocatedBytes is what its buffers occupy in all banks, by the names of the
-	// regions in which it has any.
+	// AllocatedBytes is the size of its buffers in all banks, by the names of the regions in
+	// which it has any.
 	AllocatedBytes map[string]uint64 `json:"allocated_bytes"`
-	// CBMaxBytesPerCore is what its circular buffers occupy of the core where they
-	// occupy most.
+	// CBMaxBytesPerCore is the size of its circular buffers on the core where they take most.
 	CBMaxBytesPerCore uint64 `json:"cb_max_bytes_per_core"`
 }
 
-// Bytes returns what its buffers occupy in all regions.
+// Bytes returns the size of its buffers in all regions.
 func (p *DeviceProcess) Bytes() uint64 {
 	var sum uint64
 	for _, n := range p.AllocatedBytes {

@@ -6,18 +6,18 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A Point is a place in a stream of events: right after the event with the number Number,
-// the first of which is 1. Events that only some streams have are not counted: see
-// isImplied.
+// A Point is a place in a stream of events: right after the event with this Number. The first
+// event has the number 1. Events that only some streams have are not counted: see
+// aggregate.Counts.
 type Point struct{ Number, TimeNs uint64 }
 
-// An Index says where the moments of a stream of events are. It is part of a State, and
-// therefore of every checkpoint: the last checkpoint of a recording and the events after it
-// say where everything is, also if the recorder was killed.
+// An Index has the positions of the marks, failures and peaks in a stream of events. It is part
+// of a State, and therefore of every checkpoint: the last checkpoint of a recording and the
+// events after it have all positions, also if the recorder was killed.
 type Index struct {
 	// First is the time of the first event.
 	First uint64
-	// Begin is the last event that reports what was there before anything happened.
+	// Begin is the last event that reports an allocation from before the beginning.
 	Begin Point
 	// Marks are in order. After MarksFrom none is missing; before it only the newest are
 	// known.
@@ -26,7 +26,7 @@ type Index struct {
 	// Failures are the same for failed allocations.
 	Failures     []FailurePoint
 	FailuresFrom uint64
-	// Peaks are those of the regions that ever had anything.
+	// Peaks are those of all regions that were ever used.
 	Peaks []PeakPoint
 }
 
@@ -52,8 +52,7 @@ type Mark struct {
 	UID    int // of the user who set it
 }
 
-// What the names of the marks of steps end with: ttmem steps places them, and the pytest
-// plugin by it.
+// The ends of the names of marks for steps, which ttmem steps and the pytest plugin set.
 const (
 	StepBegin = " (begin)"
 	StepEnd   = " (end)"

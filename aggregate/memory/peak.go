@@ -5,42 +5,39 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A RegionPeak is one region of one chip when it was fullest. All in bytes of the
-// region: those of L1 are per core.
+// A RegionPeak is the peak of one region of one chip. All sizes are in bytes of the region;
+// those of L1 are per core.
 type RegionPeak struct {
 	Device int
 	Region event.Region
-	// TimeNs is the first moment at which there were that many Bytes; 0 where there
-	// was never anything.
+	// TimeNs is the first moment with that many Bytes; 0 if the region was never used.
 	TimeNs, Bytes uint64
-	// CapacityBytes is what the region could hold then, or can now where that was not
-	// known yet; 0 where it is not known.
+	// CapacityBytes is the capacity at that time, or the present one if it was not known
+	// then; 0 if it is not known.
 	CapacityBytes uint64
-	// StaticBytes is the part that circular and dataflow buffers took, which Programs
-	// shared, and the rest is the sum of the Holders. In L1 alone.
+	// StaticBytes is the part of circular and dataflow buffers, which Programs shared. The
+	// rest is the sum of the Holders. Only L1 has it.
 	StaticBytes uint64
-	// Holders are what each call site had, most bytes first. Programs are in the same
-	// order.
+	// Holders are the call sites, most bytes first. Programs are in the same order.
 	Holders  []SiteAmount
 	Programs []PeakProgram
-	// Earlier is a higher peak before the state's first event, of which a checkpoint has
-	// no more than this; nil where there is none.
+	// Earlier is a higher peak before the state's first event; nil if there is none.
 	Earlier *EarlierPeak
-	// Timeline is of what Bytes counts, and StaticTimeline of StaticBytes.
+	// Timeline shows Bytes over time, and StaticTimeline shows StaticBytes.
 	Timeline, StaticTimeline *timeline.Timeline
 }
 
-// A PeakProgram is what one call stack had placed for a program at a peak, on the core
-// where all circular buffers together took most. Programs use the same space one after
-// the other, so that their bytes do not add up.
+// A PeakProgram is the circular buffers of one call stack and program at a peak, on the core
+// where all circular buffers together took most. Programs use the same space one after the
+// other, so that their bytes do not add up.
 type PeakProgram struct {
 	PID          int
 	ProgramID    uint64
 	Kind         event.StaticKind
-	Stack        *event.Stack // nil where that is not known
+	Stack        *event.Stack // nil if it is not known
 	BeforeAttach bool
 	Count, Bytes uint64
 }
 
-// An EarlierPeak is one of which nothing is known but this.
+// An EarlierPeak is a peak from a checkpoint, without its holders.
 type EarlierPeak struct{ TimeNs, Bytes, CapacityBytes uint64 }

@@ -17,10 +17,10 @@ type Process struct {
 	Devices []Device `json:"devices"`
 	// Exit is nil while the process runs.
 	Exit *Exit `json:"exit,omitempty"`
-	// Live is what the process has live, by region.
+	// Live are its live buffers by region.
 	Live []RegionTotal `json:"held,omitempty"`
-	// Unfreed is what the process did not free itself: what was live when it closed a device
-	// or ended.
+	// Unfreed are buffers that the process did not free itself: they were live when it closed
+	// a device or ended.
 	Unfreed []RegionTotal `json:"left,omitempty"`
 }
 
@@ -47,8 +47,8 @@ type Exit struct {
 	Status *int `json:"status,omitempty"`
 }
 
-// A RegionTotal is the buffers of one region that a process has live, or had when it closed a device
-// or ended. A buffer on several chips counts once.
+// A RegionTotal counts the live buffers of a process in one region, or those that it had when it
+// closed a device or ended. A buffer on several chips counts once.
 type RegionTotal struct {
 	Region string `json:"region"`
 	// Reason is "device_close" or "process_exit"; empty for live buffers.
@@ -57,21 +57,20 @@ type RegionTotal struct {
 	// SizeBytes and AllocatedBytes are over all chips.
 	SizeBytes      uint64 `json:"size_bytes"`
 	AllocatedBytes uint64 `json:"allocated_bytes"`
-	// Holders are the call stacks that allocated it, and add up to it: the 16 with the
-	// most, largest first, then the sum of other and unknown stacks. There are none if no
-	// stack is known. Live buffers only have them after State.WithHolders.
+	// Holders are the call stacks that allocated the buffers, and add up to them: the 16
+	// largest, then the sum of other and unknown stacks. There are none if no stack is known. Live buffers only have them after State.WithHolders.
 	Holders []Holder `json:"holders,omitempty"`
 }
 
-// A Holder is the buffers of one call stack, or of several that are not told apart, that a
-// process has live or did not free. Without either, the stack is not known.
+// A Holder counts the buffers of one call stack, or of several together, that a process has live
+// or did not free. If it has neither Stack nor Stacks, the stack is not known.
 type Holder struct {
 	// Bytes is what the Count buffers occupy of all banks of all their chips.
 	Bytes uint64       `json:"bytes"`
 	Count uint64       `json:"count"`
 	Stack *event.Stack `json:"stack,omitempty"`
-	// Stacks is the number of call stacks if they are not told apart. A stack
-	// that was added up and occurs again counts twice.
+	// Stacks is the number of call stacks that were added up. A stack that was added up and
+	// occurs again counts twice.
 	Stacks uint64 `json:"places,omitempty"`
 	// BeforeAttach marks buffers that were allocated before ttmem attached, and have no
 	// call stack.

@@ -2,26 +2,24 @@ package memory
 
 import "ttmem/tracer/event"
 
-// NoDevice stands for the chip of what was allocated on no known one.
+// NoDevice is the id of a chip that is not known.
 const NoDevice = -1
 
 // A Profile is device memory by the call stack that allocated it: per process, chip and
 // region. It does not change afterwards.
 //
-// The bytes are those of the State's totals: of a buffer what it takes of all
-// its banks on each chip; of a circular buffer its size on all its cores, by
-// the plain sum over programs (StaticUse.SumBytes), as no share of a union
-// belongs to one stack; of a program's kernels their binaries in DRAM
-// (KernelsUse.DRAMBytes), which lie in DRAM buffers and count there too.
-// Circular buffers that lie in an L1 buffer are counted there alone.
+// The bytes are those of the State's totals. A buffer counts with its bytes in all banks of each
+// chip. A circular buffer counts with its size on all its cores, by the plain sum over programs
+// (StaticUse.SumBytes), because no share of a union belongs to one stack. A program's kernels
+// count with their binaries in DRAM (KernelsUse.DRAMBytes), which are in DRAM buffers and count
+// there too. Circular buffers inside an L1 buffer only count there.
 type Profile struct {
-	// Samples are in order of process, chip and region and otherwise as the stacks were
-	// first seen.
+	// Samples are in order of process, chip and region, and then of the first allocation.
 	Samples []Sample
 	// Processes are those that were seen, in order of their ids.
 	Processes []ProfileProcess
-	// Peaks are when each region that held any bytes was fullest, in order of chip and
-	// region. Circular buffers are part of that of L1, and kernels of that of DRAM.
+	// Peaks are those of all regions that were ever used, in order of chip and region. The peak
+	// of L1 includes circular buffers, and that of DRAM kernels.
 	Peaks []Peak
 	// FirstNs and LastNs are the times of the first and the latest event, CLOCK_MONOTONIC.
 	FirstNs, LastNs uint64
@@ -33,27 +31,27 @@ type Sample struct {
 	// Device is the chip's id, or NoDevice.
 	Device int
 	Region event.Region
-	// Stack is nil for all that came without one: from before the attach, while
-	// the table of stacks was full, or because none were wanted.
+	// Stack is nil for allocations from before the attach, while the table of stacks was full,
+	// or if no stacks were requested.
 	Stack *event.Stack
-	// Allocated is all that was ever allocated.
+	// Allocated counts all allocations.
 	Allocated Amount
-	// Live is what was not given back explicitly: what is allocated now, and
-	// what still was when its device was closed or its process ended.
+	// Live counts those that were not freed explicitly: they are live, or were so when their
+	// device was closed or their process ended.
 	Live Amount
-	// Peak is what was allocated when the region of the chip was fullest.
+	// Peak counts those that were live at the peak of the region of the chip.
 	Peak Amount
 }
 
 // A ProfileProcess is a process of a Profile.
 type ProfileProcess struct {
 	PID int
-	// Comm is the name that the process started with, or of its first thread
-	// that was seen; Command is its command line, where known.
+	// Comm is the name that the process started with, or of its first thread that was seen;
+	// Command is its command line if that is known.
 	Comm, Command string
 }
 
-// A Peak is when one region of a chip was fullest: see RegionPeak.
+// A Peak is the peak of one region of a chip: see RegionPeak.
 type Peak struct {
 	Device int
 	Region event.Region

@@ -10,13 +10,13 @@ import (
 // same chips.
 type Site struct {
 	PID    int
-	Stack  *event.Stack // nil where that is not known
+	Stack  *event.Stack // nil if it is not known
 	Region event.Region
 	// Layout is that of buffers, and Static the kind of circular buffers; NotStatic for
 	// buffers.
 	Layout event.Layout
 	Static event.StaticKind
-	// BeforeAttach marks what was there before the process was attached.
+	// BeforeAttach marks allocations from before the attach.
 	BeforeAttach bool
 	// PerCore marks buffers that are on single cores.
 	PerCore bool
@@ -52,23 +52,23 @@ func DevicesKey(ids []int) string {
 	return string(key)
 }
 
-// A SiteAmount is what one call site has, with the bytes on each of the chips: of all banks,
-// or all cores. At a peak of L1 they are per core.
+// A SiteAmount is a call site with the number of its allocations and their bytes on each of the
+// chips, in all banks or on all cores. At a peak of L1 they are per core.
 type SiteAmount struct {
 	Site
 	Amount
 }
 
-// A CallSite is what one call site has live, and what it allocated.
+// A CallSite is a call site with its live allocations.
 type CallSite struct {
 	SiteAmount
-	// Fresh is the live part that was allocated after MarkFresh.
+	// Fresh counts the live ones that were allocated after MarkFresh.
 	Fresh Amount
-	// EachBytes is what each takes on each of the chips; 0 where that differs.
+	// EachBytes is the size of each on each of the chips; 0 if the sizes differ.
 	EachBytes uint64
 	// Allocated is how many were allocated in all.
 	Allocated uint64
-	// SinceNs is since when there was one at any time.
+	// SinceNs is the time since which there was always one.
 	SinceNs uint64
 }
 
@@ -78,4 +78,15 @@ func StackID(s *event.Stack) uint64 {
 		return 0
 	}
 	return s.ID
+}
+
+// CompareBools orders true before false.
+func CompareBools(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }

@@ -46,8 +46,8 @@ type Anomalies struct {
 	// UnplacedBuffers are allocations on no known chip. They are live, but in no chip's
 	// total.
 	UnplacedBuffers uint64 `json:"unplaced_buffers"`
-	// UnknownCores are buffers on single cores of which it is not known on which. They are
-	// live, but in no core's total.
+	// UnknownCores are buffers on single cores that are not known. They are live, but in no
+	// core's total.
 	UnknownCores uint64 `json:"unknown_cores,omitempty"`
 	// MalformedEvents are ignored events, such as a circular buffer on a million cores.
 	MalformedEvents uint64 `json:"malformed_events"`

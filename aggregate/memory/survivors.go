@@ -1,44 +1,32 @@
 package memory
 
-import "ttmem/tracer/event"
-
-// BirthWindows is how many windows of equal length the run of a site has, in each of which
-// the births of its survivors are counted.
+// BirthWindows is the number of windows of equal length in the run of a site. The births of its
+// survivors are counted by window.
 const BirthWindows = 8
 
 // Survivors are those of one call site.
 type Survivors struct {
-	PID           int
+	Site
+	// Comm and Command are those of its process.
 	Comm, Command string
-	Stack         *event.Stack // nil where that is not known
-	Region        event.Region
-	Layout        event.Layout
-	// Devices are the chips that each is on. They must not be modified.
-	Devices []int
-	// Amount has the bytes on all chips. It is what is live, or ended with its device or
-	// process. FreedAtTeardown is what was freed between the last allocation and that; it is
-	// not in Amount.
+	// Amount counts buffers that are live or ended with their device or process, with the bytes
+	// on all chips. FreedAtTeardown counts buffers that were freed between the last allocation
+	// and that end; they are not in Amount.
 	Amount
 	FreedAtTeardown Amount
-	// AgeNs is the age of the oldest, or what it was when that ended.
+	// AgeNs is the age of the oldest, now or at its end.
 	AgeNs uint64
 	// Allocated is how many the site allocated in all.
 	Allocated uint64
 	// WorkedFromNs and WorkedToNs are when its process first and last allocated a buffer.
 	WorkedFromNs, WorkedToNs uint64
-	// Run is when they were allocated. Where the device was closed several times it is of
-	// the run between two of these that left most.
+	// Run has their births. If the device was closed several times, it is the run with the
+	// most survivors.
 	Run Run
 }
 
-// Key returns the key of the call site.
-func (v *Survivors) Key() SiteKey {
-	s := Site{PID: v.PID, Stack: v.Stack, Region: v.Region, Layout: v.Layout, Devices: v.Devices}
-	return s.Key()
-}
-
-// A Run is what is known of the survivors of a site while the device was open. First, Last
-// and so on are IDs of buffers.
+// A Run describes the survivors of a site while the device was open. First, Last and so on are
+// IDs of buffers.
 type Run struct {
 	// Births counts survivors by when they were allocated. The windows go from the first
 	// allocation of the site to the last of its process.
@@ -66,15 +54,15 @@ func (r *Run) Total() (n uint64) {
 	return n
 }
 
-// SurvivorsBetween is what one call site allocated after the first of two moments and what
-// survived to the second.
+// SurvivorsBetween are the buffers that one call site allocated after the first of two moments
+// and that survived to the second.
 type SurvivorsBetween struct {
 	// Survivors has no Run.
 	Survivors
 	// Births are the survivors by the intervals in which they were allocated, and
 	// TeardownBirths those of FreedAtTeardown.
 	Births, TeardownBirths []Amount
-	// Replaced is what was live at the first moment and is gone: as many survivors may
-	// only have taken its place.
+	// Replaced counts buffers that were live at the first moment and have ended: as many
+	// survivors may only have replaced them.
 	Replaced Amount
 }

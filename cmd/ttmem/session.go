@@ -106,8 +106,8 @@ func (s *session) close() { s.export.Close() }
 // handle takes an event. Events are written after those that they imply.
 func (s *session) handle(e *event.Event) {
 	if s.events != nil {
-		for implied := s.state.Implied(e); implied.Next(); {
-			s.apply(implied.Event())
+		for implied := range s.state.Implied(e) {
+			s.apply(implied)
 		}
 	}
 	s.apply(e)

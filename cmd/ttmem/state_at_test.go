@@ -165,12 +165,10 @@ func (r *replayed) comparePeaks(path string) (compared int) {
 	s := aggregate.New()
 	for i := range r.events {
 		s.Apply(&r.events[i])
-		for _, id := range r.events[i].Devices {
-			for region := range event.Region(event.BankedRegions) {
-				where := place{id, region}
-				if now := s.PeakOf(id, region).Bytes; now > bytes[where] {
-					bytes[where], at[where] = now, i+1
-				}
+		for _, peak := range s.Profile().Peaks {
+			where := place{peak.Device, peak.Region}
+			if peak.Device != memory.NoDevice && peak.Bytes > bytes[where] {
+				bytes[where], at[where] = peak.Bytes, i+1
 			}
 		}
 	}

@@ -132,10 +132,10 @@ func (o *Options) Selected(handle func(*event.Event)) func(*event.Event) {
 // with it. A free is complete: it says what was freed.
 func Completed(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
 	return func(e *event.Event) {
-		for implied := s.Implied(e); implied.Next(); {
-			s.Complete(implied.Event())
-			s.Apply(implied.Event())
-			then(implied.Event())
+		for implied := range s.Implied(e) {
+			s.Complete(implied)
+			s.Apply(implied)
+			then(implied)
 		}
 		s.Complete(e)
 		s.Apply(e)

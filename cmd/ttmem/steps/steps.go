@@ -120,8 +120,8 @@ func (s *Follower) Handle(e *event.Event) {
 	if s.running {
 		s.unfreed(e)
 	}
-	for implied := s.state.Implied(e); implied.Next(); {
-		s.complete(implied.Event())
+	for implied := range s.state.Implied(e) {
+		s.complete(implied)
 	}
 	s.complete(e)
 }

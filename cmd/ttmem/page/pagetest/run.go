@@ -34,8 +34,8 @@ func NewRun() *Run {
 func (r *Run) Apply(e event.Event) {
 	r.Now += Second / 10
 	e.TimeNs = r.Now
-	for implied := r.State.Implied(&e); implied.Next(); {
-		r.State.Apply(implied.Event())
+	for implied := range r.State.Implied(&e) {
+		r.State.Apply(implied)
 	}
 	r.State.Apply(&e)
 }

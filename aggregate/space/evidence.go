@@ -1,0 +1,138 @@
+package space
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/memory"
+	"ttmem/tracer/event"
+)
+
+// maxBlames is the number of call stacks and of circular buffers that Evidence has at most.
+const maxBlames = 16
+
+// Evidence returns the state of a region when an allocation failed. buffers are those of the
+// allocator. If circular buffers overlapped a tensor, statics are those of the program.
+func Evidence(e *event.Event, region event.Region, capacity event.Capacity, buffers []memory.Buffer, statics []memory.Static) *memory.Evidence {
+	clash := e.Reason == event.ReasonStaticClash
+	if clash {
+		buffers = slices.DeleteFunc(buffers, func(b memory.Buffer) bool { return !reachable(&b, statics) })
+	}
+	all := Of(region, capacity, buffers)
+	buffers = all.Blocks
+	ev := &memory.Evidence{Region: region, Capacity: capacity, PerCore: all.PerCore > 0}
+	if all.Start > 0 && !e.PerCore {
+		ev.FreeSpace = all.FreeSpace
+	} else {
+		ev.Capacity.Base = 0 // the free space of the core that mattered is not known
+	}
+	if len(buffers) > 0 {
+		ev.Lowest = buffers[0].Address
+	}
+	switch {
+	case clash:
+		addClash(ev, statics)
+	case !ev.PerCore: // otherwise the buffers at an address need not be in the same bank
+		findPlace(ev, buffers, e.BytesPerBank)
+	}
+	ev.Live, ev.Holders = blame(buffers)
+	largestFirst(ev.Holders)
+	i, _ := slices.BinarySearchFunc(buffers, ev.From, func(b memory.Buffer, from uint64) int {
+		return cmp.Compare(b.Address+b.BytesPerBank, from+1)
+	})
+	j, _ := slices.BinarySearchFunc(buffers, ev.To, func(b memory.Buffer, to uint64) int { return cmp.Compare(b.Address, to) })
+	ev.Blocking, ev.Blockers = blame(buffers[i:max(i, j)])
+	if !clash {
+		largestFirst(ev.Blockers)
+	}
+	ev.Holders, ev.Blockers = first(ev.Holders), first(ev.Blockers)
+	return ev
+}
+
+func first(list []memory.Blame) []memory.Blame { return slices.Clone(list[:min(len(list), maxBlames)]) }
+
+// reachable reports whether circular buffers can overlap the buffer: they cannot overlap one
+// on other cores.
+func reachable(b *memory.Buffer, statics []memory.Static) bool {
+	if !b.PerCore {
+		return true
+	}
+	for i := range statics {
+		for _, s := range statics[i].Cores {
+			for _, c := range b.Cores {
+				if s.X0 <= c.X1 && c.X0 <= s.X1 && s.Y0 <= c.Y1 && c.Y0 <= s.Y1 {
+					return !b.Scattered()
+				}
+			}
+		}
+	}
+	return false
+}
+
+// findPlace finds where the fewest bytes have to be freed for a block of so many bytes.
+func findPlace(ev *memory.Evidence, buffers []memory.Buffer, bytes uint64) {
+	c := ev.Capacity
+	if c.Base == 0 || bytes <= ev.LargestFreeBytesPerBank {
+		return
+	}
+	blocks := make([]addresses.Owned, len(buffers))
+	for i := range buffers {
+		blocks[i] = addresses.Owned{Block: block(&buffers[i]), ID: buffers[i].BufferID}
+	}
+	place := addresses.FindPlace(blocks, c.Base, c.Base+c.BytesPerBank, bytes)
+	ev.From, ev.To = place.Start, place.End
+}
+
+// addClash adds the circular buffers that reach above the lowest buffer.
+func addClash(ev *memory.Evidence, statics []memory.Static) {
+	slices.SortStableFunc(statics, func(a, b memory.Static) int { return cmp.Compare(b.End(), a.End()) })
+	for i := range statics {
+		s := &statics[i]
+		if i == 0 {
+			ev.From, ev.To = ev.Capacity.Base, s.End()
+		}
+		if s.End() > ev.Lowest && len(ev.Statics) < maxBlames {
+			ev.Statics = append(ev.Statics, *s)
+		}
+	}
+}
+
+// blame adds up buffers, in all and by call stack. The buffers must be in order of address;
+// the call stacks are in the order of their lowest buffers.
+func blame(buffers []memory.Buffer) (all memory.Blame, stacks []memory.Blame) {
+	index := make(map[uint64]int)
+	var use perBank
+	var uses []perBank // of each call stack
+	for i := range buffers {
+		b := &buffers[i]
+		key := memory.StackID(b.Stack)
+		at, ok := index[key]
+		if !ok {
+			at = len(stacks)
+			index[key] = at
+			stacks = append(stacks, memory.Blame{Address: b.Address, Stack: b.Stack, BeforeAttach: b.BeforeAttach})
+			uses = append(uses, perBank{})
+		}
+		use.add(b)
+		uses[at].add(b)
+		for _, sum := range []*memory.Blame{&all, &stacks[at]} {
+			sum.Count++
+			sum.End = max(sum.End, block(b).End)
+		}
+	}
+	if len(buffers) > 0 {
+		all.Address = buffers[0].Address
+	}
+	all.BytesPerBank = use.bytes()
+	for i := range stacks {
+		stacks[i].BytesPerBank = uses[i].bytes()
+	}
+	return all, stacks
+}
+
+// largestFirst sorts by size. The sort is stable: of equal sizes the lowest address is
+// first.
+func largestFirst(list []memory.Blame) {
+	slices.SortStableFunc(list, func(a, b memory.Blame) int { return cmp.Compare(b.BytesPerBank, a.BytesPerBank) })
+}

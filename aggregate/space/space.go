@@ -1,0 +1,61 @@
+// Package space measures one region of memory: the use by its buffers, the free space between
+// them, and which buffers were in the way of a failed allocation.
+package space
+
+import (
+	"cmp"
+	"slices"
+
+	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/cores"
+	"ttmem/aggregate/memory"
+	"ttmem/tracer/event"
+)
+
+// Of returns the space of a region with these buffers. It keeps and sorts the slice.
+func Of(region event.Region, capacity event.Capacity, buffers []memory.Buffer) *memory.Space {
+	slices.SortStableFunc(buffers, func(a, b memory.Buffer) int { return cmp.Compare(a.Address, b.Address) })
+	space := &memory.Space{Region: region, Banks: capacity.Banks, Blocks: buffers}
+	blocks := make([]addresses.Block, len(buffers))
+	var use perBank
+	scattered := false
+	for i := range buffers {
+		b := &buffers[i]
+		blocks[i] = block(b)
+		use.add(b)
+		if b.PerCore {
+			space.PerCore++
+			scattered = scattered || b.Scattered()
+		}
+	}
+	space.BytesPerBank = use.bytes()
+	if capacity.Base == 0 || scattered {
+		return space
+	}
+	space.Start, space.End = capacity.Base, capacity.Base+capacity.BytesPerBank
+	for hole := range addresses.Holes(blocks, space.Start, space.End) {
+		space.Holes = append(space.Holes, hole)
+		space.FreeSpace.Add(hole)
+	}
+	return space
+}
+
+func block(b *memory.Buffer) addresses.Block {
+	return addresses.Block{Start: b.Address, End: b.Address + b.BytesPerBank}
+}
+
+// perBank adds up what buffers occupy of the fullest bank.
+type perBank struct {
+	inAll   uint64 // of buffers that are in all banks
+	perCore cores.Load
+}
+
+func (p *perBank) add(b *memory.Buffer) {
+	if !b.PerCore {
+		p.inAll += b.BytesPerBank
+	} else if set := (cores.Sets{}).Of(b.Cores); set != nil {
+		p.perCore.Add(set, b.BytesPerBank)
+	}
+}
+
+func (p *perBank) bytes() uint64 { return p.inAll + p.perCore.Max() }
