@@ -9,22 +9,6 @@ import (
 // A painter is a page's for lines of a fixed width.
 type painter struct{ page.Painter }
 
-const (
-	noStyle = page.NoStyle
-	bold    = page.Bold
-	dim     = page.Dim
-	green   = page.Green
-	yellow  = page.Yellow
-	blue    = page.Blue
-	cyan    = page.Cyan
-	boldRed = page.BoldRed
-	// label is for the title and the keys, and head for the heads of tables.
-	label = page.OnCyan
-	head  = page.OnGreen
-	alarm = page.OnRed
-	pause = page.OnYellow
-)
-
 // clean makes s one line that the terminal can show: names and output of programs are not
 // trusted.
 func (p painter) clean(s string) string {

@@ -30,13 +30,14 @@ func (s *Site) WithCaller(title string) string {
 
 // Distinguish gives sites of the same name the callers in which they differ.
 func Distinguish(sites []*Site) {
-	list := make([]*page.Site, len(sites))
-	for i, s := range sites {
-		list[i] = &page.Site{Key: s.Name.String(), Calls: page.CallTexts(name.UserCalls(s.Stack.Frames()))}
+	var names []string
+	var calls [][]string
+	for _, s := range sites {
+		names = append(names, s.Name.String())
+		calls = append(calls, page.CallTexts(name.UserCalls(s.Stack.Frames())))
 	}
-	page.Distinguish(list)
-	for i, s := range sites {
-		s.caller = list[i].Caller
+	for i, caller := range page.Distinguish(names, calls) {
+		sites[i].caller = caller
 	}
 }
 
@@ -121,12 +122,4 @@ func (n *Namer) ProcessName(pid int) string {
 		}
 	}
 	return fmt.Sprintf("PID %d", pid)
-}
-
-// StackID is the id of a call stack; 0 for nil.
-func StackID(stack *event.Stack) uint64 {
-	if stack == nil {
-		return 0
-	}
-	return stack.ID
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -59,7 +60,8 @@ func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func
 	return &Log{
 		Options: o, history: analyze.NewHistory(), Filter: f, layout: layout, write: write,
 		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.Grep}},
-		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), seen: seen{kinds: make(map[event.Kind]bool), notes: make(map[string]bool)},
+		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string),
+		seen: seen{make(map[event.Kind]bool), make(map[event.Region]bool), make(map[string]bool), 0, 0},
 	}
 }
 
@@ -122,7 +124,7 @@ func (l *Log) list(e *event.Event, n *analyze.Note) {
 
 // site is a call stack with its names. Many come again and again.
 func (l *Log) site(stack *event.Stack) *alloc.Site {
-	id := alloc.StackID(stack)
+	id := memory.StackID(stack)
 	s := l.sites[id]
 	if s == nil {
 		if len(l.sites) >= maxSites {
@@ -137,7 +139,7 @@ func (l *Log) site(stack *event.Stack) *alloc.Site {
 
 // nameOf is the name of an allocation at a call stack.
 func (l *Log) nameOf(stack *event.Stack, before bool) string {
-	key := titleKey{alloc.StackID(stack), before}
+	key := titleKey{memory.StackID(stack), before}
 	title, ok := l.titles[key]
 	if !ok {
 		a := alloc.Row{Site: l.site(stack), BeforeAttach: before}

@@ -5,7 +5,6 @@ import (
 
 	"ttmem/aggregate/addresses"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // Document is what `ttmem map --json` prints.
@@ -76,7 +75,7 @@ func (m *Page) WriteJSON(w io.Writer) error {
 			switch {
 			case row.block != nil:
 				one.Blocks = append(one.Blocks, Block{
-					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, m.title(row, " · "), alloc.CoreRanges(row.block.Cores),
+					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, m.title(row, " · "), page.Rectangles(row.block.Cores),
 				})
 			case row.static != nil:
 				one.Statics = append(one.Statics, Static{row.address, row.bytes, row.programs, m.title(row, " · ")})

@@ -91,11 +91,11 @@ func (p *Page) alike(a, b *chipsPeak) bool {
 	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
 		a.StaticBytes == b.StaticBytes && earlier &&
 		slices.EqualFunc(a.Holders, b.Holders, func(a, b memory.SiteAmount) bool {
-			return a.PID == b.PID && alloc.StackID(a.Stack) == alloc.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
+			return a.PID == b.PID && memory.StackID(a.Stack) == memory.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
 				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
 		}) &&
 		slices.EqualFunc(a.Programs, b.Programs, func(a, b memory.PeakProgram) bool {
-			same := alloc.StackID(a.Stack) == alloc.StackID(b.Stack)
+			same := memory.StackID(a.Stack) == memory.StackID(b.Stack)
 			a.Stack, b.Stack = nil, nil
 			return same && a == b
 		})

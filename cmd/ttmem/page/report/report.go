@@ -141,27 +141,23 @@ func (r *report) devices() {
 		}
 		return
 	}
-	type group struct {
-		table string
-		name  string
-		ids   []int
+	type chip struct {
+		id          int
+		table, name string
 	}
-	var groups []group
+	var chips []chip
 	for i := range r.snap.Devices {
 		d := &r.snap.Devices[i]
-		name := r.DeviceName(d)
-		table := r.deviceTable(d)
-		at := slices.IndexFunc(groups, func(g group) bool { return g.table == table && g.name == name })
-		if at < 0 {
-			at = len(groups)
-			groups = append(groups, group{table: table, name: name})
-		}
-		groups[at].ids = append(groups[at].ids, d.ID)
+		chips = append(chips, chip{d.ID, r.deviceTable(d), r.DeviceName(d)})
 	}
-	for _, g := range groups {
+	for _, group := range page.Alike(chips, func(a, b chip) bool { return a.table == b.table && a.name == b.name }) {
+		var ids []int
+		for _, c := range group {
+			ids = append(ids, c.id)
+		}
 		r.line()
-		r.line(r.Paint(page.Bold, page.EachChip(g.ids)), r.Paint(page.Dim, g.name))
-		r.WriteString(g.table)
+		r.line(r.Paint(page.Bold, page.EachChip(ids)), r.Paint(page.Dim, group[0].name))
+		r.WriteString(group[0].table)
 	}
 }
 
