@@ -12,31 +12,30 @@ import (
 )
 
 // A chipGroup is chips with similar use.
-type chipGroup struct {
-	ids     []int
-	devices []*memory.Device
-}
+type chipGroup []*memory.Device
 
 // alike is the largest difference in use within a group, as a fraction of the capacity.
 const alike = 0.05
 
 // chipGroups returns the chips, one per group, or if folded similar chips together.
-func chipGroups(devices []memory.Device, folded bool) []chipGroup {
-	var groups []chipGroup
+func chipGroups(devices []memory.Device, folded bool) (groups []chipGroup) {
+	var all []*memory.Device
 	for i := range devices {
-		d := &devices[i]
-		at := -1
-		if folded {
-			at = slices.IndexFunc(groups, func(g chipGroup) bool { return looksAlike(g.devices[0], d) })
-		}
-		if at < 0 {
-			at = len(groups)
-			groups = append(groups, chipGroup{})
-		}
-		groups[at].ids = append(groups[at].ids, d.ID)
-		groups[at].devices = append(groups[at].devices, d)
+		all = append(all, &devices[i])
+	}
+	for _, group := range page.Alike(all, func(a, b *memory.Device) bool { return folded && looksAlike(a, b) }) {
+		groups = append(groups, group)
 	}
 	return groups
+}
+
+// ids writes the ids of the chips.
+func (g chipGroup) ids() string {
+	var ids []int
+	for _, d := range g {
+		ids = append(ids, d.ID)
+	}
+	return formatIDs(ids)
 }
 
 // looksAlike reports whether two chips have the same capacities and similar use.
@@ -94,10 +93,10 @@ func l1Free(d *memory.Device) use {
 func kernelText(d *memory.Device) use { return use{used: d.Regions.Kernel.MaxBytesPerCore} }
 
 // span returns a figure of the chips: the highest of them, and the least that is used.
-func (g *chipGroup) span(of figure) (least uint64, most use) {
-	most = of(g.devices[0])
+func (g chipGroup) span(of figure) (least uint64, most use) {
+	most = of(g[0])
 	least = most.used
-	for _, d := range g.devices[1:] {
+	for _, d := range g[1:] {
 		u := of(d)
 		least, most.used, most.peak = min(least, u.used), max(most.used, u.used), max(most.peak, u.peak)
 	}
@@ -118,7 +117,7 @@ const (
 // A chipBlock draws one group of chips.
 type chipBlock struct {
 	painter
-	*chipGroup
+	chipGroup
 	width int
 	// few leaves out unused regions.
 	few bool
@@ -140,9 +139,9 @@ func (b *chipBlock) bar() int {
 
 // lines returns the lines of the block.
 func (b *chipBlock) lines() []string {
-	title, about := " chip "+formatIDs(b.ids), b.DeviceName(b.devices[0])
-	if len(b.ids) > 1 {
-		title, about = " chips "+formatIDs(b.ids), fmt.Sprintf("  %d alike", len(b.ids))+about
+	title, about := " chip "+b.ids(), b.DeviceName(b.chipGroup[0])
+	if n := len(b.chipGroup); n > 1 {
+		title, about = " chips "+b.ids(), fmt.Sprintf("  %d alike", n)+about
 	}
 	heads := b.right("used", b.used()) + b.right("peak", bytesColumns) + b.right("capacity", bytesColumns)
 	room := b.width - page.Width(heads)
@@ -223,7 +222,7 @@ func (b *chipBlock) l1() []string {
 }
 
 // l1Bar draws the L1 of a core: circular buffers from the left, tensors from the right.
-func (p painter) l1Bar(g *chipGroup, columns int) string {
+func (p painter) l1Bar(g chipGroup, columns int) string {
 	_, all := g.span(l1)
 	if all.capacity == 0 {
 		return p.DrawBar(page.Bar{}, columns)
@@ -246,7 +245,7 @@ const (
 func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 	label := 4
 	for i := range groups {
-		label = max(label, min(9, page.Width(formatIDs(groups[i].ids))))
+		label = max(label, min(9, page.Width(groups[i].ids())))
 	}
 	across := func(cell int) int { return max(1, (columns+cellGap)/(label+cell+cellGap)) }
 	wide := across(cellColumns)
@@ -268,7 +267,7 @@ func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 	for y := range height {
 		var row []string
 		for at := y; at < min(len(groups), wide*height); at += height {
-			row = append(row, p.groupCell(&groups[at], label, dram, l1))
+			row = append(row, p.groupCell(groups[at], label, dram, l1))
 		}
 		lines = append(lines, strings.Join(row, page.Blank(cellGap)))
 	}
@@ -279,12 +278,12 @@ func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 }
 
 // groupCell returns the cell of a group.
-func (p painter) groupCell(g *chipGroup, label, dramColumns, l1Columns int) string {
+func (p painter) groupCell(g chipGroup, label, dramColumns, l1Columns int) string {
 	least, dram := g.span(banked(event.DRAM))
 	_, core := g.span(l1)
 	percent := func(u use) string {
 		return p.Paint(u.level(), p.right(page.Percent(u.used, u.capacity), percentColumns))
 	}
-	return p.Paint(page.Bold, p.right(formatIDs(g.ids), label)) + " " +
+	return p.Paint(page.Bold, p.right(g.ids(), label)) + " " +
 		p.DrawBar(dram.bar(least), dramColumns) + percent(dram) + " " + p.l1Bar(g, l1Columns) + percent(core)
 }

@@ -213,10 +213,10 @@ func (m *model) noChip() string {
 
 // blocks returns the lines of each group, which are as many as those of the tallest.
 func (m *model) blocks(groups []chipGroup, columns int, few bool) (blocks [][]string) {
-	ranges := slices.ContainsFunc(groups, func(g chipGroup) bool { return len(g.ids) > 1 })
+	ranges := slices.ContainsFunc(groups, func(g chipGroup) bool { return len(g) > 1 })
 	tallest := 0
 	for i := range groups {
-		b := &chipBlock{painter: m.painter, chipGroup: &groups[i], width: columns, few: few, ranges: ranges}
+		b := &chipBlock{painter: m.painter, chipGroup: groups[i], width: columns, few: few, ranges: ranges}
 		blocks = append(blocks, b.lines())
 		tallest = max(tallest, len(blocks[i]))
 	}
