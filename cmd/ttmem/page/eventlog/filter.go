@@ -79,7 +79,7 @@ func anyOf[T comparable](values, list []T) bool {
 }
 
 // passes reports whether an event is selected. begin is the time of the first one.
-func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf func(*event.Stack) *alloc.Site) bool {
+func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf func(*event.Stack) *site) bool {
 	if !slices.Contains(Kinds, e.Kind) {
 		return false // of a checkpoint
 	}

@@ -29,8 +29,9 @@ type Page struct {
 // A chipsPeak is the peak of a region of chips that are alike.
 type chipsPeak struct {
 	memory.RegionPeak
-	ids            []int
-	rows, programs []row
+	ids []int
+	// buffers and statics are what it was made of.
+	buffers, statics []part
 }
 
 // Options are what a page shows.
@@ -75,7 +76,7 @@ func New(state *aggregate.State, o Options) *Page {
 				p.regions[same].add(peak, p.endNs)
 				continue
 			}
-			one.rows, one.programs = p.holderRows(peak), p.programRows(peak)
+			one.buffers, one.statics = p.parts(peak)
 			p.regions = append(p.regions, one)
 		}
 	}

@@ -204,27 +204,20 @@ func (r *report) row(w row) {
 		bar = " " + w.bar
 	}
 	// a figure without a column is left out
-	figures := func(st page.Style, s string, n int) string {
-		if n == 0 {
-			return ""
+	figure := func(st page.Style, s string, n int) string { return r.Paint(st, page.Columns{n}.Line(s)) }
+	// of what there is now, nothing is dim
+	now := func(s string) page.Style {
+		if s == page.Bytes(0) || s == "0" {
+			return page.Dim
 		}
-		return r.Paint(st, page.Right(s, n))
+		return w.style
 	}
-	end := w.style
-	if w.end == page.Bytes(0) {
-		end = page.Dim
-	}
-	count := w.style
-	if w.count == "0" {
-		count = page.Dim
-	}
-	peak := w.style
+	peak, peakStyle, end, endStyle := w.peak, w.style, w.end, now(w.end)
 	if r.Live {
-		w.peak, w.end, peak, end = w.end, w.peak, end, page.Dim
+		peak, peakStyle, end, endStyle = w.end, now(w.end), w.peak, page.Dim
 	}
-	r.line(" ", r.Paint(w.style, label), bar,
-		figures(w.style, w.percent, c.percent), figures(peak, w.peak, c.peak),
-		figures(page.Dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
+	r.line(" ", r.Paint(w.style, label), bar, figure(w.style, w.percent, c.percent), figure(peakStyle, peak, c.peak),
+		figure(page.Dim, w.capacity, c.capacity), figure(endStyle, end, c.end), figure(now(w.count), w.count, c.count))
 }
 
 // region writes the row of a region with banks.
