@@ -20,7 +20,8 @@ const (
 // A binding is a line of the help: a key and what it does.
 type binding struct{ key, does string }
 
-var bindings = []struct {
+// help is the keys, and what the figures are.
+var help = []struct {
 	title string
 	list  []binding
 }{
@@ -44,13 +45,6 @@ var bindings = []struct {
 		{"p  P", "the next process, the one before: bars show its share"},
 		{"r  R", "the next region, the one before"},
 	}},
-}
-
-// glossary explains the figures in the help.
-var glossary = []struct {
-	title string
-	list  []binding
-}{
 	{"Chips", []binding{
 		{"DRAM", "of all banks of the chip"},
 		{l1PerCore, "the memory that each core of the chip has, of the core where it is fullest: circular and dataflow buffers of programs (CBs, DFBs) fill it from the left, tensors from the right, and what is between them is free; kernels lie in a ring of their own"},

@@ -76,7 +76,7 @@ func (m *model) shifted(line string, n int) string {
 // helpLines returns the keys and the glossary.
 func (m *model) helpLines() []string {
 	var lines []string
-	for _, part := range slices.Concat(bindings, glossary) {
+	for _, part := range help {
 		lines = append(lines, "", " "+m.Paint(page.Bold, part.title))
 		for _, b := range part.list {
 			key := "   " + m.Paint(page.Cyan, m.left(strings.Replace(b.key, "↑ ↓", m.Pick("↑ ↓", "up down"), 1), 15)) + " "

@@ -1,7 +1,6 @@
 package alloc
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 
@@ -112,14 +111,4 @@ func Unknown(stack *event.Stack, beforeAttach bool) string {
 		return "(no call stack)"
 	}
 	return "(unknown code)"
-}
-
-// ProcessName is the name of a process, also of one that has ended.
-func (n *Namer) ProcessName(pid int) string {
-	for i := range n.Snap.Processes {
-		if p := &n.Snap.Processes[i]; p.PID == pid && page.ProcessName(p) != "" {
-			return page.ProcessName(p)
-		}
-	}
-	return fmt.Sprintf("PID %d", pid)
 }

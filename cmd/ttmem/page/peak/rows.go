@@ -2,7 +2,6 @@ package peak
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -99,28 +98,15 @@ func (p *Page) rows(parts []part) (rows []row) {
 
 // key is what an allocation is counted as.
 func (p *Page) key(a *alloc.Row) string {
-	switch p.By {
-	case "chip": // the peak is of one chip: the others that share a buffer matter
-		switch {
-		case a.Region == event.CB:
-			return "each chip's own"
-		case len(a.Devices) == 1:
-			return "this chip alone"
-		}
-		return page.Chips(a.Devices)
-	case "process":
-		return p.process(a.PID)
+	if p.By != "chip" {
+		return alloc.GroupingOf(p.By).Keys(p.names, a)[0]
 	}
-	return alloc.GroupingOf(p.By).Keys(p.names, a)[0]
-}
-
-// process is what a process is called, also one that ended.
-func (p *Page) process(pid int) string {
-	name := ""
-	for i := range p.Snap.Processes {
-		if one := &p.Snap.Processes[i]; one.PID == pid && (name == "" || one.Exit == nil) {
-			name = " " + page.ProcessName(one)
-		}
+	// the peak is of one chip: the others that share a buffer matter
+	switch {
+	case a.Region == event.CB:
+		return "each chip's own"
+	case len(a.Devices) == 1:
+		return "this chip alone"
 	}
-	return fmt.Sprintf("PID %d%s", pid, name)
+	return page.Chips(a.Devices)
 }
