@@ -1,6 +1,8 @@
 package top
 
 import (
+	"strings"
+
 	"github.com/charmbracelet/x/ansi"
 
 	"ttmem/cmd/ttmem/page"
@@ -16,18 +18,17 @@ func (p painter) clean(s string) string {
 	if !p.ASCII {
 		return s
 	}
-	ascii := []rune(s)
-	for i, r := range ascii {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '·':
-			ascii[i] = '-'
+			return '-'
 		case r == '…':
-			ascii[i] = '~'
+			return '~'
 		case r > '~':
-			ascii[i] = '?'
+			return '?'
 		}
-	}
-	return string(ascii)
+		return r
+	}, s)
 }
 
 // cutLeft returns the end of s in at most n columns, the important part of a path.

@@ -125,17 +125,16 @@ func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		v.model.paste(msg.Content)
 	case tea.KeyPressMsg:
 		switch v.model.press(msg.String()) {
+		case nothing:
+			return v, nil
 		case quit:
 			return v, tea.Quit
 		case mark:
 			v.source.Mark()
-			return v, v.sampleNow()
 		case unmark:
 			v.source.Unmark()
-			return v, v.sampleNow()
-		case sampleAgain:
-			return v, v.sampleNow()
 		}
+		return v, v.sampleNow()
 	}
 	return v, nil
 }

@@ -69,16 +69,10 @@ func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *memory.Device, reg
 	if !r.Space.Known() {
 		r.start = ^uint64(0)
 	}
-	for i := range r.Space.Blocks {
-		b := &r.Space.Blocks[i]
-		if b.Scattered() {
-			continue
+	for _, row := range r.rows() {
+		if row.Buffer == nil || !row.Buffer.Scattered() {
+			r.start, r.end = min(r.start, row.Address), max(r.end, row.Address+row.BytesPerBank)
 		}
-		r.start, r.end = min(r.start, b.Address), max(r.end, b.Address+b.BytesPerBank)
-	}
-	for i := range r.Statics {
-		b := &r.Statics[i]
-		r.start, r.end = min(r.start, b.Address), max(r.end, b.Address+b.BytesPerCore)
 	}
 	r.start = min(r.start, r.end)
 	for _, other := range m.Maps {

@@ -253,36 +253,27 @@ func (r *report) l1(d *memory.Device) {
 	columns := r.columns.bar
 	g := page.NewGap(cbs, buffers, l1.CapacityBytes, columns)
 	st := page.Level(drawn, l1.CapacityBytes)
-	var free uint64 // at the peak
 	capacity, bar := "unknown", ""
 	if l1.CapacityBytes > 0 {
 		capacity, bar = page.KiB(l1.CapacityBytes), r.DrawGap(g, st, st)
-		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
 	}
-
 	r.row(row{
 		label: "L1 per core", bar: bar,
 		percent: page.Percent(drawn, l1.CapacityBytes), peak: page.KiB(used), capacity: capacity,
 		end: page.KiB(l1.CBBytes + l1.BufferBytes), count: fmt.Sprint(d.Regions.L1.Buffers),
 	})
+	part := func(label, bar string, drawn, peak, end uint64) {
+		r.row(row{
+			label: label, bar: bar, percent: page.Percent(drawn, l1.CapacityBytes), peak: page.KiB(peak), end: page.KiB(end), style: page.Dim,
+		})
+	}
+	free := func(used uint64) uint64 { return l1.CapacityBytes - min(used, l1.CapacityBytes) }
 	if used > 0 {
-		r.row(row{
-			label: "  CBs, DFBs", bar: r.Base(g, st) + page.Blank(columns-g.Base),
-			percent: page.Percent(cbs, l1.CapacityBytes), peak: page.KiB(l1.Peak.CBBytes),
-			end: page.KiB(l1.CBBytes), style: page.Dim,
-		})
+		part("  CBs, DFBs", r.Base(g, st)+page.Blank(columns-g.Base), cbs, l1.Peak.CBBytes, l1.CBBytes)
 		if l1.CapacityBytes > 0 {
-			r.row(row{
-				label: "  free", bar: page.Blank(g.Base) + r.Trough(g.Free) + page.Blank(g.Top),
-				percent: page.Percent(l1.CapacityBytes-min(drawn, l1.CapacityBytes), l1.CapacityBytes), peak: page.KiB(free),
-				end: page.KiB(l1.FreeBytes), style: page.Dim,
-			})
+			part("  free", page.Blank(g.Base)+r.Trough(g.Free)+page.Blank(g.Top), free(drawn), free(used), l1.FreeBytes)
 		}
-		r.row(row{
-			label: "  buffers", bar: page.Blank(columns-g.Top) + r.Top(g, st),
-			percent: page.Percent(buffers, l1.CapacityBytes), peak: page.KiB(l1.Peak.BufferBytes),
-			end: page.KiB(l1.BufferBytes), style: page.Dim,
-		})
+		part("  buffers", page.Blank(columns-g.Top)+r.Top(g, st), buffers, l1.Peak.BufferBytes, l1.BufferBytes)
 	}
 	// The ring with the kernels' text lies below the banks: it takes nothing of
 	// their capacity.
