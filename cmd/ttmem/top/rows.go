@@ -127,10 +127,10 @@ func (p *Present) rows(v *arrangement) []*row {
 			continue
 		}
 		a.Site = s.Site
-		if f.in != "" && !slices.Contains(keys(f.inBy, names, h, s, &a), f.in) {
+		if f.in != "" && !slices.Contains(rowKeys(f.inBy, names, h, s, &a), f.in) {
 			continue
 		}
-		keys := keys(v.by, names, h, s, &a)
+		keys := rowKeys(v.by, names, h, s, &a)
 		for _, key := range keys {
 			r := rows[key]
 			if r == nil {
@@ -181,8 +181,8 @@ func rowOf(h *memory.CallSite) alloc.Row {
 	}
 }
 
-// keys returns the keys of the rows that a call site is in, which are also their titles.
-func keys(by int, names *alloc.Namer, h *memory.CallSite, s *site, a *alloc.Row) []string {
+// rowKeys returns the keys of the rows that a call site is in, which are also their titles.
+func rowKeys(by int, names *alloc.Namer, h *memory.CallSite, s *site, a *alloc.Row) []string {
 	switch {
 	case by == byStack:
 		return []string{cmp.Or(s.key, alloc.Unknown(nil, h.BeforeAttach))}

@@ -21,13 +21,13 @@ type sectionTotal struct{ count, bytes uint64 }
 // A chip is the selected allocations of a chip, and which of their rows are listed.
 type chip struct {
 	id     int
-	name   string
+	device memory.Device
 	rows   []int
 	totals [event.NumRegions]sectionTotal
 }
 
 func (c *chip) same(o *chip) bool {
-	return c.name == o.name && c.totals == o.totals && slices.Equal(c.rows, o.rows)
+	return c.device.Board == o.device.Board && c.device.Arch == o.device.Arch && c.totals == o.totals && slices.Equal(c.rows, o.rows)
 }
 
 // WriteText writes the rows by device and region. Chips with the same rows share a
@@ -51,10 +51,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		for _, id := range on {
 			c := chips[id]
 			if c == nil {
-				c = &chip{id: id}
-				if d := l.device(id); d != nil {
-					c.name = layout.DeviceName(d)
-				}
+				c = &chip{id: id, device: l.device(id)}
 				chips[id] = c
 			}
 			t := &c.totals[a.Region]
@@ -81,7 +78,7 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		if c.id == memory.NoDevice {
 			title = "unknown chip"
 		}
-		layout.WriteTitle(out, "", title, c.name)
+		layout.WriteTitle(out, "", title, layout.DeviceName(&c.device))
 		for _, region := range alloc.Regions {
 			if c.totals[region].count > 0 {
 				l.writeRegion(out, layout, region, c)
@@ -113,12 +110,12 @@ func (l *List) nothing() string {
 	return text
 }
 
-// device is a chip; nil if it is not known.
-func (l *List) device(id int) *memory.Device {
+// device is a chip; empty if it is not known.
+func (l *List) device(id int) (device memory.Device) {
 	if i := slices.IndexFunc(l.Snap.Devices, func(d memory.Device) bool { return d.ID == id }); i >= 0 {
-		return &l.Snap.Devices[i]
+		return l.Snap.Devices[i]
 	}
-	return nil
+	return device
 }
 
 // banksColumns is the width of the number of banks.
@@ -138,10 +135,8 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	if layout.ASCII {
 		each = strings.Replace(each, "×", "x", 1)
 	}
-	if d := l.device(c.id); d != nil {
-		if r := d.Regions.Banked(region); r != nil && r.CapacityBytes > 0 {
-			of = fmt.Sprintf(" of %s, %s", page.Bytes(r.CapacityBytes), page.Percent(total.bytes, r.CapacityBytes))
-		}
+	if r := c.device.Regions.Banked(region); r != nil && r.CapacityBytes > 0 {
+		of = fmt.Sprintf(" of %s, %s", page.Bytes(r.CapacityBytes), page.Percent(total.bytes, r.CapacityBytes))
 	}
 	name := region.String()
 	if region == event.CB {
