@@ -68,21 +68,15 @@ func NewGap(base, top, whole uint64, columns int) Gap {
 		return min(columns-1, max(1, int(float64(n)/float64(whole)*float64(columns)+0.5)))
 	}
 	g := Gap{Base: part(base), Top: part(top)}
-	// Both were rounded up.
-	if over := g.Base + g.Top - columns; over > 0 {
-		if g.Base > g.Top {
-			g.Base -= over
-		} else {
-			g.Top -= over
-		}
+	// Both were rounded up, and what is free is seen too.
+	room := columns
+	if base+top < whole && columns >= 3 {
+		room--
 	}
-	// What is free is seen too.
-	if g.Base+g.Top == columns && base+top < whole && columns >= 3 {
-		if g.Base > g.Top {
-			g.Base--
-		} else {
-			g.Top--
-		}
+	if over := g.Base + g.Top - room; over > 0 && g.Base > g.Top {
+		g.Base -= over
+	} else if over > 0 {
+		g.Top -= over
 	}
 	g.Free = columns - g.Base - g.Top
 	return g

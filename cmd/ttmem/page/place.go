@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -25,6 +26,18 @@ func CallTexts(calls []name.Call) (list []string) {
 		list = append(list, Clean(c.String()))
 	}
 	return list
+}
+
+// FrameTexts are the function of a frame, or its address, and where that is.
+func FrameTexts(f *event.Frame) (function, place string) {
+	function, place = f.Name, f.Module
+	if function == "" {
+		function = fmt.Sprintf("%#x", f.Address)
+	}
+	if f.File != "" {
+		place = fmt.Sprintf("%s:%d", f.File, f.Line)
+	}
+	return function, place
 }
 
 // Separator stands between the operation and the line in the name of a buffer.
@@ -61,12 +74,9 @@ func CompareFrames(a, b []event.Frame) int {
 }
 
 // Callers are the user's calls that led to the innermost one, which the name has.
-func Callers(frames []event.Frame) (list []string) {
+func Callers(frames []event.Frame) []string {
 	calls := name.UserCalls(frames)
-	for _, call := range calls[min(1, len(calls)):] {
-		list = append(list, Clean(call.String()))
-	}
-	return list
+	return CallTexts(calls[min(1, len(calls)):])
 }
 
 // JoinCallers joins calls into lines of at most limit columns.
@@ -82,46 +92,37 @@ func JoinCallers(calls []string, layout Layout, limit int) (lines []string) {
 	return lines
 }
 
-// A Site is a place in a program, as a page names it.
-type Site struct {
-	// Key is the same for sites of the same name.
-	Key string
-	// Calls are the user's calls that led there, innermost first.
-	Calls []string
-	// Caller is set by Distinguish.
-	Caller string
-}
-
-// Distinguish gives sites of the same name the callers in which they differ: the innermost
-// line may be a helper that many call.
-func Distinguish(sites []*Site) {
-	type name struct{ key, caller string }
+// Distinguish returns the callers in which sites of the same name differ, "" where they do not:
+// the innermost line may be a helper that many call. calls are the user's calls that led to
+// each, innermost first.
+func Distinguish(names []string, calls [][]string) (callers []string) {
+	callers = make([]string, len(names))
 	depth := 0
-	for _, s := range sites {
-		depth = max(depth, len(s.Calls))
+	for _, list := range calls {
+		depth = max(depth, len(list))
+	}
+	call := func(site, at int) string {
+		if at < len(calls[site]) {
+			return calls[site][at]
+		}
+		return ""
 	}
 	for at := 1; at < depth; at++ {
-		groups := make(map[name][]*Site)
-		for _, s := range sites {
-			n := name{s.Key, s.Caller}
-			groups[n] = append(groups[n], s)
+		groups := make(map[[2]string][]int)
+		for i, name := range names {
+			key := [2]string{name, callers[i]}
+			groups[key] = append(groups[key], i)
 		}
 		for _, group := range groups {
-			if !slices.ContainsFunc(group, func(s *Site) bool { return s.call(at) != group[0].call(at) }) {
+			if !slices.ContainsFunc(group, func(i int) bool { return call(i, at) != call(group[0], at) }) {
 				continue
 			}
-			for _, s := range group {
-				if call := s.call(at); call != "" {
-					s.Caller = strings.TrimPrefix(s.Caller+", "+call, ", ")
+			for _, i := range group {
+				if text := call(i, at); text != "" {
+					callers[i] = strings.TrimPrefix(callers[i]+", "+text, ", ")
 				}
 			}
 		}
 	}
-}
-
-func (s *Site) call(at int) string {
-	if at < len(s.Calls) {
-		return s.Calls[at]
-	}
-	return ""
+	return callers
 }

@@ -88,30 +88,32 @@ func Ordinal(n int) string {
 
 // Chips writes the ids of chips: "chip 3", "chips 0-7, 9".
 func Chips(ids []int) string {
-	ids = slices.Sorted(slices.Values(ids)) // a mesh has its own order
 	if len(ids) == 1 {
 		return fmt.Sprintf("chip %d", ids[0])
 	}
-	var b strings.Builder
+	return "chips " + ChipNumbers(ids)
+}
+
+// ChipNumbers writes the ids of chips without the noun: "0-7, 9".
+func ChipNumbers(ids []int) string {
+	ids = slices.Sorted(slices.Values(ids)) // a mesh has its own order
+	var parts []string
 	for i := 0; i < len(ids); {
 		j := i
 		for j+1 < len(ids) && ids[j+1] == ids[j]+1 {
 			j++
 		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		switch {
-		case j == i:
-			fmt.Fprintf(&b, "%d", ids[i])
-		case j == i+1:
-			fmt.Fprintf(&b, "%d, %d", ids[i], ids[j])
+		switch j - i {
+		case 0:
+			parts = append(parts, fmt.Sprint(ids[i]))
+		case 1:
+			parts = append(parts, fmt.Sprint(ids[i]), fmt.Sprint(ids[j]))
 		default:
-			fmt.Fprintf(&b, "%d-%d", ids[i], ids[j])
+			parts = append(parts, fmt.Sprintf("%d-%d", ids[i], ids[j]))
 		}
 		i = j + 1
 	}
-	return "chips " + b.String()
+	return strings.Join(parts, ", ")
 }
 
 // EachChip is Chips for what each of them has.
@@ -164,12 +166,6 @@ func CompareBool(a, b bool) int {
 	return -1
 }
 
-// ChipNumbers writes the ids of chips without the noun: "0-7, 9".
-func ChipNumbers(ids []int) string {
-	_, numbers, _ := strings.Cut(Chips(ids), " ")
-	return numbers
-}
-
 // Duration writes a time in ns that may be short, as "12 ns", "3.4 us" or "5.6 ms".
 func Duration(ns uint64) string {
 	switch {
@@ -202,4 +198,17 @@ func Newest[T any](list []T, n int) (newest []T, omitted int) {
 		return list[len(list)-n:], len(list) - n
 	}
 	return list, 0
+}
+
+// Alike divides a list into groups of the same, in the order of the first of each.
+func Alike[T any](list []T, same func(a, b T) bool) (groups [][]T) {
+	for _, one := range list {
+		at := slices.IndexFunc(groups, func(g []T) bool { return same(g[0], one) })
+		if at < 0 {
+			at = len(groups)
+			groups = append(groups, nil)
+		}
+		groups[at] = append(groups[at], one)
+	}
+	return groups
 }

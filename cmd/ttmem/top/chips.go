@@ -4,81 +4,104 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
 )
 
 // A chipGroup is chips with similar use.
-type chipGroup struct {
-	ids     []int
-	devices []*memory.Device
-}
+type chipGroup []*memory.Device
 
 // alike is the largest difference in use within a group, as a fraction of the capacity.
 const alike = 0.05
 
 // chipGroups returns the chips, one per group, or if folded similar chips together.
-func chipGroups(devices []memory.Device, folded bool) []chipGroup {
-	var groups []chipGroup
+func chipGroups(devices []memory.Device, folded bool) (groups []chipGroup) {
+	var all []*memory.Device
 	for i := range devices {
-		d := &devices[i]
-		at := -1
-		if folded {
-			at = slices.IndexFunc(groups, func(g chipGroup) bool { return looksAlike(g.devices[0], d) })
-		}
-		if at < 0 {
-			at = len(groups)
-			groups = append(groups, chipGroup{})
-		}
-		groups[at].ids = append(groups[at].ids, d.ID)
-		groups[at].devices = append(groups[at].devices, d)
+		all = append(all, &devices[i])
+	}
+	for _, group := range page.Alike(all, func(a, b *memory.Device) bool { return folded && looksAlike(a, b) }) {
+		groups = append(groups, group)
 	}
 	return groups
 }
 
-// looksAlike reports whether two chips have the same capacities and similar use.
-func looksAlike(a, b *memory.Device) bool {
-	x, y := &a.Regions, &b.Regions
-	if a.Board != b.Board || a.Arch != b.Arch || x.DRAM.CapacityBytes != y.DRAM.CapacityBytes ||
-		a.L1PerCore.CapacityBytes != b.L1PerCore.CapacityBytes || x.L1Small.CapacityBytes != y.L1Small.CapacityBytes {
-		return false
+// ids writes the ids of the chips.
+func (g chipGroup) ids() string {
+	var ids []int
+	for _, d := range g {
+		ids = append(ids, d.ID)
 	}
-	near := func(a, b, whole uint64) bool {
-		if page.Level(a, whole) != page.Level(b, whole) {
-			return false // of another colour, or one has nothing
-		}
-		return float64(max(a, b)-min(a, b)) <= alike*float64(whole)
-	}
-	return near(x.DRAM.AllocatedBytes, y.DRAM.AllocatedBytes, x.DRAM.CapacityBytes) &&
-		near(a.L1PerCore.CBBytes, b.L1PerCore.CBBytes, a.L1PerCore.CapacityBytes) &&
-		near(a.L1PerCore.BufferBytes, b.L1PerCore.BufferBytes, a.L1PerCore.CapacityBytes)
+	return formatIDs(ids)
 }
 
-// span returns the lowest and the highest value of a figure.
-func (g *chipGroup) span(figure func(*memory.Device) uint64) (least, most uint64) {
-	for i, d := range g.devices {
-		n := figure(d)
-		if i == 0 {
-			least = n
+// looksAlike reports whether two chips have the same capacities and similar use.
+func looksAlike(a, b *memory.Device) bool {
+	if a.Board != b.Board || a.Arch != b.Arch || a.Regions.L1Small.CapacityBytes != b.Regions.L1Small.CapacityBytes {
+		return false
+	}
+	for _, of := range []figure{banked(event.DRAM), l1Statics, l1Tensors} {
+		x, y := of(a), of(b)
+		if x.capacity != y.capacity || page.Level(x.used, x.capacity) != page.Level(y.used, y.capacity) {
+			return false // of another colour, or one has nothing
 		}
-		least, most = min(least, n), max(most, n)
+		if float64(max(x.used, y.used)-min(x.used, y.used)) > alike*float64(x.capacity) {
+			return false
+		}
+	}
+	return true
+}
+
+// A use is how full something is, in bytes.
+type use struct{ used, peak, capacity uint64 }
+
+// bar is a bar of a use that is between least and u.
+func (u use) bar(least uint64) page.Bar {
+	return page.Bar{Part: least, More: u.used, Whole: u.capacity, Peak: u.peak, Style: u.level()}
+}
+
+func (u use) level() page.Style { return page.Level(u.used, u.capacity) }
+
+// A figure is a use of a chip.
+type figure func(*memory.Device) use
+
+func banked(region event.Region) figure {
+	return func(d *memory.Device) use {
+		r := d.Regions.Banked(region)
+		return use{r.AllocatedBytes, r.PeakBytes, r.CapacityBytes}
+	}
+}
+
+// The figures of the L1 of a core: the whole of it, and its parts.
+func l1(d *memory.Device) use {
+	l := &d.L1PerCore
+	return use{l.BufferBytes + l.CBBytes, l.Peak.BufferBytes + l.Peak.CBBytes, l.CapacityBytes}
+}
+func l1Tensors(d *memory.Device) use {
+	return use{used: d.L1PerCore.BufferBytes, capacity: d.L1PerCore.CapacityBytes}
+}
+func l1Statics(d *memory.Device) use {
+	return use{used: d.L1PerCore.CBBytes, capacity: d.L1PerCore.CapacityBytes}
+}
+func l1Free(d *memory.Device) use {
+	all := l1(d)
+	return use{used: all.capacity - min(all.capacity, all.used)}
+}
+func kernelText(d *memory.Device) use { return use{used: d.Regions.Kernel.MaxBytesPerCore} }
+
+// span returns a figure of the chips: the highest of them, and the least that is used.
+func (g chipGroup) span(of figure) (least uint64, most use) {
+	most = of(g[0])
+	least = most.used
+	for _, d := range g[1:] {
+		u := of(d)
+		least, most.used, most.peak = min(least, u.used), max(most.used, u.used), max(most.peak, u.peak)
 	}
 	return least, most
 }
-
-// Figures of a chip.
-func dramUsed(d *memory.Device) uint64  { return d.Regions.DRAM.AllocatedBytes }
-func l1Tensors(d *memory.Device) uint64 { return d.L1PerCore.BufferBytes }
-func l1Static(d *memory.Device) uint64  { return d.L1PerCore.CBBytes }
-func l1Used(d *memory.Device) uint64    { return d.L1PerCore.BufferBytes + d.L1PerCore.CBBytes }
-func l1Peak(d *memory.Device) uint64 {
-	return d.L1PerCore.Peak.BufferBytes + d.L1PerCore.Peak.CBBytes
-}
-func l1Free(d *memory.Device) uint64 {
-	return d.L1PerCore.CapacityBytes - min(d.L1PerCore.CapacityBytes, l1Used(d))
-}
-func kernelText(d *memory.Device) uint64 { return d.Regions.Kernel.MaxBytesPerCore }
 
 // l1PerCore is the label of the L1 of each core.
 const l1PerCore = "L1 per core"
@@ -94,7 +117,7 @@ const (
 // A chipBlock draws one group of chips.
 type chipBlock struct {
 	painter
-	*chipGroup
+	chipGroup
 	width int
 	// few leaves out unused regions.
 	few bool
@@ -116,130 +139,97 @@ func (b *chipBlock) bar() int {
 
 // lines returns the lines of the block.
 func (b *chipBlock) lines() []string {
-	d := b.devices[0]
-	title := "chip " + formatIDs(b.ids)
-	about := ""
-	if len(b.ids) > 1 {
-		title = "chips " + formatIDs(b.ids)
-		about = fmt.Sprintf("  %d alike", len(b.ids))
+	title, about := " chip "+b.ids(), b.DeviceName(b.chipGroup[0])
+	if n := len(b.chipGroup); n > 1 {
+		title, about = " chips "+b.ids(), fmt.Sprintf("  %d alike", n)+about
 	}
-	about += b.DeviceName(d)
-	title = " " + title
 	heads := b.right("used", b.used()) + b.right("peak", bytesColumns) + b.right("capacity", bytesColumns)
 	room := b.width - page.Width(heads)
 	title = b.Cut(title, room)
-	lines := []string{b.Paint(bold, title) + b.Paint(dim, b.left(about, room-page.Width(title))+heads)}
-
-	least, most := b.span(dramUsed)
-	_, peak := b.span(func(d *memory.Device) uint64 { return d.Regions.DRAM.PeakBytes })
-	capacity := d.Regions.DRAM.CapacityBytes
-	st := page.Level(most, capacity)
-	lines = append(lines, b.row("DRAM", b.DrawBar(page.Bar{Part: least, More: most, Whole: capacity, Peak: peak, Style: st}, b.bar()),
-		page.Bytes, least, most, peak, capacity, st))
-	lines = append(lines, b.l1()...)
-	for _, r := range []struct {
-		name string
-		of   func(*memory.Device) *memory.Region
-		// least is the capacity below which an empty region gets no line
-		always bool
-	}{
-		{"L1_SMALL", func(d *memory.Device) *memory.Region { return &d.Regions.L1Small }, !b.few},
-		{"TRACE", func(d *memory.Device) *memory.Region { return &d.Regions.Trace }, !b.few},
-		{"host", func(d *memory.Device) *memory.Region { return &d.Regions.SystemMemory }, false},
-	} {
-		least, most := b.span(func(d *memory.Device) uint64 { return r.of(d).AllocatedBytes })
-		_, peak := b.span(func(d *memory.Device) uint64 { return r.of(d).PeakBytes })
-		capacity := r.of(d).CapacityBytes
-		if peak == 0 && (capacity == 0 || !r.always) {
-			continue
+	lines := []string{b.Paint(page.Bold, title) + b.Paint(page.Dim, b.left(about, room-page.Width(title))+heads)}
+	for _, region := range []event.Region{event.DRAM, event.L1, event.L1Small, event.Trace, event.SystemMemory} {
+		least, most := b.span(banked(region))
+		// a region that is not reserved has no line, and host memory has none until it is used
+		reserved := most.capacity > 0 && region != event.SystemMemory && !b.few
+		switch {
+		case region == event.L1:
+			lines = append(lines, b.l1()...)
+		case region == event.DRAM || most.peak > 0 || reserved:
+			name := region.String()
+			if region == event.SystemMemory {
+				name = regionNames[region]
+			}
+			lines = append(lines, b.row(name, b.DrawBar(most.bar(least), b.bar()), page.Bytes, least, most))
 		}
-		st := page.Level(most, capacity)
-		lines = append(lines, b.row(r.name, b.DrawBar(page.Bar{Part: least, More: most, Whole: capacity, Peak: peak, Style: st}, b.bar()),
-			page.Bytes, least, most, peak, capacity, st))
 	}
 	return lines
 }
 
 // row is one region, of which least and most are used.
-func (b *chipBlock) row(label string, bar string, f format, least, most, peak, capacity uint64, st page.Style) string {
+func (b *chipBlock) row(label string, bar string, f format, least uint64, most use) string {
 	of := "unknown"
-	if capacity > 0 {
-		of = f(capacity)
+	if most.capacity > 0 {
+		of = f(most.capacity)
 	}
 	return " " + b.left(label, labelColumns) + bar +
-		b.Paint(st, b.right(page.Percent(most, capacity), percentColumns)) +
-		b.Paint(zeroDim(most), b.right(f.span(least, most), b.used())) +
-		b.right(f(peak), bytesColumns) + b.Paint(dim, b.right(of, bytesColumns))
+		b.Paint(most.level(), b.right(page.Percent(most.used, most.capacity), percentColumns)) +
+		b.Paint(zeroDim(most.used), b.right(f.span(least, most.used), b.used())) +
+		b.right(f(most.peak), bytesColumns) + b.Paint(page.Dim, b.right(of, bytesColumns))
 }
 
 func zeroDim(n uint64) page.Style {
 	if n == 0 {
-		return dim
+		return page.Dim
 	}
-	return bold
+	return page.Bold
 }
 
 // l1 returns the lines for the L1 of a core: circular buffers fill it from the base,
 // tensors from the top.
 func (b *chipBlock) l1() []string {
-	capacity := b.devices[0].L1PerCore.CapacityBytes
-	leastUsed, mostUsed := b.span(l1Used)
-	leastStatic, mostStatic := b.span(l1Static)
-	leastTensors, mostTensors := b.span(l1Tensors)
-	leastFree, mostFree := b.span(l1Free)
-	_, peak := b.span(l1Peak)
+	least, most := b.span(l1)
+	lines := []string{b.row(l1PerCore, b.l1Bar(b.chipGroup, b.bar()), page.KiB, least, most)}
+	var parts []string
+	part := func(mark, name string, st page.Style, of figure) {
+		least, most := b.span(of)
+		if mark != "" {
+			mark = b.Paint(st, mark) + " "
+		}
+		parts = append(parts, mark+name+" "+format(page.KiB).span(least, most.used))
+	}
+	part(b.Pick("▓", "="), "CBs, DFBs", page.Blue, l1Statics)
+	part(b.Pick("█", "#"), "tensors", cmp.Or(most.level(), page.Green), l1Tensors)
+	if most.capacity > 0 {
+		part(b.Pick("·", "."), "free", page.Dim, l1Free)
+	}
 	_, text := b.span(kernelText)
-	st := page.Level(mostUsed, capacity)
-	lines := []string{b.row(l1PerCore, b.gap(mostStatic, mostTensors, capacity, b.bar(), st), page.KiB, leastUsed, mostUsed, peak, capacity, st)}
-
-	parts := []struct {
-		mark, name, figure string
-		style              page.Style
-		there              bool
-	}{
-		{b.Pick("▓", "="), "CBs, DFBs", format(page.KiB).span(leastStatic, mostStatic), blue, true},
-		{b.Pick("█", "#"), "tensors", format(page.KiB).span(leastTensors, mostTensors), cmp.Or(st, green), true},
-		{b.Pick("·", "."), "free", format(page.KiB).span(leastFree, mostFree), dim, capacity > 0},
-		{"", "kernels", page.KiB(text), dim, true},
-	}
-	texts, whole := []string{}, -2
-	for _, part := range parts {
-		if !part.there {
-			continue
-		}
-		text := part.name + " " + part.figure
-		if part.mark != "" {
-			text = b.Paint(part.style, part.mark) + " " + text
-		}
-		texts = append(texts, text)
-		whole += 2 + page.Width(text)
-	}
+	parts = append(parts, "kernels "+page.KiB(text.used))
 	// below the bar, if there is room
 	indent := 1 + labelColumns
-	if indent+whole > b.width {
+	if indent+page.Width(strings.Join(parts, "  ")) > b.width {
 		indent = 1
 	}
-	line := page.Blank(indent)
-	for _, text := range texts {
-		switch {
-		case page.Width(line) == indent:
-		case page.Width(line)+2+page.Width(text) > b.width:
+	line := page.Blank(indent) + parts[0]
+	for _, text := range parts[1:] {
+		if page.Width(line)+2+page.Width(text) > b.width {
 			lines = append(lines, line)
-			line = page.Blank(indent)
-		default:
-			line += "  "
+			line = page.Blank(indent) + text
+		} else {
+			line += "  " + text
 		}
-		line += text
 	}
 	return append(lines, line)
 }
 
-// gap draws the L1 of a core: circular buffers from the left, tensors from the right.
-func (p painter) gap(static, tensors, capacity uint64, columns int, st page.Style) string {
-	if capacity == 0 {
+// l1Bar draws the L1 of a core: circular buffers from the left, tensors from the right.
+func (p painter) l1Bar(g chipGroup, columns int) string {
+	_, all := g.span(l1)
+	if all.capacity == 0 {
 		return p.DrawBar(page.Bar{}, columns)
 	}
-	return p.DrawGap(page.NewGap(static, tensors, capacity, columns), blue, st)
+	_, statics := g.span(l1Statics)
+	_, tensors := g.span(l1Tensors)
+	return p.DrawGap(page.NewGap(statics.used, tensors.used, all.capacity, columns), page.Blue, all.level())
 }
 
 // The columns of a cell of the grid without its label, on wide and on narrow terminals, and
@@ -255,70 +245,45 @@ const (
 func (p painter) grid(groups []chipGroup, columns, limit int) []string {
 	label := 4
 	for i := range groups {
-		label = max(label, min(9, page.Width(formatIDs(groups[i].ids))))
+		label = max(label, min(9, page.Width(groups[i].ids())))
 	}
 	across := func(cell int) int { return max(1, (columns+cellGap)/(label+cell+cellGap)) }
-	wide, down := across(cellColumns), 0
-	for ; ; wide++ {
-		down = (len(groups) + wide - 1) / wide
-		if down <= limit/2 || wide >= across(smallColumns) {
-			break
-		}
+	wide := across(cellColumns)
+	down := func() int { return (len(groups) + wide - 1) / wide }
+	for down() > limit/2 && wide < across(smallColumns) {
+		wide++
 	}
-	down = max(1, min(down, limit-1))
 	cell := (columns+cellGap)/wide - cellGap
+	height := max(1, min(down(), limit-1))
+	wide = min(wide, (len(groups)+height-1)/height)
 	room := cell - label - 2*(percentColumns+1)
 	dram, l1 := (room+1)/2, room/2
 	l1Head := l1PerCore
 	if l1+percentColumns < len(l1Head) {
 		l1Head = "L1"
 	}
-	top := p.right("chip", label) + " " + p.left("DRAM", dram+percentColumns) + " " + p.left(l1Head, l1+percentColumns)
-	wide = min(wide, (len(groups)+down-1)/down)
-	lines := []string{}
-	line := ""
-	for x := range wide {
-		if x > 0 {
-			line += page.Blank(cellGap)
+	head := p.left(p.right("chip", label)+" "+p.left("DRAM", dram+percentColumns)+" "+p.left(l1Head, l1+percentColumns), cell)
+	lines := []string{p.Paint(page.Dim, strings.Join(slices.Repeat([]string{head}, wide), page.Blank(cellGap)))}
+	for y := range height {
+		var row []string
+		for at := y; at < min(len(groups), wide*height); at += height {
+			row = append(row, p.groupCell(groups[at], label, dram, l1))
 		}
-		line += p.left(top, cell)
+		lines = append(lines, strings.Join(row, page.Blank(cellGap)))
 	}
-	lines = append(lines, p.Paint(dim, line))
-	for y := range down {
-		line := ""
-		for x := range wide {
-			at := x*down + y
-			if at >= len(groups) {
-				break
-			}
-			if x > 0 {
-				line += page.Blank(cellGap)
-			}
-			line += p.groupCell(&groups[at], label, dram, l1)
-		}
-		lines = append(lines, line)
-	}
-	if hidden := len(groups) - wide*down; hidden > 0 {
-		lines[len(lines)-1] = p.Cut(lines[len(lines)-1], columns-12) + p.Paint(dim, fmt.Sprintf(" +%d more", hidden))
+	if hidden := len(groups) - wide*height; hidden > 0 {
+		lines[height] = p.Cut(lines[height], columns-12) + p.Paint(page.Dim, fmt.Sprintf(" +%d more", hidden))
 	}
 	return lines
 }
 
 // groupCell returns the cell of a group.
-func (p painter) groupCell(g *chipGroup, label, dram, l1 int) string {
-	d := g.devices[0]
-	least, most := g.span(dramUsed)
-	_, peak := g.span(func(d *memory.Device) uint64 { return d.Regions.DRAM.PeakBytes })
-	capacity := d.Regions.DRAM.CapacityBytes
-	st := page.Level(most, capacity)
-	_, static := g.span(l1Static)
-	_, tensors := g.span(l1Tensors)
-	_, used := g.span(l1Used)
-	core := d.L1PerCore.CapacityBytes
-	l1Style := page.Level(used, core)
-	return p.Paint(bold, p.right(formatIDs(g.ids), label)) + " " +
-		p.DrawBar(page.Bar{Part: least, More: most, Whole: capacity, Peak: peak, Style: st}, dram) +
-		p.Paint(st, p.right(page.Percent(most, capacity), percentColumns)) + " " +
-		p.gap(static, tensors, core, l1, l1Style) +
-		p.Paint(l1Style, p.right(page.Percent(used, core), percentColumns))
+func (p painter) groupCell(g chipGroup, label, dramColumns, l1Columns int) string {
+	least, dram := g.span(banked(event.DRAM))
+	_, core := g.span(l1)
+	percent := func(u use) string {
+		return p.Paint(u.level(), p.right(page.Percent(u.used, u.capacity), percentColumns))
+	}
+	return p.Paint(page.Bold, p.right(g.ids(), label)) + " " +
+		p.DrawBar(dram.bar(least), dramColumns) + percent(dram) + " " + p.l1Bar(g, l1Columns) + percent(core)
 }

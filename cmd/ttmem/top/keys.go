@@ -20,7 +20,8 @@ const (
 // A binding is a line of the help: a key and what it does.
 type binding struct{ key, does string }
 
-var bindings = []struct {
+// help is the keys, and what the figures are.
+var help = []struct {
 	title string
 	list  []binding
 }{
@@ -44,13 +45,6 @@ var bindings = []struct {
 		{"p  P", "the next process, the one before: bars show its share"},
 		{"r  R", "the next region, the one before"},
 	}},
-}
-
-// glossary explains the figures in the help.
-var glossary = []struct {
-	title string
-	list  []binding
-}{
 	{"Chips", []binding{
 		{"DRAM", "of all banks of the chip"},
 		{l1PerCore, "the memory that each core of the chip has, of the core where it is fullest: circular and dataflow buffers of programs (CBs, DFBs) fill it from the left, tensors from the right, and what is between them is free; kernels lie in a ring of their own"},
@@ -104,7 +98,7 @@ func (m *model) press(key string) request {
 	case "o":
 		m.turn(pageOutput)
 		if m.page == pageOutput {
-			m.scroll = 1 << 30 // the end
+			m.scrollPage("end")
 		}
 		return nothing
 	case "space":
@@ -129,9 +123,7 @@ func (m *model) press(key string) request {
 	}
 	if m.page != pageTable {
 		m.scrollPage(key)
-		return nothing
-	}
-	if m.present != nil {
+	} else if m.present != nil {
 		m.pressInTable(key)
 	}
 	return nothing
@@ -145,28 +137,29 @@ func (m *model) turn(to screen) {
 	m.page, m.scroll, m.shift = to, 0, 0
 }
 
+// moved is by how many lines a key moves, if it does; pageful is what PgDn does.
+func moved(key string, pageful int) (lines int) {
+	const whole = 1 << 30
+	return map[string]int{
+		"up": -1, "k": -1, "down": 1, "j": 1, "pgup": -pageful, "ctrl+b": -pageful, "pgdown": pageful, "ctrl+f": pageful,
+		"home": -whole, "end": whole,
+	}[key]
+}
+
 func (m *model) pressInTable(key string) {
+	if lines := moved(key, max(1, m.tableHeight-1)); lines != 0 {
+		m.move(lines)
+		return
+	}
+	by := 1
 	switch key {
-	case "up", "k":
-		m.move(-1)
-	case "down", "j":
-		m.move(1)
-	case "pgup", "ctrl+b":
-		m.move(-max(1, m.tableHeight-1))
-	case "pgdown", "ctrl+f":
-		m.move(max(1, m.tableHeight-1))
-	case "home":
-		m.move(-len(m.rows))
-	case "end":
-		m.move(len(m.rows))
+	case "G", "shift+tab", "[", "P", "R":
+		by = -1
+	}
+	switch key {
 	case "enter":
 		m.open()
-	case "g", "tab":
-		m.by = (m.by + 1) % len(groupings)
-		m.regroup()
-	case "G", "shift+tab":
-		m.by = (m.by + len(groupings) - 1) % len(groupings)
-		m.regroup()
+		return
 	case "s":
 		next := (m.order + 1) % len(orders)
 		if next == byGrowth && !m.present.Marked {
@@ -176,51 +169,38 @@ func (m *model) pressInTable(key string) {
 			next++
 		}
 		m.sortBy(next)
-	case "S":
-		m.reversed = !m.reversed
-		m.regroup()
+		return
 	case "f":
 		m.unfolded = !m.unfolded
+		return
 	case "/":
 		m.prompt, m.typed = promptText, m.filter.text
+		return
 	case "c":
 		m.prompt, m.typed = promptChips, formatIDs(m.filter.chips)
-	case "]":
-		m.stepChip(1)
-	case "[":
-		m.stepChip(-1)
-	case "p":
-		m.filter.pid = step(m.pids(), m.filter.pid, 1)
-		m.regroup()
-	case "P":
-		m.filter.pid = step(m.pids(), m.filter.pid, -1)
-		m.regroup()
+		return
+	case "g", "tab", "G", "shift+tab":
+		m.by = (m.by + by + len(groupings)) % len(groupings)
+	case "S":
+		m.reversed = !m.reversed
+	case "]", "[":
+		m.stepChip(by)
+	case "p", "P":
+		m.filter.pid = step(m.pids(), 0, m.filter.pid, by)
 	case "r", "R":
-		by := 1
-		if key == "R" {
-			by = -1
-		}
 		n := len(alloc.Regions) + 1
 		m.filter.region = (m.filter.region + by + n) % n
-		m.regroup()
+	default:
+		return
 	}
+	m.regroup()
 }
 
 func (m *model) scrollPage(key string) {
-	n := max(1, m.height-4)
+	m.scroll += moved(key, max(1, m.height-4))
 	switch key {
-	case "up", "k":
-		m.scroll--
-	case "down", "j":
-		m.scroll++
-	case "pgup", "ctrl+b":
-		m.scroll -= n
-	case "pgdown", "ctrl+f":
-		m.scroll += n
 	case "home":
-		m.scroll, m.shift = 0, 0
-	case "end":
-		m.scroll = 1 << 30
+		m.shift = 0
 	case "right", "l":
 		m.shift += 8
 	case "left":
@@ -228,7 +208,6 @@ func (m *model) scrollPage(key string) {
 	case "enter":
 		m.page = pageTable
 	}
-	m.scroll = max(0, m.scroll)
 }
 
 // edit handles a key while the user types.

@@ -58,8 +58,10 @@ type Present struct {
 	MarkNs uint64
 	// Output is the last lines that the traced command wrote.
 	Output []string
-	// rates are the allocations per second of the CallSites.
+	// rates are the allocations per second of the CallSites, and sites those of the call
+	// stacks that have anything, by their ids.
 	rates []float64
+	sites map[uint64]*site
 	// eventRate is events per second.
 	eventRate float64
 }

@@ -28,7 +28,6 @@ const (
 // model is what is shown and how. It is pure: it reads no source and writes to no terminal.
 type model struct {
 	painter
-	sites         *sites
 	width, height int
 	// once leaves out what needs keys.
 	once bool
@@ -40,14 +39,14 @@ type model struct {
 	present *Present
 	paused  bool
 
-	by, order int
-	reversed  bool
-	filter    filter
-	// opened are the views that Esc returns to.
+	arrangement
+	// opened are the arrangements that Esc returns to.
 	opened   []opened
 	unfolded bool
 
 	rows []*row
+	// bytes is the sum of the rows.
+	bytes uint64
 	// cursor is the selected row. Its key stays selected when rows move.
 	cursor, offset int
 	selected       string
@@ -63,11 +62,10 @@ type model struct {
 	answer string // the answer to the last key
 }
 
-// opened is a view from which a row was opened.
+// opened is an arrangement of which a row was opened.
 type opened struct {
-	by, order int
-	filter    filter
-	selected  string
+	arrangement
+	selected string
 }
 
 // show shows a new content.
@@ -84,8 +82,10 @@ func (m *model) arrange() {
 	if m.present == nil {
 		return
 	}
-	g := &groups{present: m.present, sites: m.sites, filter: m.filter}
-	m.rows = g.rows(m.by, m.order, m.reversed)
+	m.rows, m.bytes = m.present.rows(&m.arrangement), 0
+	for _, r := range m.rows {
+		m.bytes += r.bytes
+	}
 	if m.shown != nil {
 		if i := m.find(m.shown.key); i >= 0 {
 			m.shown = m.rows[i]
@@ -134,28 +134,25 @@ func (m *model) open() {
 		m.page, m.shown, m.scroll, m.shift = pageStack, r, 0, 0
 		return
 	}
-	m.opened = append(m.opened, opened{m.by, m.order, m.filter, r.key})
+	m.opened = append(m.opened, opened{m.arrangement, r.key})
 	m.filter.in, m.filter.inBy, m.by = r.key, m.by, byStack
 	m.regroup()
 }
 
-// back goes back by one step, and reports whether there was one.
-func (m *model) back() bool {
+// back goes back by one step, if there is one.
+func (m *model) back() {
 	switch {
 	case m.page != pageTable:
 		m.page = pageTable
 	case len(m.opened) > 0:
 		last := m.opened[len(m.opened)-1]
 		m.opened = m.opened[:len(m.opened)-1]
-		m.by, m.order, m.filter, m.selected = last.by, last.order, last.filter, last.selected
+		m.arrangement, m.selected = last.arrangement, last.selected
 		m.arrange()
 	case m.filter.text != "" || m.filter.pid != 0 || m.filter.region != 0 || len(m.filter.chips) > 0:
 		m.filter = filter{}
 		m.regroup()
-	default:
-		return false
 	}
-	return true
 }
 
 // pids returns the running processes.
@@ -192,30 +189,25 @@ func (m *model) devices() []memory.Device {
 	return slices.DeleteFunc(slices.Clone(all), func(d memory.Device) bool { return !slices.Contains(m.filter.chips, d.ID) })
 }
 
-// step returns the value after or before the present one in a list. The zero value, which
-// selects everything, comes first.
-func step(list []int, present, by int) int {
-	list = append([]int{0}, list...)
+// step returns the value after or before the present one in a list. The one before the first
+// is all, which selects everything.
+func step(list []int, all, present, by int) int {
+	list = append([]int{all}, list...)
 	at := max(0, slices.Index(list, present))
 	return list[(at+by+len(list))%len(list)]
 }
 
 // stepChip selects the next chip, or all chips after the last.
 func (m *model) stepChip(by int) {
-	ids := m.chips()
-	at := -1
+	const all = -1
+	present := all
 	if len(m.filter.chips) == 1 {
-		at = slices.Index(ids, m.filter.chips[0])
-	}
-	at += by
-	if at == -2 {
-		at = len(ids) - 1
+		present = m.filter.chips[0]
 	}
 	m.filter.chips = nil
-	if at >= 0 && at < len(ids) {
-		m.filter.chips = []int{ids[at]}
+	if id := step(m.chips(), all, present, by); id != all {
+		m.filter.chips = []int{id}
 	}
-	m.regroup()
 }
 
 // accept applies what was typed.
@@ -240,7 +232,7 @@ func (m *model) accept() {
 	m.regroup()
 }
 
-// markAge returns how long ago the mark was set.
-func (m *model) markAge() string {
-	return formatAge(m.present.NowNs - min(m.present.NowNs, m.present.MarkNs))
+// ago returns how long before the present a time is.
+func (m *model) ago(ns uint64) string {
+	return formatAge(m.present.NowNs - min(m.present.NowNs, ns))
 }

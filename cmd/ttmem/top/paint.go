@@ -1,6 +1,8 @@
 package top
 
 import (
+	"strings"
+
 	"github.com/charmbracelet/x/ansi"
 
 	"ttmem/cmd/ttmem/page"
@@ -9,22 +11,6 @@ import (
 // A painter is a page's for lines of a fixed width.
 type painter struct{ page.Painter }
 
-const (
-	noStyle = page.NoStyle
-	bold    = page.Bold
-	dim     = page.Dim
-	green   = page.Green
-	yellow  = page.Yellow
-	blue    = page.Blue
-	cyan    = page.Cyan
-	boldRed = page.BoldRed
-	// label is for the title and the keys, and head for the heads of tables.
-	label = page.OnCyan
-	head  = page.OnGreen
-	alarm = page.OnRed
-	pause = page.OnYellow
-)
-
 // clean makes s one line that the terminal can show: names and output of programs are not
 // trusted.
 func (p painter) clean(s string) string {
@@ -32,18 +18,17 @@ func (p painter) clean(s string) string {
 	if !p.ASCII {
 		return s
 	}
-	ascii := []rune(s)
-	for i, r := range ascii {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '·':
-			ascii[i] = '-'
+			return '-'
 		case r == '…':
-			ascii[i] = '~'
+			return '~'
 		case r > '~':
-			ascii[i] = '?'
+			return '?'
 		}
-	}
-	return string(ascii)
+		return r
+	}, s)
 }
 
 // cutLeft returns the end of s in at most n columns, the important part of a path.

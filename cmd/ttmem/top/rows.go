@@ -3,6 +3,7 @@ package top
 import (
 	"cmp"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -15,13 +16,10 @@ import (
 
 // A row adds up call sites with the same key.
 type row struct {
-	key string
-	// title is the title of the row. name is that of its call stack, if it has only one.
-	title string
-	name  name.Name
-	// caller is the user's own call around the one in name.
-	caller name.Call
-	// twin is true if another row has the same name, so that caller is shown too.
+	key, title string
+	// site is the call stack of a row that has only one.
+	site *site
+	// twin is true if another row has the same name, so that the caller is shown too.
 	twin bool
 	// bytes is what count buffers occupy in all banks of their chips. static is what
 	// statics circular buffers occupy on all cores, added up over programs, although these
@@ -31,33 +29,22 @@ type row struct {
 	// grown is the part of bytes and static that was allocated after the mark.
 	grown uint64
 	// rate is allocations per second.
-	rate    float64
-	since   uint64 // ns; 0: not known
-	regions regionSet
-	// pids and devices are those of its call sites, each once.
+	rate  float64
+	since uint64 // ns; 0: not known
+	// regions, pids and devices are those of its call sites, each once.
+	regions       []event.Region
 	pids, devices []int
-	stack         *event.Stack // of one stack: the first
 }
 
 // total returns the bytes that rows are ordered by.
 func (r *row) total() uint64 { return r.bytes + r.static }
 
-// regionSet is a set of regions.
-type regionSet uint16
-
-func (s *regionSet) add(r event.Region) { *s |= 1 << r }
-
-// String returns the short name of the only region, or says that there are several.
-func (s regionSet) String() string {
-	for r, name := range regionNames {
-		if s == 1<<r {
-			return name
-		}
+// region returns the short name of the only region, or says that there are several.
+func (r *row) region() string {
+	if len(r.regions) > 1 {
+		return "mixed"
 	}
-	if s == 0 {
-		return ""
-	}
-	return "mixed"
+	return regionNames[r.regions[0]]
 }
 
 // regionNames are short names of the regions.
@@ -74,23 +61,21 @@ const byStack = 0
 // mixed reports whether a row may have both buffers and circular buffers.
 func mixed(by int) bool { return !slices.Contains([]string{"stack", "type", "size"}, groupings[by]) }
 
-// An order is an order of rows.
-type order struct {
-	name    string
-	compare func(a, b *row) int
-}
-
-var orders = []order{
-	{"size", func(a, b *row) int {
+// orders are the orders of rows, and the columns that have what they compare.
+var orders = []struct {
+	name, column string
+	compare      func(a, b *row) int
+}{
+	{"size", "SIZE", func(a, b *row) int {
 		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.static, a.static))
 	}},
-	{"count", func(a, b *row) int {
+	{"count", "BUFFERS", func(a, b *row) int {
 		return cmp.Or(cmp.Compare(b.count, a.count), cmp.Compare(b.statics, a.statics))
 	}},
-	{"growth", func(a, b *row) int { return cmp.Compare(b.grown, a.grown) }},
-	{"rate", func(a, b *row) int { return cmp.Compare(b.rate, a.rate) }},
-	{"age", func(a, b *row) int { return cmp.Compare(a.since-1, b.since-1) }}, // not known is last
-	{"name", func(a, b *row) int { return cmp.Compare(a.title, b.title) }},
+	{"growth", "GROWTH", func(a, b *row) int { return cmp.Compare(b.grown, a.grown) }},
+	{"rate", "RATE/s", func(a, b *row) int { return cmp.Compare(b.rate, a.rate) }},
+	{"age", "FOR", func(a, b *row) int { return cmp.Compare(a.since-1, b.since-1) }}, // not known is last
+	{"name", "", func(a, b *row) int { return cmp.Compare(a.title, b.title) }},
 }
 
 // The orders that the view sets itself.
@@ -100,12 +85,11 @@ const (
 	byRate   = 3
 )
 
-// groups makes rows of a Present.
-type groups struct {
-	present *Present
-	sites   *sites
-	filter  filter
-	names   alloc.Namer // of processes
+// An arrangement is which rows the table has, in which order.
+type arrangement struct {
+	by, order int
+	reversed  bool
+	filter    filter
 }
 
 // A filter selects call sites. The zero value selects everything.
@@ -119,60 +103,71 @@ type filter struct {
 	inBy int
 }
 
-// rows returns the live call sites by a grouping, in an order.
-func (g *groups) rows(by, order int, reversed bool) []*row {
-	g.names.Snap = g.present.Snapshot
-	selected := alloc.Filter{Devices: g.filter.chips}
-	if g.filter.pid != 0 {
-		selected.PIDs = []int{g.filter.pid}
+// rows returns the live call sites of a Present by a grouping, in an order.
+func (p *Present) rows(v *arrangement) []*row {
+	f := &v.filter
+	names := &alloc.Namer{Snap: p.Snapshot}
+	selected := alloc.Filter{Devices: f.chips}
+	if f.pid != 0 {
+		selected.PIDs = []int{f.pid}
 	}
-	if g.filter.region > 0 {
-		selected.Regions = []event.Region{alloc.Regions[g.filter.region-1]}
+	if f.region > 0 {
+		selected.Regions = []event.Region{alloc.Regions[f.region-1]}
 	}
 	rows := make(map[string]*row)
-	pattern := patternOf(g.filter.text)
-	for i := range g.present.CallSites {
-		h := &g.present.CallSites[i]
-		rate := 0.0
-		if i < len(g.present.rates) {
-			rate = g.present.rates[i]
-		}
-		if h.Count == 0 && !(order == byRate && rate > 0) {
+	pattern := patternOf(f.text)
+	for i := range p.CallSites {
+		h := &p.CallSites[i]
+		if h.Count == 0 && !(v.order == byRate && p.rates[i] > 0) {
 			continue // all was freed, and that is what is asked for only by rate
 		}
 		a, ok := selected.Select(rowOf(h))
-		if !ok || g.filter.text != "" && !g.sites.match(h.Stack, g.filter.text, pattern) {
+		s := p.sites[memory.StackID(h.Stack)]
+		if !ok || f.text != "" && !s.match(f.text, pattern) {
 			continue
 		}
-		s := g.sites.of(h.Stack)
-		a.Site = &s.Site
-		if g.filter.in != "" && !slices.Contains(g.keys(g.filter.inBy, h, &a), g.filter.in) {
+		a.Site = s.Site
+		if f.in != "" && !slices.Contains(rowKeys(f.inBy, names, h, s, &a), f.in) {
 			continue
 		}
-		keys := g.keys(by, h, &a)
+		keys := rowKeys(v.by, names, h, s, &a)
 		for _, key := range keys {
 			r := rows[key]
 			if r == nil {
-				r = &row{key: key, title: key}
-				if by == byStack {
-					r.stack, r.name, r.caller = h.Stack, s.Name, s.caller
-					r.title = cmp.Or(r.name.String(), alloc.Unknown(h.Stack, h.BeforeAttach))
+				r = &row{key: key, title: key, site: &site{Site: &alloc.Site{}}}
+				if v.by == byStack {
+					r.site, r.title = s, cmp.Or(s.Name.String(), alloc.Unknown(h.Stack, h.BeforeAttach))
 				}
 				rows[key] = r
 			}
-			r.add(h, uint64(max(1, len(a.Devices)/len(keys))), rate)
+			r.add(h, uint64(max(1, len(a.Devices)/len(keys))), p.rates[i])
 		}
 	}
-	if by == byStack {
+	if v.by == byStack {
 		markTwins(rows)
 	}
 	list := slices.SortedFunc(maps.Values(rows), func(a, b *row) int {
-		return cmp.Or(orders[order].compare(a, b), cmp.Compare(b.total(), a.total()), cmp.Compare(a.title, b.title), cmp.Compare(a.key, b.key))
+		return cmp.Or(orders[v.order].compare(a, b), cmp.Compare(b.total(), a.total()), cmp.Compare(a.title, b.title), cmp.Compare(a.key, b.key))
 	})
-	if reversed {
+	if v.reversed {
 		slices.Reverse(list)
 	}
 	return list
+}
+
+// patternOf is the regular expression that the user means: as in other viewers it looks
+// for capitals only where it has one, and what is no regular expression is looked for
+// as it is.
+func patternOf(text string) *regexp.Regexp {
+	flags := ""
+	if strings.ToLower(text) == text {
+		flags = "(?i)"
+	}
+	pattern, err := regexp.Compile(flags + text)
+	if err != nil {
+		pattern = regexp.MustCompile(flags + regexp.QuoteMeta(text))
+	}
+	return pattern
 }
 
 // rowOf is a call site as pages select and name it.
@@ -186,13 +181,13 @@ func rowOf(h *memory.CallSite) alloc.Row {
 	}
 }
 
-// keys returns the keys of the rows that a call site is in, which are also their titles.
-func (g *groups) keys(by int, h *memory.CallSite, a *alloc.Row) []string {
+// rowKeys returns the keys of the rows that a call site is in, which are also their titles.
+func rowKeys(by int, names *alloc.Namer, h *memory.CallSite, s *site, a *alloc.Row) []string {
 	switch {
 	case by == byStack:
-		return []string{cmp.Or(g.sites.of(h.Stack).key, alloc.Unknown(nil, h.BeforeAttach))}
+		return []string{cmp.Or(s.key, alloc.Unknown(nil, h.BeforeAttach))}
 	case groupings[by] != "size":
-		return alloc.GroupingOf(groupings[by]).Keys(&g.names, a)
+		return alloc.GroupingOf(groupings[by]).Keys(names, a)
 	case h.EachBytes == 0:
 		return []string{"various sizes"}
 	}
@@ -203,10 +198,10 @@ func (g *groups) keys(by int, h *memory.CallSite, a *alloc.Row) []string {
 func markTwins(rows map[string]*row) {
 	first := make(map[name.Name]*row)
 	for _, r := range rows {
-		switch other := first[r.name]; {
+		switch other := first[r.site.Name]; {
 		case other == nil:
-			first[r.name] = r
-		case other.caller != r.caller:
+			first[r.site.Name] = r
+		case other.site.caller != r.site.caller:
 			r.twin, other.twin = true, true
 		}
 	}
@@ -225,13 +220,16 @@ func (r *row) add(h *memory.CallSite, chips uint64, rate float64) {
 	if !h.BeforeAttach && (r.since == 0 || h.SinceNs < r.since) {
 		r.since = h.SinceNs
 	}
-	r.regions.add(h.Region)
-	if !slices.Contains(r.pids, h.PID) {
-		r.pids = append(r.pids, h.PID)
-	}
+	r.regions, r.pids = with(r.regions, h.Region), with(r.pids, h.PID)
 	for _, id := range h.Devices {
-		if !slices.Contains(r.devices, id) {
-			r.devices = append(r.devices, id)
-		}
+		r.devices = with(r.devices, id)
 	}
+}
+
+// with returns the list with one, which it may have already.
+func with[T comparable](list []T, one T) []T {
+	if slices.Contains(list, one) {
+		return list
+	}
+	return append(list, one)
 }

@@ -1,9 +1,16 @@
 package top
 
 import (
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"regexp"
 	"time"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/tracer/event"
 )
 
 // A Source is what a view shows, such as a Live. Its methods must be safe for concurrent use.
@@ -19,21 +26,24 @@ type Source interface {
 // concurrent use.
 type sampler struct {
 	source Source
-	sites  *sites
+	rules  *name.Rules
 	nowNs  func() uint64
 	// seen is the previous sample, at the time at.
 	seen   map[memory.SiteKey]uint64
+	sites  map[uint64]*site
 	events uint64
 	at     time.Time
 }
 
-// sample returns the content of the source at the time now.
+// sample returns the content of the source at the time now. Looking up a call stack of a
+// running process may take a while, so the goroutine that answers keys must not call it.
 func (l *sampler) sample(now time.Time) *Present {
 	p := l.source.Present(l.nowNs())
 	seconds := now.Sub(l.at).Seconds()
 	first := l.at.IsZero() || seconds <= 0
 	seen := make(map[memory.SiteKey]uint64, len(p.CallSites))
 	p.rates = make([]float64, len(p.CallSites))
+	p.sites = make(map[uint64]*site)
 	for i := range p.CallSites {
 		h := &p.CallSites[i]
 		id := h.Key()
@@ -41,11 +51,59 @@ func (l *sampler) sample(now time.Time) *Present {
 		if before := l.seen[id]; !first && h.Allocated >= before {
 			p.rates[i] = float64(h.Allocated-before) / seconds
 		}
+		if stack := memory.StackID(h.Stack); p.sites[stack] == nil && (h.Count > 0 || p.rates[i] > 0) {
+			p.sites[stack] = l.sites[stack]
+			if p.sites[stack] == nil {
+				p.sites[stack] = l.site(h.Stack)
+			}
+		}
 	}
-	l.sites.prepare(p.CallSites, func(i int) bool { return p.CallSites[i].Count > 0 || p.rates[i] > 0 })
 	if !first {
 		p.eventRate = float64(p.Events-min(p.Events, l.events)) / seconds
 	}
-	l.seen, l.events, l.at = seen, p.Events, now
+	l.seen, l.sites, l.events, l.at = seen, p.sites, p.Events, now
 	return p
+}
+
+// A site is what is looked up for a call stack.
+type site struct {
+	*alloc.Site
+	// key is the same for stacks with the same lines: a line may have several calls. It is ""
+	// without a stack.
+	key string
+	// caller is the user's own call around the one in the name.
+	caller name.Call
+	// pattern is the one that Matches is of.
+	pattern string
+}
+
+// match reports whether the pattern, which the user typed as text, matches the name, the
+// component or a frame.
+func (s *site) match(text string, pattern *regexp.Regexp) bool {
+	if s.pattern != text {
+		s.pattern, s.Matches = text, s.Stack != nil && s.MatchedBy(pattern)
+	}
+	return s.Matches
+}
+
+func (l *sampler) site(stack *event.Stack) *site {
+	if stack == nil {
+		return &site{Site: &alloc.Site{}}
+	}
+	names := alloc.Namer{Rules: l.rules}
+	one := &site{Site: names.NewSite(stack)}
+	frames := stack.Frames()
+	if calls := name.UserCalls(frames); len(calls) > 1 {
+		one.caller = calls[1]
+	}
+	h := fnv.New128a()
+	for i := range frames {
+		f := &frames[i]
+		fmt.Fprintf(h, "%s\x00%s\x00%d\x00%s\x00", f.Name, f.File, f.Line, f.Module)
+		if f.Name == "" {
+			fmt.Fprintf(h, "%d", f.Address)
+		}
+	}
+	one.key = hex.EncodeToString(h.Sum(nil))
+	return one
 }

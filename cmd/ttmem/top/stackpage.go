@@ -15,8 +15,7 @@ import (
 // stackHead returns the figures of the shown row.
 func (m *model) stackHead() []string {
 	r := m.shown
-	title := m.clean(r.title)
-	lines := []string{"", " " + m.Paint(bold, m.Cut(title, m.width-1))}
+	lines := []string{"", " " + m.Paint(page.Bold, m.Cut(m.clean(r.title), m.width-1))}
 	var facts []string
 	if r.count > 0 {
 		facts = append(facts, fmt.Sprintf("%s in %s", page.Bytes(r.bytes), count(r.count, "buffer")))
@@ -28,60 +27,44 @@ func (m *model) stackHead() []string {
 		facts = append(facts, "+"+page.Bytes(r.grown)+" since the mark")
 	}
 	if r.since > 0 {
-		facts = append(facts, "live for "+formatAge(m.present.NowNs-min(m.present.NowNs, r.since)))
+		facts = append(facts, "live for "+m.ago(r.since))
 	}
-	facts = append(facts, r.regions.String())
-	ids, pids := slices.Sorted(slices.Values(r.devices)), slices.Sorted(slices.Values(r.pids))
-	if len(ids) > 0 {
-		facts = append(facts, "on "+count(uint64(len(ids)), "chip")+": "+formatIDs(ids))
+	facts = append(facts, r.region())
+	if len(r.devices) > 0 {
+		facts = append(facts, "on "+count(uint64(len(r.devices)), "chip")+": "+formatIDs(r.devices))
 	}
-	facts = append(facts, "PID "+strings.ReplaceAll(strings.Trim(fmt.Sprint(pids), "[]"), " ", ", "))
-	lines = append(lines, " "+m.Cut(strings.Join(facts, m.Pick(" · ", " - ")), m.width-1))
-	if component := m.sites.of(r.stack).Component; component != "" {
-		lines = append(lines, " "+m.Paint(dim, m.Cut(m.clean(component), m.width-1)))
+	facts = append(facts, "PID "+page.PIDs(slices.Sorted(slices.Values(r.pids))))
+	lines = append(lines, " "+m.Cut(strings.Join(facts, m.Separator()), m.width-1))
+	if component := r.site.Component; component != "" {
+		lines = append(lines, " "+m.Paint(page.Dim, m.Cut(m.clean(component), m.width-1)))
 	}
-	return append(lines, "", m.Paint(head, m.left("        innermost call first", m.width)))
+	return append(lines, "", m.Paint(page.OnGreen, m.left("        innermost call first", m.width)))
 }
 
 // stackLines returns the calls of the shown row, innermost first. The user's own calls are
 // bold.
-func (m *model) stackLines() []string {
-	frames := m.shown.stack.Frames()
+func (m *model) stackLines() (lines []string) {
+	frames := m.shown.site.Stack.Frames()
 	if len(frames) == 0 {
 		return []string{"", " No call stack: allocated before ttmem attached, or none was taken."}
 	}
-	own := make(map[name.Call]bool)
-	for _, call := range name.UserCalls(frames) {
-		own[call] = true
-	}
-	var lines []string
+	own := name.UserCalls(frames)
 	for i := range frames {
-		lines = append(lines, m.frameLine(&frames[i], own))
+		f := &frames[i]
+		kind, kindStyle, st := "C++", page.Blue, page.NoStyle
+		if f.Kind == event.Python {
+			kind, kindStyle = "Python", page.Yellow
+		}
+		if slices.Contains(own, name.Call{Function: f.Name, File: f.File, Line: f.Line}) {
+			st = page.Bold
+		}
+		text, place := page.FrameTexts(f)
+		if f.Inlined {
+			text += " (inlined)"
+		}
+		lines = append(lines, " "+m.Paint(kindStyle, m.left(kind, 7))+m.Paint(st, m.clean(text))+"  "+m.Paint(page.Dim, m.clean(place)))
 	}
 	return lines
-}
-
-func (m *model) frameLine(f *event.Frame, own map[name.Call]bool) string {
-	kind, kindStyle := "C++", blue
-	if f.Kind == event.Python {
-		kind, kindStyle = "Python", yellow
-	}
-	text := m.clean(f.Name)
-	if text == "" {
-		text = fmt.Sprintf("%#x", f.Address)
-	}
-	place := m.clean(f.Module)
-	if f.File != "" {
-		place = m.clean(fmt.Sprintf("%s:%d", f.File, f.Line))
-	}
-	st := noStyle
-	if own[name.Call{Function: f.Name, File: f.File, Line: f.Line}] {
-		st = bold
-	}
-	if f.Inlined {
-		text += " (inlined)"
-	}
-	return " " + m.Paint(kindStyle, m.left(kind, 7)) + m.Paint(st, text) + "  " + m.Paint(dim, place)
 }
 
 // shifted returns a line scrolled by n columns. The kind of frame stays.
@@ -93,17 +76,13 @@ func (m *model) shifted(line string, n int) string {
 // helpLines returns the keys and the glossary.
 func (m *model) helpLines() []string {
 	var lines []string
-	for _, part := range slices.Concat(bindings, glossary) {
-		lines = append(lines, "", " "+m.Paint(bold, part.title))
+	for _, part := range help {
+		lines = append(lines, "", " "+m.Paint(page.Bold, part.title))
 		for _, b := range part.list {
-			key := b.key
-			if m.ASCII {
-				key = strings.NewReplacer("↑ ↓", "up down").Replace(key)
-			}
-			text := page.Wrap(b.does, max(20, m.width-20))
-			lines = append(lines, "   "+m.Paint(cyan, m.left(key, 15))+" "+text[0])
-			for _, more := range text[1:] {
-				lines = append(lines, page.Blank(19)+more)
+			key := "   " + m.Paint(page.Cyan, m.left(strings.Replace(b.key, "↑ ↓", m.Pick("↑ ↓", "up down"), 1), 15)) + " "
+			for _, text := range page.Wrap(b.does, max(20, m.width-20)) {
+				lines = append(lines, key+text)
+				key = page.Blank(19)
 			}
 		}
 	}
@@ -111,26 +90,23 @@ func (m *model) helpLines() []string {
 }
 
 // outputLines returns the notes and the last output of the traced command.
-func (m *model) outputLines() []string {
-	var lines []string
+func (m *model) outputLines() (lines []string) {
 	for _, note := range m.present.Notes {
 		for _, line := range page.Wrap(m.clean(note), max(20, m.width-2)) {
-			lines = append(lines, " "+m.Paint(yellow, line))
+			lines = append(lines, " "+m.Paint(page.Yellow, line))
 		}
 	}
-	if m.output {
-		if len(lines) > 0 {
-			lines = append(lines, "")
-		}
-		for _, line := range m.present.Output {
-			lines = append(lines, " "+m.clean(ansi.Strip(line)))
-		}
+	if len(lines) > 0 && m.output {
+		lines = append(lines, "")
 	}
-	if len(lines) == 0 {
-		lines = []string{"", " No notes."}
-		if m.output {
-			lines[1] = " No output yet."
-		}
+	for _, line := range m.present.Output {
+		lines = append(lines, " "+m.clean(ansi.Strip(line)))
 	}
-	return lines
+	switch {
+	case len(lines) > 0:
+		return lines
+	case m.output:
+		return []string{"", " No output yet."}
+	}
+	return []string{"", " No notes."}
 }

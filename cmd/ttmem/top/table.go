@@ -9,75 +9,92 @@ import (
 	"ttmem/cmd/ttmem/page"
 )
 
-// A column is a column of the table.
-type column struct {
+// A column is a column of a table.
+type column[T any] struct {
 	name  string
 	width int // columns, with the blank before it
 	// least is the smallest width of the terminal that shows it.
 	least int
-	cell  func(m *model, r *row, all uint64) (string, page.Style)
+	cell  func(m *model, of T) (string, page.Style)
 }
 
-var columns = []column{
-	{"SIZE", 10, 0, func(m *model, r *row, _ uint64) (string, page.Style) {
+// heads returns the names of the columns.
+func heads[T any](p painter, columns []column[T]) (line string) {
+	for _, c := range columns {
+		line += p.right(c.name, c.width)
+	}
+	return line
+}
+
+// cells returns the columns of a row.
+func cells[T any](m *model, p painter, columns []column[T], of T) (line string) {
+	for _, c := range columns {
+		text, st := c.cell(m, of)
+		line += p.Paint(st, p.right(text, c.width))
+	}
+	return line
+}
+
+var columns = []column[*row]{
+	{"SIZE", 10, 0, func(m *model, r *row) (string, page.Style) {
 		if r.count == 0 && r.statics > 0 {
-			return page.Bytes(r.static), blue
+			return page.Bytes(r.static), page.Blue
 		}
-		return page.Bytes(r.bytes), bold
+		return page.Bytes(r.bytes), page.Bold
 	}},
-	{"%", 5, 0, func(m *model, r *row, all uint64) (string, page.Style) {
+	{"%", 5, 0, func(m *model, r *row) (string, page.Style) {
 		if r.count == 0 {
-			return "", noStyle
+			return "", page.NoStyle
 		}
-		return page.Percent(r.bytes, all), noStyle
+		return page.Percent(r.bytes, m.bytes), page.NoStyle
 	}},
-	{"BUFFERS", 9, 0, func(m *model, r *row, _ uint64) (string, page.Style) {
+	{"BUFFERS", 9, 0, func(m *model, r *row) (string, page.Style) {
 		if r.count == 0 && r.statics > 0 {
-			return formatShort(r.statics) + " " + page.Plural(r.statics, "CB"), blue
+			return formatShort(r.statics) + " " + page.Plural(r.statics, "CB"), page.Blue
 		}
-		return formatCount(r.count), noStyle
+		return formatCount(r.count), page.NoStyle
 	}},
-	{"GROWTH", 12, 0, func(m *model, r *row, _ uint64) (string, page.Style) {
+	{"GROWTH", 12, 0, func(m *model, r *row) (string, page.Style) {
 		if r.grown == 0 {
-			return m.Pick("·", "."), dim
+			return m.Pick("·", "."), page.Dim
 		}
 		return "+" + page.Bytes(r.grown), page.Red
 	}},
-	{"CBs", 11, 110, func(m *model, r *row, _ uint64) (string, page.Style) {
+	{"CBs", 11, 110, func(m *model, r *row) (string, page.Style) {
 		if r.statics == 0 {
-			return "", noStyle
+			return "", page.NoStyle
 		}
-		return page.Bytes(r.static), blue
+		return page.Bytes(r.static), page.Blue
 	}},
-	{"RATE/s", 8, 100, func(m *model, r *row, _ uint64) (string, page.Style) {
+	{"RATE/s", 8, 100, func(m *model, r *row) (string, page.Style) {
 		switch {
 		case r.rate == 0:
-			return m.Pick("·", "."), dim
+			return m.Pick("·", "."), page.Dim
 		case r.rate < 10:
-			return fmt.Sprintf("%.1f", r.rate), yellow
+			return fmt.Sprintf("%.1f", r.rate), page.Yellow
 		}
-		return formatShort(uint64(r.rate + 0.5)), yellow
+		return formatShort(uint64(r.rate + 0.5)), page.Yellow
 	}},
-	{"FOR", 8, 72, func(m *model, r *row, _ uint64) (string, page.Style) {
+	{"FOR", 8, 72, func(m *model, r *row) (string, page.Style) {
 		if r.since == 0 {
-			return "earlier", dim
+			return "earlier", page.Dim
 		}
-		return formatAge(m.present.NowNs - min(m.present.NowNs, r.since)), noStyle
+		return m.ago(r.since), page.NoStyle
 	}},
-	{"CHIPS", 7, 130, func(m *model, r *row, _ uint64) (string, page.Style) {
-		return fmt.Sprint(len(r.devices)), noStyle
+	{"CHIPS", 7, 130, func(m *model, r *row) (string, page.Style) {
+		return fmt.Sprint(len(r.devices)), page.NoStyle
 	}},
-	{"PID", 9, 150, func(m *model, r *row, _ uint64) (string, page.Style) {
+	{"PID", 9, 150, func(m *model, r *row) (string, page.Style) {
 		if len(r.pids) > 1 {
-			return fmt.Sprintf("%d procs", len(r.pids)), dim
+			return fmt.Sprintf("%d procs", len(r.pids)), page.Dim
 		}
-		return fmt.Sprint(r.pids[0]), noStyle
+		return fmt.Sprint(r.pids[0]), page.NoStyle
 	}},
-	{"IN", 6, 0, func(m *model, r *row, _ uint64) (string, page.Style) {
-		if r.regions.String() == "CB" {
-			return "CB", blue
+	{"IN", 6, 0, func(m *model, r *row) (string, page.Style) {
+		if r.region() == "CB" {
+			return "CB", page.Blue
 		}
-		return r.regions.String(), cyan
+		return r.region(), page.Cyan
 	}},
 }
 
@@ -85,54 +102,39 @@ var columns = []column{
 const shareColumns = 10
 
 // columns returns the columns that fit.
-func (m *model) columns() (list []column) {
-	for _, c := range columns {
-		// growth replaces less important columns
-		if c.name == "FOR" || c.name == "%" {
-			if m.present.Marked && m.width < 100 {
-				continue
-			}
-		}
-		if m.width < c.least || c.name == "GROWTH" && !m.present.Marked || c.name == "RATE/s" && (m.once || !m.present.Live()) ||
-			c.name == "CBs" && !mixed(m.by) {
-			continue
-		}
-		list = append(list, c)
-	}
-	return list
+func (m *model) columns() []column[*row] {
+	return slices.DeleteFunc(slices.Clone(columns), func(c column[*row]) bool {
+		return m.width < c.least || c.name == "GROWTH" && !m.present.Marked ||
+			// growth replaces less important columns
+			(c.name == "FOR" || c.name == "%") && m.present.Marked && m.width < 100 ||
+			c.name == "RATE/s" && (m.once || !m.present.Live()) || c.name == "CBs" && !mixed(m.by)
+	})
 }
 
 func (m *model) shares() bool { return m.width >= 120 }
 
-// tableHead returns the names of the columns.
+// tableHead returns the names of the columns, with the direction of the order.
 func (m *model) tableHead() string {
-	var line strings.Builder
-	sorted := map[string]string{"size": "SIZE", "count": "BUFFERS", "growth": "GROWTH", "rate": "RATE/s", "age": "FOR", "name": "name"}[orders[m.order].name]
-	for _, c := range m.columns() {
-		name := c.name
-		if name == sorted {
-			name += m.arrow()
-		}
-		line.WriteString(m.right(name, c.width))
-	}
-	if m.shares() {
-		line.WriteString(page.Blank(shareColumns + 2))
-	}
-	title := "  " + strings.ToUpper(groupings[m.by])
-	if sorted == "name" {
-		title += m.arrow()
-	}
-	line.WriteString(title)
-	return m.Paint(head, m.left(line.String(), m.width))
-}
-
-// arrow returns the direction of the order.
-func (m *model) arrow() string {
 	down := orders[m.order].name != "name"
+	arrow := m.Pick("▲", "^")
 	if down != m.reversed {
-		return m.Pick("▼", "v")
+		arrow = m.Pick("▼", "v")
 	}
-	return m.Pick("▲", "^")
+	list := m.columns()
+	for i := range list {
+		if list[i].name == orders[m.order].column {
+			list[i].name += arrow
+		}
+	}
+	line := heads(m.painter, list)
+	if m.shares() {
+		line += page.Blank(shareColumns + 2)
+	}
+	line += "  " + strings.ToUpper(groupings[m.by])
+	if !down {
+		line += arrow
+	}
+	return m.Paint(page.OnGreen, m.left(line, m.width))
 }
 
 // tableRows returns the rows that fit, around the selected one.
@@ -140,94 +142,80 @@ func (m *model) tableRows() []string {
 	if len(m.rows) == 0 {
 		return []string{"", m.Cut(" "+m.nothing(), m.width)}
 	}
-	first, last := 0, len(m.rows)
+	room := min(len(m.rows), m.tableHeight)
+	m.offset = max(m.cursor-room+1, min(m.offset, m.cursor, len(m.rows)-room))
 	if m.once {
-		last = min(last, m.limit)
-	} else {
-		m.offset = max(m.cursor-m.tableHeight+1, min(m.offset, m.cursor, max(0, len(m.rows)-m.tableHeight)))
-		first = m.offset
-		last = min(len(m.rows), first+m.tableHeight)
-	}
-	var all uint64
-	for _, r := range m.rows {
-		all += r.bytes
+		m.offset, room = 0, min(len(m.rows), m.limit)
 	}
 	var lines []string
-	for i, r := range m.rows[first:last] {
-		lines = append(lines, m.tableRow(r, all, first+i == m.cursor && !m.once))
+	for i, r := range m.rows[m.offset:][:room] {
+		lines = append(lines, m.tableRow(r, m.offset+i == m.cursor && !m.once))
 	}
-	if m.once && last < len(m.rows) {
-		lines = append(lines, m.Paint(dim, fmt.Sprintf(" and %s more", page.Grouped(uint64(len(m.rows)-last)))))
+	if hidden := len(m.rows) - room; m.once && hidden > 0 {
+		lines = append(lines, m.Paint(page.Dim, fmt.Sprintf(" and %s more", page.Grouped(hidden))))
 	}
 	return lines
 }
 
-func (m *model) tableRow(r *row, all uint64, selected bool) string {
+func (m *model) tableRow(r *row, selected bool) string {
 	p := m.painter
 	if selected { // all of the line in one style
 		p = painter{page.Painter{ASCII: m.ASCII}}
 	}
-	var line strings.Builder
-	columns := 0
-	for _, c := range m.columns() {
-		text, st := c.cell(m, r, all)
-		line.WriteString(p.Paint(st, p.right(text, c.width)))
-		columns += c.width
-	}
+	line := cells(m, p, m.columns(), r)
 	if m.shares() {
-		st := page.Style(green)
+		st := page.Green
 		if r.count == 0 {
-			st = dim
+			st = page.Dim
 		}
-		line.WriteString("  " + p.DrawBar(page.Bar{Part: r.bytes, Whole: max(all, 1), Style: st}, shareColumns))
-		columns += shareColumns + 2
+		line += "  " + p.DrawBar(page.Bar{Part: r.bytes, Whole: max(m.bytes, 1), Style: st}, shareColumns)
 	}
-	line.WriteString("  " + p.rowTitle(r, m.width-columns-2))
+	line += "  " + p.rowTitle(r, m.width-page.Width(line)-2)
 	if selected {
-		return m.Paint(page.Reverse, m.left(line.String(), m.width))
+		return m.Paint(page.Reverse, m.left(line, m.width))
 	}
-	return line.String()
+	return line
 }
 
 // rowTitle returns the title of a row in at most n columns. A long operation is cut first,
 // because the line of a stack is more important.
 func (p painter) rowTitle(r *row, n int) string {
-	op, call := p.clean(r.name.Op), p.clean(r.name.Call.String())
+	op, call := p.clean(r.site.Name.Op), p.clean(r.site.Name.Call.String())
 	if call == "" {
 		title := p.clean(r.title)
-		if strings.HasPrefix(title, "/") {
+		if strings.HasPrefix(title, "/") { // the end of a path is the important part
 			return p.cutLeft(title, n)
 		}
 		return p.Cut(title, n)
 	}
-	separator := p.Pick(" · ", " - ")
+	separator := p.Separator()
 	if op == "" {
 		separator = ""
 	}
-	caller, kept := p.caller(r), 0
+	caller, kept := p.caller(r.site), 0
 	if r.twin { // which the callers tell apart: their lines matter more than what the functions are called
 		if page.Width(op)+page.Width(separator)+page.Width(call)+page.Width(caller) > n {
-			short := *r
-			short.name.Call.Function, short.caller.Function = "", ""
-			call, caller = p.clean(short.name.Call.String()), p.caller(&short)
+			short, names := *r.site, *r.site.Site
+			names.Name.Call.Function, short.caller.Function, short.Site = "", "", &names
+			call, caller = p.clean(names.Name.Call.String()), p.caller(&short)
 		}
 		kept = min(page.Width(caller), n/3)
 	}
 	op = p.Cut(op, max((n-kept)/3, n-kept-page.Width(separator)-page.Width(call)))
-	title := p.Paint(cyan, op) + p.Paint(dim, separator) + p.Cut(call, n-kept-page.Width(op)-page.Width(separator))
+	title := p.Paint(page.Cyan, op) + p.Paint(page.Dim, separator) + p.Cut(call, n-kept-page.Width(op)-page.Width(separator))
 	if room := n - page.Width(title); room >= min(6, page.Width(caller)) {
-		title += p.Paint(dim, p.Cut(caller, room))
+		title += p.Paint(page.Dim, p.Cut(caller, room))
 	}
 	return title
 }
 
 // caller returns the caller that distinguishes a row from its twins; "" if it is not known.
-func (p painter) caller(r *row) string {
-	if r.caller.Line == 0 {
+func (p painter) caller(s *site) string {
+	if s.caller.Line == 0 {
 		return ""
 	}
-	caller := p.clean(r.caller.String())
-	if r.caller.File == r.name.Call.File {
+	caller := p.clean(s.caller.String())
+	if s.caller.File == s.Name.Call.File {
 		caller = caller[strings.IndexByte(caller, ':'):]
 	}
 	return p.Pick(" ← ", " < ") + caller

@@ -2,6 +2,7 @@ package top
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -14,37 +15,35 @@ const (
 
 // A tail keeps the last lines that were written to it.
 type tail struct {
-	whole []string
-	last  []byte // a line that has no end yet
+	list []string
+	open bool // the last line has no end yet
 }
 
 // Write adds lines. What a carriage return overwrites, such as a progress bar, is dropped.
 func (t *tail) Write(b []byte) (int, error) {
-	n := len(b)
-	for len(b) > 0 {
-		part, rest, whole := bytes.Cut(b, []byte{'\n'})
-		if i := bytes.LastIndexByte(bytes.TrimSuffix(part, []byte{'\r'}), '\r'); i >= 0 {
-			t.last, part = t.last[:0], part[i+1:]
+	for part := range bytes.Lines(b) {
+		if !t.open {
+			t.list = append(t.list, "")
 		}
-		t.last = append(t.last, part[:min(len(part), keptLine-len(t.last))]...)
-		b = rest
-		if !whole {
-			break
+		last := &t.list[len(t.list)-1]
+		*last += string(part)
+		if i := strings.LastIndexByte(strings.TrimRight(*last, "\r\n"), '\r'); i >= 0 {
+			*last = (*last)[i+1:]
 		}
-		if len(t.whole) == 2*keptLines {
-			t.whole = append([]string(nil), t.whole[keptLines:]...)
-		}
-		t.whole = append(t.whole, strings.TrimSuffix(string(t.last), "\r"))
-		t.last = t.last[:0]
+		*last = (*last)[:min(len(*last), keptLine)]
+		t.open = part[len(part)-1] != '\n'
 	}
-	return n, nil
+	if n := len(t.list); n > 2*keptLines {
+		t.list = slices.Clone(t.list[n-keptLines:])
+	}
+	return len(b), nil
 }
 
 // lines returns the last lines.
 func (t *tail) lines() []string {
-	list := t.whole[max(0, len(t.whole)-keptLines):]
-	if len(t.last) > 0 {
-		list = append(list[:len(list):len(list)], string(t.last))
+	list := slices.Clone(t.list[max(0, len(t.list)-keptLines):])
+	for i := range list {
+		list[i] = strings.TrimRight(list[i], "\r\n")
 	}
-	return list[:len(list):len(list)]
+	return list
 }

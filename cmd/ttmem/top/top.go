@@ -35,7 +35,7 @@ type Options struct {
 }
 
 func (o *Options) sampler() *sampler {
-	return &sampler{source: o.Source, sites: &sites{rules: o.Rules}, nowNs: o.NowNs}
+	return &sampler{source: o.Source, rules: o.Rules, nowNs: o.NowNs}
 }
 
 // Run shows the view on a terminal until the user quits.
@@ -43,7 +43,7 @@ func Run(in io.Reader, out io.Writer, o Options) error {
 	l := o.sampler()
 	v := &view{
 		sampler: l, interval: o.Interval,
-		model: &model{painter: painter{page.Painter{Color: o.Color, Attributes: true, ASCII: o.ASCII}}, sites: l.sites, output: o.Output},
+		model: &model{painter: painter{page.Painter{Color: o.Color, Attributes: true, ASCII: o.ASCII}}, output: o.Output},
 	}
 	p := tea.NewProgram(v, tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
 	done := make(chan struct{})
@@ -68,7 +68,7 @@ func Once(w io.Writer, o Options, columns, n int, plain bool) error {
 	l := o.sampler()
 	m := &model{
 		painter: painter{page.Painter{Color: o.Color && !plain, Attributes: !plain, ASCII: o.ASCII}},
-		sites:   l.sites, once: true, width: max(columns, leastWidth),
+		once:    true, width: max(columns, leastWidth),
 	}
 	m.limit = n
 	m.show(l.sample(time.Now()))
@@ -125,17 +125,16 @@ func (v *view) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		v.model.paste(msg.Content)
 	case tea.KeyPressMsg:
 		switch v.model.press(msg.String()) {
+		case nothing:
+			return v, nil
 		case quit:
 			return v, tea.Quit
 		case mark:
 			v.source.Mark()
-			return v, v.sampleNow()
 		case unmark:
 			v.source.Unmark()
-			return v, v.sampleNow()
-		case sampleAgain:
-			return v, v.sampleNow()
 		}
+		return v, v.sampleNow()
 	}
 	return v, nil
 }

@@ -43,7 +43,7 @@ func emptyStage(width, height int) *stage {
 	o := Options{Source: live, NowNs: func() uint64 { return 0 }}
 	l := o.sampler()
 	return &stage{
-		model: &model{painter: painter{page.Painter{Attributes: true}}, sites: l.sites, width: width, height: height}, look: l, live: live,
+		model: &model{painter: painter{page.Painter{Attributes: true}}, width: width, height: height}, look: l, live: live,
 		clock: time.Unix(1000, 0),
 	}
 }
@@ -259,7 +259,7 @@ func TestAGroupIsOpenedByStack(t *testing.T) {
 	qt.Assert(t, qt.Not(qt.Equals(in, "")))
 	qt.Check(t, qt.IsTrue(len(s.rows) > 0))
 	for _, r := range s.rows {
-		qt.Check(t, qt.Equals(r.name.Op, in))
+		qt.Check(t, qt.Equals(r.site.Name.Op, in))
 	}
 	s.press("esc")
 	qt.Check(t, qt.Equals(groupings[s.by], "op"))

@@ -1,7 +1,9 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -23,8 +25,7 @@ func (m *model) frame() []string {
 	if m.width < leastWidth || !m.once && m.height < leastHeight {
 		return m.tooSmall()
 	}
-	var lines []string
-	lines = append(lines, m.heading())
+	lines := []string{m.heading()}
 	if m.present == nil {
 		return m.fill(append(lines, "", " Loading…"))
 	}
@@ -65,19 +66,18 @@ func (m *model) tooSmall() []string {
 
 // heading returns the first line: the source and its state.
 func (m *model) heading() string {
-	title := m.Paint(label, " ttmem top ")
+	title := m.Paint(page.OnCyan, " ttmem top ")
 	p := m.present
 	if p == nil {
 		return title
 	}
-	state := ""
-	notes := ""
+	state, notes := "", ""
 	if n := len(p.Notes); n > 0 && !m.once {
 		notes = count(uint64(n), "note") + ": o"
 	}
 	for _, part := range []string{p.Doing, p.Ended, notes} {
 		if part != "" {
-			state += m.Paint(dim, m.Pick(" · ", " - ")) + m.Paint(yellow, m.clean(part))
+			state += m.Paint(page.Dim, m.Separator()) + m.Paint(page.Yellow, m.clean(part))
 		}
 	}
 	running, buffers := 0, uint64(0)
@@ -93,46 +93,41 @@ func (m *model) heading() string {
 	if p.Live() && !m.once {
 		facts += "  " + formatShort(uint64(p.eventRate+0.5)) + " " + page.Plural(uint64(p.eventRate+0.5), "event") + "/s"
 	}
-	facts = m.Paint(dim, facts)
+	facts = m.Paint(page.Dim, facts)
 	if p.Marked {
-		facts += "  " + m.Paint(label, " mark "+m.markAge()+" ago ")
+		facts += "  " + m.Paint(page.OnCyan, " mark "+m.ago(p.MarkNs)+" ago ")
 	}
 	if m.paused {
-		facts += "  " + m.Paint(pause, " PAUSED ")
+		facts += "  " + m.Paint(page.OnYellow, " PAUSED ")
 	}
 	room := m.width - page.Width(title) - page.Width(state) - page.Width(facts) - 3
-	return m.ends(title+" "+m.Paint(bold, m.Cut(m.clean(p.Of), max(8, room)))+state, facts, m.width)
+	return m.ends(title+" "+m.Paint(page.Bold, m.Cut(m.clean(p.Of), max(8, room)))+state, facts, m.width)
 }
 
 // warnings returns lines about what may be wrong or missing.
-func (m *model) warnings() []string {
-	var list []string
+func (m *model) warnings() (list []string) {
 	p := m.present
-	if n := p.LostEvents(); n > 0 {
-		var causes []string
-		for cause := range p.Lost {
-			causes = append(causes, m.clean(cause))
+	alarm := func(text, more string) {
+		list = append(list, m.Cut(m.Paint(page.OnRed, " ! ")+" "+m.Paint(page.BoldRed, text)+m.Paint(page.Dim, more), m.width))
+	}
+	note := func(st page.Style, text string) {
+		for _, line := range page.Wrap(text, m.width-2) {
+			list = append(list, m.Cut(" "+m.Paint(st, line), m.width))
 		}
-		slices.Sort(causes)
-		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, count(n, "event")+" lost, totals may be wrong: "+strings.Join(causes, ", ")))
+	}
+	if n := p.LostEvents(); n > 0 {
+		causes := strings.Join(slices.Sorted(maps.Keys(p.Lost)), ", ")
+		alarm(count(n, "event")+" lost, totals may be wrong: "+m.clean(causes), "")
 	}
 	if n := p.FailureCount; n > 0 {
 		last := p.Failures[len(p.Failures)-1]
-		list = append(list, m.Paint(alarm, " ! ")+" "+m.Paint(boldRed, count(n, "allocation")+" failed")+
-			m.Paint(dim, fmt.Sprintf(", the last %s ago: %s, PID %d", formatAge(p.NowNs-min(p.NowNs, last.TimeNs)), requested(&last), last.PID)))
+		alarm(count(n, "allocation")+" failed", fmt.Sprintf(", the last %s ago: %s, PID %d", m.ago(last.TimeNs), requested(&last), last.PID))
 	}
 	if p.Others != "" {
-		for _, line := range page.Wrap("Only your own processes are shown: "+m.clean(p.Others), m.width-2) {
-			list = append(list, " "+line)
-		}
+		note(page.NoStyle, "Only your own processes are shown: "+m.clean(p.Others))
 	}
 	if p.Unread {
-		for _, line := range page.Wrap("The memory of processes that were already running is still being read: totals are incomplete.", m.width-2) {
-			list = append(list, " "+m.Paint(yellow, line))
-		}
-	}
-	for i := range list {
-		list[i] = m.Cut(list[i], m.width)
+		note(page.Yellow, "The memory of processes that were already running is still being read: totals are incomplete.")
 	}
 	return list
 }
@@ -150,20 +145,17 @@ func requested(f *memory.Failure) string {
 
 // tablePage adds the page of bars, processes and rows.
 func (m *model) tablePage(lines []string) []string {
-	lines = append(lines, m.warnings()...)
-	lines = append(lines, m.chipLines()...)
-	roomy := m.height >= 30 && !m.once
-	if roomy || m.once {
-		lines = append(lines, "")
+	var blank []string
+	if m.roomy() || m.once {
+		blank = []string{""}
 	}
-	lines = append(lines, m.processLines()...)
-	if roomy || m.once {
-		lines = append(lines, "")
-	}
-	lines = append(lines, m.choices(), m.tableHead())
+	lines = slices.Concat(lines, m.warnings(), m.chipLines(), blank, m.processLines(), blank, []string{m.choices(), m.tableHead()})
 	m.tableHeight = max(1, m.height-1-len(lines))
 	return append(lines, m.tableRows()...)
 }
+
+// roomy reports whether the terminal has more lines than a small one.
+func (m *model) roomy() bool { return m.height >= 30 }
 
 // chipLines returns the bars: a block for each group of chips, or a grid if there are too
 // many.
@@ -176,36 +168,26 @@ func (m *model) chipLines() []string {
 	across := max(1, min(len(groups), m.width/95))
 	columns := (m.width - 3*(across-1)) / across
 	room := max(8, m.height*2/5)
-	if m.height >= 30 {
+	if m.roomy() {
 		room = m.height / 2
 	}
-	var blocks [][]string
-	tallest := 0
-	for _, few := range []bool{false, true} {
-		blocks, tallest = m.blocks(groups, columns, few || m.height < 30 && !m.once)
-		if m.once || (len(groups)+across-1)/across*tallest <= room {
-			break
-		}
-		if few {
-			return m.grid(groups, m.width, m.height-8)
-		}
+	all := m.blocks(groups, columns, !m.roomy() && !m.once)
+	fits := func() bool { return m.once || (len(groups)+across-1)/across*len(all[0]) <= room }
+	if !fits() {
+		all = m.blocks(groups, columns, true)
+	}
+	if !fits() {
+		return m.grid(groups, m.width, m.height-8)
 	}
 	var lines []string
-	for first := 0; first < len(blocks); first += across {
-		row := blocks[first:min(first+across, len(blocks))]
-		for y := range tallest {
-			var line strings.Builder
-			for x, block := range row {
-				if x > 0 {
-					line.WriteString(m.Paint(dim, m.Pick(" │ ", " | ")))
-				}
-				if y < len(block) {
-					line.WriteString(m.left(block[y], columns))
-				} else {
-					line.WriteString(page.Blank(columns))
-				}
+	for blocks := range slices.Chunk(all, across) {
+		for y := range blocks[0] {
+			var line []string
+			for _, block := range blocks {
+				line = append(line, m.left(block[y], columns))
 			}
-			if text := strings.TrimRight(line.String(), " "); text != "" || across > 1 {
+			text := strings.TrimRight(strings.Join(line, m.Paint(page.Dim, m.Pick(" │ ", " | "))), " ")
+			if text != "" || across > 1 {
 				lines = append(lines, text)
 			}
 		}
@@ -229,71 +211,74 @@ func (m *model) noChip() string {
 	return "No process has a device open."
 }
 
-// blocks returns the blocks of the groups, and the height of the tallest.
-func (m *model) blocks(groups []chipGroup, columns int, few bool) (blocks [][]string, tallest int) {
-	ranges := slices.ContainsFunc(groups, func(g chipGroup) bool { return len(g.ids) > 1 })
+// blocks returns the lines of each group, which are as many as those of the tallest.
+func (m *model) blocks(groups []chipGroup, columns int, few bool) (blocks [][]string) {
+	ranges := slices.ContainsFunc(groups, func(g chipGroup) bool { return len(g) > 1 })
+	tallest := 0
 	for i := range groups {
-		b := &chipBlock{painter: m.painter, chipGroup: &groups[i], width: columns, few: few, ranges: ranges}
+		b := &chipBlock{painter: m.painter, chipGroup: groups[i], width: columns, few: few, ranges: ranges}
 		blocks = append(blocks, b.lines())
 		tallest = max(tallest, len(blocks[i]))
 	}
-	return blocks, tallest
+	for i, b := range blocks {
+		blocks[i] = append(b, make([]string, tallest-len(b))...)
+	}
+	return blocks
 }
 
 // choices returns the line with the settings of the table and the keys that change them.
 func (m *model) choices() string {
 	f := &m.filter
-	choice := func(key, text string, set bool) string {
-		if m.once {
-			key = ""
-		} else {
-			key = m.Paint(label, key) + " "
-		}
+	list := ""
+	choice := func(key, text string, set bool) {
+		st := page.Dim
 		if set {
-			return key + m.Paint(bold, text)
+			st = page.Bold
 		}
-		return key + m.Paint(dim, text)
+		if list += "  "; !m.once {
+			list += m.Paint(page.OnCyan, key) + " "
+		}
+		list += m.Paint(st, text)
 	}
-	sorted := orders[m.order].name
-	if m.reversed {
-		sorted += " " + m.Pick("↑", "^")
-	}
-	chips, pid, region := "all chips", "all processes", "all regions"
-	if len(f.chips) > 0 {
-		chips = "chip " + formatIDs(f.chips)
-	}
-	if f.pid != 0 {
-		pid = fmt.Sprintf("PID %d", f.pid)
-	}
-	if f.region > 0 {
-		region = alloc.Regions[f.region-1].String()
-	}
-	text := f.text
-	if text == "" {
-		text = "all"
-	}
-	by := "by " + groupings[m.by]
+	by, sorted := "by "+groupings[m.by], orders[m.order].name
 	if f.in != "" {
 		by += " in " + m.Cut(m.clean(f.in), 24)
 	}
-	list := []string{choice("g", by, true), choice("s", sorted, true)}
-	if !m.once || len(f.chips)+f.pid+f.region > 0 || f.text != "" {
-		list = append(list, choice("c", chips, len(f.chips) > 0), choice("p", pid, f.pid != 0),
-			choice("r", region, f.region > 0), choice("/", m.clean(text), f.text != ""))
+	if m.reversed {
+		sorted += " " + m.Pick("↑", "^")
 	}
-	return m.Cut(" "+strings.Join(list, "  "), m.width)
+	choice("g", by, true)
+	choice("s", sorted, true)
+	if !m.once {
+		chips, pid, region := "all chips", "all processes", "all regions"
+		if len(f.chips) > 0 {
+			chips = "chip " + formatIDs(f.chips)
+		}
+		if f.pid != 0 {
+			pid = fmt.Sprintf("PID %d", f.pid)
+		}
+		if f.region > 0 {
+			region = alloc.Regions[f.region-1].String()
+		}
+		choice("c", chips, len(f.chips) > 0)
+		choice("p", pid, f.pid != 0)
+		choice("r", region, f.region > 0)
+		choice("/", m.clean(cmp.Or(f.text, "all")), f.text != "")
+	}
+	return m.Cut(list[1:], m.width)
 }
 
 // footer returns the last line: the input, an answer to it, or the keys.
 func (m *model) footer() string {
-	switch m.prompt {
-	case promptText:
-		return m.ends(" "+m.Paint(bold, "/"+m.clean(m.typed))+m.Paint(page.Reverse, " "), m.Paint(dim, "text or regular expression, Enter, Esc "), m.width)
-	case promptChips:
-		return m.ends(" "+m.Paint(bold, "chips: "+m.clean(m.typed))+m.Paint(page.Reverse, " "), m.Paint(dim, "0-7,12 or nothing for all, Enter, Esc "), m.width)
+	if m.prompt != promptNone {
+		before, hint := "/", "text or regular expression, Enter, Esc "
+		if m.prompt == promptChips {
+			before, hint = "chips: ", "0-7,12 or nothing for all, Enter, Esc "
+		}
+		return m.ends(" "+m.Paint(page.Bold, before+m.clean(m.typed))+m.Paint(page.Reverse, " "), m.Paint(page.Dim, hint), m.width)
 	}
 	if m.answer != "" {
-		return m.Cut(" "+m.Paint(yellow, m.clean(m.answer)), m.width)
+		return m.Cut(" "+m.Paint(page.Yellow, m.clean(m.answer)), m.width)
 	}
 	at := ""
 	if m.page == pageTable && len(m.rows) > 0 {
@@ -301,22 +286,22 @@ func (m *model) footer() string {
 	}
 	line, columns := "", page.Width(at)
 	for _, key := range m.keys() {
-		text := " " + m.Paint(label, key[0]) + " " + key[1] + " "
+		text := " " + m.Paint(page.OnCyan, key[0]) + " " + key[1] + " "
 		if columns += page.Width(text); columns <= m.width {
 			line += text
 		}
 	}
-	return m.ends(line, m.Paint(dim, at), m.width)
+	return m.ends(line, m.Paint(page.Dim, at), m.width)
 }
 
 // keys returns the keys of the footer and what they do, most important first.
 func (m *model) keys() [][2]string {
-	switch m.page {
-	case pageTable:
-	case pageStack:
-		return [][2]string{{"Esc", "back"}, {m.Pick("↑ ↓", "up, down"), "scroll"}, {m.Pick("← →", "left, right"), "long names"}}
-	default:
-		return [][2]string{{"Esc", "back"}, {m.Pick("↑ ↓", "up, down"), "scroll"}}
+	if m.page != pageTable {
+		list := [][2]string{{"Esc", "back"}, {m.Pick("↑ ↓", "up, down"), "scroll"}, {m.Pick("← →", "left, right"), "long names"}}
+		if m.page != pageStack {
+			list = list[:2]
+		}
+		return list
 	}
 	open, fold, notes := "open", "unfold", "notes"
 	if m.by == byStack {

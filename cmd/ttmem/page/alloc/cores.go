@@ -26,11 +26,3 @@ func FormatRanges(ranges []event.CoreRange) string {
 	}
 	return strings.Join(parts, " ")
 }
-
-// CoreRanges are ranges of cores as documents have them: x0, y0, x1, y1.
-func CoreRanges(ranges []event.CoreRange) (list [][4]uint16) {
-	for _, r := range ranges {
-		list = append(list, [4]uint16{r.X0, r.Y0, r.X1, r.Y1})
-	}
-	return list
-}

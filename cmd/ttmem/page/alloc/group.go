@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -53,12 +54,28 @@ func GroupingOf(by string) Grouping {
 	return groupings[slices.IndexFunc(groupings, func(g Grouping) bool { return g.name == by })]
 }
 
-// process is the id and name of a live process.
+// process is the id and name of a process.
 func (n *Namer) process(pid int) string {
-	for i := range n.Snap.Processes {
-		if p := &n.Snap.Processes[i]; p.PID == pid && p.Exit == nil {
-			return fmt.Sprintf("PID %d %s", pid, page.ProcessName(p))
-		}
+	if p := n.find(pid); p != nil {
+		return fmt.Sprintf("PID %d %s", pid, page.ProcessName(p))
 	}
 	return fmt.Sprintf("PID %d", pid)
+}
+
+// ProcessName is the name of a process, also of one that has ended.
+func (n *Namer) ProcessName(pid int) string {
+	if p := n.find(pid); p != nil && page.ProcessName(p) != "" {
+		return page.ProcessName(p)
+	}
+	return fmt.Sprintf("PID %d", pid)
+}
+
+// find is the process with an id: the live one, or else the first that had it.
+func (n *Namer) find(pid int) (found *memory.Process) {
+	for i := range n.Snap.Processes {
+		if p := &n.Snap.Processes[i]; p.PID == pid && (found == nil || p.Exit == nil) {
+			found = p
+		}
+	}
+	return found
 }

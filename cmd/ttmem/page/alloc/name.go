@@ -1,7 +1,6 @@
 package alloc
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 
@@ -30,13 +29,14 @@ func (s *Site) WithCaller(title string) string {
 
 // Distinguish gives sites of the same name the callers in which they differ.
 func Distinguish(sites []*Site) {
-	list := make([]*page.Site, len(sites))
-	for i, s := range sites {
-		list[i] = &page.Site{Key: s.Name.String(), Calls: page.CallTexts(name.UserCalls(s.Stack.Frames()))}
+	var names []string
+	var calls [][]string
+	for _, s := range sites {
+		names = append(names, s.Name.String())
+		calls = append(calls, page.CallTexts(name.UserCalls(s.Stack.Frames())))
 	}
-	page.Distinguish(list)
-	for i, s := range sites {
-		s.caller = list[i].Caller
+	for i, caller := range page.Distinguish(names, calls) {
+		sites[i].caller = caller
 	}
 }
 
@@ -111,22 +111,4 @@ func Unknown(stack *event.Stack, beforeAttach bool) string {
 		return "(no call stack)"
 	}
 	return "(unknown code)"
-}
-
-// ProcessName is the name of a process, also of one that has ended.
-func (n *Namer) ProcessName(pid int) string {
-	for i := range n.Snap.Processes {
-		if p := &n.Snap.Processes[i]; p.PID == pid && page.ProcessName(p) != "" {
-			return page.ProcessName(p)
-		}
-	}
-	return fmt.Sprintf("PID %d", pid)
-}
-
-// StackID is the id of a call stack; 0 for nil.
-func StackID(stack *event.Stack) uint64 {
-	if stack == nil {
-		return 0
-	}
-	return stack.ID
 }

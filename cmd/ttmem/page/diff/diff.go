@@ -121,7 +121,7 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 					t = &Total{Device: id, Region: part.Region.String(), region: part.Region}
 					totals[key] = t
 				}
-				t.of(side == b).add(part.Count, part.Bytes)
+				of(side == b, &t.A, &t.B).add(part.Count, part.Bytes)
 			}
 			keys := o.keys(n, &row)
 			for _, k := range keys {
@@ -140,7 +140,7 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 						g.Stack = part.Stack.Frames()
 					}
 				}
-				g.of(side == b).add(part.Count, row.TotalBytes()/uint64(len(keys)))
+				of(side == b, &g.A, &g.B).add(part.Count, row.TotalBytes()/uint64(len(keys)))
 			}
 		}
 	}
@@ -156,18 +156,12 @@ func New(a, b *Side, names alloc.Namer, o Options) *Difference {
 	return d
 }
 
-func (g *Group) of(b bool) *Amount {
-	if b {
-		return &g.B
+// of is the amount of one of the two sides.
+func of(isB bool, a, b *Amount) *Amount {
+	if isB {
+		return b
 	}
-	return &g.A
-}
-
-func (t *Total) of(b bool) *Amount {
-	if b {
-		return &t.B
-	}
-	return &t.A
+	return a
 }
 
 // order sorts the groups and removes those that are not listed.

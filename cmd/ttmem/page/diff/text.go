@@ -116,36 +116,16 @@ func head(layout page.Layout) string { return columnsOf(layout).Line("change", "
 // writeTotals writes a line for each region of each chip. Chips with the same amounts share
 // one.
 func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
-	type chip struct {
-		ids    []int
-		totals []Total
-	}
-	var chips []chip
-	for i := 0; i < len(d.Totals); {
-		j := i
-		for j < len(d.Totals) && d.Totals[j].Device == d.Totals[i].Device {
-			j++
+	chips := page.Alike(d.Totals, func(a, b Total) bool { return a.Device == b.Device })
+	fmt.Fprintln(out)
+	fmt.Fprintln(out, layout.Paint(page.Dim, head(layout)))
+	for _, same := range page.Alike(chips, sameTotals) {
+		var ids []int
+		for _, totals := range same {
+			ids = append(ids, totals[0].Device)
 		}
-		this := d.Totals[i:j]
-		found := false
-		for k := range chips {
-			if sameTotals(chips[k].totals, this) {
-				chips[k].ids, found = append(chips[k].ids, this[0].Device), true
-				break
-			}
-		}
-		if !found {
-			chips = append(chips, chip{[]int{this[0].Device}, this})
-		}
-		i = j
-	}
-	for i, c := range chips {
-		if i == 0 {
-			fmt.Fprintln(out)
-			fmt.Fprintln(out, layout.Paint(page.Dim, head(layout)))
-		}
-		fmt.Fprintln(out, layout.Paint(page.Bold, page.EachChip(c.ids)))
-		for _, t := range c.totals {
+		fmt.Fprintln(out, layout.Paint(page.Bold, page.EachChip(ids)))
+		for _, t := range same[0] {
 			name := t.region.String()
 			if t.region == event.CB {
 				name = "CBs, DFBs, of all programs"
@@ -156,15 +136,7 @@ func (d *Difference) writeTotals(out *bufio.Writer, layout page.Layout) {
 }
 
 func sameTotals(a, b []Total) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].region != b[i].region || a[i].A != b[i].A || a[i].B != b[i].B {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(a, b, func(a, b Total) bool { return a.region == b.region && a.A == b.A && a.B == b.B })
 }
 
 // writeAmounts writes two amounts and their name.
@@ -176,10 +148,7 @@ func writeAmounts(out *bufio.Writer, layout page.Layout, a, b Amount, title stri
 	case b.Bytes < a.Bytes:
 		style = page.Green
 	}
-	buffers, noun := fmt.Sprint(b.Buffers), " buffers"
-	if b.Buffers == 1 {
-		noun = " buffer"
-	}
+	buffers := fmt.Sprint(b.Buffers)
 	if a.Buffers != b.Buffers {
 		buffers = fmt.Sprintf("%d%s%d", a.Buffers, layout.Pick(" → ", " > "), b.Buffers)
 	}
@@ -191,7 +160,7 @@ func writeAmounts(out *bufio.Writer, layout page.Layout, a, b Amount, title stri
 		return
 	}
 	fmt.Fprintln(out, strings.TrimRight(line, " "))
-	layout.Write(out, page.NameIndent, page.NoStyle, buffers+noun+", "+title)
+	layout.Write(out, page.NameIndent, page.NoStyle, buffers+" "+page.Plural(b.Buffers, "buffer")+", "+title)
 }
 
 // formatChange writes a change of bytes with its sign.

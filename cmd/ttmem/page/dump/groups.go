@@ -55,33 +55,28 @@ func (l *List) Group(by string, n int) *Groups {
 			if by == "stack" {
 				k.site = a.Site
 			}
-			to := groups[k]
-			if to == nil {
-				to = &group{Key: text}
+			if groups[k] == nil {
+				one := &group{Key: text}
 				switch {
 				case by == "stack":
-					to.Stack = a.Stack.Frames()
+					one.Stack = a.Stack.Frames()
 				case by == "process":
-					to.PID = a.PID
+					one.PID = a.PID
 				case by == "type":
-					to.Region = a.Region.String()
+					one.Region = a.Region.String()
 				case by == "chip" && len(a.Devices) > 0:
-					to.Device = &a.Devices[j]
+					one.Device = &a.Devices[j]
 				}
-				groups[k] = to
+				groups[k] = one
 			}
-			to.add(a, uint64(len(keys)))
+			groups[k].add(a, uint64(len(keys)))
 		}
 	}
 	list := slices.SortedFunc(maps.Values(groups), func(a, b *group) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.StaticBytes, a.StaticBytes),
 			cmp.Compare(b.Buffers+b.Statics, a.Buffers+a.Statics), cmp.Compare(a.Key, b.Key), page.CompareFrames(a.Stack, b.Stack))
 	})
-	cut := 0
-	if n > 0 && n < len(list) {
-		cut = len(list) - n
-	}
-	return &Groups{l, by, list, cut}
+	return &Groups{l, by, list, cutOff(len(list), n)}
 }
 
 // add counts a row that is in so many groups.
@@ -99,8 +94,9 @@ func (g *group) add(a *alloc.Row, among uint64) {
 	}
 }
 
-// The columns of a group: of buffers, and of circular buffers, which only some lists have.
-var bufferColumns, staticColumns = page.Columns{page.SizeColumns, 6, 10}, page.Columns{page.SizeColumns, 9}
+// groupColumns are those of a group: of buffers, and of circular buffers, which only some lists
+// have.
+var groupColumns = page.Columns{page.SizeColumns, 6, 10, page.SizeColumns, 9}
 
 // WriteText writes a line for each group; the calls of a stack are below it.
 func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
@@ -115,16 +111,12 @@ func (g *Groups) WriteText(w io.Writer, layout page.Layout) error {
 		bytes += one.Bytes
 		statics += one.Statics
 	}
-	columns := bufferColumns
-	if statics > 0 {
-		columns = slices.Concat(bufferColumns, staticColumns)
+	columns := slices.Clone(groupColumns)
+	if layout.Width > 0 && layout.Width < columns.Width()+2+page.LeastBeside {
+		columns[1], columns[4] = 0, 0 // the share, and how many there are
 	}
-	if layout.Width > 0 && layout.Width < bufferColumns.Width()+staticColumns.Width()+2+page.LeastBeside {
-		columns = slices.Clone(columns)
-		columns[1] = 0 // the share
-		if statics > 0 {
-			columns[4] = 0
-		}
+	if statics == 0 {
+		columns = columns[:3]
 	}
 	layout.WriteHead(out, columns.Line("bytes", "", "buffers", "CBs, DFBs", ""), "  "+g.by)
 	for _, one := range g.groups[:len(g.groups)-g.cutOff] {

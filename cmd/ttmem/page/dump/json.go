@@ -113,7 +113,7 @@ func (l *List) WriteJSON(w io.Writer) error {
 				place: place, TID: b.TID, Comm: b.Comm, Region: b.Region.String(), Layout: a.Layout,
 				BufferID: b.BufferID, Object: b.Object, SizeBytes: b.SizeBytes, PageSizeBytes: b.PageSizeBytes,
 				BytesPerBank: b.BytesPerBank, Banks: b.Banks, AllocatedBytes: a.Bytes(),
-				PerCore: b.PerCore, Cores: alloc.CoreRanges(b.Cores),
+				PerCore: b.PerCore, Cores: page.Rectangles(b.Cores),
 			})
 			continue
 		}

@@ -40,18 +40,15 @@ func New(s *aggregate.State, nowNs uint64, names alloc.Namer) *List {
 	l := &List{Namer: names, NowNs: nowNs}
 	buffers := s.Buffers()
 	for i := range buffers {
-		l.addBuffer(&buffers[i])
+		h := &buffers[i]
+		l.add(alloc.Row{
+			Buffer: h, Devices: h.Devices, Region: h.Region, PID: h.PID, Address: h.Address, BytesPerBank: h.BytesPerBank,
+			Banks: uint64(h.Banks), SinceNs: h.SinceNs, NowNs: nowNs, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(),
+		}, h.Stack)
 	}
 	l.addStatics(s)
 	l.All, l.There = len(l.Rows), len(buffers)
 	return l
-}
-
-func (l *List) addBuffer(h *memory.Buffer) {
-	l.add(alloc.Row{
-		Buffer: h, Devices: h.Devices, Region: h.Region, PID: h.PID, Address: h.Address,
-		BytesPerBank: h.BytesPerBank, Banks: uint64(h.Banks), SinceNs: h.SinceNs, NowNs: l.NowNs, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(),
-	}, h.Stack)
 }
 
 // addStatics adds the static buffers of programs. The same one on several chips is one row.
@@ -108,8 +105,12 @@ func (l *List) Sort() {
 }
 
 // Cut keeps the first n rows, or all if n is 0.
-func (l *List) Cut(n int) {
-	if n > 0 && n < len(l.Rows) {
-		l.cutOff = len(l.Rows) - n
+func (l *List) Cut(n int) { l.cutOff = cutOff(len(l.Rows), n) }
+
+// cutOff is how many of all are left out where n are kept; 0 keeps all.
+func cutOff(all, n int) int {
+	if n == 0 {
+		return 0
 	}
+	return max(0, all-n)
 }

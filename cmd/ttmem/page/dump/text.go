@@ -2,8 +2,10 @@ package dump
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,6 +18,18 @@ import (
 // sectionTotal is the sum of the selected allocations of a region of a chip.
 type sectionTotal struct{ count, bytes uint64 }
 
+// A chip is the selected allocations of a chip, and which of their rows are listed.
+type chip struct {
+	id     int
+	device memory.Device
+	rows   []int
+	totals [event.NumRegions]sectionTotal
+}
+
+func (c *chip) same(o *chip) bool {
+	return c.device.Board == o.device.Board && c.device.Arch == o.device.Arch && c.totals == o.totals && slices.Equal(c.rows, o.rows)
+}
+
 // WriteText writes the rows by device and region. Chips with the same rows share a
 // section.
 func (l *List) WriteText(w io.Writer, layout page.Layout) error {
@@ -25,31 +39,19 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Write(out, 0, page.NoStyle, l.nothing())
 		return out.Flush()
 	}
-	var sites []*alloc.Site
-	listed := make(map[*alloc.Site]bool)
-	for i := range l.Rows {
-		if s := l.Rows[i].Site; !listed[s] {
-			listed[s] = true
-			sites = append(sites, s)
-		}
-	}
-	alloc.Distinguish(sites)
-	type chip struct {
-		rows   []int
-		totals [event.NumRegions]sectionTotal
-	}
+	sites := make(map[*alloc.Site]bool)
 	chips := make(map[int]*chip)
-	noChip := []int{-1} // the chip is not known
 	for i := range l.Rows {
 		a := &l.Rows[i]
+		sites[a.Site] = true
 		on := a.Devices
 		if len(on) == 0 {
-			on = noChip
+			on = []int{memory.NoDevice}
 		}
 		for _, id := range on {
 			c := chips[id]
 			if c == nil {
-				c = &chip{}
+				c = &chip{id: id, device: l.device(id)}
 				chips[id] = c
 			}
 			t := &c.totals[a.Region]
@@ -62,38 +64,24 @@ func (l *List) WriteText(w io.Writer, layout page.Layout) error {
 			}
 		}
 	}
-	type section struct {
-		name string
-		ids  []int
-		*chip
-	}
-	var sections []section
-	for _, id := range page.Keys(chips) {
-		c, name := chips[id], ""
-		if d := l.device(id); d != nil {
-			name = layout.DeviceName(d)
-		}
-		same := slices.IndexFunc(sections, func(s section) bool {
-			return s.name == name && s.totals == c.totals && slices.Equal(s.rows, c.rows)
-		})
-		if same >= 0 {
-			sections[same].ids = append(sections[same].ids, id)
-		} else {
-			sections = append(sections, section{name, []int{id}, c})
-		}
-	}
-	for i, s := range sections {
+	alloc.Distinguish(slices.Collect(maps.Keys(sites)))
+	inOrder := slices.SortedFunc(maps.Values(chips), func(a, b *chip) int { return cmp.Compare(a.id, b.id) })
+	for i, same := range page.Alike(inOrder, (*chip).same) {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		title := page.EachChip(s.ids)
-		if s.ids[0] < 0 {
+		var ids []int
+		for _, c := range same {
+			ids = append(ids, c.id)
+		}
+		c, title := same[0], page.EachChip(ids)
+		if c.id == memory.NoDevice {
 			title = "unknown chip"
 		}
-		layout.WriteTitle(out, "", title, s.name)
+		layout.WriteTitle(out, "", title, layout.DeviceName(&c.device))
 		for _, region := range alloc.Regions {
-			if s.totals[region].count > 0 {
-				l.writeRegion(out, layout, region, s.ids[0], s.totals[region], s.rows)
+			if c.totals[region].count > 0 {
+				l.writeRegion(out, layout, region, c)
 			}
 		}
 	}
@@ -122,12 +110,12 @@ func (l *List) nothing() string {
 	return text
 }
 
-// device is a chip; nil if it is not known.
-func (l *List) device(id int) *memory.Device {
+// device is a chip; empty if it is not known.
+func (l *List) device(id int) (device memory.Device) {
 	if i := slices.IndexFunc(l.Snap.Devices, func(d memory.Device) bool { return d.ID == id }); i >= 0 {
-		return &l.Snap.Devices[i]
+		return l.Snap.Devices[i]
 	}
-	return nil
+	return device
 }
 
 // banksColumns is the width of the number of banks.
@@ -138,7 +126,8 @@ const banksColumns = 5
 var rowColumns = page.Columns{14, page.SizeColumns, page.SizeColumns + 3 + banksColumns, 10, 8, -17}
 
 // writeRegion writes one region of a chip, with those of its rows that are listed.
-func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, id int, total sectionTotal, rows []int) {
+func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.Region, c *chip) {
+	total := c.totals[region]
 	noun, each, parts, of := "buffer", "per bank × banks", " banks", ""
 	if region == event.CB {
 		noun, each, parts, of = "static buffer", "per core × cores", " cores", ", placed anew by each program that runs"
@@ -146,17 +135,15 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	if layout.ASCII {
 		each = strings.Replace(each, "×", "x", 1)
 	}
-	if d := l.device(id); d != nil {
-		if r := d.Regions.Banked(region); r != nil && r.CapacityBytes > 0 {
-			of = fmt.Sprintf(" of %s, %s", page.Bytes(r.CapacityBytes), page.Percent(total.bytes, r.CapacityBytes))
-		}
+	if r := c.device.Regions.Banked(region); r != nil && r.CapacityBytes > 0 {
+		of = fmt.Sprintf(" of %s, %s", page.Bytes(r.CapacityBytes), page.Percent(total.bytes, r.CapacityBytes))
 	}
 	name := region.String()
 	if region == event.CB {
 		name = "CBs, DFBs"
 	}
 	layout.WriteTitle(out, " ", name, fmt.Sprintf("  %s, %s%s", page.Count(total.count, noun), page.Bytes(total.bytes), of))
-	rows = slices.DeleteFunc(slices.Clone(rows), func(i int) bool { return l.Rows[i].Region != region })
+	rows := slices.DeleteFunc(slices.Clone(c.rows), func(i int) bool { return l.Rows[i].Region != region })
 	titles := make([]string, len(rows))
 	widest := 0
 	for i, row := range rows {
@@ -168,11 +155,12 @@ func (l *List) writeRegion(out *bufio.Writer, layout page.Layout, region event.R
 	}
 	columns := slices.Clone(rowColumns)
 	oneLine := layout.Width == 0 || columns.Width()+2+widest <= layout.Width
-	few := layout.Width > 0 && columns.Width() > layout.Width
+	tooWide := func() bool { return layout.Width > 0 && columns.Width() > layout.Width }
+	few := tooWide()
 	if few {
 		columns[4], columns[5] = 0, 0
 	}
-	least := few && columns.Width() > layout.Width
+	least := tooWide()
 	if least {
 		columns[2] = 0
 	}

@@ -26,20 +26,10 @@ var NoteNames = []string{NoteDoubleFree, NoteUnseen, NoteReplaced, NoteOverlap, 
 
 // notesOf are the names of the notes on an event.
 func notesOf(n *analyze.Note) (names []string) {
-	if n.Freed != nil {
-		names = append(names, NoteDoubleFree)
-	}
-	if n.Unseen {
-		names = append(names, NoteUnseen)
-	}
-	if n.Replaced() != nil {
-		names = append(names, NoteReplaced)
-	}
-	if n.Overlapped() != nil {
-		names = append(names, NoteOverlap)
-	}
-	if n.Earlier != nil {
-		names = append(names, NoteReuse)
+	for i, there := range []bool{n.Freed != nil, n.Unseen, n.Replaced() != nil, n.Overlapped() != nil, n.Earlier != nil} {
+		if there {
+			names = append(names, NoteNames[i])
+		}
 	}
 	return names
 }
@@ -59,7 +49,7 @@ type Filter struct {
 // seen is what a log has, so that an error can offer it if nothing matches.
 type seen struct {
 	kinds       map[event.Kind]bool
-	regions     [event.NumRegions]bool
+	regions     map[event.Region]bool
 	notes       map[string]bool
 	first, last uint64 // ids of buffers; 0: none
 }
@@ -72,7 +62,7 @@ func (s *seen) add(e *event.Event, n *analyze.Note) {
 	for _, name := range notesOf(n) {
 		s.notes[name] = true
 	}
-	if e.Kind == event.Alloc || e.Kind == event.Free {
+	if isBuffer(e) {
 		s.last = max(s.last, e.BufferID)
 		if s.first == 0 || e.BufferID < s.first {
 			s.first = e.BufferID
@@ -80,8 +70,16 @@ func (s *seen) add(e *event.Event, n *analyze.Note) {
 	}
 }
 
+// isBuffer reports whether an event allocates or frees a buffer.
+func isBuffer(e *event.Event) bool { return e.Kind == event.Alloc || e.Kind == event.Free }
+
+// anyOf reports whether one of the values is in the list.
+func anyOf[T comparable](values, list []T) bool {
+	return slices.ContainsFunc(values, func(v T) bool { return slices.Contains(list, v) })
+}
+
 // passes reports whether an event is selected. begin is the time of the first one.
-func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf func(*event.Stack) *alloc.Site) bool {
+func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf func(*event.Stack) *site) bool {
 	if !slices.Contains(Kinds, e.Kind) {
 		return false // of a checkpoint
 	}
@@ -92,8 +90,7 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 	if !f.passesPlace(e) {
 		return false
 	}
-	if len(f.Kinds)+len(f.Notes) > 0 && !slices.Contains(f.Kinds, e.Kind) &&
-		!slices.ContainsFunc(notesOf(n), func(name string) bool { return slices.Contains(f.Notes, name) }) {
+	if len(f.Kinds)+len(f.Notes) > 0 && !slices.Contains(f.Kinds, e.Kind) && !anyOf(f.Notes, notesOf(n)) {
 		return false
 	}
 	if f.Grep == nil {
@@ -104,33 +101,26 @@ func (f *Filter) passes(e *event.Event, n *analyze.Note, begin uint64, siteOf fu
 			return true
 		}
 	}
-	if e.Stack != nil && siteOf(e.Stack).Matches {
-		return true
-	}
 	b := n.Ended()
-	return b != nil && b.Stack != nil && siteOf(b.Stack).Matches
+	return e.Stack != nil && siteOf(e.Stack).Matches || b != nil && b.Stack != nil && siteOf(b.Stack).Matches
 }
 
 // passesPlace reports whether the chips, the region and the addresses of an event are selected.
 func (f *Filter) passesPlace(e *event.Event) bool {
-	if len(f.Devices) > 0 && !slices.ContainsFunc(e.Devices, func(id int) bool { return slices.Contains(f.Devices, id) }) {
+	switch {
+	case len(f.Devices) > 0 && !anyOf(f.Devices, e.Devices):
 		return false
-	}
-	if len(f.Regions) > 0 && !(hasRegion(e.Kind) && slices.Contains(f.Regions, regionOf(e))) {
+	case len(f.Regions) > 0 && !(hasRegion(e.Kind) && slices.Contains(f.Regions, regionOf(e))):
 		return false
-	}
-	buffer := e.Kind == event.Alloc || e.Kind == event.Free
-	if len(f.Buffers)+len(f.Objects) > 0 &&
-		!(buffer && (slices.Contains(f.Buffers, e.BufferID) || slices.Contains(f.Objects, e.Object))) {
+	case len(f.Buffers)+len(f.Objects) > 0 &&
+		!(isBuffer(e) && (slices.Contains(f.Buffers, e.BufferID) || slices.Contains(f.Objects, e.Object))):
 		return false
-	}
-	if len(f.Addresses) == 0 {
+	case len(f.Addresses) == 0:
 		return true
-	}
-	if e.Kind == event.CBAlloc {
+	case e.Kind == event.CBAlloc:
 		return within(f.Addresses, e.Address, e.SizeBytes)
 	}
-	return buffer && within(f.Addresses, e.Address, e.BytesPerBank)
+	return isBuffer(e) && within(f.Addresses, e.Address, e.BytesPerBank)
 }
 
 // within reports whether one of the addresses is among the bytes.
@@ -164,11 +154,11 @@ func (l *Log) Hint() string {
 	switch {
 	case len(f.Devices) > 0 && len(devices) == 0:
 		return ": no chip is used"
-	case len(f.Devices) > 0 && !slices.ContainsFunc(f.Devices, func(id int) bool { return slices.Contains(devices, id) }):
+	case len(f.Devices) > 0 && !anyOf(f.Devices, devices):
 		return "; available: " + page.Chips(devices)
 	case f.Since > 0 && l.Last-l.Begin < f.Since:
 		return fmt.Sprintf(": the last is %s after the first", page.Seconds(l.Last-l.Begin))
-	case len(f.Regions) > 0 && !slices.ContainsFunc(f.Regions, func(r event.Region) bool { return seen.regions[r] }):
+	case len(f.Regions) > 0 && !anyOf(f.Regions, slices.Collect(maps.Keys(seen.regions))):
 		return available(alloc.RegionNames(slices.DeleteFunc(slices.Clone(Regions), func(r event.Region) bool { return !seen.regions[r] })))
 	case len(f.Buffers) > 0 && seen.last > 0 && !slices.ContainsFunc(f.Buffers, func(id uint64) bool { return id >= seen.first && id <= seen.last }):
 		return fmt.Sprintf(": buffers are from %d to %d, as in the column \"buffer\"", seen.first, seen.last)
@@ -176,9 +166,9 @@ func (l *Log) Hint() string {
 		return ": pointers are those of the column \"Buffer at\"; --address takes those in the banks"
 	case len(f.Addresses) > 0 && len(f.Regions) == 0 && len(f.Buffers)+len(f.Objects) == 0:
 		return ": addresses are those of the banks, as `ttmem dump` shows them; --buffer takes those in the process"
-	case len(f.Kinds) > 0 && !slices.ContainsFunc(f.Kinds, func(k event.Kind) bool { return seen.kinds[k] }):
+	case len(f.Kinds) > 0 && !anyOf(f.Kinds, slices.Collect(maps.Keys(seen.kinds))):
 		return available(kindNames(func(k event.Kind) bool { return seen.kinds[k] }))
-	case len(f.Notes) > 0 && len(seen.notes) > 0 && !slices.ContainsFunc(f.Notes, func(name string) bool { return seen.notes[name] }):
+	case len(f.Notes) > 0 && len(seen.notes) > 0 && !anyOf(f.Notes, slices.Collect(maps.Keys(seen.notes))):
 		return "; available notes: " + strings.Join(slices.Sorted(maps.Keys(seen.notes)), ", ")
 	case len(f.Notes) > 0:
 		return ": these events have no such notes"

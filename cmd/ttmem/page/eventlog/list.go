@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ttmem/aggregate/analyze"
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -29,8 +30,7 @@ type Log struct {
 	history *analyze.History
 	Filter  *Filter
 	names   *alloc.Namer
-	sites   map[uint64]*alloc.Site
-	titles  map[titleKey]string // of sites
+	sites   map[uint64]*site
 	layout  page.Layout
 	write   func([]byte)
 	head    bool // was written
@@ -44,10 +44,10 @@ type Log struct {
 	line   []byte
 }
 
-// A titleKey is a call stack, and whether its buffer is from before the attach.
-type titleKey struct {
-	stack  uint64
-	before bool
+// A site is a call stack with its names, and the title that they make.
+type site struct {
+	*alloc.Site
+	title string
 }
 
 type listedEvent struct {
@@ -59,7 +59,8 @@ func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func
 	return &Log{
 		Options: o, history: analyze.NewHistory(), Filter: f, layout: layout, write: write,
 		names: &alloc.Namer{Rules: rules, Filter: alloc.Filter{Grep: f.Grep}},
-		sites: make(map[uint64]*alloc.Site), titles: make(map[titleKey]string), seen: seen{kinds: make(map[event.Kind]bool), notes: make(map[string]bool)},
+		sites: make(map[uint64]*site),
+		seen:  seen{make(map[event.Kind]bool), make(map[event.Region]bool), make(map[string]bool), 0, 0},
 	}
 }
 
@@ -121,15 +122,15 @@ func (l *Log) list(e *event.Event, n *analyze.Note) {
 }
 
 // site is a call stack with its names. Many come again and again.
-func (l *Log) site(stack *event.Stack) *alloc.Site {
-	id := alloc.StackID(stack)
+func (l *Log) site(stack *event.Stack) *site {
+	id := memory.StackID(stack)
 	s := l.sites[id]
 	if s == nil {
 		if len(l.sites) >= maxSites {
 			clear(l.sites)
-			clear(l.titles)
 		}
-		s = l.names.NewSite(stack)
+		s = &site{Site: l.names.NewSite(stack)}
+		s.title = l.names.Title(&alloc.Row{Site: s.Site}, l.layout.Separator())
 		l.sites[id] = s
 	}
 	return s
@@ -137,12 +138,9 @@ func (l *Log) site(stack *event.Stack) *alloc.Site {
 
 // nameOf is the name of an allocation at a call stack.
 func (l *Log) nameOf(stack *event.Stack, before bool) string {
-	key := titleKey{alloc.StackID(stack), before}
-	title, ok := l.titles[key]
-	if !ok {
-		a := alloc.Row{Site: l.site(stack), BeforeAttach: before}
-		title = l.names.Title(&a, l.layout.Separator())
-		l.titles[key] = title
+	s := l.site(stack)
+	if before {
+		return l.names.Title(&alloc.Row{Site: s.Site, BeforeAttach: true}, l.layout.Separator())
 	}
-	return title
+	return s.title
 }

@@ -9,7 +9,6 @@ import (
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
 
@@ -36,52 +35,82 @@ type note struct {
 	wrong bool
 }
 
+// room is how many of the three groups of columns fit into a line. The third also leaves room
+// for the text.
+func (l *Log) room() int {
+	switch width := l.layout.Width; {
+	case width == 0 || width >= allColumns+2+page.LeastBeside:
+		return 3
+	case width >= fewColumns+page.Width(" banks"):
+		return 2
+	}
+	return 1
+}
+
+// times stands between the size in each bank and the number of banks.
+func (l *Log) times() string { return l.layout.Pick(" × ", " x ") }
+
 func (l *Log) appendText(b []byte, e *event.Event, n *analyze.Note) []byte {
 	if !l.head {
 		l.head = true
 		b = l.appendHead(b)
 	}
 	r := l.row(e, n)
-	chips := ""
-	if len(e.Devices) > 0 {
-		chips = page.ChipNumbers(slices.Sorted(slices.Values(e.Devices)))
-	}
+	chips, pid, banks := page.ChipNumbers(e.Devices), "", "   "
 	if l.layout.Width > 0 && page.Width(" "+chips) > firstColumns[1] {
 		r.text = strings.TrimPrefix(r.text+", chips "+chips, ", ")
 		chips = "many"
 	}
-	times := l.layout.Pick(" × ", " x ")
-	if r.banks == "" {
-		times = "   "
+	if r.banks != "" {
+		banks = l.times() + r.banks
 	}
-	pid := ""
 	if e.PID != 0 {
 		pid = fmt.Sprint(e.PID)
 	}
-	if l.layout.Width > 0 && l.layout.Width < fewColumns+page.Width(" banks") {
-		return l.appendNarrow(b, e, n, &r, chips, pid)
+	seconds := float64(e.TimeNs-min(l.Begin, e.TimeNs)) / 1e9
+	line, text := firstColumns.Line(fmt.Sprintf("%.6f", seconds), " "+chips, " "+e.Kind.String()), r.text
+	var below []string // what has no room in the line
+	room := l.room()
+	if room > 1 {
+		line += sizeColumns.Line(r.address, r.size, r.each, banks)
+	} else {
+		below = []string{r.address, r.size, strings.TrimRight(r.each+banks, " ")}
 	}
-	line := l.firstCells(e, chips) + sizeColumns.Line(r.address, r.size, r.each, times+r.banks)
-	rest := placeColumns.Line("  "+r.place, r.buffer, r.object, pid)
-	text := r.text
-	if l.layout.Width == 0 {
-		line += rest
+	if room > 2 {
+		line += placeColumns.Line("  "+r.place, r.buffer, r.object, pid) + "  "
+	} else {
+		b = appendLine(b, line)
+		object := ""
+		if pid != "" {
+			pid = "PID " + pid
+		}
+		if r.buffer != "" {
+			object = "buffer " + r.buffer + " at " + r.object
+		}
+		below = append(below, pid, r.place, object, r.text)
+		line, text = page.Blank(page.NameIndent), strings.Join(slices.DeleteFunc(below, func(s string) bool { return s == "" }), ", ")
+	}
+	if l.layout.Width == 0 { // the notes too are in the line
 		for _, note := range r.notes {
 			if text != "" {
 				text += l.layout.Separator()
 			}
 			text += note.text
 		}
-		b = appendLine(b, line+"  "+text)
-		return l.appendStacks(b, e, n)
+		return l.appendStacks(appendLine(b, line+text), e, n)
 	}
-	if allColumns+2+page.LeastBeside <= l.layout.Width { // the name has room in the line
-		line += rest + "  "
-	} else {
+	if text == "" && room > 2 {
 		b = appendLine(b, line)
-		text, line = r.below(pid), page.Blank(page.NameIndent)
 	}
-	return l.appendBelow(b, e, n, &r, line, text)
+	b = l.appendFolded(b, line, page.Green, text)
+	for _, note := range r.notes {
+		style := page.Dim
+		if note.wrong {
+			style = page.Red
+		}
+		b = l.appendFolded(b, page.Blank(page.NameIndent), style, note.text)
+	}
+	return l.appendStacks(b, e, n)
 }
 
 // appendLine appends a line without blanks at its end.
@@ -89,66 +118,23 @@ func appendLine(b []byte, line string) []byte {
 	return append(append(b, strings.TrimRight(line, " ")...), '\n')
 }
 
-// below is the columns of an event that have no room in its line.
-func (r *row) below(pid string, first ...string) string {
-	if pid != "" {
-		pid = "PID " + pid
+// appendFolded appends a text behind what is in its line, in as many lines as it needs.
+func (l *Log) appendFolded(b []byte, line string, st page.Style, text string) []byte {
+	for _, part := range l.layout.Lines(text, page.Width(line)) {
+		b = appendLine(b, line+l.layout.Paint(st, part))
+		line = page.Blank(page.Width(line))
 	}
-	object := ""
-	if r.buffer != "" {
-		object = "buffer " + r.buffer + " at " + r.object
-	}
-	return strings.Join(slices.DeleteFunc(append(first, pid, r.place, object, r.text), func(s string) bool { return s == "" }), ", ")
-}
-
-// appendNarrow is appendText where only the first columns have room.
-func (l *Log) appendNarrow(b []byte, e *event.Event, n *analyze.Note, r *row, chips, pid string) []byte {
-	b = appendLine(b, l.firstCells(e, chips))
-	each := r.each
-	if r.banks != "" {
-		each += l.layout.Pick(" × ", " x ") + r.banks
-	}
-	return l.appendBelow(b, e, n, r, page.Blank(page.NameIndent), r.below(pid, r.address, r.size, each))
-}
-
-// firstCells are the time of an event, its chips and its kind.
-func (l *Log) firstCells(e *event.Event, chips string) string {
-	seconds := float64(e.TimeNs-min(l.Begin, e.TimeNs)) / 1e9
-	return firstColumns.Line(fmt.Sprintf("%.6f", seconds), " "+chips, " "+e.Kind.String())
-}
-
-// appendBelow appends the text of an event behind what is in its line, and its notes and
-// calls below.
-func (l *Log) appendBelow(b []byte, e *event.Event, n *analyze.Note, r *row, line, text string) []byte {
-	for i, part := range page.Fold(text, l.layout.Width-page.Width(line)) {
-		if i > 0 {
-			line = page.Blank(page.Width(line))
-		}
-		b = appendLine(b, line+l.layout.Paint(page.Green, part))
-	}
-	if text == "" && strings.TrimSpace(line) != "" {
-		b = appendLine(b, line)
-	}
-	for _, note := range r.notes {
-		style := page.Dim
-		if note.wrong {
-			style = page.Red
-		}
-		for _, part := range page.Fold(note.text, l.layout.Width-page.NameIndent) {
-			b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(style, part))
-		}
-	}
-	return l.appendStacks(b, e, n)
+	return b
 }
 
 func (l *Log) appendHead(b []byte) []byte {
-	head, banks := firstColumns.Line("seconds", "chips", " event"), l.layout.Pick(" × ", " x ")+"banks"
-	if all := head + sizeColumns.Line("address", "size", "per bank", banks); l.layout.Width == 0 || page.Width(all) <= l.layout.Width {
-		head = all
-	}
-	if l.layout.Width == 0 || allColumns+2+page.LeastBeside <= l.layout.Width {
-		region := page.Left("  region", -placeColumns[0]-page.Width(banks)-sizeColumns[3])
-		head += region + placeColumns[1:].Line("buffer", "Buffer at", "PID") + "  details"
+	head, banks := firstColumns.Line("seconds", "chips", " event"), l.times()+"banks"
+	if room := l.room(); room > 1 {
+		head += sizeColumns.Line("address", "size", "per bank", banks)
+		if room > 2 {
+			region := page.Left("  region", -placeColumns[0]-page.Width(banks)-sizeColumns[3])
+			head += region + placeColumns[1:].Line("buffer", "Buffer at", "PID") + "  details"
+		}
 	}
 	return appendLine(b, l.layout.Paint(page.Dim, strings.TrimRight(head, " ")))
 }
@@ -292,44 +278,34 @@ func (l *Log) appendStacks(b []byte, e *event.Event, n *analyze.Note) []byte {
 		return b
 	}
 	if e.Kind != event.Free {
-		return l.appendFrames(b, e.Stack)
+		return l.appendFrames(b, "", e.Stack)
 	}
 	live := n.Ended()
-	if e.Stack != nil && (live == nil || alloc.StackID(e.Stack) != alloc.StackID(live.Stack)) {
-		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "freed by"))
-		b = l.appendFrames(b, e.Stack)
+	if live == nil || memory.StackID(e.Stack) != memory.StackID(live.Stack) {
+		b = l.appendFrames(b, "freed by", e.Stack)
 	}
-	if live != nil && live.Stack != nil {
-		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, "allocated by"))
-		b = l.appendFrames(b, live.Stack)
+	if live != nil {
+		b = l.appendFrames(b, "allocated by", live.Stack)
 	}
 	return b
 }
 
-// appendFrames appends the calls of a stack, innermost first, a line each.
-func (l *Log) appendFrames(b []byte, s *event.Stack) []byte {
+// appendFrames appends the calls of a stack, innermost first, a line each, below a title.
+func (l *Log) appendFrames(b []byte, title string, s *event.Stack) []byte {
+	if title != "" && s != nil {
+		b = appendLine(b, page.Blank(page.NameIndent)+l.layout.Paint(page.Dim, title))
+	}
 	frames := s.Frames()
 	for i := range frames {
-		f := &frames[i]
-		text := f.Name
-		if text == "" {
-			text = fmt.Sprintf("%#x", f.Address)
-		}
+		text, place := page.FrameTexts(&frames[i])
 		switch {
-		case f.File != "":
-			text += fmt.Sprintf("  %s:%d", f.File, f.Line)
-		case f.Module != "":
-			text += "  in " + f.Module
+		case frames[i].File != "":
+			text += "  " + place
+		case place != "":
+			text += "  in " + place
 		}
-		text = page.Clean(text)
-		if l.layout.Width == 0 {
-			b = appendLine(b, page.Blank(page.NameIndent+2)+text)
-			continue
-		}
-		indent := page.NameIndent + 2
-		for _, part := range page.Fold(text, l.layout.Width-indent-2) {
-			b = appendLine(b, page.Blank(indent)+l.layout.Paint(page.Dim, part))
-			indent = page.NameIndent + 4
+		for j, part := range l.layout.Lines(page.Clean(text), page.NameIndent+4) {
+			b = appendLine(b, page.Blank(page.NameIndent+2+2*min(j, 1))+l.layout.Paint(page.Dim, part))
 		}
 	}
 	return b

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"ttmem/aggregate/analyze"
-	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -42,7 +41,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		p.writeSection(out, layout, "Live but stable", p.whyStable(), p.stable)
 		p.writeRows(out, layout, p.stable, true)
 	}
-	for _, group := range retainedGroups(p.retained) {
+	for _, group := range page.Alike(p.retained, func(a, b leak) bool { return a.By == b.By }) {
 		p.writeSection(out, layout, "Retained by the runtime: "+group[0].By.Name, group[0].By.Why, group)
 		p.writeRows(out, layout, p.merged(group), false)
 	}
@@ -209,20 +208,4 @@ func (p *Page) writeGroups(out *bufio.Writer, layout page.Layout) {
 		}
 		layout.Beside(out, groupColumns.Line(page.Bytes(g.Bytes), fmt.Sprint(g.Count))+"  ", page.NoStyle, layout.Separated(g.Key))
 	}
-}
-
-// retainedGroups are retained call sites by what retains them, each with the most bytes
-// first.
-func retainedGroups(retained []leak) (groups [][]leak) {
-	index := make(map[*name.Retained]int)
-	for _, l := range retained {
-		i, ok := index[l.By]
-		if !ok {
-			i = len(groups)
-			index[l.By] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], l)
-	}
-	return groups
 }

@@ -52,29 +52,24 @@ func (m *Page) writeBriefly(out *bufio.Writer, layout page.Layout, maps []*regio
 	if layout.Width > 0 && layout.Width < mapRowColumns {
 		columns = columns[:2]
 	}
+	row := func(r *regionMap) string {
+		s := r.Space
+		return columns.Line(page.Bytes(s.BytesPerBank), page.Bytes(s.LargestFreeBytesPerBank),
+			page.Bytes(s.FreeBytesPerBank), page.Grouped(len(s.Blocks)), page.Grouped(len(s.Holes)))
+	}
 	for _, region := range Regions {
-		var lines []string
-		chips := make(map[string][]int) // of each line
-		for _, r := range maps {
-			if r.Space.Region != region {
-				continue
-			}
-			s := r.Space
-			line := columns.Line(page.Bytes(s.BytesPerBank), page.Bytes(s.LargestFreeBytesPerBank),
-				page.Bytes(s.FreeBytesPerBank), page.Grouped(len(s.Blocks)), page.Grouped(len(s.Holes)))
-			if chips[line] == nil {
-				lines = append(lines, line)
-			}
-			chips[line] = append(chips[line], r.devices...)
-		}
-		if len(lines) == 0 {
+		these := slices.DeleteFunc(slices.Clone(maps), func(r *regionMap) bool { return r.Space.Region != region })
+		if len(these) == 0 {
 			continue
 		}
 		fmt.Fprintln(out, " "+layout.Paint(page.Bold, region.String()))
-		head := columns.Line("per bank", "largest hole", "free", "buffers", "holes")
-		fmt.Fprintln(out, layout.Paint(page.Dim, head+"  chips"))
-		for _, line := range lines {
-			ids := slices.Sorted(slices.Values(chips[line]))
+		fmt.Fprintln(out, layout.Paint(page.Dim, columns.Line("per bank", "largest hole", "free", "buffers", "holes")+"  chips"))
+		for _, same := range page.Alike(these, func(a, b *regionMap) bool { return row(a) == row(b) }) {
+			var ids []int
+			for _, r := range same {
+				ids = append(ids, r.devices...)
+			}
+			line := row(same[0])
 			if text := line + "  " + page.ChipNumbers(ids); layout.Width == 0 || page.Width(text) <= layout.Width {
 				fmt.Fprintln(out, text)
 			} else {

@@ -5,7 +5,6 @@ import (
 
 	"ttmem/aggregate/addresses"
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // Document is what `ttmem map --json` prints.
@@ -74,14 +73,15 @@ func (m *Page) WriteJSON(w io.Writer) error {
 		for i := range rows {
 			row := &rows[i]
 			switch {
-			case row.block != nil:
+			case row.Buffer != nil:
+				b := row.Buffer
 				one.Blocks = append(one.Blocks, Block{
-					row.address, row.bytes, row.block.PID, row.block.BufferID, row.block.SinceNs, row.block.BeforeAttach, m.title(row, " · "), alloc.CoreRanges(row.block.Cores),
+					b.Address, b.BytesPerBank, b.PID, b.BufferID, b.SinceNs, b.BeforeAttach, m.title(row, " · "), page.Rectangles(b.Cores),
 				})
-			case row.static != nil:
-				one.Statics = append(one.Statics, Static{row.address, row.bytes, row.programs, m.title(row, " · ")})
+			case row.Static != nil:
+				one.Statics = append(one.Statics, Static{row.Address, row.BytesPerBank, row.programs, m.title(row, " · ")})
 			default:
-				one.Holes = append(one.Holes, Hole{row.address, row.bytes})
+				one.Holes = append(one.Holes, Hole{row.Address, row.BytesPerBank})
 			}
 		}
 		doc.Regions = append(doc.Regions, one)

@@ -69,16 +69,10 @@ func (m *Page) addRegion(s *aggregate.State, nowNs uint64, d *memory.Device, reg
 	if !r.Space.Known() {
 		r.start = ^uint64(0)
 	}
-	for i := range r.Space.Blocks {
-		b := &r.Space.Blocks[i]
-		if b.Scattered() {
-			continue
+	for _, row := range r.rows() {
+		if row.Buffer == nil || !row.Buffer.Scattered() {
+			r.start, r.end = min(r.start, row.Address), max(r.end, row.Address+row.BytesPerBank)
 		}
-		r.start, r.end = min(r.start, b.Address), max(r.end, b.Address+b.BytesPerBank)
-	}
-	for i := range r.Statics {
-		b := &r.Statics[i]
-		r.start, r.end = min(r.start, b.Address), max(r.end, b.Address+b.BytesPerCore)
 	}
 	r.start = min(r.start, r.end)
 	for _, other := range m.Maps {
@@ -98,27 +92,16 @@ func (m *Page) order() {
 	})
 }
 
-// site is the call stack of a row; nil for a hole.
-func (m *Page) site(row *row) *alloc.Site {
-	switch {
-	case row.block != nil:
-		return m.Names.Site(row.block.Stack)
-	case row.static != nil:
-		return m.Names.Site(row.static.Stack)
-	}
-	return nil
-}
-
-// title is the name of a row.
+// title is the name of a row, whose call stack it looks up.
 func (m *Page) title(row *row, separator string) string {
-	a := alloc.Row{Site: m.site(row)}
-	if a.Site == nil {
+	switch {
+	case row.Buffer != nil:
+		row.Site = m.Names.Site(row.Buffer.Stack)
+	case row.Static != nil:
+		row.Site = m.Names.Site(row.Static.Stack)
+		return "CBs, DFBs of " + page.Count(uint64(row.programs), "program") + separator + m.Names.Title(&row.Row, separator)
+	default:
 		return "free"
 	}
-	a.BeforeAttach = row.block != nil && row.block.BeforeAttach || row.static != nil && row.static.BeforeAttach
-	title := m.Names.Title(&a, separator)
-	if row.static != nil {
-		title = "CBs, DFBs of " + page.Count(uint64(row.programs), "program") + separator + title
-	}
-	return title
+	return m.Names.Title(&row.Row, separator)
 }

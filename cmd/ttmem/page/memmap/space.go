@@ -6,6 +6,7 @@ import (
 
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 )
 
 // A regionMap is one region of chips that use it in the same way.
@@ -45,30 +46,33 @@ func (r *regionMap) fragmentation() float64 {
 	return 1 - float64(r.Space.LargestFreeBytesPerBank)/float64(r.Space.FreeBytesPerBank)
 }
 
-// A row is a buffer, a hole or a place of circular buffers.
+// A row is a buffer, a hole, which is neither a Buffer nor a Static, or a place of circular
+// buffers, of which the Static is the first.
 type row struct {
-	address, bytes uint64
-	block          *memory.Buffer // nil: it is something else
-	static         *memory.Static // the first there; nil: it is something else
+	alloc.Row
 	// programs is the number of programs with circular buffers there.
 	programs int
 }
 
 // free reports whether it is a hole.
-func (r *row) free() bool { return r.block == nil && r.static == nil }
+func (r *row) free() bool { return r.Buffer == nil && r.Static == nil }
 
 // rows are all rows, in order of addresses.
 func (r *regionMap) rows() []row {
-	var rows []row
+	rows := r.staticRows()
 	for i := range r.Space.Blocks {
 		b := &r.Space.Blocks[i]
-		rows = append(rows, row{address: b.Address, bytes: b.BytesPerBank, block: b})
+		rows = append(rows, row{Row: alloc.Row{
+			Buffer: b, Address: b.Address, BytesPerBank: b.BytesPerBank, SinceNs: b.SinceNs, NowNs: r.nowNs, BeforeAttach: b.BeforeAttach,
+		}})
 	}
 	for _, h := range r.Space.Holes {
-		rows = append(rows, row{address: h.Address, bytes: h.Bytes})
+		rows = append(rows, row{Row: alloc.Row{Address: h.Address, BytesPerBank: h.Bytes}})
 	}
-	rows = append(rows, r.staticRows()...)
-	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.address, b.address) })
+	// where several begin, buffers are first
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), page.CompareBool(a.Static != nil, b.Static != nil))
+	})
 	return rows
 }
 
@@ -84,33 +88,19 @@ func (r *regionMap) staticRows() []row {
 	for i := range r.Statics {
 		s := &r.Statics[i]
 		last := len(rows) - 1
-		if last < 0 || s.Address > rows[last].address+rows[last].bytes {
+		if last < 0 || s.Address > rows[last].Address+rows[last].BytesPerBank {
 			clear(programs)
-			rows = append(rows, row{address: s.Address, bytes: s.BytesPerCore, static: s})
+			rows = append(rows, row{Row: alloc.Row{
+				Static: s, Address: s.Address, BytesPerBank: s.BytesPerCore, SinceNs: s.SinceNs, NowNs: r.nowNs, BeforeAttach: s.BeforeAttach,
+			}})
 			last++
 		}
 		row := &rows[last]
-		row.bytes = max(row.bytes, s.Address+s.BytesPerCore-row.address)
+		row.BytesPerBank = max(row.BytesPerBank, s.End()-row.Address)
 		programs[programOf{s.PID, s.ProgramID}] = true
 		row.programs = len(programs)
 	}
 	return rows
-}
-
-// age is how long a row has been live; "" if that is not known.
-func (r *regionMap) age(row *row) string {
-	var since uint64
-	switch {
-	case row.block != nil && row.block.BeforeAttach, row.static != nil && row.static.BeforeAttach:
-		return "earlier"
-	case row.block != nil:
-		since = row.block.SinceNs
-	case row.static != nil:
-		since = row.static.SinceNs
-	default:
-		return ""
-	}
-	return page.Seconds(r.nowNs - min(r.nowNs, since))
 }
 
 // A cell is the range of addresses of one character of a map.
@@ -157,7 +147,7 @@ func (r *regionMap) cells(start, end uint64, n int) []cell {
 		})
 	}
 	for _, row := range r.staticRows() {
-		cover(row.address, row.address+row.bytes, func(c *cell, bytes uint64) { c.static += bytes })
+		cover(row.Address, row.Address+row.BytesPerBank, func(c *cell, bytes uint64) { c.static += bytes })
 	}
 	return cells
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -28,18 +29,13 @@ func (m *Page) WriteText(w io.Writer, layout page.Layout) error {
 	}
 	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s buffers, %s in part, %s CBs and DFBs, %s free",
 		layout.Pick("█", "#"), layout.Pick("▄", "+"), layout.Pick("▒", ":"), layout.Pick("·", ".")))
-	var sites []*alloc.Site
 	whole, brief := m.worthDrawing()
 	for _, r := range whole {
-		rows := r.rows()
-		for i := range rows {
-			m.site(&rows[i])
+		for _, row := range r.rows() {
+			m.title(&row, "") // looks up its call stack
 		}
 	}
-	for _, s := range m.Names.Sites {
-		sites = append(sites, s)
-	}
-	alloc.Distinguish(sites)
+	alloc.Distinguish(slices.Collect(maps.Values(m.Names.Sites)))
 	for i, r := range whole {
 		fmt.Fprintln(out)
 		if i == 0 || !slices.Equal(r.devices, whole[i-1].devices) {
@@ -135,7 +131,7 @@ func (r *regionMap) summary() (lines []string) {
 	lines = append(lines, text)
 	if rows := r.staticRows(); len(rows) > 0 {
 		last := rows[len(rows)-1]
-		end := last.address + last.bytes
+		end := last.Address + last.BytesPerBank
 		text := fmt.Sprintf("circular and dataflow buffers end at %#x", end)
 		if len(s.Blocks) > 0 && !r.scattered() {
 			lowest := s.Blocks[0].Address
@@ -153,7 +149,7 @@ func (r *regionMap) summary() (lines []string) {
 // largestRows are the n largest rows. At most half are holes: in a fragmented region the
 // buffers between them are small.
 func largestRows(rows []row, n int) (largest []row) {
-	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b row) int { return cmp.Compare(b.bytes, a.bytes) })
+	sizes := slices.SortedStableFunc(slices.Values(rows), func(a, b row) int { return cmp.Compare(b.BytesPerBank, a.BytesPerBank) })
 	used := slices.DeleteFunc(slices.Clone(sizes), func(r row) bool { return r.free() })
 	holes := slices.DeleteFunc(sizes, func(r row) bool { return !r.free() })
 	holes = holes[:min(len(holes), max(n/2, n-len(used)))]
@@ -169,7 +165,7 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	all := len(rows)
 	if m.Limit > 0 && m.Limit < all {
 		rows = largestRows(rows, m.Limit)
-		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.address, b.address) })
+		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.Address, b.Address) })
 	}
 	narrow := layout.Width > 0 && layout.Width < mapRowColumns
 	columns := page.Columns{12, 11, 9}
@@ -180,24 +176,29 @@ func (m *Page) writeRows(out *bufio.Writer, layout page.Layout, r *regionMap) {
 	fmt.Fprintln(out, layout.Paint(page.Dim, head))
 	for i := range rows {
 		row := &rows[i]
-		style := page.NoStyle
-		if row.block == nil {
-			style = page.Dim
-		}
+		address, age, style := fmt.Sprintf("%#x", row.Address), page.Seconds(row.Age()), page.Dim
 		title := m.title(row, layout.Separator())
-		if row.block != nil && row.block.PerCore {
-			title += layout.Separator() + alloc.Cores(row.block.Cores)
+		if row.BeforeAttach {
+			age = "earlier"
 		}
-		whole := m.site(row).WithCaller(title)
-		if narrow && row.free() { // a hole has no age
-			fmt.Fprintln(out, columns[:2].Line(fmt.Sprintf("%#x", row.address), page.Bytes(row.bytes))+layout.Paint(style, columns[2:].Line(title)))
-			continue
+		if b := row.Buffer; b != nil {
+			style = page.NoStyle
+			if b.PerCore {
+				title += layout.Separator() + alloc.Cores(b.Cores)
+			}
+			if b.Scattered() {
+				address = "differs"
+			}
 		}
-		address := fmt.Sprintf("%#x", row.address)
-		if row.block != nil && row.block.Scattered() {
-			address = "differs"
+		if row.free() { // a hole has no age
+			age = ""
+			if narrow {
+				fmt.Fprintln(out, columns[:2].Line(address, page.Bytes(row.BytesPerBank))+layout.Paint(style, columns[2:].Line(title)))
+				continue
+			}
 		}
-		line := columns.Line(address, page.Bytes(row.bytes), r.age(row))
+		whole := row.WithCaller(title)
+		line := columns.Line(address, page.Bytes(row.BytesPerBank), age)
 		switch room := layout.Width - page.Width(line) - 2; {
 		case layout.Width == 0 || !narrow && page.Width(whole) <= room:
 			fmt.Fprintln(out, line+"  "+layout.Paint(style, whole))

@@ -16,38 +16,17 @@ import (
 	"ttmem/tracer/event"
 )
 
-// alikeFailures are failures of one call site with the same request and cause; the newest is
-// shown.
-type alikeFailures struct {
-	*memory.Failure
-	times uint64
-	first uint64 // the time of the oldest
-}
-
-// groups are the failures by what failed, in order of the newest of each.
-func (p *Page) groups() (list []*alikeFailures) {
-	type key struct {
-		pid                   int
-		stack, bytes, program uint64
-		banks                 uint32
-		region                string
-		verdict               analyze.Cause
-	}
-	known := make(map[key]*alikeFailures)
-	for i := len(p.Failures) - 1; i >= 0; i-- {
-		f := p.Failures[i]
-		k := key{pid: f.PID, bytes: f.BytesPerBank, program: f.ProgramID, banks: f.Banks, region: f.Region, verdict: analyze.CauseOf(f)}
-		if f.Stack != nil {
-			k.stack = f.Stack.ID
-		}
-		if known[k] == nil {
-			known[k] = &alikeFailures{Failure: f}
-			list = append([]*alikeFailures{known[k]}, list...)
-		}
-		known[k].times++
-		known[k].first = f.TimeNs
-	}
-	return list
+// groups are the failures by what failed: one call site, with the same request and cause. They
+// are in order of the newest of each, which is its first.
+func (p *Page) groups() [][]*memory.Failure {
+	newestFirst := slices.Clone(p.Failures)
+	slices.Reverse(newestFirst)
+	groups := page.Alike(newestFirst, func(a, b *memory.Failure) bool {
+		return a.PID == b.PID && memory.StackID(a.Stack) == memory.StackID(b.Stack) && a.BytesPerBank == b.BytesPerBank &&
+			a.ProgramID == b.ProgramID && a.Banks == b.Banks && a.Region == b.Region && analyze.CauseOf(a) == analyze.CauseOf(b)
+	})
+	slices.Reverse(groups)
+	return groups
 }
 
 // WriteText writes the page.
@@ -59,8 +38,7 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		layout.Write(out, 0, page.NoStyle, p.nothing())
 		return out.Flush()
 	}
-	head := fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.Failures)), "allocation"), page.Clean(p.Of))
-	layout.Write(out, 0, page.Dim, head)
+	layout.Write(out, 0, page.Dim, fmt.Sprintf("%s failed %s", page.Count(uint64(len(p.Failures)), "allocation"), page.Clean(p.Of)))
 	shown, omitted := page.Newest(groups, p.Limit)
 	for _, g := range shown {
 		fmt.Fprintln(out)
@@ -70,8 +48,9 @@ func (p *Page) WriteText(w io.Writer, layout page.Layout) error {
 		fmt.Fprintln(out)
 		layout.Write(out, 0, page.NoStyle, fmt.Sprintf("and %s earlier of another kind: -n 0 shows all", page.Grouped(omitted)))
 	}
-	if p.File != "" && slices.ContainsFunc(shown, func(g *alikeFailures) bool {
-		return g.Evidence != nil && (analyze.CauseOf(g.Failure) == analyze.Fragmented || analyze.CauseOf(g.Failure) == analyze.Clash)
+	if p.File != "" && slices.ContainsFunc(shown, func(g []*memory.Failure) bool {
+		cause := analyze.CauseOf(g[0])
+		return g[0].Evidence != nil && (cause == analyze.Fragmented || cause == analyze.Clash)
 	}) {
 		text := fmt.Sprintf("ttmem map %s --at failure draws what was there at the last one; failure#1 is the first.", page.Clean(p.File))
 		fmt.Fprintln(out)
@@ -106,48 +85,43 @@ var verdicts = map[analyze.Cause]string{
 	analyze.Fragmented: "fragmented", analyze.Clash: "circular buffers overlap a tensor",
 }
 
-// failureRegion is the region of the request.
-func failureRegion(f *memory.Failure) string {
-	if f.Region == event.CB.String() {
-		return event.L1.String()
+// writeFailure writes the newest of failures that are alike.
+func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, group []*memory.Failure) {
+	f := group[0]
+	cause, region, at := analyze.CauseOf(f), f.Region, "on an unknown chip"
+	if region == event.CB.String() {
+		region = event.L1.String()
 	}
-	return f.Region
-}
-
-func (p *Page) writeFailure(out *bufio.Writer, layout page.Layout, g *alikeFailures) {
-	frames := g.Stack.Frames()
-	title := failureRegion(g.Failure) + ": " + verdicts[analyze.CauseOf(g.Failure)]
-	at := "on " + page.Chips(slices.Sorted(slices.Values(g.Devices)))
-	if len(g.Devices) == 0 {
-		at = "on an unknown chip"
+	if len(f.Devices) > 0 {
+		at = "on " + page.Chips(f.Devices)
 	}
-	layout.WriteStyled(out, "", page.BoldRed, title, "  "+at)
-	layout.Write(out, 1, page.Green, siteName(layout, g.Stack, false))
-	p.writeCallers(out, layout, 3, frames)
-	who := strings.TrimRight(fmt.Sprintf("PID %d %s", g.PID, p.process(g.Failure)), " ") + ", " + p.moment(g.TimeNs)
-	if g.times > 1 {
-		who += fmt.Sprintf("; %d times, first %s", g.times, p.moment(g.first))
+	layout.WriteStyled(out, "", page.BoldRed, region+": "+verdicts[cause], "  "+at)
+	layout.Write(out, 1, page.Green, siteName(layout, f.Stack, false))
+	p.writeCallers(out, layout, 3, f.Stack.Frames())
+	who := strings.TrimRight(fmt.Sprintf("PID %d %s", f.PID, p.process(f)), " ") + ", " + p.moment(f.TimeNs)
+	if n := len(group); n > 1 {
+		who += fmt.Sprintf("; %d times, first %s", n, p.moment(group[n-1].TimeNs))
 	}
 	layout.Write(out, 1, page.Dim, who)
-	if analyze.CauseOf(g.Failure) == analyze.Unexplained {
-		layout.Write(out, 1, page.NoStyle, page.FirstLine(g.Message))
+	if cause == analyze.Unexplained {
+		layout.Write(out, 1, page.NoStyle, page.FirstLine(f.Message))
 	}
-	e := g.Evidence
-	if e == nil {
+	e := f.Evidence
+	switch {
+	case e == nil:
+		return
+	case cause == analyze.Clash:
+		p.writeClash(out, layout, f)
 		return
 	}
-	if analyze.CauseOf(g.Failure) == analyze.Clash {
-		p.writeClash(out, layout, g.Failure)
-		return
-	}
-	p.writeFigures(out, layout, g.Failure)
-	layout.Write(out, 1, page.Bold, explain(g.Failure))
+	p.writeFigures(out, layout, f)
+	layout.Write(out, 1, page.Bold, explain(f))
 	if e.To > 0 {
 		p.writeBlames(out, layout, e.Blockers, e.Blocking)
 	}
-	if e.Live.Count > e.Blocking.Count && analyze.CauseOf(g.Failure) != analyze.TooLarge {
+	if e.Live.Count > e.Blocking.Count && cause != analyze.TooLarge {
 		layout.Write(out, 1, page.NoStyle, fmt.Sprintf("All live buffers in %s: %s in each bank, %s.",
-			g.Region, page.Bytes(e.Live.BytesPerBank), page.Count(e.Live.Count, "buffer")))
+			f.Region, page.Bytes(e.Live.BytesPerBank), page.Count(e.Live.Count, "buffer")))
 		p.writeBlames(out, layout, e.Holders, e.Live)
 	}
 }
@@ -163,16 +137,22 @@ func (p *Page) moment(ns uint64) string {
 	return page.Moment(p.Snapshot.TimeNs-min(ns, p.Snapshot.TimeNs)) + " before the end"
 }
 
+// writeFigure writes a line with what a figure is, the figure and the same in other words. If
+// there is no room, the latter has its own line.
+func writeFigure(out *bufio.Writer, layout page.Layout, what page.Columns, name, figure, same, more string) {
+	line, beside := what.Line("   "+name, figure), page.Right(same, 12)
+	if layout.Width > 0 && page.Width(line+beside+more) > layout.Width {
+		fmt.Fprintln(out, line)
+		line, beside = "", page.Right(same, what.Width()-page.Width(more))
+	}
+	fmt.Fprintln(out, line+beside+layout.Paint(page.Dim, more))
+}
+
 // writeFigures writes the requested bytes and the state of each bank.
 func (p *Page) writeFigures(out *bufio.Writer, layout page.Layout, f *memory.Failure) {
 	e := f.Evidence
-	line := func(what string, n uint64, more string) {
-		text, same := page.Left("   "+what, 24)+page.Right(fmt.Sprint(n), 12)+" B", page.Right(page.Bytes(n), 12)
-		if layout.Width > 0 && page.Width(text+same+more) > layout.Width {
-			fmt.Fprintln(out, text)
-			text, same = "", page.Right(strings.TrimSpace(same), 38-page.Width(more))
-		}
-		fmt.Fprintln(out, text+same+layout.Paint(page.Dim, more))
+	line := func(name string, n uint64, more string) {
+		writeFigure(out, layout, page.Columns{-24, 14}, name, fmt.Sprint(n)+" B", page.Bytes(n), more)
 	}
 	fmt.Fprintln(out, layout.Paint(page.Dim, fmt.Sprintf("   in each of %d banks", f.Banks)))
 	line("requested", f.BytesPerBank, "  "+page.Bytes(f.BytesPerBank*uint64(f.Banks))+" in all")
@@ -214,13 +194,8 @@ func explain(f *memory.Failure) string {
 // writeClash writes how far a program's static buffers reach into tensors.
 func (p *Page) writeClash(out *bufio.Writer, layout page.Layout, f *memory.Failure) {
 	e := f.Evidence
-	line := func(what string, n uint64, same string) {
-		text := page.Left("   "+what, 27) + page.Right(fmt.Sprint(n), 10)
-		if same = page.Right(same, 12); layout.Width > 0 && page.Width(text+same) > layout.Width {
-			fmt.Fprintln(out, text)
-			text, same = "", page.Right(strings.TrimSpace(same), 37)
-		}
-		fmt.Fprintln(out, text+same)
+	line := func(name string, n uint64, same string) {
+		writeFigure(out, layout, page.Columns{-27, 10}, name, fmt.Sprint(n), same, "")
 	}
 	if e.To == 0 || e.Lowest == 0 {
 		layout.Write(out, 1, page.NoStyle, "The overlap is not known.")

@@ -4,6 +4,7 @@ import (
 	"io"
 	"slices"
 
+	"ttmem/aggregate/memory"
 	"ttmem/aggregate/timeline"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -101,35 +102,15 @@ type processPeakJSON struct {
 func (p *Page) WriteJSON(w io.Writer) error {
 	doc := &Document{
 		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
-		Peaks: []Region{}, Processes: p.processesJSON(), Lost: p.Snap.Lost, Notes: slices.Concat(p.About, p.Notes),
+		Peaks: []Region{}, Processes: p.processes(), Lost: p.Snap.Lost, Notes: slices.Concat(p.About, p.Notes),
 	}
 	stacks := alloc.NewStacks()
-	named := func(stack *event.Stack, before bool) alloc.Named {
-		return stacks.Named(p.names, &alloc.Row{BeforeAttach: before, Site: p.names.Site(stack)})
-	}
 	for _, c := range p.regions {
 		r := Region{
 			Devices: c.ids, Region: c.Region.String(), PerCore: c.Region == event.L1, TimeNs: c.TimeNs,
-			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes,
-			Groups: groupsJSON(c.rows), StaticGroups: groupsJSON(c.programs), Holders: []holderJSON{},
-			Timeline: p.timelineJSON(c.Timeline),
-		}
-		if e := c.Earlier; e != nil {
-			r.Earlier = &earlierJSON{e.TimeNs, e.Bytes, e.CapacityBytes}
-		}
-		for i := range c.Holders {
-			h := &c.Holders[i]
-			r.Holders = append(r.Holders, holderJSON{
-				PID: h.PID, Devices: h.Devices, Layout: h.Layout.String(), Bytes: h.Bytes, Count: h.Count,
-				BeforeAttach: h.BeforeAttach, Named: named(h.Stack, h.BeforeAttach),
-			})
-		}
-		for i := range c.Programs {
-			g := &c.Programs[i]
-			r.Programs = append(r.Programs, holderJSON{
-				PID: g.PID, ProgramID: &g.ProgramID, StaticKind: g.Kind.String(), Bytes: g.Bytes, Count: g.Count,
-				BeforeAttach: g.BeforeAttach, Named: named(g.Stack, g.BeforeAttach),
-			})
+			Bytes: c.Bytes, CapacityBytes: c.CapacityBytes, StaticBytes: c.StaticBytes, Earlier: (*earlierJSON)(c.Earlier),
+			Groups: groupsJSON(p.rows(c.buffers)), StaticGroups: groupsJSON(p.rows(c.statics)),
+			Holders: p.holdersJSON(c.buffers, stacks), Programs: p.holdersJSON(c.statics, stacks), Timeline: p.timelineJSON(c.Timeline),
 		}
 		if c.Region == event.L1 {
 			line := p.timelineJSON(c.StaticTimeline)
@@ -139,6 +120,23 @@ func (p *Page) WriteJSON(w io.Writer) error {
 	}
 	doc.Stacks = stacks.List
 	return page.JSON(w, doc)
+}
+
+func (p *Page) holdersJSON(parts []part, stacks *alloc.Stacks) []holderJSON {
+	holders := []holderJSON{}
+	for i := range parts {
+		one := &parts[i]
+		h := holderJSON{
+			PID: one.PID, Bytes: one.Amount.Bytes, Count: one.Count, BeforeAttach: one.BeforeAttach, Named: stacks.Named(p.names, &one.Row),
+		}
+		if one.program == nil {
+			h.Devices, h.Layout = one.Devices, one.Layout
+		} else {
+			h.ProgramID, h.StaticKind = &one.program.id, one.Layout
+		}
+		holders = append(holders, h)
+	}
+	return holders
 }
 
 func groupsJSON(rows []row) []groupJSON {
@@ -159,17 +157,33 @@ func (p *Page) timelineJSON(t *timeline.Timeline) timelineJSON {
 	return line
 }
 
-func (p *Page) processesJSON() []processJSON {
+// processes are the most that each process had of each region, on the chip where it was most.
+func (p *Page) processes() []processJSON {
 	list := []processJSON{}
 	for i := range p.Snap.Processes {
 		one := &p.Snap.Processes[i]
 		doc := processJSON{PID: one.PID, Name: page.ProcessName(one), Regions: []processPeakJSON{}}
 		for _, region := range Regions {
 			if peak := processPeak(one, region); peak.Bytes > 0 {
-				doc.Regions = append(doc.Regions, processPeakJSON{region.String(), peak.TimeNs, peak.Bytes})
+				doc.Regions = append(doc.Regions, peak)
 			}
 		}
 		list = append(list, doc)
 	}
 	return list
+}
+
+func processPeak(one *memory.Process, region event.Region) processPeakJSON {
+	peak := processPeakJSON{Region: region.String()}
+	for i := range one.Devices {
+		d := &one.Devices[i]
+		bytes, time := d.Regions.Banked(region).PeakBytes, d.Regions.Banked(region).PeakTimeNs
+		if region == event.L1 {
+			bytes, time = d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes, d.L1PerCore.Peak.TimeNs
+		}
+		if bytes > peak.Bytes {
+			peak.Bytes, peak.TimeNs = bytes, time
+		}
+	}
+	return peak
 }

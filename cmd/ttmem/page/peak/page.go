@@ -8,6 +8,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
 )
@@ -29,8 +30,9 @@ type Page struct {
 // A chipsPeak is the peak of a region of chips that are alike.
 type chipsPeak struct {
 	memory.RegionPeak
-	ids            []int
-	rows, programs []row
+	ids []int
+	// buffers and statics are what it was made of.
+	buffers, statics []part
 }
 
 // Options are what a page shows.
@@ -64,18 +66,22 @@ func New(state *aggregate.State, o Options) *Page {
 		p.About = append([]string{late}, o.About...)
 	}
 	for _, region := range Regions {
+		var peaks []*memory.RegionPeak
 		for i := range p.peaks {
-			peak := &p.peaks[i]
-			if peak.Region != region || !o.Filter.SelectsPeak(peak.Device, region) {
-				continue
+			if peak := &p.peaks[i]; peak.Region == region && o.Filter.SelectsPeak(peak.Device, region) {
+				peaks = append(peaks, peak)
 			}
-			one := &chipsPeak{RegionPeak: *peak, ids: []int{peak.Device}}
-			same := slices.IndexFunc(p.regions, func(other *chipsPeak) bool { return p.alike(other, one) })
-			if same >= 0 {
-				p.regions[same].add(peak, p.endNs)
-				continue
+		}
+		for _, same := range page.Alike(peaks, alike) {
+			one := &chipsPeak{RegionPeak: *same[0]}
+			one.buffers, one.statics = p.parts(same[0])
+			for _, peak := range same {
+				one.ids = append(one.ids, peak.Device)
 			}
-			one.rows, one.programs = p.holderRows(peak), p.programRows(peak)
+			for _, peak := range same[1:] { // what it had at other times is in the timeline
+				one.Timeline = one.Timeline.With(peak.Timeline, p.endNs)
+				one.StaticTimeline = one.StaticTimeline.With(peak.StaticTimeline, p.endNs)
+			}
 			p.regions = append(p.regions, one)
 		}
 	}
@@ -86,24 +92,17 @@ func New(state *aggregate.State, o Options) *Page {
 var Regions = slices.DeleteFunc(slices.Clone(alloc.Regions), func(r event.Region) bool { return r == event.CB })
 
 // alike reports whether two chips have the same peak, made of the same.
-func (p *Page) alike(a, b *chipsPeak) bool {
+func alike(a, b *memory.RegionPeak) bool {
 	earlier := (a.Earlier == nil) == (b.Earlier == nil) && (a.Earlier == nil || *a.Earlier == *b.Earlier)
 	return a.Region == b.Region && a.TimeNs == b.TimeNs && a.Bytes == b.Bytes && a.CapacityBytes == b.CapacityBytes &&
 		a.StaticBytes == b.StaticBytes && earlier &&
 		slices.EqualFunc(a.Holders, b.Holders, func(a, b memory.SiteAmount) bool {
-			return a.PID == b.PID && alloc.StackID(a.Stack) == alloc.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
+			return a.PID == b.PID && memory.StackID(a.Stack) == memory.StackID(b.Stack) && a.Layout == b.Layout && a.BeforeAttach == b.BeforeAttach &&
 				a.Count == b.Count && a.Bytes == b.Bytes && len(a.Devices) == len(b.Devices)
 		}) &&
 		slices.EqualFunc(a.Programs, b.Programs, func(a, b memory.PeakProgram) bool {
-			same := alloc.StackID(a.Stack) == alloc.StackID(b.Stack)
+			same := memory.StackID(a.Stack) == memory.StackID(b.Stack)
 			a.Stack, b.Stack = nil, nil
 			return same && a == b
 		})
-}
-
-// add adds a chip that is alike. What it had at other times is in the timeline.
-func (c *chipsPeak) add(peak *memory.RegionPeak, end uint64) {
-	c.ids = append(c.ids, peak.Device)
-	c.Timeline = c.Timeline.With(peak.Timeline, end)
-	c.StaticTimeline = c.StaticTimeline.With(peak.StaticTimeline, end)
 }

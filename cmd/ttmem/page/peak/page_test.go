@@ -201,7 +201,7 @@ func TestWhatIsCountedTogether(t *testing.T) {
 		p := pageOf(t, by, alloc.Filter{Regions: []event.Region{event.DRAM}}, events...)
 		var keys []string
 		var sum uint64
-		for _, row := range p.regions[0].rows {
+		for _, row := range p.rows(p.regions[0].buffers) {
 			keys = append(keys, row.key)
 			sum += row.bytes
 		}

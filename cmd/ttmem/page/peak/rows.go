@@ -2,7 +2,6 @@ package peak
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -30,11 +29,28 @@ type program struct {
 	id  uint64
 }
 
-// rows groups what a peak was made of.
-type rows struct {
-	page  *Page
-	index map[rowKey]int
-	list  []row
+// A part is what one call site had at a peak: buffers, or what it placed for a program.
+type part struct {
+	alloc.Row
+	memory.Amount
+	program *program // nil: buffers
+}
+
+// parts are the buffers of a peak, and what was placed for programs.
+func (p *Page) parts(peak *memory.RegionPeak) (buffers, programs []part) {
+	for i := range peak.Holders {
+		h := &peak.Holders[i]
+		buffers = append(buffers, part{alloc.Row{
+			Devices: h.Devices, Region: peak.Region, PID: h.PID, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(), Site: p.names.Site(h.Stack),
+		}, h.Amount, nil})
+	}
+	for i := range peak.Programs {
+		g := &peak.Programs[i]
+		programs = append(programs, part{alloc.Row{
+			Devices: []int{peak.Device}, Region: event.CB, PID: g.PID, BeforeAttach: g.BeforeAttach, Layout: g.Kind.String(), Site: p.names.Site(g.Stack),
+		}, memory.Amount{Count: g.Count, Bytes: g.Bytes}, &program{g.PID, g.ProgramID}})
+	}
+	return buffers, programs
 }
 
 // A rowKey tells rows apart. Stacks are one where they differ in nothing that is
@@ -44,91 +60,53 @@ type rowKey struct {
 	pid           int
 }
 
-// row is the one for what an allocation stands for.
-func (r *rows) row(a *alloc.Row, stack *event.Stack) *row {
-	a.Site = r.page.names.Site(stack)
-	k := rowKey{text: r.page.key(a)}
-	var calls []string
-	if r.page.By == "stack" {
-		calls = page.Callers(a.Site.Stack.Frames())
-		k.pid, k.callers = a.PID, strings.Join(calls, "\n")
+// rows are parts by what they are counted as, most first. Of several programs in one row,
+// which use the same space, it is the one that has most.
+func (p *Page) rows(parts []part) (rows []row) {
+	index := make(map[rowKey]int)
+	for i := range parts {
+		one := &parts[i]
+		k := rowKey{text: p.key(&one.Row)}
+		var calls []string
+		if p.By == "stack" {
+			calls = page.Callers(one.Stack.Frames())
+			k.pid, k.callers = one.PID, strings.Join(calls, "\n")
+		}
+		at, ok := index[k]
+		if !ok {
+			at = len(rows)
+			index[k] = at
+			rows = append(rows, row{key: k.text, pid: k.pid, callers: calls})
+		}
+		row := &rows[at]
+		row.count += one.Count
+		if one.program == nil {
+			row.bytes += one.Amount.Bytes
+			continue
+		}
+		if row.programs == nil {
+			row.programs = make(map[program]uint64)
+		}
+		row.programs[*one.program] += one.Amount.Bytes
+		row.bytes = max(row.bytes, row.programs[*one.program])
 	}
-	at, ok := r.index[k]
-	if !ok {
-		at = len(r.list)
-		r.index[k] = at
-		r.list = append(r.list, row{key: k.text, pid: k.pid, callers: calls})
-	}
-	return &r.list[at]
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.count, a.count), cmp.Compare(a.key, b.key))
+	})
+	return rows
 }
 
 // key is what an allocation is counted as.
 func (p *Page) key(a *alloc.Row) string {
-	switch p.By {
-	case "chip": // the peak is of one chip: the others that share a buffer matter
-		switch {
-		case a.Region == event.CB:
-			return "each chip's own"
-		case len(a.Devices) == 1:
-			return "this chip alone"
-		}
-		return page.Chips(a.Devices)
-	case "process":
-		return p.process(a.PID)
+	if p.By != "chip" {
+		return alloc.GroupingOf(p.By).Keys(p.names, a)[0]
 	}
-	grouping := alloc.GroupingOf(p.By)
-	return grouping.Keys(p.names, a)[0]
-}
-
-// process is what a process is called, also one that ended.
-func (p *Page) process(pid int) string {
-	name := ""
-	for i := range p.Snap.Processes {
-		if one := &p.Snap.Processes[i]; one.PID == pid && (name == "" || one.Exit == nil) {
-			name = " " + page.ProcessName(one)
-		}
+	// the peak is of one chip: the others that share a buffer matter
+	switch {
+	case a.Region == event.CB:
+		return "each chip's own"
+	case len(a.Devices) == 1:
+		return "this chip alone"
 	}
-	return fmt.Sprintf("PID %d%s", pid, name)
-}
-
-// sorted are the rows, most first.
-func (r *rows) sorted() []row {
-	slices.SortStableFunc(r.list, func(a, b row) int {
-		return cmp.Or(cmp.Compare(b.bytes, a.bytes), cmp.Compare(b.count, a.count), cmp.Compare(a.key, b.key))
-	})
-	return r.list
-}
-
-// holderRows are the buffers of a peak.
-func (p *Page) holderRows(peak *memory.RegionPeak) []row {
-	rows := &rows{page: p, index: make(map[rowKey]int)}
-	for i := range peak.Holders {
-		h := &peak.Holders[i]
-		row := rows.row(&alloc.Row{
-			Devices: h.Devices, Region: peak.Region, PID: h.PID, BeforeAttach: h.BeforeAttach, Layout: h.Layout.String(),
-		}, h.Stack)
-		row.count += h.Count
-		row.bytes += h.Bytes
-	}
-	return rows.sorted()
-}
-
-// programRows are the circular buffers of a peak. Of several programs in one row, which
-// use the same space, it is the one that has most.
-func (p *Page) programRows(peak *memory.RegionPeak) []row {
-	rows := &rows{page: p, index: make(map[rowKey]int)}
-	for i := range peak.Programs {
-		g := &peak.Programs[i]
-		row := rows.row(&alloc.Row{
-			Devices: []int{peak.Device}, Region: event.CB, PID: g.PID, BeforeAttach: g.BeforeAttach, Layout: g.Kind.String(),
-		}, g.Stack)
-		if row.programs == nil {
-			row.programs = make(map[program]uint64)
-		}
-		program := program{g.PID, g.ProgramID}
-		row.programs[program] += g.Bytes
-		row.bytes = max(row.bytes, row.programs[program])
-		row.count += g.Count
-	}
-	return rows.sorted()
+	return page.Chips(a.Devices)
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/tracer/event"
 )
@@ -79,20 +78,22 @@ func (p *Page) nothing() string {
 	return fmt.Sprintf("Nothing was allocated %s.", page.Clean(p.Place))
 }
 
-// regionTitle is what a region is called.
-func regionTitle(region event.Region) string {
-	if region == event.L1 {
-		return "L1 per core"
+// regionTitle is what a region is called, and format how bytes of it are written.
+func regionTitle(region string) (title string, format func(uint64) string) {
+	if region == event.L1.String() {
+		return "L1 per core", page.KiB
 	}
-	return region.String()
+	return region, page.Bytes
 }
 
-// bytes writes bytes of the region.
+func (c *chipsPeak) title() string {
+	title, _ := regionTitle(c.Region.String())
+	return title
+}
+
 func (c *chipsPeak) format(n uint64) string {
-	if c.Region == event.L1 {
-		return page.KiB(n)
-	}
-	return page.Bytes(n)
+	_, format := regionTitle(c.Region.String())
+	return format(n)
 }
 
 // share is which part of the capacity that is, with "of".
@@ -105,20 +106,18 @@ func (c *chipsPeak) share(bytes, capacity uint64) string {
 
 // writePeak writes a peak: its moment, its timeline and what it was made of.
 func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
-	layout.WriteTitle(out, "", regionTitle(c.Region), "  "+page.EachChip(c.ids))
+	layout.WriteTitle(out, "", c.title(), "  "+page.EachChip(c.ids))
 	if e := c.Earlier; e != nil {
 		layout.Write(out, 1, page.Yellow, fmt.Sprintf("Higher peak of %s%s, %s before this recording started; no breakdown. Since then:",
 			c.format(e.Bytes), c.share(e.Bytes, e.CapacityBytes), page.Moment(p.beginNs-min(p.beginNs, e.TimeNs))))
 	}
-	at := ""
-	switch {
-	case c.Bytes == 0:
+	if c.Bytes == 0 {
 		fmt.Fprintln(out, " nothing")
 		return
-	case c.TimeNs <= p.beginNs && p.restored:
+	}
+	at := "at " + page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs))
+	if c.TimeNs <= p.beginNs && p.restored {
 		at = "at the beginning"
-	default:
-		at = "at " + page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs))
 	}
 	layout.Write(out, 1, page.Bold, fmt.Sprintf("peak %s%s, %s", c.format(c.Bytes), c.share(c.Bytes, c.CapacityBytes), at))
 	if c.StaticBytes > 0 {
@@ -126,25 +125,28 @@ func (p *Page) writePeak(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 			c.format(c.Bytes-c.StaticBytes), layout.Pick("▓", "="), c.format(c.StaticBytes)))
 	}
 	p.writeChart(out, layout, c)
-	if c.Region != event.L1 {
-		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes)
-		return
-	}
-	if buffers := c.Bytes - c.StaticBytes; buffers > 0 {
-		p.writeRows(out, layout, c, "buffers", c.rows, c.Bytes)
+	if c.Region != event.L1 || c.Bytes > c.StaticBytes {
+		p.writeRows(out, layout, c, "buffers", p.rows(c.buffers))
 	}
 	if c.StaticBytes > 0 {
-		p.writeRows(out, layout, c, "CBs, DFBs", c.programs, c.Bytes)
-		if len(c.programs) > 1 {
+		rows := p.rows(c.statics)
+		p.writeRows(out, layout, c, "CBs, DFBs", rows)
+		if len(rows) > 1 {
 			layout.Write(out, 1, page.Dim, "Programs share this space in turn: the rows do not add up.")
 		}
+	}
+}
+
+func (p *Page) chart(layout page.Layout, c *chipsPeak, columns int) *textChart {
+	return &textChart{
+		Painter: layout.Painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: page.Level(c.Bytes, c.CapacityBytes),
 	}
 }
 
 // writeChart writes the timeline.
 func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 	columns := layout.Width - chartGutter - 1
-	chart := textChart{Painter: layout.Painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: page.Level(c.Bytes, c.CapacityBytes)}
+	chart := p.chart(layout, c, columns)
 	if c.StaticBytes > 0 {
 		chart.base = c.StaticTimeline.Columns(p.endNs, columns)
 	}
@@ -162,7 +164,7 @@ func (p *Page) writeChart(out *bufio.Writer, layout page.Layout, c *chipsPeak) {
 }
 
 // writeRows writes what a peak was made of.
-func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row, whole uint64) {
+func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, noun string, rows []row) {
 	shown := rows
 	if p.Limit > 0 && len(rows) > p.Limit {
 		shown = rows[:p.Limit]
@@ -178,7 +180,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		if len(row.programs) > 1 {
 			title += fmt.Sprintf(" (%d programs)", len(row.programs))
 		}
-		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, whole), fmt.Sprint(row.count)) + "  "
+		line := columns.Line(c.format(row.bytes), page.Percent(row.bytes, c.Bytes), fmt.Sprint(row.count)) + "  "
 		indent := layout.Beside(out, line, page.Green, title) + 2
 		for _, part := range page.JoinCallers(row.callers, layout, layout.Width-indent) {
 			fmt.Fprintln(out, page.Blank(indent)+layout.Paint(page.Dim, part))
@@ -189,7 +191,7 @@ func (p *Page) writeRows(out *bufio.Writer, layout page.Layout, c *chipsPeak, no
 		for i := range more {
 			bytes, count = bytes+more[i].bytes, count+more[i].count
 		}
-		line := columns.Line(c.format(bytes), page.Percent(bytes, whole), fmt.Sprint(count))
+		line := columns.Line(c.format(bytes), page.Percent(bytes, c.Bytes), fmt.Sprint(count))
 		if more[0].programs != nil {
 			line = columns.Line("", "", fmt.Sprint(count)) // they do not add up
 		}
@@ -203,7 +205,7 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 		return
 	}
 	fmt.Fprintln(out)
-	layout.WriteTitle(out, "", regionTitle(peaks[0].Region), "  "+"other chips (--chip N for a breakdown)")
+	layout.WriteTitle(out, "", peaks[0].title(), "  "+"other chips (--chip N for a breakdown)")
 	for _, c := range peaks[:min(len(peaks), shownBriefly)] {
 		line := page.Columns{page.SizeColumns, 6, 12}.Line(c.format(c.Bytes), page.Percent(c.Bytes, c.CapacityBytes),
 			page.Moment(c.TimeNs-min(c.TimeNs, p.beginNs)))
@@ -218,8 +220,7 @@ func (p *Page) writeBriefly(out *bufio.Writer, layout page.Layout, peaks []*chip
 			fmt.Fprintln(out, strings.TrimRight(line, " "))
 			continue
 		}
-		chart := textChart{Painter: layout.Painter, columns: c.Timeline.Columns(p.endNs, columns), top: c.Bytes, style: page.Level(c.Bytes, c.CapacityBytes)}
-		fmt.Fprintln(out, line+chart.rows(1)[0])
+		fmt.Fprintln(out, line+p.chart(layout, c, columns).rows(1)[0])
 	}
 	if more := peaks[min(len(peaks), shownBriefly):]; len(more) > 0 {
 		chips := 0
@@ -238,18 +239,14 @@ func (p *Page) writeProcesses(out *bufio.Writer, layout page.Layout) {
 		bytes uint64
 	}
 	var owners []owner
-	for i := range p.Snap.Processes {
-		one := &p.Snap.Processes[i]
-		o := owner{}
-		for _, region := range Regions {
-			if peak := processPeak(one, region); peak.Bytes > 0 {
-				shown := chipsPeak{RegionPeak: memory.RegionPeak{Region: region}}
-				o.text += fmt.Sprintf("%s%s %s %s", layout.Separator(), regionTitle(region), shown.format(peak.Bytes), p.moment(peak.TimeNs))
-				o.bytes += peak.Bytes
-			}
+	for _, one := range p.processes() {
+		o := owner{text: fmt.Sprintf("PID %d %s", one.PID, one.Name)}
+		for _, peak := range one.Regions {
+			title, format := regionTitle(peak.Region)
+			o.text += fmt.Sprintf("%s%s %s %s", layout.Separator(), title, format(peak.Bytes), p.moment(peak.TimeNs))
+			o.bytes += peak.Bytes
 		}
 		if o.bytes > 0 {
-			o.text = fmt.Sprintf("PID %d %s%s", one.PID, page.ProcessName(one), o.text)
 			owners = append(owners, o)
 		}
 	}
@@ -277,19 +274,4 @@ func (p *Page) moment(ns uint64) string {
 		return page.Moment(p.beginNs-ns) + " before"
 	}
 	return "at " + page.Moment(ns-p.beginNs)
-}
-
-// processPeak is the most that a process had of a region on one chip.
-func processPeak(one *memory.Process, region event.Region) (peak memory.EarlierPeak) {
-	for i := range one.Devices {
-		d := &one.Devices[i]
-		bytes, time := d.Regions.Banked(region).PeakBytes, d.Regions.Banked(region).PeakTimeNs
-		if region == event.L1 {
-			bytes, time = d.L1PerCore.Peak.BufferBytes+d.L1PerCore.Peak.CBBytes, d.L1PerCore.Peak.TimeNs
-		}
-		if bytes > peak.Bytes {
-			peak = memory.EarlierPeak{TimeNs: time, Bytes: bytes}
-		}
-	}
-	return peak
 }

@@ -43,13 +43,12 @@ func (r *report) live() {
 		if len(p.Live) > 0 {
 			live = append(live, processMemory{p, "", p.Live})
 		}
-		for rest := p.Unfreed; len(rest) > 0; {
-			n := 1
-			for n < len(rest) && rest[n].Reason == rest[0].Reason {
-				n++
+		for _, part := range page.Alike(p.Unfreed, func(a, b memory.RegionTotal) bool { return a.Reason == b.Reason }) {
+			when := "when it ended: "
+			if part[0].Reason == event.ReasonDeviceClose.String() {
+				when = "when its device closed: "
 			}
-			freed = append(freed, processMemory{p, freedWhen(rest[0].Reason) + ": ", rest[:n]})
-			rest = rest[n:]
+			freed = append(freed, processMemory{p, when, part})
 		}
 	}
 	r.section("Live "+r.end, live)
@@ -90,15 +89,7 @@ func allocated(p memory.Process) bool {
 	})
 }
 
-// freedWhen is the reason in words.
-func freedWhen(reason string) string {
-	if reason == event.ReasonDeviceClose.String() {
-		return "when its device closed"
-	}
-	return "when it ended"
-}
-
-// holdings writes a section of holdings, the largest first.
+// section writes the memory of processes, the largest first.
 func (r *report) section(title string, list []processMemory) {
 	if len(list) == 0 {
 		return
@@ -139,9 +130,12 @@ func (r *report) section(title string, list []processMemory) {
 // A source is a place that allocated memory of one region.
 type source struct {
 	memory.Holder
-	page.Site
 	region string
 	name   name.Name
+	// calls are the user's calls that led there, and caller is the one in which it differs from
+	// others of the same name.
+	calls  []string
+	caller string
 }
 
 // sources writes the places that allocated the memory of the regions, and the memory whose
@@ -151,55 +145,47 @@ func (r *report) sources(regions []memory.RegionTotal) {
 	if len(list) == 0 && others.Count == 0 && earlier.Count == 0 {
 		return // no place is known
 	}
-	sites := make([]*page.Site, len(list))
-	for i := range list {
-		sites[i] = &list[i].Site
-	}
-	page.Distinguish(sites) // those that are not shown too
-	shown := list
+	shown := len(list)
 	// A single other place takes no more room than its summary.
 	if n := uint64(len(list)) + others.Stacks; n > shownPlaces+1 || others.Stacks > 0 {
-		shown = list[:min(len(list), shownPlaces)]
+		shown = min(len(list), shownPlaces)
 	}
-	for _, s := range list[len(shown):] {
-		others.Bytes, others.Count, others.Stacks = others.Bytes+s.Bytes, others.Count+s.Count, others.Stacks+1
+	for _, s := range list[shown:] {
+		add(&others, &memory.Holder{Bytes: s.Bytes, Count: s.Count, Stacks: 1})
 	}
+	list = list[:shown]
 	regionColumns := 0
-	if len(regions) > 1 {
-		for _, s := range shown {
+	for _, s := range list {
+		if len(regions) > 1 {
 			regionColumns = max(regionColumns, page.Width(s.region)+2)
 		}
 	}
 	figures := func(h *memory.Holder) string {
-		return page.Blank(6) + page.Right(page.Bytes(h.Bytes), bytesColumns) + page.Right(page.Count(h.Count, "buffer"), 14) + "  "
+		return page.Columns{6 + bytesColumns, 14}.Line(page.Bytes(h.Bytes), page.Count(h.Count, "buffer")) + "  "
 	}
-	before := func() { // last, unless it is larger than a place that is shown
-		if earlier.Count > 0 {
-			r.line(r.Paint(page.Dim, figures(&earlier)+"before ttmem attached"))
+	sum := func(h *memory.Holder, what string) {
+		if h.Count > 0 {
+			r.line(r.Paint(page.Dim, figures(h)+what))
 		}
-		earlier.Count = 0
 	}
-	for i := range shown {
-		s := &shown[i]
-		if earlier.Bytes > s.Bytes {
-			before()
+	for i := range list {
+		s := &list[i]
+		if earlier.Bytes > s.Bytes { // which is last, unless it is larger than a place that is shown
+			sum(&earlier, "before ttmem attached")
+			earlier = memory.Holder{}
 		}
 		r.source(s, figures(&s.Holder)+page.Left(s.region, regionColumns)[:regionColumns])
 	}
-	if others.Count > 0 {
-		r.line(r.Paint(page.Dim, figures(&others)+page.Count(others.Stacks, "other call site")))
-	}
-	if unknown.Count > 0 {
-		r.line(r.Paint(page.Dim, figures(&unknown)+"without a call stack"))
-	}
-	before()
+	sum(&others, page.Count(others.Stacks, "other call site"))
+	sum(&unknown, "without a call stack")
+	sum(&earlier, "before ttmem attached")
 }
 
 // source writes the place of a source, beside its figures if there is room.
 func (r *report) source(s *source, figures string) {
 	name, caller := page.Clean(s.name.Text(r.Separator())), ""
-	if s.Caller != "" {
-		name, caller = name+", ", "from "+s.Caller
+	if s.caller != "" {
+		name, caller = name+", ", "from "+s.caller
 	}
 	columns := r.width - page.Width(figures)
 	switch {
@@ -218,15 +204,15 @@ func (r *report) source(s *source, figures string) {
 	}
 }
 
+// add adds h to a sum.
+func add(to, h *memory.Holder) {
+	to.Bytes, to.Count, to.Stacks = to.Bytes+h.Bytes, to.Count+h.Count, to.Stacks+h.Stacks
+}
+
 // sourcesOf are the places that allocated the memory of the regions, the largest first. Then
 // come the sums of places that are not kept apart, of memory from before the attach, and of
 // other memory without a call stack.
 func sourcesOf(regions []memory.RegionTotal) (list []source, others, earlier, unknown memory.Holder) {
-	type key struct{ site, calls string }
-	known := make(map[key]int)
-	add := func(to *memory.Holder, h *memory.Holder) {
-		to.Bytes, to.Count, to.Stacks = to.Bytes+h.Bytes, to.Count+h.Count, to.Stacks+h.Stacks
-	}
 	for i := range regions {
 		l := &regions[i]
 		rest := memory.Holder{Bytes: l.AllocatedBytes, Count: l.Buffers}
@@ -246,21 +232,28 @@ func sourcesOf(regions []memory.RegionTotal) (list []source, others, earlier, un
 			}
 			frames := h.Stack.Frames()
 			s := source{
-				Holder: *h, region: l.Region,
-				name: cmp.Or(name.Of(frames), name.Name{Op: "unknown code"}),
+				Holder: *h, region: l.Region, name: cmp.Or(name.Of(frames), name.Name{Op: "unknown code"}),
+				calls: page.CallTexts(name.UserCalls(frames)),
 			}
-			s.Site = page.Site{Key: s.region + " " + s.name.String(), Calls: page.CallTexts(name.UserCalls(frames))}
 			// Stacks that look the same on the page are one place.
-			k := key{s.Key, strings.Join(s.Calls, "\n")}
-			if at, ok := known[k]; ok {
+			if at := slices.IndexFunc(list, func(o source) bool {
+				return o.region == s.region && o.name == s.name && slices.Equal(o.calls, s.calls)
+			}); at >= 0 {
 				add(&list[at].Holder, h)
-				continue
+			} else {
+				list = append(list, s)
 			}
-			known[k] = len(list)
-			list = append(list, s)
 		}
 		add(&unknown, &rest)
 	}
 	slices.SortStableFunc(list, func(a, b source) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	var names []string
+	var calls [][]string
+	for i := range list {
+		names, calls = append(names, list[i].region+" "+list[i].name.String()), append(calls, list[i].calls)
+	}
+	for i, caller := range page.Distinguish(names, calls) {
+		list[i].caller = caller
+	}
 	return list, others, earlier, unknown
 }

@@ -27,31 +27,20 @@ func (r *report) processes() {
 	if len(list) == 0 {
 		return
 	}
-	const stateColumns, l1Columns = 9, 12
 	// The first of the two figures stays if there is no room for both: the present one of
 	// running processes, else the peak. Without the other there is room for the command.
-	first, second := "peak", r.end
-	if r.Live {
-		first, second = r.end, "peak"
-	}
-	both := slices.ContainsFunc(list, func(p memory.Process) bool { return p.Exit == nil }) &&
-		r.width >= 1+processColumns+2+stateColumns+3*(2+bytesColumns)+2+l1Columns
-	figures := func(pid, state string, dram, l1 [2]string) string {
-		line := " " + page.Right(pid, processColumns) + "  " + page.Left(state, stateColumns) + page.Right(dram[0], 2+bytesColumns)
-		if both {
-			line += page.Right(dram[1], 2+bytesColumns)
-		}
-		line += page.Right(l1[0], 2+l1Columns)
-		if both {
-			line += page.Right(l1[1], 2+bytesColumns)
-		}
-		return line
-	}
 	inOrder := func(peak, present string) [2]string {
 		if r.Live {
 			return [2]string{present, peak}
 		}
 		return [2]string{peak, present}
+	}
+	columns := page.Columns{1 + processColumns, -11, 2 + bytesColumns, 2 + bytesColumns, 14, 2 + bytesColumns}
+	if r.width < columns.Width() || !slices.ContainsFunc(list, func(p memory.Process) bool { return p.Exit == nil }) {
+		columns[3], columns[5] = 0, 0
+	}
+	figures := func(pid, state string, dram, l1 [2]string) string {
+		return columns.Line(pid, "  "+state, dram[0], dram[1], l1[0], l1[1])
 	}
 	about := ""
 	if slices.ContainsFunc(list, func(p memory.Process) bool { return len(p.Devices) > 1 }) {
@@ -59,7 +48,8 @@ func (r *report) processes() {
 	}
 	r.line()
 	r.line(r.Paint(page.Bold, "Processes"), r.Paint(page.Dim, r.cut(about, r.width-len("Processes"))))
-	head := figures("PID", "state", [2]string{"DRAM " + first, second}, [2]string{"L1/core " + first, second})
+	names := inOrder("peak", r.end)
+	head := figures("PID", "state", [2]string{"DRAM " + names[0], names[1]}, [2]string{"L1/core " + names[0], names[1]})
 	// A command without room beside the figures has its own line.
 	room := r.width - page.Width(head) - 2
 	beside := r.whole || room >= leastCommand
@@ -79,14 +69,13 @@ func (r *report) processes() {
 		line := figures(fmt.Sprint(p.PID), page.ProcessState(p),
 			inOrder(page.Bytes(dramPeak), page.Bytes(dram)), inOrder(page.KiB(l1Peak), page.KiB(l1)))
 		name := page.ProcessName(p)
-		switch {
-		case beside:
+		if beside {
 			r.line(line, "  ", r.cut(cmp.Or(name, page.UnknownCommandLine), room))
-		case name == "":
+		} else {
 			r.line(line)
-		default:
-			r.line(line)
-			r.line(page.Blank(detailColumns), r.cut(name, r.width-detailColumns))
+			if name != "" {
+				r.line(page.Blank(detailColumns), r.cut(name, r.width-detailColumns))
+			}
 		}
 		r.items(page.Blank(detailColumns), detailColumns, page.Dim, r.details(p))
 	}
@@ -97,36 +86,24 @@ func (r *report) processes() {
 
 func (r *report) forgotten() int { return page.ForgottenProcesses(r.snap) }
 
-// A failing is allocations that failed for the same reason at the same place: a program may
-// try again.
+// A failing is an allocation that failed, and where.
 type failing struct {
-	*memory.Failure // the newest
-	where           string
-	times           uint64
+	*memory.Failure
+	where string
 }
 
-// failings are the failures of the snapshot, the newest last.
-func (r *report) failings() (list []*failing) {
-	type key struct {
-		pid                            int
-		region, reason, devices, where string
-	}
-	known := make(map[key]*failing)
+// failings are the failures of the snapshot, the newest first. Those of the same reason at the
+// same place are one group: a program may try again.
+func (r *report) failings() [][]failing {
+	var list []failing
 	for i := range r.snap.Failures {
-		f := &r.snap.Failures[i]
-		one := &failing{f, page.Place(f.Stack.Frames()), 1}
-		k := key{f.PID, f.Region, f.Reason, fmt.Sprint(f.Devices), one.where}
-		if k.where == "" {
-			k.where = f.Message
-		}
-		if before := known[k]; before != nil {
-			one.times += before.times
-			list = slices.DeleteFunc(list, func(l *failing) bool { return l == before })
-		}
-		known[k] = one
-		list = append(list, one)
+		f := &r.snap.Failures[len(r.snap.Failures)-1-i]
+		list = append(list, failing{f, page.Place(f.Stack.Frames())})
 	}
-	return list
+	return page.Alike(list, func(a, b failing) bool {
+		return a.PID == b.PID && a.Region == b.Region && a.Reason == b.Reason && slices.Equal(a.Devices, b.Devices) &&
+			a.where == b.where && (a.where != "" || a.Message == b.Message)
+	})
 }
 
 // failures writes how many allocations failed, and the newest, each place once.
@@ -135,22 +112,22 @@ func (r *report) failures() {
 		return
 	}
 	all := r.failings()
-	list := all[max(0, len(all)-shownFailures):]
-	r.line()
-	title := page.Count(r.snap.FailureCount, "failed allocation")
-	note := ""
+	list := all[:min(len(all), shownFailures)]
+	title, note := page.Count(r.snap.FailureCount, "failed allocation"), ""
 	if len(list) < len(all) || uint64(len(r.snap.Failures)) < r.snap.FailureCount {
 		note = fmt.Sprintf(", the newest %d", len(list))
 	}
+	r.line()
 	r.line(r.Paint(page.Bold, title), r.Paint(page.Dim, note))
-	for _, f := range list {
+	for _, group := range slices.Backward(list) {
+		f, times := group[0], len(group)
 		about := []string{fmt.Sprintf("PID %d", f.PID)}
 		at, ok := r.sinceStart(f.Failure)
 		switch {
-		case f.times > 1 && ok:
-			about = append(about, fmt.Sprintf("%d times, the last after %s", f.times, at))
-		case f.times > 1:
-			about = append(about, fmt.Sprintf("%d times", f.times))
+		case times > 1 && ok:
+			about = append(about, fmt.Sprintf("%d times, the last after %s", times, at))
+		case times > 1:
+			about = append(about, fmt.Sprintf("%d times", times))
 		case ok:
 			about = append(about, "after "+at)
 		}
@@ -169,8 +146,8 @@ func (r *report) failures() {
 		for _, line := range page.Wrap(r.cut(page.FirstLine(f.Message), 4*columns), columns) {
 			r.line("    ", line)
 		}
-		for _, line := range page.Wrap("in "+f.where, columns) {
-			if f.where != "" {
+		if f.where != "" {
+			for _, line := range page.Wrap("in "+f.where, columns) {
 				r.line("    ", line)
 			}
 		}

@@ -141,27 +141,23 @@ func (r *report) devices() {
 		}
 		return
 	}
-	type group struct {
-		table string
-		name  string
-		ids   []int
+	type chip struct {
+		id          int
+		table, name string
 	}
-	var groups []group
+	var chips []chip
 	for i := range r.snap.Devices {
 		d := &r.snap.Devices[i]
-		name := r.DeviceName(d)
-		table := r.deviceTable(d)
-		at := slices.IndexFunc(groups, func(g group) bool { return g.table == table && g.name == name })
-		if at < 0 {
-			at = len(groups)
-			groups = append(groups, group{table: table, name: name})
-		}
-		groups[at].ids = append(groups[at].ids, d.ID)
+		chips = append(chips, chip{d.ID, r.deviceTable(d), r.DeviceName(d)})
 	}
-	for _, g := range groups {
+	for _, group := range page.Alike(chips, func(a, b chip) bool { return a.table == b.table && a.name == b.name }) {
+		var ids []int
+		for _, c := range group {
+			ids = append(ids, c.id)
+		}
 		r.line()
-		r.line(r.Paint(page.Bold, page.EachChip(g.ids)), r.Paint(page.Dim, g.name))
-		r.WriteString(g.table)
+		r.line(r.Paint(page.Bold, page.EachChip(ids)), r.Paint(page.Dim, group[0].name))
+		r.WriteString(group[0].table)
 	}
 }
 
@@ -208,27 +204,20 @@ func (r *report) row(w row) {
 		bar = " " + w.bar
 	}
 	// a figure without a column is left out
-	figures := func(st page.Style, s string, n int) string {
-		if n == 0 {
-			return ""
+	figure := func(st page.Style, s string, n int) string { return r.Paint(st, page.Columns{n}.Line(s)) }
+	// of what there is now, nothing is dim
+	now := func(s string) page.Style {
+		if s == page.Bytes(0) || s == "0" {
+			return page.Dim
 		}
-		return r.Paint(st, page.Right(s, n))
+		return w.style
 	}
-	end := w.style
-	if w.end == page.Bytes(0) {
-		end = page.Dim
-	}
-	count := w.style
-	if w.count == "0" {
-		count = page.Dim
-	}
-	peak := w.style
+	peak, peakStyle, end, endStyle := w.peak, w.style, w.end, now(w.end)
 	if r.Live {
-		w.peak, w.end, peak, end = w.end, w.peak, end, page.Dim
+		peak, peakStyle, end, endStyle = w.end, now(w.end), w.peak, page.Dim
 	}
-	r.line(" ", r.Paint(w.style, label), bar,
-		figures(w.style, w.percent, c.percent), figures(peak, w.peak, c.peak),
-		figures(page.Dim, w.capacity, c.capacity), figures(end, w.end, c.end), figures(count, w.count, c.count))
+	r.line(" ", r.Paint(w.style, label), bar, figure(w.style, w.percent, c.percent), figure(peakStyle, peak, c.peak),
+		figure(page.Dim, w.capacity, c.capacity), figure(endStyle, end, c.end), figure(now(w.count), w.count, c.count))
 }
 
 // region writes the row of a region with banks.
@@ -264,36 +253,27 @@ func (r *report) l1(d *memory.Device) {
 	columns := r.columns.bar
 	g := page.NewGap(cbs, buffers, l1.CapacityBytes, columns)
 	st := page.Level(drawn, l1.CapacityBytes)
-	var free uint64 // at the peak
 	capacity, bar := "unknown", ""
 	if l1.CapacityBytes > 0 {
 		capacity, bar = page.KiB(l1.CapacityBytes), r.DrawGap(g, st, st)
-		free = l1.CapacityBytes - min(used, l1.CapacityBytes)
 	}
-
 	r.row(row{
 		label: "L1 per core", bar: bar,
 		percent: page.Percent(drawn, l1.CapacityBytes), peak: page.KiB(used), capacity: capacity,
 		end: page.KiB(l1.CBBytes + l1.BufferBytes), count: fmt.Sprint(d.Regions.L1.Buffers),
 	})
+	part := func(label, bar string, drawn, peak, end uint64) {
+		r.row(row{
+			label: label, bar: bar, percent: page.Percent(drawn, l1.CapacityBytes), peak: page.KiB(peak), end: page.KiB(end), style: page.Dim,
+		})
+	}
+	free := func(used uint64) uint64 { return l1.CapacityBytes - min(used, l1.CapacityBytes) }
 	if used > 0 {
-		r.row(row{
-			label: "  CBs, DFBs", bar: r.Base(g, st) + page.Blank(columns-g.Base),
-			percent: page.Percent(cbs, l1.CapacityBytes), peak: page.KiB(l1.Peak.CBBytes),
-			end: page.KiB(l1.CBBytes), style: page.Dim,
-		})
+		part("  CBs, DFBs", r.Base(g, st)+page.Blank(columns-g.Base), cbs, l1.Peak.CBBytes, l1.CBBytes)
 		if l1.CapacityBytes > 0 {
-			r.row(row{
-				label: "  free", bar: page.Blank(g.Base) + r.Trough(g.Free) + page.Blank(g.Top),
-				percent: page.Percent(l1.CapacityBytes-min(drawn, l1.CapacityBytes), l1.CapacityBytes), peak: page.KiB(free),
-				end: page.KiB(l1.FreeBytes), style: page.Dim,
-			})
+			part("  free", page.Blank(g.Base)+r.Trough(g.Free)+page.Blank(g.Top), free(drawn), free(used), l1.FreeBytes)
 		}
-		r.row(row{
-			label: "  buffers", bar: page.Blank(columns-g.Top) + r.Top(g, st),
-			percent: page.Percent(buffers, l1.CapacityBytes), peak: page.KiB(l1.Peak.BufferBytes),
-			end: page.KiB(l1.BufferBytes), style: page.Dim,
-		})
+		part("  buffers", page.Blank(columns-g.Top)+r.Top(g, st), buffers, l1.Peak.BufferBytes, l1.BufferBytes)
 	}
 	// The ring with the kernels' text lies below the banks: it takes nothing of
 	// their capacity.

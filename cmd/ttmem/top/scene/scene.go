@@ -2,7 +2,11 @@
 // of views. It is the same each time: no clock, no dice.
 package scene
 
-import "ttmem/tracer/event"
+import (
+	"fmt"
+
+	"ttmem/tracer/event"
+)
 
 // A Scene is a host with 32 chips: a server of a large model on all of them, a training
 // on the last eight, a test on chip 3. Its server forgets to free what it logs.
@@ -16,7 +20,7 @@ type Scene struct {
 	ids, programs uint64
 	// tokens are what the server frees one after the other.
 	tokens []uint64
-	stacks map[place]*event.Stack
+	stacks map[string]*event.Stack
 }
 
 // The processes of a scene.
@@ -47,7 +51,7 @@ var Capacities = [event.BankedRegions]event.Capacity{
 
 // New returns a scene of which nothing has happened.
 func New(emit func(*event.Event)) *Scene {
-	return &Scene{Emit: emit, NowNs: begin, pace: loadPace, stacks: make(map[place]*event.Stack)}
+	return &Scene{Emit: emit, NowNs: begin, pace: loadPace, stacks: make(map[string]*event.Stack)}
 }
 
 // chips are those from a to b.
@@ -163,24 +167,9 @@ func (s *Scene) program(pid int, on []int, op string) {
 	}
 }
 
-// A place tells stacks apart.
-type place struct {
-	op, file, function string
-	line, caller       int
-}
-
-// decoratorLine is where ttnn's Python calls operations.
-const decoratorLine = 512
-
 // stack is the one of the frames, shared by all that is from there.
 func (s *Scene) stack(frames []event.Frame) *event.Stack {
-	var key place
-	for i := range frames {
-		if f := &frames[i]; f.Kind == event.Python && f.Line != decoratorLine {
-			key = place{frames[i-2].Name, f.File, f.Name, f.Line, frames[i+1].Line}
-			break
-		}
-	}
+	key := fmt.Sprint(frames)
 	if s.stacks[key] == nil {
 		s.stacks[key] = event.StackOf(frames)
 	}
@@ -210,7 +199,7 @@ func call(op, file string, line int, function, callerFile string, callerLine int
 		{Kind: event.Native, Name: "ttnn::create_device_tensor", Module: "_ttnncpp.so"},
 		{Kind: event.Native, Name: name, Module: "_ttnncpp.so"},
 		{Kind: event.Native, Name: "nanobind::detail::func_create<" + op + ">::{lambda#1}", Module: "_ttnn.cpython-310-x86_64-linux-gnu.so"},
-		{Kind: event.Python, Name: "__call__", File: "/usr/lib/python3/dist-packages/ttnn/decorators.py", Line: decoratorLine},
+		{Kind: event.Python, Name: "__call__", File: "/usr/lib/python3/dist-packages/ttnn/decorators.py", Line: 512},
 		{Kind: event.Python, Name: function, File: home + file, Line: line},
 		{Kind: event.Python, Name: caller, File: home + callerFile, Line: callerLine},
 		{Kind: event.Python, Name: "main", File: home + "main.py", Line: 12},
