@@ -245,12 +245,17 @@ func usesVector(in *instruction) bool {
 	return false
 }
 
-// jump reports whether an instruction is a conditional jump.
+// jump reports whether an instruction is a conditional jump. Operations are numbered in
+// alphabetical order.
 func jump(op x86asm.Op) bool {
+	return op >= x86asm.JA && op <= x86asm.JS && op != x86asm.JMP || dependsOnCount(op)
+}
+
+// dependsOnCount reports whether an instruction is a jump that depends on rcx and not on the
+// flags.
+func dependsOnCount(op x86asm.Op) bool {
 	switch op {
-	case x86asm.JA, x86asm.JAE, x86asm.JB, x86asm.JBE, x86asm.JCXZ, x86asm.JE, x86asm.JECXZ, x86asm.JG,
-		x86asm.JGE, x86asm.JL, x86asm.JLE, x86asm.JNE, x86asm.JNO, x86asm.JNP, x86asm.JNS, x86asm.JO,
-		x86asm.JP, x86asm.JRCXZ, x86asm.JS, x86asm.LOOP, x86asm.LOOPE, x86asm.LOOPNE:
+	case x86asm.LOOP, x86asm.LOOPE, x86asm.LOOPNE, x86asm.JCXZ, x86asm.JECXZ, x86asm.JRCXZ:
 		return true
 	}
 	return false

@@ -2,6 +2,7 @@ package layout
 
 import (
 	"fmt"
+	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
 
@@ -51,19 +52,10 @@ func emulated(in *instruction) string {
 		return "call"
 	case in.op == x86asm.JMP && relative:
 		return "jmp"
-	case jump(in.op) && relative && (in.len == 2 || in.len == 6) && !loops(in.op):
+	case jump(in.op) && relative && (in.len == 2 || in.len == 6) && !dependsOnCount(in.op):
 		return "jcc"
 	}
 	return ""
-}
-
-// loops reports whether a jump depends on rcx and not on the flags.
-func loops(op x86asm.Op) bool {
-	switch op {
-	case x86asm.LOOP, x86asm.LOOPE, x86asm.LOOPNE, x86asm.JCXZ, x86asm.JECXZ, x86asm.JRCXZ:
-		return true
-	}
-	return false
 }
 
 // maxLead bounds the instructions before the one to probe.
@@ -113,4 +105,58 @@ func (f *flow) entered(entry, to uint64) bool {
 		}
 	}
 	return false
+}
+
+// countCores is the end of the mangled name of CoreRangeSet::num_cores().
+const countCores = "12CoreRangeSet9num_coresEv"
+
+var noRegisters = [3]int{-1, -1, -1}
+
+// calleeSaved reports whether calls preserve a register.
+func calleeSaved(register int) bool {
+	return register == rbx || register == rbp || register >= 12 && register <= 15
+}
+
+// shards finds where BankManager::allocate_buffer counts the cores for shards: only sharded
+// buffers get there, and registers still hold the request.
+func (d *deriver) shards() {
+	const name = "bank_shards"
+	if _, ok := d.layout.Probes["bank_allocate"]; !ok {
+		d.miss(name, "the parameters of BankManager::allocate_buffer are not known")
+		return
+	}
+	fl, err := d.flowOf(managerAllocate)
+	if err != nil {
+		d.miss(name, err.Error())
+		return
+	}
+	for i := range fl.steps {
+		s := &fl.steps[i]
+		if s.op != x86asm.CALL || !strings.HasSuffix(fl.callee(s), countCores) {
+			continue
+		}
+		registers := noRegisters
+		for i, arg := range [...]uint64{1, 2, 5} {
+			for n, v := range s.state.regs {
+				if calleeSaved(n) && v == rooted(argument, arg) {
+					registers[i] = n
+				}
+			}
+			if registers[i] < 0 {
+				d.miss(name, "BankManager::allocate_buffer does not keep its arguments in registers")
+				return
+			}
+		}
+		d.layout.ShardRegisters = registers
+		p := Probe{Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at, Kind: emulated(&s.instruction)}
+		if p.Kind == "" {
+			p.Kind, p.Stepped = singleStepped, true
+		}
+		if sp := s.state.regs[rsp]; sp.root == frame && sp.n == 1 {
+			p.StackDelta = int(-sp.path[0])
+		}
+		d.put(name, p)
+		return
+	}
+	d.miss(name, "BankManager::allocate_buffer counts no cores")
 }
