@@ -26,7 +26,7 @@ const maxEval = 1 << 20
 // has only the first range.
 func findEval(e *symbolize.ELF) ([]Range, error) {
 	f, ok := e.Lookup(evalName)
-	if !ok || f.Size == 0 || f.Size > maxEval || f.Addr+f.Size < f.Addr || !executable(e, f.Addr) {
+	if !ok || f.Size == 0 || f.Size > maxEval || f.Addr+f.Size < f.Addr || !e.InCode(f.Addr) {
 		return nil, errors.New("no function " + evalName)
 	}
 	hot := Range{f.Addr, f.Addr + f.Size}
@@ -38,7 +38,7 @@ func findEval(e *symbolize.ELF) ([]Range, error) {
 	}
 	refused, candidates := map[Range]bool{}, 0
 	jumps(code, hot.Start, func(to uint64, conditional bool) bool {
-		if hot.Contains(to) || !executable(e, to) || inAny(ranges, to) {
+		if hot.Contains(to) || !e.InCode(to) || inAny(ranges, to) {
 			return true
 		}
 		if candidates++; candidates > maxCandidates {
