@@ -86,20 +86,16 @@ func (f *flow) typeMask() uint64 {
 	for i := range f.steps {
 		s := &f.steps[i]
 		n, _, ok := general(s.args[0])
-		if !ok || s.op != x86asm.BT && s.op != x86asm.SHR {
+		_, register := s.args[1].(x86asm.Reg)
+		if !ok || !register || s.op != x86asm.BT && s.op != x86asm.SHR {
 			continue
 		}
-		if _, register := s.args[1].(x86asm.Reg); !register {
-			continue
+		if v := s.state.regs[n]; v.root == constant || v.root == constant8 {
+			if v.id >= 1<<Types {
+				return 0
+			}
+			return v.id
 		}
-		v := s.state.regs[n]
-		if v.root != constant && v.root != constant8 {
-			continue
-		}
-		if v.id == 0 || v.id >= 1<<Types {
-			return 0
-		}
-		return v.id
 	}
 	return 0
 }
@@ -108,21 +104,18 @@ func (f *flow) typeMask() uint64 {
 func (f *flow) table() uint64 {
 	for i := range f.steps {
 		s := &f.steps[i]
-		m, _, ok := s.mem()
-		if !ok || s.op != x86asm.MOV || s.bytes != 8 || m.Index == 0 || m.Scale != 1 || m.Disp != 0 {
+		m, _, _ := s.mem()
+		base, _, hasBase := general(m.Base)
+		index, _, hasIndex := general(m.Index)
+		if !hasBase || !hasIndex || !s.is(x86asm.MOV, 8) || m.Scale != 1 || m.Disp != 0 {
 			continue
 		}
-		base, _, ok := general(m.Base)
-		index, _, is := general(m.Index)
-		if !ok || !is {
-			continue
+		object, offset := s.state.regs[base], s.state.regs[index]
+		if object.root == entry { // either register may be the base
+			object, offset = offset, object
 		}
-		for _, v := range [][2]value{
-			{s.state.regs[base], s.state.regs[index]}, {s.state.regs[index], s.state.regs[base]},
-		} {
-			if v[0] == rooted(argument, 0) && v[1].root == entry {
-				return v[1].id
-			}
+		if object == rooted(argument, 0) && offset.root == entry {
+			return offset.id
 		}
 	}
 	return 0

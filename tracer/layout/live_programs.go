@@ -237,20 +237,17 @@ func (f *flow) textBehindOffset() (int64, bool) {
 		if call.op != x86asm.CALL || !strings.Contains(f.callee(call), "20finalize_kernel_binsE") {
 			continue
 		}
-		sp := call.state.regs[rsp]
-		if sp.root != frame || sp.n != 1 {
-			return 0, false
-		}
-		size, ok := call.state.slot(sp.path[0], 8)
-		offset := call.state.arg(5)
-		if !ok || size.root != frame || size.n != 1 || offset.plus(4) != size {
+		// the reference to the size is on the stack
+		to := call.state.content(call.state.regs[rsp], 8)
+		size, ok := to.inFrame()
+		if !ok || call.state.arg(5).plus(4) != to {
 			return 0, false
 		}
 		for j := i + 1; j < i+4; j++ {
 			s := &f.steps[j]
-			at, ok := s.access()
-			if ok && s.op == x86asm.MOV && s.args[1] == x86asm.Arg(x86asm.EAX) && at.root == frame && at.n == 1 {
-				return int64(size.path[0]) - int64(at.path[0]), true
+			a, _ := s.access()
+			if at, ok := a.inFrame(); ok && s.op == x86asm.MOV && s.args[1] == x86asm.Arg(x86asm.EAX) {
+				return int64(size) - int64(at), true
 			}
 		}
 	}

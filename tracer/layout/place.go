@@ -73,8 +73,8 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 		if i == 0 && s.at != f.Addr || i > 0 && s.at != fl.steps[i-1].next() {
 			return
 		}
-		sp := s.state.regs[rsp]
-		if sp.root != frame || sp.n != 1 || sp.path[0] > 0 {
+		sp, ok := s.state.regs[rsp].inFrame()
+		if !ok || sp > 0 {
 			return
 		}
 		for n, r := range arguments {
@@ -86,7 +86,7 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 			if fl.entered(f.Addr, s.at) {
 				return
 			}
-			p.ProbeAddr, p.Kind, p.Stepped, p.StackDelta = s.at, kind, false, int(-sp.path[0])
+			p.ProbeAddr, p.Kind, p.Stepped, p.StackDelta = s.at, kind, false, int(-sp)
 			return
 		}
 		if s.op == x86asm.JMP || s.op == x86asm.CALL || s.op == x86asm.RET || jump(s.op) {
@@ -152,8 +152,8 @@ func (d *deriver) shards() {
 		if p.Kind == "" {
 			p.Kind, p.Stepped = singleStepped, true
 		}
-		if sp := s.state.regs[rsp]; sp.root == frame && sp.n == 1 {
-			p.StackDelta = int(-sp.path[0])
+		if sp, ok := s.state.regs[rsp].inFrame(); ok {
+			p.StackDelta = int(-sp)
 		}
 		d.put(name, p)
 		return
