@@ -15,7 +15,7 @@ var noManagers = [Types]int{-1, -1, -1, -1, -1}
 // allocator finds the fields with the capacity of a bank and with what a buffer takes of
 // it.
 func (d *deriver) allocator() {
-	d.managers()
+	d.attempt("Allocator.managers", d.managers)
 	banks, _ := d.field("BankManager.num_banks_", 4,
 		from(result, "BankManager::num_banks() const"),
 		from(banksOfType, implNumBanks),
@@ -55,12 +55,10 @@ const (
 // managers finds the pointers to the BankManagers in the allocator, by type of buffer.
 // get_num_banks(const BufferType&) looks the type up in a table of offsets: `mov rax,
 // [table+type*8]; mov rax, [this+rax]`, for the types of a mask.
-func (d *deriver) managers() {
-	const name = "Allocator.managers"
+func (d *deriver) managers() error {
 	fl, err := d.flowOf(implNumBanks, "Allocator::get_num_banks const")
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
 	mask, table := fl.typeMask(), fl.table()
 	words, err := d.e.Text(table, Types*8)
@@ -74,10 +72,10 @@ func (d *deriver) managers() {
 		managers[t] = int(offset)
 	}
 	if !found {
-		d.miss(name, fmt.Sprintf("%s: %v", symbolize.ShortName(fl.fn.Name), errShape))
-		return
+		return fmt.Errorf("%s: %w", symbolize.ShortName(fl.fn.Name), errShape)
 	}
 	d.layout.Managers = managers
+	return nil
 }
 
 // typeMask is the set of types in a function's table: a constant that `bt` or a shift

@@ -14,7 +14,7 @@ import (
 func (d *deriver) devices() {
 	d.field("Device.id_", 4, from(result, "Device::id() const"))
 	d.meshID()
-	d.meshDevices()
+	d.attempt("MeshDevice.devices", d.meshDevices)
 	d.layout.DeviceVtable = d.vtable("Device.vtable", "_ZTVN2tt8tt_metal6DeviceE")
 	d.layout.MeshVtable = d.vtable("MeshDevice.vtable", "_ZTVN2tt8tt_metal11distributed10MeshDeviceE")
 }
@@ -55,29 +55,29 @@ type vector struct {
 
 // meshDevices finds the vector of a mesh's chips, which get_device_ids() and get_devices()
 // both read, directly or through calls.
-func (d *deriver) meshDevices() {
-	const name = "MeshDevice.devices"
+func (d *deriver) meshDevices() error {
 	ids, err := d.vectorOf("distributed::MeshDevice::get_device_ids() const", 0)
-	if err == nil {
-		var devices *vector
-		// releases differ in which of the two loops over a vector of pointers: the stride
-		// is known from the first
-		if devices, err = d.vectorOf("distributed::MeshDevice::get_devices() const", 0); err == nil && !slices.Equal(ids.begin, devices.begin) {
-			err = fmt.Errorf("get_device_ids() reads them at %v, get_devices() at %v", ids.begin, devices.begin)
-		}
-	}
-	if err == nil {
-		err = plausible(ids.begin[max(0, len(ids.begin)-4):], 8)
-	}
-	if err == nil && (ids.stride <= 0 || ids.stride%8 != 0) {
-		err = errShape
-	}
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
-	d.layout.Fields[name] = ids.begin
+	// releases differ in which of the two loops over a vector of pointers: the stride is
+	// known from the first
+	devices, err := d.vectorOf("distributed::MeshDevice::get_devices() const", 0)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(ids.begin, devices.begin) {
+		return fmt.Errorf("get_device_ids() reads them at %v, get_devices() at %v", ids.begin, devices.begin)
+	}
+	if ids.stride <= 0 || ids.stride%8 != 0 {
+		return errShape
+	}
+	if err := plausible(ids.begin[max(0, len(ids.begin)-4):], 8); err != nil {
+		return err
+	}
+	d.layout.Fields["MeshDevice.devices"] = ids.begin
 	d.layout.MeshStride, d.layout.MeshLocal = ids.stride, ids.local
+	return nil
 }
 
 // maxCalls bounds the depth of calls through which the vector is followed.

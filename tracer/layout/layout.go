@@ -195,6 +195,13 @@ func (d *deriver) field(name string, width int32, sources ...source) (Chain, boo
 	return c, true
 }
 
+// attempt derives what is more than a field.
+func (d *deriver) attempt(name string, derive func() error) {
+	if err := derive(); err != nil {
+		d.miss(name, err.Error())
+	}
+}
+
 func (d *deriver) miss(name, why string) {
 	d.layout.Missing = append(d.layout.Missing, Missing{Name: name, Why: why, Costs: costs[name]})
 }

@@ -2,6 +2,7 @@ package layout
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,8 +32,8 @@ func (d *deriver) liveBuffers() {
 		// the number of elements
 		from(moved(result, -0x18), "AllocatorImpl::get_num_allocated_buffers const", "Allocator::get_num_allocated_buffers const"))
 	d.allocators()
-	d.freeList()
-	d.shardCores()
+	d.attempt("FreeListOpt.blocks", d.freeList)
+	d.attempt("Buffer.shard_cores", d.shardCores)
 }
 
 // copiedSet finds the set that get_allocated_buffers() returns a copy of: it stores the
@@ -130,8 +131,7 @@ type FreeList struct {
 }
 
 // freeList finds the fields of FreeListOpt, which has the sizes that were really allocated.
-func (d *deriver) freeList() {
-	const name = "FreeListOpt.blocks"
+func (d *deriver) freeList() error {
 	l := FreeList{Vtable: d.vtable("FreeListOpt.vtable", "_ZTVN2tt8tt_metal9allocator11FreeListOptE")}
 	offset := func(to *int32, find finder, function string) error {
 		c, _, err := d.chain(8, from(moved(find, 0), function))
@@ -145,13 +145,11 @@ func (d *deriver) freeList() {
 		offset(&l.Base, first(subtracts), "allocator::FreeListOpt::deallocate(m)"),
 		offset(&l.Sizes, except(Chain{l.Addresses}, elements(8)), freeListStatistics))
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
 	fl, err := d.flowOf(freeListStatistics)
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
 	for _, c := range fl.all(elements(1)) {
 		if len(c) == 1 && c[0] > 0 && c[0] < maxOffset && c[0]%8 == 0 {
@@ -159,11 +157,11 @@ func (d *deriver) freeList() {
 		}
 	}
 	if len(l.Flags) == 0 || len(l.Flags) > 2 {
-		d.miss(name, "FreeListOpt::get_statistics() reads no flags of blocks")
-		return
+		return errors.New("FreeListOpt::get_statistics() reads no flags of blocks")
 	}
 	d.layout.FreeList = l
-	d.layout.Fields[name] = Chain{l.Addresses}
+	d.layout.Fields["FreeListOpt.blocks"] = Chain{l.Addresses}
+	return nil
 }
 
 // elements returns the vector in the second argument from which a step reads an element of
@@ -209,27 +207,24 @@ type ShardCores struct {
 }
 
 // shardCores finds what Buffer::num_cores() reads.
-func (d *deriver) shardCores() {
-	const name = "Buffer.shard_cores"
+func (d *deriver) shardCores() error {
 	fl, err := d.flowOf(bufferNumCores)
-	var c ShardCores
-	if err == nil {
-		c, err = d.coresIn(fl)
+	if err != nil {
+		return err
 	}
-	for _, chain := range []Chain{c.Grid, c.Cores, c.Shards} {
-		if err == nil && chain != nil {
-			err = plausible(chain, 8)
-		}
-	}
+	c, err := d.coresIn(fl)
 	if err == nil {
-		err = plausible(c.Choice, 1)
+		err = cmp.Or(plausible(c.Choice, 1), plausible(c.Grid, 8), plausible(c.Cores, 8))
+	}
+	if err == nil && c.Shards != nil {
+		err = plausible(c.Shards, 8)
 	}
 	if err != nil {
-		d.miss(name, fmt.Sprintf("Buffer::num_cores(): %v", err))
-		return
+		return fmt.Errorf("Buffer::num_cores(): %w", err)
 	}
 	d.layout.ShardCores = c
-	d.layout.Fields[name] = c.Cores
+	d.layout.Fields["Buffer.shard_cores"] = c.Cores
+	return nil
 }
 
 func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {

@@ -26,7 +26,7 @@ func (d *deriver) livePrograms() {
 	if len(d.e.WithPrefix(mangle(dataflowBuffers))) > 0 {
 		d.liveDFBs()
 	}
-	d.kernelText()
+	d.attempt(kernelTextSize, d.kernelText)
 }
 
 // liveCBs finds the circular buffers of a program.
@@ -74,27 +74,27 @@ func (d *deriver) liveCBs() {
 
 // kernelText finds the L1 that the code of a program's kernels takes on each Tensix core:
 // in the first of its ProgramConfigs.
-func (d *deriver) kernelText() {
-	const name = "ProgramImpl.kernel_text_size"
+func (d *deriver) kernelText() error {
 	fl, err := d.flowOf("detail::ProgramImpl::get_program_config const", "detail::ProgramImpl::get_program_config")
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
 	begin, bytes := fl.indexed()
 	if bytes == 0 {
-		d.miss(name, "get_program_config: "+errShape.Error())
-		return
+		return fmt.Errorf("get_program_config: %w", errShape)
 	}
 	// finalize_program_offsets has a copy of it in its frame, behind the number that it
 	// counts the offsets with: the size of the text is the last field of both
-	d.field(name, 4, from(func(f *flow) (Chain, error) {
+	d.field(kernelTextSize, 4, from(func(f *flow) (Chain, error) {
 		if behind, ok := f.textBehindOffset(); !ok || behind != int64(bytes) {
 			return nil, fmt.Errorf("a ProgramConfig has %d bytes, but the size lies %d behind the offset", bytes, behind)
 		}
 		return Chain{begin, bytes - 4}, nil
 	}, "detail::ProgramImpl::finalize_program_offsets"))
+	return nil
 }
+
+const kernelTextSize = "ProgramImpl.kernel_text_size"
 
 // vectorOfResult finds the vector that a function returns, as a span or as a reference.
 func vectorOfResult(f *flow) (Chain, error) {

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -119,16 +120,13 @@ func calleeSaved(register int) bool {
 
 // shards finds where BankManager::allocate_buffer counts the cores for shards: only sharded
 // buffers get there, and registers still hold the request.
-func (d *deriver) shards() {
-	const name = "bank_shards"
+func (d *deriver) shards() error {
 	if _, ok := d.layout.Probes["bank_allocate"]; !ok {
-		d.miss(name, "the parameters of BankManager::allocate_buffer are not known")
-		return
+		return errors.New("the parameters of BankManager::allocate_buffer are not known")
 	}
 	fl, err := d.flowOf(managerAllocate)
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
 	for i := range fl.steps {
 		s := &fl.steps[i]
@@ -143,8 +141,7 @@ func (d *deriver) shards() {
 				}
 			}
 			if registers[i] < 0 {
-				d.miss(name, "BankManager::allocate_buffer does not keep its arguments in registers")
-				return
+				return errors.New("BankManager::allocate_buffer does not keep its arguments in registers")
 			}
 		}
 		d.layout.ShardRegisters = registers
@@ -155,8 +152,8 @@ func (d *deriver) shards() {
 		if sp, ok := s.state.regs[rsp].inFrame(); ok {
 			p.StackDelta = int(-sp)
 		}
-		d.put(name, p)
-		return
+		d.put("bank_shards", p)
+		return nil
 	}
-	d.miss(name, "BankManager::allocate_buffer counts no cores")
+	return errors.New("BankManager::allocate_buffer counts no cores")
 }

@@ -120,7 +120,7 @@ func (d *deriver) probes() {
 		}
 		d.place(p.name, f, true)
 	}
-	d.shards()
+	d.attempt("bank_shards", d.shards)
 	if addr, ok := d.e.PLT(throwFunction); ok {
 		d.place("throw", symbolize.Symbol{Name: throwFunction, Addr: addr}, false)
 		return
