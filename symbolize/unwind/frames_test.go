@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"testing"
-	"unsafe"
 
 	"github.com/go-quicktest/qt"
 )
@@ -287,9 +286,4 @@ func TestManyRules(t *testing.T) {
 	}
 	qt.Check(t, qt.Equals(table.Find(textAddr+maxRules-2), unsupported))
 	qt.Check(t, qt.Equals(table.Find(textAddr+n-1), unsupported))
-}
-
-// Bytes is the size of the table in memory.
-func (t *Table) Bytes() int {
-	return 4*len(t.Index) + 4*len(t.Rows) + int(unsafe.Sizeof(Rule{}))*len(t.Rules)
 }

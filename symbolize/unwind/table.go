@@ -7,7 +7,10 @@
 // x86-64 psABI: rbp 6, rsp 7, and 16 for the return address.
 package unwind
 
-import "sort"
+import (
+	"sort"
+	"unsafe"
+)
 
 // CFA says how to find a frame's canonical frame address: the value of rsp before the call.
 // The return address is 8 bytes below it. The numbers are those of the BPF program.
@@ -99,3 +102,8 @@ func (t *Table) Find(vaddr uint64) Rule {
 
 // pages is the number of pages; the index has one more entry.
 func (t *Table) pages() uint64 { return uint64(max(len(t.Index), 1) - 1) }
+
+// Bytes is the size of the table in memory.
+func (t *Table) Bytes() int {
+	return 4*len(t.Index) + 4*len(t.Rows) + int(unsafe.Sizeof(Rule{}))*len(t.Rules)
+}
