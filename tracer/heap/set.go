@@ -3,6 +3,7 @@ package heap
 // This file reads a std::unordered_set of pointers while it changes.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -103,7 +104,7 @@ func (s *pointerSet) open() error {
 func (s *pointerSet) values() ([]uint64, error) {
 	values := make([]uint64, 0, s.size)
 	var pending map[uint64]bool // the buckets to read; nil: all
-	var last map[uint64]cursor  // the last reading, without empty buckets
+	var last []cursor           // the last reading
 	for try := range maxTries {
 		if try%8 == 7 {
 			time.Sleep(time.Duration(try) * time.Microsecond) // get out of step with the program
@@ -111,35 +112,32 @@ func (s *pointerSet) values() ([]uint64, error) {
 		if err := s.readHeads(); err != nil {
 			return nil, err
 		}
-		cursors := make([]cursor, 0, s.size)
+		now := make([]cursor, 0, s.size)
 		for bucket, before := range s.heads {
 			if before != 0 && (pending == nil || pending[uint64(bucket)]) {
-				cursors = append(cursors, cursor{bucket: uint64(bucket), before: before, node: before})
+				now = append(now, cursor{bucket: uint64(bucket), before: before, node: before})
 			}
 		}
-		if err := s.walk(cursors); err != nil {
+		if err := s.walk(now); err != nil {
 			return nil, err
 		}
-		now := make(map[uint64]cursor, len(cursors))
-		for _, c := range cursors {
-			now[c.bucket] = c
-		}
 		if try > 0 {
-			pending = make(map[uint64]bool)
-			for _, reading := range []map[uint64]cursor{last, now} {
-				for bucket := range reading {
-					if a, b := last[bucket], now[bucket]; a.bad || b.bad || !slices.Equal(a.values, b.values) {
-						pending[bucket] = true
+			differ := make(map[uint64]bool)
+			for _, reading := range [][]cursor{last, now} {
+				for i := range reading {
+					bucket := reading[i].bucket
+					a, b := readingOf(last, bucket), readingOf(now, bucket)
+					if (pending == nil || pending[bucket]) && (a.bad || b.bad || !slices.Equal(a.values, b.values)) {
+						differ[bucket] = true
 					}
 				}
 			}
-			for bucket, c := range now {
-				if !pending[bucket] {
-					values = append(values, c.values...)
-					delete(now, bucket)
+			for i := range now {
+				if !differ[now[i].bucket] {
+					values = append(values, now[i].values...)
 				}
 			}
-			if len(pending) == 0 {
+			if pending = differ; len(pending) == 0 {
 				slices.Sort(values)
 				return slices.Compact(values), nil
 			}
@@ -147,6 +145,16 @@ func (s *pointerSet) values() ([]uint64, error) {
 		last = now
 	}
 	return nil, errChanging
+}
+
+// readingOf returns a bucket's cursor in a reading, which ascends; one without values if the
+// bucket was empty.
+func readingOf(reading []cursor, bucket uint64) *cursor {
+	i, found := slices.BinarySearchFunc(reading, bucket, func(c cursor, b uint64) int { return cmp.Compare(c.bucket, b) })
+	if !found {
+		return &cursor{}
+	}
+	return &reading[i]
 }
 
 // headsAtOnce is the number of buckets in one read.
