@@ -27,26 +27,26 @@ func (e *ELF) PLTName(addr uint64) (string, bool) {
 // Slot returns the symbol whose address the dynamic linker writes to a virtual address of
 // the file (an entry of the GOT); false if there is none. It reads all relocations.
 func (e *ELF) Slot(vaddr uint64) (string, bool) {
-	name := strings.Clone(e.slots()[vaddr])
-	return name, name != ""
+	symbol, ok := e.slots()[vaddr]
+	name := strings.Clone(cString(e.tableNames(tableDynsym), symbol))
+	return name, ok && name != ""
 }
 
 // indexPLT finds the stubs through which a file calls functions that it imports, or that it
 // exports and others may replace.
 func (e *ELF) indexPLT() map[uint64]string {
 	stubs := map[uint64]string{}
-	slots := e.slots()
-	if len(slots) == 0 {
-		return stubs
-	}
+	names, slots := e.tableNames(tableDynsym), e.slots()
 	for _, s := range e.stubs {
 		code, err := e.read(s.Offset, s.Size, maxText)
 		if err != nil {
 			continue
 		}
 		for at := uint64(0); at < uint64(len(code)); at += 8 {
-			if slot, ok := stubSlot(code[at:], s.Addr+at); ok && slots[slot] != "" {
-				stubs[s.Addr+at] = slots[slot]
+			if slot, ok := stubSlot(code[at:], s.Addr+at); ok {
+				if symbol, ok := slots[slot]; ok {
+					stubs[s.Addr+at] = cString(names, symbol)
+				}
 			}
 		}
 	}
@@ -54,13 +54,13 @@ func (e *ELF) indexPLT() map[uint64]string {
 }
 
 // slots are the addresses into which the dynamic linker writes the address of a symbol,
-// with the symbol's name.
-func (e *ELF) slots() map[uint64]string {
+// with the offset of the symbol's name.
+func (e *ELF) slots() map[uint64]uint32 {
 	symbols, err := e.read(e.symbols[tableDynsym].Offset, e.symbols[tableDynsym].Size, maxTable)
 	if err != nil {
 		return nil
 	}
-	names, slots := e.tableNames(tableDynsym), map[uint64]string{}
+	slots := map[uint64]uint32{}
 	for _, s := range e.relocations {
 		b, err := e.read(s.Offset, s.Size-s.Size%relaSize, maxTable)
 		if err != nil {
@@ -70,7 +70,7 @@ func (e *ELF) slots() map[uint64]string {
 			info := binary.LittleEndian.Uint64(b[8:])
 			kind, symbol := elf.R_X86_64(uint32(info)), info>>32*symbolSize
 			if (kind == elf.R_X86_64_JMP_SLOT || kind == elf.R_X86_64_GLOB_DAT) && symbol+symbolSize <= uint64(len(symbols)) {
-				slots[binary.LittleEndian.Uint64(b)] = cString(names, binary.LittleEndian.Uint32(symbols[symbol:]))
+				slots[binary.LittleEndian.Uint64(b)] = binary.LittleEndian.Uint32(symbols[symbol:])
 			}
 		}
 	}
