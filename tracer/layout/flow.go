@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -64,11 +65,7 @@ const (
 // and where paths join keeps what holds on all of them. A path ends at an undecodable
 // instruction.
 func follow(e *symbolize.ELF, fn symbolize.Symbol) (*flow, error) {
-	size := fn.Size
-	if size == 0 {
-		size = unsized
-	}
-	code, err := e.Text(fn.Addr, int(min(size, maxCode)))
+	code, err := e.Text(fn.Addr, int(min(cmp.Or(fn.Size, unsized), maxCode)))
 	if err != nil {
 		return nil, err
 	}

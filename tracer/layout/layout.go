@@ -30,6 +30,13 @@ func (c Chain) String() string {
 	return strings.Join(parts, "+")
 }
 
+// plus is the chain to the place some bytes behind.
+func (c Chain) plus(bytes int32) Chain {
+	c = slices.Clone(c)
+	c[len(c)-1] += bytes
+	return c
+}
+
 // Types is the number of tt-metal's BufferTypes: DRAM, L1, SYSTEM_MEMORY,
 // L1_SMALL and TRACE.
 const Types = 5

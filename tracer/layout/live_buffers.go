@@ -189,8 +189,7 @@ func subtracted(arg uint64) finder {
 
 // follows reports whether a word of an object directly follows another.
 func follows(next, word Chain) bool {
-	n := len(word) - 1
-	return len(next) == n+1 && slices.Equal(next[:n], word[:n]) && next[n] == word[n]+8
+	return slices.Equal(next, word.plus(8))
 }
 
 // ShardCores locates the number of cores on which a sharded Buffer has shards: all of a
@@ -254,7 +253,7 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 				if c == nil {
 					return nil
 				}
-				return slices.Concat(spec[:len(spec)-1], Chain{spec[len(spec)-1] + c[0]}, c[1:])
+				return slices.Concat(spec.plus(c[0]), c[1:])
 			}
 			cores, shards := g.coresOfVector()
 			c.Cores, c.Shards = within(cores), within(shards)

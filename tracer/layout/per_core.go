@@ -41,13 +41,8 @@ const (
 // them: x, y, and the address that is returned.
 func searchedMap(f *flow) (Chain, error) {
 	words := f.all(accesses(8))
-	at := func(c Chain, offset int32) Chain {
-		c = slices.Clone(c)
-		c[len(c)-1] += offset
-		return c
-	}
 	maps := slices.DeleteFunc(slices.Clone(words), func(c Chain) bool {
-		return !contains(words, at(c, 8)) || !contains(words, at(c, mapCount))
+		return !contains(words, c.plus(8)) || !contains(words, c.plus(mapCount))
 	})
 	if !f.comparesCores() {
 		return nil, errShape

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -145,10 +146,9 @@ func (d *deriver) shards() error {
 			}
 		}
 		d.layout.ShardRegisters = registers
-		p := Probe{Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at, Kind: emulated(&s.instruction)}
-		if p.Kind == "" {
-			p.Kind, p.Stepped = singleStepped, true
-		}
+		p := Probe{Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at}
+		p.Kind = cmp.Or(emulated(&s.instruction), singleStepped)
+		p.Stepped = p.Kind == singleStepped
 		if sp, ok := s.state.regs[rsp].inFrame(); ok {
 			p.StackDelta = int(-sp)
 		}
