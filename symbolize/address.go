@@ -54,7 +54,7 @@ func stubTarget(name string) (string, bool) {
 
 // functionAt returns the innermost function that contains an address.
 func (e *ELF) functionAt(vaddr uint64) (function, bool) {
-	funcs := *e.funcs.get(e.indexFunctions)
+	funcs := e.funcs()
 	i, _ := slices.BinarySearchFunc(funcs, vaddr, func(f function, a uint64) int {
 		if f.addr <= a {
 			return -1
@@ -78,15 +78,15 @@ func (e *ELF) functionName(f function) string {
 	at := uint64(f.name &^ tableBit)
 	// most names are short, and most of the others not very long
 	for n := uint64(256); ; n *= 8 {
-		if at >= names.size {
+		if at >= names.Size {
 			return ""
 		}
-		n = min(n, names.size-at, maxName)
-		b, err := e.read(names.offset+at, n, maxName)
+		n = min(n, names.Size-at, maxName)
+		b, err := e.read(names.Offset+at, n, maxName)
 		if err != nil {
 			return ""
 		}
-		if name := cString(string(b), 0); name != "" || b[0] == 0 || n == maxName || n == names.size-at {
+		if name := cString(string(b), 0); name != "" || b[0] == 0 || n == maxName || n == names.Size-at {
 			return name
 		}
 	}
@@ -94,7 +94,7 @@ func (e *ELF) functionName(f function) string {
 
 // indexFunctions sorts the functions by address. Of several names for the same bytes, a
 // global one comes first, then a local one, then a weak one, each in the order of the file.
-func (e *ELF) indexFunctions() *[]function {
+func (e *ELF) indexFunctions() []function {
 	// with its rank and place, so that a fast sort that is not stable will do: this is a large
 	// part of the time until a library is attached to
 	type ranked struct {
@@ -102,10 +102,10 @@ func (e *ELF) indexFunctions() *[]function {
 		rank, order uint32
 	}
 	var list []ranked
-	if n := (e.symtab.size + e.dynsym.size) / symbolSize; n <= uint64(e.size)/symbolSize {
+	if n := (e.symbols[0].Size + e.symbols[1].Size) / symbolSize; n <= uint64(e.size)/symbolSize {
 		list = make([]ranked, 0, min(n, maxFunctions))
 	}
-	for table := tableSymtab; table <= tableDynsym; table++ {
+	for table := range e.symbols {
 		e.eachSymbol(table, func(s tableSymbol) {
 			rank := slices.Index([]elf.SymBind{elf.STB_GLOBAL, elf.STB_LOCAL, elf.STB_WEAK, stbUnique}, s.bind)
 			if s.kind == elf.STT_OBJECT || s.size == 0 || s.name >= tableBit || rank < 0 || len(list) >= maxFunctions {
@@ -126,7 +126,7 @@ func (e *ELF) indexFunctions() *[]function {
 	for i := range list {
 		funcs[i] = list[i].function
 	}
-	return &funcs
+	return funcs
 }
 
 // stbUnique is the binding STB_GNU_UNIQUE, for symbols that a process has once.

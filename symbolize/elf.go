@@ -31,26 +31,27 @@ type ELF struct {
 	buildID string
 	notes   int // number of notes read
 
-	symtab, dynsym section
-	// strings of the two, by table bit
-	strings [2]section
+	// symbols are the symbol tables, and strings their names, by table bit
+	symbols, strings [2]Section
 	// stubs are the sections of executable PLT stubs, relocations those that
 	// fill the slots the stubs jump through
-	stubs, relocations []section
+	stubs, relocations []Section
 	// ehFrame describes how to unwind the code
-	ehFrame section
+	ehFrame Section
 	// debugInfo is true if the file has DWARF; debugLink names a file that has it
 	debugInfo bool
-	debugLink section
+	debugLink Section
 
-	names lazy[namesIndex]
-	funcs lazy[[]function] // by address
-	plt   lazy[pltIndex]
+	// built on first use: functions by name and by address, and the names of stubs by
+	// address
+	names func() *namesIndex
+	funcs func() []function
+	plt   func() map[uint64]string
 }
 
-// section is the position of a section in the file and in memory.
-type section struct {
-	addr, offset, size uint64
+// Section is the position of a section: virtual address, file offset and size, in bytes.
+type Section struct {
+	Addr, Offset, Size uint64
 }
 
 // the sizes of the structures of a 64-bit ELF file, in bytes
@@ -113,14 +114,12 @@ func New(r io.ReaderAt, size int64) (*ELF, error) {
 	if err := e.readHeaders(); err != nil {
 		return nil, err
 	}
+	e.names, e.funcs, e.plt = sync.OnceValue(e.indexNames), sync.OnceValue(e.indexFunctions), sync.OnceValue(e.indexPLT)
 	return e, nil
 }
 
-// Close closes the file if Open or OpenFile opened it, and drops what was read.
+// Close closes the file if Open or OpenFile opened it.
 func (e *ELF) Close() error {
-	e.names.drop()
-	e.funcs.drop()
-	e.plt.drop()
 	if e.file != nil {
 		return e.file.Close()
 	}
@@ -172,19 +171,8 @@ func (e *ELF) readSections(h *elf.Header64) error {
 	if h.Shentsize != sectionSize {
 		return fmt.Errorf("section headers of %d bytes, not %d", h.Shentsize, sectionSize)
 	}
+	// a file with more sections than fit into the header has too many anyway
 	count, names := uint64(h.Shnum), uint64(h.Shstrndx)
-	if count == 0 || names == uint64(elf.SHN_XINDEX) { // too many for the header: they are in section 0
-		b, err := e.read(h.Shoff, sectionSize, sectionSize)
-		if err != nil {
-			return fmt.Errorf("reading section headers: %w", err)
-		}
-		if count == 0 {
-			count = binary.LittleEndian.Uint64(b[32:])
-		}
-		if names == uint64(elf.SHN_XINDEX) {
-			names = uint64(binary.LittleEndian.Uint32(b[40:]))
-		}
-	}
 	if count > maxSections {
 		return fmt.Errorf("%d sections, more than %d", count, maxSections)
 	}
@@ -208,43 +196,39 @@ func (e *ELF) readSections(h *elf.Header64) error {
 // keepSections stores the useful sections. Only the first of each kind is used, so that
 // many headers for the same bytes cost nothing.
 func (e *ELF) keepSections(sections []elf.Section64, names string) {
-	at := func(i uint32) section {
-		if int(i) >= len(sections) || elf.SectionType(sections[i].Type) == elf.SHT_NOBITS {
-			return section{}
+	keep := func(to *Section, i uint32) {
+		if to.Size == 0 && int(i) < len(sections) && elf.SectionType(sections[i].Type) != elf.SHT_NOBITS {
+			*to = Section{sections[i].Addr, sections[i].Off, sections[i].Size}
 		}
-		return section{sections[i].Addr, sections[i].Off, sections[i].Size}
+	}
+	add := func(to *[]Section, i, most int) {
+		if len(*to) < most {
+			*to = append(*to, Section{})
+			keep(&(*to)[len(*to)-1], uint32(i))
+		}
 	}
 	for i, s := range sections {
-		switch elf.SectionType(s.Type) {
-		case elf.SHT_SYMTAB:
-			if e.symtab.size == 0 {
-				e.symtab, e.strings[tableSymtab] = at(uint32(i)), at(s.Link)
-			}
-		case elf.SHT_DYNSYM:
-			if e.dynsym.size == 0 {
-				e.dynsym, e.strings[tableDynsym] = at(uint32(i)), at(s.Link)
-			}
-		case elf.SHT_RELA:
-			if name := cString(names, s.Name); (name == ".rela.plt" || name == ".rela.dyn") && len(e.relocations) < 2 {
-				e.relocations = append(e.relocations, at(uint32(i)))
-			}
-		case elf.SHT_PROGBITS, shtUnwind:
-			name := cString(names, s.Name)
-			if len(name) >= 4 && name[:4] == ".plt" && len(e.stubs) < 3 {
-				e.stubs = append(e.stubs, at(uint32(i)))
-			}
-			switch {
-			case name == ".eh_frame" && e.ehFrame.size == 0:
-				e.ehFrame = at(uint32(i))
-			case name == ".gnu_debuglink" && e.debugLink.size == 0:
-				e.debugLink = at(uint32(i))
-			case name == ".debug_info", name == ".zdebug_info":
-				e.debugInfo = true
-			}
-		case elf.SHT_NOTE:
-			if e.buildID == "" {
-				e.buildID = e.findBuildID(s.Off, s.Size)
-			}
+		name := cString(names, s.Name)
+		switch kind := elf.SectionType(s.Type); {
+		case kind == elf.SHT_SYMTAB && e.symbols[tableSymtab].Size == 0:
+			keep(&e.symbols[tableSymtab], uint32(i))
+			keep(&e.strings[tableSymtab], s.Link)
+		case kind == elf.SHT_DYNSYM && e.symbols[tableDynsym].Size == 0:
+			keep(&e.symbols[tableDynsym], uint32(i))
+			keep(&e.strings[tableDynsym], s.Link)
+		case kind == elf.SHT_RELA && (name == ".rela.plt" || name == ".rela.dyn"):
+			add(&e.relocations, i, 2)
+		case kind == elf.SHT_NOTE && e.buildID == "":
+			e.buildID = e.findBuildID(s.Off, s.Size)
+		case kind != elf.SHT_PROGBITS && kind != shtUnwind:
+		case strings.HasPrefix(name, ".plt"):
+			add(&e.stubs, i, 3)
+		case name == ".eh_frame":
+			keep(&e.ehFrame, uint32(i))
+		case name == ".gnu_debuglink":
+			keep(&e.debugLink, uint32(i))
+		case name == ".debug_info", name == ".zdebug_info":
+			e.debugInfo = true
 		}
 	}
 }
@@ -307,24 +291,27 @@ func cString(table string, offset uint32) string {
 	return ""
 }
 
-// lazy is a value that is built on first use, and can be dropped.
-type lazy[T any] struct {
-	mu    sync.Mutex
-	value *T
+// EHFrame returns the section .eh_frame, which describes how to unwind the file's code;
+// false if the file has none, or no section headers.
+func (e *ELF) EHFrame() (Section, bool) { return e.ehFrame, e.ehFrame.Size > 0 }
+
+// Bytes returns size bytes at an offset of the file. It fails before allocating if that
+// exceeds limit or the file.
+func (e *ELF) Bytes(offset, size, limit uint64) ([]byte, error) {
+	return e.read(offset, size, limit)
 }
 
-// get returns the value. build must not use it.
-func (l *lazy[T]) get(build func() *T) *T {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.value == nil {
-		l.value = build()
+// Size returns the size of the file in bytes.
+func (e *ELF) Size() uint64 { return uint64(max(e.size, 0)) }
+
+// HasDebugInfo reports whether the file has DWARF, which package symbolize/lines reads.
+func (e *ELF) HasDebugInfo() bool { return e.debugInfo }
+
+// DebugLink returns the name of the separate debug file; "" if the file names none.
+func (e *ELF) DebugLink() string {
+	b, _ := e.read(e.debugLink.Offset, e.debugLink.Size, 4096)
+	if name := cString(string(b), 0); !strings.Contains(name, "/") {
+		return name
 	}
-	return l.value
-}
-
-func (l *lazy[T]) drop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.value = nil
+	return ""
 }

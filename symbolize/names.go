@@ -1,8 +1,9 @@
 package symbolize
 
 import (
+	"cmp"
+	"slices"
 	"strings"
-	"sync"
 )
 
 // Function is a call as the source has it.
@@ -19,21 +20,12 @@ type Function struct {
 	Inlined bool
 }
 
-// Names resolves the functions of one file by its symbol tables, and caches names. Nothing
-// is read before the first address. It is safe for concurrent use.
-type Names struct {
-	elf *ELF
-
-	mu    sync.Mutex
-	known map[function]Function
-	bytes int // of known
-}
-
-// maxNames bounds the cache, in bytes of names per file.
-const maxNames = 512 << 10
+// Names resolves the functions of one file by its symbol tables. Nothing is read before the
+// first address. It is safe for concurrent use.
+type Names struct{ elf *ELF }
 
 // NewNames returns the names of a file. The caller keeps the file open, and closes it.
-func NewNames(e *ELF) *Names { return &Names{elf: e, known: make(map[function]Function)} }
+func NewNames(e *ELF) *Names { return &Names{e} }
 
 // At returns the function at a virtual address of the file, a list of one; empty if no
 // symbol covers the address. For a caller, pass the return address less one.
@@ -45,41 +37,24 @@ func (n *Names) At(vaddr uint64) []Function {
 	if !ok {
 		return nil
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	f, ok := n.known[at]
-	if !ok {
-		f.Symbol = n.elf.functionName(at)
-		if target, stub := stubTarget(f.Symbol); stub {
-			f.Symbol = target + "@plt"
-		}
-		f.Name = strings.Clone(ShortName(f.Symbol))
-		if n.bytes += 200 + len(f.Symbol) + len(f.Name); n.bytes > maxNames {
-			clear(n.known)
-			n.bytes = 0
-		}
-		n.known[at] = f
-	}
-	if f.Symbol == "" {
+	symbol := n.elf.functionName(at)
+	if symbol == "" {
 		return nil
 	}
-	return []Function{f}
+	if target, stub := stubTarget(symbol); stub {
+		symbol = target + "@plt"
+	}
+	return []Function{{Name: strings.Clone(ShortName(symbol)), Symbol: symbol}}
 }
 
 // stubAt returns the name of the function that the PLT stub around an address calls.
 func (e *ELF) stubAt(vaddr uint64) (string, bool) {
-	for _, s := range e.stubs {
-		if vaddr-s.addr >= s.size {
-			continue
-		}
-		// stubs are 8 or 16 bytes long, and the next one starts where one ends
-		at := vaddr &^ 7
-		if name, ok := e.PLTName(at); ok {
-			return strings.Clone(name), true
-		}
-		if name, ok := e.PLTName(at - 8); ok {
-			return strings.Clone(name), true
-		}
+	in := func(s Section) bool { return vaddr-s.Addr < s.Size }
+	if !slices.ContainsFunc(e.stubs, in) {
+		return "", false
 	}
-	return "", false
+	// stubs are 8 or 16 bytes long, and the next one starts where one ends
+	at := vaddr &^ 7
+	name := cmp.Or(e.plt()[at], e.plt()[at-8])
+	return strings.Clone(name), name != ""
 }

@@ -62,9 +62,9 @@ func TestAliases(t *testing.T) {
 		}
 		return all
 	}
-	bind := func(image []byte, table section, list []alias) {
+	bind := func(image []byte, table Section, list []alias) {
 		for i, a := range list {
-			image[table.offset+uint64(i+1)*symbolSize+4] = elf.ST_INFO(a.bind, elf.STT_FUNC)
+			image[table.Offset+uint64(i+1)*symbolSize+4] = elf.ST_INFO(a.bind, elf.STT_FUNC)
 		}
 	}
 	for _, test := range []struct {
@@ -79,8 +79,8 @@ func TestAliases(t *testing.T) {
 	} {
 		image := (&testFile{symtab: symbols(test.symtab), dynsym: symbols(test.dynsym)}).image()
 		e := mustNew(t, image)
-		bind(image, e.symtab, test.symtab)
-		bind(image, e.dynsym, test.dynsym)
+		bind(image, e.symbols[tableSymtab], test.symtab)
+		bind(image, e.symbols[tableDynsym], test.dynsym)
 		n := NewNames(e)
 		qt.Check(t, qt.DeepEquals(n.At(textAddr+0x68), []Function{{Name: test.want, Symbol: test.want}}))
 	}
@@ -116,7 +116,7 @@ func TestNamesOfTTNN(t *testing.T) {
 		n.At(1 << 20)
 		first := time.Since(start)
 		var funcs []function
-		all := *e.funcs.value
+		all := e.funcs()
 		for range 1000 {
 			funcs = append(funcs, all[r.IntN(len(all))])
 		}

@@ -7,20 +7,11 @@ import (
 	"strings"
 )
 
-// pltIndex has the stubs through which a file calls functions that it imports, or that it
-// exports and others may replace.
-type pltIndex struct {
-	names string
-	// byAddr maps the address of a stub to the offset of the function's name
-	byAddr map[uint64]uint32
-}
-
 // PLT returns the address of the stub through which the file calls an imported function
 // such as __cxa_throw. It uses the relocation of the stub's slot: stubs need no symbols.
 func (e *ELF) PLT(name string) (addr uint64, ok bool) {
-	x := e.plt.get(e.indexPLT)
-	for a, n := range x.byAddr {
-		if cString(x.names, n) == name && (!ok || a < addr) {
+	for a, called := range e.plt() {
+		if called == name && (!ok || a < addr) {
 			addr, ok = a, true
 		}
 	}
@@ -29,52 +20,49 @@ func (e *ELF) PLT(name string) (addr uint64, ok bool) {
 
 // PLTName returns the name of the function that the stub at an address calls.
 func (e *ELF) PLTName(addr uint64) (string, bool) {
-	x := e.plt.get(e.indexPLT)
-	offset, ok := x.byAddr[addr]
-	name := cString(x.names, offset)
+	name, ok := e.plt()[addr]
 	return name, ok && name != ""
 }
 
 // Slot returns the symbol whose address the dynamic linker writes to a virtual address of
 // the file (an entry of the GOT); false if there is none. It reads all relocations.
 func (e *ELF) Slot(vaddr uint64) (string, bool) {
-	offset, ok := e.slots()[vaddr]
-	name := strings.Clone(cString(e.tableNames(tableDynsym), offset))
+	symbol, ok := e.slots()[vaddr]
+	name := strings.Clone(cString(e.tableNames(tableDynsym), symbol))
 	return name, ok && name != ""
 }
 
-func (e *ELF) indexPLT() *pltIndex {
-	x := &pltIndex{names: e.tableNames(tableDynsym), byAddr: map[uint64]uint32{}}
-	slots := e.slots()
-	if len(slots) == 0 {
-		return x
-	}
+// indexPLT finds the stubs through which a file calls functions that it imports, or that it
+// exports and others may replace.
+func (e *ELF) indexPLT() map[uint64]string {
+	stubs := map[uint64]string{}
+	names, slots := e.tableNames(tableDynsym), e.slots()
 	for _, s := range e.stubs {
-		code, err := e.read(s.offset, s.size, maxText)
+		code, err := e.read(s.Offset, s.Size, maxText)
 		if err != nil {
 			continue
 		}
 		for at := uint64(0); at < uint64(len(code)); at += 8 {
-			if slot, ok := stubSlot(code[at:], s.addr+at); ok {
-				if name, ok := slots[slot]; ok {
-					x.byAddr[s.addr+at] = name
+			if slot, ok := stubSlot(code[at:], s.Addr+at); ok {
+				if symbol, ok := slots[slot]; ok {
+					stubs[s.Addr+at] = cString(names, symbol)
 				}
 			}
 		}
 	}
-	return x
+	return stubs
 }
 
 // slots are the addresses into which the dynamic linker writes the address of a symbol,
 // with the offset of the symbol's name.
 func (e *ELF) slots() map[uint64]uint32 {
-	symbols, err := e.read(e.dynsym.offset, e.dynsym.size, maxTable)
+	symbols, err := e.read(e.symbols[tableDynsym].Offset, e.symbols[tableDynsym].Size, maxTable)
 	if err != nil {
 		return nil
 	}
 	slots := map[uint64]uint32{}
 	for _, s := range e.relocations {
-		b, err := e.read(s.offset, s.size-s.size%relaSize, maxTable)
+		b, err := e.read(s.Offset, s.Size-s.Size%relaSize, maxTable)
 		if err != nil {
 			continue
 		}

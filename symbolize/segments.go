@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 )
 
 const pageMask = 0xfff
@@ -37,6 +38,13 @@ func (e *ELF) readSegments(h *elf.Header64) error {
 // ProgramHeaders returns the program headers, loadable and other. The caller must not
 // modify them.
 func (e *ELF) ProgramHeaders() []elf.ProgHeader { return e.headers }
+
+// InCode reports whether a virtual address lies in an executable segment.
+func (e *ELF) InCode(vaddr uint64) bool {
+	return slices.ContainsFunc(e.headers, func(p elf.ProgHeader) bool {
+		return p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz
+	})
+}
 
 // FileOffset converts a virtual address to a file offset, by which uprobes are placed;
 // false if no loaded segment has it in the file.

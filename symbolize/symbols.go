@@ -75,7 +75,7 @@ func (e *ELF) WithPrefix(prefix string) []Symbol {
 }
 
 func (e *ELF) find(prefix string, exact bool) (found []Symbol) {
-	x := e.names.get(e.indexNames)
+	x := e.names()
 	if len(x.entries) == 0 {
 		return nil
 	}
@@ -129,18 +129,11 @@ func pseudo(name string) bool {
 
 // symbol reads one symbol, without its name.
 func (e *ELF) symbol(table int, index uint32) (Symbol, bool) {
-	b, err := e.read(e.table(table).offset+uint64(index)*symbolSize, symbolSize, symbolSize)
+	b, err := e.read(e.symbols[table].Offset+uint64(index)*symbolSize, symbolSize, symbolSize)
 	if err != nil {
 		return Symbol{}, false
 	}
 	return Symbol{Addr: binary.LittleEndian.Uint64(b[8:]), Size: binary.LittleEndian.Uint64(b[16:])}, true
-}
-
-func (e *ELF) table(table int) section {
-	if table == tableSymtab {
-		return e.symtab
-	}
-	return e.dynsym
 }
 
 // tableSymbol is an entry of a symbol table.
@@ -156,10 +149,10 @@ type tableSymbol struct {
 // in parts.
 func (e *ELF) eachSymbol(table int, f func(tableSymbol)) {
 	const part = 2048 * symbolSize
-	t := e.table(table)
-	size := min(t.size, maxTable) / symbolSize * symbolSize
+	t := e.symbols[table]
+	size := min(t.Size, maxTable) / symbolSize * symbolSize
 	for at := uint64(0); at < size; at += part {
-		b, err := e.read(t.offset+at, min(part, size-at), part)
+		b, err := e.read(t.Offset+at, min(part, size-at), part)
 		if err != nil {
 			return
 		}
@@ -180,12 +173,8 @@ func (e *ELF) eachSymbol(table int, f func(tableSymbol)) {
 
 // tableNames reads the names of a symbol table.
 func (e *ELF) tableNames(table int) string {
-	s := e.strings[table]
-	if s.size == 0 {
-		return ""
-	}
-	b, err := e.read(s.offset, s.size, maxTable)
-	if err != nil {
+	b, err := e.read(e.strings[table].Offset, e.strings[table].Size, maxTable)
+	if err != nil || len(b) == 0 {
 		return ""
 	}
 	return unsafe.String(unsafe.SliceData(b), len(b)) // b is not modified any more
@@ -200,7 +189,7 @@ func (e *ELF) indexNames() *namesIndex {
 			continue
 		}
 		x.names[table] = names
-		entries = slices.Grow(entries, int(min(e.table(table).size, maxTable)/symbolSize)/2)
+		entries = slices.Grow(entries, int(min(e.symbols[table].Size, maxTable)/symbolSize)/2)
 		e.eachSymbol(table, func(s tableSymbol) {
 			if uint64(s.name) < uint64(len(names)) {
 				entries = append(entries, nameEntry{hashKey(names[s.name:]), s.name, s.index | uint32(table)<<31})

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"debug/dwarf"
 	"debug/elf"
-	"encoding/binary"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -68,41 +68,26 @@ func openDebugInfo(f *os.File) (*debugInfo, error) {
 	for _, name := range []string{"addr", "line_str", "str_offsets", "rnglists"} {
 		_ = data.AddSection(".debug_"+name, content[name]) // it reads nothing yet
 	}
-	d.findUnits(content["info"])
+	d.findUnits()
 	return d, nil
 }
 
 // findUnits finds the units and their ranges. debug/dwarf can find the unit of an address
 // too, but reads all of them each time.
-func (d *debugInfo) findUnits(info []byte) {
-	le := binary.LittleEndian
-	for at := 0; at+16 <= len(info); {
-		// DWARF 5, 7.4 and 7.5.1: the length, of which 2³²-1 means 64-bit DWARF; version,
-		// kind, size of addresses, offset of abbreviations. The kind is new in version 5.
-		begin, length, offset := at+4, int(le.Uint32(info[at:])), 4
-		if length == 1<<32-1 {
-			begin, length, offset = at+12, int(le.Uint64(info[at+4:])), 8
-		}
-		if length < 0 || length > len(info)-begin {
+func (d *debugInfo) findUnits() {
+	r := d.data.Reader()
+	last := &unit{}
+	for {
+		e, err := r.Next()
+		if err != nil || e == nil {
 			return
 		}
-		at = begin + length
-		root := begin + 2 + offset + 1
-		if info[begin] >= 5 {
-			root++
-			switch info[begin+2] {
-			case 2, 6:
-				continue // units of types have no code
-			case 4, 5:
-				root += 8 // the id of the split-off file
-			}
+		last.end = e.Offset
+		last = &unit{root: e.Offset, end: math.MaxUint32, ranges: d.ranges(e)}
+		if e.Tag == dwarf.TagCompileUnit {
+			d.units = append(d.units, last)
 		}
-		if root >= at {
-			continue
-		}
-		if e := d.entry(dwarf.Offset(root)); e != nil {
-			d.units = append(d.units, &unit{root: e.Offset, end: dwarf.Offset(at), ranges: d.ranges(e)})
-		}
+		r.SkipChildren()
 	}
 }
 

@@ -80,13 +80,3 @@ func read(e *symbolize.ELF, vaddr uint64, n int) ([]byte, error) {
 	}
 	return b, nil
 }
-
-// executable reports whether a virtual address lies in the code of a file.
-func executable(e *symbolize.ELF, vaddr uint64) bool {
-	for _, p := range e.ProgramHeaders() {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
-			return true
-		}
-	}
-	return false
-}

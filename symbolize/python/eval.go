@@ -26,7 +26,7 @@ const maxEval = 1 << 20
 // has only the first range.
 func findEval(e *symbolize.ELF) ([]Range, error) {
 	f, ok := e.Lookup(evalName)
-	if !ok || f.Size == 0 || f.Size > maxEval || f.Addr+f.Size < f.Addr || !executable(e, f.Addr) {
+	if !ok || f.Size == 0 || f.Size > maxEval || f.Addr+f.Size < f.Addr || !e.InCode(f.Addr) {
 		return nil, errors.New("no function " + evalName)
 	}
 	hot := Range{f.Addr, f.Addr + f.Size}
@@ -38,7 +38,7 @@ func findEval(e *symbolize.ELF) ([]Range, error) {
 	}
 	refused, candidates := map[Range]bool{}, 0
 	jumps(code, hot.Start, func(to uint64, conditional bool) bool {
-		if hot.Contains(to) || !executable(e, to) || inAny(ranges, to) {
+		if !e.InCode(to) || slices.ContainsFunc(ranges, func(r Range) bool { return r.Contains(to) }) {
 			return true
 		}
 		if candidates++; candidates > maxCandidates {
@@ -108,16 +108,9 @@ func jumps(code []byte, addr uint64, f func(to uint64, conditional bool) bool) {
 		default:
 			continue
 		}
-		to := addr + uint64(i+length) + relative(code[i+length-4:])
+		to := addr + uint64(i+length) + uint64(int64(int32(binary.LittleEndian.Uint32(code[i+length-4:]))))
 		if !f(to, conditional) {
 			return
 		}
 	}
-}
-
-// relative decodes the signed 4-byte number at the start of b.
-func relative(b []byte) uint64 { return uint64(int64(int32(binary.LittleEndian.Uint32(b)))) }
-
-func inAny(ranges []Range, addr uint64) bool {
-	return slices.ContainsFunc(ranges, func(r Range) bool { return r.Contains(addr) })
 }

@@ -110,7 +110,7 @@ func findDealloc(e *symbolize.ELF) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("reading tp_dealloc of PyCode_Type: %w", err)
 	}
-	if !executable(e, addr) {
+	if !e.InCode(addr) {
 		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is not code", addr)
 	}
 	// A probe in the middle of an instruction would crash the target.

@@ -11,36 +11,19 @@ import (
 const (
 	stateKind    = 7 << 2 // bytes a character: 1, 2 or 4
 	stateCompact = 1 << 5 // the characters follow the object itself
-	stateASCII   = 1 << 6
+	stateASCII   = 1 << 6 // the characters begin at Offsets.StrASCII, not at StrOther
 )
-
-// isASCII reports whether the characters of a str object in this state begin at
-// Offsets.StrASCII, and not at Offsets.StrOther.
-func isASCII(state uint32) bool { return state&stateASCII != 0 }
-
-// charSize is the size of a character of a str object in this state: 1, 2 or 4 bytes; 0 if
-// the characters do not follow the object.
-func charSize(state uint32) int {
-	if state&stateCompact == 0 {
-		return 0
-	}
-	switch n := state & stateKind >> 2; n {
-	case 1, 2, 4:
-		return int(n)
-	}
-	return 0
-}
 
 // DecodeString converts the characters of a str object, as they were copied, by the
 // object's state. If the data was truncated, it returns the text up to there. An invalid
 // character, such as a lone surrogate, becomes U+FFFD. It returns "" if the state is not
 // that of a str with its characters in the object.
 func DecodeString(state uint32, data []byte) string {
-	size := charSize(state)
-	if size == 0 {
+	size := int(state & stateKind >> 2)
+	if state&stateCompact == 0 || size != 1 && size != 2 && size != 4 {
 		return ""
 	}
-	if size == 1 && isASCII(state) {
+	if size == 1 && state&stateASCII != 0 {
 		return strings.ToValidUTF8(string(data), string(utf8.RuneError))
 	}
 	var text strings.Builder

@@ -1,6 +1,9 @@
 package unwind
 
-import "encoding/binary"
+import (
+	"bytes"
+	"encoding/binary"
+)
 
 // cursor reads numbers from bytes. A read past their end returns 0 and sets bad.
 type cursor struct {
@@ -34,26 +37,16 @@ func (c *cursor) u8() uint8 {
 	return v
 }
 
-func (c *cursor) u16() uint16 {
-	if b := c.take(2); b != nil {
-		return binary.LittleEndian.Uint16(b)
-	}
-	return 0
+// number reads n bytes.
+func (c *cursor) number(n uint64) uint64 {
+	var b [8]byte
+	copy(b[:], c.take(n))
+	return binary.LittleEndian.Uint64(b[:])
 }
 
-func (c *cursor) u32() uint32 {
-	if b := c.take(4); b != nil {
-		return binary.LittleEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (c *cursor) u64() uint64 {
-	if b := c.take(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
+func (c *cursor) u16() uint16 { return uint16(c.number(2)) }
+func (c *cursor) u32() uint32 { return uint32(c.number(4)) }
+func (c *cursor) u64() uint64 { return c.number(8) }
 
 // uleb reads an unsigned LEB128 number of up to 63 bits.
 func (c *cursor) uleb() uint64 {
@@ -69,40 +62,28 @@ func (c *cursor) uleb() uint64 {
 // sleb reads a signed LEB128 number of up to 63 bits.
 func (c *cursor) sleb() int64 {
 	v, bits := c.leb()
-	if bits == 0 {
-		return 0
-	}
 	return int64(v<<(64-bits)) >> (64 - bits)
 }
 
 // leb reads a LEB128 number and returns the number of its bits.
-func (c *cursor) leb() (v uint64, bits uint) {
-	for bits < 63 {
-		b := c.u8()
-		if c.bad {
-			return 0, 0
-		}
-		v |= uint64(b&0x7f) << bits
-		bits += 7
-		if b < 0x80 {
-			return v, bits
-		}
+func (c *cursor) leb() (v uint64, bits int) {
+	v, n := binary.Uvarint(c.b[c.at:])
+	if n <= 0 || n > 9 {
+		c.fail()
+		return 0, 0
 	}
-	c.fail()
-	return 0, 0
+	c.at += n
+	return v, n * 7
 }
 
 // string reads a NUL-terminated string.
 func (c *cursor) string() string {
-	for i, b := range c.b[c.at:] {
-		if b == 0 {
-			s := c.b[c.at : c.at+i]
-			c.at += i + 1
-			return string(s)
-		}
+	n := bytes.IndexByte(c.b[c.at:], 0)
+	if n < 0 {
+		c.fail()
+		return ""
 	}
-	c.fail()
-	return ""
+	return string(c.take(uint64(n + 1))[:n])
 }
 
 // The encoding of a pointer (the DW_EH_PE_ constants): its format is in the low four bits,

@@ -122,7 +122,7 @@ func (m *machine) run(out *rows, k *cie, f *fde) {
 func (m *machine) do(c *cursor, op uint8, k *cie, s *state, depth *int) {
 	switch op >> 6 {
 	case cfaOffset >> 6:
-		s.set(uint64(op&0x3f), savedAt(k.factored(c)))
+		s.set(uint64(op&0x3f), savedAt(k.factored(c, int64(c.uleb()))))
 		return
 	case cfaRestore >> 6:
 		s.set(uint64(op&0x3f), k.initial.registers)
@@ -131,14 +131,11 @@ func (m *machine) do(c *cursor, op uint8, k *cie, s *state, depth *int) {
 	switch op {
 	case cfaNop:
 	case cfaOffsetExtended:
-		reg := c.uleb()
-		s.set(reg, savedAt(k.factored(c)))
+		s.set(c.uleb(), savedAt(k.factored(c, int64(c.uleb()))))
 	case cfaOffsetExtendedSF:
-		reg := c.uleb()
-		s.set(reg, savedAt(k.signedFactored(c)))
+		s.set(c.uleb(), savedAt(k.factored(c, c.sleb())))
 	case cfaNegOffsetExtended:
-		reg := c.uleb()
-		s.set(reg, savedAt(-k.factored(c)))
+		s.set(c.uleb(), savedAt(-k.factored(c, int64(c.uleb()))))
 	case cfaRestoreExtended:
 		s.set(c.uleb(), k.initial.registers)
 	case cfaUndefined:
@@ -165,13 +162,13 @@ func (m *machine) do(c *cursor, op uint8, k *cie, s *state, depth *int) {
 		s.offset = int64(c.uleb())
 	case cfaDefCFASF:
 		s.setRegister(c.uleb())
-		s.offset = k.signedFactored(c)
+		s.offset = k.factored(c, c.sleb())
 	case cfaDefCFARegister:
 		s.setRegister(c.uleb())
 	case cfaDefCFAOffset:
 		s.offset = int64(c.uleb())
 	case cfaDefCFAOffsetSF:
-		s.offset = k.signedFactored(c)
+		s.offset = k.factored(c, c.sleb())
 	case cfaDefCFAExpression:
 		s.setExpression(c.take(c.uleb()))
 	case cfaRememberState:
@@ -195,18 +192,8 @@ func (m *machine) do(c *cursor, op uint8, k *cie, s *state, depth *int) {
 	}
 }
 
-// factored reads an offset and multiplies it by the CIE's factor.
-func (k *cie) factored(c *cursor) int64 {
-	n := c.uleb()
-	if n > maxFactored {
-		c.fail()
-		return 0
-	}
-	return int64(n) * k.dataFactor
-}
-
-func (k *cie) signedFactored(c *cursor) int64 {
-	n := c.sleb()
+// factored multiplies an offset by the CIE's factor.
+func (k *cie) factored(c *cursor, n int64) int64 {
 	if n > maxFactored || n < -maxFactored {
 		c.fail()
 		return 0

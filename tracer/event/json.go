@@ -48,9 +48,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		b = appendUint(b, "size_bytes", e.SizeBytes)
 		b = appendCores(b, e.Cores)
 		b = appendText(b, "static_kind", e.StaticKind.String())
-		if e.Global {
-			b = append(b, `,"global":true`...)
-		}
+		b = appendFlag(b, "global", e.Global)
 	case KernelLoad:
 		b = e.appendDevices(b)
 		b = append(b, `,"region":"KERNEL"`...)
@@ -63,11 +61,11 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		if len(e.Devices) > 0 {
 			b = e.appendDevices(b)
 		}
-		if e.Kind == CBFree {
-			b = append(b, `,"region":"CB"`...)
-		} else {
-			b = append(b, `,"region":"KERNEL"`...)
+		region := CB
+		if e.Kind == KernelUnload {
+			region = Kernel
 		}
+		b = appendText(b, "region", region.String())
 		b = appendUint(b, "program_id", e.ProgramID)
 		b = appendText(b, "reason", e.Reason.String())
 	case DeviceOpen:
@@ -75,9 +73,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		b = appendUint(b, "allocator", e.Allocator)
 		b = appendText(b, "board", e.Board)
 		b = appendText(b, "arch", e.Arch)
-		if e.Mesh {
-			b = append(b, `,"mesh":true`...)
-		}
+		b = appendFlag(b, "mesh", e.Mesh)
 		b = e.appendCapacities(b)
 	case DeviceClose:
 		b = e.appendDevices(b)
@@ -92,9 +88,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		if e.ContainerPID != 0 {
 			b = appendInt(b, "container_pid", e.ContainerPID)
 		}
-		if e.AttachedLate {
-			b = append(b, `,"attached_late":true`...)
-		}
+		b = appendFlag(b, "attached_late", e.AttachedLate)
 	case ProcessExit:
 		if e.ExitStatus != UnknownStatus {
 			b = appendInt(b, "exit_status", e.ExitStatus)
@@ -106,9 +100,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		b = appendText(b, "cause", e.Cause)
 		b = appendInt(b, "uid", e.UID)
 	}
-	if e.BeforeAttach {
-		b = append(b, `,"before_attach":true`...)
-	}
+	b = appendFlag(b, "before_attach", e.BeforeAttach)
 	if e.Stack != nil {
 		b = append(b, `,"stack":`...)
 		b = e.Stack.appendJSON(b)
@@ -121,9 +113,7 @@ func (e *Event) appendBuffer(b []byte) []byte {
 	b = appendText(b, "region", e.Region.String())
 	b = appendUint(b, "buffer_id", e.BufferID)
 	b = appendUint(b, "object", e.Object)
-	if e.Allocator != 0 {
-		b = appendUint(b, "allocator", e.Allocator)
-	}
+	b = appendNonzero(b, "allocator", e.Allocator)
 	b = appendUint(b, "address", e.Address)
 	b = appendUint(b, "size_bytes", e.SizeBytes)
 	if e.Kind == Alloc || e.PageSizeBytes != 0 {
@@ -144,15 +134,11 @@ func (e *Event) appendFailure(b []byte) []byte {
 		b = appendText(b, "layout", e.Layout.String())
 		b = appendUint(b, "bytes_per_bank", e.BytesPerBank)
 		b = appendUint(b, "banks", uint64(e.Banks))
-		if e.Allocator != 0 {
-			b = appendUint(b, "allocator", e.Allocator)
-		}
+		b = appendNonzero(b, "allocator", e.Allocator)
 	} else {
 		b = appendUint(b, "program_id", e.ProgramID)
 		b = appendText(b, "static_kind", e.StaticKind.String())
-		if e.SizeBytes != 0 {
-			b = appendUint(b, "size_bytes", e.SizeBytes)
-		}
+		b = appendNonzero(b, "size_bytes", e.SizeBytes)
 		if len(e.Cores) > 0 {
 			b = appendCores(b, e.Cores)
 		}
@@ -200,9 +186,7 @@ func (e *Event) appendCapacities(b []byte) []byte {
 		b = append(b, `:{"banks":`...)
 		b = strconv.AppendUint(b, uint64(c.Banks), 10)
 		b = appendUint(b, "bytes_per_bank", c.BytesPerBank)
-		if c.Base != 0 {
-			b = appendUint(b, "base_address", c.Base)
-		}
+		b = appendNonzero(b, "base_address", c.Base)
 		b = append(b, '}')
 	}
 	return append(b, '}')
@@ -215,13 +199,12 @@ func appendCores(b []byte, cores []CoreRange) []byte {
 			b = append(b, ',')
 		}
 		b = append(b, '[')
-		b = strconv.AppendUint(b, uint64(c.X0), 10)
-		b = append(b, ',')
-		b = strconv.AppendUint(b, uint64(c.Y0), 10)
-		b = append(b, ',')
-		b = strconv.AppendUint(b, uint64(c.X1), 10)
-		b = append(b, ',')
-		b = strconv.AppendUint(b, uint64(c.Y1), 10)
+		for j, n := range [...]uint16{c.X0, c.Y0, c.X1, c.Y1} {
+			if j > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendUint(b, uint64(n), 10)
+		}
 		b = append(b, ']')
 	}
 	return append(b, ']')
@@ -241,9 +224,7 @@ func appendFrames(b []byte, stack []Frame) []byte {
 		if f.Line != 0 {
 			b = appendInt(b, "line", f.Line)
 		}
-		if f.Inlined {
-			b = append(b, `,"inlined":true`...)
-		}
+		b = appendFlag(b, "inlined", f.Inlined)
 		b = appendText(b, "module", f.Module)
 		if f.Name == "" && f.Address != 0 {
 			b = appendUint(b, "address", f.Address)
@@ -268,6 +249,22 @@ func appendInt(b []byte, key string, v int) []byte {
 	return strconv.AppendInt(appendKey(b, key), int64(v), 10)
 }
 
+// appendNonzero appends a number, or nothing where it is 0.
+func appendNonzero(b []byte, key string, v uint64) []byte {
+	if v == 0 {
+		return b
+	}
+	return appendUint(b, key, v)
+}
+
+// appendFlag appends true, or nothing where it is false.
+func appendFlag(b []byte, key string, v bool) []byte {
+	if !v {
+		return b
+	}
+	return append(appendKey(b, key), "true"...)
+}
+
 // appendText appends a string, or nothing where it is empty.
 func appendText(b []byte, key, s string) []byte {
 	if s == "" {
@@ -280,37 +277,19 @@ func appendText(b []byte, key, s string) []byte {
 func appendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, n := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && n == 1 {
-				b = append(b, s[start:i]...)
-				b = append(b, "\ufffd"...)
-				start = i + n
-			}
-			i += n
-			continue
-		}
-		if c >= ' ' && c != '"' && c != '\\' && c != 0x7f {
-			i++
-			continue
-		}
-		b = append(b, s[start:i]...)
-		switch c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-		case '\n':
+	for _, r := range s { // bytes that are not UTF-8 are RuneErrors
+		switch {
+		case r == '"' || r == '\\':
+			b = append(b, '\\', byte(r))
+		case r == '\n':
 			b = append(b, '\\', 'n')
-		case '\t':
+		case r == '\t':
 			b = append(b, '\\', 't')
+		case r < ' ' || r == 0x7f:
+			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
 		default:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
+			b = utf8.AppendRune(b, r)
 		}
-		i++
-		start = i
 	}
-	b = append(b, s[start:]...)
 	return append(b, '"')
 }

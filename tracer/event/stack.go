@@ -58,10 +58,6 @@ type Stack struct {
 	mu     sync.Mutex
 	lookup func() []*Call // nil: calls has them
 	calls  []*Call
-	// json is the frames as records have them, kept from the second time on: most
-	// stacks of a program come once, and some come a million times.
-	json    []byte
-	written bool
 }
 
 // NewStack returns a stack whose calls, innermost first, are looked up when
@@ -91,10 +87,6 @@ func (s *Stack) Calls() []*Call {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lookUp()
-}
-
-func (s *Stack) lookUp() []*Call {
 	if s.lookup != nil {
 		s.calls, s.lookup = s.lookup(), nil
 	}
@@ -116,25 +108,14 @@ func (s *Stack) Frames() []Frame {
 
 // appendJSON appends the frames as a list.
 func (s *Stack) appendJSON(b []byte) []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.json != nil {
-		return append(b, s.json...)
-	}
-	begin := len(b)
 	b = append(b, '[')
-	for i, c := range s.lookUp() {
+	for i, c := range s.Calls() {
 		if i > 0 {
 			b = append(b, ',')
 		}
 		b = append(b, c.json...)
 	}
-	b = append(b, ']')
-	if s.written {
-		s.json = append([]byte(nil), b[begin:]...)
-	}
-	s.written = true
-	return b
+	return append(b, ']')
 }
 
 // MarshalJSON gives the frames as a list.

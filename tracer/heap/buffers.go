@@ -142,15 +142,13 @@ func (r *reader) readCandidates(list []*candidate, allocator uint64) (invalid in
 
 func (r *reader) readCandidatesOnce(list []*candidate, allocator uint64) error {
 	k := &r.Kernel
-	at := make([]uint64, len(list))
-	for i, c := range list {
+	for _, c := range list {
 		c.invalid, c.empty = false, false
 		c.impl = c.buffer
-		at[i] = c.buffer + uint64(k.BufferImpl)
 	}
 	if k.BufferImpl != bpf.NoField {
-		impls := piecesOf(at, 8)
-		if err := r.memory.read(impls); err != nil {
+		impls, err := r.readOf(list, k.BufferImpl, 8)
+		if err != nil {
 			return err
 		}
 		for i, c := range list {
@@ -186,23 +184,29 @@ type bufferFields struct {
 }
 
 func (r *reader) readFields(list []*candidate) ([]bufferFields, error) {
-	k := &r.Kernel
-	windows, ids := make([]uint64, len(list)), make([]uint64, len(list))
-	for i, c := range list {
-		windows[i], ids[i] = c.impl+uint64(k.Window), c.impl+uint64(k.UniqueId)
-	}
-	both := append(piecesOf(windows, windowBytes), piecesOf(ids, 8)...)
-	if err := r.memory.read(both); err != nil {
+	windows, err := r.readOf(list, r.Kernel.Window, windowBytes)
+	if err != nil {
 		return nil, err
 	}
-	w, id := both[:len(list)], both[len(list):]
+	ids, err := r.readOf(list, r.Kernel.UniqueId, 8)
+	if err != nil {
+		return nil, err
+	}
 	fields := make([]bufferFields, len(list))
 	for i := range fields {
-		if fields[i].ok = w[i].ok && id[i].ok; fields[i].ok {
-			fields[i].window, fields[i].id = w[i].data, word(id[i].data, 0)
-		}
+		fields[i] = bufferFields{windows[i].data, word(ids[i].data, 0), windows[i].ok && ids[i].ok}
 	}
 	return fields, nil
+}
+
+// readOf reads some bytes at an offset of each object with a Buffer's fields.
+func (r *reader) readOf(list []*candidate, offset uint32, bytes int) ([]piece, error) {
+	at := make([]uint64, len(list))
+	for i, c := range list {
+		at[i] = c.impl + uint64(offset)
+	}
+	pieces := piecesOf(at, bytes)
+	return pieces, r.memory.read(pieces)
 }
 
 // unchanged keeps the candidates that are the same Buffers with the same memory as at the

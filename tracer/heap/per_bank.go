@@ -66,12 +66,8 @@ func (r *reader) findPerCore(list []*candidate) error {
 	if r.Kernel.PerCore == bpf.NoField {
 		return nil
 	}
-	flags := make([]uint64, len(list))
-	for i, c := range list {
-		flags[i] = c.impl + uint64(r.Kernel.PerCore)
-	}
-	pieces := piecesOf(flags, 1)
-	if err := r.memory.read(pieces); err != nil {
+	pieces, err := r.readOf(list, r.Kernel.PerCore, 1)
+	if err != nil {
 		return err
 	}
 	for i, c := range list {
@@ -101,12 +97,8 @@ func (r *reader) countShards(list []*candidate) error {
 	if grid < 0 || cores < 0 || choice < 0 {
 		return nil // reported by setPerBank
 	}
-	objects := make([]uint64, len(list))
-	for i, c := range list {
-		objects[i] = c.impl
-	}
-	pieces := piecesOf(objects, max(grid, cores, shards, choice)+16)
-	if err := r.memory.read(pieces); err != nil {
+	pieces, err := r.readOf(list, 0, max(grid, cores, shards, choice)+16)
+	if err != nil {
 		return err
 	}
 	for i, c := range list {

@@ -65,18 +65,15 @@ func isLarge(m host.Mapping) bool { return m.Path != "[heap]" && m.End-m.Start >
 
 func (s *scanner) run(ctx context.Context, pid int) error {
 	maps, err := host.DataMappings(pid)
+	var pages *os.File
+	if err == nil {
+		pages, err = os.Open(host.ProcDir(pid) + "/pagemap")
+	}
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		return errGone
 	}
 	if err != nil {
 		return fmt.Errorf("reading the mappings of process %d: %w", pid, err)
-	}
-	pages, err := os.Open(host.ProcDir(pid) + "/pagemap")
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-		return errGone
-	}
-	if err != nil {
-		return fmt.Errorf("reading which memory process %d uses: %w", pid, err)
 	}
 	defer pages.Close()
 	for _, large := range []bool{false, true} {

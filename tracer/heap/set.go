@@ -3,6 +3,7 @@ package heap
 // This file reads a std::unordered_set of pointers while it changes.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -22,9 +23,9 @@ const (
 	// maxBucket bounds the elements of a bucket: pointers are distributed by remainder, and
 	// there are as many buckets as elements.
 	maxBucket = 1 << 8
-	// maxTries is how often a bucket that changes while it is read is read again, and
+	// maxTries is how often buckets that change while they are read are read again, and
 	// maxRereads how often a set.
-	maxTries   = 200
+	maxTries   = 50
 	maxRereads = 10
 )
 
@@ -99,51 +100,61 @@ func (s *pointerSet) open() error {
 	return nil
 }
 
-// values reads all buckets twice, and again those whose two readings differ.
+// values reads the buckets, and again those whose last two readings differ.
 func (s *pointerSet) values() ([]uint64, error) {
-	var readings [2][]cursor
-	for i := range readings {
+	values := make([]uint64, 0, s.size)
+	var pending map[uint64]bool // the buckets to read; nil: all
+	var last []cursor           // the last reading
+	for try := range maxTries {
+		if try%8 == 7 {
+			time.Sleep(time.Duration(try) * time.Microsecond) // get out of step with the program
+		}
 		if err := s.readHeads(); err != nil {
 			return nil, err
 		}
-		cursors := make([]cursor, 0, s.size)
+		now := make([]cursor, 0, s.size)
 		for bucket, before := range s.heads {
-			if before != 0 {
-				cursors = append(cursors, cursor{bucket: uint64(bucket), before: before})
+			if before != 0 && (pending == nil || pending[uint64(bucket)]) {
+				now = append(now, cursor{bucket: uint64(bucket), before: before, node: before})
 			}
 		}
-		if err := s.walk(cursors, s.head); err != nil {
+		if err := s.walk(now); err != nil {
 			return nil, err
 		}
-		readings[i] = cursors
-	}
-	values := make([]uint64, 0, s.size)
-	a, b := readings[0], readings[1]
-	for len(a) > 0 || len(b) > 0 {
-		bucket := s.count
-		if len(a) > 0 {
-			bucket = a[0].bucket
-		}
-		if len(b) > 0 {
-			bucket = min(bucket, b[0].bucket)
-		}
-		var x, y cursor
-		if len(a) > 0 && a[0].bucket == bucket {
-			x, a = a[0], a[1:]
-		}
-		if len(b) > 0 && b[0].bucket == bucket {
-			y, b = b[0], b[1:]
-		}
-		if !x.agrees(&y) {
-			var err error
-			if y, err = s.readBucket(bucket); err != nil {
-				return nil, err
+		if try > 0 {
+			differ := make(map[uint64]bool)
+			for _, reading := range [][]cursor{last, now} {
+				for i := range reading {
+					bucket := reading[i].bucket
+					a, b := readingOf(last, bucket), readingOf(now, bucket)
+					if (pending == nil || pending[bucket]) && (a.bad || b.bad || !slices.Equal(a.values, b.values)) {
+						differ[bucket] = true
+					}
+				}
+			}
+			for i := range now {
+				if !differ[now[i].bucket] {
+					values = append(values, now[i].values...)
+				}
+			}
+			if pending = differ; len(pending) == 0 {
+				slices.Sort(values)
+				return slices.Compact(values), nil
 			}
 		}
-		values = append(values, y.values...)
+		last = now
 	}
-	slices.Sort(values)
-	return slices.Compact(values), nil
+	return nil, errChanging
+}
+
+// readingOf returns a bucket's cursor in a reading, which ascends; one without values if the
+// bucket was empty.
+func readingOf(reading []cursor, bucket uint64) *cursor {
+	i, found := slices.BinarySearchFunc(reading, bucket, func(c cursor, b uint64) int { return cmp.Compare(c.bucket, b) })
+	if !found {
+		return &cursor{}
+	}
+	return &reading[i]
 }
 
 // headsAtOnce is the number of buckets in one read.
@@ -167,46 +178,6 @@ func (s *pointerSet) readHeads() error {
 	return nil
 }
 
-// head is a bucket's pointer at the time when all were read.
-func (s *pointerSet) head(bucket uint64) (uint64, error) { return s.heads[bucket], nil }
-
-// headNow reads a bucket's pointer again.
-func (s *pointerSet) headNow(bucket uint64) (uint64, error) {
-	b, err := readBytes(s.memory, s.buckets+bucket*8, 8)
-	if err != nil {
-		return 0, err
-	}
-	return word(b, 0), nil
-}
-
-// readBucket reads one bucket until two readings agree.
-func (s *pointerSet) readBucket(bucket uint64) (cursor, error) {
-	var last cursor
-	for try := range maxTries {
-		if try%16 == 15 {
-			time.Sleep(time.Duration(try) * time.Microsecond) // get out of step with the program
-		}
-		before, err := s.headNow(bucket)
-		if errors.Is(err, errUnreadable) {
-			return cursor{}, errChanging
-		}
-		if err != nil {
-			return cursor{}, err
-		}
-		c := []cursor{{bucket: bucket, before: before}}
-		if before != 0 {
-			if err := s.walk(c, s.headNow); err != nil {
-				return cursor{}, err
-			}
-		}
-		if try > 0 && last.agrees(&c[0]) {
-			return c[0], nil
-		}
-		last = c[0]
-	}
-	return cursor{}, errChanging
-}
-
 // cursor walks the nodes of a bucket.
 type cursor struct {
 	bucket       uint64
@@ -216,73 +187,42 @@ type cursor struct {
 	bad          bool      // the nodes are inconsistent
 }
 
-func (c *cursor) agrees(o *cursor) bool {
-	return !c.bad && !o.bad && slices.Equal(c.values, o.values)
-}
-
 // node is a node of the set.
 type node struct{ next, value uint64 }
 
-// walk moves cursors from before their first nodes to the ends of their buckets. head
-// returns the pointers of other buckets.
-func (s *pointerSet) walk(cursors []cursor, head func(uint64) (uint64, error)) error {
-	// the nodes in front of buckets are most of all nodes: single ones, and the last of
-	// each other bucket
-	at := make([]uint64, len(cursors))
+// walk moves cursors from before their first nodes to the ends of their buckets.
+func (s *pointerSet) walk(cursors []cursor) error {
+	active := make([]*cursor, len(cursors))
 	for i := range cursors {
-		at[i] = cursors[i].before
+		active[i] = &cursors[i]
 	}
-	known := make(map[uint64]node, len(cursors))
-	pieces := piecesOf(at, 16)
-	if err := s.memory.read(pieces); err != nil {
-		return err
-	}
-	active := make([]*cursor, 0, len(cursors))
-	for i := range cursors {
-		c := &cursors[i]
-		if c.bad = !pieces[i].ok; c.bad {
-			continue
+	// the node before a bucket's first is the last of another bucket, or no node
+	advance := func(step func(c *cursor, n node) (more bool)) error {
+		at := make([]uint64, len(active))
+		for i, c := range active {
+			at[i] = c.node
 		}
-		n := node{word(pieces[i].data, 0), word(pieces[i].data, 8)}
-		c.node = n.next
-		active = append(active, c)
-		if c.before != s.address+setFirst { // which is no node
-			known[c.before] = n
-		}
-	}
-	left := 4 * (s.count + maxBucket) // steps left
-	for len(active) > 0 {
-		going := active[:0]
-		at = at[:0]
-		for _, c := range active {
-			more := true
-			for n, ok := known[c.node]; ok && more && left > 0; n, ok = known[c.node] {
-				left--
-				more = c.take(n, s.count, head)
-			}
-			if more && !c.ended() {
-				going, at = append(going, c), append(at, c.node)
-			}
-		}
-		active = going
-		if left -= min(left, uint64(len(active))); left == 0 {
-			return fmt.Errorf("%#x: %w: its elements form a cycle", s.address, errNoSet)
-		}
-		pieces = piecesOf(at, 16)
+		pieces := piecesOf(at, 16)
 		if err := s.memory.read(pieces); err != nil {
 			return err
 		}
-		going = active[:0]
+		going := active[:0]
 		for i, c := range active {
-			if !pieces[i].ok {
-				c.bad = true
-			} else if c.take(node{word(pieces[i].data, 0), word(pieces[i].data, 8)}, s.count, head) && !c.ended() {
+			if c.bad = !pieces[i].ok; !c.bad && step(c, node{word(pieces[i].data, 0), word(pieces[i].data, 8)}) {
 				going = append(going, c)
 			}
 		}
 		active = going
+		return nil
 	}
-	return nil
+	err := advance(func(c *cursor, n node) bool { c.node = n.next; return !c.ended() })
+	for left := 4 * (s.count + maxBucket); len(active) > 0 && err == nil; { // steps left
+		if left -= min(left, uint64(len(active))); left == 0 {
+			return fmt.Errorf("%#x: %w: its elements form a cycle", s.address, errNoSet)
+		}
+		err = advance(func(c *cursor, n node) bool { return s.take(c, n) && !c.ended() })
+	}
+	return err
 }
 
 // ended reports whether there is no next node. A bucket with a pointer has at least one.
@@ -295,10 +235,9 @@ func (c *cursor) ended() bool {
 
 // take adds a node to the bucket, and reports whether the bucket continues. It ends at the
 // first node of another bucket, whose pointer must lead to this one's last node.
-func (c *cursor) take(n node, count uint64, head func(uint64) (uint64, error)) bool {
-	if bucket := n.value % count; bucket != c.bucket {
-		before, err := head(bucket)
-		c.bad = len(c.values) == 0 || err != nil || before != c.before
+func (s *pointerSet) take(c *cursor, n node) bool {
+	if bucket := n.value % s.count; bucket != c.bucket {
+		c.bad = len(c.values) == 0 || s.heads[bucket] != c.before
 		return false
 	}
 	if c.values == nil {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"os"
 	"regexp"
 	"strconv"
@@ -32,19 +33,13 @@ func IdentityOf(pid int) Identity {
 // parseStatus reads the effective user from a /proc/PID/status, and the id in the process's
 // innermost PID namespace; 0 if that is the reader's own.
 func parseStatus(text string) (uid, innerPID int) {
-	for line := range strings.Lines(text) {
-		name, rest, _ := strings.Cut(line, ":")
-		values := strings.Fields(rest)
-		switch name {
-		case "Uid": // real, effective, saved, of the file system
-			if len(values) > 1 {
-				uid, _ = strconv.Atoi(values[1])
-			}
-		case "NStgid": // in the reader's namespace, then in each one below it
-			if len(values) > 1 {
-				innerPID, _ = strconv.Atoi(values[len(values)-1])
-			}
-		}
+	// real, effective, saved, of the file system
+	if ids := statusOf(text, "Uid"); len(ids) > 1 {
+		uid, _ = strconv.Atoi(ids[1])
+	}
+	// in the reader's namespace, then in each one below it
+	if ids := statusOf(text, "NStgid"); len(ids) > 1 {
+		innerPID, _ = strconv.Atoi(ids[len(ids)-1])
 	}
 	return uid, innerPID
 }
@@ -69,12 +64,7 @@ func parseCgroups(text string) (container, pod string) {
 			continue
 		}
 		c, p := parseCgroup(parts[2])
-		if container == "" {
-			container = c
-		}
-		if pod == "" {
-			pod = p
-		}
+		container, pod = cmp.Or(container, c), cmp.Or(pod, p)
 	}
 	return container, pod
 }

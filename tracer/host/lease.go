@@ -1,9 +1,7 @@
 package host
 
 import (
-	"errors"
 	"os"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,17 +11,6 @@ import (
 // that run them. A lease on the file makes the writer wait until the probes are gone; the
 // lease holder gets a SIGIO. Files that are replaced, as pip and compilers do, are not
 // affected.
-
-// Leased reports whether a file could not be opened because another process holds a lease on
-// it. The kernel takes the lease away after 45 s (/proc/sys/fs/lease-break-time).
-func Leased(err error) bool { return errors.Is(err, unix.EWOULDBLOCK) }
-
-// LeasedTries is how often a file with a lease is opened again. The last try is 51 s after the
-// first.
-const LeasedTries = 9
-
-// LeasedPause is the pause before the next try to open a file, after a number of tries.
-func LeasedPause(tries int) time.Duration { return 100 * time.Millisecond << (tries - 1) }
 
 // TakeLease makes writers to a file wait; unix.EAGAIN means that it is open for writing.
 func TakeLease(file *os.File) error {

@@ -62,60 +62,50 @@ func FileMappings(pid int) ([]Mapping, error) {
 //
 // and reports false for what is no code.
 func ParseCodeMapping(line string) (Mapping, bool) {
-	fields := strings.Fields(line)
-	if len(fields) < 5 || !strings.Contains(fields[1], "x") {
-		return Mapping{}, false
-	}
-	return parseMapping(line)
+	m, permissions, ok := parseMapping(line)
+	return m, ok && strings.Contains(permissions, "x")
 }
 
 // parseDataMapping parses a line; false for a mapping that DataMappings leaves out.
 func parseDataMapping(line string) (Mapping, bool) {
-	fields := strings.Fields(line)
-	if len(fields) < 5 || !strings.HasPrefix(fields[1], "rw") || !strings.HasSuffix(fields[1], "p") ||
-		len(fields) > 5 && fields[5] != "[heap]" && !strings.HasPrefix(fields[5], "[anon") {
-		return Mapping{}, false
-	}
-	m, ok := parseMapping(line)
-	return m, ok && m.File.Inode == 0
+	m, permissions, ok := parseMapping(line)
+	return m, ok && m.File.Inode == 0 && strings.HasPrefix(permissions, "rw") && strings.HasSuffix(permissions, "p") &&
+		(m.Path == "" || m.Path == "[heap]" || strings.HasPrefix(m.Path, "[anon"))
 }
 
 // parseMapping parses the line of any mapping.
-func parseMapping(line string) (Mapping, bool) {
+func parseMapping(line string) (m Mapping, permissions string, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 5 {
-		return Mapping{}, false
+		return m, "", false
 	}
 	from, to, _ := strings.Cut(fields[0], "-")
 	major, minor, _ := strings.Cut(fields[3], ":")
-	var numbers [6]uint64
+	var numbers [5]uint64
 	for i, field := range []string{from, to, fields[2], major, minor} {
 		n, err := strconv.ParseUint(field, 16, 64)
 		if err != nil {
-			return Mapping{}, false
+			return m, "", false
 		}
 		numbers[i] = n
 	}
 	inode, err := strconv.ParseUint(fields[4], 10, 64)
-	if err != nil {
-		return Mapping{}, false
-	}
-	m := Mapping{
+	m = Mapping{
 		Start: numbers[0], End: numbers[1], Offset: numbers[2],
 		File: FileID{Major: uint32(numbers[3]), Minor: uint32(numbers[4]), Inode: inode},
 	}
-	// the path is the rest of the line, including blanks
-	if i := strings.IndexByte(line, '/'); i >= 0 {
-		m.Path = strings.TrimSuffix(line[i:], " (deleted)")
-	} else if len(fields) > 5 {
+	if len(fields) > 5 {
 		m.Path = fields[5]
+		if m.Path[0] == '/' { // it is the rest of the line, including blanks
+			m.Path = strings.TrimSuffix(line[strings.IndexByte(line, '/'):], " (deleted)")
+		}
 	}
-	return m, m.End > m.Start && m.Start < 1<<63 // vsyscall is not executed
+	return m, fields[1], err == nil && m.End > m.Start && m.Start < 1<<63 // vsyscall is not executed
 }
 
 // OpenMapped opens the file that a process has mapped at these addresses, even if it was
 // deleted or replaced, or lies in another mount namespace. It does not wait for the holder of
-// a lease on the file: see Leased.
+// a lease on the file, which gives unix.EWOULDBLOCK.
 func OpenMapped(pid int, start, end uint64) (*os.File, error) {
 	const flags = os.O_RDONLY | unix.O_NONBLOCK
 	file := fmt.Sprintf("map_files/%x-%x", start, end)
@@ -136,21 +126,19 @@ func FileIDOf(file *os.File) (FileID, error) {
 		return FileID{}, fmt.Errorf("mapping %s: %w", file.Name(), err)
 	}
 	defer unix.Munmap(mem)
-	at := addressOf(mem)
-	maps, err := mappings(os.Getpid(), parseMapping)
+	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+	maps, err := mappings(os.Getpid(), func(line string) (Mapping, bool) {
+		m, _, ok := parseMapping(line)
+		return m, ok && m.Start <= at && at < m.End
+	})
 	if err != nil {
 		return FileID{}, err
 	}
-	for _, m := range maps {
-		if m.Start <= at && at < m.End {
-			return m.File, nil
-		}
+	if len(maps) == 0 {
+		return FileID{}, fmt.Errorf("mapping %s: not found among the mappings", file.Name())
 	}
-	return FileID{}, fmt.Errorf("mapping %s: not found among the mappings", file.Name())
+	return maps[0].File, nil
 }
-
-// addressOf returns the address of bytes in this process.
-func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
 // ReadMemory reads memory of a process.
 func ReadMemory(pid int, at uint64, n int) ([]byte, error) {
@@ -195,19 +183,21 @@ func isZombie(dir string) bool {
 	return ok && (strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"))
 }
 
-// statusNumber returns a number from /proc/PID/status; 0 if it cannot be read.
-func statusNumber(pid int, name string) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			n, _ := strconv.Atoi(strings.TrimSpace(value))
-			return n
+// statusOf returns the values of a field in a /proc/PID/status.
+func statusOf(text, name string) []string {
+	for line := range strings.Lines(text) {
+		if values, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.Fields(values)
 		}
 	}
-	return 0
+	return nil
+}
+
+// statusNumber returns a number from /proc/PID/status; 0 if it cannot be read.
+func statusNumber(pid int, name string) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	n, _ := strconv.Atoi(strings.Join(statusOf(string(text), name), " "))
+	return n
 }
 
 // ProcessOf returns the process of a thread. It returns the id itself for a process, and
@@ -237,12 +227,9 @@ func HasNoMemory(pid int) bool {
 
 // MappedPath returns the path under which a process sees a mapped file.
 func MappedPath(pid int, file FileID) string {
-	maps, err := FileMappings(pid)
-	if err != nil {
-		return ""
-	}
+	file.Generation = 0 // /proc/PID/maps does not have it
+	maps, _ := FileMappings(pid)
 	for _, m := range maps {
-		file.Generation = 0 // /proc/PID/maps does not have it
 		if m.File == file {
 			return m.Path
 		}
@@ -252,10 +239,7 @@ func MappedPath(pid int, file FileID) string {
 
 // CommandLine returns the command line of a process, with blanks between the words.
 func CommandLine(pid int) string {
-	text, err := os.ReadFile(ProcDir(pid) + "/cmdline")
-	if err != nil {
-		return ""
-	}
+	text, _ := os.ReadFile(ProcDir(pid) + "/cmdline")
 	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
 }
 

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -72,7 +72,11 @@ func WatchMappings() (_ *MappingWatch, err error) {
 	if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return nil, fmt.Errorf("making an eventfd: %w", err)
 	}
-	for cpu := range onlineCPUs() {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("watching for mapped libraries: %w", err)
+	}
+	for cpu := range cpus {
 		ring, err := openPerfRing(cpu)
 		if errors.Is(err, unix.ENODEV) { // the CPU is offline
 			continue
@@ -112,18 +116,6 @@ func openPerfRing(cpu int) (perfRing, error) {
 		mem:  mem,
 		data: mem[page:],
 	}, nil
-}
-
-// onlineCPUs is an upper bound of the CPU numbers.
-func onlineCPUs() int {
-	var n int
-	if text, err := os.ReadFile("/sys/devices/system/cpu/possible"); err == nil {
-		var first int
-		if k, _ := fmt.Sscanf(string(text), "%d-%d", &first, &n); k == 2 {
-			return n + 1
-		}
-	}
-	return runtime.NumCPU()
 }
 
 // Read reads new mappings at an interval in ms and passes them to handle, until the watch

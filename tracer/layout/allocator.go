@@ -10,66 +10,55 @@ import (
 	"ttmem/symbolize"
 )
 
-const (
-	implNumBanks      = "_ZNK2tt8tt_metal13AllocatorImpl13get_num_banksE"
-	allocatorNumBanks = "_ZNK2tt8tt_metal9Allocator13get_num_banksE"
-
-	managerNumBanks = "_ZNK2tt8tt_metal11BankManager9num_banksEv"
-	managerBankSize = "_ZNK2tt8tt_metal11BankManager9bank_sizeEv"
-	managerAllocate = "_ZN2tt8tt_metal11BankManager15allocate_bufferE"
-	managerCtor     = "_ZN2tt8tt_metal11BankManagerC1ERKNS0_10BufferTypeERKS"
-
-	freeListAllocate   = "_ZN2tt8tt_metal9allocator11FreeListOpt8allocateE"
-	freeListAllocateAt = "_ZN2tt8tt_metal9allocator11FreeListOpt19allocate_at_addressE"
-	freeListSizeAt     = "_ZNK2tt8tt_metal9allocator11FreeListOpt19get_allocation_sizeEm"
-)
-
 var noManagers = [Types]int{-1, -1, -1, -1, -1}
 
 // allocator finds the fields with the capacity of a bank and with what a buffer takes of
 // it.
 func (d *deriver) allocator() {
-	d.managers()
-	d.field("BankManager.num_banks_", 4,
-		from(result, managerNumBanks),
+	d.attempt("Allocator.managers", d.managers)
+	banks, _ := d.field("BankManager.num_banks_", 4,
+		from(result, "BankManager::num_banks() const"),
 		from(banksOfType, implNumBanks),
-		from(defaultBanks, managerAllocate))
+		from(first(initialises), managerAllocate))
 	// allocate_buffer compares the type with L1, because only L1 has an address limit
 	d.field("BankManager.buffer_type_", 4,
-		from(compared(4, 1), managerAllocate),
-		from(copied, managerCtor+"t6vector"))
-	d.field("BankManager.bank_size", 8, from(result, managerBankSize))
-	d.alignment()
+		from(first(compares(4, 1)), managerAllocate),
+		from(first(copies), managerCtor+"t6vector"))
+	d.field("BankManager.bank_size", 8, from(result, "BankManager::bank_size() const"))
+	// allocate_buffer divides by the alignment of pages, and by the number of banks; or it
+	// passes it to the function that does
+	d.field("BankManager.alignment_bytes_", 4,
+		from(func(f *flow) (Chain, error) {
+			return only(slices.DeleteFunc(f.all(divides), func(c Chain) bool { return slices.Equal(c, banks) }))
+		}, managerAllocate),
+		// (this, const BufferType&, offsets of the banks, bytes m, alignment j, …)
+		from(first(on(x86asm.MOV, 4, func(s *step) (Chain, bool) {
+			c, ok := direct(s.accessed(0))
+			return c, ok && s.operand(1) == rooted(argument, 4)
+		})), managerCtor+"t6vectorIlSaIlEEmj"))
 	// The offset that a bank's free list adds to the addresses of its blocks, and the
 	// alignment of their sizes: in L1 a larger one than that of the BankManager's pages.
 	d.field("FreeListOpt.offset_bytes_", 8,
-		from(subtractedFirst, freeListDeallocate),
-		from(subtractedFirst, freeListSizeAt))
+		from(first(subtracts), "allocator::FreeListOpt::deallocate(m)"),
+		from(first(subtracts), "allocator::FreeListOpt::get_allocation_size(m) const"))
 	d.field("FreeListOpt.alignment_", 8,
-		from(divisor, freeListAllocate),
-		from(divisor, freeListAllocateAt))
+		from(single(divides), "allocator::FreeListOpt::allocate"),
+		from(single(divides), "allocator::FreeListOpt::allocate_at_address"))
 }
 
-// divides is a field that a step divides by.
-func divides(s *step) (Chain, bool) {
-	if s.op != x86asm.DIV {
-		return nil, false
-	}
-	return direct(s.operand(0).loaded(0))
-}
-
-// divisor finds the single field that a function divides by.
-var divisor = single(divides)
+const (
+	implNumBanks    = "AllocatorImpl::get_num_banks const"
+	managerAllocate = "BankManager::allocate_buffer"
+	managerCtor     = "BankManager::C1(RKNS0_10BufferTypeERKS"
+)
 
 // managers finds the pointers to the BankManagers in the allocator, by type of buffer.
 // get_num_banks(const BufferType&) looks the type up in a table of offsets: `mov rax,
 // [table+type*8]; mov rax, [this+rax]`, for the types of a mask.
-func (d *deriver) managers() {
-	const name = "Allocator.managers"
-	fl, err := d.flowOf(implNumBanks, allocatorNumBanks)
+func (d *deriver) managers() error {
+	fl, err := d.flowOf(implNumBanks, "Allocator::get_num_banks const")
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
 	mask, table := fl.typeMask(), fl.table()
 	words, err := d.e.Text(table, Types*8)
@@ -83,10 +72,10 @@ func (d *deriver) managers() {
 		managers[t] = int(offset)
 	}
 	if !found {
-		d.miss(name, fmt.Sprintf("%s: %v", symbolize.ShortName(fl.fn.Name), errShape))
-		return
+		return fmt.Errorf("%s: %w", symbolize.ShortName(fl.fn.Name), errShape)
 	}
 	d.layout.Managers = managers
+	return nil
 }
 
 // typeMask is the set of types in a function's table: a constant that `bt` or a shift
@@ -95,20 +84,16 @@ func (f *flow) typeMask() uint64 {
 	for i := range f.steps {
 		s := &f.steps[i]
 		n, _, ok := general(s.args[0])
-		if !ok || s.op != x86asm.BT && s.op != x86asm.SHR {
+		_, register := s.args[1].(x86asm.Reg)
+		if !ok || !register || s.op != x86asm.BT && s.op != x86asm.SHR {
 			continue
 		}
-		if _, register := s.args[1].(x86asm.Reg); !register {
-			continue
+		if v := s.state.regs[n]; v.root == constant || v.root == constant8 {
+			if v.id >= 1<<Types {
+				return 0
+			}
+			return v.id
 		}
-		v := s.state.regs[n]
-		if v.root != constant && v.root != constant8 {
-			continue
-		}
-		if v.id == 0 || v.id >= 1<<Types {
-			return 0
-		}
-		return v.id
 	}
 	return 0
 }
@@ -117,21 +102,18 @@ func (f *flow) typeMask() uint64 {
 func (f *flow) table() uint64 {
 	for i := range f.steps {
 		s := &f.steps[i]
-		m, _, ok := s.mem()
-		if !ok || s.op != x86asm.MOV || s.bytes != 8 || m.Index == 0 || m.Scale != 1 || m.Disp != 0 {
+		m, _, _ := s.mem()
+		base, _, hasBase := general(m.Base)
+		index, _, hasIndex := general(m.Index)
+		if !hasBase || !hasIndex || !s.is(x86asm.MOV, 8) || m.Scale != 1 || m.Disp != 0 {
 			continue
 		}
-		base, _, ok := general(m.Base)
-		index, _, is := general(m.Index)
-		if !ok || !is {
-			continue
+		object, offset := s.state.regs[base], s.state.regs[index]
+		if object.root == entry { // either register may be the base
+			object, offset = offset, object
 		}
-		for _, v := range [][2]value{
-			{s.state.regs[base], s.state.regs[index]}, {s.state.regs[index], s.state.regs[base]},
-		} {
-			if v[0] == rooted(argument, 0) && v[1].root == entry {
-				return v[1].id
-			}
+		if object == rooted(argument, 0) && offset.root == entry {
+			return offset.id
 		}
 	}
 	return 0
@@ -154,42 +136,28 @@ func banksOfType(f *flow) (Chain, error) {
 	return nil, errShape
 }
 
-// defaultBanks finds the number of banks over which allocate_buffer spreads the pages
-// unless there are shards: a variable of 4 bytes in its frame is initialised with it.
-var defaultBanks = first(func(s *step) (Chain, bool) {
-	if a, ok := s.access(); !ok || !s.is(x86asm.MOV, 4) || a.root != frame {
+// initialises matches the initialisation of a variable of 4 bytes in the frame with a field:
+// the number of banks over which allocate_buffer spreads the pages unless there are shards.
+var initialises = on(x86asm.MOV, 4, func(s *step) (Chain, bool) {
+	if a, ok := s.access(); !ok || a.root != frame {
 		return nil, false
 	}
 	return direct(s.operand(1).loaded(0))
 })
 
-// copied finds the field to which a constructor copies the number that its first argument
+// copies is the field to which a constructor copies the number that its first argument
 // refers to.
-var copied = first(func(s *step) (Chain, bool) {
-	if c, ok := direct(s.operand(1).loaded(1)); !ok || c[0] != 0 || !s.is(x86asm.MOV, 4) {
+var copies = on(x86asm.MOV, 4, func(s *step) (Chain, bool) {
+	if c, ok := direct(s.operand(1).loaded(1)); !ok || c[0] != 0 {
 		return nil, false
 	}
 	return s.accessed(0)
 })
 
-// alignment finds the alignment of pages. allocate_buffer divides by it, and by the number
-// of banks; or it passes it to the function that does.
-func (d *deriver) alignment() {
-	banks := d.layout.Fields["BankManager.num_banks_"]
-	d.field("BankManager.alignment_bytes_", 4,
-		from(func(f *flow) (Chain, error) {
-			return only(slices.DeleteFunc(f.all(divides), func(c Chain) bool { return slices.Equal(c, banks) }))
-		}, managerAllocate),
-		// (this, const BufferType&, offsets of the banks, bytes m, alignment j, …)
-		from(storedArgument(4), managerCtor+"t6vectorIlSaIlEEmj"))
-}
-
-// storedArgument finds the field of 4 bytes in which a function stores one of its arguments.
-func storedArgument(n uint64) finder {
-	return first(func(s *step) (Chain, bool) {
-		if !s.is(x86asm.MOV, 4) || s.operand(1) != rooted(argument, n) {
-			return nil, false
-		}
-		return direct(s.accessed(0))
-	})
-}
+// subtracts is the field that a function subtracts from its argument.
+var subtracts = on(x86asm.SUB, 8, func(s *step) (Chain, bool) {
+	if s.operand(0) != rooted(argument, 1) {
+		return nil, false
+	}
+	return s.accessed(0)
+})

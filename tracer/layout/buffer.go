@@ -4,38 +4,19 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The functions of Buffer. Its fields lie in the Buffer up to 0.78, and from then on in a
-// BufferImpl that it points to. The accessors always get Buffer*; allocate_impl,
-// deallocate_impl and the constructor get the object with the fields.
+// The functions of Buffer that are read several times, newest first. The fields lie in the
+// Buffer up to 0.78, and from then on in a BufferImpl that it points to. The accessors always
+// get Buffer*; these and the constructor get the object with the fields.
 const (
-	bufferAddress   = "_ZNK2tt8tt_metal6Buffer7addressEv"
-	bufferAllocated = "_ZNK2tt8tt_metal6Buffer12is_allocatedEv"
-	bufferSize      = "_ZNK2tt8tt_metal6Buffer4sizeEv"
-	bufferPageSize  = "_ZNK2tt8tt_metal6Buffer9page_sizeEv"
-	bufferNumPages  = "_ZNK2tt8tt_metal6Buffer9num_pagesEv"
-	bufferType      = "_ZNK2tt8tt_metal6Buffer11buffer_typeEv"
-	bufferIsDRAM    = "_ZNK2tt8tt_metal6Buffer7is_dramEv"
-	bufferIsL1      = "_ZNK2tt8tt_metal6Buffer5is_l1Ev"
-	bufferLayout    = "_ZNK2tt8tt_metal6Buffer13buffer_layoutEv"
-	bufferNumCores  = "_ZNK2tt8tt_metal6Buffer9num_coresEv"
-	bufferPerBank   = "_ZNK2tt8tt_metal6Buffer21aligned_size_per_bankEv"
-	bufferDevice    = "_ZNK2tt8tt_metal6Buffer6deviceEv"
-	bufferUniqueID  = "_ZNK2tt8tt_metal6Buffer9unique_idEv"
-	bufferD1        = "_ZN2tt8tt_metal6BufferD1Ev"
-
-	implAllocate     = "_ZN2tt8tt_metal10BufferImpl13allocate_implE"
-	bufferAllocate   = "_ZN2tt8tt_metal6Buffer13allocate_implE"
-	implDeallocate   = "_ZN2tt8tt_metal10BufferImpl15deallocate_implE"
-	bufferDeallocate = "_ZN2tt8tt_metal6Buffer15deallocate_implE"
-	implRelease      = "_ZN2tt8tt_metal10BufferImpl10deallocateE"
-	bufferRelease    = "_ZN2tt8tt_metal6Buffer10deallocateE"
-	implCtor         = "_ZN2tt8tt_metal10BufferImplC1E"
-	bufferCtor       = "_ZN2tt8tt_metal6BufferC1EPNS0_7IDeviceE"
+	implAllocate     = "BufferImpl::allocate_impl"
+	bufferAllocate   = "Buffer::allocate_impl"
+	implDeallocate   = "BufferImpl::deallocate_impl"
+	bufferDeallocate = "Buffer::deallocate_impl"
+	bufferNumCores   = "Buffer::num_cores() const"
 )
 
 // bufferFields are Buffer's fields with their widths in bytes.
@@ -47,8 +28,8 @@ var bufferFields = map[string]int32{
 // buffer finds the fields of Buffer, from Buffer*.
 func (d *deriver) buffer() {
 	pageSize, ok := d.field("page_size_", 8,
-		from(result, bufferPageSize),
-		from(dividend(1), bufferNumPages))
+		from(result, "Buffer::page_size() const"),
+		from(first(divisor), "Buffer::num_pages() const"))
 	if !ok {
 		// page_size_ tells whether the fields lie behind a pointer
 		for _, name := range slices.Sorted(maps.Keys(bufferFields)) {
@@ -59,52 +40,46 @@ func (d *deriver) buffer() {
 		return
 	}
 	impl := pageSize[:len(pageSize)-1]
-	// inImpl converts a chain from the object with the fields to one from Buffer*
-	inImpl := func(find finder) finder {
-		return func(f *flow) (Chain, error) {
-			c, err := find(f)
-			if err != nil {
-				return nil, err
-			}
-			return slices.Concat(impl, c), nil
-		}
-	}
+	// of functions that get the object with the fields
+	allocate := func(find finder) source { return from(within(impl, find), implAllocate, bufferAllocate) }
+	deallocate := func(find finder) source { return from(within(impl, find), implDeallocate, bufferDeallocate) }
 
 	d.field("size_", 8,
-		from(result, bufferSize),
-		from(dividend(0), bufferNumPages),
-		from(inImpl(compared(8, 0)), implDeallocate, bufferDeallocate))
+		from(result, "Buffer::size() const"),
+		from(first(dividend), "Buffer::num_pages() const"),
+		deallocate(first(compares(8, 0))))
 	d.field("buffer_type_", 4,
-		from(result, bufferType),
-		from(firstAccess(4), bufferIsDRAM),
-		from(firstAccess(4), bufferIsL1))
+		from(result, "Buffer::buffer_type() const"),
+		from(first(accesses(4)), "Buffer::is_dram() const"),
+		from(first(accesses(4)), "Buffer::is_l1() const"))
 	d.field("buffer_layout_", 4,
-		from(result, bufferLayout),
-		from(firstAccess(4), bufferNumCores),
-		from(firstAccess(4), bufferPerBank))
+		from(result, "Buffer::buffer_layout() const"),
+		from(first(accesses(4)), bufferNumCores),
+		from(first(accesses(4)), "Buffer::aligned_size_per_bank() const"))
 	status, _ := d.field("allocation_status_", 1,
-		from(compared(1, 0), bufferAddress),
-		from(compared(1, 1), bufferAllocated),
-		from(inImpl(compared(1, 1)), implDeallocate, bufferDeallocate))
+		from(first(compares(1, 0)), "Buffer::address() const"),
+		from(first(compares(1, 1)), "Buffer::is_allocated() const"),
+		deallocate(first(compares(1, 1))))
 	d.field("address_", 8,
-		from(result, bufferAddress),
-		from(inImpl(allocated), implAllocate, bufferAllocate))
+		from(result, "Buffer::address() const"),
+		allocate(single(storesResult)))
 	d.field("hooked_allocation_", 1,
-		from(inImpl(except(status, marks)), implAllocate, bufferAllocate),
-		from(inImpl(otherTested(status)), implDeallocate, bufferDeallocate))
+		allocate(except(status, setsTrue)),
+		// the only flag besides the status that deallocate_impl tests
+		deallocate(except(status, func(s *step) (Chain, bool) { return direct(compares(1, 0, 1)(s)) })))
 	d.field("owns_data_", 1,
-		from(inImpl(tested), implRelease, bufferRelease),
-		from(destroyed(status), bufferD1))
+		from(within(impl, first(comparesAny(1))), "BufferImpl::deallocate", "Buffer::deallocate"),
+		from(destroyed(status), "Buffer::D1()"))
 	d.field("device_", 8,
-		from(result, bufferDevice),
-		from(inImpl(calledObject), implDeallocate, bufferDeallocate),
-		from(inImpl(calledObject), implAllocate, bufferAllocate))
+		from(result, "Buffer::device() const"),
+		deallocate(first(callsObject)),
+		allocate(first(callsObject)))
 	d.field("allocator_", 8,
-		from(inImpl(passed("15allocate_bufferEPNS0_6BufferE")), implAllocate, bufferAllocate),
-		from(inImpl(passed("17deallocate_bufferEPNS0_6BufferE")), implDeallocate, bufferDeallocate))
+		allocate(passed("15allocate_bufferEPNS0_6BufferE")),
+		deallocate(passed("17deallocate_bufferEPNS0_6BufferE")))
 	d.field("unique_id_", 8,
-		from(result, bufferUniqueID),
-		from(inImpl(d.counted), implCtor, bufferCtor))
+		from(result, "Buffer::unique_id() const"),
+		from(within(impl, d.counted), "BufferImpl::C1", "Buffer::C1(PNS0_7IDeviceE)"))
 	d.checkBuffer(impl)
 }
 
@@ -138,75 +113,12 @@ func (d *deriver) checkBuffer(impl Chain) {
 	}
 }
 
-// dividend finds the dividend of num_pages(), size_ (0), or its divisor, page_size_ (1). A
-// 32-bit division of the same values follows a 64-bit one.
-func dividend(which int) finder {
-	return first(func(s *step) (Chain, bool) {
-		switch {
-		case s.op != x86asm.DIV:
-			return nil, false
-		case which == 1:
-			return s.operand(0).loaded(0)
-		}
-		return s.state.regs[rax].loaded(0)
-	})
-}
-
-// firstAccess finds the first field of a width that a function accesses.
-func firstAccess(bytes int) finder {
-	return first(func(s *step) (Chain, bool) {
-		c, ok := s.accessed(0)
-		return c, ok && s.bytes == bytes
-	})
-}
-
-// comparesAny is the field of a width that a step compares with a number.
-func comparesAny(bytes int, s *step) (Chain, bool) {
-	if _, number := s.args[1].(x86asm.Imm); !number || !s.is(x86asm.CMP, bytes) {
-		return nil, false
-	}
-	return s.accessed(0)
-}
-
-// compared finds the first field of a width that a function compares with a number.
-func compared(bytes int, with int64) finder {
-	return first(func(s *step) (Chain, bool) {
-		c, ok := comparesAny(bytes, s)
-		return c, ok && s.has(1, with)
-	})
-}
-
-// tested finds the first byte that a function compares with any number.
-var tested = first(func(s *step) (Chain, bool) { return comparesAny(1, s) })
-
-// otherTested finds the only flag besides the status that deallocate_impl tests: whether
-// the allocation was hooked.
-func otherTested(status Chain) finder {
-	return except(status, func(s *step) (Chain, bool) {
-		c, ok := direct(comparesAny(1, s))
-		return c, ok && (s.has(1, 0) || s.has(1, 1))
-	})
-}
-
-// marks is the byte that a step sets to 1.
-func marks(s *step) (Chain, bool) {
-	if !s.is(x86asm.MOV, 1) || !s.has(1, 1) {
-		return nil, false
-	}
-	return s.accessed(0)
-}
-
-// except returns the finder of the only other field than one that get returns for the
-// steps.
-func except(field Chain, get func(*step) (Chain, bool)) finder {
-	return func(f *flow) (Chain, error) {
-		if len(field) == 0 {
-			return nil, fmt.Errorf("the field beside it is not known")
-		}
-		last := func(c Chain) int32 { return c[len(c)-1] }
-		return only(slices.DeleteFunc(f.all(get), func(c Chain) bool { return last(c) == last(field) }))
-	}
-}
+// divisor and dividend are those of num_pages(), page_size_ and size_. A 32-bit division of
+// the same values follows a 64-bit one.
+var (
+	divisor  = on(x86asm.DIV, 0, func(s *step) (Chain, bool) { return s.operand(0).loaded(0) })
+	dividend = on(x86asm.DIV, 0, func(s *step) (Chain, bool) { return s.state.regs[rax].loaded(0) })
+)
 
 // destroyed finds the flag that ~Buffer tests besides the status: whether the Buffer owns
 // its memory.
@@ -227,18 +139,16 @@ func destroyed(status Chain) finder {
 	}
 }
 
-// allocated finds where allocate_impl stores the allocator's result: an unknown value of 8
+// storesResult is where allocate_impl stores the allocator's result: an unknown value of 8
 // bytes, whereas the graph tracker's path stores 0.
-var allocated = single(func(s *step) (Chain, bool) {
-	if !s.is(x86asm.MOV, 8) || s.args[1] != x86asm.Arg(x86asm.RAX) {
-		return nil, false
-	}
-	return direct(s.accessed(0))
+var storesResult = on(x86asm.MOV, 8, func(s *step) (Chain, bool) {
+	c, ok := direct(s.accessed(0))
+	return c, ok && s.args[1] == x86asm.Arg(x86asm.RAX)
 })
 
-// calledObject finds the field with the object whose virtual function a function calls or
-// jumps to first: `mov rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
-var calledObject = first(func(s *step) (Chain, bool) {
+// callsObject is the field with the object whose virtual function a function calls or jumps
+// to: `mov rdi, [this+device]; mov rax, [rdi]; call [rax+n]`.
+func callsObject(s *step) (Chain, bool) {
 	if s.op != x86asm.CALL && s.op != x86asm.JMP {
 		return nil, false
 	}
@@ -248,19 +158,6 @@ var calledObject = first(func(s *step) (Chain, bool) {
 	}
 	object, ok := direct(s.state.arg(0).loaded(0))
 	return object, ok && object[0] == function[0]
-})
-
-// passed finds the field that a function passes as first argument to the function with a
-// suffix.
-func passed(suffix string) finder {
-	return func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
-			if !strings.HasSuffix(f.callee(s), suffix) {
-				return nil, false
-			}
-			return s.state.arg(0).loaded(0)
-		})
-	}
 }
 
 // counted finds where the constructor stores the new value of the id counter: `lock xadd

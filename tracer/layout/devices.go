@@ -10,24 +10,13 @@ import (
 	"ttmem/symbolize"
 )
 
-const (
-	deviceID    = "_ZNK2tt8tt_metal6Device2idEv"
-	meshID      = "_ZNK2tt8tt_metal11distributed10MeshDevice2idEv"
-	meshImplID  = "_ZNK2tt8tt_metal11distributed14MeshDeviceImpl2idEv"
-	meshIDs     = "_ZNK2tt8tt_metal11distributed10MeshDevice14get_device_idsEv"
-	meshDevices = "_ZNK2tt8tt_metal11distributed10MeshDevice11get_devicesEv"
-
-	deviceVtable = "_ZTVN2tt8tt_metal6DeviceE"
-	meshVtable   = "_ZTVN2tt8tt_metal11distributed10MeshDeviceE"
-)
-
 // devices finds the fields that identify the chips of a device.
 func (d *deriver) devices() {
-	d.field("Device.id_", 4, from(result, deviceID))
+	d.field("Device.id_", 4, from(result, "Device::id() const"))
 	d.meshID()
-	d.meshDevices()
-	d.layout.DeviceVtable = d.vtable("Device.vtable", deviceVtable)
-	d.layout.MeshVtable = d.vtable("MeshDevice.vtable", meshVtable)
+	d.attempt("MeshDevice.devices", d.meshDevices)
+	d.layout.DeviceVtable = d.vtable("Device.vtable", "_ZTVN2tt8tt_metal6DeviceE")
+	d.layout.MeshVtable = d.vtable("MeshDevice.vtable", "_ZTVN2tt8tt_metal11distributed10MeshDeviceE")
 }
 
 // vtable is the value of an object's vtable pointer: it skips the offset to the top and the
@@ -44,19 +33,17 @@ func (d *deriver) vtable(name, symbol string) uint64 {
 // meshID finds the id of a mesh: in the MeshDevice, or in the MeshDeviceImpl that it calls
 // through a virtual function: `mov rdi, [this+pimpl_]; mov rax, [rdi]; jmp [rax+n]`.
 func (d *deriver) meshID() {
-	if c, err := d.chain(4, from(result, meshID)); err == nil {
+	const meshID = "distributed::MeshDevice::id() const"
+	if c, _, err := d.chain(4, from(result, meshID)); err == nil {
 		d.layout.Fields["MeshDevice.mesh_id_"] = c
 		return
 	}
-	pimpl, ok := d.field("MeshDevice.pimpl_", 8, from(calledObject, meshID))
+	pimpl, ok := d.field("MeshDevice.pimpl_", 8, from(first(callsObject), meshID))
 	if !ok {
 		d.miss("MeshDevice.mesh_id_", "MeshDevice::id() neither returns a field nor calls a MeshDeviceImpl")
 		return
 	}
-	d.field("MeshDevice.mesh_id_", 4, from(func(f *flow) (Chain, error) {
-		c, err := result(f)
-		return slices.Concat(pimpl, c), err
-	}, meshImplID))
+	d.field("MeshDevice.mesh_id_", 4, from(within(pimpl, result), "distributed::MeshDeviceImpl::id() const"))
 }
 
 // vector is a vector of chips: the chain to its begin pointer, the bytes of an element, and
@@ -68,29 +55,29 @@ type vector struct {
 
 // meshDevices finds the vector of a mesh's chips, which get_device_ids() and get_devices()
 // both read, directly or through calls.
-func (d *deriver) meshDevices() {
-	const name = "MeshDevice.devices"
-	ids, err := d.vectorOf(meshIDs, 0)
-	if err == nil {
-		var devices *vector
-		// releases differ in which of the two loops over a vector of pointers: the stride
-		// is known from the first
-		if devices, err = d.vectorOf(meshDevices, 0); err == nil && !slices.Equal(ids.begin, devices.begin) {
-			err = fmt.Errorf("get_device_ids() reads them at %v, get_devices() at %v", ids.begin, devices.begin)
-		}
-	}
-	if err == nil {
-		err = plausible(ids.begin[max(0, len(ids.begin)-4):], 8)
-	}
-	if err == nil && (ids.stride <= 0 || ids.stride%8 != 0) {
-		err = errShape
-	}
+func (d *deriver) meshDevices() error {
+	ids, err := d.vectorOf("distributed::MeshDevice::get_device_ids() const", 0)
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
-	d.layout.Fields[name] = ids.begin
+	// releases differ in which of the two loops over a vector of pointers: the stride is
+	// known from the first
+	devices, err := d.vectorOf("distributed::MeshDevice::get_devices() const", 0)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(ids.begin, devices.begin) {
+		return fmt.Errorf("get_device_ids() reads them at %v, get_devices() at %v", ids.begin, devices.begin)
+	}
+	if ids.stride <= 0 || ids.stride%8 != 0 {
+		return errShape
+	}
+	if err := plausible(ids.begin[max(0, len(ids.begin)-4):], 8); err != nil {
+		return err
+	}
+	d.layout.Fields["MeshDevice.devices"] = ids.begin
 	d.layout.MeshStride, d.layout.MeshLocal = ids.stride, ids.local
+	return nil
 }
 
 // maxCalls bounds the depth of calls through which the vector is followed.
@@ -138,7 +125,7 @@ func (d *deriver) vectorOf(function string, calls int) (*vector, error) {
 			return &vector{begin, fl.stride(), -1}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: %w", symbolize.ShortName(function), errShape)
+	return nil, fmt.Errorf("%s: %w", readable(function), errShape)
 }
 
 // pair is the begin pointer of a vector, if step i loads it and one of the next steps loads
@@ -219,5 +206,5 @@ func (d *deriver) entries(function string) (stride, local int, err error) {
 		}
 		return stride, local, nil
 	}
-	return 0, 0, fmt.Errorf("%s: %w", symbolize.ShortName(function), errShape)
+	return 0, 0, fmt.Errorf("%s: %w", readable(function), errShape)
 }

@@ -28,16 +28,20 @@ func (s *state) fetch(in *instruction, m x86asm.Mem) value {
 	}
 	a := s.address(in, m)
 	if a.root == frame {
-		if a.n != 1 {
-			return value{}
-		}
-		v, _ := s.slot(a.path[0], int32(in.bytes))
-		return v
+		return s.content(a, int32(in.bytes))
 	}
 	if in.bytes < 4 { // neither a pointer nor a value that leads to one
 		return value{}
 	}
 	return a.load()
+}
+
+// content is the value of some bytes in the frame.
+func (s *state) content(at value, bytes int32) (v value) {
+	if place, ok := at.inFrame(); ok {
+		v, _ = s.slot(place, bytes)
+	}
+	return v
 }
 
 // operand is the value of a register, memory or immediate operand.
@@ -130,8 +134,8 @@ func (s *state) apply(in *instruction) {
 		s.clobber(callerSaved)
 		s.expose()
 		// memory below the stack pointer belongs to the called function
-		if sp := s.regs[rsp]; sp.root == frame && sp.n == 1 {
-			s.forget(-1<<31, int64(sp.path[0]))
+		if sp, ok := s.regs[rsp].inFrame(); ok {
+			s.forget(-1<<31, int64(sp))
 		} else {
 			s.slots = nil
 		}
@@ -143,10 +147,7 @@ func (s *state) apply(in *instruction) {
 		s.store(s.regs[rsp], 8, v)
 		return
 	case x86asm.POP:
-		var v value
-		if sp := s.regs[rsp]; sp.root == frame && sp.n == 1 {
-			v, _ = s.slot(sp.path[0], 8)
-		}
+		v := s.content(s.regs[rsp], 8)
 		s.regs[rsp] = s.regs[rsp].plus(8)
 		s.set(a, v)
 		return
@@ -216,8 +217,8 @@ func (s *state) move(in *instruction, to, from x86asm.Arg) {
 
 // escape notes that the address of a part of the frame may become known elsewhere.
 func (s *state) escape(v value) {
-	if v.root == frame && v.n == 1 {
-		s.escaped = min(s.escaped, v.path[0])
+	if at, ok := v.inFrame(); ok {
+		s.escaped = min(s.escaped, at)
 	}
 }
 
@@ -245,12 +246,17 @@ func usesVector(in *instruction) bool {
 	return false
 }
 
-// jump reports whether an instruction is a conditional jump.
+// jump reports whether an instruction is a conditional jump. Operations are numbered in
+// alphabetical order.
 func jump(op x86asm.Op) bool {
+	return op >= x86asm.JA && op <= x86asm.JS && op != x86asm.JMP || dependsOnCount(op)
+}
+
+// dependsOnCount reports whether an instruction is a jump that depends on rcx and not on the
+// flags.
+func dependsOnCount(op x86asm.Op) bool {
 	switch op {
-	case x86asm.JA, x86asm.JAE, x86asm.JB, x86asm.JBE, x86asm.JCXZ, x86asm.JE, x86asm.JECXZ, x86asm.JG,
-		x86asm.JGE, x86asm.JL, x86asm.JLE, x86asm.JNE, x86asm.JNO, x86asm.JNP, x86asm.JNS, x86asm.JO,
-		x86asm.JP, x86asm.JRCXZ, x86asm.JS, x86asm.LOOP, x86asm.LOOPE, x86asm.LOOPNE:
+	case x86asm.LOOP, x86asm.LOOPE, x86asm.LOOPNE, x86asm.JCXZ, x86asm.JECXZ, x86asm.JRCXZ:
 		return true
 	}
 	return false

@@ -1,6 +1,8 @@
 package layout
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
@@ -63,11 +65,7 @@ const (
 // and where paths join keeps what holds on all of them. A path ends at an undecodable
 // instruction.
 func follow(e *symbolize.ELF, fn symbolize.Symbol) (*flow, error) {
-	size := fn.Size
-	if size == 0 {
-		size = unsized
-	}
-	code, err := e.Text(fn.Addr, int(min(size, maxCode)))
+	code, err := e.Text(fn.Addr, int(min(cmp.Or(fn.Size, unsized), maxCode)))
 	if err != nil {
 		return nil, err
 	}
@@ -140,15 +138,10 @@ func followCode(e *symbolize.ELF, fn symbolize.Symbol, code []byte) *flow {
 // with states that do not agree.
 func (f *flow) noReturn(addr uint64) bool {
 	name := f.name(addr)
-	for _, part := range []string{
+	return name == "abort" || slices.ContainsFunc([]string{
 		"__throw_", "tt_throw", "__cxa_throw", "__cxa_rethrow", "_Unwind_Resume", "__assert_fail",
 		"__stack_chk_fail", "_ZSt9terminatev", "__clang_call_terminate",
-	} {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return name == "abort"
+	}, func(part string) bool { return strings.Contains(name, part) })
 }
 
 // name is the mangled name of the function at an address, also through a PLT stub; "" if it
@@ -177,69 +170,4 @@ func (f *flow) callee(s *step) string {
 		return ""
 	}
 	return f.name(target)
-}
-
-// result finds the field that a function returns. All returns with a known value must
-// agree.
-var result = single(func(s *step) (Chain, bool) {
-	if s.op != x86asm.RET {
-		return nil, false
-	}
-	return s.state.regs[rax].loaded(0)
-})
-
-// returned finds the field whose address a function returns. All returns with a known value
-// must agree.
-var returned = single(func(s *step) (Chain, bool) {
-	if s.op != x86asm.RET {
-		return nil, false
-	}
-	c, ok := s.state.regs[rax].chain(0)
-	return c, ok && (len(c) > 1 || c[0] > 0) // else it is the argument itself
-})
-
-// A finder finds a field in the code of a function.
-type finder func(*flow) (Chain, error)
-
-// first returns the finder of the first chain that get returns for a step.
-func first(get func(*step) (Chain, bool)) finder {
-	return func(f *flow) (Chain, error) { return f.first(get) }
-}
-
-// single returns the finder of the only chain that get returns for the steps.
-func single(get func(*step) (Chain, bool)) finder {
-	return func(f *flow) (Chain, error) { return only(f.all(get)) }
-}
-
-// only returns the single chain of a list.
-func only(list []Chain) (Chain, error) {
-	if len(list) != 1 {
-		return nil, errShape
-	}
-	return list[0], nil
-}
-
-// direct limits chains to fields of the object itself, without a pointer on the way.
-func direct(c Chain, ok bool) (Chain, bool) { return c, ok && len(c) == 1 }
-
-// first is the first chain that get returns for a step.
-func (f *flow) first(get func(*step) (Chain, bool)) (Chain, error) {
-	for i := range f.steps {
-		if c, ok := get(&f.steps[i]); ok {
-			return c, nil
-		}
-	}
-	return nil, errShape
-}
-
-// all are the different chains that get returns, in the order of the steps.
-func (f *flow) all(get func(*step) (Chain, bool)) (found []Chain) {
-	have := map[string]bool{}
-	for i := range f.steps {
-		if c, ok := get(&f.steps[i]); ok && !have[c.String()] {
-			have[c.String()] = true
-			found = append(found, c)
-		}
-	}
-	return found
 }

@@ -114,9 +114,9 @@ func FuzzFollow(f *testing.F) {
 		fl.stride()
 		fl.table()
 		fl.typeMask()
-		calledObject(fl)
+		first(callsObject)(fl)
 		banksOfType(fl)
-		dividend(0)(fl)
+		first(dividend)(fl)
 		emulatedStart(fl)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ttmem/symbolize"
@@ -27,6 +28,13 @@ func (c Chain) String() string {
 		parts[i] = fmt.Sprintf("%#x", offset)
 	}
 	return strings.Join(parts, "+")
+}
+
+// plus is the chain to the place some bytes behind.
+func (c Chain) plus(bytes int32) Chain {
+	c = slices.Clone(c)
+	c[len(c)-1] += bytes
+	return c
 }
 
 // Types is the number of tt-metal's BufferTypes: DRAM, L1, SYSTEM_MEMORY,
@@ -96,8 +104,8 @@ func Derive(e *symbolize.ELF) (*Layout, error) {
 
 // IsLibrary reports whether a file is a tt-metal library, in a thousandth of Derive's time.
 func IsLibrary(e *symbolize.ELF) bool {
-	return len(e.WithPrefix("_ZN2tt8tt_metal12GraphTracker14track_allocateE")) > 0 ||
-		len(e.WithPrefix("_ZNK2tt8tt_metal6Buffer7address")) > 0
+	return len(e.WithPrefix(mangle("GraphTracker::track_allocate"))) > 0 ||
+		len(e.WithPrefix(mangle("Buffer::address const"))) > 0
 }
 
 func derive(e *symbolize.ELF) (*deriver, error) {
@@ -134,8 +142,7 @@ type deriver struct {
 
 // source is one way to find a field.
 type source struct {
-	// function is the mangled name, or its beginning, of the function to read. Several if
-	// the function was renamed.
+	// function is the function to read, as for mangle. Several if the function was renamed.
 	function []string
 	find     finder
 }
@@ -148,15 +155,9 @@ func from(find finder, function ...string) source {
 // errShape means that a function's code is not what was expected.
 var errShape = errors.New("its code is not understood")
 
-// chain reads a field of width bytes from its sources. Those that find it must agree: a
-// field that two functions seem to use at different places is unknown.
-func (d *deriver) chain(width int32, sources ...source) (Chain, error) {
-	c, _, err := d.agree(width, sources)
-	return c, err
-}
-
-// agree is chain, with the number of sources that found the field.
-func (d *deriver) agree(width int32, sources []source) (found Chain, agreed int, err error) {
+// chain reads a field of width bytes from its sources, and returns how many found it. They
+// must agree: a field that two functions seem to use at different places is unknown.
+func (d *deriver) chain(width int32, sources ...source) (found Chain, agreed int, err error) {
 	var where string
 	var reasons []string
 	for _, s := range sources {
@@ -191,7 +192,7 @@ func (d *deriver) agree(width int32, sources []source) (found Chain, agreed int,
 
 // field finds a field of width bytes and puts it into the layout.
 func (d *deriver) field(name string, width int32, sources ...source) (Chain, bool) {
-	c, agreed, err := d.agree(width, sources)
+	c, agreed, err := d.chain(width, sources...)
 	if err != nil {
 		d.miss(name, err.Error())
 		return nil, false
@@ -199,6 +200,13 @@ func (d *deriver) field(name string, width int32, sources ...source) (Chain, boo
 	d.agreed[name] = agreed
 	d.layout.Fields[name] = c
 	return c, true
+}
+
+// attempt derives what is more than a field.
+func (d *deriver) attempt(name string, derive func() error) {
+	if err := derive(); err != nil {
+		d.miss(name, err.Error())
+	}
 }
 
 func (d *deriver) miss(name, why string) {
@@ -227,39 +235,65 @@ func plausible(c Chain, width int32) error {
 	return nil
 }
 
-// function is the only function whose mangled name begins with a prefix: the first prefix
-// with a match counts.
-func (d *deriver) function(prefixes ...string) (symbolize.Symbol, error) {
-	for _, prefix := range prefixes {
-		found := d.e.WithPrefix(prefix)
+// function is the only function with a name, as for mangle: the first name with a match
+// counts.
+func (d *deriver) function(names ...string) (symbolize.Symbol, error) {
+	for _, name := range names {
+		found := d.e.WithPrefix(mangle(name))
 		if len(found) == 0 {
 			continue
 		}
 		for _, s := range found {
 			// the same code may have several names: C1 and C2 of a constructor
 			if s.Addr != found[0].Addr {
-				return symbolize.Symbol{}, fmt.Errorf("more than one function is named %s", readable(prefix))
+				return symbolize.Symbol{}, fmt.Errorf("more than one function is named %s", readable(name))
 			}
 		}
 		found[0].Name = strings.Clone(found[0].Name)
 		return found[0], nil
 	}
-	return symbolize.Symbol{}, fmt.Errorf("the library has no %s", readable(prefixes[0]))
+	return symbolize.Symbol{}, fmt.Errorf("the library has no %s", readable(names[0]))
 }
 
-// readable demangles as much as possible of a mangled prefix.
-func readable(prefix string) string {
-	for _, end := range []string{"", "v", "Ev", "C1Ev"} {
-		if s := symbolize.ShortName(prefix + end); s != prefix+end {
-			return s
-		}
+// mangle returns the beginning of the mangled name of a member of tt::tt_metal, such as
+// `Buffer::size() const`. Parameters are given in their mangled form, and may be left out or
+// incomplete; C1 and D1 stand for the constructor and the destructor. Mangled names stay as
+// they are.
+func mangle(name string) string {
+	if strings.HasPrefix(name, "_Z") {
+		return name
 	}
-	return prefix
+	name, isConst := strings.CutSuffix(name, " const")
+	name, parameters, _ := strings.Cut(name, "(")
+	if parameters == ")" {
+		parameters = "v"
+	}
+	mangled := "_ZN"
+	if isConst {
+		mangled = "_ZNK"
+	}
+	mangled += "2tt8tt_metal"
+	for part := range strings.SplitSeq(name, "::") {
+		if part != "C1" && part != "D1" && part != "D2" {
+			mangled += strconv.Itoa(len(part))
+		}
+		mangled += part
+	}
+	return mangled + "E" + strings.TrimSuffix(parameters, ")")
+}
+
+// readable returns the qualified name of a function that is given as for mangle.
+func readable(name string) string {
+	if strings.HasPrefix(name, "_Z") {
+		return symbolize.ShortName(name)
+	}
+	name, _, _ = strings.Cut(name, "(")
+	return "tt::tt_metal::" + strings.TrimSuffix(name, " const")
 }
 
 // flowOf is flow of the function that function returns.
-func (d *deriver) flowOf(prefixes ...string) (*flow, error) {
-	f, err := d.function(prefixes...)
+func (d *deriver) flowOf(names ...string) (*flow, error) {
+	f, err := d.function(names...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package layout
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,30 +10,17 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// The functions that show where a running process keeps its allocated buffers. Allocators
-// are called AllocatorImpl from 0.65.1 on.
+// The functions that are read several times. Allocators are called AllocatorImpl from 0.65.1
+// on.
 const (
-	implLive      = "_ZNK2tt8tt_metal13AllocatorImpl21get_allocated_buffersE"
-	allocatorLive = "_ZNK2tt8tt_metal9Allocator21get_allocated_buffersE"
+	implLive      = "AllocatorImpl::get_allocated_buffers const"
+	allocatorLive = "Allocator::get_allocated_buffers const"
 
-	implNumLive      = "_ZNK2tt8tt_metal13AllocatorImpl25get_num_allocated_buffersE"
-	allocatorNumLive = "_ZNK2tt8tt_metal9Allocator25get_num_allocated_buffersE"
+	deviceAllocatorImpl = "Device::allocator_impl() const"
+	deviceAllocator     = "Device::allocator() const"
 
-	deviceAllocatorImpl = "_ZNK2tt8tt_metal6Device14allocator_implEv"
-	deviceAllocator     = "_ZNK2tt8tt_metal6Device9allocatorEv"
-	meshAllocatorImpl   = "_ZNK2tt8tt_metal11distributed10MeshDevice14allocator_implEv"
-	meshAllocator       = "_ZNK2tt8tt_metal11distributed10MeshDevice9allocatorEv"
-	meshImplAllocator   = "_ZNK2tt8tt_metal11distributed14MeshDeviceImpl14allocator_implEv"
-	managerAllocator    = "_ZNK2tt8tt_metal16SubDeviceManager9allocatorE"
-	trackerDefault      = "_ZNK2tt8tt_metal23SubDeviceManagerTracker30get_default_sub_device_managerEv"
-	trackerActive       = "_ZNK2tt8tt_metal23SubDeviceManagerTracker29get_active_sub_device_managerEv"
-
-	freeListVtable     = "_ZTVN2tt8tt_metal9allocator11FreeListOptE"
-	freeListStatistics = "_ZNK2tt8tt_metal9allocator11FreeListOpt14get_statisticsE"
-	freeListDeallocate = "_ZN2tt8tt_metal9allocator11FreeListOpt10deallocateEm"
-
-	coresOfSpec = "_ZNK2tt8tt_metal22BufferDistributionSpec19num_cores_with_dataE"
-	coresOfGrid = "12CoreRangeSet9num_coresEv"
+	freeListStatistics = "allocator::FreeListOpt::get_statistics const"
+	coresOfSpec        = "BufferDistributionSpec::num_cores_with_data const"
 )
 
 // liveBuffers finds the allocators, their live buffers, and what each of those takes of its
@@ -40,22 +29,23 @@ func (d *deriver) liveBuffers() {
 	d.field("Allocator.allocated_buffers_", 8,
 		from(copiedSet, implLive, allocatorLive),
 		from(returned, implLive, allocatorLive),
-		from(countedSet, implNumLive, allocatorNumLive))
+		// the number of elements
+		from(moved(result, -0x18), "AllocatorImpl::get_num_allocated_buffers const", "Allocator::get_num_allocated_buffers const"))
 	d.allocators()
-	d.freeList()
-	d.shardCores()
+	d.attempt("FreeListOpt.blocks", d.freeList)
+	d.attempt("Buffer.shard_cores", d.shardCores)
 }
 
 // copiedSet finds the set that get_allocated_buffers() returns a copy of: it stores the
 // numbers of buckets and of elements in the result at 8 and 0x18.
 func copiedSet(f *flow) (Chain, error) {
 	at := func(offset int32) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
-			if to, ok := direct(s.accessed(0)); !ok || to[0] != offset || !s.is(x86asm.MOV, 8) {
+		return f.first(on(x86asm.MOV, 8, func(s *step) (Chain, bool) {
+			if to, ok := direct(s.accessed(0)); !ok || to[0] != offset {
 				return nil, false
 			}
 			return direct(s.operand(1).loaded(1))
-		})
+		}))
 	}
 	buckets, err := at(8)
 	if err != nil {
@@ -68,22 +58,16 @@ func copiedSet(f *flow) (Chain, error) {
 	return Chain{buckets[0] - 8}, nil
 }
 
-// countedSet finds the set whose number of elements, at 0x18, is returned.
-func countedSet(f *flow) (Chain, error) {
-	c, err := result(f)
-	if err != nil || len(c) != 1 || c[0] < 0x18 {
-		return nil, errShape
-	}
-	return Chain{c[0] - 0x18}, nil
-}
-
 // allocators finds the allocators of a device: a vector in each SubDeviceManager, of which
 // its SubDeviceManagerTracker has a default one and an active one; or one of the device
 // itself.
 func (d *deriver) allocators() {
-	inDefault, _ := d.field("SubDeviceManagerTracker.default_sub_device_manager_", 8, from(result, trackerDefault))
-	d.field("SubDeviceManagerTracker.active_sub_device_manager_", 8, from(result, trackerActive))
-	vector, _ := d.field("SubDeviceManager.sub_device_allocators_", 8, from(checkedElement, managerAllocator))
+	inDefault, _ := d.field("SubDeviceManagerTracker.default_sub_device_manager_", 8,
+		from(result, "SubDeviceManagerTracker::get_default_sub_device_manager() const"))
+	d.field("SubDeviceManagerTracker.active_sub_device_manager_", 8,
+		from(result, "SubDeviceManagerTracker::get_active_sub_device_manager() const"))
+	vector, _ := d.field("SubDeviceManager.sub_device_allocators_", 8,
+		from(first(checksElement), "SubDeviceManager::allocator const"))
 	managers := slices.Concat(inDefault, vector, Chain{0})
 	// tracker finds the object with the default SubDeviceManager or, if that call was
 	// inlined, the path to its first allocator.
@@ -98,35 +82,24 @@ func (d *deriver) allocators() {
 		}
 		return c[:n], nil
 	}
-	pimpl := d.layout.Fields["MeshDevice.pimpl_"]
-	d.field("MeshDevice.sub_device_manager_tracker_", 8,
-		from(tracker, meshAllocatorImpl, meshAllocator),
-		from(func(f *flow) (Chain, error) {
-			c, err := tracker(f)
-			if err != nil || len(pimpl) == 0 {
-				return nil, errShape
-			}
-			return slices.Concat(pimpl, c), nil
-		}, meshImplAllocator))
-	const own = "Device.allocator_"
-	c, err := d.chain(8, from(func(f *flow) (Chain, error) {
-		c, err := returned(f)
-		if err == nil && len(c) != 1 {
-			err = errShape
-		}
-		return c, err
-	}, deviceAllocatorImpl, deviceAllocator))
-	if err == nil {
-		d.layout.Fields[own] = c
+	inMesh := []source{
+		from(tracker, "distributed::MeshDevice::allocator_impl() const", "distributed::MeshDevice::allocator() const"),
+	}
+	if pimpl := d.layout.Fields["MeshDevice.pimpl_"]; len(pimpl) > 0 {
+		inMesh = append(inMesh, from(within(pimpl, tracker), "distributed::MeshDeviceImpl::allocator_impl() const"))
+	}
+	d.field("MeshDevice.sub_device_manager_tracker_", 8, inMesh...)
+	if own, _, err := d.chain(8, from(moved(returned, 0), deviceAllocatorImpl, deviceAllocator)); err == nil {
+		d.layout.Fields["Device.allocator_"] = own
 		return
 	}
 	d.field("Device.sub_device_manager_tracker_", 8, from(tracker, deviceAllocatorImpl, deviceAllocator))
 }
 
-// checkedElement finds the vector of pointers of which a function checks an element for
-// null: `mov rcx, [this+vector]; cmp qword ptr [rcx+rax*8], 0`.
-var checkedElement = first(func(s *step) (Chain, bool) {
-	if !s.is(x86asm.CMP, 8) || !s.has(1, 0) {
+// checksElement is the vector of pointers of which a step checks an element for null: `mov
+// rcx, [this+vector]; cmp qword ptr [rcx+rax*8], 0`.
+var checksElement = on(x86asm.CMP, 8, func(s *step) (Chain, bool) {
+	if !s.has(1, 0) {
 		return nil, false
 	}
 	return s.array(8).loaded(0)
@@ -158,33 +131,25 @@ type FreeList struct {
 }
 
 // freeList finds the fields of FreeListOpt, which has the sizes that were really allocated.
-func (d *deriver) freeList() {
-	const name = "FreeListOpt.blocks"
-	l := FreeList{Vtable: d.vtable("FreeListOpt.vtable", freeListVtable)}
-	for _, part := range []struct {
-		to *int32
-		source
-	}{
-		{&l.Addresses, from(subtracted(1), freeListStatistics)},
-		{&l.Base, from(subtractedFirst, freeListDeallocate)},
-		{&l.Sizes, from(func(f *flow) (Chain, error) {
-			return except(Chain{l.Addresses}, elements(8))(f)
-		}, freeListStatistics)},
-	} {
-		c, err := d.chain(8, part.source)
-		if err == nil && len(c) != 1 {
-			err = errShape
+func (d *deriver) freeList() error {
+	l := FreeList{Vtable: d.vtable("FreeListOpt.vtable", "_ZTVN2tt8tt_metal9allocator11FreeListOptE")}
+	offset := func(to *int32, find finder, function string) error {
+		c, _, err := d.chain(8, from(moved(find, 0), function))
+		if err == nil {
+			*to = c[0]
 		}
-		if err != nil {
-			d.miss(name, err.Error())
-			return
-		}
-		*part.to = c[0]
+		return err
+	}
+	err := cmp.Or(
+		offset(&l.Addresses, subtracted(1), freeListStatistics),
+		offset(&l.Base, first(subtracts), "allocator::FreeListOpt::deallocate(m)"),
+		offset(&l.Sizes, except(Chain{l.Addresses}, elements(8)), freeListStatistics))
+	if err != nil {
+		return err
 	}
 	fl, err := d.flowOf(freeListStatistics)
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
 	for _, c := range fl.all(elements(1)) {
 		if len(c) == 1 && c[0] > 0 && c[0] < maxOffset && c[0]%8 == 0 {
@@ -192,16 +157,16 @@ func (d *deriver) freeList() {
 		}
 	}
 	if len(l.Flags) == 0 || len(l.Flags) > 2 {
-		d.miss(name, "FreeListOpt::get_statistics() reads no flags of blocks")
-		return
+		return errors.New("FreeListOpt::get_statistics() reads no flags of blocks")
 	}
 	d.layout.FreeList = l
-	d.layout.Fields[name] = Chain{l.Addresses}
+	d.layout.Fields["FreeListOpt.blocks"] = Chain{l.Addresses}
+	return nil
 }
 
 // elements returns the vector in the second argument from which a step reads an element of
 // this width.
-func elements(bytes int) func(*step) (Chain, bool) {
+func elements(bytes int) matcher {
 	return func(s *step) (Chain, bool) {
 		if s.bytes != bytes || bytes == 1 && s.op != x86asm.CMP {
 			return nil, false
@@ -224,17 +189,8 @@ func subtracted(arg uint64) finder {
 
 // follows reports whether a word of an object directly follows another.
 func follows(next, word Chain) bool {
-	n := len(word) - 1
-	return len(next) == n+1 && slices.Equal(next[:n], word[:n]) && next[n] == word[n]+8
+	return slices.Equal(next, word.plus(8))
 }
-
-// subtractedFirst finds the field that a function subtracts from its argument.
-var subtractedFirst = first(func(s *step) (Chain, bool) {
-	if !s.is(x86asm.SUB, 8) || s.operand(0) != rooted(argument, 1) {
-		return nil, false
-	}
-	return s.accessed(0)
-})
 
 // ShardCores locates the number of cores on which a sharded Buffer has shards: all of a
 // CoreRangeSet, or as many of a vector of cores (16 bytes each) as there are shards. All
@@ -250,44 +206,41 @@ type ShardCores struct {
 }
 
 // shardCores finds what Buffer::num_cores() reads.
-func (d *deriver) shardCores() {
-	const name = "Buffer.shard_cores"
+func (d *deriver) shardCores() error {
 	fl, err := d.flowOf(bufferNumCores)
-	var c ShardCores
-	if err == nil {
-		c, err = d.coresIn(fl)
+	if err != nil {
+		return err
 	}
-	for _, chain := range []Chain{c.Grid, c.Cores, c.Shards} {
-		if err == nil && chain != nil {
-			err = plausible(chain, 8)
-		}
-	}
+	c, err := d.coresIn(fl)
 	if err == nil {
-		err = plausible(c.Choice, 1)
+		err = cmp.Or(plausible(c.Choice, 1), plausible(c.Grid, 8), plausible(c.Cores, 8))
+	}
+	if err == nil && c.Shards != nil {
+		err = plausible(c.Shards, 8)
 	}
 	if err != nil {
-		d.miss(name, fmt.Sprintf("Buffer::num_cores(): %v", err))
-		return
+		return fmt.Errorf("Buffer::num_cores(): %w", err)
 	}
 	d.layout.ShardCores = c
-	d.layout.Fields[name] = c.Cores
+	d.layout.Fields["Buffer.shard_cores"] = c.Cores
+	return nil
 }
 
 func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 	at, grid := -1, -1
 	for i := range f.steps {
 		s := &f.steps[i]
-		if choice, ok := comparesAny(1, s); ok && at < 0 && (s.has(1, 0) || s.has(1, 1)) {
+		if choice, ok := compares(1, 0, 1)(s); ok && at < 0 {
 			c.Choice, at = choice, i
 		}
 		name := f.callee(s)
 		switch {
-		case strings.HasSuffix(name, coresOfGrid):
+		case strings.HasSuffix(name, countCores):
 			var ok bool
 			if c.Grid, ok = s.state.arg(0).chain(0); ok {
 				grid = i
 			}
-		case strings.HasPrefix(name, coresOfSpec):
+		case strings.HasPrefix(name, mangle(coresOfSpec)):
 			spec, ok := s.state.arg(0).chain(0)
 			if !ok {
 				return c, errShape
@@ -300,7 +253,7 @@ func (d *deriver) coresIn(f *flow) (c ShardCores, err error) {
 				if c == nil {
 					return nil
 				}
-				return slices.Concat(spec[:len(spec)-1], Chain{spec[len(spec)-1] + c[0]}, c[1:])
+				return slices.Concat(spec.plus(c[0]), c[1:])
 			}
 			cores, shards := g.coresOfVector()
 			c.Cores, c.Shards = within(cores), within(shards)

@@ -10,9 +10,8 @@ import (
 // scratchpads: a CircularBufferAllocator has the regions allocated on one range of cores,
 // which is its first field.
 const (
-	programDFBs       = "_ZNK2tt8tt_metal6detail11ProgramImpl16dataflow_buffersE"
-	invalidateDFBs    = programImpl + "37invalidate_dataflow_buffer_allocationE"
-	allocatorMark     = programImpl + "23CircularBufferAllocator12mark_addressE"
+	invalidateDFBs    = "detail::ProgramImpl::invalidate_dataflow_buffer_allocation"
+	allocatorMark     = "detail::ProgramImpl::CircularBufferAllocator::mark_address"
 	markAddressCallee = "23CircularBufferAllocator12mark_address"
 	coreRangesCallee  = "12CoreRangeSet6ranges"
 )
@@ -23,14 +22,14 @@ func (d *deriver) liveDFBs() {
 	d.field("ProgramImpl.dfb_allocators_", 8, from(firstVector, invalidateDFBs))
 	d.field("ProgramImpl.local_dataflow_buffer_allocation_needed_", 1,
 		from(flagged, invalidateDFBs),
-		from(compared(1, 1), dataflowBuffers))
+		from(first(compares(1, 1)), dataflowBuffers))
 	d.field("CircularBufferAllocator.l1_regions", 8,
 		from(firstVector, allocatorMark),
 		from(cleared, invalidateDFBs))
 	// the size of an element, in the two loops that clear them
 	d.field("CircularBufferAllocator.next", 8, from(advances, invalidateDFBs), from(advances, invalidateCBs))
 
-	d.field("ProgramImpl.dataflow_buffers_", 8, from(vectorOfResult, programDFBs), from(firstVector, dataflowBuffers))
+	d.field("ProgramImpl.dataflow_buffers_", 8, from(vectorOfResult, "detail::ProgramImpl::dataflow_buffers const"), from(firstVector, dataflowBuffers))
 	for n, name := range []string{"DataflowBuffer.total_size(a)", "DataflowBuffer.total_size(b)"} {
 		d.field(name, 4, from(factor(n), dataflowBuffers))
 	}
@@ -71,62 +70,44 @@ func advances(f *flow) (Chain, error) {
 	return nil, errShape
 }
 
-// product is `mov edx, [r+a]; imul edx, [r+b]` before the call of mark_address: the size of
-// the dataflow buffer at r.
-func (f *flow) product() (first, second x86asm.Mem, ok bool) {
-	for i := range f.steps {
-		if f.steps[i].op != x86asm.CALL || !strings.Contains(f.callee(&f.steps[i]), markAddressCallee) {
-			continue
-		}
-		for j := i - 1; j > 0 && j > i-maxLead; j-- {
-			times, load := &f.steps[j], &f.steps[j-1]
-			if times.op != x86asm.IMUL || times.bytes != 4 || times.args[0] != x86asm.Arg(x86asm.EDX) {
+// factor finds one of the two fields of a dataflow buffer whose product is its size: `mov
+// edx, [r+a]; imul edx, [r+b]` before the call of mark_address.
+func factor(n int) finder {
+	return func(f *flow) (Chain, error) {
+		for i := range f.steps {
+			if f.steps[i].op != x86asm.CALL || !strings.Contains(f.callee(&f.steps[i]), markAddressCallee) {
 				continue
 			}
-			b, _, isMem := times.mem()
-			a, n, loads := load.mem()
-			if isMem && loads && n == 1 && load.op == x86asm.MOV && load.args[0] == x86asm.Arg(x86asm.EDX) &&
-				a.Base == b.Base && a.Index == 0 && b.Index == 0 {
-				return a, b, true
+			for j := i - 1; j > 0 && j > i-maxLead; j-- {
+				times, load := &f.steps[j], &f.steps[j-1]
+				if !times.is(x86asm.IMUL, 4) || times.args[0] != x86asm.Arg(x86asm.EDX) {
+					continue
+				}
+				b, _, isMem := times.mem()
+				a, at, loads := load.mem()
+				if isMem && loads && at == 1 && load.op == x86asm.MOV && load.args[0] == x86asm.Arg(x86asm.EDX) &&
+					a.Base == b.Base && a.Index == 0 && b.Index == 0 {
+					return Chain{int32([]x86asm.Mem{a, b}[n].Disp)}, nil
+				}
 			}
 		}
-	}
-	return x86asm.Mem{}, x86asm.Mem{}, false
-}
-
-// factor finds one of the two fields of a dataflow buffer whose product is its size.
-func factor(n int) func(*flow) (Chain, error) {
-	return func(f *flow) (Chain, error) {
-		a, b, ok := f.product()
-		if !ok {
-			return nil, errShape
-		}
-		return Chain{int32([]x86asm.Mem{a, b}[n].Disp)}, nil
+		return nil, errShape
 	}
 }
 
 // elementRanges finds the core ranges of a dataflow buffer: `mov rdi, [r]; add rdi, ranges;
 // call CoreRangeSet::ranges`, where r iterates over the vector.
 func elementRanges(f *flow) (Chain, error) {
-	var found Chain
+	var found []Chain
 	for i := 2; i < len(f.steps); i++ {
 		s, add, load := &f.steps[i], &f.steps[i-1], &f.steps[i-2]
-		if s.op != x86asm.CALL || !strings.Contains(f.callee(s), coreRangesCallee) {
-			continue
-		}
 		m, _, ok := load.mem()
 		n, isImm := add.args[1].(x86asm.Imm)
-		if !ok || m.Disp != 0 || m.Index != 0 || load.args[0] != x86asm.Arg(x86asm.RDI) ||
-			add.op != x86asm.ADD || add.args[0] != x86asm.Arg(x86asm.RDI) || !isImm {
-			continue
+		if ok && m.Disp == 0 && m.Index == 0 && load.args[0] == x86asm.Arg(x86asm.RDI) &&
+			isImm && add.op == x86asm.ADD && add.args[0] == x86asm.Arg(x86asm.RDI) &&
+			s.op == x86asm.CALL && strings.Contains(f.callee(s), coreRangesCallee) && !contains(found, Chain{int32(n)}) {
+			found = append(found, Chain{int32(n)})
 		}
-		if found != nil && found[0] != int32(n) {
-			return nil, errShape
-		}
-		found = Chain{int32(n)}
 	}
-	if found == nil {
-		return nil, errShape
-	}
-	return found, nil
+	return only(found)
 }

@@ -13,49 +13,38 @@ import (
 // CircularBuffer points to. The fields are those of the object to which a program's vector
 // points.
 const (
-	programCBs      = "_ZNK2tt8tt_metal6detail11ProgramImpl16circular_buffersE"
-	programConfig   = "_ZNK2tt8tt_metal6detail11ProgramImpl18get_program_configE"
-	invalidateCBs   = programImpl + "37invalidate_circular_buffer_allocationE"
-	allocateCBs     = programImpl + "25allocate_circular_buffersE"
-	finalizeOffsets = programImpl + "24finalize_program_offsetsE"
-	cbImplAddress   = "_ZNK2tt8tt_metal18CircularBufferImpl7addressE"
-	cbAddress       = "_ZNK2tt8tt_metal14CircularBuffer7addressE"
-	cbImplOnCore    = "_ZNK2tt8tt_metal18CircularBufferImpl18is_on_logical_coreE"
-	cbOnCore        = "_ZNK2tt8tt_metal14CircularBuffer18is_on_logical_coreE"
-	cbImplOnRange   = "_ZNK2tt8tt_metal18CircularBufferImpl23is_on_logical_corerangeE"
-	cbOnRange       = "_ZNK2tt8tt_metal14CircularBuffer23is_on_logical_corerangeE"
-	cbCoreRanges    = "_ZNK2tt8tt_metal14CircularBuffer11core_rangesE"
-	cbSize          = "_ZNK2tt8tt_metal14CircularBuffer4sizeE"
-	cbGlobal        = "_ZNK2tt8tt_metal14CircularBuffer18globally_allocatedE"
-	cbConfigSize    = "_ZNK2tt8tt_metal20CircularBufferConfig10total_sizeE"
-	cbConfigGlobal  = "_ZNK2tt8tt_metal20CircularBufferConfig26globally_allocated_addressE"
+	invalidateCBs = "detail::ProgramImpl::invalidate_circular_buffer_allocation"
+	allocateCBs   = "detail::ProgramImpl::allocate_circular_buffers"
+	cbImplAddress = "CircularBufferImpl::address const"
+	cbAddress     = "CircularBuffer::address const"
 )
 
 // livePrograms finds the circular and dataflow buffers of a compiled program, and the
 // memory of its kernels.
 func (d *deriver) livePrograms() {
 	d.liveCBs()
-	if len(d.e.WithPrefix(dataflowBuffers)) > 0 {
+	if len(d.e.WithPrefix(mangle(dataflowBuffers))) > 0 {
 		d.liveDFBs()
 	}
-	d.kernelText()
+	d.attempt(kernelTextSize, d.kernelText)
 }
 
 // liveCBs finds the circular buffers of a program.
 func (d *deriver) liveCBs() {
-	d.field("ProgramImpl.circular_buffers_", 8, from(vectorOfResult, programCBs))
+	d.field("ProgramImpl.circular_buffers_", 8, from(vectorOfResult, "detail::ProgramImpl::circular_buffers const"))
 	// true until allocate_circular_buffers has assigned their addresses
 	d.field("ProgramImpl.local_circular_buffer_allocation_needed_", 1,
 		from(flagged, invalidateCBs),
-		from(compared(1, 1), allocateCBs))
+		from(first(compares(1, 1)), allocateCBs))
 	d.field("CircularBuffer.core_ranges", 8,
-		from(handedTo("12CoreRangeSet8contains"), cbImplOnCore, cbOnCore),
-		from(handedTo("12CoreRangeSet10intersects"), cbImplOnRange, cbOnRange),
-		from(inPointee(returned), cbCoreRanges))
+		from(handedTo("12CoreRangeSet8contains"), "CircularBufferImpl::is_on_logical_core const", "CircularBuffer::is_on_logical_core const"),
+		from(handedTo("12CoreRangeSet10intersects"), "CircularBufferImpl::is_on_logical_corerange const",
+			"CircularBuffer::is_on_logical_corerange const"),
+		from(inPointee(returned), "CircularBuffer::core_ranges const"))
 
 	// address() returns the value of an optional, 4 bytes followed by a flag, or the
 	// address of the L1 buffer that contains it
-	has, ok := d.field("CircularBuffer.has_local_address", 1, from(tested, cbImplAddress, cbAddress))
+	has, ok := d.field("CircularBuffer.has_local_address", 1, from(first(comparesAny(1)), cbImplAddress, cbAddress))
 	value := Chain{-1}
 	if ok && len(has) == 1 {
 		value[0] = has[0] - 4
@@ -64,10 +53,7 @@ func (d *deriver) liveCBs() {
 	d.field("CircularBuffer.global_address", 4, from(oneOfTwo(value, false), cbImplAddress, cbAddress))
 
 	// the configuration begins with an optional address too, which address() reads
-	inConfig, err := d.chain(4, from(result, cbConfigGlobal))
-	if err == nil && len(inConfig) != 1 {
-		err = errShape
-	}
+	inConfig, _, err := d.chain(4, from(moved(result, 0), "CircularBufferConfig::globally_allocated_address const"))
 	if err != nil {
 		d.miss("CircularBuffer.is_global", err.Error())
 		d.miss("CircularBuffer.size", err.Error())
@@ -75,46 +61,40 @@ func (d *deriver) liveCBs() {
 	}
 	global, ok := d.field("CircularBuffer.is_global", 1,
 		from(optionalInConfig(inConfig), cbImplAddress, cbAddress),
-		from(inPointee(firstAccess(1)), cbGlobal))
+		from(inPointee(first(accesses(1))), "CircularBuffer::globally_allocated const"))
 	if !ok {
 		d.miss("CircularBuffer.size", "the place of its configuration is unknown")
 		return
 	}
 	config := global[0] - 4 - inConfig[0]
 	d.field("CircularBuffer.size", 4,
-		from(func(f *flow) (Chain, error) {
-			c, err := result(f)
-			if err != nil || len(c) != 1 {
-				return nil, errShape
-			}
-			return Chain{config + c[0]}, nil
-		}, cbConfigSize),
-		from(inPointee(result), cbSize))
+		from(moved(result, config), "CircularBufferConfig::total_size const"),
+		from(inPointee(result), "CircularBuffer::size const"))
 }
 
 // kernelText finds the L1 that the code of a program's kernels takes on each Tensix core:
 // in the first of its ProgramConfigs.
-func (d *deriver) kernelText() {
-	const name = "ProgramImpl.kernel_text_size"
-	fl, err := d.flowOf(programConfig, strings.Replace(programConfig, "_ZNK", "_ZN", 1))
+func (d *deriver) kernelText() error {
+	fl, err := d.flowOf("detail::ProgramImpl::get_program_config const", "detail::ProgramImpl::get_program_config")
 	if err != nil {
-		d.miss(name, err.Error())
-		return
+		return err
 	}
 	begin, bytes := fl.indexed()
 	if bytes == 0 {
-		d.miss(name, "get_program_config: "+errShape.Error())
-		return
+		return fmt.Errorf("get_program_config: %w", errShape)
 	}
 	// finalize_program_offsets has a copy of it in its frame, behind the number that it
 	// counts the offsets with: the size of the text is the last field of both
-	d.field(name, 4, from(func(f *flow) (Chain, error) {
+	d.field(kernelTextSize, 4, from(func(f *flow) (Chain, error) {
 		if behind, ok := f.textBehindOffset(); !ok || behind != int64(bytes) {
 			return nil, fmt.Errorf("a ProgramConfig has %d bytes, but the size lies %d behind the offset", bytes, behind)
 		}
 		return Chain{begin, bytes - 4}, nil
-	}, finalizeOffsets))
+	}, "detail::ProgramImpl::finalize_program_offsets"))
+	return nil
 }
+
+const kernelTextSize = "ProgramImpl.kernel_text_size"
 
 // vectorOfResult finds the vector that a function returns, as a span or as a reference.
 func vectorOfResult(f *flow) (Chain, error) {
@@ -134,43 +114,15 @@ func firstVector(f *flow) (Chain, error) {
 	return nil, errShape
 }
 
-// inPointee applies find to the object that the first word of a function's object points
-// to, as in a CircularBuffer.
-func inPointee(find finder) finder {
-	return func(f *flow) (Chain, error) {
-		c, err := find(f)
-		if err != nil {
-			return nil, err
-		}
-		if len(c) != 2 || c[0] != 0 {
-			return nil, errShape
-		}
-		return c[1:], nil
-	}
-}
-
-// handedTo finds the field whose address a function passes as first argument to a function
-// with this in its name.
-func handedTo(part string) finder {
-	return func(f *flow) (Chain, error) {
-		return f.first(func(s *step) (Chain, bool) {
-			if !strings.Contains(f.callee(s), part) {
-				return nil, false
-			}
-			return direct(s.state.arg(0).chain(0))
-		})
-	}
-}
-
 // flagged finds the flag that a function compares with 0, and sets.
 func flagged(f *flow) (Chain, error) {
-	compares, err := compared(1, 0)(f)
+	compared, err := f.first(compares(1, 0))
 	if err != nil {
 		return nil, err
 	}
 	return f.first(func(s *step) (Chain, bool) {
-		c, ok := marks(s)
-		return c, ok && slices.Equal(c, compares)
+		c, ok := setsTrue(s)
+		return c, ok && slices.Equal(c, compared)
 	})
 }
 
@@ -195,7 +147,7 @@ func oneOfTwo(one Chain, same bool) finder {
 			}
 			return direct(a.chain(0))
 		})
-		if len(fields) != 2 || !slices.ContainsFunc(fields, func(c Chain) bool { return slices.Equal(c, one) }) {
+		if len(fields) != 2 || !contains(fields, one) {
 			return nil, errShape
 		}
 		if slices.Equal(fields[0], one) == same {
@@ -285,20 +237,17 @@ func (f *flow) textBehindOffset() (int64, bool) {
 		if call.op != x86asm.CALL || !strings.Contains(f.callee(call), "20finalize_kernel_binsE") {
 			continue
 		}
-		sp := call.state.regs[rsp]
-		if sp.root != frame || sp.n != 1 {
-			return 0, false
-		}
-		size, ok := call.state.slot(sp.path[0], 8)
-		offset := call.state.arg(5)
-		if !ok || size.root != frame || size.n != 1 || offset.plus(4) != size {
+		// the reference to the size is on the stack
+		to := call.state.content(call.state.regs[rsp], 8)
+		size, ok := to.inFrame()
+		if !ok || call.state.arg(5).plus(4) != to {
 			return 0, false
 		}
 		for j := i + 1; j < i+4; j++ {
 			s := &f.steps[j]
-			at, ok := s.access()
-			if ok && s.op == x86asm.MOV && s.args[1] == x86asm.Arg(x86asm.EAX) && at.root == frame && at.n == 1 {
-				return int64(size.path[0]) - int64(at.path[0]), true
+			a, _ := s.access()
+			if at, ok := a.inFrame(); ok && s.op == x86asm.MOV && s.args[1] == x86asm.Arg(x86asm.EAX) {
+				return int64(size) - int64(at), true
 			}
 		}
 	}

@@ -1,7 +1,10 @@
 package layout
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
 
@@ -51,19 +54,10 @@ func emulated(in *instruction) string {
 		return "call"
 	case in.op == x86asm.JMP && relative:
 		return "jmp"
-	case jump(in.op) && relative && (in.len == 2 || in.len == 6) && !loops(in.op):
+	case jump(in.op) && relative && (in.len == 2 || in.len == 6) && !dependsOnCount(in.op):
 		return "jcc"
 	}
 	return ""
-}
-
-// loops reports whether a jump depends on rcx and not on the flags.
-func loops(op x86asm.Op) bool {
-	switch op {
-	case x86asm.LOOP, x86asm.LOOPE, x86asm.LOOPNE, x86asm.JCXZ, x86asm.JECXZ, x86asm.JRCXZ:
-		return true
-	}
-	return false
 }
 
 // maxLead bounds the instructions before the one to probe.
@@ -81,8 +75,8 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 		if i == 0 && s.at != f.Addr || i > 0 && s.at != fl.steps[i-1].next() {
 			return
 		}
-		sp := s.state.regs[rsp]
-		if sp.root != frame || sp.n != 1 || sp.path[0] > 0 {
+		sp, ok := s.state.regs[rsp].inFrame()
+		if !ok || sp > 0 {
 			return
 		}
 		for n, r := range arguments {
@@ -94,7 +88,7 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 			if fl.entered(f.Addr, s.at) {
 				return
 			}
-			p.ProbeAddr, p.Kind, p.Stepped, p.StackDelta = s.at, kind, false, int(-sp.path[0])
+			p.ProbeAddr, p.Kind, p.Stepped, p.StackDelta = s.at, kind, false, int(-sp)
 			return
 		}
 		if s.op == x86asm.JMP || s.op == x86asm.CALL || s.op == x86asm.RET || jump(s.op) {
@@ -113,4 +107,53 @@ func (f *flow) entered(entry, to uint64) bool {
 		}
 	}
 	return false
+}
+
+// countCores is the end of the mangled name of CoreRangeSet::num_cores().
+const countCores = "12CoreRangeSet9num_coresEv"
+
+var noRegisters = [3]int{-1, -1, -1}
+
+// calleeSaved reports whether calls preserve a register.
+func calleeSaved(register int) bool {
+	return register == rbx || register == rbp || register >= 12 && register <= 15
+}
+
+// shards finds where BankManager::allocate_buffer counts the cores for shards: only sharded
+// buffers get there, and registers still hold the request.
+func (d *deriver) shards() error {
+	if _, ok := d.layout.Probes["bank_allocate"]; !ok {
+		return errors.New("the parameters of BankManager::allocate_buffer are not known")
+	}
+	fl, err := d.flowOf(managerAllocate)
+	if err != nil {
+		return err
+	}
+	for i := range fl.steps {
+		s := &fl.steps[i]
+		if s.op != x86asm.CALL || !strings.HasSuffix(fl.callee(s), countCores) {
+			continue
+		}
+		registers := noRegisters
+		for i, arg := range [...]uint64{1, 2, 5} {
+			for n, v := range s.state.regs {
+				if calleeSaved(n) && v == rooted(argument, arg) {
+					registers[i] = n
+				}
+			}
+			if registers[i] < 0 {
+				return errors.New("BankManager::allocate_buffer does not keep its arguments in registers")
+			}
+		}
+		d.layout.ShardRegisters = registers
+		p := Probe{Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at}
+		p.Kind = cmp.Or(emulated(&s.instruction), singleStepped)
+		p.Stepped = p.Kind == singleStepped
+		if sp, ok := s.state.regs[rsp].inFrame(); ok {
+			p.StackDelta = int(-sp)
+		}
+		d.put("bank_shards", p)
+		return nil
+	}
+	return errors.New("BankManager::allocate_buffer counts no cores")
 }

@@ -34,10 +34,11 @@ type Probe struct {
 // point is a function to probe.
 type point struct {
 	name string
-	// function is the beginning of the mangled name, newest first. Names drift; the part
-	// that determines the arguments is fixed.
+	// function is the name, newest first. Names drift; the part that determines the
+	// arguments is fixed.
 	function []string
-	// parameters is the rest of the mangled name, if the positions of arguments matter.
+	// parameters matches the rest of the mangled name: it determines the arguments'
+	// registers.
 	parameters string
 	// since names a function that every library with the probed feature has; without it
 	// nothing is missing.
@@ -45,55 +46,53 @@ type point struct {
 }
 
 const (
-	programImpl  = "_ZN2tt8tt_metal6detail11ProgramImpl"
-	graphTracker = "_ZN2tt8tt_metal12GraphTracker"
 	// coreRangeSet matches `const CoreRangeSet&`: from 0.64.1 on in a namespace.
 	coreRangeSet = `RK(?:\d*[A-Za-z_0-9]*?)?12CoreRangeSetE?`
 	iDevice      = `PK?NS0_7IDeviceE`
 
 	// dataflowBuffers are in libraries from 0.67 on, scratchpads from 0.75 on.
-	dataflowBuffers = programImpl + "25allocate_dataflow_buffers"
-	deallocateCBs   = programImpl + "27deallocate_circular_buffers"
+	dataflowBuffers = "detail::ProgramImpl::allocate_dataflow_buffers"
+	scratchpads     = "detail::ProgramImpl::allocate_scratchpads"
+	deallocateCBs   = "detail::ProgramImpl::deallocate_circular_buffers"
 )
 
 // points are the functions to probe.
 var points = []point{
 	{name: "buffer_allocate", function: []string{implAllocate, bufferAllocate}, parameters: `v|RNS0_6BufferE`},
-	{name: "buffer_allocated", function: []string{graphTracker + "14track_allocateE"}, parameters: `PKNS0_6BufferE`},
+	{name: "buffer_allocated", function: []string{"GraphTracker::track_allocate"}, parameters: `PKNS0_6BufferE`},
 	{name: "buffer_deallocate", function: []string{implDeallocate, bufferDeallocate}, parameters: `v|RNS0_6BufferE`},
 	// (size, page_size, bottom_up, grid, num_shards, …): rsi, rdx, ecx, r8, r9
-	{name: "bank_allocate", function: []string{managerAllocate}, parameters: `mmb` + coreRangeSet + `St8optionalIjE.*`},
+	{name: "bank_allocate", function: []string{"BankManager::allocate_buffer"}, parameters: `mmb` + coreRangeSet + `St8optionalIjE.*`},
 	{name: "allocator_clear", function: []string{
-		"_ZN2tt8tt_metal13AllocatorImpl18deallocate_buffersE", "_ZN2tt8tt_metal9Allocator18deallocate_buffersE",
+		"AllocatorImpl::deallocate_buffers", "Allocator::deallocate_buffers",
 	}, parameters: `v`},
-	{name: "device_ready", function: []string{"_ZN2tt8tt_metal23SubDeviceManagerTrackerC1E"},
+	{name: "device_ready", function: []string{"SubDeviceManagerTracker::C1"},
 		parameters: `PNS0_7IDeviceEOSt10unique_ptrINS0_(?:9Allocator|13AllocatorImpl)E.*`},
 	// (core ranges, address, bytes, globally allocated, device)
-	{name: "cb_allocate", function: []string{graphTracker + "17track_allocate_cbE"}, parameters: coreRangeSet + `mmb` + iDevice},
+	{name: "cb_allocate", function: []string{"GraphTracker::track_allocate_cb"}, parameters: coreRangeSet + `mmb` + iDevice},
 	// before 0.70.1 a program keeps them until it is destroyed
-	{name: "cb_deallocate", function: []string{deallocateCBs + "E"}, parameters: `v`, since: deallocateCBs},
-	{name: "cb_invalidate", function: []string{programImpl + "37invalidate_circular_buffer_allocationE"}, parameters: `v`},
-	{name: "dfb_invalidate", function: []string{programImpl + "37invalidate_dataflow_buffer_allocationE"}, parameters: `v`,
+	{name: "cb_deallocate", function: []string{deallocateCBs}, parameters: `v`, since: deallocateCBs},
+	{name: "cb_invalidate", function: []string{invalidateCBs}, parameters: `v`},
+	{name: "dfb_invalidate", function: []string{invalidateDFBs}, parameters: `v`,
 		since: dataflowBuffers},
-	{name: "program_cbs", function: []string{programImpl + "25allocate_circular_buffersE"}, parameters: iDevice},
-	{name: "program_dfbs", function: []string{dataflowBuffers + "E"}, parameters: iDevice, since: dataflowBuffers},
-	{name: "program_scratchpads", function: []string{programImpl + "20allocate_scratchpadsE"}, parameters: iDevice,
-		since: programImpl + "20allocate_scratchpads"},
+	{name: "program_cbs", function: []string{allocateCBs}, parameters: iDevice},
+	{name: "program_dfbs", function: []string{dataflowBuffers}, parameters: iDevice, since: dataflowBuffers},
+	{name: "program_scratchpads", function: []string{scratchpads}, parameters: iDevice, since: scratchpads},
 	// (address, bytes, base)
-	{name: "cb_mark", function: []string{programImpl + "23CircularBufferAllocator12mark_addressE"}, parameters: `mmm`},
-	{name: "program_destroy", function: []string{programImpl + "D1E", programImpl + "D2E"}, parameters: `v`},
+	{name: "cb_mark", function: []string{allocatorMark}, parameters: `mmm`},
+	{name: "program_destroy", function: []string{"detail::ProgramImpl::D1", "detail::ProgramImpl::D2"}, parameters: `v`},
 	{name: "program_compiled", function: []string{programPopulate}, parameters: iDevice},
 	// (device, core type, kernels, groups, base, text offset, text size): the
 	// last two are references, in r9 and on the stack
-	{name: "kernel_bins", function: []string{"_ZN2tt8tt_metal16program_dispatch20finalize_kernel_binsE"},
+	{name: "kernel_bins", function: []string{"program_dispatch::finalize_kernel_bins"},
 		parameters: iDevice + `jRK.*RSt6vector.*jRj(?:S\w*_|Rj)`},
 	{name: "program_binaries", function: []string{
-		"_ZN2tt8tt_metal11distributed16MeshWorkloadImpl13load_binariesE",
-		"_ZN2tt8tt_metal11distributed12MeshWorkload13load_binariesE",
+		"distributed::MeshWorkloadImpl::load_binaries",
+		"distributed::MeshWorkload::load_binaries",
 	}, parameters: `RNS1_16MeshCommandQueueE.*`},
-	{name: "program_track", function: []string{graphTracker + "13track_programE"}, parameters: `PNS0_7ProgramE` + iDevice},
-	{name: "validate_cb", function: []string{programImpl + "31validate_circular_buffer_regionE"}, parameters: iDevice},
-	{name: "validate_dfb", function: []string{programImpl + "31validate_dataflow_buffer_regionE"}, parameters: iDevice,
+	{name: "program_track", function: []string{"GraphTracker::track_program"}, parameters: `PNS0_7ProgramE` + iDevice},
+	{name: "validate_cb", function: []string{"detail::ProgramImpl::validate_circular_buffer_region"}, parameters: iDevice},
+	{name: "validate_dfb", function: []string{"detail::ProgramImpl::validate_dataflow_buffer_region"}, parameters: iDevice,
 		since: dataflowBuffers},
 }
 
@@ -108,7 +107,7 @@ func (d *deriver) probes() {
 			err = p.checkParameters(f.Name)
 		}
 		if err != nil {
-			if p.since == "" || len(d.e.WithPrefix(p.since)) > 0 {
+			if p.since == "" || len(d.e.WithPrefix(mangle(p.since))) > 0 {
 				d.miss(p.name, err.Error())
 			}
 			continue
@@ -117,11 +116,11 @@ func (d *deriver) probes() {
 		case "buffer_allocate":
 			d.layout.AllocateImpl = f
 		case "buffer_deallocate":
-			d.layout.ImplArgs = strings.HasPrefix(f.Name, implDeallocate)
+			d.layout.ImplArgs = strings.HasPrefix(f.Name, mangle(implDeallocate))
 		}
 		d.place(p.name, f, true)
 	}
-	d.shards()
+	d.attempt("bank_shards", d.shards)
 	if addr, ok := d.e.PLT(throwFunction); ok {
 		d.place("throw", symbolize.Symbol{Name: throwFunction, Addr: addr}, false)
 		return
@@ -132,12 +131,9 @@ func (d *deriver) probes() {
 // checkParameters checks a function's parameters by its mangled name: they determine the
 // registers that the probe reads.
 func (p *point) checkParameters(mangled string) error {
-	for _, prefix := range p.function {
-		rest, ok := strings.CutPrefix(mangled, prefix)
-		if !ok {
-			continue
-		}
-		if regexp.MustCompile(`^(?:` + p.parameters + `)$`).MatchString(rest) {
+	for _, name := range p.function {
+		rest, ok := strings.CutPrefix(mangled, mangle(name))
+		if ok && regexp.MustCompile(`^(?:`+p.parameters+`)$`).MatchString(rest) {
 			return nil
 		}
 	}

@@ -71,6 +71,9 @@ func (v value) load() value {
 	return v
 }
 
+// inFrame is the place in the frame that the value points to.
+func (v value) inFrame() (at int32, ok bool) { return v.path[0], v.root == frame && v.n == 1 }
+
 // chain is the path from an argument to what the value points to.
 func (v value) chain(arg uint64) (Chain, bool) {
 	if v.root != argument || v.id != arg {
@@ -176,13 +179,13 @@ func (s *state) expose() {
 
 // store notes that bytes were stored at an address.
 func (s *state) store(to value, bytes int32, v value) {
-	if to.root != frame || to.n != 1 {
+	at, ok := to.inFrame()
+	if !ok {
 		if to.root == unknown {
 			s.expose()
 		}
 		return
 	}
-	at := to.path[0]
 	s.forget(int64(at), int64(at)+int64(bytes))
 	if v.root != unknown && v.root != constant8 && bytes >= 4 && len(s.slots) < maxSlots {
 		s.slots = append(s.slots, slot{at, bytes, v})

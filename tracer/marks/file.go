@@ -79,7 +79,7 @@ func (c *Placer) place(f *markedFile) {
 			return
 		}
 	}
-	l, err := c.attach(f.file, offsets, numbers)
+	l, err := c.uprobes.Place(fmt.Sprintf("/proc/self/fd/%d", f.file.Fd()), c.program, offsets, numbers, 0)
 	if err != nil {
 		c.warn(fmt.Sprintf("--mark-at: calls of %s in %s are not seen: %v", f.calls, pathOf(f.file), err))
 		return
@@ -138,10 +138,6 @@ func (c *Placer) lease(f *markedFile) bool {
 		c.warn(fmt.Sprintf("--mark-at: calls of %s in %s are not marked: %s", f.calls, pathOf(f.file), why))
 	}
 	return false
-}
-
-func (c *Placer) attach(file *os.File, offsets, numbers []uint64) (io.Closer, error) {
-	return c.uprobes.Place(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), c.program, offsets, numbers, 0)
 }
 
 // Withdraw removes the probes of the files that writers wait for, and lets the writers go

@@ -21,7 +21,7 @@ func takeNamed(t *testing.T, c *Placer, path string) {
 	file, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))
 	c.take(file)
-	c.wait()
+	c.Settle()
 }
 
 // unplaced reads files, but has no program to place.

@@ -84,18 +84,21 @@ func (c *Placer) Prepare(paths []string) {
 			c.take(file)
 		}
 	}
-	c.wait()
+	c.Settle()
 }
 
-// wait waits until all queued files have been read.
-func (c *Placer) wait() {
+// Settle waits until the files that are mapped by now have been read.
+func (c *Placer) Settle() {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waitLocked()
+	c.settle()
 }
 
-// waitLocked is wait with c.mu held: nothing more is read until it is released.
-func (c *Placer) waitLocked() {
+// settle is Settle with c.mu held: nothing more is read until it is released.
+func (c *Placer) settle() {
 	for c.unread > 0 {
 		c.settled.Wait()
 	}
@@ -135,13 +138,6 @@ func (c *Placer) isNew(f *markedFile) bool {
 	return true
 }
 
-// Settle waits until the files that are mapped by now have been read.
-func (c *Placer) Settle() {
-	if c != nil {
-		c.wait()
-	}
-}
-
 // Unfound returns an error for each function that is in no mapped file.
 func (c *Placer) Unfound() (list []error) {
 	if c == nil {
@@ -149,7 +145,7 @@ func (c *Placer) Unfound() (list []error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.waitLocked()
+	c.settle()
 	for i, name := range c.names {
 		if !c.found[i] {
 			list = append(list, fmt.Errorf("--mark-at %s: no native function of that name in the %d mapped files; "+

@@ -1,7 +1,6 @@
 package marks
 
 import (
-	"debug/elf"
 	"strings"
 
 	"ttmem/symbolize"
@@ -38,22 +37,12 @@ func functionsNamed(e *symbolize.ELF, names []string) (offsets, numbers []uint64
 // function.
 func eachCode(e *symbolize.ELF, f func(symbol string, offset uint64)) {
 	e.EachFunction(func(s symbolize.Symbol) {
-		if s.Size > 0 && inCode(e, s.Addr) {
+		if s.Size > 0 && e.InCode(s.Addr) {
 			if offset, ok := e.FileOffset(s.Addr); ok {
 				f(s.Name, offset)
 			}
 		}
 	})
-}
-
-// inCode reports whether a virtual address is in an executable segment.
-func inCode(e *symbolize.ELF, vaddr uint64) bool {
-	for _, p := range e.ProgramHeaders() {
-		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
-			return true
-		}
-	}
-	return false
 }
 
 // isNamed reports whether a symbol matches a name given by the user: mangled, or demangled
