@@ -108,11 +108,11 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 			return nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(eventlog.KindNames(), ", "), strings.Join(eventlog.NoteNames, ", "))
 		}
 	}
-	switch {
-	case o.n < 0:
-		return nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
-	case o.json && o.stacks:
+	if o.json && o.stacks {
 		return nil, errors.New("--json has the call stacks: leave out --stacks")
+	}
+	if err := flags.CheckLimit(o.n); err != nil {
+		return nil, err
 	}
 	f.Grep, err = flags.CompileGrep(o.grep)
 	return f, err
@@ -223,7 +223,7 @@ const laterEvents = 1e9
 // watch lists events up to the end. A file is not read further than --to.
 func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
 	if o.source.File == "" || l.Filter.Until == 0 {
-		return o.source.Watch(l.Handle, func() {})
+		return o.source.Watch(l.Handle)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -232,7 +232,7 @@ func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
 		if l.Handle(e); l.Last-l.Begin > l.Filter.Until+laterEvents {
 			stop()
 		}
-	}, func() {})
+	})
 	if errors.Is(err, term.ErrInterrupted) && ctx.Err() != nil {
 		return &source.Summary{Of: o.source.File}, nil
 	}

@@ -216,7 +216,7 @@ func showReport(o *reportCommand, path string) error {
 		if x != nil && profiled != state {
 			profiled.Apply(e)
 		}
-	})), func() {})
+	})))
 	switch {
 	case ctx.Err() != nil:
 		return term.ErrInterrupted

@@ -174,7 +174,7 @@ func (r *Recording) scan(m *Moment, x *memory.Index) error {
 		case event.AllocFailed:
 			x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: number, TimeNs: e.TimeNs}, PID: e.PID})
 		}
-	}, func() {})
+	})
 	if err == nil && s.Failed {
 		return errors.New(strings.Join(s.Notes, "; "))
 	}

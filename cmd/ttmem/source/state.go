@@ -18,20 +18,18 @@ import (
 	"ttmem/tracer/event"
 )
 
-// A State is a state with its origin.
+// A State is a state with its origin. Of says when and where that is: "at the end of
+// model.ttmem".
 type State struct {
 	*aggregate.State
+	Summary
 	// NowNs is its time, CLOCK_MONOTONIC.
 	NowNs uint64
-	// Of says when and where that is: "at the end of model.ttmem".
-	Of string
-	// Notes say what it lacks, a line each.
-	Notes []string
-	// Others is what is known of the processes of other users, if the user sees only their
-	// own; "" if all are seen.
-	Others string
-	// Failed is true if not everything could be read.
-	Failed bool
+}
+
+// newState is an empty state of a place.
+func newState(of string) *State {
+	return &State{State: aggregate.New(), Summary: Summary{Of: of}}
 }
 
 // Now is the present state, or that at the end of the file. Ctrl-C ends reading.
@@ -70,9 +68,9 @@ func (o *Options) OfService() (*State, error) {
 
 // AtEnd is the state at the end of a file.
 func AtEnd(path string) (*State, error) {
-	s := &State{State: aggregate.New(), Of: "at the end of " + shownName(path)}
+	s := newState("at the end of " + shownName(path))
 	end := Options{File: path, StateOnly: true}
-	w, err := end.Watch(s.Apply, func() {})
+	w, err := end.Watch(s.Apply)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +93,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	if err := areTraced(t, pids); err != nil {
 		return nil, err
 	}
-	s := &State{State: aggregate.New(), Of: "on this host"}
+	s := newState("on this host")
 	if len(pids) > 0 {
 		s.Of = "in PID " + page.PIDs(pids)
 	}
@@ -128,7 +126,7 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 	if err != nil {
 		return nil, err
 	}
-	s := &State{State: aggregate.New(), Of: "on this host"}
+	s := newState("on this host")
 	shown := term.NewProgress(0)
 	defer shown.End()
 	var e event.Event
