@@ -10,7 +10,6 @@ import (
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
 	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 )
 
 func newAttach() *cobra.Command {
@@ -59,21 +58,5 @@ func attach(o sessionOptions, pids []int, duration time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer t.Close()
-	s, err := traceSession(t, o)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	t.Announce()
-	if err := t.Run(s.handle, s.flush); err != nil {
-		return err
-	}
-	if err := s.report(); err != nil {
-		return err
-	}
-	if s.failed {
-		return term.ExitStatus(1)
-	}
-	return nil
+	return trace(t, o, 1)
 }

@@ -66,8 +66,8 @@ func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
 		return err
 	}
 	var about []string
-	if older := source.OlderOf(o.source.File); older != "" {
-		about = append(about, older)
+	if w.File != nil && w.File.Older() != "" {
+		about = append(about, w.File.Older())
 	}
 	p := peak.New(state, peak.Options{
 		Of: w.Of, Place: source.In(w.Of), By: o.by, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.UntilNs(),

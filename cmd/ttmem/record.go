@@ -24,6 +24,8 @@ type recordOptions struct {
 	keep    int
 	// private is true where the recording has processes of other users.
 	private bool
+	// existing is what happens to an older file.
+	existing recording.Existing
 }
 
 // leastMaxSize is the smallest limit: a smaller file would be little more than its
@@ -118,35 +120,23 @@ type recorder struct {
 	flushed time.Time
 }
 
-// newRecorder is nil if nothing is recorded.
+// newRecorder begins a recording of the events that are applied to the state. It is nil if
+// nothing is recorded.
 func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
 	if o.path == "" {
 		return nil, nil
 	}
-	r, err := createRecording(o, state, recording.FileOptions{Private: o.private})
+	header := recording.NewHeader()
+	header.Ttmem = buildVersion()
+	files := recording.FileOptions{
+		Options: recording.Options{Header: &header}, MaxBytes: int64(o.maxSize), Keep: o.keep, Private: o.private, Existing: o.existing,
+		Checkpoint: func() func() *event.Event { return state.Freeze(nil) },
+	}
+	file, err := recording.Create(o.path, files)
 	if err != nil {
 		return nil, err
 	}
-	return &r, nil
-}
-
-// createRecording begins a recording of the events that are applied to the state.
-func createRecording(o recordOptions, state *aggregate.State, files recording.FileOptions) (r recorder, err error) {
-	header := recording.NewHeader()
-	header.Ttmem = buildVersion()
-	files.Options = recording.Options{Header: &header}
-	files.MaxBytes, files.Keep = int64(o.maxSize), o.keep
-	files.Checkpoint = frozen(state)
-	file, err := recording.Create(o.path, files)
-	if err != nil {
-		return r, err
-	}
-	return recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
-}
-
-// frozen makes checkpoints of a state at the time of a call.
-func frozen(state *aggregate.State) func() func() *event.Event {
-	return func() func() *event.Event { return state.Freeze(nil) }
+	return &recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
 }
 
 func (r *recorder) add(e *event.Event) {

@@ -35,6 +35,8 @@ type Summary struct {
 	// EndNs is when watching ended, or the recording of a file, CLOCK_MONOTONIC; 0 if that
 	// is not known.
 	EndNs uint64
+	// File is the file that was read, and is closed; nil: there was none.
+	File *File
 	// Live is true if the processes go on, and were not watched to their end.
 	Live bool
 }
@@ -162,7 +164,7 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	events, damage := f.Play(ctx, handle)
-	s := &Summary{Of: f.Name, EndNs: f.EndNs()}
+	s := &Summary{Of: f.Name, File: f, EndNs: f.EndNs()}
 	switch {
 	case ctx.Err() != nil:
 		return nil, term.ErrInterrupted
