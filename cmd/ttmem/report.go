@@ -59,8 +59,8 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 			if c.Flags().Changed(flags.Socket) {
 				return errors.New("a file and --socket: give one of them")
 			}
-			o.recorded = args[0]
-			return showReport(&o, args[0])
+			o.source.File = args[0]
+			return showReport(&o)
 		},
 	}
 	o.register(c)
@@ -131,12 +131,12 @@ func printReport(to *os.File, snapshot *memory.Snapshot, asJSON bool, how report
 }
 
 // showReport makes a report, and the files that flags name, from a file.
-func showReport(o *sessionOptions, path string) error {
+func showReport(o *sessionOptions) error {
 	// before anything is opened for writing
-	if err := checkOutputs(*o, path); err != nil {
+	if err := o.checkOutputs(); err != nil {
 		return err
 	}
-	if source.IsPrivate(path) {
+	if source.IsPrivate(o.source.File) {
 		output.KeepPrivate()
 	}
 	s, err := newSession(*o)
@@ -144,8 +144,8 @@ func showReport(o *sessionOptions, path string) error {
 		return err
 	}
 	defer s.close()
-	in := source.Options{File: path, StateOnly: s.events == nil && s.export == nil}
-	w, err := in.Watch(s.handle)
+	o.source.StateOnly = s.events == nil && s.export == nil
+	w, err := o.source.Watch(s.handle)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,8 @@ func showReport(o *sessionOptions, path string) error {
 
 // checkOutputs is an error if writing would destroy the file that is read, under whatever
 // name.
-func checkOutputs(o sessionOptions, path string) error {
+func (o *sessionOptions) checkOutputs() error {
+	path := o.source.File
 	in, err := os.Stat(path)
 	if err != nil || !in.Mode().IsRegular() {
 		return nil

@@ -4,8 +4,6 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
-
-	"ttmem/cmd/ttmem/source"
 )
 
 func newRun() *cobra.Command {
@@ -29,19 +27,13 @@ command cannot be executed, and 127 when it is not found.`,
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return runCommand(o, args, failureStatus(c)) },
+		RunE: func(c *cobra.Command, args []string) error {
+			o.source.Command = args
+			return trace(o, failureStatus(c))
+		},
 	}
 	c.Flags().SetInterspersed(false)
 	o.register(c)
 	o.exports.RegisterFlameGraph(c)
 	return c
-}
-
-// runCommand traces a command to its end, as trace does.
-func runCommand(o sessionOptions, args []string, failure int) error {
-	t, err := source.TraceCommand(args, o.stacks, source.Console{})
-	if err != nil {
-		return err
-	}
-	return trace(t, o, failure)
 }

@@ -20,13 +20,11 @@ import (
 
 // sessionOptions say what is written of a stream of events.
 type sessionOptions struct {
+	source  source.Options
 	output  outputOptions
-	stacks  source.Stacks
 	record  recordOptions
 	exports output.ExportOptions
-	// recorded is the file that the events come from; "" if they are traced.
-	recorded string
-	pid      int // the process that is reported; 0: all
+	pid     int // the process that is reported; 0: all
 }
 
 // outputOptions are the flags of output besides the report.
@@ -103,7 +101,7 @@ func newSession(o sessionOptions) (_ *session, err error) {
 	}
 	switch {
 	case o.output.events == "":
-	case o.recorded != "":
+	case o.source.File != "":
 		s.events, err = output.CopyEvents(o.output.events)
 	default:
 		s.events, err = output.CreateEvents(o.output.events, o.output.private)
@@ -188,7 +186,7 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 	if s.record != nil {
 		finished(s.record.close(snapshot))
 	}
-	snapshot, err := s.o.of(snapshot, s.o.recorded)
+	snapshot, err := s.o.of(snapshot, s.o.source.File)
 	if err != nil {
 		return err
 	}
@@ -203,7 +201,11 @@ func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how re
 
 // trace writes what is traced, until it ends. The error has the exit status of a command, or
 // failure where ttmem itself failed.
-func trace(t *source.Tracing, o sessionOptions, failure int) error {
+func trace(o sessionOptions, failure int) error {
+	t, err := o.source.Trace()
+	if err != nil {
+		return err
+	}
 	defer t.Close()
 	s, err := newSession(o)
 	if err != nil {

@@ -90,11 +90,7 @@ func (o *Options) Watch(handle func(*event.Event)) (*Summary, error) {
 		return o.watchFile(handle)
 	}
 	if len(o.Command) > 0 {
-		t, err := TraceCommand(o.Command, o.Stacks, o.Console)
-		if err != nil {
-			return nil, err
-		}
-		return o.watchTracing(t, "the command", handle)
+		return o.watchTracing("the command", handle)
 	}
 	var client *service.Client
 	if len(o.Stacks.MarkAt) == 0 { // which only a tracer can do
@@ -107,15 +103,11 @@ func (o *Options) Watch(handle func(*event.Event)) (*Summary, error) {
 		defer client.Close()
 		return o.watchService(client, handle)
 	}
-	t, err := traceProcesses(o.PIDs, o.Duration, o.Stacks, o.AwaitLibrary, o.Console)
-	if err != nil {
-		return nil, err
-	}
 	of := ThisHost
 	if len(o.PIDs) > 0 {
 		of = "PID " + page.PIDs(o.PIDs)
 	}
-	return o.watchTracing(t, of, handle)
+	return o.watchTracing(of, handle)
 }
 
 // Selected lets through the events of the selected processes, and those of no process.
@@ -179,7 +171,11 @@ func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 	return s, nil
 }
 
-func (o *Options) watchTracing(t *Tracing, of string, handle func(*event.Event)) (*Summary, error) {
+func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, error) {
+	t, err := o.Trace()
+	if err != nil {
+		return nil, err
+	}
 	defer t.Close()
 	mark := func(name string) error {
 		t.Mark(name, os.Getuid())
@@ -199,7 +195,7 @@ func (o *Options) watchTracing(t *Tracing, of string, handle func(*event.Event))
 		defer stop()
 	}
 	s := &Summary{Of: of, Live: !t.OfCommand(), BeganNs: MonotonicNow()}
-	err := t.Run(handle, func() {})
+	err = t.Run(handle, func() {})
 	s.Exit, s.Failed, s.EndNs = t.Exit, t.Failed, MonotonicNow()
 	return s, err
 }
