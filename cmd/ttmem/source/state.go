@@ -14,7 +14,6 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
-	"ttmem/tracer"
 	"ttmem/tracer/event"
 )
 
@@ -79,20 +78,14 @@ func AtEnd(path string) (*State, error) {
 	return s, nil
 }
 
-// ofProcesses is what processes have allocated, as read from their memory.
+// ofProcesses is what processes have allocated, as read from their memory. It has no stacks,
+// and nothing else is waited for.
 func ofProcesses(ctx context.Context, pids []int) (*State, error) {
-	if err := canTrace(pids); err != nil {
-		return nil, err
-	}
-	// What was allocated before has no stacks, and nothing else is waited for.
-	t, err := tracer.New(tracer.Options{Processes: pids, NoStacks: true, Warn: term.Warn})
+	t, err := (&Options{PIDs: pids, Stacks: Stacks{none: true}}).Trace()
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
-	if err := areTraced(t, pids); err != nil {
-		return nil, err
-	}
 	s := newState("on this host")
 	if len(pids) > 0 {
 		s.Of = "in PID " + page.PIDs(pids)
@@ -101,7 +94,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 	defer shown.End()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
-	err = t.Run(ctx, s.Apply, func() {
+	err = t.Tracer.Run(ctx, s.Apply, func() {
 		if !t.Reading() {
 			done()
 		}
