@@ -191,7 +191,7 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)
-	if err := finish(w, snap.LostEvents(), "there may be fewer leaks, or others"); err != nil {
+	if err := finish(w, snap.LostEvents()-marks.lostBefore, "there may be fewer leaks, or others"); err != nil {
 		return err
 	}
 	if total := p.LeakedBytes(); c.Flags().Changed("fail-above") && total > uint64(o.failAbove) {

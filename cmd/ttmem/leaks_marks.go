@@ -52,8 +52,9 @@ type leakMarks struct {
 	// where these have not come.
 	marks []leaks.Mark
 	end   *leaks.Mark
-	// began is the number of the last event before the first known one.
-	began uint64
+	// began is the number of the last event before the first known one, and lostBefore how
+	// many were lost by then.
+	began, lostBefore uint64
 	// fromSeen and toSeen count the marks that have the names of the range.
 	fromSeen, toSeen int
 	// earlier is true where the first mark lies before the beginning, and over where the
@@ -65,7 +66,7 @@ type leakMarks struct {
 func (m *leakMarks) apply(e *event.Event) {
 	if e.Kind == event.Checkpoint { // it has the marks of before
 		m.state.Apply(e)
-		*m = leakMarks{leakRange: m.leakRange, state: m.state, began: m.state.Number()}
+		*m = leakMarks{leakRange: m.leakRange, state: m.state, began: m.state.Number(), lostBefore: m.state.Snapshot().LostEvents()}
 	}
 	if m.marks == nil && (m.from.name == "" && m.to.name != "" || m.intervalNs > 0) {
 		m.follow(leaks.Mark{})

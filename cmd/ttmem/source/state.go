@@ -86,10 +86,7 @@ func ofProcesses(ctx context.Context, pids []int) (*State, error) {
 		return nil, err
 	}
 	defer t.Close()
-	s := newState("on this host")
-	if len(pids) > 0 {
-		s.Of = "in PID " + page.PIDs(pids)
-	}
+	s := newState(In(t.o.Place()))
 	shown := term.NewProgress(0)
 	defer shown.End()
 	ctx, done := context.WithCancel(ctx)

@@ -103,11 +103,15 @@ func (o *Options) Watch(handle func(*event.Event)) (*Summary, error) {
 		defer client.Close()
 		return o.watchService(client, handle)
 	}
-	of := ThisHost
+	return o.watchTracing(o.Place(), handle)
+}
+
+// Place is the processes, or the host, that are shown.
+func (o *Options) Place() string {
 	if len(o.PIDs) > 0 {
-		of = "PID " + page.PIDs(o.PIDs)
+		return "PID " + page.PIDs(o.PIDs)
 	}
-	return o.watchTracing(of, handle)
+	return ThisHost
 }
 
 // Selected lets through the events of the selected processes, and those of no process.
