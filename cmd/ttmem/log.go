@@ -91,10 +91,14 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 		}
 		f.Objects = append(f.Objects, object)
 	}
-	var err error
-	if f.Addresses, err = parseAddresses("address", o.addresses); err != nil {
-		return nil, err
+	for _, text := range o.addresses { // in hexadecimal or, without 0x, in decimal
+		address, err := strconv.ParseUint(text, 0, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--address %s: not an address: give one such as 0x1c40", text)
+		}
+		f.Addresses = append(f.Addresses, address)
 	}
+	var err error
 	if f.Regions, err = alloc.ParseRegions(o.regions, eventlog.Regions); err != nil {
 		return nil, err
 	}
@@ -116,18 +120,6 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 	}
 	f.Grep, err = flags.CompileGrep(o.grep)
 	return f, err
-}
-
-// parseAddresses reads addresses, in hexadecimal or, without 0x, in decimal.
-func parseAddresses(flag string, texts []string) (list []uint64, err error) {
-	for _, text := range texts {
-		n, err := strconv.ParseUint(text, 0, 64)
-		if err != nil {
-			return nil, fmt.Errorf("--%s %s: not an address: give one such as 0x1c40", flag, text)
-		}
-		list = append(list, n)
-	}
-	return list, nil
 }
 
 func runLog(c *cobra.Command, o *logOptions, args []string) error {

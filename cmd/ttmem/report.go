@@ -176,11 +176,8 @@ func (o *sessionOptions) checkOutputs() error {
 	if out, err := os.Stdout.Stat(); err == nil && os.SameFile(in, out) {
 		return fmt.Errorf("standard output is %s, the file that is read: write to another", path)
 	}
-	targets := append(o.exports.Targets(), output.ExportTarget{Flag: "--events", Path: o.output.events})
-	for _, t := range targets {
-		if out, err := os.Stat(t.Path); err == nil && os.SameFile(in, out) {
-			return fmt.Errorf("%s %s is the file that is read: name another", t.Flag, t.Path)
-		}
+	if t := o.targetOf(in); t != nil {
+		return fmt.Errorf("%s %s is the file that is read: name another", t.Flag, t.Path)
 	}
 	return nil
 }
@@ -188,16 +185,19 @@ func (o *sessionOptions) checkOutputs() error {
 // takesStdout reports whether a flag names standard output.
 func (o *sessionOptions) takesStdout() bool {
 	out, err := os.Stdout.Stat()
-	if err != nil {
-		return false
-	}
-	for _, t := range append(o.exports.Targets(), output.ExportTarget{Path: o.output.events}) {
+	return err == nil && o.targetOf(out) != nil
+}
+
+// targetOf is the target that is a file, under whatever name; nil if none is.
+func (o *sessionOptions) targetOf(file os.FileInfo) *output.ExportTarget {
+	for _, t := range append(o.exports.Targets(), output.ExportTarget{Flag: "--events", Path: o.output.events}) {
+		info, err := os.Stat(t.Path)
 		if t.Path == "-" {
-			return true
+			info, err = os.Stdout.Stat()
 		}
-		if info, err := os.Stat(t.Path); err == nil && os.SameFile(info, out) {
-			return true
+		if err == nil && os.SameFile(info, file) {
+			return &t
 		}
 	}
-	return false
+	return nil
 }
