@@ -47,7 +47,7 @@ func (o *Options) Missing() error {
 	if o.File == "" || len(o.PIDs) == 0 || ReadOnce(o.File) != nil {
 		return nil
 	}
-	s, err := AtEnd(o.File)
+	s, err := atEnd(o.File)
 	if err != nil {
 		return nil // which was reported before
 	}

@@ -34,7 +34,7 @@ func newState(of string) *State {
 // Now is the present state, or that at the end of the file. Ctrl-C ends reading.
 func (o *Options) Now() (*State, error) {
 	if o.File != "" {
-		return AtEnd(o.File)
+		return atEnd(o.File)
 	}
 	s, err := o.OfService()
 	if s != nil || err != nil {
@@ -65,8 +65,8 @@ func (o *Options) OfService() (*State, error) {
 	return s, err
 }
 
-// AtEnd is the state at the end of a file.
-func AtEnd(path string) (*State, error) {
+// atEnd is the state at the end of a file.
+func atEnd(path string) (*State, error) {
 	s := newState("at the end of " + shownName(path))
 	end := Options{File: path, StateOnly: true}
 	w, err := end.Watch(s.Apply)
