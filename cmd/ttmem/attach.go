@@ -3,20 +3,15 @@ package main
 import (
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 )
 
 func newAttach() *cobra.Command {
 	var o sessionOptions
-	var pids []int
-	var duration time.Duration
 	c := &cobra.Command{
 		Use:   "attach [-p PID]…",
 		Short: "Trace running processes, with the memory that they hold already",
@@ -40,40 +35,16 @@ begins when it has been read.`,
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(pids) == 0 {
+			if len(o.source.PIDs) == 0 {
 				output.KeepPrivate()
 				o.output.private = true
 			}
-			return attach(o, pids, duration)
+			return trace(o, 1)
 		},
 	}
 	o.register(c)
-	o.stacks.Register(c)
-	flags.PIDs(c, &pids)
-	flags.Duration(c, &duration)
+	o.source.Stacks.Register(c)
+	flags.PIDs(c, &o.source.PIDs)
+	flags.Duration(c, &o.source.Duration)
 	return c
-}
-
-func attach(o sessionOptions, pids []int, duration time.Duration) error {
-	t, err := source.TraceProcesses(pids, duration, o.stacks)
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	s, err := traceSession(t, o)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	t.Announce()
-	if err := t.Run(s.handle, s.flush); err != nil {
-		return err
-	}
-	if err := s.report(); err != nil {
-		return err
-	}
-	if s.failed {
-		return term.ExitStatus(1)
-	}
-	return nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
@@ -20,16 +19,10 @@ import (
 
 // diffOptions are the flags of diff.
 type diffOptions struct {
-	at, from, to string
-	by           string
-	ignoreLines  bool
-	pids         []int
-	regions      []string
-	grep         string
-	rules        string
-	failAbove    flags.Size
-	n            int
-	json         bool
+	viewOptions
+	from, to    string
+	ignoreLines bool
+	failAbove   flags.Size
 }
 
 func newDiff() *cobra.Command {
@@ -61,7 +54,7 @@ call stacks are the same in both.`,
 	flags.To(c, &o.to, "left", "left", "end", "peak")
 	flags.By(c, &o.by, "stack")
 	c.Flags().BoolVar(&o.ignoreLines, "ignore-lines", false, "compare call stacks by function, whatever the lines")
-	flags.PIDs(c, &o.pids)
+	flags.PIDs(c, &o.source.PIDs)
 	flags.Regions(c, &o.regions, alloc.RegionNames(alloc.Regions))
 	flags.Grep(c, &o.grep)
 	flags.FailAbove(c, &o.failAbove)
@@ -117,26 +110,20 @@ func (o *diffOptions) sides(c *cobra.Command, args []string) (a, b *diffSide, er
 	return newDiffSide(args[0], from), newDiffSide(args[0], to), nil
 }
 
-// check checks the other flags before anything is read.
-func (o *diffOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
-	if err := flags.CheckBy(o.by); err != nil {
-		return filter, nil, err
-	}
-	like := dumpOptions{source: source.Options{PIDs: o.pids}, regions: o.regions, grep: o.grep, rules: o.rules, n: o.n}
-	return like.check()
-}
-
 func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	a, b, err := o.sides(c, args)
 	if err != nil {
 		return err
 	}
-	filter, rules, err := o.check()
+	if err := flags.CheckBy(o.by); err != nil { // which may be ""
+		return err
+	}
+	filter, rules, err := o.check(alloc.Regions)
 	if err != nil {
 		return err
 	}
-	notes, failed, err := readSides(a, b)
+	w, err := readSides(a, b)
 	if err != nil {
 		return err
 	}
@@ -144,15 +131,9 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err := printView(d, o.json, "difference"); err != nil {
 		return err
 	}
-	for _, note := range notes {
-		term.Warn(note)
-	}
+	status := finish(w, 0, "")
 	for _, side := range []*diffSide{a, b} {
-		var lost uint64
-		for _, n := range side.Lost {
-			lost += n
-		}
-		if lost > 0 {
+		if lost := side.Snap.LostEvents(); lost > 0 {
 			term.Warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.Path, page.Count(lost, "event")))
 		}
 		if side.Path == b.Path {
@@ -163,50 +144,44 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 		term.Warn(fmt.Sprintf("%s has grown by %s, which is over %s", region, page.Bytes(uint64(grown)), page.Bytes(uint64(o.failAbove))))
 		return term.ExitStatus(3)
 	}
-	if failed {
-		return term.ExitStatus(1)
-	}
-	return nil
+	return status
 }
 
 // readSides reads both sides: two files at once, as each is read by one processor.
-func readSides(a, b *diffSide) (notes []string, failed bool, err error) {
+func readSides(a, b *diffSide) (*source.Summary, error) {
 	if a.Path == b.Path && a.at != b.at {
-		s, err := readSide(a.Path, a, b)
-		if err != nil {
-			return nil, false, err
-		}
-		return s.Notes, s.Failed, nil
+		return readSide(a.Path, a, b)
 	}
 	if a.Path == b.Path {
 		if err := source.ReadOnce(a.Path); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
-	var first, second *source.Summary
-	var firstErr, secondErr error
+	var first *source.Summary
+	var firstErr error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		first, firstErr = readSide(a.Path, a)
 	}()
-	second, secondErr = readSide(b.Path, b)
+	second, err := readSide(b.Path, b)
 	<-done
-	if err := cmp.Or(firstErr, secondErr); err != nil {
-		return nil, false, err
+	if err := cmp.Or(firstErr, err); err != nil {
+		return nil, err
 	}
-	return slices.Concat(first.Notes, second.Notes), first.Failed || second.Failed, nil
+	return &source.Summary{Notes: slices.Concat(first.Notes, second.Notes), Failed: first.Failed || second.Failed}, nil
 }
 
 // readSide reads one file, for one side or both. What was never freed needs all events: a
 // State forgets the call sites of processes that ended.
 func readSide(path string, sides ...*diffSide) (*source.Summary, error) {
 	recording := source.Recording{Path: path}
-	unfreed := slices.DeleteFunc(slices.Clone(sides), func(side *diffSide) bool { return !side.Unfreed })
-	if len(unfreed) > 0 {
+	if slices.ContainsFunc(sides, func(side *diffSide) bool { return side.Unfreed }) {
 		recording.Each = func(e *event.Event) {
-			for _, side := range unfreed {
-				side.Parts.AddUnfreed(e)
+			for _, side := range sides {
+				if side.Unfreed {
+					side.Parts.AddUnfreed(e)
+				}
 			}
 		}
 	}

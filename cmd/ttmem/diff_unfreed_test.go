@@ -20,11 +20,11 @@ func TestADifferenceHasAllThatWasNeverFreed(t *testing.T) {
 		path := filepath.Join(t.TempDir(), s.name+".ttmem")
 		readStory(t, storyEvents(goldenFolder, s.name)).record(t, path, 200)
 		side := newDiffSide(path, source.Moment{Text: "left"})
-		_, _, err := readSides(side, newDiffSide(path, source.Moment{Text: "left"}))
+		_, err := readSides(side, newDiffSide(path, source.Moment{Text: "left"}))
 		qt.Assert(t, qt.IsNil(err))
 		var want analyze.Parts
 		state := aggregate.New()
-		_, err = (&source.Options{File: path}).Watch(source.Completed(state, want.AddUnfreed), func() {})
+		_, err = (&source.Options{File: path}).Watch(source.Completed(state, want.AddUnfreed))
 		qt.Assert(t, qt.IsNil(err))
 		want.AddLive(state, source.EveryRegion)
 		lines := func(p *analyze.Parts) (list []string) {

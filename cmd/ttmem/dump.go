@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -21,21 +20,8 @@ import (
 	"ttmem/cmd/ttmem/term"
 )
 
-// dumpOptions say what of a state is listed, and how.
-type dumpOptions struct {
-	source  source.Options
-	at      string
-	by      string
-	devices []int
-	regions []string
-	grep    string
-	rules   string
-	n       int
-	json    bool
-}
-
 func newDump() *cobra.Command {
-	var o dumpOptions
+	var o viewOptions
 	c := &cobra.Command{
 		Use:   "dump [FILE]",
 		Short: "List what is allocated, with the lines that allocated it",
@@ -65,46 +51,18 @@ docs/dump.md explains the columns, and rules for components.`,
 	return c
 }
 
-// check checks the flags before anything is read.
-func (o *dumpOptions) check() (filter alloc.Filter, rules *name.Rules, err error) {
-	filter.Devices, filter.PIDs = o.devices, o.source.PIDs
-	if filter.Regions, err = alloc.ParseRegions(o.regions, alloc.Regions); err != nil {
-		return filter, nil, err
-	}
-	switch {
-	case o.n < 0:
-		return filter, nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
-	case o.by != "":
-		if err := flags.CheckBy(o.by); err != nil {
-			return filter, nil, err
-		}
-	}
-	if filter.Grep, err = flags.CompileGrep(o.grep); err != nil {
-		return filter, nil, err
-	}
-	rules, err = flags.ReadRules(o.rules)
-	return filter, rules, err
-}
-
-func runDump(c *cobra.Command, o *dumpOptions, args []string) error {
+func runDump(c *cobra.Command, o *viewOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	if err := o.source.Check(c, args); err != nil {
 		return err
 	}
-	filter, rules, err := o.check()
+	filter, rules, err := o.check(alloc.Regions)
 	if err != nil {
 		return err
 	}
-	at, err := source.ParseMoment("at", o.at)
+	at, err := o.moment("list")
 	if err != nil {
 		return err
-	}
-	at.Last = true
-	switch {
-	case at.Kind == source.Unfreed:
-		return source.ErrUnfreed
-	case o.source.File == "" && !at.AtEnd():
-		return errors.New("--at is a moment of a recording: leave it out to list what is live now")
 	}
 	l, err := o.list(at, filter, rules)
 	if err != nil {
@@ -122,20 +80,11 @@ func runDump(c *cobra.Command, o *dumpOptions, args []string) error {
 	if err := printView(o.view(l), o.json, "list"); err != nil {
 		return err
 	}
-	for _, note := range l.Notes {
-		term.Warn(note)
-	}
-	if n := l.Snap.LostEvents(); n > 0 {
-		term.Warn(fmt.Sprintf("the list may lack buffers, or have too many: %s lost", page.Count(n, "event")))
-	}
-	if l.Failed {
-		return term.ExitStatus(1)
-	}
-	return nil
+	return finish(&source.Summary{Notes: l.Notes, Failed: l.Failed}, l.Snap.LostEvents(), "the list may lack buffers, or have too many")
 }
 
 // view is the list, or its groups, as the flags say.
-func (o *dumpOptions) view(l *dump.List) view {
+func (o *viewOptions) view(l *dump.List) view {
 	l.Sort()
 	if o.by == "" {
 		l.Cut(o.n)
@@ -151,7 +100,7 @@ func newListing(p *source.State, filter alloc.Filter, rules *name.Rules) (*dump.
 		return nil, err
 	}
 	l := dump.New(p.State, p.NowNs, alloc.Namer{Snap: snap, Rules: rules, Filter: filter})
-	l.Of, l.Others, l.Notes, l.Failed = p.Of, p.Others, p.Notes, p.Failed
+	l.Of = p.Of
 	return l, nil
 }
 
@@ -180,38 +129,22 @@ func checkLive(snap *memory.Snapshot, filter *alloc.Filter, of string) error {
 	return nil
 }
 
-// list is what is live at a moment.
-func (o *dumpOptions) list(at source.Moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
-	if at.AtEnd() {
-		s, err := o.source.Now()
-		if err != nil {
-			return nil, err
-		}
-		l, err := newListing(s, filter, rules)
-		if err != nil {
-			if missing := o.source.Missing(); missing != nil {
-				return nil, missing
-			}
-			if o.source.File != "" && len(filter.PIDs) > 0 {
-				err = fmt.Errorf("%w; --at peak lists what it had", err)
-			}
-			return nil, err
-		}
-		l.Ended = o.source.File != ""
-		return l, nil
-	}
-	of := at.Of(o.source.File)
+// list is what is live at a moment. Each region of each chip has its peak at a time of its
+// own.
+func (o *viewOptions) list(at source.Moment, filter alloc.Filter, rules *name.Rules) (*dump.List, error) {
 	var l *dump.List
 	var failed error
 	var moments []dump.Moment
-	// each region of each chip has its peak at a time of its own
-	recording := source.Recording{Path: o.source.File}
-	err := recording.StateAt(at, func(s *aggregate.State, regions source.Regions) {
-		for _, some := range splitFilter(&filter, s, regions) {
+	list := func(s *source.State, regions source.Regions) {
+		filters := []alloc.Filter{filter}
+		if at.Kind == source.Peak {
+			filters = splitFilter(&filter, s.State, regions)
+		}
+		for _, some := range filters {
 			if failed != nil {
 				return
 			}
-			one, err := newListing(&source.State{State: s, NowNs: s.Now(), Of: of}, some, rules)
+			one, err := newListing(s, some, rules)
 			if err == nil && at.Kind == source.Peak {
 				moments = append(moments, momentOf(&some, one.Snap))
 			}
@@ -222,18 +155,27 @@ func (o *dumpOptions) list(at source.Moment, filter alloc.Filter, rules *name.Ru
 			l.Rows, l.All, l.NowNs, l.Snap = append(l.Rows, one.Rows...), l.All+one.All, one.NowNs, one.Snap
 			l.There = max(l.There, one.There)
 		}
-	})
-	if err := errors.Join(err, failed); err != nil {
-		return nil, cmp.Or(o.source.Missing(), err)
 	}
-	end, summary, err := recording.End()
+	var end *source.State
+	var err error
+	if at.AtEnd() { // of a file too: its ages go up to the end of the recording
+		end, err = o.now(list)
+	} else {
+		end, err = o.states(at, nil, list)
+	}
+	if err == nil && failed == nil && l == nil { // nothing was ever allocated in these regions
+		l, failed = newListing(end, filter, rules)
+	}
 	switch {
 	case err != nil:
 		return nil, err
-	case l == nil: // nothing was ever allocated in these regions
-		return newListing(&source.State{State: end, NowNs: end.Now(), Of: of, Notes: summary.Notes, Failed: summary.Failed}, filter, rules)
+	case failed != nil && at.AtEnd() && o.source.File != "" && len(filter.PIDs) > 0:
+		return nil, cmp.Or(o.source.Missing(), fmt.Errorf("%w; --at peak lists what it had", failed))
+	case failed != nil:
+		return nil, cmp.Or(o.source.Missing(), failed)
 	}
-	l.Notes, l.Failed, l.Filter, l.Moments = summary.Notes, summary.Failed, filter, moments
+	l.Others, l.Notes, l.Failed = end.Others, end.Notes, end.Failed
+	l.Filter, l.Moments, l.Ended = filter, moments, o.source.File != "" && at.AtEnd()
 	return l, nil
 }
 

@@ -104,14 +104,14 @@ func TestPagesFitTheTerminal(t *testing.T) {
 		}
 		must := func(err error) { t.Helper(); qt.Assert(t, qt.IsNil(err)) }
 
-		must(mapOf(t, file, mapOptions{n: 12}).WriteText(&b, layout))
+		must(mapOf(t, file, viewOptions{n: 12}).WriteText(&b, layout))
 		fits("map", "model.py:31 MultiHeadAttention")
-		must(mapOf(t, file, mapOptions{at: "begin"}).WriteText(&b, layout))
+		must(mapOf(t, file, viewOptions{at: "begin"}).WriteText(&b, layout))
 		fits("empty map", "Nothing is allocated at the beginning of")
 
 		for _, at := range []string{"peak", "loaded"} {
 			for by, want := range map[string]string{"": "model.py:31 MultiHead", "stack": "model.py:31 MultiHead", "type": "DRAM interleaved", "chip": "chip 12"} {
-				o := dumpOptions{at: at, by: by}
+				o := viewOptions{at: at, by: by}
 				l, err := dumpOf(t, file, o)
 				must(err)
 				must(o.view(l).WriteText(&b, layout))
@@ -121,7 +121,7 @@ func TestPagesFitTheTerminal(t *testing.T) {
 				fits("dump by "+by, want)
 			}
 		}
-		o := dumpOptions{at: "begin"}
+		o := viewOptions{at: "begin"}
 		l, err := dumpOf(t, file, o)
 		must(err)
 		must(o.view(l).WriteText(&b, layout))
@@ -151,7 +151,7 @@ func TestSizeIsTheSameInAllPages(t *testing.T) {
 	log, _ := logOf(t, path, logOptions{kinds: []string{"alloc"}}, page.Layout{})
 	qt.Check(t, qt.IsTrue(regexp.MustCompile(`address +size +per bank`).MatchString(log)), qt.Commentf("%s", log))
 	qt.Check(t, qt.StringContains(log, " 2.9 KiB   2.0 KiB × 12"))
-	o := dumpOptions{at: "there"}
+	o := viewOptions{at: "there"}
 	l, err := dumpOf(t, path, o)
 	qt.Assert(t, qt.IsNil(err))
 	var b strings.Builder

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/dump"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
@@ -14,13 +15,13 @@ import (
 )
 
 // dumpOf is what `ttmem dump` lists of a file.
-func dumpOf(t *testing.T, path string, o dumpOptions) (*dump.List, error) {
+func dumpOf(t *testing.T, path string, o viewOptions) (*dump.List, error) {
 	t.Helper()
 	o.source.File = path
 	at, err := source.ParseMoment("at", o.at)
 	qt.Assert(t, qt.IsNil(err))
 	at.Last = true
-	filter, rules, err := o.check()
+	filter, rules, err := o.check(alloc.Regions)
 	qt.Assert(t, qt.IsNil(err))
 	return o.list(at, filter, rules)
 }
@@ -56,7 +57,7 @@ func TestDumpOfAMoment(t *testing.T) {
 		{"peak", []string{"ttnn.matmul", "ttnn.zeros", "ttnn.add"}}, // each region at its own
 	} {
 		t.Run(test.at, func(t *testing.T) {
-			l, err := dumpOf(t, path, dumpOptions{at: test.at})
+			l, err := dumpOf(t, path, viewOptions{at: test.at})
 			qt.Assert(t, qt.IsNil(err))
 			l.Sort()
 			var ops []string
@@ -67,13 +68,13 @@ func TestDumpOfAMoment(t *testing.T) {
 			qt.Check(t, qt.DeepEquals(ops, test.want))
 		})
 	}
-	l, err := dumpOf(t, path, dumpOptions{at: "peak", regions: []string{"L1"}})
+	l, err := dumpOf(t, path, viewOptions{at: "peak", regions: []string{"L1"}})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(l.Rows, 1))
 	qt.Check(t, qt.Equals(l.Rows[0].Name.Op, "ttnn.add"))
 
 	var text strings.Builder
-	l, err = dumpOf(t, path, dumpOptions{at: "end"})
+	l, err = dumpOf(t, path, viewOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(l.WriteText(&text, page.Layout{})))
 	qt.Check(t, qt.StringContains(text.String(), "--at peak lists each region"))
@@ -82,12 +83,12 @@ func TestDumpOfAMoment(t *testing.T) {
 		"failure#3": "no failure#3 in .*: 2 allocations failed",
 		"warm":      "no mark warm in .*: there are step",
 	} {
-		_, err := dumpOf(t, path, dumpOptions{at: at})
+		_, err := dumpOf(t, path, viewOptions{at: at})
 		qt.Check(t, qt.ErrorMatches(err, says))
 	}
-	_, err = dumpOf(t, writeEvents(t, "a.jsonl", newTrainingRun(1).steps(1, 0, 12).events), dumpOptions{at: "failure"})
+	_, err = dumpOf(t, writeEvents(t, "a.jsonl", newTrainingRun(1).steps(1, 0, 12).events), viewOptions{at: "failure"})
 	qt.Check(t, qt.ErrorMatches(err, "no allocation failed in .*"))
-	qt.Check(t, qt.ErrorMatches(runDump(newDump(), &dumpOptions{at: "peak"}, nil), "--at is a moment of a recording.*"))
+	qt.Check(t, qt.ErrorMatches(runDump(newDump(), &viewOptions{at: "peak"}, nil), "--at is a moment of a recording.*"))
 }
 
 // TestAHelperIsNotWhoHolds: buffers of one name are told apart by who called.
@@ -102,11 +103,11 @@ func TestAHelperIsNotWhoHolds(t *testing.T) {
 	r.alloc(event.DRAM, 4096, by(30))
 	r.mark("loaded")
 	path := writeEvents(t, "helper.jsonl", r.events)
-	l, err := dumpOf(t, path, dumpOptions{at: "loaded"})
+	l, err := dumpOf(t, path, viewOptions{at: "loaded"})
 	qt.Assert(t, qt.IsNil(err))
 	var text strings.Builder
 	qt.Assert(t, qt.IsNil(l.WriteText(&text, page.Layout{})))
-	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).WriteText(&text, page.Layout{})))
+	qt.Assert(t, qt.IsNil(mapOf(t, path, viewOptions{}).WriteText(&text, page.Layout{})))
 	for _, line := range []string{"20", "30"} {
 		qt.Check(t, qt.Equals(strings.Count(text.String(), "model.py:5 empty, from model.py:"+line+" load"), 2), qt.Commentf("%s", text.String()))
 	}

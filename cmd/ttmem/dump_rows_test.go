@@ -25,7 +25,7 @@ func TestBuffersComeBeforeWhatIsLaidOverOthers(t *testing.T) {
 		larger,
 		pagetest.Buffer(event.Alloc, 2, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "forward", 4), 0),
 	})
-	l, err := dumpOf(t, path, dumpOptions{at: "end"})
+	l, err := dumpOf(t, path, viewOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
 	l.Sort()
 	var order []uint64

@@ -332,7 +332,7 @@ func (s *storyStream) record(t *testing.T, path string, checkpointEvents int) {
 			Created: s.header.Created, MonotonicNs: s.header.MonotonicNs,
 			Host: s.header.Host, Kernel: s.header.Kernel, Ttmem: "golden", Recording: 1,
 		}},
-		Checkpoint: frozen(state), CheckpointEvents: checkpointEvents,
+		Checkpoint: func() func() *event.Event { return state.Freeze(nil) }, CheckpointEvents: checkpointEvents,
 	})
 	qt.Assert(t, qt.IsNil(err))
 	state.Begin(s.header.MonotonicNs)

@@ -14,7 +14,6 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/analyze"
-	"ttmem/aggregate/memory"
 	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -24,11 +23,12 @@ import (
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // leaksOptions say which survivors are leaks, and how they are shown.
 type leaksOptions struct {
-	dumpOptions
+	viewOptions
 	from, to string
 	// interval is between marks that leaks places itself; 0: it places none
 	interval  time.Duration
@@ -36,11 +36,6 @@ type leaksOptions struct {
 	failAbove flags.Size
 	// known are the suppressions of the file that --suppress names
 	known *name.Suppressions
-	// selection is what --pid and --chip select
-	selection source.Selection
-	// watchedNs is how long running processes were watched, in ns; 0 for what was seen to its
-	// end
-	watchedNs uint64
 }
 
 // The names of --from and --to that are no marks.
@@ -114,49 +109,37 @@ func (o *leaksOptions) checkMarks(c *cobra.Command) (r leakRange, err error) {
 	case o.interval > 0 && len(o.source.Stacks.MarkAt) > 0:
 		return r, errors.New("--interval and --mark-at: give one of them")
 	}
-	for flag, text := range map[string]string{"from": o.from, "to": o.to} {
-		if err := markOnly(flag, text); err != nil {
-			return r, err
-		}
-	}
 	r = leakRange{intervalNs: uint64(o.interval), all: o.from == "" && o.to == "" && len(o.source.Stacks.MarkAt) > 0}
-	if o.from != atBegin {
-		r.from, r.fromNth = markNth(o.from)
+	if r.from, err = parseMark("from", o.from, source.Begin); err == nil {
+		r.to, err = parseMark("to", o.to, source.End)
 	}
-	if o.to != atEnd {
-		r.to, r.toNth = markNth(o.to)
-	}
-	return r, nil
+	return r, err
 }
 
-// markOnly is an error if the moment is neither a mark nor the beginning or the end.
-func markOnly(flag, text string) error {
+// parseMark is the mark that a flag names; the zero value if it names the end of the range
+// that is no mark.
+func parseMark(flag, text string, end source.Kind) (markName, error) {
 	if text == "" {
-		return nil
+		return markName{}, nil
 	}
 	m, err := source.ParseMoment(flag, text)
-	if err != nil || m.Kind != source.Mark && m.Kind != source.Begin && m.Kind != source.End {
-		return fmt.Errorf("--%s %s: leaks compares marks, begin and end; mark:%s is a mark of that name", flag, text, text)
+	switch {
+	case err == nil && m.Kind == end:
+		return markName{}, nil
+	case err == nil && (m.Kind == source.Begin || m.Kind == source.End): // a mark of that name
+		return markName{name: text}, nil
+	case err != nil || m.Kind != source.Mark:
+		return markName{}, fmt.Errorf("--%s %s: leaks compares marks, begin and end; mark:%s is a mark of that name", flag, text, text)
 	}
-	return nil
-}
-
-// markNth is the name of a mark and which of that name, or 0: as other commands take it, with
-// mark: before names that mean something else.
-func markNth(text string) (name string, nth int) {
-	if text == "" {
-		return "", 0
-	}
-	m, _ := source.ParseMoment("", "mark:"+strings.TrimPrefix(text, "mark:")) // a mark has no wrong name
-	return m.Name, m.Nth
+	return markName{m.Name, m.Nth}, nil
 }
 
 // check checks the flags before anything is read.
-func (o *leaksOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
-	if err := flags.CheckBy(o.by); err != nil {
+func (o *leaksOptions) check() (alloc.Filter, *name.Rules, error) {
+	if err := flags.CheckBy(o.by); err != nil { // which may be ""
 		return alloc.Filter{}, nil, err
 	}
-	filter, rules, err := o.dumpOptions.check()
+	filter, rules, err := o.viewOptions.check(alloc.Regions)
 	if err != nil {
 		return filter, nil, err
 	}
@@ -188,32 +171,27 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	filter, rules, err := o.check(c)
+	filter, rules, err := o.check()
 	if err != nil {
 		return err
 	}
-	o.selection = source.NewSelection(filter.PIDs, filter.Devices)
-	w, marks, lost, err := o.follow(between)
+	w, marks, err := o.follow(between)
 	if err != nil {
 		return err
 	}
-	if err := o.selection.Check(w.In()); err != nil {
+	snap := marks.state.Snapshot()
+	if err := checkSelected(&filter, snap, w.Of); err != nil {
 		return errors.Join(cmp.Or(o.source.Missing(), err), w.Status())
 	}
 	if err := marks.check(); err != nil {
 		return errors.Join(o.markError(w, err), w.Status())
 	}
-	p := o.page(marks, filter, rules)
+	p := o.page(marks, w, filter, rules)
 	if err := printView(p, o.json, "leaks"); err != nil {
 		return err
 	}
-	for _, note := range append(o.pageNotes(p, marks, w), w.Notes...) {
-		term.Warn(note)
-	}
-	if lost > 0 {
-		term.Warn(fmt.Sprintf("there may be fewer leaks, or others: %s lost", page.Count(lost, "event")))
-	}
-	if err := w.Status(); err != nil {
+	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)
+	if err := finish(w, snap.LostEvents()-marks.lostBefore, "there may be fewer leaks, or others"); err != nil {
 		return err
 	}
 	if total := p.LeakedBytes(); c.Flags().Changed("fail-above") && total > uint64(o.failAbove) {
@@ -223,44 +201,32 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 	return nil
 }
 
-// follow brings a state up to the end of the events, and counts those that were lost.
-func (o *leaksOptions) follow(between leakRange) (w *source.Summary, marks *leakMarks, lost uint64, err error) {
-	marks = &leakMarks{leakRange: between, state: aggregate.New()}
-	began := uint64(0)
-	begin := func() {
-		if began == 0 {
-			began = source.MonotonicNow()
-		}
-	}
+// follow brings a state up to the end of the events.
+func (o *leaksOptions) follow(between leakRange) (*source.Summary, *leakMarks, error) {
+	marks := &leakMarks{leakRange: between, state: aggregate.New()}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	o.source.Ctx = ctx
-	o.source.StateOnly = marks.whole() && marks.intervalNs == 0 && len(o.source.PIDs) == 0
-	w, err = o.source.Watch(func(e *event.Event) {
-		begin()
-		if e.Kind == event.Lost {
-			lost += e.Count
-		}
-		marks.apply(e)
-		o.selection.See(e, marks.state)
-		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.over || o.selection.Gone()) {
+	o.source.StateOnly = o.source.File != "" && marks.whole() && marks.intervalNs == 0 && len(o.source.PIDs) == 0
+	handle := marks.apply
+	if o.source.StateOnly {
+		handle = marks.state.Apply
+	}
+	w, err := o.source.Watch(func(e *event.Event) {
+		handle(e)
+		if o.source.File == "" && e.Kind == event.Checkpoint && (marks.over || o.areGone(marks.state)) {
 			stop() // no later event helps
 		}
-	}, begin)
-	if o.source.StateOnly && o.source.File != "" && err == nil { // its events may not all have been read
-		lost = marks.state.Snapshot().LostEvents()
-		marks.earlierMarks, marks.stepMarks = 0, 0
-		for _, one := range marks.state.Marks() {
-			if memory.IsStepMark(one.Name) {
-				marks.stepMarks++
-			}
-		}
-	}
-	if w != nil && w.Live {
-		begin()
-		o.watchedNs = source.MonotonicNow() - began
-	}
-	return w, marks, lost, err
+	})
+	return w, marks, err
+}
+
+// areGone reports whether a selected process was not seen and does not run. What was allocated
+// before must be known.
+func (o *leaksOptions) areGone(s *aggregate.State) bool {
+	return slices.ContainsFunc(o.source.PIDs, func(pid int) bool {
+		return source.CheckPIDs([]int{pid}, s.Snapshot(), "") != nil && host.Ended(pid)
+	})
 }
 
 // markError says which recording has a mark that lies before the first known event.
@@ -278,18 +244,22 @@ func (o *leaksOptions) markError(w *source.Summary, err error) error {
 }
 
 // page judges the survivors, as the options say.
-func (o *leaksOptions) page(m *leakMarks, filter alloc.Filter, rules *name.Rules) *leaks.Page {
+func (o *leaksOptions) page(m *leakMarks, w *source.Summary, filter alloc.Filter, rules *name.Rules) *leaks.Page {
 	marks := m.between()
 	ask := analyze.LeakOptions{ByRun: m.whole() || m.earlier, Suppressions: o.known}
 	for _, one := range marks {
 		ask.Times = append(ask.Times, one.TimeNs)
 	}
-	return leaks.New(analyze.Leaks(m.state, ask), leaks.Options{
+	list := leaks.Options{
 		By: o.by, Limit: o.n, Filter: filter, Rules: rules, Suppress: o.suppress,
-		NowNs: m.nowNs, WatchedNs: o.watchedNs, Allocated: m.state.BuffersAllocated(),
-		Marks: marks, From: markText(m.from, m.fromNth), To: markText(m.to, m.toNth),
-		Whole: m.whole(), FromIsEarlier: m.earlier, StepMarks: m.stepMarks,
-	})
+		NowNs: m.state.Now(), Allocated: m.state.BuffersAllocated(),
+		Marks: marks, From: m.from.String(), To: m.to.String(),
+		Whole: m.whole(), FromIsEarlier: m.earlier, StepMarks: m.unused(true),
+	}
+	if w.Live {
+		list.WatchedNs = w.EndNs - w.BeganNs
+	}
+	return leaks.New(analyze.Leaks(m.state, ask), list)
 }
 
 // pageNotes say which survivors and marks the page leaves out.
@@ -305,8 +275,8 @@ func (o *leaksOptions) pageNotes(p *leaks.Page, m *leakMarks, w *source.Summary)
 	if m.earlier {
 		notes = append(notes, fmt.Sprintf("the mark %q lies before %s: what was freed between the two is not known, so only call sites that grew since count; %s",
 			p.Marks[0].Name, before, exact))
-	} else if m.earlierMarks > 0 && o.from == "" && o.interval == 0 {
-		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(m.earlierMarks), "mark"), before))
+	} else if n := m.unused(false); n > 0 && o.from == "" && o.interval == 0 {
+		notes = append(notes, fmt.Sprintf("%s from before %s not used; --from may name one", page.Count(uint64(n), "mark"), before))
 	}
 	if p.StepMarks > 0 {
 		notes = append(notes, fmt.Sprintf("%s of steps (ttmem steps, pytest --ttmem) not used; --from and --to may name them", page.Count(uint64(p.StepMarks), "mark")))

@@ -28,7 +28,7 @@ func joinedFile(t *testing.T, leaks bool) string {
 	state := run.alloc(event.DRAM, 4096, pagetest.Stack("add", "Model.state", 21))
 	mark("lunch2")
 	before := aggregate.New()
-	_, err := (&source.Options{File: writeEvents(t, "before.jsonl", run.events)}).Watch(before.Apply, func() {})
+	_, err := (&source.Options{File: writeEvents(t, "before.jsonl", run.events)}).Watch(before.Apply)
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*before.Checkpoint()}
 	id := uint64(1000)

@@ -3,21 +3,33 @@ package main
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/leaks"
 	"ttmem/tracer/event"
 )
 
+// A markName names a mark: the nth of that name or, if nth is 0, the first one where leaks are
+// searched from and the last one where they are searched to.
+type markName struct {
+	name string // "": the beginning, or the end
+	nth  int
+}
+
+// String is the mark as users name it.
+func (m markName) String() string {
+	if m.nth > 0 {
+		return fmt.Sprintf("%s#%d", m.name, m.nth)
+	}
+	return m.name
+}
+
 // leakRange is the two moments between which leaks are searched. The zero value is the whole
 // run.
 type leakRange struct {
-	// from and to are names of marks, and fromNth and toNth which of these, from 1: 0 is
-	// the first from and the last to. "" is the beginning, and the end.
-	from, to       string
-	fromNth, toNth int
+	from, to markName
 	// all is from the first mark to the last, whatever they are called.
 	all bool
 	// intervalNs places marks so many ns from each other; 0: none.
@@ -26,33 +38,25 @@ type leakRange struct {
 
 // whole reports whether no marks are given.
 func (r *leakRange) whole() bool {
-	return r.from == "" && r.to == "" && !r.all
+	return r.from.name == "" && r.to.name == "" && !r.all
 }
 
-const (
-	// maxLeakMarks is how many marks are shown: of more every second one is left out.
-	maxLeakMarks = 1024
-	// maxMarkNames is how many names an error about an unknown mark lists.
-	maxMarkNames = 16
-)
+// maxLeakMarks is how many marks are shown: of more every second one is left out.
+const maxLeakMarks = 1024
 
 // leakMarks has the state follow what survives between two marks.
 type leakMarks struct {
 	leakRange
 	state *aggregate.State
-	// marks are those from the first that counts on; toMarks is how many there were up to the
-	// second one, 0 if that has not come.
-	marks     []leaks.Mark
-	toMarks   int
-	following bool
-	// firstNs and nowNs are the times of the first allocation and of the latest event.
-	firstNs, nowNs uint64
-
-	names            []string
+	// marks are those from the first one of the range on, and end is the second one; nil
+	// where these have not come.
+	marks []leaks.Mark
+	end   *leaks.Mark
+	// began is the number of the last event before the first known one, and lostBefore how
+	// many were lost by then.
+	began, lostBefore uint64
+	// fromSeen and toSeen count the marks that have the names of the range.
 	fromSeen, toSeen int
-	// stepMarks and earlierMarks are how many marks of steps, and of before the beginning,
-	// were passed over.
-	stepMarks, earlierMarks int
 	// earlier is true where the first mark lies before the beginning, and over where the
 	// second one does.
 	earlier, over bool
@@ -60,137 +64,125 @@ type leakMarks struct {
 
 // apply applies an event to the state.
 func (m *leakMarks) apply(e *event.Event) {
-	if e.Kind == event.Checkpoint {
-		m.restore(e)
-		return
+	if e.Kind == event.Checkpoint { // it has the marks of before
+		m.state.Apply(e)
+		*m = leakMarks{leakRange: m.leakRange, state: m.state, began: m.state.Number(), lostBefore: m.state.Snapshot().LostEvents()}
 	}
-	m.nowNs = max(m.nowNs, e.TimeNs)
-	m.followAll()
-	switch {
-	case e.Kind == event.Mark:
-		m.mark(e.Cause, e.TimeNs, false)
-	case e.Kind == event.Alloc && m.firstNs == 0 && !e.BeforeAttach:
-		m.firstNs = e.TimeNs
+	if m.marks == nil && (m.from.name == "" && m.to.name != "" || m.intervalNs > 0) {
+		m.follow(leaks.Mark{})
 	}
-	m.state.Apply(e)
-}
-
-// restore begins with a checkpoint, and the marks that it has.
-func (m *leakMarks) restore(e *event.Event) {
-	m.state.Apply(e)
-	*m = leakMarks{leakRange: m.leakRange, state: m.state, nowNs: e.TimeNs}
-	m.followAll()
-	for _, mark := range m.state.Marks() {
-		m.mark(mark.Name, mark.TimeNs, true)
-	}
-	if !m.following {
-		return
-	}
-	for _, h := range m.state.Buffers() {
-		if !h.BeforeAttach && (m.firstNs == 0 || h.SinceNs < m.firstNs) {
-			m.firstNs = h.SinceNs
+	switch e.Kind {
+	case event.Checkpoint:
+		for _, one := range m.state.Marks() {
+			m.mark(leaks.Mark{Name: one.Name, TimeNs: one.TimeNs}, true)
 		}
+		return
+	case event.Mark:
+		m.mark(leaks.Mark{Name: e.Cause, TimeNs: e.TimeNs}, false)
 	}
+	m.state.Apply(e)
 }
 
-// followAll follows from the beginning if the range begins there.
-func (m *leakMarks) followAll() {
-	if !m.following && (m.from == "" && m.to != "" || m.intervalNs > 0) {
-		m.follow("", 0)
-	}
+// follow begins the range with a mark; the zero value is the beginning.
+func (m *leakMarks) follow(first leaks.Mark) {
+	m.marks = []leaks.Mark{first}
+	m.state.FollowFrom(first.TimeNs)
 }
 
-func (m *leakMarks) follow(name string, timeNs uint64) {
-	m.following, m.marks = true, []leaks.Mark{{Name: name, TimeNs: timeNs}}
-	m.state.FollowFrom(timeNs)
-}
-
-// mark notes a mark; earlier is true for those of before the beginning.
-func (m *leakMarks) mark(name string, timeNs uint64, earlier bool) {
-	if len(m.names) < maxMarkNames && !slices.Contains(m.names, name) {
-		m.names = append(m.names, name)
-	}
-	isFrom, isTo := m.from != "" && name == m.from, m.to != "" && name == m.to
+// mark takes a mark; earlier is true for those of before the beginning.
+func (m *leakMarks) mark(one leaks.Mark, earlier bool) {
+	isFrom, isTo := m.from.name != "" && one.Name == m.from.name, m.to.name != "" && one.Name == m.to.name
 	if isFrom {
 		m.fromSeen++
-		isFrom = !m.following && m.fromSeen >= m.fromNth
+		isFrom = m.marks == nil && m.fromSeen >= m.from.nth
 	}
 	if isTo {
 		m.toSeen++
-		isTo = m.toNth == 0 || m.toSeen == m.toNth
+		isTo = m.to.nth == 0 || m.toSeen == m.to.nth
 	}
-	step := memory.IsStepMark(name) && !memory.IsStepMark(m.from) && !memory.IsStepMark(m.to)
 	switch {
-	case step:
-		if !earlier {
-			m.stepMarks++
-		}
-	case isFrom, m.all && !m.following && !earlier:
+	case m.passesOver(one.Name):
+	case isFrom, m.all && m.marks == nil && !earlier:
 		m.earlier = earlier
-		m.follow(name, timeNs)
-	case earlier && isTo && (m.following || m.from == ""):
-		m.over = true
+		m.follow(one)
 	case earlier:
-		m.earlierMarks++
-	case m.following && m.intervalNs == 0:
-		m.marks = append(m.marks, leaks.Mark{Name: name, TimeNs: timeNs})
+		m.over = m.over || isTo && (m.marks != nil || m.from.name == "")
+	case m.marks != nil && m.intervalNs == 0:
+		m.marks = append(m.marks, one)
 		if isTo || m.all {
-			m.toMarks = len(m.marks)
-			m.state.FollowTo(timeNs)
+			m.end = &one
+			m.state.FollowTo(one.TimeNs)
 		}
 		if len(m.marks) > maxLeakMarks {
-			m.thin()
+			m.marks = everySecond(m.marks)
 		}
 	}
 }
 
-// thin leaves out every second mark.
-func (m *leakMarks) thin() {
-	kept, to := m.marks[:0], 0
-	for i, one := range m.marks {
-		if i%2 == 0 || i == m.toMarks-1 {
-			kept = append(kept, one)
-		}
-		if i == m.toMarks-1 {
-			to = len(kept)
+// passesOver reports whether a mark is of a step, and the range does not name such marks.
+func (m *leakMarks) passesOver(name string) bool {
+	return memory.IsStepMark(name) && !memory.IsStepMark(m.from.name) && !memory.IsStepMark(m.to.name)
+}
+
+// unused is how many marks of steps or, of others, of before the beginning were passed over.
+func (m *leakMarks) unused(ofSteps bool) (n int) {
+	for _, one := range m.state.Marks() {
+		if of := m.passesOver(one.Name); of == ofSteps && of == (one.Number > m.began) {
+			n++
 		}
 	}
-	m.marks, m.toMarks = kept, to
+	return n
+}
+
+// everySecond leaves out every second mark, but not the first one.
+func everySecond(marks []leaks.Mark) []leaks.Mark {
+	kept := marks[:0]
+	for i := 0; i < len(marks); i += 2 {
+		kept = append(kept, marks[i])
+	}
+	return kept
 }
 
 // between are the marks of the range; nil if marks decide nothing and none are shown.
 func (m *leakMarks) between() []leaks.Mark {
-	switch {
-	case !m.following:
+	if m.marks == nil || m.state.BuffersAllocated() == 0 && m.intervalNs > 0 {
 		return nil
-	case m.intervalNs > 0:
+	}
+	if m.intervalNs > 0 {
 		return m.everyInterval()
 	}
-	marks := m.marks
-	if m.toMarks > 0 {
-		marks = marks[:m.toMarks]
-	} else {
-		marks = append(slices.Clip(marks), leaks.Mark{TimeNs: m.nowNs})
+	end := leaks.Mark{TimeNs: m.state.Now()}
+	if m.end != nil {
+		end = *m.end
 	}
+	before := slices.DeleteFunc(slices.Clone(m.marks[1:]), func(one leaks.Mark) bool { return one.TimeNs > end.TimeNs || one == end })
+	marks := slices.Concat(m.marks[:1], before, []leaks.Mark{end})
 	if marks[0].Name == "" {
-		marks[0].TimeNs = min(m.firstNs, marks[1].TimeNs) - 1 // before the first allocation
+		marks[0].TimeNs = min(m.firstNs(), marks[1].TimeNs) - 1 // before the first allocation
 	}
 	return marks
 }
 
+// firstNs is when one of the processes with survivors allocated for the first time.
+func (m *leakMarks) firstNs() uint64 {
+	first := m.state.Now()
+	survivors, _ := m.state.Survivors()
+	for i := range survivors {
+		first = min(first, survivors[i].WorkedFromNs)
+	}
+	return first
+}
+
 // everyInterval are the marks of a time, from the first allocation on.
 func (m *leakMarks) everyInterval() (marks []leaks.Mark) {
-	if m.firstNs == 0 {
-		return nil
-	}
-	every := m.intervalNs
-	for (m.nowNs-m.firstNs)/every > maxLeakMarks {
+	first, now, every := m.firstNs(), m.state.Now(), m.intervalNs
+	for (now-first)/every > maxLeakMarks {
 		every *= 2
 	}
-	for at := m.firstNs - 1; at < m.nowNs; at += every {
+	for at := first - 1; at < now; at += every {
 		marks = append(marks, leaks.Mark{TimeNs: at})
 	}
-	return append(marks, leaks.Mark{TimeNs: m.nowNs})
+	return append(marks, leaks.Mark{TimeNs: now})
 }
 
 // An earlierMarkError says that the second mark lies before the first known event.
@@ -204,33 +196,30 @@ func (e *earlierMarkError) Error() string {
 func (m *leakMarks) check() error {
 	switch {
 	case m.over:
-		return &earlierMarkError{markText(m.to, m.toNth)}
-	case m.from != "" && !m.following:
-		return m.missing(m.from, m.fromNth, m.fromSeen)
-	case m.to == "" || m.toMarks > 0:
+		return &earlierMarkError{m.to.String()}
+	case m.from.name != "" && m.marks == nil:
+		return m.missing(m.from, m.fromSeen)
+	case m.to.name == "" || m.end != nil:
 		return nil
-	case m.toSeen > 0 && m.toSeen >= m.toNth:
-		return fmt.Errorf("no mark %q after the mark %q", markText(m.to, m.toNth), markText(m.from, m.fromNth))
+	case m.toSeen > 0 && m.toSeen >= m.to.nth:
+		return fmt.Errorf("no mark %q after the mark %q", m.to, m.from)
 	}
-	return m.missing(m.to, m.toNth, m.toSeen)
+	return m.missing(m.to, m.toSeen)
 }
 
 // missing is an error that names the marks that were seen.
-func (m *leakMarks) missing(name string, nth, seen int) error {
-	text := markText(name, nth)
+func (m *leakMarks) missing(mark markName, seen int) error {
+	var names []string
+	for _, one := range m.state.Index().Marks {
+		if name := page.Clean(one.Name); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	switch {
-	case len(m.names) == 0:
-		return fmt.Errorf("no mark %q: there are no marks; `ttmem mark NAME` sets one while a program runs", text)
+	case len(names) == 0:
+		return fmt.Errorf("no mark %q: there are no marks; `ttmem mark NAME` sets one while a program runs", mark)
 	case seen > 0:
-		return fmt.Errorf("no mark %q: there are %d of that name", text, seen)
+		return fmt.Errorf("no mark %q: there are %d of that name", mark, seen)
 	}
-	return fmt.Errorf("no mark %q: there are %s", text, strings.Join(m.names, ", "))
-}
-
-// markText is how users write a mark: its name, with its number if it has one.
-func markText(name string, nth int) string {
-	if nth > 0 {
-		return fmt.Sprintf("%s#%d", name, nth)
-	}
-	return name
+	return fmt.Errorf("no mark %q: there are %s", mark, page.Some(names, "mark"))
 }

@@ -91,10 +91,14 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 		}
 		f.Objects = append(f.Objects, object)
 	}
-	var err error
-	if f.Addresses, err = parseAddresses("address", o.addresses); err != nil {
-		return nil, err
+	for _, text := range o.addresses { // in hexadecimal or, without 0x, in decimal
+		address, err := strconv.ParseUint(text, 0, 64)
+		if err != nil {
+			return nil, fmt.Errorf("--address %s: not an address: give one such as 0x1c40", text)
+		}
+		f.Addresses = append(f.Addresses, address)
 	}
+	var err error
 	if f.Regions, err = alloc.ParseRegions(o.regions, eventlog.Regions); err != nil {
 		return nil, err
 	}
@@ -108,26 +112,14 @@ func (o *logOptions) check() (*eventlog.Filter, error) {
 			return nil, fmt.Errorf("--kind %s: choose %s, or a note: %s", name, strings.Join(eventlog.KindNames(), ", "), strings.Join(eventlog.NoteNames, ", "))
 		}
 	}
-	switch {
-	case o.n < 0:
-		return nil, fmt.Errorf("-n %d: must not be negative; 0 lists all", o.n)
-	case o.json && o.stacks:
+	if o.json && o.stacks {
 		return nil, errors.New("--json has the call stacks: leave out --stacks")
+	}
+	if err := flags.CheckLimit(o.n); err != nil {
+		return nil, err
 	}
 	f.Grep, err = flags.CompileGrep(o.grep)
 	return f, err
-}
-
-// parseAddresses reads addresses, in hexadecimal or, without 0x, in decimal.
-func parseAddresses(flag string, texts []string) (list []uint64, err error) {
-	for _, text := range texts {
-		n, err := strconv.ParseUint(text, 0, 64)
-		if err != nil {
-			return nil, fmt.Errorf("--%s %s: not an address: give one such as 0x1c40", flag, text)
-		}
-		list = append(list, n)
-	}
-	return list, nil
 }
 
 func runLog(c *cobra.Command, o *logOptions, args []string) error {
@@ -223,7 +215,7 @@ const laterEvents = 1e9
 // watch lists events up to the end. A file is not read further than --to.
 func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
 	if o.source.File == "" || l.Filter.Until == 0 {
-		return o.source.Watch(l.Handle, func() {})
+		return o.source.Watch(l.Handle)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -232,7 +224,7 @@ func (o *logOptions) watch(l *eventlog.Log) (*source.Summary, error) {
 		if l.Handle(e); l.Last-l.Begin > l.Filter.Until+laterEvents {
 			stop()
 		}
-	}, func() {})
+	})
 	if errors.Is(err, term.ErrInterrupted) && ctx.Err() != nil {
 		return &source.Summary{Of: o.source.File}, nil
 	}

@@ -22,13 +22,13 @@ func TestManyChipsAreToldOfBriefly(t *testing.T) {
 		}
 	}
 	path := writeEvents(t, "many.jsonl", events)
-	text := func(o mapOptions, layout page.Layout) string {
+	text := func(o viewOptions, layout page.Layout) string {
 		var b strings.Builder
 		o.at = "end"
 		qt.Assert(t, qt.IsNil(mapOf(t, path, o).WriteText(&b, layout)))
 		return b.String()
 	}
-	drawn := text(mapOptions{n: 12}, page.Layout{})
+	drawn := text(viewOptions{n: 12}, page.Layout{})
 	for _, title := range []string{"\nchip 28 ", "\nchip 29 ", "\nchip 30 ", "\nchip 31 "} {
 		qt.Check(t, qt.StringContains(drawn, title))
 	}
@@ -37,9 +37,9 @@ func TestManyChipsAreToldOfBriefly(t *testing.T) {
 	qt.Check(t, qt.StringContains(drawn, "   56.0 KiB     968.0 KiB  968.0 KiB       14      1  26, 27\n"))
 	qt.Check(t, qt.StringContains(drawn, "--chip N draws one, -n 0 all"))
 	qt.Check(t, qt.IsTrue(strings.Count(drawn, "\n") < 140), qt.Commentf("%d lines", strings.Count(drawn, "\n")))
-	qt.Check(t, qt.Equals(strings.Count(text(mapOptions{n: 0}, page.Layout{}), "\nchip "), 32))
-	qt.Check(t, qt.Equals(strings.Count(text(mapOptions{n: 12, devices: []int{0, 1, 2, 3, 4, 5}}, page.Layout{}), "\nchip "), 6))
-	for line := range strings.Lines(text(mapOptions{n: 12}, page.Layout{Width: 40})) {
+	qt.Check(t, qt.Equals(strings.Count(text(viewOptions{n: 0}, page.Layout{}), "\nchip "), 32))
+	qt.Check(t, qt.Equals(strings.Count(text(viewOptions{n: 12, devices: []int{0, 1, 2, 3, 4, 5}}, page.Layout{}), "\nchip "), 6))
+	for line := range strings.Lines(text(viewOptions{n: 12}, page.Layout{Width: 40})) {
 		qt.Check(t, qt.IsTrue(page.Width(strings.TrimRight(line, "\n")) <= 40), qt.Commentf("%s", line))
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/cmd/ttmem/page"
-	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/memmap"
 	"ttmem/cmd/ttmem/page/pagetest"
 	"ttmem/cmd/ttmem/source"
@@ -51,16 +50,13 @@ func holedEvents() []event.Event {
 }
 
 // mapOf is the page of a file.
-func mapOf(t *testing.T, path string, o mapOptions) *memmap.Page {
+func mapOf(t *testing.T, path string, o viewOptions) *memmap.Page {
 	t.Helper()
-	c := newMap()
 	if o.at == "" {
 		o.at = "loaded"
 	}
-	at, regions, rules, err := o.check(c, []string{path})
-	qt.Assert(t, qt.IsNil(err))
-	m := &memmap.Page{Names: &alloc.Namer{Rules: rules}, Regions: regions, Chips: o.devices, Limit: o.n}
-	_, err = o.read(m, at)
+	o.source.File = path
+	m, _, err := o.readMap()
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(source.CheckChips(o.devices, m.Snapshot, m.Of)))
 	m.Of = regexp.MustCompile(`\S*/(\w+\.jsonl)`).ReplaceAllString(m.Of, "$1")
@@ -79,17 +75,17 @@ func TestTheMap(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		path    string
-		options mapOptions
+		options viewOptions
 		layout  page.Layout
 	}{
-		{"map", path, mapOptions{n: 12}, page.Layout{}},
-		{"map_narrow", path, mapOptions{n: 4}, page.Layout{Width: 80}},
-		{"map_color", path, mapOptions{n: 4, devices: []int{1}}, page.Layout{Painter: page.Painter{Color: true}, Width: 80}},
-		{"map_ascii", path, mapOptions{n: 4, regions: []string{"l1"}}, page.Layout{Painter: page.Painter{ASCII: true}}},
-		{"map_peak", path, mapOptions{n: 12, at: "peak", regions: []string{"DRAM"}}, page.Layout{}},
-		{"map_end", path, mapOptions{at: "end"}, page.Layout{}},
-		{"map_empty", path, mapOptions{at: "end", regions: []string{"DRAM"}}, page.Layout{}},
-		{"map_unknown", without, mapOptions{}, page.Layout{}},
+		{"map", path, viewOptions{n: 12}, page.Layout{}},
+		{"map_narrow", path, viewOptions{n: 4}, page.Layout{Width: 80}},
+		{"map_color", path, viewOptions{n: 4, devices: []int{1}}, page.Layout{Painter: page.Painter{Color: true}, Width: 80}},
+		{"map_ascii", path, viewOptions{n: 4, regions: []string{"l1"}}, page.Layout{Painter: page.Painter{ASCII: true}}},
+		{"map_peak", path, viewOptions{n: 12, at: "peak", regions: []string{"DRAM"}}, page.Layout{}},
+		{"map_end", path, viewOptions{at: "end"}, page.Layout{}},
+		{"map_empty", path, viewOptions{at: "end", regions: []string{"DRAM"}}, page.Layout{}},
+		{"map_unknown", without, viewOptions{}, page.Layout{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var b strings.Builder
@@ -107,7 +103,7 @@ func TestTheMap(t *testing.T) {
 func TestTheMapAsJSON(t *testing.T) {
 	path := writeEvents(t, "holed.jsonl", holedEvents())
 	var b strings.Builder
-	qt.Assert(t, qt.IsNil(mapOf(t, path, mapOptions{}).WriteJSON(&b)))
+	qt.Assert(t, qt.IsNil(mapOf(t, path, viewOptions{}).WriteJSON(&b)))
 	var doc memmap.Document
 	qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(b.String()), &doc)))
 	qt.Assert(t, qt.HasLen(doc.Regions, 2))

@@ -34,14 +34,14 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	r.add(staticEvent(8, 0x8000, 1200))
 	path := writeEvents(t, "peak.jsonl", r.events)
 
-	m := mapOf(t, path, mapOptions{at: "peak", regions: []string{"L1"}, devices: []int{0}})
+	m := mapOf(t, path, viewOptions{at: "peak", regions: []string{"L1"}, devices: []int{0}})
 	qt.Assert(t, qt.HasLen(m.Maps, 1))
 	qt.Assert(t, qt.HasLen(m.Maps[0].Statics, 1))
 	qt.Check(t, qt.Equals(m.Maps[0].Statics[0].BytesPerCore, 1500))
 	qt.Assert(t, qt.HasLen(m.Maps[0].Space.Blocks, 1))
 	qt.Check(t, qt.Equals(m.Maps[0].Space.Blocks[0].BytesPerBank, 2000))
 
-	l, err := dumpOf(t, path, dumpOptions{at: "peak"})
+	l, err := dumpOf(t, path, viewOptions{at: "peak"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(l.Rows, 2)) // the same moment of both
 	for _, row := range l.Rows {
@@ -49,7 +49,7 @@ func TestThePeakOfL1HasItsCircularBuffers(t *testing.T) {
 	}
 
 	peaks := aggregate.New()
-	_, err = (&source.Options{File: path}).Watch(peaks.Apply, func() {})
+	_, err = (&source.Options{File: path}).Watch(peaks.Apply)
 	qt.Assert(t, qt.IsNil(err))
 	for _, p := range peaks.RegionPeaks() {
 		if p.Region == event.L1 && p.Device == 0 {
@@ -63,7 +63,7 @@ func TestAMapOfCircularBuffersAlone(t *testing.T) {
 	r := newTrainingRun(100)
 	r.add(staticEvent(7, 0x8000, 1500))
 	r.add(event.Event{Kind: event.ProcessExit})
-	m := mapOf(t, writeEvents(t, "static.jsonl", r.events), mapOptions{at: "peak"})
+	m := mapOf(t, writeEvents(t, "static.jsonl", r.events), viewOptions{at: "peak"})
 	qt.Assert(t, qt.HasLen(m.Maps, 1))
 	qt.Check(t, qt.HasLen(m.Maps[0].Statics, 1))
 }
@@ -74,7 +74,7 @@ func TestAMapOfCircularBuffersAlone(t *testing.T) {
 func TestTheBeginning(t *testing.T) {
 	// ids are those of the buffers that are listed at a moment.
 	ids := func(path, at string) (ids []uint64) {
-		l, err := dumpOf(t, path, dumpOptions{at: at})
+		l, err := dumpOf(t, path, viewOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
 		for _, row := range l.Rows {
 			ids = append(ids, row.Buffer.BufferID)
@@ -90,7 +90,7 @@ func TestTheBeginning(t *testing.T) {
 	qt.Check(t, qt.DeepEquals(ids(path, "end"), []uint64{kept}))
 
 	state := aggregate.New()
-	_, err := (&source.Options{File: path}).Watch(state.Apply, func() {})
+	_, err := (&source.Options{File: path}).Watch(state.Apply)
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
@@ -122,7 +122,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 	kept := run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.events = append(run.events, event.Event{Kind: event.Mark, Cause: "warm"}, event.Event{Kind: event.Mark, Cause: "again"})
 	state := aggregate.New()
-	_, err := (&source.Options{File: writeEvents(t, "run.jsonl", run.events)}).Watch(state.Apply, func() {})
+	_, err := (&source.Options{File: writeEvents(t, "run.jsonl", run.events)}).Watch(state.Apply)
 	qt.Assert(t, qt.IsNil(err))
 	events := []event.Event{*state.Checkpoint()}
 	later := pagetest.Buffer(event.Alloc, 50, event.DRAM, 0x9000, 4096, pagetest.Stack("add", "Model.step", 41), 0, 1)
@@ -136,7 +136,7 @@ func TestAMarkOfBeforeTheFile(t *testing.T) {
 		qt.Check(t, qt.ErrorMatches(commandSays(t, args...), "no mark warm in .*: the mark warm lies before .*rotated.jsonl begins"))
 	}
 	qt.Check(t, qt.ErrorMatches(commandSays(t, "dump", path, "--at", "cold"), "no mark cold in .*: there are again"))
-	l, err := dumpOf(t, path, dumpOptions{at: "again"})
+	l, err := dumpOf(t, path, viewOptions{at: "again"})
 	qt.Assert(t, qt.IsNil(err))
 	var ids []uint64
 	for _, row := range l.Rows {
@@ -155,10 +155,10 @@ func TestTheEndIsTheSameEverywhere(t *testing.T) {
 	run.alloc(event.DRAM, 4096, pagetest.Stack("zeros", "Model.__init__", 12))
 	run.add(event.Event{Kind: event.ProcessExit})
 	path := writeEvents(t, "run.jsonl", run.events)
-	l, err := dumpOf(t, path, dumpOptions{at: "end"})
+	l, err := dumpOf(t, path, viewOptions{at: "end"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Check(t, qt.HasLen(l.Rows, 0))
-	qt.Check(t, qt.HasLen(mapOf(t, path, mapOptions{at: "end"}).Maps, 0))
+	qt.Check(t, qt.HasLen(mapOf(t, path, viewOptions{at: "end"}).Maps, 0))
 	for _, args := range [][]string{{path, path, "--at", "end"}, {path, "--from", "begin", "--to", "end"}} {
 		_, d := diffOf(t, page.Layout{}, args...)
 		qt.Check(t, qt.HasLen(d.Totals, 0), qt.Commentf("%v", args))
@@ -189,7 +189,7 @@ func TestAMomentThatCheckpointsHaveNoMore(t *testing.T) {
 		qt.Check(t, qt.Equals(status, 0))
 		old := !strings.Contains(at, "#") // the newest one is known
 		qt.Check(t, qt.Equals(strings.Contains(warnings, "reading all of "+path), !old), qt.Commentf("%s: %s", at, warnings))
-		l, err := dumpOf(t, path, dumpOptions{at: at})
+		l, err := dumpOf(t, path, viewOptions{at: at})
 		qt.Assert(t, qt.IsNil(err))
 		qt.Check(t, qt.HasLen(l.Rows, want), qt.Commentf("%s", at))
 	}
@@ -215,7 +215,7 @@ func TestAPeakOfBeforeTheFileIsNotShown(t *testing.T) {
 	}
 	r.alloc(event.L1, 2048, pagetest.Stack("add", "Model.step", 42))
 	path = writeEvents(t, "l1.jsonl", slices.Concat(events, r.events[later:]))
-	l, err := dumpOf(t, path, dumpOptions{at: "peak"})
+	l, err := dumpOf(t, path, viewOptions{at: "peak"})
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.HasLen(l.Rows, 1))
 	qt.Check(t, qt.Equals(l.Rows[0].Region, event.L1))

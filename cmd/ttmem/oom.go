@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
@@ -11,21 +9,13 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/oom"
 	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 )
-
-// oomOptions say which failures are shown, and how.
-type oomOptions struct {
-	source source.Options
-	n      int
-	json   bool
-}
 
 // listedFailures is how many failures are shown without -n.
 const listedFailures = 10
 
 func newOOM() *cobra.Command {
-	var o oomOptions
+	var o viewOptions
 	c := &cobra.Command{
 		Use:   "oom [FILE | -- COMMAND]",
 		Short: "Show why allocations failed, and what to free",
@@ -48,15 +38,15 @@ docs/oom.md explains the reasons. The newest 1000 failures are kept.`,
 	return c
 }
 
-func runOOM(c *cobra.Command, o *oomOptions, args []string) error {
+func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
 	o.json = flags.WantsJSON(c)
 	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
-	if o.n < 0 {
-		return fmt.Errorf("-n %d: must not be negative; 0 shows all", o.n)
+	if err := flags.CheckLimit(o.n); err != nil {
+		return err
 	}
-	snap, w, err := o.read()
+	snap, w, err := readFailures(&o.source)
 	if err != nil {
 		return err
 	}
@@ -76,36 +66,30 @@ func runOOM(c *cobra.Command, o *oomOptions, args []string) error {
 	if err := printView(p, o.json, "failures"); err != nil {
 		return err
 	}
-	for _, note := range w.Notes {
-		term.Warn(note)
-	}
-	if n := snap.LostEvents(); n > 0 {
-		term.Warn(fmt.Sprintf("failures may be missing, and figures wrong: %s lost", page.Count(n, "event")))
-	}
-	return w.Status()
+	return finish(w, snap.LostEvents(), "failures may be missing, and figures wrong")
 }
 
-// read reads the failures. A service has seen them: without a duration it is queried and not
+// readFailures reads the failures. A service has seen them: without a duration it is queried and not
 // watched.
-func (o *oomOptions) read() (*memory.Snapshot, *source.Summary, error) {
-	if o.source.File == "" && len(o.source.Command) == 0 && o.source.Duration == 0 {
-		s, err := o.source.OfService()
+func readFailures(o *source.Options) (*memory.Snapshot, *source.Summary, error) {
+	if o.File == "" && len(o.Command) == 0 && o.Duration == 0 {
+		s, err := o.OfService()
 		if err != nil {
 			return nil, nil, err
 		}
 		if s != nil {
 			snap := s.Snapshot()
-			snap.TimeNs = s.NowNs
-			return snap, &source.Summary{Of: s.Of, Notes: s.Notes, Others: s.Others, Failed: s.Failed, Live: true}, nil
+			snap.TimeNs, s.Live = s.NowNs, true
+			return snap, &s.Summary, nil
 		}
 	}
 	s := aggregate.New()
-	o.source.StateOnly = len(o.source.PIDs) == 0
-	w, err := o.source.Watch(s.Apply, func() {})
+	o.StateOnly = len(o.PIDs) == 0
+	w, err := o.Watch(s.Apply)
 	if err != nil {
 		return nil, nil, err
 	}
-	if o.source.File != "" {
+	if o.File != "" {
 		s.Advance(w.EndNs)
 	}
 	w.Of = w.In()

@@ -3,29 +3,22 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
-	"ttmem/aggregate/name"
 	"ttmem/cmd/ttmem/flags"
-	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/peak"
 	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 )
-
-// peakOptions say which peaks are shown, as a dump's options say what is listed.
-type peakOptions struct{ dumpOptions }
 
 // listedHolders is how many lines the list of a peak has without -n.
 const listedHolders = 10
 
 func newPeak() *cobra.Command {
-	var o peakOptions
+	var o viewOptions
 	c := &cobra.Command{
 		Use:   "peak [FILE | -- COMMAND]",
 		Short: "Show when each region was fullest, and what it held",
@@ -40,7 +33,7 @@ docs/peak.md explains the page.`,
   sudo ttmem peak -p 4242 --duration 1m
   ttmem peak model.ttmem --region L1 --by op -n 20
   ttmem peak model.ttmem --json | jq '.peaks[] | {region, bytes, time_ns}'`,
-		RunE: func(c *cobra.Command, args []string) error { return o.run(c, args) },
+		RunE: func(c *cobra.Command, args []string) error { return showPeaks(c, &o, args) },
 	}
 	o.source.RegisterWatch(c)
 	flags.By(c, &o.by, "stack")
@@ -51,35 +44,30 @@ docs/peak.md explains the page.`,
 	return c
 }
 
-// check checks the flags before anything is read.
-func (o *peakOptions) check(c *cobra.Command) (alloc.Filter, *name.Rules, error) {
-	if o.json && c.Flags().Changed("limit") {
-		return alloc.Filter{}, nil, errors.New("-n is of the text: --json has everything")
-	}
-	if err := flags.CheckBy(o.by); err != nil {
-		return alloc.Filter{}, nil, err
-	}
-	return o.dumpOptions.check()
-}
-
-func (o *peakOptions) run(c *cobra.Command, args []string) error {
+func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
 	o.json, o.rules = flags.WantsJSON(c), flags.RulesFile(c)
 	if err := o.source.CheckWatch(c, args); err != nil {
 		return err
 	}
-	filter, rules, err := o.check(c)
+	if o.json && c.Flags().Changed("limit") {
+		return errors.New("-n is of the text: --json has everything")
+	}
+	if err := flags.CheckBy(o.by); err != nil { // which may be ""
+		return err
+	}
+	filter, rules, err := o.check(alloc.Regions)
 	if err != nil {
 		return err
 	}
 	state := aggregate.New()
 	o.source.StateOnly = len(o.source.PIDs) == 0 // the state of one process lacks the chips' peaks
-	w, err := o.source.Watch(state.Apply, func() {})
+	w, err := o.source.Watch(state.Apply)
 	if err != nil {
 		return err
 	}
 	var about []string
-	if older := source.OlderOf(o.source.File); older != "" {
-		about = append(about, older)
+	if w.File != nil && w.File.Older() != "" {
+		about = append(about, w.File.Older())
 	}
 	p := peak.New(state, peak.Options{
 		Of: w.Of, Place: source.In(w.Of), By: o.by, Limit: o.n, Filter: filter, Rules: rules, EndNs: w.UntilNs(),
@@ -91,13 +79,7 @@ func (o *peakOptions) run(c *cobra.Command, args []string) error {
 	if err := printView(p, o.json, "peaks"); err != nil {
 		return err
 	}
-	for _, note := range w.Notes {
-		term.Warn(note)
-	}
-	if n := p.Snap.LostEvents(); n > 0 {
-		term.Warn(fmt.Sprintf("the peaks may be wrong: %s lost", page.Count(n, "event")))
-	}
-	return w.Status()
+	return finish(w, p.Snap.LostEvents(), "the peaks may be wrong")
 }
 
 // checkSelected makes sure that the selected chips and processes were seen.

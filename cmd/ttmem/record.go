@@ -24,6 +24,8 @@ type recordOptions struct {
 	keep    int
 	// private is true where the recording has processes of other users.
 	private bool
+	// existing is what happens to an older file.
+	existing recording.Existing
 }
 
 // leastMaxSize is the smallest limit: a smaller file would be little more than its
@@ -57,8 +59,6 @@ func (o *recordOptions) check(c *cobra.Command) error {
 
 func newRecord() *cobra.Command {
 	var o sessionOptions
-	var pids []int
-	var duration time.Duration
 	c := &cobra.Command{
 		Use:   "record -o FILE [-p PID]… [-- COMMAND [ARG…]]",
 		Short: "Record a command, processes or the whole host to a file",
@@ -74,22 +74,21 @@ can read a recording of the whole host.`,
   ttmem leaks model.ttmem`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
-			case len(o.stacks.MarkAt) > 0 && len(args) == 0 && len(pids) == 0:
+			case len(o.source.Stacks.MarkAt) > 0 && len(args) == 0 && len(o.source.PIDs) == 0:
 				return errors.New("--mark-at: missing -p PID or -- COMMAND")
 			case o.record.path == "":
 				return errors.New("missing -o FILE: ttmem record -o model.ttmem -- python model.py")
-			case len(args) > 0 && len(pids) > 0:
+			case len(args) > 0 && len(o.source.PIDs) > 0:
 				return errors.New("-p and a command: give one of them")
-			case len(args) > 0 && duration != 0:
+			case len(args) > 0 && o.source.Duration != 0:
 				return errors.New("--duration and a command: a command is traced to its end")
-			case len(args) > 0:
-				return runCommand(o, args, failureStatus(c))
 			}
-			o.record.private = len(pids) == 0
-			return attach(o, pids, duration)
+			o.source.Command = args
+			o.record.private = len(args)+len(o.source.PIDs) == 0
+			return trace(o, failureStatus(c))
 		},
 		PreRunE: func(c *cobra.Command, _ []string) error {
-			if err := o.stacks.Check(); err != nil {
+			if err := o.source.Stacks.Check(); err != nil {
 				return err
 			}
 			return o.record.check(c)
@@ -99,10 +98,10 @@ can read a recording of the whole host.`,
 	c.Flags().StringVarP(&o.record.path, "output", "o", "", "write to `FILE`")
 	_ = c.MarkFlagFilename("output", "ttmem")
 	o.record.register(c)
-	o.stacks.RegisterMore(c)
-	o.stacks.RegisterMarkAt(c)
-	flags.PIDs(c, &pids)
-	flags.Duration(c, &duration)
+	o.source.Stacks.RegisterMore(c)
+	o.source.Stacks.RegisterMarkAt(c)
+	flags.PIDs(c, &o.source.PIDs)
+	flags.Duration(c, &o.source.Duration)
 	return c
 }
 
@@ -118,35 +117,23 @@ type recorder struct {
 	flushed time.Time
 }
 
-// newRecorder is nil if nothing is recorded.
+// newRecorder begins a recording of the events that are applied to the state. It is nil if
+// nothing is recorded.
 func newRecorder(o recordOptions, state *aggregate.State) (*recorder, error) {
 	if o.path == "" {
 		return nil, nil
 	}
-	r, err := createRecording(o, state, recording.FileOptions{Private: o.private})
+	header := recording.NewHeader()
+	header.Ttmem = buildVersion()
+	files := recording.FileOptions{
+		Options: recording.Options{Header: &header}, MaxBytes: int64(o.maxSize), Keep: o.keep, Private: o.private, Existing: o.existing,
+		Checkpoint: func() func() *event.Event { return state.Freeze(nil) },
+	}
+	file, err := recording.Create(o.path, files)
 	if err != nil {
 		return nil, err
 	}
-	return &r, nil
-}
-
-// createRecording begins a recording of the events that are applied to the state.
-func createRecording(o recordOptions, state *aggregate.State, files recording.FileOptions) (r recorder, err error) {
-	header := recording.NewHeader()
-	header.Ttmem = buildVersion()
-	files.Options = recording.Options{Header: &header}
-	files.MaxBytes, files.Keep = int64(o.maxSize), o.keep
-	files.Checkpoint = frozen(state)
-	file, err := recording.Create(o.path, files)
-	if err != nil {
-		return r, err
-	}
-	return recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
-}
-
-// frozen makes checkpoints of a state at the time of a call.
-func frozen(state *aggregate.State) func() func() *event.Event {
-	return func() func() *event.Event { return state.Freeze(nil) }
+	return &recorder{file: file, path: o.path, keep: o.keep, flushed: time.Now()}, nil
 }
 
 func (r *recorder) add(e *event.Event) {

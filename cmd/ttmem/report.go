@@ -1,20 +1,15 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
 	"slices"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
-	"ttmem/aggregate"
-	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -22,11 +17,10 @@ import (
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
 	"ttmem/cmd/ttmem/term"
-	"ttmem/tracer/event"
 )
 
 func newReport() *cobra.Command {
-	var o reportCommand
+	var o sessionOptions
 	var pids []int
 	c := &cobra.Command{
 		Use:   "report [FILE]",
@@ -65,7 +59,8 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 			if c.Flags().Changed(flags.Socket) {
 				return errors.New("a file and --socket: give one of them")
 			}
-			return showReport(&o, args[0])
+			o.source.File = args[0]
+			return showReport(&o)
 		},
 	}
 	o.register(c)
@@ -76,26 +71,8 @@ graphs, pprof and folded stacks, docs/events.md events and JSON.`,
 	return c
 }
 
-// A reportCommand is the options of report.
-type reportCommand struct {
-	sessionOptions
-	pid int // 0: of all
-}
-
-// of is the selected part of the snapshot from a place.
-func (o *reportCommand) of(snapshot *memory.Snapshot, from string) (*memory.Snapshot, error) {
-	if o.pid == 0 {
-		return snapshot, nil
-	}
-	one := analyze.ForProcess(snapshot, o.pid)
-	if one == nil {
-		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", o.pid, from)
-	}
-	return one, nil
-}
-
 // reportService prints what the host's service sees.
-func reportService(c *cobra.Command, o *reportCommand) error {
+func reportService(c *cobra.Command, o *sessionOptions) error {
 	for _, flag := range []string{"events", "flamegraph", "pprof", "folded"} {
 		if c.Flags().Changed(flag) {
 			return fmt.Errorf("--%s is made of events, which a service does not keep: have it record (ttmem serve --record FILE) and give the file", flag)
@@ -154,112 +131,44 @@ func printReport(to *os.File, snapshot *memory.Snapshot, asJSON bool, how report
 }
 
 // showReport makes a report, and the files that flags name, from a file.
-func showReport(o *reportCommand, path string) error {
+func showReport(o *sessionOptions) error {
 	// before anything is opened for writing
-	if err := checkOutputs(o.sessionOptions, path); err != nil {
+	if err := o.checkOutputs(); err != nil {
 		return err
 	}
-	f, err := source.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if f.Private {
+	if source.IsPrivate(o.source.File) {
 		output.KeepPrivate()
 	}
-	var lines *output.Events
-	if o.output.events != "" {
-		if lines, err = output.CopyEvents(o.output.events); err != nil {
-			return err
-		}
-	}
-	defer lines.Discard()
-	x, err := output.NewExporter(o.exports)
+	s, err := newSession(*o)
 	if err != nil {
 		return err
 	}
-	defer x.Close()
-	if x != nil {
-		x.Options.Begun = f.Created
-	}
-
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	defer stop()
-	reading, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var failure error // of lines
-	if lines == nil && x == nil {
-		if err := f.StateOnly(); err != nil {
-			return err
-		}
-	}
-	state := aggregate.New()
-	state.Begin(f.BeganNs)
-	var only source.Options
-	profiled := state
-	if o.pid > 0 {
-		only.PIDs = []int{o.pid}
-		profiled = aggregate.New() // of this process only
-	}
-	if x != nil {
-		profiled.KeepSites()
-	}
-	events, damage := f.Play(reading, source.Completed(state, only.Selected(func(e *event.Event) {
-		if lines != nil && failure == nil {
-			lines.Add(e)
-			if lines.Full() {
-				if failure = lines.Flush(); failure != nil {
-					cancel()
-				}
-			}
-		}
-		if x != nil && profiled != state {
-			profiled.Apply(e)
-		}
-	})), func() {})
-	switch {
-	case ctx.Err() != nil:
-		return term.ErrInterrupted
-	case failure != nil:
-		return failure
-	case damage != nil && events == 0:
-		return damage
-	case damage != nil:
-		term.Warn(damage.Error())
-	case f.NoEnd() != "":
-		term.Warn(f.NoEnd())
-	}
-	if lines != nil {
-		if err := lines.Close(); err != nil {
-			return err
-		}
-	}
-	state.Advance(f.EndNs())
-	snapshot := state.WithHolders(state.Snapshot())
-	snapshot.Stacks = f.Stacks()
-	if snapshot, err = o.of(snapshot, path); err != nil {
+	defer s.close()
+	o.source.StateOnly = s.events == nil && s.export == nil
+	w, err := o.source.Watch(s.handle)
+	if err != nil {
 		return err
+	}
+	s.state.Begin(w.File.BeganNs)
+	if s.export != nil {
+		s.export.Options.Begun = w.File.Created
 	}
 	to := os.Stdout
 	if o.takesStdout() {
 		to = os.Stderr
 	}
-	if err := printReport(to, snapshot, o.output.json, report.Options{PID: o.pid, Older: f.Older()}); err != nil {
-		return err
-	}
-	if x != nil && !x.Write(profiled.Profile()) {
+	err = s.end(w.EndNs, w.File.Stacks(), to, report.Options{PID: o.pid, Older: w.File.Older()})
+	status := finish(w, 0, "")
+	if err == nil && s.failed {
 		return term.ExitStatus(1)
 	}
-	// to be cut short is no damage: its writer was killed, or its disk was full
-	if damage != nil && !errors.Is(damage, io.ErrUnexpectedEOF) {
-		return term.ExitStatus(1)
-	}
-	return nil
+	return cmp.Or(err, status)
 }
 
 // checkOutputs is an error if writing would destroy the file that is read, under whatever
 // name.
-func checkOutputs(o sessionOptions, path string) error {
+func (o *sessionOptions) checkOutputs() error {
+	path := o.source.File
 	in, err := os.Stat(path)
 	if err != nil || !in.Mode().IsRegular() {
 		return nil
@@ -267,11 +176,8 @@ func checkOutputs(o sessionOptions, path string) error {
 	if out, err := os.Stdout.Stat(); err == nil && os.SameFile(in, out) {
 		return fmt.Errorf("standard output is %s, the file that is read: write to another", path)
 	}
-	targets := append(o.exports.Targets(), output.ExportTarget{Flag: "--events", Path: o.output.events})
-	for _, t := range targets {
-		if out, err := os.Stat(t.Path); err == nil && os.SameFile(in, out) {
-			return fmt.Errorf("%s %s is the file that is read: name another", t.Flag, t.Path)
-		}
+	if t := o.targetOf(in); t != nil {
+		return fmt.Errorf("%s %s is the file that is read: name another", t.Flag, t.Path)
 	}
 	return nil
 }
@@ -279,16 +185,19 @@ func checkOutputs(o sessionOptions, path string) error {
 // takesStdout reports whether a flag names standard output.
 func (o *sessionOptions) takesStdout() bool {
 	out, err := os.Stdout.Stat()
-	if err != nil {
-		return false
-	}
-	for _, t := range append(o.exports.Targets(), output.ExportTarget{Path: o.output.events}) {
+	return err == nil && o.targetOf(out) != nil
+}
+
+// targetOf is the target that is a file, under whatever name; nil if none is.
+func (o *sessionOptions) targetOf(file os.FileInfo) *output.ExportTarget {
+	for _, t := range append(o.exports.Targets(), output.ExportTarget{Flag: "--events", Path: o.output.events}) {
+		info, err := os.Stat(t.Path)
 		if t.Path == "-" {
-			return true
+			info, err = os.Stdout.Stat()
 		}
-		if info, err := os.Stat(t.Path); err == nil && os.SameFile(info, out) {
-			return true
+		if err == nil && os.SameFile(info, file) {
+			return &t
 		}
 	}
-	return false
+	return nil
 }

@@ -4,9 +4,6 @@ import (
 	"errors"
 
 	"github.com/spf13/cobra"
-
-	"ttmem/cmd/ttmem/source"
-	"ttmem/cmd/ttmem/term"
 )
 
 func newRun() *cobra.Command {
@@ -30,37 +27,13 @@ command cannot be executed, and 127 when it is not found.`,
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error { return runCommand(o, args, failureStatus(c)) },
+		RunE: func(c *cobra.Command, args []string) error {
+			o.source.Command = args
+			return trace(o, failureStatus(c))
+		},
 	}
 	c.Flags().SetInterspersed(false)
 	o.register(c)
 	o.exports.RegisterFlameGraph(c)
 	return c
-}
-
-// runCommand traces a command to its end. The error has the command's exit status, or failure
-// where ttmem itself failed.
-func runCommand(o sessionOptions, args []string, failure int) error {
-	t, err := source.TraceCommand(args, o.stacks, source.Console{})
-	if err != nil {
-		return err
-	}
-	defer t.Close()
-	s, err := traceSession(t, o)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	err = t.Run(s.handle, s.flush)
-	if err := errors.Join(err, s.report()); err != nil {
-		term.Warn(err.Error())
-		s.failed = true
-	}
-	if t.Exit != 0 {
-		return term.ExitStatus(t.Exit)
-	}
-	if s.failed || t.Failed {
-		return term.ExitStatus(failure)
-	}
-	return nil
 }

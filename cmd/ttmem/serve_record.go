@@ -21,7 +21,7 @@ const resumeInterval = 10 * time.Second
 // A serviceRecorder is the recording of a service. After an error it tries again from time to
 // time. A nil one does nothing.
 type serviceRecorder struct {
-	recorder
+	*recorder
 	err    error // why nothing is recorded at present
 	tried  time.Time
 	failed bool // something was not recorded
@@ -31,11 +31,9 @@ type serviceRecorder struct {
 
 // newServiceRecorder is nil if nothing is recorded.
 func newServiceRecorder(o recordOptions, state *aggregate.State) (*serviceRecorder, error) {
-	if o.path == "" {
-		return nil, nil
-	}
-	of, err := createRecording(o, state, recording.FileOptions{Existing: recording.RotateExisting, Private: true})
-	if err != nil {
+	o.existing, o.private = recording.RotateExisting, true
+	of, err := newRecorder(o, state)
+	if of == nil {
 		return nil, err
 	}
 	r := &serviceRecorder{recorder: of}

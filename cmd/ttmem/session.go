@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/aggregate"
+	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
@@ -19,10 +20,11 @@ import (
 
 // sessionOptions say what is written of a stream of events.
 type sessionOptions struct {
+	source  source.Options
 	output  outputOptions
-	stacks  source.Stacks
 	record  recordOptions
 	exports output.ExportOptions
+	pid     int // the process that is reported; 0: all
 }
 
 // outputOptions are the flags of output besides the report.
@@ -52,65 +54,81 @@ func (o *sessionOptions) register(c *cobra.Command) {
 	}
 }
 
-// session writes a stream of events of a tracer.
+// of is the selected part of the snapshot from a place.
+func (o *sessionOptions) of(snapshot *memory.Snapshot, from string) (*memory.Snapshot, error) {
+	if o.pid == 0 {
+		return snapshot, nil
+	}
+	one := analyze.ForProcess(snapshot, o.pid)
+	if one == nil {
+		return nil, fmt.Errorf("-p %d: no such process in %s; `ttmem report` without -p lists the processes", o.pid, from)
+	}
+	return one, nil
+}
+
+// session writes a stream of events.
 type session struct {
-	o      sessionOptions
-	state  *aggregate.State
-	events *output.Events   // nil: not requested
-	record *recorder        // nil: not requested
-	export *output.Exporter // nil: not requested
-	// stacks counts the call stacks that were taken; nil if none were
-	stacks func() *memory.Stacks
-	failed bool // some output could not be written
+	o     sessionOptions
+	state *aggregate.State
+	// profile has the call sites that are exported: it is the state, or that of one process.
+	profile *aggregate.State
+	// complete applies an event to the state after those that it implies.
+	complete func(*event.Event)
+	events   *output.Events   // nil: not requested
+	record   *recorder        // nil: not requested
+	export   *output.Exporter // nil: not requested
+	failed   bool             // some output could not be written
 	// useless ends a trace whose recording failed; nil if it goes on
 	useless func()
 }
 
 // newSession begins the output that the options name; the session is to be closed.
-func newSession(o sessionOptions, stacks func() *memory.Stacks) (_ *session, err error) {
-	s := &session{o: o, state: aggregate.New(), stacks: stacks}
+func newSession(o sessionOptions) (_ *session, err error) {
+	s := &session{o: o, state: aggregate.New()}
+	s.profile = s.state
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
+	var only source.Options
+	if o.pid != 0 {
+		only.PIDs, s.profile = []int{o.pid}, aggregate.New()
+	}
+	s.complete = source.Completed(s.state, only.Selected(s.add))
 	if s.record, err = newRecorder(o.record, s.state); err != nil {
 		return nil, err
 	}
-	if o.output.events != "" {
-		if s.events, err = output.CreateEvents(o.output.events, o.output.private); err != nil {
-			return nil, err
-		}
+	switch {
+	case o.output.events == "":
+	case o.source.File != "":
+		s.events, err = output.CopyEvents(o.output.events)
+	default:
+		s.events, err = output.CreateEvents(o.output.events, o.output.private)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if s.export, err = output.NewExporter(o.exports); s.export != nil {
-		s.state.KeepSites()
-	}
-	return s, err
-}
-
-// traceSession is a session of a tracer.
-func traceSession(t *source.Tracing, o sessionOptions) (*session, error) {
-	s, err := newSession(o, func() *memory.Stacks { return source.StackCounts(t.Tracer) })
-	if err == nil {
-		s.state.Begin(source.MonotonicNow())
-	}
-	if err == nil && !t.OfCommand() {
-		s.useless = t.Stop
+		s.profile.KeepSites()
 	}
 	return s, err
 }
 
 // close removes files that were begun and not finished.
-func (s *session) close() { s.export.Close() }
+func (s *session) close() {
+	s.events.Discard()
+	s.export.Close()
+}
 
-// handle takes an event. Events are written after those that they imply.
+// handle takes an event.
 func (s *session) handle(e *event.Event) {
-	if s.events != nil {
-		for implied := range s.state.Implied(e) {
-			s.apply(implied)
-		}
+	if s.events == nil && s.profile == s.state { // which need no implied events
+		s.state.Complete(e)
+		s.state.Apply(e)
+	} else {
+		s.complete(e)
 	}
-	s.apply(e)
 	if s.record != nil {
 		s.record.add(e)
 	}
@@ -119,18 +137,20 @@ func (s *session) handle(e *event.Event) {
 	}
 }
 
-func (s *session) apply(e *event.Event) {
-	s.state.Complete(e)
-	s.state.Apply(e)
+// add takes a selected event that was applied to the state.
+func (s *session) add(e *event.Event) {
 	if s.events != nil {
 		s.events.Add(e)
+	}
+	if s.profile != s.state {
+		s.profile.Apply(e)
 	}
 }
 
 func (s *session) flush() {
 	if s.events != nil {
 		if err := s.events.Flush(); err != nil {
-			term.Warn(fmt.Sprintf("%v; tracing goes on without --events", err))
+			term.Warn(fmt.Sprintf("%v; the rest goes on without --events", err))
 			s.failed = true
 			s.events = nil
 		}
@@ -149,33 +169,64 @@ func (s *session) flush() {
 	}
 }
 
-// report prints the report, and finishes the files.
-func (s *session) report() error {
+// end finishes the files, and prints the report up to a time, unless a recording has it.
+func (s *session) end(untilNs uint64, stacks *memory.Stacks, to *os.File, how report.Options) error {
+	finished := func(err error) {
+		if err != nil {
+			term.Warn(err.Error())
+			s.failed = true
+		}
+	}
 	if s.events != nil {
-		if err := s.events.Close(); err != nil {
-			term.Warn(err.Error())
-			s.failed = true
-		}
+		finished(s.events.Close())
 	}
-	s.state.Advance(source.MonotonicNow())
+	s.state.Advance(untilNs)
 	snapshot := s.state.WithHolders(s.state.Snapshot())
-	snapshot.Stacks = s.stacks()
+	snapshot.Stacks = stacks
 	if s.record != nil {
-		if err := s.record.close(snapshot); err != nil {
-			term.Warn(err.Error())
-			s.failed = true
-		}
+		finished(s.record.close(snapshot))
 	}
-	err := s.print(snapshot)
-	if s.export != nil && !s.export.Write(s.state.Profile()) {
+	snapshot, err := s.o.of(snapshot, s.o.source.File)
+	if err != nil {
+		return err
+	}
+	if s.o.record.path == "" {
+		err = printReport(to, snapshot, s.o.output.json, how)
+	}
+	if s.export != nil && !s.export.Write(s.profile.Profile()) {
 		s.failed = true
 	}
 	return err
 }
 
-func (s *session) print(snapshot *memory.Snapshot) error {
-	if s.o.record.path != "" {
-		return nil // the recording has it
+// trace writes what is traced, until it ends. The error has the exit status of a command, or
+// failure where ttmem itself failed.
+func trace(o sessionOptions, failure int) error {
+	t, err := o.source.Trace()
+	if err != nil {
+		return err
 	}
-	return printReport(os.Stderr, snapshot, s.o.output.json, report.Options{})
+	defer t.Close()
+	s, err := newSession(o)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	s.state.Begin(source.MonotonicNow())
+	if !t.OfCommand() {
+		s.useless = t.Stop
+	}
+	t.Announce()
+	err = t.Run(s.handle, s.flush)
+	err = errors.Join(err, s.end(source.MonotonicNow(), source.StackCounts(t.Tracer), os.Stderr, report.Options{}))
+	switch {
+	case t.Exit != 0 && err != nil:
+		term.Warn(err.Error())
+		fallthrough
+	case t.Exit != 0:
+		return term.ExitStatus(t.Exit)
+	case err == nil && (s.failed || t.Failed):
+		return term.ExitStatus(failure)
+	}
+	return err
 }

@@ -131,7 +131,7 @@ func TestAStateFromCheckpointsIsThatOfAllEvents(t *testing.T) {
 		path := filepath.Join(t.TempDir(), story.name+".ttmem")
 		readStory(t, storyEvents(goldenFolder, story.name)).record(t, path, 100)
 		all := &replayed{t: t}
-		_, err := (&source.Options{File: path}).Watch(func(e *event.Event) { all.events = append(all.events, *e) }, func() {})
+		_, err := (&source.Options{File: path}).Watch(func(e *event.Event) { all.events = append(all.events, *e) })
 		qt.Assert(t, qt.IsNil(err))
 		for text, at := range all.moments() {
 			m, err := source.ParseMoment("at", text)
@@ -202,7 +202,7 @@ func TestAStateFromADamagedFileIsRightOrAnError(t *testing.T) {
 	content, err := os.ReadFile(path)
 	qt.Assert(t, qt.IsNil(err))
 	all := &replayed{t: t}
-	_, err = (&source.Options{File: path}).Watch(func(e *event.Event) { all.events = append(all.events, *e) }, func() {})
+	_, err = (&source.Options{File: path}).Watch(func(e *event.Event) { all.events = append(all.events, *e) })
 	qt.Assert(t, qt.IsNil(err))
 	want := make(map[string]string)
 	for text, at := range all.moments() {

@@ -63,7 +63,7 @@ func runSteps(o source.Options, in io.Reader, out io.Writer) error {
 			stop()
 		}()
 	}
-	_, err := o.Watch(s.Handle, func() {})
+	_, err := o.Watch(s.Handle)
 	select {
 	case input := <-failed:
 		return errors.Join(err, input)

@@ -137,14 +137,9 @@ func topLive(o *topOptions, view top.Options) error {
 		return err
 	}
 	defer in.Close()
-	of := source.ThisHost
-	switch {
-	case o.source.File != "":
-		of = o.source.File
-	case len(o.source.Command) > 0:
+	of := cmp.Or(o.source.File, o.source.Place())
+	if len(o.source.Command) > 0 {
 		of = page.ShortCommand(strings.Join(o.source.Command, " "))
-	case len(o.source.PIDs) > 0:
-		of = "PID " + page.PIDs(o.source.PIDs)
 	}
 	live := top.NewLive(of)
 	output, err := newTopOutput(live, &o.source)

@@ -63,7 +63,7 @@ func startTopWatch(o *topOptions, live *top.Live) *topWatch {
 		summary, err := from.Watch(func(e *event.Event) {
 			begin()
 			live.Handle(e)
-		}, func() {})
+		})
 		why := "ended"
 		switch {
 		case err != nil:

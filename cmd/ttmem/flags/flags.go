@@ -102,6 +102,14 @@ func Limit(c *cobra.Command, n *int, normally int) {
 	_ = c.RegisterFlagCompletionFunc("limit", cobra.NoFileCompletions)
 }
 
+// CheckLimit is an error if --limit does not take the value.
+func CheckLimit(n int) error {
+	if n < 0 {
+		return fmt.Errorf("-n %d: must not be negative; 0 lists all", n)
+	}
+	return nil
+}
+
 // groupings are the values of --by, which are the same everywhere.
 var groupings = []string{"stack", "op", "file", "component", "type", "region", "chip", "process"}
 

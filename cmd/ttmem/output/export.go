@@ -139,9 +139,9 @@ func NewExporter(o ExportOptions) (*Exporter, error) {
 func (x *Exporter) Write(profile *memory.Profile) bool {
 	all := true
 	for _, f := range x.files {
-		stacks, err := f.write(profile, x.Options)
-		if err != nil {
-			term.Warn(err.Error())
+		stacks, err := f.target.write(f.W, profile, x.Options)
+		if err := f.Finish(err); err != nil {
+			term.Warn(fmt.Sprintf("%s %s: %v", f.target.Flag, f.target.Path, err))
 			all = false
 			continue
 		}
@@ -168,13 +168,4 @@ func (x *Exporter) Close() {
 type exportFile struct {
 	*File
 	target ExportTarget
-}
-
-// write writes the profile and finishes the file.
-func (f *exportFile) write(p *memory.Profile, o export.Options) (stacks int, err error) {
-	stacks, err = f.target.write(f.W, p, o)
-	if err := f.Finish(err); err != nil {
-		return 0, fmt.Errorf("%s %s: %w", f.target.Flag, f.target.Path, err)
-	}
-	return stacks, nil
 }

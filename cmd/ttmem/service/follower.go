@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"ttmem/tracer/event"
@@ -18,72 +18,48 @@ const backlogBytes = 64 << 20
 // compressed block for each of the tracer's batches would be many small ones.
 const flushInterval = 50 * time.Millisecond
 
+// backlogBatches is how many batches may wait for a follower. They are small if few events
+// come.
+const backlogBatches = 4096
+
 // A follower gets the events from now on.
 type follower struct {
 	sight *sight
-	wake  chan struct{} // has room for one: there is a batch to take
-
-	mu      sync.Mutex
-	pending []*batch
-	taken   *batch
-	bytes   int   // of both
-	end     error // why nothing more comes
-	missed  int   // events that were dropped for that
+	// batches is closed when nothing more comes. Then end says why.
+	batches chan *batch
+	waiting atomic.Int64 // bytes of the batches, and of the one that is being sent
+	end     error
+	// isCut is true if the batches that wait are dropped. Then missed is how many events that
+	// costs.
+	isCut  atomic.Bool
+	missed int
 }
 
 func newFollower(v Viewer) *follower {
-	return &follower{sight: newSight(v), wake: make(chan struct{}, 1)}
+	return &follower{sight: newSight(v), batches: make(chan *batch, backlogBatches)}
 }
 
-// push hands over a batch, or cuts off a follower that has too many.
+// push hands over a batch, or cuts off a follower that has too many. The hub is locked, as
+// it is for finish.
 func (f *follower) push(b *batch, backlog int) {
-	f.mu.Lock()
-	switch {
-	case f.end != nil:
-	case f.bytes+b.bytes > backlog:
-		f.end = errTooSlow
-		for _, b := range append(f.pending, b) {
-			f.missed += len(b.events)
-		}
-		f.pending = nil
-	default:
-		f.pending = append(f.pending, b)
-		f.bytes += b.bytes
+	if f.end != nil {
+		return
 	}
-	f.mu.Unlock()
-	f.ring()
+	if f.waiting.Load()+int64(b.bytes) <= int64(backlog) && len(f.batches) < backlogBatches {
+		f.waiting.Add(int64(b.bytes))
+		f.batches <- b
+		return
+	}
+	f.missed = len(b.events)
+	f.isCut.Store(true)
+	f.finish(errTooSlow)
 }
 
 func (f *follower) finish(why error) {
-	f.mu.Lock()
 	if f.end == nil {
 		f.end = why
+		close(f.batches)
 	}
-	f.mu.Unlock()
-	f.ring()
-}
-
-func (f *follower) ring() {
-	select {
-	case f.wake <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the oldest batch, which counts until the next one is taken. If there is none
-// it returns nil and, if none will follow, why.
-func (f *follower) take() (*batch, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.taken != nil {
-		f.bytes -= f.taken.bytes
-		f.taken = nil
-	}
-	if len(f.pending) == 0 {
-		return nil, f.end
-	}
-	f.taken, f.pending = f.pending[0], f.pending[1:]
-	return f.taken, nil
 }
 
 // Follow writes a recording of what the viewer may see: the present state, and the events from
@@ -101,24 +77,19 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 	}
 	var latest uint64
 	for {
-		if err := out.flush(); err != nil {
-			return err
-		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-f.wake:
-		}
-		for {
-			b, end := f.take()
-			if end != nil {
-				if f.missed > 0 { // it does not change any more
-					_ = out.add(&event.Event{Kind: event.Lost, TimeNs: latest, Count: uint64(f.missed), Cause: end.Error()})
+		case b, more := <-f.batches:
+			if !more {
+				if f.missed > 0 {
+					_ = out.add(&event.Event{Kind: event.Lost, TimeNs: latest, Count: uint64(f.missed), Cause: f.end.Error()})
 				}
-				return errors.Join(end, out.close())
+				return errors.Join(f.end, out.close())
 			}
-			if b == nil {
-				break
+			if f.isCut.Load() {
+				f.missed += len(b.events)
+				continue
 			}
 			latest = b.events[len(b.events)-1].TimeNs
 			for i := range b.events {
@@ -128,6 +99,13 @@ func (h *Hub) Follow(ctx context.Context, v Viewer, w io.Writer) error {
 					}
 				}
 			}
+			f.waiting.Add(-int64(b.bytes))
+		}
+		if len(f.batches) > 0 {
+			continue
+		}
+		if err := out.flush(); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():

@@ -343,9 +343,7 @@ func backlog(h *Hub) (most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for f := range h.followers {
-		f.mu.Lock()
-		most = max(most, f.bytes)
-		f.mu.Unlock()
+		most = max(most, int(f.waiting.Load()))
 	}
 	return most
 }

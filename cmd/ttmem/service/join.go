@@ -1,9 +1,11 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"ttmem/tracer/event"
@@ -68,7 +70,7 @@ type followed struct {
 	dirty bool
 	// out is nil at first: what is written is buffered.
 	out      io.Writer
-	buffered [][]byte
+	buffered net.Buffers
 }
 
 // newFollowed begins the recording with a checkpoint.
@@ -88,13 +90,9 @@ func newFollowed(version string, state *event.Event) (_ *followed, err error) {
 // send writes to w what was buffered, and from then on what is written.
 func (o *followed) send(w io.Writer) error {
 	o.out = w
-	for i, b := range o.buffered {
-		if _, err := w.Write(b); err != nil {
-			return err
-		}
-		o.buffered[i] = nil
+	if _, err := o.buffered.WriteTo(w); err != nil {
+		return err
 	}
-	o.buffered = nil
 	return o.push()
 }
 
@@ -103,7 +101,7 @@ func (o *followed) Write(b []byte) (int, error) {
 	if o.out != nil {
 		return o.out.Write(b)
 	}
-	o.buffered = append(o.buffered, append([]byte(nil), b...))
+	o.buffered = append(o.buffered, bytes.Clone(b))
 	return len(b), nil
 }
 

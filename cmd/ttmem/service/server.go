@@ -143,8 +143,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) snapshot(w http.ResponseWriter, r *http.Request, v Viewer) {
-	s.awaitRead(r.Context())
-	s.awaitMarks(r.Context())
+	s.await(r.Context())
 	s.answer(w, v, func() any {
 		reading := s.reading()
 		snapshot := *s.hub.Snapshot(v)
@@ -168,20 +167,20 @@ const (
 // awaitRead waits until the hub has what was allocated when the service began, or patience or
 // the context ends.
 func (s *Server) awaitRead(ctx context.Context) {
-	for waited := false; ctx.Err() == nil && time.Since(s.started) < readPatience; waited = true {
-		reading := s.reading()
-		if !reading && !waited {
-			return
-		}
+	if poll(ctx, s.started.Add(readPatience), readInterval, func() bool { return !s.reading() }) {
 		// events that are read from memory are delayed for a moment, to be in order with others
-		select {
-		case <-ctx.Done():
-		case <-time.After(readInterval):
-		}
-		if !reading {
-			return
-		}
+		time.Sleep(readInterval)
 	}
+}
+
+// poll waits until something is done, the time is over or the context ends, and reports
+// whether it waited.
+func poll(ctx context.Context, until time.Time, interval time.Duration, done func() bool) (waited bool) {
+	for !done() && ctx.Err() == nil && time.Now().Before(until) {
+		time.Sleep(interval)
+		waited = true
+	}
+	return waited
 }
 
 // A mark comes to the hub as an event, in the order of all events. An answer waits for the
@@ -193,10 +192,14 @@ const (
 
 // awaitMarks waits until the hub has the marks that were accepted so far.
 func (s *Server) awaitMarks(ctx context.Context) {
-	until, marked := time.Now().Add(markPatience), s.marked.Load()
-	for s.hub.Marks() < marked && ctx.Err() == nil && time.Now().Before(until) {
-		time.Sleep(markInterval)
-	}
+	marked := s.marked.Load()
+	poll(ctx, time.Now().Add(markPatience), markInterval, func() bool { return s.hub.Marks() >= marked })
+}
+
+// await waits until the hub has what was there before the request.
+func (s *Server) await(ctx context.Context) {
+	s.awaitRead(ctx)
+	s.awaitMarks(ctx)
 }
 
 // answer sends a document as JSON.
@@ -225,15 +228,13 @@ func busy(w http.ResponseWriter, what string) {
 
 // state sends the present state, as a recording.
 func (s *Server) state(w http.ResponseWriter, r *http.Request, v Viewer) {
-	s.awaitRead(r.Context())
-	s.awaitMarks(r.Context())
+	s.await(r.Context())
 	s.record(w, v, func(out io.Writer) error { return s.hub.WriteState(r.Context(), v, out) })
 }
 
 // stream sends the present state and the events from then on.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, v Viewer) {
-	s.awaitRead(r.Context())
-	s.awaitMarks(r.Context())
+	s.await(r.Context())
 	s.record(w, v, func(out io.Writer) error { return s.hub.Follow(r.Context(), v, out) })
 }
 

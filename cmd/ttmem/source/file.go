@@ -16,8 +16,6 @@ import (
 // A File is a recording, or a file of events as JSON lines, that is read.
 type File struct {
 	Name string
-	// Private is true if the file is only for its owner and their group.
-	Private bool
 	// Created is when recording began, by the wall clock, and BeganNs the same as
 	// CLOCK_MONOTONIC; zero if that is not known.
 	Created time.Time
@@ -37,13 +35,18 @@ type File struct {
 
 // Open opens a recording, or a file of JSON lines; "-" is standard input.
 func Open(path string) (*File, error) {
-	if path == "-" {
-		if term.IsTerminal(os.Stdin) {
-			return nil, errors.New("-: standard input is a terminal: name a recording, or give it one")
-		}
-		return openNamed("/dev/stdin", shownName(path))
+	if path == "-" && term.IsTerminal(os.Stdin) {
+		return nil, errors.New("-: standard input is a terminal: name a recording, or give it one")
 	}
-	return openNamed(path, path)
+	return openNamed(realName(path), shownName(path))
+}
+
+// realName is the name by which a file is opened.
+func realName(path string) string {
+	if path == "-" {
+		return "/dev/stdin"
+	}
+	return path
 }
 
 // shownName is how messages name a file.
@@ -66,7 +69,7 @@ func openNamed(path, name string) (*File, error) {
 	f.Lines = nativeLines.of
 	next := func(e *event.Event) error { return renamed(name, f.Next(e)) }
 	return &File{
-		Name: name, Private: isPrivate(path), Created: f.Header().Created, BeganNs: f.Header().MonotonicNs,
+		Name: name, Created: f.Header().Created, BeganNs: f.Header().MonotonicNs,
 		recording: f, next: next, close: f.Close, part: "block", done: f.Offset, size: f.Size(),
 	}, nil
 }
@@ -140,19 +143,15 @@ func renamed(name string, err error) error {
 // ReadOnce is an error if a file, such as a pipe, can be read only once: for commands that
 // read it again.
 func ReadOnce(path string) error {
-	of := path
-	if path == "-" {
-		of = "/dev/stdin"
-	}
-	if info, err := os.Stat(of); err == nil && !info.Mode().IsRegular() {
+	if info, err := os.Stat(realName(path)); err == nil && !info.Mode().IsRegular() {
 		return fmt.Errorf("%s is not a file: it can be read only once, and this command reads it twice; give a file", path)
 	}
 	return nil
 }
 
-// isPrivate reports whether a file is for some users only.
-func isPrivate(path string) bool {
-	info, err := os.Stat(path)
+// IsPrivate reports whether a file is for some users only.
+func IsPrivate(path string) bool {
+	info, err := os.Stat(realName(path))
 	return err == nil && info.Mode().IsRegular() && info.Mode()&0o004 == 0
 }
 

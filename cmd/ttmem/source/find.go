@@ -43,11 +43,8 @@ func (r *Recording) lookUp(m Moment) ([]stop, error) {
 	switch m.Kind {
 	case Peak:
 		return r.findPeaks(x.Peaks)
-	case Failure:
-		at, err := r.findFailure(&m, &x)
-		return []stop{{Point: at, of: EveryRegion}}, err
-	case Mark:
-		at, err := r.findMark(&m, &x)
+	case Failure, Mark:
+		at, err := r.findPoint(&m, &x)
 		return []stop{{Point: at, of: EveryRegion}}, err
 	case After:
 		if length := end.Now() - r.begin.TimeNs; uint64(m.Time) > length {
@@ -90,67 +87,72 @@ func (r *Recording) findPeaks(peaks []memory.PeakPoint) (stops []stop, err error
 	return stops, nil
 }
 
-func (r *Recording) findFailure(m *Moment, x *memory.Index) (at memory.Point, err error) {
-	inFile := func() []memory.FailurePoint {
-		return slices.DeleteFunc(slices.Clone(x.Failures), func(f memory.FailurePoint) bool { return f.Number <= r.begin.Number })
+// findPoint is where a mark or a failure is.
+func (r *Recording) findPoint(m *Moment, x *memory.Index) (memory.Point, error) {
+	from := x.MarksFrom
+	if m.Kind == Failure {
+		from = x.FailuresFrom
 	}
-	list := inFile()
-	newest := m.Last && m.Nth == 0 && len(list) > 0
-	if x.FailuresFrom > r.begin.Number && !newest {
+	list := r.points(m, x)
+	newest := m.Last && m.Nth == 0 && len(list) > 0 && list[len(list)-1].Number > from
+	if from > r.begin.Number && !newest {
 		if err := r.scan(m, x); err != nil {
-			return at, err
+			return memory.Point{}, err
 		}
-		list = inFile()
+		list = r.points(m, x)
 	}
-	switch nth := m.which(len(list)); {
-	case len(list) == 0:
-		return at, fmt.Errorf("no allocation failed in %s", r.Path)
-	case nth > len(list):
-		return at, fmt.Errorf("no %s in %s: %s failed", m.Text, r.Path, page.Count(uint64(len(list)), "allocation"))
-	default:
-		return list[nth-1].Point, nil
+	if nth := m.which(len(list)); nth <= len(list) {
+		return list[nth-1], nil
 	}
+	return memory.Point{}, r.missing(m, x, len(list))
 }
 
-func (r *Recording) findMark(m *Moment, x *memory.Index) (at memory.Point, err error) {
-	var named []memory.Point
-	var names []string
-	earlier := false // there is one of that name before the file begins
-	list := func() {
-		named, names = nil, nil
-		for _, mark := range x.Marks {
-			switch {
-			case mark.Number <= r.begin.Number:
-				earlier = earlier || mark.Name == m.Name
-				continue
-			case mark.Name == m.Name:
-				named = append(named, memory.Point{Number: mark.Number, TimeNs: mark.TimeNs})
-			}
-			if name := page.Clean(mark.Name); !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+// points are the marks of the file that have the name, or its failures.
+func (r *Recording) points(m *Moment, x *memory.Index) (list []memory.Point) {
+	add := func(point memory.Point) {
+		if point.Number > r.begin.Number {
+			list = append(list, point)
 		}
 	}
-	list()
-	newest := m.Last && m.Nth == 0 && len(named) > 0 && named[len(named)-1].Number > x.MarksFrom
-	if x.MarksFrom > r.begin.Number && !newest {
-		if err := r.scan(m, x); err != nil {
-			return at, err
+	if m.Kind == Failure {
+		for _, failure := range x.Failures {
+			add(failure.Point)
 		}
-		list()
+		return list
 	}
-	nth := m.which(len(named))
+	for _, mark := range x.Marks {
+		if mark.Name == m.Name {
+			add(memory.Point{Number: mark.Number, TimeNs: mark.TimeNs})
+		}
+	}
+	return list
+}
+
+// missing is an error that says which marks and failures there are; found is how many have
+// the name.
+func (r *Recording) missing(m *Moment, x *memory.Index, found int) error {
 	switch {
-	case len(named) == 0 && earlier:
-		return at, fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.Text, r.Path, page.Clean(m.Name), r.Path)
-	case len(names) == 0:
-		return at, fmt.Errorf("no mark %s in %s: it has no marks at all; `ttmem mark NAME` sets them while it is recorded", m.Name, r.Path)
-	case len(named) == 0:
-		return at, fmt.Errorf("no mark %s in %s: there are %s", m.Text, r.Path, page.Some(names, "mark"))
-	case nth > len(named):
-		return at, fmt.Errorf("no mark %s in %s: there are %d of that name", m.Text, r.Path, len(named))
+	case m.Kind == Failure && found == 0:
+		return fmt.Errorf("no allocation failed in %s", r.Path)
+	case m.Kind == Failure:
+		return fmt.Errorf("no %s in %s: %s failed", m.Text, r.Path, page.Count(uint64(found), "allocation"))
+	case found > 0:
+		return fmt.Errorf("no mark %s in %s: there are %d of that name", m.Text, r.Path, found)
 	}
-	return named[nth-1], nil
+	var names []string
+	for _, mark := range x.Marks {
+		name := page.Clean(mark.Name)
+		switch {
+		case mark.Number <= r.begin.Number && mark.Name == m.Name:
+			return fmt.Errorf("no mark %s in %s: the mark %s lies before %s begins", m.Text, r.Path, name, r.Path)
+		case mark.Number > r.begin.Number && !slices.Contains(names, name):
+			names = append(names, name)
+		}
+	}
+	if names == nil {
+		return fmt.Errorf("no mark %s in %s: it has no marks at all; `ttmem mark NAME` sets them while it is recorded", m.Name, r.Path)
+	}
+	return fmt.Errorf("no mark %s in %s: there are %s", m.Text, r.Path, page.Some(names, "mark"))
 }
 
 // scan reads all marks and failures of the file: the state at the end has only the newest.
@@ -174,7 +176,7 @@ func (r *Recording) scan(m *Moment, x *memory.Index) error {
 		case event.AllocFailed:
 			x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: number, TimeNs: e.TimeNs}, PID: e.PID})
 		}
-	}, func() {})
+	})
 	if err == nil && s.Failed {
 		return errors.New(strings.Join(s.Notes, "; "))
 	}

@@ -111,7 +111,7 @@ func told(t *testing.T, path string, last bool) (text string, events int) {
 	}
 	state := aggregate.New()
 	state.Begin(r.BeganNs)
-	events, err = r.Play(t.Context(), state.Apply, func() {})
+	events, err = r.Play(t.Context(), state.Apply)
 	qt.Assert(t, qt.IsNil(err))
 	state.Advance(r.EndNs())
 	snap := state.WithHolders(state.Snapshot())
@@ -165,7 +165,7 @@ func TestEventsOfAPipeComeOneByOne(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	came := make(chan struct{}, 1<<20)
 	go func() {
-		_, _ = r.Play(t.Context(), func(*event.Event) { came <- struct{}{} }, func() {})
+		_, _ = r.Play(t.Context(), func(*event.Event) { came <- struct{}{} })
 		close(came)
 	}()
 	<-came // while the writer goes on

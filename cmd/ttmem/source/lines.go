@@ -34,7 +34,7 @@ func openLines(path, name string) (*File, error) {
 	}
 	lines := event.NewReader(f)
 	return &File{
-		Name: name, Private: isPrivate(path), part: "line",
+		Name: name, part: "line",
 		next: func(e *event.Event) (err error) {
 			if *e, err = lines.Next(); err == nil || errors.Is(err, io.EOF) {
 				return err

@@ -33,19 +33,6 @@ func (f *File) Older() string {
 	return f.Name + " goes on from an older file, which is not in its folder"
 }
 
-// OlderOf is Older of a file; "" if that is not known.
-func OlderOf(path string) string {
-	if path == "" || !recording.IsRecording(path) { // a pipe can be read once
-		return ""
-	}
-	f, err := Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	return f.Older()
-}
-
 // isPart reports whether a file is the part before the one with the header.
 func isPart(path string, of recording.Header) bool {
 	if !recording.IsRecording(path) {

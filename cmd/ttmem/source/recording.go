@@ -77,7 +77,7 @@ func (r *Recording) End() (*aggregate.State, *Summary, error) {
 	}
 	n := 0
 	o := Options{File: r.Path, PIDs: r.PIDs, StateOnly: r.Each == nil && !r.whole}
-	summary, err := o.Watch(func(e *event.Event) { n++; apply(e) }, func() {})
+	summary, err := o.Watch(func(e *event.Event) { n++; apply(e) })
 	switch {
 	case err != nil:
 		return nil, nil, err
@@ -174,7 +174,7 @@ func (r *Recording) replay(stops []stop, reached func(s *aggregate.State, of Reg
 	if reach(isNow); len(stops) == 0 { // before the first event
 		return nil, nil
 	}
-	_, damage := f.Play(ctx, handle, func() {})
+	_, damage := f.Play(ctx, handle)
 	if ctx.Err() == nil && state.Number() >= r.end.Number() { // all was read
 		reach(func(s *stop) bool { return s.timed })
 	}

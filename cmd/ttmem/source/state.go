@@ -14,30 +14,27 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/term"
-	"ttmem/tracer"
 	"ttmem/tracer/event"
 )
 
-// A State is a state with its origin.
+// A State is a state with its origin. Of says when and where that is: "at the end of
+// model.ttmem".
 type State struct {
 	*aggregate.State
+	Summary
 	// NowNs is its time, CLOCK_MONOTONIC.
 	NowNs uint64
-	// Of says when and where that is: "at the end of model.ttmem".
-	Of string
-	// Notes say what it lacks, a line each.
-	Notes []string
-	// Others is what is known of the processes of other users, if the user sees only their
-	// own; "" if all are seen.
-	Others string
-	// Failed is true if not everything could be read.
-	Failed bool
+}
+
+// newState is an empty state of a place.
+func newState(of string) *State {
+	return &State{State: aggregate.New(), Summary: Summary{Of: of}}
 }
 
 // Now is the present state, or that at the end of the file. Ctrl-C ends reading.
 func (o *Options) Now() (*State, error) {
 	if o.File != "" {
-		return AtEnd(o.File)
+		return atEnd(o.File)
 	}
 	s, err := o.OfService()
 	if s != nil || err != nil {
@@ -68,11 +65,11 @@ func (o *Options) OfService() (*State, error) {
 	return s, err
 }
 
-// AtEnd is the state at the end of a file.
-func AtEnd(path string) (*State, error) {
-	s := &State{State: aggregate.New(), Of: "at the end of " + shownName(path)}
+// atEnd is the state at the end of a file.
+func atEnd(path string) (*State, error) {
+	s := newState("at the end of " + shownName(path))
 	end := Options{File: path, StateOnly: true}
-	w, err := end.Watch(s.Apply, func() {})
+	w, err := end.Watch(s.Apply)
 	if err != nil {
 		return nil, err
 	}
@@ -81,29 +78,20 @@ func AtEnd(path string) (*State, error) {
 	return s, nil
 }
 
-// ofProcesses is what processes have allocated, as read from their memory.
+// ofProcesses is what processes have allocated, as read from their memory. It has no stacks,
+// and nothing else is waited for.
 func ofProcesses(ctx context.Context, pids []int) (*State, error) {
-	if err := canTrace(pids); err != nil {
-		return nil, err
-	}
-	// What was allocated before has no stacks, and nothing else is waited for.
-	t, err := tracer.New(tracer.Options{Processes: pids, NoStacks: true, Warn: term.Warn})
+	t, err := (&Options{PIDs: pids, Stacks: Stacks{none: true}}).Trace()
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
-	if err := areTraced(t, pids); err != nil {
-		return nil, err
-	}
-	s := &State{State: aggregate.New(), Of: "on this host"}
-	if len(pids) > 0 {
-		s.Of = "in PID " + page.PIDs(pids)
-	}
+	s := newState(In(t.o.Place()))
 	shown := term.NewProgress(0)
 	defer shown.End()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
-	err = t.Run(ctx, s.Apply, func() {
+	err = t.Tracer.Run(ctx, s.Apply, func() {
 		if !t.Reading() {
 			done()
 		}
@@ -128,7 +116,7 @@ func ServiceState(ctx context.Context, client *service.Client, socket string) (*
 	if err != nil {
 		return nil, err
 	}
-	s := &State{State: aggregate.New(), Of: "on this host"}
+	s := newState("on this host")
 	shown := term.NewProgress(0)
 	defer shown.End()
 	var e event.Event

@@ -23,10 +23,8 @@ import (
 // to be closed.
 type Tracing struct {
 	*tracer.Tracer
-	command  *host.Command // nil: no command is run, or it was started
-	pids     []int
-	duration time.Duration // 0: as long as there is something to trace
-	console  Console
+	o       *Options
+	command *host.Command // nil: no command is run, or it was started
 	// Exit is the exit status of the command, when Run has returned.
 	Exit int
 	// Failed is true if something that was requested was not found.
@@ -76,29 +74,64 @@ func (c Console) warn(warning string) {
 	c.Warn(warning)
 }
 
-// TraceCommand prepares a command, which Run starts. If there is no such command, or it
-// cannot be executed, the error is an exit status.
-func TraceCommand(args []string, stacks Stacks, console Console) (*Tracing, error) {
+// Trace begins to trace the command, which Run starts, the processes, or all of the host. If
+// there is no such command, or it cannot be executed, the error is an exit status.
+func (o *Options) Trace() (*Tracing, error) {
+	if len(o.Command) > 0 {
+		return o.traceCommand()
+	}
+	if o.Duration < 0 {
+		return nil, fmt.Errorf("--duration %v: must not be negative", o.Duration)
+	}
+	if err := canTrace(o.PIDs); err != nil {
+		return nil, err
+	}
+	t, err := o.newTracing(tracer.Options{Processes: o.PIDs})
+	if err != nil {
+		return nil, err
+	}
+	if !o.AwaitLibrary {
+		if err := areTraced(t.Tracer, o.PIDs); err != nil {
+			t.Close()
+			return nil, err
+		}
+	}
+	t.listen()
+	return t, nil
+}
+
+func (o *Options) traceCommand() (*Tracing, error) {
 	if err := kernel.Check(); err != nil {
 		return nil, err
 	}
-	command, err := host.StartCommand(args, console.Streams)
+	command, err := host.StartCommand(o.Command, o.Console.Streams)
 	if err != nil {
-		return nil, notStarted(args[0], err, console)
+		return nil, notStarted(o.Command[0], err, o.Console)
 	}
-	options := tracer.Options{Processes: []int{command.PID()}, Children: true, Warn: console.warn}
-	stacks.Apply(&options)
-	t, err := tracer.New(options)
+	t, err := o.newTracing(tracer.Options{Processes: []int{command.PID()}, Children: true})
 	if err != nil {
 		command.Cancel()
 		return nil, err
 	}
-	for _, path := range host.LikelyLibraries(args[0]) {
+	t.command = command
+	for _, path := range host.LikelyLibraries(o.Command[0]) {
 		if t.Prepare(path) == nil {
 			break
 		}
 	}
-	return newTracing(&Tracing{Tracer: t, command: command, console: console}), nil
+	return t, nil
+}
+
+func (o *Options) newTracing(what tracer.Options) (*Tracing, error) {
+	what.Warn = o.Console.warn
+	o.Stacks.Apply(&what)
+	of, err := tracer.New(what)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tracing{Tracer: of, o: o, unlisten: func() {}}
+	t.ctx, t.Stop = context.WithCancel(context.Background())
+	return t, nil
 }
 
 // notStarted warns why a command could not be started; the exit status is that of shells.
@@ -120,42 +153,6 @@ func notStarted(name string, err error, console Console) error {
 	return err
 }
 
-// TraceProcesses attaches to the processes, or to all of the host if there are none.
-func TraceProcesses(pids []int, duration time.Duration, stacks Stacks) (*Tracing, error) {
-	return traceProcesses(pids, duration, stacks, false, Console{})
-}
-
-// traceProcesses is TraceProcesses; with awaitLibrary, they may load the library later.
-func traceProcesses(pids []int, duration time.Duration, stacks Stacks, awaitLibrary bool, console Console) (*Tracing, error) {
-	if duration < 0 {
-		return nil, fmt.Errorf("--duration %v: must not be negative", duration)
-	}
-	if err := canTrace(pids); err != nil {
-		return nil, err
-	}
-	options := tracer.Options{Processes: pids, Warn: console.warn}
-	stacks.Apply(&options)
-	t, err := tracer.New(options)
-	if err != nil {
-		return nil, err
-	}
-	if !awaitLibrary {
-		if err := areTraced(t, pids); err != nil {
-			t.Close()
-			return nil, err
-		}
-	}
-	tracing := newTracing(&Tracing{Tracer: t, pids: pids, duration: duration, console: console})
-	tracing.listen()
-	return tracing, nil
-}
-
-func newTracing(t *Tracing) *Tracing {
-	t.ctx, t.Stop = context.WithCancel(context.Background())
-	t.unlisten = func() {}
-	return t
-}
-
 // listen makes signals end Run, also before it has begun.
 func (t *Tracing) listen() {
 	t.ctrlC = make(chan os.Signal, 1)
@@ -175,10 +172,10 @@ func (t *Tracing) OfCommand() bool { return t.command != nil }
 func (t *Tracing) Announce() {
 	switch {
 	case t.command != nil:
-	case len(t.pids) == 0:
+	case len(t.o.PIDs) == 0:
 		term.Warn("tracing every process that uses tt-metal; Ctrl-C ends and reports")
 	default:
-		term.Warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", page.PIDs(t.pids)))
+		term.Warn(fmt.Sprintf("tracing PID %s; Ctrl-C ends and reports", page.PIDs(t.o.PIDs)))
 	}
 }
 
@@ -190,8 +187,8 @@ func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 	}
 	defer t.unlisten()
 	read := t.whenRead(func() {
-		if t.duration > 0 {
-			time.AfterFunc(t.duration, t.Stop)
+		if t.o.Duration > 0 {
+			time.AfterFunc(t.o.Duration, t.Stop)
 		}
 		if t.ready != nil {
 			t.ready()
@@ -201,11 +198,11 @@ func (t *Tracing) Run(handle func(*event.Event), pause func()) error {
 	err := t.Tracer.Run(t.ctx, handle, func() {
 		pause()
 		read()
-		if len(t.pids) == 0 || time.Since(checked) < 50*time.Millisecond {
+		if len(t.o.PIDs) == 0 || time.Since(checked) < 50*time.Millisecond {
 			return
 		}
 		checked = time.Now()
-		for _, pid := range t.pids {
+		for _, pid := range t.o.PIDs {
 			if !host.Ended(pid) {
 				return
 			}
@@ -229,8 +226,8 @@ const readingPatience = 500 * time.Millisecond
 func (t *Tracing) whenRead(then func()) func() {
 	began, reported, done := time.Now(), false, false
 	of := "processes"
-	if len(t.pids) > 0 {
-		of = "PID " + page.PIDs(t.pids)
+	if len(t.o.PIDs) > 0 {
+		of = "PID " + page.PIDs(t.o.PIDs)
 	}
 	return func() {
 		switch {
@@ -238,12 +235,12 @@ func (t *Tracing) whenRead(then func()) func() {
 		case !t.Reading():
 			done = true
 			if reported {
-				t.console.reading(of, false)
+				t.o.Console.reading(of, false)
 			}
 			then()
-		case !reported && (t.console.Doing != nil || time.Since(began) > readingPatience):
+		case !reported && (t.o.Console.Doing != nil || time.Since(began) > readingPatience):
 			reported = true
-			t.console.reading(of, true)
+			t.o.Console.reading(of, true)
 		}
 	}
 }
@@ -277,10 +274,10 @@ func (t *Tracing) runCommand(handle func(*event.Event), pause func()) error {
 		}
 	})
 	if !t.Discovered() {
-		t.console.warn("no tt-metal library was seen in the command or the processes that it started")
+		t.o.Console.warn("no tt-metal library was seen in the command or the processes that it started")
 	}
 	for _, unfound := range t.Unfound() {
-		t.console.warn(unfound.Error())
+		t.o.Console.warn(unfound.Error())
 		t.Failed = true
 	}
 	return err

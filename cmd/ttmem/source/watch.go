@@ -23,15 +23,20 @@ type Summary struct {
 	Of string
 	// Notes say what they lack, a line each.
 	Notes []string
-	// Others is that of a State.
+	// Others is what is known of the processes of other users, if the user sees only their
+	// own; "" if all are seen.
 	Others string
 	// Failed is true if not everything could be read.
 	Failed bool
 	// Exit is the exit status of the command that was run.
 	Exit int
+	// BeganNs is when watching began, CLOCK_MONOTONIC; 0 for a file.
+	BeganNs uint64
 	// EndNs is when watching ended, or the recording of a file, CLOCK_MONOTONIC; 0 if that
 	// is not known.
 	EndNs uint64
+	// File is the file that was read, and is closed; nil: there was none.
+	File *File
 	// Live is true if the processes go on, and were not watched to their end.
 	Live bool
 }
@@ -78,18 +83,14 @@ func (s *Summary) UntilNs() uint64 {
 
 // Watch calls handle with all events, in the order of their times: those of a file, or what
 // is allocated by now and what happens until the command ends, the duration is over or
-// Ctrl-C, which is an error while a file is read. It calls pause between batches.
-func (o *Options) Watch(handle func(*event.Event), pause func()) (*Summary, error) {
+// Ctrl-C, which is an error while a file is read.
+func (o *Options) Watch(handle func(*event.Event)) (*Summary, error) {
 	handle = o.Selected(handle)
 	if o.File != "" {
-		return o.watchFile(handle, pause)
+		return o.watchFile(handle)
 	}
 	if len(o.Command) > 0 {
-		t, err := TraceCommand(o.Command, o.Stacks, o.Console)
-		if err != nil {
-			return nil, err
-		}
-		return o.watchTracing(t, "the command", handle, pause)
+		return o.watchTracing("the command", handle)
 	}
 	var client *service.Client
 	if len(o.Stacks.MarkAt) == 0 { // which only a tracer can do
@@ -100,17 +101,17 @@ func (o *Options) Watch(handle func(*event.Event), pause func()) (*Summary, erro
 	}
 	if client != nil {
 		defer client.Close()
-		return o.watchService(client, handle, pause)
+		return o.watchService(client, handle)
 	}
-	t, err := traceProcesses(o.PIDs, o.Duration, o.Stacks, o.AwaitLibrary, o.Console)
-	if err != nil {
-		return nil, err
-	}
-	of := ThisHost
+	return o.watchTracing(o.Place(), handle)
+}
+
+// Place is the processes, or the host, that are shown.
+func (o *Options) Place() string {
 	if len(o.PIDs) > 0 {
-		of = "PID " + page.PIDs(o.PIDs)
+		return "PID " + page.PIDs(o.PIDs)
 	}
-	return o.watchTracing(t, of, handle, pause)
+	return ThisHost
 }
 
 // Selected lets through the events of the selected processes, and those of no process.
@@ -144,7 +145,7 @@ func Completed(s *aggregate.State, then func(*event.Event)) func(*event.Event) {
 }
 
 // watchFile calls handle with the events of the file.
-func (o *Options) watchFile(handle func(*event.Event), pause func()) (*Summary, error) {
+func (o *Options) watchFile(handle func(*event.Event)) (*Summary, error) {
 	f, err := Open(o.File)
 	if err != nil {
 		return nil, err
@@ -158,8 +159,8 @@ func (o *Options) watchFile(handle func(*event.Event), pause func()) (*Summary, 
 	}
 	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	events, damage := f.Play(ctx, handle, pause)
-	s := &Summary{Of: f.Name, EndNs: f.EndNs()}
+	events, damage := f.Play(ctx, handle)
+	s := &Summary{Of: f.Name, File: f, EndNs: f.EndNs()}
 	switch {
 	case ctx.Err() != nil:
 		return nil, term.ErrInterrupted
@@ -174,7 +175,11 @@ func (o *Options) watchFile(handle func(*event.Event), pause func()) (*Summary, 
 	return s, nil
 }
 
-func (o *Options) watchTracing(t *Tracing, of string, handle func(*event.Event), pause func()) (*Summary, error) {
+func (o *Options) watchTracing(of string, handle func(*event.Event)) (*Summary, error) {
+	t, err := o.Trace()
+	if err != nil {
+		return nil, err
+	}
 	defer t.Close()
 	mark := func(name string) error {
 		t.Mark(name, os.Getuid())
@@ -193,13 +198,13 @@ func (o *Options) watchTracing(t *Tracing, of string, handle func(*event.Event),
 		stop := context.AfterFunc(o.Ctx, t.interrupt())
 		defer stop()
 	}
-	s := &Summary{Of: of, Live: !t.OfCommand()}
-	err := t.Run(handle, pause)
+	s := &Summary{Of: of, Live: !t.OfCommand(), BeganNs: MonotonicNow()}
+	err = t.Run(handle, func() {})
 	s.Exit, s.Failed, s.EndNs = t.Exit, t.Failed, MonotonicNow()
 	return s, err
 }
 
-func (o *Options) watchService(client *service.Client, handle func(*event.Event), pause func()) (*Summary, error) {
+func (o *Options) watchService(client *service.Client, handle func(*event.Event)) (*Summary, error) {
 	ctx, stop := o.until(unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	if o.Duration > 0 {
@@ -216,7 +221,7 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 	} else {
 		o.Started(func(name string) error { return client.Mark(ctx, name) })
 	}
-	s := &Summary{Of: ThisHost, Live: true}
+	s := &Summary{Of: ThisHost, Live: true, BeganNs: MonotonicNow()}
 	defer func() { s.EndNs = MonotonicNow() }()
 	if os.Geteuid() != 0 {
 		s.Of = ownOnThisHost
@@ -235,6 +240,5 @@ func (o *Options) watchService(client *service.Client, handle func(*event.Event)
 			return s, fmt.Errorf("reading from the ttmem service at %s: %w", o.Socket, err)
 		}
 		handle(&e)
-		pause()
 	}
 }

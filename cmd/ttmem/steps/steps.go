@@ -63,8 +63,6 @@ type Follower struct {
 	current step
 	running bool
 	lost    uint64
-	// ended are buffers that the end of their device or process freed
-	ended []memory.Buffer
 
 	requests chan request // in the order of their marks
 	next     *request     // the first, taken from the channel
@@ -117,9 +115,6 @@ func (s *Follower) Ready() {
 
 // Handle takes an event.
 func (s *Follower) Handle(e *event.Event) {
-	if s.running {
-		s.unfreed(e)
-	}
 	for implied := range s.state.Implied(e) {
 		s.complete(implied)
 	}
@@ -219,17 +214,6 @@ func (s *Follower) apply(e *event.Event) {
 	}
 }
 
-// unfreed collects buffers that are freed only because their device or process ends: a
-// fixture that closes the device hides no leak.
-func (s *Follower) unfreed(e *event.Event) {
-	switch e.Kind {
-	case event.DeviceClose:
-		s.ended = append(s.ended, s.state.BuffersIn(e.PID, e.Allocator)...)
-	case event.ProcessExit:
-		s.ended = append(s.ended, s.state.BuffersOf(e.PID)...)
-	}
-}
-
 func (s *Follower) use(id int, e *event.Event) {
 	key := stepRegion{id, e.Region}
 	u := s.used[key]
@@ -249,7 +233,8 @@ func (s *Follower) use(id int, e *event.Event) {
 func (s *Follower) begin(name string, timeNs uint64) {
 	s.running = true
 	s.current = step{Step: name, BeginNs: timeNs}
-	s.lost, s.ended = 0, nil
+	s.lost = 0
+	s.state.FollowFrom(timeNs)
 	for _, u := range s.used {
 		u.begin, u.peak = u.now, u.now
 	}
@@ -262,7 +247,7 @@ func (s *Follower) end(timeNs uint64) {
 	s.running = false
 	one := &s.current
 	one.EndNs, one.Lost = timeNs, s.lost
-	one.Peaks, one.Left = []stepPeak{}, s.left(one.BeginNs)
+	one.Peaks, one.Left = []stepPeak{}, s.left()
 	snap := s.state.Snapshot()
 	for i := range snap.Devices {
 		d := &snap.Devices[i]
@@ -278,24 +263,25 @@ func (s *Follower) end(timeNs uint64) {
 	s.answer(one)
 }
 
-// left is what was allocated since a time, by stack and region.
-func (s *Follower) left(since uint64) []stepLeft {
+// left is what the step allocated and did not free, by stack and region. What ended with its
+// device or process was not freed: a fixture that closes the device hides no leak.
+func (s *Follower) left() []stepLeft {
 	type key struct {
 		stack  *event.Stack
 		region event.Region
 	}
 	sums := make(map[key]*stepLeft)
-	held := append(s.state.Buffers(), s.ended...)
-	for i := range held {
-		h := &held[i]
-		if h.SinceNs < since || h.BeforeAttach {
+	survivors, _ := s.state.Between(nil)
+	for i := range survivors {
+		v := &survivors[i]
+		if v.Count == 0 {
 			continue
 		}
-		k := key{h.Stack, h.Region}
+		k := key{v.Stack, v.Region}
 		one := sums[k]
 		if one == nil {
-			frames := h.Stack.Frames()
-			one = &stepLeft{Region: h.Region.String(), Name: name.Of(frames).String(), Calls: []string{}}
+			frames := v.Stack.Frames()
+			one = &stepLeft{Region: v.Region.String(), Name: name.Of(frames).String(), Calls: []string{}}
 			if kept := name.RuntimeRetained(frames); kept != nil {
 				one.Kept = kept.Name
 			}
@@ -304,8 +290,8 @@ func (s *Follower) left(since uint64) []stepLeft {
 			}
 			sums[k] = one
 		}
-		one.Bytes += h.AllocatedBytes() * uint64(max(1, len(h.Devices)))
-		one.Buffers++
+		one.Bytes += v.Bytes
+		one.Buffers += v.Count
 	}
 	list := []stepLeft{}
 	for _, one := range sums {

@@ -2,12 +2,15 @@ package steps
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
 )
 
@@ -36,6 +39,57 @@ func TestStepsAnswerWhatTheyDoNotUnderstandAndGoOn(t *testing.T) {
 
 	gone := errors.New("gone")
 	qt.Check(t, qt.ErrorIs(s.Listen(strings.NewReader("begin one\n"), func(string) error { return gone }), gone))
+}
+
+// TestWhatAStepLeft is what it allocated and did not free: also what ended with its device, and
+// nothing that was there before.
+func TestWhatAStepLeft(t *testing.T) {
+	var out bytes.Buffer
+	s := New(&out)
+	now := uint64(100)
+	handle := func(e event.Event) {
+		now++
+		e.TimeNs = now
+		s.Handle(&e)
+	}
+	stack := event.StackOf([]event.Frame{{Kind: event.Python, Name: "forward", File: "/t/model.py", Line: 3}})
+	alloc := func(id uint64) {
+		handle(event.Event{
+			Kind: event.Alloc, PID: 7, Allocator: 1, BufferID: id, Devices: []int{0, 1}, BytesPerBank: 1 << 10, Banks: 12, Address: id << 20, Stack: stack,
+		})
+	}
+	handle(event.Event{Kind: event.DeviceOpen, PID: 7, Allocator: 1, Devices: []int{0, 1}, Mesh: true})
+	alloc(1)
+	in, lines := io.Pipe()
+	listened := make(chan error)
+	go func() {
+		listened <- s.Listen(in, func(name string) error {
+			handle(event.Event{Kind: event.Mark, Cause: name})
+			if strings.HasSuffix(name, memory.StepBegin) {
+				for id := range uint64(4) {
+					alloc(10 + id)
+				}
+				handle(event.Event{Kind: event.Free, PID: 7, BufferID: 10, Reason: event.ReasonExplicit})
+				handle(event.Event{Kind: event.Free, PID: 7, BufferID: 1, Reason: event.ReasonExplicit})
+				handle(event.Event{Kind: event.DeviceClose, PID: 7, Allocator: 1, Devices: []int{0, 1}})
+			}
+			return nil
+		})
+	}()
+	_, err := io.WriteString(lines, "begin one\nend\nbegin two\nend\n")
+	qt.Assert(t, qt.IsNil(err))
+	lines.Close()
+	qt.Assert(t, qt.IsNil(<-listened))
+	var left [][]stepLeft
+	for line := range strings.Lines(out.String()) {
+		var one step
+		qt.Assert(t, qt.IsNil(json.Unmarshal([]byte(line), &one)))
+		if one.Step != "" {
+			left = append(left, one.Left)
+		}
+	}
+	want := []stepLeft{{Region: "DRAM", Bytes: 3 * 2 * 12 << 10, Buffers: 3, Name: "model.py:3 forward", Calls: []string{"model.py:3 forward"}}}
+	qt.Check(t, qt.DeepEquals(left, [][]stepLeft{want, want}))
 }
 
 // TestCallsOfAStepHaveNoRunner: pytest is not what allocated, nor what started it.

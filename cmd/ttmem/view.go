@@ -1,0 +1,130 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+
+	"ttmem/aggregate"
+	"ttmem/aggregate/name"
+	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
+	"ttmem/cmd/ttmem/page/alloc"
+	"ttmem/cmd/ttmem/source"
+	"ttmem/cmd/ttmem/term"
+	"ttmem/tracer/event"
+)
+
+// viewOptions are the flags of views: what is read, what of it is shown, and how.
+type viewOptions struct {
+	source  source.Options
+	at      string
+	by      string
+	devices []int
+	regions []string
+	grep    string
+	rules   string
+	n       int
+	json    bool
+}
+
+// check checks the flags before anything is read. known are the regions that a view has.
+func (o *viewOptions) check(known []event.Region) (filter alloc.Filter, rules *name.Rules, err error) {
+	filter.Devices, filter.PIDs = o.devices, o.source.PIDs
+	if filter.Regions, err = alloc.ParseRegions(o.regions, known); err != nil {
+		return filter, nil, err
+	}
+	if err := flags.CheckLimit(o.n); err != nil {
+		return filter, nil, err
+	}
+	if o.by != "" {
+		if err := flags.CheckBy(o.by); err != nil {
+			return filter, nil, err
+		}
+	}
+	if filter.Grep, err = flags.CompileGrep(o.grep); err != nil {
+		return filter, nil, err
+	}
+	rules, err = flags.ReadRules(o.rules)
+	return filter, rules, err
+}
+
+// moment is the moment of --at. verb is what is done with what is live.
+func (o *viewOptions) moment(verb string) (source.Moment, error) {
+	at, err := source.ParseMoment("at", o.at)
+	at.Last = true
+	switch {
+	case err != nil:
+		return at, err
+	case at.Kind == source.Unfreed:
+		return at, source.ErrUnfreed
+	case o.source.File == "" && !at.AtEnd():
+		return at, fmt.Errorf("--at is a moment of a recording: leave it out to %s what is live now", verb)
+	}
+	return at, nil
+}
+
+// states calls reached with the states at a moment, as Recording.StateAt does, or with what
+// is live now. It returns the last state that is known. If there are pids, a recording is read
+// as if it had only these processes.
+func (o *viewOptions) states(at source.Moment, pids []int, reached func(s *source.State, of source.Regions)) (*source.State, error) {
+	if o.source.File == "" {
+		return o.now(reached)
+	}
+	recording := source.Recording{Path: o.source.File, PIDs: pids}
+	in := source.Summary{Of: at.Of(o.source.File)}
+	err := recording.StateAt(at, func(s *aggregate.State, of source.Regions) {
+		reached(&source.State{State: s, Summary: in, NowNs: s.Now()}, of)
+	})
+	if err != nil {
+		return nil, cmp.Or(o.source.Missing(), err)
+	}
+	end, summary, err := recording.End()
+	if err != nil {
+		return nil, err
+	}
+	in.Notes, in.Failed = summary.Notes, summary.Failed
+	return &source.State{State: end, Summary: in, NowNs: end.Now()}, nil
+}
+
+// now calls reached with what is live now, or at the end of the file.
+func (o *viewOptions) now(reached func(s *source.State, of source.Regions)) (*source.State, error) {
+	s, err := o.source.Now()
+	if err == nil {
+		reached(s, source.EveryRegion)
+	}
+	return s, err
+}
+
+// A view is printed as text or as JSON.
+type view interface {
+	WriteText(w io.Writer, layout page.Layout) error
+	WriteJSON(w io.Writer) error
+}
+
+// printView prints a view to standard output. An error names it.
+func printView(v view, json bool, name string) (err error) {
+	if json {
+		err = v.WriteJSON(os.Stdout)
+	} else {
+		err = v.WriteText(os.Stdout, term.LayoutFor(os.Stdout))
+	}
+	if err != nil {
+		return fmt.Errorf("writing the %s: %w", name, output.Pathless(err))
+	}
+	return nil
+}
+
+// finish prints what a view lacks, and gives the exit status. doubt says what is uncertain
+// because of lost events.
+func finish(w *source.Summary, lost uint64, doubt string) error {
+	for _, note := range w.Notes {
+		term.Warn(note)
+	}
+	if lost > 0 {
+		term.Warn(fmt.Sprintf("%s: %s lost", doubt, page.Count(lost, "event")))
+	}
+	return w.Status()
+}
