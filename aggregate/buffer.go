@@ -154,7 +154,7 @@ func (p *process) subtract(c *callSite, t tally) {
 // the process.
 func (s *State) endIn(p *process, set *deviceSet, only *arena, now uint64, reason event.Reason) (count int) {
 	s.saveSurvivors(set, only)
-	var ended []rankedSite
+	ended := make([]rankedSite, 0, len(set.sites))
 	for c := range set.callSites(only) {
 		if c.live.Count > 0 {
 			ended = append(ended, rankedSite{c, c.live.Bytes, c.live.Count, c.stackID})

@@ -172,7 +172,7 @@ type deviceSet struct {
 func (d *deviceSet) callSites(only *arena) iter.Seq[*callSite] {
 	return func(yield func(*callSite) bool) {
 		for _, first := range d.sites {
-			for c := range first.all() {
+			for c := first; c != nil; c = c.other {
 				if (only == nil || c.arena == only) && !yield(c) {
 					return
 				}

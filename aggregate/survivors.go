@@ -66,7 +66,7 @@ const maxSurvivors = 4096
 // call sites it saves those with the most survivors, and adds up the others. It resolves the
 // stacks that it saves: an unresolved stack keeps all data about the process's code in memory.
 func (s *State) saveSurvivors(set *deviceSet, only *arena) {
-	var ended []rankedSite
+	ended := make([]rankedSite, 0, len(set.sites))
 	for c := range set.callSites(only) {
 		if c.run.Open {
 			total, teardown := c.surviving(true)

@@ -42,7 +42,8 @@ func (t Table) Add(s Share) {
 	k := s.key()
 	sum := t[k]
 	if sum == nil {
-		t[k] = &s
+		first := s // so that only the first share of a key is on the heap
+		t[k] = &first
 		return
 	}
 	sum.Bytes += s.Bytes
