@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"ttmem/symbolize/unwind"
 )
@@ -39,7 +40,7 @@ var errStopped = errors.New("tracing has ended")
 type reading struct {
 	progress chan struct{} // gets something when a file was read
 	mu       sync.Mutex
-	files    map[*codeFile]bool // true: it is being read
+	files    map[weak.Pointer[codeFile]]bool // true: it is being read
 	readers  int
 	done     chan struct{} // closed when there are no readers; nil if there are none
 	reported time.Time     // to the processes that lack rows
@@ -67,8 +68,8 @@ func (s *Spaces) begin(files []*codeFile) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range files {
-		if !r.files[f] {
-			r.files[f] = false
+		if w := weak.Make(f); !r.files[w] {
+			r.files[w] = false
 		}
 	}
 	for ; r.readers < min(len(r.files), max(1, runtime.NumCPU()-1), maxReaders); r.readers++ {
@@ -111,7 +112,7 @@ func (s *Spaces) readFiles(limit uint64) {
 			return
 		}
 		s.awaitAttaching()
-		_ = s.readRows(f, func() error {
+		err := s.readRows(f, func() error {
 			err := s.pauseReading()
 			if err == nil {
 				s.readFiles(f.frameBytes() / muchLess)
@@ -119,7 +120,11 @@ func (s *Spaces) readFiles(limit uint64) {
 			return err
 		})
 		r.mu.Lock()
-		delete(r.files, f)
+		if err == nil && !f.read.Load() { // its table was dropped already, and is wanted
+			r.files[weak.Make(f)] = false
+		} else {
+			delete(r.files, weak.Make(f))
+		}
 		r.mu.Unlock()
 		select {
 		case r.progress <- struct{}{}:
@@ -132,15 +137,18 @@ func (s *Spaces) readFiles(limit uint64) {
 const all = math.MaxUint64
 
 // smallest returns the file with the least to read, if that is less than limit; nil if there
-// is none.
+// is none. It drops files that no process maps any more.
 func (r *reading) smallest(limit uint64) (least *codeFile) {
-	for f, begun := range r.files {
-		if size := f.frameBytes(); !begun && size < limit {
+	for w, begun := range r.files {
+		f := w.Value()
+		if f == nil {
+			delete(r.files, w)
+		} else if size := f.frameBytes(); !begun && size < limit {
 			least, limit = f, size
 		}
 	}
 	if least != nil {
-		r.files[least] = true
+		r.files[weak.Make(least)] = true
 	}
 	return least
 }
@@ -149,7 +157,7 @@ func (r *reading) smallest(limit uint64) (least *codeFile) {
 func (s *Spaces) stopReading() {
 	r := &s.reading
 	r.mu.Lock()
-	maps.DeleteFunc(r.files, func(_ *codeFile, begun bool) bool { return !begun })
+	maps.DeleteFunc(r.files, func(_ weak.Pointer[codeFile], begun bool) bool { return !begun })
 	done := r.done
 	r.mu.Unlock()
 	if done != nil {

@@ -108,7 +108,7 @@ const maxViews = 64
 func NewSpaces(warn func(string)) *Spaces {
 	return &Spaces{
 		warn: warn, wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
-		reading: reading{progress: make(chan struct{}, 1), files: make(map[*codeFile]bool)},
+		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
 		byPID:   make(map[int]*space), files: make(map[host.FileID]weak.Pointer[codeFile]),
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
 	}
