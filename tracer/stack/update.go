@@ -277,6 +277,7 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 	})
 	if !listed && err == nil && len(p.views) == 1 {
 		s.drop(pid, p) // it had ended before; its end will not be reported again
+		return unix.ESRCH
 	}
 	return err
 }
