@@ -474,15 +474,16 @@ const (
 	KernelStackEndEND_NO_TABLE_ROOM        KernelStackEnd = 8
 	KernelStackEndEND_RING_FULL            KernelStackEnd = 9
 	KernelStackEndEND_NO_STATE             KernelStackEnd = 10
-	KernelStackEndEND_PYTHON_NONE          KernelStackEnd = 11
-	KernelStackEndEND_PYTHON               KernelStackEnd = 12
-	KernelStackEndEND_PYTHON_TOO_DEEP      KernelStackEnd = 13
-	KernelStackEndEND_PYTHON_NO_SPACE      KernelStackEnd = 14
-	KernelStackEndEND_PYTHON_NOT_READABLE  KernelStackEnd = 15
-	KernelStackEndEND_PYTHON_BAD           KernelStackEnd = 16
-	KernelStackEndEND_PYTHON_NO_TABLE_ROOM KernelStackEnd = 17
-	KernelStackEndEND_PYTHON_RING_FULL     KernelStackEnd = 18
-	KernelStackEndSTACK_ENDS               KernelStackEnd = 19
+	KernelStackEndEND_ONLY_PYTHON          KernelStackEnd = 11
+	KernelStackEndEND_PYTHON_NONE          KernelStackEnd = 12
+	KernelStackEndEND_PYTHON               KernelStackEnd = 13
+	KernelStackEndEND_PYTHON_TOO_DEEP      KernelStackEnd = 14
+	KernelStackEndEND_PYTHON_NO_SPACE      KernelStackEnd = 15
+	KernelStackEndEND_PYTHON_NOT_READABLE  KernelStackEnd = 16
+	KernelStackEndEND_PYTHON_BAD           KernelStackEnd = 17
+	KernelStackEndEND_PYTHON_NO_TABLE_ROOM KernelStackEnd = 18
+	KernelStackEndEND_PYTHON_RING_FULL     KernelStackEnd = 19
+	KernelStackEndSTACK_ENDS               KernelStackEnd = 20
 )
 
 type KernelStackIds struct {
@@ -518,7 +519,6 @@ const (
 	KernelMapAfterProbe            = "after_probe"
 	KernelMapAfterStack            = "after_stack"
 	KernelMapAllocators            = "allocators"
-	KernelMapChunks                = "chunks"
 	KernelMapCodes                 = "codes"
 	KernelMapDevices               = "devices"
 	KernelMapLayouts               = "layouts"
@@ -529,6 +529,7 @@ const (
 	KernelMapRecent                = "recent"
 	KernelMapRecords               = "records"
 	KernelMapRules                 = "rules"
+	KernelMapSlabs                 = "slabs"
 	KernelMapSpaces                = "spaces"
 	KernelMapStackEnds             = "stack_ends"
 	KernelMapStacks                = "stacks"
@@ -637,7 +638,6 @@ type KernelMapSpecs struct {
 	AfterProbe  *ebpf.MapSpec `ebpf:"after_probe"`
 	AfterStack  *ebpf.MapSpec `ebpf:"after_stack"`
 	Allocators  *ebpf.MapSpec `ebpf:"allocators"`
-	Chunks      *ebpf.MapSpec `ebpf:"chunks"`
 	Codes       *ebpf.MapSpec `ebpf:"codes"`
 	Devices     *ebpf.MapSpec `ebpf:"devices"`
 	Layouts     *ebpf.MapSpec `ebpf:"layouts"`
@@ -648,6 +648,7 @@ type KernelMapSpecs struct {
 	Recent      *ebpf.MapSpec `ebpf:"recent"`
 	Records     *ebpf.MapSpec `ebpf:"records"`
 	Rules       *ebpf.MapSpec `ebpf:"rules"`
+	Slabs       *ebpf.MapSpec `ebpf:"slabs"`
 	Spaces      *ebpf.MapSpec `ebpf:"spaces"`
 	StackEnds   *ebpf.MapSpec `ebpf:"stack_ends"`
 	Stacks      *ebpf.MapSpec `ebpf:"stacks"`
@@ -714,7 +715,6 @@ type KernelMaps struct {
 	AfterProbe  *ebpf.Map `ebpf:"after_probe"`
 	AfterStack  *ebpf.Map `ebpf:"after_stack"`
 	Allocators  *ebpf.Map `ebpf:"allocators"`
-	Chunks      *ebpf.Map `ebpf:"chunks"`
 	Codes       *ebpf.Map `ebpf:"codes"`
 	Devices     *ebpf.Map `ebpf:"devices"`
 	Layouts     *ebpf.Map `ebpf:"layouts"`
@@ -725,6 +725,7 @@ type KernelMaps struct {
 	Recent      *ebpf.Map `ebpf:"recent"`
 	Records     *ebpf.Map `ebpf:"records"`
 	Rules       *ebpf.Map `ebpf:"rules"`
+	Slabs       *ebpf.Map `ebpf:"slabs"`
 	Spaces      *ebpf.Map `ebpf:"spaces"`
 	StackEnds   *ebpf.Map `ebpf:"stack_ends"`
 	Stacks      *ebpf.Map `ebpf:"stacks"`
@@ -738,7 +739,6 @@ func (m *KernelMaps) Close() error {
 		m.AfterProbe,
 		m.AfterStack,
 		m.Allocators,
-		m.Chunks,
 		m.Codes,
 		m.Devices,
 		m.Layouts,
@@ -749,6 +749,7 @@ func (m *KernelMaps) Close() error {
 		m.Recent,
 		m.Records,
 		m.Rules,
+		m.Slabs,
 		m.Spaces,
 		m.StackEnds,
 		m.Stacks,

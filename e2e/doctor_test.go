@@ -46,7 +46,7 @@ func TestDoctorHost(t *testing.T) {
 	qt.Check(t, qt.StringContains(stdout, "2 of 2 stacks of 8 frames right"))
 	qt.Check(t, qt.StringContains(stdout, "Tracing works here."))
 
-	t.Setenv("TTMEM_WITHOUT", "uprobe_multi,batch,direct_map")
+	t.Setenv("TTMEM_WITHOUT", "uprobe_multi,direct_map")
 	stdout, _, status = runTtmem(t, nil, "doctor")
 	qt.Check(t, qt.Equals(status, 0))
 	qt.Check(t, qt.StringContains(stdout, "slower   uprobe_multi            TTMEM_WITHOUT disables it"))
@@ -59,7 +59,7 @@ func TestDoctorHost(t *testing.T) {
 	_, stderr, status = runTtmem(t, nil, "run", "--", "true")
 	qt.Check(t, qt.Equals(status, 125))
 	qt.Check(t, qt.HasLen(lines(stderr), 1))
-	qt.Check(t, qt.StringContains(stderr, "available: uprobe_multi, batch, direct_map"))
+	qt.Check(t, qt.StringContains(stderr, "available: uprobe_multi, direct_map"))
 }
 
 // ttmem builds for arm64, where it prints one line that it cannot trace, and shows

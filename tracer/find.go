@@ -222,9 +222,8 @@ func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *stack
 	delete(f.starts, pid)
 	f.late.forget(pid)
 	f.mu.Unlock()
-	f.spaces.Forget(pid, timeNs)
+	f.spaces.Forget(pid, timeNs, stacks)
 	if stacks != nil {
-		stacks.Forget(f.objs)
 		f.forgetObjects(pid)
 	}
 	if execed && (stacks != nil || f.named[pid]) {

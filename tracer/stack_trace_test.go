@@ -21,6 +21,7 @@ import (
 	"ttmem/e2e/tracetest"
 	"ttmem/symbolize"
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
 
@@ -28,6 +29,7 @@ import (
 type stackOf struct {
 	tid    int
 	timeNs uint64
+	seenNs uint64 // when it arrived
 	ids    bpf.KernelStackIds
 	stack  *event.Stack
 }
@@ -94,7 +96,7 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	tr.decoder.stackSeen = func(h *bpf.KernelHeader, stack *event.Stack) {
 		st.mu.Lock()
 		defer st.mu.Unlock()
-		st.calls = append(st.calls, stackOf{int(h.Tid), h.TimeNs, h.Stack, stack})
+		st.calls = append(st.calls, stackOf{int(h.Tid), h.TimeNs, host.Now(), h.Stack, stack})
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	st.cancel = cancel

@@ -3,24 +3,28 @@
  * tracer/stack fills it in. */
 #pragma once
 
-/* Unwind tables are sequences of 32-bit words, in chunks that are added on demand: chunk n
- * has the words from n * CHUNK_WORDS. */
+/* Unwind tables are sequences of 32-bit words, in chunks: chunk n has the words from
+ * n * CHUNK_WORDS. Chunks are allocated in slabs of 4 MiB, as they are needed. A slab stays,
+ * and user space writes to its chunks in place: a change of the map of slabs takes the time
+ * in which all running programs end. A chunk is written only while no process's space refers
+ * to it. */
 #define CHUNK_WORDS 4096
-#define MAX_CHUNKS 8192
+#define SLAB_CHUNKS 256
+#define MAX_SLABS 32
 struct chunk {
 	u32 words[CHUNK_WORDS];
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, MAX_CHUNKS);
+	__uint(max_entries, MAX_SLABS);
 	__type(key, u32);
 	__array(values, struct {
 		__uint(type, BPF_MAP_TYPE_ARRAY);
-		__uint(max_entries, 1);
+		__uint(max_entries, SLAB_CHUNKS);
 		__type(key, u32);
 		__type(value, struct chunk);
 	});
-} chunks SEC(".maps");
+} slabs SEC(".maps");
 
 /* How to find the caller's frame: symbolize/unwind.Rule. */
 enum cfa {
@@ -119,10 +123,10 @@ static __always_inline struct space *space_at(u32 slot)
 
 static __always_inline struct chunk *chunk_at(u32 n)
 {
-	u32 zero = 0;
-	void *inner = bpf_map_lookup_elem(&chunks, &n);
+	u32 slab = n / SLAB_CHUNKS, chunk = n % SLAB_CHUNKS;
+	void *inner = bpf_map_lookup_elem(&slabs, &slab);
 
-	return inner ? bpf_map_lookup_elem(inner, &zero) : NULL;
+	return inner ? bpf_map_lookup_elem(inner, &chunk) : NULL;
 }
 
 static __always_inline bool word_at(u32 at, u32 *word)

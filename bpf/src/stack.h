@@ -181,13 +181,13 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 	if (u->native_ids[id & (KNOWN_IDS - 1)] != id)
 		id = report_native(u, tgid);
 	ids->native = id;
-	count_end(u->end);
 	if (u->python.frames) {
 		id = u->python.id;
 		if (u->python_ids[id & (KNOWN_IDS - 1)] != id)
 			id = report_python(u, tgid);
 		ids->python = id;
 	}
+	count_end(u->end == END_TOO_DEEP && u->python_end == END_PYTHON ? END_ONLY_PYTHON : u->end);
 	count_end(u->python_end);
 	return 0;
 }

@@ -16,6 +16,7 @@ enum stack_end {
 	END_NO_TABLE_ROOM, /* the table of stacks is full */
 	END_RING_FULL,	   /* no room in the ring buffer */
 	END_NO_STATE,	   /* no memory for the thread's state */
+	END_ONLY_PYTHON,   /* as END_TOO_DEEP, but the Python part is complete: in stack_ends only */
 	/* and the Python part: */
 	END_PYTHON_NONE, /* the thread runs no Python */
 	END_PYTHON,	 /* at the outermost frame */

@@ -19,7 +19,7 @@ type mapMemory struct {
 
 // tableMaps are the maps with unwind tables: rows, the rules that they refer to, and the
 // mappings of each process.
-var tableMaps = []string{"chunks", "rules", "spaces"}
+var tableMaps = []string{"slabs", "rules", "spaces"}
 
 // kernelMemory returns the memory of a process's maps: those with unwind tables and the
 // rest, largest first.

@@ -21,11 +21,16 @@ const (
 	maxFrames = 1 << 28
 	// maxPage bounds the page numbers of a Table
 	maxPage = 1<<32 - 1
+	// maxIndex bounds the pages of a Table: 16 GiB of code. A file of any size can be sparse
+	maxIndex = 1 << 22
 )
+
+// fdesToPause is the number of FDEs between two pauses.
+const fdesToPause = 1 << 9
 
 // maxPages bounds the pages over which the code of a file of size bytes may be spread: an
 // index of 256 KB, or of a sixty-fourth of the file.
-func maxPages(size uint64) uint64 { return 1<<16 + size/256 }
+func maxPages(size uint64) uint64 { return min(1<<16+size/256, maxIndex) }
 
 // Build builds the table of a file from its section .eh_frame or, if the file has no
 // section headers, from the target of the segment PT_GNU_EH_FRAME. It returns ErrNoRows,
@@ -35,11 +40,16 @@ func maxPages(size uint64) uint64 { return 1<<16 + size/256 }
 // Where FDEs overlap, the one that begins later ends the one before, even past its own end;
 // of those that begin at the same address, the first in the file counts. A search in the
 // sorted table of .eh_frame_hdr gives the same result.
-func Build(e *symbolize.ELF) (*Table, error) {
+func Build(e *symbolize.ELF) (*Table, error) { return BuildWithPauses(e, nil) }
+
+// BuildWithPauses is Build, and calls pause after each millisecond or so of work. If that
+// returns an error, so does BuildWithPauses.
+func BuildWithPauses(e *symbolize.ELF, pause func() error) (*Table, error) {
 	f, err := findFrames(e)
 	if err != nil {
 		return nil, err
 	}
+	f.pause = pause
 	return f.build(executable(e.ProgramHeaders()), maxPages(e.Size()))
 }
 
@@ -60,6 +70,11 @@ func (f *frames) build(text spans, pages uint64) (*Table, error) {
 	}
 	out := newRows(t, first, end, len(f.data)/4)
 	for i := range fdes {
+		if f.pause != nil && i%fdesToPause == 0 {
+			if err := f.pause(); err != nil {
+				return nil, err
+			}
+		}
 		d := &fdes[i]
 		m.run(out, &cies[d.cie], d)
 		if i+1 < len(fdes) && d.end < fdes[i+1].start {

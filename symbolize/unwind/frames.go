@@ -14,6 +14,8 @@ type frames struct {
 	// known, terminators are ignored.
 	ends    bool
 	atLeast uint64
+	// pause is called now and then; nil: never
+	pause func() error
 }
 
 // cie is a common information entry.

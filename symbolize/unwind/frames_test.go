@@ -267,6 +267,7 @@ func TestFarApart(t *testing.T) {
 	qt.Check(t, qt.ErrorMatches(build(0x1000, 1<<50), "code of 274877906944 pages.*"))
 	qt.Check(t, qt.ErrorMatches(build(1<<50), ".*beyond page.*"))
 	qt.Check(t, qt.ErrorMatches(build(1<<64-2), ".*beyond page.*"))
+	qt.Check(t, qt.Equals(maxPages(1<<60), maxIndex)) // a sparse file
 }
 
 func TestManyRules(t *testing.T) {

@@ -30,11 +30,10 @@ import (
 // The names of optional features in WithoutVariable and in the doctor's report.
 const (
 	featureUprobeMulti = "uprobe_multi"
-	featureBatch       = "batch"
 	featureDirectMap   = "direct_map"
 )
 
-var optionalNames = []string{featureUprobeMulti, featureBatch, featureDirectMap}
+var optionalNames = []string{featureUprobeMulti, featureDirectMap}
 
 // Optional returns the names of the optional features.
 func Optional() []string { return slices.Clone(optionalNames) }
@@ -51,7 +50,7 @@ func without() (map[string]bool, error) {
 	for name := range strings.SplitSeq(os.Getenv(WithoutVariable), ",") {
 		name = strings.TrimSpace(name)
 		switch {
-		case name == "", name == "bpf_loop": // no program uses bpf_loop
+		case name == "", name == "bpf_loop", name == "batch": // no longer used
 		case !slices.Contains(optionalNames, name):
 			return nil, fmt.Errorf("%s=%s: no feature %q; available: %s", WithoutVariable, os.Getenv(WithoutVariable), name, strings.Join(optionalNames, ", "))
 		default:
@@ -64,9 +63,7 @@ func without() (map[string]bool, error) {
 // Support is the set of features that the running kernel has and ttmem uses.
 type Support struct {
 	Uprobes Uprobes
-	// batch: several maps can be put into a map of maps at once.
-	Batch  bool
-	memory directMap
+	memory  directMap
 	// Spec is the kernel side, adapted to this kernel.
 	Spec *ebpf.CollectionSpec
 	// why has the reason for each feature that is not used.
@@ -84,7 +81,7 @@ func Detect() (*Support, error) {
 		return nil, fmt.Errorf("reading the BPF object: %w", err)
 	}
 	k := &Support{Spec: spec, why: make(map[string]string)}
-	var multi, thread, batch, memory error
+	var multi, thread, memory error
 	var trying sync.WaitGroup
 	try := func(name string, why *error, trial func() error) {
 		if ruledOut[name] {
@@ -95,7 +92,6 @@ func Detect() (*Support, error) {
 	}
 	try(featureUprobeMulti, &multi, features.HaveBPFLinkUprobeMulti)
 	try(featureUprobeMulti, &thread, tryOtherThread)
-	try(featureBatch, &batch, tryBatch)
 	ofSearch := spec.Copy()
 	try(featureDirectMap, &memory, func() (err error) {
 		k.memory, err = findDirectMap(ofSearch)
@@ -103,9 +99,8 @@ func Detect() (*Support, error) {
 	})
 	trying.Wait()
 	k.Uprobes = Uprobes{multi: multi == nil, multiOfProcess: multi == nil && thread == nil}
-	k.Batch = batch == nil
 	for name, err := range map[string]error{
-		featureUprobeMulti: cmp.Or(multi, thread), featureBatch: batch, featureDirectMap: memory,
+		featureUprobeMulti: cmp.Or(multi, thread), featureDirectMap: memory,
 	} {
 		if err != nil {
 			k.why[name] = ShortError(err).Error()
@@ -120,23 +115,6 @@ func Detect() (*Support, error) {
 		}
 	}
 	return k, nil
-}
-
-// tryBatch puts two maps into a map of maps at once.
-func tryBatch() error {
-	inner := &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1}
-	outer, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ArrayOfMaps, KeySize: 4, ValueSize: 4, MaxEntries: 2, InnerMap: inner})
-	if err != nil {
-		return err
-	}
-	defer outer.Close()
-	m, err := ebpf.NewMap(inner)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	_, err = outer.BatchUpdate([]uint32{0, 1}, []uint32{uint32(m.FD()), uint32(m.FD())}, nil)
-	return err
 }
 
 // probedByTrial is a function for probes to be tried out on.

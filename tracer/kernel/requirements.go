@@ -36,7 +36,6 @@ func Requirements() (list []Feature, supported bool) {
 // instead has the replacement for each optional feature, and its cost.
 var instead = map[string]string{
 	featureUprobeMulti: "a perf event for each probe: ttmem ends two seconds after its report",
-	featureBatch:       "unwind tables are loaded in pieces: the first stacks of a new program may end early",
 	featureDirectMap:   "memory is read with a helper: an allocation with its stack costs a quarter more",
 }
 

@@ -26,6 +26,7 @@ var stackEnds = [bpf.KernelStackEndSTACK_ENDS]string{
 	bpf.KernelStackEndEND_NO_TABLE_ROOM:        "table of stacks full",
 	bpf.KernelStackEndEND_RING_FULL:            "ring buffer full",
 	bpf.KernelStackEndEND_NO_STATE:             "no memory for a thread's state",
+	bpf.KernelStackEndEND_ONLY_PYTHON:          "more than 128 frames, all Python ones known",
 	bpf.KernelStackEndEND_PYTHON_NONE:          NoPython,
 	bpf.KernelStackEndEND_PYTHON:               CompletePython,
 	bpf.KernelStackEndEND_PYTHON_TOO_DEEP:      "more than 128 Python frames",

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"ttmem/symbolize"
 	"ttmem/symbolize/python"
@@ -36,13 +37,15 @@ type codeFile struct {
 	// loader is set if the file is the dynamic linker.
 	loader *loader
 
-	mu   sync.Mutex
-	rows *unwind.Table // until the kernel has them
-	same string        // cache of sameRows
-	// table is the kernel side's copy of the file's unwind rows; nil if there are none, or
-	// none yet
-	table  *kernelTable
-	noRows bool // frame pointers may work instead
+	reading sync.Mutex // locked while its unwind rows are read
+	same    string     // cache of sameRows
+	rows    *unwind.Table
+	// read: the results of reading the rows are there, and change no more until it is reset
+	read atomic.Bool
+	// table is the kernel side's copy of the rows. Without one there are no rows, or refusal
+	// is the reason.
+	table   *kernelTable
+	refusal error
 }
 
 // loader is the interface of the dynamic linker for debuggers.
@@ -52,7 +55,7 @@ type loader struct {
 }
 
 // anonymous is code without a file, generated inside the process.
-var anonymous = &codeFile{path: "[anonymous]", noRows: true}
+var anonymous = &codeFile{path: "[anonymous]"}
 
 // openCodeFile reads the parts of a file that unwinding needs.
 func openCodeFile(r io.ReaderAt, size int64, path string) *codeFile {
@@ -102,30 +105,16 @@ func (f *codeFile) buildID() string {
 	return f.elf.BuildID()
 }
 
-// unwindRows builds the file's unwind rows; nil if it has none.
-func (f *codeFile) unwindRows() *unwind.Table {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.rows == nil && !f.noRows {
-		var err error
-		if f.elf == nil {
-			f.noRows = true
-		} else if f.rows, err = unwind.Build(f.elf); err != nil {
-			f.rows, f.noRows = nil, true
-		}
-	}
-	return f.rows
+// frameBytes is the size of what readRows reads.
+func (f *codeFile) frameBytes() uint64 {
+	section, _ := f.elf.EHFrame()
+	return min(section.Size, f.elf.Size())
 }
 
-// sameRows is equal for files with the same unwind rows: copies of one build. The build ID
-// alone is not enough: a file can be made with another's. "" is equal to no other.
+// sameRows is equal for files with the same unwind rows: copies of one build, and a file
+// that is opened again. It is a hash of what the rows are made of, and not the build ID:
+// some files have none, and a file can be made with another's. "" is equal to no other.
 func (f *codeFile) sameRows() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	id := f.buildID()
-	if f.same != "" || id == "" {
-		return f.same
-	}
 	section, ok := f.elf.EHFrame()
 	if !ok {
 		return ""
@@ -141,8 +130,7 @@ func (f *codeFile) sameRows() string {
 	for _, p := range f.elf.ProgramHeaders() {
 		maphash.WriteComparable(&h, p)
 	}
-	f.same = fmt.Sprintf("%s %x", id, h.Sum64())
-	return f.same
+	return fmt.Sprintf("%x", h.Sum64())
 }
 
 var rowsSeed = maphash.MakeSeed()
@@ -158,8 +146,10 @@ func (f *codeFile) inEval(addr uint64) bool {
 	return slices.ContainsFunc(f.python.Eval, func(r python.Range) bool { return r.Contains(addr) })
 }
 
-// lacksRows reports whether the file has unwind rows that the kernel does not have.
-func (f *codeFile) lacksRows() bool { return f.elf != nil && !f.noRows && f.table == nil }
+// withoutRows reports whether the file has no unwind rows: frame pointers may work instead.
+func (f *codeFile) withoutRows() bool {
+	return f.elf == nil || f.read.Load() && f.table == nil && f.refusal == nil
+}
 
 // frame returns the function at an address of the file. Lines and inlined calls are
 // resolved when a recording is shown: root does not parse DWARF of a user's file.

@@ -6,15 +6,10 @@ package stack
 import (
 	"fmt"
 	"os"
-	"runtime"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"weak"
 
 	"golang.org/x/sys/unix"
 
-	"ttmem/symbolize/unwind"
 	"ttmem/tracer/host"
 )
 
@@ -75,73 +70,35 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 	return openCodeFile(file, info.Size(), m.Path)
 }
 
-// readyRows returns the tables that the kernel has for the mappings' files, in use until
-// they are released, and whether some are missing.
-func (s *Spaces) readyRows(mappings []codeMapping) (used []*kernelTable, lacking bool) {
+// tablesOf returns the kernel's tables of the mappings' files, in use until they are
+// released, and the files whose rows have to be read first. With retry, those that did not
+// fit are among them: there may be room now.
+func (s *Spaces) tablesOf(mappings []codeMapping, retry bool) (used tablesInUse, unread []*codeFile, err error) {
+	used = make(tablesInUse)
 	seen := make(map[*codeFile]bool)
 	for _, m := range mappings {
 		f := m.file
-		if f.elf == nil || f.noRows || seen[f] {
+		if f.elf == nil || seen[f] {
 			continue
 		}
 		seen[f] = true
-		if f.table == nil || f.table.gone {
-			f.table = s.byBuild[f.sameRows()]
-		}
-		if f.table != nil && s.tables.use(f.table) {
-			used = append(used, f.table)
-		} else {
-			f.table = nil
-			lacking = true
-		}
-	}
-	return used, lacking
-}
-
-// loadRows loads missing unwind rows into the kernel. Files of one build share a table. It
-// returns the tables of the mappings' files. They are in use until released, so that
-// loading others cannot evict them.
-func (s *Spaces) loadRows(mappings []codeMapping) ([]*kernelTable, error) {
-	used, lacking := s.readyRows(mappings)
-	if !lacking {
-		return used, nil
-	}
-	var files []*codeFile
-	seen := make(map[*codeFile]bool)
-	copies := make(map[string][]*codeFile) // files of one build, by sameRows
-	for _, m := range mappings {
-		f := m.file
-		if !f.lacksRows() || seen[f] {
-			continue
-		}
-		seen[f] = true
-		id := f.sameRows()
-		copies[id] = append(copies[id], f)
-		if id == "" || len(copies[id]) == 1 {
-			files = append(files, f)
+		switch {
+		case !f.read.Load():
+			unread = append(unread, f)
+		case f.refusal != nil && retry:
+			f.read.Store(false)
+			unread = append(unread, f)
+		case f.refusal != nil:
+			err = f.refusal
+		case f.table == nil: // it has no rows
+		case s.tables.use(f.table):
+			used[f] = f.table
+		default: // the kernel no longer has them
+			f.read.Store(false)
+			unread = append(unread, f)
 		}
 	}
-	rows := make([]*unwind.Table, len(files))
-	s.each(len(files), func(i int) {
-		rows[i] = files[i].unwindRows()
-		files[i].rows = nil // the kernel will have them
-	})
-	files = slices.DeleteFunc(files, func(f *codeFile) bool { return f.noRows })
-	rows = slices.DeleteFunc(rows, func(t *unwind.Table) bool { return t == nil })
-	tables, err := s.tables.load(rows)
-	if err != nil {
-		return used, err
-	}
-	for i, f := range files {
-		f.table = tables[i]
-		if id := f.sameRows(); id != "" {
-			s.byBuild[id] = tables[i]
-			for _, f := range copies[id] {
-				f.table = tables[i]
-			}
-		}
-	}
-	return append(used, tables...), nil
+	return used, unread, err
 }
 
 // Prepare reads files that are likely to be mapped, and loads their rows into the kernel:
@@ -164,7 +121,7 @@ func (s *Spaces) Prepare(paths []string) {
 			return
 		}
 		f := openCodeFile(file, info.Size(), paths[i])
-		f.unwindRows()
+		_ = s.readRows(f, s.pauseReading)
 		mappings[i].file = f
 		s.mu.Lock()
 		s.files[id] = weak.Make(f)
@@ -172,38 +129,15 @@ func (s *Spaces) Prepare(paths []string) {
 	})
 	s.updating.Lock()
 	defer s.updating.Unlock()
-	tables, err := s.loadRows(mappings)
+	tables, _, err := s.tablesOf(mappings, false)
 	if err != nil {
 		s.warn(fmt.Sprintf("stacks may end early at first: %v", err))
 	}
 	// they stay in use, so that they are not evicted before they are needed
 	s.mu.Lock()
-	s.prepared = append(s.prepared, tables...)
+	s.prepared = append(s.prepared, tables)
 	for _, m := range mappings {
 		s.preread = append(s.preread, m.file)
 	}
 	s.mu.Unlock()
-}
-
-// each calls do for 0 to n-1 on all processors. Attaching to a library takes precedence.
-func (s *Spaces) each(n int, do func(i int)) {
-	var wait sync.WaitGroup
-	var next atomic.Int64
-	for range min(n, runtime.NumCPU()) {
-		wait.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				s.awaitAttaching()
-				do(i)
-			}
-		})
-	}
-	wait.Wait()
-}
-
-// awaitAttaching returns when no library is being attached to. Nothing is locked afterwards:
-// to attach does not wait until files are read, which takes a tenth of a second for a large
-// one.
-func (s *Spaces) awaitAttaching() {
-	s.attaching.RLock()
-	defer s.attaching.RUnlock()
 }

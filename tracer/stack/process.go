@@ -5,8 +5,12 @@ package stack
 import (
 	"encoding/binary"
 	"hash/maphash"
+	"maps"
 	"math"
+	"slices"
 	"sync"
+
+	"github.com/cilium/ebpf"
 
 	"ttmem/bpf"
 	"ttmem/symbolize/python"
@@ -268,18 +272,29 @@ func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known boo
 	return call, code != nil
 }
 
-// Forget removes the process's stacks from the kernel side.
-func (s *Process) Forget(objs *kernel.Objects) {
+// forget removes the process's stacks from the kernel side, until stop is closed.
+func (s *Process) forget(objs *kernel.Objects, stop <-chan struct{}) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	// some may be gone already
-	for id := range s.native.at {
-		_ = objs.Stacks.Delete(&id)
+	ids := slices.AppendSeq(slices.Collect(maps.Keys(s.native.at)), maps.Keys(s.python.at))
+	keys := slices.Clone(s.keys)
+	s.mu.Unlock()
+	remove := func(m *ebpf.Map, key any) bool {
+		select {
+		case <-stop:
+			return false
+		default:
+			_ = m.Delete(key) // it may be gone already
+			return true
+		}
 	}
-	for id := range s.python.at {
-		_ = objs.Stacks.Delete(&id)
+	for i := range ids {
+		if !remove(objs.Stacks, &ids[i]) {
+			return
+		}
 	}
-	for i := range s.keys {
-		_ = objs.Codes.Delete(&s.keys[i])
+	for i := range keys {
+		if !remove(objs.Codes, &keys[i]) {
+			return
+		}
 	}
 }

@@ -26,29 +26,32 @@ type Spaces struct {
 	tables *unwindTables
 	warn   func(string)
 
-	wake    chan struct{}
-	stopped chan struct{}
+	wake chan struct{}
+	// stop is closed to end work in the background, and stopped when updates have ended.
+	stop, stopped chan struct{}
 
 	mu    sync.Mutex
 	byPID map[int]*space
 	// files are those mapped by a process, or used by a stored stack
 	files    map[host.FileID]weak.Pointer[codeFile]
-	byBuild  map[string]*kernelTable
-	dirty    map[int]bool
+	byRows   map[string]*kernelTable // by codeFile.sameRows
+	dirty    map[int]bool            // to be published; true: its mappings may have changed
+	ended    []endedProcess
 	slots    []bool // in use; slot 0 is never used
 	nextSlot int
 	// generation is the number of the newest view of any process.
 	generation uint32
 	// prepared are tables, and preread files, that were read before any process was known to
 	// map them.
-	prepared []*kernelTable
+	prepared []tablesInUse
 	preread  []*codeFile
+	reading  reading
 	// attaching is locked for writing while a library is attached to, which is urgent;
 	// reading files can wait.
 	attaching sync.RWMutex
 	// updating is locked while a process's view is being built.
 	updating sync.Mutex
-	// removing counts probes that are being removed.
+	// removing counts what is being removed of processes that have ended.
 	removing sync.WaitGroup
 	// collecting is true while a collection is due that closes files that nothing uses.
 	collecting atomic.Bool
@@ -61,12 +64,22 @@ type space struct {
 	execID uint32                // the generation of its first view
 	views  map[uint32]*spaceView // by generation
 	newest *spaceView
-	tables []*kernelTable
+	tables tablesInUse  // of the newest view
+	listed int          // mappings of the newest view that can be unwound
 	python *pythonSpace // nil: none, or not readable
 	loader io.Closer    // the probe on its dynamic linker; nil: none
-	// lacksRows: some files of the newest view have rows that are not loaded yet
+	// lacksRows: some files of the newest view have rows that are not read yet
 	lacksRows bool
 	warned    bool
+}
+
+// tablesInUse are tables that stay in the kernel until they are released.
+type tablesInUse map[*codeFile]*kernelTable
+
+// endedProcess is a process that ended, or executed another program, at a time.
+type endedProcess struct {
+	pid    int
+	timeNs uint64
 }
 
 // spaceView is one state of a process's address space. It is immutable.
@@ -94,20 +107,11 @@ const maxViews = 64
 // stacks.
 func NewSpaces(warn func(string)) *Spaces {
 	return &Spaces{
-		warn: warn, wake: make(chan struct{}, 1), stopped: make(chan struct{}),
-		byPID: make(map[int]*space), files: make(map[host.FileID]weak.Pointer[codeFile]),
-		byBuild: make(map[string]*kernelTable), dirty: make(map[int]bool),
+		warn: warn, wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
+		byPID:   make(map[int]*space), files: make(map[host.FileID]weak.Pointer[codeFile]),
+		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
 	}
-}
-
-// Pause suspends the reading of files until resume is called, so that a library can be
-// attached to quickly.
-func (s *Spaces) Pause() (resume func()) {
-	if s == nil {
-		return func() {}
-	}
-	s.attaching.Lock()
-	return s.attaching.Unlock
 }
 
 // Start begins to publish changes to the kernel side.
@@ -116,7 +120,7 @@ func (s *Spaces) Start(objs *kernel.Objects) (err error) {
 		return nil
 	}
 	spec := objs.Support.Spec
-	if s.tables, err = newUnwindTables(objs, spec.Maps["chunks"]); err != nil {
+	if s.tables, err = newUnwindTables(objs, spec.Maps["slabs"]); err != nil {
 		return err
 	}
 	s.objs, s.inner = objs, spec.Maps["spaces"].InnerMap
@@ -139,7 +143,7 @@ func (s *Spaces) Read(pids []int) {
 	for _, pid := range pids {
 		if code, err := host.CodeMappings(pid); err == nil {
 			mappings := s.open(pid, code)
-			s.each(len(mappings), func(i int) { mappings[i].file.unwindRows() })
+			s.each(len(mappings), func(i int) { _ = s.readRows(mappings[i].file, s.pauseReading) })
 			for _, m := range mappings {
 				s.preread = append(s.preread, m.file) // until the process is known
 			}
@@ -155,6 +159,10 @@ func (s *Spaces) Changed(pid int) {
 	s.mu.Lock()
 	s.dirty[pid] = true
 	s.mu.Unlock()
+	s.wakeUp()
+}
+
+func (s *Spaces) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
@@ -195,19 +203,29 @@ func (s *Spaces) space(pid int, readNs uint64) (*space, error) {
 	return nil, fmt.Errorf("%d processes are recorded already", len(s.slots)-1)
 }
 
-// Forget drops a process that ended, or executed another program, at a time. What was read
-// after that time is kept.
-func (s *Spaces) Forget(pid int, timeNs uint64) {
+// Forget drops a process that ended, or executed another program, at a time, and its stacks
+// in the kernel; stacks may be nil. What was read after that time is kept. It returns at
+// once: the event loop calls it, and the kernel takes its time.
+func (s *Spaces) Forget(pid int, timeNs uint64, stacks *Process) {
 	if s == nil {
 		return
 	}
-	s.updating.Lock()
-	defer s.updating.Unlock()
+	if stacks != nil {
+		s.removing.Go(func() { stacks.forget(s.objs, s.stop) })
+	}
 	s.mu.Lock()
-	p := s.byPID[pid]
+	s.ended = append(s.ended, endedProcess{pid, timeNs})
 	s.mu.Unlock()
-	if p != nil && p.readNs <= timeNs {
-		s.drop(pid, p)
+	s.wakeUp()
+}
+
+// forget drops a process; s.updating is held.
+func (s *Spaces) forget(e endedProcess) {
+	s.mu.Lock()
+	p := s.byPID[e.pid]
+	s.mu.Unlock()
+	if p != nil && p.readNs <= e.timeNs {
+		s.drop(e.pid, p)
 	}
 }
 
@@ -218,21 +236,14 @@ func (s *Spaces) drop(pid int, p *space) {
 	s.mu.Unlock()
 	// before its probes are removed, which are needed while stacks are recorded
 	_ = s.objs.Spaces.Delete(p.slot)
-	if p.python != nil {
-		s.remove(p.python.dealloc)
-	}
-	if p.loader != nil {
-		s.remove(p.loader)
-	}
+	s.removeProbes(p)
 	_ = s.objs.Unloading.Delete(uint32(pid))
-	for _, t := range p.tables {
-		s.tables.release(t)
-	}
+	s.release(p.tables)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slots[p.slot] = false
 	maps.DeleteFunc(s.files, func(_ host.FileID, f weak.Pointer[codeFile]) bool { return f.Value() == nil })
-	maps.DeleteFunc(s.byBuild, func(_ string, t *kernelTable) bool { return t.gone })
+	maps.DeleteFunc(s.byRows, func(_ string, t *kernelTable) bool { return !s.tables.has(t) })
 	s.closeFilesSoon()
 }
 
@@ -251,23 +262,29 @@ func (s *Spaces) closeFilesSoon() {
 	}
 }
 
-// remove removes probes in the background: the kernel takes up to a tenth of a second for
-// each.
-func (s *Spaces) remove(probes io.Closer) {
-	s.removing.Go(func() { probes.Close() })
+// removeProbes removes a process's probes in the background: the kernel takes up to a tenth
+// of a second for each.
+func (s *Spaces) removeProbes(p *space) {
+	if p.python != nil {
+		s.removing.Go(func() { p.python.dealloc.Close() })
+	}
+	if p.loader != nil {
+		s.removing.Go(func() { p.loader.Close() })
+	}
 }
 
-// Close forgets all processes and removes their probes.
+// Close ends all work and removes the probes of all processes.
 func (s *Spaces) Close() {
 	if s == nil {
 		return
 	}
-	close(s.wake)
+	close(s.stop)
 	if s.objs != nil {
 		<-s.stopped
 	}
-	for pid := range s.byPID {
-		s.Forget(pid, host.Now())
+	s.stopReading()
+	for _, p := range s.byPID {
+		s.removeProbes(p)
 	}
 	s.removing.Wait()
 	if s.tables != nil {

@@ -97,7 +97,8 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 		return 0
 	}
 	qt.Check(t, qt.DeepEquals([]uint32{slot(pids[0]), slot(pids[1]), slot(pids[2])}, []uint32{1, 2, 3}))
-	s.Forget(pids[1], host.Now())
+	s.Forget(pids[1], host.Now(), nil)
+	tr.Settle()
 	var id ebpf.MapID
 	qt.Check(t, qt.ErrorIs(tr.objs.Spaces.Lookup(uint32(2), &id), ebpf.ErrKeyNotExist))
 	know(tr, pids[3])
@@ -110,7 +111,8 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 	qt.Check(t, qt.Equals(slot(more), 0))
 	qt.Assert(t, qt.HasLen(warnings, 1))
 	qt.Check(t, qt.Equals(warnings[0], fmt.Sprintf("process %d: no call stacks: 4 processes are recorded already", more)))
-	s.Forget(pids[0], host.Now())
+	s.Forget(pids[0], host.Now(), nil)
+	tr.Settle()
 	know(tr, more)
 	qt.Check(t, qt.Equals(slot(more), 1))
 	k := kernelSpace(t, tr, 1)
@@ -147,13 +149,25 @@ func openFiles(path string) (n int) {
 	return n
 }
 
-// The files of a process that has ended are closed unless another maps them, and its tables
-// are kept for reuse.
-func TestForgottenFilesAreClosed(t *testing.T) {
+// ownLibrary builds a library that no other process maps.
+func ownLibrary(t *testing.T, args ...string) string {
+	t.Helper()
 	dir := t.TempDir()
 	source, library := filepath.Join(dir, "own.c"), filepath.Join(dir, "own.so")
 	qt.Assert(t, qt.IsNil(os.WriteFile(source, []byte("int own(int n) { return n + 1; }"), 0o600)))
-	tracetest.Compile(t, dir, "cc", library, "-shared", "-fPIC", "-Wl,--build-id", source)
+	tracetest.Compile(t, dir, "cc", library, append([]string{"-shared", "-fPIC", source}, args...)...)
+	return library
+}
+
+// The files of a process that has ended are closed unless another maps them, and its tables
+// are kept for reuse, also those of files without a build ID.
+func TestForgottenFilesAreClosed(t *testing.T) {
+	for _, option := range []string{"-Wl,--build-id", "-Wl,--build-id=none"} {
+		t.Run(option, func(t *testing.T) { testForgottenFilesAreClosed(t, ownLibrary(t, option)) })
+	}
+}
+
+func testForgottenFilesAreClosed(t *testing.T, library string) {
 	own, other := sleeper(t, "LD_PRELOAD="+library), sleeper(t)
 	tr := knowing(t, nil, own, other)
 	s := tr.Spaces
@@ -167,7 +181,8 @@ func TestForgottenFilesAreClosed(t *testing.T) {
 	qt.Check(t, qt.Equals(libcTable.users, 2))
 	qt.Check(t, qt.Equals(openFiles(library), 1))
 
-	s.Forget(own, host.Now())
+	s.Forget(own, host.Now(), nil)
+	tr.Settle()
 	for range 100 {
 		runtime.GC()
 		if openFiles(library) == 0 {
@@ -185,9 +200,58 @@ func TestForgottenFilesAreClosed(t *testing.T) {
 		}
 	}
 
+	used := s.tables.used
 	know(tr, own)
 	qt.Check(t, qt.Equals(s.byPID[own].newest.file(library).table, table))
 	qt.Check(t, qt.Equals(table.users, 1))
+	qt.Check(t, qt.Equals(s.tables.used, used))
+}
+
+// The kernel has each mapping whose file turned out to have no rows, after it was published
+// without it: frame pointers may work there.
+func TestCodeWithoutRowsIsListed(t *testing.T) {
+	library := ownLibrary(t, "-nostdlib", "-fno-asynchronous-unwind-tables")
+	pid := sleeper(t, "LD_PRELOAD="+library)
+	tr := knowing(t, nil, sleeper(t), pid) // so the other files are known when it is published
+	p := tr.Spaces.byPID[pid]
+	i := slices.IndexFunc(p.newest.mappings, func(m codeMapping) bool { return m.file.path == library })
+	qt.Assert(t, qt.IsTrue(i >= 0))
+	k := kernelSpace(t, tr, p.slot)
+	start := p.newest.mappings[i].start
+	n := slices.IndexFunc(k.Mappings[:k.Count], func(m bpf.KernelMapping) bool { return m.Start == start })
+	qt.Assert(t, qt.IsTrue(n >= 0))
+	qt.Check(t, qt.Equals(k.Mappings[n].Index, bpf.NoTable))
+}
+
+// A file whose rows did not fit is read again when its process maps more, and not each time
+// that other files were read.
+func TestRefusedRowsAreReadAgainAfterAChange(t *testing.T) {
+	library := ownLibrary(t)
+	var warnings []string
+	tr := knowing(t, func(text string) { warnings = append(warnings, text) }, sleeper(t))
+	s := tr.Spaces
+	free := s.tables.taken
+	s.tables.taken = slices.Repeat([]bool{true}, len(free))
+	pid := sleeper(t, "LD_PRELOAD="+library)
+	know(tr, pid)
+	p := s.byPID[pid]
+	file := p.newest.file(library)
+	qt.Check(t, qt.ErrorIs(file.refusal, errTablesFull))
+	qt.Check(t, qt.IsNil(file.rows))
+	qt.Check(t, qt.IsFalse(p.lacksRows))
+	qt.Check(t, qt.DeepEquals(warnings, []string{fmt.Sprintf("process %d: call stacks may end early: %v", pid, errTablesFull)}))
+
+	s.tables.taken = free
+	s.mu.Lock()
+	p.lacksRows = true
+	s.mu.Unlock()
+	s.rowsWereRead()
+	s.Settle()
+	qt.Check(t, qt.ErrorIs(file.refusal, errTablesFull))
+	know(tr, pid)
+	qt.Check(t, qt.IsNil(file.refusal))
+	qt.Assert(t, qt.IsNotNil(file.table))
+	qt.Check(t, qt.Equals(file.table.users, 1))
 }
 
 // file returns the mapped file with a path.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 
@@ -18,23 +17,25 @@ import (
 const (
 	// chunkWords is the number of words in a chunk.
 	chunkWords = len(bpf.KernelChunk{}.Words)
-	// maxIdleChunks bounds the chunks (16 KiB each) for tables that no process uses, so that
-	// the next process finds them loaded.
-	maxIdleChunks = 1024
+	// maxIdleChunks bounds the chunks (16 KiB each) of tables that no process uses, so that
+	// the next process finds them loaded. PyTorch and ttnn together take 2,200.
+	maxIdleChunks = 4096
 )
 
 // unwindTables are the unwind tables in the kernel. Each belongs to a code file and is
 // shared by all processes that map it.
 type unwindTables struct {
-	chunks, rules *ebpf.Map
-	inner         *ebpf.MapSpec
-	batch         bool // the kernel accepts several chunks at once
-	// prepared are empty chunks that are already in the map of chunks.
-	prepared map[int]*ebpf.Map
+	rules *ebpf.Map
+	// outer has the slabs of chunks that exist so far; inner describes one.
+	outer *ebpf.Map
+	inner *ebpf.MapSpec
 
-	mu      sync.Mutex
-	taken   []bool // by chunk
-	used    int    // chunks
+	growing sync.Mutex
+	slabs   []*ebpf.Map
+
+	mu      sync.Mutex // never held while the kernel is waited for
+	taken   []bool     // by chunk
+	used    int        // chunks
 	numbers map[unwind.Rule]uint16
 	idle    []*kernelTable // oldest first
 }
@@ -51,54 +52,25 @@ var errTablesFull = errors.New("the kernel side's room for unwind tables is full
 
 func newUnwindTables(objs *kernel.Objects, spec *ebpf.MapSpec) (*unwindTables, error) {
 	t := &unwindTables{
-		chunks: objs.Chunks, rules: objs.Rules, inner: spec.InnerMap, batch: objs.Support.Batch,
-		taken:   make([]bool, objs.Chunks.MaxEntries()),
+		rules: objs.Rules, outer: objs.Slabs, inner: spec.InnerMap,
+		taken:   make([]bool, spec.MaxEntries*spec.InnerMap.MaxEntries),
 		numbers: make(map[unwind.Rule]uint16),
 	}
 	// number 0 stands for "no row" in every table
 	if _, err := t.number([]unwind.Rule{{}}); err != nil {
 		return nil, err
 	}
-	if !t.batch {
-		t.mu.Lock()
-		go func() {
-			defer t.mu.Unlock()
-			t.prepare(min(preparedChunks, len(t.taken)))
-		}()
-	}
 	return t, nil
 }
 
-// preparedChunks is twice what a program of Python and ttnn needs.
-const preparedChunks = 512
-
-// prepare puts empty chunks into the map of chunks in advance: where each takes a call, a
-// program's first stacks would wait for it. Errors are ignored; they occur again at the
-// time of use.
-func (t *unwindTables) prepare(n int) {
-	maps := make(map[int]*ebpf.Map)
-	var keys, values []uint32
-	for i := range n {
-		m, err := ebpf.NewMap(t.inner)
-		if err != nil {
-			break
-		}
-		maps[i] = m
-		keys, values = append(keys, uint32(i)), append(values, uint32(m.FD()))
-	}
-	if t.putChunks(keys, values) == nil {
-		t.prepared = maps
-	}
-}
-
-// close releases unused prepared chunks.
+// close releases the slabs, which the kernel keeps as long as its programs.
 func (t *unwindTables) close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, m := range t.prepared {
-		m.Close()
+	t.growing.Lock()
+	defer t.growing.Unlock()
+	for _, slab := range t.slabs {
+		slab.Close()
 	}
-	t.prepared = nil
+	t.slabs = nil
 }
 
 // number assigns the rules of a table their numbers in the kernel's dictionary.
@@ -161,92 +133,73 @@ func pad(words []uint32) []uint32 {
 	return words
 }
 
-// load stores tables in the kernel, all or none: the kernel waits for running programs
-// after every change. Each table has one user.
-func (t *unwindTables) load(tables []*unwind.Table) (loaded []*kernelTable, err error) {
+// load stores a table in the kernel. It has one user.
+func (t *unwindTables) load(table *unwind.Table) (*kernelTable, error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	defer func() {
-		if err != nil {
-			for _, k := range loaded {
-				t.free(k)
-			}
-			loaded = nil
-		}
-	}()
-	var keys, values []uint32
-	var inner []*ebpf.Map
-	defer func() {
-		for _, m := range inner {
-			m.Close() // the kernel holds a reference
-		}
-	}()
-	for _, table := range tables {
-		numbers, err := t.number(table.Rules)
-		if err != nil {
-			return loaded, err
-		}
-		words, index := arrange(table, numbers)
-		n := len(words) / chunkWords
-		at, err := t.place(n)
-		if err != nil {
-			return loaded, err
-		}
-		base := uint32(at * chunkWords)
-		for page := range table.Index {
-			words[index+page] += base
-		}
-		loaded = append(loaded, &kernelTable{
-			index: base + uint32(index), firstPage: table.FirstPage, pages: uint32(len(table.Index) - 1),
-			firstChunk: at, chunks: n, users: 1,
-		})
-		for k := range n {
-			m, inPlace := t.prepared[at+k]
-			if !inPlace {
-				if m, err = ebpf.NewMap(t.inner); err != nil {
-					return loaded, fmt.Errorf("making room for unwind tables: %w", err)
-				}
-				keys, values = append(keys, uint32(at+k)), append(values, uint32(m.FD()))
-			}
-			delete(t.prepared, at+k)
-			inner = append(inner, m)
-			if err := m.Put(uint32(0), words[k*chunkWords:(k+1)*chunkWords]); err != nil {
-				return loaded, fmt.Errorf("storing an unwind table: %w", err)
-			}
-		}
+	numbers, err := t.number(table.Rules)
+	t.mu.Unlock()
+	if err != nil {
+		return nil, err
 	}
-	if err := t.putChunks(keys, values); err != nil {
-		return loaded, fmt.Errorf("storing unwind tables: %w", err)
+	words, index := arrange(table, numbers)
+	n := len(words) / chunkWords
+	if n > maxIdleChunks { // it would be dropped before a process uses it
+		return nil, fmt.Errorf("%w: a file has more than %d chunks", errTablesFull, maxIdleChunks)
 	}
-	return loaded, nil
+	t.mu.Lock()
+	at, err := t.place(n)
+	t.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	base := uint32(at * chunkWords)
+	for page := range table.Index {
+		words[index+page] += base
+	}
+	k := &kernelTable{
+		index: base + uint32(index), firstPage: table.FirstPage, pages: uint32(len(table.Index) - 1),
+		firstChunk: at, chunks: n, users: 1,
+	}
+	if err := t.write(at, words); err != nil {
+		t.mu.Lock()
+		t.free(k)
+		t.mu.Unlock()
+		return nil, fmt.Errorf("storing an unwind table: %w", err)
+	}
+	return k, nil
 }
 
-// putsAtOnce is the number of concurrent calls where each chunk takes one.
-const putsAtOnce = 256
+// write stores words in consecutive chunks, in place. Nothing else uses them.
+func (t *unwindTables) write(chunk int, words []uint32) error {
+	inSlab := int(t.inner.MaxEntries)
+	for ; len(words) > 0; chunk, words = chunk+1, words[chunkWords:] {
+		slab, err := t.slab(chunk / inSlab)
+		if err != nil {
+			return err
+		}
+		if err := slab.Put(uint32(chunk%inSlab), words[:chunkWords]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// putChunks puts chunks into the map of chunks. With each call the kernel waits until all
-// programs that are running have ended, so where it accepts one chunk a call, many threads
-// wait at the same time.
-func (t *unwindTables) putChunks(keys, values []uint32) error {
-	if len(keys) == 0 {
-		return nil
+// slab returns a slab, and adds it if needed.
+func (t *unwindTables) slab(n int) (*ebpf.Map, error) {
+	t.growing.Lock()
+	defer t.growing.Unlock()
+	for len(t.slabs) <= n {
+		slab, err := ebpf.NewMap(t.inner)
+		if err != nil {
+			return nil, err
+		}
+		if err := t.outer.Put(uint32(len(t.slabs)), slab); err != nil {
+			slab.Close()
+			return nil, err
+		}
+		t.slabs = append(t.slabs, slab)
 	}
-	if t.batch {
-		_, err := t.chunks.BatchUpdate(keys, values, nil)
-		return err
-	}
-	var next atomic.Int64
-	errs := make([]error, min(putsAtOnce, len(keys)))
-	var putting sync.WaitGroup
-	for worker := range errs {
-		putting.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(keys)) && errs[worker] == nil; i = next.Add(1) - 1 {
-				errs[worker] = t.chunks.Put(keys[i], values[i])
-			}
-		})
-	}
-	putting.Wait()
-	return errors.Join(errs...)
+	return t.slabs[n], nil
 }
 
 // place reserves n consecutive free chunks.
@@ -272,6 +225,13 @@ func (t *unwindTables) place(n int) (int, error) {
 		}
 		t.drop()
 	}
+}
+
+// has reports whether a table is still in the kernel.
+func (t *unwindTables) has(k *kernelTable) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !k.gone
 }
 
 // use and release count the processes that map a table's file.
@@ -312,11 +272,11 @@ func (t *unwindTables) drop() int {
 	return k.chunks
 }
 
-// free releases a table's chunks.
+// free releases a table's chunks. The kernel side no longer reads them: a process's space
+// that referred to them was replaced, and then the kernel waited for all running programs.
 func (t *unwindTables) free(k *kernelTable) {
 	k.gone = true
 	for n := k.firstChunk; n < k.firstChunk+k.chunks; n++ {
-		_ = t.chunks.Delete(uint32(n)) // else it is overwritten on reuse
 		t.taken[n] = false
 	}
 	t.used -= k.chunks

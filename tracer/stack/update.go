@@ -20,38 +20,63 @@ import (
 func (s *Spaces) work() {
 	defer close(s.stopped)
 	host.RaisePriority()
-	for range s.wake {
-		s.Settle()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-s.wake:
+			// a process at a time: programs map code for seconds on end
+			if s.updateOne() {
+				s.wakeUp()
+			}
+		}
 	}
 }
 
-// Settle publishes all changes to the kernel, and returns when that is done. It yields
-// after each process: programs map code for seconds on end.
+// Settle publishes all changes to the kernel, and returns when that is done and all files
+// are read.
 func (s *Spaces) Settle() {
-	for s.updateOne() {
+	for {
+		for s.updateOne() {
+		}
+		read := s.allRead()
+		if read == nil {
+			return
+		}
+		<-read
 	}
 }
 
+// updateOne publishes the changes of one process; false if there are none.
 func (s *Spaces) updateOne() bool {
 	s.updating.Lock()
 	defer s.updating.Unlock()
 	s.mu.Lock()
-	pid, any := 0, false
-	for pid = range s.dirty {
+	if len(s.ended) > 0 {
+		ended := s.ended[0]
+		s.ended = s.ended[1:]
+		s.mu.Unlock()
+		s.forget(ended)
+		return true
+	}
+	var pid int
+	var changed, any bool
+	for pid, changed = range s.dirty {
 		delete(s.dirty, pid)
 		any = true
 		break
 	}
 	s.mu.Unlock()
 	if any {
-		s.update(pid)
+		s.update(pid, changed)
 	}
 	return any
 }
 
-// update publishes a process's code to the kernel; s.updating is held.
-func (s *Spaces) update(pid int) {
-	err := s.updateSpace(pid)
+// update publishes a process's code to the kernel; s.updating is held. changed: its mappings
+// may have changed.
+func (s *Spaces) update(pid int, changed bool) {
+	err := s.updateSpace(pid, changed)
 	if err == nil || errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) || host.Ended(pid) {
 		return
 	}
@@ -62,12 +87,17 @@ func (s *Spaces) update(pid int) {
 		p.warned = true
 	}
 	s.mu.Unlock()
-	if !warned {
-		s.warn(fmt.Sprintf("process %d: no call stacks: %v", pid, err))
+	if warned {
+		return
 	}
+	lack := "no call stacks"
+	if errors.Is(err, errTablesFull) {
+		lack = "call stacks may end early"
+	}
+	s.warn(fmt.Sprintf("process %d: %s: %v", pid, lack, err))
 }
 
-func (s *Spaces) updateSpace(pid int) error {
+func (s *Spaces) updateSpace(pid int, changed bool) error {
 	readNs := host.Now()
 	var unloaded uint64 // the count when its mappings are read
 	_ = s.objs.Unloading.Lookup(uint32(pid), &unloaded)
@@ -83,42 +113,46 @@ func (s *Spaces) updateSpace(pid int) error {
 	if err != nil {
 		return err
 	}
-	waits := p.python == nil && slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
-	if p.newest != nil && slices.Equal(p.newest.mappings, mappings) && !p.lacksRows && !waits {
-		s.resumeStacks(pid, unloaded)
-		return nil
-	}
-	// A program that loads a hundred libraries may allocate before all their rows are read.
-	// The rows that are loaded already are published at once.
-	if used, lacking := s.readyRows(mappings); lacking && p.gains(mappings) {
-		p.lacksRows = true
-		if err := s.show(pid, p, mappings, used); err != nil {
-			return err
+	used, unread, refusal := s.tablesOf(mappings, changed)
+	if len(unread) > 0 {
+		// A program that loads a hundred libraries may allocate before all their rows are
+		// read. The rows that are there are published at once.
+		if p.gains(mappings, used) {
+			if err := s.show(pid, p, mappings, used); err != nil {
+				return err
+			}
+		} else {
+			s.release(used)
 		}
-	} else {
-		s.release(used)
+		s.readSoon(unread)
+		s.setLacksRows(p, true) // so that rows that are read from now on are published
+		used, unread, refusal = s.tablesOf(mappings, false)
 	}
-	used, err := s.loadRows(mappings)
-	if err != nil {
+	s.setLacksRows(p, len(unread) > 0)
+	waits := p.python == nil && slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
+	if p.newest != nil && slices.Equal(p.newest.mappings, mappings) && len(unwindable(mappings, used)) == p.listed && !waits {
 		s.release(used)
-		return err
-	}
-	p.lacksRows = false
-	if err := s.show(pid, p, mappings, used); err != nil {
+	} else if err := s.show(pid, p, mappings, used); err != nil {
 		return err
 	}
 	s.resumeStacks(pid, unloaded)
-	return nil
+	return refusal
+}
+
+func (s *Spaces) setLacksRows(p *space, lacks bool) {
+	s.mu.Lock()
+	p.lacksRows = lacks
+	s.mu.Unlock()
 }
 
 // gains reports whether mappings have rows that the newest view lacks.
-func (p *space) gains(mappings []codeMapping) bool {
+func (p *space) gains(mappings []codeMapping, used tablesInUse) bool {
 	return slices.ContainsFunc(mappings, func(m codeMapping) bool {
-		return m.file.table != nil && (p.newest == nil || !slices.Contains(p.newest.mappings, m))
+		return used[m.file] != nil && (p.newest == nil || !slices.Contains(p.newest.mappings, m))
 	})
 }
 
-func (s *Spaces) release(tables []*kernelTable) {
+func (s *Spaces) release(tables tablesInUse) {
 	for _, t := range tables {
 		s.tables.release(t)
 	}
@@ -126,7 +160,7 @@ func (s *Spaces) release(tables []*kernelTable) {
 
 // show publishes a process's code with the tables that it uses. They are released when they
 // are no longer in use.
-func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kernelTable) error {
+func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesInUse) error {
 	defer func() { s.release(tables) }()
 	s.mu.Lock()
 	s.generation++
@@ -136,11 +170,11 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kerne
 		p.execID = view.generation
 	}
 	k := bpf.KernelSpace{Generation: view.generation, ExecId: p.execID}
-	// while rows are missing, frame pointers would give wrong frames
-	listed := slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool { return m.file.lacksRows() })
+	listed := unwindable(mappings, tables)
+	known := len(listed)
 	if len(listed) > len(k.Mappings) {
 		// leave out generated code first: it has no rows
-		listed = slices.DeleteFunc(listed, func(m codeMapping) bool { return m.file.table == nil })
+		listed = slices.DeleteFunc(listed, func(m codeMapping) bool { return tables[m.file] == nil })
 		listed = listed[:min(len(listed), len(k.Mappings))]
 		if !p.warned {
 			p.warned = true
@@ -150,7 +184,7 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kerne
 	for i, m := range listed {
 		to := &k.Mappings[i]
 		to.Start, to.End, to.Bias, to.Index = m.start, m.end, m.bias, bpf.NoTable
-		if t := m.file.table; t != nil {
+		if t := tables[m.file]; t != nil {
 			to.Index, to.FirstPage, to.Pages = t.index, t.firstPage, t.pages
 		}
 		k.Count++
@@ -159,7 +193,19 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables []*kerne
 		return err
 	}
 	s.findPython(pid, p, mappings, &k.Python)
-	return s.publish(pid, p, view, &k, &tables)
+	if err := s.publish(pid, p, view, &k, &tables); err != nil {
+		return err
+	}
+	p.listed = known
+	return nil
+}
+
+// unwindable returns the mappings whose rows are there, and those whose files have none.
+// While rows are missing, frame pointers would give wrong frames.
+func unwindable(mappings []codeMapping, tables tablesInUse) []codeMapping {
+	return slices.DeleteFunc(slices.Clone(mappings), func(m codeMapping) bool {
+		return tables[m.file] == nil && !m.file.withoutRows()
+	})
 }
 
 // resumeStacks resumes the stacks of a process after it has unloaded code, unless it has
@@ -199,7 +245,7 @@ func (s *Spaces) probe(pid int, m *codeMapping, addr uint64, program *ebpf.Progr
 
 // publish makes a view the current one. It leaves in tables those that are to be released:
 // of the old view's and the new one's, those that are not in use.
-func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace, tables *[]*kernelTable) error {
+func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace, tables *tablesInUse) error {
 	m, err := ebpf.NewMap(s.inner)
 	if err != nil {
 		return fmt.Errorf("making room for its address space: %w", err)
@@ -231,6 +277,7 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 	})
 	if !listed && err == nil && len(p.views) == 1 {
 		s.drop(pid, p) // it had ended before; its end will not be reported again
+		return unix.ESRCH
 	}
 	return err
 }

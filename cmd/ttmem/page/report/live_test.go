@@ -37,6 +37,16 @@ func TestBarsOfWhatGoesOnAreOfNow(t *testing.T) {
 	qt.Check(t, qt.StringContains(text, "     PID  state        DRAM now   L1/core now\n       7  running      12.0 MiB           0 B\n"))
 }
 
+// Stacks of more than 128 frames lack nothing useful if all Python frames are known.
+func TestStacksWithAllPythonFramesAreNotWarnedOf(t *testing.T) {
+	s := pagetest.Emptied().State.Snapshot()
+	s.Stacks = &memory.Stacks{Incomplete: map[string]uint64{allPython: 844, "more than 128 frames": 3}}
+	var b strings.Builder
+	qt.Assert(t, qt.IsNil(Write(&b, s, page.Layout{Painter: page.Painter{ASCII: true}, Width: 200}, Options{})))
+	qt.Check(t, qt.StringContains(b.String(), "note: call stacks that end early: more than 128 frames: 3\n"))
+	qt.Check(t, qt.Not(qt.StringContains(b.String(), "844")))
+}
+
 func TestStacksOfTheFirstMomentsAreExplained(t *testing.T) {
 	s := pagetest.Emptied().State.Snapshot()
 	s.Stacks = &memory.Stacks{Incomplete: map[string]uint64{unknownProcess: 15, "other": 2}}

@@ -28,6 +28,9 @@ func (r *report) notes() {
 	count("malformed events, ignored", a.MalformedEvents)
 	if s := r.snap.Stacks; s != nil {
 		for _, cause := range slices.Sorted(maps.Keys(s.Incomplete)) {
+			if cause == allPython {
+				continue
+			}
 			about := page.Clean(cause)
 			if cause == unknownProcess {
 				about += " (before its code was read, or while it unloads a library)"
@@ -56,6 +59,10 @@ func (r *report) notes() {
 
 // unknownProcess is the tracer's cause of stacks that end where they begin.
 const unknownProcess = "process not known yet"
+
+// allPython is the tracer's cause of stacks that lack only native frames between the
+// outermost Python frames, as under pytest.
+const allPython = "more than 128 frames, all Python ones known"
 
 // late names the processes that were attached late, each once: a process that executed
 // another program is several in the snapshot.

@@ -1,0 +1,269 @@
+package stack
+
+// This file reads the unwind rows of files in the background: a second of CPU time for a
+// program that imports PyTorch. Processes are published meanwhile with the rows that are
+// there.
+
+import (
+	"errors"
+	"maps"
+	"math"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
+
+	"ttmem/symbolize/unwind"
+)
+
+// rowsPatience is how long a process's code is not published while its rows are read. Most
+// files take a millisecond.
+const rowsPatience = 30 * time.Millisecond
+
+// maxUnpublished is how long rows that were read are not published while others are read.
+const maxUnpublished = 100 * time.Millisecond
+
+// maxReaders bounds the files that are read at the same time, and so the memory for them.
+// One processor is left to the programs that are traced, and to the reader of events.
+const maxReaders = 4
+
+// quickFrames is the size of frames below which a file's rows are read in a few
+// milliseconds.
+const quickFrames = 1 << 18
+
+// errStopped ends the reading of a file when tracing ends.
+var errStopped = errors.New("tracing has ended")
+
+// reading are the files whose rows are read in the background.
+type reading struct {
+	progress chan struct{} // gets something when a file was read
+	mu       sync.Mutex
+	files    map[weak.Pointer[codeFile]]bool // true: it is being read
+	readers  int
+	done     chan struct{} // closed when there are no readers; nil if there are none
+	reported time.Time     // to the processes that lack rows
+}
+
+// readSoon has the rows of files read in the background, and waits a moment for the small
+// ones.
+func (s *Spaces) readSoon(files []*codeFile) {
+	s.begin(files)
+	patience := time.After(rowsPatience)
+	small := func(f *codeFile) bool { return !f.read.Load() && f.frameBytes() < quickFrames }
+	for slices.ContainsFunc(files, small) {
+		select {
+		case <-s.reading.progress:
+		case <-patience:
+			return
+		case <-s.stop:
+			return
+		}
+	}
+}
+
+func (s *Spaces) begin(files []*codeFile) {
+	r := &s.reading
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, f := range files {
+		if w := weak.Make(f); !r.files[w] {
+			r.files[w] = false
+		}
+	}
+	for ; r.readers < min(len(r.files), max(1, runtime.NumCPU()-1), maxReaders); r.readers++ {
+		if r.readers == 0 {
+			r.done, r.reported = make(chan struct{}), time.Now()
+		}
+		go s.readFiles(all)
+	}
+}
+
+// allRead returns a channel that is closed when the reading of files ends; nil if none are
+// read.
+func (s *Spaces) allRead() <-chan struct{} {
+	s.reading.mu.Lock()
+	defer s.reading.mu.Unlock()
+	return s.reading.done
+}
+
+// readFiles reads files with less than limit to read until there are none left, and first
+// those with the least. A large file does not delay others: the reading of smaller ones
+// comes before the rest of it. For a limit of all, the reader ends.
+func (s *Spaces) readFiles(limit uint64) {
+	const muchLess = 4
+	r := &s.reading
+	for n := 0; ; n++ {
+		r.mu.Lock()
+		f := r.smallest(limit)
+		if n > 0 && (f == nil || time.Since(r.reported) > maxUnpublished) {
+			r.reported = time.Now()
+			s.rowsWereRead()
+		}
+		if f == nil && limit == all {
+			if r.readers--; r.readers == 0 {
+				close(r.done)
+				r.done = nil
+			}
+		}
+		r.mu.Unlock()
+		if f == nil {
+			return
+		}
+		s.awaitAttaching()
+		err := s.readRows(f, func() error {
+			err := s.pauseReading()
+			if err == nil {
+				s.readFiles(f.frameBytes() / muchLess)
+			}
+			return err
+		})
+		r.mu.Lock()
+		if err == nil && !f.read.Load() { // its table was dropped already, and is wanted
+			r.files[weak.Make(f)] = false
+		} else {
+			delete(r.files, weak.Make(f))
+		}
+		r.mu.Unlock()
+		select {
+		case r.progress <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// all is the limit that no file reaches.
+const all = math.MaxUint64
+
+// smallest returns the file with the least to read, if that is less than limit; nil if there
+// is none. It drops files that no process maps any more.
+func (r *reading) smallest(limit uint64) (least *codeFile) {
+	for w, begun := range r.files {
+		f := w.Value()
+		if f == nil {
+			delete(r.files, w)
+		} else if size := f.frameBytes(); !begun && size < limit {
+			least, limit = f, size
+		}
+	}
+	if least != nil {
+		r.files[weak.Make(least)] = true
+	}
+	return least
+}
+
+// stopReading ends the reading of files after s.stop was closed.
+func (s *Spaces) stopReading() {
+	r := &s.reading
+	r.mu.Lock()
+	maps.DeleteFunc(r.files, func(_ weak.Pointer[codeFile], begun bool) bool { return !begun })
+	done := r.done
+	r.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+}
+
+// rowsWereRead has the processes published again that lack rows.
+func (s *Spaces) rowsWereRead() {
+	s.mu.Lock()
+	for pid, p := range s.byPID {
+		if p.lacksRows && !s.dirty[pid] {
+			s.dirty[pid] = false
+		}
+	}
+	s.mu.Unlock()
+	s.wakeUp()
+}
+
+// readRows reads a file's unwind rows and loads them into the kernel. Files with the same
+// rows share a table. It calls pause now and then, and returns its error. Before the kernel
+// side is loaded it only reads them.
+func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	if f.elf == nil || f.read.Load() {
+		return nil
+	}
+	f.table, f.refusal = nil, nil
+	if f.same == "" {
+		f.same = f.sameRows()
+	}
+	s.mu.Lock()
+	table := s.byRows[f.same]
+	s.mu.Unlock()
+	if table == nil || !s.tables.use(table) {
+		if f.rows == nil {
+			if f.rows, err = unwind.BuildWithPauses(f.elf, pause); errors.Is(err, errStopped) {
+				return err
+			}
+		}
+		switch {
+		case err != nil: // there are none
+			f.read.Store(true)
+			return nil
+		case s.tables == nil:
+			return nil
+		}
+		table, f.refusal = s.tables.load(f.rows)
+		f.rows = nil // also if they were refused: they may be large
+		if f.refusal != nil {
+			f.read.Store(true)
+			return nil
+		}
+		if f.same != "" {
+			s.mu.Lock()
+			s.byRows[f.same] = table
+			s.mu.Unlock()
+		}
+	}
+	f.table, f.rows = table, nil
+	f.read.Store(true)
+	s.tables.release(table) // idle until a process's space refers to it
+	return nil
+}
+
+// pauseReading lets a library be attached to, and ends with tracing.
+func (s *Spaces) pauseReading() error {
+	s.awaitAttaching()
+	select {
+	case <-s.stop:
+		return errStopped
+	default:
+		return nil
+	}
+}
+
+// Pause suspends the reading of files until resume is called, so that a library can be
+// attached to quickly.
+func (s *Spaces) Pause() (resume func()) {
+	if s == nil {
+		return func() {}
+	}
+	s.attaching.Lock()
+	return s.attaching.Unlock
+}
+
+// each calls do for 0 to n-1 on all processors. Attaching to a library takes precedence.
+func (s *Spaces) each(n int, do func(i int)) {
+	var wait sync.WaitGroup
+	var next atomic.Int64
+	for range min(n, runtime.NumCPU()) {
+		wait.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				s.awaitAttaching()
+				do(i)
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// awaitAttaching returns when no library is being attached to. Nothing is locked afterwards:
+// to attach does not wait until files are read, which takes a tenth of a second for a large
+// one.
+func (s *Spaces) awaitAttaching() {
+	s.attaching.RLock()
+	defer s.attaching.RUnlock()
+}

@@ -1,0 +1,94 @@
+package tracer
+
+import (
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/e2e/tracetest"
+)
+
+// maxDelay bounds the time from an event to its arrival.
+const maxDelay = time.Second
+
+// delays returns the longest time from an event to its arrival of those after a time.
+func delays(calls []stackOf, afterNs uint64) (longest time.Duration) {
+	for _, c := range calls {
+		if c.timeNs > afterNs {
+			longest = max(longest, time.Duration(c.seenNs-c.timeNs))
+		}
+	}
+	return longest
+}
+
+// Programs with as much code as PyTorch start and end without delaying the events of
+// others, and have complete stacks themselves, the first one and the second.
+func TestStacksBesideMuchCode(t *testing.T) {
+	libs := tracetest.MuchCode(t, 3, "testdata/stack_native", "-pthread", `-DMODULE="much.so"`, "-DNAME=much", "-DROOM=200", "loaded.cc")
+	p, exe, _ := loadProgram(t)
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{Children: true})
+	var stop atomic.Bool
+	var calls int
+	calling := make(chan struct{})
+	go func() {
+		defer close(calling)
+		for ; !stop.Load(); calls++ {
+			p.Do(t, "call 1 steady")
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	time.Sleep(2 * time.Second)
+	quiet := delays(trace.seen(), 0)
+
+	for range 2 {
+		other := tracetest.Start(t, exe)
+		pid := other.Process.Pid
+		qt.Assert(t, qt.IsNil(trace.objs.Processes.Update(uint32(pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)))
+		trace.spaces.Changed(pid)
+		begin := time.Now()
+		for _, lib := range libs {
+			other.Do(t, "open 1 %s", lib)
+		}
+		own := func() []stackOf {
+			return slices.DeleteFunc(trace.seen(), func(c stackOf) bool { return c.tid != pid })
+		}
+		complete := func() bool {
+			other.Do(t, "call 1 settling")
+			time.Sleep(2 * pollInterval)
+			list := own()
+			return len(list) > 0 && begins(list[len(list)-1].stack.Frames())
+		}
+		for !complete() {
+			qt.Assert(t, qt.IsTrue(time.Since(begin) < time.Minute))
+		}
+		t.Logf("stacks are complete after %v", time.Since(begin))
+		before := len(own())
+		other.Do(t, "call 100 known")
+		other.In.Close()
+		qt.Assert(t, qt.IsNil(other.Wait()))
+		time.Sleep(2 * pollInterval)
+		list, want := own(), readShadow(t, other.Shadow)
+		qt.Assert(t, qt.HasLen(list, len(want)))
+		for i := before; i < len(list); i++ {
+			qt.Check(t, qt.IsTrue(begins(list[i].stack.Frames())))
+			qt.Check(t, qt.Equals(len(named(list[i].stack.Frames())), len(want[i].names)+1))
+		}
+		time.Sleep(time.Second) // its end is handled
+	}
+	stop.Store(true)
+	<-calling
+	p.In.Close()
+	qt.Assert(t, qt.IsNil(p.Wait()))
+	steady := slices.DeleteFunc(trace.stop(), func(c stackOf) bool { return c.tid != p.Process.Pid })
+	qt.Check(t, qt.HasLen(steady, calls))
+	assertShadow(t, steady, readShadow(t, p.Shadow), nil)
+	longest := delays(steady, 0)
+	t.Logf("%d calls beside them; they arrived after at most %v, before that after at most %v", calls, longest, quiet)
+	// on a busy host every event is late
+	qt.Check(t, qt.IsTrue(longest < max(maxDelay, 2*quiet)))
+}
