@@ -3,9 +3,9 @@ package aggregate
 import (
 	"slices"
 
-	"ttmem/aggregate/codec"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/memory"
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 

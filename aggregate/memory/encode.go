@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"ttmem/aggregate/codec"
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 

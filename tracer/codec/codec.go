@@ -1,4 +1,4 @@
-// Package codec writes and reads the values of a checkpoint.
+// Package codec writes and reads the values of recordings: of their events and checkpoints.
 package codec
 
 import (
@@ -26,6 +26,7 @@ type Codec struct {
 
 	texts   map[string]int // written
 	known   []string       // read; the empty one is first
+	bytes   int            // of all texts
 	numbers map[uint64]int // of stacks, by ID; a nil stack has no number
 }
 
@@ -45,7 +46,15 @@ func (c *Codec) Fail() { c.Bad, c.Data = true, nil }
 // Uint is a number.
 func (c *Codec) Uint(v *uint64) {
 	if !c.Reads {
+		if *v < 0x80 {
+			c.Data = append(c.Data, byte(*v))
+			return
+		}
 		c.Data = binary.AppendUvarint(c.Data, *v)
+		return
+	}
+	if len(c.Data) > 0 && c.Data[0] < 0x80 {
+		*v, c.Data = uint64(c.Data[0]), c.Data[1:]
 		return
 	}
 	n := 0
@@ -68,8 +77,7 @@ func (c *Codec) Uints(list ...*uint64) {
 func (c *Codec) Delta(v *uint64, from uint64) {
 	d := int64(*v - from)
 	u := uint64(d<<1) ^ uint64(d>>63)
-	c.Uint(&u)
-	if c.Reads {
+	if c.Uint(&u); c.Reads {
 		*v = from + (u>>1 ^ -(u & 1))
 	}
 }
@@ -127,6 +135,7 @@ func (c *Codec) Text(s *string) {
 		c.Data = binary.AppendUvarint(c.Data, uint64(n))
 		if !ok {
 			c.Data = append(binary.AppendUvarint(c.Data, uint64(len(*s))), *s...)
+			c.bytes += len(*s)
 		}
 		return
 	}
@@ -136,9 +145,13 @@ func (c *Codec) Text(s *string) {
 		length := c.Length(0)
 		c.known = append(c.known, string(c.Data[:length]))
 		c.Data = c.Data[length:]
+		c.bytes += length
 	}
 	*s = c.known[n]
 }
+
+// Texts is the number of different strings so far, and their length together.
+func (c *Codec) Texts() (n, bytes int) { return max(len(c.texts), len(c.known)), c.bytes }
 
 // Stack is a call stack; nil if it is not known.
 func (c *Codec) Stack(s **event.Stack) {
