@@ -4,8 +4,8 @@ import (
 	"errors"
 	"slices"
 
-	"ttmem/aggregate/codec"
 	"ttmem/aggregate/memory"
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 

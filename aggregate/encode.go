@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"slices"
 
-	"ttmem/aggregate/codec"
 	"ttmem/aggregate/cores"
 	"ttmem/aggregate/holders"
 	"ttmem/aggregate/memory"
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	"ttmem/aggregate/codec"
 	"ttmem/aggregate/cores"
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 

@@ -1,8 +1,8 @@
 package aggregate
 
 import (
-	"ttmem/aggregate/codec"
 	"ttmem/aggregate/memory"
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 

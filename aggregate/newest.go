@@ -3,7 +3,7 @@ package aggregate
 import (
 	"slices"
 
-	"ttmem/aggregate/codec"
+	"ttmem/tracer/codec"
 )
 
 // maxNewest is the number of failures, of marks of users and of marks of --mark-at that a

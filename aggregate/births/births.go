@@ -6,8 +6,8 @@
 package births
 
 import (
-	"ttmem/aggregate/codec"
 	"ttmem/aggregate/memory"
+	"ttmem/tracer/codec"
 )
 
 // A Process is what a process has allocated while its devices were open.

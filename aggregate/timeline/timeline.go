@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"ttmem/aggregate/codec"
+	"ttmem/tracer/codec"
 )
 
 // maxSpans is how many spans a Timeline has at most: twice as many as a wide terminal

@@ -163,7 +163,7 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 	}
 	good := write(t, model(10, newStacks(1)))
 	older, newer := bytes.Clone(good), bytes.Clone(good)
-	older[len(magic)], newer[len(magic)] = 1, 3
+	older[len(magic)], newer[len(magic)] = Format-1, Format+1
 	for _, c := range []struct {
 		path, want string
 		recording  bool
@@ -171,8 +171,8 @@ func TestWhatIsNoRecordingIsSaidInOneLine(t *testing.T) {
 		{file("good", good), "", true},
 		{file("text", []byte("{}")), "FILE is not a ttmem recording", false},
 		{file("long", bytes.Repeat([]byte("text"), 100)), "FILE is not a ttmem recording", false},
-		{file("older", older), `FILE was made by an older ttmem \(format 1\): record it again`, true},
-		{file("newer", newer), `FILE was made by a newer ttmem \(format 3; this one reads 2\)`, true},
+		{file("older", older), `FILE was made by an older ttmem \(format 2\): record it again`, true},
+		{file("newer", newer), `FILE was made by a newer ttmem \(format 4; this one reads 3\)`, true},
 		{file("empty", nil), "FILE is empty: nothing was recorded; record again", false},
 		{file("short", good[:20]), "FILE is cut short at byte 0: what came before was read", true},
 		{dir, "FILE is a directory; name a recording in it", false},
@@ -210,37 +210,21 @@ func block(kind, flags byte, events uint32, raw []byte, claimed int) []byte {
 }
 
 func TestWhatANewerWriterAddsIsPassedOver(t *testing.T) {
-	// the same in version 1: a kind of block, a section and fields that are not
-	// known to this reader
+	// a kind of block that this reader does not know
 	event1 := model(1, newStacks(1))
 	event1[0].Stack = nil
 	event1[0].Message = "hello"
 	recorded := write(t, event1)
 	ends, _ := blocksOf(t, recorded)
 	head, data, end := recorded[:ends[0]], recorded[ends[0]:ends[1]], recorded[ends[1]:]
-	// make a plain block of the payload, with more in it
-	r, err := NewReader(bytes.NewReader(recorded))
-	qt.Assert(t, qt.IsNil(err))
-	var e event.Event
-	qt.Assert(t, qt.IsNil(r.Next(&e)))
-	payload := r.packed
-	if data[9]&blockPlain == 0 {
-		payload = r.payload
-	}
-	payload = appendSection(bytes.Clone(payload), numSections+3, []byte("news"))
-	extra := appendTextField(nil, 99, "new")
-	extra = appendUintField(extra, 98, 5)
-	extra = appendTextField(extra, extraMessage, "hello")
-	extra = appendUvarint(extra, 0)
-	payload = appendSection(payload, sectionExtra, extra)
 	with := bytes.Join([][]byte{
 		head, block('x', blockPlain, 0, []byte("for others"), 10),
-		block(blockEvents, blockPlain, 1, payload, len(payload)), end,
+		data, end,
 	}, nil)
 	equal(t, read(t, with), event1)
 
 	with = append(bytes.Clone(head), block('X', blockPlain, 0, []byte("important"), 9)...)
-	r, err = NewReader(bytes.NewReader(with))
+	r, err := NewReader(bytes.NewReader(with))
 	qt.Assert(t, qt.IsNil(err))
 	_, err = readAll(r)
 	qt.Assert(t, qt.ErrorMatches(err, ".*a newer ttmem can read it.*"))
@@ -264,10 +248,17 @@ func writtenByANewer(t *testing.T, events ...event.Event) []byte {
 	w, err := NewWriter(&b, Options{})
 	qt.Assert(t, qt.IsNil(err))
 	for i := range events {
-		w.events.add(&events[i], &w.define)
+		w.rows.row(&events[i])
+		w.next.events++
 	}
 	qt.Assert(t, qt.IsNil(w.Close(End{})))
 	return b.Bytes()
+}
+
+// shapeWith is an event of a new shape with a comm and devices.
+func shapeWith(comm, devices string) []byte {
+	b := "\x02\x00\x00\x00\x00\x00\x00" + "\x00" + "\x00\x02\x00\x00\x00\x00\x00\x00" + comm + "\x00\x00\x00\x00\x00" + devices
+	return append([]byte(b), make([]byte, 40-len(b))...)
 }
 
 func TestLengthsAreBoundedBeforeAnythingIsAllocated(t *testing.T) {
@@ -290,9 +281,11 @@ func TestLengthsAreBoundedBeforeAnythingIsAllocated(t *testing.T) {
 		"more than the head says":    block(blockEvents, 0, 1, bomb, 1000),
 		"more than any block":        block(blockEvents, 0, 1, bomb, maxRaw),
 		"events":                     block(blockEvents, blockPlain, 1<<31, []byte("x"), 1),
-		"a section":                  block(blockEvents, blockPlain, 1, []byte("\x04\xff\xff\xff\xff\x0f"), 6),
-		"a list":                     block(blockEvents, blockPlain, 1, []byte("\x04\x14\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\xff\xff\xff\xff\x0f\x00\x00\x05\x01\x00"), 25),
-		"a stack as long as another": block(blockEvents, blockPlain, 1, []byte("\x03\x04\xff\xff\x7f\x00"), 6),
+		"a column":                   block(blockEvents, blockPlain, 1, []byte("\xff\xff\xff\xff\x0f"), 5),
+		"a string":                   block(blockEvents, blockPlain, 1, shapeWith("\x01\xff\xff\xff\xff\x0f", ""), 40),
+		"a list":                     block(blockEvents, blockPlain, 1, shapeWith("\x00", "\x01\xff\xff\xff\xff\x0f"), 40),
+		"a stack of too many frames": block(blockState, blockPlain, 0, []byte("\x01\x00\x00\x00\xff\xff\x7f"), 7),
+		"a stack as long as another": block(blockState, blockPlain, 0, []byte("\x01\x00\xff\xff\x7f\x00"), 6),
 	} {
 		t.Run(name, func(t *testing.T) {
 			recorded := append(bytes.Clone(header), b...)

@@ -1,217 +1,209 @@
 package recording
 
 import (
-	"hash/fnv"
-	"slices"
 	"sync"
 
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 
-// A dictionary is what a recording has defined, up to where the definitions
-// begin anew. The stacks that were given away use it at any time, also while the
-// next block is read.
+// A dictionary has what was defined since the definitions were reset: strings, frames and
+// stacks, which have a number from then on. Writing or reading, each method handles one
+// occurrence, which is a definition the first time.
+//
+// The stacks that were read use their dictionary at any time, also while the next block is read.
 type dictionary struct {
-	mu sync.Mutex
-	// strings have the empty one first.
-	strings []string
-	frames  []event.Frame
-	// paths are where files lay last, by build id.
-	paths map[string]string
-	refs  []uint32 // the frames of all stacks
+	c *codec.Codec
+	// defined is the number of defined frames, and refs the number of frames of all stacks.
+	defined, refs int
+	// last are the frames of the stack that was defined last, and address that of the frame.
+	last    []uint32
+	address uint64
+
+	writing
+	reading
+}
+
+// writing are the numbers of what was written.
+type writing struct {
+	frameNumbers map[event.Frame]uint32
+	stackNumbers map[uint64]int // from 1, by ID
+	// callFrames are the frames of known calls, of which most stacks consist.
+	callFrames map[*event.Call][]uint32
+	fresh      []*event.Frame // have a number, and are not defined yet
+}
+
+// reading is what was read, by number.
+type reading struct {
+	mu     sync.Mutex
+	frames []event.Frame
+	hashes []uint64 // of the frames
+	stacks []*event.Stack
+	// byID has the first of equal stacks: those of several processes may be.
+	byID map[uint64]*event.Stack
 	// calls are those that somebody asked for, by their innermost frame.
 	calls map[uint32]call
 	lines *func(event.Frame) []event.Frame // of the reader
-
-	textBytes int
-	hashes    []uint64 // of the frames
-	stacks    []*event.Stack
-	// byID has the first of equal stacks: those of several processes may be.
-	byID                   map[uint64]*event.Stack
-	last                   stackAt
-	usedFrames, usedStacks int
 }
 
-// stackAt is where the frames of a stack are.
-type stackAt struct{ begin, end int }
+func newWriting() *dictionary {
+	return &dictionary{c: codec.NewWriter(), writing: writing{
+		frameNumbers: make(map[event.Frame]uint32), stackNumbers: make(map[uint64]int),
+		callFrames: make(map[*event.Call][]uint32),
+	}}
+}
 
-func newDictionary(lines *func(event.Frame) []event.Frame) *dictionary {
-	return &dictionary{
-		lines:   lines,
-		strings: []string{""}, byID: make(map[uint64]*event.Stack), calls: make(map[uint32]call),
-		paths: make(map[string]string),
+func newReading(lines *func(event.Frame) []event.Frame) *dictionary {
+	return &dictionary{c: codec.NewReader(nil, nil), reading: reading{
+		byID: make(map[uint64]*event.Stack), calls: make(map[uint32]call), lines: lines,
+	}}
+}
+
+// full reports whether the definitions must be reset. The other half of each limit is more
+// than one event can add.
+func (d *dictionary) full() bool {
+	strings, bytes := d.c.Texts()
+	return strings >= maxStrings/2 || bytes >= maxStringBytes/2 || d.defined >= maxFrames/2 ||
+		len(d.stackNumbers) >= maxStacks/2 || d.refs >= maxFrameRefs/2
+}
+
+// text is a string.
+func (d *dictionary) text(s *string) {
+	if !d.c.Reads {
+		written := (*s)[:min(len(*s), maxString)]
+		if len(d.c.Data) > maxNewText {
+			written = ""
+		}
+		d.c.Text(&written)
+		return
+	}
+	d.c.Text(s)
+	if n, bytes := d.c.Texts(); len(*s) > maxString || n >= maxStrings || bytes > maxStringBytes {
+		d.c.Fail()
 	}
 }
 
-// read takes the definitions of a block, and reports whether they make sense.
-func (d *dictionary) read(sections *[numSections]cursor) bool {
+// stack is a stack. Its frames are looked up when it is written the first time.
+func (d *dictionary) stack(s **event.Stack) {
+	n, known := 0, len(d.stacks)
+	if !d.c.Reads {
+		n, known = d.stackNumbers[(*s).ID], len(d.stackNumbers)
+	}
+	if d.c.Below(&n, known+1); n > 0 {
+		if d.c.Reads {
+			*s = d.stacks[n-1]
+		}
+		return
+	}
+	if !d.c.Reads {
+		d.stackNumbers[(*s).ID] = known + 1
+		d.define(d.numbers(*s))
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for c := &sections[sectionStrings]; !c.done(); {
-		s := c.bytes()
-		d.textBytes += len(s)
-		if c.bad || len(s) > maxString || len(d.strings) >= maxStrings || d.textBytes > maxStringBytes {
-			return false
-		}
-		d.strings = append(d.strings, string(s))
+	if known >= maxStacks {
+		d.c.Fail()
+		return
 	}
-	modules := &sections[sectionModules]
-	moved := modules.uvarint() // the next frame whose file lies elsewhere
-	for c := &sections[sectionFrames]; !c.done(); {
-		if len(d.frames) >= maxFrames || !d.readFrame(c) {
-			return false
-		}
-		f := &d.frames[len(d.frames)-1]
-		if !modules.bad && moved == uint64(len(d.frames)-1) {
-			d.paths[f.BuildID] = d.string(modules)
-			moved = modules.uvarint()
-		}
-		f.Path = d.paths[f.BuildID]
-	}
-	for c := &sections[sectionStacks]; !c.done(); {
-		if len(d.stacks) >= maxStacks || !d.readStack(c) {
-			return false
-		}
-	}
-	return true
+	*s = d.known(d.define(nil))
+	d.stacks = append(d.stacks, *s)
 }
 
-func (d *dictionary) string(c *cursor) string { return d.strings[c.below(len(d.strings))] }
-
-func (d *dictionary) readFrame(c *cursor) bool {
-	var before event.Frame
-	if n := len(d.frames); n > 0 {
-		before = d.frames[n-1]
-	}
-	bits := c.uvarint()
-	f := event.Frame{
-		Kind: event.Native, Inlined: bits&frameInlined != 0,
-		File: before.File, Module: before.Module, BuildID: before.BuildID,
-	}
-	if bits&framePython != 0 {
-		f.Kind = event.Python
-	}
-	if bits&frameOtherKind != 0 {
-		f.Kind = d.string(c)
-	}
-	f.Name, f.Symbol = d.string(c), d.string(c)
-	if bits&frameSameFile == 0 {
-		f.File = d.string(c)
-	}
-	f.Line = int(c.varint())
-	if bits&frameSameImage == 0 {
-		f.Module, f.BuildID = d.string(c), d.string(c)
-	}
-	f.Address = c.delta(before.Address)
-	if c.bad || bits > frameInlined|frameSameFile|frameSameImage|framePython|frameOtherKind {
-		return false
-	}
-	d.frames = append(d.frames, f)
-	d.hashes = append(d.hashes, hashFrame(&f))
-	return true
-}
-
-// readStack reads the definition of a stack.
-func (d *dictionary) readStack(c *cursor) bool {
-	length := d.last.end - d.last.begin
-	inner := c.below(length + 1)
-	outer := c.below(length - inner + 1)
-	between := c.below(maxStackFrames + 1)
-	n := inner + outer + between
-	if c.bad || n > maxStackFrames || len(d.refs)+n > maxFrameRefs {
-		return false
-	}
-	begin := len(d.refs)
-	d.refs = append(d.refs, d.refs[d.last.begin:d.last.begin+inner]...)
-	for range between {
-		f := d.usedFrames
-		if code := c.below(len(d.frames) + 1); code != 0 {
-			f = code - 1
-		} else {
-			d.usedFrames++
+// define is the frames of a stack: how many it shares with the previous stack at each end,
+// and those between.
+func (d *dictionary) define(stack []uint32) []uint32 {
+	inner, outer := 0, 0
+	if !d.c.Reads {
+		common := min(len(stack), len(d.last))
+		for inner < common && stack[inner] == d.last[inner] {
+			inner++
 		}
-		if c.bad || f >= len(d.frames) {
-			return false
+		for outer < common-inner && stack[len(stack)-1-outer] == d.last[len(d.last)-1-outer] {
+			outer++
 		}
-		d.refs = append(d.refs, uint32(f))
 	}
-	d.refs = append(d.refs, d.refs[d.last.end-outer:d.last.end]...)
-	d.last = stackAt{begin, len(d.refs)}
-
-	id := uint64(n)
-	for _, f := range d.refs[begin:] {
-		id = mixed(id, d.hashes[f])
+	between := len(stack) - inner - outer
+	d.c.Below(&inner, len(d.last)+1)
+	d.c.Below(&outer, len(d.last)-inner+1)
+	d.c.Below(&between, maxStackFrames-inner-outer+1)
+	n := inner + between + outer
+	if d.refs += n; d.refs > maxFrameRefs {
+		d.c.Fail()
 	}
-	id |= 1 // never 0
-	stack := d.byID[id]
-	if stack == nil {
-		at := d.last
-		stack = event.NewStack(id, func() []*event.Call { return d.callsAt(at) })
-		d.byID[id] = stack
+	if d.c.Reads {
+		stack = make([]uint32, n)
+		copy(stack, d.last[:inner])
+		copy(stack[inner+between:], d.last[len(d.last)-outer:])
 	}
-	d.stacks = append(d.stacks, stack)
-	return true
-}
-
-// hashFrame is the same for equal frames, in all files.
-func hashFrame(f *event.Frame) uint64 {
-	h := fnv.New64a()
-	b := make([]byte, 0, 256)
-	for _, s := range [...]string{f.Kind, f.Name, f.Symbol, f.File, f.Module, f.BuildID} {
-		b = appendString(b, s)
-	}
-	b = appendUvarint(b, uint64(f.Line))
-	b = appendUvarint(b, f.Address)
-	if f.Inlined {
-		b = append(b, 1)
-	}
-	_, _ = h.Write(b)
-	return h.Sum64()
-}
-
-// call is a call that stacks share.
-type call struct {
-	shown  *event.Call
-	frames []uint32
-}
-
-// callsAt makes the calls of a stack: a frame is one, with the functions before
-// it that the compiler put into it.
-func (d *dictionary) callsAt(at stackAt) []*event.Call {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var calls []*event.Call
-	frames := d.refs[at.begin:at.end]
-	for len(frames) > 0 {
-		n := 1
-		for n < len(frames) && d.frames[frames[n-1]].Inlined {
-			n++
+	for i := range between {
+		if d.frame(&stack[inner+i]); d.c.Bad {
+			return nil
 		}
-		calls = append(calls, d.call(frames[:n]))
-		frames = frames[n:]
 	}
-	return calls
+	d.last = stack
+	return stack
 }
 
-// call is the call of these frames.
-func (d *dictionary) call(frames []uint32) *event.Call {
-	if c := d.calls[frames[0]]; slices.Equal(c.frames, frames) {
-		return c.shown
+// frame is the number of a frame, with its definition the first time.
+func (d *dictionary) frame(number *uint32) {
+	n := int(*number) + 1
+	if n > d.defined {
+		n = 0
 	}
-	known := make([]event.Frame, len(frames))
-	for i, f := range frames {
-		known[i] = d.frames[f]
+	if d.c.Below(&n, d.defined+1); n > 0 {
+		*number = uint32(n - 1)
+		return
 	}
-	if *d.lines != nil && len(known) == 1 {
-		known = (*d.lines)(known[0])
+	if d.defined >= maxFrames {
+		d.c.Fail()
+		return
 	}
-	c := event.NewCall(known)
-	d.calls[frames[0]] = call{c, slices.Clone(frames)} // refs may move
-	return c
+	var f event.Frame
+	if !d.c.Reads {
+		f, d.fresh = *d.fresh[0], d.fresh[1:]
+	}
+	for _, s := range []*string{&f.Kind, &f.Name, &f.Symbol, &f.File, &f.Module, &f.Path, &f.BuildID} {
+		d.text(s)
+	}
+	codec.Number(d.c, &f.Line)
+	d.c.Bool(&f.Inlined)
+	d.c.Delta(&f.Address, d.address)
+	d.address = f.Address
+	if d.c.Reads {
+		*number = uint32(d.defined)
+		d.frames = append(d.frames, f)
+		d.hashes = append(d.hashes, hashFrame(&f))
+	}
+	d.defined++
 }
 
-// mixed adds the hash of a frame to that of those before.
-func mixed(id, frame uint64) uint64 {
-	id = (id ^ frame) * 0x9e3779b97f4a7c15
-	return id ^ id>>29
+// numbers are the numbers of a stack's frames.
+func (w *writing) numbers(s *event.Stack) []uint32 {
+	var stack []uint32
+	w.fresh = w.fresh[:0]
+	for _, c := range s.Calls() {
+		numbers, ok := w.callFrames[c]
+		if !ok {
+			for i := range c.Frames[:min(len(c.Frames), maxStackFrames-len(stack))] {
+				numbers = append(numbers, w.number(&c.Frames[i]))
+			}
+			// Longer calls are whole stacks that were read from a file, each of one stack.
+			if len(c.Frames) <= 16 && len(numbers) == len(c.Frames) {
+				w.callFrames[c] = numbers
+			}
+		}
+		stack = append(stack, numbers[:min(len(numbers), maxStackFrames-len(stack))]...)
+	}
+	return stack
+}
+
+func (w *writing) number(f *event.Frame) uint32 {
+	n, ok := w.frameNumbers[*f]
+	if !ok {
+		n = uint32(len(w.frameNumbers))
+		w.frameNumbers[*f] = n
+		w.fresh = append(w.fresh, f)
+	}
+	return n
 }

@@ -12,10 +12,10 @@ import (
 // read.
 var ErrNotRecording = errors.New("not a ttmem recording")
 
-type notRecording struct{ name string }
+type notRecording string
 
-func (e *notRecording) Error() string        { return e.name + " is not a ttmem recording" }
-func (e *notRecording) Is(target error) bool { return target == ErrNotRecording }
+func (e notRecording) Error() string        { return string(e) }
+func (e notRecording) Is(target error) bool { return target == ErrNotRecording }
 
 // A VersionError says that an older or a newer ttmem wrote the recording.
 type VersionError struct {

@@ -269,8 +269,8 @@ func (f *File) Size() int64 { return f.w.Size() }
 // Paths are the files that this File has written and that still exist, oldest first.
 func (f *File) Paths() []string {
 	var paths []string
-	for n := f.parts; n > 0; n-- {
+	for n := f.parts; n >= 0; n-- {
 		paths = append(paths, numbered(f.path, n))
 	}
-	return append(paths, f.path)
+	return paths
 }

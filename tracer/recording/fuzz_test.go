@@ -134,8 +134,9 @@ func FuzzReader(f *testing.F) {
 				}
 				_ = e.Stack.Frames()
 			}
-			if of := r.rows.of; len(of.strings) > maxStrings || of.textBytes > maxStringBytes ||
-				len(of.frames) > maxFrames || len(of.stacks) > maxStacks || len(of.refs) > maxFrameRefs {
+			of := r.rows.dictionary
+			if n, bytes := of.c.Texts(); n > maxStrings || bytes > maxStringBytes ||
+				len(of.frames) > maxFrames || len(of.stacks) > maxStacks || of.refs > maxFrameRefs+maxStackFrames {
 				t.Fatal("more definitions than a file may have")
 			}
 		}

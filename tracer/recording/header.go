@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/codec"
 )
 
 // A Header describes where and when a recording was made.
@@ -50,36 +52,30 @@ func NewHeader() Header {
 	return h
 }
 
-// The fields of a header.
-const (
-	headerCreated = 1 + iota
-	headerMonotonic
-	headerHost
-	headerKernel
-	headerTtmem
-	headerRecording
-	headerPart
-)
+// values are the header in a recording, written or read.
+func (h *Header) values(c *codec.Codec) {
+	created := uint64(h.Created.UnixNano())
+	c.Uints(&created, &h.MonotonicNs, &h.Recording)
+	h.Created = time.Unix(0, int64(created))
+	codec.Number(c, &h.Part)
+	for _, s := range [...]*string{&h.Host, &h.Kernel, &h.Ttmem} {
+		*s = (*s)[:min(len(*s), 4096)]
+		c.Text(s)
+	}
+}
 
 // headerSize is the length of the magic, the format, and the payload's length and checksum.
 const headerSize = len(magic) + 2 + 2 + 4
 
-func (h *Header) append(b []byte) []byte {
-	short := func(s string) string { return s[:min(len(s), 4096)] }
-	var p []byte
-	p = appendIntField(p, headerCreated, h.Created.UnixNano())
-	p = appendUintField(p, headerMonotonic, h.MonotonicNs)
-	p = appendTextField(p, headerHost, short(h.Host))
-	p = appendTextField(p, headerKernel, short(h.Kernel))
-	p = appendTextField(p, headerTtmem, short(h.Ttmem))
-	p = appendUintField(p, headerRecording, h.Recording)
-	p = appendIntField(p, headerPart, int64(h.Part))
-	p = appendUvarint(p, 0)
-	b = append(b, magic...)
+// bytes are the header as a recording has it.
+func (h Header) bytes() []byte {
+	c := codec.NewWriter()
+	h.values(c)
+	b := []byte(magic)
 	b = binary.LittleEndian.AppendUint16(b, Format)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(p)))
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(p, castagnoli))
-	return append(b, p...)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(c.Data)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(c.Data, castagnoli))
+	return append(b, c.Data...)
 }
 
 // readHeader reads a header and returns its length. name is the name of the file.
@@ -91,10 +87,10 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 		return h, 0, fmt.Errorf("reading %s: %w", name, cause(err))
 	}
 	if n == 0 {
-		return h, 0, &emptyError{name}
+		return h, 0, notRecording(name + " is empty: nothing was recorded; record again")
 	}
 	if !bytes.HasPrefix(have, []byte(magic)[:min(n, len(magic))]) {
-		return h, 0, &notRecording{name}
+		return h, 0, notRecording(name + " is not a ttmem recording")
 	}
 	if n >= len(magic)+2 {
 		if v := int(binary.LittleEndian.Uint16(head[len(magic):])); v == 0 {
@@ -116,38 +112,11 @@ func readHeader(in io.Reader, name string) (h Header, size int64, err error) {
 	if crc32.Checksum(p, castagnoli) != binary.LittleEndian.Uint32(head[len(magic)+4:]) {
 		return h, 0, &DamagedError{name, 0, "the checksum of its header is wrong"}
 	}
-	c := cursor{b: p}
-	h.Created = time.Unix(0, 0)
-	for f := c.field(); f.number != 0; f = c.field() {
-		switch f.number {
-		case headerCreated:
-			h.Created = time.Unix(0, unzigzag(f.value))
-		case headerMonotonic:
-			h.MonotonicNs = f.value
-		case headerHost:
-			h.Host = string(f.text)
-		case headerKernel:
-			h.Kernel = string(f.text)
-		case headerTtmem:
-			h.Ttmem = string(f.text)
-		case headerRecording:
-			h.Recording = f.value
-		case headerPart:
-			h.Part = int(unzigzag(f.value))
-		}
-	}
-	if c.bad {
+	c := codec.NewReader(p, nil)
+	if h.values(c); c.Bad {
 		return h, 0, &DamagedError{name, 0, "its header makes no sense"}
 	}
 	return h, int64(headerSize + len(p)), nil
 }
 
 func atEnd(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
-
-type emptyError struct{ name string }
-
-func (e *emptyError) Error() string {
-	return e.name + " is empty: nothing was recorded; record again"
-}
-
-func (e *emptyError) Is(target error) bool { return target == ErrNotRecording }

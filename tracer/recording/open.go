@@ -14,7 +14,7 @@ type FileReader struct {
 	file  *os.File
 	first int64 // the offset of its first block
 	size  int64
-	// checkpoints are all of the file; nil until somebody looks for one.
+	// checkpoints are those between the events of the file; nil until somebody looks for one.
 	checkpoints []checkpoint
 }
 

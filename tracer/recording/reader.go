@@ -11,6 +11,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"ttmem/tracer/codec"
 	"ttmem/tracer/event"
 )
 
@@ -29,6 +30,7 @@ type Reader struct {
 	begin   int64 // of the block that is being read
 	offset  int64 // of its end
 	rows    rows
+	left    uint32 // events of the block that were not read yet
 	packed  []byte
 	payload []byte
 	end     *End
@@ -60,7 +62,7 @@ func newReader(in io.Reader, name string) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.rows.of = newDictionary(&r.Lines)
+	r.rows.dictionary = newReading(&r.Lines)
 	return r, nil
 }
 
@@ -86,7 +88,7 @@ func (r *Reader) Offset() int64 { return r.offset }
 // or is still being written, or its writer was killed. A *TruncatedError or
 // *DamagedError comes after the last event that can be read.
 func (r *Reader) Next(e *event.Event) error {
-	for r.rows.left == 0 {
+	for r.left == 0 {
 		if r.err == nil {
 			r.err = r.nextBlock()
 		}
@@ -98,8 +100,9 @@ func (r *Reader) Next(e *event.Event) error {
 			return nil
 		}
 	}
-	if !r.rows.next(e) {
-		r.rows.left = 0
+	r.left--
+	if r.rows.row(e); r.rows.bad() {
+		r.left = 0
 		r.err = r.damaged("its events make no sense")
 		if r.rows.newer {
 			r.err = r.damaged(newer)
@@ -150,7 +153,7 @@ func (r *Reader) nextBlock() error {
 		return r.failed(err)
 	}
 	var h head
-	checksum := h.get(room[:])
+	h.get(room[:])
 	if h.packed > maxRaw || h.raw > maxRaw || h.events > h.raw || h.flags&blockPlain != 0 && h.packed != h.raw {
 		return r.damaged("the head of the block makes no sense")
 	}
@@ -158,10 +161,10 @@ func (r *Reader) nextBlock() error {
 	if _, err := io.ReadFull(r.in, r.packed); err != nil {
 		return r.failed(err)
 	}
-	if crc32.Update(crc32.Checksum(room[8:], castagnoli), castagnoli, r.packed) != checksum {
+	if crc32.Update(crc32.Checksum(room[8:], castagnoli), castagnoli, r.packed) != h.checksum {
 		return r.damaged("its checksum is wrong")
 	}
-	r.offset += int64(blockHead) + int64(h.packed)
+	r.offset += h.size()
 	if r.state != nil && h.kind != blockState {
 		return r.damaged("the checkpoint before it has no end")
 	}
@@ -178,28 +181,24 @@ func (r *Reader) nextBlock() error {
 		}
 		payload = r.payload
 	}
+	if h.flags&blockReset != 0 {
+		r.rows.dictionary = newReading(&r.Lines)
+	}
 	switch {
 	case h.kind == blockEvents:
-		if h.flags&blockReset != 0 {
-			r.rows.of = newDictionary(&r.Lines)
-		}
-		if !r.rows.begin(payload, h.events) {
-			return r.damaged("its definitions make no sense")
-		}
-		r.begun = true
+		r.rows.read(payload)
+		r.left, r.begun = h.events, true
 	case h.kind == blockState:
-		if h.flags&blockReset != 0 {
-			r.rows.of = newDictionary(&r.Lines)
-		}
 		if !r.readState(&h, payload) {
 			return r.damaged("its checkpoint makes no sense")
 		}
 	case h.kind == blockEnd:
-		end, ok := readEnd(payload)
-		if !ok {
+		c := codec.NewReader(payload, nil)
+		r.end = &End{}
+		if r.end.values(c); c.Bad {
+			r.end = nil
 			return r.damaged("its end mark makes no sense")
 		}
-		r.end = &end
 	case h.kind < 'a':
 		return r.damaged(newer)
 	}
@@ -211,22 +210,19 @@ func (r *Reader) readState(h *head, payload []byte) bool {
 	if r.state == nil {
 		r.state = &event.State{}
 	}
-	s := r.state
-	if !r.rows.begin(payload, 0) {
-		return false
-	}
-	for c := &r.rows.columns[sectionStack]; !c.done(); {
-		n := c.below(len(r.rows.of.stacks))
-		if c.bad || len(s.Stacks) >= maxStateStacks {
+	s, c := r.state, r.rows.c
+	c.Data = payload
+	another := false
+	for c.Bool(&another); another; c.Bool(&another) {
+		var stack *event.Stack
+		if r.rows.stack(&stack); c.Bad || len(s.Stacks) >= maxStateStacks {
 			return false
 		}
-		s.Stacks = append(s.Stacks, r.rows.of.stacks[n])
+		s.Stacks = append(s.Stacks, stack)
 	}
-	s.Data = append(s.Data, r.rows.columns[sectionState].b...)
-	if len(s.Data) > maxStateBytes {
+	if s.Data = append(s.Data, c.Data...); c.Bad || len(s.Data) > maxStateBytes {
 		return false
 	}
-	r.rows.of.usedStacks = len(r.rows.of.stacks)
 	if h.flags&blockMore == 0 {
 		r.checkpoint = &event.Event{TimeNs: h.latest, Kind: event.Checkpoint, State: s}
 		r.state, r.begun = nil, true

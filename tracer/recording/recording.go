@@ -5,11 +5,15 @@
 // docs/recordings.md describes the format byte for byte.
 package recording
 
-import "hash/crc32"
+import (
+	"hash/crc32"
+
+	"ttmem/tracer/codec"
+)
 
 // Format is the version of the format that this package writes, and the only one
 // that it reads.
-const Format = 2
+const Format = 3
 
 // magic begins a recording. No text has its first byte; a transfer that changes line ends
 // changes the last two.
@@ -35,6 +39,26 @@ type End struct {
 	// Continued marks the end of a file that is followed by another one. File then sets no
 	// other field.
 	Continued bool
+}
+
+// values are the end mark in a recording, written or read.
+func (e *End) values(c *codec.Codec) {
+	c.Bool(&e.HasStacks)
+	c.Bool(&e.Continued)
+	c.Uint(&e.TimeNs)
+	if !e.HasStacks {
+		return
+	}
+	c.Uints(&e.Taken, &e.Python)
+	for _, counts := range [...]*map[string]uint64{&e.Incomplete, &e.IncompletePython} {
+		if c.Reads {
+			*counts = make(map[string]uint64)
+		}
+		codec.Table(c, *counts, func(cause *string, n *uint64) {
+			c.Text(cause)
+			c.Uint(n)
+		})
+	}
 }
 
 // Limits of the format, which bound a reader's memory. A writer resets a full table.
@@ -66,25 +90,6 @@ const (
 
 	// maxShapes is the number of shapes of a block between two resets.
 	maxShapes = 4096
-)
-
-// The sections of a block's payload.
-const (
-	sectionStrings = 1 + iota
-	sectionFrames
-	sectionStacks
-	sectionShape
-	sectionTime
-	sectionObject
-	sectionBuffer
-	sectionAddress
-	sectionSize
-	sectionProgram
-	sectionStack
-	sectionExtra
-	sectionModules
-	sectionState
-	numSections
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -258,10 +258,10 @@ func TestDefinitionsBeginAnew(t *testing.T) {
 	resets := 0
 	for i := range events {
 		if i%700 == 350 {
-			w.define.frameRefs = maxFrameRefs / 2 // as after days
+			w.rows.refs = maxFrameRefs / 2 // as after days
 		}
 		w.Add(&events[i])
-		if w.flags&blockReset != 0 && w.events.count == 0 {
+		if w.next.flags&blockReset != 0 && w.next.events == 0 {
 			resets++
 		}
 	}
@@ -310,8 +310,8 @@ func TestAnEventThatNobodyFlushesIsWrittenAtLast(t *testing.T) {
 	for range 200_000 {
 		w.Add(&event.Event{Kind: event.Alloc, Object: rng.Uint64(), Address: rng.Uint64()})
 		full = full || w.Full()
-		if w.pending >= mostBytes {
-			t.Fatalf("%d bytes are pending", w.pending)
+		if w.rows.length() >= mostBytes {
+			t.Fatalf("%d bytes are pending", w.rows.length())
 		}
 	}
 	qt.Assert(t, qt.IsTrue(full))

@@ -13,8 +13,13 @@ import (
 // first, and the new one gets the recording's name. At any moment each block is in a file with
 // one of the recording's names; a file is dropped by renaming another one over it.
 
-// numbered returns the name of the n-th file before the current one.
-func numbered(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
+// numbered returns the name of the n-th file before the current one, which is file 0.
+func numbered(path string, n int) string {
+	if n == 0 {
+		return path
+	}
+	return fmt.Sprintf("%s.%d", path, n)
+}
 
 // rotate begins the next file.
 func (f *File) rotate() error {
@@ -116,13 +121,10 @@ func (f *File) shift() error {
 	if err := removable(numbered(f.path, last)); err != nil {
 		return err
 	}
-	for n := last; n > 1; n-- {
+	for n := last; n > 0; n-- {
 		if err := os.Rename(numbered(f.path, n-1), numbered(f.path, n)); err != nil {
 			return cause(err)
 		}
-	}
-	if err := os.Rename(f.path, numbered(f.path, 1)); err != nil {
-		return cause(err)
 	}
 	return nil
 }

@@ -1,91 +1,147 @@
 package recording
 
-import "ttmem/tracer/event"
+import (
+	"encoding/binary"
+	"slices"
 
-// rows puts the events of a block together again, from its columns.
+	"ttmem/tracer/codec"
+	"ttmem/tracer/event"
+)
+
+// rows are the events of a block. Writing or reading, each method handles one value of an event.
+//
+// An event has a shape, which many events share, and the few values that change from event to
+// event. These are written as differences to the values of events before. Each of them has a
+// column, because values of one kind are easier to compress; the rest is in the dictionary's
+// data.
 type rows struct {
-	of        *dictionary
-	left      uint32
-	columns   [numSections]cursor
-	shapes    []rowShape
-	devices   [][]int
-	cores     [][]event.CoreRange
-	processes map[int]*processState
-	objects   []objectState
-	sizes     []sizes
+	*dictionary
+	columns   [numColumns]codec.Codec
+	shapes    []shape
+	processes map[int]*process
+	objects   []object
 
-	time, object uint64
-	newer        bool // there is what a newer ttmem can read
+	time, object uint64 // of the previous event, and of the previous new object
+
+	// Of a writer: the numbers of shapes, from 1, by their bytes and by a hash of a few of their
+	// fields (only the newest), and those of objects.
+	numbers       map[string]int
+	recent        [4096]uint16
+	objectNumbers map[uint64]int
+
+	newer bool // there is what a newer ttmem can read
 }
 
-// rowShape is what the events of a shape have, and what they had last.
-type rowShape struct {
-	common  event.Event
+// The columns.
+const (
+	columnTime = iota
+	columnObject
+	columnBuffer
+	columnAddress
+	columnProgram
+	numColumns
+)
+
+// shape is what many events have in common. Its event has none of the values that change.
+type shape struct {
+	event   event.Event
 	has     uint8
-	process *processState
-	address uint64
+	address uint64 // of its last event
+	process *process
 }
 
-// begin begins a block, and reports whether its definitions make sense.
-func (r *rows) begin(payload []byte, events uint32) bool {
-	r.columns = [numSections]cursor{}
-	for c := (cursor{b: payload}); !c.done(); {
-		number, section := c.uvarint(), c.bytes()
-		if c.bad {
-			return false
-		}
-		if number < numSections { // others come from a newer ttmem
-			r.columns[number].b = section
-		}
-	}
+// The values that change, and that the events of a shape have; others are zero.
+const (
+	hasObject = 1 << iota
+	hasBuffer
+	hasAddress
+	hasProgram
+	hasStack
+	allHas = 1<<iota - 1
+)
+
+// process has the values of a process's last event, object those of an object's.
+type (
+	process struct{ buffer, program uint64 }
+	object  struct{ object, buffer, address uint64 }
+)
+
+// begin begins a block.
+func (r *rows) begin() {
 	r.forgetShapes()
-	r.processes = make(map[int]*processState)
-	r.objects, r.sizes = r.objects[:0], r.sizes[:0]
+	r.processes, r.objectNumbers = make(map[int]*process), make(map[uint64]int)
+	r.objects = r.objects[:0]
 	r.time, r.object = 0, 0
-	if !r.of.read(&r.columns) {
-		return false
-	}
-	r.left = events
-	return true
 }
 
 func (r *rows) forgetShapes() {
 	clear(r.shapes)
-	r.shapes = r.shapes[:0]
-	r.devices, r.cores = nil, nil
+	r.shapes, r.numbers = r.shapes[:0], make(map[string]int)
+	clear(r.recent[:])
 }
 
-// next makes the next event, and reports whether there was one that makes sense.
-func (r *rows) next(e *event.Event) bool {
-	c := &r.columns[sectionShape]
-	code := c.below(len(r.shapes) + 1)
-	if code == 0 {
-		if c.bad || !r.readShape(c) {
-			return false
-		}
-		code = len(r.shapes)
+// length is the length of what was written of a block.
+func (r *rows) length() int {
+	n := len(r.c.Data)
+	for i := range r.columns {
+		n += len(r.columns[i].Data)
 	}
-	s := &r.shapes[code-1]
-	*e = s.common
-	r.time = r.columns[sectionTime].delta(r.time)
-	e.TimeNs = r.time
-	bad := r.columns[sectionTime].bad
+	return n
+}
 
-	var o *objectState
+// appendTo appends what was written of a block.
+func (r *rows) appendTo(payload []byte) []byte {
+	for i := range r.columns {
+		payload = binary.AppendUvarint(payload, uint64(len(r.columns[i].Data)))
+		payload = append(payload, r.columns[i].Data...)
+		r.columns[i].Data = r.columns[i].Data[:0]
+	}
+	payload = append(payload, r.c.Data...)
+	r.c.Data = r.c.Data[:0]
+	return payload
+}
+
+// read begins to read a block.
+func (r *rows) read(payload []byte) {
+	r.c.Data = payload
+	for i := range r.columns {
+		n := r.c.Length(0)
+		r.columns[i] = codec.Codec{Reads: true, Data: r.c.Data[:n]}
+		r.c.Data = r.c.Data[n:]
+	}
+	r.begin()
+}
+
+// bad reports whether the data is invalid.
+func (r *rows) bad() bool {
+	bad := r.c.Bad
+	for i := range r.columns {
+		bad = bad || r.columns[i].Bad
+	}
+	return bad
+}
+
+// row is an event.
+func (r *rows) row(e *event.Event) {
+	s := r.shape(e)
+	if s == nil {
+		r.c.Fail()
+		return
+	}
+	r.columns[columnTime].Delta(&e.TimeNs, r.time)
+	r.time = e.TimeNs
+	var o *object
 	known := false
 	if s.has&hasObject != 0 {
-		if o, known = r.holder(&r.columns[sectionObject]); o == nil {
-			return false
-		}
-		e.Object = o.object
+		o, known = r.holder(e)
 	}
 	if s.has&hasBuffer != 0 {
+		// A freed buffer usually has the id of its object, a new one the next id of its process.
 		from := s.process.buffer
 		if known && e.Kind == event.Free {
 			from = o.buffer
 		}
-		e.BufferID = r.columns[sectionBuffer].delta(from)
-		bad = bad || r.columns[sectionBuffer].bad
+		r.columns[columnBuffer].Delta(&e.BufferID, from)
 		if e.Kind != event.Free {
 			s.process.buffer = e.BufferID
 		}
@@ -98,63 +154,215 @@ func (r *rows) next(e *event.Event) bool {
 		if known {
 			from = o.address
 		}
-		e.Address = r.columns[sectionAddress].delta(from)
-		bad = bad || r.columns[sectionAddress].bad
+		r.columns[columnAddress].Delta(&e.Address, from)
 		s.address = e.Address
 		if o != nil {
 			o.address = e.Address
 		}
 	}
-	if s.has&hasSize != 0 {
-		c := &r.columns[sectionSize]
-		code := c.below(len(r.sizes) + 1)
-		if code == 0 {
-			r.sizes = append(r.sizes, sizes{c.uvarint(), c.uvarint(), c.uvarint()})
-			code = len(r.sizes)
-		}
-		of := &r.sizes[code-1]
-		e.SizeBytes, e.PageSizeBytes, e.BytesPerBank = of.size, of.page, of.bank
-		bad = bad || c.bad
-	}
 	if s.has&hasProgram != 0 {
-		e.ProgramID = r.columns[sectionProgram].delta(s.process.program)
+		r.columns[columnProgram].Delta(&e.ProgramID, s.process.program)
 		s.process.program = e.ProgramID
-		bad = bad || r.columns[sectionProgram].bad
 	}
-	if s.has&hasStack != 0 && !r.stack(e) {
-		return false
+	if s.has&hasStack != 0 {
+		r.stack(&e.Stack)
 	}
-	if s.has&hasExtra != 0 && !r.extra(e) {
-		return false
-	}
-	r.left--
-	return !bad
 }
 
-func (r *rows) holder(c *cursor) (o *objectState, known bool) {
-	code := c.below(len(r.objects) + 1)
-	if known = code != 0; !known {
-		r.object = c.delta(r.object)
-		r.objects = append(r.objects, objectState{object: r.object})
-		code = len(r.objects)
+// holder is the object of an event. It reports whether the object was seen in this block before.
+func (r *rows) holder(e *event.Event) (o *object, known bool) {
+	c, n := &r.columns[columnObject], 0
+	if !c.Reads {
+		n = r.objectNumbers[e.Object]
 	}
-	if c.bad {
-		return nil, false
+	if c.Below(&n, len(r.objects)+1); n > 0 {
+		o = &r.objects[n-1]
+		if r.c.Reads {
+			e.Object = o.object
+		}
+		return o, true
 	}
-	return &r.objects[code-1], known
+	c.Delta(&e.Object, r.object)
+	r.object = e.Object
+	r.objects = append(r.objects, object{object: e.Object})
+	if !r.c.Reads {
+		r.objectNumbers[e.Object] = len(r.objects)
+	}
+	return &r.objects[len(r.objects)-1], false
 }
 
-func (r *rows) stack(e *event.Event) bool {
-	c := &r.columns[sectionStack]
-	n := r.of.usedStacks
-	if code := c.below(len(r.of.stacks) + 1); code != 0 {
-		n = code - 1
-	} else {
-		r.of.usedStacks++
+// shape is the shape of an event; nil if the data is invalid.
+func (r *rows) shape(e *event.Event) *shape {
+	n := 0
+	if r.c.Reads {
+		if r.c.Below(&n, len(r.shapes)+1); n == 0 && !r.readShape() {
+			return nil
+		} else if n == 0 {
+			n = len(r.shapes)
+		}
+		*e = r.shapes[n-1].event
+		return &r.shapes[n-1]
 	}
-	if c.bad || n >= len(r.of.stacks) {
+	has := hasOf(e)
+	hash := (uint64(e.Kind) ^ uint64(e.Region)<<4 ^ uint64(e.TID)<<8 ^ e.SizeBytes<<24) * 0x9e3779b97f4a7c15
+	recent := &r.recent[hash>>52]
+	if n = int(*recent); n > 0 && r.shapes[n-1].has == has && sameShape(&r.shapes[n-1].event, e) && !isRare(e) {
+		r.c.Below(&n, len(r.shapes)+1)
+		return &r.shapes[n-1]
+	}
+	if n = r.writeShape(e, has); !isRare(e) {
+		*recent = uint16(n)
+	}
+	return &r.shapes[n-1]
+}
+
+// writeShape writes a shape, which is a definition the first time, and returns its number.
+func (r *rows) writeShape(e *event.Event, has uint8) int {
+	s := shape{event: *e, has: has}
+	s.event.Devices = e.Devices[:min(len(e.Devices), maxList)]
+	s.event.Cores = e.Cores[:min(len(e.Cores), maxList)]
+	at, n := len(r.c.Data), 0
+	r.c.Below(&n, 1)
+	r.common(&s)
+	definition := r.c.Data[at:]
+	if n = r.numbers[string(definition)]; n > 0 {
+		r.c.Data = r.c.Data[:at]
+		r.c.Below(&n, len(r.shapes)+1)
+		return n
+	}
+	if len(r.shapes) == maxShapes {
+		r.forgetShapes()
+	}
+	s.event.Devices, s.event.Cores = slices.Clone(s.event.Devices), slices.Clone(s.event.Cores)
+	r.addShape(s)
+	r.numbers[string(definition)] = len(r.shapes)
+	return len(r.shapes)
+}
+
+// readShape reads the definition of a shape, and reports whether it is valid.
+func (r *rows) readShape() bool {
+	if len(r.shapes) == maxShapes {
+		r.forgetShapes()
+	}
+	var s shape
+	r.common(&s)
+	if e := &s.event; r.c.Bad || len(e.Devices) > maxList || len(e.Cores) > maxList {
 		return false
 	}
-	e.Stack = r.of.stacks[n]
+	// What uses events has tables by kind and by region.
+	if k := s.event.Kind; k.String() == "" || k >= event.Checkpoint || s.event.Region >= event.NumRegions || s.has > allHas {
+		r.newer = true
+		return false
+	}
+	r.addShape(s)
 	return true
+}
+
+func (r *rows) addShape(s shape) {
+	if s.process = r.processes[s.event.PID]; s.process == nil {
+		s.process = new(process)
+		r.processes[s.event.PID] = s.process
+	}
+	r.shapes = append(r.shapes, s)
+}
+
+// common is what the events of a shape have in common.
+func (r *rows) common(s *shape) {
+	c, e := r.c, &s.event
+	codec.Number(c, &s.has)
+	codec.Number(c, &e.Kind)
+	codec.Number(c, &e.Region)
+	codec.Number(c, &e.Layout)
+	codec.Number(c, &e.StaticKind)
+	codec.Number(c, &e.Reason)
+	codec.Number(c, &e.PID)
+	tid := e.TID - e.PID
+	codec.Number(c, &tid)
+	e.TID = e.PID + tid
+	r.text(&e.Comm)
+	c.Uints(&e.Allocator, &e.SizeBytes, &e.PageSizeBytes, &e.BytesPerBank)
+	codec.Number(c, &e.Banks)
+	list(c, &e.Devices, func(v *int) { codec.Number(c, v) })
+	list(c, &e.Cores, func(v *event.CoreRange) {
+		for _, n := range [...]*uint16{&v.X0, &v.Y0, &v.X1, &v.Y1} {
+			codec.Number(c, n)
+		}
+	})
+	c.Bool(&e.PerCore)
+	c.Bool(&e.BeforeAttach)
+	rare := isRare(e)
+	if c.Bool(&rare); rare {
+		r.rare(e)
+	}
+}
+
+// isRare reports whether an event has one of the fields that few events have.
+func isRare(e *event.Event) bool {
+	return e.Message != "" || e.Board != "" || e.Arch != "" || e.Command != "" || e.Library != "" ||
+		e.Release != "" || e.Container != "" || e.Pod != "" || e.Cause != "" || e.Count != 0 ||
+		e.UID|e.ContainerPID|e.ExitStatus != 0 || e.Global || e.Mesh || e.AttachedLate ||
+		e.Capacities != [event.BankedRegions]event.Capacity{}
+}
+
+// rare is the fields that few events have.
+func (r *rows) rare(e *event.Event) {
+	for _, s := range [...]*string{
+		&e.Message, &e.Board, &e.Arch, &e.Command, &e.Library, &e.Release, &e.Container, &e.Pod, &e.Cause,
+	} {
+		r.text(s)
+	}
+	for _, v := range [...]*int{&e.UID, &e.ContainerPID, &e.ExitStatus} {
+		codec.Number(r.c, v)
+	}
+	for _, v := range [...]*bool{&e.Global, &e.Mesh, &e.AttachedLate} {
+		r.c.Bool(v)
+	}
+	r.c.Uint(&e.Count)
+	for i := range e.Capacities {
+		of := &e.Capacities[i]
+		codec.Number(r.c, &of.Banks)
+		r.c.Uints(&of.BytesPerBank, &of.Base)
+	}
+}
+
+// list is a list, which may be nil or empty.
+func list[T any](c *codec.Codec, l *[]T, each func(*T)) {
+	there := *l != nil
+	if c.Bool(&there); !there {
+		return
+	}
+	if codec.List(c, l, each); *l == nil {
+		*l = []T{}
+	}
+}
+
+// hasOf returns the values that change and that the event has.
+func hasOf(e *event.Event) (has uint8) {
+	if e.Object != 0 {
+		has |= hasObject
+	}
+	if e.BufferID != 0 {
+		has |= hasBuffer
+	}
+	if e.Address != 0 {
+		has |= hasAddress
+	}
+	if e.ProgramID != 0 {
+		has |= hasProgram
+	}
+	if e.Stack != nil {
+		has |= hasStack
+	}
+	return has
+}
+
+// sameShape reports whether two events without rare fields have the same shape.
+func sameShape(a, b *event.Event) bool {
+	return a.Kind == b.Kind && a.Region == b.Region && a.Layout == b.Layout && a.StaticKind == b.StaticKind &&
+		a.Reason == b.Reason && a.PID == b.PID && a.TID == b.TID && a.Comm == b.Comm &&
+		a.Allocator == b.Allocator && a.SizeBytes == b.SizeBytes && a.PageSizeBytes == b.PageSizeBytes &&
+		a.BytesPerBank == b.BytesPerBank && a.Banks == b.Banks &&
+		a.PerCore == b.PerCore && a.BeforeAttach == b.BeforeAttach &&
+		(a.Devices == nil) == (b.Devices == nil) && slices.Equal(a.Devices, b.Devices) &&
+		(a.Cores == nil) == (b.Cores == nil) && slices.Equal(a.Cores, b.Cores)
 }

@@ -60,7 +60,7 @@ func makeSection(done chan<- *section, of *segment, checkpoint func() *event.Eve
 	s := &section{of: of}
 	var out bytes.Buffer
 	if w, err := newWriter(&out); err == nil {
-		w.flags = blockReset
+		w.next.flags = blockReset
 		_ = w.checkpoint(checkpoint(), resume) // a write to memory does not fail
 		s.blocks = out.Bytes()
 	}

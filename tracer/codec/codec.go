@@ -1,4 +1,4 @@
-// Package codec writes and reads the values of a checkpoint.
+// Package codec writes and reads the values of recordings: of their events and checkpoints.
 package codec
 
 import (
@@ -26,6 +26,7 @@ type Codec struct {
 
 	texts   map[string]int // written
 	known   []string       // read; the empty one is first
+	bytes   int            // of all texts
 	numbers map[uint64]int // of stacks, by ID; a nil stack has no number
 }
 
@@ -42,19 +43,38 @@ func NewReader(b []byte, stacks []*event.Stack) *Codec {
 // Fail marks the data as invalid.
 func (c *Codec) Fail() { c.Bad, c.Data = true, nil }
 
-// Uint writes or reads a number.
-func (c *Codec) Uint(v *uint64) {
-	if !c.Reads {
-		c.Data = binary.AppendUvarint(c.Data, *v)
+// put writes a number.
+func (c *Codec) put(v uint64) {
+	if v < 0x80 {
+		c.Data = append(c.Data, byte(v))
 		return
 	}
-	n := 0
-	if *v, n = binary.Uvarint(c.Data); n <= 0 {
+	c.Data = binary.AppendUvarint(c.Data, v)
+}
+
+// get reads a number.
+func (c *Codec) get() uint64 {
+	if len(c.Data) > 0 && c.Data[0] < 0x80 {
+		v := c.Data[0]
+		c.Data = c.Data[1:]
+		return uint64(v)
+	}
+	v, n := binary.Uvarint(c.Data)
+	if n <= 0 {
 		c.Fail()
-		*v = 0
-		return
+		return 0
 	}
 	c.Data = c.Data[n:]
+	return v
+}
+
+// Uint writes or reads a number.
+func (c *Codec) Uint(v *uint64) {
+	if c.Reads {
+		*v = c.get()
+	} else {
+		c.put(*v)
+	}
 }
 
 // Uints writes or reads several numbers.
@@ -66,12 +86,13 @@ func (c *Codec) Uints(list ...*uint64) {
 
 // Delta writes or reads a number that is near another one, modulo 2^64.
 func (c *Codec) Delta(v *uint64, from uint64) {
-	d := int64(*v - from)
-	u := uint64(d<<1) ^ uint64(d>>63)
-	c.Uint(&u)
 	if c.Reads {
+		u := c.get()
 		*v = from + (u>>1 ^ -(u & 1))
+		return
 	}
+	d := int64(*v - from)
+	c.put(uint64(d<<1) ^ uint64(d>>63))
 }
 
 // Number writes or reads a number of another type than uint64, within the range of the type.
@@ -88,15 +109,16 @@ func Number[T ~int | ~int32 | ~uint8 | ~uint16 | ~uint32](c *Codec, v *T) {
 
 // Below writes or reads a number that must be less than n.
 func (c *Codec) Below(v *int, n int) {
-	u := uint64(*v)
-	c.Uint(&u)
-	if c.Reads {
-		if u >= uint64(n) {
-			c.Fail()
-			u = 0
-		}
-		*v = int(u)
+	if !c.Reads {
+		c.put(uint64(*v))
+		return
 	}
+	u := c.get()
+	if u >= uint64(n) {
+		c.Fail()
+		u = 0
+	}
+	*v = int(u)
 }
 
 // Region writes or reads a region that must be less than n.
@@ -128,9 +150,11 @@ func (c *Codec) Text(s *string) {
 			n = len(c.texts)
 			c.texts[*s] = n
 		}
-		c.Data = binary.AppendUvarint(c.Data, uint64(n))
+		c.put(uint64(n))
 		if !ok {
-			c.Data = append(binary.AppendUvarint(c.Data, uint64(len(*s))), *s...)
+			c.put(uint64(len(*s)))
+			c.Data = append(c.Data, *s...)
+			c.bytes += len(*s)
 		}
 		return
 	}
@@ -140,9 +164,13 @@ func (c *Codec) Text(s *string) {
 		length := c.Length(0)
 		c.known = append(c.known, string(c.Data[:length]))
 		c.Data = c.Data[length:]
+		c.bytes += length
 	}
 	*s = c.known[n]
 }
+
+// Texts is the number of different strings so far, and their length together.
+func (c *Codec) Texts() (n, bytes int) { return max(len(c.texts), len(c.known)), c.bytes }
 
 // Stack writes or reads a call stack; nil if it is not known.
 func (c *Codec) Stack(s **event.Stack) {
@@ -245,7 +273,7 @@ func (s *Once[T]) One(c *Codec, p **T, each func(**T)) {
 			n = len(s.Numbers)
 			s.Add(*p)
 		}
-		c.Data = binary.AppendUvarint(c.Data, uint64(n))
+		c.put(uint64(n))
 		if !ok {
 			each(p)
 		}
