@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"cmp"
-	"slices"
 
 	"ttmem/tracer/event"
 )
@@ -21,8 +20,8 @@ func (s *State) openDevice(e *event.Event) {
 	for _, c := range a.set.chips {
 		c.chip.board = cmp.Or(e.Board, c.chip.board)
 		c.chip.arch = cmp.Or(e.Arch, c.chip.arch)
-		s.updateCapacities(p, c)
 	}
+	s.updateCapacities(p, a.set.chips)
 }
 
 // closeDevice ends the live buffers of an allocator.
@@ -59,9 +58,7 @@ func (s *State) closeAllocator(p *process, address uint64) {
 		return
 	}
 	delete(p.allocators, address)
-	for _, c := range a.set.chips {
-		s.updateCapacities(p, c)
-	}
+	s.updateCapacities(p, a.set.chips)
 }
 
 // capacities has the capacity of each region.
@@ -75,37 +72,46 @@ func compareCapacities(a, b event.Capacity) int {
 	return cmp.Or(cmp.Compare(total(a), total(b)), cmp.Compare(a.Banks, b.Banks))
 }
 
-// updateCapacities computes the capacities of a chip after a process opened or closed an
-// allocator on it. They stay when the last allocator is closed.
+// updateCapacities computes the capacities of chips after a process opened or closed an
+// allocator on them. They stay when the last allocator is closed.
 //
 // A mesh and its submeshes have an allocator each for the same memory: the largest one counts.
-func (s *State) updateCapacities(p *process, c *processChip) {
-	var own capacities
+func (s *State) updateCapacities(p *process, chips []*processChip) {
+	largest := make(map[*processChip]capacities)
 	for _, address := range sortedKeys(p.allocators) {
 		a := p.allocators[address]
-		if !slices.Contains(a.set.chips, c) {
-			continue
-		}
-		for r := range own {
-			if compareCapacities(a.capacities[r], own[r]) > 0 {
-				own[r] = a.capacities[r]
+		for _, c := range a.set.chips {
+			own := largest[c]
+			for r := range own {
+				if compareCapacities(a.capacities[r], own[r]) > 0 {
+					own[r] = a.capacities[r]
+				}
 			}
+			largest[c] = own
 		}
 	}
-	if c.open = own != (capacities{}); c.open {
-		c.own = own
+	for _, c := range chips {
+		own := largest[c]
+		if c.open = own != (capacities{}); c.open {
+			c.own = own
+		}
+		c.chip.updateCapacities(s)
 	}
+}
+
+// updateCapacities computes the capacities of a chip from those of all processes.
+func (c *chip) updateCapacities(s *State) {
 	var open []*processChip
-	for _, other := range s.processes {
-		if c := other.chips[c.chip.id]; c != nil && c.open {
-			open = append(open, c)
+	for _, p := range s.processes {
+		if of := p.chips[c.id]; of != nil && of.open {
+			open = append(open, of)
 		}
 	}
 	if len(open) == 0 {
 		return
 	}
-	for r := range c.chip.capacities {
-		c.chip.capacities[r] = sharedCapacity(event.Region(r), open)
+	for r := range c.capacities {
+		c.capacities[r] = sharedCapacity(event.Region(r), open)
 	}
 }
 

@@ -2,8 +2,10 @@ package aggregate
 
 import (
 	"cmp"
+	"slices"
 
 	"ttmem/aggregate/memory"
+	"ttmem/aggregate/space"
 	"ttmem/tracer/event"
 )
 
@@ -41,4 +43,57 @@ func (s *State) resolveStacks(pid int) {
 			}
 		}
 	}
+}
+
+// evidence returns the state of the region when an allocation failed; nil if the allocation
+// failed neither for lack of memory nor because circular buffers overlapped a tensor.
+func (s *State) evidence(p *process, e *event.Event) *memory.Evidence {
+	clash := e.Reason == event.ReasonStaticClash
+	region := e.Region
+	var statics []memory.Static
+	switch {
+	case clash:
+		region, statics = event.L1, s.clashing(e)
+	case e.Reason != event.ReasonOutOfMemory || int(region) >= event.BankedRegions:
+		return nil
+	}
+	address, a := p.allocatorOf(e, region)
+	var capacity event.Capacity
+	if a != nil {
+		capacity = a.capacities[region]
+	}
+	buffers := p.list(func(b *buffer) bool {
+		// Circular buffers must not overlap the buffers of any allocator of the device.
+		// An allocation only depends on its own allocator.
+		return b.region == region && (b.allocator == address || clash && slices.Equal(b.set.ids, e.Devices))
+	})
+	return space.Evidence(e, region, capacity, buffers, statics)
+}
+
+// allocatorOf returns the allocator of an event and its address in the process. If the event
+// does not name it, it is the largest one of the same chips.
+func (p *process) allocatorOf(e *event.Event, region event.Region) (address uint64, a *allocator) {
+	if a := p.allocators[e.Allocator]; a != nil {
+		return e.Allocator, a
+	}
+	for _, key := range sortedKeys(p.allocators) {
+		one := p.allocators[key]
+		if slices.Equal(one.set.ids, e.Devices) &&
+			(a == nil || compareCapacities(one.capacities[region], a.capacities[region]) > 0) {
+			address, a = key, one
+		}
+	}
+	return address, a
+}
+
+// clashing returns the circular buffers of the event's program, of the kind that did not fit. It
+// returns those of the first chip, because all chips have the same.
+func (s *State) clashing(e *event.Event) []memory.Static {
+	if len(e.Devices) == 0 {
+		return nil
+	}
+	return slices.DeleteFunc(s.Statics(e.Devices[0]), func(one memory.Static) bool {
+		return one.PID != e.PID || one.ProgramID != e.ProgramID || one.Global ||
+			e.StaticKind != event.NotStatic && kindOfFree(one.Kind) != e.StaticKind
+	})
 }

@@ -2,6 +2,7 @@ package aggregate
 
 import (
 	"iter"
+	"maps"
 	"slices"
 
 	"ttmem/aggregate/byid"
@@ -123,9 +124,7 @@ func (s *State) endProcess(pid int, now uint64, status int) {
 		}
 	}
 	clear(p.allocators)
-	for _, c := range p.chips {
-		s.updateCapacities(p, c)
-	}
+	s.updateCapacities(p, slices.Collect(maps.Values(p.chips)))
 	s.forgetEnded(p)
 	view := p.view()
 	view.Exit = &memory.Exit{TimeNs: now}
