@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +32,9 @@ type Events struct {
 // CreateEvents creates a file that can be read while events happen; a private one only by its
 // owner.
 func CreateEvents(path string, private bool) (*Events, error) {
+	if err := checkLinks(path); err != nil {
+		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, err)
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, Pathless(err))
@@ -51,7 +53,7 @@ func emptyEventFile(f *os.File, private bool) error {
 		return err
 	}
 	if private {
-		if of, ok := info.Sys().(*syscall.Stat_t); ok && int(of.Uid) != os.Geteuid() {
+		if uid, ok := ownerOf(info); ok && uid != os.Geteuid() {
 			return errors.New("it belongs to another user, who could read the events of all users")
 		}
 		if err := f.Chmod(0o600); err != nil {

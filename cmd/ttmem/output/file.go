@@ -54,6 +54,9 @@ func Create(flag, path string) (*File, error) {
 	fail := func(err error) (*File, error) {
 		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", flag, path, Pathless(err))
 	}
+	if err := checkLinks(path); err != nil {
+		return fail(err)
+	}
 	final := path
 	info, err := os.Stat(final)
 	if err == nil {
