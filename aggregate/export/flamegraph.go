@@ -278,7 +278,7 @@ func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 			return err
 		}
 		out.WriteString(separator + `"` + part.name + `":`)
-		out.Write(text)
+		out.Write(event.AppendEscaped(nil, text))
 		separator = ",\n"
 	}
 	_, err := out.WriteString("}")

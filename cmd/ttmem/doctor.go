@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/doctor"
 	"ttmem/tracer/kernel"
@@ -78,7 +78,7 @@ func diagnose(w io.Writer, files []string, asJSON bool) error {
 		d.Libraries = append(d.Libraries, mapped...)
 	}
 	if asJSON {
-		if err := json.NewEncoder(w).Encode(d); err != nil {
+		if err := page.JSON(w, d); err != nil {
 			return err
 		}
 	} else {

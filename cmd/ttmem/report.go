@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +12,7 @@ import (
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
 	"ttmem/cmd/ttmem/output"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/report"
 	"ttmem/cmd/ttmem/service"
 	"ttmem/cmd/ttmem/source"
@@ -125,7 +125,7 @@ func atOneTime(snapshot *memory.Snapshot, s *source.State, root bool) *memory.Sn
 // printReport prints a report.
 func printReport(to *os.File, snapshot *memory.Snapshot, asJSON bool, how report.Options) error {
 	if asJSON {
-		return json.NewEncoder(os.Stdout).Encode(snapshot)
+		return page.JSON(os.Stdout, snapshot)
 	}
 	return report.Write(to, snapshot, term.LayoutFor(to), how)
 }

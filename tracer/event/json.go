@@ -1,7 +1,11 @@
 package event
 
 import (
+	"bytes"
+	"fmt"
 	"strconv"
+	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -285,11 +289,41 @@ func appendString(b []byte, s string) []byte {
 			b = append(b, '\\', 'n')
 		case r == '\t':
 			b = append(b, '\\', 't')
-		case r < ' ' || r == 0x7f:
+		case r < ' ':
 			b = append(b, '\\', 'u', '0', '0', hex[r>>4], hex[r&15])
+		case unprintable(r):
+			b = appendEscape(b, r)
 		default:
 			b = utf8.AppendRune(b, r)
 		}
 	}
 	return append(b, '"')
+}
+
+// unprintable reports whether a terminal or a text editor may act on a character of a JSON
+// text: DEL, the C1 controls, line separators, marks of direction and the like.
+func unprintable(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+
+// appendEscape appends a character as JSON escapes it: in UTF-16.
+func appendEscape(b []byte, r rune) []byte {
+	for _, unit := range utf16.AppendRune(nil, r) {
+		b = fmt.Appendf(b, "\\u%04x", unit)
+	}
+	return b
+}
+
+// AppendEscaped appends a JSON text to b, in which characters that a terminal or a text editor
+// may act on are escaped: names come from traced programs, which are not trusted. It means
+// the same as before.
+func AppendEscaped(b, text []byte) []byte {
+	for len(text) > 0 {
+		n := bytes.IndexFunc(text, unprintable)
+		if n < 0 {
+			return append(b, text...)
+		}
+		r, size := utf8.DecodeRune(text[n:])
+		b = appendEscape(append(b, text[:n]...), r)
+		text = text[n+size:]
+	}
+	return b
 }

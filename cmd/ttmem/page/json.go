@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bufio"
 	"encoding/json"
 	"io"
 
@@ -19,9 +18,10 @@ func Rectangles(cores []event.CoreRange) [][4]uint16 {
 
 // JSON writes a document as one line.
 func JSON(w io.Writer, doc any) error {
-	out := bufio.NewWriter(w)
-	if err := json.NewEncoder(out).Encode(doc); err != nil {
+	text, err := json.Marshal(doc)
+	if err != nil {
 		return err
 	}
-	return out.Flush()
+	_, err = w.Write(append(event.AppendEscaped(nil, text), '\n'))
+	return err
 }

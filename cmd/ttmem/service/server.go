@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ttmem/aggregate/memory"
+	"ttmem/tracer/event"
 )
 
 // Limits for slow and frequent requests.
@@ -216,6 +217,7 @@ func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() any) {
 		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
+	text = event.AppendEscaped(nil, text)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
 	_, _ = w.Write(append(text, '\n')) // the reader may have gone

@@ -4,7 +4,6 @@ package steps
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -57,7 +56,7 @@ type stepLeft struct {
 // A Follower measures the steps of one process.
 type Follower struct {
 	mu      sync.Mutex // for out
-	out     *json.Encoder
+	out     io.Writer
 	state   *aggregate.State
 	used    map[stepRegion]*stepUse
 	current step
@@ -100,7 +99,7 @@ const stepMark = 100
 // New returns a follower that writes answers to out.
 func New(out io.Writer) *Follower {
 	return &Follower{
-		out: json.NewEncoder(out), state: aggregate.New(), used: make(map[stepRegion]*stepUse),
+		out: out, state: aggregate.New(), used: make(map[stepRegion]*stepUse),
 		requests: make(chan request, 64),
 	}
 }
@@ -130,7 +129,7 @@ func (s *Follower) complete(e *event.Event) {
 func (s *Follower) answer(v any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.out.Encode(v) // a reader that is gone ends the input too
+	_ = page.JSON(s.out, v) // a reader that is gone ends the input too
 }
 
 // parseStep parses a line of the input. name is the step that runs, if one does.

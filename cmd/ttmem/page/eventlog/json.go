@@ -81,7 +81,7 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	b = e.AppendJSON(b)
 	b = append(b[:len(b)-1], `,"note":`...)
 	text, _ := json.Marshal(&note) // nothing in it can fail
-	return append(append(b, text...), '}', '\n')
+	return append(event.AppendEscaped(b, text), '}', '\n')
 }
 
 func (l *Log) other(u *analyze.Use) *Other {
