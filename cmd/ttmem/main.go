@@ -30,20 +30,36 @@ func run(args []string) int {
 	}
 	root.SetArgs(args)
 	command, err := root.ExecuteC()
-	var status term.ExitStatus
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &status):
-		return int(status)
 	case errors.Is(err, term.ErrInterrupted):
 		term.NewLine()
 	}
 	if _, _, unknown := root.Find(args); unknown != nil && unknown.Error() == err.Error() {
 		err = unknownCommand(root, args)
 	}
-	term.Warn(err.Error())
+	for _, line := range errorLines(err) {
+		term.Warn(line)
+	}
+	if status := term.ExitStatus(0); errors.As(err, &status) {
+		return int(status)
+	}
 	return failureStatus(command)
+}
+
+// errorLines are the texts of joined errors, without exit statuses.
+func errorLines(err error) []string {
+	var lines, all []string
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range joined.Unwrap() {
+			lines, all = append(lines, errorLines(one)...), append(all, one.Error())
+		}
+	}
+	if _, isStatus := err.(term.ExitStatus); !isStatus && strings.Join(all, "\n") != err.Error() {
+		return []string{err.Error()}
+	}
+	return lines
 }
 
 // runFailed is the exit status of ttmem run where ttmem fails and not the command, as of

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -9,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/cmd/ttmem/term"
 )
 
 // asCommand is set where this test is to be ttmem itself.
@@ -145,4 +149,21 @@ func TestTheVersionIsThatOfTheBuild(t *testing.T) {
 	root.SetArgs([]string{"--version"})
 	qt.Assert(t, qt.IsNil(root.Execute()))
 	qt.Check(t, qt.Equals(out.String(), "ttmem version v1.2-3-gabcdef\n"))
+}
+
+// Joined errors are a line each, and an exit status is none.
+func TestErrorLines(t *testing.T) {
+	first, second := errors.New("first"), errors.New("second")
+	for _, c := range []struct {
+		err  error
+		want []string
+	}{
+		{first, []string{"first"}},
+		{term.ExitStatus(3), nil},
+		{errors.Join(first, term.ExitStatus(3)), []string{"first"}},
+		{errors.Join(first, errors.Join(second, term.ExitStatus(1))), []string{"first", "second"}},
+		{fmt.Errorf("both: %w, %w", first, second), []string{"both: first, second"}},
+	} {
+		qt.Check(t, qt.DeepEquals(errorLines(c.err), c.want))
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"ttmem/cmd/ttmem/page"
 )
 
 // ErrInterrupted is the error of what Ctrl-C ended early.
@@ -25,7 +27,7 @@ type ExitStatus int
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // Warn writes a line to standard error.
-func Warn(text string) { fmt.Fprintf(os.Stderr, "ttmem: %s\n", text) }
+func Warn(text string) { fmt.Fprintf(os.Stderr, "ttmem: %s\n", page.Printable(text)) }
 
 // UTF8 reports whether the locale has more than ASCII.
 func UTF8() bool {
