@@ -3,7 +3,6 @@ package export
 import (
 	"bufio"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"html"
 	"io"
@@ -273,12 +272,12 @@ func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 		name  string
 		value any
 	}{{"head", head}, {"strings", t.list}, {"frames", frames}, {"nodes", nodes}, {"samples", samples}} {
-		text, err := json.Marshal(part.value)
+		text, err := event.MarshalJSON(part.value)
 		if err != nil {
 			return err
 		}
 		out.WriteString(separator + `"` + part.name + `":`)
-		out.Write(event.AppendEscaped(nil, text))
+		out.Write(text)
 		separator = ",\n"
 	}
 	_, err := out.WriteString("}")

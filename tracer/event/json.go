@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strconv"
 	"unicode"
@@ -312,12 +313,26 @@ func appendEscape(b []byte, r rune) []byte {
 	return b
 }
 
-// AppendEscaped appends a JSON text to b, in which characters that a terminal or a text editor
-// may act on are escaped: names come from traced programs, which are not trusted. It means
-// the same as before.
-func AppendEscaped(b, text []byte) []byte {
-	for len(text) > 0 {
+// MarshalJSON returns v as JSON, in which characters that a terminal or a text editor may act
+// on are escaped: names come from traced programs, which are not trusted. All documents are
+// written by it.
+func MarshalJSON(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return escaped(text), nil
+}
+
+// escaped escapes the characters of a JSON text that are unprintable. It means the same as
+// before.
+func escaped(text []byte) []byte {
+	var b []byte
+	for {
 		n := bytes.IndexFunc(text, unprintable)
+		if n < 0 && b == nil {
+			return text
+		}
 		if n < 0 {
 			return append(b, text...)
 		}
@@ -325,5 +340,4 @@ func AppendEscaped(b, text []byte) []byte {
 		b = appendEscape(append(b, text[:n]...), r)
 		text = text[n+size:]
 	}
-	return b
 }

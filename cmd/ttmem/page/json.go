@@ -1,7 +1,6 @@
 package page
 
 import (
-	"encoding/json"
 	"io"
 
 	"ttmem/tracer/event"
@@ -18,10 +17,10 @@ func Rectangles(cores []event.CoreRange) [][4]uint16 {
 
 // JSON writes a document as one line.
 func JSON(w io.Writer, doc any) error {
-	text, err := json.Marshal(doc)
+	text, err := event.MarshalJSON(doc)
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(append(event.AppendEscaped(nil, text), '\n'))
+	_, err = w.Write(append(text, '\n'))
 	return err
 }

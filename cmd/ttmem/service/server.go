@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"log"
@@ -211,13 +210,12 @@ func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() any) {
 	}
 	defer s.answers.release(v.UID)
 	s.encoding.Lock()
-	text, err := json.Marshal(document())
+	text, err := event.MarshalJSON(document())
 	s.encoding.Unlock()
 	if err != nil {
 		http.Error(w, "ttmem: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
-	text = event.AppendEscaped(nil, text)
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)+1))
 	_, _ = w.Write(append(text, '\n')) // the reader may have gone

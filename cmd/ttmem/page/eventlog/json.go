@@ -1,8 +1,6 @@
 package eventlog
 
 import (
-	"encoding/json"
-
 	"ttmem/aggregate/analyze"
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -80,8 +78,8 @@ func (l *Log) appendJSON(b []byte, e *event.Event, n *analyze.Note) []byte {
 	}
 	b = e.AppendJSON(b)
 	b = append(b[:len(b)-1], `,"note":`...)
-	text, _ := json.Marshal(&note) // nothing in it can fail
-	return append(event.AppendEscaped(b, text), '}', '\n')
+	text, _ := event.MarshalJSON(&note) // nothing in it can fail
+	return append(append(b, text...), '}', '\n')
 }
 
 func (l *Log) other(u *analyze.Use) *Other {
