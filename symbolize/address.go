@@ -19,9 +19,9 @@ type function struct {
 const (
 	// maxInside is how many functions with symbols may lie within another one.
 	maxInside = 8
-	// maxFunctions bounds the index, to 32 MB. The largest library of ttnn has 35,000
+	// maxFunctions bounds the index, to 8 MB. The largest library of ttnn has 35,000
 	// functions.
-	maxFunctions = 1 << 21
+	maxFunctions = 1 << 19
 )
 
 // At returns the function that contains a virtual address of the file, and the offset of
@@ -74,8 +74,12 @@ func (e *ELF) functionAt(vaddr uint64) (function, bool) {
 // functionName reads the name of a function, mangled; "" if it cannot be read
 // or is longer than maxName.
 func (e *ELF) functionName(f function) string {
-	names := e.strings[f.name>>31]
-	at := uint64(f.name &^ tableBit)
+	return e.nameAt(int(f.name>>31), f.name&^tableBit)
+}
+
+// nameAt reads a name at an offset of a symbol table's names.
+func (e *ELF) nameAt(table int, offset uint32) string {
+	names, at := e.strings[table], uint64(offset)
 	// most names are short, and most of the others not very long
 	for n := uint64(256); ; n *= 8 {
 		if at >= names.Size {
@@ -102,8 +106,8 @@ func (e *ELF) indexFunctions() []function {
 		rank, order uint32
 	}
 	var list []ranked
-	if n := (e.symbols[0].Size + e.symbols[1].Size) / symbolSize; n <= uint64(e.size)/symbolSize {
-		list = make([]ranked, 0, min(n, maxFunctions))
+	if n := (e.symbols[0].Size + e.symbols[1].Size) / symbolSize; n <= maxFunctions {
+		list = make([]ranked, 0, min(n, uint64(e.size)/symbolSize))
 	}
 	for table := range e.symbols {
 		e.eachSymbol(table, func(s tableSymbol) {

@@ -42,11 +42,11 @@ type ELF struct {
 	debugInfo bool
 	debugLink Section
 
-	// built on first use: functions by name and by address, and the names of stubs by
-	// address
+	// built on first use: functions by name and by address, and by the address of a stub
+	// the offset of the name of the function that it calls
 	names func() *namesIndex
 	funcs func() []function
-	plt   func() map[uint64]string
+	plt   func() map[uint64]uint32
 }
 
 // Section is the position of a section: virtual address, file offset and size, in bytes.
@@ -67,15 +67,25 @@ const (
 // SHT_X86_64_UNWIND of the x86-64 psABI.
 const shtUnwind elf.SectionType = 0x70000001
 
-// Limits for hostile files. The real libraries stay a factor of ten below.
+// Limits for hostile files: a sparse one claims terabytes and takes no space.
 const (
+	maxSegments     = 1 << 8
 	maxSections     = 1 << 14
 	maxSectionNames = 1 << 20
 	maxNote         = 1 << 16
 	maxNotes        = 32
-	maxTable        = 1 << 28
-	maxText         = 1 << 24
-	maxName         = 1 << 15
+	// maxNames bounds the names of a file's symbols, and maxSymbols their number; the
+	// largest library of ttnn has 17 MB of names, of 80,000 symbols
+	maxNames   = 1 << 26
+	maxSymbols = 1 << 20
+	// maxRelocations bounds the entries of a relocation section, maxSlots the slots that they
+	// fill, and maxStubs the bytes of a section of stubs; the largest known libraries have
+	// 330,000, 25,000 and 190 KB
+	maxRelocations = 1 << 21
+	maxSlots       = 1 << 17
+	maxStubs       = 1 << 21
+	maxText        = 1 << 24
+	maxName        = 1 << 15
 )
 
 // Open opens the ELF file at path.
@@ -114,8 +124,14 @@ func New(r io.ReaderAt, size int64) (*ELF, error) {
 	if err := e.readHeaders(); err != nil {
 		return nil, err
 	}
-	e.names, e.funcs, e.plt = sync.OnceValue(e.indexNames), sync.OnceValue(e.indexFunctions), sync.OnceValue(e.indexPLT)
+	e.Forget()
 	return e, nil
+}
+
+// Forget releases the memory of the indexes, which are built again when they are needed. No
+// other method may run meanwhile.
+func (e *ELF) Forget() {
+	e.names, e.funcs, e.plt = sync.OnceValue(e.indexNames), sync.OnceValue(e.indexFunctions), sync.OnceValue(e.indexPLT)
 }
 
 // Close closes the file if Open or OpenFile opened it.
@@ -265,17 +281,63 @@ func (e *ELF) read(offset, size, limit uint64) ([]byte, error) {
 	if size > limit {
 		return nil, fmt.Errorf("%d bytes at %#x: more than %d", size, offset, limit)
 	}
-	if e.size < 0 || offset > uint64(e.size) || size > uint64(e.size)-offset {
-		return nil, fmt.Errorf("%d bytes at %#x: %w", size, offset, io.ErrUnexpectedEOF)
+	if err := e.contains(Section{Offset: offset, Size: size}); err != nil {
+		return nil, err
 	}
 	b := make([]byte, size)
-	if n, err := e.r.ReadAt(b, int64(offset)); n < len(b) {
-		if err == nil || err == io.EOF {
-			err = io.ErrUnexpectedEOF
-		}
-		return nil, fmt.Errorf("%d bytes at %#x: %w", size, offset, err)
+	return b, e.fill(b, offset)
+}
+
+// contains returns an error for a section that reaches beyond the end of the file.
+func (e *ELF) contains(s Section) error {
+	if s.Offset > e.Size() || s.Size > e.Size()-s.Offset {
+		return fmt.Errorf("%d bytes at %#x: %w", s.Size, s.Offset, io.ErrUnexpectedEOF)
 	}
-	return b, nil
+	return nil
+}
+
+// fill reads the bytes at an offset of the file.
+func (e *ELF) fill(b []byte, offset uint64) error {
+	n, err := e.r.ReadAt(b, int64(offset))
+	if n == len(b) {
+		return nil
+	}
+	if err == nil || err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("%d bytes at %#x: %w", len(b), offset, err)
+}
+
+// EachPart calls f with the bytes of a section, in parts that are valid until it returns. It
+// ends with the first error of f.
+func (e *ELF) EachPart(s Section, f func(part []byte) error) error {
+	if err := e.contains(s); err != nil {
+		return err
+	}
+	const most = 48 << 10 // a whole number of symbols and of relocations
+	for part := make([]byte, min(s.Size, most)); s.Size > 0; s.Offset, s.Size = s.Offset+uint64(len(part)), s.Size-uint64(len(part)) {
+		part = part[:min(uint64(len(part)), s.Size)]
+		if err := e.fill(part, s.Offset); err != nil {
+			return err
+		}
+		if err := f(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachEntry calls f with the entries of a table of symbols or relocations, each of size
+// bytes, and with their numbers: with the first ones up to most.
+func (e *ELF) eachEntry(table Section, size, most uint64, f func(i uint64, entry []byte)) {
+	i := uint64(0)
+	table.Size = min(table.Size/size, most) * size
+	_ = e.EachPart(table, func(part []byte) error { // without them names are missing
+		for ; len(part) > 0; part, i = part[size:], i+1 {
+			f(i, part[:size])
+		}
+		return nil
+	})
 }
 
 // cString returns the NUL-terminated string at an offset of a table; "" if there is none of
@@ -294,12 +356,6 @@ func cString(table string, offset uint32) string {
 // EHFrame returns the section .eh_frame, which describes how to unwind the file's code;
 // false if the file has none, or no section headers.
 func (e *ELF) EHFrame() (Section, bool) { return e.ehFrame, e.ehFrame.Size > 0 }
-
-// Bytes returns size bytes at an offset of the file. It fails before allocating if that
-// exceeds limit or the file.
-func (e *ELF) Bytes(offset, size, limit uint64) ([]byte, error) {
-	return e.read(offset, size, limit)
-}
 
 // Size returns the size of the file in bytes.
 func (e *ELF) Size() uint64 { return uint64(max(e.size, 0)) }

@@ -255,6 +255,50 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
+// sparse is a file whose other bytes are all zero, and that takes no space.
+type sparse []byte
+
+func (s sparse) ReadAt(b []byte, at int64) (int, error) {
+	clear(b)
+	if at < int64(len(s)) {
+		copy(b, s[at:])
+	}
+	return len(b), nil
+}
+
+// A sparse file may claim tables of any size: memory is taken for real ones only.
+func TestSparseFile(t *testing.T) {
+	for _, claim := range []uint64{maxNames, maxSymbols * symbolSize, 250 << 20, 1 << 36} {
+		whole := sample().image()
+		sections := binary.LittleEndian.Uint64(whole[40:])
+		for i := range uint64(binary.LittleEndian.Uint16(whole[60:])) {
+			binary.LittleEndian.PutUint64(whole[sections+i*sectionSize+32:], claim)
+		}
+		e, err := New(sparse(whole), 1<<38)
+		qt.Assert(t, qt.IsNil(err))
+		for name, c := range map[string]struct {
+			use  func()
+			most uint64 // MiB
+		}{
+			"names mentioned": {func() {
+				e.Mentions("_PyRuntime")
+				e.MayHavePrefix("_ZN2tt8tt_metal12GraphTracker14track_allocate")
+			}, 1},
+			"by name":    {func() { e.Lookup("inner") }, 90},
+			"by address": {func() { e.At(textAddr) }, 30},
+			"stubs":      {func() { e.PLT("__cxa_throw"); e.Slot(slotsAddr) }, 120},
+		} {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			c.use()
+			runtime.ReadMemStats(&after)
+			took := (after.TotalAlloc - before.TotalAlloc) >> 20
+			t.Logf("%s: %d MiB for %d MiB", name, took, claim>>20)
+			qt.Check(t, qt.IsTrue(took <= c.most))
+		}
+	}
+}
+
 func TestHugeClaims(t *testing.T) {
 	whole := sample().image()
 	var before, after runtime.MemStats

@@ -1,7 +1,6 @@
 package symbolize
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -54,7 +53,9 @@ func (e *ELF) stubAt(vaddr uint64) (string, bool) {
 		return "", false
 	}
 	// stubs are 8 or 16 bytes long, and the next one starts where one ends
-	at := vaddr &^ 7
-	name := cmp.Or(e.plt()[at], e.plt()[at-8])
-	return strings.Clone(name), name != ""
+	name, ok := e.PLTName(vaddr &^ 7)
+	if !ok {
+		name, ok = e.PLTName(vaddr&^7 - 8)
+	}
+	return name, ok
 }

@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
-	"strings"
 )
 
 // PLT returns the address of the stub through which the file calls an imported function
 // such as __cxa_throw. It uses the relocation of the stub's slot: stubs need no symbols.
 func (e *ELF) PLT(name string) (addr uint64, ok bool) {
+	names := e.tableNames(tableDynsym, maxNames)
 	for a, called := range e.plt() {
-		if called == name && (!ok || a < addr) {
+		if (!ok || a < addr) && cString(names, called) == name {
 			addr, ok = a, true
 		}
 	}
@@ -20,32 +20,39 @@ func (e *ELF) PLT(name string) (addr uint64, ok bool) {
 
 // PLTName returns the name of the function that the stub at an address calls.
 func (e *ELF) PLTName(addr uint64) (string, bool) {
-	name, ok := e.plt()[addr]
-	return name, ok && name != ""
+	called, ok := e.plt()[addr]
+	if !ok {
+		return "", false
+	}
+	name := e.nameAt(tableDynsym, called)
+	return name, name != ""
 }
 
 // Slot returns the symbol whose address the dynamic linker writes to a virtual address of
 // the file (an entry of the GOT); false if there is none. It reads all relocations.
 func (e *ELF) Slot(vaddr uint64) (string, bool) {
 	symbol, ok := e.slots()[vaddr]
-	name := strings.Clone(cString(e.tableNames(tableDynsym), symbol))
-	return name, ok && name != ""
+	if !ok {
+		return "", false
+	}
+	name := e.nameAt(tableDynsym, symbol)
+	return name, name != ""
 }
 
 // indexPLT finds the stubs through which a file calls functions that it imports, or that it
-// exports and others may replace.
-func (e *ELF) indexPLT() map[uint64]string {
-	stubs := map[uint64]string{}
-	names, slots := e.tableNames(tableDynsym), e.slots()
+// exports and others may replace: the offset of the function's name by the stub's address.
+func (e *ELF) indexPLT() map[uint64]uint32 {
+	stubs := map[uint64]uint32{}
+	slots := e.slots()
 	for _, s := range e.stubs {
-		code, err := e.read(s.Offset, s.Size, maxText)
+		code, err := e.read(s.Offset, s.Size, maxStubs)
 		if err != nil {
 			continue
 		}
 		for at := uint64(0); at < uint64(len(code)); at += 8 {
 			if slot, ok := stubSlot(code[at:], s.Addr+at); ok {
 				if symbol, ok := slots[slot]; ok {
-					stubs[s.Addr+at] = cString(names, symbol)
+					stubs[s.Addr+at] = symbol
 				}
 			}
 		}
@@ -56,23 +63,21 @@ func (e *ELF) indexPLT() map[uint64]string {
 // slots are the addresses into which the dynamic linker writes the address of a symbol,
 // with the offset of the symbol's name.
 func (e *ELF) slots() map[uint64]uint32 {
-	symbols, err := e.read(e.symbols[tableDynsym].Offset, e.symbols[tableDynsym].Size, maxTable)
+	table := e.symbols[tableDynsym]
+	symbols, err := e.read(table.Offset, min(table.Size, maxSymbols*symbolSize), maxSymbols*symbolSize)
 	if err != nil {
 		return nil
 	}
 	slots := map[uint64]uint32{}
 	for _, s := range e.relocations {
-		b, err := e.read(s.Offset, s.Size-s.Size%relaSize, maxTable)
-		if err != nil {
-			continue
-		}
-		for ; len(b) >= relaSize; b = b[relaSize:] {
+		e.eachEntry(s, relaSize, maxRelocations, func(_ uint64, b []byte) {
 			info := binary.LittleEndian.Uint64(b[8:])
 			kind, symbol := elf.R_X86_64(uint32(info)), info>>32*symbolSize
-			if (kind == elf.R_X86_64_JMP_SLOT || kind == elf.R_X86_64_GLOB_DAT) && symbol+symbolSize <= uint64(len(symbols)) {
+			if (kind == elf.R_X86_64_JMP_SLOT || kind == elf.R_X86_64_GLOB_DAT) &&
+				symbol+symbolSize <= uint64(len(symbols)) && len(slots) < maxSlots {
 				slots[binary.LittleEndian.Uint64(b)] = binary.LittleEndian.Uint32(symbols[symbol:])
 			}
-		}
+		})
 	}
 	return slots
 }

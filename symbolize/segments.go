@@ -18,7 +18,10 @@ func (e *ELF) readSegments(h *elf.Header64) error {
 	if h.Phentsize != programSize {
 		return fmt.Errorf("program headers of %d bytes, not %d", h.Phentsize, programSize)
 	}
-	b, err := e.read(h.Phoff, uint64(h.Phnum)*programSize, 1<<16*programSize)
+	if h.Phnum > maxSegments {
+		return fmt.Errorf("%d program headers, more than %d", h.Phnum, maxSegments)
+	}
+	b, err := e.read(h.Phoff, uint64(h.Phnum)*programSize, maxSegments*programSize)
 	if err != nil {
 		return fmt.Errorf("reading program headers: %w", err)
 	}

@@ -1,9 +1,11 @@
 package symbolize
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
+	"io"
 	"slices"
 	"strings"
 	"unsafe"
@@ -58,8 +60,27 @@ func (e *ELF) Lookup(name string) (Symbol, bool) {
 
 // Mentions reports whether the dynamic symbol table has a name, defined in this file or in
 // another. It is much cheaper than Lookup, and so rules out most files.
-func (e *ELF) Mentions(name string) bool {
-	return strings.Contains(e.tableNames(tableDynsym), "\x00"+name+"\x00")
+func (e *ELF) Mentions(name string) bool { return e.mentions(tableDynsym, "\x00"+name+"\x00") }
+
+// MayHavePrefix reports whether WithPrefix may find something. It is much cheaper.
+func (e *ELF) MayHavePrefix(prefix string) bool {
+	return e.mentions(tableDynsym, prefix) || e.mentions(tableSymtab, prefix)
+}
+
+// mentions searches the names of a table.
+func (e *ELF) mentions(table int, text string) (found bool) {
+	if e.strings[table].Size > maxNames {
+		return false
+	}
+	var window []byte // a name may cross the end of a part
+	_ = e.EachPart(e.strings[table], func(part []byte) error {
+		window = append(append(window[:0], window[max(0, len(window)-len(text)):]...), part...)
+		if found = bytes.Contains(window, []byte(text)); found {
+			return io.EOF
+		}
+		return nil
+	})
+	return found
 }
 
 // WithPrefix returns the defined functions and objects whose mangled names begin with a
@@ -111,7 +132,7 @@ func (e *ELF) find(prefix string, exact bool) (found []Symbol) {
 // indirect functions, because their address is that of the resolver.
 func (e *ELF) EachFunction(f func(Symbol)) {
 	for table := range e.strings {
-		names := e.tableNames(table)
+		names := e.tableNames(table, maxNames)
 		e.eachSymbol(table, func(s tableSymbol) {
 			if name := cString(names, s.name); s.kind == elf.STT_FUNC && name != "" && !pseudo(name) {
 				f(Symbol{Name: name, Addr: s.addr, Size: s.size})
@@ -145,35 +166,24 @@ type tableSymbol struct {
 	addr, size  uint64
 }
 
-// eachSymbol calls f with the defined functions and objects of a table. It reads the table
-// in parts.
+// eachSymbol calls f with the defined functions and objects of a table.
 func (e *ELF) eachSymbol(table int, f func(tableSymbol)) {
-	const part = 2048 * symbolSize
-	t := e.symbols[table]
-	size := min(t.Size, maxTable) / symbolSize * symbolSize
-	for at := uint64(0); at < size; at += part {
-		b, err := e.read(t.Offset+at, min(part, size-at), part)
-		if err != nil {
+	e.eachEntry(e.symbols[table], symbolSize, maxSymbols, func(i uint64, raw []byte) {
+		kind := elf.ST_TYPE(raw[4])
+		if kind != elf.STT_FUNC && kind != elf.STT_OBJECT && kind != elf.STT_GNU_IFUNC ||
+			elf.SectionIndex(binary.LittleEndian.Uint16(raw[6:])) == elf.SHN_UNDEF {
 			return
 		}
-		for i := 0; i < len(b); i += symbolSize {
-			raw := b[i:]
-			kind := elf.ST_TYPE(raw[4])
-			if kind != elf.STT_FUNC && kind != elf.STT_OBJECT && kind != elf.STT_GNU_IFUNC ||
-				elf.SectionIndex(binary.LittleEndian.Uint16(raw[6:])) == elf.SHN_UNDEF {
-				continue
-			}
-			f(tableSymbol{
-				index: uint32((at + uint64(i)) / symbolSize), name: binary.LittleEndian.Uint32(raw), kind: kind, bind: elf.ST_BIND(raw[4]),
-				addr: binary.LittleEndian.Uint64(raw[8:]), size: binary.LittleEndian.Uint64(raw[16:]),
-			})
-		}
-	}
+		f(tableSymbol{
+			index: uint32(i), name: binary.LittleEndian.Uint32(raw), kind: kind, bind: elf.ST_BIND(raw[4]),
+			addr: binary.LittleEndian.Uint64(raw[8:]), size: binary.LittleEndian.Uint64(raw[16:]),
+		})
+	})
 }
 
-// tableNames reads the names of a symbol table.
-func (e *ELF) tableNames(table int) string {
-	b, err := e.read(e.strings[table].Offset, e.strings[table].Size, maxTable)
+// tableNames reads the names of a symbol table, at most limit bytes.
+func (e *ELF) tableNames(table int, limit uint64) string {
+	b, err := e.read(e.strings[table].Offset, e.strings[table].Size, limit)
 	if err != nil || len(b) == 0 {
 		return ""
 	}
@@ -184,12 +194,12 @@ func (e *ELF) indexNames() *namesIndex {
 	x := &namesIndex{}
 	var entries []nameEntry
 	for table := range x.names {
-		names := e.tableNames(table)
+		names := e.tableNames(table, maxNames-uint64(len(x.names[tableSymtab])))
 		if names == "" {
 			continue
 		}
 		x.names[table] = names
-		entries = slices.Grow(entries, int(min(e.symbols[table].Size, maxTable)/symbolSize)/2)
+		entries = slices.Grow(entries, int(min(e.symbols[table].Size/symbolSize, maxSymbols))/2)
 		e.eachSymbol(table, func(s tableSymbol) {
 			if uint64(s.name) < uint64(len(names)) {
 				entries = append(entries, nameEntry{hashKey(names[s.name:]), s.name, s.index | uint32(table)<<31})

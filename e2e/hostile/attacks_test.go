@@ -46,9 +46,6 @@ func isAttack(name string) bool {
 var knownToFail = map[string]string{
 	"many mappings":      "all mappings of a process are read again at each change",
 	"mapping loop":       "lost records of mappings are nobody's, and all processes are read again for each",
-	"sparse .eh_frame":   "a section of 250 MiB is read into memory",
-	"dense .eh_frame":    "a table of millions of functions is built in memory",
-	"huge tables":        "tables are read as long as they claim to be",
 	"unreadable objects": "losses are not counted by process",
 	"unknown types":      "losses are not counted by process",
 	"allocation flood":   "one process may fill the ring buffer",

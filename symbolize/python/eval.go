@@ -24,14 +24,13 @@ const maxEval = 1 << 20
 // The parts are found by the jumps that lead there, not by their symbols, which stripped
 // files lack. The bounds of a part are those in the unwind information. A file without that
 // has only the first range.
-func findEval(e *symbolize.ELF) ([]Range, error) {
+func findEval(e *symbolize.ELF, functions unwind.Functions) ([]Range, error) {
 	f, ok := e.Lookup(evalName)
 	if !ok || f.Size == 0 || f.Size > maxEval || f.Addr+f.Size < f.Addr || !e.InCode(f.Addr) {
 		return nil, errors.New("no function " + evalName)
 	}
 	hot := Range{f.Addr, f.Addr + f.Size}
 	ranges := []Range{hot}
-	functions := unwind.ReadFunctions(e)
 	code, err := read(e, hot.Start, int(f.Size))
 	if err != nil {
 		return nil, err

@@ -29,9 +29,10 @@ type Runtime struct {
 	// Eval is the code of _PyEval_EvalFrameDefault: the function itself, then the parts
 	// that the compiler split off and that share its stack frame.
 	Eval []Range
-	// CodeDealloc is the function that is called before a code object is freed.
-	CodeDealloc uint64
-	Offsets     Offsets
+	// CodeType is the address of PyCode_Type, and CodeDealloc the function that is called
+	// before a code object is freed.
+	CodeType, CodeDealloc uint64
+	Offsets               Offsets
 }
 
 // Range is the addresses from Start up to, but not including, End.
@@ -92,21 +93,23 @@ func (r *Runtime) fill(e *symbolize.ELF, object symbolize.Symbol, key uint64) (e
 	if r.Key, err = findKey(e, object, key, r.Minor >= 13); err != nil {
 		return err
 	}
-	if r.Eval, err = findEval(e); err != nil {
+	functions := unwind.ReadFunctions(e)
+	if r.Eval, err = findEval(e, functions); err != nil {
 		return err
 	}
-	r.CodeDealloc, err = findDealloc(e)
+	kind, ok := e.Lookup("PyCode_Type")
+	if !ok {
+		return errors.New("no symbol PyCode_Type")
+	}
+	r.CodeType = kind.Addr
+	r.CodeDealloc, err = findDealloc(e, functions, r.CodeType)
 	return err
 }
 
 // findDealloc returns the tp_dealloc of PyCode_Type.
-func findDealloc(e *symbolize.ELF) (uint64, error) {
+func findDealloc(e *symbolize.ELF, functions unwind.Functions, codeType uint64) (uint64, error) {
 	const deallocSlot = 48 // tp_dealloc, after the name and two sizes
-	kind, ok := e.Lookup("PyCode_Type")
-	if !ok {
-		return 0, errors.New("no symbol PyCode_Type")
-	}
-	addr, err := slotValue(e, kind.Addr+deallocSlot)
+	addr, err := slotValue(e, codeType+deallocSlot)
 	if err != nil {
 		return 0, fmt.Errorf("reading tp_dealloc of PyCode_Type: %w", err)
 	}
@@ -114,7 +117,7 @@ func findDealloc(e *symbolize.ELF) (uint64, error) {
 		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is not code", addr)
 	}
 	// A probe in the middle of an instruction would crash the target.
-	start, _, unwinds := unwind.ReadFunctions(e).At(addr)
+	start, _, unwinds := functions.At(addr)
 	_, offset, named := e.At(addr)
 	if unwinds && start != addr || named && offset != 0 || !unwinds && !named {
 		return 0, fmt.Errorf("tp_dealloc of PyCode_Type, %#x, is not the start of a function", addr)

@@ -14,6 +14,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/symbolize"
+	"ttmem/symbolize/unwind"
 )
 
 func TestFindInImages(t *testing.T) {
@@ -28,8 +29,8 @@ func TestFindInImages(t *testing.T) {
 			qt.Assert(t, qt.IsNil(err))
 			qt.Assert(t, qt.DeepEquals(r, &Runtime{
 				Minor: minor, Version: version{minor: minor, patch: 4}.String(), Runtime: imageRuntime, Key: layouts[minor].key,
-				Eval:        []Range{{imageEval, imageEval + 0x80}, {imageCold, imageColdEnd}},
-				CodeDealloc: imageDealloc, Offsets: offsetsOf(minor),
+				Eval:     []Range{{imageEval, imageEval + 0x80}, {imageCold, imageColdEnd}},
+				CodeType: imageType, CodeDealloc: imageDealloc, Offsets: offsetsOf(minor),
 			}))
 		}
 	}
@@ -202,7 +203,8 @@ func TestFindSplitParts(t *testing.T) {
 		t.Skip("the compiler did not split the function")
 	}
 	for _, path := range []string{lib, stripped} {
-		got, err := findEval(mustOpen(t, path))
+		e := mustOpen(t, path)
+		got, err := findEval(e, unwind.ReadFunctions(e))
 		qt.Check(t, qt.IsNil(err))
 		qt.Check(t, qt.DeepEquals(got, want))
 	}

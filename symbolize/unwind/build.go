@@ -14,19 +14,29 @@ import (
 // ErrNoRows means that a file has no unwind information for its code.
 var ErrNoRows = errors.New("no unwind information (.eh_frame)")
 
+// ErrTooLarge means that a file's unwind information exceeds a limit.
+var ErrTooLarge = errors.New("too much unwind information")
+
 // Limits for hostile files.
 const (
-	// maxFrames bounds the size of an .eh_frame, in bytes; the largest library of ttnn has
+	// MaxFrames bounds the size of an .eh_frame, in bytes; the largest library of ttnn has
 	// 3 MB, PyTorch 30
-	maxFrames = 1 << 28
+	MaxFrames = 1 << 26
+	// maxFunctionFrames bounds it where only functions are read; CPython has 0.5 MB
+	maxFunctionFrames = 1 << 24
+	// maxFDEs and maxCIEs bound its records, and maxRows those of a Table; PyTorch has half
+	// a million FDEs and 7 million rows
+	maxFDEs = 1 << 20
+	maxCIEs = 1 << 16
+	maxRows = 3 << 22
 	// maxPage bounds the page numbers of a Table
 	maxPage = 1<<32 - 1
 	// maxIndex bounds the pages of a Table: 16 GiB of code. A file of any size can be sparse
 	maxIndex = 1 << 22
 )
 
-// fdesToPause is the number of FDEs between two pauses.
-const fdesToPause = 1 << 9
+// recordsToPause is the number of records between two pauses.
+const recordsToPause = 1 << 9
 
 // maxPages bounds the pages over which the code of a file of size bytes may be spread: an
 // index of 256 KB, or of a sixty-fourth of the file.
@@ -34,7 +44,7 @@ func maxPages(size uint64) uint64 { return min(1<<16+size/256, maxIndex) }
 
 // Build builds the table of a file from its section .eh_frame or, if the file has no
 // section headers, from the target of the segment PT_GNU_EH_FRAME. It returns ErrNoRows,
-// read errors, and errors for addresses that do not fit into a table. Damaged and unknown
+// ErrTooLarge, read errors, and errors for addresses that do not fit into a table. Damaged and unknown
 // entries are omitted; what a Rule cannot express is Unsupported.
 //
 // Where FDEs overlap, the one that begins later ends the one before, even past its own end;
@@ -45,11 +55,10 @@ func Build(e *symbolize.ELF) (*Table, error) { return BuildWithPauses(e, nil) }
 // BuildWithPauses is Build, and calls pause after each millisecond or so of work. If that
 // returns an error, so does BuildWithPauses.
 func BuildWithPauses(e *symbolize.ELF, pause func() error) (*Table, error) {
-	f, err := findFrames(e)
+	f, err := findFrames(e, MaxFrames, pause)
 	if err != nil {
 		return nil, err
 	}
-	f.pause = pause
 	return f.build(executable(e.ProgramHeaders()), maxPages(e.Size()))
 }
 
@@ -57,7 +66,10 @@ func BuildWithPauses(e *symbolize.ELF, pause func() error) (*Table, error) {
 func (f *frames) build(text spans, pages uint64) (*Table, error) {
 	t := &Table{}
 	m := &machine{frames: f}
-	cies, fdes := f.sorted(m, text)
+	cies, fdes, err := f.sorted(m, text)
+	if err != nil {
+		return nil, err
+	}
 	if len(fdes) == 0 {
 		return nil, ErrNoRows
 	}
@@ -68,10 +80,10 @@ func (f *frames) build(text spans, pages uint64) (*Table, error) {
 	if (end-1)>>PageShift > maxPage {
 		return nil, fmt.Errorf("code at %#x: beyond page %#x", end-1, uint64(maxPage))
 	}
-	out := newRows(t, first, end, len(f.data)/4)
+	out := newRows(t, first, end, min(len(f.data)/3, maxRows))
 	for i := range fdes {
-		if f.pause != nil && i%fdesToPause == 0 {
-			if err := f.pause(); err != nil {
+		if i%recordsToPause == 0 {
+			if err := f.rest(); err != nil {
 				return nil, err
 			}
 		}
@@ -80,6 +92,9 @@ func (f *frames) build(text spans, pages uint64) (*Table, error) {
 		if i+1 < len(fdes) && d.end < fdes[i+1].start {
 			out.put(d.end, Rule{})
 		}
+		if out.full {
+			return nil, fmt.Errorf("%w: more than %d rows", ErrTooLarge, maxRows)
+		}
 	}
 	out.finish(end)
 	return t, nil
@@ -87,8 +102,10 @@ func (f *frames) build(text spans, pages uint64) (*Table, error) {
 
 // sorted reads all records. It returns the FDEs of the code in text by address, without
 // overlaps.
-func (f *frames) sorted(m *machine, text spans) (cies []cie, fdes []fde) {
-	cies, fdes = f.read(m, text)
+func (f *frames) sorted(m *machine, text spans) (cies []cie, fdes []fde, err error) {
+	if cies, fdes, err = f.read(m, text); err != nil {
+		return nil, nil, err
+	}
 	slices.SortFunc(fdes, func(a, b fde) int {
 		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.code, b.code))
 	})
@@ -96,7 +113,7 @@ func (f *frames) sorted(m *machine, text spans) (cies []cie, fdes []fde) {
 	for i := range max(len(fdes), 1) - 1 {
 		fdes[i].end = min(fdes[i].end, fdes[i+1].start)
 	}
-	return cies, fdes
+	return cies, fdes, nil
 }
 
 // Functions are the functions that a file's .eh_frame describes: all, even in a stripped
@@ -105,8 +122,8 @@ type Functions struct{ fdes []fde }
 
 // ReadFunctions reads the functions of a file; none if it has no unwind information.
 func ReadFunctions(e *symbolize.ELF) (fs Functions) {
-	if f, err := findFrames(e); err == nil {
-		_, fs.fdes = f.sorted(&machine{frames: f}, executable(e.ProgramHeaders()))
+	if f, err := findFrames(e, maxFunctionFrames, nil); err == nil {
+		_, fs.fdes, _ = f.sorted(&machine{frames: f}, executable(e.ProgramHeaders()))
 	}
 	return fs
 }
@@ -120,9 +137,9 @@ func (fs Functions) At(addr uint64) (start, end uint64, ok bool) {
 	return fs.fdes[i].start, fs.fdes[i].end, true
 }
 
-// findFrames finds a file's .eh_frame and reads it.
-func findFrames(e *symbolize.ELF) (*frames, error) {
-	f := &frames{}
+// findFrames finds a file's .eh_frame and reads it, if it has at most limit bytes.
+func findFrames(e *symbolize.ELF, limit uint64, pause func() error) (*frames, error) {
+	f := &frames{pause: pause}
 	var header elf.ProgHeader
 	for _, p := range e.ProgramHeaders() {
 		if p.Type == elf.PT_GNU_EH_FRAME {
@@ -141,8 +158,15 @@ func findFrames(e *symbolize.ELF) (*frames, error) {
 			return nil, ErrNoRows
 		}
 	}
-	var err error
-	if f.data, err = e.Bytes(section.Offset, section.Size, maxFrames); err != nil {
+	if section.Size > limit {
+		return nil, fmt.Errorf("%w: .eh_frame has %d bytes, more than %d", ErrTooLarge, section.Size, limit)
+	}
+	f.data = make([]byte, 0, min(section.Size, e.Size()))
+	err := e.EachPart(section, func(part []byte) error {
+		f.data = append(f.data, part...)
+		return f.rest()
+	})
+	if err != nil {
 		return nil, fmt.Errorf("reading .eh_frame: %w", err)
 	}
 	return f, nil
@@ -179,7 +203,7 @@ func (f *frames) follow(e *symbolize.ELF, header elf.ProgHeader) (s symbolize.Se
 		if s.Offset >= e.Size() || s.Offset < p.Off {
 			return s, false
 		}
-		s.Size = min(s.Size, e.Size()-s.Offset, maxFrames)
+		s.Size = min(s.Size, e.Size()-s.Offset, MaxFrames)
 		return s, true
 	}
 	return s, false

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"testing"
 
@@ -147,7 +148,50 @@ func TestBuildErrors(t *testing.T) {
 	e, err := symbolize.New(bytes.NewReader(b), int64(len(b)))
 	qt.Assert(t, qt.IsNil(err))
 	_, err = Build(e)
-	qt.Check(t, qt.ErrorMatches(err, "reading .eh_frame: .*more than .*"))
+	qt.Check(t, qt.ErrorIs(err, ErrTooLarge))
+}
+
+func TestTooLarge(t *testing.T) {
+	many := func(n int, add func(a *assembler, i int)) []byte {
+		a := new(assembler).cie()
+		for i := range n {
+			add(a, i)
+		}
+		return a.b
+	}
+	function := func(a *assembler, i int) { a.fde(textAddr+uint64(i)%textSize, 1) }
+	for name, c := range map[string]struct {
+		frames []byte
+		err    error
+	}{
+		"functions":          {many(maxFDEs, function), nil},
+		"too many functions": {many(maxFDEs+1, function), ErrTooLarge},
+		"too many CIEs":      {many(maxCIEs, func(a *assembler, _ int) { a.cie() }), ErrTooLarge},
+		"too many rows": {many(1, func(a *assembler, _ int) {
+			a.fde(textAddr, 1<<30, bytes.Repeat([]byte{advance(1), cfaDefCFAOffset, 16, advance(1), cfaDefCFAOffset, 24}, maxRows/2)...)
+		}), ErrTooLarge},
+	} {
+		_, err := (&frames{addr: framesAddr, data: c.frames}).build(spans{{textAddr, textAddr + 1<<30}}, 1<<20)
+		qt.Check(t, qt.ErrorIs(err, c.err), qt.Commentf("%s", name))
+	}
+}
+
+// Reading ends at once when it is to end.
+func TestPauseEndsReading(t *testing.T) {
+	file := image{section: true, frames: new(assembler).cie().fde(textAddr, 0x10).b}
+	b := file.bytes()
+	e, err := symbolize.New(bytes.NewReader(b), int64(len(b)))
+	qt.Assert(t, qt.IsNil(err))
+	for after := range 3 { // while the file is read, its records, its functions
+		stop, calls := errors.New("stop"), 0
+		_, err := BuildWithPauses(e, func() error {
+			if calls++; calls > after {
+				return stop
+			}
+			return nil
+		})
+		qt.Check(t, qt.ErrorIs(err, stop))
+	}
 }
 
 func TestFramesBeforeHeader(t *testing.T) {

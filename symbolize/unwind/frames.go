@@ -1,6 +1,9 @@
 package unwind
 
-import "sort"
+import (
+	"fmt"
+	"sort"
+)
 
 // frames is the content of an .eh_frame: records, each a CIE, which is the common part of
 // FDEs, or an FDE, which describes a part of the code.
@@ -39,11 +42,17 @@ type fde struct {
 }
 
 // read reads all records. It returns the FDEs of the code in text, cut to it.
-func (f *frames) read(m *machine, text spans) (cies []cie, fdes []fde) {
+func (f *frames) read(m *machine, text spans) (cies []cie, fdes []fde, err error) {
 	// a typical FDE takes 40 to 80 bytes
-	fdes = make([]fde, 0, len(f.data)/64)
+	fdes = make([]fde, 0, min(len(f.data)/40, maxFDEs))
 	c := cursor{b: f.data}
-	for seen := uint64(0); c.more(); {
+	seen := uint64(0)
+	for n := 0; c.more(); n++ {
+		if n%recordsToPause == 0 {
+			if err := f.rest(); err != nil {
+				return nil, nil, err
+			}
+		}
 		begin := c.at
 		length := uint64(c.u32())
 		if length == 0 && !c.bad {
@@ -65,7 +74,9 @@ func (f *frames) read(m *machine, text spans) (cies []cie, fdes []fde) {
 		if back == 0 && !r.bad {
 			k := f.readCIE(m, r)
 			k.at = uint32(begin)
-			cies = append(cies, k)
+			if cies = append(cies, k); len(cies) > maxCIEs {
+				return nil, nil, fmt.Errorf("%w: more than %d CIEs", ErrTooLarge, maxCIEs)
+			}
 			continue
 		}
 		seen++
@@ -75,10 +86,21 @@ func (f *frames) read(m *machine, text spans) (cies []cie, fdes []fde) {
 		}
 		if d, ok := f.readFDE(r, &cies[k], text); ok {
 			d.cie = uint32(k)
+			if len(fdes) == maxFDEs {
+				return nil, nil, fmt.Errorf("%w: more than %d functions", ErrTooLarge, maxFDEs)
+			}
 			fdes = append(fdes, d)
 		}
 	}
-	return cies, fdes
+	return cies, fdes, nil
+}
+
+// rest calls pause.
+func (f *frames) rest() error {
+	if f.pause == nil {
+		return nil
+	}
+	return f.pause()
 }
 
 // findCIE returns the index of the CIE at an offset, -1 if there is none.

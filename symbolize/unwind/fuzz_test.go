@@ -85,7 +85,7 @@ func FuzzFrames(f *testing.F) {
 		table, _ := frames.build(testText, textSize>>PageShift)
 		hostile(t, table, len(b), textSize>>PageShift, start)
 		if table != nil {
-			_, fdes := frames.read(&machine{frames: frames}, testText)
+			_, fdes, _ := frames.read(&machine{frames: frames}, testText)
 			checkGaps(t, table, fdes)
 		}
 	})

@@ -11,6 +11,8 @@ type rows struct {
 	t *Table
 	// rule is the number of the rule in force at the end of the last row
 	rule uint32
+	// full: there are maxRows, and more were to be added
+	full bool
 
 	numbers map[Rule]uint32
 	// recent caches rules and their numbers by hash: the map would take a third of the time
@@ -36,6 +38,9 @@ func newRows(t *Table, first, end uint64, about int) *rows {
 func (r *rows) put(addr uint64, rule Rule) {
 	number := r.number(rule)
 	if number == r.rule {
+		return
+	}
+	if r.full = len(r.t.Rows) >= maxRows; r.full {
 		return
 	}
 	page := addr>>PageShift - uint64(r.t.FirstPage)
@@ -68,9 +73,6 @@ func (r *rows) finish(end uint64) {
 	r.put(end, Rule{})
 	r.begin((end-1)>>PageShift - uint64(r.t.FirstPage) + 1)
 	r.t.Index = append(r.t.Index, uint32(len(r.t.Rows)))
-	if cap(r.t.Rows)-len(r.t.Rows) > len(r.t.Rows)/16 {
-		r.t.Rows = append(make([]uint32, 0, len(r.t.Rows)), r.t.Rows...)
-	}
 }
 
 // number returns the number of a rule, and adds it if needed.

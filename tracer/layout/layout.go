@@ -104,8 +104,9 @@ func Derive(e *symbolize.ELF) (*Layout, error) {
 
 // IsLibrary reports whether a file is a tt-metal library, in a thousandth of Derive's time.
 func IsLibrary(e *symbolize.ELF) bool {
-	return len(e.WithPrefix(mangle("GraphTracker::track_allocate"))) > 0 ||
-		len(e.WithPrefix(mangle("Buffer::address const"))) > 0
+	return slices.ContainsFunc([]string{"GraphTracker::track_allocate", "Buffer::address const"}, func(name string) bool {
+		return e.MayHavePrefix(mangle(name)) && len(e.WithPrefix(mangle(name))) > 0
+	})
 }
 
 func derive(e *symbolize.ELF) (*deriver, error) {

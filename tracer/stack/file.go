@@ -64,6 +64,7 @@ func openCodeFile(r io.ReaderAt, size int64, path string) *codeFile {
 	if err != nil {
 		return f
 	}
+	defer elf.Forget() // names are looked up by address from now on
 	f.elf, f.names = elf, symbolize.NewNames(elf)
 	f.python, err = python.Find(elf)
 	if err != nil && !errors.Is(err, python.ErrNotPython) {
@@ -105,38 +106,44 @@ func (f *codeFile) buildID() string {
 	return f.elf.BuildID()
 }
 
-// frameBytes is the size of what readRows reads.
+// frameBytes is at least the size of what readRows reads.
 func (f *codeFile) frameBytes() uint64 {
-	section, _ := f.elf.EHFrame()
-	return min(section.Size, f.elf.Size())
+	section, ok := f.elf.EHFrame()
+	switch {
+	case !ok: // its segments have to tell
+		return min(f.elf.Size(), unwind.MaxFrames)
+	case section.Size > unwind.MaxFrames: // it is refused
+		return 0
+	}
+	return section.Size
 }
 
 // sameRows is equal for files with the same unwind rows: copies of one build, and a file
 // that is opened again. It is a hash of what the rows are made of, and not the build ID:
-// some files have none, and a file can be made with another's. "" is equal to no other.
-func (f *codeFile) sameRows() string {
+// some files have none, and a file can be made with another's. "" is equal to no other. It
+// calls pause now and then, and returns its error.
+func (f *codeFile) sameRows(pause func() error) (string, error) {
 	section, ok := f.elf.EHFrame()
-	if !ok {
-		return ""
-	}
-	frames, err := f.elf.Bytes(section.Offset, section.Size, maxFrameBytes)
-	if err != nil {
-		return ""
+	if !ok || section.Size > unwind.MaxFrames {
+		return "", nil
 	}
 	var h maphash.Hash
 	h.SetSeed(rowsSeed)
-	h.Write(frames)
+	err := f.elf.EachPart(section, func(part []byte) error {
+		h.Write(part)
+		return pause()
+	})
+	if err != nil {
+		return "", err
+	}
 	maphash.WriteComparable(&h, section)
 	for _, p := range f.elf.ProgramHeaders() {
 		maphash.WriteComparable(&h, p)
 	}
-	return fmt.Sprintf("%x", h.Sum64())
+	return fmt.Sprintf("%x", h.Sum64()), nil
 }
 
 var rowsSeed = maphash.MakeSeed()
-
-// maxFrameBytes bounds the size of an .eh_frame that is hashed.
-const maxFrameBytes = 64 << 20
 
 // inEval reports whether an address of the file lies in Python's evaluation loop.
 func (f *codeFile) inEval(addr uint64) bool {

@@ -4,6 +4,7 @@ package stack
 // kernel.
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"weak"
@@ -67,8 +68,16 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 		file.Close()
 		return anonymous
 	}
+	if info.Size() >= largeFile {
+		s.opening.Lock()
+		defer s.opening.Unlock()
+	}
 	return openCodeFile(file, info.Size(), m.Path)
 }
+
+// largeFile is the size from which on files are opened one after another: CPython's names
+// take as much memory while it is opened.
+const largeFile = 16 << 20
 
 // tablesOf returns the kernel's tables of the mappings' files, in use until they are
 // released, and the files whose rows have to be read first. With retry, those that did not
@@ -85,7 +94,7 @@ func (s *Spaces) tablesOf(mappings []codeMapping, retry bool) (used tablesInUse,
 		switch {
 		case !f.read.Load():
 			unread = append(unread, f)
-		case f.refusal != nil && retry:
+		case errors.Is(f.refusal, errTablesFull) && retry:
 			f.read.Store(false)
 			unread = append(unread, f)
 		case f.refusal != nil:

@@ -32,10 +32,6 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 	if err != nil || binary.LittleEndian.Uint32(tss) != 1 {
 		return // not yet initialised
 	}
-	typ, ok := interpreter.file.elf.Lookup("PyCode_Type")
-	if !ok {
-		return
-	}
 	if p.python == nil {
 		// report code objects that die, as others may take their addresses
 		dealloc, err := s.probe(pid, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, uint64(p.execID))
@@ -56,7 +52,7 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 		CodeName: o.CodeName, CodeFile: o.CodeFile, CodeQualname: o.CodeQualName,
 		CodeFirstLine: o.CodeFirstLine, CodeLineTable: o.CodeLineTable, CodeBytes: o.CodeBytes,
 		StrAscii: o.StrASCII, StrOther: o.StrOther,
-		Key: binary.LittleEndian.Uint32(tss[4:]), CodeType: typ.Addr + interpreter.bias,
+		Key: binary.LittleEndian.Uint32(tss[4:]), CodeType: r.CodeType + interpreter.bias,
 	}
 	if o.CFrame {
 		k.CframeFrame = o.CFrameFrame

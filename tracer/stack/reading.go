@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,14 @@ const maxReaders = 4
 // quickFrames is the size of frames below which a file's rows are read in a few
 // milliseconds.
 const quickFrames = 1 << 18
+
+// largeFrames is the size of frames from which on files are read one after another: the
+// memory for them is returned before the next.
+const largeFrames = 8 << 20
+
+// maxAhead bounds the frames that are read before the kernel side is loaded, and whose rows
+// are kept until then.
+const maxAhead = 64 << 20
 
 // errStopped ends the reading of a file when tracing ends.
 var errStopped = errors.New("tracing has ended")
@@ -115,7 +124,7 @@ func (s *Spaces) readFiles(limit uint64) {
 		err := s.readRows(f, func() error {
 			err := s.pauseReading()
 			if err == nil {
-				s.readFiles(f.frameBytes() / muchLess)
+				s.readFiles(min(f.frameBytes()/muchLess, largeFrames))
 			}
 			return err
 		})
@@ -186,9 +195,18 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 	if f.elf == nil || f.read.Load() {
 		return nil
 	}
+	freeMemory := func() {}
+	if f.frameBytes() >= largeFrames {
+		s.large.Lock()
+		defer s.large.Unlock()
+		freeMemory = debug.FreeOSMemory
+		defer freeMemory()
+	}
 	f.table, f.refusal = nil, nil
 	if f.same == "" {
-		f.same = f.sameRows()
+		if f.same, err = f.sameRows(pause); errors.Is(err, errStopped) {
+			return err
+		}
 	}
 	s.mu.Lock()
 	table := s.byRows[f.same]
@@ -198,16 +216,22 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 			if f.rows, err = unwind.BuildWithPauses(f.elf, pause); errors.Is(err, errStopped) {
 				return err
 			}
+			freeMemory()
 		}
 		switch {
+		case errors.Is(err, unwind.ErrTooLarge):
+			f.refusal = err
+			f.read.Store(true)
+			return nil
 		case err != nil: // there are none
 			f.read.Store(true)
 			return nil
 		case s.tables == nil:
 			return nil
 		}
-		table, f.refusal = s.tables.load(f.rows)
-		f.rows = nil // also if they were refused: they may be large
+		rows := f.rows
+		f.rows = nil // also if they are refused: they may be large
+		table, f.refusal = s.tables.load(rows)
 		if f.refusal != nil {
 			f.read.Store(true)
 			return nil

@@ -46,6 +46,9 @@ type Spaces struct {
 	prepared []tablesInUse
 	preread  []*codeFile
 	reading  reading
+	// large is locked while a file with much to read is read, and opening while a large file
+	// is opened.
+	large, opening sync.Mutex
 	// attaching is locked for writing while a library is attached to, which is urgent;
 	// reading files can wait.
 	attaching sync.RWMutex
@@ -140,10 +143,15 @@ func (s *Spaces) Started() {
 
 // Read reads the files that processes map, before the kernel side is loaded.
 func (s *Spaces) Read(pids []int) {
+	var ahead atomic.Uint64
 	for _, pid := range pids {
 		if code, err := host.CodeMappings(pid); err == nil {
 			mappings := s.open(pid, code)
-			s.each(len(mappings), func(i int) { _ = s.readRows(mappings[i].file, s.pauseReading) })
+			s.each(len(mappings), func(i int) {
+				if f := mappings[i].file; f.elf != nil && ahead.Add(f.frameBytes()) < maxAhead {
+					_ = s.readRows(f, s.pauseReading)
+				}
+			})
 			for _, m := range mappings {
 				s.preread = append(s.preread, m.file) // until the process is known
 			}

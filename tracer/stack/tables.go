@@ -109,6 +109,7 @@ func (t *unwindTables) number(rules []unwind.Rule) ([]uint16, error) {
 // arrange encodes a table as words: its rows, with no page's rows crossing the end of a
 // chunk, and from word index on the first row's word for each page.
 func arrange(table *unwind.Table, numbers []uint16) (words []uint32, index int) {
+	words = make([]uint32, 0, len(table.Rows)+len(table.Index)+len(table.Rows)/8+chunkWords)
 	first := make([]uint32, len(table.Index))
 	for page := range len(table.Index) - 1 {
 		rows := table.Rows[table.Index[page]:table.Index[page+1]]
@@ -142,9 +143,10 @@ func (t *unwindTables) load(table *unwind.Table) (*kernelTable, error) {
 		return nil, err
 	}
 	words, index := arrange(table, numbers)
+	first, pages := table.FirstPage, len(table.Index)-1 // the table is not used from here on: it may be large
 	n := len(words) / chunkWords
 	if n > maxIdleChunks { // it would be dropped before a process uses it
-		return nil, fmt.Errorf("%w: a file has more than %d chunks", errTablesFull, maxIdleChunks)
+		return nil, fmt.Errorf("%w: more than %d chunks", unwind.ErrTooLarge, maxIdleChunks)
 	}
 	t.mu.Lock()
 	at, err := t.place(n)
@@ -153,11 +155,11 @@ func (t *unwindTables) load(table *unwind.Table) (*kernelTable, error) {
 		return nil, err
 	}
 	base := uint32(at * chunkWords)
-	for page := range table.Index {
+	for page := range pages + 1 {
 		words[index+page] += base
 	}
 	k := &kernelTable{
-		index: base + uint32(index), firstPage: table.FirstPage, pages: uint32(len(table.Index) - 1),
+		index: base + uint32(index), firstPage: first, pages: uint32(pages),
 		firstChunk: at, chunks: n, users: 1,
 	}
 	if err := t.write(at, words); err != nil {

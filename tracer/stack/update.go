@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ttmem/bpf"
+	"ttmem/symbolize/unwind"
 	"ttmem/tracer/host"
 )
 
@@ -91,7 +92,7 @@ func (s *Spaces) update(pid int, changed bool) {
 		return
 	}
 	lack := "no call stacks"
-	if errors.Is(err, errTablesFull) {
+	if errors.Is(err, errTablesFull) || errors.Is(err, unwind.ErrTooLarge) {
 		lack = "call stacks may end early"
 	}
 	s.warn(fmt.Sprintf("process %d: %s: %v", pid, lack, err))
