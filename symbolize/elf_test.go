@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/fuzztest"
 	"ttmem/e2e/rig"
 )
 
@@ -283,7 +284,9 @@ func FuzzOpen(f *testing.F) {
 	f.Add(stripped.image())
 	f.Add((&testFile{text: []byte{0xc3}}).image())
 	f.Add([]byte(elf.ELFMAG))
-	f.Fuzz(func(t *testing.T, b []byte) { use(b) })
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fuzztest.Bounded(t, len(b), 1000, func() { use(b) })
+	})
 }
 
 // TestLibrary compares real libraries with debug/elf.

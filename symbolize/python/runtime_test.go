@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/fuzztest"
 	"ttmem/symbolize"
 )
 
@@ -260,8 +261,11 @@ func FuzzFind(f *testing.F) {
 		if err != nil {
 			return
 		}
-		Threads(e)
-		r, err := Find(e)
+		var r *Runtime
+		fuzztest.Bounded(t, len(b), 1000, func() {
+			Threads(e)
+			r, err = Find(e)
+		})
 		if err != nil {
 			return
 		}
