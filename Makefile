@@ -13,7 +13,7 @@ VERSION ?= 0.81.1
 PYTHON ?=
 BOARD ?= n150
 
-.PHONY: all build demo test check long hostile bench vmtest vmtools rig generate install clean tools
+.PHONY: all build demo test check long hostile fuzz bench vmtest vmtools rig generate install clean tools
 
 all: build
 
@@ -71,6 +71,23 @@ SEED ?= 1
 HOSTILE := ./e2e/hostile
 hostile: tools
 	$(SUDO) $(GO) test $(HOSTILE) -count=1 -timeout 180m -v $(if $(ATTACK),-run 'TestHostile$$/($(ATTACK))') $(if $(filter short,$(FORM)),,-long) -seed $(SEED)
+
+# FOR is how long: FOR=10m.
+FOR ?= 60m
+
+# Random input for every parser of what other users' processes and files offer. FOR is divided
+# among the targets; TARGET=FuzzOpen selects some by name. What fails is written below the
+# package's testdata/fuzz, and is a test from then on: commit it with the fix.
+TARGET ?= Fuzz
+fuzz:
+	@set -e; \
+	targets=$$(grep -rEo --include='*_test.go' '^func Fuzz\w+' . | sed -E 's|/[^/]*:func | |' | grep -E '$(TARGET)'); \
+	share=$$(( ($$(echo $(FOR) | sed 's/h/*3600+/; s/m/*60+/; s/s//; s/+*$$/+0/')) / $$(echo "$$targets" | wc -l) + 1 )); \
+	echo "$$targets" | { failed=; while read -r package target; do \
+		echo "== $$package $$target: $$share s"; \
+		$(GO) test $$package -run '^$$' -fuzz "^$$target$$" -fuzztime $${share}s -fuzzminimizetime 100x </dev/null || \
+			failed="$$failed $$target"; \
+	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }; }
 
 # Formatting, vet and staticcheck.
 check:

@@ -13,6 +13,7 @@ import (
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
+	"ttmem/e2e/fuzztest"
 	"ttmem/tracer/event"
 )
 
@@ -307,7 +308,9 @@ func FuzzRestore(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
 		s := aggregate.New()
-		if s.Restore(&event.State{Data: data, Stacks: stacks}) != nil {
+		var err error
+		fuzztest.Bounded(t, len(data), 1000, func() { err = s.Restore(&event.State{Data: data, Stacks: stacks}) })
+		if err != nil {
 			return
 		}
 		known(t, s)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/fuzztest"
 	"ttmem/e2e/rig"
 )
 
@@ -327,7 +328,16 @@ func FuzzOpen(f *testing.F) {
 	f.Add(stripped.image())
 	f.Add((&testFile{text: []byte{0xc3}}).image())
 	f.Add([]byte(elf.ELFMAG))
-	f.Fuzz(func(t *testing.T, b []byte) { use(b) })
+	whole := sample().image()
+	sections := binary.LittleEndian.Uint64(whole[40:])
+	for i := range uint64(binary.LittleEndian.Uint16(whole[60:])) { // one claims to be huge
+		b := bytes.Clone(whole)
+		binary.LittleEndian.PutUint64(b[sections+i*sectionSize+0x20:], 1<<40)
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fuzztest.Bounded(t, len(b), 1000, func() { use(b) })
+	})
 }
 
 // TestLibrary compares real libraries with debug/elf.

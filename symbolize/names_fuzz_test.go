@@ -6,9 +6,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/fuzztest"
 )
 
 // seeds are small libraries of the program in lines/lines_test.go, made with
@@ -61,8 +62,6 @@ func FuzzNames(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		stop := time.AfterFunc(30*time.Second, func() { panic("too slow") })
-		defer stop.Stop()
-		resolve(b)
+		fuzztest.Bounded(t, len(b), 1000, func() { resolve(b) })
 	})
 }

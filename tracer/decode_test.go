@@ -8,6 +8,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/e2e/fuzztest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/heap"
 	"ttmem/tracer/layout"
@@ -160,11 +161,24 @@ func FuzzDecode(f *testing.F) {
 		aligned := make([]uint64, len(record)/8+1)
 		b := unsafe.Slice((*byte)(unsafe.Pointer(&aligned[0])), len(record))
 		copy(b, record)
-		d.decode(b)
-		d.decode(b)
+		fuzztest.Bounded(t, len(b), 100, func() {
+			d.decode(b)
+			d.decode(b)
+		})
 		for i := range d.queue.events {
-			_ = d.queue.events[i].AppendJSON(nil)
+			fuzztest.Printable(t, string(d.queue.events[i].AppendJSON(nil)))
 		}
+	})
+}
+
+// FuzzRequestedIn: a process throws what message it likes.
+func FuzzRequestedIn(f *testing.F) {
+	f.Add("Out of Memory: Not enough space to allocate 131072 B L1_SMALL buffer across 4 banks, where each bank needs to store 32768 B")
+	f.Add("Not enough space to allocate 99999999999999999999 B L1 buffer across 99999999999 banks, where each bank needs to store 0 B")
+	f.Add("Not enough space to allocate 1 B SYSTEM_MEMORY buffer across 1 banks, where each bank needs to store 1 B")
+	f.Fuzz(func(t *testing.T, message string) {
+		e, _ := requestedIn(message)
+		qt.Check(t, qt.IsTrue(int(e.Region) < event.BankedRegions))
 	})
 }
 

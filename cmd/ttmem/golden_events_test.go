@@ -135,7 +135,7 @@ type storyStream struct {
 }
 
 // readStory reads the events of a story.
-func readStory(t *testing.T, path string) *storyStream {
+func readStory(t testing.TB, path string) *storyStream {
 	t.Helper()
 	f, err := os.Open(path)
 	qt.Assert(t, qt.IsNil(err))

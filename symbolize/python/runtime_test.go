@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/fuzztest"
 	"ttmem/symbolize"
 	"ttmem/symbolize/unwind"
 )
@@ -262,8 +263,11 @@ func FuzzFind(f *testing.F) {
 		if err != nil {
 			return
 		}
-		Threads(e)
-		r, err := Find(e)
+		var r *Runtime
+		fuzztest.Bounded(t, len(b), 1000, func() {
+			Threads(e)
+			r, err = Find(e)
+		})
 		if err != nil {
 			return
 		}

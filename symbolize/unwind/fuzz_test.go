@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/fuzztest"
 	"ttmem/symbolize"
 )
 
@@ -108,7 +109,8 @@ func FuzzBuild(f *testing.F) {
 			return
 		}
 		start := time.Now()
-		table, err := Build(e)
+		var table *Table
+		fuzztest.Bounded(t, len(b), 1000, func() { table, err = Build(e) })
 		qt.Assert(t, qt.Equals(table == nil, err != nil))
 		hostile(t, table, len(b), maxPages(uint64(len(b))), start)
 	})

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/go-quicktest/qt"
+
+	"ttmem/e2e/fuzztest"
 )
 
 // samples has an event of every kind, with every field that it can have.
@@ -186,6 +188,7 @@ func FuzzReader(f *testing.F) {
 			again, err := NewReader(bytes.NewReader(first)).Next()
 			qt.Assert(t, qt.IsNil(err), qt.Commentf("%s", first))
 			qt.Assert(t, qt.Equals(string(again.AppendJSON(nil)), string(first)))
+			fuzztest.Printable(t, string(first))
 		}
 	})
 }

@@ -102,7 +102,7 @@ func (s *pointerSet) open() error {
 
 // values reads the buckets, and again those whose last two readings differ.
 func (s *pointerSet) values() ([]uint64, error) {
-	values := make([]uint64, 0, s.size)
+	var values []uint64
 	var pending map[uint64]bool // the buckets to read; nil: all
 	var last []cursor           // the last reading
 	for try := range maxTries {
@@ -160,8 +160,10 @@ func readingOf(reading []cursor, bucket uint64) *cursor {
 // headsAtOnce is the number of buckets in one read.
 const headsAtOnce = 1 << 17
 
+// readHeads reads the buckets. It takes memory for those that it could read, not for those that
+// the set claims to have.
 func (s *pointerSet) readHeads() error {
-	s.heads = make([]uint64, 0, s.count)
+	s.heads = s.heads[:0]
 	for at := uint64(0); at < s.count; at += headsAtOnce {
 		n := min(headsAtOnce, s.count-at)
 		b, err := readBytes(s.memory, s.buckets+at*8, int(n)*8)

@@ -103,6 +103,31 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
+// FuzzParseStatus: whatever a process calls itself, its user is the one that the kernel says.
+// The kernel escapes newlines in the name.
+func FuzzParseStatus(f *testing.F) {
+	f.Add("python", "State:\tS (sleeping)")
+	f.Add("Uid:\t0\t0\t0\t0", "NStgid:\t4242\t7")
+	f.Fuzz(func(t *testing.T, name, rest string) {
+		parseStatus(rest)
+		name = strings.ReplaceAll(name, "\n", "\\n")
+		uid, pid := parseStatus("Name:\t" + name + "\nUid:\t0\t1000\t0\t0\nNStgid:\t4242\t7\n" + rest)
+		qt.Check(t, qt.Equals(uid, 1000))
+		qt.Check(t, qt.Equals(pid, 7))
+	})
+}
+
+// FuzzHasEnded: a process may call itself what the line of one that has ended looks like.
+func FuzzHasEnded(f *testing.F) {
+	f.Add("python", "")
+	f.Add("x) Z 1 (", "7 (x) Z")
+	f.Fuzz(func(t *testing.T, name, text string) {
+		hasEnded(text)
+		qt.Check(t, qt.IsFalse(hasEnded("7 ("+name+") S 1 7 7 0")))
+		qt.Check(t, qt.IsTrue(hasEnded("7 ("+name+") Z 1 7 7 0")))
+	})
+}
+
 // The identity of an ended process is empty.
 func TestIdentityOfEnded(t *testing.T) {
 	p := exec.Command("true")

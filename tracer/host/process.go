@@ -175,11 +175,13 @@ func ProcDir(pid int) string {
 // isZombie reports whether the thread of a folder in /proc has ended.
 func isZombie(dir string) bool {
 	text, err := os.ReadFile(dir + "/stat")
-	if err != nil {
-		return false
-	}
+	return err == nil && hasEnded(string(text))
+}
+
+// hasEnded reports whether a /proc/PID/stat is that of a thread that has ended.
+func hasEnded(text string) bool {
 	// "PID (name) state": the name may contain anything
-	_, state, ok := strings.Cut(string(text[max(0, strings.LastIndexByte(string(text), ')')):]), " ")
+	_, state, ok := strings.Cut(text[max(0, strings.LastIndexByte(text, ')')):], " ")
 	return ok && (strings.HasPrefix(state, "Z") || strings.HasPrefix(state, "X"))
 }
 

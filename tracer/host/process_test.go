@@ -56,9 +56,24 @@ func TestParseDataMapping(t *testing.T) {
 	}
 }
 
-func FuzzParseMapsLine(f *testing.F) {
+// FuzzParseMapping: the path of a file may have any bytes but a newline.
+func FuzzParseMapping(f *testing.F) {
 	f.Add("7f0c8a400000-7f0c8b200000 r-xp 00785000 fe:00 525741    /usr/lib/libtt_metal.so")
-	f.Fuzz(func(t *testing.T, line string) { ParseCodeMapping(line) })
+	f.Add("1000-2000 rwxp 00000000 00:00 0 ")
+	f.Add("7f12a4000000-7f12a4021000 rw-p 00000000 00:00 0 [anon:glibc: malloc arena]")
+	f.Add("1000-2000 r-xp 00000000 08:1 9 /tmp/a b/x.so (deleted)")
+	f.Fuzz(func(t *testing.T, line string) {
+		code, isCode := ParseCodeMapping(line)
+		data, isData := parseDataMapping(line)
+		for _, m := range []Mapping{code, data} {
+			if isCode && m == code || isData && m == data {
+				qt.Check(t, qt.IsTrue(m.Start < m.End && m.Start < 1<<63))
+				qt.Check(t, qt.StringContains(line, m.Path))
+			}
+		}
+		qt.Check(t, qt.IsFalse(isData && data.File.Inode != 0))
+		qt.Check(t, qt.IsFalse(isCode && isData && code != data))
+	})
 }
 
 func FuzzParseMmap2(f *testing.F) {

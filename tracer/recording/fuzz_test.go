@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-quicktest/qt"
 
+	"ttmem/e2e/fuzztest"
 	"ttmem/tracer/event"
 )
 
@@ -111,36 +112,41 @@ func FuzzReader(f *testing.F) {
 	f.Add(plain(f, long))
 	f.Fuzz(func(t *testing.T, input []byte) {
 		for i, b := range [][]byte{input, seal(input), input, seal(input)} {
-			r, err := NewReader(bytes.NewReader(b))
-			if err != nil {
-				continue
-			}
-			if i >= 2 {
-				if _, err := goOnBefore(r, b, math.MaxUint64); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var e event.Event
-			for n := 0; ; n++ {
-				if err := r.Next(&e); err != nil {
-					if again := r.Next(&e); again == nil {
-						t.Fatalf("an event after %v", err)
-					}
-					break
-				}
-				// zstd makes of a byte 32 KiB at the most; an event has one at the least
-				if n > len(b)<<15 {
-					t.Fatalf("%d events in %d bytes", n, len(b))
-				}
-				_ = e.Stack.Frames()
-			}
-			of := r.rows.dictionary
-			if n, bytes := of.c.Texts(); n > maxStrings || bytes > maxStringBytes ||
-				len(of.frames) > maxFrames || len(of.stacks) > maxStacks || of.refs > maxFrameRefs+maxStackFrames {
-				t.Fatal("more definitions than a file may have")
-			}
+			// zstd makes of a byte 32 KiB at the most
+			fuzztest.Bounded(t, len(b), 4<<15, func() { readHostile(t, b, i >= 2) })
 		}
 	})
+}
+
+// readHostile reads a recording to its end, or from its last checkpoint on.
+func readHostile(t *testing.T, b []byte, goOn bool) {
+	r, err := NewReader(bytes.NewReader(b))
+	if err != nil {
+		return
+	}
+	if goOn {
+		if _, err := goOnBefore(r, b, math.MaxUint64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var e event.Event
+	for n := 0; ; n++ {
+		if err := r.Next(&e); err != nil {
+			if again := r.Next(&e); again == nil {
+				t.Fatalf("an event after %v", err)
+			}
+			break
+		}
+		if n > len(b)<<15 { // an event has a byte at the least
+			t.Fatalf("%d events in %d bytes", n, len(b))
+		}
+		_ = e.Stack.Frames()
+	}
+	of := r.rows.dictionary
+	if n, bytes := of.c.Texts(); n > maxStrings || bytes > maxStringBytes ||
+		len(of.frames) > maxFrames || len(of.stacks) > maxStacks || of.refs > maxFrameRefs+maxStackFrames {
+		t.Fatal("more definitions than a file may have")
+	}
 }
 
 func TestPlainBlocksAreRead(t *testing.T) {

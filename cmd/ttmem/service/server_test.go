@@ -22,12 +22,12 @@ import (
 )
 
 // serve starts a server on a socket, and on TCP.
-func serve(t *testing.T, hub *Hub) (path, addr string) {
+func serve(t testing.TB, hub *Hub) (path, addr string) {
 	t.Helper()
 	return serveWith(t, hub, Options{Stacks: func() *memory.Stacks { return &memory.Stacks{Taken: 42} }})
 }
 
-func serveWith(t *testing.T, hub *Hub, o Options) (path, addr string) {
+func serveWith(t testing.TB, hub *Hub, o Options) (path, addr string) {
 	t.Helper()
 	o.Version = "1.2.3"
 	path = socketPath(t)
@@ -49,7 +49,7 @@ func serveWith(t *testing.T, hub *Hub, o Options) (path, addr string) {
 }
 
 // talk sends text and gives all that comes back until the end or the deadline.
-func talk(t *testing.T, path, text string) string {
+func talk(t testing.TB, path, text string) string {
 	t.Helper()
 	c, err := net.Dial("unix", path)
 	qt.Assert(t, qt.IsNil(err))

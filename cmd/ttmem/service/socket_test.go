@@ -9,7 +9,7 @@ import (
 	"github.com/go-quicktest/qt"
 )
 
-func socketPath(t *testing.T) string { return filepath.Join(t.TempDir(), "s.sock") }
+func socketPath(t testing.TB) string { return filepath.Join(t.TempDir(), "s.sock") }
 
 func entries(t *testing.T, path string) (names []string) {
 	t.Helper()
