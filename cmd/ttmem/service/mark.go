@@ -7,8 +7,9 @@ import (
 	"net/url"
 	"sync"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"ttmem/tracer/event"
 )
 
 // maxMark is how long the name of a mark may be, in characters.
@@ -58,11 +59,8 @@ func CheckMark(name string) error {
 	if n < 1 || n > maxMark {
 		return fmt.Errorf("the name of a mark has 1 to %d characters, not %d", maxMark, n)
 	}
-	for i, r := range name {
-		_, size := utf8.DecodeRuneInString(name[i:])
-		if !unicode.IsPrint(r) || r == utf8.RuneError && size == 1 {
-			return errors.New("the name of a mark must consist of printable characters")
-		}
+	if event.Printable(name) != name {
+		return errors.New("the name of a mark must consist of printable characters")
 	}
 	return nil
 }
