@@ -63,12 +63,11 @@ func (s *State) Index() memory.Index {
 	x := memory.Index{First: s.first, Begin: s.beginning.point}
 	x.Marks = slices.Concat(s.marks.list(), s.callMarks.list())
 	slices.SortStableFunc(x.Marks, func(a, b memory.Mark) int { return cmp.Compare(a.Number, b.Number) })
-	numberOf := func(m *memory.Mark) uint64 { return m.Number }
-	x.MarksFrom = max(s.marks.completeFrom(numberOf), s.callMarks.completeFrom(numberOf))
+	x.MarksFrom = max(s.marks.completeFrom(), s.callMarks.completeFrom())
 	for _, f := range s.failures.list() {
 		x.Failures = append(x.Failures, memory.FailurePoint{Point: memory.Point{Number: f.Number, TimeNs: f.TimeNs}, PID: f.PID})
 	}
-	x.FailuresFrom = s.failures.completeFrom(func(f *memory.Failure) uint64 { return f.Number })
+	x.FailuresFrom = s.failures.completeFrom()
 	for _, q := range s.allPools() {
 		if q.chip != s.unplaced && q.peak.bytes > 0 {
 			x.Peaks = append(x.Peaks, memory.PeakPoint{

@@ -33,7 +33,7 @@ func TestAnIndexSaysWhatItLacks(t *testing.T) {
 		qt.Check(t, qt.HasLen(x.Marks, 1005))
 		qt.Check(t, qt.Equals(x.Marks[len(x.Marks)-1].Name, "4999"))
 		qt.Check(t, qt.HasLen(x.Failures, 1000))
-		qt.Check(t, qt.Equals(x.FailuresFrom+1, x.Failures[0].Number))
+		qt.Check(t, qt.Equals(x.FailuresFrom+2, x.Failures[0].Number))
 		after := 0
 		for i := range x.Marks {
 			if x.Marks[i].Number > x.MarksFrom {
@@ -42,6 +42,40 @@ func TestAnIndexSaysWhatItLacks(t *testing.T) {
 		}
 		qt.Check(t, qt.Equals(after, 1001)) // and the latest call
 		qt.Check(t, qt.Equals(aggregate.NumberOf(one.Checkpoint()), one.Number()))
+	}
+}
+
+// TestNoUserDisplacesAnother: of too many marks or failures each user keeps as many as another.
+func TestNoUserDisplacesAnother(t *testing.T) {
+	s := aggregate.New()
+	const few, many, more = 1001, 1002, 1003
+	for i, uid := range []int{few, many, more} {
+		s.Apply(&event.Event{TimeNs: 1, Kind: event.ProcessStart, PID: 7 + i, UID: uid})
+	}
+	add := func(pid, uid, n int) {
+		for i := range n {
+			s.Apply(&event.Event{TimeNs: 2, Kind: event.Mark, UID: uid, Cause: fmt.Sprint(i)})
+			s.Apply(&event.Event{TimeNs: 2, Kind: event.AllocFailed, PID: pid})
+		}
+	}
+	add(7, few, 3)
+	add(8, many, 5000)
+	add(9, more, 4000)
+	add(8, many, 5000)
+	for _, one := range []*aggregate.State{s, restored(t, s)} {
+		x := one.Index()
+		marks, failures := make(map[int]int), make(map[int]int)
+		for _, m := range one.Marks() {
+			marks[m.UID]++
+		}
+		for _, f := range one.Snapshot().Failures {
+			failures[f.UID]++
+		}
+		qt.Check(t, qt.Equals(marks[few], 3))
+		qt.Check(t, qt.IsTrue(marks[many] >= 498 && marks[more] >= 498 && len(one.Marks()) <= 1000), qt.Commentf("%v", marks))
+		qt.Check(t, qt.DeepEquals(failures, marks))
+		qt.Check(t, qt.IsTrue(x.MarksFrom > 9000*2 && x.MarksFrom < one.Number()))
+		qt.Check(t, qt.Equals(one.Snapshot().FailureCount, 14003))
 	}
 }
 

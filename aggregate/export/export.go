@@ -6,7 +6,6 @@ import (
 	"path"
 	"strings"
 	"time"
-	"unicode"
 
 	"ttmem/aggregate/memory"
 	"ttmem/tracer/event"
@@ -142,16 +141,6 @@ func deviceName(id int) string {
 		return "unknown device"
 	}
 	return fmt.Sprintf("device %d", id)
-}
-
-// oneLine replaces control characters: names come from the traced programs.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\ufffd"))
 }
 
 // distinct counts different stacks. All samples without a stack count as one.

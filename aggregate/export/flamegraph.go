@@ -58,7 +58,7 @@ func FlameGraph(w io.Writer, p *memory.Profile, o Options) (stacks int, err erro
 }
 
 func writeText(out *bufio.Writer, s string) error {
-	_, err := out.WriteString(html.EscapeString(oneLine(s)))
+	_, err := out.WriteString(html.EscapeString(event.Printable(s)))
 	return err
 }
 
@@ -172,7 +172,7 @@ func (t *flameTree) string(s string) int {
 	if !ok {
 		i = len(t.list)
 		t.strings[s] = i
-		t.list = append(t.list, strings.ToValidUTF8(s, "\ufffd"))
+		t.list = append(t.list, event.Printable(s))
 	}
 	return i
 }
@@ -236,7 +236,7 @@ type flameHead struct {
 func (t *flameTree) writeJSON(out *bufio.Writer, o Options) error {
 	head := flameHead{Value: o.Value.String(), Begun: o.Begun}
 	for _, process := range t.profile.Processes {
-		head.Processes = append(head.Processes, [3]any{process.PID, process.Comm, process.Command})
+		head.Processes = append(head.Processes, [3]any{process.PID, event.Printable(process.Comm), event.Printable(process.Command)})
 	}
 	first := t.profile.FirstNs
 	for _, q := range t.profile.Peaks {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"ttmem/aggregate/memory"
+	"ttmem/tracer/event"
 )
 
 // Folded writes one value of the profile in Brendan Gregg's collapsed format, which
@@ -50,7 +51,7 @@ func Folded(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 // foldedText returns a frame's text without semicolons, newlines and a number at the end, which
 // flamegraph.pl would take for the first of two values of a difference.
 func foldedText(s string) string {
-	s = strings.TrimSpace(strings.ReplaceAll(oneLine(s), ";", ":"))
+	s = strings.TrimSpace(strings.ReplaceAll(event.Printable(s), ";", ":"))
 	if s == "" {
 		return unknown
 	}

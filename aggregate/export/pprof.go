@@ -46,7 +46,7 @@ func Pprof(w io.Writer, p *memory.Profile, o Options) (stacks int, err error) {
 			},
 			// pprof drops numeric labels that are 0, such as the id of the first device.
 			Label: map[string][]string{
-				"process": {oneLine(processes[s.PID])}, "pid": {strconv.Itoa(s.PID)},
+				"process": {event.Printable(processes[s.PID])}, "pid": {strconv.Itoa(s.PID)},
 				"device": {deviceLabel(s.Device)}, "region": {s.Region.String()},
 			},
 		})
@@ -173,7 +173,7 @@ func (b *pprofBuilder) location(calls []event.Frame) *profile.Location {
 }
 
 func (b *pprofBuilder) function(f *event.Frame) *profile.Function {
-	name := oneLine(functionName(f))
+	name := event.Printable(functionName(f))
 	key := functionKey{name, f.Symbol, f.File}
 	if fn := b.functions[key]; fn != nil {
 		return fn
@@ -188,7 +188,7 @@ func (b *pprofBuilder) function(f *event.Frame) *profile.Function {
 		system = name
 	}
 	fn := &profile.Function{
-		ID: uint64(len(b.profile.Function) + 1), Name: name, SystemName: oneLine(system), Filename: oneLine(f.File),
+		ID: uint64(len(b.profile.Function) + 1), Name: name, SystemName: event.Printable(system), Filename: event.Printable(f.File),
 	}
 	b.functions[key] = fn
 	b.profile.Function = append(b.profile.Function, fn)
@@ -207,7 +207,7 @@ func (b *pprofBuilder) mapping(key mappingKey) *profile.Mapping {
 		ID: uint64(len(b.profile.Mapping) + 1),
 		// A mapping of the whole address space makes pprof use addresses as those of the file.
 		Start: 0, Limit: math.MaxUint64,
-		File: oneLine(key.file), BuildID: key.buildID,
+		File: event.Printable(key.file), BuildID: event.Printable(key.buildID),
 	}
 	b.mappings[key] = m
 	b.profile.Mapping = append(b.profile.Mapping, m)

@@ -31,6 +31,9 @@ type Failure struct {
 	Number uint64 `json:"-"`
 }
 
+// Origin returns the user whose process failed, and the event's number.
+func (f Failure) Origin() (uid int, number uint64) { return f.UID, f.Number }
+
 // ResolveStacks resolves the call stacks.
 func (e *Evidence) ResolveStacks() {
 	if e == nil {

@@ -52,6 +52,9 @@ type Mark struct {
 	UID    int // of the user who set it
 }
 
+// Origin returns the user who set the mark, and its number.
+func (m Mark) Origin() (uid int, number uint64) { return m.UID, m.Number }
+
 // The ends of the names of marks for steps, which ttmem steps and the pytest plugin set.
 const (
 	StepBegin = " (begin)"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/doctor"
+	"ttmem/tracer/event"
 	"ttmem/tracer/kernel"
 )
 
@@ -139,9 +141,9 @@ func (d *diagnosis) writeHost(w io.Writer, root bool) {
 		case f.Instead != "":
 			mark = "slower"
 		}
-		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-7s  %-22s  %s", mark, f.Name, f.Detail), " "))
+		writeLine(w, "  %-7s  %-22s  %s", mark, f.Name, f.Detail)
 		if f.Instead != "" {
-			fmt.Fprintf(w, "  %-7s  %-22s  instead: %s\n", "", "", f.Instead)
+			writeLine(w, "  %-7s  %-22s  instead: %s", "", "", f.Instead)
 		}
 	}
 	fmt.Fprintf(w, "\n%s\n\n", d.verdict())
@@ -183,24 +185,27 @@ func (d *diagnosis) write(w io.Writer, mapped, root bool) {
 	}
 }
 
+// writeLine writes one line: libraries belong to any user.
+func writeLine(w io.Writer, format string, args ...any) {
+	fmt.Fprintln(w, strings.TrimRight(event.Printable(fmt.Sprintf(format, args...)), " "))
+}
+
 func writeLibrary(w io.Writer, l *doctor.Inspection) {
-	fmt.Fprintln(w, l.Path)
-	release := l.Release
-	if release == "" {
-		release = "not known"
-	}
-	fmt.Fprintf(w, "  release   %s\n  build-id  %s\n", release, l.BuildID)
+	writeLine(w, "%s", l.Path)
+	writeLine(w, "  release   %s", cmp.Or(l.Release, "not known"))
+	writeLine(w, "  build-id  %s", l.BuildID)
 	if len(l.Processes) > 0 {
-		fmt.Fprintf(w, "  mapped by %s\n", strings.Trim(fmt.Sprint(l.Processes), "[]"))
+		writeLine(w, "  mapped by %s", strings.Trim(fmt.Sprint(l.Processes), "[]"))
 	}
-	fmt.Fprintf(w, "  fields    %d found in the machine code\n  probes    %d found\n", len(l.Fields), len(l.Probes))
+	writeLine(w, "  fields    %d found in the machine code", len(l.Fields))
+	writeLine(w, "  probes    %d found", len(l.Probes))
 	if len(l.Slow) > 0 {
-		fmt.Fprintf(w, "            on single-stepped instructions, slower: %s\n", strings.Join(l.Slow, ", "))
+		writeLine(w, "            on single-stepped instructions, slower: %s", strings.Join(l.Slow, ", "))
 	}
 	if len(l.Missing) == 0 {
-		fmt.Fprintln(w, "  missing   nothing")
+		writeLine(w, "  missing   nothing")
 	}
 	for _, m := range l.Missing {
-		fmt.Fprintf(w, "  MISSING   %s (%s): %s\n", m.Name, m.Why, m.Costs)
+		writeLine(w, "  MISSING   %s (%s): %s", m.Name, m.Why, m.Costs)
 	}
 }

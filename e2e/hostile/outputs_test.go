@@ -18,7 +18,7 @@ type rootOutput struct{ name, command, plant string }
 
 // outputs are the commands that write a file, as root may run them in a folder of another user.
 // OUT is the file, FILE a recording. The plant is the symlink that the user has put into the
-// folder: at the path, or at one that ttmem derives from it.
+// folder: at the path, on the way to it, or at one that ttmem derives from it.
 var outputs = []rootOutput{
 	{"--flamegraph", "report FILE --flamegraph OUT", "OUT"},
 	{"--pprof", "report FILE --pprof OUT", "OUT"},
@@ -30,6 +30,10 @@ var outputs = []rootOutput{
 	{"record a command", "record -o OUT -- true", "OUT"},
 	{"record", "record -o OUT --duration 100ms", "OUT"},
 	{"record, rotated", "record -o OUT --max-size 64KiB --keep 2 --duration 100ms", "OUT.1"},
+	{"--folded in a folder", "report FILE --folded OUT/new", "OUT"},
+	{"--events in a folder", "report FILE --events OUT/new", "OUT"},
+	{"record in a folder", "record -o OUT/new --duration 100ms", "OUT"},
+	{"serve --socket in a folder", "serve --socket OUT/new", "OUT"},
 	{"serve --socket", "serve --socket OUT", "OUT"},
 	{"serve's lock", "serve --socket OUT", "OUT.lock"},
 	{"serve --record", "serve --socket OUT.sock --record OUT", "OUT"},
@@ -51,6 +55,9 @@ func TestOutputs(t *testing.T) {
 			for _, to := range []string{existing, missing} {
 				if to == missing && !*long {
 					continue
+				}
+				if strings.Contains(o.command, "OUT/") {
+					to = filepath.Dir(to)
 				}
 				qt.Assert(t, qt.IsNil(os.WriteFile(existing, []byte("root only\n"), 0o600)))
 				before := listing(guarded)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -301,9 +300,8 @@ func appendString(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// unprintable reports whether a terminal or a text editor may act on a character of a JSON
-// text: DEL, the C1 controls, line separators, marks of direction and the like.
-func unprintable(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
+// unprintable reports whether a character of a JSON text is to be escaped.
+func unprintable(r rune) bool { return r >= 0x7f && !printable(r) }
 
 // appendEscape appends a character as JSON escapes it: in UTF-16.
 func appendEscape(b []byte, r rune) []byte {
@@ -313,9 +311,8 @@ func appendEscape(b []byte, r rune) []byte {
 	return b
 }
 
-// MarshalJSON returns v as JSON, in which characters that a terminal or a text editor may act
-// on are escaped: names come from traced programs, which are not trusted. All documents are
-// written by it.
+// MarshalJSON returns v as JSON, in which characters that are not printable are escaped. All
+// documents are written by it.
 func MarshalJSON(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	if err != nil {

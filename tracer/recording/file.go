@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/place"
 )
 
 // Existing selects what happens to an existing file. An empty one is always used.
@@ -121,7 +121,7 @@ func (f *File) begin(path string, flags int, of func() *event.Event) (*segment, 
 	if f.o.Private {
 		mode = 0o600
 	}
-	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|flags, mode)
+	out, err := place.Create(path, flags, mode)
 	if err != nil {
 		return nil, cause(err)
 	}
@@ -161,7 +161,7 @@ func (f *File) private(out *os.File, info fs.FileInfo) error {
 	if !f.o.Private {
 		return nil
 	}
-	if of, ok := info.Sys().(*syscall.Stat_t); ok && int(of.Uid) != os.Geteuid() {
+	if place.Owner(info) != os.Geteuid() {
 		return errNotOurs
 	}
 	return out.Chmod(0o600)

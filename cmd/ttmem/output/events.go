@@ -12,6 +12,7 @@ import (
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/term"
 	"ttmem/tracer/event"
+	"ttmem/tracer/place"
 )
 
 // Events writes events to a file, one JSON object a line. The file has complete lines at any
@@ -32,10 +33,7 @@ type Events struct {
 // CreateEvents creates a file that can be read while events happen; a private one only by its
 // owner.
 func CreateEvents(path string, private bool) (*Events, error) {
-	if err := checkLinks(path); err != nil {
-		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, err)
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	f, err := place.Create(path, 0, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("--events %s: %w; name a file that can be written", path, Pathless(err))
 	}
@@ -53,7 +51,7 @@ func emptyEventFile(f *os.File, private bool) error {
 		return err
 	}
 	if private {
-		if uid, ok := ownerOf(info); ok && uid != os.Geteuid() {
+		if place.Owner(info) != os.Geteuid() {
 			return errors.New("it belongs to another user, who could read the events of all users")
 		}
 		if err := f.Chmod(0o600); err != nil {

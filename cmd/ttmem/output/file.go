@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/place"
 )
 
 // Resolved is the path behind links, whether or not the file is there; "-" stays.
@@ -15,35 +16,20 @@ func Resolved(path string) string {
 	if path == "-" {
 		return path
 	}
-	if abs, err := filepath.Abs(path); err == nil {
-		path = abs
+	at, err := place.Find(path)
+	if err != nil {
+		return path // creating the file shows why
 	}
-	for range 40 { // symbolic links may point to what is not there yet
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			return real
-		}
-		to, err := os.Readlink(path)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(path), to)
-		}
-		path = to
-	}
-	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
-		return filepath.Join(dir, filepath.Base(path))
-	}
-	return path
+	return at.String()
 }
 
 // A File gets its name when it is complete. Until then it has a temporary name in the same
 // folder, and an older file of its name stays.
 type File struct {
 	W *os.File
-	// final is the name that it gets; "" for standard output and pipes
-	final string
-	done  bool
+	// temporary is where it is until it gets the place final; nil for standard output and pipes
+	temporary, final *place.Place
+	done             bool
 }
 
 // Create creates a file that a flag names; "-" is standard output.
@@ -54,14 +40,14 @@ func Create(flag, path string) (*File, error) {
 	fail := func(err error) (*File, error) {
 		return nil, fmt.Errorf("%s %s: %w; name a file that can be written", flag, path, Pathless(err))
 	}
-	if err := checkLinks(path); err != nil {
+	final, err := place.Find(path)
+	if err != nil {
 		return fail(err)
 	}
-	final := path
-	info, err := os.Stat(final)
+	info, err := final.Stat()
 	if err == nil {
 		// opening it shows whether it may be written
-		f, err := os.OpenFile(final, os.O_WRONLY, 0)
+		f, err := final.Open(os.O_WRONLY, 0)
 		if err != nil {
 			return fail(err)
 		}
@@ -70,20 +56,18 @@ func Create(flag, path string) (*File, error) {
 		}
 		f.Close()
 	}
-	// a symbolic link stays: its target is replaced
-	final = Resolved(final)
-	f, err := createBeside(final)
-	if err != nil {
+	f := &File{final: final}
+	if err := f.createBeside(); err != nil {
 		return fail(err)
 	}
 	if info != nil {
 		// the same users may read it as before
-		_ = f.Chmod(info.Mode().Perm())
+		_ = f.W.Chmod(info.Mode().Perm())
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-			_ = f.Chown(int(stat.Uid), int(stat.Gid))
+			_ = f.W.Chown(int(stat.Uid), int(stat.Gid))
 		}
 	}
-	return &File{W: f, final: final}, nil
+	return f, nil
 }
 
 // Finish gives the file its name, unless writing it ended with the error err.
@@ -91,8 +75,8 @@ func (f *File) Finish(err error) error {
 	if f.W != os.Stdout {
 		err = errors.Join(err, f.W.Close())
 	}
-	if err == nil && f.final != "" {
-		err = os.Rename(f.W.Name(), f.final)
+	if err == nil && f.temporary != nil {
+		err = f.temporary.Rename(f.final)
 	}
 	if err != nil {
 		f.Discard()
@@ -109,22 +93,21 @@ func (f *File) Discard() {
 	}
 	f.done = true
 	f.W.Close()
-	if f.final != "" {
-		os.Remove(f.W.Name())
+	if f.temporary != nil {
+		_ = f.temporary.Remove()
 	}
 }
 
-// createBeside creates a file with a temporary name in the folder of another.
-func createBeside(path string) (f *os.File, err error) {
-	dir, name := filepath.Split(path)
+// createBeside creates the file with a temporary name in the folder of the final one.
+func (f *File) createBeside() (err error) {
 	for i := range 100 {
-		temporary := filepath.Join(dir, fmt.Sprintf(".%s.%d.%d.tmp", name, os.Getpid(), i))
-		f, err = os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f.temporary = f.final.Beside(fmt.Sprintf(".%s.%d.%d.tmp", f.final.Name(), os.Getpid(), i))
+		f.W, err = f.temporary.Open(os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 		if !errors.Is(err, os.ErrExist) {
 			break
 		}
 	}
-	return f, err
+	return err
 }
 
 // Pathless is an error without the name of the file, which its message has already.

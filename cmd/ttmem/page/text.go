@@ -3,9 +3,10 @@ package page
 import (
 	"path"
 	"strings"
-	"unicode"
 
 	"github.com/charmbracelet/x/ansi"
+
+	"ttmem/tracer/event"
 )
 
 // Fold is Wrap, and also cuts words that are longer than a line, such as paths and names of
@@ -26,22 +27,8 @@ func Fold(s string, limit int) (lines []string) {
 	return lines
 }
 
-// Clean makes s one line without control characters: names and messages come from traced
-// programs, which are not trusted.
-func Clean(s string) string { return strings.Join(strings.Fields(Printable(s)), " ") }
-
-// Printable is Clean for text whose blanks matter, such as a command's output.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case !unicode.IsPrint(r):
-			return -1
-		}
-		return r
-	}, s)
-}
+// Clean makes s one printable line without superfluous blanks.
+func Clean(s string) string { return strings.Join(strings.Fields(event.Printable(s)), " ") }
 
 // FirstLine is the first line of s that is not blank.
 func FirstLine(s string) string {

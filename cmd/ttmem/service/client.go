@@ -10,6 +10,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +30,36 @@ type Client struct {
 // ErrNone is the error of Dial if no service runs.
 var ErrNone = errors.New("no ttmem service")
 
+// An untrusted error says that another user listens at the socket, who could answer anything.
+type untrusted uint32
+
+func (u untrusted) Error() string { return fmt.Sprintf("user %d listens there", uint32(u)) }
+
+// checkPeer is an error unless root or this user listens at the other end.
+func checkPeer(c net.Conn) error {
+	cred, err := peer(c)
+	if err != nil {
+		return err
+	}
+	if cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) && !(cred.Uid == overflowUID && !seesAllUsers()) {
+		return untrusted(cred.Uid)
+	}
+	return nil
+}
+
+// overflowUID is what the kernel gives for the id of a user that a user namespace does not
+// have. In a container that is how the host's root looks.
+const overflowUID = 65534
+
+// seesAllUsers reports whether this process's user namespace has all users of the host.
+func seesAllUsers() bool {
+	users, err := os.ReadFile("/proc/self/uid_map")
+	return err != nil || slices.Equal(strings.Fields(string(users)), []string{"0", "0", "4294967295"})
+}
+
+// maxDocument is how long an answer may be that is a document.
+const maxDocument = 64 << 20
+
 // answerTimeout is how long a service may take to begin an answer.
 const answerTimeout = 30 * time.Second
 
@@ -40,7 +72,15 @@ func Dial(path string) (*Client, error) {
 	c := &Client{path: path, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
+			conn, err := d.DialContext(ctx, "unix", path)
+			if err != nil {
+				return nil, err
+			}
+			if err := checkPeer(conn); err != nil {
+				conn.Close()
+				return nil, err
+			}
+			return conn, nil
 		},
 		DisableCompression:    true,
 		ResponseHeaderTimeout: answerTimeout,
@@ -114,7 +154,10 @@ func (c *Client) document(ctx context.Context, name string, v any) error {
 		return err
 	}
 	defer body.Close()
-	text, err := io.ReadAll(body)
+	text, err := io.ReadAll(io.LimitReader(body, maxDocument+1))
+	if len(text) > maxDocument {
+		err = fmt.Errorf("it has more than %d MiB", maxDocument>>20)
+	}
 	if err == nil {
 		var version struct{ V int }
 		if err := json.Unmarshal(text, &version); err == nil && version.V != Protocol {
@@ -163,9 +206,12 @@ func (c *Client) otherVersion(version string) error {
 
 // explain says why there is no answer.
 func (c *Client) explain(ctx context.Context, err error) error {
+	var other untrusted
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.As(err, &other):
+		return fmt.Errorf("the service at %s is not trusted: %w, neither root nor you", c.path, other)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		start := "sudo ttmem serve"
 		if c.path != DefaultSocket {

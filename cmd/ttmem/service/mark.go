@@ -7,8 +7,9 @@ import (
 	"net/url"
 	"sync"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"ttmem/tracer/event"
 )
 
 // maxMark is how long the name of a mark may be, in characters.
@@ -30,7 +31,7 @@ func (s *Server) mark(w http.ResponseWriter, r *http.Request, v Viewer) {
 		return
 	}
 	if !v.All && !s.marks.allow(v.UID, time.Now()) {
-		busy(w, "marks")
+		busy(w, fmt.Sprintf("marks: a user may set %d a second", maxMarks))
 		return
 	}
 	s.marked.Add(1) // before it can be applied
@@ -58,11 +59,8 @@ func CheckMark(name string) error {
 	if n < 1 || n > maxMark {
 		return fmt.Errorf("the name of a mark has 1 to %d characters, not %d", maxMark, n)
 	}
-	for i, r := range name {
-		_, size := utf8.DecodeRuneInString(name[i:])
-		if !unicode.IsPrint(r) || r == utf8.RuneError && size == 1 {
-			return errors.New("the name of a mark must consist of printable characters")
-		}
+	if event.Printable(name) != name {
+		return errors.New("the name of a mark must consist of printable characters")
 	}
 	return nil
 }

@@ -205,7 +205,7 @@ func (s *Server) await(ctx context.Context) {
 // answer sends a document as JSON.
 func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() any) {
 	if !s.answers.acquire(v.UID) {
-		busy(w, "unread answers")
+		busy(w, "unread answers at once: close some, or try again later")
 		return
 	}
 	defer s.answers.release(v.UID)
@@ -223,7 +223,7 @@ func (s *Server) answer(w http.ResponseWriter, v Viewer, document func() any) {
 
 func busy(w http.ResponseWriter, what string) {
 	w.Header().Set("Retry-After", "5")
-	http.Error(w, "ttmem: too many "+what+" at once: close some, or try again later", http.StatusServiceUnavailable)
+	http.Error(w, "ttmem: too many "+what, http.StatusServiceUnavailable)
 }
 
 // state sends the present state, as a recording.
@@ -245,7 +245,7 @@ func (s *Server) record(w http.ResponseWriter, v Viewer, write func(io.Writer) e
 		return
 	}
 	if !s.streams.acquire(v.UID) {
-		busy(w, "streams")
+		busy(w, "streams at once: close some, or try again later")
 		return
 	}
 	defer s.streams.release(v.UID)

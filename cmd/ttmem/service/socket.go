@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/place"
 )
 
 // A Socket is the unix socket of the service. Every user may connect, and sees what they may
@@ -26,6 +28,10 @@ type Socket struct {
 func Listen(path string) (_ *Socket, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, fmt.Errorf("--socket: %w", err)
+	}
+	at, err := place.Find(path)
+	if err != nil {
+		return nil, fmt.Errorf("--socket %s: %w", path, errnoOf(err))
 	}
 	lock, err := lockFile(path + ".lock")
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -51,13 +57,27 @@ func Listen(path string) (_ *Socket, err error) {
 		return nil, fmt.Errorf("--socket %s: %w", path, errnoOf(err))
 	}
 	s.SetUnlinkOnClose(false) // it may belong to another service by then
-	if s.file, err = os.Lstat(path); err != nil {
-		return nil, fmt.Errorf("--socket: %w", err)
-	}
-	if err := os.Chmod(path, 0o666); err != nil {
+	if s.file, err = openToAll(at); err != nil {
 		return nil, fmt.Errorf("--socket: %w", err)
 	}
 	return s, nil
+}
+
+// openToAll lets every user connect to a socket, unless something else is in its place.
+func openToAll(at *place.Place) (fs.FileInfo, error) {
+	f, err := at.Open(unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Mode().Type() != fs.ModeSocket {
+		err = errors.New("the socket was replaced")
+	}
+	if err == nil {
+		err = os.Chmod(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), 0o666)
+	}
+	return info, err
 }
 
 // Path is the path of the socket.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
 )
 
 // ErrInterrupted is the error of what Ctrl-C ended early.
@@ -27,7 +27,7 @@ type ExitStatus int
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // Warn writes a line to standard error.
-func Warn(text string) { fmt.Fprintf(os.Stderr, "ttmem: %s\n", page.Printable(text)) }
+func Warn(text string) { fmt.Fprintf(os.Stderr, "ttmem: %s\n", event.Printable(text)) }
 
 // UTF8 reports whether the locale has more than ASCII.
 func UTF8() bool {

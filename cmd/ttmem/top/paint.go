@@ -6,6 +6,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"ttmem/cmd/ttmem/page"
+	"ttmem/tracer/event"
 )
 
 // A painter is a page's for lines of a fixed width.
@@ -14,7 +15,7 @@ type painter struct{ page.Painter }
 // clean makes s one line that the terminal can show: names and output of programs are not
 // trusted.
 func (p painter) clean(s string) string {
-	s = page.Printable(s)
+	s = event.Printable(s)
 	if !p.ASCII {
 		return s
 	}

@@ -1,0 +1,175 @@
+// Package place opens files that are written. The folder of a file may belong to another user,
+// who must not lead root elsewhere: neither by a symbolic link, nor by one that appears while
+// the path is followed.
+package place
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Place is a name in an open folder; a file of that name need not exist.
+type Place struct {
+	dir  *os.File
+	name string
+	// magic is true if the name is a link that leads to an open file, such as /dev/stdout.
+	magic bool
+}
+
+// maxLinks is how many symbolic links the kernel follows on the way to a file.
+const maxLinks = 40
+
+// Find follows a path and its symbolic links. If this process is root's, links of other users
+// are an error. The user behind sudo may have links.
+func Find(path string) (*Place, error) {
+	at, rest := ".", strings.Split(path, "/")
+	if filepath.IsAbs(path) {
+		at = "/"
+	}
+	dir, err := os.OpenFile(at, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	for links := 0; ; {
+		p := &Place{dir: dir, name: rest[0]}
+		rest = rest[1:]
+		if p.name == "" {
+			p.name = "."
+		}
+		next, err := p.Open(unix.O_PATH, 0)
+		if len(rest) == 0 && errors.Is(err, fs.ErrNotExist) {
+			return p, nil
+		}
+		if err != nil {
+			dir.Close()
+			return nil, err
+		}
+		to, err := p.link(next)
+		switch {
+		case err != nil:
+		case to == "" && len(rest) == 0:
+			next.Close()
+			return p, nil
+		case to == "":
+			dir.Close()
+			dir = next
+			continue
+		case links == maxLinks:
+			err = unix.ELOOP
+		case filepath.IsAbs(to):
+			dir.Close()
+			dir, err = os.OpenFile("/", unix.O_PATH|unix.O_DIRECTORY, 0)
+		}
+		next.Close()
+		if err != nil {
+			dir.Close()
+			return nil, err
+		}
+		links++
+		rest = append(strings.Split(to, "/"), rest...)
+	}
+}
+
+// link returns where an open file leads; "" if it is not a symbolic link, or a magic one.
+func (p *Place) link(f *os.File) (to string, err error) {
+	info, err := f.Stat()
+	if err != nil || info.Mode().Type() != fs.ModeSymlink {
+		return "", err
+	}
+	if uid := Owner(info); os.Geteuid() == 0 && uid != 0 && strconv.Itoa(uid) != os.Getenv("SUDO_UID") {
+		return "", fmt.Errorf("the symbolic link %s belongs to user %d", p, uid)
+	}
+	text := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(f.Fd()), "", text)
+	if err != nil {
+		return "", err
+	}
+	var of unix.Statfs_t
+	if err := unix.Fstatfs(int(f.Fd()), &of); err != nil {
+		return "", err
+	}
+	if of.Type == unix.PROC_SUPER_MAGIC {
+		// the name of a pipe is no path, nor that of a terminal elsewhere
+		p.magic = true
+		info, err := p.Stat()
+		if p.magic = err == nil && !info.Mode().IsRegular() && !info.IsDir(); p.magic {
+			return "", nil
+		}
+	}
+	return string(text[:n]), nil
+}
+
+// Owner is the user that a file belongs to.
+func Owner(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+
+// String is the path of the place, without symbolic links.
+func (p *Place) String() string {
+	dir, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", p.dir.Fd()))
+	if err != nil {
+		return p.name
+	}
+	return filepath.Join(dir, p.name)
+}
+
+// Open opens the file of the place.
+func (p *Place) Open(flags int, mode fs.FileMode) (*os.File, error) {
+	return p.open(p.name, flags, mode)
+}
+
+// open opens the file, which its methods then call by a path.
+func (p *Place) open(path string, flags int, mode fs.FileMode) (*os.File, error) {
+	if !p.magic {
+		flags |= unix.O_NOFOLLOW
+	}
+	for {
+		fd, err := unix.Openat(int(p.dir.Fd()), p.name, flags|unix.O_CLOEXEC, uint32(mode.Perm()))
+		if err == nil {
+			return os.NewFile(uintptr(fd), path), nil
+		}
+		if err != unix.EINTR {
+			return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+		}
+	}
+}
+
+// Create opens the file of a path for writing, and creates one that is missing.
+func Create(path string, flags int, mode fs.FileMode) (*os.File, error) {
+	p, err := Find(path)
+	if err != nil {
+		return nil, err
+	}
+	defer p.dir.Close()
+	return p.open(path, os.O_WRONLY|os.O_CREATE|flags, mode)
+}
+
+// Stat describes the file of the place.
+func (p *Place) Stat() (fs.FileInfo, error) {
+	f, err := p.Open(unix.O_PATH, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return f.Stat()
+}
+
+// Beside is a place in the same folder.
+func (p *Place) Beside(name string) *Place { return &Place{dir: p.dir, name: name} }
+
+// Name is the place's name in its folder.
+func (p *Place) Name() string { return p.name }
+
+// Rename gives the file another place.
+func (p *Place) Rename(to *Place) error {
+	return unix.Renameat(int(p.dir.Fd()), p.name, int(to.dir.Fd()), to.name)
+}
+
+// Remove removes the file.
+func (p *Place) Remove() error { return unix.Unlinkat(int(p.dir.Fd()), p.name, 0) }
