@@ -23,9 +23,10 @@ func (o oneLibrary) library(index uint8) *library {
 	}
 	return nil
 }
-func (oneLibrary) startOf(pid int) event.Event                    { return describeProcess(pid) }
-func (oneLibrary) lateOf(int) *lateAttach                         { return nil }
-func (oneLibrary) processEnded(int, uint64, bool, *stack.Process) {}
+func (oneLibrary) startOf(pid int) event.Event                        { return describeProcess(pid) }
+func (oneLibrary) lateOf(int) *lateAttach                             { return nil }
+func (oneLibrary) processEnded(int, uint64, bool, *stack.Process)     {}
+func (oneLibrary) takeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) {}
 
 // newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields.
 func newTestDecoder() *decoder {
@@ -240,15 +241,15 @@ func TestDecodeBoundsDevices(t *testing.T) {
 	report(7, 1, 1, 3, heap.MaxChips, heap.MaxChips-1, 1<<31-1)
 	opened := d.queue.events[len(d.queue.events)-1]
 	qt.Check(t, qt.DeepEquals(opened.Devices, []int{3, heap.MaxChips - 1}))
-	qt.Check(t, qt.Equals(d.lost[loss{7, "id of a chip not plausible"}], 2))
+	qt.Check(t, qt.Equals(d.lost[loss{7, "id of a chip not plausible"}].n, 2))
 
 	for i := range uint64(maxDevices + 5) {
 		report(8, 1+i, 0, 0)
 		report(9, 1, 1+i, 0)
 	}
 	qt.Check(t, qt.HasLen(d.processes[8].devices, maxDevices))
-	qt.Check(t, qt.Equals(d.lost[loss{8, "too many devices"}], 5))
+	qt.Check(t, qt.Equals(d.lost[loss{8, "too many devices"}].n, 5))
 	qt.Check(t, qt.HasLen(d.processes[9].allocators, heap.MaxAllocators))
-	qt.Check(t, qt.Equals(d.lost[loss{9, "too many allocators"}], maxDevices+5-heap.MaxAllocators))
+	qt.Check(t, qt.Equals(d.lost[loss{9, "too many allocators"}].n, maxDevices+5-heap.MaxAllocators))
 	qt.Check(t, qt.HasLen(d.lost, 3))
 }
