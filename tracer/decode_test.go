@@ -78,6 +78,21 @@ func TestDecodeAllocation(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.lost, 0))
 }
 
+// TestUnknownBufferTypesAreCounted: a buffer whose type this version does not know is a loss of
+// its process, and never one of a known type.
+func TestUnknownBufferTypesAreCounted(t *testing.T) {
+	d := newTestDecoder()
+	for _, kind := range []uint32{5, 77, 256, 1<<32 - 1} {
+		buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 9, Device: 0x1000, Allocator: 0x2000}
+		buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 7, Tid: 8, Kind: bpf.RecordAlloc}
+		buffer.Window[8] = 64 // bytes
+		binary.LittleEndian.PutUint32(buffer.Window[16:], kind)
+		d.decode(raw(&buffer))
+	}
+	qt.Check(t, qt.HasLen(d.queue.events, 1)) // the process
+	qt.Check(t, qt.Equals(d.lost[loss{7, "buffer of an unknown type"}], lossCount{n: 4}))
+}
+
 // The cores of a buffer on single cores come in any order; its address is known if it is the
 // same on all.
 func TestDecodeAllocationOnSingleCores(t *testing.T) {
