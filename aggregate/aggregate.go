@@ -23,9 +23,11 @@ type State struct {
 	exited      []memory.Process
 	exitedCount uint64
 	coreSets    cores.Sets
-	lost        map[string]uint64
-	anomalies   memory.Anomalies
-	failures    newest[memory.Failure]
+	// lost are the losses of no known process, and lostEvents counts all.
+	lost       map[string]uint64
+	lostEvents uint64
+	anomalies  memory.Anomalies
+	failures   newest[memory.Failure]
 	// marks are those that users set, and callMarks those of --mark-at.
 	marks, callMarks newest[memory.Mark]
 	beginning        beginning
@@ -118,11 +120,29 @@ func (s *State) Apply(e *event.Event) {
 		s.endProcess(e.PID, e.TimeNs, e.ExitStatus)
 		s.resolveStacks(e.PID)
 	case event.Lost:
-		s.lost[e.Cause] += e.Count
+		s.lose(e)
+	case event.Reread:
+		if p := s.known(e.PID); p != nil {
+			p.losses.Correct(e.TimeNs)
+		}
 	case event.Mark: // a moment: nothing changes
 		s.mark(e)
 	default:
 		s.anomalies.MalformedEvents++
 	}
 	s.beginning.follow(s, e)
+}
+
+// lose counts lost events: of their process, or of none if it is not known.
+func (s *State) lose(e *event.Event) {
+	s.lostEvents += e.Count
+	p := s.known(e.PID)
+	switch {
+	case p == nil:
+		s.lost[e.Cause] += e.Count
+		return
+	case p.losses.Lost == nil:
+		p.losses.Lost = make(map[string]uint64)
+	}
+	p.losses.Lost[e.Cause] += e.Count
 }

@@ -402,7 +402,40 @@ func TestLostEventsAreCountedByCause(t *testing.T) {
 	}
 	snap := after(lost(2, "a"), lost(3, "b"), lost(4, "a")).Snapshot()
 	qt.Check(t, qt.DeepEquals(snap.Lost, map[string]uint64{"a": 6, "b": 3}))
-	qt.Check(t, qt.Equals(snap.LostEvents(), 9))
+	qt.Check(t, qt.Equals(snap.LostEvents, 9))
+}
+
+// TestLossesBelongToTheirProcess: a process's losses do not taint others, end with it, and are
+// history once its memory was read again.
+func TestLossesBelongToTheirProcess(t *testing.T) {
+	lost := func(ns uint64, pid int, n uint64, cause string) event.Event {
+		return event.Event{TimeNs: ns, Kind: event.Lost, PID: pid, Count: n, Cause: cause}
+	}
+	s := after(
+		tensor(1, 7, 1, 0), tensor(1, 8, 1, 0), lost(2, 7, 2, "a"), lost(3, 7, 1, "b"), lost(3, 8, 5, "a"),
+		event.Event{TimeNs: 4, Kind: event.ProcessExit, PID: 8}, lost(5, 9, 4, "of an unknown process"),
+	)
+	snap := s.Snapshot()
+	qt.Check(t, qt.DeepEquals(snap.Lost, map[string]uint64{"of an unknown process": 4}))
+	qt.Check(t, qt.Equals(snap.LostEvents, 12))
+	qt.Check(t, qt.HasLen(snap.Losses(false, []int{8}).Processes, 1))
+	qt.Check(t, qt.DeepEquals(snap.Losses(true, nil).Processes, []memory.ProcessLosses{
+		{PID: 7, SinceNs: 1, Losses: memory.Losses{Lost: map[string]uint64{"a": 2, "b": 1}}},
+	}))
+	qt.Check(t, qt.DeepEquals(snap.Losses(false, nil).Processes, []memory.ProcessLosses{
+		{PID: 7, SinceNs: 1, Losses: memory.Losses{Lost: map[string]uint64{"a": 2, "b": 1}}},
+		{PID: 8, SinceNs: 1, Losses: memory.Losses{Lost: map[string]uint64{"a": 5}}},
+	}))
+
+	s.Apply(&event.Event{TimeNs: 6, Kind: event.Reread, PID: 7})
+	e := lost(7, 7, 1, "a")
+	s.Apply(&e)
+	now := s.Snapshot()
+	qt.Check(t, qt.DeepEquals(now.Processes[0].Losses, memory.Losses{
+		Lost: map[string]uint64{"a": 1}, Corrected: map[string]uint64{"a": 2, "b": 1}, RightSinceNs: 6,
+	}))
+	qt.Check(t, qt.DeepEquals(snap.Processes[0].Losses, memory.Losses{Lost: map[string]uint64{"a": 2, "b": 1}}))
+	qt.Check(t, qt.Equals(now.LostEvents, 13))
 }
 
 func TestTheNewestFailuresAreKept(t *testing.T) {

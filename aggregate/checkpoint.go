@@ -61,11 +61,13 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	some := New()
 	some.now, some.first, some.restored, some.applied = s.now, s.first, s.restored, s.applied
 	some.freshSince, some.lost, some.beginning, some.keptSites = s.freshSince, s.lost, s.beginning, s.keptSites
+	some.lostEvents = memory.Sum(s.lost)
 	some.marks = s.marks.only(func(m *memory.Mark) bool { return selected(0, m.UID) })
 	some.failures = s.failures.only(func(f *memory.Failure) bool { return selected(f.PID, f.UID) })
 	for _, x := range s.exited {
 		if selected(x.PID, x.UID) {
 			some.exited = append(some.exited, x)
+			some.lostEvents += x.Count()
 		}
 	}
 	some.exitedCount = uint64(len(some.exited))
@@ -83,6 +85,7 @@ func (s *State) only(selected func(pid, uid int) bool) *State {
 	for pid, p := range s.processes {
 		if isSelected(p.name) {
 			some.processes[pid] = p
+			some.lostEvents += p.losses.Count()
 			counted[p.name] = true
 		}
 	}

@@ -112,6 +112,9 @@ func fullEvent(r *rand.Rand, now uint64) event.Event {
 		e.Kind, e.Message, e.Reason = event.AllocFailed, "no", event.ReasonOutOfMemory
 	case 3:
 		e.Kind, e.Cause, e.Count = event.Lost, []string{"a", "b"}[r.IntN(2)], r.Uint64N(5)
+		if r.IntN(3) == 0 {
+			e.Kind = event.Reread
+		}
 	case 4:
 		e.Kind, e.ExitStatus = event.ProcessExit, r.IntN(3)-1
 	case 5:

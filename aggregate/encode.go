@@ -41,7 +41,7 @@ type stateCodec struct {
 // allButBuffers writes or reads the state without its buffers, and returns the processes whose
 // buffers follow.
 func (c *stateCodec) allButBuffers(s *State) []*process {
-	c.Uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount)
+	c.Uints(&s.now, &s.first, &s.applied, &s.freshSince, &s.exitedCount, &s.lostEvents)
 	c.Bool(&s.restored)
 	c.Value(&s.anomalies)
 	codec.Table(c.Codec, s.lost, func(cause *string, n *uint64) { c.Text(cause); c.Uint(n) })
@@ -161,6 +161,7 @@ func (c *stateCodec) process(pp **process) {
 	c.Uints(&p.since, &p.beforeAttach)
 	c.Bool(&p.early)
 	c.Bool(&p.fromBegin)
+	c.Value(&p.losses)
 	shares := p.unfreed.Sorted()
 	codec.List(c.Codec, &shares, func(share **holders.Share) {
 		c.Value(codec.Made(c.Codec, share))

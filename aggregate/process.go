@@ -29,7 +29,8 @@ type process struct {
 	// beforeAttach is how many buffers it had when ttmem attached.
 	beforeAttach uint64
 	// early is true if it was running at the state's first event.
-	early bool
+	early  bool
+	losses memory.Losses
 	// fromBegin is true if it started before anything happened.
 	fromBegin bool
 }

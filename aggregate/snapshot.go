@@ -15,7 +15,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 	snap := &memory.Snapshot{
 		V: 1, TimeNs: s.now, BeganNs: s.began, Devices: []memory.Device{}, Processes: []memory.Process{},
 		ExitedProcesses: s.exitedCount,
-		Lost:            maps.Clone(s.lost), Anomalies: s.anomalies,
+		Lost:            maps.Clone(s.lost), LostEvents: s.lostEvents, Anomalies: s.anomalies,
 		FailureCount: s.failures.count, Failures: s.failures.list(),
 	}
 	texts, processes := make(map[int]uint64), make(map[int][]memory.DeviceProcess)
@@ -46,7 +46,7 @@ func (s *State) Snapshot() *memory.Snapshot {
 func (p *process) view() memory.Process {
 	view := memory.Process{
 		PID: p.pid, Comm: p.name.comm, About: p.name.about, BeforeAttachBuffers: p.beforeAttach,
-		SinceNs: p.since, Devices: []memory.Device{},
+		SinceNs: p.since, Losses: p.losses.Clone(), Devices: []memory.Device{},
 	}
 	for _, id := range sortedKeys(p.chips) {
 		c := p.chips[id]

@@ -244,6 +244,18 @@ const (
 	KernelLayoutLimitNO_FIELD      KernelLayoutLimit = 4294967295
 )
 
+type KernelLoss struct {
+	_      structs.HostLayout
+	Count  uint64
+	TimeNs uint64
+}
+
+type KernelLossKey struct {
+	_     structs.HostLayout
+	Tgid  uint32
+	Cause uint32
+}
+
 type KernelLostCause uint32
 
 const (
@@ -571,6 +583,8 @@ const (
 	KernelVarKeepPythonRecord      = "keep_python_record"
 	KernelVarKeepSharedEnums       = "keep_shared_enums"
 	KernelVarKeepSpace             = "keep_space"
+	KernelVarLostRecords           = "lost_records"
+	KernelVarLostUnattributed      = "lost_unattributed"
 	KernelVarOnlyListed            = "only_listed"
 	KernelVarOwnTgid               = "own_tgid"
 	KernelVarTableLevels           = "table_levels"
@@ -686,6 +700,8 @@ type KernelVariableSpecs struct {
 	KeepPythonRecord      *ebpf.VariableSpec `ebpf:"keep_python_record"`
 	KeepSharedEnums       *ebpf.VariableSpec `ebpf:"keep_shared_enums"`
 	KeepSpace             *ebpf.VariableSpec `ebpf:"keep_space"`
+	LostRecords           *ebpf.VariableSpec `ebpf:"lost_records"`
+	LostUnattributed      *ebpf.VariableSpec `ebpf:"lost_unattributed"`
 	OnlyListed            *ebpf.VariableSpec `ebpf:"only_listed"`
 	OwnTgid               *ebpf.VariableSpec `ebpf:"own_tgid"`
 	TableLevels           *ebpf.VariableSpec `ebpf:"table_levels"`
@@ -788,6 +804,8 @@ type KernelVariables struct {
 	KeepPythonRecord      *ebpf.Variable `ebpf:"keep_python_record"`
 	KeepSharedEnums       *ebpf.Variable `ebpf:"keep_shared_enums"`
 	KeepSpace             *ebpf.Variable `ebpf:"keep_space"`
+	LostRecords           *ebpf.Variable `ebpf:"lost_records"`
+	LostUnattributed      *ebpf.Variable `ebpf:"lost_unattributed"`
 	OnlyListed            *ebpf.Variable `ebpf:"only_listed"`
 	OwnTgid               *ebpf.Variable `ebpf:"own_tgid"`
 	TableLevels           *ebpf.Variable `ebpf:"table_levels"`

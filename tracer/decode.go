@@ -7,16 +7,6 @@ import (
 	"ttmem/tracer/stack"
 )
 
-// lostCauses are the reasons for losing a record, as users read them.
-var lostCauses = [bpf.KernelLostCauseLOST_CAUSES]string{
-	bpf.KernelLostCauseLOST_RING_FULL:          "ring buffer full",
-	bpf.KernelLostCauseLOST_BUFFER_UNREADABLE:  "buffer not readable",
-	bpf.KernelLostCauseLOST_DEVICE_UNREADABLE:  "device not readable",
-	bpf.KernelLostCauseLOST_PROGRAM_UNREADABLE: "program not readable",
-	bpf.KernelLostCauseLOST_MAP_FULL:           "kernel map full",
-	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
-}
-
 // Events take these numbers from records as they are. Each pair of constants overflows
 // unless the two numbers are equal.
 const (
@@ -38,8 +28,8 @@ type decoder struct {
 	processes map[int]*traced
 	// queue has the events in the order in which they arrived.
 	queue ordered
-	// lost counts unseen events and malformed records.
-	lost map[loss]uint64
+	// lost counts unseen events and malformed records that are not reported yet.
+	lost map[loss]lossCount
 	// newest is the time of the newest record.
 	newest uint64
 	// markAt are the functions whose calls are marks.
@@ -65,25 +55,18 @@ type hostView interface {
 	// processEnded forgets a process that has ended or has executed another program
 	// (execed). stacks are its stacks; nil if it sent no record.
 	processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process)
+	// takeLosses passes on what the kernel side lost since the last call.
+	takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss))
 }
 
 func newDecoder(view hostView, spaces *stack.Spaces, show stack.Options) *decoder {
 	return &decoder{
 		host: view, spaces: spaces, show: show,
-		processes: make(map[int]*traced), lost: make(map[loss]uint64),
+		processes: make(map[int]*traced), lost: make(map[loss]lossCount),
 	}
 }
 
 func (d *decoder) emit(e event.Event) { d.queue.push(e) }
-
-// A loss is why records of a process were lost; pid is 0 if the process is not known.
-type loss struct {
-	pid   int
-	cause string
-}
-
-// unknown counts a record of a process that could not be decoded.
-func (d *decoder) unknown(pid int, cause string) { d.lost[loss{pid, cause}]++ }
 
 // traced is the decoder's state of a process.
 type traced struct {

@@ -29,7 +29,11 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
 	hooked := lib.Fill(&e, r.Window[:])
-	if hooked || e.SizeBytes == 0 || int(e.Region) >= event.BankedRegions {
+	switch {
+	case hooked || e.SizeBytes == 0:
+		return
+	case int(e.Region) >= event.BankedRegions:
+		d.unknown(e.PID, "buffer of an unknown type")
 		return
 	}
 	d.place(&e, p, r.Device, r.Allocator, r.Request)

@@ -53,6 +53,8 @@ func (d *decoder) processEnd(e event.Event, r *bpf.KernelProcessRecord) {
 
 // endProcess forgets a process.
 func (d *decoder) endProcess(e event.Event, execed bool) {
+	d.countLosses()
+	d.reportLossesOf(e)
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
 	if p == nil {

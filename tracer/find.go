@@ -231,6 +231,13 @@ func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *stack
 	}
 }
 
+// takeLosses passes on what the kernel side lost since the last call.
+func (f *finder) takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss)) {
+	if err := f.objs.TakeLosses(each); err != nil {
+		f.warn(fmt.Sprintf("counting lost events: %v", err))
+	}
+}
+
 // forgetObjects drops the kernel side's state for the objects of a process.
 func (f *finder) forgetObjects(pid int) {
 	for _, m := range []*ebpf.Map{f.objs.Devices, f.objs.Allocators, f.objs.Programs} {

@@ -168,9 +168,7 @@ func (t *Tracer) takeLate(until uint64) {
 		t.decoder.lateResult(r)
 		if r.err != nil && !errors.Is(r.err, context.Canceled) && host.Running(r.pid) {
 			t.warn(fmt.Sprintf("process %d: its existing buffers were not read completely: %v", r.pid, r.err))
-			t.decoder.emit(event.Event{
-				Kind: event.Lost, TimeNs: r.atNs, PID: r.pid, Count: 1, Cause: lateUnread,
-			})
+			t.decoder.lose(r.pid, lateUnread, 1, r.atNs)
 		}
 	})
 }
@@ -178,8 +176,9 @@ func (t *Tracer) takeLate(until uint64) {
 // endLate reports as lost what was still being read when tracing ended.
 func (t *Tracer) endLate() {
 	for _, pid := range t.finder.unreadPIDs() {
-		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: lateUnread})
+		t.decoder.lose(pid, lateUnread, 1, host.Now())
 	}
+	t.decoder.reportLosses()
 }
 
 // lateResult reports the devices and buffers that were read from a process's memory.

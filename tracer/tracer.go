@@ -51,7 +51,6 @@ type Tracer struct {
 	finder  *finder
 	decoder *decoder
 	warn    func(string)
-	lost    [len(lostCauses)]uint64 // by the kernel side, at the last count
 }
 
 // New loads the kernel side and attaches to all libraries that the processes map
@@ -157,9 +156,9 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		t.takeDiscovered()
 		if before-counted > countNs || end != 0 {
 			counted = before
-			t.countLost()
+			t.decoder.countLosses()
 		}
-		t.reportLost()
+		t.decoder.reportLosses()
 		if drained {
 			t.takeLate(before - min(before, holdBackNs))
 			if before-swept > sweepNs {
@@ -183,31 +182,14 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 	}
 }
 
-// countLost adds what the kernel side lost since the last call.
-func (t *Tracer) countLost() {
-	for i := range t.lost {
-		var n uint64
-		if t.objs.Lost.Lookup(uint32(i), &n) == nil && n > t.lost[i] {
-			t.decoder.lost[loss{cause: lostCauses[i]}] += n - t.lost[i]
-			t.lost[i] = n
-		}
-	}
-}
-
-// reportLost reports losses as events.
-func (t *Tracer) reportLost() {
-	for l, n := range t.decoder.lost {
-		t.decoder.emit(event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: l.pid, Count: n, Cause: l.cause})
-	}
-	clear(t.decoder.lost)
-}
-
 // takeDiscovered decodes what was discovered on the host.
 func (t *Tracer) takeDiscovered() {
 	for _, f := range t.finder.take() {
 		// events after its time may have been reported already
 		f.event.TimeNs = max(f.event.TimeNs, t.decoder.queue.released)
 		switch {
+		case f.event.Kind == event.Lost:
+			t.decoder.lose(f.event.PID, f.event.Cause, f.event.Count, f.event.TimeNs)
 		case f.event.Kind != event.ProcessStart:
 			t.decoder.emit(f.event)
 		case !host.Ended(f.event.PID):

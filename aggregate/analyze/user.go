@@ -8,8 +8,8 @@ import (
 
 // ForUser reduces a snapshot to what a user may see: their own processes and failures, and
 // the chips with the totals of all processes. ExitedProcesses and FailureCount count the
-// user's own. The other users' processes on a chip are one sum. Lost events and anomalies
-// are still those of all processes.
+// user's own. The other users' processes on a chip are one sum. Anomalies are still those of
+// all processes.
 func ForUser(s *memory.Snapshot, uid int) *memory.Snapshot {
 	own := only(s, func(_, of int) bool { return of == uid })
 	own.Devices = slices.Clone(s.Devices)
@@ -29,10 +29,11 @@ func ForUser(s *memory.Snapshot, uid int) *memory.Snapshot {
 func only(s *memory.Snapshot, selected func(pid, uid int) bool) *memory.Snapshot {
 	some := *s
 	some.Processes, some.Failures = []memory.Process{}, []memory.Failure{}
-	some.ExitedProcesses = 0
+	some.ExitedProcesses, some.LostEvents = 0, memory.Sum(s.Lost)
 	for _, p := range s.Processes {
 		if selected(p.PID, p.UID) {
 			some.Processes = append(some.Processes, p)
+			some.LostEvents += p.Count()
 			if p.Exit != nil {
 				some.ExitedProcesses++
 			}

@@ -13,6 +13,7 @@ type Process struct {
 	BeforeAttachBuffers uint64 `json:"before_attach_buffers,omitempty"`
 	// SinceNs is the time of its first event.
 	SinceNs uint64 `json:"since_ns"`
+	Losses
 	// Devices are the chips that it has used, with what it uses of each.
 	Devices []Device `json:"devices"`
 	// Exit is nil while the process runs.

@@ -19,9 +19,11 @@ type Snapshot struct {
 	Processes []Process `json:"processes"`
 	// ExitedProcesses is how many have ended in all.
 	ExitedProcesses uint64 `json:"exited_processes"`
-	// Lost is how many events were lost, by cause. If there are any, totals may be wrong.
-	Lost      map[string]uint64 `json:"lost"`
-	Anomalies Anomalies         `json:"anomalies"`
+	// Lost is how many events of no known process were lost, by cause. If there are any, totals
+	// may be wrong. LostEvents is how many were lost in all.
+	Lost       map[string]uint64 `json:"lost"`
+	LostEvents uint64            `json:"lost_events,omitempty"`
+	Anomalies  Anomalies         `json:"anomalies"`
 	// FailureCount is how many allocations failed, and Failures are the latest 1000 of
 	// them, oldest first.
 	FailureCount uint64    `json:"failure_count"`
@@ -63,13 +65,4 @@ type Stacks struct {
 	// those do not reach the outermost Python frame, by cause.
 	Python           uint64            `json:"python"`
 	IncompletePython map[string]uint64 `json:"incomplete_python"`
-}
-
-// LostEvents returns the number of lost events of all causes.
-func (s *Snapshot) LostEvents() uint64 {
-	var n uint64
-	for _, count := range s.Lost {
-		n += count
-	}
-	return n
 }

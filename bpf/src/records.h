@@ -283,7 +283,7 @@ struct large_code_record {
 	u8 table[LARGE_TABLE];
 };
 
-/* Why a record could not be sent or was incomplete: counts by cause. */
+/* Why a record could not be sent or was incomplete. */
 enum lost_cause {
 	LOST_RING_FULL,
 	LOST_BUFFER_UNREADABLE,
@@ -292,4 +292,14 @@ enum lost_cause {
 	LOST_MAP_FULL,
 	LOST_NO_THREAD_STATE,
 	LOST_CAUSES,
+};
+
+/* How often that happened to a process for a cause, and when it did last. */
+struct loss_key {
+	u32 tgid;
+	u32 cause;
+};
+struct loss {
+	u64 count;
+	u64 time_ns;
 };

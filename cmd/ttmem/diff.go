@@ -123,7 +123,7 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	w, err := readSides(a, b)
+	w, err := readSides(filter.PIDs, a, b)
 	if err != nil {
 		return err
 	}
@@ -131,10 +131,10 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 	if err := printView(d, o.json, "difference"); err != nil {
 		return err
 	}
-	status := finish(w, 0, "")
+	status := finish(w, nil)
 	for _, side := range []*diffSide{a, b} {
-		if lost := side.Snap.LostEvents(); lost > 0 {
-			term.Warn(fmt.Sprintf("%s may lack buffers, or have too many: %s lost", side.Path, page.Count(lost, "event")))
+		for _, doubt := range page.Doubts(side.Losses, "may lack buffers, or have too many") {
+			term.Warn(side.Path + ": " + doubt)
 		}
 		if side.Path == b.Path {
 			break
@@ -148,9 +148,9 @@ func runDiff(c *cobra.Command, o *diffOptions, args []string) error {
 }
 
 // readSides reads both sides: two files at once, as each is read by one processor.
-func readSides(a, b *diffSide) (*source.Summary, error) {
+func readSides(pids []int, a, b *diffSide) (*source.Summary, error) {
 	if a.Path == b.Path && a.at != b.at {
-		return readSide(a.Path, a, b)
+		return readSide(a.Path, pids, a, b)
 	}
 	if a.Path == b.Path {
 		if err := source.ReadOnce(a.Path); err != nil {
@@ -162,9 +162,9 @@ func readSides(a, b *diffSide) (*source.Summary, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		first, firstErr = readSide(a.Path, a)
+		first, firstErr = readSide(a.Path, pids, a)
 	}()
-	second, err := readSide(b.Path, b)
+	second, err := readSide(b.Path, pids, b)
 	<-done
 	if err := cmp.Or(firstErr, err); err != nil {
 		return nil, err
@@ -174,7 +174,7 @@ func readSides(a, b *diffSide) (*source.Summary, error) {
 
 // readSide reads one file, for one side or both. What was never freed needs all events: a
 // State forgets the call sites of processes that ended.
-func readSide(path string, sides ...*diffSide) (*source.Summary, error) {
+func readSide(path string, pids []int, sides ...*diffSide) (*source.Summary, error) {
 	recording := source.Recording{Path: path}
 	if slices.ContainsFunc(sides, func(side *diffSide) bool { return side.Unfreed }) {
 		recording.Each = func(e *event.Event) {
@@ -196,7 +196,7 @@ func readSide(path string, sides ...*diffSide) (*source.Summary, error) {
 	}
 	snap := end.Snapshot()
 	for _, side := range sides {
-		side.Lost, side.Snap = snap.Lost, snap
+		side.Losses, side.Snap = snap.Losses(false, pids), snap
 	}
 	return summary, nil
 }

@@ -87,7 +87,7 @@ func diffOf(t *testing.T, layout page.Layout, args ...string) (text string, d *d
 	qt.Assert(t, qt.IsNil(err))
 	filter, rules, err := o.check(alloc.Regions)
 	qt.Assert(t, qt.IsNil(err))
-	_, err = readSides(a, b)
+	_, err = readSides(nil, a, b)
 	qt.Assert(t, qt.IsNil(err))
 	d = diff.New(&a.Side, &b.Side, alloc.Namer{Rules: rules, Filter: filter}, diff.Options{By: o.by, IgnoreLines: o.ignoreLines, Limit: o.n})
 	a.Path, b.Path = filepath.Base(a.Path), filepath.Base(b.Path)

@@ -20,7 +20,7 @@ func TestADifferenceHasAllThatWasNeverFreed(t *testing.T) {
 		path := filepath.Join(t.TempDir(), s.name+".ttmem")
 		readStory(t, storyEvents(goldenFolder, s.name)).record(t, path, 200)
 		side := newDiffSide(path, source.Moment{Text: "left"})
-		_, err := readSides(side, newDiffSide(path, source.Moment{Text: "left"}))
+		_, err := readSides(nil, side, newDiffSide(path, source.Moment{Text: "left"}))
 		qt.Assert(t, qt.IsNil(err))
 		var want analyze.Parts
 		state := aggregate.New()

@@ -80,7 +80,7 @@ func runDump(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := printView(o.view(l), o.json, "list"); err != nil {
 		return err
 	}
-	return finish(&source.Summary{Notes: l.Notes, Failed: l.Failed}, l.Snap.LostEvents(), "the list may lack buffers, or have too many")
+	return finish(&source.Summary{Notes: l.Notes, Failed: l.Failed}, page.Doubts(l.Losses(), "the list may lack buffers, or have too many"))
 }
 
 // view is the list, or its groups, as the flags say.

@@ -103,6 +103,7 @@ type storyEvent struct {
 	Reason        string                   `json:"reason,omitempty"`
 	Message       string                   `json:"message,omitempty"`
 	BeforeAttach  bool                     `json:"before_attach,omitempty"`
+	Reread        bool                     `json:"reread,omitempty"`
 	Capacities    map[string]storyCapacity `json:"capacities,omitempty"`
 	Board         string                   `json:"board,omitempty"`
 	Arch          string                   `json:"arch,omitempty"`
@@ -188,7 +189,7 @@ func (s *storyEvent) event() (e event.Event, err error) {
 		TimeNs: s.TimeNs, PID: s.PID, TID: s.TID, Comm: s.Comm, Devices: s.Devices,
 		BufferID: s.BufferID, Object: s.Object, Allocator: s.Allocator, Address: s.Address,
 		SizeBytes: s.SizeBytes, PageSizeBytes: s.PageSizeBytes, BytesPerBank: s.BytesPerBank, Banks: s.Banks,
-		ProgramID: s.ProgramID, Global: s.Global, PerCore: s.PerCore, Message: s.Message, BeforeAttach: s.BeforeAttach,
+		ProgramID: s.ProgramID, Global: s.Global, PerCore: s.PerCore, Message: s.Message, BeforeAttach: s.BeforeAttach, Reread: s.Reread,
 		Board: s.Board, Arch: s.Arch, Mesh: s.Mesh, Command: s.Command, Library: s.Library, Release: s.Release,
 		UID: s.UID, Container: s.Container, Pod: s.Pod, ContainerPID: s.ContainerPID,
 		AttachedLate: s.AttachedLate, ExitStatus: s.ExitStatus, Count: s.Count, Cause: s.Cause,
@@ -269,7 +270,7 @@ func (w *storyWriter) add(t *testing.T, e *event.Event) {
 		BufferID: e.BufferID, Object: e.Object, Allocator: e.Allocator, Address: e.Address,
 		SizeBytes: e.SizeBytes, PageSizeBytes: e.PageSizeBytes, Layout: nameOf(e.Layout), BytesPerBank: e.BytesPerBank, Banks: e.Banks,
 		ProgramID: e.ProgramID, StaticKind: nameOf(e.StaticKind), Global: e.Global, PerCore: e.PerCore,
-		Reason: nameOf(e.Reason), Message: e.Message, BeforeAttach: e.BeforeAttach,
+		Reason: nameOf(e.Reason), Message: e.Message, BeforeAttach: e.BeforeAttach, Reread: e.Reread,
 		Board: e.Board, Arch: e.Arch, Mesh: e.Mesh, Command: e.Command, Library: e.Library, Release: e.Release,
 		UID: e.UID, Container: e.Container, Pod: e.Pod, ContainerPID: e.ContainerPID,
 		AttachedLate: e.AttachedLate, ExitStatus: e.ExitStatus, Count: e.Count, Cause: e.Cause,

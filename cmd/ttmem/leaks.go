@@ -191,7 +191,11 @@ func runLeaks(c *cobra.Command, o *leaksOptions, args []string) error {
 		return err
 	}
 	w.Notes = append(o.pageNotes(p, marks, w), w.Notes...)
-	if err := finish(w, snap.LostEvents()-marks.lostBefore, "there may be fewer leaks, or others"); err != nil {
+	var doubts []string
+	if snap.LostEvents > marks.lostBefore {
+		doubts = page.Doubts(snap.Losses(false, filter.PIDs), "there may be fewer leaks, or others")
+	}
+	if err := finish(w, doubts); err != nil {
 		return err
 	}
 	if total := p.LeakedBytes(); c.Flags().Changed("fail-above") && total > uint64(o.failAbove) {

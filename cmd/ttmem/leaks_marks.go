@@ -66,7 +66,7 @@ type leakMarks struct {
 func (m *leakMarks) apply(e *event.Event) {
 	if e.Kind == event.Checkpoint { // it has the marks of before
 		m.state.Apply(e)
-		*m = leakMarks{leakRange: m.leakRange, state: m.state, began: m.state.Number(), lostBefore: m.state.Snapshot().LostEvents()}
+		*m = leakMarks{leakRange: m.leakRange, state: m.state, began: m.state.Number(), lostBefore: m.state.Snapshot().LostEvents}
 	}
 	if m.marks == nil && (m.from.name == "" && m.to.name != "" || m.intervalNs > 0) {
 		m.follow(leaks.Mark{})

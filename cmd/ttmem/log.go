@@ -240,7 +240,7 @@ func summarize(l *eventlog.Log, w *source.Summary) {
 	default:
 		term.Warn(fmt.Sprintf("none of the %s in %s matches%s", page.Count(l.Seen, "event"), w.Of, l.Hint()))
 	}
-	if n := l.LostEvents(); n > 0 {
-		term.Warn(fmt.Sprintf("events may be missing, and notes wrong: %s lost", page.Count(n, "event")))
+	for _, doubt := range page.Doubts(l.Losses(), "events may be missing, and notes wrong") {
+		term.Warn(doubt)
 	}
 }

@@ -54,7 +54,7 @@ func drawMap(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := printView(p, o.json, "map"); err != nil {
 		return err
 	}
-	return finish(w, p.Snapshot.LostEvents(), "the map may lack buffers, or have too many")
+	return finish(w, page.Doubts(p.Losses, "the map may lack buffers, or have too many"))
 }
 
 // readMap checks the other flags, and reads the regions.
@@ -79,6 +79,7 @@ func (o *viewOptions) readMap() (*memmap.Page, *source.Summary, error) {
 		end.Notes = page.WithOthers(end.Notes, end.Others)
 	}
 	m.Of, m.Notes, m.Others, m.Snapshot = end.Of, end.Notes, end.Others, end.Snapshot()
+	m.Losses = m.Snapshot.Losses(at.AtEnd(), o.source.PIDs)
 	m.Ended = o.source.File != "" && at.AtEnd()
 	if source.CheckPIDs(o.source.PIDs, m.Snapshot, "") != nil {
 		err = o.source.Missing()

@@ -66,7 +66,7 @@ func runOOM(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := printView(p, o.json, "failures"); err != nil {
 		return err
 	}
-	return finish(w, snap.LostEvents(), "failures may be missing, and figures wrong")
+	return finish(w, page.Doubts(p.Losses(), "failures may be missing, and figures wrong"))
 }
 
 // readFailures reads the failures. A service has seen them: without a duration it is queried and not

@@ -9,6 +9,7 @@ import (
 	"ttmem/aggregate"
 	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/flags"
+	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/cmd/ttmem/page/peak"
 	"ttmem/cmd/ttmem/source"
@@ -79,7 +80,7 @@ func showPeaks(c *cobra.Command, o *viewOptions, args []string) error {
 	if err := printView(p, o.json, "peaks"); err != nil {
 		return err
 	}
-	return finish(w, p.Snap.LostEvents(), "the peaks may be wrong")
+	return finish(w, page.Doubts(p.Snap.Losses(false, filter.PIDs), "the peaks may be wrong"))
 }
 
 // checkSelected makes sure that the selected chips and processes were seen.

@@ -161,7 +161,7 @@ func (r *recorder) close(s *memory.Snapshot) error {
 		return err
 	}
 	term.Warn(r.summary(len(s.Processes) > 0))
-	if n := s.LostEvents(); n > 0 {
+	if n := s.LostEvents; n > 0 {
 		term.Warn(fmt.Sprintf("%s were lost; the report says why", page.Count(n, "event")))
 	}
 	return nil

@@ -158,7 +158,7 @@ func showReport(o *sessionOptions) error {
 		to = os.Stderr
 	}
 	err = s.end(w.EndNs, w.File.Stacks(), to, report.Options{PID: o.pid, Older: w.File.Older()})
-	status := finish(w, 0, "")
+	status := finish(w, nil)
 	if err == nil && s.failed {
 		return term.ExitStatus(1)
 	}

@@ -170,9 +170,15 @@ type hostService struct {
 	hub     *service.Hub
 	state   *aggregate.State  // the hub's
 	record  *serviceRecorder  // nil: nothing is recorded
-	lost    map[string]uint64 // since it was last reported
+	lost    map[string]losses // by cause, since they were last reported
 	lostAt  time.Time
 	started time.Time
+}
+
+// losses are how many events were lost, and of which processes.
+type losses struct {
+	count uint64
+	pids  map[int]bool // 0: not known
 }
 
 func newHostService(o recordOptions) (*hostService, error) {
@@ -180,7 +186,7 @@ func newHostService(o recordOptions) (*hostService, error) {
 	state.Begin(source.MonotonicNow())
 	s := &hostService{
 		hub: service.NewHub(state), state: state,
-		lost: make(map[string]uint64), started: time.Now(),
+		lost: make(map[string]losses), started: time.Now(),
 	}
 	var err error
 	s.record, err = newServiceRecorder(o, state)
@@ -200,7 +206,14 @@ func (s *hostService) take(e *event.Event) {
 			term.Warn(startLine(e))
 		}
 	case event.Lost:
-		s.lost[e.Cause] += e.Count
+		l := s.lost[e.Cause]
+		if l.pids == nil {
+			l.pids = make(map[int]bool)
+		}
+		l.pids[e.PID] = true
+		s.lost[e.Cause] = losses{l.count + e.Count, l.pids}
+	case event.Reread:
+		term.Warn(fmt.Sprintf("figures of PID %d are right again: its memory was read", e.PID))
 	}
 }
 
@@ -218,7 +231,17 @@ func (s *hostService) pause() {
 
 func (s *hostService) reportLost() {
 	for _, cause := range slices.Sorted(maps.Keys(s.lost)) {
-		term.Warn(fmt.Sprintf("lost %s: %s; totals may be wrong from now on", page.Count(s.lost[cause], "event"), cause))
+		l := s.lost[cause]
+		events := "lost " + page.Count(l.count, "event")
+		if l.pids[0] {
+			term.Warn(fmt.Sprintf("%s: %s; totals may be wrong from now on", events, cause))
+			continue
+		}
+		var names []string
+		for _, pid := range page.Keys(l.pids) {
+			names = append(names, fmt.Sprint(pid))
+		}
+		term.Warn(fmt.Sprintf("%s of PID %s: %s; their figures may be wrong from now on", events, page.Some(names, "process"), cause))
 	}
 	clear(s.lost)
 	s.lostAt = time.Now()
@@ -236,7 +259,7 @@ func (s *hostService) end(stacks *memory.Stacks) {
 			processes++
 		}
 	}
-	term.Warn(summaryLine(time.Since(s.started), processes, snapshot.LostEvents()))
+	term.Warn(summaryLine(time.Since(s.started), processes, snapshot.LostEvents))
 }
 
 // summaryLine is the last line of the log.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"ttmem/aggregate"
 	"ttmem/aggregate/name"
@@ -117,14 +118,10 @@ func printView(v view, json bool, name string) (err error) {
 	return nil
 }
 
-// finish prints what a view lacks, and gives the exit status. doubt says what is uncertain
-// because of lost events.
-func finish(w *source.Summary, lost uint64, doubt string) error {
-	for _, note := range w.Notes {
+// finish prints what a view lacks and what is uncertain, and gives the exit status.
+func finish(w *source.Summary, doubts []string) error {
+	for _, note := range slices.Concat(w.Notes, doubts) {
 		term.Warn(note)
-	}
-	if lost > 0 {
-		term.Warn(fmt.Sprintf("%s: %s lost", doubt, page.Count(lost, "event")))
 	}
 	return w.Status()
 }

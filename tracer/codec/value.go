@@ -6,8 +6,8 @@ import (
 	"ttmem/tracer/event"
 )
 
-// Value writes or reads the value that pointer points to: a number, flag, string or stack, a
-// struct with exported fields only, or an array, slice or pointer of these. Unknown regions are
+// Value writes or reads the value that pointer points to: a number, flag, string, stack or
+// counts by name, a struct with exported fields only, or an array, slice or pointer of these. Unknown regions are
 // invalid.
 func (c *Codec) Value(pointer any) { c.value(reflect.ValueOf(pointer).Elem()) }
 
@@ -30,6 +30,9 @@ func (c *Codec) value(v reflect.Value) {
 		return
 	case **event.Stack:
 		c.Stack(p)
+		return
+	case *map[string]uint64:
+		c.counts(p)
 		return
 	}
 	switch v.Kind() {
@@ -62,6 +65,18 @@ func (c *Codec) value(v reflect.Value) {
 	default:
 		c.Fail()
 	}
+}
+
+// counts writes or reads counts by name, which may be nil.
+func (c *Codec) counts(m *map[string]uint64) {
+	known := *m != nil
+	if c.Bool(&known); !known {
+		return
+	}
+	if c.Reads {
+		*m = make(map[string]uint64)
+	}
+	Table(c, *m, func(name *string, n *uint64) { c.Text(name); c.Uint(n) })
 }
 
 // slice writes or reads a slice, which may be nil. It grows while it is read, because the

@@ -45,6 +45,10 @@ const (
 	// Mark is a moment that somebody named: Cause is the name. UID is the user
 	// that set it, and PID the process whose call it was, if it was a call.
 	Mark
+	// Reread says that the live buffers of a process were read from its memory again after
+	// events of it were lost, and that its figures are right from then on. The events before
+	// it that have Event.Reread are the corrections.
+	Reread
 	// Checkpoint is all that is known by then: Event.State has it. A stream that begins in
 	// the middle starts with one.
 	Checkpoint
@@ -56,7 +60,7 @@ var kindNames = [...]string{
 	KernelLoad: "kernel_load", KernelUnload: "kernel_unload",
 	DeviceOpen: "device_open", DeviceClose: "device_close",
 	ProcessStart: "process_start", ProcessExit: "process_exit",
-	Lost: "lost", Mark: "mark", Checkpoint: "checkpoint",
+	Lost: "lost", Mark: "mark", Reread: "reread", Checkpoint: "checkpoint",
 }
 
 // String is the name of the kind in the JSON record.
@@ -256,6 +260,10 @@ type Event struct {
 	// found in its memory: it has no stack. Alloc, CBAlloc, KernelLoad; and Free
 	// of such a buffer.
 	BeforeAttach bool `json:"before_attach"`
+	// Reread marks a correction: the event itself was lost, and that it happened was found
+	// by reading the process's memory again. It has the time of that, and no stack. Alloc,
+	// Free, DeviceOpen, DeviceClose.
+	Reread bool `json:"reread"`
 	// Capacities are by region: DeviceOpen.
 	Capacities [BankedRegions]Capacity `json:"capacities"`
 	// Board is the name of the chips' board where the host can tell.

@@ -105,6 +105,7 @@ func (e *Event) AppendJSON(b []byte) []byte {
 		b = appendInt(b, "uid", e.UID)
 	}
 	b = appendFlag(b, "before_attach", e.BeforeAttach)
+	b = appendFlag(b, "reread", e.Reread)
 	if e.Stack != nil {
 		b = append(b, `,"stack":`...)
 		b = e.Stack.appendJSON(b)

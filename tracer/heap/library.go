@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 
 	"ttmem/bpf"
@@ -215,7 +216,8 @@ func (l *Library) Fill(e *event.Event, window []uint8) (hooked bool) {
 	u64 := func(at int) uint64 { return binary.LittleEndian.Uint64(window[at:]) }
 	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(window[at:]) }
 	e.SizeBytes, e.PageSizeBytes, e.Address = u64(l.size), u64(l.pageSize), u64(l.address)
-	e.Region, e.Layout = event.Region(u32(l.bufferType)), event.Layout(u32(l.bufferLayout))
+	// no unknown value may become a known one
+	e.Region, e.Layout = event.Region(min(u32(l.bufferType), math.MaxUint8)), event.Layout(min(u32(l.bufferLayout), math.MaxUint8))
 	return window[l.Kernel.Hooked] != 0
 }
 

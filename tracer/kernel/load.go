@@ -25,6 +25,8 @@ type Objects struct {
 	links []io.Closer
 	// listing is locked while the entry of a process is changed.
 	listing sync.Mutex
+	// taken is what TakeLosses has seen.
+	taken struct{ records, unattributed uint64 }
 }
 
 // loaded are the programs and maps that ttmem uses.
@@ -37,6 +39,9 @@ type loaded struct {
 	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
 	OnDebugState  *ebpf.Program `ebpf:"on_debug_state"`
 	OnMark        *ebpf.Program `ebpf:"on_mark"`
+
+	LostRecords      *ebpf.Variable `ebpf:"lost_records"`
+	LostUnattributed *ebpf.Variable `ebpf:"lost_unattributed"`
 }
 
 // LoadOptions configure the kernel side.

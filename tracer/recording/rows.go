@@ -300,7 +300,7 @@ func (r *rows) common(s *shape) {
 func isRare(e *event.Event) bool {
 	return e.Message != "" || e.Board != "" || e.Arch != "" || e.Command != "" || e.Library != "" ||
 		e.Release != "" || e.Container != "" || e.Pod != "" || e.Cause != "" || e.Count != 0 ||
-		e.UID|e.ContainerPID|e.ExitStatus != 0 || e.Global || e.Mesh || e.AttachedLate ||
+		e.UID|e.ContainerPID|e.ExitStatus != 0 || e.Global || e.Mesh || e.AttachedLate || e.Reread ||
 		e.Capacities != [event.BankedRegions]event.Capacity{}
 }
 
@@ -314,7 +314,7 @@ func (r *rows) rare(e *event.Event) {
 	for _, v := range [...]*int{&e.UID, &e.ContainerPID, &e.ExitStatus} {
 		codec.Number(r.c, v)
 	}
-	for _, v := range [...]*bool{&e.Global, &e.Mesh, &e.AttachedLate} {
+	for _, v := range [...]*bool{&e.Global, &e.Mesh, &e.AttachedLate, &e.Reread} {
 		r.c.Bool(v)
 	}
 	r.c.Uint(&e.Count)

@@ -7,6 +7,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/e2e/fuzztest"
+	"ttmem/tracer/event"
 )
 
 // FuzzText: any text becomes one line that a terminal only shows, no wider than it says.
@@ -28,6 +29,6 @@ func FuzzText(f *testing.F) {
 				qt.Check(t, qt.IsTrue(Width(line) <= max(limit, 20)), qt.Commentf("%q", line))
 			}
 		})
-		fuzztest.Printable(t, FirstLine(text)+ShortCommand(text)+Printable(text))
+		fuzztest.Printable(t, FirstLine(text)+ShortCommand(text)+event.Printable(text))
 	})
 }

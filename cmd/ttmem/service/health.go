@@ -40,7 +40,7 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request, v Viewer) {
 		h := Health{
 			V: Protocol, Version: s.o.Version, PID: os.Getpid(),
 			UptimeNs:        uint64(time.Since(s.started)),
-			ExitedProcesses: all.ExitedProcesses, LostEvents: all.LostEvents(),
+			ExitedProcesses: all.ExitedProcesses, LostEvents: all.LostEvents,
 			ResidentBytes: residentBytes(), Reading: s.reading(),
 		}
 		if s.o.Recording != nil {

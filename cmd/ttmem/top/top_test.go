@@ -359,7 +359,7 @@ func TestLossesAndFailuresAreTold(t *testing.T) {
 		s.live.Handle(&e)
 	}
 	s.refresh()
-	qt.Check(t, qt.StringContains(s.text(), "12 events lost, totals may be wrong: ring buffer full"))
+	qt.Check(t, qt.StringContains(s.text(), "totals may be wrong: 12 events lost (ring buffer full)"))
 	qt.Check(t, qt.StringContains(s.text(), "1 allocation failed, the last 0.0 s ago: 512.0 MiB of L1, PID 6001"))
 }
 

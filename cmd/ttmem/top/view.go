@@ -3,7 +3,6 @@ package top
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -115,9 +114,8 @@ func (m *model) warnings() (list []string) {
 			list = append(list, m.Cut(" "+m.Paint(st, line), m.width))
 		}
 	}
-	if n := p.LostEvents(); n > 0 {
-		causes := strings.Join(slices.Sorted(maps.Keys(p.Lost)), ", ")
-		alarm(count(n, "event")+" lost, totals may be wrong: "+m.clean(causes), "")
+	for _, text := range page.Doubts(p.Losses(true, nil), "totals may be wrong") {
+		alarm(m.clean(text), "")
 	}
 	if n := p.FailureCount; n > 0 {
 		last := p.Failures[len(p.Failures)-1]

@@ -26,7 +26,7 @@ type Side struct {
 	// Unfreed is true if the side is the buffers that were never freed.
 	Unfreed bool
 	Parts   analyze.Parts
-	Lost    map[string]uint64
+	Losses  memory.AllLosses
 	Snap    *memory.Snapshot // has the processes
 }
 

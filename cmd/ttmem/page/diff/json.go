@@ -3,6 +3,7 @@ package diff
 import (
 	"io"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -22,13 +23,13 @@ type Document struct {
 }
 
 type file struct {
-	File   string            `json:"file"`
-	Moment string            `json:"moment"`
-	Lost   map[string]uint64 `json:"lost"`
+	File   string `json:"file"`
+	Moment string `json:"moment"`
+	memory.AllLosses
 }
 
 func (d *Difference) WriteJSON(w io.Writer) error {
-	of := func(s *Side) file { return file{s.Path, s.Moment, s.Lost} }
+	of := func(s *Side) file { return file{s.Path, s.Moment, s.Losses} }
 	doc := &Document{V: 1, A: of(d.a), B: of(d.b), Totals: d.Totals, By: d.by, Groups: d.Groups, Same: d.Same, Omitted: d.cutOff}
 	if doc.Totals == nil {
 		doc.Totals = []Total{}

@@ -3,6 +3,7 @@ package dump
 import (
 	"io"
 
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 	"ttmem/cmd/ttmem/page/alloc"
 	"ttmem/tracer/event"
@@ -16,9 +17,9 @@ type head struct {
 	// Moments are the peaks of the regions, if --at peak lists several.
 	Moments []Moment `json:"moments,omitempty"`
 	// Omitted is how many were not listed because of -n.
-	Omitted int               `json:"omitted"`
-	Lost    map[string]uint64 `json:"lost"`
-	Notes   []string          `json:"notes,omitempty"`
+	Omitted int `json:"omitted"`
+	memory.AllLosses
+	Notes []string `json:"notes,omitempty"`
 }
 
 // A Moment is the time at which the regions of some chips are listed.
@@ -85,8 +86,11 @@ type static struct {
 	Cores        [][4]uint16 `json:"cores"`
 }
 
+// Losses are those that make the list doubtful.
+func (l *List) Losses() memory.AllLosses { return l.Snap.Losses(true, l.Filter.PIDs) }
+
 func (l *List) head(omitted int) head {
-	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, Lost: l.Snap.Lost, Notes: l.Notes}
+	return head{V: 1, TimeNs: l.NowNs, Moments: l.Moments, Omitted: omitted, AllLosses: l.Losses(), Notes: l.Notes}
 }
 
 func (l *List) place(a *alloc.Row, stacks *alloc.Stacks) place {

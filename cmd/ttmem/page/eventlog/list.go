@@ -64,8 +64,8 @@ func New(o Options, f *Filter, rules *name.Rules, layout page.Layout, write func
 	}
 }
 
-// LostEvents is how many events were lost.
-func (l *Log) LostEvents() uint64 { return l.history.Snapshot().LostEvents() }
+// Losses are those that make the list and its notes doubtful.
+func (l *Log) Losses() memory.AllLosses { return l.history.Snapshot().Losses(false, nil) }
 
 // Handle lists the event, after those that it implies, if it is selected.
 func (l *Log) Handle(e *event.Event) { l.history.Apply(e, l.each) }

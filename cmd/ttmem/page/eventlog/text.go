@@ -198,6 +198,11 @@ func (l *Log) row(e *event.Event, n *analyze.Note) row {
 		r.text = page.Count(e.Count, "event") + " lost: " + page.Clean(e.Cause)
 	case event.Mark:
 		r.text = page.Clean(e.Cause)
+	case event.Reread:
+		r.text = "figures are right again: live buffers were read from memory"
+	}
+	if e.Reread {
+		r.text += ", found by rereading"
 	}
 	return r
 }

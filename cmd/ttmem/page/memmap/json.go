@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"ttmem/aggregate/addresses"
+	"ttmem/aggregate/memory"
 	"ttmem/cmd/ttmem/page"
 )
 
@@ -11,9 +12,8 @@ import (
 type Document struct {
 	V       int       `json:"v"`
 	Regions []*Region `json:"regions"`
-	// Lost is how many events were lost, by cause.
-	Lost  map[string]uint64 `json:"lost"`
-	Notes []string          `json:"notes,omitempty"`
+	memory.AllLosses
+	Notes []string `json:"notes,omitempty"`
 }
 
 // A Region is a region of chips that use it in the same way.
@@ -59,7 +59,7 @@ type Static struct {
 
 func (m *Page) WriteJSON(w io.Writer) error {
 	m.order()
-	doc := &Document{V: 1, Regions: []*Region{}, Lost: m.Snapshot.Lost, Notes: m.Notes}
+	doc := &Document{V: 1, Regions: []*Region{}, AllLosses: m.Losses, Notes: m.Notes}
 	for _, r := range m.Maps {
 		one := &Region{
 			Devices: r.devices, Region: r.Space.Region.String(), TimeNs: r.nowNs, Banks: r.Space.Banks,

@@ -25,6 +25,7 @@ type Page struct {
 	// Ended is true for the end of a file, at which all may be freed.
 	Ended    bool
 	Snapshot *memory.Snapshot
+	Losses   memory.AllLosses
 	// Regions and Chips are those to draw; all if there are none.
 	Regions []event.Region
 	Chips   []int

@@ -17,11 +17,11 @@ type document struct {
 	BeganNs uint64 `json:"began_ns,omitempty"`
 	// Failures are oldest first. Omitted are not shown because of -n, and of
 	// Forgotten nothing is known any more but that they failed.
-	Failures  []failure         `json:"failures"`
-	Omitted   int               `json:"omitted"`
-	Forgotten uint64            `json:"forgotten"`
-	Lost      map[string]uint64 `json:"lost"`
-	Notes     []string          `json:"notes,omitempty"`
+	Failures  []failure `json:"failures"`
+	Omitted   int       `json:"omitted"`
+	Forgotten uint64    `json:"forgotten"`
+	memory.AllLosses
+	Notes []string `json:"notes,omitempty"`
 }
 
 // failure is a request that failed. Fields that do not apply are left out.
@@ -96,11 +96,14 @@ type static struct {
 	Cores        [][4]uint16 `json:"cores"`
 }
 
+// Losses are those that make the failures doubtful.
+func (p *Page) Losses() memory.AllLosses { return p.Snapshot.Losses(false, p.PIDs) }
+
 // WriteJSON writes the JSON document.
 func (p *Page) WriteJSON(w io.Writer) error {
 	doc := document{
 		V: 1, TimeNs: p.Snapshot.TimeNs, BeganNs: p.Snapshot.BeganNs, Failures: []failure{}, Forgotten: p.forgotten,
-		Lost: p.Snapshot.Lost, Notes: p.Notes,
+		AllLosses: p.Losses(), Notes: p.Notes,
 	}
 	var shown []*memory.Failure
 	shown, doc.Omitted = page.Newest(p.Failures, p.Limit)

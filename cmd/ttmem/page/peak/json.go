@@ -18,12 +18,12 @@ type Document struct {
 	BeginNs uint64 `json:"begin_ns"`
 	EndNs   uint64 `json:"end_ns"`
 	// Restored is true where the events begin with what was there by then.
-	Restored  bool              `json:"restored,omitempty"`
-	By        string            `json:"by"`
-	Peaks     []Region          `json:"peaks"`
-	Processes []processJSON     `json:"processes"`
-	Lost      map[string]uint64 `json:"lost"`
-	Notes     []string          `json:"notes,omitempty"`
+	Restored  bool          `json:"restored,omitempty"`
+	By        string        `json:"by"`
+	Peaks     []Region      `json:"peaks"`
+	Processes []processJSON `json:"processes"`
+	memory.AllLosses
+	Notes []string `json:"notes,omitempty"`
 	// Stacks are the frames, innermost first, of what has their index.
 	Stacks []*event.Stack `json:"stacks"`
 }
@@ -102,7 +102,7 @@ type processPeakJSON struct {
 func (p *Page) WriteJSON(w io.Writer) error {
 	doc := &Document{
 		V: 1, BeginNs: p.beginNs, EndNs: p.endNs, Restored: p.restored, By: p.By,
-		Peaks: []Region{}, Processes: p.processes(), Lost: p.Snap.Lost, Notes: slices.Concat(p.About, p.Notes),
+		Peaks: []Region{}, Processes: p.processes(), AllLosses: p.Snap.Losses(false, p.Filter.PIDs), Notes: slices.Concat(p.About, p.Notes),
 	}
 	stacks := alloc.NewStacks()
 	for _, c := range p.regions {

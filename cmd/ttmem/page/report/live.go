@@ -61,7 +61,7 @@ func (r *report) live() {
 // nothingLive reports that nothing is live, and what that means. It does not speak of processes
 // that were not seen or are no longer known.
 func (r *report) nothingLive() {
-	if r.snap.LostEvents() > 0 || r.forgotten() > 0 || len(r.snap.Processes) == 0 && !r.Own {
+	if r.snap.LostEvents > 0 || r.forgotten() > 0 || len(r.snap.Processes) == 0 && !r.Own {
 		return
 	}
 	r.line()

@@ -4,7 +4,6 @@ package report
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"ttmem/aggregate/memory"
@@ -59,7 +58,7 @@ func Write(w io.Writer, s *memory.Snapshot, layout page.Layout, o Options) error
 	r.live()
 	r.failures()
 	r.notes()
-	if s.LostEvents() > 0 {
+	if len(r.doubts()) > 0 {
 		r.WriteByte('\n')
 		r.warnLost()
 	}
@@ -107,34 +106,26 @@ func (r *report) traced() (ns uint64, ok bool) {
 
 // warnLost warns if figures may be wrong.
 func (r *report) warnLost() {
-	n := r.snap.LostEvents()
-	if n == 0 {
-		return
-	}
-	var causes []string
-	for cause, count := range r.snap.Lost {
-		if len(r.snap.Lost) == 1 {
-			causes = append(causes, page.Clean(cause))
-		} else {
-			causes = append(causes, fmt.Sprintf("%d: %s", count, page.Clean(cause)))
+	for _, text := range r.doubts() {
+		for i, line := range page.Wrap(text, r.width-3) {
+			mark := r.Pick("⚠  ", "!! ")
+			if i > 0 {
+				mark = "   "
+			}
+			r.line(r.Paint(page.BoldRed, mark+line))
 		}
 	}
-	slices.Sort(causes)
-	text := fmt.Sprintf("totals may be too low: %s lost (%s)", page.Count(n, "event"), strings.Join(causes, ", "))
-	for i, line := range page.Wrap(text, r.width-3) {
-		mark := r.Pick("⚠  ", "!! ")
-		if i > 0 {
-			mark = "   "
-		}
-		r.line(r.Paint(page.BoldRed, mark+line))
-	}
+}
+
+func (r *report) doubts() []string {
+	return page.Doubts(r.snap.Losses(false, nil), "totals may be too low")
 }
 
 // devices writes a table for each chip; chips with the same table share it.
 func (r *report) devices() {
 	if len(r.snap.Devices) == 0 {
 		r.line()
-		if r.snap.Reading || r.snap.LostEvents() > 0 {
+		if r.snap.Reading || r.snap.LostEvents > 0 {
 			r.line("No device memory was seen yet.")
 		} else {
 			r.line("No device memory was seen: no traced program opened a device.")

@@ -1,0 +1,79 @@
+package memory
+
+import (
+	"maps"
+	"slices"
+)
+
+// Losses are events of a process that were lost, by cause.
+type Losses struct {
+	// Lost are those since its figures were last known to be right. If there are any, its
+	// figures may be wrong.
+	Lost map[string]uint64 `json:"lost,omitempty"`
+	// Corrected are earlier ones. At RightSinceNs its live buffers had been read from its
+	// memory again: figures of before, such as peaks, may be wrong.
+	Corrected    map[string]uint64 `json:"corrected,omitempty"`
+	RightSinceNs uint64            `json:"right_since_ns,omitempty"`
+}
+
+// Count returns how many events were lost.
+func (l *Losses) Count() uint64 { return Sum(l.Lost) + Sum(l.Corrected) }
+
+// Correct reports that figures are right from a time on.
+func (l *Losses) Correct(timeNs uint64) {
+	for cause, n := range l.Lost {
+		if l.Corrected == nil {
+			l.Corrected = make(map[string]uint64)
+		}
+		l.Corrected[cause] += n
+		l.RightSinceNs = timeNs
+	}
+	l.Lost = nil
+}
+
+// Clone returns a copy that does not change.
+func (l *Losses) Clone() Losses {
+	return Losses{maps.Clone(l.Lost), maps.Clone(l.Corrected), l.RightSinceNs}
+}
+
+// Sum adds up counts by cause.
+func Sum(counts map[string]uint64) (n uint64) {
+	for _, count := range counts {
+		n += count
+	}
+	return n
+}
+
+// ProcessLosses are those of one process.
+type ProcessLosses struct {
+	PID     int    `json:"pid"`
+	Comm    string `json:"comm,omitempty"`
+	SinceNs uint64 `json:"since_ns"`
+	Losses
+}
+
+// AllLosses are the losses in a document.
+type AllLosses struct {
+	// Lost are those of no known process.
+	Lost map[string]uint64 `json:"lost"`
+	// Processes are those of each process that has any.
+	Processes []ProcessLosses `json:"process_losses,omitempty"`
+}
+
+// Losses returns what makes the figures of some processes doubtful, or those of all if pids is
+// empty. With now it is for figures of the present: processes that ended and losses that were
+// corrected do not matter.
+func (s *Snapshot) Losses(now bool, pids []int) AllLosses {
+	all := AllLosses{Lost: s.Lost}
+	for i := range s.Processes {
+		p := &s.Processes[i]
+		one := ProcessLosses{p.PID, p.Comm, p.SinceNs, p.Losses}
+		if now {
+			one.Corrected, one.RightSinceNs = nil, 0
+		}
+		if one.Count() > 0 && (p.Exit == nil || !now) && (len(pids) == 0 || slices.Contains(pids, p.PID)) {
+			all.Processes = append(all.Processes, one)
+		}
+	}
+	return all
+}

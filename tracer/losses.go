@@ -1,0 +1,77 @@
+package tracer
+
+// This file counts what was lost, by process and cause.
+
+import (
+	"cmp"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+)
+
+// lostCauses are the reasons for losing a record, as users read them.
+var lostCauses = [...]string{
+	bpf.KernelLostCauseLOST_RING_FULL:          "ring buffer full",
+	bpf.KernelLostCauseLOST_BUFFER_UNREADABLE:  "buffer not readable",
+	bpf.KernelLostCauseLOST_DEVICE_UNREADABLE:  "device not readable",
+	bpf.KernelLostCauseLOST_PROGRAM_UNREADABLE: "program not readable",
+	bpf.KernelLostCauseLOST_MAP_FULL:           "kernel map full",
+	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
+	bpf.KernelLostCauseLOST_CAUSES:             "too many processes lost events to count each",
+}
+
+// A loss is why events of a process were lost; pid is 0 if the process is not known.
+type loss struct {
+	pid   int
+	cause string
+}
+
+// lossCount is how many events were lost, and when the last of them; 0: before the newest
+// record that was decoded.
+type lossCount struct{ n, timeNs uint64 }
+
+// lose counts a loss.
+func (d *decoder) lose(pid int, cause string, n, timeNs uint64) {
+	l := d.lost[loss{pid, cause}]
+	d.lost[loss{pid, cause}] = lossCount{l.n + n, max(l.timeNs, timeNs)}
+}
+
+// unknown counts a record of a process that could not be decoded.
+func (d *decoder) unknown(pid int, cause string) { d.lose(pid, cause, 1, 0) }
+
+// countLosses adds what the kernel side lost since the last call.
+func (d *decoder) countLosses() {
+	d.host.takeLosses(func(k bpf.KernelLossKey, l bpf.KernelLoss) {
+		d.lose(int(k.Tgid), lostCauses[k.Cause], l.Count, l.TimeNs)
+	})
+}
+
+// reportLosses reports losses as events.
+func (d *decoder) reportLosses() {
+	for l, c := range d.lost {
+		d.reportLoss(l, c, max(cmp.Or(c.timeNs, d.newest, host.Now()), d.queue.released))
+	}
+	clear(d.lost)
+}
+
+// reportLossesOf reports those of a process that ends. Later ones are of another process that
+// got its id, or of the program that it executed.
+func (d *decoder) reportLossesOf(end event.Event) {
+	for l, c := range d.lost {
+		if l.pid == end.PID && c.timeNs <= end.TimeNs {
+			d.reportLoss(l, c, end.TimeNs)
+			delete(d.lost, l)
+		}
+	}
+}
+
+// reportLoss reports a loss of a process, and the process before it.
+func (d *decoder) reportLoss(l loss, c lossCount, timeNs uint64) {
+	e := event.Event{Kind: event.Lost, TimeNs: timeNs, PID: l.pid, Count: c.n, Cause: l.cause}
+	if l.pid != 0 {
+		start := event.Event{TimeNs: timeNs, PID: l.pid, TID: l.pid}
+		d.start(&start, nil)
+	}
+	d.emit(e)
+}

@@ -1,0 +1,70 @@
+package tracer
+
+import (
+	"os"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+)
+
+// kernelLosses is a host whose kernel side has lost something.
+type kernelLosses struct {
+	oneLibrary
+	list map[bpf.KernelLossKey]bpf.KernelLoss
+}
+
+func (k kernelLosses) takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss)) {
+	for key, l := range k.list {
+		each(key, l)
+	}
+	clear(k.list)
+}
+
+func lossesOf(d *decoder) (list []event.Event) {
+	for _, e := range d.queue.events {
+		list = append(list, event.Event{TimeNs: e.TimeNs, Kind: e.Kind, PID: e.PID, Count: e.Count, Cause: e.Cause})
+	}
+	return list
+}
+
+// TestLossesHaveProcesses: what a process lost is reported with its id, and after its start.
+func TestLossesHaveProcesses(t *testing.T) {
+	d := newTestDecoder()
+	pid := os.Getpid()
+	d.host = kernelLosses{oneLibrary{}, map[bpf.KernelLossKey]bpf.KernelLoss{
+		{Tgid: uint32(pid), Cause: uint32(bpf.KernelLostCauseLOST_RING_FULL)}: {Count: 3, TimeNs: 20},
+	}}
+	d.countLosses()
+	d.reportLosses()
+	qt.Check(t, qt.DeepEquals(lossesOf(d), []event.Event{
+		{TimeNs: 20, Kind: event.ProcessStart, PID: pid},
+		{TimeNs: 20, Kind: event.Lost, PID: pid, Count: 3, Cause: "ring buffer full"},
+	}))
+	qt.Check(t, qt.HasLen(d.lost, 0))
+}
+
+// TestLossesOfAnEndedProcess: losses up to the end of a process are its own, later ones are
+// those of another process with its id.
+func TestLossesOfAnEndedProcess(t *testing.T) {
+	d := newTestDecoder()
+	const pid = 1 << 30 // of no process
+	d.host = kernelLosses{oneLibrary{}, map[bpf.KernelLossKey]bpf.KernelLoss{
+		{Tgid: pid, Cause: uint32(bpf.KernelLostCauseLOST_BUFFER_UNREADABLE)}: {Count: 1, TimeNs: 20},
+		{Tgid: pid, Cause: uint32(bpf.KernelLostCauseLOST_RING_FULL)}:         {Count: 2, TimeNs: 40},
+	}}
+	d.unknown(pid, "library not known")
+	d.endProcess(event.Event{TimeNs: 30, PID: pid}, false)
+	list := lossesOf(d)
+	qt.Assert(t, qt.HasLen(list, 4))
+	qt.Check(t, qt.Equals(list[0].Kind, event.ProcessStart))
+	qt.Check(t, qt.ContentEquals(list[1:3], []event.Event{
+		{TimeNs: 30, Kind: event.Lost, PID: pid, Count: 1, Cause: "buffer not readable"},
+		{TimeNs: 30, Kind: event.Lost, PID: pid, Count: 1, Cause: "library not known"},
+	}))
+	qt.Check(t, qt.DeepEquals(list[3], event.Event{TimeNs: 30, Kind: event.ProcessExit, PID: pid}))
+	qt.Check(t, qt.HasLen(d.lost, 1))
+	qt.Check(t, qt.Equals(d.lost[loss{pid, "ring buffer full"}], lossCount{2, 40}))
+}
