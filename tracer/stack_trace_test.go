@@ -40,6 +40,7 @@ type stackTrace struct {
 	pid    int
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
+	close  func()
 
 	mu    sync.Mutex
 	calls []stackOf
@@ -105,7 +106,8 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 			t.Errorf("tracing: %v", err)
 		}
 	})
-	t.Cleanup(func() { st.stop(); probes.Close(); tr.Close() })
+	st.close = sync.OnceFunc(func() { st.stop(); probes.Close(); tr.Close() })
+	t.Cleanup(st.close)
 	return st
 }
 

@@ -1,0 +1,93 @@
+package tracer
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/e2e/tracetest"
+)
+
+// repeatProgram builds and starts a program that calls probed as often as it is told.
+func repeatProgram(t *testing.T, n int) (list []*tracetest.Program, exe string) {
+	t.Helper()
+	tracetest.NeedsRoot(t)
+	exe = filepath.Join(t.TempDir(), "repeat")
+	compile(t, "gcc", exe, "-fomit-frame-pointer", "repeat.c")
+	for range n {
+		list = append(list, tracetest.Start(t, exe))
+	}
+	return list, exe
+}
+
+// A stack in memory that is not in the kernel's map of physical memory is read all the same.
+func TestStackInSecretMemory(t *testing.T) {
+	programs, exe := repeatProgram(t, 1)
+	p := programs[0]
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	if p.Do(t, "secret 3") == "-1" {
+		t.Skip("no secret memory")
+	}
+	for _, c := range trace.stop() {
+		var names []string
+		for _, f := range c.stack.Frames() {
+			names = append(names, f.Symbol)
+		}
+		qt.Check(t, qt.DeepEquals(names[:min(3, len(names))], []string{"probed", "repeat", "caller"}))
+	}
+	qt.Check(t, qt.HasLen(trace.stop(), 3))
+}
+
+// A program with a debugger's breakpoint on a probed instruction goes on correctly after the
+// debugger and the tracer have ended, in any order.
+func TestBreakpointAtProbe(t *testing.T) {
+	if _, err := exec.LookPath("gdb"); err != nil {
+		t.Skip("no gdb")
+	}
+	for _, tracerFirst := range []bool{false, true} {
+		t.Run(fmt.Sprintf("tracer first: %v", tracerFirst), func(t *testing.T) {
+			programs, exe := repeatProgram(t, 1)
+			p := programs[0]
+			var trace *stackTrace
+			attach := func() {
+				trace = traceStacks(t, p.Process.Pid, exe, "probed", Options{NoStacks: true})
+			}
+			if tracerFirst {
+				attach()
+			}
+			gdb := exec.Command("gdb", "-nx", "-batch", "-p", strconv.Itoa(p.Process.Pid),
+				"-ex", "break *probed", "-ex", `python print("attached", flush=True)`, "-ex", "continue", "-ex", "detach")
+			out, err := gdb.StdoutPipe()
+			qt.Assert(t, qt.IsNil(err))
+			gdb.Stderr = os.Stderr
+			qt.Assert(t, qt.IsNil(gdb.Start()))
+			t.Cleanup(func() { gdb.Process.Kill() })
+			said := bufio.NewReader(out)
+			for line := ""; line != "attached\n"; {
+				line, err = said.ReadString('\n')
+				qt.Assert(t, qt.IsNil(err))
+			}
+			time.Sleep(time.Second) // it lets the program go on
+			if !tracerFirst {
+				attach()
+			}
+			p.Tell(t, "call 1")
+			time.Sleep(time.Second)
+			trace.close()
+			gdb.Process.Signal(unix.SIGINT)
+			_, _ = io.Copy(io.Discard, said)
+			_ = gdb.Wait()
+			qt.Check(t, qt.Equals(p.Line(t), "1"))
+			qt.Check(t, qt.Equals(p.Do(t, "call 10"), "55"))
+		})
+	}
+}
