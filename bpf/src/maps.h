@@ -107,7 +107,8 @@ struct stack_scan {
 	u64 at;	   /* the next word */
 	u64 limit; /* of the search for Buffers */
 	u64 bias;
-	u64 found; /* where the matching return address lies */
+	u64 call;  /* the return address to search for; 0: any that matches */
+	u64 found; /* where it lies */
 	u64 buffers[FAILED_BUFFERS];
 	u32 library;
 	u32 what; /* FAILED_* */

@@ -150,19 +150,21 @@ __noinline int walk(struct unwinder *u, const struct space *s, u64 ip, u64 sp, u
 	return 0;
 }
 
-/* Takes the stack of a probe's hit. */
+/* Takes the stack of a probe's hit, and reports it if ids are given. Returns whether the native
+ * part is complete. */
 __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct space *s;
 	u64 id;
 
-	if (!u || !ids)
+	if (!u)
 		return 0;
 	if (!space_slot(u, tgid) || !(s = space_at(u->slot)) ||
 	    (u->inherited && u->inherited != s->generation)) {
 		u->slot = 0;
-		count_end(END_NO_SPACE);
+		if (ids)
+			count_end(END_NO_SPACE);
 		return 0;
 	}
 	if (u->generation != s->generation)
@@ -177,6 +179,8 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 			walk(u, s, ip, sp, bp);
 		}
 	}
+	if (!ids)
+		return u->end == END_START;
 	id = u->native.id;
 	if (u->native_ids[id & (KNOWN_IDS - 1)] != id)
 		id = report_native(u, tgid);
@@ -189,7 +193,7 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 	}
 	count_end(u->end == END_TOO_DEEP && u->python_end == END_PYTHON ? END_ONLY_PYTHON : u->end);
 	count_end(u->python_end);
-	return 0;
+	return u->end == END_START;
 }
 
 volatile const bool take_stacks; /* set before loading */

@@ -83,7 +83,7 @@ static __always_inline bool traced(u32 tgid)
 }
 
 /* Whether to take the stack of a hit. */
-static __always_inline bool has_stack(const struct hit *h, u32 probe, struct thread *t)
+static __always_inline bool has_stack(struct hit *h, u32 probe, struct thread *t)
 {
 	switch (probe) {
 	case PROBE_CB_ALLOCATE:
@@ -92,7 +92,9 @@ static __always_inline bool has_stack(const struct hit *h, u32 probe, struct thr
 	case PROBE_CB_MARK:
 		return t->phase == PHASE_DFBS || t->phase == PHASE_SCRATCHPADS;
 	case PROBE_THROW:
-		return failure_begins(h, &t->scan);
+		h->u = take_stacks ? this_unwinder() : NULL;
+		return failure_begins(h, &t->scan,
+				      h->u && take_stack(h->u, h->ctx->ip, h->ctx->sp, h->ctx->bp, NULL));
 	}
 	return false;
 }
