@@ -15,6 +15,7 @@ var lostCauses = [bpf.KernelLostCauseLOST_CAUSES]string{
 	bpf.KernelLostCauseLOST_PROGRAM_UNREADABLE: "program not readable",
 	bpf.KernelLostCauseLOST_MAP_FULL:           "kernel map full",
 	bpf.KernelLostCauseLOST_NO_THREAD_STATE:    "no memory for a thread's state",
+	bpf.KernelLostCauseLOST_TOO_MANY_OBJECTS:   "too many devices, programs and code objects",
 }
 
 // Events take these numbers from records as they are. Each pair of constants overflows

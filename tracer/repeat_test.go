@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/go-quicktest/qt"
 	"golang.org/x/sys/unix"
 
+	"ttmem/bpf"
 	"ttmem/e2e/tracetest"
 )
 
@@ -27,6 +29,37 @@ func repeatProgram(t *testing.T, n int) (list []*tracetest.Program, exe string) 
 		list = append(list, tracetest.Start(t, exe))
 	}
 	return list, exe
+}
+
+// A process that writes more than is read leaves room in the ring buffer for others: it loses
+// records, and they lose none.
+func TestLoudProcess(t *testing.T) {
+	const most, some = 600_000, 20_000
+	programs, exe := repeatProgram(t, 2)
+	loud, quiet := programs[0], programs[1]
+	trace := traceStacks(t, loud.Process.Pid, exe, "probed", Options{Children: true, NoStacks: true})
+	qt.Assert(t, qt.IsNil(trace.objs.Processes.Update(uint32(quiet.Process.Pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)))
+	trace.mu.Lock() // so that no more records are read
+	loud.Do(t, "call %d", most)
+	quiet.Do(t, "call %d", some)
+	loud.Do(t, "call %d", some)
+	trace.mu.Unlock()
+	seen := func(p *tracetest.Program) (n int) {
+		for _, c := range trace.seen() {
+			if c.tid == p.Process.Pid {
+				n++
+			}
+		}
+		return n
+	}
+	for deadline := time.Now().Add(time.Minute); seen(quiet) < some && time.Now().Before(deadline); {
+		time.Sleep(pollInterval)
+	}
+	trace.stop()
+	t.Logf("%d of %d records of the loud process", seen(loud), most+some)
+	qt.Check(t, qt.Equals(seen(quiet), some))
+	qt.Check(t, qt.IsTrue(seen(loud) > most/4))
+	qt.Check(t, qt.IsTrue(seen(loud) < most))
 }
 
 // A stack in memory that is not in the kernel's map of physical memory is read all the same.

@@ -31,7 +31,7 @@ __noinline u64 report_native(struct unwinder *u, u32 tgid)
 		if (size > MAX_FRAMES)
 			return 0;
 		size = offsetof(struct native_record, addresses) + size * 8;
-		if (bpf_ringbuf_output(&records, &u->native, size, BPF_RB_NO_WAKEUP)) {
+		if (!may_write(size) || bpf_ringbuf_output(&records, &u->native, size, BPF_RB_NO_WAKEUP)) {
 			bpf_map_delete_elem(&stacks, &id);
 			u->end = END_RING_FULL;
 			return 0;
@@ -58,7 +58,7 @@ __noinline u64 report_python(struct unwinder *u, u32 tgid)
 		if (size > MAX_FRAMES)
 			return 0;
 		size = offsetof(struct python_record, calls) + size * sizeof(struct python_call);
-		if (bpf_ringbuf_output(&records, &u->python, size, BPF_RB_NO_WAKEUP)) {
+		if (!may_write(size) || bpf_ringbuf_output(&records, &u->python, size, BPF_RB_NO_WAKEUP)) {
 			bpf_map_delete_elem(&stacks, &id);
 			u->python_end = END_PYTHON_RING_FULL;
 			return 0;
@@ -121,11 +121,9 @@ int on_debug_state(struct pt_regs *ctx)
 		__sync_fetch_and_add(&cache_epoch, 1);
 	} else if (state == RT_CONSISTENT && times && *times & 1) {
 		__sync_fetch_and_add(times, 1);
-		h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
-		if (!h) {
-			count_lost(LOST_RING_FULL);
+		h = RESERVE_BYTES(sizeof(*h));
+		if (!h)
 			return 0;
-		}
 		fill_header(h, RECORD_UNLOADED, 0);
 		send_now(h);
 	}
@@ -225,11 +223,9 @@ int on_stack(struct pt_regs *ctx)
 	if (!bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
 	stack_of(ctx, this_unwinder(), &stack);
-	h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
-	if (!h) {
-		count_lost(LOST_RING_FULL);
+	h = RESERVE_BYTES(sizeof(*h));
+	if (!h)
 		return 0;
-	}
 	fill_header(h, RECORD_STACK, 0);
 	h->stack = stack;
 	send(h);

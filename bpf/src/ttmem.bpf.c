@@ -10,6 +10,7 @@
 #include "records.h"
 #include "layout.h"
 #include "maps.h"
+#include "share.h"
 #include "memory.h"
 #include "space.h"
 #include "unwind.h"
@@ -57,6 +58,8 @@ struct shared_enums {
 	enum table_index table_index;
 	enum rules_limit rules_limit;
 	enum direct_map_search direct_map_search;
+	enum object_kind object_kind;
+	enum object_limit object_limit;
 };
 KEEP(shared_enums);
 /* Only reached through pointers, from maps in maps. */
@@ -71,7 +74,7 @@ static __always_inline bool traced(u32 tgid)
 	struct recent *last = last_hit();
 	struct process fresh = {};
 
-	if (last && last->tgid == tgid && last->cache_epoch == cache_epoch)
+	if (last && last->process == this_process(tgid))
 		return true;
 	if (bpf_map_lookup_elem(&processes, &tgid))
 		return true;

@@ -36,7 +36,6 @@ type Process struct {
 	native lists[int32] // indices of places
 	python lists[bpf.KernelPythonCall]
 	codes  map[uint32]*python.Code
-	keys   []bpf.KernelObjectKey // of the kernel side's code objects
 	shown  map[bpf.KernelStackIds]*event.Stack
 	// byIdentity has each stack once, however the interpreter came to its calls.
 	byIdentity map[uint64]*event.Stack
@@ -157,7 +156,6 @@ func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.codes[r.Id] = code
-	s.keys = append(s.keys, bpf.KernelObjectKey{Tgid: r.H.Tgid, ExecId: r.ExecId, Object: r.Object})
 }
 
 // Stack returns the stack of an event; nil if it has none.
@@ -276,7 +274,6 @@ func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known boo
 func (s *Process) forget(objs *kernel.Objects, stop <-chan struct{}) {
 	s.mu.Lock()
 	ids := slices.AppendSeq(slices.Collect(maps.Keys(s.native.at)), maps.Keys(s.python.at))
-	keys := slices.Clone(s.keys)
 	s.mu.Unlock()
 	remove := func(m *ebpf.Map, key any) bool {
 		select {
@@ -289,11 +286,6 @@ func (s *Process) forget(objs *kernel.Objects, stop <-chan struct{}) {
 	}
 	for i := range ids {
 		if !remove(objs.Stacks, &ids[i]) {
-			return
-		}
-	}
-	for i := range keys {
-		if !remove(objs.Codes, &keys[i]) {
 			return
 		}
 	}

@@ -61,7 +61,6 @@ type Spaces struct {
 type space struct {
 	slot   uint32
 	readNs uint64                // when its mappings were first read
-	execID uint32                // the generation of its first view
 	views  map[uint32]*spaceView // by generation
 	newest *spaceView
 	tables tablesInUse  // of the newest view

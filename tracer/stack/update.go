@@ -166,10 +166,7 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesIn
 	s.generation++
 	view := &spaceView{s.generation, mappings}
 	s.mu.Unlock()
-	if p.execID == 0 {
-		p.execID = view.generation
-	}
-	k := bpf.KernelSpace{Generation: view.generation, ExecId: p.execID}
+	k := bpf.KernelSpace{Generation: view.generation}
 	listed := unwindable(mappings, tables)
 	known := len(listed)
 	if len(listed) > len(k.Mappings) {
