@@ -23,9 +23,9 @@ func (o oneLibrary) library(index uint8) *library {
 	}
 	return nil
 }
-func (oneLibrary) startOf(pid int) event.Event                    { return describeProcess(pid) }
-func (oneLibrary) lateOf(int) *lateAttach                         { return nil }
-func (oneLibrary) processEnded(int, uint64, bool, *stack.Process) {}
+func (oneLibrary) startOf(pid int) event.Event          { return describeProcess(pid) }
+func (oneLibrary) lateOf(int) *lateAttach               { return nil }
+func (oneLibrary) processEnded(int, uint64, bool, bool) {}
 
 // newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields.
 func newTestDecoder() *decoder {

@@ -218,21 +218,21 @@ func (f *finder) add(e discovered) {
 }
 
 // processEnded drops the state of a process here and in the kernel: another process may get
-// its id. stacks are its stacks; nil if it sent no record.
-func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process) {
+// its id. traced: a record came from it.
+func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 	f.mu.Lock()
 	delete(f.libraries.seen, pid)
 	delete(f.starts, pid)
 	f.late.forget(pid)
 	f.mu.Unlock()
-	f.spaces.Forget(pid, timeNs, stacks)
-	if stacks != nil {
+	f.spaces.Forget(pid, timeNs)
+	if traced {
 		select {
 		case f.ended <- struct{}{}:
 		default:
 		}
 	}
-	if execed && (stacks != nil || f.named[pid]) {
+	if execed && (traced || f.named[pid]) {
 		f.spaces.Changed(pid) // it goes on as another program with the same id
 	}
 }

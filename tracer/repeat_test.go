@@ -62,6 +62,32 @@ func TestLoudProcess(t *testing.T) {
 	qt.Check(t, qt.IsTrue(seen(loud) < most))
 }
 
+// A program with more different stacks than the tables hold has a complete one at each call.
+func TestMoreStacksThanTheTablesHold(t *testing.T) {
+	const batch, batches = 20_000, 10
+	programs, exe := repeatProgram(t, 1)
+	p := programs[0]
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	for i := range batches {
+		p.Do(t, "spread %d", batch)
+		for deadline := time.Now().Add(10 * time.Second); len(trace.seen()) < (i+1)*batch && time.Now().Before(deadline); {
+			time.Sleep(pollInterval) // so that the ring buffer has room
+		}
+	}
+	different, wrong := make(map[uint64]bool), 0
+	for _, c := range trace.stop() {
+		different[c.ids.Native] = true
+		if frames := c.stack.Frames(); !begins(frames) || len(named(frames)) != 23 {
+			if wrong++; wrong < 3 {
+				t.Errorf("%v", all(frames))
+			}
+		}
+	}
+	t.Log(trace.StackEnds())
+	qt.Check(t, qt.Equals(wrong, 0))
+	qt.Check(t, qt.IsTrue(len(different) >= batches*batch))
+}
+
 // A stack in memory that is not in the kernel's map of physical memory is read all the same.
 func TestStackInSecretMemory(t *testing.T) {
 	programs, exe := repeatProgram(t, 1)

@@ -2,11 +2,11 @@
 /* The stacks of events: two ids, of the native and of the Python part, each reported once. */
 #pragma once
 
-/* The ids of the stacks that user space knows, and the process. */
+/* The ids of the stacks that user space knows; the value means nothing. What was not used for
+ * long makes room for others, and is reported again if it is used. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 524288);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 131072);
 	__type(key, u64);
 	__type(value, u32);
 } stacks SEC(".maps");
