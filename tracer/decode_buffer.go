@@ -36,6 +36,12 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	if e.PerCore {
 		setCores(&e, cores)
 	}
+	if old, live := p.live[r.Object]; live && old.id != r.UniqueId {
+		d.emit(event.Event{ // its free was lost: no two Buffers lie at one address
+			Kind: event.Free, Reason: event.ReasonExplicit, TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm,
+			Object: r.Object, BufferID: old.id, Allocator: old.allocator, BeforeAttach: old.before != 0,
+		})
+	}
 	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator, 0}
 	d.emit(e)
 }
