@@ -6,6 +6,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
 )
 
 // allocPerCore decodes the allocation of a buffer on single cores.
@@ -23,6 +24,10 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	}
 	p := d.start(&e, lib)
 	if late := d.host.lateOf(e.PID); late != nil && e.TimeNs < late.sinceNs {
+		return
+	}
+	if p.allocators[r.Allocator] == nil && len(p.allocators) >= heap.MaxAllocators {
+		d.unknown(e.PID, "too many allocators")
 		return
 	}
 	e.Kind = event.Alloc

@@ -274,4 +274,13 @@ func TestDecodeBoundsDevices(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.processes[9].allocators, heap.MaxAllocators))
 	qt.Check(t, qt.Equals(d.lost[loss{9, "too many allocators"}], maxDevices+5-heap.MaxAllocators))
 	qt.Check(t, qt.HasLen(d.lost, 3))
+
+	// what is allocated by the others is not kept either
+	buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 5, Device: 1, Allocator: 1 << 40}
+	buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 9, Tid: 9, Kind: bpf.RecordAlloc}
+	buffer.Window[9] = 0x10 // 4096 bytes
+	before := len(d.queue.events)
+	d.decode(raw(&buffer))
+	qt.Check(t, qt.HasLen(d.queue.events, before))
+	qt.Check(t, qt.Equals(d.lost[loss{9, "too many allocators"}], maxDevices+6-heap.MaxAllocators))
 }
