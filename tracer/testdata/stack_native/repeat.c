@@ -11,7 +11,8 @@
 
 #define NOINLINE __attribute__((noinline, noclone))
 
-NOINLINE long probed(long n)
+/* It begins with a nop, at which a probe costs little. */
+__attribute__((patchable_function_entry(1))) NOINLINE long probed(long n)
 {
 	__asm__ volatile("" : "+r"(n));
 	return n + 1;
