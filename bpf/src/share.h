@@ -61,8 +61,9 @@ __noinline int within_share(u32 bytes)
 		u->lap_bytes = 0;
 		__sync_fetch_and_add(&ring_users, 1);
 	}
-	/* twice: those who come later find the parts of the earlier ones taken */
-	if ((u->lap_bytes + bytes) * 2 * ring_users > SHARED_BYTES)
+	/* Twice: those who come later find the parts of the earlier ones taken. It is 0 for a
+	 * moment if two hits begin a lap. */
+	if ((u->lap_bytes + bytes) * 2 * (ring_users ?: 1) > SHARED_BYTES)
 		return 0;
 	__sync_fetch_and_add(&u->lap_bytes, bytes);
 	return 1;
