@@ -217,12 +217,16 @@ var helperSince = map[asm.BuiltinFunc]string{
 	asm.FnMapDeleteElem:     "3.19",
 	asm.FnKtimeGetNs:        "4.1",
 	asm.FnGetCurrentPidTgid: "4.2",
+	asm.FnGetCurrentUidGid:  "4.2",
+	asm.FnProbeReadKernel:   "5.5",
 	asm.FnProbeReadUser:     "5.5",
 	asm.FnProbeReadUserStr:  "5.5",
 	asm.FnRingbufOutput:     "5.8",
 	asm.FnRingbufReserve:    "5.8",
 	asm.FnRingbufSubmit:     "5.8",
 	asm.FnRingbufDiscard:    "5.8",
+	asm.FnRingbufQuery:      "5.8",
+	asm.FnForEachMapElem:    "5.13",
 	asm.FnTaskStorageGet:    "5.12",
 	asm.FnGetCurrentTaskBtf: "5.11",
 	asm.FnGetAttachCookie:   "5.15",
@@ -231,7 +235,7 @@ var helperSince = map[asm.BuiltinFunc]string{
 // mapSince is the first Linux with a map type.
 var mapSince = map[ebpf.MapType]string{
 	ebpf.Hash: "3.19", ebpf.Array: "3.19", ebpf.PerCPUArray: "4.6", ebpf.ArrayOfMaps: "4.12",
-	ebpf.ProgramArray: "4.2", ebpf.RingBuf: "5.8", ebpf.TaskStorage: "5.11",
+	ebpf.LRUHash: "4.10", ebpf.ProgramArray: "4.2", ebpf.RingBuf: "5.8", ebpf.TaskStorage: "5.11",
 }
 
 // weakFunctions are optional kernel functions, with the first Linux that has them.

@@ -75,13 +75,10 @@ type KernelCode struct {
 type KernelCodeRecord struct {
 	_            structs.HostLayout
 	H            KernelHeader
-	Object       uint64
-	ExecId       uint32
 	Id           uint32
 	Minor        uint32
 	FirstLine    uint32
 	TableBytes   uint32
-	Pad          uint32
 	Name         KernelText
 	Qualname     KernelText
 	File         KernelText
@@ -265,7 +262,8 @@ const (
 	KernelLostCauseLOST_PROGRAM_UNREADABLE KernelLostCause = 3
 	KernelLostCauseLOST_MAP_FULL           KernelLostCause = 4
 	KernelLostCauseLOST_NO_THREAD_STATE    KernelLostCause = 5
-	KernelLostCauseLOST_CAUSES             KernelLostCause = 6
+	KernelLostCauseLOST_TOO_MANY_OBJECTS   KernelLostCause = 6
+	KernelLostCauseLOST_CAUSES             KernelLostCause = 7
 )
 
 type KernelMapping struct {
@@ -289,12 +287,37 @@ type KernelNativeRecord struct {
 	Addresses  [128]uint64
 }
 
+type KernelObject struct {
+	_     structs.HostLayout
+	Value uint64
+	User  uint64
+	Holds uint32
+	Pad   uint32
+}
+
 type KernelObjectKey struct {
 	_      structs.HostLayout
 	Tgid   uint32
 	ExecId uint32
 	Object uint64
 }
+
+type KernelObjectKind uint32
+
+const (
+	KernelObjectKindOBJECT_ALLOCATOR KernelObjectKind = 0
+	KernelObjectKindOBJECT_DEVICE    KernelObjectKind = 1
+	KernelObjectKindOBJECT_PROGRAM   KernelObjectKind = 2
+	KernelObjectKindOBJECT_CODE      KernelObjectKind = 3
+)
+
+type KernelObjectLimit uint32
+
+const (
+	KernelObjectLimitOBJECT_KIND    KernelObjectLimit = 60
+	KernelObjectLimitMAX_OBJECTS    KernelObjectLimit = 524288
+	KernelObjectLimitOBJECTS_A_USER KernelObjectLimit = 131072
+)
 
 type KernelPerCoreRecord struct {
 	_      structs.HostLayout
@@ -466,8 +489,6 @@ type KernelSpace struct {
 	_          structs.HostLayout
 	Generation uint32
 	Count      uint32
-	ExecId     uint32
-	Pad        uint32
 	Python     KernelPythonOffsets
 	Mappings   [1024]KernelMapping
 }
@@ -524,20 +545,26 @@ type KernelText struct {
 	Bytes uint32
 }
 
+type KernelUser struct {
+	_        structs.HostLayout
+	Lap      uint64
+	LapBytes uint64
+	Objects  uint32
+	Threads  uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	KernelMapAfterProbe            = "after_probe"
 	KernelMapAfterStack            = "after_stack"
-	KernelMapAllocators            = "allocators"
-	KernelMapCodes                 = "codes"
-	KernelMapDevices               = "devices"
+	KernelMapExecuting             = "executing"
 	KernelMapLayouts               = "layouts"
 	KernelMapLost                  = "lost"
 	KernelMapNewUnwinder           = "new_unwinder"
+	KernelMapObjects               = "objects"
 	KernelMapProcesses             = "processes"
-	KernelMapPrograms              = "programs"
 	KernelMapRecent                = "recent"
 	KernelMapRecords               = "records"
 	KernelMapRules                 = "rules"
@@ -548,9 +575,11 @@ const (
 	KernelMapThreads               = "threads"
 	KernelMapUnloading             = "unloading"
 	KernelMapUnwinders             = "unwinders"
+	KernelMapUsers                 = "users"
 	KernelProgOnCodeDealloc        = "on_code_dealloc"
 	KernelProgOnDebugState         = "on_debug_state"
 	KernelProgOnEmpty              = "on_empty"
+	KernelProgOnEnded              = "on_ended"
 	KernelProgOnExec               = "on_exec"
 	KernelProgOnExit               = "on_exit"
 	KernelProgOnFindDirectMap      = "on_find_direct_map"
@@ -587,6 +616,8 @@ const (
 	KernelVarLostUnattributed      = "lost_unattributed"
 	KernelVarOnlyListed            = "only_listed"
 	KernelVarOwnTgid               = "own_tgid"
+	KernelVarRingLap               = "ring_lap"
+	KernelVarRingUsers             = "ring_users"
 	KernelVarTableLevels           = "table_levels"
 	KernelVarTakeStacks            = "take_stacks"
 )
@@ -636,6 +667,7 @@ type KernelProgramSpecs struct {
 	OnCodeDealloc   *ebpf.ProgramSpec `ebpf:"on_code_dealloc"`
 	OnDebugState    *ebpf.ProgramSpec `ebpf:"on_debug_state"`
 	OnEmpty         *ebpf.ProgramSpec `ebpf:"on_empty"`
+	OnEnded         *ebpf.ProgramSpec `ebpf:"on_ended"`
 	OnExec          *ebpf.ProgramSpec `ebpf:"on_exec"`
 	OnExit          *ebpf.ProgramSpec `ebpf:"on_exit"`
 	OnFindDirectMap *ebpf.ProgramSpec `ebpf:"on_find_direct_map"`
@@ -651,14 +683,12 @@ type KernelProgramSpecs struct {
 type KernelMapSpecs struct {
 	AfterProbe  *ebpf.MapSpec `ebpf:"after_probe"`
 	AfterStack  *ebpf.MapSpec `ebpf:"after_stack"`
-	Allocators  *ebpf.MapSpec `ebpf:"allocators"`
-	Codes       *ebpf.MapSpec `ebpf:"codes"`
-	Devices     *ebpf.MapSpec `ebpf:"devices"`
+	Executing   *ebpf.MapSpec `ebpf:"executing"`
 	Layouts     *ebpf.MapSpec `ebpf:"layouts"`
 	Lost        *ebpf.MapSpec `ebpf:"lost"`
 	NewUnwinder *ebpf.MapSpec `ebpf:"new_unwinder"`
+	Objects     *ebpf.MapSpec `ebpf:"objects"`
 	Processes   *ebpf.MapSpec `ebpf:"processes"`
-	Programs    *ebpf.MapSpec `ebpf:"programs"`
 	Recent      *ebpf.MapSpec `ebpf:"recent"`
 	Records     *ebpf.MapSpec `ebpf:"records"`
 	Rules       *ebpf.MapSpec `ebpf:"rules"`
@@ -669,6 +699,7 @@ type KernelMapSpecs struct {
 	Threads     *ebpf.MapSpec `ebpf:"threads"`
 	Unloading   *ebpf.MapSpec `ebpf:"unloading"`
 	Unwinders   *ebpf.MapSpec `ebpf:"unwinders"`
+	Users       *ebpf.MapSpec `ebpf:"users"`
 }
 
 // KernelVariableSpecs contains global variables before they are loaded into the kernel.
@@ -704,6 +735,8 @@ type KernelVariableSpecs struct {
 	LostUnattributed      *ebpf.VariableSpec `ebpf:"lost_unattributed"`
 	OnlyListed            *ebpf.VariableSpec `ebpf:"only_listed"`
 	OwnTgid               *ebpf.VariableSpec `ebpf:"own_tgid"`
+	RingLap               *ebpf.VariableSpec `ebpf:"ring_lap"`
+	RingUsers             *ebpf.VariableSpec `ebpf:"ring_users"`
 	TableLevels           *ebpf.VariableSpec `ebpf:"table_levels"`
 	TakeStacks            *ebpf.VariableSpec `ebpf:"take_stacks"`
 }
@@ -730,14 +763,12 @@ func (o *KernelObjects) Close() error {
 type KernelMaps struct {
 	AfterProbe  *ebpf.Map `ebpf:"after_probe"`
 	AfterStack  *ebpf.Map `ebpf:"after_stack"`
-	Allocators  *ebpf.Map `ebpf:"allocators"`
-	Codes       *ebpf.Map `ebpf:"codes"`
-	Devices     *ebpf.Map `ebpf:"devices"`
+	Executing   *ebpf.Map `ebpf:"executing"`
 	Layouts     *ebpf.Map `ebpf:"layouts"`
 	Lost        *ebpf.Map `ebpf:"lost"`
 	NewUnwinder *ebpf.Map `ebpf:"new_unwinder"`
+	Objects     *ebpf.Map `ebpf:"objects"`
 	Processes   *ebpf.Map `ebpf:"processes"`
-	Programs    *ebpf.Map `ebpf:"programs"`
 	Recent      *ebpf.Map `ebpf:"recent"`
 	Records     *ebpf.Map `ebpf:"records"`
 	Rules       *ebpf.Map `ebpf:"rules"`
@@ -748,20 +779,19 @@ type KernelMaps struct {
 	Threads     *ebpf.Map `ebpf:"threads"`
 	Unloading   *ebpf.Map `ebpf:"unloading"`
 	Unwinders   *ebpf.Map `ebpf:"unwinders"`
+	Users       *ebpf.Map `ebpf:"users"`
 }
 
 func (m *KernelMaps) Close() error {
 	return _KernelClose(
 		m.AfterProbe,
 		m.AfterStack,
-		m.Allocators,
-		m.Codes,
-		m.Devices,
+		m.Executing,
 		m.Layouts,
 		m.Lost,
 		m.NewUnwinder,
+		m.Objects,
 		m.Processes,
-		m.Programs,
 		m.Recent,
 		m.Records,
 		m.Rules,
@@ -772,6 +802,7 @@ func (m *KernelMaps) Close() error {
 		m.Threads,
 		m.Unloading,
 		m.Unwinders,
+		m.Users,
 	)
 }
 
@@ -808,6 +839,8 @@ type KernelVariables struct {
 	LostUnattributed      *ebpf.Variable `ebpf:"lost_unattributed"`
 	OnlyListed            *ebpf.Variable `ebpf:"only_listed"`
 	OwnTgid               *ebpf.Variable `ebpf:"own_tgid"`
+	RingLap               *ebpf.Variable `ebpf:"ring_lap"`
+	RingUsers             *ebpf.Variable `ebpf:"ring_users"`
 	TableLevels           *ebpf.Variable `ebpf:"table_levels"`
 	TakeStacks            *ebpf.Variable `ebpf:"take_stacks"`
 }
@@ -819,6 +852,7 @@ type KernelPrograms struct {
 	OnCodeDealloc   *ebpf.Program `ebpf:"on_code_dealloc"`
 	OnDebugState    *ebpf.Program `ebpf:"on_debug_state"`
 	OnEmpty         *ebpf.Program `ebpf:"on_empty"`
+	OnEnded         *ebpf.Program `ebpf:"on_ended"`
 	OnExec          *ebpf.Program `ebpf:"on_exec"`
 	OnExit          *ebpf.Program `ebpf:"on_exit"`
 	OnFindDirectMap *ebpf.Program `ebpf:"on_find_direct_map"`
@@ -833,6 +867,7 @@ func (p *KernelPrograms) Close() error {
 		p.OnCodeDealloc,
 		p.OnDebugState,
 		p.OnEmpty,
+		p.OnEnded,
 		p.OnExec,
 		p.OnExit,
 		p.OnFindDirectMap,

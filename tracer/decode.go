@@ -53,8 +53,8 @@ type hostView interface {
 	// lateOf returns the state of a process whose memory is being read; nil for others.
 	lateOf(pid int) *lateAttach
 	// processEnded forgets a process that has ended or has executed another program
-	// (execed). stacks are its stacks; nil if it sent no record.
-	processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process)
+	// (execed). traced: it sent records.
+	processEnded(pid int, timeNs uint64, execed, traced bool)
 	// takeLosses passes on what the kernel side lost since the last call.
 	takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss))
 }
@@ -158,7 +158,7 @@ func (d *decoder) decode(raw []byte) {
 	case bpf.RecordNativeStack:
 		known = d.process(e.PID).stacks.AddNativeRecord(raw, e.PID, d.spaces)
 	case bpf.RecordPythonStack:
-		known = d.process(e.PID).stacks.AddPythonRecord(raw)
+		known = d.process(e.PID).stacks.AddPythonRecord(raw, e.PID, d.spaces)
 	case bpf.RecordCode:
 		known = d.process(e.PID).stacks.AddCodeRecord(raw)
 	case bpf.RecordUnloaded:

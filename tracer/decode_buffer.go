@@ -6,6 +6,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/tracer/event"
+	"ttmem/tracer/heap"
 )
 
 // allocPerCore decodes the allocation of a buffer on single cores.
@@ -25,6 +26,10 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	if late := d.host.lateOf(e.PID); late != nil && e.TimeNs < late.sinceNs {
 		return
 	}
+	if p.allocators[r.Allocator] == nil && len(p.allocators) >= heap.MaxAllocators {
+		d.unknown(e.PID, "too many allocators")
+		return
+	}
 	e.Kind = event.Alloc
 	e.Stack = p.stacks.Stack(r.H.Stack)
 	e.Object, e.BufferID, e.Allocator = r.Object, r.UniqueId, r.Allocator
@@ -39,6 +44,12 @@ func (d *decoder) alloc(e event.Event, r *bpf.KernelBufferRecord, cores []bpf.Ke
 	d.place(&e, p, r.Device, r.Allocator, r.Request)
 	if e.PerCore {
 		setCores(&e, cores)
+	}
+	if old, live := p.live[r.Object]; live && old.id != r.UniqueId {
+		d.emit(event.Event{ // its free was lost: no two Buffers lie at one address
+			Kind: event.Free, Reason: event.ReasonExplicit, TimeNs: e.TimeNs, PID: e.PID, TID: e.TID, Comm: e.Comm,
+			Object: r.Object, BufferID: old.id, Allocator: old.allocator, BeforeAttach: old.before != 0,
+		})
 	}
 	p.live[r.Object] = liveBuffer{r.UniqueId, r.Allocator, 0}
 	d.emit(e)

@@ -57,12 +57,8 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	d.reportLossesOf(e)
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
-	if p == nil {
-		d.host.processEnded(e.PID, e.TimeNs, execed, nil)
-		return
-	}
-	d.host.processEnded(e.PID, e.TimeNs, execed, p.stacks)
-	if p.started {
+	d.host.processEnded(e.PID, e.TimeNs, execed, p != nil)
+	if p != nil && p.started {
 		e.TID, e.Comm = e.PID, p.names[e.PID] // the record's thread is the last one that ended
 		e.TimeNs = max(e.TimeNs, p.lateNs)
 		e.Kind = event.ProcessExit

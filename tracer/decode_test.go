@@ -26,7 +26,7 @@ func (o oneLibrary) library(index uint8) *library {
 }
 func (oneLibrary) startOf(pid int) event.Event                        { return describeProcess(pid) }
 func (oneLibrary) lateOf(int) *lateAttach                             { return nil }
-func (oneLibrary) processEnded(int, uint64, bool, *stack.Process)     {}
+func (oneLibrary) processEnded(int, uint64, bool, bool)               {}
 func (oneLibrary) takeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) {}
 
 // newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields.
@@ -92,6 +92,29 @@ func TestUnknownBufferTypesAreCounted(t *testing.T) {
 	}
 	qt.Check(t, qt.HasLen(d.queue.events, 1)) // the process
 	qt.Check(t, qt.Equals(d.lost[loss{7, "buffer of an unknown type"}], lossCount{n: 4}))
+}
+
+// Where another Buffer is allocated at the address of a live one, the free of that one was
+// lost.
+func TestBufferInPlaceOfAnother(t *testing.T) {
+	d := newTestDecoder()
+	dev := bpf.KernelDeviceRecord{Device: 0x1000, Allocator: 0x2000}
+	dev.H = bpf.KernelHeader{TimeNs: 1, Tgid: 7, Tid: 7, Kind: bpf.RecordDevice, Count: 1}
+	d.decode(raw(&dev))
+	for id := range uint64(2) {
+		buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 5 + id, Device: 0x1000, Allocator: 0x2000}
+		buffer.H = bpf.KernelHeader{TimeNs: 2 + id, Tgid: 7, Tid: 8, Kind: bpf.RecordAlloc}
+		buffer.Window[9] = 0x10 // 4096 bytes
+		d.decode(raw(&buffer))
+	}
+	var kinds []event.Kind
+	for _, e := range d.queue.events[2:] {
+		kinds = append(kinds, e.Kind)
+	}
+	qt.Assert(t, qt.DeepEquals(kinds, []event.Kind{event.Alloc, event.Free, event.Alloc}))
+	free := d.queue.events[3]
+	qt.Check(t, qt.Equals(free.BufferID, 5))
+	qt.Check(t, qt.Equals(free.TimeNs, 3))
 }
 
 // The cores of a buffer on single cores come in any order; its address is known if it is the
@@ -281,4 +304,13 @@ func TestDecodeBoundsDevices(t *testing.T) {
 	qt.Check(t, qt.HasLen(d.processes[9].allocators, heap.MaxAllocators))
 	qt.Check(t, qt.Equals(d.lost[loss{9, "too many allocators"}].n, maxDevices+5-heap.MaxAllocators))
 	qt.Check(t, qt.HasLen(d.lost, 3))
+
+	// what is allocated by the others is not kept either
+	buffer := bpf.KernelBufferRecord{Object: 0x3000, UniqueId: 5, Device: 1, Allocator: 1 << 40}
+	buffer.H = bpf.KernelHeader{TimeNs: 2, Tgid: 9, Tid: 9, Kind: bpf.RecordAlloc}
+	buffer.Window[9] = 0x10 // 4096 bytes
+	before := len(d.queue.events)
+	d.decode(raw(&buffer))
+	qt.Check(t, qt.HasLen(d.queue.events, before))
+	qt.Check(t, qt.Equals(d.lost[loss{9, "too many allocators"}].n, maxDevices+6-heap.MaxAllocators))
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -36,6 +37,7 @@ type finder struct {
 	mappings *host.MappingWatch
 	breaks   chan os.Signal // of leases: a library is about to be overwritten
 	working  sync.WaitGroup
+	ended    chan struct{}   // a process has ended whose objects the kernel side may know
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
 
@@ -50,7 +52,7 @@ type finder struct {
 func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 	f := &finder{
 		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0,
-		named: make(map[int]bool), starts: make(map[int]event.Event),
+		named: make(map[int]bool), starts: make(map[int]event.Event), ended: make(chan struct{}, 1),
 		libraries: libraries{
 			objs: objs, spaces: spaces, warn: o.Warn,
 			byFile: make(map[host.FileID]*library), seen: make(map[int]bool),
@@ -73,6 +75,7 @@ func (f *finder) begin(o *Options) error {
 	if err := f.watch(); err != nil {
 		return err
 	}
+	f.working.Go(f.forgetObjects)
 	if err := f.scan(o.Processes); err != nil {
 		return err
 	}
@@ -215,18 +218,21 @@ func (f *finder) add(e discovered) {
 }
 
 // processEnded drops the state of a process here and in the kernel: another process may get
-// its id, and have other objects at the same addresses.
-func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process) {
+// its id. traced: a record came from it.
+func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 	f.mu.Lock()
 	delete(f.libraries.seen, pid)
 	delete(f.starts, pid)
 	f.late.forget(pid)
 	f.mu.Unlock()
-	f.spaces.Forget(pid, timeNs, stacks)
-	if stacks != nil {
-		f.forgetObjects(pid)
+	f.spaces.Forget(pid, timeNs)
+	if traced {
+		select {
+		case f.ended <- struct{}{}:
+		default:
+		}
 	}
-	if execed && (stacks != nil || f.named[pid]) {
+	if execed && (traced || f.named[pid]) {
 		f.spaces.Changed(pid) // it goes on as another program with the same id
 	}
 }
@@ -238,19 +244,24 @@ func (f *finder) takeLosses(each func(bpf.KernelLossKey, bpf.KernelLoss)) {
 	}
 }
 
-// forgetObjects drops the kernel side's state for the objects of a process.
-func (f *finder) forgetObjects(pid int) {
-	for _, m := range []*ebpf.Map{f.objs.Devices, f.objs.Allocators, f.objs.Programs} {
-		var key bpf.KernelObjectKey
-		var keys []bpf.KernelObjectKey
-		value := make([]byte, m.ValueSize())
-		for objects := m.Iterate(); objects.Next(&key, &value); {
-			if key.Tgid == uint32(pid) {
-				keys = append(keys, key)
+// forgetInterval is the time between passes through the kernel side's table of objects.
+const forgetInterval = time.Second
+
+// forgetObjects removes the objects of processes that have ended from the kernel side, until
+// tracing ends. A pass through a full table takes tens of milliseconds.
+func (f *finder) forgetObjects() {
+	for f.closing.Err() == nil {
+		select {
+		case <-f.closing.Done():
+		case <-f.ended:
+			if _, err := f.objs.OnEnded.Run(&ebpf.RunOptions{}); err != nil {
+				f.warn(fmt.Sprintf("removing the objects of processes that ended: %v", err))
+				return
 			}
-		}
-		for _, key := range keys {
-			_ = m.Delete(&key) // it may be gone already
+			select {
+			case <-f.closing.Done():
+			case <-time.After(forgetInterval):
+			}
 		}
 	}
 }
@@ -282,6 +293,11 @@ func (f *finder) close() {
 		close(f.breaks)
 	}
 	f.calls.Close()
+	for _, pid := range f.seenPIDs() {
+		if debugger := host.Debugger(pid); debugger != 0 {
+			f.warn(fmt.Sprintf("process %d is debugged by process %d: breakpoints that were set on probed functions now have to be deleted before the process goes on", pid, debugger))
+		}
+	}
 	f.mu.Lock() // a library may be withdrawn at this moment
 	defer f.mu.Unlock()
 	f.libraries.close()

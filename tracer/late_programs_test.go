@@ -242,11 +242,14 @@ func TestReadPrograms(t *testing.T) {
 			kinds := map[event.StaticKind]int{}
 			var took time.Duration
 			var key bpf.KernelObjectKey
-			value := make([]byte, tr.objs.Programs.ValueSize())
-			for objects := tr.objs.Programs.Iterate(); objects.Next(&key, &value); {
+			value := make([]byte, tr.objs.KernelMaps.Objects.ValueSize())
+			for objects := tr.objs.KernelMaps.Objects.Iterate(); objects.Next(&key, &value); {
+				if bpf.KernelObjectKind(key.Object>>bpf.KernelObjectLimitOBJECT_KIND) != bpf.KernelObjectKindOBJECT_PROGRAM {
+					continue
+				}
 				id := binary.LittleEndian.Uint64(value)
 				start := time.Now()
-				got, err := tr.finder.libraries.list[0].ReadProgram(pid, key.Object)
+				got, err := tr.finder.libraries.list[0].ReadProgram(pid, key.Object&(1<<bpf.KernelObjectLimitOBJECT_KIND-1))
 				took += time.Since(start)
 				qt.Assert(t, qt.IsNil(err))
 				qt.Check(t, qt.Equals(got.ID, id))

@@ -40,6 +40,7 @@ type stackTrace struct {
 	pid    int
 	cancel context.CancelFunc
 	ended  sync.WaitGroup
+	close  func()
 
 	mu    sync.Mutex
 	calls []stackOf
@@ -66,8 +67,10 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 	qt.Assert(t, qt.IsNil(err))
 	st := &stackTrace{Tracer: tr, pid: pid}
 	// no tt-metal library is mapped: read the process's code all the same
-	tr.spaces.Changed(pid)
-	tr.spaces.Settle()
+	if !o.NoStacks {
+		tr.spaces.Changed(pid)
+		tr.spaces.Settle()
+	}
 	k, err := kernel.Detect()
 	qt.Assert(t, qt.IsNil(err))
 	spec := k.Spec
@@ -105,7 +108,8 @@ func traceStacks(t *testing.T, pid int, file, symbol string, o Options) *stackTr
 			t.Errorf("tracing: %v", err)
 		}
 	})
-	t.Cleanup(func() { st.stop(); probes.Close(); tr.Close() })
+	st.close = sync.OnceFunc(func() { st.stop(); probes.Close(); tr.Close() })
+	t.Cleanup(st.close)
 	return st
 }
 

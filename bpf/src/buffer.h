@@ -106,11 +106,9 @@ HANDLER void per_core_allocated(const struct hit *h, const u64 *window, u64 obje
 	struct core_node node;
 	u32 n = 0;
 
-	r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
-	if (!r) {
-		count_lost(LOST_RING_FULL);
+	r = RESERVE_BYTES(sizeof(*r));
+	if (!r)
 		return;
-	}
 	fill_header(&r->buffer.h, RECORD_ALLOC_PER_CORE, h->library);
 	fill_buffer(&r->buffer, h, window, unique_id, request);
 	if (h->l->per_core_addresses != NO_FIELD && read_u64(map + MAP_FIRST, &at) &&

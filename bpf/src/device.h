@@ -9,8 +9,11 @@ static __always_inline void read_bank(const struct layout *l, u64 allocator, u32
 	u64 manager = 0, at = 0;
 
 	__builtin_memset(b, 0, sizeof(*b));
-	if (type >= BUFFER_TYPES || l->managers[type] == NO_FIELD ||
-	    !read_u64(allocator + l->managers[type], &manager) || !manager)
+	if (type >= BUFFER_TYPES || l->managers[type] == NO_FIELD)
+		return;
+	if (!read_u64(allocator + l->managers[type], &manager))
+		count_lost(LOST_DEVICE_UNREADABLE);
+	if (!manager)
 		return;
 	if (!read_u32(manager + l->manager_banks, &b->banks) ||
 	    !read_u32(manager + l->manager_alignment, &b->alignment_bytes))
@@ -98,49 +101,50 @@ __noinline int report_device(u32 library, u64 bias, u64 device, u64 allocator, u
  * id does not matter: at worst it is reported again. */
 static __always_inline void ensure_device(const struct hit *h, u64 device)
 {
-	struct object_key k = {.tgid = h->tgid, .object = device};
-	u32 *known, id = 0;
+	struct object_key k = key_of(OBJECT_DEVICE, device);
+	struct object *known;
+	u32 id = 0;
 
 	if (!device)
 		return;
 	if (!read_u32(device + h->l->chip_id, &id))
 		count_lost(LOST_DEVICE_UNREADABLE);
-	known = bpf_map_lookup_elem(&devices, &k);
-	if (known && *known == id)
+	known = bpf_map_lookup_elem(&objects, &k);
+	if (known && known->value == id)
 		return;
-	if (bpf_map_update_elem(&devices, &k, &id, BPF_ANY))
-		count_lost(LOST_MAP_FULL);
+	if (known)
+		known->value = id;
+	else if (!add_object(&k, id, 0))
+		return;
 	if (!report_device(h->library, h->bias, device, 0, 0))
-		bpf_map_delete_elem(&devices, &k); /* try again later */
+		remove_object(&k); /* try again later */
 }
 
 static __always_inline void ensure_allocator(const struct hit *h, u64 device, u64 allocator,
 					     u32 flags)
 {
-	struct object_key k = {.tgid = h->tgid, .object = allocator};
+	u64 pair = pair_of(h->tgid, device, allocator);
 	struct recent *last = last_hit();
-	u64 *known;
+	struct object_key k;
+	struct object *known;
 
-	if (last && last->tgid == h->tgid && last->device == device && last->allocator == allocator &&
-	    last->cache_epoch == cache_epoch && !flags)
+	if (last && last->allocator == pair && !flags)
 		return;
-	known = bpf_map_lookup_elem(&allocators, &k);
-	if (known && *known == device && !flags) {
+	k = key_of(OBJECT_ALLOCATOR, allocator);
+	known = bpf_map_lookup_elem(&objects, &k);
+	if (known && known->value == device && !flags) {
 		if (last) {
-			last->tgid = 0;
-			barrier();
-			last->device = device;
-			last->allocator = allocator;
-			last->cache_epoch = cache_epoch;
-			barrier();
-			last->tgid = h->tgid;
+			last->process = this_process(h->tgid);
+			last->allocator = pair;
 		}
 		return;
 	}
-	if (bpf_map_update_elem(&allocators, &k, &device, BPF_ANY))
-		count_lost(LOST_MAP_FULL);
+	if (known)
+		known->value = device;
+	else if (!add_object(&k, device, 0))
+		return;
 	if (!report_device(h->library, h->bias, device, allocator, flags))
-		bpf_map_delete_elem(&allocators, &k);
+		remove_object(&k);
 }
 
 /* SubDeviceManagerTracker(IDevice *, unique_ptr<Allocator> &&, …): a device has its
@@ -159,15 +163,15 @@ HANDLER void device_ready(const struct hit *h)
 /* Allocator::deallocate_buffers(): all of its buffers are freed. */
 HANDLER void allocator_clear(const struct hit *h)
 {
-	struct object_key k = {.tgid = h->tgid, .object = h->ctx->di};
+	struct object_key k = key_of(OBJECT_ALLOCATOR, h->ctx->di), d;
+	struct object *known = bpf_map_lookup_elem(&objects, &k);
 	struct clear_record *r;
-	u64 *device = bpf_map_lookup_elem(&allocators, &k);
 
 	__sync_fetch_and_add(&cache_epoch, 1);
-	if (device) {
-		struct object_key d = {.tgid = h->tgid, .object = *device};
-		bpf_map_delete_elem(&devices, &d);
-		bpf_map_delete_elem(&allocators, &k);
+	if (known) {
+		d = key_of(OBJECT_DEVICE, known->value);
+		remove_object(&d);
+		remove_object(&k);
 	}
 	/* only now: Linux 6.1's verifier would take a check of r in between for a second one */
 	r = RESERVE(struct clear_record, RECORD_CLEAR, h->library);

@@ -32,6 +32,29 @@ static __always_inline u32 doing(const struct layout *l, u64 bias, u64 word)
 	return 0;
 }
 
+/* Whether the calls of a complete stack show what the thread is doing. */
+__noinline int find_call(struct stack_scan *s, struct unwinder *u)
+{
+	struct layout *l;
+	u32 library;
+
+	if (!s || !u)
+		return 0;
+	library = s->library;
+	l = bpf_map_lookup_elem(&layouts, &library);
+	if (!l)
+		return 0;
+	for (u32 i = 0; i < MAX_FRAMES; i++) {
+		if (i >= u->native.frames)
+			break;
+		s->call = u->native.addresses[i] + 1;
+		s->what = doing(l, s->bias, s->call);
+		if (s->what)
+			return 1;
+	}
+	return 0;
+}
+
 /* Searches the next words for the return address that shows what the thread is doing. 0
  * when the search is over. */
 __noinline int find_caller(struct stack_scan *s)
@@ -50,7 +73,7 @@ __noinline int find_caller(struct stack_scan *s)
 		if (!read_u64(s->at, &word))
 			return 0;
 		what = doing(l, s->bias, word);
-		if (what && follows_call(word)) {
+		if (what && (s->call ? word == s->call : follows_call(word))) {
 			s->what = what;
 			s->found = s->at;
 			return 0;
@@ -109,13 +132,17 @@ __noinline int find_buffer(struct stack_scan *s)
 }
 
 /* __cxa_throw(object, type, destructor), called from the library: whether this is a failure
- * to report. */
-HANDLER bool failure_begins(const struct hit *h, struct stack_scan *s)
+ * to report. Without a complete stack, words on it are taken for calls: one may remain of an
+ * earlier call. */
+HANDLER bool failure_begins(const struct hit *h, struct stack_scan *s, bool unwound)
 {
-	s->at = h->ctx->sp;
+	s->at = s->found = h->ctx->sp;
 	s->bias = h->bias;
 	s->library = h->library;
 	s->what = 0;
+	s->call = 0;
+	if (unwound && !find_call(s, h->u))
+		return false;
 	for (u32 i = 0; i < STACK_WORDS / WORDS_A_CALL; i++) {
 		if (!find_caller(s))
 			break;

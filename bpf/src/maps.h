@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
-/* Maps; reserving and sending records, and counting lost ones. */
+/* Maps; sending records, and counting lost ones. */
 #pragma once
 
+#define RING_BYTES (32 << 20)
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 32 << 20);
+	__uint(max_entries, RING_BYTES);
 } records SEC(".maps");
 
 struct {
@@ -43,40 +44,12 @@ struct {
 	__type(value, struct process);
 } processes SEC(".maps");
 
-/* An object of one process. */
-struct object_key {
-	u32 tgid;
-	u32 exec_id; /* of code objects: that of struct space; else 0 */
-	u64 object;
-};
-/* The device of an allocator that was reported to user space. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct object_key);
-	__type(value, u64);
-} allocators SEC(".maps");
-
-/* Devices that were reported to user space, with the chip's id: another chip's Device may
- * later lie at the address of a closed one. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct object_key);
-	__type(value, u32);
-} devices SEC(".maps");
-
 /* Result of the last hit on a CPU, which is usually that of the next one. It is valid until
- * a process or allocator ends, which `cache_epoch` counts. If a hit is preempted while it
- * writes here, the mixture matches no hit. */
+ * a process or allocator ends, which `cache_epoch` counts. Each word is complete in itself: a
+ * hit may be preempted by one of another process, such as a fork with the same addresses. */
 struct recent {
-	u64 cache_epoch;
-	u64 device;
-	u64 allocator;
-	u32 tgid; /* a traced process; 0 while the rest is written */
-	u32 pad;
+	u64 process;   /* a traced one: this_process() */
+	u64 allocator; /* a known one: pair_of() */
 };
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -87,20 +60,6 @@ struct {
 
 /* How many processes and allocators have ended. */
 u64 cache_epoch;
-
-/* Programs that hold circular buffers, dataflow buffers or kernels. */
-struct program {
-	u64 id;
-	u32 holds; /* PROGRAM_* */
-	u32 pad;
-};
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 262144);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct object_key);
-	__type(value, struct program);
-} programs SEC(".maps");
 
 /* What a thread is in the middle of. */
 enum phase {
@@ -114,7 +73,8 @@ struct stack_scan {
 	u64 at;	   /* the next word */
 	u64 limit; /* of the search for Buffers */
 	u64 bias;
-	u64 found; /* where the matching return address lies */
+	u64 call;  /* the return address to search for; 0: any that matches */
+	u64 found; /* where it lies */
 	u64 buffers[FAILED_BUFFERS];
 	u32 library;
 	u32 what; /* FAILED_* */
@@ -203,6 +163,22 @@ static __always_inline struct recent *last_hit(void)
 	return bpf_map_lookup_elem(&recent, &zero);
 }
 
+static __always_inline u64 mix(u64 hash, u64 word)
+{
+	hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+	return hash ^ hash >> 32;
+}
+
+static __always_inline u64 this_process(u32 tgid)
+{
+	return cache_epoch << 32 | tgid;
+}
+
+static __always_inline u64 pair_of(u32 tgid, u64 device, u64 allocator)
+{
+	return mix(mix(mix(0, this_process(tgid)), device), allocator);
+}
+
 static __always_inline void fill_header(struct header *h, u8 kind, u8 library)
 {
 	u64 id = bpf_get_current_pid_tgid();
@@ -217,16 +193,6 @@ static __always_inline void fill_header(struct header *h, u8 kind, u8 library)
 	h->count = 0;
 	h->stack.native = h->stack.python = 0;
 }
-
-#define RESERVE(type, kind, library)                                            \
-	({                                                                     \
-		type *_r = bpf_ringbuf_reserve(&records, sizeof(type), 0);     \
-		if (_r)                                                        \
-			fill_header(&_r->h, kind, library);                    \
-		else                                                           \
-			count_lost(LOST_RING_FULL);                            \
-		_r;                                                            \
-	})
 
 static __always_inline bool read_u64(u64 at, u64 *value)
 {

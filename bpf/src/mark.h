@@ -11,11 +11,9 @@ int on_mark(struct pt_regs *ctx)
 
 	if (!bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
-	h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
-	if (!h) {
-		count_lost(LOST_RING_FULL);
+	h = RESERVE_BYTES(sizeof(*h));
+	if (!h)
 		return 0;
-	}
 	fill_header(h, RECORD_MARK, 0);
 	h->count = bpf_get_attach_cookie(ctx);
 	send(h);

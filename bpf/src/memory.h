@@ -3,7 +3,7 @@
  * here, nearly all of it checks, and a stack takes fifty words. So words are loaded through
  * the kernel's map of physical memory, by the process's own page tables: 7 ns, and 1 ns if
  * the page is cached. A failed load returns 0, which the kernel ensures. The helper reads
- * what is not resident, and everything if user space found no such map. */
+ * what is not resident or not in that map, and everything if user space did not find it. */
 #pragma once
 
 /* Set before loading; 0: the helper reads everything. */
@@ -133,12 +133,16 @@ static __always_inline bool same_memory(const struct memory *m)
 __noinline u64 find_page(struct memory *m, u64 at)
 {
 	struct view *v;
-	u64 page;
+	u64 page, word;
 
 	if (!m || m->closed || !direct_map || at >> (table_levels == 5 ? 56 : 47))
 		return 0;
 	page = kernel_page(at, direct_map, frame_mask, table_levels);
 	if (!page)
+		return 0;
+	/* The kernel's map lacks pages of devices and secret memory, and loads from there are 0. */
+	if (!load_kernel(page + (at & (PAGE_BYTES - 8))) &&
+	    bpf_probe_read_kernel(&word, sizeof(word), (void *)page))
 		return 0;
 	v = &m->views[at / PAGE_BYTES & (VIEWS - 1)];
 	v->page = at / PAGE_BYTES | IS_VIEW;

@@ -32,10 +32,14 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 
 static __always_inline int process_ended(u8 kind, u32 tgid, s32 exit_code)
 {
-	struct process_record *r = RESERVE(struct process_record, kind, 0);
+	/* whatever the user has written: what is known of the process has to be dropped */
+	struct process_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
 
-	if (!r)
+	if (!r) {
+		count_lost(LOST_RING_FULL);
 		return 0;
+	}
+	fill_header(&r->h, kind, 0);
 	r->exit_code = exit_code;
 	r->pad = 0;
 	send_now(r);
@@ -51,6 +55,7 @@ int BPF_PROG(on_exec, struct task_struct *task, int old_tid)
 	if (!p)
 		return 0;
 	drop_unwinder(old_tid); /* the thread takes the process's id now */
+	bpf_map_delete_elem(&executing, &tgid);
 	p->space = p->inherited = 0;
 	p->flags &= ~PROCESS_LATE;
 	__sync_fetch_and_add(&cache_epoch, 1);
@@ -67,6 +72,7 @@ int BPF_PROG(on_exit, struct task_struct *task)
 	if (task->signal->live.counter > 0 || !bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
 	bpf_map_delete_elem(&processes, &tgid);
+	bpf_map_delete_elem(&executing, &tgid);
 	__sync_fetch_and_add(&cache_epoch, 1);
 	return process_ended(RECORD_EXIT, tgid,
 			     task->signal->group_exit_code ?: task->exit_code);

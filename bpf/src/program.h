@@ -13,26 +13,28 @@ HANDLER void enter_program(const struct hit *h, struct thread *t, u32 phase)
 	ensure_device(h, t->device);
 }
 
-static __always_inline void program_holds(u32 tgid, u64 impl, u64 id, u32 what)
+static __always_inline void program_holds(u64 impl, u64 id, u32 what)
 {
-	struct object_key k = {.tgid = tgid, .object = impl};
-	struct program *known = bpf_map_lookup_elem(&programs, &k);
+	struct object_key k = key_of(OBJECT_PROGRAM, impl);
+	struct object *known = bpf_map_lookup_elem(&objects, &k);
 
-	if (known && known->id == id) {
-		known->holds |= what;
-	} else {
-		struct program p = {.id = id, .holds = what};
-		if (bpf_map_update_elem(&programs, &k, &p, BPF_ANY))
-			count_lost(LOST_MAP_FULL);
+	if (!known) {
+		add_object(&k, id, what);
+		return;
 	}
+	if (known->value != id) {
+		known->value = id;
+		known->holds = 0;
+	}
+	known->holds |= what;
 }
 
 /* A program releases some of its memory. Programs that never had any, such as moved-from
  * ones, are ignored. */
 HANDLER void program_gives_up(const struct hit *h, u32 what)
 {
-	struct object_key k = {.tgid = h->tgid, .object = h->ctx->di};
-	struct program *known = bpf_map_lookup_elem(&programs, &k);
+	struct object_key k = key_of(OBJECT_PROGRAM, h->ctx->di);
+	struct object *known = bpf_map_lookup_elem(&objects, &k);
 	struct program_end_record *r;
 	u32 ends;
 
@@ -41,13 +43,13 @@ HANDLER void program_gives_up(const struct hit *h, u32 what)
 	ends = known->holds & what & ~PROGRAM_KNOWN;
 	r = ends ? RESERVE(struct program_end_record, RECORD_PROGRAM_END, h->library) : NULL;
 	if (r) {
-		r->program_id = known->id;
+		r->program_id = known->value;
 		r->h.flags = ends;
 		send(r);
 	}
 	known->holds &= ~what;
 	if (!known->holds)
-		bpf_map_delete_elem(&programs, &k);
+		remove_object(&k);
 }
 
 struct cb_place {
@@ -116,7 +118,7 @@ HANDLER void cb_allocate(const struct hit *h, struct thread *t)
 		return;
 	}
 	ensure_device(h, p.device);
-	program_holds(h->tgid, t->impl, t->program_id, PROGRAM_CBS);
+	program_holds(t->impl, t->program_id, PROGRAM_CBS);
 	for (u32 i = 0; i < MAX_RANGE_RECORDS && begin < end; i++) {
 		report_cb(h->library, &p, t->program_id, begin, end);
 		begin += MAX_RANGES * 32;
@@ -137,8 +139,21 @@ HANDLER void cb_mark(const struct hit *h, struct thread *t)
 		.stack = h->stack,
 	};
 
-	program_holds(h->tgid, t->impl, t->program_id, PROGRAM_DFBS);
+	program_holds(t->impl, t->program_id, PROGRAM_DFBS);
 	report_cb(h->library, &p, t->program_id, h->ctx->di, h->ctx->di + 32);
+}
+
+static __always_inline void read_text_size(struct thread *t)
+{
+	u32 bytes = 0;
+
+	if (!t->text_size_at)
+		return;
+	if (read_u32(t->text_size_at, &bytes))
+		t->text_bytes = bytes;
+	else
+		count_lost(LOST_PROGRAM_UNREADABLE);
+	t->text_size_at = 0;
 }
 
 /* finalize_kernel_bins(device, core_type, …, base, &text_offset, &text_size) writes its
@@ -146,28 +161,22 @@ HANDLER void cb_mark(const struct hit *h, struct thread *t)
  * first, index 0, is the Tensix cores. */
 HANDLER void kernel_bins(const struct hit *h, struct thread *t)
 {
-	u32 bytes = 0;
-
-	if ((u32)h->ctx->si == 0) {
-		t->text_bytes = 0;
-		if (!read_u64(h->ctx->sp + 8, &t->text_size_at))
-			t->text_size_at = 0;
+	if ((u32)h->ctx->si) {
+		read_text_size(t);
 		return;
 	}
-	if (t->text_size_at && read_u32(t->text_size_at, &bytes))
-		t->text_bytes = bytes;
-	t->text_size_at = 0;
+	t->text_bytes = 0;
+	if (!read_u64(h->ctx->sp + 8, &t->text_size_at)) {
+		t->text_size_at = 0;
+		count_lost(LOST_PROGRAM_UNREADABLE);
+	}
 }
 
 /* populate_dispatch_data(IDevice *): once for each compiled program. It fills in the
  * binaries, so they are read at the thread's next step. */
 HANDLER void program_compiled(const struct hit *h, struct thread *t)
 {
-	u32 bytes = 0;
-
-	if (t->text_size_at && read_u32(t->text_size_at, &bytes))
-		t->text_bytes = bytes;
-	t->text_size_at = 0;
+	read_text_size(t);
 	t->compiled = h->stack;
 	t->kernel_pending = 1;
 }
@@ -188,7 +197,7 @@ HANDLER void kernel_loaded(const struct hit *h, struct thread *t)
 	}
 	/* Scratchpads end with the dataflow buffers. No function is called for each of them:
 	 * user space reads the program. */
-	program_holds(h->tgid, t->impl, t->program_id,
+	program_holds(t->impl, t->program_id,
 		      l->program_dfbs == NO_FIELD ? PROGRAM_KERNELS : PROGRAM_KERNELS | PROGRAM_DFBS);
 	r = RESERVE(struct kernel_record, RECORD_KERNEL, h->library);
 	if (!r)
@@ -249,25 +258,27 @@ HANDLER void program_enqueued(const struct hit *h)
 	const struct layout *l = h->l;
 	u32 tgid = h->tgid;
 	struct process *process = bpf_map_lookup_elem(&processes, &tgid);
-	struct object_key k = {.tgid = tgid};
-	struct program fresh = {}, *known;
 	struct program_seen_record *r;
+	struct object_key k;
+	struct object *known;
+	u64 impl, id;
 	u32 what;
 
 	if (!process || !(process->flags & PROCESS_LATE) || l->program_impl == NO_FIELD)
 		return;
-	if (!read_u64(h->ctx->si + l->program_impl, &k.object) ||
-	    !read_u64(k.object + l->program_id, &fresh.id)) {
+	if (!read_u64(h->ctx->si + l->program_impl, &impl) || !read_u64(impl + l->program_id, &id)) {
 		count_lost(LOST_PROGRAM_UNREADABLE);
 		return;
 	}
-	known = bpf_map_lookup_elem(&programs, &k);
-	if (known && known->id == fresh.id)
+	k = key_of(OBJECT_PROGRAM, impl);
+	known = bpf_map_lookup_elem(&objects, &k);
+	if (known && known->value == id)
 		return;
-	what = program_memory(h->library, k.object);
-	fresh.holds = what | PROGRAM_KNOWN;
-	if (bpf_map_update_elem(&programs, &k, &fresh, BPF_ANY)) {
-		count_lost(LOST_MAP_FULL);
+	what = program_memory(h->library, impl);
+	if (known) {
+		known->value = id;
+		known->holds = what | PROGRAM_KNOWN;
+	} else if (!add_object(&k, id, what | PROGRAM_KNOWN)) {
 		return; /* else it would be reported each time */
 	}
 	if (!what)
@@ -275,12 +286,12 @@ HANDLER void program_enqueued(const struct hit *h)
 	ensure_device(h, h->ctx->dx);
 	r = RESERVE(struct program_seen_record, RECORD_PROGRAM_SEEN, h->library);
 	if (!r) {
-		bpf_map_delete_elem(&programs, &k); /* try again later */
+		remove_object(&k); /* try again later */
 		return;
 	}
 	r->h.flags = what;
-	r->program_id = fresh.id;
-	r->impl = k.object;
+	r->program_id = id;
+	r->impl = impl;
 	r->device = h->ctx->dx;
 	send(r);
 }

@@ -3,15 +3,6 @@
  * objects that they run, each of which is reported once. */
 #pragma once
 
-/* Code objects that user space knows: the id, and above it the size of the code in bytes. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 262144);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, struct object_key);
-	__type(value, u64);
-} codes SEC(".maps");
-
 /* Number of code objects that were reported or have died. */
 u32 code_ids;
 u64 code_deaths;
@@ -74,14 +65,11 @@ static __always_inline bool copy_text(const struct python_offsets *p, u64 at, st
 
 /* False if a part of the code object cannot be read. */
 static __always_inline bool fill_code(struct code_record *r, const struct python_offsets *p,
-				      u64 code, u32 exec_id, u32 id, u32 table_bytes)
+				      u64 code, u32 id, u32 table_bytes)
 {
 	u64 at = 0;
 
 	fill_header(&r->h, RECORD_CODE, 0);
-	r->object = code;
-	r->exec_id = exec_id;
-	r->pad = 0;
 	r->id = id;
 	r->minor = p->minor;
 	r->table_bytes = table_bytes;
@@ -103,20 +91,14 @@ static __always_inline bool fill_code(struct code_record *r, const struct python
  * or with the wrong line would be made up. */
 __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 {
-	struct object_key key = {.tgid = bpf_get_current_pid_tgid() >> 32, .object = code};
 	const struct python_offsets *p;
-	u64 type = 0, table = 0, bytes = 0;
-	u64 size = 0, entry, *known;
+	u64 type = 0, table = 0, bytes = 0, size = 0;
 	bool filled;
 	u32 id;
 
 	if (!u || !s)
 		return 0;
 	p = &s->python;
-	key.exec_id = s->exec_id;
-	known = bpf_map_lookup_elem(&codes, &key);
-	if (known)
-		return *known;
 	if (!read_u64(code + OBJECT_TYPE, &type) || type != p->code_type) {
 		u->python_end = END_PYTHON_BAD;
 		return 0;
@@ -129,10 +111,10 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 		size = MAX_ITEMS / 2;
 	id = __sync_fetch_and_add(&code_ids, 1) + 1;
 	if (bytes <= SMALL_TABLE) {
-		struct small_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+		struct small_code_record *r = RESERVE_BYTES(sizeof(*r));
 		if (!r)
 			goto full;
-		filled = fill_code(&r->code, p, code, s->exec_id, id, bytes);
+		filled = fill_code(&r->code, p, code, id, bytes);
 		barrier_var(bytes);
 		if (bytes > SMALL_TABLE)
 			bytes = SMALL_TABLE;
@@ -144,12 +126,12 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 		}
 		send(r);
 	} else {
-		struct large_code_record *r = bpf_ringbuf_reserve(&records, sizeof(*r), 0);
+		struct large_code_record *r = RESERVE_BYTES(sizeof(*r));
 		if (!r)
 			goto full;
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
-		filled = fill_code(&r->code, p, code, s->exec_id, id, bytes);
+		filled = fill_code(&r->code, p, code, id, bytes);
 		barrier_var(bytes);
 		if (bytes > LARGE_TABLE)
 			bytes = LARGE_TABLE;
@@ -161,13 +143,7 @@ __noinline u64 report_code(struct unwinder *u, const struct space *s, u64 code)
 		}
 		send(r);
 	}
-	/* Known from now on: a record with its id is on its way. */
-	entry = size * 2 << 32 | id;
-	if (bpf_map_update_elem(&codes, &key, &entry, BPF_ANY)) {
-		u->python_end = END_PYTHON_NO_TABLE_ROOM;
-		return 0;
-	}
-	return entry;
+	return size * 2 << 32 | id;
 unreadable:
 	/* A page may be on its way to another place; the next stack tries again. */
 	u->python_end = END_PYTHON_NOT_READABLE;
@@ -221,13 +197,25 @@ static __always_inline u64 code_entry(struct unwinder *u, const struct space *s,
 {
 	struct known_code *k = &u->codes[(code >> 4 ^ code >> 10) & (KNOWN_CODES - 1)];
 	u64 deaths = code_deaths;
+	struct object *known;
 	u64 entry;
 
 	if (k->code == code && k->deaths == deaths)
 		return k->entry;
-	entry = report_code(u, s, code);
-	if (!entry)
-		return 0;
+	u->code = key_of(OBJECT_CODE, code);
+	known = find_object(&u->code);
+	if (known) {
+		entry = known->value;
+	} else {
+		entry = report_code(u, s, code);
+		if (!entry)
+			return 0;
+		/* Known from now on: a record with its id is on its way. */
+		if (!add_object(&u->code, entry, 0)) {
+			u->python_end = END_PYTHON_NO_TABLE_ROOM;
+			return 0;
+		}
+	}
 	k->code = code;
 	k->deaths = deaths;
 	k->entry = entry;
@@ -330,13 +318,9 @@ __noinline int walk_python(struct unwinder *u, const struct space *s, u64 seed)
 SEC("uprobe.multi")
 int on_code_dealloc(struct pt_regs *ctx)
 {
-	struct object_key key = {
-		.tgid = bpf_get_current_pid_tgid() >> 32,
-		.exec_id = bpf_get_attach_cookie(ctx),
-		.object = ctx->di,
-	};
+	struct object_key key = key_of(OBJECT_CODE, ctx->di);
 
-	if (!bpf_map_delete_elem(&codes, &key))
+	if (remove_object(&key))
 		__sync_fetch_and_add(&code_deaths, 1);
 	return 0;
 }

@@ -264,13 +264,10 @@ struct text {
 };
 struct code_record {
 	struct header h;
-	u64 object;
-	u32 exec_id; /* that of struct space */
 	u32 id;
 	u32 minor;
 	u32 first_line;
 	u32 table_bytes;
-	u32 pad;
 	struct text name, qualname, file;
 	u8 name_data[MAX_NAME], qualname_data[MAX_NAME], file_data[MAX_FILE];
 };
@@ -291,6 +288,7 @@ enum lost_cause {
 	LOST_PROGRAM_UNREADABLE,
 	LOST_MAP_FULL,
 	LOST_NO_THREAD_STATE,
+	LOST_TOO_MANY_OBJECTS,
 	LOST_CAUSES,
 };
 

@@ -93,10 +93,6 @@ struct space {
 	/* unique among all states of all processes */
 	u32 generation;
 	u32 count;
-	/* the number of the process's first state: changed by each exec, after which other code
-	 * objects may lie at the same addresses */
-	u32 exec_id;
-	u32 pad;
 	struct python_offsets python;
 	struct mapping mappings[MAX_MAPPINGS]; /* ascending */
 };

@@ -2,11 +2,11 @@
 /* The stacks of events: two ids, of the native and of the Python part, each reported once. */
 #pragma once
 
-/* The ids of the stacks that user space knows, and the process. */
+/* The ids of the stacks that user space knows; the value means nothing. What was not used for
+ * long makes room for others, and is reported again if it is used. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 524288);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 131072);
 	__type(key, u64);
 	__type(value, u32);
 } stacks SEC(".maps");
@@ -31,7 +31,7 @@ __noinline u64 report_native(struct unwinder *u, u32 tgid)
 		if (size > MAX_FRAMES)
 			return 0;
 		size = offsetof(struct native_record, addresses) + size * 8;
-		if (bpf_ringbuf_output(&records, &u->native, size, BPF_RB_NO_WAKEUP)) {
+		if (!may_write(size) || bpf_ringbuf_output(&records, &u->native, size, BPF_RB_NO_WAKEUP)) {
 			bpf_map_delete_elem(&stacks, &id);
 			u->end = END_RING_FULL;
 			return 0;
@@ -58,7 +58,7 @@ __noinline u64 report_python(struct unwinder *u, u32 tgid)
 		if (size > MAX_FRAMES)
 			return 0;
 		size = offsetof(struct python_record, calls) + size * sizeof(struct python_call);
-		if (bpf_ringbuf_output(&records, &u->python, size, BPF_RB_NO_WAKEUP)) {
+		if (!may_write(size) || bpf_ringbuf_output(&records, &u->python, size, BPF_RB_NO_WAKEUP)) {
 			bpf_map_delete_elem(&stacks, &id);
 			u->python_end = END_PYTHON_RING_FULL;
 			return 0;
@@ -121,11 +121,9 @@ int on_debug_state(struct pt_regs *ctx)
 		__sync_fetch_and_add(&cache_epoch, 1);
 	} else if (state == RT_CONSISTENT && times && *times & 1) {
 		__sync_fetch_and_add(times, 1);
-		h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
-		if (!h) {
-			count_lost(LOST_RING_FULL);
+		h = RESERVE_BYTES(sizeof(*h));
+		if (!h)
 			return 0;
-		}
 		fill_header(h, RECORD_UNLOADED, 0);
 		send_now(h);
 	}
@@ -150,19 +148,21 @@ __noinline int walk(struct unwinder *u, const struct space *s, u64 ip, u64 sp, u
 	return 0;
 }
 
-/* Takes the stack of a probe's hit. */
+/* Takes the stack of a probe's hit, and reports it if ids are given. Returns whether the native
+ * part is complete. */
 __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct stack_ids *ids)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct space *s;
 	u64 id;
 
-	if (!u || !ids)
+	if (!u)
 		return 0;
 	if (!space_slot(u, tgid) || !(s = space_at(u->slot)) ||
 	    (u->inherited && u->inherited != s->generation)) {
 		u->slot = 0;
-		count_end(END_NO_SPACE);
+		if (ids)
+			count_end(END_NO_SPACE);
 		return 0;
 	}
 	if (u->generation != s->generation)
@@ -177,6 +177,8 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 			walk(u, s, ip, sp, bp);
 		}
 	}
+	if (!ids)
+		return u->end == END_START;
 	id = u->native.id;
 	if (u->native_ids[id & (KNOWN_IDS - 1)] != id)
 		id = report_native(u, tgid);
@@ -189,7 +191,7 @@ __noinline int take_stack(struct unwinder *u, u64 ip, u64 sp, u64 bp, struct sta
 	}
 	count_end(u->end == END_TOO_DEEP && u->python_end == END_PYTHON ? END_ONLY_PYTHON : u->end);
 	count_end(u->python_end);
-	return 0;
+	return u->end == END_START;
 }
 
 volatile const bool take_stacks; /* set before loading */
@@ -221,11 +223,9 @@ int on_stack(struct pt_regs *ctx)
 	if (!bpf_map_lookup_elem(&processes, &tgid))
 		return 0;
 	stack_of(ctx, this_unwinder(), &stack);
-	h = bpf_ringbuf_reserve(&records, sizeof(*h), 0);
-	if (!h) {
-		count_lost(LOST_RING_FULL);
+	h = RESERVE_BYTES(sizeof(*h));
+	if (!h)
 		return 0;
-	}
 	fill_header(h, RECORD_STACK, 0);
 	h->stack = stack;
 	send(h);

@@ -10,6 +10,7 @@
 #include "records.h"
 #include "layout.h"
 #include "maps.h"
+#include "share.h"
 #include "memory.h"
 #include "space.h"
 #include "unwind.h"
@@ -57,6 +58,8 @@ struct shared_enums {
 	enum table_index table_index;
 	enum rules_limit rules_limit;
 	enum direct_map_search direct_map_search;
+	enum object_kind object_kind;
+	enum object_limit object_limit;
 };
 KEEP(shared_enums);
 /* Only reached through pointers, from maps in maps. */
@@ -71,7 +74,7 @@ static __always_inline bool traced(u32 tgid)
 	struct recent *last = last_hit();
 	struct process fresh = {};
 
-	if (last && last->tgid == tgid && last->cache_epoch == cache_epoch)
+	if (last && last->process == this_process(tgid))
 		return true;
 	if (bpf_map_lookup_elem(&processes, &tgid))
 		return true;
@@ -83,7 +86,7 @@ static __always_inline bool traced(u32 tgid)
 }
 
 /* Whether to take the stack of a hit. */
-static __always_inline bool has_stack(const struct hit *h, u32 probe, struct thread *t)
+static __always_inline bool has_stack(struct hit *h, u32 probe, struct thread *t)
 {
 	switch (probe) {
 	case PROBE_CB_ALLOCATE:
@@ -92,7 +95,9 @@ static __always_inline bool has_stack(const struct hit *h, u32 probe, struct thr
 	case PROBE_CB_MARK:
 		return t->phase == PHASE_DFBS || t->phase == PHASE_SCRATCHPADS;
 	case PROBE_THROW:
-		return failure_begins(h, &t->scan);
+		h->u = take_stacks ? this_unwinder() : NULL;
+		return failure_begins(h, &t->scan,
+				      h->u && take_stack(h->u, h->ctx->ip, h->ctx->sp, h->ctx->bp, NULL));
 	}
 	return false;
 }

@@ -42,6 +42,8 @@ static __always_inline void count_end(u32 end)
 		(*n)++;
 }
 
+#define MAX_UNWINDERS 16384
+#define UNWINDERS_A_USER (MAX_UNWINDERS / 4)
 #define KNOWN_ROWS 512
 #define MAX_WORDS 256
 #define KNOWN_IDS 16
@@ -54,7 +56,7 @@ struct known_row {
 struct known_code {
 	u64 code;
 	u64 deaths;
-	u64 entry; /* value in the map codes */
+	u64 entry; /* value in the table of objects */
 };
 
 /* State for unwinding a thread. Not per CPU: a probe can be preempted. */
@@ -75,6 +77,7 @@ struct unwinder {
 	u32 words;   /* MAX_WORDS + 1: too many to compare */
 	u64 word_at[MAX_WORDS], word[MAX_WORDS];
 
+	u64 user;	 /* whose thread it is */
 	u64 cache_epoch; /* slot is valid while none is added */
 	u32 slot, generation;
 	u32 inherited; /* as in struct process */
@@ -87,6 +90,7 @@ struct unwinder {
 	/* the addresses of a thread's slot for autoTSSkey */
 	u64 thread_slot;
 	u64 python_frame;
+	struct object_key code; /* of that frame */
 	u64 python_passed; /* an inner frame: seeing it again means a cycle */
 
 	u64 native_ids[KNOWN_IDS], python_ids[KNOWN_IDS];
@@ -99,7 +103,7 @@ struct unwinder {
  * this size. on_exit and on_exec delete entries. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, MAX_UNWINDERS);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, u32);
 	__type(value, struct unwinder);
@@ -116,18 +120,33 @@ struct {
 /* Functions that are not inlined are global, and get their data as arguments: the verifier
  * checks each once. It requires checks for NULL, although the arguments never are. */
 
+static __noinline struct unwinder *new_thread(u32 tid)
+{
+	u64 id = user_id();
+	struct user *user = find_user(id);
+	struct unwinder *u;
+	u32 zero = 0;
+
+	u = bpf_map_lookup_elem(&new_unwinder, &zero);
+	if (!user || user->threads >= UNWINDERS_A_USER || !u ||
+	    bpf_map_update_elem(&unwinders, &tid, u, BPF_NOEXIST))
+		return NULL;
+	__sync_fetch_and_add(&user->threads, 1);
+	u = bpf_map_lookup_elem(&unwinders, &tid);
+	if (u)
+		u->user = id;
+	return u;
+}
+
 /* The running thread's unwinder, with its memory opened; NULL if there is no memory for it,
- * or the map is full. */
+ * or too many threads have one. */
 static __noinline struct unwinder *this_unwinder(void)
 {
-	u32 tid = bpf_get_current_pid_tgid(), zero = 0;
-	struct unwinder *u = bpf_map_lookup_elem(&unwinders, &tid), *fresh;
+	u32 tid = bpf_get_current_pid_tgid();
+	struct unwinder *u = bpf_map_lookup_elem(&unwinders, &tid);
 
-	if (!u) {
-		fresh = bpf_map_lookup_elem(&new_unwinder, &zero);
-		if (fresh && !bpf_map_update_elem(&unwinders, &tid, fresh, BPF_NOEXIST))
-			u = bpf_map_lookup_elem(&unwinders, &tid);
-	}
+	if (!u)
+		u = new_thread(tid);
 	if (u)
 		open_memory(&u->memory);
 	return u;
@@ -136,14 +155,18 @@ static __noinline struct unwinder *this_unwinder(void)
 static __always_inline void drop_unwinder(u32 tid)
 {
 	/* nearly every thread of the host has none, and the look-up takes no lock */
-	if (bpf_map_lookup_elem(&unwinders, &tid))
-		bpf_map_delete_elem(&unwinders, &tid);
-}
+	struct unwinder *u = bpf_map_lookup_elem(&unwinders, &tid);
+	struct user *user;
+	u64 id;
 
-static __always_inline u64 mix(u64 hash, u64 word)
-{
-	hash = (hash ^ word) * 0x9e3779b97f4a7c15;
-	return hash ^ hash >> 32;
+	if (!u)
+		return;
+	id = u->user;
+	if (bpf_map_delete_elem(&unwinders, &tid))
+		return;
+	user = bpf_map_lookup_elem(&users, &id);
+	if (user && user->threads)
+		__sync_fetch_and_sub(&user->threads, 1);
 }
 
 /* The searches keep their position in memory: the verifier knows the same about it

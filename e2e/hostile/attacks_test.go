@@ -48,7 +48,6 @@ var knownToFail = map[string]string{
 	"mapping loop":       "lost records of mappings are nobody's, and all processes are read again for each",
 	"unreadable objects": "losses are not counted by process",
 	"unknown types":      "losses are not counted by process",
-	"allocation flood":   "one process may fill the ring buffer",
 	"program flood":      "programs of a process are not bounded",
 	"late at start":      "answers wait up to 5 s for what is read from memory",
 	"huge set":           "2^24 elements are believed",

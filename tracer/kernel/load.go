@@ -39,6 +39,7 @@ type loaded struct {
 	OnCodeDealloc *ebpf.Program `ebpf:"on_code_dealloc"`
 	OnDebugState  *ebpf.Program `ebpf:"on_debug_state"`
 	OnMark        *ebpf.Program `ebpf:"on_mark"`
+	OnEnded       *ebpf.Program `ebpf:"on_ended"`
 
 	LostRecords      *ebpf.Variable `ebpf:"lost_records"`
 	LostUnattributed *ebpf.Variable `ebpf:"lost_unattributed"`
@@ -101,7 +102,7 @@ func (o *Objects) Close() {
 		o.Ring.Close()
 	}
 	o.KernelMaps.Close()
-	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark} {
+	for _, p := range []*ebpf.Program{o.OnProbe, o.OnFork, o.OnExec, o.OnExit, o.OnCodeDealloc, o.OnDebugState, o.OnMark, o.OnEnded} {
 		p.Close()
 	}
 }

@@ -38,7 +38,7 @@ func (d *deriver) meshID() {
 		d.layout.Fields["MeshDevice.mesh_id_"] = c
 		return
 	}
-	pimpl, ok := d.field("MeshDevice.pimpl_", 8, from(first(callsObject), meshID))
+	pimpl, ok := d.field("MeshDevice.pimpl_", 8, from(single(callsObject), meshID))
 	if !ok {
 		d.miss("MeshDevice.mesh_id_", "MeshDevice::id() neither returns a field nor calls a MeshDeviceImpl")
 		return

@@ -67,7 +67,7 @@ func (d *deriver) allocators() {
 	d.field("SubDeviceManagerTracker.active_sub_device_manager_", 8,
 		from(result, "SubDeviceManagerTracker::get_active_sub_device_manager() const"))
 	vector, _ := d.field("SubDeviceManager.sub_device_allocators_", 8,
-		from(first(checksElement), "SubDeviceManager::allocator const"))
+		from(single(checksElement), "SubDeviceManager::allocator const"))
 	managers := slices.Concat(inDefault, vector, Chain{0})
 	// tracker finds the object with the default SubDeviceManager or, if that call was
 	// inlined, the path to its first allocator.

@@ -44,7 +44,7 @@ func (d *deriver) liveCBs() {
 
 	// address() returns the value of an optional, 4 bytes followed by a flag, or the
 	// address of the L1 buffer that contains it
-	has, ok := d.field("CircularBuffer.has_local_address", 1, from(first(comparesAny(1)), cbImplAddress, cbAddress))
+	has, ok := d.field("CircularBuffer.has_local_address", 1, from(single(comparesAny(1)), cbImplAddress, cbAddress))
 	value := Chain{-1}
 	if ok && len(has) == 1 {
 		value[0] = has[0] - 4

@@ -64,7 +64,8 @@ func emulated(in *instruction) string {
 const maxLead = 8
 
 // cheapen moves a probe to the first instruction of its function that the kernel emulates,
-// if that is always reached exactly once, and with the function's arguments unchanged.
+// if that is always reached exactly once, and with the function's arguments unchanged: those
+// in registers, and those on the stack, which the kernel side finds from the stack pointer.
 func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 	fl, err := d.flow(f)
 	if err != nil {
@@ -75,8 +76,7 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 		if i == 0 && s.at != f.Addr || i > 0 && s.at != fl.steps[i-1].next() {
 			return
 		}
-		sp, ok := s.state.regs[rsp].inFrame()
-		if !ok || sp > 0 {
+		if sp, ok := s.state.regs[rsp].inFrame(); !ok || sp != 0 {
 			return
 		}
 		for n, r := range arguments {
@@ -88,7 +88,7 @@ func (d *deriver) cheapen(p *Probe, f symbolize.Symbol) {
 			if fl.entered(f.Addr, s.at) {
 				return
 			}
-			p.ProbeAddr, p.Kind, p.Stepped, p.StackDelta = s.at, kind, false, int(-sp)
+			p.ProbeAddr, p.Kind, p.Stepped = s.at, kind, false
 			return
 		}
 		if s.op == x86asm.JMP || s.op == x86asm.CALL || s.op == x86asm.RET || jump(s.op) {
@@ -149,9 +149,6 @@ func (d *deriver) shards() error {
 		p := Probe{Symbol: fl.fn.Name, Size: fl.fn.Size, Addr: fl.fn.Addr, ProbeAddr: s.at}
 		p.Kind = cmp.Or(emulated(&s.instruction), singleStepped)
 		p.Stepped = p.Kind == singleStepped
-		if sp, ok := s.state.regs[rsp].inFrame(); ok {
-			p.StackDelta = int(-sp)
-		}
 		d.put("bank_shards", p)
 		return nil
 	}

@@ -20,9 +20,6 @@ type Probe struct {
 	Addr, ProbeAddr uint64
 	// FileOffset is the file offset of the instruction at ProbeAddr.
 	FileOffset uint64
-	// StackDelta is how many bytes lower the stack pointer is at ProbeAddr than at the
-	// entry, where it points to the return address.
-	StackDelta int
 	// Kind is the instruction at ProbeAddr: "push", "nop", "call", "jmp", "jcc",
 	// or "single-stepped".
 	Kind string

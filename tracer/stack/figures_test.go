@@ -54,7 +54,7 @@ func TestFiguresOfTTNN(t *testing.T) {
 	generation := s.byPID[pid].newest.generation
 	took("again, nothing new", func() { know(tr, pid) })
 	qt.Check(t, qt.Equals(s.byPID[pid].newest.generation, generation), qt.Commentf("an unchanged process is published again"))
-	s.Forget(pid, host.Now(), nil)
+	s.Forget(pid, host.Now())
 	tr.Settle()
 	cached := took("tables loaded, process new", func() { know(tr, pid) })
 

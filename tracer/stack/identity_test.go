@@ -43,3 +43,48 @@ func TestOneStackForAllWaysThroughTheInterpreter(t *testing.T) {
 	qt.Check(t, qt.Not(qt.Equals(id(1, 9), id(1, 0))))
 	qt.Check(t, qt.Not(qt.Equals(id(1, 8), id(1, 9))))
 }
+
+// A process with many stacks begins anew: a stack that is in use stays the same one, also in
+// the new state, events that are under way find theirs, and the others are dropped.
+func TestManyStacksBeginAnew(t *testing.T) {
+	library := &codeFile{path: "library"}
+	view := &spaceView{1, []codeMapping{{start: 1000, end: 2000, file: library}}}
+	var lastID uint64
+	s := NewProcess(Options{}, &lastID)
+	ids := func(native uint64) bpf.KernelStackIds { return bpf.KernelStackIds{Native: native} }
+	s.addNative(1, 1, []uint64{1010, 1020}, view)
+	s.addNative(2, 1, []uint64{1030}, view)
+	used := s.Stack(ids(1))
+	qt.Check(t, qt.IsFalse(s.renew(3)))
+	qt.Check(t, qt.IsTrue(s.renew(2)))
+	qt.Check(t, qt.Equals(s.Stack(ids(1)), used)) // of an event under way
+	s.addNative(11, 2, []uint64{1010, 1020}, view)
+	qt.Check(t, qt.Equals(s.Stack(ids(11)), used))
+	s.addNative(11, 2, []uint64{1010, 1020}, view) // sent again
+	qt.Check(t, qt.HasLen(s.newest.native.at, 1))
+	qt.Check(t, qt.IsTrue(s.renew(1)))
+	qt.Check(t, qt.IsTrue(s.renew(0)))
+	s.addNative(21, 3, []uint64{1010, 1020}, view)
+	qt.Check(t, qt.Equals(s.Stack(ids(21)), used))
+	qt.Check(t, qt.IsNil(s.parts(ids(2)).native))
+	qt.Check(t, qt.HasLen(used.Calls(), 2))
+}
+
+// Code objects are bounded, the oldest are dropped, and the newest have names.
+func TestManyCodeObjects(t *testing.T) {
+	var lastID uint64
+	s := NewProcess(Options{}, &lastID)
+	r := bpf.KernelCodeRecord{Minor: 10, Name: bpf.KernelText{State: 1<<2 | 32 | 64, Bytes: 1}}
+	r.NameData[0] = 'f'
+	table := make([]byte, 1<<16)
+	const most = maxCodeBytes >> 16
+	for id := range uint32(2 * most) {
+		r.Id = id + 1
+		s.addCode(&r, table)
+	}
+	qt.Check(t, qt.IsTrue(len(s.codes) <= most))
+	qt.Check(t, qt.Equals(len(s.codeOrder), len(s.codes)))
+	call, known := s.pythonCall(bpf.KernelPythonCall{Code: 2 * most})
+	qt.Check(t, qt.IsTrue(known))
+	qt.Check(t, qt.Equals(call.shown.Frames[0].Name, "f"))
+}

@@ -7,15 +7,12 @@ import (
 	"hash/maphash"
 	"maps"
 	"math"
-	"slices"
 	"sync"
-
-	"github.com/cilium/ebpf"
+	"weak"
 
 	"ttmem/bpf"
 	"ttmem/symbolize/python"
 	"ttmem/tracer/event"
-	"ttmem/tracer/kernel"
 )
 
 // Options select how stacks are shown.
@@ -32,27 +29,45 @@ type Process struct {
 	o      Options
 	lastID *uint64 // shared by all processes
 
-	mu     sync.Mutex
-	native lists[int32] // indices of places
-	python lists[bpf.KernelPythonCall]
-	codes  map[uint32]*python.Code
-	keys   []bpf.KernelObjectKey // of the kernel side's code objects
-	shown  map[bpf.KernelStackIds]*event.Stack
+	mu sync.Mutex
+	// newest has the stacks that are added, and older those of the time before: events that
+	// are under way may refer to them.
+	newest, older *batch
+	codes         map[uint32]*python.Code
+	codeOrder     []uint32 // their ids, oldest first
+	codeBytes     int
 	// byIdentity has each stack once, however the interpreter came to its calls.
-	byIdentity map[uint64]*event.Stack
-	places     []place
-	known      map[placeKey]int32
-	// at is the index of places by address and by the generation of the process's code
-	at         map[uint64]int32
-	generation uint32
-	// recent caches recently used entries of at
-	recent *[1 << recentBits]recentPlace
-	calls  map[bpf.KernelPythonCall]pythonCall // resolved ones
+	byIdentity map[uint64]weak.Pointer[event.Stack]
+	calls      map[bpf.KernelPythonCall]pythonCall // resolved ones
 	// called caches recently used entries of calls
 	called *[1 << recentBits]recentCall
 	// scratch space for the two parts of a stack
 	nativeCalls []nativeCall
 	pythonCalls []pythonCall
+}
+
+// A batch are the stacks that were added in a time.
+type batch struct {
+	native lists[int32] // indices of places
+	python lists[bpf.KernelPythonCall]
+	shown  map[bpf.KernelStackIds]*event.Stack
+	places *places
+	known  map[placeKey]int32
+	// at is the index of places by address and by the generation of the process's code
+	at         map[uint64]int32
+	generation uint32
+	// recent caches recently used entries of at
+	recent *[1 << recentBits]recentPlace
+}
+
+// places are the addresses of the stacks of a batch.
+type places struct{ list []place }
+
+func newBatch() *batch {
+	return &batch{
+		native: newLists[int32](), python: newLists[bpf.KernelPythonCall](),
+		shown: make(map[bpf.KernelStackIds]*event.Stack), places: new(places), known: make(map[placeKey]int32),
+	}
 }
 
 // place is an address in a process's stacks, and the file that contains it.
@@ -89,12 +104,10 @@ func NewProcess(o Options, lastID *uint64) *Process {
 	return &Process{
 		o:          o,
 		lastID:     lastID,
-		native:     newLists[int32](),
-		python:     newLists[bpf.KernelPythonCall](),
+		newest:     newBatch(),
+		older:      newBatch(),
 		codes:      make(map[uint32]*python.Code),
-		shown:      make(map[bpf.KernelStackIds]*event.Stack),
-		byIdentity: make(map[uint64]*event.Stack),
-		known:      make(map[placeKey]int32),
+		byIdentity: make(map[uint64]weak.Pointer[event.Stack]),
 		calls:      make(map[bpf.KernelPythonCall]pythonCall),
 		called:     new([1 << recentBits]recentCall),
 	}
@@ -104,23 +117,27 @@ func NewProcess(o Options, lastID *uint64) *Process {
 func (s *Process) addNative(id uint64, generation uint32, addresses []uint64, view *spaceView) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generation != generation || s.at == nil {
-		s.at, s.generation = make(map[uint64]int32), generation
-		s.recent = new([1 << recentBits]recentPlace)
+	b := s.newest
+	if b.native.get(id) != nil {
+		return // the kernel side has sent it before, and forgotten it
 	}
-	stack := s.native.add(id, len(addresses))
+	if b.generation != generation || b.at == nil {
+		b.at, b.generation = make(map[uint64]int32), generation
+		b.recent = new([1 << recentBits]recentPlace)
+	}
+	stack := b.native.add(id, len(addresses))
 	for i, addr := range addresses {
-		recent := &s.recent[recentSlot(addr)]
+		recent := &b.recent[recentSlot(addr)]
 		if recent.addr != addr || addr == 0 {
-			*recent = recentPlace{addr, s.placeOf(addr, view)}
+			*recent = recentPlace{addr, b.placeOf(addr, view)}
 		}
 		stack[i] = recent.place
 	}
 }
 
-// placeOf returns the index of the place at an address; s.mu is held.
-func (s *Process) placeOf(addr uint64, view *spaceView) int32 {
-	if i, ok := s.at[addr]; ok {
+// placeOf returns the index of the place at an address.
+func (b *batch) placeOf(addr uint64, view *spaceView) int32 {
+	if i, ok := b.at[addr]; ok {
 		return i
 	}
 	key := placeKey{anonymous, addr}
@@ -129,20 +146,36 @@ func (s *Process) placeOf(addr uint64, view *spaceView) int32 {
 			key = placeKey{m.file, addr - m.bias}
 		}
 	}
-	i, ok := s.known[key]
+	i, ok := b.known[key]
 	if !ok {
-		i = int32(len(s.places))
-		s.places = append(s.places, place{placeKey: key})
-		s.known[key] = i
+		i = int32(len(b.places.list))
+		b.places.list = append(b.places.list, place{placeKey: key})
+		b.known[key] = i
 	}
-	s.at[addr] = i
+	b.at[addr] = i
 	return i
 }
 
 func (s *Process) addPython(id uint64, calls []bpf.KernelPythonCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	copy(s.python.add(id, len(calls)), calls)
+	if s.newest.python.get(id) == nil {
+		copy(s.newest.python.add(id, len(calls)), calls)
+	}
+}
+
+// renew begins a new batch if the newest one has most stacks, and reports whether it did. The
+// kernel side has to report every stack again then.
+func (s *Process) renew(most int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.newest.native.at)+len(s.newest.python.at) < most {
+		return false
+	}
+	s.newest, s.older = newBatch(), s.newest
+	clear(s.calls)
+	maps.DeleteFunc(s.byIdentity, func(_ uint64, w weak.Pointer[event.Stack]) bool { return w.Value() == nil })
+	return true
 }
 
 func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
@@ -157,7 +190,21 @@ func (s *Process) addCode(r *bpf.KernelCodeRecord, table []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.codes[r.Id] = code
-	s.keys = append(s.keys, bpf.KernelObjectKey{Tgid: r.H.Tgid, ExecId: r.ExecId, Object: r.Object})
+	s.codeOrder = append(s.codeOrder, r.Id)
+	// a program may make code objects for ever, and user space is not told which have died
+	for s.codeBytes += codeSize(code); s.codeBytes > maxCodeBytes; s.codeOrder = s.codeOrder[1:] {
+		s.codeBytes -= codeSize(s.codes[s.codeOrder[0]])
+		delete(s.codes, s.codeOrder[0])
+	}
+}
+
+// maxCodeBytes bounds the code objects of a process: some 30,000 functions. The calls of older
+// ones have no names, unless they were looked up before.
+const maxCodeBytes = 32 << 20
+
+// codeSize is about what a code object takes.
+func codeSize(c *python.Code) int {
+	return 256 + len(c.Name) + len(c.QualName) + len(c.File) + len(c.LineTable)
 }
 
 // Stack returns the stack of an event; nil if it has none.
@@ -167,22 +214,53 @@ func (s *Process) Stack(ids bpf.KernelStackIds) *event.Stack {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stack := s.shown[ids]
-	if stack == nil {
-		id, known := s.identity(ids)
-		if known {
-			stack = s.byIdentity[id]
+	for _, b := range []*batch{s.newest, s.older} {
+		if stack := b.shown[ids]; stack != nil {
+			return stack
 		}
-		if stack == nil {
-			*s.lastID++
-			stack = event.NewStack(*s.lastID, func() []*event.Call { return s.resolve(ids) })
-		}
-		if known {
-			s.byIdentity[id] = stack
-		}
-		s.shown[ids] = stack
 	}
+	p := s.parts(ids)
+	id, known := s.identity(ids, p)
+	var stack *event.Stack
+	if known {
+		stack = s.byIdentity[id].Value()
+	}
+	if stack == nil {
+		*s.lastID++
+		stack = event.NewStack(*s.lastID, func() []*event.Call {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !known {
+				p = s.parts(ids) // what lacked may have come since
+			}
+			return s.resolve(p)
+		})
+	}
+	if known {
+		s.byIdentity[id] = weak.Make(stack)
+	}
+	s.newest.shown[ids] = stack
 	return stack
+}
+
+// parts are the two parts of a stack; nil if they are not known. They need no batch.
+type parts struct {
+	native []int32
+	of     *places // of native
+	python []bpf.KernelPythonCall
+}
+
+// parts looks up the parts of a stack; s.mu is held.
+func (s *Process) parts(ids bpf.KernelStackIds) (p parts) {
+	for _, b := range []*batch{s.older, s.newest} {
+		if native := b.native.get(ids.Native); native != nil {
+			p.native, p.of = native, b.places
+		}
+		if python := b.python.get(ids.Python); python != nil {
+			p.python = python
+		}
+	}
+	return p
 }
 
 var identitySeed = maphash.MakeSeed()
@@ -190,9 +268,8 @@ var identitySeed = maphash.MakeSeed()
 // identity is equal for stacks that are shown alike: the interpreter takes different ways
 // through its own code from one call to the next, which would split one call site into
 // several. It is not known if a part of the stack is missing. s.mu is held.
-func (s *Process) identity(ids bpf.KernelStackIds) (id uint64, known bool) {
-	native, python := s.native.get(ids.Native), s.python.get(ids.Python)
-	if ids.Native != 0 && native == nil || ids.Python != 0 && python == nil {
+func (s *Process) identity(ids bpf.KernelStackIds, of parts) (id uint64, known bool) {
+	if ids.Native != 0 && of.native == nil || ids.Python != 0 && of.python == nil {
 		return 0, false
 	}
 	var h maphash.Hash
@@ -202,29 +279,27 @@ func (s *Process) identity(ids bpf.KernelStackIds) (id uint64, known bool) {
 		binary.NativeEndian.PutUint64(b[:], n)
 		h.Write(b[:])
 	}
-	for _, i := range native {
-		p := &s.places[i]
+	for _, i := range of.native {
+		p := &of.of.list[i]
 		switch {
 		case p.file.python == nil || s.o.AllFrames:
-			write(uint64(i) + 1)
+			maphash.WriteComparable(&h, p.placeKey)
 		case p.file.inEval(p.addr): // here the Python calls are
 			write(0)
 		}
 	}
 	write(math.MaxUint64)
-	for _, c := range python {
+	for _, c := range of.python {
 		write(uint64(c.Code)<<32 | uint64(c.Place))
 	}
 	return h.Sum64(), true
 }
 
-// resolve looks up the names and lines of a stack.
-func (s *Process) resolve(ids bpf.KernelStackIds) []*event.Call {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// resolve looks up the names and lines of a stack; s.mu is held.
+func (s *Process) resolve(of parts) []*event.Call {
 	native, python := s.nativeCalls[:0], s.pythonCalls[:0]
-	for _, i := range s.native.get(ids.Native) {
-		p := &s.places[i]
+	for _, i := range of.native {
+		p := &of.of.list[i]
 		if !p.seen {
 			p.seen = true
 			p.call = nativeCall{eval: p.file.inEval(p.addr), interpreter: p.file.python != nil}
@@ -234,7 +309,7 @@ func (s *Process) resolve(ids bpf.KernelStackIds) []*event.Call {
 		}
 		native = append(native, p.call)
 	}
-	for _, c := range s.python.get(ids.Python) {
+	for _, c := range of.python {
 		recent := &s.called[recentSlot(uint64(c.Code)<<32|uint64(c.Place))]
 		if recent.of != c || recent.call.shown == nil {
 			call, known := s.calls[c]
@@ -270,31 +345,4 @@ func (s *Process) pythonCall(c bpf.KernelPythonCall) (call pythonCall, known boo
 		s.calls[c] = call
 	}
 	return call, code != nil
-}
-
-// forget removes the process's stacks from the kernel side, until stop is closed.
-func (s *Process) forget(objs *kernel.Objects, stop <-chan struct{}) {
-	s.mu.Lock()
-	ids := slices.AppendSeq(slices.Collect(maps.Keys(s.native.at)), maps.Keys(s.python.at))
-	keys := slices.Clone(s.keys)
-	s.mu.Unlock()
-	remove := func(m *ebpf.Map, key any) bool {
-		select {
-		case <-stop:
-			return false
-		default:
-			_ = m.Delete(key) // it may be gone already
-			return true
-		}
-	}
-	for i := range ids {
-		if !remove(objs.Stacks, &ids[i]) {
-			return
-		}
-	}
-	for i := range keys {
-		if !remove(objs.Codes, &keys[i]) {
-			return
-		}
-	}
 }

@@ -34,7 +34,7 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 	}
 	if p.python == nil {
 		// report code objects that die, as others may take their addresses
-		dealloc, err := s.probe(pid, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, uint64(p.execID))
+		dealloc, err := s.probe(pid, interpreter, r.CodeDealloc, s.objs.OnCodeDealloc, 0)
 		if err != nil {
 			if !p.warned {
 				p.warned = true

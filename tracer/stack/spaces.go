@@ -64,7 +64,6 @@ type Spaces struct {
 type space struct {
 	slot   uint32
 	readNs uint64                // when its mappings were first read
-	execID uint32                // the generation of its first view
 	views  map[uint32]*spaceView // by generation
 	newest *spaceView
 	tables tablesInUse  // of the newest view
@@ -74,6 +73,8 @@ type space struct {
 	// lacksRows: some files of the newest view have rows that are not read yet
 	lacksRows bool
 	warned    bool
+	// renew: its code is to be published as a new state, although it is unchanged
+	renew bool
 }
 
 // tablesInUse are tables that stay in the kernel until they are released.
@@ -170,6 +171,29 @@ func (s *Spaces) Changed(pid int) {
 	s.wakeUp()
 }
 
+// number returns how many processes are known; 1 if none is.
+func (s *Spaces) number() int {
+	if s == nil {
+		return 1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(len(s.byPID), 1)
+}
+
+// renew gives the state of a process a new number, and its stacks new ids with that.
+func (s *Spaces) renew(pid int) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	if p := s.byPID[pid]; p != nil {
+		p.renew = true
+	}
+	s.mu.Unlock()
+	s.ChangedIfKnown(pid)
+}
+
 func (s *Spaces) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
@@ -211,15 +235,12 @@ func (s *Spaces) space(pid int, readNs uint64) (*space, error) {
 	return nil, fmt.Errorf("%d processes are recorded already", len(s.slots)-1)
 }
 
-// Forget drops a process that ended, or executed another program, at a time, and its stacks
-// in the kernel; stacks may be nil. What was read after that time is kept. It returns at
-// once: the event loop calls it, and the kernel takes its time.
-func (s *Spaces) Forget(pid int, timeNs uint64, stacks *Process) {
+// Forget drops a process that ended, or executed another program, at a time. What was read
+// after that time is kept. It returns at once: the event loop calls it, and the kernel takes
+// its time.
+func (s *Spaces) Forget(pid int, timeNs uint64) {
 	if s == nil {
 		return
-	}
-	if stacks != nil {
-		s.removing.Go(func() { stacks.forget(s.objs, s.stop) })
 	}
 	s.mu.Lock()
 	s.ended = append(s.ended, endedProcess{pid, timeNs})

@@ -97,7 +97,7 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 		return 0
 	}
 	qt.Check(t, qt.DeepEquals([]uint32{slot(pids[0]), slot(pids[1]), slot(pids[2])}, []uint32{1, 2, 3}))
-	s.Forget(pids[1], host.Now(), nil)
+	s.Forget(pids[1], host.Now())
 	tr.Settle()
 	var id ebpf.MapID
 	qt.Check(t, qt.ErrorIs(tr.objs.Spaces.Lookup(uint32(2), &id), ebpf.ErrKeyNotExist))
@@ -111,7 +111,7 @@ func TestSlotsAreTakenInTurn(t *testing.T) {
 	qt.Check(t, qt.Equals(slot(more), 0))
 	qt.Assert(t, qt.HasLen(warnings, 1))
 	qt.Check(t, qt.Equals(warnings[0], fmt.Sprintf("process %d: no call stacks: 4 processes are recorded already", more)))
-	s.Forget(pids[0], host.Now(), nil)
+	s.Forget(pids[0], host.Now())
 	tr.Settle()
 	know(tr, more)
 	qt.Check(t, qt.Equals(slot(more), 1))
@@ -181,7 +181,7 @@ func testForgottenFilesAreClosed(t *testing.T, library string) {
 	qt.Check(t, qt.Equals(libcTable.users, 2))
 	qt.Check(t, qt.Equals(openFiles(library), 1))
 
-	s.Forget(own, host.Now(), nil)
+	s.Forget(own, host.Now())
 	tr.Settle()
 	for range 100 {
 		runtime.GC()

@@ -131,7 +131,7 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 	}
 	s.setLacksRows(p, len(unread) > 0)
 	waits := p.python == nil && slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
-	if p.newest != nil && slices.Equal(p.newest.mappings, mappings) && len(unwindable(mappings, used)) == p.listed && !waits {
+	if p.newest != nil && !s.toRenew(p) && slices.Equal(p.newest.mappings, mappings) && len(unwindable(mappings, used)) == p.listed && !waits {
 		s.release(used)
 	} else if err := s.show(pid, p, mappings, used); err != nil {
 		return err
@@ -144,6 +144,15 @@ func (s *Spaces) setLacksRows(p *space, lacks bool) {
 	s.mu.Lock()
 	p.lacksRows = lacks
 	s.mu.Unlock()
+}
+
+// toRenew reports whether the process is to be published in any case, this time.
+func (s *Spaces) toRenew(p *space) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	renew := p.renew
+	p.renew = false
+	return renew
 }
 
 // gains reports whether mappings have rows that the newest view lacks.
@@ -167,10 +176,7 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesIn
 	s.generation++
 	view := &spaceView{s.generation, mappings}
 	s.mu.Unlock()
-	if p.execID == 0 {
-		p.execID = view.generation
-	}
-	k := bpf.KernelSpace{Generation: view.generation, ExecId: p.execID}
+	k := bpf.KernelSpace{Generation: view.generation}
 	listed := unwindable(mappings, tables)
 	known := len(listed)
 	if len(listed) > len(k.Mappings) {

@@ -1,0 +1,60 @@
+package bpf
+
+import (
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+)
+
+// The objects of processes that have ended, or execute another program, are removed in one
+// pass, and no longer count for their user.
+func TestObjectsOfEndedProcesses(t *testing.T) {
+	spec := loadSpec(t)
+	var objs struct {
+		OnEnded   *ebpf.Program `ebpf:"on_ended"`
+		Objects   *ebpf.Map     `ebpf:"objects"`
+		Executing *ebpf.Map     `ebpf:"executing"`
+		Users     *ebpf.Map     `ebpf:"users"`
+	}
+	qt.Assert(t, qt.IsNil(spec.LoadAndAssign(&objs, nil)))
+	defer objs.OnEnded.Close()
+	defer objs.Objects.Close()
+	defer objs.Executing.Close()
+	defer objs.Users.Close()
+
+	const most, tenant = int(KernelObjectLimitOBJECTS_A_USER), uint64(1000)
+	const runs, executed = 1, 3 // and 2 has ended
+	for tgid, execID := range map[uint32]uint32{runs: 10, executed: 31} {
+		qt.Assert(t, qt.IsNil(objs.Executing.Put(tgid, execID)))
+	}
+	var keys []KernelObjectKey
+	var values []KernelObject
+	for i := range most {
+		tgid := uint32(i%3 + 1)
+		keys = append(keys, KernelObjectKey{Tgid: tgid, ExecId: 10 * tgid, Object: uint64(8 * i)})
+		values = append(values, KernelObject{User: tenant})
+	}
+	qt.Assert(t, qt.IsNil(objs.Users.Put(tenant, KernelUser{Objects: uint32(most)})))
+	_, err := objs.Objects.BatchUpdate(keys, values, nil)
+	qt.Assert(t, qt.IsNil(err))
+
+	begin := time.Now()
+	_, err = objs.OnEnded.Run(&ebpf.RunOptions{})
+	qt.Assert(t, qt.IsNil(err))
+	t.Logf("%d objects take %v", most, time.Since(begin))
+
+	left := 0
+	var value KernelObject
+	for _, key := range keys {
+		if objs.Objects.Lookup(key, &value) == nil {
+			left++
+			qt.Assert(t, qt.Equals(key.Tgid, runs))
+		}
+	}
+	qt.Check(t, qt.Equals(left, (most+2)/3))
+	var user KernelUser
+	qt.Assert(t, qt.IsNil(objs.Users.Lookup(tenant, &user)))
+	qt.Check(t, qt.Equals(int(user.Objects), left))
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* What all users share, and how much of it one may take: the ring buffer, the table of
+ * objects, the state of threads. */
+#pragma once
+
+/* A user with all processes; of root each process, as root's containers run anything. */
+struct user {
+	u64 lap;	  /* of the ring buffer */
+	u64 lap_bytes;	  /* written in that lap, beyond what anybody may write */
+	u32 objects;	  /* entries in the table of objects */
+	u32 threads;	  /* entries in the table of unwinders */
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, u64);
+	__type(value, struct user);
+} users SEC(".maps");
+
+#define PROCESS_OF_ROOT (1ull << 32)
+
+static __always_inline u64 user_id(void)
+{
+	u32 uid = bpf_get_current_uid_gid();
+
+	return uid ? uid : PROCESS_OF_ROOT | bpf_get_current_pid_tgid() >> 32;
+}
+
+static const struct user new_user;
+
+static __always_inline struct user *find_user(u64 id)
+{
+	struct user *u = bpf_map_lookup_elem(&users, &id);
+
+	if (u)
+		return u;
+	bpf_map_update_elem(&users, &id, &new_user, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&users, &id);
+}
+
+/* The ring buffer. Half of it is anybody's: a loud program is lost only if the reader stays
+ * behind for long. Of the other half each user may fill an equal part in each lap, which is
+ * the time in which the reader reads as much: quiet users always find room. */
+#define SHARED_BYTES (RING_BYTES / 2)
+u64 ring_lap;
+u32 ring_users; /* which have written beyond the first half */
+
+__noinline int within_share(u32 bytes)
+{
+	u64 now = bpf_ringbuf_query(&records, BPF_RB_CONS_POS) / SHARED_BYTES + 1;
+	struct user *u = find_user(user_id());
+
+	if (!u)
+		return 0;
+	if (ring_lap != now) {
+		ring_lap = now;
+		ring_users = 0;
+	}
+	if (u->lap != now) {
+		u->lap = now;
+		u->lap_bytes = 0;
+		__sync_fetch_and_add(&ring_users, 1);
+	}
+	/* Twice: those who come later find the parts of the earlier ones taken. It is 0 for a
+	 * moment if two hits begin a lap. */
+	if ((u->lap_bytes + bytes) * 2 * (ring_users ?: 1) > SHARED_BYTES)
+		return 0;
+	__sync_fetch_and_add(&u->lap_bytes, bytes);
+	return 1;
+}
+
+/* Whether the running process may write a record. */
+static __always_inline bool may_write(u32 bytes)
+{
+	return bpf_ringbuf_query(&records, BPF_RB_AVAIL_DATA) < SHARED_BYTES || within_share(bytes);
+}
+
+#define RESERVE_BYTES(bytes)                                                        \
+	({                                                                          \
+		void *_bytes = NULL;                                                \
+		if (may_write(bytes))                                               \
+			_bytes = bpf_ringbuf_reserve(&records, bytes, 0);           \
+		if (!_bytes)                                                        \
+			count_lost(LOST_RING_FULL);                                 \
+		_bytes;                                                             \
+	})
+
+#define RESERVE(type, kind, library)                                                \
+	({                                                                          \
+		type *_r = RESERVE_BYTES(sizeof(type));                             \
+		if (_r)                                                             \
+			fill_header(&_r->h, kind, library);                         \
+		_r;                                                                 \
+	})
+
+/* Objects that user space knows. */
+enum object_kind {
+	OBJECT_ALLOCATOR, /* value: its device */
+	/* value: the chip's id: another chip's Device may later lie at the address of a closed one */
+	OBJECT_DEVICE,
+	OBJECT_PROGRAM, /* that holds circular buffers, dataflow buffers or kernels; value: its id */
+	OBJECT_CODE,	/* of Python; value: its id, and above it the size of the code in bytes */
+};
+struct object_key {
+	u32 tgid;
+	u32 exec_id;
+	u64 object; /* its address, and its kind from bit OBJECT_KIND on */
+};
+enum object_limit {
+	OBJECT_KIND = 60,
+	MAX_OBJECTS = 524288,
+	OBJECTS_A_USER = MAX_OBJECTS / 4,
+};
+struct object {
+	u64 value;
+	u64 user;
+	u32 holds; /* of a program: PROGRAM_* */
+	u32 pad;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_OBJECTS);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, struct object_key);
+	__type(value, struct object);
+} objects SEC(".maps");
+
+/* The exec_id of each process that has objects, until it ends or executes another program. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, u32);
+	__type(value, u32);
+} executing SEC(".maps");
+
+/* The key of an object of the running process. An exec changes the number of its address
+ * space, which no other process gets. */
+static __always_inline struct object_key key_of(enum object_kind kind, u64 address)
+{
+	return (struct object_key){
+		.tgid = bpf_get_current_pid_tgid() >> 32,
+		.exec_id = bpf_get_current_task_btf()->mm->context.ctx_id,
+		.object = address | (u64)kind << OBJECT_KIND,
+	};
+}
+
+/* Finds an object by a key that is not on the stack, where Linux 6.1 wants one. */
+static __noinline struct object *find_object(const struct object_key *k)
+{
+	struct object_key key = *k;
+
+	return bpf_map_lookup_elem(&objects, &key);
+}
+
+/* Adds an object; false if there is no room for it. The key may lie anywhere. */
+static __noinline bool add_object(const struct object_key *k, u64 value, u32 holds)
+{
+	struct object o = {.value = value, .user = user_id(), .holds = holds};
+	struct object_key key = *k;
+	struct user *u = find_user(o.user);
+
+	if (u && u->objects >= OBJECTS_A_USER) {
+		count_lost(LOST_TOO_MANY_OBJECTS);
+		return false;
+	}
+	if (bpf_map_update_elem(&executing, &key.tgid, &key.exec_id, BPF_ANY) ||
+	    (bpf_map_update_elem(&objects, &key, &o, BPF_NOEXIST) &&
+	     !bpf_map_lookup_elem(&objects, &key))) {
+		count_lost(LOST_MAP_FULL);
+		return false;
+	}
+	if (u)
+		__sync_fetch_and_add(&u->objects, 1);
+	return true;
+}
+
+/* Removes an object; false if there was none. */
+static __noinline bool remove_object(const struct object_key *k)
+{
+	struct object *o = bpf_map_lookup_elem(&objects, k);
+	struct user *u;
+	u64 user;
+
+	if (!o)
+		return false;
+	user = o->user;
+	if (bpf_map_delete_elem(&objects, k))
+		return false;
+	u = bpf_map_lookup_elem(&users, &user);
+	if (u && u->objects)
+		__sync_fetch_and_sub(&u->objects, 1);
+	return true;
+}
+
+static long remove_if_ended(void *map, const struct object_key *k, void *value, void *none)
+{
+	struct object_key copy = *k;
+	u32 *exec_id = bpf_map_lookup_elem(&executing, &copy.tgid);
+
+	if (!exec_id || *exec_id != copy.exec_id)
+		remove_object(&copy);
+	return 0;
+}
+
+/* Removes the objects of programs that have ended. User space runs it after some did. */
+SEC("raw_tp")
+int on_ended(void *ctx)
+{
+	bpf_for_each_map_elem(&objects, remove_if_ended, NULL, 0);
+	return 0;
+}

@@ -1,0 +1,159 @@
+package tracer
+
+import (
+	"bufio"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/bpf"
+	"ttmem/e2e/tracetest"
+)
+
+// repeatProgram builds and starts a program that calls probed as often as it is told.
+func repeatProgram(t *testing.T, n int) (list []*tracetest.Program, exe string) {
+	t.Helper()
+	tracetest.NeedsRoot(t)
+	exe = filepath.Join(t.TempDir(), "repeat")
+	compile(t, "gcc", exe, "-fomit-frame-pointer", "repeat.c")
+	for range n {
+		list = append(list, tracetest.Start(t, exe))
+	}
+	return list, exe
+}
+
+// A process that writes more than is read leaves room in the ring buffer for others: it loses
+// records, and they lose none.
+func TestLoudProcess(t *testing.T) {
+	const most, some = 800_000, 10_000
+	programs, exe := repeatProgram(t, 2)
+	loud, quiet := programs[0], programs[1]
+	trace := traceStacks(t, loud.Process.Pid, exe, "probed", Options{Children: true, NoStacks: true})
+	qt.Assert(t, qt.IsNil(trace.objs.Processes.Update(uint32(quiet.Process.Pid), &bpf.KernelProcess{}, ebpf.UpdateNoExist)))
+	trace.mu.Lock() // so that no more records are read
+	loud.Do(t, "call %d", most)
+	quiet.Do(t, "call %d", some)
+	trace.mu.Unlock()
+	seen := func(p *tracetest.Program) (n int) {
+		for _, c := range trace.seen() {
+			if c.tid == p.Process.Pid {
+				n++
+			}
+		}
+		return n
+	}
+	for deadline := time.Now().Add(time.Minute); seen(quiet) < some && time.Now().Before(deadline); {
+		time.Sleep(pollInterval)
+	}
+	trace.stop()
+	t.Logf("%d of %d records of the loud process", seen(loud), most)
+	qt.Check(t, qt.Equals(seen(quiet), some))
+	qt.Check(t, qt.IsTrue(seen(loud) > most/4))
+	qt.Check(t, qt.IsTrue(seen(loud) < most))
+}
+
+// A program with more different stacks than the tables hold has a complete one at each call.
+func TestMoreStacksThanTheTablesHold(t *testing.T) {
+	const batch, batches = 20_000, 8
+	programs, exe := repeatProgram(t, 1)
+	p := programs[0]
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	for i := range batches {
+		p.Do(t, "spread %d", batch)
+		for deadline := time.Now().Add(10 * time.Second); len(trace.seen()) < (i+1)*batch && time.Now().Before(deadline); {
+			time.Sleep(pollInterval) // so that the ring buffer has room
+		}
+	}
+	different, wrong := make(map[uint64]bool), 0
+	for _, c := range trace.stop() {
+		different[c.ids.Native] = true
+		if frames := c.stack.Frames(); !begins(frames) || len(named(frames)) != 23 {
+			if wrong++; wrong < 3 {
+				t.Errorf("%v", all(frames))
+			}
+		}
+	}
+	t.Log(trace.StackEnds())
+	qt.Check(t, qt.Equals(wrong, 0))
+	qt.Check(t, qt.IsTrue(len(different) >= batches*batch))
+}
+
+// A stack in memory that is not in the kernel's map of physical memory is read all the same.
+func TestStackInSecretMemory(t *testing.T) {
+	programs, exe := repeatProgram(t, 1)
+	p := programs[0]
+	trace := traceStacks(t, p.Process.Pid, exe, "probed", Options{})
+	if p.Do(t, "secret 3") == "-1" {
+		t.Skip("no secret memory")
+	}
+	for _, c := range trace.stop() {
+		var names []string
+		for _, f := range c.stack.Frames() {
+			names = append(names, f.Symbol)
+		}
+		qt.Check(t, qt.DeepEquals(names[:min(3, len(names))], []string{"probed", "repeat", "caller"}))
+	}
+	qt.Check(t, qt.HasLen(trace.stop(), 3))
+}
+
+// A program with a debugger's breakpoint on a probed instruction goes on correctly when the one
+// that came last, tracer or debugger, ends first or last.
+func TestBreakpointAtProbe(t *testing.T) {
+	if _, err := exec.LookPath("gdb"); err != nil {
+		t.Skip("no gdb")
+	}
+	for _, test := range []struct {
+		name                           string
+		debuggerFirst, debuggerOutlast bool
+	}{
+		{"tracer within debugger", true, true},
+		{"tracer outlasts debugger", true, false},
+		{"debugger within tracer", false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			programs, exe := repeatProgram(t, 1)
+			p := programs[0]
+			var trace *stackTrace
+			attach := func() {
+				trace = traceStacks(t, p.Process.Pid, exe, "probed", Options{NoStacks: true})
+			}
+			if !test.debuggerFirst {
+				attach()
+			}
+			gdb := exec.Command("gdb", "-nx", "-batch", "-p", strconv.Itoa(p.Process.Pid),
+				"-ex", "break *probed", "-ex", `python print("attached", flush=True)`, "-ex", "continue", "-ex", "detach")
+			out, err := gdb.StdoutPipe()
+			qt.Assert(t, qt.IsNil(err))
+			qt.Assert(t, qt.IsNil(gdb.Start()))
+			t.Cleanup(func() { gdb.Process.Kill() })
+			said := bufio.NewReader(out)
+			for line := ""; line != "attached\n"; {
+				line, err = said.ReadString('\n')
+				qt.Assert(t, qt.IsNil(err))
+			}
+			time.Sleep(time.Second) // it lets the program go on
+			if test.debuggerFirst {
+				attach()
+			}
+			p.Tell(t, "call 1")
+			time.Sleep(time.Second)
+			if test.debuggerOutlast {
+				trace.close()
+			}
+			gdb.Process.Signal(unix.SIGINT)
+			_, _ = io.Copy(io.Discard, said)
+			_ = gdb.Wait()
+			qt.Check(t, qt.Equals(p.Line(t), "1"))
+			qt.Check(t, qt.Equals(p.Do(t, "call 10"), "55"))
+			trace.close()
+			qt.Check(t, qt.Equals(p.Do(t, "call 10"), "55"))
+		})
+	}
+}

@@ -1,0 +1,103 @@
+// Calls probed as often as it is told, line by line: "call N"; "secret N" on a stack that the
+// kernel itself cannot read; "spread N" by ways that it did not take before. Each line is
+// answered by the sum of what probed returns.
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define NOINLINE __attribute__((noinline, noclone))
+
+/* It begins with a nop, at which a probe costs little. */
+__attribute__((patchable_function_entry(1))) NOINLINE long probed(long n)
+{
+	__asm__ volatile("" : "+r"(n));
+	return n + 1;
+}
+
+static long calls, sum;
+
+NOINLINE void repeat(void)
+{
+	sum = 0;
+	for (long i = 0; i < calls; i++)
+		sum += probed(i);
+}
+
+NOINLINE void caller(void)
+{
+	repeat();
+	__asm__ volatile("");
+}
+
+/* Each bit of way is one of two calls. */
+NOINLINE long spread(long n, unsigned long way, int bits)
+{
+	long sum;
+
+	if (!bits)
+		return probed(n);
+	if (way & 1) {
+		sum = spread(n, way >> 1, bits - 1);
+		__asm__ volatile("nop" : "+r"(sum));
+	} else {
+		sum = spread(n, way >> 1, bits - 1);
+		__asm__ volatile("nop; nop" : "+r"(sum));
+	}
+	return sum;
+}
+
+NOINLINE void spread_all(void)
+{
+	static unsigned long way;
+
+	sum = 0;
+	for (long i = 0; i < calls; i++)
+		sum += spread(i, way++, 20);
+}
+
+#define STACK (1 << 18)
+
+static int on_secret_stack(void)
+{
+	static char *stack;
+	static ucontext_t here, there;
+
+	if (!stack) {
+		int fd = syscall(SYS_memfd_secret, 0);
+
+		if (fd < 0 || ftruncate(fd, STACK))
+			return 0;
+		stack = mmap(0, STACK, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+		if (stack == MAP_FAILED)
+			return 0;
+	}
+	getcontext(&there);
+	there.uc_stack.ss_sp = stack;
+	there.uc_stack.ss_size = STACK;
+	there.uc_link = &here;
+	makecontext(&there, caller, 0);
+	return !swapcontext(&here, &there);
+}
+
+int main(void)
+{
+	char word[16];
+
+	puts("ready");
+	fflush(stdout);
+	while (scanf("%15s %ld", word, &calls) == 2) {
+		if (!strcmp(word, "call"))
+			caller();
+		else if (!strcmp(word, "spread"))
+			spread_all();
+		else if (!on_secret_stack())
+			sum = -1;
+		printf("%ld\n", sum);
+		fflush(stdout);
+	}
+	return 0;
+}
