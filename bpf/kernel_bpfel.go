@@ -592,6 +592,7 @@ const (
 	KernelVarCodeIds               = "code_ids"
 	KernelVarDirectMap             = "direct_map"
 	KernelVarFinding               = "finding"
+	KernelVarForgetPrograms        = "forget_programs"
 	KernelVarFrameMask             = "frame_mask"
 	KernelVarFreeStacks            = "free_stacks"
 	KernelVarKeepBufferRecord      = "keep_buffer_record"
@@ -711,6 +712,7 @@ type KernelVariableSpecs struct {
 	CodeIds               *ebpf.VariableSpec `ebpf:"code_ids"`
 	DirectMap             *ebpf.VariableSpec `ebpf:"direct_map"`
 	Finding               *ebpf.VariableSpec `ebpf:"finding"`
+	ForgetPrograms        *ebpf.VariableSpec `ebpf:"forget_programs"`
 	FrameMask             *ebpf.VariableSpec `ebpf:"frame_mask"`
 	FreeStacks            *ebpf.VariableSpec `ebpf:"free_stacks"`
 	KeepBufferRecord      *ebpf.VariableSpec `ebpf:"keep_buffer_record"`
@@ -815,6 +817,7 @@ type KernelVariables struct {
 	CodeIds               *ebpf.Variable `ebpf:"code_ids"`
 	DirectMap             *ebpf.Variable `ebpf:"direct_map"`
 	Finding               *ebpf.Variable `ebpf:"finding"`
+	ForgetPrograms        *ebpf.Variable `ebpf:"forget_programs"`
 	FrameMask             *ebpf.Variable `ebpf:"frame_mask"`
 	FreeStacks            *ebpf.Variable `ebpf:"free_stacks"`
 	KeepBufferRecord      *ebpf.Variable `ebpf:"keep_buffer_record"`

@@ -57,6 +57,7 @@ func (d *decoder) endProcess(e event.Event, execed bool) {
 	d.reportLossesOf(e)
 	p := d.processes[e.PID]
 	delete(d.processes, e.PID)
+	d.giveUp(e.PID)
 	d.host.processEnded(e.PID, e.TimeNs, execed, p != nil)
 	if p != nil && p.started {
 		e.TID, e.Comm = e.PID, p.names[e.PID] // the record's thread is the last one that ended

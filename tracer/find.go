@@ -44,6 +44,7 @@ type finder struct {
 	mu        sync.Mutex
 	libraries libraries
 	late      lateAttaches
+	rereading map[int]bool        // users of whose processes one is being read again
 	starts    map[int]event.Event // of processes that map a library
 	inbox     []discovered        // for Run to take
 	seenAny   bool                // a process mapped a library
@@ -55,9 +56,9 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 		named: make(map[int]bool), starts: make(map[int]event.Event), ended: make(chan struct{}, 1),
 		libraries: libraries{
 			objs: objs, spaces: spaces, warn: o.Warn,
-			byFile: make(map[host.FileID]*library), seen: make(map[int]bool),
+			byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped),
 		},
-		late: lateAttaches{byPID: make(map[int]*lateAttach)},
+		late: lateAttaches{byPID: make(map[int]*lateAttach)}, rereading: make(map[int]bool),
 	}
 	f.closing, f.stop = context.WithCancel(context.Background())
 	return f
@@ -188,7 +189,7 @@ func (f *finder) seenPIDs() []int {
 func (f *finder) maps(pid int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.libraries.seen[pid]
+	return f.libraries.seen[pid] != nil
 }
 
 // library returns the library with the index in a record. The record shows that a process
@@ -263,6 +264,18 @@ func (f *finder) forgetObjects() {
 			case <-time.After(forgetInterval):
 			}
 		}
+	}
+}
+
+// forgetPrograms removes the programs of a process from the kernel side, which reports them
+// again when they run.
+func (f *finder) forgetPrograms(pid int) {
+	err := f.objs.ForgetPrograms.Set(uint32(pid))
+	if err == nil {
+		_, err = f.objs.OnEnded.Run(&ebpf.RunOptions{})
+	}
+	if err = errors.Join(err, f.objs.ForgetPrograms.Set(uint32(0))); err != nil {
+		f.warn(fmt.Sprintf("reading the programs of process %d again: %v", pid, err))
 	}
 }
 

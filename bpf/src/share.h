@@ -193,12 +193,16 @@ static __noinline bool remove_object(const struct object_key *k)
 	return true;
 }
 
+/* The process whose programs `on_ended` removes as well; 0: none. */
+u32 forget_programs;
+
 static long remove_if_ended(void *map, const struct object_key *k, void *value, void *none)
 {
 	struct object_key copy = *k;
 	u32 *exec_id = bpf_map_lookup_elem(&executing, &copy.tgid);
 
-	if (!exec_id || *exec_id != copy.exec_id)
+	if (!exec_id || *exec_id != copy.exec_id ||
+	    (copy.tgid == forget_programs && copy.object >> OBJECT_KIND == OBJECT_PROGRAM))
 		remove_object(&copy);
 	return 0;
 }

@@ -46,8 +46,6 @@ func isAttack(name string) bool {
 var knownToFail = map[string]string{
 	"many mappings":      "all mappings of a process are read again at each change",
 	"mapping loop":       "lost records of mappings are nobody's, and all processes are read again for each",
-	"unreadable objects": "losses are not counted by process",
-	"unknown types":      "losses are not counted by process",
 	"program flood":      "programs of a process are not bounded",
 	"late at start":      "answers wait up to 5 s for what is read from memory",
 	"huge set":           "2^24 elements are believed",
