@@ -46,9 +46,9 @@ type Spaces struct {
 	prepared []tablesInUse
 	preread  []*codeFile
 	reading  reading
-	// attaching is locked for writing while a library is attached to, which is urgent;
-	// reading files can wait.
-	attaching sync.RWMutex
+	// pausedUntil is when the reading of files continues, which can wait while a library is
+	// attached to.
+	pausedUntil atomic.Int64
 	// updating is locked while a process's view is being built.
 	updating sync.Mutex
 	// removing counts what is being removed of processes that have ended.
@@ -71,6 +71,9 @@ type space struct {
 	// lacksRows: some files of the newest view have rows that are not read yet
 	lacksRows bool
 	warned    bool
+	// took is the time that its updates took, less what it might take, at tookUntil
+	took      time.Duration
+	tookUntil time.Time
 }
 
 // tablesInUse are tables that stay in the kernel until they are released.
