@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -36,11 +38,14 @@ type finder struct {
 	mappings *host.MappingWatch
 	breaks   chan os.Signal // of leases: a library is about to be overwritten
 	working  sync.WaitGroup
+	queues   userQueues
+	waiting  waitingMappings
+	unread   atomic.Bool     // mappings of any process may be unknown
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
 
 	mu        sync.Mutex
-	libraries libraries
+	libraries *libraries
 	late      lateAttaches
 	starts    map[int]event.Event // of processes that map a library
 	inbox     []discovered        // for Run to take
@@ -51,12 +56,11 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 	f := &finder{
 		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0,
 		named: make(map[int]bool), starts: make(map[int]event.Event),
-		libraries: libraries{
-			objs: objs, spaces: spaces, warn: o.Warn,
-			byFile: make(map[host.FileID]*library), seen: make(map[int]bool),
-		},
-		late: lateAttaches{byPID: make(map[int]*lateAttach)},
+		late:    lateAttaches{byPID: make(map[int]*lateAttach)},
+		queues:  userQueues{waiting: make(map[lane][]func())},
+		waiting: waitingMappings{list: make(map[mappingKey]waitingMapping)},
 	}
+	f.libraries = newLibraries(objs, spaces, o.Warn, &f.mu)
 	f.closing, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -141,7 +145,7 @@ func (f *finder) prepare(path string) error {
 // prepareLibrary returns the files that are installed beside the library and may be mapped
 // with it.
 func (f *finder) prepareLibrary(path string) (beside []string, err error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // the path may be a FIFO by now
+	file, err := host.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -151,16 +155,17 @@ func (f *finder) prepareLibrary(path string) (beside []string, err error) {
 		return nil, err
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.libraries.byFile[id] != nil {
+	l := f.libraries.byFile[id]
+	f.mu.Unlock()
+	if l != nil {
 		file.Close()
 		return nil, nil
 	}
-	l, err := f.libraries.open(file, path, "/")
+	l, err = f.libraries.open(file, 0, path, host.Open)
 	if err != nil {
 		return nil, err
 	}
-	f.libraries.byFile[id] = l
+	f.libraries.remember(id, l)
 	dir := filepath.Dir(path)
 	beside, _ = filepath.Glob(filepath.Join(dir, "*.so*"))
 	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
@@ -185,7 +190,7 @@ func (f *finder) seenPIDs() []int {
 func (f *finder) maps(pid int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.libraries.seen[pid]
+	return f.libraries.seen[pid] != nil
 }
 
 // library returns the library with the index in a record. The record shows that a process
@@ -218,10 +223,20 @@ func (f *finder) add(e discovered) {
 // its id, and have other objects at the same addresses.
 func (f *finder) processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process) {
 	f.mu.Lock()
-	delete(f.libraries.seen, pid)
-	delete(f.starts, pid)
-	f.late.forget(pid)
+	p := f.libraries.seen[pid]
+	if p != nil && p.first.TimeNs > timeNs { // the next program with this id is known already
+		if start, ok := f.starts[pid]; ok {
+			f.inbox = append(f.inbox, discovered{start, p.library})
+		}
+	} else {
+		delete(f.libraries.seen, pid)
+		delete(f.starts, pid)
+		f.late.forget(pid)
+	}
 	f.mu.Unlock()
+	if p != nil && p.first.TimeNs <= timeNs && p.last.TimeNs > timeNs {
+		f.discoverSoon(p.last)
+	}
 	f.spaces.Forget(pid, timeNs, stacks)
 	if stacks != nil {
 		f.forgetObjects(pid)
@@ -255,12 +270,28 @@ func (f *finder) watchOverwrites() {
 	go func() {
 		for range f.breaks {
 			f.calls.Withdraw()
-			f.mu.Lock()
-			f.libraries.withdraw()
-			f.mu.Unlock()
+			for _, l := range f.libraries.withdraw() {
+				f.withdrawn(l)
+			}
 		}
 	}()
 }
+
+// withdrawn reports to the processes that map a library that they are no longer traced.
+func (f *finder) withdrawn(l *library) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for pid, p := range f.libraries.seen {
+		if p.library == l {
+			f.inbox = append(f.inbox, discovered{event: event.Event{
+				Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: "library overwritten",
+			}})
+		}
+	}
+}
+
+// endPatience is how long a read of a user's file is waited for when tracing ends.
+const endPatience = time.Second
 
 // close removes all probes.
 func (f *finder) close() {
@@ -269,13 +300,12 @@ func (f *finder) close() {
 		f.mappings.Interrupt()
 		f.working.Wait()
 		f.mappings.Close()
+		f.queues.wait(endPatience)
 	}
 	if f.breaks != nil {
 		signal.Stop(f.breaks)
 		close(f.breaks)
 	}
 	f.calls.Close()
-	f.mu.Lock() // a library may be withdrawn at this moment
-	defer f.mu.Unlock()
 	f.libraries.close()
 }
