@@ -59,12 +59,13 @@ func (f *finder) again() {
 			f.rescan()
 		}
 		for _, m := range f.waiting.all() {
-			if host.Ended(m.PID) {
-				f.reportMissed(m, os.ErrNotExist)
-				f.waiting.remove(m)
-				continue
+			switch {
+			case host.Ended(m.PID):
+				f.reportMissed(m.NewMapping, os.ErrNotExist)
+				f.waiting.remove(m.NewMapping)
+			case f.libraries.hasRoom(m.user):
+				f.discoverSoon(m.NewMapping)
 			}
-			f.discoverSoon(m)
 		}
 		wait = max(againAfter, 10*time.Since(began))
 	}
@@ -394,11 +395,16 @@ func (f *finder) lost(m host.NewMapping, cause string) {
 	f.add(discovered{event: event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: cause}})
 }
 
-// reportMissed reports a library that could not be read because its process had ended. Most
-// missed files are no libraries; the name decides.
+// reportMissed reports a library that could not be read, usually because its process had ended.
+// Most missed files are no libraries; the name decides.
 func (f *finder) reportMissed(m host.NewMapping, err error) {
-	if namedLikeLibrary(m.Name) {
-		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
-		f.lost(m, endedBefore)
+	if !namedLikeLibrary(m.Name) {
+		return
 	}
+	f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
+	cause := notTraced
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		cause = endedBefore
+	}
+	f.lost(m, cause)
 }

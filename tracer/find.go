@@ -155,7 +155,7 @@ func (f *finder) prepareLibrary(path string) (beside []string, err error) {
 		return nil, err
 	}
 	f.mu.Lock()
-	l := f.libraries.byFile[id]
+	l, _ := f.libraries.known(&host.NewMapping{File: id})
 	f.mu.Unlock()
 	if l != nil {
 		file.Close()

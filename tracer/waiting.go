@@ -1,6 +1,8 @@
 package tracer
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"ttmem/tracer/host"
@@ -50,11 +52,8 @@ func (w *waitingMappings) remove(m host.NewMapping) {
 	delete(w.list, mappingKey{m.PID, m.File})
 }
 
-func (w *waitingMappings) all() (list []host.NewMapping) {
+func (w *waitingMappings) all() []waitingMapping {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, m := range w.list {
-		list = append(list, m.NewMapping)
-	}
-	return list
+	return slices.Collect(maps.Values(w.list))
 }

@@ -120,17 +120,22 @@ func parseMapping(line string) (m Mapping, permissions string, ok bool) {
 
 // OpenMapped opens the file that a process has mapped at these addresses, even if it was
 // deleted or replaced, or lies in another mount namespace. It does not wait for the holder of
-// a lease on the file, which gives unix.EWOULDBLOCK.
+// a lease on the file, which gives unix.EWOULDBLOCK, nor for a file system that an ordinary user
+// serves, which gives ErrServedByUser.
 func OpenMapped(pid int, start, end uint64) (*os.File, error) {
-	const flags = os.O_RDONLY | unix.O_NONBLOCK
-	file := fmt.Sprintf("map_files/%x-%x", start, end)
-	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", pid, file), flags, 0)
-	if errors.Is(err, unix.ESRCH) {
-		if dir := ProcDir(pid); dir != fmt.Sprintf("/proc/%d", pid) { // its first thread has ended
-			return os.OpenFile(dir+"/"+file, flags, 0)
+	own := fmt.Sprintf("/proc/%d", pid)
+	file := fmt.Sprintf("/map_files/%x-%x", start, end)
+	fd, err := unix.Open(own+file, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err == unix.ESRCH {
+		if dir := ProcDir(pid); dir != own { // its first thread has ended
+			fd, err = unix.Open(dir+file, unix.O_PATH|unix.O_CLOEXEC, 0)
 		}
 	}
-	return f, err
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: own + file, Err: err}
+	}
+	defer unix.Close(fd)
+	return reopen(fd, own+file)
 }
 
 // FileIDOf returns the identity that /proc/PID/maps shows for a file. On overlayfs and

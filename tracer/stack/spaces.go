@@ -103,8 +103,12 @@ type pythonSpace struct {
 }
 
 // maxViews bounds the views of a process: stacks arrive a few milliseconds after they were
-// recorded.
-const maxViews = 64
+// recorded. Of a process with many mappings fewer are kept.
+const (
+	maxViews        = 64
+	minViews        = 8
+	maxViewMappings = 1 << 15
+)
 
 // NewSpaces returns Spaces without processes. warn gets a line for each process without
 // stacks.

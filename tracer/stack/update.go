@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -304,10 +305,8 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 	// before the kernel uses it: stacks will refer to it
 	s.mu.Lock()
 	p.views[view.generation] = view
-	for generation := range p.views {
-		if generation+maxViews < view.generation && len(p.views) > maxViews {
-			delete(p.views, generation)
-		}
+	for kept := max(minViews, min(maxViews, maxViewMappings/len(view.mappings))); len(p.views) > kept; {
+		delete(p.views, slices.Min(slices.Collect(maps.Keys(p.views))))
 	}
 	p.newest = view
 	s.mu.Unlock()
