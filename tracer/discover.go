@@ -33,7 +33,7 @@ func (f *finder) watch() (err error) {
 			}
 			return host.MappingPollMs
 		}
-		err := f.mappings.Read(every, f.allMapped, func() { f.unread.Store(true) })
+		err := f.mappings.Read(every, f.allMapped, f.rescanSoon)
 		if err != nil {
 			f.warn(fmt.Sprintf("libraries loaded from now on are not traced: %v", err))
 		}
@@ -42,20 +42,28 @@ func (f *finder) watch() (err error) {
 	return nil
 }
 
-// againAfter is how long what could not be handled waits.
+// againAfter is how often what could not be handled is tried again.
 const againAfter = time.Second
 
 // again handles what could not be handled before: mappings whose records the kernel dropped, and
 // libraries that could not be opened or had no room. It takes a tenth of the time at most.
 func (f *finder) again() {
-	for wait := againAfter; ; {
+	for wait := time.Duration(0); ; {
 		select {
 		case <-f.closing.Done():
 			return
 		case <-time.After(wait):
 		}
+		dropped := false
+		select {
+		case <-f.closing.Done():
+			return
+		case <-f.dropped:
+			dropped = true
+		case <-time.After(againAfter):
+		}
 		began := time.Now()
-		if f.unread.Swap(false) {
+		if dropped {
 			f.rescan()
 		}
 		for _, m := range f.waiting.all() {
@@ -68,6 +76,14 @@ func (f *finder) again() {
 			}
 		}
 		wait = max(againAfter, 10*time.Since(began))
+	}
+}
+
+// rescanSoon has the mappings of all processes read: some may be unknown.
+func (f *finder) rescanSoon() {
+	select {
+	case f.dropped <- struct{}{}:
+	default:
 	}
 }
 
@@ -210,7 +226,7 @@ func (f *finder) discoverSoon(m host.NewMapping) {
 		}
 	})
 	if !queued {
-		f.unread.Store(true)
+		f.rescanSoon()
 	}
 }
 
@@ -281,7 +297,7 @@ func (f *finder) attached(l *library, m host.NewMapping) bool {
 	start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.libraries.seen[m.PID] != p { // it has ended meanwhile
+	if f.libraries.seen[m.PID] != p || f.closing.Err() != nil { // it has ended meanwhile
 		return true
 	}
 	f.starts[m.PID] = start

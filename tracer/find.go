@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -40,7 +39,7 @@ type finder struct {
 	working  sync.WaitGroup
 	queues   userQueues
 	waiting  waitingMappings
-	unread   atomic.Bool     // mappings of any process may be unknown
+	dropped  chan struct{} // gets something when mappings may be unknown
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
 
@@ -58,6 +57,7 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 		named: make(map[int]bool), starts: make(map[int]event.Event),
 		late:    lateAttaches{byPID: make(map[int]*lateAttach)},
 		queues:  userQueues{waiting: make(map[lane][]func())},
+		dropped: make(chan struct{}, 1),
 		waiting: waitingMappings{list: make(map[mappingKey]waitingMapping)},
 	}
 	f.libraries = newLibraries(objs, spaces, o.Warn, &f.mu)
@@ -298,9 +298,9 @@ func (f *finder) close() {
 	f.stop()
 	if f.mappings != nil {
 		f.mappings.Interrupt()
+		f.queues.wait(endPatience)
 		f.working.Wait()
 		f.mappings.Close()
-		f.queues.wait(endPatience)
 	}
 	if f.breaks != nil {
 		signal.Stop(f.breaks)
