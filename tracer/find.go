@@ -39,7 +39,7 @@ type finder struct {
 	working  sync.WaitGroup
 	queues   userQueues
 	waiting  waitingMappings
-	dropped  chan struct{} // gets something when mappings may be unknown
+	dropped  chan struct{}   // gets something when mappings may be unknown
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
 
