@@ -175,7 +175,8 @@ func TestOverwrittenLibrary(t *testing.T) {
 	dir := t.TempDir()
 	p, own := startWithOwnLibrary(t, env, dir, program(t, "hold.py"), "6", "512")
 	p.expect(t, "holding")
-	tracer := attachTo(t, filepath.Join(dir, "events.jsonl"), p.Process.Pid)
+	file := filepath.Join(dir, "events.jsonl")
+	tracer := attachTo(t, file, p.Process.Pid)
 	qt.Assert(t, qt.IsTrue(probesIn(t, p) > 10))
 
 	writer, err := os.OpenFile(own, os.O_WRONLY, 0)
@@ -186,6 +187,9 @@ func TestOverwrittenLibrary(t *testing.T) {
 	p.stdin.Close()
 	qt.Check(t, qt.IsNil(p.Wait()))
 	qt.Check(t, qt.IsNil(tracer.Wait()))
+	qt.Check(t, qt.Equals(count(readEvents(t, file), func(e *event.Event) bool {
+		return e.Kind == event.Lost && e.PID == p.Process.Pid && e.Cause == "library overwritten"
+	}), 1))
 }
 
 // No event is lost of 200,000 in a tight loop.

@@ -1,13 +1,12 @@
 package tracer
 
-// This file discovers the libraries that processes map, now and later.
+// This file discovers libraries in the files that processes map, and attaches to them.
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -20,218 +19,181 @@ import (
 	"ttmem/tracer/layout"
 )
 
-func (f *finder) watch() (err error) {
-	if f.mappings, err = host.WatchMappings(); err != nil {
-		return err
-	}
-	f.working.Add(1)
-	go func() {
-		defer f.working.Done()
-		host.RaisePriority()
-		every := func() int {
-			if f.onlyListed && !f.anySeen() {
-				return host.CommandPollMs
-			}
-			return host.MappingPollMs
-		}
-		err := f.mappings.Read(every, f.allMapped, f.rescan)
-		if err != nil {
-			f.warn(fmt.Sprintf("libraries loaded from now on are not traced: %v", err))
-		}
-	}()
-	return nil
-}
-
-// rescan reads the mappings of processes after n new mappings were lost.
-func (f *finder) rescan(n uint64) {
-	var pids []int
-	if f.onlyListed {
-		var pid uint32
-		var p bpf.KernelProcess
-		for listed := f.objs.Processes.Iterate(); listed.Next(&pid, &p); {
-			if host.Ended(int(pid)) {
-				continue
-			}
-			pids = append(pids, int(pid))
-			f.spaces.Changed(int(pid))
-		}
-	} else {
-		// a process that came and went meanwhile remains unknown
-		f.add(discovered{event: event.Event{Kind: event.Lost, TimeNs: host.Now(), Count: n, Cause: "mappings not seen"}})
-	}
-	if !f.onlyListed {
-		if err := f.scan(nil); err != nil {
-			f.warn(err.Error())
-		}
-	}
-	for _, pid := range pids {
-		if err := f.scan([]int{pid}); err != nil && !host.Ended(pid) {
-			f.warn(err.Error())
-		}
-	}
-}
-
-// scan attaches to libraries that are already mapped, by the given processes or by all.
-func (f *finder) scan(pids []int) error {
-	named := len(pids) > 0
-	if !named {
-		var err error
-		if pids, err = host.PIDs(); err != nil {
-			return fmt.Errorf("listing processes: %w", err)
-		}
-	}
-	for _, pid := range pids {
-		maps, err := host.FileMappings(pid)
-		if err != nil {
-			switch {
-			case !named:
-			case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
-				return fmt.Errorf("no process %d", pid)
-			case errors.Is(err, os.ErrPermission):
-				return fmt.Errorf("cannot read process %d: %w: this needs CAP_SYS_PTRACE in the process's namespace; in a container, use --privileged --pid=host", pid, host.WithoutPath(err))
-			default:
-				return fmt.Errorf("cannot read process %d: %w", pid, host.WithoutPath(err))
-			}
-			continue
-		}
-		at := host.Now()
-		for _, m := range maps {
-			if err := f.discover(host.NewMapping{TimeNs: at, PID: pid, Start: m.Start, End: m.End, Offset: m.Offset, File: m.File, Existing: true}, m.Path); err != nil && named {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// allMapped handles new mappings that the kernel reports.
-func (f *finder) allMapped(list []host.NewMapping) {
-	for _, m := range f.knownFirst(list) {
-		f.mapped(m)
-	}
-}
-
-// knownFirst puts the mappings of known libraries first, and then those of files with
-// its name: reading the files of the others takes a while, and a program may allocate,
-// or end, meanwhile.
-func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	order := func(m host.NewMapping) int {
-		switch {
-		case f.libraries.byFile[m.File] != nil:
-			return 0
-		case namedAsLibrary(m.Name):
-			return 1
-		}
-		return 2
-	}
-	slices.SortStableFunc(list, func(a, b host.NewMapping) int { return order(a) - order(b) })
-	return list
-}
-
-// mapped handles a new mapping.
-func (f *finder) mapped(m host.NewMapping) {
-	if m.PID == os.Getpid() || m.File.Inode == 0 {
-		return
-	}
-	if f.onlyListed {
-		var p bpf.KernelProcess
-		if f.objs.Processes.Lookup(uint32(m.PID), &p) != nil {
-			return
-		}
-	}
-	if err := f.discover(m, ""); err != nil {
-		f.warn(err.Error())
-	}
-	switch {
-	case f.named[m.PID]:
-		f.spaces.Changed(m.PID) // at once, so that its code is known by its first event
-	default:
-		f.spaces.ChangedIfKnown(m.PID)
-	}
-}
-
 // lateNs is how long after its mapping a library may be attached to without reading
 // existing allocations. A Python program on a mock device opens it 80 ms after that.
 const lateNs = 20e6
 
-// discover reads a mapped file once, and attaches to it if it is a tt-metal library.
-func (f *finder) discover(m host.NewMapping, path string) error {
-	f.calls.Inspect(m)
-	l, err := f.libraryOf(m, path)
-	if err != nil {
+// discoverSoon discovers a mapping in the background, unless its file is known to be no library.
+func (f *finder) discoverSoon(m host.NewMapping) {
+	f.mu.Lock()
+	l, known := f.libraries.known(&m)
+	p := f.libraries.seen[m.PID]
+	if l != nil && p != nil {
+		p.last = m
+	}
+	f.mu.Unlock()
+	if known && (l == nil || p != nil) && f.calls == nil {
+		return
+	}
+	user := host.RealUser(m.PID)
+	queued := f.queues.do(lane{user, l != nil}, func() {
+		if f.closing.Err() != nil {
+			return
+		}
+		if err := f.discover(m, user); err != nil {
+			f.warn(err.Error())
+		}
+	})
+	if !queued {
+		f.rescanSoon()
+	}
+}
+
+// discover reads a mapped file once, and attaches to it if it is a tt-metal library. A library
+// that cannot be attached to yet is tried again.
+func (f *finder) discover(m host.NewMapping, user int) error {
+	leased := f.calls.Inspect(m)
+	l, err := f.libraryOf(m, user)
+	if l != nil && !f.attached(l, m) { // its probes have just been removed
+		leased = true
+	}
+	full := errors.Is(err, errNoRoom)
+	if !full && !leased && !errors.Is(err, unix.EWOULDBLOCK) {
+		f.waiting.remove(m)
+		if err != nil {
+			f.lost(m, notTraced)
+		}
 		return err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if l != nil && f.libraries.seen[m.PID] == nil {
-		m.Existing = m.Existing || l.attachedNs > m.TimeNs+lateNs
-		f.seenAny = true
-		// the kernel reports its end even if it never hits a probe
-		_ = f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
-		if host.Ended(m.PID) { // it may have ended before the update, so no record of its end will come
-			_ = f.objs.Processes.Delete(uint32(m.PID))
-			return nil
+	isNew, waits := f.waiting.add(m, user)
+	switch {
+	case isNew && full:
+		f.lost(m, notTraced)
+		if f.libraries.refuses(user) {
+			return fmt.Errorf("%s in process %d is not traced: %w", m.Name, m.PID, err)
 		}
-		f.libraries.seen[m.PID] = &mapped{l, l.Bias(m.Start, m.Offset)}
-		if m.Existing {
-			f.markLate(m.PID)
-		}
-		f.spaces.Changed(m.PID)
-		start := describeProcess(m.PID)
-		start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
-		f.starts[m.PID] = start
-		f.inbox = append(f.inbox, discovered{start, l})
-		if m.Existing {
-			f.attachLate(l, m)
-		}
+	case isNew && !waits && err != nil:
+		f.reportMissed(m, err)
 	}
 	return nil
 }
 
-// libraryOf returns the library that a mapped file is; nil if it is none.
-func (f *finder) libraryOf(m host.NewMapping, path string) (*library, error) {
+// attached handles a process that maps a library; false if the library is no longer traced.
+func (f *finder) attached(l *library, m host.NewMapping) bool {
 	f.mu.Lock()
-	l, known := f.libraries.byFile[m.File]
+	late := l.attachedNs > m.TimeNs+lateNs
+	m.Existing = m.Existing || late
+	if p := f.libraries.seen[m.PID]; p != nil || l.probes == nil {
+		if p != nil {
+			p.last = m
+		}
+		f.mu.Unlock()
+		return p != nil
+	}
+	p := &mapper{library: l, first: m, last: m}
+	f.libraries.seen[m.PID] = p
+	f.seenAny = true
 	f.mu.Unlock()
-	if l != nil || known && (m.File.Generation != 0 || !namedLikeLibrary(m.Name+path)) {
+	// the kernel reports its end even if it never hits a probe
+	_ = f.objs.Processes.Update(uint32(m.PID), &bpf.KernelProcess{}, ebpf.UpdateNoExist)
+	if host.Ended(m.PID) { // it may have ended before the update, so no record of its end will come
+		_ = f.objs.Processes.Delete(uint32(m.PID))
+		f.mu.Lock()
+		if f.libraries.seen[m.PID] == p {
+			delete(f.libraries.seen, m.PID)
+		}
+		f.mu.Unlock()
+		if late {
+			f.lost(m, endedBefore)
+		}
+		return true
+	}
+	if m.Existing {
+		f.markLate(m.PID)
+	}
+	f.spaces.Changed(m.PID)
+	start := describeProcess(m.PID)
+	start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.libraries.seen[m.PID] != p || f.closing.Err() != nil { // it has ended meanwhile
+		return true
+	}
+	f.starts[m.PID] = start
+	f.inbox = append(f.inbox, discovered{start, l})
+	if m.Existing {
+		f.attachLate(l, m)
+	}
+	return true
+}
+
+// known returns the library that a mapped file is, nil if it is none; false if that is not known.
+func (s *libraries) known(m *host.NewMapping) (l *library, known bool) {
+	l, known = s.byFile[m.File]
+	if l != nil && l.probes == nil {
+		return nil, false
+	}
+	// perhaps another file with the inode number of a file that was no library
+	return l, known && (l != nil || m.File.Generation != 0 || !namedLikeLibrary(m.Name))
+}
+
+// libraryOf returns the library that a mapped file is; nil if it is none. It returns an error of
+// unix.EWOULDBLOCK if the file cannot be opened now.
+func (f *finder) libraryOf(m host.NewMapping, user int) (*library, error) {
+	f.mu.Lock()
+	l, known := f.libraries.known(&m)
+	f.mu.Unlock()
+	if known {
 		return l, nil
 	}
-	// not seen before, or perhaps another file with the inode number of a file that was no
-	// library
 	file, err := host.OpenMapped(m.PID, m.Start, m.End)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, err
+	}
+	if err == nil {
+		err = sameFile(file, m.File)
+	}
 	if err != nil {
 		f.reportMissed(m, err)
 		return nil, nil
 	}
-	// without the lock, which Run needs: most files are none, and have many symbols
-	if !namedAsLibrary(m.Name+path) && !mayBeLibrary(file) {
+	// most files are none, and have many symbols
+	if !namedAsLibrary(m.Name) && !mayBeLibrary(file) {
 		file.Close()
-		f.mu.Lock()
-		defer f.mu.Unlock()
 		f.libraries.remember(m.File, nil)
 		return nil, nil
 	}
-	if path == "" {
+	path := m.Name
+	if !m.Existing {
 		path = host.MappedPath(m.PID, m.File)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l, err = f.libraries.open(file, path, host.ProcDir(m.PID)+"/root")
+	var in func(string) (*os.File, error)
+	if !isDeleted(file) { // else its directory may be another one by now
+		in = func(path string) (*os.File, error) { return host.OpenInRoot(m.PID, path) }
+	}
+	l, err = f.libraries.open(file, user, path, in)
 	if errors.Is(err, layout.ErrNoLibrary) || errors.Is(err, symbolize.ErrNotELF) {
 		f.libraries.remember(m.File, nil)
 		return nil, nil
 	}
-	if err != nil {
-		// so that every process that maps it reports the loss
-		f.inbox = append(f.inbox, discovered{event: event.Event{
-			Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: libraryNotTraced,
-		}})
-		return nil, err
+	if err == nil {
+		f.libraries.remember(m.File, l)
 	}
-	f.libraries.remember(m.File, l)
-	return l, nil
+	return l, err
+}
+
+// sameFile checks that a file is the one that was mapped: the process may have mapped another
+// one at the same address.
+func sameFile(file *os.File, want host.FileID) error {
+	id, err := host.FileIDOf(file)
+	want.Generation = 0 // /proc/PID/maps does not have it
+	if err == nil && id != want {
+		err = os.ErrNotExist
+	}
+	if err != nil {
+		file.Close()
+	}
+	return err
 }
 
 // mayBeLibrary reports whether a file is a tt-metal library, or cannot be read.
@@ -257,13 +219,27 @@ func namedLikeLibrary(path string) bool {
 	return strings.Contains(name, "tt_metal") || strings.Contains(name, "ttnn")
 }
 
-// reportMissed reports a library that could not be read because its process had ended. Most
-// missed files are no libraries; the name decides.
+// Causes of losses of processes whose libraries are not traced.
+const (
+	notTraced   = "library not traced"
+	endedBefore = "process ended before its library was traced"
+)
+
+// lost reports to a process that a library that it maps is not traced.
+func (f *finder) lost(m host.NewMapping, cause string) {
+	f.add(discovered{event: event.Event{Kind: event.Lost, TimeNs: host.Now(), PID: m.PID, Count: 1, Cause: cause}})
+}
+
+// reportMissed reports a library that could not be read, usually because its process had ended.
+// Most missed files are no libraries; the name decides.
 func (f *finder) reportMissed(m host.NewMapping, err error) {
-	if namedLikeLibrary(m.Name) {
-		f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
-		f.add(discovered{event: event.Event{
-			Kind: event.Lost, TimeNs: m.TimeNs, Count: 1, Cause: "process ended before its library was traced",
-		}})
+	if !namedLikeLibrary(m.Name) {
+		return
 	}
+	f.warn(fmt.Sprintf("%s in process %d could not be traced: %v", m.Name, m.PID, err))
+	cause := notTraced
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		cause = endedBefore
+	}
+	f.lost(m, cause)
 }

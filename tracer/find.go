@@ -37,12 +37,15 @@ type finder struct {
 	mappings *host.MappingWatch
 	breaks   chan os.Signal // of leases: a library is about to be overwritten
 	working  sync.WaitGroup
-	ended    chan struct{}   // a process has ended whose objects the kernel side may know
+	ended    chan struct{} // a process has ended whose objects the kernel side may know
+	queues   userQueues
+	waiting  waitingMappings
+	dropped  chan struct{}   // gets something when mappings may be unknown
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
 
 	mu        sync.Mutex
-	libraries libraries
+	libraries *libraries
 	late      lateAttaches
 	rereading map[int]bool        // users of whose processes one is being read again
 	starts    map[int]event.Event // of processes that map a library
@@ -54,12 +57,12 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 	f := &finder{
 		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0,
 		named: make(map[int]bool), starts: make(map[int]event.Event), ended: make(chan struct{}, 1),
-		libraries: libraries{
-			objs: objs, spaces: spaces, warn: o.Warn,
-			byFile: make(map[host.FileID]*library), seen: make(map[int]*mapped),
-		},
 		late: lateAttaches{byPID: make(map[int]*lateAttach)}, rereading: make(map[int]bool),
+		queues:  userQueues{waiting: make(map[lane][]func())},
+		dropped: make(chan struct{}, 1),
+		waiting: waitingMappings{list: make(map[mappingKey]waitingMapping)},
 	}
+	f.libraries = newLibraries(objs, spaces, o.Warn, &f.mu)
 	f.closing, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -145,7 +148,7 @@ func (f *finder) prepare(path string) error {
 // prepareLibrary returns the files that are installed beside the library and may be mapped
 // with it.
 func (f *finder) prepareLibrary(path string) (beside []string, err error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // the path may be a FIFO by now
+	file, err := host.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -155,16 +158,17 @@ func (f *finder) prepareLibrary(path string) (beside []string, err error) {
 		return nil, err
 	}
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.libraries.byFile[id] != nil {
+	l, _ := f.libraries.known(&host.NewMapping{File: id})
+	f.mu.Unlock()
+	if l != nil {
 		file.Close()
 		return nil, nil
 	}
-	l, err := f.libraries.open(file, path, "/")
+	l, err = f.libraries.open(file, 0, path, host.Open)
 	if err != nil {
 		return nil, err
 	}
-	f.libraries.byFile[id] = l
+	f.libraries.remember(id, l)
 	dir := filepath.Dir(path)
 	beside, _ = filepath.Glob(filepath.Join(dir, "*.so*"))
 	extensions, _ := filepath.Glob(filepath.Join(dir, "..", "..", "*.so"))
@@ -222,10 +226,20 @@ func (f *finder) add(e discovered) {
 // its id. traced: a record came from it.
 func (f *finder) processEnded(pid int, timeNs uint64, execed, traced bool) {
 	f.mu.Lock()
-	delete(f.libraries.seen, pid)
-	delete(f.starts, pid)
-	f.late.forget(pid)
+	p := f.libraries.seen[pid]
+	if p != nil && p.first.TimeNs > timeNs { // the next program with this id is known already
+		if start, ok := f.starts[pid]; ok {
+			f.inbox = append(f.inbox, discovered{start, p.library})
+		}
+	} else {
+		delete(f.libraries.seen, pid)
+		delete(f.starts, pid)
+		f.late.forget(pid)
+	}
 	f.mu.Unlock()
+	if p != nil && p.first.TimeNs <= timeNs && p.last.TimeNs > timeNs {
+		f.discoverSoon(p.last)
+	}
 	f.spaces.Forget(pid, timeNs)
 	if traced {
 		select {
@@ -286,18 +300,35 @@ func (f *finder) watchOverwrites() {
 	go func() {
 		for range f.breaks {
 			f.calls.Withdraw()
-			f.mu.Lock()
-			f.libraries.withdraw()
-			f.mu.Unlock()
+			for _, l := range f.libraries.withdraw() {
+				f.withdrawn(l)
+			}
 		}
 	}()
 }
+
+// withdrawn reports to the processes that map a library that they are no longer traced.
+func (f *finder) withdrawn(l *library) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for pid, p := range f.libraries.seen {
+		if p.library == l {
+			f.inbox = append(f.inbox, discovered{event: event.Event{
+				Kind: event.Lost, TimeNs: host.Now(), PID: pid, Count: 1, Cause: "library overwritten",
+			}})
+		}
+	}
+}
+
+// endPatience is how long a read of a user's file is waited for when tracing ends.
+const endPatience = time.Second
 
 // close removes all probes.
 func (f *finder) close() {
 	f.stop()
 	if f.mappings != nil {
 		f.mappings.Interrupt()
+		f.queues.wait(endPatience)
 		f.working.Wait()
 		f.mappings.Close()
 	}
@@ -311,7 +342,5 @@ func (f *finder) close() {
 			f.warn(fmt.Sprintf("process %d is debugged by process %d: breakpoints that were set on probed functions now have to be deleted before the process goes on", pid, debugger))
 		}
 	}
-	f.mu.Lock() // a library may be withdrawn at this moment
-	defer f.mu.Unlock()
 	f.libraries.close()
 }

@@ -25,7 +25,7 @@ type noProbes struct{}
 func (noProbes) Close() error { return nil }
 
 func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
-	traced := &libraries{byFile: make(map[host.FileID]*library)}
+	traced := newLibraries(nil, nil, func(string) {}, &sync.Mutex{})
 	add := func(name string, deleted, mapped bool) *library {
 		path := filepath.Join(t.TempDir(), name)
 		qt.Assert(t, qt.IsNil(os.WriteFile(path, make([]byte, 8192), 0o700)))
@@ -50,14 +50,73 @@ func TestUnmappedDeletedLibrariesAreRetired(t *testing.T) {
 	there := add("there", false, false)
 	running := add("running", true, true)
 	gone := add("gone", true, false)
-	traced.retire()
+	traced.retire(false)
 	qt.Check(t, qt.IsNotNil(there.probes))
 	qt.Check(t, qt.IsNotNil(running.probes))
 	qt.Check(t, qt.IsNil(gone.probes))
 	qt.Check(t, qt.HasLen(traced.byFile, 2))
-	qt.Check(t, qt.Equals(traced.slot(), 3), qt.Commentf("its records may still come"))
-	gone.retiredNs -= 2 * retiredNs
-	qt.Check(t, qt.Equals(traced.slot(), 2))
+	qt.Check(t, qt.Equals(traced.slot(0), 3), qt.Commentf("its records may still come"))
+	gone.retiredNs.Store(1)
+	qt.Check(t, qt.Equals(traced.slot(0), 2))
+}
+
+// A user has half of the slots that others leave. What root and other users have stays.
+func TestLibrarySlotsAreShared(t *testing.T) {
+	traced := newLibraries(nil, nil, func(string) {}, &sync.Mutex{})
+	fill := func(user int) (n int) {
+		for ; ; n++ {
+			slot := traced.slot(user)
+			if slot < 0 {
+				return n
+			}
+			qt.Assert(t, qt.Equals(slot, len(traced.list)))
+			traced.list = append(traced.list, &library{user: user, probes: noProbes{}})
+		}
+	}
+	qt.Check(t, qt.Equals(fill(1), 32))
+	qt.Check(t, qt.Equals(fill(2), 16))
+	qt.Check(t, qt.Equals(fill(1), 0))
+	qt.Check(t, qt.Equals(fill(3), 8))
+	traced.list[5].probes = nil
+	traced.list[5].retiredNs.Store(1)
+	qt.Check(t, qt.Equals(traced.slot(2), -1))
+	qt.Check(t, qt.Equals(traced.slot(1), -1), qt.Commentf("others have more than before"))
+	qt.Check(t, qt.Equals(traced.slot(4), 5))
+	traced.list[5].probes = noProbes{}
+	traced.list[5].retiredNs.Store(0)
+	qt.Check(t, qt.Equals(fill(0), 8))
+}
+
+// The end of a process may be read after the next process with its id was discovered. The next
+// one stays known, and is reported again; if only its mapping is known, it is discovered.
+func TestNextProcessWithTheSameID(t *testing.T) {
+	f := newFinder(nil, nil, &Options{Warn: func(string) {}})
+	l := &library{probes: noProbes{}}
+	maps := func(pid int, at ...uint64) {
+		for _, timeNs := range at {
+			m := host.NewMapping{PID: pid, TimeNs: timeNs}
+			if p := f.libraries.seen[pid]; p != nil {
+				p.last = m
+				continue
+			}
+			f.libraries.seen[pid] = &mapper{l, m, m}
+			f.starts[pid] = event.Event{Kind: event.ProcessStart, PID: pid, TimeNs: timeNs}
+		}
+	}
+	const gone, next, both = 1 << 29, 1<<29 + 1, 1<<29 + 2
+	maps(gone, 10)
+	maps(next, 30)
+	maps(both, 10, 30)
+	for _, pid := range []int{gone, next, both} {
+		f.processEnded(pid, 20, false, false)
+	}
+	qt.Check(t, qt.IsFalse(f.maps(gone)))
+	qt.Check(t, qt.IsTrue(f.maps(next)))
+	qt.Check(t, qt.IsFalse(f.maps(both)))
+	list := f.take()
+	qt.Assert(t, qt.HasLen(list, 1))
+	qt.Check(t, qt.Equals(list[0].event.PID, next))
+	f.queues.wait(time.Second)
 }
 
 func TestSweepEndsProcess(t *testing.T) {

@@ -1,13 +1,14 @@
 package tracer
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"slices"
-
-	"golang.org/x/sys/unix"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"ttmem/bpf"
 	"ttmem/tracer/heap"
@@ -19,17 +20,19 @@ import (
 // library is a traced tt-metal library file, in any number of processes.
 type library struct {
 	*heap.Library
+	user   int      // in whose process it was discovered
 	file   *os.File // kept open, so that it can be attached to under any name, also after it was deleted
 	info   os.FileInfo
 	inode  host.InodeHandle
 	leased bool
-	probes io.Closer // nil: removed
-	// CLOCK_MONOTONIC times at which the probes were placed and removed
-	attachedNs, retiredNs uint64
+	probes io.Closer // nil: not placed yet, or removed
+	// CLOCK_MONOTONIC times at which the probes were placed and removed; 0: not yet
+	attachedNs uint64
+	retiredNs  atomic.Uint64
 }
 
-// attach places all probes of the library.
-func (l *library) attach(objs *kernel.Objects, index uint8) error {
+// place places all probes of the library.
+func (l *library) place(objs *kernel.Objects, index uint8) (io.Closer, error) {
 	var offsets, cookies []uint64
 	for id, name := range probeNames {
 		p, ok := l.Layout.Probes[name]
@@ -41,127 +44,224 @@ func (l *library) attach(objs *kernel.Objects, index uint8) error {
 		cookies = append(cookies, uint64(index)<<8|uint64(id))
 	}
 	if err := objs.Layouts.Put(uint32(index), &l.Kernel); err != nil {
-		return fmt.Errorf("storing the layout of %s: %w", l.Path, err)
+		return nil, fmt.Errorf("storing the layout of %s: %w", l.Path, err)
 	}
 	// by descriptor: the path may lie in another mount namespace, or be gone
-	path, err := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd()), error(nil)
-	if l.probes, err = objs.Support.Uprobes.Place(path, objs.OnProbe, offsets, cookies, 0); err != nil {
-		return fmt.Errorf("placing probes in %s: %w", l.Path, err)
+	path := fmt.Sprintf("/proc/self/fd/%d", l.file.Fd())
+	probes, err := objs.Support.Uprobes.Place(path, objs.OnProbe, offsets, cookies, 0)
+	if err != nil {
+		return nil, fmt.Errorf("placing probes in %s: %w", l.Path, err)
 	}
-	return nil
+	return probes, nil
 }
 
-// deleted reports whether the file has no name left.
-func (l *library) deleted() bool {
-	var stat unix.Stat_t
-	return unix.Fstat(int(l.file.Fd()), &stat) == nil && stat.Nlink == 0
+// isDeleted reports whether a file has lost its name. It does not ask the file system, which may
+// not answer.
+func isDeleted(file *os.File) bool {
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
+	return err != nil || strings.HasSuffix(path, " (deleted)")
 }
 
-func (l *library) close() {
-	if l.probes != nil {
-		l.probes.Close()
-	}
-	l.file.Close()
+// occupies reports whether records of the library may still arrive.
+func (l *library) occupies() bool {
+	at := l.retiredNs.Load()
+	return at == 0 || host.Now() < at+retiredNs
 }
 
-// libraries are the traced tt-metal libraries, and a cache of files that are none. Its
-// methods need the finder's lock.
+// libraries are the traced tt-metal libraries, and a cache of files that are none.
 type libraries struct {
 	objs   *kernel.Objects
 	spaces *stack.Spaces
 	warn   func(string)
+
+	// changing is locked while probes are placed or removed. Files of users are not read
+	// meanwhile.
+	changing sync.Mutex
+	closed   bool
+	// searchedNs is when the mappings of all processes were read for a library's slot.
+	searchedNs atomic.Uint64
+
+	mu     *sync.Mutex              // the finder's; it is never held while a file is read
 	list   []*library               // by the index in records
 	byFile map[host.FileID]*library // nil: no tt-metal library
-	seen   map[int]*mapped          // processes that map one
+	seen   map[int]*mapper          // processes that map one
+	// refused are the users whose libraries were not all traced
+	refused map[int]bool
 }
 
-// mapped is a library in a process.
-type mapped struct {
-	*library
-	bias uint64
+// mapper is a process that maps a library.
+type mapper struct {
+	library     *library
+	first, last host.NewMapping // of a library
 }
 
 // maxFiles bounds the cache of files that are no library.
 const maxFiles = 1 << 16
 
+func newLibraries(objs *kernel.Objects, spaces *stack.Spaces, warn func(string), mu *sync.Mutex) *libraries {
+	return &libraries{
+		objs: objs, spaces: spaces, warn: warn, mu: mu,
+		byFile: make(map[host.FileID]*library), seen: make(map[int]*mapper), refused: make(map[int]bool),
+	}
+}
+
 func (s *libraries) remember(id host.FileID, l *library) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if len(s.byFile) >= maxFiles {
 		maps.DeleteFunc(s.byFile, func(_ host.FileID, l *library) bool { return l == nil })
 	}
 	s.byFile[id] = l
 }
 
-// open attaches to a library, unless it is attached already.
-func (s *libraries) open(file *os.File, path, root string) (*library, error) {
+// same returns the traced library that a file is under another name, in another container, or
+// discovered in another way.
+func (s *libraries) same(info os.FileInfo, inode host.InodeHandle) *library {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.list {
+		if l.probes != nil && (os.SameFile(l.info, info) || host.SameInode(l.inode, inode, l.info, info)) {
+			return l
+		}
+	}
+	return nil
+}
+
+// errNoRoom: as many libraries are traced as a user may have.
+var errNoRoom = errors.New("its user has too many tt-metal libraries mapped at the same time")
+
+// open attaches to a library that a user's process maps, unless it is attached already. in
+// opens directories of its path.
+func (s *libraries) open(file *os.File, user int, path string, in func(string) (*os.File, error)) (_ *library, err error) {
+	kept := false
+	defer func() {
+		if !kept {
+			file.Close()
+		}
+	}()
 	info, err := file.Stat()
 	if err != nil {
-		file.Close()
 		return nil, err
 	}
 	inode := host.HandleOf(file)
-	for _, l := range s.list {
-		// under another name, in another container, or discovered in another way
-		if l.probes != nil && (os.SameFile(l.info, info) || host.SameInode(l.inode, inode, l.info, info)) {
-			file.Close()
-			return l, nil
-		}
+	if l := s.same(info, inode); l != nil {
+		return l, nil
+	}
+	if !s.hasRoom(user) {
+		return nil, errNoRoom
 	}
 	resume := func() {}
 	defer func() { resume() }()
-	known, err := heap.OpenLibrary(file, info.Size(), path, root, func() { resume = s.spaces.Pause() })
+	known, err := heap.OpenLibrary(file, info.Size(), path, in, func() { resume = s.spaces.Pause() })
 	if err != nil {
-		file.Close()
 		return nil, err
 	}
-	l := &library{Library: known, file: file, info: info, inode: inode}
-	s.retire()
-	slot := s.slot()
-	if slot == bpf.MaxLibraries {
-		file.Close()
-		return nil, fmt.Errorf("%s is not traced: %d library files are traced already", path, bpf.MaxLibraries)
+	s.retire(false)
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if l := s.same(info, inode); l != nil { // attached to meanwhile, for another user
+		return l, nil
 	}
+	if s.closed {
+		return nil, os.ErrClosed
+	}
+	slot := s.slot(user)
+	if slot < 0 {
+		return nil, errNoRoom
+	}
+	l := &library{Library: known, user: user, file: file, info: info, inode: inode}
+	kept = true
 	for _, m := range l.Layout.Missing {
 		s.warn(fmt.Sprintf("%s%s: %s: %s", path, l.InRelease(), m.Name, m.Costs))
 	}
-	if err := l.attach(s.objs, uint8(slot)); err != nil {
-		l.close()
-		return nil, err
-	}
-	l.attachedNs = host.Now()
+	s.mu.Lock() // before its first record arrives
 	if slot == len(s.list) {
 		s.list = append(s.list, l)
 	} else {
 		s.list[slot] = l
 	}
+	s.mu.Unlock()
+	probes, err := l.place(s.objs, uint8(slot))
+	if err != nil {
+		l.retire()
+		return nil, err
+	}
 	s.guard(l)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l.probes, l.attachedNs = probes, host.Now()
 	return l, nil
 }
 
 // retiredNs is how long records of a library may still arrive after its last process.
 const retiredNs = 10e9
 
-// spareSlots stay free for libraries that are discovered while others are retired.
-const spareSlots = 8
-
-// slot returns the index for the next library; bpf.MaxLibraries if there is no room.
-func (s *libraries) slot() int {
-	i := slices.IndexFunc(s.list, func(l *library) bool { return l.probes == nil && host.Now()-l.retiredNs > retiredNs })
-	if i < 0 {
-		i = len(s.list)
-	}
-	return i
-}
-
-// retire removes the probes of libraries that no process maps and that are deleted, so that
-// none can map them. If the table is almost full, it retires all that no process maps.
-func (s *libraries) retire() {
-	full := len(s.list) >= bpf.MaxLibraries-spareSlots
-	var idle []*library
-	for _, l := range s.list {
-		if l.probes != nil && (full || l.deleted()) {
-			idle = append(idle, l)
+// slot returns the index for a user's next library; -1 if there is no room.
+func (s *libraries) slot(user int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, others := 0, 0
+	free := -1
+	for i, l := range s.list {
+		switch {
+		case !l.occupies():
+			free = i
+		case l.user == user:
+			own++
+		default:
+			others++
 		}
 	}
+	if user != 0 && own >= (bpf.MaxLibraries-others)/2 || own+others == bpf.MaxLibraries {
+		return -1
+	}
+	if free < 0 {
+		free = len(s.list)
+	}
+	return free
+}
+
+// hasRoom reports whether a user's processes may have another library traced. A user has half
+// of the slots that others leave, and root has all. Slots of libraries that no process maps are
+// given away.
+func (s *libraries) hasRoom(user int) bool {
+	if s.slot(user) < 0 && host.Now()-s.searchedNs.Load() > searchNs {
+		s.searchedNs.Store(host.Now())
+		s.retire(true)
+	}
+	return s.slot(user) >= 0
+}
+
+// refuses notes that a user's library is not traced, and reports whether it is the first one.
+func (s *libraries) refuses(user int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := !s.refused[user]
+	s.refused[user] = true
+	return first
+}
+
+// searchNs is how often the mappings of all processes are read to find libraries that none maps.
+const searchNs = 1e9
+
+// retire removes the probes of libraries that no process maps: of those that are deleted, so
+// that none can map them, or of all.
+func (s *libraries) retire(all bool) {
+	idle := make(map[*library]bool)
+	of := make(map[host.FileID]*library)
+	s.mu.Lock()
+	for _, l := range s.list {
+		if l.probes != nil && (all || isDeleted(l.file)) {
+			idle[l] = true
+		}
+	}
+	for id, l := range s.byFile {
+		if idle[l] {
+			id.Generation = 0 // /proc/PID/maps does not have it
+			of[id] = l
+		}
+	}
+	s.mu.Unlock()
 	if len(idle) == 0 {
 		return
 	}
@@ -169,34 +269,48 @@ func (s *libraries) retire() {
 	if err != nil {
 		return
 	}
-	of := make(map[host.FileID][]*library)
-	for id, l := range s.byFile {
-		if l != nil && slices.Contains(idle, l) {
-			id.Generation = 0 // /proc/PID/maps does not have it
-			of[id] = append(of[id], l)
-		}
-	}
 	for _, pid := range pids {
 		maps, err := host.FileMappings(pid)
-		if err != nil && s.seen[pid] != nil && !host.Ended(pid) {
+		if err != nil && s.mapped(pid) && !host.Ended(pid) {
 			return // its mappings are unknown, so nothing can be retired
 		}
 		for _, m := range maps {
-			for _, l := range of[m.File] {
-				idle = slices.DeleteFunc(idle, func(other *library) bool { return other == l })
-			}
+			delete(idle, of[m.File])
 		}
 	}
-	for _, l := range idle {
-		l.close()
-		l.probes, l.retiredNs = nil, host.Now()
-		s.forget(l)
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	for l := range idle {
+		s.remove(l, false)
 	}
 }
 
-// forget makes discover open the files of a library again.
-func (s *libraries) forget(l *library) {
+// remove removes the probes of a library, and has its file opened again when a process maps it.
+// mapped: also if a process is known to map it.
+func (s *libraries) remove(l *library, mapped bool) {
+	s.mu.Lock()
+	probes := l.probes
+	for _, p := range s.seen {
+		if p.library == l && !mapped {
+			probes = nil
+		}
+	}
+	if probes == nil {
+		s.mu.Unlock()
+		return
+	}
+	l.probes = nil
 	maps.DeleteFunc(s.byFile, func(_ host.FileID, other *library) bool { return other == l })
+	s.mu.Unlock()
+	probes.Close()
+	l.retire()
+}
+
+// mapped reports whether a process is known to map a library.
+func (s *libraries) mapped(pid int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen[pid] != nil
 }
 
 // at returns the library with an index; nil if there is none.
@@ -205,6 +319,12 @@ func (s *libraries) at(index uint8) *library {
 		return s.list[index]
 	}
 	return nil
+}
+
+// retire begins the time in which records of the library may still arrive.
+func (l *library) retire() {
+	l.file.Close() // which ends its lease: a writer continues
+	l.retiredNs.Store(host.Now())
 }
 
 // guard takes a lease on a library's file.
@@ -216,23 +336,28 @@ func (s *libraries) guard(l *library) {
 	}
 }
 
-// withdraw removes the probes of libraries that a writer waits for, and lets the writer go
-// on.
-func (s *libraries) withdraw() {
+// withdraw removes the probes of libraries that a writer waits for, and lets the writer go on.
+// It returns these libraries.
+func (s *libraries) withdraw() (list []*library) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	for _, l := range s.list {
-		if l.probes == nil || !l.leased || !host.LeaseBroken(l.file) {
-			continue
+		if l.probes != nil && l.leased && host.LeaseBroken(l.file) {
+			s.remove(l, true)
+			list = append(list, l)
+			s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are no longer traced", l.Path))
 		}
-		l.probes.Close()
-		l.probes, l.retiredNs = nil, host.Now()
-		host.EndLease(l.file)
-		s.forget(l)
-		s.warn(fmt.Sprintf("%s is being overwritten: processes that run it are no longer traced", l.Path))
 	}
+	return list
 }
 
 func (s *libraries) close() {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.closed = true
 	for _, l := range s.list {
-		l.close()
+		if l.probes != nil {
+			s.remove(l, true)
+		}
 	}
 }

@@ -22,11 +22,8 @@ var lostCauses = [...]string{
 	bpf.KernelLostCauseLOST_CAUSES:             "too many processes lost events to count each",
 }
 
-// Causes that the decoder treats alike in several places.
-const (
-	unknownType      = "buffer of an unknown type"
-	libraryNotTraced = "library not traced"
-)
+// unknownType is a cause that the decoder gives in several places.
+const unknownType = "buffer of an unknown type"
 
 // ofBuffers are causes of losses of buffers and devices alone.
 var ofBuffers = []string{

@@ -23,7 +23,7 @@ const (
 )
 
 // uncorrected are causes of losses that reading the memory again does not make good.
-var uncorrected = []string{unknownType, "library not known", libraryNotTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
+var uncorrected = []string{unknownType, "library not known", notTraced, "id of a chip not plausible", "too many devices", "too many allocators"}
 
 // A recovery brings the figures of a process that lost events right again. Its methods may be
 // called with nil.
@@ -203,8 +203,8 @@ func (d *decoder) endLost(e event.Event, p *traced, object uint64, b liveBuffer)
 func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m, uid := f.libraries.seen[pid], f.starts[pid].UID
-	if m == nil || f.late.byPID[pid] != nil || f.rereading[uid] {
+	mapper, uid := f.libraries.seen[pid], f.starts[pid].UID
+	if mapper == nil || f.late.byPID[pid] != nil || f.rereading[uid] {
 		return nil
 	}
 	f.rereading[uid] = true
@@ -213,9 +213,10 @@ func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread 
 		f.markLate(pid)
 	}
 	ctx, stop := context.WithCancel(f.closing)
-	r := &reread{library: m.library, beganNs: host.Now(), stop: stop, done: make(chan rereadResult, 1)}
+	l, bias := mapper.library, mapper.library.Bias(mapper.first.Start, mapper.first.Offset)
+	r := &reread{library: l, beganNs: host.Now(), stop: stop, done: make(chan rereadResult, 1)}
 	go func() {
-		result := m.readAll(ctx, pid, allocators)
+		result := l.readAll(ctx, pid, bias, allocators)
 		f.mu.Lock()
 		delete(f.rereading, uid)
 		f.mu.Unlock()
@@ -225,15 +226,15 @@ func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread 
 }
 
 // readAll reads the live buffers of a process; allocators are known ones.
-func (m *mapped) readAll(ctx context.Context, pid int, allocators []uint64) (r rereadResult) {
+func (l *library) readAll(ctx context.Context, pid int, bias uint64, allocators []uint64) (r rereadResult) {
 	seen := make(map[uint64]bool)
-	r.err = m.Read(ctx, pid, m.bias, func(d heap.Device, buffers []heap.Buffer) {
+	r.err = l.Read(ctx, pid, bias, func(d heap.Device, buffers []heap.Buffer) {
 		seen[d.Allocator] = true
 		r.devices, r.buffers = append(r.devices, d), append(r.buffers, buffers...)
 	})
 	if r.err == nil {
 		others := slices.DeleteFunc(allocators, func(a uint64) bool { return seen[a] })
-		r.closed, r.err = m.ReadAllocators(ctx, pid, m.bias, others, func(buffers []heap.Buffer) {
+		r.closed, r.err = l.ReadAllocators(ctx, pid, bias, others, func(buffers []heap.Buffer) {
 			r.buffers = append(r.buffers, buffers...)
 		})
 	}

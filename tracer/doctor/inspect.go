@@ -37,7 +37,7 @@ func InspectFile(path string) (*Inspection, error) {
 		return nil, fmt.Errorf("%s: %w", path, host.WithoutPath(err))
 	}
 	defer f.Close()
-	return inspect(f, path, "/")
+	return inspect(f, path, host.Open)
 }
 
 // InspectMapped inspects the libraries that processes map.
@@ -60,7 +60,7 @@ func InspectMapped() ([]*Inspection, error) {
 				if err != nil {
 					continue
 				}
-				one, err = inspect(f, m.Path, fmt.Sprintf("/proc/%d/root", pid))
+				one, err = inspect(f, m.Path, func(path string) (*os.File, error) { return host.OpenInRoot(pid, path) })
 				f.Close()
 				found[m.File] = one
 				if err == nil {
@@ -94,7 +94,7 @@ func (i *Inspection) addParts(l *layout.Layout) {
 	}
 }
 
-func inspect(f *os.File, path, root string) (*Inspection, error) {
+func inspect(f *os.File, path string, in func(string) (*os.File, error)) (*Inspection, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -112,7 +112,7 @@ func inspect(f *os.File, path, root string) (*Inspection, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	one := &Inspection{
-		Path: path, Release: layout.Release(root, path), BuildID: l.BuildID,
+		Path: path, Release: layout.Release(in, path), BuildID: l.BuildID,
 		Fields: make(map[string]string), Probes: make(map[string]string),
 		Missing: append([]layout.Missing{}, l.Missing...), Slow: []string{},
 	}

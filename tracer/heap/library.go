@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 
 	"ttmem/bpf"
@@ -28,8 +29,9 @@ type Library struct {
 }
 
 // OpenLibrary derives a library's layout from its machine code. It calls recognized once the
-// file is known to be one, before the expensive part.
-func OpenLibrary(file io.ReaderAt, size int64, path, root string, recognized func()) (*Library, error) {
+// file is known to be one, before the expensive part. in opens directories of its path, to find
+// its release; nil: the path is not to be looked at.
+func OpenLibrary(file io.ReaderAt, size int64, path string, in func(string) (*os.File, error), recognized func()) (*Library, error) {
 	elf, err := symbolize.New(file, size)
 	if err != nil {
 		return nil, err
@@ -43,7 +45,11 @@ func OpenLibrary(file io.ReaderAt, size int64, path, root string, recognized fun
 	if err != nil {
 		return nil, err
 	}
-	return NewLibrary(derived, path, layout.Release(root, path))
+	release := ""
+	if in != nil {
+		release = layout.Release(in, path)
+	}
+	return NewLibrary(derived, path, release)
 }
 
 // NewLibrary returns a library with a layout. The error names a field without which buffers

@@ -101,7 +101,7 @@ func openMappedLibrary(t *testing.T, pid int) (*Library, uint64) {
 		t.Cleanup(func() { f.Close() })
 		info, err := f.Stat()
 		qt.Assert(t, qt.IsNil(err))
-		l, err := OpenLibrary(f, info.Size(), m.Path, "/", func() {})
+		l, err := OpenLibrary(f, info.Size(), m.Path, os.Open, func() {})
 		if err == nil {
 			return l, l.Bias(m.Start, m.Offset)
 		}

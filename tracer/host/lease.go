@@ -14,7 +14,12 @@ import (
 
 // TakeLease makes writers to a file wait; unix.EAGAIN means that it is open for writing.
 func TakeLease(file *os.File) error {
-	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
+	// else the signal is for this thread, and lost when the thread has ended
+	_, err := unix.FcntlInt(file.Fd(), unix.F_SETOWN, os.Getpid())
+	if err != nil {
+		return err
+	}
+	_, err = unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_RDLCK)
 	return err
 }
 

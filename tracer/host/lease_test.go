@@ -2,7 +2,9 @@ package host
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 	"unsafe"
@@ -47,4 +49,37 @@ func TestOpenMappedDoesNotWaitForALease(t *testing.T) {
 	f, err := OpenMapped(os.Getpid(), start, start+4096)
 	qt.Assert(t, qt.IsNil(err))
 	f.Close()
+}
+
+// A writer is reported even if the thread that took the lease has ended.
+func TestLeaseOfThreadThatEnded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "library.so")
+	qt.Assert(t, qt.IsNil(os.WriteFile(path, []byte("text"), 0o700)))
+	file, err := os.Open(path)
+	qt.Assert(t, qt.IsNil(err))
+	defer file.Close()
+	breaks := make(chan os.Signal, 1)
+	signal.Notify(breaks, unix.SIGIO)
+	defer signal.Stop(breaks)
+	taken, thread := make(chan error), 0
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine
+		thread = unix.Gettid()
+		taken <- TakeLease(file)
+	}()
+	qt.Assert(t, qt.IsNil(<-taken))
+	if thread == os.Getpid() {
+		t.Skip("the first thread never ends")
+	}
+	for unix.Tgkill(os.Getpid(), thread, 0) == nil {
+		time.Sleep(time.Millisecond)
+	}
+	_, err = os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK, 0)
+	qt.Check(t, qt.ErrorIs(err, unix.EWOULDBLOCK))
+	select {
+	case <-breaks:
+	case <-time.After(5 * time.Second):
+		t.Error("no signal")
+	}
+	qt.Check(t, qt.IsTrue(LeaseBroken(file)))
 }

@@ -3,12 +3,13 @@
 package host
 
 import (
+	"bufio"
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -23,37 +24,51 @@ type Mapping struct {
 	Path               string // "", or "[vdso]" and the like, if not backed by a file
 }
 
-// CodeMappings returns the executable mappings of a process, in ascending order.
-func CodeMappings(pid int) ([]Mapping, error) { return mappings(pid, ParseCodeMapping) }
+// MaxCodeMappings bounds what CodeMappings returns.
+const MaxCodeMappings = 4096
+
+// CodeMappings returns the executable mappings of a process, in ascending order, and no more
+// than MaxCodeMappings.
+func CodeMappings(pid int) ([]Mapping, error) {
+	return mappings(pid, MaxCodeMappings, ParseCodeMapping)
+}
 
 // DataMappings returns the private writable mappings of a process that may contain objects,
 // in ascending order: those without a file, except stacks.
-func DataMappings(pid int) ([]Mapping, error) { return mappings(pid, parseDataMapping) }
-
-// mappings returns the mappings of a process that parse accepts.
-func mappings(pid int, parse func(line string) (Mapping, bool)) ([]Mapping, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) == 0 { // its first thread has ended
-		if text, err = os.ReadFile(ProcDir(pid) + "/maps"); err != nil {
-			return nil, err
-		}
-	}
-	var maps []Mapping
-	for line := range strings.Lines(string(text)) {
-		if m, ok := parse(strings.TrimSuffix(line, "\n")); ok {
-			maps = append(maps, m)
-		}
-	}
-	return maps, nil
-}
+func DataMappings(pid int) ([]Mapping, error) { return mappings(pid, math.MaxInt, parseDataMapping) }
 
 // FileMappings returns the files that a process maps as code.
 func FileMappings(pid int) ([]Mapping, error) {
-	maps, err := CodeMappings(pid)
-	return slices.DeleteFunc(maps, func(m Mapping) bool { return m.File.Inode == 0 }), err
+	return mappings(pid, math.MaxInt, func(line string) (Mapping, bool) {
+		m, ok := ParseCodeMapping(line)
+		return m, ok && m.File.Inode != 0
+	})
+}
+
+// mappings returns the first mappings of a process that parse accepts.
+func mappings(pid, limit int, parse func(line string) (Mapping, bool)) ([]Mapping, error) {
+	maps, any, err := mappingsIn(fmt.Sprintf("/proc/%d", pid), limit, parse)
+	if err == nil && !any { // its first thread has ended
+		maps, _, err = mappingsIn(ProcDir(pid), limit, parse)
+	}
+	return maps, err
+}
+
+// mappingsIn reads the mappings in a folder of /proc, and reports whether there are any.
+func mappingsIn(dir string, limit int, parse func(line string) (Mapping, bool)) (maps []Mapping, any bool, err error) {
+	file, err := os.Open(dir + "/maps")
+	if err != nil {
+		return nil, false, err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for len(maps) < limit && lines.Scan() {
+		any = true
+		if m, ok := parse(lines.Text()); ok {
+			maps = append(maps, m)
+		}
+	}
+	return maps, any, lines.Err()
 }
 
 // ParseCodeMapping reads a line such as
@@ -105,17 +120,22 @@ func parseMapping(line string) (m Mapping, permissions string, ok bool) {
 
 // OpenMapped opens the file that a process has mapped at these addresses, even if it was
 // deleted or replaced, or lies in another mount namespace. It does not wait for the holder of
-// a lease on the file, which gives unix.EWOULDBLOCK.
+// a lease on the file, which gives unix.EWOULDBLOCK, nor for a file system that an ordinary user
+// serves, which gives ErrServedByUser.
 func OpenMapped(pid int, start, end uint64) (*os.File, error) {
-	const flags = os.O_RDONLY | unix.O_NONBLOCK
-	file := fmt.Sprintf("map_files/%x-%x", start, end)
-	f, err := os.OpenFile(fmt.Sprintf("/proc/%d/%s", pid, file), flags, 0)
-	if errors.Is(err, unix.ESRCH) {
-		if dir := ProcDir(pid); dir != fmt.Sprintf("/proc/%d", pid) { // its first thread has ended
-			return os.OpenFile(dir+"/"+file, flags, 0)
+	own := fmt.Sprintf("/proc/%d", pid)
+	file := fmt.Sprintf("/map_files/%x-%x", start, end)
+	fd, err := unix.Open(own+file, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err == unix.ESRCH {
+		if dir := ProcDir(pid); dir != own { // its first thread has ended
+			fd, err = unix.Open(dir+file, unix.O_PATH|unix.O_CLOEXEC, 0)
 		}
 	}
-	return f, err
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: own + file, Err: err}
+	}
+	defer unix.Close(fd)
+	return reopen(fd, own+file)
 }
 
 // FileIDOf returns the identity that /proc/PID/maps shows for a file. On overlayfs and
@@ -127,7 +147,7 @@ func FileIDOf(file *os.File) (FileID, error) {
 	}
 	defer unix.Munmap(mem)
 	at := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
-	maps, err := mappings(os.Getpid(), func(line string) (Mapping, bool) {
+	maps, err := mappings(os.Getpid(), 1, func(line string) (Mapping, bool) {
 		m, _, ok := parseMapping(line)
 		return m, ok && m.Start <= at && at < m.End
 	})
@@ -205,6 +225,18 @@ func statusNumber(pid int, name string) int {
 // ProcessOf returns the process of a thread. It returns the id itself for a process, and
 // for a thread that does not exist.
 func ProcessOf(tid int) int { return cmp.Or(statusNumber(tid, "Tgid"), tid) }
+
+// RealUser returns the user that started a process, whatever the process executes; -1 if it has
+// ended.
+func RealUser(pid int) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if ids := statusOf(string(text), "Uid"); len(ids) > 0 { // real, effective, saved, of the file system
+		if uid, err := strconv.Atoi(ids[0]); err == nil {
+			return uid
+		}
+	}
+	return -1
+}
 
 // Parent returns the parent of a process; 0 if unknown.
 func Parent(pid int) int { return statusNumber(pid, "PPid") }

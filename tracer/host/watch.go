@@ -119,8 +119,9 @@ func openPerfRing(cpu int) (perfRing, error) {
 }
 
 // Read reads new mappings at an interval in ms and passes them to handle, until the watch
-// is interrupted or fails; lost gets the number of lost ones. handle may change the list.
-func (w *MappingWatch) Read(every func() int, handle func([]NewMapping), lost func(uint64)) error {
+// is interrupted or fails. It calls lost when the kernel had no room for some. handle may change
+// the list.
+func (w *MappingWatch) Read(every func() int, handle func([]NewMapping), lost func()) error {
 	polled := []unix.PollFd{{Fd: int32(w.wake), Events: unix.POLLIN}}
 	for _, r := range w.rings {
 		polled = append(polled, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
@@ -158,7 +159,7 @@ func (w *MappingWatch) Close() {
 }
 
 // drain appends the new mappings in a ring to a list.
-func (r *perfRing) drain(list []NewMapping, lost func(uint64)) []NewMapping {
+func (r *perfRing) drain(list []NewMapping, lost func()) []NewMapping {
 	head := atomic.LoadUint64(&r.meta.Data_head)
 	tail := r.meta.Data_tail
 	size := uint64(len(r.data))
@@ -168,7 +169,7 @@ func (r *perfRing) drain(list []NewMapping, lost func(uint64)) []NewMapping {
 		length := uint64(binary.NativeEndian.Uint16(header[6:]))
 		if length < 8 || tail+length > head {
 			tail = head // not a record; the ones behind it cannot be found
-			lost(1)
+			lost()
 			break
 		}
 		record = r.copy(header[:0], tail%size, length)
@@ -178,9 +179,7 @@ func (r *perfRing) drain(list []NewMapping, lost func(uint64)) []NewMapping {
 				list = append(list, m)
 			}
 		case unix.PERF_RECORD_LOST:
-			if len(record) >= 24 {
-				lost(binary.NativeEndian.Uint64(record[16:]))
-			}
+			lost()
 		}
 		tail += length
 	}

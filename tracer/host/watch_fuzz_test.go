@@ -31,7 +31,7 @@ func FuzzDrain(f *testing.F) {
 			r.data[(at+uint64(i))%size] = b
 		}
 		r.meta.Data_tail, r.meta.Data_head = at, at+uint64(len(records))
-		list := r.drain(nil, func(uint64) {})
+		list := r.drain(nil, func() {})
 		qt.Check(t, qt.Equals(r.meta.Data_tail, r.meta.Data_head))
 		qt.Check(t, qt.IsTrue(len(list) <= len(records)/80))
 		for _, m := range list {

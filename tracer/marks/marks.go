@@ -3,6 +3,7 @@
 package marks
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -61,16 +62,18 @@ func New(names []string, program *ebpf.Program, uprobes kernel.Uprobes, warn fun
 	return c
 }
 
-// Inspect queues a mapped file. Reading its symbols takes a while, and happens elsewhere.
-func (c *Placer) Inspect(m host.NewMapping) {
+// Inspect queues a mapped file, and reports whether a lease prevents that. Reading its symbols
+// takes a while, and happens elsewhere.
+func (c *Placer) Inspect(m host.NewMapping) (leased bool) {
 	if c == nil {
-		return
+		return false
 	}
 	file, err := host.OpenMapped(m.PID, m.Start, m.End)
-	if err != nil {
-		return // the process has ended, or changed its mappings
+	if err != nil { // the process has ended, or changed its mappings
+		return errors.Is(err, unix.EWOULDBLOCK)
 	}
 	c.take(file)
+	return false
 }
 
 // Prepare reads files before a process maps them.
@@ -79,8 +82,7 @@ func (c *Placer) Prepare(paths []string) {
 		return
 	}
 	for _, path := range paths {
-		// without waiting for a writer, if it is a FIFO
-		if file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0); err == nil {
+		if file, err := host.Open(path); err == nil {
 			c.take(file)
 		}
 	}

@@ -6,10 +6,7 @@ package stack
 import (
 	"errors"
 	"fmt"
-	"os"
 	"weak"
-
-	"golang.org/x/sys/unix"
 
 	"ttmem/tracer/host"
 )
@@ -17,33 +14,42 @@ import (
 // open opens the files of mappings that are not known yet.
 func (s *Spaces) open(pid int, maps []host.Mapping) []codeMapping {
 	mappings := make([]codeMapping, len(maps))
-	s.each(len(maps), func(i int) {
-		m := maps[i]
-		var f *codeFile
-		s.mu.Lock()
+	var unknown []int // a mapping of each unknown file, and all without a file
+	s.mu.Lock()
+	first := make(map[host.FileID]bool)
+	for i, m := range maps {
+		to := &mappings[i]
+		to.start, to.end = m.Start, m.End
 		if m.File.Inode != 0 {
-			f = s.files[m.File].Value()
+			to.file = s.files[m.File].Value()
 		} else if p := s.byPID[pid]; p != nil && p.newest != nil {
 			// without a file, code does not change while it is mapped
 			if k, ok := p.newest.find(m.Start); ok && k.start == m.Start && k.end == m.End && k.file.path == m.Path {
-				f = k.file
+				to.file = k.file
 			}
 		}
-		s.mu.Unlock()
-		if f == nil {
-			f = s.openOne(pid, m)
+		if to.file == nil && !first[m.File] {
+			first[m.File] = m.File.Inode != 0
+			unknown = append(unknown, i)
 		}
-		mappings[i] = codeMapping{start: m.Start, end: m.End, file: f}
-	})
+	}
+	s.mu.Unlock()
+	s.each(len(unknown), func(i int) { mappings[unknown[i]].file = s.openOne(pid, maps[unknown[i]]) })
+	opened := make(map[host.FileID]*codeFile)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, i := range unknown {
+		if id, f := maps[i].File, mappings[i].file; id.Inode != 0 {
+			opened[id] = f
+			if f != anonymous {
+				s.files[id] = weak.Make(f)
+			}
+		}
+	}
 	for i, m := range maps {
 		to := &mappings[i]
-		if m.File.Inode != 0 && to.file != anonymous {
-			if known := s.files[m.File].Value(); known != nil {
-				to.file = known // mapped twice
-			}
-			s.files[m.File] = weak.Make(to.file)
+		if to.file == nil {
+			to.file = opened[m.File]
 		}
 		if to.file.elf != nil {
 			to.bias, _ = to.file.elf.Bias(m.Start, m.Offset)
@@ -119,7 +125,7 @@ func (s *Spaces) Prepare(paths []string) {
 	mappings := make([]codeMapping, len(paths))
 	s.each(len(paths), func(i int) {
 		mappings[i].file = anonymous
-		file, err := os.OpenFile(paths[i], os.O_RDONLY|unix.O_NONBLOCK, 0)
+		file, err := host.Open(paths[i])
 		if err != nil {
 			return
 		}

@@ -259,14 +259,18 @@ func (s *Spaces) pauseReading() error {
 	}
 }
 
-// Pause suspends the reading of files until resume is called, so that a library can be
-// attached to quickly.
+// maxPause bounds how long the reading of files is suspended: a library may lie in a file system
+// that does not answer.
+const maxPause = time.Second
+
+// Pause suspends the reading of files for a moment or until resume is called, so that a library
+// can be attached to quickly.
 func (s *Spaces) Pause() (resume func()) {
 	if s == nil {
 		return func() {}
 	}
-	s.attaching.Lock()
-	return s.attaching.Unlock
+	s.pausedUntil.Store(time.Now().Add(maxPause).UnixNano())
+	return func() { s.pausedUntil.Store(0) }
 }
 
 // each calls do for 0 to n-1 on all processors. Attaching to a library takes precedence.
@@ -284,10 +288,9 @@ func (s *Spaces) each(n int, do func(i int)) {
 	wait.Wait()
 }
 
-// awaitAttaching returns when no library is being attached to. Nothing is locked afterwards:
-// to attach does not wait until files are read, which takes a tenth of a second for a large
-// one.
+// awaitAttaching returns when no library is being attached to.
 func (s *Spaces) awaitAttaching() {
-	s.attaching.RLock()
-	defer s.attaching.RUnlock()
+	for time.Now().UnixNano() < s.pausedUntil.Load() {
+		time.Sleep(time.Millisecond)
+	}
 }

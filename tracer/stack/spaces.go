@@ -49,9 +49,9 @@ type Spaces struct {
 	// large is locked while a file with much to read is read, and opening while a large file
 	// is opened.
 	large, opening sync.Mutex
-	// attaching is locked for writing while a library is attached to, which is urgent;
-	// reading files can wait.
-	attaching sync.RWMutex
+	// pausedUntil is when the reading of files continues, which can wait while a library is
+	// attached to.
+	pausedUntil atomic.Int64
 	// updating is locked while a process's view is being built.
 	updating sync.Mutex
 	// removing counts what is being removed of processes that have ended.
@@ -75,6 +75,9 @@ type space struct {
 	warned    bool
 	// renew: its code is to be published as a new state, although it is unchanged
 	renew bool
+	// took is the time that its updates took, less what it might take, at tookUntil
+	took      time.Duration
+	tookUntil time.Time
 }
 
 // tablesInUse are tables that stay in the kernel until they are released.
@@ -104,8 +107,12 @@ type pythonSpace struct {
 }
 
 // maxViews bounds the views of a process: stacks arrive a few milliseconds after they were
-// recorded.
-const maxViews = 64
+// recorded. Of a process with many mappings fewer are kept.
+const (
+	maxViews        = 64
+	minViews        = 8
+	maxViewMappings = 1 << 15
+)
 
 // NewSpaces returns Spaces without processes. warn gets a line for each process without
 // stacks.

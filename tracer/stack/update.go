@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -60,18 +62,60 @@ func (s *Spaces) updateOne() bool {
 		s.forget(ended)
 		return true
 	}
-	var pid int
-	var changed, any bool
-	for pid, changed = range s.dirty {
-		delete(s.dirty, pid)
-		any = true
-		break
-	}
+	pid, any := s.next()
+	changed := s.dirty[pid]
+	delete(s.dirty, pid)
 	s.mu.Unlock()
 	if any {
+		began := time.Now()
 		s.update(pid, changed)
+		s.charge(pid, time.Since(began))
 	}
 	return any
+}
+
+const (
+	// updateBurst is the time for updates that a process may take at once, as when it loads its
+	// libraries.
+	updateBurst = time.Second
+	// updateShare is the part of the time that updates of a process may take after that.
+	updateShare = 10
+)
+
+// next returns the process to be published that has taken the least time. Those that have taken
+// more than they may have to wait. s.mu is held.
+func (s *Spaces) next() (pid int, any bool) {
+	least := updateBurst
+	wait := time.Duration(-1)
+	for other := range s.dirty {
+		took := s.byPID[other].debt()
+		if took < least {
+			pid, any, least = other, true, took
+		} else if over := took - updateBurst; wait < 0 || over < wait {
+			wait = over
+		}
+	}
+	if !any && wait >= 0 {
+		time.AfterFunc(wait*updateShare+time.Millisecond, s.wakeUp)
+	}
+	return pid, any
+}
+
+// debt is the time that the updates of a process took, less what it may take since then.
+func (p *space) debt() time.Duration {
+	if p == nil {
+		return 0
+	}
+	return max(0, p.took-time.Since(p.tookUntil)/updateShare)
+}
+
+// charge adds the time of an update of a process.
+func (s *Spaces) charge(pid int, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p := s.byPID[pid]; p != nil {
+		p.took, p.tookUntil = p.debt()+took, time.Now()
+	}
 }
 
 // update publishes a process's code to the kernel; s.updating is held. changed: its mappings
@@ -185,7 +229,11 @@ func (s *Spaces) show(pid int, p *space, mappings []codeMapping, tables tablesIn
 		listed = listed[:min(len(listed), len(k.Mappings))]
 		if !p.warned {
 			p.warned = true
-			s.warn(fmt.Sprintf("process %d maps code in %d places, of which %d can be unwound", pid, len(mappings), len(listed)))
+			places := fmt.Sprint(len(mappings))
+			if len(mappings) == host.MaxCodeMappings {
+				places += " or more"
+			}
+			s.warn(fmt.Sprintf("process %d maps code in %s places, of which %d can be unwound", pid, places, len(listed)))
 		}
 	}
 	for i, m := range listed {
@@ -264,10 +312,8 @@ func (s *Spaces) publish(pid int, p *space, view *spaceView, k *bpf.KernelSpace,
 	// before the kernel uses it: stacks will refer to it
 	s.mu.Lock()
 	p.views[view.generation] = view
-	for generation := range p.views {
-		if generation+maxViews < view.generation && len(p.views) > maxViews {
-			delete(p.views, generation)
-		}
+	for kept := max(minViews, min(maxViews, maxViewMappings/len(view.mappings))); len(p.views) > kept; {
+		delete(p.views, slices.Min(slices.Collect(maps.Keys(p.views))))
 	}
 	p.newest = view
 	s.mu.Unlock()

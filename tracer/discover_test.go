@@ -1,0 +1,62 @@
+package tracer
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-quicktest/qt"
+	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+)
+
+// mapFile maps a new file as code, at an address or anywhere, and returns its mapping.
+func mapFile(t *testing.T, name string, at uint64) (*os.File, host.NewMapping) {
+	t.Helper()
+	file, err := os.OpenFile(filepath.Join(t.TempDir(), name), os.O_RDWR|os.O_CREATE, 0o700)
+	qt.Assert(t, qt.IsNil(err))
+	t.Cleanup(func() { file.Close() })
+	qt.Assert(t, qt.IsNil(file.Truncate(4096)))
+	flags := unix.MAP_PRIVATE
+	if at != 0 {
+		flags |= unix.MAP_FIXED
+	}
+	start, _, errno := unix.Syscall6(unix.SYS_MMAP, uintptr(at), 4096, unix.PROT_READ|unix.PROT_EXEC, uintptr(flags), file.Fd(), 0)
+	qt.Assert(t, qt.Equals(errno, 0))
+	t.Cleanup(func() { unix.Syscall(unix.SYS_MUNMAP, start, 4096, 0) })
+	id, err := host.FileIDOf(file)
+	qt.Assert(t, qt.IsNil(err))
+	return file, host.NewMapping{PID: os.Getpid(), Start: uint64(start), End: uint64(start) + 4096, File: id, Name: file.Name()}
+}
+
+// A file under a write lease is read when the lease has ended.
+func TestLeasedFileIsReadLater(t *testing.T) {
+	f := newFinder(nil, nil, &Options{Warn: func(string) {}})
+	file, m := mapFile(t, "leased.so", 0)
+	_, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	qt.Assert(t, qt.IsNil(err))
+	qt.Check(t, qt.IsNil(f.discover(m, 1)))
+	qt.Check(t, qt.HasLen(f.waiting.all(), 1))
+	qt.Check(t, qt.HasLen(f.take(), 0))
+	host.EndLease(file)
+	qt.Check(t, qt.IsNil(f.discover(m, 1)))
+	qt.Check(t, qt.HasLen(f.waiting.all(), 0))
+	_, known := f.libraries.known(&m)
+	qt.Check(t, qt.IsTrue(known), qt.Commentf("it is no library"))
+}
+
+// A process may map another file at the address of one whose mapping was reported. What is read
+// there says nothing about the first one.
+func TestFileMappedInPlaceOfAnother(t *testing.T) {
+	f := newFinder(nil, nil, &Options{Warn: func(string) {}})
+	_, m := mapFile(t, "libtt_metal.so", 0)
+	mapFile(t, "other.so", m.Start)
+	qt.Check(t, qt.IsNil(f.discover(m, 1)))
+	qt.Check(t, qt.HasLen(f.libraries.byFile, 0))
+	list := f.take()
+	qt.Assert(t, qt.HasLen(list, 1))
+	qt.Check(t, qt.Equals(list[0].event.Kind, event.Lost))
+	qt.Check(t, qt.Equals(list[0].event.PID, os.Getpid()))
+}

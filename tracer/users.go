@@ -1,0 +1,79 @@
+package tracer
+
+import (
+	"sync"
+	"time"
+
+	"ttmem/tracer/host"
+)
+
+// userQueues run what reads the files and the memory of users, one function at a time for each
+// lane. A file system that a user serves may never answer; that holds up this user alone.
+type userQueues struct {
+	mu      sync.Mutex
+	waiting map[lane][]func() // a goroutine works on each entry
+}
+
+// lane is what waits for each other. Libraries that are known do not wait for files that have
+// to be read first.
+type lane struct {
+	user  int
+	known bool
+}
+
+const (
+	// maxWaiting bounds the functions that wait in a lane.
+	maxWaiting = 1024
+	// maxLanes bounds the goroutines, each of which may hang in a read.
+	maxLanes = 256
+)
+
+// do runs a function in the background; false if there is no room for it.
+func (q *userQueues) do(l lane, f func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiting, working := q.waiting[l]
+	if len(waiting) == maxWaiting || !working && len(q.waiting) == maxLanes {
+		return false
+	}
+	q.waiting[l] = append(waiting, f)
+	if !working {
+		go q.work(l)
+	}
+	return true
+}
+
+func (q *userQueues) work(l lane) {
+	host.RaisePriority()
+	for {
+		q.mu.Lock()
+		list := q.waiting[l]
+		if len(list) == 0 {
+			delete(q.waiting, l)
+			q.mu.Unlock()
+			return
+		}
+		q.waiting[l] = list[1:]
+		q.mu.Unlock()
+		list[0]()
+	}
+}
+
+// wait returns when all that waits now is done, and at the latest after some time.
+func (q *userQueues) wait(patience time.Duration) {
+	done := make(chan struct{}, maxLanes)
+	q.mu.Lock()
+	lanes := len(q.waiting)
+	for l := range q.waiting {
+		q.waiting[l] = append(q.waiting[l], func() { done <- struct{}{} })
+	}
+	q.mu.Unlock()
+	limit := time.After(patience)
+	for range lanes {
+		select {
+		case <-done:
+		case <-limit:
+			return
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package tracer
+
+// This file watches what processes map, and reads what they map already.
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ttmem/bpf"
+	"ttmem/tracer/host"
+)
+
+func (f *finder) watch() (err error) {
+	if f.mappings, err = host.WatchMappings(); err != nil {
+		return err
+	}
+	f.working.Go(func() {
+		host.RaisePriority()
+		every := func() int {
+			if f.onlyListed && !f.anySeen() {
+				return host.CommandPollMs
+			}
+			return host.MappingPollMs
+		}
+		err := f.mappings.Read(every, f.allMapped, f.rescanSoon)
+		if err != nil {
+			f.warn(fmt.Sprintf("libraries loaded from now on are not traced: %v", err))
+		}
+	})
+	f.working.Go(f.again)
+	return nil
+}
+
+// againAfter is how often what could not be handled is tried again.
+const againAfter = time.Second
+
+// again handles what could not be handled before: mappings whose records the kernel dropped, and
+// libraries that could not be opened or had no room. It takes a tenth of the time at most.
+func (f *finder) again() {
+	for wait := time.Duration(0); ; {
+		select {
+		case <-f.closing.Done():
+			return
+		case <-time.After(wait):
+		}
+		dropped := false
+		select {
+		case <-f.closing.Done():
+			return
+		case <-f.dropped:
+			dropped = true
+		case <-time.After(againAfter):
+		}
+		began := time.Now()
+		if dropped {
+			f.rescan()
+		}
+		for _, m := range f.waiting.all() {
+			switch {
+			case host.Ended(m.PID):
+				f.reportMissed(m.NewMapping, os.ErrNotExist)
+				f.waiting.remove(m.NewMapping)
+			case f.libraries.hasRoom(m.user):
+				f.discoverSoon(m.NewMapping)
+			}
+		}
+		wait = max(againAfter, 10*time.Since(began))
+	}
+}
+
+// rescanSoon has the mappings of all processes read: some may be unknown.
+func (f *finder) rescanSoon() {
+	select {
+	case f.dropped <- struct{}{}:
+	default:
+	}
+}
+
+// rescan reads the mappings of processes after records of new ones were dropped. Whose they
+// were is not known, and nothing is missing afterwards: a process that ended meanwhile is known
+// by its records if its library was traced.
+func (f *finder) rescan() {
+	var pids []int
+	if f.onlyListed {
+		var pid uint32
+		var p bpf.KernelProcess
+		for listed := f.objs.Processes.Iterate(); listed.Next(&pid, &p); {
+			pids = append(pids, int(pid))
+			f.spaces.Changed(int(pid))
+		}
+	} else {
+		var err error
+		if pids, err = host.PIDs(); err != nil {
+			f.warn(fmt.Sprintf("listing processes: %v", err))
+		}
+	}
+	for _, pid := range pids {
+		f.spaces.ChangedIfKnown(pid)
+		list, _ := existing(pid) // it may have ended
+		for _, m := range list {
+			f.discoverSoon(m)
+		}
+	}
+}
+
+// existing returns the files that a process maps as code.
+func existing(pid int) (list []host.NewMapping, err error) {
+	at := host.Now() // a program that the process executes from now on is another one
+	maps, err := host.FileMappings(pid)
+	for _, m := range maps {
+		list = append(list, host.NewMapping{TimeNs: at, PID: pid, Start: m.Start, End: m.End, Offset: m.Offset, File: m.File, Name: m.Path, Existing: true})
+	}
+	return list, err
+}
+
+// scanPatience is how long the libraries that are mapped already are waited for.
+const scanPatience = 5 * time.Second
+
+// scan attaches to libraries that are already mapped, by the given processes or by all.
+func (f *finder) scan(pids []int) error {
+	if len(pids) == 0 {
+		f.rescan()
+		f.queues.wait(scanPatience)
+		return nil
+	}
+	for _, pid := range pids {
+		list, err := existing(pid)
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ESRCH):
+			return fmt.Errorf("no process %d", pid)
+		case errors.Is(err, os.ErrPermission):
+			return fmt.Errorf("cannot read process %d: %w: this needs CAP_SYS_PTRACE in the process's namespace; in a container, use --privileged --pid=host", pid, host.WithoutPath(err))
+		default:
+			return fmt.Errorf("cannot read process %d: %w", pid, host.WithoutPath(err))
+		}
+		for _, m := range list {
+			if err := f.discover(m, host.RealUser(pid)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// allMapped handles new mappings that the kernel reports.
+func (f *finder) allMapped(list []host.NewMapping) {
+	for _, m := range f.knownFirst(list) {
+		f.mapped(m)
+	}
+}
+
+// knownFirst puts the mappings of known libraries first, and then those of files with
+// its name: reading the files of the others takes a while, and a program may allocate,
+// or end, meanwhile.
+func (f *finder) knownFirst(list []host.NewMapping) []host.NewMapping {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	order := func(m host.NewMapping) int {
+		switch {
+		case f.libraries.byFile[m.File] != nil:
+			return 0
+		case namedAsLibrary(m.Name):
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(list, func(a, b host.NewMapping) int { return order(a) - order(b) })
+	return list
+}
+
+// mapped handles a new mapping.
+func (f *finder) mapped(m host.NewMapping) {
+	if m.PID == os.Getpid() || m.File.Inode == 0 {
+		return
+	}
+	if f.onlyListed {
+		var p bpf.KernelProcess
+		if f.objs.Processes.Lookup(uint32(m.PID), &p) != nil {
+			return
+		}
+	}
+	f.discoverSoon(m)
+	switch {
+	case f.named[m.PID]:
+		f.spaces.Changed(m.PID) // at once, so that its code is known by its first event
+	default:
+		f.spaces.ChangedIfKnown(m.PID)
+	}
+}
