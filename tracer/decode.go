@@ -50,6 +50,8 @@ type decoder struct {
 	lastStack uint64
 	// ended are the processes that had ended at the last sweep.
 	ended []int
+	// reads reads the programs of processes.
+	reads *reads
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
@@ -58,8 +60,11 @@ type decoder struct {
 type hostView interface {
 	// library returns the library that records name by this index; nil if there is none.
 	library(index uint8) *library
-	// startOf describes a process as it was when it was discovered.
+	// startOf describes a process as it was when it was discovered. Its command line may be
+	// missing.
 	startOf(pid int) event.Event
+	// readCommand reads the command line of a process. Events since a time wait for it.
+	readCommand(pid int, sinceNs uint64, report func(command string))
 	// lateOf returns the state of a process whose memory is being read; nil for others.
 	lateOf(pid int) *lateAttach
 	// processEnded forgets a process that has ended or has executed another program
@@ -67,9 +72,9 @@ type hostView interface {
 	processEnded(pid int, timeNs uint64, execed bool, stacks *stack.Process)
 }
 
-func newDecoder(view hostView, spaces *stack.Spaces, show stack.Options) *decoder {
+func newDecoder(view hostView, reads *reads, spaces *stack.Spaces, show stack.Options) *decoder {
 	return &decoder{
-		host: view, spaces: spaces, show: show,
+		host: view, reads: reads, spaces: spaces, show: show,
 		processes: make(map[int]*traced), lost: make(map[loss]uint64),
 	}
 }
@@ -95,6 +100,8 @@ type traced struct {
 	// names are the threads' names by thread id
 	names  map[int]string
 	stacks *stack.Process
+	// programs are those that are being read, by id
+	programs map[uint64][]*programRead
 	// Set for a process that was attached late: its parent, the time at which its existing
 	// memory was reported, and the ids of the Buffers read from its memory, by address.
 	parent  int
@@ -124,6 +131,7 @@ func (d *decoder) newTraced() *traced {
 		allocators: make(map[uint64]*allocator),
 		live:       make(map[uint64]liveBuffer),
 		names:      make(map[int]string),
+		programs:   make(map[uint64][]*programRead),
 	}
 }
 

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"encoding/binary"
 	"testing"
 	"unsafe"
@@ -24,6 +25,7 @@ func (o oneLibrary) library(index uint8) *library {
 	return nil
 }
 func (oneLibrary) startOf(pid int) event.Event                    { return describeProcess(pid) }
+func (oneLibrary) readCommand(int, uint64, func(string))          {}
 func (oneLibrary) lateOf(int) *lateAttach                         { return nil }
 func (oneLibrary) processEnded(int, uint64, bool, *stack.Process) {}
 
@@ -41,7 +43,7 @@ func newTestDecoder() *decoder {
 		panic(err)
 	}
 	lib := &library{Library: known}
-	return newDecoder(oneLibrary{lib}, nil, stack.Options{})
+	return newDecoder(oneLibrary{lib}, newReads(context.Background(), nil), nil, stack.Options{})
 }
 
 func raw[T any](t *T) []byte {

@@ -5,6 +5,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,9 +25,9 @@ func (f *finder) watch() (err error) {
 	if f.mappings, err = host.WatchMappings(); err != nil {
 		return err
 	}
-	f.working.Add(1)
+	f.watching = make(chan struct{})
 	go func() {
-		defer f.working.Done()
+		defer close(f.watching)
 		host.RaisePriority()
 		every := func() int {
 			if f.onlyListed && !f.anySeen() {
@@ -182,6 +183,14 @@ func (f *finder) discover(m host.NewMapping, path string) error {
 		start := describeProcess(m.PID)
 		start.TimeNs, start.AttachedLate = m.TimeNs, m.Existing
 		f.starts[m.PID] = start
+		f.readCommand(m.PID, math.MaxUint64, func(command string) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if start, ok := f.starts[m.PID]; ok {
+				start.Command = command
+				f.starts[m.PID] = start
+			}
+		})
 		f.inbox = append(f.inbox, discovered{start, l})
 		if m.Existing {
 			f.attachLate(l, m)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
@@ -34,10 +35,11 @@ type finder struct {
 	named map[int]bool
 
 	mappings *host.MappingWatch
-	breaks   chan os.Signal // of leases: a library is about to be overwritten
-	working  sync.WaitGroup
+	breaks   chan os.Signal  // of leases: a library is about to be overwritten
+	watching chan struct{}   // closed when nothing reads mappings any more
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
+	reads    *reads
 
 	mu        sync.Mutex
 	libraries libraries
@@ -47,7 +49,7 @@ type finder struct {
 	seenAny   bool                // a process mapped a library
 }
 
-func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
+func newFinder(objs *kernel.Objects, spaces *stack.Spaces, readers *host.Readers, o *Options) *finder {
 	f := &finder{
 		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0,
 		named: make(map[int]bool), starts: make(map[int]event.Event),
@@ -58,6 +60,7 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 		late: lateAttaches{byPID: make(map[int]*lateAttach)},
 	}
 	f.closing, f.stop = context.WithCancel(context.Background())
+	f.reads = newReads(f.closing, readers)
 	return f
 }
 
@@ -104,11 +107,12 @@ type discovered struct {
 	library *library
 }
 
-// describeProcess describes a process by its files in /proc.
+// describeProcess describes a process by its files in /proc, except for its command line,
+// which is in its memory.
 func describeProcess(pid int) event.Event {
 	id := host.IdentityOf(pid)
 	return event.Event{
-		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid), Command: host.CommandLine(pid),
+		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid),
 		UID: id.UID, Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID,
 	}
 }
@@ -123,6 +127,14 @@ func (f *finder) startOf(pid int) event.Event {
 		start = describeProcess(pid)
 	}
 	return start
+}
+
+// readCommand reads the command line of a process. Events since a time wait for it.
+func (f *finder) readCommand(pid int, sinceNs uint64, report func(command string)) {
+	f.reads.add(pid, sinceNs, func(ctx context.Context, process host.ReadableProcess) func() {
+		command := process.CommandLine(ctx)
+		return func() { report(command) }
+	})
 }
 
 // prepare attaches to a library file before a process maps it, and reads the unwind tables
@@ -262,20 +274,34 @@ func (f *finder) watchOverwrites() {
 	}()
 }
 
+// closePatience is how long close waits for the reading of mappings and files, which a
+// process's file system may hold up for ever.
+const closePatience = 2 * time.Second
+
 // close removes all probes.
 func (f *finder) close() {
 	f.stop()
+	watching := false
 	if f.mappings != nil {
 		f.mappings.Interrupt()
-		f.working.Wait()
-		f.mappings.Close()
+		select {
+		case <-f.watching:
+			f.mappings.Close()
+		case <-time.After(closePatience):
+			watching = true
+		}
 	}
 	if f.breaks != nil {
 		signal.Stop(f.breaks)
 		close(f.breaks)
 	}
 	f.calls.Close()
-	f.mu.Lock() // a library may be withdrawn at this moment
+	if watching && !f.mu.TryLock() {
+		return // a file does not answer; the kernel removes the probes when this process ends
+	}
+	if !watching {
+		f.mu.Lock() // a library may be withdrawn at this moment
+	}
 	defer f.mu.Unlock()
 	f.libraries.close()
 }

@@ -108,7 +108,7 @@ func TestUrgentGoroutinesRunBesideOthers(t *testing.T) {
 // A record of a library shows that a process maps it, even if the process ended before its
 // mapping was handled. Known libraries are handled before other files.
 func TestShortProcess(t *testing.T) {
-	f := newFinder(nil, nil, &Options{Warn: func(string) {}})
+	f := newFinder(nil, nil, nil, &Options{Warn: func(string) {}})
 	qt.Check(t, qt.IsNil(f.library(0)))
 	qt.Check(t, qt.IsFalse(f.anySeen()))
 	f.libraries.list = append(f.libraries.list, &library{})

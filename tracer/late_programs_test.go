@@ -246,7 +246,7 @@ func TestReadPrograms(t *testing.T) {
 			for objects := tr.objs.Programs.Iterate(); objects.Next(&key, &value); {
 				id := binary.LittleEndian.Uint64(value)
 				start := time.Now()
-				got, err := tr.finder.libraries.list[0].ReadProgram(pid, key.Object)
+				got, err := tr.finder.libraries.list[0].ReadProgram(t.Context(), tr.readers.Of(pid), key.Object)
 				took += time.Since(start)
 				qt.Assert(t, qt.IsNil(err))
 				qt.Check(t, qt.Equals(got.ID, id))

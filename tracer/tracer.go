@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -47,6 +48,7 @@ type Options struct {
 // Tracer traces processes from New until Close.
 type Tracer struct {
 	objs    *kernel.Objects
+	readers *host.Readers
 	spaces  *stack.Spaces // nil: no stacks are taken
 	finder  *finder
 	decoder *decoder
@@ -64,7 +66,7 @@ func New(o Options) (_ *Tracer, err error) {
 		o.Warn = func(string) {}
 	}
 	addProcessors()
-	t := &Tracer{warn: o.Warn}
+	t := &Tracer{warn: o.Warn, readers: host.NewReaders()}
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -72,7 +74,7 @@ func New(o Options) (_ *Tracer, err error) {
 	}()
 	var reading sync.WaitGroup
 	if !o.NoStacks {
-		t.spaces = stack.NewSpaces(t.warn)
+		t.spaces = stack.NewSpaces(t.readers, t.warn)
 		reading.Go(func() { t.spaces.Read(o.Processes) })
 	}
 	err = t.load(&o)
@@ -80,8 +82,8 @@ func New(o Options) (_ *Tracer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t.finder = newFinder(t.objs, t.spaces, &o)
-	t.decoder = newDecoder(t.finder, t.spaces, stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames})
+	t.finder = newFinder(t.objs, t.spaces, t.readers, &o)
+	t.decoder = newDecoder(t.finder, t.finder.reads, t.spaces, stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames})
 	t.decoder.markAt = o.MarkAt
 	if err := t.finder.begin(&o); err != nil {
 		return nil, err
@@ -136,9 +138,11 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 			wait = 0
 			if end == 0 {
 				end = host.Now()
+			} else {
+				wait = time.Millisecond // for results
 			}
 		}
-		before, drained := host.Now(), false
+		before, drained, queued := host.Now(), false, len(t.decoder.queue.events)
 		t.objs.Ring.SetDeadline(time.Now().Add(wait))
 		for {
 			err := t.objs.Ring.ReadInto(&record)
@@ -150,7 +154,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 				return fmt.Errorf("reading the ring buffer: %w", err)
 			}
 			t.decoder.decode(record.RawSample)
-			if len(t.decoder.queue.events) >= 1<<13 {
+			if len(t.decoder.queue.events)-queued >= 1<<13 {
 				break // else a busy target would delay pause
 			}
 		}
@@ -159,8 +163,8 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 			counted = before
 			t.countLost()
 		}
-		t.reportLost()
 		if drained {
+			t.decoder.reads.take(before - min(before, holdBackNs))
 			t.takeLate(before - min(before, holdBackNs))
 			if before-swept > sweepNs {
 				swept = before
@@ -168,13 +172,16 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 			}
 		}
 		// what a target does after the end is not waited for
-		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs)
+		waiting := t.decoder.reads.waitingSince()
+		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs) && waiting > end
 		if last {
 			t.endLate()
-			before = ^uint64(0)
+			t.decoder.endReads()
+			before = math.MaxUint64
 		} else {
-			before -= min(before, holdBackNs)
+			before = min(before-min(before, holdBackNs), waiting)
 		}
+		t.reportLost()
 		t.decoder.queue.release(before, handle)
 		pause()
 		if last {
@@ -247,6 +254,7 @@ func (t *Tracer) Close() {
 		t.finder.close()
 	}
 	t.spaces.Close()
+	t.readers.Close()
 	if t.objs != nil {
 		t.objs.Close()
 	}

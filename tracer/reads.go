@@ -1,0 +1,121 @@
+package tracer
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"ttmem/tracer/host"
+)
+
+// reads reads the memory of processes in the background: a read may take long, and need not
+// return. What it finds is reported by Run.
+type reads struct {
+	ctx     context.Context // done when tracing ends
+	readers *host.Readers
+
+	mu    sync.Mutex
+	byPID map[int][]*read // in order; the first is being done
+	done  []*read
+}
+
+// read is a read of a process's memory.
+type read struct {
+	pid int
+	// timeNs is the time of the event that caused it. That event and later ones wait for the
+	// result until untilNs.
+	timeNs, untilNs uint64
+	do              func(context.Context, host.ReadableProcess) (report func())
+	report          func()
+	doneNs          uint64
+}
+
+const (
+	// resultPatienceNs is how long events wait for a result. Most reads take less than a
+	// millisecond.
+	resultPatienceNs = 100e6
+	// readPatience is how long a read may take, and maxReads bounds those of a process.
+	readPatience = 2 * time.Second
+	maxReads     = 1 << 12
+)
+
+func newReads(ctx context.Context, readers *host.Readers) *reads {
+	return &reads{ctx: ctx, readers: readers, byPID: make(map[int][]*read)}
+}
+
+// add has do called after the earlier reads of a process, and what it returns by take. It
+// returns false if there are too many.
+func (r *reads) add(pid int, timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.byPID[pid]) >= maxReads {
+		return false
+	}
+	r.byPID[pid] = append(r.byPID[pid], &read{pid: pid, timeNs: timeNs, untilNs: host.Now() + resultPatienceNs, do: do})
+	if len(r.byPID[pid]) == 1 {
+		go r.work(pid)
+	}
+	return true
+}
+
+// work does the reads of a process until there are none left.
+func (r *reads) work(pid int) {
+	process := r.readers.Of(pid)
+	for {
+		r.mu.Lock()
+		next := r.byPID[pid][0]
+		r.mu.Unlock()
+		limited, stop := context.WithTimeoutCause(r.ctx, readPatience, host.ErrNoAnswer)
+		next.report = next.do(limited, process)
+		stop()
+		next.doneNs = host.Now()
+		r.mu.Lock()
+		r.done = append(r.done, next)
+		r.byPID[pid] = r.byPID[pid][1:]
+		last := len(r.byPID[pid]) == 0
+		if last {
+			delete(r.byPID, pid)
+		}
+		r.mu.Unlock()
+		if last {
+			return
+		}
+	}
+}
+
+// take reports what was read up to a time; all earlier records have been decoded.
+func (r *reads) take(until uint64) {
+	r.mu.Lock()
+	i := slices.IndexFunc(r.done, func(one *read) bool { return one.doneNs > until })
+	if i < 0 {
+		i = len(r.done)
+	}
+	done := slices.Clone(r.done[:i])
+	r.done = slices.Delete(r.done, 0, i)
+	r.mu.Unlock()
+	for _, one := range done {
+		one.report()
+	}
+}
+
+// waitingSince returns the time of the first event that waits for a result; MaxUint64 if none
+// does.
+func (r *reads) waitingSince() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, now := uint64(math.MaxUint64), host.Now()
+	consider := func(list []*read) {
+		for _, one := range list {
+			if one.untilNs > now {
+				first = min(first, one.timeNs)
+			}
+		}
+	}
+	for _, list := range r.byPID {
+		consider(list)
+	}
+	consider(r.done)
+	return first
+}
