@@ -1,0 +1,100 @@
+package tracer
+
+import (
+	"context"
+	"math"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+)
+
+// awaitReads waits until the reads of all processes but some are done.
+func awaitReads(r *reads, but ...int) {
+	for busy := true; busy; time.Sleep(time.Millisecond) {
+		r.mu.Lock()
+		busy = false
+		for pid := range r.byPID {
+			busy = busy || !slices.Contains(but, pid)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// A read that does not return delays neither other processes' results nor, for more than a
+// moment, events.
+func TestReadsOfProcesses(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	r := newReads(ctx, nil)
+	var reported []int
+	add := func(pid int, timeNs uint64, result int) {
+		qt.Assert(t, qt.IsTrue(r.add(pid, timeNs, func(ctx context.Context, _ host.ReadableProcess) func() {
+			if result == 0 {
+				<-ctx.Done()
+			}
+			return func() { reported = append(reported, result) }
+		})))
+	}
+	qt.Check(t, qt.Equals(r.waitingSince(), math.MaxUint64))
+	add(7, 100, 0)
+	add(7, 101, 71)
+	add(8, 90, 81)
+	add(8, 110, 82)
+	qt.Check(t, qt.Equals(r.waitingSince(), 90))
+	awaitReads(r, 7)
+	r.take(0)
+	qt.Check(t, qt.HasLen(reported, 0), qt.Commentf("records from before the read may still come"))
+	qt.Check(t, qt.Equals(r.waitingSince(), 90))
+	r.take(host.Now())
+	qt.Check(t, qt.DeepEquals(reported, []int{81, 82}))
+	qt.Check(t, qt.Equals(r.waitingSince(), 100))
+	time.Sleep(resultPatienceNs)
+	qt.Check(t, qt.Equals(r.waitingSince(), math.MaxUint64))
+	stop()
+	awaitReads(r)
+	r.take(host.Now())
+	qt.Check(t, qt.DeepEquals(reported, []int{81, 82, 0, 71}))
+}
+
+// A program that cannot be read is a loss of its process, unless it has released its memory
+// meanwhile.
+func TestUnreadableProgram(t *testing.T) {
+	pid := uint32(os.Getpid())
+	seen := bpf.KernelProgramSeenRecord{ProgramId: 7}
+	seen.H = bpf.KernelHeader{TimeNs: 1, Tgid: pid, Tid: pid, Kind: bpf.RecordProgramSeen, Flags: bpf.ProgramCBs}
+	end := bpf.KernelProgramEndRecord{ProgramId: 7}
+	end.H = bpf.KernelHeader{TimeNs: 2, Tgid: pid, Tid: pid, Kind: bpf.RecordProgramEnd, Flags: bpf.ProgramCBs}
+	unread := loss{int(pid), programUnread}
+	for _, c := range []struct {
+		name    string
+		between func(*decoder)
+		lost    uint64
+	}{
+		{"it is there", func(*decoder) {}, 1},
+		{"it has ended", func(d *decoder) { d.decode(raw(&end)) }, 0},
+		{"another one has", func(d *decoder) { other := end; other.ProgramId = 8; d.decode(raw(&other)) }, 1},
+		{"its process has ended", func(d *decoder) { d.endProcess(event.Event{PID: int(pid)}, true) }, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newTestDecoder() // which knows no field of programs
+			d.decode(raw(&seen))
+			awaitReads(d.reads)
+			c.between(d)
+			p := d.processes[int(pid)]
+			d.reads.take(host.Now())
+			qt.Check(t, qt.Equals(d.lost[unread], c.lost))
+			qt.Check(t, qt.IsTrue(p == nil || len(p.programs) == 0))
+		})
+	}
+	d := newTestDecoder()
+	d.decode(raw(&seen))
+	awaitReads(d.reads)
+	d.endReads()
+	qt.Check(t, qt.Equals(d.lost[unread], 1), qt.Commentf("tracing ended before"))
+}
