@@ -31,12 +31,6 @@ type piece struct {
 // errGone means that a process has ended.
 var errGone = errors.New("the process has ended")
 
-// The limits of one read: IOV_MAX pieces, and bytes.
-const (
-	maxPieces = 1024
-	maxBytes  = 1 << 20
-)
-
 // processMemory reads from a process until its context is done.
 type processMemory struct {
 	ctx     context.Context
@@ -46,7 +40,7 @@ type processMemory struct {
 func (m processMemory) read(pieces []piece) error {
 	for len(pieces) > 0 {
 		n, bytes := 0, 0
-		for n < min(len(pieces), maxPieces) && bytes+len(pieces[n].data) <= maxBytes {
+		for n < min(len(pieces), host.MaxRanges) && bytes+len(pieces[n].data) <= host.MaxReadBytes {
 			bytes += len(pieces[n].data)
 			n++
 		}
@@ -69,16 +63,15 @@ func (m processMemory) read(pieces []piece) error {
 	return nil
 }
 
-// readLarge reads a piece of more than maxBytes, and returns 0 if it cannot be read completely.
+// readLarge reads a piece that is too large for one read; done is 0 if it cannot be read
+// completely.
 func (m processMemory) readLarge(p *piece) (done int, err error) {
-	parts := make([]piece, 0, len(p.data)/maxBytes+1)
-	for part := range slices.Chunk(p.data, maxBytes) {
-		parts = append(parts, piece{address: p.address + uint64(len(parts)*maxBytes), data: part})
-	}
-	for i := range parts {
-		if done, err = m.readSome(parts[i : i+1]); done == 0 {
+	at := p.address
+	for part := range slices.Chunk(p.data, host.MaxReadBytes) {
+		if done, err = m.readSome([]piece{{address: at, data: part}}); done == 0 {
 			return 0, err
 		}
+		at += uint64(len(part))
 	}
 	p.ok = true
 	return 1, nil
@@ -89,9 +82,9 @@ func (m processMemory) readLarge(p *piece) (done int, err error) {
 func (m processMemory) readSome(pieces []piece) (done int, err error) {
 	ranges := make([]host.Range, len(pieces))
 	for i, p := range pieces {
-		ranges[i] = host.Range{Address: p.address, Bytes: len(p.data)}
+		ranges[i] = host.Range{Address: p.address, Data: p.data}
 	}
-	data, err := m.process.Memory(m.ctx, ranges...)
+	done, err = m.process.Memory(m.ctx, ranges)
 	switch {
 	case err == nil:
 	case errors.Is(err, unix.ESRCH):
@@ -101,15 +94,10 @@ func (m processMemory) readSome(pieces []piece) (done int, err error) {
 	default:
 		return 0, fmt.Errorf("reading the memory of process %d: %w", m.process.PID, err)
 	}
-	for i := range pieces {
-		p := &pieces[i]
-		if len(p.data) > len(data) {
-			return i, nil
-		}
-		data = data[copy(p.data, data):]
-		p.ok = true
+	for i := range pieces[:done] {
+		pieces[i].ok = true
 	}
-	return len(pieces), nil
+	return done, nil
 }
 
 // piecesOf are pieces of one size at addresses.

@@ -2,9 +2,9 @@ package host
 
 import (
 	"context"
-	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,22 +35,16 @@ const (
 // ErrNoAnswer means that a read was given up.
 var ErrNoAnswer = errors.New("its memory does not answer")
 
-// Range is a part of a process's memory.
+// The limits of one read: IOV_MAX ranges, and bytes.
+const (
+	MaxRanges    = 1024
+	MaxReadBytes = 1 << 20
+)
+
+// Range is a part of a process's memory, and where it is copied to.
 type Range struct {
 	Address uint64
-	Bytes   int
-}
-
-// readRequest asks for a file, or for memory that a thread sees.
-type readRequest struct {
-	File   string
-	Thread int
-	Ranges []Range
-}
-
-type readAnswer struct {
-	Errno unix.Errno
-	Data  []byte
+	Data    []byte
 }
 
 // Readers read files of /proc/PID and memory that may not answer.
@@ -87,43 +81,62 @@ func (r *Readers) Of(pid int) ReadableProcess {
 	return ReadableProcess{pid, r, ProcDir(pid), realUser(pid)}
 }
 
-// Memory reads up to the first range that cannot be read completely, and returns all of what
-// it read. An error means that nothing was read.
-func (p ReadableProcess) Memory(ctx context.Context, ranges ...Range) ([]byte, error) {
+// Memory reads up to the first range that cannot be read completely, and returns the number of
+// those before. An error means that nothing was read.
+func (p ReadableProcess) Memory(ctx context.Context, ranges []Range) (done int, err error) {
 	thread, err := strconv.Atoi(filepath.Base(p.dir)) // the first one may have ended
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	return p.read(ctx, readRequest{Thread: thread, Ranges: ranges})
+	request := func(r *sharedRead) {
+		r.Thread, r.Ranges = int64(thread), int64(len(ranges))
+		for i, from := range ranges {
+			r.Remote[i] = unix.RemoteIovec{Base: uintptr(from.Address), Len: len(from.Data)}
+		}
+	}
+	err = p.read(ctx, request, func(data []byte) {
+		for ; done < len(ranges) && len(ranges[done].Data) <= len(data); done++ {
+			data = data[copy(ranges[done].Data, data):]
+		}
+	})
+	return done, err
 }
 
 // CommandLine returns the command line of a process, with blanks between the words; "" if it
 // cannot be read.
-func (p ReadableProcess) CommandLine(ctx context.Context) string {
-	text, _ := p.read(ctx, readRequest{File: p.dir + "/cmdline"})
-	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
+func (p ReadableProcess) CommandLine(ctx context.Context) (command string) {
+	request := func(r *sharedRead) { r.Thread, r.Ranges = 0, int64(copy(r.File[:], p.dir+"/cmdline")) }
+	_ = p.read(ctx, request, func(text []byte) {
+		command = strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
+	})
+	return command
 }
 
-func (p ReadableProcess) read(ctx context.Context, request readRequest) ([]byte, error) {
+// read passes on what a reader has read.
+func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), use func(data []byte)) error {
 	r := p.readers
 	one, err := r.acquire(ctx, p.user)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	answer, err := one.ask(ctx, request)
-	if err != nil {
+	request(one.shared)
+	if err := one.ask(ctx); err != nil {
 		go func() {
 			one.end()
 			r.release(p.user)
 		}()
-		return nil, err
+		return err
+	}
+	errno := unix.Errno(one.shared.Errno)
+	if errno == 0 {
+		use(one.shared.Data[:one.shared.Bytes])
 	}
 	r.keep(one)
 	r.release(p.user)
-	if answer.Errno != 0 {
-		return nil, answer.Errno
+	if errno != 0 {
+		return errno
 	}
-	return answer.Data, nil
+	return nil
 }
 
 // acquire returns a reader for a process of a user. It waits for other reads of that user.
@@ -201,10 +214,34 @@ func (r *Readers) Close() {
 
 // reader is a child process that reads.
 type reader struct {
-	child   *exec.Cmd
-	conn    *os.File
-	encoder *gob.Encoder
-	decoder *gob.Decoder
+	child  *exec.Cmd
+	conn   *os.File // a byte is a request, and a byte back says that it is done
+	shared *sharedRead
+}
+
+// sharedRead is the memory that a reader shares with its parent.
+type sharedRead struct {
+	Thread int64 // whose memory is read; 0: a file is
+	Ranges int64 // the number of ranges, or the length of the file's name
+	Remote [MaxRanges]unix.RemoteIovec
+	File   [64]byte
+	// what was read
+	Errno, Bytes int64
+	Data         [MaxReadBytes]byte
+}
+
+// mapShared maps the memory of a file.
+func mapShared(file *os.File) (*sharedRead, error) {
+	const size = int(unsafe.Sizeof(sharedRead{}))
+	mem, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	return (*sharedRead)(unsafe.Pointer(unsafe.SliceData(mem))), nil
+}
+
+func (r *sharedRead) unmap() {
+	_ = unix.MunmapPtr(unsafe.Pointer(r), unsafe.Sizeof(*r))
 }
 
 // readerName is the name under which a program runs as a reader of its parent's.
@@ -212,97 +249,120 @@ const readerName = "ttmem-reader"
 
 func init() {
 	if len(os.Args) == 1 && os.Args[0] == readerName {
-		answerReads(os.NewFile(3, "parent"))
+		answerReads(os.NewFile(3, "parent"), os.NewFile(4, "shared"))
 		os.Exit(0)
 	}
 }
 
-func startReader() (*reader, error) {
+func startReader() (_ *reader, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("starting a reader: %w", err)
+		}
+	}()
+	memory, err := unix.MemfdCreate(readerName, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(memory), "shared")
+	defer file.Close()
+	if err := file.Truncate(int64(unsafe.Sizeof(sharedRead{}))); err != nil {
+		return nil, err
+	}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return nil, fmt.Errorf("starting a reader: %w", err)
+		return nil, err
 	}
 	own, theirs := os.NewFile(uintptr(pair[0]), "reader"), os.NewFile(uintptr(pair[1]), "parent")
 	defer theirs.Close()
 	child := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{readerName}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
-		ExtraFiles:  []*os.File{theirs},
+		ExtraFiles:  []*os.File{theirs, file},
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // a terminal's signals are for the parent
+	}
+	shared, err := mapShared(file)
+	if err != nil {
+		own.Close()
+		return nil, err
 	}
 	if err := child.Start(); err != nil {
 		own.Close()
-		return nil, fmt.Errorf("starting a reader: %w", err)
+		shared.unmap()
+		return nil, err
 	}
-	return &reader{child, own, gob.NewEncoder(own), gob.NewDecoder(own)}, nil
+	return &reader{child, own, shared}, nil
 }
 
-// ask returns the answer to a request. After an error the reader is of no more use.
-func (one *reader) ask(ctx context.Context, request readRequest) (answer readAnswer, err error) {
+// ask has a request answered. After an error the reader is of no more use.
+func (one *reader) ask(ctx context.Context) error {
 	_ = one.conn.SetDeadline(time.Now().Add(readPatience))
 	stop := context.AfterFunc(ctx, func() { _ = one.conn.SetDeadline(time.Unix(1, 0)) })
-	if err = one.encoder.Encode(request); err == nil {
-		err = one.decoder.Decode(&answer)
+	var signal [1]byte
+	_, err := one.conn.Write(signal[:])
+	if err == nil {
+		_, err = io.ReadFull(one.conn, signal[:])
 	}
 	switch {
 	case !stop():
-		err = context.Cause(ctx)
+		return context.Cause(ctx)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		err = ErrNoAnswer
+		return ErrNoAnswer
 	case err != nil:
-		err = fmt.Errorf("asking a reader: %w", err)
+		return fmt.Errorf("asking a reader: %w", err)
 	}
-	return answer, err
+	return nil
 }
 
 // end returns when the child has ended, which may be never.
 func (one *reader) end() {
 	one.conn.Close()
+	one.shared.unmap()
 	_ = one.child.Process.Kill()
 	_ = one.child.Wait() // it was killed
 }
 
 // answerReads is what a reader does until its parent has ended.
-func answerReads(parent *os.File) {
+func answerReads(parent, file *os.File) {
 	RaisePriority()
 	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(unsafe.StringData(readerName+"\x00"))), 0, 0, 0)
-	encoder, decoder := gob.NewEncoder(parent), gob.NewDecoder(parent)
+	r, err := mapShared(file)
+	if err != nil {
+		return
+	}
+	var signal [1]byte
 	for {
-		var request readRequest
-		if decoder.Decode(&request) != nil {
+		if _, err := parent.Read(signal[:]); err != nil {
 			return
 		}
-		var answer readAnswer
-		var err error
-		if request.File != "" {
-			answer.Data, err = os.ReadFile(request.File)
-		} else {
-			answer.Data, err = readRanges(request.Thread, request.Ranges)
+		n, err := r.answer()
+		if r.Bytes, r.Errno = int64(max(n, 0)), 0; err != nil && !errors.Is(err, io.EOF) {
+			errno := unix.EIO
+			errors.As(err, &errno)
+			r.Errno = int64(errno)
 		}
-		if err != nil && !errors.As(err, &answer.Errno) {
-			answer.Errno = unix.EIO
-		}
-		if encoder.Encode(answer) != nil {
+		if _, err := parent.Write(signal[:]); err != nil {
 			return
 		}
 	}
 }
 
-// readRanges reads memory that a thread sees.
-func readRanges(thread int, ranges []Range) ([]byte, error) {
-	total := 0
-	remote := make([]unix.RemoteIovec, len(ranges))
-	for i, r := range ranges {
-		remote[i] = unix.RemoteIovec{Base: uintptr(r.Address), Len: r.Bytes}
-		total += r.Bytes
+// answer reads what was asked for.
+func (r *sharedRead) answer() (n int, err error) {
+	if r.Thread == 0 {
+		file, err := os.Open(string(r.File[:r.Ranges]))
+		if err != nil {
+			return 0, err
+		}
+		defer file.Close()
+		return file.Read(r.Data[:])
 	}
-	data := make([]byte, total)
-	local := []unix.Iovec{{Base: unsafe.SliceData(data)}}
-	local[0].SetLen(total)
-	n, err := unix.ProcessVMReadv(thread, local, remote, 0)
+	local := []unix.Iovec{{Base: &r.Data[0]}}
+	local[0].SetLen(len(r.Data))
+	n, err = unix.ProcessVMReadv(int(r.Thread), local, r.Remote[:r.Ranges], 0)
 	if errors.Is(err, unix.EFAULT) {
-		err = nil // the first range cannot be read
+		return 0, nil // the first range cannot be read
 	}
-	return data[:max(n, 0)], err
+	return n, err
 }
 
 // realUser returns the user id of who started a process.

@@ -96,9 +96,10 @@ func (s *Spaces) keepReading(pid int, p *space, at uint64) {
 	process := s.readers.Of(pid)
 	for more := true; more; {
 		// struct Py_tss_t: an initialised flag and the key
-		tss, err := process.Memory(s.closing, host.Range{Address: at, Bytes: 8})
+		tss := make([]byte, 8)
+		done, err := process.Memory(s.closing, []host.Range{{Address: at, Data: tss}})
 		var key pythonKey
-		if err == nil && len(tss) == 8 && binary.LittleEndian.Uint32(tss) == 1 {
+		if done == 1 && binary.LittleEndian.Uint32(tss) == 1 {
 			key = pythonKey{binary.LittleEndian.Uint32(tss[4:]), true}
 		}
 		s.mu.Lock()
