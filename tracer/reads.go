@@ -16,14 +16,21 @@ type reads struct {
 	ctx     context.Context // done when tracing ends
 	readers *host.Readers
 
-	mu    sync.Mutex
-	byPID map[int][]*read // in order; the first is being done
-	done  []*read
+	mu     sync.Mutex
+	byPID  map[int]*processReads
+	byUser map[int]int // the number that was not taken yet
+	done   []*read
+}
+
+// processReads are the reads of a process, in order. The first is being done.
+type processReads struct {
+	process host.ReadableProcess
+	list    []*read
 }
 
 // read is a read of a process's memory.
 type read struct {
-	pid int
+	user int
 	// timeNs is the time of the event that caused it. That event and later ones wait for the
 	// result until untilNs.
 	timeNs, untilNs uint64
@@ -35,14 +42,14 @@ type read struct {
 const (
 	// resultPatienceNs is how long events wait for a result. Most reads take less than a
 	// millisecond.
-	resultPatienceNs = 100e6
-	// readPatience is how long a read may take, and maxReads bounds those of a process.
+	resultPatienceNs = 200e6
+	// readPatience is how long a read may take, and maxReads bounds those of a user's processes.
 	readPatience = 2 * time.Second
-	maxReads     = 1 << 12
+	maxReads     = 1 << 13
 )
 
 func newReads(ctx context.Context, readers *host.Readers) *reads {
-	return &reads{ctx: ctx, readers: readers, byPID: make(map[int][]*read)}
+	return &reads{ctx: ctx, readers: readers, byPID: make(map[int]*processReads), byUser: make(map[int]int)}
 }
 
 // add has do called after the earlier reads of a process, and what it returns by take. It
@@ -50,38 +57,39 @@ func newReads(ctx context.Context, readers *host.Readers) *reads {
 func (r *reads) add(pid int, timeNs uint64, do func(context.Context, host.ReadableProcess) (report func())) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.byPID[pid]) >= maxReads {
+	p := r.byPID[pid]
+	if p == nil {
+		p = &processReads{process: r.readers.Of(pid)}
+	}
+	if r.byUser[p.process.User] >= maxReads {
 		return false
 	}
-	r.byPID[pid] = append(r.byPID[pid], &read{pid: pid, timeNs: timeNs, untilNs: host.Now() + resultPatienceNs, do: do})
-	if len(r.byPID[pid]) == 1 {
-		go r.work(pid)
+	r.byUser[p.process.User]++
+	p.list = append(p.list, &read{user: p.process.User, timeNs: timeNs, untilNs: host.Now() + resultPatienceNs, do: do})
+	if r.byPID[pid] == nil {
+		r.byPID[pid] = p
+		go r.work(p)
 	}
 	return true
 }
 
 // work does the reads of a process until there are none left.
-func (r *reads) work(pid int) {
-	process := r.readers.Of(pid)
-	for {
+func (r *reads) work(p *processReads) {
+	for more := true; more; {
 		r.mu.Lock()
-		next := r.byPID[pid][0]
+		next := p.list[0]
 		r.mu.Unlock()
 		limited, stop := context.WithTimeoutCause(r.ctx, readPatience, host.ErrNoAnswer)
-		next.report = next.do(limited, process)
+		next.report = next.do(limited, p.process)
 		stop()
 		next.doneNs = host.Now()
 		r.mu.Lock()
 		r.done = append(r.done, next)
-		r.byPID[pid] = r.byPID[pid][1:]
-		last := len(r.byPID[pid]) == 0
-		if last {
-			delete(r.byPID, pid)
+		p.list = p.list[1:]
+		if more = len(p.list) > 0; !more {
+			delete(r.byPID, p.process.PID)
 		}
 		r.mu.Unlock()
-		if last {
-			return
-		}
 	}
 }
 
@@ -93,6 +101,11 @@ func (r *reads) take(until uint64) {
 		i = len(r.done)
 	}
 	done := slices.Clone(r.done[:i])
+	for _, one := range done {
+		if r.byUser[one.user]--; r.byUser[one.user] == 0 {
+			delete(r.byUser, one.user)
+		}
+	}
 	r.done = slices.Delete(r.done, 0, i)
 	r.mu.Unlock()
 	for _, one := range done {
@@ -113,8 +126,8 @@ func (r *reads) waitingSince() uint64 {
 			}
 		}
 	}
-	for _, list := range r.byPID {
-		consider(list)
+	for _, p := range r.byPID {
+		consider(p.list)
 	}
 	consider(r.done)
 	return first

@@ -98,3 +98,31 @@ func TestUnreadableProgram(t *testing.T) {
 	d.endReads()
 	qt.Check(t, qt.Equals(d.lost[unread], 1), qt.Commentf("tracing ended before"))
 }
+
+// commandsLater is a host whose command lines are read when the test wants.
+type commandsLater struct {
+	oneLibrary
+	report *func(string)
+}
+
+func (c commandsLater) readCommand(_ int, _ uint64, report func(string)) { *c.report = report }
+
+func TestCommandLineComesLater(t *testing.T) {
+	d := newTestDecoder()
+	var report func(string)
+	d.host = commandsLater{d.host.(oneLibrary), &report}
+	pid := os.Getpid()
+	command := func() string {
+		i := slices.IndexFunc(d.queue.events, func(e event.Event) bool { return e.Kind == event.ProcessStart })
+		return d.queue.events[i].Command
+	}
+	d.start(&event.Event{PID: pid, TID: pid, TimeNs: 1}, nil)
+	qt.Check(t, qt.Equals(command(), ""))
+	report("python model.py")
+	qt.Check(t, qt.Equals(command(), "python model.py"))
+	d.endProcess(event.Event{PID: pid}, true) // it executes another program
+	d.start(&event.Event{PID: pid, TID: pid, TimeNs: 2}, nil)
+	report("python other.py")
+	qt.Check(t, qt.Equals(command(), "python model.py"))
+	qt.Check(t, qt.Equals(d.queue.events[len(d.queue.events)-1].Command, "python other.py"))
+}

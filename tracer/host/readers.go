@@ -71,14 +71,14 @@ func NewReaders() *Readers {
 // A ReadableProcess is a process whose memory is read. It is neither stopped nor written to.
 type ReadableProcess struct {
 	PID     int
+	User    int // who started it
 	readers *Readers
 	dir     string // of /proc
-	user    int
 }
 
 // Of returns a process.
 func (r *Readers) Of(pid int) ReadableProcess {
-	return ReadableProcess{pid, r, ProcDir(pid), realUser(pid)}
+	return ReadableProcess{pid, realUser(pid), r, ProcDir(pid)}
 }
 
 // Memory reads up to the first range that cannot be read completely, and returns the number of
@@ -115,7 +115,7 @@ func (p ReadableProcess) CommandLine(ctx context.Context) (command string) {
 // read passes on what a reader has read.
 func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), use func(data []byte)) error {
 	r := p.readers
-	one, err := r.acquire(ctx, p.user)
+	one, err := r.acquire(ctx, p.User)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), us
 	if err := one.ask(ctx); err != nil {
 		go func() {
 			one.end()
-			r.release(p.user)
+			r.release(p.User)
 		}()
 		return err
 	}
@@ -132,7 +132,7 @@ func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), us
 		use(one.shared.Data[:one.shared.Bytes])
 	}
 	r.keep(one)
-	r.release(p.user)
+	r.release(p.User)
 	if errno != 0 {
 		return errno
 	}
@@ -142,7 +142,7 @@ func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), us
 // acquire returns a reader for a process of a user. It waits for other reads of that user.
 func (r *Readers) acquire(ctx context.Context, user int) (one *reader, err error) {
 	patience := time.After(readPatience)
-	for {
+	for ctx.Err() == nil {
 		r.mu.Lock()
 		free := r.busy[user] < readersPerUser && r.total < maxReaders
 		if free {
@@ -155,22 +155,21 @@ func (r *Readers) acquire(ctx context.Context, user int) (one *reader, err error
 		freed := r.freed
 		r.mu.Unlock()
 		if free {
-			break
+			if one == nil {
+				if one, err = startReader(); err != nil {
+					r.release(user)
+				}
+			}
+			return one, err
 		}
 		select {
 		case <-freed:
 		case <-patience:
 			return nil, ErrNoAnswer
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
 		}
 	}
-	if one == nil {
-		if one, err = startReader(); err != nil {
-			r.release(user)
-		}
-	}
-	return one, err
+	return nil, context.Cause(ctx)
 }
 
 // release ends a read of a user's process.
@@ -323,7 +322,6 @@ func (one *reader) end() {
 
 // answerReads is what a reader does until its parent has ended.
 func answerReads(parent, file *os.File) {
-	RaisePriority()
 	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(unsafe.StringData(readerName+"\x00"))), 0, 0, 0)
 	r, err := mapShared(file)
 	if err != nil {
