@@ -65,7 +65,11 @@ func (r *reads) add(pid int, timeNs uint64, do func(context.Context, host.Readab
 		return false
 	}
 	r.byUser[p.process.User]++
-	p.list = append(p.list, &read{user: p.process.User, timeNs: timeNs, untilNs: host.Now() + resultPatienceNs, do: do})
+	untilNs := host.Now() + resultPatienceNs
+	if len(p.list) > 0 {
+		untilNs = min(untilNs, p.list[0].untilNs) // events wait once for a process that does not answer
+	}
+	p.list = append(p.list, &read{user: p.process.User, timeNs: timeNs, untilNs: untilNs, do: do})
 	if r.byPID[pid] == nil {
 		r.byPID[pid] = p
 		go r.work(p)

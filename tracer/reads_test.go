@@ -56,10 +56,12 @@ func TestReadsOfProcesses(t *testing.T) {
 	qt.Check(t, qt.Equals(r.waitingSince(), 100))
 	time.Sleep(resultPatienceNs)
 	qt.Check(t, qt.Equals(r.waitingSince(), math.MaxUint64))
+	add(7, 120, 72)
+	qt.Check(t, qt.Equals(r.waitingSince(), math.MaxUint64), qt.Commentf("it did not answer before"))
 	stop()
 	awaitReads(r)
 	r.take(host.Now())
-	qt.Check(t, qt.DeepEquals(reported, []int{81, 82, 0, 71}))
+	qt.Check(t, qt.DeepEquals(reported, []int{81, 82, 0, 71, 72}))
 }
 
 // A program that cannot be read is a loss of its process, unless it has released its memory
