@@ -100,8 +100,8 @@ type traced struct {
 	// names are the threads' names by thread id
 	names  map[int]string
 	stacks *stack.Process
-	// programs are those that are being read, by id
-	programs map[uint64][]*programRead
+	// unread are the programs that are being read, by id
+	unread map[uint64][]*programRead
 	// Set for a process that was attached late: its parent, the time at which its existing
 	// memory was reported, and the ids of the Buffers read from its memory, by address.
 	parent  int
@@ -131,7 +131,7 @@ func (d *decoder) newTraced() *traced {
 		allocators: make(map[uint64]*allocator),
 		live:       make(map[uint64]liveBuffer),
 		names:      make(map[int]string),
-		programs:   make(map[uint64][]*programRead),
+		unread:     make(map[uint64][]*programRead),
 	}
 }
 

@@ -31,7 +31,7 @@ func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 		e.Kind, e.Region, e.StaticKind = kind, region, static
 		d.emit(e)
 	}
-	for _, read := range p.programs[r.ProgramId] {
+	for _, read := range p.unread[r.ProgramId] {
 		read.holds &^= r.H.Flags
 	}
 	switch cbs := r.H.Flags & (bpf.ProgramCBs | bpf.ProgramDFBs); cbs {
@@ -84,12 +84,13 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 	}
 	p := d.start(&e, lib)
 	e.ProgramID, e.BeforeAttach = r.ProgramId, true
-	d.readProgram(e, lib, r.Impl, r.H.Flags, func(e event.Event, holds uint8, program *heap.Program) {
+	flags, device := r.H.Flags, r.Device // the record is overwritten by the next one
+	d.readProgram(e, lib, r.Impl, flags, func(e event.Event, holds uint8, program *heap.Program) {
 		local := func(s heap.Static) bool { return !s.Global }
-		if r.H.Flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
+		if flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
 			return // buffers in tensors allocate nothing: the program may be about to be compiled
 		}
-		e.Devices = d.chips(e.PID, p, r.Device)
+		e.Devices = d.chips(e.PID, p, device)
 		for _, s := range program.Statics {
 			kind := bpf.ProgramDFBs
 			if s.Kind == event.CircularBuffer {
@@ -135,7 +136,7 @@ func (d *decoder) readProgram(e event.Event, lib *library, impl uint64, holds ui
 		}
 	})
 	if added {
-		p.programs[e.ProgramID] = append(p.programs[e.ProgramID], r)
+		p.unread[e.ProgramID] = append(p.unread[e.ProgramID], r)
 	} else {
 		d.unknown(e.PID, programUnread)
 	}
@@ -143,16 +144,16 @@ func (d *decoder) readProgram(e event.Event, lib *library, impl uint64, holds ui
 
 // forget removes a read of a program.
 func (p *traced) forget(program uint64, r *programRead) {
-	list := slices.DeleteFunc(p.programs[program], func(other *programRead) bool { return other == r })
-	if p.programs[program] = list; len(list) == 0 {
-		delete(p.programs, program)
+	list := slices.DeleteFunc(p.unread[program], func(other *programRead) bool { return other == r })
+	if p.unread[program] = list; len(list) == 0 {
+		delete(p.unread, program)
 	}
 }
 
 // endReads counts the programs that were still being read when tracing ended.
 func (d *decoder) endReads() {
 	for pid, p := range d.processes {
-		for _, list := range p.programs {
+		for _, list := range p.unread {
 			for _, r := range list {
 				if r.holds != 0 {
 					d.unknown(pid, programUnread)

@@ -43,9 +43,9 @@ const (
 	// resultPatienceNs is how long events wait for a result. Most reads take less than a
 	// millisecond.
 	resultPatienceNs = 200e6
-	// readPatience is how long a read may take, and maxReads bounds those of a user's processes.
+	// readPatience is how long a read may take, and maxPending bounds those of a user's processes.
 	readPatience = 2 * time.Second
-	maxReads     = 1 << 13
+	maxPending   = 1 << 13
 )
 
 func newReads(ctx context.Context, readers *host.Readers) *reads {
@@ -61,7 +61,7 @@ func (r *reads) add(pid int, timeNs uint64, do func(context.Context, host.Readab
 	if p == nil {
 		p = &processReads{process: r.readers.Of(pid)}
 	}
-	if r.byUser[p.process.User] >= maxReads {
+	if r.byUser[p.process.User] >= maxPending {
 		return false
 	}
 	r.byUser[p.process.User]++

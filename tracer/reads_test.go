@@ -4,15 +4,19 @@ import (
 	"context"
 	"math"
 	"os"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/go-quicktest/qt"
 
 	"ttmem/bpf"
+	"ttmem/e2e/tracetest"
 	"ttmem/tracer/event"
 	"ttmem/tracer/host"
+	"ttmem/tracer/layout"
 )
 
 // awaitReads waits until the reads of all processes but some are done.
@@ -91,7 +95,7 @@ func TestUnreadableProgram(t *testing.T) {
 			p := d.processes[int(pid)]
 			d.reads.take(host.Now())
 			qt.Check(t, qt.Equals(d.lost[unread], c.lost))
-			qt.Check(t, qt.IsTrue(p == nil || len(p.programs) == 0))
+			qt.Check(t, qt.IsTrue(p == nil || len(p.unread) == 0))
 		})
 	}
 	d := newTestDecoder()
@@ -99,6 +103,40 @@ func TestUnreadableProgram(t *testing.T) {
 	awaitReads(d.reads)
 	d.endReads()
 	qt.Check(t, qt.Equals(d.lost[unread], 1), qt.Commentf("tracing ended before"))
+}
+
+// What is read of a program is reported as its record says, which is gone by then.
+func TestProgramIsReadLater(t *testing.T) {
+	tracetest.NeedsRoot(t)
+	readers := host.NewReaders()
+	defer readers.Close()
+	d := newTestDecoder()
+	d.reads.readers = readers
+	fields := d.host.library(0).Layout.Fields
+	fields["ProgramImpl.id"], fields["ProgramImpl.binary_data(begin)"] = layout.Chain{0}, layout.Chain{8}
+	pid := os.Getpid()
+	impl := []uint64{7, 1000, 1400}
+	var pin runtime.Pinner
+	pin.Pin(&impl[0])
+	defer pin.Unpin()
+	d.process(pid).devices[0x1000] = &device{chips: []int{4}}
+	seen := bpf.KernelProgramSeenRecord{ProgramId: 7, Device: 0x1000, Impl: uint64(uintptr(unsafe.Pointer(&impl[0])))}
+	seen.H = bpf.KernelHeader{TimeNs: 5, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordProgramSeen, Flags: bpf.ProgramKernels}
+	d.decode(raw(&seen))
+	seen = bpf.KernelProgramSeenRecord{}
+	d.decode(raw(&bpf.KernelProgramEndRecord{H: bpf.KernelHeader{
+		TimeNs: 6, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordProgramEnd, Flags: bpf.ProgramKernels,
+	}, ProgramId: 8}))
+	awaitReads(d.reads)
+	d.reads.take(host.Now())
+	qt.Check(t, qt.HasLen(d.lost, 0))
+	load := d.queue.events[len(d.queue.events)-1]
+	qt.Check(t, qt.Equals(load.Kind, event.KernelLoad))
+	qt.Check(t, qt.Equals(load.TimeNs, 5))
+	qt.Check(t, qt.Equals(load.ProgramID, 7))
+	qt.Check(t, qt.DeepEquals(load.Devices, []int{4}))
+	qt.Check(t, qt.Equals(load.SizeBytes, 400))
+	qt.Check(t, qt.IsTrue(load.BeforeAttach))
 }
 
 // commandsLater is a host whose command lines are read when the test wants.
