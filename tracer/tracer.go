@@ -134,13 +134,12 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 	swept, counted := host.Now(), uint64(0)
 	for {
 		wait := pollInterval
-		if ctx.Err() != nil {
-			wait = 0
-			if end == 0 {
-				end = host.Now()
-			} else {
-				wait = time.Millisecond // for results
-			}
+		switch {
+		case ctx.Err() == nil:
+		case end == 0:
+			wait, end = 0, host.Now()
+		default:
+			wait = time.Millisecond // for results of reads
 		}
 		before, drained, queued := host.Now(), false, len(t.decoder.queue.events)
 		t.objs.Ring.SetDeadline(time.Now().Add(wait))
@@ -158,13 +157,15 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 				break // else a busy target would delay pause
 			}
 		}
+		if drained {
+			t.decoder.reads.take(before - min(before, holdBackNs))
+		}
 		t.takeDiscovered()
 		if before-counted > countNs || end != 0 {
 			counted = before
 			t.countLost()
 		}
 		if drained {
-			t.decoder.reads.take(before - min(before, holdBackNs))
 			t.takeLate(before - min(before, holdBackNs))
 			if before-swept > sweepNs {
 				swept = before
