@@ -42,6 +42,8 @@ type decoder struct {
 	ended []int
 	// recovering are the processes that lost events and are not right again.
 	recovering map[int]*traced
+	// reads reads the programs of processes.
+	reads *reads
 	// stackSeen gets the stacks that on_stack sends; nil outside tests.
 	stackSeen func(*bpf.KernelHeader, *event.Stack)
 }
@@ -50,8 +52,11 @@ type decoder struct {
 type hostView interface {
 	// library returns the library that records name by this index; nil if there is none.
 	library(index uint8) *library
-	// startOf describes a process as it was when it was discovered.
+	// startOf describes a process as it was when it was discovered. Its command line may be
+	// missing.
 	startOf(pid int) event.Event
+	// readCommand reads the command line of a process. Events since a time wait for it.
+	readCommand(pid int, sinceNs uint64, report func(command string))
 	// lateOf returns the state of a process whose memory is being read; nil for others.
 	lateOf(pid int) *lateAttach
 	// processEnded forgets a process that has ended or has executed another program
@@ -63,9 +68,9 @@ type hostView interface {
 	readAgain(pid int, allocators []uint64, programs bool) *reread
 }
 
-func newDecoder(view hostView, spaces *stack.Spaces, show stack.Options) *decoder {
+func newDecoder(view hostView, reads *reads, spaces *stack.Spaces, show stack.Options) *decoder {
 	return &decoder{
-		host: view, spaces: spaces, show: show,
+		host: view, reads: reads, spaces: spaces, show: show,
 		processes: make(map[int]*traced), lost: make(map[loss]lossCount), recovering: make(map[int]*traced),
 	}
 }
@@ -82,6 +87,8 @@ type traced struct {
 	// names are the threads' names by thread id
 	names  map[int]string
 	stacks *stack.Process
+	// unread are the programs that are being read, by id
+	unread map[uint64][]*programRead
 	// Set for a process that was attached late: its parent, the time at which its existing
 	// memory was reported, and the ids of the Buffers read from its memory, by address.
 	parent  int
@@ -137,6 +144,7 @@ func (d *decoder) newTraced() *traced {
 		live:       make(map[uint64]liveBuffer),
 		names:      make(map[int]string),
 		programs:   make(map[uint64]program),
+		unread:     make(map[uint64][]*programRead),
 	}
 }
 

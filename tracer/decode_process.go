@@ -38,7 +38,24 @@ func (d *decoder) start(e *event.Event, lib *library) *traced {
 		start.Library, start.Release = lib.Path, lib.Release
 	}
 	d.emit(start)
+	if start.Command == "" {
+		d.host.readCommand(e.PID, e.TimeNs, func(command string) { d.setCommand(e.PID, p, command) })
+	}
 	return p
+}
+
+// setCommand sets the command line of a process that was reported as started, unless that
+// report was released, or the process runs another program by now.
+func (d *decoder) setCommand(pid int, p *traced, command string) {
+	if d.processes[pid] != p {
+		return
+	}
+	for i := len(d.queue.events) - 1; i >= 0; i-- {
+		if e := &d.queue.events[i]; e.Kind == event.ProcessStart && e.PID == pid {
+			e.Command = command
+			return
+		}
+	}
 }
 
 // processEnd ends a process, or the program that it ran before an exec.

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"slices"
 
 	"ttmem/bpf"
@@ -38,6 +39,7 @@ func (p *traced) hold(e *event.Event) {
 
 func (d *decoder) programEnd(e event.Event, r *bpf.KernelProgramEndRecord) {
 	p := d.start(&e, d.host.library(r.H.Library))
+	p.release(r.ProgramId, r.H.Flags)
 	d.endProgram(e, p, r.ProgramId, r.H.Flags)
 }
 
@@ -79,15 +81,13 @@ func (d *decoder) kernel(e event.Event, r *bpf.KernelKernelRecord) {
 		return
 	}
 	// the library calls no function for a scratchpad that could be probed
-	program, err := lib.ReadProgram(e.PID, r.Impl)
-	if err != nil || program.ID != r.ProgramId {
-		return // the program is gone, and its memory with it
-	}
-	for _, s := range program.Statics {
-		if s.Kind == event.Scratchpad {
-			d.static(e, p, s)
+	d.readProgram(e, lib, r.Impl, bpf.ProgramDFBs, func(e event.Event, holds uint8, program *heap.Program) {
+		for _, s := range program.Statics {
+			if s.Kind == event.Scratchpad {
+				d.static(e, p, s)
+			}
 		}
-	}
+	})
 }
 
 // static reports a range of L1 that was read from a program.
@@ -98,8 +98,7 @@ func (d *decoder) static(e event.Event, p *traced, s heap.Static) {
 	p.hold(&e)
 }
 
-// programSeen reports the memory of a program that was compiled before the attach. The
-// program is read now; it may have been destroyed since the record was sent.
+// programSeen reports the memory of a program that was compiled before the attach.
 func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 	lib := d.host.library(r.H.Library)
 	if lib == nil {
@@ -107,36 +106,94 @@ func (d *decoder) programSeen(e event.Event, r *bpf.KernelProgramSeenRecord) {
 		return
 	}
 	p := d.start(&e, lib)
-	program, err := lib.ReadProgram(e.PID, r.Impl)
-	switch {
-	case err == nil && program.ID != r.ProgramId, err != nil && host.HasNoMemory(e.PID):
-		return // the program is gone, and its memory with it
-	case err != nil:
-		d.unknown(e.PID, "program not readable")
-		return
-	}
-	local := func(s heap.Static) bool { return !s.Global }
-	if r.H.Flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
-		return // buffers in tensors allocate nothing: the program may be about to be compiled
-	}
 	if known := p.programs[r.ProgramId]; known.holds != 0 { // it is reported again after a loss
+		p.release(r.ProgramId, known.holds)
 		d.endProgram(e, p, r.ProgramId, known.holds)
 	}
-	e.ProgramID, e.Devices, e.BeforeAttach = r.ProgramId, d.chips(e.PID, p, r.Device), true
-	for _, s := range program.Statics {
-		holds := bpf.ProgramDFBs
-		if s.Kind == event.CircularBuffer {
-			holds = bpf.ProgramCBs
+	e.ProgramID, e.BeforeAttach = r.ProgramId, true
+	flags, device := r.H.Flags, r.Device // the record is overwritten by the next one
+	d.readProgram(e, lib, r.Impl, flags, func(e event.Event, holds uint8, program *heap.Program) {
+		local := func(s heap.Static) bool { return !s.Global }
+		if flags == bpf.ProgramCBs && !slices.ContainsFunc(program.Statics, local) {
+			return // buffers in tensors allocate nothing: the program may be about to be compiled
 		}
-		if r.H.Flags&holds == 0 {
-			continue // placed since then, as an event reports
+		e.Devices = d.chips(e.PID, p, device)
+		for _, s := range program.Statics {
+			kind := bpf.ProgramDFBs
+			if s.Kind == event.CircularBuffer {
+				kind = bpf.ProgramCBs
+			}
+			if holds&kind != 0 { // else placed since then, as an event reports
+				d.static(e, p, s)
+			}
 		}
-		d.static(e, p, s)
+		if holds&bpf.ProgramKernels != 0 {
+			e.Kind, e.Region = event.KernelLoad, event.Kernel
+			e.SizeBytes, e.BytesPerBank = program.BinaryBytes, program.TextBytes
+			d.emit(e)
+			p.hold(&e)
+		}
+	})
+}
+
+// programRead is a program that is being read.
+type programRead struct {
+	holds uint8 // the flags of the memory that is to be reported, unless it was released since
+}
+
+// programUnread is the cause of a loss where a program cannot be read.
+const programUnread = "program not readable"
+
+// readProgram reads the program of an event, and calls report with the flags of what it still
+// holds. It may have been destroyed since the record was sent.
+func (d *decoder) readProgram(e event.Event, lib *library, impl uint64, holds uint8, report func(event.Event, uint8, *heap.Program)) {
+	p, r := d.processes[e.PID], &programRead{holds}
+	added := d.reads.add(e.PID, e.TimeNs, func(ctx context.Context, process host.ReadableProcess) func() {
+		program, err := lib.ReadProgram(ctx, process, impl)
+		gone := err == nil && program.ID != e.ProgramID || err != nil && host.HasNoMemory(e.PID)
+		return func() {
+			p.forget(e.ProgramID, r)
+			switch {
+			case gone || r.holds == 0 || d.processes[e.PID] != p:
+			case err != nil:
+				d.unknown(e.PID, programUnread)
+			default:
+				e.TimeNs = max(e.TimeNs, d.queue.released)
+				report(e, r.holds, &program)
+			}
+		}
+	})
+	if added {
+		p.unread[e.ProgramID] = append(p.unread[e.ProgramID], r)
+	} else {
+		d.unknown(e.PID, programUnread)
 	}
-	if r.H.Flags&bpf.ProgramKernels != 0 {
-		e.Kind, e.Region = event.KernelLoad, event.Kernel
-		e.SizeBytes, e.BytesPerBank = program.BinaryBytes, program.TextBytes
-		d.emit(e)
-		p.hold(&e)
+}
+
+// forget removes a read of a program.
+func (p *traced) forget(program uint64, r *programRead) {
+	list := slices.DeleteFunc(p.unread[program], func(other *programRead) bool { return other == r })
+	if p.unread[program] = list; len(list) == 0 {
+		delete(p.unread, program)
+	}
+}
+
+// release notes what a program that is being read no longer holds.
+func (p *traced) release(program uint64, flags uint8) {
+	for _, r := range p.unread[program] {
+		r.holds &^= flags
+	}
+}
+
+// endReads counts the programs that were still being read when tracing ended.
+func (d *decoder) endReads() {
+	for pid, p := range d.processes {
+		for _, list := range p.unread {
+			for _, r := range list {
+				if r.holds != 0 {
+					d.unknown(pid, programUnread)
+				}
+			}
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"encoding/binary"
 	"testing"
 	"unsafe"
@@ -29,6 +30,7 @@ func (oneLibrary) lateOf(int) *lateAttach                             { return n
 func (oneLibrary) processEnded(int, uint64, bool, bool)               {}
 func (oneLibrary) takeLosses(func(bpf.KernelLossKey, bpf.KernelLoss)) {}
 func (oneLibrary) readAgain(int, []uint64, bool) *reread              { return nil }
+func (oneLibrary) readCommand(int, uint64, func(string))              {}
 
 // newTestDecoder returns a decoder with one library, whose Buffer has consecutive fields.
 func newTestDecoder() *decoder {
@@ -44,7 +46,7 @@ func newTestDecoder() *decoder {
 		panic(err)
 	}
 	lib := &library{Library: known}
-	return newDecoder(oneLibrary{lib}, nil, stack.Options{})
+	return newDecoder(oneLibrary{lib}, newReads(context.Background(), nil), nil, stack.Options{})
 }
 
 func raw[T any](t *T) []byte {

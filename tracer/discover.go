@@ -5,6 +5,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,6 +121,14 @@ func (f *finder) attached(l *library, m host.NewMapping) bool {
 		return true
 	}
 	f.starts[m.PID] = start
+	f.readCommand(m.PID, math.MaxUint64, func(command string) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if start, ok := f.starts[m.PID]; ok {
+			start.Command = command
+			f.starts[m.PID] = start
+		}
+	})
 	f.inbox = append(f.inbox, discovered{start, l})
 	if m.Existing {
 		f.attachLate(l, m)

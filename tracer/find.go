@@ -43,6 +43,7 @@ type finder struct {
 	dropped  chan struct{}   // gets something when mappings may be unknown
 	closing  context.Context // done when tracing ends
 	stop     context.CancelFunc
+	reads    *reads
 
 	mu        sync.Mutex
 	libraries *libraries
@@ -53,7 +54,7 @@ type finder struct {
 	seenAny   bool                // a process mapped a library
 }
 
-func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
+func newFinder(objs *kernel.Objects, spaces *stack.Spaces, readers *host.Readers, o *Options) *finder {
 	f := &finder{
 		objs: objs, spaces: spaces, warn: o.Warn, onlyListed: len(o.Processes) > 0,
 		named: make(map[int]bool), starts: make(map[int]event.Event), ended: make(chan struct{}, 1),
@@ -64,6 +65,7 @@ func newFinder(objs *kernel.Objects, spaces *stack.Spaces, o *Options) *finder {
 	}
 	f.libraries = newLibraries(objs, spaces, o.Warn, &f.mu)
 	f.closing, f.stop = context.WithCancel(context.Background())
+	f.reads = newReads(f.closing, readers)
 	return f
 }
 
@@ -111,11 +113,12 @@ type discovered struct {
 	library *library
 }
 
-// describeProcess describes a process by its files in /proc.
+// describeProcess describes a process by its files in /proc, except for its command line,
+// which is in its memory.
 func describeProcess(pid int) event.Event {
 	id := host.IdentityOf(pid)
 	return event.Event{
-		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid), Command: host.CommandLine(pid),
+		Kind: event.ProcessStart, PID: pid, TID: pid, Comm: host.ThreadName(pid, pid),
 		UID: id.UID, Container: id.Container, Pod: id.Pod, ContainerPID: id.ContainerPID,
 	}
 }
@@ -130,6 +133,14 @@ func (f *finder) startOf(pid int) event.Event {
 		start = describeProcess(pid)
 	}
 	return start
+}
+
+// readCommand reads the command line of a process. Events since a time wait for it.
+func (f *finder) readCommand(pid int, sinceNs uint64, report func(command string)) {
+	f.reads.add(pid, sinceNs, func(ctx context.Context, process host.ReadableProcess) func() {
+		command := process.CommandLine(ctx)
+		return func() { report(command) }
+	})
 }
 
 // prepare attaches to a library file before a process maps it, and reads the unwind tables

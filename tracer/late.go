@@ -93,7 +93,7 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 	late := &lateAttach{sinceNs: host.Now(), freed: make(map[uint64]bool), cleared: make(map[uint64]bool), stop: stop}
 	f.late.byPID[m.PID] = late
 	f.late.pending.Add(1)
-	f.working.Go(func() {
+	go func() { // which close does not wait for
 		r := lateResult{pid: m.PID, parent: host.Parent(m.PID), library: l, late: late}
 		give := func(r lateResult) {
 			r.readNs = host.Now()
@@ -102,7 +102,7 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 			f.mu.Unlock()
 		}
 		defer stop(nil)
-		err := l.Read(ctx, m.PID, l.Bias(m.Start, m.Offset), func(d heap.Device, buffers []heap.Buffer) {
+		err := l.Read(ctx, f.reads.readers.Of(m.PID), l.Bias(m.Start, m.Offset), func(d heap.Device, buffers []heap.Buffer) {
 			r.devices, r.buffers = []heap.Device{d}, buffers
 			give(r)
 		})
@@ -110,7 +110,7 @@ func (f *finder) attachLate(l *library, m host.NewMapping) {
 			err = context.Cause(ctx)
 		}
 		give(lateResult{last: true, pid: m.PID, parent: r.parent, library: l, late: late, err: err})
-	})
+	}()
 }
 
 // lateOf returns the state of a process whose memory is being read; nil for others.

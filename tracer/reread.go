@@ -216,7 +216,7 @@ func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread 
 	l, bias := mapper.library, mapper.library.Bias(mapper.first.Start, mapper.first.Offset)
 	r := &reread{library: l, beganNs: host.Now(), stop: stop, done: make(chan rereadResult, 1)}
 	go func() {
-		result := l.readAll(ctx, pid, bias, allocators)
+		result := l.readAll(ctx, f.reads.readers.Of(pid), bias, allocators)
 		f.mu.Lock()
 		delete(f.rereading, uid)
 		f.mu.Unlock()
@@ -226,15 +226,15 @@ func (f *finder) readAgain(pid int, allocators []uint64, programs bool) *reread 
 }
 
 // readAll reads the live buffers of a process; allocators are known ones.
-func (l *library) readAll(ctx context.Context, pid int, bias uint64, allocators []uint64) (r rereadResult) {
+func (l *library) readAll(ctx context.Context, process host.ReadableProcess, bias uint64, allocators []uint64) (r rereadResult) {
 	seen := make(map[uint64]bool)
-	r.err = l.Read(ctx, pid, bias, func(d heap.Device, buffers []heap.Buffer) {
+	r.err = l.Read(ctx, process, bias, func(d heap.Device, buffers []heap.Buffer) {
 		seen[d.Allocator] = true
 		r.devices, r.buffers = append(r.devices, d), append(r.buffers, buffers...)
 	})
 	if r.err == nil {
 		others := slices.DeleteFunc(allocators, func(a uint64) bool { return seen[a] })
-		r.closed, r.err = l.ReadAllocators(ctx, pid, bias, others, func(buffers []heap.Buffer) {
+		r.closed, r.err = l.ReadAllocators(ctx, process, bias, others, func(buffers []heap.Buffer) {
 			r.buffers = append(r.buffers, buffers...)
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -49,6 +50,7 @@ type Options struct {
 // Tracer traces processes from New until Close.
 type Tracer struct {
 	objs    *kernel.Objects
+	readers *host.Readers
 	spaces  *stack.Spaces // nil: no stacks are taken
 	finder  *finder
 	decoder *decoder
@@ -65,7 +67,7 @@ func New(o Options) (_ *Tracer, err error) {
 		o.Warn = func(string) {}
 	}
 	addProcessors()
-	t := &Tracer{warn: o.Warn}
+	t := &Tracer{warn: o.Warn, readers: host.NewReaders()}
 	defer func() {
 		if err != nil {
 			t.Close()
@@ -73,7 +75,7 @@ func New(o Options) (_ *Tracer, err error) {
 	}()
 	var reading sync.WaitGroup
 	if !o.NoStacks {
-		t.spaces = stack.NewSpaces(t.warn)
+		t.spaces = stack.NewSpaces(t.readers, t.warn)
 		reading.Go(func() { t.spaces.Read(o.Processes) })
 	}
 	err = t.load(&o)
@@ -81,8 +83,8 @@ func New(o Options) (_ *Tracer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	t.finder = newFinder(t.objs, t.spaces, &o)
-	t.decoder = newDecoder(t.finder, t.spaces, stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames})
+	t.finder = newFinder(t.objs, t.spaces, t.readers, &o)
+	t.decoder = newDecoder(t.finder, t.finder.reads, t.spaces, stack.Options{FullNames: o.FullNames, AllFrames: o.AllFrames})
 	t.decoder.markAt = o.MarkAt
 	if err := t.finder.begin(&o); err != nil {
 		return nil, err
@@ -133,13 +135,14 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 	swept, counted := host.Now(), uint64(0)
 	for {
 		wait := pollInterval
-		if ctx.Err() != nil {
-			wait = 0
-			if end == 0 {
-				end = host.Now()
-			}
+		switch {
+		case ctx.Err() == nil:
+		case end == 0:
+			wait, end = 0, host.Now()
+		default:
+			wait = time.Millisecond // for results of reads
 		}
-		before, drained := host.Now(), false
+		before, drained, queued := host.Now(), false, len(t.decoder.queue.events)
 		t.objs.Ring.SetDeadline(time.Now().Add(wait))
 		for {
 			err := t.objs.Ring.ReadInto(&record)
@@ -151,16 +154,18 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 				return fmt.Errorf("reading the ring buffer: %w", err)
 			}
 			t.decoder.decode(record.RawSample)
-			if len(t.decoder.queue.events) >= 1<<13 {
+			if len(t.decoder.queue.events)-queued >= 1<<13 {
 				break // else a busy target would delay pause
 			}
+		}
+		if drained {
+			t.decoder.reads.take(before - min(before, holdBackNs))
 		}
 		t.takeDiscovered()
 		if before-counted > countNs || end != 0 {
 			counted = before
 			t.decoder.countLosses()
 		}
-		t.decoder.reportLosses()
 		if drained {
 			t.takeLate(before - min(before, holdBackNs))
 			t.decoder.reread(before - min(before, holdBackNs))
@@ -170,13 +175,16 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 			}
 		}
 		// what a target does after the end is not waited for
-		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs)
+		waiting := t.decoder.reads.waitingSince()
+		last := end != 0 && (drained || t.decoder.queue.newest() > end+holdBackNs) && waiting > end
 		if last {
 			t.endLate()
-			before = ^uint64(0)
+			t.decoder.endReads()
+			before = math.MaxUint64
 		} else {
-			before -= min(before, holdBackNs)
+			before = min(before-min(before, holdBackNs), waiting)
 		}
+		t.decoder.reportLosses()
 		t.decoder.queue.release(before, handle)
 		pause()
 		if last {
@@ -232,6 +240,7 @@ func (t *Tracer) Close() {
 		t.finder.close()
 	}
 	t.spaces.Close()
+	t.readers.Close()
 	if t.objs != nil {
 		t.objs.Close()
 	}

@@ -30,7 +30,7 @@ const (
 	endLimit = 5 * time.Second
 	// startPatience is how long after its start a service waits with answers for what it reads
 	// from the memory of processes.
-	startPatience = 5500 * time.Millisecond
+	startPatience = time.Second
 )
 
 // tracer is a ttmem that runs as root.

@@ -17,6 +17,7 @@ import (
 
 	"ttmem/bpf"
 	"ttmem/symbolize"
+	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 	"ttmem/tracer/stack"
 )
@@ -154,8 +155,9 @@ type selftestSeen struct {
 // selftest traces the target: it has the loaded kernel side and what recording stacks
 // needs.
 type selftest struct {
-	objs   *kernel.Objects
-	spaces *stack.Spaces
+	objs    *kernel.Objects
+	readers *host.Readers
+	spaces  *stack.Spaces
 }
 
 func loadSelftest() (*selftest, error) {
@@ -166,7 +168,8 @@ func loadSelftest() (*selftest, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &selftest{spaces: stack.NewSpaces(func(string) {})}
+	t := &selftest{readers: host.NewReaders()}
+	t.spaces = stack.NewSpaces(t.readers, func(string) {})
 	if t.objs, err = k.Load(kernel.LoadOptions{OnlyListed: true, Stacks: true}); err != nil {
 		return nil, err
 	}
@@ -179,6 +182,7 @@ func loadSelftest() (*selftest, error) {
 
 func (t *selftest) close() {
 	t.spaces.Close()
+	t.readers.Close()
 	t.objs.Close()
 }
 

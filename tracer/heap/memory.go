@@ -3,12 +3,15 @@ package heap
 // This file reads memory of running processes.
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"unsafe"
+	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"ttmem/tracer/host"
 )
 
 // memory is the memory of a process.
@@ -28,20 +31,26 @@ type piece struct {
 // errGone means that a process has ended.
 var errGone = errors.New("the process has ended")
 
-// maxPieces is the limit of one read call (IOV_MAX).
-const maxPieces = 1024
-
-// processMemory reads from a process. The process is neither stopped nor written to.
+// processMemory reads from a process until its context is done.
 type processMemory struct {
-	pid    int
-	local  []unix.Iovec
-	remote []unix.RemoteIovec
+	ctx     context.Context
+	process host.ReadableProcess
 }
 
-func (m *processMemory) read(pieces []piece) error {
+func (m processMemory) read(pieces []piece) error {
 	for len(pieces) > 0 {
-		n := min(len(pieces), maxPieces)
-		done, err := m.readSome(pieces[:n])
+		n, bytes := 0, 0
+		for n < min(len(pieces), host.MaxRanges) && bytes+len(pieces[n].data) <= host.MaxReadBytes {
+			bytes += len(pieces[n].data)
+			n++
+		}
+		done, err := 0, error(nil)
+		if n == 0 {
+			n = 1
+			done, err = m.readLarge(&pieces[0])
+		} else {
+			done, err = m.readSome(pieces[:n])
+		}
 		if err != nil {
 			return err
 		}
@@ -54,34 +63,41 @@ func (m *processMemory) read(pieces []piece) error {
 	return nil
 }
 
+// readLarge reads a piece that is too large for one read; done is 0 if it cannot be read
+// completely.
+func (m processMemory) readLarge(p *piece) (done int, err error) {
+	at := p.address
+	for part := range slices.Chunk(p.data, host.MaxReadBytes) {
+		if done, err = m.readSome([]piece{{address: at, data: part}}); done == 0 {
+			return 0, err
+		}
+		at += uint64(len(part))
+	}
+	p.ok = true
+	return 1, nil
+}
+
 // readSome reads pieces up to the first that cannot be read completely, and returns their
 // number.
-func (m *processMemory) readSome(pieces []piece) (done int, err error) {
-	m.local, m.remote = m.local[:0], m.remote[:0]
-	for _, p := range pieces {
-		local := unix.Iovec{Base: unsafe.SliceData(p.data)}
-		local.SetLen(len(p.data))
-		m.local = append(m.local, local)
-		m.remote = append(m.remote, unix.RemoteIovec{Base: uintptr(p.address), Len: len(p.data)})
+func (m processMemory) readSome(pieces []piece) (done int, err error) {
+	ranges := make([]host.Range, len(pieces))
+	for i, p := range pieces {
+		ranges[i] = host.Range{Address: p.address, Data: p.data}
 	}
-	n, err := unix.ProcessVMReadv(m.pid, m.local, m.remote, 0)
-	clear(m.local)
+	done, err = m.process.Memory(m.ctx, ranges)
 	switch {
-	case err == nil, errors.Is(err, unix.EFAULT):
+	case err == nil:
 	case errors.Is(err, unix.ESRCH):
 		return 0, errGone
 	case errors.Is(err, unix.EPERM):
-		return 0, fmt.Errorf("reading the memory of process %d: not permitted; CAP_SYS_PTRACE is needed: %w", m.pid, err)
+		return 0, fmt.Errorf("reading the memory of process %d: not permitted; CAP_SYS_PTRACE is needed: %w", m.process.PID, err)
 	default:
-		return 0, fmt.Errorf("reading the memory of process %d: %w", m.pid, err)
+		return 0, fmt.Errorf("reading the memory of process %d: %w", m.process.PID, err)
 	}
-	for i := range pieces {
-		if n -= len(pieces[i].data); n < 0 {
-			return i, nil
-		}
+	for i := range pieces[:done] {
 		pieces[i].ok = true
 	}
-	return len(pieces), nil
+	return done, nil
 }
 
 // piecesOf are pieces of one size at addresses.

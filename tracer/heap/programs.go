@@ -2,10 +2,12 @@ package heap
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 )
 
 // Program is the memory of a ProgramImpl, as the events of its compilation would report it.
@@ -41,20 +43,20 @@ const maxProgramTries = 3
 
 // ReadProgram reads the memory of the ProgramImpl at an address in a process. Fields that
 // the layout does not know are left out: the layout's Missing names them.
-func (l *Library) ReadProgram(pid int, impl uint64) (p Program, err error) {
+func (l *Library) ReadProgram(ctx context.Context, process host.ReadableProcess, impl uint64) (p Program, err error) {
 	for range maxProgramTries {
-		if p, err = l.readProgramOnce(pid, impl); !errors.Is(err, errProgramChanged) {
+		if p, err = l.readProgramOnce(processMemory{ctx, process}, impl); !errors.Is(err, errProgramChanged) {
 			break
 		}
 	}
 	if err != nil {
-		return Program{}, fmt.Errorf("program at %#x of process %d: %w", impl, pid, err)
+		return Program{}, fmt.Errorf("program at %#x of process %d: %w", impl, process.PID, err)
 	}
 	return p, nil
 }
 
-func (l *Library) readProgramOnce(pid int, impl uint64) (Program, error) {
-	o := &objects{memory: &processMemory{pid: pid}, fields: l.Layout.Fields}
+func (l *Library) readProgramOnce(memory processMemory, impl uint64) (Program, error) {
+	o := &objects{memory: memory, fields: l.Layout.Fields}
 	h := o.header(impl)
 	p := Program{ID: h.id, BinaryBytes: h.binaryBytes, TextBytes: h.textBytes}
 	if !h.cbsNeeded {

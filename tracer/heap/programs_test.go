@@ -11,6 +11,7 @@ import (
 	"github.com/go-quicktest/qt"
 
 	"ttmem/tracer/event"
+	"ttmem/tracer/host"
 	"ttmem/tracer/layout"
 )
 
@@ -69,6 +70,9 @@ var madeUpFields = map[string]layout.Chain{
 
 // An invalid program is an error, and has no other effect.
 func TestReadInvalidProgram(t *testing.T) {
+	readers := host.NewReaders()
+	t.Cleanup(readers.Close)
+	self := readers.Of(os.Getpid())
 	at := func(words []uint64) uint64 { return uint64(uintptr(unsafe.Pointer(&words[0]))) }
 	for _, c := range []struct {
 		name   string
@@ -101,7 +105,7 @@ func TestReadInvalidProgram(t *testing.T) {
 			copy(impl, []uint64{77, at(shared), at(shared) + 16, 0, at(configs), at(configs) + 8, 1000, 1400})
 			c.damage(impl, cb, ranges)
 			l := &Library{Layout: &layout.Layout{Fields: madeUpFields}}
-			p, err := l.ReadProgram(os.Getpid(), at(impl))
+			p, err := l.ReadProgram(t.Context(), self, at(impl))
 			runtime.KeepAlive(shared)
 			if c.want != "" {
 				qt.Assert(t, qt.ErrorMatches(err, `program at 0x[0-9a-f]+ of process \d+: `+c.want))
@@ -115,6 +119,6 @@ func TestReadInvalidProgram(t *testing.T) {
 			qt.Check(t, qt.IsTrue(reflect.DeepEqual(p, want)), qt.Commentf("%+v", p))
 		})
 	}
-	_, err := (&Library{Layout: &layout.Layout{}}).ReadProgram(os.Getpid(), 1<<12)
+	_, err := (&Library{Layout: &layout.Layout{}}).ReadProgram(t.Context(), self, 1<<12)
 	qt.Check(t, qt.ErrorMatches(err, ".*ProgramImpl.id is not known"))
 }

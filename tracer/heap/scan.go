@@ -37,22 +37,22 @@ const (
 // Read searches a process's memory for devices, and calls report for each with its live
 // buffers. The process keeps running: what it allocates and frees meanwhile may be included
 // or not. The error names what could not be read; results passed to report are right.
-func (l *Library) Read(ctx context.Context, pid int, bias uint64, report func(Device, []Buffer)) error {
+func (l *Library) Read(ctx context.Context, process host.ReadableProcess, bias uint64, report func(Device, []Buffer)) error {
 	if err := l.checkReadable(); err != nil {
 		return err
 	}
 	s := &scanner{
-		reader: &reader{Library: l, memory: &processMemory{pid: pid}, bias: bias},
+		reader: &reader{Library: l, memory: processMemory{ctx, process}, bias: bias},
 		report: report, buffer: make([]byte, scanBytes),
 		devices: make(map[uint64]bool), allocators: make(map[uint64]bool),
 	}
-	return s.run(ctx, pid)
+	return s.run(ctx, process.PID)
 }
 
 // ReadAllocators calls report with the live buffers of allocators that Read may not find, such
 // as those of a sub-device manager that is not active. It returns those that no longer exist.
-func (l *Library) ReadAllocators(ctx context.Context, pid int, bias uint64, allocators []uint64, report func([]Buffer)) (closed []uint64, err error) {
-	r := &reader{Library: l, memory: &processMemory{pid: pid}, bias: bias}
+func (l *Library) ReadAllocators(ctx context.Context, process host.ReadableProcess, bias uint64, allocators []uint64, report func([]Buffer)) (closed []uint64, err error) {
+	r := &reader{Library: l, memory: processMemory{ctx, process}, bias: bias}
 	for _, a := range allocators {
 		var buffers []Buffer
 		banks, err := r.banks(a)

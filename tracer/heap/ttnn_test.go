@@ -34,6 +34,7 @@ type allocatorView struct {
 // heldProgram is held.py, a program that allocates buffers and waits.
 type heldProgram struct {
 	pid     int
+	readers *host.Readers
 	library *Library
 	bias    uint64
 	chips   []int
@@ -75,7 +76,8 @@ func startHeld(t *testing.T, version string, board rig.Board, args ...string) *h
 		t.Log(strings.TrimSpace(stderr.String())) // failed allocations
 	}
 
-	h := &heldProgram{pid: p.Process.Pid}
+	h := &heldProgram{pid: p.Process.Pid, readers: host.NewReaders()}
+	t.Cleanup(h.readers.Close)
 	h.library, h.bias = openMappedLibrary(t, h.pid)
 	text, err := os.ReadFile(checkpoints)
 	qt.Assert(t, qt.IsNil(err))
@@ -123,7 +125,7 @@ type readObjects struct {
 func (h *heldProgram) read(t *testing.T) (read readObjects) {
 	t.Helper()
 	start := time.Now()
-	err := h.library.Read(context.Background(), h.pid, h.bias, func(d Device, list []Buffer) {
+	err := h.library.Read(context.Background(), h.readers.Of(h.pid), h.bias, func(d Device, list []Buffer) {
 		read.devices = append(read.devices, d)
 		read.buffers = append(read.buffers, list...)
 	})
@@ -231,6 +233,6 @@ func TestReadEndedProcess(t *testing.T) {
 	qt.Assert(t, qt.IsNil(err))
 	qt.Assert(t, qt.IsNil(p.Kill()))
 	time.Sleep(time.Second) // a zombie: it has no memory
-	err = h.library.Read(context.Background(), h.pid, h.bias, func(Device, []Buffer) { t.Error("found something") })
+	err = h.library.Read(context.Background(), h.readers.Of(h.pid), h.bias, func(Device, []Buffer) { t.Error("found something") })
 	qt.Check(t, qt.IsTrue(errors.Is(err, errGone)), qt.Commentf("%v", err))
 }

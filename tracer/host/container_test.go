@@ -177,7 +177,9 @@ ctypes.CDLL(None).syscall(60, 0) # exit: of this thread alone
 	file, err := OpenMapped(p.Process.Pid, maps[0].Start, maps[0].End)
 	qt.Assert(t, qt.IsNil(err))
 	file.Close()
-	qt.Check(t, qt.StringContains(CommandLine(p.Process.Pid), "CDLL"))
+	readers := NewReaders()
+	defer readers.Close()
+	qt.Check(t, qt.StringContains(readers.Of(p.Process.Pid).CommandLine(t.Context()), "CDLL"))
 
 	stdin.Close()
 	for range 1000 { // it has no parent that waits for it yet

@@ -274,12 +274,6 @@ func MappedPath(pid int, file FileID) string {
 	return ""
 }
 
-// CommandLine returns the command line of a process, with blanks between the words.
-func CommandLine(pid int) string {
-	text, _ := os.ReadFile(ProcDir(pid) + "/cmdline")
-	return strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
-}
-
 // ThreadName returns the name of a thread; that of its process if the thread has ended; ""
 // if both have.
 func ThreadName(pid, tid int) string {

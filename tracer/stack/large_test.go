@@ -115,7 +115,7 @@ func TestMemoryForUnwindRows(t *testing.T) {
 		"a hole beyond limit": {0, 250 << 20, nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewSpaces(func(string) {})
+			s := NewSpaces(nil, func(string) {})
 			s.tables = tableStore(t, 8192)
 			file := openFrames(t, framesFile(t, c.size, c.claim, c.instructions))
 			before, began := peakMiB(true), time.Now()
@@ -138,7 +138,7 @@ func TestMemoryForUnwindRows(t *testing.T) {
 func TestCloseWhileALargeFileIsRead(t *testing.T) {
 	path := framesFile(t, 60<<20, 0, make([]byte, 51))
 	for _, after := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond} {
-		s := NewSpaces(func(string) {})
+		s := NewSpaces(nil, func(string) {})
 		s.tables = tableStore(t, 4096)
 		file := openFrames(t, path)
 		s.begin([]*codeFile{file})

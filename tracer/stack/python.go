@@ -3,6 +3,7 @@ package stack
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"ttmem/bpf"
 	"ttmem/tracer/host"
@@ -27,10 +28,9 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 		return
 	}
 	r := interpreter.file.python
-	// struct Py_tss_t: an initialised flag and the key
-	tss, err := host.ReadMemory(pid, r.Runtime+interpreter.bias+r.Key, 8)
-	if err != nil || binary.LittleEndian.Uint32(tss) != 1 {
-		return // not yet initialised
+	key := s.readKey(pid, p, r.Runtime+interpreter.bias+r.Key)
+	if p.shownKey = key; !key.known {
+		return
 	}
 	if p.python == nil {
 		// report code objects that die, as others may take their addresses
@@ -52,7 +52,7 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 		CodeName: o.CodeName, CodeFile: o.CodeFile, CodeQualname: o.CodeQualName,
 		CodeFirstLine: o.CodeFirstLine, CodeLineTable: o.CodeLineTable, CodeBytes: o.CodeBytes,
 		StrAscii: o.StrASCII, StrOther: o.StrOther,
-		Key: binary.LittleEndian.Uint32(tss[4:]), CodeType: r.CodeType + interpreter.bias,
+		Key: key.number, CodeType: r.CodeType + interpreter.bias,
 	}
 	if o.CFrame {
 		k.CframeFrame = o.CFrameFrame
@@ -60,4 +60,72 @@ func (s *Spaces) findPython(pid int, p *space, mappings []codeMapping, k *bpf.Ke
 	pthread := libc.file.pthread
 	k.KeySlots, k.PthreadSpecific = pthread.Level2Size, pthread.Specific
 	k.KeySlot, k.KeyData = pthread.KeySize, pthread.KeyData
+}
+
+// pythonKey is the key by which a CPython's threads find their state.
+type pythonKey struct {
+	number uint32
+	known  bool // false: not yet initialised, or not readable
+}
+
+// keyRead is what was last read of a process's key; Spaces.mu is held.
+type keyRead struct {
+	pythonKey
+	reading, again bool // again: after the present read
+}
+
+// readKey returns the key as it was last read. It has it read in the background, because the
+// process's memory may not answer, and the process published again if it has changed.
+func (s *Spaces) readKey(pid int, p *space, at uint64) pythonKey {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := &p.key; k.reading {
+		k.again = true
+	} else {
+		k.reading = true
+		go s.keepReading(pid, p, at)
+	}
+	return p.key.pythonKey
+}
+
+func (s *Spaces) keepReading(pid int, p *space, at uint64) {
+	process := s.readers.Of(pid)
+	for more := true; more; {
+		// struct Py_tss_t: an initialised flag and the key
+		tss := make([]byte, 8)
+		done, err := process.Memory(s.closing, []host.Range{{Address: at, Data: tss}})
+		var key pythonKey
+		if done == 1 && binary.LittleEndian.Uint32(tss) == 1 {
+			key = pythonKey{binary.LittleEndian.Uint32(tss[4:]), true}
+		}
+		s.mu.Lock()
+		k := &p.key
+		if _, dirty := s.dirty[pid]; k.pythonKey != key && !dirty && s.byPID[pid] == p {
+			s.dirty[pid] = false
+		}
+		more = k.again && err == nil
+		*k = keyRead{pythonKey: key, reading: more}
+		s.mu.Unlock()
+	}
+	s.wakeUp()
+}
+
+// readingKeys reports whether a key is being read.
+func (s *Spaces) readingKeys() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.byPID {
+		if p.key.reading {
+			return true
+		}
+	}
+	return false
+}
+
+// lacksPython reports whether a process has a CPython that was not published as it is now.
+func (s *Spaces) lacksPython(p *space, mappings []codeMapping) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return (p.python == nil || p.key.pythonKey != p.shownKey) &&
+		slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
 }

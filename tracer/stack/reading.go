@@ -66,7 +66,7 @@ func (s *Spaces) readSoon(files []*codeFile) {
 		case <-s.reading.progress:
 		case <-patience:
 			return
-		case <-s.stop:
+		case <-s.closing.Done():
 			return
 		}
 	}
@@ -162,7 +162,7 @@ func (r *reading) smallest(limit uint64) (least *codeFile) {
 	return least
 }
 
-// stopReading ends the reading of files after s.stop was closed.
+// stopReading ends the reading of files after s.closing is done.
 func (s *Spaces) stopReading() {
 	r := &s.reading
 	r.mu.Lock()
@@ -252,7 +252,7 @@ func (s *Spaces) readRows(f *codeFile, pause func() error) (err error) {
 func (s *Spaces) pauseReading() error {
 	s.awaitAttaching()
 	select {
-	case <-s.stop:
+	case <-s.closing.Done():
 		return errStopped
 	default:
 		return nil

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"maps"
@@ -25,10 +26,15 @@ type Spaces struct {
 	inner  *ebpf.MapSpec
 	tables *unwindTables
 	warn   func(string)
+	// readers read what Python keeps in memory.
+	readers *host.Readers
 
 	wake chan struct{}
-	// stop is closed to end work in the background, and stopped when updates have ended.
-	stop, stopped chan struct{}
+	// closing is done when work in the background has to end, and stopped closed when updates
+	// have ended.
+	closing context.Context
+	cancel  context.CancelFunc
+	stopped chan struct{}
 
 	mu    sync.Mutex
 	byPID map[int]*space
@@ -69,7 +75,10 @@ type space struct {
 	tables tablesInUse  // of the newest view
 	listed int          // mappings of the newest view that can be unwound
 	python *pythonSpace // nil: none, or not readable
-	loader io.Closer    // the probe on its dynamic linker; nil: none
+	key    keyRead
+	// shownKey is the key that the newest view was published with.
+	shownKey pythonKey
+	loader   io.Closer // the probe on its dynamic linker; nil: none
 	// lacksRows: some files of the newest view have rows that are not read yet
 	lacksRows bool
 	warned    bool
@@ -116,9 +125,11 @@ const (
 
 // NewSpaces returns Spaces without processes. warn gets a line for each process without
 // stacks.
-func NewSpaces(warn func(string)) *Spaces {
+func NewSpaces(readers *host.Readers, warn func(string)) *Spaces {
+	closing, cancel := context.WithCancel(context.Background())
 	return &Spaces{
-		warn: warn, wake: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
+		readers: readers, warn: warn, wake: make(chan struct{}, 1),
+		closing: closing, cancel: cancel, stopped: make(chan struct{}),
 		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
 		byPID:   make(map[int]*space), files: make(map[host.FileID]weak.Pointer[codeFile]),
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
@@ -309,19 +320,33 @@ func (s *Spaces) removeProbes(p *space) {
 	}
 }
 
+// closePatience is how long Close waits for the reading of files, which a process's file
+// system may hold up for ever.
+const closePatience = 2 * time.Second
+
 // Close ends all work and removes the probes of all processes.
 func (s *Spaces) Close() {
 	if s == nil {
 		return
 	}
-	close(s.stop)
-	if s.objs != nil {
-		<-s.stopped
+	s.cancel()
+	ended := make(chan struct{})
+	go func() {
+		if s.objs != nil {
+			<-s.stopped
+		}
+		s.stopReading()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(closePatience):
 	}
-	s.stopReading()
+	s.mu.Lock()
 	for _, p := range s.byPID {
 		s.removeProbes(p)
 	}
+	s.mu.Unlock()
 	s.removing.Wait()
 	if s.tables != nil {
 		s.tables.close()

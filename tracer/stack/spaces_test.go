@@ -37,9 +37,10 @@ func knowing(t *testing.T, warn func(string), pids ...int) *known {
 	qt.Assert(t, qt.IsNil(err))
 	objs, err := k.Load(kernel.LoadOptions{OnlyListed: true, Stacks: true})
 	qt.Assert(t, qt.IsNil(err))
-	s := NewSpaces(warn)
+	readers := host.NewReaders()
+	s := NewSpaces(readers, warn)
 	qt.Assert(t, qt.IsNil(s.Start(objs)))
-	t.Cleanup(func() { s.Close(); objs.Close() })
+	t.Cleanup(func() { s.Close(); readers.Close(); objs.Close() })
 	tr := &known{s, objs}
 	know(tr, pids...)
 	return tr

@@ -25,7 +25,7 @@ func (s *Spaces) work() {
 	host.RaisePriority()
 	for {
 		select {
-		case <-s.stop:
+		case <-s.closing.Done():
 			return
 		case <-s.wake:
 			// a process at a time: programs map code for seconds on end
@@ -42,11 +42,15 @@ func (s *Spaces) Settle() {
 	for {
 		for s.updateOne() {
 		}
-		read := s.allRead()
-		if read == nil {
+		read, reading := s.allRead(), s.readingKeys()
+		switch {
+		case read != nil:
+			<-read
+		case reading:
+			time.Sleep(time.Millisecond)
+		default:
 			return
 		}
-		<-read
 	}
 }
 
@@ -174,8 +178,7 @@ func (s *Spaces) updateSpace(pid int, changed bool) error {
 		used, unread, refusal = s.tablesOf(mappings, false)
 	}
 	s.setLacksRows(p, len(unread) > 0)
-	waits := p.python == nil && slices.ContainsFunc(mappings, func(m codeMapping) bool { return m.file.python != nil })
-	if p.newest != nil && !s.toRenew(p) && slices.Equal(p.newest.mappings, mappings) && len(unwindable(mappings, used)) == p.listed && !waits {
+	if p.newest != nil && !s.toRenew(p) && slices.Equal(p.newest.mappings, mappings) && len(unwindable(mappings, used)) == p.listed && !s.lacksPython(p, mappings) {
 		s.release(used)
 	} else if err := s.show(pid, p, mappings, used); err != nil {
 		return err

@@ -158,9 +158,10 @@ func (s *Server) snapshot(w http.ResponseWriter, r *http.Request, v Viewer) {
 func (s *Server) reading() bool { return s.o.Reading != nil && s.o.Reading() }
 
 // readPatience is how long after its start a Server delays answers until the memory that
-// processes allocated before was read: an empty chip would be wrong.
+// processes allocated before was read: an empty chip would be wrong. Later answers say that it
+// is being read.
 const (
-	readPatience = 5 * time.Second
+	readPatience = 900 * time.Millisecond
 	readInterval = 50 * time.Millisecond
 )
 

@@ -1,0 +1,374 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A page of a process may be on a file system of its user's own that never answers. Linux lets
+// nobody kill the thread that waits for such a page, nor end the process that the thread belongs
+// to. So processes are read by child processes, which can be left behind.
+
+const (
+	// readPatience is how long a read may take.
+	readPatience = 2 * time.Second
+	// readersPerUser bounds the reads at a time from the processes of a user, those included
+	// that were given up and have not returned, and maxReaders those of all users.
+	readersPerUser, maxReaders = 4, 64
+	// idleReaders is how many children wait for work.
+	idleReaders = 4
+)
+
+// ErrNoAnswer means that a read was given up.
+var ErrNoAnswer = errors.New("its memory does not answer")
+
+// The limits of one read: IOV_MAX ranges, and bytes.
+const (
+	MaxRanges    = 1024
+	MaxReadBytes = 1 << 20
+)
+
+// Range is a part of a process's memory, and where it is copied to.
+type Range struct {
+	Address uint64
+	Data    []byte
+}
+
+// Readers read files of /proc/PID and memory that may not answer.
+type Readers struct {
+	mu     sync.Mutex
+	idle   []*reader
+	busy   map[int]int // by real user id
+	total  int
+	freed  chan struct{} // closed when a reader is free
+	closed bool
+}
+
+// NewReaders returns Readers, and starts a first child.
+func NewReaders() *Readers {
+	r := &Readers{busy: make(map[int]int), freed: make(chan struct{})}
+	go func() {
+		if first, err := startReader(); err == nil {
+			r.keep(first)
+		}
+	}()
+	return r
+}
+
+// A ReadableProcess is a process whose memory is read. It is neither stopped nor written to.
+type ReadableProcess struct {
+	PID     int
+	User    int // who started it
+	readers *Readers
+	dir     string // of /proc
+}
+
+// Of returns a process.
+func (r *Readers) Of(pid int) ReadableProcess {
+	return ReadableProcess{pid, realUser(pid), r, ProcDir(pid)}
+}
+
+// Memory reads up to the first range that cannot be read completely, and returns the number of
+// those before. An error means that nothing was read.
+func (p ReadableProcess) Memory(ctx context.Context, ranges []Range) (done int, err error) {
+	thread, err := strconv.Atoi(filepath.Base(p.dir)) // the first one may have ended
+	if err != nil {
+		return 0, err
+	}
+	request := func(r *sharedRead) {
+		r.Thread, r.Ranges = int64(thread), int64(len(ranges))
+		for i, from := range ranges {
+			r.Remote[i] = unix.RemoteIovec{Base: uintptr(from.Address), Len: len(from.Data)}
+		}
+	}
+	err = p.read(ctx, request, func(data []byte) {
+		for ; done < len(ranges) && len(ranges[done].Data) <= len(data); done++ {
+			data = data[copy(ranges[done].Data, data):]
+		}
+	})
+	return done, err
+}
+
+// CommandLine returns the command line of a process, with blanks between the words; "" if it
+// cannot be read.
+func (p ReadableProcess) CommandLine(ctx context.Context) (command string) {
+	request := func(r *sharedRead) { r.Thread, r.Ranges = 0, int64(copy(r.File[:], p.dir+"/cmdline")) }
+	_ = p.read(ctx, request, func(text []byte) {
+		command = strings.TrimSpace(strings.ReplaceAll(string(text), "\x00", " "))
+	})
+	return command
+}
+
+// read passes on what a reader has read.
+func (p ReadableProcess) read(ctx context.Context, request func(*sharedRead), use func(data []byte)) error {
+	r := p.readers
+	one, err := r.acquire(ctx, p.User)
+	if err != nil {
+		return err
+	}
+	request(one.shared)
+	if err := one.ask(ctx); err != nil {
+		go func() {
+			one.end()
+			r.release(p.User)
+		}()
+		return err
+	}
+	errno := unix.Errno(one.shared.Errno)
+	if errno == 0 {
+		use(one.shared.Data[:one.shared.Bytes])
+	}
+	r.keep(one)
+	r.release(p.User)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// acquire returns a reader for a process of a user. It waits for other reads of that user.
+func (r *Readers) acquire(ctx context.Context, user int) (one *reader, err error) {
+	patience := time.After(readPatience)
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		free := r.busy[user] < readersPerUser && r.total < maxReaders
+		if free {
+			r.busy[user]++
+			r.total++
+			if last := len(r.idle) - 1; last >= 0 {
+				one, r.idle = r.idle[last], r.idle[:last]
+			}
+		}
+		freed := r.freed
+		r.mu.Unlock()
+		if free {
+			if one == nil {
+				if one, err = startReader(); err != nil {
+					r.release(user)
+				}
+			}
+			return one, err
+		}
+		select {
+		case <-freed:
+		case <-patience:
+			return nil, ErrNoAnswer
+		case <-ctx.Done():
+		}
+	}
+	return nil, context.Cause(ctx)
+}
+
+// release ends a read of a user's process.
+func (r *Readers) release(user int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.total--
+	if r.busy[user]--; r.busy[user] == 0 {
+		delete(r.busy, user)
+	}
+	close(r.freed)
+	r.freed = make(chan struct{})
+}
+
+// keep keeps a reader for the next read, or ends it if there are enough.
+func (r *Readers) keep(one *reader) {
+	r.mu.Lock()
+	more := !r.closed && len(r.idle) < idleReaders
+	if more {
+		r.idle = append(r.idle, one)
+	}
+	r.mu.Unlock()
+	if !more {
+		one.end()
+	}
+}
+
+// Close ends the children that can end.
+func (r *Readers) Close() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	idle := r.idle
+	r.idle, r.closed = nil, true
+	r.mu.Unlock()
+	for _, one := range idle {
+		one.end()
+	}
+}
+
+// reader is a child process that reads.
+type reader struct {
+	child  *exec.Cmd
+	conn   *os.File // a byte is a request, and a byte back says that it is done
+	shared *sharedRead
+}
+
+// sharedRead is the memory that a reader shares with its parent.
+type sharedRead struct {
+	Thread int64 // whose memory is read; 0: a file is
+	Ranges int64 // the number of ranges, or the length of the file's name
+	Remote [MaxRanges]unix.RemoteIovec
+	File   [64]byte
+	// what was read
+	Errno, Bytes int64
+	Data         [MaxReadBytes]byte
+}
+
+// mapShared maps the memory of a file.
+func mapShared(file *os.File) (*sharedRead, error) {
+	const size = int(unsafe.Sizeof(sharedRead{}))
+	mem, err := unix.Mmap(int(file.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	return (*sharedRead)(unsafe.Pointer(unsafe.SliceData(mem))), nil
+}
+
+func (r *sharedRead) unmap() {
+	_ = unix.MunmapPtr(unsafe.Pointer(r), unsafe.Sizeof(*r))
+}
+
+// readerName is the name under which a program runs as a reader of its parent's.
+const readerName = "ttmem-reader"
+
+func init() {
+	if len(os.Args) == 1 && os.Args[0] == readerName {
+		answerReads(os.NewFile(3, "parent"), os.NewFile(4, "shared"))
+		os.Exit(0)
+	}
+}
+
+func startReader() (_ *reader, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("starting a reader: %w", err)
+		}
+	}()
+	memory, err := unix.MemfdCreate(readerName, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	file := os.NewFile(uintptr(memory), "shared")
+	defer file.Close()
+	if err := file.Truncate(int64(unsafe.Sizeof(sharedRead{}))); err != nil {
+		return nil, err
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	own, theirs := os.NewFile(uintptr(pair[0]), "reader"), os.NewFile(uintptr(pair[1]), "parent")
+	defer theirs.Close()
+	child := &exec.Cmd{
+		Path: "/proc/self/exe", Args: []string{readerName}, Env: []string{"GOMAXPROCS=1"}, Dir: "/",
+		ExtraFiles:  []*os.File{theirs, file},
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // a terminal's signals are for the parent
+	}
+	shared, err := mapShared(file)
+	if err != nil {
+		own.Close()
+		return nil, err
+	}
+	if err := child.Start(); err != nil {
+		own.Close()
+		shared.unmap()
+		return nil, err
+	}
+	return &reader{child, own, shared}, nil
+}
+
+// ask has a request answered. After an error the reader is of no more use.
+func (one *reader) ask(ctx context.Context) error {
+	_ = one.conn.SetDeadline(time.Now().Add(readPatience))
+	stop := context.AfterFunc(ctx, func() { _ = one.conn.SetDeadline(time.Unix(1, 0)) })
+	var signal [1]byte
+	_, err := one.conn.Write(signal[:])
+	if err == nil {
+		_, err = io.ReadFull(one.conn, signal[:])
+	}
+	switch {
+	case !stop():
+		return context.Cause(ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return ErrNoAnswer
+	case err != nil:
+		return fmt.Errorf("asking a reader: %w", err)
+	}
+	return nil
+}
+
+// end returns when the child has ended, which may be never.
+func (one *reader) end() {
+	one.conn.Close()
+	one.shared.unmap()
+	_ = one.child.Process.Kill()
+	_ = one.child.Wait() // it was killed
+}
+
+// answerReads is what a reader does until its parent has ended.
+func answerReads(parent, file *os.File) {
+	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(unsafe.StringData(readerName+"\x00"))), 0, 0, 0)
+	r, err := mapShared(file)
+	if err != nil {
+		return
+	}
+	var signal [1]byte
+	for {
+		if _, err := parent.Read(signal[:]); err != nil {
+			return
+		}
+		n, err := r.answer()
+		if r.Bytes, r.Errno = int64(max(n, 0)), 0; err != nil && !errors.Is(err, io.EOF) {
+			errno := unix.EIO
+			errors.As(err, &errno)
+			r.Errno = int64(errno)
+		}
+		if _, err := parent.Write(signal[:]); err != nil {
+			return
+		}
+	}
+}
+
+// answer reads what was asked for.
+func (r *sharedRead) answer() (n int, err error) {
+	if r.Thread == 0 {
+		file, err := os.Open(string(r.File[:r.Ranges]))
+		if err != nil {
+			return 0, err
+		}
+		defer file.Close()
+		return file.Read(r.Data[:])
+	}
+	local := []unix.Iovec{{Base: &r.Data[0]}}
+	local[0].SetLen(len(r.Data))
+	n, err = unix.ProcessVMReadv(int(r.Thread), local, r.Remote[:r.Ranges], 0)
+	if errors.Is(err, unix.EFAULT) {
+		return 0, nil // the first range cannot be read
+	}
+	return n, err
+}
+
+// realUser returns the user id of who started a process.
+func realUser(pid int) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if ids := statusOf(string(text), "Uid"); len(ids) > 0 {
+		id, _ := strconv.Atoi(ids[0])
+		return id
+	}
+	return 0
+}

@@ -1,0 +1,168 @@
+package tracer
+
+import (
+	"context"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/go-quicktest/qt"
+
+	"ttmem/bpf"
+	"ttmem/e2e/tracetest"
+	"ttmem/tracer/event"
+	"ttmem/tracer/host"
+	"ttmem/tracer/layout"
+)
+
+// awaitReads waits until the reads of all processes but some are done.
+func awaitReads(r *reads, but ...int) {
+	for busy := true; busy; time.Sleep(time.Millisecond) {
+		r.mu.Lock()
+		busy = false
+		for pid := range r.byPID {
+			busy = busy || !slices.Contains(but, pid)
+		}
+		r.mu.Unlock()
+	}
+}
+
+// A read that does not return delays neither other processes' results nor, for more than a
+// moment, events.
+func TestReadsOfProcesses(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	r := newReads(ctx, nil)
+	var reported []int
+	add := func(pid int, timeNs uint64, result int) {
+		qt.Assert(t, qt.IsTrue(r.add(pid, timeNs, func(ctx context.Context, _ host.ReadableProcess) func() {
+			if result == 0 {
+				<-ctx.Done()
+			}
+			return func() { reported = append(reported, result) }
+		})))
+	}
+	qt.Check(t, qt.Equals(r.waitingSince(), math.MaxUint64))
+	add(7, 100, 0)
+	add(7, 101, 71)
+	add(8, 90, 81)
+	add(8, 110, 82)
+	qt.Check(t, qt.Equals(r.waitingSince(), 90))
+	awaitReads(r, 7)
+	r.take(0)
+	qt.Check(t, qt.HasLen(reported, 0), qt.Commentf("records from before the read may still come"))
+	qt.Check(t, qt.Equals(r.waitingSince(), 90))
+	r.take(host.Now())
+	qt.Check(t, qt.DeepEquals(reported, []int{81, 82}))
+	qt.Check(t, qt.Equals(r.waitingSince(), 100))
+	time.Sleep(resultPatienceNs)
+	qt.Check(t, qt.Equals(r.waitingSince(), math.MaxUint64))
+	add(7, 120, 72)
+	qt.Check(t, qt.Equals(r.waitingSince(), math.MaxUint64), qt.Commentf("it did not answer before"))
+	stop()
+	awaitReads(r)
+	r.take(host.Now())
+	qt.Check(t, qt.DeepEquals(reported, []int{81, 82, 0, 71, 72}))
+}
+
+// A program that cannot be read is a loss of its process, unless it has released its memory
+// meanwhile.
+func TestUnreadableProgram(t *testing.T) {
+	pid := uint32(os.Getpid())
+	seen := bpf.KernelProgramSeenRecord{ProgramId: 7}
+	seen.H = bpf.KernelHeader{TimeNs: 1, Tgid: pid, Tid: pid, Kind: bpf.RecordProgramSeen, Flags: bpf.ProgramCBs}
+	end := bpf.KernelProgramEndRecord{ProgramId: 7}
+	end.H = bpf.KernelHeader{TimeNs: 2, Tgid: pid, Tid: pid, Kind: bpf.RecordProgramEnd, Flags: bpf.ProgramCBs}
+	unread := loss{int(pid), programUnread}
+	for _, c := range []struct {
+		name    string
+		between func(*decoder)
+		lost    uint64
+	}{
+		{"it is there", func(*decoder) {}, 1},
+		{"it has ended", func(d *decoder) { d.decode(raw(&end)) }, 0},
+		{"another one has", func(d *decoder) { other := end; other.ProgramId = 8; d.decode(raw(&other)) }, 1},
+		{"its process has ended", func(d *decoder) { d.endProcess(event.Event{PID: int(pid)}, true) }, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := newTestDecoder() // which knows no field of programs
+			d.decode(raw(&seen))
+			awaitReads(d.reads)
+			c.between(d)
+			p := d.processes[int(pid)]
+			d.reads.take(host.Now())
+			qt.Check(t, qt.Equals(d.lost[unread], c.lost))
+			qt.Check(t, qt.IsTrue(p == nil || len(p.unread) == 0))
+		})
+	}
+	d := newTestDecoder()
+	d.decode(raw(&seen))
+	awaitReads(d.reads)
+	d.endReads()
+	qt.Check(t, qt.Equals(d.lost[unread], 1), qt.Commentf("tracing ended before"))
+}
+
+// What is read of a program is reported as its record says, which is gone by then.
+func TestProgramIsReadLater(t *testing.T) {
+	tracetest.NeedsRoot(t)
+	readers := host.NewReaders()
+	defer readers.Close()
+	d := newTestDecoder()
+	d.reads.readers = readers
+	fields := d.host.library(0).Layout.Fields
+	fields["ProgramImpl.id"], fields["ProgramImpl.binary_data(begin)"] = layout.Chain{0}, layout.Chain{8}
+	pid := os.Getpid()
+	impl := []uint64{7, 1000, 1400}
+	var pin runtime.Pinner
+	pin.Pin(&impl[0])
+	defer pin.Unpin()
+	d.process(pid).devices[0x1000] = &device{chips: []int{4}}
+	seen := bpf.KernelProgramSeenRecord{ProgramId: 7, Device: 0x1000, Impl: uint64(uintptr(unsafe.Pointer(&impl[0])))}
+	seen.H = bpf.KernelHeader{TimeNs: 5, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordProgramSeen, Flags: bpf.ProgramKernels}
+	d.decode(raw(&seen))
+	seen = bpf.KernelProgramSeenRecord{}
+	d.decode(raw(&bpf.KernelProgramEndRecord{H: bpf.KernelHeader{
+		TimeNs: 6, Tgid: uint32(pid), Tid: uint32(pid), Kind: bpf.RecordProgramEnd, Flags: bpf.ProgramKernels,
+	}, ProgramId: 8}))
+	awaitReads(d.reads)
+	d.reads.take(host.Now())
+	qt.Check(t, qt.HasLen(d.lost, 0))
+	load := d.queue.events[len(d.queue.events)-1]
+	qt.Check(t, qt.Equals(load.Kind, event.KernelLoad))
+	qt.Check(t, qt.Equals(load.TimeNs, 5))
+	qt.Check(t, qt.Equals(load.ProgramID, 7))
+	qt.Check(t, qt.DeepEquals(load.Devices, []int{4}))
+	qt.Check(t, qt.Equals(load.SizeBytes, 400))
+	qt.Check(t, qt.IsTrue(load.BeforeAttach))
+}
+
+// commandsLater is a host whose command lines are read when the test wants.
+type commandsLater struct {
+	oneLibrary
+	report *func(string)
+}
+
+func (c commandsLater) readCommand(_ int, _ uint64, report func(string)) { *c.report = report }
+
+func TestCommandLineComesLater(t *testing.T) {
+	d := newTestDecoder()
+	var report func(string)
+	d.host = commandsLater{d.host.(oneLibrary), &report}
+	pid := os.Getpid()
+	command := func() string {
+		i := slices.IndexFunc(d.queue.events, func(e event.Event) bool { return e.Kind == event.ProcessStart })
+		return d.queue.events[i].Command
+	}
+	d.start(&event.Event{PID: pid, TID: pid, TimeNs: 1}, nil)
+	qt.Check(t, qt.Equals(command(), ""))
+	report("python model.py")
+	qt.Check(t, qt.Equals(command(), "python model.py"))
+	d.endProcess(event.Event{PID: pid}, true) // it executes another program
+	d.start(&event.Event{PID: pid, TID: pid, TimeNs: 2}, nil)
+	report("python other.py")
+	qt.Check(t, qt.Equals(command(), "python model.py"))
+	qt.Check(t, qt.Equals(d.queue.events[len(d.queue.events)-1].Command, "python other.py"))
+}
