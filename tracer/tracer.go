@@ -161,7 +161,7 @@ func (t *Tracer) Run(ctx context.Context, handle func(*event.Event), pause func(
 		}
 		t.reportLost()
 		if drained {
-			t.takeLate(before - min(before, holdBackNs))
+			t.takeLate(before-min(before, holdBackNs), end != 0)
 			if before-swept > sweepNs {
 				swept = before
 				t.decoder.sweep(max(before, t.decoder.queue.released), t.finder.seenPIDs())

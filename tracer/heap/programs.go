@@ -54,7 +54,7 @@ func (l *Library) ReadProgram(pid int, impl uint64) (p Program, err error) {
 }
 
 func (l *Library) readProgramOnce(pid int, impl uint64) (Program, error) {
-	o := &objects{memory: &processMemory{pid: pid}, fields: l.Layout.Fields}
+	o := &objects{memory: &budget{memory: &processMemory{pid: pid}, left: programBudget}, fields: l.Layout.Fields}
 	h := o.header(impl)
 	p := Program{ID: h.id, BinaryBytes: h.binaryBytes, TextBytes: h.textBytes}
 	if !h.cbsNeeded {

@@ -35,14 +35,14 @@ const (
 )
 
 // Read searches a process's memory for devices, and calls report for each with its live
-// buffers. The process keeps running: what it allocates and frees meanwhile may be included
+// buffers, and again for each few thousand of them. The process keeps running: what it allocates and frees meanwhile may be included
 // or not. The error names what could not be read; results passed to report are right.
 func (l *Library) Read(ctx context.Context, pid int, bias uint64, report func(Device, []Buffer)) error {
 	if err := l.checkReadable(); err != nil {
 		return err
 	}
 	s := &scanner{
-		reader: &reader{Library: l, memory: &processMemory{pid: pid}, bias: bias},
+		reader: &reader{Library: l, memory: budgetOf(&processMemory{pid: pid}), bias: bias},
 		report: report, buffer: make([]byte, scanBytes),
 		devices: make(map[uint64]bool), allocators: make(map[uint64]bool),
 	}
@@ -147,7 +147,7 @@ func (s *scanner) scanPages(ctx context.Context, at uint64, flags []byte, m host
 			pages = append(pages, piece{address: at + i*page, data: s.buffer[i*page : (i+1)*page]})
 		}
 	}
-	if err := s.memory.read(pages); err != nil {
+	if err := s.memory.memory.read(pages); err != nil { // real memory, however much
 		return 0, err
 	}
 	skipped := at // the end of the last allocation that need not be searched
@@ -211,7 +211,7 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		}
 		b := banks[a]
 		buffers, err := s.buffers(ctx, a, &b)
-		if err != nil && (errors.Is(err, errGone) || ctx.Err() != nil) {
+		if err != nil && (isFinal(err) || ctx.Err() != nil) {
 			return err
 		}
 		if err != nil && !s.holds(address, a) {
@@ -225,6 +225,10 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 			continue // no probe reports when it is closed
 		}
 		d.Allocator, d.Banks, reported = a, b, true
+		for len(buffers) > buffersAtOnce {
+			s.report(d, buffers[:buffersAtOnce])
+			buffers = buffers[buffersAtOnce:]
+		}
 		s.report(d, buffers)
 	}
 	if !reported {
