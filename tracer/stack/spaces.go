@@ -14,6 +14,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"ttmem/symbolize"
 	"ttmem/tracer/host"
 	"ttmem/tracer/kernel"
 )
@@ -34,6 +35,7 @@ type Spaces struct {
 	byPID map[int]*space
 	// files are those mapped by a process, or used by a stored stack
 	files    map[host.FileID]weak.Pointer[codeFile]
+	names    symbolize.Cache         // of files
 	byRows   map[string]*kernelTable // by codeFile.sameRows
 	dirty    map[int]bool            // to be published; true: its mappings may have changed
 	ended    []endedProcess
