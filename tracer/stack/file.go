@@ -42,6 +42,8 @@ type codeFile struct {
 	rows    *unwind.Table
 	// read: the results of reading the rows are there, and change no more until it is reset
 	read atomic.Bool
+	// user is whose process needs the rows
+	user atomic.Int64
 	// table is the kernel side's copy of the rows. Without one there are no rows, or refusal
 	// is the reason.
 	table   *kernelTable

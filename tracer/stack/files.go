@@ -69,8 +69,7 @@ func (s *Spaces) openOne(pid int, m host.Mapping) *codeFile {
 		return anonymous
 	}
 	if info.Size() >= largeFile {
-		s.opening.Lock()
-		defer s.opening.Unlock()
+		defer s.take(s.opening)()
 	}
 	return openCodeFile(file, info.Size(), m.Path, &s.names)
 }

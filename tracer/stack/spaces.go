@@ -48,9 +48,9 @@ type Spaces struct {
 	prepared []tablesInUse
 	preread  []*codeFile
 	reading  reading
-	// large is locked while a file with much to read is read, and opening while a large file
-	// is opened.
-	large, opening sync.Mutex
+	// large is full while a file with much to read is read, and opening while a large file is
+	// opened.
+	large, opening chan struct{}
 	// attaching is locked for writing while a library is attached to, which is urgent;
 	// reading files can wait.
 	attaching sync.RWMutex
@@ -116,6 +116,7 @@ func NewSpaces(warn func(string)) *Spaces {
 		reading: reading{progress: make(chan struct{}, 1), files: make(map[weak.Pointer[codeFile]]bool)},
 		byPID:   make(map[int]*space), files: make(map[host.FileID]weak.Pointer[codeFile]),
 		byRows: make(map[string]*kernelTable), dirty: make(map[int]bool),
+		large: make(chan struct{}, 1), opening: make(chan struct{}, 1),
 	}
 }
 
