@@ -55,8 +55,30 @@ type scanner struct {
 	report     func(Device, []Buffer)
 	devices    map[uint64]bool
 	allocators map[uint64]bool
-	problems   []error
-	buffer     []byte // scanBytes
+	problems   []error // the first ones
+	more       int     // others
+	buffer     []byte  // scanBytes
+}
+
+// maxProblems bounds the problems of a process that its error names.
+const maxProblems = 8
+
+// problem adds a problem that does not end the search.
+func (s *scanner) problem(err error) {
+	if len(s.problems) < maxProblems {
+		s.problems = append(s.problems, err)
+	} else {
+		s.more++
+	}
+}
+
+// failed returns an error for all problems and the one that ended the search, if there are any.
+func (s *scanner) failed(last error) error {
+	problems := s.problems
+	if s.more > 0 {
+		problems = append(problems, fmt.Errorf("and %d more problems", s.more))
+	}
+	return errors.Join(append(problems, last)...)
 }
 
 // isLarge reports whether a mapping is scanned last, and slowly: malloc makes smaller ones
@@ -82,11 +104,11 @@ func (s *scanner) run(ctx context.Context, pid int) error {
 				continue
 			}
 			if err := s.scan(ctx, pages, m); err != nil {
-				return errors.Join(append(s.problems, err)...)
+				return s.failed(err)
 			}
 		}
 	}
-	return errors.Join(s.problems...)
+	return s.failed(nil)
 }
 
 // mappedMin is the smallest allocation that is worth skipping, in bytes.
@@ -219,7 +241,7 @@ func (s *scanner) discover(ctx context.Context, address uint64) error {
 		}
 		s.allocators[a] = true
 		if err != nil {
-			s.problems = append(s.problems, err)
+			s.problem(err)
 		}
 		if !d.Mesh && len(s.Layout.Fields[ownAllocator]) > 0 && len(buffers) == 0 && err == nil {
 			continue // no probe reports when it is closed
