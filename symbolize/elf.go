@@ -81,12 +81,13 @@ const (
 	maxNote         = 1 << 16
 	maxNotes        = 32
 	// maxNames bounds the names of a file's symbols, and maxSymbols their number; the
-	// largest library of ttnn has 17 MB of names, of 80,000 symbols
+	// largest library of ttnn has 17 MB of names, of 80,000 symbols, PyTorch's 550,000
 	maxNames   = 1 << 26
-	maxSymbols = 1 << 20
-	// maxRelocations bounds the entries of a relocation section, maxSlots the slots that they
-	// fill, and maxStubs the bytes of a section of stubs; the largest known libraries have
-	// 330,000, 25,000 and 190 KB
+	maxSymbols = 1 << 21
+	// maxImports bounds the dynamic symbols, maxRelocations the entries of a relocation
+	// section, maxSlots the slots that they fill, and maxStubs the bytes of a section of
+	// stubs; the largest known libraries have 73,000, 330,000, 25,000 and 190 KB
+	maxImports     = 1 << 19
 	maxRelocations = 1 << 21
 	maxSlots       = 1 << 17
 	maxStubs       = 1 << 21
